@@ -39,6 +39,7 @@ type fakeRunner struct {
 	onStarted   func(Record) error
 	onInstances func() error // after the list was made
 	onStop      func(context.Context, Instance, syscall.Signal) error
+	onPause     func(paused bool) // before it is so
 	onRemove    func(Instance) error
 	onExit      func(Instance) error
 	onDial      func(Instance, int) (Conn, error)
@@ -50,6 +51,9 @@ func (f *fakeRunner) Pause(_ context.Context, i Instance) error { return f.setPa
 func (f *fakeRunner) Resume(_ context.Context, i Instance) error { return f.setPaused(i, false) }
 
 func (f *fakeRunner) setPaused(i Instance, paused bool) error {
+	if f.onPause != nil {
+		f.onPause(paused)
+	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.paused == nil {

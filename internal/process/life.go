@@ -63,16 +63,63 @@ func (m *Manager) background(f func(context.Context)) bool {
 	return true
 }
 
-// attempt does f to its end, also when the caller stops waiting.
-func (m *Manager) attempt(ctx context.Context, f func(context.Context) error) error {
-	result := make(chan error, 1)
-	if !m.background(func(ctx context.Context) { result <- f(ctx) }) {
-		return errClosed
-	}
+// attempt is something that is done to its end, also when the callers who asked for it stop waiting.
+type attempt struct {
+	done chan struct{} // closed at its end
+	err  error         // valid then
+}
+
+// wait waits for the end of what is done, or of ctx.
+func (a *attempt) wait(ctx context.Context) error {
 	select {
-	case err := <-result:
-		return err
+	case <-a.done:
+		return a.err
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
+}
+
+// run does f as an attempt, in the background.
+func (m *Manager) run(a *attempt, f func(context.Context) error) {
+	if !m.background(func(ctx context.Context) { a.err = f(ctx); close(a.done) }) {
+		a.err = errClosed
+		close(a.done)
+	}
+}
+
+// doing is what may be done to a process for several callers at once.
+type doing int
+
+const (
+	stopping doing = iota
+	removing
+	followingPause
+	doings
+)
+
+// join has f done with the turn of a process, together with the others who wait for the same to begin. So one at most has
+// begun and one waits, however many callers ask and hang up.
+func (m *Manager) join(p *process, what doing, f func(context.Context) error) *attempt {
+	m.mu.Lock()
+	a := p.waiting[what]
+	first := a == nil
+	if first {
+		a = &attempt{done: make(chan struct{})}
+		p.waiting[what] = a // for good after Shutdown
+	}
+	m.mu.Unlock()
+	if first {
+		m.run(a, func(ctx context.Context) error {
+			err := p.take(ctx)
+			m.mu.Lock()
+			p.waiting[what] = nil // whoever comes now may know what this one does not
+			m.mu.Unlock()
+			if err != nil {
+				return err
+			}
+			defer p.give()
+			return f(ctx)
+		})
+	}
+	return a
 }

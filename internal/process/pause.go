@@ -32,18 +32,15 @@ func (m *Manager) FollowPause(ctx context.Context, sandboxID string) error {
 	for _, p := range m.all() {
 		if m.shown(p).SandboxID == sandboxID {
 			following.Go(func() error {
-				return m.attempt(ctx, func(ctx context.Context) error { return m.followPause(ctx, p) })
+				return m.join(p, followingPause, func(ctx context.Context) error { return m.followPause(ctx, p) }).wait(ctx)
 			})
 		}
 	}
 	return following.Wait()
 }
 
+// followPause is FollowPause for one process, whose turn is held.
 func (m *Manager) followPause(ctx context.Context, p *process) error {
-	if err := p.take(ctx); err != nil {
-		return err
-	}
-	defer p.give()
 	r := p.record
 	if p.gone {
 		return nil

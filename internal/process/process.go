@@ -6,7 +6,7 @@
 // read there. runner.go is what is asked of others. manager.go holds all processes and process.go one;
 // start.go and stop.go do what callers ask for, restart.go starts again what has ended, backoff.go says
 // when. reconcile.go compares the records with the containers that there are, when queue.go has it do so.
-// life.go ends all that at last. log.go reads what a process has written, follow.go goes on reading, and
+// life.go lets callers hang up, and ends all that at last. log.go reads what a process has written, follow.go goes on reading, and
 // watcher.go wakes it. expose.go is what can be seen from outside: whether it is ready, and its ports, at which
 // listeners.go listens on the host's loopback (ports.go); relay.go carries the connections.
 //
@@ -34,6 +34,9 @@ type process struct {
 	record     Record
 	generation uint64 // counts the changes of record
 	gone       bool   // removed, or never come to be
+	signalled  bool   // its end is waited for
+
+	waiting [doings]*attempt // for the turn; under Manager.mu
 
 	givePlace, givePorts func() // give back what it has of the quotas
 

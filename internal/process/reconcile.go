@@ -16,7 +16,8 @@ import (
 // run. It blocks until that is done, also for processes that are just being started or stopped. What
 // fails is tried again by itself.
 func (m *Manager) Reconcile(ctx context.Context) error {
-	return m.attempt(ctx, func(ctx context.Context) error {
+	a := &attempt{done: make(chan struct{})}
+	m.run(a, func(ctx context.Context) error {
 		considered, err := m.list(ctx, every)
 		if err != nil {
 			m.enqueueLater(every)
@@ -32,6 +33,7 @@ func (m *Manager) Reconcile(ctx context.Context) error {
 		m.log.Info().Int("running", running).Msg("processes are as recorded")
 		return nil
 	})
+	return a.wait(ctx)
 }
 
 // list lists the containers and has processes considered. It does not wait for that; the group that it
@@ -151,6 +153,10 @@ func (m *Manager) adopt(p *process, i Instance) {
 	if p.record.DesiredState == Running {
 		if m.paused(p.record) {
 			m.background(func(ctx context.Context) {
+				if p.take(ctx) != nil {
+					return
+				}
+				defer p.give()
 				if err := m.followPause(ctx, p); err != nil && ctx.Err() == nil {
 					m.log.Warn().Err(err).Str("process", p.id).Msg("a process runs although its sandbox is paused")
 					m.enqueueLater(only(p.id))

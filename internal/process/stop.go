@@ -15,14 +15,23 @@ import (
 // Stop sends a signal to all of a user's process and kills what is left of it after the grace. It blocks until
 // the process has ended and returns its record. One that has finished is left as it is. When ctx ends, or the
 // service does before the next start, the process is stopped all the same. A signal that comes while an earlier
-// one has its grace is sent at once.
+// one has its grace is sent at once, unless ctx has ended.
 func (m *Manager) Stop(ctx context.Context, user, id string, signal syscall.Signal) (Record, error) {
 	p, err := m.find(user, id)
 	if err != nil {
 		return Record{}, err
 	}
-	err = m.attempt(ctx, func(ctx context.Context) error { return m.stop(ctx, p, signal) })
-	if err != nil {
+	m.mu.Lock()
+	i, signalled := p.instance(), p.signalled
+	m.mu.Unlock()
+	stop := m.join(p, stopping, func(ctx context.Context) error { return m.stop(ctx, p, signal) })
+	if signalled {
+		// Whoever has the turn waits for it to end. The signal names the container, so it is for no other.
+		if err := m.signalAgain(ctx, i, signal); err != nil {
+			return Record{}, err
+		}
+	}
+	if err := stop.wait(ctx); err != nil {
 		return Record{}, err
 	}
 	return m.observed(p), nil
@@ -65,11 +74,7 @@ func (m *Manager) Remove(ctx context.Context, user, id string) error {
 	if err != nil {
 		return err
 	}
-	return m.attempt(ctx, func(ctx context.Context) error {
-		if err := p.take(ctx); err != nil {
-			return err
-		}
-		defer p.give()
+	return m.join(p, removing, func(ctx context.Context) error {
 		if p.gone {
 			return notFound(id)
 		}
@@ -85,7 +90,7 @@ func (m *Manager) Remove(ctx context.Context, user, id string) error {
 		}
 		m.forget(p, removed)
 		return nil
-	})
+	}).wait(ctx)
 }
 
 // remove takes away what is on disk of a process.
@@ -96,20 +101,8 @@ func (m *Manager) remove(p *process) error {
 	return m.store.remove(p.record)
 }
 
+// stop is Stop for one process, whose turn is held.
 func (m *Manager) stop(ctx context.Context, p *process, sig syscall.Signal) error {
-	m.mu.Lock()
-	r, i := p.record, p.instance()
-	m.mu.Unlock()
-	if r.Status == Running && r.DesiredState == Stopped {
-		// Whoever has the turn waits for it to end. The signal names the container, so it is for no other.
-		if err := m.signal(ctx, i, sig); err != nil {
-			return err
-		}
-	}
-	if err := p.take(ctx); err != nil {
-		return err
-	}
-	defer p.give()
 	if p.gone {
 		return notFound(p.id)
 	}
@@ -134,13 +127,35 @@ func (m *Manager) halt(ctx context.Context, p *process, sig syscall.Signal) erro
 		m.retire(p)
 		return nil
 	}
-	if err := m.signal(ctx, p.instance(), sig); err != nil {
+	m.setSignalled(p, true)
+	err := m.signal(ctx, p.instance(), sig)
+	m.setSignalled(p, false)
+	if err != nil {
 		return err
 	}
 	if err := m.concludeEnded(ctx, p, p.instance()); err != nil {
 		m.conclude(ctx, p, Exit{}, fmt.Sprintf("it was stopped; how it ended is not known: %v", err))
 	}
 	return nil
+}
+
+func (m *Manager) setSignalled(p *process, is bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	p.signalled = is
+}
+
+// signalAgain is signal for a caller, and no longer than that one waits.
+func (m *Manager) signalAgain(ctx context.Context, i Instance, sig syscall.Signal) error {
+	ctx, leave, err := m.enter(ctx)
+	if err != nil {
+		return err
+	}
+	defer leave()
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	return m.signal(ctx, i, sig)
 }
 
 func (m *Manager) signal(ctx context.Context, i Instance, sig syscall.Signal) error {
