@@ -22,10 +22,15 @@ const (
 	recountLimit = 5 * time.Second
 )
 
-// begun counts a command that somebody follows, by what was taken for it.
+// begun counts a command that somebody follows, by what was taken for it. That is given back where the command has ended
+// with its container.
 func (e *entry) begun(pid int, give func()) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
+	if e.commands == nil {
+		give()
+		return
+	}
 	if before := e.commands[pid]; before != nil {
 		before.give() // it has ended, as its pid is another's
 	}
@@ -69,6 +74,12 @@ func (e *entry) uncount() {
 	}
 	clear(e.commands)
 	e.counted = true
+}
+
+// countNoMore is uncount for a sandbox that gets no other container, or not before Adopt; its lock is held.
+func (e *entry) countNoMore() {
+	e.uncount()
+	e.commands = nil
 }
 
 // keepCounts asks containers from time to time, until Shutdown.
@@ -128,7 +139,7 @@ func (s *Sandboxes) recountOne(e *entry) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.counting = false
-	if err != nil || e.gone {
+	if err != nil || e.gone || e.commands == nil {
 		return // the next time comes
 	}
 	runs := map[int]bool{}

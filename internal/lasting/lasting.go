@@ -95,7 +95,7 @@ type entry struct {
 	usage     cgroup.Usage     // when it was asked for last
 	disk      diskUsage        // with a lock of its own
 	give      func()           // gives its place back
-	commands  map[int]*counted // by pid
+	commands  map[int]*counted // by pid; nil where none is counted
 	counted   bool             // all that run are among them
 	counting  bool             // somebody asks
 

@@ -357,9 +357,11 @@ func TestARootThatIsNoLongerAllowed(t *testing.T) {
 	b := l.create(l.s, Create{})
 	var typed atomic.Int64
 	l.answer = func(s *yamux.Stream, r ask.Request) {
-		_ = wire.WriteMessage(s, wire.KindAnswer, ask.Answer{PID: r.PID})
 		if r.Do == ask.Input {
 			typed.Add(1)
+		}
+		_ = wire.WriteMessage(s, wire.KindAnswer, ask.Answer{PID: r.PID})
+		if r.Do == ask.Input {
 			return
 		}
 		large := note{Argv: []string{strings.Repeat("x", ask.MaxNote)}, Root: true}

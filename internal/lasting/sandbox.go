@@ -290,7 +290,7 @@ func (s *Sandboxes) remove(e *entry) error {
 		}
 	}
 	e.mu.Lock()
-	e.uncount()
+	e.countNoMore()
 	e.mu.Unlock()
 	e.give()               // what is left are files
 	if unrecorded != nil { // another host may have it by now, and them

@@ -72,7 +72,7 @@ func (s *Sandboxes) Apply(id string, text []byte, revision int64) {
 	defer s.mu.Unlock()
 	e := s.all[id]
 	if e == nil && text != nil {
-		e = &entry{id: id, give: func() {}, commands: map[int]*counted{}, counted: true}
+		e = &entry{id: id, give: func() {}, counted: true}
 		s.all[id] = e
 	}
 	if e == nil {
@@ -110,6 +110,7 @@ func (s *Sandboxes) Adopt(id string) error {
 		return err
 	}
 	_, epoch := s.cfg.Shared.Seat(id)
+	e.commands = map[int]*counted{}
 	e.held, e.give, e.gone, e.moved = true, give, e.record.gone(), e.record.Epoch != epoch
 	if e.counted = e.moved; e.moved {
 		s.again.Store(true) // an earlier one may be left
@@ -135,7 +136,7 @@ func (s *Sandboxes) Release(ctx context.Context, id string) error {
 	defer s.mu.Unlock()
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.uncount()
+	e.countNoMore()
 	e.give()
 	e.give, e.held, e.moved, e.container, e.gone = func() {}, false, false, "", e.record.gone()
 	if e.removed {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/rs/zerolog"
 
+	"github.com/daycare-run/sandbox/internal/quota"
 	"github.com/daycare-run/sandbox/internal/sandbox"
 	"github.com/daycare-run/sandbox/internal/sandboxtest"
 )
@@ -37,6 +38,7 @@ type host struct {
 
 func newHosts(t *testing.T) *hosts {
 	l := newLab(t)
+	l.quotas = quota.New(quota.Limits{})
 	return &hosts{lab: l, service: l.open().cfg.Service, seats: map[string]string{}, epochs: map[string]int64{}, records: map[string][]byte{}}
 }
 
