@@ -177,7 +177,7 @@ func (a *attached) first(ctx context.Context) (body types.Exec, err error) {
 	if kind != websocket.MessageText {
 		return body, fmt.Errorf("the first message has to be the exec as JSON text: %w", cerrdefs.ErrInvalidArgument)
 	}
-	return body, decodeJSON(first, &body)
+	return body, decodeJSON(first, &body, a.memory)
 }
 
 func (a *attached) output(ctx context.Context, stream dockerexec.Stream, data []byte) error {

@@ -15,6 +15,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/go-json-experiment/json"
+
+	"github.com/daycare-run/sandbox/api/types"
 	"github.com/daycare-run/sandbox/dockerexec"
 	"github.com/daycare-run/sandbox/internal/sandboxtest"
 )
@@ -55,6 +58,53 @@ func TestSlowBodies(t *testing.T) {
 				t.Errorf("the connection goes on: %v", err)
 			}
 		})
+	}
+}
+
+// TestRegistrationsThatCannotBeRead are the caller's fault, also where a registration's body says which host answers it.
+func TestRegistrationsThatCannotBeRead(t *testing.T) {
+	l := newLab(t, nil)
+	for _, tt := range []struct {
+		name, kind, body string
+		length           int
+		cut              bool // nothing more is to come
+		delay            time.Duration
+		status           int
+		is               types.Kind
+		message          string
+	}{
+		{"cut", "application/json", `{"userId":`, 100, true, time.Minute, 400, types.Invalid, "the body was cut short"},
+		{"slow", "application/json", `{"userId":`, 100, false, 20 * time.Millisecond, 400, types.Invalid, "the body was cut short: it came too slowly"},
+		{"too large", "application/json", strings.Repeat(" ", testMaxRequest+1), testMaxRequest + 1, false, time.Minute, 413, types.TooLarge, "the body is larger than the limit"},
+		{"another Content-Type", "text/plain", `{"userId":"alice"}`, 18, false, time.Minute, 400, types.Invalid, `the body has Content-Type "text/plain"`},
+	} {
+		for column, router := range map[string]Router{"one host": nil, "a cluster": &others{t: t}} {
+			t.Run(tt.name+", "+column, func(t *testing.T) {
+				server := l.serveConfig(func(cfg *Config) { cfg.BodyDelay, cfg.Router = tt.delay, router })
+				conn, err := net.Dial("tcp", server.Listener.Addr().String())
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer conn.Close()
+				if _, err := fmt.Fprintf(conn, "PUT /v1/sandboxes/a HTTP/1.1\r\nHost: x\r\nContent-Type: %s\r\nContent-Length: %d\r\n\r\n%s", tt.kind, tt.length, tt.body); err != nil {
+					t.Fatal(err)
+				}
+				if tt.cut {
+					_ = conn.(*net.TCPConn).CloseWrite()
+				}
+				response, err := http.ReadResponse(bufio.NewReader(conn), nil)
+				if err != nil {
+					t.Fatal(err)
+				}
+				var failure types.Failure
+				if err := json.UnmarshalRead(response.Body, &failure); err != nil {
+					t.Fatal(err)
+				}
+				if response.StatusCode != tt.status || failure.Error.Kind != tt.is || !strings.Contains(failure.Error.Message, tt.message) {
+					t.Errorf("%d %+v, want %d %s with %q", response.StatusCode, failure.Error, tt.status, tt.is, tt.message)
+				}
+			})
+		}
 	}
 }
 

@@ -16,21 +16,21 @@ import (
 
 // decode reads a JSON body strictly: unknown and duplicate keys, wrong types and anything after the
 // value are the caller's faults.
-func decode(req *http.Request, into any) error {
+func (s *server) decode(req *http.Request, into any) error {
 	body, err := readBody(req)
 	if err != nil {
 		return err
 	}
-	return decodeJSON(body, into)
+	return decodeJSON(body, into, s.memory)
 }
 
 // decodeOptional does what decode does when there is a body, and otherwise nothing.
-func decodeOptional(req *http.Request, into any) error {
+func (s *server) decodeOptional(req *http.Request, into any) error {
 	body, err := readBody(req)
 	if err != nil || len(body) == 0 {
 		return err
 	}
-	return decodeJSON(body, into)
+	return decodeJSON(body, into, s.memory)
 }
 
 func readBody(req *http.Request) ([]byte, error) {
@@ -52,12 +52,20 @@ func readBody(req *http.Request) ([]byte, error) {
 	return body, nil
 }
 
-// decodeJSON reports the first fault alone, and no value: it may be a secret.
-func decodeJSON(text []byte, into any) error {
+// decodeJSON reports the first fault alone, and no value: it may be a secret. What is read is counted in memory, as the text is.
+func decodeJSON(text []byte, into any, memory *requestMemory) error {
 	if len(bytes.TrimSpace(text)) == 0 {
 		return fmt.Errorf("the body is empty; it has to be a JSON object: %w", cerrdefs.ErrInvalidArgument)
 	}
-	faults := strictjson.Decode(text, into, strictjson.Options{Root: "the body", Secret: true})
+	const root = "the body"
+	values, err := strictjson.Count(text, root)
+	if err != nil {
+		return fmt.Errorf("%v: %w", err, cerrdefs.ErrInvalidArgument)
+	}
+	if err := memory.take(values * strictjson.ValueBytes); err != nil {
+		return err
+	}
+	faults := strictjson.Decode(text, into, strictjson.Options{Root: root, Secret: true})
 	switch {
 	case len(faults) == 0:
 		return nil

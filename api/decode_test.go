@@ -15,7 +15,9 @@ import (
 
 	"github.com/daycare-run/sandbox/api/types"
 	"github.com/daycare-run/sandbox/dockerexec"
+	"github.com/daycare-run/sandbox/internal/budget"
 	"github.com/daycare-run/sandbox/internal/errs"
+	"github.com/daycare-run/sandbox/internal/strictjson"
 )
 
 // TestBadRequests sends what has to be refused.
@@ -61,6 +63,9 @@ func TestBadRequests(t *testing.T) {
 		{"unknown encoding", exec, "", `{"command":"ls","stdinEncoding":"hex"}`, 400, `stdinEncoding "hex"`},
 		{"over the limit", exec, "", `{"command":"` + strings.Repeat("a", testMaxRequest) + `"}`, 413, "larger than the limit"},
 		{"blanks over the limit", exec, "", `{"command":"ls"}` + strings.Repeat(" ", testMaxRequest), 413, "larger than the limit"},
+		{"too many mounts to read", put, "", `{"userId":"a","mounts":[` + strings.Repeat(`{},`, strictjson.MaxValues) + `{}]}`, 400, "mounts: the document has more than 262144 values"},
+		{"too many words to read", exec, "", `{"argv":[` + strings.Repeat(`"",`, strictjson.MaxValues) + `""]}`, 400, "argv: the document has more than 262144 values"},
+		{"too many variables to read", exec, "", `{"env":{` + strings.Repeat(`"":"",`, strictjson.MaxValues) + `"":""}}`, 400, "env: the document has more than 262144 values"},
 		{"unknown path", "GET /v1/nothing", "", "", 404, "there is no GET /v1/nothing"},
 		{"root", "GET /", "", "", 404, "there is no GET /"},
 		{"path with a slash at its end", "GET /v1/health/", "", "", 404, "there is no GET /v1/health/"},
@@ -103,6 +108,26 @@ func refused(t *testing.T, req *http.Request) (types.Error, int) {
 		t.Fatalf("status %d with %q %q: %v", response.StatusCode, response.Header.Get("Content-Type"), body, err)
 	}
 	return failure.Error, response.StatusCode
+}
+
+// TestValuesTakeMemory: what is read of a body is counted beside its bytes.
+func TestValuesTakeMemory(t *testing.T) {
+	for text, most := range map[string]int{`{"argv":["a","b"]}`: 3, `{"env":{"A":"b"},"command":"x"}`: 3, `{"command":"` + strings.Repeat("x", 1<<20) + `"}`: 1} {
+		for _, enough := range []bool{true, false} {
+			pool := budget.NewPool(1<<20, most*strictjson.ValueBytes)
+			if !enough {
+				pool = budget.NewPool(1<<20, most*strictjson.ValueBytes-1)
+			}
+			memory := &requestMemory{of: pool, holder: "anne"}
+			err := decodeJSON([]byte(text), &types.Exec{}, memory)
+			if enough && err != nil || !enough && !cerrdefs.IsResourceExhausted(err) {
+				t.Errorf("%.50s, enough %t: %v", text, enough, err)
+			}
+			if memory.release(); pool.Stats().Used != 0 {
+				t.Errorf("%.50s: %d are left", text, pool.Stats().Used)
+			}
+		}
+	}
 }
 
 func TestContentTypeMayHaveParameters(t *testing.T) {

@@ -21,7 +21,7 @@ const ndjson = "application/x-ndjson"
 
 func (s *server) exec(w http.ResponseWriter, req *http.Request) error {
 	var body types.Exec
-	if err := decode(req, &body); err != nil {
+	if err := s.decode(req, &body); err != nil {
 		return err
 	}
 	r, err := request(body)

@@ -18,18 +18,18 @@ func answers[Answer any](do func(*server, *http.Request) (Answer, error)) handle
 
 // call makes the handler of a route that answers a body of JSON.
 func call[Body, Answer any](do func(*server, *http.Request, Body) (Answer, error)) handler {
-	return decoded(decode, do)
+	return decoded((*server).decode, do)
 }
 
 // callOptional is call where the body may be missing.
 func callOptional[Body, Answer any](do func(*server, *http.Request, Body) (Answer, error)) handler {
-	return decoded(decodeOptional, do)
+	return decoded((*server).decodeOptional, do)
 }
 
-func decoded[Body, Answer any](decode func(*http.Request, any) error, do func(*server, *http.Request, Body) (Answer, error)) handler {
+func decoded[Body, Answer any](decode func(*server, *http.Request, any) error, do func(*server, *http.Request, Body) (Answer, error)) handler {
 	return func(s *server, w http.ResponseWriter, req *http.Request) error {
 		var body Body
-		if err := decode(req, &body); err != nil {
+		if err := decode(s, req, &body); err != nil {
 			return err
 		}
 		answer, err := do(s, req, body)

@@ -37,17 +37,17 @@ func (a *attached) receive(ctx context.Context, in input) error {
 		if err != nil {
 			return inputError(err)
 		}
-		if err := take(kind, message, in); err != nil {
+		if err := take(kind, message, in, memory); err != nil {
 			return err
 		}
 	}
 }
 
 // take handles a message.
-func take(kind websocket.MessageType, message []byte, in input) error {
+func take(kind websocket.MessageType, message []byte, in input, memory *requestMemory) error {
 	if kind != websocket.MessageBinary {
 		var said types.Input
-		if err := decodeJSON(message, &said); err != nil {
+		if err := decodeJSON(message, &said, memory); err != nil {
 			return err
 		}
 		return in.Tell(func(in *attach.Input) error { return pass(said, in) })

@@ -115,7 +115,7 @@ func (m *middleware) userOf(s *server, req *http.Request) (string, error) {
 
 // registrant is whom a registration is for, whose body is read for that and put back.
 func (s *server) registrant(req *http.Request) (string, error) {
-	text, err := io.ReadAll(req.Body)
+	text, err := readBody(req)
 	if err != nil {
 		return "", err
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/go-json-experiment/json"
 
 	"github.com/daycare-run/sandbox/internal/lasting"
+	"github.com/daycare-run/sandbox/internal/strictjson"
 )
 
 // read reads a body. What it does not know is refused: it might be a limit that nobody would then keep.
@@ -24,6 +25,15 @@ func read(req *http.Request, into any) error {
 	}
 	if strings.TrimSpace(string(text)) == "" {
 		return nil
+	}
+	values, err := strictjson.Count(text, "the body")
+	if err != nil {
+		return invalid("%v", err)
+	}
+	if k, is := req.Body.(*kept); is {
+		if err := k.take(values * strictjson.ValueBytes); err != nil {
+			return err
+		}
 	}
 	if err := json.Unmarshal(text, into, json.RejectUnknownMembers(true)); err != nil {
 		return named("", err)

@@ -3,13 +3,17 @@ package e2b
 import (
 	"encoding/json"
 	"net/http"
+	"net/http/httptest"
 	"reflect"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	cerrdefs "github.com/containerd/errdefs"
+
 	"github.com/daycare-run/sandbox/internal/lasting"
+	"github.com/daycare-run/sandbox/internal/strictjson"
 )
 
 func TestKeys(t *testing.T) {
@@ -86,6 +90,29 @@ func TestWhatCannotBeKeptIsRefused(t *testing.T) {
 	}
 	if n := len(l.engine.made); n != 0 {
 		t.Errorf("%d sandboxes were made", n)
+	}
+}
+
+// A body of few bytes a value is not read into many times its size, and what is read is counted.
+func TestValuesOfABodyAreBounded(t *testing.T) {
+	l := newLab(t, func(c *Config) { c.MaxRequest = 4 << 20 })
+	many := func(value string) string { return strings.Repeat(value+",", strictjson.MaxValues) + value }
+	for in, body := range map[string]string{
+		"volumeMounts": `{"volumeMounts":[` + many(`{}`) + `]}`, "network.allowOut": `{"network":{"allowOut":[` + many(`""`) + `]}}`,
+		"metadata": `{"metadata":{` + many(`"":""`) + `}}`, "envVars": `{"envVars":{` + many(`"":""`) + `}}`,
+	} {
+		status, text, _ := l.call(annesKey, "POST", "/v2/sandboxes", body)
+		if want := in + ": the document has more than 262144 values"; status != http.StatusBadRequest || !strings.Contains(text, want) {
+			t.Errorf("%d %.200s, want %s", status, text, want)
+		}
+	}
+	const body = `{"metadata":{"a":"1","b":"2"}}`
+	for _, missing := range []int{0, 1} {
+		req := httptest.NewRequest(http.MethodPost, "/v2/sandboxes", strings.NewReader(body))
+		req.Body = &kept{ReadCloser: req.Body, of: newShare(1<<20, len(body)+3*strictjson.ValueBytes-missing), owner: "anne", id: "x"}
+		if err := read(req, &createBody{}); cerrdefs.IsResourceExhausted(err) != (missing > 0) {
+			t.Errorf("with %d bytes too few: %v", missing, err)
+		}
 	}
 }
 

@@ -1,7 +1,7 @@
 // Package strictjson reads JSON that people and callers write: settings, tokens, wrapper settings and requests.
 // Whatever it does not know, cannot read or finds twice is a fault, and all faults come at once, each with the field.
 //
-// decode.go reads, fault.go has what is wrong and its words, nearest.go what was meant instead.
+// decode.go reads, count.go bounds what is read, fault.go has what is wrong and its words, nearest.go what was meant instead.
 package strictjson
 
 import (
@@ -37,7 +37,7 @@ var errEnough = errors.New("there are too many faults")
 
 // Decode sets what into points to from text, and returns all that is wrong with text. A field whose value is refused
 // keeps the one that it has; an item of a list is then zero, so that those after it keep their index. Lists and maps
-// are replaced. Where text is no longer JSON, the rest goes unread.
+// are replaced. Where text is no longer JSON, or has had MaxValues values, the rest goes unread.
 //
 // Types that read themselves from JSON do (UnmarshalJSON), and say in Want what they would like instead.
 func Decode(text []byte, into any, how Options) Faults {
@@ -69,6 +69,7 @@ type decoder struct {
 	root   reflect.Value
 	at     string          // the field that was begun last
 	given  map[string]bool // of fields with former names, those that are set
+	values int             // that were begun, without the whole
 	faults Faults
 }
 
@@ -137,6 +138,9 @@ func (d *decoder) list(v reflect.Value, field string) error {
 	}
 	items := reflect.MakeSlice(v.Type(), 0, 0)
 	for i := 0; d.in.PeekKind() != ']'; i++ {
+		if err := d.count(field); err != nil {
+			return err
+		}
 		item := reflect.New(v.Type().Elem()).Elem()
 		if err := d.value(item, fmt.Sprintf("%s[%d]", field, i)); err != nil {
 			return err
@@ -221,6 +225,9 @@ func (d *decoder) members(field string, target func(name string, again bool) (re
 	}
 	seen := map[string]bool{}
 	for d.in.PeekKind() != '}' {
+		if err := d.count(field); err != nil {
+			return err
+		}
 		token, err := d.in.ReadToken()
 		if err != nil {
 			return err
