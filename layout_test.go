@@ -1,5 +1,5 @@
 // Package layout holds the rules of the layout that must never slip: which package may import which,
-// that each says what it is for, and how many names one exports. HACKING.md has the map.
+// that each says what it is for, how many names one exports, and how long files and functions are. HACKING.md has the map.
 package layout
 
 import (
@@ -97,6 +97,9 @@ var onlyIn = map[string]string{
 	"github.com/spf13/cobra":                     "cmd/sandbox cmd/sandboxd internal/cli/man internal/cli/usage",
 }
 
+// How many lines a file and a function of the product may have. What is generated is free of both.
+const maxFile, maxFunction = 350, 60
+
 // maxExported is how many types, functions, variables and constants a package may export; methods and fields do not count.
 const maxExported = 40
 
@@ -182,11 +185,7 @@ func TestEveryPackageSaysWhatItIsFor(t *testing.T) {
 func TestPackagesExportFewNames(t *testing.T) {
 	for name, p := range packages(t) {
 		var names []string
-		for _, file := range p.GoFiles {
-			parsed, err := parser.ParseFile(token.NewFileSet(), filepath.Join(p.Dir, file), nil, parser.SkipObjectResolution)
-			if err != nil {
-				t.Fatal(err)
-			}
+		for _, parsed := range p.parse(t, token.NewFileSet()) {
 			for _, declared := range parsed.Decls {
 				names = append(names, exported(declared)...)
 			}
@@ -195,6 +194,39 @@ func TestPackagesExportFewNames(t *testing.T) {
 			t.Errorf("%s exports %d names, more than %d: it is two packages, or says what only it needs: %s", name, len(names), maxExported, names)
 		}
 	}
+}
+
+func TestFilesAndFunctionsAreShort(t *testing.T) {
+	for _, p := range packages(t) {
+		files := token.NewFileSet()
+		lines := func(n ast.Node) int { return files.Position(n.End()).Line - files.Position(n.Pos()).Line + 1 }
+		for _, parsed := range p.parse(t, files) {
+			if ast.IsGenerated(parsed) {
+				continue
+			}
+			if at := files.Position(parsed.FileEnd - 1); at.Line > maxFile {
+				t.Errorf("%s has %d lines, more than %d", at.Filename, at.Line, maxFile)
+			}
+			for _, declared := range parsed.Decls {
+				if f, is := declared.(*ast.FuncDecl); is && lines(f) > maxFunction {
+					t.Errorf("%s: %s has %d lines, more than %d", files.Position(f.Pos()), f.Name.Name, lines(f), maxFunction)
+				}
+			}
+		}
+	}
+}
+
+// parse reads the package's files, without its tests.
+func (p pkg) parse(t *testing.T, files *token.FileSet) (parsed []*ast.File) {
+	t.Helper()
+	for _, name := range p.GoFiles {
+		file, err := parser.ParseFile(files, filepath.Join(p.Dir, name), nil, parser.ParseComments|parser.SkipObjectResolution)
+		if err != nil {
+			t.Fatal(err)
+		}
+		parsed = append(parsed, file)
+	}
+	return parsed
 }
 
 // exported returns the names that a declaration adds to those of its package.

@@ -183,12 +183,7 @@ func (s Spec) hostConfig(spoolFile string, prepared Prepared, net wiring) *conta
 		host.Mounts = append(host.Mounts, bind(Mount{Source: filepath.Join(p.MaskDir, hostsFile), Target: "/etc/hosts", ReadOnly: true})) // Docker's comes with a network
 	}
 	if net.network != "" {
-		host.NetworkMode = containertypes.NetworkMode(net.network)
-		// The file is ours, because Docker's names a server of its own, which gVisor does not reach.
-		// DNS is for that server: it must not know the host's resolvers either.
-		host.DNS = []string{net.gateway}
-		host.Mounts = append(host.Mounts, bind(Mount{Source: net.resolvConf, Target: "/etc/resolv.conf", ReadOnly: true}))
-		host.Sysctls = map[string]string{"net.ipv6.conf.all.disable_ipv6": "1", "net.ipv6.conf.default.disable_ipv6": "1"}
+		net.connect(host)
 	}
 	for _, m := range slices.Concat(s.Mounts, prepared.Mounts) {
 		host.Mounts = append(host.Mounts, bind(m))
@@ -199,6 +194,16 @@ func (s Spec) hostConfig(spoolFile string, prepared Prepared, net wiring) *conta
 		}
 	}
 	return host
+}
+
+// connect attaches a container to its network.
+func (net wiring) connect(host *containertypes.HostConfig) {
+	host.NetworkMode = containertypes.NetworkMode(net.network)
+	// The file is ours, because Docker's names a server of its own, which gVisor does not reach.
+	// DNS is for that server: it must not know the host's resolvers either.
+	host.DNS = []string{net.gateway}
+	host.Mounts = append(host.Mounts, bind(Mount{Source: net.resolvConf, Target: "/etc/resolv.conf", ReadOnly: true}))
+	host.Sysctls = map[string]string{"net.ipv6.conf.all.disable_ipv6": "1", "net.ipv6.conf.default.disable_ipv6": "1"}
 }
 
 // oomScoreAdj has a host that is out of memory end tenants' programs, agents included, before any program of its own: limits

@@ -1,12 +1,13 @@
 // Package e2b is a second HTTP surface, for clients that are written against E2B: npm's e2b and those like it run
 // unmodified. It translates and decides nothing: what a sandbox is and does is lasting's, and files are the facade's.
 //
-// e2b.go has the routes and what comes before each; caller.go who calls, and by which token, and route.go on which host; errors.go how errors become
-// answers, as JSON and in the Connect protocol. control.go is the control plane: create.go makes a sandbox, network.go
-// reads what one may reach, list.go lists them, info.go describes one. process.go is process.Process and stream.go its
-// streams; filesystem.go is filesystem.Filesystem, watch.go its watchers, ports.go the way to programs that listen in a sandbox, files.go is /files: hostfiles.go does what they
-// ask for on the host, insidefiles.go in the container. bodies.go counts what requests have in memory, and share.go shares what there is among owners. The messages of both
-// services are in processpb and filesystempb.
+// e2b.go has the routes and what comes before each; caller.go who calls, and by which token, signature.go signed URLs, and
+// route.go on which host; errors.go how errors become answers, as JSON and in the Connect protocol. control.go is the control
+// plane: create.go makes a sandbox, network.go reads what one may reach, list.go lists them, info.go describes one. process.go
+// is process.Process and stream.go its streams; filesystem.go is filesystem.Filesystem, watch.go its watchers, ports.go the way
+// to programs that listen in a sandbox, files.go is /files: hostfiles.go does what they ask for on the host, insidefiles.go in
+// the container, form.go reads forms; portconn.go is one connection to a port. bodies.go counts what requests have in memory,
+// and share.go shares what there is among owners. The messages of both services are in processpb and filesystempb.
 package e2b
 
 import (
