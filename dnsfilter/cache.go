@@ -111,17 +111,6 @@ func (c *cache) put(e *entry) {
 	s.owned[e.owner]++
 }
 
-// clear forgets everything.
-func (c *cache) clear() {
-	for i := range c.shards {
-		s := &c.shards[i]
-		s.mu.Lock()
-		s.entries, s.owned = map[string]*list.Element{}, map[string]int{}
-		s.recent.Init()
-		s.mu.Unlock()
-	}
-}
-
 func (s *shard) largestOwner() (owner string) {
 	most := 0
 	for o, n := range s.owned {

@@ -28,11 +28,11 @@ type found struct {
 
 // lookup asks for a name and follows its aliases. Only the asked name was checked; who may say what it
 // is, may say so by way of other names. The addresses are checked at the end.
-func (s *Server) lookup(ctx context.Context, name string, qtype uint16) (found, error) {
+func (r *resolver) lookup(ctx context.Context, name string, qtype uint16) (found, error) {
 	target := dns.Fqdn(name)
 	ttl := uint32(1 << 31)
 	for links := 0; ; {
-		reply, err := s.exchange(ctx, target, qtype)
+		reply, err := r.exchange(ctx, target, qtype)
 		if err != nil {
 			return found{}, err
 		}
@@ -47,7 +47,7 @@ func (s *Server) lookup(ctx context.Context, name string, qtype uint16) (found, 
 			}
 			target, ttl = strings.ToLower(alias.Target), min(ttl, alias.Hdr.Ttl)
 		}
-		f := s.collect(reply, target, qtype, ttl)
+		f := r.collect(reply, target, qtype, ttl)
 		// An upstream that gives the alias alone is asked for the rest.
 		unfinished := target != before && len(f.records) == 0 && !f.struck &&
 			reply.Rcode == dns.RcodeSuccess && soaOf(reply) == nil
@@ -81,13 +81,13 @@ func is(rr dns.RR, name string) bool {
 }
 
 // collect takes the records of one name and type; whatever else an upstream says is left.
-func (s *Server) collect(reply *dns.Msg, name string, qtype uint16, ttl uint32) found {
+func (r *resolver) collect(reply *dns.Msg, name string, qtype uint16, ttl uint32) found {
 	f := found{rcode: reply.Rcode, ttl: ttl}
 	for _, rr := range reply.Answer {
 		if rr.Header().Rrtype != qtype || !is(rr, name) || len(f.records) == maxRecords {
 			continue
 		}
-		if addr, isAddr := addrOf(rr); isAddr && !s.config.Admits(addr) {
+		if addr, isAddr := addrOf(rr); isAddr && !r.config.Admits(addr) {
 			f.struck = true
 			f.ttl = min(f.ttl, rr.Header().Ttl)
 			continue

@@ -7,16 +7,19 @@ import (
 	"github.com/miekg/dns"
 )
 
-// SetUpstreams changes the resolvers. What is being looked up ends with the ones before; what they had answered is
-// forgotten. An error changes nothing.
+// SetUpstreams changes the resolvers. What the ones before had answered is forgotten, and what they are being asked the others
+// are asked instead. An error changes nothing.
 func (s *Server) SetUpstreams(specs []string) error {
 	upstreams, err := s.config.parseUpstreams(specs)
 	if err != nil {
 		return fmt.Errorf("cannot change the upstreams: %w", err)
 	}
-	before := s.upstreams.Swap(&upstreams)
-	s.cache.clear()
-	closeIdle(*before)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return fmt.Errorf("cannot change the upstreams: %w", errClosed)
+	}
+	s.resolver.Swap(newResolver(s, upstreams)).close()
 	return nil
 }
 

@@ -30,6 +30,33 @@ func TestUpstreamsChange(t *testing.T) {
 	}
 }
 
+// A question that the ones before are being asked is put to the others: what the ones before say then is nobody's answer, and
+// is not kept.
+func TestUpstreamsChangeMeanwhile(t *testing.T) {
+	asked, say := make(chan struct{}, 10), make(chan struct{})
+	old := zone("www.example.org. 300 A 1.2.3.4")
+	before := newFake(t, func(w dns.ResponseWriter, q *dns.Msg) {
+		asked <- struct{}{}
+		<-say
+		old(w, q)
+	})
+	after := newFake(t, zone("www.example.org. 300 A 5.6.7.8"))
+	l := newLab(t, nil, before.addr)
+	answer := make(chan string)
+	go func() { answer <- said(l.ask(filtered, "www.example.org.", dns.TypeA)) }()
+	<-asked
+	must(t, l.SetUpstreams([]string{after.addr}))
+	close(say)
+	if got := <-answer; got != "NOERROR 5.6.7.8" {
+		t.Errorf("who has waited is told %s", got)
+	}
+	l.wantSaid(filtered, "www.example.org.", dns.TypeA, "NOERROR 5.6.7.8")
+	must(t, l.Shutdown(t.Context()))
+	if err := l.SetUpstreams([]string{after.addr}); err == nil {
+		t.Error("upstreams were changed after the end")
+	}
+}
+
 func TestAsk(t *testing.T) {
 	silent := newFake(t, liars["silent"])
 	for _, tt := range []struct {

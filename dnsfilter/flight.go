@@ -18,11 +18,11 @@ type flights struct {
 type flight struct {
 	cancel context.CancelFunc
 	done   chan struct{}
-	result *entry // once done is closed
+	result *entry // once done is closed; nil if it was given up
 }
 
 // do returns what run returns for a key; at most one run for a key is under way. It fails when ctx
-// ends, and with errClosed after close.
+// ends, and with errClosed once closed.
 func (g *flights) do(ctx context.Context, key string, timeout time.Duration, run func(context.Context) *entry) (*entry, error) {
 	g.mu.Lock()
 	if g.closed {
@@ -36,6 +36,9 @@ func (g *flights) do(ctx context.Context, key string, timeout time.Duration, run
 	g.mu.Unlock()
 	select {
 	case <-f.done:
+		if f.result == nil {
+			return nil, errClosed
+		}
 		return f.result, nil
 	case <-ctx.Done():
 		return nil, context.Cause(ctx)

@@ -53,7 +53,7 @@ func keep(t testing.TB, s *Server, name, record string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.cache.put(&entry{
+	s.resolver.Load().cache.put(&entry{
 		key: string(q.setKey()), owner: "filtered", records: records, count: 1,
 		addrs: []netip.Addr{netip.MustParseAddr("1.2.3.4")}, expires: time.Now().Add(time.Hour).UnixNano(),
 	})
@@ -141,7 +141,7 @@ func FuzzUpstream(f *testing.F) {
 		f.Add(packed)
 	}
 	forbidden := netip.MustParsePrefix("10.0.0.0/8")
-	r := &Server{config: Config{Admits: func(a netip.Addr) bool { return a.IsValid() && !forbidden.Contains(a) }}}
+	r := &resolver{config: &Config{Admits: func(a netip.Addr) bool { return a.IsValid() && !forbidden.Contains(a) }}}
 	q := &question{}
 	if err := q.parse(packet(f, "WWW.example.org.", dns.TypeA)); err != nil {
 		f.Fatal(err)

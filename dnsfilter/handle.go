@@ -81,7 +81,7 @@ func (s *Server) decide(q *question, ep *Endpoint, now time.Time, out []byte) ([
 	// The cache is asked first because it has the name as a string, which spares making one. What it
 	// has is used only if the name is allowed.
 	nanos := now.UnixNano()
-	e := s.cache.get(q.setKey(), nanos)
+	e := s.resolver.Load().cache.get(q.setKey(), nanos)
 	var name string
 	if e != nil {
 		name = e.name()

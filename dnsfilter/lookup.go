@@ -2,6 +2,7 @@ package dnsfilter
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -27,7 +28,7 @@ func questionFor(name string, qtype uint16) (*question, error) {
 // find returns the entry for a question from the cache, or else from upstreams, for which it waits.
 func (s *Server) find(ctx context.Context, ep *Endpoint, q *question) (*entry, error) {
 	key := q.setKey()
-	if e := s.cache.get(key, s.config.Now().UnixNano()); e != nil {
+	if e := s.resolver.Load().cache.get(key, s.config.Now().UnixNano()); e != nil {
 		return e, nil
 	}
 	if !s.lookups.Take(ep.User, 1) {
@@ -37,19 +38,33 @@ func (s *Server) find(ctx context.Context, ep *Endpoint, q *question) (*entry, e
 	return s.fetch(ctx, ep, string(key), q.qtype)
 }
 
-// fetch asks the upstreams, or waits for who is asking them the same, and keeps what they say.
+// fetch asks the upstreams, or waits for who is asking them the same, and keeps what they say. Where others take their place
+// meanwhile, those are asked.
 func (s *Server) fetch(ctx context.Context, ep *Endpoint, key string, qtype uint16) (*entry, error) {
-	return s.flights.do(ctx, key, s.config.Timeout, func(ctx context.Context) *entry {
+	for {
+		r := s.resolver.Load()
+		e, err := r.fetch(ctx, ep, key, qtype)
+		if !errors.Is(err, errClosed) || r == s.resolver.Load() {
+			return e, err
+		}
+	}
+}
+
+func (r *resolver) fetch(ctx context.Context, ep *Endpoint, key string, qtype uint16) (*entry, error) {
+	return r.flights.do(ctx, key, r.config.Timeout, func(ctx context.Context) *entry {
 		// Who looked in the cache just before another lookup ended finds here what that one found.
-		if e := s.cache.get([]byte(key), s.config.Now().UnixNano()); e != nil {
+		if e := r.cache.get([]byte(key), r.config.Now().UnixNano()); e != nil {
 			return e
 		}
-		f, err := s.lookup(ctx, key[keyPrefix:], qtype)
+		f, err := r.lookup(ctx, key[keyPrefix:], qtype)
 		e := &entry{key: key, owner: ep.User}
 		if err == nil {
 			e.records, err = pack(f.records)
 		}
-		now := s.config.Now().UnixNano()
+		if ctx.Err() == context.Canceled { // by close: that says nothing about the name
+			return nil
+		}
+		now := r.config.Now().UnixNano()
 		if err != nil {
 			// RFC 9520 wants failures kept too: not for long, but long enough to spare who is down.
 			e.failed, e.rcode, e.ttl = true, dns.RcodeServerFailure, minTTL
@@ -64,9 +79,7 @@ func (s *Server) fetch(ctx context.Context, ep *Endpoint, key string, qtype uint
 			e.addrs = slices.Clip(e.addrs)
 		}
 		e.expires = now + int64(e.ttl)
-		if ctx.Err() != context.Canceled { // by Shutdown: it says nothing about the name
-			s.cache.put(e)
-		}
+		r.cache.put(e)
 		return e
 	})
 }

@@ -28,9 +28,7 @@ import (
 type Server struct {
 	config    Config
 	interval  time.Duration // in which an endpoint may ask once
-	upstreams atomic.Pointer[[]*upstream]
-	cache     *cache
-	flights   flights
+	resolver  atomic.Pointer[resolver]
 	forwarded atomic.Uint64
 	unknown   bucket // the rate of all that nobody is registered for
 	accounts  accounts
@@ -39,6 +37,7 @@ type Server struct {
 
 	mu      sync.Mutex // of what follows
 	started bool
+	closed  bool
 	cancel  context.CancelFunc
 	wg      sync.WaitGroup
 }
@@ -58,13 +57,11 @@ func New(config Config) (*Server, error) {
 	s := &Server{
 		config:   config,
 		interval: time.Second / time.Duration(config.QueriesPerSecond),
-		cache:    newCache(config.CacheSize),
-		flights:  flights{byKey: map[string]*flight{}},
 		accounts: accounts{byUser: map[string]weak.Pointer[bucket]{}},
 		lookups:  budget.NewPool(config.MaxLookups, 0),
 		conns:    budget.NewPool(config.MaxConns, 0),
 	}
-	s.upstreams.Store(&upstreams)
+	s.resolver.Store(newResolver(s, upstreams))
 	return s, nil
 }
 
@@ -91,7 +88,7 @@ func (s *Server) Start(ctx context.Context) error {
 // ended, or ctx has. Called again it waits again.
 func (s *Server) Shutdown(ctx context.Context) error {
 	s.mu.Lock()
-	s.started = true
+	s.started, s.closed = true, true
 	if s.cancel != nil {
 		s.cancel()
 	}
@@ -101,9 +98,8 @@ func (s *Server) Shutdown(ctx context.Context) error {
 	s.mu.Unlock()
 	ended := make(chan struct{})
 	go func() {
-		s.flights.close()
+		s.resolver.Load().close()
 		s.wg.Wait()
-		closeIdle(*s.upstreams.Load())
 		close(ended)
 	}()
 	select {
@@ -123,7 +119,7 @@ func (s *Server) Known(name string) (addrs []netip.Addr, known bool) {
 	if err != nil {
 		return nil, false
 	}
-	e := s.cache.get(q.setKey(), s.config.Now().UnixNano())
+	e := s.resolver.Load().cache.get(q.setKey(), s.config.Now().UnixNano())
 	if e == nil || e.failed {
 		return nil, false
 	}
