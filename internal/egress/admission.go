@@ -83,7 +83,8 @@ func (s *stack) assign(addr netip.Addr, from, to dockerexec.Spec) error {
 }
 
 // change has a container that runs reach something else than so far. The connections that it may not have any more end. What
-// is open becomes filtered by being cut off first, so all of its connections end; after an error of that it has no network.
+// is open becomes filtered by being cut off first, so all of its connections end; after an error of that it has no network
+// until it is changed again, which begins anew.
 func (s *stack) change(e dockerexec.Endpoint) error {
 	s.changing.Lock()
 	defer s.changing.Unlock()
@@ -101,7 +102,7 @@ func (s *stack) change(e dockerexec.Endpoint) error {
 		return fmt.Errorf("what is filtered by name cannot be opened to all of the network while it runs: name what to reach, or make another: %w", errdefs.ErrFailedPrecondition)
 	case s.gateway == nil:
 		return fmt.Errorf("no call can be filtered by name here (%w): %w", s.owner.weak, errdefs.ErrPermissionDenied)
-	case !old.open:
+	case !old.open && !old.parting:
 		old.reach.Store(ep.reach.Load())
 		old.relays.recheck(old.reach.Load())
 		if s.guard != nil {
@@ -112,13 +113,18 @@ func (s *stack) change(e dockerexec.Endpoint) error {
 	if err := s.table.Remove(e.Addr); err != nil {
 		return explain(err)
 	}
+	ep.parting = true
 	if err := s.endpoints.replace(e.Addr, ep.container, ep); err != nil {
 		return err
 	}
 	if err := s.table.Forget(e.Addr); err != nil {
 		return explain(err)
 	}
-	return explain(s.gateway.connect(e))
+	if err := s.gateway.connect(e); err != nil {
+		return explain(err)
+	}
+	ep.parting = false
+	return nil
 }
 
 // admit lets an address be used by a container that is not bound yet. After an error it is free again.
@@ -175,7 +181,7 @@ func (s *stack) remove(addr netip.Addr) {
 		s.owner.cfg.Log.Error().Err(err).Stringer("address", ep.addr).Msg("cannot cut a container off; its address is not used again")
 		return
 	}
-	if !ep.open {
+	if !ep.open && !ep.parting {
 		s.endpoints.release(ep)
 		return
 	}

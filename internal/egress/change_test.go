@@ -79,3 +79,41 @@ func TestChange(t *testing.T) {
 		t.Errorf("of one that is gone: %v", err)
 	}
 }
+
+// unforgetting is a table that cannot forget flows yet.
+type unforgetting struct {
+	none
+	forgets []error
+}
+
+func (u *unforgetting) Forget(netip.Addr) (err error) {
+	if len(u.forgets) > 0 {
+		err, u.forgets = u.forgets[0], u.forgets[1:]
+	}
+	return err
+}
+
+// What was to be filtered and could not be is no success the next time, unless all of it was done then.
+func TestAChangeThatFailsHalfWay(t *testing.T) {
+	busy := errors.New("the kernel is busy")
+	table := &unforgetting{forgets: []error{busy, nil}}
+	// No interface is found here, so that nothing gets as far as the gateway.
+	s := &stack{owner: &Egress{}, endpoints: *testEndpoints("10.1.2.0/28"), table: table, gateway: &gatewayLink{interfaces: &interfaces{}}}
+	to := testSpec("u", "*")
+	to.Lasting = "s1"
+	addr, err := s.add(to)
+	must(t, err)
+	first := s.endpoints.at(addr)
+	to.Egress.Domains = []string{"a.example"}
+	for i, want := range []error{busy, errClosed, errClosed} {
+		if err := s.change(dockerexec.Endpoint{Spec: to, Addr: addr}); !errors.Is(err, want) {
+			t.Errorf("attempt %d: %v, want %v", i, err, want)
+		}
+		if now := s.endpoints.at(addr); now.open || !first.gone() {
+			t.Errorf("attempt %d: %+v", i, now)
+		}
+	}
+	if len(table.forgets) != 0 {
+		t.Error("its flows were not forgotten")
+	}
+}

@@ -19,6 +19,7 @@ type endpoint struct {
 	user, container string
 	addr            netip.Addr
 	open            bool // may reach all of the internet; the others are filtered
+	parting         bool // was open, and may have flows left or no gateway yet; of stack.changing
 	answers         answers
 	relays          relays
 	reach           atomic.Pointer[reach] // of one that is filtered
