@@ -70,7 +70,10 @@ func (l *lab) measureRegistering(ctx context.Context) ([]registering, error) {
 }
 
 // The helper's network.
-const registerBridge = "bench-iso"
+const (
+	registerBridge = "bench-iso"
+	registerHolder = uint64(1) // of the container that comes and goes
+)
 
 var (
 	registerSubnet  = netip.MustParsePrefix("10.213.0.0/22")
@@ -158,16 +161,16 @@ func (r *registering) comeAndGo(networks *egress.Egress, spec dockerexec.Spec, b
 // once registers a container and removes it.
 func (r *registering) once(networks *egress.Egress, spec dockerexec.Spec, pid int) error {
 	begun := time.Now()
-	addr, err := networks.Add(spec)
+	addr, err := networks.Add(spec, registerHolder)
 	if err != nil {
 		return err
 	}
 	added := time.Now()
-	if err := networks.Bind(dockerexec.Endpoint{Spec: spec, Addr: addr, MAC: registerMAC, PID: pid}); err != nil {
+	if err := networks.Bind(dockerexec.Endpoint{Spec: spec, Holder: registerHolder, Addr: addr, MAC: registerMAC, PID: pid}); err != nil {
 		return err
 	}
 	bound := time.Now()
-	networks.Remove(profileName, addr)
+	networks.Remove(profileName, registerHolder)
 	ended := time.Now()
 	r.Add, r.Bind, r.Remove = append(r.Add, added.Sub(begun)), append(r.Bind, bound.Sub(added)), append(r.Remove, ended.Sub(bound))
 	r.AddRemove, r.All = append(r.AddRemove, added.Sub(begun)+ended.Sub(bound)), append(r.All, ended.Sub(begun))
@@ -232,7 +235,7 @@ func populate(networks *egress.Egress, bridge netlink.Link, others int) (space n
 		return 0, 0, err
 	}
 	for i := range others {
-		if _, err := networks.Add(benchSpec(fmt.Sprint("other-", i))); err != nil {
+		if _, err := networks.Add(benchSpec(fmt.Sprint("other-", i)), registerHolder+1+uint64(i)); err != nil {
 			return 0, 0, err
 		}
 		if err := addPort(bridge, fmt.Sprint("other", i), crowd); err != nil {

@@ -45,11 +45,11 @@ type container struct {
 	first      *execConn // to the first process of one that was made here, until it is sess's
 	sess       *session
 	err        error
-	// addr is valid while Networks knows the container, gateway when it was made here.
-	addr, gateway netip.Addr
-	unbound       *Endpoint // of one in the pool that has no way before it has a user
-	ports         forwarder // of a process's, or one that lasts
-	asks          forwarder // of one that lasts: package ask
+	holder     uint64     // 0 if Networks does not know the container
+	gateway    netip.Addr // of one that was made here
+	unbound    *Endpoint  // of one in the pool that has no way before it has a user
+	ports      forwarder  // of a process's, or one that lasts
+	asks       forwarder  // of one that lasts: package ask
 	// reach is what one that lasts may reach now; nil is what its Spec says.
 	reach atomic.Pointer[Egress]
 

@@ -15,10 +15,14 @@ import (
 // Endpoint is a container that runs on a network. PID is its first process's, as the host counts.
 type Endpoint struct {
 	Spec Spec
-	Addr netip.Addr
-	MAC  net.HardwareAddr
-	PID  int
+	// Holder is who has the address: one container, whatever it is called and whose it is meanwhile. No other has the same.
+	Holder uint64
+	Addr   netip.Addr
+	MAC    net.HardwareAddr
+	PID    int
 }
+
+func (e *Executor) newHolder() uint64 { return e.holders.Add(1) }
 
 // join registers a container to be and says how it is connected; nil for one without a network.
 func (e *Executor) join(ctx context.Context, c *container) (*network.NetworkingConfig, error) {
@@ -30,11 +34,12 @@ func (e *Executor) join(ctx context.Context, c *container) (*network.NetworkingC
 	if err != nil {
 		return nil, err
 	}
-	addr, err := e.cfg.Networks.Add(c.spec)
+	holder := e.newHolder()
+	addr, err := e.cfg.Networks.Add(c.spec, holder)
 	if err != nil {
 		return nil, err
 	}
-	c.addr, c.gateway = addr, n.Gateway
+	c.holder, c.gateway = holder, n.Gateway
 	return &network.NetworkingConfig{EndpointsConfig: map[string]*network.EndpointSettings{
 		n.Name: {IPAMConfig: &network.EndpointIPAMConfig{IPv4Address: addr.String()}},
 	}}, nil
@@ -59,9 +64,9 @@ func (c *container) effectiveSpec() Spec {
 
 // leave gives the address back.
 func (e *Executor) leave(c *container) {
-	if c.addr.IsValid() {
-		e.cfg.Networks.Remove(c.spec.Egress.Profile, c.addr)
-		c.addr = netip.Addr{}
+	if c.holder != 0 {
+		e.cfg.Networks.Remove(c.spec.Egress.Profile, c.holder)
+		c.holder = 0
 	}
 }
 
@@ -84,10 +89,10 @@ func (e *Executor) bind(ctx context.Context, c *container) error {
 
 // assign has a container of the pool reach what its user may.
 func (e *Executor) assign(from, to *container) error {
-	if !from.addr.IsValid() {
+	if from.holder == 0 {
 		return nil
 	}
-	if err := e.cfg.Networks.Assign(from.addr, from.spec, to.spec); err != nil || from.unbound == nil {
+	if err := e.cfg.Networks.Assign(from.holder, from.spec, to.spec); err != nil || from.unbound == nil {
 		return err
 	}
 	endpoint := *from.unbound
@@ -114,7 +119,7 @@ func (e *Executor) endpoint(ctx context.Context, c *container) (Endpoint, error)
 	if err != nil {
 		return Endpoint{}, fmt.Errorf("the container has no hardware address on network %s: %w", name, err)
 	}
-	return Endpoint{Spec: c.effectiveSpec(), Addr: addr, MAC: mac, PID: found.State.Pid}, nil
+	return Endpoint{Spec: c.effectiveSpec(), Holder: c.holder, Addr: addr, MAC: mac, PID: found.State.Pid}, nil
 }
 
 // readmit opens the networks of containers that are adopted, which are endpoints there already. What fails
@@ -130,10 +135,10 @@ func (e *Executor) readmit(ctx context.Context, adopted []*container) {
 		if at.profile == "" {
 			continue
 		}
+		c.holder = e.newHolder()
 		asking.Go(func() error {
 			endpoint, err := e.endpoint(ctx, c)
 			if err == nil {
-				c.addr = endpoint.Addr
 				mu.Lock()
 				defer mu.Unlock()
 				endpoints[at] = append(endpoints[at], endpoint)

@@ -88,6 +88,8 @@ type Executor struct {
 	idle  atomic.Pointer[Idle]
 	ahead atomic.Bool // Config.Ahead
 
+	holders atomic.Uint64 // that have been given out
+
 	host        cgroup.Host
 	usages      usages
 	unreclaimed sync.Once // tells that memory cannot be given back

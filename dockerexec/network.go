@@ -57,16 +57,16 @@ type networks interface {
 	// ResolvConf is the host's file for /etc/resolv.conf.
 	ResolvConf(profile string) string
 	// Add registers a container that will be made, and gives it an address. Each is followed by a Remove,
-	// and so is each Endpoint of Open.
-	Add(Spec) (netip.Addr, error)
+	// and so is each Endpoint of Open. For a holder see Endpoint.
+	Add(spec Spec, holder uint64) (netip.Addr, error)
 	// Bind opens the way of a container that has started and in which nothing of a tenant runs yet.
 	Bind(Endpoint) error
-	// Assign gives a container's address, with which nothing could be reached, what another Spec may reach.
-	Assign(addr netip.Addr, from, to Spec) error
+	// Assign gives a holder, which could reach nothing, what another Spec may reach.
+	Assign(holder uint64, from, to Spec) error
 	// Change has a container that runs reach what its Endpoint's Spec says, instead of what it could so far.
 	Change(Endpoint) error
-	// Remove ends what the container with that address has going.
-	Remove(profile string, addr netip.Addr)
+	// Remove ends what a holder has going, if it has an address still.
+	Remove(profile string, holder uint64)
 }
 
 // networkCheck is how often networks that are in use are looked at.

@@ -272,7 +272,7 @@ func (e *Executor) replace(from, to *container) {
 	e.work.Add(1)
 	to.id, to.spool, to.tmp, to.pool = from.id, from.spool, from.tmp, from.pool
 	to.isPrepared, to.prepared = true, from.prepared
-	to.addr, to.gateway, to.since = from.addr, from.gateway, from.since
+	to.holder, to.gateway, to.since = from.holder, from.gateway, from.since
 	e.bound[to.id] = poolRecord{Version: poolRecordVersion, Container: to.id, Pooled: from.spec.User, Spec: to.spec}
 }
 

@@ -8,7 +8,6 @@ import (
 	"io/fs"
 	"math/rand/v2"
 	"net"
-	"net/netip"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -58,9 +57,9 @@ type assigned struct {
 	assign func()
 }
 
-func (a assigned) Assign(netip.Addr, Spec, Spec) error { a.assign(); return nil }
+func (a assigned) Assign(uint64, Spec, Spec) error { a.assign(); return nil }
 
-func (a assigned) Remove(string, netip.Addr) {}
+func (a assigned) Remove(string, uint64) {}
 
 // kill ends the goroutine that binds as kill -9 does all.
 func (m *poolModel) kill(at int) {
@@ -119,7 +118,7 @@ func (m *poolModel) stock(lasts bool) {
 	defer m.e.mu.Unlock()
 	c := m.e.add(spec, spec.Fingerprint())
 	c.id, c.spool, c.pool, c.class, c.sess, c.give = id, spool, spec.SpoolDir, class, sess, func() {}
-	c.begun, c.isPrepared, c.addr = true, true, netip.MustParseAddr("192.0.2.2")
+	c.begun, c.isPrepared, c.holder = true, true, m.e.newHolder()
 	close(c.ready)
 }
 
@@ -151,7 +150,7 @@ func (m *poolModel) restart() {
 			delete(m.containers, found.ID)
 			continue
 		}
-		if c.addr = netip.MustParseAddr("192.0.2.2"); c.spec.Lasting == "" {
+		if c.holder = m.e.newHolder(); c.spec.Lasting == "" {
 			c.sess = m.sess
 		}
 		m.belongs(found.ID, c.spec)

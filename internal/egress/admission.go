@@ -17,7 +17,7 @@ func (s *stack) restore(list []dockerexec.Endpoint) (rules.State, map[netip.Addr
 	var state rules.State
 	filtered := map[netip.Addr]bool{}
 	for _, e := range list {
-		ep, err := s.newEndpoint(e.Spec)
+		ep, err := s.newEndpoint(e.Spec, e.Holder)
 		if err != nil || !s.endpoints.restore(ep, e.Addr) {
 			continue // not of this network, or the second one there: Bind finds it missing
 		}
@@ -36,7 +36,7 @@ func (s *stack) restore(list []dockerexec.Endpoint) (rules.State, map[netip.Addr
 // register registers the containers that were not known when the stack opened.
 func (s *stack) register(list []dockerexec.Endpoint) error {
 	for _, e := range list {
-		if ep, err := s.newEndpoint(e.Spec); err == nil && s.endpoints.restore(ep, e.Addr) {
+		if ep, err := s.newEndpoint(e.Spec, e.Holder); err == nil && s.endpoints.restore(ep, e.Addr) {
 			if err := s.admit(ep); err != nil {
 				return err
 			}
@@ -45,8 +45,8 @@ func (s *stack) register(list []dockerexec.Endpoint) error {
 	return nil
 }
 
-func (s *stack) add(spec dockerexec.Spec) (netip.Addr, error) {
-	ep, err := s.newEndpoint(spec)
+func (s *stack) add(spec dockerexec.Spec, holder uint64) (netip.Addr, error) {
+	ep, err := s.newEndpoint(spec, holder)
 	if err != nil {
 		return netip.Addr{}, err
 	}
@@ -57,29 +57,33 @@ func (s *stack) add(spec dockerexec.Spec) (netip.Addr, error) {
 }
 
 // newEndpoint returns a container on this network. One that is filtered remembers what it is answered if there are further ports.
-func (s *stack) newEndpoint(spec dockerexec.Spec) (*endpoint, error) {
+func (s *stack) newEndpoint(spec dockerexec.Spec, holder uint64) (*endpoint, error) {
 	ep, err := newEndpoint(spec)
-	if err == nil && !ep.open && len(s.owner.cfg.ExtraPorts) > 0 {
+	if err != nil {
+		return nil, err
+	}
+	ep.holder = holder
+	if !ep.open && len(s.owner.cfg.ExtraPorts) > 0 {
 		ep.dns.Answered = func(name string, addrs []netip.Addr, ttl time.Duration) {
 			ep.answers.note(name, addrs, ttl, time.Now())
 		}
 	}
-	return ep, err
+	return ep, nil
 }
 
 // assign puts another Spec's endpoint in the place of one that could reach nothing: it was filtered and had no names, or is
 // open and not bound yet. What is filtered stays so, and what is open, so the container is connected as it has to be.
-func (s *stack) assign(addr netip.Addr, from, to dockerexec.Spec) error {
+func (s *stack) assign(holder uint64, from, to dockerexec.Spec) error {
 	s.changing.Lock()
 	defer s.changing.Unlock()
-	ep, err := s.newEndpoint(to)
+	ep, err := s.newEndpoint(to, holder)
 	if err != nil {
 		return err
 	}
 	if to.Egress.Profile != from.Egress.Profile || ep.open != from.Egress.IsOpen() || !ep.open && len(from.Egress.Domains) > 0 {
 		return fmt.Errorf("what %s may reach cannot become what %s may: %w", from.ContainerName(), ep.container, errdefs.ErrFailedPrecondition)
 	}
-	return s.endpoints.replace(addr, from.ContainerName(), ep)
+	return s.endpoints.replace(from.ContainerName(), ep)
 }
 
 // change has a container that runs reach something else than so far. The connections that it may not have any more end. What
@@ -88,7 +92,7 @@ func (s *stack) assign(addr netip.Addr, from, to dockerexec.Spec) error {
 func (s *stack) change(e dockerexec.Endpoint) error {
 	s.changing.Lock()
 	defer s.changing.Unlock()
-	ep, err := s.newEndpoint(e.Spec)
+	ep, err := s.newEndpoint(e.Spec, e.Holder)
 	if err != nil {
 		return err
 	}
@@ -114,7 +118,7 @@ func (s *stack) change(e dockerexec.Endpoint) error {
 		return explain(err)
 	}
 	ep.parting = true
-	if err := s.endpoints.replace(e.Addr, ep.container, ep); err != nil {
+	if err := s.endpoints.replace(ep.container, ep); err != nil {
 		return err
 	}
 	if err := s.table.Forget(e.Addr); err != nil {
@@ -166,9 +170,9 @@ func (s *stack) binding(e dockerexec.Endpoint) (rules.Binding, error) {
 }
 
 // remove takes an address from its container, whose name is free at once.
-func (s *stack) remove(addr netip.Addr) {
+func (s *stack) remove(holder uint64) {
 	s.changing.Lock()
-	ep := s.endpoints.at(addr)
+	ep := s.endpoints.of(holder)
 	if ep != nil {
 		ep.revoke() // from here on it is not changed
 	}

@@ -15,6 +15,7 @@ func TestAssign(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	waiting.holder = 7
 	if err := s.endpoints.register(waiting); err != nil {
 		t.Fatal(err)
 	}
@@ -27,19 +28,23 @@ func TestAssign(t *testing.T) {
 	for what, pair := range map[string][2]dockerexec.Spec{
 		"another container": {testSpec(dockerexec.PoolUser("y")), to}, "all of the network": {from, open}, "another profile": {from, local}, "one that may reach something": {to, to},
 	} {
-		if err := s.assign(waiting.addr, pair[0], pair[1]); err == nil {
+		if err := s.assign(waiting.holder, pair[0], pair[1]); err == nil {
 			t.Errorf("%s is taken", what)
 		}
 	}
-	if err := s.assign(waiting.addr, from, to); err != nil {
+	if err := s.assign(waiting.holder, from, to); err != nil {
 		t.Fatal(err)
 	}
 	bound := s.endpoints.at(waiting.addr)
 	if bound.user != "alice" || !bound.Allows("a.example") || bound.Allows("b.example") || !waiting.gone() || s.endpoints.byName[from.ContainerName()] != nil {
 		t.Errorf("%+v", bound)
 	}
-	if err := s.assign(waiting.addr, from, testSpec("mallory", "m.example")); err == nil {
+	if err := s.assign(waiting.holder, from, testSpec("mallory", "m.example")); err == nil {
 		t.Error("a second user has it")
+	}
+	s.remove(7) // whatever it is called by now
+	if s.endpoints.at(waiting.addr) != nil || !bound.gone() {
+		t.Error("it was not removed")
 	}
 }
 
@@ -51,13 +56,14 @@ func TestAssignOpen(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	waiting.holder = 7
 	if err := s.endpoints.register(waiting); err != nil {
 		t.Fatal(err)
 	}
-	if err := s.assign(waiting.addr, from, testSpec("eve", "a.example")); err == nil {
+	if err := s.assign(waiting.holder, from, testSpec("eve", "a.example")); err == nil {
 		t.Error("what is open has become filtered")
 	}
-	if err := s.assign(waiting.addr, from, to); err != nil {
+	if err := s.assign(waiting.holder, from, to); err != nil {
 		t.Fatal(err)
 	}
 	if bound := s.endpoints.at(waiting.addr); bound.user != "alice" || !bound.open || !waiting.gone() {

@@ -19,7 +19,7 @@ func TestChange(t *testing.T) {
 	spec := func(id string, domains ...string) dockerexec.Spec {
 		return dockerexec.Spec{User: "u", Lasting: id, Egress: dockerexec.Egress{Profile: "isolated", Domains: domains}}
 	}
-	addr, err := s.add(spec("s1"))
+	addr, err := s.add(spec("s1"), 1)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -28,7 +28,7 @@ func TestChange(t *testing.T) {
 		t.Error("nothing allows all")
 	}
 	change := func(addr netip.Addr, spec dockerexec.Spec) error {
-		return s.change(dockerexec.Endpoint{Spec: spec, Addr: addr})
+		return s.change(dockerexec.Endpoint{Spec: spec, Holder: 1, Addr: addr})
 	}
 	if err := change(addr, spec("s1", "*.example.org")); err != nil {
 		t.Fatal(err)
@@ -101,12 +101,12 @@ func TestAChangeThatFailsHalfWay(t *testing.T) {
 	s := &stack{owner: &Egress{}, endpoints: *testEndpoints("10.1.2.0/28"), table: table, gateway: &gatewayLink{interfaces: &interfaces{}}}
 	to := testSpec("u", "*")
 	to.Lasting = "s1"
-	addr, err := s.add(to)
+	addr, err := s.add(to, 1)
 	must(t, err)
 	first := s.endpoints.at(addr)
 	to.Egress.Domains = []string{"a.example"}
 	for i, want := range []error{busy, errClosed, errClosed} {
-		if err := s.change(dockerexec.Endpoint{Spec: to, Addr: addr}); !errors.Is(err, want) {
+		if err := s.change(dockerexec.Endpoint{Spec: to, Holder: 1, Addr: addr}); !errors.Is(err, want) {
 			t.Errorf("attempt %d: %v, want %v", i, err, want)
 		}
 		if now := s.endpoints.at(addr); now.open || !first.gone() {

@@ -191,12 +191,12 @@ func (e *Egress) ResolvConf(profile string) string {
 
 // Add registers what a container may reach before it exists, and gives it an address on its profile's network, which
 // must be open. Remove gives the address back.
-func (e *Egress) Add(spec dockerexec.Spec) (netip.Addr, error) {
+func (e *Egress) Add(spec dockerexec.Spec, holder uint64) (netip.Addr, error) {
 	s, err := e.stack(spec.Egress.Profile)
 	if err != nil {
 		return netip.Addr{}, err
 	}
-	return s.add(spec)
+	return s.add(spec, holder)
 }
 
 // Bind connects a container that has started, before anything of a tenant runs in it.
@@ -208,14 +208,14 @@ func (e *Egress) Bind(ep dockerexec.Endpoint) error {
 	return s.bind(ep)
 }
 
-// Assign has the container with an address reach what another Spec says. It could reach nothing so far; what is open
+// Assign has a container reach what another Spec says. It could reach nothing so far; what is open
 // can by Bind alone.
-func (e *Egress) Assign(addr netip.Addr, from, to dockerexec.Spec) error {
+func (e *Egress) Assign(holder uint64, from, to dockerexec.Spec) error {
 	s, err := e.stack(from.Egress.Profile)
 	if err != nil {
 		return err
 	}
-	return s.assign(addr, from, to)
+	return s.assign(holder, from, to)
 }
 
 // Change has a container that runs reach what its endpoint's Spec says, instead of what it could so far. The error is
@@ -228,11 +228,11 @@ func (e *Egress) Change(ep dockerexec.Endpoint) error {
 	return s.change(ep)
 }
 
-// Remove cuts a container off at once and forgets it. Its address is not used again before nothing of its flows is left,
+// Remove cuts a container off at once and forgets it; one that has no address any more has lost nothing but that. Its address is not used again before nothing of its flows is left,
 // about a millisecond later.
-func (e *Egress) Remove(profile string, addr netip.Addr) {
+func (e *Egress) Remove(profile string, holder uint64) {
 	if s, err := e.stack(profile); err == nil {
-		s.remove(addr)
+		s.remove(holder)
 	}
 }
 

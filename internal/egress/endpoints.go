@@ -17,6 +17,7 @@ import (
 // endpoint is a container on a network. It is revoked when another one takes its place. It implements guard.Endpoint.
 type endpoint struct {
 	user, container string
+	holder          uint64
 	addr            netip.Addr
 	open            bool // may reach all of the internet; the others are filtered
 	parting         bool // was open, and may have flows left or no gateway yet; of stack.changing
@@ -133,20 +134,20 @@ func (es *endpoints) register(ep *endpoint) error {
 	return fmt.Errorf("all addresses of %s are in use: %w", es.subnet, errdefs.ErrResourceExhausted)
 }
 
-// replace has an address be another container's than it was, and revokes that.
-func (es *endpoints) replace(addr netip.Addr, container string, ep *endpoint) error {
+// replace has a container's holder be another container, and revokes what it was.
+func (es *endpoints) replace(container string, ep *endpoint) error {
 	es.mu.Lock()
 	defer es.mu.Unlock()
-	old := es.byAddr[addr]
-	if old == nil || old.container != container || old.gone() {
-		return fmt.Errorf("address %s is not that of %s: %w", addr, container, errdefs.ErrFailedPrecondition)
+	old := es.byName[container]
+	if old == nil || old.holder != ep.holder || old.gone() {
+		return fmt.Errorf("%s has not the address that %s is to have: %w", container, ep.container, errdefs.ErrFailedPrecondition)
 	}
 	if ep.container != container && es.byName[ep.container] != nil {
 		return fmt.Errorf("container %s has an address already: %w", ep.container, errdefs.ErrAlreadyExists)
 	}
-	ep.addr = addr
+	ep.addr = old.addr
 	delete(es.byName, container)
-	es.byAddr[addr], es.byName[ep.container] = ep, ep
+	es.byAddr[ep.addr], es.byName[ep.container] = ep, ep
 	old.revoke()
 	return nil
 }
@@ -183,6 +184,18 @@ func (es *endpoints) at(addr netip.Addr) *endpoint {
 	es.mu.RLock()
 	defer es.mu.RUnlock()
 	return es.byAddr[addr.Unmap()]
+}
+
+// of returns the container that a holder is, or nil.
+func (es *endpoints) of(holder uint64) *endpoint {
+	es.mu.RLock()
+	defer es.mu.RUnlock()
+	for _, ep := range es.byName {
+		if ep.holder == holder {
+			return ep
+		}
+	}
+	return nil
 }
 
 func (es *endpoints) count() int {

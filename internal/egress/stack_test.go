@@ -28,39 +28,43 @@ func TestAddressesWaitForWhatIsLeft(t *testing.T) {
 		table := &slowTable{forget: make(chan error)}
 		s := &stack{owner: &Egress{cfg: Config{Log: zerolog.Nop()}}, table: table, stop: func() {}}
 		s.endpoints.init(dockerexec.Network{Profile: "isolated", Subnet: netip.MustParsePrefix("10.1.2.0/29"), Gateway: netip.MustParseAddr("10.1.2.1")})
-		add := func(name string) netip.Addr {
+		add := func(name string, holder uint64) netip.Addr {
 			t.Helper()
-			addr, err := s.add(testSpec(name, "*"))
+			addr, err := s.add(testSpec(name, "*"), holder)
 			if err != nil {
 				t.Fatal(err)
 			}
 			return addr
 		}
-		first := add("c0")
-		for _, name := range []string{"c1", "c2", "c3"} {
-			add(name)
+		first := add("c0", 1)
+		for i, name := range []string{"c1", "c2", "c3"} {
+			add(name, uint64(2+i))
 		}
-		s.remove(first)
-		s.remove(first) // once more is nothing more
+		s.remove(1)
+		s.remove(1) // once more is nothing more
 		if who := s.endpoints.dnsEndpoint(first); who != nil {
 			t.Error("who was removed may ask")
 		}
-		if again := add("c0"); again == first {
+		if again := add("c0", 5); again == first {
 			t.Error("the address was given out while flows of it were left")
 		}
-		if _, err := s.add(testSpec("c4", "*")); !errors.Is(err, errdefs.ErrResourceExhausted) {
+		if _, err := s.add(testSpec("c4", "*"), 6); !errors.Is(err, errdefs.ErrResourceExhausted) {
 			t.Errorf("full, but for what is not forgotten: %v", err)
 		}
 		table.forget <- nil
 		synctest.Wait()
-		if addr := add("c4"); addr != first {
+		if addr := add("c4", 7); addr != first {
 			t.Errorf("the address that is free is %s, not %s", first, addr)
 		}
+		s.remove(1) // nor is it anything to who has the address now
+		if s.endpoints.dnsEndpoint(first) == nil {
+			t.Error("the next one with the address was cut off")
+		}
 
-		s.remove(first)
+		s.remove(7)
 		table.forget <- errors.New("the kernel does not want to")
 		synctest.Wait()
-		if _, err := s.add(testSpec("c5", "*")); !errors.Is(err, errdefs.ErrResourceExhausted) {
+		if _, err := s.add(testSpec("c5", "*"), 8); !errors.Is(err, errdefs.ErrResourceExhausted) {
 			t.Errorf("an address was given out whose flows are still tracked: %v", err)
 		}
 	})
@@ -85,12 +89,12 @@ func TestAnAddressThatCannotBeCutOff(t *testing.T) {
 	s := &stack{owner: &Egress{cfg: Config{Log: zerolog.Nop()}}, table: &failingTable{}, stop: func() {}}
 	s.endpoints.init(dockerexec.Network{Profile: "isolated", Subnet: netip.MustParsePrefix("10.1.2.0/24"), Gateway: netip.MustParseAddr("10.1.2.1")})
 	open := testSpec("c", "*")
-	first, err := s.add(open)
+	first, err := s.add(open, 1)
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.remove(first)
-	if again, err := s.add(open); err != nil || again == first {
+	s.remove(1)
+	if again, err := s.add(open, 2); err != nil || again == first {
 		t.Errorf("%s after %s: %v", again, first, err)
 	}
 }
