@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/netip"
 	"sync"
+	"time"
 
 	cerrdefs "github.com/containerd/errdefs"
 	"github.com/docker/docker/api/types/network"
@@ -100,8 +101,14 @@ func (e *Executor) assign(from, to *container) error {
 	return e.cfg.Networks.Bind(endpoint)
 }
 
+// endpointLimit is how long Docker may take to say how a container is connected. Of one whose start is held up by what runs in it
+// Docker never says anything.
+const endpointLimit = 15 * time.Second
+
 // endpoint asks Docker how a container is connected.
 func (e *Executor) endpoint(ctx context.Context, c *container) (Endpoint, error) {
+	ctx, cancel := context.WithTimeout(ctx, endpointLimit)
+	defer cancel()
 	found, err := e.docker.ContainerInspect(ctx, c.id)
 	if err != nil {
 		return Endpoint{}, fmt.Errorf("cannot inspect: %w", err)
