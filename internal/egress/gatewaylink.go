@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/netip"
 	"os"
 	"path/filepath"
 
@@ -87,21 +86,6 @@ func (g *gatewayLink) connect(ep dockerexec.Endpoint) error {
 		return fmt.Errorf("cannot connect %s to its gateway: %w", ep.Spec.ContainerName(), err)
 	}
 	return nil
-}
-
-// disconnectOthers detaches the containers that are not known.
-func (g *gatewayLink) disconnectOthers(known map[netip.Addr]bool) error {
-	attached, err := g.Attached()
-	if err != nil {
-		return err
-	}
-	var faults []error
-	for _, addr := range attached {
-		if !known[addr] {
-			faults = append(faults, g.Detach(addr))
-		}
-	}
-	return errors.Join(faults...)
 }
 
 func (g *gatewayLink) close() {

@@ -125,7 +125,7 @@ func (s *stack) setRules(ctx context.Context, running []dockerexec.Endpoint) err
 	if err := table.ForgetStrangers(); err != nil {
 		return err
 	}
-	return s.gateway.disconnectOthers(attached)
+	return s.gateway.Restart(attached)
 }
 
 // startDNS answers at the bridge's gateway address, for open containers, and in the gateway for filtered ones.

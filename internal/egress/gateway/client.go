@@ -5,10 +5,12 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"time"
 
@@ -145,6 +147,26 @@ func (c *Client) Attached() ([]netip.Addr, error) {
 	return said.Addrs, err
 }
 
+// Restart has a gateway go on whose service has ended: it detaches all but those that are known, and discards what waits in
+// the sockets, before anybody takes anything from them. Some of that may be of containers that have gone, and nothing tells
+// whose it was but an address, which is the next one's.
+func (c *Client) Restart(known map[netip.Addr]bool) error {
+	attached, err := c.Attached()
+	if err != nil {
+		return err
+	}
+	var faults []error
+	for _, addr := range attached {
+		if !known[addr] {
+			faults = append(faults, c.Detach(addr))
+		}
+	}
+	if err := errors.Join(faults...); err != nil {
+		return err
+	}
+	return c.discard()
+}
+
 // Close closes the connection and the sockets. The gateway keeps its own descriptors.
 func (c *Client) Close() {
 	_ = c.conn.Close()
@@ -154,15 +176,15 @@ func (c *Client) Close() {
 	for _, conn := range c.DNSOverUDP {
 		_ = conn.Close()
 	}
-	listeners := []*net.TCPListener{c.DNSOverTCP, c.TLS, c.HTTP}
-	for _, l := range c.Ports {
-		listeners = append(listeners, l)
-	}
-	for _, l := range listeners {
+	for _, l := range c.listeners() {
 		if l != nil {
 			_ = l.Close()
 		}
 	}
+}
+
+func (c *Client) listeners() []*net.TCPListener {
+	return slices.AppendSeq([]*net.TCPListener{c.DNSOverTCP, c.TLS, c.HTTP}, maps.Values(c.Ports))
 }
 
 // ask sends a request and returns its answer, and the files that came with it.

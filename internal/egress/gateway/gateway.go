@@ -6,7 +6,7 @@
 //
 // The namespace belongs to a container of ours, which runs Serve. It opens the sockets and hands them to the service,
 // which moves the interfaces in; see Client. When the service ends the namespace stays, and with it the interfaces, for
-// the next service.
+// the next service, which discards what waits in the sockets: see Client.Restart.
 //
 // What the kernel does besides:
 //   - A packet's source must be the address that is routed back to the interface it came from (rp_filter):

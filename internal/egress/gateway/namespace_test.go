@@ -168,3 +168,44 @@ func TestOnlyAClosedNamespace(t *testing.T) {
 		}
 	}
 }
+
+// What a container has left in the sockets while no service took it is not the next one's who has its address.
+func TestRestartDiscardsWhatWaits(t *testing.T) {
+	g := newGate(t, good())
+	gone, stays := g.newBox(t, 11), g.newBox(t, 12)
+	waits := map[string]*net.TCPListener{"203.0.113.9:443": g.TLS, "203.0.113.9:80": g.HTTP, "203.0.113.9:22": g.Ports[22], "10.77.1.1:53": g.DNSOverTCP}
+	for at := range waits {
+		c, err := gone.dial("tcp", at)
+		must(t, err)
+		t.Cleanup(func() { _ = c.Close() })
+	}
+	for range 20 { // each from another port, so that all sockets have some
+		c, err := gone.dial("udp", "10.77.1.1:53")
+		must(t, err)
+		_, err = c.Write([]byte("old"))
+		must(t, errors.Join(err, c.Close()))
+	}
+	must(t, g.Restart(map[netip.Addr]bool{stays.addr: true}))
+	if attached, err := g.Attached(); err != nil || len(attached) != 1 || attached[0] != stays.addr {
+		t.Errorf("%v, %v", attached, err)
+	}
+	next := g.newBox(t, 11)
+	for at, l := range waits {
+		c, err := next.dial("tcp", at)
+		must(t, err)
+		defer c.Close()
+		got, err := l.AcceptTCP()
+		must(t, err)
+		defer got.Close()
+		if got.RemoteAddr().String() != c.LocalAddr().String() {
+			t.Errorf("%s: one of before was accepted", at)
+		}
+	}
+	asked := answerAll(t, g.DNSOverUDP)
+	if got := next.ask("10.77.1.1:53"); got != next.addr.String() {
+		t.Errorf("DNS: %q", got)
+	}
+	if n := asked(); n != 1 {
+		t.Errorf("%d questions were taken, want the one of now", n)
+	}
+}
