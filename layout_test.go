@@ -53,7 +53,7 @@ var mayImport = map[string]string{
 	"internal/egress/nonblock":  "",
 	"internal/budget":           "",
 	"internal/httplog":          "",
-	"internal/egress/gateway":   "",
+	"internal/egress/gateway":   "internal/egress/nonblock",
 	"internal/egress/rules":     "",
 	"internal/egress/decisions": "",
 	"images":                    "internal/dockerd internal/durable",

@@ -2,14 +2,12 @@ package egress
 
 import (
 	"context"
-	"io"
 	"net"
 	"net/netip"
 	"sync"
 	"syscall"
 	"time"
 
-	"github.com/daycare-run/sandbox/internal/budget"
 	"github.com/daycare-run/sandbox/internal/egress/decisions"
 	"github.com/daycare-run/sandbox/internal/egress/nonblock"
 )
@@ -26,8 +24,6 @@ const (
 	mostAnswers = 1024
 	// relayDial bounds the connection to an address.
 	relayDial = 10 * time.Second
-	// relayIdle is how long the side that has ended a connection may take nothing of what is left for it.
-	relayIdle = 5 * time.Minute
 )
 
 // answers are the addresses that a container has got from DNS, with their names.
@@ -211,11 +207,11 @@ func (s *stack) relay(life context.Context, c *net.TCPConn, port uint16) {
 		return
 	}
 	decided(name, decisions.Allowed, allowed)
-	carry(ctx, c, far.(*net.TCPConn))
+	s.guard.Carry(ctx, ep, c, far.(*net.TCPConn))
 }
 
-// relayDescriptors are those of a relayed connection: two sockets, and a pipe each way.
-const relayDescriptors = 6
+// relayDescriptors are those of a relayed connection: two sockets.
+const relayDescriptors = 2
 
 // takeRelay takes what a relayed connection needs of its user's budgets, and returns how many bytes the kernel may hold for
 // it, or 0. Whichever of the two ends it first, the port counts as one that the kernel keeps.
@@ -237,30 +233,6 @@ func (e *Egress) takeRelay(user string, to netip.AddrPort) (buffers int, give fu
 		b.Ports.Give(user, to, true)
 		b.Buffers.Give(user, buffers)
 		b.Descriptors.Give(user, relayDescriptors)
-	}
-}
-
-// carry moves bytes both ways, in the kernel, until both directions have ended or ctx has.
-func carry(ctx context.Context, near, far *net.TCPConn) {
-	defer abort(far)
-	defer context.AfterFunc(ctx, func() {
-		abort(near)
-		abort(far)
-	})()
-	var ways sync.WaitGroup
-	for _, way := range [][2]*net.TCPConn{{near, far}, {far, near}} {
-		ways.Go(func() {
-			if _, err := io.Copy(way[1], way[0]); err != nil {
-				abort(near)
-				abort(far)
-			}
-			_ = way[1].CloseWrite()
-		})
-	}
-	ways.Wait()
-	for _, c := range []*net.TCPConn{near, far} {
-		budget.Deliver(ctx, c, relayIdle)
-		_ = c.Close() // before abort, which would throw away what is still to be sent
 	}
 }
 

@@ -1,8 +1,6 @@
 package egress
 
 import (
-	"io"
-	"net"
 	"net/netip"
 	"testing"
 	"time"
@@ -65,39 +63,4 @@ func TestRelaysAreCounted(t *testing.T) {
 	if r, _, _ := ep.enter(at, func() {}); r.others != 2 {
 		t.Errorf("%d others after one has left", r.others)
 	}
-}
-
-// pair is a connection.
-func pair(t *testing.T) (near, far *net.TCPConn) {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	must(t, err)
-	defer l.Close()
-	dialled, err := net.Dial("tcp", l.Addr().String())
-	must(t, err)
-	accepted, err := l.Accept()
-	must(t, err)
-	t.Cleanup(func() { _, _ = dialled.Close(), accepted.Close() })
-	return dialled.(*net.TCPConn), accepted.(*net.TCPConn)
-}
-
-// What is said goes both ways, and either end may have said all before the other.
-func TestCarry(t *testing.T) {
-	client, near := pair(t)
-	far, server := pair(t)
-	done := make(chan struct{})
-	go func() { carry(t.Context(), near, far); close(done) }()
-	_, err := client.Write([]byte("question"))
-	must(t, err)
-	must(t, client.CloseWrite())
-	if said, err := io.ReadAll(server); err != nil || string(said) != "question" {
-		t.Errorf("%q, %v", said, err)
-	}
-	_, err = server.Write([]byte("answer"))
-	must(t, err)
-	must(t, server.Close())
-	if said, err := io.ReadAll(client); err != nil || string(said) != "answer" {
-		t.Errorf("%q, %v", said, err)
-	}
-	<-done
 }

@@ -52,6 +52,7 @@ type Guard struct {
 	proxy     *httputil.ReverseProxy
 
 	loops   []*poller.Loop
+	carried atomic.Uint32 // connections, by which the next one's loop is chosen
 	stop    context.CancelFunc
 	running sync.WaitGroup
 }

@@ -16,7 +16,7 @@ import (
 	"github.com/daycare-run/sandbox/internal/egress/poller"
 )
 
-// session is a client's TLS connection and the one to its origin. It implements poller.Handler. next is its next step,
+// session is a client's TLS connection, or one that is carried, and the one to its origin. It implements poller.Handler. next is its next step,
 // which goes as far as it can without waiting.
 type session struct {
 	poller.Session
@@ -34,6 +34,7 @@ type session struct {
 	lingering int            // how many bytes a refused client may still send
 	to        netip.AddrPort // the origin's address, while a port of ours is taken for it
 	left      budget.Undelivered
+	leave     func() // when it has ended
 }
 
 // newSession makes the session of a connection that was accepted, or returns nil for one that has ended or is another's.
@@ -45,6 +46,7 @@ func (g *Guard) newSession(ctx context.Context, l *poller.Loop, fd int, source n
 	s := &session{flow: &flow{guard: g, port: g.cfg.TLSPort}, life: ctx, next: (*session).begin}
 	s.Init(l, fd, s)
 	s.flow.cut = func() { l.Post(s.Reset) }
+	s.leave = func() { g.endpoints.leave(s.flow) }
 	if !s.flow.enter(ctx, fd, source) {
 		nonblock.Reset(fd)
 		return nil
@@ -81,7 +83,7 @@ func (s *session) close(how func(fd int)) {
 		s.cancel()
 	}
 	s.givePort()
-	s.flow.guard.endpoints.leave(s.flow)
+	s.leave()
 }
 
 // deliver ends a session of which both sides have ended, once they have all that was sent to them: until then it counts.

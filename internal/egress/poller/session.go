@@ -10,6 +10,8 @@ type Session struct {
 	Client, Origin Socket
 	// EndedFirst says that the connection to the origin was ended from here first: the kernel keeps its port.
 	EndedFirst bool
+	// AtOnce has the client's end passed on at once: the server may wait for it.
+	AtOnce bool
 
 	loop     *Loop
 	handler  Handler
@@ -29,6 +31,12 @@ func (s *Session) Init(l *Loop, fd int, h Handler) {
 	s.Client.fd, s.Origin.fd = fd, -1
 }
 
+// Begin has the loop serve a session that was not accepted by it, whose origin is connected already. Any goroutine may call it.
+func (s *Session) Begin(origin int) {
+	s.Origin.fd = origin
+	s.start(false)
+}
+
 // start has the loop begin with a session; here says that this is its goroutine.
 func (s *Session) start(here bool) {
 	if here {
@@ -46,8 +54,10 @@ func (s *Session) begin() {
 	s.begun = true
 	s.loop.sessions[s] = true
 	s.handler.Step()
-	if !s.closed.Load() && s.Watch(&s.Client, s.Client.fd) != nil {
-		s.handler.Reset()
+	for _, socket := range []*Socket{&s.Client, &s.Origin} {
+		if !s.closed.Load() && socket.fd >= 0 && socket.session == nil && s.Watch(socket, socket.fd) != nil {
+			s.handler.Reset()
+		}
 	}
 }
 
@@ -70,6 +80,9 @@ func (s *Session) Close(how func(fd int)) bool {
 	}
 	if !s.begun { // nothing of it is in the loop, which may have ended
 		how(s.Client.fd)
+		if s.Origin.fd >= 0 {
+			how(s.Origin.fd)
+		}
 		return true
 	}
 	s.Disconnect(&s.Client, how)

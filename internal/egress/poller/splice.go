@@ -52,6 +52,8 @@ func (s *Session) Splice(halfClosedIdle time.Duration) (ended bool, err error) {
 		return true, nil
 	case s.Client.broken && !moved:
 		return false, errBroken
+	case s.up.ended && !clientEnded && s.AtOnce:
+		s.endUp(halfClosedIdle)
 	case s.up.ended && !clientEnded:
 		s.Within(closeDelay, func() { s.endUp(halfClosedIdle) })
 	case moved && (s.down.ended || s.EndedFirst):
