@@ -14,8 +14,8 @@
 // After that the bytes are spliced in the kernel. TLS connections have no goroutines: see package poller. A session is
 // one connection: its next step is one of its methods, which goes as far as it can without waiting.
 //
-// Turns go by user, not by connection (by the poller for TLS, by a semaphore for HTTP), and so does what a connection
-// takes of the host: descriptors, ports, and bytes in this process and in the kernel (reserve).
+// Turns go by user, not by connection (by the poller for TLS, by a semaphore for HTTP), and so does how much of HTTP is
+// parsed and written at a time (work), and what a connection takes of the host: descriptors, ports, and bytes in this process and in the kernel (reserve).
 //
 // HTTP is parsed by net/http's server and written again by net/http's transport, through
 // httputil.ReverseProxy: what the origin gets is one well-formed request whose Host is the name that
@@ -48,6 +48,7 @@ type Guard struct {
 	endpoints endpoints
 	open      atomic.Int64 // connections of clients
 	turns     *semaphore
+	work      *work
 	server    *http.Server
 	proxy     *httputil.ReverseProxy
 
@@ -68,7 +69,7 @@ func New(cfg Config) (*Guard, error) {
 	}
 	g := &Guard{cfg: cfg}
 	g.endpoints.active = map[<-chan struct{}]*endpointState{}
-	g.turns = newSemaphore(runtime.GOMAXPROCS(0))
+	g.turns, g.work = newSemaphore(runtime.GOMAXPROCS(0)), newWork(runtime.GOMAXPROCS(0))
 	g.proxy = g.newProxy()
 	g.server = g.newServer()
 	return g, nil

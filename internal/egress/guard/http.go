@@ -28,6 +28,7 @@ type httpSession struct {
 	hijacked        bool
 	// refused says that there was no room for a head.
 	refused atomic.Bool
+	working atomic.Bool // something was read, and is worked on
 
 	mu      sync.Mutex // for what follows
 	aborted bool
@@ -83,6 +84,7 @@ func (g *Guard) connState(c net.Conn, state http.ConnState) {
 
 // leave ends the connection in good order. It is called once, when the server is done with it.
 func (s *httpSession) leave() {
+	s.rest()
 	s.transport.CloseIdleConnections() // before the client's is all that is left
 	s.end(func(c *net.TCPConn) { _ = c.Close() })
 	s.guard.endpoints.leave(s.flow)

@@ -100,6 +100,11 @@ func newRig(t testing.TB, tlsPort, httpPort uint16, change func(*Config)) *rig {
 		if open := g.Open(); open != 0 {
 			t.Errorf("%d connections are open after Shutdown", open)
 		}
+		eventually(t, "something is under way after Shutdown", func() bool {
+			g.work.mu.Lock()
+			defer g.work.mu.Unlock()
+			return len(g.work.users) == 0
+		})
 	})
 	return r
 }

@@ -22,6 +22,7 @@ type socket struct {
 	session  *httpSession
 	// inHead says that what is read next is a head.
 	inHead atomic.Bool
+	closed atomic.Bool
 }
 
 // socketShare is how much is read or written in one turn.
@@ -36,6 +37,9 @@ func newSocket(c *net.TCPConn, raw syscall.RawConn, w *httpSession) *socket {
 }
 
 func (s *socket) Read(p []byte) (n int, err error) {
+	if !looks(p) {
+		s.session.rest()
+	}
 	var failed error
 	turns, user := s.session.guard.turns, s.session.endpoint.User()
 	err = s.raw.Read(func(fd uintptr) bool {
@@ -52,10 +56,17 @@ func (s *socket) Read(p []byte) (n int, err error) {
 	case s.inHead.Load() && !s.session.keep(n):
 		return 0, s.fault("read", errNoRoom, nil)
 	}
+	if !looks(p) {
+		s.session.work(s)
+	}
 	return n, nil
 }
 
+// looks reports whether net/http's server only looks whether the client is still there, beside what it does.
+func looks(p []byte) bool { return len(p) == 1 }
+
 func (s *socket) Write(p []byte) (sent int, err error) {
+	s.session.rest()
 	for sent < len(p) {
 		var n int
 		var failed error
@@ -75,7 +86,10 @@ func (s *socket) Write(p []byte) (sent int, err error) {
 }
 
 // CloseWrite is for net/http, which lets the peer read an answer before it resets the connection.
-func (s *socket) CloseWrite() error { return s.tcp.CloseWrite() }
+func (s *socket) CloseWrite() error {
+	s.session.rest()
+	return s.tcp.CloseWrite()
+}
 
 // fault is an error as net's own connections have it.
 func (s *socket) fault(op string, of ...error) error {
@@ -105,6 +119,8 @@ func (c *conn) Read(p []byte) (int, error) {
 
 // Close waits until its client has all that was sent to it: until then the connection counts.
 func (c *conn) Close() error {
+	c.closed.Store(true)
+	c.session.rest()
 	budget.Deliver(c.session.life, c.tcp, c.session.guard.cfg.Limits.HalfClosedIdle)
 	return c.Conn.Close()
 }
@@ -115,7 +131,6 @@ type originConn struct {
 	to netip.AddrPort
 	// switched says that the connection has become another protocol's.
 	switched atomic.Bool
-	closed   atomic.Bool
 }
 
 // Close resets the connection, which leaves nothing behind: net/http closes one when nothing is on its way, or
@@ -124,6 +139,7 @@ func (c *originConn) Close() error {
 	if !c.closed.CompareAndSwap(false, true) {
 		return net.ErrClosed
 	}
+	c.session.rest()
 	switched := c.switched.Load()
 	if switched {
 		budget.Deliver(c.session.life, c.tcp, c.session.guard.cfg.Limits.HalfClosedIdle)

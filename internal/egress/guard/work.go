@@ -1,0 +1,75 @@
+package guard
+
+import "sync"
+
+// work bounds how many goroutines of each user do something with what they have read. What net/http does with a head takes a
+// hundred times as long as to read it, and a turn of the semaphore cannot be kept for that: net/http may wait meanwhile. This
+// keeps others of the same user waiting and nobody else.
+type work struct {
+	most int // of one user at a time
+
+	mu    sync.Mutex
+	users map[string]*crew // those with something under way
+}
+
+type crew struct {
+	busy    int
+	waiting []chan struct{}
+}
+
+func newWork(most int) *work { return &work{most: most, users: map[string]*crew{}} }
+
+// begin waits until the user has less than the most under way.
+func (w *work) begin(user string) {
+	w.mu.Lock()
+	c := w.users[user]
+	if c == nil {
+		c = &crew{}
+		w.users[user] = c
+	}
+	if c.busy < w.most {
+		c.busy++
+		w.mu.Unlock()
+		return
+	}
+	mine := make(chan struct{})
+	c.waiting = append(c.waiting, mine)
+	w.mu.Unlock()
+	<-mine
+}
+
+// end lets the next one of the user begin.
+func (w *work) end(user string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	c := w.users[user]
+	if len(c.waiting) > 0 {
+		close(c.waiting[0])
+		c.waiting = c.waiting[1:]
+		return
+	}
+	if c.busy--; c.busy == 0 {
+		delete(w.users, user)
+	}
+}
+
+// work begins when something was read from a socket of the connection's, and lasts until rest.
+func (s *httpSession) work(from *socket) {
+	if s.working.Load() {
+		return
+	}
+	s.guard.work.begin(s.endpoint.User())
+	if !s.working.CompareAndSwap(false, true) {
+		s.guard.work.end(s.endpoint.User())
+	}
+	if from.closed.Load() { // and so nothing more may come that would end it
+		s.rest()
+	}
+}
+
+// rest is called before anything that may wait: reading and writing, connecting, and the end.
+func (s *httpSession) rest() {
+	if s.working.CompareAndSwap(true, false) {
+		s.guard.work.end(s.endpoint.User())
+	}
+}
