@@ -33,7 +33,7 @@ func benchmarkHandle(b *testing.B, name string, clients, names int) {
 	var q question
 	b.ReportAllocs()
 	for b.Loop() {
-		if out, _ = s.handle(&q, fromFiltered, asked, out, false); len(out) == 0 {
+		if out, _ = s.handle(&q, s.config.Endpoint(fromFiltered), asked, out, false); len(out) == 0 {
 			b.Fatal("dropped")
 		}
 	}

@@ -82,7 +82,7 @@ func FuzzPacket(f *testing.F) {
 		stream := how&4 != 0
 		sent := bytes.Clone(packet)
 		var q question
-		reply, ask := s.handle(&q, from, packet, nil, stream)
+		reply, ask := s.handle(&q, s.config.Endpoint(from), packet, nil, stream)
 		if !bytes.Equal(packet, sent) {
 			t.Fatal("the packet was changed")
 		}

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"net/netip"
 	"strings"
 	"time"
 
@@ -20,12 +19,11 @@ type pending struct {
 	name string
 }
 
-// handle answers a packet from source into out, without waiting for anybody. If an upstream has to be
+// handle answers a packet of an endpoint's, or of nobody who is known, into out, without waiting for anybody. If an upstream has to be
 // asked, it returns that instead, and the caller goes on with resolve. An empty reply is not sent. Over
 // a stream answers may be large, and nothing is dropped, because there a loss is none: a question too many is the last.
-func (s *Server) handle(q *question, source netip.Addr, packet, out []byte, stream bool) ([]byte, *pending) {
+func (s *Server) handle(q *question, ep *Endpoint, packet, out []byte, stream bool) ([]byte, *pending) {
 	now := s.config.Now()
-	ep := s.config.Endpoint(source.Unmap())
 	if ep == nil {
 		if !s.unknown.take(now.UnixNano(), time.Second/unknownPerSecond, time.Second) || q.parse(packet) != nil {
 			s.decided(nil, "", 0, Denied, reasonUnknown, now)

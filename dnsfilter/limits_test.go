@@ -184,3 +184,44 @@ func TestLookupsAreBounded(t *testing.T) {
 	first.Wait()
 	l.wantSaid(filtered, "b.example.org.", dns.TypeA, "NOERROR 1.2.3.4")
 }
+
+// What a container has asked over a connection and was not answered yet is not asked by the next one with its address.
+func TestAConnectionIsItsEndpoints(t *testing.T) {
+	asked, say := make(chan struct{}, 10), make(chan struct{})
+	upstream := newFake(t, func(w dns.ResponseWriter, q *dns.Msg) {
+		asked <- struct{}{}
+		<-say
+		_ = w.WriteMsg(good(q))
+	})
+	var next atomic.Pointer[dnsfilter.Endpoint]
+	l := newLab(t, func(c *dnsfilter.Config) {
+		first := c.Endpoint
+		c.Endpoint = func(a netip.Addr) *dnsfilter.Endpoint {
+			if now := next.Load(); now != nil {
+				return now
+			}
+			return first(a)
+		}
+	}, upstream.addr)
+	dialer := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(filtered)}}
+	raw, err := dialer.Dial("tcp", l.addr)
+	must(t, err)
+	conn := &dns.Conn{Conn: raw}
+	defer conn.Close()
+	for _, name := range []string{"example.org.", "other.test."} {
+		must(t, conn.WriteMsg(new(dns.Msg).SetQuestion(name, dns.TypeA)))
+	}
+	<-asked
+	next.Store(&dnsfilter.Endpoint{ID: "next", User: "next", Open: true})
+	close(say)
+	must(t, conn.SetReadDeadline(time.Now().Add(patience)))
+	if reply, err := conn.ReadMsg(); err != nil || reply.Question[0].Name != "example.org." {
+		t.Errorf("%v, %v", reply, err)
+	}
+	if reply, err := conn.ReadMsg(); err == nil || isTimeout(err) {
+		t.Errorf("then %v, %v", reply, err)
+	}
+	if n := len(upstream.asked()); n != 1 {
+		t.Errorf("the upstream was asked %d times", n)
+	}
+}

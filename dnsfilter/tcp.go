@@ -37,7 +37,7 @@ func (s *Server) serveTCP(ctx context.Context, listener *net.TCPListener) {
 			defer conn.Close()
 			defer hangUp(ctx, conn)()
 			_ = conn.SetWriteBuffer(dns.MaxMsgSize)
-			s.serveConn(ctx, conn, source)
+			s.serveConn(ctx, conn, source, ep)
 			budget.Deliver(ctx, conn, s.config.IdleTimeout)
 		})
 	}
@@ -45,7 +45,8 @@ func (s *Server) serveTCP(ctx context.Context, listener *net.TCPListener) {
 
 // serveConn answers one question after the other until the client closes, is idle, sends what is no question, or has asked too
 // many: what it sends on a connection that is there costs it next to nothing, and a further connection has a rate of its own.
-func (s *Server) serveConn(ctx context.Context, conn net.Conn, source netip.Addr) {
+// It ends with the registration of its endpoint: what waits in it is not the next one's who has the address.
+func (s *Server) serveConn(ctx context.Context, conn net.Conn, source netip.Addr, ep *Endpoint) {
 	var q question
 	packet := make([]byte, maxQuery)
 	var out []byte
@@ -61,7 +62,10 @@ func (s *Server) serveConn(ctx context.Context, conn net.Conn, source netip.Addr
 		if _, err := io.ReadFull(conn, packet[:size]); err != nil {
 			return
 		}
-		reply, ask := s.handle(&q, source, packet[:size], out, true)
+		if s.config.Endpoint(source) != ep {
+			return
+		}
+		reply, ask := s.handle(&q, ep, packet[:size], out, true)
 		if ask != nil && s.lookups.Take(ask.ep.User, 1) {
 			reply = s.resolve(ctx, &q, ask, out)
 		} else if ask != nil {

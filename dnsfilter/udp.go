@@ -26,7 +26,7 @@ func (s *Server) serveUDP(ctx context.Context, conn *net.UDPConn) {
 			pause(ctx)
 			continue
 		}
-		reply, ask := s.handle(&q, source.Addr(), packet[:n], out, false)
+		reply, ask := s.handle(&q, s.config.Endpoint(source.Addr().Unmap()), packet[:n], out, false)
 		switch {
 		case ask != nil && s.lookups.Take(ask.ep.User, 1):
 			s.forwardUDP(ctx, conn, source, &q, ask)
