@@ -147,7 +147,11 @@ func (s *stack) admit(ep *endpoint) (err error) {
 
 func (s *stack) bind(e dockerexec.Endpoint) error {
 	ep := s.endpoints.at(e.Addr)
-	if ep == nil || ep.container != e.Spec.ContainerName() {
+	if ep != nil {
+		ep.binding.Lock()
+		defer ep.binding.Unlock()
+	}
+	if ep == nil || ep.container != e.Spec.ContainerName() || ep.gone() {
 		return fmt.Errorf("address %s is not that of %s: %w", e.Addr, e.Spec.ContainerName(), errdefs.ErrFailedPrecondition)
 	}
 	if s.owner.weak != nil {
@@ -181,6 +185,8 @@ func (s *stack) remove(holder uint64) {
 		return
 	}
 	// The address stays taken until nothing is left that its next container could inherit.
+	ep.binding.Lock()
+	defer ep.binding.Unlock()
 	if err := s.cutOff(ep); err != nil {
 		s.owner.cfg.Log.Error().Err(err).Stringer("address", ep.addr).Msg("cannot cut a container off; its address is not used again")
 		return

@@ -1,7 +1,10 @@
 package egress
 
 import (
+	"errors"
 	"testing"
+
+	"github.com/containerd/errdefs"
 
 	"github.com/daycare-run/sandbox/dockerexec"
 )
@@ -68,5 +71,18 @@ func TestAssignOpen(t *testing.T) {
 	}
 	if bound := s.endpoints.at(waiting.addr); bound.user != "alice" || !bound.open || !waiting.gone() {
 		t.Errorf("%+v", bound)
+	}
+}
+
+// What is being removed is not bound any more: its address may be another's by then.
+func TestBindOfWhatGoes(t *testing.T) {
+	s := &stack{owner: &Egress{weak: errors.New("no rules")}, endpoints: *testEndpoints("10.1.2.0/29")}
+	going := testEndpoint(t, "u", "*")
+	must(t, s.endpoints.register(going))
+	end := dockerexec.Endpoint{Spec: testSpec("u", "*"), Addr: going.addr}
+	must(t, s.bind(end))
+	going.revoke()
+	if err := s.bind(end); !errors.Is(err, errdefs.ErrFailedPrecondition) {
+		t.Errorf("%v", err)
 	}
 }

@@ -23,6 +23,7 @@ type endpoint struct {
 	parting         bool // was open, and may have flows left or no gateway yet; of stack.changing
 	answers         answers
 	relays          relays
+	binding         sync.Mutex            // held while it is bound, and while it is cut off, after which it never is
 	reach           atomic.Pointer[reach] // of one that is filtered
 	dns             *dnsfilter.Endpoint
 	done            chan struct{}
