@@ -1,11 +1,12 @@
 //go:build linux
 
-// Command sandbox-agent runs inside each container. `sandbox-agent session` speaks the protocol of agent/wire on
-// its stdin and stdout; the container's first process does so, too, and is `sandbox-agent rest` after that.
-// `sandbox-agent access-times` says what is mounted; `sandbox-agent process` is the first process of a
-// durable process's container (package launch), and `sandbox-agent forward` reaches that one's ports; `sandbox-agent
-// lasting` is that of a container that lasts (package ask), and `sandbox-agent bridge` the way to it. It is started by
-// sandboxd alone.
+// Command sandbox-agent runs inside each container; only sandboxd starts it. Its first argument is its mode:
+//
+//   - session speaks the protocol of agent/wire on stdin and stdout. The container's first process starts as a session, too, and
+//     then becomes `sandbox-agent rest`.
+//   - access-times prints the access times of mounted files.
+//   - process is the first process of a durable process's container (package launch), and forward connects to its ports.
+//   - lasting is the first process of a lasting container (package ask), and bridge connects to it.
 package main
 
 import (
@@ -22,8 +23,8 @@ import (
 	"github.com/daycare-run/sandbox/internal/agent/seccomp"
 )
 
-// The main goroutine stays on the process's first thread, as agent.Serve wants it. The profiler's
-// table is memory that nobody looks at.
+// The main goroutine stays on the process's first thread, as agent.Serve requires. The profiler's table would be memory
+// that nobody reads.
 func init() {
 	runtime.LockOSThread()
 	runtime.MemProfileRate = 0
@@ -48,7 +49,7 @@ func run(args []string) (code int, err error) {
 	if !known {
 		return 1, fmt.Errorf("unknown mode %q", args[0])
 	}
-	if args[0] == "rest" { // it was a session
+	if args[0] == "rest" { // started by a session that has ended
 		return exitCode(agent.RunInit())
 	}
 	score := agent.OpenOOMScore()
@@ -66,7 +67,7 @@ func run(args []string) (code int, err error) {
 		if err := agent.Serve(commands.UID, score); err != nil || os.Getpid() != 1 {
 			return exitCode(err)
 		}
-		// Anew, so that nothing of the session takes memory, and without its capabilities.
+		// Execute the program anew, so that nothing of the session takes memory, and without its capabilities.
 		return 1, unix.Exec(os.Args[0], []string{os.Args[0], "rest"}, os.Environ())
 	case "lasting":
 		return exitCode(agent.RunLasting(ask.SocketPath, commands.UID, commands.Root, score))

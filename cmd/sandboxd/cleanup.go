@@ -25,25 +25,25 @@ import (
 	"github.com/daycare-run/sandbox/internal/rootfs"
 )
 
-// exitHeld is the exit code of a cleanup that has touched nothing, because a service runs.
+// exitHeld is the exit code of a cleanup that has changed nothing because a service is running.
 const exitHeld = 3
 
-// exitError is an error with an exit code of its own, or an exit code alone when everything has been said.
+// exitError is an error with its own exit code, or only an exit code if everything has already been printed.
 type exitError struct {
 	code int
 	error
 }
 
-// cleanup removes what a service has made.
+// cleanup removes what a service has left on the host.
 type cleanup struct {
 	data, all, dryRun bool // flags
 
 	cfg config.Config
 	out io.Writer
-	// kept are what services have that run, and so is not removed.
+	// kept names what was not removed because it belongs to running services.
 	kept   []string
 	faults []error
-	// instances are the ids of the services whose things go.
+	// instances are the ids of the services whose belongings are removed.
 	instances map[string]bool
 }
 
@@ -86,7 +86,7 @@ func (c *cleanup) run(ctx context.Context) error {
 		return err
 	}
 	defer free()
-	if conn, err := net.Dial("unix", c.cfg.Listen); err == nil { // of a dataDir that was taken away, perhaps
+	if conn, err := net.Dial("unix", c.cfg.Listen); err == nil { // for instance, one whose dataDir has been removed
 		_ = conn.Close()
 		return exitError{exitHeld, fmt.Errorf("nothing is removed: a service listens at %s; stop it first", c.cfg.Listen)}
 	}
@@ -113,7 +113,7 @@ func (c *cleanup) run(ctx context.Context) error {
 	return errors.Join(c.faults...)
 }
 
-// remove does it, and says so.
+// remove calls do and prints what was removed. In a dry run it only prints.
 func (c *cleanup) remove(what string, do func() error) {
 	if c.dryRun {
 		fmt.Fprintln(c.out, "would remove", what)
@@ -124,7 +124,7 @@ func (c *cleanup) remove(what string, do func() error) {
 	}
 }
 
-// hold keeps services from a dataDir until free is called. One that is not there is nobody's.
+// hold keeps services from using dir until free is called. A directory that does not exist needs no lock.
 func (c *cleanup) hold(dir string) (free func(), err error) {
 	if _, err := os.Stat(dir); errors.Is(err, fs.ErrNotExist) {
 		return func() {}, nil
@@ -139,9 +139,9 @@ func (c *cleanup) hold(dir string) (free func(), err error) {
 	return func() { _ = lock.Close() }, nil
 }
 
-// choose returns what is to be removed, and keeps the services of all of that away until free is called.
+// choose returns the belongings to remove, and locks the data directories of their services until free is called.
 func (c *cleanup) choose(all []dockerexec.Belonging) (mine []dockerexec.Belonging, free func()) {
-	own, _ := readInstance(c.cfg.DataDir) // without one, the name of dataDir says what is its service's
+	own, _ := readInstance(c.cfg.DataDir) // without an id, the service's belongings are found by the name of its dataDir
 	c.instances = map[string]bool{own: true}
 	defer func() {
 		for _, b := range mine {
@@ -178,7 +178,8 @@ func (c *cleanup) choose(all []dockerexec.Belonging) (mine []dockerexec.Belongin
 	}
 }
 
-// tables removes the rules of the networks that are gone. They go last: they hold what is on the networks.
+// tables removes the rules of networks that are gone. It runs last, because the rules confine what is still on a
+// network.
 func (c *cleanup) tables(all, mine []dockerexec.Belonging) {
 	names := []string{c.cfg.Egress.Name + "-isolated", c.cfg.Egress.Name + "-local"}
 	for _, b := range mine {
@@ -186,7 +187,7 @@ func (c *cleanup) tables(all, mine []dockerexec.Belonging) {
 			names = append(names, b.Name)
 		}
 	}
-	for _, b := range all { // of another service that has our names
+	for _, b := range all { // networks of another service that have the names from our settings
 		if b.Kind == "network" && !slices.Contains(mine, b) {
 			names = slices.DeleteFunc(names, func(name string) bool { return name == b.Name })
 		}
@@ -197,13 +198,13 @@ func (c *cleanup) tables(all, mine []dockerexec.Belonging) {
 	}
 	for _, name := range left {
 		if slices.ContainsFunc(c.faults, func(err error) bool { return strings.Contains(err.Error(), "network "+name+":") }) {
-			continue // the network is there still, and what is on it stays held
+			continue // the network still exists, and its rules must keep confining it
 		}
 		c.remove("the rules "+name, func() error { return rules.RemoveTables(0, name) })
 	}
 }
 
-// shims ends those that Docker has forgotten.
+// shims kills the shims of containers that Docker has forgotten.
 func (c *cleanup) shims(left []dockerd.Shim, err error) {
 	if err != nil {
 		c.faults = append(c.faults, err)
@@ -213,7 +214,7 @@ func (c *cleanup) shims(left []dockerd.Shim, err error) {
 	}
 }
 
-// files removes what the service can make again, and with --data its records.
+// files removes what the service can make again and, with --data, its records.
 func (c *cleanup) files() {
 	paths := []string{c.cfg.Listen}
 	for _, name := range []string{"agent", "image", "network", "gateway", "masks"} {
@@ -225,9 +226,9 @@ func (c *cleanup) files() {
 		}
 	}
 	defer c.pool()
-	var trees []string // in which programs could write
+	var trees []string // directories that containers could write to
 	if c.data {
-		if !c.cfg.Cluster.On() { // or they are also the other hosts'
+		if !c.cfg.Cluster.On() { // in a cluster they belong to the other hosts as well
 			trees = c.ofUsers("processes")
 		}
 		for _, name := range []string{"sandboxes", "lasting", "processes", "pool", "console.key", "e2b.key", "instance.damaged", "instance"} {
@@ -243,7 +244,7 @@ func (c *cleanup) files() {
 	for _, tree := range trees {
 		c.remove(tree, func() error { return hostfs.RemoveTree(context.Background(), tree) })
 	}
-	if c.data && !c.dryRun { // last, since it keeps services away; what is not the service's keeps the folder
+	if c.data && !c.dryRun { // the lock is removed last, because it keeps services out; dataDir stays if anything else is in it
 		if err := os.Remove(filepath.Join(c.cfg.DataDir, "lock")); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			c.faults = append(c.faults, err)
 		}
@@ -251,8 +252,8 @@ func (c *cleanup) files() {
 	}
 }
 
-// pool removes the homes that no user has got. What is in them is nobody's, and directories alone. Other services may have
-// theirs beside them.
+// pool removes the pooled homes that no user has been given. They belong to nobody and hold only directories. Other
+// services may keep their own beside them.
 func (c *cleanup) pool() {
 	dir := rootfs.PoolDir(c.cfg.UsersDir)
 	if at, err := os.Lstat(dir); err != nil || !at.IsDir() {
@@ -264,23 +265,23 @@ func (c *cleanup) pool() {
 		}
 	}
 	if !c.dryRun {
-		_ = os.Remove(dir) // unless others are in it
+		_ = os.Remove(dir) // fails if other services have homes there
 	}
 }
 
-// ofUsers are what the service has beside the users' homes.
+// ofUsers returns the service's files of this name beside the users' homes.
 func (c *cleanup) ofUsers(name string) []string {
-	found, _ := filepath.Glob(filepath.Join(c.cfg.UsersDir, "*", name)) // the pattern is a good one
+	found, _ := filepath.Glob(filepath.Join(c.cfg.UsersDir, "*", name)) // the pattern is valid
 	return found
 }
 
-// unmount takes away what is mounted below dataDir, which is the service's alone.
+// unmount unmounts everything below dataDir. Only the service mounts anything there.
 func (c *cleanup) unmount() {
 	mounts, err := mountinfo.GetMounts(mountinfo.PrefixFilter(c.cfg.DataDir))
 	if err != nil {
 		c.faults = append(c.faults, fmt.Errorf("cannot look for mount points: %w", err))
 	}
-	slices.Reverse(mounts) // the last one is on top
+	slices.Reverse(mounts) // the last mount is on top
 	for _, m := range mounts {
 		if m.Mountpoint != c.cfg.DataDir {
 			c.remove("the mount point "+m.Mountpoint, func() error { return unix.Unmount(m.Mountpoint, unix.MNT_DETACH) })

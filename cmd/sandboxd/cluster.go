@@ -25,7 +25,7 @@ import (
 	"github.com/daycare-run/sandbox/internal/version"
 )
 
-// member is this host as one of several. There is none where there is one host.
+// member is this host as a member of a cluster. It is nil on a single host.
 type member struct {
 	d       *daemon
 	cluster *cluster.Cluster
@@ -33,13 +33,13 @@ type member struct {
 	router  *forward.Router
 	certs   forward.Certificates
 	cfg     config.Cluster
-	sealing []byte // the key that all hosts have
+	sealing []byte // the key that all hosts share
 
 	mu     sync.Mutex
-	wanted map[string]map[string]bool // processes that some host has to run, by user
+	wanted map[string]map[string]bool // by user: processes that some host has to run
 }
 
-// dialEtcd connects as the settings say.
+// dialEtcd connects to etcd as configured.
 func dialEtcd(cfg config.Cluster) (*cluster.Etcd, forward.Certificates, error) {
 	certs, err := forward.ReadCertificates(cfg.CAFile, cfg.CertFile, cfg.KeyFile)
 	if err != nil {
@@ -49,7 +49,7 @@ func dialEtcd(cfg config.Cluster) (*cluster.Etcd, forward.Certificates, error) {
 	return etcd, certs, err
 }
 
-// openCluster makes this host one of several, if the settings say so.
+// openCluster makes this host a member of a cluster if one is configured.
 func (d *daemon) openCluster(ctx context.Context, cfg config.Config) error {
 	if !cfg.Cluster.On() {
 		return nil
@@ -91,7 +91,7 @@ func readSealingKey(file string) ([]byte, error) {
 	return text, nil
 }
 
-// take takes over what is a user's.
+// take takes over a user's processes and lasting sandboxes.
 func (m *member) take(user string) error {
 	if err := m.d.runner.DropUnread(user); err != nil {
 		return err
@@ -102,7 +102,7 @@ func (m *member) take(user string) error {
 	return m.adoptLasting(user)
 }
 
-// release ends all that runs of a user on this host.
+// release ends everything of a user's that runs on this host.
 func (m *member) release(ctx context.Context, user string) error {
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
@@ -115,7 +115,8 @@ func (m *member) release(ctx context.Context, user string) error {
 	return m.d.executor.Leave(ctx, user)
 }
 
-// mayStart is nil while this host has a lease, and the user's seat is on it. What is in the pool is no user's yet.
+// mayStart returns nil while this host has a lease and the user's seat. Pooled containers belong to no user yet and
+// need no seat.
 func (m *member) mayStart(user string) error {
 	if err := m.fence.MayStart(); err != nil || (dockerexec.Spec{User: user}).IsPooled() {
 		return err
@@ -123,12 +124,12 @@ func (m *member) mayStart(user string) error {
 	return m.cluster.MayStart(user, m.fence.Record().Lease)
 }
 
-// Write keeps a sandbox's record for all hosts.
+// Write writes a sandbox's record for all hosts.
 func (m *member) Write(user, id string, text []byte, revision int64) (int64, error) {
 	return m.cluster.Write(m.cluster.Leased(), user, cluster.Change{Kind: "sandboxes", Name: id, Value: text, If: &revision})
 }
 
-// processRecords are those of processes for all hosts.
+// processRecords are the process records that all hosts share.
 type processRecords struct{ *cluster.Cluster }
 
 var _ process.Shared = processRecords{}
@@ -155,7 +156,7 @@ func (p processRecords) List(user string) (map[string][]byte, error) {
 	return own, err
 }
 
-// toldOfProcess remembers whose processes some host has to run.
+// toldOfProcess remembers which users have processes that some host has to run.
 func (m *member) toldOfProcess(name string, text []byte, _ int64) {
 	user, id, _ := strings.Cut(name, "/")
 	m.mu.Lock()
@@ -170,7 +171,7 @@ func (m *member) toldOfProcess(name string, text []byte, _ int64) {
 	}
 }
 
-// start makes this host one of the cluster's until stop is called.
+// start takes part in the cluster until stop is called.
 func (m *member) start(ctx context.Context) (stop func()) {
 	m.cluster.Keep("sandboxes", m.d.resolver.Apply)
 	m.cluster.Keep("processes", m.toldOfProcess)
@@ -195,7 +196,7 @@ func (m *member) start(ctx context.Context) (stop func()) {
 	}
 }
 
-// join tells the others of this host, until they know.
+// join registers this host in the cluster, retrying until it succeeds or the lease is no longer this one.
 func (m *member) join(ctx context.Context, lease int64) {
 	go func() {
 		for ctx.Err() == nil && m.fence.Record().Lease == lease {
@@ -218,16 +219,17 @@ func sleep(ctx context.Context, long time.Duration) {
 	}
 }
 
-// drainLimit is how long users that are busy may stay on a host that is drained.
+// drainLimit is how long busy users may stay on a host that is being drained.
 const drainLimit = 10 * time.Minute
 
-// tendUsers has somebody hold those whose processes are to run, and gives this host's users up while it is drained.
+// tendUsers finds a host for each user whose processes have to run, and hands over this host's users while it is
+// drained.
 func (m *member) tendUsers(ctx context.Context) {
 	var drained time.Time
 	for ; ctx.Err() == nil; sleep(ctx, 500*time.Millisecond) {
 		for _, user := range m.unheld() {
 			if ctx.Err() == nil {
-				_, _ = m.cluster.Hold(ctx, user) // tried again soon
+				_, _ = m.cluster.Hold(ctx, user) // the next round tries again
 			}
 		}
 		m.dropEnded(ctx)
@@ -243,7 +245,8 @@ func (m *member) tendUsers(ctx context.Context) {
 	}
 }
 
-// unheld are those whose processes are to run, or whose time has come, and whom no host holds.
+// unheld returns users and sandboxes that have something to run or whose deadline has passed, and whose seat no host
+// holds.
 func (m *member) unheld() []string {
 	m.mu.Lock()
 	wanted := slices.Collect(maps.Keys(m.wanted))
@@ -255,10 +258,10 @@ func (m *member) unheld() []string {
 	})
 }
 
-// drain gives up the users who are idle, or all.
+// drain hands over the users who are idle, or all users.
 func (m *member) drain(ctx context.Context, all bool) {
 	if !slices.ContainsFunc(m.cluster.Nodes(), func(n cluster.Node) bool { return !n.Draining }) {
-		return // nobody would take them
+		return // no host would take them
 	}
 	var leaving sync.WaitGroup
 	turns := make(chan struct{}, 8)
@@ -279,7 +282,7 @@ func (m *member) drain(ctx context.Context, all bool) {
 	leaving.Wait()
 }
 
-// openNodes listens for the other hosts.
+// openNodes listens for requests from the other hosts.
 func (m *member) openNodes(cfg config.Config, handler func(api.Authenticator, []string, api.Router) http.Handler, e2b http.Handler) (endpoint, error) {
 	listener, err := net.Listen("tcp", cfg.Cluster.Listen)
 	if err != nil {
@@ -297,12 +300,12 @@ func (m *member) openNodes(cfg config.Config, handler func(api.Authenticator, []
 		}
 		calls.ServeHTTP(w, req)
 	}), m.d.log)
-	// Beside the caller's own headers they say who it acts for, in base64.
+	// Besides the caller's own headers they carry, in base64, the caller on whose behalf they act.
 	server.MaxHeaderBytes = 2*maxHeader + base64.StdEncoding.EncodedLen(access.MaxTokensFile)
 	return endpoint{m.certs.Listen(listener), server}, nil
 }
 
-// List are the hosts for callers.
+// List returns the hosts of the cluster for callers.
 func (m *member) List() (list []types.Node) {
 	for _, n := range m.cluster.Nodes() {
 		list = append(list, types.Node{Name: n.Name, Address: n.Address, Version: n.Version, Draining: n.Draining, Users: n.Users})
@@ -315,10 +318,10 @@ func (m *member) List() (list []types.Node) {
 	return list
 }
 
-// SetDraining drains a host, or has it take users again.
+// SetDraining starts or stops draining a host.
 func (m *member) SetDraining(ctx context.Context, node string, draining bool) error {
 	return m.cluster.SetDraining(ctx, node, draining)
 }
 
-// Remove forgets a host that is lost.
+// Remove removes a lost host from the cluster.
 func (m *member) Remove(ctx context.Context, node string) error { return m.cluster.Remove(ctx, node) }

@@ -14,10 +14,10 @@ import (
 	"github.com/daycare-run/sandbox/internal/cluster/forward"
 )
 
-// hostFolder is where a host has its files of the cluster, unless it says otherwise.
+// hostFolder is the default folder for a host's cluster files.
 const hostFolder = "/etc/daycare-sandbox/cluster"
 
-// clusterCommand makes the certificates by which hosts know each other.
+// clusterCommand makes the certificates with which hosts authenticate to each other.
 func clusterCommand(settings *string) *cobra.Command {
 	parent := &cobra.Command{Use: "cluster", Short: "Make certificates of a cluster's hosts, and have a host join it"}
 	var dir string
@@ -49,7 +49,7 @@ and fence have to be started again then.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			host, address := args[0], args[1]
 			c := clusterOf(host, address, hostFolder, nil)
-			settings, err := config.SetCluster(nil, c) // it knows what a name and an address are
+			settings, err := config.SetCluster(nil, c) // it checks name and address
 			if err != nil {
 				return fmt.Errorf("cannot make a certificate: %w", err)
 			}
@@ -66,7 +66,8 @@ which writes these settings, with all members of etcd:
 	return parent
 }
 
-// clusterOf are the settings of a host whose files are in a folder. Without addresses of etcd, a member is on the host.
+// clusterOf returns the settings of a host whose files are in folder. Without etcd addresses, an etcd member runs on
+// the host itself.
 func clusterOf(host, address, folder string, etcd []string) config.Cluster {
 	at := func(name string) string { return filepath.Join(folder, name) }
 	if len(etcd) == 0 {
@@ -78,7 +79,7 @@ func clusterOf(host, address, folder string, etcd []string) config.Cluster {
 	}
 }
 
-// joinCommand writes a host's settings.
+// joinCommand writes the cluster settings of a host.
 func joinCommand(settings, dir *string) *cobra.Command {
 	var etcd []string
 	cmd := &cobra.Command{
@@ -96,7 +97,7 @@ fence have to be started (again) then.`,
 			}
 			c := clusterOf(args[0], args[1], folder, etcd)
 			err = editSettings(*settings, true, func(text []byte) ([]byte, error) {
-				text, err := config.SetCluster(text, c) // it knows what a name of a host is
+				text, err := config.SetCluster(text, c) // it checks the host's name
 				if err == nil {
 					err = certified(c, folder, args[1])
 				}
@@ -112,11 +113,11 @@ fence have to be started (again) then.`,
 	return cmd
 }
 
-// certified makes sure that a host has its certificates, and makes them where the authority is.
+// certified makes sure that a host has its certificates. It creates them if the authority's key is here.
 func certified(c config.Cluster, folder, address string) error {
 	if _, err := os.Stat(c.CertFile); errors.Is(err, fs.ErrNotExist) {
 		err := forward.Issue(folder, c.Name, address)
-		if errors.Is(err, fs.ErrNotExist) { // this is not where the authority is
+		if errors.Is(err, fs.ErrNotExist) { // the authority's key is on another machine
 			return fmt.Errorf("there is no %s: sandboxd cluster issue %s %s makes it where the authority is; bring it here with its key, %s and %s",
 				c.CertFile, c.Name, address, forward.AuthorityFile, forward.SealingKeyFile)
 		}

@@ -13,13 +13,13 @@ import (
 	"github.com/daycare-run/sandbox/internal/cluster"
 )
 
-// Engine is looked at so often, and given up after so many failures.
+// How often Docker is checked, and after how many failures in a row the host counts as unfit.
 const (
 	lookAtEngine = 2 * time.Second
 	engineTries  = 3
 )
 
-// watchEngine says that this host cannot keep its users while Docker does not answer.
+// watchEngine marks this host as unfit to keep its users while Docker does not answer.
 func (m *member) watchEngine(ctx context.Context) {
 	failed := 0
 	for ; ctx.Err() == nil; sleep(ctx, lookAtEngine) {
@@ -38,13 +38,13 @@ func (m *member) watchEngine(ctx context.Context) {
 	}
 }
 
-// How long cluster.fenceCommand may take, and when it is tried again.
+// How long cluster.fenceCommand may take, and the delay before it is tried again.
 const (
 	fenceCommandLimit = time.Minute
 	fenceCommandAgain = 2 * time.Second
 )
 
-// fenceLost runs cluster.fenceCommand on hosts that are lost.
+// fenceLost runs cluster.fenceCommand for hosts that are lost.
 func (m *member) fenceLost(ctx context.Context) {
 	if len(m.cfg.FenceCommand) == 0 {
 		return
@@ -55,13 +55,13 @@ func (m *member) fenceLost(ctx context.Context) {
 		defer inBackground(ctx, func(ctx context.Context) {
 			for ; ctx.Err() == nil && m.fence.Left() > 0; sleep(ctx, time.Second/4) {
 			}
-			cancel() // or another does the same when this host's lease has ended
+			cancel() // if this host's lease ends meanwhile, another host may be doing the same
 		})()
 		return runFenceCommand(ctx, m.cfg.FenceCommand, host, epoch)
 	}})
 }
 
-// runFenceCommand tells a program which host is lost, and ends it and what it has started with ctx.
+// runFenceCommand runs a program that is told which host is lost. When ctx ends, it kills the program and its children.
 func runFenceCommand(ctx context.Context, argv []string, host string, epoch int64) error {
 	cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)
 	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "FENCE_HOST=" + host, "FENCE_EPOCH=" + strconv.FormatInt(epoch, 10)}
@@ -69,7 +69,7 @@ func runFenceCommand(ctx context.Context, argv []string, host string, epoch int6
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
 	cmd.WaitDelay = time.Second
 	out, err := cmd.CombinedOutput()
-	if err == nil || errors.Is(err, exec.ErrWaitDelay) { // it has exited with 0, and left something behind
+	if err == nil || errors.Is(err, exec.ErrWaitDelay) { // it exited with 0 but left a process behind
 		return nil
 	}
 	if ctx.Err() != nil {

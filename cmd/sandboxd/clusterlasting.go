@@ -16,12 +16,13 @@ import (
 	"github.com/daycare-run/sandbox/internal/lasting"
 )
 
-// derive makes a key for a purpose of the one that all hosts have.
+// derive returns a key for one purpose, derived from the key that all hosts share.
 func (m *member) derive(purpose string) ([]byte, error) {
 	return hkdf.Key(sha256.New, m.sealing, nil, purpose, secretSize)
 }
 
-// lastingRecords are those of sandboxes that last for all hosts. They are sealed: there are secrets in their environments.
+// lastingRecords are the records of lasting sandboxes that all hosts share. They are sealed, because environments hold
+// secrets.
 type lastingRecords struct{ *member }
 
 var _ lasting.Shared = lastingRecords{}
@@ -49,7 +50,7 @@ func (r lastingRecords) Write(id string, text []byte) (int64, error) {
 	}
 	change := cluster.Change{Kind: forward.Lasting, Name: id, Value: text}
 	revision, err := r.cluster.Write(r.cluster.Leased(), id, change)
-	if cerrdefs.IsUnavailable(err) { // it may have asked a member that is lost, and may do so twice
+	if cerrdefs.IsUnavailable(err) { // the etcd member may be lost, and a retry goes to another; writing twice is harmless
 		revision, err = r.cluster.Write(r.cluster.Leased(), id, change)
 	}
 	return revision, err
@@ -66,7 +67,7 @@ func (r lastingRecords) Seat(id string) (host string, epoch int64) {
 // Known implements lasting.Shared.
 func (r lastingRecords) Known() bool { return r.cluster.Known() }
 
-// toldOfLasting takes what some host has recorded of a sandbox that lasts.
+// toldOfLasting applies a host's record of a lasting sandbox.
 func (m *member) toldOfLasting(id string, sealed []byte, revision int64) {
 	text := sealed
 	if sealed != nil {
@@ -82,7 +83,7 @@ func (m *member) toldOfLasting(id string, sealed []byte, revision int64) {
 	m.d.lasting.Apply(id, text, revision)
 }
 
-// adoptLasting takes a sandbox that lasts over when all is known of it.
+// adoptLasting takes over a lasting sandbox once this host has all that is known of it.
 func (m *member) adoptLasting(user string) error {
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancel()
@@ -92,7 +93,7 @@ func (m *member) adoptLasting(user string) error {
 	return m.d.lasting.Adopt(user)
 }
 
-// dropEnded gives up the seats of sandboxes that are gone.
+// dropEnded gives up the seats of sandboxes that no longer exist.
 func (m *member) dropEnded(ctx context.Context) {
 	m.d.lasting.Leave(func(id string) error {
 		ctx, cancel := context.WithTimeout(ctx, 5*time.Second)

@@ -6,7 +6,7 @@ import (
 	"github.com/daycare-run/sandbox/internal/cluster/forward"
 )
 
-// clusterState is what a host knows of itself as one of several.
+// clusterState is what a host knows of itself as a member of the cluster.
 type clusterState struct {
 	seats, hosts, fences int
 	unheld, lost         int

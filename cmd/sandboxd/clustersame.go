@@ -10,10 +10,10 @@ import (
 	"github.com/daycare-run/sandbox/config"
 )
 
-// sameSettings are those that have to be the same on all hosts, as digests under the key that hosts share: whoever compares
-// them, or reads them on their way, learns nothing else.
+// sameSettings returns digests of the settings that must be the same on all hosts. They are keyed with the key that the
+// hosts share, so they reveal only whether two settings are equal.
 func sameSettings(cfg config.Config, sealing []byte) map[string]string {
-	tokens, _ := os.ReadFile(cfg.TCP.TokensFile) // whose faults are told elsewhere
+	tokens, _ := os.ReadFile(cfg.TCP.TokensFile) // its errors are reported elsewhere
 	digests := map[string]string{}
 	for key, value := range map[string]any{
 		"homeOwner":              cfg.HomeOwner,
@@ -25,11 +25,11 @@ func sameSettings(cfg config.Config, sealing []byte) map[string]string {
 		"e2b.templates":          cfg.E2B.Templates,
 		"cluster.homes":          cfg.Cluster.Homes,
 		"cluster.fenceCommand":   cfg.Cluster.FenceCommand,
-		"cluster.sealingKeyFile": nil, // any difference is the key's
+		"cluster.sealingKeyFile": nil, // with another key all digests differ
 	} {
 		text, err := json.Marshal(value)
 		if err != nil {
-			panic(err) // each can be written to the settings file
+			panic(err) // cannot happen: each can be written to the settings file
 		}
 		sum := hmac.New(sha256.New, sealing)
 		sum.Write([]byte("setting " + key + "\n"))

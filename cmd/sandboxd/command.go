@@ -147,7 +147,7 @@ are replaced when nobody uses them.`,
 	return image
 }
 
-// target is the image that settings name, and the daemon that has it.
+// target is the image that settings name, and the Docker daemon that has it.
 type target struct {
 	docker *dockerd.Client
 	ref    string

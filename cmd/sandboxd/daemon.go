@@ -32,7 +32,7 @@ import (
 	"github.com/daycare-run/sandbox/internal/sandbox"
 )
 
-// daemon is the parts of the service, each made out of those above it.
+// daemon holds the parts of the service. Each is made from those above it.
 type daemon struct {
 	read    func() (config.Config, error) // reads the settings again
 	logs    *logs
@@ -41,7 +41,7 @@ type daemon struct {
 	events  *events.Stream
 	hour    *calls.Hour
 	tokens  *access.Tokens // nil without TCP and E2B
-	// connections are those of the API.
+	// connections are the API's connections.
 	connections *api.Connections
 
 	host      hostFiles
@@ -62,19 +62,19 @@ type daemon struct {
 	service   *sandbox.Service
 	lasting   *lasting.Sandboxes
 
-	member       *member // nil for a host that is the only one
-	cgroupParent string  // of its containers then
+	member       *member // nil on a single host
+	cgroupParent string  // the parent control group of this host's containers in a cluster
 
-	closers []func() // called by close, the last one first
+	closers []func() // called by close in reverse order
 
 	cfg    atomic.Pointer[config.Config] // in force
-	loaded sandbox.Loaded                // of the goroutine that reloads
+	loaded sandbox.Loaded                // used only by the goroutine that reloads
 }
 
-// hostFiles are what all containers get from dataDir, and whose they are.
+// hostFiles are what all containers get from dataDir, and the instance that owns them.
 type hostFiles struct{ instance, agent, masks string }
 
-// openDaemon makes the parts of the service. Whoever calls it closes the daemon.
+// openDaemon makes the parts of the service. The caller closes the daemon.
 func openDaemon(ctx context.Context, cfg config.Config, read func() (config.Config, error), logs *logs, log zerolog.Logger) (_ *daemon, err error) {
 	d := &daemon{
 		read: read, logs: logs, log: log, metrics: newMetrics(), loaded: sandbox.Loaded{At: time.Now().UTC()},
@@ -104,7 +104,7 @@ func openDaemon(ctx context.Context, cfg config.Config, read func() (config.Conf
 	return d, d.openService(ctx, cfg)
 }
 
-// close ends the parts of the service, those that were made last first.
+// close closes the parts of the service in reverse order.
 func (d *daemon) close() {
 	for _, end := range slices.Backward(d.closers) {
 		end()
@@ -113,7 +113,7 @@ func (d *daemon) close() {
 
 func (d *daemon) onClose(end func()) { d.closers = append(d.closers, end) }
 
-// openHost takes dataDir and connects to Docker.
+// openHost locks dataDir and connects to Docker.
 func (d *daemon) openHost(cfg config.Config) error {
 	data, err := openData(cfg.DataDir, d.log)
 	if err != nil {
@@ -138,7 +138,7 @@ func (d *daemon) openHost(cfg config.Config) error {
 	return err
 }
 
-// apiConnections shares half of the descriptors that are not for users' connections. Each connection is memory, too.
+// apiConnections shares out half of the descriptors that users' connections leave. Each connection also takes memory.
 func apiConnections() (*api.Connections, error) {
 	const most = 4096
 	descriptors, err := budget.Descriptors()
@@ -156,7 +156,7 @@ func (d *daemon) openPlatforms(ctx context.Context, cfg config.Config) error {
 		return err
 	}
 	d.platforms = sandbox.NewPlatforms(platform)
-	// A runtime that is not there will not come by itself; Docker or an image may.
+	// A missing runtime does not appear by itself; Docker or an image may.
 	if _, err := d.platforms.Current(ctx); cerrdefs.IsNotImplemented(err) {
 		return fmt.Errorf("cannot start: %w", err)
 	} else if err != nil {
@@ -165,7 +165,7 @@ func (d *daemon) openPlatforms(ctx context.Context, cfg config.Config) error {
 	return nil
 }
 
-// openContainers makes what containers need on the host, and the executor that has them.
+// openContainers makes what containers need on the host, and their executor.
 func (d *daemon) openContainers(cfg config.Config) (err error) {
 	if err := os.MkdirAll(cfg.UsersDir, 0o755); err != nil {
 		return fmt.Errorf("cannot make usersDir: %w", err)
@@ -177,7 +177,7 @@ func (d *daemon) openContainers(cfg config.Config) (err error) {
 	d.rootfs = rootfs.NewPlanner(d.rootfsSettings(cfg), d.log)
 	d.mounts = rootfs.NewPreparer(usersDir, d.log)
 	networks := egressSettings(cfg, d.decisions, d.log)
-	var mayStart func(user string) error // always
+	var mayStart func(user string) error // nil: always
 	if d.member != nil {
 		networks.MayPass, mayStart = d.member.fence.MayStart, d.member.mayStart
 	}
@@ -198,7 +198,7 @@ func (d *daemon) openContainers(cfg config.Config) (err error) {
 		PoolDir:       rootfs.PoolDir(usersDir),
 		GiveHome:      d.rootfs.GiveHome,
 		Networks:      d.networks,
-		LastingEgress: func(id string) (dockerexec.Egress, bool) { return d.lasting.Egress(id) }, // asked when it has started
+		LastingEgress: func(id string) (dockerexec.Egress, bool) { return d.lasting.Egress(id) }, // called only once all parts have started
 		Quotas:        d.quotas,
 		ImagesChanged: d.imagesChanged,
 		Events:        d.events,
@@ -208,13 +208,13 @@ func (d *daemon) openContainers(cfg config.Config) (err error) {
 	return nil
 }
 
-// imagesChanged has what rests on images looked at anew.
+// imagesChanged discards everything derived from images, so that it is computed again.
 func (d *daemon) imagesChanged() {
 	d.platforms.Forget()
 	d.pool.Review()
 }
 
-// openService reads what is registered, and the durable processes.
+// openService reads the registered sandboxes and the durable processes.
 func (d *daemon) openService(ctx context.Context, cfg config.Config) error {
 	rules, err := egressRules(cfg)
 	if err != nil {
@@ -258,7 +258,7 @@ func (d *daemon) openService(ctx context.Context, cfg config.Config) error {
 	return err
 }
 
-// owner is the token of this name, as it is now; without a name it is the socket's callers', who have none.
+// owner returns the current token with this name. An empty name means callers on the socket, who have no token.
 func (d *daemon) owner(name string) (quota.Token, bool) {
 	if name == "" || d.tokens == nil {
 		return quota.Token{}, name == ""

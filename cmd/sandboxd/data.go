@@ -17,7 +17,7 @@ import (
 	"github.com/daycare-run/sandbox/internal/durable"
 )
 
-// data is the service's dataDir, held by one service at a time.
+// data is the service's dataDir. One service at a time holds it.
 type data struct {
 	lock     *os.File
 	instance string
@@ -30,7 +30,7 @@ func (e inUseError) Error() string {
 	return fmt.Sprintf("cannot use dataDir %s: the service with pid %s uses it", e.dir, e.pid)
 }
 
-// openData makes dataDir if need be and takes it for this service, until close or its end.
+// openData makes dataDir if it is missing and locks it for this service until close is called or the process ends.
 func openData(dir string, log zerolog.Logger) (*data, error) {
 	if err := os.MkdirAll(dir, 0o711); err != nil {
 		return nil, fmt.Errorf("cannot open dataDir: %w", err)
@@ -49,7 +49,7 @@ func openData(dir string, log zerolog.Logger) (*data, error) {
 	return d, nil
 }
 
-// lockData takes a dataDir, which is there. An inUseError says who has it.
+// lockData locks an existing dataDir. An inUseError says who holds it.
 func lockData(dir string) (*os.File, error) {
 	name := filepath.Join(dir, "lock")
 	for {
@@ -64,7 +64,7 @@ func lockData(dir string) (*os.File, error) {
 		} else if err != nil {
 			return nil, errors.Join(fmt.Errorf("cannot lock dataDir %s: %w", dir, err), lock.Close())
 		}
-		// A cleanup that has just ended may have taken the file away, and a lock on it keeps nobody out.
+		// A cleanup that has just ended may have removed the file, and a lock on a removed file excludes nobody.
 		if same, err := isAt(lock, name); err != nil || !same {
 			if err := errors.Join(err, lock.Close()); err != nil {
 				return nil, fmt.Errorf("cannot lock dataDir %s: %w", dir, err)
@@ -95,13 +95,13 @@ func writePid(lock *os.File) error {
 	return err
 }
 
-// instancePattern is the form of an id by which what a service has made is known.
+// instancePattern matches the id by which a service's belongings are known.
 var instancePattern = regexp.MustCompile(`^[0-9a-f]{16}$`)
 
 func instanceFile(dir string) string { return filepath.Join(dir, "instance") }
 
-// readInstance returns the id by which what this dataDir's service has made is known: fs.ErrNotExist where there
-// is none yet, errDamaged where there is no telling.
+// readInstance returns the id of this dataDir's service. The error is fs.ErrNotExist if there is no id yet, and
+// errDamaged if the file is damaged.
 func readInstance(dir string) (string, error) {
 	text, err := os.ReadFile(instanceFile(dir))
 	if err != nil {
@@ -116,8 +116,8 @@ func readInstance(dir string) (string, error) {
 
 var errDamaged = errors.New("it should hold 16 hexadecimal digits")
 
-// openInstance is readInstance where an id is made if there is none. What was made under one that is lost carries
-// the name of this dataDir, too, and the executor removes it.
+// openInstance is readInstance, but makes an id if there is none. Belongings made under a lost id also carry the name
+// of this dataDir, and the executor removes them.
 func openInstance(dir string, log zerolog.Logger) (string, error) {
 	id, err := readInstance(dir)
 	name := instanceFile(dir)
@@ -142,17 +142,17 @@ func openInstance(dir string, log zerolog.Logger) (string, error) {
 
 func (d *data) close() { _ = d.lock.Close() }
 
-// secretSize is what keys of the service's own have, in bytes.
+// secretSize is the size of the service's own keys in bytes.
 const secretSize = 32
 
-// keptSecret reads a key that outlives the service, or makes it. One that is damaged is an error, unless it may be replaced.
+// keptSecret reads a key that outlives the service, or makes it. A damaged key is an error unless mayReplace is set.
 func keptSecret(file string, mayReplace bool) ([]byte, error) {
 	secret, err := os.ReadFile(file)
 	isDamaged := err == nil && len(secret) != secretSize
 	switch {
 	case errors.Is(err, fs.ErrNotExist) || isDamaged && mayReplace:
 		secret = make([]byte, secretSize)
-		_, _ = rand.Read(secret) // it never fails
+		_, _ = rand.Read(secret) // never fails
 		err = durable.WriteFile(file, secret, 0o600)
 	case isDamaged:
 		err = fmt.Errorf("%s is damaged: it has %d bytes, not %d; put the right one back, or remove it to have another made", file, len(secret), secretSize)

@@ -20,7 +20,7 @@ import (
 	"github.com/daycare-run/sandbox/internal/version"
 )
 
-// doctorFlags are what `sandboxd doctor` takes.
+// doctorFlags are the flags of `sandboxd doctor`.
 type doctorFlags struct {
 	settings          *string
 	socket, probeName string
@@ -28,7 +28,7 @@ type doctorFlags struct {
 	cluster           bool
 }
 
-// exitUsage is the exit code of a command line that makes no sense, for commands whose 1 means something.
+// exitUsage is the exit code for an invalid command line, in commands whose exit code 1 has another meaning.
 const exitUsage = 2
 
 func doctorCommand(settings *string) *cobra.Command {
@@ -73,7 +73,7 @@ command line is wrong.`,
 	return cmd
 }
 
-// probeName is one that most operators let calls reach: a registry's.
+// probeName returns a name that most operators allow: that of a package registry.
 func probeName() string {
 	node, err := policy.Presets{}.Resolve([]string{"node"})
 	if err != nil {
@@ -133,7 +133,7 @@ func runDoctor(cmd *cobra.Command, f doctorFlags) error {
 	return err
 }
 
-// findingTable prints findings as they come.
+// findingTable prints findings as they arrive.
 type findingTable struct {
 	out    io.Writer
 	name   int // width of the first column
@@ -149,7 +149,7 @@ func newFindingTable(out io.Writer, checks []doctor.Check) findingTable {
 	return t
 }
 
-// levels are how each is written, and in which colour of a terminal.
+// levels says how each level is written, and in which terminal colour.
 var levels = map[string]struct{ text, colour string }{
 	doctor.OK: {"ok", "32"}, doctor.Warning: {"warning", "33"}, doctor.Fault: {"FAULT", "31;1"}, doctor.Skipped: {"skipped", "2"},
 }
@@ -164,10 +164,10 @@ func (t findingTable) print(f doctor.Finding) {
 	if f.Remedy != "" {
 		text += indent + "to do: " + indented(f.Remedy, indent) + "\n"
 	}
-	_, _ = io.WriteString(t.out, text) // who does not read it, has the exit code
+	_, _ = io.WriteString(t.out, text) // if nobody reads the output, the exit code remains
 }
 
-// indented is a text of several lines that stays in its column and does nothing to a terminal.
+// indented formats a text of several lines so that it stays in its column and contains no terminal control characters.
 func indented(text, indent string) string {
 	lines := strings.Split(text, "\n")
 	for i, line := range lines {
@@ -176,7 +176,7 @@ func indented(text, indent string) string {
 	return strings.Join(lines, "\n"+indent)
 }
 
-// printableText has what a terminal cannot show replaced; quotes stay as they are.
+// printableText replaces what a terminal cannot show. Quotes stay as they are.
 func printableText(text string) string {
 	return strings.Map(func(r rune) rune {
 		if r == unicode.ReplacementChar || !unicode.IsPrint(r) {

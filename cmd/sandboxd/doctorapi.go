@@ -12,10 +12,10 @@ import (
 	"github.com/daycare-run/sandbox/internal/cli/doctor"
 )
 
-// look looks at the host, or answers the like.
+// look examines the host and returns a report.
 type look = func(context.Context) (types.DoctorReport, error)
 
-// oneAtATime refuses who asks while another's look goes on, as a look starts programs and asks resolvers.
+// oneAtATime refuses a call while another is in progress, because a look starts programs and queries resolvers.
 func oneAtATime(look look) look {
 	var looking sync.Mutex
 	return func(ctx context.Context) (types.DoctorReport, error) {
@@ -27,7 +27,7 @@ func oneAtATime(look look) look {
 	}
 }
 
-// doctorOf looks at the host for who asks the service.
+// doctorOf returns a look at the host for callers of the service.
 func doctorOf(d *daemon) look {
 	return oneAtATime(func(ctx context.Context) (types.DoctorReport, error) {
 		cfg := *d.cfg.Load()

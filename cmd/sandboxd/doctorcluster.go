@@ -24,14 +24,14 @@ import (
 	"github.com/daycare-run/sandbox/internal/cluster/forward"
 )
 
-// clusterDoctor asks etcd and the other hosts.
+// clusterDoctor checks etcd and the other hosts.
 type clusterDoctor struct {
 	cfg     config.Config
 	certs   forward.Certificates
 	cluster *cluster.Cluster
 }
 
-// clusterChecks are those of several hosts.
+// clusterChecks returns the checks of a cluster.
 func clusterChecks(ctx context.Context, cfg config.Config) (checks []doctor.Check, end func(), err error) {
 	if !cfg.Cluster.On() {
 		return nil, nil, errors.New("--cluster: cluster.name is empty in the settings, so this host is the only one")
@@ -44,7 +44,7 @@ func clusterChecks(ctx context.Context, cfg config.Config) (checks []doctor.Chec
 		c.Unseen = nil
 	}
 	etcd, certs, fault := dialEtcd(cfg.Cluster)
-	if fault != nil { // there is nothing to ask with
+	if fault != nil { // without certificates nothing can be asked
 		c.Certificates = func() (map[string]time.Time, error) { return nil, fault }
 		return c.Checks()[1:2], func() {}, nil
 	}
@@ -53,7 +53,7 @@ func clusterChecks(ctx context.Context, cfg config.Config) (checks []doctor.Chec
 	return c.Checks(), func() { _ = etcd.Close() }, nil
 }
 
-// expiry is of this host's certificates, which have to be for its name.
+// expiry returns when this host's certificates expire. They have to be valid for its name.
 func (d *clusterDoctor) expiry() (map[string]time.Time, error) {
 	s := d.cfg.Cluster
 	pair, err := tls.LoadX509KeyPair(s.CertFile, s.KeyFile)
@@ -114,13 +114,13 @@ func (d *clusterDoctor) each(ctx context.Context, file string, told func(cluster
 
 func (d *clusterDoctor) hosts(ctx context.Context) (list []doctor.Host, err error) {
 	err = d.each(ctx, "none", func(n cluster.Node, s forward.Sight, begun time.Time, err error) {
-		half := begun.Add(time.Since(begun) / 2) // when it has looked at its clock, more or less
+		half := begun.Add(time.Since(begun) / 2) // about when the host read its clock
 		list = append(list, doctor.Host{Name: n.Name, Version: n.Version, Instance: n.Instance, Fault: err, Ahead: s.Now.Sub(half), Expires: s.Expires, Settings: s.Settings})
 	})
 	return list, err
 }
 
-// homes tries what users' programs and the service do in usersDir.
+// homes tries in usersDir what users' programs and the service do there.
 func (d *clusterDoctor) homes() (faults []error) {
 	name, other := d.ownFile(), d.ownFile()
 	defer os.Remove(name)
@@ -153,7 +153,7 @@ func (d *clusterDoctor) ownFile() string {
 	return filepath.Join(d.cfg.UsersDir, ".doctor-"+rand.Text())
 }
 
-// unseen has all hosts look at a file that is made here, and then replaced.
+// unseen makes a file, then replaces it, and returns the hosts that still read the old content after a second.
 func (d *clusterDoctor) unseen(ctx context.Context) (map[string]error, error) {
 	name := d.ownFile()
 	defer os.Remove(name)

@@ -26,8 +26,8 @@ import (
 	"github.com/daycare-run/sandbox/internal/version"
 )
 
-// hostChecks are those that need no service. Without settings there is nothing to hold a host against. close
-// gives up what they use.
+// hostChecks returns the checks that need no service. Without settings there is nothing to check a host against. close
+// releases what the checks use.
 func hostChecks(s *doctorSettings, probeName string) (checks []doctor.Check, close func()) {
 	checks = []doctor.Check{doctor.Settings(s.from, s.err), doctor.Rights(os.Geteuid())}
 	if s.err != nil {
@@ -55,11 +55,11 @@ func hostChecks(s *doctorSettings, probeName string) (checks []doctor.Check, clo
 	return append(checks, clocks.Right(s.askDocker)), host.close
 }
 
-// idleMemory finds out whether the service, or else this program, can have the memory of frozen containers given back.
+// idleMemory checks whether the service, or this program if none runs, can reclaim the memory of frozen containers.
 func idleMemory(s *doctorSettings) func() (doctor.Memory, error) {
 	return func() (doctor.Memory, error) {
 		host := cgroup.ThisHost()
-		if pid := servicePID(s.Listen); pid != 0 { // which may see them otherwise
+		if pid := servicePID(s.Listen); pid != 0 { // the service may see the control groups at another path
 			host.ControlGroups = fmt.Sprintf("/proc/%d/root%s", pid, host.ControlGroups)
 		}
 		swap, err := host.Swap()
@@ -69,12 +69,12 @@ func idleMemory(s *doctorSettings) func() (doctor.Memory, error) {
 	}
 }
 
-// dockerHost is Docker as the checks ask it.
+// dockerHost is Docker as the checks see it.
 type dockerHost struct {
 	settings *doctorSettings
 	root     bool // the checks run as root
 	client   *dockerd.Client
-	err      error // of connecting
+	err      error // from connecting
 	inspect  func() (dockerd.Info, error)
 }
 
@@ -88,7 +88,7 @@ func (h *dockerHost) ask() (dockerd.Info, error) {
 	if h.err != nil {
 		return dockerd.Info{}, h.err
 	}
-	// Docker's client does not tell this from a daemon that is down.
+	// Docker's client does not distinguish missing permission from a daemon that is down.
 	if err := unix.Access(h.settings.Docker.SocketPath, unix.W_OK); errors.Is(err, fs.ErrPermission) {
 		return dockerd.Info{}, err
 	}
@@ -97,7 +97,7 @@ func (h *dockerHost) ask() (dockerd.Info, error) {
 	return dockerd.Inspect(ctx, h.client)
 }
 
-// checks returns those of Docker itself, its runtimes and the image.
+// checks returns the checks of Docker itself, its runtimes and the image.
 func (h *dockerHost) checks() []doctor.Check {
 	s := h.settings
 	weaker, unused := s.Docker.EnableWeakerNestedSandbox, ""
@@ -139,7 +139,7 @@ func (h *dockerHost) leftovers(ctx context.Context) ([]string, error) {
 	return leftovers(belongings, shims), err
 }
 
-// networkChecks returns those of rules, forwarding, addresses and resolvers.
+// networkChecks returns the checks of rules, forwarding, addresses and resolvers.
 func networkChecks(s *doctorSettings, probeName string, root bool) []doctor.Check {
 	checks := []doctor.Check{
 		doctor.RulesUsable(root, s.Docker.EnableWeakerNestedSandbox, func() error { return egress.Probe(s.Egress.Name) }),
@@ -152,7 +152,7 @@ func networkChecks(s *doctorSettings, probeName string, root bool) []doctor.Chec
 	return append(checks, doctor.NameserverPort(takeNameserverPort))
 }
 
-// ownAddresses asks the cloud, as the service does when it starts.
+// ownAddresses asks the cloud's metadata service, as the service does when it starts.
 func ownAddresses(s *doctorSettings) doctor.Check {
 	var ask func(context.Context) []string
 	if s.Egress.AskMetadata {
@@ -166,13 +166,13 @@ func ownAddresses(s *doctorSettings) doctor.Check {
 	return doctor.OwnAddresses(s.Egress.OwnAddresses, ask)
 }
 
-// resolvers are those of both profiles, each server once.
+// resolvers returns the DNS servers of both profiles, each server once.
 func resolvers(s *doctorSettings) []doctor.Upstreams {
 	isolated := doctor.Upstreams{Key: "docker.isolatedDnsServers", Servers: s.Docker.IsolatedDNSServers}
 	local := doctor.Upstreams{Key: "docker.localDnsServers", Servers: s.Docker.LocalDNSServers}
 	if len(local.Servers) == 0 {
 		if len(s.Docker.AllowLocalNetworkingForUsers) == 0 {
-			return []doctor.Upstreams{isolated} // nobody asks the host's own
+			return []doctor.Upstreams{isolated} // nothing queries the host's own resolvers
 		}
 		local.Servers, local.Err = egress.HostResolvers()
 		local.Key += " (the host's own)"
@@ -180,7 +180,7 @@ func resolvers(s *doctorSettings) []doctor.Upstreams {
 	return []doctor.Upstreams{isolated, local}
 }
 
-// programVersion is the first line of what a program says of itself.
+// programVersion returns the first line of a program's version output.
 func programVersion(ctx context.Context, program string) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
@@ -192,7 +192,7 @@ func programVersion(ctx context.Context, program string) (string, error) {
 	return line, nil
 }
 
-// takeNameserverPort takes port 53 of a loopback address that nobody has, and gives it back.
+// takeNameserverPort binds port 53 of a loopback address that nothing else uses, and releases it.
 func takeNameserverPort() error {
 	const nobodys = "127.53.53.53:53"
 	udp, err := net.ListenPacket("udp4", nobodys)
@@ -222,7 +222,7 @@ func lookAt(path string) (doctor.Place, error) {
 	return place, nil
 }
 
-// spaceAt is that of the filesystem that a path is on, or will be.
+// spaceAt returns the space of the filesystem that path is on, or will be on.
 func spaceAt(path string) (doctor.Space, error) {
 	var s unix.Statfs_t
 	err := unix.Statfs(path, &s)
@@ -234,7 +234,7 @@ func spaceAt(path string) (doctor.Space, error) {
 		return doctor.Space{}, fmt.Errorf("cannot look at the disk of %s: %w", path, err)
 	}
 	size := uint64(s.Bsize)
-	// Root may use what is reserved, but the users' commands may not.
+	// Root may use the reserved blocks, but users' commands may not.
 	return doctor.Space{Bytes: s.Blocks * size, FreeBytes: s.Bavail * size, Files: s.Files, FreeFiles: s.Ffree}, nil
 }
 

@@ -13,8 +13,8 @@ import (
 	"github.com/daycare-run/sandbox/internal/dockerd"
 )
 
-// leftovers are what services have in Docker whose dataDir is gone, or has another service by now, and shims that
-// Docker has forgotten.
+// leftovers returns the belongings in Docker of services whose dataDir is gone or now has another service, and the
+// shims of containers that Docker has forgotten.
 func leftovers(belongings []dockerexec.Belonging, shims []dockerd.Shim) (left []string) {
 	for _, b := range belongings {
 		if why := whyAbandoned(b.Owner); why != "" {
@@ -28,7 +28,7 @@ func leftovers(belongings []dockerexec.Belonging, shims []dockerd.Shim) (left []
 	return left
 }
 
-// whyAbandoned returns why something no longer belongs to a service; empty if it may.
+// whyAbandoned returns why o no longer exists, or "" if it may still exist.
 func whyAbandoned(o dockerexec.Owner) string {
 	if o.DataDir == "" {
 		return "of an instance " + o.Instance + " that names no dataDir"

@@ -15,16 +15,17 @@ import (
 	"github.com/daycare-run/sandbox/internal/policy"
 )
 
-// doctorSettings are what doctor holds the host against.
+// doctorSettings are the settings that doctor checks the host against.
 type doctorSettings struct {
 	config.Config
-	from      string // for a person
+	from      string // where they were read, for a person
 	err       error
 	askDocker doctor.AskDocker // set by hostChecks
 }
 
-// findSettings reads the file that is named, with this shell's variables; or else what the service behind the
-// socket was started with, with this shell's variables over it; or else what sandboxd would read here.
+// findSettings reads the named file, with this shell's variables. Without a name it takes the settings with which the
+// service behind the socket was started, overridden by this shell's variables; without a service, what sandboxd would
+// read here.
 func findSettings(named, socket string) *doctorSettings {
 	environ, file, pid := os.Environ(), named, 0
 	if named == "" {
@@ -47,14 +48,14 @@ func findSettings(named, socket string) *doctorSettings {
 	return s
 }
 
-// processStart is how a process was started.
+// processStart describes how a process was started.
 type processStart struct {
 	pid       int
-	settings  string   // --settings, as seen from here; empty for none
+	settings  string   // --settings as a path from here; empty for none
 	variables []string // SANDBOXD_*
 }
 
-// startOf finds out how the service behind a socket was started, which root may know.
+// startOf finds out how the service behind a socket was started. Only root may read that.
 func startOf(socket string) (processStart, bool) {
 	pid := servicePID(socket)
 	if pid == 0 {
@@ -77,7 +78,7 @@ func startOf(socket string) (processStart, bool) {
 	return s, true
 }
 
-// servicePID is the process behind a socket; 0 if there is none, or none that can be seen from here.
+// servicePID returns the id of the process behind a socket, or 0 if there is none or it cannot be seen from here.
 func servicePID(socket string) int {
 	conn, err := net.Dial("unix", socket)
 	if err != nil {
@@ -105,10 +106,10 @@ func pathInProcess(proc, path string) string {
 	if err == nil && ourErr == nil && os.SameFile(theirs, ours) {
 		return path
 	}
-	return filepath.Join(proc, "root", path) // it is in a container
+	return filepath.Join(proc, "root", path) // it may be in a container
 }
 
-// settingsFlag is the value of --settings in a command line; empty for none.
+// settingsFlag returns the value of --settings in a command line, or "".
 func settingsFlag(args []string) (value string) {
 	for i, arg := range args {
 		for _, flag := range []string{"--settings", "-s"} {

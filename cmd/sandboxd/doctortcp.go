@@ -22,8 +22,8 @@ import (
 	"github.com/daycare-run/sandbox/internal/cli/doctor"
 )
 
-// tcpChecks are those of the ways in by TCP, E2B's clients' included; none if there is none. service is the pid of the
-// service; 0 if it does not run.
+// tcpChecks returns the checks of the TCP listeners, E2B's included, or nil if there are none. service is the service's
+// process id, or 0 if it does not run.
 func tcpChecks(s *doctorSettings, service int) (checks []doctor.Check) {
 	tcp := s.TCP
 	for _, way := range []struct{ setting, address string }{{"tcp.listen", tcp.Listen}, {"e2b.listen", s.E2B.Listen}} {
@@ -67,7 +67,7 @@ func tcpChecks(s *doctorSettings, service int) (checks []doctor.Check) {
 	return append(checks, certificate.Valid())
 }
 
-// listensAt finds the program that keeps others from listening at an address.
+// listensAt finds the program that prevents others from listening at an address.
 func listensAt(address string) (doctor.Program, error) {
 	at, err := net.ResolveTCPAddr("tcp", address)
 	if err != nil {
@@ -117,14 +117,14 @@ func holderOf(sockets map[string]bool) (doctor.Program, error) {
 	return doctor.Program{}, errors.New("no process of this host has it open")
 }
 
-// program is that of a folder in /proc.
+// program returns the program of a process's folder in /proc.
 func program(proc string) doctor.Program {
 	pid, _ := strconv.Atoi(filepath.Base(proc))
 	name, _ := os.ReadFile(filepath.Join(proc, "comm"))
 	return doctor.Program{Name: strings.TrimSpace(string(name)), PID: pid}
 }
 
-// certificateAt returns the certificate that a server shows at an address. Nothing is sent there.
+// certificateAt returns the certificate that a server presents at an address. It sends no request.
 func certificateAt(ctx context.Context, address string) (shown *x509.Certificate, err error) {
 	host, port, err := net.SplitHostPort(address)
 	if err != nil {
@@ -134,7 +134,7 @@ func certificateAt(ctx context.Context, address string) (shown *x509.Certificate
 		host = "localhost"
 	}
 	dialer := tls.Dialer{Config: &tls.Config{
-		InsecureSkipVerify: true, // it is only looked at
+		InsecureSkipVerify: true, // the certificate is only read
 		VerifyConnection: func(state tls.ConnectionState) error {
 			shown = state.PeerCertificates[0]
 			return nil
@@ -147,7 +147,7 @@ func certificateAt(ctx context.Context, address string) (shown *x509.Certificate
 		_ = conn.Close()
 	}
 	if shown != nil {
-		return shown, nil // whatever it thinks of a caller without a certificate
+		return shown, nil // even if the server refuses a client without a certificate
 	}
 	return nil, err
 }

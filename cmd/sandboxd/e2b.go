@@ -13,7 +13,8 @@ import (
 	"github.com/daycare-run/sandbox/internal/lasting"
 )
 
-// openE2B listens for clients of E2B as the settings say; none if they do not. sent answers what other hosts send of theirs.
+// openE2B listens for E2B's clients as configured, or returns nil. sent serves requests that other hosts forward from
+// theirs.
 func (d *daemon) openE2B(ctx context.Context, cfg config.Config, running *callCounter) (_ []endpoint, sent http.Handler, _ error) {
 	if cfg.E2B.Listen == "" {
 		return nil, http.HandlerFunc(noE2B), nil
@@ -38,15 +39,17 @@ func (d *daemon) openE2B(ctx context.Context, cfg config.Config, running *callCo
 	return []endpoint{{api.Prepare(server, listener, d.connections, nil), server}}, sent, nil
 }
 
-// noE2B answers where this host alone has no e2b.listen.
+// noE2B answers forwarded requests where this host has no e2b.listen.
 func noE2B(w http.ResponseWriter, _ *http.Request) {
 	http.Error(w, `{"code":503,"message":"the host that holds the sandbox has no e2b.listen: set it on all hosts"}`, http.StatusServiceUnavailable)
 }
 
-// e2bHosts is what the surface has of the other hosts, nil for none, and what the tokens of sandboxes are made with.
+// e2bHosts returns the secret for the sandboxes' tokens, and the E2B surface's view of the other hosts, nil on a single
+// host.
 func (d *daemon) e2bHosts(cfg config.Config) (secret []byte, hosts *e2b.Cluster, err error) {
 	if d.member == nil {
-		// It has to outlive the service: clients keep the tokens. To replace a damaged one would shut all of them out.
+		// It has to outlive the service, because clients keep their tokens. Replacing a damaged key would lock all of
+		// them out.
 		if secret, err = keptSecret(filepath.Join(cfg.DataDir, "e2b.key"), false); err != nil {
 			err = fmt.Errorf("cannot keep the key for tokens of E2B's sandboxes, all of which get other tokens with another key: %w", err)
 		}

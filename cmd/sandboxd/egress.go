@@ -13,7 +13,7 @@ import (
 	"github.com/daycare-run/sandbox/internal/policy"
 )
 
-// egressRules are what calls may name.
+// egressRules returns the rules for the names that calls may ask for.
 func egressRules(cfg config.Config) (policy.EgressRules, error) {
 	presets, err := policy.NewPresets(cfg.Egress.Presets)
 	if err != nil {
@@ -22,7 +22,7 @@ func egressRules(cfg config.Config) (policy.EgressRules, error) {
 	return policy.EgressRules{Presets: presets, AllowGlobalWildcard: cfg.Egress.AllowGlobalWildcard}, nil
 }
 
-// egressSettings is the part of egress that the settings decide.
+// egressSettings returns the part of the egress configuration that the settings decide.
 func egressSettings(cfg config.Config, verdicts *decisions.Log, log zerolog.Logger) egress.Config {
 	e := cfg.Egress
 	ports := make([]uint16, len(e.ExtraPorts))
@@ -46,12 +46,12 @@ func egressSettings(cfg config.Config, verdicts *decisions.Log, log zerolog.Logg
 	}
 }
 
-// upstreams are the resolvers of each profile.
+// upstreams returns the resolvers of each profile.
 func upstreams(cfg config.Config) map[string][]string {
 	return map[string][]string{"isolated": cfg.Docker.IsolatedDNSServers, "local": cfg.Docker.LocalDNSServers}
 }
 
-// parsed reads what config has checked.
+// parsed parses texts that config has already validated.
 func parsed[T any](texts []string, parse func(string) T) []T {
 	list := make([]T, len(texts))
 	for i, text := range texts {

@@ -15,7 +15,8 @@ import (
 	"github.com/daycare-run/sandbox/internal/cluster/fence"
 )
 
-// fenceGroup is the control group of a service's containers. The fence has to know it before there ever was a service.
+// fenceGroup returns the control group of a service's containers. The fence has to know it before the service has ever
+// run.
 func fenceGroup(cfg config.Config) fence.Group {
 	sum := sha256.Sum256([]byte(cfg.DataDir))
 	return fence.GroupOf(hex.EncodeToString(sum[:6]))
@@ -23,7 +24,7 @@ func fenceGroup(cfg config.Config) fence.Group {
 
 func fenceFiles(cfg config.Config) fence.Files { return fence.Files{Base: cfg.Listen} }
 
-// fenceCommand is the process that holds the host's lease.
+// fenceCommand runs the process that holds the host's lease.
 func fenceCommand(settings *string) *cobra.Command {
 	guard, guardOf := false, 0
 	cmd := &cobra.Command{
@@ -49,7 +50,7 @@ fence --guard runs in one of its own.`,
 			}
 			_, log := newLogs(cfg.Log, cmd.ErrOrStderr())
 			if guard || guardOf != 0 {
-				signal.Ignore(syscall.SIGPIPE) // whoever reads what it logs may be gone
+				signal.Ignore(syscall.SIGPIPE) // the reader of its log may be gone
 				fence.Guard(cmd.Context(), guardOf, fenceFiles(cfg), fenceGroup(cfg), log)
 				return nil
 			}
@@ -69,11 +70,11 @@ fence --guard runs in one of its own.`,
 	}
 	cmd.Flags().BoolVar(&guard, "guard", false, "be the guard of all fences that run here, one after the other, and no fence")
 	cmd.Flags().IntVar(&guardOf, "guard-of", 0, "be the guard of the fence that is this process")
-	_ = cmd.Flags().MarkHidden("guard-of") // of the fence's own
+	_ = cmd.Flags().MarkHidden("guard-of") // set only by the fence
 	return cmd
 }
 
-// guardArgs are what the fence starts its guard with; the number of its process comes last.
+// guardArgs are the arguments with which the fence starts its guard; the process id is appended.
 func guardArgs(settings string) []string {
 	args := []string{"fence", "--guard-of"}
 	if settings != "" {

@@ -6,7 +6,7 @@ import (
 	"github.com/daycare-run/sandbox/internal/egress/gateway"
 )
 
-// gatewayCommand is what Docker runs in a network's gateway, and nobody else anywhere.
+// gatewayCommand is what Docker runs in a network's gateway. Nothing else runs it.
 func gatewayCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:    "gateway CONFIGURATION",

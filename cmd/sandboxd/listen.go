@@ -28,8 +28,8 @@ type endpoint struct {
 	server   *http.Server
 }
 
-// answer serves HTTP on the socket, and on TCP, to other hosts and for clients of E2B if the settings say so, until ctx ends, and then
-// as stop says.
+// answer serves HTTP on the socket and, as configured, on TCP, to other hosts and to E2B's clients. When ctx ends, it
+// stops them as stop describes.
 func (d *daemon) answer(ctx context.Context, cfg config.Config) error {
 	running, metrics := &callCounter{}, metricsHandler(d)
 	foreign, sent, err := d.openE2B(ctx, cfg, running)
@@ -69,7 +69,7 @@ func (d *daemon) answer(ctx context.Context, cfg config.Config) error {
 	return serveAll(ctx, endpoints, func(servers ...*http.Server) error { return d.stop(ctx, running, servers...) })
 }
 
-// serveAll serves until ctx ends, and then stops; or until one of them cannot go on listening.
+// serveAll serves until ctx ends, and then calls stop. It also returns if a server can no longer accept connections.
 func serveAll(ctx context.Context, endpoints []endpoint, stop func(...*http.Server) error) error {
 	failed := make(chan error, len(endpoints))
 	servers := make([]*http.Server, len(endpoints))
@@ -88,7 +88,7 @@ func serveAll(ctx context.Context, endpoints []endpoint, stop func(...*http.Serv
 	return stop(servers...)
 }
 
-// listenAll listens; both share the connections. Where one cannot be opened, none is.
+// listenAll opens the socket and the TCP listener, which share the connections. If one cannot be opened, none is.
 func listenAll(ctx context.Context, cfg config.Config, tokens *access.Tokens, shared *api.Connections, handler func(api.Authenticator, []string) http.Handler, log zerolog.Logger) ([]endpoint, error) {
 	tcp, warnings, err := listenTCP("tcp.listen", cfg.TCP.Listen, cfg.TCP, log)
 	if err != nil {
@@ -120,7 +120,7 @@ func listenAll(ctx context.Context, cfg config.Config, tokens *access.Tokens, sh
 	return endpoints, nil
 }
 
-// maxHeader is what the headers of a call may have in bytes.
+// maxHeader is the limit of a request's headers in bytes.
 const maxHeader = 64 << 10
 
 func newServer(handler http.Handler, log zerolog.Logger) *http.Server {
@@ -133,13 +133,13 @@ func newServer(handler http.Handler, log zerolog.Logger) *http.Server {
 	}
 }
 
-// tcpCallers are those who come to the address of a setting, with one of the tokens.
+// tcpCallers authenticates callers at the address of a setting by their tokens.
 func tcpCallers(cfg config.TCP, address string, tokens *access.Tokens) access.TCP {
 	return access.TCP{Tokens: tokens, Listen: address, Hosts: cfg.AllowedHosts, Origins: cfg.AllowedOrigins}
 }
 
-// listenTCP listens at the address that a setting names, with TLS if the settings say so; nil if it names none. The warnings, which
-// are logged, are for the operator.
+// listenTCP listens at the address of a setting, with TLS if configured. It returns nil if the address is empty. The
+// warnings are for the operator and have been logged.
 func listenTCP(key, address string, cfg config.TCP, log zerolog.Logger) (_ net.Listener, warnings []string, _ error) {
 	if address == "" {
 		return nil, nil, nil
@@ -161,7 +161,7 @@ func listenTCP(key, address string, cfg config.TCP, log zerolog.Logger) (_ net.L
 	return listener, warnings, nil
 }
 
-// readTokens reads the tokens that the settings name; nil if no caller has one.
+// readTokens reads the configured tokens. It returns nil if nothing listens where tokens are used.
 func readTokens(cfg config.Config) (*access.Tokens, error) {
 	if cfg.TCP.Listen == "" && cfg.E2B.Listen == "" {
 		return nil, nil
@@ -169,8 +169,8 @@ func readTokens(cfg config.Config) (*access.Tokens, error) {
 	return access.ReadTokens(cfg.TCP.TokensFile)
 }
 
-// modeFor is the mode of the socket. Where others than its owner and root are to call, everybody may connect,
-// and the authenticator checks who it is.
+// modeFor returns the mode of the socket. If callers other than its owner and root are allowed, everybody may connect
+// and the authenticator checks who they are.
 func modeFor(peers []uint32) fs.FileMode {
 	for _, uid := range peers {
 		if uid != 0 && int(uid) != os.Getuid() {
@@ -180,8 +180,8 @@ func modeFor(peers []uint32) fs.FileMode {
 	return 0o600
 }
 
-// listen makes the socket. One that nobody listens on is a leftover; one that answers is another
-// service's. A folder is made so that who may connect can get there.
+// listen makes the socket. A socket that nobody listens on is a leftover and is replaced; one that answers belongs to
+// another service. The folder is made so that allowed callers can reach the socket.
 func listen(ctx context.Context, socket string, mode fs.FileMode, log zerolog.Logger) (net.Listener, error) {
 	folder, way := filepath.Dir(socket), fs.FileMode(0o700)
 	if mode != 0o600 {
@@ -210,8 +210,7 @@ func listen(ctx context.Context, socket string, mode fs.FileMode, log zerolog.Lo
 			return nil, fmt.Errorf("cannot replace the old socket: %w", err)
 		}
 	}
-	// Bound under a name of its own, and renamed only when its mode is right: nobody can connect
-	// in between.
+	// The socket is bound under a temporary name and renamed once its mode is right, so nobody can connect in between.
 	temporary := fmt.Sprintf("%s.%d", socket, os.Getpid())
 	listener, err := net.Listen("unix", temporary)
 	if err != nil {

@@ -10,8 +10,8 @@ import (
 	"github.com/daycare-run/sandbox/config"
 )
 
-// logs is where the service's log goes. Its format may change while it runs, and so may its level, which is
-// that of the whole program: a logger's own is copied with it.
+// logs is where the service's log goes. Its format and its level may change while the service runs. The level is
+// zerolog's global one, because a logger's own level is copied with the logger.
 type logs struct {
 	to  io.Writer
 	out atomic.Pointer[io.Writer]
@@ -23,7 +23,7 @@ func newLogs(cfg config.Log, to io.Writer) (*logs, zerolog.Logger) {
 	return l, zerolog.New(l).Level(zerolog.TraceLevel).With().Timestamp().Logger()
 }
 
-// Write is for zerolog: one event.
+// Write implements io.Writer for zerolog. It is called once for each event.
 func (l *logs) Write(event []byte) (int, error) { return (*l.out.Load()).Write(event) }
 
 // use changes level and format to those of the settings.

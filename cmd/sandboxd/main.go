@@ -1,5 +1,5 @@
-// Command sandboxd is the service: it listens on a Unix socket and runs users' commands in gVisor
-// containers of their own.
+// Command sandboxd is the service: it listens on a Unix socket and runs users' commands in gVisor containers of their
+// own.
 package main
 
 import (

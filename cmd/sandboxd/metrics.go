@@ -17,7 +17,7 @@ import (
 	"github.com/daycare-run/sandbox/internal/version"
 )
 
-// metricsHandler answers with what the service counts. No label has a value that a tenant chooses.
+// metricsHandler serves the service's metrics. No label has a value that a tenant chooses.
 func metricsHandler(d *daemon) http.Handler {
 	state := &stateCollector{
 		verdicts: d.decisions.Totals, networks: d.networks.Stats, budgets: d.networks.Budgets, api: d.connections.Stats,
@@ -31,7 +31,7 @@ func metricsHandler(d *daemon) http.Handler {
 	return promhttp.HandlerFor(all, promhttp.HandlerOpts{})
 }
 
-// stateCollector reads what is known anyway.
+// stateCollector collects what other parts of the service know already.
 type stateCollector struct {
 	verdicts   func() map[decisions.Kind]uint64
 	networks   func() map[string]egress.Stats
@@ -42,23 +42,23 @@ type stateCollector struct {
 	processes  func() process.Stats
 	quotas     func() quota.Stats
 	pool       func() sandbox.PoolStats
-	cluster    func() clusterState // nil for a host that is the only one
+	cluster    func() clusterState // nil on a single host
 }
 
-// scrape takes what there is at its time.
+// scrape receives the metrics of one scrape.
 type scrape chan<- prometheus.Metric
 
-// number is what a metric may be read from.
+// number is the type of a value that a metric is read from.
 type number interface {
 	~int | ~int64 | ~uint64 | ~float64
 }
 
-// counter tells of what only grows. The labels are names, each with its value.
+// counter sends a value that only grows. The labels are names, each followed by its value.
 func counter[N number](to scrape, name, help string, n N, labels ...string) {
 	to.tell(prometheus.CounterValue, name, help, float64(n), labels)
 }
 
-// gauge tells of what is now.
+// gauge sends a current value.
 func gauge[N number](to scrape, name, help string, n N, labels ...string) {
 	to.tell(prometheus.GaugeValue, name, help, float64(n), labels)
 }
@@ -71,10 +71,10 @@ func (to scrape) tell(kind prometheus.ValueType, name, help string, n float64, l
 	to <- prometheus.MustNewConstMetric(prometheus.NewDesc(name, help, names, nil), kind, n, values...)
 }
 
-// Describe implements prometheus.Collector: which labels there are is found at the time of the scrape, so nothing is said before.
+// Describe implements prometheus.Collector. It describes nothing, because the labels are known only at a scrape.
 func (*stateCollector) Describe(chan<- *prometheus.Desc) {}
 
-// Collect reads all at the time of the scrape.
+// Collect implements prometheus.Collector. It reads everything at the time of the scrape.
 func (c *stateCollector) Collect(to chan<- prometheus.Metric) {
 	c.collectEgress(to)
 	api := c.api()
@@ -88,7 +88,7 @@ func (c *stateCollector) Collect(to chan<- prometheus.Metric) {
 	counter(to, "sandboxd_process_restarts_total", "Times that a durable process was started again.", p.Restarts)
 	q := c.quotas()
 	for _, resource := range quota.Resources() {
-		if resource != quota.Requests { // of which there are so many in a second, not at a time
+		if resource != quota.Requests { // these are a rate, not a number at a time
 			gauge(to, "sandboxd_quota_in_use", "What all users have together, by resource (the key in quotas).", q.InUse[resource], "resource", resource.String())
 		}
 	}

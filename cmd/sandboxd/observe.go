@@ -18,16 +18,16 @@ import (
 	"github.com/daycare-run/sandbox/internal/sandbox"
 )
 
-// execBuckets go from a warm container's lookup to the longest exec, in seconds.
+// execBuckets range from a warm container's lookup to the longest exec, in seconds.
 var execBuckets = []float64{.0001, .00025, .0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 300}
 
-// phases are the parts of an exec's time. The last one is all of it.
+// phases are the parts of an exec's time. The last one is the total.
 var phases = [...]string{"decide", "container", "start", "run", "total"}
 
-// metrics count what happens. Its label children are looked up beforehand: an exec costs less
-// than a microsecond here.
+// metrics counts events. Its label children are looked up beforehand, so counting an exec costs less than a
+// microsecond.
 type metrics struct {
-	registry *prometheus.Registry // has them all
+	registry *prometheus.Registry // holds all of them
 
 	execs     *prometheus.HistogramVec
 	byOutcome map[string]*[len(phases)]prometheus.Observer
@@ -105,7 +105,7 @@ func newMetrics() *metrics {
 	return c
 }
 
-// observe counts what happens.
+// observe counts an event.
 func (c *metrics) observe(e *events.Event) {
 	switch detail := e.Detail.(type) {
 	case calls.Event:
@@ -128,7 +128,7 @@ func (c *metrics) observe(e *events.Event) {
 	}
 }
 
-// execEnded counts an exec. A phase that it did not come to is not counted.
+// execEnded counts an exec. A phase that it did not reach is not counted.
 func (c *metrics) execEnded(e calls.Exec) {
 	c.inFlight.Dec()
 	times := [len(phases)]time.Duration{e.Decide, e.Container, e.Start, e.Run, e.Total}
@@ -148,7 +148,7 @@ func (c *metrics) execEnded(e calls.Exec) {
 	}
 }
 
-// called counts a request that was answered.
+// called counts an answered request.
 func (c *metrics) called(call api.Call) {
 	code := "2xx"
 	if call.Status >= http.StatusMultipleChoices {

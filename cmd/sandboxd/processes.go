@@ -10,7 +10,7 @@ import (
 	"github.com/daycare-run/sandbox/internal/process"
 )
 
-// openProcesses reads the records of durable processes. What runs is found when the executor starts.
+// openProcesses reads the records of durable processes. Those that run are found when the executor starts.
 func (d *daemon) openProcesses(cfg config.Config) error {
 	boot, err := process.HostBootID()
 	if err != nil {
@@ -19,7 +19,7 @@ func (d *daemon) openProcesses(cfg config.Config) error {
 	shared, keyFile := process.Shared(nil), ""
 	if d.member != nil {
 		shared, keyFile = processRecords{d.member.cluster}, cfg.Cluster.SealingKeyFile
-		boot += "@" + cfg.Cluster.Name // hosts in a lab have one kernel
+		boot += "@" + cfg.Cluster.Name // hosts in a lab share one kernel
 	}
 	d.processes, err = process.Open(process.Config{
 		Shared: shared, KeyFile: keyFile,
@@ -40,7 +40,7 @@ func exposable(cfg config.Config) process.PortRange {
 	return process.PortRange(cfg.Processes.ExposePorts)
 }
 
-// endProcesses leaves the processes running.
+// endProcesses shuts the process manager down and leaves the processes running.
 func endProcesses(m *process.Manager, log zerolog.Logger) {
 	ctx, cancel := context.WithTimeout(context.Background(), endLimit)
 	defer cancel()

@@ -17,7 +17,7 @@ import (
 	"github.com/daycare-run/sandbox/internal/sandbox"
 )
 
-// notifyReload returns the signals by which an operator asks to reload settings and tokens. One that comes while
+// notifyReload returns the signals by which an operator asks to reload settings and tokens. A signal that arrives while
 // the service starts is kept.
 func notifyReload() (came chan os.Signal, stop func()) {
 	came = make(chan os.Signal, 1)
@@ -25,7 +25,7 @@ func notifyReload() (came chan os.Signal, stop func()) {
 	return came, func() { signal.Stop(came) }
 }
 
-// reloadWhenever reloads whenever asked to, until ctx ends.
+// reloadWhenever reloads at each signal until ctx ends.
 func (d *daemon) reloadWhenever(ctx context.Context, asked <-chan os.Signal) {
 	for {
 		select {
@@ -37,8 +37,8 @@ func (d *daemon) reloadWhenever(ctx context.Context, asked <-chan os.Signal) {
 	}
 }
 
-// reload reads the settings and does what can be done without a restart; what cannot is logged. Settings with
-// any fault change nothing. The tokens are read whatever the settings are like: one may have to go at once.
+// reload reads the settings again and applies what can change without a restart; it logs the rest. Settings with any
+// fault change nothing. The tokens are read even then, because one may have to be revoked at once.
 func (d *daemon) reload(ctx context.Context) {
 	noTokens := d.reloadTokens()
 	next, err := d.consider(ctx)
@@ -56,14 +56,14 @@ func (d *daemon) reload(ctx context.Context) {
 	if len(next.pending) > 0 {
 		d.log.Warn().Strs("keys", next.pending).Msg("these settings have changed, too, and need a restart; the running values stay")
 	}
-	// Containers that the settings of now would not make are given up when nobody uses them.
+	// Containers that the new settings would not make are given up when nobody uses them.
 	if err := d.executor.Reconcile(ctx); err != nil && ctx.Err() == nil {
 		d.log.Warn().Err(err).Msg("cannot compare containers with the new settings yet")
 	}
 }
 
-// reloadTokens reads the tokens, which are then in force for requests that come; of those being answered, what only follows ends.
-// With any fault those from before stay.
+// reloadTokens reads the tokens again. They apply to new requests; of the requests in progress, those that only follow
+// something end if their token is gone. If any token has a fault, the old tokens stay.
 func (d *daemon) reloadTokens() error {
 	next, err := readTokens(*d.cfg.Load())
 	if err != nil {
@@ -77,7 +77,7 @@ func (d *daemon) reloadTokens() error {
 	return nil
 }
 
-// reloadResult is the outcome of a reload of the settings.
+// reloadResult is the outcome of reading the settings again.
 type reloadResult struct {
 	cfg      config.Config // as it will be in force
 	rules    policy.EgressRules
@@ -86,7 +86,7 @@ type reloadResult struct {
 	changed, pending []string
 }
 
-// consider reads the settings and finds out whether they can be used. It changes nothing.
+// consider reads the settings and checks whether they can be used. It changes nothing.
 func (d *daemon) consider(ctx context.Context) (next reloadResult, err error) {
 	read, err := d.read()
 	if err != nil {
@@ -101,14 +101,14 @@ func (d *daemon) consider(ctx context.Context) (next reloadResult, err error) {
 	if next.platform, err = d.platformConfig(next.cfg); err != nil {
 		return next, err
 	}
-	// Docker or an image that is missing may come; a runtime does not by itself.
+	// Docker or a missing image may appear by itself; a runtime does not.
 	if _, err := sandbox.NewPlatforms(next.platform).Current(ctx); cerrdefs.IsNotImplemented(err) {
 		return next, fmt.Errorf("docker.runtime: %w", err)
 	}
 	return next, nil
 }
 
-// apply does what may fail first.
+// apply puts the new settings in force. It begins with the steps that may fail.
 func (d *daemon) apply(r reloadResult) error {
 	next := r.cfg
 	if slices.Contains(r.changed, "docker.isolatedDnsServers") || slices.Contains(r.changed, "docker.localDnsServers") {

@@ -1,5 +1,4 @@
 package main
 
-// The certificates by which resolvers with tls:// are known, for where the system has none: the image of
-// the service holds nothing but programs.
+// The root certificates for tls:// resolvers, for systems that have none: the image of the service holds only programs.
 import _ "golang.org/x/crypto/x509roots/fallback"

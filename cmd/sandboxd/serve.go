@@ -9,7 +9,7 @@ import (
 	"github.com/daycare-run/sandbox/internal/httplog"
 )
 
-// serve answers until ctx ends. read reads the settings again.
+// serve runs the service until ctx ends. read reads the settings again.
 func serve(ctx context.Context, cfg config.Config, read func() (config.Config, error), to io.Writer) error {
 	hungUp, ignore := notifyReload()
 	defer ignore()
@@ -31,14 +31,14 @@ func serve(ctx context.Context, cfg config.Config, read func() (config.Config, e
 	return d.answer(ctx, cfg)
 }
 
-// watchMounts expels containers in which something hidden would be seen, until ctx ends.
+// watchMounts expels containers in which something hidden would become visible, until ctx ends.
 func (d *daemon) watchMounts(ctx context.Context) {
 	if err := d.mounts.Watch(ctx, d.executor.Expel); err != nil {
 		d.log.Error().Err(err).Msg("what appears at hidden paths goes unseen by commands that are running")
 	}
 }
 
-// inBackground runs work until stop is called, which waits for its end.
+// inBackground runs work until stop is called. stop waits for its end.
 func inBackground(ctx context.Context, work func(context.Context)) (stop func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	var running sync.WaitGroup

@@ -20,7 +20,7 @@ import (
 	"github.com/daycare-run/sandbox/internal/sandbox"
 )
 
-// rootfsSettings returns what the settings say about containers' filesystems.
+// rootfsSettings returns the settings for containers' filesystems.
 func (d *daemon) rootfsSettings(cfg config.Config) rootfs.Config {
 	settings := rootfs.Config{
 		UsersDir: cfg.UsersDir, AllowedMountRoots: cfg.MountRoots(), EventsSocket: cfg.EventsSocket, OwnPlaces: ownPlaces(cfg),
@@ -28,13 +28,13 @@ func (d *daemon) rootfsSettings(cfg config.Config) rootfs.Config {
 	}
 	if d.member != nil {
 		settings.ClaimOwner = func(id uint32, user string) (bool, error) {
-			return d.member.cluster.Owner(context.Background(), id, user, d.executor.IsOfPool) // whose home would have been seen
+			return d.member.cluster.Owner(context.Background(), id, user, d.executor.IsOfPool) // this host would have seen a home of its own pool
 		}
 	}
 	return settings
 }
 
-// callSettings returns what the settings say about calls.
+// callSettings returns the settings for calls.
 func (d *daemon) callSettings(cfg config.Config, rules policy.EgressRules) sandbox.Config {
 	return sandbox.Config{
 		DefaultTimeout: cfg.Exec.DefaultTimeout.Duration(), MaxTimeout: cfg.Exec.MaxTimeout.Duration(),
@@ -45,11 +45,11 @@ func (d *daemon) callSettings(cfg config.Config, rules policy.EgressRules) sandb
 	}
 }
 
-// poolSettings returns what the settings say about containers for users who are still to come.
+// poolSettings returns the settings for containers that are kept ready for new users.
 func poolSettings(cfg config.Config) sandbox.PoolConfig {
 	pool := sandbox.PoolConfig{
 		Size: int(cfg.Pool.Size), Max: int(cfg.Pool.Max), MinFreeMemory: int64(cfg.Pool.MinFreeMemory),
-		Lasting: []sandbox.Lasting{{}}, // of the service's own image
+		Lasting: []sandbox.Lasting{{}}, // one of the service's own image
 	}
 	for _, t := range cfg.E2B.Templates {
 		pool.Lasting = append(pool.Lasting, sandbox.Lasting{Image: t.Image, CPUs: t.CPUs, Memory: int64(t.Memory)})
@@ -57,13 +57,13 @@ func poolSettings(cfg config.Config) sandbox.PoolConfig {
 	return pool
 }
 
-// ownPlaces are what is the service's, and nobody's to mount.
+// ownPlaces returns the paths that belong to the service and that nobody may mount.
 func ownPlaces(cfg config.Config) []string {
 	places := []string{cfg.DataDir, cfg.Listen, cfg.Docker.SocketPath, cfg.EventsSocket, cfg.TCP.TokensFile, cfg.TCP.KeyFile, cfg.Cluster.KeyFile, cfg.Cluster.SealingKeyFile}
 	return slices.DeleteFunc(places, func(place string) bool { return place == "" })
 }
 
-// platformConfig returns what the settings say about all containers.
+// platformConfig returns the settings for all containers.
 func (d *daemon) platformConfig(cfg config.Config) (sandbox.PlatformConfig, error) {
 	trusted, err := certificates(cfg.Egress.CAFile)
 	if err != nil {
@@ -89,7 +89,7 @@ func (d *daemon) platformConfig(cfg config.Config) (sandbox.PlatformConfig, erro
 	}, nil
 }
 
-// platformSettings returns what the settings and the host say about all containers.
+// platformSettings returns what the settings and the host decide for all containers.
 func platformSettings(cfg config.Config, host hostFiles) dockerexec.Platform {
 	return dockerexec.Platform{
 		Instance: host.instance,
@@ -116,7 +116,7 @@ func platformSettings(cfg config.Config, host hostFiles) dockerexec.Platform {
 	}
 }
 
-// idle returns what the settings say about containers in which nothing runs.
+// idle returns the settings for containers in which nothing runs.
 func idle(cfg config.Config) dockerexec.Idle {
 	return dockerexec.Idle{
 		FreezeAfter: time.Duration(cfg.Idle.FreezeAfter), ReclaimAfter: time.Duration(cfg.Idle.ReclaimAfter), RemoveAfter: time.Duration(cfg.Idle.RemoveAfter),
@@ -140,7 +140,7 @@ func certificates(name string) ([]*x509.Certificate, error) {
 	return list, nil
 }
 
-// agentBinary is the file of the agent's program.
+// agentBinary returns the path of the agent's program.
 func agentBinary(cfg config.Config) (string, error) {
 	if cfg.AgentPath != "" {
 		return cfg.AgentPath, nil

@@ -15,20 +15,20 @@ import (
 	"github.com/daycare-run/sandbox/dockerexec"
 )
 
-// endLimit is how long an ordered end may take, beyond what the settings grant.
+// endLimit is how long an orderly shutdown may take beyond what the settings grant.
 const endLimit = 5 * time.Second
 
-// flushLimit is how long callers have to take the last answers.
+// flushLimit is how long callers have to receive the last responses.
 const flushLimit = time.Second
 
-// callCounter counts those that are being answered, those over a WebSocket too, which the server does not wait for.
+// callCounter counts calls in progress, including those over a WebSocket, which http.Server does not wait for.
 type callCounter struct {
 	mu      sync.Mutex
 	running int
-	none    chan struct{} // closed when running comes to 0; nil while nobody waits
+	none    chan struct{} // closed when running drops to 0; nil while nobody waits
 }
 
-// counting answers with a handler and counts.
+// counting wraps handler and counts its calls.
 func (c *callCounter) counting(handler http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		c.add(1)
@@ -47,7 +47,7 @@ func (c *callCounter) add(n int) {
 	}
 }
 
-// ended is closed when no call is being answered.
+// ended returns a channel that is closed when no call is in progress.
 func (c *callCounter) ended() <-chan struct{} {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -72,9 +72,9 @@ func (c *callCounter) wait(ctx context.Context) bool {
 	}
 }
 
-// stop takes no more connections and lets the calls that are being answered end by themselves, within
-// shutdownGraceMs or until it is asked to stop again. Then their commands are ended as if their callers had
-// gone, and the callers are told. ctx has ended.
+// stop accepts no more connections and lets the calls in progress end by themselves, for shutdownGraceMs or until the
+// process is signalled again. Then it ends their commands as if the callers had gone, and the callers are told. ctx has
+// already ended.
 func (d *daemon) stop(ctx context.Context, calls *callCounter, servers ...*http.Server) error {
 	cfg := d.cfg.Load()
 	again := make(chan os.Signal, 1)
@@ -97,13 +97,13 @@ func (d *daemon) stop(ctx context.Context, calls *callCounter, servers ...*http.
 	}()
 	var closing sync.WaitGroup
 	for _, server := range servers {
-		closing.Go(func() { _ = server.Shutdown(grace) }) // its error is that grace has ended
+		closing.Go(func() { _ = server.Shutdown(grace) }) // its error only says that grace has ended
 	}
 	closing.Wait()
 	if !calls.wait(grace) {
 		d.cut(ctx, calls, cfg.Exec.KillGrace.Duration(), errors.Is(grace.Err(), context.Canceled))
 	}
-	// A call has ended when its handler has, and what that has written may still be on its way.
+	// A call has ended when its handler has, but its response may still be on its way.
 	flushed, cancel := context.WithTimeout(ctx, flushLimit)
 	defer cancel()
 	var faults []error
@@ -114,7 +114,7 @@ func (d *daemon) stop(ctx context.Context, calls *callCounter, servers ...*http.
 	return errors.Join(faults...)
 }
 
-// cut ends the commands that are running, with the grace of any command whose caller goes, or without.
+// cut ends the running commands, with the grace period of a command whose caller has gone, or at once.
 func (d *daemon) cut(ctx context.Context, calls *callCounter, grace time.Duration, atOnce bool) {
 	for _, c := range d.executor.Containers() {
 		if c.Commands > 0 {

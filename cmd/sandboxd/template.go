@@ -96,7 +96,7 @@ func listTemplates(out io.Writer, all map[string]config.E2BTemplate) error {
 	return table.Flush()
 }
 
-// editSettings edits the settings file, which it makes if it may. Its mode stays.
+// editSettings edits the settings file and keeps its mode. It makes a missing file if create is set.
 func editSettings(named string, create bool, edit func([]byte) ([]byte, error)) error {
 	_, file, err := config.Find(named, os.Environ())
 	if err != nil && !(create && errors.Is(err, fs.ErrNotExist)) {
@@ -134,7 +134,7 @@ func editSettings(named string, create bool, edit func([]byte) ([]byte, error)) 
 // pullMissing pulls an image that Docker does not have.
 func pullMissing(ctx context.Context, docker *dockerd.Client, ref string, out io.Writer) error {
 	_, err := images.NewFinder(docker, ref).Find(ctx)
-	if cerrdefs.IsFailedPrecondition(err) { // it is missing
+	if cerrdefs.IsFailedPrecondition(err) { // the image is missing
 		err = images.Pull(ctx, docker, ref, out)
 	}
 	return err
