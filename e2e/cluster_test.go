@@ -202,10 +202,10 @@ func (h *clusterHost) restart(t *testing.T) {
 	h.stop(syscall.SIGTERM)
 	_ = h.fence.cmd.Process.Signal(syscall.SIGTERM)
 	<-h.fence.exited
+	h.startFence(t) // at once, for nobody else renews the lease
 	if err := h.start(); err != nil {
 		t.Fatal(err)
 	}
-	h.startFence(t)
 }
 
 // upgrade drains a host, exchanges its service and its fence, and has it take users again.

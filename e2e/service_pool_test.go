@@ -305,9 +305,10 @@ func TestPoolKilled(t *testing.T) {
 		again()
 		l.ready(t, 1)
 		for _, dir := range waited {
-			if _, err := os.Lstat(dir); !errors.Is(err, os.ErrNotExist) {
-				t.Errorf("%s is still there", dir)
-			}
+			eventually(t, dir+" is gone", func() bool {
+				_, err := os.Lstat(dir)
+				return errors.Is(err, os.ErrNotExist)
+			})
 		}
 	}, "SANDBOXD_POOL_SIZE=1")
 }
