@@ -86,6 +86,7 @@ type Cluster struct {
 	states   map[string]string // of hosts, as the last events said
 	holders  map[string]Seat   // of users, or their last
 	leased   context.Context   // see Leased
+	joined   int64             // the lease of the last Join
 	fenced   context.CancelCauseFunc
 }
 
@@ -130,6 +131,13 @@ func (c *Cluster) Seat(user string) (Seat, bool) {
 	defer c.mu.Unlock()
 	s, ok := c.seats[user]
 	return s, ok
+}
+
+// Holds reports whether this host holds a user, or may: what it had is not known before etcd has told.
+func (c *Cluster) Holds(user string) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.revision == 0 || c.seats[user].Host == c.cfg.Host
 }
 
 // Seated are the users whom this host holds.

@@ -53,9 +53,12 @@ func TestWhatIsAskedEndsWithTheLease(t *testing.T) {
 	etcd, _, signal := etcdtest.StartMembers(t, 1)
 	h := join(t, etcd, "h1")
 	h.hold(t, "alice")
+	leased := h.Leased()
+	if err := h.Join(t.Context(), int64(h.lease)); err != nil || leased.Err() != nil {
+		t.Errorf("joined with the same lease: %v, %v", err, leased.Err())
+	}
 	signal(0, syscall.SIGSTOP)
 	defer signal(0, syscall.SIGCONT)
-	leased := h.Leased()
 	written := make(chan error, 1)
 	begun := time.Now()
 	go func() {

@@ -23,8 +23,12 @@ const askLimit = 5 * time.Second
 // this host that are on another are given up: they would end with that, and unannounced.
 func (c *Cluster) Join(ctx context.Context, lease int64) error {
 	c.mu.Lock()
-	c.fenced(errLeaseEnded)
-	c.leased, c.fenced = context.WithCancelCause(context.Background())
+	if c.joined != lease && c.joined != 0 {
+		c.fenced(errLeaseEnded)
+	}
+	if c.joined = lease; c.leased.Err() != nil { // or what was asked for with this lease goes on
+		c.leased, c.fenced = context.WithCancelCause(context.Background())
+	}
 	c.mu.Unlock()
 	ctx, cancel := context.WithTimeout(ctx, askLimit)
 	defer cancel()

@@ -101,7 +101,7 @@ func (e *engine) add(r Record, secrets map[string]string) (Instance, error) {
 	}
 	e.made++
 	i := Instance{
-		Process: r.ID, Container: fmt.Sprintf("c%d", e.made), Started: e.clock.Now().Add(time.Duration(e.made)),
+		Process: r.ID, User: r.UserID, Container: fmt.Sprintf("c%d", e.made), Started: e.clock.Now().Add(time.Duration(e.made)),
 		PID: 1000 + e.made, Running: true,
 	}
 	e.instances[i.Container] = i

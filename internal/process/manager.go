@@ -79,6 +79,7 @@ type Manager struct {
 	mu        sync.Mutex // never held over a call of the Runner or of the disk
 	closed    bool
 	processes map[string]*process // by id
+	adopted   map[string]bool     // users whose records were read, of those that Config.Shared has
 
 	queue reconcileQueue
 	watch dirWatch // of the logs that are followed
@@ -92,7 +93,7 @@ func Open(cfg Config) (*Manager, error) {
 	}
 	m := &Manager{
 		cfg: cfg, store: store{cfg.Dir}, vault: &vault{keyFile: filepath.Join(cfg.Dir, "key")},
-		log: cfg.Log, processes: map[string]*process{}, restarting: make(chan struct{}, restartsAtOnce),
+		log: cfg.Log, processes: map[string]*process{}, adopted: map[string]bool{}, restarting: make(chan struct{}, restartsAtOnce),
 	}
 	if cfg.Shared != nil {
 		m.store, m.vault = shared{cfg.Shared}, &vault{keyFile: cfg.KeyFile}

@@ -82,7 +82,7 @@ func (p *process) cancelTimer() {
 // instance is the run that the record names; the turn is held, or Manager.mu.
 func (p *process) instance() Instance {
 	i := p.record.Instance
-	return Instance{Process: p.id, Container: i.Container, Started: i.Started, PID: p.record.PID, Running: p.record.Status == Running}
+	return Instance{Process: p.id, User: p.record.UserID, Container: i.Container, Started: i.Started, PID: p.record.PID, Running: p.record.Status == Running}
 }
 
 func (m *Manager) now() time.Time { return m.cfg.Clock.Now().UTC() }

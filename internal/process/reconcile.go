@@ -72,18 +72,24 @@ func (m *Manager) list(ctx context.Context, s selection) (*sync.WaitGroup, error
 		do(func(ctx context.Context) { m.consider(ctx, p, generation, found[p.id]) })
 	}
 	for _, i := range instances {
-		if s.all && !m.known(i.Process) {
+		switch known, read := m.known(i); {
+		case !s.all || known:
+		case read:
 			do(func(ctx context.Context) { m.removeStray(ctx, i) })
+		default:
+			m.enqueueLater(every)
 		}
 	}
 	return considered, nil
 }
 
-// known is also true of a process that is just being started: its id is there before its container is.
-func (m *Manager) known(id string) bool {
+// known is also true of a process that is just being started: its id is there before its container is. What is not known
+// may have a record as long as read is false.
+func (m *Manager) known(i Instance) (known, read bool) {
+	read = m.cfg.Shared == nil || !m.cfg.Shared.Holds(i.User)
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return m.processes[id] != nil
+	return m.processes[i.Process] != nil, read || m.adopted[i.User]
 }
 
 // removeStray removes a container without a record, which nobody could stop.

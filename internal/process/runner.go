@@ -39,6 +39,7 @@ type Runner interface {
 // Instance is a container of a process.
 type Instance struct {
 	Process   string
+	User      string
 	Container string    // its id
 	Started   time.Time // as Docker says
 	PID       int       // of its first program on Docker's host; 0 when it does not run

@@ -20,6 +20,8 @@ type Shared interface {
 	// Read returns a value, nil for none, and List all of a user's.
 	Read(user, name string) ([]byte, error)
 	List(user string) (map[string][]byte, error)
+	// Holds reports whether this host holds a user, or may: it is false of whom another host holds, or none.
+	Holds(user string) bool
 }
 
 // keeper is where records are: a store on disk, or with the other hosts of a cluster.
@@ -104,6 +106,7 @@ func (m *Manager) Adopt(user string) error {
 		m.processes[id].moved = true
 		taken.ids[id] = true
 	}
+	m.adopted[user] = true
 	m.mu.Unlock()
 	if len(taken.ids) > 0 {
 		m.enqueue(taken)
@@ -114,6 +117,9 @@ func (m *Manager) Adopt(user string) error {
 // Release ends the processes of a user whom this host is to hold no more, and forgets them. Their records stay as they
 // are: another host finds that they do not run. After an error some may run.
 func (m *Manager) Release(ctx context.Context, user string) error {
+	m.mu.Lock()
+	delete(m.adopted, user)
+	m.mu.Unlock()
 	for _, p := range m.all() {
 		if m.shown(p).UserID != user {
 			continue

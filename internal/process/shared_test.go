@@ -54,6 +54,38 @@ func (b by) List(user string) (map[string][]byte, error) {
 	return own, nil
 }
 
+func (b by) Holds(string) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.holder == b.host
+}
+
+// What runs of a user whom the host holds stays until the user's records are read, and goes when another host holds the user.
+func TestWhatIsNotReadIsNoStray(t *testing.T) {
+	shared := &sharedRecords{holder: "h1", values: map[string][]byte{}}
+	h := newHost(t)
+	on := func(cfg *Config) { cfg.Shared, cfg.KeyFile = by{shared, "h1"}, h.root+"/key" }
+	s := h.serve(on)
+	kept := s.start(Intent{KeepAlive: true}, nil)
+	s = h.serve(on) // started again
+	if err := s.Reconcile(t.Context()); err != nil || h.count() != 1 {
+		t.Fatalf("%d containers, %v", h.count(), err)
+	}
+	if err := s.Adopt("alice"); err != nil {
+		t.Fatal(err)
+	}
+	s.settle()
+	if r := s.get(kept.ID); r.Status != Running || r.RestartCount != 0 || h.count() != 1 {
+		t.Errorf("%+v, %d containers", r, h.count())
+	}
+
+	shared.holder = "h2" // while it was away
+	s = h.serve(on)
+	if err := s.Reconcile(t.Context()); err != nil || h.count() != 0 {
+		t.Errorf("%d containers of another host's user, %v", h.count(), err)
+	}
+}
+
 func TestAnotherHostTakesProcessesOver(t *testing.T) {
 	shared := &sharedRecords{holder: "h1", values: map[string][]byte{}}
 	first, second := newHost(t), newHost(t)

@@ -134,7 +134,7 @@ func (r *Runner) Start(ctx context.Context, p process.Record, secrets map[string
 }
 
 func asInstance(c dockerexec.ProcessContainer) process.Instance {
-	return process.Instance{Process: c.Process, Container: c.ID, Started: c.Started, PID: c.PID, Running: c.Running}
+	return process.Instance{Process: c.Process, User: c.Spec.User, Container: c.ID, Started: c.Started, PID: c.PID, Running: c.Running}
 }
 
 // Instances implements process.Runner.

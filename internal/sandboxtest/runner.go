@@ -48,14 +48,14 @@ func (r *Runner) Start(_ context.Context, p process.Record, secrets map[string]s
 	}
 	r.Secrets = secrets
 	r.made++
-	i := process.Instance{Process: p.ID, Container: fmt.Sprintf("c-%s-%d", p.ID, r.made), Started: time.Now(), PID: 4711, Running: true}
+	i := process.Instance{Process: p.ID, User: p.UserID, Container: fmt.Sprintf("c-%s-%d", p.ID, r.made), Started: time.Now(), PID: 4711, Running: true}
 	r.instances = append(r.instances, instance{Instance: i})
 	return i, nil
 }
 
 // adopt has a process run that was started earlier.
 func (r *Runner) adopt(p process.Record) process.Identity {
-	i := process.Instance{Process: p.ID, Container: "c-" + p.ID, Started: p.LastStartedAt, PID: p.PID, Running: true}
+	i := process.Instance{Process: p.ID, User: p.UserID, Container: "c-" + p.ID, Started: p.LastStartedAt, PID: p.PID, Running: true}
 	r.instances = append(r.instances, instance{Instance: i})
 	return process.Identity{Container: i.Container, Started: i.Started}
 }

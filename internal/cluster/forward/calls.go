@@ -55,15 +55,16 @@ func (r *Router) take(name string, u *user, epoch int64) error {
 	return nil
 }
 
-// follow takes a user over, or gives it up, as its seat is now.
-func (r *Router) follow(ctx context.Context, name string) {
+// follow takes a user over, or gives it up, as its seat is now. It reports false where that is to be tried again.
+func (r *Router) follow(ctx context.Context, name string) bool {
 	u, host := r.user(name), r.cfg.Cluster.Host()
 	seat, held := r.cfg.Cluster.Seat(name)
 	if held && seat.Host == host {
 		if err := r.take(name, u, seat.Epoch); err != nil {
-			r.cfg.Log.Error().Err(err).Str("user", name).Msg("cannot take over a user yet; the next call tries again")
+			r.cfg.Log.Error().Err(err).Str("user", name).Msg("cannot take over a user yet; trying again")
+			return false
 		}
-		return
+		return true
 	}
 	r.endCalls(name, fmt.Errorf("this host does not hold the user any more, so the call was ended; it is not repeated: %w", cerrdefs.ErrUnavailable))
 	ending, cancel := context.WithTimeout(ctx, patience)
@@ -72,13 +73,14 @@ func (r *Router) follow(ctx context.Context, name string) {
 	u.taking.Lock()
 	defer u.taking.Unlock()
 	if seat, held := r.cfg.Cluster.Seat(name); u.epoch == 0 || held && seat.Host == host {
-		return
+		return true
 	}
 	if err := r.cfg.Release(ctx, name); err != nil {
 		r.cfg.Log.Warn().Err(err).Str("user", name).Msg("cannot give up all of a user who is another host's now")
 	}
 	u.epoch = 0
 	r.forget(name, u)
+	return true
 }
 
 // forget forgets a user of whom there is nothing here.

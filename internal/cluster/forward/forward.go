@@ -210,16 +210,24 @@ func (r *Router) Run(ctx context.Context) {
 			return
 		}
 		running.Go(func() {
-			select {
-			case turns <- struct{}{}:
-			case <-ctx.Done():
-				return
+			for done := false; !done && ctx.Err() == nil; {
+				select {
+				case turns <- struct{}{}:
+				case <-ctx.Done():
+					return
+				}
+				done = r.follow(ctx, s.User)
+				<-turns
+				if !done {
+					wait(ctx, takeAgain)
+				}
 			}
-			defer func() { <-turns }()
-			r.follow(ctx, s.User)
 		})
 	})
 }
+
+// takeAgain is how long a user is left alone who could not be taken over.
+const takeAgain = time.Second
 
 // takeoversAtOnce is how many users are taken over at a time without a call that waits for them.
 const takeoversAtOnce = 4
