@@ -29,9 +29,14 @@ func full(t *testing.T) (from, to *net.TCPConn) {
 	t.Cleanup(func() { _, _ = dialled.Close(), accepted.Close() })
 	from, to = accepted.(*net.TCPConn), dialled.(*net.TCPConn)
 	_ = from.SetWriteBuffer(128 << 10)
-	_ = from.SetWriteDeadline(time.Now().Add(100 * time.Millisecond))
-	if n, err := from.Write(make([]byte, 64<<20)); err == nil {
-		t.Fatalf("%d bytes were taken", n)
+	raw, err := from.SyscallConn()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for piece, taken, left := make([]byte, 1<<20), 1, 0; taken > 0 || left == 0; {
+		_ = from.SetWriteDeadline(time.Now().Add(50 * time.Millisecond))
+		taken, _ = from.Write(piece)
+		_ = raw.Control(func(fd uintptr) { left = Unsent(int(fd)) })
 	}
 	return from, to
 }
