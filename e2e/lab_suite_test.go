@@ -21,7 +21,7 @@ import (
 )
 
 // scenarioLimit is several times what the longest scenario takes on a machine of two cores, beside others.
-const scenarioLimit = 15 * time.Minute
+const scenarioLimit = 25 * time.Minute
 
 // scenarios limits the time of each.
 var scenarios *watchdog.Watchdog

@@ -18,6 +18,7 @@
 package agent
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -149,13 +150,20 @@ func (a *Agent) accept(mux *yamux.Session) error {
 		if err != nil {
 			return err
 		}
-		c := &command{tree: a.tree, spool: a.spool, stream: stream, devNull: a.devNull, uid: a.uid, ahead: a.ahead}
+		c := a.newCommand(stream)
 		a.add(stream.StreamID(), c)
 		go func() {
 			defer a.remove(stream.StreamID())
 			c.serve()
 		}()
 	}
+}
+
+// newCommand makes the command of a stream, which begins to start.
+func (a *Agent) newCommand(stream *yamux.Stream) *command {
+	c := &command{tree: a.tree, spool: a.spool, stream: stream, devNull: a.devNull, uid: a.uid, ahead: a.ahead}
+	c.starting, c.giveUp = context.WithTimeout(context.Background(), startLimit)
+	return c
 }
 
 func (a *Agent) add(id uint32, c *command) {

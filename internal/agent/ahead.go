@@ -3,6 +3,7 @@
 package agent
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"slices"
@@ -75,7 +76,7 @@ func newLastingAhead(tree *processTree, devNull int, uid uint32, builtin string,
 }
 
 // begin is called before a command starts. It returns the shell that takes it, or nil.
-func (a *ahead) begin(p spawn.Process) *waitingShell {
+func (a *ahead) begin(ctx context.Context, p spawn.Process) *waitingShell {
 	a.mu.Lock()
 	a.running++
 	shell := a.shell
@@ -85,9 +86,8 @@ func (a *ahead) begin(p spawn.Process) *waitingShell {
 	if shell == nil {
 		return nil
 	}
-	close(shell.hurry)
 	if clean && a.fits(p) {
-		if shell.await() {
+		if shell.await(ctx) {
 			return shell
 		}
 		a.mu.Lock()
@@ -119,7 +119,7 @@ func (a *ahead) ready() {
 	shell := a.shell
 	a.mu.Unlock()
 	if shell != nil {
-		shell.await()
+		shell.await(context.Background())
 	}
 }
 
@@ -130,7 +130,7 @@ func (a *ahead) prepare() {
 	if a.useless || a.running > 0 || a.shell != nil || !isOnlyProcess(a.besides()...) {
 		return
 	}
-	a.shell = &waitingShell{hurry: make(chan struct{}), started: make(chan struct{}), ready: make(chan struct{})}
+	a.shell = newWaitingShell()
 	go a.run(a.shell) // whose start may take as long as it likes: nobody waits for it
 }
 
@@ -177,10 +177,10 @@ func (a *ahead) start(s *waitingShell) error {
 	}
 	defer unix.Close(ends[1])
 	text := "enable -f " + a.builtin + " ahead; ahead"
-	root, err := a.tree.start(spawn.Process{
+	root, err := a.tree.start(s.starting, spawn.Process{
 		Programs: a.programs, Args: append(slices.Clone(a.options), text+strings.Repeat(" ", max(0, aheadRoom-len(text)))),
 		Env: append([]string{"ROOM=" + strings.Repeat(" ", aheadRoom)}, a.env...), Dir: "/", UID: a.uid,
-		Files: append(files.child[:], ends[1]), Hurry: s.hurry, GiveOrphans: a.lasting,
+		Files: append(files.child[:], ends[1]), GiveOrphans: a.lasting,
 	})
 	if err != nil {
 		files.close()

@@ -76,8 +76,7 @@ func serveAhead(builtin string) (int, error) {
 		if !a.await() {
 			return 98, errors.New("no shell waits")
 		}
-		c := &command{tree: tree, spool: &spool{}, stream: stream, devNull: null, uid: uid, ahead: a}
-		c.serve()
+		(&Agent{tree: tree, spool: &spool{}, devNull: null, uid: uid, ahead: a}).newCommand(stream).serve()
 	}
 }
 
@@ -227,12 +226,12 @@ func exchange(mux *yamux.Session, start wire.Start, stdin string) (o outcome, er
 	}
 }
 
-// A call does not wait longer for a shell that has not started than for one that it starts itself.
+// A call does not wait for long for a shell that has not started.
 func TestShellThatDoesNotStart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		begun := time.Now()
-		if (&waitingShell{ready: make(chan struct{})}).await() || time.Since(begun) != spawn.StartLimit {
-			t.Errorf("gave up after %v, want %v", time.Since(begun), spawn.StartLimit)
+		if newWaitingShell().await(t.Context()) || time.Since(begun) != awaitLimit {
+			t.Errorf("gave up after %v, want %v", time.Since(begun), awaitLimit)
 		}
 	})
 }
@@ -279,10 +278,10 @@ func hangsAhead(dir string) (int, error) {
 		return 99, errors.New(fault.Message)
 	}
 	p.Files = []int{null, null, null}
-	if a.begin(p) != nil {
+	if a.begin(context.Background(), p) != nil {
 		return 1, errors.New("the command is given a shell")
 	}
-	root, err := a.tree.start(p)
+	root, err := a.tree.start(context.Background(), p)
 	if err != nil {
 		return 2, err
 	}
@@ -291,17 +290,17 @@ func hangsAhead(dir string) (int, error) {
 		return 99, err
 	}
 	a.ended()
-	if took := time.Since(begun); took > spawn.StartLimit/2 {
+	if took := time.Since(begun); took > awaitLimit/2 {
 		return 3, fmt.Errorf("a command took %v", took)
 	}
 	<-shell.ready
-	if took := time.Since(begun); took > 2*spawn.StartLimit || shell.waits {
+	if took := time.Since(begun); took > awaitLimit || shell.waits {
 		return 4, fmt.Errorf("the start of the shell took %v", took)
 	}
 	return 0, nil
 }
 
-// A shell that is being started keeps no command waiting, and a command limits its start.
+// A shell that is being started keeps no command waiting, and is given up when a command begins.
 func TestAShellThatHangsAtItsStartHoldsNothingUp(t *testing.T) {
 	if out, err := newNamespace(t.TempDir(), envEnds+"="+endsHung).CombinedOutput(); err != nil {
 		t.Errorf("%v: %s", err, out)

@@ -3,6 +3,7 @@
 package agent
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -31,6 +32,9 @@ type command struct {
 	uid     uint32 // who runs it
 	ahead   *ahead
 
+	starting context.Context // ends when the command has started, or may no longer
+	giveUp   context.CancelFunc
+
 	mu    sync.Mutex // covers root, pipes and early
 	root  *rootProcess
 	pipes *pipes
@@ -43,6 +47,7 @@ type command struct {
 
 // serve reads the Start, runs the command to its end and reports it.
 func (c *command) serve() {
+	defer c.giveUp()
 	var start wire.Start
 	if err := wire.ReadMessage(c.stream, wire.KindStart, &start); err != nil {
 		_ = c.stream.Reset()
@@ -51,7 +56,7 @@ func (c *command) serve() {
 	p, exit := prepare(start.Command, c.uid)
 	if exit.Fault == wire.FaultNone {
 		p.Terminal = start.Terminal
-		shell := c.ahead.begin(p)
+		shell := c.ahead.begin(c.starting, p)
 		exit = c.run(start, p, shell)
 		c.ahead.ended()
 		defer func() {
@@ -85,7 +90,7 @@ func (c *command) run(start wire.Start, p spawn.Process, shell *waitingShell) wi
 	}
 	c.release = io.close
 	p.Files = io.child[:]
-	root, err := c.tree.start(p)
+	root, err := c.tree.start(c.starting, p)
 	io.closeChildEnds()
 	if err != nil {
 		return startFault(start.Command, err)
@@ -251,6 +256,7 @@ func bufferPool(size int) sync.Pool {
 
 // started hands the command over to those who act on it, with what they asked for meanwhile.
 func (c *command) started(root *rootProcess, p *pipes) {
+	c.giveUp()
 	c.mu.Lock()
 	c.root, c.pipes = root, p
 	early := c.early
@@ -272,10 +278,13 @@ func (c *command) control(m wire.Control) {
 		c.early = append(c.early, m)
 	}
 	c.mu.Unlock()
+	grace := time.Duration(m.Grace) * time.Millisecond
 	switch {
+	case root == nil && m.Terminate:
+		time.AfterFunc(grace, c.giveUp)
 	case root == nil:
 	case m.Terminate:
-		c.terminate(root, time.Duration(m.Grace)*time.Millisecond)
+		c.terminate(root, grace)
 	case m.Signal > 0:
 		c.tree.signal(root, unix.Signal(m.Signal), true)
 	case m.Resize != nil && p.terminal != nil:
@@ -283,8 +292,7 @@ func (c *command) control(m wire.Control) {
 	}
 }
 
-// abandon ends the command at once: it is no longer waited for.
-func (c *command) abandon() { c.control(wire.Control{Terminate: true}) }
+func (c *command) abandon() { c.control(wire.Control{Terminate: true}) } // it is no longer waited for
 
 // terminate asks the whole tree to stop, and after the grace makes the root stop; the others are
 // swept away after it.
@@ -318,7 +326,7 @@ func startFault(start launch.Command, err error) wire.Exit {
 		name = start.Args[0]
 	}
 	if failed.Errno == syscall.ETIME { // at whichever stage it was stopped
-		exit.Fault, exit.Message = wire.FaultCommand, fmt.Sprintf("%s: another process kept it from starting for %v", name, spawn.StartLimit)
+		exit.Fault, exit.Message = wire.FaultCommand, fmt.Sprintf("%s: it did not start within %v: another process stopped it, or the machine is too busy", name, startLimit)
 		return exit
 	}
 	switch failed.Stage {

@@ -3,6 +3,7 @@
 package agent
 
 import (
+	"context"
 	"errors"
 	"time"
 
@@ -80,7 +81,9 @@ func (l *lasting) start(r ask.Request) (*lastingCommand, wire.Exit) {
 		return nil, exit
 	}
 	p.Terminal, p.GiveOrphans = r.Run.Terminal, true
-	root, files, err := l.startProcess(r, p, l.ahead.begin(p))
+	ctx, cancel := context.WithTimeout(context.Background(), startLimit)
+	defer cancel()
+	root, files, err := l.startProcess(ctx, r, p, l.ahead.begin(ctx, p))
 	if err != nil {
 		l.ahead.ended()
 		return nil, startFault(r.Run.Command, err)
@@ -94,9 +97,9 @@ func (l *lasting) start(r ask.Request) (*lastingCommand, wire.Exit) {
 }
 
 // startProcess starts a command's process, or has the shell begin it that waits, if there is one.
-func (l *lasting) startProcess(r ask.Request, p spawn.Process, shell *waitingShell) (*rootProcess, *pipes, error) {
+func (l *lasting) startProcess(ctx context.Context, r ask.Request, p spawn.Process, shell *waitingShell) (*rootProcess, *pipes, error) {
 	if shell != nil {
-		err := shell.handOver(p, r.Run.Stdin)
+		err := shell.handOver(ctx, p, r.Run.Stdin)
 		if err == nil {
 			_ = unix.Close(shell.socket)
 			if !r.Run.Stdin {
@@ -119,7 +122,7 @@ func (l *lasting) startProcess(r ask.Request, p spawn.Process, shell *waitingShe
 		return nil, nil, err
 	}
 	p.Files = files.child[:]
-	root, err := l.tree.start(p)
+	root, err := l.tree.start(ctx, p)
 	files.closeChildEnds()
 	if err != nil {
 		files.close()

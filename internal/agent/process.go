@@ -3,6 +3,7 @@
 package agent
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -153,7 +154,9 @@ func startLogged(p spawn.Process, score *OOMScore) (output int, root *rootProces
 	defer unix.Close(null)
 	p.Files = []int{null, pipe[1], pipe[1]}
 	tree = newProcessTree(score)
-	if root, err = tree.start(p); err != nil {
+	ctx, cancel := context.WithTimeout(context.Background(), startLimit)
+	defer cancel()
+	if root, err = tree.start(ctx, p); err != nil {
 		return -1, nil, nil, errors.Join(err, unix.Close(pipe[0]))
 	}
 	return pipe[0], root, tree, nil

@@ -103,9 +103,12 @@ func (c checks) shell(ctx context.Context) error {
 	printed := &output{file: file}
 	defer printed.close()
 	p.Files = []int{null, end, end}
-	root, err := c.tree.start(p)
+	root, err := c.tree.start(ctx, p)
 	_ = unix.Close(end)
-	if err != nil {
+	switch {
+	case ctx.Err() != nil && err != nil:
+		return context.Cause(ctx)
+	case err != nil:
 		return fmt.Errorf("cannot run the check: %w", err)
 	}
 	said := make(chan string, 1)

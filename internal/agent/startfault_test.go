@@ -22,8 +22,8 @@ func TestStartFaults(t *testing.T) {
 		{&spawn.Error{Stage: spawn.StageSearch, Errno: syscall.ENOENT}, wire.Exit{Code: 127, Fault: wire.FaultCommand, Message: "tool: command not found"}},
 		{&spawn.Error{Stage: spawn.StageExec, Errno: syscall.EACCES}, wire.Exit{Code: 126, Fault: wire.FaultCommand, Message: "tool: permission denied"}},
 		// Wherever another process has stopped it.
-		{&spawn.Error{Stage: spawn.StageDir, Errno: syscall.ETIME}, wire.Exit{Code: 126, Fault: wire.FaultCommand, Message: "tool: another process kept it from starting for 5s"}},
-		{&spawn.Error{Stage: spawn.StageExec, Errno: syscall.ETIME}, wire.Exit{Code: 126, Fault: wire.FaultCommand, Message: "tool: another process kept it from starting for 5s"}},
+		{&spawn.Error{Stage: spawn.StageDir, Errno: syscall.ETIME}, wire.Exit{Code: 126, Fault: wire.FaultCommand, Message: "tool: it did not start within 30s: another process stopped it, or the machine is too busy"}},
+		{&spawn.Error{Stage: spawn.StageExec, Errno: syscall.ETIME}, wire.Exit{Code: 126, Fault: wire.FaultCommand, Message: "tool: it did not start within 30s: another process stopped it, or the machine is too busy"}},
 		{errors.New("no pipe"), wire.Exit{Code: 126, Fault: wire.FaultAgent, Message: "no pipe"}},
 	} {
 		if got := startFault(start, tt.err); got.Code != tt.want.Code || got.Fault != tt.want.Fault || got.Message != tt.want.Message {

@@ -3,6 +3,7 @@
 package agent
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -44,6 +45,10 @@ type rootProcess struct {
 	exited chan struct{}
 }
 
+// startLimit is how long a command may take to start, on a busy machine, too: one that another process has stopped is
+// given up then. Tests have less of it.
+var startLimit = 30 * time.Second
+
 // cleanupLimit is how long leftovers may take to die after SIGKILL.
 const cleanupLimit = 10 * time.Second
 
@@ -58,7 +63,8 @@ func newProcessTree(score *OOMScore) *processTree {
 	return t
 }
 
-func (t *processTree) start(p spawn.Process) (*rootProcess, error) {
+// start starts a command's first process, and gives it up when the context ends before it has.
+func (t *processTree) start(ctx context.Context, p spawn.Process) (*rootProcess, error) {
 	p.PID = new(int32)
 	t.mu.Lock()
 	if t.ending {
@@ -68,7 +74,7 @@ func (t *processTree) start(p spawn.Process) (*rootProcess, error) {
 	t.starting[p.PID] = true
 	t.mu.Unlock()
 	t.score.raise()
-	pid, err := spawn.Start(p)
+	pid, err := spawn.Start(ctx, p)
 	t.score.lower()
 	t.mu.Lock()
 	defer t.mu.Unlock()

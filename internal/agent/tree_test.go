@@ -3,6 +3,7 @@
 package agent
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -40,7 +41,7 @@ func endsAll() (int, error) {
 	}
 	p.Files = []int{null, null, null}
 	for range 3 {
-		if _, err := tree.start(p); err != nil {
+		if _, err := tree.start(context.Background(), p); err != nil {
 			return 99, err
 		}
 	}
@@ -56,7 +57,7 @@ func endsAll() (int, error) {
 	if left := descendants(1); len(left) > 0 || time.Since(begun) > cleanupLimit/2 {
 		return 2, fmt.Errorf("after %v there are still %v", time.Since(begun), left)
 	}
-	if _, err := tree.start(p); !errors.Is(err, errEnding) {
+	if _, err := tree.start(context.Background(), p); !errors.Is(err, errEnding) {
 		return 3, fmt.Errorf("a command is started after the end: %w", err)
 	}
 	return 0, nil
@@ -113,7 +114,7 @@ func sweepsTracer() (int, error) {
 		return 99, errors.New(fault.Message)
 	}
 	p.Files = []int{null, null, null}
-	root, err := tree.start(p)
+	root, err := tree.start(context.Background(), p)
 	if err != nil {
 		return 99, err
 	}

@@ -3,6 +3,7 @@
 package agent
 
 import (
+	"context"
 	"encoding/binary"
 	"errors"
 	"syscall"
@@ -17,8 +18,9 @@ import (
 // waitingShell is a shell that waits, or will when it has started. The other end of its socket is its own alone. The
 // socket blocks: in the runtime's poller it would wake the agent while the command begins.
 type waitingShell struct {
-	hurry   chan struct{} // closed when a command begins, which limits its start
-	started chan struct{} // closed when it has started, or could not
+	starting context.Context // for its start; it has no limit, whose timer would wake gVisor's kernel for a shell that has waited since
+	giveUp   context.CancelFunc
+	started  chan struct{} // closed when it has started, or could not
 	// Valid once started is closed; root is nil where it could not.
 	root   *rootProcess
 	pipes  *pipes
@@ -27,10 +29,17 @@ type waitingShell struct {
 	waits  bool          // valid once ready is closed
 }
 
-// await reports whether the shell waits for a command; one that has only begun to start does as soon as another would.
-// Its start is limited from here on, because a timer that is set when it starts wakes gVisor's kernel at the end of that
-// limit, for a shell that has waited since.
-func (s *waitingShell) await() bool {
+func newWaitingShell() *waitingShell {
+	s := &waitingShell{started: make(chan struct{}), ready: make(chan struct{})}
+	s.starting, s.giveUp = context.WithCancel(context.Background())
+	return s
+}
+
+// awaitLimit is how long a command waits for a shell that has only begun to start, before it has one of its own.
+const awaitLimit = 5 * time.Second
+
+// await reports whether the shell waits for a command.
+func (s *waitingShell) await(ctx context.Context) bool {
 	select {
 	case <-s.ready:
 		return s.waits
@@ -39,7 +48,9 @@ func (s *waitingShell) await() bool {
 	select {
 	case <-s.ready:
 		return s.waits
-	case <-time.After(spawn.StartLimit):
+	case <-time.After(awaitLimit):
+		return false
+	case <-ctx.Done():
 		return false
 	}
 }
@@ -58,9 +69,9 @@ func (s *waitingShell) hand(p spawn.Process, stdin bool) error {
 
 // handOver is hand that returns when the command begins. A shell that is stopped, or is another program by now, may take no
 // longer than a start; an error that is a *spawn.Error says that it could not begin.
-func (s *waitingShell) handOver(p spawn.Process, stdin bool) error {
+func (s *waitingShell) handOver(ctx context.Context, p spawn.Process, stdin bool) error {
 	expired := make(chan struct{})
-	limit := time.AfterFunc(spawn.StartLimit, func() {
+	stop := context.AfterFunc(ctx, func() {
 		defer close(expired)
 		_ = unix.Shutdown(s.socket, unix.SHUT_RDWR)
 	})
@@ -68,7 +79,7 @@ func (s *waitingShell) handOver(p spawn.Process, stdin bool) error {
 	if err == nil {
 		err = s.failure()
 	}
-	if !limit.Stop() {
+	if !stop() {
 		<-expired
 		return &spawn.Error{Stage: spawn.StageExec, Errno: syscall.ETIME}
 	}
@@ -120,8 +131,9 @@ func (s *waitingShell) receive(answer []byte) bool {
 	}
 }
 
-// discard ends a shell that has no command. One that has not started yet ends when it has, or when that takes too long.
+// discard ends a shell that has no command.
 func (s *waitingShell) discard(tree *processTree) {
+	s.giveUp()
 	select {
 	case <-s.started:
 		s.kill(tree)

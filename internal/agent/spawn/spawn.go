@@ -14,11 +14,12 @@
 // whom others may signal, with the caller's memory. Nobody can trace it, because it has the caller's
 // capabilities till the exec. What is sent to it must do nothing but end it, so the caller gives up the
 // runtime's signal handlers (DefaultSignals), which would run in that memory; and who stops it delays one
-// start, for the caller goes on, and kills it after StartLimit.
+// start, for the caller goes on, and kills it when that start's context ends.
 package spawn
 
 import (
 	"cmp"
+	"context"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -28,7 +29,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Process describes what to start. All fields but Terminal, Hurry, GiveOrphans and PID are needed.
+// Process describes what to start. All fields but Terminal, GiveOrphans and PID are needed.
 type Process struct {
 	// Programs are where the program may be: the first is executed that there is.
 	Programs []Program
@@ -45,8 +46,6 @@ type Process struct {
 	Files []int
 	// Terminal makes the first of Files, a terminal, the controlling one of the process's session.
 	Terminal bool
-	// Hurry is closed when StartLimit begins, before which no timer is set; nil for at once.
-	Hurry <-chan struct{}
 	// GiveOrphans makes it no subreaper: what it orphans is the caller's at once. That is for a
 	// caller with one command only, which for a long life may leave zombies to be collected.
 	GiveOrphans bool
@@ -81,24 +80,16 @@ func (e *Error) Error() string {
 
 func (e *Error) Unwrap() error { return e.Errno }
 
-// StartLimit is how long a child may take from the fork to the exec: one that is stopped is killed then.
-const StartLimit = 5 * time.Second
-
 // Start runs the process in a session and process group of its own and returns its pid, which
 // the caller must wait for, but not before Start returns. It blocks until the child has executed the
-// program or failed: then there is a pid beside an *Error, unless there was no fork.
-func Start(p Process) (int, error) {
+// program or failed: then there is a pid beside an *Error, unless there was no fork. A child that has not executed it
+// when the context ends, as one that is stopped, is killed: that is an *Error with ETIME.
+func Start(ctx context.Context, p Process) (int, error) {
 	c, err := newChild(p)
 	if err != nil {
 		return 0, err
 	}
-	if p.Hurry == nil {
-		defer time.AfterFunc(StartLimit, c.expire).Stop()
-	} else {
-		started := make(chan struct{})
-		defer close(started)
-		go c.limit(p.Hurry, started)
-	}
+	defer context.AfterFunc(ctx, c.expire)()
 	pid, errno := c.vfork()
 	expired := c.finish()
 	if errno != 0 {
@@ -186,27 +177,21 @@ func (c *child) addPrograms(programs []Program, args []*byte) error {
 	return nil
 }
 
-// limit has a child expire that has not started by StartLimit after hurry.
-func (c *child) limit(hurry, started <-chan struct{}) {
-	select {
-	case <-started:
-		return
-	case <-hurry:
-	}
-	select {
-	case <-started:
-	case <-time.After(StartLimit):
-		c.expire()
+// expire kills a child that has taken too long, as soon as it has been forked.
+func (c *child) expire() {
+	for !c.kill() {
+		time.Sleep(time.Millisecond)
 	}
 }
 
-// expire kills a child that has taken too long.
-func (c *child) expire() {
+// kill reports whether there is nothing left to do.
+func (c *child) kill() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if pid := atomic.LoadInt32(c.pid); !c.done && pid > 0 {
 		c.expired = unix.Kill(int(pid), unix.SIGKILL) == nil
 	}
+	return c.done || c.expired
 }
 
 // finish reports whether the child was killed.

@@ -1,13 +1,16 @@
 package spawn
 
 import (
+	"context"
 	"errors"
 	"io"
 	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 	"syscall"
 	"testing"
+	"time"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -26,7 +29,7 @@ func start(t *testing.T, p Process) (string, syscall.WaitStatus, error) {
 	}
 	defer func() { _ = unix.Close(null) }()
 	p.Files = []int{null, pipe[1], null}
-	pid, err := Start(p)
+	pid, err := Start(t.Context(), p)
 	_ = unix.Close(pipe[1])
 	stdout := os.NewFile(uintptr(pipe[0]), "stdout")
 	defer stdout.Close()
@@ -97,7 +100,7 @@ func TestTerminalIsTheControllingOne(t *testing.T) {
 	// The shell's own group is in the foreground of the terminal that /dev/tty is.
 	p := shell(`test "$(cut -d' ' -f8 /proc/$$/stat)" = $$ && : </dev/tty && exit 7`)
 	p.Files, p.Terminal = []int{int(far), int(far), int(far)}, true
-	pid, err := Start(p)
+	pid, err := Start(t.Context(), p)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -108,7 +111,7 @@ func TestTerminalIsTheControllingOne(t *testing.T) {
 	p.Files[0], _ = unix.Open(os.DevNull, unix.O_RDWR|unix.O_CLOEXEC, 0)
 	defer func() { _ = unix.Close(p.Files[0]) }()
 	var failed *Error
-	if _, err := Start(p); !errors.As(err, &failed) || failed.Stage != StagePrepare || failed.Errno != syscall.ENOTTY {
+	if _, err := Start(t.Context(), p); !errors.As(err, &failed) || failed.Stage != StagePrepare || failed.Errno != syscall.ENOTTY {
 		t.Errorf("what is no terminal: %v", err)
 	}
 }
@@ -200,5 +203,39 @@ func TestBlock(t *testing.T) {
 	}
 	if _, errno := read(); errno != unix.EBADF {
 		t.Errorf("closed: %v", errno)
+	}
+}
+
+// A start that hangs is given up when its context ends, also before there is a child.
+func TestAStartThatIsGivenUp(t *testing.T) {
+	name := filepath.Join(t.TempDir(), "leased") // whoever executes it waits for its lease
+	program, err := os.ReadFile("/bin/true")
+	if err == nil {
+		err = os.WriteFile(name, program, 0o755)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	leased, err := os.Open(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer leased.Close()
+	if _, err := unix.FcntlInt(leased.Fd(), unix.F_SETLEASE, unix.F_WRLCK); err != nil {
+		t.Fatal(err)
+	}
+	p := shell("true")
+	p.Programs = []Program{{name, "true"}}
+	for _, limit := range []time.Duration{0, 10 * time.Millisecond} {
+		ctx, cancel := context.WithTimeout(t.Context(), limit)
+		pid, err := Start(ctx, p)
+		cancel()
+		var failed *Error
+		if !errors.As(err, &failed) || failed.Errno != syscall.ETIME {
+			t.Fatalf("after %v: %v", limit, err)
+		}
+		if _, err := syscall.Wait4(pid, nil, 0, nil); err != nil {
+			t.Errorf("after %v: %v", limit, err)
+		}
 	}
 }
