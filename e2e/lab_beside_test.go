@@ -11,6 +11,7 @@ import (
 var alone = map[string]string{
 	"TestRulesOfAServiceThatIsGone":        "the next service has to get the subnets from Docker that the one before had",
 	"TestManyCommandsAtOnce":               "its commands, with what they leave behind, fill a container under gVisor unless each ends at once",
+	"TestCommandsInFlight":                 "its 500 commands begin at once, and what runs beside them on a slow machine waits for longer than it may",
 	"TestHostileCommandsEndWithTheService": "its commands fight for all that the processors can do, and what runs beside them gets nothing done",
 	"TestAMaskedFileMadeAgain":             "it wants the number that a file has had which is gone, before any other file gets it",
 }

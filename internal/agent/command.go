@@ -344,8 +344,3 @@ func startFault(start launch.Command, err error) wire.Exit {
 	}
 	return exit
 }
-
-// onlyReader and onlyWriter hide the methods by which io.Copy would splice, which gains nothing
-// here and in gVisor costs a call that fails.
-type onlyReader struct{ io.Reader }
-type onlyWriter struct{ io.Writer }

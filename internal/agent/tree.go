@@ -49,8 +49,8 @@ type rootProcess struct {
 // given up then. Tests have less of it.
 var startLimit = 30 * time.Second
 
-// cleanupLimit is how long leftovers may take to die after SIGKILL.
-const cleanupLimit = 10 * time.Second
+// cleanupLimit is how long leftovers may take to die after SIGKILL, those of other commands that end meanwhile with them.
+const cleanupLimit = 30 * time.Second
 
 // lookAgain is after how long leftovers are looked for again when none has been collected: one that died and is traced
 // cannot be, until its tracer has died, too, which may have become a leftover only when the other died.
