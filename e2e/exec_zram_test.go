@@ -73,7 +73,7 @@ func givesBack(t *testing.T, l *lab) {
 	t.Helper()
 	const user = "large"
 	l.register(t, user)
-	l.sh(t, user, "head -c 268435456 /dev/zero | tail -c 268435456 | wc -c; head -c 33554432 /dev/urandom > /dev/shm/kept; sha256sum < /dev/shm/kept > /home/sum")
+	l.sh(t, user, "head -c 67108864 /dev/zero | tail -c 67108864 | wc -c; head -c 33554432 /dev/urandom > /dev/shm/kept; sha256sum < /dev/shm/kept > /home/sum")
 	id := l.warmID(t, user)
 	used := func() int {
 		for _, name := range []string{"memory/docker/%s/memory.usage_in_bytes", "memory/system.slice/docker-%s.scope/memory.usage_in_bytes", "docker/%s/memory.current", "system.slice/docker-%s.scope/memory.current"} {

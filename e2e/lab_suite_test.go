@@ -31,16 +31,31 @@ var binaries string
 
 func TestMain(m *testing.M) { os.Exit(run(m)) }
 
-// oneAtATime has the cases of a scenario that is run by its name, as what has failed is once more, wait for each other.
-func oneAtATime() {
+// fewBeside has the cases of a scenario that is run by its name, as what has failed is once more, wait for each other, and
+// fewer scenarios run beside each other on a slow machine, where more end no sooner and each waits for longer than it may.
+func fewBeside() {
 	flag.Parse()
-	if name := flag.Lookup("test.run").Value.String(); strings.HasPrefix(name, "^Test") && !strings.Contains(name, "|") {
-		_ = flag.Set("test.parallel", "1")
+	parallel := flag.Lookup("test.parallel").Value
+	switch name := flag.Lookup("test.run").Value.String(); {
+	case strings.HasPrefix(name, "^Test") && !strings.Contains(name, "|"):
+		_ = parallel.Set("1")
+	case parallel.String() == "4" && programsStartSlowly():
+		_ = parallel.Set("2")
 	}
 }
 
+// programsStartSlowly says what a machine is like: a quick one takes less than a millisecond for each.
+func programsStartSlowly() bool {
+	const programs, quick = 20, 1500 * time.Microsecond
+	begun := time.Now()
+	for range programs {
+		_ = exec.Command("true").Run()
+	}
+	return time.Since(begun) > programs*quick
+}
+
 func run(m *testing.M) int {
-	oneAtATime()
+	fewBeside()
 	if err := missing(); err != nil {
 		fmt.Fprintf(os.Stderr, "e2e: cannot run: %v\n     run `make setup` as root first\n", err)
 		return 1
