@@ -14,8 +14,8 @@ import (
 )
 
 const (
-	// pauseLimit bounds pausing a container, and resuming it.
-	pauseLimit = 5 * time.Second
+	// pauseLimit bounds pausing a container, and resuming it, beside others on a busy machine: what cannot go on is ended.
+	pauseLimit = 30 * time.Second
 	// maxPaused is how much longer a container may be paused than it has run since, and restFor how long it runs when
 	// that is reached: those who hold it one after the other, or in part at the same time, leave it half of the time.
 	maxPaused = 3 * time.Second

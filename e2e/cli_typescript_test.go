@@ -97,7 +97,7 @@ func npm(t *testing.T, dir string, args ...string) {
 // inDir runs a program that has to succeed, and returns what it prints.
 func inDir(t *testing.T, dir string, environ []string, argv ...string) string {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 15*time.Minute)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)
 	cmd.Dir, cmd.Env = dir, append(os.Environ(), environ...)

@@ -17,8 +17,8 @@ async function each(list, work) {
   return results;
 }
 
-// A command that prints until it is told to end, and one that prints more than is kept.
-const counts = "i=0; while [ ! -e go ]; do echo $((i++)); sleep 0.1; done; echo went; exit 7";
+// A command that prints until it is told to end, starting no program for that, and one that prints more than is kept.
+const counts = "mkfifo never; exec 3<>never; i=0; while [ ! -e go ]; do echo $((i++)); read -t 0.1 -u 3; done; echo went; exit 7";
 const prints = "sleep 1; head -c 3000000 /dev/zero | tr '\\0' x; echo; echo the end";
 
 async function begin() {
