@@ -2,6 +2,7 @@ package dockerexec
 
 import (
 	"cmp"
+	"context"
 	"slices"
 	"sync"
 )
@@ -18,8 +19,8 @@ type fileLock struct {
 	users int           // who have it or wait for it, under fileLocks.mu
 }
 
-// lock takes the locks of what is mounted, and returns what gives them back.
-func (l *fileLocks) lock(mounts []Mount) (unlock func()) {
+// lock takes the locks of what is mounted, and returns what gives them back. The error is the context's cause; none is held then.
+func (l *fileLocks) lock(ctx context.Context, mounts []Mount) (unlock func(), err error) {
 	var files []FileID
 	for _, m := range mounts {
 		files = append(files, FileID{Dev: m.ID.Dev, Ino: m.ID.Ino})
@@ -27,14 +28,17 @@ func (l *fileLocks) lock(mounts []Mount) (unlock func()) {
 	// All in one order, so that no two wait for each other.
 	slices.SortFunc(files, func(a, b FileID) int { return cmp.Or(cmp.Compare(a.Dev, b.Dev), cmp.Compare(a.Ino, b.Ino)) })
 	files = slices.Compact(files)
-	for _, file := range files {
-		<-l.of(file).free
-	}
-	return func() {
-		for _, file := range files {
-			l.give(file)
+	for i, file := range files {
+		lock := l.of(file)
+		select {
+		case <-lock.free:
+		case <-ctx.Done():
+			l.leave(file)
+			l.give(files[:i])
+			return nil, context.Cause(ctx)
 		}
 	}
+	return func() { l.give(files) }, nil
 }
 
 func (l *fileLocks) of(file FileID) *fileLock {
@@ -53,12 +57,18 @@ func (l *fileLocks) of(file FileID) *fileLock {
 	return lock
 }
 
-func (l *fileLocks) give(file FileID) {
+func (l *fileLocks) give(files []FileID) {
+	for _, file := range files {
+		l.leave(file).free <- struct{}{}
+	}
+}
+
+func (l *fileLocks) leave(file FileID) *fileLock {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	lock := l.held[file]
 	if lock.users--; lock.users == 0 {
 		delete(l.held, file)
 	}
-	lock.free <- struct{}{}
+	return lock
 }

@@ -1,6 +1,7 @@
 package dockerexec
 
 import (
+	"context"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -16,12 +17,18 @@ func TestFileLocks(t *testing.T) {
 	}
 	synctest.Test(t, func(t *testing.T) {
 		var locks fileLocks
-		took := make([]time.Duration, 5)
+		took := make([]time.Duration, 6)
 		begun := time.Now()
-		for i, mounts := range [][]Mount{of(1, 2), of(2, 1, 1), of(3), of(4, 3), nil} {
+		for i, mounts := range [][]Mount{of(1, 2), of(2, 1, 1), of(3), of(4, 3), nil, of(0, 1)} {
 			go func() {
 				time.Sleep(time.Duration(i) * time.Millisecond)
-				unlock := locks.lock(mounts)
+				ctx, cancel := context.WithTimeout(t.Context(), 1500*time.Millisecond)
+				defer cancel()
+				unlock, err := locks.lock(ctx, mounts)
+				if err != nil { // the last, which comes after number 1
+					took[i] = -1
+					return
+				}
 				defer unlock()
 				took[i] = time.Since(begun).Truncate(time.Second)
 				time.Sleep(time.Second)
@@ -29,7 +36,7 @@ func TestFileLocks(t *testing.T) {
 		}
 		time.Sleep(time.Minute)
 		synctest.Wait()
-		for i, want := range []time.Duration{0, time.Second, 0, time.Second, 0} {
+		for i, want := range []time.Duration{0, time.Second, 0, time.Second, 0, -1} {
 			if took[i] != want {
 				t.Errorf("number %d waited for %v, want %v", i, took[i], want)
 			}

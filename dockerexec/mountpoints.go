@@ -185,7 +185,7 @@ func (e *Executor) startExclusively(ctx context.Context, c *container, mounts []
 	}
 	defer leave()
 	limit := creationLimit
-	paused, resume, err := e.pauseWriters(ctx, c.id, s)
+	paused, resume, err := e.pauseWriters(ctx, c.id, e.pauses.hold, s.isChangedBy)
 	defer resume()
 	if paused {
 		limit = startLimit
@@ -232,9 +232,9 @@ func (e *Executor) mayStart(user string) error {
 // Starting is how many containers Docker is starting now.
 func (e *Executor) Starting() int { return int(e.starting.Load()) }
 
-// pauseWriters pauses the containers that could disturb the start of another, and reports whether there are any.
-// resume lets them go on; it is to be called also after an error.
-func (e *Executor) pauseWriters(ctx context.Context, id string, s *start) (paused bool, resume func(), err error) {
+// pauseWriters has hold pause the containers that can write to a directory that matters to another one, and reports whether
+// there are any. resume lets them go on; it is to be called also after an error.
+func (e *Executor) pauseWriters(ctx context.Context, id string, hold holdFunc, matters func(dir string) bool) (paused bool, resume func(), err error) {
 	running, err := e.docker.ContainerList(ctx, containertypes.ListOptions{
 		Filters: filters.NewArgs(filters.Arg("label", labelData+"="+e.cfg.DataDir)),
 	})
@@ -247,13 +247,13 @@ func (e *Executor) pauseWriters(ctx context.Context, id string, s *start) (pause
 	pausing.SetLimit(inspectAtOnce)
 	for _, found := range running {
 		if found.ID == id || !slices.ContainsFunc(found.Mounts, func(m containertypes.MountPoint) bool {
-			return m.Type == mount.TypeBind && m.RW && s.isChangedBy(e.placeOf(found.ID, m.Source))
+			return m.Type == mount.TypeBind && m.RW && matters(e.placeOf(found.ID, m.Source))
 		}) {
 			continue
 		}
 		pausing.Go(func() error {
-			resume, err := e.pauses.hold(ctx, e.docker, found.ID)
-			if err != nil {
+			resume, err := hold(ctx, e.docker, found.ID)
+			if err != nil || resume == nil {
 				return err
 			}
 			mu.Lock()

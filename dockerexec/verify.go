@@ -19,6 +19,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/daycare-run/sandbox/internal/agent/launch"
+	"github.com/daycare-run/sandbox/pathmap"
 )
 
 // Prepared is what a container needs on the host beyond its Spec, as it is when the container is made.
@@ -51,17 +52,25 @@ func (e *Executor) verify(ctx context.Context, c *container, accessTimes func(ta
 			mounts = append(mounts, m)
 		}
 	}
-	defer e.verifying.lock(mounts)() // two containers may have one directory
-	// In one order, so that services that wait for each other's marks do not wait for good.
-	slices.SortStableFunc(mounts, func(a, b Mount) int { return cmp.Or(cmp.Compare(a.ID.Dev, b.ID.Dev), cmp.Compare(a.ID.Ino, b.ID.Ino)) })
+	unlock, err := e.verifying.lock(ctx, mounts) // two containers may have one directory
+	if err != nil {
+		return fmt.Errorf("cannot verify the mounts: what is mounted is being verified in another container: %w", err)
+	}
+	defer unlock()
 	ctx, cancel := context.WithTimeout(ctx, disturbedLimit)
 	defer cancel()
+	// In one order, so that services that wait for each other's marks do not wait for good.
+	slices.SortStableFunc(mounts, func(a, b Mount) int { return cmp.Or(cmp.Compare(a.ID.Dev, b.ID.Dev), cmp.Compare(a.ID.Ino, b.ID.Ino)) })
+	look := verifyOnce
 	for looks := 1; ; {
-		differs, err := verifyOnce(ctx, mounts, accessTimes)
+		differs, err := look(ctx, mounts, accessTimes)
 		switch {
 		case err != nil || differs.target == "":
 			return err
 		case differs.disturbed && rest(ctx):
+			look = func(ctx context.Context, mounts []Mount, accessTimes func([]string) ([]string, error)) (difference, error) {
+				return e.verifyUndisturbed(ctx, c.id, mounts, accessTimes)
+			}
 		case differs.disturbed:
 			return fmt.Errorf("cannot verify the mounts: the access time of what is mounted at %s keeps changing", differs.target)
 		case looks == verifyTries:
@@ -72,11 +81,24 @@ func (e *Executor) verify(ctx context.Context, c *container, accessTimes func(ta
 	}
 }
 
+// verifyUndisturbed is verifyOnce while the containers are paused whose commands can set the access times: those that have the
+// directories mounted, too, and may write to them. One that is being taken into use runs no command yet.
+func (e *Executor) verifyUndisturbed(ctx context.Context, id string, mounts []Mount, accessTimes func([]string) ([]string, error)) (none difference, err error) {
+	_, resume, err := e.pauseWriters(ctx, id, e.pauses.holdUnused, func(dir string) bool {
+		return slices.ContainsFunc(mounts, func(m Mount) bool { return pathmap.Within(m.Source, dir) })
+	})
+	defer resume()
+	if err != nil {
+		return none, err
+	}
+	return verifyOnce(ctx, mounts, accessTimes)
+}
+
 const (
 	// verifyTries is how often a mount is looked at that does not have its source's mark, although the source still has it.
 	verifyTries = 4
 	// disturbedLimit is how long others may be in the way: another service, on this host or on another one with the same
-	// storage, may mark the same file, and the file's owner may set its access time.
+	// storage, may mark the same file, and so may a program of the host.
 	disturbedLimit = 10 * time.Second
 	// markedLimit is how long another service's mark is waited for. One that has died may have left it.
 	markedLimit = time.Second

@@ -4,11 +4,14 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"path"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
+	containertypes "github.com/docker/docker/api/types/container"
+	"github.com/docker/docker/api/types/mount"
 	"golang.org/x/sys/unix"
 )
 
@@ -23,7 +26,7 @@ func TestVerifyBesideAnotherService(t *testing.T) {
 	}
 	id := stat(meant)
 	c := &container{spec: Spec{Mounts: []Mount{{Source: meant, Target: "/mnt/tools", ID: FileID{Dev: uint64(id.Dev), Ino: id.Ino}, Verify: true}}}}
-	var e Executor
+	e := newScriptedEngine(t).executor()
 	at := func(name string) string { st := stat(name); return fmt.Sprintf("%d.%09d", st.Atim.Sec, st.Atim.Nsec) }
 	looks := 0
 	for _, tt := range []struct {
@@ -70,7 +73,7 @@ func TestVerifyInSeveralServicesAtOnce(t *testing.T) {
 	var services sync.WaitGroup
 	for range 4 {
 		services.Go(func() {
-			var e Executor
+			e := newScriptedEngine(t).executor()
 			c := &container{spec: Spec{Mounts: []Mount{{Source: shared, Target: "/mnt/tools", ID: FileID{Dev: uint64(id.Dev), Ino: id.Ino}, Verify: true}}}}
 			for range 5 {
 				err := e.verify(t.Context(), c, func([]string) ([]string, error) {
@@ -100,11 +103,59 @@ func TestVerifyWhatIsDisturbedForGood(t *testing.T) {
 	c := &container{spec: Spec{Mounts: []Mount{{Source: shared, Target: "/mnt/tools", ID: FileID{Dev: uint64(id.Dev), Ino: id.Ino}, Verify: true}}}}
 	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
 	defer cancel()
-	var e Executor
+	e := newScriptedEngine(t).executor()
 	err := e.verify(ctx, c, func([]string) ([]string, error) {
 		return []string{"1.000000000"}, os.Chtimes(shared, time.Unix(1, 0), time.Time{})
 	})
 	if err == nil || !strings.Contains(err.Error(), "the access time of what is mounted at /mnt/tools keeps changing") {
 		t.Error(err)
+	}
+}
+
+// Whose command touches a directory again and again is paused while another container is verified that has it mounted, too; who
+// cannot write to it is not, nor is a container that is used, which is not waited for.
+func TestVerifyPausesWhoDisturbsIt(t *testing.T) {
+	engine := newScriptedEngine(t)
+	shared := t.TempDir()
+	mounted := func(user, source string, writable bool) (id string) {
+		id = engine.has(user)
+		engine.mu.Lock()
+		defer engine.mu.Unlock()
+		c := engine.containers[id]
+		c.Mounts = append(c.Mounts, containertypes.MountPoint{Type: mount.TypeBind, Source: source, RW: writable})
+		engine.containers[id] = c
+		return id
+	}
+	writer, used := mounted("writer", path.Dir(shared), true), mounted("used", shared, true)
+	mounted("reader", shared, false)
+	mounted("neighbor", t.TempDir(), true)
+	e := engine.executor()
+	done, err := e.pauses.use(t.Context(), e.docker, used)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer done()
+	var st unix.Stat_t
+	if err := unix.Stat(shared, &st); err != nil {
+		t.Fatal(err)
+	}
+	c := &container{spec: Spec{Mounts: []Mount{{Source: shared, Target: "/mnt/tools", ID: FileID{Dev: uint64(st.Dev), Ino: st.Ino}, Verify: true}}}}
+	err = e.verify(t.Context(), c, func([]string) ([]string, error) {
+		engine.mu.Lock()
+		paused := engine.paused[writer] != nil
+		engine.mu.Unlock()
+		if !paused {
+			if err := os.Chtimes(shared, time.Now(), time.Time{}); err != nil {
+				t.Error(err)
+			}
+		}
+		err := unix.Stat(shared, &st)
+		return []string{fmt.Sprintf("%d.%09d", st.Atim.Sec, st.Atim.Nsec)}, err
+	})
+	if err != nil {
+		t.Error(err)
+	}
+	if got, want := strings.Join(engine.pauses, ", "), "pause writer, unpause writer"; got != want {
+		t.Errorf("got %q, want %q", got, want)
 	}
 }

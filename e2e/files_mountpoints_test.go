@@ -4,6 +4,7 @@ import (
 	"context"
 	_ "embed"
 	"fmt"
+	"os"
 	"path"
 	"strconv"
 	"strings"
@@ -80,6 +81,35 @@ func TestAPausedContainerIsTakenOver(t *testing.T) {
 		first := l.sh(t, "paused", "cat /tmp/beat")
 		eventually(t, "the process goes on", func() bool { return l.sh(t, "paused", "cat /tmp/beat") != first })
 		if got := l.process(t, "paused", process.ID); got.RestartCount != 0 {
+			t.Errorf("it was started again: %+v", got)
+		}
+	})
+}
+
+// Who may write to a directory that others have mounted, too, cannot keep their containers from starting by touching it all
+// the time: the mark by which a mount is verified is an access time.
+func TestADirectoryThatIsTouchedAllTheTime(t *testing.T) {
+	eachRuntime(t, func(t *testing.T, l *lab) {
+		shared := l.path("users/touched-shared/data")
+		mkdir(t, l.home("touched-by")) // of the same owner as what is mounted
+		putFile(t, shared+"/file", "shared")
+		if err := os.Chmod(shared, 0o777); err != nil {
+			t.Fatal(err)
+		}
+		for _, user := range []string{"touched-by", "touched"} {
+			l.registerAs(t, user, types.Registration{
+				UserID: user, Mounts: []types.Mount{{Source: shared, Target: "/mnt/shared"}}, Permissions: types.Permissions{WriteDirs: []string{"/mnt/shared"}},
+			})
+		}
+		const touch = "import os\nos.utime('/mnt/shared')\nos.mkdir('/mnt/shared/begun')\nwhile True: os.utime('/mnt/shared')"
+		process := l.startProcess(t, "touched-by", types.StartProcess{Permissions: []string{"@write:/mnt/shared"}, Argv: []string{"python3", "-c", touch}})
+		eventually(t, "it touches", func() bool { return exists(shared + "/begun") })
+		for _, grants := range [][]string{{"@read:/mnt/shared"}, {"@write:/mnt/shared"}} {
+			if got := l.bash(t, "touched", grants, "cat /mnt/shared/file"); got != "shared" {
+				t.Errorf("%v: %q", grants, got)
+			}
+		}
+		if got := l.process(t, "touched-by", process.ID); got.RestartCount != 0 {
 			t.Errorf("it was started again: %+v", got)
 		}
 	})
