@@ -85,9 +85,7 @@ func (c *lastingCommand) copy(from *output, kind wire.Kind) {
 		seen += n
 		if n == len(buffer) && n < bulkThreshold && seen >= bulkThreshold && !c.terminal {
 			buffer = make([]byte, bulkThreshold)
-			if from.readInBulk() != nil {
-				return
-			}
+			from.readInBulk()
 		}
 	}
 }

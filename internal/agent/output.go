@@ -107,26 +107,26 @@ func (o *output) fill() (stopped bool) {
 	return o.isStopped()
 }
 
-// readInBulk takes the pipe out of the poller, if it is there: the descriptor that was in it is closed.
-func (o *output) readInBulk() error {
+// readInBulk takes the pipe out of the poller, if it is there: the descriptor that was in it is closed. Where there is no
+// descriptor left for that, the pipe stays in the poller.
+func (o *output) readInBulk() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.file == nil {
-		return nil
+		return
 	}
 	raw, err := o.file.SyscallConn()
 	if err != nil {
-		return err
+		return
 	}
 	bulk := -1
 	_ = raw.Control(func(fd uintptr) { bulk, err = unix.FcntlInt(fd, unix.F_DUPFD_CLOEXEC, 3) })
-	if err != nil {
-		return err
+	if err != nil || bulk < 0 {
+		return
 	}
 	_, _ = unix.FcntlInt(uintptr(bulk), unix.F_SETPIPE_SZ, maxPipe) // slower without, but no fault
 	_ = o.file.Close()
 	o.file, o.bulk, o.ready, o.hadData = nil, bulk, maxPipe, time.Now()
-	return nil
 }
 
 // poll puts the pipe back into the poller, unless it has been stopped.

@@ -27,9 +27,7 @@ func TestOutputOfACommandThatHasEnded(t *testing.T) {
 	o.stopWaiting()
 	first := make([]byte, 8<<10)
 	n, err := o.Read(first)
-	if err == nil {
-		err = o.readInBulk() // as forward does with much output
-	}
+	o.readInBulk() // as forward does with much output
 	rest, restErr := io.ReadAll(o)
 	if err != nil || restErr != nil || n+len(rest) != len(text) {
 		t.Errorf("%d bytes of %d: %v, %v", n+len(rest), len(text), err, restErr)
@@ -44,9 +42,7 @@ func TestOutputOfThoseLeftBehind(t *testing.T) {
 		t.Fatal(err)
 	}
 	polled := files.outputs[0].file
-	if err := files.outputs[1].readInBulk(); err != nil {
-		t.Fatal(err)
-	}
+	files.outputs[1].readInBulk()
 	files.stopWaiting()
 	for i, o := range files.outputs {
 		if n, err := o.Read(make([]byte, 8)); n != 0 || err != io.EOF {
@@ -72,9 +68,7 @@ func TestOutputThatNobodyHas(t *testing.T) {
 	}
 	files.closeChildEnds()
 	polled := files.outputs[0].file
-	if err := files.outputs[1].readInBulk(); err != nil {
-		t.Fatal(err)
-	}
+	files.outputs[1].readInBulk()
 	files.stopWaiting()
 	for i, o := range files.outputs {
 		if n, err := o.Read(make([]byte, 8)); n != 0 || err != io.EOF || !o.ended {
@@ -84,5 +78,33 @@ func TestOutputThatNobodyHas(t *testing.T) {
 	(&lastingCommand{pipes: files}).drain()
 	if _, err := polled.Stat(); !errors.Is(err, os.ErrClosed) {
 		t.Errorf("it is open still: %v", err)
+	}
+}
+
+// What prints much is read on where no descriptor is left to read it in bulk.
+func TestOutputWithoutADescriptorLeft(t *testing.T) {
+	end, file, err := pipe(1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	o := &output{file: file}
+	defer o.close()
+	if _, err := unix.Write(end, []byte("text")); err != nil {
+		t.Fatal(err)
+	}
+	_ = unix.Close(end)
+	var before unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &before); err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: 3, Max: before.Max}); err != nil {
+		t.Fatal(err)
+	}
+	o.readInBulk()
+	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &before); err != nil {
+		t.Fatal(err)
+	}
+	if text, err := io.ReadAll(o); string(text) != "text" || err != nil || o.file == nil {
+		t.Errorf("%q, %v, in the poller: %v", text, err, o.file != nil)
 	}
 }
