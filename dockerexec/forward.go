@@ -60,9 +60,21 @@ func (e *Executor) dialProcess(ctx context.Context, id string, port int) (*yamux
 	}
 	mux, err := e.agentOf(ctx, c, &c.ports, "forward", wire.ForwardVersion)
 	if err != nil {
-		return nil, dockerd.Explain(e.docker, err)
+		return nil, e.explain(err)
 	}
-	return dial(ctx, mux, port)
+	stream, err := dial(ctx, mux, port)
+	if err != nil && e.pauses.isAsked(id) {
+		return nil, ErrPaused
+	}
+	return stream, err
+}
+
+// explain is dockerd.Explain, except that ErrPaused stays what it is: callers resume the container.
+func (e *Executor) explain(err error) error {
+	if errors.Is(err, ErrPaused) {
+		return err
+	}
+	return dockerd.Explain(e.docker, err)
 }
 
 // agentOf has an agent of a mode in a container that does not need the service, and returns its session.

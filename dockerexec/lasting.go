@@ -37,7 +37,7 @@ func (e *Executor) Lasting(ctx context.Context) ([]ProcessContainer, error) {
 }
 
 // AskLasting opens a stream for one ask.Request to a container that lasts. The error is errdefs.ErrNotFound where the
-// container does not run. One that is paused goes on.
+// container does not run, and ErrPaused where it was paused on request.
 func (e *Executor) AskLasting(ctx context.Context, id string) (ask.Stream, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -48,12 +48,12 @@ func (e *Executor) AskLasting(ctx context.Context, id string) (ask.Stream, error
 	}
 	done, err := e.pauses.use(ctx, e.docker, id)
 	if err != nil {
-		return nil, dockerd.Explain(e.docker, err)
+		return nil, e.explain(err)
 	}
 	defer done()
 	mux, err := e.agentOf(ctx, c, &c.asks, "bridge", ask.Version)
 	if err != nil {
-		return nil, dockerd.Explain(e.docker, err)
+		return nil, e.explain(err)
 	}
 	stream, err := openStream(ctx, mux)
 	if err != nil {

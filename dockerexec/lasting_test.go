@@ -120,3 +120,82 @@ func aContainerThatLasts(t *testing.T) {
 		t.Errorf("%v", err)
 	}
 }
+
+// Who asks a container that was paused on request is told so, and may resume it.
+func TestAskingAContainerThatWasPaused(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		engine := newScriptedEngine(t)
+		var count atomic.Int64
+		engine.attach, engine.unasked = answers(t, &count), true
+		e := engine.executor()
+		defer e.Shutdown()
+		spec := engine.spec("alice")
+		spec.Lasting = "s1"
+		made, err := e.StartLasting(t.Context(), spec, quota.Token{})
+		if err == nil {
+			err = e.PauseProcess(t.Context(), made.ID)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := e.AskLasting(t.Context(), made.ID); !errors.Is(err, ErrPaused) {
+			t.Errorf("asked: %v", err)
+		}
+		if _, err := e.DialProcess(t.Context(), made.ID, 80); !errors.Is(err, ErrPaused) {
+			t.Errorf("dialled: %v", err)
+		}
+		if err := e.ResumeProcess(t.Context(), made.ID); err != nil {
+			t.Fatal(err)
+		}
+		stream, err := e.AskLasting(t.Context(), made.ID)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = stream.Close()
+	})
+}
+
+// So is who connects to a port just when the container is paused.
+func TestConnectingToAContainerThatIsPausedMeanwhile(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		engine := newScriptedEngine(t)
+		engine.unasked = true
+		var bridges, count atomic.Int64
+		engine.attach = func(id string, conn attachStream) {
+			if bridges.Add(1) == 1 {
+				answers(t, &count)(id, conn)
+				return
+			}
+			defer conn.Close()
+			if err := wire.WriteMessage(conn, wire.KindHello, wire.Hello{Version: wire.ForwardVersion}); err != nil {
+				return
+			}
+			mux, err := yamux.Server(conn, mux.Config(100), nil)
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			<-mux.CloseChan()
+		}
+		e := engine.executor()
+		defer e.Shutdown()
+		spec := engine.spec("alice")
+		spec.Lasting = "s1"
+		made, err := e.StartLasting(t.Context(), spec, quota.Token{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		dialled := make(chan error)
+		go func() {
+			_, err := e.DialProcess(t.Context(), made.ID, 80)
+			dialled <- err
+		}()
+		synctest.Wait()
+		if err := e.PauseProcess(t.Context(), made.ID); err != nil {
+			t.Fatal(err)
+		}
+		if err := <-dialled; !errors.Is(err, ErrPaused) {
+			t.Error(err)
+		}
+	})
+}

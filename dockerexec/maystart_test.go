@@ -31,6 +31,10 @@ func TestNothingStartsWithoutASeat(t *testing.T) {
 			if _, err := e.Run(t.Context(), engine.spec("alice"), aCommand, discard); !cerrdefs.IsUnavailable(err) {
 				t.Errorf("%v", err)
 			}
+			asked = 0
+			if _, err := e.StartProcess(t.Context(), engine.spec("alice")); !cerrdefs.IsUnavailable(err) {
+				t.Errorf("a process: %v", err)
+			}
 			synctest.Wait()
 			if len(engine.containers) != 0 || e.Starting() != 0 {
 				t.Errorf("%d containers are left, %d are started", len(engine.containers), e.Starting())

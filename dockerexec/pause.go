@@ -172,6 +172,14 @@ func (p *pauses) stop(ctx context.Context, docker *client.Client, id string) err
 	return err
 }
 
+// isAsked reports whether a container was paused on request, or is about to be.
+func (p *pauses) isAsked(id string) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	c := p.of[id]
+	return c != nil && c.asked
+}
+
 // found says that a container was found paused: it is frozen.
 func (p *pauses) found(id string) {
 	p.mu.Lock()
@@ -191,47 +199,6 @@ func (p *pauses) get(id string) *pausing {
 		p.of[id] = &pausing{changed: make(chan struct{}), call: make(chan struct{}, 1)}
 	}
 	return p.of[id]
-}
-
-// holdFunc is one of the two below.
-type holdFunc func(ctx context.Context, docker *client.Client, id string) (resume func() error, err error)
-
-// hold pauses a container until resume is called, by everyone who holds it. It waits while the container is used, and
-// while it rests. One that does not run needs no pause.
-func (p *pauses) hold(ctx context.Context, docker *client.Client, id string) (resume func() error, err error) {
-	return p.holdIf(ctx, docker, id, func(c *pausing) (bool, error) { return c.users == 0 && !c.rests, nil })
-}
-
-// holdUnused is hold for who is a user of another container, and waits for no container's users: resume is nil then.
-func (p *pauses) holdUnused(ctx context.Context, docker *client.Client, id string) (resume func() error, err error) {
-	resume, err = p.holdIf(ctx, docker, id, func(c *pausing) (bool, error) {
-		if c.users > 0 {
-			return false, errUsed
-		}
-		return !c.rests, nil
-	})
-	if errors.Is(err, errUsed) {
-		return nil, nil
-	}
-	return resume, err
-}
-
-var errUsed = errors.New("the container is used")
-
-func (p *pauses) holdIf(ctx context.Context, docker *client.Client, id string, may func(*pausing) (bool, error)) (resume func() error, err error) {
-	c, err := p.enter(ctx, id, func(c *pausing) *int { return &c.holders }, may)
-	if err != nil {
-		return nil, err
-	}
-	c.call <- struct{}{}
-	err = p.have(ctx, docker, id, c)
-	<-c.call
-	resume = sync.OnceValue(func() error { return p.resume(ctx, docker, id, c, err != nil) })
-	if err != nil {
-		_ = resume()                                                        // Docker may yet do it
-		return nil, fmt.Errorf("cannot pause container %.12s: %v", id, err) // its class would be taken for the other container's
-	}
-	return resume, nil
 }
 
 // resume lets a container go on if it is not held otherwise and not frozen. doubtful says that it may be paused although

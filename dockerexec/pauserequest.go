@@ -24,10 +24,10 @@ func (e *Executor) PauseProcess(ctx context.Context, id string) error {
 	if c == nil {
 		return fmt.Errorf("cannot pause the process: it does not run: %w", cerrdefs.ErrNotFound)
 	}
-	c.ports.hangUp()
 	if err := e.pauses.stop(ctx, e.docker, id); err != nil {
 		return fmt.Errorf("cannot pause the process: %w", dockerd.Explain(e.docker, err))
 	}
+	c.ports.hangUp() // not before: who is connecting then learns that the container was paused
 	return nil
 }
 

@@ -48,7 +48,7 @@ func (e *Executor) startAlone(ctx context.Context, spec Spec, token quota.Token,
 	closed := e.closed
 	e.mu.Unlock()
 	if closed {
-		err = fmt.Errorf("the service is shutting down: %w", cerrdefs.ErrUnavailable)
+		err = refusedStart{fmt.Errorf("the service is shutting down: %w", cerrdefs.ErrUnavailable)}
 	} else {
 		err = e.establish(ctx, c)
 	}
@@ -56,6 +56,9 @@ func (e *Executor) startAlone(ctx context.Context, spec Spec, token quota.Token,
 		if started, err = e.InspectProcess(ctx, c.id); err != nil {
 			err = errors.Join(err, e.dispose(c))
 		}
+	}
+	if refused, is := errors.AsType[refusedStart](err); is {
+		return ProcessContainer{}, fmt.Errorf("cannot start the %s: %w", noun, refused.error)
 	}
 	if err != nil {
 		return ProcessContainer{}, fmt.Errorf("cannot start the %s: %s", noun, spec.withoutHostPaths(dockerd.Explain(e.docker, err).Error()))

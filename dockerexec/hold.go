@@ -1,0 +1,51 @@
+package dockerexec
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+
+	"github.com/docker/docker/client"
+)
+
+// holdFunc is one of the two below.
+type holdFunc func(ctx context.Context, docker *client.Client, id string) (resume func() error, err error)
+
+// hold pauses a container until resume is called, by everyone who holds it. It waits while the container is used, and
+// while it rests. One that does not run needs no pause.
+func (p *pauses) hold(ctx context.Context, docker *client.Client, id string) (resume func() error, err error) {
+	return p.holdIf(ctx, docker, id, func(c *pausing) (bool, error) { return c.users == 0 && !c.rests, nil })
+}
+
+// holdUnused is hold for who is a user of another container, and waits for no container's users: resume is nil then.
+func (p *pauses) holdUnused(ctx context.Context, docker *client.Client, id string) (resume func() error, err error) {
+	resume, err = p.holdIf(ctx, docker, id, func(c *pausing) (bool, error) {
+		if c.users > 0 {
+			return false, errUsed
+		}
+		return !c.rests, nil
+	})
+	if errors.Is(err, errUsed) {
+		return nil, nil
+	}
+	return resume, err
+}
+
+var errUsed = errors.New("the container is used")
+
+func (p *pauses) holdIf(ctx context.Context, docker *client.Client, id string, may func(*pausing) (bool, error)) (resume func() error, err error) {
+	c, err := p.enter(ctx, id, func(c *pausing) *int { return &c.holders }, may)
+	if err != nil {
+		return nil, err
+	}
+	c.call <- struct{}{}
+	err = p.have(ctx, docker, id, c)
+	<-c.call
+	resume = sync.OnceValue(func() error { return p.resume(ctx, docker, id, c, err != nil) })
+	if err != nil {
+		_ = resume()                                                        // Docker may yet do it
+		return nil, fmt.Errorf("cannot pause container %.12s: %v", id, err) // its class would be taken for the other container's
+	}
+	return resume, nil
+}
