@@ -240,7 +240,7 @@ func (f *follower) take() delivery {
 }
 
 // leave takes a follower away; unsent is what it has not got of its last news.
-func (f *follower) leave(unsent []piece) {
+func (f *follower) leave(unsent delivery) {
 	f.stop()
 	fs := f.of
 	fs.mu.Lock()
@@ -250,8 +250,8 @@ func (f *follower) leave(unsent []piece) {
 		return
 	}
 	later, lost := fs.kept, fs.lost
-	fs.kept, fs.size, fs.lost = nil, 0, f.lost
-	for _, list := range [][]piece{unsent, f.waiting, later} {
+	fs.kept, fs.size, fs.lost = nil, 0, unsent.lost+f.lost
+	for _, list := range [][]piece{unsent.pieces, f.waiting, later} {
 		for _, p := range list {
 			fs.keep(p)
 		}

@@ -265,14 +265,15 @@ func TestWhatIsKeptForNobody(t *testing.T) {
 	fs.write(wire.KindStderr, []byte("a"))
 	n, _ := f.next()
 	fs.write(wire.KindStderr, []byte("b"))
-	f.leave(n.pieces)
+	n.lost = 7 // as if that had not been sent, too
+	f.leave(n)
 	fs.write(wire.KindStderr, []byte("c"))
 	n, _ = fs.join().next()
 	got := ""
 	for _, p := range n.pieces {
 		got += string(p.data)
 	}
-	if got != "abc" || n.lost != 0 {
+	if got != "abc" || n.lost != 7 {
 		t.Errorf("%q, %d lost", got, n.lost)
 	}
 }

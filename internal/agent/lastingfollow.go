@@ -17,7 +17,7 @@ func (l *lasting) follow(stream *yamux.Stream, c *lastingCommand, f *follower) e
 	if f == nil {
 		return reply(stream, ask.Answer{Fault: ask.FaultMany, Message: fmt.Sprintf("%d follow it already", maxFollowers)})
 	}
-	var unsent []piece
+	var unsent delivery
 	left := make(chan struct{})
 	gone := leaving(stream)
 	go func() {
@@ -57,10 +57,10 @@ func (l *lasting) follow(stream *yamux.Stream, c *lastingCommand, f *follower) e
 }
 
 // deliver sends output, and returns what it could not send.
-func deliver(stream io.Writer, n delivery) (unsent []piece, err error) {
+func deliver(stream io.Writer, n delivery) (unsent delivery, err error) {
 	if n.lost > 0 {
 		if err := reply(stream, ask.Answer{Lost: n.lost}); err != nil {
-			return n.pieces, err
+			return n, err
 		}
 	}
 	frame := make([]byte, 0, wire.HeaderSize+keptPiece)
@@ -74,8 +74,8 @@ func deliver(stream io.Writer, n delivery) (unsent []piece, err error) {
 		h := wire.Header(kind, len(frame)-wire.HeaderSize)
 		copy(frame, h[:])
 		if _, err := stream.Write(frame); err != nil {
-			return n.pieces[first:], err
+			return delivery{pieces: n.pieces[first:]}, err
 		}
 	}
-	return nil, nil
+	return delivery{}, nil
 }

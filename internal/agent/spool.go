@@ -107,8 +107,10 @@ func (s *spool) begin(tell func() error) error {
 	if err := s.lock(); err != nil {
 		return fmt.Errorf("cannot lock the spool: %w", err)
 	}
-	if left, err := s.marked(markRunning); left || err != nil {
-		return errors.Join(err, errors.New("an earlier agent has ended before its commands"))
+	if left, err := s.marked(markRunning); err != nil {
+		return err
+	} else if left {
+		return errors.New("an earlier agent has ended before its commands")
 	}
 	if err := s.mark(markRunning, 1); err != nil {
 		return err

@@ -4,7 +4,6 @@ package seccomp
 
 import (
 	"cmp"
-	"math"
 	"slices"
 
 	"golang.org/x/net/bpf"
@@ -126,7 +125,7 @@ func known(list []uint32) []bpf.Instruction {
 // assemble is the program as the kernel takes it.
 func assemble(program []bpf.Instruction) ([]unix.SockFilter, error) {
 	raw, err := bpf.Assemble(program)
-	if err != nil || len(raw) > math.MaxUint16 {
+	if err != nil {
 		return nil, err
 	}
 	filters := make([]unix.SockFilter, len(raw))
