@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"compress/gzip"
 	"fmt"
+	"io"
 	"math"
 	"mime/multipart"
 	"net/http"
@@ -343,6 +344,41 @@ func TestABodyWhoseWriterHangs(t *testing.T) {
 	eventually(t, func() bool {
 		return len(list(b)) == 0
 	})
+}
+
+// TestABodyForASandboxThatIsPausedMeanwhile answers, although the program that writes the file neither takes more nor ends.
+func TestABodyForASandboxThatIsPausedMeanwhile(t *testing.T) {
+	dir := elsewhere(t)
+	l := newLab(t)
+	b := l.create(`{}`)
+	body, more := io.Pipe()
+	req, err := http.NewRequestWithContext(t.Context(), "POST", b.url+"/files?path="+dir+"/x", body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Header = b.header()
+	req.Header.Set("Content-Type", "application/octet-stream")
+	go func() {
+		_, _ = more.Write(make([]byte, 128<<10))
+		eventually(t, func() bool { return holdsBytes(dir+"/x", 64<<10) })
+		l.call(annesKey, "POST", "/sandboxes/"+b.ID+"/pause", "")
+		_, _ = more.Write(make([]byte, 128<<10)) // the handler may have left
+		_ = more.Close()
+	}()
+	res, err := http.DefaultClient.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer res.Body.Close()
+	if text, _ := io.ReadAll(res.Body); res.StatusCode != http.StatusConflict {
+		t.Errorf("%d %s", res.StatusCode, text)
+	}
+}
+
+// holdsBytes reports whether a file has at least so many.
+func holdsBytes(name string, least int64) bool {
+	info, err := os.Stat(name)
+	return err == nil && info.Size() >= least
 }
 
 // TestFormsOfManyNames sends more names than can be told of.

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"time"
 
+	cerrdefs "github.com/containerd/errdefs"
 	"golang.org/x/sys/unix"
 
 	"github.com/daycare-run/sandbox/dockerexec"
@@ -161,8 +162,11 @@ func (i insideFiles) feed(ctx context.Context, which lasting.Selector, from io.R
 			if late {
 				return context.Cause(taken)
 			}
-			if failed != nil {
+			switch {
+			case cerrdefs.IsNotFound(failed), cerrdefs.IsInvalidArgument(failed): // the program has ended, or closed its input
 				return nil
+			case failed != nil:
+				return failed
 			}
 		}
 		switch {

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"maps"
 	"net/netip"
-	"slices"
 
 	"github.com/miekg/dns"
 )
@@ -50,12 +49,24 @@ func HostResolvers() ([]string, error) {
 	if err != nil {
 		return nil, fmt.Errorf("docker.localDnsServers is empty, and the host's own resolvers cannot be read: %w", err)
 	}
-	servers := slices.DeleteFunc(host.Servers, func(s string) bool {
-		addr, err := netip.ParseAddr(s)
-		return err != nil || addr.Zone() != "" // a link-local one
-	})
+	servers := usableServers(host.Servers)
 	if len(servers) == 0 {
 		return nil, fmt.Errorf("docker.localDnsServers is empty, and %s names no resolver", file)
 	}
 	return servers, nil
+}
+
+// usableServers returns the servers of a resolv.conf that can be asked: link-local ones cannot. The unspecified address is
+// the host itself there (resolv.conf(5)).
+func usableServers(listed []string) (servers []string) {
+	for _, s := range listed {
+		addr, err := netip.ParseAddr(s)
+		if addr.IsUnspecified() {
+			addr = netip.AddrFrom4([4]byte{127, 0, 0, 1})
+		}
+		if err == nil && addr.Zone() == "" && !addr.IsMulticast() {
+			servers = append(servers, addr.String())
+		}
+	}
+	return servers
 }
