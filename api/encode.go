@@ -3,6 +3,7 @@ package api
 import (
 	"encoding/base64"
 	"fmt"
+	"syscall"
 	"unicode/utf8"
 
 	"golang.org/x/sys/unix"
@@ -68,13 +69,18 @@ func result(r sandbox.Result) types.Result {
 		Egress: refusals(r.Refused), EgressMore: r.MoreRefused,
 	}
 	if r.Signal != 0 {
-		name := unix.SignalName(r.Signal)
-		if name == "" { // a real-time signal
-			name = fmt.Sprintf("SIG%d", int(r.Signal))
-		}
-		out.Signal = &name
+		out.Signal = signalName(r.Signal)
 	} else {
 		out.ExitCode = &r.ExitCode
 	}
 	return out
+}
+
+// signalName returns a signal's name; a real-time signal has its number instead.
+func signalName(number syscall.Signal) *string {
+	name := unix.SignalName(number)
+	if name == "" {
+		name = fmt.Sprintf("SIG%d", int(number))
+	}
+	return &name
 }

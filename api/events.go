@@ -11,7 +11,6 @@ import (
 	cerrdefs "github.com/containerd/errdefs"
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
-	"golang.org/x/sys/unix"
 
 	"github.com/daycare-run/sandbox/api/types"
 	"github.com/daycare-run/sandbox/dockerexec"
@@ -160,8 +159,7 @@ func callEvent(e calls.Event) *types.CallEvent {
 	switch e.Outcome {
 	case "ok", "failed", "timedOut":
 		if e.Signal != 0 {
-			name := unix.SignalName(e.Signal)
-			call.Signal = &name
+			call.Signal = signalName(e.Signal)
 		} else {
 			call.ExitCode = &e.ExitCode
 		}

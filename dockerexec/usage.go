@@ -65,6 +65,7 @@ func (e *Executor) Usages(ctx context.Context) map[string]cgroup.Usage {
 			mu.Lock()
 			defer mu.Unlock()
 			if err == nil {
+				found.Memory += found.Cache // as of those whose control groups are read
 				all[name] = found
 			}
 			return nil // one that has gone meanwhile has none

@@ -79,10 +79,8 @@ func (s Subject) holdsWorkspace() bool {
 // Check says what cannot be held: a working directory or a grantable path that no view could show so.
 // All faults come in one error, of class ErrInvalidArgument or ErrPermissionDenied.
 func (s Subject) Check() error {
-	for field, dirs := range map[string][]pathmap.ContainerPath{"writeDirs": s.WriteDirs, "readDirs": s.ReadDirs} {
-		if len(dirs) > maxPlaces {
-			return errs.Invalid("permissions.%s has %d directories; at most %d are allowed: name one that holds them", field, len(dirs), maxPlaces)
-		}
+	if err := errors.Join(few("permissions.writeDirs", s.WriteDirs), few("permissions.readDirs", s.ReadDirs)); err != nil {
+		return err
 	}
 	held := s.Held()
 	faults := []error{}
@@ -100,6 +98,13 @@ func (s Subject) Check() error {
 		}
 	}
 	return errors.Join(faults...)
+}
+
+func few(field string, dirs []pathmap.ContainerPath) error {
+	if len(dirs) > maxPlaces {
+		return errs.Invalid("%s has %d directories; at most %d are allowed: name one that holds them", field, len(dirs), maxPlaces)
+	}
+	return nil
 }
 
 func (s Subject) outside(field string, path pathmap.ContainerPath, at Region, shown bool) error {

@@ -114,7 +114,8 @@ func (m *Manager) begin(ctx context.Context, p *process, secrets map[string]stri
 	}
 	err := m.launch(ctx, p, secrets)
 	if err != nil {
-		if failed := m.remove(p); failed != nil {
+		// Without its record in any case, by which a later service would start it.
+		if failed := errors.Join(pathless(m.cfg.Discard(p.record)), m.store.remove(p.record)); failed != nil {
 			m.log.Error().Err(failed).Str("process", p.id).Msg("cannot remove what is left of a process that did not start")
 		}
 	}

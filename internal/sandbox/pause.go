@@ -62,7 +62,7 @@ func (r *registry) setPaused(id ids.Sandbox, paused bool) (Sandbox, error) {
 	s.Paused = paused
 	r.sandboxes[id] = s // before it is written: no command begins meanwhile in one that is to be paused
 	err := r.write(s)
-	if err != nil {
+	if _, still := r.sandboxes[id]; err != nil && still { // another host may have deleted it meanwhile
 		r.sandboxes[id] = before
 	}
 	return s, err

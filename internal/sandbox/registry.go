@@ -236,11 +236,13 @@ func (r *registry) Delete(id ids.Sandbox) error {
 		return errs.NotFound("sandbox %q is not registered", id)
 	}
 	if r.shared != nil {
-		err := r.share(s, nil)
-		if _, still := r.sandboxes[id]; err == nil && still {
+		if err := r.share(s, nil); err != nil {
+			return fmt.Errorf("cannot delete sandbox %q: %w", id, err)
+		}
+		if _, still := r.sandboxes[id]; still {
 			r.forget(id)
 		}
-		return err
+		return nil
 	}
 	if err := r.unlocked(func() error { return r.files.Remove(id.String()) }); err != nil {
 		return fmt.Errorf("cannot delete sandbox %q: %w", id, errs.WithoutPath(err))
