@@ -7,9 +7,9 @@ import (
 	"github.com/daycare-run/sandbox/internal/quota"
 )
 
-// admit waits for the turn of a container that is to be made, and takes its place: where there are too many, one
-// that is idle makes room. The error is a *quota.Exceeded, or why the container is no longer waited for. The
-// turn lasts until done is called.
+// admit waits for the turn of a container that is to be made, and takes a place for it. If there are too many
+// containers, an idle one makes room. The error is a *quota.Exceeded, or why the container is no longer waited for.
+// The turn lasts until done is called.
 func (e *Executor) admit(c *container) (done func(), err error) {
 	account := c.account()
 	done, err = e.cfg.Quotas.SpareTurn(c.wanted, account, c.called)
@@ -29,8 +29,8 @@ func (e *Executor) admit(c *container) (done func(), err error) {
 	return done, nil
 }
 
-// place takes the place of one more container. What makes room has gone before another takes its place, so that
-// there are never more than may be.
+// place takes a place for one more container. A container that makes room is gone before its place is taken, so there
+// are never more than allowed.
 func (e *Executor) place(ctx context.Context, account quota.Account) (give func(), err error) {
 	for {
 		give, err = e.cfg.Quotas.Take(account, quota.Containers, 1)
@@ -50,8 +50,8 @@ func (e *Executor) place(ctx context.Context, account quota.Account) (give func(
 	}
 }
 
-// makeRoom returns a container that is being removed and for which no other call waits: one that leaves anyway, or
-// else the one that was idle for longest among those that the bound is about. Nil says that all are in use.
+// makeRoom returns a container that is being removed and that no other call waits for: one that is leaving anyway, or
+// else the one idle for longest among those that the bound counts. It returns nil if all are in use.
 func (e *Executor) makeRoom(full *quota.Exceeded) *container {
 	e.mu.Lock()
 	for c := range e.leaving {
@@ -74,8 +74,8 @@ func (e *Executor) makeRoom(full *quota.Exceeded) *container {
 	return oldest
 }
 
-// idlest returns the container that was idle for longest; where the total is full, one of the user with the most.
-// e.mu is held.
+// idlest returns the container that has been idle for longest. If the total is full, it returns a pooled one, or one
+// of the user with the most containers. e.mu is held.
 func (e *Executor) idlest(full *quota.Exceeded) (oldest *container) {
 	has := map[string]int{}
 	for _, c := range e.containers {

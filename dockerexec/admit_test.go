@@ -86,7 +86,7 @@ func TestNobodyMakesRoomWhoIsInUse(t *testing.T) {
 	}
 }
 
-// TestWhatLeavesMakesRoomOnce has two wait for a place of which one comes free by itself.
+// TestWhatLeavesMakesRoomOnce has two callers wait for a place when only one comes free by itself.
 func TestWhatLeavesMakesRoomOnce(t *testing.T) {
 	leaving, busy := of("alice", "", 0), of("alice", "", 1)
 	e := stand(t, quota.New(quota.Limits{PerUser: quota.Bounds{Containers: 2}}), leaving, busy)

@@ -1,20 +1,20 @@
 package dockerexec
 
-// After a restart there may be a hundred containers to take over, and each costs an exec. So they queue, a few are
-// taken over at a time, and one that a call waits for does not queue any more. One that was found paused sleeps until then:
-// nothing runs in it.
+// After a restart there may be a hundred containers to take over, and each costs an exec. So they queue, and a few are
+// taken over at a time. A container that a call waits for skips the queue. One that was found paused stays so until
+// then: nothing runs in it.
 
-// adoptionsAtOnce is how many containers are taken over at a time without a call that waits for them.
+// adoptionsAtOnce is how many containers that no call waits for are taken over at a time.
 const adoptionsAtOnce = 4
 
-// adopt has containers taken over that were found, each in the map of its kind already.
+// adopt takes over containers that were found. Each is already in the map of its kind.
 func (e *Executor) adopt(found []*container) {
 	for _, c := range found {
 		e.work.Go(func() { e.adoptInTurn(c) })
 	}
 }
 
-// adoptInTurn takes a container over in its turn, or when a call wants it. One that sleeps has no turn.
+// adoptInTurn takes a container over in its turn, or as soon as a call wants it. One that sleeps gets no turn.
 func (e *Executor) adoptInTurn(c *container) {
 	e.mu.Lock()
 	turn := e.adopting
@@ -30,7 +30,7 @@ func (e *Executor) adoptInTurn(c *container) {
 		return
 	case <-e.ctx.Done():
 	}
-	if e.ctx.Err() != nil { // the next service's, then
+	if e.ctx.Err() != nil { // it is left to the next service
 		c.err = errStopping
 		close(c.ready)
 		return
@@ -54,7 +54,7 @@ func (e *Executor) staysPaused(c *container) bool {
 	return c.spec.Lasting != "" || c.spec.Process.ID != "" && e.watcher != nil && e.watcher.Paused(c.spec.Process.ID)
 }
 
-// wake lets a container go on that was found paused.
+// wake resumes a container that was found paused.
 func (e *Executor) wake(c *container) {
 	done, err := e.pauses.use(e.ctx, e.docker, c.id)
 	if err != nil {

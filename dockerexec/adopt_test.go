@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// After a restart a call waits for its own user's container alone, however many there are, and the others are taken
+// After a restart a call waits only for its own user's container, however many there are, and the others are taken
 // over a few at a time.
 func TestACallsContainerIsAdoptedFirst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -48,7 +48,7 @@ func TestACallsContainerIsAdoptedFirst(t *testing.T) {
 	})
 }
 
-// What is not adopted yet when the service ends is the next one's.
+// Containers that are not adopted yet when the service ends are left to the next one.
 func TestShutdownLeavesWhatItHasNotAdopted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		engine := newScriptedEngine(t)
@@ -69,7 +69,7 @@ func TestShutdownLeavesWhatItHasNotAdopted(t *testing.T) {
 	})
 }
 
-// Processes that queue behind them are the next service's, too.
+// Processes that queue behind them are left to the next service, too.
 func TestShutdownWhileProcessesQueue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		engine := newScriptedEngine(t)
@@ -103,7 +103,7 @@ func (p slowPreparer) Prepare(spec Spec) (Prepared, error) {
 	return p.mountPreparer.Prepare(spec)
 }
 
-// A call may come for one that was found paused before the host is prepared for it.
+// A call may come for a container that was found paused before the host is prepared for it.
 func TestACallForWhatWasJustFoundPaused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		engine := newScriptedEngine(t)
@@ -127,8 +127,8 @@ func TestACallForWhatWasJustFoundPaused(t *testing.T) {
 	})
 }
 
-// In a container that was found, the agent of the service before may still be ending all that begins: a call that
-// meets that gets another one.
+// In a container that was found, the previous service's agent may still be ending all that begins: a call that meets
+// this gets another container.
 func TestAFoundContainerThatTakesNoAgent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		engine := newScriptedEngine(t)

@@ -16,8 +16,8 @@ import (
 	"github.com/daycare-run/sandbox/internal/dockerd"
 )
 
-// Owner is the service that something in Docker belongs to. A dataDir is one service's at a time, so what
-// carries its name and another instance is of a service that is gone, and whose id was lost.
+// Owner is the service that something in Docker belongs to. Only one service uses a dataDir at a time, so what carries
+// this dataDir and another instance belongs to a service that is gone and whose id was lost.
 type Owner struct {
 	Instance string
 	DataDir  string
@@ -27,7 +27,7 @@ func (o Owner) labels() map[string]string {
 	return map[string]string{labelInstance: o.Instance, labelData: o.DataDir}
 }
 
-// InstanceLabels mark what is removed by its service's Executor although it has no DataDir's label.
+// InstanceLabels returns the labels of things that their service's Executor removes although they have no DataDir label.
 func (o Owner) InstanceLabels() map[string]string {
 	return map[string]string{labelInstance: o.Instance}
 }
@@ -41,7 +41,7 @@ type Belonging struct {
 	Kind  string // "container", "network" or "volume"
 	Name  string
 	Owner Owner
-	// User is whose container or volume it is.
+	// User is the tenant whose container or volume it is.
 	User string
 
 	id, spool string
@@ -49,7 +49,7 @@ type Belonging struct {
 
 func (b Belonging) String() string { return b.Kind + " " + b.Name }
 
-// Belongings are all that Docker has of services of ours, in the order in which they can be removed.
+// Belongings returns everything in Docker that services of ours have made, in an order in which it can be removed.
 func Belongings(ctx context.Context, docker *client.Client) ([]Belonging, error) {
 	marked := filters.NewArgs(filters.Arg("label", labelInstance))
 	containers, err := docker.ContainerList(ctx, containertypes.ListOptions{All: true, Filters: marked})
@@ -83,8 +83,8 @@ func Belongings(ctx context.Context, docker *client.Client) ([]Belonging, error)
 	return all, nil
 }
 
-// Remove takes it away, a container with all that runs in it. What is gone already is fine. A network with containers
-// on it that are not ours stays, and the error says which.
+// Remove removes it, with all that runs in it if it is a container. It is no error if it is gone already. A network
+// stays if containers that are not ours are on it, and the error says which.
 func (b Belonging) Remove(ctx context.Context, docker *client.Client) error {
 	var err error
 	switch b.Kind {
@@ -101,7 +101,7 @@ func (b Belonging) Remove(ctx context.Context, docker *client.Client) error {
 	return nil
 }
 
-// removeForsaken removes what was made for this dataDir under an id that was lost, once.
+// removeForsaken removes, once, what was made for this dataDir under an id that was lost.
 func (e *Executor) removeForsaken(ctx context.Context) error {
 	if e.forsakenGone.Load() {
 		return nil

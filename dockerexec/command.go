@@ -15,28 +15,28 @@ import (
 
 // Command is what to run in a container.
 type Command struct {
-	// Token is that by which the call came: what is made for it is bounded for that, too.
+	// Token is the token that the call came with: its bounds, too, apply to what is made for the call.
 	Token quota.Token
-	// Command has the program and where and with what it runs. With a terminal all output is Stdout, and the end of
-	// Stdin is the terminal's end-of-file character.
+	// Command is the program with its arguments, directory and environment. With a terminal all output is Stdout, and the
+	// end of Stdin is the terminal's end-of-file character.
 	launch.Command
 	// Stdin is read until its end or the command's; nil means /dev/null. It is not closed.
 	Stdin io.Reader
-	// Signals are sent to the command's process group as they come; nil means none will.
+	// Signals are sent to the command's process group as they arrive; nil means there are none.
 	Signals <-chan syscall.Signal
-	// Resizes are the terminal's new sizes as they come; nil means none will.
+	// Resizes are the terminal's new sizes as they arrive; nil means there are none.
 	Resizes <-chan specs.Box
-	// Timeout ends the command: SIGTERM for all of its processes, and SIGKILL after Grace. It has
-	// to be more than zero.
+	// Timeout is how long the command may run. After it, all of its processes get SIGTERM, and SIGKILL after Grace. It
+	// must be more than zero.
 	Timeout time.Duration
 	// Grace also applies when the call's context ends.
 	Grace time.Duration
 	// MaxOutput is how many bytes of each of stdout and stderr are passed on; 0 means all.
 	MaxOutput int64
-	// Started is called once the container is ready, just before the command starts; nil for none.
+	// Started is called once the container is ready, just before the command starts; it may be nil.
 	Started func()
 
-	thawed <-chan struct{} // when it is closed the container goes on, and the Timeout begins; nil for at once
+	thawed <-chan struct{} // closed when the container has resumed, which is when Timeout begins; nil for at once
 }
 
 // Stream is one of a command's two outputs.
@@ -55,32 +55,32 @@ type Output func(stream Stream, data []byte) error
 
 // Result is how a command ended.
 type Result struct {
-	// ExitCode is the command's own, or what a shell would have said when it could not be
-	// started; it means nothing when Signal is set.
+	// ExitCode is the command's own, or what a shell would report if the command could not be started; it means nothing
+	// when Signal is set.
 	ExitCode int
-	// Signal ended the command, or 0.
+	// Signal is the signal that ended the command, or 0.
 	Signal syscall.Signal
 	// TimedOut says that the timeout had passed.
 	TimedOut bool
 	// Truncated says that output beyond MaxOutput was dropped.
 	Truncated bool
-	// CwdFault and CommandFault say, for a caller's eyes, why the command could not be started.
+	// CwdFault and CommandFault tell the caller why the command could not be started.
 	CwdFault     string
 	CommandFault string
-	// Cold says that a container had to be made for this command, and Ahead that its shell had started before.
+	// Cold says that a container had to be made for this command, and Ahead that its shell had been started ahead.
 	Cold, Ahead bool
 	// Thawed says that its container was frozen.
 	Thawed bool
-	// InContainer and Timing are also set, as far as the command came, when the call has an error.
+	// InContainer and Timing are also set if the call has an error, as far as the command got.
 	InContainer bool
 	Timing      timing
 }
 
-// timing says how long a call took: to get a container, to hand the command to its agent, and from then to its
-// end. The last two are known of a command that has ended alone.
+// timing says how long the parts of a call took: getting a container, handing the command to its agent, and from then
+// to its end. The last two are known only for a command that has ended.
 type timing struct{ Container, Start, Run time.Duration }
 
-// newResult takes an agent's word for what only the tenant is hurt by, within bounds.
+// newResult trusts an agent, within bounds, in what could hurt only its own tenant.
 func newResult(exit wire.Exit, cut, expired bool) Result {
 	r := Result{
 		ExitCode:  exit.Code & 0xff,

@@ -15,14 +15,14 @@ import (
 	"github.com/daycare-run/sandbox/internal/agent/wire"
 )
 
-// execConn is the agent's stdin and stdout as one connection: what Docker's attach stream carries
-// for stdout, with its stderr kept aside.
+// execConn is the agent's stdin and stdout as one connection. It reads what Docker's attach stream carries for stdout,
+// and keeps stderr aside.
 type execConn struct {
 	net.Conn
 	buffered *bufio.Reader
-	rest     int // bytes of the present frame that are still to come
+	rest     int // bytes of the current frame that are still to come
 
-	// opening is how stdout has begun, until the agent has greeted.
+	// opening is what stdout began with, until the agent has greeted.
 	opening []byte
 	greeted bool
 
@@ -37,8 +37,8 @@ func newExecConn(h types.HijackedResponse) *execConn {
 	return &execConn{Conn: h.Conn, buffered: bufio.NewReaderSize(h.Reader, 64<<10)}
 }
 
-// Read returns stdout's bytes. A frame of Docker's has 8 bytes of header: the stream, three zeros
-// and the length, most significant byte first (Engine API, "attach to a container").
+// Read returns stdout's bytes. A frame from Docker has a header of 8 bytes: the stream, three zeros and the length,
+// most significant byte first (Engine API, "attach to a container").
 func (c *execConn) Read(p []byte) (int, error) {
 	for c.rest == 0 {
 		var header [8]byte
@@ -65,8 +65,8 @@ func (c *execConn) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// dockerError is what Docker has written to stdout where the agent should have greeted: its own error, when it
-// could not start the exec (the answer to the request was under way already). Empty if an agent began to greet.
+// dockerError returns what Docker has written to stdout in place of the agent's greeting: its own error if it could
+// not start the exec, when it was already answering the request. It is empty if an agent began to greet.
 func (c *execConn) dockerError() string {
 	if len(c.opening) == 0 || wire.Kind(c.opening[0]) == wire.KindHello {
 		return ""
@@ -91,7 +91,7 @@ func (c *execConn) keepStderr(length int) error {
 	return err
 }
 
-// complaint is what the agent, or the runtime in its place, has written to stderr.
+// complaint returns what the agent, or the runtime in its place, has written to stderr.
 func (c *execConn) complaint() string {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -19,12 +19,12 @@ import (
 // creationLimit bounds making a container, from the first question to the agent's greeting.
 const creationLimit = 2 * time.Minute
 
-// establish sets c's id, spool and session. After an error nothing is left of the container, but at Shutdown; the error is errLost
-// where the container has ended by itself or was ended by hand.
+// establish sets c's id, spool and session. After an error nothing is left of the container, except that at Shutdown
+// an adopted one stays. The error is errLost if the container has ended by itself or was ended by hand.
 func (e *Executor) establish(ctx context.Context, c *container) (err error) {
 	adopted := c.id != ""
 	defer func() {
-		if err != nil && (!adopted || e.ctx.Err() == nil) { // else it is the next service's
+		if err != nil && (!adopted || e.ctx.Err() == nil) { // otherwise it is left to the next service
 			err = errors.Join(err, e.dispose(c))
 		}
 	}()
@@ -47,7 +47,7 @@ func (e *Executor) establish(ctx context.Context, c *container) (err error) {
 	} else {
 		err = e.connect(attending, c)
 	}
-	// Of one that was found, the agent of the service before may not have ended yet, which ends all that begins.
+	// In an adopted container the previous service's agent may still be ending, and it ends all that begins there.
 	if err != nil && (adopted || e.isLost(attending, c)) {
 		return fmt.Errorf("%w (%v)", errLost, err)
 	}
@@ -63,7 +63,7 @@ func (e *Executor) prepareMounts(c *container) error {
 	return c.prepareErr
 }
 
-// connect opens the way and the session of a container that runs.
+// connect opens network access and the session of a running container.
 func (e *Executor) connect(ctx context.Context, c *container) error {
 	if err := e.bind(ctx, c); err != nil {
 		return err
@@ -111,7 +111,7 @@ func (e *Executor) start(ctx context.Context, c *container) error {
 		if cerrdefs.IsNotFound(err) || cerrdefs.IsConflict(err) { // it was removed, or is about to be
 			return fmt.Errorf("%w (cannot start: %v)", errLost, err)
 		}
-		// A container that is not ours may have been put on our network, at the address that was next.
+		// Someone may have put another container on our network, at the address that came next.
 		if connection == nil || try == addressTries || !strings.Contains(err.Error(), "Address already in use") {
 			return err
 		}
@@ -123,7 +123,7 @@ func (e *Executor) start(ctx context.Context, c *container) error {
 	}
 }
 
-// detach gives up the connection of a container that has no session.
+// detach closes the connection to the first process of a container that has no session.
 func (c *container) detach() {
 	if c.first != nil {
 		_ = c.first.Close()
@@ -131,11 +131,11 @@ func (c *container) detach() {
 	}
 }
 
-// addressTries is how many addresses are tried that someone else may have.
+// addressTries is how many addresses are tried, each of which someone else may have.
 const addressTries = 5
 
-// create makes the container and its spool, and returns its mounts. A name that is taken by one of ours belongs to a
-// container that was given up, so that one has to go first.
+// create makes the container and its spool, and returns its mounts. If a container of ours has the name, that
+// container was given up, so it is removed first.
 func (e *Executor) create(ctx context.Context, c *container, connection *network.NetworkingConfig) ([]mount.Mount, error) {
 	if err := c.spec.makeMasks(); err != nil {
 		return nil, err
@@ -149,7 +149,7 @@ func (e *Executor) create(ctx context.Context, c *container, connection *network
 	}
 	name, host := c.spec.ContainerName(), c.spec.hostConfig(spool, c.prepared, e.wiring(c))
 	host.CgroupParent = e.cfg.CgroupParent
-	// Docker goes on when its caller leaves, and nothing would track what it has made then.
+	// Docker carries on when its caller leaves, and nothing would track what it then makes.
 	creating, cancel := withGrace(ctx, createGrace)
 	defer cancel()
 	for {
@@ -194,7 +194,7 @@ func (e *Executor) clearName(ctx context.Context, name string) error {
 	return ctx.Err()
 }
 
-// dispose takes a container away with all that it had on the host. It is called once for each.
+// dispose removes a container with all that it had on the host. It is called once for each.
 func (e *Executor) dispose(c *container) error {
 	e.mu.Lock()
 	e.stopWatching(c)
@@ -210,7 +210,7 @@ func (e *Executor) dispose(c *container) error {
 		faults = append(faults, running, removeSpool(c.spool))
 	}
 	e.leave(c)
-	// A mount point that is removed on the host uncovers what it hides, and so it stays while programs may run.
+	// Removing a mount point on the host uncovers what it hides, so it stays while programs may run.
 	if c.isPrepared && running == nil {
 		e.cfg.Mounts.Release(c.spec)
 	}
@@ -234,7 +234,7 @@ func (e *Executor) make(c *container, log *zerolog.Logger) {
 	e.prepare(c, log)
 }
 
-// giveUp wakes the callers that wait for a container which could not be made: c.err says why.
+// giveUp drops a container that could not be made and wakes the callers that wait for it: c.err says why.
 func (e *Executor) giveUp(c *container) {
 	e.mu.Lock()
 	e.drop(c)
@@ -244,8 +244,8 @@ func (e *Executor) giveUp(c *container) {
 	e.finishRemoval(c)
 }
 
-// prepare makes a container or, when c.id is set, takes one over, and opens the agent's session. log is that of
-// the call for which it does.
+// prepare makes a container or, when c.id is set, takes one over, and opens the agent's session. log is the log of the
+// call that it does this for.
 func (e *Executor) prepare(c *container, log *zerolog.Logger) {
 	ctx, cancel := context.WithTimeout(log.WithContext(e.ctx), creationLimit)
 	defer cancel()
@@ -269,8 +269,8 @@ func (e *Executor) prepare(c *container, log *zerolog.Logger) {
 	e.tell(ctx, c, Incident{What: "container ready", Runtime: c.spec.Runtime(), Adopted: adopted, Took: time.Since(start)})
 }
 
-// makeReady establishes a container and lets calls have it, and reports whether none wants it yet. One that was lost meanwhile
-// none gets.
+// makeReady establishes a container, makes it available to calls, and reports whether no call wants it yet. No call
+// gets a container that was lost meanwhile.
 func (e *Executor) makeReady(ctx context.Context, c *container) (unused bool, err error) {
 	if err := e.establish(ctx, c); err != nil {
 		return false, err
@@ -279,7 +279,7 @@ func (e *Executor) makeReady(ctx context.Context, c *container) (unused bool, er
 	if !c.lost {
 		defer e.mu.Unlock()
 		e.stopWatching(c)
-		close(c.ready) // from here on it is ended's to give it up
+		close(c.ready) // from here on ended gives it up
 		e.publish(c, "idle")
 		return c.users == 0, nil
 	}
@@ -291,10 +291,10 @@ func (e *Executor) makeReady(ctx context.Context, c *container) (unused bool, er
 	return false, errors.Join(errLost, e.dispose(c))
 }
 
-// watchSession gives a container up when its session ends. One that is unused has a shell wait for the first command.
+// watchSession gives a container up when its session ends. In an unused container it has a shell started ahead.
 func (e *Executor) watchSession(c *container, unused bool) {
 	if unused && e.ahead.Load() {
-		_ = c.sess.tell(wire.Control{Ahead: true}) // it ends the session
+		_ = c.sess.tell(wire.Control{Ahead: true}) // if that fails, it ends the session
 	}
 	e.work.Go(func() {
 		<-c.sess.broken()

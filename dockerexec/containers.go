@@ -17,56 +17,56 @@ import (
 	"github.com/daycare-run/sandbox/internal/quota"
 )
 
-// container is one that is being made, adopted, or ready for commands.
+// container is a container that is being made or adopted, or is ready for commands.
 type container struct {
 	spec        Spec
 	fingerprint Fingerprint
-	token       quota.Token // of the call for which it is made
+	token       quota.Token // of the call that it is made for
 
-	wanted   context.Context // ends when no call waits for it before it is being made
+	wanted   context.Context // ends if no call waits for it any more before it is being made
 	unwanted context.CancelCauseFunc
 	called   chan struct{} // closed when a call wants it, under Executor.mu
 	give     func()        // gives its place back; nil until it has one
 	gone     chan struct{} // closed when nothing is left of it
 
 	ready      chan struct{} // closed when id, spool and session, or err, are set
-	isPrepared bool          // Config.Mounts is to release it
-	class      string        // of one in the pool: that of the users who may have it
-	stockedOn  *Platform     // the present platform when it was made, of one in the pool that is to last; nil is its Spec's
-	pool       string        // the folder of one that is in the pool, or was
-	tmp        string        // the volume of /tmp, where Docker has said which
+	isPrepared bool          // Config.Mounts must release it
+	class      string        // if pooled: the class of the users who may have it
+	stockedOn  *Platform     // if pooled and lasting: the current platform when it was made; nil means its Spec's
+	pool       string        // its folder in the pool, if it is or was there
+	tmp        string        // the volume of /tmp, if Docker has named it
 
-	paused bool // it was found so, and has not been woken
+	paused bool // it was found paused, and has not been woken
 
-	prepared   Prepared // by Config.Mounts
+	prepared   Prepared // what Config.Mounts returned
 	prepareErr error
 	id         string
 	spool      string    // the spool file's path
-	first      *execConn // to the first process of one that was made here, until it is sess's
+	first      *execConn // to the first process of a container made here, until sess takes it over
 	sess       *session
 	err        error
 	holder     uint64     // 0 if Networks does not know the container
-	gateway    netip.Addr // of one that was made here
-	unbound    *Endpoint  // of one in the pool that has no way before it has a user
-	ports      forwarder  // of a process's, or one that lasts
-	asks       forwarder  // of one that lasts: package ask
-	// reach is what one that lasts may reach now; nil is what its Spec says.
+	gateway    netip.Addr // set if the container was made here
+	unbound    *Endpoint  // of a pooled container that has no network access before it has a user
+	ports      forwarder  // of a process's container, or a lasting one
+	asks       forwarder  // of a lasting container: package ask
+	// reach is what a lasting container may reach now; nil means what its Spec says.
 	reach atomic.Pointer[Egress]
 
 	// Under Executor.mu.
 	users    int
 	frozen   bool     // Docker has paused it, or is about to, until it is used
 	freezing bool     // it is about to be frozen, if that turns out to be allowed
-	thawing  *thawing // the last time that it was; its users may look
-	reclaims int      // how often its memory was asked for since it was frozen
-	running  int      // commands that have been handed to the agent, and are not known to have ended
+	thawing  *thawing // its latest thawing, which its users may read
+	reclaims int      // how often reclaiming its memory was tried since it was frozen
+	running  int      // commands that were handed to the agent and are not known to have ended
 	lastUsed time.Time
 	since    time.Time
-	begun    bool                    // it is being made, or there
+	begun    bool                    // it is being made, or exists
 	retired  bool                    // to be removed when its last user leaves
-	claimed  bool                    // another is to have its place
-	lost     bool                    // it ended, or was expelled, while it was made ready
-	lose     context.CancelCauseFunc // while it is in Executor.preparing
+	claimed  bool                    // another container gets its place
+	lost     bool                    // it ended, or was expelled, while it was being made ready
+	lose     context.CancelCauseFunc // set while it is in Executor.preparing
 }
 
 // isReady reports whether prepare has succeeded; e.mu is held, so a failed one is not in the map.
@@ -82,7 +82,7 @@ func (c *container) isReady() bool {
 // isSettled reports whether a container exists and is not being made ready: it is ready, or paused as it was found. e.mu is held.
 func (c *container) isSettled() bool { return c.isReady() || c.sleeps() }
 
-// platform is the one that a container is stale without. One that lasts has its template's in its Spec.
+// platform returns the platform without which the container is stale. A lasting container has its template's in its Spec.
 func (c *container) platform() Platform {
 	if c.stockedOn != nil {
 		return *c.stockedOn
@@ -90,7 +90,7 @@ func (c *container) platform() Platform {
 	return c.spec.Platform
 }
 
-// hangUp ends what is open to the agents in a container.
+// hangUp closes the connections to the agents in a container.
 func (c *container) hangUp() {
 	if c.sess != nil {
 		c.sess.close()
@@ -98,22 +98,21 @@ func (c *container) hangUp() {
 	c.asks.close()
 }
 
-// sleeps reports whether a container was found paused and is left so until it is used; e.mu is held.
+// sleeps reports whether a container was found paused and stays so until it is used; e.mu is held.
 func (c *container) sleeps() bool { return c.paused && c.frozen }
 
-// maxCommands is how many commands may run, or wait to run, in one container: fewer than an agent
-// takes, so that none is refused there.
+// maxCommands is how many commands may run, or wait to run, in one container. An agent takes more, so it refuses none.
 const maxCommands = 500
 
-// all are the containers of calls and of processes; e.mu is held.
+// all returns the containers of calls and of processes; e.mu is held.
 func (e *Executor) all() []*container {
 	return slices.AppendSeq(slices.Collect(maps.Values(e.containers)), maps.Values(e.processes))
 }
 
-// acquired says what a call found: no container, or one that was frozen.
+// acquired says whether a call found no container, or a frozen one.
 type acquired struct{ cold, thawed bool }
 
-// acquire returns the Spec's container, ready and counted as in use. One that was frozen may still be on its way.
+// acquire returns the Spec's container, ready and counted as in use. One that was frozen may still be resuming.
 func (e *Executor) acquire(ctx context.Context, spec Spec, token quota.Token) (_ *container, got acquired, _ error) {
 	fingerprint := spec.Fingerprint()
 	e.mu.Lock()
@@ -151,7 +150,7 @@ func (e *Executor) acquire(ctx context.Context, spec Spec, token quota.Token) (_
 	return c, got, nil
 }
 
-// add registers a container to be; e.mu is held.
+// add registers a container that is to be made; e.mu is held.
 func (e *Executor) add(spec Spec, fingerprint Fingerprint) *container {
 	now := time.Now()
 	c := &container{spec: spec, fingerprint: fingerprint, ready: make(chan struct{}), gone: make(chan struct{}), called: make(chan struct{}), since: now, lastUsed: now}
@@ -177,8 +176,8 @@ func (e *Executor) release(c *container) {
 
 var errUnwanted = errors.New("no call waits for the container any more")
 
-// drop takes a container out of the map; e.mu is held. It reports whether it was in it: whoever took
-// it out removes it, and then calls left.
+// drop takes a container out of the map, and reports whether it was there; e.mu is held. The caller for which it was
+// there removes the container, and then calls finishRemoval.
 func (e *Executor) drop(c *container) bool {
 	if e.containers[c.fingerprint] != c {
 		return false
@@ -188,8 +187,8 @@ func (e *Executor) drop(c *container) bool {
 	return true
 }
 
-// Expel removes a container with all that runs in it. It does not block: one that is being made is removed by its maker, and no
-// call gets it.
+// Expel removes a container with all that runs in it. It does not block: if the container is being made, its maker
+// removes it, and no call gets it.
 func (e *Executor) Expel(fingerprint Fingerprint) {
 	e.mu.Lock()
 	c := e.containers[fingerprint]
@@ -209,7 +208,7 @@ func (e *Executor) Expel(fingerprint Fingerprint) {
 	}
 }
 
-// Leave gives up all containers of a user's calls, with what runs in them, and returns when they have gone or ctx has ended.
+// Leave gives up all containers of a user's calls, with what runs in them, and returns when they are gone or ctx has ended.
 func (e *Executor) Leave(ctx context.Context, user string) error {
 	e.mu.Lock()
 	var theirs []*container
@@ -243,13 +242,13 @@ func (e *Executor) discard(c *container) {
 	})
 }
 
-// retire removes the containers that match, at the latest when their last user leaves.
+// retire removes the containers that match: at once if they are unused, else when their last user leaves.
 func (e *Executor) retire(match func(*container) bool) {
 	e.mu.Lock()
 	var unused []*container
 	for _, c := range e.containers {
 		if !c.isSettled() || !match(c) {
-			continue // a container that is still being made is waited for
+			continue // a call waits for a container that is still being made
 		}
 		c.retired = true
 		if c.users == 0 && e.drop(c) {
@@ -263,15 +262,15 @@ func (e *Executor) retire(match func(*container) bool) {
 	}
 }
 
-// Container is what there is to say about a warm container.
+// Container describes a warm container.
 type Container struct {
 	Name        string
 	ID          string // empty while it is being made
 	User        string // empty in the pool
 	Fingerprint Fingerprint
 	Runtime     string
-	State       string // starting, idle, frozen or busy, in the pool starting or pooled; in events also removed
-	Commands    int    // that run in it now
+	State       string // starting, idle, frozen or busy; in the pool starting or pooled; in events also removed
+	Commands    int    // that are running in it
 	Since       time.Time
 	LastUsed    time.Time
 }
@@ -279,7 +278,7 @@ type Container struct {
 // Containers lists this instance's containers of users, by name.
 func (e *Executor) Containers() []Container { return e.list(false) }
 
-// Pooled lists this instance's containers that wait for users who are still to come, or are made for them, by name.
+// Pooled lists this instance's containers that wait for future users, or are being made for them, by name.
 func (e *Executor) Pooled() []Container { return e.list(true) }
 
 func (e *Executor) list(pooled bool) []Container {
@@ -308,7 +307,7 @@ func (e *Executor) list(pooled bool) []Container {
 	return list
 }
 
-// describe says what a container is; what may change is read with Executor.mu held. One that is idle in the pool is pooled.
+// describe describes a container in a state; Executor.mu is held for what may change. One that is idle in the pool is pooled.
 func (c *container) describe(state string) Container {
 	user := c.spec.User
 	if c.spec.IsPooled() {
@@ -323,8 +322,8 @@ func (c *container) describe(state string) Container {
 	}
 }
 
-// publish publishes the state of a container, to those who may know of its user; of one in the pool, to those who act for everyone.
-// e.mu is held.
+// publish publishes the state of a container to callers that may know of its user, and of a pooled one to callers that
+// act for everyone. e.mu is held.
 func (e *Executor) publish(c *container, state string) {
 	told := c.describe(state)
 	e.cfg.Events.Publish(events.Container, told.User, told)

@@ -13,10 +13,10 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// Endpoint is a container that runs on a network. PID is its first process's, as the host counts.
+// Endpoint is a running container on a network. PID is its first process's, as the host counts.
 type Endpoint struct {
 	Spec Spec
-	// Holder is who has the address: one container, whatever it is called and whose it is meanwhile. No other has the same.
+	// Holder identifies the container that has the address, even when its name and its user change. It is unique.
 	Holder uint64
 	Addr   netip.Addr
 	MAC    net.HardwareAddr
@@ -25,7 +25,7 @@ type Endpoint struct {
 
 func (e *Executor) newHolder() uint64 { return e.holders.Add(1) }
 
-// join registers a container to be and says how it is connected; nil for one without a network.
+// join registers a container that is to be made and returns how it is connected; nil if it has no network.
 func (e *Executor) join(ctx context.Context, c *container) (*network.NetworkingConfig, error) {
 	profile := c.spec.Egress.Profile
 	if profile == "" {
@@ -63,7 +63,7 @@ func (c *container) effectiveSpec() Spec {
 	return spec
 }
 
-// leave gives the address back.
+// leave gives the container's address back.
 func (e *Executor) leave(c *container) {
 	if c.holder != 0 {
 		e.cfg.Networks.Remove(c.spec.Egress.Profile, c.holder)
@@ -71,8 +71,8 @@ func (e *Executor) leave(c *container) {
 	}
 }
 
-// bind opens the way of a container that has started. One in the pool that is to be open is kept without a way until it
-// has a user.
+// bind opens network access for a container that has started. A pooled one whose network is to be open gets none until
+// it has a user.
 func (e *Executor) bind(ctx context.Context, c *container) error {
 	if c.spec.Egress.Profile == "" {
 		return nil
@@ -88,7 +88,7 @@ func (e *Executor) bind(ctx context.Context, c *container) error {
 	return e.cfg.Networks.Bind(endpoint)
 }
 
-// assign has a container of the pool reach what its user may.
+// assign lets a pooled container reach what its new user may reach.
 func (e *Executor) assign(from, to *container) error {
 	if from.holder == 0 {
 		return nil
@@ -101,8 +101,8 @@ func (e *Executor) assign(from, to *container) error {
 	return e.cfg.Networks.Bind(endpoint)
 }
 
-// endpointLimit is how long Docker may take to say how a container is connected. Of one whose start is held up by what runs in it
-// Docker never says anything.
+// endpointLimit is how long Docker may take to say how a container is connected. If the container's start is held up
+// by what runs in it, Docker never answers.
 const endpointLimit = 15 * time.Second
 
 // endpoint asks Docker how a container is connected.
@@ -129,8 +129,8 @@ func (e *Executor) endpoint(ctx context.Context, c *container) (Endpoint, error)
 	return Endpoint{Spec: c.effectiveSpec(), Holder: c.holder, Addr: addr, MAC: mac, PID: found.State.Pid}, nil
 }
 
-// readmit opens the networks of containers that are adopted, which are endpoints there already. What fails
-// is found by bind.
+// readmit opens the networks of adopted containers, which are endpoints there already. What fails here, bind will
+// find.
 func (e *Executor) readmit(ctx context.Context, adopted []*container) {
 	type place struct{ base, profile string }
 	endpoints := map[place][]Endpoint{}

@@ -13,7 +13,7 @@ type roundTrip func(*http.Request) (*http.Response, error)
 
 func (f roundTrip) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
-// A container of which Docker says nothing does not keep those waiting that are taken over with it.
+// A container about which Docker says nothing does not delay the others that are taken over with it.
 func TestReadmitDoesNotWaitForEver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		silent := roundTrip(func(r *http.Request) (*http.Response, error) {

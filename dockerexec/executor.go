@@ -22,20 +22,20 @@ import (
 type Config struct {
 	// Instance is the Platform.Instance of all containers that this Executor may touch.
 	Instance string
-	// Host is the name of this host among those that share usersDir; empty for one alone.
+	// Host is this host's name among those that share usersDir; empty if no other host does.
 	Host string
-	// DataDir is the Platform.DataDir of the same.
+	// DataDir is the Platform.DataDir of those containers.
 	DataDir string
-	// Idle says what becomes of containers in which nothing runs, until SetIdle.
+	// Idle says what happens to containers in which nothing runs, until SetIdle changes it.
 	Idle Idle
-	// Ahead has a shell wait for the next command in each container in which nothing runs, until SetAhead.
+	// Ahead starts a shell that waits for the next command in each container in which nothing runs, until SetAhead changes it.
 	Ahead bool
-	// MayStart is asked before each start of a user's container and each binding of one, and after it; an error of class
-	// Unavailable says that none may be. Nil is for always.
+	// MayStart is asked before and after each start of a user's container and each binding of one; an error of class
+	// Unavailable says that none may be started or bound. Nil always allows it.
 	MayStart func(user string) error
-	// CgroupParent is the control group that containers are put below; empty for Docker's own.
+	// CgroupParent is the control group below which containers are put; empty for Docker's own.
 	CgroupParent string
-	// Platform is the present platform; containers of any other are stale. It may ask Docker.
+	// Platform returns the current platform; containers of any other are stale. It may ask Docker.
 	Platform func(context.Context) (Platform, error)
 	// Mounts prepares the host for each container.
 	Mounts mountPreparer
@@ -44,16 +44,16 @@ type Config struct {
 	ImagesChanged func()
 	// Quotas bound how many containers there may be, and how many are made at a time; nil for no bounds.
 	Quotas *quota.Ledger
-	// PoolDir is the folder of pooled containers' homes, on Docker's host, and GiveHome renames the folder of a PoolUser to
-	// be a user's who has none: errors are fs.ErrNotExist when it is not there, and fs.ErrExist when the user has one.
+	// PoolDir is the folder of pooled containers' homes, on Docker's host. GiveHome renames the folder of a PoolUser to that
+	// of a user who has none: the error is fs.ErrNotExist if the folder is not there, and fs.ErrExist if the user has one.
 	PoolDir  string
 	GiveHome func(from, to string) error
 	// Networks decides what passes on the containers' networks.
 	Networks networks
-	// LastingEgress is what the container of a sandbox that lasts may reach now, of an earlier service's. Nil is for a
+	// LastingEgress returns what a lasting sandbox's container that an earlier service made may reach now. Nil is for a
 	// service without such sandboxes: they reach nothing.
 	LastingEgress func(id string) (reach Egress, known bool)
-	// Events gets the states of containers, except pooled ones, and Incidents; nil for none.
+	// Events gets the states of containers, and Incidents; nil for none.
 	Events *events.Stream
 	Log    zerolog.Logger
 }
@@ -62,9 +62,9 @@ type Config struct {
 type processWatcher interface {
 	// Ended says that the container of a process has ended or is gone, and may be wrong.
 	Ended(process string)
-	// Lost says that calls of Ended may be missing.
+	// Lost says that calls of Ended may have been missed.
 	Lost()
-	// Paused reports whether the container of a process is to stay paused that is found so.
+	// Paused reports whether the container of a process that was found paused is to stay so.
 	Paused(process string) bool
 }
 
@@ -73,36 +73,36 @@ type Executor struct {
 	cfg    Config
 	docker *client.Client
 
-	ctx    context.Context // ends with Shutdown; what the goroutines of work live by
+	ctx    context.Context // ends with Shutdown, and the goroutines of work with it
 	cancel context.CancelFunc
 	work   sync.WaitGroup
 
-	stopping context.Context // ends with EndCommands; what commands live by
+	stopping context.Context // ends with EndCommands, and commands with it
 	stop     context.CancelCauseFunc
 
-	watcher processWatcher // from Start on
+	watcher processWatcher // set by Start
 
-	forsakenGone atomic.Bool // what was made under a lost id is
-	poolTidied   atomic.Bool // what earlier services have left of the pool is gone
+	forsakenGone atomic.Bool // what was made under a lost id is gone
+	poolTidied   atomic.Bool // what earlier services left of the pool is gone
 
 	idle  atomic.Pointer[Idle]
 	ahead atomic.Bool // Config.Ahead
 
-	holders atomic.Uint64 // that have been given out
+	holders atomic.Uint64 // how many were given out
 
 	host        cgroup.Host
 	usages      usages
-	unreclaimed sync.Once // tells that memory cannot be given back
+	unreclaimed sync.Once // logs that memory cannot be reclaimed
 
 	pauses   pauses
 	starts   starts
-	starting atomic.Int64 // that Docker is asked for
+	starting atomic.Int64 // how many starts Docker is asked for
 
-	adopting   chan struct{}      // has one for each container that is being adopted, besides those that calls wait for
+	adopting   chan struct{}      // holds one for each container that is being adopted, except those that calls wait for
 	removals   singleflight.Group // of containers, by Docker's id
 	expulsions singleflight.Group // of processes, by Docker's id of their containers
-	verifying  fileLocks          // of what is mounted, held while that is verified
-	networking sync.Mutex         // held while a network is looked at, made or removed
+	verifying  fileLocks          // of mounted files, held while they are verified
+	networking sync.Mutex         // held while a network is inspected, made or removed
 	gateways   map[string]string  // under networking: the containers that are the networks' gateways, by profile
 
 	mu         sync.Mutex
@@ -113,12 +113,12 @@ type Executor struct {
 	preparing  map[string]*container // those that are being made ready, of either kind, by Docker's id
 	freezes    struct{ frozen, thawed uint64 }
 
-	warming      map[string]int // by user, the containers on their way that were asked for by Warm
+	warming      map[string]int // by user, how many containers are on their way that Warm asked for
 	warmingTotal int
 	bound        map[string]poolRecord // of the containers that came from the pool, by Docker's id
 }
 
-// New makes an Executor on a Docker daemon, which need not be up. It closes the client at Shutdown.
+// New returns an Executor for a Docker daemon, which need not be up. Shutdown closes the client.
 func New(docker *client.Client, cfg Config) *Executor {
 	ctx, cancel := context.WithCancel(context.Background())
 	e := &Executor{
@@ -132,15 +132,14 @@ func New(docker *client.Client, cfg Config) *Executor {
 	return e
 }
 
-// SetAhead changes whether shells wait for commands. One that waits already does till the next command.
+// SetAhead changes whether shells wait for commands. A shell that waits already does so until the next command.
 func (e *Executor) SetAhead(ahead bool) { e.ahead.Store(ahead) }
 
-// Ahead reports whether a shell is to wait for the next command.
+// Ahead reports whether shells wait for the next command.
 func (e *Executor) Ahead() bool { return e.ahead.Load() }
 
-// Start adopts and removes what an earlier service left, as Reconcile does, and then follows
-// Docker's events, and freezes and removes idle containers, until Shutdown. A daemon that is down is waited for
-// in the background.
+// Start adopts or removes what an earlier service left, as Reconcile does. Then, until Shutdown, it follows Docker's
+// events, and freezes and removes idle containers. A daemon that is down is waited for in the background.
 func (e *Executor) Start(ctx context.Context, processes processWatcher) {
 	e.watcher = processes
 	e.readRecords()
@@ -154,9 +153,8 @@ func (e *Executor) Start(ctx context.Context, processes processWatcher) {
 	e.work.Go(e.removeShims)
 }
 
-// Shutdown ends the commands that are running and waits until everything has stopped. Containers
-// stay, for the next service to adopt, but for those whose commands are not known to have ended: these go with
-// their containers, before it returns.
+// Shutdown ends the running commands and waits until everything has stopped. Containers stay for the next service to
+// adopt, except pooled ones and those whose commands are not known to have ended: these are removed before it returns.
 func (e *Executor) Shutdown() {
 	e.EndCommands()
 	e.mu.Lock()
@@ -164,7 +162,7 @@ func (e *Executor) Shutdown() {
 	for _, c := range e.containers {
 		switch {
 		case !c.isReady():
-		case c.spec.IsPooled(): // no user's, so of no use to the next service
+		case c.spec.IsPooled(): // it has no user, so it is of no use to the next service
 			e.drop(c)
 			e.discard(c)
 		case c.running > 0:
@@ -185,16 +183,16 @@ func (e *Executor) Shutdown() {
 	_ = e.docker.Close()
 }
 
-// EndCommands ends the commands that are running as if their callers had gone, and those that come. The error
-// of their calls is of class Unavailable. It does not wait for them.
+// EndCommands ends the running commands as if their callers had gone, and those that come later. The error of their
+// calls is of class Unavailable. It does not wait for them.
 func (e *Executor) EndCommands() { e.stop(errStopping) }
 
 var errStopping = fmt.Errorf("the service is stopping, so the command was ended; run it again when the service is back: %w", cerrdefs.ErrUnavailable)
 
-// Run executes a command in the container of the Spec, which is made if there is none. It blocks
-// until the command and everything that it left running have ended. When ctx ends, so does the
-// command, and the error is ctx's cause. An error that wraps ErrSession says that it is unknown
-// how far the command came; while it has not begun, a container that is lost is replaced.
+// Run executes a command in the container of the Spec, which is made if there is none. It blocks until the command and
+// everything that it left running have ended. When ctx ends, so does the command, and the error is ctx's cause. An
+// error that wraps ErrSession says that it is unknown how far the command got. A container that is lost before the
+// command has begun is replaced.
 func (e *Executor) Run(ctx context.Context, spec Spec, command Command, out Output) (result Result, err error) {
 	ctx, end := context.WithCancelCause(ctx)
 	defer end(nil)
@@ -212,7 +210,7 @@ func (e *Executor) Run(ctx context.Context, spec Spec, command Command, out Outp
 	return result, err
 }
 
-// runOnce is Run in one container. waited is what the call has waited for others already.
+// runOnce is Run in one container. waited is how long the call has already waited for earlier containers.
 func (e *Executor) runOnce(ctx context.Context, spec Spec, command Command, out Output, waited time.Duration) (Result, error) {
 	begun := time.Now()
 	c, got, err := e.acquire(ctx, spec, command.Token)
@@ -242,14 +240,14 @@ func (e *Executor) runOnce(ctx context.Context, spec Spec, command Command, out 
 	return result, err
 }
 
-// runs counts the commands of a container that may be running.
+// runs adds to the number of a container's commands that may be running.
 func (e *Executor) runs(c *container, more int) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	c.running += more
 }
 
-// logOf is the log of a call, which has the request's id, or the executor's own.
+// logOf returns the log of a call, which has the request's id, or the executor's own log.
 func (e *Executor) logOf(ctx context.Context) *zerolog.Logger {
 	if log := zerolog.Ctx(ctx); log.GetLevel() != zerolog.Disabled {
 		return log

@@ -7,25 +7,25 @@ import (
 	"sync"
 )
 
-// fileLocks is a lock for each file, so that a container which does not answer is waited for by those alone that
-// mount what it mounts. The zero value is ready.
+// fileLocks is a lock for each file, so that only containers that mount the same file wait for a container that does
+// not answer. The zero value is ready.
 type fileLocks struct {
 	mu   sync.Mutex
 	held map[FileID]*fileLock
 }
 
 type fileLock struct {
-	free  chan struct{} // has one while the lock is free
-	users int           // who have it or wait for it, under fileLocks.mu
+	free  chan struct{} // holds one while the lock is free
+	users int           // how many have it or wait for it, under fileLocks.mu
 }
 
-// lock takes the locks of what is mounted, and returns what gives them back. The error is the context's cause; none is held then.
+// lock locks the mounted files, and returns what unlocks them. The error is the context's cause; then none is locked.
 func (l *fileLocks) lock(ctx context.Context, mounts []Mount) (unlock func(), err error) {
 	var files []FileID
 	for _, m := range mounts {
 		files = append(files, FileID{Dev: m.ID.Dev, Ino: m.ID.Ino})
 	}
-	// All in one order, so that no two wait for each other.
+	// Lock in a fixed order, so that no two callers wait for each other.
 	slices.SortFunc(files, func(a, b FileID) int { return cmp.Or(cmp.Compare(a.Dev, b.Dev), cmp.Compare(a.Ino, b.Ino)) })
 	files = slices.Compact(files)
 	for i, file := range files {

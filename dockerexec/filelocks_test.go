@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// Whoever mounts a file that another verifies waits for it, and nobody else does; nor do two wait for each other.
+// A container waits if another one verifies a file that it mounts, and only then; no two wait for each other.
 func TestFileLocks(t *testing.T) {
 	of := func(inodes ...uint64) (mounts []Mount) {
 		for _, ino := range inodes {

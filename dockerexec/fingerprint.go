@@ -13,8 +13,8 @@ func (s Spec) Fingerprint() Fingerprint {
 	return Fingerprint(hex.EncodeToString(sum[:]))
 }
 
-// canonical is a form in which two different Specs are two different texts: each string and each list
-// has its length in front.
+// canonical is a form in which different Specs have different texts: each string and each list is preceded by its
+// length.
 type canonical []byte
 
 func (c canonical) number(n uint64) canonical { return binary.LittleEndian.AppendUint64(c, n) }
@@ -63,7 +63,7 @@ func (c canonical) spec(s Spec) canonical {
 	for _, l := range s.Links {
 		c = c.text(l.Target).id(l.ID)
 	}
-	if s.Lasting != "" { // others are as they were before there was any
+	if s.Lasting != "" { // Specs without it keep the fingerprint that they had before it existed
 		c = c.text(s.Lasting)
 	}
 	if e := s.Egress; len(e.Addresses)+len(e.DeniedAddresses) > 0 { // likewise
@@ -82,7 +82,7 @@ func (c canonical) platform(p Platform) canonical {
 	for _, n := range []int64{l.NanoCPUs, l.Memory, l.Pids, l.OpenFiles, l.Shm, l.Tmp, l.Run, l.VarTmp} {
 		c = c.number(uint64(n))
 	}
-	if p.Offline != "" { // others are as they were before there was any
+	if p.Offline != "" { // Specs without it keep the fingerprint that they had before it existed
 		c = c.text("offline").text(p.Offline)
 	}
 	return c

@@ -18,30 +18,30 @@ import (
 )
 
 // A program in a process's container is reached through an agent there, which connects to the container's own
-// loopback. So this needs no way into the container's network, and opens none.
+// loopback. So this needs no access to the container's network, and opens none.
 
-// PortConn is a connection to a port in a process's container. Its Read returns io.EOF when the program has ended
-// its direction, and another error when the connection has broken.
+// PortConn is a connection to a port in a process's container. Its Read returns io.EOF when the program has closed its
+// direction, and another error when the connection has broken.
 type PortConn struct {
 	relay.Conn
-	// Stream is what carries it.
+	// Stream carries the connection.
 	Stream ask.Stream
 }
 
-// Close gives the connection up when both directions have ended.
+// Close closes the connection, once both directions have ended.
 func (c PortConn) Close() error { return c.Stream.Close() }
 
-// Abort breaks the connection, so that the program does not take what has come for the whole. It does not block.
+// Abort breaks the connection, so that the program does not take what it has received for the whole. It does not block.
 func (c PortConn) Abort() {
-	_ = c.Stream.SetDeadline(time.Unix(1, 0)) // what waits ends
-	go func() { _ = c.Stream.Reset() }()      // which waits for an agent that reads slowly, and has a limit
+	_ = c.Stream.SetDeadline(time.Unix(1, 0)) // ends calls that block
+	go func() { _ = c.Stream.Reset() }()      // it waits for an agent that reads slowly, up to a limit
 }
 
-// dialLimit is how long an agent that is there may take to connect; its own limit is shorter.
+// dialLimit is how long a running agent may take to connect; its own limit is shorter.
 const dialLimit = 15 * time.Second
 
-// DialProcess connects to a TCP port of the loopback in a process's container. It blocks until the program
-// there has accepted. ctx is for the call alone.
+// DialProcess connects to a TCP port of the loopback in a process's container. It blocks until the program there has
+// accepted. ctx bounds the call, not the connection.
 func (e *Executor) DialProcess(ctx context.Context, id string, port int) (PortConn, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -77,7 +77,7 @@ func (e *Executor) explain(err error) error {
 	return dockerd.Explain(e.docker, err)
 }
 
-// agentOf has an agent of a mode in a container that does not need the service, and returns its session.
+// agentOf returns the session of an agent of a mode in a container that runs without the service, and starts it if needed.
 func (e *Executor) agentOf(ctx context.Context, c *container, f *forwarder, mode string, version int) (*yamux.Session, error) {
 	return f.open(ctx, func() (mux *yamux.Session, err error) {
 		done, err := e.pauses.use(e.ctx, e.docker, c.id)
@@ -90,14 +90,14 @@ func (e *Executor) agentOf(ctx context.Context, c *container, f *forwarder, mode
 			return err
 		})
 		if errors.Is(err, context.DeadlineExceeded) {
-			// It may be one that a tenant has stopped on its way, for which Docker would wait for ever.
+			// The tenant may have stopped the agent while it was starting, and Docker would wait for it forever.
 			err = errors.Join(err, giveUpExecs(c.id))
 		}
 		return mux, err
 	})
 }
 
-// dial asks the agent for a connection. One that does not answer is given up: the next connection has another.
+// dial asks the agent for a connection. An agent that does not answer is given up: the next connection starts another.
 func dial(ctx context.Context, mux *yamux.Session, port int) (_ *yamux.Stream, err error) {
 	stream, err := openStream(ctx, mux)
 	if err != nil {
@@ -126,8 +126,8 @@ func dial(ctx context.Context, mux *yamux.Session, port int) (_ *yamux.Stream, e
 	return stream, stream.SetDeadline(time.Time{})
 }
 
-// forwarder is the agent in one container that connects to ports. The first connection starts it, and so does
-// the next one after it has ended; it ends with the container, or with the service.
+// forwarder is the agent in one container that connects to ports. The first connection starts it, and so does the next
+// one after it has ended. It ends with the container, or with the service.
 type forwarder struct {
 	starts singleflight.Group
 
@@ -138,8 +138,8 @@ type forwarder struct {
 
 var errForwarderClosed = errors.New("the process has ended")
 
-// open returns the agent's session. All calls that come while it starts wait for that. start has a limit of its own; ctx is
-// how long this caller waits.
+// open returns the agent's session. Calls that come while it starts share that start. start has a limit of its own;
+// ctx bounds how long this caller waits.
 func (f *forwarder) open(ctx context.Context, start func() (*yamux.Session, error)) (*yamux.Session, error) {
 	opened := f.starts.DoChan("", func() (any, error) { return f.running(start) })
 	select {
@@ -151,7 +151,7 @@ func (f *forwarder) open(ctx context.Context, start func() (*yamux.Session, erro
 	}
 }
 
-// running returns the session that there is, or starts it.
+// running returns the existing session, or starts one.
 func (f *forwarder) running(start func() (*yamux.Session, error)) (*yamux.Session, error) {
 	f.mu.Lock()
 	mux, closed := f.mux, f.closed
@@ -190,7 +190,7 @@ func (f *forwarder) close() {
 	f.hangUp()
 }
 
-// handOver ends a forwarder that is to be another one's, with the agent that it has.
+// handOver closes a forwarder and hands its agent over to another one.
 func (f *forwarder) handOver(to *forwarder) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -138,8 +138,8 @@ func TestAForwarder(t *testing.T) {
 	})
 }
 
-// Who comes while a forwarder starts waits for that start as long as it likes; one that comes too late for its
-// container is closed.
+// A caller that comes while a forwarder starts waits for that start as long as it likes. A forwarder that is ready too
+// late for its container is closed.
 func TestAForwarderThatStartsSlowly(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var f forwarder

@@ -17,14 +17,14 @@ import (
 )
 
 // A network of ours has a gateway: a container in whose network namespace the interfaces of filtered containers end.
-// It is the service's own program, and stays when the service ends. What it does is up to Networks.
+// It runs the service's own program, and stays when the service ends. What it does is up to Networks.
 
-// Gateway is what a network's gateway is made with.
+// Gateway says what a network's gateway is made with.
 type Gateway struct {
-	// Program is the file of the program, which is copied, and Arguments what it is started with.
+	// Program is the program's file, which is copied, and Arguments are its arguments.
 	Program   string
 	Arguments []string
-	// Dir is a folder that it shares with the service, and Target its place inside. It is recreated with the gateway.
+	// Dir is a folder that it shares with the service, mounted at Target. It is recreated with the gateway.
 	Dir, Target string
 	// Sysctls are those of its network namespace.
 	Sysctls map[string]string
@@ -41,14 +41,14 @@ const (
 	gatewayPids    = 64
 )
 
-// likeness is what a gateway was made with: one with another likeness is recreated.
+// likeness identifies what a gateway was made with: a gateway with another likeness is recreated.
 func (g Gateway) likeness() string {
 	sum := sha256.Sum256(fmt.Appendf(nil, "%q %q", g.Arguments, g.Sysctls))
 	return hex.EncodeToString(sum[:8])
 }
 
-// gateway finds or makes the gateway of a network, and says so in it. It needs networking. The containers whose
-// gateway is gone are given up.
+// gateway finds or makes the gateway of a network, and returns the network with it. networking is held. The containers
+// whose gateway is gone are given up.
 func (e *Executor) gateway(ctx context.Context, n Network) (Network, error) {
 	g, wanted, err := e.cfg.Networks.Gateway(n)
 	if err != nil || !wanted {
@@ -87,7 +87,7 @@ func (e *Executor) gateway(ctx context.Context, n Network) (Network, error) {
 	return n, nil
 }
 
-// makeGateway makes and starts one.
+// makeGateway makes and starts a gateway.
 func (e *Executor) makeGateway(ctx context.Context, name string, g Gateway) (id string, err error) {
 	platform, err := e.cfg.Platform(ctx)
 	if err != nil {
@@ -134,7 +134,7 @@ func (e *Executor) makeGateway(ctx context.Context, name string, g Gateway) (id 
 	return made.ID, removeOthers(program)
 }
 
-// removeOthers removes the programs of gateways before. Those that run keep theirs.
+// removeOthers removes the programs of earlier gateways. Running gateways keep theirs.
 func removeOthers(program string) error {
 	all, err := filepath.Glob(filepath.Join(filepath.Dir(program), gatewayPrefix+"*"))
 	for _, file := range all {
@@ -145,7 +145,7 @@ func removeOthers(program string) error {
 	return err
 }
 
-// considerGateway removes one whose networks have another name now. The others are judged when they are used.
+// considerGateway removes a gateway whose networks have another name now. The others are checked when they are used.
 func (e *Executor) considerGateway(found containertypes.Summary, platform Platform) {
 	for _, name := range found.Names {
 		for profile := range bridgeSuffixes {

@@ -19,8 +19,8 @@ type gatewayOnly struct {
 
 func (g gatewayOnly) Gateway(Network) (Gateway, bool, error) { return g.gateway, g.wanted, nil }
 
-// A gateway that is as it would be made is kept; another service's is left alone; where none is wanted none is
-// looked for.
+// A gateway that is as it would be made is kept; another service's is left alone; if none is wanted, none is looked
+// for.
 func TestFindGateway(t *testing.T) {
 	wanted := Gateway{Arguments: []string{"gateway", "{}"}, Dir: "/data/gateway/isolated", Sysctls: map[string]string{"a": "1"}}
 	changed := wanted
@@ -60,7 +60,7 @@ func TestFindGateway(t *testing.T) {
 	}
 }
 
-// Of the programs of gateways the one that is used is kept.
+// Of the gateways' programs, the one in use is kept.
 func TestOtherProgramsGo(t *testing.T) {
 	dir := t.TempDir()
 	for _, name := range []string{"gateway-1", "gateway-2", "isolated"} {

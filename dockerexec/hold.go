@@ -9,16 +9,16 @@ import (
 	"github.com/docker/docker/client"
 )
 
-// holdFunc is one of the two below.
+// holdFunc is the type of hold and holdUnused.
 type holdFunc func(ctx context.Context, docker *client.Client, id string) (resume func() error, err error)
 
-// hold pauses a container until resume is called, by everyone who holds it. It waits while the container is used, and
-// while it rests. One that does not run needs no pause.
+// hold pauses a container until all that hold it have called resume. It waits while the container is used, and while
+// it rests. A container that does not run needs no pause.
 func (p *pauses) hold(ctx context.Context, docker *client.Client, id string) (resume func() error, err error) {
 	return p.holdIf(ctx, docker, id, func(c *pausing) (bool, error) { return c.users == 0 && !c.rests, nil })
 }
 
-// holdUnused is hold for who is a user of another container, and waits for no container's users: resume is nil then.
+// holdUnused is hold for a user of another container. It waits for no container's users: if there are any, resume is nil.
 func (p *pauses) holdUnused(ctx context.Context, docker *client.Client, id string) (resume func() error, err error) {
 	resume, err = p.holdIf(ctx, docker, id, func(c *pausing) (bool, error) {
 		if c.users > 0 {
@@ -44,8 +44,8 @@ func (p *pauses) holdIf(ctx context.Context, docker *client.Client, id string, m
 	<-c.call
 	resume = sync.OnceValue(func() error { return p.resume(ctx, docker, id, c, err != nil) })
 	if err != nil {
-		_ = resume()                                                        // Docker may yet do it
-		return nil, fmt.Errorf("cannot pause container %.12s: %v", id, err) // its class would be taken for the other container's
+		_ = resume()                                                        // Docker may still pause it
+		return nil, fmt.Errorf("cannot pause container %.12s: %v", id, err) // its class would be taken for that of the other container
 	}
 	return resume, nil
 }

@@ -19,7 +19,7 @@ import (
 // agentPath is where every container finds the agent, whatever its image.
 const agentPath = "/.daycare/agent"
 
-// containerConfig and hostConfig are the one place where a Spec is put in Docker's terms.
+// containerConfig and hostConfig are the only place that translates a Spec into Docker's terms.
 func (s Spec) containerConfig() *containertypes.Config {
 	return &containertypes.Config{
 		Image:    s.Platform.ImageID,
@@ -30,7 +30,7 @@ func (s Spec) containerConfig() *containertypes.Config {
 			seccomp.Variable + "=" + s.Platform.userNamespaces(),
 		},
 		WorkingDir: "/",
-		// Docker closes stdin when the client that attached itself has gone: then the session ends.
+		// Docker closes stdin when the attached client has gone: then the session ends.
 		OpenStdin: !s.isAlone(), StdinOnce: true,
 		Entrypoint:  []string{agentPath, s.mode()},
 		Cmd:         []string{},
@@ -42,7 +42,7 @@ func (s Spec) containerConfig() *containertypes.Config {
 	}
 }
 
-// userNamespaces passes to the agent whether commands may create user namespaces.
+// userNamespaces tells the agent whether commands may create user namespaces.
 func (p Platform) userNamespaces() string {
 	if p.UserNamespaces {
 		return seccomp.Allowed
@@ -50,18 +50,18 @@ func (p Platform) userNamespaces() string {
 	return seccomp.Refused
 }
 
-// commands is the user that commands run as.
+// commands returns the user that commands run as.
 func (s Spec) commands() creds.IDs {
 	return creds.IDs{UID: s.UID, GID: s.GID, Bounding: s.Platform.given(creds.Needed), Root: s.Root}
 }
 
-// user is that as Docker takes it.
+// user returns that user in Docker's form.
 func (s Spec) user() string {
 	return strconv.FormatUint(uint64(s.UID), 10) + ":" + strconv.FormatUint(uint64(s.GID), 10)
 }
 
-// given are those of the capabilities that a container has by CapDrop and CapAdd, as Docker reads them. All are
-// of its default set.
+// given returns those of the capabilities that a container has by CapDrop and CapAdd, as Docker reads them. All of
+// names are in its default set.
 func (p Platform) given(names []string) (given []string) {
 	const all = "ALL"
 	for _, name := range names {
@@ -74,7 +74,7 @@ func (p Platform) given(names []string) (given []string) {
 	return given
 }
 
-// withAgents are CapDrop and CapAdd for a container that has, besides, what the agent needs.
+// withAgents returns CapDrop and CapAdd for a container that also has what the agent needs.
 func (p Platform) withAgents() (drop, add []string) {
 	drop = slices.DeleteFunc(slices.Clone(p.CapDrop), func(name string) bool { return slices.Contains(creds.Needed, name) })
 	add = slices.Clone(p.CapAdd)
@@ -86,14 +86,14 @@ func (p Platform) withAgents() (drop, add []string) {
 	return drop, add
 }
 
-// rootCapabilities are all that root has in a container that lets commands be root's, whatever the settings add: Docker's
-// default set without NET_RAW, by which packets could be made up, MKNOD, by which devices, and SYS_CHROOT, which package
-// seccomp makes useless.
+// rootCapabilities are all that root has in a container whose commands may run as root, whatever the settings add:
+// Docker's default set without NET_RAW, which allows forging packets, MKNOD, which allows making devices, and
+// SYS_CHROOT, which package seccomp makes useless.
 var rootCapabilities = []string{
 	"AUDIT_WRITE", "CHOWN", "DAC_OVERRIDE", "FOWNER", "FSETID", "KILL", "NET_BIND_SERVICE", "SETFCAP", "SETGID", "SETPCAP", "SETUID",
 }
 
-// capabilities are CapDrop and CapAdd for Docker.
+// capabilities returns CapDrop and CapAdd for Docker.
 func (s Spec) capabilities() (drop, add []string) {
 	if s.Root {
 		return []string{"ALL"}, rootCapabilities
@@ -101,7 +101,7 @@ func (s Spec) capabilities() (drop, add []string) {
 	return s.Platform.withAgents()
 }
 
-// mode is what the first program does.
+// mode returns the agent's mode as the first program.
 func (s Spec) mode() string {
 	if s.Process.ID != "" {
 		return "process"
@@ -112,8 +112,8 @@ func (s Spec) mode() string {
 	return "session"
 }
 
-// stopSignal is what ends the first program, and with it all of the container. The kernel has a first process ignore
-// what it has no handler for, and one that starts commands while others run has none (package spawn).
+// stopSignal is the signal that ends the first program, and with it the whole container. The kernel drops signals for
+// which a first process has no handler, and one that starts commands while others run has none (package spawn).
 func (s Spec) stopSignal() string {
 	if s.Process.ID != "" {
 		return "SIGTERM"
@@ -121,7 +121,7 @@ func (s Spec) stopSignal() string {
 	return "SIGKILL"
 }
 
-// exchange is what the first program and the service share: a spool, or a process's folder; nothing where it lasts.
+// exchange returns what the first program and the service share: a spool, or a process's folder; nothing for a lasting container.
 func (s Spec) exchange(spoolFile string) []mount.Mount {
 	switch {
 	case s.Process.ID != "":
@@ -132,11 +132,11 @@ func (s Spec) exchange(spoolFile string) []mount.Mount {
 	return []mount.Mount{bind(Mount{Source: spoolFile, Target: wire.SpoolPath})}
 }
 
-// isAlone reports whether the Spec's container does not need the service: it is a process's, or lasts. Others have a session
-// with the service, and a file for large outputs.
+// isAlone reports whether the Spec's container runs without the service: it is a process's, or lasting. Others have a
+// session with the service, and a file for large outputs.
 func (s Spec) isAlone() bool { return s.Process.ID != "" || s.Lasting != "" }
 
-// wiring is how a container is connected; empty for one without a network.
+// wiring says how a container is connected; it is empty for one without a network.
 type wiring struct{ network, gateway, resolvConf string }
 
 func (s Spec) hostConfig(spoolFile string, prepared Prepared, net wiring) *containertypes.HostConfig {
@@ -199,22 +199,22 @@ func (s Spec) hostConfig(spoolFile string, prepared Prepared, net wiring) *conta
 // connect attaches a container to its network.
 func (net wiring) connect(host *containertypes.HostConfig) {
 	host.NetworkMode = containertypes.NetworkMode(net.network)
-	// The file is ours, because Docker's names a server of its own, which gVisor does not reach.
-	// DNS is for that server: it must not know the host's resolvers either.
+	// The file is ours, because Docker's names its own server, which gVisor does not reach. DNS is for that server: it
+	// must not know the host's resolvers either.
 	host.DNS = []string{net.gateway}
 	host.Mounts = append(host.Mounts, bind(Mount{Source: net.resolvConf, Target: "/etc/resolv.conf", ReadOnly: true}))
 	host.Sysctls = map[string]string{"net.ipv6.conf.all.disable_ipv6": "1", "net.ipv6.conf.default.disable_ipv6": "1"}
 }
 
-// oomScoreAdj has a host that is out of memory end tenants' programs, agents included, before any program of its own: limits
-// are for each container, and files in memory count for no process. Package agent leaves commands the room above it.
+// oomScoreAdj makes a host that is out of memory kill tenants' programs, agents included, before any program of its own:
+// limits are per container, and files in memory count for no process. Package agent uses the room above it for commands.
 const oomScoreAdj = 900
 
-// socketDirSize bounds the agent's own folder, in bytes. There is a socket in it.
+// socketDirSize bounds the agent's own folder, in bytes. It holds one socket.
 const socketDirSize = 64 << 10
 
-// ulimits are those that Docker would otherwise hand down from itself. The number of processes is not one of
-// them: the kernel counts it for a uid of the host, over all containers, and PidsLimit bounds each.
+// ulimits returns the limits that containers would otherwise inherit from Docker. The number of processes is not among
+// them: the kernel counts it for a uid of the host, over all containers, and PidsLimit bounds each container.
 func ulimits(l Limits) []*containertypes.Ulimit {
 	return []*containertypes.Ulimit{
 		{Name: "core", Soft: 0, Hard: 0},
@@ -226,7 +226,7 @@ func tmpfs(size int64, mode string) string {
 	return fmt.Sprintf("rw,nosuid,nodev,size=%d,mode=%s", size, mode)
 }
 
-// bind is a mount that fails where the source is missing, instead of making a directory of root's.
+// bind returns a mount that fails if the source is missing, instead of making a directory owned by root.
 func bind(m Mount) mount.Mount {
 	return mount.Mount{
 		Type:        mount.TypeBind,

@@ -111,7 +111,7 @@ func TestHostConfigOfASpec(t *testing.T) {
 	}
 }
 
-// What the operator's settings have of what the agent needs stays in the commands' bounding set, as Docker
+// The capabilities that the agent needs and the operator's settings give stay in the commands' bounding set, as Docker
 // would have it.
 func TestCapabilitiesOfTheAgent(t *testing.T) {
 	for _, tt := range []struct{ drop, add, given, wantDrop, wantAdd string }{
@@ -203,7 +203,7 @@ func TestUserNamespacesAreLetThrough(t *testing.T) {
 	}
 }
 
-// Docker is told no more than its API has words for: what it would drop is not a promise.
+// Docker is told only what its API has words for: what it would drop is not a promise.
 func TestHostConfigSurvivesTheAPI(t *testing.T) {
 	host := fullSpec().hostConfig("/data/users/alice/.spool-1", Prepared{}, wiring{})
 	text, err := json.Marshal(host)

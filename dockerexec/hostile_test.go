@@ -53,8 +53,8 @@ func TestGreetingsThatAreRefused(t *testing.T) {
 	}
 }
 
-// TestAgentThatDoesNotEndTheCommand is told to end it, and does nothing, or prints on for ever: the
-// call ends all the same, after the grace and the slack, and the session is given up.
+// TestAgentThatDoesNotEndTheCommand has an agent that is told to end a command and does nothing, or prints forever:
+// the call ends all the same, after the grace and the slack, and the session is given up.
 func TestAgentThatDoesNotEndTheCommand(t *testing.T) {
 	for name, script := range map[string]func(*fakeAgent, *yamux.Stream){
 		"does nothing": func(*fakeAgent, *yamux.Stream) {},
@@ -178,7 +178,7 @@ func TestSpooledOutput(t *testing.T) {
 	})
 }
 
-// The file is the tenant's, who may cut it: that is an end of the session, not of the service.
+// The tenant may cut the spool file: that ends the session, not the service.
 func TestSpoolThatWasCut(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, agent, done := greeting(t)

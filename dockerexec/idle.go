@@ -11,28 +11,28 @@ import (
 	"github.com/daycare-run/sandbox/internal/cgroup"
 )
 
-// A container in which nothing runs is frozen after a while: Docker pauses it, so that it takes hardly any processor time
-// (gVisor's kernel goes on), and the next call has it go on. It is removed after a longer while, or when there are too many
-// or the host has little memory left.
+// A container in which nothing runs is frozen after a while: Docker pauses it, so that it takes hardly any processor
+// time (gVisor's kernel keeps running), and the next call resumes it. It is removed after a longer while, or when
+// there are too many or the host has little memory left.
 
 // Idle says what happens to containers in which nothing runs, except those of durable processes.
 type Idle struct {
-	// FreezeAfter is after how long one is frozen; 0 is never.
+	// FreezeAfter is how long one is idle before it is frozen; 0 means never.
 	FreezeAfter time.Duration
-	// ReclaimAfter is after how long a frozen one gives its memory back, where the host has compressed memory; 0 is never.
+	// ReclaimAfter is how long a frozen one is idle before its memory is reclaimed, if the host has zram; 0 means never.
 	ReclaimAfter time.Duration
-	// RemoveAfter is after how long it is removed.
+	// RemoveAfter is how long one is idle before it is removed.
 	RemoveAfter time.Duration
-	// MaxContainers is how many there may be; 0 does not bound. Those that were used longest ago go first.
+	// MaxContainers is how many of them there may be; 0 means no bound. The least recently used are removed first.
 	MaxContainers int
-	// MinFreeMemory is how much of the host's memory has to be free, in bytes, or they go, too; 0 is nothing.
+	// MinFreeMemory is how much of the host's memory must be free, in bytes, or they are removed, too; 0 means no bound.
 	MinFreeMemory int64
 }
 
-// SetIdle changes what becomes of idle containers, for those that there are, too, within seconds.
+// SetIdle changes what happens to idle containers, including existing ones, within seconds.
 func (e *Executor) SetIdle(idle Idle) { e.idle.Store(&idle) }
 
-// interval is how often idle containers are looked at, at least every five seconds.
+// interval returns how often idle containers are checked, at least every five seconds.
 func (i Idle) interval() time.Duration {
 	shortest := min(i.RemoveAfter, 20*time.Second)
 	if i.FreezeAfter > 0 {
@@ -63,8 +63,8 @@ func (e *Executor) tendIdle() {
 	}
 }
 
-// removeExcess removes the containers that were used longest ago, while there are more than may be or the host has too
-// little memory. Each has gone before the next does.
+// removeExcess removes the least recently used containers while there are more than allowed or the host has too little
+// memory. Each is gone before the next is removed.
 func (e *Executor) removeExcess(idle Idle) {
 	for e.ctx.Err() == nil {
 		e.mu.Lock()
@@ -134,7 +134,7 @@ func (e *Executor) freeze(c *container) {
 		return c.users == 0 && e.containers[c.fingerprint] == c && !e.closed
 	})
 	if err != nil && e.ctx.Err() == nil {
-		e.tell(e.ctx, c, Incident{What: "cannot freeze a container; it goes on", Err: err})
+		e.tell(e.ctx, c, Incident{What: "cannot freeze a container; it keeps running", Err: err})
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -144,17 +144,17 @@ func (e *Executor) freeze(c *container) {
 		e.publish(c, "frozen")
 		return
 	}
-	c.frozen, c.lastUsed = false, time.Now() // to be tried again as late
+	c.frozen, c.lastUsed = false, time.Now() // so that it is tried again after the same time
 }
 
-// thawing is a frozen container's going on. err is set when done is closed.
+// thawing is the resuming of a frozen container. err is set when done is closed.
 type thawing struct {
 	done chan struct{}
 	err  error
 }
 
-// thaw has a container go on that is frozen, in the background; e.mu is held. What is sent to its agent meanwhile waits in
-// the agent's stdin, so a command begins when the container goes on, and not when Docker has said so.
+// thaw resumes a frozen container in the background; e.mu is held. What is sent to its agent meanwhile waits in the
+// agent's stdin, so a command begins when the container resumes, and not when Docker has said so.
 func (e *Executor) thaw(c *container) {
 	if !c.frozen {
 		return
@@ -163,7 +163,7 @@ func (e *Executor) thaw(c *container) {
 	c.frozen = false // the goroutine that is about to freeze it sees that it is used
 	e.freezes.thawed++
 	if sleeps {
-		return // it goes on when it is taken over
+		return // it resumes when it is taken over
 	}
 	t := &thawing{done: make(chan struct{})}
 	c.thawing = t
@@ -182,13 +182,13 @@ func (e *Executor) thaw(c *container) {
 		t.err = err
 		close(t.done)
 		if err != nil && e.ctx.Err() == nil {
-			e.tell(e.ctx, c, Incident{What: "a frozen container does not go on", Err: err})
+			e.tell(e.ctx, c, Incident{What: "cannot resume a frozen container", Err: err})
 			e.forget(c)
 		}
 	})
 }
 
-// explain returns the error of a session that broke, with why its container did not go on.
+// explain returns the error of a session that broke, with the reason why its container did not resume.
 func (t *thawing) explain(ctx context.Context, err error) error {
 	select {
 	case <-t.done:

@@ -100,8 +100,8 @@ func TestACallDuringTheFreeze(t *testing.T) {
 	})
 }
 
-// One that cannot go on is ended. Its agent may have had the command by then, so that is not begun again, and the call
-// says what Docker said; the next one gets another container.
+// A container that cannot be resumed is ended. Its agent may have had the command by then, so the command is not begun
+// again, and the call says what Docker said; the next call gets another container.
 func TestAContainerThatStaysFrozen(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		engine := newScriptedEngine(t)
@@ -121,7 +121,7 @@ func TestAContainerThatStaysFrozen(t *testing.T) {
 	})
 }
 
-// A call goes on when its agent answers, and not when Docker has answered; a command's time begins when it may run.
+// A call proceeds when its agent answers, and not when Docker has answered; a command's time begins when it may run.
 func TestACallGoesOnWhenTheAgentAnswers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		engine := newScriptedEngine(t)
@@ -149,7 +149,7 @@ func TestACallGoesOnWhenTheAgentAnswers(t *testing.T) {
 	})
 }
 
-// Whoever gives up while a container goes on leaves it to the next call.
+// A caller that gives up while a container resumes leaves it to the next call.
 func TestACallThatGivesUpWhileAContainerThaws(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		engine := newScriptedEngine(t)
@@ -244,7 +244,7 @@ func TestTooManyIdleContainers(t *testing.T) {
 	}
 }
 
-// A start for which writers are to be paused does not wait for those that are frozen, nor wake them.
+// A start that pauses writers neither waits for frozen ones nor wakes them.
 func TestAFrozenWriterIsHeld(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		engine := newScriptedEngine(t)

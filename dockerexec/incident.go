@@ -9,20 +9,20 @@ import (
 	"github.com/daycare-run/sandbox/internal/events"
 )
 
-// Incident is an event of which operators alone are told: how a container came to be, why it goes, or what became of a call
-// because of that. Of its fields, those are in the log that are set.
+// Incident is an event that only operators are told of: how a container came to be, why it is removed, or what
+// happened to a call because of that. Only those of its fields that are set are logged.
 type Incident struct {
 	What      string        // in the words of the log
-	Level     zerolog.Level // at least that of Info, and with an error that of Warn
+	Level     zerolog.Level // at least Info, and with an error at least Warn
 	Container string
-	Sandbox   string // of a container that lasts
+	Sandbox   string // of a lasting container
 	ID        string
 	Why       string
-	Quota     string // the setting of the bound for which it goes
-	Commands  int    // that run in it
+	Quota     string // the setting of the bound for which it is removed
+	Commands  int    // that are running in it
 	Try       int    // of a call
 	Err       error
-	// Runtime, Adopted and Took are of a container that was made, or taken over.
+	// Runtime, Adopted and Took are set for a container that was made, or taken over.
 	Runtime string
 	Adopted bool
 	Took    time.Duration
@@ -48,7 +48,7 @@ func (i Incident) Line(log *zerolog.Logger, user string) {
 	line.Msg(i.What)
 }
 
-// tell tells operators what has happened to a container. Executor.mu is best not held, as the log is written meanwhile.
+// tell tells operators what has happened to a container. Executor.mu is best not held, because the log is written meanwhile.
 func (e *Executor) tell(ctx context.Context, c *container, i Incident) {
 	user := c.spec.User
 	if i.Container, i.Sandbox = c.spec.ContainerName(), c.spec.Lasting; i.Sandbox != "" {

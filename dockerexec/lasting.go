@@ -17,8 +17,8 @@ import (
 	"github.com/daycare-run/sandbox/internal/quota"
 )
 
-// A container that lasts is made, found and ended like that of a process, and only on request: it is
-// never idle, and never stale. Its first program has its commands (package ask), so these go on without the service.
+// A lasting container is made, found and ended like that of a process, and only on request: it is never idle, and
+// never stale. Its first program has its commands (package ask), so these keep running without the service.
 // InspectProcess, PauseProcess, ResumeProcess, RemoveProcess and DialProcess are for it, too.
 
 // StartLasting makes the Spec's container, unless BindLasting has, and waits until it takes commands; it is started in
@@ -30,14 +30,14 @@ func (e *Executor) StartLasting(ctx context.Context, spec Spec, token quota.Toke
 	return e.startAlone(ctx, spec, token, "sandbox")
 }
 
-// Lasting lists this instance's containers that last, also those that have ended, without those in the pool.
+// Lasting lists this instance's lasting containers, including those that have ended, without those in the pool.
 func (e *Executor) Lasting(ctx context.Context) ([]ProcessContainer, error) {
 	list, err := e.listAlone(ctx, labelLasting)
 	return slices.DeleteFunc(list, func(p ProcessContainer) bool { return p.Spec.IsPooled() }), err
 }
 
-// AskLasting opens a stream for one ask.Request to a container that lasts. The error is errdefs.ErrNotFound where the
-// container does not run, and ErrPaused where it was paused on request.
+// AskLasting opens a stream for one ask.Request to a lasting container. The error is errdefs.ErrNotFound if the
+// container does not run, and ErrPaused if it was paused on request.
 func (e *Executor) AskLasting(ctx context.Context, id string) (ask.Stream, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -62,10 +62,10 @@ func (e *Executor) AskLasting(ctx context.Context, id string) (ask.Stream, error
 	return stream, nil
 }
 
-// LastingRuns reports whether a container that lasts is there, paused or not.
+// LastingRuns reports whether a lasting container is there, paused or not.
 func (e *Executor) LastingRuns(id string) bool { return e.alone(id) != nil }
 
-// lastingEgress is what a container that was found may reach: what its sandbox's record says, and without one nothing.
+// lastingEgress returns what a container that was found may reach: what its sandbox's record says, or nothing without one.
 func (e *Executor) lastingEgress(spec Spec) *Egress {
 	if e.cfg.LastingEgress != nil {
 		if reach, known := e.cfg.LastingEgress(spec.Lasting); known && reach.Profile == spec.Egress.Profile {
@@ -75,9 +75,9 @@ func (e *Executor) lastingEgress(spec Spec) *Egress {
 	return &Egress{Profile: spec.Egress.Profile, Domains: []string{}, Denied: []string{}}
 }
 
-// SetEgress has a container that lasts reach something else from now on. Its Spec has the network, and whose the container
-// is may change what passes there; the caller keeps a record of it, for Config.LastingEgress. The error is
-// errdefs.ErrFailedPrecondition where it has no network, or cannot have that.
+// SetEgress changes what a lasting container may reach from now on. Its Spec names the network, and what may pass
+// there can be changed; the caller keeps a record of it, for Config.LastingEgress. The error is
+// errdefs.ErrFailedPrecondition if the container has no network, or another one.
 func (e *Executor) SetEgress(ctx context.Context, id string, reach Egress) error {
 	c := e.alone(id)
 	switch {
@@ -98,7 +98,7 @@ func (e *Executor) SetEgress(ctx context.Context, id string, reach Egress) error
 	return nil
 }
 
-// LastingUsage asks Docker what a container that lasts takes.
+// LastingUsage asks Docker what a container uses.
 func (e *Executor) LastingUsage(ctx context.Context, id string) (cgroup.Usage, error) {
 	answer, err := e.docker.ContainerStatsOneShot(ctx, id)
 	if err != nil {

@@ -11,13 +11,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Docker does not end an exec's stream when the container goes while the exec is being set up. So the code that makes
-// a container ready listens to Docker's events for that container as well, and stops waiting when it has ended.
+// Docker does not end an exec's stream when the container ends while the exec is being set up. So the code that makes
+// a container ready also listens to Docker's events for that container, and stops waiting when it has ended.
 
-// errLost marks a container that has ended before the command of a call began in it: another container can do.
+// errLost marks a container that ended before a call's command began in it: another container will do.
 var errLost = errors.New("the container was lost before the command began: it was removed, killed or has ended by itself")
 
-// containerTries is in how many containers a call tries to begin its command.
+// containerTries is how many containers a call may try.
 const containerTries = 3
 
 // retryLost calls do, and again whenever its container was lost before a command began in it.
@@ -31,13 +31,13 @@ func (e *Executor) retryLost(ctx context.Context, user string, do func() error) 
 	}
 }
 
-// lostError is an error for a caller that is errLost, too.
+// lostError is an error for a caller that also matches errLost.
 type lostError struct{ error }
 
 func (lostError) Is(target error) bool { return target == errLost }
 
-// watchEnd returns a context that ends, with errLost, when Docker says that c's container has ended. It is
-// followed by stopWatching or by dispose, before which processEnded leaves it to its maker.
+// watchEnd returns a context that ends, with errLost, when Docker says that c's container has ended. stopWatching or
+// dispose must follow it; before that, processEnded leaves the container to its maker.
 func (e *Executor) watchEnd(ctx context.Context, c *container) context.Context {
 	ctx, lose := context.WithCancelCause(ctx)
 	e.mu.Lock()
@@ -49,14 +49,14 @@ func (e *Executor) watchEnd(ctx context.Context, c *container) context.Context {
 	return ctx
 }
 
-// lost ends the making ready of a container that has ended, if that is under way; e.mu is held.
+// lost aborts making a container ready that has ended, if that is under way; e.mu is held.
 func (e *Executor) lost(id string) {
 	if c := e.preparing[id]; c != nil {
 		c.markLost()
 	}
 }
 
-// markLost has nobody use a container that is being made ready; Executor.mu is held.
+// markLost keeps a container that is being made ready from being used; Executor.mu is held.
 func (c *container) markLost() {
 	c.lost = true
 	if c.lose != nil {
@@ -73,8 +73,8 @@ func (e *Executor) stopWatching(c *container) {
 	}
 }
 
-// loseMissing gives up those that Docker's list, made after ids was, does not have running: they are being made ready,
-// or sleep.
+// loseMissing gives up those of ids that do not run according to Docker's list, which was made after ids. They are
+// containers that are being made ready, or sleep.
 func (e *Executor) loseMissing(ids []string, listed []containertypes.Summary) {
 	alive := map[string]bool{}
 	for _, found := range listed {
@@ -91,10 +91,10 @@ func (e *Executor) loseMissing(ids []string, listed []containertypes.Summary) {
 	}
 }
 
-// endingLag is how long a container in which an exec fails may take to end. Docker may notice that later.
+// endingLag is how long a container in which an exec fails may take to end. Docker may notice its end later.
 const endingLag = 2 * time.Second
 
-// isLost reports whether making a container ready has failed because it has ended. ctx is attend's.
+// isLost reports whether making a container ready failed because the container has ended. ctx is watchEnd's.
 func (e *Executor) isLost(ctx context.Context, c *container) bool {
 	if ctx.Err() != nil {
 		return errors.Is(context.Cause(ctx), errLost)
@@ -103,14 +103,14 @@ func (e *Executor) isLost(ctx context.Context, c *container) bool {
 	waiting, cancel := context.WithCancel(ctx)
 	defer cancel()
 	ended := doneWithin(waitFor(waiting, e.docker, c.id, containertypes.WaitConditionNotRunning), endingLag)
-	if ended || errors.Is(context.Cause(ctx), errLost) { // the event that tells of it ends the wait
+	if ended || errors.Is(context.Cause(ctx), errLost) { // the event that reports it ends the wait
 		return true
 	}
 	now, err := e.InspectProcess(ctx, c.id)
 	return cerrdefs.IsNotFound(err) || err == nil && (!now.Running || unix.Kill(now.PID, 0) == unix.ESRCH)
 }
 
-// forget gives a container up that does not work any more.
+// forget gives up a container that no longer works.
 func (e *Executor) forget(c *container) {
 	e.mu.Lock()
 	remove := e.forgotten(c)
@@ -118,9 +118,9 @@ func (e *Executor) forget(c *container) {
 	remove()
 }
 
-// forgotten is forget for whoever holds e.mu, after which remove is called.
+// forgotten is forget for callers that hold e.mu. They call remove once they have released it.
 func (e *Executor) forgotten(c *container) (remove func()) {
-	closes := e.closed && c.running == 0 // so the session has ended, and the container stays
+	closes := e.closed && c.running == 0 // Shutdown has ended the session, and the container stays
 	if !e.drop(c) || closes {
 		return func() {}
 	}

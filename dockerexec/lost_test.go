@@ -43,7 +43,7 @@ func TestAContainerThatIsLostBeforeItIsReady(t *testing.T) {
 	}
 }
 
-// The agent of the service before may be ending still, with all that begins beside it. The container stays.
+// The previous service's agent may still be ending, with all that begins beside it. The container stays.
 func TestAnAgentThatIsEndedByTheOneBefore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		engine := newScriptedEngine(t)
@@ -181,7 +181,7 @@ func TestACommandBeginsOnce(t *testing.T) {
 	})
 }
 
-// One that does not need the service may end while it is made ready, as one of a call may. What it had is given back once.
+// A container that runs without the service may end while it is made ready, as one of a call may. What it had is given back once.
 func TestAContainerThatLastsIsLostBeforeItIsReady(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		engine := newScriptedEngine(t)

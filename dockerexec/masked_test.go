@@ -16,7 +16,7 @@ import (
 
 // What hides files from containers is there for as long as their programs run.
 
-// releases are Mounts that note how many containers Docker has when one is released, and refuse to prepare for as long as refuse says.
+// releases are Mounts that note how many containers Docker has at each release, and refuse to prepare as long as refuse says.
 type releases struct {
 	engine  *scriptedEngine
 	refuse  func(try int) error
@@ -79,7 +79,7 @@ func TestNothingIsReleasedWhileProgramsRun(t *testing.T) {
 	})
 }
 
-// Nobody waits until a container is made that is to be expelled, and no call gets it.
+// Expelling a container that is being made does not wait for it, and no call gets it.
 func TestExpelOfWhatIsBeingMade(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		engine := newScriptedEngine(t)
@@ -109,7 +109,7 @@ func TestExpelOfWhatIsBeingMade(t *testing.T) {
 	})
 }
 
-// A container of a process that was found and cannot be watched ends; one whose storage does not answer yet is asked for again.
+// A process's container that was found and cannot be watched ends; while its storage does not answer, preparing is tried again.
 func TestAFoundProcessIsPreparedOrEnds(t *testing.T) {
 	for name, scene := range map[string]struct {
 		refuse func(try int) error

@@ -12,11 +12,11 @@ import (
 	"github.com/daycare-run/sandbox/internal/durable"
 )
 
-// A mask is a read-only bind of something of the service's that has nothing in it. Under gVisor it has to be a
-// bind: a process there may make a user namespace and in it an overlay of what is mounted, and an overlay
-// shows what a tmpfs lies on. Binds are mounts of the gofer's as well, behind which there is no other view.
+// A mask is a read-only bind of something of the service's own that is empty. Under gVisor it must be a bind: a
+// process there may make a user namespace and in it an overlay of what is mounted, and an overlay shows what a tmpfs
+// covers. Binds are mounts of the gofer's as well, behind which there is no other view.
 
-// What is mounted, below Platform.MaskDir: root's, and closed to everyone, or empty for everyone.
+// The sources of masks, below Platform.MaskDir. They are root's, and either closed to everyone or empty for everyone.
 const (
 	maskFile      = "file"
 	maskClosed    = "closed"
@@ -24,13 +24,13 @@ const (
 	maskWithPlace = "places-" // then a hash of the names of the mount points in it
 )
 
-// hostsFile is in the same directory: /etc/hosts of containers without a network.
+// hostsFile, in the same directory, is /etc/hosts of containers without a network.
 const (
 	hostsFile = "hosts"
 	hosts     = "127.0.0.1\tlocalhost\n::1\tlocalhost ip6-localhost ip6-loopback\n"
 )
 
-// installMasks makes what masks are below dataDir, and returns the directory that holds it.
+// installMasks makes the sources of masks below dataDir, and returns their directory.
 func installMasks(dataDir string) (dir string, err error) {
 	dir = filepath.Join(dataDir, "masks")
 	err = errors.Join(makeMaskDir(dir, 0o755), makeMaskDir(filepath.Join(dir, maskClosed), 0), makeMaskDir(filepath.Join(dir, maskEmpty), 0o555),
@@ -45,7 +45,7 @@ func installMasks(dataDir string) (dir string, err error) {
 	return dir, errors.Join(file.Chmod(0), file.Close())
 }
 
-// makeMaskDir makes a directory, or takes the one that is there.
+// makeMaskDir makes a directory, or uses the existing one.
 func makeMaskDir(name string, mode os.FileMode) error {
 	if err := os.Mkdir(name, mode); err != nil && !errors.Is(err, os.ErrExist) {
 		return err
@@ -53,7 +53,7 @@ func makeMaskDir(name string, mode os.FileMode) error {
 	return os.Chmod(name, mode) // whatever the umask
 }
 
-// maskSource is what is mounted for a mask.
+// maskSource returns the path of what is mounted for a mask.
 func (p Platform) maskSource(m Mask) string {
 	switch {
 	case m.File:
@@ -68,7 +68,7 @@ func (p Platform) maskSource(m Mask) string {
 	}
 }
 
-// makeMasks makes what the Spec's masks are that hold mount points. It stays: masks with the same names share it.
+// makeMasks makes the sources of the Spec's masks that hold mount points. They stay: masks with the same names share them.
 func (s Spec) makeMasks() error {
 	for _, m := range s.Masks {
 		if len(m.Holds) == 0 {

@@ -43,8 +43,8 @@ func TestNothingStartsWithoutASeat(t *testing.T) {
 	}
 }
 
-// A host that has lost its user gives the user no home, neither while it binds nor when it is started again, and runs nothing in
-// one that it has given just before.
+// A host that has lost its user gives the user no home, neither while it binds nor after a restart, and runs nothing
+// in one that it has just given.
 func TestNothingIsBoundWithoutASeat(t *testing.T) {
 	lost := fmt.Errorf("it is another host's: %w", cerrdefs.ErrUnavailable)
 	for refused := 1; refused <= 2; refused++ {
@@ -74,7 +74,7 @@ func TestNothingIsBoundWithoutASeat(t *testing.T) {
 	}
 }
 
-// What a service had written down and not done when it was killed is not done by one that does not hold the user.
+// What a killed service had recorded but not done is not done by a service that does not hold the user.
 func TestNothingIsRecoveredWithoutASeat(t *testing.T) {
 	m := newPoolModel(t)
 	m.stock(false)

@@ -20,18 +20,18 @@ import (
 	"github.com/daycare-run/sandbox/pathmap"
 )
 
-// A runtime looks the places of mounts up by name, and makes what is not there, as the host's root. A place in a
-// home, or in another directory that commands can write to, leads wherever they let it lead at that moment. So
-// while a container starts, everyone who could change one of these names is paused.
+// A runtime looks up the places of mounts by name, and makes missing ones, as the host's root. A place in a home, or
+// in another directory that commands can write to, leads wherever they let it lead at that moment. So while a
+// container starts, all containers that could change one of these names are paused.
 
-// mountPoint is where something is mounted in a directory of the host that is mounted, too.
+// mountPoint is a place inside a mounted directory of the host where something else is mounted.
 type mountPoint struct {
-	target string // inside
+	target string // in the container
 	source string // what is mounted there
-	place  string // where that is on the host
+	place  string // the place on the host
 }
 
-// mountPoints finds those that are in a directory of the host.
+// mountPoints returns the mount points that lie in a directory of the host.
 func mountPoints(mounts []mount.Mount) (found []mountPoint, err error) {
 	for _, m := range mounts {
 		around := mount.Mount{}
@@ -52,7 +52,7 @@ func mountPoints(mounts []mount.Mount) (found []mountPoint, err error) {
 	return found, nil
 }
 
-// check makes sure that the mount point is there, is what the runtime will take it for, and no link leads to it.
+// check makes sure that the mount point exists, is of the kind that the runtime will take it for, and is reached without a link.
 func (p mountPoint) check() error {
 	fd, err := unix.Openat2(unix.AT_FDCWD, p.place, &unix.OpenHow{
 		Flags: unix.O_PATH | unix.O_NOFOLLOW | unix.O_CLOEXEC, Resolve: unix.RESOLVE_NO_SYMLINKS,
@@ -78,7 +78,7 @@ func (p mountPoint) check() error {
 	return nil
 }
 
-// start is one container's start, as others are concerned.
+// start is one container's start, as far as it concerns others.
 type start struct {
 	points   []mountPoint
 	verify   []Mount
@@ -135,8 +135,8 @@ func (s *start) check() error {
 	return nil
 }
 
-// starts are those under way or waiting, in the order in which they came. Of two of which one's container could
-// disturb the other's start, the later waits.
+// starts holds the starts under way or waiting, in the order in which they came. If the container of one start could
+// disturb another start, the later of the two waits.
 type starts struct {
 	mu   sync.Mutex
 	line []*start
@@ -169,11 +169,11 @@ func (all *starts) enter(ctx context.Context, s *start) (leave func(), err error
 	return leave, nil
 }
 
-// startLimit is how long Docker may take to start a container while others are paused for that. It is less than
-// what a session waits for its agent.
+// startLimit is how long Docker may take to start a container while others are paused for that. It is less than a
+// session waits for its agent.
 const startLimit = 12 * time.Second
 
-// startExclusively starts a container while nothing runs that could change what the names of its mounts lead to.
+// startExclusively starts a container while nothing runs that could change where the names of its mounts lead.
 func (e *Executor) startExclusively(ctx context.Context, c *container, mounts []mount.Mount) (err error) {
 	s, err := newStart(c.spec, c.prepared, mounts)
 	if err != nil {
@@ -196,25 +196,25 @@ func (e *Executor) startExclusively(ctx context.Context, c *container, mounts []
 	if err := s.check(); err != nil {
 		return err
 	}
-	// Docker goes on when its caller leaves, so this one does not.
+	// Docker carries on when its caller leaves, so this caller does not leave.
 	starting, cancel := context.WithTimeout(context.WithoutCancel(ctx), limit)
 	defer cancel()
 	e.starting.Add(1)
 	defer e.starting.Add(-1)
-	if err := e.mayStart(c.spec.User); err != nil { // asked once it is counted, so that those who wait for none know of it
+	if err := e.mayStart(c.spec.User); err != nil { // counted first, so that whoever waits for starts to end sees this one
 		return err
 	}
 	if err := e.docker.ContainerStart(starting, c.id, containertypes.StartOptions{}); err != nil {
-		// Whatever the runtime was doing has ended before others go on.
+		// Whatever the runtime was doing must have ended before the others resume.
 		return errors.Join(fmt.Errorf("cannot start: %w", err), e.removeContainer(c.id))
 	}
-	if err := e.mayStart(c.spec.User); err != nil { // Docker has taken its time
+	if err := e.mayStart(c.spec.User); err != nil { // Docker may have taken long
 		return errors.Join(err, e.removeContainer(c.id))
 	}
 	return nil
 }
 
-// refusedStart is what MayStart has said.
+// refusedStart is an error of MayStart.
 type refusedStart struct{ error }
 
 func (e refusedStart) Unwrap() error { return e.error }
@@ -229,11 +229,11 @@ func (e *Executor) mayStart(user string) error {
 	return nil
 }
 
-// Starting is how many containers Docker is starting now.
+// Starting returns how many containers Docker is starting now.
 func (e *Executor) Starting() int { return int(e.starting.Load()) }
 
-// pauseWriters has hold pause the containers that can write to a directory that matters to another one, and reports whether
-// there are any. resume lets them go on; it is to be called also after an error.
+// pauseWriters uses hold to pause the containers that can write to a directory that matters to another one, and
+// reports whether there are any. resume lets them run again; it must be called also after an error.
 func (e *Executor) pauseWriters(ctx context.Context, id string, hold holdFunc, matters func(dir string) bool) (paused bool, resume func(), err error) {
 	running, err := e.docker.ContainerList(ctx, containertypes.ListOptions{
 		Filters: filters.NewArgs(filters.Arg("label", labelData+"="+e.cfg.DataDir)),
@@ -267,7 +267,7 @@ func (e *Executor) pauseWriters(ctx context.Context, id string, hold holdFunc, m
 		for _, resume := range resumes {
 			resuming.Go(func() error {
 				if err := resume(); err != nil {
-					e.cfg.Log.Error().Err(err).Msg("a container was paused while another one started")
+					e.cfg.Log.Error().Err(err).Msg("cannot resume a container that was paused for another one")
 				}
 				return nil
 			})

@@ -16,60 +16,60 @@ import (
 	"github.com/daycare-run/sandbox/internal/dockerd"
 )
 
-// A container with a way out is on a bridge network of ours, one for each profile. Docker makes the
-// bridge and moves packets; what may pass is up to Networks.
+// A container with network access is on a bridge network of ours, one for each profile. Docker makes the bridge and
+// moves packets; what may pass is up to Networks.
 
 // Egress is what a container may reach. Without a Profile it has no interface at all.
 type Egress struct {
 	// Profile names the network.
 	Profile string `json:"profile"`
-	// Domains are patterns of names, in canonical form, and Denied those of names that they allow and that
-	// may not be reached all the same.
+	// Domains are patterns of names, in canonical form, and Denied patterns of names that Domains allows but that may not
+	// be reached all the same.
 	Domains []string `json:"domains"`
 	Denied  []string `json:"denied"`
-	// Addresses and ranges of addresses may be reached whatever the name, but for those in DeniedAddresses.
+	// Addresses are addresses and ranges that may be reached whatever the name, except those in DeniedAddresses.
 	Addresses       []string `json:"addresses,omitempty"`
 	DeniedAddresses []string `json:"deniedAddresses,omitempty"`
 }
 
-// IsOpen reports whether all of the profile's network may be reached, which nothing filters.
+// IsOpen reports whether the whole network of the profile may be reached, unfiltered.
 func (e Egress) IsOpen() bool { return len(e.Domains) == 1 && e.Domains[0] == "*" }
 
-// Network is a bridge network of ours as Docker has it.
+// Network is a bridge network of ours, as Docker knows it.
 type Network struct {
 	Profile, Name, Bridge string
 	Subnet                netip.Prefix
 	Gateway               netip.Addr
-	// GatewayID is the container that is its gateway, and GatewayDir the folder that it shares with the service.
-	// Empty where there is none.
+	// GatewayID is the container that is its gateway, and GatewayDir the folder that the gateway shares with the service.
+	// Both are empty if there is none.
 	GatewayID, GatewayDir string
 }
 
 // networks decides what passes on our networks.
 type networks interface {
-	// Subnets are those that a new network may have, the preferred one first.
+	// Subnets returns the subnets that a new network may have, the preferred one first.
 	Subnets() ([]netip.Prefix, error)
 	// Gateway says what a network's gateway is made with, if it is to have one.
 	Gateway(Network) (g Gateway, wanted bool, err error)
-	// Open makes a network ready, if it is not, and registers the endpoints. It is called before each use. A
-	// network that is not what Docker takes it for is errdefs.ErrFailedPrecondition.
+	// Open makes a network ready, if it is not, and registers the endpoints. It is called before each use. The error is
+	// errdefs.ErrFailedPrecondition if the network is not what Docker takes it for.
 	Open(context.Context, Network, []Endpoint) error
-	// ResolvConf is the host's file for /etc/resolv.conf.
+	// ResolvConf returns the host's file for /etc/resolv.conf.
 	ResolvConf(profile string) string
-	// Add registers a container that will be made, and gives it an address. Each is followed by a Remove,
-	// and so is each Endpoint of Open. For a holder see Endpoint.
+	// Add registers a container that will be made, and gives it an address. Each Add is followed by a Remove, and so is
+	// each Endpoint of Open. For a holder see Endpoint.
 	Add(spec Spec, holder uint64) (netip.Addr, error)
-	// Bind opens the way of a container that has started and in which nothing of a tenant runs yet.
+	// Bind opens network access for a container that has started and in which nothing of a tenant runs yet.
 	Bind(Endpoint) error
-	// Assign gives a holder, which could reach nothing, what another Spec may reach.
+	// Assign lets a holder that could reach nothing reach what another Spec allows.
 	Assign(holder uint64, from, to Spec) error
-	// Change has a container that runs reach what its Endpoint's Spec says, instead of what it could so far.
+	// Change lets a running container reach what its Endpoint's Spec says, instead of what it could reach before.
 	Change(Endpoint) error
-	// Remove ends what a holder has going, if it has an address still.
+	// Remove ends a holder's connections and takes its address back, if it still has one.
 	Remove(profile string, holder uint64)
 }
 
-// networkCheck is how often networks that are in use are looked at.
+// networkCheck is how often the networks in use are checked.
 const networkCheck = 30 * time.Second
 
 // bridgeSuffixes tell the profiles' interfaces apart; an interface's name has at most 15 bytes.
@@ -90,7 +90,7 @@ func (e *Executor) network(ctx context.Context, base, profile string, endpoints 
 		return Network{}, err
 	}
 	if cerrdefs.IsFailedPrecondition(err) {
-		e.logOf(ctx).Warn().Err(err).Str("network", wanted.Name).Msg("making the network again: it was changed")
+		e.logOf(ctx).Warn().Err(err).Str("network", wanted.Name).Msg("recreating the network: it was changed")
 		if err := e.removeNetwork(ctx, wanted); err != nil {
 			return Network{}, err
 		}
@@ -107,7 +107,7 @@ func (e *Executor) network(ctx context.Context, base, profile string, endpoints 
 	return made, nil
 }
 
-// open has a network's gateway there, and the network ready.
+// open makes sure that a network's gateway is there, and that the network is ready.
 func (e *Executor) open(ctx context.Context, n Network, endpoints []Endpoint) (Network, error) {
 	n, err := e.gateway(ctx, n)
 	if err != nil {
@@ -126,7 +126,7 @@ func (n Network) options() map[string]string {
 	}
 }
 
-// findNetwork is errdefs.ErrNotFound when there is none, and errdefs.ErrFailedPrecondition when there is
+// findNetwork returns errdefs.ErrNotFound if there is no such network, and errdefs.ErrFailedPrecondition if there is
 // one that is ours to replace.
 func (e *Executor) findNetwork(ctx context.Context, n Network) (Network, error) {
 	found, err := e.docker.NetworkInspect(ctx, n.Name, network.InspectOptions{})
@@ -162,7 +162,7 @@ func (e *Executor) findNetwork(ctx context.Context, n Network) (Network, error) 
 	return n, nil
 }
 
-// makeNetwork takes the first subnet that Docker takes, too: it knows those of its other networks.
+// makeNetwork uses the first subnet that Docker accepts, too: Docker knows the subnets of its other networks.
 func (e *Executor) makeNetwork(ctx context.Context, n Network) (Network, error) {
 	subnets, err := e.cfg.Networks.Subnets()
 	if err != nil {
@@ -188,10 +188,10 @@ func (e *Executor) makeNetwork(ctx context.Context, n Network) (Network, error) 
 	return Network{}, fmt.Errorf("cannot make network %s: %w", n.Name, dockerd.Explain(e.docker, errors.Join(refusals...)))
 }
 
-// networkRemovalLimit is for containers that are being made on a network that goes: then they are ready, and go with it.
+// networkRemovalLimit gives containers that are being made on the network the time to get ready and be removed with it.
 const networkRemovalLimit = 15 * time.Second
 
-// removeNetwork takes a network away with the containers on it, which have no use without.
+// removeNetwork removes a network with the containers on it, which are of no use without it.
 func (e *Executor) removeNetwork(ctx context.Context, n Network) error {
 	_, err := backoff.Retry(ctx, func() (struct{}, error) {
 		if err := e.clearNetwork(ctx, n.Profile); err != nil {
@@ -201,7 +201,7 @@ func (e *Executor) removeNetwork(ctx context.Context, n Network) error {
 		switch {
 		case err == nil || cerrdefs.IsNotFound(err):
 			return struct{}{}, nil
-		case !cerrdefs.IsPermissionDenied(err): // as Docker says that something is on it
+		case !cerrdefs.IsPermissionDenied(err): // that is how Docker says that something is on it
 			err = backoff.Permanent(err)
 		}
 		return struct{}{}, err
@@ -239,7 +239,7 @@ func (e *Executor) clearNetwork(ctx context.Context, profile string) error {
 	return errors.Join(faults...)
 }
 
-// watchNetworks looks at the networks that are in use, until Shutdown.
+// watchNetworks checks the networks in use, until Shutdown.
 func (e *Executor) watchNetworks() {
 	ticker := time.NewTicker(networkCheck)
 	defer ticker.Stop()
@@ -253,16 +253,16 @@ func (e *Executor) watchNetworks() {
 	}
 }
 
-// mendNetworks looks at the networks that are in use now, with their gateways, and makes again what is gone or was changed.
+// mendNetworks checks the networks in use now, with their gateways, and recreates what is gone or was changed.
 func (e *Executor) mendNetworks() {
 	for profile, base := range e.networksInUse() {
 		if _, err := e.network(e.ctx, base, profile, nil); err != nil && e.ctx.Err() == nil {
-			e.cfg.Log.Warn().Err(err).Str("profile", profile).Msg("cannot look at the network, or make it or its gateway again")
+			e.cfg.Log.Warn().Err(err).Str("profile", profile).Msg("cannot check the network, or recreate it or its gateway")
 		}
 	}
 }
 
-// networksInUse are the profiles of the containers, each with what its network's name begins with.
+// networksInUse returns the profiles of the containers, each with the prefix of its network's name.
 func (e *Executor) networksInUse() map[string]string {
 	e.mu.Lock()
 	defer e.mu.Unlock()

@@ -8,7 +8,7 @@ import (
 	"github.com/rs/zerolog"
 )
 
-// What is found under our network's name is ours, ours to replace, or somebody's whom we leave alone.
+// A network found under our network's name is ours, ours to replace, or somebody else's, which is left alone.
 func TestFindNetwork(t *testing.T) {
 	wanted := Network{Profile: "isolated", Name: "daycare-isolated", Bridge: "daycare-iso"}
 	for _, c := range []struct {

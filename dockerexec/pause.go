@@ -14,42 +14,42 @@ import (
 )
 
 const (
-	// pauseLimit bounds pausing a container, and resuming it, beside others on a busy machine: what cannot go on is ended.
+	// pauseLimit bounds pausing a container, and resuming it, beside others on a busy machine. One that cannot be resumed is ended.
 	pauseLimit = 30 * time.Second
-	// maxPaused is how much longer a container may be paused than it has run since, and restFor how long it runs when
-	// that is reached: those who hold it one after the other, or in part at the same time, leave it half of the time.
+	// maxPaused is how much longer a container may be paused than it has run since, and restFor is how long it runs when
+	// that is reached: callers that hold it one after the other, or overlap, leave it half of the time.
 	maxPaused = 3 * time.Second
 	restFor   = time.Second
 )
 
-// pauses keeps containers paused for as long as any caller needs that. Docker starts no program in a paused container,
-// and wakes one that it kills, so code that does either marks the container as used, which it cannot be while it is paused.
+// pauses keeps containers paused for as long as any caller needs that. Docker starts no program in a paused container, and
+// wakes one that it kills, so code that does either marks the container as used first: a used container is not paused.
 type pauses struct {
 	mu sync.Mutex
 	of map[string]*pausing // by the container's id, while there are users or holders, or it was paused lately
 }
 
-// pausing is one container. It is either used or held, each by any number. While it is not held, it may be frozen: paused until
-// it is used, or, where that was asked for, until it is to go on.
+// pausing is the state of one container. It is either used or held, each by any number of callers. While it is not
+// held, it may be frozen: paused until it is used or, if it was paused on request, until goOn.
 type pausing struct {
 	// Under pauses.mu.
 	users, holders int
 	frozen         bool
-	asked          bool          // not used until goOn
-	changed        chan struct{} // closed, and recreated, when one of them leaves
-	surplus        time.Duration // how much longer it was paused than it has run since, at a time
+	asked          bool          // paused on request: not to be used until goOn
+	changed        chan struct{} // closed, and recreated, when a user or a holder leaves
+	surplus        time.Duration // how much longer it was paused than it had run since, as of at
 	at             time.Time
 	rests          bool
 
-	call   chan struct{} // has one while Docker pauses or resumes it
+	call   chan struct{} // holds one while Docker pauses or resumes it
 	paused bool          // under call
 }
 
-// ErrPaused is of a container that was paused on request.
+// ErrPaused is the error for a container that was paused on request.
 var ErrPaused = fmt.Errorf("it is paused: resume it first: %w", cerrdefs.ErrFailedPrecondition)
 
-// use keeps a container from being paused until done is called, and thaws one that is frozen. It waits while one is held.
-// One that cannot be thawed has been ended. The error is ErrPaused where it was paused on request.
+// use keeps a container from being paused until done is called, and thaws a frozen one. It waits while the container
+// is held. A container that cannot be thawed is ended. The error is ErrPaused if the container was paused on request.
 func (p *pauses) use(ctx context.Context, docker *client.Client, id string) (done func(), err error) {
 	return p.wake(ctx, docker, id, func(c *pausing) error {
 		if c.asked {
@@ -59,7 +59,7 @@ func (p *pauses) use(ctx context.Context, docker *client.Client, id string) (don
 	})
 }
 
-// wake is use, unless refused says why not.
+// wake is use, unless refused returns an error.
 func (p *pauses) wake(ctx context.Context, docker *client.Client, id string, refused func(*pausing) error) (done func(), err error) {
 	c, done, err := p.occupy(ctx, id, refused)
 	if err != nil {
@@ -78,10 +78,10 @@ func (p *pauses) wake(ctx context.Context, docker *client.Client, id string, ref
 	return done, nil
 }
 
-// refuseNobody lets every container be woken, for a signal that has to reach it.
+// refuseNobody lets every container be woken, for a signal that must reach it.
 func refuseNobody(*pausing) error { return nil }
 
-// remove is for who ends a container, whatever it is, and has it go on himself. done forgets it.
+// remove is for callers that end a container, whatever its state, and resume it themselves. done forgets it.
 func (p *pauses) remove(ctx context.Context, id string) (done func(), err error) {
 	c, done, err := p.occupy(ctx, id, func(c *pausing) error { c.asked = false; return nil })
 	if err != nil {
@@ -93,7 +93,7 @@ func (p *pauses) remove(ctx context.Context, id string) (done func(), err error)
 	return done, nil
 }
 
-// goOn has a container go on that was paused on request.
+// goOn resumes a container that was paused on request.
 func (p *pauses) goOn(ctx context.Context, docker *client.Client, id string) error {
 	done, err := p.wake(ctx, docker, id, func(c *pausing) error { c.asked = false; return nil })
 	if err == nil {
@@ -102,7 +102,7 @@ func (p *pauses) goOn(ctx context.Context, docker *client.Client, id string) err
 	return err
 }
 
-// occupy is wake for callers that have a frozen container go on by themselves.
+// occupy is wake for callers that resume a frozen container themselves.
 func (p *pauses) occupy(ctx context.Context, id string, refused func(*pausing) error) (c *pausing, done func(), err error) {
 	c, err = p.enter(ctx, id, func(c *pausing) *int { return &c.users }, func(c *pausing) (bool, error) {
 		if err := refused(c); err != nil {
@@ -117,7 +117,7 @@ func (p *pauses) occupy(ctx context.Context, id string, refused func(*pausing) e
 	return c, sync.OnceFunc(func() { p.leave(c, &c.users) }), nil
 }
 
-// freeze pauses a container until it is used, if that is still wanted once it is unused.
+// freeze pauses a container until it is used, if still says so once it is unused.
 func (p *pauses) freeze(ctx context.Context, docker *client.Client, id string, still func() bool) (frozen bool, err error) {
 	c, err := p.enter(ctx, id, func(c *pausing) *int { return &c.holders }, func(c *pausing) (bool, error) { return c.users == 0, nil })
 	if err != nil {
@@ -133,10 +133,10 @@ func (p *pauses) freeze(ctx context.Context, docker *client.Client, id string, s
 		p.mu.Unlock()
 	}
 	<-c.call
-	return frozen, errors.Join(err, p.resume(ctx, docker, id, c, err != nil)) // after an error Docker may yet do it
+	return frozen, errors.Join(err, p.resume(ctx, docker, id, c, err != nil)) // after an error Docker may still pause it
 }
 
-// have has Docker pause a container; c.call is held. One that was frozen may have been woken through Docker.
+// have makes Docker pause a container; c.call is held. A frozen one may have been resumed through Docker.
 func (p *pauses) have(ctx context.Context, docker *client.Client, id string, c *pausing) error {
 	p.mu.Lock()
 	long := c.frozen
@@ -151,7 +151,7 @@ func (p *pauses) have(ctx context.Context, docker *client.Client, id string, c *
 	return err
 }
 
-// stop pauses a container until goOn: new uses are refused. It waits for the present ones.
+// stop pauses a container until goOn: new uses are refused. It waits for the present ones to end.
 func (p *pauses) stop(ctx context.Context, docker *client.Client, id string) error {
 	p.mu.Lock()
 	c := p.get(id)
@@ -180,7 +180,7 @@ func (p *pauses) isAsked(id string) bool {
 	return c != nil && c.asked
 }
 
-// found says that a container was found paused: it is frozen.
+// found records that a container was found paused: it is frozen.
 func (p *pauses) found(id string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -201,13 +201,13 @@ func (p *pauses) get(id string) *pausing {
 	return p.of[id]
 }
 
-// resume lets a container go on if it is not held otherwise and not frozen. doubtful says that it may be paused although
-// that has failed.
+// resume resumes a container unless others hold it or it is frozen. doubtful says that it may be paused although
+// pausing failed.
 func (p *pauses) resume(ctx context.Context, docker *client.Client, id string, c *pausing, doubtful bool) (err error) {
 	c.call <- struct{}{}
 	defer func() { <-c.call }()
 	p.mu.Lock()
-	last := c.holders == 1 && !c.frozen // a later holder waits for the call, and pauses it again
+	last := c.holders == 1 && !c.frozen // a later holder waits for c.call, and pauses it again
 	p.mu.Unlock()
 	if last && (c.paused || doubtful) {
 		c.paused = false
@@ -217,7 +217,7 @@ func (p *pauses) resume(ctx context.Context, docker *client.Client, id string, c
 	return err
 }
 
-// enter counts one more in a container when that may be.
+// enter counts one more user or holder of a container once may allows it.
 func (p *pauses) enter(ctx context.Context, id string, count func(*pausing) *int, may func(*pausing) (bool, error)) (*pausing, error) {
 	for {
 		p.mu.Lock()
@@ -242,11 +242,11 @@ func (p *pauses) enter(ctx context.Context, id string, count func(*pausing) *int
 	}
 }
 
-// count counts the time until now, and returns what says that the container has rested; pauses.mu is held.
+// count counts the time until now, and returns a channel that says when the container has rested; pauses.mu is held.
 func (c *pausing) count(now time.Time) (rested <-chan time.Time) {
 	passed := now.Sub(c.at)
 	c.at = now
-	if c.holders > 0 && !c.frozen { // else nothing would run
+	if c.holders > 0 && !c.frozen { // nothing would run in a frozen one anyway
 		c.surplus += passed
 	} else {
 		c.surplus = max(c.surplus-passed, 0)
@@ -271,12 +271,12 @@ func (p *pauses) leave(c *pausing, count *int) {
 	c.changed = make(chan struct{})
 }
 
-// pauseTries is how often pausing is tried: runc does not freeze a version 1 cgroup in which processes appear meanwhile
-// ("unable to freeze"), as on a busy machine.
+// pauseTries is how often pausing is tried: runc fails to freeze a version 1 cgroup in which processes appear
+// meanwhile ("unable to freeze"), as on a busy machine.
 const pauseTries = 5
 
-// pause is content when nothing runs in the container, or it is paused already. Docker goes on when its caller leaves, and
-// could do so after it was asked to resume the container; so this one does not.
+// pause succeeds also if nothing runs in the container, or it is already paused. Docker carries on when its caller
+// leaves, and could then pause the container after it was asked to resume it; so this caller does not leave.
 func pause(ctx context.Context, docker *client.Client, id string) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), pauseLimit)
 	defer cancel()
@@ -298,7 +298,7 @@ func pauseOnce(ctx context.Context, docker *client.Client, id string) error {
 	return err
 }
 
-// unpause ends a container that cannot go on.
+// unpause resumes a container, and ends one that it cannot resume.
 func unpause(ctx context.Context, docker *client.Client, id string) error {
 	trying, cancel := context.WithTimeout(ctx, pauseLimit)
 	defer cancel()

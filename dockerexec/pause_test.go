@@ -68,7 +68,7 @@ func TestPausingIsTriedAgain(t *testing.T) {
 	}
 }
 
-// The first who holds a container pauses it and the last lets it go on; whoever uses it waits for that.
+// The first holder of a container pauses it and the last one resumes it; users wait for that.
 func TestAContainerIsPausedWhileItIsHeld(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var p pauses
@@ -121,7 +121,7 @@ func TestAContainerIsPausedWhileItIsHeld(t *testing.T) {
 	})
 }
 
-// Those who hold a container without end, some of them always, leave it half of the time.
+// Callers that hold a container without end, some of them always, leave it half of the time.
 func TestHoldersThatTakeTurns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var p pauses
@@ -166,7 +166,7 @@ func TestHoldersThatTakeTurns(t *testing.T) {
 	})
 }
 
-// A frozen container stays paused for those who hold it, who take nothing from it by that, and goes on for who uses it.
+// A frozen container stays paused for its holders, which take no time from it by that, and resumes for its users.
 func TestAFrozenContainerIsHeldAndUsed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var p pauses
@@ -239,7 +239,7 @@ func TestAFrozenContainerIsHeldAndUsed(t *testing.T) {
 	})
 }
 
-// One that cannot be paused is held by nobody, and goes on.
+// A container that cannot be paused is held by nobody, and keeps running.
 func TestAContainerThatCannotBePaused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var p pauses

@@ -108,8 +108,8 @@ func (d *lateEngine) is() (paused, ended bool) {
 	return d.paused, d.ended
 }
 
-// What is recorded of a container is what Docker has, whoever comes, waits and gives up in whichever order: it runs for
-// who uses it, is paused for who holds it, and is as the record says when nobody is left.
+// The record of a container is what Docker has, whoever comes, waits and gives up in whichever order: it runs for its
+// users, is paused for its holders, and is as the record says when nobody is left.
 func TestTheRecordIsWhatDockerHas(t *testing.T) {
 	for seed := range uint64(300) {
 		synctest.Test(t, func(t *testing.T) {

@@ -9,16 +9,16 @@ import (
 	"github.com/daycare-run/sandbox/internal/dockerd"
 )
 
-// Containers that do not need the service are never idle, so they are paused and resumed only on request. Meanwhile, nobody
-// uses one: only a signal has it go on all the same, as who sends one has it end.
+// Containers that run without the service are never idle, so they are paused and resumed only on request. While
+// paused, they cannot be used. Only a signal resumes one all the same, because its sender wants it to end.
 
-// FreezeIdle freezes the containers of a user in which nothing runs, before their time. It blocks until that is done.
+// FreezeIdle freezes the idle containers of a user ahead of time. It blocks until that is done.
 func (e *Executor) FreezeIdle(user string) {
 	e.freezeUnused(func(c *container) bool { return c.spec.User == user })
 }
 
-// PauseProcess pauses the container of a process, or one that lasts, until ResumeProcess. Connections to its ports end.
-// One that has ended is none: the error is errdefs.ErrNotFound.
+// PauseProcess pauses the container of a process, or a lasting one, until ResumeProcess. Connections to its ports end.
+// The error is errdefs.ErrNotFound if the container has ended.
 func (e *Executor) PauseProcess(ctx context.Context, id string) error {
 	c := e.alone(id)
 	if c == nil {
@@ -31,7 +31,7 @@ func (e *Executor) PauseProcess(ctx context.Context, id string) error {
 	return nil
 }
 
-// ResumeProcess has a container go on that was paused. It is content where it runs.
+// ResumeProcess resumes a container that was paused. It does nothing if the container runs.
 func (e *Executor) ResumeProcess(ctx context.Context, id string) error {
 	if err := e.pauses.goOn(ctx, e.docker, id); err != nil {
 		return fmt.Errorf("cannot resume the process: %w", dockerd.Explain(e.docker, err))

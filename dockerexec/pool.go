@@ -18,27 +18,27 @@ import (
 	"github.com/daycare-run/sandbox/pathmap"
 )
 
-// A pooled container is one like any other whose user is still to come. Its home lies in a folder like a user's, and that in one
-// of the container's own, which is root's; nothing may be reached from it. It runs nothing of anybody's before it is bound: then
-// the folder with the home is renamed to be the user's, and a container with the user's Spec is what there is from then on. It is
-// bound once.
+// A pooled container is like any other, except that its user is still to come. Its home lies in a folder like a
+// user's, which lies in a folder of the container's own that belongs to root. The container may reach nothing, and
+// runs nothing for anybody before it is bound: then the folder with the home is renamed to be the user's, and from
+// then on it is a container with the user's Spec. It is bound once.
 
-// poolDir is the folder of the pool in usersDir. No user has such a name.
+// poolDir is the folder of the pool in usersDir. No user can have that name.
 const poolDir = ".pool"
 
-// PoolUser is the User of a pooled container's Spec: the path in usersDir of the folder that becomes the user's.
+// PoolUser returns the User of a pooled container's Spec: the path in usersDir of the folder that becomes the user's.
 func PoolUser(id string) string { return poolDir + "/" + id + "/user" }
 
-// poolFolder is what a PoolUser's container has in the pool: what is to be the user's, and its spool.
+// poolFolder returns the folder in the pool of a PoolUser's container: it holds what is to be the user's, and the spool.
 func (e *Executor) poolFolder(user string) string {
 	return filepath.Join(e.cfg.PoolDir, filepath.Base(filepath.Dir(user)))
 }
 
-// ErrHomesStay says that the file system of usersDir does not do what a pool needs, so it will not the next time.
+// ErrHomesStay says that the file system of usersDir lacks what a pool needs, and will lack it the next time, too.
 var ErrHomesStay = errors.New("the file system of usersDir cannot be used for a pool")
 
-// NewPoolUser returns a new PoolUser, if containers may be started now. Its folder's name says whose it is:
-// services may share usersDir.
+// NewPoolUser returns a new PoolUser, if containers may be started now. Its folder's name says which service it
+// belongs to: services may share usersDir.
 func (e *Executor) NewPoolUser() (string, error) {
 	random := make([]byte, 8)
 	_, _ = rand.Read(random) // never fails
@@ -46,13 +46,13 @@ func (e *Executor) NewPoolUser() (string, error) {
 	return user, e.mayStart(user)
 }
 
-// IsOfPool reports whether a PoolUser is one of this Executor's, or of an earlier one's with the same Config.Host and Instance.
+// IsOfPool reports whether a PoolUser belongs to this Executor, or to an earlier one with the same Config.Host and Instance.
 func (e *Executor) IsOfPool(user string) bool {
 	return strings.HasPrefix(user, poolDir+"/"+poolPrefix(e.cfg.Host, e.cfg.Instance))
 }
 
-// poolPrefix is what the names of a service's folders in the pool begin with. Hosts that share usersDir have other names, also
-// where one's dataDir is a copy of another's.
+// poolPrefix returns the prefix of the names of a service's folders in the pool. Hosts that share usersDir have
+// different names, even if the dataDir of one is a copy of another's.
 func poolPrefix(host, instance string) string {
 	if host != "" {
 		instance = host + "." + instance
@@ -60,10 +60,10 @@ func poolPrefix(host, instance string) string {
 	return instance + "-"
 }
 
-// IsPooled reports whether the Spec is of a container whose user is still to come.
+// IsPooled reports whether the Spec is that of a container whose user is still to come.
 func (s Spec) IsPooled() bool { return strings.HasPrefix(s.User, poolDir+"/") }
 
-// boundTo is what a pooled container's Spec becomes with a user's home in place of its own.
+// boundTo returns a pooled container's Spec with a user's home in place of its own.
 func (s Spec) boundTo(user string, egress Egress) Spec {
 	usersDir := filepath.Dir(filepath.Dir(s.SpoolDir))
 	from, to := filepath.Join(usersDir, s.User), filepath.Join(usersDir, user)
@@ -90,9 +90,9 @@ func (s Spec) boundTo(user string, egress Egress) Spec {
 	return s
 }
 
-// Stock makes a container for the pool: for a user of that class who is still to come. spec's User is a PoolUser. It
-// blocks until the container waits, which is made when no call waits for another, or in its turn; after an error nothing is
-// left of it.
+// Stock makes a container for the pool, for a future user of that class. spec's User is a PoolUser. It blocks until
+// the container is ready. The container is made when no call waits for another, or in its turn; after an error nothing
+// is left of it.
 func (e *Executor) Stock(ctx context.Context, class string, spec Spec) error {
 	if !spec.IsPooled() || spec.home().Since == 0 {
 		return errors.Join(fmt.Errorf("cannot fill the pool: %w: it does not tell when a directory was made", ErrHomesStay), e.DropPooled(spec.User))
@@ -130,10 +130,10 @@ func (e *Executor) Stock(ctx context.Context, class string, spec Spec) error {
 	return c.err
 }
 
-// stockAnyway is how long calls that wait for containers of their own may put one for the pool off.
+// stockAnyway is how long calls that wait for containers of their own may delay one for the pool.
 const stockAnyway = 2 * time.Second
 
-// Stocked is how many pooled containers there are of each class, and how many of them wait for a user already.
+// Stocked returns how many pooled containers there are of each class, and how many of all are ready for a user.
 func (e *Executor) Stocked() (all map[string]int, ready int) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -149,7 +149,7 @@ func (e *Executor) Stocked() (all map[string]int, ready int) {
 	return all, ready
 }
 
-// Trim removes the pooled containers of each class that are more than may be.
+// Trim removes the pooled containers of each class that are more than most allows.
 func (e *Executor) Trim(most map[string]int) {
 	kept := map[string]int{}
 	e.retire(func(c *container) bool {
@@ -164,9 +164,9 @@ func (e *Executor) Trim(most map[string]int) {
 // ErrNotStocked says that no container of the class waits for the user.
 var ErrNotStocked = errors.New("no container of this kind waits for a user")
 
-// Bind makes the container of the pool that has waited longest for a user of a class that user's, with its home, if so many
-// others wait as are to be left. The user must not have one. Calls find it by its Spec. After an error the user has no container of the pool, and a
-// home only if it could not be taken back.
+// Bind gives a user the pooled container of a class that has waited longest, with its home, if at least leave others
+// remain. The user must not have a home. Calls find the container by its Spec. After an error the user has no
+// container of the pool, and has a home only if it could not be taken back.
 func (e *Executor) Bind(ctx context.Context, class string, leave int, a quota.Account, egress Egress) error {
 	from, to, err := e.claim(class, leave, a, egress)
 	if err != nil {
@@ -192,15 +192,15 @@ func (e *Executor) Bind(ctx context.Context, class string, leave int, a quota.Ac
 		return fmt.Errorf("cannot bind a container of the pool to user %q: %w", a.User, err)
 	}
 	e.attachTo(to)
-	if closed { // the next service's, then
+	if closed { // it is left to the next service
 		to.sess.close()
 	}
 	e.tell(ctx, to, Incident{What: "container of the pool bound", ID: to.id[:12]})
 	return nil
 }
 
-// handOver gives a container's network access, record and home to the user that it is bound to, if it may run for that user:
-// just before the home is the user's, and just after.
+// handOver gives a container's network access, record and home to the user that it is bound to, if it may run for that
+// user. That is checked just before the home is the user's, and just after.
 func (e *Executor) handOver(from, to *container) error {
 	err := e.assign(from, to)
 	if err == nil {
@@ -210,7 +210,7 @@ func (e *Executor) handOver(from, to *container) error {
 		err = e.giveHome(from.spec.User, to.spec.User)
 	}
 	if err == nil {
-		err = e.mayStart(to.spec.User) // the file system has taken its time
+		err = e.mayStart(to.spec.User) // the file system may have taken long
 	}
 	return err
 }
@@ -223,7 +223,7 @@ func (e *Executor) giveHome(pooled, user string) error {
 	return e.cfg.GiveHome(pooled, user)
 }
 
-// waiting is the container of a class that has waited for longest; nil where no more wait than are to be left. e.mu is held.
+// waiting returns the container of a class that has waited longest; nil if no more than leave wait. e.mu is held.
 func (e *Executor) waiting(class string, leave int) (longest *container) {
 	if e.closed {
 		return nil
@@ -244,7 +244,7 @@ func (e *Executor) waiting(class string, leave int) (longest *container) {
 	return longest
 }
 
-// claim takes a container out of the pool. What it becomes is in its place at once, for calls to wait for.
+// claim takes a container out of the pool. The container that it becomes takes its place at once, so that calls can wait for it.
 func (e *Executor) claim(class string, leave int, a quota.Account, egress Egress) (from, to *container, err error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -264,7 +264,7 @@ func (e *Executor) claim(class string, leave int, a quota.Account, egress Egress
 	return from, to, nil
 }
 
-// replace puts a bound container into the place of the pooled one; e.mu is held.
+// replace puts a bound container in the place of the pooled one; e.mu is held.
 func (e *Executor) replace(from, to *container) {
 	delete(e.containers, from.fingerprint)
 	e.publish(from, "removed") // from the pool: what it becomes has another name
@@ -276,7 +276,7 @@ func (e *Executor) replace(from, to *container) {
 	e.bound[to.id] = poolRecord{Version: poolRecordVersion, Container: to.id, Pooled: from.spec.User, Spec: to.spec}
 }
 
-// abandon removes a container that could not be bound. Its home is its own, or the user's who has not been in it.
+// abandon removes a container that could not be bound. Its home is its own, or the user's, who has not used it.
 func (e *Executor) abandon(from, to *container) {
 	e.mu.Lock()
 	delete(e.containers, to.fingerprint)
@@ -288,7 +288,7 @@ func (e *Executor) abandon(from, to *container) {
 	e.discard(from)
 }
 
-// attachTo gives a bound container up when its session ends, and has Docker call it by its name.
+// attachTo gives a bound container up when its session ends, and has Docker rename it.
 func (e *Executor) attachTo(c *container) {
 	e.work.Go(func() {
 		<-c.sess.broken()
@@ -297,8 +297,8 @@ func (e *Executor) attachTo(c *container) {
 	e.work.Go(func() { e.rename(c) })
 }
 
-// rename has Docker call a container that was bound what any other with its Spec is called. Nothing depends on it, so it
-// leaves the first command its time.
+// rename gives a bound container the name that any other with its Spec has. Nothing depends on it, so it does not
+// compete with the first command.
 func (e *Executor) rename(c *container) {
 	select {
 	case <-time.After(renameAfter):
@@ -313,12 +313,12 @@ func (e *Executor) rename(c *container) {
 	}
 }
 
-// renameFound has one that was found be renamed that has not been yet.
+// renameFound renames a container that was found and has not been renamed yet.
 func (e *Executor) renameFound(c *container, found containertypes.Summary) {
 	if !slices.Contains(found.Names, "/"+c.spec.ContainerName()) {
 		e.work.Go(func() { e.rename(c) })
 	}
 }
 
-// renameAfter is how long that waits, and renameLimit bounds it.
+// renameAfter is how long rename waits, and renameLimit bounds the renaming.
 const renameAfter, renameLimit = time.Second, 30 * time.Second

@@ -94,7 +94,7 @@ func TestRecordsThatWereCut(t *testing.T) {
 	}
 }
 
-// What was bound differs from what waited in the user, the places of the home and what may be reached.
+// A bound container's Spec differs from the pooled one's in the user, the places of the home and what may be reached.
 func TestBoundSpec(t *testing.T) {
 	pooled := fullSpec()
 	pooled.User, pooled.SpoolDir = PoolUser("p1"), "/data/users/.pool/p1"

@@ -12,11 +12,11 @@ import (
 	"github.com/daycare-run/sandbox/internal/agent/wire"
 )
 
-// A container of the pool may be one that is to last. It waits like any other; bound, it is among those of processes, and
-// StartLasting finds it there.
+// A pooled container may be a lasting one. It waits like any other. Once bound, it is among the containers of
+// processes, where StartLasting finds it.
 
-// BindLasting is Bind for a container that lasts, of the sandbox that has its user's name. Whose place it takes is up to the
-// caller. After an error nothing is left of the container, and StartLasting makes another one.
+// BindLasting is Bind for a lasting container, of the sandbox that has its user's name. The caller accounts for its
+// place. After an error nothing is left of the container, and StartLasting makes another one.
 func (e *Executor) BindLasting(ctx context.Context, class string, leave int, user string, egress Egress) error {
 	from, to, err := e.claimLasting(class, leave, user, egress)
 	if err != nil {
@@ -24,7 +24,7 @@ func (e *Executor) BindLasting(ctx context.Context, class string, leave int, use
 	}
 	defer e.work.Done()
 	defer from.give()
-	last := from // who has what is to be given up
+	last := from // the container that has what is to be given up after an error
 	if err = e.handOver(from, to); err == nil {
 		last, err = to, e.cfg.Mounts.Rebind(from.spec, to.spec)
 	}
@@ -46,7 +46,7 @@ func (e *Executor) BindLasting(ctx context.Context, class string, leave int, use
 		e.mu.Unlock()
 		return fmt.Errorf("cannot bind a container of the pool to sandbox %q: %w", user, err)
 	}
-	if closed { // the next service's, then
+	if closed { // it is left to the next service
 		to.asks.close()
 	}
 	e.work.Go(func() { e.rename(to) })
@@ -54,7 +54,7 @@ func (e *Executor) BindLasting(ctx context.Context, class string, leave int, use
 	return nil
 }
 
-// claimLasting takes a container out of the pool. What it becomes is found when it is bound.
+// claimLasting takes a container out of the pool. The container that it becomes is found once it is bound.
 func (e *Executor) claimLasting(class string, leave int, user string, egress Egress) (from, to *container, err error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -70,8 +70,8 @@ func (e *Executor) claimLasting(class string, leave int, user string, egress Egr
 	return from, to, nil
 }
 
-// boundLasting finds the container that was bound to a Spec's sandbox. One that has ended, or of which something has changed
-// since, goes: a sandbox has one container.
+// boundLasting finds the container that was bound to a Spec's sandbox. One that has ended, or whose Spec has changed
+// since, is removed: a sandbox has one container.
 func (e *Executor) boundLasting(ctx context.Context, spec Spec) (found ProcessContainer, is bool, err error) {
 	fingerprint := spec.Fingerprint()
 	var others []string
@@ -91,7 +91,7 @@ func (e *Executor) boundLasting(ctx context.Context, spec Spec) (found ProcessCo
 		err = errors.Join(err, e.RemoveProcess(ctx, id))
 	}
 	if err != nil {
-		return ProcessContainer{}, false, fmt.Errorf("cannot start the sandbox: what it had from the pool stays: %w", err)
+		return ProcessContainer{}, false, fmt.Errorf("cannot start the sandbox: cannot remove its earlier pooled container: %w", err)
 	}
 	return found, is, nil
 }
@@ -99,15 +99,15 @@ func (e *Executor) boundLasting(ctx context.Context, spec Spec) (found ProcessCo
 // readyLimit is how long an agent may take to say that a shell waits.
 const readyLimit = 20 * time.Second
 
-// awaitShell returns when a shell waits in a container that lasts for the first command, before anybody has the container, or
-// when none can. It is started from the image alone, with nobody's text and no home. The first program that starts in a container
-// is slow under gVisor, whose kernel has none of the image's files yet, so that one gains also where none will wait.
+// awaitShell returns when a shell waits for the first command in a lasting container, or when none can; nobody has the container
+// yet. The shell is started from the image alone, without anybody's text or home. The first program that starts in a container is
+// slow under gVisor, whose kernel has none of the image's files yet, so this helps also if no shell will wait.
 func awaitShell(ctx context.Context, mux *yamux.Session) error {
 	ctx, cancel := context.WithTimeout(ctx, readyLimit)
 	defer cancel()
 	stream, err := openStream(ctx, mux)
 	if err != nil {
-		return fmt.Errorf("cannot have a shell wait: %w", err)
+		return fmt.Errorf("cannot start a shell that waits: %w", err)
 	}
 	defer stream.Close() //nolint:errcheck // all has been said
 	defer context.AfterFunc(ctx, func() { _ = stream.SetDeadline(time.Unix(1, 0)) })()

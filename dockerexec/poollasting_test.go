@@ -11,8 +11,8 @@ import (
 	containertypes "github.com/docker/docker/api/types/container"
 )
 
-// What was bound to a sandbox and does not fit, or has ended while it was bound, goes before the sandbox gets another one;
-// nobody takes it for an earlier service's meanwhile.
+// A container that was bound to a sandbox and does not fit, or ended while it was bound, is removed before the sandbox
+// gets another one; nobody takes it for an earlier service's meanwhile.
 func TestASandboxHasOneContainer(t *testing.T) {
 	m := &poolModel{
 		t: t, dir: t.TempDir(), docker: fakeEngine(t, map[string]any{"": nil}),

@@ -16,14 +16,14 @@ import (
 	"github.com/daycare-run/sandbox/pathmap"
 )
 
-// Docker's labels cannot change, so what a container of the pool was bound to is a record in dataDir. It is on the disk
+// Docker's labels cannot change, so a record in dataDir says what a container of the pool was bound to. It is on disk
 // before the home is the user's and before the first command. A container of the pool without a record belongs to no user.
 
-// poolRecord is what a container of the pool was bound to.
+// poolRecord says what a container of the pool was bound to.
 type poolRecord struct {
 	Version   int    `json:"version"`
 	Container string `json:"container"`
-	// Pooled is the User of its labels.
+	// Pooled is the User in its labels.
 	Pooled string `json:"pooled"`
 	Spec   Spec   `json:"spec"`
 }
@@ -34,7 +34,7 @@ func (e *Executor) records() durable.Records {
 	return durable.Records{Dir: filepath.Join(e.cfg.DataDir, "pool", "bound")}
 }
 
-// writeRecord writes down what a container is being bound to.
+// writeRecord writes the record of a container that is being bound.
 func (e *Executor) writeRecord(id string) error {
 	e.mu.Lock()
 	text, err := json.Marshal(e.bound[id])
@@ -45,7 +45,7 @@ func (e *Executor) writeRecord(id string) error {
 	return e.records().Write(id, text)
 }
 
-// unbind forgets what a container was bound to that is gone.
+// unbind removes the record of a container that is gone.
 func (e *Executor) unbind(id string) error {
 	e.mu.Lock()
 	_, is := e.bound[id]
@@ -57,8 +57,8 @@ func (e *Executor) unbind(id string) error {
 	return e.records().Remove(id)
 }
 
-// readRecords reads what containers were bound to by earlier services. One that cannot be read is set aside: then its
-// container belongs to no user.
+// readRecords reads the records of earlier services. One that cannot be read is set aside: then its container belongs
+// to no user.
 func (e *Executor) readRecords() {
 	err := e.records().Load(func(id string, text []byte) error {
 		record, err := parsePoolRecord(id, text)
@@ -67,10 +67,10 @@ func (e *Executor) readRecords() {
 		}
 		return err
 	}, func(why error, file, aside string) {
-		e.cfg.Log.Error().Err(why).Str("file", file).Str("setAside", aside).Msg("damaged record of a container; the container goes")
+		e.cfg.Log.Error().Err(why).Str("file", file).Str("setAside", aside).Msg("damaged record of a container; removing the container")
 	})
 	if err != nil {
-		e.cfg.Log.Error().Err(err).Msg("cannot read what containers of the pool were bound to; they go")
+		e.cfg.Log.Error().Err(err).Msg("cannot read what containers of the pool were bound to; they are removed")
 	}
 }
 
@@ -94,8 +94,8 @@ func parsePoolRecord(id string, text []byte) (r poolRecord, err error) {
 	return r, nil
 }
 
-// placeOf is where on the host something is that a container has mounted: the home of one that was bound has another name
-// than Docker says.
+// placeOf returns where on the host the source of a container's mount is: the home of a bound container has another
+// name than Docker says.
 func (e *Executor) placeOf(id, source string) string {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -108,8 +108,8 @@ func (e *Executor) placeOf(id, source string) string {
 	return source
 }
 
-// recoverBound finishes what a service had begun that ended between record and rename, or whose rename the disk has
-// lost, and forgets the records whose home is not their user's. Nothing uses the pool yet.
+// recoverBound finishes bindings of a service that ended between record and rename, or whose rename the disk has lost,
+// and removes the records whose home is not their user's. Nothing uses the pool yet.
 func (e *Executor) recoverBound() {
 	for id, record := range e.bound {
 		err := e.giveHome(record.Pooled, record.Spec.User)
@@ -117,7 +117,7 @@ func (e *Executor) recoverBound() {
 			e.cfg.Events.Tell(e.ctx, record.Spec.User, Incident{What: "cannot finish binding a container of the pool", Err: err})
 		}
 		if err := record.checkHome(); err != nil {
-			e.cfg.Events.Tell(e.ctx, record.Spec.User, Incident{What: "a container of the pool was not bound; it goes", Err: err})
+			e.cfg.Events.Tell(e.ctx, record.Spec.User, Incident{What: "a container of the pool was not bound; it is removed", Err: err})
 			if err := e.unbind(id); err != nil {
 				e.cfg.Log.Warn().Err(err).Msg("cannot forget what a container of the pool was bound to")
 			}
@@ -139,13 +139,13 @@ func (r poolRecord) checkHome() error {
 	return errors.New("it has no home")
 }
 
-// DropPooled removes the folder of a PoolUser of whose container nothing came.
+// DropPooled removes the folder of a PoolUser that has no container.
 func (e *Executor) DropPooled(user string) error {
 	return e.removePooled(e.poolFolder(user))
 }
 
-// removePooled removes the folder of a pooled container that is gone. It removes directories alone: one with a file in
-// it has been used, and stays. Other folders than the pool's are left alone.
+// removePooled removes the folder of a pooled container that is gone. It removes only directories: a folder with a
+// file in it has been used, and stays. Folders outside the pool are left alone.
 func (e *Executor) removePooled(dir string) error {
 	if e.cfg.PoolDir == "" || filepath.Dir(dir) != e.cfg.PoolDir {
 		return nil
@@ -153,8 +153,8 @@ func (e *Executor) removePooled(dir string) error {
 	return removePoolDirs(dir)
 }
 
-// PoolFolders are those of an instance's pooled containers in the folder of the pool, which other services may use, too. host is
-// its Config.Host.
+// PoolFolders returns the folders of an instance's pooled containers in dir, the folder of the pool, which other
+// services may use, too. host is its Config.Host.
 func PoolFolders(dir, host, instance string) (folders []string) {
 	entries, _ := os.ReadDir(dir) // there may be none
 	for _, entry := range entries {
@@ -165,7 +165,7 @@ func PoolFolders(dir, host, instance string) (folders []string) {
 	return folders
 }
 
-// RemovePoolFolder removes the folder of a pooled container that is gone. One with a file in it, other than a spool, stays.
+// RemovePoolFolder removes the folder of a pooled container that is gone. A folder with a file in it, other than a spool, stays.
 func RemovePoolFolder(folder string) error {
 	spools, _ := filepath.Glob(filepath.Join(folder, spoolPrefix+"*"))
 	for _, spool := range spools {
@@ -201,7 +201,7 @@ func removeDirs(root *os.Root, name string) error {
 	return root.Remove(name)
 }
 
-// tidyPool removes, once, the records and folders of pooled containers that are gone. listed are those that Docker has.
+// tidyPool removes, once, the records and folders of pooled containers that are gone. listed are the containers that Docker has.
 func (e *Executor) tidyPool(listed []containertypes.Summary) {
 	if e.cfg.PoolDir == "" || e.poolTidied.Swap(true) {
 		return

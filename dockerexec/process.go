@@ -19,24 +19,24 @@ import (
 	"github.com/daycare-run/sandbox/internal/quota"
 )
 
-// A durable process has a container of its own, made from a Spec like any other, whose first program
-// runs the command without the service. The Executor makes, finds and ends such containers, and sees to
-// what they need on the host and on the network; whether one should run is up to others.
+// A durable process has a container of its own, made from a Spec like any other, whose first program runs the command
+// without the service. The Executor makes, finds and ends such containers, and sees to what they need on the host and
+// on the network; others decide whether one should run.
 
-// Process is what a Spec's container runs by itself. Without an ID it waits for commands instead.
+// Process is what a Spec's container runs by itself. Without an ID the container waits for commands instead.
 type Process struct {
 	ID string `json:"id"`
-	// Dir is a folder of the agent's (package creds) on the host, which becomes launch.Dir. There is a launch.json in it.
+	// Dir is a folder on the host that belongs to the agent (package creds) and is mounted at launch.Dir. It holds a launch.json.
 	Dir string `json:"dir"`
 }
 
-// StartProcess makes the Spec's container and lets its command begin once the mounts are what they
-// should be and the network is open. After an error nothing is left of it.
+// StartProcess makes the Spec's container and lets its command begin once the mounts are verified and the network is
+// open. After an error nothing is left of it.
 func (e *Executor) StartProcess(ctx context.Context, spec Spec) (ProcessContainer, error) {
 	return e.startAlone(ctx, spec, quota.Token{}, "process")
 }
 
-// startAlone starts a container that does not need the service: that of a process, or one that lasts. noun is what it is called.
+// startAlone starts a container that runs without the service: that of a process, or a lasting one. noun is its name in errors.
 func (e *Executor) startAlone(ctx context.Context, spec Spec, token quota.Token, noun string) (started ProcessContainer, err error) {
 	done, err := e.cfg.Quotas.Turn(ctx, quota.Account{User: spec.User, Token: token})
 	if err != nil {
@@ -77,7 +77,7 @@ func (e *Executor) startAlone(ctx context.Context, spec Spec, token quota.Token,
 	return started, nil
 }
 
-// launch lets the command of a process's container begin, or waits for one that lasts to take commands.
+// launch lets the command of a process's container begin, or waits until a lasting one takes commands.
 func (e *Executor) launch(ctx context.Context, c *container) error {
 	if err := e.bind(ctx, c); err != nil {
 		return err
@@ -92,7 +92,7 @@ func (e *Executor) launch(ctx context.Context, c *container) error {
 		}
 		return err
 	}
-	// Until it is told so, the first program starts nothing; and it listens once it has read what to start.
+	// The first program starts nothing until it is told to, and it listens once it has read what to start.
 	if err := e.awaitLaunchRead(ctx, c); err != nil {
 		return err
 	}
@@ -127,8 +127,8 @@ func (e *Executor) awaitLaunchRead(ctx context.Context, c *container) error {
 // endingLimit is how long Docker may take to notice that a container has ended.
 const endingLimit = 5 * time.Second
 
-// StopProcess sends a signal to the first program, which passes it on to all that it has started, and
-// kills what is left after the grace. It blocks until the container has ended.
+// StopProcess sends a signal to the first program, which passes it on to everything it has started, and kills what is
+// left after the grace period. It blocks until the container has ended.
 func (e *Executor) StopProcess(ctx context.Context, id string, signal syscall.Signal, grace time.Duration) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -144,7 +144,7 @@ func (e *Executor) StopProcess(ctx context.Context, id string, signal syscall.Si
 		}
 		wait := step.wait
 		if err != nil {
-			// A runtime fails so when the container has just ended, and Docker does not know it yet.
+			// A runtime fails like this when the container has just ended and Docker does not know it yet.
 			wait = min(wait, endingLimit)
 			fault = fmt.Errorf("cannot signal the process: %w", dockerd.Explain(e.docker, err))
 		}
@@ -165,8 +165,8 @@ func (e *Executor) StopProcess(ctx context.Context, id string, signal syscall.Si
 	return fault
 }
 
-// RemoveProcess takes a process's container away, running or not, with what it had in the pool. What it has besides is given back
-// when its programs have ended: a mount point that is removed uncovers what it hides.
+// RemoveProcess removes a process's container, running or not, with what it had in the pool. What else it had is
+// released once its programs have ended: removing a mount point uncovers what it hides.
 func (e *Executor) RemoveProcess(_ context.Context, id string) error {
 	if err := e.removeContainer(id); err != nil {
 		return err

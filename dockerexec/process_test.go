@@ -106,7 +106,7 @@ func TestStopsOfProcesses(t *testing.T) {
 	}
 }
 
-// A container that runs is removed when its end has been seen; only one whose end is not is removed all the same.
+// A running container is removed once its end has been seen; if its end is not seen, it is removed all the same.
 func TestRemovalsOfContainers(t *testing.T) {
 	const fine, gone, taken, fails = http.StatusNoContent, http.StatusNotFound, http.StatusConflict, http.StatusInternalServerError
 	does := func(kill, wait, remove int) map[string]int {

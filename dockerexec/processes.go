@@ -18,7 +18,7 @@ import (
 	"github.com/daycare-run/sandbox/internal/dockerd"
 )
 
-// ProcessContainer is the container of a durable process, as Docker has it.
+// ProcessContainer is the container of a durable process, as Docker knows it.
 type ProcessContainer struct {
 	Process string
 	ID      string
@@ -26,7 +26,7 @@ type ProcessContainer struct {
 	Started time.Time
 	PID     int // on Docker's host; 0 when it does not run
 	Running bool
-	// ExitCode, OOM and Ended are of one that does not run.
+	// ExitCode, OOM and Ended are set if it does not run.
 	ExitCode int
 	OOM      bool
 	Ended    time.Time
@@ -50,7 +50,7 @@ func (e *Executor) InspectProcess(ctx context.Context, id string) (ProcessContai
 	if p.Running {
 		p.PID = found.State.Pid
 	}
-	p.Spec, _ = processSpec(found.Config.Labels) // only told
+	p.Spec, _ = processSpec(found.Config.Labels) // zero if the label cannot be read
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if record, bound := e.bound[id]; bound {
@@ -59,8 +59,8 @@ func (e *Executor) InspectProcess(ctx context.Context, id string) (ProcessContai
 	return p, nil
 }
 
-// processSpec reads a Spec back as it was written. A process outlives the service that started it, so it
-// may have been written by one whose Specs had other fields, and another fingerprint.
+// processSpec reads a Spec back as it was written. A process outlives the service that started it, so that service's
+// Specs may have had other fields, and another fingerprint.
 func processSpec(labels map[string]string) (Spec, error) {
 	var s Spec
 	if err := json.Unmarshal([]byte(labels[labelSpec]), &s); err != nil {
@@ -103,7 +103,7 @@ func (e *Executor) listAlone(ctx context.Context, label string) ([]ProcessContai
 	return slices.DeleteFunc(all, func(p ProcessContainer) bool { return p.ID == "" }), nil
 }
 
-// considerProcess registers the container of a process, or one that lasts, that was started by an earlier service.
+// considerProcess registers the container of a process, or a lasting one, that an earlier service started.
 func (e *Executor) considerProcess(found containertypes.Summary) (adopted *container) {
 	spec, err := processSpec(found.Labels)
 	e.mu.Lock()
@@ -130,22 +130,22 @@ func (e *Executor) considerProcess(found containertypes.Summary) (adopted *conta
 	return c
 }
 
-// alone returns the container of a process, or one that lasts, while it runs, paused or not; nil for none.
+// alone returns the container of a process, or a lasting one, while it runs, paused or not; otherwise nil.
 func (e *Executor) alone(id string) *container {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return e.processes[id]
 }
 
-// rebind has the host prepared for a process's container again, and opens its way. One for which that is not possible, or whose
-// interface leads nowhere, is ended: recreated it has what it needs.
+// rebind prepares the host for a process's container again, and opens its network access. A container for which the
+// host cannot be prepared, or whose interface leads nowhere, is ended: recreated it has what it needs.
 func (e *Executor) rebind(c *container) {
 	ctx, cancel := context.WithTimeout(e.ctx, creationLimit)
 	defer cancel()
 	if err := e.prepareFound(ctx, c); err != nil && e.ctx.Err() == nil {
-		e.tell(e.ctx, c, Incident{What: "ending a process in which something hidden may be seen", Level: zerolog.ErrorLevel, Err: err})
+		e.tell(e.ctx, c, Incident{What: "ending a process that may see hidden files", Level: zerolog.ErrorLevel, Err: err})
 		if err := e.StopProcess(e.ctx, c.id, syscall.SIGKILL, 0); err != nil {
-			e.tell(e.ctx, c, Incident{What: "cannot end it", Level: zerolog.ErrorLevel, Err: err})
+			e.tell(e.ctx, c, Incident{What: "cannot end a process that may see hidden files", Level: zerolog.ErrorLevel, Err: err})
 		}
 		return
 	}
@@ -155,12 +155,12 @@ func (e *Executor) rebind(c *container) {
 		err = e.StopProcess(ctx, c.id, syscall.SIGKILL, 0)
 	}
 	if err != nil && e.ctx.Err() == nil {
-		e.tell(ctx, c, Incident{What: "a process goes on without a network", Err: err})
+		e.tell(ctx, c, Incident{What: "a process keeps running without a network", Err: err})
 	}
 }
 
-// prepareFound prepares the host for a container that was found and runs, where that has failed. While its storage does not answer
-// it asks again, until ctx ends.
+// prepareFound prepares the host for a running container that was found, if that has failed before. While its storage
+// does not answer it tries again, until ctx ends.
 func (e *Executor) prepareFound(ctx context.Context, c *container) error {
 	if c.prepareErr == nil {
 		return nil
@@ -185,8 +185,8 @@ func (e *Executor) prepareFound(ctx context.Context, c *container) error {
 	return nil
 }
 
-// processEnded gives back what the container of a process, or one that lasts, had besides itself, unless it is being made
-// ready: its maker has heard of it, too.
+// processEnded releases what the container of a process, or a lasting one, had besides itself, unless it is being made
+// ready: its maker hears of the end, too.
 func (e *Executor) processEnded(id string) {
 	e.mu.Lock()
 	c := e.processes[id]
@@ -212,7 +212,7 @@ func (e *Executor) processEnded(id string) {
 	})
 }
 
-// expelProcess ends the container of a process in which something hidden would be seen.
+// expelProcess ends the container of a process that would see hidden files.
 func (e *Executor) expelProcess(fingerprint Fingerprint) {
 	e.mu.Lock()
 	var id string
@@ -227,7 +227,7 @@ func (e *Executor) expelProcess(fingerprint Fingerprint) {
 	}
 	e.expulsions.DoChan(id, func() (any, error) {
 		if err := e.signal(e.ctx, id, syscall.SIGKILL); err != nil && !cerrdefs.IsNotFound(err) && !cerrdefs.IsConflict(err) {
-			e.cfg.Log.Error().Err(err).Msg("cannot end a process in which something hidden would be seen")
+			e.cfg.Log.Error().Err(err).Msg("cannot end a process that would see hidden files")
 		}
 		return nil, nil
 	})

@@ -10,14 +10,14 @@ import (
 	"github.com/opencontainers/runtime-spec/specs-go"
 )
 
-// namespaceCalls are the system calls that Docker's profile keeps from commands, and that are of use to one
-// which may make user namespaces. The kernel judges them by the namespace in which they are made.
+// namespaceCalls are the system calls that Docker's profile denies to commands, and that are of use to a command that
+// may make user namespaces. The kernel judges them by the namespace in which they are made.
 var namespaceCalls = []string{
 	"chroot", "clone", "clone3", "fsconfig", "fsmount", "fsopen", "fspick", "mount", "mount_setattr", "move_mount", "open_tree",
 	"open_tree_attr", "pivot_root", "setdomainname", "sethostname", "setns", "umount", "umount2", "unshare",
 }
 
-// namespaceProfile is Docker's own seccomp profile with these calls, in the form that its API takes.
+// namespaceProfile returns Docker's own seccomp profile with these calls allowed, in the form that its API takes.
 var namespaceProfile = sync.OnceValue(func() string {
 	profile := seccomp.DefaultProfile()
 	for _, rule := range profile.Syscalls {
@@ -34,7 +34,7 @@ var namespaceProfile = sync.OnceValue(func() string {
 	return string(text)
 })
 
-// securityOpt are Docker's own measures. AppArmor's profile forbids every mount, also in a namespace of the
+// securityOpt returns Docker's own measures. AppArmor's profile forbids every mount, even in a namespace of the
 // command's own.
 func (p Platform) securityOpt() []string {
 	options := []string{"no-new-privileges"}

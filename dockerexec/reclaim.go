@@ -2,18 +2,18 @@ package dockerexec
 
 import "time"
 
-// The memory of a container that has been frozen for a while is given back: the kernel is asked to move it to compressed
-// memory (zram), from where it comes back as it is used. Never to a disk: there are secrets in it.
+// The memory of a container that has been idle and frozen for a while is reclaimed: the kernel is asked to move it to
+// compressed memory (zram), from where it comes back as it is used. It never goes to a disk: there are secrets in it.
 
 const (
-	// reclaimTries is how often the memory of a container is asked for while it is frozen, as the kernel gives back what it
-	// has the time for, and enoughReclaimed what may be left, in bytes, for it not to be asked for again: of a gVisor container
-	// the kernel keeps 5 MiB for itself, page tables for the most part.
+	// reclaimTries is how often reclaiming the memory of a frozen container is tried, as the kernel gives back only what
+	// it has the time for. enoughReclaimed is how much may be left, in bytes, for it not to be tried again: of a gVisor
+	// container the kernel keeps 5 MiB for itself, page tables for the most part.
 	reclaimTries    = 8
 	enoughReclaimed = 8 << 20
 )
 
-// reclaimFrozen gives back the memory of containers that have been frozen for so long, one after the other.
+// reclaimFrozen reclaims the memory of frozen containers that were last used before a time, one after the other.
 func (e *Executor) reclaimFrozen(before time.Time) {
 	swap, err := e.host.Swap()
 	if err != nil || !swap.Compressed || swap.Disk {
@@ -32,7 +32,7 @@ func (e *Executor) reclaimFrozen(before time.Time) {
 			return
 		}
 		e.mu.Lock()
-		frozen := c.frozen // still
+		frozen := c.frozen // it may have been thawed meanwhile
 		if frozen {
 			c.reclaims++
 		}
@@ -53,7 +53,7 @@ func (e *Executor) reclaim(c *container) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	switch {
-	case !c.frozen: // it goes on by now
+	case !c.frozen: // it was thawed meanwhile
 		c.reclaims = 0
 		e.host.ForbidSwap(c.id)
 	case err != nil || left < enoughReclaimed:

@@ -34,7 +34,7 @@ func textOf(h cgroup.Host, name string) string {
 	return string(text)
 }
 
-// Once frozen for long enough, and to compressed memory alone.
+// Memory is reclaimed only after a container was frozen for long enough, and only to compressed memory.
 func TestOnlyCompressedSwapIsUsed(t *testing.T) {
 	const zram, disk = "/dev/zram0 partition 1024 0 -2\n", "/swapfile file 1024 0 -3\n"
 	for swaps, want := range map[string]string{"": "", disk: "", zram + disk: "", zram: "0"} {
@@ -60,7 +60,7 @@ func TestOnlyCompressedSwapIsUsed(t *testing.T) {
 	}
 }
 
-// Where the kernel has given back too little it is asked again, some times, and as often when the container is frozen again.
+// If the kernel has given back too little it is asked again, a few times, and as often when the container is frozen again.
 func TestMemoryIsAskedForAgain(t *testing.T) {
 	for usage, want := range map[string]int{"4096\n": 1, "100000000\n": reclaimTries, "no number": 1} {
 		synctest.Test(t, func(t *testing.T) {

@@ -16,7 +16,7 @@ import (
 	"github.com/daycare-run/sandbox/internal/quota"
 )
 
-// follow holds the picture against Docker's: by its events while they last, and by a look at
+// follow keeps the Executor's picture in line with Docker's: by Docker's events while they last, and by a look at
 // everything whenever they begin again.
 func (e *Executor) follow(processes processWatcher) {
 	wait := backoff.NewExponentialBackOff()
@@ -51,7 +51,7 @@ func (e *Executor) consume(messages <-chan events.Message, failed <-chan error, 
 					e.cfg.Log.Warn().Err(err).Msg("an image has changed, but the containers cannot be compared with it")
 				}
 			case m.Type == events.NetworkEventType && m.Action == events.ActionDisconnect:
-				// It has ended, or was disconnected by hand. It is of no use without its network.
+				// The container has ended, or was disconnected by hand. It is of no use without its network.
 				e.ended(m.Actor.Attributes["container"])
 			case m.Type == events.ContainerEventType && (m.Action == events.ActionDie || m.Action == events.ActionDestroy):
 				e.ended(m.Actor.ID)
@@ -90,12 +90,12 @@ func (e *Executor) ended(id string) {
 	remove()
 }
 
-// Reconcile looks at all containers of this instance: those that run and are current are adopted
-// if they are not known yet, and those that are stale, dead or unreadable are removed, when they
-// are not in use any more. Other containers are not even listed.
+// Reconcile looks at all containers of this instance. It adopts those that run, are current and are not known yet, and
+// removes those that are stale, dead or unreadable, once they are no longer in use. Other containers are not even
+// listed.
 func (e *Executor) Reconcile(ctx context.Context) error { return e.reconcile(ctx, func() {}) }
 
-// reconcile is Reconcile. seen is called when all containers have been looked at.
+// reconcile is Reconcile. It calls seen when all containers have been looked at.
 func (e *Executor) reconcile(ctx context.Context, seen func()) error {
 	e.cfg.ImagesChanged()
 	platform, err := e.cfg.Platform(ctx)
@@ -131,11 +131,11 @@ func (e *Executor) reconcile(ctx context.Context, seen func()) error {
 			adopted = append(adopted, c)
 		}
 	}
-	// All that will be kept is prepared before any of it can be given up: what one container
-	// needs no more, another may.
+	// Everything that will be kept is prepared before any of it can be given up: what one container no longer needs,
+	// another may need.
 	var preparing sync.WaitGroup
 	for _, c := range adopted { // those whose storage is silent are waited for together
-		preparing.Go(func() { _ = e.prepareMounts(c) }) // establish says it, too
+		preparing.Go(func() { _ = e.prepareMounts(c) }) // establish reports the error, too
 	}
 	preparing.Wait()
 	e.readmit(ctx, adopted)
@@ -146,7 +146,7 @@ func (e *Executor) reconcile(ctx context.Context, seen func()) error {
 	return e.removeUnusedTmp(ctx)
 }
 
-// considerAny puts a container into the map of its kind. One in the pool belongs to no user yet, whatever kind it is to be.
+// considerAny puts a container into the map of its kind. A pooled one belongs to no user yet, whatever kind it is to be.
 func (e *Executor) considerAny(found containertypes.Summary, platform Platform) (adopted *container) {
 	e.mu.Lock()
 	_, bound := e.bound[found.ID]
@@ -163,7 +163,7 @@ func hasPrograms(found containertypes.Summary) bool {
 	return found.State == containertypes.StateRunning || found.State == containertypes.StatePaused
 }
 
-// consider puts a container that is not in the map into it, for the caller to adopt, or has it removed.
+// consider adds a container that is not in the map to it, for the caller to adopt, or has it removed.
 func (e *Executor) consider(found containertypes.Summary, platform Platform) (adopted *container) {
 	spec, err := specFromLabels(found.Labels)
 	fingerprint := Fingerprint(found.Labels[labelFingerprint])

@@ -66,8 +66,8 @@ func fakeEngine(t *testing.T, answers map[string]any) *client.Client {
 	return docker
 }
 
-// What one container needs on the host may be what another is given up with, so all that are adopted
-// have to be known before the first can fail.
+// What one container needs on the host may be released with another that is given up, so all adopted containers must
+// be known before the first can fail.
 func TestAdoptedContainersAreLaidBeforeOneIsCleared(t *testing.T) {
 	const users = 20
 	var list []containertypes.Summary

@@ -17,26 +17,26 @@ import (
 	"github.com/daycare-run/sandbox/internal/dockerd"
 )
 
-// removalLimit bounds removing a container; it goes on when the service is shutting down.
+// removalLimit bounds removing a container; removing continues while the service shuts down.
 const removalLimit = 30 * time.Second
 
-// signalLimit is how long Docker may take to signal a container, and how long a container that was killed may
-// take to end before more is done about it.
+// signalLimit is how long Docker may take to signal a container, and how long a killed container may take to end
+// before more is done about it.
 const signalLimit = 4 * time.Second
 
-// remove takes a container away with its spool and all that runs in it, and is content when it is
-// gone already. It blocks until Docker has done it.
+// remove removes a container with its spool and everything that runs in it. It is no error if the container is gone
+// already. It blocks until Docker has done it.
 func (e *Executor) remove(id, spool string) error {
 	return errors.Join(e.removeContainer(id), removeSpool(spool))
 }
 
-// removeFound is remove for a container from Docker's list, with all that it had in the pool.
+// removeFound is remove for a container from Docker's list, with everything that it had in the pool.
 func (e *Executor) removeFound(id, spool string) error {
 	return errors.Join(e.remove(id, spool), e.unbind(id), e.removePooled(filepath.Dir(spool)))
 }
 
-// removeContainer removes a container once at a time: calls that come meanwhile share the result. Docker 20.10 that is
-// asked twice at one moment may lose the container's name and keep the rest, until it is started again.
+// removeContainer removes a container once at a time: calls that come meanwhile share the result. If Docker 20.10 is
+// asked twice at one moment, it may lose the container's name and keep the rest, until Docker is started again.
 func (e *Executor) removeContainer(id string) error {
 	_, err, _ := e.removals.Do(id, func() (any, error) {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(e.ctx), removalLimit)
@@ -51,14 +51,14 @@ func (e *Executor) removeContainer(id string) error {
 	return err
 }
 
-// removeContainer ends a container first, and has it removed when Docker has seen its end: one that was removed
-// by force before leaves its shim behind, for good.
+// removeContainer ends a container first, and has it removed when Docker has seen its end: a container that is removed
+// by force before that leaves its shim behind, for good.
 func removeContainer(ctx context.Context, docker *client.Client, id string) error {
 	ctx, cancel := context.WithTimeout(ctx, removalLimit)
 	defer cancel()
 	orderly := end(ctx, docker, id)
-	// While somebody else removes it, it is asked for again: one that waited for its removal would do so for good where that
-	// has failed, and where Docker was just done with it.
+	// While somebody else removes it, ask again: waiting for that removal would never end if it has failed, or if Docker
+	// was just done with it.
 	wait := backoff.NewExponentialBackOff()
 	wait.InitialInterval, wait.MaxInterval = 20*time.Millisecond, time.Second
 	_, err := backoff.Retry(ctx, func() (struct{}, error) {
@@ -80,9 +80,9 @@ func removeContainer(ctx context.Context, docker *client.Client, id string) erro
 // end kills a container and reports whether Docker has seen its end.
 func end(ctx context.Context, docker *client.Client, id string) bool {
 	ended := waitFor(ctx, docker, id, containertypes.WaitConditionNotRunning)
-	// One that is paused does not end under gVisor until Docker gives up and kills what it takes for its program.
+	// Under gVisor a paused container does not end until Docker gives up and kills what it takes for its program.
 	unpausing, cancel := context.WithTimeout(ctx, signalLimit)
-	_ = docker.ContainerUnpause(unpausing, id) // most are not
+	_ = docker.ContainerUnpause(unpausing, id) // most are not paused
 	cancel()
 	err := sendSignal(ctx, docker, id, syscall.SIGKILL)
 	if cerrdefs.IsNotFound(err) || cerrdefs.IsConflict(err) {
@@ -108,7 +108,7 @@ func (e *Executor) signal(ctx context.Context, id string, number syscall.Signal)
 }
 
 // sendSignal sends a signal to a container's first program. Docker does not do so while a program is being started
-// inside, and a tenant who may signal that program can stop it on its way. Then the start is given up.
+// inside, and a tenant who may signal that program can stop it on its way. In that case the start is given up.
 func sendSignal(ctx context.Context, docker *client.Client, id string, number syscall.Signal) error {
 	try, cancel := context.WithTimeout(ctx, signalLimit)
 	defer cancel()
@@ -124,7 +124,7 @@ func sendSignal(ctx context.Context, docker *client.Client, id string, number sy
 	return docker.ContainerKill(again, id, fmt.Sprint(int(number)))
 }
 
-// giveUpExecs ends what Docker waits for while it starts a program in a container.
+// giveUpExecs kills what Docker waits for while it starts a program in a container.
 func giveUpExecs(id string) error {
 	s, err := dockerd.ShimOf(id)
 	if err == nil {
@@ -133,20 +133,20 @@ func giveUpExecs(id string) error {
 	return err
 }
 
-// doneWithin reports whether a result arrives within a time.
+// doneWithin reports whether a result arrives within limit.
 func doneWithin(told chan error, limit time.Duration) bool {
 	timer := time.NewTimer(limit)
 	defer timer.Stop()
 	select {
 	case err := <-told:
-		told <- err // for who asks again
+		told <- err // for the next caller
 		return err == nil || cerrdefs.IsNotFound(err)
 	case <-timer.C:
 		return false
 	}
 }
 
-// endShim ends the shim of a container that is gone, if Docker has left it.
+// endShim ends the shim of a container that is gone, if Docker has left it behind.
 func endShim(ctx context.Context, id string) {
 	for range 2 { // Docker may be about to
 		s, err := dockerd.ShimOf(id)
@@ -165,8 +165,8 @@ func endShim(ctx context.Context, id string) {
 	}
 }
 
-// waitFor returns a channel for the time when a container meets the condition, or the error of waiting, until ctx ends. It does not
-// block, also where Docker does not answer.
+// waitFor returns a channel that gets nil when a container meets the condition, or the error of waiting. Waiting ends
+// with ctx. It does not block, even if Docker does not answer.
 func waitFor(ctx context.Context, docker *client.Client, id string, condition containertypes.WaitCondition) chan error {
 	told := make(chan error, 1)
 	go func() {

@@ -49,7 +49,7 @@ func (d *slowRemover) RoundTrip(r *http.Request) (*http.Response, error) {
 	return nil, errors.New("not in this test")
 }
 
-// Whoever removes a container that is being removed waits for that, and asks Docker for nothing.
+// A caller that removes a container that is being removed waits for that, and asks Docker for nothing.
 func TestOneContainerIsRemovedOnceAtATime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := &slowRemover{removing: map[string]bool{}}

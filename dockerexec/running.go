@@ -14,7 +14,7 @@ import (
 	"github.com/daycare-run/sandbox/internal/agent/wire"
 )
 
-// run starts a command and returns when it has ended with all that it left running.
+// run starts a command and returns when it has ended with everything that it left running.
 func (s *session) run(ctx context.Context, c Command, out Output) (Result, error) {
 	opened := time.Now()
 	stream, err := openStream(ctx, s.mux)
@@ -66,8 +66,7 @@ func (s *session) run(ctx context.Context, c Command, out Output) (Result, error
 	return result, nil
 }
 
-// receiveLimit is how long an agent may take to receive a command or a control frame; a live one
-// does at once.
+// receiveLimit is how long an agent may take to receive a command or a control frame; a live one receives it at once.
 const receiveLimit = 15 * time.Second
 
 func (s *session) begin(stream *yamux.Stream, c Command) error {
@@ -81,7 +80,7 @@ func (s *session) begin(stream *yamux.Stream, c Command) error {
 	return stream.SetWriteDeadline(time.Time{})
 }
 
-// failure is an error of the session's; the caller's own cancellation stays what it is.
+// failure returns err as an error of the session; the caller's own cancellation stays what it is.
 func (s *session) failure(err error) error {
 	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
 		return err
@@ -98,15 +97,15 @@ type running struct {
 
 	expired     atomic.Bool
 	terminating atomic.Bool
-	terminated  atomic.Pointer[time.Time] // since when
-	waited      time.Duration             // for the agent, since then
+	terminated  atomic.Pointer[time.Time] // when terminate was called
+	waited      time.Duration             // for the agent, since terminated
 
 	sent   [2]int64 // bytes of stdout and stderr passed on
-	cut    bool     // more than MaxOutput came, against the agent's word
-	outErr error    // what the receiver of the output said
+	cut    bool     // more than MaxOutput came, although the agent should have cut it
+	outErr error    // the error of the receiver of the output
 }
 
-// limit ends the command after its time, of which none passes while its container is frozen.
+// limit ends the command after its timeout. Time in which its container is frozen does not count.
 func (r *running) limit(ended <-chan struct{}) {
 	if r.command.thawed != nil {
 		select {
@@ -139,8 +138,8 @@ func (r *running) terminate() {
 	}
 }
 
-// terminationSlack is how long the agent may take, on top of the grace, to end a command that it
-// was told to end. One that takes longer is stopped or hostile, and goes with its container.
+// terminationSlack is how long the agent may take, on top of the grace, to end a command that it was told to end. An
+// agent that takes longer is stopped or hostile, and is removed with its container.
 const terminationSlack = 15 * time.Second
 
 func (r *running) endLimit() time.Duration { return r.command.Grace + terminationSlack }
@@ -177,8 +176,8 @@ func (r *running) relay(ended <-chan struct{}) {
 	}
 }
 
-// await is a wait for the agent. Once the command is being ended, all of them together are bounded; time in which
-// the receiver of the output is slow does not count.
+// await waits for the agent. Once the command is being ended, all waits together are bounded; time in which the
+// receiver of the output is slow does not count.
 func (r *running) await(read func() error) error {
 	before := time.Now()
 	if r.terminating.Load() {
@@ -223,7 +222,7 @@ func (r *running) read() (exit wire.Exit, err error) {
 	}
 }
 
-// pass delivers a frame's output as it arrives: what is only announced takes no memory.
+// pass delivers a frame's output as it arrives: output that is only announced takes no memory.
 func (r *running) pass(kind wire.Kind, length int) error {
 	for length > 0 {
 		buffer := pieces.Get().(*[pieceSize]byte)

@@ -16,19 +16,19 @@ import (
 	"github.com/daycare-run/sandbox/internal/agent/wire"
 )
 
-// handshakeLimit is how long an agent may take from its exec to its greeting: on a busy machine, a second. It is
-// for what hangs while the container is there; that it has ended is heard of at once.
+// handshakeLimit is how long an agent may take from its exec to its greeting: on a busy machine, a second. It is for
+// what hangs while the container is there; if the container ends, that is noticed at once.
 const handshakeLimit = 20 * time.Second
 
-// closeDelay is how long the end of a command's stdin may wait for company (mux.Coalesce).
+// closeDelay is how long the end of a command's stdin may wait for other frames to be sent with it (mux.Coalesce).
 const closeDelay = 2 * time.Millisecond
 
-// ErrSession marks an exec that failed because the agent's session broke. It is the tenant's own
-// doing or Docker's; the next exec gets a new container.
+// ErrSession marks an exec that failed because the agent's session broke. Either the tenant or Docker has caused that;
+// the next exec gets a new container.
 var ErrSession = errors.New("the container was lost while the command ran (it was killed from inside, ran out of memory, or was removed), so it is not known how far the command came; the next call gets a new container")
 
 // session is a running agent, kept for as long as its container is in use: the container's first process, or one that
-// a docker exec has started in a container that was found.
+// docker exec has started in a container that was found.
 type session struct {
 	mux     *yamux.Session
 	control *yamux.Stream
@@ -38,7 +38,7 @@ type session struct {
 	controlMu sync.Mutex // held while a control frame is written
 }
 
-// openSession greets the agent that is a running container's first process, or starts one where first is nil. ctx bounds
+// openSession greets the agent that is a running container's first process, or starts one if first is nil. ctx bounds
 // that, not the session.
 func openSession(ctx context.Context, docker *client.Client, containerID string, first *execConn, spool *spool) (*session, error) {
 	s := &session{spool: spool}
@@ -51,15 +51,15 @@ func openSession(ctx context.Context, docker *client.Client, containerID string,
 	return s, handshake(ctx, first, s.greet)
 }
 
-// How often an agent is started in a container that was found, and within which time and after which another follows it.
+// How often starting an agent in a container that was found is tried, for how long, and the pause between two tries.
 const (
 	agentTries = 5
 	agentDies  = 3 * time.Second
 	agentAgain = 200 * time.Millisecond
 )
 
-// startAgent starts the agent in a container that was found. The agent of the service before may still be ending there, and
-// ends all that begins beside it: one that dies at once is followed by another.
+// startAgent starts the agent in a container that was found. The previous service's agent may still be ending there,
+// and ends all that begins beside it: an agent that dies at once is followed by another.
 func (s *session) startAgent(ctx context.Context, docker *client.Client, containerID string) error {
 	for begun, try := time.Now(), 1; ; try++ {
 		err := startAgent(ctx, docker, containerID, "session", s.greet)
@@ -74,8 +74,8 @@ func (s *session) startAgent(ctx context.Context, docker *client.Client, contain
 	}
 }
 
-// attach opens the stdin and stdout of the first process of a container that has not been started. Docker closes that
-// stdin when the connection has ended (StdinOnce).
+// attach opens the stdin and stdout of the first process of a container that has not been started yet. Docker closes
+// that stdin when the connection has ended (StdinOnce).
 func attach(ctx context.Context, docker *client.Client, containerID string) (*execConn, error) {
 	hijacked, err := docker.ContainerAttach(ctx, containerID, containertypes.AttachOptions{Stream: true, Stdin: true, Stdout: true, Stderr: true})
 	if err != nil {
@@ -128,7 +128,7 @@ func handshake(ctx context.Context, conn *execConn, greet func(context.Context, 
 }
 
 func (s *session) greet(ctx context.Context, conn *execConn) (err error) {
-	_ = wire.WriteMessage(conn, wire.KindHello, wire.Hello{Version: wire.Version}) // what is wrong, reading tells
+	_ = wire.WriteMessage(conn, wire.KindHello, wire.Hello{Version: wire.Version}) // reading reports what is wrong
 	if s.mux, err = readHello(ctx, conn, wire.Version); err == nil {
 		s.control, err = s.mux.OpenStream(ctx)
 	}
@@ -156,10 +156,10 @@ func readHello(ctx context.Context, conn *execConn, version int) (*yamux.Session
 	return yamux.Client(mux.Coalesce(conn, closeDelay), mux.Config(0), windows.open)
 }
 
-// openStream opens a stream to an agent. A caller who leaves meanwhile is no fault of the agent's: the error is ctx's
-// cause then.
+// openStream opens a stream to an agent. If the caller leaves meanwhile, that is not the agent's fault: the error is
+// ctx's cause.
 func openStream(ctx context.Context, mux *yamux.Session) (*yamux.Stream, error) {
-	// Of a stream whose context ends while it is opened, mux says that the agent is too slow, and keeps it for good.
+	// If the context ends while a stream is being opened, mux says that the agent is too slow, and keeps the stream for good.
 	opening, done := withGrace(ctx, receiveLimit)
 	defer done()
 	stream, err := mux.OpenStream(opening)
@@ -175,11 +175,11 @@ func openStream(ctx context.Context, mux *yamux.Session) (*yamux.Stream, error) 
 // close ends the session and with it every command; it does not wait for them.
 func (s *session) close() { _ = s.mux.Close() }
 
-// broken is closed when the session has ended, for whatever reason.
+// broken returns a channel that is closed when the session has ended, for whatever reason.
 func (s *session) broken() <-chan struct{} { return s.mux.CloseChan() }
 
-// tell sends a control frame. An agent that does not take it can end nothing any more, and half a
-// frame cannot be taken back, so either is the session's end.
+// tell sends a control frame. An agent that does not take it can no longer end anything, and half a frame cannot be
+// taken back, so either ends the session.
 func (s *session) tell(m wire.Control) error {
 	s.controlMu.Lock()
 	defer s.controlMu.Unlock()

@@ -11,8 +11,8 @@ import (
 	"github.com/daycare-run/sandbox/internal/quota"
 )
 
-// One of the pool is there once its agent has said that a shell waits, or that none can, and goes when that is not said; others
-// are not asked, and nor is one where none is to wait.
+// A pooled container is ready once its agent has said that a shell waits, or that none can, and is removed if that is
+// not said. Others are not asked, nor is any if no shell is to wait.
 func TestWhoHasAShellWait(t *testing.T) {
 	for name, tt := range map[string]struct{ pooled, ahead, says bool }{
 		"of the pool": {true, true, true}, "of the pool, and nothing is said": {true, true, false}, "of the pool, with none to wait": {true, false, false},

@@ -12,12 +12,12 @@ import (
 	"github.com/daycare-run/sandbox/internal/dockerd"
 )
 
-// forgottenAfter is how long a shim has neither a container nor a child before it counts as forgotten: Docker
+// forgottenAfter is how long a shim has had neither a container nor a child before it counts as forgotten: Docker
 // takes a moment from one to the other.
 const forgottenAfter = 3 * time.Second
 
-// ForgottenShims finds those of containers that are gone and were made for the owner's DataDir, or, where that is empty, for
-// any. It waits, to look twice, if it has found any.
+// ForgottenShims finds the shims of containers that are gone and that were made for the owner's DataDir, or for any if
+// that is empty. If it finds some, it waits and looks a second time.
 func (o Owner) ForgottenShims(ctx context.Context, docker *client.Client) ([]dockerd.Shim, error) {
 	first, err := findForgotten(ctx, docker, o.DataDir)
 	if err != nil || len(first) == 0 {
@@ -38,7 +38,7 @@ func (o Owner) ForgottenShims(ctx context.Context, docker *client.Client) ([]doc
 	return both, err
 }
 
-// findForgotten looks once. Shims are listed before their containers: a container exists before its shim.
+// findForgotten looks once. Shims are listed before their containers: a container exists before its shim does.
 func findForgotten(ctx context.Context, docker *client.Client, dataDir string) (map[int]dockerd.Shim, error) {
 	all, err := dockerd.Shims()
 	if err != nil {
@@ -59,7 +59,7 @@ func findForgotten(ctx context.Context, docker *client.Client, dataDir string) (
 	return found, nil
 }
 
-// isOf reports whether a shim's container had an agent of a dataDir mounted, or of any where that is empty.
+// isOf reports whether a shim's container had an agent of a dataDir mounted, or of any if dataDir is empty.
 func isOf(s dockerd.Shim, dataDir string) bool {
 	for _, source := range s.Sources {
 		dir, name := filepath.Split(source)

@@ -1,11 +1,11 @@
-// Package dockerexec runs commands in Docker containers: it turns a Spec into a container, keeps
-// containers warm for the next call with the same Spec, talks to the agent inside, and removes
-// what is idle or stale.
+// Package dockerexec runs commands in Docker containers: it turns a Spec into a container, keeps containers warm for
+// the next call with the same Spec, talks to the agent inside, and removes what is idle or stale.
 //
-// spec.go says what a container is; hostconfig.go is the one place that says it to Docker. executor.go takes calls;
-// containers.go keeps the containers, container.go makes one, idle.go freezes it and remove.go removes it; session.go is the agent in it,
-// and running.go a command there. reconcile.go compares with what Docker has. process.go starts and ends durable
-// processes, processes.go finds them, and forward.go reaches their ports. The other files are named for what they have.
+// spec.go says what a container is, and hostconfig.go alone translates that for Docker. executor.go takes calls;
+// containers.go keeps the containers, container.go makes them, idle.go freezes them and remove.go removes them;
+// session.go talks to the agent inside, and running.go runs a command there. reconcile.go compares with what Docker
+// has. process.go starts and ends durable processes, processes.go finds them, and forward.go reaches their ports. The
+// other files are named after what they hold.
 package dockerexec
 
 import (
@@ -24,40 +24,39 @@ type Spec struct {
 	// UID and GID are what commands run as: the owner of the tenant's home.
 	UID uint32 `json:"uid"`
 	GID uint32 `json:"gid"`
-	// Passwd and Group are files on Docker's host for /etc/passwd and /etc/group, their names changing with
-	// their content; empty where the image's own will do.
+	// Passwd and Group are files on Docker's host for /etc/passwd and /etc/group, whose names change with their content;
+	// empty if the image's own will do.
 	Passwd string `json:"passwd"`
 	Group  string `json:"group"`
-	// SpoolDir is a directory on the host beside the tenant's home, for the file that large outputs pass
-	// through. It must be one that commands cannot reach.
+	// SpoolDir is a directory on the host beside the tenant's home, for the file that large outputs pass through.
+	// Commands must not be able to reach it.
 	SpoolDir string `json:"spoolDir"`
-	// Mounts are host directories and files, Masks what hides something in them. Their order does not
-	// matter.
+	// Mounts are host directories and files, and Masks hide something in them. Their order does not matter.
 	Mounts []Mount `json:"mounts"`
 	Masks  []Mask  `json:"masks"`
 	// Pins are directories that commands must not rename, because a mask or a mount is below them.
 	Pins []Pin `json:"pins"`
-	// Links are the further names of hidden files. They are hidden, too; another name is another Spec,
-	// because a container has masks for those that it was made with.
+	// Links are the further names of hidden files, which are hidden, too. Another name makes another Spec, because a
+	// container has masks only for the names that it was made with.
 	Links []Link `json:"links"`
-	// Events takes Platform.EventsRuntime instead of Runtime.
+	// Events selects Platform.EventsRuntime instead of Runtime.
 	Events bool `json:"events"`
 	// Egress is what may be reached.
 	Egress Egress `json:"egress"`
 	// Process makes the container a durable process's.
 	Process Process `json:"process"`
-	// Lasting makes the container one that lasts, of the sandbox with that id.
+	// Lasting makes the container a lasting one, of the sandbox with that id.
 	Lasting string `json:"lasting,omitempty"`
-	// Root lets commands of a container that lasts be root's, with rootCapabilities. It is for gVisor alone.
+	// Root lets commands of a lasting container run as root, with rootCapabilities. It is for gVisor only.
 	Root bool `json:"root,omitempty"`
 }
 
-// Platform is the part of a Spec that settings and host decide, the same for every call. A
-// container of another platform is stale.
+// Platform is the part of a Spec that the settings and the host decide. It is the same for every call. A container of
+// another platform is stale.
 type Platform struct {
 	// Instance distinguishes the containers of several services on one Docker.
 	Instance string `json:"instance"`
-	// DataDir is the service's, which no other service has at the same time.
+	// DataDir is the service's data directory, which no other service uses at the same time.
 	DataDir string `json:"dataDir"`
 	// ImageID is the image's content id, so that a rebuilt image is another platform.
 	ImageID string `json:"imageId"`
@@ -68,16 +67,16 @@ type Platform struct {
 	Runtime       string `json:"runtime"`
 	EventsRuntime string `json:"eventsRuntime"`
 	// Offline is the runtime of containers that run calls without a network, if it gives them a loopback of their own
-	// where Docker gives them no network at all, not even the one that it calls none. That saves Docker's part of a
-	// start. Empty for Runtime on that network.
+	// when Docker gives them no network at all, not even the one that it calls none. That saves Docker's part of a start.
+	// Empty means Runtime on that network.
 	Offline string `json:"offline,omitempty"`
-	// MaskDir is the directory on Docker's host that has what hides files and directories (Install).
+	// MaskDir is the directory on Docker's host with the sources of masks (Install).
 	MaskDir string `json:"maskDir"`
-	// Bundle is a file of certificates on Docker's host, its name changing with its content, that programs
-	// find at BundleAt; empty where the image's own will do.
+	// Bundle is a file of certificates on Docker's host, whose name changes with its content and that programs find at
+	// BundleAt; empty if the image's own will do.
 	Bundle   string `json:"bundle"`
 	BundleAt string `json:"bundleAt"`
-	// Network is what the names of our networks and of their interfaces begin with.
+	// Network is the prefix of the names of our networks and of their interfaces.
 	Network string `json:"network"`
 	// ReadOnlyRoot makes everything but mounts and tmpfs read-only.
 	ReadOnlyRoot bool `json:"readOnlyRoot"`
@@ -85,7 +84,7 @@ type Platform struct {
 	Unconfined bool `json:"unconfined"`
 	// UserNamespaces lets commands make user namespaces, and mounts and other namespaces in them.
 	UserNamespaces bool `json:"userNamespaces"`
-	// CapDrop and CapAdd are as Docker takes them: CapDrop from its default set, then CapAdd.
+	// CapDrop and CapAdd are in Docker's form: CapDrop is taken from its default set, then CapAdd is added.
 	CapDrop []string `json:"capDrop"`
 	CapAdd  []string `json:"capAdd"`
 	Limits  Limits   `json:"limits"`
@@ -96,7 +95,7 @@ type Limits struct {
 	NanoCPUs int64 `json:"nanoCpus"`
 	Memory   int64 `json:"memory"`
 	Pids     int64 `json:"pids"`
-	// OpenFiles are the descriptors of one process.
+	// OpenFiles bounds the descriptors of one process.
 	OpenFiles int64 `json:"openFiles"`
 	Shm       int64 `json:"shm"`
 	Tmp       int64 `json:"tmp"`
@@ -109,20 +108,20 @@ type Mount struct {
 	Source   string `json:"source"`
 	Target   string `json:"target"`
 	ReadOnly bool   `json:"readOnly"`
-	// ID is what Source was when the Spec was made: another file of that name is another Spec.
+	// ID is what Source was when the Spec was made: another file of that name makes another Spec.
 	ID FileID `json:"id"`
-	// Verify is set where a tenant may have a say in what Source's components are. Docker takes
-	// a name, so before the first command runs it is made sure that ID is what it took.
+	// Verify is set if a tenant may influence what Source's components are. Docker takes a name, so before the first
+	// command runs it is verified that Docker mounted the file with that ID.
 	Verify bool `json:"verify"`
 }
 
-// Pin is a directory that is mounted where it is anyway.
+// Pin is a directory that is mounted at the place where it is anyway.
 type Pin struct {
 	Place  string `json:"place"` // on the host
 	Target string `json:"target"`
 }
 
-// home is which directory the tenant's home is; zero for a Spec without one.
+// home identifies the tenant's home directory; it is zero for a Spec without one.
 func (s Spec) home() FileID {
 	for _, m := range s.Mounts {
 		if m.Target == homeTarget {
@@ -132,19 +131,19 @@ func (s Spec) home() FileID {
 	return FileID{}
 }
 
-// homeTarget is where a container has its tenant's home.
+// homeTarget is where the tenant's home is in a container.
 const homeTarget = "/home"
 
 // FileID identifies a file on its host.
 type FileID struct {
 	Dev uint64 `json:"dev"`
 	Ino uint64 `json:"ino"`
-	// Since is a time in nanoseconds that tells it from earlier and later ones: a file system gives the
-	// number of a file that is gone to the next. 0 is not known.
+	// Since is a time in nanoseconds that tells the file from earlier and later ones: a file system reuses the number of
+	// a file that is gone. 0 means that it is unknown.
 	Since int64 `json:"since"`
 }
 
-// Same reports whether two files that are there at the same time are one.
+// Same reports whether two files that exist at the same time are the same file.
 func (id FileID) Same(other FileID) bool { return id.Dev == other.Dev && id.Ino == other.Ino }
 
 // Link is a further name of a hidden file.
@@ -156,38 +155,38 @@ type Link struct {
 // Mask hides what is at Target, now and later.
 type Mask struct {
 	Target string `json:"target"`
-	// File says that what is there, or will be, is no directory.
+	// File says that what is there, or will be, is not a directory.
 	File bool `json:"file"`
-	// Listable makes it an empty directory that may be looked into, instead of one that may not.
+	// Listable makes it an empty directory that may be listed, instead of one that may not.
 	Listable bool `json:"listable"`
-	// Vacant is for a path that is not there and must not come to be: an empty directory that may be
-	// looked into, of which nothing stays on the host.
+	// Vacant is for a path that does not exist and must not come to exist: an empty directory that may be listed, of
+	// which nothing stays on the host.
 	Vacant bool `json:"vacant"`
-	// Absent is for a path that is not there and cannot come to be, because the file system is read-only:
-	// nothing is mounted.
+	// Absent is for a path that does not exist and cannot come to exist, because the file system is read-only: nothing is
+	// mounted.
 	Absent bool `json:"absent"`
 	// Holds are the mount points in it, relative to Target: what an app sees of the directory of all apps.
 	Holds []string `json:"holds"`
-	// Place is a path on the host where something has to be for the mask to be put on; empty for a path of
-	// the image, and for one that is absent.
+	// Place is a path on the host where something must exist for the mask to be mounted; empty for a path of the image,
+	// and for one that is absent.
 	Place string `json:"place"`
-	// ID is what the mask hides: a mask does not outlive the file it was put on, so another file is
-	// another Spec. Zero is nothing.
+	// ID is what the mask hides: a mask does not outlive the file it was put on, so another file makes another Spec. Zero
+	// means nothing.
 	ID FileID `json:"id"`
 }
 
 // Fingerprint identifies a Spec: the hex SHA-256 of its canonical form.
 type Fingerprint string
 
-// Short is enough to tell a user's containers apart in a name.
+// Short returns enough of it to tell a user's containers apart in a name.
 func (f Fingerprint) Short() string { return string(f[:12]) }
 
-// equal compares what a Fingerprint would.
+// equal reports whether both platforms have the same fingerprint.
 func (p Platform) equal(other Platform) bool {
 	return Spec{Platform: p}.Fingerprint() == Spec{Platform: other}.Fingerprint()
 }
 
-// ordered is the Spec with what has no order in one order.
+// ordered returns the Spec with its unordered lists sorted.
 func (s Spec) ordered() Spec {
 	s.Mounts = sorted(s.Mounts, func(a, b Mount) int { return strings.Compare(a.Target, b.Target) })
 	s.Masks = sorted(s.Masks, func(a, b Mask) int { return strings.Compare(a.Target, b.Target) })
@@ -202,7 +201,7 @@ func (s Spec) ordered() Spec {
 	return s
 }
 
-// sorted leaves its argument as it is, and copies it only if it has to.
+// sorted returns the list in order. It leaves its argument as it is, and copies it only if it must.
 func sorted[T any](list []T, compare func(a, b T) int) []T {
 	if slices.IsSortedFunc(list, compare) {
 		return list
@@ -217,12 +216,12 @@ const (
 	labelUser        = "run.daycare.sandbox.user"
 	labelFingerprint = "run.daycare.sandbox.fingerprint"
 	labelSpec        = "run.daycare.sandbox.spec"
-	labelGateway     = "run.daycare.sandbox.gateway" // only on those: what it was made with
+	labelGateway     = "run.daycare.sandbox.gateway" // only on gateways: what they were made with
 	labelProcess     = "run.daycare.sandbox.process" // only on those of durable processes
-	labelLasting     = "run.daycare.sandbox.lasting" // only on those that last
+	labelLasting     = "run.daycare.sandbox.lasting" // only on lasting ones
 )
 
-// text is the Spec as JSON, by which a container describes itself.
+// text returns the Spec as JSON, by which a container describes itself.
 func (s Spec) text() string {
 	text, err := json.Marshal(s.ordered())
 	if err != nil {
@@ -257,8 +256,8 @@ func specFromLabels(labels map[string]string) (Spec, error) {
 	return s, nil
 }
 
-// withoutHostPaths returns a message without this Spec's paths on the host: a mount's is its
-// place inside, the others are words.
+// withoutHostPaths returns a message without this Spec's paths on the host: a mount's path becomes its place inside,
+// the others become words.
 func (s Spec) withoutHostPaths(message string) string {
 	hidden := []string{s.Platform.Agent, agentPath, s.Platform.MaskDir, "(a mask)", s.Platform.Bundle, s.Platform.BundleAt, s.Passwd, "/etc/passwd", s.Group, "/etc/group"}
 	for _, m := range s.Mounts {
@@ -281,7 +280,7 @@ func (s Spec) withoutHostPaths(message string) string {
 	return message
 }
 
-// Runtime is the OCI runtime of the Spec's container.
+// Runtime returns the OCI runtime of the Spec's container.
 func (s Spec) Runtime() string {
 	if s.Events {
 		return s.Platform.EventsRuntime
@@ -289,12 +288,12 @@ func (s Spec) Runtime() string {
 	return s.Platform.Runtime
 }
 
-// isOffline reports whether the Spec's container has no network of Docker's.
+// isOffline reports whether the Spec's container gets no network from Docker at all.
 func (s Spec) isOffline() bool {
 	return s.Platform.Offline != "" && !s.isAlone() && !s.Events && s.Egress.Profile == ""
 }
 
-// ContainerName is the name of the Spec's container.
+// ContainerName returns the name of the Spec's container.
 func (s Spec) ContainerName() string {
 	if s.Process.ID != "" {
 		return "daycare-process-" + s.Process.ID

@@ -35,7 +35,7 @@ func fullSpec() Spec {
 	}
 }
 
-// TestRecordedFingerprint compares with what a container's labels say that runs since before an update: with any other
+// TestRecordedFingerprint compares with the labels of a container that runs since before an update: with any other
 // fingerprint or text it would not be adopted.
 func TestRecordedFingerprint(t *testing.T) {
 	const fingerprint, text = "2163ec54a6a107250fa0890ae5791162d83a59b12db648cdbd85197fcdb7ca25", "00fa8f64990dbc8712ee090108abaa0d49bd27c0430dfa1c4a860d2bfdb79780"

@@ -16,7 +16,7 @@ import (
 	"github.com/daycare-run/sandbox/internal/agent/wire"
 )
 
-// spool is the service's end of a container's spool file. What is in the file comes from a container: it is read,
+// spool is the service's end of a container's spool file. The content of the file comes from a container: it is read,
 // never mapped, and only where a frame says, within bounds.
 type spool struct {
 	file *os.File
@@ -26,16 +26,16 @@ type spool struct {
 	released []int // read, and not yet given back
 }
 
-// releaseBatch is how many slots are given back with one message, each of which wakes the agent.
+// releaseBatch is how many slots are given back with one message. Each message wakes the agent.
 const releaseBatch = wire.SpoolSlots / 4
 
 // spoolPrefix begins the name of every spool file on the host.
 const spoolPrefix = ".spool-"
 
-// SpoolPattern matches the names of an instance's spool files: other hosts' services may have theirs beside them.
+// SpoolPattern returns a pattern for the names of an instance's spool files: services of other hosts may have theirs beside them.
 func (o Owner) SpoolPattern() string { return spoolPrefix + o.Instance + "-*" }
 
-// makeSpool makes a file of its own, the agent's, for a container that is about to be created.
+// makeSpool makes a spool file, which belongs to the agent, for a container that is about to be created.
 func makeSpool(spec Spec) (path string, err error) {
 	if !filepath.IsAbs(spec.SpoolDir) {
 		return "", fmt.Errorf("cannot make the spool: %q is not an absolute path", spec.SpoolDir)
@@ -51,7 +51,7 @@ func makeSpool(spec Spec) (path string, err error) {
 	return file.Name(), nil
 }
 
-// spoolOf finds the spool file of a container that exists; empty when it has none.
+// spoolOf returns the path of an existing container's spool file; empty if it has none.
 func spoolOf(mounts []containertypes.MountPoint) string {
 	for _, m := range mounts {
 		if m.Destination == wire.SpoolPath && strings.HasPrefix(filepath.Base(m.Source), spoolPrefix) {
@@ -71,7 +71,7 @@ func removeSpool(path string) error {
 	return nil
 }
 
-// openSpool opens the file of a container that exists.
+// openSpool opens the spool file of an existing container.
 func openSpool(path string) (*spool, error) {
 	file, err := os.OpenFile(path, os.O_RDONLY|unix.O_NOFOLLOW, 0)
 	if err != nil {
@@ -86,7 +86,7 @@ func (s *spool) read(at wire.Spooled, p []byte) ([]byte, error) {
 		return nil, errors.New("a spooled frame came, but there is no spool")
 	}
 	if _, err := s.file.ReadAt(p[:at.Length], int64(at.Slot)*wire.SpoolSlotSize); err != nil {
-		// Without the file's name, which is the host's.
+		// Leave out the file's name, which is the host's.
 		if named := (*fs.PathError)(nil); errors.As(err, &named) {
 			err = named.Err
 		}
@@ -95,8 +95,8 @@ func (s *spool) read(at wire.Spooled, p []byte) ([]byte, error) {
 	return p[:at.Length], nil
 }
 
-// release gives a slot back to the agent, together with others: fewer than a batch may stay behind,
-// and are given back with the next ones.
+// release gives a slot back to the agent, together with others: fewer than a batch may stay behind, and are given back
+// with the next ones.
 func (s *spool) release(slot int) {
 	s.mu.Lock()
 	s.released = append(s.released, slot)

@@ -18,25 +18,25 @@ import (
 	"github.com/daycare-run/sandbox/internal/quota"
 )
 
-// A user's /tmp is a volume of Docker: a tmpfs that exists from the start of the user's first
-// container to the end of the last, so it is shared, bounded, and emptied when no container uses it.
+// A user's /tmp is a Docker volume: a tmpfs that exists from the start of the user's first container to the end of the
+// last one. So it is shared, bounded, and emptied when no container uses it.
 
-// tmpName is the volume's name. It is that of the home, by which directory that is and not by its name: a container
-// of the pool has both before there is a user. Another size is another volume: a volume's size is fixed.
+// tmpName returns the volume's name. It depends on which directory the home is, not on the home's name: a pooled
+// container has both before there is a user. Another size makes another volume: a volume's size is fixed.
 func (s Spec) tmpName() string {
 	whose := "user " + s.User
-	if home := s.home(); home.Since != 0 { // or a later home may have the number of an earlier one
+	if home := s.home(); home.Since != 0 { // otherwise a later home may have the number of an earlier one
 		whose = fmt.Sprintf("home %d %d %d", home.Dev, home.Ino, home.Since)
 	}
 	sum := sha256.Sum256(fmt.Appendf(nil, "%s %d %s", s.Platform.Instance, s.Platform.Limits.Tmp, whose))
 	return "daycare-sandbox-tmp-" + hex.EncodeToString(sum[:16])
 }
 
-// tmpName is the volume that a container has. One that another version of the service has made may have another
-// than its Spec says.
+// tmpName returns the volume that a container has. If another version of the service made it, it may differ from its
+// Spec's.
 func (c *container) tmpName() string { return cmp.Or(c.tmp, c.spec.tmpName()) }
 
-// tmpOf finds that of a container that exists; empty when Docker does not say.
+// tmpOf returns the /tmp volume of an existing container; empty if Docker does not say.
 func tmpOf(mounts []containertypes.MountPoint) string {
 	for _, m := range mounts {
 		if m.Type == mount.TypeVolume && m.Destination == "/tmp" {
@@ -46,7 +46,7 @@ func tmpOf(mounts []containertypes.MountPoint) string {
 	return ""
 }
 
-// tmpVolume is the mount of /tmp; Docker makes the volume with the container.
+// tmpVolume returns the mount of /tmp; Docker makes the volume with the container.
 func (s Spec) tmpVolume() mount.Mount {
 	labels := s.Platform.owner().labels()
 	labels[labelUser] = s.User
@@ -63,13 +63,13 @@ func (s Spec) tmpVolume() mount.Mount {
 	}
 }
 
-// Tmp is where the user's /tmp is on Docker's host. There is one while the user has a container, so
-// one is held, until release: any of the user's, or that of the Spec, which is made when create says so;
-// otherwise without one the error is errdefs.ErrNotFound. It blocks while a container is being made.
+// Tmp returns where the user's /tmp is on Docker's host. It exists while the user has a container, so one is held
+// until release: any of the user's that has it, or that of the Spec, which is made if create is set; otherwise the
+// error is errdefs.ErrNotFound. It blocks while a container is being made.
 func (e *Executor) Tmp(ctx context.Context, spec Spec, create bool) (dir string, release func(), err error) {
 	c := e.hold(spec)
 	if c == nil && e.hasTmp(spec.tmpName()) {
-		// A process has it. Should that end meanwhile, what is open stays so, and the rest is not found.
+		// A process has it. If that ends meanwhile, open files stay open, and the rest is not found.
 		found, err := e.docker.VolumeInspect(ctx, spec.tmpName())
 		if err == nil {
 			return found.Mountpoint, func() {}, nil
@@ -95,7 +95,7 @@ func (e *Executor) Tmp(ctx context.Context, spec Spec, create bool) (dir string,
 	return found.Mountpoint, func() { e.release(c) }, nil
 }
 
-// hold takes a container that is there and has the Spec's /tmp; nil when there is none.
+// hold takes an existing container that has the Spec's /tmp; nil if there is none.
 func (e *Executor) hold(spec Spec) *container {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -111,8 +111,8 @@ func (e *Executor) hold(spec Spec) *container {
 	return nil
 }
 
-// removeTmp removes a volume that no container has any more. One in use is left to its last user;
-// Docker may also say so for a moment after that one has gone.
+// removeTmp removes a volume that no container has any more. One in use is left to its last user; Docker may also
+// report one as in use for a moment after that user has gone.
 func (e *Executor) removeTmp(ctx context.Context, name string) error {
 	for wait := 20 * time.Millisecond; ; wait *= 2 {
 		err := e.docker.VolumeRemove(ctx, name, false)
@@ -132,7 +132,7 @@ func (e *Executor) removeTmp(ctx context.Context, name string) error {
 	}
 }
 
-// hasTmp reports whether a container that is known has a volume.
+// hasTmp reports whether a known container has a volume; after Shutdown, it says so of each.
 func (e *Executor) hasTmp(name string) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -144,8 +144,7 @@ func (e *Executor) hasTmp(name string) bool {
 	return e.closed
 }
 
-// removeUnusedTmp removes the volumes of this instance that no container has: those of an earlier
-// service.
+// removeUnusedTmp removes this instance's volumes that no container has: those of an earlier service.
 func (e *Executor) removeUnusedTmp(ctx context.Context) error {
 	found, err := e.docker.VolumeList(ctx, volume.ListOptions{Filters: filters.NewArgs(
 		filters.Arg("label", labelInstance+"="+e.cfg.Instance),

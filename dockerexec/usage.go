@@ -11,25 +11,25 @@ import (
 )
 
 const (
-	// usageAge is how old an answer of Usages may be: it takes two files of each container.
+	// usageAge is how old an answer of Usages may be: it reads two files for each container.
 	usageAge = 10 * time.Second
-	// maxStatsAsked is how many containers Docker is asked about, of those whose control groups cannot be read here: it is a
-	// thousand times as dear.
+	// maxStatsAsked is how many of the containers whose control groups cannot be read here Docker is asked about: asking
+	// costs a thousand times as much.
 	maxStatsAsked = 64
-	// statsLimit is how long Docker may take for all of them; those of which it has not said anything by then are left out.
+	// statsLimit is how long Docker may take for all of them; those that it has not answered for by then are left out.
 	statsLimit = 5 * time.Second
 )
 
-// usages are what containers took at the last request.
+// usages are what containers used at the last request.
 type usages struct {
-	turn chan struct{} // has one while they are read, so that it is done once for all who ask
+	turn chan struct{} // holds one while they are read, so that they are read once for all callers
 	// Under turn.
 	at  time.Time
 	all map[string]cgroup.Usage
 }
 
-// Usages returns what the containers of calls and of the pool take, by name, as of the last ten seconds. It is without those of
-// which it cannot be known, and read on request only; of none where ctx ends before. The map is not to be changed.
+// Usages returns what the containers of calls and of the pool use, by name, at most ten seconds old. Those for which it is
+// unknown are left out. It is read on request only, and nil if ctx ends while another call reads. The map must not be changed.
 func (e *Executor) Usages(ctx context.Context) map[string]cgroup.Usage {
 	u := &e.usages
 	select {
@@ -68,7 +68,7 @@ func (e *Executor) Usages(ctx context.Context) map[string]cgroup.Usage {
 				found.Memory += found.Cache // as of those whose control groups are read
 				all[name] = found
 			}
-			return nil // one that has gone meanwhile has none
+			return nil // a container that is gone meanwhile uses nothing
 		})
 	}
 	_ = asking.Wait()

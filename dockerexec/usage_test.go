@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// Whoever asks what containers take waits for a Docker that does not answer for a while alone, and no longer than wanted.
+// A caller that asks what containers use waits only for a while for a Docker that does not answer, and no longer than it wants.
 func TestUsagesOfASilentDocker(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		engine := newScriptedEngine(t)

@@ -22,7 +22,7 @@ import (
 	"github.com/daycare-run/sandbox/pathmap"
 )
 
-// Prepared is what a container needs on the host beyond its Spec, as it is when the container is made.
+// Prepared is what a container needs on the host beyond its Spec, as of when the container is made.
 type Prepared struct {
 	Mounts []Mount
 	Masks  []Mask
@@ -30,21 +30,20 @@ type Prepared struct {
 
 // mountPreparer makes mount points on the host.
 type mountPreparer interface {
-	// Prepare makes the mount points of a Spec and returns what else has to be mounted. Each Prepare that
-	// succeeds is followed by one Release.
+	// Prepare makes the mount points of a Spec and returns what else must be mounted. Each successful Prepare is followed
+	// by one Release.
 	Prepare(Spec) (Prepared, error)
 	// Release removes what no other container needs.
 	Release(Spec)
-	// Rebind makes what was prepared for one Spec that of another, whose container and directories are the same and have
-	// other names now. Also after an error it is the second one that is to be released.
+	// Rebind turns what was prepared for one Spec into what another needs, whose container and directories are the same
+	// under other names. Even after an error it is the second Spec that must be released.
 	Rebind(from, to Spec) error
 }
 
-// verify makes sure that the container has mounted the files that were meant. Docker takes names,
-// and a tenant may exchange a directory for a link to anywhere between our look at the name and
-// Docker's. No command of the tenant's has run in this container yet, so its agent can be asked: each
-// file is given an access time that cannot be guessed, and the agent has to see it at the mount point.
-// accessTimes asks the agent.
+// verify makes sure that the container has mounted the intended files. Docker takes names, and a tenant may exchange a
+// directory for a link to anywhere between our look at the name and Docker's. No command of the tenant has run in this
+// container yet, so its agent can be asked: each file is given an access time that cannot be guessed, and the agent
+// must see it at the mount point. accessTimes asks the agent.
 func (e *Executor) verify(ctx context.Context, c *container, accessTimes func(targets []string) ([]string, error)) error {
 	var mounts []Mount
 	for _, m := range slices.Concat(c.spec.Mounts, c.prepared.Mounts) {
@@ -52,14 +51,14 @@ func (e *Executor) verify(ctx context.Context, c *container, accessTimes func(ta
 			mounts = append(mounts, m)
 		}
 	}
-	unlock, err := e.verifying.lock(ctx, mounts) // two containers may have one directory
+	unlock, err := e.verifying.lock(ctx, mounts) // two containers may mount the same directory
 	if err != nil {
 		return fmt.Errorf("cannot verify the mounts: what is mounted is being verified in another container: %w", err)
 	}
 	defer unlock()
 	ctx, cancel := context.WithTimeout(ctx, disturbedLimit)
 	defer cancel()
-	// In one order, so that services that wait for each other's marks do not wait for good.
+	// In a fixed order, so that services that wait for each other's marks do not wait forever.
 	slices.SortStableFunc(mounts, func(a, b Mount) int { return cmp.Or(cmp.Compare(a.ID.Dev, b.ID.Dev), cmp.Compare(a.ID.Ino, b.ID.Ino)) })
 	look := verifyOnce
 	for looks := 1; ; {
@@ -81,8 +80,8 @@ func (e *Executor) verify(ctx context.Context, c *container, accessTimes func(ta
 	}
 }
 
-// verifyUndisturbed is verifyOnce while the containers are paused whose commands can set the access times: those that have the
-// directories mounted, too, and may write to them. One that is being taken into use runs no command yet.
+// verifyUndisturbed is verifyOnce while the containers are paused whose commands can set the access times: those that also
+// mount the directories, and may write to them. A container that is only being taken into use runs no command yet.
 func (e *Executor) verifyUndisturbed(ctx context.Context, id string, mounts []Mount, accessTimes func([]string) ([]string, error)) (none difference, err error) {
 	_, resume, err := e.pauseWriters(ctx, id, e.pauses.holdUnused, func(dir string) bool {
 		return slices.ContainsFunc(mounts, func(m Mount) bool { return pathmap.Within(m.Source, dir) })
@@ -95,18 +94,18 @@ func (e *Executor) verifyUndisturbed(ctx context.Context, id string, mounts []Mo
 }
 
 const (
-	// verifyTries is how often a mount is looked at that does not have its source's mark, although the source still has it.
+	// verifyTries is how often a mount that lacks its source's mark is looked at, although the source still has it.
 	verifyTries = 4
-	// disturbedLimit is how long others may be in the way: another service, on this host or on another one with the same
+	// disturbedLimit is how long others may interfere: another service, on this host or on another one with the same
 	// storage, may mark the same file, and so may a program of the host.
 	disturbedLimit = 10 * time.Second
-	// markedLimit is how long another service's mark is waited for. One that has died may have left it.
+	// markedLimit is how long to wait for another service's mark to go. A service that has died may have left it.
 	markedLimit = time.Second
-	// marksBegin is how far in the future marks are, at least.
+	// marksBegin is how far in the future a mark is at least.
 	marksBegin = time.Hour
 )
 
-// rest waits for a random moment, so that those who disturb each other come apart. It reports whether ctx has not ended.
+// rest waits for a random time, so that services that disturb each other drift apart. It reports whether ctx has not ended.
 func rest(ctx context.Context) bool {
 	select {
 	case <-time.After(time.Millisecond + mathrand.N(20*time.Millisecond)):
@@ -116,14 +115,14 @@ func rest(ctx context.Context) bool {
 	}
 }
 
-// difference is a mount that was not seen to have its source's mark. disturbed says that the source has lost it meanwhile, so
-// that nothing is known.
+// difference is a mount at which its source's mark was not seen. disturbed says that the source has lost the mark
+// meanwhile, so nothing is known.
 type difference struct {
 	target    string
 	disturbed bool
 }
 
-// verifyOnce returns the first mount that differs, if one does.
+// verifyOnce returns the first mount that differs, or none.
 func verifyOnce(ctx context.Context, mounts []Mount, accessTimes func(targets []string) ([]string, error)) (none difference, err error) {
 	var targets []string
 	var want []*mark
@@ -178,15 +177,15 @@ func openSource(m Mount) (fd int, st unix.Stat_t, err error) {
 	return fd, st, nil
 }
 
-// mark is an access time that a mount's source was given: nobody can guess it, and it is in the future, as no other is but
-// another mark. So it also tells other services that the file is being looked at.
+// mark is an access time that was given to a mount's source. It cannot be guessed, and it is in the future, as only
+// marks are. So it also tells other services that the file is being looked at.
 type mark struct {
 	fd         int
 	at, before unix.Timespec
 }
 
-// setMark marks a mount's source, when nobody else has done so or for too long. The mark is nil where the file system is
-// read-only.
+// setMark marks a mount's source, once no other mark is on it or one has been there for too long. The mark is nil if
+// the file system is read-only.
 func setMark(ctx context.Context, m Mount) (_ *mark, err error) {
 	fd, st, err := openSource(m)
 	if err != nil {
@@ -195,13 +194,13 @@ func setMark(ctx context.Context, m Mount) (_ *mark, err error) {
 	on := &mark{fd: fd}
 	for begun := time.Now(); isMark(st.Atim) && time.Since(begun) < markedLimit && rest(ctx); {
 		if err := unix.Fstat(fd, &st); err != nil {
-			break // set says it, too
+			break // set reports it, too
 		}
 	}
-	if on.before = st.Atim; st.Atim.Sec > time.Now().Unix() { // one that was left, or is another's
+	if on.before = st.Atim; st.Atim.Sec > time.Now().Unix() { // a mark that was left, or is another service's
 		on.before = unix.Timespec{Sec: time.Now().Unix()}
 	}
-	// In the future also because the kernel sets an access time that is older than a change or than a day.
+	// In the future also because the kernel updates an access time that is older than a change or than a day.
 	var random [8]byte
 	_, _ = rand.Read(random[:]) // never fails
 	number := binary.LittleEndian.Uint64(random[:])
@@ -224,16 +223,16 @@ func (on *mark) set(at unix.Timespec) error {
 	return unix.UtimesNanoAt(unix.AT_FDCWD, name, []unix.Timespec{at, {Nsec: unix.UTIME_OMIT}}, 0)
 }
 
-// String is the access time as the agent says it.
+// String returns the access time as the agent writes it.
 func (on *mark) String() string { return fmt.Sprintf("%d.%09d", on.at.Sec, on.at.Nsec) }
 
-// isThere reports whether nobody has set another access time.
+// isThere reports whether the file still has the mark.
 func (on *mark) isThere() bool {
 	var st unix.Stat_t
 	return unix.Fstat(on.fd, &st) == nil && st.Atim == on.at
 }
 
-// remove gives the file its access time back, unless it has another one by now: that may be a mark which somebody looks for.
+// remove gives the file its old access time back, unless it has another one by now: that may be a mark that somebody looks for.
 func (on *mark) remove() {
 	if on.isThere() {
 		_ = on.set(on.before)
@@ -241,15 +240,15 @@ func (on *mark) remove() {
 	_ = unix.Close(on.fd)
 }
 
-// verifyLimit is how long a container may take to say what it has mounted.
+// verifyLimit is how long a container may take to report what it has mounted.
 const verifyLimit = 15 * time.Second
 
-// accessTimesCommand is what the agent is started with to say what is mounted.
+// accessTimesCommand returns the command by which the agent reports what is mounted.
 func accessTimesCommand(targets []string) []string {
 	return append([]string{agentPath, "access-times"}, targets...)
 }
 
-// accessTimes asks the agent for the access times of paths. One that does not answer in time has lost its session.
+// accessTimes asks the agent for the access times of paths. If the agent does not answer in time, its session is closed.
 func (s *session) accessTimes(ctx context.Context, targets []string) ([]string, error) {
 	ctx, cancel := context.WithTimeout(ctx, verifyLimit)
 	defer cancel()
@@ -274,7 +273,7 @@ func (s *session) accessTimes(ctx context.Context, targets []string) ([]string, 
 	return strings.Fields(outputs[Stdout].String()), nil
 }
 
-// accessTimesByExec is that in a container without a session, in which no command has begun.
+// accessTimesByExec is accessTimes for a container without a session, in which no command has begun.
 func (e *Executor) accessTimesByExec(ctx context.Context, c *container, targets []string) (_ []string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, verifyLimit)
 	defer cancel()

@@ -93,7 +93,7 @@ func TestVerifyInSeveralServicesAtOnce(t *testing.T) {
 	}
 }
 
-// What somebody else never stops changing is not verified, and is not said to have been exchanged.
+// A mount that somebody else never stops changing is not verified, and is not said to have been exchanged.
 func TestVerifyWhatIsDisturbedForGood(t *testing.T) {
 	shared := t.TempDir()
 	var id unix.Stat_t
@@ -112,8 +112,8 @@ func TestVerifyWhatIsDisturbedForGood(t *testing.T) {
 	}
 }
 
-// Whose command touches a directory again and again is paused while another container is verified that has it mounted, too; who
-// cannot write to it is not, nor is a container that is used, which is not waited for.
+// A container whose command touches a directory again and again is paused while another one that mounts it is
+// verified. One that cannot write to it is not paused, nor is one that is used, which is not waited for.
 func TestVerifyPausesWhoDisturbsIt(t *testing.T) {
 	engine := newScriptedEngine(t)
 	shared := t.TempDir()

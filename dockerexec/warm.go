@@ -6,16 +6,16 @@ import (
 	"github.com/daycare-run/sandbox/internal/quota"
 )
 
-// maxWarming is how many containers may be on their way that no call has asked for: for a user, and for all.
+// maxWarming is how many containers that no call has asked for may be on their way for one user, and maxWarmingTotal for all.
 const (
 	maxWarming      = 16
 	maxWarmingTotal = 500
 )
 
-// Warm has the container of a user's Spec made, if there is none, for a call that will come. It waits for nothing, not
-// even for the Spec: plan is called in the background. The container is made when no call waits for another, and is
-// one of those that calls wait for once a call comes. Where too many are on their way, it is left to the call. token is
-// that by which it was asked for.
+// Warm makes the container of a user's Spec, if there is none, for a future call. It does not block, not even for the
+// Spec: plan is called in the background. The container is made when no call waits for another one; once a call asks
+// for it, it gets its turn like those that calls wait for. If too many are on their way, it is left to the call. token
+// is the token of the caller.
 func (e *Executor) Warm(user string, token quota.Token, plan func(context.Context) (Spec, error)) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -23,7 +23,7 @@ func (e *Executor) Warm(user string, token quota.Token, plan func(context.Contex
 		return
 	}
 	if e.warming[user] >= maxWarming || e.warmingTotal >= maxWarmingTotal {
-		e.cfg.Events.Tell(e.ctx, user, Incident{What: "no container is made for calls to come: too many are on their way"})
+		e.cfg.Events.Tell(e.ctx, user, Incident{What: "no container is made ahead of calls: too many are on their way"})
 		return
 	}
 	e.countWarming(user, 1)
@@ -35,7 +35,7 @@ func (e *Executor) Warm(user string, token quota.Token, plan func(context.Contex
 		}()
 		spec, err := plan(e.ctx)
 		if err != nil {
-			e.cfg.Events.Tell(e.ctx, user, Incident{What: "no container is made for calls to come", Err: err})
+			e.cfg.Events.Tell(e.ctx, user, Incident{What: "no container is made ahead of calls", Err: err})
 			return
 		}
 		fingerprint := spec.Fingerprint()
@@ -59,7 +59,7 @@ func (e *Executor) countWarming(user string, more int) {
 	}
 }
 
-// demand says that a call wants a container; Executor.mu is held.
+// demand records that a call wants a container; Executor.mu is held.
 func (c *container) demand() {
 	select {
 	case <-c.called:

@@ -40,7 +40,7 @@ func TestWarmIsThereBeforeTheCall(t *testing.T) {
 	})
 }
 
-// TestCallsGoBeforeWarm has containers asked for that nobody wants yet, then calls: for another, and for the last of them.
+// TestCallsGoBeforeWarm asks for containers that nobody wants yet, then calls: for another one, and for the last of them.
 func TestCallsGoBeforeWarm(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		engine := newScriptedEngine(t)
@@ -103,7 +103,7 @@ func TestWarmIsBounded(t *testing.T) {
 	})
 }
 
-// Whoever is to be expelled while it waits to be made for nobody keeps the next one not at all, and goes when its turn has come.
+// A container that is expelled while no call waits for it yet does not delay the next one, and is removed when its turn has come.
 func TestExpelOfWhatIsWarmedLater(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		engine := newScriptedEngine(t)
@@ -125,7 +125,7 @@ func TestExpelOfWhatIsWarmedLater(t *testing.T) {
 	})
 }
 
-// What Docker is still creating when the service ends is removed, not left to whoever looks next.
+// A container that Docker is still creating when the service ends is removed, not left to the next service.
 func TestShutdownWhileAContainerIsCreated(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		engine := newScriptedEngine(t)

@@ -7,11 +7,11 @@ import (
 	"github.com/libp2p/go-yamux/v5"
 )
 
-// windowGrowth bounds what the receive windows of one container's streams may have beyond what each begins with
-// (256 KiB), in bytes, all together: with its streams, which maxCommands bounds, what a container can have us hold.
+// windowGrowth bounds, in bytes, how much the receive windows of one container's streams may grow in total beyond
+// their initial size (256 KiB each). Together with maxCommands it bounds what a container can make us hold.
 const windowGrowth = 16 << 20
 
-// windowBudget is the rest of windowGrowth.
+// windowBudget is what is left of windowGrowth.
 type windowBudget struct {
 	mu   sync.Mutex
 	left int
@@ -29,7 +29,7 @@ type window struct {
 
 var errNoWindow = errors.New("the container's windows are as large as they may be")
 
-// ReserveMemory is asked for a stream's first window, and then whenever that would grow; without, it stays as it is.
+// ReserveMemory is called for a stream's first window, and then whenever the window would grow; after an error it keeps its size.
 func (w *window) ReserveMemory(size int, _ uint8) error {
 	w.budget.mu.Lock()
 	defer w.budget.mu.Unlock()

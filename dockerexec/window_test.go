@@ -11,7 +11,7 @@ import (
 	"github.com/daycare-run/sandbox/internal/agent/wire"
 )
 
-// What a container announces takes no memory before it is there, however many streams it does so on.
+// Data that a container announces takes no memory before it arrives, however many streams announce it.
 func TestAnnouncedFramesTakeNoMemory(t *testing.T) {
 	const streams = 90
 	for name, c := range map[string]struct {

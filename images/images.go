@@ -23,16 +23,16 @@ import (
 // VersionLabel is the label of our own image's version.
 const VersionLabel = "run.daycare.sandbox.image.version"
 
-// Version is that of this build's own image; sandbox-image/Dockerfile has the same.
+// Version is the version of this build's own image; sandbox-image/Dockerfile has the same.
 const Version = "4"
 
-// Image is what the service needs to know of an image.
+// Image is what the service needs to know about an image.
 type Image struct {
 	// ID is the content id, sha256:….
 	ID string
 	// Env is the environment that the image sets, as NAME=value.
 	Env []string
-	// Version is the VersionLabel's value; empty for images that are not ours.
+	// Version is the value of VersionLabel; empty for images that are not ours.
 	Version string
 }
 
@@ -53,8 +53,8 @@ func NewFinder(docker *dockerd.Client, ref string) *Finder {
 	return &Finder{docker: docker, ref: ref}
 }
 
-// Find returns the image. The first call after Forget asks Docker. An image that is missing
-// is errdefs.ErrFailedPrecondition, and the message says how to get it.
+// Find returns the image. The first call after Forget asks Docker. If the image is missing, the error is
+// errdefs.ErrFailedPrecondition, and the message says how to get it.
 func (f *Finder) Find(ctx context.Context) (Image, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -79,7 +79,7 @@ func (f *Finder) Find(ctx context.Context) (Image, error) {
 	return found, nil
 }
 
-// Forget makes the next Find ask Docker. It does not block, also while one is asking.
+// Forget makes the next Find ask Docker. It does not block, even while a Find is asking.
 func (f *Finder) Forget() { f.stale.Store(true) }
 
 // Build builds the folder's Dockerfile on the given base image (empty: the Dockerfile's own) and
@@ -126,7 +126,7 @@ func Pull(ctx context.Context, docker *dockerd.Client, ref string, out io.Writer
 	return nil
 }
 
-// show prints Docker's progress messages and returns the error that is among them.
+// show prints Docker's progress messages and returns the error among them, if any.
 func show(messages io.Reader, out io.Writer) error {
 	fd, terminal := term.GetFdInfo(out)
 	return jsonmessage.DisplayJSONMessagesStream(messages, out, fd, terminal, nil)

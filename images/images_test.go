@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// Who changes the image raises its version in both places.
+// A change of the image raises its version in both places.
 func TestVersionIsTheDockerfiles(t *testing.T) {
 	text, err := os.ReadFile("../sandbox-image/Dockerfile")
 	if err != nil {

@@ -20,10 +20,10 @@ import (
 	"github.com/daycare-run/sandbox/internal/durable"
 )
 
-// Original is what the service reads of an image, to give containers a version of its own of it. What is not in
+// Original is what the service reads from an image, to give containers its own versions of these files. What is not in
 // the image is empty.
 type Original struct {
-	// Bundle is the certificates that programs of the image trust, and BundleAt where they look for them.
+	// Bundle holds the certificates that programs of the image trust, and BundleAt is where they look for them.
 	Bundle   []byte `json:"bundle"`
 	BundleAt string `json:"bundleAt"`
 	// Passwd and Group are the files of these names.
@@ -31,7 +31,7 @@ type Original struct {
 	Group  []byte `json:"group"`
 }
 
-// bundles are where distributions keep the certificates that they trust, the first one's being Debian's.
+// bundles are the files in which distributions keep the certificates that they trust. The first one is Debian's.
 var bundles = []string{
 	"/etc/ssl/certs/ca-certificates.crt",
 	"/etc/pki/ca-trust/extracted/pem/tls-ca-bundle.pem",
@@ -43,9 +43,9 @@ var bundles = []string{
 const (
 	// maxFile bounds what is read of one file of an image.
 	maxFile = 8 << 20
-	// maxLinks bounds the links that lead to it.
+	// maxLinks bounds the links that are followed to a file.
 	maxLinks = 8
-	// originalVersion is that of the file on disk.
+	// originalVersion is the version of the file on disk.
 	originalVersion = 1
 )
 
@@ -56,15 +56,15 @@ type Originals struct {
 	labels map[string]string
 }
 
-// NewOriginals makes one that remembers in dir what it has read. labels are those of the container that it takes
-// for reading, by which one is found that was left when the service was killed.
+// NewOriginals returns Originals that remember in dir what they have read. labels are those of the container that is
+// made for reading, so that it can be found if the service was killed meanwhile.
 func NewOriginals(docker *dockerd.Client, dir string, labels map[string]string) *Originals {
 	_ = durable.Sweep(dir) // of writes that a crash cut short; dir need not be there
 	return &Originals{docker: docker, dir: dir, labels: labels}
 }
 
-// Read reads an image, once for its content id: it makes a container, has Docker read its files and removes it
-// again. Nothing of the image is run.
+// Read reads an image, once for each content id: it makes a container, has Docker read its files and removes it again.
+// Nothing of the image is run.
 func (o *Originals) Read(ctx context.Context, id string) (*Overrides, error) {
 	record := filepath.Join(o.dir, "image-"+strings.TrimPrefix(id, "sha256:")+".json")
 	if original, err := readOriginal(record); err == nil {
@@ -133,7 +133,7 @@ func (o *Originals) read(ctx context.Context, id string) (_ Original, err error)
 	return found, err
 }
 
-// file reads a file and says where it really is. One that is not there, or is no regular file, is empty.
+// file reads a file and returns its real path. A file that does not exist, or is not a regular file, is empty.
 func (o *Originals) file(ctx context.Context, from, name string) (text []byte, at string, _ error) {
 	for range maxLinks {
 		stat, err := o.docker.ContainerStatPath(ctx, from, name)
@@ -145,7 +145,7 @@ func (o *Originals) file(ctx context.Context, from, name string) (text []byte, a
 		}
 		switch {
 		case stat.Mode&fs.ModeSymlink != 0:
-			name = path.Clean("/" + stat.LinkTarget) // Docker has it begin at the container's root
+			name = path.Clean("/" + stat.LinkTarget) // Docker resolves it from the container's root
 		case stat.Mode.IsRegular():
 			text, err := o.content(ctx, from, name)
 			return text, name, err
@@ -156,7 +156,7 @@ func (o *Originals) file(ctx context.Context, from, name string) (text []byte, a
 	return nil, "", nil
 }
 
-// still fails if the container is gone too, where a file was not found in it.
+// still fails if the container is gone, too, after a file was not found in it.
 func (o *Originals) still(ctx context.Context, id string) error {
 	_, err := o.docker.ContainerStatPath(ctx, id, "/")
 	return err

@@ -26,7 +26,7 @@ type Overrides struct {
 	accounts map[[2]uint32]Accounts
 }
 
-// NewOverrides returns Overrides that keep their files in dir, which Docker has to see, too.
+// NewOverrides returns Overrides that keep their files in dir, which must be visible to Docker, too.
 func NewOverrides(dir string, original Original) *Overrides {
 	return &Overrides{dir: dir, original: original, accounts: map[[2]uint32]Accounts{}}
 }
@@ -61,8 +61,8 @@ func ParseCertificates(text []byte) ([]*x509.Certificate, error) {
 	return list, nil
 }
 
-// Bundle is the image's certificates with those that it lacks of more, as a file on the host, and its place inside,
-// where programs of the image look by themselves.
+// Bundle returns a file on the host with the image's certificates and those of more that it lacks, and the file's
+// place inside, where programs of the image look by themselves.
 func (o *Overrides) Bundle(more []*x509.Certificate) (source, target string, _ error) {
 	text := bytes.Clone(o.original.Bundle)
 	if len(text) > 0 && !bytes.HasSuffix(text, []byte("\n")) {
@@ -89,11 +89,11 @@ func (o *Overrides) Bundle(more []*x509.Certificate) (source, target string, _ e
 	return source, target, err
 }
 
-// AccountName is the name of who runs commands where the image has none for the id.
+// AccountName is the name of the user that runs commands if the image has no name for its id.
 const AccountName = "user"
 
-// Accounts gives a user and a group names, where the image has none for them: some programs do not run for a
-// user without one, ssh among them.
+// Accounts gives a user and a group names, if the image has none for them: some programs, such as ssh, do not run for
+// a user without a name.
 func (o *Overrides) Accounts(uid, gid uint32) (Accounts, error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -122,7 +122,7 @@ func (o *Overrides) AccountsAt(uid, gid uint32, home string) (made Accounts, err
 	return made, err
 }
 
-// passwd and group are files in which an id has the name AccountName: who looks for an id, or a name, takes the first line that has it.
+// passwd and group return files in which an id has the name AccountName: a lookup takes the first line that matches.
 func (o *Overrides) passwd(uid, gid uint32, home string) (string, error) {
 	shell := "/bin/sh"
 	if root, ok := account(o.original.Passwd, 0); ok && len(root) == 7 && root[6] != "" {
@@ -136,7 +136,7 @@ func (o *Overrides) group(gid uint32) (string, error) {
 	return o.store("group", append(fmt.Appendf(nil, "%s:x:%d:\n", AccountName, gid), o.original.Group...))
 }
 
-// account finds the line of an id, which is the third field in both files.
+// account returns the fields of the line with an id, which is the third field in both files.
 func account(file []byte, id uint32) (fields []string, ok bool) {
 	for line := range strings.Lines(string(file)) {
 		fields := strings.Split(strings.TrimRight(line, "\n"), ":")
@@ -147,7 +147,7 @@ func account(file []byte, id uint32) (fields []string, ok bool) {
 	return nil, false
 }
 
-// store writes a content to a file that is named after it.
+// store writes content to a file that is named after it.
 func (o *Overrides) store(kind string, content []byte) (string, error) {
 	sum := sha256.Sum256(content)
 	name := filepath.Join(o.dir, kind+"-"+hex.EncodeToString(sum[:16]))

@@ -81,7 +81,7 @@ func TestCertificatesThatAreRefused(t *testing.T) {
 	}
 }
 
-// Who has a name in the image keeps it; who has none gets one, before all others.
+// A user who has a name in the image keeps it; one who has none gets one, before all others.
 func TestAccounts(t *testing.T) {
 	o := NewOverrides(t.TempDir(), Original{
 		Passwd: []byte("root:x:0:0:root:/root:/bin/bash\nuser:x:1000:1000::/home:/bin/bash\n"), Group: []byte("root:x:0:\nuser:x:1000:\n"),
@@ -112,7 +112,7 @@ func TestAccounts(t *testing.T) {
 	}
 }
 
-// What the service keeps of images may be cut anywhere: it is written again, and read from the image again.
+// The files that the service keeps of images may be cut anywhere: they are written again, and read from the image again.
 func TestFilesThatWereCut(t *testing.T) {
 	dir := t.TempDir()
 	original := Original{Passwd: []byte("root:x:0:0::/:/bin/bash\n"), BundleAt: "/etc/ssl/cert.pem"}

@@ -50,7 +50,7 @@ func TestMost(t *testing.T) {
 	}
 }
 
-// Who has few gets much, and who has thousands gets the least, without having used up all with the first.
+// A user with few gets much, and a user with thousands gets the least, without having used up everything with the first.
 func TestShares(t *testing.T) {
 	const least, most = 32 << 10, 4 << 20
 	p := NewPool(1<<30, 0)
@@ -109,7 +109,7 @@ func TestPortsComeBackAfterAMinute(t *testing.T) {
 	})
 }
 
-// Who connects to ever new addresses is bounded as well, and leaves nothing behind.
+// A user who connects to ever new addresses is bounded as well, and leaves nothing behind.
 func TestPortsOverAllDestinations(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := NewPorts(100)

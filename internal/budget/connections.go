@@ -1,29 +1,29 @@
 package budget
 
-// Connections is what users' connections take. All networks of a service share it.
+// Connections are the budgets of users' connections. All networks of a service share them.
 type Connections struct {
 	// Descriptors are for sockets and pipes.
 	Descriptors *Pool
-	// Hellos are bytes of what clients have said before a server has it: ClientHellos, and heads of HTTP.
+	// Hellos are bytes that clients have sent and no server has yet: ClientHellos, and heads of HTTP requests.
 	Hellos *Pool
 	// Buffers are bytes that the kernel may hold for sockets.
 	Buffers *Pool
-	// Ports are the host's own, towards each destination.
+	// Ports are the host's own ports, towards each destination.
 	Ports *Ports
 }
 
 const (
-	// perConnection is how many descriptors a connection has: its client's and its origin's.
+	// perConnection is how many descriptors a connection takes: its client's and its origin's.
 	perConnection = 2
-	// leastBuffers and mostBuffers are what the kernel may hold for one connection: who has few has fast ones, and
-	// who has thousands has small ones.
+	// leastBuffers and mostBuffers bound what the kernel may hold for one connection: a user with few has fast ones, and
+	// a user with thousands has small ones.
 	leastBuffers, mostBuffers = 32 << 10, 4 << 20
-	// hellos and userHellos bound what lies in this process's own memory.
+	// hellos and userHellos bound, in total and per user, what lies in this process's own memory.
 	hellos, userHellos = 64 << 20, 8 << 20
 )
 
-// NewConnections shares what this process and this host have. A user has at most so many
-// connections; 0 is no such bound.
+// NewConnections shares what this process and this host have. A user may have at most perUser connections; 0 means no
+// such bound.
 func NewConnections(perUser int) (*Connections, error) {
 	descriptors, err := Descriptors()
 	if err != nil {
@@ -37,12 +37,12 @@ func NewConnections(perUser int) (*Connections, error) {
 	}, nil
 }
 
-// TakeBuffers takes what the kernel may hold for one connection, or nothing, and returns 0, if there is not enough.
+// TakeBuffers takes what the kernel may hold for one connection and returns it, in bytes; 0 if there is not enough.
 func (c *Connections) TakeBuffers(user string) int {
 	return c.Buffers.TakeShare(user, leastBuffers, mostBuffers)
 }
 
-// Stats are the numbers of each budget, by its name.
+// Stats returns the numbers of each budget, by its name.
 func (c *Connections) Stats() map[string]Stats {
 	return map[string]Stats{
 		"descriptors": c.Descriptors.Stats(), "hellos": c.Hellos.Stats(), "buffers": c.Buffers.Stats(), "ports": c.Ports.Stats(),

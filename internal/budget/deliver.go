@@ -8,20 +8,20 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A socket that is closed leaves with the kernel what its peer has not taken yet, for minutes, and a peer need not take
-// anything. So what a connection has of a budget is given back when all is delivered.
+// When a socket is closed, the kernel keeps what its peer has not taken yet, for minutes, and a peer need not take
+// anything. So what a connection has of a budget is given back only when everything is delivered.
 
-// DeliveryPause is how often what is left of a connection is looked at.
+// DeliveryPause is how often what is left of a connection is checked.
 const DeliveryPause = 100 * time.Millisecond
 
-// Undelivered is what is left of a connection that has ended. Its zero value is one that has just done so.
+// Undelivered is what is left of a connection that has ended. Its zero value is for one that has just ended.
 type Undelivered struct {
 	bytes int
 	since time.Time // when it became less
 }
 
-// Waits reports whether a connection should stay that has so many bytes left, and whether it is late: its peer has taken
-// nothing for most.
+// Waits reports whether a connection with so many bytes left should stay, and whether it is late: its peer has taken
+// nothing for at least most.
 func (u *Undelivered) Waits(left int, now time.Time, most time.Duration) (waits, late bool) {
 	const ends = 2 // the end of each of two sockets counts as a byte
 	if left <= ends {
@@ -34,8 +34,8 @@ func (u *Undelivered) Waits(left int, now time.Time, most time.Duration) (waits,
 	return !late, late
 }
 
-// Unsent returns how many bytes the kernel has still to deliver to a TCP socket's peer. Of a connection that was reset
-// there are none.
+// Unsent returns how many bytes the kernel has still to deliver to a TCP socket's peer. It is 0 for a connection that
+// was reset.
 func Unsent(fd int) int {
 	n, err := unix.IoctlGetInt(fd, unix.SIOCOUTQ)
 	if err != nil || n <= 0 {
@@ -48,8 +48,8 @@ func Unsent(fd int) int {
 	return n
 }
 
-// Deliver waits until the kernel has delivered what was written to a connection that is about to be closed. If its peer takes
-// nothing for most, or when ctx ends, closing resets it.
+// Deliver waits until the kernel has delivered what was written to a connection that is about to be closed. If the
+// peer takes nothing for at least most, or if ctx ends, closing resets the connection.
 func Deliver(ctx context.Context, c *net.TCPConn, most time.Duration) {
 	raw, err := c.SyscallConn()
 	if err != nil {

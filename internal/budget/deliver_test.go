@@ -41,7 +41,7 @@ func full(t *testing.T) (from, to *net.TCPConn) {
 	return from, to
 }
 
-// What was written is delivered to who takes it, and whoever takes nothing is reset.
+// Written data is delivered to a peer that takes it, and a peer that takes nothing is reset.
 func TestDeliver(t *testing.T) {
 	from, to := full(t)
 	ended := make(chan struct{})

@@ -8,8 +8,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Descriptors is how many descriptors the whole process may have open. Go has raised the limit to the hard
-// one already, and gives programs that it starts the one from before.
+// Descriptors returns how many descriptors the whole process may have open. Go has already raised the limit to the
+// hard one, and gives programs that it starts the earlier limit.
 func Descriptors() (int, error) {
 	var limit unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
@@ -18,13 +18,13 @@ func Descriptors() (int, error) {
 	return int(min(limit.Cur, 1<<30)), nil
 }
 
-// Spare is what is left of a number of descriptors for connections of users: API, DNS filter, Docker's
-// streams and files have at least a quarter, and of a small number half.
+// Spare returns how many of the descriptors are left for connections of users: the API, the DNS filter, Docker's
+// streams and files have at least a quarter, or half of a small number.
 func Spare(descriptors int) int {
 	return descriptors - max(descriptors/4, min(descriptors/2, 1024))
 }
 
-// TCPMemory is how many bytes all TCP buffers of the host may have before the kernel begins to care.
+// TCPMemory returns how many bytes all TCP buffers of the host may take before the kernel begins to care.
 func TCPMemory() int {
 	const standard = 256 << 20
 	var pages int
@@ -34,7 +34,7 @@ func TCPMemory() int {
 	return pages * os.Getpagesize()
 }
 
-// LocalPorts is how many ports the kernel chooses from for a connection of ours.
+// LocalPorts returns how many ports the kernel chooses from for a connection of ours.
 func LocalPorts() int {
 	const standard = 28232
 	var first, last int

@@ -1,8 +1,8 @@
-// Package budget shares what the service has once among its users: descriptors, bytes, ports.
+// Package budget shares the service's limited supplies among its users: descriptors, bytes, ports.
 //
-// A user may take something while it has no more than a third of what nobody has. So one alone gets a quarter of
-// all, a second one a quarter of what is left, and so on: however much some have taken, there is something
-// left for who comes next, and who has little gets it before who has much.
+// A user may take something while it has no more than a third of what nobody has. So a single user gets a quarter of
+// everything, a second one a quarter of what is left, and so on: however much some have taken, something is left for
+// the next user, and a user who has little gets it before one who has much.
 package budget
 
 import "sync"
@@ -20,11 +20,11 @@ type Pool struct {
 // Stats are the numbers of a pool.
 type Stats struct {
 	Used, Total int
-	// Refused counts what was asked for and not given, since the start.
+	// Refused counts the requests that were refused since the start.
 	Refused uint64
 }
 
-// NewPool makes a pool of total things. One user has most of them at the most; 0 is no such bound.
+// NewPool returns a pool of total things. One user may have at most most of them; 0 means no such bound.
 func NewPool(total, most int) *Pool {
 	if most == 0 {
 		most = total
@@ -32,16 +32,16 @@ func NewPool(total, most int) *Pool {
 	return &Pool{total: total, most: most, byUser: map[string]int{}}
 }
 
-// Take reports whether user has got n more. All or nothing.
+// Take takes n more for user, all or nothing, and reports whether user got them.
 func (p *Pool) Take(user string, n int) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.take(user, n)
 }
 
-// TakeShare takes a part of what user could still get: little where much is taken already, but between least
-// and most. The latter half of what a user alone may have is kept for the least. It returns 0 if not even that
-// is to be had.
+// TakeShare takes a part of what user could still get, between least and most: little if much is already taken. The
+// second half of what a single user may have is given only in shares of least. It returns 0 if not even least is
+// available.
 func (p *Pool) TakeShare(user string, least, most int) int {
 	const parts = 32
 	p.mu.Lock()
@@ -63,13 +63,13 @@ func (p *Pool) take(user string, n int) bool {
 	return true
 }
 
-// left is how many more user may have.
+// left returns how many more user may take.
 func (p *Pool) left(user string) int {
 	mine := p.byUser[user]
 	return min(p.most-mine, (p.total-p.used-3*mine)/4)
 }
 
-// Give takes n back that user had.
+// Give gives back n that user had.
 func (p *Pool) Give(user string, n int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -79,7 +79,7 @@ func (p *Pool) Give(user string, n int) {
 	}
 }
 
-// Stats may be called at any time.
+// Stats returns the pool's numbers.
 func (p *Pool) Stats() Stats {
 	p.mu.Lock()
 	defer p.mu.Unlock()

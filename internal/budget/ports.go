@@ -10,8 +10,8 @@ import (
 // (TCP_TIMEWAIT_LEN, which cannot be set), and up to five seconds more, because its timers of that length are coarse.
 const timeWait = 66 * time.Second
 
-// Ports are the host's own ports towards each destination. A connection takes one, and where our side ends it
-// first, the kernel keeps that for a minute more. It is safe for concurrent use.
+// Ports are the host's own ports towards each destination. A connection takes one, and if our side ends it first, the
+// kernel keeps the port for a minute more. It is safe for concurrent use.
 type Ports struct {
 	total int   // towards one destination
 	all   *Pool // over all destinations: what is known of them and what the kernel keeps is memory
@@ -22,7 +22,7 @@ type Ports struct {
 	refused uint64
 }
 
-// wait is ports that the kernel keeps.
+// wait is a number of ports that the kernel keeps.
 type wait struct {
 	until time.Time
 	user  string
@@ -30,7 +30,7 @@ type wait struct {
 	count int
 }
 
-// NewPorts shares so many ports towards each destination, and four times as many over all of them.
+// NewPorts shares total ports towards each destination, and four times as many over all destinations.
 func NewPorts(total int) *Ports {
 	const destinations = 4
 	return &Ports{total: total, all: NewPool(destinations*total, 0), pools: map[netip.AddrPort]*Pool{}}
@@ -58,7 +58,7 @@ func (p *Ports) Take(user string, to netip.AddrPort) bool {
 	return true
 }
 
-// Give takes a port back; kept says that our side has ended the connection first.
+// Give gives a port back; kept says that our side ended the connection first.
 func (p *Ports) Give(user string, to netip.AddrPort, kept bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -102,7 +102,7 @@ func (p *Ports) give(user string, to netip.AddrPort, n int) {
 	}
 }
 
-// Stats sums over all destinations.
+// Stats returns the sums over all destinations.
 func (p *Ports) Stats() Stats {
 	p.mu.Lock()
 	defer p.mu.Unlock()

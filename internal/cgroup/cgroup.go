@@ -1,5 +1,5 @@
-// Package cgroup reads what containers take from their control groups, has the memory of those that do nothing given back, and
-// tells how much memory and swap the host has.
+// Package cgroup reads what containers use from their control groups, reclaims the memory of idle ones, and tells how
+// much memory and swap the host has.
 package cgroup
 
 import (
@@ -17,16 +17,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Host is the files in which a host lists its swap, and those of containers' control groups.
+// Host is the file in which a host lists its swap, and the directory of its control groups.
 type Host struct{ Swaps, ControlGroups string }
 
-// ThisHost returns that of the host on which this program runs.
+// ThisHost returns the Host on which this program runs.
 func ThisHost() Host { return Host{"/proc/swaps", "/sys/fs/cgroup"} }
 
-// Swap is what a host has to move memory to.
+// Swap says what kinds of swap a host has.
 type Swap struct{ Compressed, Disk bool }
 
-// Swap reads which swap is on.
+// Swap reads which kinds of swap are on.
 func (h Host) Swap() (s Swap, _ error) {
 	text, err := os.ReadFile(h.Swaps)
 	if err != nil {
@@ -53,8 +53,8 @@ var reclaims = []struct{ file, text string }{
 	{"system.slice/docker-%s.scope/memory.reclaim", ""},
 }
 
-// Reclaim gives back the memory of a container, and returns how much of it is left, in bytes. It blocks while that is
-// written to where it goes.
+// Reclaim makes the kernel reclaim the memory of a container, and returns how much of it is left, in bytes. It blocks
+// while the memory is written to swap.
 func (h Host) Reclaim(id string) (left int64, err error) {
 	for _, how := range reclaims {
 		file := filepath.Join(h.ControlGroups, fmt.Sprintf(how.file, id))
@@ -74,7 +74,7 @@ func (h Host) Reclaim(id string) (left int64, err error) {
 			}
 		}
 		err := writeControl(file, text)
-		if err != nil && !errors.Is(err, unix.EAGAIN) && !errors.Is(err, unix.EBUSY) { // else it gives back what it can
+		if err != nil && !errors.Is(err, unix.EAGAIN) && !errors.Is(err, unix.EBUSY) { // else it has given back what it could
 			return 0, err
 		}
 		return readNumber(usage)
@@ -94,7 +94,7 @@ func readNumber(file string) (int64, error) {
 	return n, nil
 }
 
-// ForbidSwap has a container that goes on not swap any more, where that is not bounded with its memory.
+// ForbidSwap keeps a resumed container from swapping, where its limit of memory does not bound that.
 func (h Host) ForbidSwap(id string) {
 	for _, how := range reclaims {
 		if how.text == "" {
@@ -111,7 +111,7 @@ func (h Host) allowSwap(group string, allowed bool) error {
 	return writeControl(filepath.Join(group, "memory.swap.max"), text)
 }
 
-// writeControl writes to a file of a control group, which is there.
+// writeControl writes to an existing file of a control group.
 func writeControl(file, text string) error {
 	f, err := os.OpenFile(file, os.O_WRONLY|unix.O_NOFOLLOW, 0)
 	if err != nil {
@@ -121,7 +121,7 @@ func writeControl(file, text string) error {
 	return errors.Join(err, f.Close())
 }
 
-// MayReclaim returns why this program cannot have the memory of containers given back; nil if it can.
+// MayReclaim returns why this program cannot reclaim the memory of containers; nil if it can.
 func (h Host) MayReclaim() error {
 	for _, dir := range []string{"memory", "."} {
 		file := filepath.Join(h.ControlGroups, dir, "cgroup.procs")
@@ -137,7 +137,7 @@ func (h Host) MayReclaim() error {
 	return fmt.Errorf("there are no control groups at %s", h.ControlGroups)
 }
 
-// Usage is what a container takes.
+// Usage is what a container uses.
 type Usage struct {
 	At  time.Time
 	CPU time.Duration // since its start
@@ -145,8 +145,8 @@ type Usage struct {
 	Memory, Cache, MemoryLimit int64
 }
 
-// groupFiles are where a container's control group tells of its memory and its time, of both versions; %s is its id. The last one
-// has microseconds after a word.
+// groupFiles are the files with the memory and the time of a container's control group, for both versions of control
+// groups; %s is the container's id. If there is a word, it comes before the time, in microseconds.
 var groupFiles = []struct{ memory, time, word string }{
 	{"memory/docker/%s/memory.usage_in_bytes", "cpuacct/docker/%s/cpuacct.usage", ""},
 	{"memory/system.slice/docker-%s.scope/memory.usage_in_bytes", "cpuacct/system.slice/docker-%s.scope/cpuacct.usage", ""},
@@ -154,7 +154,7 @@ var groupFiles = []struct{ memory, time, word string }{
 	{"system.slice/docker-%s.scope/memory.current", "system.slice/docker-%s.scope/cpu.stat", "usage_usec"},
 }
 
-// Usage reads what a container takes; its memory is with the kernel's cache, as its limit counts it.
+// Usage reads what a container uses. Its Memory includes the kernel's cache, as its limit does, and Cache is 0.
 func (h Host) Usage(id string) (u Usage, err error) {
 	for _, group := range groupFiles {
 		u.Memory, err = readNumber(filepath.Join(h.ControlGroups, fmt.Sprintf(group.memory, id)))
@@ -170,7 +170,7 @@ func (h Host) Usage(id string) (u Usage, err error) {
 	return u, err
 }
 
-// readTime reads nanoseconds, or the microseconds that stand after a word.
+// readTime reads nanoseconds, or the microseconds after a word.
 func readTime(file, word string) (time.Duration, error) {
 	if word == "" {
 		ns, err := readNumber(file)
@@ -189,8 +189,8 @@ func readTime(file, word string) (time.Duration, error) {
 	return 0, fmt.Errorf("%s has no %s", filepath.Base(file), word)
 }
 
-// AvailableMemory is what the host could give to programs without swapping, in bytes. Where that cannot be known it is
-// no reason to remove anything.
+// AvailableMemory returns how much the host could give to programs without swapping, in bytes. If that is unknown, it
+// is so much that nothing is removed because of it.
 func AvailableMemory() int64 {
 	const unknown = 1 << 62
 	text, err := os.ReadFile("/proc/meminfo")

@@ -1,5 +1,5 @@
-// Package dockerd is what has to be known of the Docker daemon itself: how to connect to it, what its errors ask a
-// person to do, what it says of itself (info.go), and the processes by which it holds containers (shims.go).
+// Package dockerd is what must be known about the Docker daemon itself: how to connect to it, what its errors ask a
+// person to do, what it reports about itself (info.go), and the processes by which it holds containers (shims.go).
 package dockerd
 
 import (
@@ -9,11 +9,11 @@ import (
 	"github.com/docker/docker/client"
 )
 
-// Client is that of the Docker API, for packages that pass it on.
+// Client is the client of the Docker API, for packages that pass it on.
 type Client = client.Client
 
-// Connect makes a client for the Docker daemon behind a Unix socket; it speaks whatever API version the
-// daemon does. It connects to nothing yet: a daemon that is down is an error of the calls.
+// Connect returns a client for the Docker daemon behind a Unix socket; it speaks whatever API version the daemon does.
+// It does not connect yet: if the daemon is down, the calls fail.
 func Connect(socketPath string) (*client.Client, error) {
 	docker, err := client.NewClientWithOpts(client.WithHost("unix://"+socketPath), client.WithAPIVersionNegotiation())
 	if err != nil {
@@ -22,8 +22,8 @@ func Connect(socketPath string) (*client.Client, error) {
 	return docker, nil
 }
 
-// Explain turns an error of Docker into one for our callers. Docker's error classes are not
-// ours, so nothing is wrapped: that a container is missing does not mean "not found" to a caller.
+// Explain turns an error from Docker into one for our callers. Docker's error classes are not ours, so nothing is
+// wrapped: a missing container does not mean "not found" to a caller.
 func Explain(docker *client.Client, err error) error {
 	switch {
 	case client.IsErrConnectionFailed(err):

@@ -12,31 +12,31 @@ import (
 	"github.com/docker/docker/client"
 )
 
-// Info is what the service needs to know of its Docker daemon.
+// Info is what the service needs to know about its Docker daemon.
 type Info struct {
 	// Version is Docker's own.
 	Version string
-	// API is the version of the API that is spoken with it.
+	// API is the version of the API that is spoken with Docker.
 	API string
-	// CPUs is how many the host has.
+	// CPUs is how many processors the host has.
 	CPUs int
 	// Runtimes are the names of the OCI runtimes, sorted, and DefaultRuntime is one of them.
 	Runtimes       []string
 	DefaultRuntime string
-	// Programs are those behind the runtimes; empty for what is none.
+	// Programs are the paths of the programs behind the runtimes; empty for a runtime without one.
 	Programs map[string]string
 	// Root is where Docker keeps images and containers, on its host.
 	Root string
-	// Ahead is by how much its clock is ahead of ours, about; 0 if that is not known.
+	// Ahead is roughly how far Docker's clock is ahead of ours; 0 if that is unknown.
 	Ahead time.Duration
 	// GVisor are those of Runtimes whose program is gVisor's.
 	GVisor []string
-	// Offline has, for some of Runtimes, the one that gives a container a loopback where Docker gives it no network at all:
-	// runc itself, and for gVisor one that is called as it with -offline behind, and is it with --network=none.
+	// Offline maps some of Runtimes to a runtime that gives a container a loopback when Docker gives it no network at all: runc to
+	// itself, and a gVisor runtime to one whose name is the same with -offline appended, and that is the same with --network=none.
 	Offline map[string]string
 }
 
-// Inspect asks Docker. Its error tells a person what to do.
+// Inspect asks Docker about itself. Its error tells a person what to do.
 func Inspect(ctx context.Context, docker *client.Client) (Info, error) {
 	answer, err := docker.Info(ctx)
 	if err != nil {
@@ -61,7 +61,7 @@ func Inspect(ctx context.Context, docker *client.Client) (Info, error) {
 	return info, nil
 }
 
-// offlineOf returns the runtime that Info.Offline has for one; empty for none.
+// offlineOf returns the runtime that Info.Offline has for a runtime; empty for none.
 func offlineOf(name string, runtimes map[string]system.RuntimeWithStatus) string {
 	runtime, offline := runtimes[name], runtimes[name+"-offline"]
 	switch {

@@ -16,22 +16,22 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A Shim is one of containerd's: the parent of all that its container's runtime starts. Looking at shims needs the
-// host's process ids.
+// A Shim is one of containerd's shims: the parent of everything that its container's runtime starts. Looking at shims
+// needs the host's process ids.
 //
-// Docker waits for a runtime that does not answer with the container's lock held, and forgets a container that it
-// removed by force before it had seen its end, whose shim then stays for good. Both are seen here alone.
+// Docker holds the container's lock while it waits for a runtime that does not answer. It also forgets a container
+// that it removed by force before it had seen its end, whose shim then stays for good. Both can be seen only here.
 type Shim struct {
 	PID       int
 	Container string // Docker's id
 	Children  []int
-	// Execs are those of Children that are the runtime's, on their way to start a program in the container.
+	// Execs are those of Children that are runtimes about to start a program in the container.
 	Execs []int
-	// Sources are what is mounted into the container from the host, as long as the shim has its bundle.
+	// Sources are what is mounted into the container from the host; empty if the shim's bundle is gone.
 	Sources []string
 }
 
-// namespace is containerd's for what Docker runs.
+// namespace is containerd's namespace for what Docker runs.
 const namespace = "moby"
 
 var containerID = regexp.MustCompile(`^[0-9a-f]{64}$`)
@@ -39,7 +39,7 @@ var containerID = regexp.MustCompile(`^[0-9a-f]{64}$`)
 // Shims returns the shims of all Docker daemons on this host, by process id.
 func Shims() ([]Shim, error) { return host.list() }
 
-// processes are those that /proc shows, or a test; shims and runtimes are those of one owner, root.
+// processes are those that /proc shows, or a test's directory; shims and runtimes belong to one owner, root.
 type processes struct {
 	dir   string
 	owner int
@@ -80,7 +80,7 @@ func (p processes) list() ([]Shim, error) {
 	return shims, nil
 }
 
-// containerOf is the container of a shim; false for any other process.
+// containerOf returns the container of a shim; false for any other process.
 func (p processes) containerOf(dir string) (string, bool) {
 	args := p.argsOf(dir)
 	if !strings.HasPrefix(filepath.Base(args[0]), "containerd-shim") {
@@ -100,8 +100,8 @@ func (p processes) isExec(dir, container string) bool {
 	return args[len(args)-1] == container && slices.Contains(args, "exec")
 }
 
-// argsOf is the command line of a process of the owner's, and one empty argument for any other: a tenant may give its
-// own the name that it likes.
+// argsOf returns the command line of a process that belongs to the owner, and one empty argument for any other: a
+// tenant may give its processes any name.
 func (p processes) argsOf(dir string) []string {
 	line, err := os.ReadFile(filepath.Join(dir, "cmdline"))
 	if err != nil || ownerOf(dir) != p.owner {
@@ -110,7 +110,7 @@ func (p processes) argsOf(dir string) []string {
 	return strings.Split(strings.TrimRight(string(line), "\x00"), "\x00")
 }
 
-// ownerOf is a process's uid; -1 when it has ended.
+// ownerOf returns a process's uid; -1 if it has ended.
 func ownerOf(dir string) int {
 	var st unix.Stat_t
 	if err := unix.Stat(dir, &st); err != nil {
@@ -134,7 +134,7 @@ func parentOf(dir string) (int, bool) {
 	return parent, err == nil
 }
 
-// sources reads the bundle, which is where a shim is.
+// sources reads the mounts from the bundle, which is a shim's working directory.
 func sources(dir string) (list []string) {
 	text, err := os.ReadFile(filepath.Join(dir, "cwd", "config.json"))
 	if err != nil {
@@ -154,7 +154,7 @@ func sources(dir string) (list []string) {
 	return list
 }
 
-// ShimOf finds the shim of a container: fs.ErrNotExist if it has none.
+// ShimOf finds the shim of a container. The error is fs.ErrNotExist if it has none.
 func ShimOf(container string) (Shim, error) {
 	all, err := Shims()
 	if err != nil {
@@ -168,11 +168,11 @@ func ShimOf(container string) (Shim, error) {
 	return Shim{}, fmt.Errorf("container %.12s has no shim: %w", container, fs.ErrNotExist)
 }
 
-// KillExecs gives up the starting of programs in the container, and leaves those that run.
+// KillExecs aborts the starting of programs in the container, and leaves running ones alone.
 func (s Shim) KillExecs() { s.killChildren(s.Execs) }
 
-// KillAll kills all that the shim has running: the container, too. What may not be killed, a container's own programs
-// where the service has not the right, is left.
+// KillAll kills everything that the shim has running, including the container. What may not be killed is left: a
+// container's own programs, if the service lacks the right.
 func (s Shim) KillAll() { s.killChildren(s.Children) }
 
 func (s Shim) killChildren(pids []int) {
@@ -193,7 +193,7 @@ func (s Shim) Kill() error {
 	})
 }
 
-// kill kills a process that still is the one that is meant.
+// kill kills a process if it is still the one that is meant.
 func kill(pid int, still func() bool) error {
 	fd, err := unix.PidfdOpen(pid, 0)
 	if errors.Is(err, unix.ESRCH) {

@@ -60,7 +60,7 @@ func TestList(t *testing.T) {
 	}
 }
 
-// What has another parent, or another id, by the time it is to be killed is not.
+// A process that has another parent, or another id, by the time it is to be killed is not killed.
 func TestOthersAreNotKilled(t *testing.T) {
 	me := Shim{PID: os.Getpid(), Container: strings.Repeat("1", 64)}
 	if err := me.Kill(); err != nil {

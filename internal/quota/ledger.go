@@ -6,29 +6,29 @@ import (
 	"golang.org/x/time/rate"
 )
 
-// Ledger counts what is in use. It is safe for concurrent use. A nil one bounds nothing.
+// Ledger counts what is in use. It is safe for concurrent use. A nil Ledger bounds nothing.
 type Ledger struct {
 	mu      sync.Mutex
 	limits  Limits
 	used    map[holder]*[resources]int
-	waiting line // for turns, by calls
-	spare   line // for turns that no call waits for
+	waiting line // calls that wait for turns
+	spare   line // waiters for turns that no call waits for
 	rates   map[holder]*rate.Limiter
 	sweepAt int // how many rates there are when idle ones are forgotten
 }
 
-// holder is who has something: in scope Total, nobody in particular.
+// holder is the user or token that has something; in scope Total, it has no name.
 type holder struct {
 	scope Scope
 	name  string
 }
 
-// New makes a ledger in which nothing is in use.
+// New returns a ledger in which nothing is in use.
 func New(limits Limits) *Ledger {
 	return &Ledger{limits: limits, used: map[holder]*[resources]int{}, rates: map[holder]*rate.Limiter{}}
 }
 
-// Use has what is asked for from now on go by limits. What is in use already stays.
+// Use applies limits to what is asked for from now on. What is in use already stays.
 func (l *Ledger) Use(limits Limits) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -37,8 +37,8 @@ func (l *Ledger) Use(limits Limits) {
 	l.dispatch()
 }
 
-// Take takes n of a resource, until the function that it returns is called; more than once does no harm. The
-// error is an *Exceeded.
+// Take takes n of a resource until release is called; calling it more than once does no harm. The error is an
+// *Exceeded.
 func (l *Ledger) Take(a Account, r Resource, n int) (release func(), err error) {
 	if l == nil {
 		return func() {}, nil
@@ -51,7 +51,7 @@ func (l *Ledger) Take(a Account, r Resource, n int) (release func(), err error) 
 	return l.hold(a, r, n), nil
 }
 
-// Hold counts what is there already, whatever the bounds are, until the function that it returns is called.
+// Hold counts what is there already until release is called, whatever the bounds are.
 func (l *Ledger) Hold(a Account, r Resource, n int) (release func()) {
 	if l == nil {
 		return func() {}
@@ -87,7 +87,7 @@ func (l *Ledger) count(a Account, r Resource, n int) {
 	}
 }
 
-// holders are who has what is taken for an account.
+// holders returns the holders that have what is taken for an account.
 func (a Account) holders() []holder {
 	list := []holder{{scope: Total}}
 	if a.User != "" {
@@ -99,7 +99,7 @@ func (a Account) holders() []holder {
 	return list
 }
 
-// full is the first bound that n more would be above, or nil; the lock is held.
+// full returns the first bound that n more would exceed, or nil; the lock is held.
 func (l *Ledger) full(a Account, r Resource, n int) *Exceeded {
 	for _, scope := range Scopes() {
 		h := holder{scope, a.name(scope)}
@@ -128,7 +128,7 @@ func (a Account) name(scope Scope) string {
 	return ""
 }
 
-// bound is that of a scope, and the setting that it is from; 0 is none. The lock is held.
+// bound returns the bound of a scope and the setting that it comes from; 0 means none. The lock is held.
 func (l *Ledger) bound(a Account, scope Scope, r Resource) (bound int, setting string) {
 	switch scope {
 	case User:
@@ -146,15 +146,15 @@ func (l *Ledger) bound(a Account, scope Scope, r Resource) (bound int, setting s
 	return bound, "quotas.perToken." + r.String()
 }
 
-// Stats are the numbers of now.
+// Stats are the current numbers.
 type Stats struct {
-	// InUse is what all have together, by resource.
+	// InUse is what is in use in total, by resource.
 	InUse [resources]int
-	// Waiting is how many cold starts that calls wait for have yet to get their turn.
+	// Waiting is how many cold starts that calls wait for have not had their turn yet.
 	Waiting int
 }
 
-// Stats returns the numbers of now.
+// Stats returns the current numbers.
 func (l *Ledger) Stats() Stats {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -165,7 +165,7 @@ func (l *Ledger) Stats() Stats {
 	return s
 }
 
-// total is how many of a resource all have together; the lock is held.
+// total returns how many of a resource are in use in total; the lock is held.
 func (l *Ledger) total(r Resource) int {
 	if used := l.used[holder{scope: Total}]; used != nil {
 		return used[r]

@@ -1,8 +1,8 @@
-// Package quota bounds what one user, one token and all of them together may have at a time, and how often they
-// may ask. It is the one place where such a bound is kept: whoever is about to make something takes it here first.
+// Package quota bounds what one user, one token and all of them together may have at a time, and how often they may
+// ask. All such bounds are kept here: whoever is about to make something takes it here first.
 //
-// quota.go has the numbers and who they are for, ledger.go counts, turn.go lets cold starts begin, users by turns,
-// and rate.go bounds requests.
+// quota.go has the bounds and what they apply to, ledger.go counts, turn.go lets cold starts begin, with users taking
+// turns, and rate.go bounds requests.
 package quota
 
 import (
@@ -25,8 +25,8 @@ const (
 	Containers    Resource = iota // for execs
 	ColdStarts                    // containers that are being made, those of processes included
 	Commands                      // that run or wait to
-	DetachedExecs                 // with detachOnDisconnect, also those that have ended and are kept
-	Processes                     // also those that have ended
+	DetachedExecs                 // with detachOnDisconnect, including those that have ended and are kept
+	Processes                     // including those that have ended
 	ExposedPorts                  // of processes
 	Sandboxes                     // that are registered
 	Calls                         // that are being answered
@@ -41,7 +41,7 @@ var names = [resources]string{
 // String returns the resource's key in the settings.
 func (r Resource) String() string { return names[r] }
 
-// Resources are all of them.
+// Resources returns all of them.
 func Resources() []Resource {
 	list := make([]Resource, resources)
 	for i := range list {
@@ -50,8 +50,8 @@ func Resources() []Resource {
 	return list
 }
 
-// Bounds are the most that there may be of each resource. One that is zero does not bound. Hosts of a cluster tell each other the
-// bounds of tokens as JSON, so the names of the fields stay.
+// Bounds are the most that there may be of each resource; zero means no bound. Hosts of a cluster tell each other the
+// bounds of tokens as JSON, so the names of the fields must stay.
 type Bounds struct {
 	Containers        int
 	ColdStarts        int
@@ -85,26 +85,26 @@ func (b *Bounds) Set(key string, bound int) error {
 	return nil
 }
 
-// Limits are the bounds for each user, for each token that acts for some users alone, and for all together. A
-// request has to be within all that are its.
+// Limits are the bounds for each user, for each token that acts only for some users, and for all together. A request
+// must be within all that apply to it.
 type Limits struct{ PerUser, PerToken, Total Bounds }
 
-// Token is that by which a call came. The zero value is none: the caller came by the socket.
+// Token is the token that a call came with. The zero value is none: the caller came by the socket.
 type Token struct {
 	Name string
-	// Some says that it acts for some users alone. One that does not is bounded by Own and the totals.
+	// Some says that it acts only for some users. A token that acts for all is bounded by Own and the totals.
 	Some bool
-	// Own are bounds of this token, which lower those for all tokens.
+	// Own are bounds of this token, which lower those of all tokens.
 	Own Bounds
 }
 
-// Account is on whose behalf something is taken.
+// Account says on whose behalf something is taken.
 type Account struct {
 	User  string
 	Token Token
 }
 
-// Scope says whose bound it is.
+// Scope says what a bound applies to: a user, a token, or all together.
 type Scope int
 
 // The scopes, from the narrowest on.
@@ -115,22 +115,22 @@ const (
 	scopes
 )
 
-// String returns the scope as metrics have it.
+// String returns the scope's name in metrics.
 func (s Scope) String() string { return [scopes]string{"user", "token", "total"}[s] }
 
-// Scopes are all of them.
+// Scopes returns all of them.
 func Scopes() []Scope { return []Scope{User, OfToken, Total} }
 
 // Exceeded is an error of class ResourceExhausted: a bound is reached.
 type Exceeded struct {
 	Resource Resource
 	Scope    Scope
-	// Name is whose it is: a user, or the name of a token.
+	// Name is the user, or the name of the token, that has reached it.
 	Name  string
 	Bound int
-	// Setting is where the bound is from.
+	// Setting is the setting that the bound comes from.
 	Setting string
-	// Retry is after how long it is worth another try; RetryAfter tells it.
+	// Retry is after how long another try is worthwhile; RetryAfter reports it.
 	Retry time.Duration
 }
 
@@ -176,7 +176,7 @@ func (e *Exceeded) whose() string {
 // Unwrap returns the error's class.
 func (*Exceeded) Unwrap() error { return errdefs.ErrResourceExhausted }
 
-// retryAfter is how long what is at its bound is likely to stay there.
+// retryAfter returns how long a resource at its bound is likely to stay there.
 func (r Resource) retryAfter() time.Duration {
 	switch r {
 	case Processes, ExposedPorts, Sandboxes:
@@ -185,7 +185,7 @@ func (r Resource) retryAfter() time.Duration {
 	return time.Second // most commands are over then
 }
 
-// RetryAfter is after how many seconds another try is worth it for who was refused so; most commands are over in one.
+// RetryAfter returns after how many seconds a refused caller may usefully try again; most commands are over in one.
 func RetryAfter(err error) string {
 	full, is := errors.AsType[*Exceeded](err)
 	if !is {

@@ -212,7 +212,7 @@ func TestTurnsThatNobodyWaitsFor(t *testing.T) {
 	}
 }
 
-// TestATokensTurns has a token at its bound keep nobody of the same user who comes by another.
+// TestATokensTurns has a token at its bound, which keeps back nobody of the same user who comes by another token.
 func TestATokensTurns(t *testing.T) {
 	l := New(Limits{PerToken: Bounds{ColdStarts: 1}})
 	done, err := l.Turn(t.Context(), by("alice", "t"))
@@ -237,7 +237,7 @@ func TestATokensTurns(t *testing.T) {
 	<-waiting
 }
 
-// TestSpareTurns has two wait for nobody: they come when no other has a turn or waits for one, one at a time.
+// TestSpareTurns has two waiters that no call waits for: they come one at a time, when no other has a turn or waits for one.
 func TestSpareTurns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := New(Limits{PerUser: Bounds{ColdStarts: 1}, Total: Bounds{ColdStarts: 2}})
@@ -300,7 +300,7 @@ func TestSpareTurns(t *testing.T) {
 	})
 }
 
-// Who does not wait for a spare turn any more gets none, also when a call has come for it.
+// A waiter that gives up a spare turn gets none, even if a call has come for it.
 func TestSpareTurnsThatNobodyWaitsFor(t *testing.T) {
 	l := New(Limits{Total: Bounds{ColdStarts: 1}})
 	done, err := l.Turn(t.Context(), by("alice", ""))

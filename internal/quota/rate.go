@@ -6,12 +6,12 @@ import (
 	"golang.org/x/time/rate"
 )
 
-// maxRates is how many holders' rates are remembered at least; beyond that, those who have not asked lately are
+// maxRates is how many holders' rates are remembered at least. Beyond that, holders that have not asked lately are
 // forgotten whenever there are twice as many as were left the last time.
 const maxRates = 4096
 
-// Ask counts a request of the account's user, of its token, or of both. The error is an *Exceeded. After a pause
-// twice as many as in a second may come at once.
+// Ask counts a request of the account's user, of its token, or of both. The error is an *Exceeded. After a pause,
+// twice as many requests as in a second may come at once.
 func (l *Ledger) Ask(a Account) error {
 	if l == nil {
 		return nil
@@ -32,7 +32,7 @@ func (l *Ledger) Ask(a Account) error {
 	return nil
 }
 
-// rate finds or makes a holder's; the lock is held.
+// rate finds or makes a holder's limiter; the lock is held.
 func (l *Ledger) rate(h holder, bound int, now time.Time) *rate.Limiter {
 	if r := l.rates[h]; r != nil {
 		if r.Limit() != rate.Limit(bound) { // the token's own bound has changed

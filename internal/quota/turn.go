@@ -8,10 +8,10 @@ import (
 // waiter is a cold start that waits for its turn.
 type waiter struct {
 	account Account
-	turn    chan func() // gets what ends the turn
+	turn    chan func() // gets the function that ends the turn
 }
 
-// line is who waits, by user. Tokens and users are in the order of their turns: whoever has had one goes to the end.
+// line holds the waiters, by user. Tokens and users are in the order of their turns: after a turn they go to the end.
 type line struct {
 	tokens, users []string
 	of            map[string][]*waiter
@@ -64,16 +64,16 @@ func without(list []string, name string) []string {
 	return slices.DeleteFunc(list, func(other string) bool { return other == name })
 }
 
-// Turn waits until a container may be made for an account: the tokens by which users come have their turns one after the
-// other, and so have the users of each, however many wait for each. The turn lasts until done is called. The error is ctx's cause.
+// Turn waits until a container may be made for an account: the tokens by which users come take turns, and so do the
+// users of each token, however many wait for each. The turn lasts until done is called. The error is ctx's cause.
 func (l *Ledger) Turn(ctx context.Context, a Account) (done func(), err error) {
 	now := make(chan struct{})
 	close(now)
 	return l.SpareTurn(ctx, a, now)
 }
 
-// SpareTurn is Turn for a container that no call waits for: it comes when nobody has a turn or waits for one. When
-// wanted is closed somebody waits after all, and from then on it is a turn like any other.
+// SpareTurn is Turn for a container that no call waits for: it comes when nobody has a turn or waits for one. Once
+// wanted is closed, a call waits for it after all, and it becomes a turn like any other.
 func (l *Ledger) SpareTurn(ctx context.Context, a Account, wanted <-chan struct{}) (done func(), err error) {
 	if l == nil {
 		return func() {}, context.Cause(ctx)
@@ -111,17 +111,17 @@ func (l *Ledger) SpareTurn(ctx context.Context, a Account, wanted <-chan struct{
 	return nil, context.Cause(ctx)
 }
 
-// hurry has a waiter wait among those that calls wait for.
+// hurry moves a waiter to those that calls wait for.
 func (l *Ledger) hurry(n *waiter) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.spare.remove(n) { // or its turn has come
+	if l.spare.remove(n) { // otherwise its turn has come
 		l.waiting.add(n)
 		l.dispatch()
 	}
 }
 
-// dispatch gives turns to those who may have one; the lock is held.
+// dispatch gives turns to the waiters that may have one; the lock is held.
 func (l *Ledger) dispatch() {
 	for l.give(&l.waiting) {
 	}
@@ -130,7 +130,7 @@ func (l *Ledger) dispatch() {
 	}
 }
 
-// give gives the next in a line a turn, if there is one who may have it; the lock is held.
+// give gives a turn to the next waiter in a line that may have one, and reports whether there is one; the lock is held.
 func (l *Ledger) give(in *line) bool {
 	n := l.next(in)
 	if n == nil {
@@ -147,7 +147,7 @@ func (l *Ledger) give(in *line) bool {
 	return true
 }
 
-// next is the first in a line, in the order of turns, whom no bound keeps; the lock is held.
+// next returns the first waiter in a line, in the order of turns, that no bound holds back; the lock is held.
 func (l *Ledger) next(in *line) *waiter {
 	for _, token := range in.tokens {
 		for _, user := range in.users {
