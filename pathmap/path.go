@@ -45,10 +45,10 @@ func ParseContainer(name string) (ContainerPath, error) {
 	return ContainerPath{name}, nil
 }
 
-// Resolve returns the path that name means to someone whose working directory is p: name itself when
-// it is absolute, else name under p. The result is clean; "." and ".." are taken by name, as if no
-// component were a symbolic link, so only the result may be checked and used, never name. An empty
-// name means p. The error is of class ErrInvalidArgument.
+// Resolve returns the path that name means to someone whose working directory is p: name itself if it is
+// absolute, else name under p. The result is clean; "." and ".." are resolved by name, as if no component
+// were a symbolic link, so only the result may be checked and used, never name. An empty name means p. The
+// error is of class ErrInvalidArgument.
 func (p ContainerPath) Resolve(name string) (ContainerPath, error) {
 	if p.IsZero() {
 		return ContainerPath{}, containerFault("", "is empty")
@@ -82,8 +82,7 @@ func (p ContainerPath) String() string { return p.name }
 // must not reach a caller.
 func (p HostPath) String() string { return p.name }
 
-// check returns what is wrong with name as a path, as the rest of a sentence that begins with "it",
-// or "".
+// check returns what is wrong with name as a path, as the rest of a sentence that begins with "it", or "".
 func check(name string) string {
 	if fault := checkBytes(name); fault != "" {
 		return fault
@@ -116,7 +115,7 @@ func containerFault(name, fault string) error {
 	return fmt.Errorf("cannot use path %s: it %s: %w", shown(name), fault, errdefs.ErrInvalidArgument)
 }
 
-// shown quotes as much of a container path as a person reads in a message.
+// shown quotes as much of a container path as a message should show.
 func shown(name string) string {
 	const most = 200
 	if len(name) > most {

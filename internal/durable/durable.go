@@ -1,5 +1,5 @@
-// Package durable writes the service's records so that a crash or a power cut leaves the old file or the new
-// one, whole, and never none, half of one or an empty one.
+// Package durable writes the service's records so that a crash or a power cut leaves either the old file or
+// the new one, complete: never a missing, partial or empty file.
 package durable
 
 import (
@@ -14,10 +14,10 @@ import (
 	"github.com/google/renameio/v2"
 )
 
-// WriteFile puts a file in place. When it returns, file and name are on the disk. The umask does not count.
+// WriteFile replaces a file atomically. When it returns, its content and its name are on disk. The umask is not applied.
 func WriteFile(name string, content []byte, mode fs.FileMode) error {
 	dir := filepath.Dir(name)
-	// Beside the file: the library would try TMPDIR first, which is others' to write to.
+	// In the same directory: the library would try TMPDIR first, which others can write to.
 	err := renameio.WriteFile(name, content, mode, renameio.WithTempDir(dir), renameio.WithStaticPermissions(mode))
 	if err != nil {
 		return err
@@ -25,8 +25,8 @@ func WriteFile(name string, content []byte, mode fs.FileMode) error {
 	return SyncDir(dir) // which renameio leaves to its callers
 }
 
-// Keep is WriteFile, into a directory that it makes, for a file that is named after its content: where that is there
-// already, whole, it stays.
+// Keep writes a file that is named after its content, in a directory that it makes. A file that is already
+// there with this content is left alone.
 func Keep(name string, content []byte, mode fs.FileMode) error {
 	if there, err := os.ReadFile(name); err == nil && bytes.Equal(there, content) {
 		return nil
@@ -46,10 +46,10 @@ func SyncDir(name string) error {
 	return errors.Join(dir.Sync(), dir.Close())
 }
 
-// temporary is the form of the names that renameio gives until a file is in place.
+// temporary matches the names that renameio gives to files until they are in place.
 var temporary = regexp.MustCompile(`^\..+[0-9]+$`)
 
-// Sweep removes what writes have left in a directory that did not come to their end. Nobody may write there.
+// Sweep removes what unfinished writes have left in a directory. Nobody may be writing there.
 func Sweep(dir string) error {
 	entries, err := os.ReadDir(dir)
 	if err != nil {

@@ -12,8 +12,8 @@ import (
 // Records are JSON documents in a directory of the service's own, each in a file <id>.json.
 type Records struct{ Dir string }
 
-// Load makes the directory, removes what writes have left there, and has read take each record. One that it refuses is set aside
-// as <id>.json.damaged, which told says before.
+// Load makes the directory, removes what unfinished writes left there, and calls read for each record. A
+// record that cannot be read, or that read refuses, is set aside as <id>.json.damaged, after a call of told.
 func (r Records) Load(read func(id string, text []byte) error, told func(why error, file, aside string)) error {
 	if err := os.MkdirAll(r.Dir, 0o700); err != nil {
 		return err
@@ -50,7 +50,7 @@ func (r Records) Load(read func(id string, text []byte) error, told func(why err
 // Write replaces a record.
 func (r Records) Write(id string, text []byte) error { return WriteFile(r.file(id), text, 0o600) }
 
-// Remove removes a record, if it is there. It is not there again after a power cut.
+// Remove removes a record if it exists. A power cut does not bring it back.
 func (r Records) Remove(id string) error {
 	if err := os.Remove(r.file(id)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err

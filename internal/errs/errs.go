@@ -1,5 +1,5 @@
-// Package errs makes errors for callers: a text alone, with a class of containerd/errdefs behind it
-// that decides the answer's status.
+// Package errs makes errors for callers. An error's text is all that a caller reads; the class of
+// containerd/errdefs behind it decides the status of the answer.
 package errs
 
 import (
@@ -9,40 +9,40 @@ import (
 	"github.com/containerd/errdefs"
 )
 
-// ErrNoSpace is the class of errors about a full disk, a quota that is used up and a file that would
-// grow too large. What was there before is still there.
+// ErrNoSpace is the class of errors about a full disk, an exhausted quota, and a file that would grow too
+// large. What was stored before is still there.
 var ErrNoSpace = errors.New("the disk or quota is full")
 
-// Invalid is a fault of the request's.
+// Invalid returns an error about a fault in the request.
 func Invalid(format string, args ...any) error {
 	return newFault(errdefs.ErrInvalidArgument, format, args)
 }
 
-// Denied is something that the caller may not do.
+// Denied returns an error about something that the caller may not do.
 func Denied(format string, args ...any) error {
 	return newFault(errdefs.ErrPermissionDenied, format, args)
 }
 
-// Unauthenticated is a caller whom nobody knows.
+// Unauthenticated returns an error about an unknown caller.
 func Unauthenticated(format string, args ...any) error {
 	return newFault(errdefs.ErrUnauthenticated, format, args)
 }
 
-// NotFound is something that is not there.
+// NotFound returns an error about something that does not exist.
 func NotFound(format string, args ...any) error { return newFault(errdefs.ErrNotFound, format, args) }
 
-// Conflict is something that stands in the way.
+// Conflict returns an error about something that stands in the way.
 func Conflict(format string, args ...any) error { return newFault(errdefs.ErrConflict, format, args) }
 
-// Busy is something of which there is no more for now.
+// Busy returns an error about something that is used up for now.
 func Busy(format string, args ...any) error {
 	return newFault(errdefs.ErrResourceExhausted, format, args)
 }
 
-// TooLarge is something that is larger than it may be.
+// TooLarge returns an error about something that exceeds its size limit.
 func TooLarge(format string, args ...any) error { return newFault(errdefs.ErrOutOfRange, format, args) }
 
-// classed has a class that its text does not name.
+// classed is an error whose text does not name its class.
 type classed struct {
 	text  string
 	class error

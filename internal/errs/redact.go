@@ -10,8 +10,8 @@ import (
 	"github.com/rs/zerolog"
 )
 
-// Redact logs an error that names paths of the host and returns one that does not. The log is the call's, which has
-// the request's id, or else the given one.
+// Redact logs an error that names host paths, and returns one that does not. It uses the logger in ctx, which
+// has the request's id, and log if ctx has none.
 func Redact(ctx context.Context, log zerolog.Logger, message string, err error) error {
 	if ofCall := zerolog.Ctx(ctx); ofCall.GetLevel() != zerolog.Disabled {
 		log = *ofCall
@@ -20,7 +20,7 @@ func Redact(ctx context.Context, log zerolog.Logger, message string, err error) 
 	return fmt.Errorf("%s: %v", message, WithoutPath(err))
 }
 
-// WithoutPath returns what has failed without where: callers are not told paths of the host.
+// WithoutPath returns the cause of a file error without its path: callers are not told host paths.
 func WithoutPath(err error) error {
 	if path, ok := errors.AsType[*fs.PathError](err); ok {
 		return path.Err

@@ -13,23 +13,23 @@ import (
 // temporaryPrefix begins the names of files that are being written.
 const temporaryPrefix = ".daycare-"
 
-// CreateMode says what Create does about a file that exists.
+// CreateMode says what Create does when the file exists.
 type CreateMode int
 
-// Replace puts the new content in its place, Append adds to its end, Exclusive refuses it.
+// Replace replaces an existing file's content, Append appends to it, and Exclusive refuses it.
 const (
 	Replace CreateMode = iota + 1
 	Append
 	Exclusive
 )
 
-// newFile is the mode of a file that replaces none.
+// newFile is the mode of a file that does not replace another.
 const newFile = 0o644
 
-// Writer writes a file. Replaced and new files are written beside their place, under a name that begins
-// with temporaryPrefix, and appear with Commit: who reads sees the old content or the new, and a crash
-// leaves one of them. What is appended appears with each Write. One goroutine at a time uses a Writer,
-// and ends it with Commit or Abort, either of which closes it.
+// Writer writes a file. Replaced and new files are written next to their final place, under a name that
+// begins with temporaryPrefix, and appear with Commit: a reader sees the old content or the new, and a crash
+// leaves one of the two. Appended data appears with each Write. Only one goroutine at a time may use a
+// Writer, and must end it with Commit or Abort, either of which closes it.
 type Writer struct {
 	root         *Root
 	name         string
@@ -37,26 +37,25 @@ type Writer struct {
 	parent, leaf string
 	// dir is the directory of the file, file the descriptor that is written to.
 	dir, file int
-	// temp is the name of the new file in dir; "" when what exists is appended to.
+	// temp is the name of the new file in dir; "" when appending to an existing file.
 	temp string
 	// old is the size before the first Write, written the number of bytes since.
 	old, written int64
-	// failed is the first error; after it there is nothing left to take back.
+	// failed is the first error; after it there is nothing left to undo.
 	failed error
 	closed bool
 }
 
-// Create begins to write a regular file, in directories that it makes if need be. What stands against
-// it is said before a byte is written: it is of class ErrConflict when Exclusive finds the file there,
-// ErrInvalidArgument or ErrPermissionDenied when the name or what has it is not fit, as of OpenFile,
-// and errs.ErrNoSpace. A file that replaces another one keeps its permission bits, but not its owner; a new
-// one has 0644.
+// Create starts writing a regular file, and makes missing directories. It reports obstacles before a byte is
+// written: the error is of class ErrConflict when Exclusive finds the file there, ErrInvalidArgument or
+// ErrPermissionDenied when the name or the existing file is unsuitable, as for OpenFile, or errs.ErrNoSpace.
+// A file that replaces another keeps its permission bits, but not its owner; a new one has 0644.
 func (r *Root) Create(name string, how CreateMode) (*Writer, error) {
 	if err := checkEntry(name); err != nil {
 		return nil, err
 	}
 	if how < Replace || how > Exclusive {
-		return nil, errs.Invalid("%d is no way to write a file", how)
+		return nil, errs.Invalid("cannot write a file in the unknown mode %d", how)
 	}
 	w := &Writer{root: r, name: name, how: how, file: -1}
 	w.parent, w.leaf = path.Dir(name), path.Base(name)
@@ -91,8 +90,8 @@ func (w *Writer) open() (err error) {
 	return err
 }
 
-// target pins what has the name now, and refuses what may not be written. With no such file the
-// descriptor is -1; else the caller closes it.
+// target opens the file that has the name now, and refuses one that may not be written. If there is none, the
+// descriptor is -1; otherwise the caller closes it.
 func (w *Writer) target() (int, Info, error) {
 	entry, info, err := openPath(w.dir, w.leaf)
 	switch {

@@ -9,9 +9,8 @@ import (
 	"github.com/daycare-run/sandbox/internal/errs"
 )
 
-// classify turns an errno about name into an error with a class and a text for people. Any other error
-// has that already and is returned as it is; an errno that is nobody's fault but the machine's, such as
-// EIO, gets no class.
+// classify turns an errno about name into an error with a class and a readable text. Any other error already
+// has both and is returned as it is. An errno that is the machine's fault alone, such as EIO, gets no class.
 func classify(name string, err error) error {
 	errno, ok := errors.AsType[unix.Errno](err)
 	if !ok {
@@ -42,7 +41,7 @@ func classify(name string, err error) error {
 	case unix.ENOTDIR:
 		return errs.Invalid("%s is not a directory", at)
 	case unix.ENAMETOOLONG:
-		return errs.Invalid("%s is too long a name", at)
+		return errs.Invalid("%s is too long for a name", at)
 	case unix.ENOSPC, unix.EDQUOT, unix.EFBIG:
 		return fmt.Errorf("%s: %w", at, errs.ErrNoSpace)
 	}

@@ -9,11 +9,11 @@ import (
 	"github.com/daycare-run/sandbox/internal/errs"
 )
 
-// Type is what an entry of a directory is.
+// Type is the kind of a directory entry.
 type Type string
 
-// The types. Mount is an entry of a list upon which another file system is mounted: it has a name and
-// nothing else, and no operation goes into it.
+// The types. Mount is a listed entry on which another file system is mounted: it has a name and nothing else,
+// and no operation enters it.
 const (
 	Regular   Type = "file"
 	Directory Type = "directory"
@@ -24,7 +24,7 @@ const (
 	Mount     Type = "mount"
 )
 
-// ID is the identity of a file, whatever its names are.
+// ID identifies a file, whatever its names are.
 type ID struct{ Dev, Ino uint64 }
 
 // Info describes a file as it was at one moment.
@@ -32,21 +32,21 @@ type Info struct {
 	// Name is the last component of the name; "." for the root.
 	Name string
 	Type Type
-	// Size is in bytes, and means something for a regular file alone.
+	// Size is in bytes, and meaningful only for a regular file.
 	Size int64
-	// Blocks is what it takes on disk, in bytes.
+	// Blocks is the space that the file takes on disk, in bytes.
 	Blocks int64
-	// Mode has the nine permission bits and no other.
+	// Mode has only the nine permission bits.
 	Mode    fs.FileMode
 	ModTime time.Time
 	ID
 	// Nlink counts the names of a regular file.
 	Nlink uint32
-	// Link is what a symbolic link says, wherever that leads.
+	// Link is the target of a symbolic link as written, wherever it leads.
 	Link string
 }
 
-// inspect describes what the descriptor dir is, when name is empty, or else the entry name in dir,
+// inspect describes the file behind the descriptor dir if name is empty, and otherwise the entry name in dir,
 // without following it.
 func inspect(dir int, name string) (Info, error) {
 	flags := unix.AT_SYMLINK_NOFOLLOW | unix.AT_NO_AUTOMOUNT

@@ -29,23 +29,23 @@ func (r *Root) Stat(name string) (Info, error) {
 }
 
 const (
-	// mostNames bounds how many names of one directory List reads, and sortedAtOnce how many it has in memory beyond those that
-	// it returns.
+	// mostNames bounds how many names of one directory List reads, and sortedAtOnce how many it holds in memory
+	// beyond those that it returns.
 	mostNames    = 1_000_000
 	sortedAtOnce = 16 << 10
-	// mostListed bounds the names that it returns, with what links say, in bytes.
+	// mostListed bounds the names that List returns, including link targets, in bytes.
 	mostListed = 4 << 20
 )
 
-// List returns the first entries of a directory, at most so many and 4 MiB of names, sorted by name, and whether there are
-// more. An entry that vanishes meanwhile is left out. Of a directory with over a million entries it
-// does not see all, and the first are those of what it saw.
+// List returns the first entries of a directory, sorted by name, at most the given number and 4 MiB of names,
+// and whether there are more. An entry that vanishes meanwhile is left out. In a directory with over a
+// million entries, List does not see all of them, and returns the first of those that it saw.
 func (r *Root) List(name string, most int) (entries []Info, more bool, err error) {
 	if err := checkName(name); err != nil {
 		return nil, false, err
 	}
 	if most < 1 {
-		return nil, false, errs.Invalid("a list of at most %d entries is none", most)
+		return nil, false, errs.Invalid("cannot list at most %d entries: the limit must be at least 1", most)
 	}
 	defer r.walk()()
 	err = r.asOwner(func() error {

@@ -8,11 +8,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// newDirectory is the mode of a directory that is made here.
+// newDirectory is the mode of a new directory.
 const newDirectory = 0o755
 
-// Mkdir makes a directory, with mode 0755. With parents it makes those that are missing too, and it is
-// no error when the directory exists.
+// Mkdir makes a directory with mode 0755. With parents, it also makes missing parents, and an existing
+// directory is not an error.
 func (r *Root) Mkdir(name string, parents bool) error {
 	if err := checkName(name); err != nil {
 		return err
@@ -45,8 +45,8 @@ func (r *Root) Mkdir(name string, parents bool) error {
 	})
 }
 
-// makeDirs makes the directories of name that are missing, each in the descriptor of the one before,
-// and returns the last. The caller closes it.
+// makeDirs makes the missing directories of name, each through the descriptor of its parent, and returns the
+// last one's descriptor. The caller closes it.
 func (r *Root) makeDirs(name string) (int, error) {
 	dir, err := openBeneath(r.dir, name, asParent, 0)
 	if err == nil {
@@ -69,7 +69,7 @@ func (r *Root) makeDirs(name string) (int, error) {
 	return dir, nil
 }
 
-// makeDir opens the directory leaf of parent, and makes it when it is missing.
+// makeDir opens the directory leaf of parent, and makes it if it is missing.
 func makeDir(parent int, leaf string) (int, error) {
 	dir, err := openBeneath(parent, leaf, asParent, 0)
 	if !errors.Is(err, unix.ENOENT) {
@@ -90,9 +90,9 @@ func makeDir(parent int, leaf string) (int, error) {
 	return dir, nil
 }
 
-// widen gives a new directory the bits that the service's umask took. By then it may be another one
-// that the owner put there; which the owner, with whose identity this is done, could widen as well.
-// A descriptor of O_PATH cannot be given to fchmod, so the way is through proc.
+// widen gives a new directory the bits that the service's umask removed. By then, the owner may have put
+// another directory there; but the owner, under whose identity this happens, could widen that one as well.
+// fchmod does not take an O_PATH descriptor, so this goes through /proc.
 func widen(dir int) error {
 	var st unix.Stat_t
 	if err := unix.Fstat(dir, &st); err != nil {

@@ -12,8 +12,8 @@ import (
 // maxName is the length in bytes of the longest name.
 const maxName = 4096
 
-// checkName returns an error of class ErrInvalidArgument when name is not a relative, clean name that
-// stays beneath the root. Other bytes than NUL are all allowed, UTF-8 or not.
+// checkName returns an error of class ErrInvalidArgument unless name is relative, clean, and stays beneath
+// the root. All bytes but NUL are allowed, UTF-8 or not.
 func checkName(name string) error {
 	switch {
 	case name == "":
@@ -32,7 +32,7 @@ func checkName(name string) error {
 	return nil
 }
 
-// checkEntry is checkName for what needs an entry in a directory, which the root itself is not.
+// checkEntry is checkName for operations that need a directory entry, which the root itself is not.
 func checkEntry(name string) error {
 	if name == "." {
 		return errs.Invalid(`"." is the root directory itself`)

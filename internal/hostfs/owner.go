@@ -11,15 +11,15 @@ import (
 	"github.com/daycare-run/sandbox/internal/errs"
 )
 
-// owner is the identity with which a thread touches files: user, group, no supplementary group and no
-// effective capability. fsuid is what the kernel checks; unlike the effective uid it does not open the
-// service to the owner's signals and ptrace. setfsuid itself drops the capabilities over files, but not
+// owner is the identity under which a thread touches files: user and group, without supplementary groups or
+// effective capabilities. The kernel checks fsuid; unlike the effective uid, it does not expose the service
+// to the owner's signals and ptrace. setfsuid itself drops the capabilities over files, but not
 // CAP_SYS_RESOURCE, which lets a write ignore the quota and the reserved blocks; so all are dropped.
 type owner struct {
 	uid, gid int
-	// self says that the service is the owner, so that nothing changes.
+	// self says that the service is the owner, so nothing has to change.
 	self bool
-	// What do restores: that of the service, which is the same on all its threads.
+	// What do restores: the service's own, which are the same on all its threads.
 	groups []int
 	caps   capabilities
 }
@@ -28,7 +28,7 @@ type capabilities [2]unix.CapUserData
 
 func newOwner(uid, gid uint32) (owner, error) {
 	if uid == ^uint32(0) || gid == ^uint32(0) {
-		return owner{}, errs.Invalid("uid or gid -1 is nobody")
+		return owner{}, errs.Invalid("uid or gid -1 cannot own files")
 	}
 	o := owner{uid: int(uid), gid: int(gid)}
 	if o.uid == os.Geteuid() && o.gid == os.Getegid() {
@@ -45,7 +45,7 @@ func newOwner(uid, gid uint32) (owner, error) {
 	return o, o.do(func() error { return nil })
 }
 
-// do does work as the owner, on a thread that does nothing else meanwhile. Calls of do do not nest.
+// do runs work as the owner, on a thread that does nothing else meanwhile. It must not be nested.
 func (o *owner) do(work func() error) (err error) {
 	if o.self {
 		return work()
@@ -65,7 +65,7 @@ func (o *owner) do(work func() error) (err error) {
 	return work()
 }
 
-// enter and leave use the calls of x/sys, which change one thread; those of syscall change all.
+// enter and leave use the calls of x/sys, which change one thread; those of syscall change all threads.
 func (o *owner) enter() error {
 	if len(o.groups) > 0 {
 		if err := unix.Setgroups(nil); err != nil {
@@ -81,8 +81,8 @@ func (o *owner) enter() error {
 	})
 }
 
-// leave first takes the capabilities back, which the others need. It does so twice, because the change
-// of fsuid to 0 raises those over files, which the service may have been without.
+// leave first restores the capabilities, which the other calls need. It does so twice, because the change of
+// fsuid to 0 raises the capabilities over files, which the service may not have had.
 func (o *owner) leave() error {
 	err := o.capset(o.caps)
 	if err == nil {
@@ -100,7 +100,7 @@ func (o *owner) leave() error {
 	return nil
 }
 
-// setIDs checks what came of it: setfsuid has no error. Of an id that is none it answers the present.
+// setIDs checks the result: setfsuid reports no error. For an invalid id it returns the present one.
 func setIDs(uid, gid int) error {
 	_, _ = unix.SetfsgidRetGid(gid)
 	_, _ = unix.SetfsuidRetUid(uid)

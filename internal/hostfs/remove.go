@@ -10,9 +10,9 @@ import (
 	"github.com/daycare-run/sandbox/internal/errs"
 )
 
-// Remove removes an entry: of a symbolic link the link itself. A directory, even an empty one, is of
-// class ErrInvalidArgument unless recursive; then all that it holds goes with it, except what is on
-// another file system, at which Remove stops with an error. What was removed by then is gone.
+// Remove removes an entry; of a symbolic link, the link itself. For a directory, even an empty one, the error
+// is of class ErrInvalidArgument unless recursive is set; then everything in it is removed too, except what
+// is on another file system, at which Remove stops with an error. What was removed by then is gone.
 func (r *Root) Remove(name string, recursive bool) error {
 	if err := checkEntry(name); err != nil {
 		return err
@@ -39,9 +39,9 @@ func (r *Root) Remove(name string, recursive bool) error {
 	})
 }
 
-// removeAll removes the directory leaf of dir. The owner may move what is being removed, or put another
-// directory in its place: then that is removed which was opened, and of the other one nothing, since
-// rmdir takes only an empty one.
+// removeAll removes the directory leaf of dir. The owner may move it meanwhile, or put another directory in
+// its place: then what is in the opened directory is removed, and nothing of the other one, since rmdir
+// removes only an empty directory.
 func removeAll(dir int, leaf, name string) error {
 	t := tree{left: mostRemoved}
 	defer t.close()
@@ -77,13 +77,13 @@ func removeAll(dir int, leaf, name string) error {
 }
 
 const (
-	// mostRemoved ends a removal that somebody feeds with new entries.
+	// mostRemoved bounds a removal to which somebody keeps adding entries.
 	mostRemoved = 10_000_000
-	// mostPasses is how often a directory is read again that was not empty at its end.
+	// mostPasses is how often a directory that was not empty after a pass is read again.
 	mostPasses = 16
 )
 
-// removeEmpty removes the directory that was read to its end, or begins to read it again.
+// removeEmpty removes a directory that was read to its end, or starts to read it again.
 func (l *level) removeEmpty(above int, t *tree) error {
 	err := unix.Unlinkat(above, l.leaf, unix.AT_REMOVEDIR)
 	if errors.Is(err, unix.ENOTEMPTY) && l.passes < mostPasses {

@@ -13,18 +13,17 @@ const (
 	// (EXDEV). Names have no "..", so EXDEV means nothing else.
 	beneath = unix.RESOLVE_BENEATH | unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_MAGICLINKS | unix.RESOLVE_NO_XDEV
 
-	// asEntry opens whatever is there, a symbolic link itself too, without any effect on it.
+	// asEntry opens any entry, including a symbolic link itself, without side effects on it.
 	asEntry = unix.O_PATH | unix.O_NOFOLLOW
-	// asParent opens a directory for lookups. Without O_NOFOLLOW, which would make it ENOTDIR, a link is
-	// ELOOP.
+	// asParent opens a directory for lookups. With O_NOFOLLOW, a link would be ENOTDIR; without it, it is ELOOP.
 	asParent = unix.O_PATH | unix.O_DIRECTORY
-	// asList opens a directory for its entries. The kernel looks at O_DIRECTORY before it opens anything,
-	// so this does not block on a FIFO or touch a device.
+	// asList opens a directory to read its entries. The kernel checks O_DIRECTORY before it opens anything, so
+	// this does not block on a FIFO or touch a device.
 	asList = unix.O_RDONLY | unix.O_DIRECTORY | unix.O_NONBLOCK
 )
 
-// retry repeats a system call that was disturbed, though not forever: whoever owns the files may be
-// able to disturb it each time.
+// retry repeats a system call that was disturbed, but not forever: the owner of the files may be able to
+// disturb it each time.
 func retry(call func() error) error {
 	const attempts = 64
 	var err error
@@ -36,8 +35,8 @@ func retry(call func() error) error {
 	return err
 }
 
-// openBeneath is the only place that opens something by name. The caller closes the descriptor. The
-// error is a bare errno.
+// openBeneath is the only place that opens a file by name. The caller closes the descriptor. The error is a
+// bare errno.
 func openBeneath(dir int, name string, flags int, mode uint64) (int, error) {
 	how := unix.OpenHow{Flags: uint64(flags) | unix.O_CLOEXEC, Mode: mode, Resolve: beneath}
 	fd := -1
@@ -48,7 +47,7 @@ func openBeneath(dir int, name string, flags int, mode uint64) (int, error) {
 	return fd, err
 }
 
-// openPath opens name, whatever it is, and describes it. What is at name may be another file already; the
+// openPath opens name, whatever it is, and describes it. Another file may have the name by now; the
 // description is that of the descriptor. The caller closes it. The error is a bare errno.
 func openPath(dir int, name string) (int, Info, error) {
 	fd, err := openBeneath(dir, name, asEntry, 0)
@@ -83,7 +82,7 @@ func (r *Root) openParent(name string) (dir int, leaf string, err error) {
 	return dir, leaf, nil
 }
 
-// fail is classify for an errno that came of resolving name: where it can, it names the component.
+// fail is classify for an errno from resolving name: where it can, it names the component at fault.
 func (r *Root) fail(name string, err error) error {
 	if errors.Is(err, unix.ELOOP) || errors.Is(err, unix.ENOTDIR) || errors.Is(err, unix.EXDEV) {
 		if found := r.obstacle(name); found != nil {
@@ -93,9 +92,9 @@ func (r *Root) fail(name string, err error) error {
 	return classify(name, err)
 }
 
-// obstacle looks at the components of name one by one, and returns an error that names the first which
-// does not lead on. It looks after the fact, so it may find another one than stopped the operation, or
-// nil. It follows nothing.
+// obstacle looks at the components of name one by one, and returns an error about the first that does not
+// lead on. It looks after the fact, so it may find a different one than the one that stopped the operation,
+// or nil. It follows no links.
 func (r *Root) obstacle(name string) error {
 	dir := r.dir
 	for end := 0; end < len(name); end++ {

@@ -15,21 +15,21 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Trash removes trees that a tenant has written, whatever is in them: it is done in the background, one tree after
-// the other, with a fixed number of descriptors and a fixed amount of memory, and for half of the time at most.
+// Trash removes trees that a tenant has written, whatever they contain. It works in the background, on one tree after
+// the other, with a fixed number of descriptors and a fixed amount of memory, and for at most half of the time.
 //
-// A tree is renamed into a folder of its own first, which is all that Discard waits for. There, a directory gives up
-// its files, and its directories are moved up into the folder: so depth costs nothing, each directory is moved once
-// and no name gets longer. What is left when the service ends, Resume finds.
+// A tree is first renamed into a folder of its own, which is all that Discard waits for. There, the files of
+// a directory are removed, and its directories are moved up into the folder: so depth costs nothing, each
+// directory is moved once, and no name gets longer. Resume finds what is left when the service ends.
 type Trash struct {
 	failed func(dir string, err error)
 
 	mu    sync.Mutex
 	queue []string
-	more  chan struct{} // has room for one, and one when the queue is not empty
+	more  chan struct{} // buffered; holds a token when the queue is not empty
 }
 
-// NewTrash returns a Trash; failed gets what could not be removed. Work removes.
+// NewTrash returns a Trash, which calls failed for what could not be removed. Work does the removing.
 func NewTrash(failed func(dir string, err error)) *Trash {
 	return &Trash{failed: failed, more: make(chan struct{}, 1)}
 }
@@ -37,8 +37,8 @@ func NewTrash(failed func(dir string, err error)) *Trash {
 // trashPrefix begins the names of the folders that trees are moved into.
 const trashPrefix = ".removed-"
 
-// Discard takes a directory away from its place at once, into a folder that it makes in beside, which has to be on
-// the same file system and out of tenants' reach. A directory that is not there is none to take away.
+// Discard moves a directory away at once, into a folder that it makes in beside, which must be on the same
+// file system and out of tenants' reach. A directory that does not exist is not an error.
 func (t *Trash) Discard(dir, beside string) error {
 	if _, err := os.Lstat(dir); errors.Is(err, os.ErrNotExist) {
 		return nil
@@ -54,7 +54,7 @@ func (t *Trash) Discard(dir, beside string) error {
 	return nil
 }
 
-// Resume goes on with what was left in the directories that lie in parent.
+// Resume queues what was left in the directories in parent.
 func (t *Trash) Resume(parent string) error {
 	left, err := filepath.Glob(filepath.Join(EscapeGlob(parent), "*", trashPrefix+"*"))
 	for _, folder := range left {
@@ -63,7 +63,7 @@ func (t *Trash) Resume(parent string) error {
 	return err
 }
 
-// EscapeGlob is a pattern of filepath.Glob that stands for the name itself.
+// EscapeGlob returns a pattern for filepath.Glob that matches the name itself.
 func EscapeGlob(name string) string {
 	return strings.NewReplacer(`\`, `\\`, "*", `\*`, "?", `\?`, "[", `\[`).Replace(name)
 }
@@ -87,7 +87,7 @@ func (t *Trash) take() (folder string) {
 	return folder
 }
 
-// Work removes what there is and what comes, until ctx ends.
+// Work removes what is queued, now and later, until ctx ends.
 func (t *Trash) Work(ctx context.Context) {
 	for {
 		folder := t.take()
@@ -112,15 +112,15 @@ type removal struct {
 	begun  time.Time // of this turn
 	moved  uint64
 	seen   int
-	first  error // of what could not be removed
+	first  error // the first error about what could not be removed
 }
 
-// turn is how long a removal works before it rests as long.
+// turn is how long a removal works before it rests for as long.
 const turn = 10 * time.Millisecond
 
-// RemoveTree removes a directory with all below it, however deep or wide somebody has made it: with a fixed number of
-// descriptors. It works half of the time, and returns when it is done or ctx ends. A directory that is not there is an
-// error.
+// RemoveTree removes a directory with everything below it, however deep or wide, with a fixed number of
+// descriptors. It works half of the time, and returns when it is done or ctx ends. It is an error if the
+// directory does not exist.
 func RemoveTree(ctx context.Context, name string) error {
 	fd, err := unix.Open(name, asList|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -140,7 +140,7 @@ func RemoveTree(ctx context.Context, name string) error {
 		case !errors.Is(err, unix.ENOTEMPTY):
 			return err
 		case r.seen == 0 && r.moved == before:
-			return errors.Join(err, r.first) // nothing goes any more
+			return errors.Join(err, r.first) // no more progress
 		}
 		if _, err := r.folder.Seek(0, io.SeekStart); err != nil {
 			return err
@@ -148,8 +148,8 @@ func RemoveTree(ctx context.Context, name string) error {
 	}
 }
 
-// remove removes an entry of the folder, with the directory that it held last, and that one's last, and so on: a
-// chain of directories is gone at once. Others are moved into the folder and come later.
+// remove removes an entry of the folder, then the last directory that was in it, then the last one in that, and so on:
+// a chain of directories is removed at once. Other directories are moved into the folder and come later.
 func (r *removal) remove(entry string) error {
 	for entry != "" {
 		gone, err := r.drop(r.folder, entry)
@@ -182,13 +182,13 @@ func (r *removal) remove(entry string) error {
 	return nil
 }
 
-// drop removes what is no directory, or an empty one, and reports whether it is gone.
+// drop removes an entry that is not a directory, or is an empty one, and reports whether it is gone.
 func (r *removal) drop(dir *os.File, name string) (gone bool, _ error) {
 	if err := r.rest(); err != nil {
 		return false, err
 	}
 	err := unix.Unlinkat(int(dir.Fd()), name, 0)
-	if errors.Is(err, unix.EISDIR) || errors.Is(err, unix.EPERM) { // the latter in POSIX, of a directory
+	if errors.Is(err, unix.EISDIR) || errors.Is(err, unix.EPERM) { // POSIX has EPERM for a directory
 		err = unix.Unlinkat(int(dir.Fd()), name, unix.AT_REMOVEDIR)
 	}
 	switch {
@@ -207,7 +207,7 @@ func (r *removal) up(from *os.File, name string) string {
 	for range 100 {
 		r.moved++
 		to := fmt.Sprintf("%d-%s", r.moved, rand.Text()[:8])
-		// It could replace an empty directory, of which there is none of that name. Not all file systems can be told not to.
+		// This could replace an empty directory, but none has that name. Not all file systems can be told not to replace one.
 		err := unix.Renameat(int(from.Fd()), name, int(r.folder.Fd()), to)
 		if errors.Is(err, unix.EEXIST) || errors.Is(err, unix.ENOTEMPTY) {
 			continue
@@ -247,7 +247,7 @@ func (r *removal) entries(dir *os.File, do func(string) error) error {
 	}
 }
 
-// rest leaves the machine to others for as long as it had it.
+// rest leaves the machine to others for as long as the removal had it.
 func (r *removal) rest() error {
 	if time.Since(r.begun) < turn {
 		return nil

@@ -2,24 +2,24 @@ package hostfs
 
 import "sync"
 
-// walksAtOnce is how many trees of one user may be walked at a time: each walk takes up to maxDepth descriptors, and a
-// processor.
+// walksAtOnce is how many trees of one user may be walked at a time: each walk takes up to maxDepth
+// descriptors and a processor.
 const walksAtOnce = 4
 
-// Walks bounds the walks of each user's trees, however many calls ask for them; further ones wait. The zero value has
-// none yet. It is safe for concurrent use.
+// Walks bounds the walks of each user's trees, however many calls ask for them; further ones wait. The zero
+// value is ready to use. It is safe for concurrent use.
 type Walks struct {
 	mu sync.Mutex
 	of map[string]*walkers
 }
 
-// walkers are those of one user.
+// walkers are the walks of one user.
 type walkers struct {
 	places chan struct{}
-	count  int // those that wait included, under Walks.mu
+	count  int // includes those that wait; under Walks.mu
 }
 
-// begin waits until one more of a user's trees may be walked, until end is called. A nil Walks has no bound.
+// begin waits until one more of a user's trees may be walked; end ends that walk. A nil Walks has no bound.
 func (w *Walks) begin(user string) (end func()) {
 	if w == nil {
 		return func() {}

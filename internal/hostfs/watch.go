@@ -17,7 +17,7 @@ import (
 	"github.com/daycare-run/sandbox/internal/errs"
 )
 
-// Change is what has happened to an entry.
+// Change is what happened to an entry.
 type Change int
 
 // The changes. A rename is Renamed for the old name and Created for the new one.
@@ -29,7 +29,7 @@ const (
 	Chmodded
 )
 
-// Event is a change in a directory that is watched.
+// Event is a change in a watched directory.
 type Event struct {
 	// Name is relative to that directory.
 	Name   string
@@ -59,7 +59,7 @@ type watchedDir struct {
 	names map[string]bool
 }
 
-// Watch begins to watch a directory, and with recursive those in it. Root has to stay open until the Watcher is closed.
+// Watch starts to watch a directory, and with recursive also those below it. Root must stay open until the Watcher is closed.
 func (r *Root) Watch(name string, recursive bool) (*Watcher, error) {
 	if err := checkName(name); err != nil {
 		return nil, err
@@ -80,11 +80,11 @@ func (r *Root) Watch(name string, recursive bool) (*Watcher, error) {
 	return w, nil
 }
 
-// Close ends a Next that waits, too.
+// Close also ends a Next that waits.
 func (w *Watcher) Close() { _ = w.events.Close() }
 
-// add watches a directory, as the owner, and with those in it where that is asked for. found is told what is in it already;
-// nil for nobody.
+// add watches a directory as the owner, and with recursive also those below it. It calls found for the
+// entries that are already there, unless found is nil.
 func (w *Watcher) add(rel string, found func(Event)) error {
 	below, err := w.addOne(rel, found)
 	if err != nil {
@@ -98,8 +98,8 @@ func (w *Watcher) add(rel string, found func(Event)) error {
 	return nil
 }
 
-// addOne watches a directory, by descriptor, and returns those in it that are to be watched, too. It leaves nothing open: a tenant
-// makes them as deep as it likes.
+// addOne watches a directory by descriptor, and returns the directories in it that must be watched too. It
+// leaves nothing open, because a tenant can nest directories as deep as it likes.
 func (w *Watcher) addOne(rel string, found func(Event)) (below []string, _ error) {
 	fd, err := openBeneath(w.root.dir, path.Join(w.name, rel), asList, 0)
 	if err != nil {
@@ -116,7 +116,7 @@ func (w *Watcher) addOne(rel string, found func(Event)) (below []string, _ error
 		return nil, classify(path.Join(w.name, rel), err)
 	}
 	if w.known += len(names); more || w.known > mostKnown {
-		return nil, errs.Busy("there are more than %d files below %s to be watched", mostKnown, quoted(w.name))
+		return nil, errs.Busy("more than %d files below %s would have to be watched", mostKnown, quoted(w.name))
 	}
 	for _, leaf := range names {
 		d.names[leaf] = true
@@ -133,10 +133,10 @@ func (w *Watcher) addOne(rel string, found func(Event)) (below []string, _ error
 	return below, nil
 }
 
-// watch has the kernel tell of changes in an open directory.
+// watch makes the kernel report changes in an open directory.
 func (w *Watcher) watch(fd int, rel string) (*watchedDir, error) {
 	if len(w.dirs) == mostWatched {
-		return nil, errs.Busy("there are more than %d directories below %s to be watched", mostWatched, quoted(w.name))
+		return nil, errs.Busy("more than %d directories below %s would have to be watched", mostWatched, quoted(w.name))
 	}
 	wd := 0
 	err := w.control(func(events int) (err error) {
@@ -149,7 +149,7 @@ func (w *Watcher) watch(fd int, rel string) (*watchedDir, error) {
 	if err != nil {
 		return nil, classify(path.Join(w.name, rel), err)
 	}
-	if before := w.dirs[int32(wd)]; before != nil { // it is the same directory, of which it was heard twice
+	if before := w.dirs[int32(wd)]; before != nil { // the same directory, which was reported twice
 		w.known -= len(before.names)
 	}
 	d := &watchedDir{rel: rel, names: map[string]bool{}}
@@ -157,8 +157,8 @@ func (w *Watcher) watch(fd int, rel string) (*watchedDir, error) {
 	return d, nil
 }
 
-// Next waits for changes. The error is ctx's cause, or says that the directory can be watched no longer; changes that were
-// too many to be kept are such an error.
+// Next waits for changes. The error is ctx's cause, or says that the directory can no longer be watched, for
+// example because there were too many changes to keep.
 func (w *Watcher) Next(ctx context.Context) ([]Event, error) {
 	stop := context.AfterFunc(ctx, func() { _ = w.events.SetReadDeadline(time.Unix(1, 0)) })
 	defer func() {
@@ -185,8 +185,8 @@ func (w *Watcher) Next(ctx context.Context) ([]Event, error) {
 	}
 }
 
-// read converts what the kernel has told. Directories that appear are read for that, by whoever moves them in and out as often as a
-// tenant likes, so it has its place among the user's walks.
+// read converts the kernel's events. It reads the directories that appear, and a tenant can move those in and
+// out as often as it likes, so it counts as one of the user's walks.
 func (w *Watcher) read(events []byte) (list []Event, err error) {
 	if w.recursive {
 		defer w.root.walk()()
@@ -225,7 +225,7 @@ func (w *Watcher) convert(events []byte) (list []Event, _ error) {
 	return list, nil
 }
 
-// change converts one event. The temporary names of a Writer are left out: its rename is a write.
+// change converts one event. A Writer's temporary names are left out: its rename counts as a write.
 func (w *Watcher) change(d *watchedDir, name string, event *unix.InotifyEvent, tell func(Event)) error {
 	at, temporary := path.Join(d.rel, name), strings.HasPrefix(name, temporaryPrefix)
 	switch {
@@ -250,7 +250,7 @@ func (w *Watcher) change(d *watchedDir, name string, event *unix.InotifyEvent, t
 			w.known++
 		}
 		if w.known > mostKnown {
-			return errs.Busy("there are more than %d files below %s to be watched", mostKnown, quoted(w.name))
+			return errs.Busy("more than %d files below %s would have to be watched", mostKnown, quoted(w.name))
 		}
 		if w.recursive && event.Mask&unix.IN_ISDIR != 0 {
 			if err := w.add(at, tell); cerrdefs.IsResourceExhausted(err) {
@@ -276,7 +276,7 @@ func (w *Watcher) change(d *watchedDir, name string, event *unix.InotifyEvent, t
 	return nil
 }
 
-// forget watches a directory that was moved away no longer, nor those in it: where it is now is another name.
+// forget stops watching a directory that was moved away, and those below it: it has another name now.
 func (w *Watcher) forget(rel string) {
 	for wd, d := range w.dirs {
 		if d.rel == rel || strings.HasPrefix(d.rel, rel+"/") {
@@ -288,7 +288,7 @@ func (w *Watcher) forget(rel string) {
 	}
 }
 
-// control does something with the descriptor while it is open.
+// control calls do with the descriptor while it is open.
 func (w *Watcher) control(do func(events int) error) error {
 	conn, err := w.events.SyscallConn()
 	if err != nil {

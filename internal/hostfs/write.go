@@ -12,7 +12,7 @@ import (
 )
 
 // Write writes all of p or returns an error, of class errs.ErrNoSpace when the disk or the quota is full.
-// After an error nothing is left of what was written, and Commit returns it again.
+// After an error, nothing of what was written is left, and Commit returns the same error.
 func (w *Writer) Write(p []byte) (int, error) {
 	if w.closed {
 		return 0, os.ErrClosed
@@ -21,7 +21,7 @@ func (w *Writer) Write(p []byte) (int, error) {
 		return 0, w.failed
 	}
 	before := w.written
-	// As the owner, because the quota is that of whoever writes.
+	// As the owner, because whoever writes is charged for the quota.
 	err := w.root.owner.do(func() error {
 		for len(p) > 0 {
 			n := 0
@@ -44,9 +44,9 @@ func (w *Writer) Write(p []byte) (int, error) {
 	return int(w.written - before), nil
 }
 
-// Commit makes the file durable and visible, and returns how many bytes were written. It is of class
-// ErrConflict when, meanwhile, the directory was moved, or Exclusive or a first Append found the name
-// taken. After an error it is as if Abort had been called.
+// Commit makes the file durable and visible, and returns how many bytes were written. The error is of class
+// ErrConflict if, meanwhile, the directory was moved, or Exclusive or an Append that makes the file found the
+// name taken. After an error, the Writer is as after Abort.
 func (w *Writer) Commit() (int64, error) {
 	if w.closed {
 		return 0, os.ErrClosed
@@ -91,8 +91,8 @@ func (w *Writer) finish() error {
 	return classify(w.name, err)
 }
 
-// inPlace checks, as late as can be, that the directory is still where it was and the new file in it.
-// Otherwise the owner moved them, and the content would appear elsewhere, or something else here.
+// inPlace checks, as late as possible, that the directory is still where it was and the new file is in it. Otherwise
+// the owner has moved them, and the content would appear elsewhere, or something else would appear here.
 func (w *Writer) inPlace() error {
 	dir, err := openBeneath(w.root.dir, w.parent, asParent, 0)
 	if err != nil {
@@ -109,7 +109,7 @@ func (w *Writer) inPlace() error {
 	return nil
 }
 
-// Abort takes back what was written and closes the Writer. After Commit it does nothing.
+// Abort undoes what was written and closes the Writer. After Commit it does nothing.
 func (w *Writer) Abort() {
 	if w.closed {
 		return
@@ -121,8 +121,8 @@ func (w *Writer) Abort() {
 	w.close()
 }
 
-// fail takes back what was written, once. Appended bytes are cut off again, unless somebody else has
-// appended since: that is not ours to cut.
+// fail undoes what was written, once. Appended bytes are cut off again, unless somebody else has appended
+// since: those bytes are not ours to cut.
 func (w *Writer) fail(err error) {
 	if w.failed != nil {
 		return

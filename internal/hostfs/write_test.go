@@ -227,7 +227,7 @@ func TestCreateRefuses(t *testing.T) {
 	_, err := l.root.Create(".", hostfs.Replace)
 	l.refused(err, errdefs.ErrInvalidArgument, "root directory")
 	_, err = l.root.Create("f", 0)
-	l.refused(err, errdefs.ErrInvalidArgument, "no way to write")
+	l.refused(err, errdefs.ErrInvalidArgument, "unknown mode 0")
 	l.file("f", "")
 	_, err = l.root.Create("f/g/h", hostfs.Replace)
 	l.refused(err, errdefs.ErrInvalidArgument, `"f" is not a directory`)

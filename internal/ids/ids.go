@@ -1,4 +1,4 @@
-// Package ids has the names of users and of sandboxes, and the users for whom a caller acts.
+// Package ids has the names of users and sandboxes, and the set of users for whom a caller acts.
 package ids
 
 import (
@@ -33,10 +33,10 @@ func ParseUser(s string) (User, error) {
 	return User{s}, nil
 }
 
-// Pooled is the user of a container of the pool until there is one: dockerexec.PoolUser makes such names, which no user can have.
+// Pooled returns a pool container's first user. dockerexec.PoolUser makes such names, which no real user can have.
 func Pooled(name string) User { return User{name} }
 
-// ParseSandbox accepts the same for a sandbox, up to 128 characters.
+// ParseSandbox accepts the same names as ParseUser, but up to 128 characters.
 func ParseSandbox(s string) (Sandbox, error) {
 	if err := checkName("sandbox id", s, idPattern, 128); err != nil {
 		return Sandbox{}, err
@@ -58,16 +58,16 @@ func checkName(what, s string, pattern *regexp.Regexp, longest int) error {
 	return nil
 }
 
-// Users are those for whom a caller acts. The zero value is nobody.
+// Users is the set of users for whom a caller acts. The zero value is empty.
 type Users struct {
 	all bool
 	ids map[User]bool
 }
 
-// Everyone is all users, also those that come later.
+// Everyone returns the set of all users, including those that come later.
 func Everyone() Users { return Users{all: true} }
 
-// OnlyUsers is these users and no others; none is nobody.
+// OnlyUsers returns the set of these users and no others; it may be empty.
 func OnlyUsers(ids ...User) Users {
 	users := Users{ids: map[User]bool{}}
 	for _, id := range ids {
@@ -76,16 +76,16 @@ func OnlyUsers(ids ...User) Users {
 	return users
 }
 
-// All reports whether there is no user for whom the caller does not act.
+// All reports whether the caller acts for every user.
 func (u Users) All() bool { return u.all }
 
-// Has reports whether a user is one of them.
+// Has reports whether the set has a user.
 func (u Users) Has(id User) bool { return u.all || u.ids[id] }
 
-// HasName is Has for what may be no user's name, such as a label.
+// HasName is Has for a string that may not be a user's name, such as a label.
 func (u Users) HasName(name string) bool { return u.Has(User{name}) }
 
-// IDs are they by name, where they are not all.
+// IDs returns the users, sorted by name. It is empty if the set is everyone.
 func (u Users) IDs() []string {
 	names := []string{}
 	for id := range maps.Keys(u.ids) {

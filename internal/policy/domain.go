@@ -13,9 +13,9 @@ import (
 	"github.com/daycare-run/sandbox/internal/errs"
 )
 
-// Domain is a pattern of names in its one canonical form, lower-case A-labels without a final dot: a
-// name (example.com), all names below one at any depth (*.example.com, which example.com itself is
-// not), or all names (*). ParseDomain makes it; the zero value matches nothing.
+// Domain is a pattern of names in its one canonical form, lower-case A-labels without a final dot: a name
+// (example.com), all names below one at any depth (*.example.com, which does not match example.com itself),
+// or all names (*). ParseDomain makes it; the zero value matches nothing.
 type Domain struct{ pattern string }
 
 func (d Domain) String() string { return d.pattern }
@@ -27,11 +27,11 @@ const (
 	maxLabel  = 63
 )
 
-// ParseDomain reads a pattern that a person or an agent wrote. What it refuses is
-// errdefs.ErrInvalidArgument, with the pattern and the reason.
+// ParseDomain parses a pattern that a person or an agent wrote. The error, of class ErrInvalidArgument, has
+// the pattern and the reason.
 func ParseDomain(s string) (Domain, error) { return parsePattern(s, whyNotBelow) }
 
-// parseDenial reads a pattern to deny: nobody minds how much a wildcard denies.
+// parseDenial parses a pattern to deny: a wildcard may deny as much as it likes.
 func parseDenial(s string) (Domain, error) {
 	return parsePattern(s, func(string) string { return "" })
 }
@@ -45,8 +45,8 @@ func parsePattern(s string, whyNotBelow func(string) string) (Domain, error) {
 	if reason == "" && below {
 		reason = whyNotBelow(name)
 	} else if reason == "" && !strings.Contains(name, ".") {
-		// What one label means depends on where it is asked (com, github, localhost, nas), and it is
-		// most often a slip for a domain or a preset.
+		// What a single label means depends on where it is resolved (com, github, localhost, nas), and it is
+		// usually a slip for a domain or a preset.
 		reason = "has no dot; name all of the domain, such as example.com"
 	}
 	switch {
@@ -59,8 +59,8 @@ func parsePattern(s string, whyNotBelow func(string) string) (Domain, error) {
 	}
 }
 
-// hostNames maps as browsers and resolvers do (UTS 46, non-transitional) and refuses what no host name
-// has. Hyphens are looked at in whyNoLabels: names such as r3---sn-x.googlevideo.com are in use.
+// hostNames maps as browsers and resolvers do (UTS 46, non-transitional) and refuses what no host name has.
+// whyNoLabels checks hyphens: names such as r3---sn-x.googlevideo.com are in use.
 var hostNames = idna.New(idna.MapForLookup(), idna.BidiRule(), idna.CheckHyphens(false))
 
 func parseHost(s string) (name, reason string) {
@@ -74,7 +74,7 @@ func parseHost(s string) (name, reason string) {
 	return name, whyNoLabels(name)
 }
 
-// whyNoHost looks at what was written, to say what it is instead of a name.
+// whyNoHost checks a name as written, to say what it is if it is not a name.
 func whyNoHost(s string) string {
 	switch {
 	case s == "":
@@ -104,8 +104,8 @@ func whyNoHost(s string) string {
 	return ""
 }
 
-// isUnseen reports what IDNA would drop in silence, and what looks like nothing. Two joiners are left
-// to IDNA, which knows the scripts that need them.
+// isUnseen reports whether IDNA would drop a rune silently, or it looks like nothing. Two joiners are left to
+// IDNA, which knows the scripts that need them.
 func isUnseen(r rune) bool {
 	return unicode.IsControl(r) || unicode.IsSpace(r) || (unicode.In(r, unicode.Cf, unicode.Variation_Selector, unicode.Other_Default_Ignorable_Code_Point) && r != '\u200c' && r != '\u200d')
 }
@@ -117,7 +117,7 @@ func isAddress(s string) bool {
 	return noAddr == nil || noPort == nil || noPrefix == nil
 }
 
-// trimFinalDot comes before IDNA, which makes a final dot of a label that is xn-- alone.
+// trimFinalDot runs before IDNA, which turns a label that is only xn-- into a final dot.
 func trimFinalDot(s string) string {
 	for _, dot := range []string{".", "\u3002", "\uff0e", "\uff61"} {
 		if rest, ok := strings.CutSuffix(s, dot); ok {
@@ -127,7 +127,7 @@ func trimFinalDot(s string) string {
 	return s
 }
 
-// whyNoLabels looks at the canonical form.
+// whyNoLabels checks a name in canonical form.
 func whyNoLabels(name string) string {
 	if len(name) > maxName {
 		return fmt.Sprintf("has %d characters; a name has at most %d", len(name), maxName)
@@ -150,7 +150,7 @@ func whyNoLabels(name string) string {
 	return ""
 }
 
-// isNumber is the rule of the URL standard for a last label ("ends in a number"): 127.1, 0x7f.1 and
+// isNumber implements the URL standard's rule for a last label ("ends in a number"): 127.1, 0x7f.1 and
 // 2130706433 all are addresses.
 func isNumber(label string) bool {
 	digits := "0123456789"
@@ -164,7 +164,7 @@ func whyNotBelow(name string) string {
 	if len(wildcard)+len(name) > maxName {
 		return fmt.Sprintf("leaves no room for a name below it; a name has at most %d characters", maxName)
 	}
-	// Names such as ck are no suffix by the list, but all below them are: hence the second question.
+	// Names such as ck are not suffixes in the list, but all names below them are: hence the second lookup.
 	for _, suffix := range []string{name, "any-name." + name} {
 		if public, icann := publicsuffix.PublicSuffix(suffix); icann && public == suffix {
 			return fmt.Sprintf("would allow everyone who has a name below %s; name the domain, such as *.example.%[1]s", name)

@@ -8,12 +8,12 @@ import (
 	"strings"
 )
 
-// Domains are the names that a call may reach, as a set of patterns. It does not change after it was
-// made. A pattern whose names another one allows is left out, so two sets that allow the same names are
-// Equal, however they were written. The zero value allows nothing.
+// Domains is the set of names that a call may reach, as patterns. It is immutable. A pattern whose names
+// another one allows is left out, so two sets that allow the same names are Equal, however they were written.
+// The zero value allows nothing.
 type Domains struct {
 	list  []Domain
-	index map[string]reach // by name; a wildcard by the name that it is below
+	index map[string]reach // by name; a wildcard by the name after its "*."
 }
 
 // reach is what the patterns with a name allow.
@@ -24,10 +24,10 @@ const (
 	beneath
 )
 
-// ParseDomains reads patterns. All faults come in one error, of class ErrInvalidArgument.
+// ParseDomains parses patterns. All faults come in one error, of class ErrInvalidArgument.
 func ParseDomains(patterns []string) (Domains, error) { return parseEach(patterns, ParseDomain) }
 
-// ParseDenied reads patterns as deniedDomains has them: what no call could be allowed may be among them.
+// ParseDenied parses the patterns of deniedDomains: they may include patterns that no call could be allowed.
 func ParseDenied(patterns []string) (Domains, error) { return parseEach(patterns, parseDenial) }
 
 func parseEach(patterns []string, parse func(string) (Domain, error)) (Domains, error) {
@@ -72,12 +72,12 @@ func newDomains(patterns []Domain) Domains {
 	return d
 }
 
-// Union allows what either set allows.
+// Union returns a set that allows what either set allows.
 func (d Domains) Union(other Domains) Domains {
 	return newDomains(slices.Concat(d.list, other.list))
 }
 
-// without leaves out the patterns of which nothing is left when other is denied.
+// without returns the set without the patterns that other covers completely.
 func (d Domains) without(other Domains) Domains {
 	if len(other.list) == 0 {
 		return d
@@ -99,23 +99,23 @@ func (d Domains) Covers(other Domains) bool {
 	return !slices.ContainsFunc(other.list, func(p Domain) bool { return !d.covers(p) })
 }
 
-// below are the patterns for names that a wildcard of other allows.
+// below returns the patterns for names that a wildcard of other allows.
 func (d Domains) below(other Domains) Domains {
 	return newDomains(slices.DeleteFunc(slices.Clone(d.list), func(p Domain) bool {
 		return !other.allowsBelow([]byte(strings.TrimPrefix(p.pattern, wildcard)))
 	}))
 }
 
-// IsZero says that nothing is allowed.
+// IsZero reports whether nothing is allowed.
 func (d Domains) IsZero() bool { return len(d.list) == 0 }
 
 // Everything reports whether all names are allowed, by *.
 func (d Domains) Everything() bool { return len(d.list) == 1 && d.list[0].pattern == everyName }
 
-// Equal says that both sets allow the same names.
+// Equal reports whether both sets allow the same names.
 func (d Domains) Equal(other Domains) bool { return slices.Equal(d.list, other.list) }
 
-// List is the patterns, sorted; never nil.
+// List returns the patterns, sorted; never nil.
 func (d Domains) List() []string {
 	patterns := make([]string, len(d.list))
 	for i, p := range d.list {
@@ -124,11 +124,10 @@ func (d Domains) List() []string {
 	return patterns
 }
 
-// Allows reports whether a name may be reached. It takes names as they are on the wire of DNS, TLS and
-// HTTP: of letters, digits, hyphens and underscores, in any case, with or without a final dot. Whatever
-// has anything else in it (an address in brackets, a port, an escaped dot, a letter beyond ASCII) is
-// not allowed by any pattern but *. The time does not depend on the number of patterns, and nothing is
-// allocated.
+// Allows reports whether a name may be reached. It takes names as they are on the wire of DNS, TLS and HTTP:
+// letters, digits, hyphens and underscores, in any case, with or without a final dot. No pattern but * allows
+// a name with anything else in it (an address in brackets, a port, an escaped dot, a letter beyond ASCII).
+// The time does not depend on the number of patterns, and nothing is allocated.
 func (d Domains) Allows(name string) bool {
 	if len(d.index) == 0 {
 		return d.Everything()
@@ -152,7 +151,7 @@ func (d Domains) allowsBelow(name []byte) bool {
 	}
 }
 
-// lowered writes a name that is on the wire in its canonical form.
+// lowered converts a name from the wire to its canonical form, in buffer.
 func lowered(buffer *[maxName]byte, name string) (canonical []byte, ok bool) {
 	if len(name) > maxName {
 		return nil, false

@@ -6,11 +6,11 @@ import (
 	"github.com/daycare-run/sandbox/internal/errs"
 )
 
-// Egress is what a call may reach. The names that it may reach say all of it, so nothing can contradict
-// them: no names are no network, never all of it, which is * alone. The zero value is no network.
+// Egress is what a call may reach. The names that it may reach say all of it, so nothing can contradict them:
+// no names mean no network, and only * means all of it. The zero value is no network.
 type Egress struct {
 	Domains Domains
-	// Denied are names among these that it may not reach after all. They are none where all names are
+	// Denied are names among these that the call may not reach after all. It is empty where all names are
 	// allowed, because nothing is filtered there.
 	Denied Domains
 }
@@ -18,10 +18,10 @@ type Egress struct {
 // Allows reports whether a name may be reached, as Domains.Allows does.
 func (e Egress) Allows(name string) bool { return e.Domains.Allows(name) && !e.Denied.Allows(name) }
 
-// EgressRules are an operator's. The zero value has the built-in presets and forbids *.
+// EgressRules are an operator's rules. The zero value has the built-in presets and forbids *.
 type EgressRules struct {
 	Presets Presets
-	// AllowGlobalWildcard lets a call name *, which opens all of the network to it.
+	// AllowGlobalWildcard lets a call name *, which opens the whole network to it.
 	AllowGlobalWildcard bool
 }
 
@@ -31,23 +31,23 @@ type EgressRequest struct {
 	Network bool
 	// AllowedDomains are patterns for ParseDomain, PackageManagers the names of presets.
 	AllowedDomains, PackageManagers []string
-	// DeniedDomains are patterns that win over both.
+	// DeniedDomains are patterns that take precedence over both.
 	DeniedDomains []string
 }
 
-// maxNamed is how many names a call may write, however few of them the settings let it reach.
+// maxNamed is how many names a call may list, however few of them the settings let it reach.
 const maxNamed = 10_000
 
-// Decide is the table of "Exec Allowed Domains": the names of both lists together, and whether the call
-// may reach them. All faults come in one error: what cannot be read or says too little is
-// errdefs.ErrInvalidArgument, what may not be errdefs.ErrPermissionDenied.
+// Decide implements the table of "Exec Allowed Domains": it joins the names of both lists, and checks whether
+// the call may reach them. All faults come in one error, of class ErrInvalidArgument for what cannot be
+// parsed or says too little, and of class ErrPermissionDenied for what is not allowed.
 func (r EgressRules) Decide(q EgressRequest) (Egress, error) {
 	for _, list := range []struct {
 		field   string
 		entries []string
 		most    int
 	}{{"allowedDomains", q.AllowedDomains, maxNamed}, {"packageManagers", q.PackageManagers, maxRestrictions}, {"deniedDomains", q.DeniedDomains, maxRestrictions}} {
-		if len(list.entries) > list.most { // before each has its fault
+		if len(list.entries) > list.most { // before each entry adds a fault
 			return Egress{}, tooMany(list.field, list.entries, list.most)
 		}
 	}
@@ -80,7 +80,7 @@ func (r EgressRules) Decide(q EgressRequest) (Egress, error) {
 	return Egress{Domains: left, Denied: denied.below(left)}, nil
 }
 
-// fields are the fields that ask for names.
+// fields returns the names of the fields that ask for names.
 func (q EgressRequest) fields() string {
 	switch {
 	case len(q.PackageManagers) == 0:

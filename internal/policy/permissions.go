@@ -10,14 +10,14 @@ import (
 	"github.com/daycare-run/sandbox/pathmap"
 )
 
-// Permissions are what a sandbox holds; a call is granted a part of it.
+// Permissions are what a sandbox holds; a call is granted a part of them.
 type Permissions struct {
 	// WorkingDir is where commands start and what @workspace makes writable.
 	WorkingDir pathmap.ContainerPath
-	// WriteDirs and ReadDirs are what @write: and @read: may name, or anything below.
+	// WriteDirs and ReadDirs are the directories that @write: and @read: may name, with everything below.
 	WriteDirs, ReadDirs []pathmap.ContainerPath
 	Network, Events     bool
-	// AppID makes the sandbox an app's; zero for none.
+	// AppID is the app that the sandbox belongs to; zero for none.
 	AppID AppID
 }
 
@@ -29,11 +29,11 @@ func (a AppID) String() string { return a.name }
 // IsZero reports whether there is no app.
 func (a AppID) IsZero() bool { return a.name == "" }
 
-// appPattern is compiled when it is needed: it takes longer than all else that a command line has to initialize.
+// appPattern is compiled on first use: that takes longer than everything else that a command-line program initializes.
 var appPattern = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.-]{0,127}$`) })
 
-// ParseAppID accepts 1 to 128 letters, digits, dots, dashes and underscores that begin with a letter
-// or digit; empty is none.
+// ParseAppID accepts 1 to 128 letters, digits, dots, dashes and underscores that begin with a letter or
+// digit. An empty string means no app.
 func ParseAppID(s string) (AppID, error) {
 	if s != "" && !appPattern().MatchString(s) {
 		return AppID{}, errs.Invalid("%.140q may only have letters, digits, and . _ - after the first character, at most 128", s)
@@ -44,8 +44,8 @@ func ParseAppID(s string) (AppID, error) {
 // appsName is the directory of apps in a workspace ("App directory isolation").
 const appsName = "apps"
 
-// Workspace is the directory whose apps directory counts for this sandbox. It is the working directory,
-// or, where that lies in the app's own directory, the workspace that this is in.
+// Workspace returns the directory whose apps directory counts for this sandbox: the working directory or, if
+// that lies in the app's own directory, the workspace that holds the app.
 func (p Permissions) Workspace() pathmap.ContainerPath {
 	if p.AppID.IsZero() {
 		return p.WorkingDir
@@ -58,26 +58,26 @@ func (p Permissions) Workspace() pathmap.ContainerPath {
 	return p.WorkingDir
 }
 
-// AppRoot is where the apps of this sandbox's workspace are.
+// AppRoot returns the directory that holds the apps of this sandbox's workspace.
 func (p Permissions) AppRoot() pathmap.ContainerPath { return child(p.Workspace(), appsName) }
 
 // appDir is the app's own directory, and appData what it may write to.
 func (p Permissions) appDir() pathmap.ContainerPath  { return child(p.AppRoot(), p.AppID.name) }
 func (p Permissions) appData() pathmap.ContainerPath { return child(p.appDir(), "data") }
 
-// appRoots are all directories of apps that this sandbox must not see into.
+// appRoots returns all app directories that this sandbox must not see into.
 func (s Subject) appRoots() []pathmap.ContainerPath {
 	return append([]pathmap.ContainerPath{child(Home, appsName), s.AppRoot()}, s.AppRoots...)
 }
 
-// holdsWorkspace reports whether @workspace may be granted. An app agent writes to its data alone unless
-// its writeDirs say more.
+// holdsWorkspace reports whether @workspace may be granted. An app agent writes only to its data, unless its
+// writeDirs say more.
 func (s Subject) holdsWorkspace() bool {
 	return s.Held().allows(s.WorkingDir, Writable)
 }
 
-// Check says what cannot be held: a working directory or a grantable path that no view could show so.
-// All faults come in one error, of class ErrInvalidArgument or ErrPermissionDenied.
+// Check returns an error if a sandbox cannot hold its working directory or a grantable path, because no view
+// could show it so. All faults come in one error, of class ErrInvalidArgument or ErrPermissionDenied.
 func (s Subject) Check() error {
 	if err := errors.Join(few("permissions.writeDirs", s.WriteDirs), few("permissions.readDirs", s.ReadDirs)); err != nil {
 		return err
@@ -125,7 +125,7 @@ func (s Subject) inMount(path pathmap.ContainerPath) bool {
 	return ok
 }
 
-// holds is the permissions as tags, for a person.
+// holds returns the permissions as tags, for a person.
 func (s Subject) holds() string {
 	var tags []string
 	if s.Network {
@@ -149,7 +149,7 @@ func (s Subject) holds() string {
 	return strings.Join(tags, ", ")
 }
 
-// child is a path one name below dir; the name is a constant or parsed.
+// child returns the path of name below dir; the name is a constant or parsed.
 func child(dir pathmap.ContainerPath, name string) pathmap.ContainerPath {
 	path, err := dir.Resolve(name)
 	if err != nil {

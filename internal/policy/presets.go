@@ -16,7 +16,7 @@ import (
 type preset struct {
 	name    string
 	domains []string
-	aliases []string // no names of it; a message leads from them to it
+	aliases []string // not accepted as names; a message leads from them to name
 }
 
 // builtInPresets are those of the document Exec Allowed Domains, row by row.
@@ -32,7 +32,7 @@ var builtInPresets = []preset{
 	{"rust", []string{"crates.io", "index.crates.io", "static.crates.io"}, []string{"cargo", "crates"}},
 }
 
-// builtIn returns the table parsed. That is done when it is first needed, which a client's programs hardly do.
+// builtIn returns the parsed table. It is parsed on first use, because client programs hardly ever need it.
 var builtIn = sync.OnceValue(func() map[string]Domains {
 	parsed := map[string]Domains{}
 	for _, row := range builtInPresets {
@@ -45,13 +45,13 @@ var builtIn = sync.OnceValue(func() map[string]Domains {
 	return parsed
 })
 
-// Presets are the values that packageManagers may have. The zero value has those that are built in.
+// Presets are the values that packageManagers may have. The zero value has the built-in ones.
 type Presets struct{ own map[string]Domains }
 
 var presetPattern = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[a-z0-9-]{1,32}$`) })
 
-// NewPresets adds an operator's own presets to those that are built in: a name, and the patterns that
-// it stands for. All faults come in one error, of class ErrInvalidArgument.
+// NewPresets adds an operator's own presets to the built-in ones: a name, and the patterns that it stands
+// for. All faults come in one error, of class ErrInvalidArgument.
 func NewPresets(own map[string][]string) (Presets, error) {
 	parsed := make(map[string]Domains, len(own))
 	var faults []error
@@ -66,8 +66,8 @@ func NewPresets(own map[string][]string) (Presets, error) {
 		case len(own[name]) == 0:
 			faults = append(faults, errs.Invalid("preset %q has no domains", name))
 		case domains.Everything():
-			// Who gets all of the internet has asked for it, and in those words.
-			faults = append(faults, errs.Invalid("preset %q has the domain *, which a call can only name itself, in allowedDomains", name))
+			// A call that gets all of the internet must have asked for it in those words.
+			faults = append(faults, errs.Invalid("preset %q has the domain *, which only a call itself can name, in allowedDomains", name))
 		}
 		parsed[name] = domains
 	}
@@ -77,7 +77,7 @@ func NewPresets(own map[string][]string) (Presets, error) {
 	return Presets{parsed}, nil
 }
 
-// Names are all presets, sorted.
+// Names returns the names of all presets, sorted.
 func (p Presets) Names() []string {
 	names := slices.Collect(maps.Keys(p.own))
 	for _, row := range builtInPresets {
@@ -87,7 +87,7 @@ func (p Presets) Names() []string {
 	return names
 }
 
-// Resolve is what the named presets allow together. All faults come in one error, of class
+// Resolve returns what the named presets allow together. All faults come in one error, of class
 // ErrInvalidArgument.
 func (p Presets) Resolve(names []string) (Domains, error) {
 	var patterns []Domain
@@ -115,7 +115,7 @@ func (p Presets) all() map[string]Domains {
 	return all
 }
 
-// meant is the preset that somebody meant who wrote it in capitals, or wrote one of its tools.
+// meant returns a hint at the preset that was probably meant by a name in capitals or by the name of a tool.
 func (p Presets) meant(name string) string {
 	name = strings.ToLower(strings.TrimSpace(name))
 	i := slices.IndexFunc(builtInPresets, func(row preset) bool { return slices.Contains(row.aliases, name) })
@@ -127,7 +127,7 @@ func (p Presets) meant(name string) string {
 	return fmt.Sprintf(" (did you mean %s?)", name)
 }
 
-// inField puts the field in front of each fault that was joined.
+// inField prefixes each of the joined faults with the field.
 func inField(field string, err error) []error {
 	joined, ok := err.(interface{ Unwrap() []error })
 	if !ok {

@@ -15,14 +15,14 @@ const maxRestrictions = 64
 // maxDepth is how many components a path of a call's restrictions may have: each of its directories is watched.
 const maxDepth = 24
 
-// Restrictions are what a call gives up of what it would see otherwise. They win over every grant, and
-// the zero value gives up nothing.
+// Restrictions are what a call gives up of what it would otherwise see. They take precedence over every
+// grant, and the zero value gives up nothing.
 type Restrictions struct {
-	// DenyRead can be neither read nor written, DenyWrite not be written; with all below.
+	// DenyRead can be neither read nor written, and DenyWrite cannot be written, with everything below.
 	DenyRead, DenyWrite []pathmap.ContainerPath
 }
 
-// ParseRestrictions reads the paths of a call's restrictions, as ParseTags does those of tags. All faults
+// ParseRestrictions parses the paths of a call's restrictions, as ParseTags does those of tags. All faults
 // come in one error, of class ErrInvalidArgument, each with its field and index.
 func ParseRestrictions(denyRead, denyWrite []string, paths pathmap.Map) (Restrictions, error) {
 	var r Restrictions
@@ -56,8 +56,8 @@ func tooMany(field string, list []string, most int) error {
 	return errs.Invalid("%s has %d entries; at most %d are allowed", field, len(list), most)
 }
 
-// Restrict takes away from a view what a call gives up. A path that no view could hide or keep from being
-// written is errdefs.ErrInvalidArgument; all faults come in one error.
+// Restrict removes from a view what a call gives up. A path that no view could hide or make read-only is an
+// error of class ErrInvalidArgument; all faults come in one error.
 func (s Subject) Restrict(v View, r Restrictions) (View, error) {
 	var faults []error
 	for i, path := range r.DenyRead {
@@ -78,7 +78,7 @@ func (s Subject) Restrict(v View, r Restrictions) (View, error) {
 	return hide(s.protect(v, r.DenyWrite), r.DenyRead), nil
 }
 
-// whyNotRestricted is empty for a path about which a view can decide.
+// whyNotRestricted returns why a view cannot decide about a path, or "" if it can.
 func (s Subject) whyNotRestricted(v View, path pathmap.ContainerPath) string {
 	if path.Within(Tmp) || Tmp.Within(path) {
 		return "is, or holds, a part of /tmp, which every call may read and write"
@@ -88,7 +88,7 @@ func (s Subject) whyNotRestricted(v View, path pathmap.ContainerPath) string {
 	if decided || holdsMount || (s.HasSkills && Skills.Within(path)) || s.inMount(path) {
 		return ""
 	}
-	return "is in no mount of this sandbox; what belongs to the image holds nothing of the user's, and stays as it is"
+	return "is in no mount of this sandbox; the image's own files hold nothing of the user's, and stay as they are"
 }
 
 // protect makes paths read-only, with all regions in them.
@@ -96,13 +96,13 @@ func (s Subject) protect(v View, paths []pathmap.ContainerPath) View {
 	if len(paths) == 0 {
 		return v
 	}
-	const why = "not to be written, by this call's denyWrite"
+	const why = "read-only by this call's denyWrite"
 	kept := View{regions: make([]Region, 0, len(v.regions)+len(paths))}
 	for _, r := range v.regions {
 		if r.Mode == Writable && slices.ContainsFunc(paths, r.Path.Within) {
 			r.Mode, r.Why = ReadOnly, why
 			if around := kept.above(r.Path); around != nil && around.Mode == ReadOnly && s.sameMount(around.Path, r.Path) {
-				continue // as it would be without
+				continue // the region around it does the same
 			}
 		}
 		kept.regions = append(kept.regions, r)
@@ -115,8 +115,7 @@ func (s Subject) protect(v View, paths []pathmap.ContainerPath) View {
 	return kept
 }
 
-// hide takes away what is at paths, with all regions in them. What is hidden anyway stays so, for the reason
-// that it has.
+// hide removes what is at paths, with all regions in them. A path that is hidden anyway keeps its reason.
 func hide(v View, paths []pathmap.ContainerPath) View {
 	paths = slices.DeleteFunc(slices.Clone(paths), func(path pathmap.ContainerPath) bool {
 		at := v.at(path.String())
@@ -132,7 +131,7 @@ func hide(v View, paths []pathmap.ContainerPath) View {
 		}
 	}
 	for _, path := range sortedPaths(paths) {
-		// Where nothing around it is shown, nothing of it is.
+		// Where nothing around it is shown, it is not shown either.
 		if at := kept.at(path.String()); at != nil && at.Mode >= ReadOnly {
 			kept.insert(Region{Path: path, Mode: Hidden, from: ruled, Why: "hidden by this call's denyRead"})
 		}
@@ -140,7 +139,7 @@ func hide(v View, paths []pathmap.ContainerPath) View {
 	return kept
 }
 
-// insert puts a region in, at a path that has none.
+// insert adds a region at a path that has none.
 func (v *View) insert(r Region) {
 	i, _ := v.find(r.Path.String())
 	v.regions = slices.Insert(v.regions, i, r)

@@ -9,7 +9,7 @@ import (
 	"github.com/daycare-run/sandbox/pathmap"
 )
 
-// The tags of a call ("Exec and Durable Process Permissions"). TagRead and TagWrite have a path behind them.
+// The tags of a call ("Exec and Durable Process Permissions"). A path follows TagRead and TagWrite.
 const (
 	TagNetwork   = "@network"
 	TagEvents    = "@events"
@@ -18,11 +18,11 @@ const (
 	TagWrite     = "@write:"
 )
 
-// maxPlaces is how many tags a call may have, and how many directories each list of a sandbox's permissions: each may be a mount,
-// which is compared with all others, and verified by a descriptor of its own.
+// maxPlaces is how many tags a call may have, and how many directories each list of a sandbox's permissions:
+// each may become a mount, which is compared with all others and verified with a descriptor of its own.
 const maxPlaces = 256
 
-// SplitTag returns which of the tags it is, and its path as it is written. kind is empty for what is no tag.
+// SplitTag returns which tag it is, and its path as written. kind is empty if it is not a tag.
 func SplitTag(tag string) (kind, path string) {
 	switch tag {
 	case TagNetwork, TagEvents, TagWorkspace:
@@ -36,15 +36,15 @@ func SplitTag(tag string) (kind, path string) {
 	return "", ""
 }
 
-// Grants are what a call asks for. The zero value asks for nothing: no network, and no place to write
-// to but /tmp.
+// Grants are what a call asks for. The zero value asks for nothing: no network, and no writable place but
+// /tmp.
 type Grants struct {
 	Network, Events, Workspace bool
 	Write, Read                []pathmap.ContainerPath
 }
 
-// ParseTags returns the grants that a call's tags ask for. A tag's path is absolute: a path inside, or one of the
-// host that paths shows. All faults come in one error, of class ErrInvalidArgument, each with its tag.
+// ParseTags returns the grants that a call's tags ask for. A tag's path is absolute: a container path, or a
+// host path that paths shows. All faults come in one error, of class ErrInvalidArgument, each with its tag.
 func ParseTags(tags []string, paths pathmap.Map) (Grants, error) {
 	var g Grants
 	if len(tags) > maxPlaces {
@@ -83,8 +83,8 @@ func appendTag(faults []error, tag string, err error) []error {
 	return append(faults, errs.Invalid("permissions: tag %.200q: %v", tag, err))
 }
 
-// check refuses what the sandbox does not hold. v is the view that the grants come to: what lies in a
-// directory that is held may still be hidden, an app's or on a mount that is read-only.
+// check refuses what the sandbox does not hold. v is the view that results from the grants: a path in a
+// directory that is held may still be hidden, an app's, or on a read-only mount.
 func (s Subject) check(g Grants, v View) error {
 	if g.Network && !s.Network {
 		return s.notHeld(TagNetwork, "")
@@ -109,7 +109,7 @@ func (s Subject) check(g Grants, v View) error {
 	return nil
 }
 
-// writes and reads say whether a path lies in a place that is held; what every call has is held, too.
+// writes and reads report whether a path lies in a place that is held. What every call has counts as held.
 func (s Subject) writes(held Grants, path pathmap.ContainerPath) bool {
 	return path.Within(Tmp) || (held.Workspace && path.Within(s.WorkingDir)) || slices.ContainsFunc(held.Write, path.Within) ||
 		(!s.AppID.IsZero() && path.Within(s.appData()))
@@ -126,7 +126,7 @@ func (s Subject) whyNoWorkspace() string {
 	return s.whyNot(s.WorkingDir)
 }
 
-// whyNot is the reason when there is a particular one.
+// whyNot returns the reason, if there is a particular one.
 func (s Subject) whyNot(path pathmap.ContainerPath) string {
 	at, _ := s.Held().At(path)
 	if at.Path == Home {

@@ -8,7 +8,7 @@ import (
 	"github.com/daycare-run/sandbox/pathmap"
 )
 
-// Mode is what a call may do with the paths of a region. A greater one allows more.
+// Mode is what a call may do with the paths of a region. A greater mode allows more.
 type Mode uint8
 
 // The modes.
@@ -23,7 +23,7 @@ func (m Mode) String() string {
 	return [...]string{"hidden", "empty", "readOnly", "writable"}[m]
 }
 
-// Region is a path and all below it, down to the next region.
+// Region is a path and everything below it, down to the next region.
 type Region struct {
 	Path pathmap.ContainerPath
 	Mode Mode
@@ -34,7 +34,7 @@ type Region struct {
 	Why string
 }
 
-// origin is what put a region where it is.
+// origin says why a region is there.
 type origin uint8
 
 const (
@@ -43,19 +43,18 @@ const (
 	ruled                 // the deny list or the isolation of apps says so, and no grant opens what is in it
 )
 
-// View is the file system that a call sees, as regions. It does not change after it was made. Inside a
-// container each region is a mount, and the file calls look their paths up here, so both follow one
-// decision.
+// View is the file system that a call sees, as regions. It is immutable. Inside a container each region is a
+// mount, and the file calls look their paths up here, so both follow one decision.
 type View struct{ regions []Region }
 
-// Regions are sorted by path, so that each comes after those that hold it.
+// Regions returns the regions sorted by path, so that each comes after those that hold it.
 func (v View) Regions() []Region { return v.regions }
 
-// At is the region that decides about a path: the longest that holds it. There is none for a path that
+// At returns the region that decides about a path: the longest that holds it. There is none for a path that
 // belongs to the image, or to nothing.
 func (v View) At(p pathmap.ContainerPath) (Region, bool) { return found(v.at(p.String())) }
 
-// Around is the region that would decide about a region's path if that one were not.
+// Around returns the region that would decide about a region's path if that region did not exist.
 func (v View) Around(p pathmap.ContainerPath) (Region, bool) { return found(v.above(p)) }
 
 func found(r *Region) (Region, bool) {
@@ -101,9 +100,9 @@ func (v View) Holds(p pathmap.ContainerPath) (Region, bool) {
 	return Region{}, false
 }
 
-// Pinned are the directories between a region that can be written and another below it. Whoever could
-// rename one of them would carry what is below it to a name that no region guards, so each of them is
-// made a mount of its own, which cannot be renamed. Sorted by path.
+// Pinned returns the directories between a writable region and another region below it, sorted by path.
+// Whoever could rename one of them would carry what is below it to a name that no region guards, so each is
+// made a mount of its own, which cannot be renamed.
 func (v View) Pinned() []pathmap.ContainerPath {
 	var pinned []pathmap.ContainerPath
 	for _, r := range v.regions {
@@ -119,7 +118,7 @@ func (v View) Pinned() []pathmap.ContainerPath {
 	return slices.Compact(pinned)
 }
 
-// HomeWritable reports whether all of the home can be written, but for what is hidden.
+// HomeWritable reports whether all of the home can be written, except what is hidden.
 func (v View) HomeWritable() bool {
 	at, ok := v.At(Home)
 	return ok && at.Mode == Writable
@@ -131,7 +130,7 @@ func (v View) find(name string) (int, bool) {
 
 func comparePaths(a, b pathmap.ContainerPath) int { return strings.Compare(a.String(), b.String()) }
 
-// parent is the path above; that of the root is the root.
+// parent returns the path above; the root's parent is the root.
 func parent(name string) string {
 	return name[:max(strings.LastIndexByte(name, '/'), 1)]
 }

@@ -9,9 +9,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// questions are the directories that have been asked whether they answer, and have not yet. A filesystem of a network, or of a
-// program, that hangs keeps whoever asks it in the kernel. So it is asked in a goroutine of its own, one for each
-// directory, before anything that others wait for is held.
+// questions are the directories that were asked whether they answer, and have not answered yet. A hanging
+// network filesystem, or one that a program serves, keeps whoever asks it in the kernel. So it is asked in a
+// goroutine of its own, one for each directory, before any lock is taken that others wait for.
 type questions struct {
 	mu   sync.Mutex
 	open map[string]question
@@ -25,8 +25,8 @@ type question struct {
 // answerLimit is how long a directory may take to answer.
 const answerLimit = 5 * time.Second
 
-// ask fails when a directory does not answer, and at once while it has not for answerLimit. With fresh it is the filesystem that
-// answers, and not what is known of it here.
+// ask fails if a directory does not answer within answerLimit, and fails at once while it still does not.
+// With fresh, the filesystem itself has to answer, instead of what this host has cached of it.
 func (q *questions) ask(dir, whose string, fresh bool) error {
 	q.mu.Lock()
 	it, asked := q.open[dir]
@@ -56,6 +56,6 @@ func (q *questions) ask(dir, whose string, fresh bool) error {
 	case <-it.answered:
 		return nil
 	case <-late.C:
-		return fmt.Errorf("%s does not answer: the operator has to see to its storage: %w", whose, cerrdefs.ErrUnavailable)
+		return fmt.Errorf("%s does not answer: the operator has to check its storage: %w", whose, cerrdefs.ErrUnavailable)
 	}
 }

@@ -18,18 +18,18 @@ import (
 	"github.com/daycare-run/sandbox/pathmap"
 )
 
-// Home is a user's open home on the host. Whoever opened it closes it.
+// Home is a user's open home on the host. The caller of OpenHome closes it.
 type Home struct {
 	planner  *Planner
 	user     string
-	dir      string // where it really is
+	dir      string // its path on the host, with the operator's links resolved
 	uid, gid uint32 // its owner's
 	id       dockerexec.FileID
-	fd       int          // the directory, for what is looked at as root
+	fd       int          // the directory, for what is done as root
 	opened   *hostfs.Root // by root
 }
 
-// Close gives back the descriptors of the home.
+// Close closes the home's descriptors.
 func (h *Home) Close() {
 	_ = unix.Close(h.fd)
 	if h.opened != nil {
@@ -37,7 +37,7 @@ func (h *Home) Close() {
 	}
 }
 
-// root opens the home for what is done as its owner. It is closed with h.
+// root opens the home for what is done as its owner. Close closes it.
 func (h *Home) root() (_ *hostfs.Root, err error) {
 	if h.opened == nil {
 		h.opened, err = hostfs.Open(h.rootConfig())
@@ -49,12 +49,12 @@ func (h *Home) rootConfig() hostfs.Config {
 	return h.inDir(h.dir, deniedInHome)
 }
 
-// inDir is what opens a directory of the host for what is done as the home's owner.
+// inDir returns the Config that opens a host directory for what is done as the home's owner.
 func (h *Home) inDir(dir string, denied []string) hostfs.Config {
 	return hostfs.Config{Dir: dir, UID: h.uid, GID: h.gid, Denied: denied, Walks: &h.planner.walks, User: h.user}
 }
 
-// Usage is hostfs.Root's, of the home.
+// Usage returns hostfs.Root.Usage of the home.
 func (h *Home) Usage() (used, free int64, err error) {
 	root, err := h.root()
 	if err != nil {
@@ -63,8 +63,8 @@ func (h *Home) Usage() (used, free int64, err error) {
 	return root.Usage()
 }
 
-// MakeDir makes a directory of the home, with those above it, as the home's owner, if it is not there. What is not in
-// the home is left alone.
+// MakeDir makes a directory of the home, with those above it, as the home's owner, unless it exists. Paths
+// outside the home are left alone.
 func (h *Home) MakeDir(path pathmap.ContainerPath) error {
 	rest, ok := pathmap.CutDir(path.String(), policy.Home.String())
 	if !ok || rest == "" {
@@ -84,7 +84,7 @@ func (h *Home) makeDir(name string) error {
 	return root.Mkdir(name, true)
 }
 
-// OpenRoot opens a mount of a user's for what is done to files in it as the home's owner.
+// OpenRoot opens a user's mount for operations on its files as the home's owner.
 func (p *Planner) OpenRoot(ctx context.Context, user string, at pathmap.Mount) (*hostfs.Root, error) {
 	h, err := p.OpenHome(ctx, user)
 	if err != nil {
@@ -101,8 +101,8 @@ func (p *Planner) OpenRoot(ctx context.Context, user string, at pathmap.Mount) (
 	return root, nil
 }
 
-// OpenHome opens a user's home and makes it if there is none. Every step is taken below UsersDir without following a
-// link that leads out of it.
+// OpenHome opens a user's home, and makes it if there is none. No step below UsersDir follows a link that
+// leads out of it.
 func (p *Planner) OpenHome(ctx context.Context, user string) (*Home, error) {
 	path, err := p.HomePath(user)
 	if err != nil {
@@ -139,8 +139,8 @@ func (p *Planner) OpenHome(ctx context.Context, user string) (*Home, error) {
 	return h, nil
 }
 
-// makeHome makes a user's home unless another call has just done it: a second one would replace the home that a
-// container may have mounted by then.
+// makeHome makes a user's home unless another call has just done so: a second home would replace the one that
+// a container may have mounted by then.
 func (p *Planner) makeHome(user string) error {
 	p.making.Lock()
 	defer p.making.Unlock()

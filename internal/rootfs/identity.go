@@ -10,19 +10,19 @@ import (
 	"github.com/daycare-run/sandbox/internal/hostfs"
 )
 
-// identity identifies the file at a path of the host. Its id has the time of the file's birth.
+// identity identifies the file at a host path. Its id includes the file's time of birth.
 type identity struct {
 	id       dockerexec.FileID
 	mode     uint32 // with the type
 	uid, gid uint32
 	size     uint64
-	changed  int64 // when the file's content or anything else about it has changed
+	changed  int64 // when the file's content or anything else about it was last changed
 }
 
 // identify follows links: the path is the operator's.
 func identify(name string) (identity, error) { return identifyAt(unix.AT_FDCWD, name, 0) }
 
-// identifyNoFollow follows no link, so that nobody who may put one there has a say in what is mounted.
+// identifyNoFollow follows no link, so that nobody who may put a link there has a say in what is mounted.
 func identifyNoFollow(name string) (identity, error) {
 	fd, err := openNoFollow(name)
 	if err != nil {
@@ -50,14 +50,14 @@ func identifyAt(dir int, name string, flags int) (identity, error) {
 	return it, nil
 }
 
-// openNoFollow opens a path, for its descriptor alone, without following any link.
+// openNoFollow opens a path as a mere handle (O_PATH), without following any link.
 func openNoFollow(name string) (int, error) {
 	return unix.Openat2(unix.AT_FDCWD, name, &unix.OpenHow{
 		Flags: unix.O_PATH | unix.O_CLOEXEC, Resolve: unix.RESOLVE_NO_SYMLINKS,
 	})
 }
 
-// OpenBelow opens a directory, for its descriptor alone, without following a link below root.
+// OpenBelow opens a directory as a mere handle (O_PATH), without following a link below root.
 func OpenBelow(root, name string) (int, error) {
 	fd, err := unix.Open(root, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -67,8 +67,8 @@ func OpenBelow(root, name string) (int, error) {
 	return openBeneath(fd, name, unix.O_PATH|unix.O_DIRECTORY)
 }
 
-// openBeneath resolves a name below a directory's descriptor without following any link. Unlike in hostfs, other file
-// systems may be mounted on the way: they are the operator's.
+// openBeneath resolves a name below a directory's descriptor without following any link. Unlike in hostfs,
+// other file systems may be mounted on the way: the operator mounts them.
 func openBeneath(fd int, name string, flags uint64) (int, error) {
 	for {
 		got, err := unix.Openat2(fd, name, &unix.OpenHow{
@@ -87,9 +87,9 @@ func openParent(fd int, name string) (dir int, leaf string, err error) {
 	return dir, path.Base(name), err
 }
 
-var errExchanged = errors.New("it was exchanged just now")
+var errExchanged = errors.New("it was replaced just now")
 
-// openRoot opens a root whose components may be a tenant's, so that none may be a link.
+// openRoot opens a root whose path may have components of a tenant's, so none may be a link.
 func openRoot(cfg hostfs.Config) (*hostfs.Root, error) {
 	meant, err := identifyNoFollow(cfg.Dir)
 	if err != nil {
@@ -98,7 +98,7 @@ func openRoot(cfg hostfs.Config) (*hostfs.Root, error) {
 	return openIdentified(cfg, meant, errExchanged)
 }
 
-// openIdentified opens a root and makes sure that it is the directory that was meant.
+// openIdentified opens a root, and checks that it is the directory that was meant.
 func openIdentified(cfg hostfs.Config, meant identity, exchanged error) (*hostfs.Root, error) {
 	root, err := hostfs.Open(cfg)
 	if err != nil {
@@ -114,8 +114,8 @@ func openIdentified(cfg hostfs.Config, meant identity, exchanged error) (*hostfs
 	return root, nil
 }
 
-// OpenTmp opens a user's /tmp, and makes sure that it is the tmpfs which Docker has mounted: where the service does not
-// see Docker's mounts, there is only an ordinary directory.
+// OpenTmp opens a user's /tmp, and checks that it is the tmpfs that Docker has mounted: where the service
+// does not see Docker's mounts, there is only an ordinary directory.
 func OpenTmp(dir string, uid, gid uint32) (*hostfs.Root, error) {
 	fd, err := unix.Open(dir, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {

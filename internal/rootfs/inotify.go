@@ -11,29 +11,29 @@ import (
 	"github.com/daycare-run/sandbox/dockerexec"
 )
 
-// watchedEvents put something under a name, or take away what a mask was mounted on.
+// watchedEvents are those that put something under a name, or take away what a mask was mounted on.
 const watchedEvents = unix.IN_CREATE | unix.IN_MOVED_TO | unix.IN_DELETE | unix.IN_MOVED_FROM | unix.IN_ONLYDIR
 
-// watches are the directories of one inotify instance for all containers, and which container needs which. The kernel
-// has one watch for a directory, whoever asks for it, so each container has its own names for it: how one calls a
-// directory says nothing about another.
+// watches are the directories of the one inotify instance for all containers, and the containers that need
+// them. The kernel has one watch per directory, whoever asks for it, so each container has its own names for
+// it: one container's name for a directory says nothing about another's.
 type watches struct {
 	on   bool
 	fd   int                                                    // inotify; Watch closes it
-	dirs map[int]map[dockerexec.Fingerprint]map[string]children // by watch descriptor: who needs it, and its names on the host
-	held map[dockerexec.Fingerprint]map[watchedDir]bool         // the same, by who needs it
+	dirs map[int]map[dockerexec.Fingerprint]map[string]children // by watch descriptor and container: its names on the host
+	held map[dockerexec.Fingerprint]map[watchedDir]bool         // the same, by container
 	read uint64                                                 // bytes of events that were read
 	load *load
 }
 
-// position returns how many bytes of events there were until now, read or not.
+// position returns how many bytes of events there have been so far, read or not.
 func (w watches) position() uint64 {
 	if !w.on {
 		return 0
 	}
 	waiting, err := unix.IoctlGetInt(w.fd, unix.TIOCINQ)
 	if err != nil {
-		return 0 // what came before counts, too
+		return 0 // then earlier events count, too
 	}
 	return w.read + uint64(waiting)
 }
@@ -64,7 +64,7 @@ func (w watches) add(dir int, name string, want children, holder dockerexec.Fing
 	return watchedDir{wd, name}, nil
 }
 
-// keep removes what else a container has watched, and the kernel's watches that no container needs any more.
+// keep removes a container's other watches, and the kernel's watches that no container needs any more.
 func (w watches) keep(holder dockerexec.Fingerprint, still map[watchedDir]bool) {
 	for dir := range w.held[holder] {
 		if still[dir] {
@@ -82,7 +82,7 @@ func (w watches) keep(holder dockerexec.Fingerprint, still map[watchedDir]bool) 
 	}
 }
 
-// release forgets that a container has a directory watched.
+// release forgets that a container needs a directory watched.
 func (w watches) release(holder dockerexec.Fingerprint, dir watchedDir) {
 	if delete(w.held[holder], dir); len(w.held[holder]) == 0 {
 		delete(w.held, holder)
@@ -99,8 +99,8 @@ func (w watches) ended(wd int) {
 	delete(w.dirs, wd)
 }
 
-// changes are the paths of the host at which something has appeared or gone, by the container that calls them so, with
-// the position of the last event about each.
+// changes are the host paths at which something has appeared or gone, by the container that knows them by
+// this name, with the position of the last event about each.
 type changes map[dockerexec.Fingerprint]map[string]uint64
 
 func (c changes) add(holder dockerexec.Fingerprint, name string, at uint64) {
@@ -110,7 +110,7 @@ func (c changes) add(holder dockerexec.Fingerprint, name string, at uint64) {
 	c[holder][name] = at
 }
 
-// parse returns what has changed according to events of inotify. lost says that some were dropped.
+// parse returns the changes that inotify events report. lost says that some events were dropped.
 func (w *watches) parse(events []byte, of map[dockerexec.Fingerprint]mounted) (changed changes, lost bool) {
 	changed = changes{}
 	for len(events) >= unix.SizeofInotifyEvent {

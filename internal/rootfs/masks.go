@@ -12,11 +12,11 @@ import (
 	"github.com/daycare-run/sandbox/pathmap"
 )
 
-// mask returns what hides a region. In a home or a further mount there has to be something on the host to mount it on.
+// mask returns the mask that hides a region. In a home or a further mount, something must exist on the host to mount it on.
 func (b *builder) mask(r policy.Region) (dockerexec.Mask, error) {
 	m := dockerexec.Mask{Target: r.Path.String(), Listable: r.Mode == policy.Empty, Holds: b.mountPointsIn(r)}
 	at, rest, err := b.Paths.Locate(r.Path)
-	if err != nil { // it is the image's
+	if err != nil { // it belongs to the image
 		m.File = r.File
 		return m, nil
 	}
@@ -48,8 +48,8 @@ func (b *builder) mountPointsIn(r policy.Region) (names []string) {
 	return names
 }
 
-// isReadOnly reports whether a mount's file system is read-only, so that nothing can appear in it. It looks once: most
-// masks are in one mount.
+// isReadOnly reports whether a mount's file system is read-only, so that nothing can appear in it. It checks
+// each mount once: most masks are in one mount.
 func (b *builder) isReadOnly(at pathmap.Mount) bool {
 	is, known := b.readOnly[at]
 	if !known {
@@ -60,8 +60,8 @@ func (b *builder) isReadOnly(at pathmap.Mount) bool {
 	return is
 }
 
-// addVacant adds a mask for a region that is read-only in one that is writable, and that is not there. It returns false
-// for all other regions, which are mounted.
+// addVacant adds a mask for a read-only region in a writable one, if nothing is there. It returns false for
+// all other regions, which are mounted.
 func (b *builder) addVacant(r policy.Region) bool {
 	around, ok := b.Decision.View.Around(r.Path)
 	if !ok || around.Mode != policy.Writable {
@@ -73,13 +73,13 @@ func (b *builder) addVacant(r policy.Region) bool {
 	}
 	state, err := b.stateOf(at, rest)
 	if err != nil || !state.isVacant() {
-		return false // also what cannot be looked at: to mount it is refused
+		return false // including what cannot be looked at: mounting it is refused
 	}
 	b.spec.Masks = append(b.spec.Masks, dockerexec.Mask{Target: r.Path.String(), Vacant: true, Place: b.hostPath(at, rest)})
 	return true
 }
 
-// stateOf is stateOf below a mount.
+// stateOf is emptyDirs.stateOf for a path below a mount.
 func (b *builder) stateOf(at pathmap.Mount, rest string) (pathState, error) {
 	if at.Container == policy.Home {
 		return b.home.planner.empty.stateOf(b.home.fd, rest)
@@ -95,8 +95,8 @@ func (b *builder) stateOf(at pathmap.Mount, rest string) (pathState, error) {
 // maxLinkNames is how many further names of hidden files are looked for.
 const maxLinkNames = 1000
 
-// addLinks adds the further names that hidden files have in their mount. All of the mount is visited only if there are
-// any.
+// addLinks adds the further names that hidden files have in their mount. The whole mount is visited only if
+// there are such files.
 func (b *builder) addLinks(at pathmap.Mount, hidden []string) error {
 	root, err := openRoot(b.home.inDir(b.hostPath(at, "."), hidden))
 	if err != nil {
@@ -121,8 +121,8 @@ func (b *builder) addLinks(at pathmap.Mount, hidden []string) error {
 	return nil
 }
 
-// linkDirs returns the directories that hold further names of hidden files, where they could be renamed, and that are
-// no mounts otherwise.
+// linkDirs returns the directories that hold further names of hidden files, could be renamed, and are not
+// mounts anyway.
 func linkDirs(spec dockerexec.Spec) []string {
 	mounted := map[string]bool{}
 	for _, m := range spec.Mounts {
@@ -141,7 +141,7 @@ func linkDirs(spec dockerexec.Spec) []string {
 	return dirs
 }
 
-// isWritable reports whether the nearest mount of a Spec that holds a path can be written.
+// isWritable reports whether the nearest mount of a Spec that holds a path is writable.
 func isWritable(spec dockerexec.Spec, target string) bool {
 	var nearest dockerexec.Mount
 	for _, m := range spec.Mounts {

@@ -14,8 +14,8 @@ import (
 	"github.com/daycare-run/sandbox/internal/hostfs"
 )
 
-// Preparer makes the mount points of masks and pins in homes and further mounts, and removes them when no container
-// needs them any more. It implements what dockerexec.Config asks of Mounts, and is safe for concurrent use.
+// Preparer makes the mount points of masks and pins in homes and further mounts, and removes them when no
+// container needs them any more. It implements dockerexec.Config.Mounts, and is safe for concurrent use.
 type Preparer struct {
 	usersDir string
 	log      zerolog.Logger
@@ -23,10 +23,10 @@ type Preparer struct {
 	questions questions
 	empty     emptyDirs
 
-	mu sync.Mutex // held while homes and further mounts are looked into, all of which have answered just before
-	// needed counts the containers that need a path of the host.
+	mu sync.Mutex // held while homes and further mounts are accessed, all of which have just answered
+	// needed counts the containers that need a host path.
 	needed map[string]int
-	// made are the directories that were made here.
+	// made are the directories that this Preparer made.
 	made map[string]bool
 	// mounted are the Specs that have a container.
 	mounted map[dockerexec.Fingerprint]mounted
@@ -38,7 +38,7 @@ func NewPreparer(usersDir string, log zerolog.Logger) *Preparer {
 	return &Preparer{usersDir: usersDir, log: log, needed: map[string]int{}, made: map[string]bool{}, mounted: map[dockerexec.Fingerprint]mounted{}}
 }
 
-// mountPoint is a path of the host on which something is mounted, and where that is inside.
+// mountPoint is a host path on which something is mounted, and its container path.
 type mountPoint struct{ name, target string }
 
 func mountPoints(spec dockerexec.Spec) []mountPoint {
@@ -54,7 +54,7 @@ func mountPoints(spec dockerexec.Spec) []mountPoint {
 	return all
 }
 
-// Prepare makes the mount points of a Spec's masks and pins and returns what else is to be mounted.
+// Prepare makes the mount points of a Spec's masks and pins, and returns what must be mounted besides.
 func (p *Preparer) Prepare(spec dockerexec.Spec) (_ dockerexec.Prepared, err error) {
 	if err := p.ask(spec); err != nil {
 		return dockerexec.Prepared{}, err
@@ -105,7 +105,7 @@ func (p *Preparer) Prepare(spec dockerexec.Spec) (_ dockerexec.Prepared, err err
 	return prepared, nil
 }
 
-// ask fails when something that a Spec mounts does not answer.
+// ask fails if something that a Spec mounts does not answer.
 func (p *Preparer) ask(spec dockerexec.Spec) error {
 	if err := p.questions.ask(path.Join(p.usersDir, spec.User, "home"), "the home", true); err != nil {
 		return err
@@ -153,7 +153,7 @@ func (p *Preparer) release(dirs *rootDirs) {
 	}
 }
 
-// pin makes a directory that is to be pinned and returns how it is mounted.
+// pin makes a directory that is to be pinned, and returns its mount.
 func (p *Preparer) pin(dirs *rootDirs, pin dockerexec.Pin) (dockerexec.Mount, error) {
 	dir, rest, err := dirs.mustFind(pin.Target)
 	if err == nil {
@@ -164,7 +164,7 @@ func (p *Preparer) pin(dirs *rootDirs, pin dockerexec.Pin) (dockerexec.Mount, er
 		info, err = dir.root.Stat(rest)
 	}
 	if err == nil && info.Type != hostfs.Directory {
-		err = fmt.Errorf("it is a %s, and what is hidden below its name could not be kept so: remove or rename it", info.Type)
+		err = fmt.Errorf("it is a %s, so what is below its name could not be kept hidden: remove or rename it", info.Type)
 	}
 	if err != nil {
 		return dockerexec.Mount{}, fmt.Errorf("cannot pin %s: %w", pin.Target, err)
@@ -174,7 +174,7 @@ func (p *Preparer) pin(dirs *rootDirs, pin dockerexec.Pin) (dockerexec.Mount, er
 	}, nil
 }
 
-// makeDirs makes the directories of a path as the home's owner, and remembers which were not there.
+// makeDirs makes the directories of a path as the home's owner, and remembers those that did not exist.
 func (p *Preparer) makeDirs(dir *rootDir, name string) error {
 	for i := range len(name) + 1 {
 		if i < len(name) && name[i] != '/' {
@@ -190,8 +190,8 @@ func (p *Preparer) makeDirs(dir *rootDir, name string) error {
 	return nil
 }
 
-// makeMountPoint makes a mask's mount point where there is nothing: a directory of root's that is closed to everyone,
-// or, for a mask that may be looked into, an ordinary one.
+// makeMountPoint makes a mask's mount point if nothing is there: a directory of root's that is closed to
+// everyone or, for a mask that can be listed, an ordinary one.
 func (p *Preparer) makeMountPoint(dirs *rootDirs, m dockerexec.Mask) error {
 	dir, name, err := dirs.mustFind(m.Target)
 	if err != nil {
@@ -216,8 +216,8 @@ func (p *Preparer) makeMountPoint(dirs *rootDirs, m dockerexec.Mask) error {
 	return nil
 }
 
-// removeMountPoint removes what makeMountPoint or makeDirs has made, if it is still empty. A directory that is closed
-// and root's was made here, by this service or an earlier one.
+// removeMountPoint removes what makeMountPoint or makeDirs has made, if it is still empty. A closed directory
+// of root's was made here, by this service or an earlier one.
 func (p *Preparer) removeMountPoint(dir *rootDir, rest string) {
 	for ; rest != "."; rest = path.Dir(rest) {
 		name := dir.at(rest)
@@ -229,7 +229,7 @@ func (p *Preparer) removeMountPoint(dir *rootDir, rest string) {
 		err = unix.Fstatat(parent, leaf, &st, unix.AT_SYMLINK_NOFOLLOW)
 		ours := p.made[name] || (st.Uid == 0 && st.Mode == unix.S_IFDIR)
 		if err == nil && ours && p.needed[name] == 0 {
-			// What another container still has something in stays, and is ours to remove then.
+			// If another container still has something in it, it stays, and can still be removed later.
 			if err = unix.Unlinkat(parent, leaf, unix.AT_REMOVEDIR); !errors.Is(err, unix.ENOTEMPTY) {
 				delete(p.made, name)
 			}
@@ -241,8 +241,8 @@ func (p *Preparer) removeMountPoint(dir *rootDir, rest string) {
 	}
 }
 
-// maskLinks adds masks for the further names of hidden files, and pins for the directories that hold those names where
-// they could be renamed.
+// maskLinks adds masks for the further names of hidden files, and pins for the directories that hold those
+// names, if they could be renamed.
 func (p *Preparer) maskLinks(dirs *rootDirs, prepared *dockerexec.Prepared) error {
 	for _, link := range dirs.spec.Links {
 		prepared.Masks = append(prepared.Masks, dockerexec.Mask{Target: link.Target, File: true})

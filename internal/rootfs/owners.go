@@ -11,36 +11,36 @@ import (
 	"github.com/daycare-run/sandbox/dockerexec"
 )
 
-// Owners says who owns the homes that are made: for all of them UID and GID, or, where Last is not 0, for
-// each an id of its own, as user and as group, from UID to Last. What the kernel counts by user, such as
-// inotify instances, one tenant cannot use up for others then, also under a runtime that shares the host's kernel.
+// Owners says who owns new homes: UID and GID own all of them or, if Last is not 0, each has an id of its
+// own, as user and as group, from UID to Last. Then one tenant cannot use up for others what the kernel
+// counts by user, such as inotify instances, even under a runtime that shares the host's kernel.
 type Owners struct{ UID, GID, Last uint32 }
 
 var errNoOwnerLeft = errors.New("each id in homeOwner owns a home already; the operator has to widen the range")
 
-// of is what the owner of a user's home is chosen from. The pool, which nobody has asked for, has no part in the last
-// quarter of a range.
+// of returns the range from which the owner of a user's home is chosen. The pool, which nobody has asked for,
+// does not get the last quarter of a range.
 func (o Owners) of(user string) (Owners, error) {
 	if o.Last == 0 || !(dockerexec.Spec{User: user}).IsPooled() {
 		return o, nil
 	}
 	if o.Last == o.UID {
-		return o, fmt.Errorf("%d is the only one, and users come first: %w", o.UID, errNoOwnerLeft)
+		return o, fmt.Errorf("%d is the only id, and the pool has to leave it to users: %w", o.UID, errNoOwnerLeft)
 	}
 	o.Last -= max((o.Last-o.UID+1)/4, 1)
 	return o, nil
 }
 
-// allotted are the ids that homes have been given since the start. An id whose home is gone may still be that of a
-// container, so it is given again as late as can be.
+// allotted are the ids that homes have been given since the start. An id whose home is gone may still be that
+// of a container, so it is given again as late as possible.
 type allotted struct {
 	latest uint32
 	given  map[uint32]bool
 }
 
-// next chooses the owner of a home that is about to be made in usersDir. What is taken is what homes there have.
-// The caller sees to it that no two choose at a time. Hosts that share usersDir ask claim, which says whether an id is to be
-// had; nil is for one host alone.
+// next chooses the owner of a home that is about to be made in usersDir. The ids that own a home there are
+// taken. Only one call may choose at a time. Hosts that share usersDir pass claim, which reports whether this
+// host gets an id; a host alone passes nil.
 func (a *allotted) next(o Owners, usersDir string, claim func(id uint32) (bool, error)) (uid, gid uint32, err error) {
 	if o.Last == 0 {
 		return o.UID, o.GID, nil
@@ -86,21 +86,21 @@ func (a *allotted) next(o Owners, usersDir string, claim func(id uint32) (bool, 
 	return uid, uid, nil
 }
 
-// homeOwners are the ids, of users and groups, that homes belong to. Nothing is followed.
+// homeOwners returns the ids of the users and groups that own homes. It follows no links.
 func homeOwners(usersDir string) (map[uint32]bool, error) {
 	taken := map[uint32]bool{}
 	if err := addOwners(taken, usersDir, "home"); err != nil {
 		return nil, err
 	}
-	// Those of the pool are homes, too.
+	// The homes of the pool are homes, too.
 	if err := addOwners(taken, PoolDir(usersDir), filepath.Join(filepath.Base(dockerexec.PoolUser("x")), "home")); err != nil && !errors.Is(err, unix.ENOENT) {
 		return nil, err
 	}
 	return taken, nil
 }
 
-// addOwners adds the owners of the homes in a folder's entries. A home on a filesystem of its own is taken as it is known here
-// already: that one may not answer, which is no other user's business.
+// addOwners adds the owners of the homes in a folder's entries. For a home on a filesystem of its own, it
+// takes what this host has cached: the filesystem may not answer, which must not affect other users.
 func addOwners(taken map[uint32]bool, folder, home string) error {
 	dir, err := os.Open(folder)
 	if err != nil {

@@ -12,17 +12,17 @@ import (
 	"github.com/daycare-run/sandbox/internal/errs"
 )
 
-// pathState is what there is at a path that is to be hidden.
+// pathState is what exists at a path that is to be hidden.
 type pathState struct {
 	exists bool
-	file   bool // it is no directory
+	file   bool // it is not a directory
 	empty  bool // there is nothing in it to hide
 	closed bool // it is a directory that only root may enter, so what is in it stays hidden
 	id     dockerexec.FileID
 }
 
-// stateOf returns what is at a name below a directory's descriptor, as root and without following any link. A link is
-// an error: what is mounted over one lands elsewhere, and the link itself can still be replaced.
+// stateOf returns what is at a name below a directory's descriptor, as root and without following any link. A
+// link is an error: a mount over it would land elsewhere, and the link itself could still be replaced.
 func (e *emptyDirs) stateOf(fd int, name string) (pathState, error) {
 	dir, leaf := fd, name
 	if strings.Contains(name, "/") {
@@ -50,15 +50,15 @@ func (e *emptyDirs) stateOf(fd int, name string) (pathState, error) {
 	default:
 		it.file = true
 		it.empty = st.mode&unix.S_IFMT == unix.S_IFREG && st.size == 0
-		// A file may go and come back by another of its names, which the mask does not survive. That changes its
-		// change time.
+		// A file may go and come back by another of its names. The mask does not survive that, and the change time
+		// shows it.
 		it.id.Since = st.changed
 	}
 	return it, nil
 }
 
-// stateError is nil for a path that is not there, also when what should be a directory is none: nothing can be below
-// it.
+// stateError returns nil for a path that does not exist, including one below something that is not a
+// directory, where nothing can be.
 func stateError(err error) error {
 	switch {
 	case errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ENOTDIR):
@@ -69,10 +69,10 @@ func stateError(err error) error {
 	return err
 }
 
-// isVacant reports whether there is nothing, or only what a mask is mounted on.
+// isVacant reports whether nothing is there, or only what a mask is mounted on.
 func (s pathState) isVacant() bool { return !s.exists || (s.empty && !s.file && s.closed) }
 
-// maskedBy returns what a mask hides there: zero for nothing, and for what is there only to mount masks on.
+// maskedBy returns the id of what a mask hides there: zero for nothing, and for what is there only to mount masks on.
 func (s pathState) maskedBy(m dockerexec.Mask) dockerexec.FileID {
 	if s.isVacant() || (m.Listable && s.empty && !s.file) {
 		return dockerexec.FileID{}
@@ -80,8 +80,8 @@ func (s pathState) maskedBy(m dockerexec.Mask) dockerexec.FileID {
 	return s.id
 }
 
-// emptyDirs are closed directories that were found to be empty, so that the many on which masks are mounted need not be read
-// again for each call. Only root may put something into one, which changes its change time. It is safe for concurrent use.
+// emptyDirs are closed directories that were found empty: the many on which masks are mounted need not be read again
+// for each call. Only root can put something into one, which changes its change time. It is safe for concurrent use.
 type emptyDirs struct {
 	mu    sync.Mutex
 	found map[emptyDir]bool
@@ -92,7 +92,7 @@ type emptyDir struct {
 	changed int64
 }
 
-// maxEmptyDirs bounds what is remembered, some 4 MiB.
+// maxEmptyDirs bounds how many are remembered, in some 4 MiB.
 const maxEmptyDirs = 1 << 16
 
 func (e *emptyDirs) have(it identity) bool {
@@ -101,7 +101,7 @@ func (e *emptyDirs) have(it identity) bool {
 	return e.found[emptyDir{it.id, it.changed}]
 }
 
-// add remembers a directory, unless it has changed so lately that a further change might have the same time.
+// add remembers a directory, unless it has changed so recently that a further change might have the same time.
 func (e *emptyDirs) add(it identity, now time.Time) {
 	if now.Sub(time.Unix(0, it.changed)) < time.Second {
 		return
@@ -114,7 +114,7 @@ func (e *emptyDirs) add(it identity, now time.Time) {
 	e.found[emptyDir{it.id, it.changed}] = true
 }
 
-// isEmptyDir reads a directory's first entries; what cannot be read is not empty.
+// isEmptyDir reads a directory's first entries. A directory that cannot be read does not count as empty.
 func isEmptyDir(dir int, name string) bool {
 	fd, err := openBeneath(dir, name, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NONBLOCK)
 	if err != nil {

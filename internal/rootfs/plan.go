@@ -13,17 +13,17 @@ import (
 	"github.com/daycare-run/sandbox/pathmap"
 )
 
-// Request is what a filesystem is planned by.
+// Request is what Plan plans a filesystem from.
 type Request struct {
-	// Decision is what policy lets a call see, and Paths where the host has it.
+	// Decision is what policy lets a call see, and Paths tells where it is on the host.
 	Decision policy.Decision
 	Paths    pathmap.Map
 	// DryRun makes no directories that the call may write to.
 	DryRun bool
 }
 
-// Plan returns a Spec with the filesystem of a container and the user that owns it. Directories of the home that may be
-// written to are made if they are not there.
+// Plan returns a Spec with the filesystem of a container and the user that owns it. Granted directories of
+// the home are made if they do not exist, unless it is a dry run.
 func (h *Home) Plan(r Request) (dockerexec.Spec, error) {
 	b := &builder{Request: r, home: h, secrets: map[pathmap.Mount][]string{}, readOnly: map[pathmap.Mount]bool{}, spec: dockerexec.Spec{
 		User: h.user, UID: h.uid, GID: h.gid, SpoolDir: h.spoolDir(), Events: r.Decision.Events,
@@ -56,16 +56,16 @@ type builder struct {
 	spec dockerexec.Spec
 	// secrets are, for each mount, the paths below it at which there is something to hide.
 	secrets map[pathmap.Mount][]string
-	// readOnly are the mounts that have been looked at, and whether their file systems are read-only.
+	// readOnly has the mounts that were checked, and whether their file systems are read-only.
 	readOnly map[pathmap.Mount]bool
 }
 
-// hostPath returns the path of the host for a path below a mount.
+// hostPath returns the host path of a path below a mount.
 func (b *builder) hostPath(at pathmap.Mount, rest string) string {
 	return filepath.Join(b.home.planner.real(at.Host), rest)
 }
 
-// addRegion adds what a region is in the container: a mount, a mask or nothing.
+// addRegion adds a region to the Spec, as a mount, a mask or nothing.
 func (b *builder) addRegion(r policy.Region) error {
 	if !utf8.ValidString(r.Path.String()) {
 		return errs.Invalid("%q is not UTF-8, and Docker mounts no such path", r.Path)
@@ -86,7 +86,7 @@ func (b *builder) addRegion(r policy.Region) error {
 	}
 }
 
-// mount returns what is mounted for a region. What may be written to is made if it is not there.
+// mount returns the mount for a region. In the home, it is made if it does not exist, unless it is a dry run.
 func (b *builder) mount(r policy.Region) (dockerexec.Mount, error) {
 	m := dockerexec.Mount{Target: r.Path.String(), ReadOnly: r.Mode != policy.Writable}
 	at, rest, err := b.Paths.Locate(r.Path)
@@ -105,7 +105,7 @@ func (b *builder) mount(r policy.Region) (dockerexec.Mount, error) {
 	m.Verify = true
 	it, err := b.identify(at, rest)
 	if errors.Is(err, unix.ENOENT) && inHome && !b.DryRun {
-		// Also what is only read: an app's directory is there from the start.
+		// This includes read-only directories: an app's own directory exists from the start.
 		if err := b.home.makeDir(rest); err != nil {
 			return m, errs.Invalid("cannot grant %q: %v", r.Path, err)
 		}
@@ -115,7 +115,7 @@ func (b *builder) mount(r policy.Region) (dockerexec.Mount, error) {
 	return m, b.checkMounted(r.Path, it, err)
 }
 
-// checkMounted refuses what cannot be mounted at a path. err is that of looking at it.
+// checkMounted refuses what cannot be mounted at a path. err is the error of looking at it.
 func (b *builder) checkMounted(path pathmap.ContainerPath, it identity, err error) error {
 	kind := it.mode & unix.S_IFMT
 	switch {
@@ -133,7 +133,7 @@ func (b *builder) checkMounted(path pathmap.ContainerPath, it identity, err erro
 	return nil
 }
 
-// identify returns which file is to be mounted.
+// identify identifies the file that is to be mounted.
 func (b *builder) identify(at pathmap.Mount, rest string) (identity, error) {
 	if at.Container != policy.Home {
 		return identifyNoFollow(b.hostPath(at, rest))

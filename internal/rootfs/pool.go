@@ -14,12 +14,12 @@ import (
 	"github.com/daycare-run/sandbox/pathmap"
 )
 
-// A container of the pool has a home before it has a user, in a folder that is like a user's and holds nothing else. What
-// that lies in, <usersDir>/.pool/<id>, is closed to everyone but root. The whole folder is renamed to be the user's: a mount is of
-// the directory, whatever its name. A directory replaces none that holds something, which needs no flag of a rename:
-// filesystems in the network know none.
+// A container of the pool has a home before it has a user, alone in a folder that is like a user's. That
+// folder lies in <usersDir>/.pool/<id>, which is closed to everyone but root. It is renamed as a whole to
+// become the user's: a mount is of the directory, whatever its name. A rename never replaces a directory that
+// is not empty, without any flag: network filesystems support none.
 
-// PoolDir is the folder of the pool in a usersDir.
+// PoolDir returns the pool's folder in usersDir.
 func PoolDir(usersDir string) string {
 	return filepath.Join(usersDir, filepath.Dir(filepath.Dir(dockerexec.PoolUser("x"))))
 }
@@ -41,7 +41,7 @@ func makeUserDir(users *os.Root, user string) error {
 	return makeDir(users, user, 0o755)
 }
 
-// makeDir makes a directory if there is nothing of that name.
+// makeDir makes a directory if nothing has that name.
 func makeDir(users *os.Root, name string, mode fs.FileMode) error {
 	if err := users.Mkdir(name, mode); !errors.Is(err, fs.ErrExist) {
 		return err
@@ -49,8 +49,8 @@ func makeDir(users *os.Root, name string, mode fs.FileMode) error {
 	return nil
 }
 
-// checkReplacing makes sure that the filesystem lets no directory replace one of the pool that holds a home. The error is
-// dockerexec.ErrHomesStay where it does: then a user's could be replaced, too.
+// checkReplacing checks that the filesystem lets no directory replace one of the pool's that holds a home. If
+// it does, the error is dockerexec.ErrHomesStay: then a user's home could be replaced, too.
 func checkReplacing(users *os.Root, pooled string) error {
 	dir, err := users.Open(filepath.Dir(pooled))
 	if err != nil {
@@ -71,8 +71,8 @@ func checkReplacing(users *os.Root, pooled string) error {
 	return nil
 }
 
-// renameDir renames a directory to where nothing is, or an empty directory. The error is fs.ErrExist if something else is.
-// It is rename(2) alone: os.Rename looks first.
+// renameDir renames a directory to a free name, or over an empty directory. The error is fs.ErrExist if
+// something else has the name. It uses rename(2) alone: os.Rename looks first.
 func renameDir(fromDir int, from string, toDir int, to string) error {
 	err := unix.Renameat(fromDir, from, toDir, to)
 	if errors.Is(err, unix.ENOTDIR) { // a file or a link; ENOTEMPTY is fs.ErrExist
@@ -81,8 +81,8 @@ func renameDir(fromDir int, from string, toDir int, to string) error {
 	return err
 }
 
-// spoolDir is the folder beside the home, which is the user's. Of a pooled container that becomes the user's with nothing else
-// in it, so what the container has beside is above.
+// spoolDir returns the user's folder, which holds the home. A pooled container's folder becomes the user's
+// with nothing else in it, so what the container needs besides is in the folder above.
 func (h *Home) spoolDir() string {
 	dir := filepath.Dir(h.dir)
 	if (dockerexec.Spec{User: h.user}).IsPooled() {
@@ -91,7 +91,7 @@ func (h *Home) spoolDir() string {
 	return dir
 }
 
-// CloseUserDir keeps everyone but root from a user's folder on the host, whatever the user makes of the home in it.
+// CloseUserDir keeps everyone but root out of a user's folder on the host, whatever the user does to the home in it.
 func (p *Planner) CloseUserDir(user string) error {
 	fd, err := OpenBelow(p.cfg().UsersDir, user)
 	if err != nil {
@@ -114,21 +114,21 @@ func checkPoolDir(users *os.Root, pool string) error {
 	}
 	const inherited = unix.S_ISGID // from usersDir, where that has it
 	if stat.Mode&^inherited != unix.S_IFDIR|0o700 || int(stat.Uid) != os.Geteuid() {
-		return fmt.Errorf("%s in usersDir is not a directory of the service's that is closed to others: remove it", pool)
+		return fmt.Errorf("%s in usersDir is not a directory that belongs to the service and is closed to others: remove it", pool)
 	}
 	return nil
 }
 
-// HasFolder reports whether there is something where a user's folder is. Then the pool has no home for the user: a folder
-// without a home is what somebody has made, with its owner and mode.
+// HasFolder reports whether something is where a user's folder would be. Then the pool has no home for the
+// user: somebody has made a folder without a home, with its owner and mode.
 func (p *Planner) HasFolder(user string) bool {
 	_, err := os.Lstat(p.UserDir(user))
 	return !errors.Is(err, fs.ErrNotExist)
 }
 
-// GiveHome renames the folder with the home of a pooled container to be that of a user who has none, as if it had been made
-// now. The error is fs.ErrNotExist if it is not there, fs.ErrExist if the user has one, and dockerexec.ErrHomesStay where the
-// filesystem cannot do it.
+// GiveHome renames the folder with a pooled container's home to that of a user who has none, as if it had
+// been made now. The error is fs.ErrNotExist if the pooled folder does not exist, fs.ErrExist if the user has
+// a folder, and dockerexec.ErrHomesStay if the filesystem cannot do it.
 func (p *Planner) GiveHome(pooled, user string) error {
 	p.making.Lock()
 	defer p.making.Unlock()
@@ -163,7 +163,7 @@ func (p *Planner) GiveHome(pooled, user string) error {
 	case err != nil || p.cfg().ClaimOwner == nil:
 		return err
 	}
-	// After a power cut another host may hold the user, and this one may not rename the home again.
+	// After a power cut, another host may hold the user, and then this one does not rename the home again.
 	return errors.Join(syncDir(users, user), to.Sync())
 }
 
@@ -175,7 +175,7 @@ func syncDir(root *os.Root, name string) error {
 	return errors.Join(dir.Sync(), dir.Close())
 }
 
-// Rebind is for dockerexec.Config.Mounts: the directories of one Spec have the names of another from now on.
+// Rebind is for dockerexec.Config.Mounts: from now on, the directories of one Spec have the names of another.
 func (p *Preparer) Rebind(from, to dockerexec.Spec) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()

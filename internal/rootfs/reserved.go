@@ -10,23 +10,23 @@ import (
 	"github.com/daycare-run/sandbox/pathmap"
 )
 
-// This file has all reserved paths: those inside at which nothing further is mounted, and those of the host that are
+// This file has all reserved paths: container paths at which no further mount may be, and host paths that are
 // never mounted.
 
 // EventsPath is where a call with @events finds the caller's control socket.
 const EventsPath = "/run/daycare/control.sock"
 
-// processesDir is the directory of a user's folder that holds those of durable processes.
+// processesDir is the directory in a user's folder that holds the folders of durable processes.
 const processesDir = "processes"
 
-// reservedInside are the places inside that belong to the container. A further mount is neither in them nor around
-// them.
+// reservedInside are the container paths that belong to the container. A further mount may be neither in them
+// nor around them.
 var reservedInside = []string{
 	"/.daycare", "/bin", "/boot", "/dev", "/etc", "/home", "/lib", "/lib32", "/lib64", "/libx32", "/opt", "/proc",
 	"/root", "/run", "/sbin", "/shared/skills", "/sys", "/tmp", "/usr", "/var",
 }
 
-// CheckTarget refuses a place for a further mount that belongs to the container.
+// CheckTarget refuses a further mount's place if it belongs to the container.
 func CheckTarget(field string, target pathmap.ContainerPath) error {
 	for _, name := range reservedInside {
 		if pathmap.Within(target.String(), name) || pathmap.Within(name, target.String()) {
@@ -36,7 +36,7 @@ func CheckTarget(field string, target pathmap.ContainerPath) error {
 	return nil
 }
 
-// CheckSource refuses a path of the host that may not be mounted: it is in none of AllowedMountRoots, or reserved.
+// CheckSource refuses a host path that may not be mounted: it is in none of AllowedMountRoots, or reserved.
 func (p *Planner) CheckSource(field string, source pathmap.HostPath) error {
 	allowed := slices.ContainsFunc(p.cfg().AllowedMountRoots, func(root string) bool { return pathmap.Within(source.String(), root) })
 	if !allowed {
@@ -48,9 +48,9 @@ func (p *Planner) CheckSource(field string, source pathmap.HostPath) error {
 	return nil
 }
 
-// reserved returns why a path of the host is never mounted, or "": it is the service's own, or is seen only as a home,
-// where secrets are hidden. Paths are compared by where they really are, so that a link of the operator's is not
-// another name for a home.
+// reserved returns why a host path is never mounted, or "": it is the service's own, or may be seen only as
+// part of a home, in which secrets are hidden. Paths are compared by where they really are, so that an
+// operator's link is not another name for a home.
 func (p *Planner) reserved(source pathmap.HostPath) string {
 	users, err := pathmap.ParseHost(p.cfg().UsersDir)
 	if err != nil {
@@ -64,7 +64,7 @@ func (p *Planner) reserved(source pathmap.HostPath) string {
 	if !inUsers { // usersDir may lie in dataDir
 		for _, own := range p.cfg().own {
 			if pathmap.Within(at, own) || pathmap.Within(own, at) {
-				return "it holds, or is in, what is the service's own"
+				return "it holds, or is in, a path of the service's own"
 			}
 		}
 		return ""
@@ -74,7 +74,7 @@ func (p *Planner) reserved(source pathmap.HostPath) string {
 	inHome, below := strings.CutPrefix(inUser, "home/")
 	switch {
 	case strings.HasPrefix(user, ".") || strings.HasPrefix(first, ".") || first == processesDir:
-		return "it is in what is the service's own"
+		return "it is in a directory of the service's own"
 	case inUser == "" || inUser == "home":
 		return "it holds a user's home, whose secrets would be seen; mount a directory in it"
 	case !below:

@@ -13,14 +13,14 @@ import (
 	"github.com/daycare-run/sandbox/pathmap"
 )
 
-// mountView is a directory of the host and where a container shows it: the home, or a further mount.
+// mountView is a host directory and where a container shows it: the home, or a further mount.
 type mountView struct{ dir, target string }
 
-// at returns a path of the host in the directory.
+// at returns the host path of a path in the directory.
 func (v mountView) at(rest string) string { return filepath.Join(v.dir, rest) }
 
-// viewOf returns the mount that shows a path inside, and the rest of the path below it. ok is false for what belongs to
-// the image.
+// viewOf returns the mount that shows a container path, and the rest of the path below it. ok is false for a
+// path that belongs to the image.
 func (p *Preparer) viewOf(spec dockerexec.Spec, target string) (v mountView, rest string, ok bool) {
 	v = mountView{filepath.Join(p.usersDir, spec.User, "home"), policy.Home.String()}
 	if rest, ok = pathmap.CutDir(target, v.target); ok {
@@ -35,8 +35,8 @@ func (p *Preparer) viewOf(spec dockerexec.Spec, target string) (v mountView, res
 	return v, rest, ok
 }
 
-// protectedMounts returns the mounts by which something in a place that can be written is read-only. Like a mask, such a
-// mount is gone when somebody on the host puts another file under its name.
+// protectedMounts returns the mounts that make something in a writable place read-only. Like a mask, such a
+// mount is lost when somebody on the host puts another file under its name.
 func protectedMounts(spec dockerexec.Spec) []dockerexec.Mount {
 	var all []dockerexec.Mount
 	for _, m := range spec.Mounts {
@@ -47,14 +47,14 @@ func protectedMounts(spec dockerexec.Spec) []dockerexec.Mount {
 	return all
 }
 
-// rootDir is an open directory of the host in which a Spec has mount points.
+// rootDir is an open host directory in which a Spec has mount points.
 type rootDir struct {
 	mountView
 	fd   int
 	root *hostfs.Root // for what is done as the home's owner
 }
 
-// rootDirs are those of one Spec, opened as they are needed.
+// rootDirs are the directories of one Spec, opened as they are needed.
 type rootDirs struct {
 	preparer *Preparer
 	spec     dockerexec.Spec
@@ -66,8 +66,8 @@ func (p *Preparer) rootDirs(spec dockerexec.Spec) *rootDirs {
 	return &rootDirs{preparer: p, spec: spec, open: map[string]*rootDir{}}
 }
 
-// find returns the directory that holds a path inside, and the rest of the path below it. It is nil for what belongs to
-// the image.
+// find returns the directory that holds a container path, and the rest of the path below it. It is nil for a
+// path that belongs to the image.
 func (d *rootDirs) find(target string) (_ *rootDir, rest string, _ error) {
 	view, rest, ok := d.preparer.viewOf(d.spec, target)
 	if !ok || d.silent != nil {
@@ -104,7 +104,7 @@ func (d *rootDirs) mustFind(target string) (*rootDir, string, error) {
 	return dir, rest, err
 }
 
-// checkSame makes sure that an open directory is the one that the Spec mounts.
+// checkSame checks that an open directory is the one that the Spec mounts.
 func (d *rootDirs) checkSame(view mountView, fd int) error {
 	it, err := identifyOpen(fd)
 	if err != nil {

@@ -21,20 +21,20 @@ import (
 type Config struct {
 	// UsersDir holds the users' homes on the host.
 	UsersDir string
-	// AllowedMountRoots are where further mounts and skills may be on the host; none for nowhere.
+	// AllowedMountRoots are the host directories in which further mounts and skills may be; empty for nowhere.
 	AllowedMountRoots []string
-	// OwnPlaces are files and directories of the service, such as its dataDir, its sockets and its keys, which are
-	// never mounted.
+	// OwnPlaces are the service's own files and directories, such as its dataDir, its sockets and its keys,
+	// which are never mounted.
 	OwnPlaces []string
 	// EventsSocket is the caller's control socket on the host; empty for none.
 	EventsSocket string
-	// HomeOwners own the homes that are made.
+	// HomeOwners says who owns new homes.
 	HomeOwners Owners
-	// ClaimOwner makes an id the one of a user's home, or says that it is another's, where several hosts make homes; else nil.
+	// ClaimOwner claims an id for a user's home, and reports false if it is another's. It is nil unless several hosts make homes.
 	ClaimOwner func(id uint32, user string) (bool, error)
 }
 
-// Planner finds out what containers see of the host. It is safe for concurrent use.
+// Planner plans what containers see of the host. It is safe for concurrent use.
 type Planner struct {
 	present atomic.Pointer[settings]
 	log     zerolog.Logger
@@ -43,29 +43,29 @@ type Planner struct {
 	questions questions
 	empty     emptyDirs
 
-	making   sync.Mutex // held while a home is looked for again and made
+	making   sync.Mutex // held while makeHome checks for a home and makes it
 	allotted allotted   // under making
 }
 
 // settings are a Config with its links resolved.
 type settings struct {
 	Config
-	links []link   // the operator's directories that are named by a link, or behind one
+	links []link   // the operator's directories that are links, or behind one
 	own   []string // Config.OwnPlaces, and where they really are
 }
 
-// link is a directory of the operator's whose own path leads over links.
+// link is a directory of the operator's whose path leads through links.
 type link struct{ named, real string }
 
-// NewPlanner returns a Planner. Links in UsersDir and AllowedMountRoots are resolved here and in Use: below them none
-// is followed.
+// NewPlanner returns a Planner. Links in UsersDir and AllowedMountRoots are resolved here and in Use: below
+// these directories no link is followed.
 func NewPlanner(cfg Config, log zerolog.Logger) *Planner {
 	p := &Planner{log: log}
 	p.Use(cfg)
 	return p
 }
 
-// Use replaces the Config for what is planned from now on. UsersDir must be that of NewPlanner.
+// Use replaces the Config for later plans. UsersDir must be that of NewPlanner.
 func (p *Planner) Use(cfg Config) {
 	next := &settings{Config: cfg}
 	for _, named := range append([]string{cfg.UsersDir}, cfg.AllowedMountRoots...) {
@@ -84,7 +84,7 @@ func (p *Planner) Use(cfg Config) {
 
 func (p *Planner) cfg() *settings { return p.present.Load() }
 
-// real returns a path in one of the operator's directories without the links that lead to that directory.
+// real resolves the links that lead to one of the operator's directories, in a path that is in that directory.
 func (p *Planner) real(path pathmap.HostPath) string {
 	name := path.String()
 	for _, l := range p.cfg().links {
@@ -95,8 +95,8 @@ func (p *Planner) real(path pathmap.HostPath) string {
 	return name
 }
 
-// ProcessDir returns the folder of a durable process. It lies beside the user's home, on the same disk: what fills it
-// is the tenant's own.
+// ProcessDir returns the folder of a durable process. It lies next to the user's home, on the same disk: what
+// fills it is the tenant's own.
 func (p *Planner) ProcessDir(user, id string) string {
 	return filepath.Join(p.UserDir(user), processesDir, id)
 }
@@ -116,18 +116,18 @@ func (p *Planner) ProcessDirs() (folders []string, err error) {
 	return folders, err
 }
 
-// HomePath returns the host's path of a user's home.
+// HomePath returns the host path of a user's home.
 func (p *Planner) HomePath(user string) (pathmap.HostPath, error) {
 	return pathmap.ParseHost(filepath.Join(p.UserDir(user), "home"))
 }
 
-// InUserDir reports whether a path of the host really lies in a user's folder.
+// InUserDir reports whether a host path really lies in a user's folder.
 func (p *Planner) InUserDir(user string, path pathmap.HostPath) bool {
 	folder, err := pathmap.ParseHost(p.UserDir(user))
 	return err == nil && pathmap.Within(p.real(path), p.real(folder))
 }
 
-// SamePlaces returns the places at which mounts show what they show at paths, too.
+// SamePlaces returns all places at which mounts show what they show at paths.
 func (p *Planner) SamePlaces(mounts []pathmap.Mount, paths []pathmap.ContainerPath) []pathmap.ContainerPath {
 	var all []pathmap.ContainerPath
 	for _, path := range paths {
@@ -142,7 +142,7 @@ func (p *Planner) SamePlaces(mounts []pathmap.Mount, paths []pathmap.ContainerPa
 	return all
 }
 
-// shownAt returns the places at which mounts show a path of the host, or something in it.
+// shownAt returns the places at which mounts show a host path, or something in it.
 func (p *Planner) shownAt(mounts []pathmap.Mount, host string) []pathmap.ContainerPath {
 	var all []pathmap.ContainerPath
 	for _, m := range mounts {
@@ -157,5 +157,5 @@ func (p *Planner) shownAt(mounts []pathmap.Mount, host string) []pathmap.Contain
 	return all
 }
 
-// deniedInHome lists what is reached by no other name of a home either.
+// deniedInHome lists the paths of a home that cannot be reached by another name either.
 var deniedInHome = policy.DeniedInHome()

@@ -14,20 +14,20 @@ import (
 	"github.com/daycare-run/sandbox/pathmap"
 )
 
-// A mask belongs to the file that it was mounted on, and so does a mount that keeps a file from being written. When
-// somebody on the host puts another file in its place while commands are running, those commands would see or write it.
-// The next call gets another Spec; the watch is for the commands that are running: their containers are expelled as soon
-// as it happens.
+// A mask belongs to the file that it was mounted on, and so does a mount that keeps a file from being
+// written. When somebody on the host puts another file in its place, the commands that are running would see
+// or write that one. The next call gets another Spec. The watch is for the running commands: their containers
+// are expelled as soon as this happens.
 
-// mounted is a Spec that has containers: the next one may be made before the one before is gone.
+// mounted is a Spec that has containers: the next one may be made before the previous one is gone.
 type mounted struct {
 	dockerexec.Spec
 	since      uint64 // the position from which on events are about them
 	containers int
 }
 
-// Watch expels containers whose masks cover something else than they did, until ctx ends. expel is called for each of
-// them with no lock held, and may be called again for the same one.
+// Watch expels containers whose masks no longer cover what they did, until ctx ends. It calls expel for each
+// of them without holding a lock, and may call it again for the same one.
 func (p *Preparer) Watch(ctx context.Context, expel func(dockerexec.Fingerprint)) error {
 	fd, err := unix.InotifyInit1(unix.IN_CLOEXEC | unix.IN_NONBLOCK)
 	if err != nil {
@@ -39,7 +39,7 @@ func (p *Preparer) Watch(ctx context.Context, expel func(dockerexec.Fingerprint)
 		p.mu.Lock()
 		p.watches.on = false
 		p.mu.Unlock()
-		_ = file.Close() // waits for whoever reads events, who needs the lock
+		_ = file.Close() // waits for the reader of events, which needs the lock
 	}
 	defer end()
 	defer context.AfterFunc(ctx, end)()
@@ -58,13 +58,13 @@ func (p *Preparer) Watch(ctx context.Context, expel func(dockerexec.Fingerprint)
 			expel(fingerprint)
 		}
 		select {
-		case <-time.After(between): // what comes meanwhile is handled together
+		case <-time.After(between): // the events until then are handled together
 		case <-ctx.Done():
 		}
 	}
 }
 
-// begin watches for all Specs that have a container, and returns those for which that is not possible.
+// begin starts the watch for all Specs that have a container, and returns those that cannot be watched.
 func (p *Preparer) begin(fd int) (unwatched []dockerexec.Fingerprint) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -81,10 +81,10 @@ func (p *Preparer) begin(fd int) (unwatched []dockerexec.Fingerprint) {
 }
 
 func (p *Preparer) logUnwatched(known mounted, err error) {
-	p.log.Error().Err(err).Str("user", known.User).Msg("a container goes: what it must not see cannot be watched")
+	p.log.Error().Err(err).Str("user", known.User).Msg("a container is ended: what it must not see cannot be watched")
 }
 
-// await waits for events, and returns the containers that have to go because of them.
+// await waits for events, and returns the containers that must go because of them.
 func (p *Preparer) await(file *os.File) (gone []dockerexec.Fingerprint, err error) {
 	conn, err := file.SyscallConn()
 	if err != nil {
@@ -109,7 +109,7 @@ func (p *Preparer) await(file *os.File) (gone []dockerexec.Fingerprint, err erro
 	return gone, errors.Join(err, failed)
 }
 
-// handle returns the containers that have to go after these events; p.mu is held.
+// handle returns the containers that must go after these events; p.mu is held.
 func (p *Preparer) handle(events []byte) (gone []dockerexec.Fingerprint) {
 	load := p.watches.load
 	changed, lost := p.watches.parse(events, p.mounted)
@@ -138,16 +138,16 @@ func (p *Preparer) handle(events []byte) (gone []dockerexec.Fingerprint) {
 	return gone
 }
 
-// maxWatched is how many directories one container may have watched, and maxWatchedOfUser all of a user's: the
-// kernel has so many for all users. One container's is more than the bounds of policy allow.
+// maxWatched is how many directories may be watched for one container, and maxWatchedOfUser for all of a user's: the
+// kernel's limit is for all users together. The bounds of policy keep one container below maxWatched.
 const (
 	maxWatched       = 4000
 	maxWatchedOfUser = 8000
 )
 
-// watchSpec watches the directories in which something that is to be hidden may appear, as they are now, and no
-// others for that container; p.mu is held. A container of which not all can be watched must not run. A directory
-// that was watched before stays so in between: no event is lost.
+// watchSpec watches the directories in which something that is to be hidden may appear, as they are now, and
+// no others for that container; p.mu is held. A container must not run unless all of them can be watched. A
+// directory that was watched before stays watched in between: no event is lost.
 func (p *Preparer) watchSpec(spec dockerexec.Spec) error {
 	if !p.watches.on {
 		return nil
@@ -173,14 +173,14 @@ func (p *Preparer) watchSpec(spec dockerexec.Spec) error {
 		case !errors.Is(err, unix.ENOENT) && !errors.Is(err, unix.ENOTDIR) && !errors.Is(err, unix.ELOOP):
 			return fmt.Errorf("cannot watch what is hidden: %w", err)
 		}
-		// What is no directory, or not there, has nothing in it; its own appearance is an event above. That goes
-		// for a link, too: what is behind it is not looked at.
+		// What does not exist or is not a directory has nothing in it; its appearance is an event in the directory
+		// above. The same goes for a link: what is behind it is not looked at.
 	}
 	p.watches.keep(own, now)
 	return nil
 }
 
-// watchDir watches a directory of the host by its descriptor, which no link has led to.
+// watchDir watches a host directory through its descriptor, to which no link has led.
 func (p *Preparer) watchDir(dirs *rootDirs, name string, at wantedDir, holder dockerexec.Fingerprint) (watchedDir, error) {
 	dir, rest, err := dirs.mustFind(at.target)
 	if err != nil {
@@ -197,7 +197,7 @@ func (p *Preparer) watchDir(dirs *rootDirs, name string, at wantedDir, holder do
 	return p.watches.add(fd, name, at.want, holder)
 }
 
-// watchedOfOthers returns how many directories a user's other containers have watched.
+// watchedOfOthers returns how many directories are watched for a user's other containers.
 func (p *Preparer) watchedOfOthers(user string, own dockerexec.Fingerprint) (n int) {
 	for holder, known := range p.mounted {
 		if holder != own && known.User == user {
@@ -214,8 +214,8 @@ func (p *Preparer) unwatch(spec dockerexec.Spec) {
 	}
 }
 
-// touches reports whether a path at which something has appeared or gone is one of a Spec's masks or protected mounts,
-// or above or below one. broken says that such a mount is lost: it does not come back, also when the same file does.
+// touches reports whether a path at which something has appeared or gone is at or above one of a Spec's masks or protected
+// mounts, or below a mask. broken says that a protected mount is lost: it does not come back, even when the same file does.
 func (p *Preparer) touches(changed map[string]uint64, known mounted) (touched, broken bool) {
 	for _, m := range known.Masks {
 		if view, rest, ok := p.viewOf(known.Spec, m.Target); ok {
@@ -235,8 +235,8 @@ func (p *Preparer) touches(changed map[string]uint64, known mounted) (touched, b
 	return touched, broken
 }
 
-// isIntact reports whether a Spec's masks still cover what they were mounted on, and its protected mounts are of what is
-// there; p.mu is held.
+// isIntact reports whether a Spec's masks still cover what they were mounted on, and its protected mounts
+// still show what is there; p.mu is held.
 func (p *Preparer) isIntact(spec dockerexec.Spec) bool {
 	dirs := p.rootDirs(spec)
 	defer dirs.close()

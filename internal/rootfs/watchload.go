@@ -9,31 +9,31 @@ import (
 	"github.com/daycare-run/sandbox/dockerexec"
 )
 
-// All containers share one queue of the kernel's and one goroutine that reads it, so what happens in one user's
-// directories must not take much of either. Names that no container asks about are passed over as they are read. Whoever
-// fills the queue all the same, or keeps what is to be hidden changing, loses its containers: they are ended rather than
-// watched with a delay.
+// All containers share one queue in the kernel and one goroutine that reads it, so what happens in one user's
+// directories must not take much of either. Names that no container asks about are skipped as they are read.
+// A user who fills the queue anyway, or keeps changing what is to be hidden, loses the containers: they are
+// ended rather than watched with a delay.
 
-// errTooMuch is why such containers go.
-var errTooMuch = errors.New("more happens there than can be looked at")
+// errTooMuch is why such containers are ended.
+var errTooMuch = errors.New("there are more changes than can be checked")
 
 const (
-	// between is how long after some events the next ones are read.
+	// between is how long the watch waits after some events before it reads the next ones.
 	between = 5 * time.Millisecond
-	// maxLooks is how much time in each second may be spent on looking at the containers of one user again.
+	// maxLooks is how much time per second may be spent on checking one user's containers again.
 	maxLooks = 250 * time.Millisecond
 	// queueSize is more bytes than the kernel keeps of events with short names (fs.inotify.max_queued_events is 16384).
 	queueSize = 1 << 20
 )
 
-// load is what users cause. It is guarded by Preparer.mu.
+// load is the load that users cause. It is guarded by Preparer.mu.
 type load struct {
 	buffer []byte
 	events map[string]int // by user, since the queue was empty
 	looks  map[string]look
 }
 
-// look is the time that was spent for one user since a point in time.
+// look is the time spent on one user since a point in time.
 type look struct {
 	since time.Time
 	took  time.Duration
@@ -46,7 +46,7 @@ func newWatches(fd int) watches {
 	}
 }
 
-// drained returns the users with the most events since the queue was empty, if it is empty now.
+// drained returns the users with the most events since the queue was last empty, if it is empty now.
 func (l *load) drained(empty bool) (loudest map[string]bool) {
 	if !empty {
 		return nil
@@ -67,7 +67,7 @@ func (l *load) drained(empty bool) (loudest map[string]bool) {
 	return loudest
 }
 
-// spend reports whether so much time may be spent on a user's containers.
+// spend adds time spent on a user's containers, and reports whether it is still within maxLooks.
 func (l *load) spend(user string, now time.Time, took time.Duration) bool {
 	spent, ok := l.looks[user]
 	if !ok || now.Sub(spent.since) > time.Second {
@@ -79,20 +79,20 @@ func (l *load) spend(user string, now time.Time, took time.Duration) bool {
 	return spent.took <= maxLooks
 }
 
-// children are the names in a directory that a container's masks and protected mounts are about; nil is all of them.
+// children are the names in a directory that a container's masks and protected mounts are about; nil means all names.
 type children map[string]bool
 
-// has reports whether an event is about one of them; one without a name is about the directory itself.
+// has reports whether an event is about one of them. An event without a name is about the directory itself.
 func (c children) has(name []byte) bool { return c == nil || len(name) == 0 || c[string(name)] }
 
-// wantedDir is a directory that is to be watched: its path inside, and the names in it that matter.
+// wantedDir is a directory to watch: its container path, and the names in it that matter.
 type wantedDir struct {
 	target string
 	want   children
 }
 
-// wantedDirs returns the directories of the host with the masks of a Spec and its protected mounts, and those that hold
-// these.
+// wantedDirs returns the host directories with a Spec's masks and protected mounts, and the directories above
+// them.
 func (p *Preparer) wantedDirs(spec dockerexec.Spec) map[string]wantedDir {
 	dirs := map[string]wantedDir{}
 	for _, m := range spec.Masks {
@@ -104,7 +104,7 @@ func (p *Preparer) wantedDirs(spec dockerexec.Spec) map[string]wantedDir {
 	return dirs
 }
 
-// addWanted adds a directory, in which one child matters or, without one, all, and those that hold it.
+// addWanted adds a directory and those above it. In it, one child matters, or everything if child is empty.
 func (p *Preparer) addWanted(dirs map[string]wantedDir, spec dockerexec.Spec, target, child string) {
 	view, rest, ok := p.viewOf(spec, target)
 	if !ok {

@@ -18,11 +18,11 @@ type Confinement struct {
 	// Permissions are the call's grants, as tags.
 	Permissions []string
 	// AllowedDomains are patterns of the names that the call wants to reach, PackageManagers the names of
-	// presets of such patterns. They go with @network.
+	// presets of such patterns. They need @network.
 	AllowedDomains, PackageManagers []string
 	process.Restrictions
-	// Home is where HOME points and tools keep their state, a directory that the call may write to; empty for the
-	// home, and for the state /tmp where not all of the home can be written.
+	// Home is where HOME points and tools keep their state, a directory that the call may write to. If it is
+	// empty, HOME is the home, and state is kept there, or in /tmp if not all of the home can be written.
 	Home string
 }
 
@@ -57,30 +57,30 @@ func resolverOf(registry *registry, cfg Config, planner *rootfs.Planner, platfor
 	return r
 }
 
-// Apply updates a sandbox from its shared record and that record's revision; nil means that it was removed.
+// Apply updates a sandbox from its shared record and that record's revision; a nil text means that it was removed.
 func (r *Resolver) Apply(id string, text []byte, revision int64) {
 	if err := r.registry.apply(id, text, revision); err != nil {
-		r.log.Error().Err(err).Msg("a sandbox is not known here")
+		r.log.Error().Err(err).Msg("cannot use the shared record of a sandbox")
 	}
 }
 
-// Use replaces the Config for the calls that come from now on. Decisions, Quotas and CannotFilter must be those of
-// OpenResolver. A container keeps what it was made with: a call for which the settings make a difference gets another.
+// Use replaces the Config for later calls. Decisions, Quotas and CannotFilter must be those of OpenResolver.
+// A container keeps what it was made with: a call for which the settings make a difference gets another one.
 func (r *Resolver) Use(cfg Config) { r.present.Store(&cfg) }
 
 func (r *Resolver) cfg() *Config { return r.present.Load() }
 
-// call is a request to a sandbox with all that is decided about it by. It is resolved once and passed down.
+// call is a request to a sandbox, with everything that decides about it. It is resolved once and passed down.
 type call struct {
 	Sandbox
 	Confinement
 	cfg     *Config
 	mounts  []pathmap.Mount
-	paths   pathmap.Map // of mounts: all that its containers show but /tmp, which has no fixed place on the host
+	paths   pathmap.Map // of mounts: all that its containers show except /tmp, which has no fixed place on the host
 	subject policy.Subject
 }
 
-// resolve returns a call to a sandbox. The file calls ask for no Confinement.
+// resolve returns a call to a sandbox. The file calls pass an empty Confinement.
 func (r *Resolver) resolve(box Sandbox, asked Confinement) (*call, error) {
 	c := &call{Sandbox: box, Confinement: asked, cfg: r.cfg()}
 	home, err := r.rootfs.HomePath(box.User.String())
@@ -104,8 +104,8 @@ func (r *Resolver) resolve(box Sandbox, asked Confinement) (*call, error) {
 	return c, err
 }
 
-// path reads a path that the caller wrote: an absolute one inside or of the host under a mount, one below the home that
-// begins with ~/, or one relative to the working directory.
+// path parses a path that the caller wrote: an absolute path, in the container or on the host under a mount,
+// one below the home that begins with ~/, or one relative to the working directory.
 func (c *call) path(written string) (pathmap.ContainerPath, error) {
 	return resolvePath(c.paths, c.WorkingDir, written)
 }
@@ -139,7 +139,7 @@ func (r *Resolver) decide(c *call) (policy.Decision, error) {
 	}
 	elsewhere := policy.Restrictions{DenyRead: r.rootfs.SamePlaces(c.mounts, named.DenyRead), DenyWrite: r.rootfs.SamePlaces(c.mounts, named.DenyWrite)}
 	if decision.View, err = c.subject.Restrict(decision.View, elsewhere); err != nil {
-		return policy.Decision{}, errs.Invalid("a path is denied that the mounts show at another place, too; there: %v", err)
+		return policy.Decision{}, errs.Invalid("a denied path is also shown at another place by the mounts; there: %v", err)
 	}
 	return decision, nil
 }

@@ -11,20 +11,20 @@ import (
 	"github.com/daycare-run/sandbox/internal/attach"
 )
 
-// keepDetached is how long a command that went on without its caller is kept when it has ended, with up to 2 MiB
+// keepDetached is how long a command that ran on without its caller is kept after its end, with up to 2 MiB
 // of its output.
 const keepDetached = 5 * time.Minute
 
-// endSlack is how long after its timeout a command may still wait for who looks at it: its container may have to
-// be made first.
+// endSlack is how long after its timeout a command may still be held up by a caller that does not take its
+// output: its container may have to be made first.
 const endSlack = time.Minute
 
-// detached is a command that goes on when its caller's connection is lost.
+// detached is a command that continues when its caller's connection is lost.
 type detached = attach.Exec[Result]
 
-// StartExec runs a command as Exec does, but in the background: the callers that look at it may come and go.
-// With stdin, that comes from them. Faults of the request are how the command ends then, before its start. Of ctx
-// it takes the log alone, which has the request's id.
+// StartExec runs a command as Exec does, but in the background: callers may attach and leave. With stdin, its
+// input comes from them. A faulty request makes the command end before its start. Of ctx it uses only the
+// log, which has the request's id.
 func (s *Service) StartExec(ctx context.Context, id string, r Request, stdin bool) (*detached, error) {
 	box, err := s.Get(id)
 	if err != nil {
@@ -52,7 +52,7 @@ func (s *Service) StartExec(ctx context.Context, id string, r Request, stdin boo
 	})
 }
 
-// commandText is the command for a list: the begin of it, if it is long.
+// commandText returns the command for a list: its beginning, if it is long.
 func commandText(r Request) string {
 	text := r.Command
 	if len(r.Argv) > 0 {
@@ -65,7 +65,7 @@ func commandText(r Request) string {
 	return strings.ToValidUTF8(text, "\uFFFD")
 }
 
-// DetachedExecs lists those of the sandbox's user, the oldest first.
+// DetachedExecs lists the detached commands of the sandbox's user, the oldest first.
 func (s *Service) DetachedExecs(id string) ([]*detached, error) {
 	box, err := s.Get(id)
 	if err != nil {
@@ -74,7 +74,7 @@ func (s *Service) DetachedExecs(id string) ([]*detached, error) {
 	return s.detached.List(box.User.String()), nil
 }
 
-// DetachedExec finds one of the sandbox's user. Another user's is not found.
+// DetachedExec finds a detached command of the sandbox's user. It does not find another user's.
 func (s *Service) DetachedExec(id, execID string) (*detached, error) {
 	box, err := s.Get(id)
 	if err != nil {
@@ -83,5 +83,5 @@ func (s *Service) DetachedExec(id, execID string) (*detached, error) {
 	return s.detached.Get(box.User.String(), execID)
 }
 
-// EndDetached ends all commands that go on without their caller, and waits for them.
+// EndDetached ends all detached commands, and waits for them.
 func (s *Service) EndDetached() { s.detached.Shutdown() }

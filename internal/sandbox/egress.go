@@ -25,7 +25,7 @@ func (c *call) egress(network bool) (dockerexec.Egress, error) {
 		return dockerexec.Egress{}, err
 	}
 	if c.cfg.CannotFilter != nil && !decided.Domains.Everything() {
-		return dockerexec.Egress{}, errs.Denied("allowedDomains: this host cannot hold a call to names (%v): ask for no network, or for all of it with \"*\"", c.cfg.CannotFilter)
+		return dockerexec.Egress{}, errs.Denied("allowedDomains: this host cannot restrict a call to names (%v): ask for no network, or for all of it with \"*\"", c.cfg.CannotFilter)
 	}
 	if len(domains) > c.cfg.MaxDomains {
 		return dockerexec.Egress{}, errs.Invalid("allowedDomains: %d patterns, with those of packageManagers; at most %d are allowed", len(domains), c.cfg.MaxDomains)
@@ -37,7 +37,7 @@ func (c *call) egress(network bool) (dockerexec.Egress, error) {
 	return dockerexec.Egress{Profile: profile, Domains: domains, Denied: decided.Denied.List()}, nil
 }
 
-// networkText describes it for a person.
+// networkText describes what a call may reach, for a person.
 func networkText(e dockerexec.Egress) string {
 	reach := map[string]string{profileIsolated: "the public internet", profileLocal: "the public internet and private networks"}[e.Profile]
 	switch {

@@ -8,10 +8,10 @@ import (
 	"github.com/daycare-run/sandbox/internal/errs"
 )
 
-// variables are where a command's home is, and what makes tools keep their state where it can be written: they
-// look for their configuration at home and write below state, which is home where that can be written. What they
-// need for the moment is in tmp. Where a tool would find only in state what is configured at home (git's
-// configuration, npm's, what pip has installed for a user), it is left to look at home.
+// variables returns the variables that say where a command's home is and make tools keep their state where it
+// can be written. Tools look for their configuration at home and write below state, which is home if that can
+// be written; temporary files go to tmp. A tool that would then find only in state what is configured at home
+// (git's configuration, npm's, what pip has installed for a user) is left to look at home.
 func (p plan) variables() map[string]string {
 	state := p.state
 	return map[string]string{
@@ -50,8 +50,8 @@ func (p plan) variables() map[string]string {
 	}
 }
 
-// trustVariables make programs trust the certificates of a bundle that do not look where the image's own programs
-// do, or have a list of their own.
+// trustVariables returns the variables that make programs trust the certificates of a bundle if they do not
+// look where the image's own programs do, or have a list of their own.
 func trustVariables(bundle string) map[string]string {
 	if bundle == "" {
 		return nil
@@ -67,7 +67,7 @@ func trustVariables(bundle string) map[string]string {
 	return variables
 }
 
-// terminalVariables say which terminal is meant where the call does not: one that all programs know.
+// terminalVariables names the terminal for a call that does not: one that all programs know.
 func terminalVariables(r Request) map[string]string {
 	if r.Terminal == nil {
 		return nil
@@ -75,8 +75,8 @@ func terminalVariables(r Request) map[string]string {
 	return map[string]string{"TERM": "xterm-256color"}
 }
 
-// environment is a command's whole environment, sorted: the image's, then what this service sets, then what the call
-// gives, the later over the earlier.
+// environment returns a command's whole environment, sorted: the image's, then what this service sets, then
+// what the call gives, where later values replace earlier ones.
 func (p plan) environment(given ...map[string]string) []string {
 	layers := append([]map[string]string{p.variables(), trustVariables(p.spec.Platform.BundleAt)}, given...)
 	return environment(p.platform.env, layers...)

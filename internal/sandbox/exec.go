@@ -22,25 +22,25 @@ const maxCommandBytes = 2 << 20
 
 // Request is a command that a caller asks for, as it came.
 type Request struct {
-	// Command is a shell command line, Argv a program with its arguments: one of them is set.
+	// Command is a shell command line, Argv a program with its arguments: exactly one of them is set.
 	Command string
 	Argv    []string
-	// Login makes the shell a login shell. It goes with Command.
+	// Login makes the shell a login shell. It needs Command.
 	Login bool
 	Confinement
-	// Cwd is relative to the working directory, or absolute and in it; empty is the working
-	// directory.
+	// Cwd is relative to the working directory, or absolute, and in the working directory or in a further mount;
+	// empty is the working directory.
 	Cwd string
 	// Env and Secrets are added to the environment. Secrets win, and are never logged.
 	Env     map[string]string
 	Secrets map[string]string
-	// Terminal asks for a pseudo-terminal of that size, and Resizes are its new ones; nil for none. All
-	// output is stdout then.
+	// Terminal asks for a pseudo-terminal of that size, and Resizes are its new sizes; nil for none. With a
+	// terminal, all output is stdout.
 	Terminal *specs.Box
 	Resizes  <-chan specs.Box
-	// Timeout is nil for the default, which with a terminal is the most there is.
+	// Timeout is nil for the default, which with a terminal is the maximum.
 	Timeout *time.Duration
-	// OnlyIfRunning refuses the command where the sandbox is paused, which is resumed otherwise.
+	// OnlyIfRunning refuses the command if the sandbox is paused. Otherwise a paused sandbox is resumed.
 	OnlyIfRunning bool
 	// Stdin is nil for none.
 	Stdin io.Reader
@@ -51,8 +51,8 @@ type Request struct {
 	// Started is called once, when a container is ready and just before the command starts; nil
 	// for none.
 	Started func()
-	// Refused is told each line of Result.Refused as soon as it is known, with the count that it has then; nil
-	// for none. It is called by one goroutine at a time, after Started and beside the output.
+	// Refused is called with each line of Result.Refused as soon as it is known, with the count at that time;
+	// nil for none. It is called by one goroutine at a time, after Started and concurrently with the output.
 	Refused func(decisions.Summary)
 }
 
@@ -63,8 +63,8 @@ type Result struct {
 	Cwd string
 	// Duration is from the call to the command's end.
 	Duration time.Duration
-	// Refused is what the command wanted to reach and did not, and MoreRefused how many further names
-	// there were. Calls that run in one container at the same time have each other's in it, too.
+	// Refused is what the command tried to reach and could not, and MoreRefused how many further names there
+	// were. Calls that run in one container at the same time also have each other's.
 	Refused     []decisions.Summary
 	MoreRefused int
 }
@@ -74,9 +74,9 @@ func (r Result) Failed() bool {
 	return r.ExitCode != 0 || r.Signal != 0 || r.TimedOut || r.CommandFault != ""
 }
 
-// Exec runs a command in the sandbox's container, and blocks until it and all that it started have
-// ended. out receives its output, as dockerexec.Output says. Faults of the request are found before
-// anything is started. When ctx ends, so does the command.
+// Exec runs a command in the sandbox's container, and blocks until the command and all that it started have
+// ended. out receives its output, as dockerexec.Output says. Faults of the request are found before anything
+// is started. When ctx ends, so does the command.
 func (s *Service) Exec(ctx context.Context, id string, r Request, out dockerexec.Output) (Result, error) {
 	box, err := s.Get(id)
 	if err != nil {
@@ -150,7 +150,7 @@ func (s *Service) run(ctx context.Context, box Sandbox, r Request, out dockerexe
 	return ended, nil
 }
 
-// command checks a request and makes it a command without its environment.
+// command checks a request and returns its command, without the environment.
 func (c *call) command(r Request) (dockerexec.Command, error) {
 	command := dockerexec.Command{
 		Command: launch.Command{
@@ -164,7 +164,7 @@ func (c *call) command(r Request) (dockerexec.Command, error) {
 	}
 	var most time.Duration
 	if command.Timeout, most = r.timeout(c.cfg); command.Timeout <= 0 || command.Timeout > most {
-		return command, errs.Invalid("timeoutMs %d is not between 1 and %d; what runs longer is a process, not an exec", command.Timeout.Milliseconds(), most.Milliseconds())
+		return command, errs.Invalid("timeoutMs %d is not between 1 and %d; start a command that takes longer as a process", command.Timeout.Milliseconds(), most.Milliseconds())
 	}
 	cwd, err := c.path(r.Cwd)
 	if err != nil {
@@ -177,7 +177,7 @@ func (c *call) command(r Request) (dockerexec.Command, error) {
 	return command, nil
 }
 
-// timeout is how long a command may take, and how long it might at most.
+// timeout returns how long a command may take, and the longest that it could ask for.
 func (r Request) timeout(cfg *Config) (timeout, most time.Duration) {
 	timeout, most = cfg.DefaultTimeout, cfg.MaxTimeout
 	if r.Terminal != nil { // a person may sit there

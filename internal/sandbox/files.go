@@ -12,8 +12,8 @@ import (
 	"github.com/daycare-run/sandbox/internal/rootfs"
 )
 
-// Write writes a file whole, or appends to it. A reader sees the old content or the new; after a fault, also of
-// the body, there is the old.
+// Write replaces a file's content, or appends to it. A reader sees the old content or the new. After an
+// error, including one of the body, the old content is still there.
 func (s *Service) Write(ctx context.Context, id string, r WriteRequest) (Written, error) {
 	if r.Append && r.Exclusive {
 		return Written{}, errs.Invalid("append and exclusive are both set; a file that must not exist has nothing to append to")
@@ -35,7 +35,7 @@ func (s *Service) Write(ctx context.Context, id string, r WriteRequest) (Written
 		return Written{}, t.failed("write", err)
 	}
 	defer file.Abort()
-	// Who writes becomes the owner each time, which costs as much as 4 KiB: a body that comes in small pieces is gathered.
+	// Each write switches to the owner's identity, which costs as much as 4 KiB: a body's small pieces are gathered.
 	to := bufio.NewWriterSize(file, copyBuffer)
 	if _, err := to.ReadFrom(r.Body); err != nil {
 		return Written{}, t.failed("write", err)
@@ -67,10 +67,10 @@ func (s *Service) Download(ctx context.Context, id, written string) (Download, e
 	return Download{ReadSeekCloser: file, Name: path.Base(t.path.String()), Size: info.Size, ModTime: info.ModTime}, nil
 }
 
-// maxEntries is how many names a listing has.
+// maxEntries is how many names a listing has at most.
 const maxEntries = 10_000
 
-// ListDir lists a directory by name. What is hidden is not in it.
+// ListDir lists a directory by name, without what is hidden.
 func (s *Service) ListDir(ctx context.Context, id, written string) (Listing, error) {
 	if written == "" {
 		written = "."
@@ -94,7 +94,7 @@ func (s *Service) ListDir(ctx context.Context, id, written string) (Listing, err
 	return list, nil
 }
 
-// Usage returns what a user's home takes on disk, and what its file system has free, in bytes.
+// Usage returns the disk space that a user's home takes, and what its file system has free, in bytes.
 func (s *Service) Usage(ctx context.Context, id string) (used, free int64, err error) {
 	box, err := s.Get(id)
 	if err != nil {
@@ -107,12 +107,12 @@ func (s *Service) Usage(ctx context.Context, id string) (used, free int64, err e
 	defer h.Close()
 	used, free, err = h.Usage()
 	if err != nil {
-		return 0, 0, fmt.Errorf("cannot tell what the home takes: %w", errs.WithoutPath(err))
+		return 0, 0, fmt.Errorf("cannot tell how much space the home takes: %w", errs.WithoutPath(err))
 	}
 	return used, free, nil
 }
 
-// shows reports whether a name in a directory is to be seen.
+// shows reports whether a name in the directory may be seen.
 func (t fileTarget) shows(name string) bool {
 	child, err := t.path.Resolve("./" + name)
 	if err != nil {
@@ -141,7 +141,7 @@ func entry(i hostfs.Info) Entry {
 	return Entry{Name: i.Name, Type: string(i.Type), Size: i.Size, Mode: uint32(i.Mode.Perm()), ModTime: i.ModTime, LinkTarget: i.Link}
 }
 
-// Mkdir makes a directory, with parents also those above it.
+// Mkdir makes a directory, and with parents also those above it.
 func (s *Service) Mkdir(ctx context.Context, id, written string, parents bool) error {
 	t, err := s.target(ctx, id, "path", written, accessCheck{doing: "make", mode: policy.Writable, absolute: true})
 	if err != nil {

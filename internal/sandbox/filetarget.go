@@ -15,8 +15,8 @@ import (
 	"github.com/daycare-run/sandbox/pathmap"
 )
 
-// fileTarget is a path that a file call names: allowed by policy and found on the host, but not looked at
-// yet. What looks at it goes by root and name.
+// fileTarget is a path that a file call names. Policy allows it and its mount was found on the host, but the
+// file itself was not looked at yet: that goes through root and name.
 type fileTarget struct {
 	path pathmap.ContainerPath
 	view policy.View
@@ -24,7 +24,7 @@ type fileTarget struct {
 	root *hostfs.Root
 	name string // below root
 	host string // of root
-	free func() // gives back what keeps root's directory; nil for nothing
+	free func() // releases what keeps root's directory; nil for nothing
 }
 
 func (t fileTarget) close() {
@@ -34,7 +34,7 @@ func (t fileTarget) close() {
 	}
 }
 
-// hostPath is the path on the host.
+// hostPath returns the path on the host.
 func (t fileTarget) hostPath() string {
 	if t.name == "." {
 		return t.host
@@ -42,7 +42,7 @@ func (t fileTarget) hostPath() string {
 	return t.host + "/" + t.name
 }
 
-// display is the path as agents name it: ~/… in the home.
+// display returns the path as agents name it: ~/… in the home.
 func display(path pathmap.ContainerPath) string {
 	rest, inHome := pathmap.CutDir(path.String(), policy.Home.String())
 	switch {
@@ -54,11 +54,11 @@ func display(path pathmap.ContainerPath) string {
 	return "~/" + rest
 }
 
-// accessCheck is what a file call needs of a path.
+// accessCheck is what a file call requires of a path.
 type accessCheck struct {
 	doing string      // as in "cannot read"
 	mode  policy.Mode // the least that will do
-	// absolute refuses a relative path; whole refuses a path that the view has something of its own below.
+	// absolute refuses a relative path; whole refuses a path at or below which the view has a region.
 	absolute, whole bool
 }
 
@@ -67,7 +67,7 @@ type tmpOpener interface {
 	Tmp(ctx context.Context, spec dockerexec.Spec, create bool) (dir string, release func(), err error)
 }
 
-// target finds a path that a caller wrote. What the sandbox holds decides, as a view: the file calls have no tags.
+// target finds a path that a caller wrote. File calls have no tags, so the view of all that the sandbox holds decides.
 func (s *Service) target(ctx context.Context, id, field, written string, check accessCheck) (fileTarget, error) {
 	c, err := s.call(id, Confinement{})
 	if err != nil {
@@ -103,7 +103,7 @@ func (s *Service) target(ctx context.Context, id, field, written string, check a
 	return t, err
 }
 
-// allow holds a path against the view.
+// allow checks the path against the view.
 func (t *fileTarget) allow(check accessCheck) error {
 	shown := display(t.path)
 	at, ok := t.view.At(t.path)
@@ -136,7 +136,7 @@ func readOnlyWhy(at policy.Region) string {
 	return at.Why
 }
 
-// openTmp opens the user's /tmp, which is there while a container is; create makes one.
+// openTmp opens the user's /tmp, which exists while the user has a container; create makes a container.
 func (t *fileTarget) openTmp(ctx context.Context, r *Resolver, executor tmpOpener, spec dockerexec.Spec, create bool) error {
 	dir, free, err := executor.Tmp(ctx, spec, create)
 	if cerrdefs.IsNotFound(err) {
@@ -157,7 +157,7 @@ func (t *fileTarget) openTmp(ctx context.Context, r *Resolver, executor tmpOpene
 	return nil
 }
 
-// failed says what a file call could not do. Errors of hostfs name the path below the root only.
+// failed says what a file call could not do. Errors of hostfs name only the path below the root.
 func (t fileTarget) failed(doing string, err error) error {
 	if err == nil {
 		return nil

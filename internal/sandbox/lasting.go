@@ -23,26 +23,26 @@ import (
 // LastingHome is where HOME points in a sandbox that lasts: a directory of its user's home.
 const LastingHome = "/home/user"
 
-// Lasting is what a sandbox that lasts is to be made of, beside what it has registered.
+// Lasting is what a sandbox that lasts is made of, besides its registration.
 type Lasting struct {
-	// Image is a reference of an image that Docker has; empty is the service's own.
+	// Image is a reference to an image that Docker has; empty for the service's own.
 	Image string
-	// CPUs and Memory, in bytes, are at most those of the settings, and 0 is these.
+	// CPUs and Memory, in bytes, are at most those of the settings; 0 means the same as the settings.
 	CPUs   float64
 	Memory int64
-	// Root lets commands be root's, where the runtime is gVisor.
+	// Root lets commands run as root, if the runtime is gVisor.
 	Root bool
-	// Env is every command's; the later ones win.
+	// Env has the variables of every command; later ones win.
 	Env []map[string]string
-	// NoNetwork is no interface at all. Else Allow and Deny are patterns of names, and AllowAddresses and DenyAddresses are
-	// addresses and ranges. Without anything that is allowed nothing is reached.
+	// NoNetwork means no network interface at all. Otherwise, Allow and Deny are patterns of names, and
+	// AllowAddresses and DenyAddresses are addresses and ranges. If nothing is allowed, nothing can be reached.
 	NoNetwork                     bool
 	Allow, Deny                   []string
 	AllowAddresses, DenyAddresses []string
 }
 
-// PlanLasting returns the Spec of the container of a sandbox that lasts, and its commands' environment. All of its
-// user's home is mounted, with nothing hidden in it: it is the sandbox's own. The root filesystem is the container's.
+// PlanLasting returns the Spec of the container of a sandbox that lasts, and its commands' environment. The user's whole home
+// is mounted, with nothing hidden in it, because it is the sandbox's own. The root filesystem is the container's.
 func (s *Service) PlanLasting(ctx context.Context, id string, l Lasting) (dockerexec.Spec, map[string]string, error) {
 	for _, variables := range l.Env {
 		if err := checkVariables("env", variables); err != nil {
@@ -77,7 +77,7 @@ func (s *Service) PlanLasting(ctx context.Context, id string, l Lasting) (docker
 // lastingConfinement is what a sandbox that lasts asks for: all of its home.
 var lastingConfinement = Confinement{Permissions: []string{policy.TagWorkspace}, Home: LastingHome}
 
-// lastingShape is what the containers of sandboxes that last differ in, but for whose they are and what they may reach.
+// lastingShape is what distinguishes the containers of sandboxes that last, apart from whose they are and what they may reach.
 type lastingShape struct {
 	// Image, CPUs, Memory and Root are those of Lasting.
 	Image  string  `json:"image,omitempty"`
@@ -88,7 +88,7 @@ type lastingShape struct {
 
 func (l Lasting) shape() lastingShape { return lastingShape{l.Image, l.CPUs, l.Memory, l.Root} }
 
-// makeLasting makes a plan that of a sandbox that lasts.
+// makeLasting turns a plan into that of a sandbox that lasts.
 func (r *Resolver) makeLasting(ctx context.Context, p *plan, id string, l lastingShape) (err error) {
 	if p.platform, err = r.lastingPlatform(ctx, l); err != nil {
 		return err
@@ -101,7 +101,7 @@ func (r *Resolver) makeLasting(ctx context.Context, p *plan, id string, l lastin
 	spec.Lasting, spec.Passwd, spec.Group, spec.Platform = id, accounts.Passwd, accounts.Group, p.platform.Platform
 	spec.Masks, spec.Pins, spec.Links = nil, nil, nil
 	if spec.Root = l.Root && p.platform.isGVisor(spec.Runtime()); spec.Root && !spec.IsPooled() {
-		// What root leaves in its home may run as root whoever starts it, so no user of the host may reach it.
+		// What root leaves in its home may run as root for whoever starts it, so no user of the host may reach it.
 		if err := r.rootfs.CloseUserDir(spec.User); err != nil {
 			return fmt.Errorf("cannot close the folder of user %q: %w", spec.User, errs.WithoutPath(err))
 		}
@@ -110,7 +110,7 @@ func (r *Resolver) makeLasting(ctx context.Context, p *plan, id string, l lastin
 	return nil
 }
 
-// lastingPlatform is the present platform for containers of a shape.
+// lastingPlatform returns the present platform for containers of a shape.
 func (r *Resolver) lastingPlatform(ctx context.Context, l lastingShape) (p platform, err error) {
 	if l.Image == "" {
 		p, err = r.platforms.current(ctx)
@@ -125,8 +125,8 @@ func (r *Resolver) lastingPlatform(ctx context.Context, l lastingShape) (p platf
 	return p, err
 }
 
-// BindLasting gives the user of a sandbox that lasts one of the pool's homes, with the container that has it, for PlanLasting
-// and what is made from that to find. The user has no folder yet. Nothing depends on it.
+// BindLasting gives the user of a sandbox that lasts one of the pool's homes, with the container that has it; PlanLasting and
+// whoever starts its Spec find these. The user must not have a folder yet. Nothing depends on the result.
 func (s *Service) BindLasting(ctx context.Context, id string, l Lasting) {
 	c, err := s.call(id, lastingConfinement)
 	if err != nil {
@@ -141,7 +141,7 @@ func (l lastingShape) limits(most dockerexec.Limits) (dockerexec.Limits, error) 
 	nanoCPUs := int64(l.CPUs * 1e9)
 	switch {
 	case l.CPUs < 0 || l.Memory < 0:
-		return most, errs.Invalid("cpus %v and memory %d are not both positive", l.CPUs, l.Memory)
+		return most, errs.Invalid("cpus %v and memory %d must not be negative", l.CPUs, l.Memory)
 	case most.NanoCPUs > 0 && nanoCPUs > most.NanoCPUs:
 		return most, errs.Invalid("%v CPUs are more than a container may have, which is %v (limits.cpus, or what the host has)", l.CPUs, float64(most.NanoCPUs)/1e9)
 	case most.Memory > 0 && l.Memory > most.Memory:
@@ -156,7 +156,7 @@ func (l lastingShape) limits(most dockerexec.Limits) (dockerexec.Limits, error) 
 	return most, nil
 }
 
-// LastingEgress returns what a sandbox that lasts may reach, as calls may: by the operator's rules.
+// LastingEgress returns what a sandbox that lasts may reach. As for calls, the operator's rules decide.
 func (s *Service) LastingEgress(id string, l Lasting) (dockerexec.Egress, error) {
 	c, err := s.call(id, Confinement{})
 	if err != nil {
@@ -185,13 +185,13 @@ func (s *Service) lastingEgress(c *call, l Lasting) (dockerexec.Egress, error) {
 		return reach, nil
 	}
 	if c.cfg.CannotFilter != nil {
-		return dockerexec.Egress{}, errs.Denied("this host cannot hold a sandbox to addresses (%v)", c.cfg.CannotFilter)
+		return dockerexec.Egress{}, errs.Denied("this host cannot restrict a sandbox to addresses (%v)", c.cfg.CannotFilter)
 	}
 	reach.Addresses, reach.DeniedAddresses = l.AllowAddresses, l.DenyAddresses
 	return reach, nil
 }
 
-// CheckCommand refuses what no container could start.
+// CheckCommand refuses a command that no container could start.
 func CheckCommand(argv []string, env map[string]string) error {
 	return checkCommand(Request{Argv: argv, Env: env})
 }
@@ -199,8 +199,8 @@ func CheckCommand(argv []string, env map[string]string) error {
 // removedUsers is the folder in usersDir that holds the remains of users until they are removed.
 const removedUsers = ".removed"
 
-// RemoveUser takes away all that a user has on the host. What there is goes in the background. The user's containers have
-// to be gone.
+// RemoveUser removes all that a user has on the host. The files are removed in the background. The user's
+// containers must be gone.
 func (s *Service) RemoveUser(trash *hostfs.Trash, user ids.User) error {
 	planner := s.resolver.rootfs
 	beside := filepath.Join(planner.UsersDir(), removedUsers)
@@ -213,11 +213,11 @@ func (s *Service) RemoveUser(trash *hostfs.Trash, user ids.User) error {
 	return nil
 }
 
-// Join is variables of which the later ones win, as a command has them.
+// Join returns variables as a command has them, of which later ones win.
 func Join(given ...map[string]string) []string { return environment(nil, given...) }
 
-// TakeCommand counts a command of a sandbox that lasts, until done is called. One that is there already is counted also
-// beyond the bound.
+// TakeCommand counts a command of a sandbox that lasts, until done is called. With there, the command exists
+// already, and is counted even beyond the bound.
 func (s *Service) TakeCommand(id string, there bool) (done func(), err error) {
 	box, err := s.Get(id)
 	if err != nil {
@@ -226,7 +226,7 @@ func (s *Service) TakeCommand(id string, there bool) (done func(), err error) {
 	return s.takeLasting(box.User.String(), quota.Commands, there)
 }
 
-// TakeContainer counts the container of a sandbox that lasts likewise.
+// TakeContainer does the same for the container of a sandbox that lasts.
 func (s *Service) TakeContainer(id string, there bool) (done func(), err error) {
 	return s.takeLasting(id, quota.Containers, there)
 }

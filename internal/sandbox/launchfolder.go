@@ -18,22 +18,22 @@ import (
 	"github.com/daycare-run/sandbox/internal/rootfs"
 )
 
-// dropLaunch removes launch.json from a process's folder below users, without following a link. What a tenant has
-// put there under the name is left, if it is no file.
+// dropLaunch removes launch.json from a process's folder below users, without following a link. If a tenant
+// has put a directory there instead, it is left.
 func dropLaunch(users, folder string) error {
 	fd, err := rootfs.OpenBelow(users, folder)
 	if err != nil {
-		return nil // no process's
+		return nil // not a process's folder
 	}
 	defer unix.Close(fd)
 	err = unix.Unlinkat(fd, launch.File, 0)
 	if err == nil || errors.Is(err, unix.ENOENT) || errors.Is(err, unix.EISDIR) {
 		return nil
 	}
-	return fmt.Errorf("cannot remove what was to be run: %w", err)
+	return fmt.Errorf("cannot remove the launch file of a process: %w", err)
 }
 
-// writeLaunch makes the folder of a process, which is its agent's, and writes what is to be run into it.
+// writeLaunch makes the folder of a process, which belongs to its agent, and writes what is to be run into it.
 func (r *Runner) writeLaunch(ctx context.Context, p process.Record, uid, gid uint32, l launch.Launch) error {
 	if err := l.Validate(); err != nil {
 		return errs.Invalid("cannot run the process: %v", err)
@@ -51,8 +51,8 @@ func (r *Runner) writeLaunch(ctx context.Context, p process.Record, uid, gid uin
 	return nil
 }
 
-// writeLaunchFile writes launch.json into a process's folder, for its agent alone. What is in the folder comes from a
-// container: nothing in it is gone through by a name that could be a link.
+// writeLaunchFile writes launch.json into a process's folder, for its agent alone. The folder's content comes
+// from a container: nothing in it is reached through a name that could be a link.
 func writeLaunchFile(dir string, tenant uint32, agent, gid int, text []byte, olderLogs int) error {
 	if err := os.MkdirAll(filepath.Dir(dir), 0o711); err != nil {
 		return err
@@ -85,8 +85,8 @@ func writeLaunchFile(dir string, tenant uint32, agent, gid int, text []byte, old
 	return nil
 }
 
-// takeLogs gives a process's log to its agent, which goes on with it, where it is the tenant's: in folders that an
-// earlier version has made.
+// takeLogs gives a process's log to its agent, which continues it, if it belongs to the tenant: that is so in
+// folders that an earlier version has made.
 func takeLogs(dir int, tenant uint32, agent, older int) error {
 	for n := range older + 1 {
 		name := launch.LogFile

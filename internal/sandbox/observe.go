@@ -15,7 +15,7 @@ import (
 	"github.com/daycare-run/sandbox/internal/events"
 )
 
-// lastCall numbers execs.
+// lastCall is the number of the last exec.
 var lastCall atomic.Uint64
 
 // execWatch measures one exec and publishes its events.
@@ -41,7 +41,7 @@ func (s *Service) watchExec(box Sandbox, r Request) *execWatch {
 	return w
 }
 
-// listText is a list for an event: the begin of it, if it is long.
+// listText returns a list for an event: its beginning, if it is long.
 func listText(list []string) string {
 	const most = 200
 	text := strings.Join(list[:min(len(list), most)], " ")

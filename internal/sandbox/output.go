@@ -11,22 +11,22 @@ import (
 	"github.com/daycare-run/sandbox/dockerexec"
 )
 
-// maxOutputKept is how much is kept of what a running command printed last, in bytes.
+// maxOutputKept is how many bytes are kept of what a running command printed last.
 const maxOutputKept = 4 << 10
 
-// outputs are what running commands printed last, by the ID of their call.
+// outputs has what running commands printed last, by the ID of their call.
 type outputs struct {
 	mu  sync.Mutex
 	all map[uint64]*lastOutput
 }
 
-// lastOutput is the end of one command's output, of both streams as they came. It takes memory for what came, and no more than
-// maxOutputKept.
+// lastOutput is the end of one command's output, with both streams in the order in which they came. It uses
+// memory only for what came, up to maxOutputKept.
 type lastOutput struct {
-	sandbox, user string // whose it alone is: another user's sandbox may have that name by now
+	sandbox, user string // its owner: another user's sandbox may have that name by now
 
 	mu   sync.Mutex
-	ring []byte // full before it goes round
+	ring []byte // full before it wraps around
 	at   int    // where it begins
 	cut  bool   // there was more before
 }
@@ -50,14 +50,14 @@ func (t *lastOutput) add(data []byte) {
 	}
 }
 
-// text is what is kept; cut says that there was more before.
+// text returns what is kept; cut says that there was more before.
 func (t *lastOutput) text() (text []byte, cut bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return slices.Concat(t.ring[t.at:], t.ring[:t.at]), t.cut
 }
 
-// heard keeps what a command prints until end is called, and notes when that began.
+// heard wraps out to keep what a command prints until end is called, and to note when output began.
 func (s *Service) heard(w *execWatch, out dockerexec.Output) (_ dockerexec.Output, end func()) {
 	if w.to == nil || out == nil {
 		return out, func() {}
@@ -79,8 +79,8 @@ func (s *Service) heard(w *execWatch, out dockerexec.Output) (_ dockerexec.Outpu
 		}
 }
 
-// Output returns what a command that runs in a sandbox printed last: 4 KiB at most, and whether there was more before. The error is
-// of class NotFound where there is no such sandbox, or no command runs in it by a call of that ID.
+// Output returns what a command that runs in a sandbox printed last, 4 KiB at most, and whether there was more before.
+// The error is of class NotFound if there is no such sandbox, or if no command with that call ID runs in it.
 func (s *Service) Output(id string, call uint64) (text []byte, cut bool, err error) {
 	box, err := s.Get(id)
 	if err != nil {

@@ -9,12 +9,12 @@ import (
 	"github.com/daycare-run/sandbox/internal/ids"
 )
 
-// A sandbox may be paused: its record says so, its durable processes are paused, and its user's idle containers are frozen.
-// Whatever runs something in it resumes it first. Files are the host's, and stay within reach.
+// A sandbox may be paused: its record says so, its durable processes are paused, and its user's idle containers are
+// frozen. Whatever runs something in it resumes it first. Its files are on the host, and stay within reach.
 
-// activity is what pausing needs to know of one sandbox, until it is deleted: another one of that id has its own.
+// activity is what pausing needs to know of one sandbox until it is deleted: a later sandbox of that id has its own.
 type activity struct {
-	commands int        // that are in progress; under records.mu
+	commands int        // in progress; under records.mu
 	change   sync.Mutex // held while its processes are made to follow the record
 }
 
@@ -26,7 +26,7 @@ func (r *records) of(id ids.Sandbox) *activity {
 	return r.active[id]
 }
 
-// begin counts a command in, until end is called, unless the sandbox is paused.
+// begin counts a command as in progress until end is called, unless the sandbox is paused.
 func (r *records) begin(box Sandbox) (end func(), paused bool, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -46,7 +46,7 @@ func (r *records) begin(box Sandbox) (end func(), paused bool, err error) {
 	}), false, nil
 }
 
-// setPaused records whether a sandbox is paused, durably. One with commands in progress is not paused.
+// setPaused durably records whether a sandbox is paused. A sandbox with commands in progress is not paused.
 func (r *registry) setPaused(id ids.Sandbox, paused bool) (Sandbox, error) {
 	defer r.change(id)()
 	s, is := r.sandboxes[id]
@@ -60,7 +60,7 @@ func (r *registry) setPaused(id ids.Sandbox, paused bool) (Sandbox, error) {
 	}
 	before := s
 	s.Paused = paused
-	r.sandboxes[id] = s // before it is written: no command begins meanwhile in one that is to be paused
+	r.sandboxes[id] = s // before it is written: no command begins meanwhile in a sandbox that is to be paused
 	err := r.write(s)
 	if _, still := r.sandboxes[id]; err != nil && still { // another host may have deleted it meanwhile
 		r.sandboxes[id] = before
@@ -68,8 +68,8 @@ func (r *registry) setPaused(id ids.Sandbox, paused bool) (Sandbox, error) {
 	return s, err
 }
 
-// Paused reports whether a user has a sandbox of that id that is paused. A process may be older than the sandbox, and another
-// user's.
+// Paused reports whether a user has a paused sandbox of that id. A process may be older than the sandbox, and
+// belong to another user.
 func (r *Resolver) Paused(user, id string) bool {
 	parsed, err := ids.ParseSandbox(id)
 	if err != nil {
@@ -79,18 +79,18 @@ func (r *Resolver) Paused(user, id string) bool {
 	return err == nil && box.Paused && box.User.String() == user
 }
 
-// Pause pauses a sandbox until it is resumed, over restarts of the service: its processes, which are frozen, and what its
-// user has besides in which nothing runs. The error is of class Conflict while commands run in it.
+// Pause pauses a sandbox until it is resumed, across restarts of the service. It freezes the sandbox's processes, and
+// its user's other containers in which nothing runs. The error is of class Conflict while commands run in it.
 func (s *Service) Pause(ctx context.Context, id string) (Sandbox, error) {
 	box, err := s.setPaused(ctx, id, true)
 	if err != nil {
 		return box, err
 	}
-	s.executor.FreezeIdle(box.User.String()) // the containers that it has in common with the user's other sandboxes, too
+	s.executor.FreezeIdle(box.User.String()) // including those that it shares with the user's other sandboxes
 	return box, nil
 }
 
-// Resume has a sandbox go on. One that is not paused stays as it is.
+// Resume resumes a sandbox. One that is not paused stays as it is.
 func (s *Service) Resume(ctx context.Context, id string) (Sandbox, error) {
 	return s.setPaused(ctx, id, false)
 }
@@ -118,8 +118,8 @@ func (s *Service) setPaused(ctx context.Context, id string, paused bool) (Sandbo
 	return box, nil
 }
 
-// enter counts a command of a sandbox in, until leave is called. One that is paused is resumed for it, unless it is for
-// one that runs alone.
+// enter counts a command of a sandbox as in progress until leave is called. It resumes a paused sandbox, or
+// refuses the command if onlyIfRunning is set.
 func (s *Service) enter(ctx context.Context, box Sandbox, onlyIfRunning bool) (leave func(), err error) {
 	for {
 		leave, paused, err := s.registry.begin(box)
@@ -127,7 +127,7 @@ func (s *Service) enter(ctx context.Context, box Sandbox, onlyIfRunning bool) (l
 		case err != nil || !paused:
 			return leave, err
 		case onlyIfRunning:
-			return nil, errs.Conflict("sandbox %q is paused, and the call is for one that runs (onlyIfRunning): POST /v1/sandboxes/%s/resume first, or leave that out", box.ID, box.ID)
+			return nil, errs.Conflict("sandbox %q is paused, and the call needs a running one (onlyIfRunning): POST /v1/sandboxes/%s/resume first, or leave onlyIfRunning out", box.ID, box.ID)
 		}
 		if _, err := s.Resume(ctx, box.ID.String()); err != nil {
 			return nil, err

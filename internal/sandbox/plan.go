@@ -95,10 +95,10 @@ func (p *plan) placeHome(c *call, opened *rootfs.Home, dryRun bool) error {
 			return errs.Invalid("home: cannot make %q: %v", p.home, err)
 		}
 	}
-	// What a tool keeps for the moment belongs to its home, too, if it can be put there.
+	// A tool's temporary files belong to its home, too, if they can be put there.
 	tmp, err := state.Resolve(homeTmp)
 	if err != nil {
-		return nil // too long a name for it
+		return nil // its name would be too long
 	}
 	if at, ok := p.decision.View.At(tmp); ok && at.Mode == policy.Writable && opened.MakeDir(tmp) == nil {
 		p.tmp = tmp.String()
@@ -106,10 +106,10 @@ func (p *plan) placeHome(c *call, opened *rootfs.Home, dryRun bool) error {
 	return nil
 }
 
-// homeTmp is where TMPDIR points in a home that can be written.
+// homeTmp is where TMPDIR points in a writable home.
 const homeTmp = ".cache/tmp"
 
-// makeTmpHome makes the directory that a call has taken for its home, where that is in /tmp.
+// makeTmpHome makes the directory that a call uses as its home, if that is in /tmp.
 func makeTmpHome(ctx context.Context, r *Resolver, executor tmpOpener, p plan) error {
 	path, err := pathmap.ParseContainer(p.home)
 	if err != nil || path == policy.Tmp || !path.Within(policy.Tmp) {
@@ -126,12 +126,12 @@ func makeTmpHome(ctx context.Context, r *Resolver, executor tmpOpener, p plan) e
 	return nil
 }
 
-// maxMounts is how many bind mounts one call's container may have under gVisor, beside those that every
-// container has. gVisor is handed a descriptor for each, and does not start when they come to the number 253,
-// where it puts its stdio (google/gvisor#10232): with Docker's own mounts, that is from some 222 on.
+// maxMounts is how many bind mounts one call's container may have under gVisor, besides those that every
+// container has. gVisor gets a descriptor for each, and does not start when their numbers reach 253, where it
+// puts its stdio (google/gvisor#10232): with Docker's own mounts, that is from some 222 on.
 const maxMounts = 200
 
-// checkMountCount refuses what gVisor could not start.
+// checkMountCount refuses a Spec that gVisor could not start.
 func checkMountCount(spec dockerexec.Spec, given process.Restrictions) error {
 	n, forLinks := rootfs.CountMounts(spec)
 	if n <= maxMounts {
@@ -151,6 +151,6 @@ func checkMountCount(spec dockerexec.Spec, given process.Restrictions) error {
 	if forLinks > 0 {
 		also = fmt.Sprintf(", %d of them for further names of hidden files", forLinks)
 	}
-	return errs.Invalid("%s: this call needs %d mounts%s, and gVisor starts with at most %d: in what a call may write, each path that is hidden or not to be written needs one for every directory above it; name fewer, or less deep ones",
+	return errs.Invalid("%s: this call needs %d mounts%s, and gVisor starts with at most %d: where a call may write, each path that is hidden or read-only needs one for every directory above it; name fewer paths, or less deep ones",
 		strings.Join(lists, " and "), n, also, maxMounts)
 }

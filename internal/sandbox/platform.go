@@ -20,18 +20,18 @@ import (
 
 // PlatformConfig is the operator's part of a platform.
 type PlatformConfig struct {
-	// Settings is the platform without ImageID, which is found.
+	// Settings is the platform without ImageID, which Find provides.
 	Settings dockerexec.Platform
-	// AcceptWeaker takes Docker's default runtime where it does not know Settings.Runtime.
+	// AcceptWeaker takes Docker's default runtime if Docker does not know Settings.Runtime.
 	AcceptWeaker bool
 	// Find finds the image; Forget makes the next Find a fresh one.
 	Find   func(context.Context) (images.Image, error)
 	Forget func()
-	// FindOther finds another image by its reference, each time again; nil where there are no others.
+	// FindOther finds another image by its reference, and looks each time; nil if there are no others.
 	FindOther func(ctx context.Context, reference string) (images.Image, error)
-	// Overrides makes the files of an image that containers get instead of its own.
+	// Overrides makes the files that containers get instead of those of an image.
 	Overrides func(ctx context.Context, imageID string) (*images.Overrides, error)
-	// Certificates are trusted inside beside the image's own; none for these alone.
+	// Certificates are trusted in containers besides the image's own; empty for the image's own alone.
 	Certificates []*x509.Certificate
 	// Inspect asks Docker for its runtimes and size.
 	Inspect func(context.Context) (dockerd.Info, error)
@@ -60,27 +60,27 @@ type platform struct {
 	engine    string
 }
 
-// NewPlatforms returns Platforms that have asked Docker nothing yet.
+// NewPlatforms returns Platforms that have not asked Docker yet.
 func NewPlatforms(cfg PlatformConfig) *Platforms {
 	p := &Platforms{}
 	p.cfg.Store(&cfg)
 	return p
 }
 
-// Use has the next Current go by cfg, and ask Docker.
+// Use makes the next Current use cfg, and ask Docker.
 func (p *Platforms) Use(cfg PlatformConfig) {
 	p.cfg.Store(&cfg)
 	p.stale.Store(true)
 }
 
-// Forget makes the next Current ask Docker. It does not block, also while one is asking.
+// Forget makes the next Current ask Docker. It does not block, even while another call is asking.
 func (p *Platforms) Forget() {
 	p.cfg.Load().Forget()
 	p.stale.Store(true)
 }
 
-// Current is the present platform; the first call after Forget asks Docker. A runtime that
-// Docker does not know is errdefs.ErrNotImplemented.
+// Current returns the present platform; the first call after Forget asks Docker. The error is
+// errdefs.ErrNotImplemented if Docker does not know the runtime.
 func (p *Platforms) Current(ctx context.Context) (dockerexec.Platform, error) {
 	present, err := p.current(ctx)
 	return present.Platform, err
@@ -93,7 +93,7 @@ func (p *Platforms) current(ctx context.Context) (platform, error) {
 		return *p.present, nil
 	}
 	p.present = nil
-	cfg := p.cfg.Load() // after stale was taken, so that a later Use is not missed
+	cfg := p.cfg.Load() // after stale was cleared, so that a later Use is not missed
 	info, err := cfg.Inspect(ctx)
 	if err != nil {
 		return platform{}, err
@@ -124,7 +124,7 @@ func (p *Platforms) current(ctx context.Context) (platform, error) {
 	return present, nil
 }
 
-// of is the present platform with another image, which Docker has to have.
+// of returns the present platform with another image, which Docker must have.
 func (p *Platforms) of(ctx context.Context, reference string) (platform, error) {
 	other, err := p.current(ctx)
 	if err != nil {
@@ -132,7 +132,7 @@ func (p *Platforms) of(ctx context.Context, reference string) (platform, error) 
 	}
 	cfg := p.cfg.Load()
 	if cfg.FindOther == nil {
-		return platform{}, errs.Invalid("there is no other image here than the service's")
+		return platform{}, errs.Invalid("there is no image here other than the service's")
 	}
 	image, err := cfg.FindOther(ctx, reference)
 	if err != nil {

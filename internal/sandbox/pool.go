@@ -17,11 +17,11 @@ import (
 
 // PoolConfig says how many containers are kept ready for new users.
 type PoolConfig struct {
-	// Size is how many for each kind of first call that has come lately, and Max how many in all. A Size of 0 is for none.
+	// Size is how many are kept for each kind of first call that came lately, and Max how many in all. A Size of 0 means none.
 	Size, Max int
-	// MinFreeMemory is how many bytes the host has to have left, or no more are made.
+	// MinFreeMemory is how many bytes of memory the host must have available for more to be made.
 	MinFreeMemory int64
-	// Lasting are what sandboxes that last are made of now. Containers wait for no others.
+	// Lasting are what sandboxes that last are made of now. No containers wait for other kinds of them.
 	Lasting []Lasting
 }
 
@@ -36,57 +36,57 @@ type poolExecutor interface {
 	NewPoolUser() (string, error)
 }
 
-// Pool has containers ready for users who are still to come, with homes of their own. Which kinds of containers is up to
-// the first calls of the users who came lately. It is safe for concurrent use.
+// Pool keeps containers ready for users who are still to come, with homes of their own. The first calls of
+// recent users decide which kinds of containers it keeps. It is safe for concurrent use.
 type Pool struct {
 	resolver *Resolver
 	executor poolExecutor
 	classes  *poolClasses
 	cfg      atomic.Pointer[PoolConfig]
 	log      zerolog.Logger
-	wake     chan struct{} // has one when there may be something to do
+	wake     chan struct{} // holds a token when there may be something to do
 	review   atomic.Bool   // what classes stand for may have changed
 
 	binding singleflight.Group // by user
 
 	mu     sync.Mutex
 	last   time.Time // when a first call came
-	unlike time.Time // when one came of a kind for which none are kept
-	filled time.Time // when a container was made, which took so long
+	unlike time.Time // when a first call came of a kind for which no containers are kept
+	filled time.Time // when a container was last made; took is how long that took
 	took   time.Duration
-	short  time.Time           // since when something has been missing; zero for nothing
-	taken  map[share]time.Time // when a token last had one of a class
+	short  time.Time           // since when a container has been missing; zero for none
+	taken  map[share]time.Time // when a token last got a container of a class
 	stats  PoolStats
-	futile int    // failures in a row for a reason of the file system
-	off    string // why there is no pool, since so many; until Use
+	futile int    // failures in a row that are due to the file system
+	off    string // why there is no pool after so many failures; until Use
 	said   string // the last failure to fill it that was logged
 }
 
-// What the pool was for a user's first call. All but poolHit are reasons for the call to make a container of its own.
+// What the pool was for a user's first call. After all but poolHit, the call makes a container of its own.
 const (
 	poolHit    = "hit"
 	poolEmpty  = "empty"  // no container of the class waits
-	poolUnlike = "unlike" // the call is of a kind for which none are kept
+	poolUnlike = "unlike" // no containers are kept for calls of this kind
 	poolFailed = "failed"
 )
 
-// PoolOutcomes are all of them.
+// PoolOutcomes are all outcomes.
 var PoolOutcomes = []string{poolHit, poolEmpty, poolUnlike, poolFailed}
 
 // PoolStats are the pool's numbers.
 type PoolStats struct {
-	// Ready are the containers that wait for a user, and Classes how many kinds are kept.
+	// Ready is how many containers wait for a user, and Classes how many kinds are kept.
 	Ready, Classes int
 	// Asked counts first calls by what the pool was for them.
 	Asked map[string]uint64
 	// Refills is how many containers were made, and Refilling how long that took in all.
 	Refills   uint64
 	Refilling time.Duration
-	// Off is why the pool has turned itself off; empty where it has not.
+	// Off is why the pool has turned itself off; empty if it has not.
 	Off string
 }
 
-// OpenPool returns a Pool that goes on with the kinds of containers that are in file. Fill fills it.
+// OpenPool returns a Pool that continues with the kinds of containers recorded in file. Fill fills it.
 func OpenPool(file string, cfg PoolConfig, resolver *Resolver, executor poolExecutor, log zerolog.Logger) *Pool {
 	p := &Pool{
 		resolver: resolver, executor: executor, classes: readClasses(file, log), log: log,
@@ -105,10 +105,10 @@ func (p *Pool) Use(cfg PoolConfig) {
 	p.Review()
 }
 
-// maxFutile is after how many failures in a row, for a reason of the file system, the pool turns itself off.
+// maxFutile is how many failures in a row, due to the file system, turn the pool off.
 const maxFutile = 3
 
-// countFailure counts consecutive failures of the kind that will come again. Other failures do not count; a success resets the count.
+// countFailure counts failures that will happen again. Others do not count; a container that a user gets resets the count.
 func (p *Pool) countFailure(err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -119,12 +119,12 @@ func (p *Pool) countFailure(err error) {
 		return
 	}
 	if p.futile++; p.futile == maxFutile {
-		p.off = dockerexec.ErrHomesStay.Error() // and no user's name
+		p.off = dockerexec.ErrHomesStay.Error() // without a user's name
 		p.log.Error().Err(err).Int("times", maxFutile).Msg("the pool is off: new users wait for their containers; it tries again when the settings are read again or the service is started again")
 	}
 }
 
-// Off is why the pool has turned itself off; empty where it has not.
+// Off returns why the pool has turned itself off, and "" if it has not.
 func (p *Pool) Off() string {
 	if p == nil {
 		return ""
@@ -134,7 +134,7 @@ func (p *Pool) Off() string {
 	return p.off
 }
 
-// size is how many containers are kept for each class.
+// size returns how many containers are kept for each class.
 func (p *Pool) size() int {
 	if p.Off() != "" {
 		return 0
@@ -149,7 +149,7 @@ func (p *Pool) wakeUp() {
 	}
 }
 
-// Stats returns the numbers of now.
+// Stats returns the present numbers.
 func (p *Pool) Stats() PoolStats {
 	_, ready := p.executor.Stocked()
 	p.mu.Lock()
@@ -160,8 +160,8 @@ func (p *Pool) Stats() PoolStats {
 	return s
 }
 
-// bind gives a user who has no folder one of the pool's, with the container that has it. Nothing depends on it: the call goes on
-// as any other, and finds the container by its Spec or makes one.
+// bind gives a user who has no folder one of the pool's, with the container that has it. Nothing depends on
+// it: the call continues like any other, and finds the container by its Spec or makes one.
 func (p *Pool) bind(ctx context.Context, c *call, token quota.Token) (hit bool) {
 	if p == nil || p.size() == 0 || p.resolver.rootfs.HasFolder(c.User.String()) {
 		return false
@@ -191,7 +191,7 @@ func (p *Pool) bindLasting(ctx context.Context, c *call, l lastingShape, egress 
 	})
 }
 
-// bindOnce has a container of a class bound, if there are such, and counts what came of it.
+// bindOnce binds a container of a class if there is one, and counts the outcome.
 func (p *Pool) bindOnce(c *call, class keyedClass, is bool, token quota.Token, bind func(leave int) error) (hit bool) {
 	outcome, h := poolUnlike, share{class.key, token.Name}
 	if is {

@@ -14,27 +14,27 @@ import (
 	"github.com/daycare-run/sandbox/pathmap"
 )
 
-// A class is what first calls have in common whose containers differ in nothing but the user, the home and the names
-// that may be reached. Its key is what policy decides, so two classes that come to the same are one.
+// A class is what first calls have in common if their containers differ only in the user, the home and the names that
+// may be reached. Its key identifies what policy decides, so two classes with one decision are one class.
 
 // poolClass is a first call without its user: enough to plan a container by.
 type poolClass struct {
 	WorkingDir string   `json:"workingDir"`
 	WriteDirs  []string `json:"writeDirs,omitempty"`
 	ReadDirs   []string `json:"readDirs,omitempty"`
-	// Permissions are the call's tags but @network, with paths inside, and Home is where HOME points.
+	// Permissions are the call's tags but @network, with container paths, and Home is where HOME points.
 	Permissions []string `json:"permissions,omitempty"`
 	Home        string   `json:"home,omitempty"`
-	// Profile is the network's; empty for none. Open is for all of it.
+	// Profile is that of the network; empty for no network. Open means all of it.
 	Profile string `json:"profile,omitempty"`
 	Open    bool   `json:"open,omitempty"`
-	// Lasts is for sandboxes that last, which are of a Shape.
+	// Lasts is for sandboxes that last, which have a Shape.
 	Lasts bool         `json:"lasts,omitempty"`
 	Shape lastingShape `json:"shape,omitzero"`
 }
 
-// class returns a call's class, its key, and what the call may reach. ok is false for calls that are of none: those with
-// anything from outside of the home, of apps, with less to see than others, or that are refused.
+// class returns a call's class, its key, and what the call may reach. ok is false for calls without a class: those that
+// see anything from outside the home, that are of apps, that see less than others, or that are refused.
 func (r *Resolver) class(c *call) (class poolClass, key string, egress dockerexec.Egress, ok bool) {
 	if len(c.Mounts) > 0 || c.SkillsDir != "" || c.AppID != "" || len(c.subject.AppRoots) > 0 || len(c.DenyRead)+len(c.DenyWrite) > 0 {
 		return class, "", egress, false
@@ -44,7 +44,7 @@ func (r *Resolver) class(c *call) (class poolClass, key string, egress dockerexe
 		return class, "", egress, false
 	}
 	if egress, err = c.egress(decision.Network); err != nil || egress.IsOpen() && c.cfg.CannotFilter != nil {
-		return class, "", egress, false // on such a host what is open is so from its start
+		return class, "", egress, false // on such a host, a container with an open network has it from its start
 	}
 	grants, err := policy.ParseTags(c.Permissions, c.paths)
 	if err != nil {
@@ -72,8 +72,8 @@ func (r *Resolver) class(c *call) (class poolClass, key string, egress dockerexe
 	return class, class.key(decision), egress, class.size() <= maxClassSize
 }
 
-// lastingClass is class for a sandbox that lasts. What its container is made from is in the key: with another image of that
-// name it is another class.
+// lastingClass is class for a sandbox that lasts. The key includes what its container is made from: with
+// another image of the same name it is another class.
 func (r *Resolver) lastingClass(ctx context.Context, c *call, l lastingShape, egress dockerexec.Egress) (class poolClass, key string, ok bool) {
 	class, _, _, ok = r.class(c)
 	if !ok || egress.Profile != "" && c.cfg.CannotFilter != nil { // as above
@@ -93,7 +93,7 @@ func (class poolClass) lastingKey(decision policy.Decision, p platform) string {
 	return class.key(decision) + " " + string(dockerexec.Spec{Platform: p.Platform, Root: class.Shape.Root}.Fingerprint())
 }
 
-// maxClassSize bounds a class, in bytes: it is kept, and written down.
+// maxClassSize bounds a class, in bytes: it is kept in memory and on disk.
 const maxClassSize = 16 << 10
 
 func (class poolClass) size() (n int) {
@@ -130,7 +130,7 @@ func (class poolClass) key(decision policy.Decision) string {
 
 var errOtherClass = errors.New("cannot fill the pool: what policy decides about such calls has changed")
 
-// callOf is a call of a class, of a user.
+// callOf returns a call of a class, for a user.
 func (r *Resolver) callOf(class poolClass, user string) (*call, error) {
 	box := Sandbox{User: ids.Pooled(user)}
 	var faults [3]error
@@ -143,7 +143,7 @@ func (r *Resolver) callOf(class poolClass, user string) (*call, error) {
 	return r.resolve(box, Confinement{Permissions: class.Permissions, Home: class.Home})
 }
 
-// keyNow is the key that a class of sandboxes that last has now.
+// keyNow returns the present key of a class of sandboxes that last.
 func (r *Resolver) keyNow(ctx context.Context, class poolClass) (string, error) {
 	c, err := r.callOf(class, dockerexec.PoolUser("none"))
 	if err != nil {
@@ -170,14 +170,14 @@ func (r *Resolver) pooledSpec(ctx context.Context, class poolClass, user, key st
 	now := class.key(p.decision)
 	if class.Lasts {
 		if err := r.makeLasting(ctx, &p, user, class.Shape); err != nil {
-			return dockerexec.Spec{}, errors.Join(errOtherClass, err) // as of a template that is gone
+			return dockerexec.Spec{}, errors.Join(errOtherClass, err) // because a template is gone, for example
 		}
 		now = class.lastingKey(p.decision, p.platform)
 	}
 	if now != key {
 		return dockerexec.Spec{}, errOtherClass
 	}
-	p.spec.Egress = dockerexec.Egress{Profile: class.Profile} // and no names; what is open has no way before it has a user
+	p.spec.Egress = dockerexec.Egress{Profile: class.Profile} // without names; an open one reaches nothing before it has a user
 	if class.Open {
 		p.spec.Egress.Domains = []string{"*"}
 	}

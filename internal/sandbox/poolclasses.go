@@ -17,9 +17,9 @@ import (
 	"github.com/daycare-run/sandbox/internal/durable"
 )
 
-// Which classes are kept is what first calls vote for: each user has one vote, the latest, and the classes with most
-// votes are kept. When there are too many votes, the oldest one goes of the token that has most. So no user chooses for
-// others, and no token's users do.
+// First calls vote for the classes that are kept: each user has one vote, that of the latest call, and the
+// classes with the most votes are kept. When there are too many votes, the token that has the most loses its
+// oldest one. So no user chooses for others, and neither do the users of one token.
 
 const (
 	// maxClasses is how many classes are kept.
@@ -28,7 +28,7 @@ const (
 	maxVotes = 64
 )
 
-// vote is a user's first call. Caller is the name of the token by which it came.
+// vote is a user's first call. Caller is the name of the token that was used for it.
 type vote struct {
 	Key    string `json:"key"`
 	User   string `json:"user"`
@@ -41,7 +41,7 @@ type keyedClass struct {
 	key string
 }
 
-// poolClasses are the classes of the latest first calls, also in a file.
+// poolClasses are the classes of the latest first calls. They are also kept in a file.
 type poolClasses struct {
 	file string
 
@@ -51,7 +51,7 @@ type poolClasses struct {
 	isNew   bool                 // what is kept has changed since it was saved
 }
 
-// classesVersion is the version of their form on disk.
+// classesVersion is the version of the file's format.
 const classesVersion = 2
 
 type classesRecord struct {
@@ -60,7 +60,7 @@ type classesRecord struct {
 	Classes map[string]poolClass `json:"classes"`
 }
 
-// readClasses reads what is in a file. What cannot be read is as if it were not there: then first calls say it again.
+// readClasses reads the classes from a file. If that fails, it starts without any, and first calls bring them back.
 func readClasses(file string, log zerolog.Logger) *poolClasses {
 	p := &poolClasses{file: file, classes: map[string]poolClass{}}
 	text, err := os.ReadFile(file)
@@ -72,7 +72,7 @@ func readClasses(file string, log zerolog.Logger) *poolClasses {
 		err = fmt.Errorf("version %d is not known", on.Version)
 	}
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		log.Warn().Err(err).Str("file", file).Msg("cannot read which containers the pool had; the next users' first calls say so")
+		log.Warn().Err(err).Str("file", file).Msg("cannot read which kinds of containers the pool had; new users' first calls decide again")
 		return p
 	}
 	for _, v := range on.Votes {
@@ -111,7 +111,7 @@ func (p *poolClasses) forget() {
 	})
 }
 
-// kept are the keys of the classes that are kept, those with most votes first, and of these the latest; p.mu is held.
+// kept returns the keys of the classes that are kept, those with most votes first, and among equals the latest; p.mu is held.
 func (p *poolClasses) kept() []string {
 	votes, latest := map[string]int{}, map[string]int{}
 	for i, v := range p.votes {
@@ -142,7 +142,7 @@ func (p *poolClasses) drop(key string) {
 	p.isNew = true
 }
 
-// rekey has a class have another key.
+// rekey gives a class another key.
 func (p *poolClasses) rekey(old, key string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -163,7 +163,7 @@ func (p *poolClasses) hasOther(h share) bool {
 	return slices.ContainsFunc(p.votes, func(v vote) bool { return v.Key == h.class && v.Caller != h.caller })
 }
 
-// lasting are the classes of sandboxes that last, by key.
+// lasting returns the classes of sandboxes that last, by key.
 func (p *poolClasses) lasting() map[string]poolClass {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -172,7 +172,7 @@ func (p *poolClasses) lasting() map[string]poolClass {
 	return list
 }
 
-// save writes them down if what is kept has changed.
+// save writes the classes to the file if what is kept has changed.
 func (p *poolClasses) save(log zerolog.Logger) {
 	p.mu.Lock()
 	if !p.isNew {
@@ -189,6 +189,6 @@ func (p *poolClasses) save(log zerolog.Logger) {
 		err = durable.WriteFile(p.file, text, 0o600)
 	}
 	if err != nil {
-		log.Warn().Err(err).Msg("cannot write down which containers the pool has")
+		log.Warn().Err(err).Msg("cannot save which kinds of containers the pool has")
 	}
 }

@@ -10,19 +10,19 @@ import (
 )
 
 const (
-	// fillEvery is how often it is looked whether something is missing, and fillSoon how often while something is.
+	// fillEvery is how often the pool checks whether something is missing, and fillSoon how often while something is.
 	fillEvery, fillSoon = time.Second, 50 * time.Millisecond
-	// fillAfter is how long after the last first call the pool is filled, and fillAnyway how long commands that run, and
-	// calls that come one after the other, may put that off.
+	// fillAfter is how long after the last first call the pool is filled, and fillAnyway how long running
+	// commands, and calls that come one after the other, may delay that.
 	fillAfter, fillAnyway = 200 * time.Millisecond, 2 * time.Second
-	// fillRests is how many times as long as a container took to be made none is, for unlikeFor after a first call of a kind for which
-	// none are kept: it makes its own beside, and gains nothing.
+	// fillRests is how long the pool rests after it has made a container, as a multiple of how long that took, for unlikeFor
+	// after a first call of a kind for which none are kept: such a call makes its own meanwhile, and gains nothing.
 	fillRests, unlikeFor = 4, 10 * time.Second
-	// fillAgain is when it is tried again after a failure.
+	// fillAgain is how long the pool waits after a failure.
 	fillAgain = 10 * time.Second
 )
 
-// Fill keeps the pool full until ctx ends: one container is made at a time, while no call waits for one, or in its turn.
+// Fill keeps the pool full until ctx ends. It makes one container at a time, when no call waits for one, or in its turn.
 func (p *Pool) Fill(ctx context.Context) {
 	wait := fillSoon
 	for {
@@ -40,7 +40,7 @@ func (p *Pool) Fill(ctx context.Context) {
 	}
 }
 
-// step makes one container if one is missing and it is a good moment. It returns when to look again.
+// step makes one container if one is missing and the moment is good. It returns when to look again.
 func (p *Pool) step(ctx context.Context) (wait time.Duration) {
 	p.revise(ctx)
 	class, key, missing := p.missing()
@@ -69,7 +69,7 @@ func (p *Pool) step(ctx context.Context) (wait time.Duration) {
 	return fillSoon
 }
 
-// failed notes that the pool could not be filled, once for each reason.
+// failed counts a failure to fill the pool, and logs it once for each reason.
 func (p *Pool) failed(err error) {
 	p.countFailure(err)
 	p.mu.Lock()
@@ -80,7 +80,7 @@ func (p *Pool) failed(err error) {
 	}
 }
 
-// missing is a class of which there are too few, the latest one first. Those that are too many are removed.
+// missing returns a class that has too few containers, the one with most votes first. It removes containers that are too many.
 func (p *Pool) missing() (class poolClass, key string, ok bool) {
 	size := p.size()
 	most, left := map[string]int{}, p.cfg.Load().Max
@@ -99,7 +99,7 @@ func (p *Pool) missing() (class poolClass, key string, ok bool) {
 	return class, "", false
 }
 
-// quiet reports whether it is not the moment after a first call, or one to rest, with commands that a start would slow.
+// quiet reports whether no first call has just come, the pool does not rest, and no commands run that a start would slow.
 func (p *Pool) quiet() bool {
 	p.mu.Lock()
 	since := time.Since(p.last)
@@ -112,7 +112,7 @@ func (p *Pool) quiet() bool {
 	return since > fillAfter && (commands == 0 || since > fillAnyway)
 }
 
-// shortFor is for how long something has been missing, without one having been made.
+// shortFor returns how long something has been missing without a container having been made.
 func (p *Pool) shortFor(missing bool) time.Duration {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -141,7 +141,7 @@ func (p *Pool) fill(ctx context.Context, key string, class poolClass) error {
 	}
 	err = p.executor.Stock(ctx, key, spec)
 	if err != nil && class.Lasts && ctx.Err() == nil {
-		p.classes.drop(key) // an image in which nothing can start keeps no other class waiting
+		p.classes.drop(key) // so that an image in which nothing can start keeps no other class waiting
 	}
 	return err
 }

@@ -9,7 +9,7 @@ import (
 	cerrdefs "github.com/containerd/errdefs"
 )
 
-// Review has the pool look whether its containers are still what new ones would be.
+// Review makes the pool check whether its containers are still what new ones would be.
 func (p *Pool) Review() {
 	if p != nil { // there may be none yet
 		p.review.Store(true)
@@ -17,8 +17,8 @@ func (p *Pool) Review() {
 	}
 }
 
-// revise looks, once after Review, what sandboxes that last are made from by now. A class whose image is another one has that
-// from now on, and one of which none are made any more is forgotten. What waits for what was goes, as Trim has it.
+// revise checks, once after Review, what sandboxes that last are made from now. A class whose image is now another one gets a
+// new key, and a class of which no more are made is forgotten. Trim removes the containers that waited for the old ones.
 func (p *Pool) revise(ctx context.Context) {
 	if !p.review.Swap(false) {
 		return
@@ -26,7 +26,7 @@ func (p *Pool) revise(ctx context.Context) {
 	for key, class := range p.classes.lasting() {
 		now, err := p.resolver.keyNow(ctx, class)
 		switch {
-		case !p.cfg.Load().has(class.Shape), cerrdefs.IsFailedPrecondition(err), cerrdefs.IsInvalidArgument(err): // as of an image that is gone
+		case !p.cfg.Load().has(class.Shape), cerrdefs.IsFailedPrecondition(err), cerrdefs.IsInvalidArgument(err): // e.g. no such image
 			p.classes.drop(key)
 		case err != nil: // Docker may be away
 			p.review.Store(true)
@@ -36,19 +36,19 @@ func (p *Pool) revise(ctx context.Context) {
 	}
 }
 
-// has reports whether sandboxes that last are made of such a shape.
+// has reports whether sandboxes that last are made in this shape.
 func (c *PoolConfig) has(shape lastingShape) bool {
 	return slices.ContainsFunc(c.Lasting, func(l Lasting) bool { return l.shape() == shape })
 }
 
-// share is a class, and a token that has had one of it.
+// share is a class, and a token that got a container of it.
 type share struct{ class, caller string }
 
-// keptFor is how long a token that has had one of a class leaves the last one to others.
+// keptFor is how long a token that got a container of a class leaves the last one to others.
 const keptFor = 10 * time.Second
 
-// toLeave is how many containers of a class a token has to leave to others that come for it. A token that makes sandboxes and
-// ends them again and again would else have each one as soon as it waits.
+// toLeave returns how many containers of a class a token must leave to others that come for it. Otherwise, a
+// token that makes and ends sandboxes again and again would get each container as soon as it waits.
 func (p *Pool) toLeave(h share) int {
 	p.mu.Lock()
 	maps.DeleteFunc(p.taken, func(_ share, at time.Time) bool { return time.Since(at) > keptFor })

@@ -7,9 +7,9 @@ import (
 	"github.com/daycare-run/sandbox/internal/process"
 )
 
-// StartProcess starts a durable process with what the sandbox holds, and blocks until its command runs. The intent is as
-// it came: whose the process is, where it runs and what it may reach follow from the sandbox. Faults of the request are
-// found before anything is started. The notices say what was changed of it.
+// StartProcess starts a durable process with what the sandbox holds, and blocks until its command runs. The
+// intent is as it came: the process's user, directory and network follow from the sandbox. Faults of the
+// request are found before anything is started. The notices say what was changed in it.
 func (s *Service) StartProcess(ctx context.Context, id string, n process.Intent, secrets map[string]string) (process.Record, []string, error) {
 	c, err := s.call(id, confinement(n))
 	if err != nil {
@@ -28,10 +28,10 @@ func (s *Service) StartProcess(ctx context.Context, id string, n process.Intent,
 	if err != nil {
 		return process.Record{}, nil, err
 	}
-	if n.Home != "" { // or it is what it was at the first start
+	if n.Home != "" { // an empty one stays empty, or later starts would have the first one's
 		n.Home = p.home
 	}
-	e := p.spec.Egress // a call's has no addresses
+	e := p.spec.Egress // the egress of a call has no addresses
 	n.UserID, n.SandboxID, n.Cwd = c.User.String(), c.ID.String(), command.Cwd
 	n.Egress = process.Egress{Profile: e.Profile, Domains: e.Domains, Denied: e.Denied}
 	return s.processes.Start(ctx, n, s.token, secrets)
@@ -43,7 +43,7 @@ func confinement(n process.Intent) Confinement {
 	}
 }
 
-// ofUser does something with what a sandbox's user has.
+// ofUser calls do for a sandbox's user.
 func ofUser[Answer any](s *Service, id string, do func(user string) (Answer, error)) (none Answer, _ error) {
 	box, err := s.Get(id)
 	if err != nil {
@@ -52,18 +52,18 @@ func ofUser[Answer any](s *Service, id string, do func(user string) (Answer, err
 	return do(box.User.String())
 }
 
-// Processes lists those of the sandbox's user, by their creation.
+// Processes lists the processes of the sandbox's user, in the order of their creation.
 func (s *Service) Processes(id string) ([]process.Record, error) {
 	return ofUser(s, id, func(user string) ([]process.Record, error) { return s.processes.List(user), nil })
 }
 
-// Process finds one of the sandbox's user. Another user's is not found.
+// Process finds a process of the sandbox's user. It does not find another user's.
 func (s *Service) Process(id, processID string) (process.Record, error) {
 	return ofUser(s, id, func(user string) (process.Record, error) { return s.processes.Get(user, processID) })
 }
 
-// StopProcess ends a process with a signal, and for good: it does not come back. It blocks until all of it
-// has ended.
+// StopProcess ends a process with a signal, for good: it is not started again. It blocks until all of it has
+// ended.
 func (s *Service) StopProcess(ctx context.Context, id, processID string, signal syscall.Signal) (process.Record, error) {
 	return ofUser(s, id, func(user string) (process.Record, error) {
 		return s.processes.Stop(ctx, user, processID, signal)
@@ -94,8 +94,8 @@ func (s *Service) ReadProcessLog(_ context.Context, id, processID string, q proc
 	return log.Read(q)
 }
 
-// FollowProcessLog gives the end of a process's log, and goes on as more comes. It returns nil when the
-// process has ended for good and all was given, each's error, or the cause of ctx's end.
+// FollowProcessLog passes the end of a process's log to each, and then more as it comes. It returns nil when
+// the process has ended for good and all was passed on, or else each's error, or the cause of ctx's end.
 func (s *Service) FollowProcessLog(ctx context.Context, id, processID string, q process.LogQuery, each func(process.LogPart) error) error {
 	log, err := s.openLog(id, processID)
 	if err != nil {

@@ -55,7 +55,7 @@ func (s *Service) Read(ctx context.Context, id string, r ReadRequest) (ReadResul
 	return result, t.failed("read", result.fill(file, r))
 }
 
-// fill reads a file that had out.Bytes when it was opened. What others add meanwhile is not read: it has no bound.
+// fill reads a file that had out.Bytes when it was opened. What others append meanwhile is not read, because it has no bound.
 func (out *ReadResult) fill(file io.Reader, r ReadRequest) error {
 	file = io.LimitReader(file, out.Bytes)
 	head := make([]byte, min(sniffed, out.Bytes))
@@ -95,7 +95,7 @@ func (out *ReadResult) fill(file io.Reader, r ReadRequest) error {
 	return out.lines(bufio.NewReaderSize(whole, 64<<10), r)
 }
 
-// take takes a file whole. It may have become shorter since its size was read.
+// take reads a file whole. It may have become shorter since its size was read.
 func (out *ReadResult) take(file io.Reader) error {
 	if out.Bytes > maxWhole {
 		return errs.TooLarge("it has %d bytes, more than %d; download it, or a part of it", out.Bytes, maxWhole)
@@ -164,8 +164,8 @@ func (out *ReadResult) lines(file *bufio.Reader, r ReadRequest) error {
 
 const byLimit = "limit"
 
-// line reads to the next newline. part is the line as far as the window may need it; what is longer,
-// or not in the window, is only counted.
+// line reads to the next newline. part is as much of the line as the window may need; the rest, and lines
+// outside the window, are only counted.
 func (w *window) line(file *bufio.Reader, number int) (size int, part []byte, err error) {
 	for {
 		chunk, err := file.ReadSlice('\n')
@@ -182,7 +182,7 @@ func (w *window) line(file *bufio.Reader, number int) (size int, part []byte, er
 	}
 }
 
-// add takes a line into the window if it belongs there and fits.
+// add adds a line to the window if it belongs there and fits.
 func (w *window) add(number int, part []byte, size int, raw bool) {
 	if number < w.first || w.by != "" {
 		return

@@ -55,7 +55,7 @@ func parseRecord(id string, text []byte) (Sandbox, error) {
 	return on.sandbox()
 }
 
-// sandbox parses a record like untrusted input: a writer of the file can write anything.
+// sandbox parses a record like untrusted input: whoever can write the file can write anything.
 func (on record) sandbox() (Sandbox, error) {
 	s := Sandbox{
 		Network: on.Network, Events: on.Events, AppID: on.AppID, SkillsDir: on.SkillsDir, Token: on.Token, Paused: on.Paused,

@@ -7,8 +7,8 @@ import (
 	"github.com/daycare-run/sandbox/internal/egress/decisions"
 )
 
-// refusals collects what one call wanted to reach and did not, and reports it as it happens if there is a listener. A nil
-// one is that of a call without a network.
+// refusals collects what one call tried to reach and could not, and reports it as it happens if there is a
+// listener. It is nil for a call without a network.
 type refusals struct {
 	tally *decisions.Tally
 	tell  func(decisions.Summary) // nil if nothing is to be told
@@ -41,7 +41,7 @@ func (r *refusals) start(ctx context.Context) {
 	})
 }
 
-// end returns the lines and how many names there were beyond them. It may be called again, for nothing.
+// end returns the lines, and how many further names there were. Called again, it returns nothing.
 func (r *refusals) end() (lines []decisions.Summary, more int) {
 	if r == nil {
 		return nil, 0

@@ -11,7 +11,7 @@ import (
 	"github.com/daycare-run/sandbox/pathmap"
 )
 
-// permissions returns the sandbox's, as policy takes them.
+// permissions returns the sandbox's permissions in the form that policy takes.
 func (box Sandbox) permissions() policy.Permissions {
 	app, _ := policy.ParseAppID(box.AppID) // it was parsed when it was registered
 	return policy.Permissions{
@@ -20,7 +20,7 @@ func (box Sandbox) permissions() policy.Permissions {
 	}
 }
 
-// parseRegistration reads what a caller says of a sandbox. Nothing is looked at on the host.
+// parseRegistration parses what a caller says about a sandbox. It looks at nothing on the host.
 func (s *Service) parseRegistration(id string, r Registration) (Sandbox, error) {
 	user, err := ids.ParseUser(r.UserID)
 	if err != nil {
@@ -63,7 +63,7 @@ func (s *Service) parseRegistration(id string, r Registration) (Sandbox, error) 
 		}
 	}
 	if n := box.size(); n > maxRegistered {
-		return Sandbox{}, errs.Invalid("the paths of permissions and mounts have %d bytes together, more than %d: name fewer directories, that hold the others", n, maxRegistered)
+		return Sandbox{}, errs.Invalid("the paths of permissions and mounts have %d bytes together, more than %d: name fewer directories that hold the others", n, maxRegistered)
 	}
 	c.subject.Permissions = box.permissions()
 	return box, c.subject.Check()
@@ -83,11 +83,11 @@ func (box Sandbox) size() int {
 	return n
 }
 
-// maxFurtherMounts is how many further mounts a sandbox may have: each is a mount in every container that was granted
-// it.
+// maxFurtherMounts is how many further mounts a sandbox may have: each is a mount in every container that was
+// granted it.
 const maxFurtherMounts = 64
 
-// parseMounts reads the further mounts and the skills.
+// parseMounts parses the further mounts and the skills.
 func (r *Resolver) parseMounts(box *Sandbox, asked Registration) error {
 	if len(asked.Mounts) > maxFurtherMounts {
 		return errs.Invalid("mounts: there are %d, more than %d", len(asked.Mounts), maxFurtherMounts)
@@ -107,7 +107,7 @@ func (r *Resolver) parseMounts(box *Sandbox, asked Registration) error {
 		}
 		for _, other := range box.Mounts {
 			if target.Within(other.Target) || other.Target.Within(target) {
-				return errs.Invalid("%s.target: %q and %q lie in one another", field, target, other.Target)
+				return errs.Invalid("%s.target: of %q and %q, one lies in the other", field, target, other.Target)
 			}
 		}
 		box.Mounts = append(box.Mounts, Mount{Source: source, Target: target, ReadOnly: m.ReadOnly})
@@ -120,7 +120,7 @@ func (r *Resolver) parseMounts(box *Sandbox, asked Registration) error {
 	return err
 }
 
-// parseSource reads a path of the host that a caller wants to have mounted.
+// parseSource parses a host path that a caller wants to have mounted.
 func (r *Resolver) parseSource(field, written string) (pathmap.HostPath, error) {
 	source, err := pathmap.ParseHost(written)
 	if err != nil {
@@ -129,7 +129,7 @@ func (r *Resolver) parseSource(field, written string) (pathmap.HostPath, error) 
 	return source, r.rootfs.CheckSource(field, source)
 }
 
-// holds reports whether a further mount holds a path. To see it takes a grant.
+// holds reports whether a further mount holds a path. Seeing the path takes a grant.
 func (box Sandbox) holds(path pathmap.ContainerPath) bool {
 	return slices.ContainsFunc(box.Mounts, func(m Mount) bool { return path.Within(m.Target) })
 }

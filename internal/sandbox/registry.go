@@ -29,46 +29,46 @@ type Sandbox struct {
 	AppID               string
 	Mounts              []Mount
 	SkillsDir           string // on the host; empty for none
-	// Token is the name of that by which it was registered; empty for a caller at the socket.
+	// Token is the name of the token with which it was registered; empty for a caller at the socket.
 	Token string
-	// Paused says that nothing of it is to run until it is resumed.
+	// Paused says that nothing in it may run until it is resumed.
 	Paused    bool
 	CreatedAt time.Time
 	UpdatedAt time.Time
 }
 
-// Mount is a further directory of the host at a path inside. Calls see it, or a part of it, by grant.
+// Mount is a further directory of the host at a container path. Calls see it, or a part of it, by grant.
 type Mount struct {
 	Source   pathmap.HostPath
 	Target   pathmap.ContainerPath
 	ReadOnly bool
 }
 
-// registry holds the sandboxes, each in a file of its own under its directory. It is safe for
-// concurrent use. In one that Scoped has returned, those of other users do not exist.
+// registry holds the sandboxes, each in a file of its own under its directory. It is safe for concurrent use.
+// In a registry that Scoped has returned, other users' sandboxes do not exist.
 type registry struct {
 	*records
-	scope ids.Users   // whose sandboxes there are
-	token quota.Token // by which sandboxes are registered here
+	scope ids.Users   // the users whose sandboxes exist here
+	token quota.Token // the token with which sandboxes are registered here
 }
 
-// records are the sandboxes, of which there is one set however many registries show them.
+// records are the sandboxes: one set, however many registries show it.
 type records struct {
 	files  durable.Records
 	shared Records // nil for files
 	quotas *quota.Ledger
 
-	writing   [256]sync.Mutex // lockOf; each is locked before mu
+	writing   [256]sync.Mutex // see lockOf; each is locked before mu
 	mu        sync.RWMutex
 	revisions map[ids.Sandbox]int64 // of shared records
 	sandboxes map[ids.Sandbox]Sandbox
 	appRoots  map[ids.User][]pathmap.ContainerPath // computed when asked for
-	give      map[ids.Sandbox]func()               // gives a sandbox's place back
+	give      map[ids.Sandbox]func()               // gives back what a sandbox takes of the quotas
 	active    map[ids.Sandbox]*activity
 }
 
-// openRegistry reads what is under dir, which it makes. A record that cannot be read is set aside
-// as <name>.damaged and logged; the others load. quotas bound how many there may be.
+// openRegistry reads the records under dir, which it makes. A record that cannot be read is set aside as
+// <name>.damaged and logged; the others load. quotas bound how many there may be.
 func openRegistry(dir string, quotas *quota.Ledger, log zerolog.Logger) (*registry, error) {
 	r := &registry{
 		records: &records{
@@ -94,7 +94,7 @@ func openRegistry(dir string, quotas *quota.Ledger, log zerolog.Logger) (*regist
 	return r, nil
 }
 
-// same compares all but the times, who registered it and whether it is paused.
+// same compares everything but the times, the token that registered it, and whether it is paused.
 func (s Sandbox) same(other Sandbox) bool {
 	return s.ID == other.ID && s.User == other.User && s.WorkingDir == other.WorkingDir &&
 		slices.Equal(s.WriteDirs, other.WriteDirs) && slices.Equal(s.ReadDirs, other.ReadDirs) &&
@@ -107,8 +107,8 @@ func (r *registry) Scoped(users ids.Users, token quota.Token) *registry {
 	return &registry{records: r.records, scope: users, token: token}
 }
 
-// Put registers a sandbox or replaces it, durably, and reports whether it is new. A sandbox keeps
-// its user: another one is a conflict.
+// Put registers a sandbox or replaces it, durably, and reports whether it is new. A sandbox keeps its user: a
+// different user is a conflict.
 func (r *registry) Put(s Sandbox, now time.Time) (_ Sandbox, created bool, _ error) {
 	if !r.scope.Has(s.User) {
 		return Sandbox{}, false, errs.Denied("userId %q: this caller may act for %s alone", s.User, r.scope)
@@ -142,7 +142,7 @@ func (r *registry) Put(s Sandbox, now time.Time) (_ Sandbox, created bool, _ err
 		return Sandbox{}, false, err
 	}
 	if told := r.give[s.ID]; !exists && told != nil {
-		told() // it was told meanwhile
+		told() // apply has counted it meanwhile
 	}
 	r.sandboxes[s.ID], r.give[s.ID] = s, give
 	clear(r.appRoots)
@@ -151,12 +151,12 @@ func (r *registry) Put(s Sandbox, now time.Time) (_ Sandbox, created bool, _ err
 
 var seed = maphash.MakeSeed()
 
-// lockOf is the lock of those who change the record of a sandbox.
+// lockOf returns the lock for changes to a sandbox's record.
 func (r *records) lockOf(id ids.Sandbox) *sync.Mutex {
 	return &r.writing[maphash.Comparable(seed, id)%uint64(len(r.writing))]
 }
 
-// change keeps others from changing a sandbox's record, and locks what is known of all, until done is called.
+// change locks a sandbox's record against other changes, and the map of all sandboxes, until done is called.
 func (r *records) change(id ids.Sandbox) (done func()) {
 	writing := r.lockOf(id)
 	writing.Lock()
@@ -164,8 +164,8 @@ func (r *records) change(id ids.Sandbox) (done func()) {
 	return func() { r.mu.Unlock(); writing.Unlock() }
 }
 
-// unlocked does what takes long within change: other sandboxes' calls need not wait for a disk, which syncs many records as fast as
-// one.
+// unlocked runs do, which is slow, without mu within change: other sandboxes' calls need not wait for a disk,
+// which syncs many records as fast as one.
 func (r *records) unlocked(do func() error) error {
 	r.mu.Unlock()
 	defer r.mu.Lock()
@@ -186,7 +186,7 @@ func (r *records) write(s Sandbox) error {
 	return nil
 }
 
-// forget takes a sandbox out; mu is held.
+// forget removes a sandbox from memory; mu is held.
 func (r *records) forget(id ids.Sandbox) {
 	r.give[id]()
 	delete(r.sandboxes, id)
@@ -195,8 +195,8 @@ func (r *records) forget(id ids.Sandbox) {
 	clear(r.appRoots)
 }
 
-// AppRoots are the directories of apps of a user's sandboxes that are apps. The caller must not change
-// the list.
+// AppRoots returns the app directories of a user's sandboxes that are apps. The caller must not change the
+// list.
 func (r *registry) AppRoots(user ids.User) []pathmap.ContainerPath {
 	r.mu.RLock()
 	roots, known := r.appRoots[user]

@@ -11,18 +11,18 @@ import (
 type ReadRequest struct {
 	// Path is relative to the working directory, begins with ~/, or is absolute.
 	Path string
-	// Offset is the first line, from 1; Limit is how many lines. 0 is not given. They go with text.
+	// Offset is the first line, from 1; Limit is how many lines. 0 means not given. Both apply only to text.
 	Offset, Limit int
-	// Raw gives the text whole, without a cut and a notice; Binary gives the bytes, whatever they are.
+	// Raw returns the whole text, without a cut or a notice; Binary returns the bytes, whatever they are.
 	Raw, Binary bool
-	// Room is asked for room for so many bytes before a file is taken into memory of which more is answered than agents
-	// usually take. Its error is Read's. Nil is always room.
+	// Room is asked for room for so many bytes before a file is read into memory of which the answer has more
+	// than agents usually take. Read returns its error. Nil means that there is always room.
 	Room func(bytes int) error
 }
 
 // ReadResult is a file's content. The fields are those that Daycare has.
 type ReadResult struct {
-	// IsText says that Content is text. What is neither that nor has a MimeType are just bytes.
+	// IsText says that Content is text. Content that is not text and has no MimeType is just bytes.
 	IsText bool
 	// Content is the text, or the bytes.
 	Content []byte
@@ -55,7 +55,7 @@ type Written struct {
 	ResolvedPath, SandboxPath string
 }
 
-// Download is an open file; its reader closes it.
+// Download is an open file; the caller closes it.
 type Download struct {
 	io.ReadSeekCloser
 	Name    string
@@ -86,7 +86,7 @@ type Explanation struct {
 	User       string
 	WorkingDir string
 	Runtime    string
-	// Places are sorted by path; the longest that holds a name decides about it.
+	// Places are sorted by path; the longest that holds a path decides about it.
 	Places []policy.Region
 	// Home is where HOME points, and HomeWhy says why.
 	Home, HomeWhy string

@@ -37,8 +37,8 @@ type processExecutor interface {
 	tmpOpener
 }
 
-// Runner runs durable processes as calls are run, by what their sandboxes hold when they start. It implements
-// process.Runner.
+// Runner runs durable processes as calls are run, with what their sandboxes hold when they start. It
+// implements process.Runner.
 type Runner struct {
 	resolver *Resolver
 	executor processExecutor
@@ -46,19 +46,19 @@ type Runner struct {
 	maxLog   atomic.Int64
 }
 
-// NewRunner returns a Runner. maxLog bounds the log of one process, in bytes, over all of its files. trash takes the
-// folders of processes that are removed. What a service that was killed has written for processes and that was not read is
-// removed: it may hold secrets.
+// NewRunner returns a Runner. maxLog bounds the log of one process, in bytes, over all of its files. trash
+// takes the folders of removed processes. Launch files that a killed service has written and that were not
+// read are removed: they may hold secrets.
 func NewRunner(resolver *Resolver, executor processExecutor, trash *hostfs.Trash, maxLog int64) (*Runner, error) {
 	r := &Runner{resolver: resolver, executor: executor, trash: trash}
 	r.SetMaxLog(maxLog)
 	if resolver.registry.shared != nil {
-		return r, nil // other hosts write, too: DropUnread does it for users that come to this one
+		return r, nil // other hosts write there, too: DropUnread does it for users who come to this one
 	}
 	return r, r.DropUnread("")
 }
 
-// DropUnread removes the unread launch files of a user's processes, or of all with an empty name.
+// DropUnread removes the unread launch files of a user's processes, or of all processes if user is empty.
 func (r *Runner) DropUnread(user string) error {
 	folders, err := r.resolver.rootfs.ProcessDirs()
 	for _, folder := range folders {
@@ -77,10 +77,10 @@ func (r *Runner) log() launch.Log {
 	return launch.Log{MaxBytes: r.maxLog.Load() / (files + 1), Files: files}
 }
 
-// Dir returns a process's folder on the host, which its container has, too.
+// Dir returns a process's folder on the host, which its container sees, too.
 func (r *Runner) Dir(p process.Record) string { return r.resolver.rootfs.ProcessDir(p.UserID, p.ID) }
 
-// Discard removes a process's folder. What is in it is the tenant's, and goes in the background.
+// Discard removes a process's folder in the background: what is in it is the tenant's.
 func (r *Runner) Discard(p process.Record) error {
 	return r.trash.Discard(r.Dir(p), r.resolver.rootfs.UserDir(p.UserID))
 }
@@ -96,7 +96,7 @@ func (r *Runner) Start(ctx context.Context, p process.Record, secrets map[string
 		return process.Instance{}, err
 	}
 	if box.User.String() != p.UserID {
-		return process.Instance{}, errs.Conflict("sandbox %q is another user's now", p.SandboxID)
+		return process.Instance{}, errs.Conflict("sandbox %q belongs to another user now", p.SandboxID)
 	}
 	c, err := r.resolver.resolve(box, confinement(p.Intent))
 	if err != nil {
@@ -121,12 +121,12 @@ func (r *Runner) Start(ctx context.Context, p process.Record, secrets map[string
 	}
 	started, err := r.executor.StartProcess(ctx, made.spec)
 	if err != nil {
-		// It may hold secrets, and was not read.
+		// The file may hold secrets, and was not read.
 		return process.Instance{}, errors.Join(err, removeIfThere(filepath.Join(r.Dir(p), launch.File)))
 	}
 	applied, err := json.MarshalIndent(started.Spec, "", "  ")
 	if err != nil {
-		return process.Instance{}, fmt.Errorf("cannot write down what the process runs in: %w", err)
+		return process.Instance{}, fmt.Errorf("cannot record what the process runs in: %w", err)
 	}
 	instance := asInstance(started)
 	instance.Applied = applied
@@ -170,7 +170,7 @@ func (r *Runner) Remove(ctx context.Context, i process.Instance) error {
 	return r.executor.RemoveProcess(ctx, i.Container)
 }
 
-// Exit implements process.Runner. A process has ended as Docker saw it, and as its first program says where that fits.
+// Exit implements process.Runner. It reports the end as Docker saw it, and what the process's first program says if that fits.
 func (r *Runner) Exit(ctx context.Context, i process.Instance) (process.Exit, error) {
 	ended, err := r.executor.InspectProcess(ctx, i.Container)
 	if err != nil {
@@ -199,7 +199,7 @@ func (r *Runner) Readiness(p process.Record) process.Readiness {
 	case err == nil || errors.Is(err, os.ErrNotExist):
 		return process.Readiness{Message: "it has not been checked yet"}
 	default:
-		return process.Readiness{Message: "what the process says of itself cannot be read"}
+		return process.Readiness{Message: "cannot read what the process reports about itself"}
 	}
 }
 

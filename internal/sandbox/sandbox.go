@@ -1,9 +1,9 @@
-// Package sandbox is the facade: what is registered, and what calls do. It is the one place that fixes the order of
-// checks before anything runs.
+// Package sandbox is the facade: it holds what is registered, and carries out calls. It is the one place that
+// fixes the order of checks before anything runs.
 //
-// A request comes to a Service, which finds its sandbox in the registry. The Resolver makes a call of both: the sandbox,
-// its paths, and what policy decides about it; and then a plan: the Spec of its container, whose filesystem is planned by
-// rootfs. The Runner does the same for durable processes when they start.
+// A Service finds a request's sandbox in the registry. The Resolver turns the two into a call (the sandbox,
+// its paths, and what policy decides about it) and the call into a plan: the Spec of its container, whose
+// filesystem rootfs plans. The Runner does the same for durable processes when they start.
 package sandbox
 
 import (
@@ -23,20 +23,20 @@ import (
 	"github.com/daycare-run/sandbox/internal/quota"
 )
 
-// Config is what calls are decided by; all fields but Events must be set. A Config that config.Load has accepted
-// gives valid values.
+// Config is what decides about calls. All fields must be set, except where they say that nil means none. A
+// Config that config.Load has accepted gives valid values.
 type Config struct {
-	// DefaultTimeout is for calls that name none, MaxTimeout the most that one may name.
+	// DefaultTimeout is for calls that name no timeout; MaxTimeout is the longest that a call may name.
 	DefaultTimeout, MaxTimeout time.Duration
-	// MaxAttachedTimeout is the most for a call with a terminal, and its default.
+	// MaxAttachedTimeout is the longest for a call with a terminal, and its default.
 	MaxAttachedTimeout time.Duration
 	// KillGrace is the time between SIGTERM and SIGKILL.
 	KillGrace time.Duration
-	// Egress is what calls may name, and MaxDomains how many patterns one may, with its presets'.
+	// Egress says what calls may name, and MaxDomains how many patterns one call may have, including those of its presets.
 	Egress     policy.EgressRules
 	MaxDomains int
-	// CannotFilter is why no call can be filtered by name, on a host whose operator accepts that; nil
-	// where they can.
+	// CannotFilter is why no call can be filtered by name, on a host whose operator accepts that; nil where
+	// calls can be.
 	CannotFilter error
 	// LocalUsers have the profile local, all others the profile isolated.
 	LocalUsers map[string]bool
@@ -46,16 +46,16 @@ type Config struct {
 	Quotas *quota.Ledger
 	// Events gets a calls.Event for each phase of an exec; nil for none.
 	Events *events.Stream
-	// Hour counts what Events are told of; nil for no counts.
+	// Hour counts the calls that Events gets; nil for no counts.
 	Hour *calls.Hour
 }
 
-// Loaded is when settings were read, and what has become of it.
+// Loaded says when the settings were read, and what has happened since.
 type Loaded struct {
 	At time.Time
 	// Pending are the keys of the settings that need a restart to take effect.
 	Pending []string
-	// Refused says that they were read again later and could not be used; TokensRefused says it of the tokens.
+	// Refused says that the settings were read again later and could not be used; TokensRefused says the same of the tokens.
 	Refused, TokensRefused bool
 }
 
@@ -70,22 +70,22 @@ type Executor interface {
 	tmpOpener
 }
 
-// Service does what calls ask for. It is safe for concurrent use.
+// Service carries out calls. It is safe for concurrent use.
 type Service struct {
 	resolver  *Resolver
 	executor  Executor
 	processes *process.Manager
 	pool      *Pool // nil for none
 	detached  *attach.Store[Result]
-	loaded    *atomic.Pointer[Loaded] // shared, as outputs, with the Services that Scoped returns
+	loaded    *atomic.Pointer[Loaded] // like outputs, shared with the Services that Scoped returns
 	outputs   *outputs
 
-	registry *registry   // with the sandboxes of scope
-	scope    ids.Users   // for whom its callers act
-	token    quota.Token // by which they come
+	registry *registry   // shows the sandboxes of scope
+	scope    ids.Users   // the users for whom its callers act
+	token    quota.Token // the token that they use
 }
 
-// New puts a Service together; it owns none of its parts. There need be no pool.
+// New returns a Service made of these parts; it owns none of them. pool may be nil.
 func New(resolver *Resolver, executor Executor, processes *process.Manager, pool *Pool) *Service {
 	s := &Service{
 		resolver: resolver, executor: executor, processes: processes, pool: pool, loaded: &atomic.Pointer[Loaded]{},
@@ -100,7 +100,7 @@ func New(resolver *Resolver, executor Executor, processes *process.Manager, pool
 // SetLoaded sets what Health reports about the settings.
 func (s *Service) SetLoaded(l Loaded) { s.loaded.Store(&l) }
 
-// Pending are the keys of the settings that need a restart to take effect.
+// Pending returns the keys of the settings that need a restart to take effect.
 func (s *Service) Pending() []string { return s.loaded.Load().Pending }
 
 func (s *Service) cfg() *Config { return s.resolver.cfg() }
@@ -114,7 +114,7 @@ func (s *Service) call(id string, asked Confinement) (*call, error) {
 	return s.resolver.resolve(box, asked)
 }
 
-// Registration is what a caller says of a sandbox, as it came.
+// Registration is what a caller says about a sandbox, as it came.
 type Registration struct {
 	UserID string
 	// WorkingDir is empty for the home. All paths are container paths, or host paths under a mount.
@@ -124,12 +124,12 @@ type Registration struct {
 	AppID               string // empty for an agent that is no app
 	Mounts              []MountRequest
 	SkillsDir           string // on the host, below one of allowedMountRoots; empty for none
-	// Warm are the tags of a call that will come, whose container is made in the background; nil for none, and empty
-	// for a call without grants. It is no part of the Sandbox.
+	// Warm are the tags of an expected call, whose container is made in the background; nil for none, and empty
+	// for a call without grants. They are not part of the Sandbox.
 	Warm []string
 }
 
-// Put registers or replaces a sandbox. It waits for nothing that is started.
+// Put registers or replaces a sandbox. It does not wait for anything that it starts.
 func (s *Service) Put(id string, r Registration) (box Sandbox, created bool, err error) {
 	if box, err = s.parseRegistration(id, r); err != nil {
 		return Sandbox{}, false, err
@@ -158,7 +158,7 @@ func (s *Service) Get(id string) (Sandbox, error) {
 	return s.registry.Get(parsed)
 }
 
-// Delete forgets a sandbox; its user's files stay, and its processes go on.
+// Delete forgets a sandbox; its user's files stay, and its processes continue.
 func (s *Service) Delete(ctx context.Context, id string) error {
 	parsed, err := ids.ParseSandbox(id)
 	if err != nil {
@@ -173,7 +173,7 @@ func (s *Service) Delete(ctx context.Context, id string) error {
 // List returns the sandboxes by id.
 func (s *Service) List() []Sandbox { return s.registry.List() }
 
-// Health is how the service is.
+// Health describes the state of the service.
 type Health struct {
 	// Engine, Runtime, Image and ImageVersion are known when Problem is empty.
 	Engine       string
@@ -185,20 +185,20 @@ type Health struct {
 	// UsersDir holds the users' homes on the host, and MaxTimeout is the most that a call may take.
 	UsersDir   string
 	MaxTimeout time.Duration
-	// Warnings tell of what is lost or damaged although commands run.
+	// Warnings say what is lost or damaged although commands run.
 	Warnings []string
 	// Settings are those in force.
 	Settings Loaded
 }
 
-// Health asks Docker if it has to.
+// Health reports the state of the service. It asks Docker if it has to.
 func (s *Service) Health(ctx context.Context) Health {
 	h := Health{UsersDir: s.resolver.rootfs.UsersDir(), MaxTimeout: s.cfg().MaxTimeout, Settings: *s.loaded.Load()}
-	if s.scope.All() { // they name others' processes
+	if s.scope.All() { // these name processes of all users
 		h.Warnings = s.processes.Problems()
 	}
 	if off := s.pool.Off(); off != "" {
-		h.Warnings = append(h.Warnings, "the pool is off, so new users wait for their containers: "+off+", as the service's log says; have usersDir on another one, or set pool.size to 0, and send SIGHUP")
+		h.Warnings = append(h.Warnings, "the pool is off, so new users wait for their containers: "+off+", as the service's log says; put usersDir on another file system, or set pool.size to 0, and send SIGHUP")
 	}
 	if h.Settings.Refused {
 		h.Warnings = append(h.Warnings, "the settings were read again and cannot be used: the service's log says why, and those from before stay in force")

@@ -15,9 +15,9 @@ import (
 	"github.com/daycare-run/sandbox/pathmap"
 )
 
-// Scoped returns the service for callers who act for some users alone, or by a token, which is what they are
-// bounded as. What is of others does not exist there: every call finds its sandbox in the registry, and this one
-// has no others. Such a caller may also not hand out what is not its users' own: see mayHold.
+// Scoped returns the service for callers who act for some users alone, or who use a token, whose quotas bound
+// them. What belongs to others does not exist there: every call finds its sandbox in the registry, and this
+// one has no others. Such a caller may also not hand out what is not its users' own: see mayHold.
 func (s *Service) Scoped(users ids.Users, token quota.Token) *Service {
 	if users.All() && token == (quota.Token{}) {
 		return s
@@ -27,13 +27,13 @@ func (s *Service) Scoped(users ids.Users, token quota.Token) *Service {
 	return &part
 }
 
-// account is on whose behalf a call for a user takes what is bounded.
+// account returns the account that a call for a user is counted against.
 func (s *Service) account(user ids.User) quota.Account {
 	return quota.Account{User: user.String(), Token: s.token}
 }
 
 // Ask counts a request for a sandbox, or with an empty id for none, until done is called: its user and the caller's
-// token may make so many in a second, and have so many at a time. The error is of class ResourceExhausted.
+// token may make so many per second, and have so many at a time. The error is of class ResourceExhausted.
 func (s *Service) Ask(id string) (done func(), err error) {
 	account := quota.Account{Token: s.token}
 	if box, err := s.Get(id); err == nil {
@@ -47,9 +47,9 @@ func (s *Service) Ask(id string) (done func(), err error) {
 }
 
 // mayHold refuses permissions that a caller who acts for some users alone cannot give: the caller's control
-// socket, and directories of the host outside of the user's folder in usersDir.
+// socket, and host directories outside the user's folder in usersDir.
 func (s *Service) mayHold(box Sandbox) error {
-	if s.scope.All() || !s.scope.Has(box.User) { // or the registry says so
+	if s.scope.All() || !s.scope.Has(box.User) { // the registry refuses another user
 		return nil
 	}
 	if box.Events {
@@ -81,8 +81,8 @@ func (s *Service) Containers() []dockerexec.Container {
 	return slices.DeleteFunc(slices.Clone(all), func(c dockerexec.Container) bool { return !s.scope.HasName(c.User) })
 }
 
-// Pooled lists the containers that wait for users who are still to come, by name. They are nobody's, so nil is for callers who act
-// for some users alone.
+// Pooled lists the containers that wait for users who are still to come, by name. They belong to nobody, so
+// callers who act for some users alone get nil.
 func (s *Service) Pooled() []dockerexec.Container {
 	if !s.scope.All() {
 		return nil
@@ -90,12 +90,12 @@ func (s *Service) Pooled() []dockerexec.Container {
 	return s.executor.Pooled()
 }
 
-// Usages are what the containers take, by name, as of the last seconds. It is for who may know of all of them: the caller picks.
+// Usages returns what all containers take, by name, as of the last seconds. It is not scoped: the caller picks what may be shown.
 func (s *Service) Usages(ctx context.Context) map[string]cgroup.Usage {
 	return s.executor.Usages(ctx)
 }
 
-// Calls are those of the last hour, and all of it together.
+// Calls returns the calls of the last hour by minute, and all of them together.
 func (s *Service) Calls() (minutes []calls.Minute, all calls.Minute) {
 	hour := s.cfg().Hour
 	if hour == nil {
@@ -105,7 +105,7 @@ func (s *Service) Calls() (minutes []calls.Minute, all calls.Minute) {
 	return hour.Minutes(scope)
 }
 
-// Events is what happens, and whose events a caller may know of: nil is for all events, also those of no user.
+// Events returns the stream of events, and whose events a caller may know of: a nil scope is for all, including those of no user.
 func (s *Service) Events() (stream *events.Stream, scope func(user string) bool) {
 	if s.scope.All() {
 		return s.cfg().Events, nil
@@ -113,7 +113,7 @@ func (s *Service) Events() (stream *events.Stream, scope func(user string) bool)
 	return s.cfg().Events, func(user string) bool { return s.scope.HasName(user) }
 }
 
-// Decisions is the log of what egress decided.
+// Decisions returns the log of what egress decided.
 func (s *Service) Decisions() *decisions.Log {
 	log := s.cfg().Decisions
 	if s.scope.All() || log == nil {
@@ -122,7 +122,7 @@ func (s *Service) Decisions() *decisions.Log {
 	return log.Scoped(func(user string) bool { return s.scope.HasName(user) })
 }
 
-// Named is a user's id if it can be one and the service's callers act for it; else empty.
+// Named returns user if it is a valid id and the service's callers act for it, and "" otherwise.
 func (s *Service) Named(user string) string {
 	id, err := ids.ParseUser(user)
 	if err != nil || !s.scope.Has(id) {

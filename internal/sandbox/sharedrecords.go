@@ -8,14 +8,14 @@ import (
 	"github.com/daycare-run/sandbox/pathmap"
 )
 
-// Records keep the records of a cluster's sandboxes, each host gets with Resolver.Apply.
+// Records keep the records of a cluster's sandboxes, which each host gets through Resolver.Apply.
 type Records interface {
-	// Write replaces the record of a user's sandbox, or removes it where text is nil, and returns its revision. It fails
-	// unless it had the revision that is given, 0 for none, and this host holds the user.
+	// Write replaces the record of a user's sandbox, or removes it if text is nil, and returns its new revision.
+	// It fails unless the record has the given revision, 0 for none, and this host holds the user.
 	Write(user, id string, text []byte, revision int64) (int64, error)
 }
 
-// openShared is a registry of records that are kept elsewhere.
+// openShared returns a registry of records that are kept elsewhere.
 func openShared(shared Records, quotas *quota.Ledger) *registry {
 	return &registry{
 		records: &records{
@@ -26,7 +26,7 @@ func openShared(shared Records, quotas *quota.Ledger) *registry {
 	}
 }
 
-// apply updates a shared record; nil means that it was removed. What this host has written since wins.
+// apply updates a sandbox from its shared record; a nil text means that it was removed. What this host has written since wins.
 func (r *records) apply(id string, text []byte, revision int64) error {
 	s, err := parseRecord(id, text)
 	if parsed, bad := ids.ParseSandbox(id); text == nil {
@@ -55,7 +55,7 @@ func (r *records) apply(id string, text []byte, revision int64) error {
 	return nil
 }
 
-// share writes a shared record, or removes it where text is nil.
+// share writes a shared record, or removes it if text is nil.
 func (r *records) share(s Sandbox, text []byte) error {
 	var before, revision int64
 	if _, known := r.sandboxes[s.ID]; known {

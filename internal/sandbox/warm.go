@@ -8,8 +8,8 @@ import (
 	"github.com/daycare-run/sandbox/internal/errs"
 )
 
-// checkWarm refuses tags that a call to the sandbox would be refused, and those that do not say all of a container: one
-// with a network belongs to the names of its call, too.
+// checkWarm refuses tags that a call to the sandbox would be refused, and tags that do not determine a
+// container: one with a network also depends on the names of its call.
 func (s *Service) checkWarm(box Sandbox, tags []string) error {
 	c, err := s.resolver.resolve(box, Confinement{Permissions: tags})
 	if err != nil {
@@ -20,12 +20,12 @@ func (s *Service) checkWarm(box Sandbox, tags []string) error {
 		return fmt.Errorf("warm: %w", err)
 	}
 	if decision.Network {
-		return errs.Invalid("warm: a container with a network belongs to the names that its call allows, which tags do not say: leave @network out, or have an exec of `true` with these names make the container")
+		return errs.Invalid("warm: a container with a network belongs to the names that its call allows, which tags do not say: leave @network out, or run `true` with these names to make the container")
 	}
 	return nil
 }
 
-// warm has the container made of a call with these tags.
+// warm makes the container of a call with these tags, in the background.
 func (s *Service) warm(box Sandbox, tags []string) {
 	s.executor.Warm(box.User.String(), s.token, func(ctx context.Context) (dockerexec.Spec, error) {
 		c, err := s.resolver.resolve(box, Confinement{Permissions: tags})

@@ -20,13 +20,13 @@ func (w *Watch) Next(ctx context.Context) ([]hostfs.Event, error) {
 	return slices.DeleteFunc(events, func(e hostfs.Event) bool { return !w.target.shows(e.Name) }), err
 }
 
-// Close ends a Next that waits, too.
+// Close also ends a Next that waits.
 func (w *Watch) Close() {
 	w.watcher.Close()
 	w.target.close()
 }
 
-// Watch begins to watch a directory, and with recursive those in it.
+// Watch starts to watch a directory, and with recursive also those below it.
 func (s *Service) Watch(ctx context.Context, id, written string, recursive bool) (*Watch, error) {
 	t, err := s.target(ctx, id, "path", written, accessCheck{doing: "watch", mode: policy.ReadOnly})
 	if err != nil {

@@ -12,14 +12,14 @@ import (
 	"github.com/daycare-run/sandbox/internal/quota"
 )
 
-// Executor implements sandbox.Executor. A command calls RunFunc, or ends at once without it.
+// Executor implements sandbox.Executor. A command calls RunFunc, or ends at once if that is nil.
 type Executor struct {
 	RunFunc func(context.Context, dockerexec.Spec, dockerexec.Command, dockerexec.Output) (dockerexec.Result, error)
-	// TmpFunc returns the directory of a user's /tmp; without it there is none.
+	// TmpFunc returns the directory of a user's /tmp; if it is nil, there is none.
 	TmpFunc func() (string, error)
-	// List are the containers, and Pool those of no user yet.
+	// List are the containers, and Pool those that have no user yet.
 	List, Pool []dockerexec.Container
-	// WarmFunc is told the container that a registration wants, or why it has none.
+	// WarmFunc is called with the container that a registration wants, or with why it has none.
 	WarmFunc func(dockerexec.Spec, error)
 }
 

@@ -14,11 +14,11 @@ import (
 	"github.com/daycare-run/sandbox/internal/sandbox"
 )
 
-// Lab is a service of New's with what is below it. There are the sandboxes "a" and "agent-7" of alice, which hold the
-// network.
+// Lab is a service made by New, with what is below it. alice has the sandboxes "a" and "agent-7" there, which
+// hold the network.
 type Lab struct {
 	*sandbox.Service
-	// T is whose lab it is.
+	// T is the test that the lab is for.
 	T testing.TB
 	// Dir is that of Options.
 	Dir    string
@@ -28,7 +28,7 @@ type Lab struct {
 // RunFunc is what commands do in a container.
 type RunFunc = func(context.Context, dockerexec.Spec, dockerexec.Command, dockerexec.Output) (dockerexec.Result, error)
 
-// Started makes what a command does once it has started.
+// Started returns a RunFunc that reports the start and then calls do.
 func Started(do func(context.Context, dockerexec.Command, dockerexec.Output) (dockerexec.Result, error)) RunFunc {
 	return func(ctx context.Context, _ dockerexec.Spec, c dockerexec.Command, out dockerexec.Output) (dockerexec.Result, error) {
 		c.Started()
@@ -81,7 +81,7 @@ func (l *Lab) Print(p process.Record, text string) {
 	}
 }
 
-// End has a process end by itself, and waits until the service knows.
+// End makes a process end by itself, and waits until the service knows.
 func (l *Lab) End(p process.Record, exit process.Exit) {
 	l.T.Helper()
 	l.Runner.end(p.ID, exit)
@@ -109,7 +109,7 @@ func (l *Lab) File(name, content string) string {
 	return path
 }
 
-// Refuse makes a decision about the container of a call.
+// Refuse adds a decision about the container of a call.
 func (l *Lab) Refuse(spec dockerexec.Spec, d decisions.Decision) {
 	d.Container = spec.ContainerName()
 	l.Decisions().Add(d)

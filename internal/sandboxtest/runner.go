@@ -19,9 +19,9 @@ import (
 // Runner implements process.Runner: its processes run until they are stopped, or a Lab ends them. A process's log is
 // what a test writes to it.
 type Runner struct {
-	// Fault is why nothing can be started, stopped or removed; nil where it can.
+	// Fault is why nothing can be started, stopped or removed; nil if it can.
 	Fault error
-	// Secrets are those of the last start, and Signals what processes were stopped with, each with their ids.
+	// Secrets are those of the last start, and Signals those that stopped processes, each with the process's id.
 	Secrets map[string]string
 	Signals []string
 
@@ -53,14 +53,14 @@ func (r *Runner) Start(_ context.Context, p process.Record, secrets map[string]s
 	return i, nil
 }
 
-// adopt has a process run that was started earlier.
+// adopt makes a process run that was started earlier.
 func (r *Runner) adopt(p process.Record) process.Identity {
 	i := process.Instance{Process: p.ID, User: p.UserID, Container: "c-" + p.ID, Started: p.LastStartedAt, PID: p.PID, Running: true}
 	r.instances = append(r.instances, instance{Instance: i})
 	return process.Identity{Container: i.Container, Started: i.Started}
 }
 
-// end has a process end by itself.
+// end makes a process end by itself.
 func (r *Runner) end(id string, exit process.Exit) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

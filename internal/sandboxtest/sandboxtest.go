@@ -1,5 +1,5 @@
-// Package sandboxtest makes services for the tests of other packages: real ones over temporary folders, without
-// Docker.
+// Package sandboxtest makes services for the tests of other packages: real services over temporary folders,
+// without Docker.
 package sandboxtest
 
 import (
@@ -33,9 +33,9 @@ type Options struct {
 	// Executor runs the commands, and Runner the processes.
 	Executor sandbox.Executor
 	Runner   *Runner
-	// Processes are those that a service before this one has left. Where they say so, they still run.
+	// Processes are those that an earlier service has left. Where they say so, they still run.
 	Processes []process.Record
-	// Platform and Config may change what calls are decided by.
+	// Platform and Config may change what decides about calls.
 	Platform func(*sandbox.PlatformConfig)
 	Config   func(*sandbox.Config)
 }
@@ -59,7 +59,7 @@ func New(t testing.TB, o Options) *sandbox.Service {
 		o.Runner = &Runner{}
 	}
 	uid, gid := uint32(os.Getuid()), uint32(os.Getgid())
-	if uid == 0 { // whose homes are refused
+	if uid == 0 { // root's homes are refused
 		uid, gid = 1000, 1000
 	}
 	platform := platform(uid, gid)
