@@ -23,8 +23,8 @@ import (
 	"github.com/daycare-run/sandbox/internal/agent/seccomp"
 )
 
-// The main goroutine stays on the process's first thread, as agent.Serve requires. The profiler's table would be memory
-// that nobody reads.
+// The main goroutine stays on the process's first thread, as agent.Serve requires. The memory profiler is off, because
+// nobody would read its table.
 func init() {
 	runtime.LockOSThread()
 	runtime.MemProfileRate = 0
@@ -78,7 +78,7 @@ func run(args []string) (code int, err error) {
 	}
 }
 
-// capabilities are what each mode keeps: to run commands as their user, and to end them.
+// capabilities are those that each mode keeps: SETUID to run commands as their user, KILL to end them.
 var capabilities = map[string][]string{
 	"rest":    nil,
 	"process": {"SETUID", "KILL"},

@@ -11,9 +11,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// AccessTimes prints the access time of each path, in seconds and nanoseconds, a line each: by it the
-// service knows that the path is the file that it meant to mount. Each path has to be a mount point: a runtime that was
-// led elsewhere has mounted something elsewhere, and what is at the path then is what was there before.
+// AccessTimes prints the access time of each path, in seconds and nanoseconds, one line each. By it the service knows that
+// the path is the file that it meant to mount. Each path must be a mount point: if the runtime was led elsewhere, it
+// has mounted something elsewhere, and the path still has what was there before.
 func AccessTimes(out io.Writer, paths []string) error {
 	mounts, err := mountPoints()
 	if err != nil {
@@ -33,7 +33,7 @@ func AccessTimes(out io.Writer, paths []string) error {
 	return lines.Flush()
 }
 
-// mountPoints are the places of all mounts, as the kernel has them: no link is followed. See proc(5), mountinfo.
+// mountPoints returns all mount points, as the kernel lists them: no link is followed. See proc(5), mountinfo.
 func mountPoints() (map[string]bool, error) {
 	list, err := os.ReadFile("/proc/self/mountinfo")
 	if err != nil {

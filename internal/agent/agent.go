@@ -2,19 +2,19 @@
 
 // Package agent is the program inside a container: it starts commands, feeds them, streams what
 // they print, and makes sure that nothing outlives them. One Agent serves one session, over its
-// stdin and stdout; when they close, every command ends. The first one is the container's first process, and who
-// comes after it is started by a docker exec.
+// stdin and stdout; when they close, every command ends. The first agent is the container's first process; later ones
+// are started by docker exec.
 //
-// The agent is another user than the commands (package creds), so they can neither signal nor trace it, nor open
-// what it has open. Its peer takes what it says for a tenant's input all the same.
+// The agent runs as another user than the commands (package creds), so they can neither signal nor trace it, nor open
+// what it has open. The service treats what the agent says as a tenant's input all the same.
 //
-// agent.go accepts streams; command.go runs one command, with pipes.go or terminal.go for its files, and programs.go
-// for where it is; tree.go knows the processes. ahead.go starts the next command's shell, and waiting.go is such a
-// shell. init.go is the first process after its session, which sees to it that no command outlives its agent. process.go,
-// with log.go, state.go and ready.go, is another mode: it runs one command that needs no session; forward.go is the
-// mode that reaches such a command's ports. lasting.go, with lastingstart.go, lastingcommand.go, lastingfollow.go
-// and followers.go, is the first process of a container that lasts, whose commands go on without a session; bridge.go is the way to it. output.go and spool.go bring out what a command prints, wait.go waits for
-// who has ended, written.go says what the root filesystem has taken, oom.go sees to who goes first without memory, and accesstimes.go says what the mounts are.
+// agent.go accepts streams; command.go runs one command, with pipes.go or terminal.go for its files and programs.go for
+// its program; tree.go keeps track of processes. ahead.go starts the next command's shell, waiting.go is such a shell.
+// init.go is the first process after its session: it makes sure that no command outlives its agent. process.go, with
+// log.go, state.go and ready.go, is another mode, which runs one command without a session; forward.go connects to its
+// ports. lasting.go, with the other lasting*.go and followers.go, is the first process of a lasting container, whose
+// commands go on without a session; bridge.go connects to it. output.go and spool.go carry a command's output, wait.go waits for
+// children, written.go measures the root filesystem, oom.go has commands killed before the agent, accesstimes.go checks mounts.
 package agent
 
 import (
@@ -43,7 +43,7 @@ type Agent struct {
 	tree    *processTree
 	spool   *spool
 	devNull int
-	uid     uint32 // who commands run as
+	uid     uint32 // the user that commands run as
 	ahead   *ahead
 
 	mu       sync.Mutex
@@ -53,14 +53,14 @@ type Agent struct {
 	last  uint32 // the newest command's stream id
 }
 
-// Serve is the agent's whole life. It has to be called on the process's first thread, by a goroutine
-// that is locked to it, so that commands are started on others (see processTree). It takes over stdin and stdout and returns when they close or
-// break, after it has killed every other process of the container except the first. The caller
-// should exit then, and the first process rest if there was no error. Commands run as the user uid; score may be nil.
+// Serve runs the agent for its whole life. It must be called on the process's first thread, by a goroutine that is locked
+// to it, so that commands are started on other threads (see processTree). It takes over stdin and stdout and returns when
+// they close or break, after it has killed every other process of the container except the first. The caller should
+// then exit or, if it is the first process and there was no error, go on with RunInit. Commands run as uid; score may be nil.
 func Serve(uid uint32, score *OOMScore) (err error) {
 	debug.SetGCPercent(50)
-	// Of two threads each would wake the other for every step of a command, which in gVisor costs more than the step.
-	// What waits in the kernel for long says so (spawn.Block) or is in the poller.
+	// Two threads would wake each other for every step of a command, which in gVisor costs more than the step.
+	// Calls that block in the kernel for long tell the runtime so (spawn.Block) or wait in the poller.
 	runtime.GOMAXPROCS(1)
 	if unix.Gettid() != os.Getpid() {
 		return errors.New("the agent does not run on its first thread")
@@ -83,14 +83,14 @@ func Serve(uid uint32, score *OOMScore) (err error) {
 	if a.spool, err = openSpool(wire.SpoolPath); err != nil {
 		return err
 	}
-	first := os.Getpid() == 1 // with whose end all ends
+	first := os.Getpid() == 1 // when it ends, so does everything in the container
 	if !first {
 		if err := a.spool.begin(func() error { return unix.Kill(1, unix.SIGUSR1) }); err != nil {
 			return err
 		}
 	}
 	defer func() {
-		// What cannot be ended here ends with the container: the first process sees that its end was not confirmed.
+		// What survives this ends with the container: the first process sees that the end was not confirmed.
 		endErr := a.tree.end()
 		if endErr == nil && !first {
 			endErr = a.spool.end()
@@ -104,7 +104,7 @@ func Serve(uid uint32, score *OOMScore) (err error) {
 	if err != nil {
 		return fmt.Errorf("cannot open the session: %w", err)
 	}
-	// Without its control stream nothing could be killed any more, so either end is the end.
+	// Without the control stream nothing could be killed any more, so the end of either ends the session.
 	ended := make(chan error, 2)
 	control, err := mux.AcceptStream()
 	if err != nil {
@@ -115,8 +115,8 @@ func Serve(uid uint32, score *OOMScore) (err error) {
 	return sessionError(<-ended)
 }
 
-// greet answers the service's Hello. Docker drops what the first process prints before the service is attached, which
-// it is when a word of its comes.
+// greet answers the service's Hello. It waits for that, because Docker drops what the first process prints before the
+// service is attached.
 func greet(conn io.ReadWriter) error {
 	if err := wire.ReadMessage(conn, wire.KindHello, &wire.Hello{}); err != nil {
 		return err
@@ -124,7 +124,7 @@ func greet(conn io.ReadWriter) error {
 	return wire.WriteMessage(conn, wire.KindHello, wire.Hello{Version: wire.Version})
 }
 
-// sessionError leaves out the error that is the usual end: the service has gone.
+// sessionError returns nil for io.EOF, which is the usual end: the service has gone.
 func sessionError(err error) error {
 	if errors.Is(err, io.EOF) {
 		return nil
@@ -132,8 +132,8 @@ func sessionError(err error) error {
 	return fmt.Errorf("session broken: %w", err)
 }
 
-// harden keeps other processes of the same user, and commands that have not been executed yet, from being traced,
-// and lets the agent adopt what commands orphan.
+// harden keeps other processes of the same user from tracing the agent, and commands before their exec, and lets the
+// agent adopt what commands orphan.
 func harden() error {
 	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
 		return fmt.Errorf("cannot become undumpable: %w", err)
@@ -159,7 +159,7 @@ func (a *Agent) accept(mux *yamux.Session) error {
 	}
 }
 
-// newCommand makes the command of a stream, which begins to start.
+// newCommand returns the command of a stream. Its startLimit begins now.
 func (a *Agent) newCommand(stream *yamux.Stream) *command {
 	c := &command{tree: a.tree, spool: a.spool, stream: stream, devNull: a.devNull, uid: a.uid, ahead: a.ahead}
 	c.starting, c.giveUp = context.WithTimeout(context.Background(), startLimit)

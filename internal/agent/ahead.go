@@ -17,23 +17,23 @@ import (
 	"github.com/daycare-run/sandbox/internal/agent/spawn"
 )
 
-// aheadBuiltin is where the image has sandbox-image/ahead.c, compiled. The number is raised with every change that the
-// other end could not understand, for an image may be older or newer than the agent.
+// aheadBuiltin is the path of the compiled sandbox-image/ahead.c in the image. The number is raised with every change that
+// the other end could not understand, because an image may be older or newer than the agent.
 const aheadBuiltin = "/usr/lib/daycare-sandbox/ahead.2.so"
 
-// aheadRoom is how many bytes /proc shows of the command line of a shell that was started ahead, and of its environment.
+// aheadRoom is how many bytes of its command line, and of its environment, /proc shows for a shell that was started ahead.
 const aheadRoom = 4 << 10
 
-// answerFirst is how long after a command's end the next one's shell is started: it would take the processor from those
-// who carry the answer to the caller.
+// answerFirst is the time between a command's end and the start of the next one's shell. Started at once, the shell would
+// take the processor from the processes that carry the answer to the caller.
 const answerFirst = 2 * time.Millisecond
 
-// ahead starts the next command's shell before it is asked for. The shell waits in the builtin of sandbox-image/ahead.c
-// for its command, with its standard files in place.
+// ahead starts the next command's shell before the command comes. The shell waits for it in the builtin of
+// sandbox-image/ahead.c, with its standard files in place.
 //
 // A shell waits only while nothing else lives in the container: it is started when the last command has ended with
-// all that it left, from the image's own files and environment, and a command that begins takes it or ends it. So no
-// command can have reached the one after it, though both are of one user.
+// all that it left, from the image's own files and environment, and the next command to begin takes it or ends it. So
+// no command can have touched the shell of the next one, though both run as one user.
 type ahead struct {
 	tree     *processTree
 	devNull  int
@@ -41,33 +41,33 @@ type ahead struct {
 	builtin  string
 	env      []string // the image's PATH and locale
 	programs []spawn.Program
-	options  []string     // before the text
+	options  []string     // before the command line
 	lasting  bool         // commands may leave something behind
-	besides  func() []int // processes that are nobody's command
+	besides  func() []int // lists processes that belong to no command
 
 	mu      sync.Mutex
 	running int           // commands
 	shell   *waitingShell // nil for none
-	proven  bool          // one has waited: the image has bash and the builtin
-	useless bool          // one has not, or none may
+	proven  bool          // a shell has waited: the image has bash and the builtin
+	useless bool          // no shell could wait, or none may
 }
 
-// newAhead takes the environment that the agent has of its container.
+// newAhead returns an ahead without a shell; environ is the environment that the container gives the agent.
 func newAhead(tree *processTree, devNull int, uid uint32, builtin string, environ []string) *ahead {
 	a := &ahead{
 		tree: tree, devNull: devNull, uid: uid, builtin: builtin,
 		env: append(localeOf(environ), "PATH="+pathOf(environ)), programs: shellPrograms(environ, "/"), options: []string{"-c", "--"},
 		besides: func() []int { return nil },
 	}
-	// Elsewhere than on the read-only root a command could have put its own bash.
+	// Any other directory may be off the read-only root, where a command could have put its own bash.
 	a.useless = slices.ContainsFunc(strings.Split(pathOf(environ), ":"), func(dir string) bool {
 		return !slices.Contains(strings.Split(defaultPath, ":"), dir)
 	})
 	return a
 }
 
-// newLastingAhead has shells wait for what clients of E2B begin commands with, /bin/bash -l -c COMMAND, where commands may leave
-// something behind. Its root filesystem can be written, but not by who commands run as, or by root, who may do all there.
+// newLastingAhead starts shells for what clients of E2B run, /bin/bash -l -c COMMAND, where commands may leave something behind.
+// The root filesystem is writable there, but not to the commands' user; where root may run commands, it may do anything anyway.
 func newLastingAhead(tree *processTree, devNull int, uid uint32, builtin string, environ []string, besides func() []int) *ahead {
 	a := newAhead(tree, devNull, uid, builtin, environ)
 	a.programs, a.options = places("/bin/bash", "", ""), []string{"-c", "-c"}
@@ -75,7 +75,7 @@ func newLastingAhead(tree *processTree, devNull int, uid uint32, builtin string,
 	return a
 }
 
-// begin is called before a command starts. It returns the shell that takes it, or nil.
+// begin is called before a command starts. It returns the shell that takes the command, or nil.
 func (a *ahead) begin(ctx context.Context, p spawn.Process) *waitingShell {
 	a.mu.Lock()
 	a.running++
@@ -112,7 +112,7 @@ func (a *ahead) next(p spawn.Process) {
 	}
 }
 
-// ready is prepare that returns when the shell waits, or never will.
+// ready calls prepare, and returns when the shell waits or never will, or after awaitLimit.
 func (a *ahead) ready() {
 	a.prepare()
 	a.mu.Lock()
@@ -123,7 +123,7 @@ func (a *ahead) ready() {
 	}
 }
 
-// prepare starts a shell unless there is one, or anything else but the first process and the agent.
+// prepare starts a shell, unless there is one or anything else runs, besides the first process, the agent and bridges.
 func (a *ahead) prepare() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -131,10 +131,10 @@ func (a *ahead) prepare() {
 		return
 	}
 	a.shell = newWaitingShell()
-	go a.run(a.shell) // whose start may take as long as it likes: nobody waits for it
+	go a.run(a.shell) // the start may take long: nothing waits for it
 }
 
-// isOnlyProcess reports whether the container has no other process than the first, the caller and those.
+// isOnlyProcess reports whether the container has no process but the first, the caller and those in besides.
 func isOnlyProcess(besides ...int) bool {
 	dir, err := os.Open("/proc")
 	if err != nil {
@@ -199,7 +199,7 @@ func (a *ahead) fits(p spawn.Process) bool {
 		!slices.ContainsFunc(p.Env, readAtStart)
 }
 
-// lineOf is the command line of a process that is a shell, and whether that is a login shell.
+// lineOf returns the command line of a process that is a shell, and whether it is a login shell.
 func lineOf(p spawn.Process) (text string, login, is bool) {
 	if len(p.Args) != 3 {
 		return "", false, false
@@ -210,14 +210,14 @@ func lineOf(p spawn.Process) (text string, login, is bool) {
 		return text, false, true
 	case [2]string{"-lc", "--"}:
 		return text, true, true
-	case [2]string{"-l", "-c"}: // where a text may be taken for an option
+	case [2]string{"-l", "-c"}: // where bash may take a text for an option
 		return text, true, !strings.HasPrefix(text, "-") && !strings.HasPrefix(text, "+")
 	}
 	return "", false, false
 }
 
-// Bounds of what a shell is handed. The kernel takes neither a longer argument nor much more of all
-// (execve(2), MAX_ARG_STRLEN), and says so when asked.
+// Bounds of a request to a waiting shell. The kernel takes neither a longer argument nor much more in all
+// (execve(2), MAX_ARG_STRLEN); an ordinary start gets its error.
 const (
 	maxAheadText = 128<<10 - 1
 	maxAheadAll  = 1 << 20
@@ -250,7 +250,7 @@ func readAtStart(entry string) bool {
 	return strings.HasPrefix(name, "BASH") && !strings.HasPrefix(name, "BASH_FUNC_")
 }
 
-// localeOf are the entries that decide about a program's language and characters, sorted.
+// localeOf returns the entries that set a program's language and characters, sorted.
 func localeOf(env []string) (locale []string) {
 	for _, entry := range env {
 		if strings.HasPrefix(entry, "LC_") || strings.HasPrefix(entry, "LANG=") || strings.HasPrefix(entry, "LANGUAGE=") {

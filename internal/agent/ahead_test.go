@@ -79,7 +79,7 @@ func (b both) compareStarted(t *testing.T, start wire.Start, stdin string, vary,
 	}
 }
 
-// A shell that has started before it is asked for gives what bash gives: the same output, messages and exit code.
+// A shell that was started ahead gives what bash gives: the same output, messages and exit code.
 func TestShellsAheadAreTheSame(t *testing.T) {
 	b := startBoth(t)
 	compare := func(script string, vary bool) {
@@ -99,7 +99,7 @@ func TestShellsAheadAreTheSame(t *testing.T) {
 	}
 }
 
-// So is what is said of a directory that cannot be.
+// The errors for a directory that cannot be entered are the same, too.
 func TestDirectoriesAheadAreTheSame(t *testing.T) {
 	b := startBoth(t)
 	b.compare(t, b.with(aLine("mkdir dir closed; chmod 0 closed; echo >file; ln -s dir link; ln -s loop loop")), "", false)
@@ -108,7 +108,7 @@ func TestDirectoriesAheadAreTheSame(t *testing.T) {
 	}
 }
 
-// What only a start can do is left to one.
+// What a waiting shell cannot do as an ordinary start would is left to an ordinary start.
 func TestWhatIsNotStartedAhead(t *testing.T) {
 	b := startBoth(t)
 	for _, entry := range []string{

@@ -67,7 +67,7 @@ var loginScripts = []string{
 	"trap; set -o; alias; jobs", "cd; pwd; false", "", "kill -HUP $$", `echo "$PATH"; env -i x="$IFS" /usr/bin/env`,
 }
 
-// A login shell that has started before it is asked for gives what one gives.
+// A login shell that was started ahead gives what an ordinary login shell gives.
 func TestLoginShellsAheadAreTheSame(t *testing.T) {
 	b := startBoth(t)
 	b.logInWith(t, map[string]string{".profile": "x=1; export y=2"})
@@ -78,7 +78,7 @@ func TestLoginShellsAheadAreTheSame(t *testing.T) {
 	}
 }
 
-// It reads what a login shell reads when its command begins, and as one does, whatever that is.
+// When its command begins it reads the same files as an ordinary login shell, in the same way, whatever they hold.
 func TestWhatLoginShellsAheadRead(t *testing.T) {
 	b := startNamed(t)
 	for _, files := range loginFiles {
@@ -103,7 +103,7 @@ func (b both) logInWith(t *testing.T, files map[string]string) {
 	b.compareStarted(t, b.with(wire.Start{Command: launch.Command{Process: specs.Process{Args: []string{"sh", "-c", setup}}}}), "", false, false)
 }
 
-// What a shell that waits cannot be is left to a start.
+// A command that a waiting shell cannot run is left to an ordinary start.
 func TestWhatIsNotTheShellOfAContainerThatLasts(t *testing.T) {
 	b := startNamed(t)
 	for _, args := range [][]string{

@@ -15,11 +15,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A bridge is the way to the first process of a container that lasts: it gives that one its own stdin and stdout, and
-// rests for as long as they are used. To carry the bytes itself would be two more processes to wake for each message,
-// each way, which in gVisor takes milliseconds.
+// A bridge is the way to the first process of a lasting container: it hands its own stdin and stdout to that process, and
+// rests for as long as they are used. If it carried the bytes itself, two more processes would have to be woken for each
+// message in each direction, which in gVisor takes milliseconds.
 
-// bridged is a connection whose ends a bridge has given, which ends when this is closed.
+// bridged is a connection over the files of a bridge. Closing it ends the bridge.
 type bridged struct {
 	stdio
 	bridge *net.UnixConn
@@ -27,7 +27,7 @@ type bridged struct {
 
 func (b bridged) Close() error { return errors.Join(b.stdio.Close(), b.bridge.Close()) }
 
-// listen makes the socket, of which there may be one of an earlier life.
+// listen makes the socket, in place of one that an earlier process may have left.
 func listen(path string) (*net.UnixListener, error) {
 	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return nil, fmt.Errorf("cannot make the socket: %w", err)
@@ -39,7 +39,7 @@ func listen(path string) (*net.UnixListener, error) {
 	return listener, nil
 }
 
-// take receives what a bridge gives. When that ends, so does the connection.
+// take receives the files of a bridge. When the bridge ends, so does the connection.
 func take(bridge *net.UnixConn) (bridged, error) {
 	files, err := receive(bridge)
 	if err != nil {
@@ -53,7 +53,7 @@ func take(bridge *net.UnixConn) (bridged, error) {
 	return b, nil
 }
 
-// count has a bridge's process be known until done is called.
+// count keeps a bridge's process in l.bridges until done is called.
 func (l *lasting) count(bridge *net.UnixConn) (done func()) {
 	var pid int
 	if raw, err := bridge.SyscallConn(); err == nil {
@@ -74,19 +74,19 @@ func (l *lasting) count(bridge *net.UnixConn) (done func()) {
 	return func() { add(-1) }
 }
 
-// bridging lists the processes of bridges.
+// bridging lists the pids of the bridges.
 func (l *lasting) bridging() []int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return slices.Collect(maps.Keys(l.bridges))
 }
 
-// receive receives two files. The first is in the poller, as takeStdio has it.
+// receive receives two files from a bridge. The first is put into the poller, as takeStdio does.
 func receive(bridge *net.UnixConn) (files [2]*os.File, err error) {
 	room := make([]byte, unix.CmsgSpace(len(files)*4))
 	_, n, _, _, err := bridge.ReadMsgUnix(make([]byte, 1), room)
 	if err != nil {
-		return files, fmt.Errorf("cannot hear from a bridge: %w", err)
+		return files, fmt.Errorf("cannot receive from a bridge: %w", err)
 	}
 	var fds []int
 	if messages, err := unix.ParseSocketControlMessage(room[:n]); err == nil && len(messages) == 1 {
@@ -96,7 +96,7 @@ func receive(bridge *net.UnixConn) (files [2]*os.File, err error) {
 		for _, fd := range fds {
 			_ = unix.Close(fd)
 		}
-		return files, errors.New("a bridge gave no files")
+		return files, errors.New("a bridge did not send two files")
 	}
 	err = unix.SetNonblock(fds[0], true)
 	for i, fd := range fds {
@@ -105,14 +105,14 @@ func receive(bridge *net.UnixConn) (files [2]*os.File, err error) {
 	return files, err
 }
 
-// give connects to the first process, for which it waits, and gives it two files.
+// give waits for the first process, connects to it, and hands two files to it.
 func give(path string, in, out int) (*net.UnixConn, error) {
 	for begun := time.Now(); ; time.Sleep(time.Millisecond) {
 		conn, err := net.DialUnix("unix", nil, &net.UnixAddr{Name: path, Net: "unix"})
 		switch {
 		case err == nil:
 			if _, _, err = conn.WriteMsgUnix([]byte{0}, unix.UnixRights(in, out), nil); err != nil {
-				return nil, errors.Join(fmt.Errorf("cannot give the files away: %w", err), conn.Close())
+				return nil, errors.Join(fmt.Errorf("cannot hand over stdin and stdout: %w", err), conn.Close())
 			}
 			return conn, nil
 		case time.Since(begun) > watchLimit || !errors.Is(err, unix.ENOENT) && !errors.Is(err, unix.ECONNREFUSED) && !errors.Is(err, unix.EAGAIN):
@@ -121,7 +121,7 @@ func give(path string, in, out int) (*net.UnixConn, error) {
 	}
 }
 
-// Bridge gives stdin and stdout to the first process of a container that lasts, and returns when that is done with them.
+// Bridge hands stdin and stdout to the first process of a lasting container, and returns when that process is done with them.
 func Bridge(socket string) error {
 	if err := harden(); err != nil {
 		return err

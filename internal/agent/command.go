@@ -29,18 +29,18 @@ type command struct {
 	spool   *spool
 	stream  *yamux.Stream
 	devNull int
-	uid     uint32 // who runs it
+	uid     uint32 // the user that runs it
 	ahead   *ahead
 
-	starting context.Context // ends when the command has started, or may no longer
+	starting context.Context // ends when the command has started, or must not start any more
 	giveUp   context.CancelFunc
 
 	mu    sync.Mutex // covers root, pipes and early
 	root  *rootProcess
 	pipes *pipes
-	early []wire.Control // what came before the command had started
+	early []wire.Control // frames that came before the command had started
 
-	release func() // closes what the command had, once it has been answered
+	release func() // closes the command's files, once its Exit has been sent
 
 	sending sync.Mutex // held while a frame is written
 }
@@ -75,13 +75,13 @@ func (c *command) serve() {
 	_ = c.stream.Close()
 }
 
-// run runs the command to its end, by the shell that waits for it, if there is one.
+// run runs the command to its end, in the waiting shell if there is one.
 func (c *command) run(start wire.Start, p spawn.Process, shell *waitingShell) wire.Exit {
 	if shell != nil {
 		if err := shell.hand(p, start.Stdin); err == nil {
 			return c.runAhead(start, shell)
 		}
-		shell.discard(c.tree) // it had ended
+		shell.discard(c.tree) // the shell had ended
 	}
 	io, err := c.open(start)
 	if err != nil {
@@ -99,7 +99,7 @@ func (c *command) run(start wire.Start, p spawn.Process, shell *waitingShell) wi
 	return c.finish(io, root, start)
 }
 
-// gaveUp is the exit code of a waiting shell that could not begin its command; a command may have it, too.
+// gaveUp is the exit code of a waiting shell that could not begin its command; a command may exit with it, too.
 const gaveUp = 126
 
 func (c *command) runAhead(start wire.Start, shell *waitingShell) wire.Exit {
@@ -115,7 +115,7 @@ func (c *command) runAhead(start wire.Start, shell *waitingShell) wire.Exit {
 	return exit
 }
 
-// finish carries what the command reads and prints until it has ended.
+// finish carries the command's input and output until it has ended, and returns its Exit.
 func (c *command) finish(io *pipes, root *rootProcess, start wire.Start) wire.Exit {
 	exit := wire.Exit{Truncated: c.carry(io, root, start)}
 	if root.status.Signaled() {
@@ -154,8 +154,7 @@ func (c *command) carry(p *pipes, root *rootProcess, start wire.Start) (truncate
 		// its agent is gone.
 		os.Exit(1)
 	}
-	// All writers are gone. Only an end of a pipe that was passed on to another command
-	// keeps a reader waiting now.
+	// All writers are gone. A reader still waits only if an end of its pipe was passed on to another command.
 	p.stopWaiting()
 	outputs.Wait()
 	return cut[0] || cut[1]
@@ -175,7 +174,7 @@ func (c *command) feed(p *pipes) {
 	}
 }
 
-// watch reads and drops what the stream brings, and ends the command when it is reset.
+// watch reads and drops what comes on the stream, and ends the command when the stream is reset.
 func (c *command) watch() {
 	if _, err := io.Copy(io.Discard, onlyReader{c.stream}); err != nil {
 		c.abandon()
@@ -218,7 +217,7 @@ func (c *command) forward(from *output, kind wire.Kind, limit int64) (truncated 
 	}
 }
 
-// send writes one frame, whose payload begins after the room for its header.
+// send writes one frame and reports whether it could. The frame has room for its header before the payload.
 func (c *command) send(kind wire.Kind, frame []byte) bool {
 	if len(frame) > spoolThreshold {
 		if spooled := c.spool.put(kind, frame[wire.HeaderSize:]); spooled != nil {
@@ -236,7 +235,7 @@ func (c *command) send(kind wire.Kind, frame []byte) bool {
 	return err == nil
 }
 
-// spoolThreshold is from how many bytes on a piece of output is worth a slot of the spool.
+// spoolThreshold is the size in bytes above which a frame of output is worth a slot of the spool.
 const spoolThreshold = 16 << 10
 
 // Most commands print little: only one that has printed bulkThreshold bytes, and more at a time
@@ -252,7 +251,7 @@ func bufferPool(size int) sync.Pool {
 	return sync.Pool{New: func() any { b := make([]byte, size); return &b }}
 }
 
-// started hands the command over to those who act on it, with what they asked for meanwhile.
+// started lets control act on the command, and carries out what was asked for meanwhile.
 func (c *command) started(root *rootProcess, p *pipes) {
 	c.giveUp()
 	c.mu.Lock()
@@ -265,10 +264,10 @@ func (c *command) started(root *rootProcess, p *pipes) {
 	}
 }
 
-// maxEarly bounds what is kept for a command that has not started yet.
+// maxEarly bounds the control frames that are kept for a command that has not started yet.
 const maxEarly = 16
 
-// control acts on the command, or remembers to as soon as it has started.
+// control acts on the command, or keeps the frame until the command has started.
 func (c *command) control(m wire.Control) {
 	c.mu.Lock()
 	root, p := c.root, c.pipes
@@ -286,14 +285,14 @@ func (c *command) control(m wire.Control) {
 	case m.Signal > 0:
 		c.tree.signal(root, unix.Signal(m.Signal), true)
 	case m.Resize != nil && p.terminal != nil:
-		_ = resize(p.terminal, m.Resize) // one that has ended has no size
+		_ = resize(p.terminal, m.Resize) // fails when the command has ended
 	}
 }
 
-func (c *command) abandon() { c.control(wire.Control{Terminate: true}) } // it is no longer waited for
+func (c *command) abandon() { c.control(wire.Control{Terminate: true}) } // nobody waits for it any more
 
-// terminate asks the whole tree to stop, and after the grace makes the root stop; the others are
-// swept away after it.
+// terminate sends SIGTERM to the whole tree and, after the grace period, SIGKILL to the root; sweep
+// kills the rest after it.
 func (c *command) terminate(root *rootProcess, grace time.Duration) {
 	if grace > 0 {
 		c.tree.signalTree(root, unix.SIGTERM)
@@ -301,11 +300,10 @@ func (c *command) terminate(root *rootProcess, grace time.Duration) {
 	time.AfterFunc(grace, func() { c.tree.signal(root, unix.SIGKILL, false) })
 }
 
-// maxText is how many bytes the Message of an Exit may have: written as JSON, which may take six for one, the frame is
-// not too large.
+// maxText bounds the Message of an Exit, in bytes: as JSON, which may take six bytes for one, it still fits into a frame.
 const maxText = 2 << 10
 
-// cutText is a text as a frame may have it.
+// cutText shortens a text to maxText bytes.
 func cutText(text string) string {
 	if len(text) > maxText {
 		text = strings.ToValidUTF8(text[:maxText], "")
@@ -323,7 +321,7 @@ func startFault(start launch.Command, err error) wire.Exit {
 	if len(start.Args) > 0 {
 		name = start.Args[0]
 	}
-	if failed.Errno == syscall.ETIME { // at whichever stage it was stopped
+	if failed.Errno == syscall.ETIME { // whatever stage it had reached
 		exit.Fault, exit.Message = wire.FaultCommand, fmt.Sprintf("%s: it did not start within %v: another process stopped it, or the machine is too busy", name, startLimit)
 		return exit
 	}

@@ -9,13 +9,13 @@ import (
 	"github.com/daycare-run/sandbox/internal/agent/wire"
 )
 
-// followers are those who follow one command that goes on without them, and what it printed while there were none.
+// followers are the followers of one command, which goes on without them, and what it printed while there were none.
 //
-// One who takes nothing must not stop the others, nor the command: when as much waits for it as may, the command waits
-// for it for a while, which is backpressure to one who is only slow; then it is cut off. What waited for the last one who
-// left is kept for the next.
+// A follower that takes nothing must not stop the others, nor the command: when maxWaiting bytes wait for it, the command
+// waits for it for a while, which is backpressure to a follower that is only slow; then it is cut off. What waited for the
+// last follower when it left is kept for the next one.
 type followers struct {
-	patience time.Duration // how long the command waits for one who takes nothing
+	patience time.Duration // how long the command waits for a follower that takes nothing
 
 	mu   sync.Mutex
 	all  map[*follower]bool
@@ -25,7 +25,7 @@ type followers struct {
 	exit *wire.Exit
 }
 
-// piece is some output. Its data is shared by all who follow, and does not change once a follower has it.
+// piece is a piece of output. Its data is shared by all followers, and does not change once a follower has it.
 type piece struct {
 	kind wire.Kind
 	data []byte
@@ -34,14 +34,14 @@ type piece struct {
 const (
 	// maxWaiting is how much output may wait for one follower, and how much is kept while there is none, in bytes.
 	maxWaiting = 1 << 20
-	// maxNews is about how much a follower gets at a time: one that takes that much within followPatience is slow, but not cut off.
+	// maxNews is about how much a follower gets at a time, in bytes: if it takes that much within followPatience, it is not cut off.
 	maxNews = 128 << 10
-	// pieceOverhead is what a piece costs beside its data. keptPiece is up to which size small ones are put together.
+	// pieceOverhead is what a piece costs beside its data. keptPiece is the size up to which small ones are put together.
 	pieceOverhead = 64
 	keptPiece     = 4 << 10
 	// followPatience is long for a network and short for a command.
 	followPatience = 10 * time.Second
-	// maxFollowers bounds those of one command.
+	// maxFollowers bounds the followers of one command.
 	maxFollowers = 32
 )
 
@@ -51,15 +51,15 @@ func newFollowers() *followers {
 	return &followers{patience: followPatience, all: map[*follower]bool{}}
 }
 
-// follower is one of them. What waits for it is under the mutex of its followers.
+// follower is one follower of a command. The mutex of its followers covers waiting, size, lost and cut.
 type follower struct {
 	of      *followers
 	waiting []piece
 	size    int
 	lost    int64 // bytes that are missing before waiting
 	cut     bool
-	more    chan struct{} // has one when there is something new
-	room    chan struct{} // has one when something was taken
+	more    chan struct{} // holds one when there is something new
+	room    chan struct{} // holds one when something was taken
 	gone    chan struct{} // closed when it leaves
 	stop    func()        // closes gone
 }
@@ -80,7 +80,7 @@ func (fs *followers) join() *follower {
 	return f
 }
 
-// notify leaves word in a channel that has room for one.
+// notify sends on a channel with room for one value, unless it is full.
 func notify(c chan struct{}) {
 	select {
 	case c <- struct{}{}:
@@ -88,7 +88,7 @@ func notify(c chan struct{}) {
 	}
 }
 
-// write gives output to all who follow, or keeps it. It takes the data over.
+// write gives output to all followers, or keeps it if there are none. The data must not change afterwards.
 func (fs *followers) write(kind wire.Kind, data []byte) {
 	p := piece{kind, data}
 	fs.mu.Lock()
@@ -109,7 +109,7 @@ func (fs *followers) write(kind wire.Kind, data []byte) {
 	if len(full) == 0 {
 		return
 	}
-	// All of them together may take that long.
+	// All of them together have that long.
 	expired := make(chan struct{})
 	defer time.AfterFunc(fs.patience, func() { close(expired) }).Stop()
 	for _, f := range full {
@@ -118,7 +118,7 @@ func (fs *followers) write(kind wire.Kind, data []byte) {
 	if taken {
 		return
 	}
-	// Those who might have taken it have left; others may have come.
+	// All followers that it waited for have left; others may have come.
 	fs.mu.Lock()
 	defer fs.mu.Unlock()
 	for f := range fs.all {
@@ -130,14 +130,14 @@ func (fs *followers) write(kind wire.Kind, data []byte) {
 	}
 }
 
-// give is under the mutex.
+// give adds a piece to what waits for a follower. The mutex is held.
 func (f *follower) give(p piece) {
 	f.waiting = append(f.waiting, p)
 	f.size += p.cost()
 	notify(f.more)
 }
 
-// await gives a piece to a follower for which too much waits, once it has taken some, and reports whether it did.
+// await gives a piece to a follower for which too much waits, once it has taken some. It reports false if it left or was cut off.
 func (fs *followers) await(f *follower, p piece, expired <-chan struct{}) bool {
 	for {
 		late := false
@@ -165,11 +165,11 @@ func (fs *followers) await(f *follower, p piece, expired <-chan struct{}) bool {
 	}
 }
 
-// keep is under the mutex. What is kept is bounded, and the oldest goes.
+// keep keeps a piece for the next follower, and drops the oldest ones above maxWaiting. The mutex is held.
 func (fs *followers) keep(p piece) {
 	if n := len(fs.kept); n > 0 && fs.kept[n-1].kind == p.kind && len(fs.kept[n-1].data)+len(p.data) <= keptPiece {
 		last := fs.kept[n-1]
-		// A follower that has left may still have the old one.
+		// This copies the data, since a follower that has left may still have it.
 		fs.kept[n-1].data = append(last.data[:len(last.data):len(last.data)], p.data...)
 		fs.size += len(p.data)
 	} else {
@@ -185,7 +185,7 @@ func (fs *followers) keep(p piece) {
 	}
 }
 
-// end says how the command has ended. Nothing is written afterwards.
+// end records how the command has ended. Nothing is written afterwards.
 func (fs *followers) end(exit wire.Exit) {
 	fs.mu.Lock()
 	defer fs.mu.Unlock()
@@ -203,7 +203,7 @@ type delivery struct {
 	exit   *wire.Exit // after the pieces; nil while the command runs
 }
 
-// next waits for news; false says that the follower has left.
+// next waits for the next delivery; false means that the follower has left.
 func (f *follower) next() (delivery, bool) {
 	for {
 		f.of.mu.Lock()
@@ -221,7 +221,7 @@ func (f *follower) next() (delivery, bool) {
 	}
 }
 
-// take is under the mutex.
+// take returns what is there to deliver. The mutex is held.
 func (f *follower) take() delivery {
 	if f.cut {
 		return delivery{cut: true}
@@ -239,7 +239,7 @@ func (f *follower) take() delivery {
 	return n
 }
 
-// leave takes a follower away; unsent is what it has not got of its last news.
+// leave removes a follower; unsent is the part of its last delivery that was not sent.
 func (f *follower) leave(unsent delivery) {
 	f.stop()
 	fs := f.of

@@ -104,7 +104,7 @@ func TestAFullDisk(t *testing.T) {
 	}
 }
 
-// A disk that stays full to the end: the state is told all the same.
+// On a disk that stays full to the end, the state is recorded all the same.
 func TestADiskThatStaysFull(t *testing.T) {
 	disk := tmpfs(t, "64k")
 	p := begin(t, fmt.Sprintf("/proc/self/fd/%d", disk.Fd()), shell("head -c 300000 /dev/zero; exit 8"), []*os.File{disk})
@@ -114,7 +114,7 @@ func TestADiskThatStaysFull(t *testing.T) {
 	}
 }
 
-// States change on a disk that is filled as soon as there is room.
+// States can be replaced on a disk that is filled up whenever it has room.
 func TestStatesOnAFullDisk(t *testing.T) {
 	dir := fmt.Sprintf("/proc/self/fd/%d", tmpfs(t, "64k").Fd())
 	states, err := newStateFile(dir)

@@ -22,11 +22,11 @@ import (
 	"github.com/daycare-run/sandbox/internal/agent/wire"
 )
 
-// lasting is the first process of a container that lasts, as package ask describes it.
+// lasting is the first process of a lasting container, as package ask describes it.
 type lasting struct {
 	tree    *processTree
 	uid     uint32
-	root    bool // commands may be root's, too
+	root    bool // commands may run as root, too
 	devNull int
 	ahead   *ahead
 
@@ -34,14 +34,14 @@ type lasting struct {
 	commands map[int]*lastingCommand // that run, or have ended unreported, by pid
 	begun    uint64
 	starting int
-	bridges  map[int]int // connections of a process
+	bridges  map[int]int // number of connections by a bridge's pid
 }
 
-// maxEnded is how many commands are kept that have ended without a follower. The oldest go first.
+// maxEnded is how many commands that have ended without a follower are kept. The oldest go first.
 const maxEnded = 64
 
-// RunLasting is that process's main function: it runs commands as uid, and with root as root where that is asked for, for
-// clients of the socket, until it is killed. It has to be called on the process's first thread, as Serve has; score may be nil.
+// RunLasting is the main function of that process: until it is killed, it runs commands for clients of the socket, as uid or,
+// if root is set and a client asks for it, as root. Like Serve it must be called on the first thread; score may be nil.
 func RunLasting(socket string, uid uint32, root bool, score *OOMScore) error {
 	return runLasting(socket, uid, root, score, aheadBuiltin)
 }
@@ -71,7 +71,7 @@ func runLasting(socket string, uid uint32, root bool, score *OOMScore, builtin s
 	}
 }
 
-// serve is one connection. When it ends, nothing else does.
+// serve serves one connection. When that ends, nothing else does.
 func (l *lasting) serve(bridge *net.UnixConn) {
 	conn, err := take(bridge)
 	if err != nil {
@@ -102,7 +102,7 @@ func (l *lasting) serve(bridge *net.UnixConn) {
 	}
 }
 
-// answer does what one stream asks for. An error breaks the stream off.
+// answer does what one stream asks for. After an error the stream is reset.
 func (l *lasting) answer(stream *yamux.Stream) error {
 	var r ask.Request
 	if err := wire.ReadMessage(stream, wire.KindRequest, &r); err != nil {
@@ -152,10 +152,10 @@ func fault(verb ask.Verb, c *lastingCommand, err error) ask.Answer {
 	return answer
 }
 
-// errBroken says that who asked has gone.
+// errBroken says that the client has gone, or has sent a request that makes no sense.
 var errBroken = errors.New("the stream is broken")
 
-// act does something to a command that runs.
+// act carries out a request about a running command.
 func (l *lasting) act(stream *yamux.Stream, c *lastingCommand, r ask.Request) error {
 	switch r.Do {
 	case ask.Input:
@@ -178,7 +178,7 @@ func (l *lasting) act(stream *yamux.Stream, c *lastingCommand, r ask.Request) er
 	return errBroken
 }
 
-// leaving returns what is closed when the other end has left a stream on which nothing more is to come.
+// leaving returns a channel that is closed when the other end has left a stream on which nothing more is to come.
 func leaving(stream io.Reader) <-chan struct{} {
 	gone := make(chan struct{})
 	go func() {
@@ -188,7 +188,7 @@ func leaving(stream io.Reader) <-chan struct{} {
 	return gone
 }
 
-// find returns the command that is meant: the newest one of a tag, and rather one that runs.
+// find returns the command that is meant, or nil. With a tag it is the newest one that runs or else, for Follow, that has ended.
 func (l *lasting) find(r ask.Request) (found *lastingCommand) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -242,7 +242,7 @@ func (l *lasting) forget(c *lastingCommand) {
 	}
 }
 
-// list sends the commands that run, by pid.
+// list sends the running commands, ordered by pid.
 func (l *lasting) list(stream io.Writer) error {
 	l.mu.Lock()
 	var entries []ask.Entry

@@ -46,7 +46,7 @@ func (l *lastingUnderTest) ready() {
 	l.ask(ask.Request{Do: ask.Ready})
 }
 
-// A shell waits in a container that lasts while nothing else is there, and is what a command has that it fits.
+// A shell waits in a lasting container while nothing else is there, and runs the next command if it fits.
 func TestShellsAheadInAContainerThatLasts(t *testing.T) {
 	l := beginLastingWith(t, compileAhead(t))
 	for _, test := range []struct {
@@ -67,13 +67,13 @@ func TestShellsAheadInAContainerThatLasts(t *testing.T) {
 		}
 	}
 
-	// One that has been told of the next is prepared for without a word.
+	// After a command with Ahead the next shell is prepared without a request.
 	eventually(t, func() bool { return strings.HasPrefix(l.logIn(isAhead+"echo"), "ahead") })
 	if entries := l.list(); len(entries) != 0 {
 		t.Errorf("a shell that waits is listed: %+v", entries)
 	}
 
-	// What a command leaves behind could reach one that waits, so there is none.
+	// What a command leaves behind could reach a waiting shell, so there is none.
 	l.ready()
 	if got := l.logIn(isAhead + "sleep 765 >&- 2>&- & echo $!"); !strings.HasPrefix(got, "ahead") {
 		t.Errorf("%q", got)
@@ -92,8 +92,8 @@ func TestShellsAheadInAContainerThatLasts(t *testing.T) {
 	}
 }
 
-// Whoever is at a socket's other end in a shell's place, no command waits longer than for a start, and none is lied to
-// more than by the shell that it would have had.
+// Whatever is at the socket's other end in place of a shell, a command waits for it no longer than for a start, and it can
+// tell no more lies than the shell could that the command would have had.
 func TestShellsAheadThatAreNone(t *testing.T) {
 	waits := "/nosuch 2>/dev/null; printf . >&3; "
 	for name, test := range map[string]struct{ does, want string }{

@@ -32,16 +32,16 @@ type lastingCommand struct {
 	tag      string
 	note     json.RawMessage
 	terminal bool
-	began    uint64 // counts the commands of a container
+	began    uint64 // its number among the container's commands
 	out      *followers
 	timedOut atomic.Bool
 
-	input  chan struct{} // has one while no write is under way
+	input  chan struct{} // holds one while no write is under way
 	pipes  *pipes
-	closed bool // the input was; by the holder of input's one
+	closed bool // the input was closed; for whoever has taken the value of input
 }
 
-// run carries the command to its end, and what it left behind to that of its output.
+// run carries the command's output until the command has ended, and drains the output of what it left behind.
 func (c *lastingCommand) run(timeout time.Duration) {
 	if timeout > 0 {
 		timer := time.AfterFunc(timeout, func() {
@@ -57,7 +57,7 @@ func (c *lastingCommand) run(timeout time.Duration) {
 		}
 	}
 	<-c.root.exited
-	// Others may still have the pipes, and be there for long: what has been printed by now is the command's.
+	// Other processes may have the pipes, for long: only what has been printed by now counts as the command's.
 	c.pipes.stopWaiting()
 	outputs.Wait()
 	exit := wire.Exit{TimedOut: c.timedOut.Load()}
@@ -102,10 +102,10 @@ func (c *lastingCommand) stopInput() {
 	c.input <- struct{}{}
 }
 
-// drain reads what those print who were left behind, as they would end otherwise when they print (pipe(7)).
+// drain reads what the processes left behind print: without a reader, printing would end them (pipe(7)).
 func (c *lastingCommand) drain() {
 	if c.terminal {
-		c.pipes.close() // which tells them by itself
+		c.pipes.close() // a terminal tells them by itself
 		return
 	}
 	for _, o := range c.pipes.outputs {
@@ -120,7 +120,7 @@ func (c *lastingCommand) drain() {
 // errNoInput says that a command takes no input.
 var errNoInput = errors.New("it takes no input")
 
-// feed writes to the command's input, after those who came before, until gone is closed.
+// feed writes to the command's input, after earlier writes, and gives up when gone is closed.
 func (c *lastingCommand) feed(data []byte, gone <-chan struct{}) error {
 	return c.withInput(gone, func() error {
 		written, watched := make(chan struct{}), make(chan struct{})
@@ -143,7 +143,7 @@ func (c *lastingCommand) feed(data []byte, gone <-chan struct{}) error {
 func (c *lastingCommand) endInput(gone <-chan struct{}) error {
 	return c.withInput(gone, func() error {
 		c.pipes.endStdin()
-		c.closed = !c.terminal // where more may come
+		c.closed = !c.terminal // a terminal takes more afterwards
 		return nil
 	})
 }
@@ -163,12 +163,12 @@ func (c *lastingCommand) withInput(gone <-chan struct{}, do func() error) error 
 	}
 	_ = c.pipes.stdin.SetWriteDeadline(time.Time{})
 	select {
-	case <-c.root.exited: // stopInput may have set the deadline already, and not again
+	case <-c.root.exited: // stopInput may have set its deadline before this, and does not set it again
 		return errNoInput
 	default:
 	}
 	err := do()
-	if errors.Is(err, unix.EPIPE) || errors.Is(err, unix.EIO) { // the command has closed it
+	if errors.Is(err, unix.EPIPE) || errors.Is(err, unix.EIO) { // the command has closed its input
 		return errNoInput
 	}
 	return err
@@ -185,20 +185,20 @@ func (c *lastingCommand) entry() ask.Entry {
 	return ask.Entry{PID: c.root.pid, Tag: c.tag, Terminal: c.terminal, Note: c.note}
 }
 
-// killSession kills a root with what is below it, and with all of its session, until nothing of that is left. What has
+// killSession kills a root, what is below it and its whole session, until nothing of that is left. A process that has
 // made itself independent, with a session of its own below another parent, goes on.
 func (t *processTree) killSession(root *rootProcess) {
 	for deadline := time.Now().Add(cleanupLimit); time.Now().Before(deadline); time.Sleep(5 * time.Millisecond) {
 		t.mu.Lock()
 		if now := t.roots[root.pid]; now != nil && now != root {
 			t.mu.Unlock()
-			return // the number is another's, so nothing is left
+			return // another root has the pid, so nothing is left
 		}
 		pids := session(root.pid)
 		if t.roots[root.pid] == root {
 			pids = append(append(pids, root.pid), descendants(root.pid)...)
 		}
-		slices.Sort(pids) // a shell that is there when its child is killed says so
+		slices.Sort(pids) // parents first: a shell that lives when its child is killed says so
 		for _, pid := range pids {
 			_ = unix.Kill(pid, unix.SIGKILL)
 		}
@@ -209,7 +209,7 @@ func (t *processTree) killSession(root *rootProcess) {
 	}
 }
 
-// session lists the processes of a session that have not ended. While there are some, its number is no other's.
+// session lists the processes of a session that have not ended. While there are any, its id is not reused.
 func session(id int) (pids []int) {
 	entries, err := os.ReadDir("/proc")
 	if err != nil {
@@ -224,7 +224,7 @@ func session(id int) (pids []int) {
 		if err != nil {
 			continue
 		}
-		// The name before may have anything in it: pid (name) state ppid pgrp session.
+		// The name may have anything in it: pid (name) state ppid pgrp session.
 		_, rest, _ := strings.Cut(string(stat[max(strings.LastIndexByte(string(stat), ')'), 0):]), " ")
 		fields := strings.Fields(rest)
 		if len(fields) > 3 && fields[0] != "Z" && fields[3] == strconv.Itoa(id) {

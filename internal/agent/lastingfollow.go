@@ -15,7 +15,7 @@ import (
 // follow sends a command's output until it ends or the other end leaves.
 func (l *lasting) follow(stream *yamux.Stream, c *lastingCommand, f *follower) error {
 	if f == nil {
-		return reply(stream, ask.Answer{Fault: ask.FaultMany, Message: fmt.Sprintf("%d follow it already", maxFollowers)})
+		return reply(stream, ask.Answer{Fault: ask.FaultMany, Message: fmt.Sprintf("%d callers follow it already", maxFollowers)})
 	}
 	var unsent delivery
 	left := make(chan struct{})
@@ -65,7 +65,7 @@ func deliver(stream io.Writer, n delivery) (unsent delivery, err error) {
 	}
 	frame := make([]byte, 0, wire.HeaderSize+keptPiece)
 	for i := 0; i < len(n.pieces); {
-		// Small ones go together.
+		// Small pieces go together.
 		kind, first := n.pieces[i].kind, i
 		frame = append(frame[:0], 0, 0, 0, 0)
 		for ; i < len(n.pieces) && n.pieces[i].kind == kind && (i == first || len(frame)+len(n.pieces[i].data) <= wire.MaxData); i++ {

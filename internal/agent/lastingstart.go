@@ -15,7 +15,7 @@ import (
 	"github.com/daycare-run/sandbox/internal/agent/wire"
 )
 
-// begin starts a command, and has who asked follow it.
+// begin starts a command, which the client that asked for it follows.
 func (l *lasting) begin(stream *yamux.Stream, r ask.Request) error {
 	if r.Run == nil || len(r.Tag) > ask.MaxTag || len(r.Run.Note) > ask.MaxNote {
 		return errBroken
@@ -41,7 +41,7 @@ func (l *lasting) begin(stream *yamux.Stream, r ask.Request) error {
 	return l.follow(stream, c, f)
 }
 
-// enter takes a place for one more command; enterDone gives it back, or to the command.
+// enter takes a place for one more command, if there is one. enterDone gives it back, or to the command.
 func (l *lasting) enter() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -65,7 +65,7 @@ func (l *lasting) enterDone(c *lastingCommand) {
 	if c != nil {
 		l.begun++
 		c.began = l.begun
-		l.commands[c.root.pid] = c // an ended one of that number is gone
+		l.commands[c.root.pid] = c // in place of an ended one that had the same pid
 	}
 }
 
@@ -73,7 +73,7 @@ func (l *lasting) start(r ask.Request) (*lastingCommand, wire.Exit) {
 	uid := l.uid
 	if r.Run.Root {
 		if uid = 0; !l.root {
-			return nil, wire.Exit{Fault: wire.FaultCommand, Message: "nothing runs as root here"}
+			return nil, wire.Exit{Fault: wire.FaultCommand, Message: "this container runs no commands as root"}
 		}
 	}
 	p, exit := prepare(r.Run.Command, uid)
@@ -96,7 +96,7 @@ func (l *lasting) start(r ask.Request) (*lastingCommand, wire.Exit) {
 	return c, exit
 }
 
-// startProcess starts a command's process, or has the shell begin it that waits, if there is one.
+// startProcess starts a command's process, or lets the waiting shell become it, if there is one.
 func (l *lasting) startProcess(ctx context.Context, r ask.Request, p spawn.Process, shell *waitingShell) (*rootProcess, *pipes, error) {
 	if shell != nil {
 		err := shell.handOver(ctx, p, r.Run.Stdin)
@@ -111,7 +111,7 @@ func (l *lasting) startProcess(ctx context.Context, r ask.Request, p spawn.Proce
 		var failed *spawn.Error
 		if errors.As(err, &failed) {
 			return nil, nil, err
-		} // else it had ended
+		} // else the shell had ended
 	}
 	open := func() (*pipes, error) { return openPipes(r.Run.Stdin, l.devNull) }
 	if r.Run.Terminal {

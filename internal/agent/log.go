@@ -16,14 +16,14 @@ import (
 )
 
 // rotatingLog writes a durable process's output to launch.LogFile and starts a new file when one is
-// full. It never fails: what cannot be written is counted, told in the log when that is possible
-// again, and forgotten. One goroutine writes.
+// full. It never fails: output that cannot be written is dropped and counted, and the log says so when
+// it can be written again. One goroutine writes.
 //
-// What is found in the directory is not followed and not waited for.
+// Links in the directory are not followed, and no file there makes it wait.
 type rotatingLog struct {
 	dir   string
 	limit int64 // of a file, in bytes
-	soft  int64 // from this size on a file ends at the next end of a line
+	soft  int64 // above this size a file ends at the next end of a line
 	files int   // older ones to keep
 
 	fd      int // -1 while no file is open
@@ -36,7 +36,7 @@ type rotatingLog struct {
 	cause error        // of the gap
 }
 
-// maxWholeLine is how long lines may be to be surely kept in one file.
+// maxWholeLine is how long lines may be, in bytes, to be kept in one file for certain.
 const maxWholeLine = 64 << 10
 
 func newLog(dir string, l launch.Log) *rotatingLog {
@@ -45,7 +45,7 @@ func newLog(dir string, l launch.Log) *rotatingLog {
 	return r
 }
 
-// write writes output, as much of it as can be.
+// write writes as much of the output as can be written.
 func (r *rotatingLog) write(p []byte) {
 	if err := r.writeGap(); err != nil {
 		r.lose(len(p), err)
@@ -55,7 +55,7 @@ func (r *rotatingLog) write(p []byte) {
 	r.lose(len(rest), err)
 }
 
-// note writes a line of our own.
+// note writes a line of the agent's own.
 func (r *rotatingLog) note(text string) {
 	line := "[sandbox: " + text + "]\n"
 	if r.midLine {
@@ -64,7 +64,7 @@ func (r *rotatingLog) note(text string) {
 	r.write([]byte(line))
 }
 
-// writeGap says in the log how much is missing at this place, if something is.
+// writeGap notes in the log how many bytes are missing at this place, if any are.
 func (r *rotatingLog) writeGap() error {
 	if r.gap == 0 {
 		return nil
@@ -88,8 +88,8 @@ func (r *rotatingLog) writeGap() error {
 	return nil
 }
 
-// lose counts bytes that were not written. The file is opened again for the next ones: the trouble
-// may have been with that file alone.
+// lose counts bytes that were not written. The file is opened again for the next ones: the error
+// may have been that file's alone.
 func (r *rotatingLog) lose(n int, err error) {
 	if err == nil {
 		return
@@ -100,7 +100,7 @@ func (r *rotatingLog) lose(n int, err error) {
 	r.cause = err
 }
 
-// put writes and returns what is left after an error.
+// put writes p and returns what is left of it after an error.
 func (r *rotatingLog) put(p []byte) (rest []byte, err error) {
 	for len(p) > 0 {
 		if err := r.ready(); err != nil {
@@ -127,9 +127,9 @@ func (r *rotatingLog) put(p []byte) (rest []byte, err error) {
 	return nil, nil
 }
 
-// fit says how much of p goes into the file, and whether it is full then. Output ends at the last
-// end of a line between the two limits. Where there is none, a line is as long as all the room
-// between them, and is cut.
+// fit returns how much of p goes into the file, and whether the file is full then. A file ends at
+// the last end of a line between the two limits. If there is none, a line is as long as all the
+// room between them, and is cut.
 func (r *rotatingLog) fit(p []byte) (n int, full bool) {
 	room := min(int64(len(p)), r.limit-r.size)
 	if r.size+room <= r.soft {
@@ -158,7 +158,7 @@ func (r *rotatingLog) ready() error {
 	return r.open()
 }
 
-// shift makes the current file an older one. The oldest goes; the others are only renamed.
+// shift makes the current file an older one. The oldest file goes; the others are only renamed.
 func (r *rotatingLog) shift() error {
 	current := filepath.Join(r.dir, launch.LogFile)
 	old := func(n int) string { return filepath.Join(r.dir, launch.OldLog(n)) }
@@ -167,7 +167,7 @@ func (r *rotatingLog) shift() error {
 		err = unix.Unlink(current)
 	} else {
 		for n := r.files; n > 1; n-- {
-			// One that is not there yet, or in whose way something lies: no reason to lose new output.
+			// A file that does not exist yet, or cannot be renamed, is no reason to lose new output.
 			_ = unix.Rename(old(n-1), old(n))
 		}
 		err = unix.Rename(current, old(1))
@@ -210,7 +210,7 @@ func (r *rotatingLog) close() {
 	}
 }
 
-// finish notes a gap at the end of the log.
+// finish notes a gap at the end of the log, if there is one, and closes the file.
 func (r *rotatingLog) finish() {
 	_ = r.writeGap()
 	r.close()

@@ -10,12 +10,12 @@ import (
 	"sync"
 )
 
-// commandsOOM is what commands have in oom_score_adj beyond the agent (proc(5)): as if each had a tenth of the
-// memory more. So a container that has no memory left loses commands before its agent.
+// commandsOOM is by how much the oom_score_adj of commands exceeds the agent's (proc(5)): as if each used another tenth
+// of the memory. So a container that has no memory left loses commands before its agent.
 const commandsOOM = 100
 
-// OOMScore is the agent's own oom_score_adj, which is the commands' while they are being started: a child begins
-// with its parent's. Afterwards a command's file belongs to its user, and before to root.
+// OOMScore is the agent's own oom_score_adj. It is raised while commands are being started, because a child inherits its
+// parent's. The agent cannot write to a command's own file: it belongs to root first, and then to the command's user.
 type OOMScore struct {
 	file *os.File
 	own  int
@@ -24,8 +24,8 @@ type OOMScore struct {
 	starting int
 }
 
-// OpenOOMScore has to be called while the process is root. Where there is no such file it returns nil: without, who
-// has the least of the memory still goes last.
+// OpenOOMScore has to be called while the process is root. It returns nil if the file cannot be used: without it, the
+// process that uses the least memory still goes last.
 func OpenOOMScore() *OOMScore {
 	file, err := os.OpenFile("/proc/self/oom_score_adj", os.O_RDWR, 0)
 	if err != nil {
@@ -42,7 +42,7 @@ func OpenOOMScore() *OOMScore {
 	return &OOMScore{file: file, own: own}
 }
 
-// raise is followed by lower. Without an OOMScore both do nothing.
+// raise gives the agent the score of commands until lower is called. On a nil OOMScore both do nothing.
 func (s *OOMScore) raise() { s.count(1) }
 
 func (s *OOMScore) lower() { s.count(-1) }
@@ -62,7 +62,7 @@ func (s *OOMScore) count(more int) {
 	}
 }
 
-// set may fail, too.
+// set ignores errors, as OpenOOMScore does.
 func (s *OOMScore) set(score int) {
 	_, _ = s.file.WriteAt([]byte(strconv.Itoa(score)), 0)
 }

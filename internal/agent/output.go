@@ -34,11 +34,11 @@ const (
 	maxPipe = 1 << 20
 	// bulkPause is how long a bulk reader lets the pipe fill before it looks again.
 	bulkPause = time.Millisecond
-	// bulkPatience is after how long without data a bulk reader goes back to the poller.
+	// bulkPatience is how long a bulk reader goes without data before it goes back to the poller.
 	bulkPatience = 20 * time.Millisecond
 )
 
-// Read waits for data, or after stopWaiting takes what is in the pipe. Any error is the end.
+// Read waits for data; after stopWaiting it takes only what is in the pipe. Any error is the end.
 func (o *output) Read(p []byte) (int, error) {
 	for {
 		stopped := true
@@ -75,7 +75,7 @@ func (o *output) Read(p []byte) (int, error) {
 	}
 }
 
-// readNow reads without waiting, also when the poller's deadline has passed.
+// readNow reads without waiting, even when the poller's deadline has passed.
 func (o *output) readNow(p []byte) (n int, err error) {
 	if o.file == nil {
 		return unix.Read(o.bulk, p)
@@ -88,8 +88,8 @@ func (o *output) readNow(p []byte) (n int, err error) {
 	return n, errors.Join(closed, err)
 }
 
-// fill lets the pipe fill up, unless what it held has not been read yet. It says whether
-// stopWaiting was called: then all that will be written has been.
+// fill lets the pipe fill up, unless what it held has not been read yet. It reports whether
+// stopWaiting was called: by then, all that counts has been written.
 func (o *output) fill() (stopped bool) {
 	if stopped = o.isStopped(); stopped || o.ready > 0 {
 		return stopped
@@ -107,8 +107,8 @@ func (o *output) fill() (stopped bool) {
 	return o.isStopped()
 }
 
-// readInBulk takes the pipe out of the poller, if it is there: the descriptor that was in it is closed. Where there is no
-// descriptor left for that, the pipe stays in the poller.
+// readInBulk takes the pipe out of the poller, if it is there, and closes the descriptor that was in it. If no descriptor
+// is left for that, the pipe stays in the poller.
 func (o *output) readInBulk() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -124,12 +124,12 @@ func (o *output) readInBulk() {
 	if err != nil || bulk < 0 {
 		return
 	}
-	_, _ = unix.FcntlInt(uintptr(bulk), unix.F_SETPIPE_SZ, maxPipe) // slower without, but no fault
+	_, _ = unix.FcntlInt(uintptr(bulk), unix.F_SETPIPE_SZ, maxPipe) // it is only slower without
 	_ = o.file.Close()
 	o.file, o.bulk, o.ready, o.hadData = nil, bulk, maxPipe, time.Now()
 }
 
-// poll puts the pipe back into the poller, unless it has been stopped.
+// poll puts the pipe back into the poller, unless stopWaiting was called.
 func (o *output) poll() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -154,7 +154,7 @@ func (o *output) stopWaiting() {
 	}
 }
 
-// discard reads what nobody wants to the end of all writers, and closes. It is called when there is no reader any more.
+// discard drops all output until the last writer is gone, and closes the pipe. It is called when there is no reader any more.
 func (o *output) discard() {
 	if o.file == nil {
 		o.file = os.NewFile(uintptr(o.bulk), "pipe")
@@ -164,7 +164,7 @@ func (o *output) discard() {
 	_ = o.file.Close()
 }
 
-// close is called when there is no reader any more.
+// close closes the pipe. It is called when there is no reader any more.
 func (o *output) close() {
 	if o.file != nil {
 		_ = o.file.Close()

@@ -62,7 +62,7 @@ func pipe(end int) (child int, ours *os.File, err error) {
 	return child, os.NewFile(uintptr(our), "pipe"), nil
 }
 
-// closeChildEnds is called when the child has them. Of a terminal the last end is kept until close: a
+// closeChildEnds is called when the child has its ends. A terminal's end is kept until close: otherwise a
 // command that closes its own for a while, and opens /dev/tty again, would end our reading.
 func (p *pipes) closeChildEnds() {
 	if p.terminal != nil {
@@ -109,7 +109,7 @@ func (p *pipes) close() {
 	}
 }
 
-// stdio is the session's connection: what were the agent's stdin and stdout.
+// stdio is the session's connection: the files that were the agent's stdin and stdout.
 type stdio struct{ in, out *os.File }
 
 // takeStdio moves stdin and stdout to descriptors that no command inherits, and leaves /dev/null
@@ -128,7 +128,7 @@ func takeStdio() (net.Conn, error) {
 		if err := errors.Join(unix.Dup3(null, fd, 0), unix.Close(null)); err != nil {
 			return nil, fmt.Errorf("cannot replace descriptor %d: %w", fd, err)
 		}
-		if fd == 0 { // it is in the poller, so that who reads it also goes on with what has come
+		if fd == 0 { // in the poller, so that the thread that reads it also goes on with what has come
 			if err := unix.SetNonblock(moved, true); err != nil {
 				return nil, fmt.Errorf("cannot use descriptor %d: %w", fd, err)
 			}
@@ -142,7 +142,7 @@ func (s stdio) Read(p []byte) (int, error)  { return s.in.Read(p) }
 func (s stdio) Write(p []byte) (int, error) { return s.out.Write(p) }
 func (s stdio) Close() error                { return errors.Join(s.in.Close(), s.out.Close()) }
 
-// The session knows no deadlines: a write waits for the service to read, and a service that is gone closes both.
+// The session has no deadlines: a write waits for the service to read, and a service that is gone closes both files.
 func (s stdio) SetDeadline(time.Time) error      { return nil }
 func (s stdio) SetReadDeadline(time.Time) error  { return nil }
 func (s stdio) SetWriteDeadline(time.Time) error { return nil }
@@ -154,7 +154,7 @@ type stdioAddr struct{}
 func (stdioAddr) Network() string { return "stdio" }
 func (stdioAddr) String() string  { return "stdio" }
 
-// onlyReader and onlyWriter hide the methods by which io.Copy would splice, which gains nothing
-// here and in gVisor costs a call that fails.
+// onlyReader and onlyWriter hide the methods with which io.Copy would splice: here that gains
+// nothing, and in gVisor it costs a call that fails.
 type onlyReader struct{ io.Reader }
 type onlyWriter struct{ io.Writer }

@@ -23,23 +23,23 @@ import (
 // durable is the first process of a durable process's container.
 type durable struct {
 	dir     string
-	uid     uint32 // who commands run as
+	uid     uint32 // the user that commands run as
 	score   *OOMScore
 	state   *stateFile
 	signals chan os.Signal
 }
 
-// drainLimit is how long the output may take to its end when all processes have died.
+// drainLimit is how long the rest of the output may take once all processes have died.
 const drainLimit = 2 * time.Second
 
-// RunProcess is the whole life of that process, as package launch describes it; the directory is
-// launch.Dir for all but tests, uid is who the command runs as, and score may be nil. It returns the code to exit with and, beside it, what went wrong
-// with the agent itself.
+// RunProcess is the main function of a durable process's first process, as package launch describes it. The directory is
+// launch.Dir for all but tests, the command runs as the user uid, and score may be nil. It returns the code to exit with,
+// and an error if something went wrong with the agent itself.
 func RunProcess(dir string, uid uint32, score *OOMScore) (code int, err error) {
 	debug.SetGCPercent(50)
 	d := &durable{dir: dir, uid: uid, score: score, signals: make(chan os.Signal, 16)}
 	signal.Notify(d.signals, unix.SIGTERM, unix.SIGINT, unix.SIGHUP, unix.SIGUSR1)
-	// A limit on files that the container has is the log's, too: reaching it is an error of the write.
+	// The container's limit on file sizes applies to the log, too: reaching it is to be no more than an error of the write.
 	signal.Notify(make(chan os.Signal, 1), unix.SIGXFSZ)
 	if err := errors.Join(harden(), spawn.DefaultSignals(unix.SIGTERM, unix.SIGINT, unix.SIGHUP, unix.SIGUSR1, unix.SIGXFSZ)); err != nil {
 		return launch.CodeAgent, err
@@ -96,15 +96,15 @@ func (d *durable) takeLaunch() (launch.Launch, error) {
 	return launch.Parse(data)
 }
 
-// command runs the command to its end and to that of all that it has started. An error means that
-// it was not started.
+// command runs the command until it and all that it started have ended. An error means that it was
+// not started.
 func (d *durable) command(p spawn.Process, log *rotatingLog, l launch.Launch) (launch.State, unix.WaitStatus, error) {
 	output, root, tree, err := startLogged(p, d.score)
 	if err != nil {
 		return launch.State{}, 0, err
 	}
 	state := launch.State{StartedAt: time.Now().UTC(), PID: root.pid}
-	_ = d.state.write(state, false) // before output takes the last room; the last state counts
+	_ = d.state.write(state, false) // before output fills the disk; only a failure to write the last state counts
 	drained := make(chan struct{})
 	go func() {
 		defer close(drained)
@@ -140,7 +140,7 @@ func (d *durable) command(p spawn.Process, log *rotatingLog, l launch.Launch) (l
 }
 
 // startLogged starts the command with both outputs in one pipe, so that their order is kept, and
-// returns its other end, which blocks.
+// returns the pipe's other end, which blocks.
 func startLogged(p spawn.Process, score *OOMScore) (output int, root *rootProcess, tree *processTree, err error) {
 	var pipe [2]int
 	if err := unix.Pipe2(pipe[:], unix.O_CLOEXEC); err != nil {
@@ -162,9 +162,9 @@ func startLogged(p spawn.Process, score *OOMScore) (output int, root *rootProces
 	return pipe[0], root, tree, nil
 }
 
-// A pipe that brings fewBytes at a time, and not manyBytes, is read again after logPause: with a
-// reader that is always there each write of a few kilobytes has to wake it. From growBytes at a time
-// on the pipe is made large. That is not done for all, since a user's pipes are bounded together (pipe(7)).
+// After a read of at least fewBytes, but less than manyBytes, the reader pauses for logPause: otherwise
+// each write of a few kilobytes would have to wake it. A read of growBytes or more makes the pipe large.
+// That is not done for all pipes, because those of a user are bounded together (pipe(7)).
 const (
 	fewBytes  = 512
 	growBytes = 32 << 10
@@ -187,7 +187,7 @@ func copyToLog(pipe int, log *rotatingLog) {
 		}
 		log.write(buffer[:n])
 		if n >= growBytes && !grown {
-			_, _ = unix.FcntlInt(uintptr(pipe), unix.F_SETPIPE_SZ, maxPipe) // slower without, but no fault
+			_, _ = unix.FcntlInt(uintptr(pipe), unix.F_SETPIPE_SZ, maxPipe) // it is only slower without
 			grown = true
 		}
 		if n >= fewBytes && n < manyBytes {
@@ -196,7 +196,7 @@ func copyToLog(pipe int, log *rotatingLog) {
 	}
 }
 
-// ended completes the state and gives the exit code that goes with it.
+// ended completes the state and returns the exit code that goes with it.
 func ended(state launch.State, status unix.WaitStatus) (launch.State, int) {
 	if !status.Signaled() {
 		state.ExitCode = status.ExitStatus()

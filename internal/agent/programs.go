@@ -11,7 +11,7 @@ import (
 	"github.com/daycare-run/sandbox/internal/agent/wire"
 )
 
-// defaultPath is for an environment without a PATH.
+// defaultPath is the PATH of an environment without one.
 const defaultPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 // prepare turns a command into a process of the user uid, with the places where the shell or the program may be.
@@ -36,7 +36,7 @@ func prepare(start launch.Command, uid uint32) (spawn.Process, wire.Exit) {
 	return p, wire.Exit{}
 }
 
-// shellPrograms are where bash may be, and sh for an image without.
+// shellPrograms returns where bash may be, then where sh may be, for an image without bash.
 func shellPrograms(env []string, dir string) []spawn.Program {
 	path := pathOf(env)
 	return append(places("bash", path, dir), places("sh", path, dir)...)
@@ -52,8 +52,8 @@ func pathOf(env []string) string {
 	return path
 }
 
-// places are where a program may be, as execvp(3) looks for it, in the command's own PATH and directory. Whether
-// it is there is found by the command's own process, with the rights of its user.
+// places returns where a program may be, as execvp(3) looks for it, in the command's own PATH and directory. The
+// command's own process finds out whether it is there, with the rights of its user.
 func places(name, path, dir string) []spawn.Program {
 	if strings.Contains(name, "/") {
 		return []spawn.Program{{Path: name, Name: name}}

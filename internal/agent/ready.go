@@ -22,13 +22,13 @@ import (
 // checks finds out, again and again, whether a durable process's command is ready.
 type checks struct {
 	ready launch.Ready
-	start launch.Command // of the command that Shell is
-	uid   uint32         // who runs it
+	start launch.Command // runs the check's shell command line
+	uid   uint32         // the user that runs it
 	tree  *processTree
 }
 
-// startChecks begins to check; what has changed comes over found. end returns when nothing of the checks runs
-// any more. Without a launch.Ready there are none.
+// startChecks starts the checks, and sends each change of their result on found. end stops them and returns when
+// nothing of them runs any more. Without a launch.Ready there are no checks.
 func startChecks(l launch.Launch, uid uint32, tree *processTree) (found <-chan launch.Readiness, end func()) {
 	if l.Ready == nil {
 		return nil, func() {}
@@ -69,10 +69,10 @@ func (c checks) run(ctx context.Context, changes chan<- launch.Readiness) {
 	}
 }
 
-// check is one check; its error says why the command is not ready.
+// check makes one check; its error says why the command is not ready.
 func (c checks) check(ctx context.Context) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, time.Duration(c.ready.TimeoutMs)*time.Millisecond,
-		fmt.Errorf("the check takes longer than %d ms", c.ready.TimeoutMs))
+		fmt.Errorf("the check took longer than %d ms", c.ready.TimeoutMs))
 	defer cancel()
 	if c.ready.Port != 0 {
 		conn, err := dialLoopback(ctx, c.ready.Port)
@@ -84,8 +84,8 @@ func (c checks) check(ctx context.Context) error {
 	return c.shell(ctx)
 }
 
-// shell runs the command line. What it leaves running in its process group is ended with it only where it
-// takes too long: all of it ends with the container at last.
+// shell runs the check's command line. Only if that takes too long is its whole process group killed. Whatever
+// else it leaves running ends with the container.
 func (c checks) shell(ctx context.Context) error {
 	p, fault := prepare(c.start, c.uid)
 	if fault.Fault != wire.FaultNone {
@@ -135,7 +135,7 @@ func (c checks) shell(ctx context.Context) error {
 	return fmt.Errorf("the check ended with code %d: %s", code, line)
 }
 
-// lastLine reads to the end and returns the last line that is not blank, or the end of it.
+// lastLine reads to the end and returns the last line that is not blank, or the end of a long one.
 func lastLine(from io.Reader) string {
 	var kept []byte
 	buffer := make([]byte, 4<<10)
@@ -151,14 +151,14 @@ func lastLine(from io.Reader) string {
 	return string(kept[bytes.LastIndexByte(kept, '\n')+1:])
 }
 
-// dialLoopback connects to a TCP port of the container's own loopback, of IPv4 or else of IPv6.
+// dialLoopback connects to a TCP port of the container's own loopback, over IPv4 or else over IPv6.
 func dialLoopback(ctx context.Context, port int) (*net.TCPConn, error) {
 	var d net.Dialer
 	conn, err := d.DialContext(ctx, "tcp4", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
 	if err != nil {
 		other, otherErr := d.DialContext(ctx, "tcp6", net.JoinHostPort("::1", strconv.Itoa(port)))
 		if otherErr != nil {
-			return nil, err // the other's says the same, or that there is no IPv6
+			return nil, err // the IPv6 error says the same, or that there is no IPv6
 		}
 		conn = other
 	}

@@ -13,21 +13,21 @@ import (
 	"github.com/daycare-run/sandbox/internal/agent/wire"
 )
 
-// spool is the agent's end of the spool file, which is the agent's alone. Besides the slots it has the watch that
-// the first process keeps: an agent holds the file's lock for all its life, and marks whether commands may be
-// running. The kernel gives the lock to the first process when the agent has ended, however that came.
+// spool is the agent's end of the spool file, which is the agent's alone. With the file, besides its slots, the
+// first process watches the agent: an agent holds the file's lock for all its life, and marks whether commands
+// may be running. When the agent has ended, for whatever reason, the kernel gives the lock to the first process.
 type spool struct {
 	file *os.File
 	free chan int
 }
 
-// The marks, each a byte after the slots.
+// The positions of the marks, each a byte after the slots.
 const (
 	markWatched = wire.SpoolSlots * wire.SpoolSlotSize // the first process watches
 	markRunning = markWatched + 1                      // commands may be running
 )
 
-// watchLimit is how long the first process may take to begin.
+// watchLimit is how long the first process may take until it watches or listens.
 const watchLimit = 10 * time.Second
 
 func openSpool(path string) (*spool, error) {
@@ -66,8 +66,8 @@ func (s *spool) lock() error {
 	}
 }
 
-// watch is the first process's: begun tells of each agent that has begun. It returns when one has ended that has
-// left commands running.
+// watch is called by the first process; begun receives a value for each agent that has begun. It returns when an
+// agent has ended and left commands running.
 func (s *spool) watch(begun <-chan os.Signal) error {
 	if err := s.mark(markWatched, 1); err != nil {
 		return err
@@ -90,7 +90,7 @@ func (s *spool) watch(begun <-chan os.Signal) error {
 	return nil
 }
 
-// begin waits for an earlier agent to end, and tells the first process to watch this one. No command may run before.
+// begin waits for an earlier agent to end, and tells the first process to watch this one. No command may run before it.
 func (s *spool) begin(tell func() error) error {
 	for begun := time.Now(); ; time.Sleep(time.Millisecond) {
 		watched, err := s.marked(markWatched)
@@ -101,7 +101,7 @@ func (s *spool) begin(tell func() error) error {
 			break
 		}
 		if time.Since(begun) > watchLimit {
-			return errors.New("the container's first process does not watch")
+			return errors.New("the container's first process does not watch its agents")
 		}
 	}
 	if err := s.lock(); err != nil {
@@ -116,20 +116,20 @@ func (s *spool) begin(tell func() error) error {
 		return err
 	}
 	if err := tell(); err != nil {
-		return fmt.Errorf("cannot tell the first process: %w", err)
+		return fmt.Errorf("cannot tell the first process to watch this agent: %w", err)
 	}
 	return nil
 }
 
-// end says that no command is running any more.
+// end marks that no command is running any more.
 func (s *spool) end() error { return s.mark(markRunning, 0) }
 
-// put stores data in a free slot and returns the frame that says so; nil when there is no slot.
+// put stores data in a free slot and returns the frame that says where; nil when there is no slot.
 func (s *spool) put(kind wire.Kind, data []byte) []byte {
 	select {
 	case slot := <-s.free:
 		if _, err := s.file.WriteAt(data, int64(slot)*wire.SpoolSlotSize); err != nil {
-			return nil // a full disk, say: this slot is not used again
+			return nil // for example a full disk: this slot is not used again
 		}
 		return wire.Spooled{Kind: kind, Slot: slot, Length: len(data)}.Encode()
 	default:
@@ -137,7 +137,7 @@ func (s *spool) put(kind wire.Kind, data []byte) []byte {
 	}
 }
 
-// release takes slots back that the service has read.
+// release takes back slots that the service has read.
 func (s *spool) release(slots []int) {
 	for _, slot := range slots {
 		select {

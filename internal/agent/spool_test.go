@@ -83,7 +83,7 @@ func TestAgentsThatEndTheirCommands(t *testing.T) {
 	}
 }
 
-// One that has not is seen by the first process, and nothing begins after it.
+// The first process notices an agent that has ended before its commands, and no other agent begins after it.
 func TestAnAgentThatLeavesCommands(t *testing.T) {
 	w := newWatched(t)
 	s := w.begin()

@@ -15,8 +15,8 @@ import (
 )
 
 // stateFile replaces launch.StateFile as a whole. The file that will take its place is kept ready at its
-// full size, so that the end of a process is told on a full disk too. Where there was no room for that, the
-// new state is written over the old one.
+// full size, so that the end of a process can be recorded even on a full disk. If there was no room for
+// that file, the new state is written over the old one.
 //
 // It is not synced: after a crash of the host the process is gone, whatever its state says.
 type stateFile struct {
@@ -24,7 +24,7 @@ type stateFile struct {
 	fd         int // of next, or -1
 }
 
-// newStateFile removes what an earlier run has left.
+// newStateFile removes the state of an earlier run.
 func newStateFile(dir string) (*stateFile, error) {
 	name := filepath.Join(dir, launch.StateFile)
 	s := &stateFile{name: name, next: name + ".next", fd: -1}
@@ -35,7 +35,7 @@ func newStateFile(dir string) (*stateFile, error) {
 	return s, nil
 }
 
-// reserve makes the next file.
+// reserve makes the file that will be the next state.
 func (s *stateFile) reserve() error {
 	if err := os.RemoveAll(s.next); err != nil {
 		return err
@@ -49,12 +49,12 @@ func (s *stateFile) reserve() error {
 	return nil
 }
 
-// write writes the state; after the last one nothing is kept ready any more.
+// write writes the state and, unless it is the last one, makes the next file ready.
 func (s *stateFile) write(state launch.State, last bool) error {
 	data := state.Encode()
 	err := s.replace(data)
 	if err != nil {
-		// There was none ready.
+		// No usable file was ready.
 		if err = s.reserve(); err == nil {
 			err = s.replace(data)
 		}
@@ -71,7 +71,7 @@ func (s *stateFile) write(state launch.State, last bool) error {
 	return nil
 }
 
-// overwrite needs no room on the disk. Where the old state was longer blanks follow, so that a reader never sees a mixture.
+// overwrite needs no room on the disk. If the old state was longer, blanks follow: a reader never sees a mixture.
 func (s *stateFile) overwrite(data []byte) error {
 	_ = os.RemoveAll(s.next)
 	fd, err := unix.Open(s.name, unix.O_WRONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
@@ -98,7 +98,7 @@ func (s *stateFile) replace(data []byte) error {
 	return os.Rename(s.next, s.name)
 }
 
-// finishState makes the data a file's content and closes it.
+// finishState makes data the whole content of a file and closes the file.
 func finishState(fd int, data []byte) error {
 	n, err := unix.Pwrite(fd, data, 0)
 	if err == nil && n < len(data) {

@@ -15,8 +15,8 @@ import (
 // endOfFile is what a person types at a terminal to end the input (termios(3), VEOF).
 const endOfFile = 0x04
 
-// openTerminal makes a pseudo-terminal and gives its far side as the command's three files. Of the near
-// side there is a descriptor each for output, for stdin, and for the rest, for they are closed at
+// openTerminal opens a pseudo-terminal, whose far side is the command's three files. The near side has
+// one descriptor each for output, for stdin and for everything else, because they are closed at
 // different times.
 //
 // The terminal belongs to the user uid.
@@ -45,7 +45,7 @@ func openTerminal(stdin bool, size *specs.Box, uid uint32) (_ *pipes, err error)
 	if err := unix.IoctlSetPointerInt(near, unix.TIOCSPTLCK, 0); err != nil {
 		return nil, err
 	}
-	// By ioctl rather than by name, for /dev/pts is what image and runtime make of it.
+	// By ioctl rather than by name, because /dev/pts is what image and runtime make of it.
 	far, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(near), unix.TIOCGPTPEER, unix.O_RDWR|unix.O_NOCTTY|unix.O_CLOEXEC)
 	if errno != 0 {
 		return nil, errno
@@ -54,8 +54,8 @@ func openTerminal(stdin bool, size *specs.Box, uid uint32) (_ *pipes, err error)
 	return p, resize(p.terminal, size)
 }
 
-// openAs opens a file with the rights of another user, which this thread has meanwhile: its effective user is
-// that one, but for signals and tracers its real and its saved one count.
+// openAs opens a file with the rights of another user. Meanwhile that is this thread's effective user; for signals
+// and tracers, its real and its saved user count.
 func openAs(uid uint32, name string, flags int) (fd int, err error) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
@@ -67,11 +67,11 @@ func openAs(uid uint32, name string, flags int) (fd int, err error) {
 	if setEffective(self) != nil {
 		os.Exit(1) // this thread must not go on as another user
 	}
-	// A change of the user resets it to what the host has for programs that change it.
+	// Changing the user resets this to the host's setting for programs that do so.
 	return fd, errors.Join(err, unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0))
 }
 
-// setEffective is for the calling thread alone, as the system call is.
+// setEffective sets the effective user of the calling thread alone, as the system call does.
 func setEffective(uid int) error {
 	const same = ^uintptr(0)
 	if _, _, errno := unix.RawSyscall(unix.SYS_SETRESUID, same, uintptr(uid), same); errno != 0 {
@@ -88,7 +88,7 @@ func duplicate(fd int) (*os.File, error) {
 	return os.NewFile(uintptr(twin), "terminal"), nil
 }
 
-// resize also sends SIGWINCH to the foreground process group, if the size is a new one. Without a size it does nothing.
+// resize sets a terminal's size. If it is a new one, the foreground process group gets SIGWINCH. A nil size does nothing.
 func resize(terminal *os.File, size *specs.Box) error {
 	if size == nil {
 		return nil

@@ -20,7 +20,7 @@ import (
 	"github.com/daycare-run/sandbox/internal/agent/spawn"
 )
 
-// processTree has the agent's children. Each is either a root, the first process of a command that
+// processTree keeps track of the agent's children. Each is either a root, the first process of a command that
 // is running, or a leftover: package spawn makes every root a subreaper, so a process becomes a
 // child of the agent without being a root only when the command that it belonged to has ended.
 // Hence the one rule: a leftover is killed.
@@ -32,7 +32,7 @@ type processTree struct {
 
 	mu       sync.Mutex // covers the fields below, and every kill and wait, so that pids are not reused meanwhile
 	roots    map[int]*rootProcess
-	starting map[*int32]bool // where the kernel puts the pids of those that are no roots yet, or never will be
+	starting map[*int32]bool // where the kernel puts the pids of children that are not roots yet, or never will be
 	ending   bool            // nothing is started any more
 	reaped   chan struct{}   // closed and replaced whenever a child has been waited for
 	started  sync.Cond       // on mu: a start has succeeded or failed
@@ -45,15 +45,15 @@ type rootProcess struct {
 	exited chan struct{}
 }
 
-// startLimit is how long a command may take to start, on a busy machine, too: one that another process has stopped is
-// given up then. Tests have less of it.
+// startLimit is how long a command may take to start, even on a busy machine: a start that another process has stopped
+// is given up then. Tests set less.
 var startLimit = 30 * time.Second
 
-// cleanupLimit is how long leftovers may take to die after SIGKILL, those of other commands that end meanwhile with them.
+// cleanupLimit is how long leftovers may take to die after SIGKILL, including those of commands that end meanwhile.
 const cleanupLimit = 30 * time.Second
 
-// lookAgain is after how long leftovers are looked for again when none has been collected: one that died and is traced
-// cannot be, until its tracer has died, too, which may have become a leftover only when the other died.
+// lookAgain is how long to wait before looking for leftovers again when none has been collected. A dead process that is
+// traced cannot be collected until its tracer has died, and the tracer may become a leftover only when that process dies.
 const lookAgain = 10 * time.Millisecond
 
 func newProcessTree(score *OOMScore) *processTree {
@@ -63,7 +63,7 @@ func newProcessTree(score *OOMScore) *processTree {
 	return t
 }
 
-// start starts a command's first process, and gives it up when the context ends before it has.
+// start starts a command's first process, and gives up when the context ends before it has started.
 func (t *processTree) start(ctx context.Context, p spawn.Process) (*rootProcess, error) {
 	p.PID = new(int32)
 	t.mu.Lock()
@@ -81,7 +81,7 @@ func (t *processTree) start(ctx context.Context, p spawn.Process) (*rootProcess,
 	defer t.started.Signal()
 	delete(t.starting, p.PID)
 	if err != nil {
-		return nil, err // what there is of it is collected as a leftover
+		return nil, err // if there is a process, it is collected as a leftover
 	}
 	root := &rootProcess{pid: pid, exited: make(chan struct{})}
 	t.roots[pid] = root
@@ -90,7 +90,7 @@ func (t *processTree) start(ctx context.Context, p spawn.Process) (*rootProcess,
 
 var errEnding = errors.New("the session is ending")
 
-// end starts nothing any more and kills every process of the container but the first and the caller (kill(2),
+// end prevents further starts and kills every process of the container but the first and the caller (kill(2),
 // pid -1). An error means that something is left, and that the container has to go.
 func (t *processTree) end() error {
 	t.mu.Lock()
@@ -100,7 +100,7 @@ func (t *processTree) end() error {
 		t.mu.Lock()
 		alone := len(t.starting) == 0
 		t.mu.Unlock()
-		// What is being started is killed, too, or a process could hold this up.
+		// Processes that are being started are killed, too: otherwise one could hold this up.
 		err := unix.Kill(-1, unix.SIGKILL)
 		switch {
 		case alone && errors.Is(err, unix.ESRCH):
@@ -120,7 +120,7 @@ func (t *processTree) reap() {
 		switch {
 		case err == nil:
 			t.collect(int(info.pid))
-			runtime.Gosched() // what waits for it goes on first
+			runtime.Gosched() // whatever waits for the child goes on first
 		case errors.Is(err, unix.ECHILD):
 			t.mu.Lock()
 			if len(t.roots) == 0 {
@@ -134,7 +134,7 @@ func (t *processTree) reap() {
 func (t *processTree) collect(pid int) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	for t.isStarting(pid) { // and has died before start could register it
+	for t.isStarting(pid) { // it has died before start could register it
 		t.started.Wait()
 	}
 	var status unix.WaitStatus
@@ -150,7 +150,7 @@ func (t *processTree) collect(pid int) {
 	t.reaped = make(chan struct{})
 }
 
-// isStarting is called with mu held.
+// isStarting reports whether a pid is that of a child that is not a root yet. It is called with mu held.
 func (t *processTree) isStarting(pid int) bool {
 	for at := range t.starting {
 		if int(atomic.LoadInt32(at)) == pid {
@@ -160,7 +160,7 @@ func (t *processTree) isStarting(pid int) bool {
 	return false
 }
 
-// signal sends to the root alone or, when group is set, to its process group.
+// signal sends a signal to the root alone or, when group is set, to its process group.
 func (t *processTree) signal(root *rootProcess, signal unix.Signal, group bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -174,8 +174,8 @@ func (t *processTree) signal(root *rootProcess, signal unix.Signal, group bool) 
 	_ = unix.Kill(pid, signal)
 }
 
-// signalTree sends to the root and everything below it, as far as it can be seen at this
-// moment. It asks; what must die is killed with the root and by sweep.
+// signalTree sends a signal to the root and to everything below it that can be seen at this
+// moment. It only asks; what must die is killed with the root and by sweep.
 func (t *processTree) signalTree(root *rootProcess, signal unix.Signal) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -187,9 +187,9 @@ func (t *processTree) signalTree(root *rootProcess, signal unix.Signal) {
 	}
 }
 
-// signalAll is for a tree with one command: it sends to the command's process group, which nobody
-// leaves unseen by forking, and to whatever else is below the agent at this moment, to each once:
-// for many programs a second signal means something else.
+// signalAll is for a tree with one command. It sends a signal to the command's process group, which no
+// process leaves unseen by forking, and to whatever else is below the agent at this moment. Each process
+// gets it only once: for many programs a second signal means something else.
 func (t *processTree) signalAll(root *rootProcess, signal unix.Signal) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -208,7 +208,7 @@ func (t *processTree) signalAll(root *rootProcess, signal unix.Signal) {
 	}
 }
 
-// sweep kills what ended commands have left and returns when nothing is left. An error means
+// sweep kills what ended commands have left behind and returns when it is gone. An error means
 // that something could not be killed, and that the container should go.
 func (t *processTree) sweep() error {
 	if childless() {
@@ -243,7 +243,7 @@ func (t *processTree) leftovers() []int {
 	})
 }
 
-// descendants lists what is below a process, children before theirs.
+// descendants lists the processes below a process, parents before their children.
 func descendants(pid int) []int {
 	tree := children(pid)
 	for i := 0; i < len(tree) && len(tree) < 1<<16; i++ {
@@ -252,7 +252,7 @@ func descendants(pid int) []int {
 	return tree
 }
 
-// children lists a process's children, of all of its threads.
+// children lists the children of all threads of a process.
 func children(pid int) []int {
 	tasks := "/proc/" + strconv.Itoa(pid) + "/task/"
 	threads, err := os.ReadDir(tasks)
@@ -266,8 +266,8 @@ func children(pid int) []int {
 	return pids
 }
 
-// readChildren reads one thread's list. gVisor lists the threads of a child beside the child itself:
-// those are left out, for a signal to one would be a signal to its process.
+// readChildren reads one thread's list of children. gVisor lists a child's threads beside the child itself.
+// They are left out, because a signal to a thread is a signal to its process.
 func readChildren(file string) []int {
 	list, err := os.ReadFile(file)
 	if err != nil {

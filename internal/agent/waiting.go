@@ -15,13 +15,13 @@ import (
 	"github.com/daycare-run/sandbox/internal/agent/spawn"
 )
 
-// waitingShell is a shell that waits, or will when it has started. The other end of its socket is its own alone. The
-// socket blocks: in the runtime's poller it would wake the agent while the command begins.
+// waitingShell is a shell that waits for a command, or will when it has started. It alone has the other end of its socket.
+// Our end blocks: in the runtime's poller it would wake the agent while the command begins.
 type waitingShell struct {
-	starting context.Context // for its start; it has no limit, whose timer would wake gVisor's kernel for a shell that has waited since
+	starting context.Context // for its start; without a limit, whose timer would wake gVisor's kernel when the shell waits
 	giveUp   context.CancelFunc
 	started  chan struct{} // closed when it has started, or could not
-	// Valid once started is closed; root is nil where it could not.
+	// Valid once started is closed; root is nil if the shell could not start.
 	root   *rootProcess
 	pipes  *pipes
 	socket int
@@ -35,10 +35,10 @@ func newWaitingShell() *waitingShell {
 	return s
 }
 
-// awaitLimit is how long a command waits for a shell that has only begun to start, before it has one of its own.
+// awaitLimit is how long a command waits for a shell that is still starting, before it gets a process of its own.
 const awaitLimit = 5 * time.Second
 
-// await reports whether the shell waits for a command.
+// await reports whether the shell waits for a command, as soon as that is known. It gives up after awaitLimit or with ctx.
 func (s *waitingShell) await(ctx context.Context) bool {
 	select {
 	case <-s.ready:
@@ -55,7 +55,7 @@ func (s *waitingShell) await(ctx context.Context) bool {
 	}
 }
 
-// hand gives the shell its command. It blocks until all of it has been received; an error means that it was not.
+// hand sends the shell its command. It blocks until all of it has been taken; an error means that it was not.
 func (s *waitingShell) hand(p spawn.Process, stdin bool) error {
 	for request := encodeRequest(p, stdin); len(request) > 0; {
 		n, err := unix.SendmsgN(s.socket, request, nil, nil, unix.MSG_NOSIGNAL)
@@ -67,8 +67,8 @@ func (s *waitingShell) hand(p spawn.Process, stdin bool) error {
 	return nil
 }
 
-// handOver is hand that returns when the command begins. A shell that is stopped, or is another program by now, may take no
-// longer than a start; an error that is a *spawn.Error says that it could not begin.
+// handOver is like hand, but returns when the command begins. A shell that is stopped, or is another program by now, may take
+// no longer than a start, which ctx limits. A *spawn.Error says that the command could not begin.
 func (s *waitingShell) handOver(ctx context.Context, p spawn.Process, stdin bool) error {
 	expired := make(chan struct{})
 	stop := context.AfterFunc(ctx, func() {
@@ -86,7 +86,7 @@ func (s *waitingShell) handOver(ctx context.Context, p spawn.Process, stdin bool
 	return err
 }
 
-// encodeRequest is a request as sandbox-image/ahead.c has it.
+// encodeRequest returns a request in the form that sandbox-image/ahead.c reads.
 func encodeRequest(p spawn.Process, stdin bool) []byte {
 	text, login, _ := lineOf(p)
 	from, how := "null", ""
@@ -108,7 +108,7 @@ func encodeRequest(p spawn.Process, stdin bool) []byte {
 	return request
 }
 
-// failure is why a shell could not begin its command, or nil. It blocks until the shell has closed its end.
+// failure returns why a shell could not begin its command, or nil. It blocks until the shell has answered or closed its end.
 func (s *waitingShell) failure() error {
 	var answer [8]byte
 	if !s.receive(answer[:]) {
@@ -121,7 +121,7 @@ func (s *waitingShell) failure() error {
 	return &spawn.Error{Stage: stage, Errno: syscall.Errno(binary.LittleEndian.Uint32(answer[4:]))}
 }
 
-// receive reports whether the shell has said so much. What it says comes at once.
+// receive reports whether the shell has sent a whole answer, which comes in one piece.
 func (s *waitingShell) receive(answer []byte) bool {
 	for {
 		n, errno := spawn.Block(unix.SYS_READ, uintptr(s.socket), uintptr(unsafe.Pointer(&answer[0])), uintptr(len(answer)), 0)
@@ -142,10 +142,10 @@ func (s *waitingShell) discard(tree *processTree) {
 	go func() {
 		<-s.started
 		s.kill(tree)
-		if s.root != nil { // whoever has the other end
+		if s.root != nil { // ends the read, whoever has the other end
 			_ = unix.Shutdown(s.socket, unix.SHUT_RDWR)
 		}
-		<-s.ready // those that wait for it to be ready still read
+		<-s.ready // until then run may be reading from the socket
 		s.close()
 	}()
 }

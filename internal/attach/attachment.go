@@ -8,8 +8,8 @@ import (
 	"github.com/daycare-run/sandbox/internal/errs"
 )
 
-// Attachment is one caller that follows an Exec: the output that is kept, then what comes. While a caller is
-// attached, the command waits for it rather than lose any output.
+// Attachment is one caller that follows an Exec: first the output that is kept, then new output. While a caller
+// is attached, the command waits for it rather than lose any output.
 type Attachment[Result any] struct {
 	exec   *Exec[Result]
 	news   chan struct{} // holds one when there may be something to take
@@ -18,22 +18,22 @@ type Attachment[Result any] struct {
 	// The exec's mutex covers these.
 	at      int64 // the position of what is to be returned next
 	taken   int   // bytes of stdin to be acknowledged to the caller
-	refused int   // lines that were returned
-	started bool  // was returned
+	refused int   // how many refused lines were returned
+	started bool  // the Started event was returned
 	gone    bool  // closed, or another has taken its place
 }
 
-// maxData is how many bytes of output come at once.
+// maxData is how many bytes of output one Event has at most.
 const maxData = 64 << 10
 
 // Attach follows the output from a position on, and replaces the caller that is attached already. A position
-// beyond the end is the caller's error. The first attachment may send a Window of stdin at once; a later one is
-// told by Taken how much, for the command may not have read yet what the earlier sent.
+// beyond the end is the caller's error. The first attachment may send a Window of stdin at once; Taken tells a
+// later one how much it may send, because the command may not have read yet what an earlier one sent.
 func (e *Exec[Result]) Attach(from int64) (*Attachment[Result], error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if from < 0 || from > e.ring.end {
-		return nil, errs.Invalid("offset %d is not from 0 to %d, which is how many bytes the command has printed", from, e.ring.end)
+		return nil, errs.Invalid("offset %d is not from 0 to %d, the number of bytes that the command has printed", from, e.ring.end)
 	}
 	if e.attached != nil {
 		e.attached.gone = true
@@ -48,7 +48,7 @@ func (e *Exec[Result]) Attach(from int64) (*Attachment[Result], error) {
 	return v, nil
 }
 
-// Close leaves the command to itself. Called again, or when another has taken its place, it does nothing.
+// Close detaches the caller; the command goes on. If it is called again, or another has taken its place, it does nothing.
 func (v *Attachment[Result]) Close() {
 	v.exec.mu.Lock()
 	defer v.exec.mu.Unlock()
@@ -61,13 +61,13 @@ func (v *Attachment[Result]) Close() {
 
 // Event is one thing that happened to an Exec; the fields that are not zero say what.
 type Event[Result any] struct {
-	// Started comes first, with the number of bytes that are Lost: they came after the position from which
-	// on the caller wanted to see, and are not kept any more.
+	// Started comes first, with the number of bytes that are Lost: they came after the position from which on
+	// the caller follows the output, and are not kept any more.
 	Started bool
 	Lost    int64
-	// Taken is how many bytes of stdin may be sent beyond those of which that was said before.
+	// Taken is how many more bytes of stdin may be sent, beyond those that earlier events allowed.
 	Taken int
-	// Refused is what the command could not reach.
+	// Refused is something that the command could not reach.
 	Refused *decisions.Summary
 	// Data is output of a Stream. It is valid until the next call.
 	Stream dockerexec.Stream
@@ -78,8 +78,8 @@ type Event[Result any] struct {
 	Err    error
 }
 
-// Next returns the next event, and waits for it. The error is ErrReplaced or ctx's cause. Next is for one
-// goroutine.
+// Next waits for the next event and returns it. The error is ErrReplaced or ctx's cause. Only one goroutine
+// may call Next.
 func (v *Attachment[Result]) Next(ctx context.Context) (Event[Result], error) {
 	for {
 		if ctx.Err() != nil {
@@ -126,7 +126,7 @@ func (v *Attachment[Result]) take() (ev Event[Result], ok bool, err error) {
 	return ev, true, nil
 }
 
-// Put adds to stdin, as Tell does the rest.
+// Put adds to stdin. It fails as Tell does.
 func (v *Attachment[Result]) Put(data []byte) error {
 	return v.Tell(func(in *Input) error {
 		if !v.exec.command.Stdin {
@@ -142,7 +142,7 @@ func (v *Attachment[Result]) Put(data []byte) error {
 	})
 }
 
-// Tell is for what else the caller tells the command. It fails with ErrReplaced when another has taken the place of this one.
+// Tell passes other input on to the command. It fails with ErrReplaced when another attachment has taken the place of this one.
 func (v *Attachment[Result]) Tell(what func(*Input) error) error {
 	v.exec.mu.Lock()
 	defer v.exec.mu.Unlock()

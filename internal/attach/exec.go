@@ -13,7 +13,7 @@ import (
 type Exec[Result any] struct {
 	// ID cannot be guessed.
 	ID string
-	// Input is for the command.
+	// Input is what goes in to the command.
 	Input   *Input
 	command Command
 	begun   time.Time
@@ -40,7 +40,7 @@ func newExec[Result any](id string, c Command) *Exec[Result] {
 	return e
 }
 
-// Started, Refused and Output are what the command calls as it goes.
+// Started, Refused, Output and End are for the function that runs the command.
 
 // Started says that the command is about to start.
 func (e *Exec[Result]) Started() { e.change(func() { e.started = true }) }
@@ -50,8 +50,8 @@ func (e *Exec[Result]) Refused(line decisions.Summary) {
 	e.change(func() { e.refused = append(e.refused, line) })
 }
 
-// Output keeps what the command has printed. It waits for the caller that is attached, if any, unless the command is
-// to end; the error is ctx's cause.
+// Output keeps what the command has printed. It waits for the caller that is attached, if there is one, unless the
+// command is to end; the error is ctx's cause.
 func (e *Exec[Result]) Output(ctx context.Context, stream dockerexec.Stream, data []byte) error {
 	for !e.print(stream, data) {
 		select {
@@ -74,8 +74,8 @@ func (e *Exec[Result]) print(stream dockerexec.Stream, data []byte) bool {
 	return true
 }
 
-// End says that the command is to end, by its time or because somebody kills it: a caller that is attached and does
-// not take what it prints must not keep it from that.
+// End says that the command is to end, because its time is up or somebody kills it. An attached caller that does not
+// take its output must not keep it from ending.
 func (e *Exec[Result]) End() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -83,7 +83,7 @@ func (e *Exec[Result]) End() {
 	notify(e.room)
 }
 
-// taken says that the command has read so many bytes of stdin.
+// taken says that the command has read n more bytes of stdin.
 func (e *Exec[Result]) taken(n int) {
 	e.change(func() {
 		e.pending -= n
@@ -93,7 +93,7 @@ func (e *Exec[Result]) taken(n int) {
 	})
 }
 
-// finish reports whether the command ever started.
+// finish records how the command ended, and reports whether it ever started.
 func (e *Exec[Result]) finish(result Result, err error) (started bool) {
 	e.change(func() {
 		e.ended, e.result, e.err = time.Now(), result, err
@@ -103,7 +103,7 @@ func (e *Exec[Result]) finish(result Result, err error) (started bool) {
 	return started
 }
 
-// change changes something and wakes the caller that is attached.
+// change calls how with e.mu held, and wakes the caller that is attached.
 func (e *Exec[Result]) change(how func()) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -111,7 +111,7 @@ func (e *Exec[Result]) change(how func()) {
 	e.wake()
 }
 
-// wake never waits; e.mu is held.
+// wake wakes the caller that is attached, if there is one. It never waits; e.mu is held.
 func (e *Exec[Result]) wake() {
 	if e.attached != nil {
 		notify(e.attached.news)
@@ -135,8 +135,8 @@ func (e *Exec[Result]) hasEnded() bool {
 	}
 }
 
-// Kill ends the command with all that it started, and waits for that; the error is ctx's cause. One that has
-// ended is left alone.
+// Kill ends the command with all that it started, and waits for its end; the error is ctx's cause. It leaves a
+// command alone that has ended.
 func (e *Exec[Result]) Kill(ctx context.Context) error {
 	if !e.hasEnded() {
 		e.End()
@@ -150,17 +150,17 @@ func (e *Exec[Result]) Kill(ctx context.Context) error {
 	}
 }
 
-// Status is how a command is.
+// Status is the state of a command.
 type Status[Result any] struct {
 	ID string
 	Command
 	// Attached says that a caller is attached.
 	Attached bool
-	// Output is how many bytes it has printed.
+	// Output is how many bytes the command has printed.
 	Output int64
-	// Begun is when it was asked for, Ended when it ended, or zero.
+	// Begun is when the command was asked for. Ended is when it ended, or zero while it runs.
 	Begun, Ended time.Time
-	// Result and Err are how it ended.
+	// Result and Err say how the command ended.
 	Result Result
 	Err    error
 }

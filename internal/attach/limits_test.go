@@ -122,7 +122,7 @@ func TestWhoLooksAndTakesNothing(t *testing.T) {
 	}
 }
 
-// TestWhatMadeRoomIsNotKept looks at the memory: the bound on commands that have ended is one on that.
+// TestWhatMadeRoomIsNotKept looks at memory: the bound on ended commands is also a bound on the memory that they take.
 func TestWhatMadeRoomIsNotKept(t *testing.T) {
 	store := NewStore[int](Config{Quotas: quota.New(quota.Limits{PerUser: quota.Bounds{DetachedExecs: 1}, Total: quota.Bounds{DetachedExecs: 1}}), Keep: time.Hour})
 	defer store.Shutdown()

@@ -7,10 +7,10 @@ import (
 	"github.com/daycare-run/sandbox/dockerexec"
 )
 
-// Kept is how many bytes of output are kept at least, if there were as many.
+// Kept is how many bytes of output are kept at least, if there are as many.
 const Kept = 1 << 20
 
-// maxRuns bounds what is kept of output that goes from one stream to the other and back all the time.
+// maxRuns bounds what is kept of output that changes from one stream to the other and back all the time.
 const maxRuns = 16 << 10
 
 // ring keeps the end of a command's output, in the order in which it came. A position is a number of bytes
@@ -21,16 +21,16 @@ type ring struct {
 	runs []run // by their end; the last ends at end
 }
 
-// maxAhead is how far a command may be ahead of the caller that is attached, in bytes of output: less than
-// what is kept, so that what is on its way to a caller that is lost is still there.
+// maxAhead is how far a command may be ahead of the caller that is attached, in bytes of output. It is less than
+// what is kept, so that output is still there that was on its way to a caller when its connection was lost.
 const maxAhead = Kept / 2
 
-// keeps says that another write forgets nothing from a position on.
+// keeps reports whether another write forgets nothing from a position on.
 func (r *ring) keeps(at int64) bool {
 	return r.end-at <= maxAhead && len(r.runs)-r.find(at) < maxRuns/2
 }
 
-// find is the index of the run that a position is in.
+// find returns the index of the run that a position is in.
 func (r *ring) find(at int64) int {
 	i, _ := slices.BinarySearchFunc(r.runs, at+1, func(run run, at int64) int { return cmp.Compare(run.end, at) })
 	return i
@@ -61,15 +61,15 @@ func (r *ring) write(stream dockerexec.Stream, data []byte) {
 	}
 }
 
-// keep forgets all but the last bytes.
+// keep forgets all but the last bytes of the output.
 func (r *ring) keep(bytes int64) {
 	forget := int64(len(r.data)) - bytes
 	r.data = append(r.data[:0], r.data[forget:]...)
 	r.runs = append(r.runs[:0], r.runs[r.find(r.start()):]...)
 }
 
-// read returns a piece of one stream from a position on, at most so many bytes of it, and where it begins:
-// further on if what was there has been forgotten. The bytes are valid until the next write.
+// read returns a piece of one stream from a position on, of at most so many bytes, and the position where it
+// begins, which is later if what was there has been forgotten. The bytes are valid until the next write.
 func (r *ring) read(at int64, most int) (stream dockerexec.Stream, data []byte, from int64) {
 	from = max(at, r.start())
 	if from >= r.end {

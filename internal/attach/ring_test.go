@@ -40,8 +40,8 @@ func TestRing(t *testing.T) {
 	}
 }
 
-// Output that changes its stream with each byte takes no more memory than any other, and who looks at it
-// has room to.
+// Output that changes its stream with each byte takes no more memory than any other output, and an attached
+// caller still has room to be behind.
 func TestRingOfManyRuns(t *testing.T) {
 	var r ring
 	for i := range 10 * maxRuns {

@@ -10,8 +10,8 @@ import (
 // Window is how many bytes of stdin a caller may send beyond those that were acknowledged.
 const Window = 1 << 20
 
-// stdin holds what has come and what the command has not read yet. It never makes the caller wait, so that
-// a signal or a hang-up behind it is seen at once: who sends more than the Window is at fault.
+// stdin holds what has come and the command has not read yet. It never makes the caller wait, so that a signal
+// or a hang-up that follows is seen at once. It is the caller's error to send more than the Window.
 type stdin struct {
 	// taken is called when n bytes have been read.
 	taken func(n int)
@@ -32,10 +32,10 @@ func (q *stdin) put(data []byte) error {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if q.data.Len()+len(data) > Window {
-		return errs.Invalid("more than %d bytes of stdin came beyond what was taken", Window)
+		return errs.Invalid("more than %d bytes of stdin came beyond what was acknowledged", Window)
 	}
 	if q.ended != nil {
-		return nil // the command has closed its stdin
+		return nil // stdin has ended, so this is dropped
 	}
 	q.data.Write(data)
 	q.more.Signal()

@@ -1,9 +1,9 @@
-// Package attach is what stands between a running command and its caller: the stdin, signals and sizes that
-// go in, and for commands that go on when their caller's connection is lost, the end of what they have
-// printed and how they ended, for whoever comes back.
+// Package attach connects a running command and its caller. It carries the stdin, signals and terminal sizes
+// that go in. For commands that go on when their caller's connection is lost, it keeps the end of what they
+// have printed and how they ended, for a caller that comes back.
 //
-// stdin.go and input.go are what goes in; store.go has the commands that go on, exec.go one of them, attachment.go
-// the caller who is attached to it, and ring.go its output. All of it is in memory and bounded.
+// stdin.go and input.go have what goes in; store.go has the commands that go on, exec.go one of them, attachment.go
+// the caller that is attached to it, and ring.go its output. All of it is in memory and bounded.
 package attach
 
 import (
@@ -25,15 +25,15 @@ import (
 
 // Config bounds a Store. Keep must be set.
 type Config struct {
-	// Quotas bound how many commands there may be, those that have ended included; nil for no bounds. The
-	// oldest that has ended makes room for a new one.
+	// Quotas bound how many commands there may be, including those that have ended; nil for no bounds. The
+	// oldest ended command makes room for a new one.
 	Quotas *quota.Ledger
-	// Keep is how long one that has ended is kept.
+	// Keep is how long a command that has ended is kept.
 	Keep time.Duration
 }
 
-// Store has the commands that go on when their caller's connection is lost. Result is how one ends. It is safe
-// for concurrent use.
+// Store holds the commands that go on when their caller's connection is lost. Result says how a command ended.
+// A Store is safe for concurrent use.
 type Store[Result any] struct {
 	cfg    Config
 	ctx    context.Context // ends with Shutdown
@@ -50,12 +50,12 @@ func NewStore[Result any](cfg Config) *Store[Result] {
 	return &Store[Result]{cfg: cfg, ctx: ctx, cancel: cancel, execs: map[string]*Exec[Result]{}}
 }
 
-// Command is what is known of a command before it runs.
+// Command is what is known about a command before it runs.
 type Command struct {
-	User  string      // whose it alone is
-	Token quota.Token // by which it was asked for
+	User  string      // the user that it belongs to
+	Token quota.Token // the token of the caller that asked for it
 	Text  string      // for people
-	// Terminal says that it has one, and Stdin that its stdin comes from Input.
+	// Terminal says that it has a terminal, and Stdin that its stdin comes from Input.
 	Terminal, Stdin bool
 }
 
@@ -64,9 +64,9 @@ func (c Command) account() quota.Account { return quota.Account{User: c.User, To
 // NewID returns the id of a new exec, which cannot be guessed.
 func NewID() string { return "x-" + strings.ToLower(rand.Text()) }
 
-// Start runs a command in the background: run is to call the methods of Exec that are for it, and returns
-// when the command has ended. One that ends before it has called Started is forgotten at once. The error is
-// of class ResourceExhausted if there are too many, or Unavailable after Shutdown.
+// Start runs a command in the background. run calls the methods of Exec that are for it, and returns when
+// the command has ended. A command that ends before Started is called is forgotten at once. The error is
+// of class ResourceExhausted if there are too many commands, or Unavailable after Shutdown.
 func (s *Store[Result]) Start(c Command, run func(context.Context, *Exec[Result]) (Result, error)) (*Exec[Result], error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -86,7 +86,7 @@ func (s *Store[Result]) Start(c Command, run func(context.Context, *Exec[Result]
 			s.forget(e.ID)
 			return
 		}
-		id := e.ID // and not e: one that has made room for others is not to be kept by its timer
+		id := e.ID // not e: the timer must not keep an exec in memory that has made room for others
 		time.AfterFunc(s.cfg.Keep, func() { s.forget(id) })
 	})
 	return e, nil
@@ -94,7 +94,7 @@ func (s *Store[Result]) Start(c Command, run func(context.Context, *Exec[Result]
 
 var errStopping = fmt.Errorf("the service is shutting down: %w", errdefs.ErrUnavailable)
 
-// makeRoom takes the place of a new command. Where there are too many it forgets what has ended; s.mu is held.
+// makeRoom takes a place for a new command. If there are too many, it forgets ended ones; s.mu is held.
 func (s *Store[Result]) makeRoom(c Command) (give func(), err error) {
 	for {
 		give, err := s.cfg.Quotas.Take(c.account(), quota.DetachedExecs, 1)
@@ -136,7 +136,7 @@ func (s *Store[Result]) forget(id string) {
 	s.drop(id)
 }
 
-// drop takes a command out and gives its place back; s.mu is held.
+// drop removes a command and gives its place back; s.mu is held.
 func (s *Store[Result]) drop(id string) {
 	if e := s.execs[id]; e != nil {
 		e.give()
@@ -144,14 +144,14 @@ func (s *Store[Result]) drop(id string) {
 	}
 }
 
-// Get finds a user's command. Another user's is not found.
+// Get finds a user's command. A command of another user is not found.
 func (s *Store[Result]) Get(user, id string) (*Exec[Result], error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if e := s.execs[id]; e != nil && e.command.User == user {
 		return e, nil
 	}
-	return nil, errs.NotFound("there is no exec %q: it ended more than %g minutes ago, made room for others, or never was one with detachOnDisconnect", id, s.cfg.Keep.Minutes())
+	return nil, errs.NotFound("there is no exec %q: it ended more than %g minutes ago, made room for others, or was not started with detachOnDisconnect", id, s.cfg.Keep.Minutes())
 }
 
 // List returns a user's commands, the oldest first.
@@ -172,5 +172,5 @@ func (s *Store[Result]) Shutdown() {
 	s.work.Wait()
 }
 
-// ErrReplaced is what an Attachment ends with when another has taken its place.
-var ErrReplaced = errs.Conflict("another caller has attached to this exec and takes the place of this one")
+// ErrReplaced is what an Attachment ends with when another one has taken its place.
+var ErrReplaced = errs.Conflict("another caller has attached to this exec and has taken the place of this one")

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// Conn is a connection whose directions end by themselves.
+// Conn is a connection whose two directions end independently.
 type Conn interface {
 	io.Reader
 	io.Writer
@@ -17,12 +17,12 @@ type Conn interface {
 	SetWriteDeadline(time.Time) error
 }
 
-// stallLimit is how long either end may leave what was sent to it unread. Without it, one that has gone while
-// the other takes nothing would never be noticed.
+// stallLimit is how long either end may leave what was sent to it unread. Without it, nobody would ever notice
+// that one end has gone while the other takes nothing.
 const stallLimit = 5 * time.Minute
 
-// Both copies both ways until both have ended, passes their ends on, and reports whether they have ended well. When
-// either breaks it calls abort, which has to break both: the other end of each is not to take what has come for the whole.
+// Both copies in both directions until both have ended, passes their ends on, and reports whether both have ended well. If
+// either breaks it calls abort, which must break both connections: no peer may take what has come so far for everything.
 func Both(a, b Conn, abort func()) (whole bool) {
 	var broken atomic.Bool
 	carry := func(to, from Conn) {
@@ -38,7 +38,7 @@ func Both(a, b Conn, abort func()) (whole bool) {
 	return !broken.Load()
 }
 
-// copyAll copies one direction to its end, and passes that on.
+// copyAll copies one direction to its end, and passes the end on.
 func copyAll(to, from Conn) error {
 	buffer := make([]byte, 32<<10)
 	for {

@@ -1,13 +1,13 @@
-// Package ask is what the service says to the agent of a container that lasts, in frames of package wire.
+// Package ask is the protocol between the service and the agent of a lasting container, in frames of package wire.
 //
-// There the container's first process has the commands, and listens at SocketPath. Another one, which the service starts
-// each time that it comes, gives its stdin and stdout away at that socket; so commands need no service. The agent
-// greets, and then both ends speak yamux, with the service as the client. Every stream is one Request:
+// That agent is the container's first process: it has the commands, and listens at SocketPath. For each connection the
+// service starts another process, a bridge, which hands its stdin and stdout over at that socket. So commands need no
+// service. The agent sends a Hello, then both ends speak yamux, with the service as the client. Every stream is one Request:
 //
 //	service to agent:  a Request, and for Input the bytes that it announces
-//	agent to service:  an Answer. If that has no fault: for List an Entry for each command, and an empty one at the end;
-//	                   for Begin and Follow output as Stdout and Stderr frames, between them Answers that tell of output that
-//	                   is lost, and at the end an Exit or an Answer with FaultCut
+//	agent to service:  an Answer. If it has no fault: for List an Entry for each command, and an empty one at the end; for
+//	                   Begin and Follow output as Stdout and Stderr frames, between them Answers that report lost output,
+//	                   and at the end an Exit or an Answer with FaultCut
 //
 // A stream that ends otherwise has broken. That ends nothing but the stream.
 package ask
@@ -23,17 +23,17 @@ import (
 	"github.com/daycare-run/sandbox/internal/agent/wire"
 )
 
-// Version is raised with every change that the other end could not understand: a container that lasts keeps the agent
+// Version is raised with every change that the other end could not understand: a lasting container keeps the agent
 // that it was made with.
 const Version = 1
 
-// SocketDir holds the agent's socket. It is a tmpfs of the agent's alone.
+// SocketDir holds the agent's socket. It is a tmpfs that is the agent's alone.
 const (
 	SocketDir  = "/.daycare/run"
 	SocketPath = SocketDir + "/agent"
 )
 
-// The bounds of a container that lasts.
+// The bounds of a lasting container.
 const (
 	// MaxCommands is how many commands it runs at a time.
 	MaxCommands = 200
@@ -56,17 +56,17 @@ const (
 	CloseInput Verb = "closeInput"
 	Resize     Verb = "resize"
 	Signal     Verb = "signal"
-	// Written asks what the root filesystem has taken. An older agent answers FaultMissing, as of a command.
+	// Written asks how much the root filesystem has taken. An older agent answers FaultMissing, as for a command.
 	Written Verb = "written"
-	// Ready has a shell start that waits for the next command, and is answered when it does or cannot. An older agent answers
-	// FaultMissing.
+	// Ready starts a shell that waits for the next command, and is answered when the shell waits or cannot. An older agent
+	// answers FaultMissing.
 	Ready Verb = "ready"
 )
 
 // Request is the first frame of a stream.
 type Request struct {
 	Do Verb `json:"do"`
-	// PID or Tag says which command; a tag means the newest one that has it.
+	// PID or Tag says which command; a tag means the newest command that has it.
 	PID int    `json:"pid,omitempty"`
 	Tag string `json:"tag,omitempty"`
 	// Run is what to begin, under Tag.
@@ -77,18 +77,18 @@ type Request struct {
 	Size   *specs.Box `json:"size,omitempty"`
 }
 
-// Run is a command that goes on to its end, whoever follows it.
+// Run is a command that goes on to its end, whether anybody follows it or not.
 type Run struct {
 	launch.Command
 	// Stdin says that there will be input; without it stdin is /dev/null.
 	Stdin bool `json:"stdin,omitempty"`
-	// Ahead has a shell start for the next command when this one has ended and nothing else runs.
+	// Ahead starts a shell for the next command when this one has ended and nothing else runs.
 	Ahead bool `json:"ahead,omitempty"`
-	// Root has it run as root, in a container that was made for that.
+	// Root runs the command as root, in a container that was made for that.
 	Root bool `json:"root,omitempty"`
-	// TimeoutMs is after how many milliseconds the command is killed with all that is below it; 0 is never.
+	// TimeoutMs is after how many milliseconds the command is killed with all that is below it; 0 means never.
 	TimeoutMs int64 `json:"timeoutMs,omitempty"`
-	// Note is the service's own, and is told back in lists.
+	// Note is for the service's own use, and is returned in lists.
 	Note json.RawMessage `json:"note,omitempty"`
 }
 
@@ -98,21 +98,21 @@ const (
 	FaultMany     wire.Fault = "many"     // there are too many already
 	FaultTerminal wire.Fault = "terminal" // it has no terminal
 	FaultInput    wire.Fault = "input"    // it takes no input, or no more
-	FaultCut      wire.Fault = "cut"      // who follows has taken nothing for too long, and is told no more
+	FaultCut      wire.Fault = "cut"      // the follower has taken nothing for too long, and gets no more
 )
 
-// Answer says what has become of a Request, or of what is followed.
+// Answer says what has become of a Request, or of the output that is followed.
 type Answer struct {
 	PID     int        `json:"pid,omitempty"`
 	Fault   wire.Fault `json:"fault,omitempty"`
 	Message string     `json:"message,omitempty"`
 	// Lost is how many bytes of output are missing here.
 	Lost int64 `json:"lost,omitempty"`
-	// Written is how many bytes the root filesystem has taken beside the image; 0 where that cannot be told.
+	// Written is how many bytes the root filesystem takes up beyond the image; 0 if that is not known.
 	Written int64 `json:"written,omitempty"`
 }
 
-// Entry is a command that runs. One without a PID is the end of a list.
+// Entry is a running command. An Entry without a PID is the end of a list.
 type Entry struct {
 	PID      int             `json:"pid,omitempty"`
 	Tag      string          `json:"tag,omitempty"`
@@ -120,7 +120,7 @@ type Entry struct {
 	Note     json.RawMessage `json:"note,omitempty"`
 }
 
-// Stream is one Request's, at the service's end.
+// Stream is the stream of one Request, at the service's end.
 type Stream interface {
 	io.ReadWriteCloser
 	// Reset breaks it off.

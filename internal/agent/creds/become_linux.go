@@ -11,22 +11,22 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// numbers are those of Needed.
+// numbers are the kernel's numbers of the capabilities in Needed.
 var numbers = map[string]uintptr{
 	"KILL": unix.CAP_KILL, "SETGID": unix.CAP_SETGID, "SETPCAP": unix.CAP_SETPCAP, "SETUID": unix.CAP_SETUID,
 }
 
-// Become makes a process that began as root the agent's user, with the named capabilities of Needed and no
-// others. Commands that it starts as IDs.UID lose these, too, when they are executed: not sooner, so that nobody
-// can trace what still has the agent's memory (ptrace(2), access mode checking). The returned IDs.Root says whether
-// commands may be root's here: then the agent may not be kept from them, and what it says is theirs.
+// Become turns a process that began as root into the agent's user, with the named capabilities in Needed and no
+// others. Commands that it starts as IDs.UID lose these, too, at their exec and not sooner, so that nobody can
+// trace a child that still has the agent's memory (ptrace(2), access mode checking). The returned IDs.Root says
+// whether commands may run as root here: then they may reach the agent, and what it says is theirs.
 func Become(keep ...string) (IDs, error) {
 	ids, err := Parse(os.Getenv(Variable))
 	if err != nil {
 		return IDs{}, err
 	}
 	if ids.Root && slices.Contains(keep, "SETUID") {
-		keep = append(keep, "SETGID") // who starts root's commands gives them their group, too
+		keep = append(keep, "SETGID") // starting commands as root takes setting their group, too
 	} else {
 		ids.Root = false
 	}
@@ -59,7 +59,7 @@ func become(ids IDs, keep []string) error {
 	return errors.Join(setCapabilities(keep, ids.Root), prctl(unix.PR_SET_KEEPCAPS, 0))
 }
 
-// prctl is prctl(2) for all threads.
+// prctl calls prctl(2) for all threads.
 func prctl(option int, argument uintptr) error {
 	if _, _, errno := syscall.AllThreadsSyscall6(unix.SYS_PRCTL, uintptr(option), argument, 0, 0, 0, 0); errno != 0 {
 		return os.NewSyscallError("prctl", errno)
@@ -67,8 +67,8 @@ func prctl(option int, argument uintptr) error {
 	return nil
 }
 
-// setCapabilities sets the permitted and effective sets of all threads, and empties the inheritable one. With permitted
-// that set stays as it is: under no-new-privs what is executed as root gets no more (execve(2)).
+// setCapabilities sets the permitted and effective sets of all threads, and empties the inheritable one. With permitted, the
+// permitted set keeps what it has: under no-new-privs, a program executed as root gets no more than that (execve(2)).
 func setCapabilities(names []string, permitted bool) error {
 	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
 	var had, sets [2]unix.CapUserData

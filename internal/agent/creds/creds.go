@@ -1,8 +1,8 @@
-// Package creds has the users inside a container: commands run as the owner of the tenant's home, and the
-// agent, with the first process, as a user of its own, which nothing else on the host is. So no command can
-// signal, stop or trace the agent, or open what it has open.
+// Package creds defines the users inside a container: commands run as the owner of the tenant's home; the
+// agent and the first process run as a user of their own, which nothing else on the host uses. So no command
+// can signal, stop or trace the agent, or open what it has open.
 //
-// A container's processes begin as root, with Needed alone; Become is the first thing that they do.
+// A container's processes begin as root, with the capabilities in Needed alone; Become is the first thing that they do.
 package creds
 
 import (
@@ -15,28 +15,28 @@ import (
 // IDs are the user and group that commands run as.
 type IDs struct {
 	UID, GID uint32
-	// Bounding are those of Needed that stay in the commands' bounding set, because the operator's settings
-	// have them there.
+	// Bounding are the capabilities in Needed that stay in the commands' bounding set, because the operator's
+	// settings have them there.
 	Bounding []string
-	// Root lets commands be root's, too, with all that the container was started with.
+	// Root lets commands run as root, too, with all capabilities that the container was started with.
 	Root bool
 }
 
-// Agent is the user that the agent is beside commands of uid. It is above all that Docker runs a process as
-// (2^31-1), so no other process has it, and another one for each uid: what the kernel counts by user, it counts by tenant.
+// Agent returns the user that the agent runs as beside commands of uid. It is above every user that Docker runs a process
+// as (2^31-1), so no other process has it. It differs for each uid: what the kernel counts by user, it counts by tenant.
 func Agent(uid uint32) uint32 { return uid ^ 1<<31 }
 
-// maxUID is the largest user that has an agent: that of the next one would be 2^32-1, which is no user.
+// maxUID is the largest uid that has an agent's: that of the next one would be 2^32-1, which is no user.
 const maxUID = 1<<31 - 2
 
-// Needed are the capabilities that a container has for the agent. SETGID and SETPCAP it gives up when it has
-// become its user, and commands have none of them.
+// Needed are the capabilities that a container has for the agent. Except with IDs.Root, it gives up SETGID and SETPCAP
+// when it has become its user, and commands have none of them.
 var Needed = []string{"KILL", "SETGID", "SETPCAP", "SETUID"}
 
-// Variable is the environment variable by which a container's processes are told.
+// Variable is the environment variable that tells a container's processes the IDs.
 const Variable = "DAYCARE_COMMANDS_RUN_AS"
 
-// String is the variable's value, as Parse reads it.
+// String returns the variable's value, as Parse reads it.
 func (i IDs) String() string {
 	text := fmt.Sprintf("%d:%d:%s", i.UID, i.GID, strings.Join(i.Bounding, ","))
 	if i.Root {

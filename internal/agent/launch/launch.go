@@ -1,18 +1,18 @@
-// Package launch says what to run (Command), and what the service and the first program of a durable process's
-// container, our agent, say to each other. These have no connection: they share a directory, which the service
+// Package launch defines what to run (Command), and how the service and the first program of a durable process's
+// container, our agent, talk to each other. They have no connection: they share a directory, which the service
 // binds to Dir, and the container's exit code.
 //
 //	launch.json    by the service, mode 0400: what to run. The agent removes it, for it holds secrets.
 //	SIGUSR1        from the service, once launch.json is gone: start it. Sent again it does nothing.
-//	state.json     by the agent: first when the command has started, then whenever it has become ready or is
-//	               no more, then when all has ended
+//	state.json     by the agent: first when the command has started, then whenever it has become ready or has
+//	               stopped being ready, then when everything has ended
 //	process.log    by the agent: stdout and stderr in their order; older parts are process.log.1, .2, ...
 //
-// A state.json of an earlier run is gone when launch.json is. SIGTERM, SIGINT and SIGHUP go to the
+// Once launch.json is gone, so is the state.json of an earlier run. SIGTERM, SIGINT and SIGHUP go to the
 // whole command; before the start they end the agent.
 //
 // The directory belongs to the agent (package creds), and commands cannot open it. What the service reads from it
-// comes from a container all the same, and is opened and parsed as such.
+// comes from a container all the same, and is opened and parsed as a tenant's input.
 package launch
 
 import (
@@ -47,15 +47,15 @@ const (
 	MaxStateSize = 4 << 10
 )
 
-// CodeAgent is the container's exit code when the agent failed before it came to the command. Else it is the
-// command's, or 128 and the number of the signal that ended it, or 126 or 127 when it could not be started, as in a shell.
+// CodeAgent is the container's exit code when the agent failed before it came to the command. Otherwise the code is the
+// command's, 128 plus the number of the signal that ended it, or 126 or 127 when it could not be started, as in a shell.
 const CodeAgent = 125
 
 // Command is what to run: by a process's first program, or by the agent of a session (wire.Start).
 type Command struct {
 	// Process has the program with its arguments (Args, looked up in Env's PATH; empty when Shell is set), the whole
 	// environment (Env), an absolute path inside the container (Cwd), and whether the command has a pseudo-terminal
-	// of ConsoleSize as stdin, stdout and stderr (Terminal). Its other fields are not looked at.
+	// of ConsoleSize as stdin, stdout and stderr (Terminal). Its other fields are ignored.
 	specs.Process
 	// Shell is a command line for bash, or for sh where the image has no bash.
 	Shell string `json:"shell,omitempty"`
@@ -63,22 +63,21 @@ type Command struct {
 	Login bool `json:"login,omitempty"`
 }
 
-// Launch says what to run, without a terminal.
+// Launch is the content of launch.json: what to run, without a terminal.
 type Launch struct {
 	Version int `json:"version"`
 	Command
 	Log Log `json:"log"`
-	// Ready says how to tell that the command is ready for its work; nil means that it is not checked.
+	// Ready says how to check that the command is ready for its work; nil means no checks.
 	Ready *Ready `json:"ready,omitempty"`
 }
 
-// Ready is a check that the agent makes again and again: either a shell command line that ends with code 0,
-// with the command's directory and environment, or a TCP port of the container's loopback that takes a
-// connection.
+// Ready is a check that the agent repeats. It succeeds if a shell command line, run in the command's directory
+// and environment, ends with code 0, or if a TCP port of the container's loopback accepts a connection.
 type Ready struct {
 	Command string `json:"command,omitempty"`
 	Port    int    `json:"port,omitempty"`
-	// IntervalMs is the time between two checks, and TimeoutMs that for one, in milliseconds.
+	// IntervalMs is the time between two checks, and TimeoutMs how long one may take, in milliseconds.
 	IntervalMs int64 `json:"intervalMs"`
 	TimeoutMs  int64 `json:"timeoutMs"`
 }
@@ -113,7 +112,7 @@ const (
 // OldLog is the name of an older file of the log; the newest of them is 1.
 func OldLog(n int) string { return fmt.Sprintf("%s.%d", LogFile, n) }
 
-// Parse reads a launch.json and refuses what it does not know.
+// Parse parses and validates a launch.json. A field that it does not know is an error.
 func Parse(data []byte) (Launch, error) {
 	var l Launch
 	if err := decode(data, MaxSize, &l, true); err != nil {
@@ -133,9 +132,9 @@ func (l Launch) Validate() error {
 			faults = append(faults, fmt.Errorf(format, args...))
 		}
 	}
-	fault(l.Version != Version, "version %d where %d is understood", l.Version, Version)
+	fault(l.Version != Version, "version %d, but only version %d is understood", l.Version, Version)
 	fault((len(l.Args) > 0) == (l.Shell != ""), "either args or shell has to be set")
-	fault(l.Login && l.Shell == "", "login without a shell")
+	fault(l.Login && l.Shell == "", "login needs a shell")
 	fault(!path.IsAbs(l.Cwd), "cwd %q is not absolute", l.Cwd)
 	fault(l.Log.MaxBytes < MinLogBytes, "a log of %d bytes, fewer than %d", l.Log.MaxBytes, MinLogBytes)
 	if l.Ready != nil {
@@ -145,16 +144,16 @@ func (l Launch) Validate() error {
 	return errors.Join(faults...)
 }
 
-// State is what became of the command.
+// State is the content of state.json: what became of the command.
 type State struct {
 	Version int `json:"version"`
 	// StartedAt is zero when the command was not started.
 	StartedAt time.Time `json:"startedAt,omitzero"`
-	// PID is the command's first process's, as the container sees it.
+	// PID is that of the command's first process, as the container sees it.
 	PID int `json:"pid,omitempty"`
-	// Ready is what the last check has found; nil before the first, and where there are no checks.
+	// Ready is the result of the last check; nil before the first one, and if there are no checks.
 	Ready *Readiness `json:"ready,omitempty"`
-	// EndedAt is zero as long as the command runs. Whatever follows means something afterwards only.
+	// EndedAt is zero while the command runs. The fields that follow mean nothing until then.
 	EndedAt time.Time `json:"endedAt,omitzero"`
 	// ExitCode means nothing when Signal is set.
 	ExitCode int `json:"exitCode"`
@@ -166,35 +165,35 @@ type State struct {
 	Lost int64 `json:"lost,omitempty"`
 }
 
-// Readiness is what the last check has found. It is the process's own word.
+// Readiness is the result of a check. It is the process's own claim.
 type Readiness struct {
 	OK bool `json:"ok"`
-	// Since is when that became so; zero before the first check.
+	// Since is when OK took its value; zero before the first check.
 	Since time.Time `json:"since"`
-	// Message says why it is not, for people.
+	// Message tells people why the process is not ready.
 	Message string `json:"message,omitempty"`
 }
 
-// maxFault and maxMessage bound a Fault and a Readiness's Message in bytes: written as JSON, which may take
-// six for one, the state stays below MaxStateSize.
+// maxFault and maxMessage bound a Fault and a Readiness's Message in bytes: as JSON, which may take six bytes
+// for one, the state stays below MaxStateSize.
 const (
 	maxFault   = 400
 	maxMessage = 160
 )
 
-// Encode is the state as JSON, of at most MaxStateSize bytes; longer texts are cut.
+// Encode returns the state as JSON, in at most MaxStateSize bytes; longer texts are cut.
 func (s State) Encode() []byte {
 	s.Version = Version
 	s.cutTexts()
 	data, err := json.Marshal(s)
 	if err != nil {
-		panic(err) // it has no field that could fail, unless the year has five digits
+		panic(err) // no field can fail, unless a year has five digits
 	}
 	return data
 }
 
-// ParseState reads a state.json, which is a tenant's input: fields that a later version may add are
-// passed over, a figure that cannot be is an error.
+// ParseState parses a state.json, which is a tenant's input. Fields that a later version may add are
+// ignored; a value that is out of range is an error.
 func ParseState(data []byte) (State, error) {
 	var s State
 	if err := decode(data, MaxStateSize, &s, false); err != nil {
@@ -202,7 +201,7 @@ func ParseState(data []byte) (State, error) {
 	}
 	if s.Version < 1 || s.PID < 0 || s.PID > math.MaxInt32 || s.ExitCode < 0 || s.ExitCode > 255 || s.Lost < 0 || !isSignal(s.Signal) ||
 		s.Ready != nil && !isYear(s.Ready.Since.UTC().Year()) {
-		return State{}, fmt.Errorf("cannot read %s: a figure is out of bounds", StateFile)
+		return State{}, fmt.Errorf("cannot read %s: a value is out of range", StateFile)
 	}
 	s.cutTexts()
 	return s, nil
@@ -224,10 +223,10 @@ func cut(text string, limit int) string {
 	return strings.ToValidUTF8(text, "")
 }
 
-// isYear accepts what JSON has for a time.
+// isYear reports whether a time of that year can be written as JSON.
 func isYear(year int) bool { return year >= 1 && year <= 9999 }
 
-// isSignal accepts what a signal may be called: SIGTERM, SIGRTMIN+3; and no signal.
+// isSignal reports whether a name may be a signal's (SIGTERM, SIGRTMIN+3) or is empty.
 func isSignal(name string) bool {
 	if name == "" {
 		return true
@@ -248,7 +247,7 @@ func decode(data []byte, limit int, into any, strict bool) error {
 		return err
 	}
 	if _, err := d.Token(); !errors.Is(err, io.EOF) {
-		return errors.New("something follows the object")
+		return errors.New("there is more after the JSON object")
 	}
 	return nil
 }

@@ -115,7 +115,7 @@ func FuzzParseState(f *testing.F) {
 	})
 }
 
-// A process may say anything of itself, but nothing that could not be told on.
+// A process may report anything about itself, except a time that the service could not pass on as JSON.
 func TestATimeThatIsNone(t *testing.T) {
 	for _, since := range []string{"9999-12-31T23:59:59-23:59", "0000-01-01T00:00:00Z", "0001-01-01T00:00:00+23:59"} {
 		if _, err := launch.ParseState([]byte(`{"version":1,"exitCode":0,"ready":{"ok":true,"since":"` + since + `"}}`)); err == nil {

@@ -11,8 +11,8 @@ import (
 // that comes next, and go out with it in one write. Each write on a session wakes Docker, the
 // runtime's shim and the other end; so a small command costs two of them instead of six.
 //
-// What waits goes out after limit at the latest. With a limit of 0 it waits for the next frame
-// however long that takes: right for an end that closes a stream only when the other has all of it.
+// Frames wait for limit at the longest. With a limit of 0 they wait for the next frame however
+// long that takes: right for an end that closes a stream only when the other has all of it.
 func Coalesce(conn net.Conn, limit time.Duration) net.Conn {
 	return &coalescer{Conn: conn, limit: limit}
 }

@@ -1,4 +1,4 @@
-// Package mux configures yamux, by which service and agent share one connection among commands, and has it send fewer writes.
+// Package mux configures yamux, with which service and agent share one connection among commands, and has it write less often.
 package mux
 
 import (

@@ -97,7 +97,7 @@ func TestFilter(t *testing.T) {
 	}
 }
 
-// What is allowed is so after a few steps, and every other call has its rule.
+// A call is allowed after a few steps, and every call that is not simply allowed has its rule.
 func TestEachNumber(t *testing.T) {
 	const most = 13
 	looked := []uint32{unix.SYS_CLONE, unix.SYS_UNSHARE, unix.SYS_SOCKET, unix.SYS_SOCKETPAIR} // at their arguments, too

@@ -1,12 +1,12 @@
-// Package seccomp takes from the agent, and from every command that it starts, what a command has no use for and
-// an attack has: mounts, namespaces, kernel modules, keys, handles of files. Docker's own profile does
+// Package seccomp denies the agent, and every command that it starts, the system calls that an attack needs and a
+// command does not: for mounts, namespaces, kernel modules, keys, file handles. Docker's own profile does
 // not reach into gVisor, which honours a filter that a process sets for itself.
 //
-// filter.go is the program, install.go sets it.
+// filter.go is the filter's program, install.go sets it.
 package seccomp
 
-// Variable is set in the environment of every container, by which the agent knows what to refuse: with Allowed,
-// user namespaces are not.
+// Variable is set in the environment of every container. It tells the agent what to refuse: with Allowed, user
+// namespaces are not refused.
 const (
 	Variable = "DAYCARE_USER_NAMESPACES"
 	Allowed  = "allowed"

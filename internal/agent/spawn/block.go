@@ -4,7 +4,7 @@ package spawn
 
 import "syscall"
 
-// Block is a system call that is known to block, with up to four arguments. To the runtime it blocks from its beginning:
+// Block makes a system call that is known to block, with up to four arguments. The runtime takes it to block from the start:
 // other goroutines go on at once, rather than when the runtime looks for such calls, up to 10 ms later.
 //
 //go:uintptrescapes

@@ -25,11 +25,11 @@ const (
 	ignored        = 1 // SIG_IGN
 )
 
-// DefaultSignals gives up the handlers of Go's runtime, but for those of the signals to keep. A fault of the
-// program's then ends it without a trace of its goroutines, and they are not preempted by signals.
+// DefaultSignals gives up the signal handlers of Go's runtime, except those of the signals to keep. A fault then ends
+// the program without a trace of its goroutines, and goroutines are not preempted by signals.
 //
-// SIGPIPE's is kept, so that a write to a pipe that is closed is an error and no more, and those of the three
-// signals that libraries of threads have for themselves: for a child these do nothing.
+// SIGPIPE's handler is kept, so that a write to a closed pipe is an error and no more, and so are those of the three
+// signals that thread libraries reserve: for a child these do nothing.
 func DefaultSignals(keep ...syscall.Signal) error {
 	for signal := syscall.Signal(1); signal <= lastSignal; signal++ {
 		switch {

@@ -2,7 +2,7 @@
 
 // Package spawn starts a process as a child subreaper: whatever the process's descendants fork,
 // also with setsid and a double fork, stays in the tree below it while it lives, and becomes a
-// child of the caller's (if that is a subreaper too) when it ends. So nothing that a command
+// child of the caller (if that is a subreaper too) when it ends. So nothing that a command
 // leaves behind can be mistaken for another command's.
 //
 // The subreaper attribute has to be set between fork and exec, by the child itself: it is kept
@@ -10,11 +10,11 @@
 // that, and an intermediate program would cost a second exec, several milliseconds in gVisor. So
 // this package has its own vfork.
 //
-// The program runs as another user than the caller, so from its setresuid to its exec the child is somebody's
-// whom others may signal, with the caller's memory. Nobody can trace it, because it has the caller's
-// capabilities till the exec. What is sent to it must do nothing but end it, so the caller gives up the
-// runtime's signal handlers (DefaultSignals), which would run in that memory; and who stops it delays one
-// start, for the caller goes on, and kills it when that start's context ends.
+// The program runs as another user than the caller. So from its setresuid to its exec other processes of that
+// user may signal the child, which still has the caller's memory. Nobody can trace it, because it has the
+// caller's capabilities until the exec. A signal must do nothing but end it, so the caller gives up the runtime's
+// signal handlers (DefaultSignals), which would run in that memory. A process that stops the child delays only
+// one start, because the caller goes on, and kills the child when that start's context ends.
 package spawn
 
 import (
@@ -31,7 +31,7 @@ import (
 
 // Process describes what to start. All fields but Terminal, GiveOrphans and PID are needed.
 type Process struct {
-	// Programs are where the program may be: the first is executed that there is.
+	// Programs are the places where the program may be: the first one that exists is executed.
 	Programs []Program
 	// Args are the arguments without the program's name.
 	Args []string
@@ -39,27 +39,27 @@ type Process struct {
 	Env []string
 	// Dir is the working directory. It is changed to as UID.
 	Dir string
-	// UID is the user that runs it, in the caller's groups; root is in its own alone. For another than the caller's the caller needs
-	// the capability SETUID, for root SETGID, too.
+	// UID is the user that the process runs as, in the caller's groups; root is in its own group alone. For a user other than
+	// its own the caller needs the capability SETUID, and for root SETGID, too.
 	UID uint32
 	// Files become descriptors 0, 1, 2 and so on. They must be close-on-exec, and higher than what they become.
 	Files []int
 	// Terminal makes the first of Files, a terminal, the controlling one of the process's session.
 	Terminal bool
-	// GiveOrphans makes it no subreaper: what it orphans is the caller's at once. That is for a
-	// caller with one command only, which for a long life may leave zombies to be collected.
+	// GiveOrphans makes the process no subreaper: what it orphans is the caller's at once. That is for
+	// commands that live long and may leave zombies, if the caller need not tell whose an orphan was.
 	GiveOrphans bool
-	// PID is where the kernel puts the child's pid before it begins, for whoever comes across it meanwhile; nil for nowhere.
+	// PID is where the kernel puts the child's pid before the child begins, for whoever sees the pid meanwhile; nil for nowhere.
 	PID *int32
 }
 
-// Program is a place where a program may be, and what it is called: its first argument.
+// Program is a place where a program may be, and the name that it gets as its first argument.
 type Program struct{ Path, Name string }
 
 // Stage says how far the child came when it failed.
 type Stage int
 
-// The stages of a start. StageSearch is that there is none of the programs.
+// The stages of a start. StageSearch means that none of the programs exists.
 const (
 	StageFork Stage = iota
 	StagePrepare
@@ -82,8 +82,8 @@ func (e *Error) Unwrap() error { return e.Errno }
 
 // Start runs the process in a session and process group of its own and returns its pid, which
 // the caller must wait for, but not before Start returns. It blocks until the child has executed the
-// program or failed: then there is a pid beside an *Error, unless there was no fork. A child that has not executed it
-// when the context ends, as one that is stopped, is killed: that is an *Error with ETIME.
+// program or failed: then it returns the pid beside an *Error, unless there was no fork. A child that has not executed
+// the program when the context ends, for example because it is stopped, is killed: that is an *Error with ETIME.
 func Start(ctx context.Context, p Process) (int, error) {
 	c, err := newChild(p)
 	if err != nil {
@@ -124,7 +124,7 @@ type child struct {
 
 	mu      sync.Mutex
 	expired bool // it was killed
-	done    bool // its pid may be another's
+	done    bool // its pid may be another process's
 }
 
 type program struct {
@@ -177,14 +177,14 @@ func (c *child) addPrograms(programs []Program, args []*byte) error {
 	return nil
 }
 
-// expire kills a child that has taken too long, as soon as it has been forked.
+// expire kills a child that takes too long, as soon as it has been forked.
 func (c *child) expire() {
 	for !c.kill() {
 		time.Sleep(time.Millisecond)
 	}
 }
 
-// kill reports whether there is nothing left to do.
+// kill kills the child, if there is one, and reports whether there is nothing left to do.
 func (c *child) kill() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -202,8 +202,8 @@ func (c *child) finish() bool {
 	return c.expired
 }
 
-// vfork returns in the parent only, once the child has gone its way. To the runtime it is a system call that
-// blocks, so that the other goroutines go on.
+// vfork returns in the parent only, once the child has executed a program or ended. To the runtime it is a
+// blocking system call, so that other goroutines go on.
 //
 // From the fork to the exec the child runs on the parent's stack and in its memory: no function
 // it calls may grow the stack, allocate, or be instrumented.
@@ -251,7 +251,7 @@ func (c *child) run() {
 			return
 		}
 	}
-	// While it is still the caller's user, so that nothing waits for it here.
+	// Signals are let in while the child is still the caller's user, so that none is pending here.
 	_, _, c.errno = syscall.RawSyscall6(syscall.SYS_RT_SIGPROCMASK, unix.SIG_SETMASK, uintptr(unsafe.Pointer(&c.none)), 0, 8, 0, 0)
 	if c.errno != 0 {
 		return
@@ -276,7 +276,7 @@ func (c *child) run() {
 	c.exec()
 }
 
-// exec executes the first program that there is, as execvp(3) does: one that may not be executed is passed over, too.
+// exec executes the first program that exists, as execvp(3) does: one that may not be executed is passed over, too.
 //
 //go:nosplit
 //go:norace
@@ -302,7 +302,7 @@ func (c *child) exec() {
 	case len(c.programs) == 1 && c.errno != syscall.ENOENT:
 		return
 	}
-	// A script is there whose interpreter is not, or nothing is.
+	// Either a script exists whose interpreter does not, or none of the programs exists.
 	c.errno = syscall.ENOENT
 	for i := 0; i < len(c.programs); i++ {
 		_, _, missing := syscall.RawSyscall6(unix.SYS_FACCESSAT, atCWD, uintptr(unsafe.Pointer(c.programs[i].path)), unix.F_OK, 0, 0, 0)
@@ -322,7 +322,7 @@ const atCWD = ^uintptr(-unix.AT_FDCWD - 1)
 //go:noescape
 func rawVfork(flags uintptr, tid *int32) (pid uintptr, errno syscall.Errno)
 
-// The runtime keeps these for programs that make system calls by themselves (go.dev/issue/67401).
+// The runtime keeps these functions for programs that make system calls by themselves (go.dev/issue/67401).
 
 //go:linkname entersyscallblock runtime.entersyscallblock
 func entersyscallblock()

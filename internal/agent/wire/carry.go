@@ -10,7 +10,7 @@ import (
 	"github.com/daycare-run/sandbox/internal/relay"
 )
 
-// dial asks for a connection, and dialed is the answer: it says why there is none, or nothing.
+// dial asks for a connection, and dialed is the answer: Fault says why there is none, or is empty.
 type (
 	dial struct {
 		Port int `json:"port"`
@@ -20,7 +20,7 @@ type (
 	}
 )
 
-// RequestPort asks the agent to connect a stream to a TCP port of the container's own loopback, and waits for it.
+// RequestPort asks the agent to connect a stream to a TCP port of the container's own loopback, and waits for the answer.
 func RequestPort(stream io.ReadWriter, port int) error {
 	if err := WriteMessage(stream, kindDial, dial{port}); err != nil {
 		return err
@@ -55,7 +55,7 @@ func AnswerPort(stream io.Writer, why error) error {
 }
 
 // carried is a connection on a stream, as Data frames with an End frame at the end of each direction. A stream
-// that ends without one has broken: its session may have ended, which on the stream looks like an end.
+// that ends without an End frame has broken: if its session ends, that looks like an end of the stream.
 //
 // One goroutine may read while another one writes.
 type carried struct {
@@ -65,10 +65,10 @@ type carried struct {
 	frame  []byte // of the present Write
 }
 
-// Carry makes a connection of a stream. The stream stays the caller's to close.
+// Carry returns a connection on a stream. The caller still has to close the stream.
 func Carry(stream relay.Conn) relay.Conn { return &carried{stream: stream} }
 
-// Read returns io.EOF after the End frame alone.
+// Read returns io.EOF only after the End frame.
 func (c *carried) Read(p []byte) (int, error) {
 	for c.rest == 0 {
 		if c.ended {
@@ -90,7 +90,7 @@ func (c *carried) Read(p []byte) (int, error) {
 	}
 	n, err := c.stream.Read(p[:min(len(p), c.rest)])
 	if c.rest -= n; n > 0 {
-		return n, nil // an error comes again
+		return n, nil // the next Read gets an error again
 	}
 	if errors.Is(err, io.EOF) {
 		err = io.ErrUnexpectedEOF
@@ -112,7 +112,7 @@ func (c *carried) Write(p []byte) (written int, err error) {
 	return written, nil
 }
 
-// CloseWrite sends the End frame, and ends the stream's direction.
+// CloseWrite sends the End frame, and closes the stream for writing.
 func (c *carried) CloseWrite() error {
 	h := Header(kindEnd, 0)
 	if _, err := c.stream.Write(h[:]); err != nil {

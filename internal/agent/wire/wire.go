@@ -1,7 +1,7 @@
-// Package wire is what the service and the agent inside a container say to each other.
+// Package wire is the protocol between the service and the agent inside a container.
 //
-// The agent's stdin and stdout are one connection. On it the service first sends a Hello, and the agent another; then both
-// ends speak yamux, with the service as the client. The service opens the control stream before
+// The agent's stdin and stdout are one connection. On it the service first sends a Hello, and the agent answers with one;
+// then both ends speak yamux, with the service as the client. The service opens the control stream before
 // any other and keeps it; every further stream is one command:
 //
 //	service to agent:  a Start frame, then the command's stdin as plain bytes; half-close is EOF
@@ -77,16 +77,16 @@ const MaxData = 128<<10 - HeaderSize
 const SpoolPath = "/.daycare/spool"
 
 // SpoolSlots is how many slots the spool file has; each holds up to MaxData bytes, and slot i
-// begins at i*SpoolSlotSize. SpoolSize is the whole file's: what follows the slots is for the container's own.
+// begins at i*SpoolSlotSize. SpoolSize is the size of the whole file: what follows the slots is for the container's own use.
 const (
 	SpoolSlots    = 32
 	SpoolSlotSize = 128 << 10
 	SpoolSize     = SpoolSlots*SpoolSlotSize + 4<<10
 )
 
-// maxStart is the largest payload of a Start, in bytes, which the service alone sends: it carries a command's whole
-// argument list and environment, which Linux bounds at about 2 MiB in practice. maxMessage is that of all other
-// JSON frames.
+// maxStart is the largest payload of a Start or a Request, in bytes. Only the service sends these: they carry a command's
+// whole argument list and environment, which Linux bounds at about 2 MiB in practice. maxMessage is the largest payload
+// of a JSON frame without a bound of its own.
 const (
 	maxStart   = 4 << 20
 	maxMessage = 16 << 10
@@ -105,15 +105,15 @@ type Hello struct {
 
 // Start asks for a command.
 type Start struct {
-	// Command is what to run. All that it prints to a terminal is Stdout. Where the stream carries stdin, its end is the
-	// terminal's end-of-file character.
+	// Command is what to run. All that it prints to a terminal is Stdout. If the stream carries a terminal's stdin, the end
+	// of the stream becomes the terminal's end-of-file character.
 	launch.Command
 	// Stdin says that the stream carries the command's stdin; without it stdin is /dev/null.
 	Stdin bool `json:"stdin,omitempty"`
 	// MaxOutput is how many bytes each of stdout and stderr may carry; the agent reads on and
 	// drops the rest. 0 means no bound.
 	MaxOutput int64 `json:"maxOutput,omitempty"`
-	// Ahead has the agent start the next command's shell when this one has ended and nothing else runs.
+	// Ahead makes the agent start the next command's shell when this one has ended and nothing else runs.
 	Ahead bool `json:"ahead,omitempty"`
 }
 
@@ -136,11 +136,11 @@ type Exit struct {
 	Signal int `json:"signal,omitempty"`
 	// Truncated says that output beyond MaxOutput was dropped.
 	Truncated bool `json:"truncated,omitempty"`
-	// Fault and Message tell why the command could not be started; Code is then what a shell
+	// Fault and Message say why the command could not be started; Code is then what a shell
 	// would have returned: 127 for a program that is not there, 126 for one that cannot run.
 	Fault   Fault  `json:"fault,omitempty"`
 	Message string `json:"message,omitempty"`
-	// Ahead says that the command was taken by a shell that had started before.
+	// Ahead says that the command ran in a shell that had been started ahead of it.
 	Ahead bool `json:"ahead,omitempty"`
 	// TimedOut says that the command was killed because its time was up.
 	TimedOut bool `json:"timedOut,omitempty"`
@@ -156,11 +156,11 @@ type Control struct {
 	// milliseconds have passed.
 	Terminate bool  `json:"terminate,omitempty"`
 	Grace     int64 `json:"graceMs,omitempty"`
-	// Resize is the terminal's new size; a command without one is not touched.
+	// Resize is the terminal's new size; a command without a terminal ignores it.
 	Resize *specs.Box `json:"resize,omitempty"`
-	// Release gives slots of the spool back; Stream means nothing then.
+	// Release gives back slots of the spool; Stream means nothing then.
 	Release []int `json:"release,omitempty"`
-	// Ahead has the agent start a shell for the next command if nothing runs; Stream means nothing then.
+	// Ahead makes the agent start a shell for the next command if nothing runs; Stream means nothing then.
 	Ahead bool `json:"ahead,omitempty"`
 }
 
@@ -175,7 +175,7 @@ type Spooled struct {
 // spooledSize is the length of a Spooled frame's payload.
 const spooledSize = 9
 
-// Encode is the whole frame.
+// Encode returns the whole frame.
 func (s Spooled) Encode() []byte {
 	h := Header(KindSpooled, spooledSize)
 	frame := append(h[:], byte(s.Kind))
@@ -183,7 +183,7 @@ func (s Spooled) Encode() []byte {
 	return binary.BigEndian.AppendUint32(frame, uint32(s.Length))
 }
 
-// ReadSpooled reads the payload of a Spooled frame and refuses places that there are not.
+// ReadSpooled reads the payload of a Spooled frame and refuses a place that does not exist.
 func ReadSpooled(r io.Reader, length int) (Spooled, error) {
 	if length != spooledSize {
 		return Spooled{}, fmt.Errorf("spooled frame of %d bytes", length)
@@ -199,7 +199,7 @@ func ReadSpooled(r io.Reader, length int) (Spooled, error) {
 	return s, nil
 }
 
-// Header is a frame's kind and payload length.
+// Header returns the header of a frame, from its kind and the length of its payload.
 func Header(kind Kind, length int) [HeaderSize]byte {
 	var h [HeaderSize]byte
 	binary.BigEndian.PutUint32(h[:], uint32(length))
@@ -240,7 +240,7 @@ func ReadHeader(r io.Reader) (Kind, int, error) {
 	return kind, length, nil
 }
 
-// largest is the largest payload of a kind, in bytes, or -1.
+// largest returns the largest payload of a kind, in bytes, or -1 if there is no such kind.
 func largest(kind Kind) int {
 	switch kind {
 	case KindStdout, KindStderr, kindData:
@@ -274,7 +274,7 @@ func ReadMessage(r io.Reader, want Kind, message any) error {
 	return DecodeMessage(r, length, message)
 }
 
-// DecodeMessage reads a JSON payload of the given length. It takes memory as bytes arrive, not as they are announced.
+// DecodeMessage reads a JSON payload of the given length. It takes memory as bytes arrive, not as length announces them.
 func DecodeMessage(r io.Reader, length int, message any) error {
 	payload, err := io.ReadAll(io.LimitReader(r, int64(length)))
 	if err == nil && len(payload) < length {
