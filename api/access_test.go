@@ -182,9 +182,9 @@ func firstExample(t testing.TB, media *v3.MediaType) []byte {
 	return nil
 }
 
-// TestEveryRouteForEveryCaller walks the table of routes with every kind of caller. Who is known has the
-// answer of who acts for everyone, except to what is another user's: that is answered for as what does not
-// exist.
+// TestEveryRouteForEveryCaller walks the table of routes with every kind of caller. Every known caller gets
+// the answer of a caller who acts for everyone, except for what belongs to another user: that is answered as
+// if it did not exist.
 func TestEveryRouteForEveryCaller(t *testing.T) {
 	c := readContract(t)
 	w := openWays(t)
@@ -287,7 +287,7 @@ func TestAttachingToAnothersSandbox(t *testing.T) {
 	}
 }
 
-// Without an authenticator nobody is admitted, and to who acts for nobody there is nothing.
+// Without an authenticator nobody is admitted, and for a caller who acts for nobody, nothing exists.
 func TestWhatIsNotSetIsClosed(t *testing.T) {
 	w := openWays(t)
 	w.ready("alices")
@@ -328,7 +328,7 @@ func TestRoutesWithoutAClassTakeNobody(t *testing.T) {
 	}
 }
 
-// A caller who follows as often as it is let leaves places to another, and to the operator.
+// A caller who follows as often as it may leaves places for another caller and for the operator.
 func TestFollowersLeavePlacesToOthers(t *testing.T) {
 	w := openWays(t)
 	follow := func(path, token string) (status int) {

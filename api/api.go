@@ -1,15 +1,15 @@
-// Package api is the HTTP surface: the routes, their access, and how errors become answers.
+// Package api is the HTTP interface: the routes, who may call them, and how errors become answers.
 //
-// api.go has the table of routes, middleware.go what comes before and after each of them: who asks, limits, the line
-// in the log; classes.go the one map from error classes to statuses, decode.go how requests are read; exec.go
-// the buffered exec, stream.go the streamed one, signal.go its signals, attach.go the one over a WebSocket, input.go and terminal.go
-// what comes in there, detached.go those that go on without their caller, encode.go how a command's bytes
-// become JSON; files.go the calls on files, transfer.go those that stream one; processes.go the durable
-// processes and processlog.go their logs; query.go how parameters are read, decisions.go what egress decided
-// and follow.go how that is followed; events.go what happens, calls.go what calls came to; lines.go the streams of those that are followed. handle.go makes handlers of what answers with a value, routes.go has the
-// plain routes, connections.go shares connections among callers, body.go bounds bodies in time and memory, wire.go gives
-// what net/http answers by itself the contract's form, registration.go reads what a caller registers, contract.go
-// answers with openapi.yaml, upgrade.go makes a request a WebSocket, and sendfile.go lets the kernel copy files.
+// api.go has the table of routes, and routes.go the plain ones. middleware.go is what every request passes: the
+// caller, limits, the log line. handle.go makes handlers from functions that return a value, decode.go and query.go
+// read requests, and registration.go converts sandboxes. classes.go is the one map from error classes to statuses,
+// and call.go the event of an answered request. exec.go has the buffered exec, stream.go and signal.go the streamed
+// one, attach.go, input.go and terminal.go the one over a WebSocket, detached.go those that go on without their
+// caller. encode.go and text.go turn bytes into JSON. files.go has the file calls, transfer.go uploads and downloads,
+// processes.go durable processes, processlog.go their logs, decisions.go and follow.go egress decisions, events.go
+// events, calls.go the last hour's calls, nodes.go the hosts, and lines.go endless streams. connections.go shares
+// connections, body.go bounds bodies in time and memory, wire.go puts net/http's own answers into the contract's
+// form, contract.go serves openapi.yaml, upgrade.go opens WebSockets, and sendfile.go lets the kernel copy files.
 package api
 
 import (
@@ -33,100 +33,99 @@ import (
 	"github.com/daycare-run/sandbox/internal/sandbox"
 )
 
-// Spec is the contract, as OpenAPI.
+// Spec is the OpenAPI contract.
 //
 //go:embed openapi.yaml
 var Spec []byte
 
-// Authenticator returns who a request is from, or why it is refused.
+// Authenticator returns who sent a request, or why it is refused.
 type Authenticator func(*http.Request) (access.Caller, error)
 
 // Config is what the API needs. Version, MaxRequest, MaxOutput and Log must be set.
 type Config struct {
-	// Authenticator is asked about each request. Nil refuses all.
+	// Authenticator is called for each request. Nil refuses all requests.
 	Authenticator Authenticator
-	// Hold returns a context that ends also when a caller's token is in force no more. Nil is for callers without tokens.
+	// Hold returns a context that also ends when a caller's token is no longer in force. Nil is for callers without tokens.
 	Hold func(context.Context, access.Caller) (context.Context, context.CancelFunc)
-	// Router says which host answers a call. Nil is for one host alone, which answers all.
+	// Router says which host answers a call. Nil is for a single host, which answers all calls.
 	Router Router
-	// Nodes are the hosts of the cluster; nil for one host alone.
+	// Nodes are the hosts of the cluster; nil for a single host.
 	Nodes Nodes
-	// Version is the service's, for health.
+	// Version is the service's version, as health reports it.
 	Version string
-	// MaxRequest bounds a request's body, in bytes. An upload is not bound by it.
+	// MaxRequest bounds a request's body, in bytes. It does not bound uploads.
 	MaxRequest int64
-	// MaxOutput is how many bytes of each stream a buffered exec keeps.
+	// MaxOutput is how many bytes of each output stream a buffered exec keeps.
 	MaxOutput int64
-	// Stopping is closed when the service begins to stop: calls that have no end of their own end then.
-	// Nil is for never.
+	// Stopping is closed when the service begins to stop: endless calls end then. Nil means never.
 	Stopping <-chan struct{}
-	// BodyDelay is how long a body's sender may be behind a slow line. Zero is for ten seconds.
+	// BodyDelay is how far a body's sender may fall behind a slow line. Zero means ten seconds.
 	BodyDelay time.Duration
-	// Warnings are for health, beside the service's own.
+	// Warnings are added to the service's own warnings in health.
 	Warnings []string
-	// Doctor looks at the host and at the settings. Nil is for none.
+	// Doctor checks the host and the settings. Nil means that there is none.
 	Doctor func(context.Context) (types.DoctorReport, error)
-	// Metrics answers GET /metrics, in the text format of Prometheus. Nil is for none.
+	// Metrics answers GET /metrics, in the Prometheus text format. Nil means that there is none.
 	Metrics http.Handler
 	Log     zerolog.Logger
-	// LogCalls says whether each call is logged at level info rather than debug. Nil is for never.
+	// LogCalls reports whether calls are logged at level info rather than debug. Nil means never.
 	LogCalls func() bool
 }
 
-// Router says where a call is answered that is about a user, where there are several hosts.
+// Router says which of several hosts answers a call about a user.
 type Router interface {
-	// Route is asked once a caller is admitted. Where another host answers, it has when Route returns, and done is nil. Else
-	// the call is this host's to answer until done is called, by ctx, which also ends when it may not go on. A call that only
-	// looks is this host's, too, when no host holds the user: none becomes the holder by that.
+	// Route is called once a caller is admitted. If another host answers, it has done so when Route returns, and done is
+	// nil. Otherwise this host answers until done is called, within ctx, which also ends when it may no longer do so. A
+	// call that only looks is answered here too when no host holds the user; it does not make this host the holder.
 	Route(w http.ResponseWriter, req *http.Request, caller access.Caller, user string, looks bool) (ctx context.Context, done func(), err error)
-	// Await waits until all is known here that was known anywhere of a sandbox.
+	// Await waits until this host knows everything about a sandbox that any host knew.
 	Await(ctx context.Context, id string) error
-	// Host is this host's name, and Gather what the others answer to a GET of the same caller's, by name. silent are those
-	// that do not. Where another host has asked, there are none.
+	// Host is this host's name. Gather returns the other hosts' answers to the same caller's GET, by host;
+	// silent are the hosts that do not answer. It returns none if the request came from another host.
 	Host() string
 	Gather(ctx context.Context, caller access.Caller, pathAndQuery string) (answers map[string][]byte, silent []string)
 }
 
-// server answers one request. It is made for each: its service is the one that the caller may have.
+// server answers one request. Each request has its own, whose service is limited to what its caller may reach.
 type server struct {
 	cfg     Config
 	service *sandbox.Service
-	// streamed are those of all requests.
+	// streamed is shared by all requests.
 	streamed  *streamedExecs
 	following *following
-	// caller is whose the request is.
+	// caller is who sent the request.
 	caller access.Caller
-	// id is the request's.
+	// id is the request's id.
 	id string
-	// cut says that the answer could not be written to its end.
+	// cut reports whether the answer was cut short while it was written.
 	cut bool
-	// requestMemory is what its body, or its messages, take.
+	// memory is what the request's body or messages take.
 	memory *requestMemory
-	// upgraded says that the request has become a WebSocket.
+	// upgraded reports whether the request has become a WebSocket.
 	upgraded bool
 }
 
-// route is one line of the API.
+// route is one route of the API.
 type route struct {
 	pattern string
 	who     who
 	handle  handler
-	// streams says that the body goes to a file as it comes, so that it needs no bound.
+	// streams reports whether the body goes to a file as it arrives, so its size needs no bound.
 	streams bool
-	// follows says that the answer may have no end of its own: it ends with its caller's token.
+	// follows reports whether the answer may be endless: it ends when the caller's token does.
 	follows bool
 }
 
 type handler = func(*server, http.ResponseWriter, *http.Request) error
 
-// who says whose calls a route takes. A route that does not say it takes none.
+// who says whose calls a route accepts. A route without it accepts none.
 type who int
 
 const (
-	// forUsers is for every caller. One who acts for some users alone has a service in which there is nothing
-	// of others.
+	// forUsers is for every caller. A caller who acts for some users only gets a service that contains nothing
+	// of other users.
 	forUsers who = iota + 1
-	// forOperators is for callers who act for everyone: it is about the service as a whole.
+	// forOperators is for callers who act for everyone: the route is about the service as a whole.
 	forOperators
 )
 
@@ -176,7 +175,7 @@ var routes = []route{
 	{pattern: "HEAD /v1/sandboxes/{id}/files", who: forUsers, handle: (*server).download},
 }
 
-// New makes the API's handler.
+// New returns the API's handler.
 func New(service *sandbox.Service, cfg Config) http.Handler {
 	m := &middleware{cfg: cfg, service: service, memory: memoryOf(cfg.MaxRequest), following: newFollowing(), streamed: streamedExecs{inputs: map[streamedExec]*attach.Input{}}}
 	mux := http.NewServeMux()
@@ -191,8 +190,8 @@ func New(service *sandbox.Service, cfg Config) http.Handler {
 		return fmt.Errorf("the path %.200q has an empty component, . or ..: %w", req.URL.Path, cerrdefs.ErrInvalidArgument)
 	}}
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
-		// The mux would redirect a path with such a component, and the caller would be told about a
-		// path that it did not ask for.
+		// The mux would redirect a path with such a component, and then the caller would get an answer about a path
+		// that it did not ask for.
 		if clean := path.Clean("/" + req.URL.Path); req.URL.Path != clean && req.URL.Path != clean+"/" {
 			m.serve(w, req, unclean)
 			return
@@ -201,13 +200,13 @@ func New(service *sandbox.Service, cfg Config) http.Handler {
 	})
 }
 
-// reportedError is an error that was reported to the caller already, at the end of a stream.
+// reportedError is an error that the caller was already told at the end of a stream.
 type reportedError struct{ error }
 
 func (e reportedError) Unwrap() error { return e.error }
 
-// fail answers also when the caller has hung up: one that has closed its sending side alone still reads,
-// and what is not answered becomes a 200.
+// fail answers even when the caller has hung up: a caller that closed only its sending side still reads, and
+// a request without an answer becomes a 200.
 func (s *server) fail(w http.ResponseWriter, err error) {
 	failure, status := s.failure(err)
 	switch status {
@@ -219,7 +218,7 @@ func (s *server) fail(w http.ResponseWriter, err error) {
 	s.answer(w, status, types.Failure{Error: failure})
 }
 
-// failure returns an error as it is sent to this request's caller, in an answer or at the end of a stream.
+// failure converts an error for this request's caller, for an answer or for the end of a stream.
 func (s *server) failure(err error) (types.Error, int) {
 	failure, status := classify(err)
 	failure.RequestID = s.id
@@ -232,8 +231,8 @@ func (s *server) failure(err error) (types.Error, int) {
 func (s *server) answer(w http.ResponseWriter, status int, body any) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
-	// Written as it is encoded: an output may be six times as long then. A text or a path may have bytes
-	// that JSON cannot: each becomes U+FFFD.
+	// Written while it is encoded, because encoded output may be six times as long. A text or a path may have
+	// bytes that JSON cannot hold: each becomes U+FFFD.
 	err := json.MarshalWrite(w, body, jsontext.AllowInvalidUTF8(true))
 	if err == nil {
 		_, err = io.WriteString(w, "\n")

@@ -19,8 +19,8 @@ import (
 	"github.com/daycare-run/sandbox/internal/egress/decisions"
 )
 
-// attach is an exec over a WebSocket: the first message is the exec as JSON, then stdin and signals
-// come in and output and the exit go out.
+// attach is an exec over a WebSocket: the first message is the exec as JSON. After that, stdin and signals
+// come in, and output and the exit go out.
 func (s *server) attach(w http.ResponseWriter, req *http.Request) error {
 	if err := wantsWebSocket(req, "GET …/exec is for WebSockets; to run a command, POST it"); err != nil {
 		return err
@@ -37,11 +37,11 @@ func wantsWebSocket(req *http.Request, otherwise string) error {
 	return nil
 }
 
-// conversation handles a WebSocket: it ends with ctx, writes while writing lasts, and calls hangUp when
-// nothing more comes in, with the reason.
+// conversation handles a WebSocket. It ends with ctx, writes for as long as writing lasts, and calls hangUp
+// with the reason when nothing more comes in.
 type conversation func(ctx, writing context.Context, a *attached, hangUp func(why error)) (*types.Result, error)
 
-// converse makes the connection a WebSocket, talks, and sends how that has ended.
+// converse makes the connection a WebSocket, runs the conversation, and sends how it ended.
 func (s *server) converse(w http.ResponseWriter, req *http.Request, talk conversation) error {
 	conn, err := upgrade(w, req)
 	if err != nil || conn == nil {
@@ -51,11 +51,11 @@ func (s *server) converse(w http.ResponseWriter, req *http.Request, talk convers
 	defer conn.CloseNow()
 	conn.SetReadLimit(s.cfg.MaxRequest)
 	a := &attached{conn: conn, memory: s.memory, frame: make([]byte, 1, 1+frameCapacity)}
-	// To cancel a write is to break the connection, so writes have a context of their own: one whose
-	// fault ends the command is still told about it.
+	// Canceling a write breaks the connection, so writes have their own context: a caller whose fault ends the
+	// command is still told about it.
 	writing, stopWriting := context.WithCancel(req.Context())
 	defer stopWriting()
-	// As events, not as pings: those have a limit of their own, which would cut off a caller who pauses.
+	// Events rather than pings: pings have their own timeout, which would cut off a caller who pauses.
 	a.quiet = time.AfterFunc(keepAlive, func() { _ = a.event(writing, types.Event{Type: types.EventKeepAlive}) })
 	defer a.quiet.Stop()
 	ctx, cancel := context.WithCancelCause(req.Context())
@@ -89,13 +89,13 @@ func callerRemains(why error) bool {
 	return cerrdefs.IsInvalidArgument(why) || cerrdefs.IsResourceExhausted(why) || errors.Is(why, attach.ErrReplaced)
 }
 
-// farewell is how long a caller of whom nothing more is taken may take to read why.
+// farewell is how long a caller from whom nothing more is read may take to read the reason.
 const farewell = 5 * time.Second
 
-// firstLimit is how long the caller may take to say what to run.
+// firstLimit is how long the caller may take to send the first message.
 const firstLimit = 30 * time.Second
 
-// frameCapacity is room for the largest output that comes at once.
+// frameCapacity fits the largest piece of output.
 const frameCapacity = 128 << 10
 
 // attached is one exec's WebSocket.
@@ -106,7 +106,7 @@ type attached struct {
 	frame  []byte         // a binary message being put together: its channel, then the data
 }
 
-// run reads the first message and runs what it asks for, a talk.
+// run reads the first message and runs the command that it asks for, as a conversation.
 func (a *attached) run(ctx, writing context.Context, s *server, id string, hangUp func(why error)) (*types.Result, error) {
 	body, err := a.first(ctx)
 	if err != nil {
@@ -134,8 +134,7 @@ func (a *attached) run(ctx, writing context.Context, s *server, id string, hangU
 	r.Started = func() { _ = a.event(writing, types.Event{Type: types.EventStart}) }
 	r.Refused = func(line decisions.Summary) { _ = a.event(writing, refusal(line)) }
 	go func() {
-		// Whatever ends the input other than its own eof means that the caller has gone, or does not
-		// keep to the rules.
+		// If the input ends by anything but its own eof, the caller has gone or has broken the rules.
 		err := a.receive(ctx, in)
 		in.End(err)
 		hangUp(err)
@@ -163,7 +162,7 @@ func (a *attached) read(ctx context.Context, memory *requestMemory) (websocket.M
 	return kind, message, err
 }
 
-// first is the first message.
+// first reads the first message.
 func (a *attached) first(ctx context.Context) (body types.Exec, err error) {
 	patient, done := context.WithTimeout(ctx, firstLimit)
 	kind, first, err := a.read(patient, a.memory)
@@ -172,7 +171,7 @@ func (a *attached) first(ctx context.Context) (body types.Exec, err error) {
 		return body, err
 	}
 	if err != nil {
-		return body, fmt.Errorf("no exec came: %v: %w", err, cerrdefs.ErrInvalidArgument)
+		return body, fmt.Errorf("cannot read the first message, the exec: %v: %w", err, cerrdefs.ErrInvalidArgument)
 	}
 	if kind != websocket.MessageText {
 		return body, fmt.Errorf("the first message has to be the exec as JSON text: %w", cerrdefs.ErrInvalidArgument)

@@ -155,8 +155,8 @@ func (w wrapped) Accept() (net.Conn, error) {
 	return w.wrap(conn), nil
 }
 
-// A command may take longer than its body may: when that has come, there is no deadline any more, which
-// would be taken for a caller who has gone.
+// A command may run longer than its body may take: once the body has arrived, no deadline is left that would
+// look like a caller who has gone.
 func TestTheBodysDeadlineEndsWithTheBody(t *testing.T) {
 	var conn *deadlines
 	seen := make(chan time.Time, 1)

@@ -12,30 +12,30 @@ import (
 	"github.com/daycare-run/sandbox/internal/pace"
 )
 
-// memoryOf is how many bytes of requests, and of answers that hold a file or output, all callers may have here at a time: some of the
-// largest of each.
+// memoryOf returns the bytes that the requests of all callers, and the answers that hold a file or output,
+// may take together: room for several of the largest of each.
 func memoryOf(maxRequest int64) *budget.Pool {
 	return budget.NewPool(int(max(512<<20, 16*maxRequest)), 0)
 }
 
-// requestMemory is a request's part of the memory that callers share. It holds the body, or messages, until the answer, and a
-// file that was read until that is sent.
+// requestMemory is one request's part of the memory that callers share. It holds the body or messages until
+// the answer, and a file that was read until it is sent.
 type requestMemory struct {
 	of     *budget.Pool
 	holder string // the caller
 	bytes  int
 }
 
-// take counts n bytes more. The error is of class ResourceExhausted.
+// take adds n bytes. The error is of class ResourceExhausted.
 func (m *requestMemory) take(n int) error {
 	if !m.of.Take(m.holder, n) {
-		return fmt.Errorf("the requests of %s have as much memory as they may: try again when one has been answered: %w", m.holder, cerrdefs.ErrResourceExhausted)
+		return fmt.Errorf("the requests of %s already use as much memory as allowed: try again when one has been answered: %w", m.holder, cerrdefs.ErrResourceExhausted)
 	}
 	m.bytes += n
 	return nil
 }
 
-// release gives all back.
+// release gives everything back.
 func (m *requestMemory) release() {
 	if m.bytes > 0 {
 		m.of.Give(m.holder, m.bytes)
@@ -43,7 +43,7 @@ func (m *requestMemory) release() {
 	m.bytes = 0
 }
 
-// reader counts what is read, until it is released.
+// reader counts what is read, until release.
 func (m *requestMemory) reader(from io.Reader) io.Reader { return memoryReader{from, m} }
 
 type memoryReader struct {
@@ -61,7 +61,7 @@ func (r memoryReader) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// bound is a body that has to come in time, and that is no larger than its route takes.
+// bound returns a body that has to arrive in time and that is no larger than its route accepts.
 func (m *middleware) bound(w http.ResponseWriter, from io.ReadCloser, r route, memory *requestMemory) io.ReadCloser {
 	delay := cmp.Or(m.cfg.BodyDelay, pace.Delay)
 	if r.streams {

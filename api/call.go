@@ -17,15 +17,15 @@ import (
 	"github.com/daycare-run/sandbox/internal/quota"
 )
 
-// Call is the event that a request was answered. It has nothing that the request carried: no query, no header, no body.
+// Call is the event of an answered request. It contains nothing that the request carried: no query, no header, no body.
 type Call struct {
-	// Route is the pattern of the route, such as "GET /v1/health"; "/" for what is none.
+	// Route is the pattern of the route, such as "GET /v1/health"; "/" for a path without a route.
 	Route string
 	// Status is 200 for every success.
 	Status int
-	// Kind is that of the error that was answered, also at the end of a stream; empty for none.
+	// Kind is the kind of the error that was sent, including at the end of a stream; empty for none.
 	Kind types.Kind
-	// Quota is the bound that was reached; nil for none.
+	// Quota is the quota that was exceeded; nil for none.
 	Quota *quota.Exceeded
 	Took  time.Duration
 
@@ -33,11 +33,11 @@ type Call struct {
 	method, caller, sandbox string
 	answered                int // the status itself
 	bytes                   int64
-	fault                   error // the service's own; nil for none
+	fault                   error // an error of the service itself; nil for none
 	shown                   bool  // at level info
 }
 
-// tell publishes that a request was answered.
+// tell publishes the event of an answered request.
 func (m *middleware) tell(req *http.Request, r route, caller access.Caller, answer httpsnoop.Metrics, err error) {
 	c := Call{
 		Route: r.pattern, Status: http.StatusOK, Took: answer.Duration,
@@ -47,7 +47,7 @@ func (m *middleware) tell(req *http.Request, r route, caller access.Caller, answ
 		c.sandbox = id.String()
 	}
 	if err != nil {
-		failure, status := classify(err) // also at the end of a stream, which has begun well
+		failure, status := classify(err) // even one at the end of a stream that began well
 		c.Kind = failure.Kind
 		if _, is := errors.AsType[reportedError](err); !is {
 			c.Status = status
@@ -61,7 +61,7 @@ func (m *middleware) tell(req *http.Request, r route, caller access.Caller, answ
 	stream.Tell(req.Context(), "", c)
 }
 
-// Line implements events.Line. Of an error it has the text only where that is the service's own fault.
+// Line implements events.Line. It writes an error's text only if the error is the service's own fault.
 func (c Call) Line(log *zerolog.Logger, _ string) {
 	line := log.Debug()
 	if c.shown {
@@ -74,7 +74,7 @@ func (c Call) Line(log *zerolog.Logger, _ string) {
 	}
 }
 
-// known is a method, unless somebody has made it up.
+// known returns a standard method as it is, and "other" for a made-up one.
 func known(method string) string {
 	if slices.Contains(methods, method) {
 		return method

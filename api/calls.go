@@ -11,7 +11,7 @@ import (
 	"github.com/daycare-run/sandbox/internal/calls"
 )
 
-// calls answers with what the calls of the last hour came to.
+// calls answers with the counts and times of the last hour's calls.
 func (s *server) calls(*http.Request) (types.CallHour, error) {
 	minutes, all := s.service.Calls()
 	told := types.CallHour{Minutes: []types.CallMinute{}, Hour: callMinute(all)}
@@ -35,17 +35,17 @@ func percentiles(p calls.Percentiles) types.Percentiles {
 	return types.Percentiles{P50Ms: milliseconds(p.P50), P95Ms: milliseconds(p.P95)}
 }
 
-// output answers with what a running command printed last.
+// output answers with a running command's latest output.
 func (s *server) output(req *http.Request) (types.CallOutput, error) {
-	call, _ := strconv.ParseUint(req.PathValue("callId"), 10, 64) // what is no number is no call's
+	call, _ := strconv.ParseUint(req.PathValue("callId"), 10, 64) // an invalid number is no call's id
 	text, cut, err := s.service.Output(req.PathValue("id"), call)
 	return types.CallOutput{Output: utf8Text(string(text)), Cut: cut}, err
 }
 
-// doctor looks at the host, for callers who act for everyone.
+// doctor checks the host, for callers who act for everyone.
 func (s *server) doctor(req *http.Request) (types.DoctorReport, error) {
 	if s.cfg.Doctor == nil {
-		return types.DoctorReport{}, fmt.Errorf("this service does not look at its host: %w", cerrdefs.ErrNotFound)
+		return types.DoctorReport{}, fmt.Errorf("this service does not check its host: %w", cerrdefs.ErrNotFound)
 	}
 	return s.cfg.Doctor(req.Context())
 }

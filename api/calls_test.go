@@ -49,7 +49,7 @@ func called(t *testing.T) *lab {
 	return l
 }
 
-// What a caller who acts for bob alone learns of alice's calls: nothing.
+// A caller who acts for bob only learns nothing of alice's calls.
 func TestCallsOfOthers(t *testing.T) {
 	l := newLab(t, sandboxtest.Started(func(ctx context.Context, _ dockerexec.Command, out dockerexec.Output) (dockerexec.Result, error) {
 		err := out(dockerexec.Stdout, []byte("secret"))

@@ -12,7 +12,7 @@ import (
 	"github.com/daycare-run/sandbox/internal/errs"
 )
 
-// classes is the one place where an error's class becomes a kind and a status. What has no class is
+// classes is the one place where an error's class becomes a kind and a status. An error without a class is
 // Docker's fault.
 var classes = []struct {
 	is     func(error) bool
@@ -42,8 +42,8 @@ func isTooLarge(err error) bool {
 
 func isFull(err error) bool { return errors.Is(err, errs.ErrNoSpace) }
 
-// The classes that HTTP has for a download: a Range that is not in the file, and a condition that the
-// file does not meet; and that for a path that has other methods.
+// Classes that only HTTP has: a download's Range that is not in the file, a download's condition that the
+// file does not meet, and a method that the path does not have.
 var (
 	errBeyond  = errors.New("range not satisfiable")
 	errChanged = errors.New("precondition failed")
@@ -60,15 +60,15 @@ func isMethod(err error) bool  { return errors.Is(err, errMethod) }
 func classify(err error) (types.Error, int) {
 	for _, class := range classes {
 		if class.is(err) {
-			// A message may quote what somebody sent; JSON takes UTF-8 alone.
+			// A message may quote what somebody sent, but JSON is UTF-8 only.
 			return types.Error{Kind: class.kind, Message: strings.ToValidUTF8(message(err), "\uFFFD")}, class.status
 		}
 	}
 	panic("the last class takes every error")
 }
 
-// message is the error's text without the name of its class at the end, which kind and status say. That of a permission
-// stays, because it may be the kernel's reason.
+// message returns the error's text without the class name at its end, because kind and status already say
+// that. The name of a permission error stays, because it may be the kernel's reason.
 func message(err error) string {
 	text := err.Error()
 	for _, class := range []error{

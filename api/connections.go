@@ -14,27 +14,27 @@ import (
 	"github.com/daycare-run/sandbox/internal/budget"
 )
 
-// Connections shares a service's connections among its callers, by uid at the socket, by token over TCP, and by
-// address until a token has come. Whoever has as many as it may loses the one that has been without a request for
-// longest; it is refused where all have one. It is safe for concurrent use.
+// Connections shares a service's connections among its callers: by uid at the socket, by token over TCP, and
+// by address before a token has arrived. A caller with its full share loses its longest idle connection to a
+// new one; the new one is refused if none is idle. It is safe for concurrent use.
 type Connections struct {
 	shared  *budget.Pool
-	reserve *budget.Pool // for operators, where there is nothing else
+	reserve *budget.Pool // for operators, when nothing else is free
 
 	mu      sync.Mutex
-	resting linked.List // of *wire: those without a request, the longest first
+	resting linked.List // of *wire: those without a request, longest idle first
 	refused uint64
 }
 
-// operatorsReserve is how many connections are for operators alone, of which each may have a quarter.
+// operatorsReserve is the number of connections reserved for operators. Each may have a quarter of them.
 const operatorsReserve = 64
 
-// NewConnections shares so many connections.
+// NewConnections returns a Connections that shares total connections.
 func NewConnections(total int) *Connections {
 	return &Connections{shared: budget.NewPool(total, 0), reserve: budget.NewPool(operatorsReserve, 0)}
 }
 
-// Stats are the numbers of now.
+// Stats returns the current numbers.
 func (c *Connections) Stats() budget.Stats {
 	s := c.shared.Stats()
 	c.mu.Lock()
@@ -43,19 +43,19 @@ func (c *Connections) Stats() budget.Stats {
 	return s
 }
 
-// addressShare returns whose share a connection takes when only its address is known. Whoever has an address of
-// IPv6 has 2^64.
+// addressShare returns the name of the share that a connection takes while only its address is known. An IPv6
+// address counts by its /64, because its owner has 2^64 of them.
 func addressShare(conn net.Conn) string {
 	addr, err := netip.ParseAddrPort(conn.RemoteAddr().String())
 	if err != nil {
 		return "strangers"
 	}
-	prefix, _ := addr.Addr().Unmap().Prefix(min(addr.Addr().Unmap().BitLen(), 64)) // of its own length
+	prefix, _ := addr.Addr().Unmap().Prefix(min(addr.Addr().Unmap().BitLen(), 64)) // no error: the length fits
 	return "address " + prefix.String()
 }
 
-// enter reports whether a new connection has a place. caller is whose share it takes; empty for whoever has not shown a token
-// yet, or may not call at all.
+// enter reports whether a new connection gets a place. caller is whose share it takes; empty if no token was
+// shown yet, or if the peer may not call at all.
 func (c *Connections) enter(w *wire, caller string, operator bool) bool {
 	w.known = caller != ""
 	name := "caller " + caller
@@ -72,7 +72,7 @@ func (c *Connections) enter(w *wire, caller string, operator bool) bool {
 	return true
 }
 
-// take takes a place for a connection, another's if need be; the lock is held.
+// take gets a place for a connection, if need be that of an idle one. The caller holds mu.
 func (c *Connections) take(w *wire, name string) bool {
 	for !c.hold(w, c.shared, name) {
 		other := c.idlest(func(other *wire) bool { return other.holder == name })
@@ -84,12 +84,12 @@ func (c *Connections) take(w *wire, name string) bool {
 		}
 		c.forget(other)
 		other.evicted = true
-		_ = raw(other.Conn).Close() // TLS would want to say good-bye first
+		_ = raw(other.Conn).Close() // closing it over TLS would first send an alert
 	}
 	return true
 }
 
-// idlest is the first of those connections that has no request, or nil; the lock is held.
+// idlest returns the longest idle connection for which of is true, or nil. The caller holds mu.
 func (c *Connections) idlest(of func(*wire) bool) *wire {
 	for e := c.resting.Front(); e != nil; e = e.Next() {
 		if w := e.Value.(*wire); of(w) {
@@ -99,7 +99,7 @@ func (c *Connections) idlest(of func(*wire) bool) *wire {
 	return nil
 }
 
-// hold takes a place of a pool; the lock is held.
+// hold takes a place of a pool. The caller holds mu.
 func (c *Connections) hold(w *wire, from *budget.Pool, name string) bool {
 	if !from.Take(name, 1) {
 		return false
@@ -108,7 +108,7 @@ func (c *Connections) hold(w *wire, from *budget.Pool, name string) bool {
 	return true
 }
 
-// forget gives a connection's place back; the lock is held.
+// forget gives a connection's place back. The caller holds mu.
 func (c *Connections) forget(w *wire) {
 	if w.place != nil {
 		w.place.Give(w.holder, 1)
@@ -117,7 +117,7 @@ func (c *Connections) forget(w *wire) {
 	c.wake(w)
 }
 
-// wake takes a connection from those without a request; the lock is held.
+// wake removes a connection from the idle ones. The caller holds mu.
 func (c *Connections) wake(w *wire) {
 	if w.resting != nil {
 		c.resting.Remove(w.resting)
@@ -125,7 +125,7 @@ func (c *Connections) wake(w *wire) {
 	}
 }
 
-// identify has a connection be a caller's from now on. The error is of class ResourceExhausted.
+// identify assigns a connection to a caller from now on. The error is of class ResourceExhausted.
 func (c *Connections) identify(w *wire, caller string) error {
 	name := "caller " + caller
 	c.mu.Lock()
@@ -136,14 +136,14 @@ func (c *Connections) identify(w *wire, caller string) error {
 	}
 	if !c.take(w, name) {
 		c.refused++
-		return fmt.Errorf("%s has as many connections as it may, each with a request: try again when one has ended: %w", caller, cerrdefs.ErrResourceExhausted)
+		return fmt.Errorf("%s already has as many connections as allowed, each with a request: try again when one has ended: %w", caller, cerrdefs.ErrResourceExhausted)
 	}
 	place.Give(holder, 1)
 	w.known = true
 	return nil
 }
 
-// work notes that a request has come, and reports whether the connection was still there.
+// work notes that a request has arrived, and reports whether the connection was not evicted.
 func (c *Connections) work(w *wire) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -160,18 +160,18 @@ func (c *Connections) rest(w *wire) {
 	}
 }
 
-// leave gives back the place of a connection that is over.
+// leave gives back the place of a connection that has ended.
 func (c *Connections) leave(w *wire) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.forget(w)
 }
 
-// identified has a request's connection be its caller's.
+// identified assigns a request's connection to the request's caller.
 func identified(ctx context.Context, w http.ResponseWriter, caller string) error {
 	conn, ok := ctx.Value(wireKey{}).(*wire)
 	if !ok {
-		return nil // nobody shares the server's connections
+		return nil // the server's connections are not shared
 	}
 	err := conn.of.identify(conn, caller)
 	if err != nil {
@@ -180,7 +180,7 @@ func identified(ctx context.Context, w http.ResponseWriter, caller string) error
 	return err
 }
 
-// raw is what a connection is encrypted over, or itself.
+// raw returns the connection under TLS, or conn itself.
 func raw(conn net.Conn) net.Conn {
 	if encrypted, ok := conn.(interface{ NetConn() net.Conn }); ok {
 		return encrypted.NetConn()

@@ -96,8 +96,8 @@ func (s *sharedService) exec(name string) (status chan int, refused bool) {
 
 const listing = "GET /v1/sandboxes"
 
-// TestIdleConnectionsMakeRoom has one caller keep ever more connections, and someone without a token open ever more:
-// each loses its own oldest ones, and another one's is left alone.
+// TestIdleConnectionsMakeRoom has one caller, and a client without a token, open ever more connections: each
+// loses its own oldest ones, and another caller's is left alone.
 func TestIdleConnectionsMakeRoom(t *testing.T) {
 	s := newSharedService(t, 100, nil)
 	kept := s.connect()
@@ -129,7 +129,7 @@ func TestIdleConnectionsMakeRoom(t *testing.T) {
 	}
 }
 
-// TestBusyConnectionsAreRefused has one caller run as much as it may: it is told so, and another one is not kept.
+// TestBusyConnectionsAreRefused has one caller run as much as it may: its next is refused, and another caller is not held up.
 func TestBusyConnectionsAreRefused(t *testing.T) {
 	s := newSharedService(t, 40, nil)
 	var running []chan int
@@ -163,7 +163,7 @@ func TestBusyConnectionsAreRefused(t *testing.T) {
 	}
 }
 
-// TestOperatorsAlwaysGetIn has others take all that they can.
+// TestOperatorsAlwaysGetIn has other callers take all the connections they can.
 func TestOperatorsAlwaysGetIn(t *testing.T) {
 	who := make(chan string, 1)
 	s := newSharedService(t, 4, func(net.Conn) (string, bool) {
@@ -191,8 +191,8 @@ func TestOperatorsAlwaysGetIn(t *testing.T) {
 	}
 }
 
-// TestBodiesHaveShares has one caller begin ever more bodies: they take no more of the memory than its share, and who
-// sends too slowly is not waited for.
+// TestBodiesHaveShares has one caller begin ever more bodies: they take no more memory than its share, and
+// slow senders are not waited for.
 func TestBodiesHaveShares(t *testing.T) {
 	pool := memoryOf(1)
 	one, other := &requestMemory{of: pool, holder: "one"}, &requestMemory{of: pool, holder: "other"}
@@ -222,7 +222,7 @@ func TestBodiesHaveShares(t *testing.T) {
 	}
 }
 
-// TestTricklingBodies sends a byte now and then: it comes, and too slowly.
+// TestTricklingBodies sends a byte now and then: the body keeps coming, but too slowly.
 func TestTricklingBodies(t *testing.T) {
 	server := newLab(t, nil).serveConfig(func(cfg *Config) { cfg.BodyDelay = 200 * time.Millisecond })
 	conn, err := net.Dial("tcp", server.Listener.Addr().String())

@@ -12,11 +12,11 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// asJSON is the contract as GET /v1/openapi.json answers with it, and its ETag.
+// asJSON returns the contract as GET /v1/openapi.json serves it, and its ETag.
 var asJSON = sync.OnceValues(func() (text []byte, tag string) {
 	var document any
 	if err := yaml.Unmarshal(Spec, &document); err != nil {
-		panic(fmt.Sprintf("openapi.yaml: %v", err)) // it is a part of this program, and tested
+		panic(fmt.Sprintf("openapi.yaml: %v", err)) // it is part of this program, and tested
 	}
 	text, err := json.Marshal(document, json.Deterministic(true))
 	if err != nil {
@@ -36,6 +36,6 @@ func (s *server) contract(w http.ResponseWriter, req *http.Request) error {
 		return nil
 	}
 	head.Set("Content-Type", "application/json")
-	_, _ = w.Write(text) // or the caller has gone
+	_, _ = w.Write(text) // an error means that the caller has gone
 	return nil
 }

@@ -45,7 +45,7 @@ func (s *server) decisions(w http.ResponseWriter, req *http.Request) error {
 	return nil
 }
 
-// decisionAnswer is a types.DecisionList whose decisions are made as they are encoded: all at once take megabytes for each caller.
+// decisionAnswer is a types.DecisionList that makes its decisions while encoding: all at once would take megabytes per caller.
 type decisionAnswer struct {
 	Decisions  decisionSeq `json:"decisions"`
 	Unanswered []string    `json:"unanswered,omitempty"`
@@ -53,10 +53,10 @@ type decisionAnswer struct {
 
 type decisionSeq func(yield func(types.Decision) bool)
 
-// MarshalJSONTo is json.MarshalerTo.
+// MarshalJSONTo implements json.MarshalerTo.
 func (all decisionSeq) MarshalJSONTo(to *jsontext.Encoder) error {
 	err := to.WriteToken(jsontext.BeginArray)
-	var line types.Decision // one for all
+	var line types.Decision // reused for all
 	all(func(d types.Decision) bool {
 		if line = d; err == nil {
 			err = json.MarshalEncode(to, &line)
@@ -69,15 +69,15 @@ func (all decisionSeq) MarshalJSONTo(to *jsontext.Encoder) error {
 	return to.WriteToken(jsontext.EndArray)
 }
 
-// recent are the latest decisions that are asked for, oldest first.
+// recent returns the latest decisions that the query asks for, oldest first.
 func (q decisionQuery) recent(log *decisions.Log) []decisions.Decision {
-	if q.limit == 0 { // which means all to the log
+	if q.limit == 0 { // which the log takes as all
 		return nil
 	}
 	return log.Recent(q.filter, int(q.limit))
 }
 
-// decision is one as JSON.
+// decision converts a decision to JSON's form.
 func decision(d decisions.Decision) types.Decision {
 	return types.Decision{
 		Seq: d.Seq, Time: d.Time.UTC(), First: d.First.UTC(), Count: d.Count, UserID: d.User, Container: d.Container,
@@ -86,7 +86,7 @@ func decision(d decisions.Decision) types.Decision {
 	}
 }
 
-// refusals are what a call did not get; never nil.
+// refusals converts what a call could not reach; the result is never nil.
 func refusals(lines []decisions.Summary) []types.Refusal {
 	list := make([]types.Refusal, len(lines))
 	for i, line := range lines {
@@ -98,5 +98,5 @@ func refusals(lines []decisions.Summary) []types.Refusal {
 	return list
 }
 
-// utf8Text keeps what a tenant has sent from breaking an event.
+// utf8Text keeps text that a tenant sent from making an event invalid.
 func utf8Text(text string) string { return strings.ToValidUTF8(text, "\uFFFD") }

@@ -14,8 +14,8 @@ import (
 	"github.com/daycare-run/sandbox/internal/strictjson"
 )
 
-// decode reads a JSON body strictly: unknown and duplicate keys, wrong types and anything after the
-// value are the caller's faults.
+// decode reads a JSON body strictly: unknown keys, duplicate keys, wrong types and anything after the value
+// are the caller's faults.
 func (s *server) decode(req *http.Request, into any) error {
 	body, err := readBody(req)
 	if err != nil {
@@ -24,7 +24,7 @@ func (s *server) decode(req *http.Request, into any) error {
 	return decodeJSON(body, into, s.memory)
 }
 
-// decodeOptional does what decode does when there is a body, and otherwise nothing.
+// decodeOptional is like decode, but accepts an empty body.
 func (s *server) decodeOptional(req *http.Request, into any) error {
 	body, err := readBody(req)
 	if err != nil || len(body) == 0 {
@@ -52,7 +52,7 @@ func readBody(req *http.Request) ([]byte, error) {
 	return body, nil
 }
 
-// decodeJSON reports the first fault alone, and no value: it may be a secret. What is read is counted in memory, as the text is.
+// decodeJSON reports only the first fault, without values: they may be secrets. What it decodes counts as memory, as text does.
 func decodeJSON(text []byte, into any, memory *requestMemory) error {
 	if len(bytes.TrimSpace(text)) == 0 {
 		return fmt.Errorf("the body is empty; it has to be a JSON object: %w", cerrdefs.ErrInvalidArgument)
@@ -75,7 +75,7 @@ func decodeJSON(text []byte, into any, memory *requestMemory) error {
 	return fmt.Errorf("%v: %w", faults[0], cerrdefs.ErrInvalidArgument)
 }
 
-// pathOf is a path that a body names in one of two ways.
+// pathOf returns a path that a body gives in one of two forms.
 func pathOf(key, plain, encoded string) (string, error) {
 	switch {
 	case plain != "" && encoded != "":
@@ -90,7 +90,7 @@ func pathOf(key, plain, encoded string) (string, error) {
 	}
 }
 
-// decodeBytes reads a string of bytes; key is for the message.
+// decodeBytes decodes a string to bytes; key is for the message.
 func decodeBytes(key, text string, encoding types.Encoding) ([]byte, error) {
 	switch encoding {
 	case types.Text:

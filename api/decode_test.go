@@ -176,7 +176,7 @@ func TestClassesOfErrors(t *testing.T) {
 	}
 }
 
-// Kind and status say the class; what else an error has at its end is a reason, and stays.
+// Kind and status name the class; anything else at the end of an error is a reason, and stays.
 func TestMessagesDoNotNameTheirClass(t *testing.T) {
 	for _, tt := range []struct {
 		err  error

@@ -11,13 +11,13 @@ import (
 	"github.com/daycare-run/sandbox/internal/sandbox"
 )
 
-// reattach is a caller who comes back to a command, over a WebSocket.
+// reattach connects a caller to a running command again, over a WebSocket.
 func (s *server) reattach(w http.ResponseWriter, req *http.Request) error {
 	values, err := query(req, "offset")
 	if err != nil {
 		return err
 	}
-	offset, err := number(values, "offset", 0, 0, math.MaxInt64) // how many bytes of output the caller has had
+	offset, err := number(values, "offset", 0, 0, math.MaxInt64) // how many bytes of output the caller already has
 	if err != nil {
 		return err
 	}
@@ -25,7 +25,7 @@ func (s *server) reattach(w http.ResponseWriter, req *http.Request) error {
 	if err != nil {
 		return err
 	}
-	if err := wantsWebSocket(req, "GET …/execs/{execId} is for WebSockets; GET …/execs tells how it is"); err != nil {
+	if err := wantsWebSocket(req, "GET …/execs/{execId} is for WebSockets; GET …/execs reports its state"); err != nil {
 		return err
 	}
 	return s.converse(w, req, func(ctx, writing context.Context, a *attached, hangUp func(error)) (*types.Result, error) {
@@ -33,7 +33,7 @@ func (s *server) reattach(w http.ResponseWriter, req *http.Request) error {
 	})
 }
 
-// watch shows a caller a command that goes on without it, until the command or the caller ends. It is a talk.
+// watch connects a caller to a detached command until either of them ends, as a conversation.
 func (a *attached) watch(ctx, writing context.Context, e *attach.Exec[sandbox.Result], offset int64, hangUp func(why error)) (*types.Result, error) {
 	attachment, err := e.Attach(offset)
 	if err != nil {
@@ -51,7 +51,7 @@ func (a *attached) watch(ctx, writing context.Context, e *attach.Exec[sandbox.Re
 	return &exit, nil
 }
 
-// relay passes on what happens to a command, and returns how it has ended.
+// relay passes on a command's events, and returns how it ended.
 func relay(ctx context.Context, execID string, from *attach.Attachment[sandbox.Result], output dockerexec.Output, send func(types.Event) error) (sandbox.Result, error) {
 	for {
 		event, err := from.Next(ctx)
@@ -74,7 +74,7 @@ func relay(ctx context.Context, execID string, from *attach.Attachment[sandbox.R
 	}
 }
 
-// streamDetached is what stream is, of a command that goes on without its caller.
+// streamDetached is stream for a command that goes on without its caller.
 func (s *server) streamDetached(w http.ResponseWriter, req *http.Request, r sandbox.Request) error {
 	e, err := s.service.StartExec(req.Context(), req.PathValue("id"), r, false)
 	if err != nil {
@@ -87,7 +87,7 @@ func (s *server) streamDetached(w http.ResponseWriter, req *http.Request, r sand
 	defer attachment.Close()
 	stream := newEventStream(s, w, req)
 	defer stream.close()
-	return stream.finish(relay(req.Context(), e.ID, attachment, stream.output, stream.send)) // of stdin nobody sends any
+	return stream.finish(relay(req.Context(), e.ID, attachment, stream.output, stream.send)) // nobody sends stdin
 }
 
 func (s *server) detachedExecs(req *http.Request) (types.DetachedExecList, error) {

@@ -124,7 +124,7 @@ func TestCallersComeBack(t *testing.T) {
 	}
 }
 
-// A stream's caller goes, and comes back over a WebSocket to what has ended meanwhile.
+// A stream's caller goes, and comes back over a WebSocket after the command has ended.
 func TestStreamsThatGoOn(t *testing.T) {
 	hungUp, refused := make(chan struct{}), make(chan struct{})
 	var l *lab
@@ -243,7 +243,7 @@ func TestWhoWatchesSeesItKilled(t *testing.T) {
 	}
 }
 
-// What looks like a WebSocket, and is none, is answered as any other bad request, and the command goes on.
+// A request that only looks like a WebSocket is answered like any other bad request, and the command goes on.
 func TestUpgradesThatFail(t *testing.T) {
 	l := newLab(t, echoes())
 	server, e := l.serve(), l.detach()

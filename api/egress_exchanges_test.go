@@ -107,7 +107,7 @@ func TestParametersOfDecisions(t *testing.T) {
 	for query, message := range map[string]string{
 		"userId=":                  "userId is empty",
 		"userId=Alice":             `userId "Alice" has upper-case letters`,
-		"container=":               `container "" is no name of a container`,
+		"container=":               `container "" is not the name of a container`,
 		"container=a%2Fb":          `container "a/b" is no name`,
 		"verdict=deny":             `verdict "deny" is not one of allowed, denied, failed, limited, malformed`,
 		"via=sni":                  `via "sni" is not one of dns, tls, http`,
@@ -123,9 +123,9 @@ func TestParametersOfDecisions(t *testing.T) {
 		"after=-1":                        `after "-1" is no number`,
 		"after=1.5":                       `after "1.5" is no number`,
 		"after=18446744073709551616":      `after "18446744073709551616" is no number`,
-		"since=10m":                       `since "10m" is no time as in RFC 3339, such as 2006-01-02T15:04:05Z`,
+		"since=10m":                       `since "10m" is not a time as in RFC 3339, such as 2006-01-02T15:04:05Z`,
 		"since=2026-01-02T15:04:05":       `since "2026-01-02T15:04:05" is no time`,
-		"since=2026-01-02T15:04:05+01:00": `since "2026-01-02T15:04:05 01:00" is no time as in RFC 3339, such as 2006-01-02T15:04:05Z, where a + is written %2B`,
+		"since=2026-01-02T15:04:05+01:00": `since "2026-01-02T15:04:05 01:00" is not a time as in RFC 3339, such as 2006-01-02T15:04:05Z, where a + is written %2B`,
 		"limit=10001":                     `limit "10001" is not a number from 0 to 10000`,
 		"limit=-1":                        `limit "-1" is not a number`,
 		"limit=ten":                       `limit "ten" is not a number`,
@@ -220,7 +220,7 @@ func TestLinesOfDecisions(t *testing.T) {
 	}
 }
 
-// What a call asks for decides about its container in each of its forms, and what it did not get comes back.
+// The names that a call asks for are its container's in each form of exec, and refused names come back.
 func TestEgressOfCalls(t *testing.T) {
 	const asks = `"permissions":["@network"],"allowedDomains":["example.org","*.example.com"],"packageManagers":["node"]`
 	l := refusing(t)
@@ -270,7 +270,7 @@ func TestEgressOfCalls(t *testing.T) {
 	}
 }
 
-// The names of a call, and what it denies to itself, are those that its container may reach, in each of its forms.
+// The names that a call allows and denies are what its container may reach, in each form of exec.
 func TestNamesReachTheContainer(t *testing.T) {
 	const body = `{"command":"x","permissions":["@network"],"allowedDomains":["example.org","*.example.com"],"deniedDomains":["a.example.com"]}`
 	asked := make(chan dockerexec.Egress, 1)

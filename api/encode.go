@@ -12,8 +12,8 @@ import (
 	"github.com/daycare-run/sandbox/internal/sandbox"
 )
 
-// encodeWhole puts a whole output into a string: as text when it is UTF-8, else as base64. Where it
-// was cut off in the middle of a character, that rest of a character goes too.
+// encodeWhole converts a whole output to a string: text if it is UTF-8, base64 otherwise. If the output was
+// truncated in the middle of a character, the incomplete character is dropped.
 func encodeWhole(data []byte, truncated bool) (string, types.Encoding) {
 	if truncated {
 		if end := wholeRunes(data); utf8.Valid(data[:end]) {
@@ -30,7 +30,7 @@ func encodePart(data []byte) (string, types.Encoding) {
 	return base64.StdEncoding.EncodeToString(data), types.Base64
 }
 
-// wholeRunes is how many bytes of data come before a character that is cut off at the end.
+// wholeRunes returns how many bytes of data precede a character that is cut off at the end.
 func wholeRunes(data []byte) int {
 	for back := 1; back < utf8.UTFMax && back <= len(data); back++ {
 		start := len(data) - back
@@ -44,11 +44,11 @@ func wholeRunes(data []byte) int {
 	return len(data)
 }
 
-// textStream cuts an output into parts so that text stays text: a character that is cut off at the
-// end of a part waits for the next one.
+// textStream cuts an output into parts so that text stays text: a character that is cut off at the end of a
+// part waits for the next part.
 type textStream struct{ rest []byte }
 
-// next returns the bytes to send for these that came.
+// next returns the bytes to send now that data has arrived.
 func (t *textStream) next(data []byte) []byte {
 	if len(t.rest) > 0 {
 		data = append(t.rest, data...)
@@ -61,7 +61,7 @@ func (t *textStream) next(data []byte) []byte {
 	return data
 }
 
-// result is a facade's Result as JSON.
+// result converts the facade's Result to JSON's form.
 func result(r sandbox.Result) types.Result {
 	out := types.Result{
 		Failed: r.Failed(), Cwd: r.Cwd, TimedOut: r.TimedOut, Truncated: r.Truncated,

@@ -25,10 +25,10 @@ import (
 // serverSent is the media type of server-sent events.
 const serverSent = "text/event-stream"
 
-// gather is how long events are gathered before they are sent, so that a flood of them is sent in few pieces.
+// gather is how long events are collected before they are sent, so that a flood of them is sent in few pieces.
 const gather = 100 * time.Millisecond
 
-// events answers with what happens, from an event on or from now, until the caller goes or the service stops.
+// events answers with events, from a given one or from now on, until the caller goes or the service stops.
 func (s *server) events(w http.ResponseWriter, req *http.Request) error {
 	stream, scope := s.service.Events()
 	if stream == nil {
@@ -51,7 +51,7 @@ func (s *server) events(w http.ResponseWriter, req *http.Request) error {
 	if gap {
 		begin = append(begin, types.ServiceEvent{ID: eventID(stream, after), Time: time.Now().UTC(), Kind: types.ServiceGap})
 	}
-	for err = to.sendEvents(begin); err == nil && ctx.Err() == nil; { // or else the caller has gone
+	for err = to.sendEvents(begin); err == nil && ctx.Err() == nil; { // an error means that the caller has gone
 		quiet, done := context.WithTimeout(ctx, keepAlive)
 		list, gap, silence := follower.Next(quiet)
 		done()
@@ -67,7 +67,7 @@ func (s *server) events(w http.ResponseWriter, req *http.Request) error {
 			told = append(told, serviceEvent(stream, e))
 		}
 		err = to.sendEvents(told)
-		if len(list) < events.Batch { // or else there are more already
+		if len(list) < events.Batch { // a full batch means that more are waiting
 			select {
 			case <-time.After(gather):
 			case <-ctx.Done():
@@ -77,7 +77,7 @@ func (s *server) events(w http.ResponseWriter, req *http.Request) error {
 	return nil
 }
 
-// readEventQuery reads what is asked for. gap says that what the caller has seen last is another service's.
+// readEventQuery reads the query. gap reports whether the last event that the caller saw came from another run of the service.
 func readEventQuery(req *http.Request, stream *events.Stream) (filter events.Filter, after uint64, gap bool, err error) {
 	values, err := query(req, "userId", "kind", "replay")
 	if err != nil {
@@ -113,7 +113,7 @@ func readEventQuery(req *http.Request, stream *events.Stream) (filter events.Fil
 	epoch, number, _ := strings.Cut(last, "-")
 	seen, err := strconv.ParseUint(number, 10, 64)
 	if err != nil {
-		return filter, 0, false, unreadable("Last-Event-ID", last, "no id of an event")
+		return filter, 0, false, unreadable("Last-Event-ID", last, "not the id of an event")
 	}
 	if epoch != stream.Epoch {
 		return filter, 0, true, nil
@@ -169,7 +169,7 @@ func callEvent(e calls.Event) *types.CallEvent {
 
 func milliseconds(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
 
-// sendEvents sends server-sent events.
+// sendEvents sends events as server-sent events.
 func (s *lineStream) sendEvents(list []types.ServiceEvent) error {
 	for _, e := range list {
 		if err := s.room(); err != nil {
@@ -184,7 +184,7 @@ func (s *lineStream) sendEvents(list []types.ServiceEvent) error {
 	return s.flush()
 }
 
-// comment sends what readers of server-sent events skip.
+// comment sends a comment, which readers of server-sent events skip.
 func (s *lineStream) comment() error {
 	s.lines.WriteString(":\n\n")
 	return s.flush()

@@ -65,7 +65,7 @@ func (w *ways) follow(t *testing.T, token, path, last string) (_ *http.Response,
 	}
 }
 
-// What one may know is what there is, whoever is asked for and wherever one says to have been.
+// A caller gets only events that it may see, whichever user it asks for and wherever it says it left off.
 func TestEventsOfAnother(t *testing.T) {
 	w := openWays(t)
 	stream, _ := w.Events()
@@ -97,7 +97,7 @@ func TestEventsOfAnother(t *testing.T) {
 	}
 }
 
-// Whatever has no end of its own ends with its token, and nobody else's does.
+// Every endless answer ends with its caller's token, and with no other.
 func TestAStreamEndsWithItsToken(t *testing.T) {
 	w := openWays(t)
 	w.ready("alices")

@@ -16,7 +16,7 @@ import (
 	"github.com/daycare-run/sandbox/internal/sandbox"
 )
 
-// ndjson is the media type that asks for a stream of events; types.Frames asks for one in which output is not JSON.
+// ndjson is the media type that asks for a stream of JSON events; types.Frames asks for one in which output is not JSON.
 const ndjson = "application/x-ndjson"
 
 func (s *server) exec(w http.ResponseWriter, req *http.Request) error {
@@ -44,7 +44,7 @@ func (s *server) exec(w http.ResponseWriter, req *http.Request) error {
 	return s.buffer(w, req, r)
 }
 
-// request turns an exec's JSON into the facade's request.
+// request converts an exec's JSON to the facade's request.
 func request(body types.Exec) (sandbox.Request, error) {
 	r := sandbox.Request{
 		Command: body.Command, Argv: body.Argv, Login: body.Login, Confinement: sandbox.Confinement{
@@ -54,7 +54,7 @@ func request(body types.Exec) (sandbox.Request, error) {
 		Cwd: body.Cwd, Env: body.Env, Secrets: body.Secrets, OnlyIfRunning: body.OnlyIfRunning,
 	}
 	if body.TimeoutMs != nil {
-		// Beyond any limit is far enough: a number further out would overflow.
+		// Clamped far beyond any limit, because a larger number would overflow.
 		timeout := time.Duration(max(min(*body.TimeoutMs, 1<<40), -1<<40)) * time.Millisecond
 		r.Timeout = &timeout
 	}
@@ -82,8 +82,8 @@ func request(body types.Exec) (sandbox.Request, error) {
 	return r, nil
 }
 
-// buffer answers with everything at the end. Until that is taken it counts as the request's memory; output for which there is no
-// room is dropped, as the command has had its effects.
+// buffer answers with everything at the end. The output counts as the request's memory until the caller has
+// read it. Output for which there is no room is dropped, because the command has already had its effects.
 func (s *server) buffer(w http.ResponseWriter, req *http.Request, r sandbox.Request) error {
 	r.MaxOutput = s.cfg.MaxOutput
 	var outputs [2]bytes.Buffer
@@ -99,7 +99,7 @@ func (s *server) buffer(w http.ResponseWriter, req *http.Request, r sandbox.Requ
 	}
 	text := func(stream dockerexec.Stream, name string) largeText {
 		output := outputs[stream].Bytes()
-		// The other stream may be the one that was cut.
+		// The other stream may be the one that was truncated.
 		text, encoding := encodeWhole(output, ended.Truncated && int64(len(output)) >= s.cfg.MaxOutput)
 		return largeText{name, text, name + "Encoding", encoding}
 	}

@@ -215,8 +215,8 @@ func TestSignalsOfStreamedExecs(t *testing.T) {
 	}
 }
 
-// TestOutputThatIsNotTakenHasAShare has a caller run commands that print much and take no answer: when what they hold is its share of
-// the memory, the next one's output is cut, which it says.
+// TestOutputThatIsNotTakenHasAShare has a caller run commands that print much and read no answer: when the
+// answers fill its share of the memory, the next one's output is cut, and says so.
 func TestOutputThatIsNotTakenHasAShare(t *testing.T) {
 	chunk := bytes.Repeat([]byte("x"), 16<<20)
 	l := newLab(t, func(_ context.Context, _ dockerexec.Spec, _ dockerexec.Command, out dockerexec.Output) (dockerexec.Result, error) {

@@ -13,7 +13,7 @@ import (
 	"github.com/daycare-run/sandbox/internal/sandbox"
 )
 
-// read counts what it answers as the request's memory: with its copy as text or base64, twice.
+// read counts its answer as the request's memory: twice, because of the copy as text or base64.
 func (s *server) read(req *http.Request, body types.Read) (types.ReadResult, error) {
 	r := sandbox.ReadRequest{Raw: body.Raw, Binary: body.Binary, Room: func(bytes int) error { return s.memory.take(2 * bytes) }}
 	var err error
@@ -30,7 +30,7 @@ func (s *server) read(req *http.Request, body types.Read) (types.ReadResult, err
 	return readResult(found), err
 }
 
-// lineNumber is 0 for what is not given, as the facade has it.
+// lineNumber returns 0 for a missing value, as the facade expects.
 func lineNumber(key string, n *int) (int, error) {
 	if n == nil {
 		return 0, nil
@@ -77,7 +77,7 @@ func (s *server) write(req *http.Request, body types.Write) (types.Written, erro
 	return types.Written(written), err
 }
 
-// listDir counts what it answers as the request's memory.
+// listDir counts its answer as the request's memory.
 func (s *server) listDir(req *http.Request, body types.Target) (types.Listing, error) {
 	path, err := pathOf("path", body.Path, body.PathBase64)
 	if err != nil {

@@ -197,8 +197,8 @@ func TestGrantsDecide(t *testing.T) {
 	}
 }
 
-// TestFilesThatAreReadHaveShares has a caller ask for a file again and again and take no answer: what they hold is its share of
-// the memory, and no more.
+// TestFilesThatAreReadHaveShares has a caller read a file again and again without taking the answers: they
+// take its share of the memory, and no more.
 func TestFilesThatAreReadHaveShares(t *testing.T) {
 	l := newLab(t, nil)
 	server := l.serve()

@@ -15,7 +15,7 @@ import (
 	"github.com/daycare-run/sandbox/internal/events"
 )
 
-// following are the places of those who follow something of the service's as a whole, shared among callers: one who has many
+// following bounds how many callers follow events or decisions. Callers share the places: one with many
 // connections leaves some to others, and to the operator.
 type following struct{ events, decisions *budget.Pool }
 
@@ -23,17 +23,17 @@ func newFollowing() following {
 	return following{budget.NewPool(events.MaxFollowers, 0), budget.NewPool(decisions.MaxFollowers, 0)}
 }
 
-// place takes a place for the caller, until leave is called.
+// place takes a place for the caller; leave gives it back.
 func (s *server) place(of *budget.Pool, what string) (leave func(), err error) {
 	who := s.caller.Name
 	if !of.Take(who, 1) {
-		return nil, fmt.Errorf("cannot follow %s: %s follows them as often as it may beside others: try again when one has ended: %w", what, who, cerrdefs.ErrResourceExhausted)
+		return nil, fmt.Errorf("cannot follow %s: %s already follows them as often as allowed: try again when one of these streams has ended: %w", what, who, cerrdefs.ErrResourceExhausted)
 	}
 	return func() { of.Give(who, 1) }, nil
 }
 
-// follow answers with the recent decisions and then with each as it is made, until the caller goes or the
-// service stops.
+// follow answers with the recent decisions and then with each new one, until the caller goes or the service
+// stops.
 func (s *server) follow(w http.ResponseWriter, req *http.Request, q decisionQuery) error {
 	leave, err := s.place(s.following.decisions, "egress decisions")
 	if err != nil {
@@ -51,17 +51,17 @@ func (s *server) follow(w http.ResponseWriter, req *http.Request, q decisionQuer
 	return nil
 }
 
-// decisions sends those that there were when it was looked, and then what the follower hears, until ctx ends or the
-// caller has gone. The follower was there before it was looked.
+// decisions sends the recent decisions and then those that the follower receives, until ctx ends or the
+// caller has gone. The follower has to exist before recent is read.
 func (s *lineStream) decisions(ctx context.Context, follower *decisions.Follower, recent []decisions.Decision) {
 	told := newOverlap(recent)
-	err := s.flush() // what has begun, where there are none
+	err := s.flush() // sends the headers, even without decisions
 	for few := range slices.Chunk(recent, 64) {
 		if err = s.send(decisionEvents(0, few...)...); err != nil {
 			return
 		}
 	}
-	for err == nil { // or else the caller has gone
+	for err == nil { // an error means that the caller has gone
 		quiet, done := context.WithTimeout(ctx, keepAlive)
 		d, lost, silence := follower.Next(quiet)
 		done()
@@ -78,9 +78,9 @@ func (s *lineStream) decisions(ctx context.Context, follower *decisions.Follower
 	}
 }
 
-// overlap finds what was decided between Follow and Recent, and so is in both.
+// overlap finds decisions made between Follow and Recent, which are in both.
 type overlap struct {
-	latest map[decisions.Decision]uint64 // the Seq of each kind
+	latest map[decisions.Decision]uint64 // the latest Seq of each kind
 	last   uint64
 }
 
@@ -95,19 +95,19 @@ func newOverlap(recent []decisions.Decision) *overlap {
 
 func (o *overlap) has(d decisions.Decision) bool {
 	if d.Seq > o.last {
-		o.latest = nil // no later one is in it
+		o.latest = nil // no later decision is in it
 		return false
 	}
 	return d.Seq <= o.latest[kindOf(d)]
 }
 
-// kindOf is what repeats have in common.
+// kindOf returns what repeats of a decision have in common.
 func kindOf(d decisions.Decision) decisions.Decision {
 	d.Seq, d.Count, d.First, d.Time = 0, 0, time.Time{}, time.Time{}
 	return d
 }
 
-// decisionEvents are the lines of decisions, and before them of how many were lost.
+// decisionEvents returns the lines for decisions, preceded by one for how many were lost.
 func decisionEvents(lost uint64, list ...decisions.Decision) []any {
 	var events []any
 	if lost > 0 {

@@ -177,7 +177,7 @@ func TestSilentStreamIsKeptAlive(t *testing.T) {
 	})
 }
 
-// A follower that reads nothing has one line on its way to it and 1024 waiting; the oldest of those give way.
+// A follower that reads nothing has one line on its way and 1024 waiting; of those the oldest are dropped.
 func TestSlowFollowerIsToldWhatItLost(t *testing.T) {
 	atDesk(t, nil, func(d *desk) {
 		f := d.follow("")
@@ -237,7 +237,7 @@ func TestFollowersThatGoMakeRoom(t *testing.T) {
 	})
 }
 
-// What is decided between Follow and Recent is in both, and told once.
+// A decision made between Follow and Recent is in both, but is sent once.
 func TestNothingIsToldTwice(t *testing.T) {
 	l := newLab(t, nil)
 	add := func(names ...string) {

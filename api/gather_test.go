@@ -48,7 +48,7 @@ func (o *others) Gather(_ context.Context, caller access.Caller, path string) (m
 	return answers, []string{"h9"}
 }
 
-// TestErrorsOfAHostNameIt: what is wrong with a host is told with its name, and what is wrong with a call without.
+// TestErrorsOfAHostNameIt: errors of a host name that host, errors of a call do not.
 func TestErrorsOfAHostNameIt(t *testing.T) {
 	l := newLab(t, nil)
 	cfg := l.config()
@@ -70,7 +70,7 @@ func TestErrorsOfAHostNameIt(t *testing.T) {
 	}
 }
 
-// TestListsAreOfAllHosts: what is asked for no one user is asked of all hosts, and those that do not answer are named.
+// TestListsAreOfAllHosts: a request about no single user goes to all hosts, and the answer names those that do not answer.
 func TestListsAreOfAllHosts(t *testing.T) {
 	l := newLab(t, nil)
 	o := &others{t: t, answers: map[string]string{

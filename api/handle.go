@@ -5,10 +5,10 @@ import "net/http"
 // nothing is an answer without a body.
 type nothing struct{}
 
-// created is the answer of a call that has made something.
+// created is the answer of a call that has created something.
 type created struct{ body any }
 
-// answers makes the handler of a route that answers a request without a body. With an error, what do returns beside it does not count.
+// answers makes the handler of a route whose requests have no body. If do returns an error, its answer is ignored.
 func answers[Answer any](do func(*server, *http.Request) (Answer, error)) handler {
 	return func(s *server, w http.ResponseWriter, req *http.Request) error {
 		answer, err := do(s, req)
@@ -16,12 +16,12 @@ func answers[Answer any](do func(*server, *http.Request) (Answer, error)) handle
 	}
 }
 
-// call makes the handler of a route that answers a body of JSON.
+// call makes the handler of a route whose requests have a JSON body.
 func call[Body, Answer any](do func(*server, *http.Request, Body) (Answer, error)) handler {
 	return decoded((*server).decode, do)
 }
 
-// callOptional is call where the body may be missing.
+// callOptional is like call, but the body may be missing.
 func callOptional[Body, Answer any](do func(*server, *http.Request, Body) (Answer, error)) handler {
 	return decoded((*server).decodeOptional, do)
 }

@@ -18,15 +18,15 @@ import (
 	"github.com/daycare-run/sandbox/internal/errs"
 )
 
-// input is what a caller's messages go to.
+// input is where a caller's messages go.
 type input interface {
 	Put(stdin []byte) error
 	Tell(func(*attach.Input) error) error
 }
 
-// receive handles what the caller sends, until the connection ends.
+// receive handles the caller's messages until the connection ends.
 func (a *attached) receive(ctx context.Context, in input) error {
-	memory := &requestMemory{of: a.memory.of, holder: a.memory.holder} // the first message's is kept to the end
+	memory := &requestMemory{of: a.memory.of, holder: a.memory.holder} // separate: the first message is held to the end
 	defer memory.release()
 	for {
 		memory.release()
@@ -43,7 +43,7 @@ func (a *attached) receive(ctx context.Context, in input) error {
 	}
 }
 
-// take handles a message.
+// take handles one message.
 func take(kind websocket.MessageType, message []byte, in input, memory *requestMemory) error {
 	if kind != websocket.MessageBinary {
 		var said types.Input
@@ -58,8 +58,8 @@ func take(kind websocket.MessageType, message []byte, in input, memory *requestM
 	return in.Put(message[1:])
 }
 
-// inputError returns why reading ended: the caller has gone, or broke the WebSocket protocol. Neither
-// is anybody else's fault.
+// inputError returns why reading ended: the caller has gone, or it broke the WebSocket protocol. Both are the
+// caller's doing.
 func inputError(err error) error {
 	var closed websocket.CloseError
 	var network *net.OpError
@@ -68,7 +68,7 @@ func inputError(err error) error {
 		errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, context.Canceled):
 		return fmt.Errorf("the caller has gone: %.200q: %w", err, context.Canceled)
 	}
-	return errs.Invalid("what came is no message of a WebSocket: %.200q", err)
+	return errs.Invalid("cannot read a message of the WebSocket: %.200q", err)
 }
 
 func pass(said types.Input, in *attach.Input) error {
@@ -93,7 +93,7 @@ func pass(said types.Input, in *attach.Input) error {
 	}
 }
 
-// signalNames are those that a caller may send.
+// signalNames are the signals that a caller may send.
 var signalNames = []string{"HUP", "INT", "QUIT", "KILL", "USR1", "USR2", "TERM", "CONT", "STOP", "TSTP", "WINCH"}
 
 func parseSignal(name string) (syscall.Signal, error) {

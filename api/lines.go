@@ -11,25 +11,25 @@ import (
 )
 
 const (
-	// keepAlive is how long a stream is silent at most, so that nothing on its way takes it for dead.
+	// keepAlive is the longest silence of a stream, so that nothing along the way takes it for dead.
 	keepAlive = 15 * time.Second
-	// lastWrite is how long a caller may take to read what is being sent when the service stops.
+	// lastWrite is how long a caller may take to read the data being sent when the service stops.
 	lastWrite = time.Second
-	// maxGathered is how many bytes of a stream are gathered before they are sent.
+	// maxGathered is how many bytes of a stream are collected before they are sent.
 	maxGathered = 16 << 10
 )
 
-// lineStream is an answer of lines that has no end of its own. It is for one goroutine at a time.
+// lineStream is an endless answer of lines. Only one goroutine may use it at a time.
 type lineStream struct {
 	to      http.ResponseWriter
 	control *http.ResponseController
 	lines   bytes.Buffer
-	end     context.CancelFunc // of the context that came with it
+	end     context.CancelFunc // of the context returned with it
 	watch   sync.WaitGroup
 }
 
-// openStream begins an answer. Its context ends with the caller, the caller's token and the service; the handler closes the
-// stream before it returns.
+// openStream begins an answer. Its context ends when the caller goes, its token ends, or the service stops.
+// The handler closes the stream before it returns.
 func (s *server) openStream(w http.ResponseWriter, req *http.Request, kind string) (context.Context, *lineStream) {
 	ctx, end := context.WithCancel(req.Context())
 	stream := &lineStream{to: w, control: http.NewResponseController(w), end: end}
@@ -38,10 +38,10 @@ func (s *server) openStream(w http.ResponseWriter, req *http.Request, kind strin
 		case <-s.cfg.Stopping:
 		case <-ctx.Done():
 			if req.Context().Err() == nil {
-				return // the handler is through
+				return // the handler has finished
 			}
 		}
-		_ = stream.control.SetWriteDeadline(time.Now().Add(lastWrite)) // who reads nothing is not waited for
+		_ = stream.control.SetWriteDeadline(time.Now().Add(lastWrite)) // do not wait for a caller who reads nothing
 		end()
 	})
 	w.Header().Set("Content-Type", kind)
@@ -55,7 +55,7 @@ func (s *lineStream) close() {
 	s.watch.Wait()
 }
 
-// send sends a line for each of the events.
+// send sends one line per event.
 func (s *lineStream) send(events ...any) error {
 	for _, event := range events {
 		if err := s.room(); err != nil {
@@ -69,7 +69,7 @@ func (s *lineStream) send(events ...any) error {
 	return s.flush()
 }
 
-// room sends what was gathered where that is much.
+// room sends the collected data if there is much of it.
 func (s *lineStream) room() (err error) {
 	if s.lines.Len() > maxGathered {
 		_, err = s.lines.WriteTo(s.to)

@@ -19,24 +19,24 @@ import (
 	"github.com/daycare-run/sandbox/internal/sandbox"
 )
 
-// middleware is what every request passes before and after its route.
+// middleware is what every request passes before and after its route's handler.
 type middleware struct {
 	cfg     Config
-	service *sandbox.Service // as callers have it who act for everyone
+	service *sandbox.Service // unscoped: for callers who act for everyone
 	memory  *budget.Pool
-	// following are the places of those who follow events, or decisions, of which each caller has a share.
+	// following bounds who follows events or decisions; each caller has a share.
 	following following
 	streamed  streamedExecs
 }
 
-// serve answers one request: it finds out who asks and what of the service that caller may have, runs the
-// route with its body bounded in size and time, and logs it.
+// serve answers one request: it identifies the caller, limits the service to what that caller may reach, runs
+// the route with its body bounded in size and time, and logs the call.
 func (m *middleware) serve(w http.ResponseWriter, req *http.Request, r route) {
 	s := &server{cfg: m.cfg, streamed: &m.streamed, following: &m.following, id: requestID(req), memory: &requestMemory{of: m.memory}}
 	defer s.memory.release()
 	w.Header().Set("X-Request-Id", s.id)
 	log := m.cfg.Log.With().Str("requestId", s.id).Logger()
-	req = req.WithContext(log.WithContext(req.Context())) // a copy: the server goes by the kind of its own body
+	req = req.WithContext(log.WithContext(req.Context())) // a copy: net/http depends on the type of its own body
 	if req.ContentLength != 0 {
 		req.Body = m.bound(w, req.Body, r, s.memory)
 	}
@@ -56,12 +56,12 @@ func (m *middleware) serve(w http.ResponseWriter, req *http.Request, r route) {
 	}
 	m.tell(req, r, caller, answer, err)
 	if s.cut {
-		panic(http.ErrAbortHandler) // what was sent is not to look like the whole
+		panic(http.ErrAbortHandler) // the caller must not take what was sent for the whole
 	}
 }
 
-// answer runs the route as one of its user's and its caller's calls, on the host that holds the user. Both are counted here
-// before the other hosts are asked anything.
+// answer runs the route as one of its user's and its caller's calls, on the host that holds the user. The
+// call is counted for both here, before any other host is asked.
 func (m *middleware) answer(s *server, w http.ResponseWriter, req *http.Request, r route, caller access.Caller) error {
 	asked, err := s.service.Ask(req.PathValue("id"))
 	if err != nil {
@@ -91,7 +91,7 @@ func (m *middleware) answer(s *server, w http.ResponseWriter, req *http.Request,
 	return r.handle(s, w, req.WithContext(ctx))
 }
 
-// userOf is whom a call is about, of those for whom its caller acts; empty for nobody.
+// userOf returns the user whom a call is about, if its caller acts for that user; empty for none.
 func (m *middleware) userOf(s *server, req *http.Request) (string, error) {
 	id := req.PathValue("id")
 	switch {
@@ -108,12 +108,12 @@ func (m *middleware) userOf(s *server, req *http.Request) (string, error) {
 		box, err = s.service.Get(id)
 	}
 	if err != nil {
-		return "", nil // as the handler says
+		return "", nil // the handler reports the error
 	}
 	return box.User.String(), nil
 }
 
-// registrant is whom a registration is for, whose body is read for that and put back.
+// registrant returns the user of a registration. It reads the body for that and puts it back.
 func (s *server) registrant(req *http.Request) (string, error) {
 	text, err := readBody(req)
 	if err != nil {
@@ -121,11 +121,11 @@ func (s *server) registrant(req *http.Request) (string, error) {
 	}
 	req.Body, req.ContentLength = io.NopCloser(bytes.NewReader(text)), int64(len(text))
 	var about struct{ UserID string }
-	_ = json.Unmarshal(text, &about, json.MatchCaseInsensitiveNames(true), jsontext.AllowDuplicateNames(true)) // the handler says what is wrong
+	_ = json.Unmarshal(text, &about, json.MatchCaseInsensitiveNames(true), jsontext.AllowDuplicateNames(true)) // the handler reports faults
 	return s.service.Named(about.UserID), nil
 }
 
-// admit says who asks, and gives the server the service that is theirs.
+// admit identifies the caller, and gives s the service that this caller may use.
 func (m *middleware) admit(s *server, w http.ResponseWriter, req *http.Request, r route) (access.Caller, error) {
 	if m.cfg.Authenticator == nil {
 		return access.Caller{}, errs.Denied("the service knows no callers here")
@@ -149,7 +149,7 @@ func (m *middleware) admit(s *server, w http.ResponseWriter, req *http.Request, 
 	return caller, nil
 }
 
-// requestID is the caller's own name for the request, if it is one, or a new one.
+// requestID returns the caller's own id for the request if it is valid, and otherwise a new one.
 func requestID(req *http.Request) string {
 	id := req.Header.Get("X-Request-Id")
 	if id == "" || len(id) > 128 || strings.ContainsFunc(id, func(r rune) bool { return r <= ' ' || r > '~' }) {

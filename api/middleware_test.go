@@ -51,8 +51,8 @@ func logTo(log *lines, from zerolog.Level) func(*Config) {
 	return func(cfg *Config) { cfg.Log = zerolog.New(log).Level(from) }
 }
 
-// A stream that ends with an error tells the request's id with it, as any answer does, and the log has the
-// fault under that id.
+// A stream that ends with an error includes the request's id, as any answer does, and the log has the fault
+// under that id.
 func TestErrorsAtTheEndOfStreams(t *testing.T) {
 	broken := errors.New("disk broken")
 	for name, call := range map[string]func(*testing.T, *httptest.Server) (event, header string){
@@ -156,8 +156,8 @@ func (f *full) Write(p []byte) (int, error) {
 
 func (f *full) Unwrap() http.ResponseWriter { return f.ResponseWriter }
 
-// An answer that was not written to its end does not look like a whole one: the connection breaks. It is told of all
-// the same.
+// An answer that was cut short does not look complete: the connection breaks. Its event is published all the
+// same.
 func TestAnAnswerThatIsCutBreaks(t *testing.T) {
 	seen := make(chan Call, 1)
 	handler := newLab(t, nil, observed(func(c Call) { seen <- c })).handler()

@@ -19,8 +19,8 @@ type Nodes interface {
 	Remove(ctx context.Context, node string) error
 }
 
-// fromOthers has take called with what each other host answers to the same request, and returns those that do not answer, by
-// name. It does so for lists that are of no one user.
+// fromOthers calls take with each other host's answer to the same request, and returns the names of the hosts
+// that do not answer. It does nothing for a request about a single user.
 func fromOthers[List any](s *server, req *http.Request, take func(host string, list List)) (silent []string) {
 	if s.cfg.Router == nil || s.service.Named(req.URL.Query().Get("userId")) != "" {
 		return nil
@@ -38,7 +38,7 @@ func fromOthers[List any](s *server, req *http.Request, take func(host string, l
 	return silent
 }
 
-// host is this one's name; empty for one host alone.
+// host returns this host's name; empty for a single host.
 func (s *server) host() string {
 	if s.cfg.Router == nil {
 		return ""

@@ -8,7 +8,7 @@ import (
 	"github.com/daycare-run/sandbox/api/types"
 )
 
-// A host of a cluster of which none has a lease says so, and what to look at; one host alone has none of it.
+// In a cluster in which no host has a lease, health says so and what to look at; a single host has no such warning.
 func TestHealthOfAClusterWithoutALease(t *testing.T) {
 	for name, tt := range map[string]struct {
 		nodes Nodes

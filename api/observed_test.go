@@ -35,7 +35,7 @@ func observed(told func(Call)) func(*sandboxtest.Options) {
 	}
 }
 
-// Each request is told of once, by its route and never by its path, with the kind of error that its caller got.
+// Each request is reported once, by its route and never by its path, with the kind of error that its caller got.
 func TestCallsAreObserved(t *testing.T) {
 	var seen []Call
 	handler := newLab(t, prints(dockerexec.Result{}, classed(cerrdefs.ErrUnavailable)), observed(func(c Call) { seen = append(seen, c) })).handler()
@@ -57,7 +57,7 @@ func TestCallsAreObserved(t *testing.T) {
 	}
 }
 
-// Of what a call carries, an event has the command alone and what it asks for.
+// Of what a call carries, its event has only the command and what the call asks for.
 func TestEventsHaveNoSecret(t *testing.T) {
 	var seen strings.Builder
 	l := newLab(t, prints(dockerexec.Result{}, nil), func(o *sandboxtest.Options) {

@@ -43,7 +43,7 @@ func (s *server) stopProcess(req *http.Request, body types.StopProcess) (types.P
 	return processAnswer(record), err
 }
 
-// stopProcesses has a body without fields, so that a signal is not overlooked.
+// stopProcesses takes a body without fields, so that a signal in it is refused rather than ignored.
 func (s *server) stopProcesses(req *http.Request, _ struct{}) (types.ProcessList, error) {
 	records, err := s.service.StopProcesses(req.Context(), req.PathValue("id"))
 	return processList(records), err
@@ -61,7 +61,7 @@ func processList(records []process.Record) types.ProcessList {
 	return list
 }
 
-// processAnswer is a record as JSON, without what its environment holds.
+// processAnswer converts a record to JSON's form, without the contents of its environment.
 func processAnswer(r process.Record) types.Process {
 	return types.Process{
 		ID: r.ID, UserID: r.UserID, SandboxID: r.SandboxID, Name: r.Name,
@@ -110,7 +110,7 @@ func portsAnswer(r process.Record) (exposed []types.Exposed) {
 }
 
 func inUTC(t time.Time) time.Time {
-	if t.IsZero() { // which is left out only as it is
+	if t.IsZero() { // stays zero, so that it is left out
 		return time.Time{}
 	}
 	return t.UTC()
@@ -131,7 +131,7 @@ func orNull[Value comparable](value Value) *Value {
 	return &value
 }
 
-// endingSignal reads the name of a signal that may end a process; empty is TERM.
+// endingSignal parses the name of a signal that may end a process; empty means TERM.
 func endingSignal(name string) (syscall.Signal, error) {
 	switch name {
 	case "", "TERM":

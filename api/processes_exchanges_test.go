@@ -136,7 +136,7 @@ func brokenProcessExchanges(t *testing.T, body string) (list []exchange) {
 	return list
 }
 
-// What a caller asks for is started, and its record is known as the caller asked.
+// What a caller asks for is started, and the record shows what it asked for.
 func TestProcessesAsTheyWereAskedFor(t *testing.T) {
 	l := newLab(t, nil)
 	const body = `{"name":"web","command":"serve","login":true,"permissions":["@network"],"allowedDomains":["a.org"],"packageManagers":["go"],` +

@@ -37,8 +37,8 @@ func (s *server) answerLog(w http.ResponseWriter, part process.LogPart) {
 	}{part.Truncated, part.Notice}) // the rest of a types.ProcessLog
 }
 
-// wholeBegin is a part's data. Where it was cut in the middle of a character, that rest of a character
-// goes, so that text stays text.
+// wholeBegin returns a part's data. If the data begins in the middle of a character, the rest of that
+// character is dropped, so that text stays text.
 func wholeBegin(part process.LogPart) []byte {
 	begin := 0
 	for part.Truncated && begin < min(utf8.UTFMax-1, len(part.Data)) && !utf8.RuneStart(part.Data[begin]) {
@@ -51,7 +51,7 @@ func wholeBegin(part process.LogPart) []byte {
 	return data
 }
 
-// The most that may be asked for of a log.
+// The most that a caller may ask for of a log.
 const (
 	maxLogLines = 10_000
 	maxLogBytes = 1 << 20
@@ -74,7 +74,7 @@ func readLogQuery(req *http.Request) (q process.LogQuery, follow bool, err error
 	return q, follow, err
 }
 
-// followProcessLog answers with the end of a log and then with what comes, until the process has ended for
+// followProcessLog answers with the end of a log and then with new data, until the process has ended for
 // good, the caller goes or the service stops.
 func (s *server) followProcessLog(w http.ResponseWriter, req *http.Request, q process.LogQuery) error {
 	id, processID := req.PathValue("id"), req.PathValue("processId")
@@ -88,7 +88,7 @@ func (s *server) followProcessLog(w http.ResponseWriter, req *http.Request, q pr
 		func(ctx context.Context, ended error) ([]any, error) { return s.lastOfLog(ctx, id, processID, ended) })
 }
 
-// relayLog sends what follow gives, as it comes, and then what last makes of follow's end.
+// relayLog sends what follow delivers, as it comes, and then what last returns for follow's end.
 func (s *server) relayLog(w http.ResponseWriter, req *http.Request,
 	follow func(ctx context.Context, each func(process.LogPart) error) error, last func(ctx context.Context, ended error) ([]any, error),
 ) error {
@@ -126,15 +126,15 @@ func (s *server) relayLog(w http.ResponseWriter, req *http.Request,
 	}
 }
 
-// lastOfLog says why there is nothing more of a log. It says nothing to a caller who has gone, nor when the
-// service stops: the process may run on.
+// lastOfLog says why a log has ended. It says nothing to a caller who has gone, nor when the service stops,
+// because the process may go on.
 func (s *server) lastOfLog(ctx context.Context, id, processID string, ended error) ([]any, error) {
 	var end types.ProcessLogEnd
 	if ended == nil {
 		record, err := s.service.Process(id, processID)
 		if err == nil {
 			end = types.ProcessLogEnd{Status: types.ProcessState(record.Status), ExitCode: record.ExitCode, Signal: orNull(record.Signal)}
-		} else if !cerrdefs.IsNotFound(err) { // or it has been removed
+		} else if !cerrdefs.IsNotFound(err) { // not found means that it has been removed
 			ended = fmt.Errorf("cannot say how the process ended: %w", err)
 		}
 	}
@@ -150,7 +150,7 @@ func (s *server) lastOfLog(ctx context.Context, id, processID string, ended erro
 	}
 }
 
-// logText makes events of parts of a log. It keeps nothing of a part.
+// logText converts parts of a log to events. It keeps no part's memory.
 type logText struct{ stream textStream }
 
 func (t *logText) events(part process.LogPart) []any {
@@ -161,7 +161,7 @@ func (t *logText) events(part process.LogPart) []any {
 	return append(list, dataEvents(t.stream.next(wholeBegin(part)))...)
 }
 
-// flush is what is left of a character that was never ended.
+// flush returns what is left of an incomplete character.
 func (t *logText) flush() []any {
 	rest := t.stream.rest
 	t.stream.rest = nil

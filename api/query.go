@@ -17,7 +17,7 @@ import (
 	"github.com/daycare-run/sandbox/internal/ids"
 )
 
-// query reads parameters, each at most once. What is not given is not in the map.
+// query reads parameters, each of which may occur once. A missing parameter is not in the map.
 func query(req *http.Request, known ...string) (map[string]string, error) {
 	given, err := url.ParseQuery(req.URL.RawQuery)
 	if err != nil {
@@ -38,7 +38,7 @@ func query(req *http.Request, known ...string) (map[string]string, error) {
 	return values, nil
 }
 
-// fileQuery reads parameters, and path among them.
+// fileQuery reads parameters, one of which has to be path.
 func fileQuery(req *http.Request, known ...string) (map[string]string, error) {
 	values, err := query(req, known...)
 	if err == nil && values["path"] == "" {
@@ -47,7 +47,7 @@ func fileQuery(req *http.Request, known ...string) (map[string]string, error) {
 	return values, err
 }
 
-// boolean is a parameter that is false where it is not given.
+// boolean returns a parameter, or false if it is missing.
 func boolean(values map[string]string, name string) (bool, error) {
 	value, given := values[name]
 	if given && value != "true" && value != "false" {
@@ -56,7 +56,7 @@ func boolean(values map[string]string, name string) (bool, error) {
 	return value == "true", nil
 }
 
-// number is a parameter that is otherwise where it is not given.
+// number returns a parameter, or otherwise if it is missing.
 func number(values map[string]string, name string, otherwise, least, most int64) (int64, error) {
 	value, given := values[name]
 	if !given {
@@ -69,7 +69,7 @@ func number(values map[string]string, name string, otherwise, least, most int64)
 	return n, nil
 }
 
-// unreadable is a parameter that is not what it has to be.
+// unreadable is the error for an invalid parameter.
 func unreadable(name, value, what string) error {
 	return fmt.Errorf("%s %.200q is %s: %w", name, value, what, cerrdefs.ErrInvalidArgument)
 }
@@ -81,13 +81,13 @@ type decisionQuery struct {
 	follow bool
 }
 
-// How many decisions there are in an answer.
+// How many decisions an answer has.
 const (
 	defaultDecisions = 100
 	maxDecisions     = 10_000
 )
 
-// decisionParameters are in the order in which they are looked at.
+// decisionParameters are listed in the order in which they are checked.
 var decisionParameters = []struct {
 	name string
 	read func(q *decisionQuery, name, value string) error
@@ -99,7 +99,7 @@ var decisionParameters = []struct {
 	}},
 	{"container", func(q *decisionQuery, name, value string) error {
 		if !containerName.MatchString(value) {
-			return unreadable(name, value, "no name of a container")
+			return unreadable(name, value, "not the name of a container")
 		}
 		q.filter.Container = value
 		return nil
@@ -118,13 +118,13 @@ var decisionParameters = []struct {
 	}},
 	{"after", func(q *decisionQuery, name, value string) (err error) {
 		if q.filter.After, err = strconv.ParseUint(value, 10, 64); err != nil {
-			return unreadable(name, value, "no number of a decision")
+			return unreadable(name, value, "not the number of a decision")
 		}
 		return nil
 	}},
 	{"since", func(q *decisionQuery, name, value string) error {
 		if err := q.filter.Since.UnmarshalText([]byte(value)); err != nil {
-			return unreadable(name, value, "no time as in RFC 3339, such as "+time.DateOnly+"T"+time.TimeOnly+"Z, where a + is written %2B")
+			return unreadable(name, value, "not a time as in RFC 3339, such as "+time.DateOnly+"T"+time.TimeOnly+"Z, where a + is written %2B")
 		}
 		return nil
 	}},
@@ -174,12 +174,12 @@ func oneOf[Word ~string](name, value string, known []Word) (Word, error) {
 
 var (
 	containerName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.-]{0,254}$`)
-	// Names that are asked for may have underscores.
+	// Names that programs look up may have underscores.
 	askedName  = regexp.MustCompile(`^[a-z0-9_-]+(\.[a-z0-9_-]+)*$`)
 	askedNames = idna.New(idna.MapForLookup(), idna.CheckHyphens(false), idna.StrictDomainName(false))
 )
 
-// hostName puts a name that a person may have written into the form that decisions have.
+// hostName converts a name as people write it to the form that decisions use.
 func hostName(parameter, value string) (string, error) {
 	name := strings.ToLower(strings.TrimSuffix(value, "."))
 	var fault error

@@ -12,7 +12,7 @@ import (
 	"github.com/daycare-run/sandbox/internal/quota"
 )
 
-// TestABoundOnEveryRoute has whoever asks too often be refused before anything is looked at, and told for how long.
+// TestABoundOnEveryRoute: a caller who asks too often is refused before anything else is checked, and learns for how long.
 func TestABoundOnEveryRoute(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) { // where time stands still
 		var seen Call

@@ -7,7 +7,7 @@ import (
 	"github.com/daycare-run/sandbox/internal/sandbox"
 )
 
-// registration turns a registration's JSON into the facade's.
+// registration converts a registration's JSON to the facade's form.
 func registration(r types.Registration) sandbox.Registration {
 	p := r.Permissions
 	out := sandbox.Registration{
@@ -20,7 +20,7 @@ func registration(r types.Registration) sandbox.Registration {
 	return out
 }
 
-// describe is a sandbox as JSON.
+// describe converts a sandbox to JSON's form.
 func describe(box sandbox.Sandbox) types.Sandbox {
 	mounts := make([]types.Mount, len(box.Mounts))
 	for i, m := range box.Mounts {

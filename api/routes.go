@@ -138,12 +138,12 @@ func (s *server) metrics(w http.ResponseWriter, req *http.Request) error {
 	return nil
 }
 
-// methods are those that a path is looked up with.
+// methods are those tried to find out which ones a path has.
 var methods = []string{
 	http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete, http.MethodOptions,
 }
 
-// noSuchRoute refuses a request without a route, and lists the methods that the path has.
+// noSuchRoute refuses a request that has no route, and lists the methods that its path does have.
 func noSuchRoute(mux *http.ServeMux, w http.ResponseWriter, req *http.Request) error {
 	var allowed []string
 	for _, method := range methods {

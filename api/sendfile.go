@@ -9,8 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Listener makes downloads fast over a Unix socket: the kernel moves a file's bytes into it by itself.
-// net/http asks for that only where it knows a TCP connection.
+// Listener makes downloads fast over a Unix socket: the kernel copies a file's bytes into the socket
+// directly. net/http does that only for connections that it knows to be TCP.
 func Listener(l net.Listener) net.Listener { return listener{l} }
 
 type listener struct{ net.Listener }
@@ -25,22 +25,22 @@ func (l listener) Accept() (net.Conn, error) {
 
 type conn struct{ *net.UnixConn }
 
-// ReadFrom is io.ReaderFrom, which net/http looks for; the method that it hides is for datagrams.
+// ReadFrom implements io.ReaderFrom, which net/http looks for. It hides UnixConn's ReadFrom, which is for datagrams.
 func (c *conn) ReadFrom(from io.Reader) (int64, error) {
 	sent, err := c.sendFile(from)
 	if err != nil {
 		return sent, err
 	}
-	// What is left: all of it where the kernel cannot do it, and nothing at a file's end.
+	// The rest: everything if the kernel cannot do it, and nothing at the end of a file.
 	n, err := io.Copy(struct{ io.Writer }{c.UnixConn}, from)
 	return sent + n, err
 }
 
-// sendChunk is how much one system call moves at most, so that a deadline is seen in time.
+// sendChunk bounds one system call, so that a deadline is noticed in time.
 const sendChunk = 4 << 20
 
-// sendFile sends what it can of a file. It stops at the file's end, at the limit, and where the kernel
-// does not do this.
+// sendFile sends as much of a file as it can. It stops at the end of the file, at the limit, and where the
+// kernel does not support it.
 func (c *conn) sendFile(from io.Reader) (sent int64, err error) {
 	limited, ok := from.(*io.LimitedReader)
 	if !ok {
@@ -71,7 +71,7 @@ func (c *conn) sendFile(from io.Reader) (sent int64, err error) {
 					return false
 				case errors.Is(err, unix.EINTR):
 				case errors.Is(err, unix.EINVAL), errors.Is(err, unix.ENOSYS):
-					return true // not from such a file
+					return true // not supported for this file
 				default:
 					fail = err
 					return true

@@ -8,8 +8,8 @@ import (
 	"github.com/daycare-run/sandbox/internal/attach"
 )
 
-// streamedExecs are the commands whose output is being streamed, so that signals find them. It is safe for
-// concurrent use.
+// streamedExecs are the commands whose output is being streamed, so that signals can find them. It is safe
+// for concurrent use.
 type streamedExecs struct {
 	mu     sync.Mutex
 	inputs map[streamedExec]*attach.Input
@@ -17,7 +17,7 @@ type streamedExecs struct {
 
 type streamedExec struct{ sandboxID, execID string }
 
-// add returns a new command's input and id. The caller calls remove at its end.
+// add returns the input and id of a new command. The caller calls remove when the command has ended.
 func (s *streamedExecs) add(sandboxID string) (in *attach.Input, execID string, remove func()) {
 	in = attach.NewInput(false, func(int) {})
 	key := streamedExec{sandboxID, attach.NewID()}

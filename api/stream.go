@@ -16,7 +16,7 @@ import (
 	"github.com/daycare-run/sandbox/internal/sandbox"
 )
 
-// stream answers with events as they come. A fault before the command starts is an ordinary error.
+// stream answers with events as they happen. A fault before the command starts is an ordinary error.
 func (s *server) stream(w http.ResponseWriter, req *http.Request, r sandbox.Request) error {
 	stream := newEventStream(s, w, req)
 	defer stream.close()
@@ -29,19 +29,19 @@ func (s *server) stream(w http.ResponseWriter, req *http.Request, r sandbox.Requ
 	return stream.finish(ended, err)
 }
 
-// eventStream is a streamed exec's answer, which begins with the first event. It is for several goroutines.
+// eventStream is a streamed exec's answer, which begins with the first event. It is safe for concurrent use.
 type eventStream struct {
 	of      *server
 	to      http.ResponseWriter
 	control *http.ResponseController
 	media   string        // ndjson or types.Frames
-	texts   [2]textStream // for one goroutine
+	texts   [2]textStream // for one goroutine only
 
 	mu    sync.Mutex // held while an event is sent
-	line  []byte     // what is being sent
+	line  []byte     // the frame or line being sent
 	begun bool
 	quiet *time.Timer // sends a keepalive; nil before the first event
-	ended bool        // to may not be used any more
+	ended bool        // to may no longer be used
 }
 
 func newEventStream(of *server, w http.ResponseWriter, req *http.Request) *eventStream {
@@ -52,7 +52,7 @@ func newEventStream(of *server, w http.ResponseWriter, req *http.Request) *event
 	return s
 }
 
-// hasBegun says that an error cannot be an ordinary answer any more.
+// hasBegun reports whether an error can no longer be an ordinary answer.
 func (s *eventStream) hasBegun() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -104,7 +104,7 @@ func (s *eventStream) write(channel byte, data []byte) error {
 	return s.control.Flush()
 }
 
-// output sends what a command has printed; as JSON without the part of a character at its end.
+// output sends a command's output; as JSON, without an incomplete character at its end.
 func (s *eventStream) output(stream dockerexec.Stream, data []byte) error {
 	if s.media != types.Frames {
 		data = s.texts[stream].next(data)
@@ -112,7 +112,7 @@ func (s *eventStream) output(stream dockerexec.Stream, data []byte) error {
 	return s.part(stream, data)
 }
 
-// rest sends what output has kept.
+// rest sends the incomplete characters that output has kept.
 func (s *eventStream) rest() error {
 	for stream := range s.texts {
 		if err := s.part(dockerexec.Stream(stream), s.texts[stream].rest); err != nil {
@@ -158,7 +158,7 @@ func (s *eventStream) finish(ended sandbox.Result, err error) error {
 	return nil
 }
 
-// refusal converts what a command wanted to reach and did not.
+// refusal converts what a command tried to reach and could not.
 func refusal(line decisions.Summary) types.Event {
 	return types.Event{Type: types.EventEgress, Refusal: &refusals([]decisions.Summary{line})[0]}
 }

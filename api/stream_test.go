@@ -93,7 +93,7 @@ func TestSilentAttachedExecIsKeptAlive(t *testing.T) {
 	})
 }
 
-// What is told too late must not touch an answer that is over.
+// An event that comes too late must not touch an answer that has ended.
 func TestNothingComesAfterTheEnd(t *testing.T) {
 	out := httptest.NewRecorder()
 	stream := newEventStream(&server{}, out, httptest.NewRequest(http.MethodPost, "/", nil))
@@ -108,7 +108,7 @@ func TestNothingComesAfterTheEnd(t *testing.T) {
 	}
 }
 
-// Frames have output as it is, and the same events.
+// Frames carry output unchanged, and the same events.
 func TestFrames(t *testing.T) {
 	server := newLab(t, prints(dockerexec.Result{CommandFault: "fault"}, nil, "1:a\xe2", "2:\x00\xff", "1:\x82\xac")).serve()
 	body := post(t, server.URL, types.Frames, `{"command":"x"}`)

@@ -9,7 +9,7 @@ import (
 	"github.com/daycare-run/sandbox/api/types"
 )
 
-// The size of a terminal that has none, and the most that one may have.
+// The default size of a terminal, and the largest one.
 const (
 	defaultRows, defaultCols = 24, 80
 	maxSide                  = 10_000
@@ -27,7 +27,7 @@ func terminal(t types.Terminal) (specs.Box, error) {
 	return terminalSize("tty.", rows, cols)
 }
 
-// terminalSize reads a size from fields whose names begin with prefix.
+// terminalSize checks a size whose fields have names that begin with prefix.
 func terminalSize(prefix string, rows, cols int) (specs.Box, error) {
 	for _, side := range []struct {
 		name  string

@@ -13,15 +13,15 @@ import (
 // textPiece is how much of a text is encoded at a time, in bytes.
 const textPiece = 64 << 10
 
-// largeText is a field of an answer that may be large. Encoded whole, it takes up to six times its length, and keeps it for as
-// long as nobody reads the answer.
+// largeText is a field of an answer that may be large. Encoded as a whole, it would take up to six times its
+// length, for as long as nobody reads the answer.
 type largeText struct {
 	name, text string // UTF-8
-	encoded    string // the name of the field that says the encoding
+	encoded    string // the name of the field for the encoding
 	encoding   types.Encoding
 }
 
-// answerTexts is answer for an object with these fields and then those of rest, of which there is one at least.
+// answerTexts answers with an object that has these fields and then those of rest, which has at least one.
 func (s *server) answerTexts(w http.ResponseWriter, texts []largeText, rest any) {
 	w.Header().Set("Content-Type", "application/json")
 	if err := writeTexts(w, texts, rest); err != nil {
@@ -48,7 +48,7 @@ func writeTexts(w io.Writer, texts []largeText, rest any) error {
 	return err
 }
 
-// writeText writes a text, without the quotes around it, after what comes before.
+// writeText writes before, and then text without the quotes around it.
 func writeText(w io.Writer, before, text string) error {
 	if _, err := io.WriteString(w, before); err != nil {
 		return err

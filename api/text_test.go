@@ -16,7 +16,7 @@ import (
 	"github.com/daycare-run/sandbox/dockerexec"
 )
 
-// What is encoded in pieces is what it is encoded whole.
+// A text encoded in pieces is the same as one encoded whole.
 func TestOutputsInPieces(t *testing.T) {
 	code := 3
 	for name, text := range map[string]string{
@@ -46,7 +46,7 @@ func TestOutputsInPieces(t *testing.T) {
 	}
 }
 
-// Answers that nobody reads keep their outputs, and not what these are encoded.
+// Answers that nobody reads hold their outputs, but not the encoded form.
 func TestOutputsThatNobodyReads(t *testing.T) {
 	const calls, size = 30, 1 << 20
 	signs := strings.Repeat("\x01", size) // each is six bytes of JSON

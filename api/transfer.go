@@ -19,7 +19,7 @@ import (
 // octets is the media type of a file's bytes.
 const octets = "application/octet-stream"
 
-// upload writes the body to a file as it comes.
+// upload writes the body to a file as it arrives.
 func (s *server) upload(w http.ResponseWriter, req *http.Request) error {
 	query, err := fileQuery(req, "path", "exclusive")
 	if err != nil {
@@ -43,7 +43,7 @@ func (s *server) upload(w http.ResponseWriter, req *http.Request) error {
 		return fmt.Errorf("the body was cut short: %v: %w", body.fault, cerrdefs.ErrInvalidArgument)
 	}
 	if err != nil && body.begun {
-		w.Header().Set("Connection", "close") // what is left of the body is no request
+		w.Header().Set("Connection", "close") // the rest of the body is not a request
 		s.fail(w, err)
 		body.drain(control)
 		return nil
@@ -58,8 +58,8 @@ func (s *server) upload(w http.ResponseWriter, req *http.Request) error {
 // lingering is how long a caller whose upload has failed may go on sending.
 const lingering = 5 * time.Second
 
-// drain takes the rest of a body whose answer is written: a caller that is still sending would find the
-// connection broken, and might never look at the answer.
+// drain reads the rest of a body after the answer: a caller that is still sending would otherwise find the
+// connection broken, and might never read the answer.
 func (b *uploadBody) drain(control *http.ResponseController) {
 	_ = control.Flush()
 	from := b.from
@@ -69,8 +69,8 @@ func (b *uploadBody) drain(control *http.ResponseController) {
 	_, _ = io.Copy(io.Discard, from)
 }
 
-// uploadBody is a request's body on its way to a file. There is no buffer between the two: a reader
-// with a large one gets as much at once as the socket holds.
+// uploadBody is a request's body on its way to a file. There is no buffer in between: a reader with a large
+// buffer gets everything that the socket holds at once.
 type uploadBody struct {
 	from    io.Reader
 	control *http.ResponseController
@@ -80,8 +80,8 @@ type uploadBody struct {
 
 func (b *uploadBody) Read(p []byte) (int, error) {
 	if !b.begun {
-		// Without this, the server would end the body when the answer begins. With it, and a body that
-		// nobody has begun to read, it would read for the next request while it still reads this one.
+		// Without full duplex, the server ends the body when the answer begins. It is not enabled earlier: if
+		// nobody had begun to read the body, the server would read the next request while it still reads this one.
 		_ = b.control.EnableFullDuplex()
 		b.begun = true
 	}
@@ -92,7 +92,7 @@ func (b *uploadBody) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// download sends a file, or the range of it that was asked for.
+// download sends a file, or the requested range of it.
 func (s *server) download(w http.ResponseWriter, req *http.Request) error {
 	query, err := fileQuery(req, "path")
 	if err != nil {
@@ -128,7 +128,7 @@ func disposition(name string) string {
 	return mime.FormatMediaType("attachment", map[string]string{"filename": strings.ToValidUTF8(name, "\uFFFD")})
 }
 
-// contentWriter keeps http.ServeContent, and what opens WebSockets, from answering a failure in plain text.
+// contentWriter keeps http.ServeContent and websocket.Accept from answering a failure in plain text.
 type contentWriter struct {
 	http.ResponseWriter
 	refused int // the failure's status
@@ -149,10 +149,10 @@ func (w *contentWriter) Write(p []byte) (int, error) {
 	return w.ResponseWriter.Write(p)
 }
 
-// Unwrap is for who takes the connection over.
+// Unwrap is for code that takes over the connection.
 func (w *contentWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
-// ReadFrom lets net/http copy in the way that suits the connection.
+// ReadFrom lets net/http choose the way to copy that suits the connection.
 func (w *contentWriter) ReadFrom(from io.Reader) (int64, error) {
 	return io.Copy(w.ResponseWriter, from)
 }

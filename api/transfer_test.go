@@ -31,7 +31,7 @@ func TestUploadsStreamBeyondTheLimitOfARequest(t *testing.T) {
 	}
 }
 
-// An upload that ends before its length, or before its last chunk, is told so, and leaves what was there.
+// An upload that ends before its length, or before its last chunk, fails, and leaves the old file.
 func TestUploadThatIsCutShort(t *testing.T) {
 	for name, request := range map[string]string{
 		"by length": "Content-Length: 10\r\n\r\nhalf",
@@ -174,7 +174,7 @@ func TestDownloadsThatHTTPRefuses(t *testing.T) {
 	}
 }
 
-// A name in a header is no way to write another header.
+// A name in a header cannot add another header.
 func TestNamesOfDownloadsStayInTheirHeader(t *testing.T) {
 	for name, want := range map[string]string{
 		"data.csv":        "attachment; filename=data.csv",

@@ -21,13 +21,13 @@ import (
 	"github.com/daycare-run/sandbox/internal/budget"
 )
 
-// What is no request never comes to a handler: net/http answers a header that is too large, an expectation that
-// nobody knows or a line that is not HTTP by itself, as text. Here such an answer takes the contract's form on its
-// way out.
+// What is not a valid request never reaches a handler: net/http itself answers a header that is too large, an
+// unknown expectation, or a line that is not HTTP, as plain text. Here such an answer gets the contract's
+// form on its way out.
 
-// Prepare has a server answer in the contract's form also what is no request, and share its connections among those
-// that who names, of whom an operator has a place also when others have all; nil is for nobody. The listener that it returns
-// is the one to serve; a file's bytes go over it without being copied here where the kernel can do that.
+// Prepare makes a server answer invalid requests in the contract's form too, and share its connections among the
+// callers that who names. An operator gets a place even when others have them all; a nil who names nobody. Serve the
+// returned listener; it sends a file's bytes without copying them here where the kernel can do that.
 func Prepare(server *http.Server, l net.Listener, shared *Connections, who func(net.Conn) (caller string, operator bool)) net.Listener {
 	if server.ConnState != nil {
 		panic("the server has a ConnState")
@@ -41,7 +41,7 @@ func Prepare(server *http.Server, l net.Listener, shared *Connections, who func(
 	}
 	server.Handler = http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		if c, ok := req.Context().Value(wireKey{}).(*wire); ok {
-			c.answering.Store(true) // until what was answered is sent: then the connection is idle
+			c.answering.Store(true) // until the answer is sent and the connection is idle
 			if !shared.work(c) {
 				panic(http.ErrAbortHandler)
 			}
@@ -65,7 +65,7 @@ type wireListener struct {
 	who    func(net.Conn) (caller string, operator bool)
 }
 
-// Accept waits for a connection for which there is a place. Others are answered, where that takes no waiting.
+// Accept waits for a connection that gets a place. It answers the others if that needs no waiting.
 func (l wireListener) Accept() (net.Conn, error) {
 	for {
 		c, err := l.Listener.Accept()
@@ -80,34 +80,34 @@ func (l wireListener) Accept() (net.Conn, error) {
 		if l.shared.enter(w, caller, operator) {
 			return w, nil
 		}
-		if raw(c) == c { // else it would have to be encrypted first
-			_, _ = c.Write(refuse(http.StatusTooManyRequests, types.Busy, "there are as many connections as may be, each with a request: try again when one has ended"))
+		if raw(c) == c { // otherwise the answer would have to be encrypted first
+			_, _ = c.Write(refuse(http.StatusTooManyRequests, types.Busy, "there are already as many connections as allowed, each with a request: try again when one has ended"))
 		}
 		_ = raw(c).Close()
 	}
 }
 
-// wire is a connection that knows whether a handler answers on it, and whose it is.
+// wire is a connection that knows whether a handler is answering on it, and whose it is.
 type wire struct {
 	net.Conn
 	answering atomic.Bool
 	of        *Connections
 
-	// Under of.mu.
-	place   *budget.Pool // that it has one of; nil without
+	// Guarded by of.mu.
+	place   *budget.Pool // the pool of its place; nil without one
 	holder  string
 	known   bool            // the holder may call
 	resting *linked.Element // nil while it has a request
 	evicted bool
 }
 
-// Close gives the connection's place to another.
+// Close also gives the connection's place back.
 func (c *wire) Close() error {
 	c.of.leave(c)
 	return c.Conn.Close()
 }
 
-// Write sends a handler's answer as it is, and net/http's own in the contract's form: those it writes at once.
+// Write sends a handler's answer unchanged, and net/http's own answers, each of which is one Write, in the contract's form.
 func (c *wire) Write(p []byte) (int, error) {
 	if c.answering.Load() {
 		return c.Conn.Write(p)
@@ -118,11 +118,11 @@ func (c *wire) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// Read answers who does not know that this is TLS.
+// Read answers a client that speaks plain HTTP to a TLS port.
 func (c *wire) Read(p []byte) (int, error) {
 	n, err := c.Conn.Read(p)
 	if plain, is := errors.AsType[tls.RecordHeaderError](err); is && plain.Conn != nil && looksLikeHTTP(plain.RecordHeader) {
-		_, _ = plain.Conn.Write(refuse(http.StatusBadRequest, types.Invalid, "an HTTP request came to where TLS is spoken: say https instead of http"))
+		_, _ = plain.Conn.Write(refuse(http.StatusBadRequest, types.Invalid, "an HTTP request came to a TLS port: use https instead of http"))
 		_ = plain.Conn.Close()
 		return 0, io.EOF
 	}
@@ -138,7 +138,7 @@ func looksLikeHTTP(header [5]byte) bool {
 	return false
 }
 
-// ReadFrom is io.ReaderFrom, which net/http looks for.
+// ReadFrom implements io.ReaderFrom, which net/http looks for.
 func (c *wire) ReadFrom(from io.Reader) (int64, error) {
 	if to, ok := c.Conn.(io.ReaderFrom); ok {
 		return to.ReadFrom(from)
@@ -146,7 +146,7 @@ func (c *wire) ReadFrom(from io.Reader) (int64, error) {
 	return io.Copy(struct{ io.Writer }{c.Conn}, from)
 }
 
-// CloseWrite is what net/http looks for, to close without a reset.
+// CloseWrite lets net/http close without a reset; it looks for this method.
 func (c *wire) CloseWrite() error {
 	if half, ok := c.Conn.(interface{ CloseWrite() error }); ok {
 		return half.CloseWrite()
@@ -154,7 +154,7 @@ func (c *wire) CloseWrite() error {
 	return c.Close()
 }
 
-// SyscallConn is syscall.Conn, for who asks the kernel about the connection.
+// SyscallConn implements syscall.Conn, for code that asks the kernel about the connection.
 func (c *wire) SyscallConn() (syscall.RawConn, error) {
 	if raw, ok := c.Conn.(syscall.Conn); ok {
 		return raw.SyscallConn()
@@ -162,7 +162,7 @@ func (c *wire) SyscallConn() (syscall.RawConn, error) {
 	return nil, fmt.Errorf("a %T has no descriptor", c.Conn)
 }
 
-// inForm is an answer of net/http's in the contract's form.
+// inForm puts an answer of net/http's into the contract's form.
 func inForm(answer []byte) []byte {
 	line, _, _ := bytes.Cut(answer, []byte("\r\n"))
 	_, text, _ := bytes.Cut(answer, []byte("\r\n\r\n"))
@@ -174,14 +174,14 @@ func inForm(answer []byte) []byte {
 	case http.StatusRequestHeaderFieldsTooLarge:
 		return refuse(status, types.TooLarge, "the request's header is too large")
 	case http.StatusExpectationFailed:
-		return refuse(status, types.Invalid, "the request has an Expect header, of which 100-continue alone is known")
+		return refuse(status, types.Invalid, "the request has an Expect header other than 100-continue")
 	case http.StatusBadRequest, http.StatusNotImplemented, http.StatusHTTPVersionNotSupported:
-		return refuse(status, types.Invalid, fmt.Sprintf("what came is no request: %.200s", bytes.TrimSpace(text)))
+		return refuse(status, types.Invalid, fmt.Sprintf("cannot read the request: %.200s", bytes.TrimSpace(text)))
 	}
 	return answer
 }
 
-// refuse is a whole answer.
+// refuse returns a complete HTTP answer.
 func refuse(status int, kind types.Kind, message string) []byte {
 	failure := types.Error{Kind: kind, Message: message, RequestID: rand.Text()}
 	retry := ""
@@ -190,7 +190,7 @@ func refuse(status int, kind types.Kind, message string) []byte {
 	}
 	body, err := json.Marshal(types.Failure{Error: failure})
 	if err != nil {
-		panic(err) // of strings
+		panic(err) // it has only strings
 	}
 	return fmt.Appendf(nil, "HTTP/1.1 %d %s\r\nContent-Type: application/json\r\nConnection: close\r\n%sX-Request-Id: %s\r\nContent-Length: %d\r\n\r\n%s\n",
 		status, http.StatusText(status), retry, failure.RequestID, len(body)+1, body)

@@ -92,7 +92,7 @@ func TestWhatIsNoRequest(t *testing.T) {
 	}
 }
 
-// TestGarbageOnAWebSocket is the caller's fault, and that a caller hangs up is nobody's.
+// TestGarbageOnAWebSocket: garbage is the caller's fault, and a caller who hangs up is nobody's.
 func TestGarbageOnAWebSocket(t *testing.T) {
 	frame := func(first byte, payload string) []byte { // masked with zeros, as of a client
 		b := []byte{first, 0x80 | 126, 0, 0, 0, 0, 0, 0}

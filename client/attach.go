@@ -12,43 +12,41 @@ import (
 	"github.com/daycare-run/sandbox/api/types"
 )
 
-// Streams are what an attached exec reads and writes.
+// Streams are what an attached exec reads from and writes to.
 type Streams struct {
-	// Stdin is read until its end; nil means none. The call does not wait for a Read that blocks,
-	// so a terminal's stdin may still be being read when it returns.
+	// Stdin is read until its end; nil means none. The call does not wait for a Read that blocks, so a
+	// terminal's stdin may still be read after it returns.
 	Stdin io.Reader
-	// Stdout and Stderr receive output as it comes; nil drops it.
+	// Stdout and Stderr receive output as it arrives; nil drops it.
 	Stdout, Stderr io.Writer
 	// Signals are names such as INT, sent to the command's process group once it has started.
 	Signals <-chan string
-	// Resizes are the new sizes of the terminal that stands for the command's; it has one if Exec.TTY asks
-	// for it.
+	// Resizes are the new sizes of the local terminal. The command has a terminal if Exec.TTY asks for one.
 	Resizes <-chan Size
-	// Started is called when the command starts, and when a connection to one has been made again; nil for
-	// none.
+	// Started is called when the command starts, and when the caller has reattached to one; nil for none.
 	Started func(Start)
-	// Refused is called with what the command could not reach, as soon as that is known; nil for none.
+	// Refused is called with each name that the command could not reach, as soon as that is known; nil for none.
 	Refused func(types.Refusal)
 }
 
 // Start is what is known when a command has started.
 type Start struct {
-	// ExecID is what Signal takes, and Reattach of an exec with DetachOnDisconnect; empty if there is nothing
-	// for them.
+	// ExecID is for Signal and, if the exec has DetachOnDisconnect, for Reattach; empty if the exec supports
+	// neither.
 	ExecID string
-	// Lost is how many bytes of output were not kept until the caller came back.
+	// Lost is how many bytes of output were no longer kept when the caller came back.
 	Lost int64
 }
 
-// Size is a terminal's, in characters.
+// Size is a terminal's size, in characters.
 type Size struct{ Rows, Cols int }
 
-// Terminal is the size as an exec asks for it.
+// Terminal returns the size in the form that an exec takes.
 func (s Size) Terminal() *types.Terminal { return &types.Terminal{Rows: &s.Rows, Cols: &s.Cols} }
 
-// Attach runs a command with its output as it comes, and returns at its end. When ctx ends, the connection is
-// cut and, unless e.DetachOnDisconnect is set, the command with it. A command with s.Stdin or a terminal gets a
-// WebSocket, any other is one request.
+// Attach runs a command, writes its output as it arrives, and returns when the command ends. When ctx ends,
+// the connection is cut and, unless e.DetachOnDisconnect is set, the command ends too. A command with s.Stdin
+// or a terminal uses a WebSocket, any other a single request.
 func (c *Client) Attach(ctx context.Context, id string, e types.Exec, s Streams) (types.Result, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -71,7 +69,7 @@ func (c *Client) Attach(ctx context.Context, id string, e types.Exec, s Streams)
 	return a.receive(ctx)
 }
 
-// dial opens the connection of an exec, which the caller closes.
+// dial opens the connection of an exec. The caller closes it.
 func (c *Client) dial(ctx context.Context, path string, s Streams) (*attachment, error) {
 	conn, response, err := websocket.Dial(ctx, "ws://sandboxd"+path, &websocket.DialOptions{
 		HTTPClient: c.http, CompressionMode: websocket.CompressionDisabled,
@@ -88,13 +86,13 @@ func (c *Client) dial(ctx context.Context, path string, s Streams) (*attachment,
 	return a, nil
 }
 
-// attachment is one exec's connection.
+// attachment is the connection of one exec.
 type attachment struct {
 	conn    *websocket.Conn
 	streams Streams
 
 	mu     sync.Mutex
-	more   sync.Cond // on mu: credit has grown, or ended is set
+	more   sync.Cond // on mu: signaled when credit grows or ended is set
 	credit int       // bytes of stdin that may be sent
 	ended  bool
 }
@@ -107,7 +105,7 @@ func (a *attachment) send(ctx context.Context, message any) error {
 	return a.conn.Write(ctx, websocket.MessageText, text)
 }
 
-// feed sends stdin, as fast as the command takes it.
+// feed sends stdin as fast as the command takes it.
 func (a *attachment) feed(ctx context.Context) {
 	buffer := make([]byte, 1+32<<10)
 	buffer[0] = types.ChannelStdin
@@ -123,7 +121,7 @@ func (a *attachment) feed(ctx context.Context) {
 	_ = a.send(ctx, types.Input{Type: types.InputEOF})
 }
 
-// spend waits for credit for n bytes; false means that the exec has ended.
+// spend waits until it can use n bytes of credit; it returns false if the exec has ended.
 func (a *attachment) spend(n int) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -164,7 +162,7 @@ func (a *attachment) relay(ctx context.Context) {
 	}
 }
 
-// receive passes output on until the exit.
+// receive passes output on until the exec ends.
 func (a *attachment) receive(ctx context.Context) (types.Result, error) {
 	defer a.earn(0, true)
 	buffer := make([]byte, 64<<10)
@@ -196,7 +194,7 @@ func (a *attachment) receive(ctx context.Context) (types.Result, error) {
 	}
 }
 
-// handle passes an event on. The last one has ended the exec.
+// handle passes an event on, and reports whether it was the last one of the exec.
 func (s Streams) handle(event types.Event) (ended bool, result types.Result, err error) {
 	switch {
 	case event.Type == types.EventStart && s.Started != nil:
@@ -211,7 +209,7 @@ func (s Streams) handle(event types.Event) (ended bool, result types.Result, err
 	return false, result, nil
 }
 
-// pass copies output of a channel to where it belongs.
+// pass copies a channel's output to its writer.
 func (s Streams) pass(channel byte, output io.Reader, buffer []byte) error {
 	to := s.Stdout
 	if channel == types.ChannelStderr {

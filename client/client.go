@@ -1,10 +1,10 @@
-// Package client speaks the API: register a sandbox, run commands in it, read and write its files, see
-// what there is.
+// Package client calls the API: it registers sandboxes, runs commands in them, reads and writes their files,
+// and shows what there is.
 //
-// connect.go says where a service is and how it is reached, client.go has the plain calls, files.go and
-// download.go those on files, stream.go the exec with output as it comes, attach.go the one with stdin or a terminal besides, detached.go how to come back to one,
-// processes.go the durable processes, decisions.go what calls reached over the network, and follow.go the
-// streams of what goes on.
+// connect.go says where a service is and how to reach it, client.go has the plain calls, files.go and download.go the calls
+// on files. stream.go has the exec with output as it arrives, attach.go the one with stdin or a terminal as well, and
+// detached.go how to reattach to one. processes.go has the durable processes, decisions.go what calls reached over the
+// network, events.go the service's events, follow.go the reading of streams, and proxy.go a reverse proxy.
 package client
 
 import (
@@ -34,15 +34,15 @@ type Client struct {
 	http *http.Client
 }
 
-// Error is a refusal or failure that the service has told.
+// Error is a refusal or failure that the service reported.
 type Error struct {
-	// Kind says what class of fault it is; Message is for people.
+	// Kind is the class of the error; Message is for people.
 	Kind    types.Kind
 	Message string
-	// RequestID is by what the service's log knows the call.
+	// RequestID identifies the call in the service's log.
 	RequestID string
-	// RetryAfter is how long the service asks to wait before another try, which nothing here does by itself; 0
-	// if it says nothing of that. A call that was refused as busy has not been begun.
+	// RetryAfter is how long the service asks the caller to wait before another try; 0 if it does not say. This
+	// package does not retry by itself. A call that was refused as busy has not begun.
 	RetryAfter time.Duration
 }
 
@@ -52,7 +52,7 @@ func asError(e types.Error) *Error {
 
 func (e *Error) Error() string { return e.Message }
 
-// Close gives idle connections up.
+// Close closes idle connections.
 func (c *Client) Close() { c.http.CloseIdleConnections() }
 
 // Put registers a sandbox or replaces it.
@@ -60,12 +60,12 @@ func (c *Client) Put(ctx context.Context, id string, r types.Registration) (type
 	return ask[types.Sandbox](ctx, c, http.MethodPut, sandboxPath(id), r)
 }
 
-// Get finds a sandbox.
+// Get returns a sandbox.
 func (c *Client) Get(ctx context.Context, id string) (types.Sandbox, error) {
 	return ask[types.Sandbox](ctx, c, http.MethodGet, sandboxPath(id), nil)
 }
 
-// Delete forgets a sandbox.
+// Delete removes a sandbox's registration.
 func (c *Client) Delete(ctx context.Context, id string) error {
 	return c.call(ctx, http.MethodDelete, sandboxPath(id), nil, nil)
 }
@@ -75,7 +75,7 @@ func (c *Client) Pause(ctx context.Context, id string) (types.Sandbox, error) {
 	return ask[types.Sandbox](ctx, c, http.MethodPost, sandboxPath(id)+"/pause", nil)
 }
 
-// Resume has a sandbox go on that is paused.
+// Resume resumes a paused sandbox.
 func (c *Client) Resume(ctx context.Context, id string) (types.Sandbox, error) {
 	return ask[types.Sandbox](ctx, c, http.MethodPost, sandboxPath(id)+"/resume", nil)
 }
@@ -97,38 +97,38 @@ func (c *Client) Containers(ctx context.Context) ([]types.Container, error) {
 	return list.Containers, err
 }
 
-// AllContainers lists the warm containers, and the hosts of the cluster that did not say which they have.
+// AllContainers lists the warm containers, and the hosts of the cluster that did not answer.
 func (c *Client) AllContainers(ctx context.Context) (types.ContainerList, error) {
 	return ask[types.ContainerList](ctx, c, http.MethodGet, "/v1/containers", nil)
 }
 
-// Nodes lists the hosts of the cluster; none where the service is the only one.
+// Nodes lists the hosts of the cluster; it is empty for a service that is the only one.
 func (c *Client) Nodes(ctx context.Context) (types.NodeList, error) {
 	return ask[types.NodeList](ctx, c, http.MethodGet, "/v1/nodes", nil)
 }
 
-// SetDraining has a host give its users to others and take no new ones, or take them again.
+// SetDraining makes a host hand its users over and take no new ones, or take users again.
 func (c *Client) SetDraining(ctx context.Context, node string, draining bool) error {
 	return c.call(ctx, http.MethodPut, "/v1/nodes/"+url.PathEscape(node), types.NodeChange{Draining: &draining}, nil)
 }
 
-// RemoveNode has a host that is lost be forgotten.
+// RemoveNode removes a lost host from the cluster.
 func (c *Client) RemoveNode(ctx context.Context, node string) error {
 	return c.call(ctx, http.MethodDelete, "/v1/nodes/"+url.PathEscape(node), nil, nil)
 }
 
-// Health asks how the service is.
+// Health returns the service's state.
 func (c *Client) Health(ctx context.Context) (types.Health, error) {
 	return ask[types.Health](ctx, c, http.MethodGet, "/v1/health", nil)
 }
 
-// Stdout and Stderr decode an output's bytes.
+// Stdout decodes an output's stdout to bytes.
 func Stdout(o types.Output) ([]byte, error) { return Decode(o.Stdout, o.StdoutEncoding) }
 
-// Stderr decodes what Stdout does for the other stream.
+// Stderr decodes an output's stderr to bytes.
 func Stderr(o types.Output) ([]byte, error) { return Decode(o.Stderr, o.StderrEncoding) }
 
-// Decode turns a string and its mark back into bytes.
+// Decode converts a string and its encoding back to bytes.
 func Decode(text string, encoding types.Encoding) ([]byte, error) {
 	if encoding == types.Base64 {
 		return base64.StdEncoding.DecodeString(text)
@@ -138,13 +138,13 @@ func Decode(text string, encoding types.Encoding) ([]byte, error) {
 
 func sandboxPath(id string) string { return "/v1/sandboxes/" + url.PathEscape(id) }
 
-// ask is call for an answer of its own type.
+// ask is call with a typed answer.
 func ask[Answer any](ctx context.Context, c *Client, method, path string, body any) (answer Answer, err error) {
 	err = c.call(ctx, method, path, body, &answer)
 	return answer, err
 }
 
-// call sends a body, if there is one, and reads the answer into what it is for.
+// call sends body, if there is one, and decodes the answer into into.
 func (c *Client) call(ctx context.Context, method, path string, body, into any) error {
 	response, err := c.send(ctx, method, path, "application/json", body)
 	if err != nil {
@@ -153,10 +153,10 @@ func (c *Client) call(ctx context.Context, method, path string, body, into any) 
 	return readAnswer(response, into)
 }
 
-// ndjson is the media type of events.
+// ndjson is the media type of event streams.
 const ndjson = "application/x-ndjson"
 
-// send sends a body, if there is one. The caller closes the response's body, which is of the media type accept.
+// send sends body, if there is one. accept is the media type of the response, whose body the caller closes.
 func (c *Client) send(ctx context.Context, method, path, accept string, body any) (*http.Response, error) {
 	var content io.Reader
 	if body != nil {
@@ -178,10 +178,10 @@ func (c *Client) send(ctx context.Context, method, path, accept string, body any
 }
 
 func newRequest(ctx context.Context, method, path string, body io.Reader) (*http.Request, error) {
-	return http.NewRequestWithContext(ctx, method, "http://sandboxd"+path, body) // service.address knows better
+	return http.NewRequestWithContext(ctx, method, "http://sandboxd"+path, body) // service.address replaces the host
 }
 
-// readAnswer reads a response into what it is for, which may be nil, and closes it.
+// readAnswer decodes a response into into, which may be nil, and closes the response.
 func readAnswer(response *http.Response, into any) error {
 	defer response.Body.Close()
 	if into == nil {
@@ -193,7 +193,7 @@ func readAnswer(response *http.Response, into any) error {
 	return nil
 }
 
-// do returns the response of a call that succeeded; the caller closes its body.
+// do returns the response of a successful call. The caller closes its body.
 func (c *Client) do(request *http.Request) (*http.Response, error) {
 	response, err := c.http.Do(request)
 	if err != nil {
@@ -206,7 +206,7 @@ func (c *Client) do(request *http.Request) (*http.Response, error) {
 	return nil, refusal(response)
 }
 
-// refusal reads the error that a response tells.
+// refusal returns the error that a response reports.
 func refusal(response *http.Response) error {
 	var failure types.Failure
 	if err := json.UnmarshalRead(response.Body, &failure); err != nil {
@@ -219,10 +219,10 @@ func refusal(response *http.Response) error {
 	return told
 }
 
-// unreachable says what became of a call that has no answer.
+// unreachable explains why a call has no answer.
 func (c *Client) unreachable(err error) error {
 	if call, is := errors.AsType[*url.Error](err); is {
-		err = call.Err // what it adds is an address that means nothing
+		err = call.Err // url.Error adds only an address that means nothing
 	}
 	if untrusted, ok := errors.AsType[*tls.CertificateVerificationError](err); ok {
 		return fmt.Errorf("the service at %s is not trusted: %w", c.to, untrusted)

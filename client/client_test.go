@@ -167,7 +167,7 @@ func TestServiceThatDoesNotRun(t *testing.T) {
 	}
 }
 
-// Whoever answers there need not be the service.
+// What answers at the address need not be the service.
 func TestSomethingElseThatAnswers(t *testing.T) {
 	c := dialHandler(t, http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		if req.Method == http.MethodGet {

@@ -11,26 +11,26 @@ import (
 	"time"
 )
 
-// Config says where a service is, and who calls. One of Socket and URL is set.
+// Config says where a service is, and who calls it. Exactly one of Socket and URL is set.
 type Config struct {
 	// Socket is the service's Unix socket.
 	Socket string
-	// URL is where it listens on TCP: https://host:port, or http://host:port without TLS.
+	// URL is the service's TCP address: https://host:port, or http://host:port without TLS.
 	URL string
-	// Token is the caller's; it goes with URL.
+	// Token is the caller's token; it is for URL only.
 	Token string
-	// TLS is for https; nil trusts the authorities that the host trusts, and has no certificate. Open takes a
-	// copy of it.
+	// TLS is for https; nil trusts the authorities that the host trusts and has no client certificate. Open
+	// copies it.
 	TLS *tls.Config
-	// WrapTransport is put around what sends requests, for who wants to see them; nil for nothing. Downloads
-	// do not pass it.
+	// WrapTransport wraps the transport, for callers who want to observe requests; nil for none. Downloads do
+	// not use it.
 	WrapTransport func(http.RoundTripper) http.RoundTripper
 }
 
-// New makes a client for the service behind a Unix socket. It connects with the first call.
+// New returns a client for the service at a Unix socket. It connects at the first call.
 func New(socket string) *Client { return newClient(service{socket: socket}, nil) }
 
-// Open makes a client as New does, for a service on TCP too.
+// Open is like New, but also supports services on TCP.
 func Open(cfg Config) (*Client, error) {
 	switch {
 	case (cfg.Socket == "") == (cfg.URL == ""):
@@ -75,11 +75,11 @@ func newClient(to service, wrap func(http.RoundTripper) http.RoundTripper) *Clie
 	}
 	return &Client{to: to, http: &http.Client{
 		Transport:     transport,
-		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }, // it never does
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }, // the service never redirects
 	}}
 }
 
-// service is where a service is.
+// service is the address of a service.
 type service struct {
 	socket string // or else:
 	base   *url.URL
@@ -94,7 +94,7 @@ func (s service) String() string {
 	return s.base.String()
 }
 
-// dial connects; over https also to the end of the handshake.
+// dial connects; over https, it also completes the handshake.
 func (s service) dial(ctx context.Context) (net.Conn, error) {
 	var d net.Dialer
 	switch {
@@ -107,7 +107,7 @@ func (s service) dial(ctx context.Context) (net.Conn, error) {
 	}
 }
 
-// address makes a request one to this service.
+// address directs a request to this service.
 func (s service) address(request *http.Request) {
 	if s.base == nil {
 		return
@@ -116,7 +116,7 @@ func (s service) address(request *http.Request) {
 	request.Header.Set("Authorization", "Bearer "+s.token)
 }
 
-// addressed sends requests to a service, whatever host they name.
+// addressed sends every request to one service, whatever host the request names.
 type addressed struct {
 	to   service
 	next *http.Transport
@@ -131,5 +131,5 @@ func (a addressed) RoundTrip(request *http.Request) (*http.Response, error) {
 	return a.next.RoundTrip(own)
 }
 
-// CloseIdleConnections is for http.Client.
+// CloseIdleConnections is called by http.Client.
 func (a addressed) CloseIdleConnections() { a.next.CloseIdleConnections() }

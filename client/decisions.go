@@ -11,19 +11,19 @@ import (
 	"github.com/daycare-run/sandbox/api/types"
 )
 
-// DecisionQuery says which decisions of egress are meant. A field that is zero asks for nothing.
+// DecisionQuery selects egress decisions. A zero field does not restrict them.
 type DecisionQuery struct {
 	UserID, Container string
 	Verdict           types.Verdict
 	Via               types.Via
-	// Name matches itself and all names below it.
+	// Name selects this name and all names below it.
 	Name string
-	// After is a Seq: it matches what was decided after that.
+	// After is a Seq: it selects later decisions.
 	After uint64
-	// Since matches what was decided at that time or later.
+	// Since selects decisions made at that time or later.
 	Since time.Time
-	// Limit is how many there are at most of what was decided before the call, from 0 to 10000; the latest of
-	// them. Nil is for 100.
+	// Limit is the maximum number of decisions from before the call, from 0 to 10000; the latest ones are
+	// returned. Nil means 100.
 	Limit *int
 }
 
@@ -57,16 +57,16 @@ func (c *Client) Decisions(ctx context.Context, q DecisionQuery) ([]types.Decisi
 	return list.Decisions, err
 }
 
-// AllDecisions is Decisions, and the hosts of the cluster that did not say which are theirs.
+// AllDecisions is like Decisions, and also returns the hosts of the cluster that did not answer.
 func (c *Client) AllDecisions(ctx context.Context, q DecisionQuery) (list types.DecisionList, err error) {
 	err = c.call(ctx, http.MethodGet, q.path(false), nil, &list)
 	return list, err
 }
 
-// FollowDecisions returns the latest decisions that match and then each as it is made, with a Count of 1.
-// An event without a Decision says how many were left out because they were not taken in time. The
-// sequence calls the service again each time it is ranged over. It blocks for the next event, until the
-// caller leaves it, or with one last error: the cause of ctx, or ErrStopped when the service stops.
+// FollowDecisions returns the latest decisions that match and then each new one, with a Count of 1. An event
+// without a Decision says how many were dropped because they were not read in time. The sequence calls the
+// service again each time it is ranged over. It blocks for the next event until the caller stops, or yields
+// one last error: the cause of ctx, or ErrStopped when the service stops.
 func (c *Client) FollowDecisions(ctx context.Context, q DecisionQuery) iter.Seq2[types.DecisionEvent, error] {
 	return follow[types.DecisionEvent](ctx, c, q.path(true))
 }

@@ -125,7 +125,7 @@ func TestCancelEndsFollowing(t *testing.T) {
 	}
 }
 
-// The lines are another's; what is no JSON, and an end without a proper one, are faults.
+// The lines come from a fake: lines that are not JSON, and an end without a proper one, are errors.
 func TestStreamsOfDecisions(t *testing.T) {
 	for _, tt := range []struct{ name, body, seen, end string }{
 		{"empty lines and a loss", "\n\n" + `{"seq":1,"name":"a.org"}` + "\n\n" + `{"lost":7}` + "\n" + `{"seq":9,"new":1}` + "\n", "1 a.org; lost 7; 9 ; ", "the service has stopped"},

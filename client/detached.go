@@ -9,10 +9,10 @@ import (
 	"github.com/daycare-run/sandbox/api/types"
 )
 
-// Reattach comes back to an exec with DetachOnDisconnect, in the place of who is attached to it, and returns at
-// its end, as Attach does. offset is how many bytes of output, of both streams together, the caller has had:
-// what comes after them and is still kept is written first. Without s.Stdin, stdin is left as it is. The error
-// is of kind notFound if there is no such exec, and of kind conflict if another has come in our place.
+// Reattach connects to an exec with DetachOnDisconnect, replaces the caller attached to it, and returns when
+// it ends, as Attach does. offset is how many bytes of output, of both streams together, the caller already
+// has: later output that is still kept is written first. Without s.Stdin, stdin is left alone. The error is
+// of kind notFound if there is no such exec, and of kind conflict if another caller has replaced this one.
 func (c *Client) Reattach(ctx context.Context, id, execID string, offset int64, s Streams) (types.Result, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -32,13 +32,13 @@ func (c *Client) Reattach(ctx context.Context, id, execID string, offset int64, 
 	return a.receive(ctx)
 }
 
-// DetachedExecs lists the execs of the sandbox's user to which one may come back, the oldest first.
+// DetachedExecs lists the execs of the sandbox's user to which a caller can reattach, oldest first.
 func (c *Client) DetachedExecs(ctx context.Context, id string) ([]types.DetachedExec, error) {
 	list, err := ask[types.DetachedExecList](ctx, c, http.MethodGet, sandboxPath(id)+"/execs", nil)
 	return list.Execs, err
 }
 
-// KillExec ends an exec with DetachOnDisconnect, and returns how it has ended.
+// KillExec ends an exec with DetachOnDisconnect, and returns how it ended.
 func (c *Client) KillExec(ctx context.Context, id, execID string) (types.DetachedExec, error) {
 	return ask[types.DetachedExec](ctx, c, http.MethodPost, execPath(id, execID)+"/kill", nil)
 }

@@ -13,22 +13,22 @@ import (
 	"time"
 )
 
-// Download is a file that comes as it is read; its reader closes it. io.Copy to an *os.File lets the
-// kernel move the bytes from the connection to the file by itself.
+// Download is a file that arrives while it is read; the reader closes it. io.Copy to an *os.File lets the
+// kernel move the bytes from the connection to the file directly.
 type Download struct {
-	// Size is how many bytes come. Fewer are io.ErrUnexpectedEOF.
+	// Size is the number of bytes to come. If fewer come, the error is io.ErrUnexpectedEOF.
 	Size    int64
-	ModTime time.Time // in seconds
+	ModTime time.Time // to the second
 
 	ctx    context.Context
 	conn   net.Conn
-	ahead  *bufio.Reader // of conn: what came with the head is in it
+	ahead  *bufio.Reader // reads conn; holds what came with the header
 	left   int64
 	forget func() bool
 }
 
-// Download reads a file as a stream, from an offset in bytes. It has a connection of its own, which ends
-// with ctx.
+// Download reads a file as a stream, from an offset in bytes. It uses its own connection, which ends with
+// ctx.
 func (c *Client) Download(ctx context.Context, id, path string, offset int64) (_ *Download, err error) {
 	request, err := newRequest(ctx, http.MethodGet, sandboxPath(id)+"/files?"+url.Values{"path": {path}}.Encode(), nil)
 	if err != nil {
@@ -77,7 +77,7 @@ func (d *Download) Read(p []byte) (int, error) {
 	return n, d.moved(int64(n), err)
 }
 
-// WriteTo is what io.Copy uses.
+// WriteTo implements io.WriterTo, which io.Copy uses.
 func (d *Download) WriteTo(w io.Writer) (int64, error) {
 	first, err := io.CopyN(w, d.ahead, min(d.left, int64(d.ahead.Buffered())))
 	if err := d.moved(first, err); err != nil {
@@ -96,10 +96,10 @@ func (d *Download) WriteTo(w io.Writer) (int64, error) {
 	return first + n, d.moved(n, err)
 }
 
-// downloadBuffer is for what the kernel cannot do alone.
+// downloadBuffer is the buffer size for copies that the kernel cannot do alone.
 const downloadBuffer = 256 << 10
 
-// moved counts bytes and says what an error means.
+// moved counts n bytes and converts the error.
 func (d *Download) moved(n int64, err error) error {
 	d.left -= n
 	switch {
@@ -112,7 +112,7 @@ func (d *Download) moved(n int64, err error) error {
 	}
 }
 
-// cause is why the connection failed: by ctx, if that has ended.
+// cause returns why the connection failed: the cause of ctx if that has ended.
 func (d *Download) cause(err error) error {
 	if d.ctx.Err() != nil {
 		return context.Cause(d.ctx)
@@ -120,7 +120,7 @@ func (d *Download) cause(err error) error {
 	return err
 }
 
-// Close ends the download, also before its end. It may be called again.
+// Close ends the download, even before its end. It may be called more than once.
 func (d *Download) Close() error {
 	d.forget()
 	if err := d.conn.Close(); err != nil && !errors.Is(err, net.ErrClosed) {

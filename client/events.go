@@ -16,12 +16,12 @@ import (
 	"github.com/daycare-run/sandbox/api/types"
 )
 
-// EventQuery says which events are meant. A field that is zero asks for nothing.
+// EventQuery selects events. A zero field does not restrict them.
 type EventQuery struct {
 	UserID string
-	// Kinds are call, container, process, decision, node and seat; none is all.
+	// Kinds are call, container, process, decision, node and seat; empty for all.
 	Kinds []types.ServiceKind
-	// Replay begins with what the service has kept, and After, an event's ID, after that event.
+	// Replay starts with the events that the service has kept. After, an event's ID, starts after that event.
 	Replay bool
 	After  string
 }
@@ -29,9 +29,9 @@ type EventQuery struct {
 // maxEvent bounds one event, in bytes.
 const maxEvent = 1 << 20
 
-// Events returns what happens, as it happens; the first event is ServiceOpen. The sequence calls the service again each time it is
-// ranged over. It blocks for the next event, until the caller leaves it, or with one last error: the cause of ctx, or ErrStopped
-// when the service stops.
+// Events returns events as they happen; the first one is ServiceOpen. The sequence calls the service again
+// each time it is ranged over. It blocks for the next event until the caller stops, or yields one last error:
+// the cause of ctx, or ErrStopped when the service stops.
 func (c *Client) Events(ctx context.Context, q EventQuery) iter.Seq2[types.ServiceEvent, error] {
 	return stream(ctx, func(ctx context.Context) (*http.Response, error) { return c.openEvents(ctx, q) }, serverSent)
 }

@@ -8,7 +8,7 @@ import (
 	"github.com/daycare-run/sandbox/client"
 )
 
-// The events are another's; what is no JSON, and an end without a proper one, are faults.
+// The events come from a fake: events that are not JSON, and an end without a proper one, are errors.
 func TestStreamsOfEvents(t *testing.T) {
 	const first = "id: e-1\nevent: open\ndata: {\"id\":\"e-1\",\"kind\":\"open\"}\n\n"
 	for _, tt := range []struct{ name, body, seen, end string }{

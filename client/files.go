@@ -12,16 +12,16 @@ import (
 	"github.com/daycare-run/sandbox/api/types"
 )
 
-// Paths in these calls may have any bytes. They are relative to the working directory, absolute, or
-// from the home as ~/….
+// Paths in these calls may contain any bytes. They are relative to the working directory, absolute, or start
+// with ~/ for the home.
 
-// Target names a path in a body.
+// Target returns a path in the form of a body.
 func Target(path string) types.Target {
 	plain, encoded := encodePath(path)
 	return types.Target{Path: plain, PathBase64: encoded}
 }
 
-// encodePath gives the one of two forms that JSON can hold the path in.
+// encodePath returns the path in whichever of its two forms JSON can hold.
 func encodePath(path string) (plain, encoded string) {
 	if utf8.ValidString(path) {
 		return path, ""
@@ -34,7 +34,7 @@ func (c *Client) Read(ctx context.Context, id string, r types.Read) (types.ReadR
 	return ask[types.ReadResult](ctx, c, http.MethodPost, sandboxPath(id)+"/read", r)
 }
 
-// Content is what a read has found, as bytes.
+// Content returns the content that a read found, as bytes.
 func Content(r types.ReadResult) ([]byte, error) {
 	if r.Type == types.ReadText {
 		return []byte(r.Content), nil
@@ -52,7 +52,7 @@ func (c *Client) ListDir(ctx context.Context, id, path string) (types.Listing, e
 	return ask[types.Listing](ctx, c, http.MethodPost, sandboxPath(id)+"/list", Target(path))
 }
 
-// Name is an entry's name, as bytes.
+// Name returns an entry's exact name.
 func Name(e types.Entry) (string, error) {
 	if e.NameBase64 == "" {
 		return e.Name, nil
@@ -61,12 +61,12 @@ func Name(e types.Entry) (string, error) {
 	return string(name), err
 }
 
-// Stat says what a path is.
+// Stat describes what is at a path.
 func (c *Client) Stat(ctx context.Context, id, path string) (types.Entry, error) {
 	return ask[types.Entry](ctx, c, http.MethodPost, sandboxPath(id)+"/stat", Target(path))
 }
 
-// Mkdir makes a directory, with parents also what is missing above it.
+// Mkdir makes a directory; with parents, also its missing parent directories.
 func (c *Client) Mkdir(ctx context.Context, id, path string, parents bool) error {
 	return c.call(ctx, http.MethodPost, sandboxPath(id)+"/mkdir", types.Mkdir{Target: Target(path), Parents: parents}, &types.Made{})
 }
@@ -79,18 +79,18 @@ func (c *Client) Move(ctx context.Context, id, from, to string, overwrite bool) 
 	return c.call(ctx, http.MethodPost, sandboxPath(id)+"/move", m, &types.Done{})
 }
 
-// Remove removes a file or directory, with recursive also what is in it.
+// Remove removes a file or directory; with recursive, also a directory's contents.
 func (c *Client) Remove(ctx context.Context, id, path string, recursive bool) error {
 	return c.call(ctx, http.MethodPost, sandboxPath(id)+"/remove", types.Remove{Target: Target(path), Recursive: recursive}, &types.Done{})
 }
 
-// Explain says what a call with these grants would see; nothing is started.
+// Explain says what a call with these grants would see. It starts nothing.
 func (c *Client) Explain(ctx context.Context, id string, e types.Explain) (types.Explanation, error) {
 	return ask[types.Explanation](ctx, c, http.MethodPost, sandboxPath(id)+"/explain", e)
 }
 
-// Upload writes a file from a stream, of any size. A stream that fails, and a ctx that ends, change
-// nothing. body may still be being read for a moment after an error.
+// Upload writes a file of any size from a stream. If the stream fails or ctx ends, nothing is changed. After
+// an error, body may still be read for a moment.
 func (c *Client) Upload(ctx context.Context, id, path string, body io.Reader, exclusive bool) (types.Written, error) {
 	var written types.Written
 	query := url.Values{"path": {path}}
@@ -103,7 +103,7 @@ func (c *Client) Upload(ctx context.Context, id, path string, body io.Reader, ex
 	}
 	request.ContentLength = size(body)
 	request.Header.Set("Content-Type", "application/octet-stream")
-	// A refusal comes before the body is sent, not while.
+	// So that a refusal arrives before the body is sent, not while it is sent.
 	request.Header.Set("Expect", "100-continue")
 	response, err := c.do(request)
 	if err != nil {
@@ -112,7 +112,7 @@ func (c *Client) Upload(ctx context.Context, id, path string, body io.Reader, ex
 	return written, readAnswer(response, &written)
 }
 
-// size is how much is left in a file, or -1 for all else: the body is then sent in chunks.
+// size returns how much is left of a file, or -1 for any other body, which is then sent in chunks.
 func size(body io.Reader) int64 {
 	file, ok := body.(*os.File)
 	if !ok {
@@ -124,7 +124,7 @@ func size(body io.Reader) int64 {
 	}
 	at, err := file.Seek(0, io.SeekCurrent)
 	if err != nil || at >= info.Size() {
-		return -1 // also an empty file: 0 means unknown to net/http, when there is a body
+		return -1 // also for an empty file: with a body, net/http takes 0 as unknown
 	}
 	return info.Size() - at
 }

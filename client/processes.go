@@ -21,31 +21,31 @@ func (c *Client) Processes(ctx context.Context, id string) ([]types.Process, err
 	return list.Processes, err
 }
 
-// Process finds a process.
+// Process returns a process.
 func (c *Client) Process(ctx context.Context, id, processID string) (types.Process, error) {
 	return ask[types.Process](ctx, c, http.MethodGet, processPath(id, processID), nil)
 }
 
-// StopProcess stops a process for good, with the signal TERM, INT, HUP or KILL; empty is TERM. It blocks until
-// the process has ended, which takes some seconds when that does not heed the signal.
+// StopProcess stops a process for good, with the signal TERM, INT, HUP or KILL; empty means TERM. It blocks
+// until the process has ended, which takes some seconds if the process does not heed the signal.
 func (c *Client) StopProcess(ctx context.Context, id, processID, signal string) (types.Process, error) {
 	return ask[types.Process](ctx, c, http.MethodPost, processPath(id, processID)+"/stop", types.StopProcess{Signal: signal})
 }
 
-// StopProcesses stops all processes of the sandbox's user, as StopProcess does with TERM, and returns those that
-// it has stopped.
+// StopProcesses stops all processes of the sandbox's user, as StopProcess does with TERM, and returns those
+// that it stopped.
 func (c *Client) StopProcesses(ctx context.Context, id string) ([]types.Process, error) {
 	list, err := ask[types.ProcessList](ctx, c, http.MethodPost, processesPath(id)+"/stop-all", nil)
 	return list.Processes, err
 }
 
-// RemoveProcess removes a process with its log, and stops it first when it runs.
+// RemoveProcess removes a process with its log. A process that still runs is stopped first.
 func (c *Client) RemoveProcess(ctx context.Context, id, processID string) error {
 	return c.call(ctx, http.MethodDelete, processPath(id, processID), nil, nil)
 }
 
-// LogQuery says how much of a process's log is meant: the last Lines of it, and of those at most the last
-// Bytes. 0 is the service's default: 100 lines and 1 MiB.
+// LogQuery selects the end of a process's log: the last Lines lines, and at most the last Bytes bytes of
+// those. 0 means the service's default: 100 lines and 1 MiB.
 type LogQuery struct {
 	Lines int
 	Bytes int64
@@ -70,10 +70,10 @@ func (c *Client) ProcessLog(ctx context.Context, id, processID string, q LogQuer
 	return ask[types.ProcessLog](ctx, c, http.MethodGet, q.path(id, processID, false), nil)
 }
 
-// FollowProcessLog returns the end of a process's log and then what comes, in events that have data, a notice
-// or the end. It is over after the end: the process will not be started again. Otherwise it blocks for the
-// next event, until the caller leaves it, or with one last error: the cause of ctx, ErrStopped when the
-// service stops, or an Error. The sequence calls the service again each time it is ranged over.
+// FollowProcessLog returns the end of a process's log and then new data, as events with data, a notice or the
+// end. After the end event it is over: the process will not be started again. Until then it blocks for the
+// next event, until the caller stops, or yields one last error: the cause of ctx, ErrStopped when the service
+// stops, or an Error. The sequence calls the service again each time it is ranged over.
 func (c *Client) FollowProcessLog(ctx context.Context, id, processID string, q LogQuery) iter.Seq2[types.ProcessLogEvent, error] {
 	return func(yield func(types.ProcessLogEvent, error) bool) {
 		for event, err := range follow[types.ProcessLogEvent](ctx, c, q.path(id, processID, true)) {

@@ -138,7 +138,7 @@ func TestFollowProcessLog(t *testing.T) {
 	}
 }
 
-// A log that is cut says so to who follows it.
+// A follower of a log that was cut is told so.
 func TestFollowedLogIsCut(t *testing.T) {
 	l := newLab(t, nil)
 	p := l.Start(process.Intent{Command: "x"})
@@ -158,7 +158,7 @@ func TestFollowedLogIsCut(t *testing.T) {
 	}
 }
 
-// Who is not there any more is followed no further.
+// A caller that has gone is sent nothing more.
 func TestFollowingALogIsLeft(t *testing.T) {
 	l := newLab(t, nil)
 	c, p := l.dial(t), l.Start(process.Intent{Command: "x"})
@@ -183,7 +183,7 @@ func TestFollowingALogIsLeft(t *testing.T) {
 	}
 }
 
-// The lines are another's: what comes after the end is not looked at, and what is new is passed over.
+// The lines come from a fake: lines after the end are ignored, and unknown ones are skipped.
 func TestStreamsOfALog(t *testing.T) {
 	for _, tt := range []struct{ name, body, seen, end string }{
 		{"more after the end", "\n" + `{"data":"a"}` + "\n\n" + `{"end":true,"exitCode":0,"signal":null,"new":1}` + "\n" + `{"data":"b"}`, "a, end ", ""},

@@ -5,7 +5,7 @@ import (
 	"net/http/httputil"
 )
 
-// Proxy passes requests on to the service, as this client's own calls.
+// Proxy returns a handler that forwards requests to the service, as calls of this client.
 func (c *Client) Proxy() http.Handler {
 	return &httputil.ReverseProxy{
 		Transport: c.http.Transport, FlushInterval: -1,

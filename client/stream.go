@@ -15,7 +15,7 @@ import (
 	"github.com/daycare-run/sandbox/api/types"
 )
 
-// stream runs a command with one request, whose answer has the output as it comes.
+// stream runs a command with a single request, whose answer carries the output as it arrives.
 func (c *Client) stream(ctx context.Context, id string, e types.Exec, s Streams) (types.Result, error) {
 	response, err := c.send(ctx, http.MethodPost, sandboxPath(id)+"/exec", types.Frames, e)
 	if err != nil && ctx.Err() != nil {
@@ -59,7 +59,7 @@ func (c *Client) Signal(ctx context.Context, id, execID, name string) error {
 	return c.call(ctx, http.MethodPost, execPath(id, execID)+"/signal", types.ExecSignal{Signal: name}, nil)
 }
 
-// relaySignals sends signals until ctx ends. One that comes too late is nobody's.
+// relaySignals sends signals until ctx ends. A signal that comes too late is dropped.
 func (c *Client) relaySignals(ctx context.Context, id, execID string, signals <-chan string) {
 	for {
 		select {
@@ -74,7 +74,7 @@ func (c *Client) relaySignals(ctx context.Context, id, execID string, signals <-
 	}
 }
 
-// cutShort says why there are no further events of a command that runs.
+// cutShort explains why a running command has no further events.
 func cutShort(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)

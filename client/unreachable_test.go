@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Whoever may not open the socket is not told that the service does not run.
+// A user who may not open the socket is not told that the service does not run.
 func TestSocketThatMayNotBeOpened(t *testing.T) {
 	c := New("/run/box.sock")
 	defer c.Close()

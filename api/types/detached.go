@@ -2,19 +2,19 @@ package types
 
 import "time"
 
-// DetachedExec is an exec with detachOnDisconnect, which a caller may come back to.
+// DetachedExec is an exec with detachOnDisconnect, to which a caller can reattach.
 type DetachedExec struct {
 	ExecID string `json:"execId"`
-	// Command is for people: the command line, or a program with its arguments; the begin of a long one.
+	// Command is for people: the command line, or a program with its arguments; a long one is cut.
 	Command string `json:"command"`
-	// TTY says that it has a terminal.
+	// TTY reports whether it has a terminal.
 	TTY bool `json:"tty"`
-	// Attached says that a caller is connected.
+	// Attached reports whether a caller is connected.
 	Attached bool `json:"attached"`
 	// OutputBytes is how many bytes it has printed, stdout and stderr together.
 	OutputBytes int64     `json:"outputBytes"`
 	CreatedAt   time.Time `json:"createdAt"`
-	// EndedAt is absent while it runs; then one of Result and Error says how it ended.
+	// EndedAt is absent while it runs; after that, either Result or Error says how it ended.
 	EndedAt *time.Time `json:"endedAt,omitempty"`
 	Result  *Result    `json:"result,omitempty"`
 	Error   *Error     `json:"error,omitempty"`
@@ -27,6 +27,6 @@ type DetachedExecList struct {
 
 // ExecSignal is the body of POST …/execs/{execId}/signal.
 type ExecSignal struct {
-	// Signal is one of those of Input.
+	// Signal takes the same values as Input.Signal.
 	Signal string `json:"signal"`
 }

@@ -8,17 +8,17 @@ type Verdict string
 // The verdicts.
 const (
 	VerdictAllowed   Verdict = "allowed"
-	VerdictDenied    Verdict = "denied"    // the call may not, or nobody is known at the source
-	VerdictFailed    Verdict = "failed"    // it may, but there was no answer or no connection
+	VerdictDenied    Verdict = "denied"    // the call may not reach it, or the source is unknown
+	VerdictFailed    Verdict = "failed"    // allowed, but there was no answer or no connection
 	VerdictLimited   Verdict = "limited"   // too much at once
 	VerdictMalformed Verdict = "malformed" // no name could be read
 )
 
-// Via is where the verdict was given.
+// Via is the place where the verdict was given.
 type Via string
 
-// The places: a question to the DNS filter, the SNI of a TLS connection, the Host of an HTTP request, and a
-// connection to a further port.
+// The places: a query to the DNS filter, the SNI of a TLS connection, the Host of an HTTP request, and a
+// connection to an extra port.
 const (
 	ViaDNS  Via = "dns"
 	ViaTLS  Via = "tls"
@@ -26,13 +26,13 @@ const (
 	ViaTCP  Via = "tcp"
 )
 
-// ReasonNotAllowed is the reason of a denial that naming the name in allowedDomains would have
-// prevented. Other reasons are for people.
+// ReasonNotAllowed is the reason of a denial that listing the name in allowedDomains would have prevented.
+// Other reasons are for people.
 const ReasonNotAllowed = "the name is not allowed for this call"
 
-// Refusal is something that a command wanted to reach and did not.
+// Refusal is something that a command tried to reach and could not.
 type Refusal struct {
-	// Name is empty if none could be read.
+	// Name is empty if no name could be read.
 	Name    string  `json:"name"`
 	Verdict Verdict `json:"verdict"`
 	Via     Via     `json:"via"`
@@ -40,39 +40,39 @@ type Refusal struct {
 	Count   uint64  `json:"count"`
 }
 
-// Decision is what egress decided about one attempt, or several that differ in nothing but their time.
+// Decision is what egress decided about one attempt, or about several that differ only in their time.
 type Decision struct {
-	// Seq is the number of the latest of them, over all users; it begins again with the service.
+	// Seq numbers the latest attempt, over all users; it starts again when the service restarts.
 	Seq uint64 `json:"seq"`
-	// Time is that of the latest, First that of the first, and Count how many there are.
+	// Time is when the latest attempt was made and First the first one; Count is the number of attempts.
 	Time  time.Time `json:"time"`
 	First time.Time `json:"first"`
 	Count uint64    `json:"count"`
-	// UserID and Container are who asked. They are empty if nobody is known at the source.
+	// UserID and Container say who asked. They are empty if the source is unknown.
 	UserID    string `json:"userId"`
 	Container string `json:"container"`
-	// Name is in lower case and without a trailing dot; empty if none could be read.
+	// Name is in lower case and without a trailing dot; empty if no name could be read.
 	Name string `json:"name"`
 	Via  Via    `json:"via"`
-	// Port belongs to tls and http, Type to dns: the type of record, such as AAAA, if it has a name.
+	// Port belongs to tls, http and tcp; Type belongs to dns: the record type, such as AAAA, if it has a name.
 	Port    uint16  `json:"port,omitzero"`
 	Type    string  `json:"type,omitempty"`
 	Verdict Verdict `json:"verdict"`
 	Reason  string  `json:"reason"`
-	// Node is the host that has decided, whose Seq it is; empty for a service that is the only one.
+	// Node is the host that decided; Seq is that host's. It is empty for a service that is the only one.
 	Node string `json:"node,omitempty"`
 }
 
 // DecisionList is the answer of GET /v1/egress/decisions, oldest first.
 type DecisionList struct {
 	Decisions []Decision `json:"decisions"`
-	// Unanswered are the hosts of the cluster whose decisions are not in it, because they did not answer.
+	// Unanswered are the hosts of the cluster that did not answer, so their decisions are missing.
 	Unanswered []string `json:"unanswered,omitempty"`
 }
 
 // DecisionEvent is a line of GET /v1/egress/decisions?follow=true. One of the two is set.
 type DecisionEvent struct {
 	*Decision
-	// Lost is how many decisions were left out here, because the caller was too slow.
+	// Lost is how many decisions were left out at this point because the caller was too slow.
 	Lost uint64 `json:"lost,omitzero"`
 }

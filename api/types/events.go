@@ -2,9 +2,9 @@ package types
 
 import "time"
 
-// ServiceEvent is an event of GET /v1/events. What it is about is set.
+// ServiceEvent is an event of GET /v1/events. Only the field for its kind is set.
 type ServiceEvent struct {
-	// ID is what to resume after; it says which service sent it, and grows.
+	// ID is what to resume after. It identifies the service that sent it, and grows.
 	ID     string      `json:"id"`
 	Time   time.Time   `json:"time"`
 	Kind   ServiceKind `json:"kind"`
@@ -21,8 +21,8 @@ type ServiceEvent struct {
 // ServiceKind is what an event is about.
 type ServiceKind string
 
-// The kinds. A stream begins with open. A gap says that events are not kept any more that would have come here, or that
-// the service was started again: what is known is to be asked for again.
+// The kinds. A stream begins with open. A gap means that events at this point are no longer kept, or that the
+// service was restarted: fetch the current state again.
 const (
 	ServiceOpen      ServiceKind = "open"
 	ServiceGap       ServiceKind = "gap"
@@ -34,20 +34,20 @@ const (
 	ServiceSeat      ServiceKind = "seat"
 )
 
-// CallEvent is what becomes of an exec.
+// CallEvent is one step of an exec.
 type CallEvent struct {
 	// ID is the same in all events of one exec of this service.
 	ID uint64 `json:"id"`
 	// Phase is began, running or ended.
 	Phase string `json:"phase"`
-	// SandboxID, Command, Grants and Network are what the caller wrote, cut where they are long.
+	// SandboxID, Command, Grants and Network are what the caller wrote; long values are cut.
 	SandboxID string `json:"sandboxId,omitempty"`
 	Command   string `json:"command,omitempty"`
 	Grants    string `json:"grants,omitempty"`
 	Network   string `json:"network,omitempty"`
 	Container string `json:"container,omitempty"`
-	// Outcome and what follows belong to ended. Way is warm, frozen, pooled or cold, if it got a container. StartMs is the time
-	// until its command had been handed over, TotalMs all of it.
+	// Outcome and the fields after it belong to ended. Way is warm, frozen, pooled or cold if it got a
+	// container. StartMs is the time until its command had been handed over, TotalMs the time of the whole call.
 	Outcome  string  `json:"outcome,omitempty"`
 	Way      string  `json:"way,omitempty"`
 	ExitCode *int    `json:"exitCode,omitempty"`
@@ -56,17 +56,17 @@ type CallEvent struct {
 	TotalMs  float64 `json:"totalMs,omitzero"`
 }
 
-// ContainerEvent is what becomes of a container.
+// ContainerEvent is a change of a container's state.
 type ContainerEvent struct {
 	Name        string `json:"name"`
 	Fingerprint string `json:"fingerprint"`
 	Runtime     string `json:"runtime"`
-	// State is starting, idle, frozen, pooled or removed. Says also whether commands run in it.
+	// State is starting, idle, frozen, pooled or removed. CallEvent says whether commands run in it.
 	State     string    `json:"state"`
 	CreatedAt time.Time `json:"createdAt"`
 }
 
-// ProcessEvent is what becomes of a durable process.
+// ProcessEvent is a change of a durable process.
 type ProcessEvent struct {
 	ID        string `json:"id"`
 	SandboxID string `json:"sandboxId"`
@@ -75,14 +75,14 @@ type ProcessEvent struct {
 	Status string `json:"status"`
 }
 
-// NodeEvent is what becomes of a host of the cluster.
+// NodeEvent is a change of a host of the cluster.
 type NodeEvent struct {
 	Name string `json:"name"`
-	// State is up, draining, lost, fencing, away or, of the host that is asked, fenced.
+	// State is up, draining, lost, fencing, away or, for the host that answers the request, fenced.
 	State string `json:"state"`
 }
 
-// SeatEvent says that a host holds a user now. From is the lost host that it took the user over from.
+// SeatEvent reports that a host now holds a user. From is the lost host from which it took the user over.
 type SeatEvent struct {
 	Node string `json:"node"`
 	From string `json:"from,omitempty"`

@@ -9,8 +9,8 @@ type Failure struct {
 type Error struct {
 	Kind    Kind   `json:"kind"`
 	Message string `json:"message"`
-	// RequestID is that of the answer's X-Request-Id, by which the service's log knows the call; at the end of
-	// a stream, the stream's. How a command ended of which a list tells has none.
+	// RequestID is the answer's X-Request-Id, which the service logs with the call; at the end of a stream, the
+	// stream's. The error of a command in a list has none.
 	RequestID string `json:"requestId,omitempty"`
 }
 
@@ -20,7 +20,7 @@ type Kind string
 // The kinds and their HTTP status.
 const (
 	Invalid     Kind = "invalid"     // 400, 405 for a method that the path does not have, or 416 for a Range beyond the end
-	Denied      Kind = "denied"      // 403, or 401 for a caller without a token that is known
+	Denied      Kind = "denied"      // 403, or 401 for a caller without a known token
 	NotFound    Kind = "notFound"    // 404
 	Conflict    Kind = "conflict"    // 409
 	TooLarge    Kind = "tooLarge"    // 413 for a request, or 507 for a disk or quota that is full
@@ -29,5 +29,5 @@ const (
 	Unavailable Kind = "unavailable" // 503
 )
 
-// Kinds are all of them.
+// Kinds lists every Kind.
 var Kinds = []Kind{Invalid, Denied, NotFound, Conflict, TooLarge, Busy, Engine, Unavailable}

@@ -2,8 +2,8 @@ package types
 
 import "time"
 
-// Target names a file or directory, in the body of a file call: relative to the working directory,
-// absolute, or from the home as ~/…. One of the two is set.
+// Target names a file or directory in the body of a file call: relative to the working directory, absolute,
+// or as ~/… in the home. Exactly one of the two fields is set.
 type Target struct {
 	Path string `json:"path,omitempty"`
 	// PathBase64 is for a path that is not UTF-8.
@@ -13,18 +13,18 @@ type Target struct {
 // Read is the body of POST …/read.
 type Read struct {
 	Target
-	// Offset is the first line, from 1; Limit is how many lines. They go with text.
+	// Offset is the first line, from 1; Limit is the number of lines. Both apply to text only.
 	Offset *int `json:"offset,omitempty"`
 	Limit  *int `json:"limit,omitempty"`
-	// Raw gives a text whole; Binary gives the bytes, whatever they are.
+	// Raw returns a whole text; Binary returns the bytes, whatever they are.
 	Raw    bool `json:"raw,omitzero"`
 	Binary bool `json:"binary,omitzero"`
 }
 
-// ReadType says what a read has found.
+// ReadType is the kind of content that a read found.
 type ReadType string
 
-// What a read may find.
+// The types of content.
 const (
 	ReadText   ReadType = "text"
 	ReadImage  ReadType = "image"
@@ -34,20 +34,20 @@ const (
 // ReadResult is a file's content.
 type ReadResult struct {
 	Type ReadType `json:"type"`
-	// Content is base64 unless it is text. What is not UTF-8 in a text is U+FFFD.
+	// Content is base64 unless it is text. In a text, what is not UTF-8 becomes U+FFFD.
 	Content string `json:"content"`
 	// Bytes is the size of the file.
 	Bytes int64 `json:"bytes"`
-	// MimeType belongs to an image.
+	// MimeType is set for images.
 	MimeType string `json:"mimeType,omitempty"`
-	// Lines belongs to a text, and is nil for all else.
+	// Lines is set for text, and nil otherwise.
 	*Lines
-	// ResolvedPath is the file on the host, DisplayPath as an agent names it.
+	// ResolvedPath is the path on the host, DisplayPath the path as an agent names it.
 	ResolvedPath string `json:"resolvedPath"`
 	DisplayPath  string `json:"displayPath"`
 }
 
-// Lines says how much of a text there is, and how much came.
+// Lines says how long a text is and how much of it was returned.
 type Lines struct {
 	TotalLines  int  `json:"totalLines"`
 	OutputLines int  `json:"outputLines"`
@@ -62,22 +62,22 @@ type Write struct {
 	// Content is text, or base64 when Encoding says so.
 	Content  string   `json:"content"`
 	Encoding Encoding `json:"encoding,omitempty"`
-	// Append adds to the file; Exclusive refuses one that exists.
+	// Append adds to the file; Exclusive refuses a file that already exists.
 	Append    bool `json:"append,omitzero"`
 	Exclusive bool `json:"exclusive,omitzero"`
 }
 
-// Written says what a write or an upload has written, and where.
+// Written says what a write or an upload wrote, and where.
 type Written struct {
 	Bytes int64 `json:"bytes"`
-	// ResolvedPath is the file on the host, SandboxPath as an agent names it: ~/… in the home.
+	// ResolvedPath is the path on the host, SandboxPath the path as an agent names it: ~/… in the home.
 	ResolvedPath string `json:"resolvedPath"`
 	SandboxPath  string `json:"sandboxPath"`
 }
 
 // Entry is a name in a directory.
 type Entry struct {
-	// Name has U+FFFD for what is not UTF-8; NameBase64 then has the name.
+	// Name has U+FFFD for what is not UTF-8; NameBase64 then has the exact name.
 	Name       string `json:"name"`
 	NameBase64 string `json:"nameBase64,omitempty"`
 	// Type is file, directory, symlink, fifo, socket or device.
@@ -88,18 +88,18 @@ type Entry struct {
 	Mtime time.Time `json:"mtime"`
 }
 
-// Listing is a directory's entries by name.
+// Listing is a directory's entries, sorted by name.
 type Listing struct {
 	Path    string  `json:"path"`
 	Entries []Entry `json:"entries"`
-	// Truncated says that there are more.
+	// Truncated reports whether there are more entries.
 	Truncated bool `json:"truncated"`
 }
 
 // Mkdir is the body of POST …/mkdir.
 type Mkdir struct {
 	Target
-	// Parents makes what is missing above it too, and takes a directory that exists.
+	// Parents also makes missing parent directories, and accepts a directory that already exists.
 	Parents bool `json:"parents,omitzero"`
 }
 
@@ -108,7 +108,7 @@ type Made struct {
 	Path string `json:"path"`
 }
 
-// Move is the body of POST …/move. Each end is named in one of two ways, as in Target.
+// Move is the body of POST …/move. Each end is given in one of two forms, as in Target.
 type Move struct {
 	From       string `json:"from,omitempty"`
 	FromBase64 string `json:"fromBase64,omitempty"`
@@ -121,11 +121,11 @@ type Move struct {
 // Remove is the body of POST …/remove.
 type Remove struct {
 	Target
-	// Recursive removes a directory with what is in it.
+	// Recursive removes a directory together with its contents.
 	Recursive bool `json:"recursive,omitzero"`
 }
 
-// Done is the answer of a call that has nothing to tell.
+// Done is the answer of a call that has nothing to return.
 type Done struct{}
 
 // Explain is the body of POST …/explain: an exec's grants, what it wants to reach, and its home.
@@ -142,7 +142,7 @@ type Explanation struct {
 	UserID     string `json:"userId"`
 	WorkingDir string `json:"workingDir"`
 	Runtime    string `json:"runtime"`
-	// Places are sorted by path; the longest that holds a path decides about it.
+	// Places are sorted by path; the longest path that contains a file decides about it.
 	Places []Place `json:"places"`
 	// Home is where HOME points, and HomeWhy says why.
 	Home    string `json:"home"`
@@ -150,14 +150,14 @@ type Explanation struct {
 	// Network and Events say what the call reaches beyond files.
 	Network string `json:"network"`
 	Events  string `json:"events"`
-	// Fingerprint identifies the container; Warm says that it is there.
+	// Fingerprint identifies the container; Warm reports whether it is ready.
 	Fingerprint string `json:"fingerprint"`
 	Warm        bool   `json:"warm"`
 	// Node is the host that holds the user; empty for a service that is the only one.
 	Node string `json:"node,omitempty"`
 }
 
-// Place is a path inside with all below it.
+// Place is a path inside the container, with everything below it.
 type Place struct {
 	Path string `json:"path"`
 	// Mode is writable, readOnly, hidden or empty.

@@ -2,7 +2,7 @@ package types
 
 import "time"
 
-// StartProcess is the body of POST …/processes. What it has in common with Exec means the same.
+// StartProcess is the body of POST …/processes. Fields that it shares with Exec mean the same.
 type StartProcess struct {
 	// Name is for people; more than 80 characters are cut, and a notice says so.
 	Name            string   `json:"name,omitempty"`
@@ -17,55 +17,55 @@ type StartProcess struct {
 	Cwd     string            `json:"cwd,omitempty"`
 	Env     map[string]string `json:"env,omitempty"`
 	Secrets map[string]string `json:"secrets,omitempty"`
-	// KeepAlive starts it again whenever it ends by itself.
+	// KeepAlive restarts the process whenever it ends by itself.
 	KeepAlive bool `json:"keepAlive,omitzero"`
-	// Ready says how to tell that it is ready for its work; nil for not at all.
+	// Ready says how to check that the process is ready for its work; nil for no check.
 	Ready *Ready `json:"ready,omitempty"`
-	// Expose lists ports inside that programs of the host may reach, as far as the settings allow it.
+	// Expose lists ports inside that programs on the host may reach, as far as the settings allow.
 	Expose []Expose `json:"expose,omitempty"`
 }
 
-// Ready is a check that is made inside, again and again: either a shell command line that ends with code 0, or a
-// TCP port of the process's own loopback that takes a connection.
+// Ready is a check that is repeated inside the container: either a shell command line that exits with code 0,
+// or a TCP port of the process's own loopback that accepts a connection.
 type Ready struct {
 	Command string `json:"command,omitempty"`
 	Port    int    `json:"port,omitempty"`
-	// IntervalMs is the time between two checks, TimeoutMs that for one; 0 is 500 and 2000.
+	// IntervalMs is the time between two checks, TimeoutMs the limit of one check; 0 means 500 and 2000.
 	IntervalMs int64 `json:"intervalMs,omitzero"`
 	TimeoutMs  int64 `json:"timeoutMs,omitzero"`
 }
 
-// Readiness is a Ready with what was found last.
+// Readiness is a Ready with its latest result.
 type Readiness struct {
 	Ready
 	OK bool `json:"ok"`
-	// Since is when that became so; zero before the first check, and for one that does not run.
+	// Since is when OK last changed; zero before the first check, and for a process that does not run.
 	Since time.Time `json:"since,omitzero"`
-	// Message says why it is not ready, for people. It is the process's own word.
+	// Message says why it is not ready, for people. The text comes from the process itself.
 	Message string `json:"message,omitempty"`
 }
 
-// Expose is a TCP port of a process's own loopback that programs of the host may reach.
+// Expose is a TCP port of a process's own loopback that programs on the host may reach.
 type Expose struct {
 	Port int `json:"port"`
-	// HostPort is that of the host's loopback which leads there; 0 is the first of those allowed that is free.
+	// HostPort is the port of the host's loopback that leads to it; 0 means the first allowed port that is free.
 	HostPort int `json:"hostPort,omitzero"`
 }
 
-// Exposed is an Expose as it is now.
+// Exposed is the current state of an Expose.
 type Exposed struct {
 	Port     int `json:"port"`
 	HostPort int `json:"hostPort"`
-	// Address is where to connect to, on the host, as long as the process is to run.
+	// Address is where to connect on the host, for as long as the process is to run.
 	Address string `json:"address"`
-	// Fault says why nobody listens there, for people.
+	// Fault says why nothing listens there, for people.
 	Fault string `json:"fault,omitempty"`
 }
 
-// ProcessState says whether a process runs, or ought to.
+// ProcessState is the actual or desired state of a process.
 type ProcessState string
 
-// The states. What a process ought to be is never exited.
+// The states. A desired state is never exited.
 const (
 	ProcessRunning ProcessState = "running"
 	ProcessStopped ProcessState = "stopped" // by request
@@ -76,7 +76,7 @@ const (
 type Process struct {
 	ID     string `json:"id"`
 	UserID string `json:"userId"`
-	// SandboxID is the sandbox that it was started with.
+	// SandboxID is the sandbox with which it was started.
 	SandboxID string `json:"sandboxId"`
 	Name      string `json:"name"`
 	// Command is a shell command line; Argv a program with its arguments. One of them is set.
@@ -85,26 +85,26 @@ type Process struct {
 	Login   bool     `json:"login,omitzero"`
 	Cwd     string   `json:"cwd"`
 	Home    string   `json:"home"`
-	// Permissions are its grants. They and the next two are never nil in an answer.
+	// Permissions are its grants. This list and the next two are never nil in an answer.
 	Permissions     []string `json:"permissions"`
 	AllowedDomains  []string `json:"allowedDomains"`
 	PackageManagers []string `json:"packageManagers"`
-	// Restrictions are what it was not to have; lists without an entry are left out.
+	// Restrictions are what it gave up; empty lists are left out.
 	Restrictions
-	// Ready is nil when nobody asks.
+	// Ready is nil when the process has no readiness check.
 	Ready *Readiness `json:"ready,omitempty"`
-	// Expose is left out without an entry, and when the process has ended for good.
+	// Expose is left out when it is empty and when the process has ended for good.
 	Expose []Exposed `json:"expose,omitempty"`
-	// PID is that of its first program on Docker's host, or nil when it does not run.
+	// PID is the pid of its first program on Docker's host, or nil when it does not run.
 	PID       *int `json:"pid"`
 	KeepAlive bool `json:"keepAlive"`
 	// DesiredState is ProcessRunning or ProcessStopped.
 	DesiredState ProcessState `json:"desiredState"`
 	Status       ProcessState `json:"status"`
-	// Reason says why it does not run, where ExitCode and Signal do not: text for a person.
+	// Reason says why it does not run when ExitCode and Signal do not: text for a person.
 	Reason string `json:"reason,omitempty"`
-	// RestartCount is how often it was started again. BackoffMs is the delay before the last restart or the
-	// next, in milliseconds; NextRestartAt is set while it waits for that.
+	// RestartCount is the number of restarts. BackoffMs is the delay before the last or the next restart, in
+	// milliseconds; NextRestartAt is set while the process waits for its next restart.
 	RestartCount  int       `json:"restartCount"`
 	BackoffMs     int64     `json:"backoffMs"`
 	NextRestartAt time.Time `json:"nextRestartAt,omitzero"`
@@ -112,13 +112,13 @@ type Process struct {
 	UpdatedAt     time.Time `json:"updatedAt"`
 	LastStartedAt time.Time `json:"lastStartedAt,omitzero"`
 	LastExitedAt  time.Time `json:"lastExitedAt,omitzero"`
-	// ExitCode and Signal, a name such as SIGKILL, are how it ended last. Both are nil if it never has, or if
-	// nobody knows.
+	// ExitCode and Signal, a name such as SIGKILL, say how it ended last. Both are nil if it has never ended, or
+	// if nobody knows.
 	ExitCode *int    `json:"exitCode"`
 	Signal   *string `json:"signal"`
-	// OOMKilled says that it had used up its memory.
+	// OOMKilled reports whether it was killed because it had used up its memory.
 	OOMKilled bool `json:"oomKilled"`
-	// LostBytes is output that could not be written to the log, over all restarts.
+	// LostBytes counts output that could not be written to the log, over all restarts.
 	LostBytes uint64 `json:"lostBytes"`
 	// LogPath is the newest file of its log, on the host.
 	LogPath string `json:"logPath"`
@@ -127,7 +127,7 @@ type Process struct {
 // StartedProcess is the answer of POST …/processes.
 type StartedProcess struct {
 	Process
-	// Notices say what was changed of the request; never nil in an answer.
+	// Notices say what was changed in the request; never nil in an answer.
 	Notices []string `json:"notices"`
 }
 
@@ -136,7 +136,7 @@ type ProcessList struct {
 	Processes []Process `json:"processes"`
 }
 
-// StopProcess is the body of POST …/processes/{processId}/stop, which may be left out.
+// StopProcess is the body of POST …/processes/{processId}/stop; the body is optional.
 type StopProcess struct {
 	// Signal is TERM, INT, HUP or KILL; empty for TERM.
 	Signal string `json:"signal,omitempty"`
@@ -147,25 +147,25 @@ type ProcessLog struct {
 	// Data is text, or base64 when Encoding says so.
 	Data     string   `json:"data"`
 	Encoding Encoding `json:"encoding,omitempty"`
-	// Truncated says that the bytes asked for were not enough for the lines.
+	// Truncated reports whether the byte limit cut off some of the lines asked for.
 	Truncated bool `json:"truncated"`
-	// Notice reports something that is missing, for a person.
+	// Notice says, for a person, that something is missing.
 	Notice string `json:"notice,omitempty"`
 }
 
-// ProcessLogEvent is a line of a log that is followed. It is one of data, a notice, the end and an error.
+// ProcessLogEvent is a line of a followed log: data, a notice, the end or an error.
 type ProcessLogEvent struct {
 	Data     string   `json:"data,omitempty"`
 	Encoding Encoding `json:"encoding,omitempty"`
-	// Notice reports something that is missing before what comes next, for a person.
+	// Notice says, for a person, that something is missing before the next data.
 	Notice string `json:"notice,omitempty"`
-	// ProcessLogEnd is the last line: the process has ended for good, and all that it wrote was sent.
+	// ProcessLogEnd is the last line: the process has ended for good, and all its output was sent.
 	*ProcessLogEnd
 	// Error is the last line when the log cannot be followed any further.
 	Error *Error `json:"error,omitempty"`
 }
 
-// ProcessLogEnd is how a process ended whose log was followed.
+// ProcessLogEnd says how a process ended while its log was followed.
 type ProcessLogEnd struct {
 	End bool `json:"end"` // true
 	// Status is empty when the process has been removed.

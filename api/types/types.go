@@ -1,39 +1,39 @@
-// Package types is the JSON of the API as Go types, for the server and the client. The contract
-// is api/openapi.yaml; a test holds these types against it.
+// Package types defines the JSON of the API as Go types, for the server and the client. The contract is
+// api/openapi.yaml; a test checks that these types agree with it.
 package types
 
 import "time"
 
 // Registration is the body of PUT /v1/sandboxes/{id}.
 type Registration struct {
-	// UserID is the tenant: [a-z0-9][a-z0-9_.-]{0,62}.
+	// UserID is the tenant; it matches [a-z0-9][a-z0-9_.-]{0,62}.
 	UserID      string      `json:"userId"`
 	Permissions Permissions `json:"permissions,omitzero"`
-	// Mounts are further directories of the host. Calls see them by grant.
+	// Mounts are additional directories of the host. A call sees them by grant.
 	Mounts []Mount `json:"mounts,omitempty"`
-	// SkillsDir is the host's directory that calls see, read-only, as /shared/skills; empty for none.
+	// SkillsDir is the host directory that calls see read-only as /shared/skills; empty for none.
 	SkillsDir string `json:"skillsDir,omitempty"`
-	// Warm are the tags of a call that will come, as in Exec.Permissions without @network, whose container is made in the
-	// background; nil for none, and empty for a call without grants.
+	// Warm are the tags of an expected call, as in Exec.Permissions without @network. The call's container is
+	// made in the background. Nil makes none; empty stands for a call without grants.
 	Warm []string `json:"warm,omitzero"`
 }
 
-// Permissions are what a sandbox holds, and a call may be granted. Paths are container paths, or host
-// paths under a mount.
+// Permissions are what a sandbox holds and a call may be granted. Paths are container paths, or host paths
+// under a mount.
 type Permissions struct {
 	// WorkingDir is in the user's home. Default /home.
 	WorkingDir string `json:"workingDir,omitempty"`
-	// WriteDirs and ReadDirs are what @write: and @read: may name, or anything below.
+	// WriteDirs and ReadDirs are what @write: and @read: may name, including anything below them.
 	WriteDirs []string `json:"writeDirs"`
 	ReadDirs  []string `json:"readDirs"`
-	// Network and Events are what @network and @events need.
+	// Network and Events allow the tags @network and @events.
 	Network bool `json:"network"`
 	Events  bool `json:"events"`
-	// AppID makes the sandbox an app's; empty for none.
+	// AppID makes the sandbox that of an app; empty for none.
 	AppID string `json:"appId,omitempty"`
 }
 
-// Mount is a directory of the host at a path inside.
+// Mount is a directory of the host at a path inside the container.
 type Mount struct {
 	Source   string `json:"source"`
 	Target   string `json:"target"`
@@ -47,7 +47,7 @@ type Sandbox struct {
 	Permissions Permissions `json:"permissions"`
 	Mounts      []Mount     `json:"mounts"`
 	SkillsDir   string      `json:"skillsDir,omitempty"`
-	// Paused says that nothing of it runs until it is resumed.
+	// Paused reports whether nothing in it runs until it is resumed.
 	Paused    bool      `json:"paused,omitzero"`
 	CreatedAt time.Time `json:"createdAt"`
 	UpdatedAt time.Time `json:"updatedAt"`
@@ -60,21 +60,21 @@ type SandboxList struct {
 
 // Exec is the body of POST /v1/sandboxes/{id}/exec, and the first message of an attached exec.
 type Exec struct {
-	// Command is a shell command line; Argv a program with its arguments. One of them is set.
+	// Command is a shell command line; Argv is a program with its arguments. Exactly one of them is set.
 	Command string   `json:"command,omitempty"`
 	Argv    []string `json:"argv,omitempty"`
 	// Login makes the shell a login shell.
 	Login bool `json:"login,omitzero"`
 	// Permissions are the call's grants: @network, @events, @workspace, @read:/path, @write:/path.
 	Permissions []string `json:"permissions,omitempty"`
-	// AllowedDomains are the names to reach: example.com, *.example.com for all below it, or * for all
-	// there are. PackageManagers are presets of such names: node, python and so on. Both need @network.
+	// AllowedDomains are the names to reach: example.com, *.example.com for every name below it, or * for all
+	// names. PackageManagers are presets of such names: node, python and so on. Both need @network.
 	AllowedDomains  []string `json:"allowedDomains,omitempty"`
 	PackageManagers []string `json:"packageManagers,omitempty"`
 	Restrictions
-	// Home is where HOME and the like point: a directory that the call may write to.
+	// Home is where HOME and similar variables point: a directory that the call may write to.
 	Home string `json:"home,omitempty"`
-	// Cwd is relative to the working directory, or absolute and in it.
+	// Cwd is relative to the working directory, or an absolute path inside it.
 	Cwd string `json:"cwd,omitempty"`
 	// Env and Secrets are added to the environment; secrets are never logged.
 	Env     map[string]string `json:"env,omitempty"`
@@ -85,13 +85,13 @@ type Exec struct {
 	// sends its stdin as messages.
 	Stdin         string   `json:"stdin,omitempty"`
 	StdinEncoding Encoding `json:"stdinEncoding,omitempty"`
-	// TTY asks for a pseudo-terminal as stdin, stdout and stderr, all of whose output is stdout. It is for
-	// an attached exec alone.
+	// TTY asks for a pseudo-terminal as stdin, stdout and stderr; all output then comes as stdout. Only an
+	// attached exec may have one.
 	TTY *Terminal `json:"tty,omitempty"`
-	// DetachOnDisconnect lets the command go on when the caller's connection is lost. It is for a streamed or
-	// attached exec.
+	// DetachOnDisconnect lets the command go on when the caller's connection is lost. Only a streamed or
+	// attached exec may set it.
 	DetachOnDisconnect bool `json:"detachOnDisconnect,omitzero"`
-	// OnlyIfRunning refuses the call where the sandbox is paused, which is resumed otherwise.
+	// OnlyIfRunning refuses the call if the sandbox is paused. Without it, the call resumes the sandbox.
 	OnlyIfRunning bool `json:"onlyIfRunning,omitzero"`
 }
 
@@ -101,21 +101,21 @@ type Terminal struct {
 	Cols *int `json:"cols,omitempty"`
 }
 
-// Restrictions are what a call gives up. They win over its grants and over the names that it asks for.
-// Each has at most 64 entries.
+// Restrictions are what a call gives up. They override its grants and the names that it asks for. Each list
+// has at most 64 entries.
 type Restrictions struct {
-	// DenyRead are paths to hide from the call, and DenyWrite paths to keep it from writing: container
-	// paths, or host paths under a mount, with all below.
+	// DenyRead are paths hidden from the call, and DenyWrite paths that it may not write: container paths, or
+	// host paths under a mount, with everything below them.
 	DenyRead  []string `json:"denyRead,omitempty"`
 	DenyWrite []string `json:"denyWrite,omitempty"`
-	// DeniedDomains are names not to reach, written as in AllowedDomains. They do not go with *.
+	// DeniedDomains are names that the call may not reach, written as in AllowedDomains. They cannot be combined with *.
 	DeniedDomains []string `json:"deniedDomains,omitempty"`
 }
 
-// Encoding says how bytes are put into a JSON string.
+// Encoding says how bytes are represented in a JSON string.
 type Encoding string
 
-// The encodings. Text needs no mark.
+// The encodings. Text is the default.
 const (
 	Text   Encoding = ""
 	Base64 Encoding = "base64"
@@ -127,22 +127,22 @@ type Result struct {
 	ExitCode *int `json:"exitCode"`
 	// Signal is a name such as SIGKILL, or null.
 	Signal *string `json:"signal"`
-	// Failed says that the command did not simply exit with 0.
+	// Failed reports whether the command did not exit normally with 0.
 	Failed bool `json:"failed"`
 	// Cwd is where it ran, as a container path.
 	Cwd string `json:"cwd"`
-	// TimedOut says that timeoutMs had passed.
+	// TimedOut reports whether the command ran into timeoutMs.
 	TimedOut bool `json:"timedOut"`
-	// Truncated says that output beyond the limit was dropped.
+	// Truncated reports whether output beyond the limit was dropped.
 	Truncated bool `json:"truncated"`
-	// DurationMs is from the call to the command's end, in milliseconds.
+	// DurationMs is the time from the call to the command's end, in milliseconds.
 	DurationMs float64 `json:"durationMs"`
-	// Cold says that a container had to be made first.
+	// Cold reports whether a container had to be made first.
 	Cold bool `json:"cold"`
-	// Egress is what the command wanted to reach and did not; never nil in an answer. Calls that run in
-	// one container at the same time have each other's in it, too.
+	// Egress is what the command tried to reach and could not; never nil in an answer. Calls that run in one
+	// container at the same time also get each other's entries.
 	Egress []Refusal `json:"egress"`
-	// EgressMore is how many further names there were; 1000 means that many at least.
+	// EgressMore is the number of further names; 1000 means at least that many.
 	EgressMore int `json:"egressMore,omitzero"`
 }
 
@@ -155,12 +155,12 @@ type Output struct {
 	Result
 }
 
-// EventType is the kind of an event of a streamed or attached exec.
+// EventType is the kind of an Event.
 type EventType string
 
-// The events: one start; any number of stdout and stderr, and of egress for what the command could not
-// reach; and one exit or error at the end. An attached exec sends output as binary messages instead, and
-// tells how much stdin it has taken. A keepalive comes when nothing else has for 15 seconds.
+// The events: one start; any number of stdout, stderr, and egress for names that the command could not reach;
+// one exit or error at the end. An attached exec gets output as binary messages instead, and a stdin event
+// says how much stdin was taken. A keepalive is sent after 15 seconds without another event.
 const (
 	EventStart     EventType = "start"
 	EventStdout    EventType = "stdout"
@@ -175,16 +175,16 @@ const (
 // Event is one line of a streamed exec, or a text message of an attached one.
 type Event struct {
 	Type EventType `json:"type"`
-	// ExecID belongs to start, of a streamed exec and of one that goes on without its caller, and Lost: so many
-	// bytes of output are not kept any more.
+	// ExecID belongs to start, of a streamed exec and of one with DetachOnDisconnect. Lost belongs to start too:
+	// the number of output bytes that are no longer kept.
 	ExecID string `json:"execId,omitempty"`
 	Lost   int64  `json:"lost,omitzero"`
 	// Data and Encoding belong to stdout and stderr.
 	Data     string   `json:"data,omitempty"`
 	Encoding Encoding `json:"encoding,omitempty"`
-	// Bytes belongs to stdin: that many bytes have been taken since the last such event.
+	// Bytes belongs to stdin: the number of bytes taken since the last such event.
 	Bytes int `json:"bytes,omitzero"`
-	// Refusal belongs to egress. Each comes once, with the count that it has then.
+	// Refusal belongs to egress. Each one is sent once, with its count at that time.
 	Refusal *Refusal `json:"refusal,omitempty"`
 	// Result belongs to exit.
 	Result *Result `json:"result,omitempty"`
@@ -192,8 +192,8 @@ type Event struct {
 	Error *Error `json:"error,omitempty"`
 }
 
-// Input is a text message that the client of an attached exec sends after the first. Its stdin goes
-// as binary messages.
+// Input is a text message that the client of an attached exec sends after the first one. Stdin is sent in
+// binary messages.
 type Input struct {
 	Type InputType `json:"type"`
 	// Signal belongs to signal: HUP, INT, QUIT, KILL, USR1, USR2, TERM, CONT, STOP, TSTP or WINCH.
@@ -213,8 +213,8 @@ const (
 	InputResize InputType = "resize"
 )
 
-// StdinWindow is how many bytes of stdin an attached exec may send beyond those that stdin events
-// have told to be taken.
+// StdinWindow is how many bytes of stdin an attached exec may send ahead of the bytes that stdin events have
+// acknowledged.
 const StdinWindow = 1 << 20
 
 // The first byte of a binary message of an attached exec, and of a frame of a streamed one.
@@ -222,12 +222,12 @@ const (
 	ChannelStdin  byte = 0
 	ChannelStdout byte = 1
 	ChannelStderr byte = 2
-	ChannelEvent  byte = 3 // of frames alone
+	ChannelEvent  byte = 3 // only in frames
 )
 
-// Frames is the media type of a streamed exec whose events are frames: a header of FrameHeader bytes, which are the
-// channel, three zeros and the length in big-endian order, and then so many bytes of output or an Event. Docker's
-// streams have the same frames.
+// Frames is the media type of a streamed exec whose events are frames: a header of FrameHeader bytes (the
+// channel, three zeros and the length in big-endian order), then that many bytes of output or an Event.
+// Docker's streams use the same frames.
 const (
 	Frames      = "application/vnd.daycare.exec-frames"
 	FrameHeader = 8
@@ -244,13 +244,13 @@ type Container struct {
 	Commands    int       `json:"commands"`
 	CreatedAt   time.Time `json:"createdAt"`
 	LastUsedAt  time.Time `json:"lastUsedAt"`
-	// Node is the host that has it; empty for a service that is the only one.
+	// Node is the host on which it runs; empty for a service that is the only one.
 	Node string `json:"node,omitempty"`
-	// Usage is what it takes, where that was asked for and is known.
+	// Usage is what it consumes, if the caller asked for that and it is known.
 	Usage *ContainerUsage `json:"usage,omitempty"`
 }
 
-// PooledContainer waits for a user who is still to come, or is made for one.
+// PooledContainer is a container that waits for a future user, or is being made for one.
 type PooledContainer struct {
 	Name      string    `json:"name"`
 	ID        string    `json:"id"`
@@ -262,10 +262,10 @@ type PooledContainer struct {
 	Usage *ContainerUsage `json:"usage,omitempty"`
 }
 
-// ContainerUsage is what a container takes.
+// ContainerUsage is what a container consumes.
 type ContainerUsage struct {
 	At time.Time `json:"at"`
-	// CPUMs is the time of processors that it has used since it started, and MemoryBytes its memory with the kernel's cache.
+	// CPUMs is the CPU time that it has used since it started; MemoryBytes is its memory, including the kernel's cache.
 	CPUMs       float64 `json:"cpuMs"`
 	MemoryBytes int64   `json:"memoryBytes"`
 }
@@ -273,22 +273,22 @@ type ContainerUsage struct {
 // ContainerList is the answer of GET /v1/containers.
 type ContainerList struct {
 	Containers []Container `json:"containers"`
-	// Pooled are those of nobody yet; nil for a caller who acts for some users alone.
+	// Pooled are the containers that have no user yet; nil for a caller who acts for some users only.
 	Pooled []PooledContainer `json:"pooled,omitzero"`
-	// Unanswered are the hosts of the cluster whose containers are not in it, because they did not answer.
+	// Unanswered are the hosts of the cluster that did not answer, so their containers are missing.
 	Unanswered []string `json:"unanswered,omitempty"`
 }
 
 // Node is a host of a cluster.
 type Node struct {
 	Name    string `json:"name"`
-	Address string `json:"address"` // where the other hosts call it
+	Address string `json:"address"` // at which the other hosts call it
 	Version string `json:"version"`
-	// Draining says that it takes no new users.
+	// Draining reports whether it takes no new users.
 	Draining bool `json:"draining"`
-	// Users is how many it holds.
+	// Users is the number of users that it holds.
 	Users int `json:"users"`
-	// Lost says that it has no lease any more, and has not said that nothing of it runs.
+	// Lost reports whether it no longer has a lease and has not confirmed that nothing of it runs.
 	Lost bool `json:"lost,omitempty"`
 }
 
@@ -314,9 +314,9 @@ type Health struct {
 	Problem      string `json:"problem,omitempty"`
 	// UsersDir is the host's directory of users' homes: <UsersDir>/<userId>/home.
 	UsersDir string `json:"usersDir"`
-	// MaxTimeoutMs is the most that an exec may name as its TimeoutMs.
+	// MaxTimeoutMs is the largest TimeoutMs that an exec may set.
 	MaxTimeoutMs int64 `json:"maxTimeoutMs"`
-	// Warnings tell of what is lost or damaged although commands run.
+	// Warnings report what is lost or damaged even though commands run.
 	Warnings []string `json:"warnings,omitempty"`
 	Settings Settings `json:"settings"`
 }
@@ -325,6 +325,6 @@ type Health struct {
 type Settings struct {
 	// LoadedAt is when they were read.
 	LoadedAt time.Time `json:"loadedAt"`
-	// Pending are the keys of those that have changed since and need a restart; never nil in an answer.
+	// Pending are the keys of settings that have changed since then and need a restart; never nil in an answer.
 	Pending []string `json:"pending"`
 }

@@ -1,8 +1,8 @@
-// Package access says who is calling: by the uid at the other end of the Unix socket, or by a token over
-// TCP. What a caller may then do is not decided here.
+// Package access identifies the caller: by the uid at the other end of the Unix socket, or by a token over
+// TCP. It does not decide what the caller may then do.
 //
-// caller.go has what is known of a caller, tokens.go the file of tokens, unix.go and tcp.go the two ways in,
-// tls.go the latter's encryption, and folder.go whether a socket is safe where it lies.
+// caller.go defines a caller, tokens.go reads the tokens file, unix.go and tcp.go are the two ways in, tls.go
+// is encryption for TCP, and folder.go checks that a socket's folder is safe.
 package access
 
 import (
@@ -12,14 +12,14 @@ import (
 	"github.com/daycare-run/sandbox/internal/quota"
 )
 
-// Caller is who sends a request. The zero value may do nothing.
+// Caller is the sender of a request. The zero value may do nothing.
 type Caller struct {
-	// Name is for logs: that of the token, or uid:1000.
+	// Name is for logs: the token's name, or uid:1000.
 	Name string
-	// Users are those for whom it acts.
+	// Users are the users for whom it acts.
 	Users ids.Users
-	// Token is what it is bounded as; the zero value for a caller at the socket.
+	// Token is what quotas apply to; the zero value for a caller at the socket.
 	Token quota.Token
-	// Key says which token it is, and not what it is: of two that had one name, too. It is zero for a caller at the socket.
+	// Key identifies the token without revealing it, even among tokens of the same name. It is zero for a caller at the socket.
 	Key [sha256.Size]byte
 }

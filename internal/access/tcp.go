@@ -10,26 +10,26 @@ import (
 	"github.com/daycare-run/sandbox/internal/errs"
 )
 
-// TCP is the way in by TCP. A browser that was talked into calling the service, by a page of its own
-// (another Origin) or by a name that was made to lead here (another Host), is refused before its token is
-// looked at.
+// TCP is the way in over TCP. It refuses browsers that were tricked into calling the service, by a foreign
+// page (another Origin) or by a name that was made to resolve to this service (another Host), before it looks
+// at the token.
 type TCP struct {
 	Tokens *Tokens
-	// Listen is the address that the service listens on, as host:port.
+	// Listen is the address on which the service listens, as host:port.
 	Listen string
-	// Hosts are names by which callers may address it beside the host in Listen and localhost.
+	// Hosts are additional names for the service, besides the host in Listen and localhost.
 	Hosts []string
-	// Origins are the web pages that may call, such as https://console.example.org; none for none.
+	// Origins are the web pages that may call, such as https://console.example.org; empty for none.
 	Origins []string
 }
 
-// Caller says who a request is from. The error is of class Unauthenticated where a token is missing or
-// wrong, InvalidArgument for a body that does not say what it is, and else PermissionDenied.
+// Caller returns who sent a request. The error is of class Unauthenticated if a token is missing or wrong,
+// InvalidArgument for a body without a Content-Type, and PermissionDenied otherwise.
 func (t TCP) Caller(req *http.Request) (Caller, error) {
 	if err := t.Admit(req); err != nil {
 		return Caller{}, err
 	}
-	// The type that a page may send without asking is no application/json.
+	// The types that a page may send without a preflight do not include application/json.
 	if req.ContentLength != 0 && req.Header.Get("Content-Type") == "" {
 		return Caller{}, errs.Invalid("a body over TCP needs a Content-Type: application/json, or application/octet-stream for an upload")
 	}
@@ -39,7 +39,7 @@ func (t TCP) Caller(req *http.Request) (Caller, error) {
 	}
 	token, ok := bearer(headers[0])
 	if !ok {
-		return Caller{}, errs.Unauthenticated("the Authorization header has no bearer's token: send Authorization: Bearer TOKEN")
+		return Caller{}, errs.Unauthenticated("the Authorization header has no bearer token: send Authorization: Bearer TOKEN")
 	}
 	caller, ok := t.Tokens.Find(token)
 	if !ok {
@@ -48,7 +48,7 @@ func (t TCP) Caller(req *http.Request) (Caller, error) {
 	return caller, nil
 }
 
-// Admit refuses a request that a browser was talked into. The error is of class PermissionDenied.
+// Admit refuses a request that a browser was tricked into. The error is of class PermissionDenied.
 func (t TCP) Admit(req *http.Request) error {
 	if !t.mayBeCalled(req.Host) {
 		return errs.Denied("the service is not called %.200q; the operator may add that to tcp.allowedHosts in the settings", req.Host)
@@ -56,9 +56,9 @@ func (t TCP) Admit(req *http.Request) error {
 	return refuseOrigin(req, t.Origins)
 }
 
-// mayBeCalled looks at a Host header. A browser takes the one of its page's address, so a name that
-// somebody else makes lead here cannot be among these. An address as such cannot be made to lead elsewhere:
-// where the service listens on all addresses, any of them will do.
+// mayBeCalled checks a Host header. A browser takes it from the address of its page, so it cannot be one of
+// these names if somebody made another name resolve to this host. An IP address cannot be made to lead
+// elsewhere: if the service listens on all addresses, any of them is accepted.
 func (t TCP) mayBeCalled(host string) bool {
 	name := hostOf(host)
 	listen := hostOf(t.Listen)
@@ -76,7 +76,7 @@ func (t TCP) mayBeCalled(host string) bool {
 	return addr.IsLoopback() || listen == "" || err == nil && own.IsUnspecified()
 }
 
-// hostOf is the host of host:port, or of a host alone, in lower case and without brackets.
+// hostOf returns the host of host:port, or of a host alone, in lower case and without brackets.
 func hostOf(address string) string {
 	host, _, err := net.SplitHostPort(address)
 	if err != nil {
@@ -85,7 +85,7 @@ func hostOf(address string) string {
 	return strings.ToLower(strings.TrimSuffix(host, "."))
 }
 
-// refuseOrigin refuses what a browser sends for a page.
+// refuseOrigin refuses requests that a browser sends for a page that is not allowed.
 func refuseOrigin(req *http.Request, allowed []string) error {
 	for _, origin := range req.Header.Values("Origin") {
 		if !slices.Contains(allowed, origin) {
@@ -95,8 +95,8 @@ func refuseOrigin(req *http.Request, allowed []string) error {
 	return nil
 }
 
-// Exposed reports whether what goes over an address can be read on the way, unless it is encrypted: it is none of
-// this host's own.
+// Exposed reports whether unencrypted traffic to an address can be read on the way, because the address is
+// not a loopback address of this host.
 func Exposed(listen string) bool {
 	host := hostOf(listen)
 	addr, err := netip.ParseAddr(host)

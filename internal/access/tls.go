@@ -7,16 +7,16 @@ import (
 	"github.com/docker/go-connections/tlsconfig"
 )
 
-// Encryption is how TLS is spoken with the certificate and key of these files, both PEM; nil if they are
-// empty, which is not at all. With authorities, callers need a certificate of one of them. HTTP/2, which has
-// no WebSockets here, is not offered.
+// Encryption returns the TLS configuration for a certificate and key, both PEM files; nil, which means no
+// TLS, if they are empty. With authorities, callers need a certificate of one of them. HTTP/2 is not offered,
+// because it has no WebSockets here.
 func Encryption(certificate, key, authorities string) (*tls.Config, error) {
 	if certificate == "" {
 		return nil, nil
 	}
 	options := tlsconfig.Options{CertFile: certificate, KeyFile: key, CAFile: authorities}
 	if authorities != "" {
-		// Of these authorities alone: the host's own would let in whoever has any certificate.
+		// Only these authorities: the host's own would admit anybody who has any certificate.
 		options.ClientAuth, options.ExclusiveRootPools = tls.RequireAndVerifyClientCert, true
 	}
 	made, err := tlsconfig.Server(options)

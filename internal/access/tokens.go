@@ -22,14 +22,14 @@ import (
 )
 
 const (
-	// minToken is what 128 bits have in hex.
+	// minToken is the length of 128 bits in hex.
 	minToken = 32
 	maxToken = 1024
-	// MaxTokensFile is what a tokens file may have in bytes, and so the names of one token's users together.
+	// MaxTokensFile is the maximum size of a tokens file in bytes, and so bounds the user names of one token together.
 	MaxTokensFile = 1 << 20
 )
 
-// Tokens are the callers that are known by a token. Only hashes of the tokens are kept. They are safe for
+// Tokens are the callers that are identified by a token. It keeps only hashes of the tokens. It is safe for
 // concurrent use.
 type Tokens struct {
 	known atomic.Pointer[[]Caller]
@@ -38,18 +38,18 @@ type Tokens struct {
 	held map[*holding]bool
 }
 
-// holding is what goes on for as long as a token is in force.
+// holding is a context that lasts for as long as a token is in force.
 type holding struct {
 	caller Caller
 	end    context.CancelCauseFunc
 }
 
-// is reports whether a token is the same and opens the same.
+// is reports whether both are the same token with the same rights.
 func (c Caller) is(other Caller) bool {
 	return c.Key == other.Key && c.Name == other.Name && c.Users.String() == other.Users.String() && c.Token == other.Token
 }
 
-// tokensFile is the form of a tokens file.
+// tokensFile is the format of a tokens file.
 type tokensFile struct {
 	Tokens []tokenEntry `json:"tokens"`
 }
@@ -58,15 +58,15 @@ type tokenEntry struct {
 	// Name is for logs and messages.
 	Name  string `json:"name"`
 	Token string `json:"token"`
-	// Users is a list of those for whom its bearer acts. Absent is everyone; null and an empty list are
-	// refused, lest something that was left out by mistake opens everything.
+	// Users are the users for whom its bearer acts. If the key is absent, it acts for everyone. Null and an
+	// empty list are refused, so that a list left empty by mistake does not open everything.
 	Users []string `json:"users"`
-	// Quotas bound this token, by the keys of the settings' quotas.perToken: they lower those.
+	// Quotas bound this token, by the keys of the setting quotas.perToken. They only lower those.
 	Quotas map[string]int `json:"quotas"`
 }
 
-// ReadTokens reads a tokens file, which must be a regular one that nobody but its owner can read or write.
-// The error names the entry with which something is wrong, and never has a token in it.
+// ReadTokens reads a tokens file, which must be a regular file that only its owner can read or write. The
+// error names the faulty entry, and never contains a token.
 func ReadTokens(path string) (*Tokens, error) {
 	text, err := readPrivate(path)
 	if err != nil {
@@ -90,9 +90,9 @@ func readPrivate(path string) ([]byte, error) {
 	case err != nil:
 		return nil, err
 	case !info.Mode().IsRegular():
-		return nil, fmt.Errorf("%s is no regular file", path)
+		return nil, fmt.Errorf("%s is not a regular file", path)
 	case info.Mode().Perm()&0o077 != 0:
-		return nil, fmt.Errorf("others than its owner may open %s, whose mode is %04o: chmod 600 %s", path, info.Mode().Perm(), path)
+		return nil, fmt.Errorf("users other than its owner may open %s, whose mode is %04o: chmod 600 %s", path, info.Mode().Perm(), path)
 	case info.Size() > MaxTokensFile:
 		return nil, fmt.Errorf("%s has more than %d bytes", path, MaxTokensFile)
 	}
@@ -105,7 +105,7 @@ func parseTokens(text []byte) (*Tokens, error) {
 		return nil, faults
 	}
 	if len(file.Tokens) == 0 {
-		return nil, errors.New(`there is none in it: want {"tokens":[{"name":"engine","token":"…"}]}, or leave tcp.listen empty`)
+		return nil, errors.New(`the file has none: want {"tokens":[{"name":"engine","token":"…"}]}, or leave tcp.listen empty`)
 	}
 	var list []Caller
 	names := map[string]bool{}
@@ -132,7 +132,7 @@ func parseTokens(text []byte) (*Tokens, error) {
 
 var (
 	tokenName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$`)
-	// tokenText is what an Authorization header can hold (RFC 6750).
+	// tokenText matches what an Authorization header can hold (RFC 6750).
 	tokenText = regexp.MustCompile(`^[A-Za-z0-9._~+/-]+=*$`)
 )
 
@@ -176,8 +176,8 @@ func (e tokenEntry) read() (Caller, error) {
 	return c, nil
 }
 
-// Use has the tokens of next in force and no others, from the next Find on. gone are the names of those that
-// were in force and are not, and come of those that are new; one that was exchanged is in both.
+// Use puts the tokens of next into force in place of the present ones, from the next Find on. gone are the names of
+// tokens that are no longer in force, and come the names of new ones. The name of a replaced token is in both.
 func (t *Tokens) Use(next *Tokens) (gone, come []string) {
 	now := next.known.Load()
 	before := t.known.Swap(now)
@@ -185,7 +185,7 @@ func (t *Tokens) Use(next *Tokens) (gone, come []string) {
 	return without(*before, *now), without(*now, *before)
 }
 
-// without is the names of those in list that are not in other.
+// without returns the names of those in list that are not in other.
 func without(list, other []Caller) (names []string) {
 	for _, c := range list {
 		if !slices.ContainsFunc(other, c.is) {
@@ -195,7 +195,7 @@ func without(list, other []Caller) (names []string) {
 	return names
 }
 
-// Find returns whose token it is. How long it takes says nothing about the token.
+// Find returns the caller of a token. The time it takes reveals nothing about the token.
 func (t *Tokens) Find(token string) (Caller, bool) {
 	hash := sha256.Sum256([]byte(token))
 	list := *t.known.Load()
@@ -216,7 +216,7 @@ func (t *Tokens) Named(name string) (Caller, bool) {
 	return t.first(func(c Caller) bool { return c.Name == name })
 }
 
-// Any reports whether something holds for one of the tokens.
+// Any reports whether holds is true for one of the tokens.
 func (t *Tokens) Any(holds func(Caller) bool) bool {
 	_, is := t.first(holds)
 	return is
@@ -231,9 +231,9 @@ func (t *Tokens) first(is func(Caller) bool) (Caller, bool) {
 	return Caller{}, false
 }
 
-var errGone = errs.Unauthenticated("the token is in force no more")
+var errGone = errs.Unauthenticated("the token is no longer in force")
 
-// Hold returns a context that ends also when the caller's token is in force no more, also when another has its name.
+// Hold returns a context that also ends when the caller's token is no longer in force, even if another token has its name.
 func (t *Tokens) Hold(ctx context.Context, c Caller) (context.Context, context.CancelFunc) {
 	ctx, end := context.WithCancelCause(ctx)
 	h := &holding{c, end}
@@ -243,7 +243,7 @@ func (t *Tokens) Hold(ctx context.Context, c Caller) (context.Context, context.C
 	}
 	t.held[h] = true
 	t.mu.Unlock()
-	if !t.inForce(c) { // it has gone meanwhile
+	if !t.inForce(c) { // it was removed meanwhile
 		end(errGone)
 	}
 	return ctx, func() {
@@ -258,7 +258,7 @@ func (t *Tokens) inForce(c Caller) bool {
 	return t.Any(func(other Caller) bool { return other.Name == c.Name && other.Key == c.Key })
 }
 
-// endHeld ends what goes on by tokens that are gone.
+// endHeld ends the contexts of tokens that are no longer in force.
 func (t *Tokens) endHeld() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -269,7 +269,7 @@ func (t *Tokens) endHeld() {
 	}
 }
 
-// bearer reads the token of an Authorization header.
+// bearer returns the token of an Authorization header.
 func bearer(header string) (string, bool) {
 	scheme, token, ok := strings.Cut(header, " ")
 	return strings.TrimLeft(token, " "), ok && strings.EqualFold(scheme, "Bearer")

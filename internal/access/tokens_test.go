@@ -116,8 +116,8 @@ func TestTokensThatAreRefused(t *testing.T) {
 		{"nothing", ``, "the JSON ends too early"},
 		{"no JSON", `tokens:`, "line 1, column 2: cannot be read as JSON"},
 		{"more after it", entry(``) + `{}`, "there is more after the first value"},
-		{"none", `{}`, "there is none in it"},
-		{"an empty list", `{"tokens":[]}`, "there is none in it"},
+		{"none", `{}`, "the file has none"},
+		{"an empty list", `{"tokens":[]}`, "the file has none"},
 		{"null", `{"tokens":null}`, "tokens: want a list of objects, got null"},
 		{"unknown key", entry(`,"user":["alice"]`), "tokens[0].user: unknown key (did you mean users?)"},
 		{"key in another case", entry(`,"Users":["alice"]`), "tokens[0].Users: unknown key"},
@@ -182,7 +182,7 @@ func TestFilesThatHoldNoTokens(t *testing.T) {
 	}
 }
 
-// A file that was cut at any byte opens nothing, and no token of it is told.
+// A file that was cut at any byte admits nobody, and its error contains no token.
 func TestTokensFileThatWasCut(t *testing.T) {
 	path := writeTokens(t, bothTokens)
 	for length := len(bothTokens) - 1; length >= 0; length-- {

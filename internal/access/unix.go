@@ -17,7 +17,7 @@ import (
 
 const nonblock = unix.O_NONBLOCK | unix.O_CLOEXEC
 
-// peerKey is where ConnContext puts what it found.
+// peerKey is the context key under which ConnContext stores the peer.
 type peerKey struct{}
 
 // peer is the process at the other end of a Unix socket.
@@ -26,8 +26,8 @@ type peer struct {
 	err error
 }
 
-// ConnContext notes who is at the other end of a connection; it belongs into the http.Server of a Unix
-// socket. The kernel says who opened the connection, whoever holds it since.
+// ConnContext records who is at the other end of a connection; use it in the http.Server of a Unix socket.
+// The kernel reports who opened the connection, whoever holds it since.
 func ConnContext(ctx context.Context, c net.Conn) context.Context {
 	var p peer
 	p.uid, p.err = peerUID(c)
@@ -56,13 +56,13 @@ func peerUID(c net.Conn) (uint32, error) {
 	return cred.Uid, nil
 }
 
-// name is what logs call a uid.
+// name returns what logs call a uid.
 func name(uid uint32) string { return fmt.Sprintf("uid:%d", uid) }
 
-// Unix is the way in by a Unix socket: whoever runs as one of these uids acts for everyone.
+// Unix is the way in over a Unix socket: a caller with one of these uids acts for everyone.
 type Unix struct{ Peers []uint32 }
 
-// Caller says who a request is from. The error is of class PermissionDenied.
+// Caller returns who sent a request. The error is of class PermissionDenied.
 func (u Unix) Caller(req *http.Request) (Caller, error) {
 	p, ok := req.Context().Value(peerKey{}).(peer)
 	switch {
@@ -79,8 +79,8 @@ func (u Unix) Caller(req *http.Request) (Caller, error) {
 	return Caller{Name: name(p.uid), Users: ids.Everyone()}, nil
 }
 
-// Peer names the caller at the other end of a connection, and reports whether it runs as root or as the service
-// does. The name is empty for one that may not call.
+// Peer names the caller at the other end of a connection, and reports whether it runs as root or as the
+// service's own user. The name is empty for a caller that may not call.
 func (u Unix) Peer(c net.Conn) (caller string, operator bool) {
 	uid, err := peerUID(c)
 	if err != nil || !slices.Contains(u.Peers, uid) {

@@ -1,4 +1,4 @@
-// Package calls says what becomes of each exec: its events, and counts of the last hour.
+// Package calls describes what becomes of each exec: its events, and counts of the last hour.
 package calls
 
 import (
@@ -6,15 +6,15 @@ import (
 	"time"
 )
 
-// Event tells of a stage of an exec.
+// Event describes a stage of an exec.
 type Event struct {
-	// ID is the same in all events of one exec, and no other's of this service.
+	// ID is the same in all events of one exec, and unique within this service.
 	ID uint64
-	// What is Began, Running or Ended. Exec is as far as it has come.
+	// What is Began, Running or Ended. Exec is filled in as far as the exec has come.
 	What string
-	// Sandbox is empty where there is none of that name. Command, Grants and Network are what the caller wrote, cut.
+	// Sandbox is empty if there is no sandbox of that name. Command, Grants and Network are what the caller wrote, cut.
 	Sandbox, Command, Grants, Network string
-	// In is the name of its container, when the call has been decided.
+	// In is the name of its container, once the call has been decided.
 	In string
 	Exec
 }
@@ -26,23 +26,23 @@ const (
 	Ended   = "ended"
 )
 
-// Exec is what became of an exec, and how long its phases took. One that it did not come to is 0.
+// Exec is what became of an exec, and how long its phases took. A phase that it did not reach is 0.
 type Exec struct {
 	Outcome string // one of Outcomes
-	// InContainer says that it got a container, Cold that this had to be made for it, Pooled that it came from the pool, Thawed
-	// that it was frozen, and Ahead that its shell had started before.
+	// InContainer reports whether it got a container, Cold whether the container had to be made for it, Pooled whether
+	// it came from the pool, Thawed whether it was frozen, and Ahead whether its shell had been started before.
 	InContainer, Cold, Pooled, Thawed, Ahead bool
-	// ExitCode and Signal are those of a command that has ended.
+	// ExitCode and Signal belong to a command that has ended.
 	ExitCode int
 	Signal   syscall.Signal
-	// FirstByte is when its first output came; 0 where there was none.
+	// FirstByte is when its first output came; 0 if there was none.
 	FirstByte time.Duration
-	// Decide is the time to check the call and to find out what it may see; Container to find or make its
-	// container; Start to hand the command to the agent; Run from then to its end; and Total all of it.
+	// Decide is the time to check the call and determine what it may see; Container to find or make its container; Start
+	// to hand the command to the agent; Run from then until its end; and Total the time of the whole call.
 	Decide, Container, Start, Run, Total time.Duration
 }
 
-// Way says how the exec came to its container: cold, pooled, frozen or warm; empty for none.
+// Way returns how the exec got its container: cold, pooled, frozen or warm; empty for none.
 func (e Exec) Way() string {
 	switch {
 	case !e.InContainer:
@@ -58,16 +58,16 @@ func (e Exec) Way() string {
 	}
 }
 
-// What may become of an exec.
+// The outcomes of an exec.
 const (
 	OK       = "ok"       // exited with 0
 	Failed   = "failed"   // exited with another code, by a signal, or could not be started
 	TimedOut = "timedOut" // was ended by its timeout
 	Refused  = "refused"  // was not run: the call's fault
 	Lost     = "lost"     // its container was lost while it ran
-	Canceled = "canceled" // was ended because the caller had gone, or the service stopped
+	Canceled = "canceled" // was ended because the caller went, or the service stopped
 	Error    = "error"    // could not be run: Docker's fault, or the host's
 )
 
-// Outcomes are all of them.
+// Outcomes lists all outcomes.
 var Outcomes = []string{OK, Failed, TimedOut, Refused, Lost, Canceled, Error}

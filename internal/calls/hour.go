@@ -8,14 +8,14 @@ import (
 	"github.com/daycare-run/sandbox/internal/events"
 )
 
-// Ways are how a call may come to its container.
+// Ways are the ways in which a call may get its container.
 var Ways = []string{"warm", "frozen", "pooled", "cold"}
 
 const (
 	hourMinutes = 60
-	// hourUsers is how many users each minute counts apart; the calls of others are counted under no user.
+	// hourUsers is how many users each minute counts separately; the calls of further users are counted under no user.
 	hourUsers = 256
-	// Times are counted by steps of √2, from fastest on.
+	// Times are counted in steps of √2, beginning with fastest.
 	timeSteps = 44
 	fastest   = 50 * time.Microsecond
 )
@@ -29,11 +29,11 @@ type Hour struct {
 }
 
 type countedMinute struct {
-	begun int64 // since 1970, in minutes
+	begun int64 // minutes since 1970
 	users map[string]*counted
 }
 
-// counted is what calls came to. One way's counts are there with its first call.
+// counted counts calls and their times. A way's counts are allocated with its first call.
 type counted struct {
 	calls, refused int
 	ways           [4]*[wayTimes]steps
@@ -52,7 +52,7 @@ type steps [timeSteps]uint32
 // NewHour returns an hour without calls.
 func NewHour() *Hour { return &Hour{now: time.Now} }
 
-// Observe is a sink of events.
+// Observe is a sink for events.
 func (h *Hour) Observe(e *events.Event) {
 	call, is := e.Detail.(Event)
 	if !is || call.What != Ended {
@@ -100,7 +100,7 @@ func (s *steps) add(d time.Duration) {
 	s[min(max(step, 0), timeSteps-1)]++
 }
 
-// quantile is a time that a part of the calls did not take longer than, to a fifth; 0 for none.
+// quantile returns a time that the given part of the calls did not exceed, accurate to a fifth; 0 for none.
 func (s *steps) quantile(part float64) time.Duration {
 	var all uint32
 	for _, n := range s {
@@ -116,25 +116,25 @@ func (s *steps) quantile(part float64) time.Duration {
 	return 0
 }
 
-// Minute is what the calls of a minute came to.
+// Minute summarizes the calls of a minute.
 type Minute struct {
 	Begun          time.Time
 	Calls, Refused int
 	Ways           []WayTimes
 }
 
-// WayTimes are the times of calls that came to their container by one way.
+// WayTimes are the times of the calls that got their container in one way.
 type WayTimes struct {
 	Way                   string
 	Calls                 int
 	Start, FirstByte, End Percentiles
 }
 
-// Percentiles are times that half, and 95 of 100, did not take longer than.
+// Percentiles are the times that 50 and 95 of 100 calls did not exceed.
 type Percentiles struct{ P50, P95 time.Duration }
 
-// Minutes returns the last hour, the oldest minute first, and all of it together, of the users in scope; nil is for
-// all calls, also those of no user.
+// Minutes returns the last hour, oldest minute first, and its total, for the users in scope; a nil scope
+// means all calls, including those of no user.
 func (h *Hour) Minutes(scope func(user string) bool) (minutes []Minute, all Minute) {
 	now := h.now().Unix() / 60
 	h.mu.Lock()

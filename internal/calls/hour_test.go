@@ -55,7 +55,7 @@ func TestHour(t *testing.T) {
 	}
 }
 
-// However many users call in a minute, so many are kept, and what the others do is told nobody who acts for some users.
+// However many users call in a minute, a bounded number is kept; callers who act for some users learn nothing about the rest.
 func TestHourIsBounded(t *testing.T) {
 	h := NewHour()
 	now := time.Now()

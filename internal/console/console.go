@@ -1,11 +1,11 @@
-// Package console serves the console: a page that shows what the service does, and speaks its API alone. The page is embedded, and
-// loads nothing from elsewhere.
+// Package console serves the console: a page that shows what the service does, and that uses only its API.
+// The page is embedded, and loads nothing from elsewhere.
 //
-// Who signs in shows a secret once and gets a session: a cookie, which the browser sends, and a key, which the page keeps in its own
-// origin's storage and sends with each request. Both are needed, for reading, too: a cookie is shared by all ports of a host, so
-// that a server at another one may come to have it; the key it never has. A session ends after 12 hours, or with what its secret stands for.
+// Signing in takes a secret once and returns a session: a cookie, which the browser sends, and a key, which the page keeps in its
+// origin's storage and sends with each request. Both are needed, even for reading: the ports of a host share cookies, so a server
+// at another port may get the cookie, but never the key. A session ends after 12 hours, or with what its secret stands for.
 //
-// The cookie has the session in it, sealed, so that it outlives the service that began it.
+// The cookie contains the sealed session, so the session survives a restart of the service.
 package console
 
 import (
@@ -33,15 +33,15 @@ import (
 //go:embed assets
 var assets embed.FS
 
-// Config is what a console needs; all must be set.
+// Config configures a console; all fields must be set.
 type Config struct {
-	// API answers /v1/ and whatever is not the console's. Requests of a session have its authorization, and no Origin.
+	// API answers /v1/ and everything else that is not the console's. A session's requests have its authorization, and no Origin.
 	API http.Handler
-	// SignIn returns the Authorization header that a secret stands for; it may be empty. It is asked once for each session.
+	// SignIn returns the Authorization header for a secret; it may be empty. It is called once per session.
 	SignIn func(secret string) (authorization string, ok bool)
-	// Admit refuses requests that a browser was talked into, by the name that it calls us.
+	// Admit refuses requests that a browser was tricked into, by the name under which it calls the service.
 	Admit func(*http.Request) error
-	// SealKey, of 32 bytes, seals cookies: whoever has it and a cookie has what the session stands for.
+	// SealKey, of 32 bytes, seals cookies: whoever has it and a cookie has the session's rights.
 	SealKey []byte
 }
 
@@ -50,12 +50,12 @@ const (
 	keyHeader  = "X-Console-Key"
 	// sessionTime is how long a session lasts.
 	sessionTime = 12 * time.Hour
-	// maxEnded is how many sessions are remembered, each by itself, that were ended before their time.
+	// maxEnded is how many sessions that were ended early are remembered individually.
 	maxEnded  = 4096
 	maxSecret = 4 << 10
 )
 
-// Console is an http.Handler in front of the API's.
+// Console is an http.Handler in front of the API.
 type Console struct {
 	cfg Config
 	now func() time.Time
@@ -63,13 +63,13 @@ type Console struct {
 	seal cipher.AEAD
 
 	mu    sync.Mutex
-	ended map[[sha256.Size]byte]time.Time // by their cookie's hash: when they had begun
-	// endedAll has, by authorization, until when all sessions were ended that had begun: what is used when ended is full.
+	ended map[[sha256.Size]byte]time.Time // by hash of the cookie: when the session began
+	// endedAll has, by authorization, the time up to which sessions that had begun were all ended. It is used when ended is full.
 	endedAll map[string]time.Time
 	open     map[*request]bool
 }
 
-// request is one of a session that is being answered.
+// request is a request of a session that is being answered.
 type request struct {
 	cookie        [sha256.Size]byte
 	authorization string
@@ -82,7 +82,7 @@ type session struct {
 	Begun         time.Time
 }
 
-// New returns a console. The error is about SealKey.
+// New returns a console. An error is about SealKey.
 func New(cfg Config) (*Console, error) {
 	block, err := aes.NewCipher(cfg.SealKey)
 	if err != nil {
@@ -92,7 +92,7 @@ func New(cfg Config) (*Console, error) {
 	return &Console{cfg: cfg, now: time.Now, seal: seal, ended: map[[sha256.Size]byte]time.Time{}, endedAll: map[string]time.Time{}, open: map[*request]bool{}}, err
 }
 
-// ServeHTTP is http.Handler.
+// ServeHTTP implements http.Handler.
 func (c *Console) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	switch {
 	case req.URL.Path == "/console":
@@ -104,7 +104,7 @@ func (c *Console) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	}
 }
 
-// serve answers what is the console's own.
+// serve answers requests for the console's own paths.
 func (c *Console) serve(w http.ResponseWriter, req *http.Request) {
 	header := w.Header()
 	header.Set("Content-Security-Policy", "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'")
@@ -125,7 +125,7 @@ func (c *Console) serve(w http.ResponseWriter, req *http.Request) {
 		return
 	}
 	if req.Method != http.MethodGet && req.Method != http.MethodHead {
-		http.Error(w, "the console's files can be read alone", http.StatusMethodNotAllowed)
+		http.Error(w, "the console's files are read-only", http.StatusMethodNotAllowed)
 		return
 	}
 	name := strings.TrimPrefix(req.URL.Path, "/console/")
@@ -173,7 +173,7 @@ func (c *Console) signIn(w http.ResponseWriter, req *http.Request) {
 	key := rand.Text()
 	text, err := json.Marshal(session{sha256.Sum256([]byte(key)), authorization, c.now()})
 	if err != nil {
-		panic(err) // of a struct of ours
+		panic(err) // it is our own struct
 	}
 	cookie := base64.RawURLEncoding.EncodeToString(c.seal.Seal(nil, nil, text, nil))
 	http.SetCookie(w, c.cookie(req, cookie, int(sessionTime.Seconds())))
@@ -187,7 +187,7 @@ func (c *Console) cookie(req *http.Request, value string, age int) *http.Cookie 
 	}
 }
 
-// end has a session be none from now on. Where too many were ended to remember each, all end that stand for the same.
+// end ends a session now. If too many were ended to remember each one, it ends all with the same authorization.
 func (c *Console) end(cookie [sha256.Size]byte, s session) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -211,14 +211,14 @@ func (c *Console) hasEnded(cookie [sha256.Size]byte, s session) bool {
 	return ended || !s.Begun.After(c.endedAll[s.Authorization])
 }
 
-// hold returns a context that ends with the session, whatever goes on in it.
+// hold returns a context that ends with the session, in whatever way that ends.
 func (c *Console) hold(ctx context.Context, cookie [sha256.Size]byte, s session) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithTimeout(ctx, sessionTime-c.now().Sub(s.Begun))
 	r := &request{cookie, s.Authorization, cancel}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.open[r] = true
-	if c.hasEnded(cookie, s) { // meanwhile
+	if c.hasEnded(cookie, s) { // it was ended meanwhile
 		cancel()
 	}
 	return ctx, func() {
@@ -229,7 +229,7 @@ func (c *Console) hold(ctx context.Context, cookie [sha256.Size]byte, s session)
 	}
 }
 
-// find returns the session of a request that has both halves of it.
+// find returns the session of a request that has both its cookie and its key.
 func (c *Console) find(req *http.Request) (cookie [sha256.Size]byte, s session, ok bool) {
 	given, err := req.Cookie(cookieName)
 	if err != nil {
@@ -250,7 +250,7 @@ func (c *Console) find(req *http.Request) (cookie [sha256.Size]byte, s session, 
 	return cookie, s, !c.hasEnded(cookie, s) && c.now().Sub(s.Begun) < sessionTime && subtle.ConstantTimeCompare(key[:], s.Key[:]) == 1
 }
 
-// pass passes a request on. One that says that it is of a session, and is not, has no authorization.
+// pass passes a request on to the API. A request that has a session's key, but no valid session, is refused.
 func (c *Console) pass(w http.ResponseWriter, req *http.Request) {
 	if req.Header.Get(keyHeader) == "" {
 		c.cfg.API.ServeHTTP(w, req)
@@ -280,10 +280,10 @@ func (c *Console) pass(w http.ResponseWriter, req *http.Request) {
 
 type sessionKey struct{}
 
-// InSession reports whether a request that has come to the API is of a session.
+// InSession reports whether a request that reached the API belongs to a session.
 func InSession(req *http.Request) bool { return req.Context().Value(sessionKey{}) != nil }
 
-// sameOrigin reports whether a request comes from a page of the host and port that it is for.
+// sameOrigin reports whether a request comes from a page of the same host and port.
 func sameOrigin(req *http.Request) bool {
 	origins := req.Header.Values("Origin")
 	if len(origins) != 1 {

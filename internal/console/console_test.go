@@ -120,7 +120,7 @@ func TestSessions(t *testing.T) {
 	}
 }
 
-// What a session is answered ends with it: when it is signed out of, and after its time.
+// An answer to a session ends with the session: when it signs out, and when its time is over.
 func TestWhatIsOpenEndsWithItsSession(t *testing.T) {
 	for name, end := range map[string]func(d *desk, both []string){
 		"signed out": func(d *desk, both []string) { d.ask("DELETE", "/console/session", "", both...) },
@@ -168,7 +168,7 @@ func TestWhatIsOpenEndsWithItsSession(t *testing.T) {
 	}
 }
 
-// A cookie that somebody else has put into the browser stays that somebody's, and none opens anything with another's key.
+// A cookie that somebody else has put into the browser stays theirs, and it opens nothing with another session's key.
 func TestSessionsAreNotFixed(t *testing.T) {
 	d := newDesk(t)
 	planted, theirs := d.signIn()
@@ -204,7 +204,7 @@ func TestSessionsAreNotFixed(t *testing.T) {
 	}
 }
 
-// However many have signed out, whoever signs out is out.
+// However many sessions have signed out, a session that signs out has ended.
 func TestManySignOuts(t *testing.T) {
 	d := newDesk(t)
 	var both []string
@@ -243,7 +243,7 @@ func TestSignInIsRefused(t *testing.T) {
 	}
 }
 
-// A session outlives the service that began it, and not the key that sealed it.
+// A session survives the service that began it, but not a change of the key that sealed it.
 func TestSessionsOutliveARestart(t *testing.T) {
 	cookie, key := newDesk(t).signIn()
 	both := []string{"Cookie", cookie.Name + "=" + cookie.Value, keyHeader, key}
@@ -267,7 +267,7 @@ func TestSessionsOutliveARestart(t *testing.T) {
 	}
 }
 
-// What is embedded is ours: no file loads or names anything elsewhere, runs text, or makes markup of it.
+// The embedded files are ours: none loads or names anything elsewhere, runs text, or turns text into markup.
 func TestAssets(t *testing.T) {
 	d := newDesk(t)
 	err := fs.WalkDir(assets, "assets", func(name string, entry fs.DirEntry, err error) error {

@@ -1,10 +1,10 @@
-// Package events is the one stream of what happens in the service: calls, containers, processes, decisions of egress, and a cluster's
-// hosts and seats.
-// Metrics, the log and whoever follows /v1/events are told the same. What only operators may know is of the kind Told.
+// Package events is the single stream of what happens in the service: calls, containers, processes, egress
+// decisions, and a cluster's hosts and seats. Metrics, the log and the followers of /v1/events all get the
+// same events. Events that only operators may see are of the kind Told.
 //
-// What has happened lately is kept in a ring for each kind, so that a flood of one kind takes no room from the others. Those
-// who follow have no queue: they have a place in the rings, and read from there. So one who does not read costs nobody
-// anything, and is told of a gap when it comes back too late.
+// Recent events are kept in one ring per kind, so that a flood of one kind takes no room from the others.
+// Followers have no queue: each has a place in the rings, and reads from there. A follower that does not read
+// costs nobody anything, and is told of a gap when it comes back too late.
 package events
 
 import (
@@ -31,64 +31,64 @@ const (
 	Node
 	Seat
 	kinds
-	// Told is of what the sinks alone are told: it is not kept, and nobody follows it.
+	// Told is for events that only the sinks get: they are not kept, and cannot be followed.
 	Told = kinds
 )
 
-// names are those of the kinds, as callers write them.
+// names are the names of the kinds, as callers write them.
 var names = [kinds]string{"call", "container", "process", "decision", "node", "seat"}
 
 func (k Kind) String() string { return names[k] }
 
-// Names are all kinds.
+// Names returns the names of all kinds.
 func Names() []string { return names[:] }
 
-// ParseKind reads one of Names.
+// ParseKind parses one of Names.
 func ParseKind(name string) (Kind, bool) {
 	i := slices.Index(names[:], name)
 	return Kind(max(i, 0)), i >= 0
 }
 
-// kept is how many events of each kind are kept: of calls and decisions there are the most.
+// kept is how many events of each kind are kept; calls and decisions are the most frequent.
 var kept = [kinds]int{Call: 4096, Container: 2048, Process: 1024, Decision: 4096, Node: 256, Seat: 2048}
 
 // Event is something that has happened.
 type Event struct {
-	// Seq counts from 1, over all kinds.
+	// Seq counts from 1, across all kinds.
 	Seq  uint64
 	Time time.Time
 	Kind Kind
-	// User is whom it is about; empty for nobody who is known.
+	// User is the user whom it is about; empty if no user is known.
 	User string
-	// Detail is what the publisher says of it: a value that is small and never changes.
+	// Detail is the publisher's description: a small value that never changes.
 	Detail any
 
-	log *zerolog.Logger // that of the call which it came of, with the request's id; nil for none
+	log *zerolog.Logger // the logger of the call it belongs to, with the request's id; nil for none
 }
 
-// MaxFollowers is how many may follow, which whoever lets them sees to: each looks through the rings ten times a second at most.
+// MaxFollowers is how many may follow, which the callers of Follow enforce: each one searches the rings up to ten times a second.
 const MaxFollowers = 64
 
-// Stream is safe for concurrent use. That of nil takes events and keeps none.
+// Stream is safe for concurrent use. A nil Stream accepts events and keeps none.
 type Stream struct {
-	// Epoch tells this stream from that of a service before, or after.
+	// Epoch distinguishes this stream from those of earlier and later runs of the service.
 	Epoch string
 	sinks []func(*Event)
 
 	mu      sync.Mutex
 	seq     uint64
 	rings   [kinds]ring
-	changed chan struct{} // closed by the next event; nil where nobody waits
+	changed chan struct{} // closed by the next event; nil if nobody waits
 }
 
-// ring has the latest events of a kind: the nth of all is at n modulo its length.
+// ring has the latest events of a kind: the nth event overall is at n modulo its length.
 type ring struct {
 	events []Event
-	count  int    // of all that were ever in it
-	gone   uint64 // the Seq of the latest that gave way
+	count  int    // of all events ever added
+	gone   uint64 // the Seq of the latest event that was overwritten
 }
 
-// New returns a stream. The sinks are told of every event before those who follow, by its publisher: none may block.
+// New returns a stream. The publisher calls the sinks with every event, before followers see it. A sink must not block.
 func New(sinks ...func(*Event)) *Stream {
 	s := &Stream{Epoch: rand.Text()[:12], sinks: sinks}
 	for kind := range s.rings {
@@ -97,7 +97,7 @@ func New(sinks ...func(*Event)) *Stream {
 	return s
 }
 
-// Publish says that something has happened now. It waits for nobody but the sinks.
+// Publish reports that something has happened now. It waits only for the sinks.
 func (s *Stream) Publish(kind Kind, user string, detail any) {
 	if s == nil {
 		return
@@ -115,7 +115,7 @@ func (s *Stream) Publish(kind Kind, user string, detail any) {
 	}
 }
 
-// Tell says to the sinks alone that something has happened now, in the call whose context it is.
+// Tell reports to the sinks only that something has happened now, in the call that ctx belongs to.
 func (s *Stream) Tell(ctx context.Context, user string, detail any) {
 	if s == nil {
 		return
@@ -133,12 +133,12 @@ func (s *Stream) tell(e *Event) {
 	}
 }
 
-// Line is a Detail of which operators read in the log. It may write nothing, and writes no secret.
+// Line is a Detail that operators read in the log. It may write nothing, and never writes a secret.
 type Line interface {
 	Line(log *zerolog.Logger, user string)
 }
 
-// Texts adds those of a line's fields that are not empty: each is a name and a text.
+// Texts adds fields, given as pairs of name and text, to a line, and leaves out empty ones.
 func Texts(line *zerolog.Event, fields ...string) *zerolog.Event {
 	for i := 0; i < len(fields); i += 2 {
 		if fields[i+1] != "" {
@@ -148,8 +148,8 @@ func Texts(line *zerolog.Event, fields ...string) *zerolog.Event {
 	return line
 }
 
-// Log returns the sink that writes the log's lines about what happens. Who publishes a Line waits until it is written, and so
-// holds no lock that others wait for.
+// Log returns the sink that writes log lines about events. The publisher of a Line waits until it is written,
+// and so must hold no lock that others wait for.
 func Log(to zerolog.Logger) func(*Event) {
 	return func(e *Event) {
 		if line, is := e.Detail.(Line); is {
@@ -165,11 +165,11 @@ func (r *ring) add(e Event) {
 	r.count++
 }
 
-// Filter says which events are meant. A field that is empty asks for nothing.
+// Filter selects events. An empty field does not restrict them.
 type Filter struct {
 	User  string
 	Kinds []Kind
-	// Scope reports whether whoever follows may know of a user's events; nil for all, also those of nobody.
+	// Scope reports whether the follower may see a user's events; nil allows all, including events without a user.
 	Scope func(user string) bool
 }
 
@@ -177,20 +177,20 @@ func (f *Filter) matches(e *Event) bool {
 	return (f.User == "" || f.User == e.User) && (f.Scope == nil || e.User != "" && f.Scope(e.User))
 }
 
-// Follower is somebody's place in a stream. It is for one goroutine.
+// Follower is a place in a stream. It is for one goroutine.
 type Follower struct {
 	stream *Stream
 	filter Filter
-	place  uint64 // all up to here has been seen
+	place  uint64 // everything up to here has been seen
 }
 
-// Follow begins after an event; 0 is with the oldest there is.
+// Follow starts after an event; 0 starts with the oldest one kept.
 func (s *Stream) Follow(filter Filter, after uint64) *Follower {
 	filter.Kinds = distinct(filter.Kinds)
 	return &Follower{stream: s, filter: filter, place: after}
 }
 
-// distinct returns each kind once, or all where none is named.
+// distinct returns each kind once, or all kinds if none is named.
 func distinct(named []Kind) (list []Kind) {
 	for kind := range kinds {
 		if len(named) == 0 || slices.Contains(named, kind) {
@@ -200,21 +200,21 @@ func distinct(named []Kind) (list []Kind) {
 	return list
 }
 
-// Now is the Seq of the latest event.
+// Now returns the Seq of the latest event.
 func (s *Stream) Now() uint64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.seq
 }
 
-// Place is up to which event all has been seen.
+// Place returns the Seq up to which everything has been seen.
 func (f *Follower) Place() uint64 { return f.place }
 
-// Batch is how many events are returned at a time.
+// Batch is the maximum number of events that Next returns.
 const Batch = 512
 
-// Next returns the next events, in their order, and waits until there is one that matches. gap says that there were others before
-// them that are not kept any more; they may have been somebody else's. The error is the context's.
+// Next returns the next events in order, and waits until there is one that matches. gap reports whether
+// earlier events are no longer kept; they may have been about other users. The error is the context's.
 func (f *Follower) Next(ctx context.Context) (list []Event, gap bool, err error) {
 	for {
 		list, gap, changed := f.take()
@@ -229,7 +229,7 @@ func (f *Follower) Next(ctx context.Context) (list []Event, gap bool, err error)
 	}
 }
 
-// take returns what there is, or what is closed when there is more.
+// take returns the events there are, and a channel that is closed when there are more.
 func (f *Follower) take() (list []Event, gap bool, changed <-chan struct{}) {
 	s := f.stream
 	s.mu.Lock()
@@ -241,7 +241,7 @@ func (f *Follower) take() (list []Event, gap bool, changed <-chan struct{}) {
 	f.place = s.seq
 	if len(list) > 0 {
 		slices.SortFunc(list, func(a, b Event) int { return cmp.Compare(a.Seq, b.Seq) })
-		if len(list) >= Batch { // each kind gives no more than that
+		if len(list) >= Batch { // each kind contributes at most Batch
 			list = list[:Batch]
 			f.place = list[Batch-1].Seq
 		}
@@ -252,7 +252,7 @@ func (f *Follower) take() (list []Event, gap bool, changed <-chan struct{}) {
 	return list, gap, s.changed
 }
 
-// since appends the oldest events after a place that match: no more than are returned.
+// since appends the oldest matching events after a place, at most Batch of them.
 func (r *ring) since(list []Event, place uint64, filter *Filter) []Event {
 	first := max(r.count-len(r.events), 0)
 	begin := first + sort.Search(r.count-first, func(i int) bool { return r.at(first+i).Seq > place })

@@ -25,7 +25,7 @@ func next(t *testing.T, f *Follower) (details []any, gap bool) {
 	return details, gap
 }
 
-// What operators alone are told is in the log when Tell returns, in the words of its call's log, and nobody follows it.
+// What only operators may know is in the log when Tell returns, in the call's own log, and cannot be followed.
 func TestTold(t *testing.T) {
 	var own, ofCall strings.Builder
 	s := New(Log(zerolog.New(&own)))
@@ -94,7 +94,7 @@ func TestFilters(t *testing.T) {
 	(*Stream)(nil).Publish(Call, "ann", 5)
 }
 
-// What a follower comes too late for is a gap, once; a flood of one kind is none of another.
+// A follower that comes too late gets one gap; a flood of one kind makes no gap in another.
 func TestGap(t *testing.T) {
 	s := New()
 	s.Publish(Process, "ann", -1)
@@ -153,7 +153,7 @@ func TestWaitsForWhatMatches(t *testing.T) {
 	})
 }
 
-// A kind that is named again and again is one: else each name would look through the ring, and give its events, under the lock.
+// A kind named repeatedly counts once: otherwise each mention would search the ring, and return its events, under the lock.
 func TestKindsCountOnce(t *testing.T) {
 	s := New()
 	for range 10 {

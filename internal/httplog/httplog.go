@@ -1,6 +1,6 @@
-// Package httplog has what net/http says about its own work told as events of the service's log. net/http
-// prints lines, some of which peers choose (a server's "unsolicited response"), as many as they like. Here a line is
-// one field of one event, so it cannot look like another, is cut to a bounded length, and waits its turn.
+// Package httplog turns what net/http logs about its own work into events of the service's log. net/http prints
+// lines, some of them chosen by peers (a server's "unsolicited response"), without a limit. Here each line is one
+// field of one event, so it cannot pass for another event; it is cut to a bounded length, and their rate is limited.
 package httplog
 
 import (
@@ -14,19 +14,19 @@ import (
 )
 
 const (
-	// maxLine and maxPanic are how much of a line is told. A panic's has the stack, and is no peer's.
+	// maxLine and maxPanic bound the length of a line. A panic's line includes the stack, and does not come from a peer.
 	maxLine, maxPanic = 256, 16 << 10
-	// perPeriod is how many lines are told in each period.
+	// perPeriod is how many lines are logged in each period.
 	perPeriod = 10
 	period    = 10 * time.Second
 )
 
-// New is for http.Server.ErrorLog and its like. from says whose lines they are.
+// New returns a logger for http.Server.ErrorLog and the like. from says where the lines come from.
 func New(to zerolog.Logger, from string) *log.Logger {
 	return log.New(&writer{log: to, from: from}, "", 0)
 }
 
-// UseForStandard has the standard logger print to the log: that is where http.Transport writes, which has no other.
+// UseForStandard makes the standard logger write to the log, because http.Transport has no logger of its own.
 func UseForStandard(to zerolog.Logger) {
 	log.SetFlags(0)
 	log.SetPrefix("")
@@ -41,17 +41,17 @@ type writer struct {
 	lines, alarms throttle
 }
 
-// throttle bounds the lines of one kind. The writer's mutex guards it.
+// throttle limits the lines of one kind. The writer's mutex guards it.
 type throttle struct {
-	until   time.Time // the end of the present period
-	told    int       // in it
+	until   time.Time // the end of the current period
+	told    int       // in the current period
 	omitted int
 }
 
-// Write is for log.Logger: one line.
+// Write is called by log.Logger with one line.
 func (w *writer) Write(line []byte) (int, error) {
 	text, most, level, kind := bytes.TrimSpace(line), maxLine, zerolog.DebugLevel, &w.lines
-	// A peer's text comes behind other words.
+	// A peer's text always comes after other words.
 	switch {
 	case bytes.HasPrefix(text, []byte("http: panic serving ")):
 		most, level, kind = maxPanic, zerolog.ErrorLevel, &w.alarms
@@ -73,7 +73,7 @@ func (w *writer) Write(line []byte) (int, error) {
 	return len(line), nil
 }
 
-// turn reports whether a line may be told now, and how many were not since the last one.
+// turn reports whether a line may be logged now, and how many were omitted since the last one.
 func (w *writer) turn(of *throttle) (omitted int, ok bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -1,7 +1,7 @@
-// Package strictjson reads JSON that people and callers write: settings, tokens, wrapper settings and requests.
-// Whatever it does not know, cannot read or finds twice is a fault, and all faults come at once, each with the field.
+// Package strictjson reads JSON that people and callers write: settings, tokens, wrapper settings and requests. Everything
+// that is unknown, unreadable or duplicate is a fault. It reports all faults together, each with its field.
 //
-// decode.go reads, count.go bounds what is read, fault.go has what is wrong and its words, nearest.go what was meant instead.
+// decode.go decodes, count.go bounds the number of values, fault.go describes faults, and nearest.go suggests what was meant.
 package strictjson
 
 import (
@@ -18,31 +18,31 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// Options say how a text is read and its faults are told.
+// Options say how a text is read and how its faults are reported.
 type Options struct {
-	// Root is what the whole is called in a fault, such as "the body".
+	// Root is the name of the whole text in a fault, such as "the body".
 	Root string
 	// Secret keeps the text's values out of all faults.
 	Secret bool
-	// Moved are fields of former versions, and those that have taken their place.
+	// Moved maps fields of former versions to those that replaced them.
 	Moved map[string]string
-	// Former are names that fields have had, and those that they have now: either sets the field, but not both.
+	// Former maps fields' former names to their present ones: either one sets the field, but both together are a fault.
 	Former map[string]string
 }
 
-// mostFaults is how many faults are told; after them the rest goes unread.
+// mostFaults is how many faults are reported; after that, the rest is not read.
 const mostFaults = 100
 
 var errEnough = errors.New("there are too many faults")
 
-// Decode sets what into points to from text, and returns all that is wrong with text. A field whose value is refused
-// keeps the one that it has; an item of a list is then zero, so that those after it keep their index. Lists and maps
-// are replaced. Where text is no longer JSON, or has had MaxValues values, the rest goes unread.
+// Decode sets what into points to from text, and returns everything that is wrong with text. A field whose value is
+// refused keeps its present value; a refused list item is zero, so that later items keep their index. Lists and maps
+// are replaced. If text stops being JSON, or has more than MaxValues values, the rest is not read.
 //
-// Types that read themselves from JSON do (UnmarshalJSON), and say in Want what they would like instead.
+// Types with UnmarshalJSON decode themselves, and their Want method says which values they accept.
 func Decode(text []byte, into any, how Options) Faults {
 	d := &decoder{
-		// Names that come twice are faults with a field of their own, not errors of syntax.
+		// Duplicate names are faults with a field of their own, not syntax errors.
 		in:  jsontext.NewDecoder(bytes.NewBuffer(text), jsontext.AllowDuplicateNames(true)),
 		how: how, root: reflect.ValueOf(into).Elem(), given: map[string]bool{},
 	}
@@ -67,13 +67,13 @@ type decoder struct {
 	in     *jsontext.Decoder
 	how    Options
 	root   reflect.Value
-	at     string          // the field that was begun last
-	given  map[string]bool // of fields with former names, those that are set
-	values int             // that were begun, without the whole
+	at     string          // the field being read
+	given  map[string]bool // fields that were set, if there are former names
+	values int             // begun so far, without the whole text
 	faults Faults
 }
 
-// value reads one value. Its error is one of syntax, after which nothing can be read.
+// value reads one value. An error is a syntax error, after which nothing more can be read.
 func (d *decoder) value(v reflect.Value, field string) error {
 	d.at = field
 	kind := d.in.PeekKind()
@@ -99,7 +99,7 @@ func (d *decoder) value(v reflect.Value, field string) error {
 	return d.leaf(v, field)
 }
 
-// leaf reads a value that has no fields, or one of the wrong kind.
+// leaf reads a value without fields, or one of the wrong kind.
 func (d *decoder) leaf(v reflect.Value, field string) error {
 	raw, err := d.in.ReadValue()
 	if err != nil {
@@ -159,13 +159,13 @@ func (d *decoder) object(v reflect.Value, field string) error {
 		full := Path(field, name)
 		if index, ok := members.index[name]; ok {
 			if d.isTwice(full, again) {
-				return reflect.Value{}, d.refuse(Unknown, full, "it is there by its former name, too")
+				return reflect.Value{}, d.refuse(Unknown, full, "it is also given by its former name")
 			}
 			return v.FieldByIndex(index), nil
 		}
 		if now := d.how.Former[full]; now != "" {
 			if d.isTwice(now, again) {
-				return reflect.Value{}, d.refuse(Unknown, full, "it is %s now, which is there, too", now)
+				return reflect.Value{}, d.refuse(Unknown, full, "it is now called %s, which is also given", now)
 			}
 			return d.root.FieldByIndex(indexOf(d.root.Type(), now)), nil
 		}
@@ -180,7 +180,7 @@ func (d *decoder) object(v reflect.Value, field string) error {
 	})
 }
 
-// isTwice notes that a field is there, by one of its names, and reports whether it was before by the other.
+// isTwice records that a field is given under one of its names, and reports whether it was already given under the other.
 func (d *decoder) isTwice(field string, again bool) bool {
 	if len(d.how.Former) == 0 {
 		return false
@@ -190,7 +190,7 @@ func (d *decoder) isTwice(field string, again bool) bool {
 	return before && !again
 }
 
-// indexOf finds a field of structs in structs by its path.
+// indexOf finds a field of nested structs by its path.
 func indexOf(t reflect.Type, path string) (index []int) {
 	for name := range strings.SplitSeq(path, ".") {
 		inner := membersOf(t).index[name]
@@ -199,7 +199,7 @@ func indexOf(t reflect.Type, path string) (index []int) {
 	return index
 }
 
-// dictionary reads a map, whose keys are the writer's own.
+// dictionary reads a map, whose keys the writer chooses.
 func (d *decoder) dictionary(v reflect.Value, field string) error {
 	all := map[string]reflect.Value{}
 	err := d.members(field, func(name string, again bool) (reflect.Value, error) {
@@ -218,7 +218,7 @@ func (d *decoder) dictionary(v reflect.Value, field string) error {
 	return nil
 }
 
-// members reads the members of an object into what target returns for their names; an invalid one is passed over.
+// members reads an object's members into the values that target returns for their names; it skips those with an invalid one.
 func (d *decoder) members(field string, target func(name string, again bool) (reflect.Value, error)) error {
 	if _, err := d.in.ReadToken(); err != nil {
 		return err
@@ -263,7 +263,7 @@ func (d *decoder) duplicate(field string) error {
 	return d.refuse(Duplicate, field, "is given more than once, here as %s", brief(raw))
 }
 
-// members are the fields of a struct by their keys.
+// members are a struct's fields by their keys.
 type members struct {
 	index map[string][]int
 	names []string

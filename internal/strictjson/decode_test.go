@@ -80,7 +80,7 @@ func TestFaults(t *testing.T) {
 	}
 }
 
-// Whoever sends a million faults is not told them all.
+// A text with a million faults does not get a report of all of them.
 func TestFaultsAreBounded(t *testing.T) {
 	if got := Decode([]byte("["+strings.Repeat(`"x",`, 100_000)+"1]"), &[]int{}, Options{}); len(got) != mostFaults {
 		t.Errorf("%d faults", len(got))

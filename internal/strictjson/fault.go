@@ -11,12 +11,12 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// Kind is what sort of a fault it is.
+// Kind is the kind of a fault.
 type Kind int
 
 // The kinds of faults.
 const (
-	Refused   Kind = iota // a value that was not taken
+	Refused   Kind = iota // a value that was not accepted
 	Unknown               // a key
 	Duplicate             // a key
 	Syntax                // the text is not JSON; Field is the place in it
@@ -31,10 +31,10 @@ type Fault struct {
 // Error returns the field and what is wrong with it, in one line.
 func (f Fault) Error() string { return f.Field + ": " + f.Says }
 
-// Faults are all that is wrong, as one error.
+// Faults are everything that is wrong, as one error.
 type Faults []Fault
 
-// Error returns how many faults there are, and then each in a line of its own.
+// Error returns the number of faults, and then each fault on its own line.
 func (f Faults) Error() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%d fault", len(f))
@@ -47,7 +47,7 @@ func (f Faults) Error() string {
 	return b.String()
 }
 
-// Add appends the fault that a field's value cannot be used.
+// Add appends a fault for a field whose value cannot be used.
 func (f *Faults) Add(field, format string, args ...any) {
 	*f = append(*f, Fault{Field: field, Says: fmt.Sprintf(format, args...)})
 }
@@ -71,7 +71,7 @@ func (d *decoder) mistyped(want reflect.Type, field string, raw jsontext.Value) 
 	return d.refuse(Refused, field, "want %s, got %s", Want(want), got)
 }
 
-// syntax is the fault with the place where the text stops to be JSON, without the decoder's own words for it.
+// syntax returns the fault for the place where the text stops being JSON, without the decoder's own words for it.
 func (d *decoder) syntax(text []byte, err error) Fault {
 	offset := int64(len(text))
 	if s, ok := errors.AsType[*jsontext.SyntacticError](err); ok {
@@ -94,11 +94,11 @@ func position(text []byte, offset int64) string {
 	return fmt.Sprintf("line %d, column %d", line, column)
 }
 
-// plain are the characters that break no message.
+// plain are the characters that are safe in a message.
 const plain = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-"
 
-// Path returns the field that is called name in another; empty for the whole. A name that could break a message is
-// quoted.
+// Path returns the path of name in field, which is empty for the whole text. A name that could garble a
+// message is quoted.
 func Path(field, name string) string {
 	if name == "" || len(name) > 64 || strings.Trim(name, plain) != "" {
 		name = Quote(name)
@@ -109,10 +109,10 @@ func Path(field, name string) string {
 	return field + "." + name
 }
 
-// mostShown is how much of a value a message shows, in bytes before escaping.
+// mostShown is how much of a value is shown in a message, in bytes before escaping.
 const mostShown = 100
 
-// Quote writes a value into a message: escaped, so that it stays in its line, and cut, so that it stays readable.
+// Quote formats a value for a message: escaped, so that it stays on one line, and cut, so that it stays readable.
 func Quote(value string) string {
 	if len(value) > mostShown {
 		return fmt.Sprintf("%q...", value[:mostShown])
@@ -120,7 +120,7 @@ func Quote(value string) string {
 	return fmt.Sprintf("%q", value)
 }
 
-// brief writes a JSON value into a message, in one line.
+// brief formats a JSON value for a message, on one line.
 func brief(raw jsontext.Value) string {
 	if text, err := Text(raw); err == nil {
 		return Quote(text)
@@ -135,10 +135,10 @@ func brief(raw jsontext.Value) string {
 	return compact.String()
 }
 
-// ErrKind is what UnmarshalJSON returns for a value that is not of the JSON kind that the type is written as.
+// ErrKind is returned by UnmarshalJSON for a value of a different JSON kind than the type accepts.
 var ErrKind = errors.New("is of another kind")
 
-// Text returns what a JSON string says, for a type that reads itself from one; ErrKind for any other value.
+// Text returns the text of a JSON string, for a type that decodes itself from one; ErrKind for any other value.
 func Text(raw []byte) (string, error) {
 	if jsontext.Value(raw).Kind() != '"' {
 		return "", ErrKind
@@ -147,7 +147,7 @@ func Text(raw []byte) (string, error) {
 	return string(text), err
 }
 
-// Want returns what a value of a type has to be, in the words of a message.
+// Want returns what a value of a type has to be, in words for a message.
 func Want(t reflect.Type) string {
 	if own, ok := reflect.Zero(t).Interface().(interface{ Want() string }); ok {
 		return own.Want()
@@ -171,7 +171,7 @@ func Want(t reflect.Type) string {
 	return "a whole number"
 }
 
-// plural returns what Want does, without its article and of more than one.
+// plural returns Want in the plural and without its article.
 func plural(t reflect.Type) string {
 	_, noun, _ := strings.Cut(Want(t), " ")
 	if first, rest, ok := strings.Cut(noun, " of "); ok {
@@ -180,7 +180,7 @@ func plural(t reflect.Type) string {
 	return noun + "s"
 }
 
-// kindName is a kind of JSON value in words.
+// kindName returns a kind of JSON value in words.
 func kindName(kind jsontext.Kind) string {
 	switch kind {
 	case 'n':

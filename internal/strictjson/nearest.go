@@ -5,10 +5,9 @@ import (
 	"strings"
 )
 
-// Nearest returns " (did you mean x?)" for the known name that is nearest to name, or "" when none is
-// near.
+// Nearest returns " (did you mean x?)" for the known name that is nearest to name, or "" if none is near.
 func Nearest(name string, known []string) string {
-	// More than a third of the letters wrong is a different word.
+	// If more than a third of the letters are wrong, it is a different word.
 	best, least := "", min(len(name)/3+1, 4)
 	for _, k := range known {
 		if max(len(k)-len(name), len(name)-len(k)) >= least {
@@ -24,7 +23,7 @@ func Nearest(name string, known []string) string {
 	return fmt.Sprintf(" (did you mean %s?)", best)
 }
 
-// distance is the number of letters to insert, delete, replace or exchange with the next to make b of a.
+// distance returns how many letters have to be inserted, deleted, replaced or swapped with the next one to turn a into b.
 func distance(a, b string) int {
 	before, row := make([]int, len(b)+1), make([]int, len(b)+1)
 	for j := range row {

@@ -12,9 +12,9 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * How the service is
-         * @description Answers 200 also when commands cannot run now: `status` is then `degraded`, and `problem` says
-         *     why and what to do. Asks Docker only when its answer is not known yet.
+         * The state of the service
+         * @description Answers 200 even when commands cannot run now: `status` is then `degraded`, and `problem` says why and
+         *     what to do. It asks Docker only if the answer is not known yet.
          */
         get: operations["health"];
         put?: never;
@@ -34,7 +34,7 @@ export interface paths {
         };
         /**
          * This document, as JSON
-         * @description It has an ETag, for which If-None-Match asks.
+         * @description It has an ETag, which If-None-Match can compare.
          */
         get: operations["contract"];
         put?: never;
@@ -53,7 +53,7 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * What the service counts, for Prometheus
+         * The service's metrics, for Prometheus
          * @description For callers who act for everyone.
          */
         get: operations["metrics"];
@@ -74,8 +74,8 @@ export interface paths {
         };
         /**
          * The warm containers, by name
-         * @description A caller who acts for some users sees theirs. One who acts for everyone sees those of the pool, too, which wait for users
-         *     who are still to come. In a cluster the list has those of all hosts.
+         * @description A caller who acts for some users sees theirs. One who acts for everyone also sees those of the pool,
+         *     which wait for future users. In a cluster the list covers all hosts.
          */
         get: operations["listContainers"];
         put?: never;
@@ -95,8 +95,8 @@ export interface paths {
         };
         /**
          * How many execs ended in the last hour, and how long they took
-         * @description A caller who acts for some users is told of theirs. What is kept is bounded: of each minute 256 users by themselves, and
-         *     the calls of others are in what callers who act for everyone are told. Times are to a fifth. It begins with the service.
+         * @description A caller who acts for some users gets the counts of their calls. Each minute counts at most 256 users separately; further
+         *     users' calls are only in the counts for callers who act for everyone. Times are accurate to a fifth. Counts begin with the service.
          */
         get: operations["getCallHour"];
         put?: never;
@@ -115,9 +115,9 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * Look for what is wrong on the service's host
-         * @description For callers who act for everyone. The checks of `sandbox doctor --offline`, made by the service with its settings, which
-         *     takes seconds, and those settings. One look at a time; another meanwhile is `busy`.
+         * Check the service's host for problems
+         * @description For callers who act for everyone. Runs the checks of `sandbox doctor --offline` in the service with its settings,
+         *     which takes seconds, and returns those settings too. Only one run at a time; another one meanwhile is `busy`.
          */
         get: operations["getDoctor"];
         put?: never;
@@ -137,7 +137,7 @@ export interface paths {
         };
         /**
          * The hosts of the cluster, by name
-         * @description For callers who act for everyone. There are none where the service is the only one.
+         * @description For callers who act for everyone. The list is empty if the service is the only one.
          */
         get: operations["listNodes"];
         put?: never;
@@ -160,20 +160,20 @@ export interface paths {
         };
         get?: never;
         /**
-         * Drain a host, or have it take users again
-         * @description A host that is drained takes no new users and gives those that it has to others: who is idle at once, who is busy when
-         *     no call of theirs is being answered and no process runs that would not be started again, or after ten minutes. No
-         *     call is lost by that: those that come meanwhile wait. It stays drained, over restarts too, until it is told
-         *     otherwise. For callers who act for everyone.
+         * Drain a host, or let it take users again
+         * @description A drained host takes no new users and hands over those it has: idle users at once, busy ones when none
+         *     of their calls is being answered and no process runs that would not be started again, or after ten
+         *     minutes. No call is lost: those that arrive meanwhile wait. The host stays drained, even over
+         *     restarts, until this is undone. For callers who act for everyone.
          */
         put: operations["setNode"];
         post?: never;
         /**
-         * Forget a host that is lost
-         * @description A host that is lost stays in the list until it is back, or is known to run nothing. One that does not come back
-         *     is removed by this, and whether it was drained is forgotten with it; whoever removes it says that nothing of it runs. It is
-         *     a conflict while the host has a lease, while users wait until cluster.fenceCommand has succeeded on it, and
-         *     while it has homes that no other has. A host that was removed may come again. For callers who act for everyone.
+         * Remove a lost host
+         * @description A lost host stays in the list until it is back, or is known to run nothing. This removes one that does not
+         *     come back, and forgets whether it was drained; by removing it, the caller asserts that nothing of it runs. It
+         *     is a conflict while the host has a lease, while users wait until cluster.fenceCommand has succeeded on it, and
+         *     while it has homes that no other host has. A removed host may come back. For callers who act for everyone.
          */
         delete: operations["removeNode"];
         options?: never;
@@ -189,18 +189,18 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * What calls wanted to reach over the network, and what became of it
-         * @description The latest decisions that match all parameters, oldest first. Attempts that differ in nothing but
-         *     their time are one, with a `count`. The service keeps as many as the settings' `egress.decisionLog`
-         *     says (10000 by default), and none over a restart; what is kept of one user never gives way to
-         *     another who makes more of them.
+         * What calls tried to reach over the network, and what became of it
+         * @description The latest decisions that match all parameters, oldest first. Attempts that differ only in their time
+         *     are one decision with a `count`. The service keeps as many as the settings' `egress.decisionLog` says
+         *     (10000 by default), and none over a restart; one user's decisions are never displaced by another user
+         *     who causes more of them.
          *
-         *     With `follow=true` the answer is a stream: one DecisionEvent on each line, first the recent ones and
-         *     then each decision as it is made, with a `count` of 1. A line is empty when nothing has happened for
-         *     15 seconds; to a reader of JSON that is a blank between two values. A reader who is slow slows
-         *     nobody down: what it did not take in time is left out, and a line says how many that were. The
-         *     stream ends when the service stops. To go on after a break, ask for what came `after` the largest
-         *     `seq` that was seen; or `since` then, when the service may have been started again: so is `seq`.
+         *     With `follow=true` the answer is a stream with one DecisionEvent per line: first the recent decisions,
+         *     then each new one, with a `count` of 1. A line is empty when nothing has happened for 15 seconds; a
+         *     JSON reader sees it as blank space between two values. A slow reader slows nobody down: decisions that
+         *     it did not read in time are left out, and a line says how many. The stream ends when the service
+         *     stops. To go on after a break, ask for decisions `after` the largest `seq` seen; if the service may
+         *     have been restarted, use `since`, because `seq` starts again.
          */
         get: operations["listDecisions"];
         put?: never;
@@ -220,17 +220,17 @@ export interface paths {
         };
         /**
          * What happens, as it happens
-         * @description Server-sent events of calls, containers, durable processes, decisions of egress, and hosts (`node`) and who holds whom (`seat`)
-         *     where there is a cluster, each as soon as it has happened. The stream begins with an event `open`, from now on; with `replay=true` with what is kept of what
-         *     happened before (4096 calls and decisions, 2048 containers and seats, 1024 processes, 256 of hosts), and with `Last-Event-ID` after that event,
-         *     which is how a reader goes on after a break. Where events would have come that are not kept any more, or the service was
-         *     started again, an event `gap` comes in their place: they may have been others' than the reader's, and what it knows is to
-         *     be asked for again. A reader who is slow slows nobody down. A decision that is made again and again is told once a
-         *     second, with its `count`. A comment comes when nothing else has for 15 seconds.
+         * @description Server-sent events of calls, containers, durable processes, egress decisions and, in a cluster, hosts (`node`) and which
+         *     host holds which user (`seat`), each as soon as it happens. The stream begins with an `open` event and then has events
+         *     from now on; with `replay=true` it also has the earlier events that are kept (4096 calls and decisions, 2048 containers
+         *     and seats, 1024 processes, 256 hosts). With `Last-Event-ID` it begins after that event, so that a reader can go on
+         *     after a break. A `gap` event stands for events that are no longer kept, or for a restart of the service: they may have
+         *     been about other users, and the reader has to fetch the current state again. A slow reader slows nobody down. A repeated
+         *     decision is sent once a second, with its `count`. A comment is sent after 15 seconds without anything else.
          *
-         *     To a caller who acts for some users the stream has theirs; what becomes of hosts, and of the pool's containers, is for callers who
-         *     act for everyone. In a cluster hosts and seats are of all of it, and the rest is of the host that is asked. At most 64 can follow at a time, of which
-         *     one caller has a quarter at the most; more is `busy`.
+         *     A caller who acts for some users gets their events only; events of hosts and of the pool's containers are for
+         *     callers who act for everyone. In a cluster, events of hosts and seats cover the whole cluster, all others the host
+         *     that answers. At most 64 streams may be open, of which one caller may have at most a quarter; more is `busy`.
          */
         get: operations["followEvents"];
         put?: never;
@@ -271,22 +271,21 @@ export interface paths {
             };
             cookie?: never;
         };
-        /** Find a sandbox */
+        /** Get a sandbox */
         get: operations["getSandbox"];
         /**
          * Register a sandbox, or replace it
-         * @description Idempotent, and durable once it is answered. No command is started, and a container only in the
-         *     background, where `warm` asks for it. A sandbox keeps its user: to
-         *     give its id to another one, delete it first. To a caller for whose users it is not, an id that is
-         *     taken is `notFound`.
-         *     What it takes away is refused from the next call on, and when a process is started again. Commands and
-         *     processes that run keep what they were started with until they end.
+         * @description Idempotent, and durable once it is answered. It starts no command; if `warm` asks for it, a container
+         *     is made in the background. A sandbox keeps its user: to give its id to another user, delete it first.
+         *     If the id belongs to a sandbox of a user for whom the caller does not act, the answer is `notFound`.
+         *     What the new registration takes away is refused from the next call on, and when a process is
+         *     restarted. Commands and processes that already run keep what they were started with.
          */
         put: operations["putSandbox"];
         post?: never;
         /**
-         * Forget a sandbox
-         * @description The user's files stay, and commands that run go on.
+         * Remove a sandbox's registration
+         * @description The user's files stay, and running commands go on.
          */
         delete: operations["deleteSandbox"];
         options?: never;
@@ -310,11 +309,11 @@ export interface paths {
         get?: never;
         put?: never;
         /**
-         * Stop all that runs in a sandbox until it is resumed
+         * Pause a sandbox and all that runs in it until it is resumed
          * @description Its durable processes stop where they are, with their health checks, and those that have ended are not
-         *     started again; connections to their ports end. The containers of its user in which nothing runs are frozen at
-         *     once. It stays so over restarts of the service. An exec and the start of a process resume it; files can be
-         *     read and written meanwhile. While a command of it runs it is a `conflict`.
+         *     started again; connections to their ports end. Containers of its user in which nothing runs are frozen
+         *     at once. It stays paused over restarts of the service. An exec or the start of a process resumes it;
+         *     files can still be read and written. While one of its commands runs, this is a `conflict`.
          */
         post: operations["pauseSandbox"];
         delete?: never;
@@ -339,8 +338,8 @@ export interface paths {
         get?: never;
         put?: never;
         /**
-         * Let a paused sandbox go on
-         * @description Its processes go on where they were. One that is not paused stays as it is.
+         * Resume a paused sandbox
+         * @description Its processes go on where they were. A sandbox that is not paused stays as it is.
          */
         post: operations["resumeSandbox"];
         delete?: never;
@@ -364,8 +363,8 @@ export interface paths {
         };
         /**
          * Run a command with stdin, signals and a terminal, over a WebSocket
-         * @description A WebSocket (RFC 6455, version 13, without compression). Text messages are JSON, read as
-         *     strictly as a request's body; binary messages are a byte that names a channel, then data.
+         * @description A WebSocket (RFC 6455, version 13, without compression). Text messages are JSON, read as strictly as a
+         *     request's body; binary messages are one byte that names a channel, and then data.
          *
          *     1. The client sends an Exec as a text message. `stdin` in it is the whole stdin; without it
          *        and without `stdinEncoding`, stdin comes in messages.
@@ -373,29 +372,27 @@ export interface paths {
          *     3. From then on, in any order:
          *        - the service sends output as binary messages on channel 1 (stdout) and 2 (stderr);
          *        - the client sends stdin as binary messages on channel 0, and an `eof` Input at its end;
-         *        - the service sends a `stdin` Event when the command has been given `bytes` more bytes of
-         *          stdin. The client may be at most 1048576 bytes ahead of the sum of these; more is
-         *          `invalid`;
+         *           - the service sends a `stdin` Event after the command has been given `bytes` more bytes of
+         *             stdin. The client may be at most 1048576 bytes ahead of their sum; more is `invalid`;
          *        - the service sends an `egress` Event for each name that the command could not reach, and a
          *          `keepalive` Event when it has sent nothing else for 15 seconds;
          *        - the client sends `signal` Inputs, for the command's process group;
          *        - with `tty`, the client sends a `resize` Input whenever its terminal has a new size.
          *     4. The service sends an `exit` Event, or an `error` Event, and closes with status 1000.
          *
-         *     With `tty` in the Exec the command has a pseudo-terminal as stdin, stdout and stderr. What it prints
-         *     all comes as stdout; what a person types goes in as stdin, byte by byte, Ctrl-C (3) included, and `eof`
-         *     types Ctrl-D (4). Nothing is as long as a person at a terminal, so `timeoutMs` may be up to the
-         *     settings' `exec.maxAttachedTimeoutMs` (28800000, 8 hours), which is also its default then.
+         *     With `tty` in the Exec, the command has a pseudo-terminal as stdin, stdout and stderr. All of its
+         *     output comes as stdout; what a person types is sent as stdin, byte by byte, including Ctrl-C (3), and
+         *     `eof` types Ctrl-D (4). Because people stay at terminals for long, `timeoutMs` may then be up to the
+         *     settings' `exec.maxAttachedTimeoutMs` (28800000, 8 hours), which is then also its default.
          *
-         *     There is no bound on the amount of output; a client that is slow slows the command down. A
-         *     client that closes the connection, or breaks it, ends the command with all that it started, unless
-         *     `detachOnDisconnect` says otherwise. A
-         *     message that breaks these rules ends it too, with an `error` Event of kind `invalid`; one that
-         *     is larger than the limit of a request's body closes the connection with status 1009.
+         *     The amount of output is unlimited; a slow client slows the command down. If the client closes or
+         *     breaks the connection, the command ends with all that it started, unless `detachOnDisconnect` is set.
+         *     A message that breaks these rules also ends it, with an `error` Event of kind `invalid`; a message
+         *     larger than the limit of a request's body closes the connection with status 1009.
          *
-         *     Every failure after the upgrade is an `error` Event, also one that is found before the command
-         *     starts, such as a sandbox that is not registered. A handshake that is not a proper one is
-         *     answered with 400, 403 or 426 in plain text.
+         *     Every failure after the upgrade is an `error` Event, even one that is found before the command starts,
+         *     such as a sandbox that is not registered. An invalid handshake is answered with 400, 403 or 426 in
+         *     plain text.
          *
          *     | direction         | message | content |
          *     |-------------------|---------|---------|
@@ -408,34 +405,34 @@ export interface paths {
         put?: never;
         /**
          * Run a command
-         * @description Runs a command in the container of the sandbox's user, which is made if there is none, and
-         *     answers when the command and everything that it left running have ended. A command that fails
-         *     is still a 200: see `exitCode`, `signal` and `failed`. Closing the connection ends the command
-         *     with all that it started, unless `detachOnDisconnect` says otherwise.
+         * @description Runs a command in a container of the sandbox's user, which is made if there is none, and answers when
+         *     the command and everything that it left running have ended. A command that fails is still a 200: see
+         *     `exitCode`, `signal` and `failed`. Closing the connection ends the command and all that it started,
+         *     unless `detachOnDisconnect` is set.
          *
-         *     As many commands run or wait to at a time as the settings' `quotas` say: of one user (100), of one
-         *     token, and of all (500); one more is `busy`. So is a call that needs a container beyond
-         *     `quotas.perUser.containers` (16) while all of these are in use; one that is idle makes room.
+         *     The settings' `quotas` limit how many commands may run or wait to run at a time: of one user (100), of one
+         *     token, and of all (500); one more is `busy`. A call that needs a container beyond `quotas.perUser.containers`
+         *     (16) is `busy` too, if all of these are in use; an idle container makes room.
          *
-         *     There are three forms of answer, chosen by Accept.
+         *     Accept selects one of three forms of answer.
          *
-         *     - **Buffered** (the default): one Output at the end, with as many bytes of each of stdout and
-         *       stderr as `exec.maxOutputBytes` in the settings says (1000000 by default). What comes after
-         *       them is dropped, and `truncated` says so. So is all of it while the answers that the caller has
-         *       not taken yet fill its share of the memory.
-         *     - **Streamed**, when Accept names `application/x-ndjson`: one Event on each line, as it comes,
-         *       and all of the output. First a `start`, once a container is ready; then any number of
-         *       `stdout` and `stderr` in the order in which they came, and an `egress` for each name that the
-         *       command could not reach, as soon as it is known; last one `exit`, or one `error` when
-         *       the call failed after the start. A failure before the start is an ordinary one, with its
-         *       status. The `start` has an `execId`, by which the command gets signals
-         *       (`/v1/sandboxes/{id}/execs/{execId}/signal`). With `detachOnDisconnect` the command goes on when the
-         *       connection is lost (see `/v1/sandboxes/{id}/execs`). Where nothing else comes for 15 seconds, a `keepalive` does. A reader who is slow slows
-         *       the command down; a stream that ends without `exit` or `error` was cut.
-         *     - **Frames**, when Accept names `application/vnd.daycare.exec-frames`: the same stream for much output, which
-         *       is not put into JSON. Each frame has a header of 8 bytes, as Docker's streams have: the channel, three
-         *       zeros, and the length of what follows as a 32-bit number in big-endian order. Channels 1 and 2 have
-         *       stdout and stderr as they are; channel 3 has an Event.
+         *     - **Buffered** (the default): one Output at the end. Of stdout and stderr it has as many bytes each as
+         *       the settings' `exec.maxOutputBytes` (1000000 by default). Output beyond that is dropped, and
+         *       `truncated` says so. All output is dropped if the answers that the caller has not read yet fill its
+         *       share of the memory.
+         *     - **Streamed**, if Accept names `application/x-ndjson`: one Event per line, as it happens, with all of
+         *       the output. First a `start`, once a container is ready; then any number of `stdout` and `stderr`, in
+         *       the order in which they came, and an `egress` for each name that the command could not reach, as
+         *       soon as it is known; last an `exit`, or an `error` if the call failed after the start. A failure
+         *       before the start is an ordinary one, with its status. The `start` has an `execId`, which is used to
+         *       send signals to the command (`/v1/sandboxes/{id}/execs/{execId}/signal`). With `detachOnDisconnect`
+         *       the command goes on when the connection is lost (see `/v1/sandboxes/{id}/execs`). A `keepalive` is
+         *       sent after 15 seconds without another event. A slow reader slows the command down; a stream that
+         *       ends without `exit` or `error` was cut.
+         *     - **Frames**, if Accept names `application/vnd.daycare.exec-frames`: the same stream, for much output,
+         *       without putting it into JSON. Each frame has a header of 8 bytes, as Docker's streams have: the
+         *       channel, three zeros, and the length of the data as a 32-bit big-endian number. Channels 1 and 2
+         *       carry stdout and stderr unchanged; channel 3 carries an Event.
          */
         post: operations["exec"];
         delete?: never;
@@ -458,11 +455,11 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * The execs that go on without their caller
-         * @description Those with `detachOnDisconnect`, of all sandboxes of the sandbox's user, the oldest first. One that has
-         *     ended is there for 5 minutes. There are as many as the settings' `quotas` say (`detachedExecs`: 64 of a user, 256 of all); the oldest that has ended makes room for
-         *     a new one, and where none has, that is `busy`. They end with the service: what is to outlive it is a
-         *     process.
+         * The execs that can go on without their caller
+         * @description Execs with `detachOnDisconnect`, of all sandboxes of the sandbox's user, oldest first. An exec that has ended is
+         *     listed for 5 minutes. The settings' `quotas` limit their number (`detachedExecs`: 64 of a user, 256 of all); the oldest
+         *     that has ended makes room for a new one, which is `busy` if none has ended. They end with the service: use a process for
+         *     what has to outlive it.
          */
         get: operations["listDetachedExecs"];
         put?: never;
@@ -484,7 +481,7 @@ export interface paths {
                  */
                 id: components["parameters"]["SandboxID"];
                 /**
-                 * @description The `execId` of an exec. One that nobody has is `notFound`.
+                 * @description The `execId` of an exec. An unknown one is `notFound`.
                  * @example x-3kq7vbl2m5x4tawzr6yj2ce4nq
                  */
                 execId: components["parameters"]["ExecID"];
@@ -492,18 +489,18 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * Come back to an exec, over a WebSocket
-         * @description As `GET /v1/sandboxes/{id}/exec`, without a first message from the client: it begins with the service's
-         *     `start` Event. Then come the output that is kept, which is the last 1048576 bytes at least, and what is
-         *     printed from then on; last the `exit` Event, also of a command that has ended meanwhile. Whoever has had
-         *     a part of the output says so with `offset`; `lost` in `start` is how many bytes after that are not kept
-         *     any more. While nobody is connected the command is not slowed down; while somebody is, nothing is lost.
+         * Reattach to an exec, over a WebSocket
+         * @description Like `GET /v1/sandboxes/{id}/exec`, but without a first message from the client: it begins with the
+         *     service's `start` Event. Then come the output that is kept, at least its last 1048576 bytes, and new
+         *     output; last comes the `exit` Event, even if the command has ended meanwhile. A client that already
+         *     has part of the output says so with `offset`; `lost` in `start` is how many later bytes are no longer
+         *     kept. While nobody is connected, the command is not slowed down; while somebody is, nothing is lost.
          *
-         *     How much stdin the client may send is told by a `stdin` Event after `start`: the command may not have
-         *     taken yet what was sent over an earlier connection. That one's `eof` holds.
+         *     A `stdin` Event after `start` says how much stdin the client may send: the command may not have taken
+         *     everything that was sent over an earlier connection. An `eof` sent there still counts.
          *
-         *     There is one caller at a time: an earlier one gets an `error` Event of kind `conflict`, and its connection
-         *     is closed. The command goes on after each.
+         *     Only one caller is connected at a time: an earlier one gets an `error` Event of kind `conflict`, and
+         *     its connection is closed. The command goes on when a caller disconnects.
          */
         get: operations["reattach"];
         put?: never;
@@ -525,7 +522,7 @@ export interface paths {
                  */
                 id: components["parameters"]["SandboxID"];
                 /**
-                 * @description The `execId` of an exec. One that nobody has is `notFound`.
+                 * @description The `execId` of an exec. An unknown one is `notFound`.
                  * @example x-3kq7vbl2m5x4tawzr6yj2ce4nq
                  */
                 execId: components["parameters"]["ExecID"];
@@ -536,8 +533,8 @@ export interface paths {
         put?: never;
         /**
          * End an exec
-         * @description Ends it by SIGKILL with all that it started, and answers when it has ended. One that has ended before is
-         *     left alone. There is nothing to say in a body; it is empty, or `{}`.
+         * @description Ends it and all that it started with SIGKILL, and answers when it has ended. An exec that has already
+         *     ended is left alone. The body is empty, or `{}`.
          */
         post: operations["killExec"];
         delete?: never;
@@ -557,7 +554,7 @@ export interface paths {
                  */
                 id: components["parameters"]["SandboxID"];
                 /**
-                 * @description The `execId` of an exec. One that nobody has is `notFound`.
+                 * @description The `execId` of an exec. An unknown one is `notFound`.
                  * @example x-3kq7vbl2m5x4tawzr6yj2ce4nq
                  */
                 execId: components["parameters"]["ExecID"];
@@ -568,8 +565,8 @@ export interface paths {
         put?: never;
         /**
          * Send a signal to an exec
-         * @description Sends a signal to the process group of a command that runs: that of a streamed exec, or of one with
-         *     `detachOnDisconnect`. One that has ended is left alone, or `notFound`.
+         * @description Sends a signal to the process group of a running command: of a streamed exec, or of one with
+         *     `detachOnDisconnect`. An exec that has ended is left alone, or is `notFound`.
          */
         post: operations["signalExec"];
         delete?: never;
@@ -588,14 +585,14 @@ export interface paths {
                  * @example agent-7
                  */
                 id: components["parameters"]["SandboxID"];
-                /** @description The `call.id` of its events. */
+                /** @description The `call.id` in its events. */
                 callId: number;
             };
             cookie?: never;
         };
         /**
-         * What a running command printed last
-         * @description The last 4 KiB of both streams, as they came, of a command that runs by an exec in this sandbox. When it has ended there is none.
+         * The latest output of a running command
+         * @description The last 4 KiB of both streams, in the order of output, of an exec that runs in this sandbox; none once it has ended.
          */
         get: operations["getCallOutput"];
         put?: never;
@@ -623,9 +620,9 @@ export interface paths {
         put?: never;
         /**
          * What a call with these grants would see
-         * @description Starts nothing. The answer is the view that an exec with the same `permissions`, restrictions, names to
-         *     reach and `home` gets: each place with its mode and the reason, what it reaches beyond files, and whether a
-         *     container for it is warm.
+         * @description Starts nothing. The answer is the view that an exec with the same `permissions`, restrictions, names
+         *     and `home` would get: each place with its mode and the reason, what it reaches beyond files, and
+         *     whether a container for it is warm.
          */
         post: operations["explain"];
         delete?: never;
@@ -651,9 +648,9 @@ export interface paths {
         put?: never;
         /**
          * Read a file
-         * @description A text is cut after 2000 lines or 51200 bytes, and ends then with a notice that says how to go on;
-         *     `raw` gives it whole. PNG, JPEG, GIF and WebP are recognised by their content, and come as base64;
-         *     `binary` gives any file so. A symbolic link is not read, nor anything that is no regular file.
+         * @description A text is cut after 2000 lines or 51200 bytes, and then ends with a notice that says how to go on; `raw`
+         *     returns it whole. PNG, JPEG, GIF and WebP are recognised by their content and returned as base64; `binary`
+         *     returns any file like that. Symbolic links are not read, nor anything else that is not a regular file.
          */
         post: operations["read"];
         delete?: never;
@@ -679,9 +676,9 @@ export interface paths {
         put?: never;
         /**
          * Write a file
-         * @description The file is replaced as a whole: whoever reads it sees the old one or the new one, and a failure
-         *     leaves the old one. `append` adds to its end instead; `exclusive` refuses a file that exists.
-         *     Directories that are missing above it are made. A symbolic link is not written through.
+         * @description The file is replaced as a whole: a reader sees either the old or the new content, and a failure leaves
+         *     the old. `append` adds to the end of the file instead; `exclusive` refuses a file that exists. Missing
+         *     directories above it are made. A symbolic link is not written through.
          */
         post: operations["write"];
         delete?: never;
@@ -707,7 +704,7 @@ export interface paths {
         put?: never;
         /**
          * List a directory
-         * @description The entries by name. A link is an entry of its own, and not followed.
+         * @description The entries, sorted by name. A symbolic link is an entry itself; it is not followed.
          */
         post: operations["list"];
         delete?: never;
@@ -732,8 +729,8 @@ export interface paths {
         get?: never;
         put?: never;
         /**
-         * What a path is
-         * @description A link is itself, and not followed.
+         * Describe what is at a path
+         * @description A symbolic link is described itself; it is not followed.
          */
         post: operations["stat"];
         delete?: never;
@@ -759,7 +756,7 @@ export interface paths {
         put?: never;
         /**
          * Make a directory
-         * @description A directory that exists is a `conflict`, unless `parents` is set.
+         * @description A directory that already exists is a `conflict`, unless `parents` is set.
          */
         post: operations["mkdir"];
         delete?: never;
@@ -785,8 +782,8 @@ export interface paths {
         put?: never;
         /**
          * Rename a file or directory
-         * @description What stands at the new name is a `conflict`; with `overwrite`, a file there is replaced. Both names
-         *     are in one mount.
+         * @description If the new name exists, it is a `conflict`; with `overwrite`, a file there is replaced. Both names
+         *     have to be in the same mount.
          */
         post: operations["move"];
         delete?: never;
@@ -812,7 +809,7 @@ export interface paths {
         put?: never;
         /**
          * Remove a file or directory
-         * @description A directory is `invalid` unless `recursive` is set, and goes with all that is in it. A link is removed itself.
+         * @description A directory is `invalid` unless `recursive` is set; it is removed with its contents. A symbolic link is removed itself.
          */
         post: operations["remove"];
         delete?: never;
@@ -842,9 +839,9 @@ export interface paths {
         get: operations["download"];
         /**
          * Write a file from a stream
-         * @description As a write whose content is the body, of any size: it goes to the disk as it comes. A body that
-         *     is cut short changes nothing. Content-Type is `application/octet-stream`, or absent. With
-         *     `Expect: 100-continue` a caller learns about a path that it may not write before it sends.
+         * @description Like a write whose content is the body, but of any size: it goes to disk as it arrives. A body that is
+         *     cut short changes nothing. Content-Type is `application/octet-stream`, or absent. With `Expect:
+         *     100-continue`, a caller learns that it may not write to the path before it sends the body.
          */
         put: operations["upload"];
         post?: never;
@@ -852,7 +849,7 @@ export interface paths {
         options?: never;
         /**
          * The headers of a download
-         * @description As GET, without the bytes; a failure is its status alone.
+         * @description Like GET, without the bytes; a failure has only its status.
          */
         head: operations["statDownload"];
         patch?: never;
@@ -879,13 +876,13 @@ export interface paths {
         put?: never;
         /**
          * Start a durable process
-         * @description Answers when the command runs. What it prints goes to its log, and its stdin is empty. It has no
-         *     timeout. With `keepAlive` it is started again whenever it ends by itself: after 2 seconds, and after
-         *     twice as long with each end that follows, up to 60 seconds; when it has run for 30 seconds, that
-         *     begins again. It then has the secrets and the names to reach that it was started with.
+         * @description Answers when the command runs. Its output goes to its log, and its stdin is empty. It has no timeout.
+         *     With `keepAlive` it is restarted whenever it ends by itself: after 2 seconds, and after twice as long
+         *     each further time, up to 60 seconds; once it has run for 30 seconds, this begins again. A restart has
+         *     the secrets and the allowed names of the first start.
          *
-         *     Of one user there are at most as many as the settings' `quotas.perUser.processes` says (64 by default), and
-         *     of all `quotas.total.processes` (1000), those that have ended included; more is `busy`.
+         *     The settings limit the number of processes, including ended ones: `quotas.perUser.processes` of one
+         *     user (64 by default), and `quotas.total.processes` of all (1000); more is `busy`.
          */
         post: operations["startProcess"];
         delete?: never;
@@ -911,8 +908,8 @@ export interface paths {
         put?: never;
         /**
          * Stop all processes of the sandbox's user
-         * @description Stops each that runs or is going to, with SIGTERM, all at the same time, and answers with those when
-         *     they have ended. There is nothing to say in a body; it is empty, or `{}`.
+         * @description Stops each process that runs or is going to, with SIGTERM, all at the same time, and returns these
+         *     when they have ended. The body is empty, or `{}`.
          */
         post: operations["stopProcesses"];
         delete?: never;
@@ -932,20 +929,20 @@ export interface paths {
                  */
                 id: components["parameters"]["SandboxID"];
                 /**
-                 * @description The process's `id`. One that nobody has is `notFound`.
+                 * @description The process's `id`. An unknown one is `notFound`.
                  * @example p-k3v7q2m5x4ta
                  */
                 processId: components["parameters"]["ProcessID"];
             };
             cookie?: never;
         };
-        /** Find a process */
+        /** Get a process */
         get: operations["getProcess"];
         put?: never;
         post?: never;
         /**
          * Remove a process, with its log
-         * @description Stops it first, with SIGTERM, when it runs.
+         * @description A process that runs is stopped first, with SIGTERM.
          */
         delete: operations["removeProcess"];
         options?: never;
@@ -964,7 +961,7 @@ export interface paths {
                  */
                 id: components["parameters"]["SandboxID"];
                 /**
-                 * @description The process's `id`. One that nobody has is `notFound`.
+                 * @description The process's `id`. An unknown one is `notFound`.
                  * @example p-k3v7q2m5x4ta
                  */
                 processId: components["parameters"]["ProcessID"];
@@ -975,9 +972,9 @@ export interface paths {
         put?: never;
         /**
          * Stop a process for good
-         * @description Sends a signal to everything that the process has started, and after the settings' `processes.stopGraceMs`
-         *     (8000 by default) SIGKILL to what is left of it; answers when all has ended. It does not come back, also with `keepAlive`. One that has ended is
-         *     left as it is. A caller who hangs up does not change that it is stopped.
+         * @description Sends a signal to everything that the process has started, and SIGKILL to what is left after the settings'
+         *     `processes.stopGraceMs` (8000 by default); answers when all of it has ended. It does not come back, even with
+         *     `keepAlive`. A process that has already ended is left alone. If the caller hangs up, it is stopped all the same.
          */
         post: operations["stopProcess"];
         delete?: never;
@@ -997,7 +994,7 @@ export interface paths {
                  */
                 id: components["parameters"]["SandboxID"];
                 /**
-                 * @description The process's `id`. One that nobody has is `notFound`.
+                 * @description The process's `id`. An unknown one is `notFound`.
                  * @example p-k3v7q2m5x4ta
                  */
                 processId: components["parameters"]["ProcessID"];
@@ -1005,17 +1002,17 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * What a process has printed
-         * @description The last `lines` of its log, of which there are at most the last `bytes`. The log has stdout and stderr
-         *     in the order in which they came, of all its restarts, and of that the last `processes.maxLog` bytes that
-         *     the settings name (104857600 by default).
+         * The output of a process
+         * @description The last `lines` lines of its log, at most its last `bytes` bytes. The log has stdout and stderr in
+         *     the order in which they came, over all restarts, and keeps the last bytes, as many as the settings'
+         *     `processes.maxLog` (104857600 by default).
          *
-         *     With `follow=true` the answer is a stream: one ProcessLogEvent on each line, first those of the last
-         *     lines and then what comes, as it comes. A line is empty when nothing has happened for 15 seconds; to
-         *     a reader of JSON that is a blank between two values. A reader who is slow slows nobody down: what is
-         *     taken away before it was read is told by a `notice`. When the process has ended and will not be
-         *     started again, the last line is an `end`; when the log cannot be read any further, an `error`. A stream
-         *     without either has ended because the service stops, or was cut: the process may run on.
+         *     With `follow=true` the answer is a stream with one ProcessLogEvent per line: first the last lines,
+         *     then new output as it comes. A line is empty when nothing has happened for 15 seconds; a JSON reader
+         *     sees it as blank space between two values. A slow reader slows nobody down: a `notice` reports output
+         *     that was removed before it was read. When the process has ended and will not be restarted, the last
+         *     line is an `end`; when the log cannot be read any further, an `error`. A stream without either ended
+         *     because the service stops, or was cut: the process may still run.
          */
         get: operations["processLog"];
         put?: never;
@@ -1030,55 +1027,55 @@ export interface paths {
 export type webhooks = Record<string, never>;
 export interface components {
     schemas: {
-        /** @description 1 to 128 lower-case letters, digits, `_`, `.` and `-`, the first a letter or digit, and never two dots in a row. */
+        /** @description 1 to 128 lower-case letters, digits, `_`, `.` and `-`, beginning with a letter or digit, without two dots in a row. */
         SandboxID: string;
-        /** @description A tenant. 1 to 63 characters, else as a sandbox's id. There is no upper case, so that no two users differ in case alone. */
+        /** @description A tenant. 1 to 63 characters, otherwise like a sandbox's id. There is no upper case, so that no two users differ only in case. */
         UserID: string;
         Registration: {
             userId: components["schemas"]["UserID"];
             permissions?: components["schemas"]["Permissions"];
-            /** @description Further directories of the host. A call sees them, or parts of them, by grant. */
+            /** @description Additional directories of the host. A call sees them, or parts of them, by grant. */
             mounts?: components["schemas"]["Mount"][];
             skillsDir?: components["schemas"]["SkillsDir"];
             /**
-             * @description The `permissions` of a call that will come; empty for one without. Its container is made at once in the
-             *     background, where there is none, after those that calls wait for. Tags that the call would be refused
-             *     are refused here, and nothing is registered. `@network` is, too: a container with a network belongs to
-             *     the names of its call as well. It is no part of the sandbox: to ask again, register it again.
+             * @description The `permissions` of an expected call; empty for one without permissions. If it has no container, one is
+             *     made in the background now, after those that calls wait for. Tags that the call would be refused are
+             *     refused here, and nothing is registered. `@network` is refused too, because a container with a network
+             *     also belongs to the names of its call. It is not part of the sandbox: to ask again, register it again.
              */
             warm?: components["schemas"]["Tags"];
         };
         /**
-         * @description A directory of the host, below one of the settings' `allowedMountRoots`, that calls read as
+         * @description A directory of the host, below one of the settings' `allowedMountRoots`, that calls can read as
          *     `/shared/skills`. Absent or empty for none.
          */
         SkillsDir: string;
         Mount: {
             /** @description On the host, below one of the settings' `allowedMountRoots`. */
             source: string;
-            /** @description Where it is inside. */
+            /** @description Its path inside the container. */
             target: string;
             /**
-             * @description No call may write to it, whatever it is granted.
+             * @description No call may write to it, whatever the call is granted.
              * @default false
              */
             readOnly?: boolean;
         };
         /**
-         * @description What a sandbox holds, and its calls may be granted. Paths are container paths, or the host's
-         *     names of places in a mount, which mean the same; in answers they are container paths.
+         * @description What a sandbox holds and its calls may be granted. Paths are container paths, or the equivalent host
+         *     paths of places in a mount; in answers they are container paths.
          */
         Permissions: {
             /**
-             * @description The directory that commands may run in, with what is below it: in the container, `/home` or
-             *     below it; or on the host, in the user's home there, which means the same place. A relative one
-             *     is below `/home`. Outside of the home is `denied`. In answers it is a container path.
+             * @description The directory in which, and below which, commands may run: `/home` or below it in the container;
+             *     or the equivalent path on the host, in the user's home. A relative path is below `/home`. A path
+             *     outside the home is `denied`. In answers it is a container path.
              * @default /home
              */
             workingDir?: string;
-            /** @description What `@write:` may name, with what is below. */
+            /** @description What `@write:` may name, including everything below. */
             writeDirs?: components["schemas"]["Dirs"];
-            /** @description What `@read:` may name, with what is below. */
+            /** @description What `@read:` may name, including everything below. */
             readDirs?: components["schemas"]["Dirs"];
             /**
              * @description Whether `@network` may be granted.
@@ -1091,45 +1088,44 @@ export interface components {
              */
             events?: boolean;
             /**
-             * @description Makes the sandbox that of an app, whose directory is `apps/<appId>` in the workspace: it reads
-             *     that directory, writes to `data` in it, and sees no other app. Absent or empty for none.
+             * @description Makes the sandbox that of an app, whose directory is `apps/<appId>` in the workspace: it can read
+             *     that directory, write to `data` in it, and sees no other app. Absent or empty for none.
              */
             appId?: string;
         };
         Dirs: string[];
-        /** @description A call's grants. The sandbox has to hold each; otherwise it is `denied`. */
+        /** @description A call's grants. The sandbox has to hold each of them; otherwise the call is `denied`. */
         Tags: string[];
         /**
-         * @description Names that the call may reach: `example.com`, `*.example.com` for all names below it at any depth
-         *     (which example.com itself is not), or `*` for all names. They need `@network`. Addresses, ports,
-         *     schemes, paths and a wildcard over a public suffix such as `*.com` are `invalid`. Together with
-         *     those of `packageManagers` there are at most as many as the settings' `egress.maxDomains` says (256
-         *     by default).
+         * @description Names that the call may reach: `example.com`, `*.example.com` for all names below it at any depth (but
+         *     not example.com itself), or `*` for all names. They need `@network`. Addresses, ports, schemes, paths
+         *     and a wildcard over a public suffix such as `*.com` are `invalid`. Together with the names of
+         *     `packageManagers`, there may be at most as many as the settings' `egress.maxDomains` (256 by default).
          */
         AllowedDomains: string[];
         /**
-         * @description Presets of names that the registries of a language have: `dart`, `dotnet`, `go`, `java`, `node`,
-         *     `php`, `python`, `ruby`, `rust`, and those of the settings' `egress.presets`. They need `@network`.
+         * @description Presets of the names that a language's registries use: `dart`, `dotnet`, `go`, `java`, `node`, `php`,
+         *     `python`, `ruby`, `rust`, and those of the settings' `egress.presets`. They need `@network`.
          */
         PackageManagers: string[];
         /**
-         * @description Absolute paths, inside or of the host under a mount, that the call neither reads nor writes, with all
-         *     below, whether or not they are there. They win over its `permissions`. One that holds the working
-         *     directory or a part of `/tmp`, lies in no mount, or has more than 24 components, is `invalid`; one that is
-         *     a symbolic link is `denied`. In what the call may write, every directory above such a path, and above one of
-         *     `denyWrite`, is a mount, so that nobody renames it. Under gVisor a call has at most 200 mounts, with those of
-         *     what it is granted; one that needs more is `invalid`.
+         * @description Absolute paths, inside the container or on the host under a mount, that the call can neither read nor
+         *     write, with everything below them, whether or not they exist. They override its `permissions`. A path
+         *     that contains the working directory or a part of `/tmp`, is in no mount, or has more than 24
+         *     components is `invalid`; a symbolic link is `denied`. Where the call may write, every directory above
+         *     such a path, and above one of `denyWrite`, is a mount, so that nobody can rename it. Under gVisor a
+         *     call may have at most 200 mounts, including those of its grants; one that needs more is `invalid`.
          */
         DenyRead: string[];
         /**
-         * @description Absolute paths, as in `denyRead`, that the call does not write, with all below. They win over its
-         *     `permissions`. One that is not there is an empty directory to a call that could make it.
+         * @description Absolute paths, as in `denyRead`, that the call cannot write, with everything below them. They override its
+         *     `permissions`. A path that does not exist is an empty directory to a call that could create it.
          */
         DenyWrite: string[];
         /**
-         * @description Names that the call does not reach, written as in `allowedDomains`. They win over those and over
-         *     `packageManagers`. With `*` in `allowedDomains` nothing is filtered: the two together are `invalid`, as is
-         *     a call to which nothing is left.
+         * @description Names that the call cannot reach, written as in `allowedDomains`. They override those and
+         *     `packageManagers`. With `*` in `allowedDomains` nothing is filtered, so combining the two is
+         *     `invalid`, as is a call that has no names left.
          */
         DeniedDomains: string[];
         Sandbox: {
@@ -1139,7 +1135,7 @@ export interface components {
             mounts: components["schemas"]["Mount"][];
             skillsDir?: components["schemas"]["SkillsDir"];
             /**
-             * @description Whether nothing of it runs until it is resumed.
+             * @description Whether nothing in it runs until it is resumed.
              * @default false
              */
             paused?: boolean;
@@ -1147,7 +1143,7 @@ export interface components {
             createdAt: string;
             /**
              * Format: date-time
-             * @description When it was last changed; a PUT that changes nothing leaves it.
+             * @description When it was last changed; a PUT that changes nothing does not count.
              */
             updatedAt: string;
         };
@@ -1157,8 +1153,8 @@ export interface components {
         /**
          * @description A command: either `command` or `argv`. Together with its environment it has at most 2097152 bytes.
          *
-         *     Its environment is the image's; over that the variables that keep tools' state where it can be written (HOME,
-         *     TMPDIR, XDG_CONFIG_HOME and the like); over that `env`; over that `secrets`.
+         *     Its environment is, in rising priority: the image's; the variables that keep tools' state where it can
+         *     be written (HOME, TMPDIR, XDG_CONFIG_HOME and the like); `env`; `secrets`.
          */
         Exec: {
             /** @description A command line for the image's bash, or for its sh where there is no bash. Not blank, without NUL. */
@@ -1166,7 +1162,7 @@ export interface components {
             /** @description A program and its arguments. The program is not empty and is looked up in the environment's PATH. */
             argv?: string[];
             /**
-             * @description Makes the shell a login shell. Goes with `command`.
+             * @description Makes the shell a login shell. Only with `command`.
              * @default false
              */
             login?: boolean;
@@ -1178,26 +1174,26 @@ export interface components {
             deniedDomains?: components["schemas"]["DeniedDomains"];
             /**
              * @description Where HOME, TMPDIR, XDG_CONFIG_HOME and the like point: an absolute path that the call may write
-             *     to. By default HOME is `/home`, and the others point into it when the call may write to all of it, else
-             *     into `/tmp`.
+             *     to. By default HOME is `/home`, and the others point into it if the call may write to all of it,
+             *     and otherwise into `/tmp`.
              */
             home?: string;
             /**
-             * @description Where to run: relative to the sandbox's working directory, or absolute and in it or in one of the
-             *     sandbox's `mounts`, as a container path or as the host's name of a place that is shown inside. Outside
-             *     of these is `denied`; a directory that is not there is `invalid`, as is one in a mount that the call's
-             *     `permissions` do not name. By default the working directory.
+             * @description Where to run: relative to the sandbox's working directory, or an absolute path in it or in one of
+             *     the sandbox's `mounts`, as a container path or as the host path of a place that is visible inside.
+             *     Other paths are `denied`; a directory that does not exist is `invalid`, as is one in a mount that
+             *     the call's `permissions` do not name. By default the working directory.
              */
             cwd?: string;
             /** @description Variables for the command. Names are not empty and have no `=`; neither names nor values have NUL. */
             env?: components["schemas"]["Variables"];
-            /** @description As `env`, and over it. They are never logged. */
+            /** @description Like `env`, which they override. They are never logged. */
             secrets?: components["schemas"]["Variables"];
             /**
              * Format: int64
              * @description After how many milliseconds the command is ended: SIGTERM for everything that it started, and
-             *     SIGKILL after the settings' `exec.killGraceMs` (2000 by default). By default the settings'
-             *     `exec.defaultTimeoutMs` (30000); at most their `exec.maxTimeoutMs` (300000). With `tty` both are their
+             *     SIGKILL after the settings' `exec.killGraceMs` (2000 by default). The default is the settings'
+             *     `exec.defaultTimeoutMs` (30000), the maximum `exec.maxTimeoutMs` (300000). With `tty` both are
              *     `exec.maxAttachedTimeoutMs` (28800000).
              */
             timeoutMs?: number;
@@ -1208,19 +1204,19 @@ export interface components {
             stdin?: string;
             stdinEncoding?: components["schemas"]["Encoding"];
             /**
-             * @description Runs the command at a pseudo-terminal of this size. For an attached exec alone; otherwise it is
-             *     `invalid`. TERM is `xterm-256color` unless `env` says otherwise.
+             * @description Runs the command at a pseudo-terminal of this size. Only for an attached exec; otherwise it is
+             *     `invalid`. TERM is `xterm-256color` unless `env` sets it.
              */
             tty?: components["schemas"]["Terminal"];
             /**
-             * @description Lets the command go on when the connection is lost, until it ends or `timeoutMs` have passed, for a
-             *     caller who comes back to it (`/v1/sandboxes/{id}/execs`). For a streamed or attached exec; otherwise it
-             *     is `invalid`.
+             * @description Lets the command go on when the connection is lost, until it ends or `timeoutMs` have passed, so
+             *     that a caller can come back to it (`/v1/sandboxes/{id}/execs`). Only for a streamed or attached
+             *     exec; otherwise it is `invalid`.
              * @default false
              */
             detachOnDisconnect?: boolean;
             /**
-             * @description Makes it a `conflict` that the sandbox is paused; otherwise the call resumes it.
+             * @description A paused sandbox is a `conflict`; without this, the call resumes it.
              * @default false
              */
             onlyIfRunning?: boolean;
@@ -1229,11 +1225,11 @@ export interface components {
         DetachedExec: {
             /** @description It cannot be guessed. */
             execId: string;
-            /** @description For people, the command line, or the program with its arguments; the first 1000 bytes of a longer one. */
+            /** @description For people, the command line, or the program with its arguments; only the first 1000 bytes of a longer one. */
             command: string;
-            /** @description It has a terminal. */
+            /** @description Whether it has a terminal. */
             tty: boolean;
-            /** @description A caller is connected. */
+            /** @description Whether a caller is connected. */
             attached: boolean;
             /**
              * Format: int64
@@ -1244,7 +1240,7 @@ export interface components {
             createdAt: string;
             /**
              * Format: date-time
-             * @description Absent while it runs. Then there is one of `result` and `error`.
+             * @description Absent while it runs. After that, there is either `result` or `error`.
              */
             endedAt?: string;
             result?: components["schemas"]["Result"];
@@ -1264,14 +1260,14 @@ export interface components {
             [key: string]: string;
         };
         /**
-         * @description Bytes that are not UTF-8 are in standard base64 with padding. Absent, they are text.
+         * @description Bytes that are not UTF-8 are in standard base64 with padding. Without it, they are text.
          * @enum {string}
          */
         Encoding: "base64";
         /** @description How a command ended. */
         Result: {
             /**
-             * @description Null when a signal ended the command. 127 when the program is not there and 126 when it cannot be
+             * @description Null if a signal ended the command. 127 if the program does not exist and 126 if it cannot be
              *     executed; stderr then ends with the reason.
              */
             exitCode: number | null;
@@ -1281,21 +1277,21 @@ export interface components {
             failed: boolean;
             /** @description Where it ran, as a container path. */
             cwd: string;
-            /** @description The time was up, so the command was ended. */
+            /** @description Whether the command was ended because its time was up. */
             timedOut: boolean;
-            /** @description Output beyond the limit was dropped. */
+            /** @description Whether output beyond the limit was dropped. */
             truncated: boolean;
-            /** @description From the call to the command's end, in milliseconds, with three decimals. */
+            /** @description The time from the call to the command's end, in milliseconds with three decimals. */
             durationMs: number;
-            /** @description A container had to be made first. */
+            /** @description Whether a container had to be made first. */
             cold: boolean;
             /**
-             * @description What the command wanted to reach over the network and did not, in the order in which it first did; at
-             *     most 64. Calls that share a container at the same time, which are those of one user with the same grants
-             *     and names, cannot be told apart: each has what happened to any of them.
+             * @description What the command tried to reach over the network and could not, in the order of the first
+             *     attempts; at most 64. Calls that share a container at the same time, which are calls of one user
+             *     with the same grants and names, cannot be told apart: each one gets the entries of all of them.
              */
             egress: components["schemas"]["Refusal"][];
-            /** @description How many names there were beyond these; 1000 means that many at least. Absent if there were none. */
+            /** @description How many further names there were; 1000 means at least that many. Absent if there were none. */
             egressMore?: number;
         };
         /** @description A Result with the command's output. */
@@ -1309,23 +1305,20 @@ export interface components {
         Event: {
             /** @enum {string} */
             type: "start" | "stdout" | "stderr" | "stdin" | "egress" | "keepalive" | "exit" | "error";
-            /** @description Of `start`, in a streamed exec, and with `detachOnDisconnect`. */
+            /** @description Of `start`, in a streamed exec, and in one with `detachOnDisconnect`. */
             execId?: string;
             /**
              * Format: int64
-             * @description Of `start`, so many bytes of output came after `offset` and are not kept any more.
+             * @description Of `start`: how many bytes of output after `offset` are no longer kept.
              */
             lost?: number;
-            /** @description What the command printed, of `stdout` and `stderr`. Characters are never split between two events. */
+            /** @description Of `stdout` and `stderr`: what the command printed. A character is never split between two events. */
             data?: string;
             /** @description How `data` is encoded. */
             encoding?: components["schemas"]["Encoding"];
-            /** @description Of `stdin`, so many bytes of it have been taken since the last such event. Attached exec only. */
+            /** @description Of `stdin`: how many bytes have been taken since the last such event. Attached exec only. */
             bytes?: number;
-            /**
-             * @description Of `egress`, one line of what will be the Result's `egress`. Each comes once, with the `count` that it has
-             *     so far.
-             */
+            /** @description Of `egress`: one entry of the later Result's `egress`. Each is sent once, with its `count` so far. */
             refusal?: components["schemas"]["Refusal"];
             /** @description Of `exit`. */
             result?: components["schemas"]["Result"];
@@ -1359,9 +1352,9 @@ export interface components {
             type: "eof" | "signal" | "resize";
             /** @description Of `signal`. */
             signal?: components["schemas"]["SignalName"];
-            /** @description Of `resize`, how many rows the terminal has now. The command gets SIGWINCH. */
+            /** @description Of `resize`: how many rows the terminal now has. The command gets SIGWINCH. */
             rows?: number;
-            /** @description Of `resize`, how many columns. */
+            /** @description Of `resize`: how many columns the terminal now has. */
             cols?: number;
         } & ({
             /** @constant */
@@ -1376,9 +1369,9 @@ export interface components {
         ExecSignal: {
             signal: components["schemas"]["SignalName"];
         };
-        /** @description The name, with or without SIG. */
+        /** @description A signal's name, with or without SIG. */
         SignalName: string;
-        /** @description Relative to the working directory, absolute inside, or from the home as `~/…`. To write it is not relative. */
+        /** @description Relative to the working directory, absolute inside, or as `~/…` in the home. For writing it must not be relative. */
         Path: string;
         /** @description A path that is not UTF-8, in standard base64 with padding. */
         PathBase64: string;
@@ -1391,17 +1384,17 @@ export interface components {
         Read: {
             path?: components["schemas"]["Path"];
             pathBase64?: components["schemas"]["PathBase64"];
-            /** @description The first line to read, from 1. Goes with text, as `limit` does. */
+            /** @description The first line to read, from 1. Only for text, as is `limit`. */
             offset?: number;
             /** @description How many lines to read. */
             limit?: number;
             /**
-             * @description A text without a cut and without a notice.
+             * @description Return a text whole and without a notice.
              * @default false
              */
             raw?: boolean;
             /**
-             * @description The bytes, whatever they are.
+             * @description Return the bytes, whatever they are.
              * @default false
              */
             binary?: boolean;
@@ -1421,9 +1414,9 @@ export interface components {
             mimeType?: "image/png" | "image/jpeg" | "image/gif" | "image/webp";
             /** @description Of a text, how many lines there are. */
             totalLines?: number;
-            /** @description Of a text, how many of them came. */
+            /** @description Of a text, how many of them were returned. */
             outputLines?: number;
-            /** @description Of a text, that it was cut. */
+            /** @description Of a text, whether it was cut. */
             truncated?: boolean;
             /**
              * @description Of a text, which limit cut it.
@@ -1463,7 +1456,7 @@ export interface components {
             exclusive?: boolean;
         } & (unknown | unknown);
         Written: {
-            /** @description How many were written. */
+            /** @description How many bytes were written. */
             bytes: number;
             /** @description The file on the host. */
             resolvedPath: string;
@@ -1486,7 +1479,7 @@ export interface components {
             /** @description The directory as an agent names it. */
             path: string;
             entries: components["schemas"]["Entry"][];
-            /** @description There are more entries than came. */
+            /** @description Whether there are more entries than were returned. */
             truncated: boolean;
         };
         /** @description A directory to make. */
@@ -1494,13 +1487,13 @@ export interface components {
             path?: components["schemas"]["Path"];
             pathBase64?: components["schemas"]["PathBase64"];
             /**
-             * @description Make what is missing above it too, and take a directory that exists.
+             * @description Also make missing parent directories, and accept a directory that exists.
              * @default false
              */
             parents?: boolean;
         } & (unknown | unknown);
         Made: {
-            /** @description As it was asked for. */
+            /** @description As it was given in the request. */
             path: string;
         };
         /** @description A file or directory to rename. Each end is given in one of two ways. */
@@ -1520,14 +1513,14 @@ export interface components {
             path?: components["schemas"]["Path"];
             pathBase64?: components["schemas"]["PathBase64"];
             /**
-             * @description Remove a directory with what is in it.
+             * @description Remove a directory with its contents.
              * @default false
              */
             recursive?: boolean;
         } & (unknown | unknown);
-        /** @description There is nothing to tell. */
+        /** @description An empty object. */
         Done: Record<string, never>;
-        /** @description The grants of an exec, and what it wants to reach. */
+        /** @description The grants of an exec, and the names that it wants to reach. */
         Explain: {
             permissions?: components["schemas"]["Tags"];
             allowedDomains?: components["schemas"]["AllowedDomains"];
@@ -1537,8 +1530,8 @@ export interface components {
             deniedDomains?: components["schemas"]["DeniedDomains"];
             /**
              * @description Where HOME, TMPDIR, XDG_CONFIG_HOME and the like point: an absolute path that the call may write
-             *     to. By default HOME is `/home`, and the others point into it when the call may write to all of it, else
-             *     into `/tmp`.
+             *     to. By default HOME is `/home`, and the others point into it if the call may write to all of it,
+             *     and otherwise into `/tmp`.
              */
             home?: string;
         };
@@ -1548,7 +1541,7 @@ export interface components {
             workingDir: string;
             /** @description The OCI runtime's name as Docker knows it. */
             runtime: string;
-            /** @description Sorted by path. The longest that holds a path decides about it. */
+            /** @description Sorted by path. The longest one that contains a path decides about it. */
             places: components["schemas"]["Place"][];
             /** @description Where HOME points. */
             home: string;
@@ -1558,30 +1551,30 @@ export interface components {
             network: string;
             /** @description What the call reaches of the caller's control socket. */
             events: string;
-            /** @description The container's, as in a Container. */
+            /** @description The container's fingerprint, as in a Container. */
             fingerprint: string;
-            /** @description The container is there already. */
+            /** @description Whether the container is ready. */
             warm: boolean;
-            /** @description The host of the cluster that holds the user; absent where the service is the only one. */
+            /** @description The host of the cluster that holds the user; absent if the service is the only one. */
             node?: string;
         };
-        /** @description A path inside, with all below it down to the next place. */
+        /** @description A path inside, with everything below it down to the next place. */
         Place: {
             path: string;
             /**
-             * @description `hidden` is neither read nor written; `empty` is an empty directory.
+             * @description `hidden` can neither be read nor written; `empty` is an empty directory.
              * @enum {string}
              */
             mode: "writable" | "readOnly" | "hidden" | "empty";
             why: string;
         };
         /**
-         * @description A durable process: either `command` or `argv`. What it has in common with an Exec means the same, and
+         * @description A durable process: either `command` or `argv`. Fields that it shares with an Exec mean the same, and
          *     its environment is made in the same way.
          */
         StartProcess: {
             /**
-             * @description For people. What is longer than 80 characters is cut, and a notice says so.
+             * @description For people. A name longer than 80 characters is cut, and a notice says so.
              * @default
              */
             name?: string;
@@ -1590,7 +1583,7 @@ export interface components {
             /** @description A program and its arguments. The program is not empty and is looked up in the environment's PATH. */
             argv?: string[];
             /**
-             * @description Makes the shell a login shell. Goes with `command`.
+             * @description Makes the shell a login shell. Only with `command`.
              * @default false
              */
             login?: boolean;
@@ -1601,42 +1594,42 @@ export interface components {
             denyWrite?: components["schemas"]["DenyWrite"];
             deniedDomains?: components["schemas"]["DeniedDomains"];
             /**
-             * @description Where HOME, TMPDIR, XDG_CONFIG_HOME and the like point: an absolute path that the process may write
-             *     to. By default HOME is `/home`, and the others point into it when the process may write to all of it,
-             *     else into `/tmp`.
+             * @description Where HOME, TMPDIR, XDG_CONFIG_HOME and the like point: an absolute path that the process may
+             *     write to. By default HOME is `/home`, and the others point into it if the process may write to all
+             *     of it, and otherwise into `/tmp`.
              */
             home?: string;
             /**
-             * @description Where to run: relative to the sandbox's working directory, or absolute and in it or in one of the
-             *     sandbox's `mounts`. Outside of these is `denied`; a directory that is not there is `invalid`. By default
-             *     the working directory.
+             * @description Where to run: relative to the sandbox's working directory, or an absolute path in it or in one of
+             *     the sandbox's `mounts`. Other paths are `denied`; a directory that does not exist is `invalid`. By
+             *     default the working directory.
              */
             cwd?: string;
             /** @description Variables for the command. Names are not empty and have no `=`; neither names nor values have NUL. */
             env?: components["schemas"]["Variables"];
-            /** @description As `env`, and over it. They are never logged, and never on disk in clear. */
+            /** @description Like `env`, which they override. They are never logged, and never stored on disk in the clear. */
             secrets?: components["schemas"]["Variables"];
             /**
-             * @description Start it again whenever it ends by itself.
+             * @description Restart it whenever it ends by itself.
              * @default false
              */
             keepAlive?: boolean;
             ready?: components["schemas"]["Ready"];
             /**
-             * @description TCP ports inside that programs of the host may reach, each at a port of the host's 127.0.0.1. Only those
-             *     that the settings' `processes.exposePorts` allows, which by default is none: `denied`. The process need
-             *     not have a network, and gets none by this. A port that is in use is a `conflict`.
+             * @description TCP ports inside that programs on the host may reach, each through a port of the host's 127.0.0.1. A port
+             *     that the settings' `processes.exposePorts` does not allow is `denied`; by default none is allowed. The
+             *     process needs no network, and does not get one by this. A port that is in use is a `conflict`.
              */
             expose?: components["schemas"]["Expose"][];
         } & (unknown | unknown);
         /**
-         * @description How to tell that a process is ready for its work: either a `command` or a `port`. It is checked inside the
-         *     container, also while the service is down.
+         * @description How to check that a process is ready for its work: either a `command` or a `port`. The check runs
+         *     inside the container, even while the service is down.
          */
         Ready: {
-            /** @description A command line for the shell that ends with code 0 when the process is ready. It has the process's directory and environment. */
+            /** @description A shell command line that exits with 0 if the process is ready. It has the process's directory and environment. */
             command?: string;
-            /** @description A TCP port of the container's own loopback that takes a connection when the process is ready. */
+            /** @description A TCP port of the container's own loopback that accepts a connection if the process is ready. */
             port?: number;
             /**
              * @description The time between two checks.
@@ -1644,43 +1637,43 @@ export interface components {
              */
             intervalMs?: number;
             /**
-             * @description The time for one check. A command that takes longer is killed, with its process group.
+             * @description The time limit of one check. A command that takes longer is killed, with its process group.
              * @default 2000
              */
             timeoutMs?: number;
         } & (unknown | unknown);
-        /** @description A Ready, with what was found last. That is the process's own word. */
+        /** @description A Ready with its latest result, which comes from the process itself. */
         Readiness: {
             command?: string;
             port?: number;
             intervalMs: number;
             timeoutMs: number;
-            /** @description The last check found it ready. False of one that does not run. */
+            /** @description Whether the last check found it ready. False if it does not run. */
             ok: boolean;
             /**
              * Format: date-time
-             * @description When that became so. Absent before the first check, and of one that does not run.
+             * @description When `ok` last changed. Absent before the first check, and if the process does not run.
              */
             since?: string;
             /** @description Why it is not ready, for people. */
             message?: string;
         };
         Expose: {
-            /** @description Of the container's own loopback: the program may listen at 127.0.0.1, ::1 or all addresses. */
+            /** @description A port of the container's own loopback. The program may listen at 127.0.0.1, ::1 or all addresses. */
             port: number;
             /**
-             * @description Of the host's loopback. 0 is the first one free of those that `processes.exposePorts` allows; another one is `denied`.
+             * @description A port of the host's loopback. 0 means the first free one that `processes.exposePorts` allows; a port that is not allowed is `denied`.
              * @default 0
              */
             hostPort?: number;
         };
-        /** @description An Expose as it is now. It stays over restarts of the process and of the service, until the process has ended for good. */
+        /** @description The current state of an Expose. It lasts over restarts of the process and of the service, until the process has ended for good. */
         Exposed: {
             port: number;
             hostPort: number;
             /** @description Where to connect to on the host, such as 127.0.0.1:20000. */
             address: string;
-            /** @description Why nobody listens there, for people; absent when somebody does. */
+            /** @description Why nothing listens there, for people; absent if something does. */
             fault?: string;
         };
         /**
@@ -1689,8 +1682,8 @@ export interface components {
          */
         ProcessState: "running" | "stopped" | "exited";
         /**
-         * @description The last exit's. Null before the first exit, after a signal, and when nobody knows. 127 when the program
-         *     is not there and 126 when it cannot be executed; the log then ends with the reason.
+         * @description Of the last exit. Null before the first exit, after a signal, and when nobody knows. 127 if the
+         *     program does not exist and 126 if it cannot be executed; the log then ends with the reason.
          */
         ExitCode: number | null;
         /** @description The signal that ended it last, such as SIGKILL or SIG34, or null. */
@@ -1699,12 +1692,12 @@ export interface components {
         Process: {
             id: string;
             userId: components["schemas"]["UserID"];
-            /** @description The sandbox that it was started with. */
+            /** @description The sandbox with which it was started. */
             sandboxId: string;
             name: string;
-            /** @description As it was asked for; absent with `argv`. */
+            /** @description As given in the request; absent with `argv`. */
             command?: string;
-            /** @description As it was asked for; absent with `command`. */
+            /** @description As given in the request; absent with `command`. */
             argv?: string[];
             /** @description Absent unless true. */
             login?: boolean;
@@ -1716,32 +1709,32 @@ export interface components {
             permissions: string[];
             allowedDomains: string[];
             packageManagers: string[];
-            /** @description As it was asked for, as are the next two; absent without an entry. */
+            /** @description As given in the request, as are the next two; absent if empty. */
             denyRead?: string[];
             denyWrite?: string[];
             deniedDomains?: string[];
-            /** @description Absent when it was not asked for. */
+            /** @description Absent if the request did not ask for it. */
             ready?: components["schemas"]["Readiness"];
-            /** @description Absent without an entry, and of a process that has ended for good: its ports may be another's by then. */
+            /** @description Absent if empty, and if the process has ended for good: its ports may then belong to another one. */
             expose?: components["schemas"]["Exposed"][];
-            /** @description Of its first program, on Docker's host; null when it does not run. */
+            /** @description The pid of its first program on Docker's host; null if it does not run. */
             pid: number | null;
             keepAlive: boolean;
             /**
-             * @description What it ought to be. With `keepAlive` and `running`, one that has `exited` comes back at `nextRestartAt`.
+             * @description The state that it is meant to have. With `keepAlive` and `running`, a process that has `exited` comes back at `nextRestartAt`.
              * @enum {string}
              */
             desiredState: "running" | "stopped";
             status: components["schemas"]["ProcessState"];
-            /** @description Why it does not run, where `exitCode` and `signal` do not say; for people. */
+            /** @description Why it does not run, if `exitCode` and `signal` do not say; for people. */
             reason?: string;
-            /** @description How often it was started again, or tried to be. */
+            /** @description How often it was restarted, including failed attempts. */
             restartCount: number;
-            /** @description The delay before the last restart, or the next. */
+            /** @description The delay before the last or the next restart. */
             backoffMs: number;
             /**
              * Format: date-time
-             * @description Absent unless it waits for that.
+             * @description Absent unless it waits for a restart.
              */
             nextRestartAt?: string;
             /** Format: date-time */
@@ -1763,14 +1756,14 @@ export interface components {
             lastExitedAt?: string;
             exitCode: components["schemas"]["ExitCode"];
             signal: components["schemas"]["ExitSignal"];
-            /** @description It had used up its memory. */
+            /** @description Whether it was killed because it had used up its memory. */
             oomKilled: boolean;
-            /** @description How much of its output could not be written to the log, over all restarts. */
+            /** @description How many bytes of its output could not be written to the log, over all restarts. */
             lostBytes: number;
             /** @description The newest file of its log, on the host. */
             logPath: string;
         };
-        /** @description A Process with what was changed of the request. */
+        /** @description A Process, and notices about what was changed in the request. */
         StartedProcess: components["schemas"]["Process"] & {
             notices: string[];
         };
@@ -1779,25 +1772,25 @@ export interface components {
         };
         StopProcess: {
             /**
-             * @description Empty is TERM.
+             * @description Empty means TERM.
              * @default TERM
              * @enum {string}
              */
             signal?: "TERM" | "INT" | "HUP" | "KILL" | "";
         };
-        /** @description There is nothing to say. */
+        /** @description An empty object. */
         StopProcesses: Record<string, never>;
         ProcessLog: {
             data: string;
             encoding?: components["schemas"]["Encoding"];
-            /** @description `bytes` was not enough for `lines`: there is less than was asked for. */
+            /** @description Whether the limit of `bytes` cut off some of the `lines` asked for. */
             truncated: boolean;
             /** @description What is missing, for people. */
             notice?: string;
         };
-        /** @description A line of a log that is followed. */
+        /** @description A line of a followed log. */
         ProcessLogEvent: {
-            /** @description Characters are not split between two lines. */
+            /** @description A character is never split between two lines. */
             data: string;
             encoding?: components["schemas"]["Encoding"];
         } | {
@@ -1806,7 +1799,7 @@ export interface components {
         } | components["schemas"]["ProcessLogEnd"] | {
             error: components["schemas"]["Error"];
         };
-        /** @description The process has ended for good, and everything that it wrote has been sent. */
+        /** @description The process has ended for good, and all of its output has been sent. */
         ProcessLogEnd: {
             /** @constant */
             end: true;
@@ -1816,25 +1809,25 @@ export interface components {
             signal: components["schemas"]["ExitSignal"];
         };
         /**
-         * @description What became of it. `allowed`: it was answered or passed on. `denied`: the call may not, or nobody is
-         *     known at the address that it came from. `failed`: it may, but there was no answer or no connection.
-         *     `limited`: too much at once. `malformed`: no name could be read.
+         * @description What became of it. `allowed`: it was answered or passed on. `denied`: the call may not reach it, or
+         *     its source address is unknown. `failed`: allowed, but there was no answer or no connection. `limited`:
+         *     too much at once. `malformed`: no name could be read.
          * @enum {string}
          */
         Verdict: "allowed" | "denied" | "failed" | "limited" | "malformed";
         /**
-         * @description A question to the DNS filter, the name in a TLS connection, the host of an HTTP request, or a connection to
-         *     one of egress.extraPorts.
+         * @description A query to the DNS filter, the name in a TLS connection, the host of an HTTP request, or a connection
+         *     to one of egress.extraPorts.
          * @enum {string}
          */
         Via: "dns" | "tls" | "http" | "tcp";
         /**
-         * @description One of a few sentences, for people. That of a denial which `allowedDomains` with this name would have
-         *     prevented is always `the name is not allowed for this call`.
+         * @description One of a few sentences, for people. The reason of a denial that listing this name in `allowedDomains`
+         *     would have prevented is always `the name is not allowed for this call`.
          */
         Reason: string;
         Refusal: {
-            /** @description What was asked for; empty if no name could be read. */
+            /** @description The name asked for; empty if no name could be read. */
             name: string;
             verdict: components["schemas"]["Verdict"];
             via: components["schemas"]["Via"];
@@ -1842,60 +1835,60 @@ export interface components {
             /** @description How many times. */
             count: number;
         };
-        /** @description One attempt to reach something, or several that differ in nothing but their time. */
+        /** @description One attempt to reach something, or several that differ only in their time. */
         Decision: {
-            /** @description The number of the latest of them. It counts over all users and begins again with the service. */
+            /** @description The number of the latest attempt. It counts over all users and starts again when the service restarts. */
             seq: number;
             /**
              * Format: date-time
-             * @description When the latest of them was.
+             * @description When the latest attempt was made.
              */
             time: string;
             /**
              * Format: date-time
-             * @description When the first of them was.
+             * @description When the first attempt was made.
              */
             first: string;
-            /** @description How many there are. */
+            /** @description The number of attempts. */
             count: number;
-            /** @description Whose call it was; empty if nobody is known at the address that it came from. */
+            /** @description The user whose call it was; empty if the source address is unknown. */
             userId: string;
-            /** @description In which container; empty as `userId` is. */
+            /** @description The container that asked; empty if the source address is unknown. */
             container: string;
-            /** @description What was asked for, in lower case and without a trailing dot; empty if no name could be read. */
+            /** @description The name asked for, in lower case and without a trailing dot; empty if no name could be read. */
             name: string;
             via: components["schemas"]["Via"];
-            /** @description Of `tls` and `http`. */
+            /** @description Of `tls`, `http` and `tcp`. */
             port?: number;
-            /** @description Of `dns`, the type of record, such as AAAA; absent for one without a name. */
+            /** @description Of `dns`: the record type, such as AAAA; absent if the type has no name. */
             type?: string;
             verdict: components["schemas"]["Verdict"];
             reason: components["schemas"]["Reason"];
-            /** @description The host of the cluster that has decided, whose `seq` it is; absent where the service is the only one. */
+            /** @description The host of the cluster that decided; `seq` is that host's. Absent if the service is the only one. */
             node?: string;
         };
         DecisionList: {
             decisions: components["schemas"]["Decision"][];
-            /** @description The hosts of the cluster that did not answer, so that theirs are missing; absent if none. */
+            /** @description The hosts of the cluster that did not answer, so their entries are missing; absent if none. */
             unanswered?: string[];
         };
-        /** @description A line of decisions that are followed. */
+        /** @description A line of a stream of decisions. */
         DecisionEvent: components["schemas"]["Decision"] | {
-            /** @description So many decisions were left out here, because the reader was too slow. */
+            /** @description How many decisions were left out here because the reader was too slow. */
             lost: number;
         };
         /** @description Something that has happened. */
         ServiceEvent: {
-            /** @description What to continue after; it says which service sent it. */
+            /** @description The id to continue after; it identifies the service that sent it. */
             id: string;
             /** Format: date-time */
             time: string;
             /**
-             * @description What is set beside it, but for `open` and `gap`.
+             * @description The name of the field that is set, except for `open` and `gap`.
              * @enum {string}
              */
             kind: "open" | "gap" | "call" | "container" | "process" | "decision" | "node" | "seat";
-            /** @description Left out where it is about nobody who is known. */
+            /** @description Absent if it concerns no known user. */
             userId?: string;
             call?: components["schemas"]["CallEvent"];
             container?: components["schemas"]["ContainerEvent"];
@@ -1904,51 +1897,51 @@ export interface components {
             node?: components["schemas"]["NodeEvent"];
             seat?: components["schemas"]["SeatEvent"];
         };
-        /** @description What becomes of an exec. */
+        /** @description One step of an exec. */
         CallEvent: {
             /** @description The same in all events of one exec. */
             id: number;
             /** @enum {string} */
             phase: "began" | "running" | "ended";
             sandboxId?: string;
-            /** @description Cut where it is long, as the next two are. `argv` is shown with spaces. */
+            /** @description A long one is cut, as are the next two. `argv` is joined with spaces. */
             command?: string;
             grants?: string;
             /** @description The presets and names that it asked for. */
             network?: string;
-            /** @description Known when the call has been decided. */
+            /** @description Known once the call has been decided. */
             container?: string;
             /**
-             * @description Of `ended`, as what follows.
+             * @description Of `ended`, as are the fields after it.
              * @enum {string}
              */
             outcome?: "ok" | "failed" | "timedOut" | "refused" | "lost" | "canceled" | "error";
             /**
-             * @description How it came to its container.
+             * @description How it got its container.
              * @enum {string}
              */
             way?: "warm" | "frozen" | "pooled" | "cold";
             exitCode?: number;
             signal?: string;
-            /** @description Until its command was handed over. */
+            /** @description The time until its command was handed over. */
             startMs?: number;
             totalMs?: number;
         };
-        /** @description What becomes of a container. */
+        /** @description A change of a container's state. */
         ContainerEvent: {
             name: string;
             fingerprint: string;
             runtime: string;
             /**
-             * @description One that is of no user is the pool's: `pooled` waits for a user, and when it has got one it is `removed`, and goes on under
-             *     another name.
+             * @description A container without a user belongs to the pool: `pooled` waits for a user; when it gets one, it is
+             *     `removed` and continues under another name.
              * @enum {string}
              */
             state: "starting" | "idle" | "frozen" | "pooled" | "removed";
             /** Format: date-time */
             createdAt: string;
         };
-        /** @description What becomes of a durable process. */
+        /** @description A change of a durable process. */
         ProcessEvent: {
             id: string;
             sandboxId: string;
@@ -1956,7 +1949,7 @@ export interface components {
             /** @enum {string} */
             status: "running" | "stopped" | "exited" | "removed";
         };
-        /** @description What becomes of a host of the cluster, as the host that is asked knows it. */
+        /** @description A change of a host of the cluster, as known to the host that answers. */
         NodeEvent: {
             name: string;
             /**
@@ -1966,10 +1959,10 @@ export interface components {
              */
             state: "up" | "draining" | "lost" | "fencing" | "away" | "fenced";
         };
-        /** @description A host holds the user now. */
+        /** @description A host now holds the user. */
         SeatEvent: {
             node: string;
-            /** @description The lost host that held the user before; absent where none did. */
+            /** @description The lost host that held the user before; absent if none did. */
             from?: string;
         };
         Container: {
@@ -1977,16 +1970,16 @@ export interface components {
             /** @description Docker's id; empty while the container is being made. */
             id: string;
             userId: components["schemas"]["UserID"];
-            /** @description The hash of everything that commands in it may see or reach. */
+            /** @description A hash of everything that commands in it may see or reach. */
             fingerprint: string;
             /** @description The OCI runtime's name as Docker knows it. */
             runtime: string;
             /**
-             * @description `frozen` is idle, and paused until the next call, which thaws it.
+             * @description `frozen` is idle and paused until the next call thaws it.
              * @enum {string}
              */
             state: "starting" | "idle" | "frozen" | "busy";
-            /** @description How many commands run in it. */
+            /** @description The number of commands that run in it. */
             commands: number;
             /**
              * Format: date-time
@@ -1995,11 +1988,11 @@ export interface components {
             createdAt: string;
             /** Format: date-time */
             lastUsedAt: string;
-            /** @description The host of the cluster that has it; absent where the service is the only one. */
+            /** @description The host of the cluster on which it runs; absent if the service is the only one. */
             node?: string;
             usage?: components["schemas"]["ContainerUsage"];
         };
-        /** @description Waits, with a home of its own, for a user who is still to come. */
+        /** @description A container, with its own home, that waits for a future user. */
         PooledContainer: {
             name: string;
             /** @description Docker's id; empty while the container is being made. */
@@ -2010,35 +2003,35 @@ export interface components {
             state: "starting" | "pooled";
             /** Format: date-time */
             createdAt: string;
-            /** @description The host of the cluster that has it; absent where the service is the only one. */
+            /** @description The host of the cluster on which it runs; absent if the service is the only one. */
             node?: string;
             usage?: components["schemas"]["ContainerUsage"];
         };
-        /** @description What a container takes; absent where that was not asked for, or cannot be known. */
+        /** @description What a container consumes; absent if it was not asked for, or cannot be known. */
         ContainerUsage: {
             /** Format: date-time */
             at: string;
-            /** @description The time of processors that it has used since it started. */
+            /** @description The CPU time that it has used since it started. */
             cpuMs: number;
-            /** @description Its memory with the kernel's cache. */
+            /** @description Its memory, including the kernel's cache. */
             memoryBytes: number;
         };
         CallHour: {
-            /** @description The oldest one first. */
+            /** @description Oldest first. */
             minutes: components["schemas"]["CallMinute"][];
             hour: components["schemas"]["CallMinute"];
         };
         CallMinute: {
             /** Format: date-time */
             beganAt: string;
-            /** @description How many ended. */
+            /** @description The number of calls that ended. */
             calls: number;
             refused: number;
             ways: components["schemas"]["WayTimes"][];
         };
         WayTimes: {
             /**
-             * @description How they came to their container.
+             * @description How they got their container.
              * @enum {string}
              */
             way: "warm" | "frozen" | "pooled" | "cold";
@@ -2047,14 +2040,14 @@ export interface components {
             firstByte: components["schemas"]["Percentiles"];
             end: components["schemas"]["Percentiles"];
         };
-        /** @description Times to a fifth; 0 for none. */
+        /** @description Times, accurate to a fifth; 0 for none. */
         Percentiles: {
             p50Ms: number;
             p95Ms: number;
         };
         CallOutput: {
             output: string;
-            /** @description Whether there was more before. */
+            /** @description Whether there was earlier output. */
             cut: boolean;
         };
         DoctorReport: {
@@ -2064,7 +2057,7 @@ export interface components {
         DoctorFinding: {
             check: string;
             /**
-             * @description `skipped` cannot be known, and found says why.
+             * @description `skipped` means that the check could not be made; `found` says why.
              * @enum {string}
              */
             level: "ok" | "warning" | "fault" | "skipped";
@@ -2074,31 +2067,31 @@ export interface components {
         };
         Setting: {
             key: string;
-            /** @description As JSON, the first 500 bytes of a longer one. What may hold a secret is "(not shown)". */
+            /** @description As JSON; only the first 500 bytes of a longer one. A value that may contain a secret is "(not shown)". */
             value: string;
             /** @description Whether a change takes effect without a restart. */
             live: boolean;
-            /** @description Whether one was read that waits for a restart. */
+            /** @description Whether a changed value waits for a restart. */
             pending: boolean;
         };
         ContainerList: {
             containers: components["schemas"]["Container"][];
-            /** @description Those of the pool, by name; absent for a caller who acts for some users. */
+            /** @description The containers of the pool, by name; absent for a caller who acts for some users. */
             pooled?: components["schemas"]["PooledContainer"][];
-            /** @description The hosts of the cluster that did not answer, so that theirs are missing; absent if none. */
+            /** @description The hosts of the cluster that did not answer, so their entries are missing; absent if none. */
             unanswered?: string[];
         };
         Node: {
             name: string;
-            /** @description Where the other hosts call it. */
+            /** @description The address at which the other hosts call it. */
             address: string;
-            /** @description The service's there. */
+            /** @description The version of its service. */
             version: string;
-            /** @description It takes no new users. */
+            /** @description Whether it takes no new users. */
             draining: boolean;
-            /** @description How many it holds. */
+            /** @description The number of users that it holds. */
             users: number;
-            /** @description It has no lease any more, and has not said that nothing of it runs; then address and version are empty. */
+            /** @description Whether it no longer has a lease and has not confirmed that nothing of it runs; address and version are then empty. */
             lost?: boolean;
         };
         NodeList: {
@@ -2113,7 +2106,7 @@ export interface components {
              * @enum {string}
              */
             status: "ok" | "degraded";
-            /** @description The service's. */
+            /** @description The service's version. */
             version: string;
             /** @description Docker's version. */
             engine?: string;
@@ -2121,25 +2114,25 @@ export interface components {
             runtime?: string;
             /** @description The content id of the image that containers get. */
             image?: string;
-            /** @description The version on the image's label; absent for an image that is not ours. */
+            /** @description The version on the image's label; absent for an image that is not the service's. */
             imageVersion?: string;
             problem?: string;
             /** @description The host's directory of users' homes, which are in `<usersDir>/<userId>/home`. */
             usersDir: string;
-            /** @description The most that an exec's `timeoutMs` may be. */
+            /** @description The largest `timeoutMs` that an exec may set. */
             maxTimeoutMs: number;
-            /** @description What is lost or damaged although commands run, such as the record of a process. */
+            /** @description What is lost or damaged even though commands run, such as the record of a process. */
             warnings?: string[];
             settings: components["schemas"]["Settings"];
         };
-        /** @description Which of the service's settings are in force. On SIGHUP it reads them again. */
+        /** @description Which of the service's settings are in force. On SIGHUP the service reads them again. */
         Settings: {
             /**
              * Format: date-time
              * @description When they were read.
              */
             loadedAt: string;
-            /** @description The keys of those that were changed since and need a restart; the running values stay until then. */
+            /** @description The keys of settings that have changed since then and need a restart; the running values stay until then. */
             pending: string[];
         };
         Failure: {
@@ -2189,7 +2182,7 @@ export interface components {
                 };
             };
         };
-        /** @description The request has no token, or one that is not known. */
+        /** @description The request has no token, or an unknown one. */
         Unauthenticated: {
             headers: {
                 "WWW-Authenticate"?: "Bearer";
@@ -2204,7 +2197,7 @@ export interface components {
                 };
             };
         };
-        /** @description The path has other methods, which Allow lists. No operation has this answer; it is for what is none. */
+        /** @description The path has other methods, which Allow lists. No operation has this answer; it is for requests that match none. */
         MethodNotAllowed: {
             headers: {
                 Allow?: string;
@@ -2261,7 +2254,7 @@ export interface components {
                 };
             };
         };
-        /** @description A disk or a quota is full. What was there before is as it was. */
+        /** @description A disk or a quota is full. What was there before is unchanged. */
         Full: {
             headers: {
                 [name: string]: unknown;
@@ -2304,12 +2297,12 @@ export interface components {
             };
         };
         /**
-         * @description A bound of the settings' `quotas` is reached: of the user, of the token, or of all together. The message
-         *     names the bound, its value and its setting. Nothing of the call was done; try again later.
+         * @description A limit of the settings' `quotas` is reached: the user's, the token's, or the total. The message names
+         *     the limit, its value and its setting. Nothing of the call was done; try again later.
          */
         Busy: {
             headers: {
-                /** @description After how many seconds it is worth another try. */
+                /** @description How many seconds to wait before another try. */
                 "Retry-After": number;
                 [name: string]: unknown;
             };
@@ -2358,18 +2351,18 @@ export interface components {
          */
         SandboxID: components["schemas"]["SandboxID"];
         /**
-         * @description The `execId` of an exec. One that nobody has is `notFound`.
+         * @description The `execId` of an exec. An unknown one is `notFound`.
          * @example x-3kq7vbl2m5x4tawzr6yj2ce4nq
          */
         ExecID: string;
         /**
-         * @description The process's `id`. One that nobody has is `notFound`.
+         * @description The process's `id`. An unknown one is `notFound`.
          * @example p-k3v7q2m5x4ta
          */
         ProcessID: string;
         /**
-         * @description The file: relative to the working directory, absolute, or from the home as `~/…`. Percent-encoded,
-         *     it may have any bytes. No parameter may come twice.
+         * @description The file: relative to the working directory, absolute, or as `~/…` in the home. Percent-encoded, it
+         *     may contain any bytes. No parameter may be given twice.
          * @example ~/data.csv
          */
         FilePath: string;
@@ -2422,7 +2415,7 @@ export interface operations {
                     "application/json": Record<string, never>;
                 };
             };
-            /** @description It is the one that If-None-Match names. */
+            /** @description It is unchanged since the ETag in If-None-Match. */
             304: {
                 headers: {
                     [name: string]: unknown;
@@ -2464,8 +2457,8 @@ export interface operations {
         parameters: {
             query?: {
                 /**
-                 * @description Whether to say what each takes, of its control group or else of Docker, at most ten seconds old. It is read only
-                 *     while somebody asks.
+                 * @description Whether to report each container's usage, from its control group or else from Docker, at most ten
+                 *     seconds old. It is measured only while somebody asks.
                  */
                 usage?: boolean;
             };
@@ -2475,7 +2468,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description The containers, with those that are being made. */
+            /** @description The containers, including those that are being made. */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -2499,7 +2492,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description The last 60 minutes, and all of them together. */
+            /** @description The last 60 minutes, and their total. */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -2548,7 +2541,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description The hosts that have a lease, and those that are lost, as the one knows them that was asked. */
+            /** @description The hosts that have a lease and those that are lost, as known to the host that answers. */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -2579,7 +2572,7 @@ export interface operations {
             };
         };
         responses: {
-            /** @description All hosts know it. */
+            /** @description Done; all hosts know it. */
             204: {
                 headers: {
                     [name: string]: unknown;
@@ -2607,7 +2600,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description All hosts know it. */
+            /** @description Done; all hosts know it. */
             204: {
                 headers: {
                     [name: string]: unknown;
@@ -2626,24 +2619,24 @@ export interface operations {
     listDecisions: {
         parameters: {
             query?: {
-                /** @description Whose calls. */
+                /** @description The user whose calls to list. */
                 userId?: components["schemas"]["UserID"];
-                /** @description In which container, as in `/v1/containers`. */
+                /** @description The container's name, as in `/v1/containers`. */
                 container?: string;
                 verdict?: components["schemas"]["Verdict"];
                 via?: components["schemas"]["Via"];
                 /**
-                 * @description This name and all below it: `example.org` is also `www.example.org`, and not `badexample.org`. In any
-                 *     case, with or without a trailing dot.
+                 * @description This name and all names below it: `example.org` also matches `www.example.org`, but not
+                 *     `badexample.org`. In any case, with or without a trailing dot.
                  */
                 name?: string;
-                /** @description What was decided after the one with this `seq`, also if it is a repeat. */
+                /** @description Decisions made after the one with this `seq`, including repeats. */
                 after?: number;
-                /** @description What was decided at this time or later. */
+                /** @description Decisions made at this time or later. */
                 since?: string;
-                /** @description How many, the latest of them. With `follow`, how many of those that there are already. */
+                /** @description The maximum number; the latest ones are returned. With `follow`, it limits those that already exist. */
                 limit?: number;
-                /** @description Go on with each decision as it is made. At most 32 callers can at a time; more is `busy`. */
+                /** @description Go on with each new decision. At most 32 streams may be open; more is `busy`. */
                 follow?: boolean;
             };
             header?: never;
@@ -2671,15 +2664,15 @@ export interface operations {
     followEvents: {
         parameters: {
             query?: {
-                /** @description Whose events. */
+                /** @description The user whose events to send. */
                 userId?: components["schemas"]["UserID"];
-                /** @description Which, with commas between them; all by default. */
+                /** @description The kinds, separated by commas; all by default. */
                 kind?: string;
-                /** @description Begin with what is kept. */
+                /** @description Begin with the events that are kept. */
                 replay?: boolean;
             };
             header?: {
-                /** @description The `id` of the event after which to go on. */
+                /** @description The `id` of the event after which to continue. */
                 "Last-Event-ID"?: string;
             };
             path?: never;
@@ -2687,7 +2680,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description The events. The `data` of each is a ServiceEvent, its `event` the `kind`, and its `id` the same. */
+            /** @description The events. The `data` of each is a ServiceEvent; its `event` is the `kind`, and its `id` the `id`. */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -2823,7 +2816,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description Forgotten. */
+            /** @description Removed. */
             204: {
                 headers: {
                     [name: string]: unknown;
@@ -2910,7 +2903,7 @@ export interface operations {
         parameters: {
             query?: never;
             header: {
-                /** @description Without it the answer is `invalid`. */
+                /** @description Without it, the request is `invalid`. */
                 Upgrade: "websocket" | "WebSocket";
             };
             path: {
@@ -3012,11 +3005,11 @@ export interface operations {
     reattach: {
         parameters: {
             query?: {
-                /** @description How many bytes of the output, stdout and stderr together, the client has had. */
+                /** @description How many bytes of output, stdout and stderr together, the client already has. */
                 offset?: number;
             };
             header: {
-                /** @description Without it the answer is `invalid`. */
+                /** @description Without it, the request is `invalid`. */
                 Upgrade: "websocket" | "WebSocket";
             };
             path: {
@@ -3026,7 +3019,7 @@ export interface operations {
                  */
                 id: components["parameters"]["SandboxID"];
                 /**
-                 * @description The `execId` of an exec. One that nobody has is `notFound`.
+                 * @description The `execId` of an exec. An unknown one is `notFound`.
                  * @example x-3kq7vbl2m5x4tawzr6yj2ce4nq
                  */
                 execId: components["parameters"]["ExecID"];
@@ -3059,7 +3052,7 @@ export interface operations {
                  */
                 id: components["parameters"]["SandboxID"];
                 /**
-                 * @description The `execId` of an exec. One that nobody has is `notFound`.
+                 * @description The `execId` of an exec. An unknown one is `notFound`.
                  * @example x-3kq7vbl2m5x4tawzr6yj2ce4nq
                  */
                 execId: components["parameters"]["ExecID"];
@@ -3099,7 +3092,7 @@ export interface operations {
                  */
                 id: components["parameters"]["SandboxID"];
                 /**
-                 * @description The `execId` of an exec. One that nobody has is `notFound`.
+                 * @description The `execId` of an exec. An unknown one is `notFound`.
                  * @example x-3kq7vbl2m5x4tawzr6yj2ce4nq
                  */
                 execId: components["parameters"]["ExecID"];
@@ -3138,7 +3131,7 @@ export interface operations {
                  * @example agent-7
                  */
                 id: components["parameters"]["SandboxID"];
-                /** @description The `call.id` of its events. */
+                /** @description The `call.id` in its events. */
                 callId: number;
             };
             cookie?: never;
@@ -3480,8 +3473,8 @@ export interface operations {
         parameters: {
             query: {
                 /**
-                 * @description The file: relative to the working directory, absolute, or from the home as `~/…`. Percent-encoded,
-                 *     it may have any bytes. No parameter may come twice.
+                 * @description The file: relative to the working directory, absolute, or as `~/…` in the home. Percent-encoded, it
+                 *     may contain any bytes. No parameter may be given twice.
                  * @example ~/data.csv
                  */
                 path: components["parameters"]["FilePath"];
@@ -3489,7 +3482,7 @@ export interface operations {
             header?: {
                 /** @description The bytes to send, such as `bytes=1024-`. */
                 Range?: string;
-                /** @description The Last-Modified of what the caller has; after a change the whole file comes. */
+                /** @description The Last-Modified of the caller's copy; if the file has changed since, the whole file is sent. */
                 "If-Range"?: string;
             };
             path: {
@@ -3556,8 +3549,8 @@ export interface operations {
         parameters: {
             query: {
                 /**
-                 * @description The file: relative to the working directory, absolute, or from the home as `~/…`. Percent-encoded,
-                 *     it may have any bytes. No parameter may come twice.
+                 * @description The file: relative to the working directory, absolute, or as `~/…` in the home. Percent-encoded, it
+                 *     may contain any bytes. No parameter may be given twice.
                  * @example ~/data.csv
                  */
                 path: components["parameters"]["FilePath"];
@@ -3604,8 +3597,8 @@ export interface operations {
         parameters: {
             query: {
                 /**
-                 * @description The file: relative to the working directory, absolute, or from the home as `~/…`. Percent-encoded,
-                 *     it may have any bytes. No parameter may come twice.
+                 * @description The file: relative to the working directory, absolute, or as `~/…` in the home. Percent-encoded, it
+                 *     may contain any bytes. No parameter may be given twice.
                  * @example ~/data.csv
                  */
                 path: components["parameters"]["FilePath"];
@@ -3613,7 +3606,7 @@ export interface operations {
             header?: {
                 /** @description The bytes to send, such as `bytes=1024-`. */
                 Range?: string;
-                /** @description The Last-Modified of what the caller has; after a change the whole file comes. */
+                /** @description The Last-Modified of the caller's copy; if the file has changed since, the whole file is sent. */
                 "If-Range"?: string;
             };
             path: {
@@ -3845,7 +3838,7 @@ export interface operations {
                  */
                 id: components["parameters"]["SandboxID"];
                 /**
-                 * @description The process's `id`. One that nobody has is `notFound`.
+                 * @description The process's `id`. An unknown one is `notFound`.
                  * @example p-k3v7q2m5x4ta
                  */
                 processId: components["parameters"]["ProcessID"];
@@ -3882,7 +3875,7 @@ export interface operations {
                  */
                 id: components["parameters"]["SandboxID"];
                 /**
-                 * @description The process's `id`. One that nobody has is `notFound`.
+                 * @description The process's `id`. An unknown one is `notFound`.
                  * @example p-k3v7q2m5x4ta
                  */
                 processId: components["parameters"]["ProcessID"];
@@ -3918,7 +3911,7 @@ export interface operations {
                  */
                 id: components["parameters"]["SandboxID"];
                 /**
-                 * @description The process's `id`. One that nobody has is `notFound`.
+                 * @description The process's `id`. An unknown one is `notFound`.
                  * @example p-k3v7q2m5x4ta
                  */
                 processId: components["parameters"]["ProcessID"];
@@ -3931,7 +3924,7 @@ export interface operations {
             };
         };
         responses: {
-            /** @description The process as it is then. */
+            /** @description The process after that. */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -3955,7 +3948,7 @@ export interface operations {
             query?: {
                 lines?: number;
                 bytes?: number;
-                /** @description Go on with what comes. */
+                /** @description Go on with new output. */
                 follow?: boolean;
             };
             header?: never;
@@ -3966,7 +3959,7 @@ export interface operations {
                  */
                 id: components["parameters"]["SandboxID"];
                 /**
-                 * @description The process's `id`. One that nobody has is `notFound`.
+                 * @description The process's `id`. An unknown one is `notFound`.
                  * @example p-k3v7q2m5x4ta
                  */
                 processId: components["parameters"]["ProcessID"];

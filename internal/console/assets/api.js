@@ -1,4 +1,4 @@
-// The public API, as a session of the console speaks it.
+// The public API, as a session of the console calls it.
 
 let key = localStorage.getItem("console-key") ?? "";
 export const signedIn = () => key !== "";
@@ -25,7 +25,7 @@ export async function signOut() {
   forget();
 }
 
-// open is a call; its error has the service's own words.
+// open makes a call; its error has the service's own message.
 export async function open(method, path, body, options = {}) {
   const headers = { "X-Console-Key": key, ...options.headers };
   if (body !== undefined) headers["Content-Type"] = "application/json";
@@ -34,7 +34,7 @@ export async function open(method, path, body, options = {}) {
   if (!response.ok) {
     const text = await response.text();
     let message = text;
-    try { message = JSON.parse(text).error.message; } catch { /* not in its form */ }
+    try { message = JSON.parse(text).error.message; } catch { /* not in the API's form */ }
     const error = new Error(message || "the service answered " + response.status);
     error.status = response.status;
     throw error;
@@ -47,7 +47,7 @@ export async function call(method, path, body) {
   return response.status === 204 ? null : response.json();
 }
 
-// lines reads a stream by lines until it ends.
+// lines reads a stream line by line until it ends.
 export async function lines(response, each) {
   const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
   let rest = "";
@@ -60,7 +60,7 @@ export async function lines(response, each) {
   }
 }
 
-// follow takes events for good: after a break it goes on where it was. told is given what the state of the link is.
+// follow receives events as long as the session lasts; after a break it goes on where it was. told is called with the link's state.
 export async function follow(each, told) {
   let last = "", wait = 250;
   while (signedIn()) {

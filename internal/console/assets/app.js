@@ -9,7 +9,7 @@ import { explain } from "./explain.js";
 import { doctor } from "./doctor.js";
 import { areHosts, hosts } from "./hosts.js";
 
-let clustered = false; // then there is a view of hosts
+let clustered = false; // if true, there is a view of hosts
 const views = { overview: ["Overview", overview], egress: ["Egress", egress], explain: ["Explain", explain], doctor: ["Doctor", doctor], hosts: ["Hosts", hosts] };
 const main = document.getElementById("main"), nav = document.getElementById("nav");
 const link = document.getElementById("link"), out = document.getElementById("out");
@@ -19,7 +19,7 @@ document.getElementById("skip").addEventListener("click", (e) => { e.preventDefa
 out.addEventListener("click", signOut);
 onEnd(() => {
   stop?.();
-  // Nothing of what was seen stays in the page's memory.
+  // So that nothing that was shown stays in the page's memory.
   location.hash.length > 1 ? location.reload() : show();
 });
 
@@ -70,7 +70,7 @@ function sign() {
     } catch (error) {
       fault.textContent = error.message;
     }
-  } }, h("h1", null, "Sign in"), h("p", null, "With a token of the service, or with the link that “sandbox console” prints on its host."),
+  } }, h("h1", null, "Sign in"), h("p", null, "Enter a token of the service, or open the link that “sandbox console” prints on its host."),
   h("label", null, "Token", token), h("p", null, h("button", { type: "submit" }, "Sign in")), fault);
 }
 
@@ -91,7 +91,7 @@ function begin() {
 addEventListener("hashchange", show);
 const key = /^#key=([A-Za-z0-9]+)$/.exec(location.hash);
 if (key) {
-  history.replaceState(null, "", location.pathname); // it is of no further use
+  history.replaceState(null, "", location.pathname); // it can be used only once
   await signIn(key[1]).catch(() => {});
 }
 signedIn() ? begin() : show();

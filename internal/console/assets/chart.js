@@ -1,4 +1,4 @@
-// Charts, as SVG. Each has a title for who does not see it.
+// Charts, as SVG. Each has a title for people who cannot see it.
 import { h, safe } from "./dom.js";
 
 const width = 600, height = 130, left = 54, bottom = 18;
@@ -10,7 +10,7 @@ function frame(label, top, unit, marks) {
     [0, 0.5, 1].map((part) => [h("line.axis", { x1: left, x2: width, y1: y(top * part), y2: y(top * part) }), h("text", { x: 0, y: y(top * part) + 4 }, part ? unit(top * part) : "0")]), marks(y))];
 }
 
-// minutes is bars of what was counted in each of the last minutes.
+// minutes draws bars of the counts of each of the last minutes.
 export function minutes(label, counts, refused, unit) {
   const top = Math.max(1, ...counts), step = (width - left) / counts.length;
   return frame(label, top, unit, (y) => counts.map((n, i) => [
@@ -18,7 +18,7 @@ export function minutes(label, counts, refused, unit) {
     refused[i] ? h("rect.refused", { x: left + i * step + 1, width: Math.max(step - 2, 1), y: y(refused[i]), height: y(0) - y(refused[i]) }) : null]))[1];
 }
 
-// lines are series of [name, class, values, dashed]; a value that is null is a break, and one between two breaks is a dot.
+// lines draws series of [name, class, values, dashed]; a null is a break, and a value between two breaks is a dot.
 export function lines(label, series, unit) {
   const top = Math.max(1, ...series.flatMap((s) => s[2].filter((v) => v !== null)));
   const x = (i, n) => left + ((width - left) * (i + 0.5)) / n;
@@ -35,7 +35,7 @@ export function lines(label, series, unit) {
   }))[1];
 }
 
-// flow is who has asked for what: links of [from, to, weight, denied], as thick as they are many, stacked at both ends.
+// flow draws who asked for what: links of [from, to, weight, denied], as thick as their weight, stacked at both ends.
 export function flow(label, links) {
   const sum = (side) => {
     const all = new Map();

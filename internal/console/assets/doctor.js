@@ -1,4 +1,4 @@
-// How the service and its host are, and the settings with what waits for a restart.
+// The state of the service and its host, and the settings, with those that wait for a restart.
 import { call } from "./api.js";
 import { h, safe, table, theirs } from "./dom.js";
 
@@ -8,7 +8,7 @@ export function doctor(main) {
   const body = h("div", { "aria-live": "polite" }), settings = h("div");
   const again = h("button", { type: "button", onclick: look }, "Check again");
   main.append(h("h1", null, "Doctor"), h("div.bar", null, again), body, settings,
-    h("p.dim", null, "On the host, “sandbox doctor” looks further: it has the service run a command and look names up."));
+    h("p.dim", null, "On the host, “sandbox doctor” checks more: it makes the service run a command and look up names."));
   async function look() {
     again.disabled = true;
     again.textContent = "Looking …";
@@ -25,14 +25,14 @@ export function doctor(main) {
     row("Commands can run", health.problem ? "fault" : "ok", health.problem || `Docker ${health.engine}, runtime ${health.runtime}, image ${health.imageVersion}`);
     for (const warning of health.warnings ?? []) row("Service", "warning", warning);
     const pending = health.settings.pending;
-    row("Settings", pending.length ? "warning" : "ok", pending.length ? "these were changed and need a restart: " + pending.join(", ") : "those in force were read at " + new Date(health.settings.loadedAt).toLocaleString());
+    row("Settings", pending.length ? "warning" : "ok", pending.length ? "these were changed and need a restart: " + pending.join(", ") : "the settings in force were read at " + new Date(health.settings.loadedAt).toLocaleString());
     row("Version", "ok", health.version);
-    // Who acts for some users alone is not told of the host.
+    // A caller who acts for some users only learns nothing about the host.
     if (report instanceof Error && report.status !== 403) row("Host", "skipped", report.message);
     for (const f of report.findings ?? []) row(f.check, f.level, f.found, f.remedy);
     rows.sort((a, b) => levels.indexOf(a.level) - levels.indexOf(b.level)).forEach((r) => found.body.append(r.el));
     const worst = rows[0].level, bad = rows.filter((r) => r.level === worst).length;
-    body.replaceChildren(h("p", null, h("strong", { class: colours[worst] }, worst === "ok" ? `All is well, say ${bad} checks.` : `${bad} ${worst}${bad > 1 ? "s" : ""} among ${rows.length} checks.`)), h("section.card", null, found.el));
+    body.replaceChildren(h("p", null, h("strong", { class: colours[worst] }, worst === "ok" ? `All ${bad} checks are fine.` : `${bad} ${worst}${bad > 1 ? "s" : ""} among ${rows.length} checks.`)), h("section.card", null, found.el));
     if (report.settings) settings.replaceChildren(h("section.card", null, h("h2", null, "Settings in force"), values(report.settings)));
   }
   look();

@@ -1,4 +1,4 @@
-// Elements, and text that others have chosen. Nothing here makes markup of a string.
+// Elements, and text that others have chosen. Nothing here turns a string into markup.
 
 const svgs = new Set(["svg", "g", "path", "rect", "text", "title", "desc", "line", "polyline"]);
 
@@ -19,24 +19,24 @@ export function h(name, attributes, ...children) {
 }
 
 const most = 240;
-// What would change a line's direction or cannot be seen is shown as a sign, and so are marks piled up over other lines.
+// Characters that change a line's direction or are invisible are shown as a sign, as are marks piled up over other lines.
 const unseen = /[\p{C}\p{Zl}\p{Zp}\p{Default_Ignorable_Code_Point}\u2800]|(?<=\p{M}{4})\p{M}+/gu;
 const sign = (c) => (c < " " ? String.fromCharCode(0x2400 + c.charCodeAt(0)) : "\u2423");
 
-// visible is a text of several lines as it is, but for such signs.
+// visible returns a text of several lines with such signs.
 export const visible = (text) => text.replace(unseen, (c) => (c === "\n" || c === "\t" ? c : sign(c)));
 
-// safe is a string that a tenant has chosen, cut and with all of it to be seen.
+// safe returns a string that a tenant has chosen, cut and with every character visible.
 export function safe(text, limit = most) {
   text = String(text ?? "");
   const cut = text.length > limit ? Array.from(text.slice(0, limit * 2)).slice(0, limit).join("") + "…" : text;
   return cut.replace(unseen, sign);
 }
 
-// theirs is an element with such a string, whose direction ends with it.
+// theirs returns an element with such a string, whose text direction does not affect anything outside.
 export const theirs = (text, limit) => h("bdi", null, safe(text, limit));
 
-// keyed brings an element's children in line with items: each has a key, by which its element stays.
+// keyed updates an element's children to match items: an item with the same key keeps its element.
 export function keyed(parent, items, key, make, update) {
   const there = parent.keyed ?? (parent.keyed = new Map());
   const wanted = new Set();
@@ -60,8 +60,8 @@ export function keyed(parent, items, key, make, update) {
 
 const rowHeight = 30;
 
-// list is a table of which what can be seen alone is there. columns are [name, width, value, make]: what a cell shows, and how that is
-// made of an item, or else as text. A cell whose value is as before is left alone.
+// list is a table that has only its visible rows. columns are [name, width, value, make]: value is what a cell shows of an item, and
+// make, if given, makes its content; otherwise it is text. A cell whose value has not changed is left alone.
 export function list(label, columns) {
   const body = h("div.list", { tabindex: "0", role: "rowgroup" });
   const layout = columns.map((c) => c[1]).join(" ");
@@ -72,7 +72,7 @@ export function list(label, columns) {
   const el = h("div.scroll", { role: "table", "aria-label": label }, h("div", { role: "rowgroup" }, heads), body);
   let items = [], height = 0, planned = false;
   new ResizeObserver(() => { height = body.clientHeight; draw(true); }).observe(body);
-  const rows = new Map(); // by their place
+  const rows = new Map(); // by their index
   const fresh = () => {
     const row = h("div", { role: "row" }, columns.map(() => h("span", { role: "cell" })));
     row.style.gridTemplateColumns = layout;
@@ -87,7 +87,7 @@ export function list(label, columns) {
     if (make) row.childNodes[i].replaceChildren(make(item));
     else row.childNodes[i].textContent = now;
   });
-  // draw fills all rows that can be seen, or those that have come to be by scrolling.
+  // draw fills all visible rows, or only those that have become visible by scrolling.
   function draw(all) {
     planned = false;
     const first = Math.max(Math.floor(body.scrollTop / rowHeight) - 4, 0);
@@ -110,7 +110,7 @@ export function list(label, columns) {
     if (!planned) requestAnimationFrame(() => draw(false));
     planned = true;
   }, { passive: true });
-  body.addEventListener("pointerover", (e) => { // what is cut off is told
+  body.addEventListener("pointerover", (e) => { // the title shows what is cut off
     const cell = e.target.closest("[role=cell]");
     if (cell) cell.title = cell.scrollWidth > cell.clientWidth ? cell.textContent : "";
   }, { passive: true });
@@ -129,7 +129,7 @@ export function list(label, columns) {
   };
 }
 
-// table is a small one, with all of its rows.
+// table is a small table, with all of its rows.
 export function table(label, heads) {
   const body = h("tbody");
   const el = h("div.scroll", { tabindex: "0", role: "region", "aria-label": label }, h("table", null, h("thead", null, h("tr", null, heads.map((t) => h("th", { scope: "col" }, t)))), body));

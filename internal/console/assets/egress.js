@@ -1,17 +1,17 @@
-// What calls wanted to reach: live, grouped, with the way to allow what was not.
+// What calls tried to reach: live, grouped, with the way to allow what was denied.
 import { clock, h, list, theirs } from "./dom.js";
 import { flow } from "./chart.js";
 import { allDecisions, store, watch } from "./store.js";
 
 const notAllowed = "the name is not allowed for this call";
 
-// remedy is the flag that would allow a name.
+// remedy returns the flag that would allow a name.
 export function remedy(d) {
   if (d.verdict !== "denied" || d.reason !== notAllowed || !/^[a-z0-9_-]+(\.[a-z0-9_-]+)+$/.test(d.name)) return "";
   return "--allow-domain " + d.name;
 }
 
-// group brings decisions together, which are the latest first, and so are the groups.
+// group groups decisions. They are sorted latest first, and so are the groups.
 function group(decisions, by) {
   const groups = new Map();
   for (const d of decisions) {
@@ -44,8 +44,8 @@ export function egress(main) {
   main.append(h("h1", null, "Egress"), h("div.bar", null, h("label", null, "Filter", input),
     h("label", null, "Verdict", select("verdict", [["", "all"], ["allowed", "allowed"], ["denied", "denied"], ["failed", "failed"], ["limited", "limited"], ["malformed", "malformed"]], (v) => { verdict = v; })),
     h("label", null, "Grouped by", select("by", [["each", "user and name"], ["name", "name"], ["user", "user"]], (v) => { by = v; })), pause),
-  count, h("section.card", null, rows.el, h("p.dim", null, "The flag is of “sandbox exec”; in the API the name is one more in ", h("code", null, "allowedDomains"), ", beside the tag ", h("code", null, "@network"), ".")), h("section.card", null, h("h2", null, "From users to names, the last ten minutes"), picture));
-  // draw draws the list, and the picture when somebody has chosen otherwise, or rarely: it is dear, and hardly changes.
+  count, h("section.card", null, rows.el, h("p.dim", null, "The flag is for “sandbox exec”; in the API, add the name to ", h("code", null, "allowedDomains"), ", with the tag ", h("code", null, "@network"), ".")), h("section.card", null, h("h2", null, "From users to names, the last ten minutes"), picture));
+  // draw draws the list, and the picture too if the user has changed a choice, or now and then: it is costly, and hardly changes.
   function draw(chosen) {
     const now = held ? held.list : [...store.decisions.values()].reverse();
     const all = verdict || text ? now.filter((d) => (!verdict || d.verdict === verdict) && (!text || d.text.includes(text))) : now;

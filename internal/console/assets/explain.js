@@ -1,4 +1,4 @@
-// What a call would see and reach, and how that differs from another one's.
+// What a call would see and reach, and how that differs from another call.
 import { call } from "./api.js";
 import { h, safe, theirs } from "./dom.js";
 import { store, watch } from "./store.js";
@@ -7,13 +7,13 @@ const modes = { writable: "writable", readOnly: "read-only", hidden: "hidden", e
 
 const deepest = 24;
 
-// tree is what a call sees of /, from explain's places.
+// tree shows what a call sees of /, from explain's places.
 export function tree(explanation, other) {
   const top = { name: "/", children: new Map(), path: "/" };
   for (const place of explanation.places) {
     let node = top;
     const parts = place.path.split("/").filter(Boolean);
-    if (parts.length > deepest) parts.splice(deepest - 1, parts.length, parts.slice(deepest - 1).join("/")); // a path may have 2,000
+    if (parts.length > deepest) parts.splice(deepest - 1, parts.length, parts.slice(deepest - 1).join("/")); // a path may have 2,000 components
     for (const part of parts) {
       if (!node.children.has(part)) node.children.set(part, { name: part, children: new Map(), path: (node.path === "/" ? "" : node.path) + "/" + part });
       node = node.children.get(part);
@@ -33,7 +33,7 @@ function line(node, differs) {
     p?.why ? h("span.dim", null, theirs(p.why)) : null, differs ? h("span.warn", null, "(differs)") : null);
 }
 
-// picture is an explanation as a whole.
+// picture shows a whole explanation.
 export function picture(e, other) {
   return h("div", null,
     h("p", null, h("strong", null, "Network: "), h("span", { class: other && other.network !== e.network ? "differs" : null }, theirs(e.network, 2000))),
@@ -43,7 +43,7 @@ export function picture(e, other) {
 
 const words = (text) => text.split(/[\s,]+/).filter(Boolean);
 
-// split tells names from presets: a name has a dot or a wildcard.
+// request makes a request's body. It tells names from presets: a name has a dot or a wildcard.
 export function request(tags, names) {
   const all = words(names), body = { permissions: words(tags) };
   const domains = all.filter((n) => /[.*]/.test(n)), managers = all.filter((n) => !/[.*]/.test(n));
@@ -52,7 +52,7 @@ export function request(tags, names) {
   return body;
 }
 
-// explain's link has the sandbox, and tags and names of both choices.
+// explain's link contains the sandbox, and the tags and names of both choices.
 export function explain(main, [id, ...choices]) {
   const sandbox = h("select", { id: "sandbox" });
   const sides = ["First", "Second"].map((text, i) => {
@@ -79,7 +79,7 @@ export function explain(main, [id, ...choices]) {
     const got = await Promise.all(sides.map((s) => s.ask() ? call("POST", `sandboxes/${encodeURIComponent(sandbox.value)}/explain`, request(s.t.value, s.n.value)).catch((e) => e) : null));
     sides.forEach((s, i) => {
       const mine = got[i], other = got[1 - i];
-      s.out.replaceChildren(mine === null ? h("p.dim", null, "Name tags, and the difference is shown.") : mine instanceof Error ? h("p.bad", null, safe(mine.message, 2000)) : picture(mine, other instanceof Error ? null : other));
+      s.out.replaceChildren(mine === null ? h("p.dim", null, "Enter tags to see the difference.") : mine instanceof Error ? h("p.bad", null, safe(mine.message, 2000)) : picture(mine, other instanceof Error ? null : other));
     });
   }
   return stop;

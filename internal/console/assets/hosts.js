@@ -1,9 +1,9 @@
-// The hosts of a cluster, and what becomes of them and of their users.
+// The hosts of a cluster, and what happens to them and to their users.
 import { call } from "./api.js";
 import { clock, h, list, safe, table, theirs } from "./dom.js";
 import { store, watch } from "./store.js";
 
-// areHosts reports whether there are any, and whether who looks may know.
+// areHosts reports whether there are hosts that the signed-in user may see.
 export const areHosts = () => call("GET", "nodes").then((n) => n.nodes.length > 0, () => false);
 
 const states = {
@@ -28,7 +28,7 @@ export function hosts(main) {
     if (asking) return;
     asking = true;
     try {
-      const [{ nodes }, { unanswered = [] }] = await Promise.all([call("GET", "nodes"), call("GET", "egress/decisions?limit=1")]); // which asks all of them
+      const [{ nodes }, { unanswered = [] }] = await Promise.all([call("GET", "nodes"), call("GET", "egress/decisions?limit=1")]); // this one asks all hosts
       fault.textContent = "";
       all.body.replaceChildren(...nodes.map((n) => {
         const [colour, text] = state(n, unanswered);
@@ -44,7 +44,7 @@ export function hosts(main) {
   const looking = setInterval(look, 5000);
   const stop = watch(() => {
     if (known === store.hosts) return;
-    if (known) look(); // at what has just changed
+    if (known) look(); // something has just changed
     known = store.hosts;
     lately.set(known);
   });

@@ -30,7 +30,7 @@ export function overview(main) {
       h("section.card", null, h("h2", null, "Calls a minute, last hour"), rate, h("p.dim", null, "Refused ones in red.")),
       h("section.card", null, h("h2", null, "Time to the end, p50 and p95 (dashed)"), times,
         h("ul.key", null, ways.map((w, i) => h("li", { class: "s" + (i + 1) }, "■ " + w))))),
-    h("section.card", null, h("h2", null, "Times of the last hour by how the container came"), h("div.scroll", { tabindex: "0", role: "region", "aria-label": "Times" },
+    h("section.card", null, h("h2", null, "Times of the last hour, by how the call got its container"), h("div.scroll", { tabindex: "0", role: "region", "aria-label": "Times" },
       h("table.numbers", null, h("thead", null, h("tr", null, heads.map((t) => h("th", { scope: "col" }, t)))), table))));
   let drawn = null;
   return watch(() => {
@@ -52,7 +52,7 @@ export function overview(main) {
     const counts = hour.minutes.map((m) => m.calls), of = (m, way) => m.ways.find((w) => w.way === way);
     rate.replaceChildren(minutes(`Calls a minute over the last hour; ${counts.at(-1)} in this minute`, counts, hour.minutes.map((m) => m.refused), (v) => v.toFixed(0)));
     const series = ways.flatMap((way, i) => ["p50Ms", "p95Ms"].map((p) => [way, "s" + (i + 1), hour.minutes.map((m) => of(m, way)?.end[p] ?? null), p === "p95Ms"]));
-    times.replaceChildren(lines("Time to the end of calls over the last hour, by how the container came", series, ms));
+    times.replaceChildren(lines("Time to the end of calls over the last hour, by how the call got its container", series, ms));
     table.replaceChildren(...ways.map((way) => {
       const t = of(hour.hour, way);
       return h("tr", null, h("th", { scope: "row" }, way), h("td", null, t?.calls ?? 0), ends.flatMap(([, end]) => ["p50Ms", "p95Ms"].map((p) => h("td", null, t?.[end][p] ? ms(t[end][p]) : "–"))));
@@ -60,7 +60,7 @@ export function overview(main) {
   }
 }
 
-// shown is a container's state by what is known now.
+// shown returns a container's state as it is known now.
 export function shown(c) {
   if (c.state === "starting" || c.state === "frozen" || c.state === "pooled") return c.state;
   return running(c.name) > 0 ? "busy" : "idle";

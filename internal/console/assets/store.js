@@ -1,21 +1,21 @@
-// What is known of the service: lists that are asked for, kept up with events, each bounded.
+// What is known of the service: lists that are fetched, and then updated by events. Each is bounded.
 import { call, follow } from "./api.js";
 import { clock } from "./dom.js";
 
 export const store = { containers: new Map(), pooled: new Map(), calls: new Map(), decisions: new Map(), processes: 0, sandboxes: [], health: null, hour: null, hosts: [], link: "" };
 const most = { calls: 4096, decisions: 10000, hosts: 500 };
 const watchers = new Set();
-const inside = new Map(); // by container: commands of which it is known that they run there
+const inside = new Map(); // by container: how many commands are known to run in it
 
-// watch has a view drawn when something has changed; it returns how to stop that.
+// watch calls draw whenever something has changed; it returns a function that stops that.
 export function watch(draw) {
   watchers.add(draw);
   draw();
   return () => watchers.delete(draw);
 }
 
-// What has changed is drawn together, in one frame: at most four times a second, more rarely when it takes long, so that it is never
-// more than a twentieth of the time; and not between two frames of somebody who scrolls, unless that lasts.
+// Changes are drawn together, in one frame: at most four times a second, and less often when drawing is slow, so that it takes at most
+// a twentieth of the time; and not while somebody scrolls, unless that lasts.
 let planned = 0, cost = 0, scrolled = 0;
 addEventListener("scroll", () => { scrolled = performance.now(); }, { capture: true, passive: true });
 addEventListener("visibilitychange", () => changed());
@@ -46,7 +46,7 @@ function bound(map, limit, gone = () => {}) {
   }
 }
 
-// count keeps inside what it is when a call is no longer as it was.
+// count updates inside when a call changes.
 function count(before, now) {
   for (const [c, n] of [[before, -1], [now, 1]]) {
     if (c?.phase !== "running" || !c.container) continue;
@@ -57,7 +57,7 @@ function count(before, now) {
 }
 
 let registered = new Set(), asked = null, last = -Infinity;
-// refresh asks for the lists: calls that come together are one, and there is a second between two of them.
+// refresh fetches the lists: concurrent calls are one, and there is at least a second between two fetches.
 export function refresh() {
   return (asked ??= new Promise((resolve) => setTimeout(resolve, Math.max(100, last + 1000 - performance.now()))).then(async () => {
     asked = null;
@@ -65,7 +65,7 @@ export function refresh() {
     const [containers, sandboxes, health, hour] = await Promise.all([call("GET", "containers?usage=true"), call("GET", "sandboxes"), call("GET", "health"), call("GET", "calls")]);
     const keyed = (list) => new Map(list.map((c) => [c.name, taken(c)]));
     store.containers = keyed(containers.containers);
-    store.pooled = containers.pooled ? keyed(containers.pooled) : null; // not for who acts for some users
+    store.pooled = containers.pooled ? keyed(containers.pooled) : null; // absent for a caller who acts for some users
     store.hour = hour;
     store.sandboxes = sandboxes.sandboxes;
     registered = new Set(sandboxes.sandboxes.map((s) => s.id));
@@ -75,7 +75,7 @@ export function refresh() {
   }).catch(() => {}));
 }
 
-// taken says how many processors a container has used since its usage was told before.
+// taken computes how many processors a container has used since its last known usage.
 function taken(c) {
   const before = store.containers.get(c.name) ?? store.pooled?.get(c.name);
   if (!c.usage || !before?.usage) return c;
@@ -84,7 +84,7 @@ function taken(c) {
   return c;
 }
 
-// decided takes a decision; what it is found by later is made of it once.
+// decided stores a decision, with the strings by which it is found later.
 function decided(d) {
   const k = [d.userId, d.container, d.name, d.via, d.type, d.port, d.verdict, d.reason].join("\u0000"), before = store.decisions.get(k);
   if (before && before.seq >= d.seq) return;
@@ -97,7 +97,7 @@ function decided(d) {
   bound(store.decisions, most.decisions);
 }
 
-// allDecisions asks for those from before the page was opened.
+// allDecisions fetches the decisions from before the page was opened.
 export async function allDecisions() {
   const { decisions } = await call("GET", "egress/decisions?limit=" + most.decisions).catch(() => ({ decisions: [] }));
   const later = [...store.decisions.values()];
@@ -109,7 +109,7 @@ export async function allDecisions() {
 function take(event) {
   switch (event.kind) {
     case "gap":
-      for (const c of store.calls.values()) if (c.phase !== "ended") { count(c); store.calls.delete(c.id); } // its end may be what is missing
+      for (const c of store.calls.values()) if (c.phase !== "ended") { count(c); store.calls.delete(c.id); } // its end may be among the missing events
       if (!event.id.endsWith("-0")) break;
       for (const map of [store.calls, store.decisions, inside]) map.clear();
       store.hosts = [];
@@ -159,14 +159,14 @@ export function start() {
     was = state;
     changed();
   });
-  const ticking = setInterval(() => { if (!document.hidden) refresh(); }, 12000); // what no event tells: registrations, what containers take
+  const ticking = setInterval(() => { if (!document.hidden) refresh(); }, 12000); // what has no events: registrations, and the usage of containers
   return () => clearInterval(ticking);
 }
 
-// running is how many commands are known to run in a container.
+// running returns how many commands are known to run in a container.
 export const running = (name) => inside.get(name) ?? 0;
 
-// taking is what containers take together: processors and bytes; null where that is not known of any.
+// taking returns the processors and bytes that containers use together; null if that is known of none.
 export function taking(containers) {
   let cores = null, memory = null;
   for (const c of containers) {

@@ -1,11 +1,11 @@
-// One user: sandboxes, containers with what they see, commands and durable processes.
+// One user: sandboxes, containers and what they see, commands and durable processes.
 import { call, lines, open } from "./api.js";
 import { bytes, clock, confirm, cores, h, keyed, list, ms, safe, table, theirs, visible } from "./dom.js";
 import { picture, request } from "./explain.js";
 import { shown } from "./overview.js";
 import { changed, refresh, store, watch } from "./store.js";
 
-const logKept = 50000; // characters of a log, at least: whoever prints more takes no more of the page
+const logKept = 50000; // characters of a log that are kept at least, so that a long log does not fill the page
 
 export function user(main, [id = ""]) {
   const fault = h("p.bad", { role: "alert" });
@@ -57,7 +57,7 @@ export function user(main, [id = ""]) {
         p.status === "running" ? button("Stop", `Stop the process “${safe(p.name || p.id, 80)}”?`, () => call("POST", path + "/stop", {}), true)
           : button("Remove", `Remove the process “${safe(p.name || p.id, 80)}” with its log?`, () => call("DELETE", path), true)));
   }
-  // printed shows what a running command printed last, until it ends or another one is looked at.
+  // printed shows a running command's latest output, until it ends or another one is selected.
   let watched = 0;
   async function printed(c) {
     watched = c.id;
@@ -123,9 +123,9 @@ function end(c) {
   return c.outcome === "failed" ? c.signal ?? "exit " + c.exitCode : c.outcome;
 }
 
-// containerCard is a container with the picture of what its latest call saw.
+// containerCard shows a container with the picture of what its latest call saw.
 function containerCard(c) {
-  const state = h("span"), body = h("div", null, h("p.dim", null, "No call is known that was made in it."));
+  const state = h("span"), body = h("div", null, h("p.dim", null, "No call in this container is known."));
   const card = h("section.card", null, h("h3", null, h("span.mono", null, theirs(c.name)), " ", state), body);
   let asked = "", asking = false;
   card.show = (now) => {
