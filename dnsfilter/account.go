@@ -5,16 +5,16 @@ import (
 	"weak"
 )
 
-// accounts are the rates of users: of all endpoints that one has together, for as long as there is one of them.
+// accounts are the rates of users: each is for all endpoints of a user together, for as long as one of them exists.
 type accounts struct {
 	mu      sync.Mutex
 	byUser  map[string]weak.Pointer[bucket]
-	sweepAt int // how many there are when those are forgotten that nobody has any more
+	sweepAt int // at this size, rates that no endpoint has any more are forgotten
 }
 
 const minSweep = 256
 
-// of returns the rate of an endpoint's user; after the first time without a lock.
+// of returns the rate of an endpoint's user, without a lock after the first time.
 func (a *accounts) of(ep *Endpoint) *bucket {
 	if known := ep.account.Load(); known != nil {
 		return known

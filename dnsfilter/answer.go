@@ -13,12 +13,12 @@ type answer struct {
 	rcode   int
 	records []byte // as entry.records
 	count   int    // of records
-	ttl     uint32 // in seconds, of the records, or of there being none
-	ede     []byte // an option of EDNS that says why, or nil
+	ttl     uint32 // in seconds, of the records or of their absence
+	ede     []byte // an EDNS option that says why, or nil
 }
 
-// What is answered without asking anybody. A endpoint may keep that a name is denied for a moment; the
-// next container at its address is another one, with a cache of its own.
+// Answers that need no upstream. An endpoint may remember for a moment that a name is denied; the next
+// container at its address is another one, with a cache of its own.
 var (
 	answerDenied   = answer{verdict: Denied, reason: reasonName, rcode: dns.RcodeNameError, ttl: localTTL, ede: edeFiltered}
 	answerNotHost  = answer{verdict: Denied, reason: reasonForm, rcode: dns.RcodeNameError, ttl: localTTL, ede: edeFiltered}
@@ -48,8 +48,8 @@ func ede(code uint16, text string) []byte {
 	return append(b, text...)
 }
 
-// soa is the record that says for how long there is nothing, up to its time to live and after it. It
-// is made up: the zone is the root, which holds every name. Its last field is that time again.
+// soaHead and soaData are the SOA record that says for how long there is nothing, without its time to
+// live and last field, which repeats it. It is made up: the zone is the root, which holds every name.
 var (
 	soaHead = []byte{0, 0, byte(dns.TypeSOA), 0, dns.ClassINET}
 	soaData = func() []byte {

@@ -11,28 +11,28 @@ import (
 	"github.com/miekg/dns"
 )
 
-// Who cannot see a question may still guess its id and port, and answer before the upstream does. So a question by
-// UDP carries more that an answer has to repeat: a case for each of its letters (0x20), and a cookie (RFC 7873),
-// with the upstream's own once that has sent one. What an upstream does not repeat by TCP either, where nobody
-// else can answer, it is not asked for by UDP again for a while.
+// An attacker who cannot see a question may still guess its id and port, and answer before the upstream does. So a
+// question by UDP carries more that an answer has to repeat: a case for each of its letters (0x20), and a cookie
+// (RFC 7873), with the upstream's own once that has sent one. What an upstream does not repeat by TCP either,
+// where nobody else can answer, is not asked of it by UDP for a while.
 
 // antiSpoofing is what an upstream is known to repeat.
 type antiSpoofing struct {
 	clientCookie atomic.Pointer[string] // our cookie for it, in hex
 	serverCookie atomic.Pointer[string] // its own, in hex; nil until it has sent one
-	// plainCase and noCookie are until when it need not repeat these, in nanoseconds since 1970.
+	// plainCase and noCookie are until when it need not repeat the case and the cookie, in nanoseconds since 1970.
 	plainCase, noCookie atomic.Int64
 }
 
-// How long an upstream is not asked to repeat what it does not: where it has said so by TCP, and where it takes no
-// TCP. In nanoseconds.
+// How long an upstream is not asked to repeat what it does not, in nanoseconds: plainFor where TCP has shown that,
+// plainWithout where it takes no TCP.
 const (
 	plainFor     = int64(time.Hour)
 	plainWithout = int64(time.Minute)
 )
 
-// errDoubt is an answer that may be another's: it does not repeat all that was asked.
-var errDoubt = errors.New("an answer that does not repeat the case or the cookie of its question")
+// errDoubt means that an answer may be forged: it does not repeat all that was asked.
+var errDoubt = errors.New("the answer does not repeat the case or the cookie of its question")
 
 const (
 	ownCookie = 16      // of hex digits: 8 bytes
@@ -40,7 +40,7 @@ const (
 	minCookie = 16 + 16
 )
 
-// protect returns the question as it is asked by UDP now.
+// protect returns the question as it is to be asked by UDP now.
 func (d *antiSpoofing) protect(query *dns.Msg, now int64) *dns.Msg {
 	asked := query.Copy()
 	if now >= d.plainCase.Load() {
@@ -56,7 +56,7 @@ func (d *antiSpoofing) protect(query *dns.Msg, now int64) *dns.Msg {
 	return asked
 }
 
-// ownCookie is our cookie for this upstream: others get others.
+// ownCookie returns our cookie for this upstream; every upstream gets another one.
 func (d *antiSpoofing) ownCookie() string {
 	if mine := d.clientCookie.Load(); mine != nil {
 		return *mine
@@ -68,7 +68,7 @@ func (d *antiSpoofing) ownCookie() string {
 	return *d.clientCookie.Load()
 }
 
-// mixCase gives each letter a case by chance.
+// mixCase gives each letter a random case.
 func mixCase(name string) string {
 	mixed := []byte(name)
 	var random [256 / 8]byte // a name has fewer letters
@@ -81,7 +81,7 @@ func mixCase(name string) string {
 	return string(mixed)
 }
 
-// echoes reports whether an answer by UDP has all that it should.
+// echoes reports whether an answer by UDP repeats all that it should.
 func (d *antiSpoofing) echoes(reply, asked *dns.Msg) bool {
 	if len(reply.Question) != 1 || reply.Question[0].Name != asked.Question[0].Name {
 		return false
@@ -92,7 +92,7 @@ func (d *antiSpoofing) echoes(reply, asked *dns.Msg) bool {
 		return true
 	case reply.Rcode == dns.RcodeFormatError: // it may not know what a cookie is
 		return false
-	case got == "": // it is missed only where there was one before
+	case got == "": // it is required only if the upstream has sent one before
 		return len(sent) == ownCookie
 	}
 	return strings.HasPrefix(got, sent[:ownCookie])
@@ -115,7 +115,7 @@ func (d *antiSpoofing) learn(reply, asked *dns.Msg, stream bool, now int64) {
 	}
 }
 
-// cookieOf is the cookie of a message, in hex; empty for none.
+// cookieOf returns the cookie of a message, in hex; empty for none.
 func cookieOf(m *dns.Msg) string {
 	if opt := m.IsEdns0(); opt != nil {
 		for _, option := range opt.Option {

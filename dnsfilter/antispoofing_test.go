@@ -47,7 +47,7 @@ const long = "abcdefghijklmnopqrstuvwxyz.abcdefghijklmnopqrstuvwxyz.example.org.
 
 func name(i int) string { return string(rune('a'+i)) + long }
 
-// TestCaseOfQuestions has an upstream that repeats what it is asked, which has a case by chance.
+// TestCaseOfQuestions has an upstream that repeats what it is asked, in random case.
 func TestCaseOfQuestions(t *testing.T) {
 	var a asks
 	l := newLab(t, nil, newFake(t, func(w dns.ResponseWriter, q *dns.Msg) {
@@ -71,7 +71,7 @@ func TestCaseOfQuestions(t *testing.T) {
 	}
 }
 
-// TestAGuessOfIDAndPort has an answer come first that somebody made who knows all but the case.
+// TestAGuessOfIDAndPort makes a forged answer come first, by somebody who knows all but the case.
 func TestAGuessOfIDAndPort(t *testing.T) {
 	l := newLab(t, nil, newFake(t, func(w dns.ResponseWriter, q *dns.Msg) {
 		if w.RemoteAddr().Network() == "udp" {

@@ -24,12 +24,12 @@ type entry struct {
 
 func (e *entry) name() string { return e.key[keyPrefix:] }
 
-// left returns for how many seconds the entry is good, rounded up: no answer says 0.
+// left returns for how many more seconds the entry is valid, rounded up: no answer says 0.
 func (e *entry) left(now int64) uint32 {
 	return uint32(max(1, (time.Duration(e.expires-now)+time.Second-1)/time.Second))
 }
 
-// answer returns what to say while the entry is good.
+// answer returns the answer that a valid entry gives.
 func (e *entry) answer(now int64) answer {
 	a := answer{verdict: Allowed, rcode: e.rcode, records: e.records, count: e.count, ttl: e.left(now)}
 	switch {
@@ -44,9 +44,9 @@ func (e *entry) answer(now int64) answer {
 // maxCached bounds the records of an entry that is kept, so that entries bound memory.
 const maxCached = 4096
 
-// cache keeps entries. It is cut into shards by a hash that an endpoint cannot know. In a full shard the
-// user makes room who had most of it looked up, with what was used least recently of that. So one
-// that asks for ever new names drives out its own, and not the few that others use.
+// cache keeps entries. It is divided into shards by a hash that an endpoint cannot know. In a full shard
+// the user who had the most entries looked up makes room, with its least recently used one. So a user
+// that keeps asking for new names drives out its own entries, and not the few that others use.
 type cache struct {
 	seed   maphash.Seed
 	shards []shard
@@ -75,7 +75,7 @@ func newCache(size int) *cache {
 	return c
 }
 
-// get returns the entry for a key, or nil if there is none that is good. It does not keep the key.
+// get returns the entry for a key, or nil if there is no valid one. It does not keep the key.
 func (c *cache) get(key []byte, now int64) *entry {
 	s := &c.shards[maphash.Bytes(c.seed, key)%uint64(len(c.shards))]
 	s.mu.Lock()
@@ -93,7 +93,7 @@ func (c *cache) get(key []byte, now int64) *entry {
 	return e
 }
 
-// put keeps an entry, in place of the one before.
+// put keeps an entry, in place of an earlier one.
 func (c *cache) put(e *entry) {
 	if len(e.records) > maxCached {
 		return
@@ -121,7 +121,7 @@ func (s *shard) largestOwner() (owner string) {
 	return owner
 }
 
-// dropOldest drops what a user owns and nobody has used for longest.
+// dropOldest drops the least recently used entry of a user.
 func (s *shard) dropOldest(owner string) {
 	for element := s.recent.Back(); element != nil; element = element.Prev() {
 		if element.Value.(*entry).owner == owner {

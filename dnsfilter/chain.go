@@ -17,8 +17,8 @@ const (
 
 var errChain = fmt.Errorf("more than %d aliases, or a loop of them", maxLinks)
 
-// found is what the upstreams know of a name: the records at the end of its chain of aliases, or how
-// long there are none.
+// found is what the upstreams know of a name: the records at the end of its chain of aliases, or for
+// how long there are none.
 type found struct {
 	rcode   int
 	records []dns.RR // as if they were the name's own
@@ -26,8 +26,8 @@ type found struct {
 	struck  bool     // addresses were left out, and nothing remains
 }
 
-// lookup asks for a name and follows its aliases. Only the asked name was checked; who may say what it
-// is, may say so by way of other names. The addresses are checked at the end.
+// lookup asks for a name and follows its aliases. Only the asked name was checked: whoever may say
+// what it is may say so by way of other names. The addresses are checked at the end.
 func (r *resolver) lookup(ctx context.Context, name string, qtype uint16) (found, error) {
 	target := dns.Fqdn(name)
 	ttl := uint32(1 << 31)
@@ -48,7 +48,7 @@ func (r *resolver) lookup(ctx context.Context, name string, qtype uint16) (found
 			target, ttl = strings.ToLower(alias.Target), min(ttl, alias.Hdr.Ttl)
 		}
 		f := r.collect(reply, target, qtype, ttl)
-		// An upstream that gives the alias alone is asked for the rest.
+		// An upstream that gives only the alias is asked for the rest.
 		unfinished := target != before && len(f.records) == 0 && !f.struck &&
 			reply.Rcode == dns.RcodeSuccess && soaOf(reply) == nil
 		if !unfinished {
@@ -80,7 +80,7 @@ func is(rr dns.RR, name string) bool {
 	return rr.Header().Class == dns.ClassINET && strings.EqualFold(rr.Header().Name, name)
 }
 
-// collect takes the records of one name and type; whatever else an upstream says is left.
+// collect takes the records of one name and type; whatever else an upstream says is ignored.
 func (r *resolver) collect(reply *dns.Msg, name string, qtype uint16, ttl uint32) found {
 	f := found{rcode: reply.Rcode, ttl: ttl}
 	for _, rr := range reply.Answer {
@@ -125,7 +125,7 @@ func addrOf(rr dns.RR) (addr netip.Addr, isAddr bool) {
 	return netip.Addr{}, false
 }
 
-// pack writes records as an entry keeps them.
+// pack writes records in the form that an entry keeps.
 func pack(rrs []dns.RR) (packed []byte, err error) {
 	buffer := make([]byte, dns.MaxMsgSize)
 	for _, rr := range rrs {

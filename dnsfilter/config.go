@@ -15,28 +15,28 @@ type Config struct {
 	// Sockets are where questions are answered; see Listen. Shutdown closes them.
 	Sockets []Socket
 
-	// Upstreams are the resolvers, the preferred one first: address, address:port (UDP, and TCP when
-	// truncated) or tls://host[:port], where the host is an address or a name that the certificate
-	// has. Such a name is found with the host's own resolver. At least one; SetUpstreams names others.
+	// Upstreams are the resolvers, the preferred one first: address, address:port (UDP, and TCP when truncated
+	// or in doubt) or tls://host[:port], where the host is an address or a name that the certificate has. Such
+	// a name is found with the host's own resolver. At least one; SetUpstreams replaces them.
 	Upstreams []string
 
 	// Admits reports whether an endpoint may learn an address; the others are struck from answers.
 	// There is no default, so that a forgotten one does not let everything through.
 	Admits func(netip.Addr) bool
 
-	// Endpoint returns who asks from an address, or nil when nobody is known there. It is called for
-	// each question and answers the same pointer until the registration changes.
+	// Endpoint returns the endpoint that asks from an address, or nil if none is known there. It is
+	// called for each question and returns the same pointer until the registration changes.
 	Endpoint func(netip.Addr) *Endpoint
 
-	// QueriesPerSecond bounds the questions of one endpoint, which may ask those of two seconds at once. The
-	// endpoints of a user may ask four times as many together. Default 200.
+	// QueriesPerSecond bounds the questions of one endpoint, which may ask those of two seconds at once. All
+	// endpoints of a user together may ask four times as many. Default 200.
 	QueriesPerSecond int
 
 	// Timeout bounds a lookup, TryTimeout one attempt with one upstream. Default 4 s and 1 s.
 	Timeout, TryTimeout time.Duration
 
-	// CacheSize is the number of answers to keep; when it is full, who has most of them makes room.
-	// One takes at most about 5 KiB, most take 300 bytes. Default 8192.
+	// CacheSize is the number of answers to keep; when it is full, the user who has most of them makes
+	// room. An answer takes at most about 5 KiB, most take 300 bytes. Default 8192.
 	CacheSize int
 
 	// MaxLookups bounds the questions that wait for an upstream at once, over all users. Each has a
@@ -49,7 +49,7 @@ type Config struct {
 	// IdleTimeout is how long a TCP connection may be without a question. Default 10 s.
 	IdleTimeout time.Duration
 
-	// RootCAs are who may vouch for an upstream over TLS. Default the host's.
+	// RootCAs are the authorities that may vouch for an upstream over TLS. Default the host's.
 	RootCAs *x509.CertPool
 
 	// Decided, if set, is called for each question. It runs before the answer is sent, on several
@@ -64,8 +64,8 @@ type Config struct {
 }
 
 const (
-	burst    = 2 * time.Second // whose questions one may ask at once
-	userRate = 4               // the questions of a user are so many times those of an endpoint
+	burst    = 2 * time.Second // an endpoint may ask the questions of this time at once
+	userRate = 4               // a user may ask so many times what an endpoint may
 
 	// minTTL and maxTTL bound how long an answer is kept, and maxNegativeTTL how long it is kept that there is none.
 	minTTL, maxTTL, maxNegativeTTL = time.Second, time.Hour, 5 * time.Minute
@@ -84,7 +84,7 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-// validate returns all faults of a configuration with its defaults, joined, but those of upstreams.
+// validate returns all faults of a configuration with its defaults, joined, except those of upstreams.
 func (c Config) validate() error {
 	var faults []error
 	for fault, is := range map[string]bool{
@@ -98,7 +98,7 @@ func (c Config) validate() error {
 	return errors.Join(faults...)
 }
 
-// parseUpstreams reads upstreams as Upstreams has them. The error has all faults.
+// parseUpstreams parses upstreams in the form of Config.Upstreams. The error has all faults.
 func (c Config) parseUpstreams(specs []string) (list []*upstream, err error) {
 	if len(specs) == 0 {
 		return nil, errors.New("the list Upstreams is empty")

@@ -7,10 +7,10 @@ type Verdict string
 
 const (
 	Allowed   Verdict = "allowed"   // answered, also if there is no such name, or no answer to what was asked about it
-	Denied    Verdict = "denied"    // the name is not allowed, all of its addresses are struck out, or nobody known asks
+	Denied    Verdict = "denied"    // the name is not allowed, all of its addresses are struck out, or the source is unknown
 	Failed    Verdict = "failed"    // no upstream had a usable answer
-	Limited   Verdict = "limited"   // too many questions; dropped
-	Malformed Verdict = "malformed" // no question that is answered
+	Limited   Verdict = "limited"   // too many questions; dropped or refused
+	Malformed Verdict = "malformed" // not a question that is answered
 )
 
 // Decision is what was decided about one question.
@@ -29,7 +29,7 @@ const (
 	reasonForm     = "what was asked for is not a host name"
 	reasonPrivate  = "the name has no address that this call may reach"
 	reasonType     = "records of this type are not answered"
-	reasonReverse  = "the names of addresses are not answered"
+	reasonReverse  = "reverse lookups are not answered"
 	reasonUpstream = "no DNS server answered"
 	reasonRate     = "too many questions in a second"
 	reasonBusy     = "too many questions wait for an answer"

@@ -8,10 +8,10 @@ import (
 
 // Endpoint is a container that asks. It is made when the container is registered, with its policy, and never changes.
 type Endpoint struct {
-	// ID is what decisions call it.
+	// ID names it in decisions.
 	ID string
 
-	// User is whose it is. All endpoints of a user share what one user may have.
+	// User is the user whose endpoint it is. All endpoints of a user share the user's limits.
 	User string
 
 	// Open says that it may ask for any name; Allows is not called then.
@@ -19,11 +19,11 @@ type Endpoint struct {
 
 	// Allows reports whether it may ask for a name: letters, digits, '-', '_' and dots, in lower case
 	// and without a trailing dot. It runs for each question, on several goroutines, and must not
-	// block. None means that nothing is allowed.
+	// block. Nil means that nothing is allowed.
 	Allows func(name string) bool
 
-	// Answered, if set, gets the addresses that it is about to learn for a name, and for how long they are
-	// good. It runs as Config.Decided does, and leaves addrs as it is.
+	// Answered, if set, is called with the addresses that it is about to learn for a name, and for how
+	// long they are valid. It runs as Config.Decided does, and must not change addrs.
 	Answered func(name string, addrs []netip.Addr, ttl time.Duration)
 
 	rate    bucket
@@ -38,7 +38,7 @@ func (ep *Endpoint) allows(name string) bool {
 // nanoseconds since 1970, as in the generic cell rate algorithm.
 type bucket struct{ full atomic.Int64 }
 
-// take takes a token if there is one. A token comes back each interval; there are at most those of a time.
+// take takes a token if there is one. A token comes back each interval; there are at most as many as come back in most.
 func (b *bucket) take(now int64, interval, most time.Duration) bool {
 	for {
 		full := b.full.Load()

@@ -11,7 +11,7 @@ import (
 	"github.com/daycare-run/sandbox/dnsfilter"
 )
 
-// The operator names other resolvers: what the ones before had said is forgotten with them.
+// The operator names other resolvers: what the earlier ones said is forgotten with them.
 func TestUpstreamsChange(t *testing.T) {
 	before := newFake(t, zone("www.example.org. 300 A 1.2.3.4"))
 	after := newFake(t, zone("www.example.org. 300 A 5.6.7.8"))
@@ -30,8 +30,8 @@ func TestUpstreamsChange(t *testing.T) {
 	}
 }
 
-// A question that the ones before are being asked is put to the others: what the ones before say then is nobody's answer, and
-// is not kept.
+// A question that the earlier resolvers are being asked is put to the new ones: what the earlier ones say then answers
+// nothing, and is not kept.
 func TestUpstreamsChangeMeanwhile(t *testing.T) {
 	asked, say := make(chan struct{}, 10), make(chan struct{})
 	old := zone("www.example.org. 300 A 1.2.3.4")

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// flights are the lookups under way, one for each key: who asks for what is being looked up waits for
-// that. A lookup belongs to the group and not to who asked first, so it outlives that one's context.
+// flights are the lookups under way, one for each key: later callers with the same key wait for the same
+// lookup. A lookup belongs to the group and not to its first caller, so it outlives that caller's context.
 type flights struct {
 	mu     sync.Mutex
 	byKey  map[string]*flight
@@ -45,7 +45,7 @@ func (g *flights) do(ctx context.Context, key string, timeout time.Duration, run
 	}
 }
 
-// start begins run for a key, which nobody waits for, if none is under way.
+// start begins run for a key, without waiting for it, if none is under way.
 func (g *flights) start(ctx context.Context, key string, timeout time.Duration, run func(context.Context) *entry) {
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -10,7 +10,7 @@ import (
 	"github.com/miekg/dns"
 )
 
-// unknownPerSecond bounds how often, over all of them, unknown sources are told that they are.
+// unknownPerSecond bounds how often unknown sources, all together, are told that they are unknown.
 const unknownPerSecond = 10
 
 // pending is a question that upstreams have to be asked about.
@@ -19,9 +19,9 @@ type pending struct {
 	name string
 }
 
-// handle answers a packet of an endpoint's, or of nobody who is known, into out, without waiting for anybody. If an upstream has to be
-// asked, it returns that instead, and the caller goes on with resolve. An empty reply is not sent. Over
-// a stream answers may be large, and nothing is dropped, because there a loss is none: a question too many is the last.
+// handle answers a packet of an endpoint, or of an unknown source if ep is nil, into out, without waiting. If an upstream has
+// to be asked, it returns a pending question instead, with which the caller goes on with resolve. An empty reply is not sent.
+// Over a stream answers may be large, and nothing is dropped, because nothing gets lost there: a question too many is the last.
 func (s *Server) handle(q *question, ep *Endpoint, packet, out []byte, stream bool) ([]byte, *pending) {
 	now := s.config.Now()
 	if ep == nil {
@@ -51,7 +51,7 @@ func (s *Server) handle(q *question, ep *Endpoint, packet, out []byte, stream bo
 	return s.decide(q, ep, now, out)
 }
 
-// malformed answers what holds no question, if that may be answered at all.
+// malformed answers a packet that holds no valid question, if it may be answered at all.
 func (s *Server) malformed(q *question, err error, out []byte) []byte {
 	a := answer{}
 	switch {
@@ -68,7 +68,7 @@ func (s *Server) malformed(q *question, err error, out []byte) []byte {
 	return a.appendTo(out, q)
 }
 
-// decide is where a name is allowed or not.
+// decide decides whether a name is allowed.
 func (s *Server) decide(q *question, ep *Endpoint, now time.Time, out []byte) ([]byte, *pending) {
 	if q.class != dns.ClassINET {
 		return s.report(&answerForm, ep, "", now, q, out), nil
@@ -76,8 +76,8 @@ func (s *Server) decide(q *question, ep *Endpoint, now time.Time, out []byte) ([
 	if !q.host {
 		return s.report(&answerNotHost, ep, "", now, q, out), nil
 	}
-	// The cache is asked first because it has the name as a string, which spares making one. What it
-	// has is used only if the name is allowed.
+	// The cache is asked first because it has the name as a string, which spares making one. Its entry
+	// is used only if the name is allowed.
 	nanos := now.UnixNano()
 	e := s.resolver.Load().cache.get(q.setKey(), nanos)
 	var name string
@@ -97,7 +97,7 @@ func (s *Server) decide(q *question, ep *Endpoint, now time.Time, out []byte) ([
 	return s.report(&a, ep, name, now, q, out), nil
 }
 
-// local returns what is answered without an upstream, or nil.
+// local returns the answer that needs no upstream, or nil.
 func (s *Server) local(q *question, ep *Endpoint, name string) *answer {
 	switch {
 	case isMeta(q.qtype):
@@ -113,11 +113,11 @@ func (s *Server) local(q *question, ep *Endpoint, name string) *answer {
 	return nil
 }
 
-// forwards reports whether upstreams are asked for a type of record. For who is filtered it is
-// addresses alone: another type has nothing that a connection needs, and TXT and NULL carry data in.
-// HTTPS and SVCB are never forwarded: they hold addresses, and keys that hide from the guard which name
-// is meant. Not to have them is an ordinary answer, after which programs use A. AAAA is not forwarded
-// either: no network of containers has IPv6.
+// forwards reports whether upstreams are asked for a type of record. For filtered endpoints it is only
+// addresses: another type has nothing that a connection needs, and TXT and NULL carry data in. HTTPS
+// and SVCB are never forwarded: they hold addresses, and keys that hide from the guard which name is
+// meant. Their absence is an ordinary answer, after which programs use A. AAAA is not forwarded either:
+// no network of containers has IPv6.
 func forwards(qtype uint16, open bool) bool {
 	switch qtype {
 	case dns.TypeA:
@@ -129,7 +129,7 @@ func forwards(qtype uint16, open bool) bool {
 	return false
 }
 
-// isMeta reports whether a type is no record's: ANY, AXFR, OPT and the like.
+// isMeta reports whether a type is not one of records: ANY, AXFR, OPT and the like.
 func isMeta(qtype uint16) bool {
 	return qtype == 0 || qtype == dns.TypeOPT || 128 <= qtype && qtype <= 255
 }
@@ -144,7 +144,7 @@ func (s *Server) report(a *answer, ep *Endpoint, name string, now time.Time, q *
 	return a.appendTo(out, q)
 }
 
-// resolve answers a question from upstreams. The lookup was taken for it, and is freed.
+// resolve answers a question from upstreams. The caller has taken a lookup for it, which resolve gives back.
 func (s *Server) resolve(ctx context.Context, q *question, ask *pending, out []byte) []byte {
 	defer s.lookups.Give(ask.ep.User, 1)
 	e, err := s.fetch(ctx, ask.ep, string(q.setKey()), q.qtype)

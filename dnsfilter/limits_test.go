@@ -185,7 +185,7 @@ func TestLookupsAreBounded(t *testing.T) {
 	l.wantSaid(filtered, "b.example.org.", dns.TypeA, "NOERROR 1.2.3.4")
 }
 
-// What a container has asked over a connection and was not answered yet is not asked by the next one with its address.
+// What a container asked over a connection, without an answer yet, is not asked for the next one with its address.
 func TestAConnectionIsItsEndpoints(t *testing.T) {
 	asked, say := make(chan struct{}, 10), make(chan struct{})
 	upstream := newFake(t, func(w dns.ResponseWriter, q *dns.Msg) {

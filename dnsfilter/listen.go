@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Socket has the sockets of one address.
+// Socket holds the sockets of one address.
 type Socket struct {
 	TCP *net.TCPListener
 	UDP []*net.UDPConn
@@ -28,10 +28,10 @@ func (s Socket) Close() {
 	}
 }
 
-// Listen binds an address by TCP and by UDP: the gateway of a bridge. It is specific, so that an answer comes from the
-// address that was asked; it need not exist yet. Port 0 takes one that is free for TCP. There is a UDP socket for each processor: the
-// kernel spreads clients over them. TCP comes first because its address is not shared: a second server at the same
-// address fails there, and does not take questions from the first.
+// Listen binds an address, the gateway of a bridge, by TCP and by UDP. It must be specific, so that an answer comes from the
+// address that was asked; it need not exist yet. Port 0 takes one that is free for TCP. There is a UDP socket for each
+// processor: the kernel spreads clients over them. TCP comes first because its address is not shared: a second server at the
+// same address fails there, and does not take questions from the first.
 func Listen(ctx context.Context, at netip.AddrPort) (bound Socket, err error) {
 	if !at.IsValid() || at.Addr().IsUnspecified() || at.Addr().IsMulticast() || at.Addr().Is4In6() {
 		return bound, fmt.Errorf("cannot answer DNS at %s: it is no specific address", at)
@@ -60,7 +60,7 @@ func Listen(ctx context.Context, at netip.AddrPort) (bound Socket, err error) {
 	return bound, nil
 }
 
-// option is one that is switched on before a socket is bound.
+// option is a socket option that is switched on before the socket is bound.
 type option struct{ level, name int }
 
 var (

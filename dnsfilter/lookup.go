@@ -38,8 +38,8 @@ func (s *Server) find(ctx context.Context, ep *Endpoint, q *question) (*entry, e
 	return s.fetch(ctx, ep, string(key), q.qtype)
 }
 
-// fetch asks the upstreams, or waits for who is asking them the same, and keeps what they say. Where others take their place
-// meanwhile, those are asked.
+// fetch asks the upstreams, or waits for a caller that asks them the same, and keeps their answer. If others take their
+// place meanwhile, those are asked.
 func (s *Server) fetch(ctx context.Context, ep *Endpoint, key string, qtype uint16) (*entry, error) {
 	for {
 		r := s.resolver.Load()
@@ -52,7 +52,7 @@ func (s *Server) fetch(ctx context.Context, ep *Endpoint, key string, qtype uint
 
 func (r *resolver) fetch(ctx context.Context, ep *Endpoint, key string, qtype uint16) (*entry, error) {
 	return r.flights.do(ctx, key, r.config.Timeout, func(ctx context.Context) *entry {
-		// Who looked in the cache just before another lookup ended finds here what that one found.
+		// A caller that looked in the cache just before another lookup ended finds that one's result here.
 		if e := r.cache.get([]byte(key), r.config.Now().UnixNano()); e != nil {
 			return e
 		}
@@ -66,7 +66,7 @@ func (r *resolver) fetch(ctx context.Context, ep *Endpoint, key string, qtype ui
 		}
 		now := r.config.Now().UnixNano()
 		if err != nil {
-			// RFC 9520 wants failures kept too: not for long, but long enough to spare who is down.
+			// RFC 9520 wants failures kept too: not for long, but long enough to spare upstreams that are down.
 			e.failed, e.rcode, e.ttl = true, dns.RcodeServerFailure, minTTL
 		} else {
 			e.rcode, e.count, e.struck = f.rcode, len(f.records), f.struck
@@ -84,7 +84,7 @@ func (r *resolver) fetch(ctx context.Context, ep *Endpoint, key string, qtype ui
 	})
 }
 
-// lifetime bounds how long an answer is kept.
+// lifetime returns how long an answer is kept, within bounds.
 func lifetime(f found) time.Duration {
 	most := maxTTL
 	if len(f.records) == 0 {

@@ -32,7 +32,7 @@ var (
 	errVersion = errors.New("unknown version of EDNS")
 )
 
-// question is what a packet asks. It is read with no help from a library and no allocation: this is
+// question is what a packet asks. It is parsed without a library and without allocations: this is
 // the path that a container can load most, and a query is one name and eight fields.
 type question struct {
 	id     uint16
@@ -46,7 +46,7 @@ type question struct {
 	last   bool                      // a stream ends with its answer
 	limit  int                       // the largest answer that may be sent
 	keyLen int                       // how much of key is in use
-	key    [keyPrefix + maxName]byte // what the cache is asked for
+	key    [keyPrefix + maxName]byte // of the cache
 }
 
 // keyPrefix is how many bytes of a cache key precede the name: the type.
@@ -131,8 +131,8 @@ func (q *question) parseName(b []byte) (rest []byte, ok bool) {
 	return b[1:], true
 }
 
-// hostBytes maps the bytes of host names to lower case and others to 0. A dot inside a label is such
-// another: as text it would look like two labels, and be taken for a name that is allowed.
+// hostBytes maps the bytes of host names to lower case and others to 0. A dot inside a label is one
+// of the others: as text it would look like two labels, and be taken for an allowed name.
 var hostBytes = func() (table [256]byte) {
 	for _, c := range []byte("abcdefghijklmnopqrstuvwxyz0123456789-_") {
 		table[c] = c

@@ -9,8 +9,8 @@ import (
 	"github.com/miekg/dns"
 )
 
-// resolver is upstreams with all that they have said and are being asked. It is exchanged as a whole, so nothing that others
-// have said is kept or told as theirs.
+// resolver is a list of upstreams with their answers and the lookups under way. It is exchanged as a whole, so no answer of
+// earlier upstreams is kept, or given as one of theirs.
 type resolver struct {
 	server    *Server
 	config    *Config // the server's
@@ -26,7 +26,7 @@ func newResolver(s *Server, upstreams []*upstream) *resolver {
 	}
 }
 
-// close ends all lookups, which have no result then, and waits for them.
+// close ends all lookups, which then have no result, and waits for them.
 func (r *resolver) close() {
 	r.flights.close()
 	for _, u := range r.upstreams {
@@ -37,11 +37,11 @@ func (r *resolver) close() {
 // failureMemory is how long an upstream that failed comes after the others before it is probed again.
 const failureMemory = 10 * time.Second
 
-// rounds is how often each upstream is asked: a datagram may be lost.
+// rounds is how many times each upstream is asked: a datagram may be lost.
 const rounds = 2
 
 // exchange asks one upstream after the other until one answers: with a name's records, or that there
-// are none. An upstream that answers with an error is no worse than before for it; the name may be.
+// are none. An answer with an error does not count against the upstream: the name may be the reason.
 func (r *resolver) exchange(ctx context.Context, name string, qtype uint16) (*dns.Msg, error) {
 	query := new(dns.Msg)
 	query.SetQuestion(name, qtype)
@@ -70,7 +70,7 @@ func (r *resolver) exchange(ctx context.Context, name string, qtype uint16) (*dn
 	return nil, errors.Join(faults...)
 }
 
-// try asks one upstream. One that does not answer is probed: the reason may be the name, which an endpoint has chosen.
+// try asks one upstream. If it does not answer it is probed: the reason may be the name, which an endpoint has chosen.
 func (r *resolver) try(ctx context.Context, u *upstream, query *dns.Msg) (*dns.Msg, error) {
 	query = query.Copy()
 	query.Id = dns.Id()
@@ -88,8 +88,8 @@ func (r *resolver) try(ctx context.Context, u *upstream, query *dns.Msg) (*dns.M
 	return nil, fmt.Errorf("%s: %w", u.spec, err)
 }
 
-// probe asks an upstream in the background for what every resolver knows, and remembers whether it answers. Nobody
-// else's questions decide that, so no endpoint can put an upstream after the others for all endpoints.
+// probe asks an upstream in the background for what every resolver knows, and remembers whether it answers. No
+// other questions decide that, so no endpoint can put an upstream after the others for all endpoints.
 func (r *resolver) probe(ctx context.Context, u *upstream) {
 	r.flights.start(ctx, fmt.Sprintf("probe %p", u), r.config.TryTimeout, func(ctx context.Context) *entry {
 		query := new(dns.Msg).SetQuestion(".", dns.TypeNS)

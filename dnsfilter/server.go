@@ -1,11 +1,11 @@
 // Package dnsfilter is the DNS server that containers ask. It answers for the names that their policy
 // allows, and for no others: those are denied at once and never forwarded, so that a question carries
-// nothing out. Who asks is known by the source address.
+// nothing out. The source address tells which container asks.
 //
-// A packet is read in question.go, decided in handle.go, and answered there from the cache or, by a
-// goroutine of its own, from upstream resolvers: flight.go has one lookup for those who ask the same,
-// chain.go follows aliases and strikes out addresses, resolver.go chooses among upstreams, and antispoofing.go has what
-// makes their answers hard to forge. account.go has the rate of each user.
+// A packet is parsed in question.go, decided in handle.go, and answered there from the cache or, by a goroutine of its
+// own, from upstream resolvers: flight.go shares one lookup among those who ask the same, chain.go follows aliases and
+// strikes out addresses, resolver.go chooses among upstreams, and antispoofing.go makes their answers hard to forge.
+// account.go has the rate of each user.
 package dnsfilter
 
 import (
@@ -24,18 +24,18 @@ import (
 	"github.com/daycare-run/sandbox/internal/budget"
 )
 
-// Server answers DNS questions from New's configuration, between Start and Shutdown.
+// Server answers DNS questions as its configuration says, between Start and Shutdown.
 type Server struct {
 	config    Config
 	interval  time.Duration // in which an endpoint may ask once
 	resolver  atomic.Pointer[resolver]
 	forwarded atomic.Uint64
-	unknown   bucket // the rate of all that nobody is registered for
+	unknown   bucket // the rate of all unknown sources
 	accounts  accounts
 	lookups   *budget.Pool
 	conns     *budget.Pool
 
-	mu      sync.Mutex // of what follows
+	mu      sync.Mutex // guards what follows
 	started bool
 	closed  bool
 	cancel  context.CancelFunc
@@ -65,8 +65,8 @@ func New(config Config) (*Server, error) {
 	return s, nil
 }
 
-// Start answers at the configuration's sockets from then on, until Shutdown; ctx gives values alone. A server starts once,
-// and not after Shutdown.
+// Start begins to answer at the configuration's sockets, until Shutdown; of ctx only the values are used. A server starts
+// only once, and not after Shutdown.
 func (s *Server) Start(ctx context.Context) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -126,11 +126,11 @@ func (s *Server) Known(name string) (addrs []netip.Addr, known bool) {
 	return e.addrs, len(e.addrs) > 0
 }
 
-// Resolve returns the addresses of a name for the guard, through the same cache and upstreams as a
-// question of the endpoint, and those alone that Config.Admits admits. It does not ask whether the endpoint
-// may have the name, and it is no question that is counted or reported. The name is in lower case and
-// without a trailing dot. Without any address the error is of class NotFound; if that cannot be known
-// now, Unavailable. The caller must not change the addresses.
+// Resolve returns the addresses of a name for the guard, through the same cache and upstreams as a question
+// of the endpoint, and only those that Config.Admits admits. It does not check whether the endpoint may
+// have the name, and it does not count or report a question. The name is in lower case and without a
+// trailing dot. Without any address the error is of class NotFound; if that cannot be known now,
+// Unavailable. The caller must not change the addresses.
 func (s *Server) Resolve(ctx context.Context, ep *Endpoint, name string) ([]netip.Addr, error) {
 	q, err := questionFor(name, dns.TypeA)
 	if err != nil {

@@ -25,7 +25,7 @@ const (
 	byForm    = "what was asked for is not a host name"
 	byAddress = "the name has no address that this call may reach"
 	byType    = "records of this type are not answered"
-	asReverse = "the names of addresses are not answered"
+	asReverse = "reverse lookups are not answered"
 	unknown   = "nobody is known at this address"
 )
 

@@ -13,7 +13,7 @@ import (
 	"github.com/daycare-run/sandbox/internal/budget"
 )
 
-// serveTCP takes connections until the listener is closed.
+// serveTCP accepts connections until the listener is closed.
 func (s *Server) serveTCP(ctx context.Context, listener *net.TCPListener) {
 	for {
 		conn, err := listener.AcceptTCP()
@@ -27,7 +27,7 @@ func (s *Server) serveTCP(ctx context.Context, listener *net.TCPListener) {
 		}
 		source := conn.RemoteAddr().(*net.TCPAddr).AddrPort().Addr().Unmap()
 		ep := s.config.Endpoint(source)
-		// One that is known nowhere has no connection: by UDP it is told so.
+		// An unknown source gets no connection: by UDP it is told why.
 		if ep == nil || !s.conns.Take(ep.User, 1) {
 			conn.Close()
 			continue
@@ -43,9 +43,9 @@ func (s *Server) serveTCP(ctx context.Context, listener *net.TCPListener) {
 	}
 }
 
-// serveConn answers one question after the other until the client closes, is idle, sends what is no question, or has asked too
-// many: what it sends on a connection that is there costs it next to nothing, and a further connection has a rate of its own.
-// It ends with the registration of its endpoint: what waits in it is not the next one's who has the address.
+// serveConn answers one question after the other until the client closes, is idle, sends something else, or has asked too
+// many: what it sends on an open connection costs it next to nothing, and further connections have a rate of their own. It
+// ends with the registration of its endpoint: what waits in it is not from the next endpoint that has the address.
 func (s *Server) serveConn(ctx context.Context, conn net.Conn, source netip.Addr, ep *Endpoint) {
 	var q question
 	packet := make([]byte, maxQuery)

@@ -34,7 +34,7 @@ func (s *Server) serveUDP(ctx context.Context, conn *net.UDPConn) {
 			reply = s.report(&answerBusy, ask.ep, ask.name, s.config.Now(), &q, out)
 		}
 		if len(reply) > 0 {
-			// Who cannot be reached asks again or not; there is nobody else to tell.
+			// A client that cannot be reached asks again or not; there is nobody else to tell.
 			_, _ = conn.WriteToUDPAddrPort(reply, source)
 		}
 	}

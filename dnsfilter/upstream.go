@@ -24,7 +24,7 @@ type upstream struct {
 	idle     idleConns    // over TLS, kept for the next question
 	spoofing antiSpoofing // by UDP
 
-	retry atomic.Int64 // 0, or when it has failed: when it is probed again, as Config.Now in nanoseconds
+	retry atomic.Int64 // 0, or after a failure when it is probed again, as Config.Now in nanoseconds
 }
 
 // parseUpstream reads address, address:port or tls://host[:port].
@@ -57,7 +57,7 @@ func parseUpstream(spec string) (*upstream, error) {
 
 func newUpstream(spec, host string, port uint16, secure bool) (*upstream, error) {
 	if addr, err := netip.ParseAddr(host); port == 0 || err == nil && (addr.IsUnspecified() || addr.IsMulticast()) {
-		return nil, fmt.Errorf("upstream %q is nowhere that a resolver can be", spec)
+		return nil, fmt.Errorf("upstream %q has an address or port that no resolver can have", spec)
 	}
 	u := &upstream{spec: spec, address: net.JoinHostPort(host, strconv.Itoa(int(port)))}
 	if secure {
@@ -87,7 +87,7 @@ func (u *upstream) exchange(ctx context.Context, query *dns.Msg) (*dns.Msg, erro
 }
 
 // exchangeProtected asks by UDP, and by TCP where that is not enough: for an answer that is too large, or that may be
-// another's. again says that the upstream is known better now and is to be asked once more.
+// forged. again says that more is known of the upstream now and it is to be asked once more.
 func (u *upstream) exchangeProtected(ctx context.Context, query *dns.Msg) (reply *dns.Msg, again bool, err error) {
 	now := time.Now().UnixNano()
 	asked := u.spoofing.protect(query, now)
@@ -128,8 +128,8 @@ func (u *upstream) exchangeTCP(ctx context.Context, query *dns.Msg, packed []byt
 	return exchangeStream(conn, query, packed)
 }
 
-// exchangeUDP uses a socket of its own, connected: another port for each question, and datagrams from
-// elsewhere are not received. What comes with another id or question is not the answer; that may
+// exchangeUDP uses a connected socket of its own: another port for each question, and datagrams from
+// elsewhere are not received. What comes with another id or question is not the answer, which may
 // still come.
 func (u *upstream) exchangeUDP(ctx context.Context, query *dns.Msg, packed []byte) (*dns.Msg, error) {
 	conn, err := new(net.Dialer).DialContext(ctx, "udp", u.address)

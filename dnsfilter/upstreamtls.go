@@ -10,8 +10,8 @@ import (
 	"github.com/miekg/dns"
 )
 
-// idleConns are connections that wait for the next question. One carries a question at a time, so
-// that whoever answers late answers nobody else.
+// idleConns are connections that wait for the next question. Each carries one question at a time,
+// so that a late answer is not taken for another question's.
 type idleConns struct {
 	mu     sync.Mutex
 	conns  []idleConn
@@ -63,9 +63,9 @@ func (i *idleConns) close() {
 	i.conns = nil
 }
 
-// exchangeTLS asks over a connection that is left from before, if that is still good, else over a new
-// one. A name in the upstream's address is found with the host's resolver: whoever could lie there
-// does not have the certificate.
+// exchangeTLS asks over an idle connection, if one still works, else over a new one. A name in the
+// upstream's address is found with the host's resolver: whoever could lie there does not have the
+// certificate.
 func (u *upstream) exchangeTLS(ctx context.Context, query *dns.Msg, packed []byte) (*dns.Msg, error) {
 	if conn := u.idle.take(); conn != nil {
 		if reply, err := u.exchangeOn(ctx, conn, query, packed); err == nil || ctx.Err() != nil {

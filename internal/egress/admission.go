@@ -11,15 +11,15 @@ import (
 	"github.com/daycare-run/sandbox/internal/egress/rules"
 )
 
-// restore registers the containers that are there when the stack opens. It returns what their rules are, and
-// the addresses of those that are filtered. One whose interface is not found has no way until it is bound.
+// restore registers the containers that exist when the stack opens. It returns the rules' state for the open ones,
+// and the addresses of the filtered ones. An open one whose interface is not found reaches nothing until it is bound.
 func (s *stack) restore(list []dockerexec.Endpoint) (rules.State, map[netip.Addr]bool) {
 	var state rules.State
 	filtered := map[netip.Addr]bool{}
 	for _, e := range list {
 		ep, err := s.newEndpoint(e.Spec, e.Holder)
 		if err != nil || !s.endpoints.restore(ep, e.Addr) {
-			continue // not of this network, or the second one there: Bind finds it missing
+			continue // not of this network, or its address or name is taken: Bind finds it missing
 		}
 		if !ep.open {
 			filtered[ep.addr] = true
@@ -33,7 +33,7 @@ func (s *stack) restore(list []dockerexec.Endpoint) (rules.State, map[netip.Addr
 	return state, filtered
 }
 
-// register registers the containers that were not known when the stack opened.
+// register registers those containers that are not known yet.
 func (s *stack) register(list []dockerexec.Endpoint) error {
 	for _, e := range list {
 		if ep, err := s.newEndpoint(e.Spec, e.Holder); err == nil && s.endpoints.restore(ep, e.Addr) {
@@ -56,7 +56,7 @@ func (s *stack) add(spec dockerexec.Spec, holder uint64) (netip.Addr, error) {
 	return ep.addr, s.admit(ep)
 }
 
-// newEndpoint returns a container on this network. One that is filtered remembers what it is answered if there are further ports.
+// newEndpoint returns a container on this network. If there are further ports, a filtered one remembers the answers it gets.
 func (s *stack) newEndpoint(spec dockerexec.Spec, holder uint64) (*endpoint, error) {
 	ep, err := newEndpoint(spec)
 	if err != nil {
@@ -71,8 +71,8 @@ func (s *stack) newEndpoint(spec dockerexec.Spec, holder uint64) (*endpoint, err
 	return ep, nil
 }
 
-// assign puts another Spec's endpoint in the place of one that could reach nothing: it was filtered and had no names, or is
-// open and not bound yet. What is filtered stays so, and what is open, so the container is connected as it has to be.
+// assign replaces an endpoint that could reach nothing by another Spec's: it was filtered and had no names, or is open and not
+// bound yet. What is filtered stays filtered, and what is open stays open, so the container is already connected properly.
 func (s *stack) assign(holder uint64, from, to dockerexec.Spec) error {
 	s.changing.Lock()
 	defer s.changing.Unlock()
@@ -81,14 +81,14 @@ func (s *stack) assign(holder uint64, from, to dockerexec.Spec) error {
 		return err
 	}
 	if to.Egress.Profile != from.Egress.Profile || ep.open != from.Egress.IsOpen() || !ep.open && len(from.Egress.Domains) > 0 {
-		return fmt.Errorf("what %s may reach cannot become what %s may: %w", from.ContainerName(), ep.container, errdefs.ErrFailedPrecondition)
+		return fmt.Errorf("cannot change what %s may reach to what %s may reach: %w", from.ContainerName(), ep.container, errdefs.ErrFailedPrecondition)
 	}
 	return s.endpoints.replace(from.ContainerName(), ep)
 }
 
-// change has a container that runs reach something else than so far. The connections that it may not have any more end. What
-// is open becomes filtered by being cut off first, so all of its connections end; after an error of that it has no network
-// until it is changed again, which begins anew.
+// change changes what a running container may reach, and ends the connections that it may not have any more. An open
+// container becomes filtered by being cut off first, so all of its connections end; after an error in that, it has no
+// network until it is changed again, which starts over.
 func (s *stack) change(e dockerexec.Endpoint) error {
 	s.changing.Lock()
 	defer s.changing.Unlock()
@@ -99,11 +99,11 @@ func (s *stack) change(e dockerexec.Endpoint) error {
 	old := s.endpoints.at(e.Addr)
 	switch {
 	case old == nil || old.container != ep.container || old.gone():
-		return fmt.Errorf("address %s is not that of %s: %w", e.Addr, ep.container, errdefs.ErrFailedPrecondition)
+		return fmt.Errorf("address %s does not belong to %s: %w", e.Addr, ep.container, errdefs.ErrFailedPrecondition)
 	case ep.open && old.open:
 		return nil
 	case ep.open:
-		return fmt.Errorf("what is filtered by name cannot be opened to all of the network while it runs: name what to reach, or make another: %w", errdefs.ErrFailedPrecondition)
+		return fmt.Errorf("cannot open a container that is filtered by name to all of the network while it runs: name what to reach, or make another container: %w", errdefs.ErrFailedPrecondition)
 	case s.gateway == nil:
 		return fmt.Errorf("no call can be filtered by name here (%w): %w", s.owner.weak, errdefs.ErrPermissionDenied)
 	case !old.open && !old.parting:
@@ -131,7 +131,7 @@ func (s *stack) change(e dockerexec.Endpoint) error {
 	return nil
 }
 
-// admit lets an address be used by a container that is not bound yet. After an error it is free again.
+// admit lets a container that is not bound yet use its address. After an error the address is free again.
 func (s *stack) admit(ep *endpoint) (err error) {
 	switch {
 	case ep.open:
@@ -152,10 +152,10 @@ func (s *stack) bind(e dockerexec.Endpoint) error {
 		defer ep.binding.Unlock()
 	}
 	if ep == nil || ep.container != e.Spec.ContainerName() || ep.gone() {
-		return fmt.Errorf("address %s is not that of %s: %w", e.Addr, e.Spec.ContainerName(), errdefs.ErrFailedPrecondition)
+		return fmt.Errorf("address %s does not belong to %s: %w", e.Addr, e.Spec.ContainerName(), errdefs.ErrFailedPrecondition)
 	}
 	if s.owner.weak != nil {
-		return nil // nor may it be asked where the container is
+		return nil // and the service may lack the right to find the container's interface
 	}
 	if !ep.open {
 		return explain(s.gateway.connect(e))
@@ -173,7 +173,7 @@ func (s *stack) binding(e dockerexec.Endpoint) (rules.Binding, error) {
 	return rules.Binding{Veth: veth, MAC: e.MAC, Addr: e.Addr}, err
 }
 
-// remove takes an address from its container, whose name is free at once.
+// remove takes a container's address away. The container's name is free at once.
 func (s *stack) remove(holder uint64) {
 	s.changing.Lock()
 	ep := s.endpoints.of(holder)
@@ -197,14 +197,14 @@ func (s *stack) remove(holder uint64) {
 	}
 	s.background(func() {
 		if err := s.table.Forget(ep.addr); err != nil {
-			s.owner.cfg.Log.Error().Err(err).Stringer("address", ep.addr).Msg("a container is cut off, but not forgotten; its address is not used again")
+			s.owner.cfg.Log.Error().Err(err).Stringer("address", ep.addr).Msg("cannot forget the flows of a container that was cut off; its address is not used again")
 			return
 		}
 		s.endpoints.release(ep)
 	})
 }
 
-// cutOff lets nothing more come from a container.
+// cutOff stops everything that comes from a container.
 func (s *stack) cutOff(ep *endpoint) error {
 	switch {
 	case ep.open:

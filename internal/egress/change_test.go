@@ -12,7 +12,7 @@ import (
 	"github.com/daycare-run/sandbox/dockerexec"
 )
 
-// What a container may reach is exchanged as a whole, and of what it has going that ends which it may not have any more.
+// What a container may reach is replaced as a whole, and those of its connections end that it may not have any more.
 func TestChange(t *testing.T) {
 	s := &stack{owner: &Egress{}, table: none{}, gateway: &gatewayLink{}}
 	s.endpoints.init(dockerexec.Network{Subnet: netip.MustParsePrefix("10.1.2.0/28"), Gateway: netip.MustParseAddr("10.1.2.1")})
@@ -93,7 +93,7 @@ func (u *unforgetting) Forget(netip.Addr) (err error) {
 	return err
 }
 
-// What was to be filtered and could not be is no success the next time, unless all of it was done then.
+// After a change to filtered has failed, the next one succeeds only if it does all of the work.
 func TestAChangeThatFailsHalfWay(t *testing.T) {
 	busy := errors.New("the kernel is busy")
 	table := &unforgetting{forgets: []error{busy, nil}}

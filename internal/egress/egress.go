@@ -1,10 +1,10 @@
-// Package egress holds containers to the names that they may reach. It knows which container has which address. For
-// each network it runs the DNS filter, the guard in the gateway that filtered containers are connected to, and the
-// rules for containers that may reach all of the internet.
+// Package egress limits containers to the names that they may reach. It knows which container has which address.
+// For each network it runs the DNS filter, the guard in the gateway that filtered containers are connected to, and
+// the rules for containers that may reach all of the internet.
 //
-// egress.go says what there is; stack.go is one network; admission.go lets containers be on it; endpoints.go has the containers on it; gatewaylink.go connects
-// the filtered ones to the gateway, and relay.go carries what is neither HTTP nor TLS; subnets.go, interfaces.go, route.go,
-// own.go and resolvers.go ask about the host; reports.go turns questions of DNS into decisions.
+// egress.go has the API; stack.go is one network; admission.go adds, changes and removes its containers; endpoints.go registers
+// them; gatewaylink.go connects filtered ones to the gateway; relay.go carries connections that the guard does not inspect;
+// subnets.go, interfaces.go, route.go, own.go and resolvers.go ask about the host; reports.go reports DNS questions.
 package egress
 
 import (
@@ -26,7 +26,7 @@ import (
 	"github.com/daycare-run/sandbox/internal/policy"
 )
 
-// Config is the operator's part. Fields of addresses and ports may be empty.
+// Config is what the operator sets. Lists of addresses and ports may be empty.
 type Config struct {
 	// Name begins the names of the nftables tables: <Name>-isolated and <Name>-local.
 	Name string
@@ -34,14 +34,14 @@ type Config struct {
 	Dir string
 	// Profiles are the ways out, by name.
 	Profiles map[string]Profile
-	// GatewayProgram is the file of the service's own program, which is that of gateways too. GatewayDir is a folder on
-	// Docker's host for what they share with the service.
+	// GatewayProgram is the file of the service's own program, which gateways run too. GatewayDir is a folder on
+	// Docker's host for what gateways share with the service.
 	GatewayProgram, GatewayDir string
-	// Subnets are where networks are put, the preferred one first.
+	// Subnets are the ranges that networks are taken from, the preferred one first.
 	Subnets []netip.Prefix
 	// AlsoPublic are ranges that count as public although they are not.
 	AlsoPublic []netip.Prefix
-	// Own are addresses of the host's that it does not hold itself, and AskMetadata has the cloud asked for more.
+	// Own are addresses of the host that none of its interfaces has. AskMetadata says to ask the cloud for more of them.
 	Own         []netip.Addr
 	AskMetadata bool
 	// ExtraPorts are the TCP ports besides 80 and 443 that filtered containers reach at allowed names.
@@ -50,11 +50,11 @@ type Config struct {
 	QueriesPerSecond, MaxConnections int
 	// MaxUserConnections bounds the connections of all of a user's containers.
 	MaxUserConnections int
-	// AcceptWeaker goes without rules where the kernel or the service's rights allow none: containers may
-	// be open then, but not filtered.
+	// AcceptWeaker accepts that there are no rules where the kernel or the service's rights allow none:
+	// containers may be open then, but not filtered.
 	AcceptWeaker bool
-	// MayPass is asked before each lookup and each connection; an error says that nothing new may pass. It must not block.
-	// Nil is for always.
+	// MayPass is called before each lookup and each connection; an error means that nothing new may pass. It must not
+	// block. Nil means that everything may pass.
 	MayPass func() error
 	// Decisions takes every verdict.
 	Decisions *decisions.Log
@@ -65,11 +65,11 @@ type Config struct {
 type Profile struct {
 	// Private admits private networks besides the public internet.
 	Private bool
-	// Upstreams are resolvers as dnsfilter takes them; none for the host's own.
+	// Upstreams are resolvers in dnsfilter's form; if there are none, the host's own are used.
 	Upstreams []string
 }
 
-// Egress is the networks of one service. It implements what dockerexec.Config asks of Networks, and is safe for concurrent use.
+// Egress controls the networks of one service. It implements dockerexec.Config.Networks and is safe for concurrent use.
 type Egress struct {
 	cfg        Config
 	budget     *budget.Connections
@@ -85,12 +85,12 @@ type Egress struct {
 	closed bool
 }
 
-// New changes nothing yet: a network has its rules and servers from Open on. The error says that rules
-// cannot be made here, and what to do.
+// New removes the rules of networks that are gone; a network gets its rules and servers from Open. If
+// rules cannot be made here, the error says what to do.
 func New(cfg Config) (*Egress, error) {
 	weak := Probe(cfg.Name)
 	if weak != nil && !cfg.AcceptWeaker {
-		return nil, fmt.Errorf("cannot hold containers to the names that they may reach: %w; or set docker.enableWeakerNestedSandbox, and calls may only have no network or all of it", weak)
+		return nil, fmt.Errorf("cannot limit containers to the names that they may reach: %w; or set docker.enableWeakerNestedSandbox, and calls may have only no network or all of it", weak)
 	}
 	if weak != nil {
 		cfg.Log.Warn().Err(weak).Msg("no call can be filtered by name, only blocked or open; accepted by enableWeakerNestedSandbox")
@@ -123,7 +123,7 @@ func New(cfg Config) (*Egress, error) {
 // Weak returns why no container can be filtered, or nil.
 func (e *Egress) Weak() error { return e.weak }
 
-// Probe checks whether the kernel can have our rules, and makes none. The error says what is missing.
+// Probe checks whether the kernel supports our rules, without making any. The error says what is missing.
 func Probe(name string) error {
 	table, err := rules.New(rules.Config{
 		Table: name + "-probe", Questions: 1, Connections: 1,
@@ -138,8 +138,8 @@ func Probe(name string) error {
 	return err
 }
 
-// Subnets returns those that a new network may have, the preferred one first: none overlaps an address or a route of
-// the host.
+// Subnets returns the subnets that a new network may have, the preferred one first. None overlaps an address or a
+// route of the host, or another service's network.
 func (e *Egress) Subnets() ([]netip.Prefix, error) {
 	taken, err := hostRanges()
 	if err != nil {
@@ -157,9 +157,9 @@ func (e *Egress) Subnets() ([]netip.Prefix, error) {
 	return free, nil
 }
 
-// Open makes a network ready. running are the containers on it; what others left there is closed. A network that is
-// open is only checked, so this may be called before each use. The error is errdefs.ErrFailedPrecondition if the bridge
-// is not there or lacks its address: it has to be recreated.
+// Open makes a network ready. running are the containers on it; access of any others is closed. An open network is only
+// checked, and learns of new containers, so Open may be called before each use. The error is
+// errdefs.ErrFailedPrecondition if the bridge is missing or lacks its address: it has to be recreated.
 func (e *Egress) Open(ctx context.Context, n dockerexec.Network, running []dockerexec.Endpoint) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -184,7 +184,7 @@ func (e *Egress) Open(ctx context.Context, n dockerexec.Network, running []docke
 	return nil
 }
 
-// ResolvConf returns the file on the host that containers of a profile have at /etc/resolv.conf.
+// ResolvConf returns the host's file that containers of a profile have mounted at /etc/resolv.conf.
 func (e *Egress) ResolvConf(profile string) string {
 	return filepath.Join(e.cfg.Dir, "resolv-"+profile+".conf")
 }
@@ -199,7 +199,7 @@ func (e *Egress) Add(spec dockerexec.Spec, holder uint64) (netip.Addr, error) {
 	return s.add(spec, holder)
 }
 
-// Bind connects a container that has started, before anything of a tenant runs in it.
+// Bind connects a container that has started. It comes before anything of a tenant runs in the container.
 func (e *Egress) Bind(ep dockerexec.Endpoint) error {
 	s, err := e.stack(ep.Spec.Egress.Profile)
 	if err != nil {
@@ -208,8 +208,8 @@ func (e *Egress) Bind(ep dockerexec.Endpoint) error {
 	return s.bind(ep)
 }
 
-// Assign has a container reach what another Spec says. It could reach nothing so far; what is open
-// can by Bind alone.
+// Assign lets a container reach what another Spec says. So far it could reach nothing: it was
+// filtered without names, or is open and not bound yet.
 func (e *Egress) Assign(holder uint64, from, to dockerexec.Spec) error {
 	s, err := e.stack(from.Egress.Profile)
 	if err != nil {
@@ -218,8 +218,8 @@ func (e *Egress) Assign(holder uint64, from, to dockerexec.Spec) error {
 	return s.assign(holder, from, to)
 }
 
-// Change has a container that runs reach what its endpoint's Spec says, instead of what it could so far. The error is
-// errdefs.ErrFailedPrecondition if it was filtered and is to be open.
+// Change lets a running container reach what its endpoint's Spec says, instead of what it could reach so far. The
+// error is errdefs.ErrFailedPrecondition if it was filtered and is to be open.
 func (e *Egress) Change(ep dockerexec.Endpoint) error {
 	s, err := e.stack(ep.Spec.Egress.Profile)
 	if err != nil {
@@ -228,8 +228,8 @@ func (e *Egress) Change(ep dockerexec.Endpoint) error {
 	return s.change(ep)
 }
 
-// Remove cuts a container off at once and forgets it; one that has no address any more has lost nothing but that. Its address is not used again before nothing of its flows is left,
-// about a millisecond later.
+// Remove cuts a container off at once and forgets it; it does nothing if the container has no address any more. The address is
+// not used again before all of its flows are gone, about a millisecond later.
 func (e *Egress) Remove(profile string, holder uint64) {
 	if s, err := e.stack(profile); err == nil {
 		s.remove(holder)
@@ -281,7 +281,7 @@ func (e *Egress) Stats() map[string]Stats {
 	return stats
 }
 
-// Budgets returns what users' connections take of what the service has once, by the name of each budget.
+// Budgets returns how much users' connections take of each budget that the whole service shares, by the budget's name.
 func (e *Egress) Budgets() map[string]budget.Stats { return e.budget.Stats() }
 
 func (e *Egress) admits(p Profile) policy.Addresses {

@@ -14,17 +14,17 @@ import (
 	"github.com/daycare-run/sandbox/internal/policy"
 )
 
-// endpoint is a container on a network. It is revoked when another one takes its place. It implements guard.Endpoint.
+// endpoint is a container on a network. It is revoked when it is removed or replaced. It implements guard.Endpoint.
 type endpoint struct {
 	user, container string
 	holder          uint64
 	addr            netip.Addr
 	open            bool // may reach all of the internet; the others are filtered
-	parting         bool // was open, and may have flows left or no gateway yet; of stack.changing
+	parting         bool // was open, and may have flows left or no gateway yet; guarded by stack.changing
 	answers         answers
 	relays          relays
-	binding         sync.Mutex            // held while it is bound, and while it is cut off, after which it never is
-	reach           atomic.Pointer[reach] // of one that is filtered
+	binding         sync.Mutex            // held while it is bound, and while it is cut off, after which it is never bound
+	reach           atomic.Pointer[reach] // used where it is filtered
 	dns             *dnsfilter.Endpoint
 	done            chan struct{}
 	revoke          func() // closes done
@@ -36,7 +36,7 @@ type reach struct {
 	policy.Ranges
 }
 
-// allows reports whether an address may be reached under a name, or if that is empty whatever the name.
+// allows reports whether addr may be reached under name or, if name is empty, whatever the name.
 func (r *reach) allows(name string, addr netip.Addr) bool {
 	if name == "" {
 		return r.Ranges.Allows(addr)
@@ -44,7 +44,7 @@ func (r *reach) allows(name string, addr netip.Addr) bool {
 	return r.Egress.Allows(name)
 }
 
-// newEndpoint reads what a container may reach out of its Spec, which may have come from a container's labels.
+// newEndpoint makes an endpoint of what a Spec may reach. The Spec may have come from a container's labels.
 func newEndpoint(spec dockerexec.Spec) (*endpoint, error) {
 	ep := &endpoint{user: spec.User, container: spec.ContainerName(), done: make(chan struct{})}
 	reach := &reach{}
@@ -77,7 +77,7 @@ func (ep *endpoint) User() string { return ep.user }
 // Allows reports whether the container may connect to a name.
 func (ep *endpoint) Allows(name string) bool { return ep.dns.Allows(name) }
 
-// Direct reports whether it may connect to an address whatever the name.
+// Direct reports whether the container may connect to an address whatever the name.
 func (ep *endpoint) Direct(addr netip.Addr) bool { return ep.reach.Load().allows("", addr) }
 
 // Done is closed when the container is removed.
@@ -101,8 +101,8 @@ func (es *endpoints) init(n dockerexec.Network) {
 	es.byAddr, es.byName = map[netip.Addr]*endpoint{}, map[string]*endpoint{}
 }
 
-// restore registers a container at the address that it has. It reports false for an address that the container
-// cannot have.
+// restore registers a container at the address that it has. It reports false if the address or the name is
+// taken, or no container can have the address.
 func (es *endpoints) restore(ep *endpoint, addr netip.Addr) bool {
 	es.mu.Lock()
 	defer es.mu.Unlock()
@@ -135,13 +135,13 @@ func (es *endpoints) register(ep *endpoint) error {
 	return fmt.Errorf("all addresses of %s are in use: %w", es.subnet, errdefs.ErrResourceExhausted)
 }
 
-// replace has a container's holder be another container, and revokes what it was.
+// replace puts ep in the place of the container of that name, which must have the same holder, and revokes the old one.
 func (es *endpoints) replace(container string, ep *endpoint) error {
 	es.mu.Lock()
 	defer es.mu.Unlock()
 	old := es.byName[container]
 	if old == nil || old.holder != ep.holder || old.gone() {
-		return fmt.Errorf("%s has not the address that %s is to have: %w", container, ep.container, errdefs.ErrFailedPrecondition)
+		return fmt.Errorf("%s does not have the address that %s is to get: %w", container, ep.container, errdefs.ErrFailedPrecondition)
 	}
 	if ep.container != container && es.byName[ep.container] != nil {
 		return fmt.Errorf("container %s has an address already: %w", ep.container, errdefs.ErrAlreadyExists)
@@ -153,13 +153,13 @@ func (es *endpoints) replace(container string, ep *endpoint) error {
 	return nil
 }
 
-// usable reports whether a container may have an address, which is none of the network's own.
+// usable reports whether a container may have an address: it is in the subnet, and not one of the network's own.
 func (es *endpoints) usable(addr netip.Addr) bool {
 	return addr.Is4() && es.subnet.Contains(addr) && es.subnet.Contains(addr.Next()) && addr != es.subnet.Addr() && addr != es.gateway
 }
 
-// unregister forgets a container whose address stays taken until release. It reports whether the container was
-// registered.
+// unregister forgets a container, whose address stays taken until release. It reports whether the container
+// was registered.
 func (es *endpoints) unregister(ep *endpoint) bool {
 	es.mu.Lock()
 	defer es.mu.Unlock()
@@ -187,7 +187,7 @@ func (es *endpoints) at(addr netip.Addr) *endpoint {
 	return es.byAddr[addr.Unmap()]
 }
 
-// of returns the container that a holder is, or nil.
+// of returns the container that a holder is now, or nil.
 func (es *endpoints) of(holder uint64) *endpoint {
 	es.mu.RLock()
 	defer es.mu.RUnlock()
@@ -205,7 +205,7 @@ func (es *endpoints) count() int {
 	return len(es.byAddr)
 }
 
-// served returns the container with an address if anything new may pass for it, or nil.
+// served returns the container with an address, or nil if it has gone or nothing new may pass.
 func (es *endpoints) served(addr netip.Addr) *endpoint {
 	if ep := es.at(addr); ep != nil && !ep.gone() && es.passing() {
 		return ep
@@ -230,7 +230,7 @@ func (es *endpoints) guardEndpoint(addr netip.Addr) (guard.Endpoint, bool) {
 	return ep, ep != nil
 }
 
-// gone reports whether the container is removed.
+// gone reports whether the container was removed or replaced.
 func (ep *endpoint) gone() bool {
 	select {
 	case <-ep.done:

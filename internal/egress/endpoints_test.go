@@ -73,7 +73,7 @@ func TestAddresses(t *testing.T) {
 	}
 }
 
-// A container is restored at an address that one can have, alone, and at one address.
+// A container is restored only at an address that one can have and no other has, and at one address.
 func TestRestore(t *testing.T) {
 	es := testEndpoints("10.1.2.0/29")
 	for addr, want := range map[string]bool{

@@ -17,12 +17,12 @@ import (
 	"github.com/daycare-run/sandbox/internal/egress/gateway"
 )
 
-// gatewayQuestions is how many times the questions that a container may ask in a second come to the DNS filter,
-// which refuses those beyond and reports that. More are dropped before.
+// gatewayQuestions is how many times a container's limit of questions per second the gateway lets through to
+// the DNS filter, which turns down and reports those beyond the limit. The gateway drops the rest.
 const gatewayQuestions = 5
 
-// Gateway returns what the gateway of a network is made with. It reports false where nothing can be filtered: such a
-// network has none.
+// Gateway returns what a network's gateway is made from. It reports false where nothing can be filtered: such a
+// network has no gateway.
 func (e *Egress) Gateway(n dockerexec.Network) (dockerexec.Gateway, bool, error) {
 	if e.weak != nil {
 		return dockerexec.Gateway{}, false, nil
@@ -57,7 +57,7 @@ func (e *Egress) openGateway(ctx context.Context, n dockerexec.Network) (*gatewa
 	return &gatewayLink{interfaces: e.interfaces, bridge: n.Bridge, Client: client}, nil
 }
 
-// dnsSockets returns those of the DNS filter.
+// dnsSockets returns the DNS filter's sockets.
 func (g *gatewayLink) dnsSockets() []dnsfilter.Socket {
 	if g == nil {
 		return nil
@@ -65,14 +65,14 @@ func (g *gatewayLink) dnsSockets() []dnsfilter.Socket {
 	return []dnsfilter.Socket{{TCP: g.DNSOverTCP, UDP: g.DNSOverUDP}}
 }
 
-// connect moves the host's end of a container's interface from the bridge to the gateway, or sees that it is there.
-// From then on it reaches the gateway and nothing else.
+// connect moves the host's end of a container's interface from the bridge to the gateway, or checks that it is
+// there already. From then on the container reaches the gateway and nothing else.
 func (g *gatewayLink) connect(ep dockerexec.Endpoint) error {
 	name := gateway.LinkName(ep.Addr)
 	veth, err := g.interfaces.vethOf(ep.PID, g.bridge)
 	switch {
 	case err == nil:
-		// What an earlier user has left there would be in the way.
+		// An interface that an earlier container left there would be in the way.
 		if err = g.Detach(ep.Addr); err == nil {
 			err = g.interfaces.move(veth, g.Space, name)
 		}
@@ -94,7 +94,7 @@ func (g *gatewayLink) close() {
 	}
 }
 
-// move puts an interface of the host's into another network namespace, under another name, in one step.
+// move moves an interface of the host into another network namespace and renames it, in one step.
 func (l *interfaces) move(name string, space *os.File, as string) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -118,7 +118,7 @@ func (l *interfaces) move(name string, space *os.File, as string) error {
 	return nil
 }
 
-// checkPeer checks that an interface of that name, in a network namespace, is the other end of one of a process's.
+// checkPeer checks that the interface of that name in a network namespace is the other end of one of a process's interfaces.
 func (l *interfaces) checkPeer(pid int, space *os.File, name string) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -152,7 +152,7 @@ func (l *interfaces) checkPeer(pid int, space *os.File, name string) error {
 	return fmt.Errorf("interface %s of the gateway does not lead to process %d: %w", name, pid, errdefs.ErrNotFound)
 }
 
-// named returns an interface of another network namespace.
+// named returns the interface of a name in another network namespace.
 func (l *interfaces) named(space int, name string) (netlink.Link, error) {
 	req := nl.NewNetlinkRequest(unix.RTM_GETLINK, 0)
 	req.Sockets = l.dumps

@@ -16,7 +16,7 @@ import (
 	"github.com/daycare-run/sandbox/dockerexec"
 )
 
-// checkBridge looks whether Docker's picture of a network is true.
+// checkBridge checks that the bridge is as Docker says.
 func checkBridge(n dockerexec.Network) error {
 	broken := func(what string) error {
 		return fmt.Errorf("bridge %s %s: %w", n.Bridge, what, errdefs.ErrFailedPrecondition)
@@ -45,10 +45,10 @@ func checkBridge(n dockerexec.Network) error {
 	return broken("has lost its address " + want.String())
 }
 
-// kernelPatience bounds the kernel's answers, which come within the call.
+// kernelPatience bounds the wait for the kernel's answers, which come within the call.
 const kernelPatience = 10 * time.Second
 
-// interfaces asks the kernel about interfaces, by sockets that stay open.
+// interfaces asks the kernel about interfaces, over sockets that stay open.
 type interfaces struct {
 	mu     sync.Mutex
 	handle *netlink.Handle // nil after close
@@ -116,7 +116,7 @@ func (l *interfaces) vethOf(pid int, bridge string) (string, error) {
 		}
 		port, err := l.handle.LinkByIndex(peer)
 		if missing := (netlink.LinkNotFoundError{}); errors.As(err, &missing) {
-			continue // its other end is somewhere else, where the number means another one
+			continue // its other end is in another namespace, where the index means another interface
 		} else if err != nil {
 			return "", fmt.Errorf("cannot look at interface %d: %w", peer, err)
 		}
@@ -127,14 +127,14 @@ func (l *interfaces) vethOf(pid int, bridge string) (string, error) {
 	return "", fmt.Errorf("no port of bridge %s leads to process %d: %w", bridge, pid, errdefs.ErrNotFound)
 }
 
-// nsidOf is the number that the host's network namespace has for that of a process.
+// nsidOf returns the id that the host's network namespace has for that of a process.
 func (l *interfaces) nsidOf(pid int) (int, error) {
 	return l.nsid(
 		func() (int, error) { return l.handle.GetNetNsIdByPid(pid) },
 		func(id int) error { return l.handle.SetNetNsIdByPid(pid, id) })
 }
 
-// nsid asks for the number of a network namespace, which the kernel gives when it is first needed.
+// nsid returns the id of a network namespace, which the kernel assigns when it is first needed.
 func (l *interfaces) nsid(get func() (int, error), set func(int) error) (int, error) {
 	const unnamed = -1
 	id, err := get()
@@ -145,7 +145,7 @@ func (l *interfaces) nsid(get func() (int, error), set func(int) error) (int, er
 		return unnamed, err
 	}
 	if id, err = get(); err == nil && id == unnamed {
-		err = errors.New("the kernel gives it no number")
+		err = errors.New("the kernel assigns it no id")
 	}
 	return id, err
 }

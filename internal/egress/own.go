@@ -14,19 +14,19 @@ import (
 	"github.com/rs/zerolog"
 )
 
-// A cloud's host often has a public address that it does not hold itself: the cloud translates it, and what a
-// container sends there comes back to the host. No route has such an address, so the operator names it, and
-// the cloud is asked for it.
+// A cloud's host often has a public address that none of its interfaces has: the cloud translates it, and
+// what a container sends there comes back to the host. No route shows such an address, so the operator names
+// it, and the cloud is asked for it.
 
-// ownAddresses are those of the host that the kernel does not know.
+// ownAddresses are the addresses of the host that the kernel does not know.
 type ownAddresses struct {
-	known  chan struct{} // closed when all are known that will be
+	known  chan struct{} // closed when no more will become known
 	mu     sync.Mutex
 	addrs  []netip.Addr
 	finder sync.WaitGroup
 }
 
-// newOwnAddresses begins with those that are named, and if ask is set asks the cloud for more, until ctx ends.
+// newOwnAddresses starts with the named addresses and, if ask is set, asks the cloud for more, until ctx ends.
 func newOwnAddresses(ctx context.Context, named []netip.Addr, ask bool, log zerolog.Logger) *ownAddresses {
 	o := &ownAddresses{known: make(chan struct{}), addrs: slices.Clone(named)}
 	if !ask {
@@ -47,7 +47,7 @@ func newOwnAddresses(ctx context.Context, named []netip.Addr, ask bool, log zero
 	return o
 }
 
-// all waits until the cloud has answered, which takes it a second at most.
+// all returns the addresses. It waits until the cloud has answered, which takes a second at most.
 func (o *ownAddresses) all() []netip.Addr {
 	<-o.known
 	o.mu.Lock()
@@ -57,7 +57,7 @@ func (o *ownAddresses) all() []netip.Addr {
 
 func (o *ownAddresses) has(addr netip.Addr) bool { return slices.Contains(o.all(), addr.Unmap()) }
 
-// prefixes are those of IPv4, as rules take them.
+// prefixes returns the IPv4 addresses in the form that rules takes.
 func (o *ownAddresses) prefixes() []netip.Prefix {
 	var list []netip.Prefix
 	for _, addr := range o.all() {
@@ -68,24 +68,24 @@ func (o *ownAddresses) prefixes() []netip.Prefix {
 	return list
 }
 
-// MetadataServer is where clouds answer to their hosts.
+// MetadataServer is where clouds answer their hosts.
 const MetadataServer = "http://169.254.169.254"
 
 const (
-	// metadataPatience bounds all questions together, metadataDial the first connection: where no cloud is,
-	// there is no answer.
+	// metadataPatience bounds all questions together, metadataDial each connection: where there is no
+	// cloud, there is no answer.
 	metadataPatience = time.Second
 	metadataDial     = 300 * time.Millisecond
 )
 
-// metadataQuestion is how to ask one cloud for a host's public address. Another's answer is an error, or no address.
+// metadataQuestion is how to ask one cloud for a host's public address. Other clouds answer with an error, or no address.
 type metadataQuestion struct {
 	path   string
 	header [2]string
 }
 
 var metadataQuestions = []metadataQuestion{
-	{path: "/latest/meta-data/public-ipv4"}, // Amazon, with a token, and those that are like it without
+	{path: "/latest/meta-data/public-ipv4"}, // Amazon, with a token, and clouds like it, without one
 	{"/computeMetadata/v1/instance/network-interfaces/0/access-configs/0/external-ip", [2]string{"Metadata-Flavor", "Google"}},
 	{"/metadata/instance/network/interface/0/ipv4/ipAddress/0/publicIpAddress?api-version=2021-02-01&format=text", [2]string{"Metadata", "true"}},
 	{path: "/hetzner/v1/metadata/public-ipv4"},
@@ -93,8 +93,8 @@ var metadataQuestions = []metadataQuestion{
 	{path: "/metadata/v1/floating_ip/ipv4/ip_address"},
 }
 
-// PublicAddresses asks a metadata server which public addresses the host has. Where there is none it takes
-// a moment and says nothing.
+// PublicAddresses asks a metadata server which public addresses the host has. Where there is no server, it
+// takes a moment and returns nothing.
 func PublicAddresses(ctx context.Context, server string) (addrs []netip.Addr) {
 	ctx, cancel := context.WithTimeout(ctx, metadataPatience)
 	defer cancel()
@@ -124,7 +124,7 @@ func PublicAddresses(ctx context.Context, server string) (addrs []netip.Addr) {
 	return addrs
 }
 
-// askMetadata returns the text of an answer that is fine, and whether there was any answer.
+// askMetadata returns the text of a successful answer, and whether there was any answer.
 func askMetadata(ctx context.Context, client *http.Client, method, url string, header [2]string) (text string, reached bool) {
 	req, err := http.NewRequestWithContext(ctx, method, url, nil)
 	if err != nil {

@@ -12,17 +12,17 @@ import (
 	"github.com/daycare-run/sandbox/internal/egress/nonblock"
 )
 
-// A relay carries connections to ports beside 80 and 443. What goes over them has no name that could be read, so
-// a container reaches such a port at the addresses that it was answered for allowed names, for as long as the answer said.
+// A relay carries connections to ports besides 80 and 443, and to addresses that may be reached whatever the name. The former
+// have no name that could be read: they may go to addresses that DNS answered for allowed names, while the answers last.
 
 const (
-	// leastTTL is how long an address may be reached at least: programs hold on to addresses for a moment.
+	// leastTTL is the least time that an address may be reached: programs hold on to addresses for a moment.
 	leastTTL = time.Minute
-	// mostTTL is how long at most.
+	// mostTTL is the longest.
 	mostTTL = time.Hour
 	// mostAnswers bounds the addresses that one container can make us remember.
 	mostAnswers = 1024
-	// relayDial bounds the connection to an address.
+	// relayDial bounds the time to connect to an address.
 	relayDial = 10 * time.Second
 )
 
@@ -37,7 +37,7 @@ type answeredName struct {
 	until time.Time
 }
 
-// note remembers addresses of an allowed name. Where there is no room the new ones wait until others have expired.
+// note remembers addresses of an allowed name. Where even expired ones leave no room, new ones are not remembered.
 func (a *answers) note(name string, addrs []netip.Addr, ttl time.Duration, now time.Time) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -58,7 +58,7 @@ func (a *answers) note(name string, addrs []netip.Addr, ttl time.Duration, now t
 	}
 }
 
-// nameOf is the name that an address may be reached for.
+// nameOf returns the name that an address may be reached under.
 func (a *answers) nameOf(addr netip.Addr, now time.Time) (string, bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -66,23 +66,23 @@ func (a *answers) nameOf(addr netip.Addr, now time.Time) (string, bool) {
 	return n.name, ok && now.Before(n.until)
 }
 
-// relays are the connections of a container that are relayed.
+// relays are the relayed connections of a container.
 type relays struct {
 	mu   sync.Mutex
 	open map[*relayed]bool
 }
 
-// relayed is one connection: the address, and the name that it may be reached under, or none for one that may be reached
+// relayed is one connection. name is what its address may be reached under, empty for an address that may be reached
 // whatever the name.
 type relayed struct {
 	addr   netip.Addr
 	name   string
-	others int // that were open when it came
+	others int // how many were open when it came
 	cut    context.CancelFunc
 }
 
-// enter counts a connection in until leave is called, if it may be. It is there before that is decided, so that a change of
-// what is allowed meets either it or the decision.
+// enter counts a connection until leave is called, if it is allowed. It decides under the lock, so that after a change of
+// what is allowed either recheck finds the connection, or the decision follows the change.
 func (ep *endpoint) enter(addr netip.Addr, cut context.CancelFunc) (r *relayed, leave func(), ok bool) {
 	r = &relayed{addr: addr, cut: cut}
 	if !ep.Direct(addr) {
@@ -108,7 +108,7 @@ func (ep *endpoint) enter(addr netip.Addr, cut context.CancelFunc) (r *relayed, 
 	}, true
 }
 
-// recheck ends the connections that may not be any more, once what may be is known to those that come.
+// recheck ends the connections that now does not allow. The caller has stored now, so new connections follow it already.
 func (rs *relays) recheck(now *reach) {
 	rs.mu.Lock()
 	defer rs.mu.Unlock()
@@ -119,7 +119,7 @@ func (rs *relays) recheck(now *reach) {
 	}
 }
 
-// startRelays accepts at the further ports until life ends.
+// startRelays accepts connections at the further ports until life ends.
 func (s *stack) startRelays(life context.Context) {
 	if s.gateway == nil {
 		return
@@ -148,8 +148,8 @@ func pause(ctx context.Context, d time.Duration) {
 	}
 }
 
-// relay connects a container to where it meant to go, if it may, and carries what is said until both have ended,
-// or the container has gone.
+// relay connects a container to the address that it dialled, if allowed, and carries bytes until both sides have
+// ended, or the container has gone.
 func (s *stack) relay(life context.Context, c *net.TCPConn, port uint16) {
 	defer abort(c)
 	ep := s.endpoints.served(addrPortOf(c.RemoteAddr()).Addr())
@@ -166,7 +166,7 @@ func (s *stack) relay(life context.Context, c *net.TCPConn, port uint16) {
 	defer cancel()
 	r, leave, ok := ep.enter(to.Addr(), cancel)
 	if !ok {
-		decided("", decisions.Denied, "the address is none that was answered for an allowed name")
+		decided("", decisions.Denied, "the address was not answered for an allowed name")
 		return
 	}
 	defer leave()
@@ -210,11 +210,11 @@ func (s *stack) relay(life context.Context, c *net.TCPConn, port uint16) {
 	s.guard.Carry(ctx, ep, c, far.(*net.TCPConn))
 }
 
-// relayDescriptors are those of a relayed connection: two sockets.
+// relayDescriptors is how many a relayed connection has: two sockets.
 const relayDescriptors = 2
 
-// takeRelay takes what a relayed connection needs of its user's budgets, and returns how many bytes the kernel may hold for
-// it, or 0. Whichever of the two ends it first, the port counts as one that the kernel keeps.
+// takeRelay takes what a relayed connection needs from its user's budgets, and returns how many bytes the kernel may hold
+// for it, or 0 if a budget is used up. Whichever side ends it first, the port counts as one that the kernel keeps.
 func (e *Egress) takeRelay(user string, to netip.AddrPort) (buffers int, give func()) {
 	b := e.budget
 	if !b.Descriptors.Take(user, relayDescriptors) {
@@ -236,7 +236,7 @@ func (e *Egress) takeRelay(user string, to netip.AddrPort) (buffers int, give fu
 	}
 }
 
-// abort closes a connection at once. One that is closed already stays as it is.
+// abort closes a connection at once. It does nothing to one that is closed already.
 func abort(c *net.TCPConn) {
 	_ = c.SetLinger(0)
 	_ = c.Close()

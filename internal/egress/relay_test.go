@@ -8,7 +8,7 @@ import (
 	"github.com/daycare-run/sandbox/dockerexec"
 )
 
-// A further port is reached at addresses that were told, for as long as they were told, and only so many.
+// A further port is reached only at addresses that DNS answered, while the answers last, and only so many.
 func TestAnswersAreRemembered(t *testing.T) {
 	var known answers
 	now := time.Now()
@@ -43,7 +43,7 @@ func TestAnswersAreRemembered(t *testing.T) {
 	}
 }
 
-// A connection that comes knows of those that are open, and of no others.
+// A new connection counts those that are open, and no others.
 func TestRelaysAreCounted(t *testing.T) {
 	ep, err := newEndpoint(dockerexec.Spec{User: "u", Egress: dockerexec.Egress{Addresses: []string{"192.0.2.0/24"}}})
 	must(t, err)

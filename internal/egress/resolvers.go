@@ -8,8 +8,8 @@ import (
 	"github.com/miekg/dns"
 )
 
-// SetUpstreams changes the resolvers of profiles, also on networks that are open. Profiles that are not in upstreams keep
-// theirs.
+// SetUpstreams changes the resolvers of profiles, including those of open networks. Profiles that are not in upstreams
+// keep theirs.
 func (e *Egress) SetUpstreams(upstreams map[string][]string) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -27,7 +27,7 @@ func (e *Egress) SetUpstreams(upstreams map[string][]string) error {
 	}
 	for name, servers := range resolvers {
 		if err := e.stacks[name].dns.SetUpstreams(servers); err != nil {
-			return err // none that can be written down in the settings
+			return err // not for upstreams that the settings accept
 		}
 	}
 	e.cfg.Profiles = profiles
@@ -42,7 +42,7 @@ func (p Profile) upstreams() ([]string, error) {
 	return HostResolvers()
 }
 
-// HostResolvers returns the host's own, which a profile without resolvers asks.
+// HostResolvers returns the host's own resolvers, which a profile without resolvers uses.
 func HostResolvers() ([]string, error) {
 	const file = "/etc/resolv.conf"
 	host, err := dns.ClientConfigFromFile(file)

@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// routes asks the kernel where it would send what is for an address. The guard asks before each
+// routes asks the kernel where it would send packets to an address. The guard asks before each
 // connection, so the socket stays open.
 type routes struct {
 	mu     sync.Mutex
@@ -27,18 +27,18 @@ type routeGetter interface {
 	Close()
 }
 
-// route is what the kernel said, and until when that is good enough.
+// route is what the kernel answered, and until when the answer is used.
 type route struct {
 	own   bool
 	until time.Time
 }
 
 const (
-	// routeLifetime is how late an address that the host was given is known to be its own. A program that
-	// opens one connection after the other to the same server is what it is for.
+	// routeLifetime is how long an answer is used, and so how late a new address of the host is known to
+	// be its own. It is for programs that open one connection after the other to the same server.
 	routeLifetime = time.Second
 	routesKnown   = 1024
-	// routePatience bounds the kernel's answer, for which others wait: it comes within microseconds.
+	// routePatience bounds the wait for the kernel's answer, during which others wait too: it comes within microseconds.
 	routePatience = 500 * time.Millisecond
 )
 
@@ -73,7 +73,7 @@ func (r *routes) drop() {
 	}
 }
 
-// own reports whether the kernel would deliver to the host itself, or may do so.
+// own reports whether the kernel would deliver to the host itself. If the kernel does not say, it reports true.
 func (r *routes) own(addr netip.Addr) bool {
 	addr = addr.Unmap()
 	r.mu.Lock()
@@ -92,7 +92,7 @@ func (r *routes) own(addr netip.Addr) bool {
 	return own
 }
 
-// ask looks a route up. The lock is held. After an error the socket is recreated, since an answer may be left in it.
+// ask looks up a route. The lock is held. After an error the socket is recreated, since an answer may be left in it.
 func (r *routes) ask(addr netip.Addr) (own bool, err error) {
 	if r.closed {
 		return false, errClosed

@@ -22,7 +22,7 @@ import (
 // checkEvery is how often the rules are compared with the kernel's when nothing says that they changed.
 const checkEvery = 30 * time.Second
 
-// closeLimit bounds the end of a stack's servers.
+// closeLimit bounds how long a stack's servers may take to end.
 const closeLimit = 5 * time.Second
 
 // stack is one network's rules and servers.
@@ -43,10 +43,10 @@ type stack struct {
 
 	mu      sync.Mutex
 	closed  bool // nothing more is added to work
-	pending int  // of work: what background began
+	pending int  // work's goroutines that background started
 }
 
-// table is what rules.Table does for containers that may reach all of the internet.
+// table is what a stack needs of rules.Table, for containers that may reach all of the internet.
 type table interface {
 	Add(netip.Addr) error
 	Bind(rules.Binding) error
@@ -66,7 +66,7 @@ func (none) Forget(netip.Addr) error                         { return nil }
 func (none) Keep(ctx context.Context, _ time.Duration) error { <-ctx.Done(); return ctx.Err() }
 func (none) Close()                                          {}
 
-// openStack closes first and opens then: the rules are in place before anything listens.
+// openStack closes access before it opens any: the rules are in place before anything listens.
 func (e *Egress) openStack(ctx context.Context, n dockerexec.Network, running []dockerexec.Endpoint) (_ *stack, err error) {
 	profile, known := e.cfg.Profiles[n.Profile]
 	if !known {
@@ -104,7 +104,7 @@ func (e *Egress) openStack(ctx context.Context, n dockerexec.Network, running []
 	return s, nil
 }
 
-// setRules makes what holds containers to what they may reach that of those that run, and of no others.
+// setRules sets the rules and the gateway's attachments to those of the running containers, and of no others.
 func (s *stack) setRules(ctx context.Context, running []dockerexec.Endpoint) error {
 	if s.owner.weak != nil {
 		s.restore(running)
@@ -128,7 +128,7 @@ func (s *stack) setRules(ctx context.Context, running []dockerexec.Endpoint) err
 	return s.gateway.Restart(attached)
 }
 
-// startDNS answers at the bridge's gateway address, for open containers, and in the gateway for filtered ones.
+// startDNS starts the DNS filter, at the bridge's gateway address for open containers and in the gateway for filtered ones.
 func (s *stack) startDNS(ctx context.Context, upstreams []string) (err error) {
 	cfg, n := &s.owner.cfg, s.network
 	bound, err := dnsfilter.Listen(ctx, netip.AddrPortFrom(n.Gateway, dnsPort))
@@ -164,10 +164,10 @@ func (s *stack) openTable() (*rules.Table, error) {
 	})
 }
 
-// mailPort is where mail is handed over to other servers: what is sent there from a host is counted against it.
+// mailPort is where servers hand mail to each other: mail sent there from a host is held against that host.
 const mailPort = 25
 
-// closedPorts are those that cannot be reached unless the operator has named them.
+// closedPorts returns the ports that cannot be reached unless the operator has named them.
 func (c Config) closedPorts() []uint16 {
 	if slices.Contains(c.ExtraPorts, mailPort) {
 		return nil
@@ -206,7 +206,7 @@ func (s *stack) startGuard(life context.Context) error {
 
 const dnsPort = 53
 
-// keep holds the kernel to the rules until the stack closes.
+// keep keeps the kernel's rules as they should be until the stack closes.
 func (s *stack) keep(life context.Context) {
 	for life.Err() == nil {
 		err := s.table.Keep(life, checkEvery)
@@ -231,7 +231,7 @@ func (s *stack) close() {
 		err = errors.Join(err, s.guard.Shutdown(ctx))
 	}
 	if err != nil {
-		s.owner.cfg.Log.Warn().Err(err).Str("network", s.network.Bridge).Msg("a server of the network does not end")
+		s.owner.cfg.Log.Warn().Err(err).Str("network", s.network.Bridge).Msg("a server of the network did not end in time")
 	}
 	s.mu.Lock()
 	s.closed = true
@@ -241,10 +241,10 @@ func (s *stack) close() {
 	s.gateway.close()
 }
 
-// backgroundMost is how many addresses of a network wait at once for the remains of their containers to go.
+// backgroundMost is how many removed containers of a network may wait at once for their flows to be forgotten.
 const backgroundMost = 16
 
-// background does what no call needs to wait for, before the stack has closed. It blocks where too much is under way.
+// background runs do in a goroutine that close waits for, or itself if the stack has closed or too much is pending.
 func (s *stack) background(do func()) {
 	s.mu.Lock()
 	if s.closed || s.pending == backgroundMost {

@@ -99,7 +99,7 @@ func TestAnAddressThatCannotBeCutOff(t *testing.T) {
 	}
 }
 
-// What waits is bounded: one too many is done by who asks for it.
+// Background work is bounded: what is too much is done by its caller.
 func TestWhatIsDoneLaterIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &stack{}

@@ -12,7 +12,7 @@ import (
 	"github.com/daycare-run/sandbox/internal/egress/rules"
 )
 
-// Rules outlive the service that made them, and drop what comes from their subnet wherever that is used next.
+// Rules outlive the service that made them, and drop packets from their subnet wherever it is used next.
 
 // removeStaleRules removes the tables of services whose bridges are gone.
 func removeStaleRules(log zerolog.Logger) error {
@@ -37,7 +37,7 @@ func isThere(name string) bool {
 	return !errors.As(err, &missing)
 }
 
-// claimed are the subnets of other services' networks, also of those whose bridges are down.
+// claimed returns the subnets of other services' networks, including those whose bridges are down.
 func (e *Egress) claimed() (subnets []netip.Prefix, err error) {
 	if e.weak != nil {
 		return nil, nil

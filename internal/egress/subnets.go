@@ -9,11 +9,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// subnetBits is the size of a network: room for 1021 containers. Larger ones only collide more.
+// subnetBits is the prefix length of a network: room for 1021 containers. Larger ones would only collide more.
 const subnetBits = 22
 
-// freeSubnets are the first of that size in each range, and where that is taken the next ones, as far as
-// a few. Where a range is smaller, it is one network.
+// freeSubnets returns, for each range, the first few networks of that size that overlap none of taken. A
+// range that is smaller is one network.
 func freeSubnets(ranges, taken []netip.Prefix) []netip.Prefix {
 	const most = 8 // of each range
 	var free []netip.Prefix
@@ -29,7 +29,7 @@ func freeSubnets(ranges, taken []netip.Prefix) []netip.Prefix {
 	return free
 }
 
-// following is the network after one.
+// following returns the network after p, of the same size.
 func following(p netip.Prefix) netip.Prefix {
 	b := p.Addr().As4()
 	n := uint32(b[0])<<24 | uint32(b[1])<<16 | uint32(b[2])<<8 | uint32(b[3])
@@ -46,7 +46,7 @@ func overlaps(p netip.Prefix, others []netip.Prefix) bool {
 	return false
 }
 
-// hostRanges is what the host has addresses in or routes to, without the default route.
+// hostRanges returns the networks that the host has addresses in or routes to, without the default route.
 func hostRanges() ([]netip.Prefix, error) {
 	var ranges []netip.Prefix
 	addrs, err := netlink.AddrList(nil, netlink.FAMILY_V4)
@@ -56,7 +56,7 @@ func hostRanges() ([]netip.Prefix, error) {
 	for _, a := range addrs {
 		ranges = addRange(ranges, a.IPNet)
 	}
-	// All tables: what a policy routes elsewhere is taken, too.
+	// All tables: networks that a policy routes elsewhere are taken, too.
 	routes, err := netlink.RouteListFiltered(netlink.FAMILY_V4, &netlink.Route{Table: unix.RT_TABLE_UNSPEC}, netlink.RT_FILTER_TABLE)
 	if err != nil {
 		return nil, fmt.Errorf("cannot list the host's routes: %w", err)

@@ -5,9 +5,9 @@ package decisions
 const maxPending = 8
 
 // calls has the tallies of one container. There may be hundreds, and a program may flood: so lines are
-// gathered here first, where a repeat costs the same for any number of tallies, and reported to all of them
-// when others need the room, before a tally begins or ends, and when one is asked for news. The log's mutex
-// guards it.
+// gathered here first, where a repeat costs the same for any number of tallies. They are reported to all
+// tallies when others need the room, before a tally begins or ends, and when one is asked for news. The
+// log's mutex guards it.
 type calls struct {
 	tallies []*Tally
 	waiting []*Tally  // those that Next waits for
@@ -40,7 +40,7 @@ func (c *calls) report(n int) {
 	c.pending = append(c.pending[:0], c.pending[n:]...)
 }
 
-// pass passes the oldest n lines on. As long as one is remembered, seeing it again is no news.
+// pass passes the oldest n lines on. A repeat of a line that is still remembered wakes nobody.
 func (c *calls) pass(n int) {
 	for i, line := range c.pending[:n] {
 		if line.Count == 0 {

@@ -5,9 +5,9 @@
 // follower has a buffer of its own that overflows rather than wait. There is no goroutine here.
 //
 // Repeats are one entry: a program that asks the same 10,000 times moves one entry to the end. Entries
-// share one capacity, and when that is full, the user who has the most of them makes room with what
-// was seen least recently of its own. So a user alone may use all of it, and one that asks for ever new
-// names drives out its own entries alone.
+// share one capacity, and when that is full, the user who has the most of them makes room with its own
+// least recently seen one. So a single user may use all of it, and a user that keeps asking for new
+// names drives out only its own entries.
 package decisions
 
 import "time"
@@ -22,7 +22,7 @@ const (
 	TLS Via = "tls"
 	// HTTP is a request to the guard, decided by its Host.
 	HTTP Via = "http"
-	// TCP is a connection to a further port, decided by the name that its address was the answer for.
+	// TCP is a relayed connection, decided by the name that its address was an answer for, or by the address.
 	TCP Via = "tcp"
 )
 
@@ -30,8 +30,8 @@ const (
 type Verdict string
 
 const (
-	// Allowed means that it was answered or passed on. So is a question for an allowed name to which
-	// the answer is that there is no such record: that is ordinary, and the reason says it.
+	// Allowed means that it was answered or passed on. An answer that an allowed name has no such
+	// record is included: that is ordinary, and if no upstream was asked, the reason says so.
 	Allowed Verdict = "allowed"
 	// Denied means that the policy forbids it, or that no container is known at its source.
 	Denied Verdict = "denied"
@@ -55,12 +55,12 @@ type Decision struct {
 	// Name is what was asked for, in lower case and without a trailing dot. It is empty if no name
 	// could be read.
 	Name string
-	// Via, Port and Type are how: the port is 0 for DNS, the type of record empty for others.
+	// Via, Port and Type say how: Port is 0 for DNS, and Type is the type of record for DNS and empty for others.
 	Via     Via
 	Port    uint16
 	Type    string
 	Verdict Verdict
-	// Reason is one of a few words or sentences. It is kept as given.
+	// Reason is one of a few phrases or sentences. It is kept as given.
 	Reason string
 }
 

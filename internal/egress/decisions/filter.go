@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// Filter says which decisions are meant. A field that is zero asks for nothing.
+// Filter selects decisions. A field that is zero matches all.
 type Filter struct {
 	User, Container string
 	Verdict         Verdict
@@ -13,8 +13,8 @@ type Filter struct {
 	// Name matches itself and all names below it: example.org matches www.example.org, and not
 	// badexample.org. It is in lower case and without a trailing dot.
 	Name string
-	// After is a Seq: it matches what was added after that one, also if it is a repeat. Numbers start
-	// again with each Log.
+	// After is a Seq: it matches what was added or repeated after that one. Numbers start again with
+	// each Log.
 	After uint64
 	// Since matches what was decided at that time or later.
 	Since time.Time

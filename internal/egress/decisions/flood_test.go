@@ -90,7 +90,7 @@ func TestAUserAloneHasTheWholeCapacity(t *testing.T) {
 	equal(t, "entries", len(log.Recent(decisions.Filter{User: "ann"}, 0)), 100)
 }
 
-// TestWhoHasTheMostMakesRoom looks at each step of a random history for whose entry went.
+// TestWhoHasTheMostMakesRoom checks at each step of a random history whose entry was removed.
 func TestWhoHasTheMostMakesRoom(t *testing.T) {
 	const capacity, users = 20, 6
 	log, random := decisions.New(capacity), rand.New(rand.NewPCG(1, 2))

@@ -9,10 +9,10 @@ import (
 	"github.com/containerd/errdefs"
 )
 
-// MaxFollowers bounds what Add does for them.
+// MaxFollowers bounds the followers of a log, for each of which Add does something.
 const MaxFollowers = 32
 
-// backlog is how many decisions wait for a follower.
+// backlog is how many decisions may wait for a follower.
 const backlog = 1024
 
 // Follower returns each decision that matches its filter, one by one and in the order of Seq.
@@ -24,7 +24,7 @@ type Follower struct {
 	last   uint64        // that Next has returned
 }
 
-// numbered is a decision, and which of those that matched it is.
+// numbered is a decision with its number among those that matched.
 type numbered struct {
 	Decision
 	number uint64
@@ -32,23 +32,23 @@ type numbered struct {
 
 // Follow begins to follow. To see earlier decisions as well, call Recent after Follow: nothing is
 // missed then, and what is added in between may be in both. The caller closes the follower. The error
-// is of class ResourceExhausted: 32 follow already.
+// is of class ResourceExhausted: there are 32 followers already.
 func (l *Log) Follow(filter Filter) (*Follower, error) {
 	filter.scope = l.scope
 	f := &Follower{log: l, filter: filter, heard: make(chan numbered, backlog)}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if len(l.followers) >= MaxFollowers {
-		return nil, fmt.Errorf("cannot follow egress decisions: %d follow them already, which is the most: %w",
+		return nil, fmt.Errorf("cannot follow egress decisions: there are %d followers already, which is the most: %w",
 			MaxFollowers, errdefs.ErrResourceExhausted)
 	}
 	l.followers = append(l.followers, f)
 	return f, nil
 }
 
-// Next returns the next decision, whose Count is 1, and waits for it. If the follower was too slow, the
-// oldest of 1024 decisions that waited gave way to newer ones: lost is how many did right before the
-// one that is returned. The error is the context's, or io.EOF after Close. Next is for one goroutine.
+// Next waits for the next decision, whose Count is 1, and returns it. If the follower was too slow, the
+// oldest of 1024 waiting decisions gave way to newer ones: lost is how many did right before the one
+// that is returned. The error is the context's, or io.EOF after Close. Only one goroutine may call Next.
 func (f *Follower) Next(ctx context.Context) (d Decision, lost uint64, err error) {
 	if err := ctx.Err(); err != nil {
 		return Decision{}, 0, err
@@ -75,11 +75,11 @@ func (f *Follower) Close() {
 	}
 	f.log.followers = slices.Delete(f.log.followers, at, at+1)
 	close(f.heard)
-	for range f.heard { // what waits is not told
+	for range f.heard { // what waits is dropped
 	}
 }
 
-// offer is called with the log's mutex held, and so by one at a time.
+// offer is called with the log's mutex held, and so by one goroutine at a time.
 func (f *Follower) offer(d *Decision) {
 	if !f.filter.matches(d) {
 		return

@@ -9,17 +9,17 @@ import (
 	"time"
 )
 
-// Log keeps decisions. It is safe for concurrent use. One that Scoped returns keeps the same decisions and shows a part
+// Log keeps decisions. It is safe for concurrent use. A Log that Scoped returns has the same decisions and shows a part
 // of them.
 type Log struct {
 	*kept
 	scope func(user string) bool // whose decisions are reported; nil for everyone's
 }
 
-// kept is what there is once, however many tell of it.
+// kept is what a Log shares with those that Scoped returns.
 type kept struct {
 	seed maphash.Seed
-	told func(Decision) // nil if nothing is to be told
+	told func(Decision) // nil if nobody is to be told
 
 	mu        sync.Mutex // guards all below, and what followers and tallies have gathered
 	seq       uint64
@@ -29,9 +29,8 @@ type kept struct {
 	calls     map[string]*calls // by container, if it has any
 }
 
-// New returns a log for so many entries, at least 1. An entry takes at most about 1 KiB, most take
-// half of that. told, if there is one, is told of each entry when it is new and, while it is seen again, once in a second; it
-// must not block.
+// New returns a log for capacity entries, at least 1. An entry takes at most about 1 KiB, most take half of that. told, if
+// given, is called for each entry when it is new and, while it is repeated, once a second; it must not block.
 func New(capacity int, told ...func(Decision)) *Log {
 	l := &Log{kept: &kept{
 		seed:   maphash.MakeSeed(),
@@ -45,15 +44,15 @@ func New(capacity int, told ...func(Decision)) *Log {
 	return l
 }
 
-// Scoped returns the log for callers who may know about some users alone: Recent and Follow return nothing of others, nor
+// Scoped returns the log for callers who may know only about some users: Recent and Follow return nothing of others, nor
 // decisions without a user. Totals are over all users.
 func (l *Log) Scoped(users func(user string) bool) *Log {
 	return &Log{kept: l.kept, scope: users}
 }
 
-// Add keeps a decision. Seq, Count and First are set here, and a zero Time means now. The name
-// is copied unless it is known; the other strings are kept, and are meant to be few. Add waits for the
-// mutex alone, and a repeat allocates nothing.
+// Add keeps a decision. It sets Seq, Count and First, and a zero Time means now. The name is copied
+// unless it is known; the other strings are kept, and are meant to be few. Add waits only for the
+// mutex, and a repeat allocates nothing.
 func (l *Log) Add(d Decision) {
 	if d.Time.IsZero() {
 		d.Time = time.Now()
@@ -107,7 +106,7 @@ func (l *Log) Recent(filter Filter, limit int) []Decision {
 	if limit > 0 && limit < matching/2 {
 		matching = 2*limit + piece
 	}
-	found := make([]Decision, 0, matching+piece) // once: grown by and by, it takes four times as much
+	found := make([]Decision, 0, matching+piece) // allocated once: growing it step by step takes four times as much
 	for from, more := 0, true; more; from += piece {
 		found = slices.Grow(found, piece) // not under the lock
 		more = l.look(&filter, from, func(d *Decision) { found = append(found, *d) })
@@ -127,8 +126,8 @@ func newest(found []Decision, limit int) []Decision {
 	return found
 }
 
-// look shows what matches in one piece of the entries, and reports whether there are further ones. An entry stays in its slot
-// while it is seen again, so nothing is passed over.
+// look calls take with what matches in one piece of the entries, and reports whether there are further ones. A repeated entry
+// stays in its slot, so nothing is passed over.
 func (l *Log) look(filter *Filter, from int, take func(*Decision)) (more bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

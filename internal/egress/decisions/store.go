@@ -35,7 +35,7 @@ func newStore(capacity int) store {
 	return store{used: make([]entry, 0, capacity), index: map[key]*entry{}, owners: map[string]*owner{}}
 }
 
-// add takes note of a decision, and returns its entry.
+// add records a decision, and returns its entry.
 func (s *store) add(d *Decision) *entry {
 	if e := s.index[d.key()]; e != nil {
 		e.Seq, e.Time = d.Seq, d.Time
@@ -67,8 +67,8 @@ func (s *store) owner(user string) *owner {
 	return o
 }
 
-// free returns a slot for an entry of o. If none is left, the oldest entry of the owner with the most goes,
-// which is o itself if none has more.
+// free returns a slot for an entry of o. If none is left, the oldest entry of the owner with the most is
+// removed; that is o itself if none has more.
 func (s *store) free(o *owner) *entry {
 	if len(s.used) < cap(s.used) {
 		s.used = s.used[:len(s.used)+1]

@@ -32,15 +32,15 @@ type Tally struct {
 
 	// The log's mutex guards these.
 	lines []Summary           // in the order in which they first occurred
-	index map[Summary]int     // of lines, by themselves with a count of 0
+	index map[Summary]int     // places in lines, by the line with a count of 0
 	more  map[uint64]struct{} // hashes of the names that have no line
 	told  int                 // lines that Next has returned
 }
 
 // Tally begins a tally for a container. Calls that run in one container at the same time cannot be told
 // apart: each one's tally gets what happens to any of them. The caller must End it. For a repeat, Add
-// takes as long with any number of tallies; for ever new names some 50 ns longer for each tally of the
-// container, and nothing for those of others.
+// takes as long with any number of tallies; for new names it takes some 50 ns longer for each tally of
+// the container, and nothing for those of others.
 func (l *Log) Tally(container string) *Tally {
 	t := &Tally{log: l, container: container, news: make(chan struct{}, 1), index: map[Summary]int{}, more: map[uint64]struct{}{}}
 	l.mu.Lock()
@@ -50,14 +50,14 @@ func (l *Log) Tally(container string) *Tally {
 		c = &calls{}
 		l.calls[container] = c
 	}
-	c.report(len(c.pending)) // what was before is not for t
+	c.report(len(c.pending)) // earlier lines are not for t
 	c.tallies = append(c.tallies, t)
 	return t
 }
 
-// Next returns the lines that are new since it was called last, with the count that each has so far, and
-// waits for one. Beyond the lines of a tally there are none. The error is the context's. Next is for one
-// goroutine, which is done with it before End.
+// Next waits for lines that are new since its last call, and returns them with the count that each has
+// so far. Once a tally has its 64 lines, there are no new ones. The error is the context's. Only one
+// goroutine may call Next, and not after End.
 func (t *Tally) Next(ctx context.Context) ([]Summary, error) {
 	for {
 		if err := ctx.Err(); err != nil {
@@ -98,8 +98,8 @@ func (t *Tally) wake() {
 }
 
 // End ends the tally and returns its lines, in the order in which they first occurred. There are at
-// most 64; more is how many names have none for that reason, where 1000 means that many at least.
-// The lines are the caller's. Called again it returns nothing.
+// most 64; more is how many further names there were, where 1000 means at least that many. The
+// lines are the caller's. Called again it returns nothing.
 func (t *Tally) End() (lines []Summary, more int) {
 	t.log.mu.Lock()
 	defer t.log.mu.Unlock()

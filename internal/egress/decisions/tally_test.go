@@ -65,7 +65,7 @@ func TestTalliesOfOneContainer(t *testing.T) {
 	equal(t, "a new one", count(log.Tally("c-ann")), 0)
 }
 
-// What a tally has is told as it comes, and once.
+// Next returns each line of a tally as it comes, and once.
 func TestNewsOfATally(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log := decisions.New(10)

@@ -17,14 +17,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Client is the service's end. Its sockets listen in the gateway's namespace. It is safe for concurrent use.
+// Client is the service's connection to a gateway. Its sockets listen in the gateway's namespace. It is safe for concurrent use.
 type Client struct {
 	// Space is the namespace.
 	Space *os.File
-	// DNS answers at the configuration's address.
+	// DNSOverUDP and DNSOverTCP are at the configuration's address.
 	DNSOverUDP []*net.UDPConn
 	DNSOverTCP *net.TCPListener
-	// TLS and HTTP accept what was sent to ports 443 and 80 of any address, and Ports what was sent to those.
+	// TLS and HTTP accept connections to ports 443 and 80 of any address, and Ports those to further ports, by number.
 	TLS, HTTP *net.TCPListener
 	Ports     map[uint16]*net.TCPListener
 
@@ -36,13 +36,13 @@ type Client struct {
 }
 
 const (
-	// startPatience is how long a gateway that was started just now may take.
+	// startPatience is how long a gateway that was just started may take to listen.
 	startPatience = 10 * time.Second
-	// patience bounds an answer, which comes within a millisecond.
+	// patience bounds the wait for an answer, which comes within a millisecond.
 	patience = 5 * time.Second
 )
 
-// Dial connects to the gateway that shares a folder and was made with the configuration.
+// Dial connects to the gateway that shares the folder dir and was made with the configuration.
 func Dial(ctx context.Context, dir string, c Config) (*Client, error) {
 	conn, err := dial(ctx, dir)
 	if err != nil {
@@ -60,7 +60,7 @@ func Dial(ctx context.Context, dir string, c Config) (*Client, error) {
 	return client, nil
 }
 
-// dial waits for a gateway that is starting.
+// dial connects to the gateway, and waits for one that is starting.
 func dial(ctx context.Context, dir string) (*net.UnixConn, error) {
 	ctx, cancel := context.WithTimeout(ctx, startPatience)
 	defer cancel()
@@ -87,12 +87,12 @@ func dial(ctx context.Context, dir string) (*net.UnixConn, error) {
 	}
 }
 
-// take makes sockets of the files that came, all of which it closes.
+// take makes sockets of the files that were received, and closes the files.
 func (c *Client) take(said answer, files []*os.File, cfg Config) error {
-	defer func() { closeAll(files) }() // but for the namespace
+	defer func() { closeAll(files) }() // all but the namespace's
 	const fixed = 4                    // the namespace, DNS over TCP, TLS and HTTP
 	if said.UDP < 1 || len(files) != fixed+said.UDP+len(cfg.Ports) {
-		return fmt.Errorf("%d descriptors came, %d of them for UDP", len(files), said.UDP)
+		return fmt.Errorf("got %d descriptors, %d of them for UDP", len(files), said.UDP)
 	}
 	c.Space, files = files[0], files[1:]
 	for _, f := range files[:said.UDP] {
@@ -147,9 +147,9 @@ func (c *Client) Attached() ([]netip.Addr, error) {
 	return said.Addrs, err
 }
 
-// Restart has a gateway go on whose service has ended: it detaches all but those that are known, and discards what waits in
-// the sockets, before anybody takes anything from them. Some of that may be of containers that have gone, and nothing tells
-// whose it was but an address, which is the next one's.
+// Restart takes over a gateway whose service has ended: it detaches all but the known addresses, and discards what waits in
+// the sockets, before anybody takes anything from them. Some of that may be from containers that have gone, and only the
+// address tells whose it was, which the next container may have.
 func (c *Client) Restart(known map[netip.Addr]bool) error {
 	attached, err := c.Attached()
 	if err != nil {
@@ -219,7 +219,7 @@ func (c *Client) ask(r request) (said answer, files []*os.File, err error) {
 	return said, files, nil
 }
 
-// receive takes the next answer. The gateway gives them in the order of the requests.
+// receive receives the next answer. The gateway answers in the order of the requests.
 func (c *Client) receive() (said answer, files []*os.File, err error) {
 	message, rights := make([]byte, maxMessage), make([]byte, unix.CmsgSpace(4*253))
 	n, carried, _, _, err := c.conn.ReadMsgUnix(message, rights)
@@ -232,7 +232,7 @@ func (c *Client) receive() (said answer, files []*os.File, err error) {
 	}
 	if err != nil {
 		closeAll(files)
-		said = answer{Error: err.Error()} // it has come all the same
+		said = answer{Error: err.Error()} // an answer has come all the same
 		return said, nil, nil
 	}
 	return said, files, nil

@@ -24,7 +24,7 @@ import (
 	"net/netip"
 )
 
-// Version is raised when what a gateway does changes: one of another version is replaced.
+// Version is raised when what a gateway does changes: a gateway of another version is replaced.
 const Version = 1
 
 // SharedDir is where a gateway finds the folder that it shares with the service.
@@ -35,14 +35,14 @@ const MaxPorts = 128
 
 // Config is what a gateway is made with.
 type Config struct {
-	// Version is the gateway's own; another refuses.
+	// Version is the gateway's own; a gateway of another version refuses to start.
 	Version int `json:"version"`
 	// Address is where DNS is answered, at port 53.
 	Address netip.Addr `json:"address"`
-	// Ports are TCP ports beside 80 and 443 at which connections are accepted, whatever the address.
+	// Ports are TCP ports besides 80 and 443 at which connections are accepted, whatever the address.
 	Ports []uint16 `json:"ports"`
-	// Questions and Connections bound the datagrams to port 53 and the new TCP connections that one container
-	// has delivered in a second.
+	// Questions and Connections bound the datagrams to port 53 and the new TCP connections of one container
+	// that are delivered in a second.
 	Questions   int `json:"questions"`
 	Connections int `json:"connections"`
 }
@@ -81,7 +81,7 @@ func (c Config) Validate() error {
 	}
 	for _, port := range c.Ports {
 		if port == 0 || port == dnsPort || port == 80 || port == 443 {
-			fault("port %d: it has a use of its own", port)
+			fault("port %d: it is reserved", port)
 		}
 	}
 	if c.Questions < 1 || c.Connections < 1 {
@@ -100,10 +100,10 @@ const (
 
 // Requests of the service. A message holds one, and each has one answer.
 const (
-	doOpen   = "open"   // the sockets, and the namespace
-	doAttach = "attach" // an interface that was moved in is a container's
-	doDetach = "detach" // a container's interface goes
-	doList   = "list"   // who is attached
+	doOpen   = "open"   // asks for the sockets and the namespace
+	doAttach = "attach" // connects a container whose interface was moved in
+	doDetach = "detach" // removes a container's interface
+	doList   = "list"   // asks which addresses are attached
 )
 
 // maxMessage bounds a message. A list of all addresses of a network fits.

@@ -12,8 +12,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Sysctls are what the namespace must have been made with: a container's own /proc/sys cannot be written to, and
-// the kernel gives a new namespace what the host has set for itself.
+// Sysctls returns the settings that the namespace must have been made with: a container cannot write to its own
+// /proc/sys, and the kernel gives a new namespace what the host has set for itself.
 func Sysctls() map[string]string {
 	all := map[string]string{
 		"net.ipv4.ip_forward": "0",
@@ -23,10 +23,10 @@ func Sysctls() map[string]string {
 		"net.ipv6.conf.default.disable_ipv6": "1",
 	}
 	for name, value := range map[string]string{
-		"rp_filter": "1", "accept_local": "0", // a source is true, or the packet is dropped
+		"rp_filter": "1", "accept_local": "0", // a packet with a false source is dropped
 		"arp_accept": "0",                    // nothing is learned from containers
-		"arp_ignore": "0", "arp_filter": "0", // they may ask for the gateway, whose address is loopback's
-		"log_martians": "0", // nor do they fill the host's log
+		"arp_ignore": "0", "arp_filter": "0", // containers may ask for the gateway, whose address is loopback's
+		"log_martians": "0", // containers cannot fill the host's log
 	} {
 		all["net.ipv4.conf.all."+name] = value
 		all["net.ipv4.conf.default."+name] = value
@@ -44,7 +44,7 @@ func closeNamespace(address netip.Addr) (*namespace, error) {
 	for name, want := range Sysctls() {
 		got, err := os.ReadFile("/proc/sys/" + strings.ReplaceAll(name, ".", "/"))
 		if err != nil {
-			return nil, fmt.Errorf("cannot see that %s is %s: %w", name, want, err)
+			return nil, fmt.Errorf("cannot check that %s is %s: %w", name, want, err)
 		}
 		if strings.TrimSpace(string(got)) != want {
 			return nil, fmt.Errorf("%s is %s, not %s", name, strings.TrimSpace(string(got)), want)
@@ -62,9 +62,9 @@ func closeNamespace(address netip.Addr) (*namespace, error) {
 	return n, nil
 }
 
-// deliverAll configures that everything that comes in, for any address, is delivered here. What is sent from here goes by the
-// main table, which has the containers alone. The kernel looks a packet's source up as if the packet were an
-// answer to it, so it finds the container's interface there, or that no container has this address.
+// deliverAll makes the kernel deliver everything that comes in here, for any address. What is sent from here goes by the main
+// table, which has only the containers. The kernel looks up a packet's source as if the packet were an answer to it, so it
+// finds the container's interface there, or that no container has this address.
 func (n *namespace) deliverAll(address netip.Addr) error {
 	links, err := n.handle.LinkList()
 	if err != nil {
@@ -93,7 +93,7 @@ func (n *namespace) deliverAll(address netip.Addr) error {
 		LinkIndex: lo.Attrs().Index, Dst: all, Type: unix.RTN_LOCAL, Table: unix.RT_TABLE_LOCAL, Scope: netlink.SCOPE_HOST,
 	})
 	if err != nil {
-		return fmt.Errorf("cannot have all addresses delivered here: %w", err)
+		return fmt.Errorf("cannot deliver all addresses to the gateway: %w", err)
 	}
 	return nil
 }
@@ -116,7 +116,7 @@ func (n *namespace) attach(addr netip.Addr, mac net.HardwareAddr) error {
 		LinkIndex: index, Family: unix.AF_INET, State: netlink.NUD_PERMANENT, Type: unix.RTN_UNICAST, IP: addr.AsSlice(), HardwareAddr: mac,
 	})
 	if err != nil {
-		return fmt.Errorf("cannot say which hardware address %s has: %w", addr, err)
+		return fmt.Errorf("cannot set the hardware address of %s: %w", addr, err)
 	}
 	err = n.handle.RouteReplace(&netlink.Route{LinkIndex: index, Dst: host(addr), Scope: netlink.SCOPE_LINK})
 	if err != nil {
@@ -135,7 +135,7 @@ func (n *namespace) detach(addr netip.Addr) error {
 		err = n.handle.LinkDel(link)
 	}
 	if err != nil && !errors.Is(err, unix.ENODEV) {
-		return fmt.Errorf("cannot take the interface of %s away: %w", addr, err)
+		return fmt.Errorf("cannot remove the interface of %s: %w", addr, err)
 	}
 	return nil
 }
@@ -155,7 +155,7 @@ func (n *namespace) attached() ([]netip.Addr, error) {
 	return addrs, nil
 }
 
-// host is a network of one address.
+// host returns the network of one address.
 func host(addr netip.Addr) *net.IPNet {
 	return &net.IPNet{IP: addr.AsSlice(), Mask: net.CIDRMask(32, 32)}
 }

@@ -169,7 +169,7 @@ func TestOnlyAClosedNamespace(t *testing.T) {
 	}
 }
 
-// What a container has left in the sockets while no service took it is not the next one's who has its address.
+// What a container left in the sockets while no service took it is not taken for the next one's with its address.
 func TestRestartDiscardsWhatWaits(t *testing.T) {
 	g := newGate(t, good())
 	gone, stays := g.newBox(t, 11), g.newBox(t, 12)

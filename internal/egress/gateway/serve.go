@@ -22,11 +22,11 @@ type server struct {
 	mu sync.Mutex // one request at a time
 }
 
-// Serve closes the namespace that it runs in, and answers the service in a shared folder until ctx ends.
+// Serve closes off the namespace that it runs in, and answers the service in a shared folder until ctx ends.
 func Serve(ctx context.Context, dir string, c Config) (err error) {
 	defer func() {
 		if err != nil {
-			// What this program prints is not read.
+			// Nobody reads what this program prints.
 			_ = os.WriteFile(filepath.Join(dir, faultName), []byte(err.Error()), 0o600)
 		}
 	}()
@@ -59,16 +59,16 @@ func Serve(ctx context.Context, dir string, c Config) (err error) {
 		if err != nil {
 			return fmt.Errorf("cannot accept: %w", err)
 		}
-		// There is one service at a time; of one that was killed the end is seen.
+		// There is one service at a time; if it is killed, its connection ends.
 		go s.serve(conn)
 	}
 }
 
-// listen makes the socket where there was none: the folder is the service's and root's alone.
+// listen makes the socket, in place of an earlier one. The folder is for the service and root alone.
 func listen(dir string) (*net.UnixListener, error) {
 	name := filepath.Join(dir, socketName)
 	if err := os.Remove(name); err != nil && !errors.Is(err, os.ErrNotExist) {
-		return nil, fmt.Errorf("cannot remove the socket of the gateway before: %w", err)
+		return nil, fmt.Errorf("cannot remove the socket of an earlier gateway: %w", err)
 	}
 	listener, err := net.ListenUnix("unixpacket", &net.UnixAddr{Name: name, Net: "unixpacket"})
 	if err != nil {
@@ -106,7 +106,7 @@ func (s *server) serve(conn *net.UnixConn) {
 	}
 }
 
-// samePeer reports whether the peer is of this program's user. Files of others could not be connected to; this
+// samePeer reports whether the peer is of this program's user. The socket's mode keeps others out; this also
 // holds where the folder was opened to more.
 func samePeer(conn *net.UnixConn) bool {
 	raw, err := conn.SyscallConn()

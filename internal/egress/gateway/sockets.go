@@ -14,13 +14,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// sockets are those of the namespace, as files to be handed over.
+// sockets are the namespace's, as files to be handed over.
 type sockets struct {
 	udp []*os.File // DNS; the kernel spreads clients over them
 	tcp []*os.File // DNS, then TLS, HTTP, and the further ports in the configuration's order
 }
 
-// questionBuffer is what waits for the DNS filter, in each socket.
+// questionBuffer is how many bytes may wait for the DNS filter, in each socket.
 const questionBuffer = 4 << 20
 
 func openSockets(ctx context.Context, c Config) (_ *sockets, err error) {

@@ -10,7 +10,7 @@ import (
 	"github.com/daycare-run/sandbox/internal/egress/decisions"
 )
 
-// clientBody is a request's body. It remembers that the client has sent something else, or has left.
+// clientBody is a request's body. It records whether the client sent something malformed, or has left.
 type clientBody struct {
 	io.ReadCloser
 	malformed, cut atomic.Bool
@@ -43,8 +43,8 @@ func (b *originBody) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// isClientFault reports whether a request failed because of what its client sent, and records that. One that leaves
-// in the middle is not recorded.
+// isClientFault reports whether a request failed because of its client, and records a malformed body. A client that
+// leaves in the middle is not recorded.
 func (fw *forwarding) isClientFault() bool {
 	if fw.body == nil {
 		return false
@@ -56,8 +56,8 @@ func (fw *forwarding) isClientFault() bool {
 	return malformed || fw.body.cut.Load()
 }
 
-// answerFailure answers for an origin that could not be reached, or did not answer, and for a request that could not be
-// sent as its client began it.
+// answerFailure answers a request whose origin could not be reached or did not answer, or which could not be sent on
+// because its client did not complete it properly.
 func answerFailure(w http.ResponseWriter, r *http.Request, err error) {
 	fw := forwardingOf(r.Context())
 	if fw.isClientFault() {

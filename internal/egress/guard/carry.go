@@ -10,8 +10,8 @@ import (
 	"github.com/daycare-run/sandbox/internal/egress/nonblock"
 )
 
-// Carry passes on what an endpoint and a server say, in turns with the TLS connections of all users. It returns when both have
-// ended, or ctx has, and closes the two connections.
+// Carry passes bytes between an endpoint and a server, taking turns with the TLS connections of all users. It returns when
+// both sides have ended, or ctx has, and closes the two connections.
 func (g *Guard) Carry(ctx context.Context, ep Endpoint, near, far *net.TCPConn) {
 	client, origin, err := detach(near, far)
 	if err != nil {
@@ -30,7 +30,7 @@ func (g *Guard) Carry(ctx context.Context, ep Endpoint, near, far *net.TCPConn) 
 	<-ended
 }
 
-// detach takes the descriptors of two connections, which are closed, away from Go's poller.
+// detach returns descriptors of two connections that Go's poller does not watch, and closes the connections.
 func detach(near, far *net.TCPConn) (client, origin int, err error) {
 	if client, err = detachOne(near); err != nil {
 		return -1, -1, errors.Join(err, far.Close())

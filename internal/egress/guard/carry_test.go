@@ -22,7 +22,7 @@ func pair(t *testing.T) (near, far *net.TCPConn) {
 	return near, far
 }
 
-// What is said goes both ways, and either end may have said all before the other.
+// Bytes go both ways, and either end may finish before the other.
 func TestCarry(t *testing.T) {
 	r := newRig(t, 0, 0, nil)
 	client, near := pair(t)
@@ -42,8 +42,8 @@ func TestCarry(t *testing.T) {
 	<-done
 }
 
-// A connection that is carried is a session of a loop, where it has its user's turns, and no goroutine copies it. It ends with its context, and
-// with the guard.
+// A connection that is carried is a session of a loop, where it takes its user's turns, and no goroutine copies it. It ends
+// with its context, and with the guard.
 func TestCarriedInTurns(t *testing.T) {
 	r := newRig(t, 0, 0, nil)
 	ctx, cancel := context.WithCancel(t.Context())

@@ -14,29 +14,29 @@ import (
 	"github.com/daycare-run/sandbox/internal/egress/decisions"
 )
 
-// Endpoint is one container's permission to connect. When what it may reach changes, Recheck ends what is no longer
-// allowed.
+// Endpoint is one container's permission to connect. When what it may reach changes, Guard.Recheck ends the
+// connections that are no longer allowed.
 type Endpoint interface {
 	// ID is the container's name.
 	ID() string
-	// User is the client's user. Budgets and turns are a user's, over all its clients.
+	// User is the client's user. Budgets and turns are per user, over all of the user's clients.
 	User() string
 	// Allows reports whether name, in canonical form (lower case, ASCII, no trailing dot), may be
 	// connected to. It must not block.
 	Allows(name string) bool
-	// Done is closed when the client is revoked: its connections then end at once. It is the same
-	// channel at every call, and one that no other client has.
+	// Done is closed when the client is revoked: its connections then end at once. Every call returns
+	// the same channel, which no other client has.
 	Done() <-chan struct{}
 }
 
 // Config is what a guard needs. Its functions are called from many goroutines at once. None but Resolve may
 // block: other connections would wait.
 type Config struct {
-	// TLS and HTTP accept what was sent to one port of any address. The guard closes them. TLSPort and HTTPPort are the
+	// TLS and HTTP accept connections to one port of any address. The guard closes them. TLSPort and HTTPPort are the
 	// ports that it connects to: 443 and 80, unless they are set.
 	TLS, HTTP         *net.TCPListener
 	TLSPort, HTTPPort uint16
-	// Endpoint finds the client that has a source address. A connection from an unknown one is closed.
+	// Endpoint finds the client that has a source address. Connections from unknown addresses are closed.
 	Endpoint func(source netip.Addr) (Endpoint, bool)
 	// Resolve finds the addresses that client may reach under an allowed name. It may block until
 	// ctx ends.
@@ -44,24 +44,24 @@ type Config struct {
 	// MayConnect is asked about each address right before the guard connects to it, whatever
 	// Resolve said: public for most clients, private too for those of the local profile.
 	MayConnect func(endpoint Endpoint, addr netip.Addr) bool
-	// Direct, if set, reports whether an endpoint may connect to an address whatever the name. Such a connection is Relay's,
-	// which must not block.
+	// Direct, if set, reports whether an endpoint may connect to an address whatever the name. Such a connection is handed
+	// to Relay, which must not block.
 	Direct func(endpoint Endpoint, addr netip.Addr) bool
 	Relay  func(c *net.TCPConn, port uint16)
-	// Known, if set, is asked before Resolve, for TLS: it is what Resolve would return, if that is known
-	// without waiting.
+	// Known, if set, is called before Resolve, for TLS. It returns what Resolve would return, if that is
+	// known without waiting.
 	Known func(name string) (addrs []netip.Addr, known bool)
 	// Decided, if set, gets every verdict.
 	Decided func(decisions.Decision)
 	// Limits bound what a client may use; see DefaultLimits.
 	Limits Limits
-	// Budget bounds what a user may use, over all guards that have the same.
+	// Budget bounds what a user may use, over all guards that share it.
 	Budget *budget.Connections
 	// Logger gets what an operator should know. Verdicts are not logged.
 	Logger zerolog.Logger
 }
 
-// Limits bound what one client may use. All must be set. A TLS connection that is late may be so by 50 ms before it ends.
+// Limits bound what one client may use. All must be set. Timeouts of TLS connections may be up to 50 ms late.
 type Limits struct {
 	// Connections is how many it may have open.
 	Connections int
@@ -81,18 +81,18 @@ type Limits struct {
 	ConnectTotal time.Duration
 	// AnswerTimeout is how long a TLS server may take to answer the ClientHello.
 	AnswerTimeout time.Duration
-	// HalfClosedIdle ends a TLS connection of which one direction has ended and the other is idle
-	// for so long, and an HTTP request whose answer has not ended so long after its client's half.
-	// A connection that is open both ways may be idle for ever.
+	// HalfClosedIdle ends a TLS connection when one direction has ended and the other has been idle
+	// for so long, and an HTTP request when its answer has not ended so long after its client has
+	// ended its half. A connection that is open both ways may be idle for ever.
 	HalfClosedIdle time.Duration
 	// HalfClosedAnswer is how long an HTTP request may wait for the beginning of its answer after its client has
-	// ended its half: most of these have gone.
+	// ended its half: most such clients have gone.
 	HalfClosedAnswer time.Duration
-	// HTTPIdle ends an HTTP connection that waits for its next request.
+	// HTTPIdle ends an HTTP connection that waits so long for its next request.
 	HTTPIdle time.Duration
 }
 
-// DefaultLimits returns those that a program does not notice.
+// DefaultLimits returns limits that a program does not notice.
 func DefaultLimits() Limits {
 	return Limits{
 		Connections: 4096, HTTPConnections: 1024, Undecided: 256, HelloBytes: 64 << 10,

@@ -10,7 +10,7 @@ import (
 )
 
 // connect resolves an allowed name for the connection's client and connects to the first of its addresses
-// that answers. The socket belongs to w. The error is a refusal.
+// that answers. The socket belongs to s. The error is a refusal.
 func (s *httpSession) connect(ctx context.Context, name string) (*originConn, *refusal) {
 	s.rest()
 	addrs, err := s.resolve(ctx, name)

@@ -26,11 +26,11 @@ const (
 	reasonBadAnswer   = "the server's answer has a malformed body, or was cut short"
 	reasonTooMany     = "too many connections are open"
 	reasonSockets     = "budget used up: the user has too many connections open"
-	reasonHellos      = "budget used up: too much of what the user has said waits for servers"
+	reasonHellos      = "budget used up: too many bytes of the user's requests wait for servers"
 	reasonPorts       = "budget used up: the user has too many connections to this address"
 )
 
-// refusal is an error that is a decision.
+// refusal is a decision as an error.
 type refusal struct {
 	verdict decisions.Verdict
 	reason  string

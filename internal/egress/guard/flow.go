@@ -27,7 +27,7 @@ type flow struct {
 	cut func()
 }
 
-// enter finds whose connection a socket is, and counts it in. It reports false for one that must end now.
+// enter finds whose connection a socket is, and counts the flow. It reports false if the connection must end now.
 func (f *flow) enter(life context.Context, socket int, source netip.Addr) bool {
 	g := f.guard
 	ep, known := g.cfg.Endpoint(source)
@@ -52,8 +52,8 @@ func (f *flow) enter(life context.Context, socket int, source netip.Addr) bool {
 	return true
 }
 
-// direct passes a connection on that may be made whatever the name, and reports whether it is one. The socket is the relay's
-// then; socket returns it, or has closed it.
+// direct hands a connection that may be made whatever the name to the relay, and reports whether it is such a connection.
+// The relay then owns the socket; socket returns it, or has closed it.
 func (g *Guard) direct(source, to netip.Addr, port uint16, socket func() (*net.TCPConn, error)) bool {
 	if g.cfg.Direct == nil {
 		return false
@@ -68,8 +68,8 @@ func (g *Guard) direct(source, to netip.Addr, port uint16, socket func() (*net.T
 	return true
 }
 
-// asksFor reports whether the flow may go to a name. It is known by that name before it is decided, so that a change of what
-// is allowed meets either the name here or the decision.
+// asksFor reports whether the flow may go to a name. It stores the name before it decides, so that after a change of what is
+// allowed either Recheck finds the name, or the decision follows the change.
 func (f *flow) asksFor(name string) bool {
 	f.name.Store(&name)
 	return f.endpoint.Allows(name)
@@ -82,7 +82,7 @@ func (f *flow) resolve(ctx context.Context, name string) ([]netip.Addr, error) {
 	return f.guard.cfg.Resolve(ctx, f.endpoint, name)
 }
 
-// mayConnect reports whether the flow may connect to an address, which must be unmapped: of IPv4, as the flow itself.
+// mayConnect reports whether the flow may connect to an address, which must be unmapped. Only IPv4 may be, as the flow is.
 func (f *flow) mayConnect(addr netip.Addr) bool {
 	return addr.Is4() && f.guard.cfg.MayConnect(f.endpoint, addr)
 }
@@ -90,7 +90,7 @@ func (f *flow) mayConnect(addr netip.Addr) bool {
 // errPorts means that the user has used up its ports towards an address.
 var errPorts = errors.New("the user's share of the ports towards this address is used up")
 
-// unreachable says why an address was not connected to.
+// unreachable returns why an address could not be connected to.
 func unreachable(err error) *refusal {
 	if errors.Is(err, errPorts) {
 		return &refusal{verdict: decisions.Limited, reason: reasonPorts}
@@ -98,7 +98,7 @@ func unreachable(err error) *refusal {
 	return &refusal{verdict: decisions.Failed, reason: reasonUnreachable}
 }
 
-// unconnected says why none of a name's addresses has been connected to, before the first was tried.
+// unconnected returns why none of a name's addresses could be connected to, as long as none has been tried.
 func unconnected(addrs []netip.Addr, err error) *refusal {
 	if err != nil || len(addrs) == 0 {
 		return &refusal{verdict: decisions.Failed, reason: reasonUnresolved}

@@ -25,7 +25,7 @@ type forwarding struct {
 	// answered says that the head of the answer has come.
 	answered atomic.Bool
 	body     *clientBody
-	origin   atomic.Pointer[originConn] // that the request was put on last
+	origin   atomic.Pointer[originConn] // the last that the request was put on
 }
 
 type forwardingKey struct{}
@@ -71,7 +71,7 @@ func (s *httpSession) forward(to http.ResponseWriter, r *http.Request, name stri
 			o.inHead.Store(true)
 		}
 	}()
-	// A copy, because the server goes by the type of its own request's body.
+	// A copy, because the server looks at the type of its own request's body.
 	r = r.WithContext(ctx)
 	if r.Body != nil && r.Body != http.NoBody {
 		fw.body = &clientBody{ReadCloser: r.Body}
@@ -80,8 +80,8 @@ func (s *httpSession) forward(to http.ResponseWriter, r *http.Request, name stri
 	s.guard.proxy.ServeHTTP(to, r)
 }
 
-// halfClosed is called when the client has ended its half. It may still wait for the answer, though to net/http
-// that is the client's end, and so it ends the request's context.
+// halfClosed is called when the client has ended its half. The client may still wait for the answer, but
+// net/http takes this for its end, and has cancelled the request's context.
 func (fw *forwarding) halfClosed(life context.Context, cancel context.CancelFunc) {
 	limits := fw.session.guard.cfg.Limits
 	end := time.AfterFunc(limits.HalfClosedIdle, cancel)
@@ -98,8 +98,8 @@ func (fw *forwarding) gotConn(info httptrace.GotConnInfo) {
 	fw.decide(&refusal{verdict: decisions.Allowed, reason: reasonAllowed})
 }
 
-// newTransport makes what connects to origins for one client connection. Its pool is keyed by
-// name, and each name was allowed to this client when it was connected to.
+// newTransport returns the transport to origins for one client connection. Its pool is keyed by
+// name, and each name was allowed for this client when it was connected to.
 func (s *httpSession) newTransport() *http.Transport {
 	return &http.Transport{
 		DialContext: func(ctx context.Context, _, addr string) (net.Conn, error) {
@@ -137,14 +137,14 @@ func (g *Guard) newProxy() *httputil.ReverseProxy {
 	}
 }
 
-// rewrite makes the request that the origin gets: the client's own but for the host, which is the
-// one that was checked, and the hop-by-hop fields.
+// rewrite makes the request that the origin gets: the client's own, except for the host, which is
+// the one that was checked, and the hop-by-hop fields.
 func rewrite(pr *httputil.ProxyRequest) {
 	fw := forwardingOf(pr.In.Context())
 	pr.Out.URL.Scheme = "http"
 	pr.Out.URL.Host = fw.name
 	pr.Out.Host = fw.name
-	// Not a proxy that the program knows of: it neither hides nor adds anything.
+	// The program does not know of this proxy: it neither hides nor adds anything.
 	pr.Out.URL.RawQuery = pr.In.URL.RawQuery
 	for _, field := range []string{"Forwarded", "X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Proto"} {
 		if values, ok := pr.In.Header[field]; ok {
@@ -161,7 +161,7 @@ func rewrite(pr *httputil.ProxyRequest) {
 
 var errSwitch = errors.New("the server switched to a protocol that was not asked for")
 
-// answered looks at the head of an answer. A switch of protocols without a request for it is refused.
+// answered looks at the head of an answer. It refuses a switch of protocols that was not asked for.
 func answered(r *http.Response) error {
 	fw := forwardingOf(r.Request.Context())
 	fw.answered.Store(true)
@@ -178,7 +178,7 @@ func answered(r *http.Response) error {
 	return nil
 }
 
-// buffers are those that bodies pass through; an idle connection has none.
+// buffers are the buffers that bodies pass through; an idle connection has none.
 type buffers struct{ pool sync.Pool }
 
 func (b *buffers) Get() []byte {

@@ -8,14 +8,14 @@
 // a lenient parser would pass over (two names, an extension given twice, bytes behind the hello),
 // and it needs the bytes as they came in order to send them on. crypto/tls is the oracle in the
 // tests. A server may answer with a HelloRetryRequest; the second hello is then held to the first
-// one's name. Of Encrypted Endpoint Hello only the outer name is seen, and that is what must be
+// one's name. Of Encrypted Client Hello only the outer name is seen, and that is what must be
 // allowed; what goes on inside TLS (another Host, a renegotiation) is not seen at all.
 //
 // After that the bytes are spliced in the kernel. TLS connections have no goroutines: see package poller. A session is
 // one connection: its next step is one of its methods, which goes as far as it can without waiting.
 //
-// Turns go by user, not by connection (by the poller for TLS, by a semaphore for HTTP), and so does how much of HTTP is
-// parsed and written at a time (work), and what a connection takes of the host: descriptors, ports, and bytes in this process and in the kernel (reserve).
+// These are per user, not per connection: turns (by the poller for TLS, by a semaphore for HTTP), how much HTTP is parsed and
+// written at a time (work), and what is taken of the host: descriptors, ports, bytes in this process and in the kernel (reserve).
 //
 // HTTP is parsed by net/http's server and written again by net/http's transport, through
 // httputil.ReverseProxy: what the origin gets is one well-formed request whose Host is the name that
@@ -75,8 +75,8 @@ func New(cfg Config) (*Guard, error) {
 	return g, nil
 }
 
-// Start begins to accept and returns; it is called once. Connections are served until Shutdown, or until ctx
-// ends, after which Shutdown must still be called.
+// Start begins to accept connections and returns; it is called once. Connections are served until Shutdown,
+// or until ctx ends, after which Shutdown must still be called.
 func (g *Guard) Start(ctx context.Context) error {
 	ctx, g.stop = context.WithCancel(ctx)
 	if err := g.makeLoops(ctx); err != nil {
@@ -137,8 +137,8 @@ func (g *Guard) closeListeners() {
 	_, _ = g.cfg.TLS.Close(), g.cfg.HTTP.Close()
 }
 
-// makeLoops makes the loops of TLS connections, as many as half of the processors: the other half is for all else that
-// the service does.
+// makeLoops makes the loops of TLS connections, half as many as there are processors: the other half is for the rest
+// of the service.
 func (g *Guard) makeLoops(ctx context.Context) error {
 	for range max(1, runtime.GOMAXPROCS(0)/2) {
 		l, err := poller.New()

@@ -12,12 +12,12 @@ import (
 	"github.com/daycare-run/sandbox/internal/egress/poller"
 )
 
-// forwardHello sends the hello on. Nothing else of the client's goes on before the server's first answer is known,
-// so that no second hello slips through early.
+// forwardHello sends the hello on. Nothing else from the client is sent on before the server's first answer is
+// known, so that no second hello slips through early.
 func (s *session) forwardHello() {
 	s.Origin.Unsent = s.hello.raw[:s.hello.at]
 	_, err := s.Origin.Send()
-	// This and the options only now, while the server works.
+	// This and the options come only now, while the server works.
 	s.flow.decide(s.name, &refusal{verdict: decisions.Allowed, reason: reasonAllowed})
 	if err != nil {
 		s.Reset()
@@ -51,8 +51,8 @@ func (s *session) readAnswer() {
 	s.Step()
 }
 
-// forgetHello keeps only what the client has sent behind its hello: the server's side has that now. A second
-// hello would begin there.
+// forgetHello drops the hello, which the server has now, and keeps only what the client has sent after it. A
+// second hello would begin there.
 func (s *session) forgetHello() {
 	if s.hello.at == 0 {
 		return
@@ -65,8 +65,8 @@ func (s *session) forgetHello() {
 // answerMost is how much of a server's first answer is read before it is passed on.
 const answerMost = 4 << 10
 
-// answerComplete reads enough of what a server says to recognise a HelloRetryRequest. What is shorter because the
-// server has ended, or is no handshake, is an answer as well. It reports false while there is none.
+// answerComplete reads enough of a server's answer to recognise a HelloRetryRequest. An answer that is shorter because
+// the server has ended, or that is no handshake, is complete too. It reports false while there is no complete answer.
 func (s *session) answerComplete() bool {
 	for {
 		n, err := s.Origin.Read(s.Loop().Scratch()[:answerMost-len(s.answer)])
@@ -108,14 +108,14 @@ func (s *session) readSecondHello() {
 }
 
 func (s *session) refuseSecond(name string, r *refusal) {
-	// One that leaves does not like the answer, which is its right.
+	// A client that leaves does not like the answer, which is its right.
 	if r.reason != reasonCutShort {
 		s.flow.decide(name, r)
 	}
 	s.Reset()
 }
 
-// flush sends what both have still to get of the hellos and the answer.
+// flush sends what both sides still have to get of the hellos and the answer.
 func (s *session) flush() {
 	switch {
 	case s.Client.Broken():
@@ -131,7 +131,7 @@ func (s *session) flush() {
 	s.relay()
 }
 
-// relay passes on what both say until the end.
+// relay passes bytes both ways until the end.
 func (s *session) relay() {
 	if ended, err := s.Splice(s.limits().HalfClosedIdle); err != nil {
 		s.Reset()
@@ -140,7 +140,7 @@ func (s *session) relay() {
 	}
 }
 
-// sent sends what a socket has still to send. It reports false while there is more, or if that failed.
+// sent sends what a socket still has to send. It reports false if there is more to send, or sending failed.
 func (s *session) sent(socket *poller.Socket) bool {
 	sent, err := socket.Send()
 	if err != nil {
@@ -155,7 +155,7 @@ var retryRandom = []byte{
 	0xC2, 0xA2, 0x11, 0x16, 0x7A, 0xBB, 0x8C, 0x5E, 0x07, 0x9E, 0x09, 0xE2, 0xC8, 0xA8, 0x33, 0x9C,
 }
 
-// retryRandomAt is where the random is: behind the record's and the message's header and version.
+// retryRandomAt is where the random is: after the record's and the message's header and the version.
 const retryRandomAt = recordHeader + 4 + 2
 
 func isRetryRequest(answer []byte) bool {

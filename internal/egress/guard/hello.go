@@ -11,7 +11,7 @@ import (
 )
 
 // hello takes a ClientHello out of the records that carry it, as the bytes arrive. Each byte is
-// looked at once, whatever the pieces: a client that sends one at a time costs no more.
+// looked at once, however they are split: a client that sends one at a time costs no more.
 type hello struct {
 	// limit bounds the message; with its records' headers it may take twice as much.
 	limit int
@@ -20,7 +20,7 @@ type hello struct {
 	at  int
 	// message is what the records carried so far.
 	message []byte
-	// room, if set, takes room for so many bytes, or reports false: no more is read then.
+	// room, if set, takes room for so many bytes. If it reports false, no more is read.
 	room func(bytes int) bool
 	// skipsOthers passes over alerts, change_cipher_spec and early data: a second hello may come
 	// after them.
@@ -67,7 +67,7 @@ func (h *hello) next() (bool, *refusal) {
 		}
 		fragment := rest[recordHeader : recordHeader+size]
 		if h.message == nil {
-			// No copy of a hello that is in one record. The capacity makes append take one.
+			// A hello that is in one record is not copied. The capacity makes append copy it.
 			h.message = fragment[:size:size]
 		} else if h.message = h.appended(h.message, fragment); h.message == nil {
 			return false, &refusal{verdict: decisions.Limited, reason: reasonHellos}
@@ -78,7 +78,7 @@ func (h *hello) next() (bool, *refusal) {
 	}
 }
 
-// expects checks the beginning of a record as far as it has come.
+// expects checks the beginning of a record as far as it has arrived.
 func (h *hello) expects(rest []byte) *refusal {
 	switch kind := rest[0]; {
 	case kind == recordHandshake:
@@ -108,7 +108,7 @@ func (h *hello) complete() (bool, *refusal) {
 	case size > h.limit:
 		return false, malformed(reasonTooLarge)
 	case len(m) > size:
-		// Another message in the hello's last record would go on unseen.
+		// Another message in the hello's last record would be sent on unseen.
 		return false, malformed(reasonBadHello)
 	}
 	return len(m) == size, nil
@@ -121,7 +121,7 @@ func (h *hello) tooLarge() *refusal {
 	return nil
 }
 
-// appended returns a slice with more behind it, or nil if there is no room for a larger one.
+// appended returns to with more appended, or nil if there is no room for a larger slice.
 func (h *hello) appended(to, more []byte) []byte {
 	need := len(to) + len(more)
 	if need <= cap(to) {
@@ -140,7 +140,7 @@ func (h *hello) appended(to, more []byte) []byte {
 // helloShare is how much of a hello is read at once.
 const helloShare = 16 << 10
 
-// read reads what is there by way of scratch. It reports whether the hello is complete.
+// read reads what has arrived, by way of scratch. It reports whether the hello is complete.
 func (h *hello) read(from io.Reader, scratch []byte) (bool, *refusal) {
 	for {
 		if done, r := h.next(); done || r != nil {

@@ -22,15 +22,15 @@ type httpSession struct {
 	transport *http.Transport
 	// life ends with the flow, or with the connection.
 	life context.Context
-	// heads counts what the server has read the beginning of, and requests what was a request:
-	// the rest was malformed, which the server reports nowhere else.
+	// heads counts the requests whose beginning the server has read, and requests those that were
+	// valid: the others were malformed, which the server reports nowhere else.
 	heads, requests int
 	hijacked        bool
 	// refused says that there was no room for a head.
 	refused atomic.Bool
-	working atomic.Bool // something was read, and is worked on
+	working atomic.Bool // what was read is being worked on
 
-	mu      sync.Mutex // for what follows
+	mu      sync.Mutex // guards what follows
 	aborted bool
 	cancel  context.CancelFunc
 	socks   []*net.TCPConn
@@ -62,12 +62,12 @@ func (g *Guard) newServer() *http.Server {
 	return server
 }
 
-// connState follows a connection. All calls for it but the first come from its own goroutine.
+// connState follows a connection's state. All calls but the first come from the connection's own goroutine.
 func (g *Guard) connState(c net.Conn, state http.ConnState) {
 	s := c.(*conn).session
 	switch state {
 	case http.StateNew:
-		// The handler's goroutine is the server's; this is how it is waited for.
+		// The handler's goroutine belongs to the server; this is how Shutdown waits for it.
 		g.running.Add(1)
 	case http.StateActive:
 		s.heads++
@@ -85,7 +85,7 @@ func (g *Guard) connState(c net.Conn, state http.ConnState) {
 // leave ends the connection in good order. It is called once, when the server is done with it.
 func (s *httpSession) leave() {
 	s.rest()
-	s.transport.CloseIdleConnections() // before the client's is all that is left
+	s.transport.CloseIdleConnections() // so that the client's socket is all that is left
 	s.end(func(c *net.TCPConn) { _ = c.Close() })
 	s.guard.endpoints.leave(s.flow)
 	s.guard.running.Done()
@@ -107,7 +107,7 @@ func (s *httpSession) end(how func(*net.TCPConn)) {
 	s.socks = nil
 }
 
-// context ends when the connection is aborted.
+// context returns a context that ends with the connection.
 func (s *httpSession) context(parent context.Context) context.Context {
 	ctx, cancel := context.WithCancel(parent)
 	s.mu.Lock()
@@ -119,7 +119,7 @@ func (s *httpSession) context(parent context.Context) context.Context {
 	return ctx
 }
 
-// own has a socket end with w. One that comes too late is closed, and false returned.
+// own makes a socket end with s. If s has ended already, it closes the socket and reports false.
 func (s *httpSession) own(c *net.TCPConn) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -131,7 +131,7 @@ func (s *httpSession) own(c *net.TCPConn) bool {
 	return true
 }
 
-// disown closes a socket of w's.
+// disown closes a socket that s owns.
 func (s *httpSession) disown(c *net.TCPConn) error {
 	s.mu.Lock()
 	s.socks = slices.DeleteFunc(s.socks, func(one *net.TCPConn) bool { return one == c })
@@ -168,7 +168,7 @@ func (g *Guard) serveHTTP(to http.ResponseWriter, r *http.Request) {
 }
 
 // requestName finds the one host that a request is for. In absolute form that is the URI's, and the
-// Host field counts for nothing (RFC 9112, 3.2.2): it is not sent on.
+// Host field is ignored (RFC 9112, 3.2.2): it is not sent on.
 func requestName(r *http.Request, port uint16) (string, *refusal) {
 	switch {
 	case r.Method == http.MethodConnect:

@@ -285,7 +285,7 @@ func TestShutdownLeavesNothing(t *testing.T) {
 	}
 }
 
-// TestShutdownIsNoVerdict: who waits for a name then is told nothing of it, and nor is the observer.
+// TestShutdownIsNoVerdict: a client that waits for a name then is told nothing of it, nor is the observer.
 func TestShutdownIsNoVerdict(t *testing.T) {
 	resolving := make(chan bool, 10)
 	r := newRig(t, 1, 0, func(c *Config) {

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// acceptPause is how long after an accept that has failed the next one is tried.
+// acceptPause is the pause after an accept that has failed.
 const acceptPause = 100 * time.Millisecond
 
 // httpListener accepts HTTP connections of clients, within their limits.
@@ -18,7 +18,7 @@ type httpListener struct {
 	life  context.Context // the guard's
 }
 
-// Accept returns *conn. Its only errors are those of a listener that is closed: a server ends at any.
+// Accept returns a *conn. Its only error is that the listener is closed: any error ends the server.
 func (l *httpListener) Accept() (net.Conn, error) {
 	for {
 		c, err := l.AcceptTCP()
@@ -62,7 +62,7 @@ func peer(addr net.Addr) netip.AddrPort {
 	return netip.AddrPortFrom(a.Addr().Unmap().WithZone(""), a.Port())
 }
 
-// reset closes a connection and discards what is still to be sent: the peer gets a reset, and nothing leaves any more.
+// reset closes a connection and discards what is still to be sent: the peer gets a reset, and nothing more is sent.
 func reset(c *net.TCPConn) {
 	_ = c.SetLinger(0)
 	_ = c.Close()

@@ -7,8 +7,8 @@ import (
 	"github.com/daycare-run/sandbox/internal/egress/decisions"
 )
 
-// canonicalName is the one form of a host name that the guard uses: lower case, ASCII, no trailing
-// dot. What a resolver might take for an address is no name.
+// canonicalName returns the one form of a host name that the guard uses: lower case, ASCII, no
+// trailing dot. What a resolver might take for an address is refused.
 func canonicalName(s string) (string, *refusal) {
 	bad := &refusal{verdict: decisions.Malformed, reason: reasonBadName}
 	if isAddress(s) {
@@ -43,7 +43,7 @@ func isAddress(s string) bool {
 	return err == nil
 }
 
-// endsInNumber finds what inet_aton takes for an address: 127.1, 0x7f.1, 2130706433.
+// endsInNumber reports whether inet_aton takes a name with that last label for an address: 127.1, 0x7f.1, 2130706433.
 func endsInNumber(last string) bool {
 	if hex, ok := strings.CutPrefix(strings.ToLower(last), "0x"); ok {
 		return strings.Trim(hex, "0123456789abcdef") == ""

@@ -146,7 +146,7 @@ var pattern = sync.OnceValue(func() []byte {
 	return all
 })
 
-// TestBackpressure: who does not read holds the sender up, and then gets everything, in order.
+// TestBackpressure: a side that does not read holds the sender up, and then gets everything, in order.
 func TestBackpressure(t *testing.T) {
 	port, origin := rawOrigin(t)
 	r := newRig(t, port, 0, nil)

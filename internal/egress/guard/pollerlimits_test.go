@@ -54,7 +54,7 @@ func TestNoDescriptorStays(t *testing.T) {
 	eventually(t, "descriptors stay", func() bool { return descriptors() <= before })
 }
 
-// TestOutOfDescriptors: who waits then is served when there are some again.
+// TestOutOfDescriptors: a client that waits for descriptors is served once there are some again.
 func TestOutOfDescriptors(t *testing.T) {
 	port, origin := rawOrigin(t)
 	p := startAlone(t, port, port)
@@ -88,7 +88,7 @@ func TestOutOfDescriptors(t *testing.T) {
 	}
 }
 
-// TestLimitsBoundWhatWaits: who waits for a loop that is busy is counted already.
+// TestLimitsBoundWhatWaits: a connection that waits for a busy loop is counted already.
 func TestLimitsBoundWhatWaits(t *testing.T) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(4))
 	r := newRig(t, 1, 0, func(c *Config) { c.Limits.Connections = 3 })

@@ -72,7 +72,7 @@ func TestHTTPLeavesNoPorts(t *testing.T) {
 	eventually(t, "ports are counted that are free", func() bool { return shared.Ports.Stats().Used == 0 })
 }
 
-// TestPortsAreShared: who has used up its ports towards an address is told so, and another user connects.
+// TestPortsAreShared: a user that has used up its ports towards an address is told so, and another user connects.
 func TestPortsAreShared(t *testing.T) {
 	shared := budgets()
 	shared.Ports = budget.NewPorts(20)

@@ -44,8 +44,8 @@ func (s *session) refuse(r *refusal) {
 	}
 }
 
-// alert ends the connection from our side and waits a little for the program to do the same: if it were
-// closed while something is unread, the kernel would take the alert back.
+// alert sends an alert, ends our side, and waits a little for the program to do the same: if the socket
+// were closed while something is unread, the kernel would discard the alert.
 func (s *session) alert(alert byte) {
 	const fatal = 2
 	s.Client.Unsent = []byte{recordAlert, 3, 3, 0, 2, fatal, alert}

@@ -6,7 +6,7 @@ import "sync"
 // given back when it leaves.
 
 const (
-	// tlsDescriptors are the client's socket and the origin's. HTTP takes those of origins when it connects.
+	// tlsDescriptors are the client's socket and the origin's. HTTP takes an origin's when it connects.
 	tlsDescriptors, httpDescriptors = 2, 1
 )
 
@@ -47,7 +47,7 @@ type bufferCount struct {
 	closed bool
 }
 
-// keep takes room for n more bytes of what the client has sent. It reports false when there is none.
+// keep takes room for n more bytes that were received. It reports false when there is none.
 func (f *flow) keep(n int) bool {
 	f.kept.mu.Lock()
 	defer f.kept.mu.Unlock()
@@ -58,7 +58,7 @@ func (f *flow) keep(n int) bool {
 	return true
 }
 
-// free gives back the room, but for n bytes.
+// free gives back the room for all but n bytes.
 func (f *flow) free(n int) {
 	f.kept.mu.Lock()
 	defer f.kept.mu.Unlock()

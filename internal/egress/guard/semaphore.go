@@ -2,8 +2,8 @@ package guard
 
 import "sync"
 
-// semaphore lets as few goroutines copy at a time as there are processors, and users in turn: Go's scheduler is fair to
-// goroutines, of which a user has as many as it likes. Code that has acquired it must not block.
+// semaphore lets only as many goroutines copy at a time as there are processors, and users take turns: Go's scheduler
+// is fair to goroutines, of which a user has as many as it likes. Code that has acquired it must not block.
 type semaphore struct {
 	mu     sync.Mutex
 	free   int
@@ -11,7 +11,7 @@ type semaphore struct {
 	order  []*queue
 }
 
-// queue has one user's goroutines that wait.
+// queue holds one user's waiting goroutines.
 type queue struct {
 	user    string
 	waiting []chan struct{}
@@ -21,7 +21,7 @@ func newSemaphore(atOnce int) *semaphore {
 	return &semaphore{free: atOnce, queues: map[string]*queue{}}
 }
 
-// acquire waits for a turn of the user's.
+// acquire waits for the user's turn.
 func (s *semaphore) acquire(user string) {
 	s.mu.Lock()
 	if s.free > 0 {

@@ -5,7 +5,7 @@ import (
 	"testing/synctest"
 )
 
-// TestTheSemaphoreTakesTurns: a user's thousandth goroutine waits for its own, another's first for one of them.
+// TestTheSemaphoreTakesTurns: a user's thousandth goroutine waits for the others of that user, another's first for one of them.
 func TestTheSemaphoreTakesTurns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSemaphore(1)

@@ -16,8 +16,8 @@ import (
 	"github.com/daycare-run/sandbox/internal/egress/poller"
 )
 
-// session is a client's TLS connection, or one that is carried, and the one to its origin. It implements poller.Handler. next is its next step,
-// which goes as far as it can without waiting.
+// session is a client's TLS connection, or one that is carried, together with the connection to its origin. It implements
+// poller.Handler. next is its next step, which goes as far as it can without waiting.
 type session struct {
 	poller.Session
 	flow *flow
@@ -27,18 +27,18 @@ type session struct {
 	hello     *hello
 	name      string // that the hello asks for
 	addrs     []netip.Addr
-	connectBy time.Time // when no further address is tried
+	connectBy time.Time // after this no further address is tried
 	last      *refusal  // why no address could be connected to so far
 	cancel    context.CancelFunc
 	answer    []byte         // the server's first
 	lingering int            // how many bytes a refused client may still send
 	to        netip.AddrPort // the origin's address, while a port of ours is taken for it
 	left      budget.Undelivered
-	leave     func() // when it has ended
+	leave     func() // called when it has ended
 }
 
-// newSession makes the session of a connection that was accepted, or returns nil for one that has ended or is another's.
-// It implements poller.Acceptor.
+// newSession makes the session of an accepted connection, or returns nil if it has ended the connection or handed it to
+// the relay. It does the work of a poller.Acceptor.
 func (g *Guard) newSession(ctx context.Context, l *poller.Loop, fd int, source netip.Addr) *session {
 	if g.direct(source, nonblock.Local(fd), g.cfg.TLSPort, func() (*net.TCPConn, error) { return give(fd) }) {
 		return nil
@@ -54,10 +54,10 @@ func (g *Guard) newSession(ctx context.Context, l *poller.Loop, fd int, source n
 	return s
 }
 
-// give makes a connection of Go's of a socket.
+// give turns a socket into a connection of package net.
 func give(fd int) (*net.TCPConn, error) {
 	file := os.NewFile(uintptr(fd), "")
-	defer file.Close()           // not later, by the collector: the number may be another's then
+	defer file.Close()           // not later, by the garbage collector: the number may be in use again then
 	c, err := net.FileConn(file) // which has a descriptor of its own
 	if err != nil {
 		return nil, err
@@ -71,7 +71,7 @@ func (s *session) User() string { return s.flow.endpoint.User() }
 // Step takes the next step.
 func (s *session) Step() { s.next(s) }
 
-// Reset cuts the session off, finish ends it in good order.
+// Reset cuts the session off; finish ends it in good order.
 func (s *session) Reset()  { s.close(nonblock.Reset) }
 func (s *session) finish() { s.close(nonblock.Close) }
 
@@ -86,7 +86,7 @@ func (s *session) close(how func(fd int)) {
 	s.leave()
 }
 
-// deliver ends a session of which both sides have ended, once they have all that was sent to them: until then it counts.
+// deliver ends a session whose two sides have ended, once they have received everything: until then the session counts.
 func (s *session) deliver() {
 	nonblock.Shutdown(s.Origin.FD(), unix.SHUT_WR)
 	left := budget.Unsent(s.Client.FD()) + budget.Unsent(s.Origin.FD())
@@ -133,7 +133,7 @@ func (s *session) tooSlow() {
 	s.refuse(malformed(reasonTooSlow))
 }
 
-// helloName reads a hello and finds its name. It reports false while there is more to come.
+// helloName reads a hello and returns its name. done is false while there is more to come.
 func (s *session) helloName() (name string, refused *refusal, done bool) {
 	complete, refused := s.hello.read(&s.Client, s.Loop().Scratch()[:helloShare])
 	if complete {
@@ -182,7 +182,7 @@ func (s *session) resolved(addrs []netip.Addr, err error) {
 	s.connect()
 }
 
-// connect connects to the next address that may be, or gives up.
+// connect connects to the next address that is allowed, or gives up.
 func (s *session) connect() {
 	for len(s.addrs) > 0 && s.Loop().Now().Before(s.connectBy) {
 		addr := s.addrs[0].Unmap()
@@ -253,7 +253,7 @@ func (s *session) connecting() {
 }
 
 // clientGone ends a session whose client has gone before the server has answered: no TLS client can do anything with
-// an answer after it has ended its half. It reports whether it was so.
+// an answer after it has ended its half. It reports whether the client has gone.
 func (s *session) clientGone() bool {
 	if s.Client.Gone() {
 		s.Reset()

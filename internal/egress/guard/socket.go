@@ -13,14 +13,14 @@ import (
 	"github.com/daycare-run/sandbox/internal/egress/nonblock"
 )
 
-// socket is one of net/http's connections. What it reads and writes takes its user's turn, and what is read of a
+// socket is a connection that net/http uses. Its reads and writes take its user's turns, and what is read of a
 // head counts against the user's budget.
 type socket struct {
 	net.Conn // tcp, without its ways around Read and Write
 	tcp      *net.TCPConn
 	raw      syscall.RawConn
 	session  *httpSession
-	// inHead says that what is read next is a head.
+	// inHead says that what is read next belongs to a head.
 	inHead atomic.Bool
 	closed atomic.Bool
 }
@@ -28,7 +28,7 @@ type socket struct {
 // socketShare is how much is read or written in one turn.
 const socketShare = 64 << 10
 
-var errNoRoom = errors.New("the user's budget for heads of HTTP is used up")
+var errNoRoom = errors.New("the user's budget for HTTP heads is used up")
 
 func newSocket(c *net.TCPConn, raw syscall.RawConn, w *httpSession) *socket {
 	s := &socket{Conn: c, tcp: c, raw: raw, session: w}
@@ -62,7 +62,7 @@ func (s *socket) Read(p []byte) (n int, err error) {
 	return n, nil
 }
 
-// looks reports whether net/http's server only looks whether the client is still there, beside what it does.
+// looks reports whether this is the read by which net/http's server watches whether the client is still there.
 func looks(p []byte) bool { return len(p) == 1 }
 
 func (s *socket) Write(p []byte) (sent int, err error) {
@@ -91,7 +91,7 @@ func (s *socket) CloseWrite() error {
 	return s.tcp.CloseWrite()
 }
 
-// fault is an error as net's own connections have it.
+// fault returns an error like those of net's own connections.
 func (s *socket) fault(op string, of ...error) error {
 	err := errors.Join(of...)
 	if wrapped, is := errors.AsType[*net.OpError](err); is {
@@ -103,8 +103,8 @@ func (s *socket) fault(op string, of ...error) error {
 // conn is an accepted HTTP connection.
 type conn struct{ *socket }
 
-// Read ends everything at once when the client has reset the connection: net/http takes that for the end of one
-// half.
+// Read ends everything at once when the client has reset the connection: net/http would take that for the end
+// of one half.
 func (c *conn) Read(p []byte) (int, error) {
 	n, err := c.socket.Read(p)
 	if errors.Is(err, syscall.ECONNRESET) {
@@ -117,7 +117,7 @@ func (c *conn) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// Close waits until its client has all that was sent to it: until then the connection counts.
+// Close waits until its client has received everything: until then the connection counts.
 func (c *conn) Close() error {
 	c.closed.Store(true)
 	c.session.rest()
@@ -125,7 +125,7 @@ func (c *conn) Close() error {
 	return c.Conn.Close()
 }
 
-// originConn is a connection to an origin. It has a port and a descriptor of its user's budget.
+// originConn is a connection to an origin. It takes a port and a descriptor from its user's budgets.
 type originConn struct {
 	*socket
 	to netip.AddrPort
@@ -133,7 +133,7 @@ type originConn struct {
 	switched atomic.Bool
 }
 
-// Close resets the connection, which leaves nothing behind: net/http closes one when nothing is on its way, or
+// Close resets the connection, which leaves nothing behind: net/http closes one when nothing is in transit, or
 // it is no longer wanted. An upgraded one may still have something to deliver.
 func (c *originConn) Close() error {
 	if !c.closed.CompareAndSwap(false, true) {
@@ -151,7 +151,7 @@ func (c *originConn) Close() error {
 	return err
 }
 
-// takeSocket takes what a connection to an origin needs of its user's budgets.
+// takeSocket takes what a connection to an origin needs from its user's budgets.
 func (g *Guard) takeSocket(user string, to netip.AddrPort) *refusal {
 	if !g.cfg.Budget.Descriptors.Take(user, 1) {
 		return &refusal{verdict: decisions.Limited, reason: reasonSockets}

@@ -2,9 +2,9 @@ package guard
 
 import "sync"
 
-// work bounds how many goroutines of each user do something with what they have read. What net/http does with a head takes a
-// hundred times as long as to read it, and a turn of the semaphore cannot be kept for that: net/http may wait meanwhile. This
-// keeps others of the same user waiting and nobody else.
+// work bounds how many goroutines of each user process what they have read. net/http takes a hundred times as long to process
+// a head as to read it, and a turn of the semaphore cannot be kept for that: net/http may wait meanwhile. This makes only
+// others of the same user wait.
 type work struct {
 	most int // of one user at a time
 
@@ -19,7 +19,7 @@ type crew struct {
 
 func newWork(most int) *work { return &work{most: most, users: map[string]*crew{}} }
 
-// begin waits until the user has less than the most under way.
+// begin waits until the user has fewer than the most under way.
 func (w *work) begin(user string) {
 	w.mu.Lock()
 	c := w.users[user]
@@ -53,7 +53,7 @@ func (w *work) end(user string) {
 	}
 }
 
-// work begins when something was read from a socket of the connection's, and lasts until rest.
+// work counts the connection as working, from a read of one of its sockets until rest.
 func (s *httpSession) work(from *socket) {
 	if s.working.Load() {
 		return
@@ -62,7 +62,7 @@ func (s *httpSession) work(from *socket) {
 	if !s.working.CompareAndSwap(false, true) {
 		s.guard.work.end(s.endpoint.User())
 	}
-	if from.closed.Load() { // and so nothing more may come that would end it
+	if from.closed.Load() { // and so nothing may follow that would end the work
 		s.rest()
 	}
 }

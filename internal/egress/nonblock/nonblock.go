@@ -18,28 +18,28 @@ import (
 // Again is the error of a call that would have to wait.
 const Again = unix.EAGAIN
 
-// Read reads what is there.
+// Read reads what has arrived.
 func Read(fd int, p []byte) (int, error) {
 	return again(func() (uintptr, uintptr, syscall.Errno) {
 		return unix.RawSyscall(unix.SYS_READ, uintptr(fd), uintptr(unsafe.Pointer(unsafe.SliceData(p))), uintptr(len(p)))
 	})
 }
 
-// Send sends as much as is taken.
+// Send sends as much as the kernel takes.
 func Send(fd int, p []byte) (int, error) {
 	return again(func() (uintptr, uintptr, syscall.Errno) {
 		return unix.RawSyscall6(unix.SYS_SENDTO, uintptr(fd), uintptr(unsafe.Pointer(unsafe.SliceData(p))), uintptr(len(p)), unix.MSG_NOSIGNAL, 0, 0)
 	})
 }
 
-// Peek reads what is there and leaves it there.
+// Peek reads what has arrived and leaves it there.
 func Peek(fd int, p []byte) (int, error) {
 	return again(func() (uintptr, uintptr, syscall.Errno) {
 		return unix.RawSyscall6(unix.SYS_RECVFROM, uintptr(fd), uintptr(unsafe.Pointer(unsafe.SliceData(p))), uintptr(len(p)), unix.MSG_PEEK, 0, 0)
 	})
 }
 
-// Skip discards n bytes that are there to be read.
+// Skip discards n bytes that have arrived.
 func Skip(fd, n int) error {
 	_, err := again(func() (uintptr, uintptr, syscall.Errno) {
 		return unix.RawSyscall6(unix.SYS_RECVFROM, uintptr(fd), 0, uintptr(n), unix.MSG_TRUNC, 0, 0)
@@ -54,7 +54,7 @@ func Splice(from, to, most int) (int, error) {
 	})
 }
 
-// Accept accepts a connection of IPv4, which does not block.
+// Accept accepts an IPv4 connection, as a socket that does not block.
 func Accept(listener int) (fd int, peer netip.Addr, err error) {
 	var from unix.RawSockaddrInet4
 	size := uint32(unix.SizeofSockaddrInet4)
@@ -67,7 +67,7 @@ func Accept(listener int) (fd int, peer netip.Addr, err error) {
 	return fd, peer, err
 }
 
-// Connect begins to connect to an address of IPv4; the error is unix.EINPROGRESS where that takes time.
+// Connect begins to connect to an IPv4 address; the error is unix.EINPROGRESS where that takes time.
 func Connect(fd int, to netip.AddrPort) error {
 	addr := unix.RawSockaddrInet4{Family: unix.AF_INET, Addr: to.Addr().As4()}
 	binary.BigEndian.PutUint16((*[2]byte)(unsafe.Pointer(&addr.Port))[:], to.Port())
@@ -114,8 +114,8 @@ func Close(fd int) {
 	_, _, _ = unix.RawSyscall(unix.SYS_CLOSE, uintptr(fd), 0, 0)
 }
 
-// DelayAck has a socket that will be connected send the last packet of TCP's handshake together with its first bytes:
-// so the server is woken once, and not before there is anything to read.
+// DelayAck makes a socket that is about to connect send the last packet of TCP's handshake together with its first
+// bytes: so the server is woken once, and not before there is anything to read.
 func DelayAck(fd int) { SetInt(fd, unix.IPPROTO_TCP, unix.TCP_QUICKACK, 0) }
 
 // Reset closes a socket and discards what is still to be sent: the peer gets a reset.
@@ -128,7 +128,7 @@ func Reset(fd int) {
 // KeepAliveConfig finds peers that are gone, in about two minutes: nothing else ends an idle connection.
 var KeepAliveConfig = net.KeepAliveConfig{Enable: true, Idle: time.Minute, Interval: 15 * time.Second, Count: 4}
 
-// KeepAlive turns keep-alive packets on, by that.
+// KeepAlive turns keep-alive packets on, as KeepAliveConfig says.
 func KeepAlive(fd int) {
 	with := KeepAliveConfig
 	SetInt(fd, unix.SOL_SOCKET, unix.SO_KEEPALIVE, 1)
@@ -137,7 +137,7 @@ func KeepAlive(fd int) {
 	SetInt(fd, unix.IPPROTO_TCP, unix.TCP_KEEPCNT, int32(with.Count))
 }
 
-// Events takes the events of an epoll descriptor that are there.
+// Events fetches the pending events of an epoll descriptor and returns how many there are.
 func Events(poll int, events []unix.EpollEvent) int {
 	n, _, errno := unix.RawSyscall6(unix.SYS_EPOLL_PWAIT, uintptr(poll), uintptr(unsafe.Pointer(unsafe.SliceData(events))), uintptr(len(events)), 0, 0, 0)
 	if errno != 0 {
@@ -159,7 +159,7 @@ func again(call func() (uintptr, uintptr, syscall.Errno)) (int, error) {
 	}
 }
 
-// Local returns the address of IPv4 that a connection was made to; the zero Addr where that cannot be told.
+// Local returns the IPv4 address that a connection was made to, or the zero Addr if that is unknown.
 func Local(fd int) netip.Addr {
 	if at, err := unix.Getsockname(fd); err == nil {
 		if four, is := at.(*unix.SockaddrInet4); is {

@@ -11,19 +11,19 @@ import (
 	"github.com/daycare-run/sandbox/internal/egress/nonblock"
 )
 
-// listener accepts connections and deals them out to the loops. It works on the first one's goroutine: if all of
-// them listened, each connection would wake all.
+// listener accepts connections and deals them out to the loops. It works on the first loop's goroutine: if all
+// loops listened, each connection would wake all of them.
 type listener struct {
 	loops   []*Loop
 	socket  int
 	accepts Acceptor
 	failed  func(error)
-	next    int  // whose connection the next is
+	next    int  // which loop gets the next connection
 	resting bool // after an error, which would only be repeated
 }
 
-// Accept has the loops serve the connections of a listener in turn. It is called before they run. The caller closes from;
-// the loops have a descriptor of their own. failed is called with why a connection could not be accepted: most likely
+// Accept makes the loops serve the connections of a listener in turn. It is called before they run. The caller closes
+// from; the loops have a descriptor of their own. failed is called with the error of a failed accept: most likely
 // descriptors have run out, and connections that end will free some.
 func Accept(loops []*Loop, from *net.TCPListener, accepts Acceptor, failed func(error)) error {
 	raw, err := from.SyscallConn()
@@ -37,13 +37,13 @@ func Accept(loops []*Loop, from *net.TCPListener, accepts Acceptor, failed func(
 		return fmt.Errorf("cannot take over a listener: %w", err)
 	}
 	loops[0].listener = l
-	// What is accepted has the listener's options.
+	// Accepted sockets inherit the listener's options.
 	nonblock.KeepAlive(l.socket)
 	nonblock.SetInt(l.socket, unix.IPPROTO_TCP, unix.TCP_NODELAY, 1)
 	return loops[0].watch(l.socket, 0, unix.EPOLLIN|unix.EPOLLET)
 }
 
-// accept takes what waits to be accepted.
+// accept accepts the connections that wait.
 func (l *listener) accept() {
 	if l.resting {
 		return

@@ -13,7 +13,7 @@ import (
 	"github.com/daycare-run/sandbox/internal/egress/nonblock"
 )
 
-// Loop serves sessions on the goroutine that calls Run. Its other methods are for that goroutine, but for Post.
+// Loop serves sessions on the goroutine that calls Run. Its other methods, except Post, are for that goroutine.
 //
 // Descriptors are edge-triggered: an event says that there may be something to do, which is done until the kernel says
 // that there is no more.
@@ -22,13 +22,13 @@ type Loop struct {
 	ready  syscall.RawConn // file's
 	epoll  int             // file's descriptor
 	wakeup int             // an eventfd, which Post writes to
-	// serial is that of the last socket; an event that was fetched before its descriptor was closed has an older one.
+	// serial is the last socket's; an event that was fetched before its descriptor was closed has an older one.
 	serial   int32
 	sockets  map[int32]*Socket // by descriptor
 	sessions map[*Session]bool
 	timed    map[*Session]bool // those with a deadline
 	schedule scheduler
-	pipes    *budget.Pool // those that are in use
+	pipes    *budget.Pool // counts those in use
 	spare    []*pipe
 	scratch  [64 << 10]byte
 	now      time.Time // when the present round began
@@ -41,7 +41,7 @@ type Loop struct {
 	gone   bool
 }
 
-// New makes a loop that serves when it runs. One that never runs has to be closed.
+// New returns a loop that serves once it runs. A loop that never runs has to be closed.
 func New() (_ *Loop, err error) {
 	l := &Loop{
 		epoll: -1, wakeup: -1,
@@ -57,7 +57,7 @@ func New() (_ *Loop, err error) {
 	if l.epoll, err = unix.EpollCreate1(unix.EPOLL_CLOEXEC); err != nil {
 		return nil, os.NewSyscallError("epoll_create", err)
 	}
-	// A file that does not block is one that Go's poller waits for.
+	// Go's poller waits for a file only if it does not block.
 	if err := unix.SetNonblock(l.epoll, true); err != nil {
 		_ = unix.Close(l.epoll)
 		return nil, os.NewSyscallError("fcntl", err)
@@ -72,13 +72,13 @@ func New() (_ *Loop, err error) {
 	return l, l.watch(l.wakeup, 0, unix.EPOLLIN|unix.EPOLLET)
 }
 
-// watch has epoll report events of a descriptor, with its serial, until it is closed.
+// watch makes epoll report the events of a descriptor, with its serial, until it is closed.
 func (l *Loop) watch(fd int, serial int32, events uint32) error {
 	event := unix.EpollEvent{Events: events, Fd: int32(fd), Pad: serial}
 	return os.NewSyscallError("epoll_ctl", unix.EpollCtl(l.epoll, unix.EPOLL_CTL_ADD, fd, &event))
 }
 
-// Close releases what a loop has that does not run.
+// Close releases what a loop has. The loop must not be running.
 func (l *Loop) Close() {
 	if l.listener != nil {
 		_ = unix.Close(l.listener.socket)
@@ -94,7 +94,7 @@ func (l *Loop) Close() {
 	}
 }
 
-// Post has the loop's goroutine call do, soon. Any goroutine may call it. It reports false when the loop has ended: do
+// Post makes the loop's goroutine call do, soon. Any goroutine may call it. It reports false if the loop has ended: do
 // is not called then.
 func (l *Loop) Post(do func()) bool {
 	l.mu.Lock()
@@ -123,7 +123,7 @@ func (l *Loop) Now() time.Time { return l.now }
 // Scratch returns a buffer that may be used until the handler returns.
 func (l *Loop) Scratch() []byte { return l.scratch[:] }
 
-// Sessions returns those that have begun and not ended.
+// Sessions returns the sessions that have begun and not ended.
 func (l *Loop) Sessions() map[*Session]bool { return l.sessions }
 
 // Run serves until Stop, and then releases everything. The error is that of the loop's own descriptor.
@@ -165,7 +165,7 @@ func (l *Loop) handle(event unix.EpollEvent) {
 	}
 }
 
-// doPosted does what was posted. After the last time nothing can be posted any more.
+// doPosted calls what was posted. After the last time nothing can be posted any more.
 func (l *Loop) doPosted(last bool) {
 	l.mu.Lock()
 	posted := l.posted
@@ -190,7 +190,7 @@ func (l *Loop) startTicking() {
 	}
 }
 
-// expire calls what was to happen at deadlines that have passed.
+// expire calls late, or resets the session, for deadlines that have passed.
 func (l *Loop) expire() {
 	l.ticking = false
 	for s := range l.timed {

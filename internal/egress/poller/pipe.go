@@ -6,7 +6,7 @@ import (
 	"github.com/daycare-run/sandbox/internal/egress/nonblock"
 )
 
-// pipe is what splice(2) moves bytes through. held is how many it has.
+// pipe is a pipe that splice(2) moves bytes through. held is how many bytes are in it.
 type pipe struct {
 	r, w, held int
 	user       string // that has it
@@ -14,12 +14,12 @@ type pipe struct {
 
 const (
 	pipeSize = 256 << 10
-	// pipesMost is how many pipes a loop has. Where a user has its share of them, because it does not take
-	// what they hold, its other streams are copied.
+	// pipesMost is how many pipes a loop may have. Once a user has its share of them, because it does not
+	// take what they hold, its other streams are copied.
 	pipesMost = 64
 )
 
-// takePipe takes a pipe that is not in use, or makes one. It returns nil if the user is to have none.
+// takePipe takes a pipe that is not in use, or makes one. It returns nil if the user is to have none, or none can be made.
 func (l *Loop) takePipe(user string) *pipe {
 	if !l.pipes.Take(user, 1) {
 		return nil
@@ -40,7 +40,7 @@ func (l *Loop) takePipe(user string) *pipe {
 	return &pipe{r: ends[0], w: ends[1], user: user}
 }
 
-// returnPipe takes a stream's pipe away, if it has one. One that is not empty is not used again.
+// returnPipe takes a stream's pipe away, if it has one. A pipe that is not empty is closed.
 func (l *Loop) returnPipe(s *stream) {
 	one := s.pipe
 	if one == nil {

@@ -1,29 +1,28 @@
 package poller
 
-// scheduler is the order in which a loop's sessions have their turns. It is by user, not by session: each user in
-// turn may have so much done as the others (deficit round robin). A user with
-// thousands of busy sessions waits for its own, and one with a single session at most until each of the others has
-// had one turn.
+// scheduler orders the turns of a loop's sessions. Turns go by user, not by session: each user in turn may have as
+// much done as the others (deficit round robin). The sessions of a user with thousands of busy ones wait for each
+// other, and a user with a single session waits at most until each of the others has had one turn.
 type scheduler struct {
 	users map[string]*queue
-	order []*queue // who has something to do
+	order []*queue // users with something to do
 	done  int      // what the present turn has cost
 }
 
 // queue is one user's sessions that have something to do.
 type queue struct {
 	user string
-	// fresh are sessions to which something has happened, and begun those that were not done with their last
-	// turn. They take turns, so that a stream does not hold up who sets up a connection.
+	// fresh are sessions to which something has happened, and begun those that did not finish in their last
+	// turn. The two alternate, so that a stream does not hold up a connection that is being set up.
 	fresh, begun []*Session
-	continued    bool // the last of both
+	continued    bool // the last session was one of begun
 	credit       int
 }
 
 const (
-	// turnShare is how much a user has done in one turn, in bytes that are moved.
+	// turnShare is how much is done for a user in one turn, in bytes moved.
 	turnShare = 128 << 10
-	// stepCost is what a step counts beside what it moves: about as much time.
+	// stepCost is what a step counts besides the bytes that it moves: it takes about as long as moving so many.
 	stepCost = 16 << 10
 )
 

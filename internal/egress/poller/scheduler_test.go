@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// TestTurnsAreUsers: who has a hundred busy sessions gets as much done as who has one, and that one waits for no more
+// TestTurnsAreUsers: a user with a hundred busy sessions gets as much done as a user with one, who waits for no more
 // than one turn of the other.
 func TestTurnsAreUsers(t *testing.T) {
 	sc := scheduler{users: map[string]*queue{}}
@@ -43,7 +43,7 @@ func TestTurnsAreUsers(t *testing.T) {
 	}
 }
 
-// Of one user, a session that continues does not keep those waiting of which something has happened, nor the reverse.
+// A session that continues does not keep those of the same user waiting that have events, nor the reverse.
 func TestTurnsOfOneUser(t *testing.T) {
 	mine := &queue{}
 	for i := range 3 {

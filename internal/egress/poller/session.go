@@ -8,9 +8,9 @@ import (
 // Session is a connection of a client and, once there is one, the connection to its origin. Its Handler embeds it.
 type Session struct {
 	Client, Origin Socket
-	// EndedFirst says that the connection to the origin was ended from here first: the kernel keeps its port.
+	// EndedFirst says that this side ended the connection to the origin first: the kernel keeps its port.
 	EndedFirst bool
-	// AtOnce has the client's end passed on at once: the server may wait for it.
+	// AtOnce says that the client's end is passed on at once: the server may wait for it.
 	AtOnce bool
 
 	loop     *Loop
@@ -25,19 +25,19 @@ type Session struct {
 	continues bool
 }
 
-// Init makes a session of l's for a client's connection. Any goroutine may call it.
+// Init makes s a session of l for a client's connection. Any goroutine may call it.
 func (s *Session) Init(l *Loop, fd int, h Handler) {
 	s.loop, s.handler = l, h
 	s.Client.fd, s.Origin.fd = fd, -1
 }
 
-// Begin has the loop serve a session that was not accepted by it, whose origin is connected already. Any goroutine may call it.
+// Begin makes the loop serve a session that it did not accept, whose origin is connected already. Any goroutine may call it.
 func (s *Session) Begin(origin int) {
 	s.Origin.fd = origin
 	s.start(false)
 }
 
-// start has the loop begin with a session; here says that this is its goroutine.
+// start makes the loop begin the session; here says that the caller is on the loop's goroutine.
 func (s *Session) start(here bool) {
 	if here {
 		s.begin()
@@ -46,7 +46,7 @@ func (s *Session) start(here bool) {
 	}
 }
 
-// begin begins with a session that was not reset meanwhile.
+// begin begins the session, unless it was reset meanwhile.
 func (s *Session) begin() {
 	if s.closed.Load() {
 		return
@@ -73,7 +73,7 @@ func (s *Session) Loop() *Loop { return s.loop }
 // Closed reports whether the session has ended. Any goroutine may call it.
 func (s *Session) Closed() bool { return s.closed.Load() }
 
-// Close ends the session and closes its sockets by how. It reports false if the session had ended.
+// Close ends the session and closes its sockets with how. It reports false if the session had ended already.
 func (s *Session) Close(how func(fd int)) bool {
 	if !s.closed.CompareAndSwap(false, true) {
 		return false
@@ -111,8 +111,8 @@ func (s *Session) Disconnect(socket *Socket, how func(fd int)) {
 	}
 }
 
-// Within has late called when so much time has passed, unless Within or Untimed is called before. That may be 50 ms
-// late. Without late the session is reset.
+// Within calls late after limit, or up to 50 ms later, unless Within or Untimed is called before. If late is nil,
+// the session is reset.
 func (s *Session) Within(limit time.Duration, late func()) {
 	s.deadline, s.late = s.loop.now.Add(limit), late
 	s.loop.timed[s] = true

@@ -11,16 +11,16 @@ import (
 
 // Socket is one side of a session.
 type Socket struct {
-	// Unsent is what Send has still to send.
+	// Unsent is what Send still has to send.
 	Unsent []byte
 
 	session *Session
 	fd      int // -1 when there is none
 	// serial tells it from others that had the same descriptor.
 	serial int32
-	// readable and writable say that the kernel has not said otherwise since the last event.
+	// readable and writable say that the last event allowed it, and the kernel has not refused it since.
 	readable, writable bool
-	// gone says that the peer has ended its half or all of the connection, broken that nothing gets there.
+	// gone says that the peer has ended its half or all of the connection, broken that nothing reaches it any more.
 	gone, broken bool
 }
 
@@ -40,13 +40,13 @@ func (s *Socket) FD() int { return s.fd }
 // Gone reports whether the peer has ended its half of the connection, or all of it.
 func (s *Socket) Gone() bool { return s.gone }
 
-// Broken reports whether nothing gets to the peer any more.
+// Broken reports whether nothing reaches the peer any more.
 func (s *Socket) Broken() bool { return s.broken }
 
-// Writable reports whether something may be sent, or for a socket that connects whether it has ended doing so.
+// Writable reports whether something may be sent or, for a socket that connects, whether connecting has ended.
 func (s *Socket) Writable() bool { return s.writable }
 
-// Read returns nonblock.Again when there is nothing now.
+// Read reads what has arrived. It returns nonblock.Again when there is nothing now.
 func (s *Socket) Read(p []byte) (int, error) {
 	if !s.readable {
 		return 0, nonblock.Again

@@ -22,17 +22,17 @@ const (
 	// spliceShare is how many times a stream's pipe is filled or emptied before others get their turn: enough to
 	// find that there was no more than one pipe takes.
 	spliceShare = 3
-	// closeDelay is what a server has to end a connection whose client has ended it, before we do: who ends it first
-	// keeps the port for a minute, and a server has more of them. It is enough for the way there and back.
+	// closeDelay is how long a server has to end a connection whose client has ended it, before we do: the side that
+	// ends it first keeps the port for a minute, and a server has more of them. It is enough for a round trip.
 	closeDelay = 250 * time.Millisecond
 )
 
 var errBroken = errors.New("the client takes nothing any more")
 
 // Splice moves bytes both ways as far as they go, and has to be called again whenever the session steps. It reports
-// whether both directions have ended. The end of one is passed on and leaves the other open, which may be idle for so
-// long before the session is reset. After an error it has to be reset: that was no orderly end, so the other side must
-// not take it for one.
+// whether both directions have ended. The end of one is passed on and leaves the other open, which may be idle for
+// halfClosedIdle before the session is reset. After an error the caller has to reset the session: the other side must
+// not take that for an orderly end.
 func (s *Session) Splice(halfClosedIdle time.Duration) (ended bool, err error) {
 	if s.down.from == nil {
 		s.down = stream{from: &s.Origin, to: &s.Client}
@@ -73,8 +73,8 @@ func (s *Session) endUp(halfClosedIdle time.Duration) {
 	s.Within(halfClosedIdle, nil)
 }
 
-// move passes bytes on as long as there are any and it is the stream's turn. more says that its turn has ended
-// first.
+// move passes bytes on as long as there are any and it is the stream's turn. more says that the turn ended
+// before the bytes.
 func (l *Loop) move(s *stream) (moved, more bool, err error) {
 	for turn := 0; ; turn++ {
 		full := s.pipe != nil && s.pipe.held > 0
@@ -103,8 +103,8 @@ func (l *Loop) move(s *stream) (moved, more bool, err error) {
 	}
 }
 
-// fill takes what there is: into a pipe if there is one to be had, else by a copy. It reports whether anything
-// has got on.
+// fill takes what there is: into a pipe if one can be had, else by copying. It reports whether anything has
+// been passed on.
 func (l *Loop) fill(s *stream) (bool, error) {
 	if s.pipe == nil {
 		if s.pipe = l.takePipe(s.from.session.handler.User()); s.pipe == nil {
@@ -125,7 +125,7 @@ func (l *Loop) fill(s *stream) (bool, error) {
 	return s.ended, nil
 }
 
-// copy passes on what there is without a pipe. What is not taken at once stays where it is.
+// copy passes on what there is without a pipe. What the receiver does not take at once stays in the sender's socket.
 func (l *Loop) copy(s *stream) (bool, error) {
 	n, err := nonblock.Peek(s.from.fd, l.scratch[:])
 	switch {
@@ -161,7 +161,7 @@ func (l *Loop) empty(s *stream) error {
 	return err
 }
 
-// end passes an end on: the server's at once.
+// end records the end of a stream, and passes the server's end on at once.
 func (s *stream) end() {
 	s.ended = true
 	if !s.up {

@@ -12,8 +12,8 @@ const perMessage = 400
 
 var accepting = nftables.ChainPolicyAccept
 
-// replacement makes the kernel's tables those of the ruleset, whatever is there: each is made, so that it
-// can be deleted in any case, deleted, and recreated, all in one transaction.
+// replacement replaces the kernel's tables by those of the ruleset, whatever is there: each is made, so
+// that it can be deleted in any case, deleted, and recreated, all in one transaction.
 func replacement(wanted ruleset) *batch {
 	b := removal(wanted)
 	for _, t := range wanted {
@@ -29,7 +29,7 @@ func replacement(wanted ruleset) *batch {
 			kernel := ch.kernel(owner)
 			b.add(func(conn *nftables.Conn) error { conn.AddChain(kernel); return nil })
 		}
-		for _, ch := range t.chains { // after all chains, which rules go to
+		for _, ch := range t.chains { // after all chains, because rules go to them
 			kernel := ch.kernel(owner)
 			for _, exprs := range ch.rules {
 				b.add(func(conn *nftables.Conn) error {
@@ -42,7 +42,7 @@ func replacement(wanted ruleset) *batch {
 	return b
 }
 
-// removal deletes our tables, also where they are not there.
+// removal deletes our tables, which need not exist.
 func removal(r ruleset) *batch {
 	b := &batch{}
 	for _, t := range r {
@@ -52,7 +52,7 @@ func removal(r ruleset) *batch {
 	return b
 }
 
-// additions puts elements into every set that has them.
+// additions adds elements to the sets that they belong in.
 func additions(c Config, e elements) *batch {
 	b := &batch{}
 	b.eachSet(c, e, func(s *nftables.Set, elements []nftables.SetElement) {
@@ -61,8 +61,8 @@ func additions(c Config, e elements) *batch {
 	return b
 }
 
-// removals takes elements out, also those that are not there: one missing element would undo the whole
-// transaction. So each is put in first.
+// removals removes elements, which need not exist: one missing element would undo the whole
+// transaction, so each is added first.
 func removals(c Config, e elements) *batch {
 	b := &batch{}
 	b.eachSet(c, e, func(s *nftables.Set, elements []nftables.SetElement) {
@@ -72,7 +72,7 @@ func removals(c Config, e elements) *batch {
 	return b
 }
 
-// eachSet names the sets that the elements belong in.
+// eachSet calls do for each set that has elements.
 func (b *batch) eachSet(c Config, e elements, do func(*nftables.Set, []nftables.SetElement)) {
 	for _, t := range []table{bridgeSets(c, e), arpSets(c, e), inetSets(c, e)} {
 		owner := &nftables.Table{Name: t.name, Family: t.family}
@@ -92,7 +92,7 @@ func (b *batch) elements(s *nftables.Set, all []nftables.SetElement, do change) 
 	}
 }
 
-// dynamicSize is more than the bridges have addresses. Who is no container of ours does not get that far.
+// dynamicSize is more than the addresses of the bridges. Senders that are no containers of ours do not get that far.
 const dynamicSize = 4096
 
 func (s set) kernel(owner *nftables.Table) *nftables.Set {

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// check compares the kernel's rules, sets and elements with what they were made to be, and returns how they differ, or
-// nothing. When no table of the namespace has changed since, it costs one question. It needs mu.
+// check compares the kernel's rules, sets and elements with what they should be, and returns how they differ, or an empty
+// string. When no table of the namespace has changed since, it asks only for the generation and the bridges. It needs mu.
 func (t *Table) check(ctx context.Context) (string, error) {
 	drift, err := t.compare(ctx)
 	if err != nil {
@@ -26,7 +26,7 @@ func (t *Table) compare(ctx context.Context) (string, error) {
 			return fmt.Sprintf("bridge %q learns from link-local frames", b.Name), nil
 		}
 	}
-	// Others may change their tables while ours are listed; what was listed then may be of two minds.
+	// Others may change their tables while ours are listed, and the list may then mix old and new.
 	for range 10 {
 		if err := ctx.Err(); err != nil {
 			return "", err

@@ -10,15 +10,15 @@ import (
 	"github.com/google/nftables"
 )
 
-// A Claim is the networks that a table of this package's is for, whichever service made it.
+// A Claim has the networks that a table of this package is for, whichever service made it.
 type Claim struct {
 	Table   string
 	Bridges []string
 	Subnets []netip.Prefix
 }
 
-// Claims returns those of all tables in a network namespace: that of the process, or of a descriptor which is not 0. Our
-// tables are known by their sets.
+// Claims returns the claims of all our tables in a network namespace: that of the descriptor netns or, if it is 0, of
+// the process. Our tables are known by their sets.
 func Claims(netns int) ([]Claim, error) {
 	w, err := dial(netns)
 	if err != nil {
@@ -39,7 +39,7 @@ func Claims(netns int) ([]Claim, error) {
 	return claims, nil
 }
 
-// claim reads a table. One that goes meanwhile is none of ours.
+// claim reads a table. It reports false if the table is not ours, or is deleted meanwhile.
 func (w *wire) claim(found *nftables.Table) (Claim, bool) {
 	c := Claim{Table: found.Name}
 	sets, err := w.rules.GetSets(found)
@@ -68,7 +68,7 @@ func (w *wire) claim(found *nftables.Table) (Claim, bool) {
 	return c, ours == 3
 }
 
-// prefixesOf reads intervals of IPv4 addresses: each as the smallest prefix that holds it.
+// prefixesOf converts intervals of IPv4 addresses: each to the smallest prefix that holds it.
 func prefixesOf(elements []nftables.SetElement) (list []netip.Prefix) {
 	slices.SortFunc(elements, func(a, b nftables.SetElement) int { return bytes.Compare(a.Key, b.Key) })
 	var first netip.Addr
@@ -82,7 +82,7 @@ func prefixesOf(elements []nftables.SetElement) (list []netip.Prefix) {
 			continue
 		}
 		if !first.IsValid() {
-			continue // the kernel's own end of what comes before all
+			continue // the kernel's own end of the range before the first
 		}
 		a, b := first.As4(), addr.Prev().As4()
 		same := 0

@@ -10,7 +10,7 @@ import (
 // families are those of the tables that a Table has, all of one name.
 var families = []nftables.TableFamily{nftables.TableFamilyBridge, nftables.TableFamilyARP, nftables.TableFamilyINet}
 
-// Left returns the names, of those given, of tables that exist.
+// Left returns those of the given names that tables of ours still have.
 func Left(names []string) ([]string, error) {
 	conn, err := nftables.New()
 	if err != nil {
@@ -30,8 +30,8 @@ func Left(names []string) ([]string, error) {
 	return slices.Compact(left), nil
 }
 
-// RemoveTables deletes the tables of a name, of all families, whoever made them: what they held is held by nothing of
-// ours then. Tables that are not there are no error. netns is the descriptor of a network namespace, or 0 for the
+// RemoveTables deletes the tables of a name, of all families, whoever made them: nothing of ours restricts their
+// containers then. It is no error if there are none. netns is the descriptor of a network namespace, or 0 for the
 // process's own.
 func RemoveTables(netns int, name string) error {
 	w, err := dial(netns)

@@ -1,7 +1,7 @@
-// Package rules holds containers that may reach all of the internet to that, with nftables: not the host, not
-// each other, no private networks. Those that may reach some names alone are not on the bridge when their
-// commands run; see egress/gateway. The package renders all rules in one place, puts them into the kernel in
-// one transaction, changes them container by container, and puts them back when someone else changed them.
+// Package rules limits containers that may reach all of the internet to just that, with nftables: not the host,
+// not each other, no private networks. Containers that may reach only some names are not on the bridge when
+// their commands run; see egress/gateway. The package renders all rules in one place, puts them into the kernel
+// in one transaction, changes them container by container, and puts them back when someone else changed them.
 //
 // Three tables of one name share the work. The bridge table binds each port to the addresses of its
 // container and marks the frames that keep to them. The arp and inet tables take nothing from our
@@ -40,7 +40,7 @@ type Config struct {
 type Bridge struct {
 	// Name is the interface's, at most 15 bytes.
 	Name string
-	// Gateway is the host's address on it, and Subnet what it lies in. Only IPv4 is ever let through.
+	// Gateway is the host's address on it, and Subnet the network of that address. Only IPv4 is ever let through.
 	Gateway netip.Addr
 	Subnet  netip.Prefix
 	// NonPublic is what containers of this bridge may not reach, IPv4; prefixes may overlap and
@@ -111,7 +111,7 @@ const dnsPort = 53
 
 const maxInterfaceName = 15 // IFNAMSIZ with its terminator is 16
 
-// isName keeps to what both the kernel and nft's own grammar take without quoting.
+// isName reports whether both the kernel and nft's own grammar take a name without quoting.
 func isName(s string, most int) bool {
 	letter := func(r rune) bool { return r|0x20 >= 'a' && r|0x20 <= 'z' }
 	for i, r := range s {

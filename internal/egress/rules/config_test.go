@@ -99,7 +99,7 @@ func TestIntervals(t *testing.T) {
 	}
 }
 
-// What is outside of some prefixes and what is in them are all addresses, each once.
+// The addresses outside of some prefixes and those in them are all addresses, each once.
 func TestOutside(t *testing.T) {
 	for in, want := range map[string]string{
 		"":                      "0.0.0.0/0",
@@ -124,8 +124,8 @@ func TestOutside(t *testing.T) {
 	}
 }
 
-// testdata/ruleset.nft is what nft makes of the rules in the kernel: for who reads them, and so that a
-// change of them is seen. UPDATE=1 writes it.
+// testdata/ruleset.nft is what nft makes of the rules in the kernel: for readers, and so that a change
+// of them is seen. UPDATE=1 writes it.
 func TestRulesetAsText(t *testing.T) {
 	nft, err := exec.LookPath("nft")
 	if err != nil {

@@ -10,7 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Of linux/netfilter/nfnetlink_conntrack.h, where the unix package has no names.
+// From linux/netfilter/nfnetlink_conntrack.h, where the unix package has no names.
 const (
 	conntrackGet    = unix.NFNL_SUBSYS_CTNETLINK<<8 | 1
 	conntrackDelete = unix.NFNL_SUBSYS_CTNETLINK<<8 | 2
@@ -27,8 +27,8 @@ const (
 	ctFilterSource   = 1 << 0
 )
 
-// track does something with a socket to connection tracking, which nothing else waits for: what goes through all tracked
-// flows must not keep the rules waiting.
+// track calls do with a socket of its own to connection tracking: a request that goes through all tracked flows must not
+// keep the rules waiting.
 func (t *Table) track(do func(*netlink.Conn) error) error {
 	sock, err := netlink.Dial(unix.NETLINK_NETFILTER, &netlink.Config{NetNS: t.cfg.NetNS})
 	if err != nil {
@@ -38,8 +38,8 @@ func (t *Table) track(do func(*netlink.Conn) error) error {
 	return do(sock)
 }
 
-// forget deletes what connection tracking holds of a container's address, so that the next one that
-// gets it has none of it: neither the answers that are still coming, nor the translation to the guard.
+// forget deletes what connection tracking holds of a container's address, so that the next container
+// that gets the address has none of it, such as the answers that are still coming.
 func forget(sock *netlink.Conn, addr netip.Addr) error {
 	err := forgetAtOnce(sock, addr)
 	if errors.Is(err, unix.EINVAL) || errors.Is(err, unix.EOPNOTSUPP) {
@@ -48,9 +48,9 @@ func forget(sock *netlink.Conn, addr netip.Addr) error {
 	return err
 }
 
-// forgetAtOnce deletes by filter, which older kernels cannot: they take the filter's tuple for the name of one
-// flow and find it incomplete; so none of them deletes more than was meant. The kernel looks into each bucket
-// of its table, of which a host with much memory has 262,144: that takes a millisecond.
+// forgetAtOnce deletes by filter. Older kernels cannot: they take the filter's tuple for the name of one flow
+// and find it incomplete, so none of them deletes more than was meant. The kernel looks into each bucket of
+// its table, of which a host with much memory has 262,144: that takes a millisecond.
 func forgetAtOnce(sock *netlink.Conn, addr netip.Addr) error {
 	filter, err := flowFilter(addr)
 	if err != nil {
@@ -102,8 +102,8 @@ func flowsOf(sock *netlink.Conn, addr netip.Addr) ([][]netlink.Attribute, error)
 	return flows(sock, filter, func(source netip.Addr) bool { return source == addr })
 }
 
-// flows does so for each flow of an address that matches. Kernels before 5.8 know no filter and list all flows
-// of the host.
+// flows returns the same for each flow whose source matches. Kernels before 5.8 know no filter and list
+// all flows of the host.
 func flows(sock *netlink.Conn, filter []netlink.Attribute, match func(source netip.Addr) bool) ([][]netlink.Attribute, error) {
 	replies, err := ask(sock, conntrackGet, netlink.Dump, nfgen(unix.AF_INET), filter...)
 	if err != nil {

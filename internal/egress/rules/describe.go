@@ -10,8 +10,8 @@ import (
 	"github.com/google/nftables/expr"
 )
 
-// describe is the canonical form of a table: a line for each thing in it. The elements of sets that the
-// kernel fills are not among them.
+// describe returns the canonical form of a table: a line for each thing in it, except for the elements
+// of sets that the kernel fills.
 func describe(t table) []string {
 	owner := &nftables.Table{Name: t.name, Family: t.family}
 	lines := []string{describeTable(owner)}
@@ -68,7 +68,7 @@ func describeRule(chain string, place int, exprs []expr.Any) string {
 	return fmt.Sprintf("rule %s %02d %s", chain, place, strings.Join(words, " "))
 }
 
-// describeExpr names what the expressions inside of one say, too, instead of where they are in memory.
+// describeExpr describes an expression with those inside of it, instead of where they are in memory.
 func describeExpr(e expr.Any) string {
 	if d, is := e.(*expr.Dynset); is {
 		var inside []string
@@ -80,7 +80,7 @@ func describeExpr(e expr.Any) string {
 	return strings.TrimPrefix(fmt.Sprintf("%+v", e), "&")
 }
 
-// list describes what the kernel has in place of a table.
+// list describes what the kernel has for a table.
 func (w *wire) list(t table) (lines []string, err error) {
 	owner, err := w.findTable(t)
 	if owner == nil || err != nil {

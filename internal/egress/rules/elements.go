@@ -12,7 +12,7 @@ type elements struct {
 	members, ports, bound []nftables.SetElement
 }
 
-// Each of the following is a table with those sets alone that change while the rules stay.
+// Each of the following returns a table with only the sets that change while the rules stay.
 
 func bridgeSets(c Config, e elements) table {
 	return table{family: nftables.TableFamilyBridge, name: c.Table, sets: []set{
@@ -90,8 +90,8 @@ func subnets(c Config) []netip.Prefix {
 	return all
 }
 
-// intervals are IPv4 prefixes as the kernel wants them: the first address of each range and the first
-// after it, in order, where ranges that overlap or touch have become one. Prefixes of IPv6 are left out.
+// intervals returns IPv4 prefixes as the kernel wants them: the first address of each range and the
+// first after it, in order. Ranges that overlap or touch become one. IPv6 prefixes are left out.
 func intervals(prefixes []netip.Prefix) []nftables.SetElement {
 	four := []netip.Prefix{}
 	for _, p := range prefixes {
@@ -121,7 +121,7 @@ func intervals(prefixes []netip.Prefix) []nftables.SetElement {
 	return all
 }
 
-// outside are the IPv4 addresses that lie in none of the prefixes.
+// outside returns the IPv4 addresses that lie in none of the prefixes.
 func outside(prefixes []netip.Prefix) (list []netip.Prefix) {
 	var split func(netip.Prefix)
 	split = func(p netip.Prefix) {
@@ -146,7 +146,7 @@ func outside(prefixes []netip.Prefix) (list []netip.Prefix) {
 	return list
 }
 
-// last is the last address of an IPv4 prefix.
+// last returns the last address of an IPv4 prefix.
 func last(p netip.Prefix) netip.Addr {
 	bytes := p.Masked().Addr().As4()
 	for bit := p.Bits(); bit < 32; bit++ {

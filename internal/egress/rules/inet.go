@@ -6,8 +6,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// renderInet says what containers reach. Its chains name a packet's way: source is asked of all that comes in,
-// then to-host, leaving and to-member of what goes there.
+// renderInet renders what containers reach. Its chains follow a packet's way: source is for all that comes in,
+// then to-host, leaving and to-member for what goes there.
 //
 // While the rules are replaced there is a moment in which the kernel has the new ones and their sets are still
 // empty: so only what lets something through may depend on a set.
@@ -55,7 +55,7 @@ func renderInet(c Config, e elements) table {
 	return t
 }
 
-// eachBridge is a rule for each.
+// eachBridge returns a rule for each.
 func (c Config) eachBridge(say func(bridge string) phrase) []phrase {
 	var rules []phrase
 	for _, b := range c.Bridges {
@@ -64,13 +64,13 @@ func (c Config) eachBridge(say func(bridge string) phrase) []phrase {
 	return rules
 }
 
-// sourceRules ask who sent it.
+// sourceRules check the sender.
 func sourceRules(c Config) []phrase {
 	// A frame to a link-local group (01:80:c2:00:00:0x) passes the bridge by and would come in as if the
 	// port itself were an interface of the host.
 	rules := append([]phrase{rule(iifIn(portsSet), drop())}, c.eachBridge(func(b string) phrase { return rule(iif(b), to("member")) })...)
 	return append(rules,
-		// From elsewhere: there are no containers, and the gateways' services are for containers.
+		// From elsewhere: no containers are there, and the gateways' services are for containers only.
 		rule(iifNot("lo"), ipv4(), sourceIn(subnetsSet), drop()),
 		rule(iifNot("lo"), ipv4(), destinationIn("gateway-addresses"), drop()))
 }
@@ -84,7 +84,7 @@ func memberRules() []phrase {
 	}
 }
 
-// toHostRules are all that containers reach of the host.
+// toHostRules allow all that containers may reach of the host.
 func toHostRules(c Config) []phrase {
 	var rules []phrase
 	for _, number := range []byte{unix.IPPROTO_UDP, unix.IPPROTO_TCP} {
@@ -96,19 +96,19 @@ func toHostRules(c Config) []phrase {
 	return append(rules, refuse()...)
 }
 
-// leavingRules are all that containers reach beyond the host. They ask every packet, not only the first
-// of a flow, so what is taken out of a set ends at once.
+// leavingRules allow all that containers may reach beyond the host. They check every packet, not only
+// the first of a flow, so a flow ends at once when its address is removed from a set.
 func leavingRules(c Config) []phrase {
 	rules := []phrase{}
 	refused := refuse()
-	for i := range refused { // other containers, here and there
+	for i := range refused { // other containers, on this bridge and others
 		rules = append(rules, c.eachBridge(func(b string) phrase { return rule(oif(b), refused[i]) })...)
 	}
 	for _, port := range c.ClosedPorts {
 		rules = append(rules, rule(protocol(unix.IPPROTO_TCP), dport(port), refused[0]))
 	}
-	// What is refused here is never tracked: one container cannot fill the host's table. One rule counts: a second one
-	// would count the same flow once more.
+	// What is refused here is never tracked: one container cannot fill the host's table. Only one rule counts: a
+	// second would count the same flow once more.
 	rules = append(rules, rule(ipv4(), ctState(expr.CtStateBitNEW), tracked(connectionsSet, c.Connections), to("refused")))
 	for _, b := range c.Bridges {
 		rules = append(rules, rule(iif(b.Name), ipv4(), iifSourceIn(memberSet), destinationIn(reachableSet(b)), accept()))
@@ -116,7 +116,7 @@ func leavingRules(c Config) []phrase {
 	return append(rules, refused...)
 }
 
-// toMemberRules are all that reaches containers, from the host and from beyond: what they asked for.
+// toMemberRules allow all that may reach containers, from the host and from beyond: what they asked for.
 func toMemberRules() []phrase {
 	answers := rule(ctReply(), ctState(expr.CtStateBitESTABLISHED|expr.CtStateBitRELATED))
 	return []phrase{

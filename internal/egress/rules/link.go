@@ -64,7 +64,7 @@ func (l *link) readInfo(data []byte) {
 	}
 }
 
-// isPortOf refuses to bind what is no port of the container's bridge.
+// isPortOf returns an error if veth is no port of the bridge.
 func (w *wire) isPortOf(veth, bridge string) error {
 	b, err := w.link(bridge)
 	if err != nil {
@@ -80,7 +80,7 @@ func (w *wire) isPortOf(veth, bridge string) error {
 	return nil
 }
 
-// refuseLinkLocalLearning sets the bridge's option and sees that it took.
+// refuseLinkLocalLearning sets the bridge's option and checks that it took effect.
 func (w *wire) refuseLinkLocalLearning(bridge string) error {
 	l, err := w.link(bridge)
 	if err != nil || l.linkLocalUnlearned {

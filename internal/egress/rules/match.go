@@ -97,12 +97,12 @@ func dport(p uint16) phrase {
 	return phrase{load(expr.PayloadBaseTransportHeader, 2, 2, first), equals(port(p)...)}
 }
 
-// etherType reads the frame itself: meta protocol would be that inside of a VLAN tag.
+// etherType reads the frame itself: meta protocol would be the one inside of a VLAN tag.
 func etherType(number uint16) phrase {
 	return phrase{load(expr.PayloadBaseLLHeader, 12, 2, first), equals(port(number)...)}
 }
 
-// arpForIPv4 are the hardware and protocol types and sizes that the offsets in ARP below rest on.
+// arpForIPv4 matches the hardware and protocol types and sizes that the ARP offsets below depend on.
 func arpForIPv4() phrase {
 	return phrase{load(expr.PayloadBaseNetworkHeader, 0, 6, first), equals(0, 1, 8, 0, 6, 4)}
 }
@@ -110,7 +110,7 @@ func arpTarget(addr netip.Addr) phrase {
 	return phrase{load(expr.PayloadBaseNetworkHeader, 24, 4, first), equals(addr.AsSlice()...)}
 }
 
-// boundBy looks iifname . hardware address . IPv4 address up, both where the given loads put them.
+// boundBy looks up iifname . hardware address . IPv4 address, with the addresses that the given loads read.
 func boundBy(set string, mac, addr func(register uint32) expr.Any) phrase {
 	return phrase{meta(expr.MetaKeyIIFNAME, first), mac(afterName), addr(afterNameTo), in(set)}
 }
@@ -128,19 +128,19 @@ func ctState(bits uint32) phrase {
 		&expr.Cmp{Op: expr.CmpOpNeq, Register: first, Data: make([]byte, 4)}}
 }
 
-// ctReply is ct direction reply: a packet of the side that was called.
+// ctReply is ct direction reply: a packet from the side that was called.
 func ctReply() phrase {
 	return phrase{&expr.Ct{Key: expr.CtKeyDIRECTION, Register: first}, equals(1)}
 }
 
-// What one source may have. Each is said in a set by source addresses that the kernel fills.
+// What one source may have. The kernel keeps count in a set, by source address.
 
-// meter matches what is more than so many packets a second.
+// meter matches packets beyond so many a second.
 func meter(set string, rate int) phrase {
 	return bySource(set, &expr.Limit{Type: expr.LimitTypePkts, Rate: uint64(rate), Unit: expr.LimitTimeSecond, Burst: uint32(rate), Over: true})
 }
 
-// tracked matches what would be more than so many tracked flows.
+// tracked matches what would exceed so many tracked flows.
 func tracked(set string, most int) phrase {
 	const over = 1 // NFT_CONNLIMIT_F_INV
 	return bySource(set, &expr.Connlimit{Count: uint32(most), Flags: over})

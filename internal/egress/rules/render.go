@@ -5,10 +5,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// boundMark is the bit of a packet's mark that says: the port it came from may send what it sends. It
-// is set in the bridge table and cleared again as soon as it was read, so that no routing rule sees it.
-// A container cannot set it: the mark of what crosses a veth is zero. The bit is one that neither
-// Kubernetes, Tailscale nor Docker's swarm uses.
+// boundMark is the bit of a packet's mark that says that the port it came from may send it. It is set
+// in the bridge table and cleared as soon as it has been read, so that no routing rule sees it. A
+// container cannot set it: the mark of what crosses a veth is zero. Neither Kubernetes, Tailscale nor
+// Docker's swarm uses this bit.
 const boundMark = 0x0400_0000
 
 // Sets that change while the rules stay. Each table has sets of its own.
@@ -25,13 +25,13 @@ const (
 	subnetsSet  = "subnets"
 )
 
-// Sets that the kernel fills, by source address: how much one has asked, and how many connections it has.
+// Sets that the kernel fills, by source address: how much each has asked, and how many connections it has.
 const (
 	questionsSet   = "questions"
 	connectionsSet = "connections"
 )
 
-// A chain with a hook is where packets come in; one without is where others send them.
+// A chain with a hook gets its packets from the kernel; one without gets them from other chains.
 type chain struct {
 	name     string
 	kind     nftables.ChainType
@@ -58,9 +58,9 @@ type table struct {
 
 type ruleset []table
 
-// render is the one place that knows the rules. Priorities: a drop is final in whatever chain it comes,
-// an accept only ends our own chain. So Docker's rules can forbid more but never allow more, and the
-// order among filters matters little. What does matter is said at each chain.
+// render is the one place that knows the rules. Priorities: a drop is final in any chain, an accept
+// only ends our own chain. So Docker's rules can forbid more but never allow more, and the order among
+// filters matters little. What does matter is said at each chain.
 func render(c Config, e elements) ruleset {
 	return ruleset{renderBridge(c, e), renderARP(c, e), renderInet(c, e)}
 }
@@ -73,9 +73,9 @@ func rule(parts ...phrase) phrase {
 	return all
 }
 
-// renderBridge binds ports. This kernel may have no meta ibrname, so the table cannot tell our bridges'
-// ports from others'; it knows ours by having been told (Bind). Frames of others pass as they are: they may be those of
-// another Table's ports, which has marked them.
+// renderBridge binds ports. This kernel may have no meta ibrname, so the table cannot tell our bridges' ports from
+// others'; Bind tells it which are ours. Frames of other ports pass as they are: they may be from another Table's
+// ports, which has marked them.
 func renderBridge(c Config, e elements) table {
 	t := bridgeSets(c, e)
 	t.chains = []chain{
@@ -93,7 +93,7 @@ func renderBridge(c Config, e elements) table {
 			rule(drop()), // another source, IPv6, a VLAN tag, anything else
 		}},
 		{
-			// From port to port: containers have no neighbours. This does not rest on br_netfilter or on icc.
+			// From port to port: containers have no neighbours. This does not depend on br_netfilter or on icc.
 			name: "between-ports", kind: nftables.ChainTypeFilter, hook: nftables.ChainHookForward, priority: -250,
 			rules: []phrase{rule(iifIn(portsSet), drop()), rule(oifIn(portsSet), drop())},
 		},
@@ -101,7 +101,7 @@ func renderBridge(c Config, e elements) table {
 	return t
 }
 
-// renderARP lets containers ask for their gateway alone: the host would answer for all its addresses.
+// renderARP lets containers ask only for their gateway: the host would answer for all its addresses.
 func renderARP(c Config, e elements) table {
 	rules := []phrase{rule(iifIn(portsSet), drop())}
 	for _, b := range c.Bridges {

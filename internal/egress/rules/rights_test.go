@@ -8,7 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Who may not change the rules is told so, and what to do, before anything relies on them.
+// A process that may not change the rules is told so, and what to do, before anything relies on them.
 func TestNewWithoutRights(t *testing.T) {
 	needRoot(t)
 	fault := make(chan error)

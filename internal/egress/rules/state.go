@@ -18,7 +18,7 @@ type Binding struct {
 
 // State is all that a ruleset depends on besides the Config.
 type State struct {
-	// Containers are the addresses of those that there are. The bridge follows from the address.
+	// Containers are the addresses of the containers. The bridge follows from the address.
 	Containers []netip.Addr
 	Bindings   []Binding
 }
@@ -50,7 +50,7 @@ func (s State) validate(c Config) error {
 }
 
 func (b Binding) validate(cfg Config) error {
-	// The kernel takes nearly any name; what would be read as a pattern or a path is no veth of Docker.
+	// The kernel takes nearly any name; a name that would be read as a pattern or a path is no veth of Docker.
 	if b.Veth == "" || len(b.Veth) > maxInterfaceName || strings.ContainsAny(b.Veth, "/*:\x00 ") {
 		return fmt.Errorf("binding of %q: not the name of an interface", b.Veth)
 	}

@@ -12,15 +12,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A Table is our rules in one network namespace and the connection to change them by. It is safe for concurrent use.
-// Apply comes first: until then the other methods return errors.
+// A Table is our rules in one network namespace and the connection to change them. It is safe for concurrent use.
+// Apply comes first: until then Add, Bind, Remove and ForgetStrangers return errors.
 type Table struct {
 	cfg Config
 
-	mu   sync.Mutex // the fields below, and the order of what is sent to the kernel
+	mu   sync.Mutex // guards the fields below, and orders what is sent to the kernel
 	wire *wire
 	want *wanted // nil before Apply
-	// verified is the kernel's generation when it was last seen, or made, to be as wanted. Zero: unknown.
+	// verified is the kernel's generation when its rules were last known to be as wanted. Zero: unknown.
 	verified uint32
 }
 
@@ -30,7 +30,7 @@ type wanted struct {
 	bound   map[netip.Addr]Binding
 }
 
-// New connects. It changes nothing: rules that an earlier process left stay in force until Apply.
+// New connects to nftables. It changes nothing: rules that an earlier process left stay in force until Apply.
 func New(cfg Config) (*Table, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, fmt.Errorf("cannot use the configuration of the egress rules: %w", err)
@@ -82,7 +82,7 @@ func (t *Table) Apply(ctx context.Context, state State) error {
 	return nil
 }
 
-// replace needs mu.
+// replace replaces the kernel's rules. It needs mu.
 func (t *Table) replace(next *wanted) error {
 	t.verified = 0
 	if err := t.send(replacement(render(t.cfg, next.elements(t.cfg)))); err != nil {
@@ -90,7 +90,7 @@ func (t *Table) replace(next *wanted) error {
 	}
 	t.want = next
 	for _, b := range t.cfg.Bridges {
-		// A bridge that is not there yet gets it with the first binding.
+		// A bridge that does not exist yet gets the option with the first binding.
 		if err := t.wire.refuseLinkLocalLearning(b.Name); err != nil && !errors.Is(err, unix.ENODEV) {
 			return fmt.Errorf("bridge %q: %w", b.Name, err)
 		}

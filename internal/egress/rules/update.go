@@ -33,10 +33,9 @@ func (t *Table) Add(addr netip.Addr) error {
 	return nil
 }
 
-// Bind lets a container that was started send from its address by its port of the bridge; until then it reaches nothing.
-// It replaces a binding that the container had before. The error is errdefs.ErrNotFound if the address was not added.
-// Bind before anything of a tenant runs in the container: between two ports that are both unbound the bridge passes
-// ARP.
+// Bind lets a started container send from its address through its port of the bridge; until then it reaches nothing. It
+// replaces an earlier binding of the container. The error is errdefs.ErrNotFound if the address was not added. Bind
+// before anything of a tenant runs in the container: the bridge passes ARP between two ports that are both unbound.
 func (t *Table) Bind(item Binding) error {
 	if err := item.validate(t.cfg); err != nil {
 		return fmt.Errorf("cannot bind: %w: %w", errdefs.ErrInvalidArgument, err)
@@ -99,8 +98,8 @@ func (t *Table) Remove(addr netip.Addr) error {
 	return nil
 }
 
-// Forget deletes what connection tracking has of an address whose container was removed. It takes as long as the kernel needs to look through all that it tracks, a millisecond
-// on a large host; the rules can be changed meanwhile.
+// Forget deletes what connection tracking has of an address whose container was removed. The kernel looks through all that it
+// tracks, which takes a millisecond on a large host; the rules can be changed meanwhile.
 func (t *Table) Forget(addr netip.Addr) error {
 	if err := t.track(func(sock *netlink.Conn) error { return forget(sock, addr) }); err != nil {
 		return fmt.Errorf("the flows of %v are cut off but still tracked: %w", addr, err)
@@ -108,8 +107,8 @@ func (t *Table) Forget(addr netip.Addr) error {
 	return nil
 }
 
-// ForgetStrangers deletes what the kernel tracks of addresses of the bridges that have no container: an earlier
-// service may have ended between Remove and Forget. It lists all flows of the host.
+// ForgetStrangers deletes what the kernel tracks of bridge addresses that have no container: an earlier service
+// may have ended between Remove and Forget. It lists all flows of the host.
 func (t *Table) ForgetStrangers() error {
 	t.mu.Lock()
 	err := t.ready()
@@ -119,7 +118,7 @@ func (t *Table) ForgetStrangers() error {
 	}
 	t.mu.Unlock()
 	if err != nil {
-		return fmt.Errorf("cannot forget who has gone: %w", err)
+		return fmt.Errorf("cannot forget the flows of removed containers: %w", err)
 	}
 	err = t.track(func(sock *netlink.Conn) error {
 		entries, err := flows(sock, nil, func(addr netip.Addr) bool {
@@ -130,7 +129,7 @@ func (t *Table) ForgetStrangers() error {
 		return errors.Join(err, deleteFlows(sock, entries))
 	})
 	if err != nil {
-		return fmt.Errorf("flows of containers that have gone are still tracked: %w", err)
+		return fmt.Errorf("flows of removed containers are still tracked: %w", err)
 	}
 	return nil
 }

@@ -11,11 +11,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// patience bounds how long the kernel may take for an answer. It answers within the call; what is waited
-// for is only the case that it gave up on a batch and answers no more.
+// patience bounds the wait for the kernel's answer, which normally comes within the call. It is for the
+// case that the kernel gave up on a batch and does not answer any more.
 const patience = 10 * time.Second
 
-// wire is our sockets. They are kept open: making one costs more than what is sent over it.
+// wire has our sockets. They are kept open: making one costs more than what is sent over it.
 type wire struct {
 	rules    *nftables.Conn
 	ruleSock *netlink.Conn // the socket inside of rules
@@ -47,7 +47,7 @@ func dial(netns int) (*wire, error) {
 }
 
 func (w *wire) close() {
-	// An error of closing leaves nothing to be done.
+	// Nothing can be done about an error of closing.
 	_ = w.rules.CloseLasting()
 	for _, c := range []*netlink.Conn{w.filter, w.links} {
 		if c != nil {
@@ -56,7 +56,7 @@ func (w *wire) close() {
 	}
 }
 
-// A batch is what is sent in one transaction. It counts as one generation unless nothing is in it.
+// A batch is what is sent in one transaction. It counts as one generation unless it is empty.
 type batch struct {
 	steps []func(*nftables.Conn) error
 }
@@ -65,7 +65,7 @@ func (b *batch) add(step func(*nftables.Conn) error) { b.steps = append(b.steps,
 
 func (b *batch) then(next *batch) *batch { return &batch{append(b.steps, next.steps...)} }
 
-// commit sends a batch and says by how many generations the kernel went on.
+// commit sends a batch and returns by how many generations the kernel has advanced.
 func (w *wire) commit(b *batch) (uint32, error) {
 	if len(b.steps) == 0 {
 		return 0, nil
@@ -81,7 +81,7 @@ func (w *wire) commit(b *batch) (uint32, error) {
 	return 1, w.rules.Flush()
 }
 
-// generation is the number that the kernel counts up with each change to any table of the namespace.
+// generation returns the number that the kernel counts up with each change to any table of the namespace.
 func (w *wire) generation() (uint32, error) {
 	replies, err := ask(w.filter, netlink.HeaderType(unix.NFNL_SUBSYS_NFTABLES<<8|unix.NFT_MSG_GETGEN), 0, nfgen(unix.AF_UNSPEC))
 	if err != nil {
@@ -99,7 +99,7 @@ func (w *wire) generation() (uint32, error) {
 
 const nfgenLen = 4
 
-// nfgen is the header of all netfilter messages: family, version, resource.
+// nfgen returns the header of all netfilter messages: family, version, resource.
 func nfgen(family byte) []byte { return []byte{family, unix.NFNETLINK_V0, 0, 0} }
 
 // ask sends one request and collects its answers.
@@ -117,7 +117,7 @@ func ask(c *netlink.Conn, kind netlink.HeaderType, flags netlink.HeaderFlags, he
 	})
 }
 
-// attributes are those after a header of the given length; none when they cannot be read.
+// attributes returns those after a header of the given length, or none if they cannot be read.
 func attributes(data []byte, header int) []netlink.Attribute {
 	if len(data) < header {
 		return nil
