@@ -11,14 +11,14 @@ import (
 	"github.com/daycare-run/sandbox/internal/sandbox"
 )
 
-// bodiesOf is how many bytes of requests that are read whole all callers may have here at a time: some of the largest of each.
-// One owner alone has a quarter, of which one sandbox has half.
+// bodiesOf returns how many bytes of requests that are read whole all callers together may have here at a time:
+// room for some of the largest. One owner alone has a quarter of that, and one sandbox half of the quarter.
 func bodiesOf(maxRequest int64) share {
 	total := int(max(256<<20, 16*maxRequest))
 	return newShare(total, total/8)
 }
 
-// kept is what a request has in memory until it is answered, where all callers share it: its body, and lists.
+// kept counts what a request has in memory until it is answered, out of what all callers share: its body, and lists.
 type kept struct {
 	io.ReadCloser // the body
 	of            share
@@ -26,7 +26,7 @@ type kept struct {
 	bytes         int
 }
 
-// keeps counts what a request keeps for an owner's sandbox, until release is called.
+// keeps counts a request's memory for an owner's sandbox, until release is called.
 func (s *server) keeps(owner, id string, req *http.Request) *kept {
 	k := &kept{ReadCloser: req.Body, of: s.bodies, owner: owner, id: id}
 	if req.ContentLength != 0 && req.Body != nil {
@@ -43,7 +43,7 @@ func (k *kept) release() {
 
 type keptKey struct{}
 
-// keeping has a call's messages counted.
+// keeping counts the memory of a call's messages.
 func (s *server) keeping(handler http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		c := calledOf(req.Context())
@@ -53,9 +53,9 @@ func (s *server) keeping(handler http.Handler) http.Handler {
 	})
 }
 
-// takeListed counts entries of a directory that a call in the Connect protocol is to answer with.
+// takeListed counts the directory entries with which a call in the Connect protocol is to be answered.
 func takeListed(ctx context.Context, dir string, entries ...sandbox.Entry) error {
-	const beside = 256 // of what is told of each
+	const beside = 256 // for the rest of what is answered for each
 	n := 0
 	for _, e := range entries {
 		n += 2*(len(dir)+len(e.Name)+len(e.LinkTarget)) + beside
@@ -65,7 +65,7 @@ func takeListed(ctx context.Context, dir string, entries ...sandbox.Entry) error
 
 func (k *kept) take(n int) error {
 	if !k.of.take(k.owner, k.id, n) {
-		return errs.Busy("requests have as much memory as they may: try again when one has been answered")
+		return errs.Busy("requests use all the memory that they may: try again when one has been answered")
 	}
 	k.bytes += n
 	return nil

@@ -20,7 +20,7 @@ import (
 	"github.com/daycare-run/sandbox/internal/lasting"
 )
 
-// controlCall is a call of the control plane: who makes it.
+// controlCall is a call of the control plane, with its caller.
 type controlCall struct{ access.Caller }
 
 type handlerOfControl func(controlCall, http.ResponseWriter, *http.Request) error
@@ -57,7 +57,7 @@ func (s *server) caller(req *http.Request) (access.Caller, bool) {
 	return s.keyed(req)
 }
 
-// keyed is whose key a request has.
+// keyed returns the caller whose key a request has.
 func (s *server) keyed(req *http.Request) (access.Caller, bool) {
 	keys := req.Header.Values("X-API-KEY")
 	if len(keys) != 1 {
@@ -73,15 +73,15 @@ func (s *server) keyed(req *http.Request) (access.Caller, bool) {
 	return s.cfg.Tokens.Find(bare)
 }
 
-// owner is whose sandbox it is; nobody when the token is gone.
+// owner returns the owner of a sandbox; the zero Caller if the token is gone.
 func (s *server) owner(i lasting.Info) access.Caller {
 	owner, _ := s.cfg.Tokens.Named(i.Owner)
 	return owner
 }
 
-// accessToken is the token of one sandbox's own, and trafficToken that for its ports. They are as good as the owner's token
-// from which they are derived, and no longer: when that is gone, or another has its name, they open nothing. They can be
-// checked also when the sandbox is gone.
+// accessToken returns a sandbox's own token, and trafficToken the token for its ports. They are
+// valid only as long as the owner's token from which they are derived: when that is gone, or
+// another has its name, they open nothing. They can be checked even after the sandbox is gone.
 func (s *server) accessToken(owner access.Caller, id string) string {
 	return s.token(owner, "access:"+id)
 }
@@ -97,13 +97,13 @@ func (s *server) token(owner access.Caller, what string) string {
 	return hex.EncodeToString(code.Sum(nil))
 }
 
-// sandboxHeader says to which sandbox a call is.
+// sandboxHeader names the sandbox that a call is for.
 const sandboxHeader = "E2b-Sandbox-Id"
 
 // called is a call into a sandbox.
 type called struct {
 	*lasting.Sandbox
-	// user is whom the client names: empty for the sandbox's own.
+	// user is the user that the client names: empty for the sandbox's own.
 	user string
 	// keepalive is how often the client wants to hear something on a stream.
 	keepalive time.Duration
@@ -113,10 +113,10 @@ type calledKey struct{}
 
 func calledOf(ctx context.Context) called { return ctx.Value(calledKey{}).(called) }
 
-// credentials find the sandbox that a request is to, and the user whom the client names, by what the request proves.
+// credentials return the sandbox that a request is for, and the user that the client names, according to what the request proves.
 type credentials func(*http.Request) (b *lasting.Sandbox, user string, err error)
 
-// within answers calls into a sandbox for whoever has the credentials that the route takes.
+// within answers calls into a sandbox from callers with the credentials that the route takes.
 func (s *server) within(by credentials, handler http.Handler, fail func(http.ResponseWriter, *http.Request, error)) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		b, user, err := by(req)
@@ -147,13 +147,13 @@ func (s *server) within(by credentials, handler http.Handler, fail func(http.Res
 	})
 }
 
-// called has a call into a sandbox answered by the host that holds it. Where that is this one, the sandbox is awake.
+// called lets the host that holds the sandbox answer a call into it. If that is this host, it wakes the sandbox.
 func (s *server) called(w http.ResponseWriter, req *http.Request, b *lasting.Sandbox) (_ *http.Request, done func(), err error) {
 	here, done, err := s.route(w, req, s.owner(b.Info()), b.ID(), false)
 	if err != nil || done == nil {
 		return req, nil, err
 	}
-	if _, err = s.cfg.Sandboxes.Any(b.ID()); cerrdefs.IsNotFound(err) { // meanwhile
+	if _, err = s.cfg.Sandboxes.Any(b.ID()); cerrdefs.IsNotFound(err) { // it has ended meanwhile
 		s.cfg.Sandboxes.Abandon(b.ID())
 		err = errEnded(b.ID())
 	}
@@ -169,7 +169,7 @@ func (s *server) called(w http.ResponseWriter, req *http.Request, b *lasting.San
 
 func errEnded(id string) error { return ended{id, "the sandbox was not found: it has ended"} }
 
-// byToken takes a sandbox's own token.
+// byToken accepts a sandbox's own token.
 func (s *server) byToken(req *http.Request) (*lasting.Sandbox, string, error) {
 	b, err := s.find(req)
 	user, _, _ := req.BasicAuth()
@@ -179,14 +179,14 @@ func (s *server) byToken(req *http.Request) (*lasting.Sandbox, string, error) {
 	return b, user, err
 }
 
-// find finds the sandbox that a call is to. To who has not its token it does not exist; who has is told when it is gone.
+// find returns the sandbox that a call is for. Without its token it does not exist; with it, the caller is told if it is gone.
 func (s *server) find(req *http.Request) (*lasting.Sandbox, error) {
 	if said, is := sentBy(req.Context()); is {
 		return s.sentTo(said)
 	}
 	id := req.Header.Get(sandboxHeader)
 	if id == "" {
-		return nil, notFound("the call is to no sandbox: it has no header E2b-Sandbox-Id; set E2B_SANDBOX_URL for the client")
+		return nil, notFound("the call names no sandbox: it has no header E2b-Sandbox-Id; set E2B_SANDBOX_URL for the client")
 	}
 	given := []byte(req.Header.Get("X-Access-Token"))
 	opens := func(owner access.Caller) bool { return hmac.Equal(given, []byte(s.accessToken(owner, id))) }
@@ -211,7 +211,7 @@ func (s *server) find(req *http.Request) (*lasting.Sandbox, error) {
 	return nil, notFound("there is no sandbox %.64q for this access token", id)
 }
 
-// sentTo is the sandbox that another host has sent a call to, if it is that caller's.
+// sentTo returns the sandbox that another host has sent a call for, if it belongs to the call's caller.
 func (s *server) sentTo(said sent) (*lasting.Sandbox, error) {
 	b, err := s.cfg.Sandboxes.Any(said.id)
 	if err == nil && b.Info().Owner != said.Name || cerrdefs.IsNotFound(err) {
@@ -220,7 +220,7 @@ func (s *server) sentTo(said sent) (*lasting.Sandbox, error) {
 	return b, err
 }
 
-// awake resumes a sandbox that sleeps, if it may.
+// awake resumes a paused sandbox, if a call may do that.
 func awake(ctx context.Context, b *lasting.Sandbox) error {
 	if b.Info().State == lasting.StateEnded {
 		return ended{b.ID(), "the sandbox has ended: its container was lost"}
@@ -232,7 +232,7 @@ func awake(ctx context.Context, b *lasting.Sandbox) error {
 	return err
 }
 
-// keepalive reads how many seconds may pass in which a client hears nothing.
+// keepalive reads for how long a client may hear nothing.
 func keepalive(header http.Header) time.Duration {
 	const usual, least, most = 90, 1, 3600
 	seconds, err := strconv.Atoi(header.Get("Keepalive-Ping-Interval"))
@@ -242,7 +242,7 @@ func keepalive(header http.Header) time.Duration {
 	return time.Duration(min(max(seconds, least), most)) * time.Second
 }
 
-// health says whether a sandbox runs; nothing is resumed for it.
+// health answers whether a sandbox runs. It resumes nothing.
 func (s *server) health(w http.ResponseWriter, req *http.Request) {
 	b, err := s.find(req)
 	if err != nil {
@@ -268,8 +268,8 @@ func (s *server) health(w http.ResponseWriter, req *http.Request) {
 	}
 }
 
-// admit refuses what a browser was talked into. A name below the service's own domain is its own; that of a sandbox says
-// which it is, as the header does that comes with it.
+// admit refuses what a browser was tricked into sending. A name below the service's domain is the
+// service's own; the name of a sandbox's port identifies the sandbox, as the header of a call does.
 func (s *server) admit(req *http.Request, at portHost, below bool) error {
 	if _, sent := sentBy(req.Context()); sent {
 		return nil
@@ -285,7 +285,7 @@ func (s *server) admit(req *http.Request, at portHost, below bool) error {
 	return s.cfg.Admit(&known)
 }
 
-// Call is the event that a request was answered: nothing that it carried, and no name that a caller made up.
+// Call is the event that a request was answered. It has nothing that the request carried, and no name that a caller made up.
 type Call struct {
 	Route  string
 	Status int
@@ -295,10 +295,10 @@ type Call struct {
 
 // Line implements events.Line.
 func (c Call) Line(log *zerolog.Logger, _ string) {
-	log.Debug().Str("route", c.Route).Int("status", c.Status).Int64("bytes", c.Bytes).Dur("took", c.Took).Msg("call of E2B's")
+	log.Debug().Str("route", c.Route).Int("status", c.Status).Int64("bytes", c.Bytes).Dur("took", c.Took).Msg("E2B call")
 }
 
-// observed answers a request and tells of it.
+// observed answers a request and publishes a Call about it.
 func (s *server) observed(pattern string, handle http.HandlerFunc, w http.ResponseWriter, req *http.Request) {
 	took := httpsnoop.CaptureMetrics(handle, w, req)
 	stream, _ := s.cfg.Service.Events()

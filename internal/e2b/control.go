@@ -14,7 +14,7 @@ import (
 	"github.com/daycare-run/sandbox/internal/strictjson"
 )
 
-// read reads a body. What it does not know is refused: it might be a limit that nobody would then keep.
+// read reads a body. It refuses unknown fields: one might be a limit that nobody would then keep.
 func read(req *http.Request, into any) error {
 	text, err := io.ReadAll(req.Body)
 	if err != nil {
@@ -41,7 +41,7 @@ func read(req *http.Request, into any) error {
 	return nil
 }
 
-// named says which field of a body is wrong.
+// named returns an error that says which field of a body is wrong.
 func named(in string, err error) error {
 	wrong, is := errors.AsType[*json.SemanticError](err)
 	if !is {
@@ -52,14 +52,14 @@ func named(in string, err error) error {
 		field = strings.TrimPrefix(field, ".")
 	}
 	if errors.Is(err, json.ErrUnknownName) {
-		return invalid("%.200s is not known here, and what is not known cannot be kept to: leave it out", in+field)
+		return invalid("%.200s is not known here, so it cannot be honored: leave it out", in+field)
 	}
 	return invalid("%.200s has a value of the wrong kind", in+field)
 }
 
-// How long a sandbox lives, in seconds: where nothing is said, and at most.
+// How long a sandbox lives, in seconds: by default, and at most.
 const (
-	usualTimeout = 15 // as theirs
+	usualTimeout = 15 // as E2B's
 	maxTimeout   = 30 * 24 * 3600
 )
 
@@ -75,11 +75,11 @@ func deadline(seconds *int64) (time.Time, error) {
 	return time.Now().UTC().Add(time.Duration(n) * time.Second), nil
 }
 
-// moved reads the deadline that a call moves a sandbox's to.
+// moved reads the new deadline that a call gives a sandbox.
 func moved(req *http.Request) (time.Time, error) {
 	var body struct {
 		Timeout *int64 `json:"timeout"`
-		// AutoPause is what older clients say when they resume.
+		// AutoPause is sent by older clients when they resume.
 		AutoPause *bool `json:"autoPause"`
 	}
 	if err := read(req, &body); err != nil {
@@ -88,7 +88,7 @@ func moved(req *http.Request) (time.Time, error) {
 	return deadline(body.Timeout)
 }
 
-// owned makes a handler of one that is about a sandbox of the caller's, and says with which status and body, if any, to answer.
+// owned makes a handler of a function about a sandbox of the caller's, which returns the status and the body, if any, to answer.
 func (s *server) owned(do func(controlCall, *lasting.Sandbox, *http.Request) (status int, body any, err error)) handlerOfControl {
 	return func(c controlCall, w http.ResponseWriter, req *http.Request) error {
 		b, err := s.cfg.Sandboxes.Find(c.Token, req.PathValue("id"))
@@ -153,7 +153,7 @@ func (s *server) pause(_ controlCall, b *lasting.Sandbox, req *http.Request) (in
 	return http.StatusNoContent, nil, b.Pause(req.Context())
 }
 
-// later answers for what E2B has and this service has not. Another's sandbox does not exist here either.
+// later answers for what E2B has and this service lacks; laterOwned does so only for a sandbox of the caller's.
 func later(what string) handlerOfControl {
 	return func(controlCall, http.ResponseWriter, *http.Request) error { return unimplemented{what} }
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/daycare-run/sandbox/internal/lasting"
 )
 
-// createBody is what a client says of a sandbox to be made.
+// createBody is what a client says about a sandbox to be created.
 type createBody struct {
 	TemplateID   string            `json:"templateID"`
 	Timeout      *int64            `json:"timeout"`
@@ -29,7 +29,7 @@ type createBody struct {
 
 type autoResume struct {
 	Enabled bool `json:"enabled"`
-	// Timeout is how long a sandbox that was resumed so is to live.
+	// Timeout is how long a sandbox that a call has resumed is to live.
 	Timeout *int64 `json:"timeout"`
 }
 
@@ -60,11 +60,11 @@ func (s *server) create(c controlCall, w http.ResponseWriter, req *http.Request)
 	return nil
 }
 
-// asked makes what a client says lasting's. What this service cannot do, or not hold a sandbox to, is refused by name.
+// asked translates what a client says for package lasting. It refuses by name what this service cannot do, or cannot enforce.
 func (s *server) asked(body createBody) (lasting.Create, error) {
 	switch {
 	case given(body.MCP):
-		return lasting.Create{}, invalid("mcp: there is no gateway of MCP here: leave it out")
+		return lasting.Create{}, invalid("mcp: there is no MCP gateway here: leave it out")
 	case given(body.IAM):
 		return lasting.Create{}, invalid("iam: there are no identities here: leave it out")
 	case len(body.VolumeMounts) > 0:
@@ -95,7 +95,7 @@ func (s *server) asked(body createBody) (lasting.Create, error) {
 	return asked, err
 }
 
-// template finds what a sandbox is made of.
+// template returns the template of a name.
 func (s *server) template(name string) (lasting.Template, error) {
 	if name == "" || name == baseTemplate {
 		t := s.cfg.Templates()[baseTemplate]

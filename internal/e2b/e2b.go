@@ -1,13 +1,13 @@
-// Package e2b is a second HTTP surface, for clients that are written against E2B: npm's e2b and those like it run
-// unmodified. It translates and decides nothing: what a sandbox is and does is lasting's, and files are the facade's.
+// Package e2b is a second HTTP API, for clients that are written for E2B: npm's e2b and those like it run unmodified. It only
+// translates: package lasting decides what a sandbox is and does, and the facade (package sandbox) does the same for files.
 //
-// e2b.go has the routes and what comes before each; caller.go who calls, and by which token, signature.go signed URLs, and
-// route.go on which host; errors.go how errors become answers, as JSON and in the Connect protocol. control.go is the control
-// plane: create.go makes a sandbox, network.go reads what one may reach, list.go lists them, info.go describes one. process.go
-// is process.Process and stream.go its streams; filesystem.go is filesystem.Filesystem, watch.go its watchers, ports.go the way
-// to programs that listen in a sandbox, files.go is /files: hostfiles.go does what they ask for on the host, insidefiles.go in
-// the container, form.go reads forms; portconn.go is one connection to a port. bodies.go counts what requests have in memory,
-// and share.go shares what there is among owners. The messages of both services are in processpb and filesystempb.
+// e2b.go has the routes and what comes before each. caller.go finds out who calls, and by which token; signature.go reads signed
+// URLs, and route.go finds the host that answers. errors.go turns errors into answers, as JSON and in the Connect protocol.
+// control.go is the control plane: create.go creates a sandbox, network.go reads what it may reach, list.go lists sandboxes,
+// info.go describes one. process.go is process.Process and stream.go its streams; filesystem.go is filesystem.Filesystem and
+// watch.go its watchers. files.go is /files. hostfiles.go operates on files on the host, insidefiles.go in the container; form.go
+// reads forms. ports.go leads to programs that listen in a sandbox, portconn.go is one connection. bodies.go counts the memory of
+// requests, and share.go divides what there is among owners. processpb and filesystempb have the messages of both services.
 package e2b
 
 import (
@@ -26,44 +26,44 @@ import (
 	"github.com/daycare-run/sandbox/internal/sandbox"
 )
 
-// Config is what the surface needs. All fields but Domain and Cluster must be set.
+// Config is what New needs. All fields but Domain and Cluster must be set.
 type Config struct {
 	Sandboxes *lasting.Sandboxes
 	// Cluster is nil where there is one host.
 	Cluster *Cluster
 	// Service counts the calls of the control plane.
 	Service *sandbox.Service
-	// Admit refuses requests to a name that is not the service's, and those of web pages.
+	// Admit refuses requests for a host name that is not the service's, and those of web pages.
 	Admit func(*http.Request) error
 	// Tokens are the callers' keys.
 	Tokens *access.Tokens
-	// Secret is what the sandboxes' own tokens are made with: 32 bytes that outlive the service.
+	// Secret is what the sandboxes' own tokens are derived from: 32 bytes that outlive the service.
 	Secret []byte
-	// Blocked says that a sandbox whose creator says nothing about the network has none; else it has all of it.
+	// Blocked says that a sandbox has no network if its creator does not mention the network; otherwise it has all of it.
 	Blocked bool
-	// Templates are what sandboxes can be made of now, by name, beside "base".
+	// Templates returns the current templates of sandboxes by name, besides "base".
 	Templates func() map[string]lasting.Template
-	// MaxRequest bounds what comes at once, in bytes. An upload is not bound by it.
+	// MaxRequest bounds a request that is read whole, or one message of it, in bytes. It does not bound uploads.
 	MaxRequest int64
-	// Domain is below what sandboxes' ports have their hosts, with a port if clients are to name one; empty is none.
+	// Domain is the domain of the host names of sandboxes' ports, with a port if clients are to name one; empty is none.
 	Domain string
-	// TLS says that what comes has come over it. A request does not say so, as connections are counted on the way to it.
+	// TLS says that requests come over TLS. A request itself does not say so, because its connection is counted on the way to it.
 	TLS bool
 	// Life ends when the service stops.
 	Life context.Context
 	Log  zerolog.Logger
-	// BodyDelay and AnswerDelay are how long who sends a body may be behind a slow line, and how long a piece of an answer may
-	// wait to be taken. Zero is for those of package pace.
+	// BodyDelay is how far the sender of a body may be behind a slow line, and AnswerDelay how long a
+	// piece of an answer may wait to be taken. Zero means those of package pace.
 	BodyDelay, AnswerDelay time.Duration
-	// Unasked is after how long a watcher ends for whose events nobody asks. Zero is for ten minutes.
+	// Unasked is how long a watcher lives while nobody asks for its events. Zero means ten minutes.
 	Unasked time.Duration
 }
 
 // baseTemplate is the name of our own image.
 const baseTemplate = "base"
 
-// envdVersion is what clients are told: it decides which of their features they use. From 0.6.2 on they keep metadata with
-// files, which is not here.
+// envdVersion is the version that clients are told: it decides which of their features they use.
+// From 0.6.2 on they keep metadata with files, which this package does not support.
 const envdVersion = "0.6.1"
 
 type server struct {
@@ -73,7 +73,7 @@ type server struct {
 	ports    *ports
 }
 
-// New makes the surface.
+// New creates the Surface.
 func New(cfg Config) Surface {
 	cfg.BodyDelay, cfg.AnswerDelay = cmp.Or(cfg.BodyDelay, pace.Delay), cmp.Or(cfg.AnswerDelay, pace.Patience)
 	s := &server{cfg: cfg, watchers: newWatchers(cmp.Or(cfg.Unasked, unasked)), bodies: bodiesOf(cfg.MaxRequest)}
@@ -96,7 +96,7 @@ func (s *server) handler() http.Handler {
 		}
 		w = pace.Answer(w, s.cfg.AnswerDelay)
 		if req.ContentLength != 0 {
-			req = req.Clone(req.Context()) // the server goes by the kind of its own body
+			req = req.Clone(req.Context()) // the server depends on the type of its own body
 			req.Body = pace.Body(w, req.Body, s.cfg.BodyDelay)
 		}
 		if clean := path.Clean("/" + req.URL.Path); req.URL.Path != clean && req.URL.Path != clean+"/" {
@@ -112,7 +112,7 @@ func (s *server) handler() http.Handler {
 	})
 }
 
-// routes are all that there are: each of one of the tables below, which say who may call.
+// routes returns all routes, from the tables below. Each table says who may call.
 func (s *server) routes() *http.ServeMux {
 	mux := http.NewServeMux()
 	for pattern, handle := range s.controlRoutes() {
@@ -134,7 +134,7 @@ func (s *server) routes() *http.ServeMux {
 	return mux
 }
 
-// controlRoutes are for callers with a key.
+// controlRoutes returns the routes for callers with a key.
 func (s *server) controlRoutes() map[string]handlerOfControl {
 	return map[string]handlerOfControl{
 		"POST /sandboxes":                 s.create,
@@ -162,10 +162,10 @@ func (s *server) controlRoutes() map[string]handlerOfControl {
 	}
 }
 
-// procedures are the calls into a sandbox in the Connect protocol, for those with its token.
+// procedures returns the calls into a sandbox in the Connect protocol, for callers with its token.
 func (s *server) procedures() map[string]http.Handler {
 	options := []connect.HandlerOption{connect.WithReadMaxBytes(int(s.cfg.MaxRequest)), connect.WithInterceptors(faultsOfCallers{}),
-		connect.WithCompression("gzip", nil, nil)} // or what a message takes could not be counted before it is there
+		connect.WithCompression("gzip", nil, nil)} // otherwise a message's memory could be counted only after it was taken
 	return map[string]http.Handler{
 		"/process.Process/List":                        connect.NewUnaryHandler("/process.Process/List", unary(s.listProcesses), options...),
 		"/process.Process/Start":                       connect.NewServerStreamHandler("/process.Process/Start", stream(s.startProcess), options...),
@@ -189,17 +189,17 @@ func (s *server) procedures() map[string]http.Handler {
 	}
 }
 
-// plainRoutes are the other calls into a sandbox, for those with its token.
+// plainRoutes returns the other calls into a sandbox, for callers with its token.
 func (s *server) plainRoutes() map[string]handlerInside {
 	return map[string]handlerInside{"GET /envs": s.envs, "GET /metrics": s.metricsInside}
 }
 
-// signedRoutes are those that a signature opens, too.
+// signedRoutes returns the calls that a signature opens, too.
 func (s *server) signedRoutes() map[string]handlerInside {
 	return map[string]handlerInside{"GET /files": s.download, "POST /files": s.upload}
 }
 
-// unary and stream give a handler of the Connect protocol the sandbox that the call is to.
+// unary and stream make a handler of the Connect protocol, and pass on the sandbox that the call is for.
 func unary[In, Out any](do func(context.Context, called, *In) (*Out, error)) func(context.Context, *connect.Request[In]) (*connect.Response[Out], error) {
 	return func(ctx context.Context, req *connect.Request[In]) (*connect.Response[Out], error) {
 		out, err := do(ctx, calledOf(ctx), req.Msg)

@@ -16,7 +16,7 @@ import (
 	"github.com/daycare-run/sandbox/internal/quota"
 )
 
-// classes is the one map from an error's class to what clients are told: a status, and a code of the Connect protocol.
+// classes is the only map from an error's class to what clients are told: a status, and a code of the Connect protocol.
 var classes = []struct {
 	is     func(error) bool
 	status int
@@ -58,31 +58,31 @@ func classify(err error) (status int, code connect.Code) {
 func invalid(format string, args ...any) error  { return errs.Invalid(format, args...) }
 func notFound(format string, args ...any) error { return errs.NotFound(format, args...) }
 
-// unimplemented is something of E2B's that is not here.
+// unimplemented is the error for a feature of E2B that this service lacks.
 type unimplemented struct{ what string }
 
 func (e unimplemented) Error() string { return "this service has no " + e.what }
 func (unimplemented) Unwrap() error   { return cerrdefs.ErrNotImplemented }
 
-// exists is a name that is taken.
+// exists is the error for a name that is taken.
 type exists struct{ text string }
 
 func (e exists) Error() string { return e.text }
 func (exists) Unwrap() error   { return cerrdefs.ErrAlreadyExists }
 
-// ended is a sandbox that is no more, or sleeps: clients know it by 502.
+// ended is the error for a sandbox that is gone or paused: clients recognize it by 502.
 type ended struct{ id, text string }
 
 func (e ended) Error() string { return e.text }
 func (ended) Unwrap() error   { return cerrdefs.ErrUnavailable }
 
-// message is an error's text for clients, which know the home's directory by its path. It is valid UTF-8, as JSON is.
+// message returns an error's text for clients, which know the home's directory by its path. It is valid UTF-8, as JSON is.
 func message(err error) string {
 	text := strings.ReplaceAll(err.Error(), `"~/user`, `"/home/user`)
 	return strings.ToValidUTF8(strings.ReplaceAll(text, `"~`, `"/home`), "\uFFFD")
 }
 
-// fail answers with an error as the control plane tells it.
+// fail answers with an error in the form of the control plane.
 func fail(w http.ResponseWriter, err error) {
 	status, _ := classify(err)
 	switch status {
@@ -102,18 +102,18 @@ func fail(w http.ResponseWriter, err error) {
 	answer(w, status, body)
 }
 
-// failPlain and failConnect answer calls into a sandbox that come to no handler.
+// failPlain and failConnect answer calls into a sandbox that reach no handler.
 func failPlain(w http.ResponseWriter, _ *http.Request, err error) { fail(w, err) }
 
 var connectErrors = connect.NewErrorWriter()
 
 func failConnect(w http.ResponseWriter, req *http.Request, err error) {
 	if _, is := errors.AsType[ended](err); is {
-		fail(w, err) // as whoever stands before E2B's sandboxes does
+		fail(w, err) // as the proxy in front of E2B's sandboxes does
 		return
 	}
 	if connectErrors.IsSupported(req) {
-		_ = connectErrors.Write(w, req, connectError(req.Context(), err)) // to one who may have gone
+		_ = connectErrors.Write(w, req, connectError(req.Context(), err)) // the client may have gone
 		return
 	}
 	fail(w, err)
@@ -141,14 +141,14 @@ func answer(w http.ResponseWriter, status int, body any) {
 	}
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
-	_, _ = io.WriteString(w, string(text)+"\n") // to one who may have gone
+	_, _ = io.WriteString(w, string(text)+"\n") // the client may have gone
 }
 
-// faultsOfCallers has what a stream cannot be read for be the caller's fault: connect says of its envelopes that the fault is
-// the service's own.
+// faultsOfCallers makes it the caller's fault if a stream cannot be read: for faults in its
+// envelopes, connect blames the service.
 type faultsOfCallers struct{}
 
-// readKey is where a stream's handler says that there was something to be read.
+// readKey is the context key at which a stream's handler says that there was something to read.
 type readKey struct{}
 
 func (faultsOfCallers) WrapUnary(next connect.UnaryFunc) connect.UnaryFunc { return next }

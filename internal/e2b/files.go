@@ -14,7 +14,7 @@ import (
 
 type handlerInside func(called, http.ResponseWriter, *http.Request) error
 
-// answering makes a handler of one that returns its error.
+// answering makes a handler from a function that returns its error.
 func answering(handle handlerInside) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		if err := handle(calledOf(req.Context()), w, req); err != nil {
@@ -41,12 +41,12 @@ func (s *server) download(c called, w http.ResponseWriter, req *http.Request) er
 	w.Header().Set("X-Content-Type-Options", "nosniff")
 	w.Header().Set("Content-Disposition", mime.FormatMediaType("attachment", map[string]string{"filename": path.Base(at)}))
 	w.Header().Set("Vary", "Accept-Encoding")
-	// Clients of HTTP say that they take gzip whether it is wanted or not; one that wants it takes nothing else.
+	// HTTP clients accept gzip whether they want it or not; one that wants it accepts nothing else.
 	if req.Header.Get("Accept-Encoding") == "gzip" && req.Header.Get("Range") == "" {
 		w.Header().Set("Content-Encoding", "gzip")
 		to := gzip.NewWriter(w)
 		if _, err := io.Copy(to, file.whole); err != nil {
-			panic(http.ErrAbortHandler) // what was sent is not to look like the whole
+			panic(http.ErrAbortHandler) // what was sent must not look complete
 		}
 		if err := to.Close(); err != nil {
 			panic(http.ErrAbortHandler)
@@ -70,10 +70,10 @@ type writtenBody struct {
 	Type string `json:"type"`
 }
 
-// metadataHeader begins the names of headers by which clients keep words with a file.
+// metadataHeader is the prefix of the headers by which clients keep metadata with a file.
 const metadataHeader = "X-Metadata-"
 
-// upload writes a file, or with a form as many as it has.
+// upload writes a file, or all files of a form.
 func (s *server) upload(c called, w http.ResponseWriter, req *http.Request) error {
 	for name := range req.Header {
 		if strings.HasPrefix(name, metadataHeader) {
@@ -94,7 +94,7 @@ func (s *server) upload(c called, w http.ResponseWriter, req *http.Request) erro
 	}
 	kind, parameters, err := mime.ParseMediaType(req.Header.Get("Content-Type"))
 	if err != nil {
-		return invalid("the body's Content-Type is missing or none: want multipart/form-data or application/octet-stream")
+		return invalid("the body's Content-Type is missing or not valid: want multipart/form-data or application/octet-stream")
 	}
 	given := req.URL.Query().Get("path")
 	var written []writtenBody
@@ -121,8 +121,8 @@ func (s *server) upload(c called, w http.ResponseWriter, req *http.Request) erro
 	return nil
 }
 
-// writeForm writes the files of a form. Those that were whole when it breaks off stay. All their names together have so
-// many bytes at most, and are the request's to keep.
+// writeForm writes the files of a form. Those that were complete when it breaks off stay. All their
+// names together have at most mostNames bytes, and count as the request's memory.
 func (c called) writeForm(ctx context.Context, k *kept, given string, form *formReader, mostNames int64) ([]writtenBody, error) {
 	written := []writtenBody{}
 	for {
@@ -145,9 +145,9 @@ func (c called) writeForm(ctx context.Context, k *kept, given string, form *form
 		case name == "":
 			return nil, invalid("a file of the form has no name, and there is no path")
 		}
-		const beside = 64 // of what is told of each
+		const beside = 64 // for the rest of what is answered for each
 		if mostNames -= int64(len(name) + beside); mostNames < 0 {
-			return nil, errs.TooLarge("the form has more files than can be told of: send them in several")
+			return nil, errs.TooLarge("the form has more files than one answer can list: send them in several forms")
 		}
 		if err := k.take(2*len(name) + beside); err != nil {
 			return nil, err
@@ -183,7 +183,7 @@ func (c called) write(ctx context.Context, name string, body io.Reader) (written
 	return writtenBody{Name: path.Base(at), Path: at, Type: "file"}, err
 }
 
-// begunReader knows whether it has been read: what was read cannot be written elsewhere. Its errors are the caller's.
+// begunReader knows whether it has been read: what was read cannot be written elsewhere. Its errors count as the caller's.
 type begunReader struct {
 	io.Reader
 	begun bool
@@ -198,7 +198,7 @@ func (r *begunReader) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// envs tells nothing: what a command's environment is, it is told when it starts.
+// envs answers with no variables: a command gets its environment when it starts.
 func (s *server) envs(_ called, w http.ResponseWriter, _ *http.Request) error {
 	answer(w, http.StatusOK, map[string]string{})
 	return nil

@@ -22,7 +22,7 @@ const homeDir = "/home/user"
 // maxPath is the longest path that Linux takes, in bytes.
 const maxPath = 4096
 
-// resolve makes a path that a client wrote absolute and clean; home is where it begins if it does not.
+// resolve makes a client's path absolute and clean; a relative path begins at home.
 func resolve(home, written string) (string, error) {
 	switch {
 	case strings.ContainsRune(written, 0):
@@ -39,7 +39,7 @@ func resolve(home, written string) (string, error) {
 	return path.Clean(written), nil
 }
 
-// path is where a client's path leads, for the user that it names.
+// path returns where a client's path leads, for the user that the client names.
 func (c called) path(written string) (string, error) {
 	switch c.user {
 	case "", "user":
@@ -53,7 +53,7 @@ func (c called) path(written string) (string, error) {
 	return "", errs.Unauthenticated("there is no user %.64q in the sandbox; there is user", c.user)
 }
 
-// onHost returns which of the places a path lies in that the service reaches on the host; empty for none.
+// onHost returns which of the directories that the service reaches on the host a path lies in; empty for none.
 func onHost(at string) string {
 	for _, place := range []string{homeDir, "/tmp"} {
 		if at == place || strings.HasPrefix(at, place+"/") {
@@ -63,8 +63,8 @@ func onHost(at string) string {
 	return ""
 }
 
-// at does a call on files where they are, all in one place; root's inside, where it may do as root may. What cannot be done from the host, because a symbolic link is
-// in the way, is tried inside, where links lead to what they lead to for the tenant.
+// at runs do on the host if all paths lie in one place there, and otherwise inside, as for root, who may do more there. What
+// the host refuses because a symbolic link is in the way is tried inside, where links lead where they do for the tenant.
 func (c called) at(do func(files) error, paths ...string) error {
 	place := onHost(paths[0])
 	if place == "" || c.user == lasting.RootUser || slices.ContainsFunc(paths, func(p string) bool { return onHost(p) != place }) {
@@ -77,13 +77,13 @@ func (c called) at(do func(files) error, paths ...string) error {
 	return err
 }
 
-// told is an entry as clients know it.
+// told returns an entry as clients know it.
 func told(e entry) *filesystempb.EntryInfo {
 	info := &filesystempb.EntryInfo{
 		Name: path.Base(e.at), Path: e.at, Size: e.Size, Mode: e.Mode, Owner: e.owner, Group: e.group,
 		ModifiedTime: timestamppb.New(e.ModTime),
 	}
-	if info.ModifiedTime.CheckValid() != nil { // one that the protocol cannot say
+	if info.ModifiedTime.CheckValid() != nil { // a time that the protocol cannot express
 		info.ModifiedTime = &timestamppb.Timestamp{}
 	}
 	mode := fs.FileMode(e.Mode)
@@ -131,7 +131,7 @@ func (s *server) makeDir(ctx context.Context, c called, r *filesystempb.MakeDirR
 	}
 	if info, err := c.look(ctx, at); err == nil {
 		if info.Type != filesystempb.FileType_FILE_TYPE_DIRECTORY {
-			return nil, invalid("%q is there already and is no directory", at)
+			return nil, invalid("%q exists already and is not a directory", at)
 		}
 		return nil, exists{fmt.Sprintf("the directory %q exists already", at)}
 	}
@@ -169,7 +169,7 @@ func (s *server) remove(ctx context.Context, c called, r *filesystempb.RemoveReq
 	return &filesystempb.RemoveResponse{}, c.at(func(f files) error { return f.remove(ctx, at) }, at)
 }
 
-// maxListed is how many entries a list has at most, in all of its depth.
+// maxListed is the maximum number of entries in a list, over all its depth.
 const maxListed = 50_000
 
 func (s *server) listDir(ctx context.Context, c called, r *filesystempb.ListDirRequest) (*filesystempb.ListDirResponse, error) {

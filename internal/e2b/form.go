@@ -8,11 +8,11 @@ import (
 )
 
 const (
-	// formBuffer is how much of a form is read at once, in bytes: its parser asks for 5 KiB, and each time that is asked of a
-	// connection it costs a system call and a deadline.
+	// formBuffer is how much of a form is read at once, in bytes: its parser asks for 5 KiB, and each
+	// read from a connection costs a system call and a deadline.
 	formBuffer = 256 << 10
-	// maxPartHeader is how many bytes may come from the end of one part to that of the next one's header: mime/multipart alone
-	// would keep ten mebibytes.
+	// maxPartHeader is how many bytes may come from the end of one part to the end of the next one's
+	// header: mime/multipart alone would allow ten mebibytes.
 	maxPartHeader = 64 << 10
 )
 
@@ -43,20 +43,20 @@ func (f *formReader) next() (body io.Reader, parameters map[string]string, err e
 	f.part, err = f.parts.NextRawPart()
 	f.from.inHeader = false
 	switch {
-	case f.from.over: // of which the parser may have made another fault
+	case f.from.over: // the parser may have returned another error for that
 		return nil, nil, errPartHeader
 	case err == io.EOF:
 		return nil, nil, io.EOF
 	case err != nil:
 		return nil, nil, invalid("the form is broken: %v", err)
 	}
-	// FileName would leave the last component alone.
+	// FileName would drop all but the last component.
 	_, parameters, _ = mime.ParseMediaType(f.part.Header.Get("Content-Disposition"))
 	f.part.Header = nil // a header of many lines is several times as large in memory
 	return f.part, parameters, nil
 }
 
-// headerReader ends with errPartHeader when more is read of it than is left for a header. Bodies it does not count.
+// headerReader fails with errPartHeader when a header is longer than what is left for it. It does not count bodies.
 type headerReader struct {
 	io.Reader
 	inHeader bool

@@ -12,15 +12,15 @@ import (
 	"github.com/daycare-run/sandbox/internal/sandbox"
 )
 
-// files are what calls on files need of a place. All paths are absolute and clean.
+// files is what file calls need from a place. All paths are absolute and clean.
 type files interface {
 	stat(ctx context.Context, at string) (entry, error)
-	// list visits what is in a directory and so deep below it, each directory before what is in it.
+	// list visits what is in a directory and, down to depth, below it, each directory before what is in it.
 	list(ctx context.Context, dir string, depth uint32, visit func(entry) error) error
-	// mkdir makes a directory with those above it; one that is there is none to be made.
+	// mkdir makes a directory and those above it; one that exists already is no error.
 	mkdir(ctx context.Context, at string) error
 	move(ctx context.Context, from, to string) error
-	// remove removes also what is in a directory; what is not there is removed already.
+	// remove removes a path with all that is below it; one that does not exist is no error.
 	remove(ctx context.Context, at string) error
 	// open opens a regular file.
 	open(ctx context.Context, at string) (content, error)
@@ -35,7 +35,7 @@ type entry struct {
 	owner, group string
 }
 
-// content is an open file; one on the host can be read in parts, and has a time.
+// content is an open file; one on the host can be read in parts, and has a modification time.
 type content struct {
 	whole   io.ReadCloser
 	parts   io.ReadSeeker // nil for others
@@ -73,7 +73,7 @@ func (h hostFiles) list(ctx context.Context, dir string, depth uint32, visit fun
 		if e.Type != "directory" || depth <= 1 {
 			continue
 		}
-		// What has gone meanwhile, or may not be looked into, has nothing to be listed.
+		// A directory that has gone meanwhile, or must not be read, has nothing to list.
 		if err := h.list(ctx, at, depth-1, visit); err != nil && !cerrdefs.IsNotFound(err) && !cerrdefs.IsPermissionDenied(err) {
 			return err
 		}
@@ -87,7 +87,7 @@ func (h hostFiles) mkdir(ctx context.Context, at string) error {
 
 func (h hostFiles) move(ctx context.Context, from, to string) error {
 	if _, err := h.stat(ctx, from); err != nil {
-		return err // before directories are made for it
+		return err // before directories are made for the target
 	}
 	if err := h.mkdir(ctx, path.Dir(to)); err != nil {
 		return err
@@ -108,12 +108,12 @@ func (h hostFiles) open(ctx context.Context, at string) (content, error) {
 	if err != nil {
 		return content{}, err
 	}
-	// The file itself: in anything around it net/http sees no descriptor, and copies what the kernel could send.
+	// The file itself: in a wrapper net/http would see no descriptor, and copy what the kernel could send.
 	return content{whole: file, parts: file.ReadSeekCloser, modTime: file.ModTime}, nil
 }
 
 func (h hostFiles) write(ctx context.Context, at string, body io.Reader) error {
-	// The body is not begun where there is no directory.
+	// If the directory is missing, nothing of the body has been read.
 	_, err := h.Files().Write(ctx, h.ID(), sandbox.WriteRequest{Path: at, Body: body})
 	if !cerrdefs.IsNotFound(err) {
 		return err

@@ -11,7 +11,7 @@ import (
 	"github.com/daycare-run/sandbox/internal/lasting"
 )
 
-// madeBody is what a client is told of a sandbox that it has made or connected to.
+// madeBody is what a client is told of a sandbox that it has created or connected to.
 type madeBody struct {
 	SandboxID          string  `json:"sandboxID"`
 	TemplateID         string  `json:"templateID"`
@@ -35,7 +35,7 @@ func (s *server) made(c controlCall, i lasting.Info) madeBody {
 	return made
 }
 
-// domain is what clients make the hosts of ports with; nil is none.
+// domain returns the domain from which clients make the host names of ports; nil is none.
 func (s *server) domain() *string {
 	if s.cfg.Domain == "" {
 		return nil
@@ -60,7 +60,7 @@ type listedBody struct {
 	VolumeMounts []struct{}        `json:"volumeMounts"`
 }
 
-// movedMetadata is the key by which clients are told that a sandbox has none but its home of what it had.
+// movedMetadata is the key that tells clients that a sandbox has lost everything but its home.
 const movedMetadata = "daycare.restarted"
 
 func listed(i lasting.Info) listedBody {
@@ -80,7 +80,7 @@ func listed(i lasting.Info) listedBody {
 	}
 }
 
-// detailBody is what the owner is told who asks for one.
+// detailBody is what the owner of a sandbox is told about it.
 type detailBody struct {
 	listedBody
 	EnvdAccessToken string        `json:"envdAccessToken"`
@@ -118,7 +118,7 @@ func (s *server) detail(c controlCall, i lasting.Info) detailBody {
 	return d
 }
 
-// metricBody is how a sandbox is doing.
+// metricBody is one sample of what a sandbox uses.
 type metricBody struct {
 	Timestamp     time.Time `json:"timestamp"`
 	TimestampUnix int64     `json:"timestampUnix"`
@@ -138,7 +138,7 @@ func metric(m lasting.Metrics) metricBody {
 	}
 }
 
-// metrics answers with one sample, of now: none are kept.
+// metrics answers with one current sample: none are kept.
 func (s *server) metrics(_ controlCall, b *lasting.Sandbox, req *http.Request) (int, any, error) {
 	list := []metricBody{}
 	if b.Info().State == lasting.StateRunning {

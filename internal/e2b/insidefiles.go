@@ -21,11 +21,11 @@ import (
 	"github.com/daycare-run/sandbox/internal/sandbox"
 )
 
-// insideFiles implements files for all of the container, by programs that run there as any command does: they can do no
-// more than the tenant, and what they say is the tenant's word. They need a shell, and GNU's find and stat.
+// insideFiles implements files for the whole container, with programs that run there like any command: they can
+// do no more than the tenant, and what they say is the tenant's word. They need a shell, and GNU's find and mv.
 type insideFiles struct{ called }
 
-// What the scripts say by their status.
+// Exit statuses of the scripts.
 const (
 	statusMissing = 100 + iota
 	statusNotDir
@@ -33,7 +33,7 @@ const (
 	statusDenied
 )
 
-// prelude are the scripts' tests. $1 is the path.
+// prelude defines the scripts' tests. $1 is the path.
 const prelude = `export LC_ALL=C
 there() { [ -e "$1" ] || [ -L "$1" ] || { reach "$1"; exit 100; }; }
 reach() { d=${1%/*}; while [ -n "$d" ]; do [ -e "$d" ] && { [ -d "$d" ] || exit 101; [ -x "$d" ] || exit 103; return; }; d=${d%/*}; done; }
@@ -50,13 +50,13 @@ const (
 	writeIt  = prelude + `[ -e "$1" ] && ! [ -f "$1" ] && exit 102; mkdir -p -- "$(dirname -- "$1")" && exec cat > "$1"`
 )
 
-// script is one of them that runs.
+// script is a running script.
 type script struct {
 	of        insideFiles
 	doing, at string
 	reader    *lasting.Reader
 	ended     bool
-	said      bytes.Buffer // on stderr, its beginning
+	said      bytes.Buffer // the beginning of its stderr
 }
 
 func (i insideFiles) start(ctx context.Context, stdin bool, doing, text string, args ...string) (*script, error) {
@@ -68,7 +68,7 @@ func (i insideFiles) start(ctx context.Context, stdin bool, doing, text string, 
 	return &script{of: i, doing: doing, at: args[0], reader: reader}, nil
 }
 
-// next returns what the script prints, until the next call; after the end io.EOF, or what went wrong.
+// next returns what the script prints, valid until the next call; after the end, io.EOF or what went wrong.
 func (s *script) next(ctx context.Context) ([]byte, error) {
 	const most = 1 << 10
 	for {
@@ -89,7 +89,7 @@ func (s *script) next(ctx context.Context) ([]byte, error) {
 	}
 }
 
-// each gives out what the script prints, to its end.
+// each passes to out what the script prints, to its end.
 func (s *script) each(ctx context.Context, out func([]byte) error) error {
 	for {
 		data, err := s.next(ctx)
@@ -125,11 +125,11 @@ func (i insideFiles) run(ctx context.Context, out func([]byte) error, doing, tex
 	return s.each(ctx, out)
 }
 
-// inputLimit is how long a script may leave a piece of its input.
+// inputLimit is how long a script may take to read a piece of its input.
 const inputLimit = time.Minute
 
-// write reads the body in the caller's goroutine alone, and nothing of it when it has returned: a form goes on to its next
-// file then, and what the tenant's programs do must not have two read it at once.
+// write reads the body only in the caller's goroutine, and never after it has returned: a form then goes
+// on to its next file, and the tenant's programs must not be able to make two goroutines read it at once.
 func (i insideFiles) write(ctx context.Context, at string, body io.Reader) error {
 	s, err := i.start(ctx, true, "write", writeIt, at)
 	if err != nil {
@@ -180,7 +180,7 @@ func (i insideFiles) feed(ctx context.Context, which lasting.Selector, from io.R
 	return nil
 }
 
-// failed makes what a script says an error with the class that it would have on the host.
+// failed turns the end of a script into an error of the class that it would have on the host.
 func failed(doing, at string, end lasting.End, said string) error {
 	said = strings.TrimSpace(said)
 	switch {
@@ -191,7 +191,7 @@ func failed(doing, at string, end lasting.End, said string) error {
 	case end.Code == statusMissing || strings.HasSuffix(said, "No such file or directory"):
 		return errs.NotFound("cannot %s %q: it does not exist", doing, at)
 	case end.Code == statusNotDir || strings.HasSuffix(said, "Not a directory"):
-		return invalid("cannot %s %q: it is no directory, or reached through what is none", doing, at)
+		return invalid("cannot %s %q: it is not a directory, or its path leads through something that is not one", doing, at)
 	case end.Code == statusNotFile:
 		return invalid("cannot %s %q: it is no regular file", doing, at)
 	case end.Code == statusDenied || strings.HasSuffix(said, "Permission denied") || strings.HasSuffix(said, "Operation not permitted"):
@@ -244,7 +244,7 @@ func (i insideFiles) entries(ctx context.Context, doing, script string, visit fu
 			rest = after
 		}
 		if len(rest) > longest {
-			return invalid("cannot %s %q: what find prints is none of its lines", doing, args[0])
+			return invalid("cannot %s %q: what find prints is not a list of entries", doing, args[0])
 		}
 		rest = bytes.Clone(rest)
 		return nil
@@ -263,7 +263,7 @@ func parseEntry(line string) (entry, bool) {
 	if err != nil || err2 != nil || err3 != nil {
 		return entry{}, false
 	}
-	// Neither a name nor what a link says has a NUL, but both may have tabs: the last is taken to part them.
+	// Neither a name nor a link's target has a NUL, but both may have tabs: the last one is taken as the separator.
 	at, link := fields[6], ""
 	if cut := strings.LastIndexByte(at, '\t'); cut >= 0 {
 		at, link = at[:cut], at[cut+1:]
@@ -292,7 +292,7 @@ func (i insideFiles) remove(ctx context.Context, at string) error {
 	return i.run(ctx, nothing, "remove", removeIt, at)
 }
 
-// open answers when the first bytes have come, or the end: so that what cannot be read is an error.
+// open returns when the first bytes have come, or the end, so that a file that cannot be read is an error.
 func (i insideFiles) open(ctx context.Context, at string) (content, error) {
 	s, err := i.start(ctx, false, "read", readIt, at)
 	if err != nil {

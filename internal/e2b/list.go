@@ -12,10 +12,10 @@ import (
 	"github.com/daycare-run/sandbox/internal/lasting"
 )
 
-// maxPage is how many sandboxes a page has at most.
+// maxPage is the maximum number of sandboxes on a page.
 const maxPage = 100
 
-// filter is which sandboxes a list is to have, and how.
+// filter says which sandboxes to list, and how.
 type filter struct {
 	metadata  map[string]string
 	states    []string // none for all
@@ -23,11 +23,11 @@ type filter struct {
 	after     time.Time
 	ascending bool
 	limit     int
-	// from is where the page begins: behind what has this place in the order; empty for the first.
+	// from is where the page begins: after the sandbox with this place in the order; empty for the first page.
 	from string
 }
 
-// list tells of the caller's sandboxes, those that were started last first.
+// list answers with the caller's sandboxes, by default the latest started first.
 func (s *server) list(c controlCall, w http.ResponseWriter, req *http.Request) error {
 	f, err := readFilter(req.URL.Query())
 	if err != nil {
@@ -55,7 +55,7 @@ func (s *server) list(c controlCall, w http.ResponseWriter, req *http.Request) e
 	return nil
 }
 
-// placeOf is a sandbox's place in the order of all, as text that sorts so.
+// placeOf returns a sandbox's place in the order of all, as text that sorts that way.
 func placeOf(i lasting.Info) string { return i.Started.UTC().Format("20060102150405.000000000") + i.ID }
 
 func (f filter) order(a, b string) int {
@@ -115,7 +115,7 @@ func readFilter(query url.Values) (f filter, err error) {
 	}
 	from, err := base64.RawURLEncoding.DecodeString(query.Get("nextToken"))
 	if err != nil {
-		return filter{}, invalid("nextToken is none that came with a page")
+		return filter{}, invalid("nextToken is not one that came with a page")
 	}
 	f.from = string(from)
 	return f, nil

@@ -11,7 +11,7 @@ import (
 	"github.com/daycare-run/sandbox/internal/lasting"
 )
 
-// networkBody is what a client says of a sandbox's network. What is not kept here is read to be refused by its name.
+// networkBody is what a client says about a sandbox's network. What is not supported is read so that it can be refused by name.
 type networkBody struct {
 	AllowOut []string `json:"allowOut"`
 	DenyOut  []string `json:"denyOut"`
@@ -24,7 +24,7 @@ type networkBody struct {
 	HTTPSPorts      jsontext.Value `json:"httpsPorts"`
 }
 
-// policy reads what a sandbox that is to be made may reach, and who may reach it.
+// policy reads what a new sandbox may reach, and who may reach it.
 func (s *server) policy(internet *bool, text jsontext.Value) (lasting.Network, note, error) {
 	var written networkBody
 	if given(text) {
@@ -47,10 +47,10 @@ func (s *server) reach(internet *bool, n networkBody) (lasting.Network, error) {
 		{"egressProxy", "a sandbox's traffic goes through the service's own guard", n.EgressProxy},
 		{"rules", "requests are not changed on their way", n.Rules},
 		{"maskRequestHost", "requests to ports are not changed on their way", n.MaskRequestHost},
-		{"httpsPorts", "TLS of ports is not ended here", n.HTTPSPorts},
+		{"httpsPorts", "TLS to ports is not terminated here", n.HTTPSPorts},
 	} {
 		if given(field.value) && string(field.value) != "{}" && string(field.value) != "[]" {
-			return lasting.Network{}, invalid("network.%s cannot be kept here (%s): leave it out", field.name, field.why)
+			return lasting.Network{}, invalid("network.%s is not possible here (%s): leave it out", field.name, field.why)
 		}
 	}
 	if internet != nil && !*internet {
@@ -70,14 +70,14 @@ func (s *server) reach(internet *bool, n networkBody) (lasting.Network, error) {
 	return s.together(allow, deny, internet, n.AllowOut != nil)
 }
 
-// together is what both lists leave, of which the first was given or not. What neither could be kept to is refused.
+// together returns what both lists leave; given says whether the first was sent. It refuses lists that could not be enforced.
 func (s *server) together(allow, deny reachList, internet *bool, given bool) (lasting.Network, error) {
 	all, some := allow.all, len(allow.names)+len(allow.ranges) > 0
 	switch {
 	case len(deny.names) > 0 && (all || len(allow.ranges) > 0 || !some && !deny.all):
-		return lasting.Network{}, invalid("network.denyOut: names can be denied only out of names that allowOut has, and not beside addresses, at which they would be reached: name what may be reached in allowOut, or deny all of it with 0.0.0.0/0")
+		return lasting.Network{}, invalid("network.denyOut: names can be denied only if allowOut lists names, and no addresses, at which they would still be reached: list what may be reached in allowOut, or deny everything with 0.0.0.0/0")
 	case len(deny.ranges) > 0 && (all || !some && !given && !deny.all):
-		return lasting.Network{}, invalid("network.denyOut: addresses can be denied only out of a list of what is allowed: name that in allowOut, or deny all of it with 0.0.0.0/0")
+		return lasting.Network{}, invalid("network.denyOut: addresses can be denied only out of a list of what is allowed: give that list in allowOut, or deny everything with 0.0.0.0/0")
 	case all:
 		return lasting.Network{Allow: []string{"*"}}, nil
 	case some:
@@ -90,7 +90,7 @@ func (s *server) together(allow, deny reachList, internet *bool, given bool) (la
 	return lasting.Network{Allow: []string{"*"}}, nil
 }
 
-// reachList is a list of allowOut or denyOut. all says that it has every address, and what else it has is not said then.
+// reachList is a list of allowOut or denyOut. all says that it contains every address.
 type reachList struct {
 	names, ranges []string
 	all           bool
@@ -103,9 +103,9 @@ func readList(field string, list []string) (r reachList, err error) {
 		isRange, isIPv6 := err == nil || notOne == nil, addr.Is6() || prefix.Addr().Is6()
 		switch {
 		case addr.Is4In6() || prefix.Addr().Is4In6():
-			return reachList{}, invalid("network.%s[%d]: %.100q is of IPv4 in the form of IPv6: write it as IPv4", field, i, written)
+			return reachList{}, invalid("network.%s[%d]: %.100q is IPv4 written as IPv6: write it as IPv4", field, i, written)
 		case isIPv6 && field == "allowOut":
-			return reachList{}, invalid("network.%s[%d]: %.100q is of IPv6, which sandboxes do not have", field, i, written)
+			return reachList{}, invalid("network.%s[%d]: %.100q is IPv6, which sandboxes do not have", field, i, written)
 		case written == "*", err == nil && prefix.Bits() == 0:
 			r.all = true
 		case isIPv6: // nobody reaches it
@@ -129,7 +129,7 @@ func (s *server) network(_ controlCall, b *lasting.Sandbox, req *http.Request) (
 		return 0, nil, err
 	}
 	if body.Public != nil && *body.Public == noteOf(b.Info()).Private {
-		return 0, nil, invalid("allowPublicTraffic is for a sandbox that is made: it cannot be changed later")
+		return 0, nil, invalid("allowPublicTraffic is set when a sandbox is created: it cannot be changed later")
 	}
 	asked, err := s.reach(body.Internet, body)
 	if err != nil {

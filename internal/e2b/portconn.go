@@ -9,20 +9,20 @@ import (
 	"github.com/daycare-run/sandbox/dockerexec"
 )
 
-// portCloseLimit is how long the program at a port has to take what was sent to it, when the connection is closed.
+// portCloseLimit is how long the program at a port has to read what was sent to it once the connection is closed.
 const portCloseLimit = time.Second
 
-// portConn is one as net/http wants it. It ends when nothing has come or gone for long.
+// portConn is a connection to a port, as net/http wants it. It ends when it has been idle for long.
 type portConn struct {
 	dockerexec.PortConn
 	idle *time.Timer
 	end  func()
 
 	writing sync.Mutex
-	broken  bool // what was written was not written whole
+	broken  bool // a write has failed, perhaps in part
 }
 
-// newPortConn calls give when the connection is over.
+// newPortConn returns a portConn that calls give when it is over.
 func newPortConn(conn dockerexec.PortConn, give func()) *portConn {
 	c := &portConn{PortConn: conn}
 	c.end = sync.OnceFunc(func() {
@@ -70,7 +70,7 @@ func (c *portConn) RemoteAddr() net.Addr { return portAddr{} }
 func (c *portConn) SetDeadline(time.Time) error     { return errors.ErrUnsupported }
 func (c *portConn) SetReadDeadline(time.Time) error { return errors.ErrUnsupported }
 
-// portAddr is an address that is not the network's.
+// portAddr is the address of a connection that does not use the network.
 type portAddr struct{}
 
 func (portAddr) Network() string { return "sandbox" }

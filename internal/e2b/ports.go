@@ -23,13 +23,13 @@ import (
 	"github.com/daycare-run/sandbox/internal/quota"
 )
 
-// Ports of sandboxes have hosts of their own, <port>-<id>.<domain>, as clients' getHost has it. What is asked of one goes
-// through the agent to the container's own loopback: nothing leads into its network, and it need not have any.
+// Each port of a sandbox has a host name of its own, <port>-<id>.<domain>, as clients' getHost returns it. Requests
+// go through the agent to the container's own loopback: nothing leads into its network, and it need not have any.
 
 const (
 	// ownPort is the port at which E2B's sandboxes answer the calls into them.
 	ownPort = 49983
-	// trafficHeader has the token for a sandbox that does not let everybody look at its ports.
+	// trafficHeader has the token for a sandbox whose ports are private.
 	trafficHeader = "E2b-Traffic-Access-Token"
 )
 
@@ -39,25 +39,25 @@ const (
 	maxAllPortConns = 2000 // of all, of which the sandboxes of each owner have a share
 	keptPortConns   = 4    // of one port, that wait for the next request
 	keptPortIdle    = 15 * time.Second
-	// idlePortConn is after how long a connection breaks on which nothing has come or gone.
+	// idlePortConn is how long a connection may be idle in both directions before it is ended.
 	idlePortConn = 10 * time.Minute
 	maxPortHead  = 256 << 10 // of an answer, in bytes
 )
 
-// note is what is kept of a sandbox here, beside what lasting knows.
+// note is what this package keeps with a sandbox, besides what lasting knows.
 type note struct {
-	// Private wants the traffic token of who asks for something at a port.
+	// Private requires the traffic token of whoever calls a port.
 	Private bool `json:"private,omitzero"`
 }
 
 func noteOf(i lasting.Info) (n note) {
 	if len(i.Note) > 0 && json.Unmarshal(i.Note, &n) != nil {
-		n.Private = true // what cannot be read is not taken for leave
+		n.Private = true // what cannot be read permits nothing
 	}
 	return n
 }
 
-// portHost is what a host's name says: a port of a sandbox.
+// portHost is what a host name stands for: a port of a sandbox.
 type portHost struct {
 	id   string
 	port int
@@ -83,7 +83,7 @@ func (s *server) hostBelow(host string) (at portHost, below bool) {
 	return portHost{id, int(port)}, true
 }
 
-// nameOf is the name of a host, which may have a port, as names are compared.
+// nameOf returns the name of a host, which may have a port, in the form in which names are compared.
 func nameOf(host string) string {
 	if name, _, err := net.SplitHostPort(host); err == nil {
 		host = name
@@ -91,7 +91,7 @@ func nameOf(host string) string {
 	return strings.ToLower(strings.TrimSuffix(host, "."))
 }
 
-// ports is the way to sandboxes' ports.
+// ports passes requests on to sandboxes' ports.
 type ports struct {
 	of    *server
 	conns share
@@ -112,14 +112,14 @@ func newPorts(s *server) *ports {
 	return p
 }
 
-// serve answers what is asked of a port.
+// serve answers a request to a port.
 func (p *ports) serve(at portHost, w http.ResponseWriter, req *http.Request) {
 	b, err := p.admit(at, req)
 	if err != nil {
 		p.fail(w, at, err)
 		return
 	}
-	// It may be anybody: what strangers ask counts for the sandbox, and keeps nobody from what else the owner has.
+	// Anybody may call: strangers' requests count for the sandbox, and use up nothing else that its owner has.
 	asked, err := p.of.cfg.Service.Scoped(ids.Everyone(), quota.Token{}).Ask(b.ID())
 	if err != nil {
 		fail(w, err)
@@ -128,7 +128,7 @@ func (p *ports) serve(at portHost, w http.ResponseWriter, req *http.Request) {
 	defer asked()
 	ctx, cancel := p.of.cfg.Tokens.Hold(context.WithValue(req.Context(), portKey{}, at), p.of.owner(b.Info()))
 	defer cancel()
-	if req.Header.Get("Upgrade") != "" { // what it becomes has no end by itself
+	if req.Header.Get("Upgrade") != "" { // what it becomes does not end by itself
 		defer context.AfterFunc(p.of.cfg.Life, cancel)()
 	}
 	req, done, err := p.of.called(w, req.WithContext(ctx), b)
@@ -142,7 +142,7 @@ func (p *ports) serve(at portHost, w http.ResponseWriter, req *http.Request) {
 	}
 }
 
-// admit finds the sandbox.
+// admit returns the sandbox, if the request may reach its ports.
 func (p *ports) admit(at portHost, req *http.Request) (*lasting.Sandbox, error) {
 	b, err := p.of.cfg.Sandboxes.Any(at.id)
 	if err != nil {
@@ -154,12 +154,12 @@ func (p *ports) admit(at portHost, req *http.Request) (*lasting.Sandbox, error) 
 	}
 	if tokens := header.Values(trafficHeader); noteOf(b.Info()).Private &&
 		(len(tokens) != 1 || !hmac.Equal([]byte(tokens[0]), []byte(p.of.trafficToken(p.of.owner(b.Info()), at.id)))) {
-		return nil, errs.Denied("the ports of this sandbox are not for everybody: send its traffic token as %s", strings.ToLower(trafficHeader))
+		return nil, errs.Denied("the ports of this sandbox are private: send its traffic token as %s", strings.ToLower(trafficHeader))
 	}
 	return b, nil
 }
 
-// rewrite makes a request that of the program in the sandbox: to the same host, and with none of the service's secrets.
+// rewrite makes a request ready for the program in the sandbox: for the same host, and without the service's secrets.
 func (p *ports) rewrite(r *httputil.ProxyRequest) {
 	at := r.In.Context().Value(portKey{}).(portHost)
 	r.Out.URL.Scheme, r.Out.URL.Host = "http", net.JoinHostPort(at.id, strconv.Itoa(at.port))
@@ -186,7 +186,7 @@ func (p *ports) rewrite(r *httputil.ProxyRequest) {
 	}
 }
 
-// hostsOwn takes away what hosts say to each other: programs neither hear it nor say it.
+// hostsOwn removes the headers that hosts use among themselves: programs neither receive nor send them.
 func hostsOwn(header http.Header) {
 	maps.DeleteFunc(header, func(name string, _ []string) bool { return strings.HasPrefix(name, "X-Daycare-") })
 }
@@ -196,7 +196,7 @@ func isLoopback(address string) bool {
 	return err == nil && at.Addr().Unmap().IsLoopback()
 }
 
-// dial connects to a sandbox's port, for the transport, whose address it is.
+// dial connects the transport to a sandbox's port; the address has the sandbox's id and the port.
 func (p *ports) dial(ctx context.Context, _, address string) (net.Conn, error) {
 	id, number, err := net.SplitHostPort(address)
 	if err != nil {
@@ -213,7 +213,7 @@ func (p *ports) dial(ctx context.Context, _, address string) (net.Conn, error) {
 	owner := b.Info().Owner
 	if !p.conns.take(owner, id, 1) {
 		p.proxy.Transport.(*http.Transport).CloseIdleConnections()
-		return nil, errs.Busy("there are as many connections to ports of sandbox %q as may be: try again when one has ended", id)
+		return nil, errs.Busy("no more connections to ports of sandbox %q are possible now: try again when one has ended", id)
 	}
 	conn, err := b.Dial(ctx, port)
 	if err != nil {
@@ -223,12 +223,12 @@ func (p *ports) dial(ctx context.Context, _, address string) (net.Conn, error) {
 	return newPortConn(conn, func() { p.conns.give(owner, id, 1) }), nil
 }
 
-// errClosedPort is of a port at which nobody listens.
+// errClosedPort is the error for a port that cannot be connected to.
 type errClosedPort struct{ error }
 
 func (e errClosedPort) Unwrap() error { return e.error }
 
-// failed answers where the program in the sandbox did not.
+// failed answers when the program in the sandbox did not.
 func (p *ports) failed(w http.ResponseWriter, req *http.Request, err error) {
 	at := req.Context().Value(portKey{}).(portHost)
 	p.of.cfg.Log.Debug().Err(err).Str("sandbox", at.id).Int("port", at.port).Msg("a port did not answer")
@@ -243,7 +243,7 @@ func (p *ports) failed(w http.ResponseWriter, req *http.Request, err error) {
 	p.fail(w, at, err)
 }
 
-// fail tells as whoever stands before E2B's sandboxes does.
+// fail answers in the form of the proxy in front of E2B's sandboxes.
 func (p *ports) fail(w http.ResponseWriter, at portHost, err error) {
 	if cerrdefs.IsNotFound(err) {
 		err = ended{at.id, "the sandbox was not found"}

@@ -33,7 +33,7 @@ func (s *server) listProcesses(ctx context.Context, c called, _ *processpb.ListR
 	return list, nil
 }
 
-// startProcess starts a command and follows it. The call's own deadline is the command's; a lost connection is not its end.
+// startProcess starts a command and follows it. The call's deadline is also the command's; a lost connection does not end it.
 func (s *server) startProcess(ctx context.Context, c called, r *processpb.StartRequest, send func(*processpb.StartResponse) error) error {
 	config := r.GetProcess()
 	if config.GetCmd() == "" {
@@ -79,13 +79,13 @@ func (s *server) connectProcess(ctx context.Context, c called, r *processpb.Conn
 		return err
 	}
 	defer reader.Close()
-	// Which one a tag means, the sandbox alone decides.
+	// Only the sandbox decides which command a tag selects.
 	return follow(ctx, reader, hasTerminal(running, reader.PID()), c.keepalive, func(e *processpb.ProcessEvent) error {
 		return send(&processpb.ConnectResponse{Event: e})
 	})
 }
 
-// hasTerminal reports whether a command is among those that run and has one: one that has ended had none that mattered any more.
+// hasTerminal reports whether a command still runs and has a terminal; for one that has ended it does not matter any more.
 func hasTerminal(running []lasting.Running, pid int) bool {
 	return slices.ContainsFunc(running, func(r lasting.Running) bool { return r.PID == pid && r.Terminal })
 }
@@ -161,10 +161,10 @@ func selector(p *processpb.ProcessSelector) (lasting.Selector, error) {
 	return lasting.Selector{}, invalid("process is missing: give a pid or a tag")
 }
 
-// maxSide is what a terminal's size has room for.
+// maxSide is the most columns or rows that a terminal's size can have.
 const maxSide = 1<<16 - 1
 
-// sizeOf is a terminal's size; one that is not given is the usual.
+// sizeOf returns a terminal's size; what is not given gets the usual value.
 func sizeOf(p *processpb.PTY) (specs.Box, error) {
 	size := p.GetSize()
 	if size.GetCols() > maxSide || size.GetRows() > maxSide {

@@ -13,34 +13,34 @@ import (
 	"github.com/daycare-run/sandbox/internal/lasting"
 )
 
-// Router says where a call is answered that is about a sandbox, where there are several hosts.
+// Router decides which of several hosts answers a call about a sandbox.
 type Router interface {
-	// Route is asked once it is known that the caller may. Where another host answers, it has when Route returns, and done is
-	// nil. Else the call is this host's to answer until done is called, by ctx. A call that only looks is this host's, too, when
-	// no host holds the sandbox.
+	// Route is called once it is known that the caller may. If another host answers, it has done so
+	// when Route returns, and done is nil. Otherwise this host is to answer, under ctx, and to call
+	// done when it has. A call that only looks is this host's, too, if no host holds the sandbox.
 	Route(w http.ResponseWriter, req *http.Request, caller access.Caller, id string, looks bool) (ctx context.Context, done func(), err error)
-	// Await waits until all is known here that was known anywhere of a sandbox.
+	// Await waits until this host knows all that was known anywhere of a sandbox.
 	Await(ctx context.Context, id string) error
 }
 
 // Cluster is what the surface needs where there are several hosts. All fields must be set.
 type Cluster struct {
-	// Router is for callers' calls, and Sent for those that other hosts send. SentBy says whose these are, and about which
-	// sandbox: the host has found that out, and for a call into a sandbox that is whose sandbox it is.
+	// Router is for callers' calls, and Sent for those that other hosts send on. SentBy returns the caller of such a call
+	// and its sandbox, as the other host has established them; for a call into a sandbox the caller is the sandbox's owner.
 	Router, Sent Router
 	SentBy       func(*http.Request) (caller access.Caller, id string, err error)
-	// Names are those of all sandboxes that there are, of which all is known here when it returns.
+	// Names returns the names of all sandboxes. When it returns, this host knows all about them.
 	Names func(ctx context.Context) (map[string]bool, error)
 }
 
-// Surface answers callers, and Sent what other hosts send of theirs; nil where there is one.
+// Surface answers callers; its Sent answers the calls that other hosts send on, and is nil if there is one host.
 type Surface struct {
 	http.Handler
 	Sent http.Handler
 }
 
-// sent is what another host says about a call that it has sent. What the caller has written is no word of a host's: a caller
-// may also have a header be dropped on the way between hosts, by naming it in Connection.
+// sent is what another host says about a call that it has sent on. It is not taken from what the caller
+// wrote: a caller may even have a header dropped on the way between hosts, by naming it in Connection.
 type sent struct {
 	access.Caller
 	id string // of the sandbox
@@ -48,13 +48,13 @@ type sent struct {
 
 type sentKey struct{}
 
-// sentBy is about a call that another host has sent.
+// sentBy returns what another host says about a call, if one has sent it on.
 func sentBy(ctx context.Context) (sent, bool) {
 	said, is := ctx.Value(sentKey{}).(sent)
 	return said, is
 }
 
-// sent answers what other hosts send. Whose call it is they have found out; his key is that of this host's file of tokens.
+// sent answers calls that other hosts send on. They have identified the caller; the key is that of this host's file of tokens.
 func (s *server) sent(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		caller, id, err := s.cfg.Cluster.SentBy(req)
@@ -71,7 +71,7 @@ func (s *server) sent(next http.Handler) http.Handler {
 	})
 }
 
-// route finds out which host answers a call about a sandbox.
+// route lets the right host answer a call about a sandbox; done is nil if another host has.
 func (s *server) route(w http.ResponseWriter, req *http.Request, caller access.Caller, id string, looks bool) (_ *http.Request, done func(), err error) {
 	if s.cfg.Cluster == nil {
 		return req, func() {}, nil
@@ -87,7 +87,7 @@ func (s *server) route(w http.ResponseWriter, req *http.Request, caller access.C
 	return req.WithContext(ctx), done, nil
 }
 
-// known has what another host has recorded of a sandbox known here, of which nothing is.
+// known waits for what other hosts have recorded of a sandbox that was not found here, as err says.
 func (s *server) known(ctx context.Context, id string, err error) error {
 	if _, sent := sentBy(ctx); s.cfg.Cluster == nil || sent || !cerrdefs.IsNotFound(err) {
 		return err
@@ -95,8 +95,8 @@ func (s *server) known(ctx context.Context, id string, err error) error {
 	return s.cfg.Cluster.Router.Await(ctx, id)
 }
 
-// target is the sandbox that a call of the control plane is about; empty for none. One that is to be made has an id before it
-// is known which host makes it.
+// target returns the sandbox that a call of the control plane is about; empty for none. A sandbox
+// that is to be created gets its id before it is known which host creates it.
 func (s *server) target(c controlCall, req *http.Request) (string, error) {
 	said, isSent := sentBy(req.Context())
 	switch id := req.PathValue("id"); {
@@ -149,7 +149,7 @@ func (s *server) controlledAt(c controlCall, handle handlerOfControl, w http.Res
 	return err
 }
 
-// all are an owner's sandboxes, on all hosts.
+// all returns the caller's sandboxes, on all hosts.
 func (s *server) all(ctx context.Context, c controlCall) ([]lasting.Info, error) {
 	if s.cfg.Cluster == nil {
 		return s.cfg.Sandboxes.List(c.Token), nil

@@ -6,15 +6,15 @@ import (
 	"github.com/daycare-run/sandbox/internal/budget"
 )
 
-// share is something of which there is only so much for all sandboxes. Those of one owner have a share of it, however many they
-// are (see budget.Pool), and one sandbox has so much of that at the most.
+// share is something that all sandboxes share. Those of one owner together get a share of it,
+// however many they are (see budget.Pool), and one sandbox gets at most a given number of that.
 type share struct{ byOwner, bySandbox *budget.Pool }
 
 func newShare(total, mostOfOne int) share {
 	return share{budget.NewPool(total, 0), budget.NewPool(math.MaxInt, mostOfOne)}
 }
 
-// take reports whether a sandbox of an owner's has got n more. All or nothing.
+// take takes n for a sandbox of an owner's, all or nothing, and reports whether it could.
 func (s share) take(owner, id string, n int) bool {
 	if !s.byOwner.Take(owner, n) {
 		return false
@@ -26,7 +26,7 @@ func (s share) take(owner, id string, n int) bool {
 	return true
 }
 
-// give takes n back.
+// give gives n back.
 func (s share) give(owner, id string, n int) {
 	s.byOwner.Give(owner, n)
 	s.bySandbox.Give(id, n)

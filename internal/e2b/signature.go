@@ -13,22 +13,22 @@ import (
 	"github.com/daycare-run/sandbox/internal/lasting"
 )
 
-// byTokenOrSignature takes also a signature that was made with a sandbox's token, for one operation on one path as one user.
-// The routes of /files alone take it, and read path and user where this does.
+// byTokenOrSignature also accepts a signature that was made with a sandbox's token, for one operation on one
+// path as one user. Only the routes of /files accept it, and they read path and user from where it does.
 func (s *server) byTokenOrSignature(req *http.Request) (*lasting.Sandbox, string, error) {
 	query := req.URL.Query()
 	if !query.Has("signature") {
 		return s.byToken(req)
 	}
 	find := s.signed
-	if _, sent := sentBy(req.Context()); sent { // the signature was checked
+	if _, sent := sentBy(req.Context()); sent { // the other host has checked the signature
 		find = s.find
 	}
 	b, err := find(req)
 	return b, query.Get("username"), err
 }
 
-// signed finds the sandbox with whose token a request for /files was signed. No header says which it is.
+// signed returns the sandbox whose token has signed a request for /files. No header names it.
 func (s *server) signed(req *http.Request) (*lasting.Sandbox, error) {
 	query := req.URL.Query()
 	operation := "read"
@@ -36,8 +36,8 @@ func (s *server) signed(req *http.Request) (*lasting.Sandbox, error) {
 		operation = "write"
 	}
 	at, user, expires := query.Get("path"), query.Get("username"), query.Get("signature_expiration")
-	if len(at) > maxPath || strings.Contains(user, ":") { // as part of a user, the end of a path would be signed, too
-		return nil, errs.Unauthenticated("the signature is that of no path and user that there can be")
+	if len(at) > maxPath || strings.Contains(user, ":") { // otherwise part of a signed path could be passed off as a user
+		return nil, errs.Unauthenticated("the signature is not valid: there can be no such path or user")
 	}
 	given, what := []byte(query.Get("signature")), at+":"+operation+":"+user+":"
 	for _, info := range s.cfg.Sandboxes.All() {
@@ -50,7 +50,7 @@ func (s *server) signed(req *http.Request) (*lasting.Sandbox, error) {
 		}
 		return s.cfg.Sandboxes.Any(info.ID)
 	}
-	return nil, errs.Unauthenticated("the signature is that of no sandbox for this path, operation and user")
+	return nil, errs.Unauthenticated("the signature is not that of a sandbox for this path, operation and user")
 }
 
 func signature(what, expires string) string {

@@ -14,10 +14,10 @@ import (
 	"github.com/daycare-run/sandbox/internal/lasting"
 )
 
-// errQuiet is that nothing has come for as long as the client waits at most.
+// errQuiet says that nothing has come for as long as the client is willing to wait.
 var errQuiet = errors.New("nothing has come")
 
-// follow sends what a command does until its end, or the call's.
+// follow sends what a command does, until the command or the call ends.
 func follow(ctx context.Context, reader *lasting.Reader, terminal bool, keepalive time.Duration, send func(*processpb.ProcessEvent) error) error {
 	start := &processpb.ProcessEvent_StartEvent{Pid: uint32(reader.PID())}
 	if err := send(&processpb.ProcessEvent{Event: &processpb.ProcessEvent_Start{Start: start}}); err != nil {
@@ -43,7 +43,7 @@ func follow(ctx context.Context, reader *lasting.Reader, terminal bool, keepaliv
 	}
 }
 
-// next returns errQuiet when nothing has come for so long.
+// next returns the next event, or errQuiet if none comes within keepalive.
 func next(ctx context.Context, reader *lasting.Reader, keepalive time.Duration) (lasting.Event, error) {
 	waiting, cancel := context.WithTimeoutCause(ctx, keepalive, errQuiet)
 	defer cancel()
@@ -67,7 +67,7 @@ func output(e lasting.Event, terminal bool) *processpb.ProcessEvent_DataEvent {
 	return &processpb.ProcessEvent_DataEvent{Output: &processpb.ProcessEvent_DataEvent_Stdout{Stdout: e.Data}}
 }
 
-// sendEnd tells how a command ended, in the words of Go's os/exec, which E2B's clients know.
+// sendEnd reports how a command ended, in the words of Go's os/exec, which E2B's clients know.
 func sendEnd(end lasting.End, send func(*processpb.ProcessEvent) error) error {
 	if end.TimedOut {
 		return fmt.Errorf("the command was ended by its timeout: %w", context.DeadlineExceeded)

@@ -13,8 +13,8 @@ import (
 	"github.com/daycare-run/sandbox/internal/sandbox"
 )
 
-// The kernel has few instances of what watches, for all that run as root: a sandbox may have some, and all together some, of
-// which the last are for owners who have fewer than one sandbox may.
+// The kernel has few inotify instances for all that run as root: so a sandbox may have some, and
+// all together some, of which the last are for owners that have fewer than one sandbox may.
 const (
 	mostOfOne     = 8
 	mostOfAll     = 48
@@ -22,11 +22,11 @@ const (
 	// mostWaiting bounds the events that wait to be asked for, and mostWaitingNames their names, in bytes.
 	mostWaiting      = 10_000
 	mostWaitingNames = 1 << 20
-	// unasked is after how long a watcher ends for whose events nobody asks.
+	// unasked is how long a watcher lives while nobody asks for its events.
 	unasked = 10 * time.Minute
 )
 
-// watchers counts those that there are, and has those that are asked for their events.
+// watchers counts all watchers, and holds those that are asked for their events.
 type watchers struct {
 	mu     sync.Mutex
 	of     map[string]int // by sandbox
@@ -36,7 +36,7 @@ type watchers struct {
 	idle   time.Duration
 }
 
-// polled keeps what has changed until it is asked for.
+// polled keeps what has changed until somebody asks for it.
 type polled struct {
 	sandbox string
 	stop    context.CancelFunc
@@ -63,7 +63,7 @@ func (w *watchers) open(ctx context.Context, c called, written string, recursive
 	}
 	owner := c.Info().Owner
 	if !w.take(owner, c.ID()) {
-		return nil, nil, errs.Busy("there are as many watchers as may be: %d of a sandbox, and %d of all, of which some are for others", mostOfOne, mostOfAll)
+		return nil, nil, errs.Busy("there are too many watchers: at most %d of a sandbox, and %d of all, of which some are kept for other owners", mostOfOne, mostOfAll)
 	}
 	watch, err := c.Files().Watch(ctx, c.ID(), at, recursive)
 	if err != nil {
@@ -143,8 +143,8 @@ func (s *server) watchDir(ctx context.Context, c called, r *filesystempb.WatchDi
 	}
 }
 
-// createWatcher makes a watcher whose events are asked for. It ends when it is removed, when more wait than are kept, and
-// with its directory, so with its sandbox; and when nobody has asked for long, who has forgotten it.
+// createWatcher creates a watcher whose events are asked for. It ends when it is removed, when more events wait than
+// are kept, with its directory, so also with its sandbox, and when nobody has asked for long: then it was forgotten.
 func (s *server) createWatcher(ctx context.Context, c called, r *filesystempb.CreateWatcherRequest) (*filesystempb.CreateWatcherResponse, error) {
 	watch, end, err := s.watchers.open(ctx, c, r.GetPath(), r.GetRecursive())
 	if err != nil {
@@ -167,7 +167,7 @@ func (s *server) createWatcher(ctx context.Context, c called, r *filesystempb.Cr
 				p.names += len(e.Name)
 			}
 			if len(p.events) > mostWaiting || p.names > mostWaitingNames {
-				p.events, p.ended = nil, errs.Busy("more events waited to be asked for than may")
+				p.events, p.ended = nil, errs.Busy("too many events waited to be asked for")
 			}
 			w.mu.Unlock()
 		}
@@ -178,11 +178,11 @@ func (s *server) createWatcher(ctx context.Context, c called, r *filesystempb.Cr
 	return &filesystempb.CreateWatcherResponse{WatcherId: id}, nil
 }
 
-// find finds a watcher of a sandbox's own; the lock is held.
+// find returns a watcher of this sandbox; the lock is held.
 func (w *watchers) find(c called, id string) (*polled, error) {
 	p := w.polled[id]
 	if p == nil || p.sandbox != c.ID() {
-		return nil, notFound("there is no watcher %.64q: it was removed, or has ended with its directory or for too many events, or nobody has asked for %v", id, w.idle)
+		return nil, notFound("there is no watcher %.64q: it was removed, or its directory was, or too many events waited, or nobody has asked for them for %v", id, w.idle)
 	}
 	return p, nil
 }

@@ -21,7 +21,7 @@ import (
 	"github.com/daycare-run/sandbox/internal/sandbox"
 )
 
-// Command is what to run.
+// Command is a command to run.
 type Command struct {
 	// Argv is a program, which is looked for in PATH, and its arguments.
 	Argv []string
@@ -29,27 +29,27 @@ type Command struct {
 	Env map[string]string
 	// Cwd is relative to the user's home, or absolute.
 	Cwd string
-	// User is "user", which is also meant by nothing, or "root", if Info.Root.
+	// User is "user", also if it is empty, or "root", if Info.Root.
 	User string
 	// Terminal is the size of a terminal; nil is none.
 	Terminal *specs.Box
-	// Stdin says that there will be input; without it stdin is /dev/null. With a terminal there always may be.
+	// Stdin says that there will be input; without it stdin is /dev/null. A terminal always takes input.
 	Stdin bool
 	Tag   string
-	// Timeout is after how long the command is killed with all that is below it; 0 is never.
+	// Timeout is how long the command may run before it is killed with all that is below it; 0 is for ever.
 	Timeout time.Duration
 }
 
-// RootUser is the name of who may do all in a sandbox that has Info.Root, and RootHome the directory of that one.
+// RootUser is the name of the superuser in a sandbox that has Info.Root, and RootHome its home directory.
 const (
 	RootUser = "root"
 	RootHome = "/root"
 )
 
-// ErrNoRoot is of a command that is to be root's where none may be.
-var ErrNoRoot = errs.Denied("there is no user root in this sandbox, commands and files are those of user: leave the user out, or have the operator set e2b.allowRoot, which is for sandboxes that are made after that, under gVisor")
+// ErrNoRoot is the error for a command that is to run as root where that is not allowed.
+var ErrNoRoot = errs.Denied("there is no user root in this sandbox, commands and files belong to user: leave the user out, or have the operator set e2b.allowRoot, which applies to sandboxes that are created after that, under gVisor")
 
-// Selector says which command: by its pid or its tag. A tag means the newest one that has it.
+// Selector selects a command by its pid or its tag. A tag selects the newest command that has it.
 type Selector struct {
 	PID int
 	Tag string
@@ -68,7 +68,7 @@ type Running struct {
 	Root bool
 }
 
-// note is what is told back of a command.
+// note is what is kept with a command, and reported by Commands.
 type note struct {
 	Argv []string          `json:"argv"`
 	Env  map[string]string `json:"env,omitempty"`
@@ -76,7 +76,7 @@ type note struct {
 	Root bool              `json:"root,omitempty"`
 }
 
-// encode leaves out what is too large.
+// encode returns the note as JSON, without what is too large.
 func (n note) encode() json.RawMessage {
 	text, err := json.Marshal(n)
 	if err == nil && len(text) > ask.MaxNote {
@@ -92,12 +92,12 @@ func (n note) encode() json.RawMessage {
 	return text
 }
 
-// Start starts a command, and returns who follows it. The command goes on whatever becomes of that one.
+// Start starts a command and returns a Reader that follows it. The command goes on whatever becomes of the Reader.
 func (b *Sandbox) Start(ctx context.Context, c Command) (*Reader, error) {
 	root := c.User == RootUser
 	switch {
 	case c.User != "" && c.User != "user" && !root:
-		return nil, errs.Invalid("there is no user %.64q here: it is user", c.User)
+		return nil, errs.Invalid("there is no user %.64q here: name user, or leave the user out", c.User)
 	case root && !b.Info().Root:
 		return nil, ErrNoRoot
 	case len(c.Tag) > ask.MaxTag:
@@ -158,10 +158,10 @@ func (b *Sandbox) follow(ctx context.Context, r ask.Request) (*Reader, error) {
 	return newReader(stream, answer.PID, func(ended bool) { b.entry.left(answer.PID, ended) }), nil
 }
 
-// answerLimit is how long the container may take to answer where it has nothing to wait for.
+// answerLimit is how long the container may take to answer a request that has nothing to wait for.
 const answerLimit = 30 * time.Second
 
-// ask sends a request, and returns its stream when that was answered without a fault.
+// ask sends a request, and returns its stream if it was answered without a fault.
 func (b *Sandbox) ask(ctx context.Context, r ask.Request, input []byte) (_ ask.Stream, answer ask.Answer, err error) {
 	if r.Do != ask.Input {
 		var cancel context.CancelFunc
@@ -202,7 +202,7 @@ func (b *Sandbox) ask(ctx context.Context, r ask.Request, input []byte) (_ ask.S
 
 var errNoAnswer = fmt.Errorf("the sandbox does not answer: %w", cerrdefs.ErrUnavailable)
 
-// lost is an error of the way to the sandbox's commands.
+// lost returns the error for a broken connection to the sandbox's commands.
 func (b *Sandbox) lost(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
@@ -210,11 +210,11 @@ func (b *Sandbox) lost(ctx context.Context, err error) error {
 	if b.Info().State == StateEnded {
 		return errEnded
 	}
-	b.of.cfg.Log.Warn().Str("error", fmt.Sprintf("%.500s", err)).Str("sandbox", b.entry.id).Msg("a call has lost its way into a sandbox")
+	b.of.cfg.Log.Warn().Str("error", fmt.Sprintf("%.500s", err)).Str("sandbox", b.entry.id).Msg("a call has lost its connection into a sandbox")
 	return errLost
 }
 
-// faultOf is what went wrong inside, in words of ours where the container's own would be all there is.
+// faultOf returns the error for what went wrong inside. The container's own words are never all of its text.
 func faultOf(a ask.Answer) error {
 	message := fmt.Sprintf("%.2000s", a.Message)
 	switch a.Fault {
@@ -227,7 +227,7 @@ func faultOf(a ask.Answer) error {
 	case ask.FaultMissing:
 		return errs.NotFound("there is no such process")
 	case ask.FaultMany:
-		return fmt.Errorf("the sandbox has %d commands that run, or too many that follow one, which is the most: %w", ask.MaxCommands, cerrdefs.ErrResourceExhausted)
+		return fmt.Errorf("the sandbox already runs %d commands, the most that it may, or one of them has too many followers: %w", ask.MaxCommands, cerrdefs.ErrResourceExhausted)
 	case ask.FaultTerminal:
 		return errs.Invalid("the process has no terminal")
 	case ask.FaultInput:
@@ -236,7 +236,7 @@ func faultOf(a ask.Answer) error {
 	return fmt.Errorf("the sandbox could not do it: %q", message)
 }
 
-// act does what has no more to tell than that it was done.
+// act sends a request whose answer says no more than that it was done.
 func (b *Sandbox) act(ctx context.Context, which Selector, r ask.Request, input []byte) error {
 	r.PID, r.Tag = which.PID, which.Tag
 	stream, _, err := b.ask(ctx, r, input)
@@ -246,8 +246,8 @@ func (b *Sandbox) act(ctx context.Context, which Selector, r ask.Request, input 
 	return err
 }
 
-// Input writes to a command's stdin, or to its terminal. It blocks while the command does not read. A command of root's takes none
-// while none may be root's.
+// Input writes to a command's stdin, or to its terminal. It blocks while the command does not read.
+// A command of root's takes no input while no command may be root's.
 func (b *Sandbox) Input(ctx context.Context, which Selector, data []byte) error {
 	if err := b.refuseRoot(ctx, which); err != nil {
 		return err
@@ -263,7 +263,7 @@ func (b *Sandbox) Input(ctx context.Context, which Selector, data []byte) error 
 	}
 }
 
-// refuseRoot returns ErrNoRoot for a command that was started as root while that was allowed, and is not any more.
+// refuseRoot returns ErrNoRoot for a command that was started as root while that was allowed, if it no longer is.
 func (b *Sandbox) refuseRoot(ctx context.Context, which Selector) error {
 	if !b.entry.recorded().Root || b.of.cfg.Root() {
 		return nil
@@ -280,7 +280,7 @@ func (b *Sandbox) refuseRoot(ctx context.Context, which Selector) error {
 	return nil
 }
 
-// CloseInput ends a command's stdin; of a terminal it types the end-of-file character.
+// CloseInput closes a command's stdin; to a terminal it types the end-of-file character.
 func (b *Sandbox) CloseInput(ctx context.Context, which Selector) error {
 	return b.act(ctx, which, ask.Request{Do: ask.CloseInput}, nil)
 }
@@ -289,7 +289,7 @@ func (b *Sandbox) CloseInput(ctx context.Context, which Selector) error {
 func (b *Sandbox) Resize(ctx context.Context, which Selector, size specs.Box) error {
 	const most = 1<<16 - 1
 	if size.Height < 1 || size.Width < 1 || size.Height > most || size.Width > most {
-		return errs.Invalid("%d by %d is no size of a terminal", size.Width, size.Height)
+		return errs.Invalid("%d by %d is not the size of a terminal", size.Width, size.Height)
 	}
 	return b.act(ctx, which, ask.Request{Do: ask.Resize, Size: &size}, nil)
 }
@@ -328,5 +328,5 @@ func (b *Sandbox) Commands(ctx context.Context) ([]Running, error) {
 		}
 		list = append(list, Running{PID: e.PID, Tag: e.Tag, Argv: n.Argv, Env: n.Env, Cwd: n.Cwd, Terminal: e.Terminal, Root: n.Root})
 	}
-	return nil, errors.New("the sandbox names more commands than there can be")
+	return nil, errors.New("the sandbox lists more commands than it can have")
 }

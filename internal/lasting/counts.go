@@ -8,22 +8,22 @@ import (
 	"github.com/daycare-run/sandbox/internal/quota"
 )
 
-// counted is a command that is counted for its sandbox and the token by which that was made: from its start to its end,
-// whoever follows it.
+// counted is a command that counts against its sandbox and the token by which that was created,
+// from its start to its end, whoever follows it.
 type counted struct {
 	give      func()
 	followers int
 }
 
 const (
-	// recountEvery is how often containers are asked which commands have ended that nobody follows, and recountLimit how
-	// long one may take to say so.
+	// recountEvery is how often containers are asked which of the commands that nobody follows have
+	// ended, and recountLimit how long an answer may take.
 	recountEvery = 10 * time.Second
 	recountLimit = 5 * time.Second
 )
 
-// begun counts a command that somebody follows, by what was taken for it. That is given back where the command has ended
-// with its container.
+// begun counts a new command, which has a follower; give gives back what was taken for it. It is
+// called at once if the container is gone, and the command with it.
 func (e *entry) begun(pid int, give func()) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -32,12 +32,12 @@ func (e *entry) begun(pid int, give func()) {
 		return
 	}
 	if before := e.commands[pid]; before != nil {
-		before.give() // it has ended, as its pid is another's
+		before.give() // it has ended, as its pid was used again
 	}
 	e.commands[pid] = &counted{give: give, followers: 1}
 }
 
-// followed counts one more who follows a command.
+// followed counts another follower of a command.
 func (e *entry) followed(pid int) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -46,7 +46,7 @@ func (e *entry) followed(pid int) {
 	}
 }
 
-// left says that one who followed a command has gone, and whether at its end.
+// left says that a follower of a command has gone, and whether the command has ended.
 func (e *entry) left(pid int, ended bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -60,14 +60,14 @@ func (e *entry) left(pid int, ended bool) {
 	}
 }
 
-// unsure has the container asked.
+// unsure makes the next recount ask the container.
 func (e *entry) unsure() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.counted = false
 }
 
-// uncount is for a sandbox whose container is gone; its lock is held.
+// uncount drops the commands of a sandbox whose container is gone; the entry's lock is held.
 func (e *entry) uncount() {
 	for _, c := range e.commands {
 		c.give()
@@ -76,13 +76,13 @@ func (e *entry) uncount() {
 	e.counted = true
 }
 
-// countNoMore is uncount for a sandbox that gets no other container, or not before Adopt; its lock is held.
+// countNoMore is uncount for a sandbox that gets no other container, or none before Adopt; the entry's lock is held.
 func (e *entry) countNoMore() {
 	e.uncount()
 	e.commands = nil
 }
 
-// keepCounts asks containers from time to time, until Shutdown.
+// keepCounts recounts from time to time, until Shutdown.
 func (s *Sandboxes) keepCounts() {
 	every := time.NewTicker(s.cfg.recountEvery)
 	defer every.Stop()
@@ -95,7 +95,7 @@ func (s *Sandboxes) keepCounts() {
 	}
 }
 
-// recount asks all containers of which it is not known how many commands run. None of them holds another up.
+// recount asks all containers of which it is not certain how many commands run. None of them holds up another.
 func (s *Sandboxes) recount() {
 	for _, e := range s.entries() {
 		e.mu.Lock()
@@ -140,7 +140,7 @@ func (s *Sandboxes) recountOne(e *entry) {
 	defer e.mu.Unlock()
 	e.counting = false
 	if err != nil || e.gone || e.commands == nil {
-		return // the next time comes
+		return // the next recount tries again
 	}
 	runs := map[int]bool{}
 	for _, r := range running {

@@ -14,56 +14,56 @@ import (
 	"github.com/daycare-run/sandbox/internal/sandbox"
 )
 
-// OnDeadline is what becomes of a sandbox whose deadline has come.
+// OnDeadline is what happens to a sandbox at its deadline.
 type OnDeadline int
 
-// What may become of it.
+// What may happen to it.
 const (
 	Kill OnDeadline = iota
 	Pause
 )
 
-// Create is what a sandbox is to be.
+// Create describes a sandbox to be created.
 type Create struct {
-	// ID is one of NewID's; empty is another of them.
+	// ID is an id from NewID; if it is empty, Create makes one.
 	ID       string
 	Template Template
-	// Metadata and Note are kept and told back, and not looked at.
+	// Metadata and Note are kept and reported as they are.
 	Metadata map[string]string
 	Note     json.RawMessage
-	// Env is every command's; a command's own wins.
+	// Env is the environment of every command; a command's own wins.
 	Env map[string]string
 	// Deadline is zero for none.
 	Deadline   time.Time
 	OnDeadline OnDeadline
-	// AutoResume has a call resume the sandbox if it is paused.
+	// AutoResume lets a call resume the sandbox if it is paused.
 	AutoResume bool
 	Network    Network
 }
 
 // Template is what sandboxes are made from.
 type Template struct {
-	// Name is told back.
+	// Name is reported in Info.
 	Name string
-	// Image is a reference of an image that the engine has; empty is the service's own.
+	// Image is the reference of an image that Docker has; empty is the service's own.
 	Image string
 	// CPUs and Memory, in bytes, are 0 for those of the settings.
 	CPUs   float64
 	Memory int64
-	// Env is under Create.Env.
+	// Env is overridden by Create.Env.
 	Env map[string]string
-	// Start is a command line for bash that goes on; Ready is one that is run again and again until it ends with 0, for at
-	// most ReadyTimeout, which is 0 for a minute. Empty is none.
+	// Start is a command line for bash that keeps running; Ready is one that is run again and again
+	// until it exits with 0, for at most ReadyTimeout, where 0 means a minute. Empty is none.
 	Start, Ready string
 	ReadyTimeout time.Duration
 }
 
 // Network is what a sandbox may reach.
 type Network struct {
-	// None is no interface at all, which cannot be changed later.
+	// None means no interface at all, which cannot be changed later.
 	None bool `json:"none,omitempty"`
-	// Allow are patterns of names, as allowedDomains has them, and Deny those of names taken away again. Addresses and ranges
-	// of addresses are reached whatever the name, but for those that DenyAddresses has more narrowly. Without either nothing is.
+	// Allow lists patterns of names, as in allowedDomains, and Deny patterns of names to exclude again. Addresses and ranges are
+	// reached whatever the name, except for narrower ones in DenyAddresses. With neither names nor addresses nothing is reached.
 	Allow         []string `json:"allow,omitempty"`
 	Deny          []string `json:"deny,omitempty"`
 	Addresses     []string `json:"addresses,omitempty"`
@@ -74,17 +74,17 @@ func (n Network) lasting() sandbox.Lasting {
 	return sandbox.Lasting{NoNetwork: n.None, Allow: n.Allow, Deny: n.Deny, AllowAddresses: n.Addresses, DenyAddresses: n.DenyAddresses}
 }
 
-// plan is what a container is made of.
+// plan returns what a container is created from.
 func (t Template) plan(n Network, root bool, env map[string]string) sandbox.Lasting {
 	plan := n.lasting()
 	plan.Root, plan.Image, plan.CPUs, plan.Memory, plan.Env = root, t.Image, t.CPUs, t.Memory, []map[string]string{t.Env, env}
 	return plan
 }
 
-// waits reports whether a sandbox is not there before something has run in it.
+// waits reports whether something has to run in a new sandbox before it is there for callers.
 func (t Template) waits() bool { return t.Start != "" || t.Ready != "" }
 
-// maxKept bounds what is kept of a sandbox for its caller, in bytes: metadata, note, and environment each.
+// maxKept bounds a sandbox's metadata, note and environment, in bytes each.
 const maxKept = 64 << 10
 
 func (r Create) check() error {
@@ -102,16 +102,16 @@ func (r Create) check() error {
 	case size(r.Env) > maxKept:
 		return errs.Invalid("the environment has %d bytes, more than %d", size(r.Env), maxKept)
 	case r.ID != "" && !idPattern.MatchString(r.ID):
-		return errs.Invalid("%.64q is no sandbox's id", r.ID)
+		return errs.Invalid("%.64q is not the id of a sandbox", r.ID)
 	case r.OnDeadline != Kill && r.OnDeadline != Pause:
-		return errs.Invalid("a deadline kills or pauses")
+		return errs.Invalid("a deadline can only kill or pause")
 	case !r.Deadline.IsZero() && !r.Deadline.After(time.Now()):
 		return errs.Invalid("the deadline has passed already")
 	}
 	return nil
 }
 
-// NewID is a name for a sandbox that is nobody's, and may be a label of a host's name.
+// NewID returns an unused id for a sandbox, which can also be a label of a host name.
 func NewID() string {
 	const random = 19
 	return "s" + strings.ToLower(rand.Text())[:random]
@@ -156,7 +156,7 @@ func (s *Sandboxes) Create(ctx context.Context, owner quota.Token, c Create) (*S
 	return &Sandbox{of: s, entry: e, service: service}, nil
 }
 
-// create makes a sandbox's user and container; its record is there before either.
+// create creates a sandbox's user and container. It writes the record before either.
 func (s *Sandboxes) create(ctx context.Context, service *sandbox.Service, owner quota.Token, e *entry, c Create) error {
 	r := e.record
 	if err := s.write(e, r); err != nil {

@@ -12,13 +12,13 @@ import (
 	"github.com/daycare-run/sandbox/dockerexec"
 )
 
-// retryAfter is after how long a sandbox that could not be ended or removed is tried again.
+// retryAfter is how long until a sandbox that could not be ended or removed is tried again.
 const retryAfter = 10 * time.Second
 
-// busyFor is after how long one is looked at again that somebody is changing.
+// busyFor is how long until a sandbox that is being changed is looked at again.
 const busyFor = 100 * time.Millisecond
 
-// rouse has deadlines looked at again.
+// rouse makes keepDeadlines look at the deadlines again.
 func (s *Sandboxes) rouse() {
 	select {
 	case s.wake <- struct{}{}:
@@ -26,7 +26,7 @@ func (s *Sandboxes) rouse() {
 	}
 }
 
-// keepDeadlines ends sandboxes when their time has come, and removes what is left of those that are gone, until Shutdown.
+// keepDeadlines ends or pauses sandboxes at their deadlines, and removes what is left of those that are gone, until Shutdown.
 func (s *Sandboxes) keepDeadlines() {
 	tried, looked := map[*entry]time.Time{}, time.Time{}
 	for s.life.Err() == nil {
@@ -35,7 +35,7 @@ func (s *Sandboxes) keepDeadlines() {
 			if time.Since(looked) >= retryAfter {
 				looked = time.Now()
 				if err := s.find(s.life); err != nil && s.life.Err() == nil {
-					s.cfg.Log.Warn().Err(err).Msg("cannot look for the containers of sandboxes that last yet; trying again")
+					s.cfg.Log.Warn().Err(err).Msg("cannot look for the containers of lasting sandboxes yet; trying again")
 				}
 			}
 			next = min(next, max(time.Millisecond, time.Until(looked.Add(retryAfter))))
@@ -50,7 +50,7 @@ func (s *Sandboxes) keepDeadlines() {
 	}
 }
 
-// endDue ends what is due, and returns after how long there is more to do.
+// endDue ends what is due, and returns the time until there is more to do.
 func (s *Sandboxes) endDue(tried map[*entry]time.Time) time.Duration {
 	const never = time.Hour
 	all := s.entries()
@@ -66,7 +66,7 @@ func (s *Sandboxes) endDue(tried map[*entry]time.Time) time.Duration {
 		}
 		switch {
 		case !due:
-		case !e.changing.TryLock(): // somebody does so, or makes it
+		case !e.changing.TryLock(): // it is being ended, changed or created
 			wait = busyFor
 		default:
 			tried[e], wait = time.Now(), retryAfter
@@ -81,7 +81,7 @@ func (s *Sandboxes) endDue(tried map[*entry]time.Time) time.Duration {
 	return max(next, time.Millisecond)
 }
 
-// untilDue is how long a sandbox has. It waits for nobody who is changing it.
+// untilDue returns how long a sandbox has left. It does not wait for a change that is under way.
 func (s *Sandboxes) untilDue(e *entry, now time.Time) (wait time.Duration, due bool) {
 	const never = time.Hour
 	e.mu.Lock()
@@ -105,7 +105,7 @@ func (s *Sandboxes) runs(container string) (bool, error) {
 	return slices.ContainsFunc(all, func(c dockerexec.ProcessContainer) bool { return c.ID == container && c.Running }), err
 }
 
-// timeCome is the event that a sandbox's deadline has been kept.
+// timeCome is the event that a sandbox was ended or paused at its deadline.
 type timeCome struct {
 	sandbox string
 	paused  bool
@@ -116,7 +116,7 @@ func (c timeCome) Line(log *zerolog.Logger, _ string) {
 	log.Info().Str("sandbox", c.sandbox).Bool("paused", c.paused).Msg("a sandbox's time has come")
 }
 
-// end ends a sandbox whose time has come, or what is left of one, and reports whether that is done. entry.changing is held.
+// end ends or pauses a sandbox that is due, or removes the rest of one, and reports whether that is done. entry.changing is held.
 func (s *Sandboxes) end(e *entry) bool {
 	if _, due := s.untilDue(e, time.Now()); !due {
 		return true
@@ -126,7 +126,7 @@ func (s *Sandboxes) end(e *entry) bool {
 	e.mu.Unlock()
 	id := e.id
 	if pauses && ended {
-		// It goes for good, so Docker has to say so, too.
+		// The sandbox goes for good, so Docker has to confirm that its container does not run.
 		if runs, err := s.runs(container); runs || err != nil {
 			return false
 		}

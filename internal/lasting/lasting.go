@@ -1,10 +1,10 @@
-// Package lasting has the sandboxes that last: each is a user with a home of its own and one container with one Spec, from
-// Create to Kill or to its deadline. Its commands go on when their call or the service ends, and so does what they leave
-// behind. It belongs to the caller's token by which it was made, and to nobody else it exists.
+// Package lasting manages the lasting sandboxes. Each is a user with a home of its own and one container with one
+// Spec, from Create to Kill or to its deadline. Its commands, and what they leave behind, go on when their call or
+// the service ends. It belongs to the caller's token by which it was created; for everybody else it does not exist.
 //
-// lasting.go finds sandboxes, create.go makes them, and sandbox.go does what is done to one; record.go is what is on disk,
-// or with the other hosts of a cluster: shared.go has what differs there. deadline.go keeps deadlines. commands.go and reader.go speak to the container's first process (package ask), and
-// counts.go counts what runs there.
+// lasting.go finds sandboxes, create.go creates them, and sandbox.go operates on one. record.go defines the record, on
+// disk or with the other hosts of a cluster: shared.go has what differs there. deadline.go keeps deadlines. commands.go
+// and reader.go talk to the container's first process (package ask), and counts.go counts the commands there.
 package lasting
 
 import (
@@ -32,26 +32,26 @@ import (
 
 // Config is what Sandboxes need. All fields but Shared must be set.
 type Config struct {
-	// Dir holds the records. It is made.
+	// Dir holds the records. It is created if missing.
 	Dir string
-	// Shared keeps them where there are several hosts, in place of Dir.
+	// Shared keeps the records instead of Dir, for several hosts.
 	Shared Shared
-	// Service is that of everyone: it has the users' files and the quotas, and decides what a container is.
+	// Service is the one for everyone: it has the users' files and the quotas, and decides what a container is.
 	Service  *sandbox.Service
 	Executor Executor
 	// Trash takes what is left of sandboxes.
 	Trash *hostfs.Trash
-	// Owner is the token of this name, as it is now, by which its sandboxes are bounded; none if it is no more. Then nobody
-	// reaches them, and they end at their deadlines.
+	// Owner returns the current token of this name, whose bounds apply to its sandboxes, and false if
+	// there is none any more. Then nobody reaches them, and they end at their deadlines.
 	Owner func(name string) (quota.Token, bool)
-	// Root says whether commands may be root's now: under gVisor, in sandboxes that are made while they may.
+	// Root reports whether commands may be root's now: under gVisor, in sandboxes that are created while they may.
 	Root func() bool
 	Log  zerolog.Logger
 
 	recountEvery time.Duration
 }
 
-// Executor has the containers. *dockerexec.Executor is one.
+// Executor manages the containers. *dockerexec.Executor implements it.
 type Executor interface {
 	StartLasting(context.Context, dockerexec.Spec, quota.Token) (dockerexec.ProcessContainer, error)
 	Lasting(context.Context) ([]dockerexec.ProcessContainer, error)
@@ -66,20 +66,20 @@ type Executor interface {
 	LastingUsage(ctx context.Context, id string) (cgroup.Usage, error)
 }
 
-// Sandboxes are those of one service. They are safe for concurrent use.
+// Sandboxes are the lasting sandboxes of one service. They are safe for concurrent use.
 type Sandboxes struct {
 	cfg Config
 
 	life   context.Context // ends with Shutdown
 	cancel context.CancelFunc
 	work   sync.WaitGroup
-	wake   chan struct{} // has one when a deadline has changed
-	found  atomic.Bool   // the containers were looked for, so what has none known has none
-	again  atomic.Bool   // they are to be looked for again, as something could not be done
+	wake   chan struct{} // holds a value when a deadline has changed
+	found  atomic.Bool   // the containers were looked for: a sandbox with none known has none
+	again  atomic.Bool   // they are to be looked for again, as something failed
 
 	mu      sync.Mutex
 	all     map[string]*entry
-	leaving map[string]bool // ids of which nothing is left but their seats
+	leaving map[string]bool // ids of sandboxes of which only the seat is left
 }
 
 // entry is one sandbox.
@@ -91,28 +91,28 @@ type entry struct {
 	mu        sync.Mutex
 	record    record
 	container string           // Docker's id; empty while it is not known
-	gone      bool             // for everyone but who removes it
-	usage     cgroup.Usage     // when it was asked for last
+	gone      bool             // for callers: it is being removed, or not created yet
+	usage     cgroup.Usage     // as it was asked for last
 	disk      diskUsage        // with a lock of its own
-	give      func()           // gives its place back
+	give      func()           // gives back its place in the quotas
 	commands  map[int]*counted // by pid; nil where none is counted
-	counted   bool             // all that run are among them
-	counting  bool             // somebody asks
+	counted   bool             // commands has all that run
+	counting  bool             // a recount is under way
 
-	// Of a cluster's: held says that this host holds the sandbox, as it does without others; moved that it has no container yet
-	// since it does; removed that its record is gone. revision is the record's.
+	// For a cluster: held says that this host holds the sandbox, as it always does without one; moved
+	// that it has had no container since then; removed that its record is gone. revision is the record's.
 	held, moved, removed bool
 	revision             int64
 }
 
-// recorded returns the record as it is now, in which nobody changes what is in maps.
+// recorded returns the current record. Nobody changes what its maps hold.
 func (e *entry) recorded() record {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return e.record
 }
 
-// Open reads the records. A damaged one is set aside, and its container goes at Start.
+// Open reads the records. A damaged one is set aside, and Start removes its container.
 func Open(cfg Config) (*Sandboxes, error) {
 	cfg.recountEvery = cmp.Or(cfg.recountEvery, recountEvery)
 	s := &Sandboxes{cfg: cfg, wake: make(chan struct{}, 1), all: map[string]*entry{}, leaving: map[string]bool{}}
@@ -122,7 +122,7 @@ func Open(cfg Config) (*Sandboxes, error) {
 	}
 	records, err := readRecords(s.records(), cfg.Log)
 	if err != nil {
-		return nil, fmt.Errorf("cannot read the records of sandboxes that last: %w", err)
+		return nil, fmt.Errorf("cannot read the records of lasting sandboxes: %w", err)
 	}
 	for _, r := range records {
 		give, err := s.service(quota.Token{Name: r.Owner}).TakeContainer(r.ID, true)
@@ -134,11 +134,11 @@ func Open(cfg Config) (*Sandboxes, error) {
 	return s, nil
 }
 
-// Start finds the containers of the sandboxes, removes what is left of those that nobody has, and begins to keep deadlines.
-// The Executor has to have started.
+// Start finds the sandboxes' containers, removes those that belong to no sandbox, and begins to
+// keep deadlines. The Executor has to have started.
 func (s *Sandboxes) Start(ctx context.Context) {
 	if err := s.find(ctx); err != nil {
-		s.cfg.Log.Warn().Err(err).Msg("cannot look for the containers of sandboxes that last yet; trying again")
+		s.cfg.Log.Warn().Err(err).Msg("cannot look for the containers of lasting sandboxes yet; trying again")
 	}
 	s.work.Go(s.keepDeadlines)
 	s.work.Go(s.keepCounts)
@@ -154,8 +154,8 @@ func (s *Sandboxes) service(owner quota.Token) *sandbox.Service {
 	return s.cfg.Service.Scoped(ids.Everyone(), owner)
 }
 
-// find finds the containers, and removes those of which there is no record. What fails for one is tried again, and is no
-// fault of another's.
+// find finds the containers, and removes those without a record. What fails for one is tried again,
+// and does not affect the others.
 func (s *Sandboxes) find(ctx context.Context) error {
 	s.mu.Lock()
 	sandboxes := len(s.all)
@@ -172,10 +172,10 @@ func (s *Sandboxes) find(ctx context.Context) error {
 			continue
 		}
 		if e == nil {
-			s.cfg.Log.Warn().Str("sandbox", c.Spec.Lasting).Msg("removing a container that lasts: it is no sandbox's of this host's")
+			s.cfg.Log.Warn().Str("sandbox", c.Spec.Lasting).Msg("removing a container that belongs to no sandbox of this host")
 			if err := s.cfg.Executor.RemoveProcess(ctx, c.ID); err != nil {
 				s.again.Store(true)
-				s.cfg.Log.Error().Err(err).Str("sandbox", c.Spec.Lasting).Msg("cannot remove a container that is no sandbox's; trying again")
+				s.cfg.Log.Error().Err(err).Str("sandbox", c.Spec.Lasting).Msg("cannot remove a container that belongs to no sandbox of this host; trying again")
 			}
 			continue
 		}
@@ -190,30 +190,30 @@ func (s *Sandboxes) find(ctx context.Context) error {
 		}
 	}
 	if !s.found.Swap(true) {
-		s.cfg.Log.Info().Int("sandboxes", sandboxes).Int("containers", len(found)).Msg("sandboxes that last")
+		s.cfg.Log.Info().Int("sandboxes", sandboxes).Int("containers", len(found)).Msg("found lasting sandboxes and their containers")
 	}
 	return nil
 }
 
-// pauseAgain pauses the container of a sandbox that is said to be paused. It is tried again if that cannot be done.
+// pauseAgain pauses the container of a sandbox that is recorded as paused. If that fails, it is tried again.
 func (s *Sandboxes) pauseAgain(e *entry, container string) {
 	ctx, cancel := context.WithTimeout(s.life, removalLimit)
 	defer cancel()
 	if err := s.cfg.Executor.PauseProcess(ctx, container); err != nil && !cerrdefs.IsNotFound(err) {
-		s.cfg.Log.Error().Err(err).Str("sandbox", e.id).Msg("cannot pause a sandbox that is said to be paused; trying again")
+		s.cfg.Log.Error().Err(err).Str("sandbox", e.id).Msg("cannot pause a sandbox that is recorded as paused; trying again")
 		s.again.Store(true)
 		s.rouse()
 	}
 }
 
-// entry finds a sandbox; nil where there is none.
+// entry returns the entry of a sandbox; nil if there is none.
 func (s *Sandboxes) entry(id string) *entry {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.all[id]
 }
 
-// Find finds the sandbox that this owner has made. To others it does not exist.
+// Find returns a sandbox that this owner has created. For others it does not exist.
 func (s *Sandboxes) Find(owner quota.Token, id string) (*Sandbox, error) {
 	b, err := s.Any(id)
 	if err != nil || b.entry.recorded().Owner != owner.Name {
@@ -223,7 +223,7 @@ func (s *Sandboxes) Find(owner quota.Token, id string) (*Sandbox, error) {
 	return b, nil
 }
 
-// Any finds a sandbox, whoever has made it, if its owner is one still: for callers who have proved that they may.
+// Any returns a sandbox, whoever created it, if its owner still exists: it is for callers that have proved that they may.
 func (s *Sandboxes) Any(id string) (*Sandbox, error) {
 	if e := s.entry(id); e != nil {
 		e.mu.Lock()
@@ -263,5 +263,5 @@ func (s *Sandboxes) list(match func(record) bool) []Info {
 	return list
 }
 
-// errEnded is of a sandbox whose container is lost.
+// errEnded is the error for a sandbox whose container is lost.
 var errEnded = fmt.Errorf("the sandbox has ended: its container ran out of memory, or the engine was restarted; make another one: %w", cerrdefs.ErrUnavailable)

@@ -13,9 +13,9 @@ import (
 	"github.com/daycare-run/sandbox/internal/agent/ask"
 )
 
-// SetNetwork replaces what the sandbox may reach. The connections that it may not have any more end, and those that it may
-// go on, unless it has had all of the network. The error is of class FailedPrecondition where the sandbox was made without a network, and where it is
-// held to names and is to have all of the network.
+// SetNetwork replaces what the sandbox may reach. Connections that are no longer allowed end, and those that are
+// still allowed go on, unless the sandbox had all of the network before. The error is of class FailedPrecondition
+// if the sandbox was created without a network, or if it is restricted to names and is to have all of the network.
 func (b *Sandbox) SetNetwork(ctx context.Context, n Network) error {
 	return b.changes(func() error {
 		before := b.entry.recorded()
@@ -33,7 +33,7 @@ func (b *Sandbox) SetNetwork(ctx context.Context, n Network) error {
 		if err != nil {
 			return err
 		}
-		// While it is not known which of the two it is, a service that starts lets it reach nothing.
+		// While it is not known which of the two applies, a service that starts lets the sandbox reach nothing.
 		set := func(n Network, reach *dockerexec.Egress) error {
 			return b.of.change(b.entry, func(r *record) { r.Network, r.Reach = n, reach })
 		}
@@ -47,7 +47,7 @@ func (b *Sandbox) SetNetwork(ctx context.Context, n Network) error {
 	})
 }
 
-// Egress is what a sandbox's container may reach, for one that an earlier service has made.
+// Egress returns what a sandbox's container may reach, for a container that an earlier service created.
 func (s *Sandboxes) Egress(id string) (reach dockerexec.Egress, known bool) {
 	e := s.entry(id)
 	if e == nil {
@@ -61,17 +61,17 @@ func (s *Sandboxes) Egress(id string) (reach dockerexec.Egress, known bool) {
 	return *e.record.Reach, true
 }
 
-// Metrics are what a sandbox takes.
+// Metrics are the resources that a sandbox uses.
 type Metrics struct {
 	At time.Time
-	// CPUPercent is of one processor, since the last call or the sandbox's start.
+	// CPUPercent is relative to one processor, since the last call or the sandbox's start.
 	CPUs, CPUPercent float64
-	// Memory is without MemoryCache. All sizes are in bytes. Disk is what the home takes and, under gVisor, the container's root
-	// filesystem beside the image, as of half a minute ago at most; DiskTotal is that with what the home's file system has free.
+	// Memory excludes MemoryCache. All sizes are in bytes. Disk is what the home takes and, under gVisor, the root
+	// filesystem beyond the image, at most half a minute old; DiskTotal adds what is free on the home's file system.
 	Memory, MemoryLimit, MemoryCache, Disk, DiskTotal int64
 }
 
-// Metrics asks Docker what the sandbox takes. It does not resume one that is paused.
+// Metrics asks Docker which resources the sandbox uses. It does not resume a paused one.
 func (b *Sandbox) Metrics(ctx context.Context) (Metrics, error) {
 	if err := b.settle(ctx); err != nil {
 		return Metrics{}, err
@@ -82,7 +82,7 @@ func (b *Sandbox) Metrics(ctx context.Context) (Metrics, error) {
 	}
 	now, err := b.of.cfg.Executor.LastingUsage(ctx, container)
 	if err != nil {
-		return Metrics{}, fmt.Errorf("cannot tell what sandbox %q takes: %w", b.entry.id, err)
+		return Metrics{}, fmt.Errorf("cannot read the resource usage of sandbox %q: %w", b.entry.id, err)
 	}
 	used, free, err := b.diskUsage(ctx)
 	if err != nil {
@@ -105,15 +105,15 @@ func (b *Sandbox) Metrics(ctx context.Context) (Metrics, error) {
 	return m, nil
 }
 
-// diskUsage is what a sandbox took on disk when it was counted last. Its lock is held while it is counted, so that one does.
+// diskUsage is what a sandbox took on disk when last counted. Its lock is held during a count, so that only one runs.
 type diskUsage struct {
 	mu         sync.Mutex
 	at         time.Time
 	used, free int64
 }
 
-// countDiskEvery is how often that is counted at most. A container may take writtenLimit to say its part, which is its
-// word alone, so no more than maxWritten counts.
+// countDiskEvery is the least time between two counts. A container has writtenLimit to report its
+// part. Nothing verifies that, so at most maxWritten of it counts.
 const (
 	countDiskEvery = 30 * time.Second
 	writtenLimit   = 2 * time.Second
@@ -133,7 +133,7 @@ func (b *Sandbox) diskUsage(ctx context.Context) (used, free int64, err error) {
 	return d.used, d.free, err
 }
 
-// written is what the root filesystem has taken; 0 where nobody can say.
+// written returns the bytes written to the root filesystem; 0 if they are not known.
 func (b *Sandbox) written(ctx context.Context) int64 {
 	ctx, cancel := context.WithTimeout(ctx, writtenLimit)
 	defer cancel()

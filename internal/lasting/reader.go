@@ -21,9 +21,9 @@ type Event struct {
 	Stream dockerexec.Stream
 	// Data is valid until the next call of Next.
 	Data []byte
-	// Lost is how many bytes are missing before Data: more than is kept has come while nobody followed.
+	// Lost is how many bytes are missing before Data, because more came while nobody followed than is kept.
 	Lost int64
-	// End is nil before the last event, which has nothing else.
+	// End is set in the last event alone, which has nothing else.
 	End *End
 }
 
@@ -47,7 +47,7 @@ type Reader struct {
 }
 
 var (
-	errLost = fmt.Errorf("the way to the sandbox's processes is lost; the process goes on: connect to it again: %w", cerrdefs.ErrUnavailable)
+	errLost = fmt.Errorf("the connection to the sandbox's processes is lost; the process goes on: connect to it again: %w", cerrdefs.ErrUnavailable)
 	errSlow = fmt.Errorf("the reader was too slow and is cut off; the process goes on: connect to it again: %w", cerrdefs.ErrResourceExhausted)
 )
 
@@ -70,12 +70,12 @@ func newReader(stream ask.Stream, pid int, left func(ended bool)) *Reader {
 // PID returns the command's process id in the container.
 func (r *Reader) PID() int { return r.pid }
 
-// Close leaves the command, which goes on.
+// Close stops following the command, which goes on.
 func (r *Reader) Close() { r.leave() }
 
-// Next waits for what comes next. After the end it returns io.EOF. When ctx ends it returns ctx's cause, and nothing is
-// lost. An error of class ResourceExhausted says that the reader was too slow; of class Unavailable, that the sandbox is lost or
-// the way there.
+// Next waits for the next event. After the end it returns io.EOF. When ctx ends it returns ctx's
+// cause, and nothing is lost. An error of class ResourceExhausted says that the reader was too
+// slow; one of class Unavailable, that the sandbox or the connection to it is lost.
 func (r *Reader) Next(ctx context.Context) (Event, error) {
 	select {
 	case e, more := <-r.events:
@@ -88,7 +88,7 @@ func (r *Reader) Next(ctx context.Context) (Event, error) {
 	}
 }
 
-// read passes on what comes. Who gets an event is done with the one before, so two buffers are enough.
+// read passes on what comes. Whoever gets an event is done with the previous one, so two buffers are enough.
 func (r *Reader) read() {
 	defer close(r.events)
 	var buffers [2][]byte
@@ -101,7 +101,7 @@ func (r *Reader) read() {
 		}
 		if e.Data == nil && e.End == nil {
 			lost += e.Lost
-			i-- // nobody has got this buffer
+			i-- // this buffer was not handed out
 			continue
 		}
 		e.Lost, lost = lost, 0

@@ -9,18 +9,18 @@ import (
 
 const (
 	usualReadyLimit = time.Minute
-	// readyPause is how long after a ready command that failed it is run again.
+	// readyPause is how long after a failure the ready command is run again.
 	readyPause = 100 * time.Millisecond
 )
 
-// makeReady runs what a template has run, and waits until it says that the sandbox is ready.
+// makeReady runs a template's start command, and then its ready command until that says that the sandbox is ready.
 func (b *Sandbox) makeReady(ctx context.Context, t Template) error {
 	if t.Start != "" {
 		r, err := b.Start(ctx, shell(t.Start))
 		if err != nil {
 			return fmt.Errorf("cannot make a sandbox of template %q: its start command: %w", t.Name, err)
 		}
-		r.Close() // which goes on
+		r.Close() // the command goes on
 	}
 	if t.Ready == "" {
 		return nil
@@ -53,7 +53,7 @@ func (b *Sandbox) makeReady(ctx context.Context, t Template) error {
 	}
 }
 
-// runReady runs a command line to its end.
+// runReady runs a command line to its end and returns its exit code.
 func (b *Sandbox) runReady(ctx context.Context, line string) (code int, err error) {
 	c := shell(line)
 	if until, ok := ctx.Deadline(); ok {

@@ -25,37 +25,37 @@ type record struct {
 	Template string            `json:"template"`
 	Metadata map[string]string `json:"metadata,omitempty"`
 	Note     json.RawMessage   `json:"note,omitempty"`
-	// Env is the whole environment of commands but for what is their own.
+	// Env is the whole environment of commands, except for what is their own.
 	Env     map[string]string `json:"env"`
 	Started time.Time         `json:"started"`
-	// Deadline is zero for none, and Length how long it was when it was set last.
+	// Deadline is zero for none, and Length how far ahead it was when it was last set.
 	Deadline   time.Time     `json:"deadline,omitzero"`
 	Length     time.Duration `json:"lengthNs,omitempty"`
 	OnDeadline OnDeadline    `json:"onDeadline"`
 	AutoResume bool          `json:"autoResume,omitempty"`
-	Root       bool          `json:"root,omitempty"` // commands may be root's
+	Root       bool          `json:"root,omitempty"` // commands may run as root
 	Paused     bool          `json:"paused,omitempty"`
 	Network    Network       `json:"network"`
-	// Reach is Network as the container has it; nil is nothing.
+	// Reach is Network as the container has it; nil means that it reaches nothing.
 	Reach  *dockerexec.Egress `json:"reach,omitempty"`
 	CPUs   float64            `json:"cpus"`
 	Memory int64              `json:"memory"`
-	// Made says that the container was made, and Removing that the sandbox is to go: what is left is removed.
+	// Made says that the creation was completed, and Removing that the sandbox is to go: what is left is removed.
 	Made     bool `json:"made"`
 	Removing bool `json:"removing,omitempty"`
 
-	// Of a cluster's: the host that made the container, the epoch of its seat then, and what to make it of elsewhere. Moved is
-	// of the last time that it was.
+	// For a cluster: the host that created the container, the epoch of its seat then, and what to
+	// create it from elsewhere. Moved is about the last time that this happened.
 	Host  string    `json:"host,omitempty"`
 	Epoch int64     `json:"epoch,omitempty"`
 	From  *Template `json:"from,omitempty"`
 	Moved *Moved    `json:"moved,omitempty"`
 }
 
-// gone reports whether it is so for callers: what is left of it is to be removed.
+// gone reports whether the sandbox is gone for callers: what is left of it is to be removed.
 func (r record) gone() bool { return !r.Made || r.Removing }
 
-// idPattern is what newID gives.
+// idPattern matches what NewID returns.
 var idPattern = regexp.MustCompile(`^[a-z][a-z0-9]{19}$`)
 
 func (r record) validate() error {
@@ -63,14 +63,14 @@ func (r record) validate() error {
 	case r.Version != recordVersion:
 		return fmt.Errorf("version %d is not known", r.Version)
 	case !idPattern.MatchString(r.ID):
-		return fmt.Errorf("%q is no sandbox's id", r.ID)
+		return fmt.Errorf("%q is not the id of a sandbox", r.ID)
 	case r.OnDeadline != Kill && r.OnDeadline != Pause:
-		return fmt.Errorf("there is no end of that number: %d", r.OnDeadline)
+		return fmt.Errorf("onDeadline %d is not known", r.OnDeadline)
 	}
 	return nil
 }
 
-// readRecords reads those that are on disk. The container of one that is damaged goes.
+// readRecords reads the records on disk. Start removes the container of a damaged one.
 func readRecords(from durable.Records, log zerolog.Logger) (records []record, err error) {
 	err = from.Load(func(id string, text []byte) error {
 		r, err := parse(id, text)
@@ -80,7 +80,7 @@ func readRecords(from durable.Records, log zerolog.Logger) (records []record, er
 		return err
 	}, func(why error, file, aside string) {
 		log.Error().Err(why).Str("file", file).Str("setAside", aside).
-			Msg("damaged record of a sandbox that lasts; its container is removed, and its files stay")
+			Msg("damaged record of a lasting sandbox; its container is removed, and its files stay")
 	})
 	return records, err
 }
@@ -124,8 +124,8 @@ func (s *Sandboxes) change(e *entry, how func(*record)) error {
 	return nil
 }
 
-// must changes a sandbox's record also where that cannot be written, as on a full disk: what is to end ends all the same.
-// It is written with the next change; until then a service that starts knows what was there before.
+// must changes a sandbox's record even if it cannot be written, as on a full disk: what is to end ends all
+// the same. It is written with the next change; until then a service that starts reads the old record.
 func (s *Sandboxes) must(e *entry, how func(*record)) {
 	err := s.change(e, how)
 	if err == nil {

@@ -15,16 +15,16 @@ import (
 	"github.com/daycare-run/sandbox/internal/sandbox"
 )
 
-// Sandbox is one of them, for one caller.
+// Sandbox is a lasting sandbox, for one caller.
 type Sandbox struct {
 	of      *Sandboxes
 	entry   *entry
 	service *sandbox.Service
-	// asleep says that what is asked of it does not resume it.
+	// asleep says that requests do not resume the sandbox.
 	asleep bool
 }
 
-// State is how a sandbox is.
+// State is the state of a sandbox.
 type State int
 
 // The states. In StateEnded its container is lost, with its commands and its root filesystem.
@@ -34,37 +34,37 @@ const (
 	StateEnded
 )
 
-// Info is what there is to say about a sandbox.
+// Info describes a sandbox.
 type Info struct {
 	ID, Template string
 	// Owner is the name of the token by which it was made.
 	Owner      string
-	Metadata   map[string]string // which nobody changes
+	Metadata   map[string]string // must not be changed
 	Note       json.RawMessage
 	Started    time.Time
 	Deadline   time.Time // zero for none
 	OnDeadline OnDeadline
 	AutoResume bool
-	Root       bool // commands may be root's now
+	Root       bool // commands may run as root now
 	State      State
 	CPUs       float64
 	Memory     int64 // bytes
 	Network    Network
-	// Moved is of the last time that it was started again from its home alone, by another host; nil for never.
+	// Moved is about the last time that another host started it again from its home alone; nil for never.
 	Moved *Moved
 }
 
-// ID names the sandbox, its user, and the sandbox that is registered for file calls.
+// ID returns the name of the sandbox, of its user, and of the sandbox that is registered for file calls.
 func (b *Sandbox) ID() string { return b.entry.id }
 
-// Info asks nobody.
+// Info returns what is known, without asking Docker or the container.
 func (b *Sandbox) Info() Info {
 	b.entry.mu.Lock()
 	defer b.entry.mu.Unlock()
 	return b.of.info(b.entry)
 }
 
-// info is under entry.mu.
+// info is called with entry.mu held.
 func (s *Sandboxes) info(e *entry) Info {
 	r := e.record
 	return Info{
@@ -73,7 +73,7 @@ func (s *Sandboxes) info(e *entry) Info {
 	}
 }
 
-// state is under entry.mu.
+// state is called with entry.mu held.
 func (s *Sandboxes) state(e *entry) State {
 	here := e.held && !e.moved // where its container is
 	switch {
@@ -85,10 +85,10 @@ func (s *Sandboxes) state(e *entry) State {
 	return StateRunning
 }
 
-// Files does the file calls of the sandbox's user, for the sandbox of this id. The home is /home.
+// Files returns the service for the file calls of the sandbox's user, with this sandbox's id. The home is /home.
 func (b *Sandbox) Files() *sandbox.Service { return b.service }
 
-// changes has a sandbox that is not gone to itself.
+// changes calls do with entry.changing held, unless the sandbox is gone.
 func (b *Sandbox) changes(do func() error) error {
 	b.entry.changing.Lock()
 	defer b.entry.changing.Unlock()
@@ -101,7 +101,7 @@ func (b *Sandbox) changes(do func() error) error {
 	return do()
 }
 
-// SetDeadline ends or pauses the sandbox at a time, sooner or later than so far. Zero is never.
+// SetDeadline sets when the sandbox ends or is paused, sooner or later than before. Zero is never.
 func (b *Sandbox) SetDeadline(at time.Time) error {
 	return b.changes(func() error { return b.setDeadline(at) })
 }
@@ -133,10 +133,10 @@ func (b *Sandbox) Pause(ctx context.Context) error {
 	return b.changes(func() error { return b.pause(ctx, b.of.change) })
 }
 
-// pause pauses the sandbox, if that can be recorded, or whatever can: as record says.
+// pause pauses the sandbox. record decides whether it does so even if that cannot be recorded.
 func (b *Sandbox) pause(ctx context.Context, record func(*entry, func(*record)) error) error {
 	if b.entry.hasMoved() && b.Info().State == StateRunning {
-		return record(b.entry, paused(true)) // nothing runs of it
+		return record(b.entry, paused(true)) // nothing of it runs
 	}
 	container, already, err := b.container(ctx)
 	switch {
@@ -145,18 +145,18 @@ func (b *Sandbox) pause(ctx context.Context, record func(*entry, func(*record)) 
 	case already:
 		return errs.Conflict("sandbox %q is paused already", b.entry.id)
 	}
-	// In this order, so that one of which it is said that it is paused does not run after a crash.
+	// In this order, so that a sandbox that is recorded as paused does not run after a crash.
 	if err := record(b.entry, paused(true)); err != nil {
 		return err
 	}
 	if err := b.of.cfg.Executor.PauseProcess(ctx, container); err != nil {
-		b.of.must(b.entry, paused(false)) // one that is paused has no deadline
+		b.of.must(b.entry, paused(false)) // a paused sandbox has no deadline
 		return err
 	}
 	return nil
 }
 
-// Resume lets what runs in the sandbox go on. One that is not paused is left as it is.
+// Resume lets a paused sandbox go on. One that is not paused is left as it is.
 func (b *Sandbox) Resume(ctx context.Context) error {
 	return b.changes(func() error { return b.resume(ctx) })
 }
@@ -185,8 +185,8 @@ func resumed(r *record) {
 
 func paused(is bool) func(*record) { return func(r *record) { r.Paused = is } }
 
-// container returns Docker's id, which is found where the service could not ask before; none of a sandbox that has moved. The error is
-// errEnded where the container is lost.
+// container returns the container's id, and looks for it if the service could not ask Docker
+// before; it is empty if the sandbox has moved. The error is errEnded if the container is lost.
 func (b *Sandbox) container(ctx context.Context) (id string, paused bool, err error) {
 	look := func() (string, State) {
 		b.entry.mu.Lock()
@@ -215,7 +215,7 @@ func (b *Sandbox) Touch(ctx context.Context) error {
 	return err
 }
 
-// running returns the container of a sandbox that runs, or does after this.
+// running returns the container of a sandbox that runs, after starting or resuming it if necessary.
 func (b *Sandbox) running(ctx context.Context) (string, error) {
 	if err := b.settle(ctx); err != nil {
 		return "", err
@@ -236,8 +236,8 @@ func (b *Sandbox) running(ctx context.Context) (string, error) {
 // insideTries is how often a call looks again at a sandbox that was paused just when the call came.
 const insideTries = 10
 
-// inside does what needs the sandbox's container to run. Where the sandbox is paused meanwhile, that counts: the call
-// resumes it if it may, or is refused.
+// inside calls do, which needs the sandbox's container to run. If the sandbox is paused meanwhile,
+// the call resumes it if it may, or is refused.
 func inside[T any](ctx context.Context, b *Sandbox, do func(container string) (T, error)) (done T, err error) {
 	for range insideTries {
 		container, err := b.running(ctx)
@@ -248,7 +248,7 @@ func inside[T any](ctx context.Context, b *Sandbox, do func(container string) (T
 			return done, err
 		}
 	}
-	return done, fmt.Errorf("sandbox %q was paused each time that the call came: %w", b.entry.id, cerrdefs.ErrFailedPrecondition)
+	return done, fmt.Errorf("sandbox %q was paused again each time the call reached it: %w", b.entry.id, cerrdefs.ErrFailedPrecondition)
 }
 
 // Dial connects to a TCP port of the container's own loopback. It blocks until a program there has accepted.
@@ -258,13 +258,13 @@ func (b *Sandbox) Dial(ctx context.Context, port int) (dockerexec.PortConn, erro
 	})
 }
 
-// Kill removes the sandbox with all that it has. When it returns it is gone for callers, also if there is an error; what
-// could not be removed is tried again.
+// Kill removes the sandbox and all that it has. When it returns, even with an error, the sandbox is
+// gone for callers; what could not be removed is tried again.
 func (b *Sandbox) Kill(ctx context.Context) error {
 	return b.changes(func() error { return b.of.remove(b.entry) })
 }
 
-// remove removes a sandbox, and its container whatever can be written; entry.changing is held.
+// remove removes a sandbox. Its container goes even if that cannot be recorded; entry.changing is held.
 func (s *Sandboxes) remove(e *entry) error {
 	e.mu.Lock()
 	e.gone = true
@@ -293,7 +293,7 @@ func (s *Sandboxes) remove(e *entry) error {
 	e.countNoMore()
 	e.mu.Unlock()
 	e.give()               // what is left are files
-	if unrecorded != nil { // another host may have it by now, and them
+	if unrecorded != nil { // another host may have it by now, with its files
 		return unrecorded
 	}
 	user, err := ids.ParseUser(r.ID)

@@ -12,36 +12,36 @@ import (
 	"github.com/daycare-run/sandbox/internal/quota"
 )
 
-// Of several hosts, one holds a sandbox. All have its record, and that one alone has its container, changes it and keeps its
-// deadline. When another comes to hold it, the container is gone with all that was in it but the home: another is made when it
-// is called for.
+// In a cluster, one host holds a sandbox. All hosts have its record, but only the holder has its
+// container, changes it and keeps its deadline. When another host comes to hold it, the container
+// is gone with all that was in it but the home: a new one is created when it is needed.
 
-// Shared keeps the records of a cluster's sandboxes, which each host gets with Apply.
+// Shared keeps the records of a cluster's sandboxes. Each host receives them through Apply.
 type Shared interface {
 	// Write replaces the record of a sandbox, or removes it where text is nil, and returns its revision. It fails unless this
 	// host holds the sandbox.
 	Write(id string, text []byte) (revision int64, err error)
 	// Seat returns this host's name, and the epoch of a sandbox's seat; 0 if this host does not hold it.
 	Seat(id string) (host string, epoch int64)
-	// Known reports whether all records and seats are known that there are.
+	// Known reports whether all existing records and seats are known.
 	Known() bool
 }
 
-// Moved says of a sandbox that it was started again from its home alone.
+// Moved says that a sandbox was started again from its home alone.
 type Moved struct {
 	// From is the host that had it, and was lost or gave it up.
 	From string    `json:"from"`
 	At   time.Time `json:"at"`
 }
 
-// seated has a record say of which seat a sandbox is that is to be made, and of what.
+// seated records the seat of a sandbox that is to be created, and what it is created from.
 func (s *Sandboxes) seated(r *record, from Template) error {
 	if s.cfg.Shared == nil {
 		return nil
 	}
 	r.From = &from
 	if r.Host, r.Epoch = s.cfg.Shared.Seat(r.ID); r.Epoch == 0 {
-		return fmt.Errorf("this host does not hold the sandbox that it is to make: ask again: %w", cerrdefs.ErrUnavailable)
+		return fmt.Errorf("this host does not hold the sandbox that it is to create: try again: %w", cerrdefs.ErrUnavailable)
 	}
 	return nil
 }
@@ -64,7 +64,7 @@ func (s *Sandboxes) Apply(id string, text []byte, revision int64) {
 	if text != nil {
 		var err error
 		if r, err = parse(id, text); err != nil {
-			s.cfg.Log.Error().Err(err).Str("sandbox", id).Msg("damaged record of a sandbox that lasts")
+			s.cfg.Log.Error().Err(err).Str("sandbox", id).Msg("damaged record of a lasting sandbox")
 			return
 		}
 	}
@@ -93,8 +93,8 @@ func (s *Sandboxes) Apply(id string, text []byte, revision int64) {
 	}
 }
 
-// Adopt takes over a sandbox that this host holds from now on. Its container is found if this seat is the one that it was made
-// in.
+// Adopt takes over a sandbox that this host holds from now on. Its container is found if it was
+// created under this same seat.
 func (s *Sandboxes) Adopt(id string) error {
 	e := s.entry(id)
 	if e == nil {
@@ -121,7 +121,7 @@ func (s *Sandboxes) Adopt(id string) error {
 	return nil
 }
 
-// Release ends what runs of a sandbox that this host is to hold no more. Its record stays as it is.
+// Release ends what runs of a sandbox that this host will no longer hold. Its record stays as it is.
 func (s *Sandboxes) Release(ctx context.Context, id string) error {
 	e := s.entry(id)
 	if e == nil || !e.isHeld() {
@@ -145,7 +145,7 @@ func (s *Sandboxes) Release(ctx context.Context, id string) error {
 	return nil
 }
 
-// removeContainers removes those of a sandbox that this host has.
+// removeContainers removes the containers that this host has of a sandbox.
 func (s *Sandboxes) removeContainers(ctx context.Context, id string) error {
 	all, err := s.cfg.Executor.Lasting(ctx)
 	if err != nil {
@@ -174,7 +174,7 @@ func (e *entry) hasMoved() bool {
 	return e.moved
 }
 
-// whose finds the sandbox of a container; nil is nobody's, which is to be removed. It may not be known yet.
+// whose returns a container's sandbox; nil is none: the container is to be removed. known is false while that is unclear.
 func (s *Sandboxes) whose(c dockerexec.ProcessContainer) (_ *entry, known bool) {
 	e := s.entry(c.Spec.Lasting)
 	switch {
@@ -194,7 +194,7 @@ func (s *Sandboxes) whose(c dockerexec.ProcessContainer) (_ *entry, known bool) 
 		return e, true
 	case !held && epoch != 0: // it is about to be adopted
 		return nil, false
-	case held && !e.changing.TryLock(): // it may be the one that is being made
+	case held && !e.changing.TryLock(): // it may be the one that is being created
 		return nil, false
 	case held:
 		e.changing.Unlock()
@@ -202,7 +202,7 @@ func (s *Sandboxes) whose(c dockerexec.ProcessContainer) (_ *entry, known bool) 
 	return nil, true
 }
 
-// settle makes the container of a sandbox that runs, if it has moved.
+// settle creates the container of a sandbox that ought to run, if it has moved.
 func (b *Sandbox) settle(ctx context.Context) error {
 	if !b.entry.hasMoved() || b.Info().State != StateRunning {
 		return nil
@@ -210,26 +210,26 @@ func (b *Sandbox) settle(ctx context.Context) error {
 	return b.changes(func() error { return b.begin(ctx) })
 }
 
-// beginLimit is how long it may take, but for the template's ready command.
+// beginLimit is how long begin may take, with the template's start and ready commands.
 const beginLimit = time.Minute
 
-// begin makes the container of a sandbox that has moved, which then runs; entry.changing is held.
+// begin creates the container of a sandbox that has moved, which then runs; entry.changing is held.
 func (b *Sandbox) begin(ctx context.Context) (err error) {
 	s, e := b.of, b.entry
 	e.mu.Lock()
 	r, moved := e.record, e.moved
 	e.mu.Unlock()
 	if !moved {
-		return nil // somebody else has
+		return nil // another call has created it
 	}
 	defer func() {
 		if err != nil {
 			err = fmt.Errorf("cannot start sandbox %q again, whose host %q was lost: %w", b.entry.id, r.Host, err)
 		}
 	}()
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), beginLimit) // who has called may have gone
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), beginLimit) // the caller may have gone
 	defer cancel()
-	if err := s.removeContainers(ctx, b.entry.id); err != nil { // of an earlier seat of this host's
+	if err := s.removeContainers(ctx, b.entry.id); err != nil { // of an earlier seat on this host
 		return err
 	}
 	owner, _ := s.cfg.Owner(r.Owner)
@@ -263,7 +263,7 @@ func (b *Sandbox) begin(ctx context.Context) (err error) {
 	return nil
 }
 
-// removing records that a sandbox is to go. One that no other host can have goes in any case.
+// removing records that a sandbox is to be removed. Without a cluster, it is removed even if that cannot be written.
 func (s *Sandboxes) removing(e *entry) error {
 	mark := func(r *record) { r.Removing = true }
 	if s.cfg.Shared != nil {
@@ -273,8 +273,8 @@ func (s *Sandboxes) removing(e *entry) error {
 	return nil
 }
 
-// Due are the sandboxes that this host does not hold and for which some host has to do something: their time has come, or they
-// are to be removed.
+// Due returns the sandboxes that this host does not hold and for which some host has to act: their
+// deadline has passed, or they are to be removed.
 func (s *Sandboxes) Due() (ids []string) {
 	for _, e := range s.entries() {
 		if _, due := s.untilDue(e, time.Now()); due && !e.isHeld() {
@@ -284,7 +284,7 @@ func (s *Sandboxes) Due() (ids []string) {
 	return ids
 }
 
-// Busy reports whether this host has something of a sandbox that would not be there on another.
+// Busy reports whether this host has something of a sandbox that another one would not have.
 func (s *Sandboxes) Busy(id string) bool {
 	e := s.entry(id)
 	if e == nil {
@@ -295,7 +295,7 @@ func (s *Sandboxes) Busy(id string) bool {
 	return !e.gone && e.container != ""
 }
 
-// Abandon says that nobody needs the seat of an id, unless it is a sandbox's.
+// Abandon says that the seat of an id is no longer needed, unless there is a sandbox of that id.
 func (s *Sandboxes) Abandon(id string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -304,7 +304,7 @@ func (s *Sandboxes) Abandon(id string) {
 	}
 }
 
-// Leave calls give for each id whose seat nobody needs any more, until that succeeds.
+// Leave calls give for each id whose seat is no longer needed. Where that fails, the next Leave tries again.
 func (s *Sandboxes) Leave(give func(id string) error) {
 	s.mu.Lock()
 	var ids []string

@@ -2,18 +2,18 @@ package process
 
 import "time"
 
-// A process that is kept alive is started again after a delay, which doubles with every end that
-// comes soon, and begins again after a run that was stable.
+// A process that is kept alive is started again after a delay. The delay doubles each time the
+// process ends soon, and starts over after a stable run.
 const (
 	backoffFirst = 2 * time.Second
 	backoffMost  = time.Minute
 	stableAfter  = 30 * time.Second
 )
 
-// restartsAtOnce bounds the starts after a host was lost, or was away.
+// restartsAtOnce bounds concurrent restarts after a host was lost, or was away.
 const restartsAtOnce = 4
 
-// backoffNext is the delay after one of last; 0 was none.
+// backoffNext returns the delay that follows last; 0 means that there was none.
 func backoffNext(last time.Duration) time.Duration {
 	return min(max(2*last, backoffFirst), backoffMost)
 }
@@ -25,8 +25,8 @@ func (r *Record) waitToRestart(now time.Time) {
 	r.NextRestartAt = now.Add(delay)
 }
 
-// restartDelay is how long there is to wait until the next start. A clock that was set back while the
-// service was away does not make it longer than it can be.
+// restartDelay returns how long to wait until the next start. A clock that was set back while the
+// service was away does not make it longer than backoffMost.
 func (r *Record) restartDelay(now time.Time) time.Duration {
 	return min(max(r.NextRestartAt.Sub(now), 0), backoffMost)
 }

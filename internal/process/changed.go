@@ -8,7 +8,7 @@ import (
 	"github.com/daycare-run/sandbox/internal/events"
 )
 
-// Changed is the event that a process has become something: one of the states, or removed.
+// Changed is the event that a process has changed. Status is one of the states, or removed.
 type Changed struct {
 	ID, Sandbox, Name, Status string
 
@@ -21,7 +21,7 @@ type Changed struct {
 	restartIn      time.Duration
 }
 
-// change is what has become of a process, in the words of the log; empty for nothing that is in it.
+// change is what happened to a process, in the words of the log; empty for what is not logged.
 type change string
 
 const (
@@ -32,7 +32,7 @@ const (
 	removed      change = "process removed"
 )
 
-// publish publishes how a process is now. The turn is held, and nothing else, as the log is written meanwhile.
+// publish publishes the current state of a process. The turn is held, but no lock, because the log is written meanwhile.
 func (m *Manager) publish(p *process, status string, what change) {
 	r := p.record
 	m.cfg.Events.Publish(events.Process, r.UserID, Changed{

@@ -10,7 +10,7 @@ import (
 	"github.com/daycare-run/sandbox/internal/errs"
 )
 
-// What of a process can be seen from outside: whether it is ready, and its ports.
+// What is visible of a process from outside: whether it is ready, and its ports.
 
 // Ready says how to tell that a process is ready for its work, and Readiness whether it is.
 type (
@@ -27,7 +27,7 @@ const (
 	maxReadyCommand      = 64 << 10
 )
 
-// checkReady returns the Ready with what it does not say, or what is wrong with it.
+// checkReady returns the Ready with its defaults filled in, or what is wrong with it.
 func checkReady(r Ready) (Ready, error) {
 	r.IntervalMs, r.TimeoutMs = cmp.Or(r.IntervalMs, defaultReadyInterval), cmp.Or(r.TimeoutMs, defaultReadyTimeout)
 	switch {
@@ -40,7 +40,7 @@ func checkReady(r Ready) (Ready, error) {
 	case len(r.Command) > maxReadyCommand:
 		return r, errs.Invalid("ready.command has %d bytes, more than %d", len(r.Command), maxReadyCommand)
 	case strings.ContainsRune(r.Command, 0):
-		return r, errs.Invalid("ready.command has a NUL")
+		return r, errs.Invalid("ready.command has a NUL byte")
 	case r.Port < 0 || r.Port > 65535:
 		return r, errs.Invalid("ready.port %d is not between 1 and 65535", r.Port)
 	case r.IntervalMs < minReadyTime || r.IntervalMs > maxReadyTime:
@@ -51,8 +51,8 @@ func checkReady(r Ready) (Ready, error) {
 	return r, nil
 }
 
-// observed is the record of now with whether the process is ready, and with its ports. It reads what the process
-// says.
+// observed returns the current record with the process's readiness and ports. It reads what the
+// process reports.
 func (m *Manager) observed(p *process) Record {
 	r := m.shown(p)
 	if r.Ready != nil && r.Status == Running {
@@ -76,7 +76,7 @@ func (m *Manager) expose(p *process) error {
 	return nil
 }
 
-// dialer connects to a process's ports, whichever container it runs in then.
+// dialer returns a Dial for a process's ports, in whichever container it runs at that time.
 func (m *Manager) dialer(p *process) Dial {
 	return func(ctx context.Context, port int) (Conn, error) {
 		m.mu.Lock()

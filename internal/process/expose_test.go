@@ -28,7 +28,7 @@ func TestReadyIsChecked(t *testing.T) {
 		{Ready{Command: "true", Port: 80}, "exclude each other"},
 		{Ready{Command: " \n"}, "ready.command is blank"},
 		{Ready{Command: strings.Repeat("x", maxReadyCommand+1)}, "ready.command has 65537 bytes"},
-		{Ready{Command: "a\x00"}, "ready.command has a NUL"},
+		{Ready{Command: "a\x00"}, "ready.command has a NUL byte"},
 		{Ready{Port: -1}, "ready.port -1"},
 		{Ready{Port: 65536}, "ready.port 65536"},
 		{Ready{Port: 80, IntervalMs: 99}, "ready.intervalMs 99"},

@@ -11,8 +11,8 @@ import (
 	"github.com/daycare-run/sandbox/internal/agent/launch"
 )
 
-// LogQuery says how much of a process's log is meant: the last Lines of it, and of those at most the last
-// Bytes. 0 is the default.
+// LogQuery says which part of a process's log to read: the last Lines of it, and of those at most
+// the last Bytes. 0 is the default.
 type LogQuery struct {
 	Lines int   // default 100
 	Bytes int64 // default, and at most, maxLogBytes
@@ -22,17 +22,17 @@ const maxLogBytes = 1 << 20
 
 // LogPart is a piece of a process's log.
 type LogPart struct {
-	Data []byte // of a followed log, valid until the function that it is given to returns
-	// Truncated says that the bytes asked for were not enough for the lines.
+	Data []byte // in Follow, valid until emit returns
+	// Truncated says that the bytes asked for were too few for the lines.
 	Truncated bool
 	// Notice reports something that is not in the log, such as that it was shortened; empty for none.
 	Notice string
 }
 
-// Follow gives what the process has written, from where the Log is, and goes on as more comes. What
-// rotation takes away before it was read is told. It returns nil when the process has finished and all was
-// given, and otherwise emit's error, the cause of ctx's end, or errdefs.ErrUnavailable when the service
-// shuts down.
+// Follow passes to emit what the process has written, from the position of the Log, and goes on as
+// more comes. A Notice says when rotation took output away before it was read. Follow returns nil
+// when the process has finished and all was passed on, and otherwise emit's error, the cause of
+// ctx's end, or errdefs.ErrUnavailable when the service shuts down.
 func (l *Log) Follow(ctx context.Context, emit func(LogPart) error) error {
 	changed, remove := l.watch.add(l.dir)
 	defer remove()
@@ -69,7 +69,7 @@ func (l *Log) wait(ctx context.Context, changed <-chan struct{}) error {
 	return nil
 }
 
-// drain gives all that there is now.
+// drain emits all that there is now.
 func (l *Log) drain(ctx context.Context, emit func(LogPart) error) error {
 	buffer := make([]byte, 64<<10)
 	for {
@@ -122,7 +122,7 @@ func (l *Log) read(buffer []byte) (int, error) {
 	return n, err
 }
 
-// cut goes on at the end of a file that has become shorter.
+// cut moves to the end of a file that has become shorter, and returns a notice about it.
 func (l *Log) cut() (notice string) {
 	if l.at == nil {
 		return ""
@@ -136,8 +136,8 @@ func (l *Log) cut() (notice string) {
 	return notice
 }
 
-// advance is called at the end of a file. If there is a newer one, nothing is written to this one any
-// more, but more may have been since it was read: it is read to its end once more.
+// advance is called at the end of a file. If there is a newer one, nothing more is written to this
+// one, but something may have been since it was read: so it is read to its end once more.
 func (l *Log) advance() (more bool) {
 	for range advanceTries {
 		if l.at == nil {
@@ -164,18 +164,18 @@ func (l *Log) advance() (more bool) {
 	switch {
 	case l.at == nil:
 		return l.enter(l.files(), true)
-	case l.place(l.at) < 0: // somebody has given it another name
+	case l.place(l.at) < 0: // it was given another name
 		return l.skip(l.files())
 	}
-	return false // a name at a time is looked for once more when something changes
+	return false // names are looked up one at a time: they are again when something changes
 }
 
-// advanceTries is how often names are looked at that change meanwhile.
+// advanceTries is how often the names are looked up if they change meanwhile.
 const advanceTries = 100
 
-// follows opens the file after the one that is at this place, which is certain if that one is there still: files go to
-// higher places alone, the highest first, so nothing below has come to another place meanwhile, but one that
-// leaves its own to close the gap before it. None is before the next one was made.
+// follows opens the file after the one at this place. The result is certain if that one is still there:
+// files only move to higher places, the highest first, so no file below has moved meanwhile, except one
+// that moved up to close the gap before it. next is nil while the next file does not exist yet.
 func (l *Log) follows(place int) (next *logFile, certain bool) {
 	n := place
 	for n > 0 && next == nil {
@@ -196,7 +196,7 @@ func (l *Log) follows(place int) (next *logFile, certain bool) {
 	return next, certain
 }
 
-// enter begins with the oldest file; it owns files. doubtful says that there may be an older one.
+// enter makes the oldest file the next one; it owns files. doubtful says that there may be an older one.
 func (l *Log) enter(files []*logFile, doubtful bool) bool {
 	if len(files) == 0 {
 		return false
@@ -207,7 +207,7 @@ func (l *Log) enter(files []*logFile, doubtful bool) bool {
 	return true
 }
 
-// skip goes from a file that was taken away to the oldest that is newer than it; it owns files.
+// skip goes from a file that was removed to the oldest of those newer than it; it owns files.
 func (l *Log) skip(files []*logFile) (more bool) {
 	modified := l.at.modified
 	if info, err := l.at.Stat(); err == nil {
@@ -225,7 +225,7 @@ func (l *Log) skip(files []*logFile) (more bool) {
 	return false
 }
 
-// place returns where a file is by its name: 0 is process.log, and -1 is nowhere.
+// place returns the place of a file by its name: 0 for process.log, and -1 for none.
 func (l *Log) place(file *logFile) int {
 	for n := range launch.MaxLogFiles + 1 {
 		if l.isAt(file, n) {

@@ -7,8 +7,8 @@ import (
 	"github.com/containerd/errdefs"
 )
 
-// Shutdown ends what the manager does by itself and waits, until ctx ends, for what is under way.
-// Processes go on running. Calls that come later fail with the class errdefs.ErrUnavailable.
+// Shutdown ends the manager's own work and waits, until ctx ends, for what is under way. Processes
+// keep running. Later calls fail with the class errdefs.ErrUnavailable.
 func (m *Manager) Shutdown(ctx context.Context) error {
 	m.mu.Lock()
 	m.closed = true
@@ -19,7 +19,7 @@ func (m *Manager) Shutdown(ctx context.Context) error {
 	go func() {
 		m.work.Wait()
 		for _, p := range m.all() {
-			// Nobody takes turns any more but callers who fail at once.
+			// Nobody takes turns any more except callers that fail at once.
 			if p.take(ctx) == nil {
 				p.cancelTimer()
 				p.give()
@@ -31,13 +31,13 @@ func (m *Manager) Shutdown(ctx context.Context) error {
 	case <-done:
 		return nil
 	case <-ctx.Done():
-		return fmt.Errorf("cannot wait for what is done to processes: %w", context.Cause(ctx))
+		return fmt.Errorf("cannot wait for operations on processes to end: %w", context.Cause(ctx))
 	}
 }
 
 var errClosed = fmt.Errorf("the service is shutting down: %w", errdefs.ErrUnavailable)
 
-// enter counts a caller in; leave counts it out. Its context also ends with the manager.
+// enter registers a caller until leave is called. The returned context also ends with the manager.
 func (m *Manager) enter(ctx context.Context) (_ context.Context, leave func(), _ error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -50,7 +50,7 @@ func (m *Manager) enter(ctx context.Context) (_ context.Context, leave func(), _
 	return joined, func() { stop(); cancel(nil); m.work.Done() }, nil
 }
 
-// background does f in a goroutine of the manager's. It is false, and nothing is done, after Shutdown.
+// background runs f in a goroutine of the manager. After Shutdown it does nothing and returns false.
 func (m *Manager) background(f func(context.Context)) bool {
 	ctx, leave, err := m.enter(m.ctx)
 	if err != nil {
@@ -63,13 +63,13 @@ func (m *Manager) background(f func(context.Context)) bool {
 	return true
 }
 
-// attempt is something that is done to its end, also when the callers who asked for it stop waiting.
+// attempt is work that is completed even if the callers that asked for it stop waiting.
 type attempt struct {
 	done chan struct{} // closed at its end
 	err  error         // valid then
 }
 
-// wait waits for the end of what is done, or of ctx.
+// wait waits until the attempt or ctx ends.
 func (a *attempt) wait(ctx context.Context) error {
 	select {
 	case <-a.done:
@@ -79,7 +79,7 @@ func (a *attempt) wait(ctx context.Context) error {
 	}
 }
 
-// run does f as an attempt, in the background.
+// run runs f as an attempt, in the background.
 func (m *Manager) run(a *attempt, f func(context.Context) error) {
 	if !m.background(func(ctx context.Context) { a.err = f(ctx); close(a.done) }) {
 		a.err = errClosed
@@ -87,7 +87,7 @@ func (m *Manager) run(a *attempt, f func(context.Context) error) {
 	}
 }
 
-// doing is what may be done to a process for several callers at once.
+// doing is a kind of attempt that several callers can share.
 type doing int
 
 const (
@@ -97,22 +97,22 @@ const (
 	doings
 )
 
-// join has f done with the turn of a process, together with the others who wait for the same to begin. So one at most has
-// begun and one waits, however many callers ask and hang up.
+// join runs f while it holds a process's turn, once for all callers that wait for the same kind of
+// attempt to begin. So at most one has begun and one waits, however many callers ask and hang up.
 func (m *Manager) join(p *process, what doing, f func(context.Context) error) *attempt {
 	m.mu.Lock()
 	a := p.waiting[what]
 	first := a == nil
 	if first {
 		a = &attempt{done: make(chan struct{})}
-		p.waiting[what] = a // for good after Shutdown
+		p.waiting[what] = a // stays after Shutdown
 	}
 	m.mu.Unlock()
 	if first {
 		m.run(a, func(ctx context.Context) error {
 			err := p.take(ctx)
 			m.mu.Lock()
-			p.waiting[what] = nil // whoever comes now may know what this one does not
+			p.waiting[what] = nil // a later caller may know of something that this attempt misses
 			m.mu.Unlock()
 			if err != nil {
 				return err

@@ -17,7 +17,7 @@ import (
 	"github.com/daycare-run/sandbox/internal/relay"
 )
 
-// Bounds. Connections beyond them wait: the next one of each port for its turn, others to be accepted.
+// Bounds. Connections beyond them wait: one of each port after it was accepted, the others to be accepted.
 const (
 	maxPorts          = 16   // of one owner
 	maxConnections    = 64   // of one owner
@@ -31,14 +31,14 @@ const (
 	retryInterval = 5 * time.Second
 )
 
-// Loopback is the address that is listened at.
+// Loopback is the address that ports are listened on.
 const Loopback = "127.0.0.1"
 
-// Conn is a connection into a container. Its Read must not return io.EOF unless the program there has ended its
-// direction.
+// Conn is a connection into a container. Its Read must not return io.EOF unless the program there
+// has closed its direction.
 type Conn interface {
 	relay.Conn
-	// Close ends a connection that is over. Abort breaks it: Read and Write end then. It must not block.
+	// Close ends a connection that is over. Abort breaks it, so that Read and Write end. It must not block.
 	Close() error
 	Abort()
 }
@@ -46,10 +46,10 @@ type Conn interface {
 // Dial connects to a port in the owner's container. It may block until ctx ends.
 type Dial func(ctx context.Context, port int) (Conn, error)
 
-// Listeners are all that listen. It is safe for concurrent use.
+// Listeners listens on the host for owners of exposed ports. It is safe for concurrent use.
 type Listeners struct {
 	log        zerolog.Logger
-	all        *budget.Pool // connections of all, shared by users
+	all        *budget.Pool // connections of all owners, shared by users
 	retryAfter time.Duration
 
 	mu      sync.Mutex
@@ -59,34 +59,34 @@ type Listeners struct {
 	owners  map[string]*owner
 }
 
-// owner is what listens for one owner.
+// owner holds the listeners and connections of one owner.
 type owner struct {
 	ctx    context.Context // ends with it
 	cancel context.CancelFunc
 	dial   Dial
 	user   string
-	slots  chan struct{} // full while it has as many connections as may be
+	slots  chan struct{} // full while it has as many connections as it may
 	all    *budget.Pool
 	work   sync.WaitGroup
 
 	// Under Listeners.mu.
 	ports     []Port
-	listeners []*net.TCPListener // by port; nil where there is none
+	listeners []*net.TCPListener // parallel to ports; nil where nothing listens
 }
 
-// New makes Listeners that may use the range. End them with Shutdown.
+// NewListeners returns Listeners that may use the range. End them with Shutdown.
 func NewListeners(allowed PortRange, log zerolog.Logger) *Listeners {
 	return &Listeners{log: log, all: budget.NewPool(maxAllConnections, 0), retryAfter: retryInterval, allowed: allowed, owners: map[string]*owner{}}
 }
 
-// SetRange has what is opened from now on go by another range.
+// SetRange sets the range for ports that are opened from now on.
 func (l *Listeners) SetRange(allowed PortRange) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.allowed = allowed
 }
 
-// Check says what is wrong with the ports that somebody asks for, whether or not they are free.
+// Check returns what is wrong with the ports of a request, whether or not they are free.
 func (l *Listeners) Check(ports []Port) error {
 	if err := checkPorts(ports); err != nil {
 		return err
@@ -101,7 +101,7 @@ func (l *Listeners) Check(ports []Port) error {
 	return nil
 }
 
-// admits reports whether the range has a port; l.mu is held.
+// admits returns an error unless the range allows a port; l.mu is held.
 func (l *Listeners) admits(i int, p Port) error {
 	switch {
 	case l.allowed == PortRange{}:
@@ -112,8 +112,8 @@ func (l *Listeners) admits(i int, p Port) error {
 	return nil
 }
 
-// Open listens for an owner, who has none yet and is a user's, and returns the ports with the host's. Either all are listened
-// at, or none: the error is of class Conflict where a port is in use, and Denied where it is not allowed.
+// Open listens for an owner that belongs to a user and has no ports yet, and returns the ports with their host ports. It
+// listens on all of them or on none: the error is of class Conflict if a port is in use, and Denied if it is not allowed.
 func (l *Listeners) Open(user, name string, ports []Port, dial Dial) (_ []Port, err error) {
 	if len(ports) == 0 {
 		return nil, nil
@@ -124,7 +124,7 @@ func (l *Listeners) Open(user, name string, ports []Port, dial Dial) (_ []Port, 
 	if err != nil {
 		return nil, err
 	}
-	for _, named := range []bool{true, false} { // else a port that is named might be given away
+	for _, named := range []bool{true, false} { // otherwise a port that is named might be given away
 		for i, p := range ports {
 			if named != (p.HostPort != 0) {
 				continue
@@ -139,8 +139,8 @@ func (l *Listeners) Open(user, name string, ports []Port, dial Dial) (_ []Port, 
 	return slices.Clone(o.ports), nil
 }
 
-// Reopen is Open for ports that were open before, under an earlier service: what cannot be listened at any more has
-// a Fault, as Ports says, and is tried again.
+// Reopen is Open for ports that were open under an earlier service. A port that cannot be listened
+// on any more gets a Fault, which Ports returns, and is tried again.
 func (l *Listeners) Reopen(user, name string, ports []Port, dial Dial) {
 	if len(ports) == 0 {
 		return
@@ -149,20 +149,20 @@ func (l *Listeners) Reopen(user, name string, ports []Port, dial Dial) {
 	defer l.mu.Unlock()
 	o, err := l.enter(user, name, ports, dial)
 	if err != nil {
-		l.log.Error().Err(err).Str("owner", name).Msg("ports are not exposed again")
+		l.log.Error().Err(err).Str("owner", name).Msg("cannot expose ports again")
 		return
 	}
 	for i := range ports {
 		if err := l.listen(o, i); err != nil {
 			o.ports[i].Fault = err.Error()
-			l.log.Warn().Err(err).Str("owner", name).Msg("a port is not exposed again; it is tried further")
+			l.log.Warn().Err(err).Str("owner", name).Msg("cannot expose a port again; trying again")
 			o.work.Go(func() { l.retry(name, o, i) })
 		}
 	}
 	l.serve(name, o)
 }
 
-// Ports are an owner's as they are now; nil for one who has none.
+// Ports returns an owner's ports as they are now; nil if it has none.
 func (l *Listeners) Ports(name string) []Port {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -172,10 +172,10 @@ func (l *Listeners) Ports(name string) []Port {
 	return nil
 }
 
-// enter makes an owner who does not listen yet, and leave takes one away who does not serve yet; l.mu is held.
+// enter adds an owner that does not listen yet, and leave removes one that does not serve yet; l.mu is held.
 func (l *Listeners) enter(user, name string, ports []Port, dial Dial) (*owner, error) {
 	if l.closed || l.owners[name] != nil {
-		return nil, errors.New("cannot expose ports: the service ends, or they are exposed already")
+		return nil, errors.New("cannot expose ports: the service is shutting down, or they are exposed already")
 	}
 	o := &owner{user: user, dial: dial, slots: make(chan struct{}, maxConnections), all: l.all, ports: make([]Port, len(ports)), listeners: make([]*net.TCPListener, len(ports))}
 	for i, p := range ports {
@@ -191,7 +191,7 @@ func (l *Listeners) leave(name string) {
 	delete(l.owners, name)
 }
 
-// serve begins to take connections; l.mu is held.
+// serve begins to accept connections; l.mu is held.
 func (l *Listeners) serve(name string, o *owner) {
 	for i, listener := range o.listeners {
 		if listener != nil {
@@ -205,7 +205,7 @@ func (l *Listeners) take(name string, o *owner, i int) {
 	o.work.Go(func() { o.serve(listener, port, l.log.With().Str("owner", name).Int("port", port).Logger()) })
 }
 
-// retry listens at a port as soon as that is possible.
+// retry listens on a port as soon as that is possible.
 func (l *Listeners) retry(name string, o *owner, i int) {
 	for o.pause(l.retryAfter) {
 		l.mu.Lock()
@@ -219,8 +219,8 @@ func (l *Listeners) retry(name string, o *owner, i int) {
 	}
 }
 
-// listen listens at the host's port that is asked for, or at the next of the range that is free, so that one that
-// was given up is not another's at once; l.mu is held.
+// listen listens on the requested host port, or on the next free one of the range, so that a port
+// that was given up does not go to another owner at once; l.mu is held.
 func (l *Listeners) listen(o *owner, i int) error {
 	p := &o.ports[i]
 	if err := l.admits(i, *p); err != nil {
@@ -229,7 +229,7 @@ func (l *Listeners) listen(o *owner, i int) error {
 	if p.HostPort != 0 {
 		listener, err := listenAt(p.HostPort)
 		if err != nil {
-			return errs.Conflict("expose[%d].hostPort %d cannot be listened at: %v", i, p.HostPort, rootOf(err))
+			return errs.Conflict("expose[%d].hostPort %d cannot be listened on: %v", i, p.HostPort, rootOf(err))
 		}
 		o.listeners[i] = listener
 		return nil
@@ -246,7 +246,7 @@ func (l *Listeners) listen(o *owner, i int) error {
 			p.HostPort, o.listeners[i] = port, listener
 			return nil
 		case !errors.Is(err, syscall.EADDRINUSE):
-			return fmt.Errorf("cannot listen at port %d of the host: %w", port, rootOf(err))
+			return fmt.Errorf("cannot listen on port %d of the host: %w", port, rootOf(err))
 		}
 	}
 	return errs.Conflict("expose[%d]: all ports of %s are in use", i, l.allowed)
@@ -256,7 +256,7 @@ func listenAt(port int) (*net.TCPListener, error) {
 	return net.ListenTCP("tcp4", &net.TCPAddr{IP: net.ParseIP(Loopback), Port: port})
 }
 
-// rootOf is what the kernel said.
+// rootOf returns the kernel's error.
 func rootOf(err error) error {
 	if number, is := errors.AsType[syscall.Errno](err); is {
 		return number
@@ -264,7 +264,7 @@ func rootOf(err error) error {
 	return err
 }
 
-// Close ends an owner's listeners and breaks the connections. It is content when there are none.
+// Close ends an owner's listeners, if there are any, and breaks the connections.
 func (l *Listeners) Close(name string) {
 	l.mu.Lock()
 	o := l.owners[name]
@@ -278,7 +278,7 @@ func (l *Listeners) Close(name string) {
 	}
 }
 
-// Shutdown closes all, for good.
+// Shutdown closes everything, for good.
 func (l *Listeners) Shutdown() {
 	var work sync.WaitGroup
 	l.mu.Lock()
@@ -292,7 +292,7 @@ func (l *Listeners) Shutdown() {
 	l.await(&work)
 }
 
-// end ends what an owner has; Listeners.mu is held. Who is in the middle of something finds out.
+// end closes an owner's listeners and cancels its context, which its goroutines notice; Listeners.mu is held.
 func (o *owner) end() {
 	o.cancel()
 	for _, listener := range o.listeners {
@@ -302,7 +302,7 @@ func (o *owner) end() {
 	}
 }
 
-// await waits for connections to break, but not for ever: who is inside may be slow on purpose.
+// await waits for connections to break, but not for ever: the program inside may be slow on purpose.
 func (l *Listeners) await(work *sync.WaitGroup) {
 	done := make(chan struct{})
 	go func() {
@@ -312,6 +312,6 @@ func (l *Listeners) await(work *sync.WaitGroup) {
 	select {
 	case <-done:
 	case <-time.After(closeLimit):
-		l.log.Warn().Msg("connections to exposed ports take long to break; they are not waited for")
+		l.log.Warn().Msg("connections to exposed ports take long to break; not waiting for them")
 	}
 }

@@ -16,13 +16,13 @@ import (
 	"github.com/daycare-run/sandbox/internal/errs"
 )
 
-// The log of a process is process.log and, of what was rotated away, process.log.1, process.log.2 and so
-// on, the older the higher. The process may write to their directory: what is found there may be anything
-// but a reason to wait or to leave it.
+// The log of a process is process.log and, for what was rotated away, process.log.1, process.log.2
+// and so on, the older the higher. The process may write to their directory: whatever is found
+// there must not make a reader wait or leave the directory.
 const logName = launch.LogFile
 
-// Log reads what a process has written, at a place of its own. It is for one goroutine at a time. Close
-// it.
+// Log reads what a process has written, from a position of its own. It is for one goroutine at a
+// time. Close it after use.
 type Log struct {
 	dir      *os.File
 	clock    Clock
@@ -30,12 +30,12 @@ type Log struct {
 	finished <-chan struct{} // closed when the process will not write any more
 	closing  <-chan struct{} // closed by Shutdown
 
-	at     *logFile // where Follow goes on; nil is before all there is
+	at     *logFile // where Follow goes on; nil is before the first file
 	offset int64    // in at
-	next   *logFile // what comes after at, once nothing is written to that any more
+	next   *logFile // the file after at, once nothing is written to at any more
 	skips  bool     // something may be missing before next
 
-	looks func() // of tests: called before a name is looked at; nil is nothing
+	looks func() // for tests: called before a name is looked up, unless nil
 }
 
 // Log opens the log of a user's process at its beginning.
@@ -68,7 +68,7 @@ func (l *Log) Close() error {
 	return l.dir.Close()
 }
 
-// moveTo is where to read next; the Log owns file.
+// moveTo sets where to read next; the Log owns file.
 func (l *Log) moveTo(file *logFile, offset int64) {
 	if l.at != nil {
 		l.at.close()
@@ -89,7 +89,7 @@ func (l *Log) Read(q LogQuery) (LogPart, error) {
 		have   int64
 		ends   int // of lines
 	)
-	// The end of a line that is before the first one wanted has to be seen, too.
+	// The newline before the first wanted line has to be seen, too.
 	enough := func() bool { return have >= size || ends > lines }
 	for _, file := range files {
 		end := file.size
@@ -105,7 +105,7 @@ func (l *Log) Read(q LogQuery) (LogPart, error) {
 			end -= int64(len(piece))
 			piece = piece[:read]
 			if len(pieces) == 0 && !bytes.HasSuffix(piece, []byte("\n")) {
-				ends++ // the last line goes on
+				ends++ // the last line is incomplete
 			}
 			ends += bytes.Count(piece, []byte("\n"))
 			have += int64(read)
@@ -121,7 +121,7 @@ func (l *Log) Read(q LogQuery) (LogPart, error) {
 	return LogPart{Data: data, Truncated: int64(len(data)) == size}, nil
 }
 
-// lastLines is the end of a text.
+// lastLines returns the last lines of a text.
 func lastLines(text []byte, lines int) []byte {
 	start := len(bytes.TrimSuffix(text, []byte("\n")))
 	for ; lines > 0 && start >= 0; lines-- {
@@ -130,7 +130,7 @@ func lastLines(text []byte, lines int) []byte {
 	return text[start+1:]
 }
 
-// logFile is an open file of a log. While it is open, no other has its identity.
+// logFile is an open file of a log. While it is open, no other file has its identity.
 type logFile struct {
 	*os.File
 	dev, ino uint64
@@ -149,7 +149,7 @@ func closeAll(files []*logFile) {
 	}
 }
 
-// files opens what there is of the log, the newest first, as it was at one time if that can be had.
+// files opens the files of the log, newest first, as they were at one moment if possible.
 func (l *Log) files() []*logFile {
 	for range listTries {
 		files, certain := l.list()
@@ -162,11 +162,11 @@ func (l *Log) files() []*logFile {
 	return files
 }
 
-// listTries is how often names are listed that change meanwhile.
+// listTries is how often the names are listed if they change meanwhile.
 const listTries = 10
 
-// list is files as its names are met, one after the other. Rotation renames the older ones first, and while it goes on one
-// name is missing. It is certain if each file is where it was met when all have been: names of files go up alone.
+// list opens the files one name after the other. Rotation renames the older ones first, and while it goes on one name is
+// missing. The list is certain if, once all are open, each file is where it was found: files only move to higher names.
 func (l *Log) list() (files []*logFile, certain bool) {
 	var places []int
 	missing := 0
@@ -198,7 +198,7 @@ func nameOf(n int) string {
 	return launch.OldLog(n)
 }
 
-// open opens one file of the log; nil is none that could be one.
+// open opens one file of the log; nil if there is none, or it is not a regular file.
 func (l *Log) open(n int) *logFile {
 	if l.looks != nil {
 		l.looks()

@@ -20,30 +20,30 @@ import (
 
 // Config is what a Manager needs.
 type Config struct {
-	// Dir holds the records. The service alone may use it, and one service at a time.
+	// Dir holds the records. Only the service may use it, and only one service at a time.
 	Dir    string
 	Runner Runner
-	// Shared keeps the records instead of Dir where there are several hosts, and KeyFile, the same on all of them, what
-	// secrets are sealed with. Adopt says whose processes are this host's then.
+	// Shared, if set, keeps the records instead of Dir, for several hosts. KeyFile, the same on all of
+	// them, then holds the key that seals secrets, and Adopt says whose processes are this host's.
 	Shared  Shared
 	KeyFile string
-	// LogDir is the directory on the host that holds the log of one process, and nothing else. The process may write
-	// to the directory, but not to those above. Open and Start ask.
+	// LogDir returns the directory on the host that holds the log of one process, and nothing else. The
+	// process may write to that directory, but not to those above it. Open, Adopt, Start and Log call it.
 	LogDir func(Record) string
-	// Discard takes that directory away when the process is removed; what a tenant has put into it may go later.
+	// Discard removes that directory when the process is removed; what a tenant has put into it may be deleted later.
 	Discard func(Record) error
 	Clock   Clock
-	// Paused reports whether a user's sandbox is paused; nil where none is. Another user's of that id is another one.
+	// Paused reports whether a user's sandbox is paused; nil if none ever is. Other users may have sandboxes of the same id.
 	Paused func(user, sandboxID string) bool
-	// Ports listens on the host for processes with ports to expose. Who made it ends it, after Shutdown.
+	// Ports listens on the host for processes with ports to expose. Whoever created it shuts it down, after Shutdown.
 	Ports *Listeners
 	// BootID identifies this boot of Docker's host; see HostBootID.
 	BootID string
-	// Quotas bound how many processes there are, ended ones with them, and their ports; nil for no bounds.
+	// Quotas bound the number of processes, including ended ones, and of their ports; nil for no bounds.
 	Quotas *quota.Ledger
-	// Bounds are those until SetBounds.
+	// Bounds apply until SetBounds is called.
 	Bounds Bounds
-	// Events gets each change of a record; nil for none.
+	// Events receives every change of a record; nil for none.
 	Events *events.Stream
 	Log    zerolog.Logger
 }
@@ -54,10 +54,10 @@ type Bounds struct {
 	StopGrace time.Duration
 }
 
-// defaultStopGrace is that of Bounds.
+// defaultStopGrace is the default of Bounds.StopGrace.
 const defaultStopGrace = 8 * time.Second
 
-// callLimit bounds what the Runner is asked for without a caller who waits.
+// callLimit bounds calls of the Runner that no caller waits for.
 const callLimit = 2 * time.Minute
 
 // Manager holds all processes. It is safe for concurrent use.
@@ -67,26 +67,26 @@ type Manager struct {
 	vault    *vault
 	bounds   atomic.Pointer[Bounds]
 	restarts atomic.Uint64
-	// restarting has one for each process that is being started again by itself.
+	// restarting holds a value for each automatic restart that is under way.
 	restarting chan struct{}
 	problems   []string
 	log        zerolog.Logger
 
 	ctx    context.Context // ends with the manager
 	cancel context.CancelCauseFunc
-	work   sync.WaitGroup // goroutines of the manager, and callers inside
+	work   sync.WaitGroup // goroutines of the manager, and callers inside it
 
-	mu        sync.Mutex // never held over a call of the Runner or of the disk
+	mu        sync.Mutex // never held during a call of the Runner or an access to the disk
 	closed    bool
 	processes map[string]*process // by id
-	adopted   map[string]bool     // users whose records were read, of those that Config.Shared has
+	adopted   map[string]bool     // users whose records were read from Config.Shared
 
 	queue reconcileQueue
-	watch dirWatch // of the logs that are followed
+	watch dirWatch // watches the logs that are followed
 }
 
-// Open reads the records under Config.Dir, which it makes. It does not ask the Runner for anything:
-// Reconcile is to be called next. End a Manager with Shutdown.
+// Open reads the records under Config.Dir, which it creates if missing. It does not call the
+// Runner: call Reconcile next. End a Manager with Shutdown.
 func Open(cfg Config) (*Manager, error) {
 	if cfg.Dir == "" || cfg.Runner == nil || cfg.LogDir == nil || cfg.Discard == nil || cfg.Clock == nil || cfg.Ports == nil || cfg.BootID == "" {
 		return nil, errors.New("cannot keep processes: Dir, Runner, LogDir, Discard, Clock, Ports and BootID must be set")
@@ -114,20 +114,20 @@ func Open(cfg Config) (*Manager, error) {
 	return m, nil
 }
 
-// SetBounds has what is asked for from now on go by b. Processes that are there already stay.
+// SetBounds applies b to what is asked for from now on. Existing processes are kept.
 func (m *Manager) SetBounds(b Bounds) {
 	b.StopGrace = cmp.Or(b.StopGrace, defaultStopGrace)
 	m.bounds.Store(&b)
 }
 
-// refresh is a record as it is when the service has just started.
+// refresh returns a record as it is when the service has just started.
 func (m *Manager) refresh(r Record) Record {
 	r.LogPath = m.logPath(r)
 	if r.BootID != m.cfg.BootID {
-		r.PID = 0 // it may be anybody's by now
+		r.PID = 0 // by now another process may have it
 	}
 	if r.Status != Running && r.starting() && !r.KeepAlive {
-		// Whoever wanted it got no answer, and part of it may have been done: twice is worse than not.
+		// Its caller got no answer, and part of it may have been done: running it twice is worse than not at all.
 		r.DesiredState, r.Status = Stopped, Exited
 		r.Reason = "the service ended while it was being started; start it again if it is still wanted"
 	}
@@ -136,13 +136,13 @@ func (m *Manager) refresh(r Record) Record {
 
 func (m *Manager) logPath(r Record) string { return filepath.Join(m.cfg.LogDir(r), logName) }
 
-// Stats counts the processes that there are, and the restarts since Open.
+// Stats counts the existing processes by status, and the restarts since Open.
 type Stats struct {
 	ByStatus map[State]int
 	Restarts uint64
 }
 
-// Stats returns the current numbers, with one for every status.
+// Stats returns the current numbers, with an entry for every status.
 func (m *Manager) Stats() Stats {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -153,10 +153,10 @@ func (m *Manager) Stats() Stats {
 	return s
 }
 
-// Problems returns which records are damaged, for a person.
+// Problems describes the damaged records, for a person.
 func (m *Manager) Problems() []string { return slices.Clone(m.problems) }
 
-// Get finds a process of a user's. One of another user's is not found.
+// Get returns a user's process. Another user's process is not found.
 func (m *Manager) Get(user, id string) (Record, error) {
 	p, err := m.find(user, id)
 	if err != nil {
@@ -165,7 +165,7 @@ func (m *Manager) Get(user, id string) (Record, error) {
 	return m.observed(p), nil
 }
 
-// List returns a user's processes by their creation.
+// List returns a user's processes in order of creation.
 func (m *Manager) List(user string) []Record {
 	list := []Record{}
 	for _, p := range m.all() {
@@ -187,7 +187,7 @@ func (m *Manager) find(user, id string) (*process, error) {
 }
 
 func notFound(id string) error {
-	return errs.NotFound("process %q is not there: list the processes to see which are", id)
+	return errs.NotFound("process %q is not there: list the processes to see which there are", id)
 }
 
 func (m *Manager) all() []*process {
@@ -196,7 +196,7 @@ func (m *Manager) all() []*process {
 	return slices.Collect(maps.Values(m.processes))
 }
 
-// shown is the record of now.
+// shown returns the current record.
 func (m *Manager) shown(p *process) Record {
 	m.mu.Lock()
 	defer m.mu.Unlock()

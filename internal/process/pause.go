@@ -7,8 +7,8 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// The processes of a sandbox that is paused are paused, and what was to be started again waits. Whether a sandbox is
-// paused is kept by who knows sandboxes: Config.Paused.
+// While a sandbox is paused, so are its processes, and those that were to be started again wait.
+// Config.Paused says whether a sandbox is paused.
 
 // pausedAtOnce is how many processes are paused or resumed at a time.
 const pausedAtOnce = 4
@@ -25,7 +25,7 @@ func (m *Manager) paused(r Record) bool {
 	return m.cfg.Paused != nil && m.cfg.Paused(r.UserID, r.SandboxID)
 }
 
-// FollowPause has the processes of a sandbox be as Config.Paused says: paused, or going on. It blocks until they are.
+// FollowPause pauses or resumes the processes of a sandbox, as Config.Paused says. It blocks until that is done.
 func (m *Manager) FollowPause(ctx context.Context, sandboxID string) error {
 	var following errgroup.Group
 	following.SetLimit(pausedAtOnce)
@@ -55,7 +55,7 @@ func (m *Manager) followPause(ctx context.Context, p *process) error {
 	if m.paused(r) {
 		change = m.cfg.Runner.Pause
 	}
-	if err := change(ctx, p.instance()); err != nil && !errdefs.IsNotFound(err) { // gone: it is heard of
+	if err := change(ctx, p.instance()); err != nil && !errdefs.IsNotFound(err) { // if it is gone, Ended says so
 		return err
 	}
 	return nil

@@ -91,7 +91,7 @@ func TestPortsAreOpenedAgain(t *testing.T) {
 	l.Reopen("user-p", "p", was, dial)
 	got := l.Ports("p")
 	want := []Port{
-		{Port: 80, HostPort: allowed.First, Fault: fmt.Sprintf("expose[0].hostPort %d cannot be listened at: address already in use", allowed.First)},
+		{Port: 80, HostPort: allowed.First, Fault: fmt.Sprintf("expose[0].hostPort %d cannot be listened on: address already in use", allowed.First)},
 		{Port: 81, HostPort: allowed.Last},
 		{Port: 82, HostPort: 80, Fault: fmt.Sprintf("expose[2].hostPort 80 is not one of %s, which the setting processes.exposePorts allows", allowed)},
 	}
@@ -144,8 +144,8 @@ func TestCheck(t *testing.T) {
 		{"expose[0].hostPort 65536", []Port{{Port: 1, HostPort: 65536}}},
 		{"expose[0].hostPort 1999 is not one of 2000-2999", []Port{{Port: 1, HostPort: 1999}}},
 		{"expose[0].hostPort 3000 is not one of 2000-2999", []Port{{Port: 1, HostPort: 3000}}},
-		{"expose[1].port 1 is there twice", []Port{{Port: 1}, {Port: 1}}},
-		{"expose[1].hostPort 2000 is there twice", []Port{{Port: 1, HostPort: 2000}, {Port: 2, HostPort: 2000}}},
+		{"expose[1].port 1 is listed twice", []Port{{Port: 1}, {Port: 1}}},
+		{"expose[1].hostPort 2000 is listed twice", []Port{{Port: 1, HostPort: 2000}, {Port: 2, HostPort: 2000}}},
 		{"more than 16", many},
 	} {
 		err := l.Check(tt.ports)

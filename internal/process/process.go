@@ -1,17 +1,17 @@
-// Package process keeps durable processes: commands of a user that go on when the service ends, and
-// that come back when they die. It holds what is wanted and what is so, and decides; a Runner makes
-// and ends the containers.
+// Package process keeps durable processes: commands of a user that go on when the service ends and,
+// with KeepAlive, are started again when they end. It records the desired and the actual state, and
+// decides; a Runner creates and ends the containers.
 //
-// record.go says what is known of a process, store.go keeps it on disk and secrets.go what nobody may
-// read there. runner.go is what is asked of others. manager.go holds all processes and process.go one;
-// start.go and stop.go do what callers ask for, restart.go starts again what has ended, backoff.go says
-// when. reconcile.go compares the records with the containers that there are, when queue.go has it do so.
-// life.go lets callers hang up, and ends all that at last. log.go reads what a process has written, follow.go goes on reading, and
-// watcher.go wakes it. expose.go is what can be seen from outside: whether it is ready, and its ports, at which
-// listeners.go listens on the host's loopback (ports.go); relay.go carries the connections.
+// record.go defines what is known of a process, store.go keeps it on disk, and secrets.go seals what nobody may
+// read there. runner.go declares what the package needs from others. manager.go holds all processes and
+// process.go one; start.go and stop.go serve callers, restart.go starts ended processes again after the delay
+// of backoff.go. reconcile.go compares the records with the existing containers when queue.go triggers it.
+// life.go lets callers hang up, and shuts everything down. log.go reads what a process has written, follow.go
+// keeps reading, and watch.go wakes it. expose.go handles what is visible from outside: readiness and ports.
+// listeners.go listens for the ports on the host's loopback (ports.go), and relay.go carries their connections.
 //
-// For one process, one goroutine at a time decides: the one that has its turn. It keeps the turn over
-// calls of the Runner, and processes do not wait for each other.
+// For each process, one goroutine at a time decides: the one that holds the process's turn. It
+// keeps the turn during calls of the Runner. Processes do not wait for each other.
 package process
 
 import (
@@ -20,27 +20,27 @@ import (
 	"time"
 )
 
-// process is a Record and who decides about it.
+// process is a Record with the state needed to decide about it.
 type process struct {
 	id   string
-	turn chan struct{} // full while somebody has the turn
+	turn chan struct{} // full while a goroutine holds the turn
 
-	// Of whoever has the turn.
-	stopTimer func() bool // of the next start; nil for none
-	leftovers []Instance  // that could not be removed
-	moved     bool        // from another host, until it is known what it does here: nothing of its own has made it end
+	// Guarded by the turn.
+	stopTimer func() bool // stops the timer of the next start; nil for none
+	leftovers []Instance  // containers that could not be removed
+	moved     bool        // came from another host and was not reconciled here yet: it did not end by itself
 
-	// Of whoever has the turn, who also holds Manager.mu to change them; others hold that to read.
+	// Guarded by the turn and Manager.mu: both are held to write, either to read.
 	record     Record
 	generation uint64 // counts the changes of record
-	gone       bool   // removed, or never come to be
-	signalled  bool   // its end is waited for
+	gone       bool   // removed, or never created
+	signalled  bool   // a signal was sent, and its end is awaited
 
-	waiting [doings]*attempt // for the turn; under Manager.mu
+	waiting [doings]*attempt // those that wait for the turn; guarded by Manager.mu
 
-	givePlace, givePorts func() // give back what it has of the quotas
+	givePlace, givePorts func() // give back what it takes of the quotas
 
-	finished chan struct{} // closed when it will not run again; by whoever has the turn
+	finished chan struct{} // closed by the turn's holder when the process will not run again
 }
 
 func newProcess(r Record) *process {
@@ -70,8 +70,8 @@ func (p *process) finish() {
 	}
 }
 
-// cancelTimer makes it known that no start is planned; the turn is held. A timer that has fired finds
-// that out.
+// cancelTimer cancels the next start, if one is planned; the turn is held. A timer that has fired
+// already finds no stopTimer.
 func (p *process) cancelTimer() {
 	if p.stopTimer != nil {
 		p.stopTimer()
@@ -79,7 +79,7 @@ func (p *process) cancelTimer() {
 	}
 }
 
-// instance is the run that the record names; the turn is held, or Manager.mu.
+// instance returns the run that the record names; the turn or Manager.mu is held.
 func (p *process) instance() Instance {
 	i := p.record.Instance
 	return Instance{Process: p.id, User: p.record.UserID, Container: i.Container, Started: i.Started, PID: p.record.PID, Running: p.record.Status == Running}
@@ -87,7 +87,7 @@ func (p *process) instance() Instance {
 
 func (m *Manager) now() time.Time { return m.cfg.Clock.Now().UTC() }
 
-// keep records r, on disk and then for all to see; the turn is held. After an error nothing has changed.
+// keep writes r to disk and then makes it visible; the turn is held. After an error nothing has changed.
 func (m *Manager) keep(p *process, r Record, what change) error {
 	r.UpdatedAt = m.now()
 	if err := m.store.write(r); err != nil {
@@ -97,10 +97,10 @@ func (m *Manager) keep(p *process, r Record, what change) error {
 	return nil
 }
 
-// observe records what is so, whether or not the disk takes it; the turn is held.
+// observe records an observed state, even if it cannot be written to disk; the turn is held.
 func (m *Manager) observe(p *process, r Record, what change) {
 	if err := m.keep(p, r, what); err != nil {
-		m.log.Error().Err(err).Msg("a process record is behind; it is written with the next change")
+		m.log.Error().Err(err).Msg("the record of a process on disk is out of date until its next change")
 		r.UpdatedAt = m.now()
 		m.show(p, r, what)
 	}
@@ -114,7 +114,7 @@ func (m *Manager) show(p *process, r Record, what change) {
 	m.publish(p, string(r.Status), what)
 }
 
-// forget takes a process out; the turn is held.
+// forget removes a process from the manager; the turn is held.
 func (m *Manager) forget(p *process, what change) {
 	m.mu.Lock()
 	delete(m.processes, p.id)

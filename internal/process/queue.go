@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// reconcileQueue holds which processes are to be reconciled with their containers.
+// reconcileQueue holds the processes that are to be reconciled with their containers.
 type reconcileQueue struct {
 	mu        sync.Mutex
 	now       selection
@@ -17,7 +17,7 @@ type reconcileQueue struct {
 	stopTimer func() bool   // of later; nil for none
 }
 
-// selection is some processes, or all.
+// selection is a set of processes, or all of them.
 type selection struct {
 	all bool
 	ids map[string]bool
@@ -37,13 +37,13 @@ func only(id string) selection { return selection{ids: map[string]bool{id: true}
 
 var every = selection{all: true}
 
-// Ended says that the container of a process has ended or is gone, and may be wrong. It does not block.
+// Ended tells the manager that the container of a process has ended or is gone. It may be wrong. It does not block.
 func (m *Manager) Ended(id string) { m.enqueue(only(id)) }
 
-// Lost says that calls of Ended may be missing. It does not block; Reconcile does the same and waits.
+// Lost tells the manager that calls of Ended may be missing. It does not block; Reconcile does the same and waits.
 func (m *Manager) Lost() { m.enqueue(every) }
 
-// enqueue has a goroutine reconcile processes soon. It takes many requests at once.
+// enqueue makes a goroutine reconcile processes soon, many requests at once.
 func (m *Manager) enqueue(s selection) {
 	q := &m.queue
 	q.mu.Lock()
@@ -54,7 +54,7 @@ func (m *Manager) enqueue(s selection) {
 	}
 }
 
-// enqueueLater is enqueue after a delay, which grows until a list of the containers succeeds.
+// enqueueLater calls enqueue after a delay, which grows until the containers can be listed.
 func (m *Manager) enqueueLater(s selection) {
 	q := &m.queue
 	q.mu.Lock()
@@ -73,7 +73,7 @@ func (m *Manager) enqueueLater(s selection) {
 	})
 }
 
-// next takes what is due; the goroutine that reconciles ends when that is nothing.
+// next takes what is due; when that is nothing, the reconciling goroutine ends.
 func (q *reconcileQueue) next() (s selection, some bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -103,7 +103,7 @@ func (m *Manager) reconcileQueued(ctx context.Context) {
 			return
 		}
 		if _, err := m.list(ctx, s); err != nil && ctx.Err() == nil {
-			m.log.Warn().Err(err).Msg("cannot tell how the processes are; it is tried again")
+			m.log.Warn().Err(err).Msg("cannot tell the state of the processes; trying again")
 			m.enqueueLater(s)
 		}
 	}

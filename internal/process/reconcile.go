@@ -8,13 +8,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Records are compared with a list of the containers that there are. A record that has changed since before the list was
-// made is not compared with it: it is put into the queue again.
+// Records are compared with a list of the existing containers. A record that has changed since
+// before the list was made is not compared with it: its process is queued again.
 
-// Reconcile holds all records against the containers there are: it adopts what runs, records what has
-// ended, plans starts, removes containers that no record names, and begins to stop what ought not to
-// run. It blocks until that is done, also for processes that are just being started or stopped. What
-// fails is tried again by itself.
+// Reconcile compares all records with the existing containers: it adopts what runs, records what
+// has ended, plans starts, removes containers that no record names, and begins to stop what ought
+// not to run. It blocks until that is done, also for processes that are just being started or
+// stopped. It retries by itself what fails.
 func (m *Manager) Reconcile(ctx context.Context) error {
 	a := &attempt{done: make(chan struct{})}
 	m.run(a, func(ctx context.Context) error {
@@ -30,14 +30,14 @@ func (m *Manager) Reconcile(ctx context.Context) error {
 				running++
 			}
 		}
-		m.log.Info().Int("running", running).Msg("processes are as recorded")
+		m.log.Info().Int("running", running).Msg("the processes are reconciled with their containers")
 		return nil
 	})
 	return a.wait(ctx)
 }
 
-// list lists the containers and has processes considered. It does not wait for that; the group that it
-// returns does.
+// list lists the containers and starts to consider processes. The group that it returns waits for
+// the considering.
 func (m *Manager) list(ctx context.Context, s selection) (*sync.WaitGroup, error) {
 	before := map[*process]uint64{}
 	m.mu.Lock()
@@ -83,8 +83,8 @@ func (m *Manager) list(ctx context.Context, s selection) (*sync.WaitGroup, error
 	return considered, nil
 }
 
-// known is also true of a process that is just being started: its id is there before its container is. What is not known
-// may have a record as long as read is false.
+// known reports whether a process is known, also one that is just being started: its id is registered
+// before its container exists. As long as read is false, an unknown process may have a record.
 func (m *Manager) known(i Instance) (known, read bool) {
 	read = m.cfg.Shared == nil || !m.cfg.Shared.Holds(i.User)
 	m.mu.Lock()
@@ -97,14 +97,14 @@ func (m *Manager) removeStray(ctx context.Context, i Instance) {
 	ctx, cancel := context.WithTimeout(ctx, callLimit)
 	defer cancel()
 	m.log.Warn().Str("process", i.Process).Str("container", i.Container).Bool("running", i.Running).
-		Msg("a container of a process that has no record is removed")
+		Msg("removing the container of a process that has no record")
 	if err := m.cfg.Runner.Remove(ctx, i); err != nil {
 		m.log.Error().Err(err).Str("process", i.Process).Msg("cannot remove the container of a process that has no record")
 		m.enqueueLater(every)
 	}
 }
 
-// consider holds one record against the containers found of its process.
+// consider compares one record with the containers found for its process.
 func (m *Manager) consider(ctx context.Context, p *process, generation uint64, found []Instance) {
 	if p.take(ctx) != nil {
 		return
@@ -121,12 +121,12 @@ func (m *Manager) consider(ctx context.Context, p *process, generation uint64, f
 	r := p.record
 	var own *Instance
 	for _, i := range found {
-		// After a restart of the host nothing can be what ran before, whatever it looks like.
+		// After a restart of the host no running container can be the recorded run, whatever it looks like.
 		if r.Instance.same(i.identity()) && (!i.Running || r.BootID == m.cfg.BootID) {
 			own = &i
 			continue
 		}
-		m.log.Warn().Str("process", p.id).Str("container", i.Container).Msg("a container that is not the process's as it was recorded is removed")
+		m.log.Warn().Str("process", p.id).Str("container", i.Container).Msg("removing a container that is not the recorded run of its process")
 		m.discard(ctx, p, i)
 	}
 	switch {
@@ -138,7 +138,7 @@ func (m *Manager) consider(ctx context.Context, p *process, generation uint64, f
 		m.adopt(p, *own)
 	case own != nil:
 		if err := m.concludeEnded(ctx, p, *own); err != nil && ctx.Err() == nil {
-			m.log.Warn().Err(err).Str("process", p.id).Msg("cannot tell how a process ended; it is tried again")
+			m.log.Warn().Err(err).Str("process", p.id).Msg("cannot tell how a process ended; trying again")
 			m.enqueueLater(only(p.id))
 		}
 	case r.BootID != m.cfg.BootID && p.moved:
@@ -150,7 +150,7 @@ func (m *Manager) consider(ctx context.Context, p *process, generation uint64, f
 	}
 }
 
-// adopt goes on with a process that runs; the turn is held.
+// adopt takes over a process that runs; the turn is held.
 func (m *Manager) adopt(p *process, i Instance) {
 	if r := p.record; r.PID != i.PID {
 		r.PID = i.PID

@@ -8,18 +8,18 @@ import (
 	"time"
 )
 
-// State is a word for whether a process runs, or ought to.
+// State says whether a process runs, or ought to run.
 type State string
 
-// What a process is, and the first two what it ought to be.
+// The states of a process. The first two are also desired states.
 const (
 	Running State = "running"
 	Stopped State = "stopped" // by request
 	Exited  State = "exited"  // by itself; with KeepAlive it comes back at NextRestartAt
 )
 
-// Intent is a process that a caller asks for. What is said of no field is not looked at: it is kept for the Runner,
-// and the caller must not change what it leads to.
+// Intent is a process that a caller asks for. A field without a comment is not checked here: it is
+// kept as it is, also for the Runner, and the caller must not change what it refers to.
 type Intent struct {
 	UserID    string `json:"userId"` // must be set
 	SandboxID string `json:"sandboxId,omitempty"`
@@ -38,39 +38,39 @@ type Intent struct {
 	Restrictions
 	Egress    Egress `json:"egress"`
 	KeepAlive bool   `json:"keepAlive"`
-	// Ready is nil when nobody will ask. What it does not say is set to the defaults.
+	// Ready is nil if nobody will ask for readiness. Unset fields get the defaults.
 	Ready *Ready `json:"ready,omitempty"`
-	// Expose lists ports inside that programs of the host may reach.
+	// Expose lists ports in the container that programs of the host may reach.
 	Expose []Port `json:"expose,omitempty"`
 }
 
-// Record is all that is known of a process. It is a value: whoever gets one must not change what its
-// maps, slices and pointers lead to. Times are UTC; a zero one has not come yet.
+// Record is all that is known of a process. It is a value: whoever gets one must not change what
+// its maps, slices and pointers refer to. Times are UTC; a zero time has not come yet.
 type Record struct {
 	ID string `json:"id"`
 	Intent
-	// Token is the name of that by which it was asked for; empty for a caller at the socket.
+	// Token is the name of the token by which it was started; empty for a caller at the socket.
 	Token string `json:"token,omitempty"`
-	// HasSecrets says that it was given secrets and needs them for every start.
+	// HasSecrets says that the process was given secrets and needs them for every start.
 	HasSecrets bool `json:"hasSecrets,omitempty"`
-	// Readiness is reported with one that runs, and not kept.
+	// Readiness is reported for a running process, and not kept.
 	Readiness Readiness `json:"-"`
 	LogPath   string    `json:"logPath,omitempty"`
 
 	DesiredState State `json:"desiredState"`
 	Status       State `json:"status"`
-	// Reason says why it does not run, when its exit does not: text for a person.
+	// Reason says why the process does not run, if its exit does not say: text for a person.
 	Reason string `json:"reason,omitempty"`
 
-	// Instance and BootID say which run is this process's; both are empty while it does not run.
+	// Instance and BootID identify the current run of the process; both are empty while it does not run.
 	Instance Identity `json:"instance,omitzero"`
 	BootID   string   `json:"bootId,omitempty"`
-	// PID is its first program's on Docker's host, to look at; nothing is done by it. 0 is none.
+	// PID is that of its first program on Docker's host, for information: nothing acts on it. 0 is none.
 	PID int `json:"pid,omitempty"`
 
-	// RestartCount is how often it was started again, or tried to be.
+	// RestartCount is how often it was started again, including failed attempts.
 	RestartCount int `json:"restartCount"`
-	// BackoffMs is the delay before the last restart, or the next; NextRestartAt is set while it waits.
+	// BackoffMs is the delay before the last restart or the next one; NextRestartAt is set while it waits for that.
 	BackoffMs     int64     `json:"backoffMs"`
 	NextRestartAt time.Time `json:"nextRestartAt,omitzero"`
 
@@ -79,28 +79,28 @@ type Record struct {
 	LastStartedAt time.Time `json:"lastStartedAt,omitzero"`
 	LastExitedAt  time.Time `json:"lastExitedAt,omitzero"`
 
-	// ExitCode is nil before the first exit, after a signal, and when nobody knows.
+	// ExitCode is nil before the first exit, after a signal, and when it is not known.
 	ExitCode *int `json:"exitCode"`
-	// Signal is the name of the one that ended it, such as SIGKILL; empty for none.
+	// Signal is the name of the signal that ended it, such as SIGKILL; empty for none.
 	Signal    string `json:"signal,omitempty"`
 	OOMKilled bool   `json:"oomKilled"`
-	// LostBytes is output that could not be written, of all runs.
+	// LostBytes counts the bytes of output that could not be written, over all runs.
 	LostBytes uint64 `json:"lostBytes"`
 }
 
-// Egress is what a process may reach. Its meaning is the Runner's.
+// Egress is what a process may reach. The Runner interprets it.
 type Egress struct {
 	Profile string   `json:"profile"`
 	Domains []string `json:"domains"`
 	Denied  []string `json:"denied"`
 }
 
-// Restrictions are what a call, or a process, gives up of what it would get otherwise. They win over all that it asks for.
-// Their meaning is the Runner's.
+// Restrictions take away from what a call or a process would get otherwise. They win over
+// everything that it asks for. The Runner interprets them.
 type Restrictions struct {
-	// DenyRead are paths that it neither reads nor writes, and DenyWrite paths that it does not write, with all
-	// below. They are absolute: paths inside, or of the host under a mount. DeniedDomains are patterns of
-	// names that it does not reach. Each has at most 64 entries.
+	// DenyRead lists paths that may be neither read nor written, and DenyWrite paths that may not be
+	// written, with all below. They are absolute: paths inside, or of the host under a mount.
+	// DeniedDomains lists patterns of names that may not be reached. Each has at most 64 entries.
 	DenyRead      []string `json:"denyRead,omitempty"`
 	DenyWrite     []string `json:"denyWrite,omitempty"`
 	DeniedDomains []string `json:"deniedDomains,omitempty"`
@@ -125,7 +125,7 @@ func (r Record) wanted() bool { return r.KeepAlive && r.DesiredState == Running 
 // starting reports whether a process has not run yet, but is about to.
 func (r Record) starting() bool { return r.DesiredState == Running && r.LastStartedAt.IsZero() }
 
-// recordVersion is the version of a record's form on disk.
+// recordVersion is the version of a record's format on disk.
 const recordVersion = 1
 
 // onDisk is a Record in its file.
@@ -140,8 +140,8 @@ func (r Record) encode() ([]byte, error) {
 
 var idPattern = regexp.MustCompile(`^p-[a-z2-7]{12}$`)
 
-// decode reads a record that must be about id, like a stranger's: whoever can write the file can write
-// anything.
+// decode parses a record, which must be about id. It trusts nothing: whoever can write the file can
+// write anything.
 func decode(id string, text []byte) (Record, error) {
 	var on onDisk
 	if err := json.Unmarshal(text, &on); err != nil {
@@ -159,7 +159,7 @@ func decode(id string, text []byte) (Record, error) {
 	}
 	fault(r.ID != id, "it is about %q", r.ID)
 	fault(r.UserID == "", "it has no userId")
-	fault((r.Command == "") == (len(r.Argv) == 0), "it has not one of command and argv")
+	fault((r.Command == "") == (len(r.Argv) == 0), "it must have exactly one of command and argv")
 	fault(r.DesiredState != Running && r.DesiredState != Stopped, "desiredState %q is not known", r.DesiredState)
 	fault(r.Status != Running && r.Status != Stopped && r.Status != Exited, "status %q is not known", r.Status)
 	if r.Ready != nil {

@@ -11,8 +11,8 @@ import (
 	"github.com/daycare-run/sandbox/internal/relay"
 )
 
-// serve takes connections until the listener closes. One more than there may be waits, and whoever comes to the
-// same port waits behind it to be accepted.
+// serve accepts connections until the listener closes. One connection beyond the bounds waits, and
+// later ones to the same port wait behind it to be accepted.
 func (o *owner) serve(listener *net.TCPListener, port int, log zerolog.Logger) {
 	for {
 		conn, err := listener.AcceptTCP()
@@ -29,7 +29,7 @@ func (o *owner) serve(listener *net.TCPListener, port int, log zerolog.Logger) {
 		case errors.Is(err, net.ErrClosed):
 			return
 		default: // Out of descriptors, say.
-			log.Warn().Err(err).Msg("a connection to an exposed port is not accepted")
+			log.Warn().Err(err).Msg("cannot accept a connection to an exposed port")
 			if !o.pause(100 * time.Millisecond) {
 				return
 			}
@@ -58,7 +58,7 @@ func (o *owner) give() {
 	<-o.slots
 }
 
-// pause is false when the owner has gone meanwhile.
+// pause waits for d. It returns false if the owner goes meanwhile.
 func (o *owner) pause(d time.Duration) bool {
 	select {
 	case <-time.After(d):
@@ -68,13 +68,13 @@ func (o *owner) pause(d time.Duration) bool {
 	}
 }
 
-// relay is the life of one connection. One that comes to nobody is broken, as if nobody listened, and so is one
-// whose service ends: until both directions have ended well, the kernel breaks it when it closes it.
+// relay carries one connection. A connection that reaches no program is broken, as if nothing listened, and
+// so is one whose service ends: until both directions have ended well, closing it makes the kernel break it.
 func (o *owner) relay(outside *net.TCPConn, port int, log zerolog.Logger) {
 	_ = outside.SetLinger(0)
 	inside, err := o.dial(o.ctx, port)
 	if err != nil {
-		log.Debug().Err(err).Msg("a connection to an exposed port comes to nobody")
+		log.Debug().Err(err).Msg("cannot connect to the program behind an exposed port")
 		_ = outside.Close()
 		return
 	}

@@ -9,15 +9,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Reasons of an end of which there is no exit.
+// Reasons for an end whose exit is not known.
 const (
 	vanished = "its container is gone"
 	rebooted = "the host was restarted"
 	left     = "its host was lost, or gave the user to another"
 )
 
-// conclude records that the process's instance has ended, takes it away, and plans the next start if
-// there is to be one; the turn is held. With a reason, how it ended is not known.
+// conclude records that the process's instance has ended, removes it, and plans the next start if
+// there is to be one; the turn is held. A reason means that it is not known how the instance ended.
 func (m *Manager) conclude(ctx context.Context, p *process, exit Exit, reason string) {
 	i, now := p.instance(), m.now()
 	r := p.record
@@ -42,8 +42,8 @@ func (m *Manager) conclude(ctx context.Context, p *process, exit Exit, reason st
 	}
 }
 
-// concludeEnded is conclude by what the Runner says of an instance that has ended; the turn is held. After an error nothing is
-// recorded.
+// concludeEnded calls conclude with the exit that the Runner reports for an ended instance; the
+// turn is held. After an error nothing is recorded.
 func (m *Manager) concludeEnded(ctx context.Context, p *process, i Instance) error {
 	asking, cancel := context.WithTimeout(ctx, callLimit)
 	defer cancel()
@@ -86,7 +86,7 @@ func (m *Manager) arm(p *process) {
 	})
 }
 
-// restart is what a timer does. It comes to nothing when it was cancelled after it had fired.
+// restart is called by the timer. It does nothing if the timer was cancelled after it had fired.
 func (m *Manager) restart(ctx context.Context, p *process) {
 	select {
 	case m.restarting <- struct{}{}:
@@ -104,7 +104,7 @@ func (m *Manager) restart(ctx context.Context, p *process) {
 	p.stopTimer = nil
 	r := p.record
 	if m.paused(r) {
-		return // until FollowPause
+		return // FollowPause plans it again
 	}
 	m.restarts.Add(1)
 	r.RestartCount++
@@ -112,7 +112,7 @@ func (m *Manager) restart(ctx context.Context, p *process) {
 	m.observe(p, r, "")
 	err := m.relaunch(ctx, p)
 	if err == nil || m.ctx.Err() != nil {
-		return // or else the next service starts it
+		return // it runs, or the next service starts it
 	}
 	r = p.record
 	r.Reason = "it cannot be started again: " + err.Error()

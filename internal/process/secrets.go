@@ -14,8 +14,8 @@ import (
 	"github.com/daycare-run/sandbox/internal/durable"
 )
 
-// vault seals what processes need for a start and nobody may read from the disk, with AES-256-GCM. The
-// key is a file of its own, made on first use: who copies the records alone has no secrets.
+// vault seals, with AES-256-GCM, what processes need for a start and nobody may read from the disk.
+// The key is a file of its own, made on first use: a copy of the records alone has no secrets.
 type vault struct {
 	keyFile string
 	mu      sync.Mutex // held while the key is made
@@ -23,7 +23,7 @@ type vault struct {
 
 const keySize = 32
 
-// seal encrypts secrets for the process id, which nothing else can then open.
+// seal encrypts secrets for the process id. They cannot be opened for another process.
 func (v *vault) seal(id string, secrets map[string]string) ([]byte, error) {
 	box, err := v.box(true)
 	if err != nil {
@@ -56,7 +56,7 @@ func (v *vault) open(id string, sealed []byte) (map[string]string, error) {
 	return secrets, nil
 }
 
-// box reads the key each time, so that one that is put back is taken.
+// box reads the key each time, so that a key file that is put back is used.
 func (v *vault) box(mayMake bool) (cipher.AEAD, error) {
 	v.mu.Lock()
 	defer v.mu.Unlock()

@@ -13,18 +13,18 @@ import (
 	"github.com/daycare-run/sandbox/internal/quota"
 )
 
-// Shared keeps the records of a cluster's processes, by names. What is written about a user fails unless this host holds it.
+// Shared keeps the records of a cluster's processes, by name. Writing for a user fails unless this host holds the user.
 type Shared interface {
-	// Write replaces values, all or none; those that are nil go.
+	// Write replaces values, all or none; a nil value is removed.
 	Write(user string, values map[string][]byte) error
-	// Read returns a value, nil for none, and List all of a user's.
+	// Read returns a value, nil if there is none; List returns all of a user's.
 	Read(user, name string) ([]byte, error)
 	List(user string) (map[string][]byte, error)
-	// Holds reports whether this host holds a user, or may: it is false of whom another host holds, or none.
+	// Holds reports whether this host holds a user, or may hold it. It is false if another host does, or none.
 	Holds(user string) bool
 }
 
-// keeper is where records are: a store on disk, or with the other hosts of a cluster.
+// keeper stores records: on disk, or shared with the other hosts of a cluster.
 type keeper interface {
 	load() (records []Record, problems []string, _ error)
 	create(r Record, sealed []byte) error
@@ -38,10 +38,10 @@ type keeper interface {
 // shared is the keeper of a cluster.
 type shared struct{ Shared }
 
-// secretsOf is the name of a process's secrets; that of its record is its id.
+// secretsOf returns the name of a process's secrets; the name of its record is its id.
 func secretsOf(r Record) string { return r.ID + "." + secretsFile }
 
-// load finds none: Adopt reads those of a user.
+// load returns nothing: Adopt reads the records of a user.
 func (s shared) load() ([]Record, []string, error) { return nil, nil, nil }
 
 func (s shared) create(r Record, sealed []byte) error {
@@ -58,7 +58,7 @@ func (s shared) create(r Record, sealed []byte) error {
 
 func (s shared) write(r Record) error { return s.create(r, nil) }
 
-// writeApplied keeps nothing: the container has it on its labels.
+// writeApplied does nothing: the container's labels have it.
 func (s shared) writeApplied(string, []byte) error { return nil }
 
 func (s shared) sealed(r Record) ([]byte, error) {
@@ -80,8 +80,8 @@ func (s shared) remove(r Record) error {
 	return s.Write(r.UserID, map[string][]byte{r.ID: nil, secretsOf(r): nil})
 }
 
-// Adopt takes over the processes of a user whom this host holds from now on: what ran elsewhere is recorded as ended, and
-// what is to be kept alive is started again. It needs Config.Shared.
+// Adopt takes over the processes of a user that this host holds from now on: what ran elsewhere is
+// recorded as ended, and what is to be kept alive is started again. It needs Config.Shared.
 func (m *Manager) Adopt(user string) error {
 	values, err := m.cfg.Shared.List(user)
 	if err != nil {
@@ -114,8 +114,8 @@ func (m *Manager) Adopt(user string) error {
 	return nil
 }
 
-// Release ends the processes of a user whom this host is to hold no more, and forgets them. Their records stay as they
-// are: another host finds that they do not run. After an error some may run.
+// Release ends the processes of a user that this host will no longer hold, and forgets them. Their
+// records stay as they are: another host finds that they do not run. After an error some may still run.
 func (m *Manager) Release(ctx context.Context, user string) error {
 	m.mu.Lock()
 	delete(m.adopted, user)
@@ -162,13 +162,13 @@ func (m *Manager) Busy(user string) bool {
 	})
 }
 
-// Wanted reports whether a record, as it is kept, is of a process that some host has to run.
+// Wanted reports whether a stored record is that of a process that some host has to run.
 func Wanted(name string, text []byte) bool {
 	r, err := decode(name, text)
 	return err == nil && r.wanted()
 }
 
-// restored is a process as it is when this service first knows it.
+// restored returns the process of a record that this service has just read.
 func (m *Manager) restored(r Record) *process {
 	p := newProcess(m.refresh(r))
 	account := quota.Account{User: r.UserID, Token: quota.Token{Name: r.Token}}

@@ -11,13 +11,13 @@ import (
 	"github.com/daycare-run/sandbox/internal/quota"
 )
 
-// maxName is how many characters a process's name has at most.
+// maxName is the maximum length of a process's name, in characters.
 const maxName = 80
 
-// Start makes a process and starts it. It blocks until the command runs. token is that by which it is asked for. The
-// secrets are given to the Runner at each start; the manager keeps them sealed, and only where there may be another
-// start. The notices say what was changed of what was asked for. After an error there is no such process;
-// errdefs.ErrResourceExhausted says that there are too many.
+// Start creates a process and starts it. It blocks until the command runs. token is the one by which
+// it is asked for. The secrets are passed to the Runner at each start; the manager keeps them sealed,
+// and only if there may be another start. The notices say what was changed in the request. After an
+// error there is no such process; errdefs.ErrResourceExhausted says that there are too many.
 func (m *Manager) Start(ctx context.Context, n Intent, token quota.Token, secrets map[string]string) (_ Record, notices []string, _ error) {
 	n, notices, err := n.checked()
 	if err != nil {
@@ -79,7 +79,7 @@ func (n Intent) checked() (_ Intent, notices []string, _ error) {
 	return n, notices, nil
 }
 
-// admit makes room for a process. The caller has its turn.
+// admit takes a new process's quotas and registers it. The caller gets its turn.
 func (m *Manager) admit(r Record, account quota.Account) (*process, error) {
 	r.LogPath = m.logPath(r)
 	givePlace, err := m.cfg.Quotas.Take(account, quota.Processes, 1)
@@ -148,8 +148,8 @@ func (m *Manager) launch(ctx context.Context, p *process, secrets map[string]str
 	return err
 }
 
-// discard removes an instance of a process; the turn is held. What cannot be removed now is before the
-// next start.
+// discard removes an instance of a process; the turn is held. What cannot be removed now is removed
+// before the next start.
 func (m *Manager) discard(ctx context.Context, p *process, i Instance) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), callLimit)
 	defer cancel()

@@ -12,10 +12,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Stop sends a signal to all of a user's process and kills what is left of it after the grace. It blocks until
-// the process has ended and returns its record. One that has finished is left as it is. When ctx ends, or the
-// service does before the next start, the process is stopped all the same. A signal that comes while an earlier
-// one has its grace is sent at once, unless ctx has ended.
+// Stop sends a signal to all of a user's process and kills what is left of it after the grace. It
+// blocks until the process has ended and returns its record. A finished process is left as it is.
+// If ctx ends, the process is stopped all the same; if the service ends, it is stopped at the next
+// start. A signal that comes during an earlier one's grace is sent at once, unless ctx has ended.
 func (m *Manager) Stop(ctx context.Context, user, id string, signal syscall.Signal) (Record, error) {
 	p, err := m.find(user, id)
 	if err != nil {
@@ -26,7 +26,7 @@ func (m *Manager) Stop(ctx context.Context, user, id string, signal syscall.Sign
 	m.mu.Unlock()
 	stop := m.join(p, stopping, func(ctx context.Context) error { return m.stop(ctx, p, signal) })
 	if signalled {
-		// Whoever has the turn waits for it to end. The signal names the container, so it is for no other.
+		// The turn's holder waits for it to end. The signal names the container, so it cannot reach another one.
 		if err := m.signalAgain(ctx, i, signal); err != nil {
 			return Record{}, err
 		}
@@ -37,8 +37,8 @@ func (m *Manager) Stop(ctx context.Context, user, id string, signal syscall.Sign
 	return m.observed(p), nil
 }
 
-// StopAll stops a user's processes that have not finished, with TERM, all at the same time. It returns
-// those that it has stopped, by their creation, also with an error.
+// StopAll stops all unfinished processes of a user at the same time, with SIGTERM. Even with an
+// error, it returns those that it has stopped, in order of creation.
 func (m *Manager) StopAll(ctx context.Context, user string) ([]Record, error) {
 	var (
 		work    sync.WaitGroup
@@ -57,7 +57,7 @@ func (m *Manager) StopAll(ctx context.Context, user string) ([]Record, error) {
 			switch {
 			case err == nil:
 				stopped = append(stopped, r)
-			case !errdefs.IsNotFound(err): // or it has been removed
+			case !errdefs.IsNotFound(err): // otherwise it has been removed
 				faults = append(faults, err)
 			}
 		})
@@ -67,8 +67,8 @@ func (m *Manager) StopAll(ctx context.Context, user string) ([]Record, error) {
 	return stopped, errors.Join(faults...)
 }
 
-// Remove deletes a user's process with its log, and stops it first, with TERM, when it runs. It blocks until
-// that is done; when ctx ends it is done all the same. After any other error the process is still there.
+// Remove deletes a user's process and its log, after stopping it with SIGTERM if it runs. It blocks until
+// that is done; if ctx ends, it is done all the same. After any other error the process is still there.
 func (m *Manager) Remove(ctx context.Context, user, id string) error {
 	p, err := m.find(user, id)
 	if err != nil {
@@ -93,7 +93,7 @@ func (m *Manager) Remove(ctx context.Context, user, id string) error {
 	}).wait(ctx)
 }
 
-// remove takes away what is on disk of a process.
+// remove deletes the log and the record of a process.
 func (m *Manager) remove(p *process) error {
 	if err := m.cfg.Discard(p.record); err != nil {
 		return pathless(err)
@@ -109,8 +109,8 @@ func (m *Manager) stop(ctx context.Context, p *process, sig syscall.Signal) erro
 	return m.halt(ctx, p, sig)
 }
 
-// halt makes a process finish; the turn is held. That it ought to is recorded before anything is sent, so
-// that nothing starts it again, whatever happens in between.
+// halt makes a process finish; the turn is held. It records the desired state before it sends
+// anything, so that nothing starts the process again, whatever happens in between.
 func (m *Manager) halt(ctx context.Context, p *process, sig syscall.Signal) error {
 	r := p.record
 	if r.Finished() {
@@ -145,7 +145,7 @@ func (m *Manager) setSignalled(p *process, is bool) {
 	p.signalled = is
 }
 
-// signalAgain is signal for a caller, and no longer than that one waits.
+// signalAgain calls signal for a caller, and gives up when that caller does.
 func (m *Manager) signalAgain(ctx context.Context, i Instance, sig syscall.Signal) error {
 	ctx, leave, err := m.enter(ctx)
 	if err != nil {
@@ -168,7 +168,7 @@ func (m *Manager) signal(ctx context.Context, i Instance, sig syscall.Signal) er
 	return nil
 }
 
-// retire makes a process final that neither runs nor is going to; the turn is held.
+// retire finalizes a process that neither runs nor will run again; the turn is held.
 func (m *Manager) retire(p *process) {
 	p.finish()
 	m.cfg.Ports.Close(p.id)

@@ -13,8 +13,8 @@ import (
 	"github.com/daycare-run/sandbox/internal/durable"
 )
 
-// store is the records on disk, each in a directory of its own. A directory appears and goes whole, and
-// so does each file in it.
+// store keeps the records on disk, each in a directory of its own. Directories and the files in
+// them appear and disappear whole.
 type store struct{ dir string }
 
 // Files in a process's directory.
@@ -24,7 +24,7 @@ const (
 	secretsFile = "secrets"
 )
 
-// Endings of directories that are no process's.
+// Suffixes of directories that do not hold a process.
 const (
 	unborn  = ".new"     // being made when the service ended
 	buried  = ".removed" // being removed
@@ -83,7 +83,7 @@ func (s store) read(id string) (Record, error) {
 	return decode(id, text)
 }
 
-// setAside renames the directory of a damaged record, and says so.
+// setAside renames the directory of a damaged record, and returns a message about it.
 func (s store) setAside(id string, why error) string {
 	aside := id + damaged
 	for n := 2; ; n++ {
@@ -155,7 +155,7 @@ func (s store) sealed(r Record) ([]byte, error) {
 	return sealed, pathless(err)
 }
 
-// dropSecrets takes away the secrets of a process that is not started any more.
+// dropSecrets deletes the secrets of a process that will not be started again.
 func (s store) dropSecrets(r Record) error {
 	if err := os.Remove(s.path(r.ID, secretsFile)); !errors.Is(err, fs.ErrNotExist) {
 		return pathless(err)
@@ -163,8 +163,8 @@ func (s store) dropSecrets(r Record) error {
 	return nil
 }
 
-// remove takes a process's directory away, once its log's is away. After a crash there is still a record or, at
-// the next start, nothing.
+// remove deletes a process's directory, after that of its log. After a crash there is still a
+// record or, from the next start on, nothing.
 func (s store) remove(r Record) error {
 	gone := s.path(r.ID + buried)
 	if err := os.Rename(s.path(r.ID), gone); err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -173,7 +173,7 @@ func (s store) remove(r Record) error {
 	return pathless(errors.Join(durable.SyncDir(s.dir), os.RemoveAll(gone)))
 }
 
-// pathless returns an error without the path of the host that it names.
+// pathless returns an error without the host path that it names.
 func pathless(err error) error {
 	if path, is := errors.AsType[*fs.PathError](err); is {
 		return fmt.Errorf("cannot %s: %w", path.Op, path.Err)
@@ -184,7 +184,7 @@ func pathless(err error) error {
 	return err
 }
 
-// byCreation orders records.
+// byCreation sorts records by creation time.
 func byCreation(records []Record) {
 	slices.SortFunc(records, func(a, b Record) int {
 		return cmp.Or(a.CreatedAt.Compare(b.CreatedAt), strings.Compare(a.ID, b.ID))

@@ -10,14 +10,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// pollInterval is how often a follower looks by itself, for where nothing is reported: a host has only so many watches.
+// pollInterval is how often a follower looks by itself, in case nothing is reported: a host has only so many watches.
 const pollInterval = time.Second
 
-// logEvents are those after which there may be something to read.
+// logEvents are the events after which there may be something to read.
 const logEvents = unix.IN_MODIFY | unix.IN_CREATE | unix.IN_DELETE | unix.IN_MOVED_FROM | unix.IN_MOVED_TO | unix.IN_ONLYDIR
 
-// dirWatch reports changes in directories to all who follow a log. They share one inotify instance, because the kernel has
-// few of them (128) for all that runs as root on the host. The zero value watches nothing yet.
+// dirWatch reports changes in directories to everyone that follows a log. They share one inotify instance, because
+// the kernel has few of them (128) for all that runs as root on the host. The zero value watches nothing yet.
 type dirWatch struct {
 	mu        sync.Mutex
 	fd        int                              // of events
@@ -26,8 +26,8 @@ type dirWatch struct {
 	followers map[int32]map[chan struct{}]bool // by watch descriptor
 }
 
-// add has changed hold something after a change in dir, many changes being one, until remove is called. Where dir cannot be
-// watched, it never does.
+// add returns a channel that gets a value after changes in dir, one for many, until remove is
+// called. If dir cannot be watched, it never gets one.
 func (w *dirWatch) add(dir *os.File) (changed <-chan struct{}, remove func()) {
 	follower := make(chan struct{}, 1)
 	w.mu.Lock()
@@ -35,7 +35,7 @@ func (w *dirWatch) add(dir *os.File) (changed <-chan struct{}, remove func()) {
 	if w.events == nil && !w.open() {
 		return follower, func() {}
 	}
-	// By the descriptor: what its name leads to by now is not looked at.
+	// By descriptor, because the directory's name may lead elsewhere by now.
 	wd, err := unix.InotifyAddWatch(w.fd, fmt.Sprintf("/proc/self/fd/%d", dir.Fd()), logEvents)
 	if err != nil {
 		wd = -1 // which no directory has
@@ -47,7 +47,7 @@ func (w *dirWatch) add(dir *os.File) (changed <-chan struct{}, remove func()) {
 	return follower, func() { w.remove(int32(wd), follower) }
 }
 
-// open reports whether there is an instance; w.mu is held.
+// open opens an instance and reports whether it could; w.mu is held.
 func (w *dirWatch) open() bool {
 	fd, err := unix.InotifyInit1(unix.IN_CLOEXEC | unix.IN_NONBLOCK)
 	if err != nil {
@@ -59,7 +59,7 @@ func (w *dirWatch) open() bool {
 	return true
 }
 
-// remove closes the instance after the last of those who follow, and waits for its reader.
+// remove removes a follower. After the last one it closes the instance and waits for its reader.
 func (w *dirWatch) remove(wd int32, follower chan struct{}) {
 	w.mu.Lock()
 	delete(w.followers[wd], follower)
@@ -90,7 +90,7 @@ func (w *dirWatch) read(events *os.File, ended chan<- struct{}) {
 	}
 }
 
-// wake tells followers of events, and all of them when some were lost.
+// wake wakes the followers of the events' directories, or all followers if events were lost.
 func (w *dirWatch) wake(events []byte) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
