@@ -17,14 +17,14 @@ import (
 
 // Access says who may use the service's socket, beside its mode.
 type Access struct {
-	// Peers are the uids of the processes that may call. Each once. Default: root's and the service's
-	// own; an empty list, which would let nobody in, is refused. Where there are others, the socket's mode
-	// is 0666 rather than 0600, and its folder, if the service makes it, 0711 rather than 0700: the kernel
-	// says who connects.
+	// Peers are the uids of the processes that may call, each once. Default: root's and the service's own;
+	// an empty list, which would let nobody in, is refused. If there are other uids, the socket's mode is
+	// 0666 instead of 0600, and that of its folder, if the service makes it, 0711 instead of 0700: the
+	// kernel tells the service who connects.
 	Peers []int `json:"peers" env:"PEERS" reload:"restart"`
 }
 
-// PeerUIDs is Peers with its default, for a service that runs as uid.
+// PeerUIDs returns Peers, or its default for a service that runs as uid.
 func (a Access) PeerUIDs(uid int) []uint32 {
 	if a.Peers == nil {
 		return []uint32{0, uint32(uid)}
@@ -36,29 +36,29 @@ func (a Access) PeerUIDs(uid int) []uint32 {
 	return uids
 }
 
-// TCP is where the service listens beside its socket, for callers with a token. All but Listen are for E2B, too. All paths are absolute and
-// clean, and not in UsersDir.
+// TCP is where the service listens beside its socket, for callers with a token. All fields but Listen are for E2B, too. All
+// paths are absolute and clean, and not in UsersDir.
 type TCP struct {
 	// Listen is an address and a port, such as 127.0.0.1:7480, or a port on all addresses, such as :7480.
 	// Default "": the service does not listen on TCP.
 	Listen string `json:"listen" env:"LISTEN" reload:"restart"`
 
-	// TokensFile holds the tokens, each with a name and, if it is for some users alone, with these. Its
-	// owner alone may open it. Must be set where Listen is, or that of E2B. On SIGHUP the file of the same name is read again.
+	// TokensFile holds the tokens, each with a name and, if it is only for some users, with these users. Only its owner may have
+	// access to it. Must be set if Listen or E2B.Listen is. On SIGHUP the file of the same name is read again.
 	TokensFile string `json:"tokensFile" env:"TOKENS_FILE" reload:"restart"`
 
 	// CertFile and KeyFile, both PEM, are the service's certificate with its chain and its key. Default "":
-	// without TLS, which is warned of unless Listen is loopback.
+	// no TLS, with a warning unless Listen is loopback.
 	CertFile string `json:"certFile" env:"CERT_FILE" reload:"restart"`
 	KeyFile  string `json:"keyFile" env:"KEY_FILE" reload:"restart"`
 
-	// ClientCAFile, PEM, has the authorities one of which has to have signed a caller's certificate; its
-	// token is needed all the same. Default "": callers need no certificate.
+	// ClientCAFile, PEM, has authorities, one of which must have signed the caller's certificate. The caller
+	// needs a token as well. Default "": callers need no certificate.
 	ClientCAFile string `json:"clientCaFile" env:"CLIENT_CA_FILE" reload:"restart"`
 
-	// AllowedHosts are names and addresses by which callers may address the service, without a port. The
-	// host in Listen, localhost and loopback addresses are always among them, and where Listen is for all
-	// addresses, every address is. Default none.
+	// AllowedHosts are names and addresses, without a port, by which callers may address the service. The
+	// host in Listen, localhost and loopback addresses are always allowed; if Listen is for all addresses,
+	// every address is. Default none.
 	AllowedHosts []string `json:"allowedHosts" env:"ALLOWED_HOSTS" reload:"restart"`
 
 	// AllowedOrigins are web pages from which a browser may call, such as https://console.example.org.
@@ -82,7 +82,7 @@ func (a Access) check(f *faults) {
 	}
 }
 
-// shared says whether there is another surface that uses these.
+// check finds faults. shared says whether E2B, which uses these settings as well, listens.
 func (t TCP) check(f *faults, shared bool) {
 	if t.Listen == "" && !shared {
 		t.checkUnused(f)
@@ -107,12 +107,12 @@ func (t TCP) check(f *faults, shared bool) {
 		if _, err := netip.ParseAddr(host); err == nil || isHost(host) {
 			return nil
 		}
-		return errors.New("is no name of a host and no address; it has no port and no brackets")
+		return errors.New("is neither a host name nor an address; write it without a port and without brackets")
 	})
 	f.each("tcp.allowedOrigins", t.AllowedOrigins, checkOrigin)
 }
 
-// checkUnused finds what is set for nothing: whoever wrote it thinks that the service listens.
+// checkUnused finds settings that have no effect: whoever wrote them thinks that the service listens.
 func (t TCP) checkUnused(f *faults) {
 	for _, s := range fields(reflect.ValueOf(&t).Elem(), "tcp", "") {
 		if isEmpty := s.value.Kind() == reflect.Slice && s.value.Len() == 0; !isEmpty && !s.value.IsZero() {

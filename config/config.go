@@ -1,22 +1,22 @@
 // Package config reads settings.json, which may have comments (// and /* */) and commas at the ends of lists, and the
 // environment into a Config.
 //
-// It is strict: whatever it does not know, cannot read or cannot believe is a fault, and all faults
-// come in one message, each with its key. The order of precedence is Default, then the file, then the
-// environment. A variable is named after its key: docker.socketPath is SANDBOXD_DOCKER_SOCKET_PATH.
+// It is strict: an unknown key, an unreadable value or an impossible one is a fault, and all faults come
+// in one message, each with its key. The environment overrides the file, and the file overrides Default.
+// A variable is named after its key: docker.socketPath is SANDBOXD_DOCKER_SOCKET_PATH.
 package config
 
 import "time"
 
-// Config is what an operator decides. Load makes it; Default is where it starts. The json tags are the
-// keys of settings.json, the env tags the names of the variables after SANDBOXD_. The reload tags say
-// whether a change takes effect when the settings are read again, "live", or needs a "restart", and shown:"no" that a setting
-// may hold a secret, so that Values does not show it.
+// Config has the operator's settings. Load makes it, starting from Default. The json tags are the keys of settings.json, the env
+// tags the names of the variables after SANDBOXD_. The reload tags say whether a change takes effect when the settings are read
+// again ("live") or needs a restart ("restart"). shown:"no" says that a setting may hold a secret, so that Values does not show
+// it.
 type Config struct {
 	// Docker is the object of this name in Daycare's settings.json, key for key.
 	Docker Docker `json:"docker" envPrefix:"DOCKER_"`
 
-	// Egress says what containers reach over the network.
+	// Egress says what containers can reach over the network.
 	Egress Egress `json:"egress" envPrefix:"EGRESS_"`
 
 	// UsersDir holds a directory for each user on the host; a user's home is
@@ -24,11 +24,11 @@ type Config struct {
 	UsersDir string `json:"usersDir" env:"USERS_DIR" reload:"restart"`
 
 	// AllowedMountRoots are the directories of the host below which a sandbox's further mounts and
-	// skills may be. Each absolute and clean. Default: usersDir alone; an empty list allows none.
+	// skills may be. Each is absolute and clean. Default: only usersDir; an empty list allows none.
 	AllowedMountRoots []string `json:"allowedMountRoots" env:"ALLOWED_MOUNT_ROOTS" reload:"live"`
 
 	// EventsSocket is the caller's own control socket, which calls with @events may open. Absolute,
-	// clean, not in UsersDir, at most 107 bytes. Default "": there is none, and @events is refused.
+	// clean, not in UsersDir, at most 107 bytes. Default "": no socket, and @events is refused.
 	EventsSocket string `json:"eventsSocket" env:"EVENTS_SOCKET" reload:"live"`
 
 	// DataDir holds the service's own records and logs. Absolute, clean, not in UsersDir. Default
@@ -42,31 +42,31 @@ type Config struct {
 	// Access says who may use that socket.
 	Access Access `json:"access" envPrefix:"ACCESS_"`
 
-	// TCP is the second way in, beside the socket.
+	// TCP is for callers over TCP, beside the socket.
 	TCP TCP `json:"tcp" envPrefix:"TCP_"`
 
-	// E2B is the surface for clients of E2B.
+	// E2B is the API for clients of E2B.
 	E2B E2B `json:"e2b" envPrefix:"E2B_"`
 
 	// Cluster makes this host one of several.
 	Cluster Cluster `json:"cluster" envPrefix:"CLUSTER_"`
 
-	// HomeOwner owns a home that the service creates: one owner of all of them, as uid:gid, or a range of ids of
-	// which each home gets one of its own, as user and as group. A home that is there already keeps its owner.
-	// Commands run as the owner of the home, so it is never root, and nobody else on the host should have these
-	// ids. Default 200000-299999.
+	// HomeOwner owns the homes that the service creates: one owner of all homes, as uid:gid, or a range of ids,
+	// of which each home gets its own, as user and as group. A home that exists already keeps its owner. Commands
+	// run as the owner of the home, so it is never root, and nobody else on the host should have these ids.
+	// Default 200000-299999.
 	HomeOwner Owners `json:"homeOwner" env:"HOME_OWNER" reload:"live"`
 
 	// Limits bound each container.
 	Limits Limits `json:"limits" envPrefix:"LIMITS_"`
 
-	// Quotas bound users, tokens and all together.
+	// Quotas bound each user, each token and all of them together.
 	Quotas Quotas `json:"quotas" envPrefix:"QUOTAS_"`
 
-	// Idle says what becomes of containers in which nothing runs.
+	// Idle says what happens to containers in which nothing runs.
 	Idle Idle `json:"idle" envPrefix:"IDLE_"`
 
-	// Pool is what is kept ready for new users.
+	// Pool says how many containers are kept ready for new users.
 	Pool Pool `json:"pool" envPrefix:"POOL_"`
 
 	// Exec bounds each command.
@@ -75,20 +75,20 @@ type Config struct {
 	// Processes bounds durable processes.
 	Processes Processes `json:"processes" envPrefix:"PROCESSES_"`
 
-	// ShutdownGrace is how long commands that are running may go on when the service is told to stop; in
-	// milliseconds, from 0 to 600000. What supervises the service has to wait longer: docker stop and
-	// systemd do for 10 s and 90 s. Default 10000.
+	// ShutdownGrace is how long running commands may go on when the service is told to stop; in milliseconds,
+	// from 0 to 600000. The service's supervisor must wait longer: docker stop waits for 10 s, systemd for
+	// 90 s. Default 10000.
 	ShutdownGrace Millis `json:"shutdownGraceMs" env:"SHUTDOWN_GRACE_MS" reload:"live"`
 
-	// AgentPath is the program sandbox-agent on the host, absolute and clean, not in UsersDir.
-	// Default "": the one in the directory of the service's own executable.
+	// AgentPath is the path of the program sandbox-agent on the host, absolute and clean, not in UsersDir.
+	// Default "": the program in the directory of the service's own executable.
 	AgentPath string `json:"agentPath" env:"AGENT_PATH" reload:"restart"`
 
 	// Log says what is logged and how.
 	Log Log `json:"log" envPrefix:"LOG_"`
 }
 
-// MountRoots is AllowedMountRoots with its default.
+// MountRoots returns AllowedMountRoots, or its default.
 func (c Config) MountRoots() []string {
 	if c.AllowedMountRoots == nil {
 		return []string{c.UsersDir}
@@ -101,8 +101,8 @@ type Docker struct {
 	// Enabled must be true, the default: this service is the Docker mode.
 	Enabled bool `json:"enabled" env:"ENABLED" reload:"restart"`
 
-	// Image is the sandbox image without a tag, or with a digest, which then decides and Tag does
-	// not count. Default daycare-sandbox.
+	// Image is the sandbox image without a tag, or with a digest, in which case Tag is ignored. Default
+	// daycare-sandbox.
 	Image string `json:"image" env:"IMAGE" reload:"live"`
 
 	// Tag is the tag of Image. Default latest.
@@ -112,16 +112,16 @@ type Docker struct {
 	// Default /var/run/docker.sock.
 	SocketPath string `json:"socketPath" env:"SOCKET_PATH" reload:"restart"`
 
-	// Runtime is the name of an OCI runtime that Docker knows. Where it is gVisor and Docker knows the same program with the
-	// same arguments and --network=none behind them, under this name with -offline behind it, containers of calls without a
-	// network are made with that, which saves Docker's part of their start. Default runsc.
+	// Runtime is the name of an OCI runtime that Docker knows. If it is gVisor, and Docker also knows <runtime>-offline, the same
+	// program with the same arguments followed by --network=none, containers of calls without a network use that one, which saves
+	// Docker's part of their start. Default runsc.
 	Runtime string `json:"runtime" env:"RUNTIME" reload:"live"`
 
-	// EventsRuntime is the runtime of the containers of calls with @events: one that lets programs
-	// open a Unix socket of the host, which gVisor does with --host-uds=open. Default runsc-events.
+	// EventsRuntime is the runtime of the containers of calls with @events. It must let programs open a
+	// Unix socket of the host, as gVisor does with --host-uds=open. Default runsc-events.
 	EventsRuntime string `json:"eventsRuntime" env:"EVENTS_RUNTIME" reload:"live"`
 
-	// EnableWeakerNestedSandbox accepts a weaker runtime where Docker does not know Runtime. Default
+	// EnableWeakerNestedSandbox accepts a weaker runtime if Docker does not know Runtime. Default
 	// false: that is an error at start-up.
 	EnableWeakerNestedSandbox bool `json:"enableWeakerNestedSandbox" env:"ENABLE_WEAKER_NESTED_SANDBOX" reload:"restart"`
 
@@ -133,18 +133,18 @@ type Docker struct {
 	UnconfinedSecurity bool `json:"unconfinedSecurity" env:"UNCONFINED_SECURITY" reload:"live"`
 
 	// AllowUserNamespaces lets commands make user namespaces, and in them mounts and other namespaces, as
-	// browsers and bubblewrap do. Not with CapAdd SYS_ADMIN, with which a command could take masks away.
-	// Default false.
+	// browsers and bubblewrap do. It is refused with CapAdd SYS_ADMIN or ALL, with which a command could remove
+	// masks. Default false.
 	AllowUserNamespaces bool `json:"allowUserNamespaces" env:"ALLOW_USER_NAMESPACES" reload:"live"`
 
 	// CapAdd names capabilities to add after CapDrop, or ALL. After Load they are upper case without
-	// CAP_. Commands never run as root, and with no new privileges: this is their bounding set, which
-	// gives them nothing by itself. Default none.
+	// CAP_. Commands never run as root and get no new privileges, so this is only their bounding set,
+	// which gives them nothing by itself. Default none.
 	CapAdd []string `json:"capAdd" env:"CAP_ADD" reload:"live"`
 
-	// CapDrop names capabilities to take from Docker's default set, or ALL. After Load they are
-	// upper case without CAP_. Default ALL; a list that is given is taken literally, so an empty one
-	// drops nothing.
+	// CapDrop names capabilities to remove from Docker's default set, or ALL. After Load they are
+	// upper case without CAP_. Default ALL; a given list is taken literally, so an empty list drops
+	// nothing.
 	CapDrop []string `json:"capDrop" env:"CAP_DROP" reload:"live"`
 
 	// AllowLocalNetworkingForUsers lists the ids of the users who have the profile "local". Default
@@ -162,10 +162,10 @@ type Docker struct {
 
 // Limits bound what one container may use.
 type Limits struct {
-	// CPUs is the number of CPUs, in fractions if need be. From 0.01, Docker's least. Default 4.
+	// CPUs is the number of CPUs, which may be a fraction. At least 0.01, Docker's minimum. Default 4.
 	CPUs float64 `json:"cpus" env:"CPUS" reload:"live"`
 
-	// Memory bounds memory with everything that lies in tmpfs. At least 64Mi. Default 16Gi.
+	// Memory bounds memory, including everything in tmpfs. At least 64Mi. Default 16Gi.
 	Memory Size `json:"memory" env:"MEMORY" reload:"live"`
 
 	// PIDs bounds the number of processes and threads. At least 128, because gVisor's own threads
@@ -173,7 +173,7 @@ type Limits struct {
 	PIDs int64 `json:"pids" env:"PIDS" reload:"live"`
 
 	// OpenFiles is how many descriptors a process may have: its RLIMIT_NOFILE. From 1024 to 1048576, and no
-	// more than Docker may have itself, unless it may raise its own limits. Default 16384.
+	// more than Docker's own limit, unless Docker may raise it. Default 16384.
 	OpenFiles int64 `json:"openFiles" env:"OPEN_FILES" reload:"live"`
 
 	// Shm is the size of /dev/shm. At least 64Ki, as with each tmpfs here. Default 1Gi.
@@ -189,21 +189,21 @@ type Limits struct {
 	VarTmp Size `json:"varTmp" env:"VAR_TMP" reload:"live"`
 }
 
-// Exec bounds what one command may use. Times are at most a day: what runs longer is a process.
+// Exec bounds what one command may use. Times are at most a day: what runs longer should be a process.
 type Exec struct {
 	// DefaultTimeout is for calls that name none; in milliseconds, at least 1. Default 30000.
 	DefaultTimeout Millis `json:"defaultTimeoutMs" env:"DEFAULT_TIMEOUT_MS" reload:"live"`
 
-	// MaxTimeout is the most that a call may name; in milliseconds, at least DefaultTimeout. Default
-	// 300000.
+	// MaxTimeout is the longest timeout that a call may name; in milliseconds, at least DefaultTimeout.
+	// Default 300000.
 	MaxTimeout Millis `json:"maxTimeoutMs" env:"MAX_TIMEOUT_MS" reload:"live"`
 
-	// MaxAttachedTimeout is the most that a call with a terminal may name, and what it has when it
-	// names none; in milliseconds, at least 1. Default 28800000, which is 8 hours.
+	// MaxAttachedTimeout is the longest timeout that a call with a terminal may name, and its default;
+	// in milliseconds, at least 1. Default 28800000, which is 8 hours.
 	MaxAttachedTimeout Millis `json:"maxAttachedTimeoutMs" env:"MAX_ATTACHED_TIMEOUT_MS" reload:"live"`
 
-	// MaxOutputBytes is what is kept of stdout, and as much of stderr. From 1 to 1073741824. Default
-	// 1000000.
+	// MaxOutputBytes is how many bytes are kept of stdout, and as many of stderr. From 1 to 1073741824.
+	// Default 1000000.
 	MaxOutputBytes int64 `json:"maxOutputBytes" env:"MAX_OUTPUT_BYTES" reload:"restart"`
 
 	// MaxRequestBytes bounds the body of a request. From 1024 to 1073741824. Default 16777216.
@@ -212,14 +212,14 @@ type Exec struct {
 	// KillGrace is the time between SIGTERM and SIGKILL; in milliseconds, 0 for none. Default 2000.
 	KillGrace Millis `json:"killGraceMs" env:"KILL_GRACE_MS" reload:"live"`
 
-	// Ahead is how many shells wait in a container for its next command, while none runs there: 1, or 0 for none. It
-	// takes some 7 MiB of the container's memory under gVisor and 4 else, and needs bash and the builtin of
-	// sandbox-image/ahead.c in the image. Default 1.
+	// Ahead is how many shells wait in a container for its next command while no command runs there: 1, or 0 for
+	// none. Such a shell takes some 7 MiB of the container's memory under gVisor, otherwise 4 MiB, and needs bash and
+	// the builtin of sandbox-image/ahead.c in the image. Default 1.
 	Ahead int64 `json:"ahead" env:"AHEAD" reload:"live"`
 }
 
-// Pool says how many containers wait for users who are still to come. Each has started, with a home of its own, and
-// takes what an idle container takes.
+// Pool says how many containers wait for new users. Each has started, with a home of its own, and uses as much as an
+// idle container.
 type Pool struct {
 	// Size is how many wait for each kind of first call that has come lately, 0 for none. From 0 to 1000. Default 2.
 	Size int64 `json:"size" env:"SIZE" reload:"live"`
@@ -227,22 +227,22 @@ type Pool struct {
 	// Max is how many wait in all. From 1 to 1000. Default 8.
 	Max int64 `json:"max" env:"MAX" reload:"live"`
 
-	// MinFreeMemory is what the host has to have left for another one to be made. At least 64Ki. Default 1Gi.
+	// MinFreeMemory is how much memory the host must have free before another is made. At least 64Ki. Default 1Gi.
 	MinFreeMemory Size `json:"minFreeMemory" env:"MIN_FREE_MEMORY" reload:"live"`
 }
 
-// Processes bounds durable processes. How many there may be is in Quotas.
+// Processes bounds durable processes. Quotas bounds their number.
 type Processes struct {
 	// MaxLog bounds the log of one process, over all of its files. At least 64Ki. Default 100Mi.
 	MaxLog Size `json:"maxLog" env:"MAX_LOG" reload:"live"`
 
-	// StopGrace is the time between the signal that is to stop a process and SIGKILL; in milliseconds,
+	// StopGrace is the time between the signal that should stop a process and SIGKILL; in milliseconds,
 	// from 1 to 600000. Default 8000.
 	StopGrace Millis `json:"stopGraceMs" env:"STOP_GRACE_MS" reload:"live"`
 
-	// ExposePorts are the ports of the host's 127.0.0.1 at which processes may be reached whose callers ask
-	// for it, as first-last, such as 20000-20999; from 1024 on. A change is for processes that are started
-	// later, and when the service is started again for all. Default "": none may.
+	// ExposePorts are the ports of the host's 127.0.0.1 at which processes may be reached if their callers
+	// ask for it, as first-last, such as 20000-20999; from 1024 on. A change applies to processes that are
+	// started later, and to all when the service is restarted. Default "": none may.
 	ExposePorts PortRange `json:"exposePorts" env:"EXPOSE_PORTS" reload:"live"`
 }
 
@@ -254,12 +254,12 @@ type Log struct {
 	// Format is json or text. Default json.
 	Format string `json:"format" env:"FORMAT" reload:"live"`
 
-	// Access logs each call, in a line of level info: who called what, and how that was answered. Nothing
-	// that the call carried is in it. Default false: the line has level debug.
+	// Access logs each call in a line of level info: who called what, and how it was answered. The line has
+	// nothing of the call's contents. Default false: the line has level debug.
 	Access bool `json:"access" env:"ACCESS" reload:"live"`
 }
 
-// Default returns the Config of an operator who says nothing.
+// Default returns the Config of an operator who sets nothing.
 func Default() Config {
 	return Config{
 		Docker: Docker{

@@ -21,7 +21,7 @@ var (
 	labelPattern   = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$`)
 )
 
-// capabilities are those of linux/capability.h, by number.
+// capabilities are the capabilities of linux/capability.h, by number.
 var capabilities = []string{
 	"CHOWN", "DAC_OVERRIDE", "DAC_READ_SEARCH", "FOWNER", "FSETID", "KILL", "SETGID", "SETUID",
 	"SETPCAP", "LINUX_IMMUTABLE", "NET_BIND_SERVICE", "NET_BROADCAST", "NET_ADMIN", "NET_RAW",
@@ -32,7 +32,7 @@ var capabilities = []string{
 	"ALL",
 }
 
-// Reference returns the image as Docker takes it: image:tag, or image@digest.
+// Reference returns the image in Docker's form: image:tag, or image@digest.
 func (d Docker) Reference() string {
 	if strings.Contains(d.Image, "@") {
 		return d.Image
@@ -40,7 +40,7 @@ func (d Docker) Reference() string {
 	return d.Image + ":" + d.Tag
 }
 
-// check leaves SocketPath to checkPaths.
+// check finds faults, except with SocketPath, which checkPaths checks.
 func (d Docker) check(f *faults) {
 	if !d.Enabled {
 		f.Add("docker.enabled", "false is refused: this service is the Docker mode")
@@ -65,7 +65,7 @@ func (d Docker) check(f *faults) {
 	f.each("docker.localDnsServers", d.LocalDNSServers, checkResolver)
 }
 
-// checkNamespaces refuses capabilities with which a command that can make mounts could take those away that
+// checkNamespaces refuses capabilities with which a command that can make mounts could remove the mounts that
 // hide something from it.
 func (d Docker) checkNamespaces(f *faults) {
 	if !d.AllowUserNamespaces {
@@ -149,13 +149,13 @@ func checkResolver(server string) error {
 
 func checkAddr(addr netip.Addr) error {
 	if addr.Zone() != "" || addr.IsUnspecified() || addr.IsMulticast() {
-		return errors.New("is no address that a resolver has")
+		return errors.New("cannot be the address of a resolver")
 	}
 	return nil
 }
 
-// isHost reports whether name is a host's name. Its last label has a letter: without one it is an
-// address gone wrong.
+// isHost reports whether name is a host name. Its last label has a letter; without one it would be a
+// mistyped address.
 func isHost(name string) bool {
 	labels := strings.Split(strings.TrimSuffix(strings.ToLower(name), "."), ".")
 	for _, label := range labels {

@@ -15,8 +15,8 @@ import (
 	"github.com/daycare-run/sandbox/internal/strictjson"
 )
 
-// AddE2BTemplate returns the text of a settings file with one template more. All else in it stays as it is, comments and
-// order too. An empty text is that of no file.
+// AddE2BTemplate returns the text of a settings file with one more template. Everything else stays as it is, including comments
+// and order. An empty text stands for a missing file.
 func AddE2BTemplate(text []byte, name string, t E2BTemplate) ([]byte, error) {
 	return add(text, t, "e2b", "templates", name)
 }
@@ -34,8 +34,8 @@ func RemoveE2BTemplate(text []byte, name string) ([]byte, error) {
 	return checked(object.remove(text, *m))
 }
 
-// SetCluster returns the text of a settings file with cluster, which has nothing set there yet. All else in it stays as it is.
-// An empty text is that of no file.
+// SetCluster returns the text of a settings file with cluster set; it fails if something is set there already. Everything else
+// stays as it is. An empty text stands for a missing file.
 func SetCluster(text []byte, c Cluster) ([]byte, error) {
 	text = begun(text)
 	before, wrong := load(text, nil)
@@ -43,19 +43,19 @@ func SetCluster(text []byte, c Cluster) ([]byte, error) {
 		return nil, wrong
 	}
 	if !reflect.DeepEqual(before.Cluster, Default().Cluster) {
-		return nil, errors.New("cluster is set there already: take it out first")
+		return nil, errors.New("cluster is set there already: remove it first")
 	}
 	object, _, err := findObject(text, nil)
 	if err != nil {
 		return nil, err
 	}
-	if m := object.member("cluster"); m != nil { // it says the defaults
+	if m := object.member("cluster"); m != nil { // it only has defaults
 		text = object.remove(text, *m)
 	}
 	return add(text, c, "cluster")
 }
 
-// begun is a text to which something can be added.
+// begun returns a text to which something can be added.
 func begun(text []byte) []byte {
 	if len(bytes.TrimSpace(text)) == 0 {
 		return []byte("{}\n")
@@ -63,7 +63,7 @@ func begun(text []byte) []byte {
 	return text
 }
 
-// add returns a text with one value more, where the keys lead to, and with the objects on the way that are missing.
+// add returns a text with a value added where the keys lead to, and with the missing objects on the way.
 func add(text []byte, value any, keys ...string) ([]byte, error) {
 	said, err := json.Marshal(value, json.OmitZeroStructFields(true))
 	if err != nil {
@@ -85,7 +85,7 @@ func add(text []byte, value any, keys ...string) ([]byte, error) {
 	return checked(object.insert(text, keys[at], said, 2*(at+1)))
 }
 
-// checked refuses a text that the service would not take.
+// checked refuses a text that the service would not accept.
 func checked(text []byte) ([]byte, error) {
 	if _, wrong := load(text, nil); len(wrong) > 0 {
 		return nil, fmt.Errorf("cannot use the settings then: %w", wrong)
@@ -93,7 +93,7 @@ func checked(text []byte) ([]byte, error) {
 	return text, nil
 }
 
-// objectText is where an object is in a text: its first byte, and its members in their order.
+// objectText says where an object is in a text: its first byte, and its members in order.
 type objectText struct {
 	begin   int
 	members []member
@@ -101,7 +101,7 @@ type objectText struct {
 
 type member struct {
 	name             string
-	begin, end, from int // of the whole, and where its value begins
+	begin, end, from int // begin and end of the whole member, and where its value begins
 }
 
 func (o objectText) member(name string) *member {
@@ -113,9 +113,9 @@ func (o objectText) member(name string) *member {
 	return nil
 }
 
-// findObject finds the object that the keys lead to, or the last one on the way, and the keys that are missing in it.
+// findObject returns the object that the keys lead to, or else the last one on the way and the keys that are missing in it.
 func findObject(text []byte, keys []string) (o objectText, missing []string, err error) {
-	plain := jsonc.ToJSON(text) // of the same length, so places are the same
+	plain := jsonc.ToJSON(text) // of the same length, so offsets are the same
 	for at := 0; ; keys = keys[1:] {
 		if o, err = readObject(plain, at); err != nil {
 			return objectText{}, nil, fmt.Errorf("cannot read the settings: %w", err)
@@ -131,13 +131,13 @@ func findObject(text []byte, keys []string) (o objectText, missing []string, err
 	}
 }
 
-// readObject reads the object that begins at a place, or after white space there.
+// readObject reads the object that begins at an offset, or after white space there.
 func readObject(plain []byte, at int) (o objectText, err error) {
 	d := jsontext.NewDecoder(bytes.NewReader(plain[at:]))
 	token, err := d.ReadToken()
 	switch {
 	case errors.Is(err, io.EOF):
-		return objectText{}, errors.New("there is nothing in it")
+		return objectText{}, errors.New("it is empty")
 	case err != nil:
 		return objectText{}, err
 	case token.Kind() != '{':
@@ -166,7 +166,7 @@ func readObject(plain []byte, at int) (o objectText, err error) {
 	return o, err
 }
 
-// insert puts a member behind the others.
+// insert adds a member after the others.
 func (o objectText) insert(text []byte, name string, value []byte, indent int) []byte {
 	line := fmt.Sprintf("\n%s%s: %s", strings.Repeat(" ", indent), strictjson.Quote(name), value)
 	if n := len(o.members); n > 0 {
@@ -178,7 +178,7 @@ func (o objectText) insert(text []byte, name string, value []byte, indent int) [
 	return splice(text, o.begin+1, o.begin+1, line)
 }
 
-// remove takes a member away with the comma that goes with it, and its line if nothing else is there.
+// remove removes a member with its comma, and with its line if nothing else is there.
 func (o objectText) remove(text []byte, m member) []byte {
 	plain := jsonc.ToJSON(text)
 	begin, end := m.begin, m.end

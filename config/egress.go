@@ -11,81 +11,80 @@ import (
 	"github.com/daycare-run/sandbox/internal/strictjson"
 )
 
-// Egress says what containers reach over the network, and bounds what that costs.
+// Egress says what containers can reach over the network, and bounds what that costs.
 type Egress struct {
 	// Name begins the names of what the service makes on the host: the networks <name>-isolated and
 	// <name>-local, the nftables tables of the same names, and the bridges <name>-iso and <name>-loc.
 	// 1 to 11 of a-z, 0-9 and "-", a letter first and no "-" last. Default daycare.
 	Name string `json:"name" env:"NAME" reload:"restart"`
 
-	// Subnets are private IPv4 prefixes out of which the networks' own subnets, a /22 each or all of
-	// a smaller range, are taken: the first that collide with nothing on the host. At least one; each
-	// /23 or larger, and no two overlap. Default 10.213.0.0/16, 172.29.0.0/16 and 192.168.224.0/20.
+	// Subnets are private IPv4 prefixes from which the networks' own subnets are taken, a /22 each or all
+	// of a smaller range: the first ones that collide with nothing on the host. At least one; each /23 or
+	// larger, and no two overlap. Default 10.213.0.0/16, 172.29.0.0/16 and 192.168.224.0/20.
 	Subnets []string `json:"subnets" env:"SUBNETS" reload:"restart"`
 
-	// ExtraPorts are TCP ports beside 80 and 443 that filtered calls reach at the names that they
-	// may. From 1 to 65535, each once, at most 128. Unless 25 is one of them, no call reaches port 25,
-	// also with "*". Default none.
+	// ExtraPorts are TCP ports beside 80 and 443 that filtered calls may reach at their allowed names.
+	// From 1 to 65535, each once, at most 128. Unless 25 is one of them, no call reaches port 25, not even
+	// with "*". Default none.
 	ExtraPorts []int `json:"extraPorts" env:"EXTRA_PORTS" reload:"restart"`
 
 	// AllowGlobalWildcard lets a call name "*", which is all of the internet. Default true.
 	AllowGlobalWildcard bool `json:"allowGlobalWildcard" env:"ALLOW_GLOBAL_WILDCARD" reload:"live"`
 
-	// Presets are further values of packageManagers beside those that are built in: a name of up to
-	// 32 of a-z, 0-9 and "-", a letter first, and the patterns of domains that it stands for, at least
-	// one. The patterns themselves are not looked at here. Its variable holds a JSON object. Default
-	// none.
+	// Presets are further values of packageManagers beside the built-in ones: a name of up to 32 of
+	// a-z, 0-9 and "-", a letter first, and the domain patterns that it stands for, at least one. The
+	// patterns themselves are not checked here. The variable holds a JSON object. Default none.
 	Presets map[string][]string `json:"presets" env:"PRESETS" reload:"live"`
 
 	// AlsoPublic are IPv4 prefixes that the profile "isolated" reaches as if they were public, such
-	// as that of a mirror in the house. Each /8 or smaller, and none with loopback, link-local (where
-	// clouds keep their metadata), multicast or reserved addresses. Default none.
+	// as that of an in-house mirror. Each /8 or smaller, and none with loopback, link-local (where
+	// clouds have their metadata), multicast or reserved addresses. Default none.
 	AlsoPublic []string `json:"alsoPublic" env:"ALSO_PUBLIC" reload:"restart"`
 
-	// CAFile is a file with certificates in PEM, such as that of a mirror in the house, that programs in
-	// containers trust beside those of the image. Read at start and at SIGHUP; its variable may name the host's own
-	// bundle. Empty, the default, for none.
+	// CAFile is a file with certificates in PEM, such as that of an in-house mirror, that programs in
+	// containers trust beside those of the image. It is read at start and at SIGHUP, and may be the host's own
+	// bundle. Default "": none.
 	CAFile string `json:"caFile" env:"CA_FILE" reload:"live"`
 
 	// OwnAddresses are public IPv4 addresses of the host that it does not hold itself, because a cloud or a
-	// router translates them: no call reaches them, as none reaches those that it holds. Each once. Default
-	// none.
+	// router translates them. No call reaches them, just as none reaches the addresses that the host holds.
+	// Each once. Default none.
 	OwnAddresses []string `json:"ownAddresses" env:"OWN_ADDRESSES" reload:"restart"`
 
-	// AskMetadata has the service ask, when it starts, the metadata server that clouds have at
-	// 169.254.169.254 for such addresses. Default true.
+	// AskMetadata lets the service ask for such addresses, when it starts, at the metadata server that
+	// clouds have at 169.254.169.254. Default true.
 	AskMetadata bool `json:"askMetadata" env:"ASK_METADATA" reload:"restart"`
 
-	// QueriesPerSecond bounds the DNS questions of one container. From 1 to 1000000. Default 200.
+	// QueriesPerSecond bounds the DNS queries of one container. From 1 to 1000000. Default 200.
 	QueriesPerSecond int `json:"queriesPerSecond" env:"QUERIES_PER_SECOND" reload:"restart"`
 
-	// MaxConnections bounds the connections that one container has open to ports 80 and 443 while it
-	// is filtered, and those that it opens in a second; otherwise the flows that the host tracks for it. From 1 to 65536. Default 4096.
+	// MaxConnections bounds, for a filtered container, the connections that it has open to ports 80 and 443 and those that it
+	// opens per second; for any other, the flows that the host tracks for it. From 1 to 65536. Default 4096.
 	MaxConnections int `json:"maxConnections" env:"MAX_CONNECTIONS" reload:"restart"`
 
-	// MaxUserConnections bounds the same over all containers of one user. From 1 to 1000000. What the service
-	// has of descriptors bounds it further: one user gets a quarter of those for connections, and others
-	// always find some. Default 8192.
+	// MaxUserConnections bounds the same over all containers of one user. From 1 to 1000000. The service's
+	// descriptors bound it further: one user gets a quarter of those for connections, so that some are left
+	// for others. Default 8192.
 	MaxUserConnections int `json:"maxUserConnections" env:"MAX_USER_CONNECTIONS" reload:"restart"`
 
-	// MaxDomains bounds the patterns that a call names, with those of its presets. From 1 to 10000.
-	// Default 256.
+	// MaxDomains bounds the number of patterns that a call names, including those of its presets. From 1
+	// to 10000. Default 256.
 	MaxDomains int `json:"maxDomains" env:"MAX_DOMAINS" reload:"live"`
 
-	// DecisionLog is how many decisions, the latest ones, are kept to be read. From 100 to 1000000.
+	// DecisionLog is how many of the latest decisions are kept for reading. From 100 to 1000000.
 	// Default 10000.
 	DecisionLog int `json:"decisionLog" env:"DECISION_LOG" reload:"restart"`
 }
 
 var (
-	// namePattern leaves room for "-iso" in the 15 bytes that an interface's name has.
+	// namePattern leaves room for "-iso" in the 15 bytes of an interface's name.
 	namePattern   = regexp.MustCompile(`^[a-z]([a-z0-9-]{0,9}[a-z0-9])?$`)
 	presetPattern = regexp.MustCompile(`^[a-z][a-z0-9-]{0,31}$`)
 
-	// privateRanges are those of RFC 1918, and that of RFC 6598.
+	// privateRanges are the ranges of RFC 1918 and of RFC 6598.
 	privateRanges = prefixes("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "100.64.0.0/10")
 
-	// closedRanges are this network, loopback, link-local, and multicast with what is reserved.
+	// closedRanges are this network, loopback, link-local, and multicast and reserved addresses.
 	closedRanges = prefixes("0.0.0.0/8", "127.0.0.0/8", "169.254.0.0/16", "224.0.0.0/3")
 )
 
@@ -139,7 +138,7 @@ func (e Egress) checkSubnets(f *faults) {
 	})
 }
 
-// maxExtraPorts is how many listening sockets a gateway hands over at most.
+// maxExtraPorts is how many listening sockets a gateway can hand over.
 const maxExtraPorts = 128
 
 func (e Egress) checkPorts(f *faults) {
@@ -161,7 +160,7 @@ func (e Egress) checkPorts(f *faults) {
 	}
 }
 
-// checkPresets leaves the patterns to package policy.
+// checkPresets does not check the patterns, which package policy does.
 func (e Egress) checkPresets(f *faults) {
 	for _, name := range slices.Sorted(maps.Keys(e.Presets)) {
 		key := strictjson.Path("egress.presets", name)

@@ -15,15 +15,15 @@ import (
 	"github.com/daycare-run/sandbox/internal/strictjson"
 )
 
-// prefix is what the names of all our variables begin with.
+// prefix begins the names of all our variables.
 const prefix = "SANDBOXD_"
 
-// emptyText stands for the empty value of a variable, which the parser takes for one that is not set. No variable can
-// hold a NUL.
+// emptyText stands for a variable's empty value, because the parser takes an empty variable for one that is not set. No
+// variable can hold a NUL.
 const emptyText = "\x00"
 
-// override sets in c what environ says. It returns the variable of each key that environ sets, and
-// the variables that set nothing.
+// override sets the values of environ in c. It returns the variable of each key that environ sets, and the faults of
+// variables that are unknown or cannot be used.
 func override(c *Config, environ map[string]string) (map[string]string, strictjson.Faults) {
 	key := map[string]string{}
 	present := map[string]string{} // of former variables
@@ -40,7 +40,7 @@ func override(c *Config, environ map[string]string) (map[string]string, strictjs
 		_, both := environ[now]
 		switch _, known := key[variable]; {
 		case now != "" && both:
-			wrong.Add(strictjson.Path("", variable), "is %s now, which is set, too", now)
+			wrong.Add(strictjson.Path("", variable), "is now called %s, which is set, too", now)
 		case now != "":
 			given[now], set[key[now]] = cmp.Or(environ[variable], emptyText), variable
 		case known:
@@ -67,14 +67,14 @@ func override(c *Config, environ map[string]string) (map[string]string, strictjs
 	return set, wrong
 }
 
-// refused is what is wrong with the value of a variable.
+// refused has the faults of a variable's value.
 type refused struct {
 	variable string
 	strictjson.Faults
 }
 
-// parsers read the values of variables. The parser's own errors name fields of Go; these name the variable that the
-// parser has come to.
+// parsers read the values of variables. The env package's own errors name Go fields; these name the variable that is being
+// parsed.
 type parsers struct {
 	types    map[reflect.Type]env.ParserFunc
 	key      map[string]string // of each variable
@@ -101,7 +101,7 @@ func (p *parsers) all() {
 	parse(p, object[map[string]E2BTemplate](p))
 }
 
-// parse reads the settings of one type with read.
+// parse registers read for the settings of one type.
 func parse[T any](p *parsers, read func(text string) (T, error)) {
 	of := reflect.TypeFor[T]()
 	p.types[of] = func(text string) (any, error) {
@@ -123,7 +123,7 @@ func parse[T any](p *parsers, read func(text string) (T, error)) {
 	}
 }
 
-// object reads what a variable holds as JSON.
+// object returns a parser for a variable that holds JSON.
 func object[T any](p *parsers) func(text string) (T, error) {
 	return func(text string) (all T, _ error) {
 		var none T

@@ -8,7 +8,7 @@ import (
 	"github.com/daycare-run/sandbox/internal/strictjson"
 )
 
-// faults is all that is wrong, as one error.
+// faults collects everything that is wrong.
 type faults struct{ strictjson.Faults }
 
 // field is one setting of a Config.
@@ -21,7 +21,7 @@ type field struct {
 	value    reflect.Value
 }
 
-// fields lists the settings of a section, which is addressable, in the order of the type.
+// fields lists the settings of a section, in the order of its type. The section must be addressable.
 func fields(section reflect.Value, key, variable string) (list []field) {
 	for i := range section.NumField() {
 		tag, value := section.Type().Field(i).Tag, section.Field(i)
@@ -40,7 +40,7 @@ func fields(section reflect.Value, key, variable string) (list []field) {
 
 func isHidden(tag reflect.StructTag) bool { return tag.Get("shown") == "no" }
 
-// formerKeys are the keys that settings had in former versions, and those that they have now.
+// formerKeys returns the present key of each setting by the key that it had in former versions.
 func formerKeys() map[string]string {
 	former := map[string]string{}
 	for _, f := range settings(&Config{}) {
@@ -54,7 +54,7 @@ func formerKeys() map[string]string {
 // capitals begin the words of a key.
 var capitals = regexp.MustCompile(`[A-Z]`)
 
-// variableOf is the name of the variable that sets a key.
+// variableOf returns the name of the variable that sets a key.
 func variableOf(key string) string {
 	return prefix + strings.ToUpper(capitals.ReplaceAllString(strings.ReplaceAll(key, ".", "_"), "_$0"))
 }

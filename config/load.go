@@ -14,11 +14,11 @@ import (
 	"github.com/daycare-run/sandbox/internal/strictjson"
 )
 
-// DefaultFile is read when it exists and nothing else is named.
+// DefaultFile is read if it exists and no other file is named.
 const DefaultFile = "/etc/daycare-sandbox/settings.json"
 
-// Find loads the settings file that is named, or else that of SANDBOXD_SETTINGS, or else DefaultFile if it
-// exists, with the variables of environ over it. file is the one that it is; empty for none.
+// Find loads the settings file named, or else the file in SANDBOXD_SETTINGS, or else DefaultFile if it exists, with
+// the variables of environ over it. file is the path of the file that was read; empty for none.
 func Find(named string, environ []string) (c Config, file string, err error) {
 	variables := env.ToMap(environ)
 	file = named
@@ -35,19 +35,19 @@ func Find(named string, environ []string) (c Config, file string, err error) {
 	return c, file, err
 }
 
-// maxFile is what a settings.json may have in bytes.
+// maxFile is the largest size of a settings.json in bytes.
 const maxFile = 1 << 20
 
 // Load returns the Config of the file at path with the variables of environ over it. An empty path
-// means no file; a file that is named must exist. environ is the whole environment, as env.ToMap
-// makes it of os.Environ: variables that do not begin with SANDBOXD_ are passed over, and one that
-// does but sets nothing is a fault.
+// means no file; a named file must exist. environ is the whole environment, as env.ToMap makes it
+// from os.Environ: variables that do not begin with SANDBOXD_ are ignored, and an unknown variable
+// that does is a fault.
 //
 // A variable that is set is taken literally, even when it is empty: that is an empty string or an
 // empty list. Lists are separated by commas; egress.presets is written as in the file.
 //
 // The error names every fault of file and environment with its key and value. The value of an unknown
-// key or variable is left out, because it may be a secret that went astray.
+// key or variable is left out, because it may be a misplaced secret.
 func Load(path string, environ map[string]string) (Config, error) {
 	if path == "" {
 		c, wrong := load(nil, environ)
@@ -67,7 +67,7 @@ func Load(path string, environ map[string]string) (Config, error) {
 	return c, nil
 }
 
-// load is Load without the file system. Without data there is no file; an empty file is no nil data.
+// load is Load without the file system. nil data means that there is no file; the data of an empty file is not nil.
 func load(data []byte, environ map[string]string) (Config, strictjson.Faults) {
 	c := Default()
 	var wrong strictjson.Faults
@@ -85,7 +85,7 @@ func load(data []byte, environ map[string]string) (Config, strictjson.Faults) {
 		if variable := setBy(variables, f.Field); variable != "" {
 			f.Field = fmt.Sprintf("%s (%s)", f.Field, variable)
 		} else if refused[f.Field] {
-			continue // what was not taken is not judged as well
+			continue // a value that was not taken gets no second fault
 		}
 		wrong = append(wrong, f)
 	}
@@ -97,7 +97,7 @@ func load(data []byte, environ map[string]string) (Config, strictjson.Faults) {
 	return c, nil
 }
 
-// setBy returns the variable that set the key, or the list or object that it is in, or "".
+// setBy returns the variable that set the key, or the list or object that contains it; "" for none.
 func setBy(variables map[string]string, key string) string {
 	for set, variable := range variables {
 		if rest, ok := strings.CutPrefix(key, set); ok && (rest == "" || rest[0] == '[' || rest[0] == '.') {
@@ -107,7 +107,7 @@ func setBy(variables map[string]string, key string) string {
 	return ""
 }
 
-// readFile returns what is in a file, never nil.
+// readFile returns a file's contents, which are never nil.
 func readFile(path string) ([]byte, error) {
 	file, err := os.Open(path)
 	if err != nil {

@@ -98,8 +98,8 @@ func TestFormerNames(t *testing.T) {
 		}
 	}
 	for text, says := range map[string]string{
-		`{"idleTimeout":"1m","idle":{"removeAfter":"2m"}}`: "idle.removeAfter: it is there by its former name, too",
-		`{"idle":{"removeAfter":"2m"},"idleTimeout":"1m"}`: "idleTimeout: it is idle.removeAfter now, which is there, too",
+		`{"idleTimeout":"1m","idle":{"removeAfter":"2m"}}`: "idle.removeAfter: it is also given by its former name",
+		`{"idle":{"removeAfter":"2m"},"idleTimeout":"1m"}`: "idleTimeout: it is now called idle.removeAfter, which is also given",
 		`{"idleTimeout":"1m","idleTimeout":"2m"}`:          "idleTimeout: is given more than once",
 		`{"idleTimeout":"1ms"}`:                            `idle.removeAfter: "1ms" is less than 1s`,
 		`{"idleTimeout":5}`:                                "idleTimeout: want a duration",
@@ -109,7 +109,7 @@ func TestFormerNames(t *testing.T) {
 		}
 	}
 	former["SANDBOXD_IDLE_REMOVE_AFTER"] = "2m"
-	if _, err := config.Load("", former); err == nil || !strings.Contains(err.Error(), "SANDBOXD_IDLE_TIMEOUT: is SANDBOXD_IDLE_REMOVE_AFTER now, which is set, too") {
+	if _, err := config.Load("", former); err == nil || !strings.Contains(err.Error(), "SANDBOXD_IDLE_TIMEOUT: is now called SANDBOXD_IDLE_REMOVE_AFTER, which is set, too") {
 		t.Errorf("both: %v", err)
 	}
 }

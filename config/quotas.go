@@ -2,56 +2,56 @@ package config
 
 import "reflect"
 
-// Quotas bound what one user, one token and all of them together may have at a time. A request that goes beyond
-// one is refused as busy, with the name of the bound; a cold start waits for its turn instead. There is no value
-// that means no bound: where none is wanted, set a large one.
+// Quotas bound what one user, one token and all of them together may have at a time. A request that exceeds a bound
+// is refused as busy, with the name of the bound; a cold start waits for its turn instead. No value means
+// "unbounded": set a large one instead.
 type Quotas struct {
 	// PerUser is for each user.
 	PerUser Quota `json:"perUser" envPrefix:"PER_USER_"`
 
-	// PerToken is for each token that acts for some users alone. An entry of the tokens file may lower it for
-	// its own token, and bound one that acts for everyone, with an object quotas of the same keys.
+	// PerToken is for each token that acts only for some users. An entry of the tokens file may lower it for
+	// its own token, or bound a token that acts for everyone, with an object quotas of the same keys.
 	PerToken Quota `json:"perToken" envPrefix:"PER_TOKEN_"`
 
-	// Total is for all together.
+	// Total is for all users together.
 	Total TotalQuota `json:"total" envPrefix:"TOTAL_"`
 }
 
-// Quota is what one may have at a time. Each from 1 to 1000000.
+// Quota is what one user or one token may have at a time. Each field is from 1 to 1000000.
 type Quota struct {
 	TotalQuota
 
-	// Calls is how many requests may be answered at a time, those that follow something and WebSockets included.
+	// Calls is how many requests may be answered at a time, including those that follow something and WebSockets.
 	// Default 200 for a user, 400 for a token.
 	Calls int `json:"calls" env:"CALLS" reload:"live"`
 
-	// RequestsPerSecond is how many requests may come in a second, and after a pause twice as many at once.
+	// RequestsPerSecond is how many requests may come in a second; after a pause, twice as many at once.
 	// Default 1000 for a user, 2000 for a token.
 	RequestsPerSecond int `json:"requestsPerSecond" env:"REQUESTS_PER_SECOND" reload:"live"`
 }
 
-// TotalQuota is what also all may have together. Each from 1 to 1000000. The defaults are for a user, a token, and
-// all.
+// TotalQuota has the bounds that also apply to all users together. Each is from 1 to 1000000, but the total of ColdStarts
+// may be 0. The three defaults are for a user, for a token, and for all.
 type TotalQuota struct {
-	// Containers is how many containers for execs there may be. Where there are so many, the one that was idle
-	// for longest makes room, of all users' one of whoever has most; if none is idle, the call is refused.
+	// Containers is how many containers for execs there may be. Beyond that, the container that was idle for longest
+	// is removed; for the total, one of the user with the most containers. If none is idle, the call is refused.
 	// Default 16, 64, 500.
 	Containers int `json:"containers" env:"CONTAINERS" reload:"live"`
 
-	// ColdStarts is how many containers may be made at a time, those of processes included; further ones wait,
-	// and users who wait have turns, one after the other. Default 2, 4, 0: for all together 0 is two for each
-	// processor, with which the last of many ends soonest, and no more than 32.
+	// ColdStarts is how many containers may be made at a time, including those of processes. Further ones wait, and
+	// waiting users take turns. Default 2, 4, 0: for the total, 0 means two for each processor, with which the last of
+	// many ends soonest, and at most 32.
 	ColdStarts int `json:"coldStarts" env:"COLD_STARTS" reload:"live"`
 
-	// Commands is how many commands may run, or wait to. Default 100, 200, 500.
+	// Commands is how many commands may run or wait to run. Default 100, 200, 500.
 	Commands int `json:"commands" env:"COMMANDS" reload:"live"`
 
-	// DetachedExecs is how many execs with detachOnDisconnect there may be, those that have ended and are kept
-	// for five minutes included: of these the oldest makes room. Each takes up to 2 MiB of memory. Default 64,
-	// 128, 256.
+	// DetachedExecs is how many execs with detachOnDisconnect there may be, including those that have ended and are
+	// kept for five minutes: the oldest of these makes room. Each takes up to 2 MiB of memory. Default 64, 128,
+	// 256.
 	DetachedExecs int `json:"detachedExecs" env:"DETACHED_EXECS" reload:"live"`
 
-	// Processes is how many durable processes there may be, those that have ended included. Default 64, 256,
+	// Processes is how many durable processes there may be, including those that have ended. Default 64, 256,
 	// 1000.
 	Processes int `json:"processes" env:"PROCESSES" reload:"live"`
 
@@ -88,7 +88,7 @@ func (q Quotas) check(f *faults) {
 	}
 }
 
-// moved are keys of former versions, and what has taken their place.
+// moved are keys of former versions, with the keys that have replaced them.
 var moved = map[string]string{
 	"exec.maxInFlight":     "quotas.total.commands",
 	"processes.maxPerUser": "quotas.perUser.processes",

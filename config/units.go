@@ -14,7 +14,7 @@ import (
 	"github.com/daycare-run/sandbox/internal/strictjson"
 )
 
-// fromText sets what is written as a string.
+// fromText sets a value that is written as a string.
 func fromText[T any](raw []byte, to *T, parse func(string) (T, error)) error {
 	text, err := strictjson.Text(raw)
 	if err != nil {
@@ -58,14 +58,14 @@ func parseSize(text string) (Size, error) {
 	n, err := strconv.ParseUint(number, 10, 63)
 	switch {
 	case errors.Is(err, strconv.ErrRange), err == nil && int64(n) > math.MaxInt64/bytes:
-		return 0, errors.New("is more bytes than anything has")
+		return 0, errors.New("is too many bytes")
 	case err != nil:
 		return 0, errors.New("is no size: want a whole number of bytes, or one with Ki, Mi, Gi, Ti, K, M, G or T, such as 16Gi")
 	}
 	return Size(int64(n) * bytes), nil
 }
 
-// UnmarshalJSON reads the string that it is in settings.json, or the number.
+// UnmarshalJSON reads a size from settings.json, where it is a string or a number.
 func (s *Size) UnmarshalJSON(raw []byte) error {
 	if jsontext.Value(raw).Kind() == '0' {
 		raw = strconv.AppendQuote(nil, string(raw))
@@ -73,7 +73,7 @@ func (s *Size) UnmarshalJSON(raw []byte) error {
 	return fromText(raw, s, parseSize)
 }
 
-// Want implements what strictjson asks of types.
+// Want says for strictjson what a value should be.
 func (Size) Want() string { return "a size such as 16Gi" }
 
 // String returns the shortest text that parseSize reads back as s.
@@ -102,10 +102,10 @@ func parseDuration(text string) (Duration, error) {
 	return Duration(v), nil
 }
 
-// UnmarshalJSON reads the string that it is in settings.json.
+// UnmarshalJSON reads a duration from its string in settings.json.
 func (d *Duration) UnmarshalJSON(raw []byte) error { return fromText(raw, d, parseDuration) }
 
-// Want implements what strictjson asks of types.
+// Want says for strictjson what a value should be.
 func (Duration) Want() string { return "a duration such as 15m" }
 
 func (d Duration) String() string { return time.Duration(d).String() }
@@ -116,8 +116,8 @@ type Millis int64
 // Duration returns m as a time.Duration. It does not overflow for what Validate accepts.
 func (m Millis) Duration() time.Duration { return time.Duration(m) * time.Millisecond }
 
-// Owners are a user and a group of the host, written uid:gid, or, where Last is not 0, the ids from UID to Last, each
-// of a user and of a group, written first-last.
+// Owners are a user and a group of the host, written uid:gid; or, if Last is not 0, the ids from UID to Last, each for
+// a user and a group, written first-last.
 type Owners struct{ UID, GID, Last uint32 }
 
 // parseOwners reads owners such as "1000:1000" or "200000-299999".
@@ -139,10 +139,10 @@ func parseOwners(text string) (Owners, error) {
 	return Owners{UID: uint32(uid), GID: uint32(gid)}, nil
 }
 
-// UnmarshalJSON reads the string that it is in settings.json.
+// UnmarshalJSON reads owners from their string in settings.json.
 func (o *Owners) UnmarshalJSON(raw []byte) error { return fromText(raw, o, parseOwners) }
 
-// Want implements what strictjson asks of types.
+// Want says for strictjson what a value should be.
 func (Owners) Want() string {
 	return "an owner such as 1000:1000 or a range of them such as 200000-299999"
 }
@@ -154,8 +154,8 @@ func (o Owners) String() string {
 	return fmt.Sprintf("%d:%d", o.UID, o.GID)
 }
 
-// PortRange is TCP ports from the first to the last, written first-last. The zero PortRange is none, written as
-// an empty text.
+// PortRange is a range of TCP ports, written first-last. The zero PortRange has no ports and is written as an
+// empty text.
 type PortRange struct{ First, Last int }
 
 // parsePortRange reads a range such as "20000-20999".
@@ -170,10 +170,10 @@ func parsePortRange(text string) (PortRange, error) {
 	return PortRange{First: int(first), Last: int(last)}, nil
 }
 
-// UnmarshalJSON reads the string that it is in settings.json.
+// UnmarshalJSON reads a range from its string in settings.json.
 func (r *PortRange) UnmarshalJSON(raw []byte) error { return fromText(raw, r, parsePortRange) }
 
-// Want implements what strictjson asks of types.
+// Want says for strictjson what a value should be.
 func (PortRange) Want() string { return "a range of ports such as 20000-20999" }
 
 func (r PortRange) String() string {

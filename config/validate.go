@@ -18,13 +18,13 @@ const (
 	maxPath       = 4096
 
 	minMemory = 64 * mi
-	minTmpfs  = 64 * ki // to tmpfs a size of 0 means no bound at all
+	minTmpfs  = 64 * ki // for tmpfs, a size of 0 means no bound
 
 	// minPIDs leaves room for commands beside the threads of gVisor's Sentry.
 	minPIDs = 128
 	maxPIDs = 1 << 22 // the kernel's PID_MAX_LIMIT
 
-	// minOpenFiles leaves room for the agent, whose limit it is as well.
+	// minOpenFiles leaves room for the agent, which has the same limit.
 	minOpenFiles, maxOpenFiles = 1024, 1 << 20 // the kernel's fs.nr_open, unless it was raised
 
 	minCPUs, maxCPUs = 0.01, 8192.0
@@ -32,15 +32,15 @@ const (
 	maxMillis = Millis(24 * time.Hour / time.Millisecond)
 	maxBytes  = int64(gi)
 
-	// maxID is what Docker runs a process as (2^31-1), less one: the agent beside it has the id that is as far above.
+	// maxID is one less than the largest id of a process in Docker (2^31-1): the agent's id is 2^31 above the command's.
 	maxID = 1<<31 - 2
 )
 
 // zerolog's levels, by name only.
 var levels = []string{"trace", "debug", "info", "warn", "error", "fatal", "panic", "disabled"}
 
-// Validate returns nil when every value is possible, else one error that names each impossible value
-// with its key. What the host and Docker have (a directory, an image, a runtime) is not looked at.
+// Validate returns nil if every value is possible, else one error that names each impossible value with its
+// key. It does not check what the host and Docker have (a directory, an image, a runtime).
 func (c Config) Validate() error {
 	if wrong := c.check(); len(wrong.Faults) > 0 {
 		return fmt.Errorf("cannot use these settings: %w", wrong)
@@ -78,8 +78,8 @@ func (c Config) check() faults {
 	return f
 }
 
-// checkPaths also keeps what is the service's own out of the users' reach: containers write in
-// usersDir.
+// checkPaths checks the paths. The service's own files must not be in usersDir, because containers write
+// there.
 func (c Config) checkPaths(f *faults) {
 	users := f.path("usersDir", c.UsersDir)
 	if c.UsersDir == "/" {
@@ -161,7 +161,7 @@ func (p Processes) check(f *faults) {
 	}
 }
 
-// path finds the fault with a path of the host and reports whether there is none.
+// path adds the fault of a path of the host, and reports whether there is none.
 func (f *faults) path(key, name string) bool {
 	says := ""
 	switch {

@@ -6,23 +6,23 @@ import (
 	"strings"
 )
 
-// Value is a setting as it is.
+// Value is a setting with its value.
 type Value struct {
 	Key string
-	// Text is its value as JSON, the begin of it if it is long.
+	// Text is the value as JSON; if that is long, its beginning.
 	Text string
-	// Live says that a change takes effect without a restart.
+	// Live reports whether a change takes effect without a restart.
 	Live bool
 }
 
-// maxValue is how much of a value is told, in bytes.
+// maxValue is how much of a value is shown, in bytes.
 const maxValue = 500
 
-// notShown is in place of what may hold a secret.
+// notShown replaces what may hold a secret.
 const notShown = "(not shown)"
 
-// Values are all settings for others to see. Secrets belong into files that settings name; where somebody may have put one into
-// a setting all the same, which its tag shown:"no" says, notShown is in its place.
+// Values returns all settings for others to see. Secrets belong in files that settings name. If a setting may hold a secret all
+// the same, as its tag shown:"no" says, notShown replaces it.
 func (c Config) Values() (list []Value) {
 	for _, f := range settings(&c) {
 		text, err := json.Marshal(shown(f.value, f.hidden).Interface())
@@ -37,8 +37,8 @@ func (c Config) Values() (list []Value) {
 	return list
 }
 
-// shown returns a copy of a setting, or of a part of one, as others may see it. Of what is hidden, names of maps and the program of
-// a command stay.
+// shown returns a copy of a setting, or of a part of one, as others may see it. Of a hidden setting, the keys of maps and the
+// program of a command remain.
 func shown(v reflect.Value, hidden bool) reflect.Value {
 	result := reflect.New(v.Type()).Elem()
 	result.Set(v)

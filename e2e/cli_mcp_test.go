@@ -196,7 +196,7 @@ func TestMCPRefusals(t *testing.T) {
 			{"exec", anything{}, "command"},
 			{"exec", anything{"command": "true", "permission": []string{}}, "permission"},
 			{"process_start", anything{"command": "true", "permissions": []string{"@workspace"}}, "@workspace is not granted"},
-			{"write", anything{"path": "file", "content": "y"}, `cannot write "file": it is in no place that this sandbox grants; those to write to are /tmp`},
+			{"write", anything{"path": "file", "content": "y"}, `cannot write "file": it is in no place that this sandbox grants; it may write to /tmp`},
 			{"write", anything{"path": l.at("mcp-bare", "file"), "content": "y"}, "it is in no place that this sandbox grants"},
 			{"read", anything{"path": "~/.ssh/id"}, "on the deny list: SSH keys"},
 			{"read", anything{"path": "/etc/passwd"}, "cannot read"},

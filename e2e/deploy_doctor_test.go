@@ -67,7 +67,7 @@ func TestDoctorOfAHealthyHost(t *testing.T) {
 		t.Errorf("exit code %d: %+v", code, found)
 	}
 	for check, part := range map[string]string{
-		"settings": "as of the service (pid ", "engine": "Docker ", "runtime runsc": "runsc", "offline runtime": "runsc-offline", "frozen containers": "they stand still", "image": "version ", "nftables": "can be made",
+		"settings": "as of the service (pid ", "engine": "Docker ", "runtime runsc": "runsc", "offline runtime": "runsc-offline", "frozen containers": "stopped completely", "image": "version ", "nftables": "can be made",
 		"service": "answers at " + l.path("sandboxd.sock"), "a command": "gvisor", "a denied name": "denied at once", "an allowed name": "resolves to " + openWorld(t).shared.String(),
 	} {
 		if f := found[check]; f.Level != doctor.OK || !strings.Contains(f.Found, part) {
@@ -142,7 +142,7 @@ func TestDoctorNamesTheFault(t *testing.T) {
 			chmod(t, l.dir, 0o777)
 			t.Cleanup(func() { chmod(t, l.dir, 0o700) })
 			return nil, nil
-		}, "socket", "others may put a socket of theirs into " + l.dir},
+		}, "socket", "others may put their own socket into " + l.dir},
 		{"the disk is full", func(t *testing.T) (func(*exec.Cmd), []string) {
 			dir := t.TempDir()
 			if err := syscall.Mount("tmpfs", dir, "tmpfs", 0, "size=1m,mode=0755"); err != nil {

@@ -180,7 +180,7 @@ func TestEgressWithoutRights(t *testing.T) {
 	}
 	l.traveller(t, w, "weak")
 	_, err := l.client.Exec(t.Context(), "weak", types.Exec{Command: "true", Permissions: []string{"@network"}, AllowedDomains: []string{"example.org"}})
-	if kindOf(err) != types.Denied || !strings.Contains(err.Error(), "cannot hold a call to names") {
+	if kindOf(err) != types.Denied || !strings.Contains(err.Error(), "cannot restrict a call to names") {
 		t.Errorf("filtered: %v", err)
 	}
 	name := w.name(t, "weak", w.shared)

@@ -54,7 +54,7 @@ func (l *lab) isTold(t *testing.T, user string) {
 		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 		defer cancel()
 		_, err := l.client.Read(ctx, user, types.Read{Target: client.Target("/home/file")})
-		return kindOf(err) == types.Unavailable && strings.Contains(err.Error(), "see to its storage")
+		return kindOf(err) == types.Unavailable && strings.Contains(err.Error(), "check its storage")
 	})
 }
 

@@ -13,7 +13,7 @@ import (
 	"github.com/daycare-run/sandbox/client"
 )
 
-// attachFlags are what `sandbox attach` takes.
+// attachFlags are the flags of `sandbox attach`.
 type attachFlags struct {
 	target
 	stdin, kill, asJSON bool
@@ -25,11 +25,11 @@ func attachCommand(a *app) *cobra.Command {
 		Use:   "attach --user USER [flags] [EXEC_ID]",
 		Short: "Come back to a command whose connection was lost",
 		Long: `attach comes back to a command that was run with --detach-on-disconnect: it prints what the service has kept
-of its output, the last MiB at least, and goes on as "sandbox exec" does, with the same exit codes. A
-command that has ended is there for five minutes. One that has a terminal takes the one here; of any
-other, -i passes stdin on. Whoever was attached to it before is cut off.
+of its output, at least the last MiB, and goes on as "sandbox exec" does, with the same exit codes. A
+command that has ended is kept for five minutes. A command with a terminal uses this terminal; to any
+other, -i passes stdin on. Whoever was attached to the command before is cut off.
 
-Without an EXEC_ID it lists what there is to come back to.`,
+Without an EXEC_ID it lists the commands to come back to.`,
 		Example: `  sandbox exec --user alice --detach-on-disconnect -it
   sandbox attach --user alice
   sandbox attach --user alice x-3kq7vbl2m5x4tawzr6yj2ce4nq
@@ -79,7 +79,7 @@ func runAttach(cmd *cobra.Command, c *client.Client, f attachFlags, args []strin
 	if slices.ContainsFunc(execs, func(e types.DetachedExec) bool { return e.ExecID == args[0] && e.TTY }) {
 		file, err := terminalOf(cmd.InOrStdin())
 		if err != nil {
-			return fmt.Errorf("exec %s has a terminal, and there is none on stdin to see it at", args[0])
+			return fmt.Errorf("exec %s has a terminal, and there is none on stdin to show it on", args[0])
 		}
 		streams.Stdin = file
 		if leave, err = sitDown(ctx, file, &streams); err != nil {
@@ -107,7 +107,7 @@ func listExecs(out io.Writer, execs []types.DetachedExec) error {
 	return table.Flush()
 }
 
-// stateOf is how an exec is, in a word or two.
+// stateOf returns the state of an exec in a word or two.
 func stateOf(e types.DetachedExec) string {
 	switch {
 	case e.EndedAt == nil:

@@ -18,26 +18,26 @@ import (
 // defaultSocket is where sandboxd listens by default.
 const defaultSocket = "/run/daycare-sandbox/sandboxd.sock"
 
-// app is what all commands share: where the service is. A flag that is empty was not given, nor its variable.
+// app is what all commands share: where the service is. A field is empty if its flag was not given.
 type app struct {
 	socket, url                          string
 	tokenFile, caFile, certFile, keyFile string
 }
 
-// flags are those of every command. What is not given is taken from the environment; a flag for one way to
-// the service outdoes the variable for the other.
+// flags adds the flags of every command. What is not given is taken from the environment; a flag for one way to
+// reach the service overrides the variable for the other way.
 func (a *app) flags(root *cobra.Command) {
 	flags := root.PersistentFlags()
 	flags.StringVar(&a.socket, "socket", "", "the service's socket (default "+defaultSocket+")")
 	flags.StringVar(&a.url, "url", "", "a service on TCP instead, such as https://sandbox.example.org:7480")
 	flags.StringVar(&a.tokenFile, "token-file", "", "file with the token for --url")
 	flags.StringVar(&a.caFile, "ca-file", "", "PEM file with the authorities to trust for --url, instead of the host's")
-	flags.StringVar(&a.certFile, "cert-file", "", "PEM file with a certificate to show at --url; goes with --key-file")
+	flags.StringVar(&a.certFile, "cert-file", "", "PEM file with a certificate to present to --url; goes with --key-file")
 	flags.StringVar(&a.keyFile, "key-file", "", "PEM file with the key of --cert-file")
 	root.PersistentPreRunE = func(cmd *cobra.Command, _ []string) error {
 		for c := cmd; c.HasParent(); c = c.Parent() {
 			if slices.Contains([]string{"completion", "man", "help"}, c.Name()) {
-				return nil // they ask no service
+				return nil // these do not call the service
 			}
 		}
 		c, err := a.open()
@@ -48,8 +48,8 @@ func (a *app) flags(root *cobra.Command) {
 	}
 }
 
-// client is for one command. What is wrong with the flags was reported before that began; completions, for which
-// it is not, find no service.
+// client returns a client for one command. Faults of the flags were reported before the command began. For completions
+// they are not, so these get a client without a service.
 func (a *app) client() *client.Client {
 	c, err := a.open()
 	if err != nil {
@@ -65,7 +65,7 @@ func (a *app) String() string {
 	return a.socketPath()
 }
 
-// at is the URL of a service on TCP, or empty.
+// at returns the URL of a service on TCP; empty for none.
 func (a *app) at() string {
 	if a.url == "" && a.socket == "" {
 		return os.Getenv("SANDBOX_URL")
@@ -89,11 +89,11 @@ func (a *app) open() (*client.Client, error) {
 		return client.Open(client.Config{Socket: a.socketPath()})
 	}
 	if a.url == "" && os.Getenv("SANDBOX_SOCKET") != "" {
-		return nil, errors.New("SANDBOX_URL and SANDBOX_SOCKET are both set: unset one of them, or say --url or --socket")
+		return nil, errors.New("SANDBOX_URL and SANDBOX_SOCKET are both set: unset one of them, or give --url or --socket")
 	}
 	name := cmp.Or(a.tokenFile, os.Getenv("SANDBOX_TOKEN_FILE"))
 	if name == "" {
-		return nil, errors.New("a service on TCP needs a token: name a file that has it with --token-file or $SANDBOX_TOKEN_FILE")
+		return nil, errors.New("a service on TCP needs a token: name its file with --token-file or $SANDBOX_TOKEN_FILE")
 	}
 	token, err := os.ReadFile(name)
 	if err != nil {
@@ -106,7 +106,7 @@ func (a *app) open() (*client.Client, error) {
 	return client.Open(client.Config{URL: url, Token: strings.TrimSpace(string(token)), TLS: trust})
 }
 
-// trust is whom to trust over TLS, and what to show.
+// trust returns the TLS settings: which authorities to trust, and which certificate to present.
 func (a *app) trust() (*tls.Config, error) {
 	options := tlsconfig.Options{
 		CAFile:   cmp.Or(a.caFile, os.Getenv("SANDBOX_CA_FILE")),

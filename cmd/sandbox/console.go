@@ -23,8 +23,8 @@ func consoleCommand(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "console [flags]",
 		Short: "Show in a browser what runs, what it may see and what it tried to reach",
-		Long: `console opens a port of this host's loopback at which a browser sees the console, and prints a link with which one browser
-signs in, once. The console calls the service as this command would. It ends when it is interrupted.`,
+		Long: `console opens a port on this host's loopback at which a browser sees the console, and prints a link with which one
+browser can sign in, once. The console calls the service as this command would. It ends when it is interrupted.`,
 		Example: `  sudo sandbox console
   sandbox console --url https://sandbox.example.org:7480 --token-file ~/.sandbox-token`,
 		Args: cobra.NoArgs,
@@ -37,7 +37,7 @@ signs in, once. The console calls the service as this command would. It ends whe
 			}
 			if !listener.Addr().(*net.TCPAddr).IP.IsLoopback() {
 				_ = listener.Close()
-				return fmt.Errorf("--listen %s is not of this host's loopback, where nobody reads along; for others there is the setting tcp.console", listen)
+				return fmt.Errorf("--listen %s is not on this host's loopback, where nobody can eavesdrop; for other hosts there is the setting tcp.console", listen)
 			}
 			c := a.client()
 			defer c.Close()
@@ -50,19 +50,19 @@ signs in, once. The console calls the service as this command would. It ends whe
 			return serveConsole(ctx, listener, handler)
 		},
 	}
-	cmd.Flags().StringVar(&listen, "listen", "127.0.0.1:0", "an address and a port of the loopback; 0 is any that is free")
+	cmd.Flags().StringVar(&listen, "listen", "127.0.0.1:0", "an address and a port of the loopback; 0 is any free port")
 	_ = cmd.RegisterFlagCompletionFunc("listen", cobra.NoFileCompletions)
 	return cmd
 }
 
-// oneTime is a console at an address, for whoever shows the secret first.
+// oneTime returns a console at an address, for whoever presents the secret first.
 func oneTime(service http.Handler, address, secret string) (http.Handler, error) {
 	var used atomic.Bool
 	seal := make([]byte, 32)
-	_, _ = rand.Read(seal) // it does not fail
+	_, _ = rand.Read(seal) // never fails
 	return console.New(console.Config{
 		SealKey: seal,
-		// Without a session nobody calls: other users of this host reach the port, too.
+		// Calls need a session, because other users of this host can reach the port, too.
 		API: http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 			if !console.InSession(req) {
 				http.Error(w, "sign in at /console/", http.StatusUnauthorized)

@@ -28,8 +28,8 @@ func cpCommand(a *app) *cobra.Command {
 relative to the working directory (which is the home with --user), absolute, or from the home as ':~/…'.
 A file here whose name begins with a colon is written as ./:name.
 
-Where DST is a directory, the file keeps its name. What was there is replaced once the copy is whole: a
-copy that fails, or is interrupted, leaves it as it was.`,
+If DST is a directory, the file keeps its name. A file that exists is replaced once the copy is complete:
+a copy that fails or is interrupted leaves it as it was.`,
 		Example: `  sandbox cp --user alice ./data.csv :data.csv
   sandbox cp --user alice :out.bin .
   sandbox cp --sandbox agent-7 ./report.pdf :/tmp/`,
@@ -72,7 +72,7 @@ func parseEnds(from, to string) (ends, error) {
 	destination, in := strings.CutPrefix(to, ":")
 	switch {
 	case out == in:
-		return ends{}, errors.New("one of SRC and DST has to begin with a colon, which says that it is in the sandbox")
+		return ends{}, errors.New("one of SRC and DST must begin with a colon, which says that it is in the sandbox")
 	case from == "" || to == "":
 		return ends{}, errors.New("SRC or DST is empty")
 	case in:
@@ -87,7 +87,7 @@ func parseEnds(from, to string) (ends, error) {
 func upload(ctx context.Context, c *client.Client, id string, e ends, terminal io.Writer) error {
 	file, err := os.Open(e.local)
 	if err != nil {
-		return fmt.Errorf("cannot read the file that is to be copied: %w", err)
+		return fmt.Errorf("cannot read the file to copy: %w", err)
 	}
 	defer file.Close()
 	info, err := file.Stat()
@@ -110,13 +110,13 @@ func upload(ctx context.Context, c *client.Client, id string, e ends, terminal i
 	return err
 }
 
-// isDirectory reports whether a path in the sandbox is one, or is to be.
+// isDirectory reports whether a path in the sandbox is a directory, or is written as one.
 func isDirectory(ctx context.Context, c *client.Client, id, remote string) bool {
 	if remote == "" || strings.HasSuffix(remote, "/") {
 		return true
 	}
 	entry, err := c.Stat(ctx, id, remote)
-	return err == nil && entry.Type == "directory" // after an error the upload says what is wrong
+	return err == nil && entry.Type == "directory" // after an error, the upload reports what is wrong
 }
 
 func download(ctx context.Context, c *client.Client, id string, e ends, terminal io.Writer) error {
@@ -134,11 +134,11 @@ func download(ctx context.Context, c *client.Client, id string, e ends, terminal
 	return save(local, body)
 }
 
-// copyBuffer is about what a Unix socket holds.
+// copyBuffer is about as much as a Unix socket holds.
 const copyBuffer = 256 << 10
 
-// save makes a file of a stream, or replaces one, which keeps its mode. The name has the old file or the
-// new one, never a part.
+// save writes a stream to a file. A file that exists is replaced and keeps its mode. At any time the name has
+// the old file or the whole new one.
 func save(name string, from io.Reader) (err error) {
 	mode := fs.FileMode(0o666) // and the umask
 	old, err := os.Stat(name)
@@ -177,7 +177,7 @@ func save(name string, from io.Reader) (err error) {
 	return os.Rename(part, name)
 }
 
-// pour writes into what cannot be replaced, such as a pipe.
+// pour writes into something that cannot be replaced, such as a pipe.
 func pour(name string, from io.Reader) error {
 	file, err := os.OpenFile(name, os.O_WRONLY, 0)
 	if err != nil {

@@ -15,12 +15,12 @@ type decisionTable struct {
 	out   io.Writer
 	now   func() time.Time
 	table table
-	begun bool // the heading is printed
+	begun bool // the heading has been printed
 }
 
 func newDecisionTable(out io.Writer) *decisionTable { return decisionsIn(out, width(out), time.Now) }
 
-// decisionsIn prints for so many columns where users, names and reasons have to give way; 0 is for no limit.
+// decisionsIn returns a table of at most so many columns, for which users, names and reasons are cut; 0 means no limit.
 func decisionsIn(out io.Writer, columns int, now func() time.Time) *decisionTable {
 	return &decisionTable{out: out, now: now, table: table{
 		columns: columns, widths: []int{len(time.TimeOnly), 0, 0, 0, 24, 0}, gives: 4, cut: fitEnd,
@@ -28,7 +28,7 @@ func decisionsIn(out io.Writer, columns int, now func() time.Time) *decisionTabl
 	}}
 }
 
-// print prints decisions, and before the first of all the heading.
+// print prints decisions, and the heading before the very first one.
 func (t *decisionTable) print(list ...types.Decision) error {
 	var rows [][]string
 	if !t.begun {
@@ -55,7 +55,7 @@ func (t *decisionTable) row(d types.Decision) []string {
 	}
 }
 
-// clock is a time of this day, or a day with a time.
+// clock returns a time, with its day unless that is today.
 func (t *decisionTable) clock(at time.Time) string {
 	at = at.Local()
 	if at.Format(time.DateOnly) == t.now().Local().Format(time.DateOnly) {
@@ -71,15 +71,15 @@ func orDash(name string) string {
 	return printable(name)
 }
 
-// advice is what to say about a name that was not allowed: how it is allowed, or, for one that the call has
-// denied to itself, by what that was.
+// advice is what to say about a name that was not allowed: how to allow it, or, for a name that the call itself
+// has denied, what denied it.
 type advice struct {
 	allow  string
 	denied []string // patterns
 	denies string
 }
 
-// tellRefusals says what a command wanted to reach and did not, a line for each name.
+// tellRefusals prints what a command tried to reach and could not, a line for each name.
 func tellRefusals(out io.Writer, r types.Result, a advice) {
 	type told struct{ name, verdict, reason string }
 	counts, vias := map[told]uint64{}, map[told][]string{}
@@ -104,12 +104,12 @@ func tellRefusals(out io.Writer, r types.Result, a advice) {
 			strings.Join(vias[line], " and "), printable(line.reason), a.remedy(line.name, line.verdict, line.reason))
 	}
 	if r.EgressMore > 0 {
-		fmt.Fprintf(out, "sandbox: egress refused %d names more; \"sandbox egress log\" has the latest of them\n", r.EgressMore)
+		fmt.Fprintf(out, "sandbox: egress refused %d more names; \"sandbox egress log\" has the latest of them\n", r.EgressMore)
 	}
 }
 
-// remedy is what to do about a refusal, if there is something. The name comes from the command: one that
-// is more than a name, such as a wildcard, must not become advice to be pasted.
+// remedy returns what to do about a refusal, if anything can be done. The name comes from the command: if it is
+// more than a name, such as a wildcard, it must not become advice that a person pastes.
 func (a advice) remedy(name, verdict, reason string) string {
 	if verdict != string(types.VerdictDenied) || reason != types.ReasonNotAllowed || strings.Contains(name, "*") {
 		return ""

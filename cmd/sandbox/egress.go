@@ -25,7 +25,7 @@ func egressCommand(a *app) *cobra.Command {
 	return cmd
 }
 
-// logFlags are what `sandbox egress log` takes.
+// logFlags are the flags of `sandbox egress log`.
 type logFlags struct {
 	query          client.DecisionQuery
 	verdict, via   string
@@ -38,13 +38,13 @@ func egressLogCommand(a *app) *cobra.Command {
 	var f logFlags
 	cmd := &cobra.Command{
 		Use:   "log [flags]",
-		Short: "List what calls wanted to reach, and what became of it",
-		Long: `log lists the latest decisions of egress, oldest first: who asked for which name, the verdict and the
-reason. Attempts that differ in nothing but their time are one line with a count.
+		Short: "List what calls tried to reach, and what became of it",
+		Long: `log lists the latest egress decisions, oldest first: who asked for which name, the verdict and the
+reason. Attempts that differ only in their time are one line with a count.
 
-With --follow it goes on with each decision as it is made, until it is interrupted (exit code 130) or
-the service stops (exit code 125). A line cuts a long name at its begin to fit the terminal; --json has
-everything, when following with one object on each line.`,
+With --follow it then prints each decision as it is made, until it is interrupted (exit code 130) or the
+service stops (exit code 125). To fit the terminal, a long name loses its beginning; --json has everything,
+with --follow as one object on each line.`,
 		Example: `  sandbox egress log
   sandbox egress log -f --user alice --verdict denied
   sandbox egress log --name example.org --since 10m --json`,
@@ -67,14 +67,14 @@ everything, when following with one object on each line.`,
 		},
 	}
 	flags := cmd.Flags()
-	flags.BoolVarP(&f.follow, "follow", "f", false, "go on with each decision as it is made")
+	flags.BoolVarP(&f.follow, "follow", "f", false, "then print each decision as it is made")
 	flags.StringVarP(&f.query.UserID, "user", "u", "", "decisions about this user's calls")
 	flags.StringVar(&f.query.Container, "container", "", "decisions about this container, by its name in \"sandbox ps\"")
 	flags.StringVar(&f.verdict, "verdict", "", "decisions with this verdict: allowed, denied, failed, limited or malformed")
 	flags.StringVar(&f.via, "via", "", "decisions about dns, tls, http or tcp")
-	flags.StringVar(&f.query.Name, "name", "", "decisions about this name and all below it")
+	flags.StringVar(&f.query.Name, "name", "", "decisions about this name and all names below it")
 	flags.StringVar(&f.since, "since", "", "decisions since a duration ago, such as 10m, or since a time, such as 2026-01-02T15:04:05Z")
-	flags.IntVarP(&f.limit, "limit", "n", 0, "how many at most, the latest of them, up to 1000; with --follow, of those that there are already (default 100)")
+	flags.IntVarP(&f.limit, "limit", "n", 0, "at most this many, the latest ones, up to 1000; with --follow, of those made so far (default 100)")
 	jsonFlag(cmd, &f.asJSON)
 	for flag, words := range map[string][]string{
 		"verdict": {"allowed", "denied", "failed", "limited", "malformed"}, "via": {"dns", "tls", "http", "tcp"},
@@ -88,7 +88,7 @@ everything, when following with one object on each line.`,
 	return cmd
 }
 
-// decisions turns the flags into what the API takes.
+// decisions turns the flags into a query of the API.
 func (f logFlags) decisions(limited bool, now time.Time) (client.DecisionQuery, error) {
 	q := f.query
 	q.Verdict, q.Via = types.Verdict(f.verdict), types.Via(f.via)
@@ -120,7 +120,7 @@ func followDecisions(cmd *cobra.Command, c *client.Client, q client.DecisionQuer
 	})
 }
 
-// follow prints events to their end, each as print does or in a line of JSON; an interrupt is exit code 130.
+// follow prints events until they end, each with print or as a line of JSON. If it is interrupted, it returns exit code 130.
 func follow[Event any](cmd *cobra.Command, asJSON bool, events func(context.Context) iter.Seq2[Event, error], print func(Event) error) error {
 	ctx, stop := signal.NotifyContext(cmd.Context(), unix.SIGINT, unix.SIGTERM, unix.SIGHUP)
 	defer stop()

@@ -119,7 +119,7 @@ func TestRefusals(t *testing.T) {
 		{"what the call has denied to itself", types.Result{Egress: []types.Refusal{denied("a.closed.org")}},
 			[]string{"denied a.closed.org (once, dns): " + no + "; --deny-domain takes it away"}},
 		{"more", types.Result{Egress: []types.Refusal{denied("a.org")}, EgressMore: 12},
-			[]string{"denied a.org (once, dns): " + no + allow + "a.org", `refused 12 names more; "sandbox egress log" has the latest of them`}},
+			[]string{"denied a.org (once, dns): " + no + allow + "a.org", `refused 12 more names; "sandbox egress log" has the latest of them`}},
 	} {
 		var out bytes.Buffer
 		tellRefusals(&out, tt.r, advice{allow: "allow it with --allow-domain", denied: []string{"*.closed.org"}, denies: "--deny-domain"})

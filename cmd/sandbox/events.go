@@ -20,13 +20,12 @@ func eventsCommand(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "events [flags]",
 		Short: "Follow what happens: calls, containers, processes, decisions and hosts",
-		Long: `events prints what happens, a line each, as it happens: calls that begin, run and end, containers that are made, frozen
-and removed, durable processes that start and end, what calls wanted to reach, and in a cluster what becomes of hosts (node) and
-which one holds a user (seat). It ends when it is interrupted
-(exit code 130) or the service stops (exit code 125).
+		Long: `events prints each event in a line as it happens: calls that begin, run and end, containers that are made, frozen and
+removed, durable processes that start and end, what calls tried to reach, and in a cluster changes of hosts (node) and
+which host holds a user (seat). It ends when it is interrupted (exit code 130) or the service stops (exit code 125).
 
-With --replay it begins with what the service has kept of what happened before, and with --after, which takes the id of
-an event of --json, after that one.`,
+With --replay it begins with the earlier events that the service has kept, and with --after, which takes the id of an
+event of --json, after that event.`,
 		Example: `  sandbox events
   sandbox events --user alice --kind call,decision
   sandbox events --replay --json`,
@@ -54,7 +53,7 @@ an event of --json, after that one.`,
 	flags := cmd.Flags()
 	flags.StringVarP(&q.UserID, "user", "u", "", "events of this user")
 	flags.StringSliceVar(&kinds, "kind", nil, "events of these kinds: call, container, process, decision, node, seat")
-	flags.BoolVar(&q.Replay, "replay", false, "begin with what is kept")
+	flags.BoolVar(&q.Replay, "replay", false, "begin with the events that are kept")
 	flags.StringVar(&q.After, "after", "", "begin after the event with this id")
 	jsonFlag(cmd, &asJSON)
 	a.completeUsers(cmd)
@@ -63,7 +62,7 @@ an event of --json, after that one.`,
 	return cmd
 }
 
-// eventLine is an event for a person.
+// eventLine returns an event as a line for a person.
 func eventLine(e types.ServiceEvent) string {
 	words := []string{e.Time.Local().Format(time.TimeOnly), orDash(e.UserID), string(e.Kind)}
 	switch {

@@ -19,7 +19,7 @@ import (
 	"github.com/daycare-run/sandbox/client"
 )
 
-// execFlags are what `sandbox exec` takes.
+// execFlags are the flags of `sandbox exec`.
 type execFlags struct {
 	target
 	commandFlags
@@ -37,21 +37,21 @@ func execCommand(a *app) *cobra.Command {
 		Long: `exec runs a command in a user's sandbox and streams what it prints.
 
 One argument is a command line for the shell; several are a program and its arguments, passed on
-as they are. It reads the home and writes to /tmp; what else it may do is granted with --grant: write
-to the working directory with @workspace, to a path with @write:/path, see a mount with @read:/path.
+as they are. The command reads the home and writes to /tmp. --grant lets it do more: write to the
+working directory with @workspace, write to a path with @write:/path, see a mount with @read:/path.
 It has no network; --allow-domain lets it reach a name by HTTP and HTTPS, and --package-manager the
-registries of a language. What it tried to reach and was refused is listed at its end. --deny-read,
---deny-write and --deny-domain take away what it would have otherwise, and win over all the others.
+registries of a language. What it tried to reach and was refused is listed when it ends. --deny-read,
+--deny-write and --deny-domain take away what it would have otherwise, and override all other flags.
 "sandbox explain" shows what a call with the same flags would see and reach.
 
-With -t the command runs at a terminal of its own, as large as this one, and with -it it takes what is
-typed here: that is for a shell, an editor, a pager. Without a COMMAND it is the image's bash, or sh. It
-may last for eight hours, unless the service's settings say otherwise.
+With -t the command runs at a terminal of its own, as large as this one, and with -it it gets what is
+typed here: that is for a shell, an editor or a pager. Without a COMMAND it is the image's bash, or sh.
+It may run for eight hours, unless the service's settings say otherwise.
 
 With --detach-on-disconnect the command goes on when the connection is lost, and when this terminal is
 closed: "sandbox attach" comes back to it.
 
-The command's exit code is exec's own. 128+N means that signal N ended it, 124 that
+exec exits with the command's exit code. 128+N means that signal N ended it, 124 that
 its time was up, and 125 that it could not be run. Ctrl-C goes to the command; without -t, the third one
 cuts the connection, which ends it unless --detach-on-disconnect was given ("sandbox attach --kill" does then).`,
 		Example: `  sandbox exec --user alice -it
@@ -81,7 +81,7 @@ cuts the connection, which ends it unless --detach-on-disconnect was given ("san
 	flags.DurationVar(&f.timeout, "timeout", 0, "end the command after this time (default: the service's, 30s, or 8h with --tty)")
 	flags.BoolVarP(&f.stdin, "interactive", "i", false, "pass stdin on to the command")
 	flags.BoolVarP(&f.tty, "tty", "t", false, "run the command at a terminal; with -i, at this one")
-	flags.BoolVar(&f.onlyIfRunning, "only-if-running", false, "fail where the sandbox is paused, instead of resuming it")
+	flags.BoolVar(&f.onlyIfRunning, "only-if-running", false, "fail if the sandbox is paused, instead of resuming it")
 	flags.BoolVar(&f.detach, "detach-on-disconnect", false, "let the command go on when the connection is lost")
 	flags.BoolVar(&f.stats, "stats", false, "say on stderr how the command ended and how long it took")
 	return cmd
@@ -126,8 +126,8 @@ func runExec(cmd *cobra.Command, c *client.Client, f execFlags, args []string) e
 	return conclude(cmd.ErrOrStderr(), result, err, flagAdvice(f.restrictions.DeniedDomains), f.stats)
 }
 
-// conclude says how a command has ended, as far as that is asked for, and returns its exit code. remedy is
-// what to do about a name that it could not reach.
+// conclude prints how a command has ended, as far as that is asked for, and returns its exit code. remedy says
+// what to do about a name that the command could not reach.
 func conclude(out io.Writer, result types.Result, err error, remedy advice, stats bool) error {
 	if cut, is := errors.AsType[cutOff](err); is {
 		return exitCode(128 + int(cut))
@@ -142,7 +142,7 @@ func conclude(out io.Writer, result types.Result, err error, remedy advice, stat
 	return code(result)
 }
 
-// exec turns the flags into what the API takes.
+// exec turns the flags into a request of the API.
 func (f execFlags) exec(args []string) (types.Exec, error) {
 	env, err := f.variables()
 	e := types.Exec{
@@ -160,10 +160,10 @@ func (f execFlags) exec(args []string) (types.Exec, error) {
 	return e, err
 }
 
-// shell is what runs where no command is given.
+// shell is what runs if no command is given.
 const shell = "if command -v bash >/dev/null; then exec bash; else exec sh; fi"
 
-// cutOff is the signal upon which we have cut the connection.
+// cutOff is the signal that made us cut the connection.
 type cutOff syscall.Signal
 
 func (c cutOff) Error() string { return syscall.Signal(c).String() }
@@ -171,19 +171,19 @@ func (c cutOff) Error() string { return syscall.Signal(c).String() }
 // patience is how many interrupts the command gets before the connection is cut.
 const patience = 2
 
-// flagAdvice is for a caller that may give other flags.
+// flagAdvice returns the advice for a caller that may give other flags.
 func flagAdvice(denied []string) advice {
 	return advice{allow: "allow it with --allow-domain", denied: denied, denies: "--deny-domain"}
 }
 
-// relaySignals passes on what a terminal or a caller sends us, until ctx ends. That the terminal is closed is
-// nothing to a command that goes on without us.
+// relaySignals passes on the signals that a terminal or a caller sends us, until ctx ends. It does not pass SIGHUP
+// on to a command that goes on without us.
 func relaySignals(ctx context.Context, cut context.CancelCauseFunc, goesOn bool) <-chan string {
 	came := make(chan os.Signal, 16)
 	signal.Notify(came, unix.SIGINT, unix.SIGTERM, unix.SIGHUP, unix.SIGQUIT)
 	names := make(chan string, 16)
 	go func() {
-		// Notify stays on: an interrupt that comes while we are leaving must not change the exit code.
+		// Notify stays on: an interrupt that comes while we exit must not change the exit code.
 		for interrupts := 0; ; {
 			select {
 			case s := <-came:
@@ -207,7 +207,7 @@ func relaySignals(ctx context.Context, cut context.CancelCauseFunc, goesOn bool)
 	return names
 }
 
-// code is the exit code that stands for a result.
+// code returns the exit code for a result.
 func code(r types.Result) error {
 	switch {
 	case r.TimedOut:

@@ -18,12 +18,12 @@ func explainCommand(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "explain --user USER [--grant TAG]… [--allow-domain NAME]… [--home DIR]",
 		Short: "Show what a call would see and reach, and why",
-		Long: `explain shows the view that "sandbox exec" would get with the same grants: each place with what the
-call may do there and why, where HOME points and tools keep their state, and what it reaches beyond
-files. Nothing is started.
+		Long: `explain shows what "sandbox exec" would see with the same grants: each place with what the call may do
+there and why, where HOME points and tools keep their state, and what it reaches beyond files. Nothing
+is started.
 
-Of the places, the longest that holds a path decides about it: "hidden" is neither read nor written,
-and "empty" is an empty directory.`,
+The longest place that contains a path decides about it: "hidden" is neither read nor written, and
+"empty" is an empty directory.`,
 		Example: `  sandbox explain --user alice
   sandbox explain --user alice --grant @workspace --package-manager node
   sandbox explain --sandbox agent-7 --grant @write:/home/project --json`,
@@ -45,8 +45,8 @@ and "empty" is an empty directory.`,
 	return cmd
 }
 
-// printExplanation prints lines of at most so many columns where only the reason has to give way; 0 is
-// for no limit.
+// printExplanation prints lines of at most so many columns, for which only the reason is cut; 0 means no
+// limit.
 func printExplanation(out io.Writer, e types.Explanation, columns int) error {
 	rows := [][]string{{"PLACE", "MODE", "WHY"}}
 	for _, place := range e.Places {

@@ -19,7 +19,7 @@ func lsCommand(a *app) *cobra.Command {
 		Use:   "ls --user USER [flags] [PATH]",
 		Short: "List a directory of a sandbox",
 		Long: `ls lists a directory: by default the working directory. PATH is relative to that, absolute inside, or
-from the home as '~/…' (quoted: the shell would put your own home there).
+from the home as '~/…' (quoted, because the shell would put your own home there).
 
 Directories end with a slash. Names that a terminal cannot show are quoted; --json has them as they
 are.`,

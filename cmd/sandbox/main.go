@@ -1,12 +1,11 @@
 // Command sandbox drives sandboxd from a shell: it runs commands in a user's sandbox, reads and writes
 // its files, and shows what the service has.
 //
-// root.go has the commands that need no sandbox, connect.go how the service is found and target.go how the
-// others find their sandbox; exec.go and attach.go run commands, and tty.go at this terminal; process.go and the
-// files that begin like it have those on durable processes. wrap.go runs a command under a settings file, mcp.go
-// serves a sandbox to an agent, and doctor.go runs the doctor of sandboxd. read.go, ls.go and cp.go
-// are the commands on files, explain.go shows what a call would get, warm.go has its container made, and egress.go with decisions.go what calls
-// reached.
+// root.go has the commands that need no sandbox, connect.go finds the service, and target.go finds the sandbox of the other
+// commands. exec.go and attach.go run commands, at this terminal with tty.go; process.go and the files whose names begin with
+// process handle durable processes. wrap.go runs a command under a settings file, mcp.go serves a sandbox to an agent, and
+// doctor.go runs sandboxd's doctor. read.go, ls.go and cp.go handle files, explain.go shows what a call would get, warm.go
+// makes its container in advance, and egress.go with decisions.go shows what calls tried to reach.
 package main
 
 import (
@@ -28,11 +27,11 @@ func main() {
 	}
 }
 
-// exitFailure is the exit code for our own failures, as with docker run: 126 and 127 are the
-// command's.
+// exitFailure is the exit code for our own failures, as with docker run: 126 and 127 belong to the
+// command.
 const exitFailure = 125
 
-// exitCode is the code to exit with when everything has been said.
+// exitCode is the code to exit with without printing anything more.
 type exitCode int
 
 func (c exitCode) Error() string { return fmt.Sprintf("exit code %d", int(c)) }

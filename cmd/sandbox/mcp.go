@@ -20,7 +20,7 @@ import (
 	"github.com/daycare-run/sandbox/pathmap"
 )
 
-// mcpFlags are what `sandbox mcp` takes.
+// mcpFlags are the flags of `sandbox mcp`.
 type mcpFlags struct {
 	target
 	grants, domains, managers []string
@@ -35,12 +35,12 @@ func mcpCommand(a *app) *cobra.Command {
 		Long: `mcp serves a user's sandbox to one agent over the Model Context Protocol, on stdin and stdout. Its tools
 are exec, read, write, list, process_start, process_list, process_get, process_stop and process_stop_all.
 
-The flags are the most that a call may have; each call asks for a part of it, and has nothing by default.
-With --grant @network alone a call may name any domain, with --allow-domain or --package-manager these and
-no others. A refusal says what is missing and what to ask for. With --sandbox, what that sandbox holds is the
-most.
+The flags say the most that a call may have; each call asks for a part of it, and has nothing by default.
+With only --grant @network a call may name any domain; with --allow-domain or --package-manager, only
+these. A refusal says what is missing and what to ask for. With --sandbox, a call may have at most what that
+sandbox holds.
 
-A program that starts MCP servers, such as Claude Desktop, is set up so:
+A program that starts MCP servers, such as Claude Desktop, is set up like this:
 
   {
     "mcpServers": {
@@ -76,7 +76,7 @@ A program that starts MCP servers, such as Claude Desktop, is set up so:
 	return cmd
 }
 
-// config finds the sandbox, and what its calls may ask for.
+// config returns the sandbox, and what its calls may ask for.
 func (f mcpFlags) config(ctx context.Context, c *client.Client) (mcp.Config, error) {
 	domains, err := policy.ParseDomains(f.domains)
 	if err != nil {
@@ -110,7 +110,7 @@ func (f mcpFlags) config(ctx context.Context, c *client.Client) (mcp.Config, err
 	}, nil
 }
 
-// allGrants are the tags of the flags. The service reads tags with each call; here a slip would be found late.
+// allGrants returns the tags of the flags. It checks them, because the service would find a mistake only with a call.
 func (f mcpFlags) allGrants() ([]string, error) {
 	var faults []error
 	for _, tag := range f.grants {
@@ -123,7 +123,7 @@ func (f mcpFlags) allGrants() ([]string, error) {
 	return w.permissions(), errors.Join(faults...)
 }
 
-// held is what a sandbox holds, as tags. An app writes to its own data instead of the working directory.
+// held returns what a sandbox holds, as tags. An app writes to its own data instead of the working directory.
 func held(p types.Permissions) []string {
 	tags := []string{policy.TagWorkspace}
 	if p.AppID != "" {

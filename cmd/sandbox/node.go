@@ -18,14 +18,14 @@ func nodeCommand(a *app) *cobra.Command {
 	list := &cobra.Command{
 		Use:   "list",
 		Short: "List the hosts of the cluster",
-		Long:  "list shows the hosts that have a lease, and those that are lost, as known to the host that answers. It shows none where there is one host alone.",
+		Long:  "list shows the hosts that have a lease, and those that are lost, as far as the host that answers knows. It shows none if there is only one host.",
 		Example: `  sandbox node list
   sandbox node list --json`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			list, err := a.client().Nodes(cmd.Context())
 			if err == nil && len(list.Nodes) == 0 {
-				fmt.Fprintln(cmd.ErrOrStderr(), "There is one host alone, or no host of the cluster has a lease: sandbox health tells.")
+				fmt.Fprintln(cmd.ErrOrStderr(), "There is only one host, or no host of the cluster has a lease: sandbox health says which.")
 			}
 			return show(cmd, asJSON, list.Nodes, err, printNodes)
 		},
@@ -34,29 +34,29 @@ func nodeCommand(a *app) *cobra.Command {
 	drain := hostCommand(a, func(ctx context.Context, c *client.Client, host string) error { return c.SetDraining(ctx, host, true) }, &cobra.Command{
 		Use:   "drain HOST",
 		Short: "Move a host's users to other hosts",
-		Long: `drain has a host take no new users and give those that it has to others: who is idle at once, who is busy when that is
-over, or after ten minutes. When "sandbox node list" shows no users, it can be stopped, upgraded or switched off.`,
+		Long: `drain makes a host take no new users and give its users to other hosts: idle users at once, busy users when they are idle
+again, or after ten minutes. When "sandbox node list" shows no users, the host can be stopped, upgraded or switched off.`,
 		Example: `  sandbox node drain host-2`,
 	})
 	undrain := hostCommand(a, func(ctx context.Context, c *client.Client, host string) error { return c.SetDraining(ctx, host, false) }, &cobra.Command{
 		Use:     "undrain HOST",
 		Short:   "Let a drained host take users again",
-		Long:    "undrain ends what drain began. Users who have gone to other hosts stay there.",
+		Long:    "undrain undoes drain. Users who have moved to other hosts stay there.",
 		Example: `  sandbox node undrain host-2`,
 	})
 	remove := hostCommand(a, func(ctx context.Context, c *client.Client, host string) error { return c.RemoveNode(ctx, host) }, &cobra.Command{
 		Use:   "remove HOST",
 		Short: "Forget a host that is lost",
-		Long: `remove has a host that is lost, and that does not come back, be forgotten. Make sure that nothing of it runs. It is refused while
-the host has a lease (drain it, and stop its sandboxd and then its fence), while its users wait for cluster.fenceCommand, and
-while it has homes that no other has.`,
+		Long: `remove forgets a lost host that will not come back. Make sure that nothing runs on it. The command is refused while the
+host has a lease (drain it, and stop its sandboxd and then its fence), while its users wait for cluster.fenceCommand, and
+while it has homes that no other host has.`,
 		Example: `  sandbox node remove host-2`,
 	})
 	node.AddCommand(list, drain, undrain, remove)
 	return node
 }
 
-// hostCommand completes a command that does something with a host, which it is named.
+// hostCommand completes a command that does something with the host that its argument names.
 func hostCommand(a *app, do func(ctx context.Context, c *client.Client, host string) error, cmd *cobra.Command) *cobra.Command {
 	cmd.Args = cobra.ExactArgs(1)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {

@@ -14,12 +14,12 @@ import (
 func pauseCommand(a *app) *cobra.Command {
 	return changeCommand(a, (*client.Client).Pause, &cobra.Command{
 		Use:   "pause --user USER",
-		Short: "Stop all that runs in a sandbox until it is resumed",
-		Long: `pause freezes a sandbox: its durable processes stop where they are and are not started again, and take no
-processor time. It stays so when the service is started again. What runs something in the sandbox resumes it, such as
-exec; exec --only-if-running does not. Files can be read and written meanwhile.
+		Short: "Stop everything that runs in a sandbox until it is resumed",
+		Long: `pause freezes a sandbox: its durable processes stop where they are, are not restarted, and take no processor
+time. The sandbox stays paused when the service is restarted. A call that runs something in the sandbox, such as exec,
+resumes it; exec --only-if-running does not. Files can be read and written meanwhile.
 
-While a command runs in the sandbox it cannot be paused.`,
+A sandbox in which a command runs cannot be paused.`,
 		Example: `  sandbox pause --sandbox agent-7
   sandbox resume --sandbox agent-7`,
 	})
@@ -34,7 +34,7 @@ func resumeCommand(a *app) *cobra.Command {
 	})
 }
 
-// changeCommand completes a command that changes how a sandbox is.
+// changeCommand completes a command that changes the state of a sandbox.
 func changeCommand(a *app, change func(*client.Client, context.Context, string) (types.Sandbox, error), cmd *cobra.Command) *cobra.Command {
 	cmd.Args = cobra.NoArgs
 	return asks(a, &target{}, cmd, func(ctx context.Context, c *client.Client, id string, _ []string) (types.Sandbox, error) {

@@ -19,8 +19,8 @@ func processCommand(a *app) *cobra.Command {
 		Long: `process starts, shows and ends durable processes. Each has a container of its own; it goes on when the
 service stops, crashes or is upgraded, and the service finds it again.
 
-Processes are a user's: with --sandbox, too, they are all of that sandbox's user. A process is named by
-its ID, or by its name if no other of the user's has that.`,
+Processes belong to a user: with --sandbox, too, they are all those of that sandbox's user. A process is
+named by its ID, or by its name if no other process of the user has it.`,
 	}
 	cmd.AddCommand(processStartCommand(a), processListCommand(a), processGetCommand(a), processStopCommand(a),
 		processStopAllCommand(a), processRmCommand(a), processLogsCommand(a))
@@ -32,10 +32,10 @@ func processListCommand(a *app) *cobra.Command {
 		Use:     "list --user USER",
 		Aliases: []string{"ls"},
 		Short:   "List a user's processes",
-		Long: `list lists a user's processes by their creation, those that have ended included. STATUS is ready or
-unready for one that runs and was started with a check for it. EXIT is how one ended last: its exit code,
-a signal's name, or OOM when it had used up its memory. A long name or command is cut to fit the terminal;
---json has everything.`,
+		Long: `list lists a user's processes in the order of their creation, including those that have ended. STATUS is
+ready or unready for a running process that was started with a readiness check. EXIT is how a process ended
+last: its exit code, a signal's name, or OOM if it had used up its memory. A long name or command is cut to
+fit the terminal; --json has everything.`,
 		Example: `  sandbox process list --user alice
   sandbox process list --sandbox agent-7 --json`,
 		Args: cobra.NoArgs,
@@ -51,8 +51,8 @@ func processGetCommand(a *app) *cobra.Command {
 	return asks(a, &t, &cobra.Command{
 		Use:     "get --user USER PROCESS",
 		Aliases: []string{"show"},
-		Short:   "Show all of a process",
-		Long: `get shows what is known of a process: what it runs, how it is and how it ended last, what it was granted,
+		Short:   "Show everything about a process",
+		Long: `get shows what is known about a process: what it runs, its state and how it ended last, what it was granted,
 and where its log is on the service's host.`,
 		Example: `  sandbox process get --user alice web
   sandbox process get --user alice p-k3v7q2m5x4ta --json`,
@@ -67,7 +67,7 @@ and where its log is on the service's host.`,
 	}, func(out io.Writer, p types.Process) error { return printProcess(out, p, time.Now()) })
 }
 
-// with calls do with the id of a sandbox that there is: do only looks at it, or ends something.
+// with calls do with the id of an existing sandbox, for commands that only look at it or end something.
 func (t target) with(cmd *cobra.Command, a *app, grants []string, do func(c *client.Client, id string) error) error {
 	c := a.client()
 	defer c.Close()

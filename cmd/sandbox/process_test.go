@@ -93,7 +93,7 @@ func TestProcessesAreFound(t *testing.T) {
 		{"web", "p-aaaaaaaaaaaa"},
 		{"p-aaaaaaaaaaaa", "p-aaaaaaaaaaaa"}, // which is another's name
 		{"p-dddddddddddd", `process "p-dddddddddddd" is not there`},
-		{"p-b", `no process has the id or the name "p-b"; "sandbox process list" shows which there are`},
+		{"p-b", `no process has the id or the name "p-b"; "sandbox process list" shows all processes`},
 		{"", `no process has the id or the name ""`},
 	} {
 		stdout, _, err := named.run(t.Context(), "", "process", "get", "-u", "alice", "--json", tt.word)

@@ -13,10 +13,10 @@ import (
 	"github.com/daycare-run/sandbox/client"
 )
 
-// processID is what no name is taken for: who may choose a name must not get in the way of an id.
+// processID matches ids. Such a word is never taken for a name, so that no name can hide another process's id.
 var processID = regexp.MustCompile(`^p-[a-z2-7]{12}$`)
 
-// findProcess is the id that a person means by an id or a name.
+// findProcess returns the id of the process that a person names by its id or its name.
 func findProcess(ctx context.Context, c *client.Client, id, word string) (string, error) {
 	if processID.MatchString(word) {
 		return word, nil
@@ -35,13 +35,13 @@ func findProcess(ctx context.Context, c *client.Client, id, word string) (string
 	case 1:
 		return ids[0], nil
 	case 0:
-		return "", fmt.Errorf("no process has the id or the name %q; \"sandbox process list\" shows which there are", word)
+		return "", fmt.Errorf("no process has the id or the name %q; \"sandbox process list\" shows all processes", word)
 	default:
 		return "", fmt.Errorf("%d processes have the name %q: give an id, which is one of %s", len(ids), word, strings.Join(ids, ", "))
 	}
 }
 
-// completeProcesses completes up to so many arguments that are processes; a negative number is for any.
+// completeProcesses completes up to so many arguments that are processes; a negative number means no limit.
 func (t *target) completeProcesses(a *app, most int) cobra.CompletionFunc {
 	return func(cmd *cobra.Command, args []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
 		if most >= 0 && len(args) >= most {
@@ -64,7 +64,7 @@ func (t *target) completeProcesses(a *app, most int) cobra.CompletionFunc {
 	}
 }
 
-// processes are those of the flags' user, or none where they cannot be found out without registering a sandbox.
+// processes returns those of the flags' user, or none if a sandbox would have to be registered to find them.
 func (t *target) processes(ctx context.Context, c *client.Client) []types.Process {
 	id := t.sandbox
 	if id == "" {

@@ -21,19 +21,19 @@ func processLogsCommand(a *app) *cobra.Command {
 		Use:     "logs --user USER [-f] [-n LINES] PROCESS",
 		Aliases: []string{"log"},
 		Short:   "Print what a process has printed",
-		Long: `logs prints the last lines of a process's log to stdout, as they are: both of its stdout and stderr, of
-all its restarts.
+		Long: `logs prints the last lines of a process's log to stdout, as they are. The log has both stdout and stderr,
+over all restarts.
 
-With --follow it goes on with what comes, until the process has ended and will not be started again, it
-is interrupted (exit code 130), or the service stops (exit code 125). The process does not notice.`,
+With --follow it then prints new output, until the process has ended and will not be restarted, it is
+interrupted (exit code 130), or the service stops (exit code 125). The process does not notice.`,
 		Example: `  sandbox process logs --user alice web
   sandbox process logs --user alice -f -n 20 web
   sandbox process logs --user alice -n 10000 web | grep -i error`,
 		Args:              cobra.ExactArgs(1),
 		ValidArgsFunction: t.completeProcesses(a, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if q.Lines == 0 && cmd.Flags().Changed("lines") { // which is the default to the client
-				return errors.New("--lines 0: it has to be at least 1")
+			if q.Lines == 0 && cmd.Flags().Changed("lines") { // the client takes 0 for the default
+				return errors.New("--lines 0: it must be at least 1")
 			}
 			return t.with(cmd, a, nil, func(c *client.Client, id string) error {
 				processID, err := findProcess(cmd.Context(), c, id, args[0])
@@ -52,8 +52,8 @@ is interrupted (exit code 130), or the service stops (exit code 125). The proces
 	}
 	t.flags(a, cmd)
 	flags := cmd.Flags()
-	flags.BoolVarP(&follows, "follow", "f", false, "go on with what comes")
-	flags.IntVarP(&q.Lines, "lines", "n", 0, "how many lines at most, the last of them, up to 10000; with --follow, of those that there are already (default 100)")
+	flags.BoolVarP(&follows, "follow", "f", false, "then print new output as it comes")
+	flags.IntVarP(&q.Lines, "lines", "n", 0, "at most this many lines, the last ones, up to 10000; with --follow, of those printed so far (default 100)")
 	_ = cmd.RegisterFlagCompletionFunc("lines", cobra.NoFileCompletions)
 	jsonFlag(cmd, &asJSON)
 	return cmd
@@ -95,7 +95,7 @@ func followLog(cmd *cobra.Command, c *client.Client, id, processID string, q cli
 	})
 }
 
-// lastText says how a process ended whose log was followed.
+// lastText returns how the process ended whose log was followed.
 func lastText(end types.ProcessLogEnd) string {
 	how := ending(types.Process{ExitCode: end.ExitCode, Signal: end.Signal})
 	switch end.Status {

@@ -15,7 +15,7 @@ import (
 	"github.com/daycare-run/sandbox/client"
 )
 
-// startFlags are what `sandbox process start` takes.
+// startFlags are the flags of `sandbox process start`.
 type startFlags struct {
 	target
 	commandFlags
@@ -34,18 +34,18 @@ func processStartCommand(a *app) *cobra.Command {
 		Use:   "start --user USER [flags] -- COMMAND",
 		Short: "Start a process",
 		Long: `start starts a process in a user's sandbox and prints its ID. It does not wait for the process to end:
-what that prints is in its log ("sandbox process logs").
+what the process prints is in its log ("sandbox process logs").
 
 One argument is a command line for the shell; several are a program and its arguments. What the process
-may do and reach is granted with the flags of "sandbox exec". With --keep-alive it is started again
-whenever it ends by itself: after 2 seconds, and after twice as long each time, up to a minute.
+may do and reach is granted with the flags of "sandbox exec". With --keep-alive it is restarted whenever
+it ends by itself: after 2 seconds, and after twice as long each time, up to a minute.
 
-With --ready-port or --ready-command the process is checked every half second, inside, for whether it is
-ready for its work; "sandbox process get" tells. With --wait start waits for that, and fails if the process
-ends before or the time is over, in which case the process runs on.
+With --ready-port or --ready-command the service checks every half second, inside, whether the process is
+ready for its work; "sandbox process get" shows it. With --wait, start waits until the process is ready, and
+fails if it ends before that, or if the time is over; then the process keeps running.
 
-With --expose a port of the process's 127.0.0.1 can be reached at one of the host's, which is printed after
-the ID: the one that is named, or the first one free of those that the service's settings allow.
+With --expose a port of the process's 127.0.0.1 can be reached at a port of the host's, which is printed after
+the ID: the named port, or the first free one of those that the service's settings allow.
 
 A secret's value is taken from this shell's environment, where others do not see it.`,
 		Example: `  sandbox process start --user alice --name web --keep-alive -- python3 -m http.server 8000
@@ -60,12 +60,12 @@ A secret's value is taken from this shell's environment, where others do not see
 	f.target.flags(a, cmd)
 	f.commandFlags.flags(cmd)
 	flags.StringVarP(&f.name, "name", "n", "", "a name for people, of at most 80 characters")
-	flags.BoolVarP(&f.keepAlive, "keep-alive", "k", false, "start it again whenever it ends by itself")
-	flags.StringArrayVar(&f.secrets, "secret", nil, "NAME of a variable of this shell to pass on; it is never logged, nor on disk in clear (repeatable)")
+	flags.BoolVarP(&f.keepAlive, "keep-alive", "k", false, "restart it whenever it ends by itself")
+	flags.StringArrayVar(&f.secrets, "secret", nil, "NAME of a variable of this shell to pass on; it is never logged, nor stored unencrypted (repeatable)")
 	flags.IntVar(&f.ready.Port, "ready-port", 0, "a TCP port that it listens at when it is ready")
 	flags.StringVar(&f.ready.Command, "ready-command", "", "a command line that ends with code 0 when it is ready")
 	flags.DurationVar(&f.wait, "wait", 0, "how long to wait until it is ready, such as 30s")
-	flags.StringArrayVar(&f.expose, "expose", nil, "[HOSTPORT:]PORT of its 127.0.0.1 that is to be reached from the host's (repeatable)")
+	flags.StringArrayVar(&f.expose, "expose", nil, "[HOSTPORT:]PORT of its 127.0.0.1 to make reachable at the host's 127.0.0.1 (repeatable)")
 	cmd.MarkFlagsMutuallyExclusive("ready-port", "ready-command")
 	for _, flag := range []string{"name", "secret", "ready-port", "ready-command", "wait", "expose"} {
 		_ = cmd.RegisterFlagCompletionFunc(flag, cobra.NoFileCompletions)
@@ -92,7 +92,7 @@ func startProcess(cmd *cobra.Command, a *app, f startFlags, args []string) error
 	if f.wait == 0 {
 		return f.tell(cmd, started)
 	}
-	if !f.asJSON { // for a caller that gives up waiting
+	if !f.asJSON { // already now, for a caller that gives up waiting
 		if err := f.tell(cmd, started); err != nil {
 			return err
 		}
@@ -126,11 +126,11 @@ func (f startFlags) tell(cmd *cobra.Command, started types.StartedProcess) error
 	return nil
 }
 
-// readyPoll is how often a process is looked at by who waits for it.
+// readyPoll is how often --wait asks whether a process is ready.
 const readyPoll = 200 * time.Millisecond
 
-// awaitReady waits until a process is ready, and returns it as it was seen last. It is an error if that takes longer
-// than wait, or if the process has ended and does not come back.
+// awaitReady waits until a process is ready, and returns its last known state. It returns an error if that takes longer
+// than wait, or if the process has ended and will not be restarted.
 func awaitReady(ctx context.Context, c *client.Client, sandbox, id string, wait time.Duration) (p types.Process, err error) {
 	timedOut := errors.New("the time is over")
 	ctx, cancel := context.WithTimeoutCause(ctx, wait, timedOut)
@@ -154,26 +154,26 @@ func awaitReady(ctx context.Context, c *client.Client, sandbox, id string, wait 
 		}
 		select {
 		case <-poll.C:
-		case <-ctx.Done(): // as the next call finds
+		case <-ctx.Done(): // the next call fails with it
 		}
 	}
 }
 
-// notReady says how a process is that was not ready in time.
+// notReady returns the error for a process that was not ready in time.
 func notReady(p types.Process, id string, wait time.Duration) error {
-	how := "it runs on"
+	how := "it keeps running"
 	switch {
 	case p.Status == "":
-		how = "the service has not said how it is"
+		how = "the service has not reported its state"
 	case p.Status != types.ProcessRunning:
 		how = fmt.Sprintf("it %s%s, and is started again", p.Status, ending(p))
 	case p.Ready != nil && p.Ready.Message != "":
-		how = printable(p.Ready.Message) + "; it runs on"
+		how = printable(p.Ready.Message) + "; it keeps running"
 	}
 	return fmt.Errorf("process %s is not ready after %s: %s; see its log: sandbox process logs %s", id, wait, how, id)
 }
 
-// request turns the flags into what the API takes.
+// request turns the flags into a request of the API.
 func (f startFlags) request(args []string) (types.StartProcess, error) {
 	p := types.StartProcess{
 		Name: f.name, KeepAlive: f.keepAlive, Permissions: f.permissions(), AllowedDomains: f.domains,
@@ -184,10 +184,10 @@ func (f startFlags) request(args []string) (types.StartProcess, error) {
 	case f.ready != types.Ready{}:
 		p.Ready = &f.ready
 	case f.wait != 0:
-		return p, errors.New("--wait: say how to tell that it is ready, with --ready-port or --ready-command")
+		return p, errors.New("--wait: say how to check that it is ready, with --ready-port or --ready-command")
 	}
 	if f.wait < 0 {
-		return p, fmt.Errorf("--wait %s: it is less than nothing", f.wait)
+		return p, fmt.Errorf("--wait %s: it is negative", f.wait)
 	}
 	var err error
 	if p.Expose, err = exposed(f.expose); err != nil {
@@ -198,7 +198,7 @@ func (f startFlags) request(args []string) (types.StartProcess, error) {
 	}
 	for _, name := range f.secrets {
 		if before, _, given := strings.Cut(name, "="); given {
-			return p, fmt.Errorf("--secret %s=…: give its name alone; the value is taken from this shell's environment", before)
+			return p, fmt.Errorf("--secret %s=…: give only its name; the value is taken from this shell's environment", before)
 		}
 		value, given := os.LookupEnv(name)
 		if !given {
@@ -209,7 +209,7 @@ func (f startFlags) request(args []string) (types.StartProcess, error) {
 	return p, nil
 }
 
-// exposed reads ports as --expose has them.
+// exposed parses the values of --expose.
 func exposed(words []string) (ports []types.Expose, _ error) {
 	for _, word := range words {
 		host, port, both := strings.Cut(word, ":")

@@ -19,8 +19,8 @@ func processStopCommand(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "stop --user USER [--signal NAME] PROCESS",
 		Short: "Stop a process for good",
-		Long: `stop sends a signal to everything that a process has started, and SIGKILL to what is left of it some
-seconds later. It waits until all has ended. The process does not come back, but its log stays.`,
+		Long: `stop sends a signal to everything that a process has started, and SIGKILL to what is left some seconds
+later. It waits until everything has ended. The process is not restarted, but its log stays.`,
 		Example: `  sandbox process stop --user alice web
   sandbox process stop --user alice --signal INT p-k3v7q2m5x4ta`,
 		Args:              cobra.ExactArgs(1),
@@ -41,8 +41,8 @@ func processStopAllCommand(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "stop-all --user USER",
 		Short: "Stop all of a user's processes for good",
-		Long: `stop-all stops each of a user's processes that has not ended, as stop does, all at the same time, and
-lists them.`,
+		Long: `stop-all stops all of a user's processes that have not ended, as stop does, at the same time, and lists
+them.`,
 		Example: `  sandbox process stop-all --user alice`,
 		Args:    cobra.NoArgs,
 	}
@@ -64,8 +64,8 @@ func processRmCommand(a *app) *cobra.Command {
 		Use:     "rm --user USER PROCESS…",
 		Aliases: []string{"remove"},
 		Short:   "Remove processes with their logs",
-		Long: `rm removes processes with their logs, and prints the ID of each that it has removed. One that runs is
-stopped first. When one cannot be removed, it goes on with the others.`,
+		Long: `rm removes processes with their logs, and prints the ID of each that it has removed. A running process is
+stopped first. If a process cannot be removed, rm goes on with the others.`,
 		Example: `  sandbox process rm --user alice web
   sandbox process rm --user alice p-k3v7q2m5x4ta p-zq2xw7ab3cde`,
 		Args:              cobra.MinimumNArgs(1),
@@ -88,7 +88,7 @@ stopped first. When one cannot be removed, it goes on with the others.`,
 	return cmd
 }
 
-// removeProcesses returns the ids of those that it has removed, also with an error.
+// removeProcesses returns the ids of the processes that it has removed, even with an error.
 func removeProcesses(ctx context.Context, c *client.Client, id string, words []string) (removed []string, _ error) {
 	var faults []error
 	removed = []string{}
@@ -106,7 +106,7 @@ func removeProcesses(ctx context.Context, c *client.Client, id string, words []s
 	return removed, errors.Join(faults...)
 }
 
-// printEnds says of each process how it ended.
+// printEnds prints how each process ended.
 func printEnds(out io.Writer, list ...types.Process) error {
 	var text strings.Builder
 	for _, p := range list {

@@ -10,8 +10,8 @@ import (
 	"github.com/daycare-run/sandbox/api/types"
 )
 
-// printProcesses prints lines of at most so many columns where the names and the commands have to give way;
-// 0 is for no limit.
+// printProcesses prints lines of at most so many columns, for which names and commands are cut; 0 means no
+// limit.
 func printProcesses(out io.Writer, list []types.Process, columns int, now time.Time) error {
 	rows := [][]string{{"ID", "NAME", "STATUS", "UP/ENDED", "RESTARTS", "EXIT", "COMMAND"}}
 	for _, p := range list {
@@ -24,7 +24,7 @@ func printProcesses(out io.Writer, list []types.Process, columns int, now time.T
 	return err
 }
 
-// since is how long a process has run, when it ended, or when it is started again.
+// since returns how long a process has run, how long ago it ended, or when it will be restarted.
 func since(p types.Process, now time.Time) string {
 	switch {
 	case p.Status == types.ProcessRunning:
@@ -38,7 +38,7 @@ func since(p types.Process, now time.Time) string {
 	}
 }
 
-// listedStatus is a process's status in a word.
+// listedStatus returns a process's status in a word.
 func listedStatus(p types.Process) string {
 	switch {
 	case p.Ready == nil || p.Status != types.ProcessRunning:
@@ -50,7 +50,7 @@ func listedStatus(p types.Process) string {
 	}
 }
 
-// span is a time in its largest unit.
+// span returns a time in its largest unit.
 func span(d time.Duration) string {
 	switch d = max(d, 0); {
 	case d < time.Minute:
@@ -64,7 +64,7 @@ func span(d time.Duration) string {
 	}
 }
 
-// exitText is how a process ended last, in a word.
+// exitText returns how a process ended last, in a word.
 func exitText(p types.Process) string {
 	switch {
 	case p.OOMKilled:
@@ -80,7 +80,7 @@ func exitText(p types.Process) string {
 	}
 }
 
-// ending is how a process ended last, to follow a word such as "exited".
+// ending returns how a process ended last, as a text that follows a word such as "exited".
 func ending(p types.Process) (text string) {
 	switch {
 	case p.Signal != nil:
@@ -97,7 +97,7 @@ func ending(p types.Process) (text string) {
 	return text
 }
 
-// commandText is what a process runs, in a line that can be printed. Arguments that a shell would split are
+// commandText returns what a process runs, in a printable line. Arguments that a shell would split are
 // quoted.
 func commandText(p types.Process) string {
 	if p.Command != "" {
@@ -112,7 +112,7 @@ func commandText(p types.Process) string {
 	return strings.Join(words, " ")
 }
 
-// printProcess prints a line for each thing that there is to say about a process.
+// printProcess prints a line for each thing that is known about a process.
 func printProcess(out io.Writer, p types.Process, now time.Time) error {
 	var text strings.Builder
 	line := func(name, value string) {
@@ -164,7 +164,7 @@ func statusText(p types.Process, now time.Time) string {
 	return text + ending(p)
 }
 
-// readyText reports whether a process is ready, why not, and how that is found out; nothing where nobody asks.
+// readyText returns whether a process is ready, why not, and how that is checked; "" if it is not checked.
 func readyText(p types.Process, now time.Time) string {
 	r := p.Ready
 	if r == nil {
@@ -218,7 +218,7 @@ func joined(words []string) string {
 	return strings.Join(printed, ", ")
 }
 
-// clock is a time of this place; empty for none.
+// clock returns a local time; empty for none.
 func clock(t time.Time) string {
 	if t.IsZero() {
 		return ""

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// progress passes a transfer's bytes on and draws on a terminal how far it is.
+// progress passes a transfer's bytes on and draws its progress on a terminal.
 type progress struct {
 	from  io.Reader
 	out   io.Writer
@@ -18,17 +18,17 @@ type progress struct {
 	begun, drawn time.Time
 }
 
-// progressFrom is the size of a file from which a person wants to know.
+// progressFrom is the size of a file from which progress is shown.
 const progressFrom = 8 << 20
 
-// redraw is how often a line is drawn again.
+// redraw is the time between two drawings of the line.
 const redraw = 100 * time.Millisecond
 
-// clearLine goes to the begin of the line and clears it.
+// clearLine goes to the beginning of the line and clears it.
 const clearLine = "\r\x1b[K"
 
-// watch shows progress on a file of a size, if that is large and out is a terminal. It returns what to
-// read from, and what to call at the end.
+// watch shows the progress of a transfer of total bytes, if these are many and out is a terminal. It returns the
+// reader to read from, and what to call at the end.
 func watch(from io.Reader, out io.Writer, name string, total int64) (_ io.Reader, finish func()) {
 	if total < progressFrom || width(out) == 0 {
 		return from, func() {}
@@ -53,7 +53,7 @@ func (p *progress) text(now time.Time) string {
 	return fmt.Sprintf("%s  %d%%  %s of %s  %s/s", p.name, p.done*100/p.total, bytesText(p.done), bytesText(p.total), bytesText(int64(rate)))
 }
 
-// bytesText is a size for a person.
+// bytesText returns a size for a person.
 func bytesText(n int64) string {
 	size, unit := float64(n), "bytes"
 	for _, larger := range []string{"KiB", "MiB", "GiB", "TiB"} {

@@ -21,10 +21,10 @@ func readCommand(a *app) *cobra.Command {
 		Use:   "read --user USER [flags] PATH",
 		Short: "Print a file of a sandbox",
 		Long: `read prints a file, as an agent would read it. PATH is relative to the working directory, absolute
-inside, or from the home as '~/…' (quoted: the shell would put your own home there).
+inside, or from the home as '~/…' (quoted, because the shell would put your own home there).
 
-A long text is cut, and ends with a notice that says how to go on; --raw prints it whole. An image,
-or any file with --binary, is printed as its bytes. To copy a file as it is, use "sandbox cp".`,
+A long text is cut, and ends with a notice that says how to go on; --raw prints all of it. Of an image, or
+of any file with --binary, the bytes are printed. To copy a file as it is, use "sandbox cp".`,
 		Example: `  sandbox read --user alice notes.txt
   sandbox read --user alice --offset 2001 --limit 500 '~/logs/build.log'
   sandbox read --user alice --binary model.bin | sha256sum`,
@@ -33,7 +33,7 @@ or any file with --binary, is printed as its bytes. To copy a file as it is, use
 	flags := cmd.Flags()
 	flags.IntVar(&offset, "offset", 1, "first line to print, from 1")
 	flags.IntVar(&limit, "limit", 0, "how many lines to print (default: as many as fit)")
-	flags.BoolVar(&r.Raw, "raw", false, "print a text whole, without a cut")
+	flags.BoolVar(&r.Raw, "raw", false, "print all of a text, without cutting it")
 	flags.BoolVar(&r.Binary, "binary", false, "print the bytes, whatever they are")
 	return asks(a, &target{}, cmd, func(ctx context.Context, c *client.Client, id string, args []string) (types.ReadResult, error) {
 		if flags.Changed("offset") {
@@ -55,7 +55,7 @@ func printContent(out, notices io.Writer, r types.ReadResult) error {
 		return fmt.Errorf("cannot read the service's answer: %w", err)
 	}
 	if r.Type != types.ReadText && width(out) > 0 {
-		return fmt.Errorf("this is %s of %s; to print its bytes here would do no good: send them elsewhere with > or |", describeType(r), bytesText(r.Bytes))
+		return fmt.Errorf("this is %s of %s; a terminal cannot show its bytes: send them elsewhere with > or |", describeType(r), bytesText(r.Bytes))
 	}
 	if _, err := out.Write(content); err != nil {
 		return err
@@ -80,9 +80,9 @@ func writeCommand(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "write --user USER [flags] PATH CONTENT|-",
 		Short: "Write a file of a sandbox",
-		Long: `write makes a file of CONTENT, or of stdin when that is -. What was there is replaced as a whole, or
-added to with --append. PATH is absolute inside, from the home as '~/…' (quoted: the shell would put
-your own home there), or relative to the working directory, which is the home with --user.`,
+		Long: `write writes CONTENT to a file, or stdin if CONTENT is -. It replaces a file that exists, or adds to it with
+--append. PATH is absolute inside, from the home as '~/…' (quoted, because the shell would put your own
+home there), or relative to the working directory, which is the home with --user.`,
 		Example: `  sandbox write --user alice notes.txt 'buy milk'
   sandbox write --user alice --append log.txt "$(date)"
   make 2>&1 | sandbox write --user alice /tmp/build.log -`,
@@ -107,17 +107,17 @@ your own home there), or relative to the working directory, which is the home wi
 	}
 	t.flags(a, cmd)
 	cmd.Flags().BoolVar(&w.Append, "append", false, "add to the end of the file")
-	cmd.Flags().BoolVar(&w.Exclusive, "exclusive", false, "refuse a file that exists")
+	cmd.Flags().BoolVar(&w.Exclusive, "exclusive", false, "fail if the file exists")
 	jsonFlag(cmd, &asJSON)
 	return cmd
 }
 
-// errTooMuch says that a body of JSON is no way for so much.
+// errTooMuch is returned because a JSON body is unsuitable for so much data.
 var errTooMuch = errors.New("--append takes 8 MiB at most from stdin")
 
 const appendLimit = 8 << 20
 
-// writeContent writes an argument, or stdin as a stream. There is no stream for appending.
+// writeContent writes an argument, or stdin as a stream. Appending cannot stream.
 func writeContent(ctx context.Context, c *client.Client, id, path string, w types.Write, content string, stdin io.Reader) (types.Written, error) {
 	if content == "-" && !w.Append {
 		return c.Upload(ctx, id, path, stdin, w.Exclusive)

@@ -30,23 +30,23 @@ func rootCommand() *cobra.Command {
 its files, through the service sandboxd. Begin with "sandbox exec"; "sandbox doctor" says what is wrong
 when it does not work.
 
-With --settings it is a wrapper: it runs one command in the current directory, under a settings file of
-the form that sandbox-runtime (srt) has. What comes after -- is passed on as it is; one argument that is
+With --settings it is a wrapper: it runs one command in the current directory, under a settings file in
+the form of sandbox-runtime (srt). What comes after -- is passed on as it is; a single argument that is
 more than a word is a command line for the shell. Stdin, output, signals and the exit code are the command's.
 
   {"filesystem": {"denyRead": [".env"], "allowWrite": ["."], "denyWrite": [".git"]},
    "network": {"allowedDomains": ["*.example.org"], "deniedDomains": ["admin.example.org"]}}
 
 In a user's home below the service's usersDir the command runs in that user's sandbox, and sees the home.
-Elsewhere the current directory is mounted at its own name, or at /workspace where that is the container's
-own; it has to be in the setting allowedMountRoots. The command reads it, writes what allowWrite names, and
-sees nothing else of the host; its files must be open to the owner of the user's home. Paths may begin with
-~/ or be relative to the current directory; a path is meant with all below. srt's own list of files that are
-never written does not apply: name them in denyWrite. A sandbox.json of a durable process is read, too: the
-command gets what the process was granted.
+Elsewhere the current directory is mounted at its own path, or at /workspace if the container uses that path
+itself; it must be in the setting allowedMountRoots. The command reads it, writes what allowWrite names, and
+sees nothing else of the host; the owner of the user's home must have access to its files. Paths may begin
+with ~/ or be relative to the current directory; a path includes everything below it. srt's own list of files
+that are never written does not apply: name them in denyWrite. FILE may also be the sandbox.json of a durable
+process: then the command gets what the process was granted.
 
-The service is found at --socket, or $SANDBOX_SOCKET. One on TCP is found at --url, or $SANDBOX_URL, and needs
-the token in --token-file, or $SANDBOX_TOKEN_FILE. The files for TLS may also be named by
+The service is found at --socket, or $SANDBOX_SOCKET. A service on TCP is found at --url, or $SANDBOX_URL, and
+needs the token in --token-file, or $SANDBOX_TOKEN_FILE. The files for TLS may also be named by
 $SANDBOX_CA_FILE, $SANDBOX_CERT_FILE and $SANDBOX_KEY_FILE.`,
 		Example: `  sandbox exec --user alice -- 'uname -r; id -un'
   sandbox exec --user alice -it
@@ -81,10 +81,10 @@ func psCommand(a *app) *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use:   "ps",
-		Short: "List the containers that are warm",
-		Long: `ps lists the containers that wait for the next command or run some now, those of durable processes not
-included. One that has been idle for a while is frozen until the next command, and removed after the service's
-idle time. Callers who may act for every user also see those of the pool, which wait for users who are still to come (--json is
+		Short: "List the warm containers",
+		Long: `ps lists the containers that run commands now or wait for the next one, without those of durable processes. A
+container that has been idle for a while is frozen until the next command, and removed after the service's idle
+time. Callers who may act for every user also see those of the pool, which wait for new users (--json is
 without them).`,
 		Example: `  sandbox ps
   sandbox ps --json`,
@@ -121,7 +121,7 @@ func printContainers(out io.Writer, warm []types.Container, pooled []types.Poole
 	return table.Flush()
 }
 
-// tellUnanswered names the hosts of which a list has nothing.
+// tellUnanswered prints the hosts that are missing in a list because they do not answer.
 func tellUnanswered(cmd *cobra.Command, hosts []string, what string) {
 	for _, host := range hosts {
 		fmt.Fprintf(cmd.ErrOrStderr(), "host %s does not answer: its %s are missing\n", host, what)
@@ -135,8 +135,8 @@ func healthCommand(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "health",
 		Short: "Say whether commands can run, and if not, why",
-		Long: `health says whether commands can run now, and what of the settings waits for a restart. It exits with 1
-when they cannot. "sandbox doctor" looks for what is wrong.`,
+		Long: `health says whether commands can run now, and which changed settings wait for a restart. It exits with 1
+if commands cannot run. "sandbox doctor" looks for what is wrong.`,
 		Example: `  sandbox health
   sandbox health --json`,
 		Args: cobra.NoArgs,
@@ -171,7 +171,7 @@ func jsonFlag(cmd *cobra.Command, asJSON *bool) {
 	cmd.Flags().BoolVar(asJSON, "json", false, "print JSON")
 }
 
-// show prints an answer of the service's, as JSON or for a person.
+// show prints an answer of the service, as JSON or for a person.
 func show[T any](cmd *cobra.Command, asJSON bool, answer T, err error, text func(out io.Writer, answer T) error) error {
 	switch {
 	case err != nil:
@@ -183,7 +183,7 @@ func show[T any](cmd *cobra.Command, asJSON bool, answer T, err error, text func
 	}
 }
 
-// asks completes a command that asks the service about a sandbox that there is, and shows the answer.
+// asks completes a command that asks the service about an existing sandbox and shows the answer.
 func asks[T any](a *app, t *target, cmd *cobra.Command, ask func(ctx context.Context, c *client.Client, id string, args []string) (T, error),
 	text func(out io.Writer, answer T) error,
 ) *cobra.Command {

@@ -21,7 +21,7 @@ import (
 // target says whose sandbox a command is for.
 type target struct{ user, sandbox string }
 
-// String is the target as flags.
+// String returns the target as flags.
 func (t target) String() string {
 	if t.sandbox != "" {
 		return "--sandbox " + t.sandbox
@@ -30,14 +30,14 @@ func (t target) String() string {
 }
 
 func (t *target) flags(a *app, cmd *cobra.Command) {
-	cmd.Flags().StringVarP(&t.user, "user", "u", "", "the user whose sandbox to use; what runs or writes something registers one if need be")
+	cmd.Flags().StringVarP(&t.user, "user", "u", "", "the user whose sandbox to use; commands that run or write something register one if necessary")
 	cmd.Flags().StringVar(&t.sandbox, "sandbox", "", "a registered sandbox, instead of --user")
 	cmd.MarkFlagsOneRequired("user", "sandbox") // for completion
 	cmd.MarkFlagsMutuallyExclusive("user", "sandbox")
-	cmd.PreRunE = func(cmd *cobra.Command, _ []string) error { // before cobra says it in its own words
+	cmd.PreRunE = func(cmd *cobra.Command, _ []string) error { // before cobra reports it in its own words
 		user, sandbox := cmd.Flags().Changed("user"), cmd.Flags().Changed("sandbox")
 		if user == sandbox {
-			return errors.New("whose sandbox is not clear: give --user USER or --sandbox ID, and one of them alone")
+			return errors.New("whose sandbox to use is not clear: give --user USER or --sandbox ID, but not both")
 		}
 		return nil
 	}
@@ -45,12 +45,12 @@ func (t *target) flags(a *app, cmd *cobra.Command) {
 	a.completeUsers(cmd)
 }
 
-// completeUsers has the flag for a user know those who have a sandbox.
+// completeUsers makes the flag --user complete the users who have a sandbox.
 func (a *app) completeUsers(cmd *cobra.Command) {
 	_ = cmd.RegisterFlagCompletionFunc("user", a.complete(ofSandboxes(func(box types.Sandbox) string { return box.UserID })))
 }
 
-// complete completes a word by what the service knows.
+// complete completes a word with what the service knows.
 func (a *app) complete(known func(context.Context, *client.Client) ([]string, error)) cobra.CompletionFunc {
 	return func(cmd *cobra.Command, _ []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
 		c := a.client()
@@ -63,7 +63,7 @@ func (a *app) complete(known func(context.Context, *client.Client) ([]string, er
 	}
 }
 
-// ofSandboxes returns what is known of all sandboxes, each word once.
+// ofSandboxes returns a function that lists a word of each sandbox, each word once.
 func ofSandboxes(word func(types.Sandbox) string) func(context.Context, *client.Client) ([]string, error) {
 	return func(ctx context.Context, c *client.Client) (words []string, _ error) {
 		boxes, err := c.List(ctx)
@@ -76,7 +76,7 @@ func ofSandboxes(word func(types.Sandbox) string) func(context.Context, *client.
 	}
 }
 
-// register finds the sandbox's id. That of a user is registered with what the grants need.
+// register returns the sandbox's id. For a user, it registers a sandbox that holds what the grants need.
 func (t target) register(ctx context.Context, c *client.Client, grants []string) (string, error) {
 	if t.sandbox != "" {
 		return t.sandbox, nil
@@ -86,8 +86,8 @@ func (t target) register(ctx context.Context, c *client.Client, grants []string)
 	return id, err
 }
 
-// find is register for who only looks, or ends what there is: it makes nobody a user who is none. So a name that is
-// misspelt is told, too.
+// find is register for commands that only look at something or end it: it does not make a new user. So it also reports
+// a misspelt name.
 func (t target) find(ctx context.Context, c *client.Client, grants []string) (string, error) {
 	if t.sandbox != "" {
 		return t.sandbox, nil
@@ -108,10 +108,10 @@ func (t target) find(ctx context.Context, c *client.Client, grants []string) (st
 	return "", fmt.Errorf("user %q has no sandbox: \"sandbox exec\", \"write\", \"cp\", \"warm\" and \"process start\" register one", t.user)
 }
 
-// needs is what a user's sandbox has to hold for the grants, and its name. The name is the command
-// line's own, so that a caller's registrations are not touched. It depends on the grants, because to
-// register is to replace: with one name for all, a call with fewer grants would take from one that
-// runs beside it what that is about to use.
+// needs returns the id of a user's sandbox and what it must hold for the grants. The command line has
+// its own ids, so that it does not touch other callers' registrations. The id depends on the grants,
+// because a registration replaces the one before: with one id for all, a call with fewer grants would
+// take away what another call at the same time is about to use.
 func needs(user string, grants []string) (id string, p types.Permissions) {
 	var special []string
 	for _, tag := range grants {
@@ -126,7 +126,7 @@ func needs(user string, grants []string) (id string, p types.Permissions) {
 		case kind == policy.TagRead && absolute:
 			p.ReadDirs = append(p.ReadDirs, path)
 		default:
-			continue // needs nothing, or is no tag: the call says so
+			continue // needs nothing, or is not a tag, which the call reports
 		}
 		special = append(special, tag)
 	}
@@ -139,7 +139,7 @@ func needs(user string, grants []string) (id string, p types.Permissions) {
 	return id + "-" + hex.EncodeToString(sum[:4]), p
 }
 
-// grantFlags are what a call may do and reach, as flags say it.
+// grantFlags are the flags for what a call may do and reach.
 type grantFlags struct {
 	grants            []string
 	home              string
@@ -150,10 +150,10 @@ type grantFlags struct {
 func (w *grantFlags) flags(cmd *cobra.Command) {
 	flags := cmd.Flags()
 	flags.StringArrayVar(&w.grants, "grant", nil, "what the call may do: @workspace, @write:/path, @read:/path, @network or @events (repeatable)")
-	flags.StringSliceVar(&w.domains, "allow-domain", nil, "a name to reach: example.org, '*.example.org' for all below it, or '*' for all there are (repeatable; implies @network)")
+	flags.StringSliceVar(&w.domains, "allow-domain", nil, "a name to reach: example.org, '*.example.org' for all below it, or '*' for all names (repeatable; implies @network)")
 	flags.StringSliceVar(&w.managers, "package-manager", nil, "a preset of names to reach: "+strings.Join(presets(), ", ")+", or the operator's own (repeatable; implies @network)")
-	flags.StringArrayVar(&w.restrictions.DenyRead, "deny-read", nil, "an absolute path to hide from the call, with all below (repeatable)")
-	flags.StringArrayVar(&w.restrictions.DenyWrite, "deny-write", nil, "an absolute path that the call must not write to, nor below (repeatable)")
+	flags.StringArrayVar(&w.restrictions.DenyRead, "deny-read", nil, "an absolute path to hide from the call, with everything below it (repeatable)")
+	flags.StringArrayVar(&w.restrictions.DenyWrite, "deny-write", nil, "an absolute path that the call must not write to, nor below it (repeatable)")
 	flags.StringSliceVar(&w.restrictions.DeniedDomains, "deny-domain", nil, "a name not to reach, whatever --allow-domain and --package-manager say (repeatable)")
 	flags.StringVar(&w.home, "home", "", "directory for HOME and the like, one that the call may write to")
 	tags := []string{policy.TagWorkspace, policy.TagNetwork, policy.TagEvents, policy.TagRead, policy.TagWrite}
@@ -166,10 +166,10 @@ func (w *grantFlags) flags(cmd *cobra.Command) {
 	_ = cmd.RegisterFlagCompletionFunc("package-manager", cobra.FixedCompletions(presets(), cobra.ShellCompDirectiveNoFileComp))
 }
 
-// presets are those that are built in.
+// presets returns the names of the built-in presets.
 func presets() []string { return policy.Presets{}.Names() }
 
-// permissions are the call's grants. Who names something to reach asks for the network too.
+// permissions returns the call's grants. A call that names something to reach also asks for the network.
 func (w grantFlags) permissions() []string {
 	if len(w.domains)+len(w.managers) == 0 || slices.Contains(w.grants, policy.TagNetwork) {
 		return w.grants
@@ -177,7 +177,7 @@ func (w grantFlags) permissions() []string {
 	return append(slices.Clone(w.grants), policy.TagNetwork)
 }
 
-// commandFlags are how a command is to run, as flags say it.
+// commandFlags are the flags for how to run a command.
 type commandFlags struct {
 	grantFlags
 	cwd   string
@@ -193,7 +193,7 @@ func (r *commandFlags) flags(cmd *cobra.Command) {
 	flags.BoolVarP(&r.login, "login", "l", false, "use a login shell")
 }
 
-// variables are those of --env.
+// variables returns the variables of --env.
 func (r commandFlags) variables() (map[string]string, error) {
 	variables := map[string]string{}
 	for _, variable := range r.env {
@@ -208,7 +208,7 @@ func (r commandFlags) variables() (map[string]string, error) {
 	return variables, nil
 }
 
-// commandOf is one argument as a command line, or several as a program with its arguments.
+// commandOf returns one argument as a command line, or several as a program with its arguments.
 func commandOf(args []string) (command string, argv []string) {
 	if len(args) == 1 {
 		return args[0], nil
@@ -216,8 +216,8 @@ func commandOf(args []string) (command string, argv []string) {
 	return "", args
 }
 
-// absolute is a path to write to. The service takes no relative one for that, so it is put below the
-// working directory here, where reading looks for it too.
+// absolute returns a path to write to. The service takes no relative path for writing, so this puts it below
+// the working directory, where reading looks for it, too.
 func absolute(ctx context.Context, c *client.Client, id, name string) (string, error) {
 	if strings.HasPrefix(name, "/") || name == "~" || strings.HasPrefix(name, "~/") {
 		return name, nil

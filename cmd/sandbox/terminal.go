@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// width is how many columns a terminal has, and 0 for what is none.
+// width returns how many columns a terminal has; 0 if out is not a terminal.
 func width(out io.Writer) int {
 	file, ok := out.(*os.File)
 	if !ok {
@@ -25,7 +25,7 @@ func width(out io.Writer) int {
 	return int(max(size.Col, 40)) // a terminal that does not know its size says 0
 }
 
-// printable is a name that does nothing to a terminal: what a sandbox calls its files is its own affair.
+// printable returns a name that cannot control a terminal: a sandbox may give its files any names.
 func printable(name string) string {
 	for _, r := range name {
 		if r == unicode.ReplacementChar || !unicode.IsPrint(r) {
@@ -35,7 +35,7 @@ func printable(name string) string {
 	return name
 }
 
-// fit cuts a text to a number of columns; 0 is for no limit.
+// fit cuts a text to a number of columns; 0 means no limit.
 func fit(text string, columns int) string {
 	runes := []rune(text)
 	if columns <= 0 || len(runes) <= columns {
@@ -44,7 +44,7 @@ func fit(text string, columns int) string {
 	return strings.TrimRight(string(runes[:columns-1]), " ") + "…"
 }
 
-// fitEnd cuts a text at its begin. Of a host's name the end is what says whose it is.
+// fitEnd cuts a text at its beginning: the end of a host name says whose it is.
 func fitEnd(text string, columns int) string {
 	runes := []rune(text)
 	if columns <= 0 || len(runes) <= columns {
@@ -53,17 +53,17 @@ func fitEnd(text string, columns int) string {
 	return "…" + string(runes[len(runes)-columns+1:])
 }
 
-// table has lines whose columns widen with what is in them. On a terminal one column gives way, and the last one has what is left.
+// table has lines whose columns widen with their contents. To fit a terminal one column is cut, and the last one gets the rest.
 type table struct {
-	columns int   // of the terminal; 0 for what is none
+	columns int   // of the terminal; 0 if there is none
 	widths  []int // of all columns but the last
-	gives   int   // the column that gives way
-	// share is how wide that may be at most, of what the others leave to it and the last one.
+	gives   int   // the column that is cut
+	// share returns how wide that column may be, of what the others leave to it and the last one.
 	share func(rest int) int
 	cut   func(text string, columns int) string
 }
 
-// lines are further rows.
+// lines returns the text of further rows.
 func (t *table) lines(rows ...[]string) string {
 	for _, row := range rows {
 		for i := range t.widths {

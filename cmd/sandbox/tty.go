@@ -16,7 +16,7 @@ import (
 	"github.com/daycare-run/sandbox/client"
 )
 
-// terminalOf is stdin as a terminal.
+// terminalOf returns stdin if it is a terminal.
 func terminalOf(in io.Reader) (*os.File, error) {
 	file, ok := in.(*os.File)
 	if !ok || !term.IsTerminal(file.Fd()) {
@@ -25,7 +25,7 @@ func terminalOf(in io.Reader) (*os.File, error) {
 	return file, nil
 }
 
-// askForTerminal makes an exec ask for one like that which we run at.
+// askForTerminal makes an exec ask for a terminal like the one that we run at.
 func askForTerminal(e *types.Exec, file *os.File) {
 	e.TTY = terminalSize(file).Terminal()
 	if name := os.Getenv("TERM"); name != "" && e.Env["TERM"] == "" {
@@ -33,14 +33,14 @@ func askForTerminal(e *types.Exec, file *os.File) {
 	}
 }
 
-// sitDown puts the terminal that we run at between a person and a command: its keys are no longer looked
-// at here, and its size is the command's. leave, which may be called twice, makes it what it was.
+// sitDown connects our terminal to a command: keys are passed on without being handled here, and the command's
+// terminal has the same size. leave, which may be called twice, restores our terminal.
 func sitDown(ctx context.Context, file *os.File, streams *client.Streams) (leave func(), err error) {
 	before, err := term.MakeRaw(file.Fd())
 	if err != nil {
 		return nil, fmt.Errorf("cannot set up the terminal: %w", err)
 	}
-	// A stdout that nobody reads any more would end us before the terminal is what it was.
+	// A stdout that nobody reads any more would end us before the terminal is restored.
 	signal.Ignore(unix.SIGPIPE)
 	ctx, cancel := context.WithCancel(ctx)
 	streams.Resizes = resizes(ctx, file)
@@ -53,17 +53,17 @@ func sitDown(ctx context.Context, file *os.File, streams *client.Streams) (leave
 	}), nil
 }
 
-// terminalSize is never 0, which a terminal says that does not know its own.
+// terminalSize returns a size that is never 0, even if the terminal does not know its own.
 func terminalSize(file *os.File) client.Size {
 	size := client.Size{Rows: 24, Cols: 80}
 	if known, err := term.GetWinsize(file.Fd()); err == nil && known.Height > 0 && known.Width > 0 {
-		const most = 10_000 // to the service
+		const most = 10_000 // that the service takes
 		size = client.Size{Rows: min(int(known.Height), most), Cols: min(int(known.Width), most)}
 	}
 	return size
 }
 
-// resizes are the size of a terminal and its new ones, until ctx ends.
+// resizes returns a channel with the size of a terminal and each new size, until ctx ends.
 func resizes(ctx context.Context, file *os.File) <-chan client.Size {
 	came := make(chan os.Signal, 1)
 	signal.Notify(came, unix.SIGWINCH)
@@ -86,8 +86,8 @@ func resizes(ctx context.Context, file *os.File) <-chan client.Size {
 	return sizes
 }
 
-// keyboard reads a terminal. That one which is gone has no more keys is not the end of the input, which a
-// person types: SIGHUP comes then, and says what is to happen.
+// keyboard reads a terminal. A terminal that is gone has no more keys, but that is not the end of input, which
+// a person types. SIGHUP comes then, and decides what happens.
 type keyboard struct {
 	ctx  context.Context
 	file *os.File

@@ -8,7 +8,7 @@ import (
 	"github.com/daycare-run/sandbox/internal/version"
 )
 
-// versions are those of both ends. Service is empty when it does not answer.
+// versions are the versions of both ends. Service is empty if it does not answer.
 type versions struct {
 	Sandbox version.Info `json:"sandbox"`
 	Service string       `json:"sandboxd,omitempty"`
@@ -19,9 +19,9 @@ func versionCommand(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "version",
 		Short: "Print the versions of this command and of the service",
-		Long: `version prints which build this command is, and which the service. With --json it also has the commit,
-its time, the Go toolchain and the platform of this command; "sandboxd" is missing when no service answers.
-"sandbox --version" asks no service.`,
+		Long: `version prints the versions of this command and of the service. With --json it also has the commit, its
+time, the Go toolchain and the platform of this command; "sandboxd" is missing if no service answers.
+"sandbox --version" does not ask the service.`,
 		Example: `  sandbox version
   sandbox version --json`,
 		Args: cobra.NoArgs,

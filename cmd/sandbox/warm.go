@@ -12,9 +12,9 @@ func warmCommand(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "warm --user USER [--grant TAG]…",
 		Short: "Make the container of the next command in advance",
-		Long: `warm makes the container of a "sandbox exec" with the same grants, in the background, so
-that this finds it there. It comes after those that commands wait for. A container with a network is made by
-the command alone, because it belongs to the names that this may reach. "sandbox ps" shows whether it is there.`,
+		Long: `warm makes the container for a "sandbox exec" with the same grants in the background, so that exec finds it
+there. Containers that commands wait for are made first. A container with a network is only made by the
+command, because it depends on the names that the command may reach. "sandbox ps" shows whether it is there.`,
 		Example: `  sandbox warm --user alice
   sandbox warm --user alice --grant @workspace`,
 		Args: cobra.NoArgs,
@@ -29,7 +29,7 @@ the command alone, because it belongs to the names that this may reach. "sandbox
 			return err
 		},
 	}
-	cmd.Flags().StringVarP(&user, "user", "u", "", "the user whose sandbox to use; it is registered if need be")
+	cmd.Flags().StringVarP(&user, "user", "u", "", "the user whose sandbox to use; it is registered if necessary")
 	cmd.Flags().StringArrayVar(&grants, "grant", nil, "what the command may do: @workspace, @write:/path, @read:/path or @events (repeatable)")
 	_ = cmd.MarkFlagRequired("user")
 	a.completeUsers(cmd)

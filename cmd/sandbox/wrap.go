@@ -21,14 +21,14 @@ import (
 	"github.com/daycare-run/sandbox/internal/policy"
 )
 
-// wrapFlags are what `sandbox --settings` takes.
+// wrapFlags are the flags of `sandbox --settings`.
 type wrapFlags struct {
 	settings, user string
 	timeout        time.Duration
 	env            []string
 }
 
-// flags puts them on the root command, which is the wrapper when it has settings.
+// flags adds the flags to the root command, which is the wrapper if --settings is given.
 func (f *wrapFlags) flags(cmd *cobra.Command) {
 	flags := cmd.Flags()
 	flags.StringVarP(&f.settings, "settings", "s", "", "run one command under a settings file: sandbox --settings FILE -- COMMAND")
@@ -37,7 +37,7 @@ func (f *wrapFlags) flags(cmd *cobra.Command) {
 	flags.DurationVar(&f.timeout, "timeout", 0, "with --settings: end the command after this time (default: the most that the service allows)")
 }
 
-// maxSettings is how large a settings file may be.
+// maxSettings is the largest size of a settings file in bytes.
 const maxSettings = 1 << 20
 
 // defaultSettings is where the service looks for its settings.
@@ -86,7 +86,7 @@ func runWrapped(cmd *cobra.Command, c *client.Client, f wrapFlags, args []string
 	}, false)
 }
 
-// call is what the settings mean here.
+// call returns the call that the settings ask for here.
 func (f wrapFlags) call(text []byte, health types.Health) (wrapper.Call, error) {
 	where, err := f.where(health.UsersDir)
 	if err != nil {
@@ -134,7 +134,7 @@ func readSettings(name string) ([]byte, error) {
 	return text, nil
 }
 
-// where is everything about this host that settings are read by.
+// where returns everything about this host that is needed to read settings.
 func (f wrapFlags) where(usersDir string) (wrapper.Where, error) {
 	cwd, err := os.Getwd()
 	if err != nil {
@@ -142,12 +142,12 @@ func (f wrapFlags) where(usersDir string) (wrapper.Where, error) {
 	}
 	home, err := os.UserHomeDir()
 	if err != nil {
-		home = "/" // nobody's: ~ is all
+		home = "/" // no home is known: ~ is the whole host
 	}
 	return wrapper.Where{Cwd: realPath(cwd), Home: realPath(home), UsersDir: realPath(usersDir), User: f.user, Real: realPath}, nil
 }
 
-// realPath resolves the links of as much of a path as there is.
+// realPath resolves the links of a path as far as it exists.
 func realPath(name string) string {
 	name = filepath.Clean(name)
 	for there, rest := name, ""; ; there, rest = filepath.Dir(there), filepath.Join(filepath.Base(there), rest) {
@@ -160,15 +160,15 @@ func realPath(name string) string {
 	}
 }
 
-// wrapID is the name of the sandbox that holds what a call needs. To register is to replace, so each has its own.
+// wrapID returns the id of the sandbox for a call. Each registration has its own id, since it replaces what has the same id.
 func wrapID(r types.Registration) string {
 	text, _ := json.Marshal(r) // strings and booleans
 	sum := sha256.Sum256(text)
 	return "wrap-" + r.UserID + "-" + hex.EncodeToString(sum[:4])
 }
 
-// notShown says of a refusal which directories it is about, which the service does not.
-// The error for what is not allowed says what would allow it.
+// notShown adds to a refusal which directories it is about, which the service does not say.
+// If they are not allowed, it also says what would allow them.
 func notShown(r types.Registration, usersDir string, err error) error {
 	refused, is := errors.AsType[*client.Error](err)
 	if !is || len(r.Mounts) == 0 {
@@ -181,7 +181,7 @@ func notShown(r types.Registration, usersDir string, err error) error {
 	}
 	if strings.Contains(refused.Message, "allowedMountRoots") {
 		value, _ := json.Marshal(roots) // strings
-		names += fmt.Sprintf("; what allows it is \"allowedMountRoots\": %s, with what is in it already, in the settings of the service (%s by default); it takes effect when the service gets SIGHUP", value, defaultSettings)
+		names += fmt.Sprintf("; to allow it, set \"allowedMountRoots\": %s, with what is in it already, in the settings of the service (%s by default); it takes effect when the service gets SIGHUP", value, defaultSettings)
 	}
 	return fmt.Errorf("%w%s", err, names)
 }

@@ -52,15 +52,15 @@ func cleanupCommand(settings *string) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "cleanup",
 		Short: "Remove what the service has made on this host",
-		Long: `cleanup removes what the service of these settings has made: its containers with all that runs in them, the
-users' /tmp, its networks with their rules, its socket, and what it can make again in dataDir. It says what it
-removes. Homes stay, and so do records, of sandboxes and of durable processes, unless --data is given. It works
-without dataDir, too: what is in Docker carries its name.
+		Long: `cleanup removes what the service of these settings has made: its containers with everything that runs in them,
+the users' /tmp, its networks with their rules, its socket, and what it can make again in dataDir. It prints what
+it removes. Homes stay, and so do the records of sandboxes and durable processes, unless --data is given. cleanup
+also works without dataDir, because what is in Docker carries its name.
 
-It refuses beside a running service, and does nothing then. With --all-instances it removes what all services
-have made in this Docker, except for those that run.
+It does nothing while the service runs. With --all-instances it also removes what all other services have made
+in this Docker, except for those that run.
 
-It exits with 0 when all is gone, with 1 when something is left, and with 3 when a service runs.`,
+It exits with 0 if everything is gone, with 1 if something is left, and with 3 if the service runs.`,
 		Example: `  sandboxd cleanup --dry-run
   sandboxd cleanup
   sandboxd cleanup --data --settings ./settings.json

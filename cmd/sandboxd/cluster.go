@@ -65,7 +65,7 @@ func (d *daemon) openCluster(ctx context.Context, cfg config.Config) error {
 	d.onClose(func() { _ = etcd.Close() })
 	info, err := d.docker.Info(ctx)
 	if err != nil {
-		return fmt.Errorf("cannot ask Docker how it has control groups, which the fence needs to know: %w", err)
+		return fmt.Errorf("cannot ask Docker how it manages control groups, which the fence needs to know: %w", err)
 	}
 	group := fenceGroup(cfg)
 	if d.cgroupParent = string(group); info.CgroupDriver == "systemd" {
@@ -203,7 +203,7 @@ func (m *member) join(ctx context.Context, lease int64) {
 			err := m.cluster.Join(ctx, lease)
 			if err == nil {
 				m.router.Go()
-				m.d.log.Info().Int64("lease", lease).Msg("this host is one of the cluster")
+				m.d.log.Info().Int64("lease", lease).Msg("this host has joined the cluster")
 				return
 			}
 			m.d.log.Warn().Err(err).Msg("cannot join the cluster yet")

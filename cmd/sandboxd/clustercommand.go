@@ -19,14 +19,14 @@ const hostFolder = "/etc/daycare-sandbox/cluster"
 
 // clusterCommand makes the certificates with which hosts authenticate to each other.
 func clusterCommand(settings *string) *cobra.Command {
-	parent := &cobra.Command{Use: "cluster", Short: "Make certificates of a cluster's hosts, and have a host join it"}
+	parent := &cobra.Command{Use: "cluster", Short: "Make certificates for a cluster's hosts, and let a host join"}
 	var dir string
 	parent.PersistentFlags().StringVar(&dir, "dir", hostFolder, "folder of the authority and of what it issues")
 	parent.AddCommand(&cobra.Command{
 		Use:   "init",
-		Short: "Make an authority of the cluster's own, and the key that secrets are sealed with",
-		Long: `init makes ca.crt, ca.key and sealing.key in a folder, once for a cluster. Whoever has ca.key can make itself a
-host of the cluster, so it stays on one machine, or off all of them.`,
+		Short: "Make the cluster's own certificate authority, and the key that secrets are sealed with",
+		Long: `init makes ca.crt, ca.key and sealing.key in a folder, once for a cluster. A machine that has ca.key can make itself
+a host of the cluster, so keep the key on one machine, or off all of them.`,
 		Example: `  sandboxd cluster init
   sandboxd cluster init --dir ./cluster`,
 		Args: cobra.NoArgs,
@@ -41,8 +41,8 @@ host of the cluster, so it stays on one machine, or off all of them.`,
 		Use:   "issue HOST ADDRESS",
 		Short: "Make the certificate of a host",
 		Long: `issue makes HOST.crt and HOST.key, for two years, and says which settings that host needs. The host gets these
-two, ca.crt and sealing.key, and not ca.key. To have a certificate made anew, remove these two first; the host's sandboxd
-and fence have to be started again then.`,
+two, ca.crt and sealing.key, but not ca.key. To make a new certificate, remove the two old files first, and restart the
+host's sandboxd and fence afterwards.`,
 		Example: `  sandboxd cluster issue host-1 10.0.0.1
   sandboxd cluster issue host-2 10.0.0.2 --dir ./cluster`,
 		Args: cobra.ExactArgs(2),
@@ -84,10 +84,10 @@ func joinCommand(settings, dir *string) *cobra.Command {
 	var etcd []string
 	cmd := &cobra.Command{
 		Use:   "join HOST ADDRESS",
-		Short: "Write the settings by which this host is one of the cluster",
-		Long: `join looks at the certificates in the folder, which issue has made and which were brought here, and puts cluster into
-the settings file. Where the folder has the authority, it makes them. Nothing that is there is overwritten. sandboxd and its
-fence have to be started (again) then.`,
+		Short: "Write the settings that make this host a member of the cluster",
+		Long: `join checks the certificates in the folder, which issue has made and which were brought here, and puts cluster into
+the settings file. If the folder has the authority, join makes the certificates itself. It overwrites nothing. Afterwards
+(re)start sandboxd and its fence.`,
 		Example: `  sudo sandboxd cluster join host-1 10.0.0.1 --etcd https://10.0.0.1:2379,https://10.0.0.2:2379,https://10.0.0.3:2379`,
 		Args:    cobra.ExactArgs(2),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -104,7 +104,7 @@ fence have to be started (again) then.`,
 				return text, err
 			})
 			if err == nil {
-				_, err = fmt.Fprintf(cmd.OutOrStdout(), "host %s is to be one of the cluster: start sandboxd and its fence (again)\n", c.Name)
+				_, err = fmt.Fprintf(cmd.OutOrStdout(), "the settings make host %s a member of the cluster: (re)start sandboxd and its fence\n", c.Name)
 			}
 			return err
 		},

@@ -25,7 +25,7 @@ func TestIssuingCertificates(t *testing.T) {
 		{[]string{"issue", "Host 1", "10.0.0.1"}, "cannot make a certificate: cannot use the settings then: 1 fault\n  cluster.name: "},
 		{[]string{"issue", "host-1", "10.0.0"}, "cannot make a certificate: cannot use the settings then: 1 fault\n  cluster.listen: "},
 		{[]string{"issue", "host-1", "10.0.0.1"}, ""},
-		{[]string{"issue", "host-1", "10.0.0.1"}, "cannot make a certificate for host \"host-1\": there is DIR/host-1.crt already; to have one made anew, remove "},
+		{[]string{"issue", "host-1", "10.0.0.1"}, "cannot make a certificate for host \"host-1\": DIR/host-1.crt exists already; to make a new one, remove "},
 	} {
 		var out bytes.Buffer
 		cmd := clusterCommand(&settings)

@@ -76,7 +76,7 @@ func (m *member) toldOfLasting(id string, sealed []byte, revision int64) {
 			text, err = box.Open(nil, nil, sealed, []byte(id))
 		}
 		if err != nil {
-			m.d.log.Error().Err(err).Str("sandbox", id).Msg("cannot open the record of a sandbox: it is damaged, or cluster.sealingKeyFile is another on some host")
+			m.d.log.Error().Err(err).Str("sandbox", id).Msg("cannot open the record of a sandbox: it is damaged, or cluster.sealingKeyFile differs between hosts")
 			return
 		}
 	}

@@ -24,12 +24,12 @@ func (m *member) state() clusterState {
 func (s clusterState) collect(to scrape) {
 	gauge(to, "sandboxd_cluster_seats", "Users whom this host of a cluster holds.", s.seats)
 	gauge(to, "sandboxd_cluster_hosts", "Hosts that have a lease, as far as this one knows.", s.hosts)
-	gauge(to, "sandboxd_cluster_lease_left_seconds", "For how long this host may go on without hearing of etcd; 0 while it runs nothing.", s.left.Seconds())
+	gauge(to, "sandboxd_cluster_lease_left_seconds", "For how long this host may go on without hearing from etcd; 0 while it runs nothing.", s.left.Seconds())
 	counter(to, "sandboxd_cluster_forwarded_calls_total", "Calls that another host answered for this one.", s.calls.Forwarded)
 	counter(to, "sandboxd_cluster_forwarded_seconds_total", "Time until those answers began.", s.calls.Took.Seconds())
-	counter(to, "sandboxd_cluster_lost_calls_total", "Calls that another host was to answer and was lost meanwhile.", s.calls.Lost)
+	counter(to, "sandboxd_cluster_lost_calls_total", "Calls that were lost with the other host that was answering them.", s.calls.Lost)
 	counter(to, "sandboxd_cluster_takeovers_total", "Times that this host has taken a user over.", s.calls.Taken)
 	counter(to, "sandboxd_cluster_fences_total", "Times that this host has lost its lease and killed all that it ran, since it was switched on.", s.fences)
-	gauge(to, "sandboxd_cluster_unheld_users", "Users whose processes are to run and whom no host holds now.", s.unheld)
-	gauge(to, "sandboxd_cluster_lost_hosts", "Hosts that are gone and of which it is not known that nothing runs; with cluster.fenceCommand their users wait.", s.lost)
+	gauge(to, "sandboxd_cluster_unheld_users", "Users whose processes should run, but whom no host holds now.", s.unheld)
+	gauge(to, "sandboxd_cluster_lost_hosts", "Hosts that are gone and may still run something; with cluster.fenceCommand their users wait.", s.lost)
 }

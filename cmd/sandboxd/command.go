@@ -21,17 +21,17 @@ func rootCommand() *cobra.Command {
 	var settings string
 	root := &cobra.Command{
 		Use:   "sandboxd",
-		Short: "Run users' commands in gVisor containers of their own",
+		Short: "Run users' commands in their own gVisor containers",
 		Long: `sandboxd runs AI agents' shell commands on this Docker host, each user in gVisor
 containers of its own. It listens on a Unix socket; sandbox(1) and the HTTP API drive it.
 
 Settings come from settings.json and from variables: docker.socketPath is also
-SANDBOXD_DOCKER_SOCKET_PATH. Everything has a default. SIGHUP has it read the file again, and the file of
-tokens: what can be changed while it runs is, and the log names what needs a restart; a file with any fault
-changes nothing.
+SANDBOXD_DOCKER_SOCKET_PATH. Everything has a default. On SIGHUP it reads the file again, and the file of
+tokens: what can change while it runs does so, and the log names what needs a restart; a file with any
+fault changes nothing.
 
-SIGTERM or SIGINT stops it: it takes no more calls, lets commands that run end by themselves for
-shutdownGraceMs, and ends those that have not. A second one ends them at once. Durable processes go on.`,
+SIGTERM or SIGINT stops it: it takes no more calls, gives running commands shutdownGraceMs to end by
+themselves, and then ends the rest. A second signal ends them at once. Durable processes keep running.`,
 		Example: `  sandboxd
   sandboxd --settings ./settings.json
   sandboxd --version
@@ -63,8 +63,8 @@ func checkCommand(settings *string) *cobra.Command {
 	return &cobra.Command{
 		Use:   "check",
 		Short: "Check the settings and say what is wrong with them",
-		Long: `check reads the settings as the service would, and says all that is wrong with them, each with its key. It
-looks at nothing else; "sandbox doctor" looks at the host.`,
+		Long: `check reads the settings as the service would, and prints all faults, each with its key. It checks nothing
+else; "sandbox doctor" checks the host.`,
 		Example: `  sandboxd check
   sandboxd check --settings ./settings.json`,
 		Args: cobra.NoArgs,
@@ -100,8 +100,8 @@ func imageCommand(settings *string) *cobra.Command {
 	build := &cobra.Command{
 		Use:   "build [DIR]",
 		Short: "Build the sandbox image from DIR (default: sandbox-image)",
-		Long: `build has Docker build the Dockerfile in DIR, and gives the result the name that docker.image and
-docker.tag say. Containers of the image before are replaced when nobody uses them.`,
+		Long: `build lets Docker build the Dockerfile in DIR, and gives the result the name in docker.image and
+docker.tag. Containers of the previous image are replaced when nobody uses them.`,
 		Example: `  sandboxd image build
   sandboxd image build --base debian:trixie-slim sandbox-image`,
 		Args: cobra.MaximumNArgs(1),
@@ -119,7 +119,7 @@ docker.tag say. Containers of the image before are replaced when nobody uses the
 	pull := &cobra.Command{
 		Use:   "pull",
 		Short: "Pull the sandbox image from its registry",
-		Long: `pull has Docker get the image that docker.image and docker.tag name. Containers of the image before
+		Long: `pull lets Docker pull the image that docker.image and docker.tag name. Containers of the previous image
 are replaced when nobody uses them.`,
 		Example: `  sandboxd image pull
   SANDBOXD_DOCKER_IMAGE=registry.example.com/sandbox sandboxd image pull`,
@@ -133,7 +133,7 @@ are replaced when nobody uses them.`,
 	show := &cobra.Command{
 		Use:   "show",
 		Short: "Show which image is used, its id and version",
-		Long:  "show says which image commands run in, as Docker has it now.",
+		Long:  "show prints the image that commands run in, as Docker has it now.",
 		Example: `  sandboxd image show
   sandboxd image show --settings ./settings.json`,
 		Args: cobra.NoArgs,

@@ -230,7 +230,7 @@ func (d *daemon) openService(ctx context.Context, cfg config.Config) error {
 		d.log.Error().Err(err).Str("dir", dir).Msg("cannot remove what a user has left; the next start tries again")
 	})
 	if err := trash.Resume(cfg.UsersDir); err != nil {
-		return fmt.Errorf("cannot look for what is still to be removed: %w", err)
+		return fmt.Errorf("cannot look for folders that are still to be removed: %w", err)
 	}
 	d.onClose(inBackground(context.WithoutCancel(ctx), trash.Work))
 	if d.runner, err = sandbox.NewRunner(d.resolver, d.executor, trash, int64(cfg.Processes.MaxLog)); err != nil {

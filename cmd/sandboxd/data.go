@@ -127,7 +127,7 @@ func openInstance(dir string, log zerolog.Logger) (string, error) {
 	case errors.Is(err, errDamaged):
 		aside := name + ".damaged"
 		log.Error().Err(err).Str("file", name).Str("setAside", aside).
-			Msg("the service's id is damaged: it takes another one, and removes what it made under the old one; commands and processes that still ran end, and processes start again as their records say")
+			Msg("the service's id is damaged: the service takes another one, and removes what it made under the old one; running commands and processes end, and processes are restarted as their records say")
 		if err := os.Rename(name, aside); err != nil {
 			return "", err
 		}
@@ -155,7 +155,7 @@ func keptSecret(file string, mayReplace bool) ([]byte, error) {
 		_, _ = rand.Read(secret) // never fails
 		err = durable.WriteFile(file, secret, 0o600)
 	case isDamaged:
-		err = fmt.Errorf("%s is damaged: it has %d bytes, not %d; put the right one back, or remove it to have another made", file, len(secret), secretSize)
+		err = fmt.Errorf("%s is damaged: it has %d bytes, not %d; put the right file back, or remove it, and another one is made", file, len(secret), secretSize)
 	}
 	return secret, err
 }

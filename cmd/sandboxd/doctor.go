@@ -36,19 +36,19 @@ func doctorCommand(settings *string) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "doctor [flags]",
 		Short: "Look for what is wrong on this host, and say what to do",
-		Long: `doctor looks at all that the service needs: its settings, Docker, runtimes and image, the kernel's
-rules, resolvers, ports, tokens and certificate, folders, disks and clock. Then it asks the service how it is, and has it run a
-command of the user "doctor", look up a name that this may not have, and one that it may; nothing connects
-to that. It asks at the service's socket. "sandbox doctor" is the same.
+		Long: `doctor checks everything that the service needs: its settings, Docker, runtimes and image, the kernel's rules,
+resolvers, ports, tokens and certificate, folders, disks and clock. Then it asks the service for its state, and lets it run
+a command of the user "doctor", look up a name that this user may not reach, and one that it may; nothing connects to
+that name. It uses the service's socket. "sandbox doctor" does the same.
 
 The settings are those of --settings, or else those that the running service was started with, or else those
-of this shell. With --offline it looks at the host alone, and the service need not run. Who is not root sees
-less, and says what. Of the user "doctor" an empty home remains, and its containers until their idle time
-has passed. With --cluster it also asks etcd and the other hosts (docs/cluster.md), and writes a file into
-usersDir for a moment.
+of this shell. With --offline it checks only the host, and the service need not run. Without root it sees less,
+and says what it skips. Of the user "doctor" an empty home remains, and its containers until their idle time has
+passed. With --cluster it also asks etcd and the other hosts (docs/cluster.md), and writes a file into usersDir
+for a moment.
 
-It exits with 0 when there is no fault, warnings or not; with 1 when there is one; and with 2 when the
-command line is wrong.`,
+It exits with 0 if there is no fault, even with warnings; with 1 if there is a fault; and with 2 if the command
+line is wrong.`,
 		Example: `  sudo sandboxd doctor
   sudo sandboxd doctor --offline
   sandboxd doctor --settings ./settings.json --probe-name example.org
@@ -66,9 +66,9 @@ command line is wrong.`,
 	flags := cmd.Flags()
 	flags.StringVar(&f.socket, "socket", "", "the service's socket (default: $SANDBOX_SOCKET, or that of the settings)")
 	flags.StringVar(&f.probeName, "probe-name", probeName(), "a name that a call may reach, to look up")
-	flags.BoolVar(&f.offline, "offline", false, "look at the host alone, not at the service")
+	flags.BoolVar(&f.offline, "offline", false, "check only the host, not the service")
 	_ = cmd.RegisterFlagCompletionFunc("probe-name", cobra.NoFileCompletions)
-	flags.BoolVar(&f.cluster, "cluster", false, "look at the cluster's other hosts, etcd and the homes' filesystem, too")
+	flags.BoolVar(&f.cluster, "cluster", false, "also check the cluster's other hosts, etcd and the homes' filesystem")
 	flags.BoolVar(&f.asJSON, "json", false, "print JSON")
 	return cmd
 }
@@ -86,7 +86,7 @@ func probeName() string {
 func runDoctor(cmd *cobra.Command, f doctorFlags) error {
 	name, err := policy.ParseDomains([]string{f.probeName})
 	if err != nil || strings.Contains(f.probeName, "*") || len(name.List()) != 1 {
-		return exitError{exitUsage, fmt.Errorf("--probe-name %q is no name of a host, such as example.org", f.probeName)}
+		return exitError{exitUsage, fmt.Errorf("--probe-name %q is not a host name such as example.org", f.probeName)}
 	}
 	ctx, out := cmd.Context(), cmd.OutOrStdout()
 	named := cmp.Or(f.socket, os.Getenv("SANDBOX_SOCKET"))

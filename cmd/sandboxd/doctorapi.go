@@ -20,7 +20,7 @@ func oneAtATime(look look) look {
 	var looking sync.Mutex
 	return func(ctx context.Context) (types.DoctorReport, error) {
 		if !looking.TryLock() {
-			return types.DoctorReport{}, fmt.Errorf("somebody has the host looked at already: try again in some seconds: %w", cerrdefs.ErrResourceExhausted)
+			return types.DoctorReport{}, fmt.Errorf("the host is being checked already: try again in some seconds: %w", cerrdefs.ErrResourceExhausted)
 		}
 		defer looking.Unlock()
 		return look(ctx)

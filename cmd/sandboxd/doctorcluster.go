@@ -78,7 +78,7 @@ func (d *clusterDoctor) expiry() (map[string]time.Time, error) {
 			DNSName: s.Name, Roots: roots, CurrentTime: pair.Leaf.NotAfter.Add(-time.Second), KeyUsages: []x509.ExtKeyUsage{usage},
 		})
 		if err != nil {
-			return nil, fmt.Errorf("%s is of no use for host %q: %w", s.CertFile, s.Name, err)
+			return nil, fmt.Errorf("%s cannot be used for host %q: %w", s.CertFile, s.Name, err)
 		}
 	}
 	return all, nil
@@ -144,7 +144,7 @@ func (d *clusterDoctor) homes() (faults []error) {
 	at := time.Date(2001, 2, 3, 4, 5, 6, 0, time.UTC)
 	fault("cannot set times", os.Chtimes(other, at, at))
 	if info, err := os.Stat(other); err != nil || !info.ModTime().Equal(at) {
-		fault("times that are set are not kept", errors.Join(err, errors.New("mtime differs")))
+		fault("cannot keep times that were set", errors.Join(err, errors.New("mtime differs")))
 	}
 	return faults
 }

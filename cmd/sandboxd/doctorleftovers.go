@@ -38,7 +38,7 @@ func whyAbandoned(o dockerexec.Owner) string {
 	case errors.Is(err, fs.ErrNotExist):
 		return "of dataDir " + o.DataDir + ", which is gone"
 	case err == nil && strings.TrimSpace(string(now)) != o.Instance:
-		return "of dataDir " + o.DataDir + ", which is another service's by now"
+		return "of dataDir " + o.DataDir + ", which another service uses now"
 	}
 	return ""
 }

@@ -77,7 +77,7 @@ func listensAt(address string) (doctor.Program, error) {
 	for _, family := range []uint8{unix.AF_INET, unix.AF_INET6} {
 		list, err := netlink.SocketDiagTCP(family)
 		if err != nil {
-			return doctor.Program{}, fmt.Errorf("cannot ask the kernel who: %w", err)
+			return doctor.Program{}, fmt.Errorf("cannot ask the kernel which one: %w", err)
 		}
 		for _, s := range list {
 			if s.State == netlink.TCP_LISTEN && int(s.ID.SourcePort) == at.Port && conflict(s.ID.Source, at.IP) {

@@ -29,14 +29,14 @@ func fenceCommand(settings *string) *cobra.Command {
 	guard, guardOf := false, 0
 	cmd := &cobra.Command{
 		Use:   "fence",
-		Short: "Hold this host's lease in its cluster, and kill what runs when that is lost",
-		Long: `fence is a process of its own beside the service, where there are several hosts (docs/cluster.md): it holds
-the host's lease at etcd, so the service may be exchanged without losing its users. When the lease cannot be renewed in
-time, it kills every process in users' containers, without asking Docker, before another host takes the users over.
+		Short: "Hold this host's lease in its cluster, and kill everything that runs when the lease is lost",
+		Long: `fence is a process beside the service, for clusters (docs/cluster.md): it holds the host's lease at etcd, so that
+the service can be replaced without losing its users. When the lease cannot be renewed in time, the fence kills every
+process in users' containers, without asking Docker, before another host takes the users over.
 
-SIGTERM ends it and nothing else: the next one has to be there within seconds and goes on with the lease. It starts a
-second process, its guard, which outlives it and kills at the same deadline. In a container it cannot outlive it; there
-fence --guard runs in one of its own.`,
+SIGTERM ends only the fence: the next one must start within seconds and goes on with the lease. The fence starts a
+second process, its guard, which outlives it and kills at the same deadline. In a container the guard cannot outlive
+the fence; there, run fence --guard in a container of its own.`,
 		Example: `  sandboxd fence
   sandboxd fence --settings ./settings.json`,
 		Args: cobra.NoArgs,
@@ -46,7 +46,7 @@ fence --guard runs in one of its own.`,
 				return err
 			}
 			if !cfg.Cluster.On() {
-				return fmt.Errorf("cannot fence a host that is the only one: cluster.name is empty in the settings")
+				return fmt.Errorf("cannot fence a host that is not in a cluster: cluster.name is empty in the settings")
 			}
 			_, log := newLogs(cfg.Log, cmd.ErrOrStderr())
 			if guard || guardOf != 0 {
@@ -68,8 +68,8 @@ fence --guard runs in one of its own.`,
 			}).Run(cmd.Context())
 		},
 	}
-	cmd.Flags().BoolVar(&guard, "guard", false, "be the guard of all fences that run here, one after the other, and no fence")
-	cmd.Flags().IntVar(&guardOf, "guard-of", 0, "be the guard of the fence that is this process")
+	cmd.Flags().BoolVar(&guard, "guard", false, "run only the guard, for all fences that run here one after the other")
+	cmd.Flags().IntVar(&guardOf, "guard-of", 0, "be the guard of the fence with this process id")
 	_ = cmd.Flags().MarkHidden("guard-of") // set only by the fence
 	return cmd
 }

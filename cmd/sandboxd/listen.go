@@ -155,7 +155,7 @@ func listenTCP(key, address string, cfg config.TCP, log zerolog.Logger) (_ net.L
 	if encryption != nil {
 		listener = tls.NewListener(listener, encryption)
 	} else if access.Exposed(address) {
-		warnings = append(warnings, fmt.Sprintf("tokens and all that calls carry go over the network in clear: set tcp.certFile and tcp.keyFile, or %s to a loopback address instead of %s", key, address))
+		warnings = append(warnings, fmt.Sprintf("tokens and everything in calls go over the network in clear: set tcp.certFile and tcp.keyFile, or %s to a loopback address instead of %s", key, address))
 		log.Warn().Msg(warnings[0])
 	}
 	return listener, warnings, nil
@@ -195,7 +195,7 @@ func listen(ctx context.Context, socket string, mode fs.FileMode, log zerolog.Lo
 	} else if open != "" && mode == 0o600 {
 		log.Warn().Msg(open)
 	} else if info, err := os.Stat(folder); err == nil && mode != 0o600 && info.Mode()&0o001 == 0 {
-		log.Warn().Msgf("users whom access.peers names cannot get to the socket: its folder %s has the mode %04o: chmod 711 %s, or in the unit RuntimeDirectoryMode=0711", folder, info.Mode().Perm(), folder)
+		log.Warn().Msgf("users whom access.peers names cannot reach the socket, because its folder %s has the mode %04o: chmod 711 %s, or set RuntimeDirectoryMode=0711 in the unit", folder, info.Mode().Perm(), folder)
 	}
 	dialer := net.Dialer{Timeout: time.Second}
 	if conn, err := dialer.DialContext(ctx, "unix", socket); err == nil {
@@ -204,7 +204,7 @@ func listen(ctx context.Context, socket string, mode fs.FileMode, log zerolog.Lo
 	}
 	if info, err := os.Lstat(socket); err == nil {
 		if info.Mode().Type() != os.ModeSocket {
-			return nil, fmt.Errorf("cannot listen on %s: there is something that is no socket", socket)
+			return nil, fmt.Errorf("cannot listen on %s: there is something there that is not a socket", socket)
 		}
 		if err := os.Remove(socket); err != nil {
 			return nil, fmt.Errorf("cannot replace the old socket: %w", err)

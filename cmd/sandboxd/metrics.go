@@ -78,14 +78,14 @@ func (*stateCollector) Describe(chan<- *prometheus.Desc) {}
 func (c *stateCollector) Collect(to chan<- prometheus.Metric) {
 	c.collectEgress(to)
 	api := c.api()
-	gauge(to, "sandboxd_api_connections", "Connections to the API, idle ones included.", api.Used)
+	gauge(to, "sandboxd_api_connections", "Connections to the API, including idle ones.", api.Used)
 	counter(to, "sandboxd_api_connections_refused_total", "Connections to the API that were refused because their caller's share was used up, with a request on each.", api.Refused)
 	c.collectContainers(to)
 	p := c.processes()
 	for status, n := range p.ByStatus {
-		gauge(to, "sandboxd_processes", "Durable processes by status, those that have ended included.", n, "status", string(status))
+		gauge(to, "sandboxd_processes", "Durable processes by status, including those that have ended.", n, "status", string(status))
 	}
-	counter(to, "sandboxd_process_restarts_total", "Times that a durable process was started again.", p.Restarts)
+	counter(to, "sandboxd_process_restarts_total", "Times that a durable process was restarted.", p.Restarts)
 	q := c.quotas()
 	for _, resource := range quota.Resources() {
 		if resource != quota.Requests { // these are a rate, not a number at a time
@@ -136,7 +136,7 @@ func (c *stateCollector) collectContainers(to scrape) {
 
 func (c *stateCollector) collectPool(to scrape) {
 	pool := c.pool()
-	gauge(to, "sandboxd_pool_containers", "Containers that wait for a user who is still to come.", pool.Ready)
+	gauge(to, "sandboxd_pool_containers", "Containers that wait for a new user.", pool.Ready)
 	gauge(to, "sandboxd_pool_classes", "Kinds of first calls for which containers wait.", pool.Classes)
 	off := 0
 	if pool.Off != "" {

@@ -45,6 +45,6 @@ func endProcesses(m *process.Manager, log zerolog.Logger) {
 	ctx, cancel := context.WithTimeout(context.Background(), endLimit)
 	defer cancel()
 	if err := m.Shutdown(ctx); err != nil {
-		log.Warn().Err(err).Msg("what was being done to processes is not waited for")
+		log.Warn().Err(err).Msg("changes to processes are still in progress; they are not waited for")
 	}
 }

@@ -34,7 +34,7 @@ func serve(ctx context.Context, cfg config.Config, read func() (config.Config, e
 // watchMounts expels containers in which something hidden would become visible, until ctx ends.
 func (d *daemon) watchMounts(ctx context.Context) {
 	if err := d.mounts.Watch(ctx, d.executor.Expel); err != nil {
-		d.log.Error().Err(err).Msg("what appears at hidden paths goes unseen by commands that are running")
+		d.log.Error().Err(err).Msg("hidden paths are not watched: what appears there may become visible to running commands")
 	}
 }
 

@@ -78,7 +78,7 @@ func (d *daemon) platformConfig(cfg config.Config) (sandbox.PlatformConfig, erro
 		FindOther: func(ctx context.Context, reference string) (images.Image, error) {
 			image, err := images.NewFinder(d.docker, reference).Find(ctx)
 			if cerrdefs.IsFailedPrecondition(err) {
-				err = fmt.Errorf("the template's image %s is not here: the operator gets it by `sandbox template add NAME IMAGE`: %w", reference, cerrdefs.ErrFailedPrecondition)
+				err = fmt.Errorf("the template's image %s is not here: the operator can get it with `sandbox template add NAME IMAGE`: %w", reference, cerrdefs.ErrFailedPrecondition)
 			}
 			return image, err
 		},

@@ -129,7 +129,7 @@ func (d *daemon) cut(ctx context.Context, calls *callCounter, grace time.Duratio
 	ctx, cancel := context.WithTimeout(ctx, grace+endLimit)
 	defer cancel()
 	if !calls.wait(ctx) {
-		d.log.Warn().Msg("calls are cut off that do not end")
+		d.log.Warn().Msg("calls that do not end are cut off")
 	}
 }
 

@@ -24,9 +24,9 @@ import (
 func templateCommand(settings *string) *cobra.Command {
 	root := &cobra.Command{
 		Use:   "template",
-		Short: "Say what sandboxes of E2B's clients can be made of",
-		Long: `template edits e2b.templates in the settings file; what else is in the file, comments too, stays as it is. A service
-that runs takes it over at SIGHUP (systemctl reload).`,
+		Short: "Say what sandboxes of E2B's clients can be made from",
+		Long: `template edits e2b.templates in the settings file; everything else in the file, including comments, stays as it is.
+A running service applies the change on SIGHUP (systemctl reload).`,
 	}
 	list := &cobra.Command{
 		Use: "list", Short: "List the templates", Args: cobra.NoArgs,
@@ -42,7 +42,7 @@ that runs takes it over at SIGHUP (systemctl reload).`,
 	}
 	remove := &cobra.Command{
 		Use: "remove NAME", Short: "Remove a template", Args: cobra.ExactArgs(1),
-		Long:    "remove takes a template out of the settings. Its image and the sandboxes that were made of it stay.",
+		Long:    "remove removes a template from the settings. Its image and the sandboxes that were made from it stay.",
 		Example: `  sandboxd template remove node`,
 		RunE: func(_ *cobra.Command, args []string) error {
 			return editSettings(*settings, false, func(text []byte) ([]byte, error) { return config.RemoveE2BTemplate(text, args[0]) })
@@ -58,8 +58,8 @@ func addTemplateCommand(settings *string) *cobra.Command {
 	add := &cobra.Command{
 		Use:   "add NAME IMAGE",
 		Short: "Add a template, and pull its image if Docker does not have it",
-		Long: `add has Docker pull IMAGE, if it does not have it, and puts the template NAME into the settings. Flags say what its
-sandboxes get and run; the settings page has what else may be in a template.`,
+		Long: `add lets Docker pull IMAGE, if Docker does not have it, and adds the template NAME to the settings. Flags say what
+its sandboxes get and run; docs/settings.md lists what else a template may have.`,
 		Example: `  sandboxd template add node node:24
   sandboxd template add web python:3 --start=./serve --ready=./is-ready`,
 		Args: cobra.ExactArgs(2),
@@ -82,8 +82,8 @@ sandboxes get and run; the settings page has what else may be in a template.`,
 	add.Flags().Float64Var(&t.CPUs, "cpus", 0, "CPUs of a sandbox (default: limits.cpus)")
 	add.Flags().StringVar(&memory, "memory", "", "memory of a sandbox, such as 2Gi (default: limits.memory)")
 	add.Flags().StringToStringVar(&t.Env, "env", nil, "variables, as NAME=VALUE")
-	add.Flags().StringVar(&t.Start, "start", "", "a command line that runs in each sandbox, and goes on")
-	add.Flags().StringVar(&t.Ready, "ready", "", "a command line that ends with 0 when the sandbox is ready")
+	add.Flags().StringVar(&t.Start, "start", "", "a command line that runs in each sandbox and keeps running")
+	add.Flags().StringVar(&t.Ready, "ready", "", "a command line that exits with 0 when the sandbox is ready")
 	return add
 }
 

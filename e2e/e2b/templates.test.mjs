@@ -17,7 +17,7 @@ test("a template that is never ready", async () => {
 });
 
 test("a template whose image is not here, which no call gets", async () => {
-  await assert.rejects(Sandbox.create("absent"), /registry\.invalid\/absent:1 is not here: the operator gets it by `sandbox template add/);
+  await assert.rejects(Sandbox.create("absent"), /registry\.invalid\/absent:1 is not here: the operator can get it with `sandbox template add/);
 });
 
 test("what the creator says is above the template", async () => {

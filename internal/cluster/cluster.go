@@ -1,9 +1,9 @@
-// Package cluster says which host holds a user, where there are several. What decides is etcd's: membership is a key on a
-// host's lease, a user's seat one on the lease of the host that has it, and what is recorded of a user is written in a
-// transaction that fails when the seat is another's by then.
+// Package cluster decides which of several hosts holds a user. In etcd, a host's membership is a key on its lease, a user's
+// seat is a key on the lease of the user's host, and a user's records are written in transactions that fail if another host
+// has the seat by then. The lease itself belongs to the fence (internal/cluster/fence), which outlives the service.
 //
-// cluster.go is what is known; dial.go connects to etcd, and watch.go keeps true what is known; events.go says what has become of hosts and seats; seats.go claims and gives; lost.go is about hosts that are lost;
-// records.go keeps what is recorded of users. The lease itself is the fence's (internal/cluster/fence), which outlives the service.
+// cluster.go has the known state, watch.go keeps it current, dial.go connects to etcd, events.go tells of changes of hosts and
+// seats, seats.go claims seats and gives them up, lost.go deals with lost hosts, records.go stores users' records.
 package cluster
 
 import (
@@ -29,39 +29,39 @@ type Node struct {
 	Name    string `json:"-"`
 	Address string `json:"address"` // of its node listener
 	Version string `json:"version"`
-	// Instance is that of its dataDir, which no other host has.
+	// Instance is the id of its dataDir, which no other host has.
 	Instance string `json:"instance,omitempty"`
-	// Lease is what its key and its users' seats are on.
+	// Lease is the lease that the host's key and its users' seats are on.
 	Lease int64 `json:"-"`
-	// Draining says that it takes no new users.
+	// Draining reports whether the host takes no new users.
 	Draining bool `json:"-"`
-	// Users is how many seats it has.
+	// Users is the number of seats that the host has.
 	Users int `json:"-"`
-	// revision is that of its key, which is another with each lease.
+	// revision is the revision of the host's key; it differs with each lease.
 	revision int64
-	// epoch is of the lease it has joined with; 0 for none.
+	// epoch belongs to the lease with which the host has joined; 0 for none.
 	epoch int64
 }
 
-// Seat says that a host holds a user. Epoch is of this time alone, and grows.
+// Seat says that a host holds a user. Each seat has an Epoch of its own, and later ones are greater.
 type Seat struct {
 	User, Host string
 	Epoch      int64
-	// Lease is the host's when it got the seat. With that it ends, also when the host has another by then.
+	// Lease is the host's lease when it got the seat. The seat ends with that lease, even if the host has a new one by then.
 	Lease int64
 }
 
-// Config is what a Cluster needs; all fields must be set but Instance, Fences, LocalHomes and Events.
+// Config configures a Cluster; all fields must be set except Instance, Fences, LocalHomes and Events.
 type Config struct {
-	// Host is this host's name, Address where the others reach it.
+	// Host is this host's name, Address is where the other hosts reach it.
 	Host, Address, Version string
 	// Instance is the id of this host's dataDir.
 	Instance string
-	// Fences says that a lost host's users may be taken over only when FenceLost has fenced it off, on some host.
+	// Fences says that a lost host's users may be taken over only after FenceLost, on any host, has fenced it off.
 	Fences bool
-	// LocalHomes says that a user is only ever held by the host that held it first.
+	// LocalHomes says that only the host that held a user first may ever hold that user.
 	LocalHomes bool
-	// Events are told what becomes of hosts and seats.
+	// Events receives the changes of hosts and seats.
 	Events *events.Stream
 	Log    zerolog.Logger
 }
@@ -72,25 +72,25 @@ type Cluster struct {
 	etcd *clientv3.Client
 
 	mu       sync.Mutex
-	revision int64         // up to which it is told
-	changed  chan struct{} // closed when that changes
+	revision int64         // everything up to this revision is known here
+	changed  chan struct{} // closed when revision changes
 	nodes    map[string]Node
 	drains   map[string]bool
 	seats    map[string]Seat
 	users    map[string]int // seats by host
-	claiming map[string]int // seats on their way, by host
+	claiming map[string]int // seats that are being claimed, by host
 	watchers map[*watcher]bool
 	keepers  []keeper
-	members  map[string]int64  // epochs of hosts that have joined, and have not said that nothing of them runs
+	members  map[string]int64  // epochs of hosts that have joined and have not reported that nothing runs there
 	fencing  map[string]bool   // hosts against which cluster.fenceCommand runs
 	states   map[string]string // of hosts, as the last events said
-	holders  map[string]Seat   // of users, or their last
+	holders  map[string]Seat   // by user: the host that holds the user, or held the user last
 	leased   context.Context   // see Leased
 	joined   int64             // the lease of the last Join
 	fenced   context.CancelCauseFunc
 }
 
-// New makes a Cluster. Keep is to be called before Run.
+// New returns a Cluster. Call Keep before Run.
 func New(etcd *clientv3.Client, cfg Config) *Cluster {
 	leased, fenced := context.WithCancelCause(context.Background())
 	return &Cluster{
@@ -101,10 +101,10 @@ func New(etcd *clientv3.Client, cfg Config) *Cluster {
 	}
 }
 
-// Host is this host's name.
+// Host returns this host's name.
 func (c *Cluster) Host() string { return c.cfg.Host }
 
-// Nodes are the hosts that live, by name.
+// Nodes returns the live hosts, sorted by name.
 func (c *Cluster) Nodes() []Node {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -116,7 +116,7 @@ func (c *Cluster) Nodes() []Node {
 	return list
 }
 
-// Node finds a host that lives.
+// Node returns a host, and reports whether it is live.
 func (c *Cluster) Node(name string) (Node, bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -125,7 +125,7 @@ func (c *Cluster) Node(name string) (Node, bool) {
 	return n, ok
 }
 
-// Seat returns a user's seat as it is known now.
+// Seat returns a user's seat as far as it is known here now.
 func (c *Cluster) Seat(user string) (Seat, bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -133,14 +133,14 @@ func (c *Cluster) Seat(user string) (Seat, bool) {
 	return s, ok
 }
 
-// Holds reports whether this host holds a user, or may: what it had is not known before etcd has told.
+// Holds reports whether this host holds a user, or may hold one: its seats are not known before etcd has been read.
 func (c *Cluster) Holds(user string) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.revision == 0 || c.seats[user].Host == c.cfg.Host
 }
 
-// Seated are the users whom this host holds.
+// Seated returns the seats of the users whom this host holds.
 func (c *Cluster) Seated() (list []Seat) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -152,7 +152,7 @@ func (c *Cluster) Seated() (list []Seat) {
 	return list
 }
 
-// MayStart is nil while this host holds a user, as far as is known, with the lease that it has now.
+// MayStart returns nil while this host, as far as is known, holds a user with the given lease, which is the one it has now.
 func (c *Cluster) MayStart(user string, lease int64) error {
 	if s, held := c.Seat(user); held && s.Host == c.cfg.Host && s.Lease == lease {
 		return nil
@@ -160,7 +160,7 @@ func (c *Cluster) MayStart(user string, lease int64) error {
 	return fmt.Errorf("this host does not hold user %q now: ask again: %w", user, cerrdefs.ErrUnavailable)
 }
 
-// Reached waits until all is known that was so at a revision.
+// Reached waits until everything up to a revision of etcd is known here.
 func (c *Cluster) Reached(ctx context.Context, revision int64) error {
 	for {
 		c.mu.Lock()
@@ -177,7 +177,7 @@ func (c *Cluster) Reached(ctx context.Context, revision int64) error {
 	}
 }
 
-// Answers asks etcd, and says what to do if it does not answer; it may have to choose a leader first.
+// Answers asks etcd, and returns an error that says what to do if etcd does not answer. etcd may have to choose a leader first.
 func (c *Cluster) Answers(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, askLimit)
 	defer cancel()
@@ -187,10 +187,10 @@ func (c *Cluster) Answers(ctx context.Context) error {
 	return nil
 }
 
-// errLeaseEnded is why Leased's context ends.
+// errLeaseEnded is the cause with which Leased's context ends.
 var errLeaseEnded = fmt.Errorf("this host has lost its lease, so it records nothing for users before it has one again: ask another host, or this one later (sandbox node list says which have one): %w", cerrdefs.ErrUnavailable)
 
-// unanswered is what a caller is told of an err of etcd's when it is silent, or records nothing, or ctx has ended with the lease.
+// unanswered returns the error for a caller when etcd is silent (err), is full, or ctx has ended with the lease.
 func unanswered(ctx context.Context, err error) error {
 	if context.Cause(ctx) == errLeaseEnded {
 		return errLeaseEnded
@@ -201,7 +201,7 @@ func unanswered(ctx context.Context, err error) error {
 	return fmt.Errorf("the cluster's etcd does not answer, so no host may take the user: see that a majority of its members runs and can be reached (%w): %v", cerrdefs.ErrUnavailable, err)
 }
 
-// place chooses the host for a new user: the one with the fewest that is not draining, this one in doubt. mu is held.
+// place chooses the host for a new user: the one with the fewest users that is not draining; on a tie, this one. mu is held.
 func (c *Cluster) place() (Node, bool) {
 	load := func(n Node) int { return c.users[n.Name] + c.claiming[n.Name] }
 	var free []Node
@@ -226,7 +226,7 @@ func (c *Cluster) place() (Node, bool) {
 	return best, true
 }
 
-// Prefix is what all keys in etcd begin with.
+// Prefix begins all our keys in etcd.
 const Prefix = "/daycare/"
 
 func keyOf(kind, name string) string { return Prefix + kind + "/" + name }

@@ -9,9 +9,9 @@ import (
 	"github.com/daycare-run/sandbox/internal/events"
 )
 
-// Every host finds out by etcd's watch what becomes of all of them, so each one's stream of events has it.
+// Every host learns of the changes of all hosts by watching etcd, so each host's stream of events has them.
 
-// state is what a host is as far as is known; mu is held.
+// state returns the state of a host as far as it is known; mu is held.
 func (c *Cluster) state(host string) string {
 	_, lives := c.nodes[host]
 	_, joined := c.members[host]
@@ -28,14 +28,14 @@ func (c *Cluster) state(host string) string {
 	return "away"
 }
 
-// nodeChanged returns the event of a host that is not as it was; mu is held.
+// nodeChanged returns the event of a host whose state has changed; mu is held.
 func (c *Cluster) nodeChanged(host string) (changed changes.Node, has bool) {
 	before, now := cmp.Or(c.states[host], "away"), c.state(host)
 	c.states[host] = now
 	return changes.Node{Name: host, State: now}, before != now
 }
 
-// seatTaken returns the event of a user who is held by a host now, or forgets who held one that is no more; mu is held.
+// seatTaken returns the event of a user whom a host holds now, or forgets the last host of a user who was deleted; mu is held.
 func (c *Cluster) seatTaken(user string, value []byte, revision int64) (taken changes.Seat, has bool) {
 	var by held
 	before := c.holders[user]
@@ -50,15 +50,15 @@ func (c *Cluster) seatTaken(user string, value []byte, revision int64) (taken ch
 	return taken, true
 }
 
-// Leased returns a context that ends when this host is fenced, or has ended until the host joins again: what etcd is asked
-// for a user waits no longer than that, for the fence kills a service that does not stop what it does for users.
+// Leased returns a context that ends when this host is fenced; until the host joins again, the context has ended. Requests to
+// etcd for a user wait no longer than that, because the fence kills a service that does not stop its work for users.
 func (c *Cluster) Leased() context.Context {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.leased
 }
 
-// Fenced says that this host has no lease any more, until it is up again.
+// Fenced records that this host has no lease any more, until it is up again.
 func (c *Cluster) Fenced() {
 	c.mu.Lock()
 	c.fenced(errLeaseEnded)

@@ -18,25 +18,25 @@ import (
 	"github.com/daycare-run/sandbox/internal/errs"
 )
 
-// A host that has joined has a key /members/<host> that no lease ends. It goes when the host's fence says that nothing of
-// it runs, or when cluster.fenceCommand has succeeded; a host that joins with another lease writes a new one, whose revision
-// is the host's epoch. What outlives a seat is /held/<user>: the host that held the user last, and its epoch then.
+// A host that has joined has a key /members/<host> that no lease ends. The key is deleted when the host's fence reports that
+// nothing runs there, or when cluster.fenceCommand has succeeded. A host that joins with another lease writes a new one, whose
+// revision is the host's epoch. /held/<user> outlives the seat: it is the host that held the user last, with its epoch then.
 
-// held is who held a user last.
+// held is the host that held a user last.
 type held struct {
 	Host  string `json:"host"`
 	Epoch int64  `json:"epoch"`
 }
 
-// ErrNotFenced is of a user whose host is lost and may still run something: cluster.fenceCommand has not succeeded yet.
-var ErrNotFenced = fmt.Errorf("it is not known yet that nothing of it runs: %w", cerrdefs.ErrUnavailable)
+// ErrNotFenced is returned for a user whose host is lost and may still run something: cluster.fenceCommand has not succeeded yet.
+var ErrNotFenced = fmt.Errorf("it may still run something: %w", cerrdefs.ErrUnavailable)
 
-// atHostError says that a user's home is on one host alone.
+// atHostError says that a user's home is only on one host.
 type atHostError struct{ host string }
 
 func (e atHostError) Error() string { return "the home is on host " + strconv.Quote(e.host) }
 
-// lastly claims a seat of a user whom a host has held before, which the answer to the first try says.
+// lastly claims a seat for a user whom a host has held before, if the answer to the first try says so.
 func (c *Cluster) lastly(ctx context.Context, user string, target Node, answer *clientv3.TxnResponse, conditions []clientv3.Cmp, then []clientv3.Op) (*clientv3.TxnResponse, error) {
 	if answer.Succeeded {
 		return answer, nil
@@ -68,23 +68,23 @@ func (c *Cluster) lastly(ctx context.Context, user string, target Node, answer *
 	return answer, nil
 }
 
-// Left says that nothing runs of what a host ran on a lease. Whoever has killed it knows.
+// Left records that nothing runs any more of what a host ran on a lease. It is called after everything there was killed.
 func Left(ctx context.Context, etcd *Etcd, host string, lease int64) error {
 	key := Prefix + "members/" + host
 	_, err := etcd.Txn(ctx).If(clientv3.Compare(clientv3.Value(key), "=", strconv.FormatInt(lease, 10))).Then(clientv3.OpDelete(key)).Commit()
 	return err
 }
 
-// Fencing is what FenceLost needs.
+// Fencing configures FenceLost.
 type Fencing struct {
-	// Run makes sure that nothing of a host runs, or fails. The epoch is that of the host's lease.
+	// Run makes sure that nothing runs on a host, or fails. The epoch is that of the host's lease.
 	Run func(ctx context.Context, host string, epoch int64) error
-	// Limit is how long it may take, Again after what time it is looked at once more.
+	// Limit is how long Run may take, Again is how long to wait before the next try.
 	Limit, Again time.Duration
 }
 
-// FenceLost runs what fences off a host that is lost while it held users, on one of the hosts at a time, until it has
-// succeeded. It returns when ctx ends.
+// FenceLost fences off each host that was lost while it held users: it calls Run, on one of the hosts at a time, until Run
+// has succeeded. It returns when ctx ends.
 func (c *Cluster) FenceLost(ctx context.Context, f Fencing) {
 	var running sync.WaitGroup
 	defer running.Wait()
@@ -127,7 +127,7 @@ func pause(ctx context.Context, long time.Duration) {
 	}
 }
 
-// lost are the hosts that had a lease and have not said that nothing of them runs, with their epochs.
+// lost returns the hosts that had a lease and have not reported that nothing runs there, with their epochs.
 func (c *Cluster) lost() map[string]int64 {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -140,7 +140,7 @@ func (c *Cluster) lost() map[string]int64 {
 	return list
 }
 
-// fenceOff has one host fence off another. The key that says which one does is on its lease.
+// fenceOff fences off a host, if no other host is doing so. The key that names the host doing it is on that host's lease.
 func (c *Cluster) fenceOff(ctx context.Context, f Fencing, host string, epoch int64) error {
 	own, lives := c.Node(c.cfg.Host)
 	if !lives {
@@ -150,7 +150,7 @@ func (c *Cluster) fenceOff(ctx context.Context, f Fencing, host string, epoch in
 		clientv3.Compare(clientv3.ModRevision(keyOf("members", host)), "=", epoch),
 		clientv3.Compare(clientv3.CreateRevision(keyOf("nodes", host)), "=", 0),
 	}
-	if some, err := c.anyHeld(ctx, func(by held) bool { return by == held{host, epoch} }); err != nil || !some { // with the host's key gone there can be none more
+	if some, err := c.anyHeld(ctx, func(by held) bool { return by == held{host, epoch} }); err != nil || !some { // none is added now
 		if err == nil {
 			_, err = c.commit(ctx, there, clientv3.OpDelete(keyOf("members", host)))
 		}
@@ -168,9 +168,9 @@ func (c *Cluster) fenceOff(ctx context.Context, f Fencing, host string, epoch in
 	if !elected.Succeeded {
 		kvs := elected.Responses[0].GetResponseRange().Kvs
 		if len(kvs) == 0 || string(kvs[0].Value) != own.Name || kvs[0].Lease != own.Lease {
-			return nil // another does it, or the host is back
+			return nil // another host does it, or the lost host is back
 		}
-		mine = kvs[0].CreateRevision // of this service, before it was started again
+		mine = kvs[0].CreateRevision // written by this service before it was restarted
 	}
 	running, cancel := context.WithTimeout(ctx, f.Limit)
 	err = f.Run(running, host, epoch)
@@ -190,14 +190,14 @@ func (c *Cluster) fenceOff(ctx context.Context, f Fencing, host string, epoch in
 	return failed
 }
 
-// commit does what a condition allows, and gets the key of the first operation where it does not.
+// commit does the operations if the conditions hold, and otherwise gets the key of the first operation.
 func (c *Cluster) commit(ctx context.Context, conditions []clientv3.Cmp, then ...clientv3.Op) (*clientv3.TxnResponse, error) {
 	ctx, cancel := context.WithTimeout(ctx, askLimit)
 	defer cancel()
 	return c.etcd.Txn(ctx).If(conditions...).Then(then...).Else(clientv3.OpGet(string(then[0].KeyBytes()))).Commit()
 }
 
-// anyHeld reports whether there is a user of whom it is so who has held that one last.
+// anyHeld reports whether there is a user for whose last holder is returns true.
 func (c *Cluster) anyHeld(ctx context.Context, is func(held) bool) (bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, askLimit)
 	defer cancel()
@@ -214,14 +214,14 @@ func (c *Cluster) anyHeld(ctx context.Context, is func(held) bool) (bool, error)
 	return false, nil
 }
 
-// Remove forgets a host that is lost, and that it was drained. Whoever has it removed says that nothing of it runs.
+// Remove forgets a lost host, and that it was drained. The caller vouches that nothing runs there.
 func (c *Cluster) Remove(ctx context.Context, host string) error {
 	n, lives := c.Node(host)
 	switch {
 	case lives:
-		return errs.Conflict("host %q has a lease, so it is one of the cluster: drain it, stop its sandboxd and then its fence, and remove it when it is shown as lost (sandbox node list)", host)
+		return errs.Conflict("host %q has a lease, so it is in the cluster: drain it, stop its sandboxd and then its fence, and remove it when it is shown as lost (sandbox node list)", host)
 	case n.epoch == 0 && !n.Draining:
-		return errs.NotFound("host %q is not one of the cluster: sandbox node list says which are", host)
+		return errs.NotFound("host %q is not in the cluster: sandbox node list shows which hosts are", host)
 	}
 	waited, err := c.anyHeld(ctx, func(by held) bool {
 		return by.Host == host && (c.cfg.LocalHomes || c.cfg.Fences && by.Epoch == n.epoch)
@@ -230,9 +230,9 @@ func (c *Cluster) Remove(ctx context.Context, host string) error {
 	case err != nil:
 		return unanswered(ctx, err)
 	case waited && c.cfg.LocalHomes:
-		return errs.Conflict("host %q has homes that no other has (cluster.homes is local), so their users wait for it: have it come back, or a machine with its name (cluster.name) and its homes", host)
+		return errs.Conflict("host %q has homes that no other has (cluster.homes is local), so their users wait for it: bring it back, or a machine with its name (cluster.name) and its homes", host)
 	case waited:
-		return errs.Conflict("host %q held users, who wait until cluster.fenceCommand has succeeded on it: it is forgotten then. If that cannot succeed any more, make sure that the host is off for good, and have the program exit with 0 for it", host)
+		return errs.Conflict("host %q held users, who wait until cluster.fenceCommand has succeeded on it; the host is forgotten then. If the command can no longer succeed, make sure that the host is off for good, and have the program exit with 0 for it", host)
 	}
 	done, err := c.commit(ctx, []clientv3.Cmp{
 		clientv3.Compare(clientv3.ModRevision(keyOf("members", host)), "=", n.epoch),
@@ -248,5 +248,5 @@ func (c *Cluster) Remove(ctx context.Context, host string) error {
 	return c.Reached(ctx, done.Header.Revision)
 }
 
-// Lost are the hosts that are gone of which it is not known that nothing runs.
+// Lost returns the names of the hosts that are gone and may still run something.
 func (c *Cluster) Lost() []string { return slices.Sorted(maps.Keys(c.lost())) }

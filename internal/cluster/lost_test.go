@@ -192,7 +192,7 @@ func TestALostHostIsRemoved(t *testing.T) {
 	}
 	s := hosts[0].hold(t, "alice")
 	refused("h1", cerrdefs.IsConflict, `"h1" has a lease`)
-	refused("h9", cerrdefs.IsNotFound, `"h9" is not one`)
+	refused("h9", cerrdefs.IsNotFound, `"h9" is not in the cluster`)
 	if err := hosts[1].SetDraining(t.Context(), "h1", true); err != nil {
 		t.Fatal(err)
 	}
@@ -219,7 +219,7 @@ func TestALostHostIsRemoved(t *testing.T) {
 	if n, _ := hosts[1].Node("h1"); n.Draining || len(hosts[1].Lost()) > 0 {
 		t.Errorf("%+v, %q", n, hosts[1].Lost())
 	}
-	refused("h1", cerrdefs.IsNotFound, "is not one")
+	refused("h1", cerrdefs.IsNotFound, "is not in the cluster")
 	hosts[1].cfg.Fences = true // nobody waits for it
 	if now := hosts[1].hold(t, "alice"); now.Epoch <= s.Epoch {
 		t.Errorf("%+v after %+v", now, s)

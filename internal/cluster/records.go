@@ -13,16 +13,16 @@ import (
 	"github.com/daycare-run/sandbox/internal/errs"
 )
 
-// Change is a record that is to be written, or removed: a Value that is nil.
+// Change writes a record, or removes it if Value is nil.
 type Change struct {
 	Kind, Name string
 	Value      []byte
-	// If is what the record's revision has to be, 0 for none; nil if that does not matter.
+	// If is the revision that the record must have, 0 if it must not exist; nil if that does not matter.
 	If *int64
 }
 
-// Write changes records of a user's, all or none. It fails unless this host holds the user when etcd does it. It returns
-// the revision of the change, and has told the keepers when it returns.
+// Write changes records of a user, all or none. It fails unless this host holds the user when etcd commits the change. It
+// returns the revision of the change.
 func (c *Cluster) Write(ctx context.Context, user string, changes ...Change) (int64, error) {
 	s, ok := c.Seat(user)
 	if !ok || s.Host != c.cfg.Host {
@@ -48,12 +48,12 @@ func (c *Cluster) Write(ctx context.Context, user string, changes ...Change) (in
 		return 0, unanswered(ctx, err)
 	}
 	if !answer.Succeeded {
-		return 0, errs.Conflict("it was changed by way of another host at the same time: look at it and ask again")
+		return 0, errs.Conflict("it was changed through another host at the same time: look at it and ask again")
 	}
 	return answer.Header.Revision, nil
 }
 
-// Read returns a record of now, nil for none, and has all known by then that was so when it was written.
+// Read returns a record as it is in etcd, nil for none. When it returns, everything up to the record's revision is known here.
 func (c *Cluster) Read(ctx context.Context, kind, name string) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, askLimit)
 	defer cancel()
@@ -82,7 +82,7 @@ func (c *Cluster) List(ctx context.Context, kind, prefix string) (map[string][]b
 	return all, nil
 }
 
-// Names are those of a kind's records of now, of which all is known then.
+// Names returns the names of the records of a kind in etcd. When it returns, these records are known here.
 func (c *Cluster) Names(ctx context.Context, kind string) (map[string]bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, askLimit)
 	defer cancel()
@@ -98,7 +98,7 @@ func (c *Cluster) Names(ctx context.Context, kind string) (map[string]bool, erro
 	return names, c.Reached(ctx, latest)
 }
 
-// Owner makes an id of the host the one of a user's home, unless it is another's already whose home is not known to be gone.
+// Owner assigns one of the host's numeric ids to a user's home, unless it belongs to a user whose home is not known to be gone.
 func (c *Cluster) Owner(ctx context.Context, id uint32, user string, isGone func(other string) bool) (bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, askLimit)
 	defer cancel()
@@ -121,7 +121,7 @@ func (c *Cluster) Owner(ctx context.Context, id uint32, user string, isGone func
 	return answer.Succeeded, nil
 }
 
-// ReadNodes reads which hosts live, without Run.
+// ReadNodes returns the live hosts. It reads them from etcd and does not need Run.
 func (c *Cluster) ReadNodes(ctx context.Context) (list []Node, _ error) {
 	all, err := c.List(ctx, "nodes", "")
 	for _, name := range slices.Sorted(maps.Keys(all)) {

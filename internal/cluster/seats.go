@@ -16,17 +16,17 @@ import (
 	"github.com/daycare-run/sandbox/internal/errs"
 )
 
-// askLimit bounds what etcd is asked while somebody waits.
+// askLimit bounds a request to etcd that a caller waits for.
 const askLimit = 5 * time.Second
 
-// Join makes this host one of the cluster's for as long as a lease lives. Nothing may run when it is a new one. Seats of
-// this host that are on another are given up: they would end with that, and unannounced.
+// Join makes this host a member of the cluster for as long as a lease lives. Nothing may run when the lease is new. Seats of
+// this host that are on another lease are given up: they would end with it, unannounced.
 func (c *Cluster) Join(ctx context.Context, lease int64) error {
 	c.mu.Lock()
 	if c.joined != lease && c.joined != 0 {
 		c.fenced(errLeaseEnded)
 	}
-	if c.joined = lease; c.leased.Err() != nil { // or what was asked for with this lease goes on
+	if c.joined = lease; c.leased.Err() != nil { // otherwise requests under this lease continue
 		c.leased, c.fenced = context.WithCancelCause(context.Background())
 	}
 	c.mu.Unlock()
@@ -42,7 +42,7 @@ func (c *Cluster) Join(ctx context.Context, lease int64) error {
 	member, on := keyOf("members", c.cfg.Host), strconv.FormatInt(lease, 10)
 	node := clientv3.OpPut(keyOf("nodes", c.cfg.Host), string(value), clientv3.WithLease(clientv3.LeaseID(lease)))
 	put, err := c.etcd.Txn(ctx).If(clientv3.Compare(clientv3.CreateRevision(keyOf("fencing", c.cfg.Host)), "=", 0)).Then(
-		clientv3.OpTxn([]clientv3.Cmp{clientv3.Compare(clientv3.Value(member), "=", on)}, // the service was started again
+		clientv3.OpTxn([]clientv3.Cmp{clientv3.Compare(clientv3.Value(member), "=", on)}, // the service was restarted
 			[]clientv3.Op{node}, []clientv3.Op{node, clientv3.OpPut(member, on)}),
 	).Commit()
 	switch {
@@ -54,7 +54,7 @@ func (c *Cluster) Join(ctx context.Context, lease int64) error {
 	return c.Reached(ctx, put.Header.Revision)
 }
 
-// giveUpOthers removes this host's seats that are not on a lease.
+// giveUpOthers removes this host's seats that are not on the given lease.
 func (c *Cluster) giveUpOthers(ctx context.Context, lease int64) error {
 	all, err := c.etcd.Get(ctx, keyOf("seats", ""), clientv3.WithPrefix())
 	if err != nil {
@@ -72,7 +72,7 @@ func (c *Cluster) giveUpOthers(ctx context.Context, lease int64) error {
 	return nil
 }
 
-// noneTakes says why there is no host for a user.
+// noneTakes returns an error that says why there is no host for a user.
 func (c *Cluster) noneTakes() error {
 	if len(c.Nodes()) == 0 {
 		return fmt.Errorf("no host takes users now: none is known to have a lease; see that etcd answers here and that sandboxd fence runs on each host (sandboxd doctor --cluster): %w", cerrdefs.ErrUnavailable)
@@ -80,7 +80,7 @@ func (c *Cluster) noneTakes() error {
 	return fmt.Errorf("no host takes users now: each that has a lease is draining; sandbox node undrain HOST ends that: %w", cerrdefs.ErrUnavailable)
 }
 
-// Hold returns who holds a user, and claims a seat for the host with the least load when nobody does.
+// Hold returns a user's seat. If no host holds the user, it claims a seat for the host with the fewest users.
 func (c *Cluster) Hold(ctx context.Context, user string) (Seat, error) {
 	if s, ok := c.Seat(user); ok {
 		return s, nil
@@ -130,7 +130,7 @@ func (c *Cluster) Hold(ctx context.Context, user string) (Seat, error) {
 		if errors.Is(err, ErrNotFenced) {
 			return Seat{}, err
 		}
-		if err != nil && (late || status.Code(err) == codes.Unavailable) && ctx.Err() == nil { // a member is lost or silent that was asked; another may answer
+		if err != nil && (late || status.Code(err) == codes.Unavailable) && ctx.Err() == nil { // lost or silent; another may answer
 			pause(ctx, retryAfter)
 			continue
 		}
@@ -142,22 +142,22 @@ func (c *Cluster) Hold(ctx context.Context, user string) (Seat, error) {
 
 var errHostGone = errors.New("the host that was to have the seat has gone")
 
-// claim takes a seat for a host, if nobody has it and the host lives, and waits until whoever has it is known.
+// claim takes a user's seat for a host, if it is free and the host lives, and waits until the seat's host is known here.
 func (c *Cluster) claim(ctx context.Context, user string, target Node) error {
-	if target.epoch == 0 { // it has said that nothing of it runs any more
+	if target.epoch == 0 { // it has reported that nothing runs there any more
 		return errHostGone
 	}
 	seat, last := keyOf("seats", user), keyOf("held", user)
 	conditions := []clientv3.Cmp{
 		clientv3.Compare(clientv3.CreateRevision(seat), "=", 0),
-		clientv3.Compare(clientv3.ModRevision(keyOf("nodes", target.Name)), "=", target.revision), // it is on the lease that is known here
+		clientv3.Compare(clientv3.ModRevision(keyOf("nodes", target.Name)), "=", target.revision), // still on the lease known here
 		clientv3.Compare(clientv3.ModRevision(keyOf("members", target.Name)), "=", target.epoch),
 	}
 	by, err := json.Marshal(held{target.Name, target.epoch})
 	if err != nil {
 		return err
 	}
-	// Also where nothing fences: cluster.fenceCommand, once set, is for those who are held by then.
+	// The last holder is written even without fencing: cluster.fenceCommand, once set, also covers users held by then.
 	then := []clientv3.Op{clientv3.OpPut(seat, target.Name, clientv3.WithLease(clientv3.LeaseID(target.Lease))), clientv3.OpPut(last, string(by))}
 	answer, err := c.etcd.Txn(ctx).If(append(conditions, clientv3.Compare(clientv3.CreateRevision(last), "=", 0))...).
 		Then(then...).Else(clientv3.OpGet(seat), clientv3.OpGet(last)).Commit()
@@ -178,8 +178,8 @@ func (c *Cluster) claim(ctx context.Context, user string, target Node) error {
 	return c.Reached(ctx, revision)
 }
 
-// Give gives up this host's seat of a user; Hold chooses who is next. Of a user who is no more it is forgotten, also where
-// homes are local, who held that one.
+// Give gives up this host's seat of a user; Hold chooses the next host. For a deleted user, the last holder is forgotten, too,
+// even where homes are local.
 func (c *Cluster) Give(ctx context.Context, user string, isNoMore bool) error {
 	s, ok := c.Seat(user)
 	if !ok || s.Host != c.cfg.Host {
@@ -202,10 +202,10 @@ func (c *Cluster) Give(ctx context.Context, user string, isNoMore bool) error {
 	return nil
 }
 
-// SetDraining has a host take no new users, or take them again. It need not live.
+// SetDraining makes a host take no new users, or take them again. Only a live host can be drained.
 func (c *Cluster) SetDraining(ctx context.Context, host string, draining bool) error {
 	if _, lives := c.Node(host); !lives && draining {
-		return errs.NotFound("host %q is not one of the cluster now: sandbox node list says which are", host)
+		return errs.NotFound("host %q is not in the cluster now: sandbox node list shows which hosts are", host)
 	}
 	ctx, cancel := context.WithTimeout(ctx, askLimit)
 	defer cancel()

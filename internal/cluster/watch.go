@@ -13,20 +13,20 @@ import (
 	"github.com/daycare-run/sandbox/internal/events"
 )
 
-// keeper is told of the keys of one kind.
+// keeper is called with the keys of one kind.
 type keeper struct {
 	kind string
 	told func(name string, value []byte, revision int64)
 }
 
-// watcher is told of seats, by a goroutine of Watch.
+// watcher queues changed seats for a goroutine in Watch.
 type watcher struct {
 	queue []Seat
-	wake  chan struct{} // has one when there is something in queue
+	wake  chan struct{} // has an element while queue is not empty
 }
 
-// Keep has told called with each record of a kind, and nil for one that has gone, in order: when Reached returns it has
-// been told all. It is called before Run, and told must not block.
+// Keep registers told, which is called in order with each record of a kind, and with a nil value for a deleted one. When
+// Reached returns, told was called with all records up to that revision. Keep is called before Run, and told must not block.
 func (c *Cluster) Keep(kind string, told func(name string, value []byte, revision int64)) {
 	c.keepers = append(c.keepers, keeper{kind, told})
 }
@@ -34,9 +34,9 @@ func (c *Cluster) Keep(kind string, told func(name string, value []byte, revisio
 // retryAfter is how long to wait before asking etcd again.
 const retryAfter = 250 * time.Millisecond
 
-// Run keeps what is known true, until ctx ends. First is closed when it has been read once.
+// Run keeps the known state current until ctx ends. It closes first after everything has been read once.
 func (c *Cluster) Run(ctx context.Context, first chan<- struct{}) {
-	known := map[string]bool{} // keys, to find those that went while nobody watched
+	known := map[string]bool{} // keys, to find those that were deleted between two watches
 	for ctx.Err() == nil {
 		err := c.load(ctx, known)
 		if err == nil {
@@ -53,7 +53,7 @@ func (c *Cluster) Run(ctx context.Context, first chan<- struct{}) {
 	}
 }
 
-// Known reports whether what etcd has was read once. What it has by now may be another thing while it does not answer.
+// Known reports whether etcd has been read once. While etcd does not answer, the known state may be out of date.
 func (c *Cluster) Known() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -85,7 +85,7 @@ func (c *Cluster) load(ctx context.Context, known map[string]bool) error {
 	return nil
 }
 
-// follow takes what changes until etcd can tell no more.
+// follow takes changes until etcd's watch ends.
 func (c *Cluster) follow(ctx context.Context, known map[string]bool) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -101,8 +101,8 @@ func (c *Cluster) follow(ctx context.Context, known map[string]bool) error {
 	return ctx.Err()
 }
 
-// take makes changes known. Records come before it is told that their revision is reached. What was so when all was read first is no
-// event.
+// take makes changes known. It calls the keepers before it announces that the revision is reached. The first read publishes no
+// events.
 func (c *Cluster) take(changes []*clientv3.Event, revision int64, known map[string]bool) {
 	var news []func()
 	for _, change := range changes {
@@ -138,7 +138,7 @@ func (c *Cluster) take(changes []*clientv3.Event, revision int64, known map[stri
 	}
 }
 
-// takeOwn makes known what is about hosts and seats. It returns what publishes the event of that; nil for none.
+// takeOwn makes a change of a host or a seat known. It returns a function that publishes the change's event; nil for none.
 func (c *Cluster) takeOwn(kind, name string, value []byte, change *clientv3.Event) (happened func()) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -199,8 +199,8 @@ func (w *watcher) add(s Seat) {
 	}
 }
 
-// Watch calls back with each seat that comes or goes, in order, until ctx ends; first with those there are. A Host
-// that is empty says that it has gone. The callback must not block.
+// Watch calls told with each seat that is taken or given up, in order, until ctx ends; first with the seats that exist. A Seat
+// with an empty Host has been given up. The callback must not block.
 func (c *Cluster) Watch(ctx context.Context, told func(Seat)) {
 	w := &watcher{wake: make(chan struct{}, 1)}
 	c.mu.Lock()

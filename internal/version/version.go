@@ -1,4 +1,4 @@
-// Package version tells which build this is.
+// Package version says which build this is.
 package version
 
 import (
@@ -11,11 +11,11 @@ import (
 // Version is set by the linker for a release: -X github.com/daycare-run/sandbox/internal/version.Version=v1.2.3.
 var Version = "dev"
 
-// Info is what a build knows of itself. What it does not know is empty.
+// Info is what a build knows about itself. What it does not know is empty.
 type Info struct {
 	// Version is the release, or "dev".
 	Version string `json:"version"`
-	// Revision is the commit that it was built from, and Modified says that there was more than that.
+	// Revision is the commit that it was built from, and Modified says that there were changes beside it.
 	Revision string `json:"revision,omitempty"`
 	Modified bool   `json:"modified,omitzero"`
 	// Time is when that commit was made.
@@ -25,7 +25,7 @@ type Info struct {
 	Platform string `json:"platform"`
 }
 
-// String is the version with the commit that it was built from, where that is known.
+// String returns the version, with the commit that it was built from if that is known.
 func (i Info) String() string {
 	if len(i.Revision) < 12 {
 		return i.Version
@@ -33,10 +33,10 @@ func (i Info) String() string {
 	return i.Version + " (" + i.Revision[:12] + ")"
 }
 
-// String is that of this build.
+// String returns the version of this build.
 func String() string { return Read().String() }
 
-// Read tells of this build.
+// Read returns the Info of this build.
 var Read = sync.OnceValue(func() Info {
 	build, ok := debug.ReadBuildInfo()
 	if !ok {
@@ -57,7 +57,7 @@ func read(version string, build *debug.BuildInfo) Info {
 			i.Time, _ = time.Parse(time.RFC3339, setting.Value)
 		}
 	}
-	// What `go install …@v1.2.3` builds knows its release, and no commit.
+	// A build by `go install …@v1.2.3` knows its release, but no commit.
 	if main := build.Main.Version; version == "dev" && i.Revision == "" && main != "" && main != "(devel)" {
 		i.Version = main
 	}

@@ -1,5 +1,5 @@
-// Command proto makes the Go code of the .proto files that it is given, each in its file's directory. It needs no program beside
-// it: protocompile reads what protoc would, and protoc-gen-go's own package writes.
+// Command proto generates Go code for the given .proto files, each in its file's directory. It needs no other program:
+// protocompile does the work of protoc, and protoc-gen-go's own package writes the code.
 package main
 
 import (

@@ -11,35 +11,35 @@ import (
 	"time"
 )
 
-// Host is one of a cluster's, as it was found.
+// Host is a host of a cluster, as it was found.
 type Host struct {
 	Name, Version, Instance string
-	// Fault is why it does not answer; the others are not known then.
+	// Fault is why the host does not answer; the fields below are not known then.
 	Fault   error
-	Ahead   time.Duration // of this host's clock
-	Expires time.Time     // its certificate
-	// Settings are digests of those that have to be the same on all hosts, by their keys.
+	Ahead   time.Duration // by how much its clock is ahead of this host's
+	Expires time.Time     // when its certificate expires
+	// Settings are digests of the settings that must be the same on all hosts, by their keys.
 	Settings map[string]string
 }
 
-// Cluster is what the checks of several hosts ask.
+// Cluster has the questions that the checks of several hosts ask.
 type Cluster struct {
-	Name string // this host's
+	Name string // this host's name
 	Now  func() time.Time
-	// Certificates are when those of this host's files expire, by the file; or why one cannot be used.
+	// Certificates returns when this host's certificates expire, by file, or why one of them cannot be used.
 	Certificates func() (map[string]time.Time, error)
-	// Ask is how long etcd takes for one question.
+	// Ask returns how long etcd takes for one question.
 	Ask func(context.Context) (time.Duration, error)
-	// Hosts are all that have a lease.
+	// Hosts returns all hosts that have a lease.
 	Hosts func(context.Context) ([]Host, error)
-	// Homes finds what the filesystem of usersDir cannot do that it has to; nil for nothing.
+	// Homes returns what the filesystem of usersDir must be able to do and cannot; nil for nothing.
 	Homes  func() []error
 	Sysctl sysctl
-	// Unseen says which hosts do not see a change in usersDir within a second, and why; nil where homes are each host's own.
+	// Unseen returns which hosts do not see a change in usersDir within a second, and why. It is nil if each host has its own homes.
 	Unseen func(context.Context) (map[string]error, error)
 }
 
-// What is good enough for a cluster.
+// Limits of what is good enough for a cluster, and remedies.
 const (
 	slowEtcd     = 50 * time.Millisecond
 	clockApart   = time.Second
@@ -47,10 +47,10 @@ const (
 	etcdRemedy   = "see that a majority of etcd's members runs, that cluster.etcd names them, and that they take certificates of cluster.caFile"
 	issueRemedy  = "sandboxd cluster issue makes a new one; then restart sandboxd and its fence there"
 	sealingKey   = "cluster.sealingKeyFile"
-	clocksRemedy = "have one source of time (chrony, systemd-timesyncd) set all hosts' clocks"
+	clocksRemedy = "let one source of time (chrony, systemd-timesyncd) set all hosts' clocks"
 )
 
-// Checks are those of several hosts, who are asked once.
+// Checks returns the checks of several hosts. They ask the hosts once.
 func (c *Cluster) Checks() []Check {
 	var all []Host
 	var err error
@@ -94,12 +94,12 @@ func (c *Cluster) etcd(ctx context.Context) Finding {
 func (c *Cluster) certificates(context.Context) Finding {
 	all, err := c.Certificates()
 	if err != nil {
-		return wrong("make cluster.certFile and cluster.keyFile anew: "+issueRemedy, "%v", err)
+		return wrong("replace cluster.certFile and cluster.keyFile: "+issueRemedy, "%v", err)
 	}
 	return expiry(all, c.Now())
 }
 
-// expiry is about certificates by what they are called.
+// expiry returns the finding about the certificate that expires first. all has the times by the certificates' names.
 func expiry(all map[string]time.Time, now time.Time) Finding {
 	var first string
 	for name, at := range all {
@@ -117,7 +117,7 @@ func expiry(all map[string]time.Time, now time.Time) Finding {
 	return ok("good until %s", at.UTC().Format(time.DateOnly))
 }
 
-// known has a check look at the hosts that answer.
+// known runs a check on the hosts that answer.
 func (c *Cluster) known(ctx context.Context, look func([]Host) Finding) Finding {
 	all, err := c.Hosts(ctx)
 	all = slices.DeleteFunc(all, func(h Host) bool { return h.Fault != nil })
@@ -142,7 +142,7 @@ func (c *Cluster) hosts(ctx context.Context) Finding {
 		}
 	}
 	if !slices.Contains(names, c.Name) {
-		return wrong("see that sandboxd and sandboxd fence run here, and what the fence logs", "this host, %s, has no lease; there are %s", c.Name, strings.Join(names, ", "))
+		return wrong("see that sandboxd and sandboxd fence run here, and what the fence logs", "this host, %s, has no lease; these hosts have one: %s", c.Name, strings.Join(names, ", "))
 	}
 	if len(faults) > 0 {
 		return wrong("let hosts reach each other at cluster.listen, with certificates of one authority for their cluster.name", "%s", strings.Join(faults, "\n"))
@@ -153,7 +153,7 @@ func (c *Cluster) hosts(ctx context.Context) Finding {
 	return ok("%d answer: %s", len(names), strings.Join(names, ", "))
 }
 
-// groups are hosts by what they have in common.
+// groups returns the names of hosts, grouped by what of returns for them.
 func groups(all []Host, of func(Host) string) map[string][]string {
 	found := map[string][]string{}
 	for _, h := range all {
@@ -173,7 +173,7 @@ func (c *Cluster) versions(ctx context.Context) Finding {
 			list = append(list, strings.Join(hosts, ", ")+": "+version)
 		}
 		slices.Sort(list)
-		return warning("bring all to one version, each while it is drained", "hosts differ:\n%s", strings.Join(list, "\n"))
+		return warning("bring all hosts to one version, each while it is drained", "hosts differ:\n%s", strings.Join(list, "\n"))
 	})
 }
 
@@ -181,7 +181,7 @@ func (c *Cluster) settings(ctx context.Context) Finding {
 	return c.known(ctx, func(all []Host) Finding {
 		all = slices.DeleteFunc(all, func(h Host) bool { return h.Settings == nil })
 		if len(all) == 0 {
-			return skipped("no host tells of its settings: all are of an earlier version")
+			return skipped("no host reports its settings: all have an earlier version")
 		}
 		var differ []string
 		for _, key := range slices.Sorted(maps.Keys(all[0].Settings)) {
@@ -195,16 +195,16 @@ func (c *Cluster) settings(ctx context.Context) Finding {
 			}
 			slices.Sort(list)
 			line := key + ": " + strings.Join(list, " / ")
-			if differ = append(differ, line); key == sealingKey { // which the others are compared by
+			if differ = append(differ, line); key == sealingKey { // the other digests are keyed with it
 				differ = []string{line}
 				break
 			}
 		}
 		if len(differ) > 0 {
-			return wrong("have these settings and the contents of these files be the same on all hosts; which need a restart of sandboxd, docs/settings.md says",
+			return wrong("make these settings and the contents of these files the same on all hosts; docs/settings.md says which need a restart of sandboxd",
 				"hosts differ in\n%s", strings.Join(differ, "\n"))
 		}
-		return ok("what has to be the same on all hosts is: %s", strings.Join(slices.Sorted(maps.Keys(all[0].Settings)), ", "))
+		return ok("the same on all hosts: %s", strings.Join(slices.Sorted(maps.Keys(all[0].Settings)), ", "))
 	})
 }
 
@@ -212,7 +212,7 @@ func (c *Cluster) clocks(ctx context.Context) Finding {
 	return c.known(ctx, func(all []Host) Finding {
 		most := slices.MaxFunc(all, func(a, b Host) int { return int(a.Ahead.Abs() - b.Ahead.Abs()) })
 		if most.Ahead.Abs() > clockApart {
-			return warning(clocksRemedy, "the clock of %s is %s from this host's: logs, times of files and certificates are read wrongly", most.Name, most.Ahead.Abs().Round(time.Millisecond))
+			return warning(clocksRemedy, "the clock of %s is %s from this host's: times in logs, of files and in certificates are misread", most.Name, most.Ahead.Abs().Round(time.Millisecond))
 		}
 		return ok("at most %s apart", most.Ahead.Abs().Round(time.Millisecond))
 	})
@@ -237,24 +237,24 @@ func (c *Cluster) homes(context.Context) Finding {
 	return ok("renames, locks and times work")
 }
 
-// inotify looks at what users' programs that watch files need together, under one uid of the host.
+// inotify looks at the limits that users' programs that watch files share, since they run under one uid of the host.
 func (c *Cluster) inotify(context.Context) Finding {
 	low, remedy, err := c.Sysctl.low(limit{"fs.inotify.max_user_instances", 128, 128}, limit{"fs.inotify.max_user_watches", 65536, 65536})
 	switch {
 	case err != nil:
 		return skipped("%v", err)
 	case len(low) > 0:
-		return warning(remedy, "programs that watch files will fail for some users: limits of inotify are low. Changes that other hosts make are never seen by inotify on a network's filesystem")
+		return warning(remedy, "programs that watch files will fail for some users: limits of inotify are low. Changes that other hosts make are never seen by inotify on a network filesystem")
 	}
-	return ok("enough watches; what another host changes is not told by them")
+	return ok("enough watches; they do not report what another host changes")
 }
 
-// retries is how often TCP sends again what nobody acknowledges, each time after twice as long, before it gives a connection up:
-// 4 are 6 to 13 s, the kernel's 15 a quarter of an hour.
+// retries is how often TCP resends unacknowledged data, doubling the wait each time, before it gives a connection up: 4 retries
+// take 6 to 13 s, the kernel's default of 15 takes a quarter of an hour.
 const retries = "net.ipv4.tcp_retries2"
 
-// connections looks at how soon hosts talk again once a link between them is back. etcd's members set no timeouts for what they
-// send each other (its timeout transport sets Dial, which net/http does not call where DialContext is set), so they wait for TCP.
+// connections checks how soon hosts talk again once a link between them is back. etcd's members set no timeouts on sending to
+// each other (its timeout transport sets Dial, which net/http does not call where DialContext is set), so they wait for TCP.
 func (c *Cluster) connections(context.Context) Finding {
 	n, err := c.Sysctl(retries)
 	if err != nil {
@@ -262,9 +262,9 @@ func (c *Cluster) connections(context.Context) Finding {
 	}
 	if n > 4 {
 		return warning("sysctl -w "+retries+"=4 on each host, and a line in /etc/sysctl.d",
-			"after a link was cut, members of etcd may take as long again to talk to each other: %s is %d. If another one is lost meanwhile, there is no majority", retries, n)
+			"after a link was cut, members of etcd may take as long again to reconnect: %s is %d. If another member is lost meanwhile, there is no majority", retries, n)
 	}
-	return ok("they are given up soon after a link is cut, and made again")
+	return ok("dead ones are given up and made again soon after a link is cut")
 }
 
 func (c *Cluster) unseen(ctx context.Context) Finding {
@@ -278,7 +278,7 @@ func (c *Cluster) unseen(ctx context.Context) Finding {
 	}
 	if slices.Sort(list); len(list) > 0 {
 		return wrong("mount the same filesystem at usersDir on all hosts, with attributes cached for less than a second (NFS: actimeo=1 or noac)",
-			"what changes here is not seen by %s", strings.Join(list, "\n"))
+			"changes made here are not seen by %s", strings.Join(list, "\n"))
 	}
-	return ok("what changes here is seen by all hosts within a second")
+	return ok("changes made here are seen by all hosts within a second")
 }

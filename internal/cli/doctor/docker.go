@@ -13,13 +13,13 @@ import (
 	"github.com/daycare-run/sandbox/internal/dockerd"
 )
 
-// AskDocker asks Docker. It is asked by several checks, so that a slow one is asked once.
+// AskDocker asks Docker about itself. Several checks share it, so that a slow Docker is asked once.
 type AskDocker func(context.Context) (dockerd.Info, error)
 
-const startEngine = "start it: systemctl start docker, or dockerd; and look whether docker.socketPath is its socket"
+const startEngine = "start it: systemctl start docker, or dockerd; and check that docker.socketPath is its socket"
 
-// oldestMajor and oldestMinor are the first API that the service works with, and oldestDocker is the first Docker
-// that has it. What a daemon calls its own version tells less: each distribution has its own way.
+// oldestMajor and oldestMinor are the oldest API version that the service works with, and oldestDocker is the first Docker
+// that has it. A daemon's own version says less: each distribution numbers it in its own way.
 const (
 	oldestMajor, oldestMinor = 1, 41
 	oldestDocker             = "20.10"
@@ -30,7 +30,7 @@ func DockerAnswers(socket string, ask AskDocker) Check {
 	return Check{"engine", func(ctx context.Context) Finding {
 		e, err := ask(ctx)
 		if errors.Is(err, fs.ErrPermission) {
-			return skipped("only root, or who is in the group of %s, may ask Docker", socket)
+			return skipped("only root and members of the group of %s may ask Docker", socket)
 		}
 		if err != nil {
 			return wrong(startEngine, "%v", err)
@@ -46,8 +46,8 @@ func DockerAnswers(socket string, ask AskDocker) Check {
 	}}
 }
 
-// RuntimeKnown reports whether Docker knows a runtime that the settings name under key, and whether its
-// program answers. unused, if any, says why it is not needed. version runs the program.
+// RuntimeKnown reports whether Docker knows a runtime that the settings name under key, and whether the
+// runtime's program runs. unused, if not empty, says why the runtime is not needed. version runs the program.
 func RuntimeKnown(key, name, unused string, weaker bool, ask AskDocker, version func(ctx context.Context, program string) (string, error)) Check {
 	return Check{"runtime " + name, func(ctx context.Context) Finding {
 		e, err := ask(ctx)
@@ -67,7 +67,7 @@ func RuntimeKnown(key, name, unused string, weaker bool, ask AskDocker, version 
 		}
 		says, err := version(ctx, program)
 		if err != nil {
-			return wrong("install it again (scripts/setup.sh builds runsc), and look whether Docker's daemon.json names it", "%s does not run: %v", program, err)
+			return wrong("install it again (scripts/setup.sh builds runsc), and check that Docker's daemon.json names it", "%s does not run: %v", program, err)
 		}
 		if !slices.Contains(e.GVisor, name) {
 			return warning(fmt.Sprintf("set %s to gVisor's runsc, unless this is meant", key), "%s is not gVisor: commands share the host's kernel", path.Base(program))
@@ -76,7 +76,7 @@ func RuntimeKnown(key, name, unused string, weaker bool, ask AskDocker, version 
 	}}
 }
 
-// OfflineRuntime reports whether containers without a network need nothing of Docker's network.
+// OfflineRuntime reports whether Docker has a runtime with which containers without a network need no network of Docker's.
 func OfflineRuntime(name string, ask AskDocker) Check {
 	return Check{"offline runtime", func(ctx context.Context) Finding {
 		e, err := ask(ctx)
@@ -93,10 +93,10 @@ func OfflineRuntime(name string, ask AskDocker) Check {
 	}}
 }
 
-// freezer is the program that calls runsc for Docker and stops paused containers as a whole: deploy/runsc-freezer.
+// freezer is the program that calls runsc for Docker and stops paused containers completely: deploy/runsc-freezer.
 const freezer = "runsc-freezer"
 
-// FreezingRuntime looks whether gVisor itself stops where Docker pauses a container of a runtime.
+// FreezingRuntime reports whether gVisor itself stops when Docker pauses a container of a runtime.
 func FreezingRuntime(name string, ask AskDocker) Check {
 	return Check{"frozen containers", func(ctx context.Context) Finding {
 		e, err := ask(ctx)
@@ -106,15 +106,15 @@ func FreezingRuntime(name string, ask AskDocker) Check {
 		case !slices.Contains(e.GVisor, name):
 			return skipped("%s is not gVisor", name)
 		case path.Base(e.Programs[name]) == freezer:
-			return ok("they stand still, by %s", e.Programs[name])
+			return ok("they are stopped completely, by %s", e.Programs[name])
 		}
 		return warning(fmt.Sprintf("have Docker call %s through deploy/%s (scripts/setup.sh does so)", name, freezer),
 			"they take some processor time and wake later than they could: Docker calls %s itself", cmp.Or(e.Programs[name], name))
 	}}
 }
 
-// ImageThere reports whether the sandbox image is there, and whether it is the one that this build goes with.
-// find returns the version on its label: none, for an image that is not this project's.
+// ImageThere reports whether the sandbox image is there, and whether it fits this build. find returns the version on the
+// image's label: none, for an image that is not this project's.
 func ImageThere(ref, wanted string, ask AskDocker, find func(context.Context) (version string, err error)) Check {
 	return Check{"image", func(ctx context.Context) Finding {
 		if _, err := ask(ctx); err != nil {

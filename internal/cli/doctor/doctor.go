@@ -1,9 +1,9 @@
-// Package doctor looks at a host and at the service on it, and says of each thing whether it is as it has
-// to be, and if not, what to do. It only looks: what it asks, it is given.
+// Package doctor checks a host and the service on it. For each check it reports whether all is well, and if not, what to do.
+// It changes nothing, and gets the functions that ask Docker, the kernel and the service from its caller.
 //
-// doctor.go runs checks; docker.go has those of Docker, network.go those of what calls reach, host.go
-// those of files, disk and clock, kernel.go those of the kernel's limits, cluster.go those of several hosts, tcp.go those of the way in by TCP, service.go that of the service, and
-// leftovers.go what services have left that are gone, and probe.go has it run a command.
+// doctor.go runs the checks. docker.go checks Docker, network.go what calls can reach, host.go files, disk and clock, kernel.go
+// the kernel's limits, cluster.go several hosts, tcp.go access by TCP, service.go the service, leftovers.go what services that
+// are gone have left behind, and probe.go runs a command.
 package doctor
 
 import (
@@ -14,26 +14,26 @@ import (
 	"github.com/daycare-run/sandbox/api/types"
 )
 
-// The levels of findings. A host with warnings works; one with a fault does not, or not as it is meant to.
+// The levels of findings. A host with warnings works; a host with a fault does not work, or not as it is meant to.
 const (
 	OK      = "ok"
 	Warning = "warning"
 	Fault   = "fault"
-	Skipped = "skipped" // it cannot be known, and Found says why
+	Skipped = "skipped" // it cannot be known; Found says why
 )
 
-// Finding is what one check has found: in Found how it is, in a line, and in Remedy what to do about a warning or a fault.
+// Finding is the result of one check: Found says in a line how things are, Remedy what to do about a warning or a fault.
 type Finding = types.DoctorFinding
 
-// Check is one thing to look at.
+// Check is one thing to check.
 type Check struct {
 	// Name is unique, and short enough for a column.
 	Name string
-	// Look finds out. Its Finding needs no name. It is bounded by its context alone.
+	// Look does the check. Its Finding needs no Check name. Only its context bounds it.
 	Look func(context.Context) Finding
 }
 
-// Report is all that was found, in the order of the checks.
+// Report has all findings, in the order of the checks.
 type Report struct {
 	OK       int       `json:"ok"`
 	Warnings int       `json:"warnings"`
@@ -42,10 +42,10 @@ type Report struct {
 	Findings []Finding `json:"findings"`
 }
 
-// lookLimit bounds one check: making a container takes the longest.
+// lookLimit bounds one check; the longest one makes a container.
 const lookLimit = time.Minute
 
-// Run makes the checks one after the other, and tells of each finding when it is known.
+// Run runs the checks one after the other, and calls each with every finding as soon as it is known.
 func Run(ctx context.Context, checks []Check, each func(Finding)) Report {
 	r := Report{Findings: []Finding{}}
 	for _, check := range checks {
@@ -69,7 +69,7 @@ func Run(ctx context.Context, checks []Check, each func(Finding)) Report {
 	return r
 }
 
-// Summary is the report in a line.
+// Summary returns the report in a line.
 func (r Report) Summary() string {
 	return fmt.Sprintf("%d checks: %d ok, %s, %s, %d skipped", len(r.Findings), r.OK, count(r.Warnings, "warning"), count(r.Faults, "fault"), r.Skipped)
 }
@@ -97,7 +97,7 @@ func wrong(remedy, format string, args ...any) Finding {
 	return Finding{Level: Fault, Found: fmt.Sprintf(format, args...), Remedy: remedy}
 }
 
-// accepted makes a fault a warning where the operator has accepted what it is about.
+// accepted turns a fault into a warning if the operator has accepted a weaker sandbox.
 func accepted(weaker bool, f Finding) Finding {
 	if weaker && f.Level == Fault {
 		f.Level = Warning
@@ -106,7 +106,7 @@ func accepted(weaker bool, f Finding) Finding {
 	return f
 }
 
-// Settings says where the settings come from, and what is wrong with them.
+// Settings returns the check that says where the settings come from and what is wrong with them.
 func Settings(from string, err error) Check {
 	return Check{"settings", func(context.Context) Finding {
 		if err != nil {

@@ -182,7 +182,7 @@ func TestEachCheck(t *testing.T) {
 
 		{"folder", Folder("dataDir", "/d", at(map[string]any{"/d": folder})), OK, "/d"},
 		{"folder to be", Folder("dataDir", "/d", at(nil)), OK, "is made"},
-		{"folder that is a file", Folder("dataDir", "/d", at(map[string]any{"/d": Place{Mode: 0o600}})), Fault, "no folder"},
+		{"folder that is a file", Folder("dataDir", "/d", at(map[string]any{"/d": Place{Mode: 0o600}})), Fault, "not a folder"},
 		{"folder for all", Folder("dataDir", "/d", at(map[string]any{"/d": Place{Mode: fs.ModeDir | 0o777}})), Fault, "others may write to /d (mode 0777)"},
 		{"folder of somebody", Folder("dataDir", "/d", at(map[string]any{"/d": Place{Mode: fs.ModeDir | 0o755, UID: 7}})), Warning, "uid 7"},
 		{"folder that is read-only", Folder("dataDir", "/d", at(map[string]any{"/d": Place{Mode: fs.ModeDir | 0o755, Unwritable: syscall.EROFS}})), Fault, "read-only file system"},
@@ -193,8 +193,8 @@ func TestEachCheck(t *testing.T) {
 		{"socket to be", Socket("/r/s", "/r", at(map[string]any{"/r": folder})), OK, "is made"},
 		{"socket and folder to be", Socket("/r/s", "/r", at(nil)), OK, "is made"},
 		{"socket for all", Socket("/r/s", "/r", at(map[string]any{"/r": folder, "/r/s": Place{Mode: fs.ModeSocket | 0o666}})), Fault, "everybody may connect"},
-		{"socket in a folder for all", Socket("/r/s", "/r", at(map[string]any{"/r": Place{Mode: fs.ModeDir | 0o777}, "/r/s": own})), Fault, "others may put a socket of theirs into /r"},
-		{"socket that is a file", Socket("/r/s", "/r", at(map[string]any{"/r": folder, "/r/s": Place{}})), Fault, "no socket"},
+		{"socket in a folder for all", Socket("/r/s", "/r", at(map[string]any{"/r": Place{Mode: fs.ModeDir | 0o777}, "/r/s": own})), Fault, "others may put their own socket into /r"},
+		{"socket that is a file", Socket("/r/s", "/r", at(map[string]any{"/r": folder, "/r/s": Place{}})), Fault, "not a socket"},
 		{"socket out of sight", Socket("/r/s", "/r", at(map[string]any{"/r": folder, "/r/s": fs.ErrPermission})), Skipped, "permission"},
 
 		{"address", TCPAddress("tcp.listen", "[::1]:7", 0, fails(nil), nil), OK, "[::1]:7 is free"},
@@ -203,7 +203,7 @@ func TestEachCheck(t *testing.T) {
 		{"address that is taken by who is not seen", TCPAddress("tcp.listen", ":7", 0, fails(syscall.EADDRINUSE), holds(0, errDown)), Fault, "another program listens at :7: it is down"},
 		{"address that is taken, for others", TCPAddress("tcp.listen", ":7", 0, fails(syscall.EADDRINUSE), holds(0, syscall.EACCES)), Skipped, "only root"},
 		{"address that the service does not have", TCPAddress("tcp.listen", ":7", 11, fails(nil), nil), Warning, "pid 11) does not listen at :7"},
-		{"address of another host", TCPAddress("tcp.listen", "10.9.9.9:7", 0, fails(syscall.EADDRNOTAVAIL), nil), Fault, "no address of this host"},
+		{"address of another host", TCPAddress("tcp.listen", "10.9.9.9:7", 0, fails(syscall.EADDRNOTAVAIL), nil), Fault, "not an address of this host"},
 		{"address for others", TCPAddress("tcp.listen", ":7", 0, fails(syscall.EACCES), nil), Skipped, "only root"},
 		{"address that is broken", TCPAddress("tcp.listen", ":7", 0, fails(errDown), nil), Fault, "it is down"},
 

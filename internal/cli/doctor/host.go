@@ -8,11 +8,11 @@ import (
 	"time"
 )
 
-// Rights says as whom doctor looks.
+// Rights returns the check that says whether doctor is run by root.
 func Rights(uid int) Check {
 	return Check{"rights", func(context.Context) Finding {
 		if uid != 0 {
-			return warning("sudo sandbox doctor", "run by uid %d: what only root sees is skipped", uid)
+			return warning("sudo sandbox doctor", "run by uid %d: checks that need root are skipped", uid)
 		}
 		return ok("root")
 	}}
@@ -22,14 +22,14 @@ func Rights(uid int) Check {
 type Place struct {
 	Mode fs.FileMode
 	UID  uint32
-	// Unwritable is why the service, as root, could not write there; nil if it could, or who asks is not root.
+	// Unwritable is why the service, as root, could not write there; nil if it could, or if doctor is not run by root.
 	Unwritable error
 }
 
-// openToOthers are the bits that let who is not the owner put files into a folder.
+// openToOthers are the mode bits that let users other than the owner put files into a folder.
 const openToOthers = 0o022
 
-// Folder looks at one of the service's folders, which it makes when it starts.
+// Folder checks one of the service's folders, which the service makes when it starts.
 func Folder(key, path string, look func(path string) (Place, error)) Check {
 	return Check{key, func(context.Context) Finding {
 		p, err := look(path)
@@ -41,7 +41,7 @@ func Folder(key, path string, look func(path string) (Place, error)) Check {
 		case err != nil:
 			return wrong("set "+key+" to a folder that the service can use", "%v", err)
 		case !p.Mode.IsDir():
-			return wrong("remove it, or set "+key, "%s is no folder", path)
+			return wrong("remove it, or set "+key, "%s is not a folder", path)
 		case p.Mode.Perm()&openToOthers != 0:
 			return wrong("chmod go-w "+path, "others may write to %s (mode %04o)", path, p.Mode.Perm())
 		case p.Unwritable != nil:
@@ -54,7 +54,7 @@ func Folder(key, path string, look func(path string) (Place, error)) Check {
 	}}
 }
 
-// Socket looks at the service's socket and at the folder that it is in.
+// Socket checks the service's socket and its folder.
 func Socket(path, folder string, look func(path string) (Place, error)) Check {
 	return Check{"socket", func(context.Context) Finding {
 		in, err := look(folder)
@@ -64,7 +64,7 @@ func Socket(path, folder string, look func(path string) (Place, error)) Check {
 		case err != nil:
 			return skipped("%v", err)
 		case in.Mode.Perm()&openToOthers != 0:
-			return wrong("chmod go-w "+folder+", or set listen to a folder of its own", "others may put a socket of theirs into %s (mode %04o)", folder, in.Mode.Perm())
+			return wrong("chmod go-w "+folder+", or set listen to a folder of its own", "others may put their own socket into %s (mode %04o)", folder, in.Mode.Perm())
 		}
 		s, err := look(path)
 		switch {
@@ -73,7 +73,7 @@ func Socket(path, folder string, look func(path string) (Place, error)) Check {
 		case err != nil:
 			return skipped("%v", err)
 		case s.Mode.Type() != fs.ModeSocket:
-			return wrong("remove it, or set listen to another path", "%s is no socket", path)
+			return wrong("remove it, or set listen to another path", "%s is not a socket", path)
 		case s.Mode.Perm()&0o007 != 0:
 			return wrong("start the service again", "everybody may connect to %s (mode %04o)", path, s.Mode.Perm())
 		default:
@@ -82,9 +82,9 @@ func Socket(path, folder string, look func(path string) (Place, error)) Check {
 	}}
 }
 
-// Memory is what becomes of the memory of containers in which nothing runs.
+// Memory says what happens to the memory of containers in which nothing runs.
 type Memory struct {
-	Wanted     bool  // the settings want it given back
+	Wanted     bool  // the settings say to give it back
 	Compressed bool  // there is zram
 	Disk       bool  // there is other swap
 	Fault      error // why control groups cannot be written; nil if they can
@@ -113,10 +113,10 @@ func IdleMemory(look func() (Memory, error)) Check {
 	}}
 }
 
-// Space is what a filesystem has, and what of it root may still use.
+// Space is the size of a filesystem, and how much of it root may still use.
 type Space struct{ Bytes, FreeBytes, Files, FreeFiles uint64 }
 
-// What there has to be left of bytes and of inodes, as a part of all; and a GiB in any case.
+// The least part of all bytes and of all inodes that must be free; a GiB must be free in any case.
 const (
 	gib             = 1 << 30
 	faultAt, warnAt = 0.02, 0.10
@@ -124,7 +124,7 @@ const (
 
 const makeRoom = "make room, or move it to a larger disk: a disk that is full ends the writes of all users"
 
-// Disk reports whether there is room where one of the service's folders is.
+// Disk reports whether there is room on the disk of one of the service's folders.
 func Disk(what, path string, look func(path string) (Space, error)) Check {
 	return Check{"disk of " + what, func(context.Context) Finding {
 		s, err := look(path)
@@ -149,7 +149,7 @@ func Disk(what, path string, look func(path string) (Space, error)) Check {
 	}}
 }
 
-// part is 1 where a filesystem does not count.
+// part returns free as a part of all; 1 if the filesystem does not count.
 func part(free, all uint64) float64 {
 	if all == 0 {
 		return 1
@@ -157,7 +157,7 @@ func part(free, all uint64) float64 {
 	return float64(free) / float64(all)
 }
 
-// Clocks are the times that have to agree.
+// Clocks are the clocks that must agree.
 type Clocks struct {
 	Now func() time.Time
 	// Built is when this build was made; zero if that is not known.
@@ -169,11 +169,11 @@ type Clocks struct {
 // skew is by how much Docker's clock may differ.
 const skew = 10 * time.Second
 
-// Right reports whether the host's clock is right, as far as can be told: certificates, timeouts and logs go by
-// it.
+// Right reports whether the host's clock is right, as far as can be told: certificates, timeouts and logs depend
+// on it.
 func (c Clocks) Right(ask AskDocker) Check {
 	return Check{"clock", func(ctx context.Context) Finding {
-		const set = "set the clock, and have chrony or systemd-timesyncd keep it"
+		const set = "set the clock, and let chrony or systemd-timesyncd keep it right"
 		if now := c.Now(); now.Before(c.Built) {
 			return wrong(set, "it is %s here, before this build was made (%s)", now.UTC().Format(time.RFC3339), c.Built.UTC().Format(time.RFC3339))
 		}
@@ -185,9 +185,9 @@ func (c Clocks) Right(ask AskDocker) Check {
 		case err != nil:
 			return skipped("%v", err)
 		case !synced:
-			return warning(set, "nothing keeps the clock right, says the kernel")
+			return warning(set, "according to the kernel, nothing keeps the clock right")
 		default:
-			return ok("right, says the kernel")
+			return ok("right, according to the kernel")
 		}
 	}}
 }

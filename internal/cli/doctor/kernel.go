@@ -7,16 +7,16 @@ import (
 	"strings"
 )
 
-// sysctl returns a number of the kernel's, such as fs.inotify.max_user_watches.
+// sysctl returns a number that the kernel has, such as fs.inotify.max_user_watches.
 type sysctl func(name string) (int, error)
 
-// limit is the least that a number of the kernel's should be, and what to make it if it is less.
+// limit is the least value that a sysctl should have, and the value to set if it has less.
 type limit struct {
 	name      string
 	least, to int
 }
 
-// low returns which numbers are too low, and how they are raised.
+// low returns the sysctls that are too low, and the command that raises them.
 func (s sysctl) low(limits ...limit) (low []string, remedy string, _ error) {
 	remedy = "sysctl -w"
 	for _, l := range limits {
@@ -32,23 +32,23 @@ func (s sysctl) low(limits ...limit) (low []string, remedy string, _ error) {
 	return low, remedy, nil
 }
 
-// KernelLimits reports whether the host goes on when one user takes all that the settings let tenants take of what the kernel
-// has but once: processes in all containers of one user, and files that programs of one container have open. No control group
-// bounds it for all of a user's containers.
+// KernelLimits reports whether the host keeps working if one user takes all that the settings allow of what the kernel has only
+// once: processes in all containers of one user, and files that the programs of one container have open. No control group bounds
+// these over all containers of a user.
 func KernelLimits(processes, files int, sysctl sysctl) Check {
 	return Check{"kernel limits", func(context.Context) Finding {
 		low, remedy, err := sysctl.low(
 			limit{"kernel.pid_max", 2 * processes, max(1<<22, 2*processes)},
 			limit{"kernel.threads-max", 2 * processes, 2 * processes},
-			limit{"fs.file-max", 2 * files, math.MaxInt64}, // then each container's memory is the bound
+			limit{"fs.file-max", 2 * files, math.MaxInt64}, // each container's memory then bounds it
 		)
 		says := fmt.Sprintf("one user may have %d processes, and each container %d open files", processes, files)
 		switch {
 		case err != nil:
 			return skipped("%v", err)
 		case len(low) > 0:
-			return warning(remedy, "%s: for all of the host %s", says, strings.Join(low, ", "))
+			return warning(remedy, "%s, but for the whole host %s", says, strings.Join(low, ", "))
 		}
-		return ok("%s, and the host more", says)
+		return ok("%s, and the host can have more", says)
 	}}
 }

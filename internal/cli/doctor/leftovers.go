@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// Leftovers says what services that are gone have left on the host. find returns a line for each thing, such as
-// "container x, of dataDir /y, which is gone".
+// Leftovers returns the check for what services that are gone have left on the host. find returns a line for each thing,
+// such as "container x, of dataDir /y, which is gone".
 func Leftovers(root bool, find func(context.Context) ([]string, error)) Check {
 	return Check{"leftovers", func(ctx context.Context) Finding {
 		left, err := find(ctx)
@@ -17,7 +17,7 @@ func Leftovers(root bool, find func(context.Context) ([]string, error)) Check {
 		case err != nil:
 			return skipped("%v", err)
 		case len(left) == 0:
-			return ok("nothing of a service that is gone")
+			return ok("nothing is left of services that are gone")
 		}
 		const most = 10
 		more := ""
@@ -25,7 +25,7 @@ func Leftovers(root bool, find func(context.Context) ([]string, error)) Check {
 			more = fmt.Sprintf("; and %d more", len(left)-most)
 			left = left[:most]
 		}
-		return warning("sandboxd cleanup --all-instances removes what services have left that run no more (with --dry-run it says what)",
+		return warning("sandboxd cleanup --all-instances removes what services that no longer run have left (with --dry-run it says what)",
 			"%s%s", strings.Join(left, "; "), more)
 	}}
 }

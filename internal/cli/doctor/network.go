@@ -12,23 +12,23 @@ import (
 // askLimit is how long a resolver may take.
 const askLimit = 2 * time.Second
 
-// RulesUsable reports whether the service can hold containers to names. probe asks the kernel; who is not root
-// would learn nothing of the service's rights by it.
+// RulesUsable reports whether the service can restrict containers to names. probe asks the kernel; run without root, it
+// would say nothing about the service's rights.
 func RulesUsable(root, weaker bool, probe func() error) Check {
 	return Check{"nftables", func(context.Context) Finding {
 		if !root {
 			return skipped("only root may ask the kernel for its rules")
 		}
 		if err := probe(); err != nil {
-			return accepted(weaker, wrong("give the service CAP_NET_ADMIN in the host's network namespace, and the kernel nf_tables, nft_limit and nft_connlimit; or set docker.enableWeakerNestedSandbox, and calls may only have no network or all of it",
+			return accepted(weaker, wrong("give the service CAP_NET_ADMIN in the host's network namespace, and the kernel nf_tables, nft_limit and nft_connlimit; or set docker.enableWeakerNestedSandbox, and calls have either no network or all of it",
 				"%v", err))
 		}
 		return ok("rules can be made")
 	}}
 }
 
-// OwnAddresses says which public addresses count as the host's own although it does not hold them. named are the
-// operator's; ask asks the cloud, and is nil where the operator does not want that.
+// OwnAddresses returns the check that says which public addresses count as the host's own although the host does not
+// hold them. named are those that the operator names; ask asks the cloud, and is nil if the operator does not want that.
 func OwnAddresses(named []string, ask func(context.Context) []string) Check {
 	return Check{"own addresses", func(ctx context.Context) Finding {
 		var says []string
@@ -40,13 +40,13 @@ func OwnAddresses(named []string, ask func(context.Context) []string) Check {
 		} else if told := ask(ctx); len(told) > 0 {
 			says = append(says, strings.Join(told, ", ")+" by the cloud's metadata")
 		} else {
-			says = append(says, "no cloud names one")
+			says = append(says, "no cloud names any")
 		}
-		return ok("besides those that it holds: %s", strings.Join(says, "; "))
+		return ok("besides those that the host holds: %s", strings.Join(says, "; "))
 	}}
 }
 
-// Forwarding reports whether the kernel passes packets on, which calls with "*" need.
+// Forwarding reports whether the kernel forwards packets, which calls with "*" need.
 func Forwarding(sysctl sysctl) Check {
 	return Check{"forwarding", func(context.Context) Finding {
 		on, err := sysctl("net.ipv4.ip_forward")
@@ -69,8 +69,8 @@ type Upstreams struct {
 	Err     error // why there are none
 }
 
-// Resolvers has a check for each resolver. One that is down is a fault where its profile has no other. name
-// is what they are asked for; whatever they say of it, they answer.
+// Resolvers returns a check for each resolver. A resolver that is down is a fault if its profile has no other that answers.
+// The resolvers are asked for name; any answer, also a refusal, shows that a resolver is up.
 func (u Upstreams) Resolvers(name string, ask func(ctx context.Context, server, name string) (rcode string, err error)) []Check {
 	if u.Err != nil {
 		return []Check{{"resolvers of " + u.Key, func(context.Context) Finding { return wrong("set "+u.Key, "%v", u.Err) }}}
@@ -88,7 +88,7 @@ func (u Upstreams) Resolvers(name string, ask func(ctx context.Context, server, 
 	for i, server := range u.Servers {
 		checks = append(checks, Check{"resolver " + server, func(ctx context.Context) Finding {
 			rcode, err := answers(ctx, server)
-			remedy := "look whether the host reaches it, or name another one in " + u.Key
+			remedy := "check that the host reaches it, or name another one in " + u.Key
 			switch {
 			case err == nil && (rcode == "NOERROR" || rcode == "NXDOMAIN"):
 				return ok("answers, for %s", u.Key)
@@ -110,8 +110,8 @@ func (u Upstreams) Resolvers(name string, ask func(ctx context.Context, server, 
 }
 
 // NameserverPort reports whether the service can answer DNS at the gateways of its networks. try takes port 53
-// of an address that is nobody's, by UDP and TCP, and gives it back: that fails when somebody has it on every
-// address.
+// of an address that nothing else uses, by UDP and TCP, and gives it back: that fails if another program has the
+// port on every address.
 func NameserverPort(try func() error) Check {
 	return Check{"port 53", func(context.Context) Finding {
 		err := try()
@@ -121,7 +121,7 @@ func NameserverPort(try func() error) Check {
 		case errors.Is(err, syscall.EACCES), errors.Is(err, syscall.EPERM):
 			return skipped("only root may try")
 		case errors.Is(err, syscall.EADDRINUSE):
-			return wrong("find it with `ss -lnptu sport = :53`, and have it listen on addresses of its own (dnsmasq: bind-interfaces; bind9: listen-on)",
+			return wrong("find it with `ss -lnptu sport = :53`, and let it listen on addresses of its own only (dnsmasq: bind-interfaces; bind9: listen-on)",
 				"another program has port 53 on every address, so the service cannot answer at its networks' gateways")
 		default:
 			return skipped("%v", err)

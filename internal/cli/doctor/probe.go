@@ -19,26 +19,26 @@ type Service interface {
 	Delete(ctx context.Context, id string) error
 }
 
-// Probe has the service run commands of a user of its own. Of these remain the user's home, empty, and until
+// Probe lets the service run commands of a user of its own. What remains is the user's home, empty, and until
 // their idle time has passed, the containers.
 type Probe struct {
 	Service Service
 	Ask     AskDocker
-	// Name is a name that the probe asks for and nothing connects to.
+	// Name is a name that the probe resolves; nothing connects to it.
 	Name string
 	// Upstreams are the resolvers, for a finding.
 	Upstreams []string
 
-	sandbox string // registered by Checks' first; empty for none
+	sandbox string // registered by the first check; empty for none
 }
 
-// probeUser is whom a Probe's commands belong to.
+// probeUser is the user of a Probe's commands.
 const probeUser = "doctor"
 
 // denied is a name that no call of a Probe may have.
 const denied = "denied-by-doctor.example"
 
-// Checks are the probe's, in this order; Close is to be called after them.
+// Checks returns the probe's checks, to be run in this order; call Close after them.
 func (p *Probe) Checks() []Check {
 	return []Check{
 		{"a command", p.command},
@@ -47,7 +47,7 @@ func (p *Probe) Checks() []Check {
 	}
 }
 
-// Close forgets the probe's sandbox.
+// Close deletes the probe's sandbox.
 func (p *Probe) Close(ctx context.Context) error {
 	if p.sandbox == "" {
 		return nil
@@ -57,7 +57,7 @@ func (p *Probe) Close(ctx context.Context) error {
 	return p.Service.Delete(ctx, p.sandbox)
 }
 
-// command runs the first one, and finds out what kernel it has.
+// command runs the first command, and finds out which kernel it sees.
 func (p *Probe) command(ctx context.Context) Finding {
 	h, err := p.Service.Health(ctx)
 	if err != nil {
@@ -89,7 +89,7 @@ func (p *Probe) command(ctx context.Context) Finding {
 	}
 }
 
-// look asks for a name in a call that may have p.Name alone.
+// look resolves a name in a call that may only reach p.Name.
 func (p *Probe) look(ctx context.Context, name string) (types.Output, *Finding) {
 	if p.sandbox == "" {
 		f := skipped("no command can be run")
@@ -114,13 +114,13 @@ func (p *Probe) deniedName(ctx context.Context) Finding {
 	if why != nil {
 		return *why
 	}
-	const remedy = "let no untrusted call run before this is understood; the service's log, and `nft list ruleset`, say what is in force"
+	const remedy = "let no untrusted call run before this is understood; the service's log and `nft list ruleset` show what is in force"
 	told := slices.ContainsFunc(out.Egress, func(r types.Refusal) bool { return r.Name == denied && r.Verdict == "denied" })
 	switch {
 	case !out.Failed:
 		return wrong(remedy, "%s, which the call may not reach, resolves to %.100s", denied, firstWord(out.Stdout))
 	case !told:
-		return wrong("let containers ask the service for names: `ufw allow in on daycare-iso` where the host has a firewall", "%s fails, but the service did not deny it: the question does not come to its DNS filter", denied)
+		return wrong("let containers ask the service for names: `ufw allow in on daycare-iso` where the host has a firewall", "%s fails, but the service did not deny it: the question does not reach its DNS filter", denied)
 	case out.DurationMs > 5000 && !out.Cold:
 		return warning("look whether something delays the packets of containers", "%s was denied after %.0f ms", denied, out.DurationMs)
 	default:
@@ -134,7 +134,7 @@ func (p *Probe) allowedName(ctx context.Context) Finding {
 		return *why
 	}
 	if out.Failed {
-		return warning("look at the resolvers above; if the host has no internet, give another name with --probe-name, or leave it: commands without names do run",
+		return warning("look at the resolvers above; if the host has no internet, give another name with --probe-name, or ignore this: commands that need no names run",
 			"%s does not resolve, by %s", p.Name, strings.Join(p.Upstreams, ", "))
 	}
 	return ok("%s resolves to %.100s", p.Name, firstWord(out.Stdout))

@@ -20,7 +20,7 @@ type Program struct {
 func (p Program) String() string { return fmt.Sprintf("%s (pid %d)", p.Name, p.PID) }
 
 // TCPAddress reports whether the service can listen at the address of a setting, or does. service is its pid; 0 if it
-// does not run. try listens at the address and stops, and holder finds who has it.
+// does not run. try listens at the address and stops, and holder finds the program that has the address.
 func TCPAddress(setting, address string, service int, try func() error, holder func() (Program, error)) Check {
 	return Check{setting, func(context.Context) Finding {
 		err := try()
@@ -30,7 +30,7 @@ func TCPAddress(setting, address string, service int, try func() error, holder f
 		case err == nil:
 			return ok("%s is free", address)
 		case errors.Is(err, syscall.EADDRNOTAVAIL):
-			return wrong("set "+setting+" to an address of this host, or to a port on all of them, such as :7480", "%s is no address of this host", address)
+			return wrong("set "+setting+" to an address of this host, or to a port on all of them, such as :7480", "%s is not an address of this host", address)
 		case errors.Is(err, syscall.EACCES), errors.Is(err, syscall.EPERM):
 			return skipped("only root may listen at %s", address)
 		case !errors.Is(err, syscall.EADDRINUSE):
@@ -50,7 +50,7 @@ func TCPAddress(setting, address string, service int, try func() error, holder f
 	}}
 }
 
-// TCPTokens reports whether the service could read its tokens. read does as the service would.
+// TCPTokens reports whether the service could read its tokens. read reads them as the service would.
 func TCPTokens(path string, read func() error) Check {
 	return Check{"tcp.tokensFile", func(context.Context) Finding {
 		err := read()
@@ -58,28 +58,28 @@ func TCPTokens(path string, read func() error) Check {
 		case errors.Is(err, fs.ErrPermission):
 			return skipped("only the owner of %s may read it", path)
 		case err != nil:
-			return wrong("correct it, and send the service SIGHUP (systemctl reload sandboxd): until then it goes by the tokens before, and does not start again", "%v", err)
+			return wrong("correct it, and send the service SIGHUP (systemctl reload sandboxd): until then it uses the earlier tokens, and would not start again", "%v", err)
 		default:
 			return ok("%s", path)
 		}
 	}}
 }
 
-// Certificate is that of the service, and the files that it is read from.
+// Certificate is the service's certificate, and the files that it is read from.
 type Certificate struct {
 	File, KeyFile string
-	// Load reads it as the service would, with its key and the authorities of callers.
+	// Load reads the certificate as the service would, with its key and the authorities of callers.
 	Load func() (*x509.Certificate, error)
-	// Shown is the one that the service shows now; nil where it does not run.
+	// Shown returns the certificate that the service presents now; nil if the service does not run.
 	Shown func(context.Context) (*x509.Certificate, error)
 	Look  func(path string) (Place, error)
 	Now   func() time.Time
 }
 
-// soon is how long before its end a certificate is warned of, or a quarter of its life if that is less.
+// soon is how long before a certificate's end there is a warning; a quarter of its lifetime if that is less.
 const soon = 14 * 24 * time.Hour
 
-// Valid reports whether callers can trust the certificate, and whether its key is the service's alone.
+// Valid reports whether callers can trust the certificate, and whether only the service can read its key.
 func (c Certificate) Valid() Check {
 	return Check{"tcp.certFile", func(ctx context.Context) Finding {
 		const renew = "put a new one in its place, and start the service again"
@@ -89,7 +89,7 @@ func (c Certificate) Valid() Check {
 		} else if err != nil {
 			return wrong("name a certificate and the key that belongs to it, both PEM", "%v", err)
 		}
-		// The group may be one for keys.
+		// A group may read the key: there are groups for that.
 		if key, err := c.Look(c.KeyFile); err == nil && key.Mode.Perm()&0o027 != 0 {
 			return wrong("chmod 600 "+c.KeyFile+", and if others may have read it, get another key", "others may open the key %s (mode %04o)", c.KeyFile, key.Mode.Perm())
 		}
@@ -101,7 +101,7 @@ func (c Certificate) Valid() Check {
 			return wrong(renew, "%s has expired, on %s: callers refuse it", c.File, date(to))
 		}
 		if shown, err := c.Shown(ctx); err == nil && shown != nil && !bytes.Equal(shown.Raw, certificate.Raw) {
-			return warning("start the service again", "the service does not show %s but another certificate, which expires on %s", c.File, date(shown.NotAfter))
+			return warning("start the service again", "the service does not present %s but another certificate, which expires on %s", c.File, date(shown.NotAfter))
 		}
 		if to.Sub(now) < min(soon, to.Sub(from)/4) {
 			return warning(renew, "%s expires on %s", c.File, date(to))

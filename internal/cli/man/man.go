@@ -1,5 +1,5 @@
-// Package man writes the manual pages of a command line. It is ours, because cobra's own takes a reader of Markdown along,
-// whose start each command would pay for.
+// Package man writes the manual pages of a command line. cobra's own package imports a Markdown parser, whose initialization
+// would slow down the start of each command.
 package man
 
 import (
@@ -12,7 +12,7 @@ import (
 )
 
 // Command returns `man DIR`, for packagers: it writes a page of the given section for each command, as in
-// `sandbox man /usr/share/man/man1`. title is what the pages have at their top.
+// `sandbox man /usr/share/man/man1`. title is the heading of the pages.
 func Command(section, title string) *cobra.Command {
 	return &cobra.Command{
 		Use:    "man DIR",
@@ -28,7 +28,7 @@ func Command(section, title string) *cobra.Command {
 	}
 }
 
-// write writes the pages of a command and of those below it.
+// write writes the pages of a command and of its subcommands.
 func write(cmd *cobra.Command, dir, section, title string) error {
 	name := filepath.Join(dir, pageName(cmd)+"."+section)
 	if err := os.WriteFile(name, []byte(page(cmd, section, title)), 0o644); err != nil {
@@ -46,7 +46,7 @@ func write(cmd *cobra.Command, dir, section, title string) error {
 
 func pageName(cmd *cobra.Command) string { return strings.ReplaceAll(cmd.CommandPath(), " ", "-") }
 
-// page is a command's page in roff, with lines as the help has them.
+// page returns a command's page in roff, with the line breaks of the help.
 func page(cmd *cobra.Command, section, title string) string {
 	cmd.InitDefaultHelpFlag()
 	var b strings.Builder
@@ -71,7 +71,7 @@ func page(cmd *cobra.Command, section, title string) string {
 	return b.String()
 }
 
-// seeAlso names the pages above and below.
+// seeAlso returns the names of the pages of the parent and of the subcommands.
 func seeAlso(cmd *cobra.Command, section string) string {
 	var pages []string
 	if cmd.HasParent() {
@@ -85,7 +85,7 @@ func seeAlso(cmd *cobra.Command, section string) string {
 	return strings.Join(pages, "\n")
 }
 
-// escape keeps roff from reading commands into a text: a backslash anywhere, and a point or a quote where a line begins.
+// escape keeps roff from reading commands in a text: a backslash anywhere, and a period or a quote at the start of a line.
 func escape(text string) string {
 	text = strings.ReplaceAll(text, `\`, `\e`)
 	lines := strings.Split(text, "\n")

@@ -11,26 +11,26 @@ import (
 	"github.com/daycare-run/sandbox/pathmap"
 )
 
-// Bounds are what calls may ask for. What goes beyond is refused here, and what the sandbox does not hold by
-// the service.
+// Bounds are what calls may ask for. This package refuses what exceeds them; the service refuses what the sandbox
+// does not hold.
 type Bounds struct {
 	// Grants are tags: @workspace, @network, @events, @write:/path, @read:/path.
 	Grants []string
-	// Domains and PackageManagers are what calls may name to reach. With neither, @network is enough for any.
+	// Domains and PackageManagers are what calls may ask to reach. If both are empty, a call with @network may name any domain.
 	Domains         policy.Domains
 	PackageManagers []string
-	// Expose says that processes may have ports that the host reaches.
+	// Expose reports whether ports of processes may be reached from the host.
 	Expose bool
-	// WorkingDir is the sandbox's, inside, and Home the host's name of the user's home.
+	// WorkingDir is the sandbox's working directory in the container, and Home the path of the user's home on the host.
 	WorkingDir, Home string
 }
 
 func (b Bounds) has(tag string) bool { return slices.Contains(b.Grants, tag) }
 
-// free says that calls may name any domain.
+// free reports whether calls may name any domain.
 func (b Bounds) free() bool { return b.Domains.IsZero() && len(b.PackageManagers) == 0 }
 
-// tags checks the permissions of a call, and returns them as the service is to read them. All faults come in
+// tags checks the permissions of a call, and returns them in the form for the service. It joins all faults into
 // one error.
 func (b Bounds) tags(tags []string) ([]string, error) {
 	var faults []error
@@ -59,7 +59,7 @@ func (b Bounds) notGranted(tag string) error {
 	return fmt.Errorf("permissions: %s is not granted to this sandbox: a call may ask for %s; whoever set this server up can grant more", tag, orNone(b.Grants))
 }
 
-// names checks what a call wants to reach.
+// names checks the domains and package managers that a call asks to reach.
 func (b Bounds) names(domains, managers []string) error {
 	if b.free() {
 		return nil
@@ -70,7 +70,7 @@ func (b Bounds) names(domains, managers []string) error {
 			faults = append(faults, fmt.Errorf("packageManagers: %q is not allowed here: a call may name %s", manager, orNone(b.PackageManagers)))
 		}
 	}
-	// What the presets stand for may be named, too.
+	// The domains of the allowed presets may be named, too.
 	allowed := b.Domains
 	for _, manager := range b.PackageManagers {
 		if preset, err := (policy.Presets{}).Resolve([]string{manager}); err == nil {
@@ -88,8 +88,8 @@ func (b Bounds) names(domains, managers []string) error {
 	return errors.Join(faults...)
 }
 
-// inside is a path that an agent wrote, as the container has it: relative to the working directory, from the
-// home as ~/…, absolute, or the host's name of something in the home.
+// inside returns the container's path for a path that an agent wrote: relative to the working directory, from the
+// home as ~/…, absolute, or the host's path of something in the home.
 func (b Bounds) inside(name string) string {
 	switch {
 	case name == "~" || strings.HasPrefix(name, "~/"):
@@ -104,8 +104,8 @@ func (b Bounds) inside(name string) string {
 	return name
 }
 
-// writes and reads say whether a file call may: the service goes by what the sandbox holds, which is its
-// working directory in any case.
+// writes and reads report whether a file call may write or read a path. The service would go by what the sandbox
+// holds, which always includes its working directory.
 func (b Bounds) writes(inside string) bool {
 	return pathmap.Within(inside, policy.Tmp.String()) || (b.has(policy.TagWorkspace) && pathmap.Within(inside, b.WorkingDir)) || b.inTag(policy.TagWrite, inside)
 }
@@ -121,10 +121,10 @@ func (b Bounds) inTag(kind, inside string) bool {
 	})
 }
 
-// ports checks which ports of a process are to be reached from the host.
+// ports checks whether ports of a process may be reached from the host.
 func (b Bounds) ports(ports []int) error {
 	if len(ports) > 0 && !b.Expose {
-		return errors.New("expose: this server's processes are not to be reached from the host; whoever set it up can allow that, with --expose")
+		return errors.New("expose: this server's processes cannot be reached from the host; whoever set it up can allow that, with --expose")
 	}
 	return nil
 }

@@ -2,7 +2,7 @@ package mcp
 
 import "github.com/daycare-run/sandbox/api/types"
 
-// Confinement is what a command may do and reach, as its call says.
+// Confinement is what a call says that its command may do and reach.
 type Confinement struct {
 	Permissions     []string `json:"permissions,omitempty" jsonschema:"what the command may do beyond reading the home and writing to /tmp: @workspace to write to the working directory, @write:/absolute/path to write there, @read:/absolute/path to see a further mount, @network to reach the names in allowedDomains and packageManagers; default none"`
 	AllowedDomains  []string `json:"allowedDomains,omitempty" jsonschema:"names to reach by HTTP and HTTPS: example.org, or *.example.org for all below it; needs @network in permissions"`
@@ -12,7 +12,7 @@ type Confinement struct {
 	DeniedDomains   []string `json:"deniedDomains,omitempty" jsonschema:"names not to reach, whatever allowedDomains and packageManagers say"`
 }
 
-// CommandInput is how a command is to run.
+// CommandInput says how to run a command.
 type CommandInput struct {
 	Command string            `json:"command" jsonschema:"a command line for bash"`
 	Cwd     string            `json:"cwd,omitempty" jsonschema:"directory to run in, relative to the working directory or absolute; default the working directory"`
@@ -21,7 +21,7 @@ type CommandInput struct {
 	Confinement
 }
 
-// exec is a call of the service's, if what it asks for is within the bounds.
+// exec returns the service's form of a call, if it asks for nothing beyond the bounds.
 func (s *Server) exec(r CommandInput) (types.Exec, error) {
 	tags, err := s.cfg.Bounds.tags(r.Permissions)
 	if err != nil {

@@ -12,14 +12,14 @@ import (
 	"github.com/daycare-run/sandbox/client"
 )
 
-// ExecInput is what exec takes.
+// ExecInput is the input of exec.
 type ExecInput struct {
 	CommandInput
 	Stdin     string `json:"stdin,omitempty" jsonschema:"text for the command's standard input"`
 	TimeoutMs *int64 `json:"timeoutMs,omitempty" jsonschema:"end the command after so many milliseconds; default 30000"`
 }
 
-// ExecOutput is how a command ended.
+// ExecOutput says what a command printed and how it ended.
 type ExecOutput struct {
 	ExitCode  *int            `json:"exitCode" jsonschema:"null when a signal ended the command"`
 	Signal    string          `json:"signal,omitempty" jsonschema:"the signal that ended it, such as SIGKILL"`
@@ -31,9 +31,9 @@ type ExecOutput struct {
 	Egress    []types.Refusal `json:"egress,omitempty" jsonschema:"what it wanted to reach and did not"`
 }
 
-const execText = `Run a command line in the sandbox and return what it prints and how it ends. Everything that it leaves running ends with it; use process_start for what has to go on. `
+const execText = `Run a command line in the sandbox and return what it prints and how it ends. Everything that it leaves running ends with it; use process_start for what must go on. `
 
-// runExec runs a command. When ctx ends, because the client has cancelled the request, so does the command.
+// runExec runs a command. When ctx ends because the client has cancelled the request, so does the command.
 func (s *Server) runExec(ctx context.Context, req *mcp.CallToolRequest, in ExecInput) (*mcp.CallToolResult, ExecOutput, error) {
 	e, err := s.exec(in.CommandInput)
 	if err != nil {
@@ -57,7 +57,7 @@ func (s *Server) runExec(ctx context.Context, req *mcp.CallToolRequest, in ExecI
 	return text(resultText(out, result, in.DeniedDomains)), out, nil
 }
 
-// progressEvery is how often a client that has asked for it hears that a command still runs.
+// progressEvery is how often a client that has asked for progress is told that a command still runs.
 const progressEvery = 2 * time.Second
 
 // progress tells the client how much a command has printed, until the function that it returns is called.

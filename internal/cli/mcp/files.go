@@ -13,14 +13,14 @@ import (
 	"github.com/daycare-run/sandbox/internal/policy"
 )
 
-// ReadInput is what read takes.
+// ReadInput is the input of read.
 type ReadInput struct {
 	Path   string `json:"path" jsonschema:"relative to the working directory, absolute, or from the home as ~/path"`
 	Offset *int   `json:"offset,omitempty" jsonschema:"the first line to read, from 1"`
 	Limit  *int   `json:"limit,omitempty" jsonschema:"how many lines to read; at most 2000 come at a time"`
 }
 
-// ReadOutput is what was read, without its content, which is the result's.
+// ReadOutput says what was read. Content is empty for an image, which is in the tool's result.
 type ReadOutput struct {
 	Path        string `json:"path"`
 	Type        string `json:"type" jsonschema:"text or image"`
@@ -32,20 +32,20 @@ type ReadOutput struct {
 	Content     string `json:"content,omitempty" jsonschema:"of a text"`
 }
 
-// WriteInput is what write takes.
+// WriteInput is the input of write.
 type WriteInput struct {
 	Path    string `json:"path" jsonschema:"relative to the working directory, absolute, or from the home as ~/path; directories that are missing are made"`
 	Content string `json:"content" jsonschema:"all of the file's text"`
 	Append  bool   `json:"append,omitempty" jsonschema:"add to the end of the file instead of replacing it"`
 }
 
-// WriteOutput is what was written.
+// WriteOutput says what was written.
 type WriteOutput struct {
 	Path  string `json:"path"`
 	Bytes int64  `json:"bytes"`
 }
 
-// ListInput is what list takes.
+// ListInput is the input of list.
 type ListInput struct {
 	Path string `json:"path,omitempty" jsonschema:"a directory: relative to the working directory, absolute, or from the home as ~/path; default the working directory"`
 }
@@ -59,12 +59,12 @@ type ListOutput struct {
 
 func (s *Server) addFiles() {
 	addTool(s, "read", "Read a file", onlyReads, s.read,
-		"Read a text or a picture in the sandbox's home, /tmp or mounts. A long text comes in parts: read on with offset. What belongs to the system is read with exec.")
-	addTool(s, "write", "Write a file", changes, s.write, "Write a text file as a whole. It can be written in "+s.writable()+".")
+		"Read a text or a picture in the sandbox's home, /tmp or mounts. A long text comes in parts: read on with offset. Read the system's files with exec.")
+	addTool(s, "write", "Write a file", changes, s.write, "Write a whole text file. It may be in "+s.writable()+".")
 	addTool(s, "list", "List a directory", onlyReads, s.list, "List what is in a directory of the sandbox's home, /tmp or mounts.")
 }
 
-// writable are the places of the write tool.
+// writable returns the places where the write tool may write.
 func (s *Server) writable() string {
 	places := []string{"/tmp"}
 	if s.cfg.Bounds.has(policy.TagWorkspace) {
@@ -78,15 +78,15 @@ func (s *Server) writable() string {
 	return strings.Join(places, ", ")
 }
 
-// target is a path for the service, if it is within the bounds. It is named from the home where it is in that,
-// which no host's name is mistaken for.
+// target returns a path for the service, if it is within the bounds. A path in the home begins with ~/, so that it
+// is not mistaken for a path of the host.
 func (s *Server) target(doing, name string, allowed func(string) bool) (types.Target, error) {
 	if name == "" {
 		return types.Target{}, errors.New("path is empty")
 	}
 	inside := s.cfg.Bounds.inside(name)
 	if !allowed(inside) {
-		return types.Target{}, fmt.Errorf("cannot %s %q: it is in no place that this sandbox grants; those to write to are %s", doing, name, s.writable())
+		return types.Target{}, fmt.Errorf("cannot %s %q: it is in no place that this sandbox grants; it may write to %s", doing, name, s.writable())
 	}
 	if rest, ok := strings.CutPrefix(inside, policy.Home.String()+"/"); ok {
 		inside = "~/" + rest

@@ -12,7 +12,7 @@ import (
 	"github.com/daycare-run/sandbox/client"
 )
 
-// ProcessStartInput is what process_start takes.
+// ProcessStartInput is the input of process_start.
 type ProcessStartInput struct {
 	CommandInput
 	Name         string `json:"name,omitempty" jsonschema:"a name for people, of at most 80 characters"`
@@ -27,19 +27,19 @@ type ProcessInput struct {
 	ID string `json:"id" jsonschema:"as process_start and process_list tell it, such as p-k3v7q2m5x4ta"`
 }
 
-// ProcessGetInput is what process_get takes.
+// ProcessGetInput is the input of process_get.
 type ProcessGetInput struct {
 	ProcessInput
 	LogLines int `json:"logLines,omitempty" jsonschema:"how many of the last lines of its log to return, up to 1000; default 20, and -1 for none"`
 }
 
-// ProcessStopInput is what process_stop takes.
+// ProcessStopInput is the input of process_stop.
 type ProcessStopInput struct {
 	ProcessInput
 	Signal string `json:"signal,omitempty" jsonschema:"TERM, INT, HUP or KILL; default TERM"`
 }
 
-// NoInput is for a tool that takes nothing.
+// NoInput is the input of a tool that takes none.
 type NoInput struct{}
 
 // ProcessOutput is a process, with the end of its log.
@@ -68,17 +68,17 @@ type ExposedOutput struct {
 	Fault   string `json:"fault,omitempty" jsonschema:"why it cannot be reached"`
 }
 
-// ProcessesOutput are processes by their creation.
+// ProcessesOutput lists processes in the order of their creation.
 type ProcessesOutput struct {
 	Processes []ProcessOutput `json:"processes"`
 }
 
 func (s *Server) addProcesses() {
 	addTool(s, "process_start", "Start a process", changes, s.processStart,
-		"Start a command that goes on by itself, such as a server or a watcher, and return its id. What it prints is in its log, which process_get returns. "+s.what())
+		"Start a command that keeps running by itself, such as a server or a watcher, and return its id. What it prints is in its log, which process_get returns. "+s.what())
 	addTool(s, "process_list", "List processes", onlyReads, s.processList,
-		"List the processes that were started with process_start, those that have ended included.")
-	addTool(s, "process_get", "Look at a process", onlyReads, s.processGet, "Tell how a process is, with the last lines of its log.")
+		"List the processes that were started with process_start, including those that have ended.")
+	addTool(s, "process_get", "Look at a process", onlyReads, s.processGet, "Return the state of a process, with the last lines of its log.")
 	addTool(s, "process_stop", "Stop a process", onlyEnds, s.processStop,
 		"Stop a process for good: a signal, and SIGKILL some seconds later to what is left. Its log stays.")
 	addTool(s, "process_stop_all", "Stop all processes", onlyEnds, s.processStopAll,
@@ -122,7 +122,7 @@ func (s *Server) processList(ctx context.Context, _ *mcp.CallToolRequest, _ NoIn
 	return processesResult(list, "there are no processes")
 }
 
-// logLines is how many lines of a log process_get returns unless told, and mostLines the most.
+// logLines is how many lines of a log process_get returns by default, and mostLines the most it returns.
 const (
 	logLines  = 20
 	mostLines = 1000

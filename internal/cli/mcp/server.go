@@ -1,8 +1,8 @@
 // Package mcp serves one sandbox to an agent over the Model Context Protocol: tools that run commands, read and
 // write files, and keep processes, as calls of the service.
 //
-// server.go has what a server is made of, bounds.go what its calls may ask for, command.go what they say about it;
-// exec.go, files.go and processes.go have the tools, text.go what they tell.
+// server.go has the server, bounds.go what calls may ask for, command.go the inputs of calls that run a command; exec.go,
+// files.go and processes.go have the tools, text.go the texts of their results.
 package mcp
 
 import (
@@ -18,7 +18,7 @@ import (
 	"github.com/daycare-run/sandbox/internal/policy"
 )
 
-// Config is what a Server needs; Client, Sandbox and Bounds must be set.
+// Config configures a Server; Client, Sandbox and Bounds must be set.
 type Config struct {
 	Client *client.Client
 	// Sandbox is the id of the registered sandbox that calls go to.
@@ -28,13 +28,13 @@ type Config struct {
 	Version string
 }
 
-// Server has the tools. It is safe for concurrent use.
+// Server serves the tools. It is safe for concurrent use.
 type Server struct {
 	cfg    Config
 	server *mcp.Server
 }
 
-// New makes a server. It calls nobody yet.
+// New returns a Server. It makes no calls yet.
 func New(cfg Config) *Server {
 	s := &Server{cfg: cfg}
 	s.server = mcp.NewServer(&mcp.Implementation{Name: "daycare-sandbox", Title: "Sandbox", Version: cfg.Version}, &mcp.ServerOptions{
@@ -47,20 +47,20 @@ func New(cfg Config) *Server {
 	return s
 }
 
-// What a tool does to the sandbox, for clients.
+// Hints for clients: what a tool does to the sandbox.
 var (
 	changes   = mcp.ToolAnnotations{}
 	onlyReads = mcp.ToolAnnotations{ReadOnlyHint: true}
 	onlyEnds  = mcp.ToolAnnotations{IdempotentHint: true}
 )
 
-// addTool adds a tool, with its title where clients of each version of the protocol look for it.
+// addTool adds a tool. It sets the title in both places where clients of the protocol's versions look for it.
 func addTool[In, Out any](s *Server, name, title string, hints mcp.ToolAnnotations, handler mcp.ToolHandlerFor[In, Out], description string) {
 	hints.Title = title
 	mcp.AddTool(s.server, &mcp.Tool{Name: name, Title: title, Description: description, Annotations: &hints}, handler)
 }
 
-// Run answers one client on a transport, until it leaves or ctx ends. Commands that run then are ended.
+// Run serves one client on a transport, until the client leaves or ctx ends. Commands that still run then are ended.
 func (s *Server) Run(ctx context.Context, transport mcp.Transport) error {
 	err := s.server.Run(ctx, transport)
 	if errors.Is(err, io.EOF) || errors.Is(err, mcp.ErrConnectionClosed) || ctx.Err() != nil {
@@ -69,16 +69,16 @@ func (s *Server) Run(ctx context.Context, transport mcp.Transport) error {
 	return err
 }
 
-// instructions are for the agent, about all tools.
+// instructions returns the text for the agent about all tools.
 func (s *Server) instructions() string {
 	return "Commands, files and processes of one Linux sandbox, isolated from the host. " + s.what()
 }
 
-// what is what calls may ask for.
+// what says what calls may ask for.
 func (s *Server) what() string {
 	b := s.cfg.Bounds
 	var text strings.Builder
-	fmt.Fprintf(&text, "The working directory is %s. A call has nothing that it does not ask for: without permissions it reads the home, writes to /tmp alone, and has no network. ", b.WorkingDir)
+	fmt.Fprintf(&text, "The working directory is %s. A call gets only what it asks for: without permissions it reads the home, writes only to /tmp, and has no network. ", b.WorkingDir)
 	if len(b.Grants) == 0 {
 		text.WriteString("This sandbox grants no permissions. ")
 	} else {
@@ -89,7 +89,7 @@ func (s *Server) what() string {
 	case b.free():
 		text.WriteString(`To reach the network, ask for @network and name what to reach: names in allowedDomains ("example.org", "*.example.org" for all below it), registries of package managers in packageManagers (node, python, go, rust, java, ruby, php, dotnet, dart). `)
 	default:
-		fmt.Fprintf(&text, "To reach the network, ask for @network and name what to reach. Names that may be in allowedDomains: %s. Presets that may be in packageManagers: %s. ", orNone(b.Domains.List()), orNone(b.PackageManagers))
+		fmt.Fprintf(&text, "To reach the network, ask for @network and name what to reach. Names allowed in allowedDomains: %s. Presets allowed in packageManagers: %s. ", orNone(b.Domains.List()), orNone(b.PackageManagers))
 	}
 	return text.String()
 }

@@ -19,7 +19,7 @@ const (
 	keptTail = 10_000
 )
 
-// clipped collects an output while it comes, and keeps its begin and its end.
+// clipped collects an output as it comes, and keeps its beginning and its end.
 type clipped struct {
 	mu    sync.Mutex
 	head  []byte
@@ -49,13 +49,13 @@ func (c *clipped) size() int {
 	return c.total
 }
 
-// cut says that something is left out.
+// cut reports whether something is left out.
 func (c *clipped) cut() bool { return c.size() > keptHead+keptTail }
 
-// asText is bytes as text; what is not UTF-8 in them becomes U+FFFD.
+// asText returns bytes as text; invalid UTF-8 becomes U+FFFD.
 func asText(data []byte) string { return strings.ToValidUTF8(string(data), "\uFFFD") }
 
-// String is the output as text, with a notice where something is left out.
+// String returns the output as text, with a notice where something is left out.
 func (c *clipped) String() string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -67,12 +67,12 @@ func (c *clipped) String() string {
 		asText(c.head), left, asText(c.tail[len(c.tail)-keptTail:]))
 }
 
-// text is a result that says one thing.
+// text returns a result with one text.
 func text(what string) *mcp.CallToolResult {
 	return &mcp.CallToolResult{Content: []mcp.Content{&mcp.TextContent{Text: what}}}
 }
 
-// resultText is a command's end for an agent: what it printed, then what is to be known about it.
+// resultText returns a command's result for an agent: what the command printed, then notices about it.
 func resultText(out ExecOutput, r types.Result, denied []string) string {
 	var all strings.Builder
 	all.WriteString(out.Stdout)
@@ -99,7 +99,7 @@ func resultText(out ExecOutput, r types.Result, denied []string) string {
 		part("[network: %s was refused (%s): %s%s]", nameOf(refusal), refusal.Via, refusal.Reason, remedy(refusal, denied))
 	}
 	if r.EgressMore > 0 {
-		part("[network: %d names more were refused]", r.EgressMore)
+		part("[network: %d more names were refused]", r.EgressMore)
 	}
 	return all.String()
 }
@@ -111,7 +111,7 @@ func nameOf(r types.Refusal) string {
 	return fmt.Sprintf("%q", r.Name)
 }
 
-// remedy is what to ask for.
+// remedy returns what to ask for instead.
 func remedy(r types.Refusal, denied []string) string {
 	if r.Verdict != types.VerdictDenied || r.Reason != types.ReasonNotAllowed || r.Name == "" {
 		return ""
@@ -122,7 +122,7 @@ func remedy(r types.Refusal, denied []string) string {
 	return fmt.Sprintf("; if it is needed, ask for @network in permissions and %q in allowedDomains", r.Name)
 }
 
-// asJSON is a value as indented JSON, which agents read well.
+// asJSON returns a value as indented JSON, which agents read well.
 func asJSON(value any) string {
 	encoded, err := json.MarshalIndent(value, "", "  ")
 	if err != nil {

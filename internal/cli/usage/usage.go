@@ -1,4 +1,4 @@
-// Package usage has a command line say, of a call that it does not take, what is wrong with it and what it takes.
+// Package usage makes a command line explain its usage errors: what is wrong with a call, and what the command takes.
 package usage
 
 import (
@@ -12,11 +12,11 @@ import (
 	"github.com/daycare-run/sandbox/internal/strictjson"
 )
 
-// Explain changes the errors of root and of all commands below it, and returns root, which has to be complete. A
-// command that only has others takes no other word: cobra would print its help then, and exit with 0. An error's type
-// is kept, so a command may choose its exit code.
+// Explain changes the errors of root and of all commands below it, and returns root, which must be complete. A command that
+// only has subcommands refuses any other word; cobra would print its help and exit with 0. An error's type is kept, so a
+// command may choose its exit code.
 func Explain(root *cobra.Command) *cobra.Command {
-	// cobra adds these two when it executes root, which is too late for what follows. The second keeps the writer of now.
+	// cobra adds these two only when it executes root, which is too late here. The second captures root's current writer.
 	root.InitDefaultHelpCmd()
 	out := root.OutOrStdout()
 	root.SetOut(outOf{root})
@@ -31,12 +31,12 @@ func Explain(root *cobra.Command) *cobra.Command {
 	return root
 }
 
-// outOf writes to where a command prints by then.
+// outOf writes to the writer that the command has at the time of the write.
 type outOf struct{ cmd *cobra.Command }
 
 func (o outOf) Write(text []byte) (int, error) { return o.cmd.OutOrStdout().Write(text) }
 
-// topic returns an error unless the words name a command, of which help would print the nearest one's.
+// topic returns an error unless the words name a command. Without it, help would print the page of the nearest parent.
 func topic(root *cobra.Command, words []string) error {
 	for at := root; len(words) > 0; words = words[1:] {
 		next, _, err := at.Find(words[:1])
@@ -83,7 +83,7 @@ func Unknown(cmd *cobra.Command, word string) error {
 	return fmt.Errorf("unknown command %q%s\n\"%s --help\" lists the commands", word, strictjson.Nearest(word, known), cmd.CommandPath())
 }
 
-// misuse is an error with the form of the command that was called.
+// misuse is an error with the usage of the command that was called.
 type misuse struct {
 	error
 	text string
@@ -97,13 +97,13 @@ func withForm(cmd *cobra.Command, err error) error {
 		return nil
 	}
 	text := err.Error() + remedy(cmd, err)
-	if strings.HasPrefix(text, "unknown command") { // cobra.NoArgs says so of any argument
+	if strings.HasPrefix(text, "unknown command") { // cobra.NoArgs says this of any argument
 		text = fmt.Sprintf("too many arguments: %s takes none", cmd.CommandPath())
 	}
 	return misuse{err, fmt.Sprintf("%s\nusage: %s\n\"%s --help\" says more", text, cmd.UseLine(), cmd.CommandPath())}
 }
 
-// remedy is what to do about an error of a flag, where that can be said.
+// remedy returns what to do about an error of a flag, if that is known.
 func remedy(cmd *cobra.Command, err error) string {
 	var unknown *pflag.NotExistError
 	var invalid *pflag.InvalidValueError

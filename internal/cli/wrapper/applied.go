@@ -12,8 +12,8 @@ import (
 	"github.com/daycare-run/sandbox/pathmap"
 )
 
-// Applied is the sandbox.json of a durable process: what its container was made of. It is read for what the
-// process was granted, so that another command gets the same.
+// Applied is the sandbox.json of a durable process: what its container was made from. It is read to give another
+// command what the process was granted.
 type Applied struct {
 	User   string         `json:"user"`
 	Events bool           `json:"events"`
@@ -36,7 +36,7 @@ type appliedMount struct {
 	ReadOnly bool   `json:"readOnly"`
 }
 
-// IsApplied says that a file is a sandbox.json, not settings: these have no user.
+// IsApplied reports whether a file is a sandbox.json; a settings file has no user.
 func IsApplied(text []byte) bool {
 	var it struct {
 		Platform *struct{} `json:"platform"`
@@ -63,11 +63,11 @@ const (
 	insideEvents = "/run/daycare/control.sock"
 )
 
-// Plan makes a call with what the process was granted. denied are the paths in a home that every call is
-// denied, which need no word.
+// Plan returns a call with what the process was granted. denied are the paths in a home that every call is
+// denied, so the call need not name them.
 func (a Applied) Plan(w Where, denied []string) (Call, error) {
 	if w.User != "" && w.User != a.User {
-		return Call{}, fmt.Errorf("--user %s: the process is %s's: leave --user out", w.User, a.User)
+		return Call{}, fmt.Errorf("--user %s: the process belongs to %s: leave --user out", w.User, a.User)
 	}
 	p := planner{where: w, call: Call{Registration: types.Registration{UserID: a.User}}}
 	a.mounts(&p)
@@ -82,7 +82,7 @@ func (a Applied) Plan(w Where, denied []string) (Call, error) {
 		case m.Vacant:
 			e.DenyWrite = append(e.DenyWrite, m.Target)
 		case m.Listable && a.mountsIn(m.Target):
-			return Call{}, errors.New("the process is an app's, which no settings give: use sandbox exec --sandbox")
+			return Call{}, errors.New("the process belongs to an app, which a settings file cannot name: use sandbox exec --sandbox")
 		case m.Listable || !p.shown.shows(m.Target) || isDenied(m.Target, denied):
 		default:
 			e.DenyRead = append(e.DenyRead, m.Target)
@@ -100,7 +100,7 @@ func (a Applied) Plan(w Where, denied []string) (Call, error) {
 	return p.call, nil
 }
 
-// mounts makes grants out of mounts, and of those in others, which come after them, what differs.
+// mounts turns mounts into grants. A mount in another one is handled after it, and adds only what differs.
 func (a Applied) mounts(p *planner) {
 	sorted := slices.Clone(a.Mounts)
 	slices.SortFunc(sorted, func(x, y appliedMount) int { return len(x.Target) - len(y.Target) })
@@ -131,7 +131,7 @@ func (a Applied) mounts(p *planner) {
 	}
 }
 
-// writes reports whether the call writes to a place.
+// writes reports whether the call may write to a place.
 func (p *planner) writes(inside string) bool {
 	return slices.ContainsFunc(p.call.Registration.Permissions.WriteDirs, func(dir string) bool { return pathmap.Within(inside, dir) })
 }
@@ -140,7 +140,7 @@ func (a Applied) mountsIn(dir string) bool {
 	return slices.ContainsFunc(a.Mounts, func(m appliedMount) bool { return pathmap.Within(m.Target, dir) })
 }
 
-// shows reports whether a path inside is one of the host.
+// shows reports whether a path inside shows a path of the host.
 func (r roots) shows(inside string) bool {
 	return slices.ContainsFunc(r, func(one root) bool { return pathmap.Within(inside, one.inside) })
 }

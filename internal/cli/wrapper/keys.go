@@ -7,7 +7,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// The further keys of srt's form, by where they are. A nil value was not given.
+// others, otherFilesystem and otherNetwork have the remaining keys of srt's form. A nil value was not given.
 type others struct {
 	EnableWeakerNestedSandbox    bool           `json:"enableWeakerNestedSandbox"`
 	EnableWeakerNetworkIsolation bool           `json:"enableWeakerNetworkIsolation"`
@@ -45,8 +45,8 @@ type otherNetwork struct {
 	FilterRequest       jsontext.Value `json:"filterRequest"`
 }
 
-// refused names the keys that ask for what the service does not do: to leave them out of account would give
-// the command more than the file says.
+// refused returns an error for the keys that ask for what the service does not do: to ignore them would give the
+// command more than the file says.
 func (s Settings) refused() error {
 	n := s.Network
 	var faults []error
@@ -71,7 +71,7 @@ func (s Settings) refused() error {
 	return errors.Join(faults...)
 }
 
-// warnings are about the keys that change nothing.
+// warnings returns a warning for each key that has no effect.
 func (s Settings) warnings() []string {
 	var all []string
 	if s.EnableWeakerNestedSandbox {
@@ -94,13 +94,13 @@ func (s Settings) warnings() []string {
 		{"javaAgentJarPath", s.JavaAgentJarPath}, {"windows", s.Windows}, {"git", s.Git},
 	} {
 		if given(key.value) {
-			all = append(all, key.name+" has no meaning here and was left out of account")
+			all = append(all, key.name+" has no meaning here and was ignored")
 		}
 	}
 	return all
 }
 
-// given says that a key is there, and asks for something.
+// given reports whether a key is there and asks for something.
 func given(value jsontext.Value) bool {
 	switch string(value) {
 	case "", "null", "false", "[]", "{}":

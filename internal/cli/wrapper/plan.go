@@ -11,8 +11,8 @@ import (
 	"github.com/daycare-run/sandbox/pathmap"
 )
 
-// Call is what to ask the service for: a sandbox that holds what the settings name, and a command in it, to
-// which command or argv are still to be added.
+// Call is what to ask the service for: a sandbox that holds what the settings name, and a command in it, whose
+// Command or Argv the caller still has to set.
 type Call struct {
 	Registration types.Registration
 	Exec         types.Exec
@@ -20,7 +20,7 @@ type Call struct {
 	Warnings []string
 }
 
-// Plan makes a call out of settings.
+// Plan returns the call that settings ask for.
 func (s Settings) Plan(w Where) (Call, error) {
 	user, base, mounted, err := w.find()
 	if err != nil {
@@ -59,12 +59,12 @@ func (p *planner) plan(s Settings) (Call, error) {
 	return p.call, nil
 }
 
-// mount adds a directory of the host. What may be done there is said by grants.
+// mount adds a directory of the host. Grants say what may be done there.
 func (p *planner) mount(r root) {
 	p.call.Registration.Mounts = append(p.call.Registration.Mounts, types.Mount{Source: r.host, Target: r.inside})
 }
 
-// grant asks for a path inside, and lets the sandbox hold it.
+// grant adds a path inside to what the call asks for and to what the sandbox holds.
 func (p *planner) grant(tag, inside string) {
 	e, held := &p.call.Exec, &p.call.Registration.Permissions
 	if slices.Contains(e.Permissions, tag+inside) {
@@ -84,7 +84,7 @@ func (p *planner) allowWrite(entries []string) error {
 	if err != nil {
 		return err
 	}
-	// The widest first: what lies in it needs no mount of its own.
+	// Outer directories first: what lies in them needs no mount of its own.
 	order := make([]int, len(names))
 	for i := range order {
 		order[i] = i
@@ -111,8 +111,8 @@ func (p *planner) allowWrite(entries []string) error {
 	return nil
 }
 
-// denyRead hides what the command would see. What it does not see anyway needs no word; allowRead may give back
-// a directory as a whole.
+// denyRead hides what the command would see. What it does not see anyway is skipped; allowRead may give back a
+// whole directory.
 func (p *planner) denyRead(entries, allowed []string) error {
 	const field = "filesystem.denyRead"
 	names, err := p.where.resolveAll(field, entries)
@@ -148,7 +148,7 @@ func (p *planner) denyRead(entries, allowed []string) error {
 	return nil
 }
 
-// isAllowed says that allowRead gives a path back, with all that is in it.
+// isAllowed reports whether allowRead gives a path back, with all that is in it.
 func (p *planner) isAllowed(name string, allowed []string) bool {
 	return slices.ContainsFunc(allowed, func(dir string) bool { return pathmap.Within(name, dir) })
 }
@@ -164,8 +164,8 @@ func (p *planner) denyWrite(entries []string) error {
 	return nil
 }
 
-// CommandOf is how arguments are run. Several are a program with its arguments, passed on as they are, and
-// so is a single word; one argument with a blank or another character that a shell has a use for is a command
+// CommandOf returns how to run arguments. Several arguments, or a single word, are a program with its arguments,
+// passed on as they are. One argument with a blank or another character that is special to a shell is a command
 // line for the shell.
 func CommandOf(args []string) (command string, argv []string) {
 	if len(args) == 1 && strings.ContainsAny(args[0], " \t\n\"'`$&|;<>()*?[]{}~#\\!=") {

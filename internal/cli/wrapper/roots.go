@@ -9,42 +9,42 @@ import (
 	"github.com/daycare-run/sandbox/pathmap"
 )
 
-// Where is where a command is run: everything about the host that its settings are read by. Paths are
-// absolute, clean and without links, as far as those are there.
+// Where is where a command is run: everything about the host that is needed to read its settings. Paths are
+// absolute, clean and, as far as they exist, without links.
 type Where struct {
-	// Cwd is the working directory, and Home the caller's, for ~.
+	// Cwd is the working directory, and Home the caller's home, for ~.
 	Cwd, Home string
-	// UsersDir is the service's.
+	// UsersDir is the service's setting.
 	UsersDir string
-	// User is whose sandbox to use; empty for the one in whose home Cwd is.
+	// User is the user whose sandbox to use; empty for the user whose home contains Cwd.
 	User string
-	// Real is a path with its links resolved.
+	// Real returns a path with its links resolved.
 	Real func(string) string
 }
 
-// DefaultUser has the sandbox of a command that is run outside of all homes.
+// DefaultUser is the user of a command that is run outside of all homes.
 const DefaultUser = "wrapper"
 
-// inside is where the home is in a container; otherwise where a directory is whose own place is taken there.
+// Places in a container: of the home, of a working directory whose own path is taken there, and of /tmp.
 const (
 	insideHome = "/home"
 	insideWork = "/workspace"
 	insideTmp  = "/tmp"
 )
 
-// taken are the first components of what is the container's own.
+// taken are the first components of the paths that the container itself uses.
 var taken = []string{
 	".daycare", "bin", "boot", "dev", "etc", "home", "lib", "lib32", "lib64", "libx32", "opt", "proc", "root", "run",
 	"sbin", "shared", "sys", "tmp", "usr", "var",
 }
 
-// root is a directory of the host that the command sees, and where.
+// root is a directory of the host that the command sees, and where it sees it.
 type root struct{ host, inside string }
 
-// roots are what a command sees of the host; the first one has the working directory.
+// roots are what a command sees of the host; the first root has the working directory.
 type roots []root
 
-// find is the user, and the directory that has the working directory in it: the user's home, or else the
+// find returns the user and the directory that has the working directory in it: the user's home, or else the
 // working directory itself, which is mounted.
 func (w Where) find() (user string, base root, mounted bool, err error) {
 	if rest, ok := pathmap.CutDir(w.Cwd, w.UsersDir); ok {
@@ -66,13 +66,13 @@ func (w Where) find() (user string, base root, mounted bool, err error) {
 	return user, root{w.Cwd, insideWork}, true, nil
 }
 
-// free says that a path of the host can have the same name inside.
+// free reports whether a path of the host can have the same name inside.
 func free(name string) bool {
 	first, _, _ := strings.Cut(strings.TrimPrefix(name, "/"), "/")
 	return first != "" && first != "workspace" && !slices.Contains(taken, first)
 }
 
-// inside is where the command sees a path of the host, if it does.
+// inside returns where the command sees a path of the host, if it does.
 func (r roots) inside(host string) (string, bool) {
 	for _, one := range r {
 		if rest, ok := pathmap.CutDir(host, one.host); ok {
@@ -82,7 +82,7 @@ func (r roots) inside(host string) (string, bool) {
 	return "", false
 }
 
-// within are the places inside that a path of the host holds, or that it is in.
+// within returns the place inside of a path of the host, or of the roots that the path contains.
 func (r roots) within(host string) []string {
 	if inside, ok := r.inside(host); ok {
 		return []string{inside}
@@ -96,7 +96,7 @@ func (r roots) within(host string) []string {
 	return all
 }
 
-// resolve reads an entry of the settings.
+// resolve returns the absolute path of an entry of the settings.
 func (w Where) resolve(field string, i int, entry string) (string, error) {
 	fault := func(why string) (string, error) { return "", fmt.Errorf("%s[%d]: %q %s", field, i, entry, why) }
 	name := strings.TrimSuffix(entry, "/**")

@@ -1,15 +1,15 @@
-// Package wrapper reads the settings files of a sandbox wrapper, which say for one command what it may
-// read, write and reach, and makes of them what a call asks the service for. It opens no file.
+// Package wrapper reads the settings files of a sandbox wrapper, which say what one command may read, write
+// and reach, and turns them into a call to the service. It opens no file.
 //
-// settings.go reads a file of the form that sandbox-runtime (srt) has, keys.go says what becomes of the keys
-// that mean nothing here or would open more, applied.go reads the sandbox.json of a durable process; roots.go
-// turns paths of the host into paths inside, and plan.go puts the call together.
+// settings.go reads a file in the form of sandbox-runtime (srt), keys.go handles the keys that mean nothing here
+// or would open more, applied.go reads the sandbox.json of a durable process, roots.go turns paths of the host
+// into paths inside, and plan.go puts the call together.
 package wrapper
 
 import "github.com/daycare-run/sandbox/internal/strictjson"
 
-// Settings are what a file says. The zero value gives a command its working directory to read, /tmp to write
-// to, and no network.
+// Settings are the contents of a file. With the zero value, a command reads its working directory, writes to /tmp
+// and has no network.
 type Settings struct {
 	Filesystem Filesystem `json:"filesystem"`
 	Network    Network    `json:"network"`
@@ -17,7 +17,7 @@ type Settings struct {
 }
 
 // Filesystem has paths: absolute, below the caller's home as ~/…, or relative to the working directory. Each
-// is meant with all below, also when it ends in /**.
+// includes everything below it, with or without a final /**.
 type Filesystem struct {
 	DenyRead   []string `json:"denyRead"`
 	AllowRead  []string `json:"allowRead"`
@@ -26,7 +26,7 @@ type Filesystem struct {
 	otherFilesystem
 }
 
-// Network has patterns of names, as allowedDomains and deniedDomains of a call have them.
+// Network has patterns of names, as in allowedDomains and deniedDomains of a call.
 type Network struct {
 	AllowedDomains []string `json:"allowedDomains"`
 	DeniedDomains  []string `json:"deniedDomains"`

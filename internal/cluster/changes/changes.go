@@ -1,9 +1,9 @@
-// Package changes is what becomes of the hosts and the seats of a cluster, as events.
+// Package changes has the events about the hosts and the seats of a cluster.
 package changes
 
 import "github.com/rs/zerolog"
 
-// Node is an event of what has become of a host. It is nobody's.
+// Node is the event of a host whose state has changed. It belongs to no user.
 type Node struct {
 	Name string
 	// State is up, draining, lost (it may still run something), fencing (cluster.fenceCommand runs against it), away (nothing of it
@@ -27,25 +27,25 @@ func (n Node) Line(log *zerolog.Logger, _ string) {
 	log.WithLevel(said.level).Str("host", n.Name).Msg(said.text)
 }
 
-// Seat is an event of a host that holds a user now, who is whose event it is. From is the host that held the user before and
-// is lost; else empty. The epochs are those of their seats.
+// Seat is the event of a host that holds a user now; it belongs to that user. From is the host that held the user before and
+// is lost, or empty. The epochs are those of the two hosts' seats.
 type Seat struct {
 	Host      string
 	Epoch     int64
 	From      string
 	FromEpoch int64
-	// Here says that Host is this one.
+	// Here reports whether Host is this host.
 	Here bool
 }
 
-// Line implements events.Line: the host that takes a user over says so.
+// Line implements events.Line: only the host that takes a user over logs it.
 func (s Seat) Line(log *zerolog.Logger, user string) {
 	if s.Here && s.From != "" {
 		log.Warn().Str("user", user).Str("host", s.Host).Int64("epoch", s.Epoch).Str("from", s.From).Int64("fromEpoch", s.FromEpoch).Msg("a user of a lost host is taken over")
 	}
 }
 
-// FenceCommand is an event of a run of cluster.fenceCommand by this host. Operators alone are told.
+// FenceCommand is the event of a run of cluster.fenceCommand by this host. Only operators see it.
 type FenceCommand struct {
 	Host  string
 	Epoch int64

@@ -19,7 +19,7 @@ import (
 	"go.uber.org/zap"
 )
 
-// Program is the server, which scripts/setup.sh tests builds.
+// Program returns the path of the server, which scripts/setup.sh tests builds.
 func Program() (string, error) {
 	_, here, _, _ := runtime.Caller(0)
 	build := filepath.Join(filepath.Dir(here), "../../../tools/etcd/build.sh")
@@ -49,7 +49,7 @@ type member struct {
 }
 
 // StartMembers runs a server of so many members until the test ends, with further options. signal sends one of them
-// a signal: SIGKILL ends it, SIGSTOP has it be silent until SIGCONT.
+// a signal: SIGKILL ends it, SIGSTOP makes it silent until SIGCONT.
 func StartMembers(t testing.TB, members int, options ...string) (client *clientv3.Client, endpoints []string, signal func(member int, sent syscall.Signal)) {
 	t.Helper()
 	program, err := Program()
@@ -84,7 +84,7 @@ func StartMembers(t testing.TB, members int, options ...string) (client *clientv
 	}
 }
 
-// start starts the servers at ports that are free. The context ends when one of them does.
+// start starts the servers on free ports. The context ends when one of them does.
 func start(t testing.TB, program string, members int, options []string) (servers []*member, endpoints []string, ended context.Context) {
 	t.Helper()
 	var peers, all []string
@@ -116,7 +116,7 @@ func start(t testing.TB, program string, members int, options []string) (servers
 	return servers, endpoints, ended
 }
 
-// free is an address of the loopback that nobody listens at.
+// free returns a loopback address that nothing listens on.
 func free(t testing.TB) string {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")

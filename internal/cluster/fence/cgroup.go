@@ -14,20 +14,20 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Group is a control group, from the root of the host's hierarchies, below which all our containers are.
+// Group is the path of the control group that all our containers are below, from the root of the host's hierarchies.
 type Group string
 
-// GroupOf is the one of a service's containers.
+// GroupOf returns the group of a service's containers.
 func GroupOf(instance string) Group {
-	// Without a dash: systemd makes a path of those.
+	// Without dashes: systemd turns those into levels of a path.
 	return Group("/daycaresandbox" + strings.ReplaceAll(instance, "-", "") + ".slice")
 }
 
 // killLimit is how long killing may take.
 const killLimit = 2 * time.Second
 
-// roots are where the hierarchies are mounted in which the processes of containers are: of version 2, or the freezer's and
-// one that counts processes of version 1.
+// roots returns where the hierarchies that hold the processes of containers are mounted: the one of version 2; of version 1,
+// the freezer's and those of pids or devices.
 func roots() (v2 string, v1 []string, err error) {
 	mounts, err := os.ReadFile("/proc/self/mounts")
 	if err != nil {
@@ -54,7 +54,7 @@ func roots() (v2 string, v1 []string, err error) {
 	return v2, v1, nil
 }
 
-// dirs are the directories of the group where it is, in each hierarchy.
+// dirs returns the group's directory in each hierarchy.
 func (g Group) dirs() (list []string, err error) {
 	v2, v1, err := roots()
 	if err != nil {
@@ -69,14 +69,14 @@ func (g Group) dirs() (list []string, err error) {
 	return []string{filepath.Join(v2, string(g))}, nil
 }
 
-// KillAll kills every process in the group and below, also those that are frozen, and those that come meanwhile, until
-// there is none. What comes later stands still until Open: the group is made, if need be, and left frozen.
+// KillAll kills every process in the group and below it, including frozen ones and ones that appear meanwhile, until none is
+// left. A process that appears later stays frozen until Open: the group is made, if need be, and left frozen.
 func (g Group) KillAll(limit time.Duration) error {
 	dirs, err := g.dirs()
 	if err != nil {
 		return err
 	}
-	for _, dir := range dirs { // so that what comes stands still in it
+	for _, dir := range dirs { // so that new processes are frozen in it
 		if err := os.Mkdir(dir, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
 			return fmt.Errorf("cannot make the control group of containers: %w", err)
 		}
@@ -99,9 +99,9 @@ func (g Group) KillAll(limit time.Duration) error {
 	}
 }
 
-// killBelow signals each process, then lets it go on to its end, and returns how many there were.
+// killBelow sends SIGKILL to each process, then thaws the processes so that they die, and returns how many there were.
 func killBelow(top string) (found int, _ error) {
-	if err := set(top, true); err != nil { // nothing new is begun, and nothing runs while it is killed
+	if err := set(top, true); err != nil { // nothing starts or runs during the killing
 		return 0, err
 	}
 	var frozen []string
@@ -129,7 +129,7 @@ func killBelow(top string) (found int, _ error) {
 	if found == 0 || err != nil {
 		return found, err
 	}
-	// In version 1 a frozen process dies when it thaws. Before it runs anything of its own it takes the signal.
+	// In version 1, a frozen process dies when it thaws: it takes the signal before it runs any of its own code.
 	for _, dir := range frozen {
 		if err := set(dir, false); err != nil {
 			return found, err
@@ -138,10 +138,10 @@ func killBelow(top string) (found int, _ error) {
 	return found, nil
 }
 
-// gone are the errors about a group that goes meanwhile.
+// gone reports whether an error means that a group was removed meanwhile.
 func gone(err error) bool { return errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENODEV) }
 
-// set freezes a group, or thaws it, by whichever version it is of. One of a hierarchy that cannot is left alone.
+// set freezes or thaws a group of either version. A group of a hierarchy that cannot freeze is left alone.
 func set(dir string, frozen bool) error {
 	for file, states := range map[string][2]string{"cgroup.freeze": {"0", "1"}, "freezer.state": {"THAWED", "FROZEN"}} {
 		state := states[0]
@@ -160,7 +160,7 @@ func set(dir string, frozen bool) error {
 	return nil
 }
 
-// Open lets what is started from now on run.
+// Open thaws the group, so that processes started from now on run.
 func (g Group) Open() error {
 	dirs, err := g.dirs()
 	for _, dir := range dirs {

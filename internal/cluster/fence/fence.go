@@ -1,10 +1,10 @@
-// Package fence sees to it that a host which can no longer prove that it is one of the cluster runs nothing. It is a
-// process of its own (sandboxd fence), which holds the host's lease: so the service may crash or be exchanged and keep its
-// users, and a host that is cut off has killed all that it ran, by control group, without asking Docker, before another
-// may take its users over.
+// Package fence makes sure that a host runs nothing once it can no longer prove its membership of the cluster. The fence is a
+// process of its own (sandboxd fence) that holds the host's lease. So the service keeps its users if it crashes or is replaced,
+// and a host that is cut off has killed everything it ran before another host may take its users over. The fence kills by
+// control group, without asking Docker.
 //
-// fence.go has the life of a lease, record.go what fence and service tell each other, cgroup.go kills, member.go is the
-// service's side, watchdog.go resets the host if the fence cannot kill.
+// fence.go has the life of a lease, record.go has what the fence and the service tell each other, cgroup.go kills, member.go is
+// the service's side, guard.go stands in for a fence that has died, and watchdog.go resets the host if the fence cannot kill.
 package fence
 
 import (
@@ -20,38 +20,38 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
-// The times of a lease. Another host may take over TTL after etcd has last heard of this one, which is not before the
-// renewal was sent; this one has begun to kill after Limit, so it has the rest for that.
+// The times of a lease. Another host may take over TTL after etcd last heard from this one, which is not before the last answered
+// renewal was sent. This host begins to kill Limit after that renewal was sent, so it has the rest of TTL for killing.
 const (
 	TTL   = 12 * time.Second
 	Renew = 2 * time.Second
 	Limit = 6 * time.Second
-	// hedge is how long a renewal may be without an answer before another is sent beside it.
+	// hedge is how long a renewal may remain unanswered before another is sent beside it.
 	hedge = Renew / 4
-	// ackLimit is how long the service has to say that it does nothing for users any more, before it is killed itself.
+	// ackLimit is how long the service has to report that it does nothing for users any more, before it is killed itself.
 	ackLimit = time.Second
-	// orphanedStarts is for how long Docker may go on with the starts of a service that has ended.
+	// orphanedStarts is how long Docker may go on starting containers for a service that has ended.
 	orphanedStarts = 15 * time.Second
-	// goneLimit is for how long a service that ran may be away: one that is exchanged is back by then.
+	// goneLimit is how long a service that ran may be away: a service that is replaced is back by then.
 	goneLimit = time.Minute
 )
 
-// Config is what a Fence needs. All must be set but Remount, Killed, Watchdog and Guard.
+// Config configures a Fence. All fields must be set except Remount, Killed, Watchdog and Guard.
 type Config struct {
-	// Files are the record's and the service's beat.
+	// Files are the files of the record and of the service's beat.
 	Files Files
-	// Group is the control group below which all our containers are, as a path such as /daycare.slice.
+	// Group is the control group that all our containers are below, as a path such as /daycare.slice.
 	Group Group
-	// UsersDir is looked at before a lease is taken.
+	// UsersDir is checked before a lease is taken.
 	UsersDir string
-	// Remount is run before that; empty for nothing.
+	// Remount is the command to run before that check; empty for none.
 	Remount []string
-	// Killed is told when nothing runs of what ran on a lease, which is given back then; nil for nobody.
+	// Killed is called when everything that ran on a lease is killed, before the lease is given back; nil for nothing.
 	Killed func(ctx context.Context, lease int64) error
-	// Watchdog is a device that resets the host unless this is done in time, such as /dev/watchdog, or a named pipe; empty for none.
+	// Watchdog is a device, such as /dev/watchdog, or a named pipe, that resets the host unless it is fed in time; empty for none.
 	Watchdog string
-	// Guard is what this program is started with to call Guard, but for the number of the fence's process, which comes last;
-	// empty for none.
+	// Guard has the arguments with which this program calls Guard, without the last one, the fence's process id;
+	// empty for no guard.
 	Guard []string
 	Log   zerolog.Logger
 }
@@ -61,17 +61,17 @@ type Fence struct {
 	cfg  Config
 	etcd *clientv3.Client
 	rec  Record
-	// orphaned is when the service was found dead, whose starts Docker may go on with.
+	// orphaned is when the service was found dead; Docker may still be starting containers for it.
 	orphaned time.Duration
-	probing  chan error // the answer of the homes, which is waited for
-	watchdog *watchdog  // while it counts
+	probing  chan error // result of a probe of the homes that has not returned
+	watchdog *watchdog  // while it is armed
 }
 
-// New makes a Fence.
+// New returns a Fence.
 func New(etcd *clientv3.Client, cfg Config) *Fence { return &Fence{cfg: cfg, etcd: etcd} }
 
-// Run holds a lease until ctx ends, which leaves it and what runs alone: the next one goes on with it. Whenever the lease
-// cannot be kept, everything is killed first. It fails at once where another Fence has these Files.
+// Run holds a lease until ctx ends. It then leaves the lease and everything that runs alone: the next Fence goes on with them.
+// Whenever the lease cannot be kept, everything is killed first. Run fails at once if another Fence has these Files.
 func (f *Fence) Run(ctx context.Context) error {
 	release, err := f.cfg.Files.hold(f.cfg.Log)
 	if err != nil {
@@ -84,7 +84,7 @@ func (f *Fence) Run(ctx context.Context) error {
 		go f.guarded(ctx)
 	}
 	if f.rec.Lease == 0 || f.rec.Fenced || f.overdue() {
-		f.fence(ctx, "it was started without a lease that it could go on with")
+		f.fence(ctx, "it was started without a lease that it could keep")
 	} else if err := f.arm(); err != nil {
 		f.fence(ctx, err.Error())
 	}
@@ -106,7 +106,7 @@ func (f *Fence) Run(ctx context.Context) error {
 
 func (f *Fence) overdue() bool { return now() >= f.rec.Deadline() }
 
-// take gets a new lease, once nothing of ours runs and the homes are sound.
+// take gets a new lease once nothing of ours runs and the homes are usable.
 func (f *Fence) take(ctx context.Context) error {
 	beat, found := f.cfg.Files.Beat(f.rec.Boot)
 	lives := found && beat.lives()
@@ -117,7 +117,7 @@ func (f *Fence) take(ctx context.Context) error {
 		return err
 	}
 	f.disarm()
-	// What Docker has still to start for an earlier lease stands still in the group, and dies there: it must not be let go.
+	// Containers that Docker still starts for an earlier lease are frozen in the group and die there: they must not be thawed.
 	if lives && beat.Starting > 0 {
 		return fmt.Errorf("%d containers are still being started by Docker", beat.Starting)
 	}
@@ -134,7 +134,7 @@ func (f *Fence) take(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("cannot get a lease from etcd: %w", err)
 	}
-	if err = f.arm(); err == nil { // or the group stays closed
+	if err = f.arm(); err == nil { // otherwise the group stays frozen
 		err = f.cfg.Group.Open()
 	}
 	if err != nil {
@@ -146,14 +146,14 @@ func (f *Fence) take(ctx context.Context) error {
 	return f.cfg.Files.Write(f.rec)
 }
 
-// renewal is what etcd has answered to a renewal, and when that was sent.
+// renewal is etcd's answer to a renewal, and when the renewal was sent.
 type renewal struct {
 	sent time.Duration
 	err  error
 }
 
-// keep renews the lease until it cannot be kept, and returns why. While a renewal is not answered others are sent, which go
-// to other members of etcd: a member that is cut off is silent, and so is one that waits for a leader that is.
+// keep renews the lease until it cannot be kept, and returns why. While a renewal is unanswered, others are sent to other
+// members of etcd: a member that is cut off is silent, and so is a member that waits for a leader that is cut off.
 func (f *Fence) keep(ctx context.Context) string {
 	ctx, end := context.WithCancel(ctx)
 	defer end()
@@ -185,7 +185,7 @@ func (f *Fence) keep(ctx context.Context) string {
 	return ""
 }
 
-// renew sends one renewal, and waits for as long as its answer is of use.
+// renew sends one renewal and waits as long as its answer is useful.
 func (f *Fence) renew(ctx context.Context, lease int64, sent time.Duration, answers chan<- renewal) {
 	limited, cancel := context.WithTimeout(ctx, Limit)
 	defer cancel()
@@ -199,12 +199,12 @@ func (f *Fence) renew(ctx context.Context, lease int64, sent time.Duration, answ
 	}
 }
 
-// renewed records an answer, and returns why the lease is lost if it is.
+// renewed records an answer. If the lease is lost, it returns why.
 func (f *Fence) renewed(answer renewal) string {
 	switch {
 	case leaseGone(answer.err):
 		return "its lease has ended at etcd"
-	case answer.sent <= f.rec.Sent: // one that was sent later is answered
+	case answer.sent <= f.rec.Sent: // a later renewal has been answered
 	case answer.err != nil:
 		f.cfg.Log.Warn().Err(answer.err).Dur("left", f.rec.Deadline()-now()).Msg("a renewal of the lease has failed; others are sent")
 	default:
@@ -213,7 +213,7 @@ func (f *Fence) renewed(answer renewal) string {
 		err := f.cfg.Files.Write(f.rec)
 		left := before - now()
 		if left <= 0 {
-			return "its lease was renewed too late" // whoever looked meanwhile has begun to kill
+			return "its lease was renewed too late" // service and guard may have begun to kill
 		}
 		if left < Limit-2*Renew+hedge {
 			f.cfg.Log.Warn().Dur("left", left).Msg("the lease was renewed late: a member of etcd is silent, or there was no leader")
@@ -225,7 +225,7 @@ func (f *Fence) renewed(answer renewal) string {
 	return ""
 }
 
-// unfit says why the service cannot keep its users, although the lease could be kept.
+// unfit returns why the service cannot keep its users although the lease could be kept; empty if it can.
 func (f *Fence) unfit() string {
 	switch beat, found := f.cfg.Files.Beat(f.rec.Boot); {
 	case !found || beat.At < f.rec.Taken:
@@ -237,11 +237,11 @@ func (f *Fence) unfit() string {
 	return ""
 }
 
-// fence kills all that runs, has the service stop what it does for users, and gives the lease back.
+// fence kills everything that runs, makes the service stop its work for users, and gives the lease back.
 func (f *Fence) fence(ctx context.Context, reason string) {
 	begun := now()
 	lease := f.rec.Lease
-	level := zerolog.InfoLevel // it has just begun
+	level := zerolog.InfoLevel // the fence has just started
 	if lease != 0 {
 		level = zerolog.ErrorLevel
 		f.rec.Fences++
@@ -249,13 +249,13 @@ func (f *Fence) fence(ctx context.Context, reason string) {
 	f.rec.Fenced, f.rec.Lease = true, 0
 	f.rec.Count++
 	f.rec.Boot = bootID()
-	// The record is asked for at each start, so it comes first; killing waits for nothing.
+	// The record comes first, because it is read at each start; killing must not wait for anything else.
 	if err := f.cfg.Files.Write(f.rec); err != nil {
 		f.cfg.Log.Error().Err(err).Msg("cannot tell the service that this host is fenced off")
 	}
 	err := f.cfg.Group.KillAll(killLimit)
 	f.quiet()
-	if err = errors.Join(err, f.cfg.Group.KillAll(killLimit)); err == nil { // what the service has started until then
+	if err = errors.Join(err, f.cfg.Group.KillAll(killLimit)); err == nil { // including what the service has started since
 		f.disarm()
 	}
 	f.cfg.Log.WithLevel(level).AnErr("failed", err).Str("reason", reason).Dur("took", now()-begun).
@@ -269,12 +269,12 @@ func (f *Fence) fence(ctx context.Context, reason string) {
 		if err != nil {
 			f.cfg.Log.Warn().Err(err).Msg("cannot tell the other hosts that nothing runs here")
 		}
-		// Or it ends by itself.
+		// If this fails, the lease expires by itself.
 		_, _ = f.etcd.Revoke(ctx, clientv3.LeaseID(lease))
 	}
 }
 
-// quiet waits until the service has said that it does nothing for users, or kills it.
+// quiet waits until the service has reported that it does nothing for users, or kills it.
 func (f *Fence) quiet() {
 	for end := now() + ackLimit; ; time.Sleep(10 * time.Millisecond) {
 		beat, found := f.cfg.Files.Beat(f.rec.Boot)
@@ -294,7 +294,7 @@ func (f *Fence) quiet() {
 	}
 }
 
-// soundHomes makes sure that the homes can be used: written, renamed and read, within a bound.
+// soundHomes makes sure that files in the homes' folder can be written, renamed and read within a time limit.
 func (f *Fence) soundHomes(ctx context.Context) error {
 	const limit = 5 * time.Second
 	ctx, cancel := context.WithTimeout(ctx, limit)
@@ -304,7 +304,7 @@ func (f *Fence) soundHomes(ctx context.Context) error {
 			return fmt.Errorf("cluster.remountCommand failed: %w: %.500s", err, out)
 		}
 	}
-	if f.probing != nil { // an earlier one has not come back yet; each takes a thread
+	if f.probing != nil { // an earlier probe has not returned yet, and each takes a thread
 		select {
 		case <-f.probing:
 			f.probing = nil
@@ -314,7 +314,7 @@ func (f *Fence) soundHomes(ctx context.Context) error {
 	}
 	done := make(chan error, 1)
 	f.probing = done
-	go func() { // it may never come back, if the storage does not
+	go func() { // it may never return if the storage does not answer
 		name := filepath.Join(f.cfg.UsersDir, fmt.Sprintf(".probe-%d", os.Getpid()))
 		defer os.Remove(name)
 		err := os.WriteFile(name+".new", []byte("sound"), 0o600)

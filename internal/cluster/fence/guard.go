@@ -12,8 +12,8 @@ import (
 	"github.com/rs/zerolog"
 )
 
-// guarded has a guard of this fence's run until ctx ends, and leaves it: it is there for the time in which the fence and the
-// service are dead, both of which kill at the deadline, too.
+// guarded keeps a guard of this fence running until ctx ends, and then leaves it running. The guard is for when both the fence
+// and the service are dead; each of these kills at the deadline, too.
 func (f *Fence) guarded(ctx context.Context) {
 	for ; ctx.Err() == nil; wait(ctx, time.Second) {
 		guard := exec.Command("/proc/self/exe", append(f.cfg.Guard, fmt.Sprint(os.Getpid()))...)
@@ -33,16 +33,16 @@ func (f *Fence) guarded(ctx context.Context) {
 	}
 }
 
-// Guard kills what runs when the lease is over that a fence has left behind. It needs neither etcd nor Docker, and ends when
-// another fence goes on with the lease, which has a guard of its own, or when the folder of the files is gone. With 0 for the
-// process of the fence it is the guard of all of them, one after the other.
+// Guard kills everything that runs once a lease that a fence has left behind is over. It needs neither etcd nor Docker. It ends
+// when another fence, which has its own guard, goes on with the lease, or when the folder of the files is gone. If fence, the
+// process id of the fence, is 0, it guards all fences, one after the other.
 func Guard(ctx context.Context, fence int, files Files, group Group, log zerolog.Logger) {
 	killed := false
 	r := files.Read()
-	before := r.Fence // the fence's has perhaps said nothing yet
+	before := r.Fence // of an earlier fence, if ours has written nothing yet
 	for ctx.Err() == nil {
 		if now := files.Read(); now.Fence != 0 {
-			r = now // or what was said last holds: the file may be gone
+			r = now // otherwise the last record holds: the file may be gone
 		}
 		_, err := os.Stat(filepath.Dir(files.Base))
 		gone := os.IsNotExist(err)

@@ -11,27 +11,27 @@ import (
 	"github.com/rs/zerolog"
 )
 
-// Member is the service's side: it looks at the deadline, and stops what is done for users when it has passed. It is safe
-// for concurrent use.
+// Member is the service's side: it watches the deadline, and stops all work for users when it has passed. It is safe for
+// concurrent use.
 type Member struct {
 	files Files
 	group Group
 	log   zerolog.Logger
-	pid   int // of the service, which the fence kills where it does not stop
+	pid   int // of the service, which the fence kills if it does not stop
 
 	deadline atomic.Int64 // of the lease; 0 for none
 	record   atomic.Pointer[Record]
 	unfit    atomic.Pointer[string]
 }
 
-// NewMember makes the side of a service whose fence has the same files and group.
+// NewMember returns the Member of a service whose fence has the same files and group.
 func NewMember(files Files, group Group, log zerolog.Logger) *Member {
 	m := &Member{files: files, group: group, log: log, pid: os.Getpid()}
 	m.look()
 	return m
 }
 
-// Left is for how long what runs may go on; 0 or less for not at all.
+// Left returns how long running commands may go on; 0 or less for not at all.
 func (m *Member) Left() time.Duration {
 	deadline := m.deadline.Load()
 	if deadline == 0 {
@@ -40,18 +40,18 @@ func (m *Member) Left() time.Duration {
 	return time.Duration(deadline) - now()
 }
 
-// MayStart is nil while something may be started for users on this host.
+// MayStart returns nil while this host may start something for users.
 func (m *Member) MayStart() error {
 	if m.Left() > 0 {
 		return nil
 	}
-	return fmt.Errorf("this host has no lease in the cluster now, so it runs nothing: ask another one, or see that sandboxd fence runs here and reaches etcd: %w", cerrdefs.ErrUnavailable)
+	return fmt.Errorf("this host has no lease in the cluster now, so it runs nothing: ask another host, or see that sandboxd fence runs here and reaches etcd: %w", cerrdefs.ErrUnavailable)
 }
 
-// Record is what the fence has said last.
+// Record returns what the fence wrote last.
 func (m *Member) Record() Record { return *m.record.Load() }
 
-// SetUnfit says why the host cannot keep its users, or with an empty text that it can.
+// SetUnfit tells the fence why the host cannot keep its users; an empty text means that it can.
 func (m *Member) SetUnfit(why string) { m.unfit.Store(&why) }
 
 func (m *Member) look() Record {
@@ -67,20 +67,20 @@ func (m *Member) look() Record {
 
 const beatEvery = 250 * time.Millisecond
 
-// Events are what a service does about its lease. None of its functions is called beside another.
+// Events are what a service does about its lease. The functions are called one at a time.
 type Events struct {
 	// Fenced is called when the lease has passed, before anything is ended.
 	Fenced func()
 	// Joined is called when there is a new lease.
 	Joined func(lease int64)
-	// Stop ends all that is done for users, and returns when it has ended, or ctx has.
+	// Stop ends all work for users, and returns when the work or ctx has ended.
 	Stop func(ctx context.Context)
-	// Starting is how many containers Docker is starting; nil for none ever.
+	// Starting returns how many containers Docker is starting; a nil func means none ever.
 	Starting func() int
 }
 
-// Run follows the fence until ctx ends. It beats, so that the fence knows of it, and is the second who kills: the fence
-// itself may be dead.
+// Run follows the fence until ctx ends. It writes beats, so that the fence knows of it, and kills everything at the deadline,
+// too: the fence itself may be dead.
 func (m *Member) Run(ctx context.Context, events Events) {
 	beat := Beat{Boot: bootID(), PID: m.pid, Started: startOf(m.pid)}
 	var joined int64
@@ -108,7 +108,7 @@ func (m *Member) Run(ctx context.Context, events Events) {
 			if r.Fenced && stopped {
 				beat.Quiet = r.Count
 			}
-			if !r.Fenced && stopped { // the fence is dead: nobody opens the group before there is another
+			if !r.Fenced && stopped { // the fence is dead, and only another fence opens the group
 				_ = m.group.KillAll(killLimit)
 			}
 		}

@@ -14,46 +14,46 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Files are how fence and service tell each other, in a folder in memory: it must not wait for a disk.
+// Files are the files through which fence and service talk, in a folder in memory: they must not wait for a disk.
 type Files struct{ Base string } // such as /run/daycare-sandbox/sandboxd.sock
 
-// Record is what the fence says. Times are since the host has started.
+// Record is what the fence tells the service. Times are measured from the host's start.
 type Record struct {
 	Boot string `json:"boot"`
-	// Fence is the process of whoever says it.
+	// Fence is the process id of the fence.
 	Fence int `json:"fence"`
-	// Lease is the host's; 0 for none.
+	// Lease is the host's lease; 0 for none.
 	Lease int64 `json:"lease"`
-	// Sent is when the renewal was sent that was answered last.
+	// Sent is when the renewal that was answered last was sent.
 	Sent time.Duration `json:"sent"`
-	// Taken is when the lease was.
+	// Taken is when the lease was taken.
 	Taken time.Duration `json:"taken"`
 	// Fenced says that nothing may run.
 	Fenced bool `json:"fenced"`
-	// Count tells the leases and the fencings from each other; Fences counts the fencings.
+	// Count grows with each lease and each fencing, and so tells them apart; Fences counts the fencings.
 	Count  int `json:"count"`
 	Fences int `json:"fences"`
 }
 
-// Deadline is when all that runs is killed.
+// Deadline returns when everything that runs is killed.
 func (r Record) Deadline() time.Duration { return r.Sent + Limit }
 
-// Beat is what the service says, twice a second.
+// Beat is what the service tells the fence, at least four times a second.
 type Beat struct {
 	Boot string        `json:"boot"`
 	At   time.Duration `json:"at"`
 	PID  int           `json:"pid"`
-	// Started is when that process has started, as the kernel says: its number may be another's by now.
+	// Started is the process's start time from the kernel: another process may have its number by now.
 	Started string `json:"started"`
-	// Unfit says why it cannot keep its users; empty for all is well.
+	// Unfit says why the service cannot keep its users; empty if it can.
 	Unfit string `json:"unfit,omitempty"`
 	// Quiet is the Record.Count for which nothing is done for users any more.
 	Quiet int `json:"quiet"`
-	// Starting is how many containers Docker is starting for it.
+	// Starting is how many containers Docker is starting for the service.
 	Starting int `json:"starting"`
 }
 
-// now is the time since the host has started, which goes on while it sleeps and which nobody sets.
+// now returns the time since the host's start, which also passes while the host sleeps, and which nobody can set.
 func now() time.Duration {
 	var ts unix.Timespec
 	if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &ts); err != nil {
@@ -62,31 +62,31 @@ func now() time.Duration {
 	return time.Duration(ts.Nano())
 }
 
-// hold keeps other fences of this host away until release, or the end of this process. It fails only where there is another:
-// a fence that cannot write here kills what runs all the same.
+// hold keeps other fences away from this host until release is called or this process ends. It fails only if there is another
+// fence: a fence that cannot write here still kills what runs.
 func (f Files) hold(log zerolog.Logger) (release func(), err error) {
 	name := f.Base + ".fence"
 	lock, err := os.OpenFile(name, os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
-		log.Error().Err(err).Msg("cannot see whether this host has another fence")
+		log.Error().Err(err).Msg("cannot check whether this host has another fence")
 		return func() {}, nil
 	}
 	release = func() { _ = lock.Close() }
 	switch err := unix.Flock(int(lock.Fd()), unix.LOCK_EX|unix.LOCK_NB); {
 	case errors.Is(err, unix.EWOULDBLOCK):
 		release()
-		return nil, fmt.Errorf("cannot fence this host: another sandboxd fence does (process %d, which has %s): end that one first", f.Read().Fence, name)
+		return nil, fmt.Errorf("cannot fence this host: another sandboxd fence does so already (process %d, which holds %s): end it first", f.Read().Fence, name)
 	case err != nil:
-		log.Error().Err(err).Msg("cannot see whether this host has another fence")
+		log.Error().Err(err).Msg("cannot check whether this host has another fence")
 	}
 	return release, nil
 }
 
-// Read returns the record; an empty one, of a boot that is this one, when there is none that can be used.
+// Read returns the record; if none can be read, or it is of an earlier boot, an empty one of this boot.
 func (f Files) Read() Record {
 	var r Record
 	if !read(f.Base+".lease", &r) || r.Boot != bootID() {
-		return Record{Boot: bootID(), Count: int(now() / time.Millisecond)} // it goes on growing if the record is lost
+		return Record{Boot: bootID(), Count: int(now() / time.Millisecond)} // so that Count grows even if the record is lost
 	}
 	return r
 }
@@ -94,12 +94,12 @@ func (f Files) Read() Record {
 // Write replaces the record.
 func (f Files) Write(r Record) error { return write(f.Base+".lease", r) }
 
-// Beat returns what the service has said last since the host has started.
+// Beat returns the service's last beat since the host's start.
 func (f Files) Beat(boot string) (b Beat, found bool) {
 	return b, read(f.Base+".beat", &b) && b.Boot == boot
 }
 
-// WriteBeat replaces it.
+// WriteBeat replaces the beat.
 func (f Files) WriteBeat(b Beat) error { return write(f.Base+".beat", b) }
 
 func read(name string, into any) bool {
@@ -107,7 +107,7 @@ func read(name string, into any) bool {
 	return err == nil && json.Unmarshal(text, into) == nil
 }
 
-// write replaces a file at once. It is not synced: after a power cut nothing of it is wanted.
+// write replaces a file atomically. It does not sync it: after a power cut the file is not needed.
 func write(name string, what any) error {
 	text, err := json.Marshal(what)
 	if err != nil {
@@ -124,7 +124,7 @@ func bootID() string {
 	return strings.TrimSpace(string(text))
 }
 
-// startOf is when a process has started; empty when there is none.
+// startOf returns when a process has started; empty if there is none.
 func startOf(pid int) string {
 	text, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
 	if err != nil {
@@ -140,7 +140,7 @@ func startOf(pid int) string {
 
 func (b Beat) lives() bool { return b.PID != 0 && b.Started != "" && startOf(b.PID) == b.Started }
 
-// kill ends the service and waits until it has ended, for a second.
+// kill kills the service and waits up to a second until it has ended.
 func (b Beat) kill() {
 	fd, err := unix.PidfdOpen(b.PID, 0)
 	if err != nil {

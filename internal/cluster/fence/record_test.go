@@ -21,7 +21,7 @@ func TestAHostHasOneFence(t *testing.T) {
 	if err := files.Write(rec); err != nil {
 		t.Fatal(err)
 	}
-	want := fmt.Sprintf("cannot fence this host: another sandboxd fence does (process %d, which has %s.fence): end that one first", os.Getpid(), files.Base)
+	want := fmt.Sprintf("cannot fence this host: another sandboxd fence does so already (process %d, which holds %s.fence): end it first", os.Getpid(), files.Base)
 	if err := New(nil, Config{Files: files, Log: zerolog.Nop()}).Run(t.Context()); err == nil || err.Error() != want {
 		t.Errorf("%v, want %s", err, want)
 	}

@@ -8,22 +8,22 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// resetAfter is how long a watchdog is without food before it resets the host. It gets none after the lease's deadline, so all that
-// the host ran has ended before another takes over, whatever keeps the fence from killing.
+// resetAfter is how long a watchdog goes unfed before it resets the host. It is not fed after the lease's deadline, so everything
+// that the host ran has ended before another host takes over, whatever keeps the fence from killing.
 const resetAfter = TTL - Limit - time.Second
 
-// watchdog is an open one. The kernel resets the host if it is closed because this process dies, and nobody opens it in time.
+// watchdog is an open watchdog. If this process dies and nobody opens the device in time, the kernel resets the host.
 type watchdog struct {
 	fd      int
 	refuses bool // to be fed
 }
 
-// arm has the watchdog count, where there is one. It does so while the host has a lease.
+// arm starts the watchdog, if there is one. It is armed while the host has a lease.
 func (f *Fence) arm() error {
 	if f.cfg.Watchdog == "" || f.watchdog != nil {
 		return nil
 	}
-	// Without a wait: a pipe that nobody reads is none, and one whose reader hangs must not keep the fence.
+	// Non-blocking: a pipe without a reader is no watchdog, and a pipe whose reader hangs must not block the fence.
 	fd, err := unix.Open(f.cfg.Watchdog, unix.O_WRONLY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
 	if err == nil {
 		if err = setReset(fd); err != nil {
@@ -38,7 +38,7 @@ func (f *Fence) arm() error {
 	return nil
 }
 
-// setReset sets the time of a watchdog. Whoever reads a pipe has one of its own.
+// setReset sets the timeout of a watchdog. The reader of a pipe has its own.
 func setReset(fd int) error {
 	var is unix.Stat_t
 	if err := unix.Fstat(fd, &is); err != nil || is.Mode&unix.S_IFMT == unix.S_IFIFO {
@@ -46,15 +46,15 @@ func setReset(fd int) error {
 	}
 	const want = int(resetAfter / time.Second)
 	if err := unix.IoctlSetPointerInt(fd, unix.WDIOC_SETTIMEOUT, want); err != nil {
-		return fmt.Errorf("it is no watchdog, or none whose time can be set: %w", err)
+		return fmt.Errorf("it is not a watchdog, or its timeout cannot be set: %w", err)
 	}
 	if has, err := unix.IoctlGetInt(fd, unix.WDIOC_GETTIMEOUT); err != nil || has > want {
-		return fmt.Errorf("it resets the host after %d s, and has to after %d (%v)", has, want, err)
+		return fmt.Errorf("it resets the host after %d s instead of at most %d s (%v)", has, want, err)
 	}
 	return nil
 }
 
-// feed is called while the lease lives.
+// feed resets the watchdog's timer. It is called while the lease lives.
 func (f *Fence) feed() {
 	if f.watchdog == nil {
 		return
@@ -66,12 +66,12 @@ func (f *Fence) feed() {
 	f.watchdog.refuses = err != nil
 }
 
-// disarm has the watchdog count no more: nothing runs, or another fence goes on.
+// disarm stops the watchdog: nothing runs, or another fence goes on.
 func (f *Fence) disarm() {
 	if f.watchdog == nil {
 		return
 	}
-	_, err := unix.Write(f.watchdog.fd, []byte{'V'}) // what the kernel has for that
+	_, err := unix.Write(f.watchdog.fd, []byte{'V'}) // the kernel's magic close
 	if err = errors.Join(err, unix.Close(f.watchdog.fd)); err != nil {
 		f.cfg.Log.Error().Err(err).Msg("cannot disarm cluster.watchdog, which may reset this host")
 	}

@@ -19,21 +19,21 @@ import (
 	"time"
 )
 
-// Files of an authority's folder; those of a host are its name with .crt and .key.
+// Files in an authority's folder; a host's files there have its name with .crt and .key.
 const (
 	AuthorityFile  = "ca.crt"
 	authorityKey   = "ca.key"
 	SealingKeyFile = "sealing.key"
 )
 
-// How long certificates are good: hosts' are issued again before that.
+// How long certificates are valid. Hosts' certificates must be issued again before they expire.
 const (
 	authorityYears = 10
 	hostYears      = 2
 )
 
-// MakeAuthority makes an authority of a cluster's own in a folder, and the key that secrets are sealed with. What is there
-// stays.
+// MakeAuthority makes a cluster's own certificate authority in a folder, and the key that secrets are sealed with. It does not
+// overwrite files.
 func MakeAuthority(dir string) error {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return err
@@ -51,7 +51,7 @@ func MakeAuthority(dir string) error {
 	return issue(form, nil, filepath.Join(dir, AuthorityFile), filepath.Join(dir, authorityKey))
 }
 
-// Issue makes a host's certificate with the authority in a folder, for its name and address, and writes it there.
+// Issue makes a certificate for a host's name and address with the authority in a folder, and writes it to that folder.
 func Issue(dir, host, address string) error {
 	authority, err := tls.LoadX509KeyPair(filepath.Join(dir, AuthorityFile), filepath.Join(dir, authorityKey))
 	if err != nil {
@@ -60,7 +60,7 @@ func Issue(dir, host, address string) error {
 	certificate, key := filepath.Join(dir, host+".crt"), filepath.Join(dir, host+".key")
 	for _, name := range []string{certificate, key} {
 		if _, err := os.Lstat(name); !errors.Is(err, fs.ErrNotExist) {
-			return fmt.Errorf("cannot make a certificate for host %q: there is %s already; to have one made anew, remove %s and %s", host, name, certificate, key)
+			return fmt.Errorf("cannot make a certificate for host %q: %s exists already; to make a new one, remove %s and %s", host, name, certificate, key)
 		}
 	}
 	form := form(host, hostYears)
@@ -83,7 +83,7 @@ func form(name string, years int) *x509.Certificate {
 	}
 }
 
-// issue signs a new key's certificate; with no authority by itself.
+// issue makes a new key and signs its certificate; without an authority, it is self-signed.
 func issue(form *x509.Certificate, by *tls.Certificate, certificate, keyFile string) error {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -107,7 +107,7 @@ func issue(form *x509.Certificate, by *tls.Certificate, certificate, keyFile str
 	return writeNew(certificate, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: signed}), 0o644)
 }
 
-// writeNew writes a file that is not there yet.
+// writeNew writes a file that does not exist yet.
 func writeNew(name string, text []byte, mode fs.FileMode) error {
 	file, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, mode)
 	if err != nil {

@@ -11,14 +11,14 @@ import (
 	"github.com/daycare-run/sandbox/internal/cluster"
 )
 
-// user is one whom this host holds, or has held.
+// user is a user whom this host holds or has held.
 type user struct {
-	taking sync.Mutex // held while what is the user's is taken over or given up
+	taking sync.Mutex // held while the user is taken over or given up
 	epoch  int64      // of the seat that was taken over; 0 for none
 
 	// Under Router.mu.
 	calls   map[*call]bool
-	leaving chan struct{} // closed when the user has left, or stays after all; nil for one who stays
+	leaving chan struct{} // closed when the user has left, or stays after all; nil while the user is not leaving
 }
 
 type call struct{ end context.CancelCauseFunc }
@@ -34,14 +34,14 @@ func (r *Router) user(name string) *user {
 	return u
 }
 
-// take takes over what is a user's, once for each seat.
+// take takes a user over, once for each seat.
 func (r *Router) take(name string, u *user, epoch int64) error {
 	u.taking.Lock()
 	defer u.taking.Unlock()
 	if u.epoch == epoch {
 		return nil
 	}
-	if u.epoch != 0 { // an earlier seat of this host's
+	if u.epoch != 0 { // an earlier seat of this host
 		if err := r.cfg.Release(context.Background(), name); err != nil {
 			return err
 		}
@@ -55,7 +55,7 @@ func (r *Router) take(name string, u *user, epoch int64) error {
 	return nil
 }
 
-// follow takes a user over, or gives it up, as its seat is now. It reports false where that is to be tried again.
+// follow takes a user over or gives the user up, as the seat is now. It reports false if it must be tried again.
 func (r *Router) follow(ctx context.Context, name string) bool {
 	u, host := r.user(name), r.cfg.Cluster.Host()
 	seat, held := r.cfg.Cluster.Seat(name)
@@ -68,7 +68,7 @@ func (r *Router) follow(ctx context.Context, name string) bool {
 	}
 	r.endCalls(name, fmt.Errorf("this host does not hold the user any more, so the call was ended; it is not repeated: %w", cerrdefs.ErrUnavailable))
 	ending, cancel := context.WithTimeout(ctx, patience)
-	r.idle(ending, name) // or one of them starts something when it was looked
+	r.idle(ending, name) // otherwise a call could start something after Release has looked
 	cancel()
 	u.taking.Lock()
 	defer u.taking.Unlock()
@@ -76,14 +76,14 @@ func (r *Router) follow(ctx context.Context, name string) bool {
 		return true
 	}
 	if err := r.cfg.Release(ctx, name); err != nil {
-		r.cfg.Log.Warn().Err(err).Str("user", name).Msg("cannot give up all of a user who is another host's now")
+		r.cfg.Log.Warn().Err(err).Str("user", name).Msg("cannot release everything of a user whom this host does not hold any more")
 	}
 	u.epoch = 0
 	r.forget(name, u)
 	return true
 }
 
-// forget forgets a user of whom there is nothing here.
+// forget removes a user of whom nothing is left here.
 func (r *Router) forget(name string, u *user) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -92,13 +92,13 @@ func (r *Router) forget(name string, u *user) {
 	}
 }
 
-// enter lets a call of a user's in whom this host holds. again says that the user has moved meanwhile.
+// enter admits a call for a user whom this host holds. again reports whether the caller must look the seat up anew.
 func (r *Router) enter(waiting, ctx context.Context, seat cluster.Seat) (_ context.Context, done func(), again bool, err error) {
 	u := r.user(seat.User)
 	r.mu.Lock()
 	if r.stopping {
 		r.mu.Unlock()
-		if err = r.cfg.MayStart(seat.User); err == nil { // it has a lease again, and lets calls in soon
+		if err = r.cfg.MayStart(seat.User); err == nil { // the host has a lease again, and admits calls soon
 			err = errFenced
 		}
 		return nil, nil, false, fencedError{err}
@@ -126,7 +126,7 @@ func (r *Router) enter(waiting, ctx context.Context, seat cluster.Seat) (_ conte
 		defer r.mu.Unlock()
 		delete(u.calls, c)
 	})
-	// Looked at when the call is counted: from here on whoever stops everything, or gives the user up, knows of it.
+	// The seat is checked once the call is counted: from here on, Stop, follow and giveUp know of the call.
 	if now, held := r.cfg.Cluster.Seat(seat.User); !held || now != seat {
 		done()
 		return nil, nil, true, nil
@@ -146,7 +146,7 @@ func (r *Router) enter(waiting, ctx context.Context, seat cluster.Seat) (_ conte
 	return ctx, done, false, nil
 }
 
-// fencedError is of a call that this host did not begin, because it may do nothing for users now.
+// fencedError is the error of a call that this host did not begin, because it may do nothing for users now.
 type fencedError struct{ error }
 
 func (e fencedError) Unwrap() error { return e.error }
@@ -163,7 +163,7 @@ func (r *Router) endCalls(name string, why error) {
 	}
 }
 
-// Stop ends the calls that this host answers and lets none in until Go. It returns when they have ended, or ctx has.
+// Stop ends the calls that this host answers, and admits none until Go. It returns when the calls or ctx have ended.
 func (r *Router) Stop(ctx context.Context) {
 	r.mu.Lock()
 	r.stopping = true
@@ -176,14 +176,14 @@ func (r *Router) Stop(ctx context.Context) {
 	r.idle(ctx, "")
 }
 
-// Go lets calls in again.
+// Go admits calls again.
 func (r *Router) Go() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.stopping = false
 }
 
-// Calls is how many of a user's are answered here; of all users with an empty name.
+// Calls returns how many calls of a user are being answered here; with an empty name, of all users.
 func (r *Router) Calls(name string) (n int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -195,7 +195,7 @@ func (r *Router) Calls(name string) (n int) {
 	return n
 }
 
-// idle waits until no call of a user's is answered, or of anybody's with an empty name; it is false when ctx ends first.
+// idle waits until no call of a user, or with an empty name of any user, is being answered. It reports false if ctx ends first.
 func (r *Router) idle(ctx context.Context, name string) bool {
 	for r.Calls(name) > 0 {
 		if !wait(ctx, 2*time.Millisecond) {
@@ -205,13 +205,13 @@ func (r *Router) idle(ctx context.Context, name string) bool {
 	return true
 }
 
-// HandOver gives a user to another host, once the calls that are answered have ended, or are ended when ctx ends. Calls that
-// come meanwhile wait, and are answered there.
+// HandOver gives a user to another host once the user's running calls have ended; when ctx ends, it ends them. Calls that
+// come meanwhile wait, and are answered by the other host.
 func (r *Router) HandOver(ctx context.Context, name string) error {
 	return r.giveUp(ctx, name, false)
 }
 
-// Drop gives up a user who is no more likewise.
+// Drop gives up a deleted user in the same way.
 func (r *Router) Drop(ctx context.Context, name string) error {
 	return r.giveUp(ctx, name, true)
 }
@@ -245,7 +245,7 @@ func (r *Router) giveUp(ctx context.Context, name string, isNoMore bool) (err er
 	}
 	u.taking.Lock()
 	defer u.taking.Unlock()
-	// Nothing of the user's may run here when another may take over.
+	// Nothing of the user may run here once another host may take over.
 	if err := r.cfg.Release(ctx, name); err != nil {
 		return err
 	}

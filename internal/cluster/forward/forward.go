@@ -1,10 +1,10 @@
-// Package forward has any host of a cluster answer any call: one that does not hold the call's user sends it to the host
-// that does, over TLS that both sides authenticate with certificates, with who the caller is, the request's id and the
-// seat's epoch. A host for which that epoch has passed says so before it has begun anything, and only then is the call sent
-// anew, once.
+// Package forward lets every host of a cluster answer every call: a host that does not hold the call's user sends the call to
+// the host that does, over TLS that both sides authenticate with certificates. With the call go the caller's identity, the
+// request's id and the seat's epoch. A host that no longer has the seat of that epoch says so before it has begun anything;
+// only then is the call sent again, once.
 //
-// forward.go decides where a call is answered, calls.go counts those that are answered here, proxy.go sends the others,
-// listen.go lets hosts in alone, and identity.go is what they tell each other about a caller.
+// forward.go decides where a call is answered, calls.go counts the calls answered here, proxy.go sends the others, gather.go
+// and look.go ask other hosts, listen.go admits only hosts, and identity.go has what hosts tell each other about a caller.
 package forward
 
 import (
@@ -22,21 +22,21 @@ import (
 	"github.com/daycare-run/sandbox/internal/cluster"
 )
 
-// Config is what a Router needs; all fields must be set.
+// Config configures a Router; all fields must be set.
 type Config struct {
 	Cluster *cluster.Cluster
-	// MayStart is nil while this host may do something for a user.
+	// MayStart returns nil while this host may do something for a user.
 	MayStart func(user string) error
-	// Take is called before the first call of a user whom this host holds is let in, and Release when it holds the user no
-	// more: it ends what runs for the user, and returns when that has ended.
+	// Take is called before the first call of a user whom this host holds is admitted, and Release when it does not hold the
+	// user any more. Release ends everything that runs for the user, and returns when it has ended.
 	Take    func(user string) error
 	Release func(ctx context.Context, user string) error
-	// Certificates are this host's, and whom it believes.
+	// Certificates are this host's own certificate and the authority it trusts.
 	Certificates Certificates
 	Log          zerolog.Logger
 }
 
-// Router says where calls are answered. It is safe for concurrent use.
+// Router decides where calls are answered. It is safe for concurrent use.
 type Router struct {
 	cfg Config
 
@@ -48,18 +48,18 @@ type Router struct {
 	stopping bool
 }
 
-// Counts are of calls since the start.
+// Counts count forwarded calls, lost calls and taken users since the start.
 type Counts struct {
 	Forwarded, Lost, Taken uint64
-	Took                   time.Duration // of those forwarded, until they were answered
+	Took                   time.Duration // sum over the forwarded calls, until they were answered
 }
 
-// New makes a Router. Run keeps it true.
+// New returns a Router. Run keeps it current.
 func New(cfg Config) *Router {
 	return &Router{cfg: cfg, users: map[string]*user{}, away: map[*away]bool{}, nodes: map[string]*peer{}}
 }
 
-// Counts are those of now.
+// Counts returns the current counts.
 func (r *Router) Counts() Counts {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -69,15 +69,15 @@ func (r *Router) Counts() Counts {
 // patience is how long a call waits for a host that does not answer, or for another to take over.
 const patience = 20 * time.Second
 
-// Entry is for the calls of callers: they are answered here or elsewhere.
+// Entry routes the calls of callers: they are answered here or elsewhere.
 type Entry struct {
 	*Router
-	// Wire is which calls they are.
+	// Wire is the wire of these calls: E2B, or empty for the API's.
 	Wire string
 }
 
-// Route finds out where a call of a user's is answered. Where that is elsewhere, it is, and done is nil. Else it is this
-// host's to answer until done is called; ctx ends when it may not go on. A call that only looks claims no seat.
+// Route finds out which host answers a call of a user. If another host has answered it, done is nil. Otherwise this host must
+// answer it and then call done; ctx ends if the call may not go on. A call that only looks claims no seat.
 func (e Entry) Route(w http.ResponseWriter, req *http.Request, caller access.Caller, name string, looks bool) (ctx context.Context, done func(), err error) {
 	if _, held := e.cfg.Cluster.Seat(name); looks && !held {
 		return req.Context(), func() {}, nil
@@ -105,12 +105,12 @@ func (e Entry) Route(w http.ResponseWriter, req *http.Request, caller access.Cal
 		switch {
 		case errors.Is(err, errMoved) && moved == 0:
 			moved++
-			e.changed(ctx, seat) // it is not known here yet
+			e.changed(ctx, seat) // the new seat is not known here yet
 		case errors.Is(err, errMoved):
-			return nil, nil, fmt.Errorf("user %q moves from host to host: ask again: %w", name, cerrdefs.ErrUnavailable)
+			return nil, nil, fmt.Errorf("user %q keeps moving between hosts: ask again: %w", name, cerrdefs.ErrUnavailable)
 		case errors.Is(err, errNotReached): // nothing was sent
 			waits := e.changed(ctx, seat)
-			if err := e.cfg.Cluster.Answers(req.Context()); err != nil { // then no host can take over
+			if err := e.cfg.Cluster.Answers(req.Context()); err != nil { // without etcd, no host can take over
 				return nil, nil, err
 			}
 			if !waits {
@@ -122,7 +122,7 @@ func (e Entry) Route(w http.ResponseWriter, req *http.Request, caller access.Cal
 	}
 }
 
-// changed waits a little for a seat to become another's, and is false when ctx has ended.
+// changed waits up to half a second for a seat to change, and reports false if ctx has ended.
 func (r *Router) changed(ctx context.Context, seat cluster.Seat) bool {
 	for range 250 {
 		if now, ok := r.cfg.Cluster.Seat(seat.User); !ok || now != seat {
@@ -135,21 +135,21 @@ func (r *Router) changed(ctx context.Context, seat cluster.Seat) bool {
 	return true
 }
 
-// Await waits until what was known anywhere of a sandbox when it is called is known here.
+// Await waits until everything that any host recorded of a sandbox before the call is known here.
 func (e Entry) Await(ctx context.Context, id string) error {
 	_, err := e.cfg.Cluster.Read(ctx, recordsOf[e.Wire], id)
 	return err
 }
 
-// Names are those of all sandboxes of the wire's that there are, of which all is known here when it returns.
+// Names returns the names of all sandboxes of the wire. When it returns, their records are known here.
 func (e Entry) Names(ctx context.Context) (map[string]bool, error) {
 	return e.cfg.Cluster.Names(ctx, recordsOf[e.Wire])
 }
 
-// Inbound is for the calls that other hosts send: they are answered here or not at all.
+// Inbound routes the calls that other hosts send: they are answered here or not at all.
 type Inbound struct{ *Router }
 
-// Route is as that of Entry, but the call is never sent on: what this host does not hold is misdirected.
+// Route is like Entry.Route, but never sends the call on: a call for a user whom this host does not hold is misdirected.
 func (i Inbound) Route(w http.ResponseWriter, req *http.Request, _ access.Caller, name string, _ bool) (context.Context, func(), error) {
 	about, err := read(req)
 	if err != nil {
@@ -179,14 +179,14 @@ func (i Inbound) Route(w http.ResponseWriter, req *http.Request, _ access.Caller
 	}
 }
 
-// movedHeader is of an answer that nothing was begun, as this host does not hold the user: what a user's program answers is
-// something else.
+// movedHeader marks an answer that says that nothing was begun, because this host does not hold the user. It tells such an
+// answer from one of a user's program.
 const movedHeader = "X-Daycare-Moved"
 
-// fencedHeader is of an answer that nothing was begun, by a host that may do nothing now: another takes the user over.
+// fencedHeader marks an answer that says that nothing was begun, because this host may do nothing now: another takes over.
 const fencedHeader = "X-Daycare-Fenced"
 
-// Await is not for calls that others send: whoever sent them has looked.
+// Await does nothing: the host that sent the call has waited.
 func (i Inbound) Await(context.Context, string) error { return nil }
 
 func (r *Router) counted(change func(*Counts)) {
@@ -226,8 +226,8 @@ func (r *Router) Run(ctx context.Context) {
 	})
 }
 
-// takeAgain is how long a user is left alone who could not be taken over.
+// takeAgain is the pause before another try to take over a user who could not be taken over.
 const takeAgain = time.Second
 
-// takeoversAtOnce is how many users are taken over at a time without a call that waits for them.
+// takeoversAtOnce is how many users are taken over at a time without a call that waits for it.
 const takeoversAtOnce = 4

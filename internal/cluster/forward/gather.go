@@ -12,16 +12,16 @@ import (
 )
 
 const (
-	// gatherLimit is how long the others have to answer.
+	// gatherLimit is how long the other hosts have to answer.
 	gatherLimit = 3 * time.Second
-	// gatherMost is how much one of them may say.
+	// gatherMost is the most bytes that one host may answer.
 	gatherMost = 32 << 20
 )
 
-// Host is this host's name.
+// Host returns this host's name.
 func (r *Router) Host() string { return r.cfg.Cluster.Host() }
 
-// Gather asks all others for what a caller gets there, and returns what they answer, by host, and who does not.
+// Gather sends a caller's GET to all other hosts. It returns their answers by host, and the hosts that did not answer.
 func (e Entry) Gather(ctx context.Context, caller access.Caller, pathAndQuery string) (answers map[string][]byte, silent []string) {
 	ctx, cancel := context.WithTimeout(ctx, gatherLimit)
 	defer cancel()
@@ -47,7 +47,7 @@ func (e Entry) Gather(ctx context.Context, caller access.Caller, pathAndQuery st
 	return answers, silent
 }
 
-// get asks one host, which does not ask others.
+// get asks one host, which does not ask other hosts in turn.
 func (r *Router) get(ctx context.Context, caller access.Caller, host, pathAndQuery string) ([]byte, error) {
 	p, err := r.peer(ctx, host)
 	if err != nil {
@@ -72,7 +72,7 @@ func (r *Router) get(ctx context.Context, caller access.Caller, host, pathAndQue
 	return text, err
 }
 
-// Gather asks nobody: whoever has sent the call asks all.
+// Gather asks no host: the host that sent the call asks all of them.
 func (i Inbound) Gather(context.Context, access.Caller, string) (map[string][]byte, []string) {
 	return nil, nil
 }

@@ -15,18 +15,18 @@ import (
 	"github.com/daycare-run/sandbox/internal/quota"
 )
 
-// header has what a host says about a call that it sends. It is read only of hosts.
+// header has what a host says about a call that it sends. It is read only in calls from hosts.
 const header = "X-Daycare-Call"
 
-// about is what a host says about a call.
+// about is what a host says about a call that it sends.
 type about struct {
 	Caller   string      `json:"caller"`
-	Everyone bool        `json:"everyone"` // it acts for all
-	Users    []string    `json:"users"`    // or for these; none is nobody
+	Everyone bool        `json:"everyone"` // the caller acts for all users
+	Users    []string    `json:"users"`    // or for these; an empty list means no user
 	Token    quota.Token `json:"token"`
-	User     string      `json:"user"` // whose call it is
+	User     string      `json:"user"` // the user whose call it is
 	Epoch    int64       `json:"epoch"`
-	// Wire is by which surface the host is to answer, and Remote whose connection the call came with.
+	// Wire names the surface that is to answer the call, and Remote is the address of the caller's connection.
 	Wire   string `json:"wire,omitempty"`
 	Remote string `json:"remote,omitempty"`
 }
@@ -43,21 +43,21 @@ func read(req *http.Request) (a about, _ error) {
 		err = json.Unmarshal(text, &a)
 	}
 	if err != nil || a.Caller == "" {
-		return about{}, errs.Denied("only hosts of the cluster call here, and this one does not say for whom")
+		return about{}, errs.Denied("only hosts of the cluster may call here, and this one does not say for which caller")
 	}
 	return a, nil
 }
 
-// E2B is the wire of E2B's clients. That of the API has an empty name.
+// E2B is the wire of E2B's clients. The API's wire has an empty name.
 const E2B = "e2b"
 
-// recordsOf are the kinds of the records that the calls of a wire are about.
+// recordsOf has, by wire, the kind of the records that the calls are about.
 var recordsOf = map[string]string{"": "sandboxes", E2B: Lasting}
 
-// Lasting is the kind of the records of sandboxes that last.
+// Lasting is the kind of the records of lasting sandboxes.
 const Lasting = "lasting"
 
-// Received returns a call that another host sends as it came to that one, and its wire.
+// Received returns a call that another host has sent, as it came to that host, and its wire.
 func Received(req *http.Request) (_ *http.Request, wire string) {
 	a, err := read(req)
 	if err != nil || a.Wire == "" {
@@ -69,17 +69,17 @@ func Received(req *http.Request) (_ *http.Request, wire string) {
 	return req, a.Wire
 }
 
-// Caller authenticates a call that another host sends.
+// Caller authenticates a call that another host has sent.
 func Caller(req *http.Request) (access.Caller, error) {
 	caller, _, err := Sender(req)
 	return caller, err
 }
 
-// Sender authenticates a call that another host sends: TLS has seen to it that it is one, and it says who the caller is, and
-// whom the call is about.
+// Sender authenticates a call that another host has sent. TLS has verified that the sender is a host, and the host says who the
+// caller is and which user the call is about.
 func Sender(req *http.Request) (_ access.Caller, user string, _ error) {
 	if req.TLS == nil || len(req.TLS.VerifiedChains) == 0 {
-		return access.Caller{}, "", errs.Denied("only hosts of the cluster call here")
+		return access.Caller{}, "", errs.Denied("only hosts of the cluster may call here")
 	}
 	a, err := read(req)
 	if err != nil {
@@ -101,13 +101,13 @@ func Sender(req *http.Request) (_ access.Caller, user string, _ error) {
 	return caller, a.User, nil
 }
 
-// Certificates are a host's own and the authority that has signed those of all hosts.
+// Certificates are a host's own certificate and the authority that has signed those of all hosts.
 type Certificates struct {
 	own       tls.Certificate
 	authority *x509.CertPool
 }
 
-// ReadCertificates reads them from files in PEM.
+// ReadCertificates reads Certificates from PEM files.
 func ReadCertificates(authority, certificate, key string) (c Certificates, err error) {
 	text, err := os.ReadFile(authority)
 	if err != nil {
@@ -123,15 +123,15 @@ func ReadCertificates(authority, certificate, key string) (c Certificates, err e
 	return c, nil
 }
 
-// server is for the listener at which other hosts call: whoever has no certificate of the authority is not let in.
+// server returns the TLS settings of the listener for other hosts: it rejects peers without a certificate of the authority.
 func (c Certificates) server() *tls.Config {
 	return &tls.Config{
 		MinVersion: tls.VersionTLS13, Certificates: []tls.Certificate{c.own}, ClientAuth: tls.RequireAndVerifyClientCert, ClientCAs: c.authority,
-		NextProtos: []string{"http/1.1"}, // streams are WebSockets, too
+		NextProtos: []string{"http/1.1"}, // because streams may be WebSockets
 	}
 }
 
-// Client is for calling a host by its name; with an empty one, that of the address counts, as for etcd.
+// Client returns the TLS settings for calling a host by its name. With an empty name, that in the address counts, as for etcd.
 func (c Certificates) Client(host string) *tls.Config {
 	return &tls.Config{MinVersion: tls.VersionTLS13, Certificates: []tls.Certificate{c.own}, RootCAs: c.authority, ServerName: host}
 }

@@ -12,13 +12,13 @@ import (
 
 const (
 	// maxUnproved is how many connections there may be at a time whose other end has not shown a certificate yet. One address
-	// alone has a quarter.
+	// may have a quarter of them.
 	maxUnproved = 4096
-	// proofLimit is how long it has for that.
+	// proofLimit is how long the other end has to show its certificate.
 	proofLimit = 10 * time.Second
 )
 
-// hostsOnly gives out connections of hosts, as *tls.Conn. Whoever else connects takes few places, and none for long.
+// hostsOnly returns only connections of hosts, as *tls.Conn. Other connections take few places, and none for long.
 type hostsOnly struct {
 	net.Listener
 	config   *tls.Config
@@ -33,7 +33,7 @@ type accepted struct {
 	err  error
 }
 
-// Listen returns a listener at which hosts call each other, and which closes the one that it is given.
+// Listen returns a listener on l that accepts only hosts of the cluster. Its Close closes l.
 func (c Certificates) Listen(l net.Listener) net.Listener {
 	h := &hostsOnly{Listener: l, config: c.server(), unproved: budget.NewPool(maxUnproved, 0), accepted: make(chan accepted), closed: make(chan struct{})}
 	h.close = sync.OnceFunc(func() { close(h.closed) })
@@ -62,7 +62,7 @@ func (h *hostsOnly) acceptAll() {
 		conn, err := h.Listener.Accept()
 		switch {
 		case err != nil:
-			// Whoever serves waits for a while, if it can go on.
+			// http.Server waits for a while if the error is temporary.
 			if !h.give(accepted{err: err}) || errors.Is(err, net.ErrClosed) {
 				return
 			}
@@ -74,7 +74,7 @@ func (h *hostsOnly) acceptAll() {
 	}
 }
 
-// prove has a connection be given out once its other end has shown a certificate.
+// prove passes a connection to Accept once its other end has shown a certificate.
 func (h *hostsOnly) prove(conn net.Conn) {
 	encrypted := tls.Server(conn, h.config)
 	err := errors.Join(conn.SetDeadline(time.Now().Add(proofLimit)), encrypted.Handshake(), conn.SetDeadline(time.Time{}))
@@ -84,7 +84,7 @@ func (h *hostsOnly) prove(conn net.Conn) {
 	}
 }
 
-// give is false when nobody takes it any more.
+// give passes a to Accept. It reports false if the listener is closed.
 func (h *hostsOnly) give(a accepted) bool {
 	select {
 	case h.accepted <- a:
@@ -94,9 +94,9 @@ func (h *hostsOnly) give(a accepted) bool {
 	}
 }
 
-// addressOf is whose share a connection takes. Whoever has an address of IPv6 has 2^64.
+// addressOf returns the address or network whose share a connection uses. A client with one IPv6 address usually has 2^64.
 func addressOf(conn net.Conn) string {
 	addr := conn.RemoteAddr().(*net.TCPAddr).AddrPort().Addr().Unmap()
-	prefix, _ := addr.WithZone("").Prefix(min(addr.BitLen(), 64)) // of its own length
+	prefix, _ := addr.WithZone("").Prefix(min(addr.BitLen(), 64)) // never fails: the length fits the address
 	return prefix.String()
 }

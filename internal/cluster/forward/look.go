@@ -14,24 +14,24 @@ import (
 	"github.com/daycare-run/sandbox/internal/cluster"
 )
 
-// lookPath is where a host says to another what it sees.
+// lookPath is where a host tells another host what it sees.
 const lookPath = "/cluster/look"
 
-// Sight is what a host sees at a time: its clock, and a file that whoever asks has put into usersDir.
+// Sight is what a host sees at a time: its clock, and a file that the asking host has put into usersDir.
 type Sight struct {
 	Now     time.Time `json:"now"`
 	Content string    `json:"content"` // of the file; empty for none
-	// Settings are digests of those that have to be the same on all hosts, by their keys.
+	// Settings are digests of the settings that must be the same on all hosts, by their keys.
 	Settings map[string]string `json:"settings,omitempty"`
-	// Expires is when the certificate does that the host has.
+	// Expires is when the host's certificate expires.
 	Expires time.Time `json:"-"`
 }
 
-// lookedAt are the names of files that a host looks at for another: nothing of a user's.
+// lookedAt matches the names of files that a host reads for another host: no files of users.
 var lookedAt = regexp.MustCompile(`^\.doctor-[A-Z2-7]{26}$`)
 
-// ServeHosts answers what hosts ask each other that is about no user, and reports whether it was that. Whoever gets here has
-// a host's certificate. A call that a host sends for a caller is none, whatever path the caller has asked for.
+// ServeHosts answers a question between hosts that is about no user, and reports whether the request was one. The sender has
+// a host's certificate. A call that a host sends for a caller is no such question, whatever path the caller has asked for.
 func ServeHosts(w http.ResponseWriter, req *http.Request, usersDir string, settings func() map[string]string) bool {
 	path := req.URL.Path
 	if req.Header.Get(header) != "" || path != PingPath && path != lookPath {
@@ -52,7 +52,7 @@ func ServeHosts(w http.ResponseWriter, req *http.Request, usersDir string, setti
 	return true
 }
 
-// Look asks a host what it sees. The file is one in usersDir, by a path or its name.
+// Look asks a host what it sees. file is a file in usersDir, by its path or its name.
 func (c Certificates) Look(ctx context.Context, node cluster.Node, file string) (s Sight, _ error) {
 	transport := &http.Transport{TLSClientConfig: c.Client(node.Name), DisableKeepAlives: true}
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "https://"+node.Address+lookPath+"?file="+filepath.Base(file), nil)
@@ -66,7 +66,7 @@ func (c Certificates) Look(ctx context.Context, node cluster.Node, file string) 
 	defer answer.Body.Close()
 	s.Expires = answer.TLS.PeerCertificates[0].NotAfter
 	if answer.StatusCode != http.StatusOK {
-		return s, fmt.Errorf("it answers %s: its sandboxd is of another version", answer.Status)
+		return s, fmt.Errorf("it answers %s: its sandboxd has another version", answer.Status)
 	}
 	return s, json.NewDecoder(io.LimitReader(answer.Body, 8<<10)).Decode(&s)
 }

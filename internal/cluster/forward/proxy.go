@@ -31,7 +31,7 @@ type away struct {
 	end  context.CancelCauseFunc
 }
 
-// smallBody is what is kept of a request to be able to send it again. A larger one is sent when the host has taken the call.
+// smallBody is the largest body that is kept to be sent again. A larger body is sent once the host has taken the call.
 const smallBody = 64 << 10
 
 // sending is the body of a call, which may have to be sent twice.
@@ -42,7 +42,7 @@ type sending struct {
 	large *watched // nil for a small one
 }
 
-// watched knows whether it was read.
+// watched is a body that records whether it was read.
 type watched struct {
 	io.Reader
 	mu   sync.Mutex
@@ -71,14 +71,14 @@ func (s *sending) prepare(req *http.Request) (err error) {
 	return err
 }
 
-// restore gives a body back that was read to be sent, and was not.
+// restore gives a request its body back if that was read for sending and then not sent.
 func (s *sending) restore(req *http.Request) {
 	if s.ready && s.large == nil {
 		req.Body = io.NopCloser(bytes.NewReader(s.small))
 	}
 }
 
-// silentWriter does not pass on that a body may be sent: the caller has not asked.
+// silentWriter does not pass on 100 (Continue): the caller has not asked for it.
 type silentWriter struct{ http.ResponseWriter }
 
 func (w silentWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
@@ -107,8 +107,8 @@ func (s *sending) attach(out *http.Request) error {
 	return nil
 }
 
-// dress has a request be what the host needs of the caller's. A call of another wire than the API's is sent as it came: its
-// credentials are a sandbox's, or a program's in one.
+// dress turns the caller's request into the one for the other host. A call of a wire other than the API's is sent as it came:
+// its credentials are those of a sandbox, or of a program in a sandbox.
 func (s *sending) dress(pr *httputil.ProxyRequest, id string) {
 	if s.wire == "" {
 		pr.Out.Header.Del("Authorization")
@@ -123,7 +123,7 @@ func (s *sending) dress(pr *httputil.ProxyRequest, id string) {
 	}
 }
 
-// track returns a context for a call that a seat's host answers. It ends with end, or when that host loses the seat.
+// track returns a context for a call that a seat's host answers. It ends when end is called or that host loses the seat.
 func (r *Router) track(ctx context.Context, seat cluster.Seat) (_ context.Context, end func()) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	out := &away{seat, cancel}
@@ -138,8 +138,8 @@ func (r *Router) track(ctx context.Context, seat cluster.Seat) (_ context.Contex
 	}
 }
 
-// send has the host that holds a user answer a call. After errMoved and errNotReached nothing was begun, and nothing
-// answered.
+// send lets the host that holds a user answer a call. If it returns errMoved or errNotReached, nothing was begun, and nothing
+// was answered.
 func (r *Router) send(waiting context.Context, w http.ResponseWriter, req *http.Request, caller access.Caller, seat cluster.Seat, body *sending) error {
 	p, err := r.peer(waiting, seat.Host)
 	if err != nil {
@@ -170,7 +170,7 @@ func (r *Router) send(waiting context.Context, w http.ResponseWriter, req *http.
 			default:
 				return errMoved
 			}
-			w.Header().Del("X-Request-Id") // the host says it, too
+			w.Header().Del("X-Request-Id") // the host sends it, too
 			r.counted(func(c *Counts) { c.Forwarded++; c.Took += time.Since(begun) })
 			return nil
 		},
@@ -198,19 +198,19 @@ func (r *Router) send(waiting context.Context, w http.ResponseWriter, req *http.
 	}
 }
 
-// about says who a caller is, to another host.
+// about returns what another host needs to know about a caller.
 func (r *Router) about(caller access.Caller) about {
 	return about{Caller: caller.Name, Token: caller.Token, Everyone: caller.Users.All(), Users: caller.Users.IDs()}
 }
 
 func lostError(host string) error {
-	return fmt.Errorf("host %q was lost while it answered the call; how far it came is not known, and it is not repeated: %w", host, cerrdefs.ErrUnavailable)
+	return fmt.Errorf("host %q was lost while it answered the call; how far it got is not known, and it is not repeated: %w", host, cerrdefs.ErrUnavailable)
 }
 
 // lostGrace is how long an answer may be on its way after its user's seat has gone.
 const lostGrace = time.Second
 
-// recall ends the calls that a host is to answer which does not hold their user any more: it may never.
+// recall ends calls sent to a host that does not hold their user any more: that host may never answer.
 func (r *Router) recall(now cluster.Seat) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -228,14 +228,14 @@ func (r *Router) recall(now cluster.Seat) {
 	}
 }
 
-// peer is another host, as it is called.
+// peer is the connection to another host.
 type peer struct {
 	transport *http.Transport
 	url       *url.URL
 	address   string
 
 	mu    sync.Mutex
-	heard time.Time // when it has answered last
+	heard time.Time // when the host answered last
 }
 
 func (p *peer) answered(does bool) {
@@ -257,7 +257,7 @@ const (
 	silence    = 3 * time.Second
 )
 
-// peer finds a host that answers: nothing is sent to one that does not, so it can be sent elsewhere.
+// peer returns the peer of a host that answers. Nothing is sent to a silent host, so the call can be sent elsewhere.
 func (r *Router) peer(ctx context.Context, host string) (*peer, error) {
 	node, ok := r.cfg.Cluster.Node(host)
 	if !ok {
@@ -297,10 +297,10 @@ func (r *Router) connect(node cluster.Node) *peer {
 	return p
 }
 
-// PingPath is what a host answers to others without looking at anything.
+// PingPath is the path at which a host tells other hosts that it is up.
 const PingPath = "/cluster/ping"
 
-// ask finds out whether a host answers.
+// ask reports whether a host answers.
 func (r *Router) ask(ctx context.Context, p *peer) bool {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()
@@ -330,7 +330,7 @@ func (r *Router) probe(ctx context.Context) {
 	}
 }
 
-// wait is false when ctx ends first.
+// wait reports whether the time has passed before ctx ended.
 func wait(ctx context.Context, long time.Duration) bool {
 	select {
 	case <-time.After(long):
