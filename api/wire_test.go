@@ -55,7 +55,7 @@ func TestWhatIsNoRequest(t *testing.T) {
 		}{
 			{"header too large", good + "X: " + strings.Repeat("x", 16<<10) + "\r\n\r\n", 431, types.TooLarge, "header is too large"},
 			{"expectation", good + "Expect: the-unexpected\r\n\r\n", 417, types.Invalid, "Expect header"},
-			{"no HTTP", "hello\r\n\r\n", 400, types.Invalid, "no request: 400 Bad Request"},
+			{"no HTTP", "hello\r\n\r\n", 400, types.Invalid, "cannot read the request: 400 Bad Request"},
 			{"no host", "GET /v1/health HTTP/1.1\r\n\r\n", 400, types.Invalid, "missing required Host header"},
 			{"another version", "GET / HTTP/3.7\r\nHost: x\r\n\r\n", 505, types.Invalid, "unsupported protocol version"},
 			{"another encoding", good + "Transfer-Encoding: zip\r\n\r\n", 501, types.Invalid, "nsupported transfer encoding"},

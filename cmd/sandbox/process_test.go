@@ -65,7 +65,7 @@ func TestProcessStart(t *testing.T) {
 		t.Errorf("%+v", second)
 	}
 	for flags, message := range map[string]string{
-		"": "requires at least 1 arg", "--secret NOTHERE -- ls": "--secret NOTHERE: no such variable", "--secret A=topsecret -- ls": "--secret A=…: give its name alone",
+		"": "requires at least 1 arg", "--secret NOTHERE -- ls": "--secret NOTHERE: no such variable", "--secret A=topsecret -- ls": "--secret A=…: give only its name",
 		"-e NOTHERE -- ls": "--env NOTHERE: no such variable", "--timeout 1s -- ls": "unknown flag",
 	} {
 		if _, _, err := l.run(t.Context(), "", append([]string{"process", "start", "-u", "alice"}, strings.Fields(flags)...)...); err == nil || !strings.Contains(err.Error(), message) {

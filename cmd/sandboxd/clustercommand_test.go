@@ -101,7 +101,7 @@ func TestJoiningACluster(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := run("join", "host-3", "10.0.0.3"); err == nil || !strings.Contains(err.Error(), `no use for host "host-3"`) {
+	if err := run("join", "host-3", "10.0.0.3"); err == nil || !strings.Contains(err.Error(), `cannot be used for host "host-3"`) {
 		t.Errorf("with another's certificate: %v", err)
 	}
 }

@@ -130,7 +130,7 @@ func TestDoctorOfACluster(t *testing.T) {
 	r.expect(t, found, "cluster usersDir", doctor.Fault, "/proc/.doctor-")
 	found = r.look(t, users, func(cfg *config.Config) { local(cfg); cfg.Cluster.Name = "h9" })
 	r.expect(t, found, "cluster hosts", doctor.Fault, "h9, has no lease")
-	r.expect(t, found, "cluster certificates", doctor.Fault, `no use for host "h9"`)
+	r.expect(t, found, "cluster certificates", doctor.Fault, `cannot be used for host "h9"`)
 	found = r.look(t, users, func(cfg *config.Config) { local(cfg); cfg.Cluster.KeyFile += ".missing" })
 	r.expect(t, found, "cluster certificates", doctor.Fault, "h1.key.missing")
 	found = r.look(t, users, func(cfg *config.Config) { local(cfg); cfg.Cluster.Etcd = []string{"http://127.0.0.1:1"} })

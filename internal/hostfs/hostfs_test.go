@@ -188,7 +188,7 @@ func TestOpenRefuses(t *testing.T) {
 		{"all is denied", hostfs.Config{Dir: "/", Denied: []string{"."}}, errdefs.ErrInvalidArgument, "root directory itself"},
 		{"missing", hostfs.Config{Dir: "/no/such/directory"}, errdefs.ErrNotFound, "does not exist"},
 		{"file", hostfs.Config{Dir: "/etc/passwd"}, errdefs.ErrInvalidArgument, "not a directory"},
-		{"nobody", hostfs.Config{Dir: "/", UID: ^uint32(0)}, errdefs.ErrInvalidArgument, "nobody"},
+		{"nobody", hostfs.Config{Dir: "/", UID: ^uint32(0)}, errdefs.ErrInvalidArgument, "cannot own files"},
 	}
 	for _, tt := range tests {
 		if tt.cfg.UID == 0 {

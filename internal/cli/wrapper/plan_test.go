@@ -225,7 +225,7 @@ func TestApplied(t *testing.T) {
 		t.Errorf("%+v, %v", got.Exec, err)
 	}
 	w.User = "bob"
-	if _, err := a.Plan(w, nil); err == nil || !strings.Contains(err.Error(), "the process is alice's") {
+	if _, err := a.Plan(w, nil); err == nil || !strings.Contains(err.Error(), "the process belongs to alice") {
 		t.Error(err)
 	}
 }
