@@ -6,7 +6,6 @@ import (
 	"net/http"
 	"strconv"
 	"syscall"
-	"time"
 
 	cerrdefs "github.com/containerd/errdefs"
 
@@ -70,9 +69,9 @@ func processAnswer(r process.Record) types.Process {
 		Restrictions: types.Restrictions(r.Restrictions),
 		PID:          orNull(r.PID), KeepAlive: r.KeepAlive,
 		DesiredState: types.ProcessState(r.DesiredState), Status: types.ProcessState(r.Status), Reason: r.Reason,
-		RestartCount: r.RestartCount, BackoffMs: r.BackoffMs, NextRestartAt: inUTC(r.NextRestartAt),
-		CreatedAt: inUTC(r.CreatedAt), UpdatedAt: inUTC(r.UpdatedAt),
-		LastStartedAt: inUTC(r.LastStartedAt), LastExitedAt: inUTC(r.LastExitedAt),
+		RestartCount: r.RestartCount, BackoffMs: r.BackoffMs, NextRestartAt: r.NextRestartAt.UTC(),
+		CreatedAt: r.CreatedAt.UTC(), UpdatedAt: r.UpdatedAt.UTC(),
+		LastStartedAt: r.LastStartedAt.UTC(), LastExitedAt: r.LastExitedAt.UTC(),
 		ExitCode: r.ExitCode, Signal: orNull(r.Signal), OOMKilled: r.OOMKilled, LostBytes: r.LostBytes, LogPath: r.LogPath,
 		Ready: readyAnswer(r), Expose: portsAnswer(r),
 	}
@@ -97,7 +96,7 @@ func readyAnswer(r process.Record) *types.Readiness {
 	if r.Ready == nil {
 		return nil
 	}
-	return &types.Readiness{Ready: types.Ready(*r.Ready), OK: r.Readiness.OK, Since: inUTC(r.Readiness.Since), Message: r.Readiness.Message}
+	return &types.Readiness{Ready: types.Ready(*r.Ready), OK: r.Readiness.OK, Since: r.Readiness.Since.UTC(), Message: r.Readiness.Message}
 }
 
 func portsAnswer(r process.Record) (exposed []types.Exposed) {
@@ -107,13 +106,6 @@ func portsAnswer(r process.Record) (exposed []types.Exposed) {
 		})
 	}
 	return exposed
-}
-
-func inUTC(t time.Time) time.Time {
-	if t.IsZero() { // stays zero, so that it is left out
-		return time.Time{}
-	}
-	return t.UTC()
 }
 
 func orEmpty(list []string) []string {

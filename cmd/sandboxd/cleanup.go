@@ -11,7 +11,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 
 	"github.com/moby/sys/mountinfo"
 	"github.com/spf13/cobra"
@@ -101,10 +100,12 @@ func (c *cleanup) run(ctx context.Context) error {
 	}
 	mine, free := c.choose(belongings)
 	defer free()
+	confined := map[string]bool{} // networks that could not be removed, whose rules must keep confining them
 	for _, b := range mine {
-		c.remove(b.String(), func() error { return b.Remove(ctx, docker) })
+		gone := c.remove(b.String(), func() error { return b.Remove(ctx, docker) })
+		confined[b.Name] = confined[b.Name] || b.Kind == "network" && !gone
 	}
-	c.tables(belongings, mine)
+	c.tables(belongings, mine, confined)
 	c.shims(dockerexec.Owner{DataDir: c.cfg.DataDir}.ForgottenShims(ctx, docker))
 	c.files()
 	for _, kept := range c.kept {
@@ -113,15 +114,18 @@ func (c *cleanup) run(ctx context.Context) error {
 	return errors.Join(c.faults...)
 }
 
-// remove calls do and prints what was removed. In a dry run it only prints.
-func (c *cleanup) remove(what string, do func() error) {
+// remove calls do, prints what was removed, and reports whether it was. In a dry run it only prints.
+func (c *cleanup) remove(what string, do func() error) bool {
 	if c.dryRun {
 		fmt.Fprintln(c.out, "would remove", what)
-	} else if err := do(); err != nil {
-		c.faults = append(c.faults, err)
-	} else {
-		fmt.Fprintln(c.out, "removed", what)
+		return true
 	}
+	if err := do(); err != nil {
+		c.faults = append(c.faults, err)
+		return false
+	}
+	fmt.Fprintln(c.out, "removed", what)
+	return true
 }
 
 // hold keeps services from using dir until free is called. A directory that does not exist needs no lock.
@@ -180,7 +184,7 @@ func (c *cleanup) choose(all []dockerexec.Belonging) (mine []dockerexec.Belongin
 
 // tables removes the rules of networks that are gone. It runs last, because the rules confine what is still on a
 // network.
-func (c *cleanup) tables(all, mine []dockerexec.Belonging) {
+func (c *cleanup) tables(all, mine []dockerexec.Belonging, confined map[string]bool) {
 	names := []string{c.cfg.Egress.Name + "-isolated", c.cfg.Egress.Name + "-local"}
 	for _, b := range mine {
 		if b.Kind == "network" {
@@ -197,10 +201,9 @@ func (c *cleanup) tables(all, mine []dockerexec.Belonging) {
 		c.faults = append(c.faults, err)
 	}
 	for _, name := range left {
-		if slices.ContainsFunc(c.faults, func(err error) bool { return strings.Contains(err.Error(), "network "+name+":") }) {
-			continue // the network still exists, and its rules must keep confining it
+		if !confined[name] {
+			c.remove("the rules "+name, func() error { return rules.RemoveTables(0, name) })
 		}
-		c.remove("the rules "+name, func() error { return rules.RemoveTables(0, name) })
 	}
 }
 

@@ -207,16 +207,9 @@ func (m *member) join(ctx context.Context, lease int64) {
 				return
 			}
 			m.d.log.Warn().Err(err).Msg("cannot join the cluster yet")
-			sleep(ctx, time.Second)
+			cluster.Wait(ctx, time.Second)
 		}
 	}()
-}
-
-func sleep(ctx context.Context, long time.Duration) {
-	select {
-	case <-time.After(long):
-	case <-ctx.Done():
-	}
 }
 
 // drainLimit is how long busy users may stay on a host that is being drained.
@@ -226,7 +219,7 @@ const drainLimit = 10 * time.Minute
 // drained.
 func (m *member) tendUsers(ctx context.Context) {
 	var drained time.Time
-	for ; ctx.Err() == nil; sleep(ctx, 500*time.Millisecond) {
+	for ; ctx.Err() == nil; cluster.Wait(ctx, 500*time.Millisecond) {
 		for _, user := range m.unheld() {
 			if ctx.Err() == nil {
 				_, _ = m.cluster.Hold(ctx, user) // the next round tries again

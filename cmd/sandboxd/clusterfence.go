@@ -22,7 +22,7 @@ const (
 // watchEngine marks this host as unfit to keep its users while Docker does not answer.
 func (m *member) watchEngine(ctx context.Context) {
 	failed := 0
-	for ; ctx.Err() == nil; sleep(ctx, lookAtEngine) {
+	for ; ctx.Err() == nil; cluster.Wait(ctx, lookAtEngine) {
 		asked, cancel := context.WithTimeout(ctx, lookAtEngine)
 		_, err := m.d.docker.Ping(asked)
 		cancel()
@@ -53,7 +53,7 @@ func (m *member) fenceLost(ctx context.Context) {
 		ctx, cancel := context.WithCancel(ctx)
 		defer cancel()
 		defer inBackground(ctx, func(ctx context.Context) {
-			for ; ctx.Err() == nil && m.fence.Left() > 0; sleep(ctx, time.Second/4) {
+			for ; ctx.Err() == nil && m.fence.Left() > 0; cluster.Wait(ctx, time.Second/4) {
 			}
 			cancel() // if this host's lease ends meanwhile, another host may be doing the same
 		})()

@@ -46,7 +46,7 @@ func clusterChecks(ctx context.Context, cfg config.Config) (checks []doctor.Chec
 	etcd, certs, fault := dialEtcd(cfg.Cluster)
 	if fault != nil { // without certificates nothing can be asked
 		c.Certificates = func() (map[string]time.Time, error) { return nil, fault }
-		return c.Checks()[1:2], func() {}, nil
+		return []doctor.Check{c.CertificatesCheck()}, func() {}, nil
 	}
 	d.certs = certs
 	d.cluster = cluster.New(etcd, cluster.Config{Host: cfg.Cluster.Name, Log: zerolog.Nop()})
@@ -71,7 +71,9 @@ func (d *clusterDoctor) expiry() (map[string]time.Time, error) {
 			return nil, fmt.Errorf("%s: %w", s.CAFile, err)
 		}
 		roots.AddCert(authority)
-		all[s.CAFile] = authority.NotAfter
+		if first, others := all[s.CAFile]; !others || authority.NotAfter.Before(first) {
+			all[s.CAFile] = authority.NotAfter
+		}
 	}
 	for _, usage := range []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth} {
 		_, err := pair.Leaf.Verify(x509.VerifyOptions{
@@ -143,9 +145,11 @@ func (d *clusterDoctor) homes() (faults []error) {
 	fault("cannot lock with fcntl", unix.FcntlFlock(file.Fd(), unix.F_SETLK, &unix.Flock_t{Type: unix.F_WRLCK}))
 	at := time.Date(2001, 2, 3, 4, 5, 6, 0, time.UTC)
 	fault("cannot set times", os.Chtimes(other, at, at))
-	if info, err := os.Stat(other); err != nil || !info.ModTime().Equal(at) {
-		fault("cannot keep times that were set", errors.Join(err, errors.New("mtime differs")))
+	info, err := os.Stat(other)
+	if err == nil && !info.ModTime().Equal(at) {
+		err = errors.New("mtime differs")
 	}
+	fault("cannot keep times that were set", err)
 	return faults
 }
 
@@ -166,7 +170,7 @@ func (d *clusterDoctor) unseen(ctx context.Context) (map[string]error, error) {
 		if err != nil {
 			return nil, err
 		}
-		for end := time.Now().Add(time.Second); ; sleep(ctx, 50*time.Millisecond) {
+		for end := time.Now().Add(time.Second); ; cluster.Wait(ctx, 50*time.Millisecond) {
 			late, missing := time.Now().After(end), 0
 			err := d.each(ctx, name, func(n cluster.Node, s forward.Sight, _ time.Time, err error) {
 				if err == nil && s.Content != content {

@@ -2,9 +2,13 @@ package main
 
 import (
 	"context"
+	"crypto/ed25519"
+	"crypto/x509"
 	"encoding/json"
+	"encoding/pem"
 	"errors"
 	"fmt"
+	"math/big"
 	"net"
 	"net/http"
 	"os"
@@ -224,5 +228,37 @@ func TestDoctorOfConnections(t *testing.T) {
 		if f := checks[9].Look(t.Context()); checks[9].Name != "cluster connections" || f.Level != c.want {
 			t.Errorf("%d: %+v", c.retries, f)
 		}
+	}
+}
+
+// Of several authorities in one file, the one that expires first counts, wherever it stands.
+func TestExpiryOfSeveralAuthorities(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "certificates")
+	if err := errors.Join(forward.MakeAuthority(dir), forward.Issue(dir, "h1", "127.0.0.1")); err != nil {
+		t.Fatal(err)
+	}
+	caFile := filepath.Join(dir, forward.AuthorityFile)
+	lasting, err := os.ReadFile(caFile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, key, err := ed25519.GenerateKey(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	soon := time.Now().Add(time.Hour).UTC().Truncate(time.Second)
+	ending := &x509.Certificate{SerialNumber: big.NewInt(1), NotAfter: soon, IsCA: true}
+	der, err := x509.CreateCertificate(nil, ending, ending, key.Public(), key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(caFile, append(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), lasting...), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	d := &clusterDoctor{cfg: config.Config{Cluster: config.Cluster{
+		Name: "h1", CAFile: caFile, CertFile: filepath.Join(dir, "h1.crt"), KeyFile: filepath.Join(dir, "h1.key"),
+	}}}
+	if all, err := d.expiry(); err != nil || !all[caFile].Equal(soon) {
+		t.Errorf("%v, %v; want %v", all, err, soon)
 	}
 }

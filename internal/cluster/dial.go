@@ -91,7 +91,7 @@ func (m *members) drop(address string) {
 //
 // gRPC's own pings come every ten seconds at most, whatever is set.
 func leaveSilent(ctx context.Context, looks *Etcd, all ...*members) {
-	for kv := etcdserverpb.NewKVClient(looks.ActiveConnection()); ctx.Err() == nil; pause(ctx, lookEvery) {
+	for kv := etcdserverpb.NewKVClient(looks.ActiveConnection()); ctx.Err() == nil; Wait(ctx, lookEvery) {
 		go func() {
 			ctx, cancel := context.WithTimeout(ctx, silentLimit)
 			defer cancel()

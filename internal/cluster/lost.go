@@ -106,7 +106,7 @@ func (c *Cluster) FenceLost(ctx context.Context, f Fencing) {
 				if err := c.fenceOff(ctx, f, host, epoch); err != nil && ctx.Err() == nil {
 					c.cfg.Log.Error().Err(err).Str("host", host).Int64("epoch", epoch).Msg("cannot fence a lost host off yet, so its users wait")
 				}
-				pause(ctx, f.Again)
+				Wait(ctx, f.Again)
 				mu.Lock()
 				defer mu.Unlock()
 				delete(busy, host)
@@ -120,10 +120,13 @@ func (c *Cluster) FenceLost(ctx context.Context, f Fencing) {
 	}
 }
 
-func pause(ctx context.Context, long time.Duration) {
+// Wait reports whether the time has passed before ctx ended.
+func Wait(ctx context.Context, long time.Duration) bool {
 	select {
 	case <-time.After(long):
+		return true
 	case <-ctx.Done():
+		return false
 	}
 }
 

@@ -131,7 +131,7 @@ func (c *Cluster) Hold(ctx context.Context, user string) (Seat, error) {
 			return Seat{}, err
 		}
 		if err != nil && (late || status.Code(err) == codes.Unavailable) && ctx.Err() == nil { // lost or silent; another may answer
-			pause(ctx, retryAfter)
+			Wait(ctx, retryAfter)
 			continue
 		}
 		if err != nil {

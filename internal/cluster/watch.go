@@ -48,7 +48,7 @@ func (c *Cluster) Run(ctx context.Context, first chan<- struct{}) {
 		}
 		if ctx.Err() == nil {
 			c.cfg.Log.Warn().Err(err).Msg("etcd does not answer; asking again")
-			pause(ctx, retryAfter)
+			Wait(ctx, retryAfter)
 		}
 	}
 }

@@ -128,12 +128,14 @@ func (p Presets) meant(name string) string {
 }
 
 // inField prefixes each of the joined faults with the field.
-func inField(field string, err error) []error {
-	joined, ok := err.(interface{ Unwrap() []error })
-	if !ok {
+func inField(field string, err error) (faults []error) {
+	if err == nil {
 		return nil
 	}
-	var faults []error
+	joined, ok := err.(interface{ Unwrap() []error })
+	if !ok {
+		return []error{fmt.Errorf("%s: %w", field, err)}
+	}
 	for _, err := range joined.Unwrap() {
 		faults = append(faults, fmt.Errorf("%s: %w", field, err))
 	}

@@ -64,7 +64,7 @@ func (c *Cluster) Checks() []Check {
 		return slices.Clone(all), err
 	}
 	checks := []Check{
-		{"cluster etcd", c.etcd}, {"cluster certificates", c.certificates}, {"cluster hosts", c.hosts}, {"cluster versions", c.versions},
+		{"cluster etcd", c.etcd}, c.CertificatesCheck(), {"cluster hosts", c.hosts}, {"cluster versions", c.versions},
 		{"cluster settings", c.settings}, {"cluster clocks", c.clocks}, {"cluster dataDir", c.instances}, {"cluster usersDir", c.homes},
 		{"cluster inotify", c.inotify}, {"cluster connections", c.connections},
 	}
@@ -73,6 +73,9 @@ func (c *Cluster) Checks() []Check {
 	}
 	return checks
 }
+
+// CertificatesCheck returns the one of Checks that asks nobody.
+func (c *Cluster) CertificatesCheck() Check { return Check{"cluster certificates", c.certificates} }
 
 func (c *Cluster) etcd(ctx context.Context) Finding {
 	var times []time.Duration

@@ -198,7 +198,7 @@ func (r *Router) Calls(name string) (n int) {
 // idle waits until no call of a user, or with an empty name of any user, is being answered. It reports false if ctx ends first.
 func (r *Router) idle(ctx context.Context, name string) bool {
 	for r.Calls(name) > 0 {
-		if !wait(ctx, 2*time.Millisecond) {
+		if !cluster.Wait(ctx, 2*time.Millisecond) {
 			return false
 		}
 	}

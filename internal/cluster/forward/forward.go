@@ -87,7 +87,7 @@ func (e Entry) Route(w http.ResponseWriter, req *http.Request, caller access.Cal
 	sent := &sending{wire: e.Wire}
 	for moved := 0; ; {
 		seat, err := e.cfg.Cluster.Hold(ctx, name)
-		if errors.Is(err, cluster.ErrNotFenced) && wait(ctx, 100*time.Millisecond) {
+		if errors.Is(err, cluster.ErrNotFenced) && cluster.Wait(ctx, 100*time.Millisecond) {
 			continue
 		}
 		if err != nil {
@@ -128,7 +128,7 @@ func (r *Router) changed(ctx context.Context, seat cluster.Seat) bool {
 		if now, ok := r.cfg.Cluster.Seat(seat.User); !ok || now != seat {
 			return true
 		}
-		if !wait(ctx, 2*time.Millisecond) {
+		if !cluster.Wait(ctx, 2*time.Millisecond) {
 			return false
 		}
 	}
@@ -219,7 +219,7 @@ func (r *Router) Run(ctx context.Context) {
 				done = r.follow(ctx, s.User)
 				<-turns
 				if !done {
-					wait(ctx, takeAgain)
+					cluster.Wait(ctx, takeAgain)
 				}
 			}
 		})

@@ -326,16 +326,6 @@ func (r *Router) probe(ctx context.Context) {
 			}
 		}
 		asking.Wait()
-		wait(ctx, probeEvery)
-	}
-}
-
-// wait reports whether the time has passed before ctx ended.
-func wait(ctx context.Context, long time.Duration) bool {
-	select {
-	case <-time.After(long):
-		return true
-	case <-ctx.Done():
-		return false
+		cluster.Wait(ctx, probeEvery)
 	}
 }

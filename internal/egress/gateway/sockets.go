@@ -9,9 +9,10 @@ import (
 	"os"
 	"runtime"
 	"syscall"
-	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/daycare-run/sandbox/internal/egress/nonblock"
 )
 
 // sockets are the namespace's, as files to be handed over.
@@ -52,7 +53,7 @@ func openSockets(ctx context.Context, c Config) (_ *sockets, err error) {
 		at = append(at, netip.AddrPortFrom(any4, port))
 	}
 	for _, where := range at {
-		config := net.ListenConfig{KeepAliveConfig: net.KeepAliveConfig{Enable: true, Idle: time.Minute, Interval: 15 * time.Second, Count: 4}}
+		config := net.ListenConfig{KeepAliveConfig: nonblock.KeepAliveConfig}
 		config.SetMultipathTCP(false)
 		l, err := config.Listen(ctx, "tcp4", where.String())
 		if err != nil {

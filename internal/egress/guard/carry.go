@@ -43,7 +43,7 @@ func detach(near, far *net.TCPConn) (client, origin int, err error) {
 }
 
 func detachOne(c *net.TCPConn) (fd int, err error) {
-	defer func() { err = errors.Join(err, c.Close()) }()
+	defer c.Close() // of two descriptors
 	raw, err := c.SyscallConn()
 	if err != nil {
 		return -1, err
