@@ -103,6 +103,7 @@ func TestRemoveEndsFlows(t *testing.T) {
 		t.Fatal("no flows to begin with")
 	}
 	must(t, s.table.Remove(s.i1.addr))
+	s.outside.fence(t, s.world.host, "eth0") // what came before has been seen
 	s.outside.clear()
 	if echoBriefly(direct, "after") {
 		t.Error("the flow goes on")
