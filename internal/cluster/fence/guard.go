@@ -2,6 +2,7 @@ package fence
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -10,6 +11,7 @@ import (
 	"time"
 
 	"github.com/rs/zerolog"
+	"golang.org/x/sys/unix"
 )
 
 // guarded keeps a guard of this fence running until ctx ends, and then leaves it running. The guard is for when both the fence
@@ -37,42 +39,59 @@ func (f *Fence) guarded(ctx context.Context) {
 // when another fence, which has its own guard, goes on with the lease, or when the folder of the files is gone. If fence, the
 // process id of the fence, is 0, it guards all fences, one after the other.
 func Guard(ctx context.Context, fence int, files Files, group Group, log zerolog.Logger) {
-	killed := false
-	r := files.Read()
-	before := r.Fence // of an earlier fence, if ours has written nothing yet
-	for ctx.Err() == nil {
-		if now := files.Read(); now.Fence != 0 {
-			r = now // otherwise the last record holds: the file may be gone
-		}
-		_, err := os.Stat(filepath.Dir(files.Base))
-		gone := os.IsNotExist(err)
-		over := r.Lease != 0 && !r.Fenced && now() >= r.Deadline()
-		switch {
-		case fence != 0 && r.Fence != before && r.Fence != fence && !gone:
-			return
-		case over || gone:
-			if !killed {
-				log.Error().Int("fence", r.Fence).Msg("the fence has let its lease pass: all that this host runs for users is killed")
-			}
-			killed = true
-			if err := group.KillAll(killLimit); err != nil {
-				log.Error().Err(err).Msg("cannot kill all that runs")
-			}
-		default:
-			killed = false
-		}
-		if r.Fence == fence {
-			before = fence
-		}
-		if gone {
-			return
-		}
+	g := &guard{fence: fence, files: files, group: group, log: log, record: files.Read()}
+	g.before = g.record.Fence
+	for ctx.Err() == nil && !g.look() {
 		pause := beatEvery
-		if left := r.Deadline() - now(); left > 0 && !r.Fenced {
+		if left := g.record.Deadline() - now(); left > 0 && !g.record.Fenced {
 			pause = min(pause, left)
 		}
 		wait(ctx, pause)
 	}
+}
+
+type guard struct {
+	fence, before int // before is an earlier fence, if ours has written nothing yet
+	files         Files
+	group         Group
+	log           zerolog.Logger
+	record        Record // the last one
+	killed        bool
+}
+
+// look reads the record and kills if it has to. It reports whether the guard is done.
+func (g *guard) look() (done bool) {
+	switch release, err := g.files.kills(unix.LOCK_SH); {
+	case err == nil:
+		defer release()
+	case errors.Is(err, unix.EWOULDBLOCK):
+		return false // a fence is about to open the group, in which nothing is left
+	}
+	if now := g.files.Read(); now.Fence != 0 {
+		g.record = now // otherwise the last record holds: the file may be gone
+	}
+	r := g.record
+	_, err := os.Stat(filepath.Dir(g.files.Base))
+	gone := os.IsNotExist(err)
+	over := r.Lease != 0 && !r.Fenced && now() >= r.Deadline()
+	switch {
+	case g.fence != 0 && r.Fence != g.before && r.Fence != g.fence && !gone:
+		return true
+	case over || gone:
+		if !g.killed {
+			g.log.Error().Int("fence", r.Fence).Msg("the fence has let its lease pass: all that this host runs for users is killed")
+		}
+		g.killed = true
+		if err := g.group.KillAll(killLimit); err != nil {
+			g.log.Error().Err(err).Msg("cannot kill all that runs")
+		}
+	default:
+		g.killed = false
+	}
+	if r.Fence == g.fence {
+		g.before = g.fence
+	}
+	return gone
 }
 
 func wait(ctx context.Context, long time.Duration) {

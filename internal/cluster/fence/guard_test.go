@@ -2,12 +2,15 @@ package fence
 
 import (
 	"context"
+	"errors"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/rs/zerolog"
+	"golang.org/x/sys/unix"
 
 	"github.com/daycare-run/sandbox/internal/cluster/etcdtest"
 )
@@ -109,7 +112,10 @@ func TestTheGuardOfAllFencesStays(t *testing.T) {
 		t.Error("it has ended by itself")
 	}
 	says(1003, now())
-	until(t, "it kills no more", func() bool { return r.group.Open() == nil && r.group.run(t, "one", "true").Wait() == nil })
+	next := Fence{cfg: Config{Files: r.files}, rec: r.files.Read()}
+	if err := errors.Join(next.outlastGuards(t.Context()), r.group.Open(), r.group.run(t, "one", "true").Wait()); err != nil {
+		t.Errorf("what runs on the next lease: %v", err)
+	}
 	says(1004, now()-Limit)
 	if err := r.group.run(t, "one", "exec sleep 7014").Wait(); err == nil {
 		t.Error("it has ended by itself")
@@ -118,5 +124,30 @@ func TestTheGuardOfAllFencesStays(t *testing.T) {
 	case <-ended:
 		t.Error("it has ended")
 	default:
+	}
+}
+
+// A guard that is still killing by the last record would kill what runs on the next lease, and leave it frozen.
+func TestNoLeaseWhileAGuardKills(t *testing.T) {
+	etcd, _ := etcdtest.Start(t)
+	r := lay(t)
+	release, err := r.files.kills(unix.LOCK_SH)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := New(etcd, Config{Files: r.files, Group: r.group, UsersDir: r.users, Log: zerolog.Nop()})
+	f.rec = r.files.Read()
+	f.rec.Fence, f.rec.Fenced = os.Getpid(), true
+	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+	defer cancel()
+	if err := f.take(ctx); err == nil || !strings.Contains(err.Error(), "a guard still kills") || r.files.Read().Lease != 0 {
+		t.Errorf("%v, %+v", err, r.files.Read())
+	}
+	release()
+	if err := f.take(t.Context()); err != nil || r.files.Read().Lease == 0 {
+		t.Errorf("%v, %+v", err, r.files.Read())
+	}
+	if err := r.group.run(t, "one", "true").Wait(); err != nil {
+		t.Error(err)
 	}
 }

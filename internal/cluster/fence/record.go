@@ -82,6 +82,20 @@ func (f Files) hold(log zerolog.Logger) (release func(), err error) {
 	return release, nil
 }
 
+// kills is the lock on killing by the record. Guards share it (unix.LOCK_SH) while they look at the record and kill, and a fence
+// takes it alone (unix.LOCK_EX) before it opens the group. The error is unix.EWOULDBLOCK if another process has it; it never waits.
+func (f Files) kills(how int) (release func(), err error) {
+	lock, err := os.OpenFile(f.Base+".kills", os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	if err := unix.Flock(int(lock.Fd()), how|unix.LOCK_NB); err != nil {
+		_ = lock.Close()
+		return nil, err
+	}
+	return func() { _ = lock.Close() }, nil
+}
+
 // Read returns the record; if none can be read, or it is of an earlier boot, an empty one of this boot.
 func (f Files) Read() Record {
 	var r Record
