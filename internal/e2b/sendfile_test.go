@@ -65,7 +65,5 @@ func TestTheKernelSendsFiles(t *testing.T) {
 	if status, got, _ := b.send("GET", "/files?path=large", "", header); status != http.StatusOK || got != text {
 		t.Errorf("%d, %d bytes", status, len(got))
 	}
-	if got := sent.bytes.Load(); got < size-guessed {
-		t.Errorf("%d bytes of %d were sent by the kernel", got, size)
-	}
+	eventually(t, func() bool { return sent.bytes.Load() >= size-guessed }) // they are counted once the client may have them
 }
