@@ -15,34 +15,34 @@ import (
 	"github.com/daycare-run/sandbox/api/types"
 )
 
-// adoption is how a service that was killed finds its processes again.
+// adoption has the times that a killed service takes to find its processes again.
 type adoption struct {
 	asked, processes int
-	// answers is from the start of sandboxd until it lists processes, adopted until it has looked at them, and
-	// stop is what ending one of them takes then.
+	// answers is the time from the start of sandboxd until it lists processes, adopted until it has looked at them; stop is
+	// the time to end one of them afterwards.
 	answers, adopted, stop sample
 }
 
 const (
 	adoptUser = "adopt"
-	// adoptLimit bounds the wait for adoption, and adoptPoll is between two looks.
+	// adoptLimit bounds the wait for adoption, and adoptPoll is the time between two looks.
 	adoptLimit, adoptPoll = time.Minute, 5 * time.Millisecond
 	// processMemory must be available for each process.
 	processMemory = int64(120 << 20)
-	// removals are done at a time.
+	// removals is how many containers are removed at a time.
 	removals     = 8
 	labelProcess = "run.daycare.sandbox.process"
 )
 
-// sleeping uses nothing.
+// sleeping is a process that uses nothing.
 var sleeping = types.StartProcess{Argv: []string{"sleep", "86400"}}
 
-// affordable is how many processes there may be in so much memory.
+// affordable returns how many processes fit into the available memory.
 func affordable(asked int, available int64) int {
 	return int(min(int64(asked), available/processMemory))
 }
 
-// measureAdoption leaves records of processes whose containers it has removed.
+// measureAdoption leaves the records of its processes behind; their containers are removed.
 func (s *service) measureAdoption(ctx context.Context) (found adoption, err error) {
 	meminfo, err := os.ReadFile("/proc/meminfo")
 	if err != nil {
@@ -53,7 +53,7 @@ func (s *service) measureAdoption(ctx context.Context) (found adoption, err erro
 		return found, err
 	}
 	found.asked = s.settings.processes
-	if s.runtime != adoptRuntime { // the others have no target, and each process takes a container's start
+	if s.runtime != adoptRuntime { // the other runtimes have no target, and each process needs a container
 		found.asked = min(found.asked, 10)
 	}
 	found.processes = affordable(found.asked, available)
@@ -93,8 +93,8 @@ func (s *service) measureAdoption(ctx context.Context) (found adoption, err erro
 	return found, nil
 }
 
-// timeAdoption kills the service and starts it again. One more process ends meanwhile: the records alone do
-// not tell that, so a service that lists it as ended has looked at the containers.
+// timeAdoption kills the service and starts it again. One more process ends meanwhile. The records do not show that, so a
+// service that lists it as ended has looked at the containers.
 func (s *service) timeAdoption(ctx context.Context, before map[string]types.Process, found *adoption) error {
 	probe, err := s.api.StartProcess(ctx, adoptUser, sleeping)
 	if err != nil {
@@ -144,7 +144,7 @@ func (s *service) timeAdoption(ctx context.Context, before map[string]types.Proc
 	}
 }
 
-// adopted says what is missing until all processes are what they were, and the probe is known to have ended.
+// adopted returns an error until all processes are listed as they were and the probe is listed as ended.
 func adopted(list []types.Process, before map[string]types.Process, probe string) error {
 	same, ended := 0, false
 	for _, p := range list {
@@ -159,7 +159,7 @@ func adopted(list []types.Process, before map[string]types.Process, probe string
 		}
 	}
 	if same < len(before) || !ended {
-		return fmt.Errorf("%d of %d are running as they were; that another one has ended is known: %t", same, len(before), ended)
+		return fmt.Errorf("%d of %d processes run as before; the end of another one is known: %t", same, len(before), ended)
 	}
 	return nil
 }
@@ -179,7 +179,7 @@ func (s *service) removeProcesses() error {
 		slots <- struct{}{}
 		work.Go(func() {
 			defer func() { <-slots }()
-			// Whatever is left, the service's end removes or tells.
+			// What is left, the service's end removes or reports.
 			_ = s.docker.ContainerRemove(ctx, c.ID, container.RemoveOptions{Force: true, RemoveVolumes: true})
 		})
 	}

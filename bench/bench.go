@@ -13,17 +13,17 @@ import (
 	"github.com/daycare-run/sandbox/e2e/inet"
 )
 
-// passes is how often everything is measured, once after the other.
+// passes is how often everything is measured.
 const passes = 2
 
-// results are all that was measured.
+// results are all measurements.
 type results struct {
 	settings settings
 	machine  machine
 	passes   []findings
 }
 
-// findings are what one pass has measured.
+// findings are the measurements of one pass.
 type findings struct {
 	settings settings
 	deciding deciding
@@ -31,11 +31,11 @@ type findings struct {
 	policy   []registering
 	page     looking
 	runtimes []runtimeFindings
-	// failed says of a part why it was not measured, or not all of it.
+	// failed says, by part, why it was not measured or only partly.
 	failed map[string]string
 }
 
-// runtimeFindings are those of one runtime.
+// runtimeFindings are the measurements of one runtime.
 type runtimeFindings struct {
 	runtime   string
 	warm      warm
@@ -61,33 +61,33 @@ type runtimeFindings struct {
 	cluster   clustered
 }
 
-// errLeft marks an error that has left something behind.
+// errLeft marks an error after which something is left behind.
 var errLeft = errors.New("not everything is removed")
 
-// lab is what all runtimes' measurements share.
+// lab has what the measurements of all runtimes share.
 type lab struct {
 	settings settings
 	docker   *client.Client
 	dir      string // of this run alone; removed at the end
 	floor    string // the floor program
-	// e2bAddress is where the service listens for clients of E2B that has been started for them.
+	// e2bAddress is where the service that was started for E2B's clients listens for them.
 	e2bAddress string
-	// tcpAddress is where it then listens for our own clients over TCP.
+	// tcpAddress is where that service listens for our own clients over TCP.
 	tcpAddress string
 	world      *inet.Inet // nil when nothing needs it
-	image      string     // the version that the last service said
+	image      string     // the version that the last service reported
 	progress   io.Writer
 	begun      time.Time
 	pass       int               // the number of the pass, from 1
 	failed     map[string]string // findings.failed of this pass
 }
 
-// say tells how far the run is.
+// say reports progress.
 func (l *lab) say(format string, args ...any) {
 	fmt.Fprintf(l.progress, "%6.1fs  pass %d: %s\n", time.Since(l.begun).Seconds(), l.pass, fmt.Sprintf(format, args...))
 }
 
-// measure runs everything and removes what it made, also when it fails.
+// measure runs everything and removes what it made, even if it fails.
 func measure(ctx context.Context, cfg settings, progress io.Writer) (_ results, err error) {
 	l, err := newLab(ctx, cfg, progress)
 	if err != nil {
@@ -135,13 +135,13 @@ func (l *lab) measureAlone(ctx context.Context, found *findings) error {
 	})
 }
 
-// step is a part of what is measured.
+// step is one part of the measurements.
 type step struct {
 	part, name string
 	run        func() error
 }
 
-// steps runs those that were asked for. One that fails is noted, and the others are run all the same: a run is long.
+// steps runs the steps that were asked for. A failed step is noted and the others still run, because a run is long.
 func (l *lab) steps(ctx context.Context, of string, list []step) error {
 	for _, s := range list {
 		if !l.settings.has(s.part) {
@@ -157,7 +157,7 @@ func (l *lab) steps(ctx context.Context, of string, list []step) error {
 	return nil
 }
 
-// fail notes why parts were not measured. It returns what ends the run.
+// fail notes why parts were not measured. It returns an error if the run must end.
 func (l *lab) fail(ctx context.Context, err error, parts ...string) error {
 	if ctx.Err() != nil || errors.Is(err, errLeft) {
 		return err
@@ -247,7 +247,7 @@ func (l *lab) measureRuntime(ctx context.Context, found *runtimeFindings) error 
 
 func noSettings() ([]string, error) { return nil, nil }
 
-// withoutPool is for first calls that have to make a container.
+// withoutPool is the setting for first calls that have to make a container.
 func withoutPool() ([]string, error) { return []string{"SANDBOXD_POOL_SIZE=0"}, nil }
 
 // withService starts a service for one runtime, measures, and stops it.

@@ -18,8 +18,8 @@ import (
 	"github.com/daycare-run/sandbox/client"
 )
 
-// clusterLab is three services with a fence each and an etcd of one member. They share one Docker, so what Docker itself takes of
-// several hosts is not in it, or have one each and a share of the processors.
+// clusterLab is three services, each with a fence, and an etcd of one member. Either they share one Docker, so Docker's own costs
+// on several hosts are not included, or each has its own Docker and a share of the processors.
 type clusterLab struct {
 	*lab
 	dir   string
@@ -32,10 +32,10 @@ type clusterHost struct {
 	*service
 	name   string
 	fence  *exec.Cmd
-	engine *engine // nil for one that all share
+	engine *engine // nil if all hosts share one
 }
 
-// clusterRuntime is the one that this is measured under: what several hosts add is the same under all.
+// clusterRuntime is the runtime under which this is measured: what several hosts add is the same under all runtimes.
 const clusterRuntime = "runsc"
 
 // withCluster starts the hosts, runs and removes them. With share each has its own Docker.
@@ -60,7 +60,7 @@ func (l *lab) withCluster(ctx context.Context, runtime string, share bool, run f
 	return errors.Join(c.together(ctx), run(c))
 }
 
-// certify is `sandboxd cluster`.
+// certify runs `sandboxd cluster`.
 func (c *clusterLab) certify(ctx context.Context, argv ...string) error {
 	out, err := exec.CommandContext(ctx, filepath.Join(c.settings.bin, "sandboxd"), append([]string{"cluster", "--dir", c.dir}, argv...)...).CombinedOutput()
 	if err != nil {
@@ -77,7 +77,7 @@ func (c *clusterLab) startEtcd(ctx context.Context) (endpoint string, err error)
 	endpoint = "http://" + freeAddress()
 	peer := "http://" + freeAddress()
 	var argv []string
-	if c.share { // their network, in which there is nothing else
+	if c.share { // the hosts' network, in which there is nothing else
 		argv = []string{"unshare", "--net", "sh", "-c", `ip link set lo up && exec "$@"`, "sh"}
 	}
 	argv = append(argv, filepath.Join(string(bytes.TrimSpace(build)), "etcd"), "--name", "m", "--data-dir", filepath.Join(c.dir, "etcd"), "--listen-client-urls", endpoint,
@@ -88,7 +88,7 @@ func (c *clusterLab) startEtcd(ctx context.Context) (endpoint string, err error)
 		c.etcd = nil
 		return "", fmt.Errorf("etcd is not built (scripts/setup.sh bench builds it): %w", err)
 	}
-	for c.share && ctx.Err() == nil { // until it is there: in ours a dockerd would remove another's bridge
+	for c.share && ctx.Err() == nil { // until it exists: in our network a dockerd would remove another's bridge
 		own, _ := os.Readlink("/proc/self/ns/net")
 		if its, err := os.Readlink(fmt.Sprintf("/proc/%d/ns/net", c.etcd.Process.Pid)); err != nil || its != own {
 			return endpoint, err
@@ -98,11 +98,11 @@ func (c *clusterLab) startEtcd(ctx context.Context) (endpoint string, err error)
 	return endpoint, ctx.Err()
 }
 
-// freeAddress is one of the loopback that nobody listens at.
+// freeAddress returns a loopback address with a free port.
 func freeAddress() string {
 	free, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
-		return err.Error() // whoever listens there says so
+		return err.Error() // listening at this fails with the reason
 	}
 	defer free.Close()
 	return free.Addr().String()
@@ -145,14 +145,14 @@ func (h *clusterHost) start(ctx context.Context) error {
 	return h.fence.Start()
 }
 
-// lose ends all of a host at once, as a power cut does.
+// lose ends everything of a host at once, as a power cut does.
 func (h *clusterHost) lose() {
 	_ = h.process.Process.Kill()
 	h.endFence()
 	<-h.ended
 }
 
-// endFence ends the fence, and first its guard, which outlives it.
+// endFence ends first the guard, which outlives the fence, and then the fence.
 func (h *clusterHost) endFence() {
 	for _, guard := range children(h.fence.Process.Pid) {
 		_ = syscall.Kill(guard, syscall.SIGKILL)
@@ -161,7 +161,7 @@ func (h *clusterHost) endFence() {
 	_ = h.fence.Wait()
 }
 
-// children are the processes that a process has started.
+// children returns the processes that a process has started.
 func children(pid int) (list []int) {
 	threads, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", pid))
 	for _, name := range threads {
@@ -176,7 +176,7 @@ func children(pid int) (list []int) {
 	return list
 }
 
-// together waits until each host knows all.
+// together waits until each host knows all hosts.
 func (c *clusterLab) together(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
@@ -195,7 +195,7 @@ func (c *clusterLab) together(ctx context.Context) error {
 	return nil
 }
 
-// close ends the services first: a fence that is there when its containers are removed has nothing to kill.
+// close ends each host's fence, then its service, which removes the host's containers, and then its Docker; etcd comes last.
 func (c *clusterLab) close() (err error) {
 	for _, h := range c.hosts {
 		if h.fence != nil && h.fence.ProcessState == nil {
@@ -222,6 +222,6 @@ func (h *clusterHost) removeGroups() {
 	name := "daycaresandbox" + hex.EncodeToString(sum[:6]) + ".slice"
 	all, _ := filepath.Glob("/sys/fs/cgroup/*/" + name)
 	for _, group := range append(all, "/sys/fs/cgroup/"+name) {
-		_ = removeGroup(group) // there may be none
+		_ = removeGroup(group) // it may not exist
 	}
 }

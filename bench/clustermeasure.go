@@ -11,23 +11,23 @@ import (
 	"github.com/daycare-run/sandbox/api/types"
 )
 
-// clustered is what several hosts take.
+// clustered has the measurements of several hosts.
 type clustered struct {
-	// held is an exec at the host that holds the user, forwarded the same at another, and alone at a service without cluster;
-	// the overheads are what of them is beyond the exec's own time.
+	// held is an exec at the host that holds the user, forwarded the same exec at another host, and alone at a service without
+	// cluster; the overheads are their times less the exec's own time.
 	held, forwarded, alone, heldOverhead, forwardedOverhead, aloneOverhead sample
-	// first is a new user's PUT: the claim of a seat, and the record. many is the time of manyUsers of them, clusterAtOnce at a time.
+	// first is a new user's PUT: the claim of a seat, and the record. many is the time of manyUsers PUTs, clusterAtOnce at once.
 	first, many sample
-	// answered is from a host's loss until another answers a call of its user.
+	// answered is the time from a host's loss until another host answers a call of its user.
 	answered sample
-	// oneHost and allHosts are warm execs in a second, ownDoors those of all hosts when each call comes to its user's.
+	// oneHost and allHosts are warm execs per second; ownDoors is allHosts when each call comes to its user's host.
 	oneHost, allHosts, ownDoors speeds
 }
 
-// manyUsers come clusterAtOnce at a time, and so often a host is lost.
+// manyUsers come clusterAtOnce at a time; a host is lost losses times.
 const manyUsers, clusterAtOnce, losses = 1000, 32, 5
 
-// measureCluster measures three hosts beside a service that is alone.
+// measureCluster measures three hosts beside a single service.
 func (l *lab) measureCluster(ctx context.Context, runtime string, found *clustered) error {
 	err := l.withService(ctx, runtime, "cluster-off", []string{"SANDBOXD_POOL_SIZE=0"}, func(alone *service) error {
 		return l.withCluster(ctx, runtime, false, func(c *clusterLab) error {
@@ -54,7 +54,7 @@ func (l *lab) measureCluster(ctx context.Context, runtime string, found *cluster
 	return l.withCluster(ctx, runtime, true, func(c *clusterLab) error { return c.measureShared(ctx, found) })
 }
 
-// holder finds the host that has a user's container. After a loss the others may not have found the one that is back.
+// holder finds the host that has a user's container. After a loss the other hosts may not yet have found the returned one.
 func (c *clusterLab) holder(ctx context.Context, user string) (holder, other *clusterHost, err error) {
 	for range 100 {
 		for i, h := range c.hosts {
@@ -90,7 +90,7 @@ func (c *clusterLab) measureForwarding(ctx context.Context, alone *service, foun
 			of              *service
 		}{{&into.held, &into.heldOverhead, holder.service}, {&into.forwarded, &into.forwardedOverhead, other.service}, {&into.alone, &into.aloneOverhead, alone}}
 		for i := range ways {
-			way := ways[(max(turn, 0)+i)%len(ways)] // each comes after each, as a container that has rested is slower
+			way := ways[(max(turn, 0)+i)%len(ways)] // every way follows every other, because a rested container is slower
 			for range rowLength {
 				whole, overhead, err := timed(ctx, way.of.api)
 				if err := errors.Join(way.whole.add(whole, err), way.overhead.add(overhead, err)); err != nil {
@@ -131,7 +131,7 @@ func (c *clusterLab) measureClaims(ctx context.Context, found *clustered) error 
 	return found.many.add(took, all)
 }
 
-// measureLosses loses the host that holds a user, and has it come back, again and again.
+// measureLosses repeatedly loses the host that holds a user, and starts it again.
 func (c *clusterLab) measureLosses(ctx context.Context, found *clustered) error {
 	for range losses {
 		holder, other, err := c.holder(ctx, boxID)
@@ -151,7 +151,7 @@ func (c *clusterLab) measureLosses(ctx context.Context, found *clustered) error 
 	return nil
 }
 
-// answers waits until a host runs a command of the user whom another held.
+// answers waits until a host runs a command of a user that another host held.
 func (c *clusterLab) answers(ctx context.Context, h *clusterHost) error {
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
@@ -161,7 +161,7 @@ func (c *clusterLab) answers(ctx context.Context, h *clusterHost) error {
 			return nil
 		}
 		if ctx.Err() != nil {
-			return fmt.Errorf("the user of a host that was lost is not answered: %w", err)
+			return fmt.Errorf("the user of a lost host gets no answer: %w", err)
 		}
 		time.Sleep(50 * time.Millisecond)
 	}

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// What must be reached.
+// These are the targets.
 const (
 	forwardedTarget, heldTarget      = time.Millisecond, 100 * time.Microsecond
 	claimTarget, claimsTarget        = 10 * time.Millisecond, 2 * time.Second
@@ -16,13 +16,13 @@ const (
 func clusterSection(f findings) section {
 	s := section{
 		title: "Several hosts",
-		how: "Three services with a fence each share one Docker, a folder of homes and an etcd of one member that syncs to the disk.\n" +
-			"Warm execs of `true` take turns in rows, at the host that holds the user, at another, and at a service without\n" +
-			"`cluster`. Overhead is an exec's time less that which the service says it took (`durationMs`). All that a cluster adds\n" +
-			"to a call is in that, the way to another host and back as well; the rest is the container's own, by which two\n" +
-			"services without `cluster` are apart, too. A claim is a new user's PUT, the record included;\n" +
-			fmt.Sprintf("%d users come %d at a time to all three. A host is lost by killing its sandboxd, its fence and\n", manyUsers, clusterAtOnce) +
-			fmt.Sprintf("that one's guard, %d times, and another is called until it answers.", losses),
+		how: fmt.Sprintf("Three services, each with a fence, share one Docker, a folder of homes and an etcd of one member that syncs to the\n"+
+			"disk. Warm execs of `true` take turns in rows: at the host that holds the user, at another, and at a service without\n"+
+			"`cluster`. Overhead is an exec's time less the time that the service says it took (`durationMs`). It has all that a\n"+
+			"cluster adds to a call, including the way to another host and back. The rest is the container's own, in which two\n"+
+			"services without `cluster` differ, too. A claim is a new user's PUT, including the record; %d users come %d at a\n"+
+			"time to all three. A host is lost by killing its sandboxd, its fence and the fence's guard, %d times; then another\n"+
+			"is called until it answers.", manyUsers, clusterAtOnce, losses),
 		head: row([]string{"runtime", "what"}, append(percentileColumns[:4:4], "last")),
 	}
 	for _, r := range f.runtimes {
@@ -42,12 +42,13 @@ func clusterSection(f findings) section {
 		}
 		s.verdicts = append(s.verdicts, clusterVerdicts(r.runtime, c)...)
 		s.more = append(s.more, table{
-			how: fmt.Sprintf("At last three hosts have a Docker each, and the same share of the processors: all of a host, its containers, Docker, the\n"+
-				"service and the fence, is in one control group that has %g %% of them, and callers and etcd have the rest. Each holds two\n"+
-				"of %d users, each of whom has %d calls at a time for %g s: those of one host come to that one, while\n"+
-				"a loop uses up the share of each other host, for gVisor's threads spin where processors are idle; those of\n"+
-				"all come to the three in turn, two thirds of them to one that does not hold the user, or each to the one that does. The three ways\n"+
-				"take turns, %d times for each host. Execs in a second, medians:", 100*sharePart, sharedUsers, callsOfUser, shareWindow.Seconds(), shareRounds),
+			how: fmt.Sprintf("Finally, each of three hosts has a Docker of its own and the same share of the processors. All of a host (its\n"+
+				"containers, Docker, the service and the fence) is in one control group with %g %% of the processors; callers and\n"+
+				"etcd have the rest. Each host holds two of %d users, and each user has %d calls at a time for %g s. One host: its\n"+
+				"users call it, while a loop uses up the share of each other host, because gVisor's threads spin where processors are\n"+
+				"idle. Three hosts: all calls come to the three in turn, two thirds of them to one that does not hold the user. Each\n"+
+				"user's own: each call comes to the host that holds the user. The three ways take turns, %d times for each host.\n"+
+				"Execs in a second, medians:", 100*sharePart, sharedUsers, callsOfUser, shareWindow.Seconds(), shareRounds),
 			head: []string{"runtime", "one host", "three hosts", "three, each user's own"},
 			rows: [][]string{{r.runtime, fmt.Sprintf("%.1f", c.oneHost.median()), fmt.Sprintf("%.1f", c.allHosts.median()), fmt.Sprintf("%.1f", c.ownDoors.median())}},
 		})
@@ -55,7 +56,7 @@ func clusterSection(f findings) section {
 	return s
 }
 
-// clusterVerdicts hold what was measured against the targets.
+// clusterVerdicts compares the measurements with the targets.
 func clusterVerdicts(runtime string, c clustered) (list []verdict) {
 	for _, of := range []struct {
 		sample   sample

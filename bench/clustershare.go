@@ -24,10 +24,10 @@ import (
 	"github.com/daycare-run/sandbox/internal/dockerd"
 )
 
-// cpuGroups has the control groups of processor time, where they are of version 1 and by themselves.
+// cpuGroups is the cgroup v1 hierarchy of processor time, where it is mounted by itself.
 const cpuGroups = "/sys/fs/cgroup/cpu"
 
-// Each host has so much of the processors that callers and etcd want for nothing.
+// The share of each host leaves enough of the processors for callers and etcd.
 const (
 	sharePart   = 0.15
 	sharePeriod = 20 * time.Millisecond
@@ -38,26 +38,26 @@ const (
 	sharedImage = "bench"
 )
 
-// engine is a host's own Docker, in a control group with all else of the host's: its containers, its service and its fence.
+// engine is a host's own Docker, in one control group with the host's containers, its service and its fence.
 type engine struct {
 	group   string
 	process *exec.Cmd
 	docker  *client.Client
 }
 
-// The scripts enter a host's control group, and have it be the root of what is seen of those. The network is the one that etcd
-// is in: a dockerd without a bridge removes the one that it finds.
+// The scripts enter a host's control group and make it the root of the visible ones. The network is etcd's, because a dockerd
+// without a bridge removes the bridge that it finds.
 const (
 	firstInside = `set -e; group=$1 network=$2; shift 2; echo $$ >"$group/cgroup.procs"
 exec nsenter --net="/proc/$network/ns/net" unshare --mount --cgroup sh -ec 'umount ` + cpuGroups + `; mount -t cgroup -o cpu cgroup ` + cpuGroups + `; exec "$@"' sh "$@"`
 	laterInside = `set -e; group=$1 first=$2; shift 2; echo $$ >"$group/cgroup.procs"; exec nsenter --net --mount --cgroup --target "$first" "$@"`
 )
 
-// startEngine starts a Docker for a service, and has the service use it.
+// startEngine starts a Docker for a service, and makes the service use it.
 func (c *clusterLab) startEngine(ctx context.Context, s *service) (_ *engine, err error) {
 	e := &engine{group: filepath.Join(cpuGroups, filepath.Base(c.lab.dir)+"-"+s.egress)}
 	if err := os.Mkdir(e.group, 0o755); err != nil {
-		return e, fmt.Errorf("hosts cannot be held to a share of the processors, which takes control groups of version 1: %w", err)
+		return e, fmt.Errorf("cannot limit hosts to a share of the processors, which needs control groups of version 1: %w", err)
 	}
 	if err := os.MkdirAll(s.dir, 0o755); err != nil {
 		return e, err
@@ -100,11 +100,11 @@ func (c *clusterLab) startEngine(ctx context.Context, s *service) (_ *engine, er
 	own.docker, s.lab = e.docker, &own
 	s.within = []string{"sh", "-c", laterInside, "sh", e.group, fmt.Sprint(e.process.Process.Pid)}
 	s.given = append(s.given, "SANDBOXD_DOCKER_SOCKET_PATH="+socket, "SANDBOXD_DOCKER_IMAGE="+sharedImage,
-		fmt.Sprint("SANDBOXD_LIMITS_CPUS=", hostShare())) // the kernel allows a group no more than the one above has
+		fmt.Sprint("SANDBOXD_LIMITS_CPUS=", hostShare())) // the kernel allows a group no more than its parent has
 	return e, c.giveImage(ctx, s)
 }
 
-// giveImage makes an image of `true` alone, of the one that there is, for a Docker that has none.
+// giveImage makes an image that holds only `true`, from the existing image, for a Docker without images.
 func (c *clusterLab) giveImage(ctx context.Context, s *service) error {
 	ctx, cancel := context.WithTimeout(ctx, startLimit)
 	defer cancel()
@@ -136,10 +136,10 @@ func (c *clusterLab) giveImage(ctx context.Context, s *service) error {
 	return err
 }
 
-// hostShare is a host's share of the processors, in processors.
+// hostShare returns a host's share, in processors.
 func hostShare() float64 { return sharePart * float64(runtime.NumCPU()) }
 
-// hold has all of a host have its share of the processors and no more.
+// hold limits everything of a host to its share of the processors.
 func (e *engine) hold() error {
 	quota := time.Duration(hostShare() * float64(sharePeriod))
 	return errors.Join(
@@ -170,7 +170,7 @@ func removeGroup(dir string) (err error) {
 		return nil
 	})
 	for _, name := range slices.Backward(groups) {
-		for range 100 { // what ran there ends a little later
+		for range 100 { // its processes end a little later
 			if err = os.Remove(name); err == nil || errors.Is(err, fs.ErrNotExist) {
 				err = nil
 				break
@@ -206,7 +206,7 @@ func (c *clusterLab) measureShared(ctx context.Context, found *clustered) error 
 	}
 	atHolder := func(user string, _ int) *clusterHost { return holders[user] }
 	inTurn := func(_ string, turn int) *clusterHost { return c.hosts[turn%len(c.hosts)] }
-	if _, err := execRate(ctx, users, inTurn); err != nil { // which meets cold programs
+	if _, err := execRate(ctx, users, inTurn); err != nil { // to warm up
 		return err
 	}
 	for turn := range shareRounds * len(c.hosts) {
@@ -219,7 +219,7 @@ func (c *clusterLab) measureShared(ctx context.Context, found *clustered) error 
 			{into: &found.ownDoors, door: atHolder, users: users},
 		}
 		for i := range ways {
-			if err := ways[(turn+i)%len(ways)].measure(ctx); err != nil { // each comes after each
+			if err := ways[(turn+i)%len(ways)].measure(ctx); err != nil { // every way follows every other
 				return err
 			}
 		}
@@ -227,7 +227,7 @@ func (c *clusterLab) measureShared(ctx context.Context, found *clustered) error 
 	return nil
 }
 
-// shareWay is calls of users, each to the host that door says; idle are the hosts that none of them comes to.
+// shareWay is a set of calls, each to the host that door returns; idle are the hosts that get no calls.
 type shareWay struct {
 	into  *speeds
 	door  func(user string, turn int) *clusterHost
@@ -246,8 +246,8 @@ func (w shareWay) measure(ctx context.Context) error {
 	return err
 }
 
-// occupy has hosts use up their shares of the processors until release is called. Where processors are idle, gVisor's threads
-// spin for work, and take of the only busy host's share what they do not take once all hosts are busy.
+// occupy makes hosts use up their shares of the processors until release is called. Where processors are idle, gVisor's threads
+// spin for work. That would use up some of the only busy host's share, but not when all hosts are busy.
 func occupy(hosts []*clusterHost) (release func(), err error) {
 	var loops []*exec.Cmd
 	release = func() {
@@ -267,7 +267,7 @@ func occupy(hosts []*clusterHost) (release func(), err error) {
 	return release, nil
 }
 
-// execRate is how many warm execs of users end in a second; door is which host a call goes to.
+// execRate returns how many warm execs end per second; door returns the host that a call goes to.
 func execRate(ctx context.Context, users []string, door func(user string, turn int) *clusterHost) (float64, error) {
 	var calls sync.WaitGroup
 	var ended atomic.Int64

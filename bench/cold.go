@@ -12,15 +12,15 @@ import (
 	"github.com/daycare-run/sandbox/api/types"
 )
 
-// cold is what `true` takes when there is no container yet.
+// cold has the times of `true` if there is no container yet.
 type cold struct {
 	api sample
 	// run is docker run --rm until the container is gone; exit is docker run until it has exited.
 	run, exit sample
 }
 
-// measureCold takes turns, and each turn begins with another way: what one leaves for the engine to
-// tidy up falls on all of them.
+// measureCold measures the ways by turns, and each turn begins with another way, so that Docker's tidying up after one way
+// affects all of them.
 func (s *service) measureCold(ctx context.Context) (cold, error) {
 	var c cold
 	t, err := s.twin(ctx, "true")
@@ -53,7 +53,7 @@ func (s *service) measureCold(ctx context.Context) (cold, error) {
 	return c, nil
 }
 
-// timeCold measures the first exec of a new user, whose home is made too, and removes the container.
+// timeCold measures the first exec of a new user, including the making of the home, and removes the container.
 func (s *service) timeCold(ctx context.Context, r types.Registration, e types.Exec) (time.Duration, error) {
 	user := r.UserID
 	if _, err := s.api.Put(ctx, user, r); err != nil {

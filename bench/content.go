@@ -10,7 +10,7 @@ import (
 	"os"
 )
 
-// makeLarge makes a file that has no holes and cannot be made smaller, and waits until it is on the disk.
+// makeLarge makes a file that has no holes and cannot be compressed, and waits until it is on the disk.
 func makeLarge(ctx context.Context, path string, size int64) (err error) {
 	file, err := os.Create(path)
 	if err != nil {
@@ -29,7 +29,7 @@ func makeLarge(ctx context.Context, path string, size int64) (err error) {
 	return file.Sync()
 }
 
-// sameContent compares two files.
+// sameContent returns an error if two files differ.
 func sameContent(ctx context.Context, a, b string) error {
 	one, err := os.Open(a)
 	if err != nil {
@@ -58,7 +58,7 @@ func sameContent(ctx context.Context, a, b string) error {
 	return ctx.Err()
 }
 
-// unexpected is an error of io.ReadFull that is not the end of a file.
+// unexpected returns an error of io.ReadFull, or nil if it is only the end of a file.
 func unexpected(err error) error {
 	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
 		return nil

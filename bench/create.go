@@ -19,28 +19,28 @@ import (
 	"github.com/daycare-run/sandbox/internal/cgroup"
 )
 
-// creation is what a new user's sandbox and its first `true` take, in the shapes in which users come.
+// creation has the times of a new user's sandbox and its first `true`, by the way in which users come.
 type creation struct {
 	// one after the other, one every spacing, and all at once.
 	one, spaced, burst sample
 	// dockerOne and dockerBurst are docker run --rm of the same image.
 	dockerOne, dockerBurst sample
-	// pooled and pooledBurst are those for whom a container waits.
+	// pooled and pooledBurst are users for whom a container waits.
 	pooled, pooledBurst sample
-	// alone are first calls of a kind that no pool has, without a pool; refilling are those beside one that is filled.
+	// alone are first calls for which no pool has containers, without a pool; refilling are such calls while a pool is filled.
 	alone, refilling sample
-	// frozen are first calls of users whose container is frozen, frozenShell those of a shell's command.
+	// frozen are first calls of users whose container is frozen; frozenShell are those of a shell's command.
 	frozen, frozenShell sample
-	// frozenTime is what a hundred frozen containers take of the processors in a minute; none, if it was not measured.
+	// frozenTime is the processor time of a hundred frozen containers in a minute; empty if it was not measured.
 	frozenTime sample
 	// missed says why some of them were not measured.
 	missed []string
 }
 
 const (
-	// spacing is between users of whom one comes after the other, whatever becomes of those before.
+	// spacing is the time between users who do not wait for those before them.
 	spacing = 200 * time.Millisecond
-	// waiting is how many containers wait for users, where some do, and how many of these come at once.
+	// waiting is the size of the pool, where there is one, and how many of its users come at once.
 	waiting = 20
 	// readyLimit bounds the wait for containers to be ready, or frozen.
 	readyLimit = time.Minute
@@ -73,7 +73,7 @@ func (s *service) measureCreation(ctx context.Context, c *creation) error {
 	return come(ctx, min(n, waiting), 0, run, &c.dockerBurst)
 }
 
-// come has n come, each as long after the one before as space says; below 0 when that one has ended.
+// come runs one n times, space apart. If space is below 0, each run waits for the one before.
 func come(ctx context.Context, n int, space time.Duration, one func(int) (time.Duration, error), into *sample) error {
 	var mu sync.Mutex
 	var all errgroup.Group
@@ -109,7 +109,7 @@ func (s *service) newUser(ctx context.Context, user string) (time.Duration, erro
 	return time.Since(begun), err
 }
 
-// dropUsers removes all containers of the service's but the warm one.
+// dropUsers removes all containers of the service but the warm one.
 func (s *service) dropUsers(ctx context.Context) error {
 	list, err := s.docker.ContainerList(ctx, container.ListOptions{Filters: filters.NewArgs(filters.Arg("label", labelInstance+"="+s.instance))})
 	if err != nil {
@@ -131,8 +131,8 @@ func (s *service) dropUsers(ctx context.Context) error {
 	})
 }
 
-// measureCreations measures in services of their own. One that cannot be had is noted: it may be a service of before
-// there was a pool, or frozen containers.
+// measureCreations uses a new service for each measurement. A failure is noted: the service may be older than pools or
+// frozen containers.
 func (l *lab) measureCreations(ctx context.Context, found *runtimeFindings) error {
 	c := &found.creation
 	var without []string
@@ -162,12 +162,12 @@ func (l *lab) measureCreations(ctx context.Context, found *runtimeFindings) erro
 	return nil
 }
 
-// poolSettings are those of a service in which containers wait for new users.
+// poolSettings are the settings of a service in which containers wait for new users.
 var poolSettings = []string{fmt.Sprintf("SANDBOXD_POOL_SIZE=%d", waiting), fmt.Sprintf("SANDBOXD_POOL_MAX=%d", waiting)}
 
 // measurePooled needs a service with a pool of that size.
 func (s *service) measurePooled(ctx context.Context, c *creation) error {
-	if _, err := s.newUser(ctx, "first"); err != nil { // so that it is known what comes
+	if _, err := s.newUser(ctx, "first"); err != nil { // so that the service knows which calls come
 		return err
 	}
 	full := func() (bool, error) { n, err := s.pooled(ctx); return n >= waiting, err }
@@ -188,7 +188,7 @@ func (s *service) measurePooled(ctx context.Context, c *creation) error {
 	return nil
 }
 
-// pooled is how many containers wait for new users, as the metrics have it.
+// pooled returns how many containers wait for new users, by the metrics.
 func (s *service) pooled(ctx context.Context) (int, error) {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://sandboxd/metrics", nil)
 	if err != nil {
@@ -212,10 +212,10 @@ func (s *service) pooled(ctx context.Context) (int, error) {
 	return 0, errors.New("there is no metric sandboxd_pool_containers")
 }
 
-// frozenSettings are those of a service that freezes soon.
+// frozenSettings are the settings of a service that soon freezes containers.
 var frozenSettings = []string{"SANDBOXD_IDLE_FREEZE_AFTER=1s"}
 
-// measureFrozen needs a service that freezes what nobody uses.
+// measureFrozen needs a service that freezes idle containers.
 func (s *service) measureFrozen(ctx context.Context, c *creation) error {
 	for _, way := range []struct {
 		user string
@@ -229,10 +229,10 @@ func (s *service) measureFrozen(ctx context.Context, c *creation) error {
 	return s.measureFrozenTime(ctx, c)
 }
 
-// frozenFor is how long frozen containers' time is counted: Go's collector comes every two minutes by itself.
+// frozenFor is how long frozen containers' time is counted: Go's collector runs every two minutes by itself.
 const frozenFor = 2 * time.Minute
 
-// measureFrozenTime counts from the moment on in which all users' containers are frozen.
+// measureFrozenTime counts from the moment when all users' containers are frozen.
 func (s *service) measureFrozenTime(ctx context.Context, c *creation) error {
 	frozen, err := s.awaitFrozen(ctx, 1)
 	if err != nil {
@@ -266,7 +266,7 @@ func (s *service) measureFrozenTime(ctx context.Context, c *creation) error {
 	return err
 }
 
-// awaitFrozen waits until all containers but the warm one are frozen, and there are n or more.
+// awaitFrozen waits until at least n containers exist and all but the warm one are frozen.
 func (s *service) awaitFrozen(ctx context.Context, n int) (frozen []types.Container, err error) {
 	return frozen, s.await(ctx, "frozen containers", func() (bool, error) {
 		list, err := s.api.Containers(ctx)
@@ -275,7 +275,7 @@ func (s *service) awaitFrozen(ctx context.Context, n int) (frozen []types.Contai
 	})
 }
 
-// measureFrozenUsers has users come, and come again when their containers are frozen.
+// measureFrozenUsers makes calls of users, and calls again when their containers are frozen.
 func (s *service) measureFrozenUsers(ctx context.Context, user string, call types.Exec, into *sample) error {
 	n := max(s.settings.users/5, 2)
 	name := func(i int) string { return fmt.Sprintf("%s-%d", user, i) }
@@ -300,7 +300,7 @@ func (s *service) measureFrozenUsers(ctx context.Context, user string, call type
 	}, into)
 }
 
-// await asks until what is waited for is so.
+// await polls until the condition holds.
 func (s *service) await(ctx context.Context, what string, is func() (bool, error)) error {
 	ctx, cancel := context.WithTimeout(ctx, readyLimit)
 	defer cancel()

@@ -57,7 +57,7 @@ func TestNewUser(t *testing.T) {
 	}
 }
 
-// What a service without a pool and frozen containers cannot show is said, and no target for it is met.
+// A service without a pool and frozen containers: the report says what was not measured, and its targets are not met.
 func TestCreationWithoutAPool(t *testing.T) {
 	c := creation{burst: sample{time.Second, 2 * time.Second, 4 * time.Second}, missed: []string{"create-pool: there is none"}}
 	s := createSection(findings{runtimes: []runtimeFindings{{runtime: "runsc", creation: c}, {runtime: "runc", creation: c}}})

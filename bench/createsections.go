@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// What must be reached. Those of a runtime that is not named have no such target.
+// These are the targets. A runtime that is not named has no such target.
 var (
 	pooledTargets = map[string][2]time.Duration{
 		"runsc": {30 * time.Millisecond, 60 * time.Millisecond}, "runc": {15 * time.Millisecond, 40 * time.Millisecond},
@@ -22,13 +22,13 @@ var (
 func createSection(f findings) section {
 	s := section{
 		title: "Create and first command",
-		how: fmt.Sprintf("A user who has never been seen: PUT of a sandbox and the first exec of `true`, until the answer is decoded. %d\n", f.settings.users) +
-			"come one after the other, one every 200 ms whatever becomes of those before, and all at once; their containers\n" +
-			"stay till all have come. docker run: `docker run --rm`, as in \"Cold exec\". A pool is one of " + fmt.Sprint(waiting) + " containers that wait.\n" +
-			"A frozen user's container has had nothing to do for `idle.freezeAfter`. Other first calls have `denyRead`, of which\n" +
-			"no pool has any; they come in turns without a pool and at any moment of one that is filled.\n" +
-			"Processor time is that of containers' control groups in the two minutes after they were frozen.",
-		head: row([]string{"runtime", "who comes"}, append(percentileColumns, "last")),
+		how: fmt.Sprintf("The PUT of a sandbox and the first exec of `true` of a user who has never been seen, until the answer is decoded. %d\n"+
+			"users come one after the other, one every 200 ms whatever becomes of those before, and all at once; their containers\n"+
+			"stay until all have come. docker run is `docker run --rm`, as in \"Cold exec\". A pool has %d containers that wait. A\n"+
+			"frozen user's container has been idle for `idle.freezeAfter`. Other first calls have `denyRead`, for which no pool\n"+
+			"has containers. They come by turns without a pool and at any moment of a pool's being filled. Processor time is that\n"+
+			"of containers' control groups in the two minutes after they were frozen.", f.settings.users, waiting),
+		head: row([]string{"runtime", "users"}, append(percentileColumns, "last")),
 	}
 	for _, r := range f.runtimes {
 		c := r.creation
@@ -50,7 +50,7 @@ func createSection(f findings) section {
 	return s
 }
 
-// creationVerdicts hold one runtime's against the targets. What was not measured has no value.
+// creationVerdicts compares one runtime's times with the targets. A time that was not measured has no value.
 func creationVerdicts(r runtimeFindings) (list []verdict) {
 	c := r.creation
 	judged := func(of sample, v verdict) {
@@ -81,7 +81,7 @@ func creationVerdicts(r runtimeFindings) (list []verdict) {
 	return list
 }
 
-// missedCreations says why rows are empty although the others are not.
+// missedCreations says why some rows are empty.
 func missedCreations(f findings) string {
 	var lines []string
 	for _, r := range f.runtimes {

@@ -9,10 +9,10 @@ import (
 	"github.com/daycare-run/sandbox/pathmap"
 )
 
-// deciding is what it takes to decide about a call with many grants, without a look at the host.
+// deciding has the times to decide about a call with many grants, without looking at the host.
 type deciding struct {
-	// tags is reading them; decide, spec and fingerprint are the parts of a decision, and all is their
-	// sum, each time.
+	// tags is the time to read the tags; decide, spec and fingerprint are the parts of a decision, and all is the sum of
+	// these three, each time.
 	tags, decide, spec, fingerprint, all sample
 	// bare is the sum for a call without tags to the same sandbox.
 	bare sample
@@ -20,7 +20,7 @@ type deciding struct {
 
 const (
 	decidingMounts, decidingTags = 20, 50
-	// decidingWarmUps is how many decisions go before the first that counts.
+	// decidingWarmUps is how many decisions precede the first that counts.
 	decidingWarmUps = 500
 )
 
@@ -53,7 +53,7 @@ func (l *lab) measureDeciding() (found deciding, err error) {
 	return found, nil
 }
 
-// decideOnce is what a call pays before the host is looked at.
+// decideOnce does what a call does before it looks at the host.
 func (d *deciding) decideOnce(subject policy.Subject, grants policy.Grants) error {
 	begun := time.Now()
 	decision, err := subject.Decide(grants)
@@ -74,7 +74,7 @@ func (d *deciding) decideOnce(subject policy.Subject, grants policy.Grants) erro
 	return nil
 }
 
-// manyGrants is a sandbox with as many mounts, and as many tags of a call that it may be granted.
+// manyGrants returns a sandbox with decidingMounts mounts, and decidingTags tags that a call to it may be granted.
 func manyGrants() (policy.Subject, []string, error) {
 	subject := policy.Subject{HasSkills: true}
 	subject.Network, subject.Events = true, true
@@ -103,7 +103,7 @@ func manyGrants() (policy.Subject, []string, error) {
 	return subject, tags, subject.Check()
 }
 
-// specOf makes a Spec of a decision as the service does, but with names and numbers of no real host.
+// specOf makes a Spec from a decision as the service does, but with made-up names and numbers.
 func specOf(d policy.Decision) dockerexec.Spec {
 	const host = "/srv/daycare/users/bench/home"
 	id := dockerexec.FileID{Dev: 65024, Ino: 1_234_567}

@@ -12,10 +12,10 @@ import (
 	"time"
 )
 
-// dnsFindings are how many questions DNS servers answer for each second of their processor time.
+// dnsFindings has how many questions DNS servers answer per second of their processor time.
 type dnsFindings struct {
-	// dnsmasq and filter answer the same questions from their caches, and denied are names that the
-	// filter's client may not have.
+	// dnsmasq and filter answer the same questions from their caches; denied asks for names that the filter's client
+	// may not have.
 	dnsmasq, filter, denied dnsRates
 	// one is the filter with one client that may have one name; crowd has a thousand clients, and list a
 	// thousand names.
@@ -25,10 +25,10 @@ type dnsFindings struct {
 	dnsmasqHalf, filterHalf, nothingHalf dnsLatencies
 }
 
-// dnsLatencies are percentiles of the latency, of each round.
+// dnsLatencies has the percentiles of the latency of each round.
 type dnsLatencies struct{ p50, p99 sample }
 
-// dnsRates are those of the rounds.
+// dnsRates has the rates of the rounds.
 type dnsRates struct{ perSecond, perCPU speeds }
 
 func (r *dnsRates) add(l load, err error) error {
@@ -51,7 +51,7 @@ var (
 	dnsAsker                   = netip.MustParseAddr("127.77.1.1")
 )
 
-// dnsWay is a load: which server is asked what.
+// dnsWay is a load: a server and the questions that it is asked.
 type dnsWay struct {
 	name   string
 	server dnsServer
@@ -59,7 +59,7 @@ type dnsWay struct {
 	into   func(*dnsFindings) *dnsRates
 }
 
-// measureDNS takes turns, and each round begins with another server.
+// measureDNS loads the servers by turns; each round begins with another server.
 func (l *lab) measureDNS(ctx context.Context) (found dnsFindings, err error) {
 	servers := &dnsServers{}
 	defer func() { err = errors.Join(err, servers.stop()) }()
@@ -103,7 +103,7 @@ func (l *lab) measureDNS(ctx context.Context) (found dnsFindings, err error) {
 	return found, nil
 }
 
-// halfLoad asks at half of the rate that a server can do.
+// halfLoad asks at half of the rate that a server can reach.
 func (l *lab) halfLoad(ctx context.Context, way dnsWay, rates dnsRates, into *dnsLatencies) error {
 	half, err := l.ask(ctx, way.server, way.asked, l.settings.dnsSeconds, rates.perSecond.median()/2)
 	if err != nil {
@@ -158,7 +158,7 @@ func (l *lab) dnsWays(ctx context.Context, servers *dnsServers) ([]dnsWay, error
 	}, nil
 }
 
-// dnsServers are those that run.
+// dnsServers are the running servers.
 type dnsServers struct {
 	helpers []*helper
 	other   *exec.Cmd
@@ -178,7 +178,7 @@ func (s *dnsServers) start(ctx context.Context, kind string, plan any) (dnsServe
 	return dnsServer{addr, h.process.Process.Pid}, nil
 }
 
-// dnsmasq starts it with a cache that holds all names, and nothing but DNS.
+// dnsmasq starts dnsmasq for DNS alone, with a cache that holds all names.
 func (s *dnsServers) dnsmasq(ctx context.Context, l *lab) (dnsServer, error) {
 	addr, err := freePort(ctx, dnsmasqAddr)
 	if err != nil {
@@ -202,7 +202,7 @@ func (s *dnsServers) dnsmasq(ctx context.Context, l *lab) (dnsServer, error) {
 	return dnsServer{}, fmt.Errorf("dnsmasq does not listen at %s", addr)
 }
 
-// freePort is a port that is free for TCP; for UDP nobody else is at such an address.
+// freePort returns a port that is free for TCP; nothing else uses UDP at such an address.
 func freePort(ctx context.Context, addr netip.Addr) (netip.AddrPort, error) {
 	var config net.ListenConfig
 	listener, err := config.Listen(ctx, "tcp", netip.AddrPortFrom(addr, 0).String())

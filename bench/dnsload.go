@@ -20,23 +20,23 @@ type dnsServer struct {
 	pid  int
 }
 
-// load is what one run of dnsperf has measured.
+// load is the result of one run of dnsperf.
 type load struct {
-	// perSecond is how many questions were answered, and perCPU how many for each second of the
-	// server's processor time.
+	// perSecond is how many questions were answered per second, and perCPU how many per second of the server's
+	// processor time.
 	perSecond, perCPU float64
-	// latency is that of each answer, when it was asked for.
+	// latency has the latency of each answer, if latencies were asked for.
 	latency sample
 }
 
 const (
-	// dnsClients is how many sockets dnsperf asks from, and dnsOutstanding how many questions wait.
+	// dnsClients is how many sockets dnsperf asks from, and dnsOutstanding how many questions may be under way.
 	dnsClients, dnsOutstanding = 4, 100
-	// leastAnswered is the share of questions that must have the answer that is expected: UDP may lose some.
+	// leastAnswered is the share of questions that must get the expected answer: UDP may lose some.
 	leastAnswered = 0.999
 )
 
-// questions are a file for dnsperf, and the code that answers to them have.
+// questions is a file for dnsperf, with the code that the answers must have.
 type questions struct {
 	file, code string
 }
@@ -49,8 +49,8 @@ func writeQuestions(path, code string, names []string) (questions, error) {
 	return questions{path, code}, os.WriteFile(path, []byte(b.String()), 0o600)
 }
 
-// ask loads a server for some seconds, as fast as it answers or, if rate is not 0, so many questions a
-// second, and then keeps each answer's latency.
+// ask loads a server for some seconds. If rate is 0 it asks as fast as the server answers. Otherwise it asks at that rate
+// per second and keeps each answer's latency.
 func (l *lab) ask(ctx context.Context, server dnsServer, q questions, seconds int, rate float64) (load, error) {
 	args := []string{
 		"-s", server.addr.Addr().String(), "-p", fmt.Sprint(server.addr.Port()), "-a", dnsAsker.String(), "-d", q.file,
@@ -58,12 +58,12 @@ func (l *lab) ask(ctx context.Context, server dnsServer, q questions, seconds in
 	}
 	program := "dnsperf"
 	if rate > 0 {
-		// Its two threads spin; where they have a core each, a server waits for one, and that is no latency
-		// of the server's.
+		// Its two threads spin. If each has a core, a server waits for one, which would not be the server's own
+		// latency.
 		args = append([]string{"-n", "19", program}, append(args, "-v", "-Q", fmt.Sprintf("%.0f", rate))...)
 		program = "nice"
 	}
-	// A file takes what is printed: a pipe would want a reader, which needs a processor.
+	// The output goes to a file: a pipe would need a reader, which would use a processor.
 	path := filepath.Join(l.dir, "dnsperf")
 	out, err := os.Create(path)
 	if err != nil {
@@ -130,13 +130,13 @@ func readLoad(text []byte, code string, busy time.Duration) (load, error) {
 // ticksPerSecond is the unit of times in /proc on all platforms that Go knows.
 const ticksPerSecond = 100
 
-// processorTime is what a process has used so far, of user and system time.
+// processorTime returns the user and system time that a process has used so far.
 func processorTime(pid int) (time.Duration, error) {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
 		return 0, err
 	}
-	// The name is in brackets and may have anything in it.
+	// The name is in brackets and may contain anything.
 	fields := strings.Fields(string(text[bytes.LastIndexByte(text, ')')+1:]))
 	if len(fields) < 13 {
 		return 0, fmt.Errorf("process %d has no times", pid)
@@ -152,8 +152,8 @@ func processorTime(pid int) (time.Duration, error) {
 	return time.Duration(ticks) * time.Second / ticksPerSecond, nil
 }
 
-// threadTime is what a process's threads have run so far, in finer steps than processorTime has. Threads that
-// have ended are missing.
+// threadTime returns how long a process's threads have run so far, in finer steps than processorTime. Ended threads are
+// not counted.
 func threadTime(pid int) (sum time.Duration, err error) {
 	threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/schedstat", pid))
 	if err != nil || len(threads) == 0 {

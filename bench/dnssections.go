@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// What the DNS filter must reach.
+// These are the targets of the DNS filter.
 const (
 	dnsmasqTarget = 0.8
 	deniedTarget  = 1
@@ -28,19 +28,18 @@ func dnsSection(f findings) section {
 	}
 	return section{
 		title: "DNS questions",
-		how: fmt.Sprintf("`dnsperf`, with %d sockets and at most %d questions under way, asks for A records of which all are in the\n", dnsClients, dnsOutstanding) +
-			"server's cache. The filter is in a process of its own, with its log of decisions as in the service; dnsmasq\n" +
-			"is Debian's, in one process, with a cache for all names. Both are at an address of the loopback interface and\n" +
-			"have the test internet's DNS server behind them, which is asked for nothing meanwhile. dnsperf asks from the\n" +
-			"address of a registered client. Processor time is the server process's, user and system (`/proc/<pid>/stat`);\n" +
-			fmt.Sprintf("dnsperf's is not counted, but it has one of the cores. Each load lasts %d s, they take turns in rounds, and the\n", f.settings.dnsSeconds) +
-			"table has the medians. Latency is measured by dnsperf, too, at half of the questions per second that stand\n" +
-			"beside it, once a round, and with the lowest priority: its two threads spin, and would keep a server on two\n" +
-			"cores waiting. `nothing` is a thread that sends each question back as its own answer: what is there without a\n" +
-			"server, at half of the filter's rate. Each round has percentiles of its own, of which the table has the\n" +
-			"medians, and the worst 99th. Where there are many clients, one of them asks. Rates are in thousands. Ratios\n" +
-			"are those of the rounds, and their median.",
-		head: []string{"server", "asked for", "rounds", "per second of processor time", "per second", "p50 at half, ms", "p99 at half, ms", "of the worst round"},
+		how: fmt.Sprintf("`dnsperf`, with %d sockets and at most %d questions under way, asks for A records that are all in the server's\n"+
+			"cache. The filter is in a process of its own, with its log of decisions as in the service. dnsmasq is Debian's, in\n"+
+			"one process, with a cache for all names. Both are at an address of the loopback interface. Behind them is the test\n"+
+			"internet's DNS server, which is asked for nothing meanwhile. dnsperf asks from the address of a registered client.\n"+
+			"Processor time is the server process's, user and system (`/proc/<pid>/stat`); dnsperf's is not counted, but it has\n"+
+			"one of the cores. Each load lasts %d s, the loads take turns in rounds, and the table has the medians. dnsperf\n"+
+			"measures latency, too, once a round, at half of the questions per second beside it and with the lowest priority: its\n"+
+			"two threads spin, and would keep a server on two cores waiting. `nothing` is a thread that sends each question back\n"+
+			"as its own answer: the latency without a server, at half of the filter's rate. Each round has percentiles of its\n"+
+			"own; the table has their medians, and the worst 99th. Where there are many clients, one of them asks. Rates are in\n"+
+			"thousands. A ratio is the median of the rounds' ratios.", dnsClients, dnsOutstanding, f.settings.dnsSeconds),
+		head: []string{"server", "asked for", "rounds", "per second of processor time", "per second", "p50 at half, ms", "p99 at half, ms", "p99 of the worst round, ms"},
 		rows: [][]string{
 			append(rates("dnsmasq", cached, d.dnsmasq), latencies(d.dnsmasqHalf)...),
 			append(rates("filter", cached+", a list of all of them", d.filter), latencies(d.filterHalf)...),
@@ -52,7 +51,7 @@ func dnsSection(f findings) section {
 		},
 		verdicts: []verdict{
 			atLeast("any", "questions per second of processor time, filter ÷ dnsmasq", paired(d.filter.perCPU, d.dnsmasq.perCPU), dnsmasqTarget),
-			atLeast("any", "the same, denied ÷ allowed", paired(d.denied.perCPU, d.filter.perCPU), deniedTarget),
+			atLeast("any", "questions per second of processor time, denied ÷ allowed", paired(d.denied.perCPU, d.filter.perCPU), deniedTarget),
 			below("any", "p99 of the filter at half of its rate, median of the rounds", d.filterHalf.p99.median(), dnsP99Target),
 			cost(fmt.Sprintf("%d clients ÷ 1", dnsCrowd), d.crowd),
 			cost(fmt.Sprintf("a list of %d ÷ 1", dnsNames), d.list),
@@ -60,7 +59,7 @@ func dnsSection(f findings) section {
 	}
 }
 
-// quotient is a over b; 0 when there is no b.
+// quotient returns a / b, or 0 if b is 0.
 func quotient(a, b float64) float64 {
 	if b == 0 {
 		return 0

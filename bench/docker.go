@@ -26,7 +26,7 @@ const (
 	labelInstance = "run.daycare.sandbox.instance"
 	labelBench    = "run.daycare.sandbox.bench"
 
-	// imageRef is what the services run, by their default settings.
+	// imageRef is the image of the services' default settings.
 	imageRef = "daycare-sandbox:latest"
 	// removedAtOnce is how many containers are removed at a time.
 	removedAtOnce = 4
@@ -41,7 +41,7 @@ func engineSocket() string {
 	return "/var/run/docker.sock"
 }
 
-// connect finds the engine and what it must have.
+// connect connects to Docker and checks that it has the runtimes and the image.
 func connect(ctx context.Context, runtimes []string) (_ *client.Client, err error) {
 	docker, err := dockerd.Connect(engineSocket())
 	if err != nil {
@@ -69,7 +69,7 @@ func connect(ctx context.Context, runtimes []string) (_ *client.Client, err erro
 	return docker, nil
 }
 
-// dockerExec is `docker exec` of a command that succeeds. It returns how many bytes of stdout came.
+// dockerExec does a `docker exec` that must succeed. It returns the number of bytes on stdout.
 func (s *service) dockerExec(ctx context.Context, argv ...string) (int64, error) {
 	counted := &counter{to: io.Discard}
 	code, err := s.dockerExecTo(ctx, counted, argv...)
@@ -79,8 +79,8 @@ func (s *service) dockerExec(ctx context.Context, argv ...string) (int64, error)
 	return counted.n, err
 }
 
-// dockerExecTo is `docker exec` as a program does it: create, attach, read to the end, and ask for the exit code. The
-// command's user is the sandbox's.
+// dockerExecTo does what `docker exec` does: create, attach, read to the end, and ask for the exit code. The command runs
+// as the sandbox's user.
 func (s *service) dockerExecTo(ctx context.Context, stdout io.Writer, argv ...string) (int, error) {
 	created, err := s.docker.ContainerExecCreate(ctx, s.container, container.ExecOptions{
 		Cmd: argv, AttachStdout: true, AttachStderr: true, User: s.owner,
@@ -102,13 +102,13 @@ func (s *service) dockerExecTo(ctx context.Context, stdout io.Writer, argv ...st
 		if err != nil {
 			return 0, fmt.Errorf("docker exec: %w", err)
 		}
-		if !state.Running { // the engine closes the stream a moment before it notes the end
+		if !state.Running { // Docker closes the stream a moment before it notes the end
 			return state.ExitCode, nil
 		}
 	}
 }
 
-// twin is a container that differs from the sandbox's in what it runs and in nothing else.
+// twin is a container that differs from the sandbox's only in the program that it runs.
 type twin struct {
 	config container.Config
 	host   container.HostConfig
@@ -126,9 +126,9 @@ func (s *service) twin(ctx context.Context, argv ...string) (twin, error) {
 	return t, nil
 }
 
-// dockerRun is `docker run`, with or without --rm, as the docker command does it: create, attach,
-// wait in the background, start, read to the end. It returns the time until the container has
-// exited, and with rm also been removed; without rm it then removes it.
+// dockerRun does what `docker run` does, with or without --rm: create, attach, wait in the background, start, read to the
+// end. It returns the time until the container has exited and, with rm, has been removed. Without rm it removes the
+// container afterwards.
 func (s *service) dockerRun(ctx context.Context, t twin, rm bool) (_ time.Duration, err error) {
 	t.host.AutoRemove = rm
 	condition := container.WaitConditionNextExit
@@ -136,7 +136,7 @@ func (s *service) dockerRun(ctx context.Context, t twin, rm bool) (_ time.Durati
 		condition = container.WaitConditionRemoved
 	}
 	begun := time.Now()
-	// Not cancelled half-way: the engine might make it all the same, after our last look.
+	// Not cancelled half-way: Docker might still make the container after our last look.
 	created, err := s.docker.ContainerCreate(context.WithoutCancel(ctx), &t.config, &t.host, nil, nil, "")
 	if err != nil {
 		return 0, fmt.Errorf("docker run: %w", err)
@@ -174,14 +174,14 @@ func (s *service) remove(id string) error {
 	return forceRemove(ctx, s.docker, id)
 }
 
-// forceRemove removes a container, whatever its state: gVisor does not end while it is paused.
+// forceRemove removes a container in any state. It resumes it first, because a paused gVisor does not end.
 func forceRemove(ctx context.Context, docker *client.Client, id string) error {
-	_ = docker.ContainerUnpause(ctx, id) // it is not, mostly
+	_ = docker.ContainerUnpause(ctx, id) // fails if it is not paused
 	return docker.ContainerRemove(ctx, id, container.RemoveOptions{Force: true, RemoveVolumes: true})
 }
 
-// removeAll removes the containers with a label. It looks until there are none, twice in a row: the
-// engine may be making or removing one.
+// removeAll removes the containers with a label. It repeats until it has found none twice in a row, because Docker may be
+// making or removing one.
 func removeAll(ctx context.Context, docker *client.Client, label string) error {
 	for empty := 0; empty < 2; {
 		list, err := docker.ContainerList(ctx, container.ListOptions{All: true, Filters: filters.NewArgs(filters.Arg("label", label))})

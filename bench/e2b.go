@@ -17,17 +17,17 @@ import (
 	"time"
 )
 
-// foreign is what the stock client of E2B takes, beside our own.
+// foreign has the times of the stock client of E2B and of our own.
 type foreign struct {
-	// run is commands.run("true"), exec the same by our client, and login that with a login shell, as run has one.
+	// run is commands.run("true"), exec is the same by our client, and login is exec with a login shell, which run uses, too.
 	run, exec, login sample
-	// answered and quiet are run and exec with a server that does nothing else: what either client takes itself.
+	// answered and quiet are run and login with a server that runs nothing: each client's own time.
 	answered, quiet sample
-	// create is a sandbox's creation with its first command.
+	// create is the creation of a sandbox and its first command.
 	create sample
-	// write and read are of a file of e2bBytes, upload and download the same by our client, over TCP as well.
+	// write and read transfer a file of e2bBytes; upload and download do the same by our client, over TCP as well.
 	write, read, upload, download sample
-	// discarded and supplied are write and read with a server that does nothing else: what the stock client takes itself.
+	// discarded and supplied are write and read with a server that does nothing else: the stock client's own time.
 	discarded, supplied sample
 }
 
@@ -40,7 +40,7 @@ const (
 //go:embed e2b.mjs
 var e2bProgram []byte
 
-// e2bSettings have a service speak to clients of E2B.
+// e2bSettings are the settings of a service that serves E2B's clients.
 func (l *lab) e2bSettings() ([]string, error) {
 	tokens := filepath.Join(l.dir, "e2b-tokens.json")
 	text := `{"tokens":[{"name":"bench","token":"` + e2bKey + `"}]}`
@@ -60,8 +60,8 @@ func (l *lab) e2bSettings() ([]string, error) {
 	return append([]string{"SANDBOXD_E2B_LISTEN=" + l.e2bAddress, "SANDBOXD_TCP_LISTEN=" + l.tcpAddress, "SANDBOXD_TCP_TOKENS_FILE=" + tokens}, poolSettings...), nil
 }
 
-// idleServer speaks to both clients and has no sandboxes: commands have ended at once, what is written is thrown away,
-// and what is read is in memory.
+// idleServer serves both clients without sandboxes: commands end at once, written data is discarded, and read data is in
+// memory.
 func idleServer() *httptest.Server {
 	data := make([]byte, e2bBytes)
 	answer := func(text string, status int) http.HandlerFunc {
@@ -100,7 +100,7 @@ func idleServer() *httptest.Server {
 	return httptest.NewServer(mux)
 }
 
-// e2bClients is a folder with the stock client, as npm has it, and our own, which is built.
+// e2bClients returns a folder with the stock client from npm and our own client, built.
 func (l *lab) e2bClients(ctx context.Context) (dir string, err error) {
 	dir = filepath.Join(l.dir, "e2b")
 	if _, err := os.Stat(filepath.Join(dir, "main.mjs")); err == nil {

@@ -14,12 +14,13 @@ const (
 func e2bSection(f findings) section {
 	s := section{
 		title: "The stock client of E2B",
-		how: "npm's `e2b` and our own TypeScript client call one service, by turns, each call 20 ms after the last: `commands.run(\"true\")`,\n" +
-			"and `exec` of `true`, and of `true` in a login shell, as `commands.run` has one, with a network as the client's sandbox has it.\n" +
-			"Each way has a container of its own, which has rested meanwhile, so that the next command's shell waits. Create: `Sandbox.create()` and its first `commands.run(\"true\")`, one\n" +
-			fmt.Sprintf("after the other, of %d for whom a container waits. Files have %d MB, in one piece, and both clients use TCP; with a\n", e2bCreations, int(e2bBytes/1e6)) +
-			"server that keeps nothing, and has what is read in memory, there is what the stock client takes by itself. Before each\n" +
-			"the clients' garbage is collected.",
+		how: fmt.Sprintf("npm's `e2b` and our own TypeScript client call one service, by turns, each call 20 ms after the last:\n"+
+			"`commands.run(\"true\")`, our `exec` of `true`, and our `exec` of `true` in a login shell, as `commands.run` has one,\n"+
+			"with a network as the stock client's sandbox has it. Each way has a container of its own, which has rested\n"+
+			"meanwhile, so that the next command's shell waits. Create: `Sandbox.create()` and its first `commands.run(\"true\")`,\n"+
+			"one after the other, of %d for whom a container waits. Files have %d MB, in one piece, and both clients use TCP. A\n"+
+			"server that keeps nothing, and has what is read in memory, shows what the stock client takes by itself. Before each\n"+
+			"the clients' garbage is collected.", e2bCreations, int(e2bBytes/1e6)),
 		head: row([]string{"runtime", "what"}, percentileColumns),
 	}
 	for _, r := range f.runtimes {
@@ -44,12 +45,12 @@ func e2bSection(f findings) section {
 	return s
 }
 
-// leastOf shows what of each ratio, and of the difference, would be left with a server that takes no time.
+// leastOf shows how much of each ratio, and of the difference, would be left with a server that takes no time.
 func leastOf(runtime string, x foreign) table {
 	over, least := apart(x.run, x.login), apart(x.answered, x.quiet)
 	return table{
-		how: "What of each target is the stock client's own, " + runtime + ": with a server that does nothing, which is the least that any could have,\n" +
-			"and by how much this service is above it. Our own client has this service each time; of exec it has either.",
+		how: "How much of each target is the stock client's own, " + runtime + ": with a server that does nothing, the least that any could reach,\n" +
+			"and how far this service is above it. Our own client always has this service, except that exec has either server.",
 		head: []string{"what", "measured", "with a server that does nothing", "this service above it"},
 		rows: [][]string{
 			{"commands.run less our exec of a login shell", millis(over), millis(least), millis(over - least)},

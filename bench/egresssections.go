@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// What the way to the network must reach.
+// These are the targets of the way to the network.
 const (
 	warmNetworkTarget    = 1.05
 	guardStreamTarget    = 0.9
@@ -18,11 +18,11 @@ const (
 func networkSection(f findings) section {
 	s := section{
 		title: "Calls that may use the network",
-		how: "An exec of `true` through the API, by users who may use the network: calls without the grant `@network`, and\n" +
-			"calls with it and one name. Warm ones take turns in rows of ten, each grant in a container of its own, and\n" +
-			"after each row the floor program measures the same container. Cold ones are the first of a user who has never\n" +
-			"been seen; with the grant they include what the engine does for an interface on the bridge, and the service\n" +
-			"for its address, rules and names. Cold has no target.",
+		how: "An exec of `true` through the API, by users who may use the network: calls without the grant `@network`, and calls\n" +
+			"with it and one name. Warm ones take turns in rows of ten, each grant in a container of its own, and after each row\n" +
+			"the floor program measures the same container. Cold ones are the first of a user who has never been seen. With the\n" +
+			"grant they include Docker's work for an interface on the bridge, and the service's for its address, rules and names.\n" +
+			"Cold has no target.",
 		head: row([]string{"runtime", "exec"}, percentileColumns),
 	}
 	for _, r := range f.runtimes {
@@ -42,18 +42,17 @@ func networkSection(f findings) section {
 func guardSection(f findings) section {
 	s := section{
 		title: "The guard",
-		how: fmt.Sprintf("A stream is one download of %s by `curl` over HTTP/1.1 and TLS, from an origin of the test internet, measured\n", mib(f.settings.streamBytes)) +
-			"inside from its first byte to its last; the ways take turns in rounds, and the table has the medians, the ratio\n" +
-			"being the median of the rounds'. Guard is a\n" +
-			"call that may reach the origin by name, so that the service is in the way; direct is a call of the same user\n" +
-			"that may reach everything, so that the host forwards its packets; haproxy is the same, to a HAProxy in the test\n" +
-			"internet that reads the name, connects to the origin and splices, as the guard does: it says what a proxy costs\n" +
-			"here. The origin, curl and the proxies share the machine's cores. Connections are made by a Python program inside,\n" +
-			"to the origin's address, in rows of ten for each way; over direct is the median of the rows' differences, each\n" +
-			"row's median less that of the direct row of the same turn. Processor is what sandboxd, or HAProxy, runs for one\n" +
-			fmt.Sprintf("connection, from its beginning to its end. At last a program keeps %d connections open through the guard, each of which it has used once:\n", idleConnections) +
-			"sandboxd's resident memory before and then, each after 3 s of quiet.",
-		head: []string{"runtime", "way", "streams", "MB/s", "connections", "TCP, p50", "TCP and TLS, p50", "p95", "p99", "over direct", "processor, µs", "idle", "sockets", "sandboxd before", "then"},
+		how: fmt.Sprintf("A stream is one download of %s by `curl` over HTTP/1.1 and TLS from an origin of the test internet, measured inside\n"+
+			"from its first byte to its last. The ways take turns in rounds. The table has the medians; the ratio is the median\n"+
+			"of the rounds' ratios. guard: a call that may reach the origin by name, so the service is in the way. direct: a call\n"+
+			"of the same user that may reach everything, so the host forwards its packets. haproxy: the same as direct, but to a\n"+
+			"HAProxy in the test internet that reads the name, connects to the origin and splices, as the guard does; it shows\n"+
+			"what a proxy costs here. The origin, curl and the proxies share the machine's cores. A Python program inside makes\n"+
+			"the connections to the origin's address, in rows of ten for each way. Over direct is the median of the rows'\n"+
+			"differences: each row's median less that of the direct row of the same turn. Processor is what sandboxd, or HAProxy,\n"+
+			"runs for one connection, from its beginning to its end. Finally, a program keeps %d connections open through the\n"+
+			"guard, each of which it has used once: sandboxd's resident memory before and with them, each after 3 s of quiet.", mib(f.settings.streamBytes), idleConnections),
+		head: []string{"runtime", "way", "streams", "MB/s", "connections", "TCP, p50", "TCP and TLS, p50", "p95", "p99", "over direct", "processor, µs", "idle", "sockets", "sandboxd before", "sandboxd with them"},
 	}
 	for _, r := range f.runtimes {
 		g := r.guard
@@ -75,7 +74,7 @@ func guardSection(f findings) section {
 	return s
 }
 
-// idleVerdict is met only with all connections.
+// idleVerdict returns a verdict that is met only if all connections were open.
 func idleVerdict(runtime string, g guarded) verdict {
 	added := g.during - g.before
 	return judge(runtime, fmt.Sprintf("memory for %d idle connections", idleConnections), "under 60 MB",
@@ -85,12 +84,12 @@ func idleVerdict(runtime string, g guarded) verdict {
 func policySection(f findings) section {
 	s := section{
 		title: "Registering containers",
-		how: "What the service does about the network when a filtered container comes and goes, with a real gateway and rules\n" +
-			"in network namespaces of the benchmark's own: Add takes an address and registers what it may reach, before\n" +
-			"the container is made; Bind finds the container's port of the bridge, when it has started, and moves it to the\n" +
-			"gateway; Remove takes it away and forgets it. The floor is the kernel's own time to move such an interface to\n" +
-			"another namespace, and to delete it. There are 5 ms between one container and the next. The others are\n" +
-			"registered and have ports of the bridge all the time. Times of this table are in microseconds.",
+		how: "What the service does about the network when a filtered container comes and goes, with a real gateway and rules in\n" +
+			"network namespaces of the benchmark's own. Add takes an address and registers what it may reach, before the\n" +
+			"container is made. Bind finds the container's port of the bridge once it has started, and moves it to the gateway.\n" +
+			"Remove takes it away and forgets it. The floor is the kernel's own time to move such an interface to another\n" +
+			"namespace, and to delete it. There are 5 ms between one container and the next. The others are registered and have\n" +
+			"ports of the bridge all the time. Times of this table are in microseconds.",
 		head: row([]string{"others", "what, µs"}, percentileColumns),
 	}
 	for _, r := range f.policy {
@@ -111,10 +110,10 @@ func policySection(f findings) section {
 func packagesSection(f findings) section {
 	s := section{
 		title: "Installing a package",
-		how: "`npm install` of a small package with one dependency, into an empty directory and with an empty cache, from the\n" +
-			"registry that npm asks by default: by a call with the preset `node`, and by a call of the same user that may\n" +
-			"reach everything, in turn, and each turn begins with the other one. The time is that of the whole call, most\n" +
-			"of which is npm's own start. The service asks this host's resolvers.",
+		how: "`npm install` of a small package with one dependency, into an empty directory with an empty cache, from npm's\n" +
+			"default registry. A call with the preset `node` and a call of the same user that may reach everything take turns,\n" +
+			"and each turn begins with the other one. The time is that of the whole call, most of which is npm's own start. The\n" +
+			"service asks this host's resolvers.",
 		head: row([]string{"runtime", "egress"}, percentileColumns),
 	}
 	for _, r := range f.runtimes {

@@ -20,7 +20,7 @@ import (
 type filterPlan struct {
 	Listen, Upstream string
 	Public           netip.Prefix
-	// Clients are registered, from Asker on, each with all Names.
+	// Clients is how many clients are registered, from the address Asker on, each with all Names.
 	Asker   netip.Addr
 	Clients int
 	Names   []string
@@ -89,11 +89,11 @@ func (c *clients) at(addr netip.Addr) *dnsfilter.Endpoint {
 	return c.byAddr[addr.Unmap()]
 }
 
-// decided adds to a log what the service would add.
+// decided adds to a log what the service would log.
 func decided(log *decisions.Log) func(dnsfilter.Decision) {
 	return func(d dnsfilter.Decision) {
 		if d.Endpoint == nil {
-			return // nobody's question
+			return // the question belongs to no client
 		}
 		log.Add(decisions.Decision{
 			Time: d.Time, User: d.Endpoint.User, Container: d.Endpoint.ID, Name: d.Name, Via: decisions.DNS,

@@ -11,8 +11,8 @@ import (
 	"github.com/daycare-run/sandbox/client"
 )
 
-// flood is what a warm exec of `true` takes while another command of the same container prints as
-// fast as it can, and while none does.
+// flood has the times of a warm exec of `true` while another command of the same container prints as fast as it can, and
+// while none does.
 type flood struct {
 	quiet, api, docker sample
 	// rate is what the other command printed meanwhile, in bytes per second.
@@ -35,7 +35,7 @@ func (s *service) measureFlood(ctx context.Context) (flood, error) {
 		if err != nil {
 			return f, err
 		}
-		// In rows, because what docker exec leaves behind is not the flood's doing.
+		// In rows, so that what docker exec leaves behind is not counted as the flood's effect.
 		for range each {
 			if err = f.api.add(s.timeExec(ctx)); err != nil {
 				break
@@ -55,7 +55,7 @@ func (s *service) measureFlood(ctx context.Context) (flood, error) {
 	return f, nil
 }
 
-// startFlood returns when the flood runs. stop ends it and says how fast it was.
+// startFlood returns when the flood runs. stop ends it and returns its speed.
 func (s *service) startFlood(ctx context.Context) (stop func() (float64, error), err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	sink := &floodSink{flowing: make(chan struct{})}

@@ -11,7 +11,7 @@ import (
 	"github.com/daycare-run/sandbox/client"
 )
 
-// floorParallel measures n starts at once.
+// floorParallel measures n simultaneous starts.
 func (s *service) floorParallel(ctx context.Context, n int) (time.Duration, error) {
 	times, err := s.runFloor(ctx, "/home/floor", "parallel", strconv.Itoa(n))
 	if err != nil || len(times) != 1 {

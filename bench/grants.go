@@ -6,20 +6,20 @@ import (
 	"time"
 )
 
-// grants is what a warm exec of `true` takes by what it is granted.
+// grants has the times of a warm exec of `true` by its grants.
 type grants struct {
-	// none and workspace are the same call again and again, alternating is calls each of which asks for
-	// something else than the one before. paused is the same call after as long a pause as a container has among those.
+	// none and workspace are the same call again and again; each call of alternating asks for other grants than the one
+	// before. paused is the call of none after as long a pause as a container has in alternating.
 	none, workspace, alternating, paused sample
 	// cold counts the calls among them that found no container.
 	cold int
 }
 
-// asked is what the alternating calls ask for, in turn. Each has a container of its own.
+// asked has the grants of the alternating calls, in turn. Each has a container of its own.
 var asked = [][]string{nil, {"@workspace"}, {"@write:/home/out"}}
 
 // grantWarmUps is how often all grants may be tried until every call finds its container. The first
-// calls may make directories in the home, which makes other containers of the same grants.
+// calls may make directories in the home, so that the same grants need another container.
 const grantWarmUps = 5
 
 // measureGrants takes turns in rows, and each turn begins with another way.
@@ -74,10 +74,10 @@ func (s *service) warmGrants(ctx context.Context) error {
 			return nil
 		}
 	}
-	return errors.New("calls go on to find no container of their grants, though they have been made before")
+	return errors.New("calls still find no container for their grants, although the same calls came before")
 }
 
-// time measures a warm exec with grants, and counts it if it is not one.
+// time measures an exec with grants, and counts it in cold if it was cold.
 func (g *grants) time(ctx context.Context, s *service, tags []string) (time.Duration, error) {
 	begun := time.Now()
 	out, err := s.execGranted(ctx, boxID, tags, "true")

@@ -14,7 +14,7 @@ import (
 	"github.com/daycare-run/sandbox/api/types"
 )
 
-// guarded is what the guard costs, beside the way past it, and past it to another proxy.
+// guarded compares the guard with the direct way and with another proxy.
 type guarded struct {
 	guard, direct, proxy connections
 	// idle and sockets are how many connections a program had open, and how many more sockets sandboxd
@@ -23,19 +23,19 @@ type guarded struct {
 	before, during int64
 }
 
-// connections are those of one way.
+// connections has the measurements of one way.
 type connections struct {
 	streams speeds // of downloads over TLS
 	// connect is the time of a TCP connection, secure that of the connection and the TLS handshake.
 	connect, secure sample
-	// busy is the processor time of who is in the way while they are made; for the direct way, of sandboxd,
-	// which has the calls only.
+	// busy is the processor time of the process in the way while the connections are made. For the direct way it is that of
+	// sandboxd, which only has the calls.
 	busy time.Duration
 }
 
-// each is what one connection has of it.
+// each returns the processor time of one connection.
 func (c connections) each() time.Duration {
-	// In each row there are some that are not counted.
+	// Each row has some connections that are not counted.
 	made := len(c.secure) / rowLength * (rowLength + handshakesBefore)
 	return c.busy / time.Duration(max(made, 1))
 }
@@ -48,7 +48,7 @@ type way struct {
 	found   *connections
 }
 
-// measureConnections has the ways take turns with streams, then with handshakes.
+// measureConnections measures streams and then handshakes; the ways take turns.
 func (s *service) measureConnections(ctx context.Context, found *guarded) (err error) {
 	p, err := s.startProxy(ctx)
 	if err != nil {
@@ -68,7 +68,7 @@ func (s *service) measureConnections(ctx context.Context, found *guarded) (err e
 	return s.measureHandshakes(ctx, ways)
 }
 
-// measureGuardStreams lets the ways take turns, and each round begins with another one.
+// measureGuardStreams measures the ways by turns; each round begins with another one.
 func (s *service) measureGuardStreams(ctx context.Context, ways []way) error {
 	rounds := 2 * s.settings.streams // they differ by a third
 	for round := range rounds {
@@ -86,7 +86,7 @@ func (s *service) measureGuardStreams(ctx context.Context, ways []way) error {
 	return nil
 }
 
-// download is how fast curl inside gets so many bytes over one TLS connection, from the first byte on.
+// download returns the speed at which curl inside gets bytes over one TLS connection, from the first byte on.
 func (s *service) download(ctx context.Context, way way, bytes int64) (float64, error) {
 	out, err := s.reach(ctx, way.domains, "curl", "-sS", "--http1.1", "--resolve", fmt.Sprintf("%s:443:%s", originName, way.addr), "--cacert", "/home/"+caFile, "-o", "/dev/null",
 		"-w", "%{size_download} %{time_starttransfer} %{time_total}", fmt.Sprintf("https://%s/bytes?n=%d", originName, bytes))
@@ -101,13 +101,13 @@ func (s *service) download(ctx context.Context, way way, bytes int64) (float64, 
 	return float64(n) / (all - first), nil
 }
 
-// handshakesBefore is how many connections a program makes before those that are counted.
+// handshakesBefore is how many connections a program makes before the first that is counted.
 const handshakesBefore = 2
 
 //go:embed handshakes.py
 var handshakesScript []byte
 
-// measureHandshakes takes turns in rows, each of which is one call.
+// measureHandshakes measures the ways by turns, in rows of one call each.
 func (s *service) measureHandshakes(ctx context.Context, ways []way) error {
 	if err := os.WriteFile(s.inHome("handshakes.py"), handshakesScript, 0o644); err != nil {
 		return err

@@ -14,9 +14,9 @@ import (
 	"time"
 )
 
-// The benchmark starts itself again for what must be a process of its own: a DNS filter whose processor
-// time is counted, and rules in a network namespace that ends with the process. A helper is told what to
-// do in JSON, answers in lines of JSON, and ends with its stdin.
+// The benchmark starts itself again where it needs a separate process: for a DNS filter whose processor time is counted,
+// and for rules in a network namespace that ends with the process. A helper gets its plan as JSON, answers in lines of
+// JSON, and ends when its stdin is closed.
 const helperWord = "run-helper"
 
 const (
@@ -30,7 +30,7 @@ const (
 
 func isHelper(args []string) bool { return len(args) == 4 && args[1] == helperWord }
 
-// help is the helper's side.
+// help runs the helper's side.
 func help(ctx context.Context, args []string, stdin io.Reader, stdout io.Writer) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -56,7 +56,7 @@ func help(ctx context.Context, args []string, stdin io.Reader, stdout io.Writer)
 	}
 }
 
-// helper is a process of this program.
+// helper is another process of this program.
 type helper struct {
 	process *exec.Cmd
 	stdin   io.Closer
@@ -64,7 +64,7 @@ type helper struct {
 	errors  strings.Builder
 }
 
-// startHelper starts one, in namespaces of its own if flags name any.
+// startHelper starts a helper, in new namespaces if flags name any.
 func startHelper(ctx context.Context, kind string, plan any, flags uintptr) (*helper, error) {
 	text, err := json.Marshal(plan)
 	if err != nil {
@@ -92,7 +92,7 @@ func startHelper(ctx context.Context, kind string, plan any, flags uintptr) (*he
 	return h, nil
 }
 
-// next reads an answer.
+// next reads the next answer.
 func (h *helper) next(into any) error {
 	line, err := h.lines.ReadBytes('\n')
 	if err != nil {

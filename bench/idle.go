@@ -16,19 +16,18 @@ import (
 )
 
 const (
-	// idleConnections is how many a program keeps open: one user alone may have a quarter of the descriptors,
-	// which is that many where the service has 20,000. idleLimit is how long it may take to open them.
+	// idleConnections is how many connections a program keeps open: one user alone may have a quarter of the descriptors,
+	// which allows that many if the service has 20,000. idleLimit is how long opening them may take.
 	idleConnections = 1500
 	idleLimit       = 3 * time.Minute
-	// otherSockets may have been open before and closed since.
+	// otherSockets is how many other sockets may have been open before and closed since.
 	otherSockets = 20
 )
 
 //go:embed idle.py
 var idleScript []byte
 
-// measureIdle measures sandboxd while a program has connections open through the guard on which nothing
-// is sent.
+// measureIdle measures sandboxd while a program has idle connections open through the guard.
 func (s *service) measureIdle(ctx context.Context, found *guarded) (err error) {
 	if err := os.WriteFile(s.inHome("idle.py"), idleScript, 0o644); err != nil {
 		return err
@@ -57,7 +56,7 @@ func (s *service) measureIdle(ctx context.Context, found *guarded) (err error) {
 	return err
 }
 
-// openIdle returns when the program has opened its connections. stop ends it.
+// openIdle returns when the program has opened its connections. stop ends the program.
 func (s *service) openIdle(ctx context.Context) (open int, stop func() error, err error) {
 	ctx, cancel := context.WithTimeout(ctx, idleLimit)
 	said := &firstLine{done: make(chan struct{})}
@@ -88,7 +87,7 @@ func (s *service) openIdle(ctx context.Context) (open int, stop func() error, er
 	return open, stop, nil
 }
 
-// firstLine takes what is written and tells when there is a line.
+// firstLine collects what is written and closes done when there is a line.
 type firstLine struct {
 	mu   sync.Mutex
 	all  bytes.Buffer

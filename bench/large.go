@@ -13,7 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// large is how fast a large file comes and goes, and what the daemon needs for that.
+// large has the speeds of a large file up and down, and the memory that the daemon needs for it.
 type large struct {
 	bytes int64
 	disk  string // the kind of file system
@@ -28,12 +28,11 @@ type large struct {
 const (
 	// largeRounds is how often each way takes its turn.
 	largeRounds = 2
-	// spare is how many times a file's size must be free on the disk; smallest is the least that says
-	// anything.
+	// spare is how many times a file's size must be free on the disk; smallest is the smallest useful size.
 	spare, smallest = 6, 16 << 20
 )
 
-// fitting is how large a file may be where so much is free: the one asked for, or a half, a quarter …
+// fitting returns how large a file may be if so much is free: as asked for, or a half, a quarter …
 func fitting(asked, free int64) (int64, error) {
 	size := asked
 	for size > free/spare {
@@ -81,7 +80,7 @@ func (s *service) measureLarge(ctx context.Context) (found large, err error) {
 	return found, err
 }
 
-// peakDuring is the daemon's peak while something runs.
+// peakDuring returns the daemon's peak memory while run runs.
 func (s *service) peakDuring(run func() error) (int64, error) {
 	if err := s.resetPeak(); err != nil {
 		return 0, fmt.Errorf("cannot reset the peak of the daemon's memory: %w", err)
@@ -118,8 +117,8 @@ type transfer struct {
 	run    func() (time.Duration, error)
 }
 
-// compete lets both ways take turns, of which every second begins with the other one. After each, the
-// target is compared with the source and deleted.
+// compete measures both ways by turns; every second round begins with the other one. After each transfer, the target is
+// compared with the source and deleted.
 func (s *service) compete(ctx context.Context, name, source, target string, bytes int64, ours, theirs transfer) error {
 	ways := []transfer{ours, theirs}
 	for round := range 1 + largeRounds {
@@ -183,7 +182,7 @@ func (s *service) downloadTo(ctx context.Context, target string, bytes int64, sy
 	return took, err
 }
 
-// copyFile is cp, and with sync the fsync that an upload ends with.
+// copyFile runs cp, and with sync also the fsync that an upload ends with.
 func copyFile(ctx context.Context, from, to string, sync bool) (time.Duration, error) {
 	begun := time.Now()
 	if out, err := exec.CommandContext(ctx, "cp", from, to).CombinedOutput(); err != nil {
@@ -200,7 +199,7 @@ func copyFile(ctx context.Context, from, to string, sync bool) (time.Duration, e
 	return time.Since(begun), err
 }
 
-// fileSystem is what kind of file system a folder is on.
+// fileSystem returns the kind of file system that a folder is on.
 func fileSystem(ctx context.Context, dir string) string {
 	out, err := exec.CommandContext(ctx, "df", "--output=fstype", dir).Output()
 	fields := strings.Fields(string(out))

@@ -16,12 +16,12 @@ import (
 	"github.com/daycare-run/sandbox/internal/agent/launch"
 )
 
-// writing is how fast a process's output comes into its log while there is no service.
+// writing has the speed at which a process's output is logged while no service runs.
 type writing struct {
-	// log, file and dropped are the same output into the log, into a file in /tmp and into /dev/null.
+	// log, file and dropped are the speeds of the same output into the log, a file in /tmp and /dev/null.
 	log, file, dropped speeds
 	lost               uint64
-	// lines are those that were kept, in so many files, and fault is what is wrong with them, or empty.
+	// lines is how many lines were kept, files in how many files, and fault what is wrong with them, or empty.
 	lines int64
 	files int
 	fault string
@@ -31,11 +31,11 @@ const (
 	lineBytes = 100
 	// keptPart is the part of the output that the log may keep.
 	keptPart = 4
-	// writingLimit is how long one log may take, and writingPoll is between two looks at its state.
+	// writingLimit is how long one log may take, and writingPoll is the time between two looks at its state.
 	writingLimit, writingPoll = 5 * time.Minute, 20 * time.Millisecond
 )
 
-// numbered is a line that seq prints, without its end.
+// numbered returns a line that seq prints, without its newline.
 func numbered(n int64) string { return fmt.Sprintf("1%0*d", lineBytes-2, n) }
 
 func (s *service) measureWriting(ctx context.Context) (found writing, err error) {
@@ -100,7 +100,7 @@ func (s *service) timeWriting(ctx context.Context, seq string, lines int64, foun
 	return s.api.RemoveProcess(ctx, boxID, p.ID)
 }
 
-// awaitEnd waits until a process's first program says that the process has ended.
+// awaitEnd waits until a process's state file says that it has ended.
 func awaitEnd(ctx context.Context, name string) (launch.State, error) {
 	for deadline := time.Now().Add(writingLimit); time.Now().Before(deadline); {
 		text, err := os.ReadFile(name)
@@ -127,7 +127,7 @@ func (s *service) awaitExited(ctx context.Context, id string) (types.Process, er
 			return p, err
 		}
 		if time.Now().After(deadline) {
-			return p, errors.New("the service does not find that a process has ended")
+			return p, errors.New("the service has not noticed that a process has ended")
 		}
 		select {
 		case <-ctx.Done():
@@ -137,8 +137,8 @@ func (s *service) awaitExited(ctx context.Context, id string) (types.Process, er
 	}
 }
 
-// checkNumbered reads what a log has kept, the oldest file first: every line must be the one after the line
-// before, and the last the last. It returns how many there are in how many files, and what is wrong.
+// checkNumbered reads what a log has kept, the oldest file first: every line must follow the one
+// before, and the last line must be the last printed. It returns the number of lines and of files, and what is wrong.
 func checkNumbered(log string, last int64) (lines int64, files int, fault string, _ error) {
 	var want []byte
 	for n := launch.MaxLogFiles; n >= 0; n-- {

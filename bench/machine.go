@@ -15,7 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// machine is where a run took place.
+// machine describes where a run took place.
 type machine struct {
 	date     time.Time
 	cpu      string
@@ -62,8 +62,8 @@ func cpuModel() string {
 	return "unknown"
 }
 
-// runtimeVersion is what `runtime --version` says first, without the word. A runsc that was built
-// from its Go module does not know its version, but its build information does. deploy/runsc-freezer has it beside itself.
+// runtimeVersion returns the version in the first line of `runtime --version`. A runsc built from its Go module does not
+// know its version, but its build information has it. For deploy/runsc-freezer that is the runsc beside it.
 func runtimeVersion(ctx context.Context, program string) string {
 	path, err := exec.LookPath(program)
 	if err != nil {

@@ -2,12 +2,12 @@
 // and in one interleaved run, and writes a report with a picture. It starts services of its own and
 // removes everything that it has made.
 //
-// bench.go fixes what is measured in which order, and how often; parts.go what can be left out. warm.go, session.go,
-// rest.go, floor.go, cold.go, create.go, refill.go, together.go, stream.go, slow.go, flood.go, memory.go, reading.go, grants.go, large.go and
-// deciding.go measure, and for what goes over the network dns.go, guard.go, idle.go, registering.go,
-// network.go and packages.go, page.go the console, cluster.go, clustermeasure.go and clustershare.go several hosts, and for durable processes processes.go, adoption.go and logwriting.go;
-// service.go and docker.go are the two sides, outside.go is where the network leads, helper.go has what must
-// be a process of its own; report.go, verdict.go, why.go, plot.go and the files whose names end in sections.go tell.
+// bench.go sets what is measured, in which order and how often; parts.go sets what can be left out. Commands and files: warm.go,
+// session.go, rest.go, floor.go, cold.go, create.go, refill.go, together.go, stream.go, slow.go, flood.go, memory.go, reading.go,
+// grants.go, large.go, deciding.go, surface.go, e2b.go. Network: dns.go, guard.go, idle.go, registering.go, network.go,
+// packages.go. Console: page.go. Several hosts: cluster.go, clustermeasure.go, clustershare.go. Durable processes: processes.go,
+// adoption.go, logwriting.go. service.go and docker.go are the two sides, outside.go has the test internet, and helper.go what
+// must be a process of its own. report.go, verdict.go, why.go, plot.go and *sections.go write the report.
 package main
 
 import (
@@ -62,7 +62,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	return found.faults()
 }
 
-// faults are why parts were not measured.
+// faults returns why parts were not measured.
 func (r results) faults() error {
 	var faults []error
 	for i, found := range r.passes {
@@ -75,7 +75,7 @@ func (r results) faults() error {
 
 const resultsName = "RESULTS.md"
 
-// write makes the report's files.
+// write writes the report's files.
 func write(cfg settings, found results) error {
 	if err := os.MkdirAll(cfg.out, 0o755); err != nil {
 		return err

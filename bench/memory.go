@@ -15,7 +15,7 @@ import (
 // memory is resident memory at rest, in bytes.
 type memory struct {
 	daemon, daemonEnd int64
-	// agent is that of all of its processes inside, of which there are so many.
+	// agent is the memory of all of the agent's processes inside, and agents how many there are.
 	agent  int64
 	agents int
 }
@@ -23,7 +23,7 @@ type memory struct {
 // quiet is how long nothing happens before memory at rest is measured.
 const quiet = 3 * time.Second
 
-// measureRest is called when one exec has been run.
+// measureRest is called after one exec.
 func (s *service) measureRest(ctx context.Context, m *memory) (err error) {
 	if m.daemon, err = s.daemonAtRest(ctx); err != nil {
 		return err
@@ -32,7 +32,7 @@ func (s *service) measureRest(ctx context.Context, m *memory) (err error) {
 	return err
 }
 
-// measureEnd is called when everything else has been measured.
+// measureEnd is called after everything else.
 func (s *service) measureEnd(ctx context.Context, m *memory) (err error) {
 	m.daemonEnd, err = s.daemonAtRest(ctx)
 	return err
@@ -47,7 +47,7 @@ func (s *service) daemonAtRest(ctx context.Context) (int64, error) {
 	return s.daemonMemory("VmRSS")
 }
 
-// daemonMemory reads a line of the daemon's /proc status, in bytes.
+// daemonMemory returns a value of the daemon's /proc status, in bytes.
 func (s *service) daemonMemory(name string) (int64, error) {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", s.process.Process.Pid))
 	if err != nil {
@@ -56,12 +56,12 @@ func (s *service) daemonMemory(name string) (int64, error) {
 	return statusBytes(text, name)
 }
 
-// resetPeak makes VmHWM begin again (proc(5), clear_refs).
+// resetPeak resets VmHWM (proc(5), clear_refs).
 func (s *service) resetPeak() error {
 	return os.WriteFile(fmt.Sprintf("/proc/%d/clear_refs", s.process.Process.Pid), []byte("5"), 0)
 }
 
-// agentMemory asks inside for the memory of the agent's processes, and how many there are.
+// agentMemory returns the memory of the agent's processes, as seen inside, and their number.
 func (s *service) agentMemory(ctx context.Context) (sum int64, processes int, err error) {
 	const script = `for p in /proc/[0-9]*; do [ "$(cat $p/comm)" = agent ] && cat $p/status && echo; done; true`
 	out, err := s.exec(ctx, boxID, "sh", "-c", script)
@@ -82,7 +82,7 @@ func (s *service) agentMemory(ctx context.Context) (sum int64, processes int, er
 	return sum, processes, nil
 }
 
-// statusBytes finds a line such as "VmRSS:  123 kB".
+// statusBytes returns the value of a line such as "VmRSS:  123 kB", in bytes.
 func statusBytes(status []byte, name string) (int64, error) {
 	for line := range bytes.Lines(status) {
 		fields := bytes.Fields(line)
@@ -94,7 +94,7 @@ func statusBytes(status []byte, name string) (int64, error) {
 	return 0, fmt.Errorf("no %s in a process's status", name)
 }
 
-// medianOf is the median of sizes; 0 for none.
+// medianOf returns the median of sizes, or 0 if there are none.
 func medianOf(sizes []int64) int64 {
 	if len(sizes) == 0 {
 		return 0

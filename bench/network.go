@@ -8,14 +8,14 @@ import (
 	"github.com/daycare-run/sandbox/api/types"
 )
 
-// networked is what `true` takes when the call may use the network, and when it may not.
+// networked has the times of `true` with and without the network.
 type networked struct {
 	without, with, coldWithout, coldWith sample
-	// The floor is that of the containers of the two warm ways.
+	// The floor is measured in the containers of the two warm ways.
 	floorWithout, floorWith sample
 }
 
-// measureNetwork takes turns, warm ones in rows.
+// measureNetwork measures the ways by turns, the warm ones in rows.
 func (s *service) measureNetwork(ctx context.Context) (n networked, err error) {
 	plain, outward := types.Exec{Argv: []string{"true"}}, outgoing(byName, "true")
 	for turn := 0; len(n.without) < s.settings.warm; turn++ {
@@ -56,7 +56,7 @@ func (s *service) measureNetwork(ctx context.Context) (n networked, err error) {
 	return n, nil
 }
 
-// warmRow measures a call some times in a row, and the floor of its container.
+// warmRow measures a row of calls, and the floor of their container.
 func (s *service) warmRow(ctx context.Context, e types.Exec, calls, floor *sample) error {
 	for range rowLength {
 		if err := calls.add(s.timeCall(ctx, e)); err != nil {

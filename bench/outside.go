@@ -15,18 +15,18 @@ import (
 	"github.com/daycare-run/sandbox/internal/egress/rules"
 )
 
-// The test internet of the benchmarks is beside the one of the tests, so that both may run at once, in
-// the range that is set aside for benchmarks (RFC 2544).
+// The benchmarks have a test internet of their own, so that they and the tests may run at once. It is in the range that
+// is set aside for benchmarks (RFC 2544).
 var worldPublic = netip.MustParsePrefix("198.19.51.0/24")
 
 const (
 	worldName = "bench-inet"
-	// originName is a name in it, of the address that originNumber is.
+	// originName is the name of the origin, whose address has the number originNumber.
 	originName   = "origin.bench.example"
 	originNumber = 10
 )
 
-// checkMeans says what is missing for the parts that were chosen.
+// checkMeans returns an error if something is missing for the chosen parts.
 func checkMeans(cfg settings) error {
 	if cfg.has(rootParts...) && os.Geteuid() != 0 {
 		return fmt.Errorf("the sections %s make networks: run this as root, or choose others with --sections", strings.Join(rootParts, ", "))
@@ -55,7 +55,7 @@ func newWorld(ctx context.Context) (*inet.Inet, error) {
 	return world, nil
 }
 
-// worldSettings let a service live in the test internet. First calls have to make a container.
+// worldSettings are the settings of a service in the test internet. First calls have to make a container.
 func (l *lab) worldSettings() ([]string, error) {
 	return []string{
 		"SANDBOXD_DOCKER_ISOLATED_DNS_SERVERS=" + l.world.DNSServers()[0].String(),
@@ -64,16 +64,16 @@ func (l *lab) worldSettings() ([]string, error) {
 	}, nil
 }
 
-// Where a call may go: by name, which is through the guard, or anywhere, which is past it.
+// The domains of a call: byName goes through the guard, anywhere goes past it.
 var (
 	byName   = []string{originName}
 	anywhere = []string{"*"}
 )
 
-// caFile is the authority of the test internet's origins, in the home.
+// caFile is the file in the home with the authority of the test internet's origins.
 const caFile = "ca.pem"
 
-// travel lets the user of the warm sandbox use the network, and makes a container for each way.
+// travel allows the user of the warm sandbox the network, and makes a container for each way.
 func (s *service) travel(ctx context.Context) error {
 	if err := os.WriteFile(s.inHome(caFile), s.world.CA(), 0o644); err != nil {
 		return err
@@ -93,7 +93,7 @@ func travelling(user string) types.Registration {
 	return types.Registration{UserID: user, Permissions: types.Permissions{Network: true}}
 }
 
-// outgoing is a call that may reach the domains.
+// outgoing returns a call that may reach the domains.
 func outgoing(domains []string, argv ...string) types.Exec {
 	return types.Exec{Argv: argv, Permissions: []string{"@network"}, AllowedDomains: domains}
 }
@@ -103,7 +103,7 @@ func (s *service) reach(ctx context.Context, domains []string, argv ...string) (
 	return s.call(ctx, boxID, outgoing(domains, argv...))
 }
 
-// refusals tells what a command did not reach.
+// refusals says what a command could not reach.
 func refusals(list []types.Refusal) string {
 	var b strings.Builder
 	for _, r := range list {
@@ -112,7 +112,7 @@ func refusals(list []types.Refusal) string {
 	return b.String()
 }
 
-// removeRules takes a service's rules away. Its containers are gone.
+// removeRules removes a service's rules, after its containers are gone.
 func removeRules(name string) error {
 	if os.Geteuid() != 0 {
 		return nil // the service could not make any

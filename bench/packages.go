@@ -17,7 +17,7 @@ import (
 	"github.com/daycare-run/sandbox/internal/policy"
 )
 
-// packages is what npm takes for a small package.
+// packages has the times of npm for a small package.
 type packages struct {
 	preset, open sample
 	// problem says why nothing was measured.
@@ -32,12 +32,12 @@ const (
 	registryLimit = 20 * time.Second
 )
 
-// hostAuthorities is where Debian has the authorities that the host trusts. A mirror of the house may
-// have a certificate of one that the image does not know.
+// hostAuthorities is Debian's file of the authorities that the host trusts. A local mirror may have a certificate of an
+// authority that the image does not know.
 const hostAuthorities = "/etc/ssl/certs/ca-certificates.crt"
 
-// hostsWay lets a service reach the registry as this host does: by its resolvers, and at the addresses
-// that they have for it, also if these do not look public.
+// hostsWay returns the settings with which a service reaches the registry as this host does: by its resolvers, and at the
+// addresses that they return, even if these do not look public.
 func hostsWay(ctx context.Context) ([]string, error) {
 	host, err := dns.ClientConfigFromFile("/etc/resolv.conf")
 	if err != nil {
@@ -68,8 +68,8 @@ func hostsWay(ctx context.Context) ([]string, error) {
 	}, nil
 }
 
-// measureInstalls takes turns, and each turn begins with the other way. Where not even open egress leads
-// to the registry, there is nothing to measure.
+// measureInstalls measures both ways by turns; each turn begins with the other one. If not even open egress reaches the
+// registry, it measures nothing.
 func (s *service) measureInstalls(ctx context.Context, found *packages) error {
 	if _, err := s.api.Put(ctx, boxID, travelling(boxID)); err != nil {
 		return err
@@ -88,7 +88,7 @@ func (s *service) measureInstalls(ctx context.Context, found *packages) error {
 			return err
 		}
 		s.say("%s: npm does not reach its registry: %v", s.runtime, err)
-		found.problem = "npm cannot fetch a package on this host, with open egress either"
+		found.problem = "npm cannot fetch a package on this host, not even with open egress"
 		return nil
 	}
 	if _, err := s.install(ctx, preset); err != nil {
@@ -109,7 +109,7 @@ func (s *service) measureInstalls(ctx context.Context, found *packages) error {
 	return nil
 }
 
-// install is one npm install into an empty directory, with an empty cache.
+// install times one npm install into an empty directory, with an empty cache.
 func (s *service) install(ctx context.Context, call types.Exec) (time.Duration, error) {
 	call.Argv = []string{"sh", "-c", "rm -rf /tmp/project && mkdir /tmp/project"}
 	if _, err := s.call(ctx, boxID, call); err != nil {

@@ -14,14 +14,14 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// looking is what the console's page takes, in a browser and of the service.
+// looking is what the console's page costs, in a browser and in the service.
 type looking struct {
-	// content is from the answer to what is asked for first until a row of a list is drawn.
+	// content is the time from the first answer until a row of a list is drawn.
 	content []time.Duration
-	// plain is how a tall page scrolls that does nothing, and views how those of the console do, by name.
+	// plain is how a tall page without any work scrolls; views are how the pages of the console scroll, by name.
 	plain frames
 	views []viewFrames
-	// one is what part of a core the service takes with a page open more than without, and ten how much more memory with ten.
+	// one is how much more of a core the service takes with a page open than without; ten is the additional memory with ten.
 	one float64
 	ten int64
 }
@@ -31,11 +31,11 @@ type viewFrames struct {
 	frames
 }
 
-// frames are those of a list that scrolls.
+// frames are the frames of a scrolling list.
 type frames struct {
-	// Work is how long after its begin each frame's work was over on the page's own thread: events, scripts, style, layout and paint.
+	// Work is the time from each frame's beginning until the page's own thread was done: events, scripts, style, layout and paint.
 	Work []float64
-	// Late is how many came more than half a frame late, for whatever reason: here the browser has no GPU.
+	// Late is how many frames came more than half a frame late, for whatever reason: here the browser has no GPU.
 	Late int
 }
 
@@ -44,7 +44,7 @@ const (
 	frameTime  = 1000.0 / 60
 )
 
-// over is how many had more work on the page's thread than fits into a frame.
+// over returns how many frames had more work on the page's thread than fits into a frame.
 func (f frames) over() (n int) {
 	for _, ms := range f.Work {
 		if ms > frameTime {
@@ -62,7 +62,7 @@ func (f frames) sample() sample {
 	return s
 }
 
-// scrolling scrolls a list by two rows in each frame. A message that is sent in a frame comes when its work is over.
+// scrolling scrolls a list by two rows in each frame. A message sent in a frame arrives when the frame's work is over.
 const scrolling = `(async () => {
   const list = [...document.querySelectorAll(".list")].sort((a, b) => b.scrollHeight - a.scrollHeight)[0];
   const channel = new MessageChannel(), work = [];
@@ -79,13 +79,13 @@ const scrolling = `(async () => {
   return { Work: work, Late: late };
 })()`
 
-// firstRow is when a row is drawn, after the answer with the page itself.
+// firstRow resolves to the time from the answer with the page itself until a row is drawn.
 const firstRow = `new Promise((resolve) => {
   const look = () => document.querySelector(".list > [role=row]") ? requestAnimationFrame(() => resolve(performance.now() - performance.getEntriesByType("navigation")[0].responseEnd)) : setTimeout(look, 2);
   look();
 })`
 
-// measurePage starts a service and a browser.
+// measurePage starts a service and a browser, and measures the page.
 func (l *lab) measurePage(ctx context.Context) (found looking, err error) {
 	dir := filepath.Join(l.dir, fmt.Sprint("page-", l.pass))
 	if err := os.MkdirAll(dir, 0o700); err != nil {
@@ -113,7 +113,7 @@ func (l *lab) measurePage(ctx context.Context) (found looking, err error) {
 	return found, p.measure(&found)
 }
 
-// page is a tab, and the service's process.
+// page is a browser tab and the service's process.
 type page struct {
 	tab  context.Context
 	base string
@@ -159,7 +159,7 @@ func (p page) measure(found *looking) error {
 	return err
 }
 
-// visit opens a page and returns what a script comes to there.
+// visit opens a page and returns the result of a script there.
 func visit[T any](p page, path, script string) (T, error) {
 	ctx, cancel := context.WithTimeout(p.tab, time.Minute)
 	defer cancel()
@@ -185,7 +185,7 @@ func (p page) signIn() error {
 	return err
 }
 
-// busy is what part of a core the service takes.
+// busy returns how much of a core the service takes.
 func (p page) busy() (float64, error) {
 	begun := time.Now()
 	before, err := processorTime(p.pid)
@@ -205,7 +205,7 @@ func (p page) memory() (int64, error) {
 	return statusBytes(text, "VmRSS")
 }
 
-// openTen asks as ten pages do, and returns the memory that the service has then.
+// openTen sends the requests of ten pages, and returns the most memory that the service has meanwhile.
 func (p page) openTen() (int64, error) {
 	for range 10 {
 		follower, err := http.Get(p.base + "/v1/events?replay=true")

@@ -25,13 +25,13 @@ import (
 	"github.com/daycare-run/sandbox/internal/sandboxtest"
 )
 
-// What the service behind the page has, and how often a call and a decision come.
+// The size of the service behind the page, and how often a call and a decision come.
 const (
 	pageUsers, pageContainers, pageDecisions = 200, 1000, 10_000
 	pagePeriod                               = 50 * time.Millisecond
 )
 
-// plainPage is what the page's frames are compared with: a tall one of which nothing but the browser makes work.
+// plainPage is the page with which the console's frames are compared: a tall one that only the browser works on.
 const plainPage = `<!doctype html><title>plain</title><div class="list" id="list"></div><script>
 const list = document.getElementById("list");
 list.style = "height:600px;overflow-y:auto";
@@ -135,7 +135,7 @@ func madeUpDecision(i int) decisions.Decision {
 	return d
 }
 
-// happen is a call from its begin to its end, and a decision.
+// happen makes a call, from its beginning to its end, and a decision.
 func happen(log *decisions.Log, stream *events.Stream, i int) {
 	call := calls.Event{ID: uint64(i + 1), What: calls.Began, Sandbox: pageUser(i), Command: "make test", Grants: "@network", In: pageContainer(i)}
 	stream.Publish(events.Call, pageUser(i), call)
@@ -147,7 +147,7 @@ func happen(log *decisions.Log, stream *events.Stream, i int) {
 	log.Add(madeUpDecision(i % pageDecisions))
 }
 
-// unattended is what sandboxtest asks of a test, where there is none.
+// unattended stands in for the test that sandboxtest needs, where there is none.
 type unattended struct {
 	testing.TB
 	dir      string
@@ -159,7 +159,7 @@ func (u *unattended) TempDir() string          { return u.dir }
 func (u *unattended) Context() context.Context { return context.Background() }
 func (u *unattended) Cleanup(f func())         { u.cleanups = append(u.cleanups, f) }
 func (u *unattended) Error(args ...any)        { fmt.Fprintln(os.Stderr, args...) }
-func (u *unattended) Fatal(args ...any)        { panic(fmt.Sprint(args...)) } // the helper ends, and says why
+func (u *unattended) Fatal(args ...any)        { panic(fmt.Sprint(args...)) } // ends the helper with the reason
 
 func (u *unattended) end() {
 	for _, f := range u.cleanups {

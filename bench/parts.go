@@ -6,13 +6,13 @@ import (
 	"strings"
 )
 
-// part is a question of the report that may be asked by itself.
+// part is a section of the report that can be measured by itself.
 type part struct {
 	name string
 	show func(findings) section
 }
 
-// parts are all of them, in the order of the report.
+// parts has all parts, in the order of the report.
 var parts = []part{
 	{"warm", warmSection}, {"line", lineSection}, {"session", sessionSection}, {"rest", restSection}, {"cold", coldSection}, {"create", createSection}, {"together", togetherSection}, {"streams", streamSection},
 	{"slow", slowSection}, {"flood", floodSection}, {"memory", memorySection}, {"reading", readingSection},
@@ -24,8 +24,8 @@ var parts = []part{
 // insideParts are measured in one container of a service without a network, one after the other.
 var insideParts = []string{"warm", "line", "session", "cold", "together", "streams", "slow", "flood", "memory", "reading", "large", "grants", "surface"}
 
-// rootParts make networks, rules or control groups of their own, or read of others' processes; internetParts need the test internet, and
-// pictureParts are what the picture shows.
+// rootParts make networks, rules or control groups, or read about other users' processes; internetParts need the test internet;
+// pictureParts are shown in the picture.
 var (
 	pictureParts  = []string{"warm", "line", "session"}
 	rootParts     = []string{"rest", "network", "dns", "guard", "policy", "packages", "e2b", "cluster"}
@@ -48,13 +48,13 @@ func chooseParts(list string) ([]string, error) {
 			return nil, fmt.Errorf("--sections: there is no section %q, only %s", name, strings.Join(partNames(), ", "))
 		}
 	}
-	if slices.Contains(chosen, "slow") { // its rate is half of a stream's
+	if slices.Contains(chosen, "slow") { // its rate depends on a stream's
 		chosen = append(chosen, "streams")
 	}
 	return chosen, nil
 }
 
-// has says whether some of the parts are to be measured.
+// has reports whether any of the parts is to be measured.
 func (cfg settings) has(names ...string) bool {
 	return len(cfg.parts) == 0 || slices.ContainsFunc(names, func(name string) bool { return slices.Contains(cfg.parts, name) })
 }

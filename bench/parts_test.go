@@ -35,7 +35,7 @@ func TestSectionsFlag(t *testing.T) {
 	}
 }
 
-// TestPartsAreKnown: what decides by the name of a part means one that there is.
+// TestPartsAreKnown: every name in the lists of parts is that of a part.
 func TestPartsAreKnown(t *testing.T) {
 	for _, name := range slices.Concat(insideParts, rootParts, internetParts) {
 		if !slices.Contains(partNames(), name) {

@@ -18,7 +18,7 @@ import (
 
 const pictureName = "latency.svg"
 
-// Colours tell the ways apart, also for people who see red and green alike (Okabe and Ito).
+// The colours of the ways can be told apart even by people who see red and green alike (Okabe and Ito).
 var (
 	apiColour    = color.RGBA{R: 0x00, G: 0x72, B: 0xb2, A: 0xff}
 	dockerColour = color.RGBA{R: 0xd5, G: 0x5e, B: 0x00, A: 0xff}
@@ -33,7 +33,7 @@ type line struct {
 	took   sample
 }
 
-// lines are a runtime's, from the top. The samples are those of all passes.
+// lines returns the lines of a runtime, from the top. Their samples are those of all passes.
 func (r results) lines(runtime int) (lines []line) {
 	all := func(of func(runtimeFindings) sample) (took sample) {
 		for _, pass := range r.passes {
@@ -73,7 +73,7 @@ func (r results) lines(runtime int) (lines []line) {
 	return lines
 }
 
-// drawCommands draws what commands take, a panel for each runtime, as SVG.
+// drawCommands draws the times of commands as SVG, with a panel for each runtime.
 func drawCommands(r results) ([]byte, error) {
 	const (
 		width, perLine = 10 * vg.Inch, vg.Length(17)
@@ -100,7 +100,7 @@ func drawCommands(r results) ([]byte, error) {
 	if _, err := canvas.WriteTo(&svg); err != nil {
 		return nil, fmt.Errorf("cannot draw what commands take: %w", err)
 	}
-	// Where there is no Liberation Sans, a font of the same measures.
+	// If there is no Liberation Sans, a font with the same metrics is used.
 	return bytes.ReplaceAll(svg.Bytes(), []byte("font-family:Liberation Sans;"), []byte("font-family:Liberation Sans,Arial,Helvetica,sans-serif;")), nil
 }
 

@@ -17,10 +17,10 @@ import (
 	"github.com/daycare-run/sandbox/client"
 )
 
-// durable is what was measured of durable processes.
+// durable has the measurements of durable processes.
 type durable struct {
-	// started is until the first line is in the log, answered until POST answers, and run is docker run -d
-	// until the first line is in the engine's log.
+	// started is the time until the first line is in the log, answered the time until POST answers, and run the time of
+	// docker run -d until the first line is in Docker's log.
 	started, answered, run sample
 	adoption               adoption
 	writing                writing
@@ -32,15 +32,15 @@ const (
 	lineLimit, linePoll = 30 * time.Second, 200 * time.Microsecond
 )
 
-// printing prints the first line and then uses nothing.
+// printing is a process that prints one line and then uses nothing.
 var printing = []string{"sh", "-c", "echo first line; exec sleep 86400"}
 
-// processSettings make logs so small that they are rotated some twenty times.
+// processSettings make the logs so small that they are rotated some twenty times.
 func (l *lab) processSettings() ([]string, error) {
 	return []string{fmt.Sprintf("SANDBOXD_PROCESSES_MAX_LOG=%d", l.settings.logBytes/keptPart)}, nil
 }
 
-// measureProcesses measures starts first, while nothing else is there, and adoption last, for it leaves records.
+// measureProcesses measures starts first, while nothing else exists, and adoption last, because it leaves records.
 func (s *service) measureProcesses(ctx context.Context, found *durable) error {
 	return s.steps(ctx, s.runtime+": ", []step{
 		{"processes", "starting processes", func() error { return s.measureStarts(ctx, found) }},
@@ -49,7 +49,7 @@ func (s *service) measureProcesses(ctx context.Context, found *durable) error {
 	})
 }
 
-// measureStarts takes turns, and each turn begins with the other way.
+// measureStarts measures both ways by turns; each turn begins with the other one.
 func (s *service) measureStarts(ctx context.Context, found *durable) error {
 	t, err := s.twin(ctx, printing...)
 	if err != nil {
@@ -90,7 +90,7 @@ func (s *service) timeStart(ctx context.Context, d *durable) error {
 	return s.api.RemoveProcess(ctx, boxID, p.ID)
 }
 
-// awaitFile waits until a file has a content.
+// awaitFile waits until a file has the given content.
 func awaitFile(ctx context.Context, name string, want []byte) error {
 	for deadline := time.Now().Add(lineLimit); ; time.Sleep(linePoll) {
 		got, err := os.ReadFile(name)
@@ -107,11 +107,11 @@ func awaitFile(ctx context.Context, name string, want []byte) error {
 	}
 }
 
-// dockerRunDetached is `docker run -d` and then `docker logs -f` until the first line, as the docker command
-// does them: create, start, follow. It then removes the container.
+// dockerRunDetached does what `docker run -d` and then `docker logs -f` do, until the first line: create, start, follow. It
+// then removes the container.
 func (s *service) dockerRunDetached(ctx context.Context, t twin) (_ time.Duration, err error) {
 	begun := time.Now()
-	// Not cancelled half-way: the engine might make it all the same, after our last look.
+	// Not cancelled half-way: Docker might still make the container after our last look.
 	created, err := s.docker.ContainerCreate(context.WithoutCancel(ctx), &t.config, &t.host, nil, nil, "")
 	if err != nil {
 		return 0, fmt.Errorf("docker run -d: %w", err)

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// What durable processes must reach. The number of adopted ones has a target under gVisor only.
+// These are the targets of durable processes. Adoption has a target under gVisor only.
 const (
 	startTarget   = 1.3
 	writingTarget = 100e6
@@ -18,15 +18,15 @@ const (
 func processesSection(f findings) section {
 	s := section{
 		title: "Durable processes",
-		how: "Start: a POST of a command that prints a line and sleeps, and then reading the log's file every 0.2 ms until\n" +
-			"the line is there; docker run -d: create and start through the Engine API, with the sandbox's own image, user\n" +
-			"and host configuration but the engine's default log, and then following that log until the line comes. They\n" +
-			"take turns, each turn begins with the other one, and each container is removed before the next.\n" +
+		how: "Start: a POST of a command that prints a line and sleeps; then the log's file is read every 0.2 ms until the line is\n" +
+			"there. docker run -d: create and start through the Engine API, with the sandbox's own image, user and host\n" +
+			"configuration but Docker's default log; then that log is followed until the line comes. They take turns, each turn\n" +
+			"begins with the other one, and each container is removed before the next.\n" +
 			"\n" +
-			"Adopting: processes that sleep; sandboxd is killed by SIGKILL, one more process is killed by the engine, and\n" +
-			"sandboxd is started again. The time is from that start until the list says that this one has ended, which\n" +
-			"only the engine can have told, and that all others run with the pid and the start that they had, never\n" +
-			"restarted. At last some of them are stopped through the API.",
+			"Adopting: while processes sleep, sandboxd is killed by SIGKILL, one more process is killed by Docker, and sandboxd\n" +
+			"is started again. The time is from that start until the list says that this one has ended, which only Docker can\n" +
+			"have told, and that all others run with the pid and the start that they had, never restarted. Finally, some of them\n" +
+			"are stopped through the API.",
 		head: row([]string{"runtime", "what"}, append(slices.Clone(percentileColumns), "longest")),
 	}
 	logs := [][]string{}
@@ -76,12 +76,11 @@ func writingVerdicts(runtime string, w writing) []verdict {
 	}
 }
 
-// writingTable is the section's second table, with what it means.
+// writingTable returns the section's second table, with its explanation.
 func writingTable(cfg settings, rows [][]string) table {
-	how := fmt.Sprintf("Logs: `seq` prints %s of numbered lines of %d bytes while sandboxd is stopped, into a log that may keep a\n", mib(cfg.logBytes), lineBytes) +
-		"quarter of that. The time is from the sign to begin, which the process looks for every 10 ms, until its state\n" +
-		"says that it has ended. Every line kept must follow the one before, also from file to file, up to the last one\n" +
-		"printed. In turn with it, execs run the same `seq` into a file in /tmp, a folder of the host like the log's, and into\n" +
-		"/dev/null."
+	how := fmt.Sprintf("Logs: `seq` prints %s of numbered lines of %d bytes while sandboxd is stopped, into a log that may keep a quarter of\n"+
+		"that. The time is from the sign to begin, which the process looks for every 10 ms, until its state says that it has\n"+
+		"ended. Every line kept must follow the one before, also from file to file, up to the last one printed. By turns with\n"+
+		"it, execs run the same `seq` into a file in /tmp, a folder of the host like the log's, and into /dev/null.", mib(cfg.logBytes), lineBytes)
 	return table{how, []string{"runtime", "rounds", "log, MB/s", "file, MB/s", "/dev/null, MB/s", "lost bytes", "lines kept", "files"}, rows}
 }

@@ -17,14 +17,14 @@ import (
 const proxyNumber = 30
 
 // proxy is HAProxy, which reads the name in a TLS greeting, connects to the origin and splices, as the guard does. It
-// stands in the test internet: a program reaches it past the guard, so what it adds to a direct connection is what
-// another proxy would.
+// is in the test internet, where a program reaches it past the guard. So what it adds to a direct connection is what a
+// proxy other than the guard would add.
 type proxy struct {
 	process *exec.Cmd
 	addr    netip.Addr
 }
 
-// haproxySettings are for an address, a name and an origin.
+// haproxySettings is a format for an address, a name and an origin.
 const haproxySettings = `global
 	maxconn 4096
 defaults

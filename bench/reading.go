@@ -13,13 +13,13 @@ import (
 	"github.com/daycare-run/sandbox/client"
 )
 
-// reading is what it takes to read a small file of the home.
+// reading has the times to read a small file of the home.
 type reading struct {
-	// api is a read, health a call that does nothing but go through HTTP, floor the same file without us.
+	// api is a read through the API, health a call that only goes through HTTP, and floor a read without the service.
 	api, health, floor sample
 }
 
-// own is the part of a read that is not HTTP's.
+// own returns a read's time without HTTP's.
 func (r reading) own() time.Duration { return r.api.median() - r.health.median() }
 
 const (
@@ -28,7 +28,7 @@ const (
 	readBytes = 1 << 10
 )
 
-// measureReading takes turns in rows, and each turn begins with another way.
+// measureReading measures the ways by turns, in rows; each turn begins with another way.
 func (s *service) measureReading(ctx context.Context) (found reading, err error) {
 	path := s.inHome(readName)
 	text := []byte(strings.Repeat("sixteen letters\n", readBytes/16))
@@ -56,7 +56,7 @@ func (s *service) measureReading(ctx context.Context) (found reading, err error)
 	return found, os.Remove(path)
 }
 
-// timeRead reads the file through the API, as text. All of it must come.
+// timeRead times a read of the whole file through the API, as text.
 func (s *service) timeRead(ctx context.Context, want []byte) (time.Duration, error) {
 	begun := time.Now()
 	result, err := s.api.Read(ctx, boxID, types.Read{Target: client.Target("~/" + readName)})

@@ -16,17 +16,17 @@ import (
 )
 
 const (
-	// refillRounds is how often first calls without a pool and those beside one that is filled take turns: a machine
-	// that is slower for a while is so for both.
+	// refillRounds is how often first calls without a pool and first calls during a refill take turns. Thus a machine that
+	// is slower for a while is slower for both.
 	refillRounds = 5
-	// refillPhase is the time in which the latter come after one more container waits: until the next one does, with the rest
-	// before it is begun.
+	// refillPhase is how long after a container has become ready a call of the latter may come: until the next one is ready,
+	// including the rest before it is begun.
 	refillPhase = 1300 * time.Millisecond
 )
 
-// measureRefilling needs a service whose pool is set by its file. The first calls are of a kind that no pool has.
+// measureRefilling needs a service whose pool is set by its settings file. No pool has containers for its first calls.
 func (s *service) measureRefilling(ctx context.Context, c *creation) error {
-	if _, err := s.newUser(ctx, "first"); err != nil { // so that it is known what comes
+	if _, err := s.newUser(ctx, "first"); err != nil { // so that the service knows which calls come
 		return err
 	}
 	each := max(s.settings.users/25, 1)
@@ -54,7 +54,7 @@ func (s *service) measureRefilling(ctx context.Context, c *creation) error {
 	return nil
 }
 
-// refill has the pool be of so many. One of none is gone when it returns.
+// refill sets the size of the pool. For size 0 it returns when the pool is gone.
 func (s *service) refill(ctx context.Context, size int) error {
 	text := fmt.Sprintf(`{"pool":{"size":%d,"max":%d}}`, size, max(size, 1))
 	if err := errors.Join(os.WriteFile(s.path("settings.json"), []byte(text), 0o600), s.process.Process.Signal(syscall.SIGHUP)); err != nil || size > 0 {
@@ -75,12 +75,12 @@ func (s *service) refill(ctx context.Context, size int) error {
 	})
 }
 
-// amidRefill returns at any moment of a pool's being filled.
+// amidRefill returns at a random moment while the pool is being filled.
 func (s *service) amidRefill(ctx context.Context) error {
 	last := -1
 	err := s.await(ctx, "the pool to be filled", func() (bool, error) {
 		n, err := s.pooled(ctx)
-		more := last >= 0 && n > last // one has been made just now, and the next is under way
+		more := last >= 0 && n > last // one has just become ready, and the next is under way
 		last = n
 		return more, err
 	})
@@ -95,7 +95,7 @@ func (s *service) amidRefill(ctx context.Context) error {
 	}
 }
 
-// unlike measures the first call of a user who is of a kind for which no container waits.
+// unlike measures the first call of a user for whose calls no container waits.
 func (s *service) unlike(ctx context.Context, user string) (time.Duration, error) {
 	if err := s.register(ctx, user); err != nil {
 		return 0, err

@@ -24,21 +24,21 @@ import (
 	"github.com/daycare-run/sandbox/internal/egress/gateway"
 )
 
-// registering is what it takes that a container may reach its names, and that it may not any more.
+// registering has the times to let a container reach its names, and to end that.
 type registering struct {
-	// Others is how many containers are registered meanwhile.
+	// Others is how many other containers are registered meanwhile.
 	Others int
-	// Add is before the container is made, Bind when it has started, Remove when it is gone; All is
-	// their sum, each time, and AddRemove the sum without Bind.
+	// Add comes before the container is made, Bind when it has started, and Remove when it is gone. All is the sum of the
+	// three, each time, and AddRemove the sum without Bind.
 	Add, Bind, Remove, AddRemove, All sample
-	// Move and Delete are what the kernel takes to move such an interface into another namespace, and to delete it there.
+	// Move and Delete are the kernel's times to move such an interface into another namespace, and to delete it there.
 	Move, Delete sample
 }
 
-// registerCrowds are how many others there are.
+// registerCrowds has the numbers of other containers.
 var registerCrowds = []int{0, 999}
 
-// registerPause is between one container and the next, which Docker makes no faster.
+// registerPause is the time between one container and the next. Docker makes them no faster.
 const registerPause = 5 * time.Millisecond
 
 // registerPlan is what the helper measures.
@@ -47,8 +47,8 @@ type registerPlan struct {
 	Dir           string
 }
 
-// measureRegistering lets a process with a network of its own measure: real rules, and nothing of this
-// host's.
+// measureRegistering measures in a process with a network of its own: with real rules, and without touching this host's
+// network.
 func (l *lab) measureRegistering(ctx context.Context) ([]registering, error) {
 	var all []registering
 	for _, others := range registerCrowds {
@@ -81,7 +81,7 @@ var (
 	registerMAC     = net.HardwareAddr{2, 0x42, 10, 213, 0, 9}
 )
 
-// runRegistering is the helper's side.
+// runRegistering is the helper that measures.
 func runRegistering(ctx context.Context, text string, stdout io.Writer) (err error) {
 	var plan registerPlan
 	if err := readPlan(text, &plan); err != nil {
@@ -146,7 +146,7 @@ type guest struct {
 // comeAndGo registers a container and removes it, with an interface of its own, and measures the floor with another.
 func (r *registering) comeAndGo(networks *egress.Egress, spec dockerexec.Spec, bridge netlink.Link, g guest) error {
 	const port = "guest"
-	if err := addPort(bridge, port, g.space); err != nil { // which goes with the container
+	if err := addPort(bridge, port, g.space); err != nil { // it goes away with the container
 		return err
 	}
 	if err := r.once(networks, spec, g.thread); err != nil {
@@ -202,7 +202,7 @@ func (r *registering) floor(name string, space netns.NsHandle) error {
 	return err
 }
 
-// benchSpec is of a container that may reach ten names.
+// benchSpec returns the Spec of a container that may reach ten names.
 func benchSpec(user string) dockerexec.Spec {
 	var names []string
 	for i := range 10 {
@@ -261,7 +261,7 @@ func newSpace() (space netns.NsHandle, thread int, err error) {
 		space, err = netns.New()
 		thread = unix.Gettid()
 		close(done)
-		select {} // keeps the thread
+		select {} // keeps the thread alive
 	}()
 	<-done
 	if err != nil {
@@ -270,7 +270,7 @@ func newSpace() (space netns.NsHandle, thread int, err error) {
 	return space, thread, err
 }
 
-// gatewayPlan is what the gateway's helper is made with.
+// gatewayPlan is the plan of the gateway's helper.
 type gatewayPlan struct {
 	Dir, Argument string
 	Sysctls       map[string]string
@@ -286,11 +286,11 @@ func startGateway(ctx context.Context, networks *egress.Egress, n *dockerexec.Ne
 	if err := os.MkdirAll(made.Dir, 0o700); err != nil {
 		return nil, err
 	}
-	// Not ended by ctx, but with our end of its stdin.
+	// It ends when our end of its stdin is closed, not by ctx.
 	return startHelper(context.WithoutCancel(ctx), helpGateway, gatewayPlan{made.Dir, made.Arguments[1], made.Sysctls}, unix.CLONE_NEWNET)
 }
 
-// runGateway is the gateway's side.
+// runGateway is the helper that runs the gateway.
 func runGateway(ctx context.Context, text string) error {
 	var plan gatewayPlan
 	if err := readPlan(text, &plan); err != nil {

@@ -10,25 +10,25 @@ import (
 // section answers one question of the report.
 type section struct {
 	title string
-	// how says how it was measured; head and rows are what was.
+	// how says how it was measured; head and rows have the results.
 	how  string
 	head []string
 	rows [][]string
 	// more are further tables, and note stands below all of them.
 	more []table
 	note string
-	// verdicts hold it against the targets.
+	// verdicts compare the results with the targets.
 	verdicts []verdict
 }
 
-// table is a further table of a section, with what it means.
+// table is a further table of a section, with its explanation.
 type table struct {
 	how  string
 	head []string
 	rows [][]string
 }
 
-// report is RESULTS.md.
+// report returns the text of RESULTS.md.
 func report(r results) string {
 	sections := r.sections()
 	var b strings.Builder
@@ -42,13 +42,13 @@ func report(r results) string {
 	if r.settings.has(pictureParts...) {
 		fmt.Fprintf(&b, "![What a command takes through the API, by docker exec, and inside](%s)\n\n", pictureName)
 	}
-	b.WriteString("Written by `make bench`, which measures the service and `docker exec` or `docker run` side by side:\n" +
-		"same engine, same image, same container, taking turns in one run; what it does with files, beside what the\n" +
-		"system does with them; and what it puts into the way to the network, beside the way without that. Times are\n" +
-		"in milliseconds unless a table says otherwise, MB is 10⁶ bytes and MiB is 2²⁰. Percentiles are by nearest rank.\n\n" +
-		"Everything is measured twice: all sections once, and then all of them again, with services and containers of\n" +
-		"their own. A cell with two values has those of the two passes, the first one first; the spread is how far they\n" +
-		"are apart, as a part of their mean. A target is met if both passes meet it.\n\n")
+	b.WriteString("`make bench` writes this report. It measures the service and `docker exec` or `docker run` side by side: same\n" +
+		"engine, same image, same container, taking turns in one run. It also compares the service's work on files with\n" +
+		"the system's own, and the way to the network through the service with the way past it. Times are in milliseconds\n" +
+		"unless a table says otherwise. MB is 10⁶ bytes and MiB is 2²⁰. Percentiles are by nearest rank.\n\n" +
+		"Everything is measured twice: all sections once, and then all again with services and containers of their own.\n" +
+		"A cell with two values has the first pass's first. The spread is their difference, as a part of their mean. A\n" +
+		"target is met if both passes meet it.\n\n")
 	writeMachine(&b, r.machine)
 	writeSummary(&b, sections)
 	for _, s := range sections {
@@ -58,7 +58,7 @@ func report(r results) string {
 	return strings.TrimSpace(b.String()) + "\n"
 }
 
-// sections are those that were asked for, each with the values of all passes.
+// sections returns the sections that were asked for, each with the values of all passes.
 func (r results) sections() (sections []section) {
 	for _, p := range parts {
 		if !r.settings.has(p.name) {
@@ -114,12 +114,12 @@ func writeSummary(b *strings.Builder, sections []section) {
 	fmt.Fprintf(b, "**%d of %d targets are met.**\n\n", met, all)
 	if len(missed) > 0 {
 		b.WriteString("Not met:\n\n")
-		writeTable(b, append(append([]string{"question", "runtime", "what"}, passHeads()...), "target"), missed)
+		writeTable(b, append(append([]string{"section", "runtime", "what"}, passHeads()...), "target"), missed)
 		fmt.Fprintf(b, "What is known about them:\n\n%s\n", cmp.Or(why.String(), "nothing yet.\n"))
 	}
 }
 
-// passHeads are the columns of what the passes have measured.
+// passHeads returns the headings of the columns with the values of the passes.
 func passHeads() (heads []string) {
 	for i := range passes {
 		heads = append(heads, fmt.Sprint("pass ", i+1))
@@ -153,7 +153,7 @@ func writeTable(b *strings.Builder, head []string, rows [][]string) {
 	b.WriteString("\n")
 }
 
-// millis has three digits that count, as far as they are before the point or near it.
+// millis formats a duration in milliseconds, with three significant digits from 1 to 999 ms.
 func millis(d time.Duration) string {
 	ms := float64(d) / float64(time.Millisecond)
 	switch {
@@ -168,7 +168,7 @@ func millis(d time.Duration) string {
 	}
 }
 
-// micros is for what is far below a millisecond.
+// micros formats a duration far below a millisecond, in microseconds.
 func micros(d time.Duration) string { return fmt.Sprintf("%.1f", float64(d)/float64(time.Microsecond)) }
 
 func seconds(d time.Duration) string { return fmt.Sprintf("%g", d.Seconds()) }
@@ -179,7 +179,7 @@ func mib(bytes int64) string { return fmt.Sprintf("%.1f MiB", float64(bytes)/(1<
 
 func megabytes(perSecond float64) string { return fmt.Sprintf("%.0f", perSecond/1e6) }
 
-// percentiles is a row's end: n, p50, p95, p99.
+// percentiles returns the last cells of a row: n, p50, p95, p99.
 func percentiles(s sample) []string { return percentilesIn(s, millis) }
 
 func percentilesIn(s sample, unit func(time.Duration) string) []string {

@@ -15,14 +15,14 @@ import (
 	"github.com/daycare-run/sandbox/api/types"
 )
 
-// resting is what containers have in which nothing runs.
+// resting has the memory and processor time of containers in which nothing runs.
 type resting struct {
-	// waiting have the next command's shell beside the agent, alone the agent alone, and bare instead of it a program
-	// that sleeps.
+	// waiting have the agent and the next command's shell, alone have only the agent, and bare have a program that sleeps
+	// instead of it.
 	waiting, alone, bare atRest
 }
 
-// atRest is what each of some containers has.
+// atRest has the values of several containers.
 type atRest struct {
 	memory []int64 // bytes, by proportional set size
 	busy   sample  // processor time in a second
@@ -31,10 +31,10 @@ type atRest struct {
 // restWindow is how long processor time is counted.
 const restWindow = 2 * time.Second
 
-// aloneSettings are for containers without a shell that waits.
+// aloneSettings returns the settings for containers without a waiting shell.
 func aloneSettings() ([]string, error) { return []string{"SANDBOXD_EXEC_AHEAD=0"}, nil }
 
-// measureResting measures containers of the service in which some commands have run.
+// measureResting measures containers of the service after some commands.
 func (s *service) measureResting(ctx context.Context, found *atRest) error {
 	for i := range s.settings.rests {
 		user := fmt.Sprint("rest-", i)
@@ -60,7 +60,7 @@ func (s *service) measureResting(ctx context.Context, found *atRest) error {
 	return s.watchResting(ctx, ids, found)
 }
 
-// measureAgentAlone measures containers whose shells do not wait, and then as many in which a program sleeps.
+// measureAgentAlone measures containers without waiting shells, and then as many in which a program sleeps.
 func (s *service) measureAgentAlone(ctx context.Context, found *resting) error {
 	if err := s.measureResting(ctx, &found.alone); err != nil {
 		return err
@@ -118,7 +118,7 @@ func (s *service) watchResting(ctx context.Context, ids []string, found *atRest)
 	return nil
 }
 
-// busyOf is the processor time that each container has had so far.
+// busyOf returns the processor time that each container has used so far.
 func busyOf(ids []string) (busy []time.Duration, err error) {
 	for _, id := range ids {
 		pids, err := hostProcesses(id)
@@ -138,7 +138,7 @@ func busyOf(ids []string) (busy []time.Duration, err error) {
 	return busy, nil
 }
 
-// proportional is the proportional set size of a container's processes on the host, in bytes.
+// proportional returns the proportional set size of a container's processes on the host, in bytes.
 func proportional(id string) (sum int64, _ error) {
 	pids, err := hostProcesses(id)
 	if err != nil {
@@ -162,8 +162,8 @@ func proportional(id string) (sum int64, _ error) {
 	return sum, nil
 }
 
-// addressSpaces leaves out processes that share the memory of one before them, as those do that gVisor has for the threads
-// of one program: the kernel tells each of them the whole, as if it were its own.
+// addressSpaces leaves out processes that share the memory of an earlier one, as gVisor's processes for the threads of one
+// program do. The kernel reports the whole memory for each of them.
 func addressSpaces(pids []int) (owners []int, _ error) {
 	const memory = 1 // KCMP_VM, kcmp(2)
 next:
@@ -182,7 +182,7 @@ next:
 	return owners, nil
 }
 
-// hostProcesses are a container's processes as the host sees them: under gVisor, its kernel and its file server.
+// hostProcesses returns a container's processes on the host: under gVisor, its kernel and its file server.
 func hostProcesses(id string) (pids []int, _ error) {
 	groups, err := filepath.Glob("/proc/[0-9]*/cgroup")
 	if err != nil {
@@ -191,7 +191,7 @@ func hostProcesses(id string) (pids []int, _ error) {
 	for _, name := range groups {
 		text, err := os.ReadFile(name)
 		if err != nil || !strings.Contains(string(text), id) {
-			continue // it has ended meanwhile, or is another's
+			continue // it has ended, or belongs to another container
 		}
 		pid, err := strconv.Atoi(filepath.Base(filepath.Dir(name)))
 		if err != nil {

@@ -5,7 +5,7 @@ import (
 	"slices"
 )
 
-// What must be reached. A runtime that is not named has no such target.
+// These are the targets. A runtime that is not named has no such target.
 var (
 	streamTargets     = map[string]float64{"runsc": 2}
 	coldTarget        = 1.15
@@ -20,11 +20,11 @@ func row(cells []string, more []string) []string { return slices.Concat(cells, m
 func coldSection(f findings) section {
 	s := section{
 		title: "Cold exec of `true`",
-		how: "Through the API: the first exec of a user who has never been seen, until the answer is decoded. It includes\n" +
-			"making the home and the container, starting it, and the agent's session; the container stays. docker run:\n" +
-			"create, attach, start, read to the end, through the Engine API, with the sandbox's own image, user and host\n" +
-			"configuration (mounts, limits, security options, no network). `--rm` counts until the container has exited and\n" +
-			"is removed; without it, until it has exited. The three take turns, and each turn begins with another one.",
+		how: "Through the API: the first exec of a user who has never been seen, until the answer is decoded. It includes making\n" +
+			"the home and the container, starting it, and the agent's session; the container stays. docker run: create, attach,\n" +
+			"start and read to the end, through the Engine API, with the sandbox's own image, user and host configuration\n" +
+			"(mounts, limits, security options, no network). With `--rm` the time ends when the container has exited and is\n" +
+			"removed; without it, when it has exited. The three take turns, and each turn begins with another one.",
 		head: row([]string{"runtime", "way"}, percentileColumns),
 	}
 	for _, r := range f.runtimes {
@@ -40,9 +40,9 @@ func coldSection(f findings) section {
 func togetherSection(f findings) section {
 	s := section{
 		title: fmt.Sprintf("%d execs of `true` at once in one container", atOnce),
-		how: "The time until the last has ended. The floor is the floor program with as many threads, each of which\n" +
-			"starts one; it is timed inside. API and floor take turns; fewer rounds of docker exec follow. Failures are\n" +
-			"of all rounds through the API, the one that opens the connections included.",
+		how: "The time until the last one has ended. The floor is the floor program with as many threads, each of which starts\n" +
+			"one; it is timed inside. API and floor take turns; fewer rounds of docker exec follow. Failures are those of all\n" +
+			"rounds through the API, including the one that opens the connections.",
 		head: row([]string{"runtime", "way"}, append(slices.Clone(percentileColumns), "failures")),
 	}
 	for _, r := range f.runtimes {
@@ -61,8 +61,8 @@ func togetherSection(f findings) section {
 func streamSection(f findings) section {
 	s := section{
 		title: fmt.Sprintf("A stream of %s", mib(f.settings.streamBytes)),
-		how: "A program's output, dropped by the reader as it comes: an attached exec through the API, and docker exec\n" +
-			"with the Engine client's own demultiplexer. `head` writes 8 KiB at a time or less, `dd` 1 MiB. Each takes its\n" +
+		how: "A program's output through an attached exec of the API, and through docker exec with the Engine client's own\n" +
+			"demultiplexer; the reader drops it as it comes. `head` writes at most 8 KiB at a time, `dd` 1 MiB. Each takes its\n" +
 			"turn in every round; the table has the medians. Every byte is counted.",
 		head: []string{"runtime", "program", "rounds", "API, MB/s", "docker exec, MB/s", "ratio"},
 	}
@@ -82,10 +82,9 @@ func streamSection(f findings) section {
 func slowSection(f findings) section {
 	s := section{
 		title: "The daemon's memory with a slow reader",
-		how: fmt.Sprintf("`dd bs=1M` prints %s to a reader that takes %s at full speed and then pauses, so that it keeps\n", mib(f.settings.streamBytes), mib(burst)) +
-			"the rate in the table on average: 100 MB/s, or half of what the stream could do. Resident memory of sandboxd,\n" +
-			"before, after each quarter, and its peak (VmHWM, reset before). Bounded means that the peak is at most\n" +
-			mib(boundedTarget) + ", however much flows.",
+		how: fmt.Sprintf("`dd bs=1M` prints %s to a reader that takes %s at full speed and then pauses. On average it keeps the rate in the\n"+
+			"table: 100 MB/s, or half of what the stream could do where that is less. The table has the resident memory of sandboxd before, after\n"+
+			"each quarter, and its peak (VmHWM, reset before). Bounded means that the peak is at most %s, however much flows.", mib(f.settings.streamBytes), mib(burst), mib(boundedTarget)),
 		head: []string{"runtime", "reader, MB/s", "before", "¼", "½", "¾", "all", "peak"},
 	}
 	for _, r := range f.runtimes {
@@ -102,9 +101,9 @@ func slowSection(f findings) section {
 func floodSection(f findings) section {
 	s := section{
 		title: "A small exec while another command floods",
-		how: "A warm exec of `true`, while `dd if=/dev/zero bs=1M` in the same container prints without end to an attached\n" +
-			"client that drops it, and while nothing else runs; on and off four times. Under each flood, docker exec\n" +
-			"follows the API. Flood and execs share the machine's cores. No target is set.",
+		how: "A warm exec of `true` while `dd if=/dev/zero bs=1M` in the same container prints without end to an attached client\n" +
+			"that drops it, and while nothing else runs; on and off four times. Under each flood, docker exec follows the API.\n" +
+			"Flood and execs share the machine's cores. No target is set.",
 		head: row([]string{"runtime", "way"}, percentileColumns),
 	}
 	for _, r := range f.runtimes {
@@ -119,7 +118,7 @@ func floodSection(f findings) section {
 func memorySection(f findings) section {
 	s := section{
 		title: "Memory at rest",
-		how: "Resident memory (VmRSS). sandboxd: with one container after its first exec and 3 s of quiet, and once more\n" +
+		how: "Resident memory (VmRSS). sandboxd is measured with one container after its first exec and 3 s of quiet, and again\n" +
 			"with the same container at the end of everything above. The agent's is what /proc inside says of all its processes;\n" +
 			"what it costs the host is in \"Containers at rest\".",
 		head: []string{"runtime", "sandboxd", "sandboxd at the end", "agent's processes", "agent"},

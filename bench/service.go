@@ -24,24 +24,24 @@ type service struct {
 	*lab
 	runtime   string
 	api       *client.Client
-	http      *http.Client // for what api does not do; nil until web is called
+	http      *http.Client // for calls that api does not have; nil until web is called
 	dir       string
 	given     []string // its settings
-	within    []string // what its programs are started by; empty for nothing
+	within    []string // the command that starts its programs; empty for none
 	process   *exec.Cmd
 	ended     chan struct{} // closed when the process has ended
-	egress    string        // what the names of its networks begin with
-	instance  string        // what its containers' label says; also the value of our own label
+	egress    string        // the prefix of its networks' names
+	instance  string        // the value of its containers' label and of our own label
 	container string        // the warm container's id
-	owner     string        // who owns the home, and whom commands run as: uid:gid
+	owner     string        // the owner of the home and the user of commands: uid:gid
 }
 
 const (
-	// startLimit is how long a service may take until it answers; stopLimit until it has stopped.
+	// startLimit is how long a service may take to answer, and stopLimit to stop.
 	startLimit, stopLimit = 30 * time.Second, 20 * time.Second
 	// boxID is the warm sandbox and its user.
 	boxID = "bench"
-	// longest is for every command, in milliseconds.
+	// longest is the time limit of every command, in milliseconds.
 	longest = int64(3_600_000)
 )
 
@@ -67,8 +67,8 @@ func buildFloor(ctx context.Context, dir string) (string, error) {
 	return path, nil
 }
 
-// startService returns once the warm container is there, with the floor program in its home. The name
-// is of its folder; settings are further variables.
+// startService returns when the warm container exists, with the floor program in its home. name is the name of the
+// service's folder; settings are additional variables.
 func (l *lab) startService(ctx context.Context, runtime, name string, settings []string) (_ *service, err error) {
 	s := &service{
 		lab: l, runtime: runtime, dir: filepath.Join(l.dir, name), given: settings, ended: make(chan struct{}),
@@ -94,10 +94,10 @@ func (l *lab) startService(ctx context.Context, runtime, name string, settings [
 
 func (s *service) path(name string) string { return filepath.Join(s.dir, name) }
 
-// inHome is where a file of the warm sandbox's home is on the host.
+// inHome returns the path on the host of a file in the warm sandbox's home.
 func (s *service) inHome(name string) string { return s.path("users/" + boxID + "/home/" + name) }
 
-// launch starts the daemon, away from our terminal's signals, with no settings but ours.
+// launch starts the daemon out of reach of our terminal's signals, with our settings only.
 func (s *service) launch(settings []string) error {
 	if err := os.MkdirAll(s.dir, 0o755); err != nil {
 		return err
@@ -121,7 +121,7 @@ func (s *service) launch(settings []string) error {
 		"SANDBOXD_DATA_DIR="+s.path("data"),
 		"SANDBOXD_EGRESS_NAME="+s.egress,
 		"SANDBOXD_LISTEN="+s.path("socket"),
-		"SANDBOXD_IDLE_FREEZE_AFTER=0s") // what is measured in turns is not to depend on how long a turn takes
+		"SANDBOXD_IDLE_FREEZE_AFTER=0s") // results must not depend on how long a turn takes
 	s.process.Env = append(s.process.Env, settings...)
 	if uid := os.Getuid(); uid != 0 {
 		s.process.Env = append(s.process.Env, fmt.Sprintf("SANDBOXD_HOME_OWNER=%d:%d", uid, os.Getgid()))
@@ -136,13 +136,13 @@ func (s *service) launch(settings []string) error {
 	return nil
 }
 
-// command is sandboxd.
+// command returns the command that starts sandboxd.
 func (s *service) command(args ...string) *exec.Cmd {
 	argv := slices.Concat(s.within, []string{filepath.Join(s.settings.bin, "sandboxd")}, args)
 	return exec.Command(argv[0], argv[1:]...)
 }
 
-// foreignVariables is our environment without another service's settings.
+// foreignVariables returns our environment without settings of another service.
 func foreignVariables() []string {
 	var env []string
 	for _, entry := range os.Environ() {
@@ -211,23 +211,23 @@ func (s *service) warmUp(ctx context.Context) error {
 	return os.WriteFile(s.inHome("floor"), program, 0o755)
 }
 
-// register makes a sandbox for a user of the same name.
+// register makes a sandbox and its user of the same name.
 func (s *service) register(ctx context.Context, user string) error {
 	_, err := s.api.Put(ctx, user, types.Registration{UserID: user})
 	return err
 }
 
-// exec runs a command through the API; one that does not succeed is an error.
+// exec runs a command through the API. It returns an error if the command does not succeed.
 func (s *service) exec(ctx context.Context, id string, argv ...string) (types.Output, error) {
 	return s.execGranted(ctx, id, nil, argv...)
 }
 
-// execGranted is exec with grants.
+// execGranted is like exec, with grants.
 func (s *service) execGranted(ctx context.Context, id string, tags []string, argv ...string) (types.Output, error) {
 	return s.call(ctx, id, types.Exec{Argv: argv, Permissions: tags})
 }
 
-// call runs a command through the API; one that does not succeed is an error.
+// call runs a command through the API. It returns an error if the command does not succeed.
 func (s *service) call(ctx context.Context, id string, e types.Exec) (types.Output, error) {
 	timeout := longest
 	e.TimeoutMs = &timeout
@@ -238,7 +238,7 @@ func (s *service) call(ctx context.Context, id string, e types.Exec) (types.Outp
 	return out, err
 }
 
-// explain adds the end of the daemon's log.
+// explain adds the end of the daemon's log to an error.
 func (s *service) explain(err error) error {
 	text, readErr := os.ReadFile(s.path("log"))
 	if readErr != nil || len(text) == 0 {
@@ -248,8 +248,8 @@ func (s *service) explain(err error) error {
 	return fmt.Errorf("%w; sandboxd's last lines:\n%s", err, strings.Join(lines[max(0, len(lines)-5):], "\n"))
 }
 
-// close stops the daemon and removes its containers and ours, the volumes of its users' /tmp, and its
-// networks with their rules.
+// close stops the daemon. It removes the daemon's containers and ours, the volumes of its users' /tmp, and its networks
+// with their rules.
 func (s *service) close() error {
 	if s.api != nil {
 		s.api.Close()

@@ -12,13 +12,13 @@ import (
 	"github.com/daycare-run/sandbox/api/types"
 )
 
-// commandLine is what the whole commands take, from their start to their end.
+// commandLine has the times of whole commands, from their start to their end.
 type commandLine struct {
 	// sandbox is `sandbox exec`, docker is `docker exec`, and floor is a `sandbox` that only prints its help.
 	sandbox, docker, floor sample
 }
 
-// measureCommandLine takes turns in rows, with a rest between calls.
+// measureCommandLine runs the commands by turns, in rows, with a rest between calls.
 func (s *service) measureCommandLine(ctx context.Context) (found commandLine, err error) {
 	sandbox := filepath.Join(s.settings.bin, "sandbox")
 	for turn := -1; len(found.sandbox) < s.settings.lines; turn++ {
@@ -57,10 +57,10 @@ func timeProgram(ctx context.Context, argv []string) (time.Duration, error) {
 	return time.Since(begun), nil
 }
 
-// typical is a session of an agent's commands: what each of them takes, inside in a shell that runs there.
+// typical has the times of the commands of an agent's session; inside are those in a shell in the container.
 type typical struct{ api, docker, inside sample }
 
-// project is where they work. Its files are made by projectScript.
+// project is where the commands run. projectScript makes its files.
 const (
 	project       = "/tmp/project"
 	projectScript = `mkdir -p ` + project + `/src && cd ` + project + ` && git init -q . && git config user.email a@example.org && git config user.name a &&
@@ -68,7 +68,7 @@ for i in $(seq 20); do for j in $(seq 50); do echo "line $j of $i: TODO"; done >
 printf 'print(6 * 7)\n' > main.py && git add . && git commit -qm first && echo more >> src/file1.py`
 )
 
-// typicalCommands are run again and again, up to settings.session.
+// typicalCommands are repeated up to settings.session commands.
 var typicalCommands = []struct {
 	line string
 	code int
@@ -85,7 +85,7 @@ var typicalCommands = []struct {
 	{"head -n 5 src/file4.py; tail -n 5 src/file4.py", 0},
 }
 
-// measureSession has the ways take turns, each with all commands in a row.
+// measureSession measures the ways by turns, each with all commands in a row.
 func (s *service) measureSession(ctx context.Context) (found typical, err error) {
 	if _, err := s.call(ctx, boxID, types.Exec{Command: projectScript}); err != nil {
 		return found, err
@@ -122,7 +122,7 @@ func (s *service) measureSession(ctx context.Context) (found typical, err error)
 	return found, nil
 }
 
-// typicalInside runs all of them in one shell and prints what each took, in nanoseconds.
+// typicalInside runs all commands in one shell and prints the time of each, in nanoseconds.
 func typicalInside() string {
 	script := "cd " + project + "\n"
 	for _, c := range typicalCommands {

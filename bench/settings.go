@@ -10,35 +10,35 @@ import (
 	"github.com/docker/go-units"
 )
 
-// settings are how much is measured in each pass.
+// settings says what is measured in each pass, and how often.
 type settings struct {
-	// runtimes are the engine's names of what to measure, one after the other.
+	// runtimes has Docker's names of the runtimes to measure, one after the other.
 	runtimes []string
-	// out is the folder of the report; empty for standard output without a picture.
+	// out is the folder of the report; if it is empty, the report goes to standard output, without a picture.
 	out string
 	// bin is the folder of the service's binaries.
 	bin string
-	// parts are what to measure; none for everything.
+	// parts has the parts to measure; empty means all.
 	parts []string
-	// quick says that the numbers are too few to mean much.
+	// quick says that there are too few samples to mean much.
 	quick bool
-	// These count samples of their kind.
+	// Each of these is a number of samples.
 	warm, cold, flood, rounds, streams, reads, decisions int
 	lines, session, rests                                int
 	dnsRounds, handshakes, registrations, installs       int
 	// dnsSeconds is how long one load of questions lasts.
 	dnsSeconds int
-	// users come in each shape of "Create and first command".
+	// users is how many users come in each row of "Create and first command".
 	users int
-	// processes are to be adopted at once.
+	// processes is how many processes are adopted at once.
 	processes int
-	// streamBytes is how much one stream carries, largeBytes a large file's size, and logBytes what a
-	// process prints.
+	// streamBytes is the size of a stream, largeBytes that of a large file, and logBytes that of a process's
+	// output.
 	streamBytes, largeBytes, logBytes int64
 }
 
 func parseFlags(args []string, stderr io.Writer) (settings, error) {
-	// All of it, twice, is to take no more than some 25 minutes.
+	// Both passes together should take no more than some 25 minutes.
 	cfg := settings{cold: 10, flood: 60, rounds: 8, streams: 2, reads: 1000, decisions: 3000, largeBytes: 512 << 20,
 		lines: 20, session: 50, rests: 3, users: 100,
 		dnsRounds: 3, dnsSeconds: 2, handshakes: 400, registrations: 100, installs: 4,
@@ -51,7 +51,7 @@ func parseFlags(args []string, stderr io.Writer) (settings, error) {
 	sections := flags.String("sections", "", "measure these only, separated by commas: "+strings.Join(partNames(), ", ")+"; without --out it prints the report and writes no file (default all)")
 	flags.StringVar(&cfg.bin, "bin", "../bin", "folder of sandboxd and sandbox-agent")
 	flags.BoolVar(&cfg.quick, "quick", false, "a smoke run: few samples, short streams, smaller files; without --out it prints the report and writes no file")
-	bytes := flags.String("stream-bytes", "512MiB", "what one stream carries")
+	bytes := flags.String("stream-bytes", "512MiB", "size of one stream")
 	if err := flags.Parse(args); err != nil {
 		return cfg, err
 	}
@@ -70,7 +70,7 @@ func parseFlags(args []string, stderr io.Writer) (settings, error) {
 		cfg.out = ""
 	}
 	var err error
-	if cfg.bin, err = filepath.Abs(cfg.bin); err != nil { // what starts it may have another working directory
+	if cfg.bin, err = filepath.Abs(cfg.bin); err != nil { // its programs may run in another working directory
 		return cfg, err
 	}
 	if *sections != "" {
@@ -93,7 +93,7 @@ func parseFlags(args []string, stderr io.Writer) (settings, error) {
 	return cfg, nil
 }
 
-// fewer are the samples of a smoke run.
+// fewer sets the numbers of samples of a smoke run.
 func (cfg *settings) fewer() {
 	cfg.cold, cfg.flood, cfg.rounds, cfg.streams = 3, 20, 3, 1
 	cfg.lines, cfg.session, cfg.rests = 10, 10, 1

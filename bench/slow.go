@@ -6,20 +6,20 @@ import (
 	"time"
 )
 
-// slowReader is what the daemon needs while much flows to a reader that is slower than the program.
+// slowReader has the memory that the daemon needs while a reader is slower than the program that prints.
 type slowReader struct {
-	// rate is the reader's, in bytes per second.
+	// rate is the reader's speed, in bytes per second.
 	rate float64
 	// before and peak are the daemon's resident memory, in bytes; peak is the kernel's own.
 	before, peak int64
-	// quarters are after each quarter of the stream.
+	// quarters has the memory after each quarter of the stream.
 	quarters [4]int64
 }
 
 const (
-	// slowest is the reader's rate where the stream can do twice that, else it is half the stream's.
+	// slowest is the reader's rate if the stream can reach twice that. Otherwise the rate is half the stream's.
 	slowest = 100e6
-	// burst is what it reads at full speed before it pauses, in bytes.
+	// burst is how much the reader reads at full speed before it pauses, in bytes.
 	burst = 8 << 20
 )
 

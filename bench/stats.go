@@ -6,10 +6,10 @@ import (
 	"time"
 )
 
-// sample is durations that were measured the same way, in any order.
+// sample has durations that were measured the same way, in any order.
 type sample []time.Duration
 
-// add takes what a measurement returned.
+// add adds the result of a measurement, unless it failed.
 func (s *sample) add(took time.Duration, err error) error {
 	if err == nil {
 		*s = append(*s, took)
@@ -29,7 +29,7 @@ func (s sample) percentile(p float64) time.Duration {
 
 func (s sample) median() time.Duration { return s.percentile(50) }
 
-// mean is the arithmetic mean; 0 for an empty sample.
+// mean returns the arithmetic mean, or 0 for an empty sample.
 func (s sample) mean() time.Duration {
 	var sum time.Duration
 	for _, d := range s {
@@ -38,7 +38,7 @@ func (s sample) mean() time.Duration {
 	return sum / time.Duration(max(len(s), 1))
 }
 
-// ratio is a over b; 0 when there is no b.
+// ratio returns a / b, or 0 if b is 0.
 func ratio(a, b time.Duration) float64 {
 	if b == 0 {
 		return 0
@@ -56,7 +56,7 @@ func (s speeds) median() float64 {
 	return slices.Sorted(slices.Values(s))[(len(s)-1)/2]
 }
 
-// paired is the median of a over b, round by round: a machine that is slower for a while is so for both.
+// paired returns the median of a / b, round by round: a machine that is slower for a while is slower for both.
 func paired(a, b speeds) float64 {
 	var ratios speeds
 	for i := range min(len(a), len(b)) {
@@ -65,8 +65,8 @@ func paired(a, b speeds) float64 {
 	return ratios.median()
 }
 
-// apart is by how much a is longer than b: the median over the rows, of which each is compared, by their
-// medians, with the other way's of the same turn. A machine that is slower for a while is so for both.
+// apart returns how much longer a is than b. It takes the difference of the medians of each pair of rows of the same turn,
+// and returns the median of the differences. A machine that is slower for a while is slower for both.
 func apart(a, b sample) time.Duration {
 	var by sample
 	for i := 0; i+rowLength <= min(len(a), len(b)); i += rowLength {

@@ -11,10 +11,10 @@ import (
 	"github.com/daycare-run/sandbox/client"
 )
 
-// blockBytes is what the large-block program writes at a time.
+// blockBytes is how much the large-block program writes at a time.
 const blockBytes = 1 << 20
 
-// stream is how fast a program's output arrives.
+// stream has the speeds at which a program's output arrives.
 type stream struct {
 	name        string
 	argv        []string
@@ -53,7 +53,7 @@ func (s *service) measureStreams(ctx context.Context) ([]stream, error) {
 	return list, nil
 }
 
-// attach runs a command with its output as it comes. Every byte must arrive.
+// attach runs a command and reads its output as it comes. Every byte must arrive.
 func (s *service) attach(ctx context.Context, to io.Writer, argv []string) error {
 	timeout := longest
 	counted := &counter{to: to}

@@ -18,32 +18,32 @@ import (
 	"github.com/daycare-run/sandbox/client"
 )
 
-// surface is what HTTP adds to an exec.
+// surface has the times that HTTP adds to an exec.
 type surface struct {
-	// overhead is a warm exec's time less that which the service says the exec took; floor is the same of a
-	// service that only sleeps.
+	// overhead is a warm exec's time less the time that the service says the exec took; floor is the same for a service
+	// that only sleeps.
 	overhead, floor sample
-	// stream and attached are from a program's first write until its reader has it: over NDJSON, and over a
+	// stream and attached are the times from a program's first write until its reader has it, over NDJSON and over a
 	// WebSocket.
 	stream, attached sample
-	// pipe is a byte's way through a pipe between two processes inside.
+	// pipe is the time of a byte through a pipe between two processes inside.
 	pipe  sample
 	crowd crowd
 }
 
-// crowd is what became of more execs at once than the service takes.
+// crowd counts the outcomes of more simultaneous execs than the service takes.
 type crowd struct {
 	asked, ended, refused int
-	other                 []string // what was neither
+	other                 []string // outcomes that were neither
 }
 
-// restLength is about what an exec takes.
+// restLength is about the time of an exec.
 const restLength = 4 * time.Millisecond
 
-// crowdUsers share the execs that come at once, because a container's processes are bounded.
+// crowdUsers is how many users share the simultaneous execs, because a container's processes are bounded.
 const crowdUsers = 10
 
-// measureSurface takes turns in rows.
+// measureSurface measures the ways by turns, in rows.
 func (s *service) measureSurface(ctx context.Context) (found surface, err error) {
 	sleeper, err := startHelper(ctx, helpSleep, s.path("sleeper"), 0)
 	if err != nil {
@@ -98,13 +98,13 @@ func (s *service) surfaceRow(ctx context.Context, floor *client.Client, found *s
 	return nil
 }
 
-// overhead is what a warm exec takes beyond its own time.
+// overhead returns the time of a warm exec beyond its own time.
 func overhead(ctx context.Context, service *client.Client) (time.Duration, error) {
 	_, beyond, err := timed(ctx, service)
 	return beyond, err
 }
 
-// timed is what a warm exec takes, and what of that is beyond its own time.
+// timed returns the time of a warm exec, and how much of that is beyond its own time.
 func timed(ctx context.Context, service *client.Client) (whole, beyond time.Duration, err error) {
 	begun := time.Now()
 	out, err := service.Exec(ctx, boxID, types.Exec{Argv: []string{"true"}})
@@ -118,7 +118,7 @@ func timed(ctx context.Context, service *client.Client) (whole, beyond time.Dura
 // stamping prints the time at which it prints.
 var stamping = types.Exec{Argv: []string{"/home/floor", "stamp"}}
 
-// since is how long ago a stamp was printed.
+// since returns how long ago a stamp was printed.
 func since(stamp string, came time.Time) (time.Duration, error) {
 	ns, err := strconv.ParseInt(strings.TrimSpace(stamp), 10, 64)
 	if err != nil {
@@ -156,7 +156,7 @@ func (s *service) firstByteAttached(ctx context.Context) (time.Duration, error) 
 	return since(first.text.String(), first.came)
 }
 
-// clocked notes when something was first written to it.
+// clocked notes the time of the first write to it.
 type clocked struct {
 	came time.Time
 	text bytes.Buffer
@@ -198,7 +198,7 @@ func (s *service) web() *http.Client {
 	return s.http
 }
 
-// measureCrowd comes after what looks at the service's memory, and lets more execs come at once than the service takes, each of which lasts until all have come.
+// measureCrowd starts more execs at once than the service takes; each lasts until all have come. It runs after memory is measured.
 func (s *service) measureCrowd(ctx context.Context) (crowd, error) {
 	for i := range crowdUsers {
 		user := fmt.Sprint("crowd-", i)

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// What HTTP may add, and how many execs the service takes at a time.
+// These are the targets: the time that HTTP may add, and how many execs the service must take at a time.
 const (
 	overheadTarget  = 500 * time.Microsecond
 	firstByteTarget = time.Millisecond
@@ -17,13 +17,13 @@ const (
 func surfaceSection(f findings) section {
 	s := section{
 		title: "The surface",
-		how: "Overhead: a warm exec of `true`, one POST on a kept connection until the answer is decoded, less the time\n" +
-			fmt.Sprintf("that the service says the exec took (`durationMs`). The floor is the same client's call of a service that decodes\n"+
-				"it, sleeps for %d ms and says so: HTTP, JSON, and the waking of two processes. First byte: from a program's reading of\n", restLength.Milliseconds()) +
-			"the clock, just before it writes that to its standard output, until the reader has it. The program's pipe to the\n" +
-			"agent is in it; beside it is a byte's way through such a pipe, between two processes inside that have rested, and\n" +
-			"what is left counts from the agent on. Streamed is `application/x-ndjson`, attached a WebSocket. They take\n" +
-			"turns in rows of ten.",
+		how: fmt.Sprintf("Overhead: a warm exec of `true`, one POST on a kept connection until the answer is decoded, less the time that the\n"+
+			"service says the exec took (`durationMs`). The floor is the same client's call of a service that decodes it, sleeps\n"+
+			"for %d ms and says so: HTTP, JSON, and the waking of two processes. First byte: from a program's reading of the\n"+
+			"clock, just before it writes the time to its standard output, until the reader has it. This includes the program's\n"+
+			"pipe to the agent. Beside it is a byte's way through such a pipe, between two processes inside that have rested; the\n"+
+			"difference counts from the agent on. Streamed is `application/x-ndjson`, attached a WebSocket. They take turns in\n"+
+			"rows of ten.", restLength.Milliseconds()),
 		head: row([]string{"runtime", "what"}, percentileColumns),
 	}
 	var crowds [][]string
@@ -46,7 +46,7 @@ func surfaceSection(f findings) section {
 		)
 	}
 	s.more = []table{{
-		how:  fmt.Sprintf("At last %d execs of %d users come at once, each of which takes 5 s.", crowdSize, crowdUsers),
+		how:  fmt.Sprintf("Finally, %d execs of %d users come at once, each of which takes 5 s.", crowdSize, crowdUsers),
 		head: []string{"runtime", "execs at once", "ended well", "refused", "lost"}, rows: crowds,
 	}}
 	return s

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// together is what many execs of `true` at once take until the last has ended.
+// together has the times of many simultaneous execs of `true`, until the last has ended.
 type together struct {
 	api, docker, floor sample
 	// failures counts execs through the API that failed, of all rounds; first is the first one's error.
@@ -15,12 +15,12 @@ type together struct {
 	first    error
 }
 
-// atOnce is how many.
+// atOnce is how many execs run at once.
 const atOnce = 64
 
 func (s *service) measureTogether(ctx context.Context) (together, error) {
 	var t together
-	// The first round opens the connections and does not count, but for its failures.
+	// The first round opens the connections. Only its failures count.
 	for round := range s.settings.rounds + 1 {
 		took, faults := s.allAtOnce(func() error { _, err := s.exec(ctx, boxID, "true"); return err })
 		if err := ctx.Err(); err != nil {
@@ -42,7 +42,7 @@ func (s *service) measureTogether(ctx context.Context) (together, error) {
 	if t.failures > 0 {
 		s.say("%s: %d execs FAILED, the first with: %v", s.runtime, t.failures, t.first)
 	}
-	// Last, because the engine needs some time to tidy up after it, and fewer, because it is slow.
+	// Last, because Docker needs some time to tidy up afterwards, and fewer, because docker exec is slow.
 	for range max(1, s.settings.rounds/4) {
 		took, faults := s.allAtOnce(func() error { _, err := s.dockerExec(ctx, "true"); return err })
 		if len(faults) > 0 {
@@ -53,7 +53,7 @@ func (s *service) measureTogether(ctx context.Context) (together, error) {
 	return t, nil
 }
 
-// allAtOnce returns how long it takes until all have ended, and the errors of those that failed.
+// allAtOnce returns the time until all have ended, and the errors of the failed ones.
 func (s *service) allAtOnce(one func() error) (time.Duration, []error) {
 	var (
 		work   sync.WaitGroup

@@ -8,25 +8,25 @@ import (
 	"time"
 )
 
-// verdict is one target, and what each pass has measured for it.
+// verdict is one target with the measurements of each pass.
 type verdict struct {
 	runtime, what, target string
 	passes                []judgement
 }
 
-// judgement is what one pass says about a target.
+// judgement is one pass's measurement for a target.
 type judgement struct {
 	text  string  // the value as it is shown; empty if it was not measured
-	value float64 // in any unit, only to compare passes with
+	value float64 // in any unit; used only to compare passes
 	met   bool
 }
 
-// judge makes the verdict of one pass.
+// judge returns the verdict of one pass.
 func judge(runtime, what, target, text string, value float64, met bool) verdict {
 	return verdict{runtime, what, target, []judgement{{text, value, met}}}
 }
 
-// missing is a target that nothing was measured for. It is not met.
+// missing returns the verdict of a target that was not measured. It is not met.
 func missing(runtime, what, target string) verdict {
 	return judge(runtime, what, target, "", 0, false)
 }
@@ -50,12 +50,12 @@ func within(runtime, what string, measured, target time.Duration) verdict {
 	return judge(runtime, what, fmt.Sprintf("at most %g ms", inMillis(target)), millis(measured)+" ms", float64(measured), measured <= target)
 }
 
-// sized judges a number of bytes; target says in words what limit is.
+// sized judges a number of bytes; target states the limit in words.
 func sized(runtime, what, target string, bytes, limit int64) verdict {
 	return judge(runtime, what, target, mib(bytes), float64(bytes), bytes <= limit)
 }
 
-// counted judges a number that has to be none.
+// counted judges a number that has to be 0.
 func counted(runtime, what string, n int) verdict {
 	return judge(runtime, what, "0", fmt.Sprint(n), float64(n), n == 0)
 }
@@ -90,7 +90,7 @@ func (v verdict) word() string {
 	}
 }
 
-// cells are the values of the passes, and how far they are apart.
+// cells returns the values of the passes and their spread.
 func (v verdict) cells() []string {
 	var cells []string
 	for _, p := range v.passes {
@@ -103,7 +103,7 @@ func (v verdict) cells() []string {
 	return append(cells, v.spread())
 }
 
-// spread is how far the passes' values are apart, as a part of their mean; empty for what is no number.
+// spread returns the difference between the passes' values as a part of their mean, or "" if they are not numbers.
 func (v verdict) spread() string {
 	if len(v.passes) < 2 || !v.measured() {
 		return ""
@@ -121,7 +121,7 @@ func (v verdict) spread() string {
 	return fmt.Sprintf("%.0f %%", 100*(high-low)/(sum/float64(len(v.passes))))
 }
 
-// merge makes one section of what the passes show of it. A cell in which they differ has all of their values.
+// merge joins the sections of all passes into one. A cell in which they differ has all of their values.
 func merge(passes []section) section {
 	all := passes[0]
 	for i, next := range passes[1:] {
@@ -137,7 +137,7 @@ func merge(passes []section) section {
 	return all
 }
 
-// judged adds what a pass says to what so many passes before it have said. What one of them has not, it has not measured.
+// judged adds the verdicts of a pass to those of the passes before it. A verdict that a pass lacks counts as not measured.
 func judged(all, next []verdict, before int) []verdict {
 	for _, v := range next {
 		at := slices.IndexFunc(all, func(one verdict) bool { return one.runtime == v.runtime && one.what == v.what })
@@ -152,7 +152,7 @@ func judged(all, next []verdict, before int) []verdict {
 	return all
 }
 
-// joined adds the values of another pass to a table's cells. Rows that only one of them has stay as they are.
+// joined adds the values of another pass to a table's cells. Rows that only one pass has stay as they are.
 func joined(rows, others [][]string) [][]string {
 	for i, other := range others {
 		if i >= len(rows) || len(other) != len(rows[i]) {

@@ -36,7 +36,7 @@ func TestMergedCells(t *testing.T) {
 	}
 }
 
-// TestWhatFailedIsNotMet: values of a part that failed in a pass are not held against a target.
+// TestWhatFailedIsNotMet: a part that failed in a pass meets no target.
 func TestWhatFailedIsNotMet(t *testing.T) {
 	whole := findings{runtimes: []runtimeFindings{{runtime: "runc"}}, failed: map[string]string{}}
 	broken := findings{runtimes: whole.runtimes, failed: map[string]string{"cold": "no engine"}}
@@ -53,7 +53,7 @@ func TestWhatFailedIsNotMet(t *testing.T) {
 	}
 }
 
-// TestReasonsAreOfTargets: each reason is of a section and a target that there are.
+// TestReasonsAreOfTargets: each reason belongs to an existing section and target.
 func TestReasonsAreOfTargets(t *testing.T) {
 	f := findings{policy: []registering{{}, {Others: 999}}, runtimes: []runtimeFindings{
 		{runtime: "runc", streams: programs(1)}, {runtime: "runsc", streams: programs(1)},

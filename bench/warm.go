@@ -8,19 +8,19 @@ import (
 	"github.com/daycare-run/sandbox/api/types"
 )
 
-// warm is what short commands take in a container that is there, in the order of warmCommands.
+// warm has the times of short commands in an existing container, in the order of warmCommands.
 type warm []warmCommand
 
-// warmCommand is one command, each way.
+// warmCommand is one command, measured each way.
 type warmCommand struct {
 	name string
 	call types.Exec
-	// argv is the same for docker exec and for the floor program; empty for neither of them.
+	// argv is the same command for docker exec and the floor program; if it is empty, neither runs it.
 	argv []string
-	// atOnce are calls through the API that come when the one before has answered, next are those that come when the
-	// next command's shell has started, and rested are those that come some time later.
+	// atOnce are calls through the API that come when the previous one has answered, next are calls that come when the
+	// next command's shell has started, and rested are calls that come some time later.
 	atOnce, next, rested, docker sample
-	// floor are starts inside at once, and floorRested those after a rest.
+	// floor are starts inside at once, and floorRested starts after a rest.
 	floor, floorRested sample
 }
 
@@ -42,23 +42,23 @@ func warmCommands() warm {
 }
 
 const (
-	// warmUps is how many rows go before the first that counts.
+	// warmUps is how many rows precede the first that counts.
 	warmUps = 2
-	// rowLength is how many of one way come in a row before the next way takes its turn.
+	// rowLength is how many calls of one way come in a row before the next way takes its turn.
 	rowLength = 10
-	// rest is the time between the answer of a call and the next one, as a caller has it who thinks in between.
+	// rest is the time between an answer and the next call, as of a caller who thinks in between.
 	rest = 70 * time.Millisecond
-	// settle is how long the engine may tidy up after a row of docker execs, so that this counts neither
-	// for it nor against who comes next.
+	// settle is how long Docker may tidy up after a row of docker execs, so that this neither favours docker exec nor
+	// slows what comes next.
 	settle = 300 * time.Millisecond
-	// dockerEvery is of how many rows docker exec has one: it is slow, and varies little.
+	// dockerEvery says that docker exec runs in every third turn: it is slow, and varies little.
 	dockerEvery = 3
 )
 
-// shellStarts is how long after an answer a call comes that finds the next command's shell, as soon as it can, by runtime.
+// shellStarts is, by runtime, how soon after an answer a call finds the next command's shell started.
 var shellStarts = map[string]time.Duration{"runc": 8 * time.Millisecond, "runsc": 16 * time.Millisecond}
 
-// measureWarm takes turns, so that whatever drifts on the machine drifts for all.
+// measureWarm takes turns, so that any drift of the machine affects all ways alike.
 func (s *service) measureWarm(ctx context.Context) (warm, error) {
 	discarded, found := warmCommands(), warmCommands()
 	for turn := -warmUps; len(found[0].atOnce) < s.settings.warm; turn++ {
@@ -75,7 +75,7 @@ func (s *service) measureWarm(ctx context.Context) (warm, error) {
 	return found, nil
 }
 
-// warmTurn measures a command each way some times in a row.
+// warmTurn measures one row of a command each way.
 func (s *service) warmTurn(ctx context.Context, c *warmCommand, docker bool) error {
 	for _, way := range []struct {
 		into  *sample
@@ -113,9 +113,9 @@ func (s *service) warmTurn(ctx context.Context, c *warmCommand, docker bool) err
 	return nil
 }
 
-// ready is how long after a command's end the next one's shell is there: by so much a call that comes at once takes
-// longer than one that comes after a rest. It is nil where no shell has started before its command, and both take as
-// long as bash takes that is started as a program.
+// ready returns how long after a command's end the next command's shell is ready: how much longer a call at once takes than
+// one after a rest. It returns false if no shell has started before its command, so that both take as long as bash started
+// as a program.
 func (w warm) ready() (sample, bool) {
 	if len(w) == 0 {
 		return nil, false
@@ -136,7 +136,7 @@ func (s *service) timeExec(ctx context.Context) (time.Duration, error) {
 	return s.timeCall(ctx, types.Exec{Argv: []string{"true"}})
 }
 
-// timeCall is a call that finds its container.
+// timeCall times a call that finds its container.
 func (s *service) timeCall(ctx context.Context, e types.Exec) (time.Duration, error) {
 	begun := time.Now()
 	_, err := s.call(ctx, boxID, e)

@@ -5,23 +5,23 @@ import (
 	"time"
 )
 
-// warmTarget is for the medians of warm commands under one runtime. What is 0 is not asked for.
+// warmTarget holds the targets for the medians of warm commands under one runtime. 0 means no target.
 type warmTarget struct {
-	// docker is how many times faster `true` is than docker exec, and floor how many times the floor it takes, when
-	// calls come at once.
+	// docker is how many times faster than docker exec `true` must be when calls come at once; floor is how many times
+	// the floor it may take then.
 	docker, floor float64
-	// program and programFloor are for `true`, shell, shellFloor and lsFloor for the shell, when calls come one after the
-	// other and after a rest: a time, and a part of what the program takes inside. Those of the shell are parts of bash's own.
+	// program and programFloor are for `true`; shell, shellFloor and lsFloor are for the shell. They hold for calls that come
+	// one after the other or after a rest: a time, and a multiple of the program's time inside, for the shell of bash's.
 	program, shell                    time.Duration
 	programFloor, shellFloor, lsFloor float64
-	// ready is until the next command's shell has started.
+	// ready is the time until the next command's shell has started.
 	ready time.Duration
-	// line is for the whole command line; session is how many times faster a session is than by docker exec.
+	// line is for the whole command line; session is how many times faster than by docker exec a session must be.
 	line    time.Duration
 	session float64
 }
 
-// What must be reached. A runtime that is not named has no such target.
+// These are the targets. A runtime that is not named has no such target.
 var warmTargets = map[string]warmTarget{
 	"runc": {docker: 20, floor: 3, program: 2 * time.Millisecond, shell: 1500 * time.Microsecond, lsFloor: 1.1,
 		ready: 10 * time.Millisecond, line: 8 * time.Millisecond, session: 10},
@@ -32,16 +32,16 @@ var warmTargets = map[string]warmTarget{
 func warmSection(f findings) section {
 	s := section{
 		title: "Warm commands",
-		how: "Through the API: one POST on a kept connection, until the answer with the exit code is decoded. `true` is a\n" +
-			"program (`argv`), a shell's is a command line (`command`). After a rest: the call comes " + millis(rest) + " ms" + " after the\n" +
-			"answer of the one before, as from a caller who thinks in between; one after the other: it comes when the next\n" +
-			"command's shell has started, which is " + millis(shellStarts["runsc"]) + " ms later under gVisor and " + millis(shellStarts["runc"]) + " under runc; at once: it comes when that has answered.\n" +
-			"docker exec: create, attach, read to the end, inspect, through the Engine API on the same container, of the\n" +
-			"same program or of `bash -c`. The floor is a program inside this container that starts the same by vfork and\n" +
-			"exec and waits for it, at once or with the same rest before. They take turns in rows of ten; docker exec has every third turn, and a pause after it, in\n" +
-			"which the engine tidies up. Ready is by how much a shell's call that comes at once takes longer than the\n" +
-			"median of those that come after a rest: until then the next command's shell has not started. bash as a\n" +
-			"program is what a shell's command takes that has to start its shell.",
+		how: fmt.Sprintf("Through the API: one POST on a kept connection, until the answer with the exit code is decoded. `true` is a program\n"+
+			"(`argv`), a shell's is a command line (`command`). After a rest: the call comes %s ms after the previous answer, as\n"+
+			"from a caller who thinks in between. One after the other: it comes when the next command's shell has started, %s ms\n"+
+			"after the previous answer under gVisor and %s under runc. At once: it comes when the previous call has answered.\n"+
+			"docker exec: create, attach, read to the end and inspect, through the Engine API on the same container, of the same\n"+
+			"program or of `bash -c`. The floor is a program inside this container that starts the same by vfork and exec and\n"+
+			"waits for it, at once or after the same rest. The ways take turns in rows of ten; docker exec has every third turn,\n"+
+			"and then a pause in which Docker tidies up. Ready is how much longer a shell's call at once takes than the median of\n"+
+			"those after a rest: until then the next command's shell has not started. bash as a program shows what a shell's\n"+
+			"command takes that has to start its shell.", millis(rest), millis(shellStarts["runsc"]), millis(shellStarts["runc"])),
 		head: row([]string{"runtime", "command", "way"}, percentileColumns),
 	}
 	for _, r := range f.runtimes {
@@ -105,9 +105,9 @@ func warmVerdicts(runtime string, w warm, target warmTarget) (list []verdict) {
 func lineSection(f findings) section {
 	s := section{
 		title: "The command line",
-		how: "`sandbox exec --user USER -- true` as a process, from its start to its end, beside `docker exec CONTAINER bash -c\n" +
-			"true` as one, on the same container, and `sandbox --help`, which asks nobody. They take turns in rows of ten,\n" +
-			"with " + millis(rest) + " ms" + " between calls.",
+		how: fmt.Sprintf("`sandbox exec --user USER -- true` as a process, from its start to its end, beside `docker exec CONTAINER bash -c\n"+
+			"true` as a process on the same container, and `sandbox --help`, which calls nothing. They take turns in rows of ten,\n"+
+			"with %s ms between calls.", millis(rest)),
 		head: row([]string{"runtime", "command"}, percentileColumns),
 	}
 	for _, r := range f.runtimes {
@@ -125,10 +125,11 @@ func lineSection(f findings) section {
 func sessionSection(f findings) section {
 	s := section{
 		title: "A session of an agent's commands",
-		how: fmt.Sprintf("%d shell commands in a small repository in /tmp, each %s ms after the answer of the one before: ls, cat, grep, sed,\n", f.settings.session, millis(rest)) +
-			"git status, git diff, find, head and tail, `python3 -c`, and one that fails. Through the API as in \"Warm commands\", and by\n" +
-			"docker exec of `bash -c`; they take turns in rows of ten different ones. In a shell: the same in one bash that runs\n" +
-			"inside, one after the other without a rest, which is the commands' own time, and no way of running them could be faster.",
+		how: fmt.Sprintf("%d shell commands in a small repository in /tmp, each %s ms after the previous answer: ls, cat, grep, sed, git\n"+
+			"status, git diff, find, head and tail, `python3 -c`, and one that fails. Through the API as in \"Warm commands\", and\n"+
+			"by docker exec of `bash -c`; the two take turns in rows of ten different commands. In a shell: the same in one bash\n"+
+			"that runs inside, without a rest in between. That is the commands' own time, and no way of running them could be\n"+
+			"faster.", f.settings.session, millis(rest)),
 		head: []string{"runtime", "way", "n", "mean", "p50", "p95", "p99"},
 	}
 	for _, r := range f.runtimes {
@@ -146,7 +147,7 @@ func sessionSection(f findings) section {
 	return s
 }
 
-// What a container may have in which nothing runs.
+// A container in which nothing runs may use this much.
 const (
 	shellMemoryTarget = int64(3 << 20)
 	shellBusyTarget   = 100 * time.Microsecond
@@ -156,11 +157,11 @@ const (
 func restSection(f findings) section {
 	s := section{
 		title: "Containers at rest",
-		how: fmt.Sprintf("%d containers each, %s s after ten commands: as they are by default, with the next command's shell waiting; with\n", f.settings.rests, seconds(quiet)) +
-			"`exec.ahead` 0; and with a program that sleeps in the agent's place. Memory is the proportional set size (PSS) of all\n" +
-			"of a container's processes on the host, under gVisor its kernel's and its file server's, where those that\n" +
-			"share an address space are one; processor time is theirs in a\n" +
-			fmt.Sprintf("second, over %s s. Medians. That a shell waits is seen in \"Warm commands\".", seconds(restWindow)),
+		how: fmt.Sprintf("%d containers each, %s s after ten commands: with the defaults, where the next command's shell waits; with\n"+
+			"`exec.ahead` 0; and with a program that sleeps in the agent's place. Memory is the proportional set size (PSS) of\n"+
+			"all of a container's processes on the host. Under gVisor these are its kernel's and its file server's; those that\n"+
+			"share an address space count as one. Processor time is theirs in a second, over %s s. Medians. \"Warm commands\" shows\n"+
+			"that a shell waits.", f.settings.rests, seconds(quiet), seconds(restWindow)),
 		head: []string{"runtime", "inside", "memory", "processor, µs a second"},
 	}
 	for _, r := range f.runtimes {
@@ -174,7 +175,7 @@ func restSection(f findings) section {
 		s.verdicts = append(s.verdicts, sized(r.runtime, "the agent's memory", "at most 12 MiB", medianOf(x.alone.memory)-medianOf(x.bare.memory), agentTarget))
 		memory, busy := "memory of a shell that waits", "processor time of a shell that waits, in a second"
 		more := medianOf(x.waiting.memory) - medianOf(x.alone.memory)
-		if more <= 0 { // no shell waits, or what it takes is lost among what else differs
+		if more <= 0 { // no shell waits, or its memory is lost among the other differences
 			s.verdicts = append(s.verdicts, missing(r.runtime, memory, "at most 3 MiB"), missing(r.runtime, busy, "under 100 µs"))
 			continue
 		}
