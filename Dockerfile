@@ -1,7 +1,7 @@
-# The image of the service itself: our static binaries and nothing else, so there is no shell in it and
-# nothing to keep up to date. They have to be built before: `make image` does both.
+# The image of the service itself: our static binaries and nothing else, so it has no shell and
+# nothing to keep up to date. The binaries must be built first: `make image` does both.
 #
-# It is not the image that commands run in, which is sandbox-image/Dockerfile.
+# Commands run in another image: sandbox-image/Dockerfile.
 FROM scratch
 COPY bin/sandboxd bin/sandbox bin/sandbox-agent /bin/
 ENTRYPOINT ["/bin/sandboxd"]

@@ -11,7 +11,7 @@ help: ## show the targets
 setup: ## install what is missing: Docker, runsc, sandbox image, binaries
 	@scripts/setup.sh
 
-demo: ## set up, start sandboxd if need be, and run a command under gVisor
+demo: ## set up, start sandboxd if none runs, and run a command under gVisor
 	@scripts/demo.sh
 
 test: ## set up, then run all tests with a real Docker under runsc and runc
@@ -35,7 +35,7 @@ bench: ## set up, measure against docker exec, docker run, dnsmasq and haproxy, 
 	@scripts/setup.sh bench
 	go run -C bench .
 
-binaries: ## build bin/ alone; needs neither Docker nor root
+binaries: ## build only bin/; needs neither Docker nor root
 	@scripts/setup.sh binaries
 
 image: binaries ## build the image of the service itself, for docker-compose
@@ -44,9 +44,9 @@ image: binaries ## build the image of the service itself, for docker-compose
 install: ## install programs, systemd unit, settings and completions (PREFIX, DESTDIR)
 	@scripts/install.sh
 
-uninstall: ## remove these again, and what the service made; settings and data stay
+uninstall: ## remove what install and the service made; settings and data stay
 	@scripts/install.sh uninstall
 
-clean: ## stop this checkout's demo, remove what it made and bin/
+clean: ## stop this checkout's demo, and remove what it made and bin/
 	@scripts/demo.sh stop
 	rm -rf bin

@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// Scenarios run beside each other: each has a sandboxd or users of its own, and names, addresses, images and ports that
-// nobody else has. Those in alone run before all others, one at a time.
+// Scenarios run in parallel: each has its own sandboxd or its own users, and names, addresses, images and ports that no other
+// scenario has. Those in alone run before all others, one at a time.
 var alone = map[string]string{
 	"TestRulesOfAServiceThatIsGone":        "the next service has to get the subnets from Docker that the one before had",
 	"TestManyCommandsAtOnce":               "its commands, with what they leave behind, fill a container under gVisor unless each ends at once",
@@ -16,25 +16,25 @@ var alone = map[string]string{
 	"TestAMaskedFileMadeAgain":             "it wants the number that a file has had which is gone, before any other file gets it",
 }
 
-// flushing are the scenarios that nothing else may run beside in a place where nobody but us has rules: there they
-// flush all that there are, those of other labs and of Docker included, or restart it. They have a current engine of
-// their own, so that others need not wait for them.
+// flushing are the scenarios that run alone in a place where only we have rules: there they flush all rules, those of
+// other labs and of Docker included, or restart Docker. They have a current engine of their own, so that other scenarios
+// need not wait for them.
 var flushing = []string{"TestEgressStaysClosed", "TestEgressStaysClosedWhileDockerRestarts"}
 
-// begun are the tests that are known to run beside others, or alone.
+// begun has the tests that are known to run in parallel, or alone.
 var begun sync.Map
 
-// begin limits the time of a scenario. Others may run beside it from here on, unless it is one of alone.
+// begin limits the time of a scenario. From here on others may run in parallel, unless the scenario is in alone.
 func begin(t *testing.T) {
 	t.Helper()
 	if scenarios.Watches(t.Name()) {
-		return // a case of one
+		return // a case of a scenario
 	}
 	beside(t)
 	scenarios.Watch(t)
 }
 
-// beside waits for the turn of a test that others may run beside.
+// beside waits until the test may run in parallel with others, unless the test is in alone.
 func beside(t *testing.T) {
 	t.Helper()
 	if _, is := begun.LoadOrStore(t, nil); is {
@@ -46,7 +46,7 @@ func beside(t *testing.T) {
 	}
 }
 
-// topOf is the name of the test that a scenario or a case is part of.
+// topOf returns the name of the test that a scenario or a case belongs to.
 func topOf(t *testing.T) string {
 	name, _, _ := strings.Cut(t.Name(), "/")
 	return name

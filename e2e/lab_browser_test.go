@@ -50,7 +50,7 @@ func openBrowser(t *testing.T, base string) *browser {
 	return b
 }
 
-// heard notes what must not be: errors of scripts, and requests to other origins.
+// heard notes what must not happen: errors of scripts, and requests to other origins.
 func (b *browser) heard(event any) {
 	fault := ""
 	switch e := event.(type) {
@@ -60,7 +60,7 @@ func (b *browser) heard(event any) {
 		if e.Type == runtime.ConsoleAPICalledTypeError {
 			fault = "console.error was called"
 		}
-	case *log.EventEntryAdded: // what the network says, is that the service was away, or refuses
+	case *log.EventEntryAdded: // network errors only say that the service was away, or refused
 		if e.Entry.Level == log.EntryLevelError && e.Entry.Source != log.EntrySourceNetwork {
 			fault = e.Entry.Text
 		}
@@ -76,7 +76,7 @@ func (b *browser) heard(event any) {
 	}
 }
 
-// evaluate returns what a script comes to; a promise is waited for.
+// evaluate returns the value of a script, and waits for a promise.
 func evaluate[T any](b *browser, script string) (T, error) {
 	ctx, cancel := context.WithTimeout(b.ctx, time.Minute)
 	defer cancel()
@@ -111,7 +111,7 @@ func (b *browser) open(hash string) {
 	}
 }
 
-// is waits for a script to say true.
+// is waits until a script returns true.
 func (b *browser) is(what, script string) {
 	b.t.Helper()
 	eventuallyWithin(b.t, time.Minute, what, func() bool {
@@ -125,7 +125,7 @@ func (b *browser) press(text string) {
 	b.is("a button "+text, fmt.Sprintf(`(() => { const b = [...document.querySelectorAll("button")].find((b) => b.checkVisibility() && b.textContent.startsWith(%q)); b?.click(); return Boolean(b); })()`, text))
 }
 
-// keys presses them.
+// keys types the text.
 func (b *browser) keys(text string) {
 	b.t.Helper()
 	if _, err := chromedp.Run(b.ctx, chromedp.KeyEvent(text)); err != nil {
@@ -133,7 +133,7 @@ func (b *browser) keys(text string) {
 	}
 }
 
-// show gives a token to the page.
+// show enters a token into the page.
 func (b *browser) show(token string) {
 	b.t.Helper()
 	b.is("to be asked for a token", `Boolean(document.getElementById("token"))`)
@@ -146,7 +146,7 @@ func (b *browser) signIn(token string) {
 	b.is("to be signed in", `!document.getElementById("out").hidden`)
 }
 
-// accessible has axe-core look at what is shown.
+// accessible checks what is shown with axe-core.
 func (b *browser) accessible(axe, view string) {
 	b.t.Helper()
 	b.do(axe)
@@ -159,7 +159,7 @@ func (b *browser) accessible(axe, view string) {
 	}
 }
 
-// looks has the page be as wide, in one of the colour schemes.
+// looks sets the width of the page and its colour scheme.
 func (b *browser) looks(width int64, scheme string) {
 	b.t.Helper()
 	err := chromedp.Do(b.ctx, chromedp.EmulateViewport(width, 900), chromedp.Func(func(ctx context.Context, t *chromedp.Target) error {
@@ -171,7 +171,7 @@ func (b *browser) looks(width int64, scheme string) {
 	}
 }
 
-// picture is what is shown.
+// picture returns a screenshot.
 func (b *browser) picture() []byte {
 	b.t.Helper()
 	png, err := chromedp.Run(b.ctx, chromedp.CaptureScreenshot())
@@ -181,7 +181,7 @@ func (b *browser) picture() []byte {
 	return png
 }
 
-// loseCookies has the browser forget its session.
+// loseCookies makes the browser forget its session.
 func (b *browser) loseCookies() {
 	b.t.Helper()
 	err := chromedp.Do(b.ctx, chromedp.Func(func(ctx context.Context, t *chromedp.Target) error {
@@ -193,7 +193,7 @@ func (b *browser) loseCookies() {
 	}
 }
 
-// isClean fails where a script has failed, another origin was asked, or what a tenant chose became markup.
+// isClean fails the test if a script failed, another origin was asked, or a text that a tenant chose became markup.
 func (b *browser) isClean() {
 	b.t.Helper()
 	title, err := evaluate[string](b, "document.title")

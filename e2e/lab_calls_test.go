@@ -18,7 +18,7 @@ import (
 	"github.com/daycare-run/sandbox/api/types"
 )
 
-// containers are those that Docker has for this lab's users, running or not.
+// containers returns the containers that Docker has for this lab's users, running or not.
 func (l *lab) containers(t *testing.T) []container.Summary {
 	t.Helper()
 	list, err := l.listContainers()
@@ -28,8 +28,8 @@ func (l *lab) containers(t *testing.T) []container.Summary {
 	return slices.DeleteFunc(list, func(c container.Summary) bool { return l.userOf(c) == "" })
 }
 
-// userOf is whose a container is: what one from the pool was bound to is in a record. It is empty for a gateway, and for
-// one whose user is still to come.
+// userOf returns the user of a container. For a container from the pool, a record says which user it was bound to. The user
+// is empty for a gateway, and for a container that waits for its user.
 func (l *lab) userOf(c container.Summary) string {
 	user := c.Labels["run.daycare.sandbox.user"]
 	if !strings.HasPrefix(user, ".pool/") {
@@ -56,13 +56,13 @@ func (l *lab) listContainers() ([]container.Summary, error) {
 	})
 }
 
-// instance marks what is the lab's; empty before sandboxd has run.
+// instance returns the id that marks what belongs to the lab; it is empty before sandboxd has run.
 func (l *lab) instance() string {
 	text, _ := os.ReadFile(l.path("data/instance"))
 	return strings.TrimSpace(string(text))
 }
 
-// volumes are the names of those that Docker has for this lab.
+// volumes returns the names of the volumes that Docker has for this lab.
 func (l *lab) volumes() []string {
 	instance := l.instance()
 	if instance == "" {
@@ -81,13 +81,13 @@ func (l *lab) volumes() []string {
 	return names
 }
 
-// containersOf are a user's.
+// containersOf returns a user's containers.
 func (l *lab) containersOf(t *testing.T, user string) []container.Summary {
 	t.Helper()
 	return slices.DeleteFunc(l.containers(t), func(c container.Summary) bool { return l.userOf(c) != user })
 }
 
-// containerOf is one of a user's, who has to have one.
+// containerOf returns one of a user's containers; there must be one.
 func (l *lab) containerOf(t *testing.T, user string) container.Summary {
 	t.Helper()
 	list := l.containersOf(t, user)
@@ -106,11 +106,11 @@ func (l *lab) register(t *testing.T, user string) {
 // workspace is the grant of the scenarios that are not about grants.
 var workspace = []string{"@workspace"}
 
-// unhurried is the time of a call that has much to do, or waits for others: nearly all that a scenario has.
+// unhurried is the timeout of a call that has much to do, or waits for others: nearly all that a scenario has.
 var unhurried = new(int64(240_000))
 
-// run executes and expects the service not to fail. A call that says nothing of permissions has
-// @workspace; an empty list is none.
+// run runs a command and expects the service not to fail. A call without permissions gets @workspace;
+// with an empty list it gets none.
 func (l *lab) run(t *testing.T, user string, e types.Exec) types.Output {
 	t.Helper()
 	if e.Permissions == nil {
@@ -123,7 +123,7 @@ func (l *lab) run(t *testing.T, user string, e types.Exec) types.Output {
 	return out
 }
 
-// sh runs a shell command and returns its stdout without the last newline; it has to succeed.
+// sh runs a shell command, which must succeed, and returns its stdout without the last newline.
 func (l *lab) sh(t *testing.T, user, command string) string {
 	t.Helper()
 	out := l.run(t, user, types.Exec{Command: command})
@@ -133,13 +133,13 @@ func (l *lab) sh(t *testing.T, user, command string) string {
 	return strings.TrimSuffix(out.Stdout, "\n")
 }
 
-// inside runs a command in a container by Docker, past our service.
+// inside runs a command in a container through Docker, bypassing our service.
 func (l *lab) inside(t *testing.T, id string, argv ...string) string {
 	t.Helper()
 	return l.insideAs(t, id, container.ExecOptions{Cmd: argv})
 }
 
-// insideAs does so as another user, or with more rights.
+// insideAs is inside as another user, or with more rights.
 func (l *lab) insideAs(t *testing.T, id string, how container.ExecOptions) string {
 	t.Helper()
 	how.AttachStdout, how.AttachStderr = true, true
@@ -154,7 +154,7 @@ func (l *lab) insideAs(t *testing.T, id string, how container.ExecOptions) strin
 		t.Fatal(err)
 	}
 	defer attached.Close()
-	// Docker may keep the stream open when the container ends in the middle.
+	// Docker may keep the stream open if the container ends before the command.
 	defer context.AfterFunc(ctx, attached.Close)()
 	var out bytes.Buffer
 	if _, err := stdcopy.StdCopy(&out, &out, attached.Reader); err != nil {

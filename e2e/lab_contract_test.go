@@ -18,17 +18,17 @@ import (
 	"github.com/daycare-run/sandbox/client"
 )
 
-// The whole suite's calls are held against the contract: each answer, and each request that the service has
-// taken. Streams, WebSockets and the bytes of files are not looked into. What does not fit fails the suite at
-// its end, whatever the scenario was about.
+// All calls of the suite are checked against the contract: each answer, and each request that the service has
+// accepted. Streams, WebSockets and the bytes of files are not checked. A violation fails the suite at its end,
+// whatever the scenario was about.
 
-// newClient is a client of a lab whose calls are held against the contract.
+// newClient returns a client of a lab whose calls are checked against the contract.
 func newClient(socket string) *client.Client {
 	c, err := client.Open(client.Config{Socket: socket, WrapTransport: func(next http.RoundTripper) http.RoundTripper {
 		return held{next}
 	}})
 	if err != nil {
-		panic(err) // a socket is all that it needs
+		panic(err) // it needs nothing but a socket
 	}
 	return c
 }
@@ -66,7 +66,7 @@ func (h held) RoundTrip(req *http.Request) (*http.Response, error) {
 	return response, nil
 }
 
-// failing is a body that was cut off, or else one that has ended.
+// failing is the end of a body that was cut off, or of a complete one.
 type failing struct{ err error }
 
 func (f failing) Read([]byte) (int, error) {
@@ -76,11 +76,11 @@ func (f failing) Read([]byte) (int, error) {
 	return 0, f.err
 }
 
-// promises is the contract, and what did not keep to it.
+// promises has the contract and its violations.
 var promises = &contract{broken: map[string]bool{}}
 
 type contract struct {
-	mu        sync.Mutex // the validator is for one at a time
+	mu        sync.Mutex // the validator is not safe for concurrent use
 	validator validator.Validator
 	broken    map[string]bool
 	calls     int
@@ -134,7 +134,7 @@ func (c *contract) breaks(req *http.Request, what, reason string, text []byte) {
 	}
 }
 
-// kept says on stderr what was not, and whether all was.
+// kept prints the violations to stderr, and reports whether there were none.
 func (c *contract) kept() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -144,7 +144,7 @@ func (c *contract) kept() bool {
 	return len(c.broken) == 0
 }
 
-// The net has to catch: an answer without a key, one of an unknown status, and a request that was taken
+// The check must find: an answer without a key, an answer with an unknown status, and a request that was accepted
 // against the contract.
 func TestDriftIsSeen(t *testing.T) {
 	begin(t)

@@ -20,13 +20,13 @@ import (
 	"github.com/vishvananda/netns"
 )
 
-// mainScenarios are run on the current engine, too, as runsc@current and runc@current: what the product is for,
-// and whatever talks to Docker in a way of its own.
+// mainScenarios also run on the current engine, as runsc@current and runc@current: what the product is for,
+// and whatever uses Docker in a way of its own.
 var mainScenarios = []string{
 	// Commands.
 	"TestOutputAndExitAreExact", "TestStdinLargerThanAPipe", "TestLargeOutputArrivesWhole", "TestStreamedEvents",
 	"TestTerminal",
-	// How they end.
+	// How commands end.
 	"TestNothingOutlivesACommand", "TestTimeoutEndsTheWholeTree", "TestACancelledCallEndsTheTree", "TestSignals",
 	// Containers and the service.
 	"TestManyFirstCallsMakeOneContainer", "TestContainerRemovedBehindOurBack",
@@ -42,7 +42,7 @@ var mainScenarios = []string{
 	// Files.
 	"TestTheDocumentsExamples", "TestBothSidesSeeEachOthersFiles", "TestFilesOnTheCommandLine",
 	"TestTmpIsOneForAUser", "TestTmpIsBounded",
-	// What it may reach.
+	// What a call may reach.
 	"TestEgressByName", "TestEgressOpen", "TestEgressWaysAround", "TestEgressRebinding",
 	"TestEgressSharedAddress", "TestEgressExtraPorts", "TestEgressWhileTheServiceIsDown", "TestEgressRepairs",
 	"TestEgressStaysClosed", "TestEgressOfForgers", "TestEgressOfRealPrograms",
@@ -51,15 +51,15 @@ var mainScenarios = []string{
 	"TestProcessOutOfMemory",
 }
 
-// A place is where labs live: a Docker daemon, and the network namespace that it has in common with their sandboxd.
+// A place is where labs run: a Docker daemon, and the network namespace that it shares with their sandboxd.
 type place struct {
 	socket string
-	ns     netns.NsHandle // none: that of the tests
+	ns     netns.NsHandle // none: the namespace of the tests
 	inet   string         // the name of the test internet beside it
-	used   sync.RWMutex   // by its scenarios
+	used   sync.RWMutex   // held by its scenarios
 }
 
-// enter waits until the scenario may run in the place beside those that do.
+// enter waits until the scenario may run in the place beside the scenarios that run there.
 func (p *place) enter(t *testing.T) {
 	if slices.Contains(flushing, topOf(t)) {
 		p.used.Lock()
@@ -70,7 +70,7 @@ func (p *place) enter(t *testing.T) {
 	t.Cleanup(p.used.RUnlock)
 }
 
-// machine is the place of the machine's own engine.
+// machine is the place of the machine's own Docker.
 var machine = &place{socket: engineSocket, ns: netns.None(), inet: "e2e-inet"}
 
 // do runs f in the network namespace of the place. Sockets that f makes and programs that it starts stay there.
@@ -80,7 +80,7 @@ func (p *place) do(f func() error) error {
 	}
 	result := make(chan error)
 	go func() {
-		runtime.LockOSThread() // and never unlocked: the thread ends with the goroutine
+		runtime.LockOSThread() // and never unlocks it: the thread ends with the goroutine
 		err := netns.Set(p.ns)
 		if err == nil {
 			err = f()
@@ -90,7 +90,7 @@ func (p *place) do(f func() error) error {
 	return <-result
 }
 
-// newNamespace is a network namespace with a loopback interface that is up.
+// newNamespace makes a network namespace with a loopback interface that is up.
 func newNamespace() (netns.NsHandle, error) {
 	ns := netns.None()
 	result := make(chan error)
@@ -113,7 +113,7 @@ func loopbackUp() error {
 	return netlink.LinkSetUp(lo)
 }
 
-// each runs a scenario once for each runtime, and a main one in both places: all beside each other.
+// each runs a scenario once for each runtime, and a main scenario in both places, all in parallel.
 func each(t *testing.T, scenario func(t *testing.T, p *place, runtime string)) {
 	beside(t)
 	for _, runtime := range runtimes {
@@ -127,7 +127,7 @@ func each(t *testing.T, scenario func(t *testing.T, p *place, runtime string)) {
 	}
 	for _, runtime := range runtimes {
 		t.Run(runtime+"@current", func(t *testing.T) {
-			p := currentOf(t).get(t) // this may take longer than a scenario has
+			p := currentOf(t).get(t) // before begin: this may take longer than a scenario may
 			p.enter(t)
 			begin(t)
 			scenario(t, p, runtime)
@@ -135,14 +135,14 @@ func each(t *testing.T, scenario func(t *testing.T, p *place, runtime string)) {
 	}
 }
 
-// current is the current engine, and flushed one more, for flushing alone: for those nobody else has to wait. The first
-// scenario that needs one starts it; it ends with the suite.
+// current is the current engine, and flushed is another one, only for the scenarios in flushing, so that no other scenario
+// has to wait for these. The first scenario that needs an engine starts it; it ends with the suite.
 var (
 	current = currentEngine{inet: "e2e-inet-new"}
 	flushed = currentEngine{inet: "e2e-inet-fl"}
 )
 
-// currentOf is the one that the scenario is run on.
+// currentOf returns the current engine on which the scenario is run.
 func currentOf(t *testing.T) *currentEngine {
 	if slices.Contains(flushing, topOf(t)) {
 		return &flushed
@@ -151,10 +151,10 @@ func currentOf(t *testing.T) *currentEngine {
 }
 
 type currentEngine struct {
-	inet   string // of its place
+	inet   string // the test internet of its place
 	mu     sync.Mutex
 	begun  bool
-	engine *privateEngine // nil when it did not start
+	engine *privateEngine // nil if it did not start
 }
 
 func (c *currentEngine) get(t *testing.T) *place {
@@ -177,8 +177,8 @@ func (c *currentEngine) get(t *testing.T) *place {
 	return c.engine.place
 }
 
-// startCurrent starts dockerd as it starts by itself, with its bridge, its rules, its image store and its own
-// containerd, in a network namespace that is like a host of its own. It has the sandbox image.
+// startCurrent starts dockerd with its defaults, that is with its bridge, its rules, its image store and its own
+// containerd, in a network namespace that is like a host of its own, and gives it the sandbox image.
 func startCurrent(t *testing.T, inet string) *privateEngine {
 	t.Helper()
 	programs, err := currentPrograms()
@@ -208,7 +208,7 @@ func startCurrent(t *testing.T, inet string) *privateEngine {
 	return e
 }
 
-// loadImage gives an engine the sandbox image.
+// loadImage loads the sandbox image into an engine.
 func (e *privateEngine) loadImage(t *testing.T) {
 	t.Helper()
 	saved, err := connect(t, engineSocket).ImageSave(t.Context(), []string{sandboxImage})
@@ -226,11 +226,11 @@ func (e *privateEngine) loadImage(t *testing.T) {
 	}
 }
 
-// preparedEngines has the files of current engines that have the image and nothing else, for later runs. It takes
-// longer to load the image than to run a dozen scenarios.
+// preparedEngines holds, for later runs, the files of current engines that have the image and nothing else. Loading the
+// image takes longer than a dozen scenarios.
 const preparedEngines = "/var/lib/daycare-sandbox-tests"
 
-// prepareEngine keeps the files of an engine that is stopped, in place of those of other images or versions.
+// prepareEngine keeps the files of a stopped engine, and removes those of other images or versions.
 func prepareEngine(data, prepared string) error {
 	lock, err := lockPrepared(syscall.LOCK_EX)
 	if err != nil {
@@ -251,7 +251,7 @@ func prepareEngine(data, prepared string) error {
 	return os.Rename(making, prepared)
 }
 
-// lockPrepared waits for other runs that copy these files, or exchange them.
+// lockPrepared waits for other runs that copy or replace these files.
 func lockPrepared(how int) (*os.File, error) {
 	if err := os.MkdirAll(preparedEngines, 0o700); err != nil {
 		return nil, err
@@ -259,7 +259,7 @@ func lockPrepared(how int) (*os.File, error) {
 	return lockDir(preparedEngines, how)
 }
 
-// linkPrepared gives an engine the files of an earlier run's.
+// linkPrepared gives an engine the files that an earlier run has kept.
 func linkPrepared(prepared, data string) error {
 	lock, err := lockPrepared(syscall.LOCK_SH)
 	if err != nil {
@@ -269,7 +269,7 @@ func linkPrepared(prepared, data string) error {
 	return linkEngine(prepared, data)
 }
 
-// linkEngine copies the files of an engine that is stopped. The contents of images are linked: no engine changes them.
+// linkEngine copies the files of a stopped engine. The contents of images are hard links: no engine changes them.
 func linkEngine(from, to string) error {
 	if _, err := os.Stat(from); err != nil {
 		return err
@@ -293,7 +293,7 @@ func linkEngine(from, to string) error {
 	})
 }
 
-// currentPrograms is the folder of dockerd and of all that it starts.
+// currentPrograms returns the folder of dockerd and of the programs that it starts.
 func currentPrograms() (string, error) {
 	out, err := exec.Command("../tools/engine/build.sh", "path").Output()
 	if err != nil {
@@ -308,7 +308,7 @@ func currentPrograms() (string, error) {
 	return dir, nil
 }
 
-// Every scenario that is named is one.
+// Every scenario that is named exists.
 func TestMainScenariosAreThere(t *testing.T) {
 	var all strings.Builder
 	files, err := filepath.Glob("*_test.go")
@@ -329,7 +329,7 @@ func TestMainScenariosAreThere(t *testing.T) {
 	}
 }
 
-// The current engine is what it is said to be, with the image store that it has by default.
+// The current engine has the expected version, and its default image store.
 func TestTheCurrentEngineIsOne(t *testing.T) {
 	engine := connect(t, current.get(t).socket)
 	info, err := engine.Info(t.Context())

@@ -20,14 +20,14 @@ import (
 	"github.com/daycare-run/sandbox/e2e/watchdog"
 )
 
-// A scenario that hangs ends the suite, which says first what the scenario and its sandboxd are at.
+// A scenario that hangs ends the suite, which first prints where the scenario and its sandboxd are.
 
 const module = "github.com/daycare-run/sandbox/"
 
-// mostStacks is how much is written of a process that hangs.
+// mostStacks is how many bytes of stacks are written for a process that hangs.
 const mostStacks = 50_000
 
-// explain writes what scenarios are at. It ends their labs' sandboxd.
+// explain writes where scenarios are. It ends the sandboxd of their labs.
 func explain(out io.Writer, scenarios []string) {
 	fmt.Fprintf(out, "e2e: the scenarios are at\n\n%s", ownStacks(scenarios...))
 	for l := range openLabs.Range {
@@ -37,7 +37,7 @@ func explain(out io.Writer, scenarios []string) {
 	}
 }
 
-// ownStacks are those of the scenarios' goroutines, without the caller's; without a name they are of all scenarios.
+// ownStacks returns the stacks of the scenarios' goroutines, without the caller's. Without names, it is for all scenarios.
 func ownStacks(scenarios ...string) string {
 	var dump bytes.Buffer
 	_ = pprof.Lookup("goroutine").WriteTo(&dump, 2)
@@ -54,7 +54,7 @@ func ownStacks(scenarios ...string) string {
 	return watchdog.Pick(others, mostStacks, prefixes...)
 }
 
-// quit has sandboxd write its stacks, also when it is stopped, which ends it, and returns them.
+// quit makes sandboxd write its stacks and end, even while it is stopped by a signal, and returns the stacks.
 func (l *lab) quit() string {
 	if l.dumps != nil {
 		return l.dumps()
@@ -72,7 +72,7 @@ func (l *lab) quit() string {
 	return dump
 }
 
-// killChildren kills the processes that this one has started and that have not been waited for.
+// killChildren kills the processes that this one has started and not yet waited for.
 func killChildren() {
 	lists, _ := filepath.Glob("/proc/self/task/*/children")
 	for _, list := range lists {
@@ -85,7 +85,7 @@ func killChildren() {
 	}
 }
 
-// What is said of a scenario that hangs is where it waits and where its sandboxd does; nobody else's sandboxd ends.
+// explain says where a hanging scenario and its sandboxd wait, and ends no other scenario's sandboxd.
 func TestAHangIsExplained(t *testing.T) {
 	bystander, hung := newLab(t, "runc"), newLab(t, "runc")
 	bystander.users.Clear() // as another scenario's

@@ -18,15 +18,15 @@ import (
 	"github.com/daycare-run/sandbox/client"
 )
 
-// What scenarios about files do on the host, as root, past our service.
+// What scenarios about files do on the host, as root, bypassing our service.
 
-// none is the grants of a call without any; nil would be @workspace.
+// none is the empty list of grants; nil would mean @workspace.
 var none = []string{}
 
-// at is a path in a user's home on the host.
+// at returns the host's path of a file in a user's home.
 func (l *lab) at(user, name string) string { return filepath.Join(l.home(user), name) }
 
-// registerAs makes a sandbox of any kind.
+// registerAs registers a sandbox of any kind.
 func (l *lab) registerAs(t *testing.T, id string, r types.Registration) {
 	t.Helper()
 	if _, err := l.client.Put(t.Context(), id, r); err != nil {
@@ -35,10 +35,10 @@ func (l *lab) registerAs(t *testing.T, id string, r types.Registration) {
 	t.Cleanup(func() { l.dropIdle(r.UserID) })
 }
 
-// dropIdle removes a user's containers in which nothing runs. A scenario that has ended needs them no more, and all of
-// the suite's at once are more threads than a kernel has ids for.
+// dropIdle removes a user's containers in which nothing runs. A scenario that has ended no longer needs them, and all
+// containers of the suite together have more threads than a kernel has ids for.
 func (l *lab) dropIdle(user string) {
-	list, _ := l.client.Containers(context.Background()) // without a service its lab is being removed
+	list, _ := l.client.Containers(context.Background()) // if the service is gone, its lab is being removed
 	for _, c := range list {
 		if c.UserID == user && c.Commands == 0 {
 			l.removeByForce(c.ID)
@@ -46,14 +46,14 @@ func (l *lab) dropIdle(user string) {
 	}
 }
 
-// removeByForce removes a container as `docker rm -f` does. One that is frozen goes on first: Docker takes a long while to
-// remove it, and leaves its shim.
+// removeByForce removes a container as `docker rm -f` does. It thaws the container first: Docker takes long to remove a
+// frozen one, and leaves its shim.
 func (l *lab) removeByForce(id string) {
 	_ = l.engine.ContainerUnpause(context.Background(), id)
 	_ = l.engine.ContainerRemove(context.Background(), id, container.RemoveOptions{Force: true, RemoveVolumes: true})
 }
 
-// ownerIn is who owns what a scenario makes in a directory: whoever owns that, or ownerUID where it is root's.
+// ownerIn returns the owner for what a scenario makes in a directory: the directory's owner, or ownerUID if that is root.
 func ownerIn(t *testing.T, dir string) int {
 	t.Helper()
 	info, err := os.Stat(dir)
@@ -66,7 +66,7 @@ func ownerIn(t *testing.T, dir string) int {
 	return ownerUID
 }
 
-// mkdir makes a directory on the host, with those above it, for their owner.
+// mkdir makes a directory on the host, and those above it, each for the owner from ownerIn.
 func mkdir(t *testing.T, name string) {
 	t.Helper()
 	if _, err := os.Lstat(name); err == nil {
@@ -79,7 +79,7 @@ func mkdir(t *testing.T, name string) {
 	}
 }
 
-// put makes a file in a user's home, with its directories, that all may read.
+// put makes a file that everyone may read in a user's home, with the directories above it.
 func (l *lab) put(t *testing.T, user, name, content string) {
 	t.Helper()
 	mkdir(t, l.home(user))
@@ -95,7 +95,7 @@ func putFile(t *testing.T, name, content string) {
 	}
 }
 
-// holds is what a file of the host has; what cannot be read has nothing.
+// holds returns the content of a file of the host, or nothing if it cannot be read.
 func holds(name string) string {
 	content, err := os.ReadFile(name)
 	if err != nil {
@@ -109,7 +109,7 @@ func exists(name string) bool {
 	return err == nil
 }
 
-// below lists all that is below a directory of the host, sorted.
+// below lists everything below a directory of the host, sorted.
 func below(t *testing.T, dir string) []string {
 	t.Helper()
 	names := []string{}
@@ -129,7 +129,7 @@ func below(t *testing.T, dir string) []string {
 	return names
 }
 
-// owner is the uid of a user's home.
+// owner returns the uid of the owner of a user's home, or 0.
 func (l *lab) owner(user string) uint32 {
 	info, err := os.Lstat(l.home(user))
 	if err != nil {
@@ -138,7 +138,7 @@ func (l *lab) owner(user string) uint32 {
 	return info.Sys().(*syscall.Stat_t).Uid
 }
 
-// owns says whether a file of the host is that of whoever owns the user's home, who is not root.
+// owns reports whether a file of the host belongs to the owner of the user's home, who is not root.
 func (l *lab) owns(user, name string) bool {
 	info, err := os.Lstat(name)
 	if err != nil {
@@ -148,7 +148,7 @@ func (l *lab) owns(user, name string) bool {
 	return stat.Uid == l.owner(user) && stat.Gid == stat.Uid && stat.Uid != 0
 }
 
-// kindOf is the kind of a refusal, or empty.
+// kindOf returns the kind of a refusal, or an empty one.
 func kindOf(err error) types.Kind {
 	var failure *client.Error
 	if errors.As(err, &failure) {
@@ -157,7 +157,7 @@ func kindOf(err error) types.Kind {
 	return ""
 }
 
-// cool removes a user's containers behind the service's back and waits until it knows.
+// cool removes a user's containers behind the service's back, and waits until the service knows.
 func (l *lab) cool(t *testing.T, user string) {
 	t.Helper()
 	for _, found := range l.containersOf(t, user) {
@@ -166,7 +166,7 @@ func (l *lab) cool(t *testing.T, user string) {
 	eventually(t, "the service knows that "+user+" has no container", func() bool { return l.warm(user) == 0 && len(l.containersOf(t, user)) == 0 })
 }
 
-// warm is how many containers the service has for a user.
+// warm returns how many containers the service has for a user.
 func (l *lab) warm(user string) int {
 	list, err := l.client.Containers(context.Background())
 	if err != nil {
@@ -181,7 +181,7 @@ func (l *lab) warm(user string) int {
 	return n
 }
 
-// read is a text that the API has to give.
+// read reads a text through the API, which must succeed.
 func (l *lab) read(t *testing.T, id, path string) string {
 	t.Helper()
 	got, err := l.client.Read(t.Context(), id, types.Read{Target: client.Target(path)})
@@ -191,7 +191,7 @@ func (l *lab) read(t *testing.T, id, path string) string {
 	return got.Content
 }
 
-// write is a write that the API has to do.
+// write writes a file through the API, which must succeed.
 func (l *lab) write(t *testing.T, id, path, content string) types.Written {
 	t.Helper()
 	got, err := l.client.Write(t.Context(), id, types.Write{Target: client.Target(path), Content: content})
@@ -201,14 +201,14 @@ func (l *lab) write(t *testing.T, id, path, content string) types.Written {
 	return got
 }
 
-// bash runs a script with grants and returns what it has printed, whatever its end.
+// bash runs a script with grants and returns what it printed, however it ended.
 func (l *lab) bash(t *testing.T, id string, grants []string, script string) string {
 	t.Helper()
 	out := l.run(t, id, types.Exec{Permissions: grants, Command: script})
 	return strings.TrimSpace(out.Stdout + out.Stderr)
 }
 
-// fileCalls are all calls of the API on a path that would read or change it.
+// fileCalls returns all calls of the API that would read or change a path.
 func (l *lab) fileCalls(id, path string) map[string]func(ctx context.Context) (string, error) {
 	file := client.Target(path)
 	spare := "~/spare"

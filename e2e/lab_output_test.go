@@ -26,12 +26,12 @@ func (b *lockedBuffer) String() string {
 
 func (b *lockedBuffer) count(text string) int { return strings.Count(b.String(), text) }
 
-// dumpBegins is where a program of Go that was sent SIGQUIT begins its stacks.
+// dumpBegins is the line with which a Go program that gets SIGQUIT begins its stacks.
 const dumpBegins = "SIGQUIT: quit\n"
 
 func (b *lockedBuffer) tail() string { return endOf(b.String()) }
 
-// endOf is the last of a log, without a dump, for a test that has failed.
+// endOf returns the end of a log, without a dump, for a test that has failed.
 func endOf(log string) string {
 	log, _, _ = strings.Cut(log, dumpBegins)
 	return log[max(0, len(log)-20000):]

@@ -26,15 +26,15 @@ import (
 	"github.com/daycare-run/sandbox/e2e/inet"
 )
 
-// A run has a folder for all its files, and holds a lock on it while it lives: one without a lock is of a run
-// that was killed. The next run removes it, and what its labs have left elsewhere.
+// A run has a folder for all its files, and holds a lock on it while it lives: a folder without a lock is left from a
+// run that was killed. The next run removes it, and what its labs have left elsewhere.
 
 const runPrefix = "daycare-e2e-run-"
 
-// labNames are what egressName makes.
+// labNames matches the names that egressName makes.
 var labNames = regexp.MustCompile(`^e[a-z2-7]{8}$`)
 
-// runDir is this run's folder. It is TMPDIR, too.
+// runDir is this run's folder, and also TMPDIR.
 var (
 	runDir  string
 	runLock *os.File
@@ -42,7 +42,7 @@ var (
 
 func openRun() error {
 	parent := os.TempDir()
-	lock, err := lockDir(parent, syscall.LOCK_EX) // others may begin at the same time
+	lock, err := lockDir(parent, syscall.LOCK_EX) // other runs may begin at the same time
 	if err != nil {
 		return err
 	}
@@ -66,11 +66,11 @@ func openRun() error {
 	return os.Setenv("TMPDIR", runDir)
 }
 
-// runNumber is one that no other run on this host has, from 0. What belongs to the whole host is shared out by it: ports,
-// and the names and addresses of test internets.
+// runNumber is a number, from 0, that no other run on this host has. It divides what belongs to the whole host among runs:
+// ports, and the names and addresses of test internets.
 var runNumber int
 
-// takeNumber takes the first that is free, by a name of a socket, which the kernel frees with the process.
+// takeNumber takes the first free number by the name of a socket, which the kernel frees when the process ends.
 func takeNumber() error {
 	for n := range metadataAddrs {
 		held, err := net.Listen("unix", fmt.Sprintf("@daycare-e2e-run-%d", n))
@@ -85,12 +85,12 @@ func takeNumber() error {
 
 var numberHeld net.Listener // until the process ends
 
-// ports are 1000 of the host that no other run uses, below what the kernel gives to connections.
+// ports returns the first of 1000 ports of the host that no other run uses, below those that the kernel gives to connections.
 func ports() (first int) { return 30000 - 1000*runNumber }
 
-// lockStarts is for what a scenario leaves that any service of this host removes when it starts: who starts one holds the
-// lock with others, such a scenario alone. who is told to others that wait. Those who begin to wait later take no
-// turn before.
+// lockStarts protects what a scenario leaves and any service of this host removes when it starts: a start holds the lock
+// shared (LOCK_SH), such a scenario exclusively (LOCK_EX). who names the caller in messages about waiting. Callers that begin
+// to wait later do not overtake one that waits already.
 func lockStarts(who string, how int) (unlock func(), err error) {
 	turns, room := preparedEngines+"/starts/turns", preparedEngines+"/starts/room"
 	if err := errors.Join(os.MkdirAll(turns, 0o700), os.MkdirAll(room, 0o700)); err != nil {
@@ -138,7 +138,7 @@ func lockDir(name string, how int) (*os.File, error) {
 	}
 }
 
-// removeRuns removes what runs have left that were killed.
+// removeRuns removes what killed runs have left.
 func removeRuns(parent string) {
 	left, _ := filepath.Glob(filepath.Join(parent, runPrefix+"*"))
 	for _, run := range left {
@@ -172,8 +172,8 @@ func removeRun(run string) error {
 	return errors.Join(err, removeTree(run))
 }
 
-// killAllOf kills the processes with a run's folder in their arguments or environment, which are services,
-// engines and programs, and those in the containers of its engines.
+// killAllOf kills the processes that have a run's folder in their arguments or environment (services, engines and
+// programs), and those in the containers of its engines.
 func killAllOf(run string) {
 	marks := []string{run}
 	containers, _ := filepath.Glob(run + "/engine-*/data/containers/*")
@@ -204,7 +204,7 @@ func killAllOf(run string) {
 	}
 }
 
-// removeProject takes away what docker-compose has made for the lab.
+// removeProject removes what docker-compose has made for the lab.
 func (l *lab) removeProject() {
 	ctx := context.Background()
 	project := filters.NewArgs(filters.Arg("label", "com.docker.compose.project="+l.egress))
@@ -221,7 +221,7 @@ func (l *lab) removeProject() {
 	}
 }
 
-// What a run leaves that was killed goes when the next one begins; what is of one that is alive stays.
+// The next run removes what a killed run has left, and leaves alone what belongs to a living one.
 func TestWhatAKilledRunLeavesGoes(t *testing.T) {
 	w := openWorld(t)
 	parent, err := os.MkdirTemp("", "")

@@ -20,19 +20,19 @@ import (
 	"github.com/daycare-run/sandbox/e2e/watchdog"
 )
 
-// scenarioLimit is several times what the longest scenario takes on a machine of two cores, beside others.
+// scenarioLimit is several times what the longest scenario takes on a machine with two cores, in parallel with others.
 const scenarioLimit = 25 * time.Minute
 
-// scenarios limits the time of each.
+// scenarios limits the time of each scenario.
 var scenarios *watchdog.Watchdog
 
-// binaries is where TestMain has built ours.
+// binaries is the folder with our programs, which TestMain builds.
 var binaries string
 
 func TestMain(m *testing.M) { os.Exit(run(m)) }
 
-// fewBeside has the cases of a scenario that is run by its name, as what has failed is once more, wait for each other, and
-// fewer scenarios run beside each other on a slow machine, where more end no sooner and each waits for longer than it may.
+// fewBeside reduces how much runs in parallel. The cases of a scenario that is run by name, as in a rerun after a failure, run
+// one by one. On a slow machine fewer scenarios do: with more, none ends sooner, and each waits longer than it may.
 func fewBeside() {
 	flag.Parse()
 	parallel := flag.Lookup("test.parallel").Value
@@ -44,7 +44,7 @@ func fewBeside() {
 	}
 }
 
-// programsStartSlowly says what a machine is like: a quick one takes less than a millisecond for each.
+// programsStartSlowly reports whether the machine is slow: a quick one takes less than a millisecond for each program.
 func programsStartSlowly() bool {
 	const programs, quick = 20, 1500 * time.Microsecond
 	begun := time.Now()
@@ -85,7 +85,7 @@ func run(m *testing.M) int {
 		giveUp()
 	}()
 	binaries = filepath.Join(runDir, "bin")
-	_ = os.CopyFS(binaries, os.DirFS("../bin")) // what has not changed since make is not linked again
+	_ = os.CopyFS(binaries, os.DirFS("../bin")) // so that what has not changed since make is not linked again
 	build := exec.Command("go", "build", "-trimpath", "-ldflags=-s -w", "-o", binaries+"/", "../cmd/...")
 	build.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := build.CombinedOutput(); err != nil {
@@ -135,7 +135,7 @@ func missing() error {
 	return err
 }
 
-// tellFailed is for who sees only the end of the output. ended are the scenarios in which the suite was ended.
+// tellFailed is for readers of only the end of the output. ended are the scenarios that ran when the suite was ended.
 func tellFailed(ended []string) {
 	failed := slices.DeleteFunc(scenarios.Failed(), func(name string) bool { return slices.Contains(ended, name) })
 	if len(failed) > 0 {
@@ -146,7 +146,7 @@ func tellFailed(ended []string) {
 	}
 }
 
-// giveUp removes what the run has made and ends the process; the scenarios under way fail meanwhile, or go on.
+// giveUp removes what the run has made and ends the process. Meanwhile, the scenarios under way fail or go on.
 func giveUp() {
 	ended := scenarios.Running()
 	scenarios.Stop()
@@ -165,13 +165,13 @@ func giveUp() {
 	os.Exit(1)
 }
 
-// What has not been closed, so that an interrupted suite leaves nothing.
+// openLabs and openEngines have what has not been closed, so that an interrupted suite leaves nothing.
 var openLabs, openEngines sync.Map
 
-// closing makes whoever comes second wait, so that the suite does not exit in the middle.
+// closing makes a second closeRun wait for the first, so that the suite does not exit halfway.
 var closing sync.Mutex
 
-// closeRun removes all that the run has made.
+// closeRun removes everything that the run has made.
 func closeRun() {
 	closing.Lock()
 	defer closing.Unlock()

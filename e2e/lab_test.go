@@ -1,8 +1,8 @@
-// Package e2e runs the real service against a real engine with real gVisor, and looks from outside
-// at what happens. Nothing here is skipped: without Docker, root, runsc and the image the suite
+// Package e2e runs the real service against a real Docker with real gVisor, and checks from outside
+// what happens. Nothing here is skipped: without Docker, root, runsc and the image the suite
 // fails and says what is missing. Every scenario runs under runsc and under runc.
 //
-// A lab is a sandboxd of its own, with folders and containers of its own, which it removes.
+// A lab is a sandboxd with its own folders and containers, which the lab removes.
 package e2e
 
 import (
@@ -32,27 +32,27 @@ const (
 
 var runtimes = []string{"runsc", "runc"}
 
-// lab is one sandboxd with all that belongs to it.
+// lab is one sandboxd with everything that belongs to it.
 type lab struct {
 	dir     string
 	place   *place
 	environ []string
-	wrap    []string // what sandboxd is started with
-	from    string   // the folder of sandboxd; empty is binaries, and SANDBOX_E2E_FROM another commit's
-	egress  string   // what the names of its networks begin with
+	wrap    []string // the command that starts sandboxd, if any
+	from    string   // the folder of sandboxd; empty means binaries, SANDBOX_E2E_FROM sets another commit's
+	egress  string   // the beginning of the names of its networks
 	engine  *docker.Client
 	client  *client.Client
 	daemon  *exec.Cmd
 	exited  chan struct{}
 	log     *lockedBuffer
-	// Of a sandboxd that is no process of ours: what takes it away, and what ends it and returns its stacks.
+	// For a sandboxd that is not a process of ours: down removes it, and dumps ends it and returns its stacks.
 	down  func()
 	dumps func() string
 
 	closed sync.Once
 
-	users     sync.Map // the names of the scenarios that have the lab
-	firstPort int      // of exposePorts
+	users     sync.Map // the names of the scenarios that use the lab
+	firstPort int      // the first of exposePorts
 }
 
 // newLab starts a sandboxd; settings are variables such as SANDBOXD_IDLE_REMOVE_AFTER=1s.
@@ -85,7 +85,7 @@ func runtimeSettings(runtime string) []string {
 	return []string{"SANDBOXD_DOCKER_RUNTIME=" + runtime, "SANDBOXD_DOCKER_EVENTS_RUNTIME=" + events}
 }
 
-// openLab is newLab without what fails the test. The caller closes the lab.
+// openLab is newLab, but returns an error instead of failing the test. The caller closes the lab.
 func openLab(t *testing.T, p *place, settings []string) (*lab, error) {
 	return openLabIn(t, runDir, p, settings)
 }
@@ -102,7 +102,7 @@ func openLabIn(t *testing.T, run string, p *place, settings []string) (*lab, err
 	return l, nil
 }
 
-// settledLab is one whose sandboxd has not been started.
+// settledLab returns a lab with settings, whose sandboxd has not been started.
 func settledLab(t *testing.T, run string, p *place, settings []string) (*lab, error) {
 	begin(t)
 	l, err := layLab(t, run, p)
@@ -119,21 +119,21 @@ func settledLab(t *testing.T, run string, p *place, settings []string) (*lab, er
 		"SANDBOXD_EGRESS_ASK_METADATA=false", // nothing leaves this machine
 		"PATH=" + os.Getenv("PATH"),
 		"SANDBOXD_POOL_SIZE=" + labPool(),
-		"SANDBOXD_EXEC_DEFAULT_TIMEOUT_MS=120000", // of a call that others run beside
+		"SANDBOXD_EXEC_DEFAULT_TIMEOUT_MS=120000", // for a call that runs in parallel with others
 		"DAEMON_ONLY=must-not-be-seen-inside",
 	}, l.withPorts(settings)...)
 	return l, nil
 }
 
-// labPool is how many containers a lab keeps ready for users who come. Each takes half a second of a processor to make, and
-// the suite has hundreds of labs, so it is none in those of one scenario, but for the scenarios of the pool;
-// SANDBOX_E2E_POOL=2 has all with it. Those that scenarios share have a pool (sharedPool).
+// labPool returns how many containers a lab keeps ready for new users. Each takes half a second of a processor to make, and
+// the suite has hundreds of labs, so labs of one scenario have no pool, except in the scenarios about the pool;
+// SANDBOX_E2E_POOL=2 gives all labs one. Labs that scenarios share have a pool (sharedPool).
 func labPool() string { return cmp.Or(os.Getenv("SANDBOX_E2E_POOL"), "0") }
 
-// sharedPool is that of the labs that scenarios share.
+// sharedPool returns the pool setting of the labs that scenarios share.
 func sharedPool() string { return "SANDBOXD_POOL_SIZE=" + cmp.Or(os.Getenv("SANDBOX_E2E_POOL"), "1") }
 
-// layLab makes a lab without a sandboxd. Its folder has the name of its networks.
+// layLab makes a lab without a sandboxd. Its folder is named like its networks.
 func layLab(t *testing.T, run string, p *place) (*lab, error) {
 	l, err := labAt(filepath.Join(run, egressName()), p)
 	if err != nil {
@@ -144,7 +144,7 @@ func layLab(t *testing.T, run string, p *place) (*lab, error) {
 	return l, os.Mkdir(l.dir, 0o700)
 }
 
-// labAt is the lab that has, or had, this folder.
+// labAt returns the lab that has, or had, this folder.
 func labAt(dir string, p *place) (*lab, error) {
 	engine, err := docker.NewClientWithOpts(docker.WithHost("unix://"+p.socket), docker.WithAPIVersionNegotiation())
 	if err != nil {
@@ -160,7 +160,7 @@ func (l *lab) path(name string) string { return filepath.Join(l.dir, name) }
 
 func (l *lab) home(user string) string { return filepath.Join(l.dir, "users", user, "home") }
 
-// start runs sandboxd and waits until it answers. It waits for scenarios that need what it would remove.
+// start runs sandboxd and waits until it answers. First it waits for scenarios that need what sandboxd would remove.
 func (l *lab) start() error {
 	if l.place == machine {
 		unlock, err := lockStarts(l.egress, syscall.LOCK_SH)
@@ -176,7 +176,7 @@ func (l *lab) startNow() error {
 	argv := append(slices.Clone(l.wrap), filepath.Join(cmp.Or(l.from, binaries), "sandboxd"))
 	l.daemon = exec.Command(argv[0], argv[1:]...)
 	l.daemon.Env = l.environ
-	if l.from != "" { // a version that may not know it
+	if l.from != "" { // a version that may not know the pool
 		l.daemon.Env = slices.DeleteFunc(slices.Clone(l.environ), func(v string) bool { return strings.HasPrefix(v, "SANDBOXD_POOL_") })
 	}
 	l.daemon.Stdout, l.daemon.Stderr = l.log, l.log
@@ -211,7 +211,7 @@ func (l *lab) stop(signal syscall.Signal) {
 	l.client.Close()
 }
 
-// close removes the lab. Whoever comes second waits.
+// close removes the lab. A second call waits for the first.
 func (l *lab) close() { l.closed.Do(l.remove) }
 
 func (l *lab) remove() {
@@ -235,9 +235,9 @@ func (l *lab) remove() {
 	_ = removeTree(l.dir)
 }
 
-// sweep removes what a lab has left that cannot remove itself, such as one of an earlier run.
+// sweep removes what a lab has left that cannot remove it itself, such as a lab of an earlier run.
 func (l *lab) sweep() {
-	left, _ := l.listContainers() // what is left then, the next run removes
+	left, _ := l.listContainers() // the next run removes what is left on an error
 	for _, found := range left {
 		l.removeByForce(found.ID)
 	}
@@ -247,7 +247,7 @@ func (l *lab) sweep() {
 	}
 }
 
-// removeTree removes a folder with what is mounted below it. A tenant may have made it deeper than os.RemoveAll goes.
+// removeTree removes a folder, and unmounts what is below it. A tenant may have made it deeper than os.RemoveAll goes.
 func removeTree(dir string) error {
 	unmountBelow(dir)
 	if out, err := exec.Command("rm", "-rf", "--", dir).CombinedOutput(); err != nil {
@@ -256,7 +256,7 @@ func removeTree(dir string) error {
 	return nil
 }
 
-// unmountBelow takes away what is mounted below a directory.
+// unmountBelow unmounts what is mounted below a directory.
 func unmountBelow(dir string) {
 	mounts, _ := os.ReadFile("/proc/self/mounts")
 	for line := range strings.Lines(string(mounts)) {
@@ -266,21 +266,21 @@ func unmountBelow(dir string) {
 	}
 }
 
-// shared labs serve the scenarios that leave the service as they found it.
+// sharedLabs are for the scenarios that leave the service as they found it.
 var (
 	sharedMu   sync.Mutex
 	sharedLabs = map[string]*lab{}
 )
 
 // eachRuntime runs a scenario once for each runtime, in a lab that it shares with others. A scenario
-// takes users of its own.
+// has users of its own.
 func eachRuntime(t *testing.T, scenario func(t *testing.T, l *lab)) {
 	each(t, func(t *testing.T, p *place, runtime string) {
 		scenario(t, sharedLab(t, p, runtime, runtimeSettings(runtime)))
 	})
 }
 
-// sharedLab is the one with that name in that place; the first scenario that asks for it starts it.
+// sharedLab returns the shared lab with that name in that place. The first scenario that asks for it starts it.
 func sharedLab(t *testing.T, p *place, name string, settings []string) *lab {
 	t.Helper()
 	name += " " + p.inet
@@ -299,7 +299,7 @@ func sharedLab(t *testing.T, p *place, name string, settings []string) *lab {
 	return l
 }
 
-// serves notes that a scenario has the lab until it ends.
+// serves notes that a scenario uses the lab until the scenario ends.
 func (l *lab) serves(t *testing.T) {
 	l.users.Store(t.Name(), nil)
 	t.Cleanup(func() { l.users.Delete(t.Name()) })
@@ -310,7 +310,7 @@ func eachOwn(t *testing.T, scenario func(t *testing.T, l *lab), settings ...stri
 	each(t, func(t *testing.T, p *place, runtime string) { scenario(t, newLabIn(t, p, runtime, settings...)) })
 }
 
-// eventually polls until a condition holds. The time is for a slow and busy machine.
+// eventually polls until a condition holds. Its timeout is long enough for a slow and busy machine.
 func eventually(t *testing.T, what string, holds func() bool) {
 	t.Helper()
 	eventuallyWithin(t, 90*time.Second, what, holds)
@@ -327,6 +327,6 @@ func eventuallyWithin(t *testing.T, most time.Duration, what string, holds func(
 		if late {
 			t.Fatalf("it never came true that %s", what)
 		}
-		time.Sleep(pause) // longer each time: to look costs something, too
+		time.Sleep(pause) // longer each time, because looking costs something, too
 	}
 }

@@ -19,14 +19,14 @@ import (
 	"github.com/daycare-run/sandbox/e2e/inet"
 )
 
-// metadataAddrs are those at which clouds tell their machines what they are, or would. Each run of the suite has one.
+// metadataAddrs are addresses at which clouds have their metadata servers, or could. Each run of the suite has one.
 var metadataAddrs = []string{
 	"169.254.169.254", "169.254.170.2", "169.254.170.23", "169.254.169.253", "169.254.169.123", "169.254.42.42", "169.254.0.23", "169.254.10.10",
 }
 
 const privateAddrs = 16
 
-// worldOf is the test internet of a run, which shares no name and no address with another run's: those are the host's.
+// worldOf returns the test internet of a run. Names and addresses belong to the host, so no two runs share any.
 func worldOf(p *place, run int) (cfg inet.Config, privates []netip.Addr, metadata netip.Addr) {
 	public := "198.51.100.0/24"
 	if run > 0 {
@@ -41,15 +41,15 @@ func worldOf(p *place, run int) (cfg inet.Config, privates []netip.Addr, metadat
 	}, privates, metadata
 }
 
-// world is the test internet of all scenarios of a place.
+// world is the test internet that all scenarios of a place share.
 type world struct {
 	*inet.Inet
-	// shared and other are two origins, which scenarios share.
+	// shared and other are two origins that scenarios share.
 	shared, other netip.Addr
-	metadata      netip.Addr // stands for that at which a cloud tells its machines what they are
+	metadata      netip.Addr // stands for a cloud's metadata server
 	public        netip.Prefix
-	given         int          // fresh addresses
-	privates      []netip.Addr // that nobody was given
+	given         int          // how many fresh addresses were given out
+	privates      []netip.Addr // not given out yet
 	tools         sync.Once    // serveTools
 }
 
@@ -63,7 +63,7 @@ func openWorld(t *testing.T) *world {
 	return openWorldBeside(t, machine)
 }
 
-// openWorldBeside is the one that is reached from a place.
+// openWorldBeside returns the test internet that is reached from a place.
 func openWorldBeside(t *testing.T, p *place) *world {
 	t.Helper()
 	worldMu.Lock()
@@ -99,7 +99,7 @@ func closeWorlds() {
 	}
 }
 
-// worldSettings let a sandboxd live in the test internet.
+// worldSettings returns the settings with which a sandboxd uses the test internet.
 func worldSettings(w *world) []string {
 	return []string{
 		"SANDBOXD_DOCKER_ISOLATED_DNS_SERVERS=" + w.DNSServers()[0].String(),
@@ -109,11 +109,11 @@ func worldSettings(w *world) []string {
 	}
 }
 
-// egressName is a name for a lab's networks that no other lab has.
+// egressName returns a name for a lab's networks that no other lab has.
 func egressName() string { return "e" + strings.ToLower(rand.Text()[:8]) }
 
-// eachOutside runs a scenario once for each runtime, in a lab that lives in the test internet and is
-// shared with other such scenarios.
+// eachOutside runs a scenario once for each runtime, in a lab that uses the test internet and is shared
+// with other such scenarios.
 func eachOutside(t *testing.T, scenario func(t *testing.T, l *lab, w *world)) {
 	each(t, func(t *testing.T, p *place, runtime string) {
 		w := openWorldBeside(t, p)
@@ -129,8 +129,8 @@ func eachOutsideOwn(t *testing.T, scenario func(t *testing.T, l *lab, w *world),
 	})
 }
 
-// traveller registers a user's sandbox that may use the network, and gives the user the certificate of
-// the test internet, as ~/ca.pem.
+// traveller registers a user's sandbox that may use the network, and puts the certificate of the test
+// internet into the home as ~/ca.pem.
 func (l *lab) traveller(t *testing.T, w *world, user string) {
 	t.Helper()
 	l.put(t, user, "ca.pem", string(w.CA()))
@@ -146,10 +146,10 @@ func (l *lab) reach(t *testing.T, user, command string, domains ...string) types
 	})
 }
 
-// hello fetches /hello of a name with curl.
+// hello returns a command that fetches /hello of a URL with curl.
 func hello(url string) string { return "curl -sS --max-time 20 " + url + "/hello" }
 
-// refused finds what was said about a name, over all ways together.
+// refused returns the last verdict about a name, and the sum of the counts of all its lines.
 func refused(out types.Output, name string) (verdict string, count int) {
 	for _, line := range out.Egress {
 		if line.Name == name {
@@ -160,7 +160,7 @@ func refused(out types.Output, name string) (verdict string, count int) {
 	return verdict, count
 }
 
-// arrivals are the requests that came for a host, in order.
+// arrivals returns the paths of the requests that came for a host, in order.
 func (w *world) arrivals(host string) (paths []string) {
 	for _, a := range w.Arrived() {
 		if a.Kind == inet.Request && a.Host == host {
@@ -170,7 +170,7 @@ func (w *world) arrivals(host string) (paths []string) {
 	return paths
 }
 
-// name sets a name of the scenario's own in the test internet.
+// name makes a name in the test internet that no other scenario has.
 func (w *world) name(t *testing.T, label string, addrs ...netip.Addr) string {
 	t.Helper()
 	name := label + "." + strings.ToLower(rand.Text()[:8]) + ".example"
@@ -178,7 +178,7 @@ func (w *world) name(t *testing.T, label string, addrs ...netip.Addr) string {
 	return name
 }
 
-// networks are the names of those that Docker has for this lab.
+// networks returns the names of the networks that Docker has for this lab.
 func (l *lab) networks() []string {
 	instance := l.instance()
 	if instance == "" {
@@ -197,7 +197,7 @@ func (l *lab) networks() []string {
 	return names
 }
 
-// removeNetworks takes the lab's networks and rules away; its sandboxd and its containers are gone.
+// removeNetworks removes the lab's networks and rules. Its sandboxd and its containers must be gone.
 func (l *lab) removeNetworks() {
 	for _, name := range l.networks() {
 		_ = l.engine.NetworkRemove(context.Background(), name)
@@ -232,7 +232,7 @@ func (p *place) command(t *testing.T, name string, args ...string) string {
 	return string(out)
 }
 
-// addressOf is a container's address on the lab's network.
+// addressOf returns a container's address on the lab's network.
 func (l *lab) addressOf(t *testing.T, id string) string {
 	t.Helper()
 	found, err := l.engine.ContainerInspect(context.Background(), id)
@@ -248,7 +248,7 @@ func (l *lab) addressOf(t *testing.T, id string) string {
 	return ""
 }
 
-// succeeds fails the test when a command has not, and returns what it printed.
+// succeeds fails the test if the command failed, and otherwise returns what it printed.
 func succeeds(t *testing.T, out types.Output) string {
 	t.Helper()
 	if out.Failed {
@@ -264,7 +264,7 @@ func exitText(out types.Output) string {
 	return fmt.Sprint(*out.ExitCode)
 }
 
-// private is an origin at an address of a private network that no other scenario uses.
+// private makes an origin at an address of a private network that no other scenario uses.
 func (w *world) private(t *testing.T) netip.Addr {
 	t.Helper()
 	worldMu.Lock()
@@ -280,7 +280,7 @@ func (w *world) private(t *testing.T) netip.Addr {
 	return addr
 }
 
-// origin is an origin at an address of the test internet that no other scenario uses.
+// origin makes an origin at an address of the test internet that no other scenario uses.
 func (w *world) origin(t *testing.T) netip.Addr {
 	t.Helper()
 	addr := w.fresh()
@@ -290,7 +290,7 @@ func (w *world) origin(t *testing.T) netip.Addr {
 	return addr
 }
 
-// fresh is an address of the test internet that no other scenario uses.
+// fresh returns an address of the test internet that no other scenario uses.
 func (w *world) fresh() netip.Addr {
 	worldMu.Lock()
 	defer worldMu.Unlock()

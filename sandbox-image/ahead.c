@@ -1,24 +1,24 @@
 /*
- * ahead is a builtin for bash 5. A shell that calls it waits for a command, and then is `bash -c -- COMMAND`, or
+ * ahead is a builtin for bash 5. A shell that calls it waits for a command, and then becomes `bash -c -- COMMAND`, or
  * `bash -l -c COMMAND`: the same variables, options, messages and exit code, without the time that bash takes to start.
  * sandbox-agent starts one when nothing runs (internal/agent/ahead.go):
  *
  *     bash -c -- 'enable -f /usr/lib/daycare-sandbox/ahead.2.so ahead; ahead'
  *
- * Descriptor 3 is a socket. The builtin writes one byte when it waits. Then it reads a request: its length as four
- * bytes, least significant first, and as many bytes of NUL-terminated strings:
+ * Descriptor 3 is a socket. The builtin writes one byte when it is ready. Then it reads a request: its length as four
+ * bytes, least significant first, and that many bytes of NUL-terminated strings:
  *
  *     STDIN LOGIN DIR COMMAND ENV...
  *
- * STDIN is "null" where stdin is to be /dev/null, and LOGIN "login" for a login shell, which reads its start-up files then.
- * What cannot be done is answered with two numbers of four bytes, the stage (spawn.Stage) and errno; else the builtin closes
- * the socket and begins. A socket that closes ends it.
+ * STDIN is "null" if stdin shall be /dev/null, and LOGIN is "login" for a login shell, which then reads its start-up files.
+ * On failure the builtin answers with two numbers of four bytes, the stage (spawn.Stage) and errno; otherwise it closes
+ * the socket and begins. If the socket is closed, the shell exits.
  *
  * What /proc/PID/cmdline and environ show is changed in place: the command and its environment, as far as they fit
- * where the shell's own were, and NULs after them. So whoever starts the shell fills both up. Options `-c -c` become `-l -c`
- * in a login shell.
+ * where the shell's own were, padded with NULs. So the program that starts the shell fills up both. The options `-c -c`
+ * become `-l -c` in a login shell.
  *
- * It is compiled without bash's headers. What it declares has these types in bash 5.0 to 5.3.
+ * It is compiled without bash's headers. Its declarations match bash 5.0 to 5.3.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -75,7 +75,7 @@ static void read_full(char *to, size_t size) {
 		if (n > 0)
 			to += n, size -= (size_t)n;
 		else if (n == 0 || errno != EINTR)
-			_exit(0); /* nobody wants it any more */
+			_exit(0); /* the other end is gone */
 	}
 }
 
@@ -99,7 +99,7 @@ static char *next(char **at) {
 	return text;
 }
 
-/* list takes all strings until the end. */
+/* list returns all strings up to end. */
 static char **list(char *at, const char *end) {
 	size_t count = 0;
 	for (char *entry = at; entry < end; next(&entry))
@@ -110,7 +110,7 @@ static char **list(char *at, const char *end) {
 	return strings;
 }
 
-/* show has /proc print the command and its environment, each as far as there is room for it. */
+/* show makes /proc show the command and its environment, each as far as there is room. */
 static void show(const char *command, char **environment, int login) {
 	size_t room = strlen(command_execution_string);
 	char *options = command_execution_string - sizeof "-c\0-c";
@@ -130,11 +130,11 @@ static void show(const char *command, char **environment, int login) {
 	}
 }
 
-/* forget makes the shell one that has just started with an environment. */
+/* forget puts the shell into the state of one that has just started with the environment. */
 static void forget(char **environment) {
 	char *physical = getcwd(NULL, 0), *name = shell_name, *bash = get_string_value("BASH");
 	if (bash != NULL && bash[0] == '/')
-		shell_name = need(strdup(bash)); /* or it is looked for again, in the same places of the same PATH */
+		shell_name = need(strdup(bash)); /* otherwise bash looks for itself again, in the same places of the same PATH */
 	delete_all_contexts(shell_variables);
 	delete_all_variables(shell_functions);
 	environ = shell_environment = environment;
@@ -150,17 +150,17 @@ static void forget(char **environment) {
 	unbind_variable("PS2");
 	struct builtin *own = builtin_address_internal("ahead", 1);
 	if (own != NULL) {
-		struct builtin *end = shell_builtins + num_shell_builtins; /* an empty one follows the last */
+		struct builtin *end = shell_builtins + num_shell_builtins; /* an empty one follows the last builtin */
 		memmove(own, own + 1, (size_t)(end - own) * sizeof *own);
 		num_shell_builtins--;
 	}
 }
 
-/* Where what a shell reads ends by a jump to the top level: below EXITPROG the shell goes on with its command,
- * from there on it exits. */
+/* A start-up file may end in a jump to the top level. With a value below EXITPROG the shell goes on with its command;
+ * otherwise it exits. */
 enum { EXITPROG = 3 };
 
-/* log_in reads the files that a login shell reads before its command, as a shell does that is only starting. */
+/* log_in reads the files that a login shell reads before its command, as a shell does when it starts. */
 static void log_in(void) {
 	sigjmp_buf outer;
 	memcpy(&outer, &top_level, sizeof outer);
@@ -208,7 +208,7 @@ static int ahead_builtin(void *words) {
 	set_login_shell("login_shell", login);
 	forget(environment);
 	bind_variable("BASH_EXECUTION_STRING", command, 0);
-	/* As if this were not called by a command: bash executes the last of a command line without a fork. */
+	/* As if no command had called this: then bash executes the last command of a command line without a fork. */
 	parse_and_execute_level = indirection_level = executing_builtin = last_command_exit_value = 0;
 	if (login)
 		log_in();

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Builds the programs of a version before, and prints where they are: without an argument that whose containers and processes
-# this version adopts, with `cluster` one beside which hosts of this version run while they are upgraded one after
-# another. Needs the history of this repository.
+# Builds the programs of an earlier version, and prints where they are. Without an argument, it is a version whose containers
+# and processes this version adopts; with `cluster`, one that other hosts of a cluster may still run while hosts are upgraded
+# one after another. Needs the history of this repository.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -13,7 +13,7 @@ readonly BUILT=/usr/local/lib/daycare-sandbox-tests/version-$COMMIT
 
 if [ ! -d "$BUILT" ]; then
 	git cat-file -e "$COMMIT^{commit}" 2>/dev/null || {
-		echo "the tests of upgrades need the programs of commit $COMMIT, which is not here: use a clone, with its whole history (git fetch --unshallow)" >&2
+		echo "the tests of upgrades need the programs of commit $COMMIT, which is not here: use a clone with its whole history (git fetch --unshallow)" >&2
 		exit 1
 	}
 	sources=$(mktemp -d)

@@ -36,7 +36,7 @@ remove_containers() {
 	instance=$(cat "$DATA/instance")
 	containers=$(docker ps -aq --filter "label=run.daycare.sandbox.instance=$instance" "$@")
 	[ -n "$containers" ] || return 0
-	# One that is frozen goes on first: Docker cannot end it.
+	# Frozen containers are thawed first: Docker cannot end them otherwise.
 	xargs -n 1 docker unpause <<<"$containers" >/dev/null 2>&1 || true
 	xargs docker rm -f <<<"$containers" >/dev/null
 }
@@ -46,40 +46,40 @@ stop() {
 	local pid exe
 	pid=$(cat "$PIDFILE")
 	exe=$(readlink "/proc/$pid/exe" 2>/dev/null || true)
-	exe=${exe% (deleted)} # a binary that was built again meanwhile is still ours
+	exe=${exe% (deleted)} # a binary that was rebuilt in the meantime is still ours
 	if [ "$exe" = "$PWD/bin/sandboxd" ]; then
 		kill "$pid"
 		while kill -0 "$pid" 2>/dev/null; do sleep 0.1; done
 		say "sandboxd (pid $pid) has stopped"
 	elif [ "${exe##*/}" = sandboxd ]; then
-		say "the sandboxd that runs (pid $pid, $exe) is not this checkout's: it goes on, and nothing is removed"
+		say "the running sandboxd (pid $pid, $exe) is not this checkout's: it keeps running, and nothing is removed"
 		return
 	fi
 	[ -x bin/sandboxd ] || go build -o bin/sandboxd ./cmd/sandboxd
-	# It refuses beside a service that runs after all, and then nothing is removed here either.
+	# cleanup exits with 3 and removes nothing if the service runs after all.
 	bin/sandboxd cleanup 2>&1 | indent || [ "${PIPESTATUS[0]}" = 3 ]
 	rm -f "$PIDFILE"
 	say "left in place: $DATA and /data/users"
 }
 
-# The demo has to work where nobody but the host's own resolvers answers, and where those lead to a
-# mirror of the house, which may have a private address.
+# The demo must work where only the host's own resolvers answer, and where these lead to an in-house
+# mirror, which may have a private address.
 resolve_as_the_host_does() {
 	local servers mirror
 	servers=$(awk '$1 == "nameserver" && $2 !~ /%/ { print $2 }' /etc/resolv.conf | paste -sd,)
 	[ -z "$servers" ] || export SANDBOXD_DOCKER_ISOLATED_DNS_SERVERS="${SANDBOXD_DOCKER_ISOLATED_DNS_SERVERS:-$servers}"
-	export SANDBOXD_EGRESS_ASK_METADATA="${SANDBOXD_EGRESS_ASK_METADATA:-false}" # it listens on no public address
+	export SANDBOXD_EGRESS_ASK_METADATA="${SANDBOXD_EGRESS_ASK_METADATA:-false}" # the demo listens on no public address
 	mirror=$(getent ahostsv4 registry.npmjs.org | awk '{ print $1 "/32" }' | sort -u | paste -sd,) || true
 	[ -z "$mirror" ] || export SANDBOXD_EGRESS_ALSO_PUBLIC="${SANDBOXD_EGRESS_ALSO_PUBLIC:-$mirror}"
 }
 
-# A mirror of the house may also have a certificate of the house: programs inside trust what the host does.
+# An in-house mirror may also have an in-house certificate: programs inside trust what the host trusts.
 trust_as_the_host_does() {
 	local host=/etc/ssl/certs/ca-certificates.crt
 	[ ! -r "$host" ] || export SANDBOXD_EGRESS_CA_FILE="${SANDBOXD_EGRESS_CA_FILE:-$host}"
 }
 
-# "sandbox --settings" has the working directory mounted: the demo allows two places where people try it.
+# "sandbox --settings" mounts the working directory: the demo allows two places where people try it.
 allow_what_people_try() {
 	export SANDBOXD_ALLOWED_MOUNT_ROOTS="${SANDBOXD_ALLOWED_MOUNT_ROOTS:-/data/users,/srv,$PWD}"
 }

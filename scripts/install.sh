@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# Installs what `make` has built: programs, systemd unit, settings, completions. Settings that are there
-# already stay as they are. It starts nothing.
+# Installs the programs that `make` has built, the systemd unit, settings and completions. Existing settings
+# are kept. It starts nothing.
 #
 #   scripts/install.sh            installs
-#   scripts/install.sh uninstall  removes that again, and what the service has made, but never settings, records
+#   scripts/install.sh uninstall  removes these, and what the service has made, but never settings, records
 #                                 or users' files
 #
 # Environment: PREFIX (/usr/local), DESTDIR (empty; put before every path, as packagers need it).
@@ -29,7 +29,7 @@ die() {
 	exit 1
 }
 
-# put MODE FILE: installs what comes on stdin.
+# put MODE FILE: installs stdin as FILE.
 put() {
 	install -d -m 0755 "$(dirname "$2")"
 	install -m "$1" /dev/stdin "$2"
@@ -43,18 +43,18 @@ reload_systemd() {
 writable() {
 	local dir=${DESTDIR:-$PREFIX}
 	while [ ! -e "$dir" ]; do dir=$(dirname "$dir"); done
-	[ -w "$dir" ] || die "$dir cannot be written to by $(id -un): run it as root, or set DESTDIR"
+	[ -w "$dir" ] || die "cannot write to $dir as $(id -un): run this as root, or set DESTDIR"
 }
 
 install_all() {
 	local program
 	for program in "${PROGRAMS[@]}"; do
-		[ -x "bin/$program" ] || die "bin/$program is missing: run make binaries first (not as root, if Go is yours alone)"
+		[ -x "bin/$program" ] || die "bin/$program is missing: run make binaries first (not as root, if only you have Go)"
 	done
 	for program in "${PROGRAMS[@]}"; do
 		install -d -m 0755 "$BIN"
 		install -m 0755 "bin/$program" "$BIN/$program.new"
-		mv "$BIN/$program.new" "$BIN/$program" # also where the old one runs
+		mv "$BIN/$program.new" "$BIN/$program" # works even while the old one runs
 		say "$BIN/$program"
 	done
 	sed "s|/usr/local/bin/|$PREFIX/bin/|g" deploy/sandboxd.service | put 0644 "$UNIT"
@@ -87,7 +87,7 @@ uninstall_all() {
 	fi
 	if [ -z "$DESTDIR" ] && [ -x "$BIN/sandboxd" ]; then
 		"$BIN/sandboxd" cleanup | sed 's/^/    /' ||
-			die "not all that sandboxd has made could be removed" "stop it, or start Docker, and run this again"
+			die "cannot remove everything that sandboxd has made" "stop it, or start Docker, and run this again"
 	fi
 	local file
 	for file in "${PROGRAMS[@]/#/$BIN/}" "$UNIT" "$BASH_COMPLETION" "$ZSH_COMPLETION" "$FISH_COMPLETION"; do
@@ -104,5 +104,5 @@ writable
 case ${1:-install} in
 install) install_all ;;
 uninstall) uninstall_all ;;
-*) die "unknown argument $1: nothing to install, or uninstall" ;;
+*) die "unknown argument $1: give none to install, or uninstall" ;;
 esac

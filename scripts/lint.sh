@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Checks formatting, go vet, staticcheck (pinned in tools/lint), what is generated, and the shell scripts.
+# Checks formatting, go vet, staticcheck (pinned in tools/lint), generated code, and the shell scripts.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -11,13 +11,13 @@ fi
 go vet ./...
 GOARCH=arm64 go vet ./internal/agent/...
 go tool -modfile=tools/lint/go.mod staticcheck ./...
-# What is made of .proto files is what they say.
+# The .pb.go files match their .proto files.
 protos=$(git ls-files '*.proto' | sed "s|^|$PWD/|")
 # shellcheck disable=SC2086
 (cd tools/proto && go vet ./... && go run . $protos)
 if ! git diff --quiet -- '*.pb.go'; then
 	git diff --stat -- '*.pb.go' >&2
-	echo 'lint: the .pb.go files were not what their .proto files say: they are made again' >&2
+	echo 'lint: the .pb.go files did not match their .proto files: they have been made again' >&2
 	exit 1
 fi
 # The benchmarks are a module of their own.

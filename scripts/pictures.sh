@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Makes the pictures of docs/console.md again, from the scenario that tests the console: as root, where `make test` works.
+# Makes the pictures of docs/console.md again, with the scenario that tests the console. Run it as root, where `make test` works.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 

@@ -1,15 +1,15 @@
 #!/usr/bin/env bash
 # Prepares a host for daycare-sandbox: Docker, gVisor, the sandbox image, our binaries.
-# Every step looks first and does nothing when it is already satisfied, so run it as often
+# Every step checks first, and does nothing if there is nothing to do, so run it as often
 # as you like. It installs only what is missing and never restarts a running Docker.
 #
 #   scripts/setup.sh            all of it
 #   scripts/setup.sh binaries   only bin/ (no root, no Docker)
 #   scripts/setup.sh tests      only the programs that tests use (ip, nft, git, node, npm, chromium, docker-compose,
-#                               systemd-analyze, promtool), and the current Docker and etcd, which are built for them
-#   scripts/setup.sh engine     only that Docker
-#   scripts/setup.sh etcd       only an etcd for this host of a cluster, in /usr/local/bin, unless there is one
-#   scripts/setup.sh bench      only the programs that benchmarks use (dnsperf, dnsmasq, haproxy, and an etcd that is built for them)
+#                               systemd-analyze, promtool), and the current Docker and etcd, built for them
+#   scripts/setup.sh engine     only the current Docker for the tests
+#   scripts/setup.sh etcd       only etcd for this host of a cluster, in /usr/local/bin, unless etcd is there
+#   scripts/setup.sh bench      only the programs that benchmarks use (dnsperf, dnsmasq, haproxy, and an etcd built for them)
 #
 # Environment: DOCKER_HOST (unix:///...), BASE (base image of the sandbox image).
 set -euo pipefail
@@ -33,7 +33,7 @@ die() {
 	exit 1
 }
 
-# run LABEL COMMAND...: runs a long command, shows that it is alive, and its output only on failure.
+# run LABEL COMMAND...: runs a long command, shows that it is alive, and shows its output only on failure.
 run() {
 	local label=$1 log start pid
 	shift
@@ -76,10 +76,10 @@ apt_install() {
 
 engine_up() { docker version --format '{{.Server.Version}}' >/dev/null 2>&1; }
 
-# A question that docker answers with a template; empty when there is no answer.
+# engine_says TEMPLATE: prints what docker info says in this format, or nothing if Docker does not answer.
 engine_says() { docker info --format "$1" 2>/dev/null || true; }
 
-# has_runtimes NAME... : whether Docker knows all of them, and their programs are there. One that containerd finds has no path.
+# has_runtimes NAME...: succeeds if Docker knows all of them and their programs exist. One that containerd finds has no path.
 has_runtimes() {
 	local known name path
 	# shellcheck disable=SC2016 # the template's own variables
@@ -98,7 +98,7 @@ require_known_system() {
 		missing+=("gVisor's runsc, registered as the runtimes \"runsc\", with --host-uds=open as \"runsc-events\" and, for quicker starts, with --network=none as \"runsc-offline\" (https://gvisor.dev/docs/user_guide/install/)")
 	[ ${#missing[@]} -gt 0 ] || return 0
 	if [ "$(id -u)" != 0 ]; then
-		die "this has to run as root, or else these must be there first:" "${missing[@]/#/- }" "then run it again"
+		die "this must run as root, or these must be there first:" "${missing[@]/#/- }" "then run it again"
 	fi
 	command -v apt-get >/dev/null ||
 		die "this system has no apt-get; install these by hand:" "${missing[@]/#/- }" "then run it again"
@@ -145,7 +145,7 @@ setup_runsc() {
 	step "gVisor (runsc)"
 	if has_runtimes runsc runsc-events runsc-offline; then
 		say "already registered with Docker"
-	elif [ "$(id -u)" != 0 ]; then # require_known_system has found the others
+	elif [ "$(id -u)" != 0 ]; then # require_known_system has checked the other two
 		say "Docker has no \"runsc-offline\" (runsc with --network=none), so containers without a network start slower"
 	else
 		register_runsc
@@ -159,21 +159,21 @@ register_runsc() {
 			env CGO_ENABLED=0 go -C tools/runsc build -o "$RUNSC.new" gvisor.dev/gvisor/runsc
 		mv "$RUNSC.new" "$RUNSC"
 	fi
-	# runsc keeps what is in the file and leaves the old one beside it, named daemon.json~.
+	# runsc keeps the contents of the file, and leaves the old file beside it as daemon.json~.
 	run "registering it in $DAEMON_JSON" "$RUNSC" install --config_file="$DAEMON_JSON" --runtime=runsc
-	# The second one may open a Unix socket of the host; it is for calls with @events alone.
+	# The second runtime may open a Unix socket of the host; it is only for calls with @events.
 	run "registering it for calls with @events" \
 		"$RUNSC" install --config_file="$DAEMON_JSON" --runtime=runsc-events -- --host-uds=open
-	# The third one is for calls without a network: gVisor makes their loopback, and Docker has nothing to do for them.
+	# The third runtime is for calls without a network: gVisor makes their loopback, so Docker has nothing to do for them.
 	run "registering it for calls without a network" \
 		"$RUNSC" install --config_file="$DAEMON_JSON" --runtime=runsc-offline -- --network=none
-	if [ -e "$DAEMON_JSON~" ]; then say "the file as it was: $DAEMON_JSON~"; fi
+	if [ -e "$DAEMON_JSON~" ]; then say "the previous file: $DAEMON_JSON~"; fi
 	reload_engine
 	await_engine "Docker does not list runsc after a reload" has_runtimes runsc runsc-events runsc-offline
 	say "Docker knows them now, without a restart"
 }
 
-# Docker calls runsc through deploy/runsc-freezer, so that a paused container stands still as a whole.
+# setup_freezer makes Docker call runsc through deploy/runsc-freezer, which stops a paused container completely.
 setup_freezer() {
 	if [ "$(id -u)" != 0 ] || [ ! -x "$RUNSC" ]; then return; fi
 	if ! cmp -s deploy/runsc-freezer "$FREEZER"; then
@@ -193,7 +193,7 @@ calls_freezer() {
 	grep -qx "$FREEZER" <<<"$programs" && ! grep -qx "$RUNSC" <<<"$programs"
 }
 
-# await_engine FAILURE COMMAND...: waits until Docker has read its file again, and the command finds it so.
+# await_engine FAILURE COMMAND...: waits until Docker has reread its file and COMMAND succeeds.
 await_engine() {
 	local failure=$1
 	shift
@@ -211,7 +211,7 @@ setup_binaries() {
 	say "bin/: $(cd bin && echo sandbox*)"
 }
 
-# The base is pulled where a registry answers, and made from Debian's packages where none does.
+# The base image is pulled if a registry answers, and made from Debian's packages otherwise.
 choose_base() {
 	if [ -n "${BASE:-}" ]; then return; fi
 	if docker image inspect "$IMPORTED_BASE" >/dev/null 2>&1; then
@@ -259,7 +259,7 @@ has_chromium() { command -v chromium >/dev/null; }
 
 has_promtool() { command -v promtool >/dev/null; }
 
-# The program alone: the package would start a server.
+# Installs only the program: the package would start a server.
 install_promtool() {
 	local dir
 	read_lists
@@ -290,7 +290,7 @@ setup_test_programs() {
 	has_node || die "the tests of the TypeScript client use Node $NODE or newer with npm; this system has $(node --version): install a newer one (https://nodejs.org)"
 }
 
-# The tests run with the machine's Docker and with the current one, which no package of the system has.
+# The tests run with the machine's Docker and with the current one, for which the system has no package.
 setup_test_engine() {
 	step "The current Docker, for the tests"
 	local built
@@ -300,7 +300,7 @@ setup_test_engine() {
 		return
 	fi
 	if [ "$(id -u)" != 0 ]; then
-		die "the Docker of the tests is built into $built: run it as root"
+		die "the Docker for the tests is built into $built: run this as root"
 	fi
 	if command -v apt-get >/dev/null; then
 		apt_install gcc libc6-dev libseccomp-dev pkg-config
@@ -320,7 +320,7 @@ setup_test_etcd() {
 		return
 	fi
 	if [ "$(id -u)" != 0 ]; then
-		die "etcd is built into $built: run it as root"
+		die "etcd is built into $built: run this as root"
 	fi
 	run "building etcd from its pinned Go module" tools/etcd/build.sh
 	say "it is in $built"
@@ -358,7 +358,7 @@ if [ "${1:-}" = tests ]; then
 	setup_test_programs
 	setup_test_engine
 	setup_test_etcd
-	step "Versions before, for the tests of upgrades"
+	step "Earlier versions, for the upgrade tests"
 	for of in containers cluster; do
 		built=$(scripts/before.sh $of)
 		say "one is in $built"
@@ -383,4 +383,4 @@ setup_engine
 setup_runsc
 setup_binaries
 setup_image
-printf '\nReady. To look at this host: bin/sandbox doctor --offline; and with sandboxd running, without --offline.\n'
+printf '\nReady. To check this host: bin/sandbox doctor --offline; or, while sandboxd runs, without --offline.\n'

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"math/rand/v2"
 	"net"
 	"os"
 	"os/exec"
@@ -194,7 +195,7 @@ func programVersion(ctx context.Context, program string) (string, error) {
 
 // takeNameserverPort binds port 53 of a loopback address that nothing else uses, and releases it.
 func takeNameserverPort() error {
-	const nobodys = "127.53.53.53:53"
+	nobodys := fmt.Sprintf("127.53.%d.%d:53", rand.N(256), rand.N(256)) // another doctor may be looking, too
 	udp, err := net.ListenPacket("udp4", nobodys)
 	if err != nil {
 		return err

@@ -1,7 +1,7 @@
 import http from "node:http";
 import https from "node:https";
 
-/** Where the service is, and how to be let in. */
+/** Where the service is, and how to authenticate. */
 export interface Address {
     /** The service's Unix socket. By default $SANDBOX_SOCKET, or /run/daycare-sandbox/sandboxd.sock. */
     socketPath?: string | undefined;
@@ -9,7 +9,7 @@ export interface Address {
     url?: string | undefined;
     /** Sent with every call. Over http:// it can be read on its way. */
     token?: string | undefined;
-    /** For https:// alone: PEM texts. Without ca, Node's own authorities are trusted. */
+    /** Only for https://: PEM texts. Without ca, Node's own authorities are trusted. */
     tls?: Tls | undefined;
 }
 
@@ -21,12 +21,12 @@ export interface Tls {
 }
 
 const defaultSocket = "/run/daycare-sandbox/sandboxd.sock";
-/** Less than the service's two minutes, so that a connection which it is about to close is not used. */
+/** Less than the service's two minutes, so that no connection is used that the service is about to close. */
 const idleMs = 60_000;
 
-/** Target is a checked Address: what node's request functions take, and a name for messages. */
+/** Target is a checked Address: what Node's request functions take, and a name for messages. */
 export interface Target {
-    /** As people know it: the socket's path or the URL. */
+    /** For people: the socket's path or the URL. */
     name: string;
     isSocket: boolean;
     options: https.RequestOptions;
@@ -58,7 +58,7 @@ function urlTarget(address: Address, text: string, headers: http.OutgoingHttpHea
     try {
         url = new URL(text);
     } catch {
-        throw new TypeError(`url ${JSON.stringify(text)} is none: give one such as https://sandbox.example.org:7480`);
+        throw new TypeError(`url ${JSON.stringify(text)} is no URL: give one such as https://sandbox.example.org:7480`);
     }
     const secure = url.protocol === "https:";
     if (!secure && url.protocol !== "http:") throw new TypeError(`url ${JSON.stringify(text)} begins with ${url.protocol}: give http: or https:`);

@@ -8,16 +8,16 @@ import type { Message, WebSocket } from "./websocket.js";
 
 const stdinChannel = 0;
 const stderrChannel = 2;
-/** How many bytes of stdin may be sent that the command has not been given yet: the contract's window. */
+/** How many bytes of stdin may be sent before the service has passed them to the command: the contract's window. */
 const stdinWindow = 1 << 20;
 const partSize = 32 << 10;
-/** How much output waits for its reader before the command does. */
+/** How many bytes of output may wait for their reader before the command has to wait. */
 const maxWaiting = 1 << 20;
 
-/** Without `stdin`, that is written. `signal` ends the command, or with `detachOnDisconnect` the connection alone. */
+/** Without `stdin`, write sends it. `signal` ends the command, or with `detachOnDisconnect` only the connection. */
 export type AttachArgs = CommandArgs & { signal?: AbortSignal | undefined };
 
-/** Which exec with `detachOnDisconnect` to come back to. `signal` ends the connection alone. */
+/** Which exec with `detachOnDisconnect` to come back to. `signal` ends only the connection. */
 export interface ReattachArgs {
     execId: string;
     /** How many bytes of output, stdout and stderr together, were read before: see Attached.offset. 0 by default. */
@@ -35,24 +35,24 @@ export async function attach(transport: Transport, path: string, args: AttachArg
     return attached;
 }
 
-/** reattach comes back to a command, and returns when the service has told what is lost of its output. */
+/** reattach comes back to a command, and returns when the service has said how much of its output is lost. */
 export async function reattach(transport: Transport, path: string, args: ReattachArgs): Promise<Attached> {
     const { offset = 0, signal } = args;
     const connection = await transport.upgrade(path + query({ offset }), signal);
-    // How much stdin there is room for is told after the start.
+    // The service says how much stdin there is room for after the start.
     const attached = new Attached(connection, (error) => transport.fault(error, true, signal), { credit: 0, offset });
     await attached.started;
     return attached;
 }
 
 /**
- * A command that runs, with its stdin and signals. It is to be iterated over, once: its events are output and
- * at last `exit`. Output that nobody reads makes the command wait, at the latest after a mebibyte. Leaving the
- * loop, close and the AbortSignal end the command with all that it started; one with `detachOnDisconnect` goes
- * on, and Sandbox.reattach comes back to it.
+ * A running command, with its stdin and signals. Iterate over it, once: its events are output and finally
+ * `exit`. Unread output makes the command wait, after a mebibyte at the latest. Leaving the loop, close and the
+ * AbortSignal end the command with all that it started; a command with `detachOnDisconnect` goes on, and
+ * Sandbox.reattach comes back to it.
  */
 export class Attached implements AsyncIterable<ExecEvent> {
-    /** @internal Settles with the start, or with the end where that comes first. */
+    /** @internal Settles with the start, or with the end if that comes first. */
     readonly started: Promise<void>;
     readonly #connection: WebSocket;
     readonly #fault: (error: Error) => unknown;
@@ -72,23 +72,23 @@ export class Attached implements AsyncIterable<ExecEvent> {
         this.#credit = at.credit;
         this.#offset = at.offset;
         this.started = this.#start();
-        this.started.catch(() => {}); // attach tells, but may still be sending
+        this.started.catch(() => {}); // attach reports it, but may still be sending
     }
 
-    /** What Sandbox.reattach takes, of an exec with `detachOnDisconnect`. */
+    /** The id for Sandbox.reattach, if the exec has `detachOnDisconnect`. */
     get execId(): string | undefined {
         return this.#execId;
     }
 
     /**
-     * How many bytes the command has printed, stdout and stderr together, up to the end of the event that was
-     * read last: where Sandbox.reattach is to go on. What came without being read is not among them.
+     * How many bytes the command has printed, stdout and stderr together, up to the end of the last event that
+     * was read: where Sandbox.reattach should go on. Output that came but was not read does not count.
      */
     get offset(): number {
         return this.#offset;
     }
 
-    /** Writes to stdin, and waits while the command does not read. What comes after the command's end is dropped. */
+    /** Writes to stdin, and waits while the command does not read. Data written after the command's end is dropped. */
     async write(data: string | Uint8Array): Promise<void> {
         const bytes = Buffer.from(data);
         for (let at = 0; at < bytes.length; ) {
@@ -106,7 +106,7 @@ export class Attached implements AsyncIterable<ExecEvent> {
         await this.#input({ type: "eof" });
     }
 
-    /** Tells the size of the terminal that the command has, of an exec with `tty`. */
+    /** Sets the size of the command's terminal, for an exec with `tty`. */
     async resize(rows: number, cols: number): Promise<void> {
         await this.#input({ type: "resize", rows, cols });
     }
@@ -158,14 +158,14 @@ export class Attached implements AsyncIterable<ExecEvent> {
         await this.#connection.send(JSON.stringify(input));
     }
 
-    /** #start waits until the command has started, or has ended: that the connection is kept alive says neither. */
+    /** #start waits until the command has started, or has ended. Messages that keep the connection alive say neither. */
     async #start(): Promise<void> {
         void this.#pump();
         while (!this.#begun && this.#end === undefined) await this.#changed.promise;
         if (!this.#begun && this.#end !== undefined && "error" in this.#end) throw this.#end.error;
     }
 
-    /** #pump takes what comes until the exit. It never fails: whoever reads is told. */
+    /** #pump takes messages until the exit. It never fails: the reader gets the error. */
     async #pump(): Promise<void> {
         try {
             for await (const message of this.#connection.messages()) {
@@ -181,7 +181,7 @@ export class Attached implements AsyncIterable<ExecEvent> {
         }
     }
 
-    /** #take puts a message's event where it belongs, and returns the exit. */
+    /** #take queues a message's event for the reader, and returns the event if it is the exit. */
     #take({ binary, data }: Message): ExitEvent | undefined {
         const event = binary ? output(data) : this.#told(parsed(data));
         if (event === undefined) return undefined;

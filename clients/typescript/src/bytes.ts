@@ -1,9 +1,9 @@
 import { isUtf8 } from "node:buffer";
 
-/** A path: relative to the working directory, absolute, or from the home as ~/…. As bytes, it may be any. */
+/** A path: relative to the working directory, absolute, or from the home as ~/…. As bytes, it need not be UTF-8. */
 export type Path = string | Uint8Array;
 
-/** decode turns a string of the contract and its mark back into bytes. */
+/** decode turns a string of the contract, with its encoding, back into bytes. */
 export function decode(text: string, encoding: "base64" | undefined): Buffer {
     return Buffer.from(text, encoding === "base64" ? "base64" : "utf8");
 }
@@ -12,7 +12,7 @@ export function base64(data: Uint8Array): string {
     return buffer(data).toString("base64");
 }
 
-/** named gives a path under the one of two keys that JSON can hold it with. */
+/** named returns a path under key, or as base64 under `${key}Base64` if it is not UTF-8. */
 export function named<Key extends string>(key: Key, path: Path): Record<string, string> {
     if (typeof path === "string") return { [key]: path };
     return isUtf8(path) ? { [key]: buffer(path).toString() } : { [`${key}Base64`]: base64(path) };

@@ -5,25 +5,25 @@ import type { Container, ContainerList, Decision, DecisionEvent, DecisionList, H
 
 export type ClientOptions = TransportOptions;
 
-/** Which decisions are meant; without any of these, the latest 100 of all. */
+/** Which decisions to return; without any of these, the latest 100 of all. */
 export interface DecisionArgs extends CallOptions {
     userId?: string;
-    /** As in containers(). */
+    /** A container's name, as in containers(). */
     container?: string;
     verdict?: Schemas["Verdict"];
     via?: Schemas["Via"];
     /** This name and all below it. */
     name?: string;
-    /** Those after the one with this seq. */
+    /** Only decisions after the one with this seq. */
     after?: number;
     since?: Date | string;
-    /** The latest so many; 1000 at most. */
+    /** Only the latest, this many; 1000 at most. */
     limit?: number;
 }
 
 /**
- * A service, for as many sandboxes as there are. It connects with the first call and keeps connections;
- * close gives them up. Making one does no I/O; options that contradict each other are a TypeError.
+ * A service, for any number of sandboxes. The client connects at the first call and keeps its connections;
+ * close ends them. The constructor does no I/O; options that contradict each other are a TypeError.
  */
 export class Client {
     /** @internal */
@@ -33,7 +33,7 @@ export class Client {
         this.transport = new Transport(options);
     }
 
-    /** How the service is. It answers also when commands cannot run now: `problem` says why, then. */
+    /** The state of the service. It answers even when commands cannot run; then `problem` says why. */
     async health(options: CallOptions = {}): Promise<Health> {
         return await this.transport.json({ method: "GET", path: "/v1/health" }, options);
     }
@@ -43,36 +43,36 @@ export class Client {
         return (await this.allContainers(options)).containers;
     }
 
-    /** containers(), and the hosts of the cluster that did not say which they have, as `unanswered`. */
+    /** Like containers(), and in `unanswered` the hosts of the cluster that did not say which containers they have. */
     allContainers(options: CallOptions = {}): Promise<ContainerList> {
         return this.transport.json<ContainerList>({ method: "GET", path: "/v1/containers" }, options);
     }
 
-    /** What is registered. */
+    /** The registered sandboxes. */
     async sandboxes(options: CallOptions = {}): Promise<Registered[]> {
         const list = await this.transport.json<Schemas["SandboxList"]>({ method: "GET", path: "/v1/sandboxes" }, options);
         return list.sandboxes;
     }
 
-    /** What calls wanted to reach over the network, and what became of it, oldest first. */
+    /** What calls tried to reach over the network, and what was decided, oldest first. */
     async decisions(args: DecisionArgs = {}): Promise<Decision[]> {
         return (await this.allDecisions(args)).decisions;
     }
 
-    /** decisions(), and the hosts of the cluster that did not say which are theirs, as `unanswered`. */
+    /** Like decisions(), and in `unanswered` the hosts of the cluster that did not say which decisions they made. */
     allDecisions(args: DecisionArgs = {}): Promise<DecisionList> {
         return this.transport.json<DecisionList>({ method: "GET", path: decisionsPath(args) }, args);
     }
 
     /**
-     * The recent decisions, then each as it is made, until it is left. An event `lost` says how many were left
-     * out because the reader was too slow. It fails as `unavailable` when the service stops.
+     * The recent decisions, then each new one as it is made, until the loop is left. An event `lost` says how many
+     * were left out because the reader was too slow. It fails as `unavailable` when the service stops.
      */
     followDecisions(args: DecisionArgs = {}): AsyncGenerator<DecisionEvent, void, undefined> {
         return follow<DecisionEvent>(this.transport, { method: "GET", path: decisionsPath(args, true) }, args);
     }
 
-    /** Gives all connections up. Calls that are going on fail as `closed`, and their commands end. */
+    /** Closes all connections. Calls under way fail as `closed`, and their commands end. */
     close(): void {
         this.transport.close();
     }

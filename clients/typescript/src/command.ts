@@ -1,10 +1,10 @@
-// What an exec, an attached exec and a process have in common: how their arguments go into the contract's form.
+// Puts the arguments of execs, attached execs and processes into the contract's form.
 
 import { base64 } from "./bytes.js";
 import type { CallOptions } from "./transport.js";
 import type { Schemas } from "./types.js";
 
-/** Variables of an environment; numbers and booleans are given as their text, and what is undefined is left out. */
+/** Environment variables; numbers and booleans are converted to text, and undefined values are left out. */
 export type Variables = Record<string, string | number | boolean | undefined>;
 
 /** A command line for a shell, or a program with its arguments. */
@@ -21,7 +21,7 @@ export type ExecArgs = CommandArgs & CallOptions;
 /** The contract's StartProcess. */
 export type ProcessStartArgs = Omit<Schemas["StartProcess"], Given> & ShellOrProgram & { env?: Variables } & CallOptions;
 
-/** split parts what goes to the service from what is the client's. */
+/** split separates what goes to the service from the client's own options. */
 export function split<Args extends CallOptions>(args: Args): { options: CallOptions; body: Omit<Args, keyof CallOptions> } {
     const { signal, retry, ...body } = args;
     return { options: { signal, retry }, body };

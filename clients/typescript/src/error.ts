@@ -10,7 +10,7 @@ import type { components } from "./contract.js";
  */
 export type ErrorKind = components["schemas"]["Kind"] | "unreachable" | "lost" | "closed" | "unreadable";
 
-/** What a SandboxError is made of. */
+/** The parts of a SandboxError. */
 export interface Fault {
     kind: ErrorKind;
     message: string;
@@ -25,9 +25,9 @@ export class SandboxError extends Error {
     readonly kind: ErrorKind;
     /** The HTTP status, or 0 when there was no answer or it came in a stream. */
     readonly status: number;
-    /** What the service's log calls this call, when it has told. */
+    /** The call's id in the service's log, if the service has sent it. */
     readonly requestId?: string;
-    /** How long to wait before another try, when the service has told. */
+    /** How long to wait before another try, if the service has said so. */
     readonly retryAfterMs?: number;
 
     constructor(fault: Fault) {
@@ -40,7 +40,7 @@ export class SandboxError extends Error {
     }
 }
 
-/** told makes an error of one that came in a stream. */
+/** told makes a SandboxError from an error that came in a stream. */
 export function told(error: components["schemas"]["Error"] | undefined): SandboxError {
     if (error === undefined) return unreadable("the stream has an error event without an error");
     return new SandboxError({ ...error, status: 0 });

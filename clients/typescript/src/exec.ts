@@ -8,10 +8,10 @@ import type { Schemas } from "./types.js";
 
 /** How a command ended, and what it printed. */
 export type ExecResult = Schemas["Result"] & {
-    /** A text; what is not UTF-8 in it is U+FFFD. */
+    /** The output as text, with U+FFFD for what is not UTF-8. */
     stdout: string;
     stderr: string;
-    /** The very bytes, there only when they are not UTF-8. */
+    /** The output as bytes, present only if they are not UTF-8. */
     stdoutBytes?: Buffer;
     stderrBytes?: Buffer;
 };
@@ -19,7 +19,7 @@ export type ExecResult = Schemas["Result"] & {
 /** What a command printed, as it came. Characters are never split between two events. */
 export interface OutputEvent {
     type: "stdout" | "stderr";
-    /** What is not UTF-8 in it is U+FFFD. */
+    /** The output as text, with U+FFFD for what is not UTF-8. */
     text: string;
     data: Buffer;
 }
@@ -38,7 +38,7 @@ export type OtherEvent = Omit<WireEvent, "type" | "data" | "encoding" | "bytes" 
 
 export type ExecEvent = OutputEvent | ExitEvent | OtherEvent;
 
-/** Called with each piece of output; a promise is waited for, and the command waits for it. */
+/** Called with each piece of output. If it returns a promise, the command waits for that. */
 export type OnOutput = (text: string, data: Buffer) => void | Promise<void>;
 
 export type ExecCallArgs = ExecArgs & {
@@ -46,7 +46,7 @@ export type ExecCallArgs = ExecArgs & {
     onStderr?: OnOutput;
 };
 
-/** How much of each of stdout and stderr is in a result whose output went to callbacks, too. */
+/** How many bytes of stdout, and of stderr, a result holds if the output also went to callbacks. */
 const maxOutputBytes = 1_000_000;
 
 /** exec runs a command and returns its result at its end. */
@@ -75,14 +75,14 @@ async function observed(transport: Transport, path: string, args: ExecArgs, obse
     return { ...result, truncated, ...outputs.stdout.as("stdout"), ...outputs.stderr.as("stderr") };
 }
 
-/** execStream runs a command and gives what happens as it happens. */
+/** execStream runs a command and yields events as they happen. */
 export async function* execStream(transport: Transport, path: string, args: ExecArgs): AsyncGenerator<ExecEvent, void, undefined> {
     const { options, body } = split(args);
     const headers = { accept: "application/x-ndjson" };
     const response = await transport.open({ method: "POST", path, body: wire(body), headers }, options);
     let ended = false;
     try {
-        // What comes after the exit is read, too, so that the connection can be kept.
+        // Reads what comes after the exit as well, so that the connection can be kept.
         for await (const event of lines<WireEvent>(transport.chunks(response, options.signal))) {
             if (event.type === "error") throw told(event.error);
             const passed = received(event);
@@ -92,10 +92,10 @@ export async function* execStream(transport: Transport, path: string, args: Exec
     } catch (error) {
         if (!ended) throw error;
     }
-    if (!ended) throw new SandboxError({ kind: "lost", message: "the stream ended before the command: how that ended is not known" });
+    if (!ended) throw new SandboxError({ kind: "lost", message: "the stream ended before the command did: its outcome is not known" });
 }
 
-/** received is an event as it is passed on, if it is. */
+/** received returns an event as it is passed on, or undefined if it is not. */
 export function received(event: WireEvent): ExecEvent | undefined {
     switch (event.type as WireEvent["type"] | "keepalive") {
         case "stdout":
@@ -114,7 +114,7 @@ export function received(event: WireEvent): ExecEvent | undefined {
     }
 }
 
-/** isOutput and isExit tell events apart, also those that a later contract adds. */
+/** isOutput and isExit tell events apart, including events that a later contract adds. */
 export function isOutput(event: ExecEvent): event is OutputEvent {
     return event.type === "stdout" || event.type === "stderr";
 }

@@ -6,12 +6,12 @@ import { SandboxError } from "./error.js";
 
 type Failure = components["schemas"]["Failure"];
 
-/** answered is the error that a response tells. */
+/** answered returns the error that a response contains. */
 export function answered(response: http.IncomingMessage, body: Buffer): SandboxError {
     const status = response.statusCode ?? 0;
     const failure = parseFailure(body);
     if (failure === undefined) {
-        return new SandboxError({ kind: "unreadable", status, message: `the service answered ${status} ${response.statusMessage ?? ""} and not in the contract's form: is it sandboxd?` });
+        return new SandboxError({ kind: "unreadable", status, message: `the service answered ${status} ${response.statusMessage ?? ""} but not in the contract's form: is it sandboxd?` });
     }
     const { kind, message, requestId } = failure.error;
     const header = response.headers["x-request-id"];
@@ -33,7 +33,7 @@ function parseFailure(body: Buffer): Failure | undefined {
     }
 }
 
-/** retryAfter reads a Retry-After, which is seconds or a date. */
+/** retryAfter reads a Retry-After header, which has seconds or a date, and returns milliseconds. */
 function retryAfter(header: string | undefined): number | undefined {
     if (header === undefined) return undefined;
     if (/^\d+$/.test(header)) return Number(header) * 1000;
@@ -41,7 +41,7 @@ function retryAfter(header: string | undefined): number | undefined {
     return Number.isNaN(date) ? undefined : Math.max(0, date - Date.now());
 }
 
-/** broken is the error of a connection that was there. */
+/** broken returns the error of a connection that broke after it was established. */
 export function broken(error: Error): SandboxError {
     return new SandboxError({
         kind: "lost",
@@ -50,7 +50,7 @@ export function broken(error: Error): SandboxError {
     });
 }
 
-/** unreachable is the error of a connection that never came about, and says what to do about it. */
+/** unreachable returns the error of a connection that was never established; it says what to do about it. */
 export function unreachable(error: Error, target: Target): SandboxError {
     const remedy = target.isSocket ? socketRemedy(error, target.name) : urlRemedy(error, target.name);
     return new SandboxError({ kind: "unreachable", message: `${remedy} (${reason(error)})`, cause: error });

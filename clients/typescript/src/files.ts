@@ -43,7 +43,7 @@ export interface ReadBinary extends Found {
 /** A file's content: a text, or the bytes of a picture or of any file. */
 export type ReadResult = ReadText | ReadImage | ReadBinary;
 
-/** readResult turns the contract's answer to a read into what is returned. */
+/** readResult turns the contract's answer to a read into a ReadResult. */
 export function readResult(answer: Schemas["ReadResult"]): ReadResult {
     switch (answer.type) {
         case "text":
@@ -56,20 +56,20 @@ export function readResult(answer: Schemas["ReadResult"]): ReadResult {
     }
 }
 
-/** writeBody is a write in the contract's form. */
+/** writeBody returns a write in the contract's form. */
 export function writeBody({ path, content, ...rest }: Omit<WriteArgs, keyof CallOptions>): unknown {
     const text = typeof content === "string" ? { content } : { content: base64(content), encoding: "base64" };
     return { ...named("path", path), ...text, ...rest };
 }
 
-/** What an upload takes its bytes from. */
+/** The source of an upload's bytes. */
 export type UploadBody = string | Uint8Array | AsyncIterable<string | Uint8Array>;
 
 export interface UploadArgs {
     path: Path;
     /** A stream is read as fast as the service takes it. */
     body: UploadBody;
-    /** Refuse a file that exists. */
+    /** Fails if the file exists. */
     exclusive?: boolean;
     signal?: AbortSignal | undefined;
 }
@@ -85,7 +85,7 @@ export async function upload(transport: Transport, path: string, args: UploadArg
     }
 }
 
-/** feeding writes a body into a request and waits whenever that is full. */
+/** feeding returns a Feed that writes the body into a request, and waits whenever the request is full. */
 function feeding(body: UploadBody): Feed {
     return async (request) => {
         if (typeof body === "string" || body instanceof Uint8Array) {
@@ -109,13 +109,13 @@ export interface DownloadArgs extends CallOptions {
     end?: number;
 }
 
-/** A file that is coming. */
+/** A file that is being downloaded. */
 export interface Download {
     /** Read it to its end, or destroy it: it holds a connection. A connection that breaks is an error of the stream. */
     body: Readable;
-    /** How many bytes come. */
+    /** How many bytes the body has. */
     bytes: number;
-    /** How many the file has. */
+    /** How many bytes the file has. */
     totalBytes: number;
     lastModified: Date;
 }

@@ -2,7 +2,7 @@ import { isUtf8 } from "node:buffer";
 
 type Texts<Name extends string> = Record<Name, string> & Partial<Record<`${Name}Bytes`, Buffer>>;
 
-/** textOf gives output as a text, and beside it as bytes where the text cannot hold them. */
+/** textOf returns output as text, and also as bytes if text cannot hold them. */
 export function textOf<Name extends string>(name: Name, data: Buffer): Texts<Name> {
     const text = { [name]: data.toString() };
     return (isUtf8(data) ? text : { ...text, [`${name}Bytes`]: data }) as Texts<Name>;
@@ -31,7 +31,7 @@ export class Collected {
     }
 }
 
-/** wholeCharacters is without a character at its end that was cut. */
+/** wholeCharacters returns data without a character that was cut off at its end. */
 function wholeCharacters(data: Buffer): Buffer {
     for (let cut = 0; cut < Math.min(4, data.length); cut++) {
         const whole = data.subarray(0, data.length - cut);

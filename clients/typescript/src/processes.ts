@@ -10,7 +10,7 @@ export interface ProcessArgs extends CallOptions {
     processId: string;
 }
 
-/** A process and how it is told to end. A stop that has been asked for cannot be taken back, so there is no AbortSignal. */
+/** A process and the signal that tells it to end. A requested stop cannot be taken back, so there is no AbortSignal. */
 export interface ProcessStopArgs {
     processId: string;
     /** TERM by default. */
@@ -21,22 +21,22 @@ export interface ProcessStopArgs {
 export interface ProcessLogArgs extends ProcessArgs {
     /** How many of the last lines; 100 by default, 10000 at most. */
     lines?: number;
-    /** How many bytes of those at most; 1048576 by default and at most. */
+    /** How many bytes of these lines at most; 1048576 by default and at most. */
     bytes?: number;
 }
 
 /** The end of a process's log. */
 export interface ProcessLog {
-    /** What is not UTF-8 in it is U+FFFD. */
+    /** The output as text, with U+FFFD for what is not UTF-8. */
     text: string;
     data: Buffer;
-    /** There is less than was asked for: bytes was not enough for lines. */
+    /** Whether this is less than was asked for, because bytes was too low for lines. */
     truncated: boolean;
     /** What is missing, for people. */
     notice?: string;
 }
 
-/** What a followed log gives: output, what is missing, and at last the process's end. */
+/** An event of a followed log: output, a notice of what is missing, or finally the process's end. */
 export type ProcessLogEvent =
     | { type: "output"; text: string; data: Buffer }
     | { type: "notice"; notice: string }
@@ -68,7 +68,7 @@ export async function* processFollow(transport: Transport, path: string, args: P
     }
 }
 
-/** follow gives the lines of a stream that has no end of its own. */
+/** follow yields the lines of a stream that does not end by itself. */
 export async function* follow<Event>(transport: Transport, request: { method: "GET"; path: string }, options: CallOptions): AsyncGenerator<Event, void, undefined> {
     const response = await transport.open({ ...request, headers: { accept: "application/x-ndjson" } }, options);
     yield* lines<Event>(transport.chunks(response, options.signal));

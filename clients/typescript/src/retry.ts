@@ -3,14 +3,14 @@ import { setTimeout as sleep } from "node:timers/promises";
 import { SandboxError } from "./error.js";
 
 /**
- * When to try a call again that was answered with `busy` (429) or `unavailable` (503), and with nothing else.
- * An exec that was refused with `busy` has not been started; one with `unavailable` may have been, when the
- * service stopped meanwhile.
+ * When to try a call again that was answered with `busy` (429) or `unavailable` (503). No other call is tried again.
+ * An exec that was refused with `busy` was not started; one with `unavailable` may have been, if the service
+ * stopped meanwhile.
  */
 export interface Retry {
-    /** How many tries there are, with the first. 1 is none but that. */
+    /** How many tries there are, including the first: with 1, the call is not tried again. */
     attempts: number;
-    /** How long to wait between two at most, in milliseconds; 5000 by default. A service that asks for more is not tried again. */
+    /** The longest wait between two tries, in milliseconds; 5000 by default. If the service asks for more, the call fails. */
     maxDelayMs?: number | undefined;
 }
 
@@ -34,7 +34,7 @@ function delayAfter(error: unknown, retry: Retry | undefined, attempt: number): 
     if (!(error instanceof SandboxError) || (error.status !== 429 && error.status !== 503)) return undefined;
     const most = retry.maxDelayMs ?? 5000;
     if (error.retryAfterMs !== undefined) return error.retryAfterMs <= most ? error.retryAfterMs : undefined;
-    // Half of it is chance, so that many who were refused at once do not come back at once.
+    // Half of it is random, so that many callers that were refused at once do not come back at once.
     return Math.min(most, firstDelayMs * 2 ** (attempt - 1)) * (0.5 + Math.random() / 2);
 }
 
@@ -46,7 +46,7 @@ async function pause(delay: number, signal: AbortSignal | undefined): Promise<vo
     }
 }
 
-/** checkRetry refuses what would retry for ever, or never and in silence. */
+/** checkRetry refuses values with which a call would be retried for ever, or silently never. */
 export function checkRetry(retry: Retry | undefined): void {
     if (retry === undefined) return;
     if (!Number.isInteger(retry.attempts) || retry.attempts < 1) {

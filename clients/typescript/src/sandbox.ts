@@ -19,8 +19,8 @@ export type MoveArgs = { from: Path; to: Path; overwrite?: boolean } & CallOptio
 export type RemoveArgs = PathArgs & { recursive?: boolean };
 
 /**
- * An agent's files, commands and processes. What it may do was fixed when it was registered; each exec and
- * process has of that what its `permissions` name, and without them no network and a home to read alone.
+ * An agent's files, commands and processes. The registration fixes what the agent may do. Each exec and process
+ * gets the part of it that its `permissions` name; without them it has no network and can only read the home.
  *
  * Every call takes one object and fails with a SandboxError, or with the reason of its `signal`.
  */
@@ -57,14 +57,14 @@ export class Sandbox {
     }
 
     /**
-     * Has nothing of the sandbox run until it is resumed, its processes included, also when the service is started again.
-     * What runs something in it resumes it, but an exec with `onlyIfRunning`, which fails with `conflict`.
+     * Freezes everything in the sandbox, its processes included, until it is resumed, even if the service is restarted.
+     * A call that runs something in it resumes it, except an exec with `onlyIfRunning`, which fails with `conflict`.
      */
     async pause(options: CallOptions = {}): Promise<Registered> {
         return await this.#transport.json({ method: "POST", path: this.#path + "/pause" }, options);
     }
 
-    /** Has the sandbox go on where it was. */
+    /** Lets the sandbox go on where it was. */
     async resume(options: CallOptions = {}): Promise<Registered> {
         return await this.#transport.json({ method: "POST", path: this.#path + "/resume" }, options);
     }
@@ -73,7 +73,7 @@ export class Sandbox {
         return this.registered.userId;
     }
 
-    /** What the sandbox holds, with container paths. */
+    /** The sandbox's permissions, with container paths. */
     get permissions(): Permissions {
         return this.registered.permissions;
     }
@@ -88,22 +88,22 @@ export class Sandbox {
         return files.readResult(await this.#onPath<Schemas["ReadResult"]>("/read", args));
     }
 
-    /** Writes a file: as a whole, or to its end with `append`. The path is absolute or begins with `~/`. */
+    /** Writes a whole file, or with `append` to its end. The path is absolute or begins with `~/`. */
     async write(args: files.WriteArgs): Promise<WriteResult> {
         const { options, body } = split(args);
         return await this.#post("/write", files.writeBody(body), options);
     }
 
     /**
-     * Runs a command and returns when it has ended with all that it started. One that fails is a result, too:
-     * see `failed`. With onStdout or onStderr, output is given to these as it comes.
+     * Runs a command and returns when it has ended with all that it started. A command that fails is a result, too:
+     * see `failed`. onStdout and onStderr get output as it comes.
      */
     async exec(args: ExecCallArgs): Promise<ExecResult> {
         return await exec(this.#transport, this.#path + "/exec", args);
     }
 
     /**
-     * Runs a command and gives what happens as it happens: `start`, then output, at last `exit`. The command
+     * Runs a command and yields events as they happen: `start`, then output, finally `exit`. The command
      * starts when the first event is asked for, waits for a slow reader, and ends when the loop is left.
      */
     execStream(args: ExecArgs): AsyncGenerator<ExecEvent, void, undefined> {
@@ -111,24 +111,24 @@ export class Sandbox {
     }
 
     /**
-     * Runs a command whose stdin and signals come while it runs, and returns when it has started. With `stdin`,
-     * that is all of it.
+     * Runs a command whose stdin and signals come while it runs, and returns when it has started. If `stdin` is
+     * given, the command gets nothing else.
      */
     async attach(args: AttachArgs): Promise<Attached> {
         return await attach(this.#transport, this.#path + "/exec", args);
     }
 
     /**
-     * Comes back to an exec with `detachOnDisconnect`, in the place of whoever is attached to it. The events are
-     * `start`, with how many bytes are `lost`, then the output after `offset` that is still kept, the last MiB of it
-     * at least, and what comes. Stdin is left as it is unless it is written. A command that has ended is there for
-     * five minutes.
+     * Comes back to an exec with `detachOnDisconnect`, in place of any caller attached to it. The events are `start`,
+     * which says how many bytes are `lost`, then the output after `offset` that is still kept, which is at least the
+     * last MiB, then new output. Stdin stays as it is unless something is written. A command that has ended is kept
+     * for five minutes.
      */
     async reattach(args: ReattachArgs): Promise<Attached> {
         return await reattach(this.#transport, this.#exec(args), args);
     }
 
-    /** The execs of the sandbox's user to which one may come back, the oldest first. */
+    /** The execs of the sandbox's user that reattach can come back to, the oldest first. */
     async execList(options: CallOptions = {}): Promise<DetachedExec[]> {
         const list = await this.#transport.json<Schemas["DetachedExecList"]>({ method: "GET", path: this.#path + "/execs" }, options);
         return list.execs;
@@ -155,12 +155,12 @@ export class Sandbox {
         return await this.#onPath("/list", args);
     }
 
-    /** What a path is. A link is itself, and not followed. */
+    /** Says what a path is. A link is not followed. */
     async stat(args: PathArgs): Promise<Entry> {
         return await this.#onPath("/stat", args);
     }
 
-    /** Makes a directory; with `parents` also those above it, and one that exists will do. */
+    /** Makes a directory. With `parents`, it also makes those above it, and accepts a directory that exists. */
     async mkdir(args: MkdirArgs): Promise<void> {
         await this.#onPath("/mkdir", args);
     }
@@ -172,12 +172,12 @@ export class Sandbox {
         await this.#post("/move", { ...named("from", from), ...named("to", to), ...rest }, options);
     }
 
-    /** Removes a file; with `recursive` a directory, too, with what is in it. */
+    /** Removes a file, or with `recursive` also a directory with everything in it. */
     async remove(args: RemoveArgs): Promise<void> {
         await this.#onPath("/remove", args);
     }
 
-    /** Writes a file of any size from a stream. A stream that fails changes nothing, and its error is the call's. */
+    /** Writes a file of any size from a stream. If the stream fails, nothing changes and the call fails with its error. */
     async upload(args: files.UploadArgs): Promise<WriteResult> {
         return await files.upload(this.#transport, this.#path + "/files", args);
     }
@@ -193,7 +193,7 @@ export class Sandbox {
         return await this.#post("/processes", wire(body), options);
     }
 
-    /** The processes of the sandbox's user, by creation; those that have ended, too. */
+    /** The processes of the sandbox's user, including ended ones, in the order of creation. */
     async processList(options: CallOptions = {}): Promise<Process[]> {
         const list = await this.#transport.json<Schemas["ProcessList"]>({ method: "GET", path: this.#path + "/processes" }, options);
         return list.processes;
@@ -208,13 +208,13 @@ export class Sandbox {
         return await this.#transport.json({ method: "POST", path: this.#process(args) + "/stop", body: { signal } }, { retry });
     }
 
-    /** Stops all processes of the sandbox's user, and returns those that it has stopped. */
+    /** Stops all processes of the sandbox's user, and returns those that were stopped. */
     async processStopAll(options: CallOptions = {}): Promise<Process[]> {
         const list = await this.#post<Schemas["ProcessList"]>("/processes/stop-all", {}, options);
         return list.processes;
     }
 
-    /** Removes a process with its log, and stops it first when it runs. */
+    /** Removes a process with its log, and stops it first if it runs. */
     async processRemove(args: processes.ProcessArgs): Promise<void> {
         await this.#transport.json({ method: "DELETE", path: this.#process(args) }, args);
     }
@@ -224,7 +224,7 @@ export class Sandbox {
         return await processes.processLog(this.#transport, this.#process(args) + "/log", args);
     }
 
-    /** The end of what a process has printed, then what comes, until it has ended for good or the loop is left. */
+    /** The end of what a process has printed, then new output, until it has ended for good or the loop is left. */
     processFollow(args: processes.ProcessLogArgs): AsyncGenerator<processes.ProcessLogEvent, void, undefined> {
         return processes.processFollow(this.#transport, this.#process(args) + "/log", args);
     }

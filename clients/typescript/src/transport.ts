@@ -10,18 +10,18 @@ import { answered, broken, unreachable } from "./failure.js";
 import { checkRetry, retrying, type Retry } from "./retry.js";
 import { upgraded, upgradeHeaders, WebSocket } from "./websocket.js";
 
-/** What every call may be given besides its arguments. */
+/** The options of every call, besides its arguments. */
 export interface CallOptions {
     /** Ends the call: its promise is rejected with the signal's reason, and a command that it runs is ended. */
     signal?: AbortSignal | undefined;
-    /** Instead of the client's. */
+    /** Replaces the client's. */
     retry?: Retry | undefined;
 }
 
 export interface TransportOptions extends Address {
-    /** How long a connection may take to come about, in milliseconds; 10000 by default. */
+    /** How long connecting may take, in milliseconds; 10000 by default. */
     connectTimeoutMs?: number | undefined;
-    /** For all calls that say nothing else; without it, no call is tried again. An upload never is. */
+    /** For all calls without a retry of their own; by default, no call is tried again. An upload never is. */
     retry?: Retry | undefined;
 }
 
@@ -33,7 +33,7 @@ export interface Request {
     headers?: http.OutgoingHttpHeaders;
 }
 
-/** Feed writes a request's body and ends it. What it throws is what the call fails with. */
+/** Feed writes a request's body and ends it. If it throws, the call fails with that error. */
 export type Feed = (request: http.ClientRequest) => Promise<void>;
 
 export class Transport {
@@ -66,7 +66,7 @@ export class Transport {
         return await this.#retrying(options, () => this.#send(request, options.signal));
     }
 
-    /** upload makes a call whose body is fed to it. It is tried once: what was fed is gone. */
+    /** upload makes a call whose body feed writes. It is tried only once, because a body cannot be fed again. */
     async upload<Answer>(request: Request, feed: Feed, signal?: AbortSignal): Promise<Answer> {
         const response = await this.#send(request, signal, feed);
         return parsed<Answer>(await this.#whole(response, signal));
@@ -77,7 +77,7 @@ export class Transport {
         return await retrying(options.retry ?? this.#retry, options.signal, call);
     }
 
-    /** #send makes one try, and returns the response when that is a success. A body that is fed waits until the service wants it. */
+    /** #send makes one try, and returns the response if it is a success. feed runs only when the service asks for the body. */
     async #send(request: Request, signal?: AbortSignal, feed?: Feed): Promise<http.IncomingMessage> {
         const outgoing = this.start(request, signal);
         let response: http.IncomingMessage;
@@ -90,7 +90,7 @@ export class Transport {
         const status = response.statusCode ?? 0;
         if (status >= 200 && status < 300) return response;
         const body = await this.#whole(response, signal);
-        if (feed !== undefined) outgoing.destroy(); // the rest of it is not wanted
+        if (feed !== undefined) outgoing.destroy(); // the service does not want the rest of the body
         throw answered(response, body);
     }
 
@@ -110,7 +110,7 @@ export class Transport {
         });
     }
 
-    /** upgrade opens a WebSocket, which is closed with the signal and with the client. */
+    /** upgrade opens a WebSocket, which ends when the signal is aborted or the client is closed. */
     async upgrade(path: string, signal?: AbortSignal): Promise<WebSocket> {
         const { key, headers } = upgradeHeaders();
         const outgoing = this.start({ method: "GET", path, headers }, signal);
@@ -125,7 +125,7 @@ export class Transport {
         });
     }
 
-    /** #kept ends a WebSocket with what it belongs to. */
+    /** #kept makes a WebSocket end when the signal is aborted or the client is closed. */
     #kept(connection: WebSocket, socket: Duplex, signal: AbortSignal | undefined): WebSocket {
         const end = () => connection.destroy();
         this.#upgraded.add(connection);
@@ -161,7 +161,7 @@ export class Transport {
         return outgoing;
     }
 
-    /** fault says what became of a call whose connection failed. */
+    /** fault returns the error of a call whose connection failed. */
     fault(error: Error, connected: boolean, signal: AbortSignal | undefined): unknown {
         if (signal?.aborted) return signal.reason;
         if (error instanceof SandboxError) return error;
@@ -175,18 +175,18 @@ export class Transport {
         return Buffer.concat(parts);
     }
 
-    /** chunks are a response's bytes. Whoever leaves the sequence early ends the call. */
+    /** chunks yields a response's bytes. Leaving the loop early ends the call. */
     async *chunks(response: http.IncomingMessage, signal?: AbortSignal): AsyncGenerator<Buffer, void, undefined> {
         try {
             yield* response;
-            // A response that was destroyed between two reads has an end, too.
+            // A response that was destroyed between two reads also ends without an error.
             if (!response.complete) throw new Error("the answer was cut short");
         } catch (error) {
             throw this.fault(error as Error, true, signal);
         }
     }
 
-    /** close ends the calls that are going on, and refuses those that come. */
+    /** close ends the calls under way, and refuses later ones. */
     close(): void {
         this.#closed = true;
         this.target.agent.destroy();
@@ -196,7 +196,7 @@ export class Transport {
 
 const known: Record<keyof TransportOptions, true> = { socketPath: true, url: true, token: true, tls: true, connectTimeoutMs: true, retry: true };
 
-/** checkNames refuses an option that there is not: with a misspelt one, another service would be asked. */
+/** checkNames refuses unknown options: with a misspelt one, calls could go to another service. */
 function checkNames(options: TransportOptions): void {
     for (const name of Object.keys(options)) {
         if (!Object.hasOwn(known, name)) throw new TypeError(`there is no option ${name}: the options are ${Object.keys(known).join(", ")}`);
@@ -204,14 +204,14 @@ function checkNames(options: TransportOptions): void {
 }
 
 /**
- * neverArrived is true of a call that could not be written, because the service had closed a kept connection
- * before: it has stopped, and may be back.
+ * neverArrived reports whether a call could not be sent because the service had closed the kept connection before:
+ * the service has stopped, and may be back.
  */
 function neverArrived(error: unknown): boolean {
     return error instanceof SandboxError && error.kind === "lost" && (error.cause as NodeJS.ErrnoException | undefined)?.code === "EPIPE";
 }
 
-/** watchConnection tells when a request has a connection, and ends one that gets none in time. */
+/** watchConnection calls connected when a request has a connection, and ends a request that gets none in time. */
 function watchConnection(outgoing: http.ClientRequest, timeoutMs: number, connected: () => void): void {
     outgoing.once("socket", (socket) => {
         if (outgoing.reusedSocket) return connected();

@@ -1,4 +1,4 @@
-// The contract's types by their names. contract.ts is made of api/openapi.yaml by `npm run generate`.
+// Names for the contract's types. `npm run generate` makes contract.ts from api/openapi.yaml.
 
 import type { components } from "./contract.js";
 
@@ -29,5 +29,5 @@ export type Decision = Schemas["Decision"];
 export type DecisionList = Schemas["DecisionList"];
 export type ContainerList = Schemas["ContainerList"];
 export type DecisionEvent = Schemas["DecisionEvent"];
-/** What a command wanted to reach and did not. */
+/** What a command tried to reach and did not. */
 export type Refusal = Schemas["Refusal"];

@@ -1,4 +1,4 @@
-// A client's side of RFC 6455, as far as an attached exec needs it: no extensions, no fragments of its own.
+// The client's side of RFC 6455, as far as an attached exec needs it: no extensions, and it sends no fragments.
 
 import { createHash, randomBytes } from "node:crypto";
 import { once } from "node:events";
@@ -14,7 +14,7 @@ const closeFrame = 0x8;
 const pingFrame = 0x9;
 const pongFrame = 0xa;
 
-/** The service's messages are smaller by far. */
+/** The service's messages are far smaller. */
 const maxMessage = 16 << 20;
 
 export interface Message {
@@ -22,30 +22,30 @@ export interface Message {
     data: Buffer;
 }
 
-/** upgradeHeaders ask for a WebSocket; the answer has to fit the key. */
+/** upgradeHeaders returns headers that ask for a WebSocket; the answer must match the key. */
 export function upgradeHeaders(): { key: string; headers: http.OutgoingHttpHeaders } {
     const key = randomBytes(16).toString("base64");
     return { key, headers: { connection: "Upgrade", upgrade: "websocket", "sec-websocket-version": "13", "sec-websocket-key": key } };
 }
 
-/** upgraded says whether a response is the answer to that key. */
+/** upgraded reports whether a response is the answer to that key. */
 export function upgraded(response: http.IncomingMessage, key: string): boolean {
     const accept = createHash("sha1").update(key + "258EAFA5-E914-47DA-95CA-C5AB0DC85B11").digest("base64");
     return response.headers["sec-websocket-accept"] === accept && response.headers.upgrade?.toLowerCase() === "websocket";
 }
 
-/** WebSocket is an open connection; its socket belongs to it. */
+/** WebSocket is an open connection; it owns its socket. */
 export class WebSocket {
     readonly #socket: Duplex;
 
     /** head is what came with the answer to the upgrade. */
     constructor(socket: Duplex, head: Buffer) {
         this.#socket = socket;
-        socket.on("error", () => {}); // whoever reads is told
+        socket.on("error", () => {}); // the reader gets the error
         if (head.length > 0) socket.unshift(head);
     }
 
-    /** Sends a message, and waits while the connection is full. It does nothing once that is closed. */
+    /** Sends a message, and waits while the connection is full. It does nothing once the connection is closed. */
     async send(data: string | Uint8Array): Promise<void> {
         await this.#write(typeof data === "string" ? textFrame : binaryFrame, Buffer.from(data));
     }
@@ -59,7 +59,7 @@ export class WebSocket {
         settled.abort();
     }
 
-    /** The messages that come, until the connection is closed. A connection that breaks is an error. */
+    /** Yields messages until the connection is closed. It throws if the connection breaks. */
     async *messages(): AsyncGenerator<Message, void, undefined> {
         const input = new Input(this.#socket);
         let parts: Buffer[] = [];
@@ -86,13 +86,13 @@ export class WebSocket {
         if (status !== 1000) throw new Error(`closed with ${status}: ${reason.subarray(2).toString()}`);
     }
 
-    /** Breaks the connection off. */
+    /** Drops the connection. */
     destroy(): void {
         this.#socket.destroy();
     }
 }
 
-/** frame is a whole message, masked as a client's has to be. */
+/** frame returns a whole message as one frame, masked as a client's must be. */
 function frame(opcode: number, data: Buffer): Buffer {
     const mask = randomBytes(4);
     const length = data.length < 126 ? 0 : data.length < 1 << 16 ? 2 : 8;
@@ -120,7 +120,7 @@ async function readFrame(input: Input): Promise<{ last: boolean; opcode: number;
     return { last: (first & 0x80) !== 0, opcode, data: await input.take(length) };
 }
 
-/** Input gives a stream's bytes in the numbers that are asked for. */
+/** Input reads a stream in pieces of exactly the number of bytes that is asked for. */
 class Input {
     readonly #chunks: AsyncIterator<Buffer>;
     #parts: Buffer[] = [];

@@ -18,7 +18,6 @@ import (
 
 	"github.com/rs/zerolog"
 	clientv3 "go.etcd.io/etcd/client/v3"
-	"golang.org/x/sys/unix"
 )
 
 // The times of a lease. Another host may take over TTL after etcd last heard from this one, which is not before the last answered
@@ -148,26 +147,6 @@ func (f *Fence) take(ctx context.Context) error {
 	f.rec = Record{Boot: f.rec.Boot, Fence: f.rec.Fence, Count: f.rec.Count + 1, Fences: f.rec.Fences, Lease: int64(lease.ID), Sent: sent, Taken: now()}
 	f.cfg.Log.Info().Int64("lease", f.rec.Lease).Msg("this host has a lease")
 	return f.cfg.Files.Write(f.rec)
-}
-
-// outlastGuards waits until no guard kills by an earlier record: it would kill what runs on the next lease, and leave the group
-// frozen. The record says that nothing may run, so no guard begins anew.
-func (f *Fence) outlastGuards(ctx context.Context) error {
-	if err := f.cfg.Files.Write(f.rec); err != nil {
-		return err
-	}
-	for end := now() + 2*killLimit; ; wait(ctx, 10*time.Millisecond) {
-		release, err := f.cfg.Files.kills(unix.LOCK_EX)
-		switch {
-		case err == nil:
-			release()
-			return nil
-		case !errors.Is(err, unix.EWOULDBLOCK):
-			return fmt.Errorf("cannot check whether a guard still kills: %w", err)
-		case now() >= end || ctx.Err() != nil:
-			return errors.New("a guard still kills what ran on an earlier lease")
-		}
-	}
 }
 
 // renewal is etcd's answer to a renewal, and when the renewal was sent.

@@ -94,6 +94,26 @@ func (g *guard) look() (done bool) {
 	return gone
 }
 
+// outlastGuards waits until no guard kills by an earlier record: it would kill what runs on the next lease, and leave the group
+// frozen. The record says that nothing may run, so no guard begins anew.
+func (f *Fence) outlastGuards(ctx context.Context) error {
+	if err := f.cfg.Files.Write(f.rec); err != nil {
+		return err
+	}
+	for end := now() + 2*killLimit; ; wait(ctx, 10*time.Millisecond) {
+		release, err := f.cfg.Files.kills(unix.LOCK_EX)
+		switch {
+		case err == nil:
+			release()
+			return nil
+		case !errors.Is(err, unix.EWOULDBLOCK):
+			return fmt.Errorf("cannot check whether a guard still kills: %w", err)
+		case now() >= end || ctx.Err() != nil:
+			return errors.New("a guard still kills what ran on an earlier lease")
+		}
+	}
+}
+
 func wait(ctx context.Context, long time.Duration) {
 	select {
 	case <-time.After(long):
