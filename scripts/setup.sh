@@ -66,7 +66,8 @@ read_lists() {
 apt_install() {
 	local missing=()
 	for package in "$@"; do
-		dpkg -s "$package" >/dev/null 2>&1 || missing+=("$package")
+		# One that was removed, but not purged, is known, too.
+		[ "$(dpkg-query -W -f '${db:Status-Status}' "$package" 2>/dev/null || true)" = installed ] || missing+=("$package")
 	done
 	[ ${#missing[@]} -gt 0 ] || return 0
 	read_lists
