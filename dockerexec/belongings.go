@@ -72,6 +72,9 @@ func Belongings(ctx context.Context, docker *client.Client) ([]Belonging, error)
 		})
 	}
 	for _, c := range containers {
+		if IsGhost(ctx, docker, c) {
+			continue
+		}
 		add("container", c.ID, strings.TrimPrefix(strings.Join(c.Names, " "), "/"), spoolOf(c.Mounts), c.Labels)
 	}
 	for _, n := range networks {
@@ -81,6 +84,16 @@ func Belongings(ctx context.Context, docker *client.Client) ([]Belonging, error)
 		add("volume", v.Name, v.Name, "", v.Labels)
 	}
 	return all, nil
+}
+
+// IsGhost reports whether a container of Docker's list does not exist any more. Docker 20.10 that removes one twice at the same
+// moment may go on listing it, as being removed and without a name, until Docker is started again.
+func IsGhost(ctx context.Context, docker *client.Client, listed containertypes.Summary) bool {
+	if listed.State != containertypes.StateRemoving {
+		return false
+	}
+	_, err := docker.ContainerInspect(ctx, listed.ID)
+	return cerrdefs.IsNotFound(err)
 }
 
 // Remove removes it, with all that runs in it if it is a container. It is no error if it is gone already. A network

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/daycare-run/sandbox/api/types"
+	"github.com/daycare-run/sandbox/dockerexec"
 	"github.com/daycare-run/sandbox/internal/dockerd"
 )
 
@@ -41,7 +42,9 @@ func (l *lab) remains() (left []string) {
 		left = append(left, err.Error())
 	}
 	for _, c := range list {
-		left = append(left, "container "+strings.Join(c.Names, " "))
+		if !dockerexec.IsGhost(context.Background(), l.engine, c) {
+			left = append(left, "container "+strings.Join(c.Names, " "))
+		}
 	}
 	for _, name := range l.networks() {
 		left = append(left, "network "+name)

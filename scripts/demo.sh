@@ -49,7 +49,14 @@ stop() {
 	exe=${exe% (deleted)} # a binary that was rebuilt in the meantime is still ours
 	if [ "$exe" = "$PWD/bin/sandboxd" ]; then
 		kill "$pid"
-		while kill -0 "$pid" 2>/dev/null; do sleep 0.1; done
+		for _ in {1..600}; do
+			kill -0 "$pid" 2>/dev/null || break
+			sleep 0.1
+		done
+		if kill -0 "$pid" 2>/dev/null; then
+			printf 'demo: sandboxd (pid %s) has not stopped after a minute: look at %s, end it with kill -9, and try again\n' "$pid" "$LOG" >&2
+			exit 1
+		fi
 		say "sandboxd (pid $pid) has stopped"
 	elif [ "${exe##*/}" = sandboxd ]; then
 		say "the running sandboxd (pid $pid, $exe) is not this checkout's: it keeps running, and nothing is removed"
