@@ -2636,7 +2636,7 @@ export interface operations {
                 since?: string;
                 /** @description The maximum number; the latest ones are returned. With `follow`, it limits those that already exist. */
                 limit?: number;
-                /** @description Go on with each new decision. At most 32 streams may be open; more is `busy`. */
+                /** @description Go on with each new decision. At most 32 streams may be open, of which one caller may have at most a quarter; more is `busy`. */
                 follow?: boolean;
             };
             header?: never;
