@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	cerrdefs "github.com/containerd/errdefs"
 	"github.com/libp2p/go-yamux/v5"
 
 	"github.com/daycare-run/sandbox/internal/agent/wire"
@@ -32,6 +33,9 @@ func (s *session) run(ctx context.Context, c Command, out Output) (Result, error
 	// From here the command may run, so it has to be ended whatever happens.
 	if err := s.begin(stream, c); err != nil {
 		_ = stream.Reset()
+		if errors.Is(err, wire.ErrTooLarge) { // the session is as it was
+			return Result{}, fmt.Errorf("cannot run the command: %v: %w", err, cerrdefs.ErrInvalidArgument)
+		}
 		return Result{}, s.failure(err)
 	}
 	begun := time.Now()

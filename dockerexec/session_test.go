@@ -10,6 +10,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	cerrdefs "github.com/containerd/errdefs"
 	"github.com/google/go-cmp/cmp"
 	"github.com/libp2p/go-yamux/v5"
 	"github.com/opencontainers/runtime-spec/specs-go"
@@ -251,4 +252,25 @@ func TestSignalsAreRelayed(t *testing.T) {
 			t.Error(err)
 		}
 	})
+}
+
+// A command that cannot be sent is the caller's fault, and costs nobody the session.
+func TestACommandThatIsTooLarge(t *testing.T) {
+	s, agent, done := greeting(t)
+	defer done()
+	agent.scripts.Go(func() {
+		for range 2 { // of the first nothing comes
+			if stream, err := agent.mux.AcceptStream(); err == nil && wire.ReadMessage(stream, wire.KindStart, &wire.Start{}) == nil {
+				agent.must(wire.WriteMessage(stream, wire.KindExit, wire.Exit{}))
+			}
+		}
+	})
+	large := aCommand
+	large.Shell = strings.Repeat("x", 15<<20)
+	if _, err := s.run(t.Context(), large, discard); !cerrdefs.IsInvalidArgument(err) || errors.Is(err, ErrSession) {
+		t.Errorf("too large: %v", err)
+	}
+	if _, err := s.run(t.Context(), aCommand, discard); err != nil {
+		t.Errorf("the next one: %v", err)
+	}
 }

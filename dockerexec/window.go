@@ -24,7 +24,8 @@ func (b *windowBudget) open() (yamux.MemoryManager, error) { return &window{budg
 type window struct {
 	budget *windowBudget
 	opened bool
-	grown  int // under budget.mu, as is opened
+	grown  int  // under budget.mu, as are opened and done
+	done   bool // yamux may ask once more, for what is still read of a stream that has ended
 }
 
 var errNoWindow = errors.New("the container's windows are as large as they may be")
@@ -37,7 +38,7 @@ func (w *window) ReserveMemory(size int, _ uint8) error {
 		w.opened = true
 		return nil
 	}
-	if size > w.budget.left {
+	if w.done || size > w.budget.left {
 		return errNoWindow
 	}
 	w.budget.left -= size
@@ -59,5 +60,5 @@ func (w *window) Done() {
 	w.budget.mu.Lock()
 	defer w.budget.mu.Unlock()
 	w.budget.left += w.grown
-	w.grown = 0
+	w.grown, w.done = 0, true
 }

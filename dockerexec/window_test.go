@@ -88,6 +88,9 @@ func TestWindowBudget(t *testing.T) {
 		w.Done()
 		w.Done()
 	}
+	if take(0, 1) { // as yamux asks while what has come is read of a stream that has ended
+		t.Error("a stream that has ended grows")
+	}
 	if b.left != 1000 {
 		t.Errorf("left in the end: %d", b.left)
 	}

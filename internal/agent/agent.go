@@ -25,6 +25,7 @@ import (
 	"os"
 	"runtime"
 	"runtime/debug"
+	"slices"
 	"sync"
 
 	"github.com/libp2p/go-yamux/v5"
@@ -49,8 +50,9 @@ type Agent struct {
 	mu       sync.Mutex
 	commands map[uint32]*command
 	// early holds control frames that overtook the start of their command.
-	early map[uint32][]wire.Control
-	last  uint32 // the newest command's stream id
+	early   map[uint32][]wire.Control
+	last    uint32          // the newest command's stream id
+	missing map[uint32]bool // ids before it that have not come yet
 }
 
 // Serve runs the agent for its whole life. It must be called on the process's first thread, by a goroutine that is locked
@@ -75,7 +77,7 @@ func Serve(uid uint32, score *OOMScore) (err error) {
 	if err := spawn.DefaultSignals(); err != nil {
 		return err
 	}
-	a := &Agent{uid: uid, commands: map[uint32]*command{}, early: map[uint32][]wire.Control{}, tree: newProcessTree(score)}
+	a := &Agent{uid: uid, commands: map[uint32]*command{}, early: map[uint32][]wire.Control{}, missing: map[uint32]bool{}, tree: newProcessTree(score)}
 	if a.devNull, err = unix.Open(os.DevNull, unix.O_RDWR|unix.O_CLOEXEC, 0); err != nil {
 		return fmt.Errorf("cannot open %s: %w", os.DevNull, err)
 	}
@@ -169,7 +171,11 @@ func (a *Agent) newCommand(stream *yamux.Stream) *command {
 func (a *Agent) add(id uint32, c *command) {
 	a.mu.Lock()
 	a.commands[id] = c
-	a.last = id
+	for skipped := max(a.last, 1) + 2; skipped < id && len(a.missing) < maxCommands; skipped += 2 {
+		a.missing[skipped] = true // two streams that are opened at the same moment may come in either order
+	}
+	delete(a.missing, id)
+	a.last = max(a.last, id)
 	early := a.early[id]
 	delete(a.early, id)
 	a.mu.Unlock()
@@ -182,6 +188,18 @@ func (a *Agent) remove(id uint32) {
 	a.mu.Lock()
 	delete(a.commands, id)
 	a.mu.Unlock()
+}
+
+// maxEarly bounds the control frames that are kept for a command that has not started yet.
+const maxEarly = 16
+
+// keepEarly adds a frame to those that wait for a command's start. What ends the command always has a place.
+func keepEarly(early []wire.Control, m wire.Control) []wire.Control {
+	ends := func(m wire.Control) bool { return m.Terminate || m.Signal == int(unix.SIGKILL) }
+	if len(early) < maxEarly || ends(m) && !slices.ContainsFunc(early, ends) {
+		early = append(early, m)
+	}
+	return early
 }
 
 func (a *Agent) control(stream io.Reader) error {
@@ -200,8 +218,8 @@ func (a *Agent) control(stream io.Reader) error {
 		}
 		a.mu.Lock()
 		c := a.commands[m.Stream]
-		if c == nil && m.Stream > a.last && len(a.early) < maxCommands && (len(a.early[m.Stream]) < maxEarly || m.Terminate) {
-			a.early[m.Stream] = append(a.early[m.Stream], m)
+		if c == nil && (m.Stream > a.last || a.missing[m.Stream]) && len(a.early) < maxCommands {
+			a.early[m.Stream] = keepEarly(a.early[m.Stream], m)
 		}
 		a.mu.Unlock()
 		if c != nil {

@@ -264,15 +264,12 @@ func (c *command) started(root *rootProcess, p *pipes) {
 	}
 }
 
-// maxEarly bounds the control frames that are kept for a command that has not started yet.
-const maxEarly = 16
-
 // control acts on the command, or keeps the frame until the command has started.
 func (c *command) control(m wire.Control) {
 	c.mu.Lock()
 	root, p := c.root, c.pipes
-	if root == nil && (len(c.early) < maxEarly || m.Terminate) {
-		c.early = append(c.early, m)
+	if root == nil {
+		c.early = keepEarly(c.early, m)
 	}
 	c.mu.Unlock()
 	grace := time.Duration(m.Grace) * time.Millisecond

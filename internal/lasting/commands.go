@@ -191,10 +191,12 @@ func (b *Sandbox) ask(ctx context.Context, r ask.Request, input []byte) (_ ask.S
 	if err == nil {
 		err = wire.ReadMessage(stream, wire.KindAnswer, &answer)
 	}
-	if !stop() {
+	switch late := !stop(); {
+	case errors.Is(err, wire.ErrTooLarge):
+		return nil, answer, errs.Invalid("cannot ask the sandbox: %v", err)
+	case late:
 		return nil, answer, context.Cause(ctx)
-	}
-	if err != nil {
+	case err != nil:
 		return nil, answer, b.lost(ctx, err)
 	}
 	return stream, answer, faultOf(answer)

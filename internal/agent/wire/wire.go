@@ -28,6 +28,7 @@ package wire
 import (
 	"encoding/binary"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 
@@ -85,10 +86,10 @@ const (
 )
 
 // maxStart is the largest payload of a Start or a Request, in bytes. Only the service sends these: they carry a command's
-// whole argument list and environment, which Linux bounds at about 2 MiB in practice. maxMessage is the largest payload
-// of a JSON frame without a bound of its own.
+// whole argument list and environment. Linux bounds these at about 2 MiB in practice, and JSON takes up to six bytes for each.
+// maxMessage is the largest payload of a JSON frame without a bound of its own.
 const (
-	maxStart   = 4 << 20
+	maxStart   = 14 << 20
 	maxMessage = 16 << 10
 )
 
@@ -207,14 +208,17 @@ func Header(kind Kind, length int) [HeaderSize]byte {
 	return h
 }
 
-// WriteMessage writes one JSON frame with a single Write.
+// ErrTooLarge is the error of a message that is larger than its kind may be. Nothing of it was sent.
+var ErrTooLarge = errors.New("it is too large to be sent")
+
+// WriteMessage writes one JSON frame with a single Write. The error is ErrTooLarge if the message is too large.
 func WriteMessage(w io.Writer, kind Kind, message any) error {
 	payload, err := json.Marshal(message)
 	if err != nil {
 		return fmt.Errorf("cannot encode a frame of kind %d: %w", kind, err)
 	}
 	if bound := largest(kind); len(payload) > bound {
-		return fmt.Errorf("cannot send a frame of kind %d: %d bytes are more than %d", kind, len(payload), bound)
+		return fmt.Errorf("cannot send a frame of kind %d: %w: %d bytes are more than %d", kind, ErrTooLarge, len(payload), bound)
 	}
 	h := Header(kind, len(payload))
 	_, err = w.Write(append(h[:], payload...))

@@ -18,7 +18,7 @@ import (
 
 // maxStart and maxMessage are the protocol's bounds of JSON frames.
 const (
-	maxStart   = 4 << 20
+	maxStart   = 14 << 20
 	maxMessage = 16 << 10
 )
 
@@ -124,8 +124,15 @@ func TestMessagesThatAreRefused(t *testing.T) {
 			t.Errorf("%s: read", name)
 		}
 	}
-	if err := wire.WriteMessage(io.Discard, wire.KindStart, wire.Start{Command: launch.Command{Shell: strings.Repeat("x", maxStart)}}); err == nil {
-		t.Error("a message that is too large is sent")
+	if err := wire.WriteMessage(io.Discard, wire.KindStart, wire.Start{Command: launch.Command{Shell: strings.Repeat("x", maxStart)}}); !errors.Is(err, wire.ErrTooLarge) {
+		t.Errorf("a message that is too large: %v", err)
+	}
+	for _, most := range []launch.Command{
+		{Shell: strings.Repeat("<", 2<<20)}, {Shell: strings.Repeat("\xff", 2<<20)}, {Process: specs.Process{Args: make([]string, 2<<20)}},
+	} {
+		if err := wire.WriteMessage(io.Discard, wire.KindStart, wire.Start{Command: most}); err != nil {
+			t.Errorf("a command of 2 MiB: %v", err)
+		}
 	}
 	if err := wire.WriteMessage(io.Discard, wire.KindExit, wire.Exit{Message: strings.Repeat("\x01", 2<<10)}); err != nil {
 		t.Errorf("the longest text: %v", err)
