@@ -72,7 +72,7 @@ func Belongings(ctx context.Context, docker *client.Client) ([]Belonging, error)
 		})
 	}
 	for _, c := range containers {
-		if IsGhost(ctx, docker, c) {
+		if isGhost(ctx, docker, c) {
 			continue
 		}
 		add("container", c.ID, strings.TrimPrefix(strings.Join(c.Names, " "), "/"), spoolOf(c.Mounts), c.Labels)
@@ -86,9 +86,9 @@ func Belongings(ctx context.Context, docker *client.Client) ([]Belonging, error)
 	return all, nil
 }
 
-// IsGhost reports whether a container of Docker's list does not exist any more. Docker 20.10 that removes one twice at the same
+// isGhost reports whether a container of Docker's list does not exist any more. Docker 20.10 that removes one twice at the same
 // moment may go on listing it, as being removed and without a name, until Docker is started again.
-func IsGhost(ctx context.Context, docker *client.Client, listed containertypes.Summary) bool {
+func isGhost(ctx context.Context, docker *client.Client, listed containertypes.Summary) bool {
 	if listed.State != containertypes.StateRemoving {
 		return false
 	}

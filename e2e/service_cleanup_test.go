@@ -14,8 +14,9 @@ import (
 	"testing"
 	"time"
 
+	cerrdefs "github.com/containerd/errdefs"
+
 	"github.com/daycare-run/sandbox/api/types"
-	"github.com/daycare-run/sandbox/dockerexec"
 	"github.com/daycare-run/sandbox/internal/dockerd"
 )
 
@@ -42,7 +43,7 @@ func (l *lab) remains() (left []string) {
 		left = append(left, err.Error())
 	}
 	for _, c := range list {
-		if !dockerexec.IsGhost(context.Background(), l.engine, c) {
+		if _, err := l.engine.ContainerInspect(context.Background(), c.ID); !cerrdefs.IsNotFound(err) { // else Docker only lists it
 			left = append(left, "container "+strings.Join(c.Names, " "))
 		}
 	}
