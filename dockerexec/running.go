@@ -7,6 +7,7 @@ import (
 	"io"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	cerrdefs "github.com/containerd/errdefs"
@@ -33,7 +34,7 @@ func (s *session) run(ctx context.Context, c Command, out Output) (Result, error
 	// From here the command may run, so it has to be ended whatever happens.
 	if err := s.begin(stream, c); err != nil {
 		_ = stream.Reset()
-		if errors.Is(err, wire.ErrTooLarge) { // the session is as it was
+		if errors.Is(err, syscall.EMSGSIZE) { // the session is as it was
 			return Result{}, fmt.Errorf("cannot run the command: %v: %w", err, cerrdefs.ErrInvalidArgument)
 		}
 		return Result{}, s.failure(err)

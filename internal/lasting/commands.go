@@ -192,7 +192,7 @@ func (b *Sandbox) ask(ctx context.Context, r ask.Request, input []byte) (_ ask.S
 		err = wire.ReadMessage(stream, wire.KindAnswer, &answer)
 	}
 	switch late := !stop(); {
-	case errors.Is(err, wire.ErrTooLarge):
+	case errors.Is(err, syscall.EMSGSIZE):
 		return nil, answer, errs.Invalid("cannot ask the sandbox: %v", err)
 	case late:
 		return nil, answer, context.Cause(ctx)

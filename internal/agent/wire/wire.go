@@ -28,9 +28,9 @@ package wire
 import (
 	"encoding/binary"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
+	"syscall"
 
 	"github.com/opencontainers/runtime-spec/specs-go"
 
@@ -208,17 +208,15 @@ func Header(kind Kind, length int) [HeaderSize]byte {
 	return h
 }
 
-// ErrTooLarge is the error of a message that is larger than its kind may be. Nothing of it was sent.
-var ErrTooLarge = errors.New("it is too large to be sent")
-
-// WriteMessage writes one JSON frame with a single Write. The error is ErrTooLarge if the message is too large.
+// WriteMessage writes one JSON frame with a single Write. The error is syscall.EMSGSIZE, and nothing is sent, if the message is
+// larger than its kind may be.
 func WriteMessage(w io.Writer, kind Kind, message any) error {
 	payload, err := json.Marshal(message)
 	if err != nil {
 		return fmt.Errorf("cannot encode a frame of kind %d: %w", kind, err)
 	}
 	if bound := largest(kind); len(payload) > bound {
-		return fmt.Errorf("cannot send a frame of kind %d: %w: %d bytes are more than %d", kind, ErrTooLarge, len(payload), bound)
+		return fmt.Errorf("cannot send a frame of kind %d: %w: %d bytes are more than %d", kind, syscall.EMSGSIZE, len(payload), bound)
 	}
 	h := Header(kind, len(payload))
 	_, err = w.Write(append(h[:], payload...))

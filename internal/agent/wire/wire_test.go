@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io"
 	"strings"
+	"syscall"
 	"testing"
 	"testing/iotest"
 
@@ -124,7 +125,7 @@ func TestMessagesThatAreRefused(t *testing.T) {
 			t.Errorf("%s: read", name)
 		}
 	}
-	if err := wire.WriteMessage(io.Discard, wire.KindStart, wire.Start{Command: launch.Command{Shell: strings.Repeat("x", maxStart)}}); !errors.Is(err, wire.ErrTooLarge) {
+	if err := wire.WriteMessage(io.Discard, wire.KindStart, wire.Start{Command: launch.Command{Shell: strings.Repeat("x", maxStart)}}); !errors.Is(err, syscall.EMSGSIZE) {
 		t.Errorf("a message that is too large: %v", err)
 	}
 	for _, most := range []launch.Command{
