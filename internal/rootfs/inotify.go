@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"path/filepath"
+	"time"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -110,9 +111,11 @@ func (c changes) add(holder dockerexec.Fingerprint, name string, at uint64) {
 	c[holder][name] = at
 }
 
-// parse returns the changes that inotify events report. lost says that some events were dropped.
+// parse returns the changes that inotify events report, and charges what that takes to their users. lost says that
+// some events were dropped.
 func (w *watches) parse(events []byte, of map[dockerexec.Fingerprint]mounted) (changed changes, lost bool) {
 	changed = changes{}
+	begun, looks, kept := time.Now(), 0, map[string]int{}
 	for len(events) >= unix.SizeofInotifyEvent {
 		event := (*unix.InotifyEvent)(unsafe.Pointer(&events[0]))
 		size := unix.SizeofInotifyEvent + int(event.Len)
@@ -123,7 +126,9 @@ func (w *watches) parse(events []byte, of map[dockerexec.Fingerprint]mounted) (c
 		for holder, dirs := range w.dirs[int(event.Wd)] {
 			w.load.events[of[holder].User]++
 			for dir, want := range dirs {
+				looks++
 				if want.has(name) {
+					kept[of[holder].User]++
 					changed.add(holder, filepath.Join(dir, string(name)), w.read)
 				}
 			}
@@ -131,6 +136,10 @@ func (w *watches) parse(events []byte, of map[dockerexec.Fingerprint]mounted) (c
 		if event.Mask&unix.IN_IGNORED != 0 {
 			w.ended(int(event.Wd))
 		}
+	}
+	each := time.Since(begun) / time.Duration(max(looks, 1))
+	for user, n := range kept {
+		w.load.spend(user, begun, each*time.Duration(n))
 	}
 	return changed, lost
 }

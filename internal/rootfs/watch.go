@@ -5,13 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"time"
 
 	cerrdefs "github.com/containerd/errdefs"
 	"golang.org/x/sys/unix"
 
 	"github.com/daycare-run/sandbox/dockerexec"
-	"github.com/daycare-run/sandbox/pathmap"
 )
 
 // A mask belongs to the file that it was mounted on, and so does a mount that keeps a file from being
@@ -118,11 +118,11 @@ func (p *Preparer) handle(events []byte) (gone []dockerexec.Fingerprint) {
 		if !lost && len(changed[fingerprint]) == 0 {
 			continue
 		}
+		begun := time.Now()
 		touched, broken := p.touches(changed[fingerprint], known)
 		if !lost && !touched {
 			continue
 		}
-		begun := time.Now()
 		err := p.watchSpec(known.Spec)
 		intact := err == nil && !broken && p.isIntact(known.Spec)
 		if lost && loudest[known.User] || !lost && !load.spend(known.User, begun, time.Since(begun)) {
@@ -217,22 +217,42 @@ func (p *Preparer) unwatch(spec dockerexec.Spec) {
 // touches reports whether a path at which something has appeared or gone is at or above one of a Spec's masks or protected
 // mounts, or below a mask. broken says that a protected mount is lost: it does not come back, even when the same file does.
 func (p *Preparer) touches(changed map[string]uint64, known mounted) (touched, broken bool) {
+	masks, toMasks, toMounts := map[string]bool{}, map[string]bool{}, map[string]bool{}
 	for _, m := range known.Masks {
 		if view, rest, ok := p.viewOf(known.Spec, m.Target); ok {
-			for name := range changed {
-				touched = touched || pathmap.Within(name, view.at(rest)) || pathmap.Within(view.at(rest), name)
-			}
+			masks[view.at(rest)] = true
+			addUpwards(toMasks, view.at(rest))
 		}
 	}
 	for _, m := range protectedMounts(known.Spec) {
 		if view, rest, ok := p.viewOf(known.Spec, m.Target); ok {
-			for name, at := range changed {
-				above := pathmap.Within(view.at(rest), name)
-				touched, broken = touched || above, broken || (above && at > known.since)
-			}
+			addUpwards(toMounts, view.at(rest))
 		}
 	}
+	for name, at := range changed { // there may be many, so each is only looked up
+		touched = touched || toMasks[name] || toMounts[name] || isWithin(name, masks)
+		broken = broken || toMounts[name] && at > known.since
+	}
 	return touched, broken
+}
+
+// addUpwards adds an absolute path and all directories above it.
+func addUpwards(names map[string]bool, name string) {
+	for ; !names[name]; name = filepath.Dir(name) {
+		names[name] = true
+	}
+}
+
+// isWithin reports whether an absolute path is one of dirs or below it.
+func isWithin(name string, dirs map[string]bool) bool {
+	for !dirs[name] {
+		above := filepath.Dir(name)
+		if above == name {
+			return false
+		}
+		name = above
+	}
+	return true
 }
 
 // isIntact reports whether a Spec's masks still cover what they were mounted on, and its protected mounts

@@ -2,7 +2,9 @@ package rootfs
 
 import (
 	"encoding/binary"
+	"errors"
 	"fmt"
+	"os"
 	"path/filepath"
 	"slices"
 	"testing"
@@ -99,6 +101,106 @@ func TestWhatChangesAllTheTimeGoes(t *testing.T) {
 	gone = append(gone, p.handle(quiet)...)
 	if !slices.Equal(gone, []dockerexec.Fingerprint{specs[1].Fingerprint()}) {
 		t.Errorf("%q have to go, want %q", gone, specs[1].Fingerprint())
+	}
+}
+
+// Many names in what is hidden take no more than a look each, and what they take is charged to their user.
+func TestManyNamesInWhatIsHidden(t *testing.T) {
+	const names = 16000
+	p, specs := watching(t, "alice", "mallory")
+	loud := specs[1]
+	home := filepath.Join(p.usersDir, "mallory", "home")
+	for n := range 82 {
+		loud.Masks = append(loud.Masks, dockerexec.Mask{Target: fmt.Sprint("/home/none", n)})
+	}
+	if err := errors.Join(os.Mkdir(filepath.Join(home, "full"), 0o755), os.WriteFile(filepath.Join(home, "full", "kept"), nil, 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	it, err := identifyNoFollow(filepath.Join(home, "full"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	loud.Masks = append(loud.Masks, dockerexec.Mask{Target: "/home/full", ID: it.id})
+	p.mu.Unlock()
+	_, err = p.Prepare(loud)
+	p.mu.Lock()
+	if err != nil {
+		t.Fatal(err)
+	}
+	known := p.mounted[loud.Fingerprint()]
+	if !p.isIntact(loud) {
+		t.Fatal("it has to go in any case")
+	}
+	changed := map[string]uint64{}
+	var data []byte
+	for wd, holders := range p.watches.dirs {
+		if _, ok := holders[loud.Fingerprint()][filepath.Join(home, "full")]; ok {
+			for n := range names {
+				name := make([]byte, 16)
+				copy(name, fmt.Sprint("f", n))
+				data = append(append(data, told(wd, unix.IN_CREATE, len(name))...), name...)
+				changed[filepath.Join(home, "full", fmt.Sprint("f", n))] = 1
+			}
+		}
+	}
+	if touched, broken := p.touches(changed, known); !touched || broken {
+		t.Errorf("touched: %t, broken: %t", touched, broken)
+	}
+	// Each comparison of a mask with a name would make a path.
+	if made := testing.AllocsPerRun(1, func() { p.touches(changed, known) }); made > names {
+		t.Errorf("%d names and %d masks take %.0f allocations", names, len(loud.Masks), made)
+	}
+	p.watches.load.looks = map[string]look{}
+	if happened, _ := p.watches.parse(data, p.mounted); len(happened[loud.Fingerprint()]) != names || p.watches.load.looks["mallory"].took == 0 {
+		t.Errorf("%d names were read, for %v", len(happened[loud.Fingerprint()]), p.watches.load.looks)
+	}
+	var gone []dockerexec.Fingerprint
+	for begun := time.Now(); len(gone) == 0; gone = p.handle(data) {
+		if time.Since(begun) > 20*time.Second {
+			t.Fatal("it goes on")
+		}
+	}
+	if !slices.Equal(gone, []dockerexec.Fingerprint{loud.Fingerprint()}) {
+		t.Errorf("%q have to go, want %q", gone, loud.Fingerprint())
+	}
+}
+
+// A look for many names finds the same as one for each of them.
+func TestWhatIsTouched(t *testing.T) {
+	p := NewPreparer("/users", zerolog.Nop())
+	known := mounted{since: 5, Spec: dockerexec.Spec{
+		User:  "alice",
+		Masks: []dockerexec.Mask{{Target: "/home/a/secret"}, {Target: "/image"}, {Target: "/data/x/y"}},
+		Mounts: []dockerexec.Mount{
+			{Source: "/users/alice/home", Target: "/home"}, {Source: "/srv/data", Target: "/data"},
+			{Source: "/users/alice/home/b/ro", Target: "/home/b/ro", ReadOnly: true},
+		},
+	}}
+	for _, c := range []struct {
+		name            string
+		at              uint64
+		touched, broken bool
+	}{
+		{"/users/alice/home/a/secret", 9, true, false},
+		{"/users/alice/home/a/secret/deep/file", 9, true, false},
+		{"/users/alice/home/a", 9, true, false},
+		{"/users/alice/home/a/secrets", 9, false, false},
+		{"/users/alice/home/a/other", 9, false, false},
+		{"/srv/data/x", 9, true, false},
+		{"/srv/data/x/y/z", 9, true, false},
+		{"/srv/data/z", 9, false, false},
+		{"/image", 9, false, false},
+		{"/users/alice/home/b/ro", 5, true, false},
+		{"/users/alice/home/b/ro", 6, true, true},
+		{"/users/alice/home/b", 6, true, true},
+		{"/users/alice/home", 6, true, true},
+		{"/users", 6, true, true},
+		{"/users/alice/home/b/ro/file", 6, false, false},
+	} {
+		touched, broken := p.touches(map[string]uint64{c.name: c.at, "/elsewhere": 9}, known)
+		if touched != c.touched || broken != c.broken {
+			t.Errorf("%s at %d: touched: %t, broken: %t", c.name, c.at, touched, broken)
+		}
 	}
 }
 
