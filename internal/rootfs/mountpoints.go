@@ -24,9 +24,9 @@ type Preparer struct {
 	empty     emptyDirs
 
 	mu sync.Mutex // held while homes and further mounts are accessed, all of which have just answered
-	// needed counts the containers that need a host path.
+	// needed counts for what each host path is needed: as a mount point, or for one below it.
 	needed map[string]int
-	// made are the directories that this Preparer made.
+	// made are the directories that this Preparer made, of those that are needed.
 	made map[string]bool
 	// mounted are the Specs that have a container.
 	mounted map[dockerexec.Fingerprint]mounted
@@ -38,17 +38,26 @@ func NewPreparer(usersDir string, log zerolog.Logger) *Preparer {
 	return &Preparer{usersDir: usersDir, log: log, needed: map[string]int{}, made: map[string]bool{}, mounted: map[dockerexec.Fingerprint]mounted{}}
 }
 
-// mountPoint is a host path on which something is mounted, and its container path.
+// mountPoint is a host path on which something is mounted, or a directory above it, and its container path.
 type mountPoint struct{ name, target string }
 
-func mountPoints(spec dockerexec.Spec) []mountPoint {
-	var all []mountPoint
+// mountPoints returns the mount points of a Spec that Prepare makes if they are missing. Each comes with the directories
+// above it in its home or further mount, which may be several times among them.
+func (p *Preparer) mountPoints(spec dockerexec.Spec) []mountPoint {
+	targets := linkDirs(spec)
 	for _, pin := range spec.Pins {
-		all = append(all, mountPoint{pin.Place, pin.Target})
+		targets = append(targets, pin.Target)
 	}
 	for _, m := range spec.Masks {
 		if m.Place != "" {
-			all = append(all, mountPoint{m.Place, m.Target})
+			targets = append(targets, m.Target)
+		}
+	}
+	var all []mountPoint
+	for _, target := range targets {
+		view, rest, _ := p.viewOf(spec, target)
+		for ; rest != "." && rest != ""; rest = path.Dir(rest) {
+			all = append(all, mountPoint{view.at(rest), path.Join(view.target, rest)})
 		}
 	}
 	return all
@@ -63,7 +72,7 @@ func (p *Preparer) Prepare(spec dockerexec.Spec) (_ dockerexec.Prepared, err err
 	defer p.mu.Unlock()
 	dirs := p.rootDirs(spec)
 	defer dirs.close()
-	for _, point := range mountPoints(spec) {
+	for _, point := range p.mountPoints(spec) {
 		p.needed[point.name]++
 	}
 	defer func() {
@@ -137,19 +146,19 @@ func (p *Preparer) Release(spec dockerexec.Spec) {
 }
 
 func (p *Preparer) release(dirs *rootDirs) {
-	all := mountPoints(dirs.spec)
+	all := p.mountPoints(dirs.spec)
 	slices.SortFunc(all, func(a, b mountPoint) int { return len(b.name) - len(a.name) }) // what is inside first
 	for _, point := range all {
 		if p.needed[point.name]--; p.needed[point.name] > 0 {
 			continue
 		}
-		delete(p.needed, point.name)
-		dir, rest, err := dirs.mustFind(point.target)
-		if err != nil {
+		if dir, rest, err := dirs.mustFind(point.target); err == nil {
+			p.removeMountPoint(dir, rest)
+		} else {
 			p.log.Warn().Err(err).Str("user", dirs.spec.User).Str("place", point.target).Msg("cannot remove the mount point of a mask")
-			continue
 		}
-		p.removeMountPoint(dir, rest)
+		delete(p.needed, point.name)
+		delete(p.made, point.name) // also if it is still there: then it is the user's
 	}
 }
 
@@ -219,25 +228,15 @@ func (p *Preparer) makeMountPoint(dirs *rootDirs, m dockerexec.Mask) error {
 // removeMountPoint removes what makeMountPoint or makeDirs has made, if it is still empty. A closed directory
 // of root's was made here, by this service or an earlier one.
 func (p *Preparer) removeMountPoint(dir *rootDir, rest string) {
-	for ; rest != "."; rest = path.Dir(rest) {
-		name := dir.at(rest)
-		parent, leaf, err := openParent(dir.fd, rest)
-		if err != nil {
-			return
-		}
-		var st unix.Stat_t
-		err = unix.Fstatat(parent, leaf, &st, unix.AT_SYMLINK_NOFOLLOW)
-		ours := p.made[name] || (st.Uid == 0 && st.Mode == unix.S_IFDIR)
-		if err == nil && ours && p.needed[name] == 0 {
-			// If another container still has something in it, it stays, and can still be removed later.
-			if err = unix.Unlinkat(parent, leaf, unix.AT_REMOVEDIR); !errors.Is(err, unix.ENOTEMPTY) {
-				delete(p.made, name)
-			}
-		}
-		_ = unix.Close(parent)
-		if err != nil || !ours {
-			return
-		}
+	parent, leaf, err := openParent(dir.fd, rest)
+	if err != nil {
+		return
+	}
+	defer unix.Close(parent)
+	var st unix.Stat_t
+	err = unix.Fstatat(parent, leaf, &st, unix.AT_SYMLINK_NOFOLLOW)
+	if err == nil && (p.made[dir.at(rest)] || (st.Uid == 0 && st.Mode == unix.S_IFDIR)) {
+		_ = unix.Unlinkat(parent, leaf, unix.AT_REMOVEDIR)
 	}
 }
 

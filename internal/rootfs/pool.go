@@ -179,12 +179,12 @@ func syncDir(root *os.Root, name string) error {
 func (p *Preparer) Rebind(from, to dockerexec.Spec) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for _, point := range mountPoints(from) {
+	for _, point := range p.mountPoints(from) {
 		if p.needed[point.name]--; p.needed[point.name] == 0 {
 			delete(p.needed, point.name)
 		}
 	}
-	for _, point := range mountPoints(to) {
+	for _, point := range p.mountPoints(to) {
 		p.needed[point.name]++
 	}
 	fromDir, toDir := filepath.Join(p.usersDir, from.User), filepath.Join(p.usersDir, to.User)

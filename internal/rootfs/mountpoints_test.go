@@ -1,0 +1,90 @@
+package rootfs
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/rs/zerolog"
+
+	"github.com/daycare-run/sandbox/dockerexec"
+)
+
+// deepMask is a Spec with a mask that needs a mount point three directories below the home.
+func deepMask(t *testing.T, users, name string) dockerexec.Spec {
+	t.Helper()
+	spec := masked(t, users, "alice")
+	spec.Masks = []dockerexec.Mask{{Target: "/home/" + name, Place: filepath.Join(users, "alice", "home", name)}}
+	return spec
+}
+
+// Whatever happens to mount points on the host, nothing is remembered of them once no container needs them.
+func TestNoMountPointIsRememberedLonger(t *testing.T) {
+	for _, c := range []struct {
+		what   string
+		change func(home string) error
+		left   []string
+	}{
+		{"nothing happens", func(string) error { return nil }, nil},
+		{"a directory above is renamed", func(home string) error {
+			return os.Rename(filepath.Join(home, "a"), filepath.Join(home, "z"))
+		}, []string{"z/b/c/.x"}},
+		{"a file is put beside", func(home string) error {
+			return os.WriteFile(filepath.Join(home, "a/b/c/file"), nil, 0o600)
+		}, []string{"a/b/c/file"}},
+		{"a link takes the place of a directory", func(home string) error {
+			return errors.Join(os.RemoveAll(filepath.Join(home, "a/b")), os.Symlink("/tmp", filepath.Join(home, "a/b")))
+		}, []string{"a/b"}},
+		{"the home goes", func(home string) error { return os.RemoveAll(home) }, nil},
+	} {
+		users := t.TempDir()
+		p := NewPreparer(users, zerolog.Nop())
+		home, spec := filepath.Join(users, "alice", "home"), deepMask(t, users, "a/b/c/.x")
+		if _, err := p.Prepare(spec); err != nil {
+			t.Fatal(err)
+		}
+		if err := c.change(home); err != nil {
+			t.Fatal(err)
+		}
+		p.Release(spec)
+		if len(p.made)+len(p.needed) != 0 {
+			t.Errorf("%s: %v are made, and %v needed", c.what, p.made, p.needed)
+		}
+		for _, name := range c.left {
+			if _, err := os.Lstat(filepath.Join(home, name)); err != nil {
+				t.Errorf("%s: %v", c.what, err)
+			}
+		}
+		if left, err := os.ReadDir(home); len(left) != min(len(c.left), 1) && err == nil {
+			t.Errorf("%s: left %v", c.what, left)
+		}
+	}
+}
+
+// What several containers need is removed with the last of them.
+func TestSharedMountPoints(t *testing.T) {
+	users := t.TempDir()
+	p := NewPreparer(users, zerolog.Nop())
+	home, deep, near := filepath.Join(users, "alice", "home"), deepMask(t, users, "a/b/c/.x"), deepMask(t, users, "a/.y")
+	for _, spec := range []dockerexec.Spec{deep, near, near} {
+		if _, err := p.Prepare(spec); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, c := range []struct {
+		spec       dockerexec.Spec
+		left, gone string
+	}{{near, "a/.y", "-"}, {deep, "a/.y", "a/b"}, {near, ".", "a"}} {
+		p.Release(c.spec)
+		if _, err := os.Lstat(filepath.Join(home, c.left)); err != nil {
+			t.Error(err)
+		}
+		if _, err := os.Lstat(filepath.Join(home, c.gone)); !errors.Is(err, os.ErrNotExist) {
+			t.Errorf("%s is left: %v", c.gone, err)
+		}
+	}
+	if len(p.made)+len(p.needed) != 0 {
+		t.Errorf("%v are made, and %v needed", p.made, p.needed)
+	}
+}
