@@ -22,12 +22,16 @@ type question struct {
 	answered chan struct{}
 }
 
-// answerLimit is how long a directory may take to answer.
-const answerLimit = 5 * time.Second
+const (
+	// answerLimit is how long a directory may take to answer a call, which waits alone.
+	answerLimit = 5 * time.Second
+	// watchLimit is how long it may take to answer the watch, for which all others wait.
+	watchLimit = maxLooks
+)
 
-// ask fails if a directory does not answer within answerLimit, and fails at once while it still does not.
-// With fresh, the filesystem itself has to answer, instead of what this host has cached of it.
-func (q *questions) ask(dir, whose string, fresh bool) error {
+// ask fails if a directory does not answer within a limit, and fails at once while it still does not. With fresh,
+// the filesystem itself has to answer, instead of what this host has cached of it.
+func (q *questions) ask(dir, whose string, fresh bool, limit time.Duration) error {
 	q.mu.Lock()
 	it, asked := q.open[dir]
 	if !asked {
@@ -50,7 +54,7 @@ func (q *questions) ask(dir, whose string, fresh bool) error {
 		}()
 	}
 	q.mu.Unlock()
-	late := time.NewTimer(answerLimit - time.Since(it.since))
+	late := time.NewTimer(limit - time.Since(it.since))
 	defer late.Stop()
 	select {
 	case <-it.answered:

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 	"time"
 
@@ -88,5 +89,71 @@ func TestWhatDoesNotAnswer(t *testing.T) {
 	end()
 	for err := open("hung"); cerrdefs.IsUnavailable(err); err = open("hung") {
 		time.Sleep(time.Millisecond)
+	}
+}
+
+func lockedHandle(p *Preparer, events []byte) []dockerexec.Fingerprint {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.handle(events)
+}
+
+// The watch gives up the containers of a home whose storage hangs, and holds nobody else up.
+func TestTheWatchDoesNotWaitForWhatHangs(t *testing.T) {
+	for what, watch := range map[string]func(p *Preparer) []dockerexec.Fingerprint{
+		"it begins":       func(p *Preparer) []dockerexec.Fingerprint { return p.begin(p.watches.fd) },
+		"events are lost": func(p *Preparer) []dockerexec.Fingerprint { return lockedHandle(p, told(-1, unix.IN_Q_OVERFLOW, 0)) },
+		"something appears": func(p *Preparer) []dockerexec.Fingerprint {
+			return lockedHandle(p, event(p, "hung", ".ssh"))
+		},
+	} {
+		t.Run(what, func(t *testing.T) {
+			p, specs := watching(t, "hung", "fine")
+			p.mu.Unlock()
+			defer p.mu.Lock() // which watching unlocks
+			end := hang(t, filepath.Join(p.usersDir, "hung", "home"))
+			defer end()
+			gone := make(chan []dockerexec.Fingerprint, 1)
+			go func() { gone <- watch(p) }()
+			select {
+			case got := <-gone:
+				if !slices.Equal(got, []dockerexec.Fingerprint{specs[0].Fingerprint()}) {
+					t.Errorf("%q have to go, want %q", got, specs[0].Fingerprint())
+				}
+			case <-time.After(6 * answerLimit):
+				end()
+				<-gone
+				t.Fatal("it waits for what does not answer")
+			}
+			if _, err := p.Prepare(masked(t, p.usersDir, "new")); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+// A container of the pool whose home does not answer any more is not watched for its user, and holds nobody else up.
+func TestRebindOfWhatHangs(t *testing.T) {
+	p, specs := watching(t, dockerexec.PoolUser("x"))
+	p.mu.Unlock()
+	defer p.mu.Lock() // which watching unlocks
+	to := masked(t, p.usersDir, "hung")
+	end := hang(t, filepath.Join(p.usersDir, "hung", "home"))
+	defer end()
+	rebound := make(chan error, 1)
+	go func() { rebound <- p.Rebind(specs[0], to) }()
+	select {
+	case err := <-rebound:
+		if !cerrdefs.IsUnavailable(err) {
+			t.Errorf("of what does not answer: %v", err)
+		}
+	case <-time.After(6 * answerLimit):
+		end()
+		<-rebound
+		t.Fatal("it waits for what does not answer")
+	}
+	p.Release(to)
+	if len(p.mounted) != 0 {
+		t.Errorf("left: %v", p.mounted)
 	}
 }

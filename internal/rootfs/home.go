@@ -109,7 +109,7 @@ func (p *Planner) OpenHome(ctx context.Context, user string) (*Home, error) {
 		return nil, errors.New("cannot name the user's home")
 	}
 	h := &Home{planner: p, user: user, dir: p.real(path)}
-	if err := p.questions.ask(h.dir, fmt.Sprintf("the home of user %q", user), false); err != nil {
+	if err := p.questions.ask(h.dir, fmt.Sprintf("the home of user %q", user), false, answerLimit); err != nil {
 		return nil, err
 	}
 	name := filepath.Join(user, "home")

@@ -6,6 +6,7 @@ import (
 	"path"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/rs/zerolog"
 	"golang.org/x/sys/unix"
@@ -65,7 +66,7 @@ func (p *Preparer) mountPoints(spec dockerexec.Spec) []mountPoint {
 
 // Prepare makes the mount points of a Spec's masks and pins, and returns what must be mounted besides.
 func (p *Preparer) Prepare(spec dockerexec.Spec) (_ dockerexec.Prepared, err error) {
-	if err := p.ask(spec); err != nil {
+	if err := p.ask(spec, answerLimit); err != nil {
 		return dockerexec.Prepared{}, err
 	}
 	p.mu.Lock()
@@ -115,12 +116,12 @@ func (p *Preparer) Prepare(spec dockerexec.Spec) (_ dockerexec.Prepared, err err
 }
 
 // ask fails if something that a Spec mounts does not answer.
-func (p *Preparer) ask(spec dockerexec.Spec) error {
-	if err := p.questions.ask(path.Join(p.usersDir, spec.User, "home"), "the home", true); err != nil {
+func (p *Preparer) ask(spec dockerexec.Spec, limit time.Duration) error {
+	if err := p.questions.ask(path.Join(p.usersDir, spec.User, "home"), "the home", true, limit); err != nil {
 		return err
 	}
 	for _, m := range spec.Mounts {
-		if err := p.questions.ask(m.Source, "the directory that is mounted at "+m.Target, true); err != nil {
+		if err := p.questions.ask(m.Source, "the directory that is mounted at "+m.Target, true, limit); err != nil {
 			return err
 		}
 	}
@@ -129,7 +130,7 @@ func (p *Preparer) ask(spec dockerexec.Spec) error {
 
 // Release removes what no container needs any more.
 func (p *Preparer) Release(spec dockerexec.Spec) {
-	silent := p.ask(spec)
+	silent := p.ask(spec, answerLimit)
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	known := p.mounted[spec.Fingerprint()]

@@ -177,6 +177,7 @@ func syncDir(root *os.Root, name string) error {
 
 // Rebind is for dockerexec.Config.Mounts: from now on, the directories of one Spec have the names of another.
 func (p *Preparer) Rebind(from, to dockerexec.Spec) error {
+	err := p.ask(to, answerLimit)
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, point := range p.mountPoints(from) {
@@ -201,7 +202,9 @@ func (p *Preparer) Rebind(from, to dockerexec.Spec) error {
 	known := p.mounted[from.Fingerprint()]
 	delete(p.mounted, from.Fingerprint())
 	p.mounted[to.Fingerprint()] = mounted{Spec: to, since: known.since, containers: known.containers}
-	err := p.watchSpec(to) // before the other's are given up: no event is lost
+	if err == nil {
+		err = p.watchSpec(to) // before the other's are given up: no event is lost
+	}
 	p.unwatch(from)
 	return err
 }

@@ -69,8 +69,9 @@ func (p *Preparer) begin(fd int) (unwatched []dockerexec.Fingerprint) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.watches = newWatches(fd)
+	p.askAll()
 	for fingerprint, known := range p.mounted {
-		if err := p.watchSpec(known.Spec); err != nil {
+		if err := p.watchAgain(known.Spec); err != nil {
 			p.logUnwatched(known, err)
 			unwatched = append(unwatched, fingerprint)
 		}
@@ -114,6 +115,9 @@ func (p *Preparer) handle(events []byte) (gone []dockerexec.Fingerprint) {
 	load := p.watches.load
 	changed, lost := p.watches.parse(events, p.mounted)
 	loudest := load.drained(lost || len(events) < len(load.buffer)/2)
+	if lost {
+		p.askAll()
+	}
 	for fingerprint, known := range p.mounted {
 		if !lost && len(changed[fingerprint]) == 0 {
 			continue
@@ -123,9 +127,10 @@ func (p *Preparer) handle(events []byte) (gone []dockerexec.Fingerprint) {
 		if !lost && !touched {
 			continue
 		}
-		err := p.watchSpec(known.Spec)
+		err := p.watchAgain(known.Spec)
 		intact := err == nil && !broken && p.isIntact(known.Spec)
-		if lost && loudest[known.User] || !lost && !load.spend(known.User, begun, time.Since(begun)) {
+		tooMuch := lost && loudest[known.User] || !lost && !load.spend(known.User, begun, time.Since(begun))
+		if err == nil && tooMuch {
 			err = errTooMuch
 		}
 		if err != nil {
@@ -178,6 +183,23 @@ func (p *Preparer) watchSpec(spec dockerexec.Spec) error {
 	}
 	p.watches.keep(own, now)
 	return nil
+}
+
+// watchAgain is watchSpec for a container that may have run for long: its home may have stopped answering since; p.mu is
+// held.
+func (p *Preparer) watchAgain(spec dockerexec.Spec) error {
+	if err := p.ask(spec, watchLimit); err != nil {
+		return err
+	}
+	return p.watchSpec(spec)
+}
+
+// askAll begins to ask all homes that are in use, so that the time for one that does not answer is that for all of them;
+// p.mu is held.
+func (p *Preparer) askAll() {
+	for _, known := range p.mounted {
+		_ = p.ask(known.Spec, 0)
+	}
 }
 
 // watchDir watches a host directory through its descriptor, to which no link has led.
