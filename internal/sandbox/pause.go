@@ -58,11 +58,12 @@ func (r *registry) setPaused(id ids.Sandbox, paused bool) (Sandbox, error) {
 	case paused && n > 0:
 		return s, errs.Conflict("cannot pause sandbox %q: %d commands run in it or are about to; wait until they have ended, or end them", id, n)
 	}
-	before := s
+	before, revision := s, r.revisions[id]
 	s.Paused = paused
 	r.sandboxes[id] = s // before it is written: no command begins meanwhile in a sandbox that is to be paused
 	err := r.write(s)
-	if _, still := r.sandboxes[id]; err != nil && still { // another host may have deleted it meanwhile
+	_, still := r.sandboxes[id]
+	if err != nil && still && r.revisions[id] == revision { // another host may have changed or deleted it meanwhile
 		r.sandboxes[id] = before
 	}
 	return s, err

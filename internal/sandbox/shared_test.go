@@ -1,6 +1,7 @@
 package sandbox
 
 import (
+	"encoding/json"
 	"fmt"
 	"maps"
 	"slices"
@@ -134,5 +135,28 @@ func TestNoCommandBeginsInWhatIsBeingPaused(t *testing.T) {
 	r.shared = written(func(string) (int64, error) { return 0, errs.Conflict("no") })
 	if _, err := r.setPaused(agent.ID, false); err == nil || !r.sandboxes[agent.ID].Paused {
 		t.Errorf("it is not recorded that it goes on, and it does: %v", err)
+	}
+}
+
+// What another host has written while a pause could not be recorded stays.
+func TestAPauseThatFailsKeepsWhatIsNewer(t *testing.T) {
+	agent, newer := box(t, "agent", "alice", "/home"), box(t, "agent", "alice", "/home/newer")
+	text, err := json.Marshal(newRecord(newer))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var r *registry
+	r = openShared(written(func(string) (int64, error) {
+		if err := r.apply("agent", text, 9); err != nil {
+			t.Error(err)
+		}
+		return 0, errs.Conflict("changed")
+	}), nil)
+	r.sandboxes[agent.ID], r.revisions[agent.ID] = agent, 8
+	if _, err := r.setPaused(agent.ID, true); err == nil {
+		t.Error("it is paused, although that is not recorded")
+	}
+	if got, err := r.Get(agent.ID); err != nil || !got.same(newer) || got.Paused {
+		t.Errorf("%+v, %v", got, err)
 	}
 }
