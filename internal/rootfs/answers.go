@@ -25,8 +25,9 @@ type question struct {
 const (
 	// answerLimit is how long a directory may take to answer a call, which waits alone.
 	answerLimit = 5 * time.Second
-	// watchLimit is how long it may take to answer the watch, for which all others wait.
-	watchLimit = maxLooks
+	// watchLimit is how long it may take to answer the watch, for which all others wait. A home that is only slow, on a busy
+	// host, answers in time.
+	watchLimit = 2 * time.Second
 )
 
 // ask fails if a directory does not answer within a limit, and fails at once while it still does not. With fresh,
