@@ -1,6 +1,8 @@
 package dnsfilter_test
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"net"
 	"net/netip"
@@ -8,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/containerd/errdefs"
 	"github.com/miekg/dns"
 
 	"github.com/daycare-run/sandbox/dnsfilter"
@@ -129,4 +132,46 @@ func TestRateOfAUser(t *testing.T) {
 		t.Errorf("%d were answered, want 24", answered)
 	}
 	l.wantSaid(filtered, "example.org.", dns.TypeA, "NOERROR 1.2.3.4")
+}
+
+// TestALookupCountsUntilItHasEnded has a caller that leaves as soon as an upstream was asked. The upstream still works on that,
+// so the user has no further lookup for it.
+func TestALookupCountsUntilItHasEnded(t *testing.T) {
+	gate, asked := make(chan struct{}), make(chan struct{}, 20)
+	upstream := newFake(t, func(w dns.ResponseWriter, q *dns.Msg) {
+		asked <- struct{}{}
+		<-gate
+		_ = w.WriteMsg(good(q))
+	})
+	l := newLab(t, func(c *dnsfilter.Config) { c.MaxLookups = 8 }, upstream.addr)
+	ep := &dnsfilter.Endpoint{ID: "hasty", User: "hasty"}
+	for n := range 10 {
+		ctx, leave := context.WithCancel(t.Context())
+		resolved := make(chan error, 1)
+		go func() {
+			_, err := l.Resolve(ctx, ep, fmt.Sprintf("a%d.example.org", n))
+			resolved <- err
+		}()
+		want := context.Canceled
+		if n >= 2 { // of a quarter of eight
+			want = errdefs.ErrUnavailable
+		}
+		select {
+		case <-asked:
+			leave()
+			if err := <-resolved; !errors.Is(err, want) || n >= 2 {
+				t.Errorf("lookup %d asked the upstream: %v", n, err)
+			}
+		case err := <-resolved:
+			leave()
+			if !errors.Is(err, want) || n < 2 {
+				t.Errorf("lookup %d: %v", n, err)
+			}
+		}
+	}
+	close(gate)
+	eventually(t, "a lookup of those that have ended", func() bool {
+		addrs, err := l.Resolve(t.Context(), ep, "b.example.org")
+		return err == nil && len(addrs) == 1
+	})
 }

@@ -25,7 +25,8 @@ func questionFor(name string, qtype uint16) (*question, error) {
 	return q, nil
 }
 
-// find returns the entry for a question from the cache, or else from upstreams, for which it waits.
+// find returns the entry for a question from the cache, or else from upstreams, for which it waits. When ctx ends it returns
+// at once, but the lookup counts until the upstreams are no longer asked.
 func (s *Server) find(ctx context.Context, ep *Endpoint, q *question) (*entry, error) {
 	key := q.setKey()
 	if e := s.resolver.Load().cache.get(key, s.config.Now().UnixNano()); e != nil {
@@ -34,8 +35,35 @@ func (s *Server) find(ctx context.Context, ep *Endpoint, q *question) (*entry, e
 	if !s.lookups.Take(ep.User, 1) {
 		return nil, errBusy
 	}
-	defer s.lookups.Give(ep.User, 1)
-	return s.fetch(ctx, ep, string(key), q.qtype)
+	var e *entry
+	var err error
+	ended := make(chan struct{})
+	fetch := func() {
+		e, err = s.fetch(context.WithoutCancel(ctx), ep, string(key), q.qtype)
+		s.lookups.Give(ep.User, 1)
+		close(ended)
+	}
+	if !s.run(fetch) {
+		s.lookups.Give(ep.User, 1)
+		return nil, errClosed
+	}
+	select {
+	case <-ended:
+		return e, err
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+}
+
+// run runs f on a goroutine for which Shutdown waits. It reports false after Shutdown.
+func (s *Server) run(f func()) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return false
+	}
+	s.wg.Go(f)
+	return true
 }
 
 // fetch asks the upstreams, or waits for a caller that asks them the same, and keeps their answer. If others take their
