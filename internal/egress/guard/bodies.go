@@ -13,11 +13,17 @@ import (
 // clientBody is a request's body. It records whether the client sent something malformed, or has left.
 type clientBody struct {
 	io.ReadCloser
+	session        *httpSession
 	malformed, cut atomic.Bool
+	over           atomic.Bool // the request has been served; the transport may still read
 }
 
 func (b *clientBody) Read(p []byte) (int, error) {
+	b.session.rest()
 	n, err := b.ReadCloser.Read(p)
+	if n > 0 {
+		b.session.work(&b.over)
+	}
 	var network net.Error
 	switch {
 	case err == nil || errors.Is(err, io.EOF) || errors.Is(err, http.ErrBodyReadAfterClose):
@@ -28,6 +34,25 @@ func (b *clientBody) Read(p []byte) (int, error) {
 	}
 	return n, err
 }
+
+// clientWriter writes an answer. net/http may wait for the rest of the request's body before it writes.
+type clientWriter struct {
+	http.ResponseWriter
+	session *httpSession
+}
+
+func (w clientWriter) Write(p []byte) (int, error) {
+	w.session.rest()
+	return w.ResponseWriter.Write(p)
+}
+
+// FlushError and Unwrap are for http.ResponseController.
+func (w clientWriter) FlushError() error {
+	w.session.rest()
+	return http.NewResponseController(w.ResponseWriter).Flush()
+}
+
+func (w clientWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
 // originBody is an answer's body. It reports a server that does not send what it has announced.
 type originBody struct {

@@ -70,14 +70,17 @@ func (s *httpSession) forward(to http.ResponseWriter, r *http.Request, name stri
 		if o := fw.origin.Load(); o != nil {
 			o.inHead.Store(true)
 		}
+		if fw.body != nil {
+			fw.body.over.Store(true)
+		}
 	}()
 	// A copy, because the server looks at the type of its own request's body.
 	r = r.WithContext(ctx)
 	if r.Body != nil && r.Body != http.NoBody {
-		fw.body = &clientBody{ReadCloser: r.Body}
+		fw.body = &clientBody{ReadCloser: r.Body, session: s}
 		r.Body = fw.body
 	}
-	s.guard.proxy.ServeHTTP(to, r)
+	s.guard.proxy.ServeHTTP(clientWriter{to, s}, r)
 }
 
 // halfClosed is called when the client has ended its half. The client may still wait for the answer, but

@@ -69,8 +69,9 @@ func (g *Guard) connState(c net.Conn, state http.ConnState) {
 	case http.StateNew:
 		// The handler's goroutine belongs to the server; this is how Shutdown waits for it.
 		g.running.Add(1)
-	case http.StateActive:
+	case http.StateActive: // the head has been read
 		s.heads++
+		s.socket.inHead.Store(false)
 		g.endpoints.decided(s.flow)
 	case http.StateHijacked:
 		s.hijacked = true
@@ -142,8 +143,8 @@ func (s *httpSession) disown(c *net.TCPConn) error {
 func (g *Guard) serveHTTP(to http.ResponseWriter, r *http.Request) {
 	s := sessionOf(r.Context())
 	s.requests++
-	s.socket.inHead.Store(false)
 	defer func() {
+		s.rest()
 		s.name.Store(nil)
 		s.free(0)
 		s.socket.inHead.Store(true)

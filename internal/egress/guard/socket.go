@@ -20,7 +20,7 @@ type socket struct {
 	tcp      *net.TCPConn
 	raw      syscall.RawConn
 	session  *httpSession
-	// inHead says that what is read next belongs to a head.
+	// inHead says that what is read next belongs to a head. It is false while a request of the client is served.
 	inHead atomic.Bool
 	closed atomic.Bool
 }
@@ -37,7 +37,10 @@ func newSocket(c *net.TCPConn, raw syscall.RawConn, w *httpSession) *socket {
 }
 
 func (s *socket) Read(p []byte) (n int, err error) {
-	if !looks(p) {
+	// While a request is served, net/http's server reads from the client to see whether it is still there, beside those who work.
+	// Reads of the body are counted by clientBody.
+	counts := s != s.session.socket || s.inHead.Load()
+	if counts {
 		s.session.rest()
 	}
 	var failed error
@@ -56,14 +59,11 @@ func (s *socket) Read(p []byte) (n int, err error) {
 	case s.inHead.Load() && !s.session.keep(n):
 		return 0, s.fault("read", errNoRoom, nil)
 	}
-	if !looks(p) {
-		s.session.work(s)
+	if counts {
+		s.session.work(&s.closed)
 	}
 	return n, nil
 }
-
-// looks reports whether this is the read by which net/http's server watches whether the client is still there.
-func looks(p []byte) bool { return len(p) == 1 }
 
 func (s *socket) Write(p []byte) (sent int, err error) {
 	s.session.rest()

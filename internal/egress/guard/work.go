@@ -1,6 +1,10 @@
 package guard
 
-import "sync"
+import (
+	"slices"
+	"sync"
+	"sync/atomic"
+)
 
 // work bounds how many goroutines of each user process what they have read. net/http takes a hundred times as long to process
 // a head as to read it, and a turn of the semaphore cannot be kept for that: net/http may wait meanwhile. This makes only
@@ -19,8 +23,8 @@ type crew struct {
 
 func newWork(most int) *work { return &work{most: most, users: map[string]*crew{}} }
 
-// begin waits until the user has fewer than the most under way.
-func (w *work) begin(user string) {
+// begin waits until the user has fewer than the most under way. It reports false if ended is closed before.
+func (w *work) begin(user string, ended <-chan struct{}) bool {
 	w.mu.Lock()
 	c := w.users[user]
 	if c == nil {
@@ -30,12 +34,26 @@ func (w *work) begin(user string) {
 	if c.busy < w.most {
 		c.busy++
 		w.mu.Unlock()
-		return
+		return true
 	}
 	mine := make(chan struct{})
 	c.waiting = append(c.waiting, mine)
 	w.mu.Unlock()
-	<-mine
+	select {
+	case <-mine:
+		return true
+	case <-ended:
+	}
+	w.mu.Lock()
+	i := slices.Index(c.waiting, mine)
+	if i >= 0 {
+		c.waiting = slices.Delete(c.waiting, i, i+1)
+	}
+	w.mu.Unlock()
+	if i < 0 { // it has begun just now
+		w.end(user)
+	}
+	return false
 }
 
 // end lets the next one of the user begin.
@@ -53,21 +71,20 @@ func (w *work) end(user string) {
 	}
 }
 
-// work counts the connection as working, from a read of one of its sockets until rest.
-func (s *httpSession) work(from *socket) {
-	if s.working.Load() {
+// work counts the connection as working, from a read until rest. over says that nothing more is read there.
+func (s *httpSession) work(over *atomic.Bool) {
+	if s.working.Load() || !s.guard.work.begin(s.endpoint.User(), s.life.Done()) {
 		return
 	}
-	s.guard.work.begin(s.endpoint.User())
 	if !s.working.CompareAndSwap(false, true) {
 		s.guard.work.end(s.endpoint.User())
 	}
-	if from.closed.Load() { // and so nothing may follow that would end the work
+	if over.Load() { // and so nothing may follow that would end the work
 		s.rest()
 	}
 }
 
-// rest is called before anything that may wait: reading and writing, connecting, and the end.
+// rest is called before anything that may wait: reading, writing, connecting, and the end.
 func (s *httpSession) rest() {
 	if s.working.CompareAndSwap(true, false) {
 		s.guard.work.end(s.endpoint.User())

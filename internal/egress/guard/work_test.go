@@ -1,6 +1,7 @@
 package guard
 
 import (
+	"bufio"
 	"context"
 	"fmt"
 	"io"
@@ -8,6 +9,7 @@ import (
 	"net/http"
 	"net/netip"
 	"runtime"
+	"strings"
 	"sync/atomic"
 	"testing"
 )
@@ -82,5 +84,77 @@ func TestRequestsAreWorkedOnInTurns(t *testing.T) {
 		if err := <-ended; err != nil {
 			t.Error(err)
 		}
+	}
+}
+
+// Whoever waits for a place leaves when its connection ends, and takes none.
+func TestWaitingForWorkEnds(t *testing.T) {
+	w, ended := newWork(1), make(chan struct{})
+	w.begin("anna", nil)
+	began := make(chan bool)
+	go func() { began <- w.begin("anna", ended) }()
+	close(ended)
+	if <-began {
+		t.Error("it has begun")
+	}
+	if c := w.users["anna"]; c.busy != 1 || len(c.waiting) != 0 {
+		t.Errorf("%+v", c)
+	}
+	w.end("anna")
+	if len(w.users) != 0 {
+		t.Error("something is under way")
+	}
+}
+
+// A peer that stops anywhere keeps no other request of the user from being worked on, though only one is at a time.
+func TestWhoStopsIsNotInTheWay(t *testing.T) {
+	const get = "GET / HTTP/1.1\r\nHost: allowed.example\r\n"
+	const post = "POST / HTTP/1.1\r\nHost: allowed.example\r\n"
+	for name, row := range map[string]struct {
+		head, more string // of the client; more follows when the server has read the head
+		answer     string
+	}{
+		"a server a byte before the transport's buffer is full":    {head: get + "\r\n", answer: "HTTP/1.1 200 " + strings.Repeat("x", 2047-len("HTTP/1.1 200 "))},
+		"a client a byte before the server's buffer is full":       {head: "GET /" + strings.Repeat("x", 4095-len("GET /"))},
+		"a client in the line of a chunk":                          {head: post + "Transfer-Encoding: chunked\r\n\r\n", more: "1;" + strings.Repeat("x", 4095-len("1;"))},
+		"a client in its body, which the server does not wait for": {head: post + "Content-Length: 100\r\n\r\n", more: "some", answer: "HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nhi"},
+		"a client that the server refuses in its body":             {head: post + "Content-Length: 100\r\n\r\n", more: "some", answer: "nonsense\r\n\r\n"},
+		"a client that has sent the next request":                  {head: get + "\r\n", more: get},
+		"a client that has sent one behind its body":               {head: post + "Content-Length: 4\r\n\r\n", more: "body" + get},
+	} {
+		t.Run(name, func(t *testing.T) {
+			shared := budgets()
+			port, origin := rawOrigin(t)
+			r := newRig(t, 0, port, twoUsers(shared))
+			r.work.mu.Lock()
+			r.work.most = 1
+			r.work.mu.Unlock()
+			c := dial(t, r.http)
+			_, _ = io.WriteString(c, row.head)
+			if strings.HasSuffix(row.head, "\r\n\r\n") {
+				o := take(t, origin)
+				asked, err := http.ReadRequest(bufio.NewReader(o))
+				if err != nil {
+					t.Fatal(err)
+				}
+				_, _ = io.WriteString(c, row.more)
+				if row.answer != "" {
+					_, _ = io.ReadFull(asked.Body, make([]byte, len(row.more)))
+				}
+				_, _ = io.WriteString(o, row.answer)
+			}
+			eventually(t, "the guard has not read all", func() bool {
+				return shared.Hellos.Stats().Used >= len(row.head)+len(row.answer) || strings.HasPrefix(row.answer, "nonsense")
+			})
+			for range 3 {
+				other := dial(t, r.http)
+				_, _ = io.WriteString(other, get+"Connection: close\r\n\r\n")
+				o := take(t, origin)
+				_, _ = io.WriteString(o, "HTTP/1.1 204 No Content\r\nConnection: close\r\n\r\n")
+				if got := readAll(other); !strings.HasPrefix(got, "HTTP/1.1 204") {
+					t.Errorf("another request got %.40q", got)
+				}
+			}
+		})
 	}
 }
