@@ -1,6 +1,7 @@
 package guard
 
 import (
+	"bufio"
 	"bytes"
 	"io"
 	"net"
@@ -193,6 +194,42 @@ func TestHeadsAreBounded(t *testing.T) {
 	_, _ = io.WriteString(c, "GET / HTTP/1.1\r\nHost: allowed.example\r\nConnection: close\r\n\r\n")
 	if got := readAll(c); !strings.HasPrefix(got, "HTTP/1.1 502") {
 		t.Errorf("a server's endless head: %.40q", got)
+	}
+}
+
+// An answer before the answer, which may come late, is not kept once it has been passed on. A server cannot send them for ever.
+func TestInterimAnswersAreForgotten(t *testing.T) {
+	shared := budgets()
+	shared.Hellos = budget.NewPool(1<<20, 50<<10)
+	port, origin := rawOrigin(t)
+	r := newRig(t, 0, port, twoUsers(shared))
+	hint := "HTTP/1.1 103 Early Hints\r\nLink: " + strings.Repeat("x", 10<<10) + "\r\n\r\n"
+	ask := func() (*bufio.Reader, *net.TCPConn) {
+		c := dial(t, r.http)
+		_, _ = io.WriteString(c, "GET / HTTP/1.1\r\nHost: allowed.example\r\nX: "+strings.Repeat("x", 10<<10)+"\r\n\r\n")
+		return bufio.NewReader(c), take(t, origin)
+	}
+	hints := func(c *bufio.Reader, o *net.TCPConn, count int) {
+		t.Helper()
+		for n := range count {
+			_, _ = io.WriteString(o, hint)
+			if a, err := http.ReadResponse(c, nil); err != nil || a.StatusCode != http.StatusEarlyHints {
+				t.Fatalf("interim answer %d: %v, %v", n, a, err)
+			}
+		}
+	}
+	c, o := ask()
+	hints(c, o, mostInterim)
+	eventually(t, "they are kept", func() bool { return shared.Hellos.Stats().Used < 11<<10 })
+	c, o = ask() // while the first one waits
+	hints(c, o, mostInterim)
+	_, _ = io.WriteString(o, hint+hint)
+	for { // the last one is passed on, too
+		if status, _ := answer(t, c, "GET"); status == http.StatusBadGateway {
+			break
+		} else if status != http.StatusEarlyHints {
+			t.Fatalf("%d", status)
+		}
 	}
 }
 

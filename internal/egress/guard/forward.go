@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/http/httptrace"
 	"net/http/httputil"
+	"net/textproto"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -24,6 +25,8 @@ type forwarding struct {
 	decided atomic.Bool
 	// answered says that the head of the answer has come.
 	answered atomic.Bool
+	asked    int          // how many bytes of the client are kept while the answer comes
+	interim  atomic.Int32 // answers before the answer
 	body     *clientBody
 	origin   atomic.Pointer[originConn] // the last that the request was put on
 }
@@ -57,12 +60,12 @@ func (*forwarding) RoundTrip(r *http.Request) (*http.Response, error) {
 
 // forward passes an allowed request on, and its answer back.
 func (s *httpSession) forward(to http.ResponseWriter, r *http.Request, name string) {
-	fw := &forwarding{session: s, name: name}
+	fw := &forwarding{session: s, name: name, asked: s.keeps()}
 	life, cancel := context.WithCancel(s.life)
 	defer cancel()
 	defer context.AfterFunc(r.Context(), func() { fw.halfClosed(life, cancel) })()
 	ctx := context.WithValue(life, forwardingKey{}, fw)
-	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotConn: fw.gotConn})
+	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotConn: fw.gotConn, Got1xxResponse: fw.gotInterim})
 	// Present but empty: the server adds neither of them to an answer that lacks it.
 	to.Header()["Content-Type"] = nil
 	to.Header()["Date"] = nil
@@ -99,6 +102,19 @@ func (fw *forwarding) halfClosed(life context.Context, cancel context.CancelFunc
 func (fw *forwarding) gotConn(info httptrace.GotConnInfo) {
 	fw.origin.Store(info.Conn.(*originConn))
 	fw.decide(&refusal{verdict: decisions.Allowed, reason: reasonAllowed})
+}
+
+const mostInterim = 16
+
+var errInterim = errors.New("the server sends too many interim answers")
+
+// gotInterim is called when an answer such as 103 has been passed on, so that nothing of it is kept.
+func (fw *forwarding) gotInterim(int, textproto.MIMEHeader) error {
+	if fw.interim.Add(1) > mostInterim {
+		return errInterim
+	}
+	fw.session.free(fw.asked)
+	return nil
 }
 
 // newTransport returns the transport to origins for one client connection. Its pool is keyed by

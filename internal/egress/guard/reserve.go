@@ -58,6 +58,13 @@ func (f *flow) keep(n int) bool {
 	return true
 }
 
+// keeps returns how many bytes there is room for.
+func (f *flow) keeps() int {
+	f.kept.mu.Lock()
+	defer f.kept.mu.Unlock()
+	return f.kept.bytes
+}
+
 // free gives back the room for all but n bytes.
 func (f *flow) free(n int) {
 	f.kept.mu.Lock()
