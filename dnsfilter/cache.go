@@ -19,7 +19,7 @@ type entry struct {
 	struck  bool         // there were addresses, and none is admitted
 	failed  bool         // no upstream had a usable answer
 	ttl     time.Duration
-	expires int64 // nanoseconds since 1970
+	expires int64 // as Server.since
 }
 
 func (e *entry) name() string { return e.key[keyPrefix:] }

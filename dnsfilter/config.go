@@ -56,7 +56,8 @@ type Config struct {
 	// goroutines, and must not block.
 	Decided func(Decision)
 
-	// Now is the clock for the cache, rates and memories of failures. Default time.Now.
+	// Now is the clock for the cache, rates and memories of failures, by the monotonic part of its times, if they have one.
+	// Default time.Now.
 	Now func() time.Time
 
 	// Log receives what happens to sockets and upstreams, never what was asked.

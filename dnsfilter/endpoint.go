@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// Endpoint is a container that asks. It is made when the container is registered, with its policy, and never changes.
+// Endpoint is a container that asks one Server. It is made when the container is registered, with its policy, and never changes.
 type Endpoint struct {
 	// ID names it in decisions.
 	ID string
@@ -34,8 +34,8 @@ func (ep *Endpoint) allows(name string) bool {
 	return ep.Open || ep.Allows != nil && name != "" && ep.Allows(name)
 }
 
-// bucket is a token bucket without a lock: it holds the time at which it will be full again, in
-// nanoseconds since 1970, as in the generic cell rate algorithm.
+// bucket is a token bucket without a lock: it holds the time at which it will be full again, as
+// Server.since, as in the generic cell rate algorithm.
 type bucket struct{ full atomic.Int64 }
 
 // take takes a token if there is one. A token comes back each interval; there are at most as many as come back in most.

@@ -55,7 +55,7 @@ func keep(t testing.TB, s *Server, name, record string) {
 	}
 	s.resolver.Load().cache.put(&entry{
 		key: string(q.setKey()), owner: "filtered", records: records, count: 1,
-		addrs: []netip.Addr{netip.MustParseAddr("1.2.3.4")}, expires: time.Now().Add(time.Hour).UnixNano(),
+		addrs: []netip.Addr{netip.MustParseAddr("1.2.3.4")}, expires: int64(time.Hour),
 	})
 }
 

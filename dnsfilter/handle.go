@@ -25,15 +25,15 @@ type pending struct {
 func (s *Server) handle(q *question, ep *Endpoint, packet, out []byte, stream bool) ([]byte, *pending) {
 	now := s.config.Now()
 	if ep == nil {
-		if !s.unknown.take(now.UnixNano(), time.Second/unknownPerSecond, time.Second) || q.parse(packet) != nil {
+		if !s.unknown.take(s.since(now), time.Second/unknownPerSecond, time.Second) || q.parse(packet) != nil {
 			s.decided(nil, "", 0, Denied, reasonUnknown, now)
 			return nil, nil
 		}
 		s.decided(nil, "", q.qtype, Denied, reasonUnknown, now)
 		return answerUnknown.appendTo(out, q), nil
 	}
-	fast := ep.rate.take(now.UnixNano(), s.interval, burst) &&
-		s.accounts.of(ep).take(now.UnixNano(), s.interval/userRate, burst)
+	fast := ep.rate.take(s.since(now), s.interval, burst) &&
+		s.accounts.of(ep).take(s.since(now), s.interval/userRate, burst)
 	q.last = !fast
 	if !fast && !stream {
 		s.decided(ep, "", 0, Limited, reasonRate, now)
@@ -78,7 +78,7 @@ func (s *Server) decide(q *question, ep *Endpoint, now time.Time, out []byte) ([
 	}
 	// The cache is asked first because it has the name as a string, which spares making one. Its entry
 	// is used only if the name is allowed.
-	nanos := now.UnixNano()
+	nanos := s.since(now)
 	e := s.resolver.Load().cache.get(q.setKey(), nanos)
 	var name string
 	if e != nil {
@@ -152,8 +152,8 @@ func (s *Server) resolve(ctx context.Context, q *question, ask *pending, out []b
 		return nil // the server ends
 	}
 	now := s.config.Now()
-	a := e.answer(now.UnixNano())
-	ask.ep.answered(e, now.UnixNano())
+	a := e.answer(s.since(now))
+	ask.ep.answered(e, s.since(now))
 	return s.report(&a, ask.ep, ask.name, now, q, out)
 }
 

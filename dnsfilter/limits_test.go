@@ -66,6 +66,40 @@ func TestRate(t *testing.T) {
 	}
 }
 
+// When the host's clock is set back, nobody waits for it to catch up, and no answer lives longer.
+func TestTheHostsClockIsSetBack(t *testing.T) {
+	begun := time.Now()
+	var now atomic.Pointer[time.Time]
+	now.Store(&begun)
+	l := newLab(t, func(c *dnsfilter.Config) {
+		c.QueriesPerSecond = 2
+		c.Now = func() time.Time { return *now.Load() }
+	}, newFake(t, zone("example.org. 10 A 1.2.3.4")).addr)
+	answered := func() bool {
+		reply, _, err := l.client(filtered, "tcp").Exchange(new(dns.Msg).SetQuestion("example.org.", dns.TypeA), l.addr)
+		must(t, err)
+		return reply.Rcode == dns.RcodeSuccess
+	}
+	for i, want := range []bool{true, true, true, true, false} {
+		if answered() != want {
+			t.Errorf("question %d", i)
+		}
+	}
+	later := setBack(t, begun.Add(9*time.Second), time.Hour)
+	now.Store(&later)
+	if !answered() {
+		t.Error("there is no answer")
+	}
+	if _, known := l.Known("example.org"); !known {
+		t.Error("an answer is forgotten")
+	}
+	later = setBack(t, begun.Add(10*time.Second), time.Hour)
+	now.Store(&later)
+	if _, known := l.Known("example.org"); known {
+		t.Error("an answer is kept longer")
+	}
+}
+
 // A connection ends with the first question too many, whatever else has been sent on it.
 func TestRateOfAStream(t *testing.T) {
 	for name, ask := range map[string]func() ([]byte, error){

@@ -29,7 +29,7 @@ func questionFor(name string, qtype uint16) (*question, error) {
 // at once, but the lookup counts until the upstreams are no longer asked.
 func (s *Server) find(ctx context.Context, ep *Endpoint, q *question) (*entry, error) {
 	key := q.setKey()
-	if e := s.resolver.Load().cache.get(key, s.config.Now().UnixNano()); e != nil {
+	if e := s.resolver.Load().cache.get(key, s.since(s.config.Now())); e != nil {
 		return e, nil
 	}
 	if !s.lookups.Take(ep.User, 1) {
@@ -81,7 +81,7 @@ func (s *Server) fetch(ctx context.Context, ep *Endpoint, key string, qtype uint
 func (r *resolver) fetch(ctx context.Context, ep *Endpoint, key string, qtype uint16) (*entry, error) {
 	return r.flights.do(ctx, key, r.config.Timeout, func(ctx context.Context) *entry {
 		// A caller that looked in the cache just before another lookup ended finds that one's result here.
-		if e := r.cache.get([]byte(key), r.config.Now().UnixNano()); e != nil {
+		if e := r.cache.get([]byte(key), r.server.since(r.config.Now())); e != nil {
 			return e
 		}
 		f, err := r.lookup(ctx, key[keyPrefix:], qtype)
@@ -92,7 +92,7 @@ func (r *resolver) fetch(ctx context.Context, ep *Endpoint, key string, qtype ui
 		if ctx.Err() == context.Canceled { // by close: that says nothing about the name
 			return nil
 		}
-		now := r.config.Now().UnixNano()
+		now := r.server.since(r.config.Now())
 		if err != nil {
 			// RFC 9520 wants failures kept too: not for long, but long enough to spare upstreams that are down.
 			e.failed, e.rcode, e.ttl = true, dns.RcodeServerFailure, minTTL

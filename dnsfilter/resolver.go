@@ -95,7 +95,7 @@ func (r *resolver) probe(ctx context.Context, u *upstream) {
 		query := new(dns.Msg).SetQuestion(".", dns.TypeNS)
 		if _, err := u.exchange(ctx, query.SetEdns0(maxPayload, false)); err == nil {
 			r.recovered(u)
-		} else if ctx.Err() != context.Canceled && u.retry.Swap(r.config.Now().Add(failureMemory).UnixNano()) == 0 {
+		} else if ctx.Err() != context.Canceled && u.retry.Swap(r.server.since(r.config.Now())+int64(failureMemory)) == 0 {
 			r.config.Log.Warn().Str("upstream", u.spec).Err(err).Msg("upstream resolver fails")
 		}
 		return nil
@@ -111,7 +111,7 @@ func (r *resolver) recovered(u *upstream) {
 // order returns the upstreams in the order in which to try them: as configured, but those that failed lately at the
 // end. They are probed from time to time.
 func (r *resolver) order(ctx context.Context) []*upstream {
-	now := r.config.Now().UnixNano()
+	now := r.server.since(r.config.Now())
 	order := make([]*upstream, 0, len(r.upstreams))
 	var failed []*upstream
 	for _, u := range r.upstreams {

@@ -27,6 +27,7 @@ import (
 // Server answers DNS questions as its configuration says, between Start and Shutdown.
 type Server struct {
 	config    Config
+	begun     time.Time
 	interval  time.Duration // in which an endpoint may ask once
 	resolver  atomic.Pointer[resolver]
 	forwarded atomic.Uint64
@@ -56,6 +57,7 @@ func New(config Config) (*Server, error) {
 	}
 	s := &Server{
 		config:   config,
+		begun:    config.Now(),
 		interval: time.Second / time.Duration(config.QueriesPerSecond),
 		accounts: accounts{byUser: map[string]weak.Pointer[bucket]{}},
 		lookups:  budget.NewPool(config.MaxLookups, 0),
@@ -110,6 +112,10 @@ func (s *Server) Shutdown(ctx context.Context) error {
 	}
 }
 
+// since returns the nanoseconds between New and a time of Config.Now, by the monotonic clock: setting the host's clock does not
+// change them.
+func (s *Server) since(now time.Time) int64 { return int64(now.Sub(s.begun)) }
+
 // Forwarded returns how many questions were put to upstreams.
 func (s *Server) Forwarded() uint64 { return s.forwarded.Load() }
 
@@ -119,7 +125,7 @@ func (s *Server) Known(name string) (addrs []netip.Addr, known bool) {
 	if err != nil {
 		return nil, false
 	}
-	e := s.resolver.Load().cache.get(q.setKey(), s.config.Now().UnixNano())
+	e := s.resolver.Load().cache.get(q.setKey(), s.since(s.config.Now()))
 	if e == nil || e.failed {
 		return nil, false
 	}

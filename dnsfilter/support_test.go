@@ -11,6 +11,7 @@ import (
 	"syscall"
 	"testing"
 	"time"
+	"unsafe"
 
 	"github.com/miekg/dns"
 	"github.com/rs/zerolog"
@@ -56,6 +57,18 @@ type clock struct{ nanos atomic.Int64 }
 
 func (c *clock) now() time.Time           { return time.Unix(0, c.nanos.Load()) }
 func (c *clock) advance(by time.Duration) { c.nanos.Add(int64(by)) }
+
+// setBack returns a time of time.Now as it is when the host's clock was set back before: its monotonic part goes on. Package
+// time has no way to make one.
+func setBack(t testing.TB, at time.Time, by time.Duration) time.Time {
+	t.Helper()
+	moved := at
+	*(*uint64)(unsafe.Pointer(&moved)) -= uint64(by/time.Second) << 30 // seconds are above the nanoseconds
+	if moved.Sub(at) != 0 || moved.Unix() != at.Add(-by).Unix() {
+		t.Fatalf("%s was made of %s", moved, at)
+	}
+	return moved
+}
 
 func below(apex string) func(string) bool {
 	return func(name string) bool { return name == apex || strings.HasSuffix(name, "."+apex) }

@@ -24,7 +24,7 @@ type upstream struct {
 	idle     idleConns    // over TLS, kept for the next question
 	spoofing antiSpoofing // by UDP
 
-	retry atomic.Int64 // 0, or after a failure when it is probed again, as Config.Now in nanoseconds
+	retry atomic.Int64 // 0, or after a failure when it is probed again, as Server.since
 }
 
 // parseUpstream reads address, address:port or tls://host[:port].

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+	"unsafe"
 )
 
 // takes as many as there are.
@@ -107,6 +108,24 @@ func TestPortsComeBackAfterAMinute(t *testing.T) {
 			t.Errorf("%d have come back after a minute, want 50", got)
 		}
 	})
+}
+
+// They do so after a minute even if the host's clock is set back meanwhile.
+func TestPortsWhenTheClockIsSetBack(t *testing.T) {
+	to := netip.MustParseAddrPort("192.0.2.1:443")
+	p := NewPorts(400)
+	p.Take("a", to)
+	p.Give("a", to, true)
+	later := time.Now().Add(timeWait + 2*time.Second)
+	moved := later // as time.Now would return it: its monotonic part goes on, which package time cannot make
+	*(*uint64)(unsafe.Pointer(&moved)) -= 3600 << 30
+	if moved.Sub(later) != 0 || moved.Unix() != later.Unix()-3600 {
+		t.Fatalf("%s was made of %s", moved, later)
+	}
+	p.expire(moved)
+	if used := p.Stats().Used; used != 0 {
+		t.Errorf("%d ports are kept", used)
+	}
 }
 
 // A user who connects to ever new addresses is bounded as well, and leaves nothing behind.

@@ -13,6 +13,7 @@ const timeWait = 66 * time.Second
 // Ports are the host's own ports towards each destination. A connection takes one, and if our side ends it first, the
 // kernel keeps the port for a minute more. It is safe for concurrent use.
 type Ports struct {
+	begun time.Time
 	total int   // towards one destination
 	all   *Pool // over all destinations: what is known of them and what the kernel keeps is memory
 
@@ -33,7 +34,7 @@ type wait struct {
 // NewPorts shares total ports towards each destination, and four times as many over all destinations.
 func NewPorts(total int) *Ports {
 	const destinations = 4
-	return &Ports{total: total, all: NewPool(destinations*total, 0), pools: map[netip.AddrPort]*Pool{}}
+	return &Ports{begun: time.Now(), total: total, all: NewPool(destinations*total, 0), pools: map[netip.AddrPort]*Pool{}}
 }
 
 // Take reports whether user may use one more port towards a destination.
@@ -68,8 +69,8 @@ func (p *Ports) Give(user string, to netip.AddrPort, kept bool) {
 		p.give(user, to, 1)
 		return
 	}
-	// Rounded, so that a flood takes one entry a second.
-	until := now.Add(timeWait).Truncate(time.Second).Add(time.Second)
+	// Rounded, so that a flood takes one entry a second. A time's own Truncate would lose its monotonic clock.
+	until := p.begun.Add((now.Sub(p.begun) + timeWait).Truncate(time.Second) + time.Second)
 	if n := len(p.waiting); n > 0 {
 		if last := &p.waiting[n-1]; last.until.Equal(until) && last.user == user && last.to == to {
 			last.count++
