@@ -25,7 +25,7 @@ var (
 	answerReverse  = answer{verdict: Allowed, reason: reasonReverse, rcode: dns.RcodeNameError, ttl: localTTL}
 	answerType     = answer{verdict: Allowed, reason: reasonType, ttl: localTTL}
 	answerMetaType = answer{verdict: Allowed, reason: reasonType, rcode: dns.RcodeNotImplemented}
-	answerForm     = answer{verdict: Malformed, reason: reasonForm, rcode: dns.RcodeRefused}
+	answerClass    = answer{verdict: Malformed, reason: reasonClass, rcode: dns.RcodeRefused}
 	answerUnknown  = answer{verdict: Denied, reason: reasonUnknown, rcode: dns.RcodeRefused, ede: edeProhibited}
 	answerRate     = answer{verdict: Limited, reason: reasonRate, rcode: dns.RcodeRefused}
 	answerBusy     = answer{verdict: Limited, reason: reasonBusy, rcode: dns.RcodeServerFailure}

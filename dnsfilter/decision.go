@@ -27,6 +27,7 @@ type Decision struct {
 const (
 	reasonName     = "the name is not allowed for this call"
 	reasonForm     = "what was asked for is not a host name"
+	reasonClass    = "records of this class are not answered"
 	reasonPrivate  = "the name has no address that this call may reach"
 	reasonType     = "records of this type are not answered"
 	reasonReverse  = "reverse lookups are not answered"

@@ -71,7 +71,7 @@ func (s *Server) malformed(q *question, err error, out []byte) []byte {
 // decide decides whether a name is allowed.
 func (s *Server) decide(q *question, ep *Endpoint, now time.Time, out []byte) ([]byte, *pending) {
 	if q.class != dns.ClassINET {
-		return s.report(&answerForm, ep, "", now, q, out), nil
+		return s.report(&answerClass, ep, "", now, q, out), nil
 	}
 	if !q.host {
 		return s.report(&answerNotHost, ep, "", now, q, out), nil

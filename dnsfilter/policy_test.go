@@ -119,6 +119,11 @@ func TestOtherClassesAndOpcodes(t *testing.T) {
 		if reply.Rcode != row.rcode {
 			t.Errorf("%s: %s, want %s", name, dns.RcodeToString[reply.Rcode], dns.RcodeToString[row.rcode])
 		}
+		if row.rcode == dns.RcodeRefused {
+			if d := l.lastDecision(); d.Verdict != dnsfilter.Malformed || d.Reason != byClass {
+				t.Errorf("%s: decided %s %q", name, d.Verdict, d.Reason)
+			}
+		}
 	}
 	if got := upstream.asked(); len(got) > 0 {
 		t.Errorf("the upstream was asked %q", got)

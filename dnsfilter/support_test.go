@@ -24,6 +24,7 @@ import (
 const (
 	byName    = "the name is not allowed for this call"
 	byForm    = "what was asked for is not a host name"
+	byClass   = "records of this class are not answered"
 	byAddress = "the name has no address that this call may reach"
 	byType    = "records of this type are not answered"
 	asReverse = "reverse lookups are not answered"
