@@ -51,7 +51,7 @@ type Config struct {
 	// Networks decides what passes on the containers' networks.
 	Networks networks
 	// LastingEgress returns what a lasting sandbox's container that an earlier service made may reach now. Nil is for a
-	// service without such sandboxes: they reach nothing.
+	// service without such sandboxes: they reach nothing. It is called without locks, and may call the Executor.
 	LastingEgress func(id string) (reach Egress, known bool)
 	// Events gets the states of containers, and Incidents; nil for none.
 	Events *events.Stream

@@ -121,6 +121,30 @@ func aContainerThatLasts(t *testing.T) {
 	}
 }
 
+// What says how far a sandbox reaches has locks of its own, and asks the Executor while it holds them.
+func TestAdoptingALastingContainerAsksWithoutLocks(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		engine := newScriptedEngine(t)
+		e := engine.executor()
+		defer e.Shutdown()
+		spec := engine.spec("alice")
+		spec.Lasting = "s1"
+		id := engine.add(spec.labels(), "")
+		asked := 0
+		e.cfg.LastingEgress = func(string) (Egress, bool) {
+			if asked++; !e.mu.TryLock() {
+				t.Error("it would wait for whoever asks it")
+				return Egress{}, false
+			}
+			e.mu.Unlock()
+			return Egress{}, !e.LastingRuns(id)
+		}
+		if err := e.Reconcile(t.Context()); err != nil || !e.LastingRuns(id) || asked != 1 {
+			t.Errorf("asked %d times: %v", asked, err)
+		}
+	})
+}
+
 // Who asks a container that was paused on request is told so, and may resume it.
 func TestAskingAContainerThatWasPaused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

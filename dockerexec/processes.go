@@ -106,28 +106,43 @@ func (e *Executor) listAlone(ctx context.Context, label string) ([]ProcessContai
 // considerProcess registers the container of a process, or a lasting one, that an earlier service started.
 func (e *Executor) considerProcess(found containertypes.Summary) (adopted *container) {
 	spec, err := processSpec(found.Labels)
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if err != nil || !hasPrograms(found) || e.processes[found.ID] != nil || e.preparing[found.ID] != nil || e.closed {
+	if err != nil || !hasPrograms(found) {
 		return nil
 	}
 	fingerprint := Fingerprint(found.Labels[labelFingerprint])
+	e.mu.Lock()
+	known := e.knowsAlone(found.ID)
 	record, bound := e.bound[found.ID]
+	e.mu.Unlock()
+	if known {
+		return nil
+	}
 	if bound {
 		spec, fingerprint = record.Spec, record.Spec.Fingerprint()
 	}
 	c := &container{spec: spec, fingerprint: fingerprint, id: found.ID, ready: make(chan struct{}), paused: found.State == containertypes.StatePaused, tmp: tmpOf(found.Mounts)}
+	if spec.Lasting != "" {
+		c.reach.Store(e.lastingEgress(spec)) // before e.mu is held: who answers may be waiting for it
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.knowsAlone(found.ID) {
+		return nil
+	}
 	if c.paused {
 		e.pauses.found(c.id)
-	}
-	if spec.Lasting != "" {
-		c.reach.Store(e.lastingEgress(spec))
 	}
 	e.processes[found.ID] = c
 	if bound {
 		e.renameFound(c, found)
 	}
 	return c
+}
+
+// knowsAlone reports whether the container of a process, or a lasting one, is not to be taken over: this service has
+// it, or is shutting down. e.mu is held.
+func (e *Executor) knowsAlone(id string) bool {
+	return e.processes[id] != nil || e.preparing[id] != nil || e.closed
 }
 
 // alone returns the container of a process, or a lasting one, while it runs, paused or not; otherwise nil.
