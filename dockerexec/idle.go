@@ -131,7 +131,7 @@ func (e *Executor) freeze(c *container) {
 	frozen, err := e.pauses.freeze(e.ctx, e.docker, c.id, func() bool {
 		e.mu.Lock()
 		defer e.mu.Unlock()
-		return c.users == 0 && e.containers[c.fingerprint] == c && !e.closed
+		return c.frozen && c.users == 0 && e.containers[c.fingerprint] == c && !e.closed
 	})
 	if err != nil && e.ctx.Err() == nil {
 		e.tell(e.ctx, c, Incident{What: "cannot freeze a container; it keeps running", Err: err})

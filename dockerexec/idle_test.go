@@ -100,6 +100,31 @@ func TestACallDuringTheFreeze(t *testing.T) {
 	})
 }
 
+// One that is used while it waits in the line of those that are to be frozen is not frozen in its turn.
+func TestACallBeforeTheFreeze(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		engine := newScriptedEngine(t)
+		engine.pauseTakes = time.Second
+		e := engine.executor()
+		defer e.Shutdown()
+		users := []string{"a", "b", "c"}
+		for _, user := range users {
+			engine.run(t, e, user)
+			time.Sleep(time.Second)
+		}
+		done := make(chan struct{})
+		go func() { e.freezeUnused(func(*container) bool { return true }); close(done) }()
+		synctest.Wait() // a and b are being paused, as many as are at a time
+		engine.run(t, e, users[freezesAtOnce])
+		<-done
+		begun := time.Now()
+		engine.run(t, e, "c")
+		if took := time.Since(begun); took != 0 || e.states() != "a frozen, b frozen, c idle" {
+			t.Errorf("after %v: %s", took, e.states())
+		}
+	})
+}
+
 // A container that cannot be resumed is ended. Its agent may have had the command by then, so the command is not begun
 // again, and the call says what Docker said; the next call gets another container.
 func TestAContainerThatStaysFrozen(t *testing.T) {
