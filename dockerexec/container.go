@@ -203,6 +203,7 @@ func (e *Executor) dispose(c *container) error {
 	}
 	e.mu.Unlock()
 	c.detach()
+	c.asks.close()
 	var faults []error
 	var running error
 	if c.id != "" {

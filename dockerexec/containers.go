@@ -194,6 +194,11 @@ func (e *Executor) Expel(fingerprint Fingerprint) {
 	c := e.containers[fingerprint]
 	switch {
 	case c == nil:
+		for _, c := range slices.AppendSeq(slices.Collect(maps.Keys(e.launching)), maps.Values(e.preparing)) {
+			if c.fingerprint == fingerprint {
+				c.markLost()
+			}
+		}
 		e.mu.Unlock()
 		e.expelProcess(fingerprint)
 	case c.isSettled():

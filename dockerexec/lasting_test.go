@@ -145,6 +145,37 @@ func TestAdoptingALastingContainerAsksWithoutLocks(t *testing.T) {
 	})
 }
 
+// One that would see a hidden file, of which that became known while it was being started, does not run and begins nothing.
+func TestAContainerThatIsExpelledAsItStarts(t *testing.T) {
+	for kind, change := range map[string]func(*Spec){
+		"lasting": func(s *Spec) { s.Lasting = "s1" },
+		"process": func(s *Spec) { s.Process = Process{ID: "p1", Dir: s.SpoolDir} },
+	} {
+		t.Run(kind, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				engine := newScriptedEngine(t)
+				var count atomic.Int64
+				engine.attach, engine.unasked = answers(t, &count), true
+				e := engine.executor()
+				defer e.Shutdown()
+				spec := engine.spec("alice")
+				change(&spec)
+				engine.started = func(string) { e.Expel(spec.Fingerprint()) }
+				if _, err := e.startAlone(t.Context(), spec, quota.Token{}, kind); err == nil || !strings.Contains(err.Error(), "lost before the command began") {
+					t.Error(err)
+				}
+				synctest.Wait()
+				if left := len(engine.containers) + len(e.processes) + len(e.preparing) + len(e.launching); left != 0 || slices.Contains(engine.signals, "USR1") {
+					t.Errorf("%d are left; signals: %v", left, engine.signals)
+				}
+				if got := fmt.Sprint(e.cfg.Mounts.(*preparerLog).calls); got != "[prepare alice release alice]" {
+					t.Error(got)
+				}
+			})
+		})
+	}
+}
+
 // Who asks a container that was paused on request is told so, and may resume it.
 func TestAskingAContainerThatWasPaused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

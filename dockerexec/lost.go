@@ -36,8 +36,8 @@ type lostError struct{ error }
 
 func (lostError) Is(target error) bool { return target == errLost }
 
-// watchEnd returns a context that ends, with errLost, when Docker says that c's container has ended. stopWatching or
-// dispose must follow it; before that, processEnded leaves the container to its maker.
+// watchEnd returns a context that ends, with errLost, when Docker says that c's container has ended, or if c was or is
+// expelled. stopWatching or dispose must follow it; before that, processEnded leaves the container to its maker.
 func (e *Executor) watchEnd(ctx context.Context, c *container) context.Context {
 	ctx, lose := context.WithCancelCause(ctx)
 	e.mu.Lock()
@@ -46,6 +46,9 @@ func (e *Executor) watchEnd(ctx context.Context, c *container) context.Context {
 		e.processes[c.id] = c
 	}
 	e.preparing[c.id] = c
+	if c.lost {
+		lose(errLost)
+	}
 	return ctx
 }
 

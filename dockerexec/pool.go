@@ -179,6 +179,9 @@ func (e *Executor) Bind(ctx context.Context, class string, leave int, a quota.Ac
 	}
 	err = e.cfg.Mounts.Rebind(from.spec, to.spec)
 	e.mu.Lock()
+	if err == nil && to.lost {
+		err = errLost
+	}
 	if err != nil {
 		to.err = lostError{err}
 		e.drop(to)

@@ -2,6 +2,7 @@ package dockerexec
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -9,6 +10,8 @@ import (
 	"testing"
 
 	"github.com/rs/zerolog"
+
+	"github.com/daycare-run/sandbox/internal/quota"
 )
 
 // Where a service is killed while it binds.
@@ -47,6 +50,38 @@ func TestBindingsWithKills(t *testing.T) {
 		m.prune()
 	}
 	t.Logf("killed before the record %d times, before the rename %d, after it %d, after all %d", kills[beforeRecord], kills[beforeRename], kills[afterRename], kills[afterAll])
+}
+
+// expelling is mounts of which one becomes visible that is to be hidden, while they are bound.
+type expelling struct {
+	*poolModel
+	expel func(Fingerprint)
+}
+
+func (x expelling) Rebind(_, to Spec) error { x.expel(to.Fingerprint()); return nil }
+
+// One that would see a hidden file is given to nobody, although it had been bound by then.
+func TestAContainerThatIsExpelledAsItIsBound(t *testing.T) {
+	m := newPoolModel(t)
+	for user, bind := range map[string]func(user string) error{
+		"alice": func(user string) error {
+			return m.e.Bind(t.Context(), "class", 0, quota.Account{User: user}, Egress{Profile: "isolated"})
+		},
+		"lasting": func(user string) error {
+			return m.e.BindLasting(t.Context(), "lasting", 0, user, Egress{Profile: "isolated"})
+		},
+	} {
+		m.stock(user == "lasting")
+		m.e.cfg.Mounts = expelling{m, m.e.Expel}
+		if err := bind(user); !errors.Is(err, errLost) {
+			t.Fatalf("%s: %v", user, err)
+		}
+		m.e.work.Wait()
+		if len(m.e.all())+len(m.e.bound)+len(m.e.preparing) != 0 {
+			t.Errorf("%s: left: %v, %v", user, m.e.all(), m.e.bound)
+		}
+	}
+	m.e.Shutdown()
 }
 
 // A record that was cut anywhere is refused, set aside, and never keeps the service from starting.

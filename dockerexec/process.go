@@ -46,7 +46,13 @@ func (e *Executor) startAlone(ctx context.Context, spec Spec, token quota.Token,
 	c := &container{spec: spec, fingerprint: spec.Fingerprint(), since: time.Now()}
 	e.mu.Lock()
 	closed := e.closed
+	e.launching[c] = true
 	e.mu.Unlock()
+	defer func() {
+		e.mu.Lock()
+		delete(e.launching, c)
+		e.mu.Unlock()
+	}()
 	if closed {
 		err = refusedStart{fmt.Errorf("the service is shutting down: %w", cerrdefs.ErrUnavailable)}
 	} else {

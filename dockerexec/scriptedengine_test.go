@@ -31,6 +31,8 @@ type scriptedEngine struct {
 	breaks  bool // sessions break when a command has come
 	// refuses is the status of the answer to starts: 409 of a container that is being removed, 404 of one that is gone.
 	refuses int
+	// started is called with the id of a container that has started, before the answer says so; nil does nothing.
+	started func(id string)
 	// pauseTakes is how long it takes to pause a container, and to have it go on; neverResumes refuses the latter.
 	pauseTakes   time.Duration
 	neverResumes bool
@@ -48,6 +50,7 @@ type scriptedEngine struct {
 	gone       map[string]chan struct{}
 	paused     map[string]chan struct{} // closed when it goes on
 	pauses     []string                 // what was paused and resumed, as "pause <user>"
+	signals    []string                 // that containers were sent, each of which ends one
 	made       int
 	listeners  []chan events.Message
 	execs      int // that are being created
@@ -186,7 +189,12 @@ func (s *scriptedEngine) routes() http.Handler {
 			w.WriteHeader(http.StatusNoContent)
 		}
 	}
-	mux.HandleFunc("POST /v1.41/containers/{id}/kill", end)
+	mux.HandleFunc("POST /v1.41/containers/{id}/kill", func(w http.ResponseWriter, r *http.Request) {
+		s.mu.Lock()
+		s.signals = append(s.signals, r.URL.Query().Get("signal"))
+		s.mu.Unlock()
+		end(w, r)
+	})
 	mux.HandleFunc("DELETE /v1.41/containers/{id}", end)
 	mux.HandleFunc("POST /v1.41/containers/{id}/start", func(w http.ResponseWriter, r *http.Request) {
 		if s.refuses != 0 {
@@ -194,6 +202,9 @@ func (s *scriptedEngine) routes() http.Handler {
 			w.WriteHeader(s.refuses)
 			answer(w, map[string]string{"message": "container is marked for removal and cannot be started"})
 			return
+		}
+		if s.started != nil {
+			s.started(r.PathValue("id"))
 		}
 		w.WriteHeader(http.StatusNoContent)
 	})
