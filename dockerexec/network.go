@@ -220,7 +220,7 @@ func (e *Executor) clearNetwork(ctx context.Context, profile string) error {
 	for _, c := range e.all() {
 		switch {
 		case c.spec.Egress.Profile != profile:
-		case c.spec.isAlone():
+		case c.spec.isAlone() && !c.spec.IsPooled():
 			processes = append(processes, c.id)
 		case c.isSettled() && e.drop(c):
 			on = append(on, c)
