@@ -119,8 +119,15 @@ func (e *Executor) start(ctx context.Context, c *container) error {
 			return err
 		}
 		e.leave(c)
-		c.id = ""
+		e.name(c, "")
 	}
+}
+
+// name sets the id of a container that is being made, before Docker is asked to start it.
+func (e *Executor) name(c *container, id string) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	c.id = id
 }
 
 // detach closes the connection to the first process of a container that has no session.
@@ -155,7 +162,8 @@ func (e *Executor) create(ctx context.Context, c *container, connection *network
 	for {
 		created, err := e.docker.ContainerCreate(creating, c.spec.containerConfig(), host, connection, nil, name)
 		if err == nil {
-			c.id, c.spool = created.ID, spool
+			e.name(c, created.ID)
+			c.spool = spool
 			return host.Mounts, nil
 		}
 		if !cerrdefs.IsConflict(err) {

@@ -142,6 +142,11 @@ func (e *Executor) considerProcess(found containertypes.Summary) (adopted *conta
 // knowsAlone reports whether the container of a process, or a lasting one, is not to be taken over: this service has
 // it, or is shutting down. e.mu is held.
 func (e *Executor) knowsAlone(id string) bool {
+	for c := range e.launching {
+		if c.id == id {
+			return true
+		}
+	}
 	return e.processes[id] != nil || e.preparing[id] != nil || e.closed
 }
 

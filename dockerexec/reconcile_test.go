@@ -3,17 +3,22 @@ package dockerexec
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"net"
 	"net/http"
 	"net/http/httptest"
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
 
 	containertypes "github.com/docker/docker/api/types/container"
 	"github.com/docker/docker/client"
 	"github.com/rs/zerolog"
+
+	"github.com/daycare-run/sandbox/internal/quota"
 )
 
 // preparerLog is a mountPreparer that remembers what it was asked.
@@ -64,6 +69,32 @@ func fakeEngine(t *testing.T, answers map[string]any) *client.Client {
 		t.Fatal(err)
 	}
 	return docker
+}
+
+// A container that is listed while this service starts it is not taken over as well: what it has is given back once.
+func TestAComparisonDuringAStart(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		engine := newScriptedEngine(t)
+		var count atomic.Int64
+		engine.attach, engine.unasked = answers(t, &count), true
+		e := engine.executor()
+		defer e.Shutdown()
+		engine.started = func(string) {
+			if err := e.Reconcile(t.Context()); err != nil {
+				t.Error(err)
+			}
+		}
+		spec := engine.spec("alice")
+		spec.Lasting = "s1"
+		made, err := e.StartLasting(t.Context(), spec, quota.Token{})
+		if err == nil {
+			err = e.RemoveProcess(t.Context(), made.ID)
+		}
+		synctest.Wait()
+		if got := fmt.Sprint(e.cfg.Mounts.(*preparerLog).calls); err != nil || got != "[prepare alice release alice]" {
+			t.Errorf("%s, %v", got, err)
+		}
+	})
 }
 
 // What one container needs on the host may be released with another that is given up, so all adopted containers must
