@@ -109,5 +109,6 @@ func (e *Executor) finishRemoval(c *container) {
 	if c.give != nil {
 		c.give()
 	}
+	c.unwanted(nil) // or Executor.ctx would keep it
 	close(c.gone)
 }

@@ -143,3 +143,25 @@ func TestNobodyWaitsForItAnyMore(t *testing.T) {
 		t.Error("it is still to be made")
 	}
 }
+
+// TestNothingIsKeptForContainersThatAreGone has one leave, and one of the pool that cannot be bound.
+func TestNothingIsKeptForContainersThatAreGone(t *testing.T) {
+	left := of("alice", "", 0)
+	e := stand(t, quota.New(quota.Limits{}), left)
+	if err := e.Leave(t.Context(), "alice"); err != nil || left.wanted.Err() == nil {
+		t.Errorf("it left: %v", err)
+	}
+	m := newPoolModel(t)
+	defer m.e.Shutdown()
+	m.stock(false)
+	from, to, err := m.e.claim("class", 0, quota.Account{User: "bob"}, Egress{Profile: "isolated"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	m.e.abandon(from, to)
+	m.e.work.Done()
+	<-from.gone
+	if from.wanted.Err() == nil || to.wanted.Err() == nil {
+		t.Errorf("not bound: %v, %v", from.wanted.Err(), to.wanted.Err())
+	}
+}

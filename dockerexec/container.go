@@ -248,7 +248,6 @@ func (e *Executor) giveUp(c *container) {
 	e.mu.Lock()
 	e.drop(c)
 	e.mu.Unlock()
-	c.unwanted(nil)
 	close(c.ready)
 	e.finishRemoval(c)
 }

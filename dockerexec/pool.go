@@ -285,6 +285,7 @@ func (e *Executor) abandon(from, to *container) {
 	delete(e.containers, to.fingerprint)
 	from.give, e.leaving[from] = to.give, true
 	to.err = lostError{errLost}
+	to.unwanted(nil)
 	close(to.ready)
 	close(to.gone)
 	e.mu.Unlock()
