@@ -32,7 +32,7 @@ func TestNothingStartsWithoutASeat(t *testing.T) {
 				t.Errorf("%v", err)
 			}
 			asked = 0
-			if _, err := e.StartProcess(t.Context(), engine.spec("alice")); !cerrdefs.IsUnavailable(err) {
+			if _, err := e.StartProcess(t.Context(), engine.spec("alice"), quota.Token{}); !cerrdefs.IsUnavailable(err) {
 				t.Errorf("a process: %v", err)
 			}
 			synctest.Wait()

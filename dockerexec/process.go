@@ -30,10 +30,10 @@ type Process struct {
 	Dir string `json:"dir"`
 }
 
-// StartProcess makes the Spec's container and lets its command begin once the mounts are verified and the network is
-// open. After an error nothing is left of it.
-func (e *Executor) StartProcess(ctx context.Context, spec Spec) (ProcessContainer, error) {
-	return e.startAlone(ctx, spec, quota.Token{}, "process")
+// StartProcess makes the Spec's container, in the token's turn, and lets its command begin once the mounts are verified
+// and the network is open. After an error nothing is left of it.
+func (e *Executor) StartProcess(ctx context.Context, spec Spec, token quota.Token) (ProcessContainer, error) {
+	return e.startAlone(ctx, spec, token, "process")
 }
 
 // startAlone starts a container that runs without the service: that of a process, or a lasting one. noun is its name in errors.

@@ -161,6 +161,9 @@ func (s *scriptedEngine) routes() http.Handler {
 	})
 	mux.HandleFunc("GET /v1.41/networks", func(w http.ResponseWriter, _ *http.Request) { answer(w, []any{}) })
 	mux.HandleFunc("GET /v1.41/volumes", func(w http.ResponseWriter, _ *http.Request) { answer(w, map[string]any{}) })
+	mux.HandleFunc("GET /v1.41/volumes/{name}", func(w http.ResponseWriter, r *http.Request) {
+		answer(w, map[string]string{"Mountpoint": "/volumes/" + r.PathValue("name")})
+	})
 	mux.HandleFunc("POST /v1.41/containers/create", s.create)
 	mux.HandleFunc("GET /v1.41/containers/{id}/json", func(w http.ResponseWriter, r *http.Request) {
 		if _, there := s.container(w, r); there {

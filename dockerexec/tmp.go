@@ -64,9 +64,9 @@ func (s Spec) tmpVolume() mount.Mount {
 }
 
 // Tmp returns where the user's /tmp is on Docker's host. It exists while the user has a container, so one is held
-// until release: any of the user's that has it, or that of the Spec, which is made if create is set; otherwise the
-// error is errdefs.ErrNotFound. It blocks while a container is being made.
-func (e *Executor) Tmp(ctx context.Context, spec Spec, create bool) (dir string, release func(), err error) {
+// until release: any of the user's that has it, or that of the Spec, which is made if create is set, within the token's
+// bounds and in its turn; otherwise the error is errdefs.ErrNotFound. It blocks while a container is being made.
+func (e *Executor) Tmp(ctx context.Context, spec Spec, token quota.Token, create bool) (dir string, release func(), err error) {
 	c := e.hold(spec)
 	if c == nil && e.hasTmp(spec.tmpName()) {
 		// A process has it. If that ends meanwhile, open files stay open, and the rest is not found.
@@ -80,7 +80,7 @@ func (e *Executor) Tmp(ctx context.Context, spec Spec, create bool) (dir string,
 			return "", nil, fmt.Errorf("user %q has no container: %w", spec.User, cerrdefs.ErrNotFound)
 		}
 		err := e.retryLost(ctx, spec.User, func() (err error) {
-			c, _, err = e.acquire(ctx, spec, quota.Token{})
+			c, _, err = e.acquire(ctx, spec, token)
 			return err
 		})
 		if err != nil {

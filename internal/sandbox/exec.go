@@ -117,7 +117,7 @@ func (s *Service) run(ctx context.Context, box Sandbox, r Request, out dockerexe
 	if err != nil {
 		return Result{}, err
 	}
-	if err := makeTmpHome(ctx, s.resolver, s.executor, p); err != nil {
+	if err := makeTmpHome(ctx, s.resolver, s.executor, p, s.token); err != nil {
 		return Result{}, err
 	}
 	command.Token = s.token

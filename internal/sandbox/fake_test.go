@@ -30,6 +30,8 @@ type fakeExecutor struct {
 	runIn func(context.Context, dockerexec.Spec, dockerexec.Command) (dockerexec.Result, error)
 	// warmed are the Specs that Warm was told.
 	warmed []dockerexec.Spec
+	// tmpFor are the tokens on behalf of which a /tmp was asked for.
+	tmpFor []quota.Token
 }
 
 func (f *fakeExecutor) Run(ctx context.Context, spec dockerexec.Spec, c dockerexec.Command, out dockerexec.Output) (dockerexec.Result, error) {
@@ -43,7 +45,8 @@ func (f *fakeExecutor) Run(ctx context.Context, spec dockerexec.Spec, c dockerex
 	return f.run(spec, c, out)
 }
 
-func (f *fakeExecutor) Tmp(context.Context, dockerexec.Spec, bool) (string, func(), error) {
+func (f *fakeExecutor) Tmp(_ context.Context, _ dockerexec.Spec, token quota.Token, _ bool) (string, func(), error) {
+	f.tmpFor = append(f.tmpFor, token)
 	return "", nil, errors.New("no /tmp here")
 }
 

@@ -11,6 +11,7 @@ import (
 	"github.com/daycare-run/sandbox/internal/errs"
 	"github.com/daycare-run/sandbox/internal/hostfs"
 	"github.com/daycare-run/sandbox/internal/policy"
+	"github.com/daycare-run/sandbox/internal/quota"
 	"github.com/daycare-run/sandbox/internal/rootfs"
 	"github.com/daycare-run/sandbox/pathmap"
 )
@@ -64,7 +65,7 @@ type accessCheck struct {
 
 // tmpOpener finds the users' /tmp. *dockerexec.Executor is one.
 type tmpOpener interface {
-	Tmp(ctx context.Context, spec dockerexec.Spec, create bool) (dir string, release func(), err error)
+	Tmp(ctx context.Context, spec dockerexec.Spec, token quota.Token, create bool) (dir string, release func(), err error)
 }
 
 // target finds a path that a caller wrote. File calls have no tags, so the view of all that the sandbox holds decides.
@@ -92,7 +93,7 @@ func (s *Service) target(ctx context.Context, id, field, written string, check a
 		if err != nil {
 			return fileTarget{}, err
 		}
-		return t, t.openTmp(ctx, s.resolver, s.executor, p.spec, check.mode == policy.Writable)
+		return t, t.openTmp(ctx, s.resolver, s.executor, p.spec, s.token, check.mode == policy.Writable)
 	}
 	at, rest, err := c.paths.Locate(path)
 	if err != nil {
@@ -136,9 +137,10 @@ func readOnlyWhy(at policy.Region) string {
 	return at.Why
 }
 
-// openTmp opens the user's /tmp, which exists while the user has a container; create makes a container.
-func (t *fileTarget) openTmp(ctx context.Context, r *Resolver, executor tmpOpener, spec dockerexec.Spec, create bool) error {
-	dir, free, err := executor.Tmp(ctx, spec, create)
+// openTmp opens the user's /tmp, which exists while the user has a container; create makes a container
+// on behalf of the token.
+func (t *fileTarget) openTmp(ctx context.Context, r *Resolver, executor tmpOpener, spec dockerexec.Spec, token quota.Token, create bool) error {
+	dir, free, err := executor.Tmp(ctx, spec, token, create)
 	if cerrdefs.IsNotFound(err) {
 		return errs.NotFound("%q is not there: /tmp is empty when the user's last container has gone", t.path)
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/daycare-run/sandbox/internal/errs"
 	"github.com/daycare-run/sandbox/internal/policy"
 	"github.com/daycare-run/sandbox/internal/process"
+	"github.com/daycare-run/sandbox/internal/quota"
 	"github.com/daycare-run/sandbox/internal/rootfs"
 	"github.com/daycare-run/sandbox/pathmap"
 )
@@ -110,13 +111,13 @@ func (p *plan) placeHome(c *call, opened *rootfs.Home, dryRun bool) error {
 const homeTmp = ".cache/tmp"
 
 // makeTmpHome makes the directory that a call uses as its home, if that is in /tmp.
-func makeTmpHome(ctx context.Context, r *Resolver, executor tmpOpener, p plan) error {
+func makeTmpHome(ctx context.Context, r *Resolver, executor tmpOpener, p plan, token quota.Token) error {
 	path, err := pathmap.ParseContainer(p.home)
 	if err != nil || path == policy.Tmp || !path.Within(policy.Tmp) {
 		return err
 	}
 	t := fileTarget{path: path}
-	if err := t.openTmp(ctx, r, executor, p.spec, true); err != nil {
+	if err := t.openTmp(ctx, r, executor, p.spec, token, true); err != nil {
 		return err
 	}
 	defer t.close()

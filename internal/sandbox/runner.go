@@ -22,11 +22,12 @@ import (
 	"github.com/daycare-run/sandbox/internal/hostfs"
 	"github.com/daycare-run/sandbox/internal/ids"
 	"github.com/daycare-run/sandbox/internal/process"
+	"github.com/daycare-run/sandbox/internal/quota"
 )
 
 // processExecutor runs the containers of durable processes. *dockerexec.Executor is one.
 type processExecutor interface {
-	StartProcess(context.Context, dockerexec.Spec) (dockerexec.ProcessContainer, error)
+	StartProcess(context.Context, dockerexec.Spec, quota.Token) (dockerexec.ProcessContainer, error)
 	Processes(context.Context) ([]dockerexec.ProcessContainer, error)
 	StopProcess(ctx context.Context, id string, signal syscall.Signal, grace time.Duration) error
 	RemoveProcess(ctx context.Context, id string) error
@@ -106,7 +107,8 @@ func (r *Runner) Start(ctx context.Context, p process.Record, secrets map[string
 	if err != nil {
 		return process.Instance{}, err
 	}
-	if err := makeTmpHome(ctx, r.resolver, r.executor, made); err != nil {
+	token := quota.Token{Name: p.Token} // its bounds are not kept: it has its turns, and is counted
+	if err := makeTmpHome(ctx, r.resolver, r.executor, made, token); err != nil {
 		return process.Instance{}, err
 	}
 	made.spec.Process = dockerexec.Process{ID: p.ID, Dir: r.Dir(p)}
@@ -119,7 +121,7 @@ func (r *Runner) Start(ctx context.Context, p process.Record, secrets map[string
 	}); err != nil {
 		return process.Instance{}, err
 	}
-	started, err := r.executor.StartProcess(ctx, made.spec)
+	started, err := r.executor.StartProcess(ctx, made.spec, token)
 	if err != nil {
 		// The file may hold secrets, and was not read.
 		return process.Instance{}, errors.Join(err, removeIfThere(filepath.Join(r.Dir(p), launch.File)))

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -17,15 +18,19 @@ import (
 	"github.com/daycare-run/sandbox/internal/agent/launch"
 	"github.com/daycare-run/sandbox/internal/hostfs"
 	"github.com/daycare-run/sandbox/internal/process"
+	"github.com/daycare-run/sandbox/internal/quota"
 )
 
 // fakeProcesses starts what a test says, and ends as it says.
 type fakeProcesses struct {
 	start func(dockerexec.Spec) error
 	exit  dockerexec.ProcessContainer
+	// tokens are those on behalf of which containers were made.
+	tokens []quota.Token
 }
 
-func (f *fakeProcesses) StartProcess(_ context.Context, s dockerexec.Spec) (dockerexec.ProcessContainer, error) {
+func (f *fakeProcesses) StartProcess(_ context.Context, s dockerexec.Spec, token quota.Token) (dockerexec.ProcessContainer, error) {
+	f.tokens = append(f.tokens, token)
 	return dockerexec.ProcessContainer{Process: s.Process.ID, ID: "c", Spec: s, Running: true, PID: 7}, f.start(s)
 }
 
@@ -43,7 +48,8 @@ func (f *fakeProcesses) InspectProcess(context.Context, string) (dockerexec.Proc
 	return f.exit, nil
 }
 
-func (f *fakeProcesses) Tmp(context.Context, dockerexec.Spec, bool) (string, func(), error) {
+func (f *fakeProcesses) Tmp(_ context.Context, _ dockerexec.Spec, token quota.Token, _ bool) (string, func(), error) {
+	f.tokens = append(f.tokens, token)
 	return "", nil, errors.New("no /tmp here")
 }
 
@@ -59,7 +65,7 @@ func (f *fakeProcesses) DialProcess(context.Context, string, int) (dockerexec.Po
 // it; what is there already leads nowhere.
 func TestRunnerLaysTheLaunch(t *testing.T) {
 	service := newService(t, nil, "/home")
-	p := process.Record{ID: "p-aaaaaaaaaaaa", Intent: process.Intent{
+	p := process.Record{ID: "p-aaaaaaaaaaaa", Token: "t", Intent: process.Intent{
 		UserID: "alice", SandboxID: "agent", Command: "echo hi", Cwd: "/home", Home: "/tmp", Grants: []string{}, Env: map[string]string{"A": "1"},
 	}}
 	var text []byte
@@ -105,6 +111,13 @@ func TestRunnerLaysTheLaunch(t *testing.T) {
 	}
 	if _, err := os.Lstat(filepath.Join(dir, launch.File)); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("the secrets stay: %v", err)
+	}
+	p.Home = "/tmp/home"
+	if _, err := runner.Start(t.Context(), p, nil); err == nil || !strings.Contains(err.Error(), "no /tmp here") {
+		t.Errorf("with a home in /tmp: %v", err)
+	}
+	if !slices.Equal(fake.tokens, slices.Repeat([]quota.Token{{Name: "t"}}, 3)) {
+		t.Errorf("on behalf of %+v", fake.tokens)
 	}
 	p.UserID = "bob"
 	if _, err := runner.Start(t.Context(), p, nil); err == nil {

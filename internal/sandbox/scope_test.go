@@ -48,6 +48,18 @@ func TestOthersSandboxesDoNotExist(t *testing.T) {
 	}
 }
 
+// A container that is made for the sake of /tmp is made on behalf of the caller's token, which bounds it.
+func TestTmpIsAskedForByTheCallersToken(t *testing.T) {
+	executor := &fakeExecutor{}
+	token := quota.Token{Name: "t", Some: true, Own: quota.Bounds{Containers: 1}}
+	view := newService(t, executor, "").Scoped(ids.OnlyUsers(user(t, "alice")), token)
+	_, read := view.Read(t.Context(), "agent", ReadRequest{Path: "/tmp/x"})
+	_, run := view.Exec(t.Context(), "agent", Request{Command: "true", Confinement: Confinement{Home: "/tmp/home"}}, nil)
+	if diff := cmp.Diff([]quota.Token{token, token}, executor.tmpFor); diff != "" {
+		t.Errorf("%v, %v, want (-), got (+):\n%s", read, run, diff)
+	}
+}
+
 func sandboxIDs(list []Sandbox) []string {
 	var names []string
 	for _, box := range list {

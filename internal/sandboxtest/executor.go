@@ -62,7 +62,7 @@ func (e Executor) Warm(_ string, _ quota.Token, plan func(context.Context) (dock
 }
 
 // Tmp implements sandbox.Executor.
-func (e Executor) Tmp(context.Context, dockerexec.Spec, bool) (string, func(), error) {
+func (e Executor) Tmp(context.Context, dockerexec.Spec, quota.Token, bool) (string, func(), error) {
 	if e.TmpFunc == nil {
 		return "", nil, fmt.Errorf("no /tmp here: %w", cerrdefs.ErrNotFound)
 	}

@@ -1,0 +1,40 @@
+package dockerexec
+
+import (
+	"errors"
+	"testing"
+	"testing/synctest"
+
+	"github.com/daycare-run/sandbox/internal/quota"
+)
+
+// A container that is made for the sake of /tmp is one of the token's, as one for a command is.
+func TestTmpIsWithinTheTokensBounds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		engine := newScriptedEngine(t)
+		e := engine.executor()
+		e.cfg.Quotas = quota.New(quota.Limits{PerToken: quota.Bounds{Containers: 1}})
+		defer e.Shutdown()
+		token := quota.Token{Name: "t", Some: true}
+		tmp := func(user string) (func(), error) {
+			_, release, err := e.Tmp(t.Context(), engine.spec(user), token, true)
+			return release, err
+		}
+		release, err := tmp("alice")
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = tmp("bob")
+		if full, is := errors.AsType[*quota.Exceeded](err); !is || full.Scope != quota.OfToken || full.Resource != quota.Containers {
+			t.Errorf("while the other is in use: %v", err)
+		}
+		release()
+		if release, err = tmp("bob"); err != nil {
+			t.Fatal(err)
+		}
+		release()
+		if got := e.states(); got != "bob idle" {
+			t.Error(got)
+		}
+	})
+}
