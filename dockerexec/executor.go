@@ -167,7 +167,8 @@ func (e *Executor) Shutdown() {
 			e.drop(c)
 			e.discard(c)
 		case c.running > 0:
-			e.tell(e.ctx, c, Incident{What: "removing the container: its commands are not known to have ended", Level: zerolog.WarnLevel, Commands: c.running})
+			cut := Incident{What: "removing the container: its commands are not known to have ended", Level: zerolog.WarnLevel, Commands: c.running}
+			e.work.Go(func() { e.tell(e.ctx, c, cut) })
 			e.drop(c)
 			e.discard(c)
 		default:

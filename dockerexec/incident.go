@@ -48,7 +48,7 @@ func (i Incident) Line(log *zerolog.Logger, user string) {
 	line.Msg(i.What)
 }
 
-// tell tells operators what has happened to a container. Executor.mu is best not held, because the log is written meanwhile.
+// tell tells operators what has happened to a container. Executor.mu must not be held: the log is written meanwhile.
 func (e *Executor) tell(ctx context.Context, c *container, i Incident) {
 	user := c.spec.User
 	if i.Container, i.Sandbox = c.spec.ContainerName(), c.spec.Lasting; i.Sandbox != "" {
