@@ -14,12 +14,15 @@ import (
 // user is a user whom this host holds or has held.
 type user struct {
 	taking sync.Mutex // held while the user is taken over or given up
-	epoch  int64      // of the seat that was taken over; 0 for none
+	epoch  int64      // of the seat that was taken over; 0 for none, or partly
 
 	// Under Router.mu.
 	calls   map[*call]bool
 	leaving chan struct{} // closed when the user has left, or stays after all; nil while the user is not leaving
 }
+
+// partly is the epoch of a user of whom something was released: take releases the rest before it takes the user over anew.
+const partly = -1
 
 type call struct{ end context.CancelCauseFunc }
 
@@ -41,7 +44,7 @@ func (r *Router) take(name string, u *user, epoch int64) error {
 	if u.epoch == epoch {
 		return nil
 	}
-	if u.epoch != 0 { // an earlier seat of this host
+	if u.epoch != 0 { // something of an earlier seat of this host is left
 		if err := r.cfg.Release(context.Background(), name); err != nil {
 			return err
 		}
@@ -57,9 +60,9 @@ func (r *Router) take(name string, u *user, epoch int64) error {
 
 // follow takes a user over or gives the user up, as the seat is now. It reports false if it must be tried again.
 func (r *Router) follow(ctx context.Context, name string) bool {
-	u, host := r.user(name), r.cfg.Cluster.Host()
-	seat, held := r.cfg.Cluster.Seat(name)
-	if held && seat.Host == host {
+	seat, here := r.seated(name)
+	u := r.user(name) // afterwards, as forget does not forget a user who is here
+	if here {
 		if err := r.take(name, u, seat.Epoch); err != nil {
 			r.cfg.Log.Error().Err(err).Str("user", name).Msg("cannot take over a user yet; trying again")
 			return false
@@ -72,22 +75,31 @@ func (r *Router) follow(ctx context.Context, name string) bool {
 	cancel()
 	u.taking.Lock()
 	defer u.taking.Unlock()
-	if seat, held := r.cfg.Cluster.Seat(name); u.epoch == 0 || held && seat.Host == host {
+	if _, here := r.seated(name); here {
 		return true
 	}
-	if err := r.cfg.Release(ctx, name); err != nil {
-		r.cfg.Log.Warn().Err(err).Str("user", name).Msg("cannot release everything of a user whom this host does not hold any more")
+	if u.epoch != 0 {
+		if err := r.cfg.Release(ctx, name); err != nil {
+			r.cfg.Log.Warn().Err(err).Str("user", name).Msg("cannot release everything of a user whom this host does not hold any more; trying again")
+			return false // the epoch stays: if the user comes back, take releases the rest first
+		}
+		u.epoch = 0
 	}
-	u.epoch = 0
 	r.forget(name, u)
 	return true
+}
+
+// seated returns a user's seat, and reports whether this host holds the user.
+func (r *Router) seated(name string) (seat cluster.Seat, here bool) {
+	seat, held := r.cfg.Cluster.Seat(name)
+	return seat, held && seat.Host == r.cfg.Cluster.Host()
 }
 
 // forget removes a user of whom nothing is left here.
 func (r *Router) forget(name string, u *user) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.users[name] == u && u.leaving == nil && len(u.calls) == 0 {
+	if _, here := r.seated(name); r.users[name] == u && u.leaving == nil && len(u.calls) == 0 && !here {
 		delete(r.users, name)
 	}
 }
@@ -247,6 +259,7 @@ func (r *Router) giveUp(ctx context.Context, name string, isNoMore bool) (err er
 	defer u.taking.Unlock()
 	// Nothing of the user may run here once another host may take over.
 	if err := r.cfg.Release(ctx, name); err != nil {
+		u.epoch = partly
 		return err
 	}
 	u.epoch = 0

@@ -7,6 +7,7 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/base64"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -42,6 +43,9 @@ type host struct {
 	fenced   atomic.Bool
 	onStart  atomic.Pointer[func()] // called when it is asked whether it may start something
 	released atomic.Int64
+	failing  atomic.Bool // Release does
+	doing    sync.Mutex
+	done     []string // calls of Take, Release and answer, in their order
 	caller   access.Caller
 	answer   func(w http.ResponseWriter, req *http.Request, who access.Caller)
 }
@@ -62,6 +66,7 @@ func open(t *testing.T, etcd *clientv3.Client, dir, name string) *host {
 	c := cluster.New(etcd, cluster.Config{Host: name, Address: listener.Addr().String(), Version: "test", Log: zerolog.Nop()})
 	h := &host{t: t, name: name, caller: access.Caller{Name: "uid:0", Users: ids.Everyone()}}
 	h.answer = func(w http.ResponseWriter, req *http.Request, who access.Caller) {
+		h.did("answer")
 		text, _ := io.ReadAll(req.Body)
 		fmt.Fprintf(w, "%s %s %s %s %d", name, who.Name, who.Users, who.Token.Name, len(text))
 	}
@@ -76,8 +81,16 @@ func open(t *testing.T, etcd *clientv3.Client, dir, name string) *host {
 			}
 			return c.MayStart(user, int64(h.lease))
 		},
-		Take:    func(string) error { return nil },
-		Release: func(context.Context, string) error { h.released.Add(1); return nil },
+		Take: func(string) error { h.did("take"); return nil },
+		Release: func(context.Context, string) error {
+			if h.failing.Load() {
+				h.did("fail")
+				return errors.New("the engine is away")
+			}
+			h.did("release")
+			h.released.Add(1)
+			return nil
+		},
 	})
 	h.run(c, listener, certificates, etcd)
 	return h
@@ -102,6 +115,21 @@ func (h *host) run(c *cluster.Cluster, listener net.Listener, certificates Certi
 	running.Go(func() { _ = h.server.Serve(certificates.Listen(listener)) })
 	h.entry = httptest.NewServer(h.handler(Entry{Router: h.Router}, func(*http.Request) (access.Caller, error) { return h.caller, nil }))
 	h.t.Cleanup(func() { h.entry.CloseClientConnections(); _ = h.server.Close(); cancel(); running.Wait() })
+}
+
+func (h *host) did(what string) {
+	h.doing.Lock()
+	defer h.doing.Unlock()
+	if n := len(h.done); n == 0 || h.done[n-1] != what { // as it is tried again and again
+		h.done = append(h.done, what)
+	}
+}
+
+// order is what the host did.
+func (h *host) order() string {
+	h.doing.Lock()
+	defer h.doing.Unlock()
+	return strings.Join(h.done, ", ")
 }
 
 type router interface {

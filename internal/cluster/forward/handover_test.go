@@ -67,3 +67,68 @@ func TestABusyUserIsHandedOver(t *testing.T) {
 		})
 	}
 }
+
+// A user of whom something is left here is released until it succeeds, and before anything is taken over again.
+func TestARestIsReleasedBeforeTheUserIsTakenOver(t *testing.T) {
+	for name, leave := range map[string]func(*testing.T, *host){
+		"the seat is lost": func(t *testing.T, h *host) {
+			if err := h.cfg.Cluster.Give(t.Context(), "alice", false); err != nil {
+				t.Fatal(err)
+			}
+			until(t, "a release was tried", func() bool { return strings.HasSuffix(h.order(), "fail") })
+		},
+		"a handover fails": func(t *testing.T, h *host) {
+			if err := h.HandOver(t.Context(), "alice"); err == nil {
+				t.Error("it was handed over")
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, one, _ := two(t)
+			hold := func() {
+				t.Helper()
+				if s, err := one.cfg.Cluster.Hold(t.Context(), "alice"); err != nil || s.Host != one.name {
+					t.Fatalf("%+v, %v", s, err)
+				}
+			}
+			hold()
+			if status, text := one.post("alice", nil); status != http.StatusOK {
+				t.Fatalf("%d: %s", status, text)
+			}
+			one.failing.Store(true)
+			leave(t, one)
+			hold()
+			if status, text := one.post("alice", nil); status == http.StatusOK {
+				t.Errorf("answered beside what is left: %s", text)
+			}
+			one.failing.Store(false)
+			if status, text := one.post("alice", nil); status != http.StatusOK {
+				t.Errorf("%d: %s", status, text)
+			}
+			if got := one.order(); got != "take, answer, fail, release, take, answer" {
+				t.Error(got)
+			}
+		})
+	}
+}
+
+// What cannot be released of a user who is elsewhere is tried again.
+func TestAReleaseIsTriedAgain(t *testing.T) {
+	_, one, other := two(t)
+	if s, err := one.cfg.Cluster.Hold(t.Context(), "alice"); err != nil || s.Host != one.name {
+		t.Fatalf("%+v, %v", s, err)
+	}
+	until(t, "it is taken over", func() bool { return one.order() == "take" })
+	one.failing.Store(true)
+	if err := one.cfg.Cluster.Give(t.Context(), "alice", false); err != nil {
+		t.Fatal(err)
+	}
+	until(t, "all know of it", func() bool { _, held := other.cfg.Cluster.Seat("alice"); return !held })
+	if s, err := other.cfg.Cluster.Hold(t.Context(), "alice"); err != nil || s.Host != other.name {
+		t.Fatalf("%+v, %v", s, err)
+	}
+	until(t, "a release was tried", func() bool { return one.order() == "take, fail" })
+	one.failing.Store(false)
+	until(t, "it is released", func() bool { return one.order() == "take, fail, release" })
+	until(t, "it is forgotten", func() bool { one.mu.Lock(); defer one.mu.Unlock(); return one.users["alice"] == nil })
+}
