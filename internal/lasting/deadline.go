@@ -31,7 +31,7 @@ func (s *Sandboxes) keepDeadlines() {
 	tried, looked := map[*entry]time.Time{}, time.Time{}
 	for s.life.Err() == nil {
 		next := s.endDue(tried)
-		if !s.found.Load() || s.again.Load() {
+		if !s.allFound() || s.again.Load() {
 			if time.Since(looked) >= retryAfter {
 				looked = time.Now()
 				if err := s.find(s.life); err != nil && s.life.Err() == nil {

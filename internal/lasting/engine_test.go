@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"slices"
+	"strings"
 	"sync"
 	"testing"
 
@@ -26,6 +28,8 @@ type fakeEngine struct {
 	refuse error // of what is started
 	// beforeAsked is called when a call is on its way into a container; nil is nothing.
 	beforeAsked func()
+	// beforeRemoved is called with a container that is about to be removed; nil is nothing.
+	beforeRemoved func(id string)
 
 	mu      sync.Mutex
 	made    map[string]dockerexec.Spec
@@ -53,6 +57,7 @@ func (f *fakeEngine) Lasting(context.Context) (list []dockerexec.ProcessContaine
 	for id, spec := range f.made {
 		list = append(list, dockerexec.ProcessContainer{ID: id, Spec: spec, Running: true})
 	}
+	slices.SortFunc(list, func(a, b dockerexec.ProcessContainer) int { return strings.Compare(a.ID, b.ID) })
 	return list, nil
 }
 
@@ -128,6 +133,9 @@ func (f *fakeEngine) ResumeProcess(_ context.Context, id string) error { return 
 func (f *fakeEngine) RemoveProcess(_ context.Context, id string) error {
 	if err := f.refused(id); err != nil {
 		return err
+	}
+	if f.beforeRemoved != nil {
+		f.beforeRemoved(id)
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -74,8 +74,11 @@ type Sandboxes struct {
 	cancel context.CancelFunc
 	work   sync.WaitGroup
 	wake   chan struct{} // holds a value when a deadline has changed
-	found  atomic.Bool   // the containers were looked for: a sandbox with none known has none
-	again  atomic.Bool   // they are to be looked for again, as something failed
+	again  atomic.Bool   // the containers are to be looked for again, as something failed
+
+	// sought counts what makes this host look for the containers; found is its value when the last complete look began.
+	// While they are equal, a sandbox with no container known has none.
+	sought, found atomic.Int64
 
 	mu      sync.Mutex
 	all     map[string]*entry
@@ -116,6 +119,7 @@ func (e *entry) recorded() record {
 func Open(cfg Config) (*Sandboxes, error) {
 	cfg.recountEvery = cmp.Or(cfg.recountEvery, recountEvery)
 	s := &Sandboxes{cfg: cfg, wake: make(chan struct{}, 1), all: map[string]*entry{}, leaving: map[string]bool{}}
+	s.sought.Store(1)
 	s.life, s.cancel = context.WithCancel(context.Background())
 	if cfg.Shared != nil {
 		return s, nil
@@ -160,6 +164,7 @@ func (s *Sandboxes) find(ctx context.Context) error {
 	s.mu.Lock()
 	sandboxes := len(s.all)
 	s.mu.Unlock()
+	sought := s.sought.Load() // a sandbox that is adopted from here on may be missed
 	found, err := s.cfg.Executor.Lasting(ctx)
 	if err != nil {
 		return err
@@ -189,11 +194,14 @@ func (s *Sandboxes) find(ctx context.Context) error {
 			s.pauseAgain(e, c.ID)
 		}
 	}
-	if !s.found.Swap(true) {
+	if s.found.Swap(sought) != sought {
 		s.cfg.Log.Info().Int("sandboxes", sandboxes).Int("containers", len(found)).Msg("found lasting sandboxes and their containers")
 	}
 	return nil
 }
+
+// allFound reports whether a sandbox with no container known has none.
+func (s *Sandboxes) allFound() bool { return s.found.Load() == s.sought.Load() }
 
 // pauseAgain pauses the container of a sandbox that is recorded as paused. If that fails, it is tried again.
 func (s *Sandboxes) pauseAgain(e *entry, container string) {

@@ -77,7 +77,7 @@ func (s *Sandboxes) info(e *entry) Info {
 func (s *Sandboxes) state(e *entry) State {
 	here := e.held && !e.moved // where its container is
 	switch {
-	case here && e.container != "" && !s.cfg.Executor.LastingRuns(e.container), here && e.container == "" && e.record.Made && s.found.Load():
+	case here && e.container != "" && !s.cfg.Executor.LastingRuns(e.container), here && e.container == "" && e.record.Made && s.allFound():
 		return StateEnded
 	case e.record.Paused:
 		return StatePaused
@@ -276,7 +276,7 @@ func (s *Sandboxes) remove(e *entry) error {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), removalLimit)
 	defer cancel()
-	if container == "" && !s.found.Load() {
+	if container == "" && !s.allFound() {
 		if err := s.find(ctx); err != nil {
 			return err
 		}

@@ -102,20 +102,23 @@ func (s *Sandboxes) Adopt(id string) error {
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
+	_, epoch := s.cfg.Shared.Seat(id)
 	if e.held {
+		if !e.moved && e.record.Epoch != epoch { // what is known of it here is of an earlier seat
+			return fmt.Errorf("cannot take over sandbox %q again before it was released: %w", id, cerrdefs.ErrUnavailable)
+		}
 		return nil
 	}
 	give, err := s.service(quota.Token{Name: e.record.Owner}).TakeContainer(id, true)
 	if err != nil {
 		return err
 	}
-	_, epoch := s.cfg.Shared.Seat(id)
 	e.commands = map[int]*counted{}
 	e.held, e.give, e.gone, e.moved = true, give, e.record.gone(), e.record.Epoch != epoch
 	if e.counted = e.moved; e.moved {
 		s.again.Store(true) // an earlier one may be left
 	} else {
-		s.found.Store(false)
+		s.sought.Add(1)
 	}
 	s.rouse()
 	return nil

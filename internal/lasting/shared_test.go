@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	cerrdefs "github.com/containerd/errdefs"
 	"github.com/rs/zerolog"
 
 	"github.com/daycare-run/sandbox/internal/quota"
@@ -45,6 +46,15 @@ func newHosts(t *testing.T) *hosts {
 // start is what a host does that starts, with the containers that its engine has.
 func (c *hosts) start(name string, engine *fakeEngine) *host {
 	c.t.Helper()
+	h := c.open(name, engine)
+	h.s.Start(context.Background())
+	c.t.Cleanup(h.s.Shutdown)
+	return h
+}
+
+// open opens a host that has not looked for its containers.
+func (c *hosts) open(name string, engine *fakeEngine) *host {
+	c.t.Helper()
 	h := &host{hosts: c, name: name, engine: engine}
 	var err error
 	if h.s, err = Open(Config{Shared: h, Service: c.service, Executor: engine, Trash: c.trash, Owner: c.owner, Root: func() bool { return true }, Log: zerolog.Nop()}); err != nil {
@@ -56,8 +66,6 @@ func (c *hosts) start(name string, engine *fakeEngine) *host {
 	}
 	c.all = append(c.all, h)
 	c.mu.Unlock()
-	h.s.Start(context.Background())
-	c.t.Cleanup(h.s.Shutdown)
 	return h
 }
 
@@ -198,6 +206,60 @@ func TestAHostsServiceIsStartedAgain(t *testing.T) {
 		t.Errorf("%+v", i)
 	}
 	eventually(t, "another host's is gone", func() bool { return !one.engine.LastingRuns("c-" + lost) })
+}
+
+// A sandbox that is taken over while the containers are looked for runs: the look has passed its container.
+func TestAdoptedDuringALook(t *testing.T) {
+	c := newHosts(t)
+	one := c.start("one", newLab(t).fakeEngine)
+	kept, stray := one.create(Create{}).ID(), one.create(Create{}).ID()
+	if kept > stray { // the look comes to it first
+		kept, stray = stray, kept
+	}
+	one.s.Shutdown()
+	c.mu.Lock()
+	c.seats[stray], c.all = "two", nil
+	c.mu.Unlock()
+	again := c.open("one", one.engine)
+	one.engine.beforeRemoved = func(string) { // of the stray
+		if err := again.s.Adopt(kept); err != nil {
+			t.Error(err)
+		}
+	}
+	state := func() State { return again.find(kept).Info().State }
+	if err := again.s.find(t.Context()); err != nil || state() != StateRunning {
+		t.Errorf("it is %v, %v", state(), err)
+	}
+	if err := again.s.find(t.Context()); err != nil || !again.s.Busy(kept) || !again.s.allFound() {
+		t.Errorf("its container is not found: %v", err)
+	}
+}
+
+// What a host knows of a sandbox that it has had under an earlier seat is not taken for what is.
+func TestASandboxIsReleasedBeforeItIsAdoptedAgain(t *testing.T) {
+	c := newHosts(t)
+	one, two := c.start("one", newLab(t).fakeEngine), c.start("two", newLab(t).fakeEngine)
+	id := one.create(Create{}).ID()
+	if err := one.s.Adopt(id); err != nil {
+		t.Errorf("under the same seat: %v", err)
+	}
+	c.mu.Lock()
+	c.seats[id] = "two"
+	c.epochs[id]++
+	c.mu.Unlock()
+	if err := two.s.Adopt(id); err != nil {
+		t.Fatal(err)
+	}
+	c.mu.Lock()
+	c.seats[id] = "one"
+	c.epochs[id]++
+	c.mu.Unlock()
+	if err := one.s.Adopt(id); !cerrdefs.IsUnavailable(err) {
+		t.Errorf("adopted beside what is left: %v", err)
+	}
+	if err := errors.Join(one.s.Release(t.Context(), id), one.s.Adopt(id)); err != nil {
+		t.Error(err)
+	}
 }
 
 // The time of a sandbox that no host holds comes: some host has to hold it, and ends it. What is not recorded ends nothing.
