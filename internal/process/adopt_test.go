@@ -237,19 +237,24 @@ func TestKilledAnywhere(t *testing.T) {
 }
 
 func TestWhatWasNeverStartedIsNotDoneTwice(t *testing.T) {
-	h := newHost(t)
-	s := h.serve()
-	killed := t.TempDir()
-	s.run.onStarted = func(Record) error { return os.CopyFS(killed, os.DirFS(h.dir())) }
-	r := s.start(Intent{})
-	s.shutdown()
-	if err := errors.Join(os.RemoveAll(h.dir()), os.Rename(killed, h.dir())); err != nil {
-		t.Fatal(err)
-	}
-	s = h.serve()
-	says(t, s.get(r.ID), "stopped/exited exit -, the service ended while it was being started; start it again if it is still wanted")
-	if h.count() != 0 {
-		t.Error("its container is still there")
+	for _, keepAlive := range []bool{false, true} {
+		t.Run(fmt.Sprint("keepAlive ", keepAlive), func(t *testing.T) {
+			h := newHost(t)
+			s := h.serve()
+			killed := t.TempDir()
+			s.run.onStarted = func(Record) error { return os.CopyFS(killed, os.DirFS(h.dir())) }
+			r := s.start(Intent{KeepAlive: keepAlive})
+			s.shutdown()
+			if err := errors.Join(os.RemoveAll(h.dir()), os.Rename(killed, h.dir())); err != nil {
+				t.Fatal(err)
+			}
+			s = h.serve()
+			s.pass(time.Hour)
+			says(t, s.get(r.ID), "stopped/exited exit -, the service ended while it was being started; start it again if it is still wanted")
+			if h.count() != 0 || h.done() != "start" {
+				t.Errorf("%d containers, there was %s", h.count(), h.done())
+			}
+		})
 	}
 }
 

@@ -126,7 +126,7 @@ func (m *Manager) refresh(r Record) Record {
 	if r.BootID != m.cfg.BootID {
 		r.PID = 0 // by now another process may have it
 	}
-	if r.Status != Running && r.starting() && !r.KeepAlive {
+	if r.Status != Running && r.starting() {
 		// Its caller got no answer, and part of it may have been done: running it twice is worse than not at all.
 		r.DesiredState, r.Status = Stopped, Exited
 		r.Reason = "the service ended while it was being started; start it again if it is still wanted"

@@ -119,8 +119,11 @@ func (i Identity) same(other Identity) bool {
 // Finished reports whether a process neither runs nor is going to.
 func (r Record) Finished() bool { return r.Status != Running && !r.wanted() && !r.starting() }
 
-// wanted reports whether a process is to be started again when it does not run.
-func (r Record) wanted() bool { return r.KeepAlive && r.DesiredState == Running }
+// wanted reports whether a process is to be started again when it does not run. One that has never run is not: its caller
+// got no answer, or an error.
+func (r Record) wanted() bool {
+	return r.KeepAlive && r.DesiredState == Running && !r.LastStartedAt.IsZero()
+}
 
 // starting reports whether a process has not run yet, but is about to.
 func (r Record) starting() bool { return r.DesiredState == Running && r.LastStartedAt.IsZero() }

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"golang.org/x/sync/errgroup"
 	"golang.org/x/sys/unix"
 
 	"github.com/daycare-run/sandbox/internal/quota"
@@ -114,25 +115,33 @@ func (m *Manager) Adopt(user string) error {
 	return nil
 }
 
+// releasedAtOnce is how many processes of a user are released at a time. Each may take its whole grace to end, and a host that
+// gives the user up waits for all of them.
+const releasedAtOnce = 32
+
 // Release ends the processes of a user that this host will no longer hold, and forgets them. Their
 // records stay as they are: another host finds that they do not run. After an error some may still run.
 func (m *Manager) Release(ctx context.Context, user string) error {
-	m.mu.Lock()
-	delete(m.adopted, user)
-	m.mu.Unlock()
+	var releasing errgroup.Group
+	releasing.SetLimit(releasedAtOnce)
 	for _, p := range m.all() {
 		if m.shown(p).UserID != user {
 			continue
 		}
-		if err := p.take(ctx); err != nil {
-			return err
-		}
-		err := m.release(ctx, p)
-		p.give()
-		if err != nil {
-			return err
-		}
+		releasing.Go(func() error {
+			if err := p.take(ctx); err != nil {
+				return err
+			}
+			defer p.give()
+			return m.release(ctx, p)
+		})
 	}
+	if err := releasing.Wait(); err != nil {
+		return err
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	delete(m.adopted, user)
 	return nil
 }
 

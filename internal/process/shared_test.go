@@ -1,12 +1,20 @@
 package process
 
 import (
+	"context"
 	"errors"
+	"fmt"
 	"maps"
 	"strings"
 	"sync"
+	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
+
+	"github.com/containerd/errdefs"
+
+	"github.com/daycare-run/sandbox/internal/quota"
 )
 
 // sharedRecords are those of a cluster; holder is the host that may write.
@@ -14,6 +22,9 @@ type sharedRecords struct {
 	mu     sync.Mutex
 	holder string
 	values map[string][]byte
+	// after is the error of a write that is done, and of the next ones, which are not.
+	after error
+	lost  bool
 }
 
 // by is what a host has of them.
@@ -28,12 +39,16 @@ func (b by) Write(user string, values map[string][]byte) error {
 	if b.holder != b.host {
 		return errors.New("another host holds the user")
 	}
+	if b.lost {
+		return b.after
+	}
+	b.lost = b.after != nil
 	for name, value := range values {
 		if b.values[user+"/"+name] = value; value == nil {
 			delete(b.values, user+"/"+name)
 		}
 	}
-	return nil
+	return b.after
 }
 
 func (b by) Read(user, name string) ([]byte, error) {
@@ -129,6 +144,137 @@ func TestAnotherHostTakesProcessesOver(t *testing.T) {
 		if strings.Contains(name, kept.ID) {
 			t.Errorf("%s is left", name)
 		}
+	}
+}
+
+// A record may be written although the answer is an error. Its caller is told that there is no process, so nobody starts one.
+func TestWhatIsRecordedInSpiteOfAnErrorIsNotStarted(t *testing.T) {
+	shared := &sharedRecords{holder: "h1", values: map[string][]byte{}}
+	first, second := newHost(t), newHost(t)
+	second.boot = "boot-of-another"
+	on := func(name string, h *host) *service {
+		return h.serve(func(cfg *Config) { cfg.Shared, cfg.KeyFile = by{shared, name}, first.root+"/key" })
+	}
+	h1, h2 := on("h1", first), on("h2", second)
+	shared.after = fmt.Errorf("no answer: %w", errdefs.ErrUnavailable)
+	if _, _, err := h1.Start(t.Context(), Intent{UserID: "alice", Command: "x", KeepAlive: true}, quota.Token{}, nil); !errdefs.IsUnavailable(err) {
+		t.Fatalf("it was started: %v", err)
+	}
+	shared.holder, shared.after, shared.lost = "h2", nil, false
+	for name, text := range shared.values {
+		if _, id, _ := strings.Cut(name, "/"); Wanted(id, text) {
+			t.Errorf("%s is wanted", id)
+		}
+	}
+	if err := h2.Adopt("alice"); err != nil {
+		t.Fatal(err)
+	}
+	h2.settle()
+	h2.pass(time.Hour)
+	list := h2.List("alice")
+	if len(list) != 1 || first.done() != "" || second.done() != "" {
+		t.Fatalf("%d processes, %s, %s", len(list), first.done(), second.done())
+	}
+	says(t, list[0], "stopped/exited exit -, the service ended while it was being started; start it again if it is still wanted")
+}
+
+// What may be recorded after an error is removed.
+func TestARecordThatWasNotAnsweredIsRemoved(t *testing.T) {
+	shared := &sharedRecords{holder: "h1", values: map[string][]byte{}}
+	h := newHost(t)
+	s := h.serve(func(cfg *Config) { cfg.Shared, cfg.KeyFile = unanswered{by{shared, "h1"}}, h.root+"/key" })
+	if _, _, err := s.Start(t.Context(), Intent{UserID: "alice", Command: "x", KeepAlive: true}, quota.Token{}, map[string]string{"A": "b"}); !errdefs.IsUnavailable(err) {
+		t.Fatalf("it was started: %v", err)
+	}
+	if len(shared.values) != 0 || h.done() != "" {
+		t.Errorf("%d values are left, there was %s", len(shared.values), h.done())
+	}
+}
+
+// unanswered does what is written, and says that it has no answer.
+type unanswered struct{ by }
+
+func (u unanswered) Write(user string, values map[string][]byte) error {
+	return errors.Join(u.by.Write(user, values), errdefs.ErrUnavailable)
+}
+
+// A user's processes are ended at the same time: those that do not heed the signal take their whole grace.
+func TestAUsersProcessesAreReleasedAtTheSameTime(t *testing.T) {
+	const processes = 5
+	shared := &sharedRecords{holder: "h1", values: map[string][]byte{}}
+	h := newHost(t)
+	s := h.serve(func(cfg *Config) { cfg.Shared, cfg.KeyFile = by{shared, "h1"}, h.root+"/key" })
+	if err := s.Adopt("alice"); err != nil {
+		t.Fatal(err)
+	}
+	var bad Record
+	for range processes {
+		bad = s.start(Intent{})
+	}
+	var told atomic.Int64
+	all := make(chan struct{})
+	s.run.onStop = func(ctx context.Context, i Instance, _ syscall.Signal) error {
+		if told.Add(1) == processes {
+			close(all)
+		}
+		select {
+		case <-all:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+		if i.Process == bad.ID {
+			return errTest
+		}
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	if err := s.Release(ctx, "alice"); !errors.Is(err, errTest) {
+		t.Errorf("%v", err)
+	}
+	if list := s.List("alice"); len(list) != 1 || list[0].ID != bad.ID || h.count() != 1 || !s.adopted["alice"] {
+		t.Errorf("%d processes, %d containers, adopted %t", len(list), h.count(), s.adopted["alice"])
+	}
+	s.run.onStop = nil
+	if err := s.Release(t.Context(), "alice"); err != nil || h.count() != 0 || s.adopted["alice"] {
+		t.Errorf("%v, %d containers, adopted %t", err, h.count(), s.adopted["alice"])
+	}
+}
+
+// A host that could release a user only later knows what others have done to the processes since.
+func TestAProcessThatWasStoppedElsewhereStaysSo(t *testing.T) {
+	shared := &sharedRecords{holder: "h1", values: map[string][]byte{}}
+	first, second := newHost(t), newHost(t)
+	second.boot = "boot-of-another"
+	on := func(name string, h *host) *service {
+		return h.serve(func(cfg *Config) { cfg.Shared, cfg.KeyFile = by{shared, name}, first.root+"/key" })
+	}
+	h1, h2 := on("h1", first), on("h2", second)
+	kept := h1.start(Intent{KeepAlive: true})
+	h1.run.onStop = func(context.Context, Instance, syscall.Signal) error { return errTest }
+	shared.holder = "h2"
+	if err := h1.Release(t.Context(), "alice"); !errors.Is(err, errTest) {
+		t.Errorf("%v", err)
+	}
+	if err := h2.Adopt("alice"); err != nil {
+		t.Fatal(err)
+	}
+	h2.settle()
+	if _, err := h2.Stop(t.Context(), "alice", kept.ID, syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	h1.run.onStop = nil
+	if err := h1.Release(t.Context(), "alice"); err != nil {
+		t.Fatal(err)
+	}
+	shared.holder = "h1"
+	if err := h1.Adopt("alice"); err != nil {
+		t.Fatal(err)
+	}
+	h1.settle()
+	h1.pass(time.Hour)
+	if r := h1.get(kept.ID); r.Status != Stopped || r.DesiredState != Stopped || first.count() != 0 {
+		t.Errorf("%s/%s, %d containers", r.DesiredState, r.Status, first.count())
 	}
 }
 

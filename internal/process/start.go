@@ -109,12 +109,14 @@ func (m *Manager) begin(ctx context.Context, p *process, secrets map[string]stri
 			return err
 		}
 	}
-	if err := m.store.create(p.record, sealed); err != nil {
-		return fmt.Errorf("cannot record it: %w", err)
+	err := m.store.create(p.record, sealed)
+	if err == nil {
+		err = m.launch(ctx, p, secrets)
+	} else {
+		err = fmt.Errorf("cannot record it: %w", err) // it may be recorded all the same
 	}
-	err := m.launch(ctx, p, secrets)
 	if err != nil {
-		// Without its record in any case, by which a later service would start it.
+		// Without its record in any case, which a later service would find.
 		if failed := errors.Join(pathless(m.cfg.Discard(p.record)), m.store.remove(p.record)); failed != nil {
 			m.log.Error().Err(failed).Str("process", p.id).Msg("cannot remove what is left of a process that did not start")
 		}
