@@ -10,7 +10,7 @@ const (
 	stableAfter  = 30 * time.Second
 )
 
-// restartsAtOnce bounds concurrent restarts after a host was lost, or was away.
+// restartsAtOnce bounds concurrent restarts, each of another user, after a host was lost, or was away.
 const restartsAtOnce = 4
 
 // backoffNext returns the delay that follows last; 0 means that there was none.

@@ -78,8 +78,9 @@ type Manager struct {
 
 	mu        sync.Mutex // never held during a call of the Runner or an access to the disk
 	closed    bool
-	processes map[string]*process // by id
-	adopted   map[string]bool     // users whose records were read from Config.Shared
+	processes map[string]*process   // by id
+	adopted   map[string]bool       // users whose records were read from Config.Shared
+	due       map[string][]*process // by user, those to restart now; the first is under way
 
 	queue reconcileQueue
 	watch dirWatch // watches the logs that are followed
@@ -93,7 +94,8 @@ func Open(cfg Config) (*Manager, error) {
 	}
 	m := &Manager{
 		cfg: cfg, store: store{cfg.Dir}, vault: &vault{keyFile: filepath.Join(cfg.Dir, "key")},
-		log: cfg.Log, processes: map[string]*process{}, adopted: map[string]bool{}, restarting: make(chan struct{}, restartsAtOnce),
+		log: cfg.Log, processes: map[string]*process{}, adopted: map[string]bool{}, due: map[string][]*process{},
+		restarting: make(chan struct{}, restartsAtOnce),
 	}
 	if cfg.Shared != nil {
 		m.store, m.vault = shared{cfg.Shared}, &vault{keyFile: cfg.KeyFile}

@@ -82,11 +82,32 @@ func (r *Record) setExit(exit Exit, reason string, now time.Time) {
 // arm plans the next start of a process; the turn is held.
 func (m *Manager) arm(p *process) {
 	p.stopTimer = m.cfg.Clock.AfterFunc(p.record.restartDelay(m.now()), func() {
-		m.background(func(ctx context.Context) { m.restart(ctx, p) })
+		m.background(func(ctx context.Context) { m.restartInTurn(ctx, p) })
 	})
 }
 
-// restart is called by the timer. It does nothing if the timer was cancelled after it had fired.
+// restartInTurn is called by the timer. It restarts one of a user's processes at a time, so that slow starts of one user leave
+// places for others.
+func (m *Manager) restartInTurn(ctx context.Context, p *process) {
+	m.mu.Lock()
+	user := p.record.UserID
+	m.due[user] = append(m.due[user], p)
+	more := len(m.due[user]) == 1 // otherwise the goroutine of the first comes to this one
+	m.mu.Unlock()
+	for more {
+		m.restart(ctx, p)
+		m.mu.Lock()
+		rest := m.due[user][1:]
+		if more = len(rest) > 0; more {
+			m.due[user], p = rest, rest[0]
+		} else {
+			delete(m.due, user)
+		}
+		m.mu.Unlock()
+	}
+}
+
+// restart starts a process again. It does nothing if the timer was cancelled after it had fired.
 func (m *Manager) restart(ctx context.Context, p *process) {
 	select {
 	case m.restarting <- struct{}{}:

@@ -55,6 +55,52 @@ func TestAStartThatFailsLaterIsTriedAgain(t *testing.T) {
 	says(t, s.get(r.ID), "running/running exit 1, restarts 3, pid")
 }
 
+// One user's restarts, however many and slow they are, leave places for another's.
+func TestSlowRestartsTakeOnePlace(t *testing.T) {
+	const processes = 12
+	h := newHost(t)
+	s := h.serve()
+	ends := func(user string) {
+		r := s.start(Intent{UserID: user, KeepAlive: true})
+		h.end(r.Instance.Container, Exit{Code: 1})
+		s.Ended(r.ID)
+		s.settle()
+	}
+	for range processes {
+		ends("alice")
+	}
+	h.clock.advance(time.Second)
+	ends("bob")
+	begun, let, bobs := make(chan string, processes), make(chan struct{}), make(chan struct{})
+	s.run.onStart = func(r Record) error {
+		if r.UserID == "bob" {
+			close(bobs)
+			return nil
+		}
+		begun <- r.ID
+		<-let
+		return nil
+	}
+	h.clock.advance(time.Second)
+	<-begun
+	select {
+	case id := <-begun:
+		t.Errorf("%s is started beside another of the user's", id)
+	case <-time.After(100 * time.Millisecond): // nothing shows that nothing happens
+	}
+	h.clock.advance(time.Second)
+	select {
+	case <-bobs:
+	case <-time.After(10 * time.Second):
+		t.Error("another user's is not started")
+	}
+	close(let)
+	s.settle()
+	if n := h.count(); n != processes+1 {
+		t.Errorf("%d run", n)
+	}
+}
+
 func TestAContainerThatCannotBeRemovedIsRemovedBeforeTheNextStart(t *testing.T) {
 	h := newHost(t)
 	s := h.serve()

@@ -278,9 +278,9 @@ func TestAProcessThatWasStoppedElsewhereStaysSo(t *testing.T) {
 	}
 }
 
-// A host that takes processes over starts four at a time.
+// A host that takes processes over starts four at a time, each of another user.
 func TestFourAtATimeAreTakenOver(t *testing.T) {
-	const processes, atOnce = 12, 4
+	const users, atOnce = 12, 4
 	shared := &sharedRecords{holder: "h1", values: map[string][]byte{}}
 	first, second := newHost(t), newHost(t)
 	second.boot = "boot-of-another"
@@ -288,18 +288,20 @@ func TestFourAtATimeAreTakenOver(t *testing.T) {
 		return h.serve(func(cfg *Config) { cfg.Shared, cfg.KeyFile = by{shared, name}, first.root+"/key" })
 	}
 	h1, h2 := on("h1", first), on("h2", second)
-	for range processes {
-		h1.start(Intent{KeepAlive: true})
+	for n := range users {
+		h1.start(Intent{UserID: fmt.Sprint("u", n), KeepAlive: true})
 	}
 	shared.holder = "h2"
-	starting, let := make(chan string, processes), make(chan struct{})
+	starting, let := make(chan string, users), make(chan struct{})
 	h2.run.onStart = func(r Record) error {
 		starting <- r.ID
 		<-let
 		return nil
 	}
-	if err := h2.Adopt("alice"); err != nil {
-		t.Fatal(err)
+	for n := range users {
+		if err := h2.Adopt(fmt.Sprint("u", n)); err != nil {
+			t.Fatal(err)
+		}
 	}
 	h2.settle()
 	second.clock.advance(0)
@@ -313,7 +315,7 @@ func TestFourAtATimeAreTakenOver(t *testing.T) {
 	}
 	close(let)
 	h2.settle()
-	if n := second.count(); n != processes {
+	if n := second.count(); n != users {
 		t.Errorf("%d run", n)
 	}
 }
