@@ -8,6 +8,7 @@ import (
 	"io"
 	"net/http"
 	"os"
+	"sync"
 	"time"
 )
 
@@ -70,7 +71,7 @@ func (b *Sent) wait(limit time.Duration) {
 // Answer returns a ResponseWriter each piece of which must be taken within limit. After that, writes fail, and the connection
 // ends with the handler. The server itself writes the last piece, so the bound stays when the handler has returned: see Free.
 func Answer(w http.ResponseWriter, limit time.Duration) http.ResponseWriter {
-	return &answer{w, http.NewResponseController(w), limit}
+	return &answer{ResponseWriter: w, control: http.NewResponseController(w), limit: limit}
 }
 
 // Free lets an answer wait for its reader, whatever bound an earlier answer on the connection has left.
@@ -82,9 +83,33 @@ type answer struct {
 	http.ResponseWriter
 	control *http.ResponseController
 	limit   time.Duration
+
+	mu    sync.Mutex
+	until time.Time // see SetWriteDeadline
 }
 
-func (a *answer) wait() { _ = a.control.SetWriteDeadline(time.Now().Add(a.limit)) }
+func (a *answer) wait() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	_ = a.bound()
+}
+
+// bound sets how long the next piece may wait to be taken; mu is held.
+func (a *answer) bound() error {
+	deadline := time.Now().Add(a.limit)
+	if !a.until.IsZero() && a.until.Before(deadline) {
+		deadline = a.until
+	}
+	return a.control.SetWriteDeadline(deadline)
+}
+
+// SetWriteDeadline bounds the whole answer, besides its pieces; the zero time ends that. It is for http.ResponseController.
+func (a *answer) SetWriteDeadline(t time.Time) error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.until = t
+	return a.bound()
+}
 
 // Unwrap is for http.ResponseController.
 func (a *answer) Unwrap() http.ResponseWriter { return a.ResponseWriter }

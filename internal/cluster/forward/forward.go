@@ -95,7 +95,7 @@ func (e Entry) Route(w http.ResponseWriter, req *http.Request, caller access.Cal
 		}
 		if seat.Host == e.cfg.Cluster.Host() {
 			sent.restore(req)
-			running, done, again, err := e.enter(ctx, req.Context(), seat)
+			running, done, again, err := e.admit(ctx, w, req, seat)
 			if again && err == nil {
 				continue
 			}
@@ -120,6 +120,29 @@ func (e Entry) Route(w http.ResponseWriter, req *http.Request, caller access.Cal
 			return nil, nil, err
 		}
 	}
+}
+
+// admit is enter for a call that is answered to w. A call that is ended has lostGrace for the rest of its answer: its handler
+// does not wait for a caller who reads nothing.
+func (r *Router) admit(waiting context.Context, w http.ResponseWriter, req *http.Request, seat cluster.Seat) (_ context.Context, done func(), again bool, err error) {
+	ctx, left, again, err := r.enter(waiting, req.Context(), seat)
+	if left == nil {
+		return nil, nil, again, err
+	}
+	control, bounded := http.NewResponseController(w), make(chan struct{})
+	stop := context.AfterFunc(ctx, func() {
+		_ = control.SetWriteDeadline(time.Now().Add(lostGrace))
+		close(bounded)
+	})
+	return ctx, sync.OnceFunc(func() {
+		if !stop() {
+			<-bounded
+			if w.Header().Get("Connection") != "close" { // otherwise there may be more calls on the connection
+				_ = control.SetWriteDeadline(time.Time{})
+			}
+		}
+		left()
+	}), again, err
 }
 
 // changed waits up to half a second for a seat to change, and reports false if ctx has ended.
@@ -167,7 +190,7 @@ func (i Inbound) Route(w http.ResponseWriter, req *http.Request, _ access.Caller
 			w.WriteHeader(http.StatusMisdirectedRequest)
 			return nil, nil, nil
 		}
-		running, done, again, err := i.enter(ctx, req.Context(), seat)
+		running, done, again, err := i.admit(ctx, w, req, seat)
 		if fenced := (fencedError{}); errors.As(err, &fenced) {
 			w.Header().Set(fencedHeader, "true")
 			w.WriteHeader(http.StatusMisdirectedRequest)

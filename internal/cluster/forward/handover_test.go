@@ -3,7 +3,9 @@ package forward
 import (
 	"context"
 	"fmt"
+	"net"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
 	"time"
@@ -131,4 +133,81 @@ func TestAReleaseIsTriedAgain(t *testing.T) {
 	one.failing.Store(false)
 	until(t, "it is released", func() bool { return one.order() == "take, fail, release" })
 	until(t, "it is forgotten", func() bool { one.mu.Lock(); defer one.mu.Unlock(); return one.users["alice"] == nil })
+}
+
+// A call that was ended does not wait for a caller who reads nothing, whichever host the caller has asked.
+func TestACallerWhoReadsNothingHoldsUpNoHandOver(t *testing.T) {
+	for name, sent := range map[string]bool{"asked here": false, "sent by another host": true} {
+		t.Run(name, func(t *testing.T) {
+			_, one, other := two(t)
+			if s, err := one.cfg.Cluster.Hold(t.Context(), "alice"); err != nil || s.Host != one.name {
+				t.Fatalf("%+v, %v", s, err)
+			}
+			began := make(chan struct{})
+			one.answer = func(w http.ResponseWriter, _ *http.Request, _ access.Caller) {
+				close(began)
+				for piece := make([]byte, 1<<20); ; {
+					if _, err := w.Write(piece); err != nil {
+						return
+					}
+				}
+			}
+			asked := one
+			if sent {
+				asked = other
+			}
+			conn, err := net.Dial("tcp", asked.entry.Listener.Addr().String())
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer conn.Close()
+			fmt.Fprint(conn, "GET /alice HTTP/1.1\r\nHost: localhost\r\n\r\n")
+			<-began
+			ended, cancel := context.WithCancel(t.Context())
+			cancel()
+			if err := one.HandOver(ended, "alice"); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+// deadlines is an answer that remembers its deadline.
+type deadlines struct {
+	*httptest.ResponseRecorder
+	set chan time.Time
+}
+
+func (d deadlines) SetWriteDeadline(t time.Time) error { d.set <- t; return nil }
+
+// The bound of a call that was ended ends with the call, for there may be more on the connection.
+func TestTheBoundOfACallEndsWithIt(t *testing.T) {
+	_, one, _ := two(t)
+	for name, ended := range map[string]bool{"alice": true, "bob": false} {
+		w := deadlines{httptest.NewRecorder(), make(chan time.Time, 2)}
+		if s, err := one.cfg.Cluster.Hold(t.Context(), name); err != nil || s.Host != one.name {
+			t.Fatalf("%+v, %v", s, err)
+		}
+		ctx, done, err := Entry{Router: one.Router}.Route(w, httptest.NewRequest(http.MethodGet, "/", nil), one.caller, name, false)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if ended {
+			one.endCalls(name, errFenced)
+			<-ctx.Done()
+		}
+		done()
+		done()
+		close(w.set)
+		var set []bool
+		for t := range w.set {
+			set = append(set, !t.IsZero())
+		}
+		if got, want := fmt.Sprint(set), map[bool]string{true: "[true false]", false: "[]"}[ended]; got != want {
+			t.Errorf("%s: deadlines %s, not %s", name, got, want)
+		}
+		if err := one.HandOver(t.Context(), name); err != nil {
+			t.Fatal(err)
+		}
+	}
 }
