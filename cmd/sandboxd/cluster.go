@@ -13,6 +13,8 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/sync/errgroup"
+
 	"github.com/daycare-run/sandbox/api"
 	"github.com/daycare-run/sandbox/api/types"
 	"github.com/daycare-run/sandbox/config"
@@ -215,26 +217,24 @@ func (m *member) join(ctx context.Context, lease int64) {
 // drainLimit is how long busy users may stay on a host that is being drained.
 const drainLimit = 10 * time.Minute
 
-// tendUsers finds a host for each user whose processes have to run, and hands over this host's users while it is
-// drained.
+const (
+	// tendEvery is the pause between looks at the users.
+	tendEvery = 500 * time.Millisecond
+	// givenAtOnce is how many users are given up at a time.
+	givenAtOnce = 8
+)
+
+// tendUsers finds a host for each user whose processes have to run. Beside that it gives users up, for which their calls have to
+// end.
 func (m *member) tendUsers(ctx context.Context) {
-	var drained time.Time
-	for ; ctx.Err() == nil; cluster.Wait(ctx, 500*time.Millisecond) {
+	defer inBackground(ctx, m.dropEnded)()
+	defer inBackground(ctx, m.handOver)()
+	for ; ctx.Err() == nil; cluster.Wait(ctx, tendEvery) {
 		for _, user := range m.unheld() {
 			if ctx.Err() == nil {
 				_, _ = m.cluster.Hold(ctx, user) // the next round tries again
 			}
 		}
-		m.dropEnded(ctx)
-		own, _ := m.cluster.Node(m.cluster.Host())
-		if !own.Draining || m.fence.Left() <= 0 || m.cfg.Homes == "local" {
-			drained = time.Time{}
-			continue
-		}
-		if drained.IsZero() {
-			drained = time.Now()
-		}
-		m.drain(ctx, time.Since(drained) > drainLimit)
 	}
 }
 
@@ -251,28 +251,43 @@ func (m *member) unheld() []string {
 	})
 }
 
-// drain hands over the users who are idle, or all users.
-func (m *member) drain(ctx context.Context, all bool) {
+// handOver hands over this host's users while it is drained, until ctx ends.
+func (m *member) handOver(ctx context.Context) {
+	var drained time.Time
+	var turns errgroup.Group
+	turns.SetLimit(givenAtOnce)
+	defer func() { _ = turns.Wait() }()
+	for ; ctx.Err() == nil; cluster.Wait(ctx, tendEvery) {
+		own, _ := m.cluster.Node(m.cluster.Host())
+		if !own.Draining || m.fence.Left() <= 0 || m.cfg.Homes == "local" {
+			drained = time.Time{}
+			continue
+		}
+		if drained.IsZero() {
+			drained = time.Now()
+		}
+		m.drain(ctx, &turns, time.Since(drained) > drainLimit)
+	}
+}
+
+// drain begins to hand over the users who are idle, or all users.
+func (m *member) drain(ctx context.Context, turns *errgroup.Group, all bool) {
 	if !slices.ContainsFunc(m.cluster.Nodes(), func(n cluster.Node) bool { return !n.Draining }) {
 		return // no host would take them
 	}
-	var leaving sync.WaitGroup
-	turns := make(chan struct{}, 8)
 	for _, seat := range m.cluster.Seated() {
 		if !all && (m.router.Calls(seat.User) > 0 || m.d.processes.Busy(seat.User) || m.d.lasting.Busy(seat.User)) {
 			continue
 		}
-		turns <- struct{}{}
-		leaving.Go(func() {
-			defer func() { <-turns }()
+		turns.Go(func() error {
 			ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 			defer cancel()
 			if err := m.router.HandOver(ctx, seat.User); err != nil {
 				m.d.log.Warn().Err(err).Str("user", seat.User).Msg("cannot give a user to another host yet")
 			}
+			return nil
 		})
 	}
-	leaving.Wait()
 }
 
 // openNodes listens for requests from the other hosts.

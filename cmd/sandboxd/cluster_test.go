@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"encoding/base64"
 	"fmt"
 	"io"
@@ -8,13 +9,18 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/rs/zerolog"
 
 	"github.com/daycare-run/sandbox/api"
 	"github.com/daycare-run/sandbox/config"
 	"github.com/daycare-run/sandbox/internal/access"
+	"github.com/daycare-run/sandbox/internal/cluster"
+	"github.com/daycare-run/sandbox/internal/cluster/etcdtest"
+	"github.com/daycare-run/sandbox/internal/cluster/fence"
 	"github.com/daycare-run/sandbox/internal/cluster/forward"
+	"github.com/daycare-run/sandbox/internal/lasting"
 )
 
 // A call that another host sends names all users of its token, beside all headers that the caller may send.
@@ -63,5 +69,62 @@ func TestHostsSayForManyUsers(t *testing.T) {
 	text, err := io.ReadAll(answer.Body)
 	if want := fmt.Sprint(len(names), nil); err != nil || string(text) != want {
 		t.Errorf("it was answered %s, %.100s, not %s: %v", answer.Status, text, want, err)
+	}
+}
+
+// newMember is the only host of a cluster. Whom it gives up is released by release.
+func newMember(t *testing.T, release func(user string)) *member {
+	t.Helper()
+	etcd, _ := etcdtest.Start(t)
+	m := &member{d: &daemon{log: zerolog.Nop()}, wanted: map[string]map[string]bool{}}
+	m.cluster = cluster.New(etcd, cluster.Config{Host: "h1", Address: "127.0.0.1:1", Version: "test", Log: zerolog.Nop()})
+	m.fence = fence.NewMember(fence.Files{Base: filepath.Join(t.TempDir(), "api")}, "", zerolog.Nop())
+	m.router = forward.New(forward.Config{
+		Cluster: m.cluster, MayStart: func(string) error { return nil }, Take: func(string) error { return nil },
+		Release: func(_ context.Context, user string) error { release(user); return nil }, Log: zerolog.Nop(),
+	})
+	var err error
+	if m.d.lasting, err = lasting.Open(lasting.Config{Shared: lastingRecords{m}, Log: zerolog.Nop()}); err != nil {
+		t.Fatal(err)
+	}
+	first := make(chan struct{})
+	t.Cleanup(inBackground(context.Background(), func(ctx context.Context) { m.cluster.Run(ctx, first) }))
+	<-first
+	lease, err := etcd.Grant(t.Context(), 60)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := m.cluster.Join(t.Context(), int64(lease.ID)); err != nil {
+		t.Fatal(err)
+	}
+	return m
+}
+
+// A sandbox that is given up slowly holds up neither the end of another one nor the start of what has to run.
+func TestWhoIsGivenUpSlowlyHoldsUpNobody(t *testing.T) {
+	let, slow := make(chan struct{}), make(chan struct{}, 1)
+	m := newMember(t, func(user string) {
+		if user == "slow" {
+			slow <- struct{}{}
+			<-let
+		}
+	})
+	for _, id := range []string{"slow", "ended"} {
+		if _, err := m.cluster.Hold(t.Context(), id); err != nil {
+			t.Fatal(err)
+		}
+	}
+	m.d.lasting.Abandon("slow")
+	defer inBackground(t.Context(), m.tendUsers)()
+	defer close(let)
+	<-slow
+	m.d.lasting.Abandon("ended")
+	m.mu.Lock()
+	m.wanted["bob"] = map[string]bool{"p": true}
+	m.mu.Unlock()
+	for end := time.Now().Add(30 * time.Second); m.cluster.Holds("ended") || !m.cluster.Holds("bob"); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("bob is held: %t, what has ended is: %t", m.cluster.Holds("bob"), m.cluster.Holds("ended"))
+		}
 	}
 }

@@ -6,10 +6,12 @@ import (
 	"crypto/cipher"
 	"crypto/hkdf"
 	"crypto/sha256"
+	"errors"
 	"fmt"
 	"time"
 
 	cerrdefs "github.com/containerd/errdefs"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/daycare-run/sandbox/internal/cluster"
 	"github.com/daycare-run/sandbox/internal/cluster/forward"
@@ -93,11 +95,22 @@ func (m *member) adoptLasting(user string) error {
 	return m.d.lasting.Adopt(user)
 }
 
-// dropEnded gives up the seats of sandboxes that no longer exist.
+// dropEnded gives up the seats of sandboxes that no longer exist, until ctx ends.
 func (m *member) dropEnded(ctx context.Context) {
-	m.d.lasting.Leave(func(id string) error {
-		ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
-		defer cancel()
-		return m.router.Drop(ctx, id)
-	})
+	var turns errgroup.Group
+	turns.SetLimit(givenAtOnce)
+	defer func() { _ = turns.Wait() }()
+	for ; ctx.Err() == nil; cluster.Wait(ctx, tendEvery) {
+		m.d.lasting.Leave(turns.Go, func(id string) error {
+			ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+			defer cancel()
+			if err := m.router.Drop(ctx, id); err != nil {
+				return err
+			}
+			if m.cluster.Holds(id) {
+				return errors.New("it is being handed over") // which may yet fail
+			}
+			return nil
+		})
+	}
 }

@@ -83,6 +83,7 @@ type Sandboxes struct {
 	mu      sync.Mutex
 	all     map[string]*entry
 	leaving map[string]bool // ids of sandboxes of which only the seat is left
+	giving  map[string]bool // those of them whose seat is being given up
 }
 
 // entry is one sandbox.
@@ -118,7 +119,7 @@ func (e *entry) recorded() record {
 // Open reads the records. A damaged one is set aside, and Start removes its container.
 func Open(cfg Config) (*Sandboxes, error) {
 	cfg.recountEvery = cmp.Or(cfg.recountEvery, recountEvery)
-	s := &Sandboxes{cfg: cfg, wake: make(chan struct{}, 1), all: map[string]*entry{}, leaving: map[string]bool{}}
+	s := &Sandboxes{cfg: cfg, wake: make(chan struct{}, 1), all: map[string]*entry{}, leaving: map[string]bool{}, giving: map[string]bool{}}
 	s.sought.Store(1)
 	s.life, s.cancel = context.WithCancel(context.Background())
 	if cfg.Shared != nil {

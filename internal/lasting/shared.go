@@ -307,21 +307,30 @@ func (s *Sandboxes) Abandon(id string) {
 	}
 }
 
-// Leave calls give for each id whose seat is no longer needed. Where that fails, the next Leave tries again.
-func (s *Sandboxes) Leave(give func(id string) error) {
+// Leave has start run a function for each id whose seat is no longer needed, unless one is running: it calls give for that id.
+// Where that fails, the next Leave tries again.
+func (s *Sandboxes) Leave(start func(func() error), give func(id string) error) {
 	s.mu.Lock()
 	var ids []string
 	for id := range s.leaving {
-		ids = append(ids, id)
+		if !s.giving[id] {
+			s.giving[id] = true
+			ids = append(ids, id)
+		}
 	}
 	s.mu.Unlock()
 	for _, id := range ids {
-		if err := give(id); err != nil {
-			s.cfg.Log.Warn().Err(err).Str("sandbox", id).Msg("cannot give up the seat of a sandbox that is gone; trying again")
-			continue
-		}
-		s.mu.Lock()
-		delete(s.leaving, id)
-		s.mu.Unlock()
+		start(func() error {
+			err := give(id)
+			if err != nil {
+				s.cfg.Log.Warn().Err(err).Str("sandbox", id).Msg("cannot give up the seat of a sandbox that is gone; trying again")
+			}
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			if delete(s.giving, id); err == nil {
+				delete(s.leaving, id)
+			}
+			return err
+		})
 	}
 }

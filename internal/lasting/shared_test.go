@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"os"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -180,9 +181,42 @@ func TestASandboxMoves(t *testing.T) {
 		}
 	}
 	var left []string
-	one.s.Leave(func(id string) error { left = append(left, id); return nil })
+	one.s.Leave(func(do func() error) { _ = do() }, func(id string) error { left = append(left, id); return nil })
 	if len(left) != 1 || left[0] != id {
 		t.Errorf("seats that nobody needs: %q", left)
+	}
+}
+
+// A seat is given up once at a time, and another one does not wait for it.
+func TestASeatIsGivenUpOnceAtATime(t *testing.T) {
+	one := newHosts(t).start("one", newLab(t).fakeEngine)
+	var started []func() error
+	begin := func(do func() error) { started = append(started, do) }
+	var given []string
+	wrong := errors.New("not yet")
+	give := func(id string) error { given = append(given, id); return wrong }
+	for _, id := range []string{"a", "b"} {
+		one.s.Abandon(id)
+		one.s.Abandon("a") // which is being given up by then
+		one.s.Leave(begin, give)
+	}
+	for _, fails := range []bool{true, false} {
+		if len(started) != 2 {
+			t.Fatalf("%d begun", len(started))
+		}
+		if !fails {
+			wrong = nil
+		}
+		for _, do := range started {
+			if err := do(); (err != nil) != fails {
+				t.Error(err)
+			}
+		}
+		started = nil
+		one.s.Leave(begin, give)
+	}
+	if slices.Sort(given); !slices.Equal(given, []string{"a", "a", "b", "b"}) || len(started) != 0 {
+		t.Errorf("given up: %q, and %d more", given, len(started))
 	}
 }
 
