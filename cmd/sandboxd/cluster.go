@@ -39,6 +39,8 @@ type member struct {
 
 	mu     sync.Mutex
 	wanted map[string]map[string]bool // by user: processes that some host has to run
+
+	joining sync.Mutex // held while this host joins the cluster, before mu
 }
 
 // dialEtcd connects to etcd as configured.
@@ -188,30 +190,12 @@ func (m *member) start(ctx context.Context) (stop func()) {
 	}
 	ends = append(ends,
 		inBackground(ctx, m.router.Run), inBackground(ctx, m.tendUsers), inBackground(ctx, m.watchEngine), inBackground(ctx, m.fenceLost),
-		inBackground(ctx, func(ctx context.Context) {
-			m.fence.Run(ctx, fence.Events{Fenced: m.cluster.Fenced, Joined: func(lease int64) { m.join(ctx, lease) }, Stop: m.router.Stop, Starting: m.d.executor.Starting})
-		}))
+		inBackground(ctx, m.followFence))
 	return func() {
 		for _, end := range slices.Backward(ends) {
 			end()
 		}
 	}
-}
-
-// join registers this host in the cluster, retrying until it succeeds or the lease is no longer this one.
-func (m *member) join(ctx context.Context, lease int64) {
-	go func() {
-		for ctx.Err() == nil && m.fence.Record().Lease == lease {
-			err := m.cluster.Join(ctx, lease)
-			if err == nil {
-				m.router.Go()
-				m.d.log.Info().Int64("lease", lease).Msg("this host has joined the cluster")
-				return
-			}
-			m.d.log.Warn().Err(err).Msg("cannot join the cluster yet")
-			cluster.Wait(ctx, time.Second)
-		}
-	}()
 }
 
 // drainLimit is how long busy users may stay on a host that is being drained.

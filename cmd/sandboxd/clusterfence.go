@@ -7,11 +7,51 @@ import (
 	"os"
 	"os/exec"
 	"strconv"
+	"sync"
 	"syscall"
 	"time"
 
 	"github.com/daycare-run/sandbox/internal/cluster"
+	"github.com/daycare-run/sandbox/internal/cluster/fence"
 )
+
+// followFence joins the cluster with each lease that the fence gets, until ctx ends. The join ends when the lease has passed or
+// there is another.
+func (m *member) followFence(ctx context.Context) {
+	var joins sync.WaitGroup
+	defer joins.Wait()
+	end := func() {}
+	m.fence.Run(ctx, fence.Events{
+		Fenced: func() { end(); m.cluster.Fenced() },
+		Joined: func(lease int64) {
+			end()
+			joining, cancel := context.WithCancel(ctx)
+			end = func() { m.mu.Lock(); defer m.mu.Unlock(); cancel() }
+			joins.Go(func() { m.join(joining, lease) })
+		},
+		Stop: m.router.Stop, Starting: m.d.executor.Starting,
+	})
+}
+
+// join registers this host in the cluster, retrying until it succeeds or ctx ends. It waits for the end of an earlier join.
+func (m *member) join(ctx context.Context, lease int64) {
+	m.joining.Lock()
+	defer m.joining.Unlock()
+	for ctx.Err() == nil {
+		err := m.cluster.Join(ctx, lease)
+		if err == nil {
+			m.mu.Lock()
+			defer m.mu.Unlock()
+			if ctx.Err() == nil { // otherwise the router may have stopped already
+				m.router.Go()
+				m.d.log.Info().Int64("lease", lease).Msg("this host has joined the cluster")
+			}
+			return
+		}
+		m.d.log.Warn().Err(err).Msg("cannot join the cluster yet")
+		cluster.Wait(ctx, time.Second)
+	}
+}
 
 // How often Docker is checked, and after how many failures in a row the host counts as unfit.
 const (

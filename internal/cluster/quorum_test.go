@@ -1,9 +1,11 @@
 package cluster
 
 import (
+	"context"
 	"errors"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -75,6 +77,70 @@ func TestWhatIsAskedEndsWithTheLease(t *testing.T) {
 	signal(0, syscall.SIGCONT)
 	if err := h.Join(t.Context(), int64(h.lease)); err != nil || h.Leased().Err() != nil {
 		t.Errorf("joined again: %v, %v", err, h.Leased().Err())
+	}
+}
+
+// lateReads hold back the first read of the seats once they are armed.
+type lateReads struct {
+	clientv3.KV
+	armed    atomic.Bool
+	asked    chan struct{}
+	answered chan struct{}
+}
+
+func (l *lateReads) Get(ctx context.Context, key string, options ...clientv3.OpOption) (*clientv3.GetResponse, error) {
+	if key == keyOf("seats", "") && l.armed.CompareAndSwap(true, false) {
+		close(l.asked)
+		<-l.answered
+	}
+	return l.KV.Get(ctx, key, options...)
+}
+
+// A Join that was overtaken by that of a later lease gives up nothing that is held on the later one.
+func TestALateJoinGivesUpNothing(t *testing.T) {
+	etcd, _ := etcdtest.Start(t)
+	late := &lateReads{KV: etcd.KV, asked: make(chan struct{}), answered: make(chan struct{})}
+	etcd.KV = late
+	h := join(t, etcd, "h1")
+	grant := func() int64 {
+		lease, err := etcd.Grant(t.Context(), 60)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return int64(lease.ID)
+	}
+	overtaken := make(chan error, 1)
+	late.armed.Store(true)
+	first := grant()
+	go func() { overtaken <- h.Join(t.Context(), first) }()
+	<-late.asked
+	second := grant()
+	if err := h.Join(t.Context(), second); err != nil {
+		t.Fatal(err)
+	}
+	seat := h.hold(t, "alice")
+	close(late.answered)
+	if err := <-overtaken; err == nil {
+		t.Error("it has joined with a lease of before")
+	}
+	kept, err := etcd.Get(t.Context(), keyOf("seats", "alice"))
+	if err != nil || len(kept.Kvs) != 1 || kept.Kvs[0].CreateRevision != seat.Epoch || seat.Lease != second {
+		t.Errorf("%+v is now %+v, %v", seat, kept, err)
+	}
+	if n, lives := h.Node("h1"); !lives || n.Lease != second {
+		t.Errorf("the host: %+v", n)
+	}
+}
+
+// A Join that has been called off begins nothing under a lease that has passed.
+func TestAJoinThatWasCalledOff(t *testing.T) {
+	etcd, _ := etcdtest.Start(t)
+	h := join(t, etcd, "h1")
+	off, cancel := context.WithCancel(t.Context())
+	cancel()
+	h.Fenced()
+	if err := h.Join(off, int64(h.lease)); err == nil || h.Leased().Err() == nil {
+		t.Errorf("it goes on: %v", err)
 	}
 }
 

@@ -23,6 +23,10 @@ const askLimit = 5 * time.Second
 // this host that are on another lease are given up: they would end with it, unannounced.
 func (c *Cluster) Join(ctx context.Context, lease int64) error {
 	c.mu.Lock()
+	if ctx.Err() != nil { // the lease may have passed, and what is asked must not go on under it
+		c.mu.Unlock()
+		return fmt.Errorf("cannot join the cluster: %w", context.Cause(ctx))
+	}
 	if c.joined != lease && c.joined != 0 {
 		c.fenced(errLeaseEnded)
 	}
@@ -54,11 +58,17 @@ func (c *Cluster) Join(ctx context.Context, lease int64) error {
 	return c.Reached(ctx, put.Header.Revision)
 }
 
-// giveUpOthers removes this host's seats that are not on the given lease.
+// giveUpOthers removes this host's seats that are not on the given lease, which the last Join must have.
 func (c *Cluster) giveUpOthers(ctx context.Context, lease int64) error {
 	all, err := c.etcd.Get(ctx, keyOf("seats", ""), clientv3.WithPrefix())
 	if err != nil {
 		return err
+	}
+	c.mu.Lock()
+	last := c.joined
+	c.mu.Unlock()
+	if last != lease { // the read may have been late, and have found seats on the lease of a later Join
+		return errLeaseEnded
 	}
 	for _, kv := range all.Kvs {
 		if string(kv.Value) != c.cfg.Host || kv.Lease == lease {
