@@ -118,6 +118,26 @@ func TestRecordsAreWrittenBesideEachOther(t *testing.T) {
 	writing.Wait()
 }
 
+// toldAtOnce are Records whose changes are applied before Write returns.
+type toldAtOnce func(id string, text []byte, revision int64) error
+
+func (t toldAtOnce) Write(_, id string, text []byte, revision int64) (int64, error) {
+	return revision + 1, t(id, text, revision+1)
+}
+
+func TestNothingIsLeftOfWhatIsDeleted(t *testing.T) {
+	var r *registry
+	r = openShared(toldAtOnce(func(id string, text []byte, revision int64) error { return r.apply(id, text, revision) }), nil)
+	agent := box(t, "agent", "alice", "/home")
+	put(t, r, agent, monday)
+	if err := r.Delete(agent.ID); err != nil {
+		t.Fatal(err)
+	}
+	if len(r.sandboxes)+len(r.revisions)+len(r.give)+len(r.active) != 0 {
+		t.Errorf("%v, %v", r.sandboxes, r.revisions)
+	}
+}
+
 func TestNoCommandBeginsInWhatIsBeingPaused(t *testing.T) {
 	agent := box(t, "agent", "alice", "/home")
 	var r *registry

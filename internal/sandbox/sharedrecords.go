@@ -65,8 +65,8 @@ func (r *records) share(s Sandbox, text []byte) error {
 		revision, err = r.shared.Write(s.User.String(), s.ID.String(), text, before)
 		return err
 	})
-	if err == nil {
-		r.revisions[s.ID] = revision
+	if _, pending := r.revisions[s.ID]; err == nil && (text != nil || pending) { // a removal may have been applied already
+		r.revisions[s.ID] = max(r.revisions[s.ID], revision)
 	}
 	return err
 }
