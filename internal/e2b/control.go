@@ -1,6 +1,7 @@
 package e2b
 
 import (
+	"bytes"
 	"errors"
 	"io"
 	"net/http"
@@ -14,7 +15,7 @@ import (
 	"github.com/daycare-run/sandbox/internal/strictjson"
 )
 
-// read reads a body. It refuses unknown fields: one might be a limit that nobody would then keep.
+// read reads a body, which can then be read again. It refuses unknown fields: one might be a limit that nobody would then keep.
 func read(req *http.Request, into any) error {
 	text, err := io.ReadAll(req.Body)
 	if err != nil {
@@ -23,6 +24,8 @@ func read(req *http.Request, into any) error {
 		}
 		return invalid("the body was cut short: %v", err)
 	}
+	k, is := req.Body.(*kept) // what is read again counts once
+	req.Body = io.NopCloser(bytes.NewReader(text))
 	if strings.TrimSpace(string(text)) == "" {
 		return nil
 	}
@@ -30,7 +33,7 @@ func read(req *http.Request, into any) error {
 	if err != nil {
 		return invalid("%v", err)
 	}
-	if k, is := req.Body.(*kept); is {
+	if is {
 		if err := k.take(values * strictjson.ValueBytes); err != nil {
 			return err
 		}

@@ -41,11 +41,7 @@ func given(value jsontext.Value) bool {
 func isSet(flag *bool) bool { return flag != nil && *flag }
 
 func (s *server) create(c controlCall, w http.ResponseWriter, req *http.Request) error {
-	var body createBody
-	if err := read(req, &body); err != nil {
-		return err
-	}
-	asked, err := s.asked(body)
+	asked, err := s.askedBy(req)
 	if err != nil {
 		return err
 	}
@@ -58,6 +54,15 @@ func (s *server) create(c controlCall, w http.ResponseWriter, req *http.Request)
 	}
 	answer(w, http.StatusCreated, s.made(c, b.Info()))
 	return nil
+}
+
+// askedBy reads what a call asks for that creates.
+func (s *server) askedBy(req *http.Request) (lasting.Create, error) {
+	var body createBody
+	if err := read(req, &body); err != nil {
+		return lasting.Create{}, err
+	}
+	return s.asked(body)
 }
 
 // asked translates what a client says for package lasting. It refuses by name what this service cannot do, or cannot enforce.

@@ -96,7 +96,8 @@ func (s *server) known(ctx context.Context, id string, err error) error {
 }
 
 // target returns the sandbox that a call of the control plane is about; empty for none. A sandbox
-// that is to be created gets its id before it is known which host creates it.
+// that is to be created gets its id before it is known which host creates it, and only if the call is in order: the host is
+// chosen by giving it the id's seat.
 func (s *server) target(c controlCall, req *http.Request) (string, error) {
 	said, isSent := sentBy(req.Context())
 	switch id := req.PathValue("id"); {
@@ -107,7 +108,8 @@ func (s *server) target(c controlCall, req *http.Request) (string, error) {
 	case isSent:
 		return said.id, nil
 	case id == "":
-		return lasting.NewID(), nil
+		_, err := s.askedBy(req)
+		return lasting.NewID(), err
 	default:
 		_, err := s.cfg.Sandboxes.Find(c.Token, id)
 		if cerrdefs.IsNotFound(err) {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"testing"
 
@@ -52,5 +53,25 @@ func TestWhatHostsSend(t *testing.T) {
 		if len(router) != 1 || router[0] != id || w.Code != call.status {
 			t.Errorf("%s %s: %d %s, routed as %q", call.method, call.path, w.Code, w.Body, router)
 		}
+	}
+}
+
+// A sandbox gets its host once the call that creates it is known to be in order. The host reads the same body.
+func TestACreateThatIsNotInOrderIsRoutedNowhere(t *testing.T) {
+	var router asked
+	l := newLab(t, func(c *Config) { c.Cluster = &Cluster{Router: &router, Sent: &asked{}} })
+	for body, status := range map[string]int{
+		"no JSON": 400, `{"unknown":1}`: 400, `{"timeout":-1}`: 400, `{"templateID":"none"}`: 404, strings.Repeat(" ", 1<<20) + "{}": 413,
+		"": 201, `{"timeout":60,"metadata":{"a":"b"}}`: 201,
+	} {
+		router = nil
+		got, text, _ := l.call(annesKey, "POST", "/v2/sandboxes", body)
+		if routed := len(router) == 1; got != status || routed != (status == 201) {
+			t.Errorf("%.40q: %d %s, routed as %q", body, got, text, router)
+		}
+	}
+	list := l.sandboxes.All()
+	if !slices.ContainsFunc(list, func(i lasting.Info) bool { return i.Metadata["a"] == "b" }) {
+		t.Errorf("what was asked for is not there: %+v", list)
 	}
 }
