@@ -53,7 +53,7 @@ func (f *fakeExecutor) Containers() []dockerexec.Container { return nil }
 
 func (f *fakeExecutor) Pooled() []dockerexec.Container { return nil }
 
-func (f *fakeExecutor) Tmp(context.Context, dockerexec.Spec, bool) (string, func(), error) {
+func (f *fakeExecutor) Tmp(context.Context, dockerexec.Spec, quota.Token, bool) (string, func(), error) {
 	return "", nil, errors.New("no /tmp here")
 }
 
