@@ -16,7 +16,7 @@ import (
 
 // Connections shares a service's connections among its callers: by uid at the socket, by token over TCP, and
 // by address before a token has arrived. A caller with its full share loses its longest idle connection to a
-// new one; the new one is refused if none is idle. It is safe for concurrent use.
+// new one. If none is idle, that of an address with more connections is lost, or the new one is refused. It is safe for concurrent use.
 type Connections struct {
 	shared  *budget.Pool
 	reserve *budget.Pool // for operators, when nothing else is free
@@ -72,21 +72,39 @@ func (c *Connections) enter(w *wire, caller string, operator bool) bool {
 	return true
 }
 
-// take gets a place for a connection, if need be that of an idle one. The caller holds mu.
+// take gets a place for a connection, if need be that of an idle one, which is closed. The caller holds mu.
 func (c *Connections) take(w *wire, name string) bool {
-	for !c.hold(w, c.shared, name) {
-		other := c.idlest(func(other *wire) bool { return other.holder == name })
-		if other == nil {
-			other = c.idlest(func(other *wire) bool { return !other.known })
-		}
-		if other == nil {
-			return false
-		}
-		c.forget(other)
-		other.evicted = true
-		_ = raw(other.Conn).Close() // closing it over TLS would first send an alert
+	if c.hold(w, c.shared, name) {
+		return true
 	}
+	other := c.idlest(func(other *wire) bool { return other.holder == name })
+	if other == nil {
+		other = c.spare(name)
+	}
+	if other == nil {
+		return false
+	}
+	w.place, w.holder = other.place, name
+	other.place.Move(other.holder, name, 1)
+	other.place, other.evicted = nil, true
+	c.wake(other)
+	_ = raw(other.Conn).Close() // closing it over TLS would first send an alert
 	return true
+}
+
+// spare returns an idle connection, without a token, of the holder with the most places among those that have one, or
+// nil. That holder has more places than name has, so whoever has many takes nothing from whoever has few. The caller
+// holds mu.
+func (c *Connections) spare(name string) (found *wire) {
+	most := c.shared.Of(name)
+	for e := c.resting.Front(); e != nil; e = e.Next() {
+		if w := e.Value.(*wire); !w.known {
+			if n := c.shared.Of(w.holder); n > most {
+				found, most = w, n
+			}
+		}
+	}
+	return found
 }
 
 // idlest returns the longest idle connection for which of is true, or nil. The caller holds mu.

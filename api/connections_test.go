@@ -56,15 +56,25 @@ func newSharedService(t *testing.T, total int, who func(net.Conn) (string, bool)
 	return s
 }
 
-func (s *sharedService) connect() net.Conn {
+func (s *sharedService) connect() net.Conn { return s.connectFrom("127.0.0.1") }
+
+// connectFrom connects from an address of this host's.
+func (s *sharedService) connectFrom(address string) net.Conn {
 	s.t.Helper()
-	conn, err := net.Dial("tcp", s.address)
+	conn, err := (&net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(address)}}).Dial("tcp", s.address)
 	if err != nil {
 		s.t.Fatal(err)
 	}
 	s.t.Cleanup(func() { _ = conn.Close() })
 	_ = conn.SetDeadline(time.Now().Add(time.Minute))
 	return conn
+}
+
+// resting reports whether a connection from an address has no request.
+func (s *sharedService) resting(address string) bool {
+	s.shared.mu.Lock()
+	defer s.shared.mu.Unlock()
+	return s.shared.idlest(func(w *wire) bool { return strings.HasPrefix(w.RemoteAddr().String(), address+":") }) != nil
 }
 
 // ask makes a request on a connection and returns the status; 0 where it was broken.

@@ -79,6 +79,23 @@ func (p *Pool) Give(user string, n int) {
 	}
 }
 
+// Move gives n that from had to another user, whatever that user has.
+func (p *Pool) Move(from, to string, n int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.byUser[to] += n
+	if p.byUser[from] -= n; p.byUser[from] <= 0 {
+		delete(p.byUser, from)
+	}
+}
+
+// Of returns how many user has.
+func (p *Pool) Of(user string) int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.byUser[user]
+}
+
 // Stats returns the pool's numbers.
 func (p *Pool) Stats() Stats {
 	p.mu.Lock()

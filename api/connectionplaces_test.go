@@ -1,0 +1,106 @@
+package api
+
+import (
+	"io"
+	"net"
+	"net/netip"
+	"testing"
+	"time"
+)
+
+// TestBusyConnectionsCostOthersNothing has a caller fill its share, by its address or by its token, with requests that
+// are not over. Whatever it opens then, the connection of another address that has not asked anything yet stays.
+func TestBusyConnectionsCostOthersNothing(t *testing.T) {
+	for name, token := range map[string]string{"without a token": "", "with a token": "many"} {
+		t.Run(name, func(t *testing.T) {
+			s := newSharedService(t, 40, nil)
+			// busy is refused, or has a request whose answer or body is still to come.
+			busy := func() (refused bool) {
+				before := s.shared.Stats().Used
+				conn := s.connectFrom("127.0.0.2")
+				status := make(chan int, 1)
+				if token != "" {
+					go func() { status <- s.ask(conn, token, "POST /v1/sandboxes/a/exec", `{"command":"x"}`) }()
+				} else {
+					_, _ = io.WriteString(conn, "POST /v1/sandboxes/a/exec HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n")
+					go func() { // the answer is withheld until the body has come or is late
+						_, _ = conn.Read(make([]byte, 1))
+						status <- 0
+					}()
+				}
+				for {
+					select {
+					case <-s.running:
+						return false
+					case <-status: // refused, or reset while it asked
+						return true
+					case <-time.After(time.Millisecond):
+						if token == "" && s.shared.Stats().Used > before && !s.resting("127.0.0.2") {
+							return false
+						}
+					}
+				}
+			}
+			for n := 0; !busy(); n++ {
+				if n > 40 {
+					t.Fatal("it is not bounded")
+				}
+			}
+			quiet := s.connectFrom("127.0.0.3")
+			for range 20 {
+				if !busy() {
+					t.Error("it has got another connection")
+				}
+			}
+			if got := s.ask(quiet, "other", listing, ""); got != 200 {
+				t.Errorf("another address: %d", got)
+			}
+		})
+	}
+}
+
+// TestPlacesOfWhoHasMost has a full pool: a place is taken from the address that has the most, and from none that has
+// as few as the one that asks.
+func TestPlacesOfWhoHasMost(t *testing.T) {
+	c := NewConnections(8)
+	enter := func(address string) (*wire, bool) {
+		near, far := net.Pipe()
+		t.Cleanup(func() { _, _ = near.Close(), far.Close() })
+		w := &wire{Conn: addressed{near, address}, of: c}
+		return w, c.enter(w, "", false)
+	}
+	var many []*wire
+	for range 2 {
+		w, _ := enter("192.0.2.1:1")
+		many = append(many, w)
+	}
+	few := map[string]*wire{}
+	for _, address := range []string{"192.0.2.2:1", "192.0.2.3:1", "192.0.2.4:1"} {
+		few[address], _ = enter(address)
+	}
+	if used := c.Stats().Used; used != 5 {
+		t.Fatalf("%d places are taken", used)
+	}
+	for _, w := range few {
+		c.work(w)
+	}
+	if _, ok := enter("192.0.2.5:1"); !ok || !many[0].evicted || many[1].evicted {
+		t.Errorf("a new address: %t, and those of the one with most: %t, %t", ok, many[0].evicted, many[1].evicted)
+	}
+	if _, ok := enter("192.0.2.2:1"); ok || many[1].evicted {
+		t.Error("an address that has one took that of another one with one")
+	}
+	if used := c.Stats().Used; used != 5 {
+		t.Errorf("%d places are taken", used)
+	}
+}
+
+// addressed is a connection from an address.
+type addressed struct {
+	net.Conn
+	address string
+}
+
+func (a addressed) RemoteAddr() net.Addr {
+	return net.TCPAddrFromAddrPort(netip.MustParseAddrPort(a.address))
+}
