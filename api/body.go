@@ -12,7 +12,7 @@ import (
 	"github.com/daycare-run/sandbox/internal/pace"
 )
 
-// memoryOf returns the bytes that the requests of all callers, and the answers that hold a file or output,
+// memoryOf returns the bytes that the requests of all callers, and the answers that hold a file, a list or output,
 // may take together: room for several of the largest of each.
 func memoryOf(maxRequest int64) *budget.Pool {
 	return budget.NewPool(int(max(512<<20, 16*maxRequest)), 0)

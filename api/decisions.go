@@ -5,9 +5,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/go-json-experiment/json"
-	"github.com/go-json-experiment/json/jsontext"
-
 	"github.com/daycare-run/sandbox/api/types"
 	"github.com/daycare-run/sandbox/internal/egress/decisions"
 )
@@ -15,6 +12,13 @@ import (
 func (s *server) decisions(w http.ResponseWriter, req *http.Request) error {
 	q, err := readDecisionQuery(req)
 	if err != nil {
+		return err
+	}
+	room := int(q.limit) * decisionBytes
+	if s.cfg.Nodes != nil && !q.follow {
+		room *= 1 + len(s.cfg.Nodes.List()) // each host answers with as many
+	}
+	if err := s.memory.take(room); err != nil {
 		return err
 	}
 	if q.follow {
@@ -45,28 +49,13 @@ func (s *server) decisions(w http.ResponseWriter, req *http.Request) error {
 	return nil
 }
 
+// decisionBytes is the memory that one of the decisions asked for takes: Recent makes room for twice as many.
+const decisionBytes = 512
+
 // decisionAnswer is a types.DecisionList that makes its decisions while encoding: all at once would take megabytes per caller.
 type decisionAnswer struct {
-	Decisions  decisionSeq `json:"decisions"`
-	Unanswered []string    `json:"unanswered,omitempty"`
-}
-
-type decisionSeq func(yield func(types.Decision) bool)
-
-// MarshalJSONTo implements json.MarshalerTo.
-func (all decisionSeq) MarshalJSONTo(to *jsontext.Encoder) error {
-	err := to.WriteToken(jsontext.BeginArray)
-	var line types.Decision // reused for all
-	all(func(d types.Decision) bool {
-		if line = d; err == nil {
-			err = json.MarshalEncode(to, &line)
-		}
-		return err == nil
-	})
-	if err != nil {
-		return err
-	}
-	return to.WriteToken(jsontext.EndArray)
+	Decisions  lazyList[types.Decision] `json:"decisions"`
+	Unanswered []string                 `json:"unanswered,omitempty"`
 }
 
 // recent returns the latest decisions that the query asks for, oldest first.

@@ -25,6 +25,9 @@ func (s *server) processLog(w http.ResponseWriter, req *http.Request) error {
 	if err != nil {
 		return err
 	}
+	if err := s.memory.take(2 * len(part.Data)); err != nil { // it is copied as text or base64
+		return err
+	}
 	s.answerLog(w, part)
 	return nil
 }

@@ -107,12 +107,22 @@ func (s *server) delete(req *http.Request) (nothing, error) {
 	return nothing{}, s.service.Delete(req.Context(), req.PathValue("id"))
 }
 
-func (s *server) list(*http.Request) (types.SandboxList, error) {
-	list := types.SandboxList{Sandboxes: []types.Sandbox{}}
-	for _, box := range s.service.List() {
-		list.Sandboxes = append(list.Sandboxes, describe(box))
-	}
-	return list, nil
+// sandboxAnswer is a types.SandboxList that makes its sandboxes while encoding.
+type sandboxAnswer struct {
+	Sandboxes lazyList[types.Sandbox] `json:"sandboxes"`
+}
+
+// list counts its answer as the request's memory, but for the directories, which it shares with the registry.
+func (s *server) list(*http.Request) (sandboxAnswer, error) {
+	boxes := s.service.List()
+	const each = 512
+	return sandboxAnswer{func(yield func(types.Sandbox) bool) {
+		for _, box := range boxes {
+			if !yield(describe(box)) {
+				return
+			}
+		}
+	}}, s.memory.take(len(boxes) * each)
 }
 
 func (s *server) explain(req *http.Request, body types.Explain) (types.Explanation, error) {

@@ -67,3 +67,22 @@ func writeText(w io.Writer, before, text string) error {
 	}
 	return nil
 }
+
+// lazyList makes the items of a JSON list while encoding.
+type lazyList[Item any] func(yield func(Item) bool)
+
+// MarshalJSONTo implements json.MarshalerTo.
+func (all lazyList[Item]) MarshalJSONTo(to *jsontext.Encoder) error {
+	err := to.WriteToken(jsontext.BeginArray)
+	var item Item // reused for all
+	all(func(next Item) bool {
+		if item = next; err == nil {
+			err = json.MarshalEncode(to, &item)
+		}
+		return err == nil
+	})
+	if err != nil {
+		return err
+	}
+	return to.WriteToken(jsontext.EndArray)
+}
