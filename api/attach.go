@@ -117,7 +117,7 @@ func (a *attached) run(ctx, writing context.Context, s *server, id string, hangU
 		return nil, err
 	}
 	if body.DetachOnDisconnect {
-		e, err := s.service.StartExec(ctx, id, r, r.Stdin == nil)
+		e, err := s.startDetached(ctx, id, r, r.Stdin == nil)
 		if err != nil {
 			return nil, err
 		}

@@ -35,6 +35,13 @@ func (m *requestMemory) take(n int) error {
 	return nil
 }
 
+// handOver returns what the request has taken so far, for what outlives it. The request itself has nothing then.
+func (m *requestMemory) handOver() *requestMemory {
+	rest := *m
+	m.bytes = 0
+	return &rest
+}
+
 // release gives everything back.
 func (m *requestMemory) release() {
 	if m.bytes > 0 {

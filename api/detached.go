@@ -74,9 +74,20 @@ func relay(ctx context.Context, execID string, from *attach.Attachment[sandbox.R
 	}
 }
 
+// startDetached starts a command that keeps the request's memory to its end: its stdin and environment last as long.
+func (s *server) startDetached(ctx context.Context, id string, r sandbox.Request, stdin bool) (*attach.Exec[sandbox.Result], error) {
+	kept := s.memory.handOver()
+	r.Ended = kept.release
+	e, err := s.service.StartExec(ctx, id, r, stdin)
+	if err != nil {
+		kept.release()
+	}
+	return e, err
+}
+
 // streamDetached is stream for a command that goes on without its caller.
 func (s *server) streamDetached(w http.ResponseWriter, req *http.Request, r sandbox.Request) error {
-	e, err := s.service.StartExec(req.Context(), req.PathValue("id"), r, false)
+	e, err := s.startDetached(req.Context(), req.PathValue("id"), r, false)
 	if err != nil {
 		return err
 	}

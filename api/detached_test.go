@@ -276,3 +276,42 @@ func TestUpgradesThatFail(t *testing.T) {
 		t.Errorf("%+v", status)
 	}
 }
+
+// TestDetachedExecsKeepTheirMemory has the caller of a detached command go: what it sent counts until the command ends,
+// and not at all where none was started.
+func TestDetachedExecsKeepTheirMemory(t *testing.T) {
+	running, work := make(chan struct{}), make(chan struct{})
+	l := newLab(t, sandboxtest.Started(func(context.Context, dockerexec.Command, dockerexec.Output) (dockerexec.Result, error) {
+		close(running)
+		<-work
+		return dockerexec.Result{}, nil
+	}))
+	m := &middleware{cfg: l.config(), service: l.Service, memory: memoryOf(testMaxRequest)}
+	const size = 1 << 20
+	ask := func(ctx context.Context, id string) int {
+		req := httptest.NewRequestWithContext(ctx, http.MethodPost, "/v1/sandboxes/"+id+"/exec",
+			strings.NewReader(`{"command":"cat","detachOnDisconnect":true,"stdin":"`+strings.Repeat("x", size)+`"}`))
+		req.Header.Set("Accept", ndjson)
+		req.SetPathValue("id", id)
+		out := httptest.NewRecorder()
+		m.serve(out, req, route{pattern: "POST /v1/sandboxes/{id}/exec", who: forUsers, handle: (*server).exec})
+		return out.Code
+	}
+	if got := ask(t.Context(), "none"); got != http.StatusNotFound || m.memory.Stats().Used != 0 {
+		t.Errorf("none was started: %d, %+v", got, m.memory.Stats())
+	}
+	ctx, leave := context.WithCancel(t.Context())
+	go func() {
+		<-running
+		leave()
+	}()
+	ask(ctx, "a")
+	if used := m.memory.Stats().Used; used < size {
+		t.Errorf("while it runs without its caller, it has %d bytes", used)
+	}
+	close(work)
+	l.EndDetached()
+	if used := m.memory.Stats().Used; used != 0 {
+		t.Errorf("after its end it has %d bytes", used)
+	}
+}

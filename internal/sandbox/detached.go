@@ -34,6 +34,9 @@ func (s *Service) StartExec(ctx context.Context, id string, r Request, stdin boo
 	log := zerolog.Ctx(ctx)
 	return s.detached.Start(command, func(ctx context.Context, e *detached) (Result, error) {
 		ctx = log.WithContext(ctx)
+		if r.Ended != nil {
+			defer r.Ended()
+		}
 		if stdin {
 			r.Stdin = e.Input.Stdin()
 		}

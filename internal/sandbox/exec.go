@@ -54,6 +54,8 @@ type Request struct {
 	// Refused is called with each line of Result.Refused as soon as it is known, with the count at that time;
 	// nil for none. It is called by one goroutine at a time, after Started and concurrently with the output.
 	Refused func(decisions.Summary)
+	// Ended is called when a command that StartExec has started needs nothing of the request any more; nil for none.
+	Ended func()
 }
 
 // Result is how a command ended.
