@@ -47,8 +47,8 @@ func (b *Sent) Read(p []byte) (int, error) {
 	case errors.Is(err, os.ErrDeadlineExceeded):
 		b.answer.Header().Set("Connection", "close") // what still comes is no request
 		err = fmt.Errorf("it came too slowly: more than %v behind %d bytes a second", b.limit, Rate)
-	case err != nil:
-		b.wait(0) // from now on the server watches whether the caller is still there
+	case errors.Is(err, io.EOF): // any other end leaves the deadline to what the server still reads
+		_ = b.control.SetReadDeadline(time.Time{}) // from now on it watches whether the caller is still there
 	}
 	return n, err
 }
@@ -59,13 +59,9 @@ func (b *Sent) Linger(limit time.Duration) io.Reader {
 	return b.ReadCloser // which sets no further deadline
 }
 
-// wait sets how long the connection may be read from; 0 means for as long as it takes.
+// wait sets how long the connection may be read from. There is always a limit.
 func (b *Sent) wait(limit time.Duration) {
-	var deadline time.Time
-	if limit != 0 {
-		deadline = time.Now().Add(limit)
-	}
-	_ = b.control.SetReadDeadline(deadline) // every connection has deadlines
+	_ = b.control.SetReadDeadline(time.Now().Add(limit)) // every connection has deadlines
 }
 
 // Answer returns a ResponseWriter each piece of which must be taken within limit. After that, writes fail, and the connection
