@@ -40,7 +40,7 @@ var mayImport = map[string]string{
 	"internal/policy":           "pathmap internal/errs",
 	"internal/calls":            "internal/events",
 	"internal/cgroup":           "",
-	"internal/console":          "",
+	"internal/console":          "internal/pace",
 	"internal/errs":             "",
 	"internal/ids":              "internal/errs",
 	"internal/events":           "",

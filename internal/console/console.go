@@ -28,6 +28,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/daycare-run/sandbox/internal/pace"
 )
 
 //go:embed assets
@@ -96,12 +98,22 @@ func New(cfg Config) (*Console, error) {
 func (c *Console) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	switch {
 	case req.URL.Path == "/console":
-		http.Redirect(w, req, "/console/", http.StatusPermanentRedirect)
+		http.Redirect(w, paced(w, req), "/console/", http.StatusPermanentRedirect)
 	case strings.HasPrefix(req.URL.Path, "/console/"):
-		c.serve(w, req)
+		c.serve(w, paced(w, req))
 	default:
 		c.pass(w, req)
 	}
+}
+
+// paced returns a request that the API does not answer: its body has to arrive in time, even if nobody reads it.
+func paced(w http.ResponseWriter, req *http.Request) *http.Request {
+	if req.ContentLength == 0 {
+		return req
+	}
+	req = req.WithContext(req.Context()) // a copy: net/http depends on the type of its own body
+	req.Body = pace.Body(w, req.Body, pace.Delay)
+	return req
 }
 
 // serve answers requests for the console's own paths.
@@ -261,6 +273,7 @@ func (c *Console) pass(w http.ResponseWriter, req *http.Request) {
 		ok = false
 	}
 	if !ok {
+		paced(w, req)
 		w.Header().Set("Content-Type", "application/json")
 		w.WriteHeader(http.StatusUnauthorized)
 		_, _ = w.Write([]byte(`{"error":{"kind":"denied","message":"the session has ended: sign in again"}}` + "\n"))
