@@ -38,15 +38,15 @@ type Tokens struct {
 	held map[*holding]bool
 }
 
-// holding is a context that lasts for as long as a token is in force.
+// holding is a context that lasts for as long as one of the tokens is still the one that it is for.
 type holding struct {
-	caller Caller
-	end    context.CancelCauseFunc
+	still func(Caller) bool
+	end   context.CancelCauseFunc
 }
 
 // is reports whether both are the same token with the same rights.
 func (c Caller) is(other Caller) bool {
-	return c.Key == other.Key && c.Name == other.Name && c.Users.String() == other.Users.String() && c.Token == other.Token
+	return c.same(other) && c.Users.Equal(other.Users) && c.Token == other.Token
 }
 
 // tokensFile is the format of a tokens file.
@@ -231,19 +231,32 @@ func (t *Tokens) first(is func(Caller) bool) (Caller, bool) {
 	return Caller{}, false
 }
 
-var errGone = errs.Unauthenticated("the token is no longer in force")
+var errGone = errs.Unauthenticated("the token is no longer in force, or not for the same users")
 
-// Hold returns a context that also ends when the caller's token is no longer in force, even if another token has its name.
+// Hold returns a context that also ends when the caller's token is no longer in force, even if another token has its name,
+// or when it acts for other users than before.
 func (t *Tokens) Hold(ctx context.Context, c Caller) (context.Context, context.CancelFunc) {
+	return t.hold(ctx, func(now Caller) bool { return now.same(c) && now.Users.Equal(c.Users) })
+}
+
+// HoldKey is Hold for what is the token's own, for whatever users it acts.
+func (t *Tokens) HoldKey(ctx context.Context, c Caller) (context.Context, context.CancelFunc) {
+	return t.hold(ctx, c.same)
+}
+
+// same reports whether both are the same token, whatever its rights.
+func (c Caller) same(other Caller) bool { return c.Name == other.Name && c.Key == other.Key }
+
+func (t *Tokens) hold(ctx context.Context, still func(Caller) bool) (context.Context, context.CancelFunc) {
 	ctx, end := context.WithCancelCause(ctx)
-	h := &holding{c, end}
+	h := &holding{still, end}
 	t.mu.Lock()
 	if t.held == nil {
 		t.held = map[*holding]bool{}
 	}
 	t.held[h] = true
 	t.mu.Unlock()
-	if !t.inForce(c) { // it was removed meanwhile
+	if !t.Any(still) { // it was removed meanwhile
 		end(errGone)
 	}
 	return ctx, func() {
@@ -254,16 +267,12 @@ func (t *Tokens) Hold(ctx context.Context, c Caller) (context.Context, context.C
 	}
 }
 
-func (t *Tokens) inForce(c Caller) bool {
-	return t.Any(func(other Caller) bool { return other.Name == c.Name && other.Key == c.Key })
-}
-
 // endHeld ends the contexts of tokens that are no longer in force.
 func (t *Tokens) endHeld() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for h := range t.held {
-		if !t.inForce(h.caller) {
+		if !t.Any(h.still) {
 			h.end(errGone)
 		}
 	}

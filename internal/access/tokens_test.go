@@ -110,6 +110,52 @@ func TestTokensThatTakeOthersPlaces(t *testing.T) {
 	}
 }
 
+// TestWhatIsHeldEnds: what is held ends with its token or its users, but not with the token's bounds.
+func TestWhatIsHeldEnds(t *testing.T) {
+	entry := func(token, rest string) string {
+		return `{"tokens":[{"name":"engine","token":"` + engineToken + `"},{"name":"of-alice","token":"` + token + `"` + rest + `}]}`
+	}
+	for _, tt := range []struct {
+		name, next      string
+		ends, ownedEnds bool
+	}{
+		{"the same users, in another order", entry(aliceToken, `,"users":["carol","alice"]`), false, false},
+		{"another bound", entry(aliceToken, `,"users":["alice","carol"],"quotas":{"commands":4}`), false, false},
+		{"a user is taken away", entry(aliceToken, `,"users":["alice"]`), true, false},
+		{"another user", entry(aliceToken, `,"users":["alice","bob"]`), true, false},
+		{"everyone", entry(aliceToken, ""), true, false},
+		{"another token", entry(strings.Repeat("n", 32), `,"users":["alice","carol"]`), true, true},
+		{"no token", `{"tokens":[{"name":"engine","token":"` + engineToken + `"}]}`, true, true},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			tokens, err := ReadTokens(writeTokens(t, bothTokens))
+			if err != nil {
+				t.Fatal(err)
+			}
+			next, err := ReadTokens(writeTokens(t, tt.next))
+			if err != nil {
+				t.Fatal(err)
+			}
+			alice, _ := tokens.Find(aliceToken)
+			before, release := tokens.Hold(t.Context(), alice)
+			defer release()
+			owned, releaseOwned := tokens.HoldKey(t.Context(), alice)
+			defer releaseOwned()
+			tokens.Use(next)
+			after, releaseAfter := tokens.Hold(t.Context(), alice) // who was admitted just before
+			defer releaseAfter()
+			for what, ended := range map[string]bool{"before": before.Err() != nil, "after": after.Err() != nil} {
+				if ended != tt.ends {
+					t.Errorf("what was held %s has ended: %t", what, ended)
+				}
+			}
+			if ended := owned.Err() != nil; ended != tt.ownedEnds {
+				t.Errorf("what is the token's own has ended: %t", ended)
+			}
+		})
+	}
+}
+
 func TestTokensThatAreRefused(t *testing.T) {
 	entry := func(rest string) string { return `{"tokens":[{"name":"a","token":"` + engineToken + `"` + rest + `}]}` }
 	for _, tt := range []struct{ name, text, want string }{
@@ -193,5 +239,13 @@ func TestTokensFileThatWasCut(t *testing.T) {
 		if err == nil || strings.Contains(err.Error(), engineToken[:8]) || strings.Contains(err.Error(), aliceToken[:8]) {
 			t.Errorf("cut to %d bytes: %v", length, err)
 		}
+	}
+}
+
+// A user may have the name by which all users are told.
+func TestAUserNamedEveryone(t *testing.T) {
+	all, one := Caller{Name: "a", Users: ids.Everyone()}, Caller{Name: "a", Users: ids.OnlyUsers(user(t, "everyone"))}
+	if all.is(one) || all.Users.String() != one.Users.String() {
+		t.Error("a token for one user is taken for one for all")
 	}
 }

@@ -130,7 +130,7 @@ func (s *server) within(by credentials, handler http.Handler, fail func(http.Res
 			return
 		}
 		defer asked()
-		ctx, release := s.cfg.Tokens.Hold(req.Context(), s.owner(b.Info()))
+		ctx, release := s.cfg.Tokens.HoldKey(req.Context(), s.owner(b.Info()))
 		defer release()
 		req.Header.Set(sandboxHeader, b.ID())
 		req, done, err := s.called(w, req.WithContext(ctx), b)

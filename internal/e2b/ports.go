@@ -126,7 +126,7 @@ func (p *ports) serve(at portHost, w http.ResponseWriter, req *http.Request) {
 		return
 	}
 	defer asked()
-	ctx, cancel := p.of.cfg.Tokens.Hold(context.WithValue(req.Context(), portKey{}, at), p.of.owner(b.Info()))
+	ctx, cancel := p.of.cfg.Tokens.HoldKey(context.WithValue(req.Context(), portKey{}, at), p.of.owner(b.Info()))
 	defer cancel()
 	if req.Header.Get("Upgrade") != "" { // what it becomes does not end by itself
 		defer context.AfterFunc(p.of.cfg.Life, cancel)()

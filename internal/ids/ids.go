@@ -85,6 +85,9 @@ func (u Users) Has(id User) bool { return u.all || u.ids[id] }
 // HasName is Has for a string that may not be a user's name, such as a label.
 func (u Users) HasName(name string) bool { return u.Has(User{name}) }
 
+// Equal reports whether both are the same set.
+func (u Users) Equal(other Users) bool { return u.all == other.all && maps.Equal(u.ids, other.ids) }
+
 // IDs returns the users, sorted by name. It is empty if the set is everyone.
 func (u Users) IDs() []string {
 	names := []string{}
