@@ -38,7 +38,6 @@ func TestAnAnswersDeadline(t *testing.T) {
 	}
 }
 
-
 // connection notes the last read deadline that it was given.
 type connection struct {
 	*httptest.ResponseRecorder
