@@ -206,10 +206,7 @@ func (c *Cluster) Give(ctx context.Context, user string, isNoMore bool) error {
 	if err != nil {
 		return unanswered(ctx, err)
 	}
-	if err := c.Reached(ctx, answer.Header.Revision); answer.Succeeded {
-		return err
-	}
-	return nil
+	return c.Reached(ctx, answer.Header.Revision) // otherwise this host may go on as if it had the seat
 }
 
 // SetDraining makes a host take no new users, or take them again. Only a live host can be drained.

@@ -15,6 +15,7 @@ import (
 type user struct {
 	taking sync.Mutex // held while the user is taken over or given up
 	epoch  int64      // of the seat that was taken over; 0 for none, or partly
+	tried  bool       // a take has begun since the last release: something of the user may be here
 
 	// Under Router.mu.
 	calls   map[*call]bool
@@ -50,6 +51,7 @@ func (r *Router) take(name string, u *user, epoch int64) error {
 		}
 		u.epoch = 0
 	}
+	u.tried = true
 	if err := r.cfg.Take(name); err != nil {
 		return err
 	}
@@ -78,12 +80,12 @@ func (r *Router) follow(ctx context.Context, name string) bool {
 	if _, here := r.seated(name); here {
 		return true
 	}
-	if u.epoch != 0 {
+	if u.epoch != 0 || u.tried {
 		if err := r.cfg.Release(ctx, name); err != nil {
 			r.cfg.Log.Warn().Err(err).Str("user", name).Msg("cannot release everything of a user whom this host does not hold any more; trying again")
 			return false // the epoch stays: if the user comes back, take releases the rest first
 		}
-		u.epoch = 0
+		u.epoch, u.tried = 0, false
 	}
 	r.forget(name, u)
 	return true
@@ -263,5 +265,29 @@ func (r *Router) giveUp(ctx context.Context, name string, isNoMore bool) (err er
 		return err
 	}
 	u.epoch = 0
-	return r.cfg.Cluster.Give(ctx, name, isNoMore)
+	return r.giveSeat(context.WithoutCancel(ctx), name, isNoMore)
+}
+
+// giveSeat gives up the seat of a user of whom nothing is left here. It tries until the seat is gone, for etcd may yet do what it
+// has not answered: another host may have the user at any moment, so no call may begin here. The seat ends with the lease at the
+// latest. An error means that, or that the service ends.
+func (r *Router) giveSeat(ctx context.Context, name string, isNoMore bool) error {
+	for {
+		err := r.cfg.Cluster.Give(ctx, name, isNoMore)
+		if err == nil {
+			return nil
+		}
+		if _, here := r.seated(name); !here {
+			return nil
+		}
+		if r.cfg.MayStart(name) != nil {
+			return err
+		}
+		r.cfg.Log.Warn().Err(err).Str("user", name).Msg("cannot give up a seat yet; trying again")
+		select {
+		case <-time.After(takeAgain):
+		case <-r.ended:
+			return err
+		}
+	}
 }

@@ -46,6 +46,7 @@ type Router struct {
 	nodes    map[string]*peer
 	count    Counts
 	stopping bool
+	ended    chan struct{} // closed when Run returns
 }
 
 // Counts count forwarded calls, lost calls and taken users since the start.
@@ -56,7 +57,7 @@ type Counts struct {
 
 // New returns a Router. Run keeps it current.
 func New(cfg Config) *Router {
-	return &Router{cfg: cfg, users: map[string]*user{}, away: map[*away]bool{}, nodes: map[string]*peer{}}
+	return &Router{cfg: cfg, users: map[string]*user{}, away: map[*away]bool{}, nodes: map[string]*peer{}, ended: make(chan struct{})}
 }
 
 // Counts returns the current counts.
@@ -222,6 +223,7 @@ func (r *Router) counted(change func(*Counts)) {
 func (r *Router) Run(ctx context.Context) {
 	var running sync.WaitGroup
 	defer running.Wait()
+	context.AfterFunc(ctx, func() { close(r.ended) })
 	running.Go(func() { r.probe(ctx) })
 	turns := make(chan struct{}, takeoversAtOnce)
 	r.cfg.Cluster.Watch(ctx, func(s cluster.Seat) {

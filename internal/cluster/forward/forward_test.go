@@ -44,6 +44,7 @@ type host struct {
 	onStart  atomic.Pointer[func()] // called when it is asked whether it may start something
 	released atomic.Int64
 	failing  atomic.Bool // Release does
+	refusing atomic.Bool // Take does
 	doing    sync.Mutex
 	done     []string // calls of Take, Release and answer, in their order
 	caller   access.Caller
@@ -81,7 +82,14 @@ func open(t *testing.T, etcd *clientv3.Client, dir, name string) *host {
 			}
 			return c.MayStart(user, int64(h.lease))
 		},
-		Take: func(string) error { h.did("take"); return nil },
+		Take: func(string) error {
+			if h.refusing.Load() {
+				h.did("refuse")
+				return errors.New("the records cannot be read")
+			}
+			h.did("take")
+			return nil
+		},
 		Release: func(context.Context, string) error {
 			if h.failing.Load() {
 				h.did("fail")

@@ -2,15 +2,20 @@ package forward
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
+	clientv3 "go.etcd.io/etcd/client/v3"
+
 	"github.com/daycare-run/sandbox/internal/access"
+	"github.com/daycare-run/sandbox/internal/cluster/etcdtest"
 )
 
 // A user who is busy is given to another host when the call has ended, and at the end of the time that it has the call is ended.
@@ -210,4 +215,73 @@ func TestTheBoundOfACallEndsWithIt(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+}
+
+// What a failed take may have begun is released when the user goes elsewhere, and not before the next try.
+func TestWhatWasTakenInPartIsReleased(t *testing.T) {
+	_, one, _ := two(t)
+	one.refusing.Store(true)
+	if s, err := one.cfg.Cluster.Hold(t.Context(), "alice"); err != nil || s.Host != one.name {
+		t.Fatalf("%+v, %v", s, err)
+	}
+	for range 2 {
+		if status, text := one.post("alice", nil); status == http.StatusOK {
+			t.Errorf("answered: %s", text)
+		}
+	}
+	if err := one.cfg.Cluster.Give(t.Context(), "alice", false); err != nil {
+		t.Fatal(err)
+	}
+	until(t, "it is released", func() bool { return one.order() == "refuse, release" })
+}
+
+// lossy loses answers of an etcd: the first it did not carry out, the second it did.
+type lossy struct {
+	clientv3.KV
+	lost *atomic.Int64
+}
+
+func (l lossy) Txn(ctx context.Context) clientv3.Txn { return lossyTxn{l.KV.Txn(ctx), l.lost} }
+
+type lossyTxn struct {
+	clientv3.Txn
+	lost *atomic.Int64
+}
+
+func (l lossyTxn) If(cs ...clientv3.Cmp) clientv3.Txn   { return lossyTxn{l.Txn.If(cs...), l.lost} }
+func (l lossyTxn) Then(ops ...clientv3.Op) clientv3.Txn { return lossyTxn{l.Txn.Then(ops...), l.lost} }
+
+func (l lossyTxn) Commit() (*clientv3.TxnResponse, error) {
+	n := l.lost.Add(1)
+	if n == 1 {
+		return nil, errors.New("lost")
+	}
+	answer, err := l.Txn.Commit()
+	if n == 2 {
+		return nil, errors.Join(err, errors.New("lost"))
+	}
+	return answer, err
+}
+
+// A seat that etcd may yet give up, although it has not answered, is not used any more.
+func TestASeatIsGivenUpForGood(t *testing.T) {
+	etcd, _ := etcdtest.Start(t)
+	lost := &atomic.Int64{}
+	lost.Store(2) // nothing yet
+	etcd.KV = lossy{etcd.KV, lost}
+	one, other := twoOf(t, etcd)
+	if s, err := one.cfg.Cluster.Hold(t.Context(), "alice"); err != nil || s.Host != one.name {
+		t.Fatalf("%+v, %v", s, err)
+	}
+	if status, text := one.post("alice", nil); status != http.StatusOK {
+		t.Fatalf("%d: %s", status, text)
+	}
+	lost.Store(0)
+	if err := one.HandOver(t.Context(), "alice"); err != nil {
+		t.Error(err)
+	}
+	if got := one.order(); got != "take, answer, release" || lost.Load() < 2 {
+		t.Errorf("%s after %d transactions", got, lost.Load())
+	}
+	until(t, "the seat is gone", func() bool { _, held := other.cfg.Cluster.Seat("alice"); return !held })
 }
