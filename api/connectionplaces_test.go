@@ -1,6 +1,7 @@
 package api
 
 import (
+	"fmt"
 	"io"
 	"net"
 	"net/netip"
@@ -103,4 +104,37 @@ type addressed struct {
 
 func (a addressed) RemoteAddr() net.Addr {
 	return net.TCPAddrFromAddrPort(netip.MustParseAddrPort(a.address))
+}
+
+// TestACallerWithFewConnectionsGetsIn has idle strangers take all places: a caller goes on with the place of a connection that
+// came in as an address.
+func TestACallerWithFewConnectionsGetsIn(t *testing.T) {
+	c := NewConnections(64)
+	enter := func(address string) (*wire, bool) {
+		near, far := net.Pipe()
+		t.Cleanup(func() { _, _ = near.Close(), far.Close() })
+		w := &wire{Conn: addressed{near, address}, of: c}
+		return w, c.enter(w, "", false)
+	}
+	calls := func(address string) error {
+		w, entered := enter(address)
+		if !entered || !c.work(w) {
+			t.Fatalf("%s does not get in", address)
+		}
+		return c.identify(w, "engine")
+	}
+	if err := calls("192.0.2.1:1"); err != nil {
+		t.Fatal(err)
+	}
+	for i := range 200 {
+		enter(fmt.Sprintf("198.51.100.%d:1", i))
+	}
+	for i := range 3 {
+		if err := calls(fmt.Sprintf("192.0.2.%d:1", 2+i)); err != nil {
+			t.Errorf("number %d: %v", i, err)
+		}
+	}
+	if n := c.shared.Of("caller engine"); n != 4 {
+		t.Errorf("it has %d places", n)
+	}
 }

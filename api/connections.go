@@ -153,6 +153,12 @@ func (c *Connections) identify(w *wire, caller string) error {
 		return nil
 	}
 	if !c.take(w, name) {
+		// A caller with few connections goes on with the place that this one has as an address.
+		if place == c.shared && c.shared.Of(name) < c.shared.Stats().Total/8 {
+			place.Move(holder, name, 1)
+			w.holder, w.known = name, true
+			return nil
+		}
 		c.refused++
 		return fmt.Errorf("%s already has as many connections as allowed, each with a request: try again when one has ended: %w", caller, cerrdefs.ErrResourceExhausted)
 	}

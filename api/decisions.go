@@ -15,8 +15,9 @@ func (s *server) decisions(w http.ResponseWriter, req *http.Request) error {
 		return err
 	}
 	room := int(q.limit) * decisionBytes
-	if s.cfg.Nodes != nil && !q.follow {
-		room *= 1 + len(s.cfg.Nodes.List()) // each host answers with as many
+	if s.cfg.Nodes != nil && !q.follow && q.filter.User == "" { // the other hosts answer with as many
+		hosts := len(slices.DeleteFunc(s.cfg.Nodes.List(), func(n types.Node) bool { return n.Lost }))
+		room = max(room, min(room*hosts, s.memory.of.Stats().Total/8))
 	}
 	if err := s.memory.take(room); err != nil {
 		return err

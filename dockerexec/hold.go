@@ -24,7 +24,7 @@ func (p *pauses) holdUnused(ctx context.Context, docker *client.Client, id strin
 		if c.users > 0 {
 			return false, errUsed
 		}
-		return !c.rests, nil
+		return c.holders > 0 || !c.rests, nil // who holds it may wait for the other container
 	})
 	if errors.Is(err, errUsed) {
 		return nil, nil

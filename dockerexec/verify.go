@@ -61,11 +61,13 @@ func (e *Executor) verify(ctx context.Context, c *container, accessTimes func(ta
 	// In a fixed order, so that services that wait for each other's marks do not wait forever.
 	slices.SortStableFunc(mounts, func(a, b Mount) int { return cmp.Or(cmp.Compare(a.ID.Dev, b.ID.Dev), cmp.Compare(a.ID.Ino, b.ID.Ino)) })
 	look := verifyOnce
-	for looks := 1; ; {
+	for looks, disturbed := 1, 0; ; {
 		differs, err := look(ctx, mounts, accessTimes)
 		switch {
 		case err != nil || differs.target == "":
 			return err
+		case differs.disturbed && disturbed < undisturbedAfter && rest(ctx): // another service marks it, too
+			disturbed++
 		case differs.disturbed && rest(ctx):
 			look = func(ctx context.Context, mounts []Mount, accessTimes func([]string) ([]string, error)) (difference, error) {
 				return e.verifyUndisturbed(ctx, c.id, mounts, accessTimes)
@@ -94,6 +96,8 @@ func (e *Executor) verifyUndisturbed(ctx context.Context, id string, mounts []Mo
 }
 
 const (
+	// undisturbedAfter is how often a disturbed look is repeated before those are paused who may disturb it.
+	undisturbedAfter = 2
 	// verifyTries is how often a mount that lacks its source's mark is looked at, although the source still has it.
 	verifyTries = 4
 	// disturbedLimit is how long others may interfere: another service, on this host or on another one with the same

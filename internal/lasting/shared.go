@@ -260,7 +260,7 @@ func (b *Sandbox) begin(ctx context.Context) (err error) {
 	if !r.From.waits() {
 		return nil
 	}
-	if err := b.makeReady(context.WithoutCancel(ctx), *r.From); err != nil { // which has a limit of its own
+	if err := b.makeReady(ctx, *r.From); err != nil {
 		s.cfg.Log.Warn().Err(err).Str("sandbox", b.entry.id).Msg("a sandbox that was started again is not ready")
 	}
 	return nil

@@ -10,8 +10,11 @@ const (
 	stableAfter  = 30 * time.Second
 )
 
-// restartsAtOnce bounds concurrent restarts, each of another user, after a host was lost, or was away.
-const restartsAtOnce = 4
+// restartsAtOnce bounds concurrent restarts after a host was lost, or was away, and restartsOfUser those of one user.
+const (
+	restartsAtOnce = 4
+	restartsOfUser = restartsAtOnce - 1
+)
 
 // backoffNext returns the delay that follows last; 0 means that there was none.
 func backoffNext(last time.Duration) time.Duration {

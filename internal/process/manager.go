@@ -78,9 +78,9 @@ type Manager struct {
 
 	mu        sync.Mutex // never held during a call of the Runner or an access to the disk
 	closed    bool
-	processes map[string]*process   // by id
-	adopted   map[string]bool       // users whose records were read from Config.Shared
-	due       map[string][]*process // by user, those to restart now; the first is under way
+	processes map[string]*process     // by id
+	adopted   map[string]bool         // users whose records were read from Config.Shared
+	due       map[string]*dueRestarts // by user
 
 	queue reconcileQueue
 	watch dirWatch // watches the logs that are followed
@@ -94,7 +94,7 @@ func Open(cfg Config) (*Manager, error) {
 	}
 	m := &Manager{
 		cfg: cfg, store: store{cfg.Dir}, vault: &vault{keyFile: filepath.Join(cfg.Dir, "key")},
-		log: cfg.Log, processes: map[string]*process{}, adopted: map[string]bool{}, due: map[string][]*process{},
+		log: cfg.Log, processes: map[string]*process{}, adopted: map[string]bool{}, due: map[string]*dueRestarts{},
 		restarting: make(chan struct{}, restartsAtOnce),
 	}
 	if cfg.Shared != nil {

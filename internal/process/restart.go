@@ -86,21 +86,35 @@ func (m *Manager) arm(p *process) {
 	})
 }
 
-// restartInTurn is called by the timer. It restarts one of a user's processes at a time, so that slow starts of one user leave
-// places for others.
+// dueRestarts are a user's restarts: how many are under way, and the processes that wait for one of these to end.
+type dueRestarts struct {
+	running int
+	waiting []*process
+}
+
+// restartInTurn is called by the timer. It restarts restartsOfUser of a user's processes at a time, so that slow starts of one
+// user leave a place for others.
 func (m *Manager) restartInTurn(ctx context.Context, p *process) {
-	m.mu.Lock()
 	user := p.record.UserID
-	m.due[user] = append(m.due[user], p)
-	more := len(m.due[user]) == 1 // otherwise the goroutine of the first comes to this one
+	m.mu.Lock()
+	due := m.due[user]
+	if due == nil {
+		due = &dueRestarts{}
+		m.due[user] = due
+	}
+	if due.running == restartsOfUser {
+		due.waiting = append(due.waiting, p)
+		p = nil
+	} else {
+		due.running++
+	}
 	m.mu.Unlock()
-	for more {
+	for p != nil {
 		m.restart(ctx, p)
 		m.mu.Lock()
-		rest := m.due[user][1:]
-		if more = len(rest) > 0; more {
-			m.due[user], p = rest, rest[0]
-		} else {
+		if p = nil; len(due.waiting) > 0 {
+			p, due.waiting = due.waiting[0], due.waiting[1:]
+		} else if due.running--; due.running == 0 {
 			delete(m.due, user)
 		}
 		m.mu.Unlock()

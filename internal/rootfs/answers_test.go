@@ -157,3 +157,28 @@ func TestRebindOfWhatHangs(t *testing.T) {
 		t.Errorf("left: %v", p.mounted)
 	}
 }
+
+// All that Specs mount is asked at the same time, before the first answer is waited for, and each directory once.
+func TestAllAreAskedTogether(t *testing.T) {
+	p := &Preparer{usersDir: t.TempDir()}
+	var spec dockerexec.Spec
+	for i := range 3 {
+		dir := filepath.Join(p.usersDir, "other", fmt.Sprint(i))
+		defer hang(t, dir)()
+		spec.Mounts = append(spec.Mounts, dockerexec.Mount{Source: dir, Target: fmt.Sprint("/mnt/", i)})
+	}
+	home := hang(t, filepath.Join(p.usersDir, "alice", "home"))
+	defer home()
+	one, two := spec, spec
+	one.User, two.User = "alice", "bob"
+	answers := p.askAll(slices.Values([]dockerexec.Spec{one, two}))
+	p.questions.mu.Lock()
+	asked := len(p.questions.open)
+	p.questions.mu.Unlock()
+	if asked < 4 || asked > 5 { // bob's home, which is not there, may have answered
+		t.Errorf("%d directories are asked", asked)
+	}
+	if err := answers(two); !cerrdefs.IsUnavailable(err) {
+		t.Errorf("%v", err)
+	}
+}

@@ -6,7 +6,6 @@ import (
 	"path"
 	"slices"
 	"sync"
-	"time"
 
 	"github.com/rs/zerolog"
 	"golang.org/x/sys/unix"
@@ -113,19 +112,6 @@ func (p *Preparer) Prepare(spec dockerexec.Spec) (_ dockerexec.Prepared, err err
 	known.containers++
 	p.mounted[spec.Fingerprint()] = known
 	return prepared, nil
-}
-
-// ask fails if something that a Spec mounts does not answer.
-func (p *Preparer) ask(spec dockerexec.Spec, limit time.Duration) error {
-	if err := p.questions.ask(path.Join(p.usersDir, spec.User, "home"), "the home", true, limit); err != nil {
-		return err
-	}
-	for _, m := range spec.Mounts {
-		if err := p.questions.ask(m.Source, "the directory that is mounted at "+m.Target, true, limit); err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 // Release removes what no container needs any more.

@@ -69,9 +69,19 @@ func (p *Preparer) begin(fd int) (unwatched []dockerexec.Fingerprint) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.watches = newWatches(fd)
-	p.askAll()
+	answers := p.askAll(func(yield func(dockerexec.Spec) bool) {
+		for _, known := range p.mounted {
+			if !yield(known.Spec) {
+				return
+			}
+		}
+	})
 	for fingerprint, known := range p.mounted {
-		if err := p.watchAgain(known.Spec); err != nil {
+		err := answers(known.Spec)
+		if err == nil {
+			err = p.watchSpec(known.Spec)
+		}
+		if err != nil {
 			p.logUnwatched(known, err)
 			unwatched = append(unwatched, fingerprint)
 		}
@@ -115,21 +125,33 @@ func (p *Preparer) handle(events []byte) (gone []dockerexec.Fingerprint) {
 	load := p.watches.load
 	changed, lost := p.watches.parse(events, p.mounted)
 	loudest := load.drained(lost || len(events) < len(load.buffer)/2)
-	if lost {
-		p.askAll()
-	}
+	broken := map[dockerexec.Fingerprint]bool{} // of those that are to be checked again
+	took := map[dockerexec.Fingerprint]time.Duration{}
 	for fingerprint, known := range p.mounted {
 		if !lost && len(changed[fingerprint]) == 0 {
 			continue
 		}
 		begun := time.Now()
-		touched, broken := p.touches(changed[fingerprint], known)
-		if !lost && !touched {
-			continue
+		if touched, isBroken := p.touches(changed[fingerprint], known); lost || touched {
+			broken[fingerprint], took[fingerprint] = isBroken, time.Since(begun)
 		}
-		err := p.watchAgain(known.Spec)
-		intact := err == nil && !broken && p.isIntact(known.Spec)
-		tooMuch := lost && loudest[known.User] || !lost && !load.spend(known.User, begun, time.Since(begun))
+	}
+	answers := p.askAll(func(yield func(dockerexec.Spec) bool) {
+		for fingerprint := range broken {
+			if !yield(p.mounted[fingerprint].Spec) {
+				return
+			}
+		}
+	})
+	for fingerprint, isBroken := range broken {
+		known := p.mounted[fingerprint]
+		err := answers(known.Spec) // for which nobody is charged
+		begun := time.Now()
+		if err == nil {
+			err = p.watchSpec(known.Spec)
+		}
+		intact := err == nil && !isBroken && p.isIntact(known.Spec)
+		tooMuch := lost && loudest[known.User] || !lost && !load.spend(known.User, begun, took[fingerprint]+time.Since(begun))
 		if err == nil && tooMuch {
 			err = errTooMuch
 		}
@@ -183,23 +205,6 @@ func (p *Preparer) watchSpec(spec dockerexec.Spec) error {
 	}
 	p.watches.keep(own, now)
 	return nil
-}
-
-// watchAgain is watchSpec for a container that may have run for long: its home may have stopped answering since; p.mu is
-// held.
-func (p *Preparer) watchAgain(spec dockerexec.Spec) error {
-	if err := p.ask(spec, watchLimit); err != nil {
-		return err
-	}
-	return p.watchSpec(spec)
-}
-
-// askAll begins to ask all homes that are in use, so that the time for one that does not answer is that for all of them;
-// p.mu is held.
-func (p *Preparer) askAll() {
-	for _, known := range p.mounted {
-		_ = p.ask(known.Spec, 0)
-	}
 }
 
 // watchDir watches a host directory through its descriptor, to which no link has led.

@@ -123,7 +123,11 @@ func (e Entry) Route(w http.ResponseWriter, req *http.Request, caller access.Cal
 	}
 }
 
-// admit is enter for a call that is answered to w. A call that is ended has lostGrace for the rest of its answer: its handler
+// endedGrace is how long the rest of an ended call's answer may take, with the command's own end. It is less than patience, for
+// which the end of calls is waited.
+const endedGrace = patience / 2
+
+// admit is enter for a call that is answered to w. A call that is ended has endedGrace for the rest of its answer: its handler
 // does not wait for a caller who reads nothing.
 func (r *Router) admit(waiting context.Context, w http.ResponseWriter, req *http.Request, seat cluster.Seat) (_ context.Context, done func(), again bool, err error) {
 	ctx, left, again, err := r.enter(waiting, req.Context(), seat)
@@ -132,7 +136,7 @@ func (r *Router) admit(waiting context.Context, w http.ResponseWriter, req *http
 	}
 	control, bounded := http.NewResponseController(w), make(chan struct{})
 	stop := context.AfterFunc(ctx, func() {
-		_ = control.SetWriteDeadline(time.Now().Add(lostGrace))
+		_ = control.SetWriteDeadline(time.Now().Add(endedGrace))
 		close(bounded)
 	})
 	return ctx, sync.OnceFunc(func() {
