@@ -63,13 +63,7 @@ func TestBusyConnectionsCostOthersNothing(t *testing.T) {
 // TestPlacesOfWhoHasMost has a full pool: a place is taken from the address that has the most, and from none that has
 // as few as the one that asks.
 func TestPlacesOfWhoHasMost(t *testing.T) {
-	c := NewConnections(8)
-	enter := func(address string) (*wire, bool) {
-		near, far := net.Pipe()
-		t.Cleanup(func() { _, _ = near.Close(), far.Close() })
-		w := &wire{Conn: addressed{near, address}, of: c}
-		return w, c.enter(w, "", false)
-	}
+	c, enter := entrance(t, 8)
 	var many []*wire
 	for range 2 {
 		w, _ := enter("192.0.2.1:1")
@@ -96,6 +90,17 @@ func TestPlacesOfWhoHasMost(t *testing.T) {
 	}
 }
 
+// entrance returns what bounds connections, and what opens one from an address.
+func entrance(t *testing.T, most int) (c *Connections, enter func(address string) (*wire, bool)) {
+	c = NewConnections(most)
+	return c, func(address string) (*wire, bool) {
+		near, far := net.Pipe()
+		t.Cleanup(func() { _, _ = near.Close(), far.Close() })
+		w := &wire{Conn: addressed{near, address}, of: c}
+		return w, c.enter(w, "", false)
+	}
+}
+
 // addressed is a connection from an address.
 type addressed struct {
 	net.Conn
@@ -109,13 +114,7 @@ func (a addressed) RemoteAddr() net.Addr {
 // TestACallerWithFewConnectionsGetsIn has idle strangers take all places: a caller goes on with the place of a connection that
 // came in as an address.
 func TestACallerWithFewConnectionsGetsIn(t *testing.T) {
-	c := NewConnections(64)
-	enter := func(address string) (*wire, bool) {
-		near, far := net.Pipe()
-		t.Cleanup(func() { _, _ = near.Close(), far.Close() })
-		w := &wire{Conn: addressed{near, address}, of: c}
-		return w, c.enter(w, "", false)
-	}
+	c, enter := entrance(t, 64)
 	calls := func(address string) error {
 		w, entered := enter(address)
 		if !entered || !c.work(w) {
