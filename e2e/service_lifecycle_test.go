@@ -249,7 +249,8 @@ func (l *lab) image(name string) string { return "daycare-sandbox-e2e-" + name +
 // take that away.
 func build(t *testing.T, l *lab, tag, dockerfile string) {
 	t.Helper()
-	t.Cleanup(func() { removeImage(l, tag) })
+	made := tag
+	t.Cleanup(func() { removeImage(l, made) })
 	dockerfile = strings.Replace(dockerfile, "\n", "\nLABEL lab="+l.egress+"\n", 1)
 	dir := t.TempDir()
 	if err := os.WriteFile(filepath.Join(dir, "Dockerfile"), []byte(dockerfile), 0o644); err != nil {
@@ -259,15 +260,20 @@ func build(t *testing.T, l *lab, tag, dockerfile string) {
 	if err := images.Build(t.Context(), l.engine, dir, "", tag, &out); err != nil {
 		t.Fatalf("%v\n%s", err, out.String())
 	}
+	found, err := l.engine.ImageInspect(t.Context(), tag)
+	if err != nil {
+		t.Fatal(err)
+	}
+	made = found.ID // the tag may be given to a later build
 }
 
-func removeImage(l *lab, tag string) {
+func removeImage(l *lab, name string) {
 	engine := l.engine
 	left, _ := l.listContainers() // the lab tries again
 	for _, c := range left {
 		_ = engine.ContainerRemove(context.Background(), c.ID, container.RemoveOptions{Force: true})
 	}
-	_, _ = engine.ImageRemove(context.Background(), tag, image.RemoveOptions{Force: true, PruneChildren: true})
+	_, _ = engine.ImageRemove(context.Background(), name, image.RemoveOptions{Force: true, PruneChildren: true})
 }
 
 func TestSecondServiceOnOneDataDirIsRefused(t *testing.T) {
