@@ -194,9 +194,9 @@ func TestUserNamespacesAreLetThrough(t *testing.T) {
 			rules[name] = append(rules[name], fmt.Sprint(rule.Action, len(rule.Args)))
 		}
 	}
-	if read.DefaultAction != "SCMP_ACT_ERRNO" || !slices.Equal(rules["clone"], []string{"SCMP_ACT_ALLOW0"}) || !slices.Equal(rules["clone3"], rules["clone"]) ||
+	if read.DefaultAction != "SCMP_ACT_ERRNO" || !slices.Equal(rules["clone"], []string{"SCMP_ACT_ALLOW0"}) || !slices.Equal(rules["setns"], rules["clone"]) ||
 		len(rules["read"]) != 1 || len(rules["kexec_load"]) != 0 {
-		t.Errorf("%s: clone %v, clone3 %v, read %v, kexec_load %v", read.DefaultAction, rules["clone"], rules["clone3"], rules["read"], rules["kexec_load"])
+		t.Errorf("%s: clone %v, setns %v, read %v, kexec_load %v", read.DefaultAction, rules["clone"], rules["setns"], rules["read"], rules["kexec_load"])
 	}
 	if got := s.containerConfig().Env[1:]; !slices.Equal(got, []string{"DAYCARE_USER_NAMESPACES=allowed"}) {
 		t.Errorf("the agent is told %q", got)

@@ -13,7 +13,7 @@ import (
 // namespaceCalls are the system calls that Docker's profile denies to commands, and that are of use to a command that
 // may make user namespaces. The kernel judges them by the namespace in which they are made.
 var namespaceCalls = []string{
-	"chroot", "clone", "clone3", "fsconfig", "fsmount", "fsopen", "fspick", "mount", "mount_setattr", "move_mount", "open_tree",
+	"chroot", "clone", "fsconfig", "fsmount", "fsopen", "fspick", "mount", "mount_setattr", "move_mount", "open_tree",
 	"open_tree_attr", "pivot_root", "setdomainname", "sethostname", "setns", "umount", "umount2", "unshare",
 }
 

@@ -23,7 +23,8 @@ import (
 // processTree keeps track of the agent's children. Each is either a root, the first process of a command that
 // is running, or a leftover: package spawn makes every root a subreaper, so a process becomes a
 // child of the agent without being a root only when the command that it belonged to has ended.
-// Hence the one rule: a leftover is killed.
+// Hence the one rule: a leftover is killed. (With CLONE_PARENT a root could give the agent a child, too, and of another
+// thread than the first one; package seccomp refuses that.)
 //
 // The kernel keeps children by thread. It gives orphans to the first thread of a subreaper, and the
 // agent's first thread starts nothing (Serve is called on it, locked), so it is enough to look there.

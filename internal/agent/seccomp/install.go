@@ -11,7 +11,7 @@ import (
 )
 
 // Install sets the filter for all threads of this process, and for whatever they start, for ever. With
-// userNamespaces, mounts and namespaces can still be made.
+// userNamespaces, mounts and namespaces can still be made by any call but clone3.
 func Install(userNamespaces bool) error {
 	program, err := assemble(filter(userNamespaces))
 	if err != nil {

@@ -1,6 +1,6 @@
 // Package seccomp denies the agent, and every command that it starts, the system calls that an attack needs and a
-// command does not: for mounts, namespaces, kernel modules, keys, file handles. Docker's own profile does
-// not reach into gVisor, which honours a filter that a process sets for itself.
+// command does not: for mounts, namespaces, kernel modules, keys, file handles, children of the agent. Docker's own
+// profile does not reach into gVisor, which honours a filter that a process sets for itself.
 //
 // filter.go is the filter's program, install.go sets it.
 package seccomp
