@@ -35,6 +35,18 @@ func TestNothingOutlivesACommand(t *testing.T) {
 				}
 			})
 		}
+		for name, program := range map[string]string{
+			"the agent's child": "import ctypes, os\nif ctypes.CDLL(None).syscall(56 if os.uname().machine == 'x86_64' else 220, 0x8000 | 17, 0, 0, 0, 0) == 0: os.execvp('sleep', ['sleep', '7001'])",
+			"traced by the agent": "import ctypes, os, signal\nif os.fork() == 0: os.execvp('sleep', ['sleep', '7001'])\n" +
+				"ctypes.CDLL(None).ptrace(0, 0, 0, 0)\nos.kill(os.getpid(), signal.SIGUSR1)",
+		} {
+			t.Run(name, func(t *testing.T) {
+				l.run(t, "leftover", types.Exec{Argv: []string{"python3", "-c", program}})
+				if left := sleeping(t, l, "leftover", "7001"); left != "" {
+					t.Errorf("still running: %s", left)
+				}
+			})
+		}
 	})
 }
 

@@ -27,15 +27,15 @@ const (
 	envFsize = "TEST_PROCESS_FSIZE" // its RLIMIT_FSIZE
 	envFill  = "TEST_PROCESS_FILL"  // a command that prints so many bytes
 	envEnds  = "TEST_PROCESS_ENDS"  // the first process is an agent that ends, with commands that do not
-	envTrace = "TEST_PROCESS_TRACE" // the first process is an agent whose command leaves one who traces another; see traces
+	envTrace = "TEST_PROCESS_TRACE" // the first process is an agent whose command has something traced; see traces
 )
 
 // timeout is for what takes far less.
 const timeout = 10 * time.Second
 
 func init() {
-	if os.Getenv(envDir) != "" {
-		runtime.LockOSThread() // as in cmd/sandbox-agent
+	if os.Getenv(envDir) != "" || os.Getenv(envTrace) != "" {
+		runtime.LockOSThread() // as in cmd/sandbox-agent, and because a tracer is a thread, and so is what it traces
 	}
 }
 
@@ -77,6 +77,8 @@ func firstProcess(dir string) (int, error) {
 	case "":
 	case endsHung:
 		return hangsAhead(dir)
+	case endsTracing:
+		return tracesRoot()
 	default:
 		return endsAll()
 	}

@@ -112,7 +112,7 @@ func (t *processTree) end() error {
 	}
 }
 
-// reap waits for children for as long as the agent lives. It first looks at who has died and
+// reap waits for children for as long as the agent lives. It first looks at who has died, or stopped, and
 // collects it only under the lock, so that a pid under the lock always means the same process.
 func (t *processTree) reap() {
 	for {
@@ -140,6 +140,11 @@ func (t *processTree) collect(pid int) {
 	}
 	var status unix.WaitStatus
 	if got, err := unix.Wait4(pid, &status, unix.WNOHANG, nil); err != nil || got != pid {
+		return
+	}
+	if !status.Exited() && !status.Signaled() {
+		// It has made its parent its tracer (PTRACE_TRACEME) and stopped. The agent traces nobody, so it would never go on.
+		_ = unix.Kill(pid, unix.SIGKILL)
 		return
 	}
 	if root := t.roots[pid]; root != nil {

@@ -9,7 +9,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"testing"
 	"time"
 
@@ -70,17 +69,29 @@ func TestAnEndingAgentEndsEverything(t *testing.T) {
 	}
 }
 
-// The parts of the program that a command leaves in sweepsTracer.
+// The parts of the program that commands run: in sweepsTracer a command leaves the first two, and in tracesRoot it is the third.
 const (
 	traced = "traced"
 	tracer = "tracer"
+	asking = "asking"
 )
 
-// traces is one of them: traced starts tracer, and that attaches itself to it, says so, and never waits for it. They do
-// not return but with an error.
+// traces is one of them: traced starts tracer, and that attaches itself to it, says so, and never waits for it. asking
+// starts a program, has its parent trace it, and stops. They do not return but with an error.
 func traces(part string) error {
-	if part == tracer {
-		runtime.LockOSThread()
+	switch part {
+	case asking:
+		if err := exec.Command("/bin/sleep", "1000").Start(); err != nil {
+			return err
+		}
+		if _, _, errno := unix.RawSyscall(unix.SYS_PTRACE, unix.PTRACE_TRACEME, 0, 0); errno != 0 {
+			return errno
+		}
+		if err := unix.Tgkill(os.Getpid(), unix.Gettid(), unix.SIGUSR1); err != nil {
+			return err
+		}
+		select {}
+	case tracer:
 		if err := unix.PtraceAttach(os.Getppid()); err != nil {
 			return err
 		}
@@ -138,6 +149,50 @@ func TestWhoIsTracedIsSweptToo(t *testing.T) {
 		t.Fatal(err)
 	}
 	if out, err := newNamespace(t.TempDir(), envTrace+"="+program).CombinedOutput(); err != nil {
+		t.Errorf("%v: %s", err, out)
+	}
+}
+
+// endsTracing has the test program be tracesRoot.
+const endsTracing = "tracing"
+
+// tracesRoot is an agent whose command makes it its tracer and stops, with a process below it. A stop is no end.
+func tracesRoot() (int, error) {
+	if err := harden(); err != nil {
+		return 99, err
+	}
+	tree := newProcessTree(nil)
+	null, err := unix.Open(os.DevNull, unix.O_RDWR|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return 99, err
+	}
+	p, fault := prepare(launch.Command{Process: specs.Process{
+		Args: []string{"/proc/self/exe"}, Cwd: "/", Env: []string{"PATH=/usr/bin:/bin", envTrace + "=" + asking},
+	}}, uint32(os.Getuid()))
+	if fault.Fault != wire.FaultNone {
+		return 99, errors.New(fault.Message)
+	}
+	p.Files = []int{null, null, null}
+	root, err := tree.start(context.Background(), p)
+	if err != nil {
+		return 99, err
+	}
+	<-root.exited
+	if !root.status.Signaled() || root.status.Signal() != unix.SIGKILL {
+		return 1, fmt.Errorf("the command's end is %#x", root.status)
+	}
+	if err := tree.sweep(); err != nil {
+		return 2, err
+	}
+	if left := descendants(1); len(left) > 0 {
+		return 3, fmt.Errorf("there are still %v", left)
+	}
+	return 0, nil
+}
+
+// A command that stops as one that the agent traces is killed, and nothing of it is left.
+func TestWhoHasTheAgentTraceIt(t *testing.T) {
+	if out, err := newNamespace(t.TempDir(), envEnds+"="+endsTracing).CombinedOutput(); err != nil {
 		t.Errorf("%v: %s", err, out)
 	}
 }
