@@ -46,7 +46,7 @@ func TestASandboxHasOneContainer(t *testing.T) {
 	m.stock(true)
 	id := fmt.Sprintf("%064d", m.made)
 	m.e.cfg.GiveHome = func(from, to string) error {
-		if m.e.considerAny(m.containers[id], m.platform()) != nil {
+		if m.e.consider(m.containers[id], m.platform()) != nil {
 			t.Error("one that is being bound is taken over")
 		}
 		m.e.ended(id)
@@ -58,5 +58,36 @@ func TestASandboxHasOneContainer(t *testing.T) {
 	}
 	if err := bind("late"); !errors.Is(err, ErrNotStocked) {
 		t.Error(err)
+	}
+}
+
+// A container that is to last is bound while Docker's list is compared. Whether or not it is current, it is neither removed
+// nor taken for a container of sessions.
+func TestALastingContainerThatIsBoundDuringAComparison(t *testing.T) {
+	for name, image := range map[string]string{"current": "", "another image": "another"} {
+		t.Run(name, func(t *testing.T) {
+			m := newPoolModel(t)
+			m.stock(true)
+			id := fmt.Sprintf("%064d", m.made)
+			platform := m.platform()
+			platform.ImageID = image
+			m.e.cfg.GiveHome = func(from, to string) error {
+				if m.e.consider(m.containers[id], platform) != nil {
+					t.Error("one that is being bound is taken over")
+				}
+				return m.give(from, to)
+			}
+			if err := m.e.BindLasting(t.Context(), "lasting", 0, "alice", Egress{Profile: "isolated"}); err != nil {
+				t.Fatal(err)
+			}
+			if m.e.consider(m.containers[id], platform) != nil {
+				t.Error("one that is bound is taken over")
+			}
+			m.e.cancel() // it is not renamed
+			m.e.work.Wait()
+			if _, bound := m.e.bound[id]; !bound || m.e.processes[id] == nil || len(m.e.containers) != 0 {
+				t.Errorf("bound %v, processes %v, containers %v", m.e.bound, m.e.processes, m.e.containers)
+			}
+		})
 	}
 }

@@ -127,7 +127,7 @@ func (e *Executor) reconcile(ctx context.Context, seen func()) error {
 			e.considerGateway(found, platform)
 			continue
 		}
-		if c := e.considerAny(found, platform); c != nil {
+		if c := e.consider(found, platform); c != nil {
 			adopted = append(adopted, c)
 		}
 	}
@@ -146,30 +146,25 @@ func (e *Executor) reconcile(ctx context.Context, seen func()) error {
 	return e.removeUnusedTmp(ctx)
 }
 
-// considerAny puts a container into the map of its kind. A pooled one belongs to no user yet, whatever kind it is to be.
-func (e *Executor) considerAny(found containertypes.Summary, platform Platform) (adopted *container) {
-	e.mu.Lock()
-	_, bound := e.bound[found.ID]
-	e.mu.Unlock()
-	pooled := !bound && Spec{User: found.Labels[labelUser]}.IsPooled()
-	if !pooled && (found.Labels[labelProcess] != "" || found.Labels[labelLasting] != "") {
-		return e.considerProcess(found)
-	}
-	return e.consider(found, platform)
-}
-
 // hasPrograms reports whether a container has programs, which may be paused.
 func hasPrograms(found containertypes.Summary) bool {
 	return found.State == containertypes.StateRunning || found.State == containertypes.StatePaused
 }
 
-// consider adds a container that is not in the map to it, for the caller to adopt, or has it removed.
+// consider adds a container that is not in the map of its kind to it, for the caller to adopt, or has it removed. A pooled
+// one belongs to no user yet, whatever kind it is to be. It may be bound meanwhile, so its kind and what is known of it
+// are looked at together.
 func (e *Executor) consider(found containertypes.Summary, platform Platform) (adopted *container) {
 	spec, err := specFromLabels(found.Labels)
 	fingerprint := Fingerprint(found.Labels[labelFingerprint])
 	e.mu.Lock()
-	known := e.containers[fingerprint] != nil || e.closed
 	record, bound := e.bound[found.ID]
+	pooled := !bound && Spec{User: found.Labels[labelUser]}.IsPooled()
+	if !pooled && (found.Labels[labelProcess] != "" || found.Labels[labelLasting] != "") {
+		e.mu.Unlock()
+		return e.considerProcess(found)
+	}
+	known := e.containers[fingerprint] != nil || e.closed
 	if bound {
 		spec, fingerprint = record.Spec, record.Spec.Fingerprint()
 		known = known || e.containers[fingerprint] != nil
