@@ -83,7 +83,6 @@ type Executor struct {
 	watcher processWatcher // set by Start
 
 	forsakenGone atomic.Bool // what was made under a lost id is gone
-	poolTidied   atomic.Bool // what earlier services left of the pool is gone
 
 	idle  atomic.Pointer[Idle]
 	ahead atomic.Bool // Config.Ahead
@@ -117,6 +116,7 @@ type Executor struct {
 	warming      map[string]int // by user, how many containers are on their way that Warm asked for
 	warmingTotal int
 	bound        map[string]poolRecord // of the containers that came from the pool, by Docker's id
+	inherited    poolRest
 }
 
 // New returns an Executor for a Docker daemon, which need not be up. Shutdown closes the client.

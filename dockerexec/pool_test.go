@@ -1,15 +1,20 @@
 package dockerexec
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/rs/zerolog"
+	"golang.org/x/sys/unix"
 
 	"github.com/daycare-run/sandbox/internal/quota"
 )
@@ -173,4 +178,61 @@ func TestTmpBelongsToAHome(t *testing.T) {
 	if of("a", FileID{1, 2, 3}, "i") != of("b", FileID{1, 2, 3}, "i") {
 		t.Error("a home that is renamed has another /tmp")
 	}
+}
+
+// Docker does not answer at the service's start, and the first comparison with it takes long. What the service has made of its
+// pool meanwhile stays, and what an earlier one has left of containers that are gone does not.
+func TestWhatIsMadeBeforeTheFirstComparison(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		engine := newScriptedEngine(t)
+		engine.has("carol") // for whom the comparison takes long
+		e := engine.executor()
+		e.cfg.Mounts, e.cfg.PoolDir = slowPreparer{e.cfg.Mounts}, filepath.Join(engine.dir, poolDir)
+		e.cfg.GiveHome = func(_, _ string) error { return fs.ErrNotExist } // they are where they belong
+		asked := false
+		e.cfg.Platform = func(context.Context) (Platform, error) {
+			if !asked {
+				asked = true
+				return Platform{}, errors.New("the engine does not answer")
+			}
+			return engine.platform(), nil
+		}
+		// bind does what Stock and BindLasting do on disk.
+		bind := func(id, user string) (folder, record string) {
+			home := filepath.Join(engine.dir, user, "home")
+			pooled := PoolUser("test-" + id)
+			folder = e.poolFolder(pooled)
+			var st unix.Stat_t
+			if err := errors.Join(os.MkdirAll(home, 0o700), os.MkdirAll(folder, 0o700), unix.Stat(home, &st)); err != nil {
+				t.Fatal(err)
+			}
+			spec := Spec{User: user, Lasting: user, Mounts: []Mount{{Source: home, Target: homeTarget, ID: FileID{Dev: uint64(st.Dev), Ino: st.Ino, Since: 1}}}}
+			e.mu.Lock()
+			e.bound[id] = poolRecord{Version: poolRecordVersion, Container: id, Pooled: pooled, Spec: spec}
+			e.mu.Unlock()
+			if err := e.writeRecord(id); err != nil {
+				t.Fatal(err)
+			}
+			return folder, filepath.Join(e.records().Dir, id+".json")
+		}
+		there := func(want bool, names ...string) {
+			t.Helper()
+			for _, name := range names {
+				if _, err := os.Lstat(name); (err == nil) != want {
+					t.Errorf("%s: %v", name, err)
+				}
+			}
+		}
+		e.readRecords() // there are none
+		oldFolder, oldRecord := bind("old", "alice")
+		clear(e.bound)
+		e.Start(t.Context(), noProcesses{})
+		defer e.Shutdown()
+		synctest.Wait() // the list has come
+		there(true, oldFolder, oldRecord)
+		newFolder, newRecord := bind("new", "bob")
+		time.Sleep(2 * time.Second)
+		there(false, oldFolder, oldRecord)
+		there(true, newFolder, newRecord)
+	})
 }

@@ -5,8 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	containertypes "github.com/docker/docker/api/types/container"
@@ -57,8 +59,12 @@ func (e *Executor) unbind(id string) error {
 	return e.records().Remove(id)
 }
 
-// readRecords reads the records of earlier services. One that cannot be read is set aside: then its container belongs
-// to no user.
+// poolRest is what earlier services left of the pool and has not been compared with Docker yet: the ids of the containers
+// that were bound, and the folders.
+type poolRest struct{ bound, folders []string }
+
+// readRecords reads the records of earlier services, and which folders they left. A record that cannot be read is set
+// aside: then its container belongs to no user. Nothing uses the pool yet.
 func (e *Executor) readRecords() {
 	err := e.records().Load(func(id string, text []byte) error {
 		record, err := parsePoolRecord(id, text)
@@ -72,6 +78,7 @@ func (e *Executor) readRecords() {
 	if err != nil {
 		e.cfg.Log.Error().Err(err).Msg("cannot read what containers of the pool were bound to; they are removed")
 	}
+	e.inherited = poolRest{slices.Collect(maps.Keys(e.bound)), PoolFolders(e.cfg.PoolDir, e.cfg.Host, e.cfg.Instance)}
 }
 
 // parsePoolRecord parses a record like untrusted input: a writer of the file can write anything.
@@ -201,32 +208,29 @@ func removeDirs(root *os.Root, name string) error {
 	return root.Remove(name)
 }
 
-// tidyPool removes, once, the records and folders of pooled containers that are gone. listed are the containers that Docker has.
+// tidyPool removes, once, the records and folders that earlier services left of pooled containers that are gone. listed are the
+// containers that Docker has. Where it did not answer at the start, this service may have a pool by now that is newer than the list.
 func (e *Executor) tidyPool(listed []containertypes.Summary) {
-	if e.cfg.PoolDir == "" || e.poolTidied.Swap(true) {
-		return
-	}
 	has, is := map[string]bool{}, map[string]bool{}
 	for _, found := range listed {
 		has[filepath.Dir(spoolOf(found.Mounts))], is[found.ID] = true, true
 	}
-	var gone []string
 	e.mu.Lock()
+	rest := e.inherited
+	e.inherited = poolRest{}
 	for _, c := range e.containers {
 		has[c.pool] = true
 	}
-	for id := range e.bound {
-		if !is[id] {
-			gone = append(gone, id)
-		}
-	}
 	e.mu.Unlock()
-	for _, id := range gone {
+	for _, id := range rest.bound {
+		if is[id] {
+			continue
+		}
 		if err := e.unbind(id); err != nil {
 			e.cfg.Log.Warn().Err(err).Msg("cannot forget what a container of the pool was bound to")
 		}
 	}
-	for _, dir := range PoolFolders(e.cfg.PoolDir, e.cfg.Host, e.cfg.Instance) {
+	for _, dir := range rest.folders {
 		if has[dir] {
 			continue
 		}
