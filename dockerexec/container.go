@@ -159,7 +159,7 @@ func (e *Executor) create(ctx context.Context, c *container, connection *network
 	// Docker carries on when its caller leaves, and nothing would track what it then makes.
 	creating, cancel := withGrace(ctx, createGrace)
 	defer cancel()
-	for {
+	for wait := patience(); ; {
 		created, err := e.docker.ContainerCreate(creating, c.spec.containerConfig(), host, connection, nil, name)
 		if err == nil {
 			e.name(c, created.ID)
@@ -171,6 +171,11 @@ func (e *Executor) create(ctx context.Context, c *container, connection *network
 		}
 		if err := e.clearName(ctx, name); err != nil {
 			return nil, errors.Join(err, removeSpool(spool))
+		}
+		select {
+		case <-time.After(wait.NextBackOff()): // Docker may have given the name to a container that it does not show yet
+		case <-ctx.Done():
+			return nil, errors.Join(fmt.Errorf("cannot create: Docker keeps the name for another container: %w (%v)", context.Cause(ctx), err), removeSpool(spool))
 		}
 	}
 }
@@ -185,6 +190,7 @@ func withGrace(ctx context.Context, d time.Duration) (context.Context, context.C
 	return longer, func() { stop(); cancel() }
 }
 
+// clearName removes the container of ours that has a name, if Docker shows one.
 func (e *Executor) clearName(ctx context.Context, name string) error {
 	found, err := e.docker.ContainerInspect(ctx, name)
 	if cerrdefs.IsNotFound(err) {
@@ -196,10 +202,7 @@ func (e *Executor) clearName(ctx context.Context, name string) error {
 	if found.Config.Labels[labelInstance] != e.cfg.Instance {
 		return fmt.Errorf("the name %s is taken by a container that is not this service's: rename or remove it", name)
 	}
-	if err := e.removeFound(found.ID, spoolOf(found.Mounts)); err != nil {
-		return err
-	}
-	return ctx.Err()
+	return e.removeFound(found.ID, spoolOf(found.Mounts))
 }
 
 // dispose removes a container with all that it had on the host. It is called once for each.

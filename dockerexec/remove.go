@@ -59,15 +59,13 @@ func removeContainer(ctx context.Context, docker *client.Client, id string) erro
 	orderly := end(ctx, docker, id)
 	// While somebody else removes it, ask again: waiting for that removal would never end if it has failed, or if Docker
 	// was just done with it.
-	wait := backoff.NewExponentialBackOff()
-	wait.InitialInterval, wait.MaxInterval = 20*time.Millisecond, time.Second
 	_, err := backoff.Retry(ctx, func() (struct{}, error) {
 		err := docker.ContainerRemove(ctx, id, containertypes.RemoveOptions{Force: true, RemoveVolumes: true})
 		if err != nil && !(cerrdefs.IsConflict(err) && strings.Contains(err.Error(), "already in progress")) {
 			err = backoff.Permanent(err)
 		}
 		return struct{}{}, err
-	}, backoff.WithBackOff(wait), backoff.WithMaxElapsedTime(0))
+	}, backoff.WithBackOff(patience()), backoff.WithMaxElapsedTime(0))
 	if err != nil && !cerrdefs.IsNotFound(err) {
 		return fmt.Errorf("cannot remove container %.12s: %w", id, err)
 	}
@@ -75,6 +73,13 @@ func removeContainer(ctx context.Context, docker *client.Client, id string) erro
 		endShim(ctx, id)
 	}
 	return nil
+}
+
+// patience says how long to wait before Docker is asked again for what it refuses while it is busy with a container.
+func patience() backoff.BackOff {
+	wait := backoff.NewExponentialBackOff()
+	wait.InitialInterval, wait.MaxInterval = 20*time.Millisecond, time.Second
+	return wait
 }
 
 // end kills a container and reports whether Docker has seen its end.

@@ -42,6 +42,8 @@ type scriptedEngine struct {
 	execTakes time.Duration
 	// createTakes is how long a container takes to be created, whether or not its caller waits.
 	createTakes time.Duration
+	// reserved is how many requests for a container are refused because its name is taken, although no container has it.
+	reserved int
 	// pid is that of each container's first process.
 	pid int
 
@@ -52,6 +54,7 @@ type scriptedEngine struct {
 	pauses     []string                 // what was paused and resumed, as "pause <user>"
 	signals    []string                 // that containers were sent, each of which ends one
 	made       int
+	creates    int // requests
 	listeners  []chan events.Message
 	execs      int // that are being created
 	mostExecs  int
@@ -257,6 +260,15 @@ func (s *scriptedEngine) create(w http.ResponseWriter, r *http.Request) {
 		}
 	}
 	time.Sleep(s.createTakes)
+	s.mu.Lock()
+	s.creates++
+	refused := s.creates <= s.reserved
+	s.mu.Unlock()
+	if refused {
+		w.WriteHeader(http.StatusConflict)
+		answer(w, map[string]string{"message": "Conflict. The container name is already in use"})
+		return
+	}
 	id := s.add(asked.Labels, spool)
 	w.WriteHeader(http.StatusCreated)
 	answer(w, map[string]string{"Id": id})

@@ -1,0 +1,45 @@
+package dockerexec
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// While Docker keeps a container's name for one that it does not show, it is asked again now and then, until it gives the name
+// or the container takes too long.
+func TestANameThatDockerKeeps(t *testing.T) {
+	for name, c := range map[string]struct {
+		reserved, most int // requests that are refused, and that may be made
+		longest        time.Duration
+		err            error
+	}{
+		"for a moment": {3, 4, time.Second, nil},
+		"for good":     {1000, 300, creationLimit, context.DeadlineExceeded},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				engine := newScriptedEngine(t)
+				engine.reserved = c.reserved
+				e := engine.executor()
+				defer e.Shutdown()
+				made := &container{spec: engine.spec("alice")}
+				ctx, cancel := context.WithTimeout(t.Context(), creationLimit)
+				defer cancel()
+				begun := time.Now()
+				_, err := e.create(ctx, made, nil)
+				if !errors.Is(err, c.err) || (err == nil) != (made.id != "") {
+					t.Errorf("%q, %v", made.id, err)
+				}
+				if took := time.Since(begun); engine.creates > c.most || took == 0 || took > c.longest {
+					t.Errorf("%d requests in %v", engine.creates, took)
+				}
+				if left := engine.spools(); (left == "") != (err != nil) {
+					t.Errorf("spools: %s", left)
+				}
+			})
+		})
+	}
+}
