@@ -59,7 +59,8 @@ also works without dataDir, because what is in Docker carries its name.
 It does nothing while the service runs. With --all-instances it also removes what all other services have made
 in this Docker, except for those that run.
 
-It exits with 0 if everything is gone, with 1 if something is left, and with 3 if the service runs.`,
+It exits with 0 if everything is gone, with 1 if something is left, and with 3 if the service runs. An interrupt
+ends it before the next thing is removed; the next cleanup goes on from there.`,
 		Example: `  sandboxd cleanup --dry-run
   sandboxd cleanup
   sandboxd cleanup --data --settings ./settings.json
@@ -102,20 +103,28 @@ func (c *cleanup) run(ctx context.Context) error {
 	defer free()
 	confined := map[string]bool{} // networks that could not be removed, whose rules must keep confining them
 	for _, b := range mine {
-		gone := c.remove(b.String(), func() error { return b.Remove(ctx, docker) })
+		gone := c.remove(ctx, b.String(), func() error { return b.Remove(ctx, docker) })
 		confined[b.Name] = confined[b.Name] || b.Kind == "network" && !gone
 	}
-	c.tables(belongings, mine, confined)
-	c.shims(dockerexec.Owner{DataDir: c.cfg.DataDir}.ForgottenShims(ctx, docker))
-	c.files()
+	c.tables(ctx, belongings, mine, confined)
+	left, err := dockerexec.Owner{DataDir: c.cfg.DataDir}.ForgottenShims(ctx, docker)
+	c.shims(ctx, left, err)
+	c.files(ctx)
 	for _, kept := range c.kept {
 		c.faults = append(c.faults, errors.New(kept))
+	}
+	if ctx.Err() != nil {
+		c.faults = append(c.faults, errors.New("interrupted before everything was removed: call cleanup again"))
 	}
 	return errors.Join(c.faults...)
 }
 
-// remove calls do, prints what was removed, and reports whether it was. In a dry run it only prints.
-func (c *cleanup) remove(what string, do func() error) bool {
+// remove calls do, prints what was removed, and reports whether it was. In a dry run it only prints. Everything is removed
+// by way of it, so that nothing more is once ctx has ended: what comes later relies on what comes earlier being gone.
+func (c *cleanup) remove(ctx context.Context, what string, do func() error) bool {
+	if ctx.Err() != nil {
+		return false
+	}
 	if c.dryRun {
 		fmt.Fprintln(c.out, "would remove", what)
 		return true
@@ -184,7 +193,7 @@ func (c *cleanup) choose(all []dockerexec.Belonging) (mine []dockerexec.Belongin
 
 // tables removes the rules of networks that are gone. It runs last, because the rules confine what is still on a
 // network.
-func (c *cleanup) tables(all, mine []dockerexec.Belonging, confined map[string]bool) {
+func (c *cleanup) tables(ctx context.Context, all, mine []dockerexec.Belonging, confined map[string]bool) {
 	names := []string{c.cfg.Egress.Name + "-isolated", c.cfg.Egress.Name + "-local"}
 	for _, b := range mine {
 		if b.Kind == "network" {
@@ -202,23 +211,23 @@ func (c *cleanup) tables(all, mine []dockerexec.Belonging, confined map[string]b
 	}
 	for _, name := range left {
 		if !confined[name] {
-			c.remove("the rules "+name, func() error { return rules.RemoveTables(0, name) })
+			c.remove(ctx, "the rules "+name, func() error { return rules.RemoveTables(0, name) })
 		}
 	}
 }
 
 // shims kills the shims of containers that Docker has forgotten.
-func (c *cleanup) shims(left []dockerd.Shim, err error) {
+func (c *cleanup) shims(ctx context.Context, left []dockerd.Shim, err error) {
 	if err != nil {
 		c.faults = append(c.faults, err)
 	}
 	for _, s := range left {
-		c.remove(fmt.Sprintf("the shim of container %.12s (pid %d)", s.Container, s.PID), s.Kill)
+		c.remove(ctx, fmt.Sprintf("the shim of container %.12s (pid %d)", s.Container, s.PID), s.Kill)
 	}
 }
 
 // files removes what the service can make again and, with --data, its records.
-func (c *cleanup) files() {
+func (c *cleanup) files(ctx context.Context) {
 	paths := []string{c.cfg.Listen}
 	for _, name := range []string{"agent", "image", "network", "gateway", "masks"} {
 		paths = append(paths, filepath.Join(c.cfg.DataDir, name))
@@ -228,7 +237,6 @@ func (c *cleanup) files() {
 			paths = append(paths, c.ofUsers(dockerexec.Owner{Instance: instance}.SpoolPattern())...)
 		}
 	}
-	defer c.pool()
 	var trees []string // directories that containers could write to
 	if c.data {
 		if !c.cfg.Cluster.On() { // in a cluster they belong to the other hosts as well
@@ -238,16 +246,17 @@ func (c *cleanup) files() {
 			paths = append(paths, filepath.Join(c.cfg.DataDir, name))
 		}
 	}
-	c.unmount()
+	c.unmount(ctx)
+	c.pool(ctx) // before the instance's id, without which the next cleanup could not find them
 	for _, path := range paths {
 		if _, err := os.Lstat(path); err == nil {
-			c.remove(path, func() error { return os.RemoveAll(path) })
+			c.remove(ctx, path, func() error { return os.RemoveAll(path) })
 		}
 	}
 	for _, tree := range trees {
-		c.remove(tree, func() error { return hostfs.RemoveTree(context.Background(), tree) })
+		c.remove(ctx, tree, func() error { return hostfs.RemoveTree(ctx, tree) })
 	}
-	if c.data && !c.dryRun { // the lock is removed last, because it keeps services out; dataDir stays if anything else is in it
+	if c.data && !c.dryRun && ctx.Err() == nil { // the lock is removed last, because it keeps services out; dataDir stays if anything else is in it
 		if err := os.Remove(filepath.Join(c.cfg.DataDir, "lock")); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			c.faults = append(c.faults, err)
 		}
@@ -257,17 +266,17 @@ func (c *cleanup) files() {
 
 // pool removes the pooled homes that no user has been given. They belong to nobody and hold only directories. Other
 // services may keep their own beside them.
-func (c *cleanup) pool() {
+func (c *cleanup) pool(ctx context.Context) {
 	dir := rootfs.PoolDir(c.cfg.UsersDir)
 	if at, err := os.Lstat(dir); err != nil || !at.IsDir() {
 		return
 	}
 	for _, instance := range slices.Sorted(maps.Keys(c.instances)) {
 		for _, folder := range dockerexec.PoolFolders(dir, c.cfg.Cluster.Name, instance) {
-			c.remove(folder, func() error { return dockerexec.RemovePoolFolder(folder) })
+			c.remove(ctx, folder, func() error { return dockerexec.RemovePoolFolder(folder) })
 		}
 	}
-	if !c.dryRun {
+	if !c.dryRun && ctx.Err() == nil {
 		_ = os.Remove(dir) // fails if other services have homes there
 	}
 }
@@ -279,7 +288,7 @@ func (c *cleanup) ofUsers(name string) []string {
 }
 
 // unmount unmounts everything below dataDir. Only the service mounts anything there.
-func (c *cleanup) unmount() {
+func (c *cleanup) unmount(ctx context.Context) {
 	mounts, err := mountinfo.GetMounts(mountinfo.PrefixFilter(c.cfg.DataDir))
 	if err != nil {
 		c.faults = append(c.faults, fmt.Errorf("cannot look for mount points: %w", err))
@@ -287,7 +296,7 @@ func (c *cleanup) unmount() {
 	slices.Reverse(mounts) // the last mount is on top
 	for _, m := range mounts {
 		if m.Mountpoint != c.cfg.DataDir {
-			c.remove("the mount point "+m.Mountpoint, func() error { return unix.Unmount(m.Mountpoint, unix.MNT_DETACH) })
+			c.remove(ctx, "the mount point "+m.Mountpoint, func() error { return unix.Unmount(m.Mountpoint, unix.MNT_DETACH) })
 		}
 	}
 }

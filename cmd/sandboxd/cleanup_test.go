@@ -2,7 +2,13 @@ package main
 
 import (
 	"bytes"
+	"context"
+	"encoding/json"
 	"errors"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"slices"
@@ -27,6 +33,73 @@ func TestCleanupRefusesBesideAService(t *testing.T) {
 	if own := (exitError{}); !errors.As(err, &own) || own.code != exitHeld || !strings.Contains(err.Error(), "a service runs (pid ") {
 		t.Errorf("got %v", err)
 	}
+}
+
+// interrupts cancels a context at the first line that is printed.
+type interrupts struct{ cancel func() }
+
+func (i interrupts) Write(line []byte) (int, error) {
+	i.cancel()
+	return len(line), nil
+}
+
+// An interrupted cleanup removes nothing more: the records would go although what they are about is still there.
+func TestInterruptedCleanup(t *testing.T) {
+	dir, instance := t.TempDir(), "0123456789abcdef"
+	kept := []string{"data/instance", "data/lock", "data/processes/p-1/record.json", "users/.pool/" + instance + "-1/.spool-1", "users/alice/processes/p-1/process.log"}
+	for _, name := range kept {
+		path := filepath.Join(dir, name)
+		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o700), os.WriteFile(path, []byte(instance+"\n"), 0o600)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	c := &cleanup{data: true, cfg: config.Config{
+		DataDir: filepath.Join(dir, "data"), UsersDir: filepath.Join(dir, "users"), Listen: filepath.Join(dir, "none"),
+	}}
+	c.cfg.Egress.Name = "interrupted-cleanup"
+	removed := 0
+	c.cfg.Docker.SocketPath = fakeDocker(t, instance, func() { removed++ })
+	ctx, cancel := context.WithCancel(t.Context())
+	c.out = interrupts{cancel}
+	if err := c.run(ctx); err == nil || !strings.Contains(err.Error(), "interrupted before everything was removed") {
+		t.Error(err)
+	}
+	if removed != 1 {
+		t.Errorf("%d volumes were removed", removed)
+	}
+	for _, name := range kept {
+		if _, err := os.Lstat(filepath.Join(dir, name)); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// fakeDocker is a Docker with two volumes of an instance, and returns its socket.
+func fakeDocker(t *testing.T, instance string, removed func()) string {
+	t.Helper()
+	socket := filepath.Join(t.TempDir(), "docker.sock")
+	listener, err := net.Listen("unix", socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	labels := dockerexec.Owner{Instance: instance}.InstanceLabels()
+	server := &httptest.Server{Listener: listener, Config: &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		switch _, what, _ := strings.Cut(strings.TrimPrefix(req.URL.Path, "/v"), "/"); {
+		case req.Method == http.MethodDelete:
+			removed()
+			w.WriteHeader(http.StatusNoContent)
+		case what == "volumes":
+			_ = json.NewEncoder(w).Encode(map[string]any{"Volumes": []map[string]any{{"Name": "one", "Labels": labels}, {"Name": "two", "Labels": labels}}})
+		case what == "_ping":
+			w.Header().Set("Api-Version", "1.41")
+		default:
+			_, _ = io.WriteString(w, "[]")
+		}
+	})}}
+	server.Start()
+	t.Cleanup(server.Close)
+	return socket
 }
 
 // What belongs to a service that runs is never chosen; what to others, only where that was asked for.
@@ -94,7 +167,7 @@ func TestFilesOfACleanup(t *testing.T) {
 		if err := os.MkdirAll(filepath.Join(dir, "users/.pool", pooled+"-1/user/home/.ssh"), 0o700); err != nil {
 			t.Fatal(err)
 		}
-		c.files()
+		c.files(t.Context())
 		pool := []string{"users/.pool/" + pooled + "-2/user/home/used", "users/.pool/others-1/.spool-1"}
 		want := slices.Concat([]string{"data/console.key", "data/e2b.key", "data/instance", "data/lock", "data/operators", "data/pool/classes.json", "data/processes/p-1/record.json", "data/sandboxes/a.json"}, pool, []string{"users/alice/.spool-others-1", "users/alice/home/note", "users/alice/processes/p-1/process.log"})
 		if data {
@@ -128,7 +201,7 @@ func TestThePoolsFolderOfACleanup(t *testing.T) {
 			t.Fatal(err)
 		}
 		c := &cleanup{out: &bytes.Buffer{}, cfg: config.Config{UsersDir: users}, instances: map[string]bool{"mine": true, "": true}}
-		c.pool()
+		c.pool(t.Context())
 		_, err := os.Lstat(filepath.Join(users, ".pool"))
 		if stays := err == nil; stays != strings.HasPrefix(left, "others") || len(c.faults) > 0 {
 			t.Errorf("with %q it is there: %v, %v", left, stays, c.faults)
