@@ -190,6 +190,15 @@ func TestWhatEndsAtATerminal(t *testing.T) {
 		s.sees("ready")
 		_ = s.cmd.Process.Signal(syscall.SIGTERM)
 		s.leaves(143)
+
+		// Keys that the command does not get make signals here.
+		s = l.openPTY(t, size, "exec", "-t", "--grant", "@workspace", "-u", "ttyend", "--", "echo ready; sleep 7615")
+		s.sees("ready")
+		s.types("\x03")
+		s.leaves(130)
+		if left := sleeping(t, l, "ttyend", "7615"); left != "" {
+			t.Errorf("left: %s", left)
+		}
 	})
 }
 

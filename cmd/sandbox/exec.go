@@ -52,7 +52,7 @@ With --detach-on-disconnect the command goes on when the connection is lost, and
 closed: "sandbox attach" comes back to it.
 
 exec exits with the command's exit code. 128+N means that signal N ended it, 124 that
-its time was up, and 125 that it could not be run. Ctrl-C goes to the command; without -t, the third one
+its time was up, and 125 that it could not be run. Ctrl-C goes to the command; unless -it was given, the third one
 cuts the connection, which ends it unless --detach-on-disconnect was given ("sandbox attach --kill" does then).`,
 		Example: `  sandbox exec --user alice -it
   sandbox exec --user alice -- 'python3 -c "print(6*7)"'

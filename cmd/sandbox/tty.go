@@ -33,10 +33,18 @@ func askForTerminal(e *types.Exec, file *os.File) {
 	}
 }
 
-// sitDown connects our terminal to a command: keys are passed on without being handled here, and the command's
-// terminal has the same size. leave, which may be called twice, restores our terminal.
+// sitDown connects our terminal to a command, whose own has the same size and has handled what is printed. Keys that are
+// passed on are not handled here; if none are, those for signals work as ever. leave, which may be called twice, restores our
+// terminal.
 func sitDown(ctx context.Context, file *os.File, streams *client.Streams) (leave func(), err error) {
-	before, err := term.MakeRaw(file.Fd())
+	before, err := term.SaveState(file.Fd())
+	switch {
+	case err != nil:
+	case streams.Stdin != nil:
+		_, err = term.MakeRaw(file.Fd())
+	default:
+		err = printAsIs(file)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("cannot set up the terminal: %w", err)
 	}
@@ -51,6 +59,16 @@ func sitDown(ctx context.Context, file *os.File, streams *client.Streams) (leave
 		cancel()
 		_ = term.RestoreTerminal(file.Fd(), before)
 	}), nil
+}
+
+// printAsIs keeps a terminal from changing what is printed.
+func printAsIs(file *os.File) error {
+	mode, err := unix.IoctlGetTermios(int(file.Fd()), unix.TCGETS)
+	if err != nil {
+		return err
+	}
+	mode.Oflag &^= unix.OPOST
+	return unix.IoctlSetTermios(int(file.Fd()), unix.TCSETS, mode)
 }
 
 // terminalSize returns a size that is never 0, even if the terminal does not know its own.
