@@ -2,6 +2,7 @@ package client
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"sync"
@@ -14,8 +15,9 @@ import (
 
 // Streams are what an attached exec reads from and writes to.
 type Streams struct {
-	// Stdin is read until its end; nil means none. The call does not wait for a Read that blocks, so a
-	// terminal's stdin may still be read after it returns.
+	// Stdin is read until io.EOF; nil means none. Any other error cuts the connection and is the call's, because the
+	// command would take what came before for all. The call does not wait for a Read that blocks, so a terminal's
+	// stdin may still be read after it returns.
 	Stdin io.Reader
 	// Stdout and Stderr receive output as it arrives; nil drops it.
 	Stdout, Stderr io.Writer
@@ -48,8 +50,8 @@ func (s Size) Terminal() *types.Terminal { return &types.Terminal{Rows: &s.Rows,
 // the connection is cut and, unless e.DetachOnDisconnect is set, the command ends too. A command with s.Stdin
 // or a terminal uses a WebSocket, any other a single request.
 func (c *Client) Attach(ctx context.Context, id string, e types.Exec, s Streams) (types.Result, error) {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
+	ctx, cut := context.WithCancelCause(ctx)
+	defer cut(nil)
 	if s.Stdin == nil && e.TTY == nil {
 		return c.stream(ctx, id, e, s)
 	}
@@ -63,7 +65,7 @@ func (c *Client) Attach(ctx context.Context, id string, e types.Exec, s Streams)
 		return types.Result{}, err
 	}
 	if e.Stdin == "" {
-		go a.feed(ctx)
+		go a.feed(ctx, cut)
 	}
 	go a.relay(ctx)
 	return a.receive(ctx)
@@ -105,8 +107,8 @@ func (a *attachment) send(ctx context.Context, message any) error {
 	return a.conn.Write(ctx, websocket.MessageText, text)
 }
 
-// feed sends stdin as fast as the command takes it.
-func (a *attachment) feed(ctx context.Context) {
+// feed sends stdin as fast as the command takes it. It cuts the connection if stdin cannot be read to its end.
+func (a *attachment) feed(ctx context.Context, cut context.CancelCauseFunc) {
 	buffer := make([]byte, 1+32<<10)
 	buffer[0] = types.ChannelStdin
 	for a.streams.Stdin != nil {
@@ -114,8 +116,12 @@ func (a *attachment) feed(ctx context.Context) {
 		if n > 0 && (!a.spend(n) || a.conn.Write(ctx, websocket.MessageBinary, buffer[:1+n]) != nil) {
 			return
 		}
-		if err != nil {
+		if errors.Is(err, io.EOF) {
 			break
+		}
+		if err != nil {
+			cut(fmt.Errorf("cannot read stdin: %w", err))
+			return
 		}
 	}
 	_ = a.send(ctx, types.Input{Type: types.InputEOF})

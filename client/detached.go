@@ -14,8 +14,8 @@ import (
 // has: later output that is still kept is written first. Without s.Stdin, stdin is left alone. The error is
 // of kind notFound if there is no such exec, and of kind conflict if another caller has replaced this one.
 func (c *Client) Reattach(ctx context.Context, id, execID string, offset int64, s Streams) (types.Result, error) {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
+	ctx, cut := context.WithCancelCause(ctx)
+	defer cut(nil)
 	path := execPath(id, execID)
 	if offset != 0 {
 		path += "?offset=" + strconv.FormatInt(offset, 10)
@@ -26,7 +26,7 @@ func (c *Client) Reattach(ctx context.Context, id, execID string, offset int64, 
 	}
 	defer a.conn.CloseNow()
 	if s.Stdin != nil {
-		go a.feed(ctx)
+		go a.feed(ctx, cut)
 	}
 	go a.relay(ctx)
 	return a.receive(ctx)

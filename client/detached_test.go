@@ -7,6 +7,7 @@ import (
 	"io"
 	"strings"
 	"testing"
+	"testing/iotest"
 
 	"github.com/daycare-run/sandbox/api/types"
 	"github.com/daycare-run/sandbox/client"
@@ -89,6 +90,34 @@ func TestReattach(t *testing.T) {
 	result, err = c.Reattach(t.Context(), "agent-7", id, 0, client.Streams{Stdout: &all, Started: func(s client.Start) { start = s }})
 	if err != nil || result.ExitCode == nil || start.Lost+int64(all.Len()) != int64(len("one ")+len(large)) || all.Len() < 1<<20 || !strings.HasSuffix(large, strings.ToLower(all.String())) {
 		t.Errorf("%d bytes, %+v, %+v, %v", all.Len(), start, result, err)
+	}
+}
+
+// Stdin that cannot be read to its end is not passed off as all there is.
+func TestStdinThatCannotBeRead(t *testing.T) {
+	why := errors.New("the disk was pulled out")
+	half := func() client.Streams {
+		return client.Streams{Stdin: io.MultiReader(strings.NewReader("half"), iotest.ErrReader(why))}
+	}
+	c := dialDetached(t)
+	if result, err := c.Attach(t.Context(), "agent-7", types.Exec{Command: "tr a-z A-Z"}, half()); !errors.Is(err, why) || !strings.HasPrefix(err.Error(), "cannot read stdin: ") {
+		t.Errorf("%+v, %v", result, err)
+	}
+	blocked, unblock := io.Pipe()
+	defer func() { _ = unblock.Close() }()
+	ctx, hangUp := context.WithCancel(t.Context())
+	var id string
+	if _, err := c.Attach(ctx, "agent-7", types.Exec{Command: "tr a-z A-Z", DetachOnDisconnect: true}, client.Streams{Stdin: blocked, Started: func(s client.Start) {
+		id = s.ExecID
+		hangUp()
+	}}); !errors.Is(err, context.Canceled) {
+		t.Fatal(err)
+	}
+	if result, err := c.Reattach(t.Context(), "agent-7", id, 0, half()); !errors.Is(err, why) {
+		t.Errorf("%+v, %v", result, err)
+	}
+	if _, err := c.KillExec(t.Context(), "agent-7", id); err != nil { // it waits for more
+		t.Error(err)
 	}
 }
 

@@ -73,7 +73,7 @@ func runAttach(cmd *cobra.Command, c *client.Client, f attachFlags, args []strin
 		}
 	}
 	if f.stdin {
-		streams.Stdin = cmd.InOrStdin()
+		streams.Stdin = input(cmd.InOrStdin())
 	}
 	leave := func() {}
 	if slices.ContainsFunc(execs, func(e types.DetachedExec) bool { return e.ExecID == args[0] && e.TTY }) {

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"os"
 	"strings"
 	"testing"
 
@@ -70,6 +71,27 @@ func TestAttach(t *testing.T) {
 		}
 	}
 	at.Input.Signal(1)
+}
+
+// nohup leaves a stdin that nobody can read.
+func TestStdinThatIsNotOpenForReading(t *testing.T) {
+	l := newLab(t, sandboxtest.Started(func(_ context.Context, c dockerexec.Command, _ dockerexec.Output) (dockerexec.Result, error) {
+		if c.Stdin != nil {
+			return dockerexec.Result{}, errors.New("there is stdin")
+		}
+		return dockerexec.Result{}, nil
+	}))
+	stdin, err := os.OpenFile(os.DevNull, os.O_WRONLY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer stdin.Close()
+	root := rootCommand()
+	root.SetArgs([]string{"--socket", l.socket, "exec", "-u", "alice", "-i", "--", "true"})
+	root.SetIn(stdin)
+	if err := root.ExecuteContext(t.Context()); err != nil {
+		t.Error(err)
+	}
 }
 
 func TestExecThatGoesOnSaysHowToComeBack(t *testing.T) {

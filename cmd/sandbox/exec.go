@@ -53,7 +53,8 @@ closed: "sandbox attach" comes back to it.
 
 exec exits with the command's exit code. 128+N means that signal N ended it, 124 that
 its time was up, and 125 that it could not be run. Ctrl-C goes to the command; unless -it was given, the third one
-cuts the connection, which ends it unless --detach-on-disconnect was given ("sandbox attach --kill" does then).`,
+cuts the connection, which ends it unless --detach-on-disconnect was given ("sandbox attach --kill" does then).
+So does a stdin that cannot be read to its end, with -i.`,
 		Example: `  sandbox exec --user alice -it
   sandbox exec --user alice -- 'python3 -c "print(6*7)"'
   sandbox exec --user alice -- ls -l /home
@@ -98,7 +99,7 @@ func runExec(cmd *cobra.Command, c *client.Client, f execFlags, args []string) e
 	signals := relaySignals(ctx, cancel, f.detach)
 	streams := client.Streams{Stdout: cmd.OutOrStdout(), Stderr: cmd.ErrOrStderr(), Signals: signals}
 	if f.stdin {
-		streams.Stdin = cmd.InOrStdin()
+		streams.Stdin = input(cmd.InOrStdin())
 	}
 	id, err := f.register(ctx, c, f.permissions())
 	if err != nil {

@@ -71,6 +71,16 @@ func printAsIs(file *os.File) error {
 	return unix.IoctlSetTermios(int(file.Fd()), unix.TCSETS, mode)
 }
 
+// input returns what to pass on of stdin: nothing if it is not open for reading, which is how nohup leaves it.
+func input(stdin io.Reader) io.Reader {
+	if file, is := stdin.(*os.File); is {
+		if mode, err := unix.FcntlInt(file.Fd(), unix.F_GETFL, 0); err == nil && mode&unix.O_ACCMODE == unix.O_WRONLY {
+			return nil
+		}
+	}
+	return stdin
+}
+
 // terminalSize returns a size that is never 0, even if the terminal does not know its own.
 func terminalSize(file *os.File) client.Size {
 	size := client.Size{Rows: 24, Cols: 80}

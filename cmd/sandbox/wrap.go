@@ -80,7 +80,7 @@ func runWrapped(cmd *cobra.Command, c *client.Client, f wrapFlags, args []string
 	if _, err := c.Put(ctx, id, call.Registration); err != nil {
 		return notShown(call.Registration, health.UsersDir, err)
 	}
-	result, err := c.Attach(ctx, id, e, client.Streams{Stdin: cmd.InOrStdin(), Stdout: cmd.OutOrStdout(), Stderr: cmd.ErrOrStderr(), Signals: signals})
+	result, err := c.Attach(ctx, id, e, client.Streams{Stdin: input(cmd.InOrStdin()), Stdout: cmd.OutOrStdout(), Stderr: cmd.ErrOrStderr(), Signals: signals})
 	return conclude(cmd.ErrOrStderr(), result, err, advice{
 		allow: "add to network.allowedDomains of the settings:", denied: e.DeniedDomains, denies: "network.deniedDomains of the settings",
 	}, false)
