@@ -4,7 +4,9 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"io"
+	"net/http"
 	"os"
 	"os/signal"
 	"path/filepath"
@@ -168,6 +170,71 @@ func TestUploadsThatFail(t *testing.T) {
 				t.Errorf("%#v", err)
 			}
 		})
+	}
+}
+
+// A file that is written to while it is sent arrives as it was, and one that gets shorter does not pass for whole.
+func TestUploadsOfFilesThatChange(t *testing.T) {
+	for name, tt := range map[string]struct {
+		size int64
+		want string // what arrives, or else:
+		err  string
+	}{
+		"grows":   {9, "12345", ""},
+		"shrinks": {3, "", "the file got shorter while it was sent: its last 2 bytes are gone"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			here := filepath.Join(t.TempDir(), "log")
+			if err := os.WriteFile(here, []byte("12345"), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			file, err := os.Open(here)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer func() { _ = file.Close() }()
+			var got []byte
+			c := dialHandler(t, http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+				if err := os.Truncate(here, tt.size); err != nil { // the body is sent when it is asked for
+					t.Error(err)
+				}
+				if got, err = io.ReadAll(req.Body); err == nil {
+					_, _ = fmt.Fprintf(w, `{"bytes":%d}`, len(got))
+				}
+			}))
+			written, err := c.Upload(t.Context(), "a", "~/log", file, false)
+			if tt.err != "" {
+				if err == nil || !strings.Contains(err.Error(), tt.err) {
+					t.Error(err)
+				}
+				return
+			}
+			if err != nil || string(got) != tt.want || written.Bytes != int64(len(tt.want)) {
+				t.Errorf("%q, %+v, %v", got, written, err)
+			}
+		})
+	}
+}
+
+// The kernel says of files of its own that they are as large as a page.
+func TestUploadOfAFileWithoutASize(t *testing.T) {
+	const name = "/sys/devices/system/cpu/possible"
+	file, err := os.Open(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = file.Close() }()
+	want, err := os.ReadFile(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := newLab(t, nil)
+	path := l.File("x", "old")
+	if written, err := l.dial(t).Upload(t.Context(), "a", "~/x", file, false); err != nil || written.Bytes != int64(len(want)) {
+		t.Errorf("%+v, %v", written, err)
+	}
+	if got, err := os.ReadFile(path); err != nil || !bytes.Equal(got, want) {
+		t.Errorf("%q %v, want %q", got, err, want)
 	}
 }
 

@@ -1,12 +1,13 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"time"
 )
 
-// progress passes a transfer's bytes on and draws its progress on a terminal.
+// progress passes on as many bytes as a transfer had when it began, and draws its progress on a terminal.
 type progress struct {
 	from  io.Reader
 	out   io.Writer
@@ -39,8 +40,14 @@ func watch(from io.Reader, out io.Writer, name string, total int64) (_ io.Reader
 }
 
 func (p *progress) Read(buffer []byte) (int, error) {
-	n, err := p.from.Read(buffer)
+	if p.done == p.total {
+		return 0, io.EOF
+	}
+	n, err := p.from.Read(buffer[:min(int64(len(buffer)), p.total-p.done)])
 	p.done += int64(n)
+	if errors.Is(err, io.EOF) && p.done < p.total {
+		err = fmt.Errorf("the file got shorter while it was copied: its last %d bytes are gone", p.total-p.done)
+	}
 	if now := p.now(); now.Sub(p.drawn) >= redraw {
 		p.drawn = now
 		_, _ = io.WriteString(p.out, clearLine+p.text(now))

@@ -82,7 +82,8 @@ func writeCommand(a *app) *cobra.Command {
 		Short: "Write a file of a sandbox",
 		Long: `write writes CONTENT to a file, or stdin if CONTENT is -. It replaces a file that exists, or adds to it with
 --append. PATH is absolute inside, from the home as '~/…' (quoted, because the shell would put your own
-home there), or relative to the working directory, which is the home with --user.`,
+home there), or relative to the working directory, which is the home with --user. If stdin is a file that grows
+meanwhile, it is written as long as it was at the beginning.`,
 		Example: `  sandbox write --user alice notes.txt 'buy milk'
   sandbox write --user alice --append log.txt "$(date)"
   make 2>&1 | sandbox write --user alice /tmp/build.log -`,
