@@ -29,7 +29,8 @@ relative to the working directory (which is the home with --user), absolute, or 
 A file here whose name begins with a colon is written as ./:name.
 
 If DST is a directory, the file keeps its name. A file that exists is replaced once the copy is complete:
-a copy that fails or is interrupted leaves it as it was.`,
+a copy that fails or is interrupted leaves it as it was. A file that grows meanwhile is copied as long as it
+was when the copy began.`,
 		Example: `  sandbox cp --user alice ./data.csv :data.csv
   sandbox cp --user alice :out.bin .
   sandbox cp --sandbox agent-7 ./report.pdf :/tmp/`,
@@ -41,20 +42,15 @@ a copy that fails or is interrupted leaves it as it was.`,
 			}
 			c := a.client()
 			defer c.Close()
-			ctx, stop := signal.NotifyContext(cmd.Context(), unix.SIGINT, unix.SIGTERM, unix.SIGHUP)
-			defer stop()
 			resolve, transfer := t.find, download
 			if ends.upload {
 				resolve, transfer = t.register, upload
 			}
-			id, err := resolve(ctx, c, nil)
-			if err == nil {
-				err = transfer(ctx, c, id, ends, cmd.ErrOrStderr())
+			id, err := resolve(cmd.Context(), c, nil)
+			if err != nil {
+				return err
 			}
-			if err != nil && ctx.Err() != nil {
-				return exitCode(128 + int(unix.SIGINT))
-			}
-			return err
+			return transfer(cmd.Context(), c, id, ends, cmd.ErrOrStderr())
 		},
 	}
 	t.flags(a, cmd)
@@ -124,6 +120,8 @@ func download(ctx context.Context, c *client.Client, id string, e ends, terminal
 	if info, err := os.Stat(local); err == nil && info.IsDir() || strings.HasSuffix(local, "/") {
 		local = filepath.Join(local, path.Base(e.remote))
 	}
+	ctx, cut := context.WithCancel(ctx)
+	defer cut()
 	file, err := c.Download(ctx, id, e.remote, 0)
 	if err != nil {
 		return err
@@ -131,27 +129,39 @@ func download(ctx context.Context, c *client.Client, id string, e ends, terminal
 	defer file.Close()
 	body, finish := watch(file, terminal, path.Base(e.remote), file.Size)
 	defer finish()
-	return save(local, body)
+	return save(ctx, local, body, cut)
 }
 
 // copyBuffer is about as much as a Unix socket holds.
 const copyBuffer = 256 << 10
 
 // save writes a stream to a file. A file that exists is replaced and keeps its mode. At any time the name has
-// the old file or the whole new one.
-func save(name string, from io.Reader) (err error) {
-	mode := fs.FileMode(0o666) // and the umask
+// the old file or the whole new one. cut ends the stream.
+func save(ctx context.Context, name string, from io.Reader, cut func()) error {
 	old, err := os.Stat(name)
 	switch {
-	case err == nil && !old.Mode().IsRegular():
-		return pour(name, from)
-	case err == nil:
-		mode = old.Mode().Perm()
-		if name, err = filepath.EvalSymlinks(name); err != nil {
-			return err
-		}
-	case !errors.Is(err, fs.ErrNotExist):
+	case errors.Is(err, fs.ErrNotExist):
+		return replace(ctx, name, nil, from, cut)
+	case err != nil:
 		return err
+	case !old.Mode().IsRegular():
+		return pour(name, from)
+	}
+	if name, err = filepath.EvalSymlinks(name); err != nil {
+		return err
+	}
+	return replace(ctx, name, old, from, cut)
+}
+
+// replace writes a stream to a file that then takes the place of name. Only while that file is there does a signal not end us
+// at once.
+func replace(ctx context.Context, name string, old fs.FileInfo, from io.Reader, cut func()) (err error) {
+	ctx, stop := signal.NotifyContext(ctx, unix.SIGINT, unix.SIGTERM, unix.SIGHUP)
+	defer stop()
+	defer context.AfterFunc(ctx, cut)()
+	mode := fs.FileMode(0o666) // and the umask
+	if old != nil {
+		mode = old.Mode().Perm()
 	}
 	part := filepath.Join(filepath.Dir(name), ".sandbox-cp-"+rand.Text())
 	file, err := os.OpenFile(part, os.O_WRONLY|os.O_CREATE|os.O_EXCL, mode)
@@ -161,6 +171,9 @@ func save(name string, from io.Reader) (err error) {
 	defer func() {
 		if err != nil {
 			_ = os.Remove(part)
+		}
+		if err != nil && ctx.Err() != nil {
+			err = exitCode(128 + int(unix.SIGINT))
 		}
 	}()
 	if whole, ok := from.(io.WriterTo); ok {

@@ -1,12 +1,16 @@
 package main
 
 import (
-	"context"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/daycare-run/sandbox/client"
 )
@@ -148,20 +152,76 @@ func TestInterruptedCopyLeavesNothing(t *testing.T) {
 	l.File("large", strings.Repeat("x", 4<<20))
 	dir := t.TempDir()
 	writeFile(t, filepath.Join(dir, "large"), "old")
-	ctx, interrupt := context.WithCancel(t.Context())
-	go func() {
-		<-l.stall
-		interrupt()
-	}()
-	_, _, err := l.run(ctx, "", "cp", "-u", "alice", ":large", dir)
-	var exit exitCode
-	if !errors.As(err, &exit) || exit != 130 {
-		t.Errorf("%v", err)
+	cmd := l.command("cp", "-u", "alice", ":large", dir)
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	<-l.stall
+	waitFor(t, "the copy's file", func() bool {
+		parts, _ := filepath.Glob(filepath.Join(dir, ".sandbox-cp-*"))
+		return len(parts) == 1
+	})
+	_ = cmd.Process.Signal(unix.SIGINT)
+	_ = cmd.Wait()
+	if code := cmd.ProcessState.ExitCode(); code != 130 {
+		t.Errorf("%v", cmd.ProcessState)
 	}
 	wantFile(t, filepath.Join(dir, "large"), "old")
 	if entries, err := os.ReadDir(dir); err != nil || len(entries) != 1 {
 		t.Errorf("left behind: %v, %v", entries, err)
 	}
+}
+
+// A signal ends a copy that waits for somebody to open a FIFO, in either direction.
+func TestCopiesThatWaitForAFIFO(t *testing.T) {
+	l := newLab(t, nil)
+	l.File("f", "x")
+	fifo := filepath.Join(t.TempDir(), "fifo")
+	if err := unix.Mkfifo(fifo, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, ends := range [][]string{{":f", fifo}, {fifo, ":f"}} {
+		cmd := l.command(append([]string{"cp", "-u", "alice"}, ends...)...)
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		ended := make(chan error, 1)
+		go func() { ended <- cmd.Wait() }()
+		waitFor(t, "the copy at the FIFO", func() bool { return opens(cmd.Process.Pid, fifo) })
+		_ = cmd.Process.Signal(unix.SIGINT)
+		select {
+		case <-ended:
+			if status, _ := cmd.ProcessState.Sys().(syscall.WaitStatus); status.Signal() != unix.SIGINT {
+				t.Errorf("%q: %v", ends, cmd.ProcessState)
+			}
+		case <-time.After(10 * time.Second):
+			t.Errorf("%q goes on", ends)
+			_ = cmd.Process.Kill()
+			<-ended
+		}
+	}
+}
+
+// opens reports whether a process blocks in opening a file.
+func opens(pid int, name string) bool {
+	memory, err := os.Open(fmt.Sprintf("/proc/%d/mem", pid))
+	if err != nil {
+		return false
+	}
+	defer memory.Close()
+	threads, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/syscall", pid))
+	for _, thread := range threads {
+		text, _ := os.ReadFile(thread)
+		var call, folder, path uint64
+		if _, err := fmt.Sscanf(string(text), "%v 0x%x 0x%x", &call, &folder, &path); err != nil || call != unix.SYS_OPENAT {
+			continue
+		}
+		given := make([]byte, len(name))
+		if _, err := memory.ReadAt(given, int64(path)); err == nil && string(given) == name {
+			return true
+		}
+	}
+	return false
 }
 
 func TestRefusalsAreTold(t *testing.T) {

@@ -7,6 +7,8 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -22,6 +24,17 @@ import (
 	"github.com/daycare-run/sandbox/internal/sandbox"
 	"github.com/daycare-run/sandbox/internal/sandboxtest"
 )
+
+// asCommand is a variable that makes the tests' own program the command line.
+const asCommand = "SANDBOX_TESTS_AS_COMMAND"
+
+func TestMain(m *testing.M) {
+	if os.Getenv(asCommand) != "" {
+		main()
+		return
+	}
+	os.Exit(m.Run())
+}
 
 // lab is a real service with its API on a socket. Its sandbox "agent-7" has the working directory /home/project.
 type lab struct {
@@ -112,6 +125,23 @@ func (l *lab) run(ctx context.Context, stdin string, args ...string) (stdout, st
 	root.SetErr(&fault)
 	err = root.ExecuteContext(ctx)
 	return out.String(), fault.String(), err
+}
+
+// command is a command line that runs as a process of its own.
+func (l *lab) command(args ...string) *exec.Cmd {
+	cmd := exec.Command(os.Args[0], append([]string{"--socket", l.socket}, args...)...)
+	cmd.Env = append(os.Environ(), asCommand+"=1")
+	return cmd
+}
+
+// waitFor waits until something is so.
+func waitFor(t *testing.T, what string, is func() bool) {
+	t.Helper()
+	for until := time.Now().Add(time.Minute); !is(); time.Sleep(time.Millisecond) {
+		if time.Now().After(until) {
+			t.Fatalf("%s does not come", what)
+		}
+	}
 }
 
 // ok runs a command line that succeeds, and returns what it prints.
