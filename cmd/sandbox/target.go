@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"path"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -98,15 +99,51 @@ func (t target) find(ctx context.Context, c *client.Client, grants []string) (st
 	if !is || refused.Kind != types.NotFound {
 		return id, err
 	}
-	boxes, err := c.List(ctx)
-	if err != nil {
+	if _, err := t.ofUser(ctx, c); err != nil {
 		return "", err
 	}
-	if slices.ContainsFunc(boxes, func(box types.Sandbox) bool { return box.UserID == t.user }) {
-		return t.register(ctx, c, grants)
-	}
-	return "", fmt.Errorf("user %q has no sandbox: \"sandbox exec\", \"write\", \"cp\", \"warm\" and \"process start\" register one", t.user)
+	return t.register(ctx, c, grants)
 }
+
+// ofUser returns the sandboxes of the user, whoever has registered them. It is an error if there is none.
+func (t target) ofUser(ctx context.Context, c *client.Client) ([]types.Sandbox, error) {
+	boxes, err := c.List(ctx)
+	if err != nil {
+		return nil, err
+	}
+	boxes = slices.DeleteFunc(boxes, func(box types.Sandbox) bool { return box.UserID != t.user })
+	if len(boxes) == 0 {
+		return nil, fmt.Errorf("user %q has no sandbox: \"sandbox exec\", \"write\", \"cp\", \"warm\" and \"process start\" register one", t.user)
+	}
+	return boxes, nil
+}
+
+// all returns the ids of the sandboxes that register has made for the user, whatever the grants were; or the one of
+// --sandbox. It is an error if there is none.
+func (t target) all(ctx context.Context, c *client.Client) (ids []string, _ error) {
+	if t.sandbox != "" {
+		return []string{t.sandbox}, nil
+	}
+	boxes, err := t.ofUser(ctx, c)
+	if err != nil {
+		return nil, err
+	}
+	for _, box := range boxes {
+		if rest, is := strings.CutPrefix(box.ID, ownID(t.user)); is && grantsOf.MatchString(rest) {
+			ids = append(ids, box.ID)
+		}
+	}
+	if len(ids) == 0 {
+		return nil, fmt.Errorf("user %q has no sandbox of this command line: name one with --sandbox", t.user)
+	}
+	return ids, nil
+}
+
+// ownID returns the id of a user's sandbox for calls without grants that need anything of it.
+func ownID(user string) string { return "cli-" + user }
+
+// grantsOf matches what needs puts after ownID.
+var grantsOf = regexp.MustCompile(`^(-[0-9a-f]{8})?$`)
 
 // needs returns the id of a user's sandbox and what it must hold for the grants. The command line has
 // its own ids, so that it does not touch other callers' registrations. The id depends on the grants,
@@ -130,7 +167,7 @@ func needs(user string, grants []string) (id string, p types.Permissions) {
 		}
 		special = append(special, tag)
 	}
-	id = "cli-" + user
+	id = ownID(user)
 	if len(special) == 0 {
 		return id, p
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/daycare-run/sandbox/api/types"
+	"github.com/daycare-run/sandbox/internal/sandbox"
 )
 
 func TestNeeds(t *testing.T) {
@@ -71,6 +72,42 @@ func TestLookingRegistersNobody(t *testing.T) {
 	l.ok("", "write", "--user", "nobody", "notes.txt", "hi")
 	if out := l.ok("", "read", "--user", "nobody", "notes.txt"); out != "hi" {
 		t.Errorf("%q", out)
+	}
+}
+
+// Pausing a user means all that was started for the user here, whatever it was granted, and registers nothing.
+func TestPauseOfAUser(t *testing.T) {
+	l := newLab(t, nil)
+	if _, _, err := l.run(t.Context(), "", "pause", "--user", "alice"); err == nil || !strings.HasPrefix(err.Error(), `user "alice" has no sandbox of this command line: `) {
+		t.Error(err)
+	}
+	l.ok("", "process", "start", "--user", "alice", "--allow-domain", "example.org", "--", "./worker")
+	l.ok("", "process", "start", "--user", "alice", "--", "./worker")
+	for _, other := range []string{"cli-alice-x", "cli-alicea", "cli-bob"} { // somebody else's, and another user's
+		user := strings.TrimPrefix(strings.TrimSuffix(other, "-x"), "cli-")
+		if _, _, err := l.Put(other, sandbox.Registration{UserID: user}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	before := len(l.List())
+	granted, _ := needs("alice", []string{"@network"})
+	for _, tt := range []struct {
+		command, state string
+		paused         bool
+	}{{"pause", "is paused", true}, {"resume", "is resumed", false}} {
+		want := "sandbox cli-alice " + tt.state + "\nsandbox " + granted + " " + tt.state + "\n"
+		if got := l.ok("", tt.command, "--user", "alice"); got != want {
+			t.Errorf("%q, want %q", got, want)
+		}
+		for _, box := range l.List() {
+			id := box.ID.String()
+			if box.Paused != (tt.paused && (id == "cli-alice" || id == granted)) {
+				t.Errorf("after %s, %s is paused: %v", tt.command, id, box.Paused)
+			}
+		}
+	}
+	if after := len(l.List()); after != before {
+		t.Errorf("%d sandboxes became %d", before, after)
 	}
 }
 
@@ -138,6 +175,14 @@ func TestProgressIsDrawnAndNotTooOften(t *testing.T) {
 	}
 	if _, err := p.Read(buffer); err != io.EOF {
 		t.Error(err)
+	}
+	// A file that changes is copied as long as it was.
+	for text, want := range map[string]string{"123456789": "", "123": "its last 2 bytes are gone"} {
+		p = &progress{from: strings.NewReader(text), out: io.Discard, total: 5, begun: at, drawn: at, now: p.now}
+		got, err := io.ReadAll(p)
+		if ok := err == nil && string(got) == "12345"; want == "" && !ok || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
+			t.Errorf("of %s: %s, %v", text, got, err)
+		}
 	}
 }
 
