@@ -36,8 +36,8 @@ func (a *app) flags(root *cobra.Command) {
 	flags.StringVar(&a.keyFile, "key-file", "", "PEM file with the key of --cert-file")
 	root.PersistentPreRunE = func(cmd *cobra.Command, _ []string) error {
 		for c := cmd; c.HasParent(); c = c.Parent() {
-			if slices.Contains([]string{"completion", "man", "help"}, c.Name()) {
-				return nil // these do not call the service
+			if slices.Contains([]string{"completion", "man", "help", cobra.ShellCompRequestCmd}, c.Name()) {
+				return nil // these do not call the service, or complete nothing that only the service knows
 			}
 		}
 		c, err := a.open()

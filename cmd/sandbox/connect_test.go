@@ -83,6 +83,16 @@ func TestOverTLS(t *testing.T) {
 	if out, err := root(explain...); err != nil {
 		t.Errorf("variables: %v %s", err, out)
 	}
+	t.Setenv("SANDBOX_TOKEN_FILE", "/nowhere")
+	for _, tt := range []struct{ words, want string }{{"ex", "exec\t"}, {"exec --user a", ":1\n"}} {
+		if out, err := root(append([]string{"__complete"}, strings.Fields(tt.words)...)...); err != nil || !strings.HasPrefix(out, tt.want) {
+			t.Errorf("completion of %s without a token: %v %q", tt.words, err, out)
+		}
+	}
+	if out, err := root("__completeNoDesc", "ex"); err != nil || !strings.HasPrefix(out, "exec\n") {
+		t.Errorf("completion without descriptions: %v %q", err, out)
+	}
+	t.Setenv("SANDBOX_TOKEN_FILE", token)
 	t.Setenv("SANDBOX_SOCKET", "/nowhere")
 	if _, err := root(explain...); err == nil || !strings.Contains(err.Error(), "SANDBOX_URL and SANDBOX_SOCKET are both set") {
 		t.Errorf("both variables: %v", err)
