@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"os/signal"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -41,12 +42,12 @@ browser can sign in, once. The console calls the service as this command would. 
 			}
 			c := a.client()
 			defer c.Close()
-			secret := rand.Text()
-			handler, err := oneTime(c.Proxy(), listener.Addr().String(), secret)
+			secret, host := rand.Text(), hostOf(listener.Addr())
+			handler, err := oneTime(c.Proxy(), host, secret)
 			if err != nil {
 				return err
 			}
-			fmt.Fprintf(cmd.OutOrStdout(), "http://%s/console/#key=%s\n", listener.Addr(), secret)
+			fmt.Fprintf(cmd.OutOrStdout(), "http://%s/console/#key=%s\n", host, secret)
 			return serveConsole(ctx, listener, handler)
 		},
 	}
@@ -55,8 +56,11 @@ browser can sign in, once. The console calls the service as this command would. 
 	return cmd
 }
 
-// oneTime returns a console at an address, for whoever presents the secret first.
-func oneTime(service http.Handler, address, secret string) (http.Handler, error) {
+// hostOf returns an address as a browser has it in Host, which is without the port that http has by default.
+func hostOf(address net.Addr) string { return strings.TrimSuffix(address.String(), ":80") }
+
+// oneTime returns a console at a host, for whoever presents the secret first.
+func oneTime(service http.Handler, host, secret string) (http.Handler, error) {
 	var used atomic.Bool
 	seal := make([]byte, 32)
 	_, _ = rand.Read(seal) // never fails
@@ -75,8 +79,8 @@ func oneTime(service http.Handler, address, secret string) (http.Handler, error)
 			return "", same && used.CompareAndSwap(false, true)
 		},
 		Admit: func(req *http.Request) error {
-			if req.Host != address || req.Header.Get("Origin") != "" {
-				return fmt.Errorf("this is %s, and not %.200q", address, req.Host)
+			if req.Host != host || req.Header.Get("Origin") != "" {
+				return fmt.Errorf("this is %s, and not %.200q", host, req.Host)
 			}
 			return nil
 		},

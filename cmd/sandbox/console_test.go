@@ -2,11 +2,27 @@ package main
 
 import (
 	"encoding/json"
+	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/netip"
+	"net/url"
 	"strings"
 	"testing"
 )
+
+// A browser leaves out the port that http has by default, and only that.
+func TestConsolesHost(t *testing.T) {
+	for address, want := range map[string]string{
+		"127.0.0.1:80": "127.0.0.1", "127.0.0.1:8080": "127.0.0.1:8080", "127.0.0.1:180": "127.0.0.1:180", "[::1]:80": "[::1]", "[::1]:443": "[::1]:443",
+	} {
+		at := net.TCPAddrFromAddrPort(netip.MustParseAddrPort(address))
+		link, err := url.Parse("http://" + hostOf(at) + "/console/")
+		if err != nil || link.Host != want {
+			t.Errorf("%s: %v, %v", address, link, err)
+		}
+	}
+}
 
 // The link signs in once, and without a session nobody calls: the port is open to every user of the host.
 func TestConsoleLinkIsForOne(t *testing.T) {
