@@ -30,8 +30,12 @@ const Version = 1
 // SharedDir is where a gateway finds the folder that it shares with the service.
 const SharedDir = "/.daycare/shared"
 
-// MaxPorts bounds Config.Ports: all sockets are handed over in one message, which holds 253 descriptors.
-const MaxPorts = 128
+// All sockets are handed over in one message, which holds 253 descriptors. So MaxPorts bounds Config.Ports, and maxUDP the
+// sockets for DNS, of which there is one for each processor.
+const (
+	MaxPorts = 128
+	maxUDP   = 64
+)
 
 // Config is what a gateway is made with.
 type Config struct {

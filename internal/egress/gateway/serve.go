@@ -8,6 +8,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"runtime"
 	"sync"
 
 	"golang.org/x/sys/unix"
@@ -40,7 +41,7 @@ func Serve(ctx context.Context, dir string, c Config) (err error) {
 	if err = setMeters(c); err != nil {
 		return err
 	}
-	if s.sockets, err = openSockets(ctx, c); err != nil {
+	if s.sockets, err = openSockets(ctx, c, runtime.NumCPU()); err != nil {
 		return err
 	}
 	if s.self, err = os.Open("/proc/thread-self/ns/net"); err != nil {

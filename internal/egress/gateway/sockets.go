@@ -7,7 +7,6 @@ import (
 	"net"
 	"net/netip"
 	"os"
-	"runtime"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -24,14 +23,15 @@ type sockets struct {
 // questionBuffer is how many bytes may wait for the DNS filter, in each socket.
 const questionBuffer = 4 << 20
 
-func openSockets(ctx context.Context, c Config) (_ *sockets, err error) {
+// openSockets opens them for a host with that many processors.
+func openSockets(ctx context.Context, c Config, processors int) (_ *sockets, err error) {
 	s := &sockets{}
 	defer func() {
 		if err != nil {
 			err = errors.Join(fmt.Errorf("cannot listen: %w", err), s.close())
 		}
 	}()
-	for range runtime.NumCPU() {
+	for range min(processors, maxUDP) {
 		config := net.ListenConfig{Control: func(_, _ string, raw syscall.RawConn) error { return set(raw, unix.SOL_SOCKET, unix.SO_REUSEPORT, 1) }}
 		conn, err := config.ListenPacket(ctx, "udp4", netip.AddrPortFrom(c.Address, dnsPort).String())
 		if err != nil {
