@@ -5,6 +5,7 @@ import (
 	"maps"
 	"net/netip"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/containerd/errdefs"
@@ -78,6 +79,42 @@ func TestChange(t *testing.T) {
 	if err := change(addr, spec("s1", "a.example.org")); !errors.Is(err, errdefs.ErrFailedPrecondition) {
 		t.Errorf("of one that is gone: %v", err)
 	}
+}
+
+// An address that two names share is reached while either name is allowed and its answer lasts, whichever was asked for last.
+func TestNamesThatShareAnAddress(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &stack{owner: &Egress{}, endpoints: *testEndpoints("10.1.2.0/28"), table: none{}, gateway: &gatewayLink{}}
+		spec := testSpec("u", "a.example", "b.example")
+		spec.Lasting = "s1"
+		addr, err := s.add(spec, 1)
+		must(t, err)
+		ep, shared := s.endpoints.at(addr), netip.MustParseAddr("192.0.2.1")
+		ep.answers.note("a.example", []netip.Addr{shared}, time.Hour, time.Now())
+		ep.answers.note("b.example", []netip.Addr{shared}, 30*time.Second, time.Now())
+		cut := 0
+		enters := func(want string) {
+			t.Helper()
+			r, _, ok := ep.enter(shared, func() { cut++ })
+			if !ok || r.name != want {
+				t.Errorf("%+v, %t; want it under %s", r, ok, want)
+			}
+		}
+		enters("b.example")
+		spec.Egress.Domains = []string{"a.example"}
+		must(t, s.change(dockerexec.Endpoint{Spec: spec, Holder: 1, Addr: addr}))
+		if cut != 0 {
+			t.Error("a connection was cut that may go on under the other name")
+		}
+		enters("a.example")
+		time.Sleep(2 * time.Minute) // in which b's answer has expired
+		enters("a.example")
+		spec.Egress.Domains = []string{"c.example"}
+		must(t, s.change(dockerexec.Endpoint{Spec: spec, Holder: 1, Addr: addr}))
+		if _, _, ok := ep.enter(shared, func() {}); ok || cut != 3 {
+			t.Errorf("neither name is allowed: %d were cut, and a new one may come: %t", cut, ok)
+		}
+	})
 }
 
 // unforgetting is a table that cannot forget flows yet.

@@ -3,6 +3,7 @@ package egress
 import (
 	"fmt"
 	"net/netip"
+	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -42,6 +43,18 @@ func (r *reach) allows(name string, addr netip.Addr) bool {
 		return r.Ranges.Allows(addr)
 	}
 	return r.Egress.Allows(name)
+}
+
+// under returns the first of names under which addr may be reached, or none if it may be reached whatever the name.
+func (r *reach) under(names []string, addr netip.Addr) (name string, ok bool) {
+	if r.allows("", addr) {
+		return "", true
+	}
+	i := slices.IndexFunc(names, func(name string) bool { return r.allows(name, addr) })
+	if i < 0 {
+		return "", false
+	}
+	return names[i], true
 }
 
 // newEndpoint makes an endpoint of what a Spec may reach. The Spec may have come from a container's labels.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"net"
 	"net/netip"
+	"slices"
 	"sync"
 	"syscall"
 	"time"
@@ -20,16 +21,18 @@ const (
 	leastTTL = time.Minute
 	// mostTTL is the longest.
 	mostTTL = time.Hour
-	// mostAnswers bounds the addresses that one container can make us remember.
-	mostAnswers = 1024
+	// mostAnswers bounds the answers, each a name and an address, that one container can make us remember, and mostNames
+	// those of one address.
+	mostAnswers, mostNames = 1024, 16
 	// relayDial bounds the time to connect to an address.
 	relayDial = 10 * time.Second
 )
 
-// answers are the addresses that a container has got from DNS, with their names.
+// answers are the addresses that a container has got from DNS, each with its names: several may have the same address.
 type answers struct {
 	mu    sync.Mutex
-	names map[netip.Addr]answeredName
+	names map[netip.Addr][]answeredName // the one answered last comes last
+	count int                           // of all of them
 }
 
 type answeredName struct {
@@ -37,33 +40,59 @@ type answeredName struct {
 	until time.Time
 }
 
-// note remembers addresses of an allowed name. Where even expired ones leave no room, new ones are not remembered.
+// note remembers addresses of an allowed name. Where even expired answers leave no room, an address takes the place of another
+// of its names, or is not remembered if it has none.
 func (a *answers) note(name string, addrs []netip.Addr, ttl time.Duration, now time.Time) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.names == nil {
-		a.names = map[netip.Addr]answeredName{}
+		a.names = map[netip.Addr][]answeredName{}
 	}
-	if len(a.names)+len(addrs) > mostAnswers {
-		for addr, n := range a.names {
-			if now.After(n.until) {
-				delete(a.names, addr)
-			}
+	if a.count+len(addrs) > mostAnswers {
+		for addr := range a.names {
+			a.drop(addr, func(n answeredName) bool { return now.After(n.until) })
 		}
 	}
+	until := now.Add(min(max(ttl, leastTTL), mostTTL))
 	for _, addr := range addrs {
-		if _, again := a.names[addr]; again || len(a.names) < mostAnswers {
-			a.names[addr] = answeredName{name, now.Add(min(max(ttl, leastTTL), mostTTL))}
+		lasts := until // an earlier answer, which the program may keep, can last longer
+		a.drop(addr, func(n answeredName) bool {
+			if n.name == name && n.until.After(lasts) {
+				lasts = n.until
+			}
+			return n.name == name
+		})
+		if known := a.names[addr]; len(known) == mostNames || a.count == mostAnswers && len(known) > 0 {
+			first := slices.MinFunc(known, func(n, m answeredName) int { return n.until.Compare(m.until) })
+			a.drop(addr, func(n answeredName) bool { return n == first })
+		}
+		if a.count < mostAnswers {
+			a.names[addr] = append(a.names[addr], answeredName{name, lasts})
+			a.count++
 		}
 	}
 }
 
-// nameOf returns the name that an address may be reached under.
-func (a *answers) nameOf(addr netip.Addr, now time.Time) (string, bool) {
+// drop forgets those names of an address that match; a.mu is held.
+func (a *answers) drop(addr netip.Addr, match func(answeredName) bool) {
+	before := a.names[addr]
+	left := slices.DeleteFunc(before, match)
+	a.count -= len(before) - len(left)
+	if a.names[addr] = left; len(left) == 0 {
+		delete(a.names, addr)
+	}
+}
+
+// namesOf returns the names that an address was answered for, the latest first.
+func (a *answers) namesOf(addr netip.Addr, now time.Time) (names []string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	n, ok := a.names[addr]
-	return n.name, ok && now.Before(n.until)
+	for _, n := range slices.Backward(a.names[addr]) {
+		if now.Before(n.until) {
+			names = append(names, n.name)
+		}
+	}
+	return names
 }
 
 // relays are the relayed connections of a container.
@@ -72,28 +101,23 @@ type relays struct {
 	open map[*relayed]bool
 }
 
-// relayed is one connection. name is what its address may be reached under, empty for an address that may be reached
-// whatever the name.
+// relayed is one connection.
 type relayed struct {
 	addr   netip.Addr
-	name   string
-	others int // how many were open when it came
+	names  []string // that its address was answered for when it came
+	name   string   // the one that it was allowed under, empty for an address that may be reached whatever the name
+	others int      // how many were open when it came
 	cut    context.CancelFunc
 }
 
 // enter counts a connection until leave is called, if it is allowed. It decides under the lock, so that after a change of
 // what is allowed either recheck finds the connection, or the decision follows the change.
 func (ep *endpoint) enter(addr netip.Addr, cut context.CancelFunc) (r *relayed, leave func(), ok bool) {
-	r = &relayed{addr: addr, cut: cut}
-	if !ep.Direct(addr) {
-		if r.name, ok = ep.answers.nameOf(addr, time.Now()); !ok {
-			return nil, nil, false
-		}
-	}
+	r = &relayed{addr: addr, names: ep.answers.namesOf(addr, time.Now()), cut: cut}
 	rs := &ep.relays
 	rs.mu.Lock()
 	defer rs.mu.Unlock()
-	if !ep.reach.Load().allows(r.name, addr) {
+	if r.name, ok = ep.reach.Load().under(r.names, addr); !ok {
 		return nil, nil, false
 	}
 	if rs.open == nil {
@@ -108,12 +132,13 @@ func (ep *endpoint) enter(addr netip.Addr, cut context.CancelFunc) (r *relayed, 
 	}, true
 }
 
-// recheck ends the connections that now does not allow. The caller has stored now, so new connections follow it already.
+// recheck ends the connections that now does not allow, under whichever name. The caller has stored now, so new connections
+// follow it already.
 func (rs *relays) recheck(now *reach) {
 	rs.mu.Lock()
 	defer rs.mu.Unlock()
 	for r := range rs.open {
-		if !now.allows(r.name, r.addr) {
+		if _, ok := now.under(r.names, r.addr); !ok {
 			r.cut()
 		}
 	}

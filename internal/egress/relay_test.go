@@ -1,7 +1,9 @@
 package egress
 
 import (
+	"fmt"
 	"net/netip"
+	"slices"
 	"testing"
 	"time"
 
@@ -13,33 +15,50 @@ func TestAnswersAreRemembered(t *testing.T) {
 	var known answers
 	now := time.Now()
 	at := netip.MustParseAddr("198.51.100.7")
-	if _, ok := known.nameOf(at, now); ok {
-		t.Error("nothing was told")
-	}
-	known.note("a.example", []netip.Addr{at}, time.Second, now)
-	for after, want := range map[time.Duration]bool{0: true, leastTTL - 1: true, leastTTL: false} {
-		if name, ok := known.nameOf(at, now.Add(after)); ok != want || name != "a.example" {
-			t.Errorf("after %v: %q %t", after, name, ok)
+	is := func(what string, addr netip.Addr, now time.Time, want ...string) {
+		t.Helper()
+		if names := known.namesOf(addr, now); !slices.Equal(names, want) {
+			t.Errorf("%s: %q, want %q", what, names, want)
 		}
 	}
+	is("nothing was told", at, now)
+	known.note("a.example", []netip.Addr{at}, time.Second, now)
+	is("at once", at, now, "a.example")
+	is("at the end of the least time", at, now.Add(leastTTL-1), "a.example")
+	is("after it", at, now.Add(leastTTL))
 	known.note("b.example", []netip.Addr{at}, 24*time.Hour, now)
-	if name, ok := known.nameOf(at, now.Add(mostTTL)); ok || name != "b.example" {
-		t.Errorf("%q %t", name, ok)
-	}
+	is("two names", at, now, "b.example", "a.example")
+	known.note("a.example", []netip.Addr{at}, 2*time.Minute, now)
+	is("the later one again", at, now, "a.example", "b.example")
+	known.note("b.example", []netip.Addr{at}, 0, now)
+	is("an answer that lasts, and then one that does not", at, now.Add(mostTTL-1), "b.example")
+	is("after the longest time", at, now.Add(mostTTL))
 	addr := netip.MustParseAddr("203.0.113.0")
 	for range 2 * mostAnswers {
 		addr = addr.Next()
 		known.note("many.example", []netip.Addr{addr}, 0, now)
 	}
-	if len(known.names) > mostAnswers {
-		t.Errorf("%d are remembered", len(known.names))
+	if known.count > mostAnswers || len(known.names) > mostAnswers {
+		t.Errorf("%d are remembered, of %d addresses", known.count, len(known.names))
 	}
-	if _, ok := known.nameOf(at, now); !ok {
-		t.Error("one was forgotten for others")
-	}
+	is("one was forgotten for others", at, now, "b.example", "a.example")
+	known.note("c.example", []netip.Addr{at}, time.Hour, now)
+	is("where there is no room, one of the address's own makes it", at, now, "c.example", "b.example")
 	known.note("late.example", []netip.Addr{addr}, 0, now.Add(2*mostTTL))
-	if name, ok := known.nameOf(addr, now.Add(2*mostTTL)); !ok || name != "late.example" {
-		t.Error("there is no room although all have expired")
+	is("there is room when all have expired", addr, now.Add(2*mostTTL), "late.example")
+}
+
+// Of one address only so many names are remembered: those whose answers last longest.
+func TestNamesOfOneAddressAreBounded(t *testing.T) {
+	var known answers
+	now, at := time.Now(), netip.MustParseAddr("198.51.100.7")
+	known.note("lasts.example", []netip.Addr{at}, time.Hour, now)
+	for i := range 4 * mostNames {
+		known.note(fmt.Sprintf("n%d.example", i), []netip.Addr{at}, time.Minute, now)
+	}
+	names := known.namesOf(at, now)
+	if len(names) != mostNames || known.count != mostNames || !slices.Contains(names, "lasts.example") || names[0] != fmt.Sprintf("n%d.example", 4*mostNames-1) {
+		t.Errorf("%d are remembered: %q", known.count, names)
 	}
 }
 
