@@ -114,6 +114,8 @@ func (s *stack) change(e dockerexec.Endpoint) error {
 		}
 		return nil
 	}
+	old.binding.lock() // who binds it meanwhile would find neither its address nor its interface where they were
+	defer old.binding.unlock()
 	if err := s.table.Remove(e.Addr); err != nil {
 		return explain(err)
 	}
@@ -146,11 +148,8 @@ func (s *stack) admit(ep *endpoint) (err error) {
 }
 
 func (s *stack) bind(e dockerexec.Endpoint) error {
-	ep := s.endpoints.at(e.Addr)
-	if ep != nil {
-		ep.binding.Lock()
-		defer ep.binding.Unlock()
-	}
+	ep, unlock := s.endpoints.lockBinding(e.Addr)
+	defer unlock()
 	if ep == nil || ep.container != e.Spec.ContainerName() || ep.gone() {
 		return fmt.Errorf("address %s does not belong to %s: %w", e.Addr, e.Spec.ContainerName(), errdefs.ErrFailedPrecondition)
 	}
@@ -185,8 +184,8 @@ func (s *stack) remove(holder uint64) {
 		return
 	}
 	// The address stays taken until nothing is left that its next container could inherit.
-	ep.binding.Lock()
-	defer ep.binding.Unlock()
+	ep.binding.lock()
+	defer ep.binding.unlock()
 	if err := s.cutOff(ep); err != nil {
 		s.owner.cfg.Log.Error().Err(err).Stringer("address", ep.addr).Msg("cannot cut a container off; its address is not used again")
 		return

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"maps"
 	"net/netip"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -153,4 +154,58 @@ func TestAChangeThatFailsHalfWay(t *testing.T) {
 	if len(table.forgets) != 0 {
 		t.Error("its flows were not forgotten")
 	}
+}
+
+// overtaken is a table that cannot forget flows yet, and lets a test do something while a container is being cut off.
+type overtaken struct {
+	none
+	meanwhile func()
+}
+
+func (o overtaken) Remove(netip.Addr) error { o.meanwhile(); return nil }
+func (overtaken) Forget(netip.Addr) error   { return errors.New("the kernel is busy") }
+
+// A container that is taken over while it becomes a filtered one is bound after that, as what it then is: where its interface
+// and its address were, nothing is left to bind. Nor does it become a filtered one while it is bound.
+func TestAChangeWhileAContainerIsBound(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		table := overtaken{}
+		s := &stack{owner: &Egress{interfaces: &interfaces{}}, endpoints: *testEndpoints("10.1.2.0/28"), table: none{}, gateway: &gatewayLink{interfaces: &interfaces{}}}
+		before := testSpec("u", "*")
+		before.Lasting = "s1"
+		addr, err := s.add(before, 1)
+		must(t, err)
+		after := before
+		after.Egress.Domains = []string{"a.example"}
+		bound := make(chan error, 1)
+		table.meanwhile = func() {
+			go func() { bound <- s.bind(dockerexec.Endpoint{Spec: before, Holder: 1, Addr: addr}) }()
+			synctest.Wait()
+			if len(bound) != 0 {
+				t.Error("it was bound while it was cut off")
+			}
+		}
+		s.table = table
+		if err := s.change(dockerexec.Endpoint{Spec: after, Holder: 1, Addr: addr}); err == nil || !strings.Contains(err.Error(), "the kernel is busy") {
+			t.Errorf("the change: %v", err)
+		}
+		if err := <-bound; !errors.Is(err, errClosed) || !strings.Contains(err.Error(), "to its gateway") {
+			t.Errorf("it was not bound to the gateway: %v", err)
+		}
+
+		again, unlock := s.endpoints.lockBinding(addr) // as while it is bound
+		again.open = true
+		begun := false
+		s.table = overtaken{meanwhile: func() { begun = true }}
+		changed := make(chan error, 1)
+		go func() { changed <- s.change(dockerexec.Endpoint{Spec: after, Holder: 1, Addr: addr}) }()
+		synctest.Wait()
+		if begun {
+			t.Error("it was cut off while it was bound")
+		}
+		unlock()
+		if err := <-changed; err == nil || !begun {
+			t.Errorf("the change: %v", err)
+		}
+	})
 }

@@ -24,12 +24,19 @@ type endpoint struct {
 	parting         bool // was open, and may have flows left or no gateway yet; guarded by stack.changing
 	answers         answers
 	relays          relays
-	binding         sync.Mutex            // held while it is bound, and while it is cut off, after which it is never bound
+	binding         binding
 	reach           atomic.Pointer[reach] // used where it is filtered
 	dns             *dnsfilter.Endpoint
 	done            chan struct{}
 	revoke          func() // closes done
 }
+
+// binding is held while a container is bound, while how it is connected is changed, and while it is cut off, after which it is
+// never bound. An endpoint has that of the one that it replaces.
+type binding chan struct{}
+
+func (b binding) lock()   { b <- struct{}{} }
+func (b binding) unlock() { <-b }
 
 // reach is what a filtered container may reach: names, and addresses whatever the name.
 type reach struct {
@@ -59,7 +66,7 @@ func (r *reach) under(names []string, addr netip.Addr) (name string, ok bool) {
 
 // newEndpoint makes an endpoint of what a Spec may reach. The Spec may have come from a container's labels.
 func newEndpoint(spec dockerexec.Spec) (*endpoint, error) {
-	ep := &endpoint{user: spec.User, container: spec.ContainerName(), done: make(chan struct{})}
+	ep := &endpoint{user: spec.User, container: spec.ContainerName(), binding: make(binding, 1), done: make(chan struct{})}
 	reach := &reach{}
 	var err error
 	if reach.Domains, err = policy.ParseDomains(spec.Egress.Domains); err != nil {
@@ -159,7 +166,7 @@ func (es *endpoints) replace(container string, ep *endpoint) error {
 	if ep.container != container && es.byName[ep.container] != nil {
 		return fmt.Errorf("container %s has an address already: %w", ep.container, errdefs.ErrAlreadyExists)
 	}
-	ep.addr = old.addr
+	ep.addr, ep.binding = old.addr, old.binding
 	delete(es.byName, container)
 	es.byAddr[ep.addr], es.byName[ep.container] = ep, ep
 	old.revoke()
@@ -190,6 +197,23 @@ func (es *endpoints) release(ep *endpoint) {
 	defer es.mu.Unlock()
 	if es.byAddr[ep.addr] == ep {
 		delete(es.byAddr, ep.addr)
+	}
+}
+
+// lockBinding returns the container with an address, or nil, and holds its binding until unlock is called. Waiting for the
+// binding, the container may have been replaced.
+func (es *endpoints) lockBinding(addr netip.Addr) (ep *endpoint, unlock func()) {
+	for {
+		ep = es.at(addr)
+		if ep == nil {
+			return nil, func() {}
+		}
+		held := ep.binding
+		held.lock()
+		if ep = es.at(addr); ep != nil && ep.binding == held {
+			return ep, held.unlock
+		}
+		held.unlock()
 	}
 }
 
