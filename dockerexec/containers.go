@@ -65,8 +65,11 @@ type container struct {
 	begun    bool                    // it is being made, or exists
 	retired  bool                    // to be removed when its last user leaves
 	claimed  bool                    // another container gets its place
+	notBound bool                    // it runs without a network, because it could not be bound when it was taken over
 	lost     bool                    // it ended, or was expelled, while it was being made ready
 	lose     context.CancelCauseFunc // set while it is in Executor.preparing
+	// unregistered is where it was found on its network, until Networks knows.
+	unregistered *Endpoint
 }
 
 // isReady reports whether prepare has succeeded; e.mu is held, so a failed one is not in the map.

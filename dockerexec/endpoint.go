@@ -2,18 +2,19 @@ package dockerexec
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"net/netip"
-	"sync"
 	"time"
 
 	cerrdefs "github.com/containerd/errdefs"
+	containertypes "github.com/docker/docker/api/types/container"
 	"github.com/docker/docker/api/types/network"
 	"golang.org/x/sync/errgroup"
 )
 
-// Endpoint is a running container on a network. PID is its first process's, as the host counts.
+// Endpoint is a running container on a network. PID is its first process's, as the host counts; 0 if Docker did not say.
 type Endpoint struct {
 	Spec Spec
 	// Holder identifies the container that has the address, even when its name and its user change. It is unique.
@@ -31,7 +32,7 @@ func (e *Executor) join(ctx context.Context, c *container) (*network.NetworkingC
 	if profile == "" {
 		return nil, nil
 	}
-	n, err := e.network(ctx, c.spec.Platform.Network, profile, nil)
+	n, err := e.network(ctx, c.spec.Platform.Network, profile)
 	if err != nil {
 		return nil, err
 	}
@@ -51,8 +52,11 @@ func (e *Executor) wiring(c *container) wiring {
 	if p == "" {
 		return wiring{}
 	}
-	return wiring{network: c.spec.Platform.Network + "-" + p, gateway: c.gateway.String(), resolvConf: e.cfg.Networks.ResolvConf(p)}
+	return wiring{network: c.network(), gateway: c.gateway.String(), resolvConf: e.cfg.Networks.ResolvConf(p)}
 }
+
+// network returns the name of the container's network.
+func (c *container) network() string { return c.spec.Platform.Network + "-" + c.spec.Egress.Profile }
 
 // effectiveSpec returns the Spec with the egress that the container has now.
 func (c *container) effectiveSpec() Spec {
@@ -113,50 +117,98 @@ func (e *Executor) endpoint(ctx context.Context, c *container) (Endpoint, error)
 	if err != nil {
 		return Endpoint{}, fmt.Errorf("cannot inspect: %w", err)
 	}
-	name := c.spec.Platform.Network + "-" + c.spec.Egress.Profile
-	end := found.NetworkSettings.Networks[name]
-	if end == nil || len(found.NetworkSettings.Networks) != 1 {
+	at, err := c.endpointOn(found.NetworkSettings.Networks)
+	if err == nil && !found.State.Running {
+		err = errors.New("the container has ended")
+	}
+	at.Holder, at.PID = c.holder, found.State.Pid
+	return at, err
+}
+
+// endpointOn reads where Docker says that a container is.
+func (c *container) endpointOn(networks map[string]*network.EndpointSettings) (Endpoint, error) {
+	name := c.network()
+	end := networks[name]
+	if end == nil || len(networks) != 1 {
 		return Endpoint{}, fmt.Errorf("the container is not on network %s alone: %w", name, cerrdefs.ErrFailedPrecondition)
 	}
 	addr, err := netip.ParseAddr(end.IPAddress)
-	if err != nil || !found.State.Running {
+	if err != nil {
 		return Endpoint{}, fmt.Errorf("the container has no address on network %s: it has ended", name)
 	}
 	mac, err := net.ParseMAC(end.MacAddress)
 	if err != nil {
 		return Endpoint{}, fmt.Errorf("the container has no hardware address on network %s: %w", name, err)
 	}
-	return Endpoint{Spec: c.effectiveSpec(), Holder: c.holder, Addr: addr, MAC: mac, PID: found.State.Pid}, nil
+	return Endpoint{Spec: c.effectiveSpec(), Addr: addr, MAC: mac}, nil
 }
 
-// readmit opens the networks of adopted containers, which are endpoints there already. What fails here, bind will
-// find.
-func (e *Executor) readmit(ctx context.Context, adopted []*container) {
-	type place struct{ base, profile string }
-	endpoints := map[place][]Endpoint{}
-	var mu sync.Mutex
+// foundAt notes where Docker's list says that a container is, for Networks: the list also has those about which Docker says
+// nothing. e.mu is held.
+func (e *Executor) foundAt(c *container, found containertypes.Summary) {
+	if c.spec.Egress.Profile == "" {
+		return
+	}
+	c.holder = e.newHolder()
+	if found.NetworkSettings == nil {
+		return
+	}
+	if at, err := c.endpointOn(found.NetworkSettings.Networks); err == nil { // otherwise bind finds the container missing
+		at.Holder = c.holder
+		c.unregistered = &at
+	}
+}
+
+// unregistered returns the containers on a network that were found there and that Networks does not know yet.
+func (e *Executor) unregistered(ctx context.Context, n Network) (list []*container, at []Endpoint) {
+	e.mu.Lock()
+	for _, c := range e.all() {
+		if c.unregistered != nil && c.network() == n.Name {
+			list, at = append(list, c), append(at, *c.unregistered)
+		}
+	}
+	e.mu.Unlock()
+	ctx, cancel := context.WithTimeout(ctx, endpointLimit)
+	defer cancel()
 	var asking errgroup.Group
 	asking.SetLimit(inspectAtOnce)
-	for _, c := range adopted {
-		at := place{c.spec.Platform.Network, c.spec.Egress.Profile}
-		if at.profile == "" {
-			continue
-		}
-		c.holder = e.newHolder()
+	for i, c := range list {
 		asking.Go(func() error {
-			endpoint, err := e.endpoint(ctx, c)
-			if err == nil {
-				mu.Lock()
-				defer mu.Unlock()
-				endpoints[at] = append(endpoints[at], endpoint)
-			}
+			found, _ := e.InspectProcess(ctx, c.id) // without an answer, it is registered all the same
+			at[i].PID = found.PID
 			return nil
 		})
 	}
 	_ = asking.Wait()
-	for at, list := range endpoints {
-		if _, err := e.network(ctx, at.base, at.profile, list); err != nil {
-			e.cfg.Log.Warn().Err(err).Str("profile", at.profile).Msg("cannot open the network of adopted containers")
+	return list, at
+}
+
+// registered notes that Networks knows containers now. Those that were given up meanwhile are taken back: when they left,
+// Networks may not have known them yet.
+func (e *Executor) registered(list []*container, at []Endpoint) {
+	for i, c := range list {
+		e.mu.Lock()
+		c.unregistered = nil
+		there := e.containers[c.fingerprint] == c || e.processes[c.id] == c
+		e.mu.Unlock()
+		if !there {
+			e.cfg.Networks.Remove(c.spec.Egress.Profile, at[i].Holder)
+		}
+	}
+}
+
+// readmit opens the networks of adopted containers. What fails here, mendNetworks tries again.
+func (e *Executor) readmit(ctx context.Context, adopted []*container) {
+	type place struct{ base, profile string }
+	used := map[place]bool{}
+	for _, c := range adopted {
+		if p := c.spec.Egress.Profile; p != "" {
+			used[place{c.spec.Platform.Network, p}] = true
+		}
+	}
+	for at := range used {
+		if _, err := e.network(ctx, at.base, at.profile); err != nil {
+			e.cfg.Log.Warn().Err(err).Str("profile", at.profile).Msg("cannot open the network of adopted containers yet")
 		}
 	}
 }

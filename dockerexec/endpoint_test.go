@@ -1,30 +1,221 @@
 package dockerexec
 
 import (
-	"net/http"
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
+	"time"
 
-	"github.com/docker/docker/client"
-	"github.com/rs/zerolog"
+	cerrdefs "github.com/containerd/errdefs"
+
+	"github.com/daycare-run/sandbox/internal/events"
 )
 
-type roundTrip func(*http.Request) (*http.Response, error)
+// openings are Networks that remember what they were asked. Open fails with each of faults first.
+type openings struct {
+	networks
+	faults    []error
+	meanwhile func() // is called by each Open before anything is registered
 
-func (f roundTrip) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
+	mu     sync.Mutex
+	opened [][]Endpoint
+	is     bool
+	has    map[uint64]netip.Addr
+	bound  []netip.Addr
+}
 
-// A container about which Docker says nothing does not delay the others that are taken over with it.
-func TestReadmitDoesNotWaitForEver(t *testing.T) {
+func (o *openings) Gateway(Network) (Gateway, bool, error) { return Gateway{}, false, nil }
+func (o *openings) ResolvConf(string) string               { return "/resolv.conf" }
+
+func (o *openings) Open(_ context.Context, _ Network, running []Endpoint) error {
+	if o.meanwhile != nil {
+		o.meanwhile()
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.opened = append(o.opened, running)
+	if len(o.faults) > 0 {
+		err := o.faults[0]
+		o.faults = o.faults[1:]
+		return err
+	}
+	o.is = true
+	for _, at := range running {
+		o.has[at.Holder] = at.Addr
+	}
+	return nil
+}
+
+func (o *openings) Add(_ Spec, holder uint64) (netip.Addr, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	addr := netip.AddrFrom4([4]byte{10, 1, 1, byte(holder)})
+	o.has[holder] = addr
+	return addr, nil
+}
+
+func (o *openings) Bind(at Endpoint) error {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	switch {
+	case !o.is:
+		return fmt.Errorf("not open: %w", cerrdefs.ErrUnavailable)
+	case o.has[at.Holder] != at.Addr:
+		return fmt.Errorf("its interface is gone: %w", cerrdefs.ErrNotFound)
+	}
+	o.bound = append(o.bound, at.Addr)
+	return nil
+}
+
+func (o *openings) Remove(_ string, holder uint64) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	delete(o.has, holder)
+}
+
+// opening is an executor on an engine that has a lasting container on a network.
+func opening(t *testing.T) (*scriptedEngine, *openings, *Executor, string) {
+	engine, o := newScriptedEngine(t), &openings{has: map[uint64]netip.Addr{}}
+	id := engine.add(networked(engine, "alice", "s1").labels(), "")
+	engine.connectTo(id, "daycare-isolated", foundThere.String())
+	e := engine.executor()
+	e.cfg.Networks = o
+	return engine, o, e, id
+}
+
+var foundThere = netip.MustParseAddr("10.1.0.5")
+
+func networked(engine *scriptedEngine, user, lasting string) Spec {
+	spec := engine.spec(user)
+	spec.Platform.Network, spec.Lasting = "daycare", lasting
+	spec.Egress = Egress{Profile: "isolated", Domains: []string{"a.example"}, Denied: []string{}}
+	return spec
+}
+
+// named checks that each opening until the first that succeeded named the container that was found.
+func (o *openings) named(t *testing.T, times int) {
+	t.Helper()
+	if len(o.opened) < times {
+		t.Fatalf("the network was opened %d times, want %d", len(o.opened), times)
+	}
+	for i, list := range o.opened[:times] {
+		if len(list) != 1 || list[0].Addr != foundThere || list[0].MAC == nil || list[0].Spec.Lasting != "s1" {
+			t.Errorf("opening %d named %+v", i, list)
+		}
+	}
+}
+
+// Whoever opens a network first names what an earlier service left on it, also a call that comes before that was found:
+// what is not named loses its network, and then its programs are ended.
+func TestACallOpensANetworkBeforeAnythingWasFound(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		silent := roundTrip(func(r *http.Request) (*http.Response, error) {
-			<-r.Context().Done()
-			return nil, r.Context().Err()
-		})
-		docker, err := client.NewClientWithOpts(client.WithHTTPClient(&http.Client{Transport: silent}), client.WithVersion("1.41"))
-		if err != nil {
+		engine, o, e, id := opening(t)
+		engine.failing = 2 // the lists of Start, and of who follows the events
+		e.Start(t.Context(), noProcesses{})
+		defer e.Shutdown()
+		synctest.Wait()
+		if len(o.opened) != 0 || e.LastingRuns(id) {
+			t.Fatalf("found in spite of the engine: %v", o.opened)
+		}
+		if _, err := e.Run(t.Context(), networked(engine, "bob", ""), aCommand, discard); err != nil {
 			t.Fatal(err)
 		}
-		e := New(docker, Config{Instance: "test", Log: zerolog.Nop()})
-		e.readmit(t.Context(), []*container{{id: "c", spec: Spec{User: "u", Egress: Egress{Profile: "isolated"}}}})
+		synctest.Wait()
+		o.named(t, 1)
+		if !slices.Contains(o.bound, foundThere) || !e.LastingRuns(id) || len(engine.signals) != 0 {
+			t.Errorf("bound: %v, signals: %v", o.bound, engine.signals)
+		}
+	})
+}
+
+// As long as that cannot be found, no network is opened.
+func TestNoNetworkIsOpenedBlindly(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		engine, o, e, _ := opening(t)
+		defer e.Shutdown()
+		engine.failing = 1
+		if _, err := e.network(t.Context(), "daycare", "isolated"); err == nil || len(o.opened) != 0 {
+			t.Errorf("%v, %v", o.opened, err)
+		}
+		e.mu.Lock()
+		e.closed = true // as in Shutdown, when nothing is taken over any more
+		e.mu.Unlock()
+		if _, err := e.network(t.Context(), "daycare", "isolated"); !errors.Is(err, errStopping) || len(o.opened) != 0 {
+			t.Errorf("%v, %v", o.opened, err)
+		}
+	})
+}
+
+// When a network can be opened again, what was found on it is still named, and gets its network back.
+func TestANetworkThatCannotBeOpenedAtFirst(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		engine, o, e, _ := opening(t)
+		o.faults = []error{errors.New("port 53 is taken"), errors.New("port 53 is taken")}
+		var told atomic.Int64
+		e.cfg.Events = events.New(func(of *events.Event) {
+			if i, is := of.Detail.(Incident); is && i.What == "a process keeps running without a network" {
+				told.Add(1)
+			}
+		})
+		e.Start(t.Context(), noProcesses{})
+		defer e.Shutdown()
+		synctest.Wait()
+		time.Sleep(2*networkCheck + time.Second)
+		synctest.Wait()
+		o.named(t, 3)
+		if len(o.bound) != 1 || o.bound[0] != foundThere || len(engine.signals) != 0 {
+			t.Errorf("bound: %v, signals: %v", o.bound, engine.signals)
+		}
+		if n := told.Load(); n != 1 {
+			t.Errorf("that was told %d times", n)
+		}
+		if time.Sleep(networkCheck); len(o.bound) != 1 || len(o.opened) != 4 || len(o.opened[3]) != 0 {
+			t.Errorf("what is known was named again: %v, bound: %v", o.opened, o.bound)
+		}
+	})
+}
+
+// A container about which Docker says nothing delays nothing for long, and keeps its network.
+func TestAContainerThatDockerIsSilentAbout(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		engine, o, e, id := opening(t)
+		engine.silent = id
+		begun := time.Now()
+		e.Start(t.Context(), noProcesses{})
+		defer e.Shutdown()
+		if took := time.Since(begun); took != endpointLimit {
+			t.Errorf("it took %v", took)
+		}
+		o.named(t, 1)
+		time.Sleep(endpointLimit + time.Second)
+		engine.mu.Lock()
+		engine.silent = ""
+		engine.mu.Unlock()
+		time.Sleep(networkCheck)
+		synctest.Wait()
+		if len(o.bound) != 1 || o.bound[0] != foundThere || len(engine.signals) != 0 {
+			t.Errorf("bound: %v, signals: %v", o.bound, engine.signals)
+		}
+	})
+}
+
+// What ends just when its network is opened has left it then.
+func TestAContainerThatEndsWhileItsNetworkIsOpened(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		_, o, e, id := opening(t)
+		o.meanwhile = func() { e.processEnded(id) }
+		e.Start(t.Context(), noProcesses{})
+		defer e.Shutdown()
+		synctest.Wait()
+		o.named(t, 1)
+		if len(o.has) != 0 {
+			t.Errorf("who has ended has an address: %v", o.has)
+		}
 	})
 }

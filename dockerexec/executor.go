@@ -82,6 +82,8 @@ type Executor struct {
 
 	watcher processWatcher // set by Start
 
+	looked       atomic.Bool // all containers of earlier services are in the maps
+	looking      sync.Mutex  // held by lookOnce
 	forsakenGone atomic.Bool // what was made under a lost id is gone
 
 	idle  atomic.Pointer[Idle]

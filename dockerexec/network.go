@@ -51,8 +51,9 @@ type networks interface {
 	Subnets() ([]netip.Prefix, error)
 	// Gateway says what a network's gateway is made with, if it is to have one.
 	Gateway(Network) (g Gateway, wanted bool, err error)
-	// Open makes a network ready, if it is not, and registers the endpoints. It is called before each use. The error is
-	// errdefs.ErrFailedPrecondition if the network is not what Docker takes it for.
+	// Open makes a network ready, if it is not, and registers the endpoints. It is called before each use. Whatever else is on
+	// a network that was not ready is cut off for good. The error is errdefs.ErrFailedPrecondition if the network is not what
+	// Docker takes it for.
 	Open(context.Context, Network, []Endpoint) error
 	// ResolvConf returns the host's file for /etc/resolv.conf.
 	ResolvConf(profile string) string
@@ -76,13 +77,16 @@ const networkCheck = 30 * time.Second
 var bridgeSuffixes = map[string]string{"isolated": "-iso", "local": "-loc"}
 
 // network finds or creates the network of a profile, and recreates one that was changed.
-func (e *Executor) network(ctx context.Context, base, profile string, endpoints []Endpoint) (Network, error) {
+func (e *Executor) network(ctx context.Context, base, profile string) (Network, error) {
+	if err := e.lookOnce(ctx); err != nil {
+		return Network{}, err
+	}
 	e.networking.Lock()
 	defer e.networking.Unlock()
 	wanted := Network{Profile: profile, Name: base + "-" + profile, Bridge: base + bridgeSuffixes[profile]}
 	found, err := e.findNetwork(ctx, wanted)
 	if err == nil {
-		if found, err = e.open(ctx, found, endpoints); err == nil {
+		if found, err = e.open(ctx, found); err == nil {
 			return found, nil
 		}
 	}
@@ -99,7 +103,7 @@ func (e *Executor) network(ctx context.Context, base, profile string, endpoints 
 	if err != nil {
 		return Network{}, err
 	}
-	if made, err = e.open(ctx, made, nil); cerrdefs.IsFailedPrecondition(err) {
+	if made, err = e.open(ctx, made); cerrdefs.IsFailedPrecondition(err) {
 		return Network{}, fmt.Errorf("cannot use the network that Docker has just made; the service has to run in Docker's network namespace: %v", err)
 	} else if err != nil {
 		return Network{}, err
@@ -107,13 +111,19 @@ func (e *Executor) network(ctx context.Context, base, profile string, endpoints 
 	return made, nil
 }
 
-// open makes sure that a network's gateway is there, and that the network is ready.
-func (e *Executor) open(ctx context.Context, n Network, endpoints []Endpoint) (Network, error) {
+// open makes sure that a network's gateway is there, and that the network is ready. It names all containers of an earlier
+// service, whoever is the first to open the network: one that was not named would have lost it. networking is held.
+func (e *Executor) open(ctx context.Context, n Network) (Network, error) {
 	n, err := e.gateway(ctx, n)
 	if err != nil {
 		return n, err
 	}
-	return n, e.cfg.Networks.Open(ctx, n, endpoints)
+	found, at := e.unregistered(ctx, n)
+	if err := e.cfg.Networks.Open(ctx, n, at); err != nil {
+		return n, err
+	}
+	e.registered(found, at)
+	return n, nil
 }
 
 // options returns the network's options for Docker.
@@ -253,13 +263,32 @@ func (e *Executor) watchNetworks() {
 	}
 }
 
-// mendNetworks checks the networks in use now, with their gateways, and recreates what is gone or was changed.
+// mendNetworks checks the networks in use now, with their gateways, and recreates what is gone or was changed. Then it binds
+// the containers that could not be bound before.
 func (e *Executor) mendNetworks() {
 	for profile, base := range e.networksInUse() {
-		if _, err := e.network(e.ctx, base, profile, nil); err != nil && e.ctx.Err() == nil {
-			e.cfg.Log.Warn().Err(err).Str("profile", profile).Msg("cannot check the network, or recreate it or its gateway")
+		if _, err := e.network(e.ctx, base, profile); err != nil {
+			if e.ctx.Err() == nil {
+				e.cfg.Log.Warn().Err(err).Str("profile", profile).Msg("cannot check the network, or recreate it or its gateway")
+			}
+			continue
+		}
+		for _, c := range e.withoutNetwork(profile) {
+			e.bindFound(e.ctx, c)
 		}
 	}
+}
+
+// withoutNetwork returns the containers of processes, and lasting ones, that run without a network because they could not be bound.
+func (e *Executor) withoutNetwork(profile string) (list []*container) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for _, c := range e.processes {
+		if c.notBound && c.spec.Egress.Profile == profile {
+			list = append(list, c)
+		}
+	}
+	return list
 }
 
 // networksInUse returns the profiles of the containers, each with the prefix of its network's name.

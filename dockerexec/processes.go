@@ -129,6 +129,7 @@ func (e *Executor) considerProcess(found containertypes.Summary) (adopted *conta
 	if e.knowsAlone(found.ID) {
 		return nil
 	}
+	e.foundAt(c, found)
 	if c.paused {
 		e.pauses.found(c.id)
 	}
@@ -169,12 +170,21 @@ func (e *Executor) rebind(c *container) {
 		}
 		return
 	}
+	e.bindFound(ctx, c)
+}
+
+// bindFound opens network access for a process's container that was found. If that fails, mendNetworks tries it again.
+func (e *Executor) bindFound(ctx context.Context, c *container) {
 	err := e.bind(ctx, c)
 	if cerrdefs.IsNotFound(err) {
 		e.tell(ctx, c, Incident{What: "ending a process that has lost its network", Err: err})
 		err = e.StopProcess(ctx, c.id, syscall.SIGKILL, 0)
 	}
-	if err != nil && e.ctx.Err() == nil {
+	e.mu.Lock()
+	told := c.notBound
+	c.notBound = err != nil
+	e.mu.Unlock()
+	if err != nil && !told && e.ctx.Err() == nil {
 		e.tell(ctx, c, Incident{What: "a process keeps running without a network", Err: err})
 	}
 }

@@ -2,6 +2,7 @@ package dockerexec
 
 import (
 	"context"
+	"fmt"
 	"maps"
 	"slices"
 	"sync"
@@ -131,6 +132,7 @@ func (e *Executor) reconcile(ctx context.Context, seen func()) error {
 			adopted = append(adopted, c)
 		}
 	}
+	looked := e.looks()
 	// Everything that will be kept is prepared before any of it can be given up: what one container no longer needs,
 	// another may need.
 	var preparing sync.WaitGroup
@@ -138,12 +140,47 @@ func (e *Executor) reconcile(ctx context.Context, seen func()) error {
 		preparing.Go(func() { _ = e.prepareMounts(c) }) // establish reports the error, too
 	}
 	preparing.Wait()
-	e.readmit(ctx, adopted)
+	if looked {
+		e.readmit(ctx, adopted)
+	}
 	e.adopt(adopted)
 	e.tidyPool(listed)
 	seen()
 	e.retire(func(c *container) bool { return !c.platform().equal(platform) })
 	return e.removeUnusedTmp(ctx)
+}
+
+// looks notes that the maps have all containers of earlier services now, and reports whether they do: when the Executor is
+// shutting down it takes none over.
+func (e *Executor) looks() bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if !e.closed {
+		e.looked.Store(true)
+	}
+	return e.looked.Load()
+}
+
+// lookOnce compares with Docker if that has not succeeded yet, as after a start without Docker: until the containers of an
+// earlier service are known, no network can be opened without cutting them off.
+func (e *Executor) lookOnce(ctx context.Context) error {
+	if e.looked.Load() {
+		return nil
+	}
+	e.looking.Lock()
+	defer e.looking.Unlock()
+	if e.looked.Load() {
+		return nil
+	}
+	err := e.Reconcile(ctx)
+	switch {
+	case e.looked.Load():
+		return nil // what else has failed is tried again
+	case err != nil:
+		return fmt.Errorf("cannot find the containers that run already, which would lose their network: %w", err)
+	default:
+		return errStopping
+	}
 }
 
 // hasPrograms reports whether a container has programs, which may be paused.
@@ -173,6 +210,7 @@ func (e *Executor) consider(found containertypes.Summary, platform Platform) (ad
 	usable := err == nil && hasPrograms(found) && spec.Platform.equal(platform) && !spec.IsPooled() && (tmp == "" || tmp == spec.tmpName())
 	if !known && usable {
 		adopted = e.add(spec, fingerprint)
+		e.foundAt(adopted, found)
 		adopted.id, adopted.spool, adopted.paused = found.ID, spoolOf(found.Mounts), found.State == containertypes.StatePaused
 		if adopted.frozen = adopted.paused; adopted.frozen {
 			e.pauses.found(found.ID)

@@ -8,12 +8,14 @@ import (
 	"net/http"
 	"os"
 	"path"
+	"strings"
 	"sync"
 	"testing"
 	"time"
 
 	containertypes "github.com/docker/docker/api/types/container"
 	"github.com/docker/docker/api/types/events"
+	"github.com/docker/docker/api/types/network"
 	"github.com/docker/docker/client"
 	"github.com/rs/zerolog"
 
@@ -46,6 +48,9 @@ type scriptedEngine struct {
 	reserved int
 	// pid is that of each container's first process.
 	pid int
+	// failing is how many lists of an instance's containers fail from now on, and silent the container about which it says nothing.
+	failing int
+	silent  string
 
 	mu         sync.Mutex
 	containers map[string]containertypes.Summary
@@ -131,6 +136,15 @@ func (s *scriptedEngine) add(labels map[string]string, spool string) string {
 	return id
 }
 
+// connectTo puts a container on a network.
+func (s *scriptedEngine) connectTo(id, name, addr string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	c := s.containers[id]
+	c.NetworkSettings = &containertypes.NetworkSettingsSummary{Networks: map[string]*network.EndpointSettings{name: {IPAddress: addr, MacAddress: "02:42:0a:01:00:05"}}}
+	s.containers[id] = c
+}
+
 // lose takes a container away, as somebody at Docker may. tell reports whether its events say so.
 func (s *scriptedEngine) lose(id string, tell bool) (there bool) {
 	s.mu.Lock()
@@ -151,9 +165,15 @@ func (s *scriptedEngine) lose(id string, tell bool) (there bool) {
 
 func (s *scriptedEngine) routes() http.Handler {
 	mux := http.NewServeMux()
-	mux.HandleFunc("GET /v1.41/containers/json", func(w http.ResponseWriter, _ *http.Request) {
+	mux.HandleFunc("GET /v1.41/containers/json", func(w http.ResponseWriter, r *http.Request) {
 		s.mu.Lock()
 		defer s.mu.Unlock()
+		if s.failing > 0 && strings.Contains(r.URL.Query().Get("filters"), labelInstance+"=") {
+			s.failing--
+			w.WriteHeader(http.StatusInternalServerError)
+			answer(w, map[string]string{"message": "not now"})
+			return
+		}
 		list := []containertypes.Summary{}
 		for i := range s.made { // the oldest first
 			if c, there := s.containers[fmt.Sprintf("%064d", i+1)]; there {
@@ -163,6 +183,14 @@ func (s *scriptedEngine) routes() http.Handler {
 		answer(w, list)
 	})
 	mux.HandleFunc("GET /v1.41/networks", func(w http.ResponseWriter, _ *http.Request) { answer(w, []any{}) })
+	mux.HandleFunc("GET /v1.41/networks/{name}", func(w http.ResponseWriter, r *http.Request) {
+		profile := strings.TrimPrefix(r.PathValue("name"), "daycare-")
+		answer(w, network.Inspect{
+			Name: r.PathValue("name"), Driver: "bridge", Labels: map[string]string{labelInstance: "test"},
+			Options: Network{Bridge: "daycare" + bridgeSuffixes[profile]}.options(),
+			IPAM:    network.IPAM{Config: []network.IPAMConfig{{Subnet: "10.1.0.0/22", Gateway: "10.1.0.1"}}},
+		})
+	})
 	mux.HandleFunc("GET /v1.41/volumes", func(w http.ResponseWriter, _ *http.Request) { answer(w, map[string]any{}) })
 	mux.HandleFunc("GET /v1.41/volumes/{name}", func(w http.ResponseWriter, r *http.Request) {
 		answer(w, map[string]string{"Mountpoint": "/volumes/" + r.PathValue("name")})
@@ -171,10 +199,15 @@ func (s *scriptedEngine) routes() http.Handler {
 	mux.HandleFunc("GET /v1.41/containers/{id}/json", func(w http.ResponseWriter, r *http.Request) {
 		if _, there := s.container(w, r); there {
 			s.mu.Lock()
-			labels, paused := s.containers[r.PathValue("id")].Labels, s.paused[r.PathValue("id")] != nil
+			c, paused, silent := s.containers[r.PathValue("id")], s.paused[r.PathValue("id")] != nil, s.silent == r.PathValue("id")
 			s.mu.Unlock()
+			if silent {
+				<-r.Context().Done()
+				return
+			}
 			answer(w, map[string]any{
-				"Id": r.PathValue("id"), "State": map[string]any{"Running": true, "Paused": paused, "Pid": s.pid}, "Config": map[string]any{"Labels": labels},
+				"Id": r.PathValue("id"), "State": map[string]any{"Running": true, "Paused": paused, "Pid": s.pid}, "Config": map[string]any{"Labels": c.Labels},
+				"NetworkSettings": c.NetworkSettings,
 			})
 		}
 	})
@@ -247,8 +280,9 @@ func (s *scriptedEngine) container(w http.ResponseWriter, r *http.Request) (gone
 
 func (s *scriptedEngine) create(w http.ResponseWriter, r *http.Request) {
 	var asked struct {
-		Labels     map[string]string
-		HostConfig containertypes.HostConfig
+		Labels           map[string]string
+		HostConfig       containertypes.HostConfig
+		NetworkingConfig network.NetworkingConfig
 	}
 	if err := json.NewDecoder(r.Body).Decode(&asked); err != nil {
 		s.t.Error(err)
@@ -270,6 +304,9 @@ func (s *scriptedEngine) create(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	id := s.add(asked.Labels, spool)
+	for name, end := range asked.NetworkingConfig.EndpointsConfig {
+		s.connectTo(id, name, end.IPAMConfig.IPv4Address)
+	}
 	w.WriteHeader(http.StatusCreated)
 	answer(w, map[string]string{"Id": id})
 }
