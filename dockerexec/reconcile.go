@@ -29,12 +29,11 @@ func (e *Executor) follow(processes processWatcher) {
 			filters.Arg("type", string(events.ImageEventType)),
 			filters.Arg("type", string(events.NetworkEventType)),
 		)})
-		if err := e.reconcile(e.ctx, processes.Lost); err == nil {
+		again := e.compare(processes)
+		if again == nil {
 			wait.Reset()
-		} else if e.ctx.Err() == nil {
-			e.cfg.Log.Warn().Err(err).Msg("cannot compare with Docker; trying again")
 		}
-		e.consume(messages, failed, processes)
+		e.consume(messages, failed, again, processes)
 		select {
 		case <-time.After(wait.NextBackOff()):
 		case <-e.ctx.Done():
@@ -42,15 +41,29 @@ func (e *Executor) follow(processes processWatcher) {
 	}
 }
 
-func (e *Executor) consume(messages <-chan events.Message, failed <-chan error, processes processWatcher) {
+// compareAgain is how long after a comparison that has failed the next one is made, while Docker's events last.
+const compareAgain = 5 * time.Second
+
+// compare is reconcile for follow. After an error it returns when to try again.
+func (e *Executor) compare(processes processWatcher) (again <-chan time.Time) {
+	err := e.reconcile(e.ctx, processes.Lost)
+	if err == nil || e.ctx.Err() != nil {
+		return nil
+	}
+	e.cfg.Log.Warn().Err(err).Msg("cannot compare with Docker; trying again")
+	return time.After(compareAgain)
+}
+
+// consume handles Docker's events until they end, and compares again when that is due.
+func (e *Executor) consume(messages <-chan events.Message, failed <-chan error, again <-chan time.Time, processes processWatcher) {
 	for {
 		select {
+		case <-again:
+			again = e.compare(processes)
 		case m := <-messages:
 			switch {
 			case m.Type == events.ImageEventType:
-				if err := e.reconcile(e.ctx, processes.Lost); err != nil {
-					e.cfg.Log.Warn().Err(err).Msg("an image has changed, but the containers cannot be compared with it")
-				}
+				again = e.compare(processes)
 			case m.Type == events.NetworkEventType && m.Action == events.ActionDisconnect:
 				// The container has ended, or was disconnected by hand. It is of no use without its network.
 				e.ended(m.Actor.Attributes["container"])

@@ -13,6 +13,7 @@ import (
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	containertypes "github.com/docker/docker/api/types/container"
 	"github.com/docker/docker/client"
@@ -69,6 +70,29 @@ func fakeEngine(t *testing.T, answers map[string]any) *client.Client {
 		t.Fatal(err)
 	}
 	return docker
+}
+
+// A comparison that has failed is made again, although Docker's events have begun and go on.
+func TestAComparisonThatFailsIsMadeAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		engine := newScriptedEngine(t)
+		spec := engine.spec("alice")
+		spec.Lasting = "s1"
+		id := engine.add(spec.labels(), "")
+		engine.failing = 3
+		e := engine.executor()
+		e.Start(t.Context(), noProcesses{})
+		defer e.Shutdown()
+		time.Sleep(compareAgain + time.Second)
+		if e.LastingRuns(id) {
+			t.Fatal("found in spite of the engine")
+		}
+		time.Sleep(compareAgain)
+		synctest.Wait()
+		if !e.LastingRuns(id) {
+			t.Error("it was not found when the engine listed it again")
+		}
+	})
 }
 
 // A container that is listed while this service starts it is not taken over as well: what it has is given back once.
