@@ -67,6 +67,10 @@ func (e *Executor) gateway(ctx context.Context, n Network) (Network, error) {
 	if !missing && found.State.Running && found.Config.Labels[labelGateway] == g.likeness() {
 		n.GatewayID = found.ID
 	} else {
+		if cut := e.filteredAlone(n.Profile); cut > 0 {
+			e.logOf(ctx).Warn().Str("network", n.Name).Int("containers", cut).
+				Msg("the network's gateway has ended, or was made for other settings: filtered processes and sandboxes that ran on it are ended")
+		}
 		if !missing {
 			if err := e.removeContainer(found.ID); err != nil {
 				return n, err
@@ -85,6 +89,18 @@ func (e *Executor) gateway(ctx context.Context, n Network) (Network, error) {
 	}
 	e.gateways[n.Profile] = n.GatewayID
 	return n, nil
+}
+
+// filteredAlone returns how many filtered containers of processes, and lasting ones, are on a network.
+func (e *Executor) filteredAlone(profile string) (n int) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for _, c := range e.processes {
+		if reach := c.effectiveSpec().Egress; reach.Profile == profile && !reach.IsOpen() {
+			n++
+		}
+	}
+	return n
 }
 
 // makeGateway makes and starts a gateway.

@@ -3,6 +3,7 @@ package dockerexec
 import (
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	cerrdefs "github.com/containerd/errdefs"
@@ -57,6 +58,27 @@ func TestFindGateway(t *testing.T) {
 				t.Errorf("%+v, %v", n, err)
 			}
 		})
+	}
+}
+
+// The log says how many lose their network with a gateway that was made for other settings.
+func TestAGatewayForOtherSettings(t *testing.T) {
+	found := containertypes.InspectResponse{
+		ContainerJSONBase: &containertypes.ContainerJSONBase{ID: "g1", State: &containertypes.State{Running: true}},
+		Config:            &containertypes.Config{Labels: map[string]string{labelInstance: "test", labelGateway: "another"}},
+	}
+	var log strings.Builder
+	e := New(fakeEngine(t, map[string]any{"/containers/daycare-isolated-gateway/json": found}),
+		Config{Instance: "test", Networks: gatewayOnly{wanted: true}, Log: zerolog.New(&log)})
+	defer e.Shutdown()
+	for id, domains := range map[string][]string{"open": {"*"}, "filtered": {"a.example"}, "closed": {}} {
+		e.processes[id] = &container{id: id, spec: Spec{Process: Process{ID: id}, Egress: Egress{Profile: "isolated", Domains: domains}}}
+	}
+	if _, err := e.gateway(t.Context(), Network{Profile: "isolated", Name: "daycare-isolated"}); err == nil {
+		t.Error("it was replaced on an engine that refuses everything")
+	}
+	if !strings.Contains(log.String(), `"containers":2`) {
+		t.Error(log.String())
 	}
 }
 
