@@ -52,7 +52,7 @@ func newLabIn(t testing.TB, base string, denied ...string) *lab {
 		must(t, os.MkdirAll(dir, 0o755))
 		must(t, os.Chown(dir, l.uid, l.gid))
 	}
-	root, err := hostfs.Open(hostfs.Config{Dir: l.dir, UID: uint32(l.uid), GID: uint32(l.gid), Denied: denied})
+	root, err := hostfs.Open(hostfs.Config{Dir: l.dir, UID: uint32(l.uid), GID: uint32(l.gid), Denied: denied, Walks: &hostfs.Walks{}, User: "lab"})
 	must(t, err)
 	l.root = root
 	t.Cleanup(func() {
@@ -189,8 +189,13 @@ func TestOpenRefuses(t *testing.T) {
 		{"missing", hostfs.Config{Dir: "/no/such/directory"}, errdefs.ErrNotFound, "does not exist"},
 		{"file", hostfs.Config{Dir: "/etc/passwd"}, errdefs.ErrInvalidArgument, "not a directory"},
 		{"nobody", hostfs.Config{Dir: "/", UID: ^uint32(0)}, errdefs.ErrInvalidArgument, "cannot own files"},
+		{"walks without a bound", hostfs.Config{Dir: "/", User: "lab"}, errdefs.ErrInvalidArgument, "nothing bounds the walks"},
+		{"walks of nobody", hostfs.Config{Dir: "/", Walks: &hostfs.Walks{}}, errdefs.ErrInvalidArgument, "nothing bounds the walks"},
 	}
 	for _, tt := range tests {
+		if tt.cfg.Walks == nil && tt.cfg.User == "" {
+			tt.cfg.Walks, tt.cfg.User = &hostfs.Walks{}, "lab"
+		}
 		if tt.cfg.UID == 0 {
 			tt.cfg.UID, tt.cfg.GID = uint32(os.Getuid()), uint32(os.Getgid())
 		}
@@ -206,7 +211,7 @@ func TestOpenRefuses(t *testing.T) {
 
 func TestClosedRoot(t *testing.T) {
 	l := newLab(t)
-	root, err := hostfs.Open(hostfs.Config{Dir: l.dir, UID: uint32(l.uid), GID: uint32(l.gid)})
+	root, err := hostfs.Open(hostfs.Config{Dir: l.dir, UID: uint32(l.uid), GID: uint32(l.gid), Walks: &hostfs.Walks{}, User: "lab"})
 	must(t, err)
 	w, err := root.Create("f", hostfs.Replace)
 	must(t, err)

@@ -42,7 +42,7 @@ type Config struct {
 	// another name: neither through a hard link elsewhere, nor by moving them. The caller must refuse the names
 	// themselves. An entry that does not exist, or is a symbolic link, denies nothing.
 	Denied []string
-	// Walks bounds the walks of this root's trees together with User's other walks. Nil means no bound.
+	// Walks bounds the walks of this root's trees together with User's other walks.
 	Walks *Walks
 	User  string
 }
@@ -82,6 +82,9 @@ func (cfg Config) validate() error {
 	var faults []error
 	if !filepath.IsAbs(cfg.Dir) || filepath.Clean(cfg.Dir) != cfg.Dir || strings.Contains(cfg.Dir, "\x00") {
 		faults = append(faults, errs.Invalid("the root directory is not an absolute, clean path"))
+	}
+	if cfg.Walks == nil || cfg.User == "" {
+		faults = append(faults, errs.Invalid("nothing bounds the walks of the root: Walks or User is missing"))
 	}
 	for _, name := range cfg.Denied {
 		if err := checkEntry(name); err != nil {

@@ -19,11 +19,8 @@ type walkers struct {
 	count  int // includes those that wait; under Walks.mu
 }
 
-// begin waits until one more of a user's trees may be walked; end ends that walk. A nil Walks has no bound.
+// begin waits until one more of a user's trees may be walked; end ends that walk.
 func (w *Walks) begin(user string) (end func()) {
-	if w == nil {
-		return func() {}
-	}
 	w.mu.Lock()
 	if w.of == nil {
 		w.of = map[string]*walkers{}

@@ -67,7 +67,7 @@ func TestUsage(t *testing.T) {
 	must(t, os.WriteFile(filepath.Join(dir, "hollow"), nil, 0o600))
 	must(t, os.Truncate(filepath.Join(dir, "hollow"), 1<<40))
 	must(t, os.Symlink("/", filepath.Join(dir, "out")))
-	root, err := hostfs.Open(hostfs.Config{Dir: dir, UID: uint32(os.Getuid()), GID: uint32(os.Getgid())})
+	root, err := hostfs.Open(hostfs.Config{Dir: dir, UID: uint32(os.Getuid()), GID: uint32(os.Getgid()), User: "lab", Walks: &hostfs.Walks{}})
 	must(t, err)
 	defer root.Close()
 	used, free, err := root.Usage()

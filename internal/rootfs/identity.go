@@ -114,9 +114,9 @@ func openIdentified(cfg hostfs.Config, meant identity, exchanged error) (*hostfs
 	return root, nil
 }
 
-// OpenTmp opens a user's /tmp, and checks that it is the tmpfs that Docker has mounted: where the service
-// does not see Docker's mounts, there is only an ordinary directory.
-func OpenTmp(dir string, uid, gid uint32) (*hostfs.Root, error) {
+// OpenTmp opens the /tmp of a Spec's user, and checks that it is the tmpfs that Docker has mounted: where the
+// service does not see Docker's mounts, there is only an ordinary directory.
+func (p *Planner) OpenTmp(dir string, spec dockerexec.Spec) (*hostfs.Root, error) {
 	fd, err := unix.Open(dir, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return nil, err
@@ -133,5 +133,6 @@ func OpenTmp(dir string, uid, gid uint32) (*hostfs.Root, error) {
 	if err != nil {
 		return nil, err
 	}
-	return openIdentified(hostfs.Config{Dir: dir, UID: uid, GID: gid}, meant, errors.New("it went away just now; try again"))
+	cfg := hostfs.Config{Dir: dir, UID: spec.UID, GID: spec.GID, Walks: &p.walks, User: spec.User}
+	return openIdentified(cfg, meant, errors.New("it went away just now; try again"))
 }

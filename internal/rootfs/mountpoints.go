@@ -19,6 +19,7 @@ import (
 type Preparer struct {
 	usersDir string
 	log      zerolog.Logger
+	walks    hostfs.Walks // of which there are none: only single names are made and looked at
 
 	questions questions
 	empty     emptyDirs

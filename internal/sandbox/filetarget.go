@@ -12,7 +12,6 @@ import (
 	"github.com/daycare-run/sandbox/internal/hostfs"
 	"github.com/daycare-run/sandbox/internal/policy"
 	"github.com/daycare-run/sandbox/internal/quota"
-	"github.com/daycare-run/sandbox/internal/rootfs"
 	"github.com/daycare-run/sandbox/pathmap"
 )
 
@@ -148,7 +147,7 @@ func (t *fileTarget) openTmp(ctx context.Context, r *Resolver, executor tmpOpene
 		return err
 	}
 	t.free, t.host = free, dir
-	if t.root, err = rootfs.OpenTmp(dir, spec.UID, spec.GID); err != nil {
+	if t.root, err = r.rootfs.OpenTmp(dir, spec); err != nil {
 		free()
 		return errs.Redact(ctx, r.log, "cannot open /tmp", err)
 	}
