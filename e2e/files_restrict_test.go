@@ -233,6 +233,47 @@ func TestRestrictionsLeaveNothing(t *testing.T) {
 		for _, less := range []types.Restrictions{
 			{}, {DenyRead: []string{"/home/plain/never/in"}}, {DenyWrite: []string{"/home/plain/never/in"}}, {DenyRead: []string{"/home/plain/file"}},
 		} {
+// What a call gives up where nothing is has a mount point on the host, which is root's. Its owner can remove that, alone or
+// with the directory it is in, which ends the container; nothing is written there before.
+func TestRemovingWhatADenialIsMountedOn(t *testing.T) {
+	eachRuntime(t, func(t *testing.T, l *lab) {
+		const user = "give-removed"
+		l.register(t, user)
+		less := types.Restrictions{DenyRead: []string{"/home/project/.env"}}
+		for _, removed := range []string{"/home/project/.env", "/home/project"} {
+			l.put(t, user, "project/file", "x")
+			out, ended := &lockedBuffer{}, make(chan error, 1)
+			go func() {
+				_, err := l.client.Attach(context.Background(), user, types.Exec{
+					Permissions: workspace, Restrictions: less, Command: "echo begun; while :; do sleep 7511; done",
+				}, client.Streams{Stdout: out})
+				ended <- err
+			}()
+			eventually(t, "the command runs", func() bool { return strings.Contains(out.String(), "begun") })
+			write := types.Write{Target: client.Target("/home/project/.env"), Content: secret}
+			if _, err := l.client.Write(t.Context(), user, write); kindOf(err) != types.Conflict || !strings.Contains(err.Error(), "a container hides that path") {
+				t.Errorf("written while it is hidden: %v", err)
+			}
+			if err := l.client.Remove(t.Context(), user, removed, true); err != nil {
+				t.Errorf("removing %s: %v", removed, err)
+			}
+			if err := <-ended; err == nil || exists(l.at(user, strings.TrimPrefix(removed, "/home/"))) {
+				t.Errorf("%s is removed, and the command goes on: %v", removed, err)
+			}
+			if _, err := l.client.Write(t.Context(), user, write); err != nil {
+				t.Error(err)
+			}
+			next := l.run(t, user, types.Exec{Permissions: workspace, Restrictions: less, Command: "cat project/.env; echo $?"})
+			if next.Stdout != "1\n" {
+				t.Errorf("the next call: %q %q", next.Stdout, next.Stderr)
+			}
+			if err := os.Remove(l.at(user, "project/.env")); err != nil {
+				t.Fatal(err)
+			}
+		}
+	})
+}
+
 			explained, err := l.client.Explain(t.Context(), "give-trace", types.Explain{Permissions: workspace, Restrictions: less})
 			if err != nil {
 				t.Fatal(err)

@@ -99,6 +99,8 @@ func (w *Writer) target() (int, Info, error) {
 		return -1, Info{Mode: newFile}, nil
 	case err != nil:
 		return -1, Info{}, w.root.fail(w.name, err)
+	case info.closed:
+		err = errs.Conflict("%s is kept empty, because a container hides that path: remove it, which ends the container, or write when the container has gone", quoted(w.name))
 	case w.how == Exclusive:
 		err = classify(w.name, unix.EEXIST)
 	case info.Type != Regular:

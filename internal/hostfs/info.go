@@ -44,6 +44,8 @@ type Info struct {
 	Nlink uint32
 	// Link is the target of a symbolic link as written, wherever it leads.
 	Link string
+	// closed says that it is a directory of root's that nobody else may enter, as those on which masks are mounted.
+	closed bool
 }
 
 // inspect describes the file behind the descriptor dir if name is empty, and otherwise the entry name in dir,
@@ -79,6 +81,7 @@ func inspect(dir int, name string) (Info, error) {
 		ModTime: time.Unix(st.Mtime.Sec, int64(st.Mtime.Nsec)),
 		ID:      ID{Dev: unix.Mkdev(st.Dev_major, st.Dev_minor), Ino: st.Ino},
 		Nlink:   st.Nlink,
+		closed:  typeOf(st.Mode) == Directory && st.Uid == 0 && st.Mode&0o777 == 0,
 	}, nil
 }
 

@@ -45,7 +45,7 @@ func (r *Root) Remove(name string, recursive bool) error {
 func removeAll(dir int, leaf, name string) error {
 	t := tree{left: mostRemoved}
 	defer t.close()
-	if err := t.enter(dir, leaf, name); err != nil {
+	if err := t.remove(dir, leaf, name); err != nil {
 		return classify(name, err)
 	}
 	for len(t.levels) > 0 {
@@ -65,15 +65,32 @@ func removeAll(dir int, leaf, name string) error {
 			continue
 		}
 		path := path.Join(at.path, entry)
-		err = unix.Unlinkat(at.fd(), entry, 0)
-		if errors.Is(err, unix.EISDIR) {
-			err = t.enter(at.fd(), entry, path)
-		}
-		if err != nil && !errors.Is(err, unix.ENOENT) {
+		if err := t.remove(at.fd(), entry, path); err != nil && !errors.Is(err, unix.ENOENT) {
 			return classify(path, err)
 		}
 	}
 	return nil
+}
+
+// remove removes an entry, or enters it if it is a directory that holds something. The error may be a bare errno.
+func (t *tree) remove(parent int, leaf, path string) error {
+	err := unlink(parent, leaf)
+	if errors.Is(err, unix.ENOTEMPTY) || errors.Is(err, unix.EEXIST) {
+		return t.enter(parent, leaf, path)
+	}
+	return err
+}
+
+// unlink removes an entry that is not a directory, or is an empty one. That takes no permission on the directory
+// itself, which may be a mount point of root's for a mask. The error is ENOTEMPTY or EEXIST for one that holds something.
+func unlink(dir int, name string) error {
+	err := unix.Unlinkat(dir, name, 0)
+	if errors.Is(err, unix.EISDIR) || errors.Is(err, unix.EPERM) { // POSIX has EPERM for a directory
+		if as := unix.Unlinkat(dir, name, unix.AT_REMOVEDIR); !errors.Is(as, unix.ENOTDIR) {
+			return as
+		}
+	}
+	return err
 }
 
 const (

@@ -187,10 +187,7 @@ func (r *removal) drop(dir *os.File, name string) (gone bool, _ error) {
 	if err := r.rest(); err != nil {
 		return false, err
 	}
-	err := unix.Unlinkat(int(dir.Fd()), name, 0)
-	if errors.Is(err, unix.EISDIR) || errors.Is(err, unix.EPERM) { // POSIX has EPERM for a directory
-		err = unix.Unlinkat(int(dir.Fd()), name, unix.AT_REMOVEDIR)
-	}
+	err := unlink(int(dir.Fd()), name)
 	switch {
 	case err == nil || errors.Is(err, unix.ENOENT):
 		r.seen++

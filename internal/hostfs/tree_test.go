@@ -169,6 +169,30 @@ func TestRemove(t *testing.T) {
 	l.has(l.outside, "canary")
 }
 
+// A mask's mount point belongs to root and is closed to the owner, who can remove it all the same, alone or with what
+// it is in, and is told why nothing can be written there.
+func TestMountPointsOfMasks(t *testing.T) {
+	l := newLab(t)
+	l.needsRoot()
+	closed := func(name string) {
+		t.Helper()
+		must(t, os.Mkdir(l.at(name), 0))
+	}
+	l.file("d/file", "")
+	closed("d/.env")
+	closed("d/held")
+	must(t, os.WriteFile(l.at("d/held/file"), nil, 0o600))
+	for _, how := range []hostfs.CreateMode{hostfs.Replace, hostfs.Append, hostfs.Exclusive} {
+		l.refused(l.write("d/.env", how, "x"), errdefs.ErrConflict, `"d/.env" is kept empty, because a container hides that path: remove it`)
+	}
+	must(t, l.root.Remove("d/.env", true))
+	must(t, l.write("d/.env", hostfs.Replace, "x"))
+	l.refused(l.root.Remove("d/held", true), errdefs.ErrPermissionDenied, `"d/held" does not permit this`)
+	must(t, os.Remove(l.at("d/held/file")))
+	must(t, l.root.Remove("d", true))
+	l.has(l.dir)
+}
+
 // TestDeepTree makes what the owner can: directories nested so deep that no path leads to the last.
 func TestDeepTree(t *testing.T) {
 	l := newLab(t)

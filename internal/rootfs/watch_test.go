@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"syscall"
 	"testing"
 	"time"
@@ -15,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/daycare-run/sandbox/dockerexec"
+	"github.com/daycare-run/sandbox/internal/hostfs"
 )
 
 // masked is a user with a home, from whom ~/.ssh is hidden, which is not there.
@@ -156,6 +158,45 @@ func noWatchesLeft(t *testing.T) {
 	}
 	if len(expelled) > 0 {
 		t.Errorf("%s was expelled, too", <-expelled)
+	}
+}
+
+// Whoever removes what a mask is mounted on, alone or with what it is in, ends the container: the kernel takes the
+// mask away with it.
+func TestAMountPointIsRemoved(t *testing.T) {
+	for _, removed := range []string{"project/.env", "project"} {
+		users := t.TempDir()
+		home, alice := filepath.Join(users, "alice", "home"), deepMask(t, users, "project/.env")
+		alice.UID, alice.GID = testUID, testGID
+		p := NewPreparer(users, zerolog.Nop())
+		fd, err := unix.InotifyInit1(unix.IN_CLOEXEC | unix.IN_NONBLOCK)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer unix.Close(fd)
+		p.begin(fd)
+		if err := os.Chown(home, testUID, testGID); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := p.Prepare(alice); err != nil {
+			t.Fatal(err)
+		}
+		root, err := hostfs.Open(hostfs.Config{Dir: home, UID: testUID, GID: testGID, Walks: &hostfs.Walks{}, User: "alice"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := errors.Join(root.Remove(removed, true), root.Close()); err != nil {
+			t.Fatal(err)
+		}
+		n, err := unix.Read(fd, p.watches.load.buffer)
+		if err != nil {
+			t.Fatal(err)
+		}
+		p.mu.Lock()
+		if gone := p.handle(p.watches.load.buffer[:n]); !slices.Contains(gone, alice.Fingerprint()) {
+			t.Errorf("%s is gone, and the container stays: %v", removed, gone)
+		}
+		p.mu.Unlock()
 	}
 }
 

@@ -678,7 +678,8 @@ export interface paths {
          * Write a file
          * @description The file is replaced as a whole: a reader sees either the old or the new content, and a failure leaves
          *     the old. `append` adds to the end of the file instead; `exclusive` refuses a file that exists. Missing
-         *     directories above it are made. A symbolic link is not written through.
+         *     directories above it are made. A symbolic link is not written through. A path with nothing at it that a
+         *     container hides by `denyRead` is a `conflict` until it is removed or the container has gone.
          */
         post: operations["write"];
         delete?: never;
@@ -810,6 +811,7 @@ export interface paths {
         /**
          * Remove a file or directory
          * @description A directory is `invalid` unless `recursive` is set; it is removed with its contents. A symbolic link is removed itself.
+         *     Containers that hide something in it by `denyRead` are ended.
          */
         post: operations["remove"];
         delete?: never;
