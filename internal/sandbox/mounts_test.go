@@ -71,6 +71,67 @@ func TestFurtherMountsThatAreRefused(t *testing.T) {
 	}
 }
 
+// TestTargetsThatMeanTwoFiles: a written path is taken for one on the host if a mount shows it, so a target must not be
+// the name of something else on the host. What was registered before goes on.
+func TestTargetsThatMeanTwoFiles(t *testing.T) {
+	s := newService(t, nil, "")
+	s.allowMounts(nil, "/mnt", "/srv", "/home")
+	for _, tt := range []struct {
+		name   string
+		mounts []MountRequest
+		skills string
+		says   string
+	}{
+		{"apart", []MountRequest{{Source: "/srv/a", Target: "/mnt/a"}, {Source: "/srv/b", Target: "/mnt/b"}}, "/srv/skills", ""},
+		{"a name that begins alike", []MountRequest{{Source: "/mnt/data", Target: "/mnt/old"}, {Source: "/srv/new", Target: "/mnt/data2"}}, "", ""},
+		{"another's source", []MountRequest{{Source: "/mnt/data", Target: "/mnt/old"}, {Source: "/srv/new", Target: "/mnt/data"}}, "", `mounts[1].target: "/mnt/data" is, holds or lies in the host path of what is mounted at "/mnt/old"`},
+		{"the source of a later one", []MountRequest{{Source: "/srv/new", Target: "/mnt/data"}, {Source: "/mnt/data", Target: "/mnt/old"}}, "", `mounts[0].target: "/mnt/data"`},
+		{"in another's source", []MountRequest{{Source: "/mnt/data", Target: "/mnt/old"}, {Source: "/srv/new", Target: "/mnt/data/new"}}, "", `mounts[1].target: "/mnt/data/new"`},
+		{"around another's source", []MountRequest{{Source: "/mnt/data/part", Target: "/mnt/old"}, {Source: "/srv/new", Target: "/mnt/data"}}, "", `mounts[1].target: "/mnt/data"`},
+		{"around its own source", []MountRequest{{Source: "/srv/data", Target: "/srv"}}, "", `mounts[0].target: "/srv"`},
+		{"in its own source", []MountRequest{{Source: "/srv", Target: "/srv/data"}}, "", `mounts[0].target: "/srv/data"`},
+		{"around the skills", []MountRequest{{Source: "/srv/new", Target: "/mnt/data"}}, "/mnt/data/skills", `mounted at "/shared/skills"`},
+		{"the same path on both sides", []MountRequest{{Source: "/srv/data", Target: "/srv/data"}, {Source: "/srv/data/part", Target: "/mnt/part"}}, "", ""},
+		{"what the host has below the home's place", []MountRequest{{Source: "/home/data", Target: "/mnt/data"}}, "", ""},
+	} {
+		_, _, err := s.Put("two", Registration{UserID: "alice", Mounts: tt.mounts, SkillsDir: tt.skills})
+		if tt.says == "" && err != nil || tt.says != "" && (!cerrdefs.IsInvalidArgument(err) || !strings.Contains(err.Error(), tt.says)) {
+			t.Errorf("%s: %v, want %q", tt.name, err, tt.says)
+		}
+	}
+	s.resolver.rootfs.Use(rootfs.Config{UsersDir: "/data/users", AllowedMountRoots: []string{"/srv"}})
+	for _, target := range []string{"/data", "/data/users/alice/home/x"} {
+		_, _, err := s.Put("two", Registration{UserID: "alice", Mounts: []MountRequest{{Source: "/srv/new", Target: target}}})
+		if !cerrdefs.IsInvalidArgument(err) || !strings.Contains(err.Error(), `what is mounted at "/home"`) {
+			t.Errorf("%s, around or in the home: %v", target, err)
+		}
+	}
+}
+
+func TestTargetsThatWereRegisteredBefore(t *testing.T) {
+	s := newService(t, nil, "")
+	s.allowMounts(nil, "/mnt", "/srv")
+	asked := Registration{UserID: "alice", Mounts: []MountRequest{{Source: "/mnt/data", Target: "/mnt/old"}, {Source: "/srv/new", Target: "/mnt/data"}}}
+	before := box(t, "before", "alice", "/home")
+	if err := s.resolver.parseMounts(&before, asked); err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := s.resolver.registry.Put(before, monday); err != nil {
+		t.Fatal(err)
+	}
+	again := newResolver(t, rootfs.Config{UsersDir: s.usersDir()})
+	found, err := again.registry.Get(before.ID)
+	if err == nil {
+		_, err = again.resolve(found, Confinement{})
+	}
+	if err != nil || len(found.Mounts) != 2 {
+		t.Errorf("%+v, %v", found, err)
+	}
+	if _, _, err := s.Put("before", asked); !cerrdefs.IsInvalidArgument(err) {
+		t.Errorf("registered again: %v", err)
+	}
+}
+
 // The operator may reach usersDir over a link; it makes no other name for a home.
 func TestLinksOfTheOperators(t *testing.T) {
 	dir := t.TempDir()

@@ -40,6 +40,9 @@ func (s *Service) parseRegistration(id string, r Registration) (Sandbox, error) 
 	if err != nil {
 		return Sandbox{}, errs.Invalid("mounts: %v", err)
 	}
+	if err := c.checkTargets(); err != nil {
+		return Sandbox{}, err
+	}
 	box.WorkingDir = policy.Home
 	if r.WorkingDir != "" {
 		if box.WorkingDir, err = resolvePath(c.paths, policy.Home, r.WorkingDir); err != nil {
@@ -118,6 +121,25 @@ func (r *Resolver) parseMounts(box *Sandbox, asked Registration) error {
 	skills, err := r.parseSource("skillsDir", asked.SkillsDir)
 	box.SkillsDir = skills.String()
 	return err
+}
+
+// checkTargets refuses a further mount whose target is also the name of something on the host that a mount shows.
+// Callers write paths of either kind, so a path there would mean two files. There is one meaning where a mount has the
+// same path on both sides. The places of the home and of the skills are fixed: there, the path on the host counts.
+func (c *call) checkTargets() error {
+	for i, m := range c.Mounts {
+		target := m.Target.String()
+		if m.Source.String() == target {
+			continue
+		}
+		for _, other := range c.mounts {
+			if host := other.Host.String(); pathmap.Within(target, host) || pathmap.Within(host, target) {
+				return errs.Invalid("mounts[%d].target: %q is, holds or lies in the host path of what is mounted at %q, so a path there would mean two files: take another target, or the source's own path",
+					i, target, other.Container)
+			}
+		}
+	}
+	return nil
 }
 
 // parseSource parses a host path that a caller wants to have mounted.

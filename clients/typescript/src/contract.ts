@@ -1055,7 +1055,10 @@ export interface components {
         Mount: {
             /** @description On the host, below one of the settings' `allowedMountRoots`. */
             source: string;
-            /** @description Its path inside the container. */
+            /**
+             * @description Its path inside the container. Where the source has another path, this one may not be, hold or lie in
+             *     the host path of anything that the sandbox mounts, the home included: a path there would mean two files.
+             */
             target: string;
             /**
              * @description No call may write to it, whatever the call is granted.

@@ -37,7 +37,7 @@ func TestWhoseSandbox(t *testing.T) {
 		{cwd: "/data/users2/alice/home", want: "wrapper", inside: "/data/users2/alice/home", mounts: []types.Mount{{Source: "/data/users2/alice/home", Target: "/data/users2/alice/home"}}},
 		{cwd: "/srv/work", user: "bob", want: "bob", inside: "/srv/work", mounts: []types.Mount{{Source: "/srv/work", Target: "/srv/work"}}},
 		{cwd: "/home/bob/work", want: "wrapper", inside: "/workspace", mounts: []types.Mount{{Source: "/home/bob/work", Target: "/workspace"}}},
-		{cwd: "/workspace/x", want: "wrapper", inside: "/workspace", mounts: []types.Mount{{Source: "/workspace/x", Target: "/workspace"}}},
+		{cwd: "/workspace/x", want: "wrapper", inside: "/workspace/x", mounts: []types.Mount{{Source: "/workspace/x", Target: "/workspace/x"}}},
 		{cwd: "/", want: "wrapper", inside: "/workspace", mounts: []types.Mount{{Source: "/", Target: "/workspace"}}},
 	} {
 		w := atWork

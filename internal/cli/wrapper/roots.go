@@ -60,7 +60,7 @@ func (w Where) find() (user string, base root, mounted bool, err error) {
 	if user == "" {
 		user = DefaultUser
 	}
-	if free(w.Cwd) {
+	if free(w.Cwd) || pathmap.Within(w.Cwd, insideWork) {
 		return user, root{w.Cwd, w.Cwd}, true, nil
 	}
 	return user, root{w.Cwd, insideWork}, true, nil
