@@ -191,6 +191,16 @@ func TestDenyReadByOtherNames(t *testing.T) {
 				t.Errorf("%+v: %v", less, err)
 			}
 		}
+		// Docker cannot be told of every name.
+		l.hardLink(t, "give-names", "project/vault/key", "project/\xff")
+		argv := []string{"bash", "-c", "cat $'/home/project/\\377'"}
+		hidden := types.Restrictions{DenyRead: []string{"/home/project/vault"}}
+		if out, err := l.client.Exec(t.Context(), "give-names", types.Exec{Permissions: tags, Restrictions: hidden, Argv: argv}); kindOf(err) != types.Denied || !strings.Contains(err.Error(), "UTF-8") {
+			t.Errorf("with a further name that is not UTF-8: %+v, %v", out, err)
+		}
+		if out := l.run(t, "give-names", types.Exec{Permissions: tags, Argv: argv}); out.Stdout != secret {
+			t.Errorf("a call from which nothing of it is hidden: %q, %q", out.Stdout, out.Stderr)
+		}
 	})
 }
 
@@ -223,16 +233,6 @@ func TestDenyWriteWhereAnotherFileAppears(t *testing.T) {
 	})
 }
 
-// What calls give up leaves nothing on the host, and is a part of what a container is made for.
-func TestRestrictionsLeaveNothing(t *testing.T) {
-	eachOwn(t, func(t *testing.T, l *lab) {
-		l.put(t, "give-trace", "plain/file", "plain")
-		before := below(t, l.home("give-trace"))
-		l.register(t, "give-trace")
-		containers := map[string]bool{}
-		for _, less := range []types.Restrictions{
-			{}, {DenyRead: []string{"/home/plain/never/in"}}, {DenyWrite: []string{"/home/plain/never/in"}}, {DenyRead: []string{"/home/plain/file"}},
-		} {
 // What a call gives up where nothing is has a mount point on the host, which is root's. Its owner can remove that, alone or
 // with the directory it is in, which ends the container; nothing is written there before.
 func TestRemovingWhatADenialIsMountedOn(t *testing.T) {
@@ -274,6 +274,16 @@ func TestRemovingWhatADenialIsMountedOn(t *testing.T) {
 	})
 }
 
+// What calls give up leaves nothing on the host, and is a part of what a container is made for.
+func TestRestrictionsLeaveNothing(t *testing.T) {
+	eachOwn(t, func(t *testing.T, l *lab) {
+		l.put(t, "give-trace", "plain/file", "plain")
+		before := below(t, l.home("give-trace"))
+		l.register(t, "give-trace")
+		containers := map[string]bool{}
+		for _, less := range []types.Restrictions{
+			{}, {DenyRead: []string{"/home/plain/never/in"}}, {DenyWrite: []string{"/home/plain/never/in"}}, {DenyRead: []string{"/home/plain/file"}},
+		} {
 			explained, err := l.client.Explain(t.Context(), "give-trace", types.Explain{Permissions: workspace, Restrictions: less})
 			if err != nil {
 				t.Fatal(err)

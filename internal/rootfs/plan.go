@@ -44,9 +44,35 @@ func (h *Home) Plan(r Request) (dockerexec.Spec, error) {
 		}
 	}
 	if r.Decision.Events {
-		return b.spec, b.addEventsSocket()
+		if err := b.addEventsSocket(); err != nil {
+			return b.spec, err
+		}
 	}
-	return b.spec, nil
+	return b.spec, checkNames(b.spec)
+}
+
+// checkNames refuses what Docker cannot be told to mount at: its API is JSON, in which a name that is not UTF-8 becomes
+// another one. The mount would be at that one, and what it is to hide would be seen.
+func checkNames(spec dockerexec.Spec) error {
+	var targets []string
+	for _, m := range spec.Mounts {
+		targets = append(targets, m.Target)
+	}
+	for _, m := range spec.Masks {
+		targets = append(targets, m.Target)
+	}
+	for _, pin := range spec.Pins {
+		targets = append(targets, pin.Target)
+	}
+	for _, link := range spec.Links {
+		targets = append(targets, link.Target)
+	}
+	for _, name := range targets {
+		if !utf8.ValidString(name) {
+			return errs.Denied("cannot mount or hide %q: it is not UTF-8, and Docker mounts no such path; if it is a further name of a hidden file, rename or remove it", name)
+		}
+	}
+	return nil
 }
 
 // builder puts the filesystem of one Spec together.
@@ -67,9 +93,6 @@ func (b *builder) hostPath(at pathmap.Mount, rest string) string {
 
 // addRegion adds a region to the Spec, as a mount, a mask or nothing.
 func (b *builder) addRegion(r policy.Region) error {
-	if !utf8.ValidString(r.Path.String()) {
-		return errs.Invalid("%q is not UTF-8, and Docker mounts no such path", r.Path)
-	}
 	switch {
 	case r.Path == policy.Tmp:
 		return nil // every container has it

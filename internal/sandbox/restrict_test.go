@@ -1,6 +1,7 @@
 package sandbox
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -164,6 +165,42 @@ func TestMoreMountsThanGVisorTakes(t *testing.T) {
 				t.Errorf("%v, want %s", err, tt.says)
 			}
 		})
+	}
+}
+
+// TestFurtherNamesThatAreNotUTF8: Docker could be told of them only by other names, under which the mask would hide
+// nothing. So a call that is not to see the file is refused, and no other.
+func TestFurtherNamesThatAreNotUTF8(t *testing.T) {
+	for _, tt := range []struct{ hidden, further, asked string }{
+		{"vault/key", "\xff", "/home/vault"},
+		{"vault/key", "project/\xff/link", "/home/vault/key"},
+		{".ssh/id", "project/\xff/link", ""},
+	} {
+		s := newService(t, nil, "")
+		planFor(t, s, Confinement{}) // which makes the home
+		home := filepath.Join(s.usersDir(), "alice", "home")
+		hidden, further := filepath.Join(home, tt.hidden), filepath.Join(home, tt.further)
+		decoy := filepath.Join(home, strings.ToValidUTF8(tt.further, "\ufffd"))
+		err := errors.Join(os.MkdirAll(filepath.Dir(hidden), 0o755), os.MkdirAll(filepath.Dir(further), 0o755), os.MkdirAll(filepath.Dir(decoy), 0o755),
+			os.WriteFile(hidden, []byte("s3cret"), 0o600), os.WriteFile(decoy, nil, 0o600), os.Link(hidden, further))
+		if err != nil {
+			t.Fatal(err)
+		}
+		var asked Confinement
+		if tt.asked != "" {
+			asked.DenyRead = []string{tt.asked}
+		}
+		_, err = s.Exec(t.Context(), "agent", Request{Command: "true", Confinement: asked}, nil)
+		if !cerrdefs.IsPermissionDenied(err) || !strings.Contains(err.Error(), fmt.Sprintf("%q: it is not UTF-8", "/home/"+tt.further)) {
+			t.Errorf("%q: %v", tt.further, err)
+		}
+		if err := errors.Join(os.Remove(decoy), os.Rename(further, decoy)); err != nil {
+			t.Fatal(err)
+		}
+		links := planFor(t, s, asked).spec.Links
+		if want := "/home/" + strings.ToValidUTF8(tt.further, "\ufffd"); len(links) != 1 || links[0].Target != want {
+			t.Errorf("under a name that is UTF-8: %+v", links)
+		}
 	}
 }
 
