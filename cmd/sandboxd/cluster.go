@@ -81,7 +81,7 @@ func (d *daemon) openCluster(ctx context.Context, cfg config.Config) error {
 	m.fence = fence.NewMember(fenceFiles(cfg), group, d.log)
 	m.router = forward.New(forward.Config{
 		Cluster: m.cluster, MayStart: m.mayStart, Certificates: certs, Log: d.log,
-		Take: m.take, Release: m.release,
+		Take: m.take, Release: m.release, Busy: m.busy,
 	})
 	d.member = m
 	return nil
@@ -118,6 +118,9 @@ func (m *member) release(ctx context.Context, user string) error {
 	}
 	return m.d.executor.Leave(ctx, user)
 }
+
+// busy reports whether a user has something on this host that no other host would start again.
+func (m *member) busy(user string) bool { return m.d.processes.Busy(user) || m.d.lasting.Busy(user) }
 
 // mayStart returns nil while this host has a lease and the user's seat. Pooled containers belong to no user yet and
 // need no seat.
@@ -254,19 +257,19 @@ func (m *member) handOver(ctx context.Context) {
 	}
 }
 
-// drain begins to hand over the users who are idle, or all users.
+// drain hands over the users who are idle when their turn comes, or all users. It returns when the last turn has come.
 func (m *member) drain(ctx context.Context, turns *errgroup.Group, all bool) {
 	if !slices.ContainsFunc(m.cluster.Nodes(), func(n cluster.Node) bool { return !n.Draining }) {
 		return // no host would take them
 	}
 	for _, seat := range m.cluster.Seated() {
-		if !all && (m.router.Calls(seat.User) > 0 || m.d.processes.Busy(seat.User) || m.d.lasting.Busy(seat.User)) {
-			continue
-		}
 		turns.Go(func() error {
+			if own, _ := m.cluster.Node(m.cluster.Host()); !own.Draining { // any more
+				return nil
+			}
 			ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 			defer cancel()
-			if err := m.router.HandOver(ctx, seat.User); err != nil {
+			if err := m.router.HandOver(ctx, seat.User, all); err != nil {
 				m.d.log.Warn().Err(err).Str("user", seat.User).Msg("cannot give a user to another host yet")
 			}
 			return nil

@@ -6,12 +6,14 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/http/httptest"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/rs/zerolog"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/daycare-run/sandbox/api"
 	"github.com/daycare-run/sandbox/config"
@@ -73,15 +75,16 @@ func TestHostsSayForManyUsers(t *testing.T) {
 }
 
 // newMember is the only host of a cluster. Whom it gives up is released by release.
-func newMember(t *testing.T, release func(user string)) *member {
+func newMember(t *testing.T, release func(user string)) (_ *member, etcd *cluster.Etcd) {
 	t.Helper()
-	etcd, _ := etcdtest.Start(t)
+	etcd, _ = etcdtest.Start(t)
 	m := &member{d: &daemon{log: zerolog.Nop()}, wanted: map[string]map[string]bool{}}
 	m.cluster = cluster.New(etcd, cluster.Config{Host: "h1", Address: "127.0.0.1:1", Version: "test", Log: zerolog.Nop()})
 	m.fence = fence.NewMember(fence.Files{Base: filepath.Join(t.TempDir(), "api")}, "", zerolog.Nop())
 	m.router = forward.New(forward.Config{
 		Cluster: m.cluster, MayStart: func(string) error { return nil }, Take: func(string) error { return nil },
-		Release: func(_ context.Context, user string) error { release(user); return nil }, Log: zerolog.Nop(),
+		Release: func(_ context.Context, user string) error { release(user); return nil },
+		Busy:    func(string) bool { return false }, Log: zerolog.Nop(),
 	})
 	var err error
 	if m.d.lasting, err = lasting.Open(lasting.Config{Shared: lastingRecords{m}, Log: zerolog.Nop()}); err != nil {
@@ -97,13 +100,13 @@ func newMember(t *testing.T, release func(user string)) *member {
 	if err := m.cluster.Join(t.Context(), int64(lease.ID)); err != nil {
 		t.Fatal(err)
 	}
-	return m
+	return m, etcd
 }
 
 // A sandbox that is given up slowly holds up neither the end of another one nor the start of what has to run.
 func TestWhoIsGivenUpSlowlyHoldsUpNobody(t *testing.T) {
 	let, slow := make(chan struct{}), make(chan struct{}, 1)
-	m := newMember(t, func(user string) {
+	m, _ := newMember(t, func(user string) {
 		if user == "slow" {
 			slow <- struct{}{}
 			<-let
@@ -126,5 +129,88 @@ func TestWhoIsGivenUpSlowlyHoldsUpNobody(t *testing.T) {
 		if time.Now().After(end) {
 			t.Fatalf("bob is held: %t, what has ended is: %t", m.cluster.Holds("bob"), m.cluster.Holds("ended"))
 		}
+	}
+}
+
+// Who was idle when a drain began stays if that is no longer so when the turn comes, or if the host is not drained any more.
+func TestADrainLooksWhenTheTurnComes(t *testing.T) {
+	for name, all := range map[string]bool{"a call has begun": false, "the drain is called off": true} {
+		t.Run(name, func(t *testing.T) {
+			let, began := make(chan struct{}), make(chan string, givenAtOnce+1)
+			m, etcd := newMember(t, func(user string) {
+				began <- user
+				<-let
+			})
+			call := func(user string) (context.Context, func()) {
+				t.Helper()
+				ctx, done, err := forward.Entry{Router: m.router}.Route(httptest.NewRecorder(), httptest.NewRequest(http.MethodGet, "/", nil), access.Caller{}, user, false)
+				if err != nil {
+					t.Fatal(err)
+				}
+				return ctx, done
+			}
+			waiting := map[string]bool{}
+			for i := range givenAtOnce + 1 {
+				user := fmt.Sprint("user-", i)
+				_, done := call(user)
+				done()
+				waiting[user] = true
+			}
+			joinOther(t, m, etcd)
+			drain := func(is bool) {
+				if err := m.SetDraining(t.Context(), "h1", is); err != nil {
+					t.Fatal(err)
+				}
+			}
+			drain(true)
+			var turns errgroup.Group
+			turns.SetLimit(givenAtOnce)
+			drained := make(chan struct{})
+			go func() {
+				m.drain(t.Context(), &turns, all)
+				_ = turns.Wait()
+				close(drained)
+			}()
+			for range givenAtOnce {
+				delete(waiting, <-began)
+			}
+			if all {
+				drain(false)
+			}
+			for user := range waiting {
+				ctx, done := call(user)
+				close(let)
+				select {
+				case <-drained:
+				case <-ctx.Done():
+					t.Errorf("the call was ended: %v", context.Cause(ctx))
+				}
+				done()
+				<-drained
+				if len(began) > 0 || !m.cluster.Holds(user) {
+					t.Errorf("%s was given up", user)
+				}
+			}
+			if n := len(m.cluster.Seated()); n != 1 {
+				t.Errorf("%d users are left", n)
+			}
+		})
+	}
+}
+
+// joinOther has another host join, and m know of it.
+func joinOther(t *testing.T, m *member, etcd *cluster.Etcd) {
+	t.Helper()
+	lease, err := etcd.Grant(t.Context(), 60)
+	if err != nil {
+		t.Fatal(err)
+	}
+	other := cluster.New(etcd, cluster.Config{Host: "h2", Address: "127.0.0.1:2", Version: "test", Log: zerolog.Nop()})
+	t.Cleanup(inBackground(context.Background(), func(ctx context.Context) { other.Run(ctx, nil) }))
+	if err := other.Join(t.Context(), int64(lease.ID)); err != nil {
+		t.Fatal(err)
+	}
+	if text, err := m.cluster.Read(t.Context(), "nodes", "h2"); err != nil || text == nil { // it is known here then
+		t.Fatalf("%s, %v", text, err)
 	}
 }

@@ -2,6 +2,7 @@ package forward
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"time"
@@ -219,21 +220,43 @@ func (r *Router) idle(ctx context.Context, name string) bool {
 	return true
 }
 
-// HandOver gives a user to another host once the user's running calls have ended; when ctx ends, it ends them. Calls that
-// come meanwhile wait, and are answered by the other host.
-func (r *Router) HandOver(ctx context.Context, name string) error {
-	return r.giveUp(ctx, name, false)
+// HandOver gives a user to another host, unless the user is busy: then nothing happens. With evenBusy it gives every user away once
+// the running calls have ended; when ctx ends, it ends them. Calls that come meanwhile wait, and are answered by the other host.
+func (r *Router) HandOver(ctx context.Context, name string, evenBusy bool) error {
+	if _, here := r.seated(name); !here {
+		return nil
+	}
+	err := r.giveUp(ctx, name, leave{evenBusy: evenBusy})
+	if err == errBusy {
+		return nil
+	}
+	return err
 }
 
-// Drop gives up a deleted user in the same way.
+// Drop gives up a deleted user, as HandOver does with evenBusy.
 func (r *Router) Drop(ctx context.Context, name string) error {
-	return r.giveUp(ctx, name, true)
+	return r.giveUp(ctx, name, leave{evenBusy: true, isNoMore: true})
 }
 
-func (r *Router) giveUp(ctx context.Context, name string, isNoMore bool) (err error) {
+// leave says how a user is given up.
+type leave struct{ evenBusy, isNoMore bool }
+
+var errBusy = errors.New("the user is busy")
+
+// busy reports whether a user who is leaving has something to be waited for. Nothing more can begin meanwhile. As long as a user
+// is not taken over, it is not known what runs.
+func (r *Router) busy(name string, u *user) bool {
+	if r.Calls(name) > 0 || !u.taking.TryLock() {
+		return true
+	}
+	defer u.taking.Unlock()
+	return u.epoch == 0 || r.cfg.Busy(name)
+}
+
+func (r *Router) giveUp(ctx context.Context, name string, how leave) (err error) {
 	u := r.user(name)
 	r.mu.Lock()
-	if u.leaving != nil {
+	if u.leaving != nil || r.users[name] != u { // it leaves already, or was forgotten meanwhile
 		r.mu.Unlock()
 		return nil
 	}
@@ -249,6 +272,9 @@ func (r *Router) giveUp(ctx context.Context, name string, isNoMore bool) (err er
 		}
 		close(leaving)
 	}()
+	if !how.evenBusy && r.busy(name, u) {
+		return errBusy
+	}
 	if !r.idle(ctx, name) {
 		r.endCalls(name, fmt.Errorf("the host is drained and gave the user to another, so the call was ended; it is not repeated: %w", cerrdefs.ErrUnavailable))
 	}
@@ -265,7 +291,7 @@ func (r *Router) giveUp(ctx context.Context, name string, isNoMore bool) (err er
 		return err
 	}
 	u.epoch = 0
-	return r.giveSeat(context.WithoutCancel(ctx), name, isNoMore)
+	return r.giveSeat(context.WithoutCancel(ctx), name, how.isNoMore)
 }
 
 // giveSeat gives up the seat of a user of whom nothing is left here. It tries until the seat is gone, for etcd may yet do what it

@@ -31,6 +31,8 @@ type Config struct {
 	// user any more. Release ends everything that runs for the user, and returns when it has ended.
 	Take    func(user string) error
 	Release func(ctx context.Context, user string) error
+	// Busy reports whether something of a user runs here that ends with Release and that no other host starts again.
+	Busy func(user string) bool
 	// Certificates are this host's own certificate and the authority it trusts.
 	Certificates Certificates
 	Log          zerolog.Logger

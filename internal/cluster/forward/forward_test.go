@@ -45,6 +45,7 @@ type host struct {
 	released atomic.Int64
 	failing  atomic.Bool // Release does
 	refusing atomic.Bool // Take does
+	busy     atomic.Bool
 	doing    sync.Mutex
 	done     []string // calls of Take, Release and answer, in their order
 	caller   access.Caller
@@ -99,6 +100,7 @@ func open(t *testing.T, etcd *clientv3.Client, dir, name string) *host {
 			h.released.Add(1)
 			return nil
 		},
+		Busy: func(string) bool { return h.busy.Load() },
 	})
 	h.run(c, listener, certificates, etcd)
 	return h
@@ -361,7 +363,7 @@ func TestCallsFollowTheirUser(t *testing.T) {
 			}
 			for _, h := range []*host{one, other} {
 				if s, held := h.cfg.Cluster.Seat("alice"); held && s.Host == h.name {
-					if err := h.HandOver(t.Context(), "alice"); err != nil {
+					if err := h.HandOver(t.Context(), "alice", true); err != nil {
 						t.Error(err)
 					}
 					break
@@ -391,7 +393,7 @@ func TestACallLooksForASeatThatHasMoved(t *testing.T) {
 	}
 	handOver := func(h *host) {
 		t.Helper()
-		if err := h.HandOver(t.Context(), "alice"); err != nil {
+		if err := h.HandOver(t.Context(), "alice", true); err != nil {
 			t.Fatal(err)
 		}
 		for _, h := range []*host{one, other} {

@@ -49,7 +49,7 @@ func TestABusyUserIsHandedOver(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 			defer cancel()
 			given := make(chan error, 1)
-			go func() { given <- one.HandOver(ctx, "alice") }()
+			go func() { given <- one.HandOver(ctx, "alice", true) }()
 			until(t, "it is leaving", func() bool {
 				one.mu.Lock()
 				defer one.mu.Unlock()
@@ -85,7 +85,7 @@ func TestARestIsReleasedBeforeTheUserIsTakenOver(t *testing.T) {
 			until(t, "a release was tried", func() bool { return strings.HasSuffix(h.order(), "fail") })
 		},
 		"a handover fails": func(t *testing.T, h *host) {
-			if err := h.HandOver(t.Context(), "alice"); err == nil {
+			if err := h.HandOver(t.Context(), "alice", true); err == nil {
 				t.Error("it was handed over")
 			}
 		},
@@ -170,7 +170,7 @@ func TestACallerWhoReadsNothingHoldsUpNoHandOver(t *testing.T) {
 			<-began
 			ended, cancel := context.WithCancel(t.Context())
 			cancel()
-			if err := one.HandOver(ended, "alice"); err != nil {
+			if err := one.HandOver(ended, "alice", true); err != nil {
 				t.Error(err)
 			}
 		})
@@ -211,7 +211,7 @@ func TestTheBoundOfACallEndsWithIt(t *testing.T) {
 		if got, want := fmt.Sprint(set), map[bool]string{true: "[true false]", false: "[]"}[ended]; got != want {
 			t.Errorf("%s: deadlines %s, not %s", name, got, want)
 		}
-		if err := one.HandOver(t.Context(), name); err != nil {
+		if err := one.HandOver(t.Context(), name, true); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -277,11 +277,49 @@ func TestASeatIsGivenUpForGood(t *testing.T) {
 		t.Fatalf("%d: %s", status, text)
 	}
 	lost.Store(0)
-	if err := one.HandOver(t.Context(), "alice"); err != nil {
+	if err := one.HandOver(t.Context(), "alice", true); err != nil {
 		t.Error(err)
 	}
 	if got := one.order(); got != "take, answer, release" || lost.Load() < 2 {
 		t.Errorf("%s after %d transactions", got, lost.Load())
 	}
 	until(t, "the seat is gone", func() bool { _, held := other.cfg.Cluster.Seat("alice"); return !held })
+}
+
+// While a drain has time, who is busy when the turn comes stays, and nothing of that user ends. So does who is not known to be idle.
+func TestWhoIsBusyIsNotHandedOver(t *testing.T) {
+	_, one, _ := two(t)
+	stays := func(why string) {
+		t.Helper()
+		ended, cancel := context.WithCancel(t.Context())
+		cancel()
+		if err := one.HandOver(ended, "alice", false); err != nil || one.released.Load() != 0 || !one.cfg.Cluster.Holds("alice") {
+			t.Errorf("%s: %v, %d times released", why, err, one.released.Load())
+		}
+	}
+	one.refusing.Store(true)
+	if s, err := one.cfg.Cluster.Hold(t.Context(), "alice"); err != nil || s.Host != one.name {
+		t.Fatalf("%+v, %v", s, err)
+	}
+	stays("it is not taken over")
+	one.refusing.Store(false)
+
+	ctx, done, err := Entry{Router: one.Router}.Route(httptest.NewRecorder(), httptest.NewRequest(http.MethodGet, "/", nil), one.caller, "alice", false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	stays("a call runs")
+	if ctx.Err() != nil {
+		t.Errorf("the call was ended: %v", context.Cause(ctx))
+	}
+	one.busy.Store(true)
+	done()
+	stays("something runs")
+	if status, text := one.post("alice", nil); status != http.StatusOK || !strings.HasPrefix(text, "h1 ") {
+		t.Errorf("the next call: %d, %s", status, text)
+	}
+	one.busy.Store(false)
+	if err := one.HandOver(t.Context(), "alice", false); err != nil || one.released.Load() != 1 || one.cfg.Cluster.Holds("alice") {
+		t.Errorf("it is idle: %v, %d times released", err, one.released.Load())
+	}
 }
