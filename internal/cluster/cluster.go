@@ -160,13 +160,19 @@ func (c *Cluster) MayStart(user string, lease int64) error {
 	return fmt.Errorf("this host does not hold user %q now: ask again: %w", user, cerrdefs.ErrUnavailable)
 }
 
-// Reached waits until everything up to a revision of etcd is known here.
+// Reached waits until everything up to a revision of etcd is known here. It must be one at which a key of ours was written or
+// deleted: others may never be heard of.
 func (c *Cluster) Reached(ctx context.Context, revision int64) error {
+	return c.until(ctx, func() bool { return c.revision >= revision })
+}
+
+// until waits until what is known here is as wanted. wanted is called with mu held.
+func (c *Cluster) until(ctx context.Context, wanted func() bool) error {
 	for {
 		c.mu.Lock()
-		now, changed := c.revision, c.changed
+		is, changed := wanted(), c.changed
 		c.mu.Unlock()
-		if now >= revision {
+		if is {
 			return nil
 		}
 		select {

@@ -35,19 +35,21 @@ func (c *Cluster) nodeChanged(host string) (changed changes.Node, has bool) {
 	return changes.Node{Name: host, State: now}, before != now
 }
 
-// seatTaken returns the event of a user whom a host holds now, or forgets the last host of a user who was deleted; mu is held.
+// seatTaken returns the event of a user whom a host holds now, or forgets the last host of a user who was deleted. What is known
+// already is no event: after a watch has broken, all is read again. mu is held.
 func (c *Cluster) seatTaken(user string, value []byte, revision int64) (taken changes.Seat, has bool) {
 	var by held
 	before := c.holders[user]
 	if delete(c.holders, user); len(value) == 0 || json.Unmarshal(value, &by) != nil {
 		return taken, false
 	}
-	c.holders[user] = Seat{Host: by.Host, Epoch: revision} // written with the seat
+	now := Seat{Host: by.Host, Epoch: revision} // written with the seat
+	c.holders[user] = now
 	taken = changes.Seat{Host: by.Host, Epoch: revision, Here: by.Host == c.cfg.Host}
 	if before.Host != by.Host {
 		taken.From, taken.FromEpoch = before.Host, before.Epoch
 	}
-	return taken, true
+	return taken, before != now
 }
 
 // Leased returns a context that ends when this host is fenced; until the host joins again, the context has ended. Requests to

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	cerrdefs "github.com/containerd/errdefs"
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/daycare-run/sandbox/internal/cluster/changes"
@@ -247,6 +248,10 @@ func (c *Cluster) Remove(ctx context.Context, host string) error {
 		return unanswered(ctx, err)
 	case !done.Succeeded:
 		return errs.Conflict("host %q is back, or cluster.fenceCommand runs on it: look at sandbox node list and ask again", host)
+	}
+	deleted := func(r *etcdserverpb.ResponseOp) bool { return r.GetResponseDeleteRange().GetDeleted() > 0 }
+	if !slices.ContainsFunc(done.Responses, deleted) { // it was forgotten already
+		return nil
 	}
 	return c.Reached(ctx, done.Header.Revision)
 }

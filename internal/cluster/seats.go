@@ -202,11 +202,11 @@ func (c *Cluster) Give(ctx context.Context, user string, isNoMore bool) error {
 	if isNoMore || !c.cfg.LocalHomes {
 		then = append(then, clientv3.OpDelete(keyOf("held", user)))
 	}
-	answer, err := c.etcd.Txn(ctx).If(clientv3.Compare(clientv3.CreateRevision(seat), "=", s.Epoch)).Then(then...).Commit()
-	if err != nil {
+	if _, err := c.etcd.Txn(ctx).If(clientv3.Compare(clientv3.CreateRevision(seat), "=", s.Epoch)).Then(then...).Commit(); err != nil {
 		return unanswered(ctx, err)
 	}
-	return c.Reached(ctx, answer.Header.Revision) // otherwise this host may go on as if it had the seat
+	// It is gone now, or was before. Until this is known, this host may go on as if it had the seat.
+	return c.until(ctx, func() bool { return c.seats[user] != s })
 }
 
 // SetDraining makes a host take no new users, or take them again. Only a live host can be drained.

@@ -96,7 +96,12 @@ func (c *Cluster) follow(ctx context.Context, known map[string]bool) error {
 		if err := answer.Err(); err != nil {
 			return err
 		}
-		c.take(answer.Events, answer.Header.Revision, known)
+		// A watch that is behind gets the events in parts, and each part has the revision that etcd is at.
+		revision := answer.Header.Revision
+		if n := len(answer.Events); n > 0 {
+			revision = answer.Events[n-1].Kv.ModRevision
+		}
+		c.take(answer.Events, revision, known)
 	}
 	return ctx.Err()
 }
