@@ -50,6 +50,7 @@ func clusterChecks(ctx context.Context, cfg config.Config) (checks []doctor.Chec
 	}
 	d.certs = certs
 	d.cluster = cluster.New(etcd, cluster.Config{Host: cfg.Cluster.Name, Log: zerolog.Nop()})
+	c.Hoards = d.cluster.Hoards
 	return c.Checks(), func() { _ = etcd.Close() }, nil
 }
 

@@ -231,6 +231,23 @@ func TestDoctorOfConnections(t *testing.T) {
 	}
 }
 
+// An etcd that never compacts its history fills up.
+func TestAnEtcdThatFillsUp(t *testing.T) {
+	for _, c := range []struct {
+		hoards bool
+		err    error
+		want   string
+	}{{true, nil, doctor.Warning}, {false, nil, doctor.OK}, {false, errors.New("silent"), doctor.OK}} {
+		checks := (&doctor.Cluster{
+			Ask:    func(context.Context) (time.Duration, error) { return time.Millisecond, nil },
+			Hoards: func(context.Context, int64) (bool, error) { return c.hoards, c.err },
+		}).Checks()
+		if f := checks[0].Look(t.Context()); checks[0].Name != "cluster etcd" || f.Level != c.want || strings.Contains(f.Remedy, "--auto-compaction-retention") != c.hoards {
+			t.Errorf("%t: %+v", c.hoards, f)
+		}
+	}
+}
+
 // Of several authorities in one file, the one that expires first counts, wherever it stands.
 func TestExpiryOfSeveralAuthorities(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "certificates")

@@ -3,11 +3,13 @@ package cluster
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
 
 	cerrdefs "github.com/containerd/errdefs"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/daycare-run/sandbox/internal/errs"
@@ -96,6 +98,21 @@ func (c *Cluster) Names(ctx context.Context, kind string) (map[string]bool, erro
 		latest = max(latest, kv.ModRevision)
 	}
 	return names, c.Reached(ctx, latest)
+}
+
+// Hoards reports whether etcd keeps what was before the last so many changes, as one that never compacts its history.
+func (c *Cluster) Hoards(ctx context.Context, changes int64) (bool, error) {
+	ctx, cancel := context.WithTimeout(ctx, askLimit)
+	defer cancel()
+	now, err := c.etcd.Get(ctx, Prefix, clientv3.WithCountOnly())
+	if err != nil || now.Header.Revision <= changes {
+		return false, err
+	}
+	_, err = c.etcd.Get(ctx, Prefix, clientv3.WithCountOnly(), clientv3.WithRev(now.Header.Revision-changes))
+	if errors.Is(err, rpctypes.ErrCompacted) {
+		return false, nil
+	}
+	return err == nil, err
 }
 
 // Owner assigns one of the host's numeric ids to a user's home, unless it belongs to a user whose home is not known to be gone.

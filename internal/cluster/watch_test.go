@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -158,5 +160,51 @@ func TestASeatThatIsGoneIsGivenUp(t *testing.T) {
 	}
 	if s, held := h.Seat("alice"); held {
 		t.Errorf("it is still known: %+v", s)
+	}
+}
+
+// An etcd that compacts its history is told from one that does not.
+func TestAnEtcdThatHoards(t *testing.T) {
+	etcd, _ := etcdtest.Start(t)
+	c := New(etcd, Config{Host: "h1", Log: zerolog.Nop()})
+	var last int64
+	for range 10 {
+		put, err := etcd.Put(t.Context(), "others", "x")
+		if err != nil {
+			t.Fatal(err)
+		}
+		last = put.Header.Revision
+	}
+	hoards := func(changes int64, want bool) {
+		t.Helper()
+		if got, err := c.Hoards(t.Context(), changes); got != want || err != nil {
+			t.Errorf("more than %d of %d: %t, %v", changes, last, got, err)
+		}
+	}
+	hoards(5, true)
+	hoards(100, false)
+	if _, err := etcd.Compact(t.Context(), last-3); err != nil {
+		t.Fatal(err)
+	}
+	hoards(5, false)
+	hoards(2, true)
+}
+
+// The etcd of our deployments compacts its history, by options that etcd knows.
+func TestOurEtcdCompacts(t *testing.T) {
+	option := regexp.MustCompile(`--(auto-compaction-(?:mode|retention))[ =](\w+)`)
+	for _, file := range []string{"../../deploy/sandboxd-etcd.service", "../../docker-compose.cluster.yml"} {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var options []string
+		for _, found := range option.FindAllStringSubmatch(string(text), -1) {
+			options = append(options, "--"+found[1], found[2])
+		}
+		if len(options) != 4 {
+			t.Errorf("%s: %v", file, options)
+		}
+		etcdtest.StartMembers(t, 1, options...)
 	}
 }

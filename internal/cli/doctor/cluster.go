@@ -30,6 +30,8 @@ type Cluster struct {
 	Certificates func() (map[string]time.Time, error)
 	// Ask returns how long etcd takes for one question.
 	Ask func(context.Context) (time.Duration, error)
+	// Hoards reports whether etcd keeps the history of more changes than that.
+	Hoards func(ctx context.Context, changes int64) (bool, error)
 	// Hosts returns all hosts that have a lease.
 	Hosts func(context.Context) ([]Host, error)
 	// Homes returns what the filesystem of usersDir must be able to do and cannot; nil for nothing.
@@ -42,6 +44,7 @@ type Cluster struct {
 // Limits of what is good enough for a cluster, and remedies.
 const (
 	slowEtcd     = 50 * time.Millisecond
+	longHistory  = 100_000 // changes: some minutes of a busy cluster
 	clockApart   = time.Second
 	expiresSoon  = 30 * 24 * time.Hour
 	etcdRemedy   = "see that a majority of etcd's members runs, that cluster.etcd names them, and that they take certificates of cluster.caFile"
@@ -90,6 +93,10 @@ func (c *Cluster) etcd(ctx context.Context) Finding {
 	median := times[len(times)/2].Round(10 * time.Microsecond)
 	if median > slowEtcd {
 		return warning("put etcd's data on a fast disk of its own, near the hosts", "etcd takes %s for an answer (at most %s is good)", median, slowEtcd)
+	}
+	if hoards, err := c.Hoards(ctx, longHistory); err == nil && hoards {
+		return warning("start each member of etcd with --auto-compaction-mode=revision --auto-compaction-retention=1000 (docs/cluster.md)",
+			"etcd keeps the history of more than %d changes, as if it never compacted it: it fills up, and then nothing is recorded", longHistory)
 	}
 	return ok("etcd takes %s for an answer", median)
 }
