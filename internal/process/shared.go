@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sync/errgroup"
 	"golang.org/x/sys/unix"
 
+	"github.com/daycare-run/sandbox/internal/errs"
 	"github.com/daycare-run/sandbox/internal/quota"
 )
 
@@ -28,6 +29,8 @@ type Shared interface {
 // keeper stores records: on disk, or shared with the other hosts of a cluster.
 type keeper interface {
 	load() (records []Record, problems []string, _ error)
+	// fits returns an error if a new process is too large to be kept.
+	fits(r Record, sealed []byte) error
 	create(r Record, sealed []byte) error
 	write(r Record) error
 	writeApplied(id string, applied []byte) error
@@ -44,6 +47,18 @@ func secretsOf(r Record) string { return r.ID + "." + secretsFile }
 
 // load returns nothing: Adopt reads the records of a user.
 func (s shared) load() ([]Record, []string, error) { return nil, nil, nil }
+
+// maxShared bounds what a cluster keeps of a process, in bytes: its record as it is written, and its secrets. Each change writes the
+// record anew, and etcd keeps the earlier ones for a while. What a process becomes adds little, and etcd takes 1.5 MiB at once.
+const maxShared = 64 << 10
+
+func (s shared) fits(r Record, sealed []byte) error {
+	text, err := r.encode()
+	if n := len(text) + len(sealed); err == nil && n > maxShared {
+		err = errs.Invalid("its command, environment and secrets, with what is recorded beside them, have %d bytes, more than the %d that a cluster keeps of a process; pass what is large in a file", n, maxShared)
+	}
+	return err
+}
 
 func (s shared) create(r Record, sealed []byte) error {
 	text, err := r.encode()

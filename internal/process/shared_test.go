@@ -319,3 +319,44 @@ func TestFourAtATimeAreTakenOver(t *testing.T) {
 		t.Errorf("%d run", n)
 	}
 }
+
+// What a cluster cannot keep is refused before anything is written or started, by the size that it has when it is written.
+func TestAClusterKeepsOnlySmallRecords(t *testing.T) {
+	shared := &sharedRecords{holder: "h1", values: map[string][]byte{}}
+	h := newHost(t)
+	s := h.serve(func(cfg *Config) { cfg.Shared, cfg.KeyFile = unwritable{by{shared, "h1"}, t}, h.root+"/key" })
+	for name, test := range map[string]struct {
+		intent  Intent
+		secrets map[string]string
+	}{
+		"a command":               {Intent{Command: strings.Repeat("x", maxShared)}, nil},
+		"what JSON makes longer":  {Intent{Command: strings.Repeat("<", maxShared/6)}, nil},
+		"an environment":          {Intent{Command: "x", Env: map[string]string{"A": strings.Repeat("x", maxShared)}}, nil},
+		"secrets":                 {Intent{Command: "x", KeepAlive: true}, map[string]string{"A": strings.Repeat("x", maxShared)}},
+		"more than etcd can take": {Intent{Command: strings.Repeat("x", 1600<<10)}, nil},
+	} {
+		test.intent.UserID = "alice"
+		_, _, err := s.Start(t.Context(), test.intent, quota.Token{}, test.secrets)
+		if !errdefs.IsInvalidArgument(err) || !strings.Contains(err.Error(), "more than the 65536") || !strings.Contains(err.Error(), "in a file") {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if len(s.List("alice")) > 0 || h.done() != "" {
+		t.Errorf("%d processes, %s", len(s.List("alice")), h.done())
+	}
+	alone := newHost(t).serve()
+	alone.start(Intent{Command: strings.Repeat("x", 1600<<10)})
+	s = h.serve(func(cfg *Config) { cfg.Shared, cfg.KeyFile = by{shared, "h1"}, h.root+"/key" })
+	s.start(Intent{Command: strings.Repeat("x", maxShared/2), KeepAlive: true}, map[string]string{"A": strings.Repeat("x", maxShared/4)})
+}
+
+// unwritable takes nothing.
+type unwritable struct {
+	by
+	t *testing.T
+}
+
+func (u unwritable) Write(string, map[string][]byte) error {
+	u.t.Error("it is written")
+	return errTest
+}

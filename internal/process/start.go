@@ -109,6 +109,9 @@ func (m *Manager) begin(ctx context.Context, p *process, secrets map[string]stri
 			return err
 		}
 	}
+	if err := m.store.fits(p.record, sealed); err != nil {
+		return err
+	}
 	err := m.store.create(p.record, sealed)
 	if err == nil {
 		err = m.launch(ctx, p, secrets)

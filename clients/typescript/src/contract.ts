@@ -884,7 +884,8 @@ export interface paths {
          *     the secrets and the allowed names of the first start.
          *
          *     The settings limit the number of processes, including ended ones: `quotas.perUser.processes` of one
-         *     user (64 by default), and `quotas.total.processes` of all (1000); more is `busy`.
+         *     user (64 by default), and `quotas.total.processes` of all (1000); more is `busy`. In a cluster, the
+         *     process has at most 65536 bytes as it is recorded, with its environment and its secrets; more is `invalid`.
          */
         post: operations["startProcess"];
         delete?: never;
