@@ -49,9 +49,9 @@ func (e *Executor) takeOver(c *container) {
 	}
 }
 
-// staysPaused reports whether a container that was found paused is one that was paused on request.
+// staysPaused reports whether a container that was found paused is one that was, or may have been, paused on request.
 func (e *Executor) staysPaused(c *container) bool {
-	return c.spec.Lasting != "" || c.spec.Process.ID != "" && e.watcher != nil && e.watcher.Paused(c.spec.Process.ID)
+	return c.spec.Lasting != "" || c.spec.Process.ID != "" && e.watcher != nil && e.watcher.Paused(c.spec.User, c.spec.Process.ID)
 }
 
 // wake resumes a container that was found paused.

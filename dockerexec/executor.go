@@ -64,8 +64,9 @@ type processWatcher interface {
 	Ended(process string)
 	// Lost says that calls of Ended may have been missed.
 	Lost()
-	// Paused reports whether the container of a process that was found paused is to stay so.
-	Paused(process string) bool
+	// Paused reports whether the container of a user's process that was found paused is to stay so. If that is not known yet it
+	// stays so, too, and ResumeProcess is called later.
+	Paused(user, process string) bool
 }
 
 // Executor keeps one container for each Spec in use. It is safe for concurrent use.

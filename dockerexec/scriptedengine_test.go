@@ -106,7 +106,7 @@ type noProcesses struct{}
 func (noProcesses) Ended(string) {}
 func (noProcesses) Lost()        {}
 
-func (noProcesses) Paused(string) bool { return false }
+func (noProcesses) Paused(string, string) bool { return false }
 
 func (s *scriptedEngine) platform() Platform { return Platform{Instance: "test", DataDir: s.dir} }
 

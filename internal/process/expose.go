@@ -80,12 +80,12 @@ func (m *Manager) expose(p *process) error {
 func (m *Manager) dialer(p *process) Dial {
 	return func(ctx context.Context, port int) (Conn, error) {
 		m.mu.Lock()
-		status, i := p.record.Status, p.instance()
+		r, i := p.record, p.instance()
 		m.mu.Unlock()
-		if status != Running {
+		if r.Status != Running {
 			return nil, fmt.Errorf("process %s does not run", p.id)
 		}
-		if m.Paused(p.id) {
+		if m.paused(r) {
 			return nil, fmt.Errorf("process %s is paused with its sandbox", p.id)
 		}
 		return m.cfg.Runner.Dial(ctx, i, port)

@@ -13,12 +13,14 @@ import (
 // pausedAtOnce is how many processes are paused or resumed at a time.
 const pausedAtOnce = 4
 
-// Paused reports whether a process is to be paused.
-func (m *Manager) Paused(id string) bool {
-	m.mu.Lock()
-	p := m.processes[id]
-	m.mu.Unlock()
-	return p != nil && m.paused(m.shown(p))
+// Paused reports whether a process that was found paused is to stay so. As long as its record has not been read, it may have been
+// paused on request; adopt resumes it if it was not.
+func (m *Manager) Paused(user, id string) bool {
+	p, read := m.known(user, id)
+	if p == nil {
+		return !read
+	}
+	return m.paused(m.shown(p))
 }
 
 func (m *Manager) paused(r Record) bool {

@@ -24,7 +24,7 @@ func TestProcessesFollowTheirSandbox(t *testing.T) {
 	}
 	paused["one"] = true
 	follow()
-	if got := s.run.paused; got[bobs.ID] || got[other.ID] || !got[runs.ID] || !got[ends.ID] || !s.Paused(runs.ID) || s.Paused(other.ID) || s.Paused(bobs.ID) || s.Paused("none") {
+	if got := s.run.paused; got[bobs.ID] || got[other.ID] || !got[runs.ID] || !got[ends.ID] || !s.Paused("alice", runs.ID) || s.Paused("alice", other.ID) || s.Paused("bob", bobs.ID) || s.Paused("alice", "none") {
 		t.Fatalf("paused: %v", got)
 	}
 	says(t, s.exits(ends.ID, Exit{Code: 1}), "running/exited exit 1, waits 2000ms")
@@ -35,7 +35,7 @@ func TestProcessesFollowTheirSandbox(t *testing.T) {
 	s.shutdown()
 	s = h.serve(asked)
 	s.pass(time.Hour)
-	if got := s.run.paused; len(got) != 1 || !got[runs.ID] || len(h.of(ends.ID)) > 0 {
+	if got := s.run.paused; got[bobs.ID] || got[other.ID] || !got[runs.ID] || len(h.of(ends.ID)) > 0 {
 		t.Errorf("the next service paused %v", got)
 	}
 	paused["one"] = false

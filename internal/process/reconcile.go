@@ -72,8 +72,8 @@ func (m *Manager) list(ctx context.Context, s selection) (*sync.WaitGroup, error
 		do(func(ctx context.Context) { m.consider(ctx, p, generation, found[p.id]) })
 	}
 	for _, i := range instances {
-		switch known, read := m.known(i); {
-		case !s.all || known:
+		switch p, read := m.known(i.User, i.Process); {
+		case !s.all || p != nil:
 		case read:
 			do(func(ctx context.Context) { m.removeStray(ctx, i) })
 		default:
@@ -83,13 +83,13 @@ func (m *Manager) list(ctx context.Context, s selection) (*sync.WaitGroup, error
 	return considered, nil
 }
 
-// known reports whether a process is known, also one that is just being started: its id is registered
-// before its container exists. As long as read is false, an unknown process may have a record.
-func (m *Manager) known(i Instance) (known, read bool) {
-	read = m.cfg.Shared == nil || !m.cfg.Shared.Holds(i.User)
+// known returns the process of a container, nil for none. One that is just being started is known: its id is registered before
+// its container exists. As long as read is false, an unknown process may have a record.
+func (m *Manager) known(user, id string) (p *process, read bool) {
+	read = m.cfg.Shared == nil || !m.cfg.Shared.Holds(user)
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return m.processes[i.Process] != nil, read || m.adopted[i.User]
+	return m.processes[id], read || m.adopted[user]
 }
 
 // removeStray removes a container without a record, which nobody could stop.
@@ -157,18 +157,16 @@ func (m *Manager) adopt(p *process, i Instance) {
 		m.observe(p, r, "")
 	}
 	if p.record.DesiredState == Running {
-		if m.paused(p.record) {
-			m.background(func(ctx context.Context) {
-				if p.take(ctx) != nil {
-					return
-				}
-				defer p.give()
-				if err := m.followPause(ctx, p); err != nil && ctx.Err() == nil {
-					m.log.Warn().Err(err).Str("process", p.id).Msg("a process runs although its sandbox is paused")
-					m.enqueueLater(only(p.id))
-				}
-			})
-		}
+		m.background(func(ctx context.Context) { // also if it is not to be paused: see Paused
+			if p.take(ctx) != nil {
+				return
+			}
+			defer p.give()
+			if err := m.followPause(ctx, p); err != nil && ctx.Err() == nil {
+				m.log.Warn().Err(err).Str("process", p.id).Msg("cannot pause or resume a process as its sandbox is; trying again")
+				m.enqueueLater(only(p.id))
+			}
+		})
 		return
 	}
 	m.background(func(ctx context.Context) {

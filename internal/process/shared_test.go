@@ -360,3 +360,37 @@ func (u unwritable) Write(string, map[string][]byte) error {
 	u.t.Error("it is written")
 	return errTest
 }
+
+// A process that was found paused stays so until its record is read, which says whether it is to go on.
+func TestWhatWasFoundPausedWaitsForItsRecord(t *testing.T) {
+	shared := &sharedRecords{holder: "h1", values: map[string][]byte{}}
+	h := newHost(t)
+	paused := map[string]bool{}
+	on := func(cfg *Config) {
+		cfg.Shared, cfg.KeyFile = by{shared, "h1"}, h.root+"/key"
+		cfg.Paused = func(_, id string) bool { return paused[id] }
+	}
+	s := h.serve(on)
+	stays, goesOn := s.start(Intent{SandboxID: "one"}), s.start(Intent{SandboxID: "two"})
+	paused["one"] = true
+	s = h.serve(on)
+	for _, r := range []Record{stays, goesOn} {
+		if !s.Paused("alice", r.ID) {
+			t.Errorf("%s is resumed before anything is known of it", r.SandboxID)
+		}
+	}
+	if err := s.Adopt("alice"); err != nil {
+		t.Fatal(err)
+	}
+	s.settle()
+	if is, asked := s.run.paused[goesOn.ID]; is || !asked || !s.run.paused[stays.ID] || !s.Paused("alice", stays.ID) || s.Paused("alice", goesOn.ID) {
+		t.Errorf("paused are %v", s.run.paused)
+	}
+	if s.Paused("alice", "none") {
+		t.Error("what has no record is not to stay paused")
+	}
+	shared.holder = "h2"
+	if s = h.serve(on); s.Paused("alice", stays.ID) {
+		t.Error("what another host has is not to stay paused")
+	}
+}
