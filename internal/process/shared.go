@@ -134,8 +134,11 @@ func (m *Manager) Adopt(user string) error {
 // gives the user up waits for all of them.
 const releasedAtOnce = 32
 
-// Release ends the processes of a user that this host will no longer hold, and forgets them. Their
-// records stay as they are: another host finds that they do not run. After an error some may still run.
+// killRoom is how long before a release has to be done SIGKILL is sent to what has not ended.
+const killRoom = 5 * time.Second
+
+// Release ends the processes of a user that this host will no longer hold, and forgets them. They have their grace, or less if
+// ctx ends before. Their records stay as they are: another host finds that they do not run. After an error some may still run.
 func (m *Manager) Release(ctx context.Context, user string) error {
 	var releasing errgroup.Group
 	releasing.SetLimit(releasedAtOnce)
@@ -143,13 +146,7 @@ func (m *Manager) Release(ctx context.Context, user string) error {
 		if m.shown(p).UserID != user {
 			continue
 		}
-		releasing.Go(func() error {
-			if err := p.take(ctx); err != nil {
-				return err
-			}
-			defer p.give()
-			return m.release(ctx, p)
-		})
+		releasing.Go(func() error { return m.release(ctx, p) })
 	}
 	if err := releasing.Wait(); err != nil {
 		return err
@@ -160,13 +157,32 @@ func (m *Manager) Release(ctx context.Context, user string) error {
 	return nil
 }
 
-// release is Release for one process, whose turn is held.
+// release is Release for one process.
 func (m *Manager) release(ctx context.Context, p *process) error {
+	end := func(i Instance) error {
+		grace := m.grace()
+		if last, has := ctx.Deadline(); has {
+			grace = max(0, min(grace, time.Until(last)-killRoom))
+		}
+		return m.signal(ctx, i, unix.SIGTERM, grace)
+	}
+	m.mu.Lock()
+	i, signalled := p.instance(), p.signalled
+	m.mu.Unlock()
+	if signalled { // by the turn's holder, who waits for its end, maybe for longer
+		if err := end(i); err != nil {
+			return err
+		}
+	}
+	if err := p.take(ctx); err != nil {
+		return err
+	}
+	defer p.give()
 	if p.gone {
 		return nil
 	}
 	if i := p.instance(); i.Running {
-		if err := m.signal(ctx, i, unix.SIGTERM); err != nil {
+		if err := end(i); err != nil {
 			return err
 		}
 		m.discard(ctx, p, i)

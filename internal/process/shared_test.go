@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/containerd/errdefs"
@@ -392,5 +393,59 @@ func TestWhatWasFoundPausedWaitsForItsRecord(t *testing.T) {
 	shared.holder = "h2"
 	if s = h.serve(on); s.Paused("alice", stays.ID) {
 		t.Error("what another host has is not to stay paused")
+	}
+}
+
+// stubborn are programs that ignore SIGTERM: what is left after the grace is killed.
+type stubborn struct {
+	*fakeRunner
+	killed chan struct{}
+}
+
+func (s stubborn) Stop(ctx context.Context, i Instance, _ syscall.Signal, grace time.Duration) error {
+	select {
+	case <-time.After(grace):
+		s.end(i.Container, Exit{Signal: syscall.SIGKILL})
+		close(s.killed)
+	case <-s.killed:
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+	return nil
+}
+
+// A release is done in its time, however long the grace is, also of a process that somebody stops already.
+func TestAReleaseKillsInTime(t *testing.T) {
+	for name, test := range map[string]struct {
+		grace    time.Duration
+		stopping bool
+		takes    time.Duration
+	}{
+		"a long grace":                        {30 * time.Second, false, 15 * time.Second},
+		"a short grace":                       {8 * time.Second, false, 8 * time.Second},
+		"a long grace, and it is stopped now": {10 * time.Minute, true, 15 * time.Second},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				shared := &sharedRecords{holder: "h1", values: map[string][]byte{}}
+				h := newHost(t)
+				s := h.serve(func(cfg *Config) {
+					cfg.Shared, cfg.KeyFile, cfg.Bounds.StopGrace = by{shared, "h1"}, h.root+"/key", test.grace
+					cfg.Runner = stubborn{cfg.Runner.(*fakeRunner), make(chan struct{})}
+				})
+				r := s.start(Intent{KeepAlive: true})
+				if test.stopping {
+					go func() { _, _ = s.Stop(context.Background(), "alice", r.ID, syscall.SIGTERM) }()
+					synctest.Wait()
+				}
+				ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+				defer cancel()
+				begun := time.Now()
+				err := s.Release(ctx, "alice")
+				if took := time.Since(begun); err != nil || took != test.takes || h.count() != 0 || len(s.List("alice")) != 0 {
+					t.Errorf("after %s: %v, %d containers, %d processes", took, err, h.count(), len(s.List("alice")))
+				}
+			})
+		})
 	}
 }

@@ -128,7 +128,7 @@ func (m *Manager) halt(ctx context.Context, p *process, sig syscall.Signal) erro
 		return nil
 	}
 	m.setSignalled(p, true)
-	err := m.signal(ctx, p.instance(), sig)
+	err := m.signal(ctx, p.instance(), sig, m.grace())
 	m.setSignalled(p, false)
 	if err != nil {
 		return err
@@ -155,11 +155,12 @@ func (m *Manager) signalAgain(ctx context.Context, i Instance, sig syscall.Signa
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
-	return m.signal(ctx, i, sig)
+	return m.signal(ctx, i, sig, m.grace())
 }
 
-func (m *Manager) signal(ctx context.Context, i Instance, sig syscall.Signal) error {
-	grace := m.bounds.Load().StopGrace
+func (m *Manager) grace() time.Duration { return m.bounds.Load().StopGrace }
+
+func (m *Manager) signal(ctx context.Context, i Instance, sig syscall.Signal, grace time.Duration) error {
 	ctx, cancel := context.WithTimeout(ctx, grace+callLimit)
 	defer cancel()
 	if err := m.cfg.Runner.Stop(ctx, i, sig, grace); err != nil {
