@@ -125,7 +125,8 @@ func (r *Resolver) parseMounts(box *Sandbox, asked Registration) error {
 
 // checkTargets refuses a further mount whose target is also the name of something on the host that a mount shows.
 // Callers write paths of either kind, so a path there would mean two files. There is one meaning where a mount has the
-// same path on both sides. The places of the home and of the skills are fixed: there, the path on the host counts.
+// same path on both sides. The places of the home and of the skills are fixed: there, the path on the host counts. So it
+// does where a target is above the home's path on the host, as /data is: nobody means a file of a mount by that path.
 func (c *call) checkTargets() error {
 	for i, m := range c.Mounts {
 		target := m.Target.String()
@@ -133,7 +134,8 @@ func (c *call) checkTargets() error {
 			continue
 		}
 		for _, other := range c.mounts {
-			if host := other.Host.String(); pathmap.Within(target, host) || pathmap.Within(host, target) {
+			host := other.Host.String()
+			if pathmap.Within(target, host) || pathmap.Within(host, target) && other.Container != policy.Home {
 				return errs.Invalid("mounts[%d].target: %q is, holds or lies in the host path of what is mounted at %q, so a path there would mean two files: take another target, or the source's own path",
 					i, target, other.Container)
 			}

@@ -1058,7 +1058,7 @@ export interface components {
             source: string;
             /**
              * @description Its path inside the container. Where the source has another path, this one may not be, hold or lie in
-             *     the host path of anything that the sandbox mounts, the home included: a path there would mean two files.
+             *     the host path of another mount, nor be or lie in that of the home: a path there would mean two files.
              */
             target: string;
             /**
