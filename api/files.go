@@ -5,6 +5,7 @@ import (
 	"encoding/base64"
 	"fmt"
 	"net/http"
+	"time"
 	"unicode/utf8"
 
 	cerrdefs "github.com/containerd/errdefs"
@@ -107,11 +108,22 @@ func (s *server) stat(req *http.Request, body types.Target) (types.Entry, error)
 }
 
 func entry(e sandbox.Entry) types.Entry {
-	out := types.Entry{Name: e.Name, Type: e.Type, Size: e.Size, Mode: fmt.Sprintf("%04o", e.Mode), Mtime: e.ModTime.UTC()}
+	out := types.Entry{Name: e.Name, Type: e.Type, Size: e.Size, Mode: fmt.Sprintf("%04o", e.Mode), Mtime: sayable(e.ModTime)}
 	if !utf8.ValidString(e.Name) {
 		out.NameBase64 = base64.StdEncoding.EncodeToString([]byte(e.Name))
 	}
 	return out
+}
+
+// The seconds that RFC 3339 can say with the years that all readers know, 1 to 9999.
+var (
+	firstSecond = time.Time{}.Unix()
+	lastSecond  = time.Date(10_000, 1, 1, 0, 0, 0, 0, time.UTC).Unix() - 1
+)
+
+// sayable moves a file's time to the nearest second that an answer can have: whoever owns a file may give it any other.
+func sayable(t time.Time) time.Time {
+	return time.Unix(max(firstSecond, min(t.Unix(), lastSecond)), int64(t.Nanosecond())).UTC()
 }
 
 func (s *server) mkdir(req *http.Request, body types.Mkdir) (types.Made, error) {

@@ -2,10 +2,14 @@ package api
 
 import (
 	"context"
+	"errors"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
 	cerrdefs "github.com/containerd/errdefs"
+	"golang.org/x/sys/unix"
 
 	"github.com/daycare-run/sandbox/internal/errs"
 	"github.com/daycare-run/sandbox/internal/sandboxtest"
@@ -24,6 +28,21 @@ func withFiles(t *testing.T) *lab {
 	if err := l.Mkdir(t.Context(), "a", "~/dir", false); err != nil {
 		t.Fatal(err)
 	}
+	return l
+}
+
+// withMount is a lab in whose alice's home another file system is mounted.
+func withMount(t *testing.T) *lab {
+	l := newLab(t, nil)
+	dir := filepath.Join(filepath.Dir(l.File("a", "")), "mnt")
+	if err := errors.Join(os.Mkdir(dir, 0o755), unix.Mount("tmpfs", dir, "tmpfs", 0, "size=64k")); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := unix.Unmount(dir, unix.MNT_DETACH); err != nil {
+			t.Error(err)
+		}
+	})
 	return l
 }
 
@@ -69,6 +88,7 @@ func otherExchanges(t *testing.T) []exchange {
 	stopping, broken := away(classed(cerrdefs.ErrUnavailable)), away(context.DeadlineExceeded)
 	exchanges := []exchange{
 		{name: "nothing", route: "POST " + box + "/explain", body: `{}`, lab: l, status: 200},
+		{name: "a mount point", route: "POST " + box + "/list", body: `{"path":"~"}`, lab: withMount(t), status: 200},
 	}
 	// The bodies are %s of a path, in this order: one that is there, denied, not there, and in /tmp.
 	for _, x := range []struct{ call, good, denied, missing, tmp string }{

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -14,6 +15,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/daycare-run/sandbox/api/types"
 	"github.com/daycare-run/sandbox/dockerexec"
@@ -137,6 +140,52 @@ func TestEntriesHaveTheirNameAsBytes(t *testing.T) {
 	}
 	if got := l.answered(exchange{route: "POST /v1/sandboxes/a/list", body: `{"pathBase64":"Y2Fm6Q=="}`}); got != `{"path":"~/caf`+"\uFFFD"+`","entries":[],"truncated":false}` {
 		t.Error(got)
+	}
+}
+
+func TestMountPointsHaveOnlyAName(t *testing.T) {
+	got := withMount(t).answered(exchange{route: "POST /v1/sandboxes/a/list", body: `{"path":"~"}`})
+	if want := `{"name":"mnt","type":"mount","size":0,"mode":"0000","mtime":"0001-01-01T00:00:00Z"}`; !strings.Contains(got, want) {
+		t.Errorf("%s, want %s", got, want)
+	}
+}
+
+// Whoever owns a file gives it any time, and the answer is one all the same.
+func TestTimesThatAnAnswerCannotHave(t *testing.T) {
+	t.Setenv("TMPDIR", "/dev/shm") // tmpfs keeps all times; other file systems have a last one
+	l := newLab(t, nil)
+	path := l.File("a", "")
+	const year10000 = 253402300800
+	for _, tt := range []struct {
+		seconds int64
+		want    string
+		http    string
+	}{
+		{year10000 - 1, "9999-12-31T23:59:59Z", "Fri, 31 Dec 9999 23:59:59 GMT"},
+		{year10000, "9999-12-31T23:59:59Z", "Fri, 31 Dec 9999 23:59:59 GMT"},
+		{math.MaxInt64, "9999-12-31T23:59:59Z", "Fri, 31 Dec 9999 23:59:59 GMT"},
+		{1, "1970-01-01T00:00:01Z", "Thu, 01 Jan 1970 00:00:01 GMT"},
+		{-62135596799, "0001-01-01T00:00:01Z", "Mon, 01 Jan 0001 00:00:01 GMT"},
+		{-62167219201, "0001-01-01T00:00:00Z", ""},
+		{math.MinInt64, "0001-01-01T00:00:00Z", ""},
+	} {
+		at := unix.Timespec{Sec: tt.seconds}
+		if err := unix.UtimesNanoAt(unix.AT_FDCWD, path, []unix.Timespec{at, at}, 0); err != nil {
+			t.Fatal(err)
+		}
+		entry := `{"name":"a","type":"file","size":0,"mode":"0644","mtime":"` + tt.want + `"}`
+		if got := l.answered(exchange{route: "POST /v1/sandboxes/a/stat", body: `{"path":"a"}`}); got != entry {
+			t.Errorf("%d: got  %s\nwant %s", tt.seconds, got, entry)
+		}
+		if got, want := l.answered(exchange{route: "POST /v1/sandboxes/a/list", body: `{"path":"."}`}), `{"path":"~","entries":[`+entry+`],"truncated":false}`; got != want {
+			t.Errorf("%d: got  %s\nwant %s", tt.seconds, got, want)
+		}
+		out, req := httptest.NewRecorder(), exchange{route: "HEAD /v1/sandboxes/a/files?path=a"}.request(t, "http://sandboxd")
+		req.Body = http.NoBody
+		l.handler().ServeHTTP(out, req)
+		if got := out.Header().Get("Last-Modified"); got != tt.http || out.Code != http.StatusOK {
+			t.Errorf("%d: status %d, %q, want %q", tt.seconds, out.Code, got, tt.http)
+		}
 	}
 }
 

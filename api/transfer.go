@@ -107,8 +107,8 @@ func (s *server) download(w http.ResponseWriter, req *http.Request) error {
 	head.Set("Content-Type", octets)
 	head.Set("X-Content-Type-Options", "nosniff")
 	head.Set("Content-Disposition", disposition(file.Name))
-	out := &contentWriter{ResponseWriter: w}
-	http.ServeContent(out, req, "", file.ModTime, file.ReadSeekCloser)
+	out, modified := &contentWriter{ResponseWriter: w}, sayable(file.ModTime)
+	http.ServeContent(out, req, "", modified, file.ReadSeekCloser)
 	if out.refused != 0 {
 		head.Del("Content-Disposition")
 	}
@@ -118,7 +118,7 @@ func (s *server) download(w http.ResponseWriter, req *http.Request) error {
 	case http.StatusRequestedRangeNotSatisfiable:
 		return fmt.Errorf("the range %.200q is not in the file, which has %d bytes: %w", req.Header.Get("Range"), file.Size, errBeyond)
 	case http.StatusPreconditionFailed:
-		return fmt.Errorf("the file was changed at %s: %w", file.ModTime.UTC().Format(http.TimeFormat), errChanged)
+		return fmt.Errorf("the file was changed at %s: %w", modified.Format(http.TimeFormat), errChanged)
 	default:
 		return errors.New("cannot read the file")
 	}

@@ -80,11 +80,13 @@ type Entry struct {
 	// Name has U+FFFD for what is not UTF-8; NameBase64 then has the exact name.
 	Name       string `json:"name"`
 	NameBase64 string `json:"nameBase64,omitempty"`
-	// Type is file, directory, symlink, fifo, socket or device.
+	// Type is file, directory, symlink, fifo, socket or device, or in a Listing mount: another file system is mounted
+	// there on the host, which no call enters, and the other fields say nothing.
 	Type string `json:"type"`
 	Size int64  `json:"size"`
 	// Mode is the permission bits in octal, such as 0644.
-	Mode  string    `json:"mode"`
+	Mode string `json:"mode"`
+	// Mtime is in the years 1 to 9999: a time before or after them is told as their first or last second.
 	Mtime time.Time `json:"mtime"`
 }
 

@@ -1473,12 +1473,19 @@ export interface components {
             name: string;
             /** @description The name's bytes, when it is not UTF-8. */
             nameBase64?: string;
-            /** @enum {string} */
-            type: "file" | "directory" | "symlink" | "fifo" | "socket" | "device";
+            /**
+             * @description In a Listing also `mount`: another file system is mounted there on the host. No call enters it. Its
+             *     `size`, `mode` and `mtime` say nothing: they are 0, 0000 and the first second of the year 1.
+             * @enum {string}
+             */
+            type: "file" | "directory" | "symlink" | "fifo" | "socket" | "device" | "mount";
             size: number;
             /** @description The permission bits in octal. */
             mode: string;
-            /** Format: date-time */
+            /**
+             * Format: date-time
+             * @description In the years 1 to 9999. A time before or after them is told as their first or last second.
+             */
             mtime: string;
         };
         Listing: {
