@@ -163,7 +163,7 @@ func (a *attached) read(ctx context.Context, memory *requestMemory) (websocket.M
 }
 
 // first reads the first message.
-func (a *attached) first(ctx context.Context) (body types.Exec, err error) {
+func (a *attached) first(ctx context.Context) (body sentExec, err error) {
 	patient, done := context.WithTimeout(ctx, firstLimit)
 	kind, first, err := a.read(patient, a.memory)
 	done()

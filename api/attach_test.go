@@ -103,6 +103,23 @@ func TestStdinOfTheFirstMessageIsTheWhole(t *testing.T) {
 	c.last(types.EventExit)
 }
 
+// An empty stdin is a whole one, too: the command does not wait for messages.
+func TestStdinOfTheFirstMessageMayBeEmpty(t *testing.T) {
+	server := newLab(t, sandboxtest.Started(func(_ context.Context, c dockerexec.Command, _ dockerexec.Output) (dockerexec.Result, error) {
+		got, err := io.ReadAll(c.Stdin)
+		return dockerexec.Result{ExitCode: len(got)}, err
+	})).serve()
+	for _, first := range []string{
+		`{"command":"cat","stdin":""}`, `{"command":"cat","stdin":"","stdinEncoding":"base64"}`, `{"command":"cat","stdin":"","detachOnDisconnect":true}`,
+	} {
+		c := attachTo(t, server, first)
+		c.expect(types.EventStart)
+		if exit := c.last(types.EventExit); *exit.Result.ExitCode != 0 {
+			t.Errorf("%s: %+v", first, exit.Result)
+		}
+	}
+}
+
 func TestTerminalsHaveASize(t *testing.T) {
 	for _, tt := range []struct {
 		first string

@@ -119,7 +119,7 @@ func TestValuesTakeMemory(t *testing.T) {
 				pool = budget.NewPool(1<<20, most*strictjson.ValueBytes-1)
 			}
 			memory := &requestMemory{of: pool, holder: "anne"}
-			err := decodeJSON([]byte(text), &types.Exec{}, memory)
+			err := decodeJSON([]byte(text), &sentExec{}, memory)
 			if enough && err != nil || !enough && !cerrdefs.IsResourceExhausted(err) {
 				t.Errorf("%.50s, enough %t: %v", text, enough, err)
 			}
@@ -203,23 +203,28 @@ func TestMessagesAreUTF8(t *testing.T) {
 
 // TestExecsBecomeRequests looks at what the facade gets.
 func TestExecsBecomeRequests(t *testing.T) {
-	ms := func(n int64) *int64 { return &n }
 	for _, tt := range []struct {
 		name    string
-		body    types.Exec
+		body    string
 		timeout *time.Duration
 		stdin   string
 		none    bool // there is no stdin
 	}{
-		{name: "nothing", none: true},
-		{name: "text", body: types.Exec{Stdin: "é\n"}, stdin: "é\n"},
-		{name: "base64", body: types.Exec{Stdin: "AP8=", StdinEncoding: types.Base64}, stdin: "\x00\xff"},
-		{name: "stdin that is empty on purpose", body: types.Exec{StdinEncoding: types.Base64}},
-		{name: "timeout", body: types.Exec{TimeoutMs: ms(1500)}, timeout: duration(1500 * time.Millisecond), none: true},
-		{name: "timeout of 0", body: types.Exec{TimeoutMs: ms(0)}, timeout: duration(0), none: true},
+		{name: "nothing", body: `{}`, none: true},
+		{name: "text", body: `{"stdin":"é\n"}`, stdin: "é\n"},
+		{name: "base64", body: `{"stdin":"AP8=","stdinEncoding":"base64"}`, stdin: "\x00\xff"},
+		{name: "empty text", body: `{"stdin":""}`},
+		{name: "no bytes", body: `{"stdin":"","stdinEncoding":"base64"}`},
+		{name: "stdin that is empty on purpose", body: `{"stdinEncoding":"base64"}`},
+		{name: "timeout", body: `{"timeoutMs":1500}`, timeout: duration(1500 * time.Millisecond), none: true},
+		{name: "timeout of 0", body: `{"timeoutMs":0}`, timeout: duration(0), none: true},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			r, err := request(tt.body)
+			var body sentExec
+			if err := decodeJSON([]byte(tt.body), &body, &requestMemory{of: memoryOf(testMaxRequest)}); err != nil {
+				t.Fatal(err)
+			}
+			r, err := request(body)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -243,7 +248,7 @@ func duration(d time.Duration) *time.Duration { return &d }
 // A timeout that is out of range stays so in nanoseconds.
 func TestTimeoutsDoNotOverflow(t *testing.T) {
 	for _, ms := range []int64{-1 << 63, -18446744073709, -1 << 41, -1, 1<<63 - 1, 18446744073709 + 1, 1 << 41} {
-		r, err := request(types.Exec{TimeoutMs: &ms})
+		r, err := request(sentExec{Exec: types.Exec{TimeoutMs: &ms}})
 		if err != nil {
 			t.Fatal(err)
 		}

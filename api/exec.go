@@ -20,7 +20,7 @@ import (
 const ndjson = "application/x-ndjson"
 
 func (s *server) exec(w http.ResponseWriter, req *http.Request) error {
-	var body types.Exec
+	var body sentExec
 	if err := s.decode(req, &body); err != nil {
 		return err
 	}
@@ -44,8 +44,14 @@ func (s *server) exec(w http.ResponseWriter, req *http.Request) error {
 	return s.buffer(w, req, r)
 }
 
-// request converts an exec's JSON to the facade's request.
-func request(body types.Exec) (sandbox.Request, error) {
+// sentExec is an Exec as a caller has sent it: a stdin that is given may be empty.
+type sentExec struct {
+	types.Exec
+	Stdin *string `json:"stdin,omitempty"`
+}
+
+// request converts an exec's JSON to the facade's request. Its Stdin is nil if none is given.
+func request(body sentExec) (sandbox.Request, error) {
 	r := sandbox.Request{
 		Command: body.Command, Argv: body.Argv, Login: body.Login, Confinement: sandbox.Confinement{
 			Permissions: body.Permissions, AllowedDomains: body.AllowedDomains, PackageManagers: body.PackageManagers,
@@ -65,13 +71,17 @@ func request(body types.Exec) (sandbox.Request, error) {
 		}
 		r.Terminal = &size
 	}
+	var given string
+	if body.Stdin != nil {
+		given = *body.Stdin
+	}
 	switch body.StdinEncoding {
 	case types.Text:
-		if body.Stdin != "" {
-			r.Stdin = strings.NewReader(body.Stdin)
+		if body.Stdin != nil {
+			r.Stdin = strings.NewReader(given)
 		}
 	case types.Base64:
-		stdin, err := base64.StdEncoding.DecodeString(body.Stdin)
+		stdin, err := base64.StdEncoding.DecodeString(given)
 		if err != nil {
 			return r, fmt.Errorf("stdin is not base64: %v: %w", err, cerrdefs.ErrInvalidArgument)
 		}

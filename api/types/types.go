@@ -81,8 +81,9 @@ type Exec struct {
 	Secrets map[string]string `json:"secrets,omitempty"`
 	// TimeoutMs is in milliseconds; absent for the service's default.
 	TimeoutMs *int64 `json:"timeoutMs,omitempty"`
-	// Stdin is text, or base64 when StdinEncoding says so. An attached exec that sets neither
-	// sends its stdin as messages.
+	// Stdin is the whole stdin: text, or base64 when StdinEncoding says so. It is sent unless it is empty; to give an
+	// attached exec an empty one, set StdinEncoding to Base64. An attached exec that sends neither sends its stdin as
+	// messages.
 	Stdin         string   `json:"stdin,omitempty"`
 	StdinEncoding Encoding `json:"stdinEncoding,omitempty"`
 	// TTY asks for a pseudo-terminal as stdin, stdout and stderr; all output then comes as stdout. Only an

@@ -366,8 +366,8 @@ export interface paths {
          * @description A WebSocket (RFC 6455, version 13, without compression). Text messages are JSON, read as strictly as a
          *     request's body; binary messages are one byte that names a channel, and then data.
          *
-         *     1. The client sends an Exec as a text message. `stdin` in it is the whole stdin; without it
-         *        and without `stdinEncoding`, stdin comes in messages.
+         *     1. The client sends an Exec as a text message. `stdin` in it is the whole stdin, even if it is
+         *        empty; without it and without `stdinEncoding`, stdin comes in messages.
          *     2. The service sends a `start` Event once a container is ready.
          *     3. From then on, in any order:
          *        - the service sends output as binary messages on channel 1 (stdout) and 2 (stderr);
@@ -1204,8 +1204,8 @@ export interface components {
              */
             timeoutMs?: number;
             /**
-             * @description The whole stdin, as text unless `stdinEncoding` says otherwise. Without it stdin is empty.
-             * @default
+             * @description The whole stdin, as text unless `stdinEncoding` says otherwise; it may be empty. Without it and without
+             *     `stdinEncoding`, stdin is empty, or comes in messages in an attached exec.
              */
             stdin?: string;
             stdinEncoding?: components["schemas"]["Encoding"];
