@@ -97,6 +97,7 @@ func (s *server) streamDetached(w http.ResponseWriter, req *http.Request, r sand
 	}
 	defer attachment.Close()
 	stream := newEventStream(s, w, req)
+	stream.resumes = true
 	defer stream.close()
 	return stream.finish(relay(req.Context(), e.ID, attachment, stream.output, stream.send)) // nobody sends stdin
 }

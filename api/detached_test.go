@@ -3,6 +3,7 @@ package api
 import (
 	"bufio"
 	"context"
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -183,6 +184,55 @@ func TestStreamOfADetachedExec(t *testing.T) {
 	if text := strings.Join(got, ","); strings.Replace(text, ",stdout €", "€", 1) != "start ,stdout a€,exit " {
 		t.Errorf("%q", text)
 	}
+}
+
+// TestOffsetsOfAStream cuts a caller off while a character of stdout is incomplete and stderr has come after it: what
+// the caller has by then is the beginning of the output, so it comes back with the number of these bytes.
+func TestOffsetsOfAStream(t *testing.T) {
+	hungUp := make(chan struct{})
+	server := newLab(t, sandboxtest.Started(func(_ context.Context, _ dockerexec.Command, out dockerexec.Output) (dockerexec.Result, error) {
+		err := firstError(out(dockerexec.Stdout, []byte("a\xc3")), out(dockerexec.Stderr, []byte("e\n")))
+		<-hungUp
+		return dockerexec.Result{}, firstError(err, out(dockerexec.Stdout, []byte("\xa9")))
+	})).serve()
+	body := post(t, server.URL, ndjson, `{"command":"x","detachOnDisconnect":true}`)
+	var id string
+	var got []string
+	offset := 0
+	for events := bufio.NewScanner(body); len(got) == 0 || got[len(got)-1] != "stderr e\n"; {
+		if !events.Scan() {
+			t.Fatalf("the stream has ended after %q: %v", got, events.Err())
+		}
+		var event types.Event
+		if err := json.Unmarshal(events.Bytes(), &event); err != nil {
+			t.Fatal(err)
+		}
+		if event.Type == types.EventStart {
+			id = event.ExecID
+			continue
+		}
+		data, err := decodeBytes("data", event.Data, event.Encoding)
+		if err != nil {
+			t.Fatal(err)
+		}
+		offset += len(data)
+		got = append(got, string(event.Type)+" "+string(data))
+	}
+	_ = body.Close()
+	close(hungUp)
+	if text := strings.Join(got, ","); text != "stdout a,stdout \xc3,stderr e\n" {
+		t.Errorf("%q", text)
+	}
+	c := reattachTo(t, server, id, fmt.Sprint("?offset=", offset))
+	c.expect(types.EventStart)
+	event, binary := c.hear()
+	for event.Type == types.EventStdin {
+		event, binary = c.hear()
+	}
+	if string(binary) != "\x01\xa9" {
+		t.Errorf("%q %+v", binary, event)
+	}
+	c.last(types.EventExit)
 }
 
 func detachedExchanges(t *testing.T) []exchange {

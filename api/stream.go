@@ -35,6 +35,7 @@ type eventStream struct {
 	to      http.ResponseWriter
 	control *http.ResponseController
 	media   string        // ndjson or types.Frames
+	resumes bool          // the caller may come back, and says then how many bytes it has: what it gets is in order
 	texts   [2]textStream // for one goroutine only
 
 	mu    sync.Mutex // held while an event is sent
@@ -106,20 +107,23 @@ func (s *eventStream) write(channel byte, data []byte) error {
 
 // output sends a command's output; as JSON, without an incomplete character at its end.
 func (s *eventStream) output(stream dockerexec.Stream, data []byte) error {
+	if s.resumes {
+		// What waits for the end of a character came before this.
+		if err := s.rest(1 - stream); err != nil {
+			return err
+		}
+	}
 	if s.media != types.Frames {
 		data = s.texts[stream].next(data)
 	}
 	return s.part(stream, data)
 }
 
-// rest sends the incomplete characters that output has kept.
-func (s *eventStream) rest() error {
-	for stream := range s.texts {
-		if err := s.part(dockerexec.Stream(stream), s.texts[stream].rest); err != nil {
-			return err
-		}
-	}
-	return nil
+// rest sends the incomplete character that output has kept of a stream.
+func (s *eventStream) rest(stream dockerexec.Stream) error {
+	rest := s.texts[stream].rest
+	s.texts[stream].rest = nil
+	return s.part(stream, rest)
 }
 
 func (s *eventStream) part(stream dockerexec.Stream, data []byte) error {
@@ -142,8 +146,10 @@ func (s *eventStream) finish(ended sandbox.Result, err error) error {
 	if err != nil && !s.hasBegun() {
 		return err
 	}
-	if rest := s.rest(); err == nil {
-		err = rest
+	for _, stream := range []dockerexec.Stream{dockerexec.Stdout, dockerexec.Stderr} {
+		if rest := s.rest(stream); err == nil {
+			err = rest
+		}
 	}
 	if err == nil && ended.CommandFault != "" {
 		err = s.part(dockerexec.Stderr, []byte(ended.CommandFault+"\n"))

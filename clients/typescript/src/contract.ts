@@ -1318,7 +1318,11 @@ export interface components {
              * @description Of `start`: how many bytes of output after `offset` are no longer kept.
              */
             lost?: number;
-            /** @description Of `stdout` and `stderr`: what the command printed. A character is never split between two events. */
+            /**
+             * @description Of `stdout` and `stderr`: what the command printed. A character is never split between two events, except
+             *     with `detachOnDisconnect` when output of the other stream came within it: the events then have all
+             *     output in its order, so that the bytes of both streams together are the `offset` to come back with.
+             */
             data?: string;
             /** @description How `data` is encoded. */
             encoding?: components["schemas"]["Encoding"];

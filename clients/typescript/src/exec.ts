@@ -16,7 +16,10 @@ export type ExecResult = Schemas["Result"] & {
     stderrBytes?: Buffer;
 };
 
-/** What a command printed, as it came. Characters are never split between two events. */
+/**
+ * What a command printed, as it came. An exec that is attached, or has `detachOnDisconnect`, may split a character between
+ * two events; any other never does.
+ */
 export interface OutputEvent {
     type: "stdout" | "stderr";
     /** The output as text, with U+FFFD for what is not UTF-8. */
