@@ -21,8 +21,9 @@ type ring struct {
 	runs []run // by their end; the last ends at end
 }
 
-// maxAhead is how far a command may be ahead of the caller that is attached, in bytes of output. It is less than
-// what is kept, so that output is still there that was on its way to a caller when its connection was lost.
+// maxAhead is how far a command may be ahead of what its caller's connection has taken, in bytes of output. It is
+// less than what is kept, so that what was on its way when the connection broke is still there. That holds for a Unix
+// socket. TCP takes up to several MiB at each end, and a proxy more: what is then no longer there is told as lost.
 const maxAhead = Kept / 2
 
 // keeps reports whether another write forgets nothing from a position on.

@@ -494,7 +494,9 @@ export interface paths {
          *     service's `start` Event. Then come the output that is kept, at least its last 1048576 bytes, and new
          *     output; last comes the `exit` Event, even if the command has ended meanwhile. A client that already
          *     has part of the output says so with `offset`; `lost` in `start` is how many later bytes are no longer
-         *     kept. While nobody is connected, the command is not slowed down; while somebody is, nothing is lost.
+         *     kept. While nobody is connected, the command is not slowed down; while somebody is, it waits for the
+         *     client, and nothing is lost as long as the connection holds. What was on its way when the connection broke
+         *     may be more than is kept: TCP alone holds up to several MiB.
          *
          *     A `stdin` Event after `start` says how much stdin the client may send: the command may not have taken
          *     everything that was sent over an earlier connection. An `eof` sent there still counts.
