@@ -65,6 +65,7 @@ export class Attached implements AsyncIterable<ExecEvent> {
     #end: { error?: unknown } | undefined;
     #changed = deferred();
 
+    #cut = false; // the connection has closed
     /** @internal */
     constructor(connection: WebSocket, fault: (error: Error) => unknown, at: { credit: number; offset: number }) {
         this.#connection = connection;
@@ -74,6 +75,10 @@ export class Attached implements AsyncIterable<ExecEvent> {
         this.started = this.#start();
         this.started.catch(() => {}); // attach reports it, but may still be sending
     }
+        void connection.closed.then(() => {
+            this.#cut = true;
+            this.#wake();
+        });
 
     /** The id for Sandbox.reattach, if the exec has `detachOnDisconnect`. */
     get execId(): string | undefined {
@@ -165,13 +170,16 @@ export class Attached implements AsyncIterable<ExecEvent> {
         if (!this.#begun && this.#end !== undefined && "error" in this.#end) throw this.#end.error;
     }
 
-    /** #pump takes messages until the exit. It never fails: the reader gets the error. */
+    /**
+     * #pump takes messages until the exit. It never fails: the reader gets the error. It waits for the reader only while
+     * there is a connection; what came before that closed is not much, and how the exec ended has to be known then.
+     */
     async #pump(): Promise<void> {
         try {
             for await (const message of this.#connection.messages()) {
                 const event = this.#take(message);
                 if (event !== undefined) return this.#finish({});
-                while (this.#waiting > maxWaiting && this.#end === undefined) await this.#changed.promise;
+                while (this.#waiting > maxWaiting && !this.#cut && this.#end === undefined) await this.#changed.promise;
             }
             throw new Error("the connection was closed before the command's end");
         } catch (error) {

@@ -36,11 +36,14 @@ export function upgraded(response: http.IncomingMessage, key: string): boolean {
 
 /** WebSocket is an open connection; it owns its socket. */
 export class WebSocket {
+    /** Settles when the connection has closed, whoever closed it. What has come by then can still be read. */
+    readonly closed: Promise<void>;
     readonly #socket: Duplex;
 
     /** head is what came with the answer to the upgrade. */
     constructor(socket: Duplex, head: Buffer) {
         this.#socket = socket;
+        this.closed = new Promise((resolve) => socket.once("close", () => resolve()));
         socket.on("error", () => {}); // the reader gets the error
         if (head.length > 0) socket.unshift(head);
     }

@@ -1,10 +1,11 @@
 import assert from "node:assert/strict";
+import { once } from "node:events";
 import type http from "node:http";
 import type { Duplex } from "node:stream";
 import test from "node:test";
 
-import { SandboxError, type ExecEvent } from "../../src/index.js";
-import { answer, boxed, refuse } from "./fake.js";
+import { SandboxError, type Attached, type ExecEvent, type Sandbox } from "../../src/index.js";
+import { answer, boxed, refuse, type Fake } from "./fake.js";
 import { exit, frame, output, received, shake, start, text } from "./frames.js";
 
 test("frames of all sizes, in parts and in between", async (t) => {
@@ -123,4 +124,60 @@ test("output that nobody reads stays with the service", async (t) => {
     }
     assert.equal(taken, parts);
     assert(lead < parts / 2, `${lead} pieces were ahead of the reader`);
+});
+
+/** unread attaches an exec of whose output more has come than may wait for a reader, and then these frames. */
+async function unread(fake: Fake, box: Sandbox, signal: AbortSignal, ...frames: Buffer[]): Promise<{ attached: Attached; served: Duplex }> {
+    const part = Buffer.concat([Buffer.of(1), Buffer.alloc(2 << 20, "x")]);
+    const taken = new Promise<Duplex>((resolve) => {
+        fake.onUpgrade(async (request, socket) => {
+            shake(request, socket, start, frame(0x02, part), frame(0x89, Buffer.from("first")));
+            try {
+                for await (const { opcode, data } of received(socket)) {
+                    if (opcode !== 10) continue;
+                    // Nothing is on its way now, so that the client reads these in one piece: with the second pong it has all.
+                    if (data.toString() === "first") socket.write(Buffer.concat([frame(0x89, Buffer.from("second")), frame(0x80, Buffer.alloc(0)), ...frames]));
+                    else resolve(socket);
+                }
+            } catch {
+                // the connection was cut
+            }
+        });
+    });
+    const attached = await box.attach({ command: "c", signal });
+    return { attached, served: await taken };
+}
+
+test("a write that waits while output is unread ends with the connection", { timeout: 60_000 }, async (t) => {
+    const { fake, box, client } = await boxed(t, () => {});
+    const ofKind = (kind: string) => (error: unknown) => error instanceof SandboxError && error.kind === kind;
+    const table: [string, (abort: AbortController, served: Duplex) => void, RegExp | ((error: unknown) => boolean)][] = [
+        ["by its signal", (abort) => abort.abort(new Error("enough")), /enough/],
+        ["by the service", (_, served) => served.destroy(), ofKind("lost")],
+        ["with its client", () => client.close(), ofKind("closed")],
+    ];
+    for (const [name, end, failure] of table) {
+        const abort = new AbortController();
+        const { attached, served } = await unread(fake, box, abort.signal);
+        const writing = attached.write(new Uint8Array(2 << 20)); // more than may be sent ahead
+        end(abort, served);
+        await writing;
+        const types: string[] = [];
+        const reading = (async () => {
+            for await (const event of attached) types.push(event.type);
+        })();
+        await assert.rejects(reading, failure, name);
+        assert.deepEqual(types, ["start", "stdout"], name);
+    }
+});
+
+test("an exit that came before the connection closed is told, however late the output is read", { timeout: 60_000 }, async (t) => {
+    const { fake, box } = await boxed(t, () => {});
+    const { attached, served } = await unread(fake, box, new AbortController().signal, exit);
+    const closed = once(served, "close");
+    served.end();
+    await closed;
+    const types: string[] = [];
+    for await (const event of attached) types.push(event.type);
+    assert.deepEqual(types, ["start", "stdout", "exit"]);
 });
