@@ -76,8 +76,12 @@ export interface UploadArgs {
 
 export async function upload(transport: Transport, path: string, args: UploadArgs): Promise<WriteResult> {
     const to = path + "?path=" + escapePath(args.path) + query({ exclusive: args.exclusive }).replace("?", "&");
-    const size = typeof args.body === "string" || args.body instanceof Uint8Array ? { "content-length": Buffer.byteLength(args.body) } : {};
-    const headers = { ...size, "content-type": "application/octet-stream", expect: "100-continue" };
+    const bytes = typeof args.body === "string" || args.body instanceof Uint8Array ? Buffer.byteLength(args.body) : undefined;
+    const headers = {
+        "content-type": "application/octet-stream",
+        ...(bytes === undefined ? {} : { "content-length": bytes }),
+        ...(bytes === 0 ? {} : { expect: "100-continue" }), // a service never asks for a body that is known to be empty
+    };
     try {
         return await transport.upload<WriteResult>({ method: "PUT", path: to, headers }, feeding(args.body), args.signal);
     } finally {

@@ -6,7 +6,7 @@ import test from "node:test";
 
 import { SandboxError, type ExecEvent } from "../../src/index.js";
 import { lines } from "../../src/lines.js";
-import { answer, bodyOf, boxed, refuse } from "./fake.js";
+import { answer, bodyOf, boxed, refuse, type Handler } from "./fake.js";
 
 const result = { exitCode: 0, signal: null, failed: false, cwd: "/home", timedOut: false, truncated: false, durationMs: 1, cold: false, egress: [] };
 
@@ -185,6 +185,16 @@ test("an upload that is refused reads nothing, and one whose source fails is cut
     const endless = new Readable({ read() { this.push("x".repeat(1000)); } });
     await assert.rejects(box.upload({ path: "~/f", body: endless, signal: abort.signal }), /enough/);
     assert(endless.destroyed);
+});
+
+test("uploads of nothing share a connection", async (t) => {
+    const take: Handler = (_, response) => answer(response, 200, { bytes: 0, resolvedPath: "", sandboxPath: "" });
+    const { fake, box } = await boxed(t, take);
+    fake.onExpect(take); // as Go's server, which answers at once when no bytes are announced
+    for (let uploads = 0; uploads < 10; uploads++) {
+        for (const body of ["", new Uint8Array()]) assert.equal((await box.upload({ path: "~/f", body })).bytes, 0);
+    }
+    assert.equal(fake.connections, 1);
 });
 
 test("an upload waits while the service does", async (t) => {
