@@ -2,7 +2,7 @@ import { isExit, isOutput, received, type ExecEvent, type ExitEvent } from "./ex
 import { split, wire, type CommandArgs } from "./command.js";
 import { parsed, SandboxError, told, unreadable } from "./error.js";
 import { query } from "./query.js";
-import type { Transport } from "./transport.js";
+import type { CallOptions, Transport } from "./transport.js";
 import type { Schemas } from "./types.js";
 import type { Message, WebSocket } from "./websocket.js";
 
@@ -15,34 +15,37 @@ const partSize = 32 << 10;
 const maxWaiting = 1 << 20;
 
 /** Without `stdin`, write sends it. `signal` ends the command, or with `detachOnDisconnect` only the connection. */
-export type AttachArgs = CommandArgs & { signal?: AbortSignal | undefined };
+export type AttachArgs = CommandArgs & CallOptions;
 
 /** Which exec with `detachOnDisconnect` to come back to. `signal` ends only the connection. */
-export interface ReattachArgs {
+export interface ReattachArgs extends CallOptions {
     execId: string;
     /** How many bytes of output, stdout and stderr together, were read before: see Attached.offset. 0 by default. */
     offset?: number;
-    signal?: AbortSignal | undefined;
 }
 
 /** attach runs a command and returns when it has started. */
 export async function attach(transport: Transport, path: string, args: AttachArgs): Promise<Attached> {
     const { options, body } = split(args);
-    const connection = await transport.upgrade(path, options.signal);
-    const attached = new Attached(connection, (error) => transport.fault(error, true, options.signal), { credit: stdinWindow, offset: 0 });
-    await connection.send(JSON.stringify(wire(body)));
-    await attached.started;
-    return attached;
+    return await transport.retrying(options, async () => {
+        const connection = await transport.upgrade(path, options.signal);
+        const attached = new Attached(connection, (error) => transport.fault(error, true, options.signal), { credit: stdinWindow, offset: 0 });
+        await connection.send(JSON.stringify(wire(body)));
+        await attached.started;
+        return attached;
+    });
 }
 
 /** reattach comes back to a command, and returns when the service has said how much of its output is lost. */
 export async function reattach(transport: Transport, path: string, args: ReattachArgs): Promise<Attached> {
     const { offset = 0, signal } = args;
-    const connection = await transport.upgrade(path + query({ offset }), signal);
-    // The service says how much stdin there is room for after the start.
-    const attached = new Attached(connection, (error) => transport.fault(error, true, signal), { credit: 0, offset });
-    await attached.started;
-    return attached;
+    return await transport.retrying(args, async () => {
+        const connection = await transport.upgrade(path + query({ offset }), signal);
+        // The service says how much stdin there is room for after the start.
+        const attached = new Attached(connection, (error) => transport.fault(error, true, signal), { credit: 0, offset });
+        await attached.started;
+        return attached;
+    });
 }
 
 /**
@@ -62,23 +65,23 @@ export class Attached implements AsyncIterable<ExecEvent> {
     #offset: number;
     #execId: string | undefined;
     #begun = false;
+    #cut = false; // the connection has closed
     #end: { error?: unknown } | undefined;
     #changed = deferred();
 
-    #cut = false; // the connection has closed
     /** @internal */
     constructor(connection: WebSocket, fault: (error: Error) => unknown, at: { credit: number; offset: number }) {
         this.#connection = connection;
         this.#fault = fault;
         this.#credit = at.credit;
         this.#offset = at.offset;
-        this.started = this.#start();
-        this.started.catch(() => {}); // attach reports it, but may still be sending
-    }
         void connection.closed.then(() => {
             this.#cut = true;
             this.#wake();
         });
+        this.started = this.#start();
+        this.started.catch(() => {}); // attach reports it, but may still be sending
+    }
 
     /** The id for Sandbox.reattach, if the exec has `detachOnDisconnect`. */
     get execId(): string | undefined {

@@ -54,7 +54,7 @@ export class Transport {
 
     /** json makes a call and returns its answer, which is undefined when there is none. */
     async json<Answer>(request: Request, options: CallOptions = {}): Promise<Answer> {
-        return await this.#retrying(options, async () => {
+        return await this.retrying(options, async () => {
             const response = await this.#send(request, options.signal);
             const body = await this.#whole(response, options.signal);
             return response.statusCode === 204 ? (undefined as Answer) : parsed<Answer>(body);
@@ -63,7 +63,7 @@ export class Transport {
 
     /** open makes a call whose answer is a stream. The caller reads it to its end or destroys it. */
     async open(request: Request, options: CallOptions = {}): Promise<http.IncomingMessage> {
-        return await this.#retrying(options, () => this.#send(request, options.signal));
+        return await this.retrying(options, () => this.#send(request, options.signal));
     }
 
     /** upload makes a call whose body feed writes. It is tried only once, because a body cannot be fed again. */
@@ -72,7 +72,8 @@ export class Transport {
         return parsed<Answer>(await this.#whole(response, signal));
     }
 
-    async #retrying<T>(options: CallOptions, call: () => Promise<T>): Promise<T> {
+    /** retrying makes a call as often as its options, or the client's, say. */
+    async retrying<T>(options: CallOptions, call: () => Promise<T>): Promise<T> {
         checkRetry(options.retry);
         return await retrying(options.retry ?? this.#retry, options.signal, call);
     }

@@ -1,8 +1,9 @@
 import assert from "node:assert/strict";
+import type http from "node:http";
 import type { Duplex } from "node:stream";
 import test from "node:test";
 
-import { SandboxError, type ExecEvent } from "../../src/index.js";
+import { SandboxError, type Attached, type ExecEvent, type Retry } from "../../src/index.js";
 import { answer, bodyOf, boxed, refuse } from "./fake.js";
 import { exit, output, received, result, shake, text } from "./frames.js";
 
@@ -121,6 +122,51 @@ test("a keepalive is not the start", async (t) => {
         socket.end();
     });
     for (const begin of begins) await assert.rejects(begin(), (error) => error instanceof SandboxError && error.kind === "lost");
+});
+
+test("what was refused before its start is tried again when that is asked for", async (t) => {
+    const { fake, box } = await boxed(t, () => {});
+    const failure = (kind: string) => JSON.stringify({ error: { kind, message: "m" } });
+    const answered = (status: number, kind: string) => (_: unknown, socket: Duplex) =>
+        socket.end(`HTTP/1.1 ${status} No\r\nretry-after: 0\r\nconnection: close\r\ncontent-length: ${failure(kind).length}\r\n\r\n${failure(kind)}`);
+    const said = (kind: string, ...first: Buffer[]) => (request: http.IncomingMessage, socket: Duplex) => {
+        socket.resume();
+        shake(request, socket, ...first, text(JSON.stringify({ type: "error", ...JSON.parse(failure(kind)) })));
+    };
+    const begun = text(`{"type":"start","execId":"${id}"}`);
+    const begins = [
+        (retry?: Retry) => box.attach({ command: "c", retry }),
+        (retry?: Retry) => box.reattach({ execId: id, retry }),
+    ];
+    const retry = { attempts: 3, maxDelayMs: 1 };
+    for (const begin of begins) {
+        let tries = 0;
+        const refused = (refuse: (request: http.IncomingMessage, socket: Duplex) => void) => {
+            tries = 0;
+            fake.onUpgrade((request, socket) => {
+                if (++tries < retry.attempts) return refuse(request, socket);
+                socket.resume();
+                shake(request, socket, begun, exit);
+            });
+        };
+        const fails = async (exec: Promise<Attached>, kind: string) => {
+            await assert.rejects((async () => await (await exec).exit())(), (error) => error instanceof SandboxError && error.kind === kind);
+            assert.equal(tries, 1);
+        };
+        for (const [kind, refuse] of [
+            ["busy", answered(429, "busy")], ["unavailable", answered(503, "unavailable")], ["busy", said("busy")], ["unavailable", said("unavailable")],
+        ] as const) {
+            refused(refuse);
+            assert.equal((await (await begin(retry)).exit()).exitCode, 0);
+            assert.equal(tries, retry.attempts);
+            refused(refuse);
+            await fails(begin(), kind);
+        }
+        for (const [kind, refuse] of [["engine", said("engine")], ["unavailable", said("unavailable", begun)], ["lost", (_: unknown, socket: Duplex) => socket.destroy()]] as const) {
+            refused(refuse);
+            await fails(begin(retry), kind);
+        }
+    }
 });
 
 test("execs are listed and killed", async (t) => {
