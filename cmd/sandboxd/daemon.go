@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -67,8 +68,9 @@ type daemon struct {
 
 	closers []func() // called by close in reverse order
 
-	cfg    atomic.Pointer[config.Config] // in force
-	loaded sandbox.Loaded                // used only by the goroutine that reloads
+	cfg     atomic.Pointer[config.Config] // in force
+	loading sync.Mutex                    // guards loaded
+	loaded  sandbox.Loaded
 }
 
 // hostFiles are what all containers get from dataDir, and the instance that owns them.

@@ -25,29 +25,56 @@ func notifyReload() (came chan os.Signal, stop func()) {
 	return came, func() { signal.Stop(came) }
 }
 
-// reloadWhenever reloads at each signal until ctx ends.
+// reloadWhenever reads the tokens and then the settings again at each signal, until ctx ends. The tokens do not wait for
+// settings that are still being read, which can take as long as Docker does not answer: one may have to be revoked at once.
 func (d *daemon) reloadWhenever(ctx context.Context, asked <-chan os.Signal) {
+	settings := make(chan struct{}, 1)
+	defer inBackground(ctx, func(ctx context.Context) {
+		for {
+			select {
+			case <-settings:
+				d.reload(ctx)
+			case <-ctx.Done():
+				return
+			}
+		}
+	})()
 	for {
 		select {
 		case <-asked:
-			d.reload(ctx)
+			err := d.reloadTokens()
+			d.note(func(l *sandbox.Loaded) { l.TokensRefused = err != nil })
+			select {
+			case settings <- struct{}{}:
+			default: // they are to be read once more already
+			}
 		case <-ctx.Done():
 			return
 		}
 	}
 }
 
+// note changes what the service says about the last reload, and returns it.
+func (d *daemon) note(change func(*sandbox.Loaded)) sandbox.Loaded {
+	d.loading.Lock()
+	defer d.loading.Unlock()
+	change(&d.loaded)
+	d.service.SetLoaded(d.loaded)
+	return d.loaded
+}
+
 // reload reads the settings again and applies what can change without a restart; it logs the rest. Settings with any
-// fault change nothing. The tokens are read even then, because one may have to be revoked at once.
+// fault change nothing.
 func (d *daemon) reload(ctx context.Context) {
-	noTokens := d.reloadTokens()
 	next, err := d.consider(ctx)
 	if err == nil {
 		err = d.apply(next)
 	}
-	d.loaded.Refused, d.loaded.TokensRefused = err != nil, noTokens != nil
-	d.metrics.reloaded(d.loaded)
-	d.service.SetLoaded(d.loaded)
+	d.metrics.reloaded(d.note(func(l *sandbox.Loaded) {
+		if l.Refused = err != nil; err == nil {
+			l.At, l.Pending = time.Now().UTC(), next.pending
+		}
+	}))
 	if err != nil {
 		d.log.Error().Err(err).Msg("the settings were read again and cannot be used; nothing has changed")
 		return
@@ -117,7 +144,6 @@ func (d *daemon) apply(r reloadResult) error {
 		}
 	}
 	d.cfg.Store(&next)
-	d.loaded = sandbox.Loaded{At: time.Now().UTC(), Pending: r.pending}
 	d.logs.use(next.Log)
 	d.platforms.Use(r.platform)
 	d.quotas.Use(quotas(next, runtime.NumCPU()))

@@ -5,12 +5,19 @@ import (
 	"context"
 	"net"
 	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
+	"time"
 
 	"github.com/rs/zerolog"
 
 	"github.com/daycare-run/sandbox/config"
+	"github.com/daycare-run/sandbox/internal/dockerd"
+	"github.com/daycare-run/sandbox/internal/sandboxtest"
 )
 
 // A kept-alive connection is let in by the tokens of each request's time.
@@ -63,6 +70,97 @@ func TestTokensAreReadAgain(t *testing.T) {
 	}
 	if dialled != 1 {
 		t.Errorf("%d connections: want one that is kept", dialled)
+	}
+}
+
+// lineWriter passes on the lines of a log.
+type lineWriter chan string
+
+func (w lineWriter) Write(line []byte) (int, error) {
+	w <- string(line)
+	return len(line), nil
+}
+
+// await waits for a line with a text.
+func (w lineWriter) await(t *testing.T, text string) {
+	t.Helper()
+	for late := time.After(20 * time.Second); ; {
+		select {
+		case line := <-w:
+			if strings.Contains(line, text) {
+				return
+			}
+		case <-late:
+			t.Errorf("the log does not say %s", text)
+			return
+		}
+	}
+}
+
+// silentDocker returns a Docker that reports a runtime of no use, but only once answer is closed. asked tells when it is asked.
+func silentDocker(t *testing.T, answer <-chan struct{}) (docker *dockerd.Client, asked <-chan struct{}) {
+	t.Helper()
+	socket, first := filepath.Join(t.TempDir(), "docker.sock"), make(chan struct{}, 1)
+	listener, err := net.Listen("unix", socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		if !strings.HasSuffix(req.URL.Path, "/info") {
+			w.Header().Set("Api-Version", "1.41")
+			return
+		}
+		select {
+		case first <- struct{}{}:
+		default:
+		}
+		<-answer
+		_, _ = w.Write([]byte(`{"Runtimes":{"useless":{}}}`))
+	}))
+	_ = server.Listener.Close()
+	server.Listener = listener
+	server.Start()
+	t.Cleanup(server.Close)
+	docker, err = dockerd.Connect(socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = docker.Close() })
+	return docker, first
+}
+
+// A token is revoked at once, even while settings that were to be read before wait for Docker.
+func TestTokensDoNotWaitForDocker(t *testing.T) {
+	lab := newAccessLab(t)
+	cfg := lab.settings()
+	tokens, err := readTokens(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	answer, lines := make(chan struct{}), make(lineWriter, 100)
+	docker, asked := silentDocker(t, answer)
+	d := &daemon{
+		tokens: tokens, log: zerolog.New(lines), docker: docker, metrics: newMetrics(), service: sandboxtest.New(t, sandboxtest.Options{}),
+		read: func() (config.Config, error) { return cfg, nil },
+	}
+	d.cfg.Store(&cfg)
+	lab.serveTo(cfg, tokens)
+	signals := make(chan os.Signal, 1)
+	stop := inBackground(t.Context(), func(ctx context.Context) { d.reloadWhenever(ctx, signals) })
+	defer func() {
+		close(answer)
+		for range 2 { // the settings are read at both signals
+			lines.await(t, "nothing has changed")
+		}
+		stop()
+	}()
+	signals <- syscall.SIGHUP
+	<-asked
+	lab.file("tokens.json", `{"tokens":[{"name":"next","token":"fedcba9876543210fedcba9876543210"}]}`)
+	signals <- syscall.SIGHUP
+	lines.await(t, `"gone":["engine"]`)
+	if status, err := lab.get(webClient(t, "", nil), "http://"+cfg.TCP.Listen+"/", token); err != nil || status != http.StatusForbidden {
+		t.Errorf("the token that is gone is answered %d (%v)", status, err)
 	}
 }
 
