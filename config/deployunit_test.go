@@ -2,6 +2,7 @@ package config_test
 
 import (
 	"os"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -37,5 +38,43 @@ func TestUnitFitsTheDefaults(t *testing.T) {
 	}
 	if limit := value("StartLimitIntervalSec"); limit != "0" {
 		t.Errorf("StartLimitIntervalSec=%s", limit)
+	}
+}
+
+// units returns the text of each unit and drop-in.
+func units(t *testing.T) map[string]string {
+	t.Helper()
+	all := map[string]string{}
+	for _, pattern := range []string{"../deploy/*.service", "../deploy/*.conf"} {
+		files, err := filepath.Glob(pattern)
+		if err != nil || len(files) == 0 {
+			t.Fatalf("%s: %v, %v", pattern, files, err)
+		}
+		for _, file := range files {
+			text, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			all[filepath.Base(file)] = string(text)
+		}
+	}
+	return all
+}
+
+// Each unit sets the mode of its folder whenever it starts. So only the service's own may close the folder of the socket, which an
+// operator opens in a drop-in.
+func TestUnitsLeaveTheFolderOfTheSocketOpen(t *testing.T) {
+	folder := filepath.Base(filepath.Dir(config.Default().Listen))
+	shared := 0
+	for name, text := range units(t) {
+		if !strings.Contains(text, "\nRuntimeDirectory="+folder+"\n") || name == "sandboxd.service" {
+			continue
+		}
+		if shared++; !strings.Contains(text, "\nRuntimeDirectoryMode=0711\n") {
+			t.Errorf("%s closes /run/%s", name, folder)
+		}
+	}
+	if shared == 0 {
+		t.Error("no unit shares the folder: this test looks for the wrong one")
 	}
 }
