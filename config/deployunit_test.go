@@ -78,3 +78,17 @@ func TestUnitsLeaveTheFolderOfTheSocketOpen(t *testing.T) {
 		t.Error("no unit shares the folder: this test looks for the wrong one")
 	}
 }
+
+// The units are for systemd 247 and newer. It takes a newer specifier, such as that of credentials, for text.
+func TestUnitsUseNoNewSpecifiers(t *testing.T) {
+	specifier, known := regexp.MustCompile(`%(.)`), "abBCEfgGhHiIjJlLmnNoOpPsStTuUvVwW%"
+	for name, text := range units(t) {
+		for line := range strings.Lines(text) {
+			for _, found := range specifier.FindAllStringSubmatch(line, -1) {
+				if !strings.HasPrefix(line, "#") && !strings.Contains(known, found[1]) {
+					t.Errorf("%s: systemd 247 does not know %s: %s", name, found[0], line)
+				}
+			}
+		}
+	}
+}
