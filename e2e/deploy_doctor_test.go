@@ -115,6 +115,18 @@ func TestDoctorOfTheWayInByTCP(t *testing.T) {
 	}
 }
 
+// A socket that is for other users as well is as it should be, if they can get to it.
+func TestDoctorOfASocketForOthers(t *testing.T) {
+	l := newLab(t, "runsc", append(worldSettings(openWorld(t)), "SANDBOXD_ACCESS_PEERS=0,1000")...)
+	for mode, level := range map[os.FileMode]string{0o711: doctor.OK, 0o700: doctor.Warning} {
+		chmod(t, l.dir, mode)
+		found, code := l.doctor(t, nil, "--offline")
+		if f := found["socket"]; code != 0 || f.Level != level {
+			t.Errorf("in a folder with the mode %04o: exit code %d: %+v", mode, code, f)
+		}
+	}
+}
+
 // The name of each fault, and how it comes to be.
 func TestDoctorNamesTheFault(t *testing.T) {
 	l, name := doctorLab(t)

@@ -40,7 +40,8 @@ func hostChecks(s *doctorSettings, probeName string) (checks []doctor.Check, clo
 	s.askDocker = func(context.Context) (dockerd.Info, error) { return host.inspect() }
 	checks = append(checks, host.checks()...)
 	checks = append(checks, networkChecks(s, probeName, host.root)...)
-	checks = append(checks, doctor.Socket(s.Listen, filepath.Dir(s.Listen), lookAt))
+	const service = 0 // its uid
+	checks = append(checks, doctor.Socket(s.Listen, filepath.Dir(s.Listen), modeFor(s.Access.PeerUIDs(service), service), lookAt))
 	checks = append(checks, tcpChecks(s, servicePID(s.Listen))...)
 	each, user := int(s.Limits.PIDs), s.Quotas.PerUser
 	checks = append(checks,

@@ -95,7 +95,7 @@ func listenAll(ctx context.Context, cfg config.Config, tokens *access.Tokens, sh
 		return nil, err
 	}
 	peers := cfg.Access.PeerUIDs(os.Getuid())
-	socket, err := listen(ctx, cfg.Listen, modeFor(peers), log)
+	socket, err := listen(ctx, cfg.Listen, modeFor(peers, os.Getuid()), log)
 	if err != nil {
 		if tcp != nil {
 			err = errors.Join(err, tcp.Close())
@@ -169,11 +169,11 @@ func readTokens(cfg config.Config) (*access.Tokens, error) {
 	return access.ReadTokens(cfg.TCP.TokensFile)
 }
 
-// modeFor returns the mode of the socket. If callers other than its owner and root are allowed, everybody may connect
-// and the authenticator checks who they are.
-func modeFor(peers []uint32) fs.FileMode {
-	for _, uid := range peers {
-		if uid != 0 && int(uid) != os.Getuid() {
+// modeFor returns the mode of the socket of a service that runs as uid. If callers other than that and root are allowed,
+// everybody may connect and the authenticator checks who they are.
+func modeFor(peers []uint32, uid int) fs.FileMode {
+	for _, peer := range peers {
+		if peer != 0 && int(peer) != uid {
 			return 0o666
 		}
 	}

@@ -70,6 +70,7 @@ var (
 	noon   = time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
 	folder = Place{Mode: fs.ModeDir | 0o711}
 	own    = Place{Mode: fs.ModeSocket | 0o600}
+	others = Place{Mode: fs.ModeSocket | 0o666}
 )
 
 func clocks(built time.Time, synced bool, err error) Clocks {
@@ -189,13 +190,16 @@ func TestEachCheck(t *testing.T) {
 		{"folder out of sight", Folder("dataDir", "/d", at(map[string]any{"/d": fs.ErrPermission})), Skipped, "only root"},
 		{"folder that is broken", Folder("dataDir", "/d", at(map[string]any{"/d": errDown})), Fault, "it is down"},
 
-		{"socket", Socket("/r/s", "/r", at(map[string]any{"/r": folder, "/r/s": own})), OK, "mode 0600"},
-		{"socket to be", Socket("/r/s", "/r", at(map[string]any{"/r": folder})), OK, "is made"},
-		{"socket and folder to be", Socket("/r/s", "/r", at(nil)), OK, "is made"},
-		{"socket for all", Socket("/r/s", "/r", at(map[string]any{"/r": folder, "/r/s": Place{Mode: fs.ModeSocket | 0o666}})), Fault, "everybody may connect"},
-		{"socket in a folder for all", Socket("/r/s", "/r", at(map[string]any{"/r": Place{Mode: fs.ModeDir | 0o777}, "/r/s": own})), Fault, "others may put their own socket into /r"},
-		{"socket that is a file", Socket("/r/s", "/r", at(map[string]any{"/r": folder, "/r/s": Place{}})), Fault, "not a socket"},
-		{"socket out of sight", Socket("/r/s", "/r", at(map[string]any{"/r": folder, "/r/s": fs.ErrPermission})), Skipped, "permission"},
+		{"socket", Socket("/r/s", "/r", 0o600, at(map[string]any{"/r": folder, "/r/s": own})), OK, "mode 0600"},
+		{"socket to be", Socket("/r/s", "/r", 0o600, at(map[string]any{"/r": folder})), OK, "is made"},
+		{"socket and folder to be", Socket("/r/s", "/r", 0o600, at(nil)), OK, "is made"},
+		{"socket for all", Socket("/r/s", "/r", 0o600, at(map[string]any{"/r": folder, "/r/s": Place{Mode: fs.ModeSocket | 0o666}})), Fault, "everybody may connect"},
+		{"socket for peers", Socket("/r/s", "/r", 0o666, at(map[string]any{"/r": folder, "/r/s": others})), OK, "mode 0666"},
+		{"socket for peers in a closed folder", Socket("/r/s", "/r", 0o666, at(map[string]any{"/r": Place{Mode: fs.ModeDir | 0o700}, "/r/s": others})), Warning, "cannot reach /r/s, because its folder has the mode 0700"},
+		{"socket in a closed folder", Socket("/r/s", "/r", 0o600, at(map[string]any{"/r": Place{Mode: fs.ModeDir | 0o700}, "/r/s": own})), OK, "mode 0600"},
+		{"socket in a folder for all", Socket("/r/s", "/r", 0o600, at(map[string]any{"/r": Place{Mode: fs.ModeDir | 0o777}, "/r/s": own})), Fault, "others may put their own socket into /r"},
+		{"socket that is a file", Socket("/r/s", "/r", 0o600, at(map[string]any{"/r": folder, "/r/s": Place{}})), Fault, "not a socket"},
+		{"socket out of sight", Socket("/r/s", "/r", 0o600, at(map[string]any{"/r": folder, "/r/s": fs.ErrPermission})), Skipped, "permission"},
 
 		{"address", TCPAddress("tcp.listen", "[::1]:7", 0, fails(nil), nil), OK, "[::1]:7 is free"},
 		{"address of the service", TCPAddress("tcp.listen", ":7", 11, fails(syscall.EADDRINUSE), holds(11, nil)), OK, "thing (pid 11) listens at :7"},

@@ -54,8 +54,8 @@ func Folder(key, path string, look func(path string) (Place, error)) Check {
 	}}
 }
 
-// Socket checks the service's socket and its folder.
-func Socket(path, folder string, look func(path string) (Place, error)) Check {
+// Socket checks the service's socket, which should have the mode, and its folder.
+func Socket(path, folder string, mode fs.FileMode, look func(path string) (Place, error)) Check {
 	return Check{"socket", func(context.Context) Finding {
 		in, err := look(folder)
 		switch {
@@ -74,8 +74,10 @@ func Socket(path, folder string, look func(path string) (Place, error)) Check {
 			return skipped("%v", err)
 		case s.Mode.Type() != fs.ModeSocket:
 			return wrong("remove it, or set listen to another path", "%s is not a socket", path)
-		case s.Mode.Perm()&0o007 != 0:
+		case s.Mode.Perm()&^mode&0o007 != 0:
 			return wrong("start the service again", "everybody may connect to %s (mode %04o)", path, s.Mode.Perm())
+		case mode&0o007 != 0 && in.Mode.Perm()&0o001 == 0:
+			return warning("chmod 711 "+folder+", or RuntimeDirectoryMode=0711 in the unit", "users whom access.peers names cannot reach %s, because its folder has the mode %04o", path, in.Mode.Perm())
 		default:
 			return ok("%s, mode %04o", path, s.Mode.Perm())
 		}
