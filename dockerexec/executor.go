@@ -92,7 +92,7 @@ type Executor struct {
 
 	holders atomic.Uint64 // how many were given out
 
-	host        cgroup.Host
+	host        *cgroup.Host
 	usages      usages
 	unreclaimed sync.Once // logs that memory cannot be reclaimed
 

@@ -14,9 +14,9 @@ import (
 const swapsHeading = "Filename\t\t\t\tType\t\tSize\t\tUsed\t\tPriority\n"
 
 // hostMemory is a host with files of control groups, each with what is in it.
-func hostMemory(t *testing.T, swaps string, files map[string]string) cgroup.Host {
+func hostMemory(t *testing.T, swaps string, files map[string]string) *cgroup.Host {
 	t.Helper()
-	h := cgroup.Host{Swaps: filepath.Join(t.TempDir(), "swaps"), ControlGroups: t.TempDir()}
+	h := &cgroup.Host{Swaps: filepath.Join(t.TempDir(), "swaps"), ControlGroups: t.TempDir()}
 	if err := os.WriteFile(h.Swaps, []byte(swapsHeading+swaps), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -29,7 +29,7 @@ func hostMemory(t *testing.T, swaps string, files map[string]string) cgroup.Host
 	return h
 }
 
-func textOf(h cgroup.Host, name string) string {
+func textOf(h *cgroup.Host, name string) string {
 	text, _ := os.ReadFile(filepath.Join(h.ControlGroups, name))
 	return string(text)
 }

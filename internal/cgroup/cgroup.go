@@ -12,22 +12,27 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
 )
 
-// Host is the file in which a host lists its swap, and the directory of its control groups.
-type Host struct{ Swaps, ControlGroups string }
+// Host is the file in which a host lists its swap, and the directory of its control groups. It is safe for concurrent use.
+type Host struct {
+	Swaps, ControlGroups string
+
+	last atomic.Pointer[place] // where a container's control group was found last, so that not every group is looked at
+}
 
 // ThisHost returns the Host on which this program runs.
-func ThisHost() Host { return Host{"/proc/swaps", "/sys/fs/cgroup"} }
+func ThisHost() *Host { return &Host{Swaps: "/proc/swaps", ControlGroups: "/sys/fs/cgroup"} }
 
 // Swap says what kinds of swap a host has.
 type Swap struct{ Compressed, Disk bool }
 
 // Swap reads which kinds of swap are on.
-func (h Host) Swap() (s Swap, _ error) {
+func (h *Host) Swap() (s Swap, _ error) {
 	text, err := os.ReadFile(h.Swaps)
 	if err != nil {
 		return s, fmt.Errorf("cannot tell which swap there is: %w", err)
@@ -44,42 +49,82 @@ func (h Host) Swap() (s Swap, _ error) {
 	return s, nil
 }
 
-// reclaims are the files by which a group gives its memory back, of both versions of control groups, and what is
-// written to them; %s is the container's id.
-var reclaims = []struct{ file, text string }{
-	{"memory/docker/%s/memory.force_empty", "0"},
-	{"memory/system.slice/docker-%s.scope/memory.force_empty", "0"},
-	{"docker/%s/memory.reclaim", ""},
-	{"system.slice/docker-%s.scope/memory.reclaim", ""},
+// version is what a version of control groups calls what is read and written here.
+type version struct {
+	memory, usage string // the hierarchy of memory, below the root, and a group's file with the memory in use
+	cpu, time     string // the same of processor time
+	word          string // what comes before the time, in microseconds; if it is empty, the file has nanoseconds alone
+	reclaim       string // the file by which a group gives its memory back
+	swap          string // the file that says whether a group may swap; empty if its limit of memory bounds that
+}
+
+var versions = []version{
+	{memory: "memory", usage: "memory.usage_in_bytes", cpu: "cpuacct", time: "cpuacct.usage", reclaim: "memory.force_empty"},
+	{usage: "memory.current", time: "cpu.stat", word: "usage_usec", reclaim: "memory.reclaim", swap: "memory.swap.max"},
+}
+
+// place is where Docker puts containers' control groups: in parent, named by the container's id between a prefix and a suffix.
+type place struct {
+	*version
+	parent, prefix, suffix string
+}
+
+// memoryOf and cpuOf return the directories of a container's group.
+func (p place) memoryOf(id string) string { return filepath.Join(p.memory, p.groupOf(id)) }
+func (p place) cpuOf(id string) string    { return filepath.Join(p.cpu, p.groupOf(id)) }
+func (p place) groupOf(id string) string  { return filepath.Join(p.parent, p.prefix+id+p.suffix) }
+
+// find returns where a container's control group is. Docker calls the group by the id alone, or as systemd does. The group that
+// it is in is Docker's own, or the one that Docker's or our settings name: a slice of systemd's may be below another one.
+func (h *Host) find(id string) (place, error) {
+	if last := h.last.Load(); last != nil {
+		if _, err := os.Lstat(filepath.Join(h.ControlGroups, last.memoryOf(id), last.usage)); err == nil {
+			return *last, nil
+		}
+	}
+	for i := range versions {
+		for _, parent := range []string{"*", "*/*"} {
+			for _, at := range []place{{&versions[i], parent, "", ""}, {&versions[i], parent, "docker-", ".scope"}} {
+				root := filepath.Join(h.ControlGroups, at.memory)
+				found, _ := filepath.Glob(filepath.Join(root, at.groupOf(id), at.usage)) // ids have no wildcards
+				if len(found) == 0 {
+					continue
+				}
+				at.parent = strings.TrimPrefix(filepath.Dir(filepath.Dir(found[0])), root)
+				h.last.Store(&at)
+				return at, nil
+			}
+		}
+	}
+	return place{}, fmt.Errorf("its control group is not below %s: %w", h.ControlGroups, fs.ErrNotExist)
 }
 
 // Reclaim makes the kernel reclaim the memory of a container, and returns how much of it is left, in bytes. It blocks
 // while the memory is written to swap.
-func (h Host) Reclaim(id string) (left int64, err error) {
-	for _, how := range reclaims {
-		file := filepath.Join(h.ControlGroups, fmt.Sprintf(how.file, id))
-		if _, err := os.Lstat(file); errors.Is(err, fs.ErrNotExist) {
-			continue
-		}
-		text, usage := how.text, filepath.Join(filepath.Dir(file), "memory.usage_in_bytes")
-		if text == "" { // the second version wants to know how much, and containers may not swap there
-			usage = filepath.Join(filepath.Dir(file), "memory.current")
-			used, err := readNumber(usage)
-			if err != nil {
-				return 0, err
-			}
-			text = fmt.Sprint(used)
-			if err := h.allowSwap(filepath.Dir(file), true); err != nil {
-				return 0, err
-			}
-		}
-		err := writeControl(file, text)
-		if err != nil && !errors.Is(err, unix.EAGAIN) && !errors.Is(err, unix.EBUSY) { // else it has given back what it could
+func (h *Host) Reclaim(id string) (left int64, err error) {
+	at, err := h.find(id)
+	if err != nil {
+		return 0, err
+	}
+	group, text := filepath.Join(h.ControlGroups, at.memoryOf(id)), "0"
+	if at.swap != "" { // the second version wants to know how much, and containers may not swap there
+		if err := mayBeAsked(group); err != nil {
 			return 0, err
 		}
-		return readNumber(usage)
+		used, err := readNumber(filepath.Join(group, at.usage))
+		if err != nil {
+			return 0, err
+		}
+		text = fmt.Sprint(used)
+		if err := allowSwap(filepath.Join(group, at.swap), true); err != nil {
+			return 0, err
+		}
 	}
-	return 0, fmt.Errorf("its control group is not below %s: %w", h.ControlGroups, fs.ErrNotExist)
+	err = writeControl(filepath.Join(group, at.reclaim), text)
+	if err != nil && !errors.Is(err, unix.EAGAIN) && !errors.Is(err, unix.EBUSY) { // else it has given back what it could
+		return 0, err
+	}
+	return readNumber(filepath.Join(group, at.usage))
 }
 
 func readNumber(file string) (int64, error) {
@@ -95,20 +140,18 @@ func readNumber(file string) (int64, error) {
 }
 
 // ForbidSwap keeps a resumed container from swapping, where its limit of memory does not bound that.
-func (h Host) ForbidSwap(id string) {
-	for _, how := range reclaims {
-		if how.text == "" {
-			_ = h.allowSwap(filepath.Join(h.ControlGroups, filepath.Dir(fmt.Sprintf(how.file, id))), false)
-		}
+func (h *Host) ForbidSwap(id string) {
+	if at, err := h.find(id); err == nil && at.swap != "" {
+		_ = allowSwap(filepath.Join(h.ControlGroups, at.memoryOf(id), at.swap), false)
 	}
 }
 
-func (h Host) allowSwap(group string, allowed bool) error {
+func allowSwap(file string, allowed bool) error {
 	text := "0" // what Docker sets
 	if allowed {
 		text = "max"
 	}
-	return writeControl(filepath.Join(group, "memory.swap.max"), text)
+	return writeControl(file, text)
 }
 
 // writeControl writes to an existing file of a control group.
@@ -122,19 +165,31 @@ func writeControl(file, text string) error {
 }
 
 // MayReclaim returns why this program cannot reclaim the memory of containers; nil if it can.
-func (h Host) MayReclaim() error {
-	for _, dir := range []string{"memory", "."} {
-		file := filepath.Join(h.ControlGroups, dir, "cgroup.procs")
-		f, err := os.OpenFile(file, os.O_WRONLY, 0)
+func (h *Host) MayReclaim() error {
+	for _, v := range versions {
+		root := filepath.Join(h.ControlGroups, v.memory)
+		f, err := os.OpenFile(filepath.Join(root, "cgroup.procs"), os.O_WRONLY, 0)
 		if errors.Is(err, fs.ErrNotExist) {
 			continue
 		}
 		if err == nil {
 			err = f.Close()
 		}
+		if err == nil && v.swap != "" {
+			err = mayBeAsked(root)
+		}
 		return err
 	}
 	return fmt.Errorf("there are no control groups at %s", h.ControlGroups)
+}
+
+// mayBeAsked returns an error if the kernel cannot be asked for a group's memory. The file is in all groups of version 2, the
+// root among them.
+func mayBeAsked(group string) error {
+	if _, err := os.Lstat(filepath.Join(group, versions[1].reclaim)); errors.Is(err, fs.ErrNotExist) {
+		return errors.New("this kernel cannot be asked for the memory of a group: control groups of version 2 have memory.reclaim from Linux 5.19 on")
+	}
+	return nil
 }
 
 // Usage is what a container uses.
@@ -145,28 +200,17 @@ type Usage struct {
 	Memory, Cache, MemoryLimit int64
 }
 
-// groupFiles are the files with the memory and the time of a container's control group, for both versions of control
-// groups; %s is the container's id. If there is a word, it comes before the time, in microseconds.
-var groupFiles = []struct{ memory, time, word string }{
-	{"memory/docker/%s/memory.usage_in_bytes", "cpuacct/docker/%s/cpuacct.usage", ""},
-	{"memory/system.slice/docker-%s.scope/memory.usage_in_bytes", "cpuacct/system.slice/docker-%s.scope/cpuacct.usage", ""},
-	{"docker/%s/memory.current", "docker/%s/cpu.stat", "usage_usec"},
-	{"system.slice/docker-%s.scope/memory.current", "system.slice/docker-%s.scope/cpu.stat", "usage_usec"},
-}
-
 // Usage reads what a container uses. Its Memory includes the kernel's cache, as its limit does, and Cache is 0.
-func (h Host) Usage(id string) (u Usage, err error) {
-	for _, group := range groupFiles {
-		u.Memory, err = readNumber(filepath.Join(h.ControlGroups, fmt.Sprintf(group.memory, id)))
-		if errors.Is(err, fs.ErrNotExist) {
-			continue
-		}
-		if err == nil {
-			u.At = time.Now()
-			u.CPU, err = readTime(filepath.Join(h.ControlGroups, fmt.Sprintf(group.time, id)), group.word)
-		}
+func (h *Host) Usage(id string) (u Usage, err error) {
+	at, err := h.find(id)
+	if err != nil {
 		return u, err
 	}
+	if u.Memory, err = readNumber(filepath.Join(h.ControlGroups, at.memoryOf(id), at.usage)); err != nil {
+		return u, err
+	}
+	u.At = time.Now()
+	u.CPU, err = readTime(filepath.Join(h.ControlGroups, at.cpuOf(id), at.time), at.word)
 	return u, err
 }
 

@@ -5,15 +5,16 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 )
 
 const swapsHeading = "Filename\t\t\t\tType\t\tSize\t\tUsed\t\tPriority\n"
 
 // hostMemory is a host with files of control groups, each with what is in it.
-func hostMemory(t *testing.T, swaps string, files map[string]string) Host {
+func hostMemory(t *testing.T, swaps string, files map[string]string) *Host {
 	t.Helper()
-	h := Host{filepath.Join(t.TempDir(), "swaps"), t.TempDir()}
+	h := &Host{Swaps: filepath.Join(t.TempDir(), "swaps"), ControlGroups: t.TempDir()}
 	if err := os.WriteFile(h.Swaps, []byte(swapsHeading+swaps), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -26,7 +27,7 @@ func hostMemory(t *testing.T, swaps string, files map[string]string) Host {
 	return h
 }
 
-func (h Host) text(name string) string {
+func (h *Host) text(name string) string {
 	text, _ := os.ReadFile(filepath.Join(h.ControlGroups, name))
 	return string(text)
 }
@@ -48,16 +49,32 @@ func TestMemoryIsGivenBack(t *testing.T) {
 	if _, err := second.Reclaim("another"); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("of one that is not there: %v", err)
 	}
-	if err := second.MayReclaim(); err == nil {
-		t.Error("there is no root of control groups")
-	}
-	if err := hostMemory(t, "", map[string]string{"memory/cgroup.procs": ""}).MayReclaim(); err != nil {
-		t.Error(err)
+}
+
+// Before it is asked for memory, the kernel is known to take such a wish, and whoever looks after the host is told if it does not.
+func TestWhoMayReclaim(t *testing.T) {
+	const group = "system.slice/docker-c.scope/"
+	for name, tt := range map[string]struct {
+		files map[string]string
+		want  string // part of the error; empty for none
+	}{
+		"no control groups":     {nil, "there are no control groups"},
+		"version 1":             {map[string]string{"memory/cgroup.procs": ""}, ""},
+		"version 2":             {map[string]string{"cgroup.procs": "", "memory.reclaim": ""}, ""},
+		"version 2, old kernel": {map[string]string{"cgroup.procs": "", group + "memory.current": "4096", group + "memory.swap.max": "0"}, "from Linux 5.19 on"},
+	} {
+		h := hostMemory(t, "", tt.files)
+		if err := h.MayReclaim(); (err == nil) != (tt.want == "") || err != nil && !strings.Contains(err.Error(), tt.want) {
+			t.Errorf("%s: %v", name, err)
+		}
+		if _, err := h.Reclaim("c"); err == nil || tt.files[group+"memory.current"] != "" && !strings.Contains(err.Error(), tt.want) || h.text(group+"memory.swap.max") == "max" {
+			t.Errorf("%s: %v", name, err)
+		}
 	}
 }
 
 func TestWhatTheHostHas(t *testing.T) {
-	if _, err := (Host{Swaps: "/nowhere"}).Swap(); err == nil {
+	if _, err := (&Host{Swaps: "/nowhere"}).Swap(); err == nil {
 		t.Error("nobody can tell")
 	}
 	if _, err := ThisHost().Swap(); err != nil {

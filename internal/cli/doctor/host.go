@@ -108,7 +108,7 @@ func IdleMemory(look func() (Memory, error)) Check {
 		case !m.Compressed:
 			return ok("frozen containers keep their memory: there is no %s", makeZram)
 		case m.Fault != nil:
-			return warning("let the service write to control groups: see docs/idle.md", "there is zram, but frozen containers keep their memory: %v", m.Fault)
+			return warning("let the service write to control groups, with Linux 5.19 or newer if they are of version 2: see docs/idle.md", "there is zram, but frozen containers keep their memory: %v", m.Fault)
 		default:
 			return ok("frozen containers give their memory to zram")
 		}
