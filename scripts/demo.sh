@@ -12,6 +12,8 @@ readonly LOG=/var/log/daycare-sandboxd.log
 PIDFILE=$(dirname "${SANDBOXD_LISTEN:-/run/daycare-sandbox/sandboxd.sock}")/demo.pid
 readonly PIDFILE
 readonly USER_ID=demo
+# The docker command uses the same Docker as sandboxd, whatever context is selected.
+export DOCKER_HOST="unix://${SANDBOXD_DOCKER_SOCKET_PATH:-/var/run/docker.sock}"
 
 step() { printf '\n==> %s\n' "$*"; }
 say() { printf '    %s\n' "$*"; }

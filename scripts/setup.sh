@@ -11,9 +11,12 @@
 #   scripts/setup.sh etcd       only etcd for this host of a cluster, in /usr/local/bin, unless etcd is there
 #   scripts/setup.sh bench      only the programs that benchmarks use (dnsperf, dnsmasq, haproxy, and an etcd built for them)
 #
-# Environment: DOCKER_HOST (unix:///...), BASE (base image of the sandbox image).
+# Environment: SANDBOXD_DOCKER_SOCKET_PATH (Docker's socket, as for the service), BASE (base image of the sandbox image).
 set -euo pipefail
 cd "$(dirname "$0")/.."
+
+# The docker command uses the same Docker as our programs, whatever context is selected.
+export DOCKER_HOST="unix://${SANDBOXD_DOCKER_SOCKET_PATH:-/var/run/docker.sock}"
 
 readonly RUNSC=/usr/local/bin/runsc
 readonly FREEZER=/usr/local/bin/runsc-freezer
