@@ -123,6 +123,8 @@ setup_engine() {
 		return
 	fi
 	if ! command -v dockerd >/dev/null; then apt_install docker.io; fi
+	# From Debian 13 on, the command is in a package of its own, which docker.io only recommends.
+	if ! command -v docker >/dev/null; then apt_install docker-cli; fi
 	if [ -d /run/systemd/system ]; then
 		run "starting docker with systemd" systemctl enable --now docker
 	else
