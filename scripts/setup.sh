@@ -159,24 +159,46 @@ setup_runsc() {
 	setup_freezer
 }
 
+# register_runsc adds those of the three runtimes that Docker does not know. They call the same program as a runsc that it knows,
+# with the same arguments; that one may be an operator's own, and stays as it is.
 register_runsc() {
-	if [ ! -x "$RUNSC" ]; then
+	local program=()
+	if [ -x "$RUNSC" ]; then
+		cp "$RUNSC" "$RUNSC.new"
+	else
 		run "building runsc from its pinned Go module" \
 			env CGO_ENABLED=0 go -C tools/runsc build -o "$RUNSC.new" gvisor.dev/gvisor/runsc
-		mv "$RUNSC.new" "$RUNSC"
 	fi
-	# runsc keeps the contents of the file, and leaves the old file beside it as daemon.json~.
-	run "registering it in $DAEMON_JSON" "$RUNSC" install --config_file="$DAEMON_JSON" --runtime=runsc
+	if has_runtimes runsc; then
+		mapfile -t program < <(engine_says '{{with index .Runtimes "runsc"}}{{.Path}}{{range .Args}}{{"\n"}}{{.}}{{end}}{{end}}')
+	fi
+	if [ -z "${program[0]:-}" ]; then program=("$RUNSC"); fi
+	if [ -e "$DAEMON_JSON" ]; then cp -p "$DAEMON_JSON" "$DAEMON_JSON.old"; fi
+	register runsc "${program[@]}"
 	# The second runtime may open a Unix socket of the host; it is only for calls with @events.
-	run "registering it for calls with @events" \
-		"$RUNSC" install --config_file="$DAEMON_JSON" --runtime=runsc-events -- --host-uds=open
+	register runsc-events "${program[@]}" --host-uds=open
 	# The third runtime is for calls without a network: gVisor makes their loopback, so Docker has nothing to do for them.
-	run "registering it for calls without a network" \
-		"$RUNSC" install --config_file="$DAEMON_JSON" --runtime=runsc-offline -- --network=none
-	if [ -e "$DAEMON_JSON~" ]; then say "the previous file: $DAEMON_JSON~"; fi
+	register runsc-offline "${program[@]}" --network=none
+	rm -f "$DAEMON_JSON~" # the file between two of runsc's changes
+	if [ -e "$DAEMON_JSON.old" ]; then
+		mv "$DAEMON_JSON.old" "$DAEMON_JSON~"
+		say "the previous file: $DAEMON_JSON~"
+	fi
+	case ${program[0]} in "$RUNSC" | "$FREEZER") [ -x "$RUNSC" ] || mv "$RUNSC.new" "$RUNSC" ;; esac
+	rm -f "$RUNSC.new"
 	reload_engine
 	await_engine "Docker does not list runsc after a reload" has_runtimes runsc runsc-events runsc-offline
 	say "Docker knows them now, without a restart"
+}
+
+# register NAME PATH ARGUMENT...: adds a runtime to Docker's file, unless Docker knows it. runsc keeps what is in the file, and
+# adds itself at the path at which it runs; here that is a path by which the new entry is found.
+register() {
+	local name=$1 path=$2
+	shift 2
+	if has_runtimes "$name"; then return; fi
+	run "registering $name in $DAEMON_JSON" "$RUNSC.new" install --config_file="$DAEMON_JSON" --runtime="$name" -- "$@"
+	sed -i "s#\"path\": \"$RUNSC.new\"#\"path\": \"$path\"#" "$DAEMON_JSON"
 }
 
 # setup_freezer makes Docker call runsc through deploy/runsc-freezer, which stops a paused container completely.
