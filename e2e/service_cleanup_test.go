@@ -148,7 +148,8 @@ func TestALostInstance(t *testing.T) {
 	})
 }
 
-// Another checkout's `make clean` leaves a service alone that it did not start.
+// Another checkout's `make clean` leaves a service alone that it did not start. What is left of a demo, after
+// a restart of the host for instance, is removed, whatever has the process id of its service by then.
 func TestDemoStopElsewhere(t *testing.T) {
 	l := newLab(t, "runc")
 	l.register(t, "demo")
@@ -158,7 +159,7 @@ func TestDemoStopElsewhere(t *testing.T) {
 		mkdir(t, filepath.Join(other, dir))
 	}
 	script := readText(t, "../scripts/demo.sh")
-	pid := l.path("demo.pid")
+	pid := l.path("data/demo.pid")
 	if err := errors.Join(
 		os.WriteFile(filepath.Join(other, "scripts/demo.sh"), []byte(script), 0o755),
 		os.Symlink(filepath.Join(binaries, "sandboxd"), filepath.Join(other, "bin/sandboxd")),
@@ -185,6 +186,9 @@ func TestDemoStopElsewhere(t *testing.T) {
 		t.Error(err)
 	}
 	l.stop(syscall.SIGKILL)
+	if err := os.WriteFile(pid, []byte(fmt.Sprintln(os.Getpid())), 0o644); err != nil {
+		t.Fatal(err)
+	}
 	out := stop()
 	if left := l.remains(); len(left) > 0 || !strings.Contains(out, "removed container ") {
 		t.Errorf("of a service that is gone it has left %q: %s", left, out)

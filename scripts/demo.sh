@@ -9,8 +9,8 @@ cd "$(dirname "$0")/.."
 
 readonly DATA=${SANDBOXD_DATA_DIR:-/var/lib/daycare-sandbox}
 readonly LOG=/var/log/daycare-sandboxd.log
-PIDFILE=$(dirname "${SANDBOXD_LISTEN:-/run/daycare-sandbox/sandboxd.sock}")/demo.pid
-readonly PIDFILE
+# Where a restart of the host leaves it, so that what the demo made can still be removed.
+readonly PIDFILE=$DATA/demo.pid
 readonly USER_ID=demo
 # The docker command uses the same Docker as sandboxd, whatever context is selected.
 export DOCKER_HOST="unix://${SANDBOXD_DOCKER_SOCKET_PATH:-/var/run/docker.sock}"
