@@ -1,6 +1,7 @@
 package config
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -18,19 +19,19 @@ import (
 const DefaultFile = "/etc/daycare-sandbox/settings.json"
 
 // Find loads the settings file named, or else the file in SANDBOXD_SETTINGS, or else DefaultFile if it exists, with
-// the variables of environ over it. file is the path of the file that was read; empty for none.
-func Find(named string, environ []string) (c Config, file string, err error) {
+// the variables of environ over it. If these are those of another process, whose root or working directory may be another,
+// at returns where a path of that process is found from here; it may be nil. file is the path that was read; empty for none.
+func Find(named string, environ []string, at func(path string) string) (c Config, file string, err error) {
+	if at == nil {
+		at = func(path string) string { return path }
+	}
 	variables := env.ToMap(environ)
-	file = named
-	if file == "" {
-		file = variables["SANDBOXD_SETTINGS"]
+	if file = cmp.Or(named, variables["SANDBOXD_SETTINGS"]); file != "" {
+		file = at(file)
+	} else if _, err := os.Stat(at(DefaultFile)); !errors.Is(err, fs.ErrNotExist) {
+		file = at(DefaultFile)
 	}
 	delete(variables, "SANDBOXD_SETTINGS")
-	if file == "" {
-		if _, err := os.Stat(DefaultFile); !errors.Is(err, fs.ErrNotExist) {
-			file = DefaultFile
-		}
-	}
 	c, err = Load(file, variables)
 	return c, file, err
 }

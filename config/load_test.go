@@ -2,6 +2,7 @@ package config_test
 
 import (
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -204,6 +205,36 @@ func TestFileThatWasCut(t *testing.T) {
 		}
 		if _, err := config.Load(path, nil); err == nil {
 			t.Fatalf("cut to %d bytes, it loads", length)
+		}
+	}
+}
+
+// Each path by which another process finds its file is one of that process.
+func TestFileOfAnotherProcess(t *testing.T) {
+	root := t.TempDir()
+	at := func(path string) string { return filepath.Join(root, path) }
+	if _, file, err := config.Find("", nil, at); err != nil || file != "" {
+		t.Errorf("without a file: %q, %v", file, err)
+	}
+	for name, pids := range map[string]int64{config.DefaultFile: 300, "/named.json": 400, "/of-variable.json": 500} {
+		text := fmt.Sprintf(`{"limits":{"pids":%d}}`, pids)
+		if err := errors.Join(os.MkdirAll(filepath.Dir(at(name)), 0o700), os.WriteFile(at(name), []byte(text), 0o600)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	variable := []string{"SANDBOXD_SETTINGS=/of-variable.json"}
+	for _, tt := range []struct {
+		named   string
+		environ []string
+		file    string
+		pids    int64
+	}{
+		{"", nil, config.DefaultFile, 300},
+		{"/named.json", variable, "/named.json", 400},
+		{"", variable, "/of-variable.json", 500},
+	} {
+		if c, file, err := config.Find(tt.named, tt.environ, at); err != nil || file != at(tt.file) || c.Limits.PIDs != tt.pids {
+			t.Errorf("%q, %q: %d of %s, %v", tt.named, tt.environ, c.Limits.PIDs, file, err)
 		}
 	}
 }

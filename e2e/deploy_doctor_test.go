@@ -11,6 +11,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -112,6 +113,35 @@ func TestDoctorOfTheWayInByTCP(t *testing.T) {
 	l.file(t, "key.pem", key)
 	if f := look()["tcp.certFile"]; f.Level != doctor.Warning || !strings.Contains(f.Found, "another certificate") {
 		t.Errorf("a certificate that was renewed: %+v", f)
+	}
+}
+
+// The settings are those of the file that the service reads, also if it calls it by another path than doctor would.
+func TestDoctorReadsTheServicesFile(t *testing.T) {
+	l := newLab(t, "runsc")
+	file := l.path("settings.json")
+	if err := os.WriteFile(file, []byte(`{"limits":{"pids":300}}`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	l.stop(syscall.SIGTERM)
+	elsewhere := l.environ
+	l.wrap, l.environ = []string{"env", "-C", l.dir}, append(slices.Clone(elsewhere), "SANDBOXD_SETTINGS=settings.json")
+	err := l.start()
+	if l.environ = elsewhere; err != nil { // the lab is not removed from that folder
+		t.Fatal(err)
+	}
+	found, _ := l.doctor(t, nil, "--offline")
+	if f := found["settings"]; f.Level != doctor.OK || !strings.Contains(f.Found, file+", as of the service (pid ") {
+		t.Errorf("%+v", f)
+	}
+	// A file that is named here is meant as it is named here, without what the service was started with.
+	other := filepath.Join(t.TempDir(), "other.json")
+	if err := os.WriteFile(other, []byte(`{"listen":"`+l.path("sandboxd.sock")+`"}`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	found, _ = l.doctor(t, with("SANDBOXD_SETTINGS="+other), "--offline")
+	if f := found["settings"]; f.Level != doctor.OK || f.Found != other {
+		t.Errorf("%+v", f)
 	}
 }
 

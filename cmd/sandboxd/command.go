@@ -55,7 +55,7 @@ themselves, and then ends the rest. A second signal ends them at once. Durable p
 }
 
 func loadConfig(settings string) (config.Config, error) {
-	cfg, _, err := config.Find(settings, os.Environ())
+	cfg, _, err := config.Find(settings, os.Environ(), nil)
 	return cfg, err
 }
 

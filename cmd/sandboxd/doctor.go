@@ -41,11 +41,11 @@ resolvers, ports, tokens and certificate, folders, disks and clock. Then it asks
 a command of the user "doctor", look up a name that this user may not reach, and one that it may; nothing connects to
 that name. It uses the service's socket. "sandbox doctor" does the same.
 
-The settings are those of --settings, or else those that the running service was started with, or else those
-of this shell. With --offline it checks only the host, and the service need not run. Without root it sees less,
-and says what it skips. Of the user "doctor" an empty home remains, and its containers until their idle time has
-passed. With --cluster it also asks etcd and the other hosts (docs/cluster.md), and writes a file into usersDir
-for a moment.
+The settings are those of --settings or SANDBOXD_SETTINGS, or else those that the running service was started
+with, or else those of this shell. With --offline it checks only the host, and the service need not run.
+Without root it sees less, and says what it skips. Of the user "doctor" an empty home remains, and its containers
+until their idle time has passed. With --cluster it also asks etcd and the other hosts (docs/cluster.md), and
+writes a file into usersDir for a moment.
 
 It exits with 0 if there is no fault, even with warnings; with 1 if there is a fault; and with 2 if the command
 line is wrong.`,

@@ -16,6 +16,7 @@ func TestSettingsFlag(t *testing.T) {
 		"b.json": {"sandboxd", "--settings=b.json"},
 		"c.json": {"sandboxd", "-s", "c.json", ""},
 		"d.json": {"sandboxd", "-s=d.json"},
+		"e.json": {"sandboxd", "-se.json", ""},
 	} {
 		if got := settingsFlag(args); got != want {
 			t.Errorf("%q: %q, want %q", args, got, want)

@@ -1,13 +1,14 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"net"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 
+	"github.com/spf13/pflag"
 	"golang.org/x/sys/unix"
 
 	"github.com/daycare-run/sandbox/config"
@@ -23,20 +24,21 @@ type doctorSettings struct {
 	askDocker doctor.AskDocker // set by hostChecks
 }
 
-// findSettings reads the named file, with this shell's variables. Without a name it takes the settings with which the
-// service behind the socket was started, overridden by this shell's variables; without a service, what sandboxd would
-// read here.
+// findSettings reads the file named here, by the flag or by SANDBOXD_SETTINGS, with this shell's variables. If none is named it
+// takes the settings with which the service behind the socket was started, overridden by this shell's variables; without a
+// service, what sandboxd would read here.
 func findSettings(named, socket string) *doctorSettings {
-	environ, file, pid := os.Environ(), named, 0
-	if named == "" {
+	environ, pid := os.Environ(), 0
+	var at func(path string) string
+	if named = cmp.Or(named, os.Getenv(settingsVariable)); named == "" {
 		if p, ok := startOf(socket); ok {
-			pid, file = p.pid, p.settings
+			pid, named, at = p.pid, p.settings, p.path
 			environ = append(p.variables, environ...)
 		}
 	}
 	s := &doctorSettings{from: "defaults"}
 	var found string
-	if s.Config, found, s.err = config.Find(file, environ); found != "" {
+	if s.Config, found, s.err = config.Find(named, environ, at); found != "" {
 		s.from = found
 	}
 	if s.err == nil {
@@ -48,35 +50,42 @@ func findSettings(named, socket string) *doctorSettings {
 	return s
 }
 
+// settingsVariable names the settings file of a process that was given no flag.
+const settingsVariable = "SANDBOXD_SETTINGS"
+
 // processStart describes how a process was started.
 type processStart struct {
 	pid       int
-	settings  string   // --settings as a path from here; empty for none
-	variables []string // SANDBOXD_*
+	settings  string   // the settings file that it was told to read, as it calls it; empty for none
+	variables []string // the other SANDBOXD_*
 }
 
 // startOf finds out how the service behind a socket was started. Only root may read that.
 func startOf(socket string) (processStart, bool) {
-	pid := servicePID(socket)
-	if pid == 0 {
+	s := processStart{pid: servicePID(socket)}
+	if s.pid == 0 {
 		return processStart{}, false
 	}
-	proc := fmt.Sprintf("/proc/%d", pid)
-	environ, err := os.ReadFile(proc + "/environ")
+	environ, err := os.ReadFile(s.proc() + "/environ")
 	if err != nil {
 		return processStart{}, false
 	}
-	cmdline, err := os.ReadFile(proc + "/cmdline")
+	cmdline, err := os.ReadFile(s.proc() + "/cmdline")
 	if err != nil {
 		return processStart{}, false
 	}
-	s := processStart{pid: pid}
-	s.variables = slices.DeleteFunc(strings.Split(string(environ), "\x00"), func(v string) bool { return !strings.HasPrefix(v, "SANDBOXD_") })
-	if s.settings = settingsFlag(strings.Split(string(cmdline), "\x00")); s.settings != "" {
-		s.settings = pathInProcess(proc, s.settings)
+	s.settings = settingsFlag(strings.Split(string(cmdline), "\x00"))
+	for _, v := range strings.Split(string(environ), "\x00") {
+		if file, is := strings.CutPrefix(v, settingsVariable+"="); is {
+			s.settings = cmp.Or(s.settings, file)
+		} else if strings.HasPrefix(v, "SANDBOXD_") {
+			s.variables = append(s.variables, v)
+		}
 	}
 	return s, true
 }
+
+func (s processStart) proc() string { return fmt.Sprintf("/proc/%d", s.pid) }
 
 // servicePID returns the id of the process behind a socket, or 0 if there is none or it cannot be seen from here.
 func servicePID(socket string) int {
@@ -96,29 +105,24 @@ func servicePID(socket string) int {
 	return int(peer.Pid)
 }
 
-// pathInProcess returns a path of another process as a path of this one.
-func pathInProcess(proc, path string) string {
-	if cwd, err := os.Readlink(proc + "/cwd"); err == nil && !filepath.IsAbs(path) {
-		path = filepath.Join(cwd, path)
+// path returns a path of the process as a path of this one.
+func (s processStart) path(theirs string) string {
+	if cwd, err := os.Readlink(s.proc() + "/cwd"); err == nil && !filepath.IsAbs(theirs) {
+		theirs = filepath.Join(cwd, theirs)
 	}
-	theirs, err := os.Stat(proc + "/root")
+	root, err := os.Stat(s.proc() + "/root")
 	ours, ourErr := os.Stat("/")
-	if err == nil && ourErr == nil && os.SameFile(theirs, ours) {
-		return path
+	if err == nil && ourErr == nil && os.SameFile(root, ours) {
+		return theirs
 	}
-	return filepath.Join(proc, "root", path) // it may be in a container
+	return filepath.Join(s.proc(), "root", theirs) // it may be in a container
 }
 
 // settingsFlag returns the value of --settings in a command line, or "".
-func settingsFlag(args []string) (value string) {
-	for i, arg := range args {
-		for _, flag := range []string{"--settings", "-s"} {
-			if rest, ok := strings.CutPrefix(arg, flag+"="); ok {
-				value = rest
-			} else if arg == flag && i+1 < len(args) {
-				value = args[i+1]
-			}
-		}
-	}
-	return value
+func settingsFlag(args []string) string {
+	flags := pflag.NewFlagSet("", pflag.ContinueOnError)
+	flags.ParseErrorsAllowlist.UnknownFlags = true
+	value := flags.StringP("settings", "s", "", "")
+	_ = flags.Parse(args[1:]) // what runs has accepted them
+	return *value
 }
