@@ -1,0 +1,39 @@
+package main
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/creack/pty"
+	"golang.org/x/sys/unix"
+
+	"github.com/daycare-run/sandbox/client"
+)
+
+// Keys that are passed on make no signals here, and others do. Nothing that is printed is changed.
+func TestWhatATerminalHandles(t *testing.T) {
+	near, far, err := pty.Open()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer near.Close()
+	defer far.Close()
+	for _, passed := range []bool{true, false} {
+		var streams client.Streams
+		if passed {
+			streams.Stdin = strings.NewReader("")
+		}
+		leave, err := sitDown(t.Context(), far, &streams)
+		if err != nil {
+			t.Fatal(err)
+		}
+		mode, err := unix.IoctlGetTermios(int(far.Fd()), unix.TCGETS)
+		if err != nil || mode.Lflag&unix.ISIG != 0 == passed || mode.Oflag&unix.OPOST != 0 {
+			t.Errorf("keys are passed on: %v; the mode is %+v, %v", passed, mode, err)
+		}
+		leave()
+		if mode, err = unix.IoctlGetTermios(int(far.Fd()), unix.TCGETS); err != nil || mode.Lflag&unix.ISIG == 0 || mode.Oflag&unix.OPOST == 0 {
+			t.Errorf("left with %+v, %v", mode, err)
+		}
+	}
+}
