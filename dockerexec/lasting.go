@@ -62,8 +62,9 @@ func (e *Executor) AskLasting(ctx context.Context, id string) (ask.Stream, error
 	return stream, nil
 }
 
-// LastingRuns reports whether a lasting container is there, paused or not.
-func (e *Executor) LastingRuns(id string) bool { return e.alone(id) != nil }
+// LastingRuns reports whether a lasting container is there, paused or not. Until what runs was compared with Docker for the first
+// time, none is known to be gone.
+func (e *Executor) LastingRuns(id string) bool { return !e.looked.Load() || e.alone(id) != nil }
 
 // lastingEgress returns what a container that was found may reach: what its sandbox's record says, or nothing without one.
 func (e *Executor) lastingEgress(spec Spec) *Egress {

@@ -77,7 +77,7 @@ func (e *Executor) stopWatching(c *container) {
 }
 
 // loseMissing gives up those of ids that do not run according to Docker's list, which was made after ids. They are
-// containers that are being made ready, or sleep.
+// containers that are being made ready, sleep, or run without the service: no session breaks when one of these ends.
 func (e *Executor) loseMissing(ids []string, listed []containertypes.Summary) {
 	alive := map[string]bool{}
 	for _, found := range listed {
@@ -90,6 +90,7 @@ func (e *Executor) loseMissing(ids []string, listed []containertypes.Summary) {
 	for _, id := range ids {
 		if !alive[id] {
 			e.ended(id)
+			e.processEnded(id)
 		}
 	}
 }

@@ -46,7 +46,7 @@ func TestASandboxHasOneContainer(t *testing.T) {
 	m.stock(true)
 	id := fmt.Sprintf("%064d", m.made)
 	m.e.cfg.GiveHome = func(from, to string) error {
-		if m.e.consider(m.containers[id], m.platform()) != nil {
+		if m.e.consider(m.containers[id], new(m.platform())) != nil {
 			t.Error("one that is being bound is taken over")
 		}
 		m.e.ended(id)
@@ -72,7 +72,7 @@ func TestALastingContainerThatIsBoundDuringAComparison(t *testing.T) {
 			platform := m.platform()
 			platform.ImageID = image
 			m.e.cfg.GiveHome = func(from, to string) error {
-				if m.e.consider(m.containers[id], platform) != nil {
+				if m.e.consider(m.containers[id], &platform) != nil {
 					t.Error("one that is being bound is taken over")
 				}
 				return m.give(from, to)

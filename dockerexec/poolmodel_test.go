@@ -145,7 +145,7 @@ func (m *poolModel) restart() {
 		listed = append(listed, found)
 	}
 	for _, found := range listed {
-		c := m.e.consider(found, m.platform())
+		c := m.e.consider(found, new(m.platform()))
 		if c == nil {
 			delete(m.containers, found.ID)
 			continue

@@ -109,18 +109,20 @@ func (e *Executor) ended(id string) {
 // listed.
 func (e *Executor) Reconcile(ctx context.Context) error { return e.reconcile(ctx, func() {}) }
 
-// reconcile is Reconcile. It calls seen when all containers have been looked at.
+// reconcile is Reconcile. It calls seen when all containers have been looked at. Without a platform, which is its error then, it
+// does all the same what needs none: what runs is known, and nothing is taken for stale.
 func (e *Executor) reconcile(ctx context.Context, seen func()) error {
 	e.cfg.ImagesChanged()
-	platform, err := e.cfg.Platform(ctx)
-	if err != nil {
-		return err
+	current, unknown := e.cfg.Platform(ctx)
+	platform := &current
+	if unknown != nil {
+		platform = nil
 	}
 	if err := e.removeForsaken(ctx); err != nil { // first: it may have the names and subnets that are wanted
 		e.cfg.Log.Warn().Err(err).Msg("cannot remove what this service made under an id that was lost")
 	}
 	e.mu.Lock()
-	unheard := slices.Collect(maps.Keys(e.preparing))
+	unheard := slices.AppendSeq(slices.Collect(maps.Keys(e.preparing)), maps.Keys(e.processes))
 	for _, c := range e.containers {
 		if c.sleeps() {
 			unheard = append(unheard, c.id)
@@ -138,7 +140,9 @@ func (e *Executor) reconcile(ctx context.Context, seen func()) error {
 	var adopted []*container
 	for _, found := range listed {
 		if found.Labels[labelGateway] != "" {
-			e.considerGateway(found, platform)
+			if platform != nil {
+				e.considerGateway(found, *platform)
+			}
 			continue
 		}
 		if c := e.consider(found, platform); c != nil {
@@ -159,7 +163,10 @@ func (e *Executor) reconcile(ctx context.Context, seen func()) error {
 	e.adopt(adopted)
 	e.tidyPool(listed)
 	seen()
-	e.retire(func(c *container) bool { return !c.platform().equal(platform) })
+	if unknown != nil {
+		return unknown
+	}
+	e.retire(func(c *container) bool { return !c.platform().equal(current) })
 	return e.removeUnusedTmp(ctx)
 }
 
@@ -203,8 +210,8 @@ func hasPrograms(found containertypes.Summary) bool {
 
 // consider adds a container that is not in the map of its kind to it, for the caller to adopt, or has it removed. A pooled
 // one belongs to no user yet, whatever kind it is to be. It may be bound meanwhile, so its kind and what is known of it
-// are looked at together.
-func (e *Executor) consider(found containertypes.Summary, platform Platform) (adopted *container) {
+// are looked at together. A nil platform is not known.
+func (e *Executor) consider(found containertypes.Summary, platform *Platform) (adopted *container) {
 	spec, err := specFromLabels(found.Labels)
 	fingerprint := Fingerprint(found.Labels[labelFingerprint])
 	e.mu.Lock()
@@ -220,7 +227,7 @@ func (e *Executor) consider(found containertypes.Summary, platform Platform) (ad
 		known = known || e.containers[fingerprint] != nil
 	}
 	tmp := tmpOf(found.Mounts)
-	usable := err == nil && hasPrograms(found) && spec.Platform.equal(platform) && !spec.IsPooled() && (tmp == "" || tmp == spec.tmpName())
+	usable := err == nil && hasPrograms(found) && (platform == nil || spec.Platform.equal(*platform)) && !spec.IsPooled() && (tmp == "" || tmp == spec.tmpName())
 	if !known && usable {
 		adopted = e.add(spec, fingerprint)
 		e.foundAt(adopted, found)

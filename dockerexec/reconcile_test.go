@@ -3,6 +3,7 @@ package dockerexec
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net"
 	"net/http"
@@ -117,6 +118,72 @@ func TestAComparisonDuringAStart(t *testing.T) {
 		synctest.Wait()
 		if got := fmt.Sprint(e.cfg.Mounts.(*preparerLog).calls); err != nil || got != "[prepare alice release alice]" {
 			t.Errorf("%s, %v", got, err)
+		}
+	})
+}
+
+// A container that runs without the service, and ends while Docker's events are interrupted, is given up with all that it had.
+func TestWhatEndsUnheard(t *testing.T) {
+	for kind, change := range map[string]func(*Spec){
+		"lasting": func(s *Spec) { s.Lasting = "s1" },
+		"process": func(s *Spec) { s.Process = Process{ID: "p1", Dir: s.SpoolDir} },
+	} {
+		t.Run(kind, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				engine := newScriptedEngine(t)
+				e := engine.executor()
+				defer e.Shutdown()
+				spec := engine.spec("alice")
+				change(&spec)
+				id := engine.add(spec.labels(), "")
+				for _, runs := range []bool{true, false} {
+					if !runs {
+						engine.lose(id, false)
+					}
+					if err := e.Reconcile(t.Context()); err != nil || e.LastingRuns(id) != runs {
+						t.Errorf("it runs: %t, and was taken for one that does: %t, %v", runs, e.LastingRuns(id), err)
+					}
+				}
+				synctest.Wait()
+				if got := fmt.Sprint(e.cfg.Mounts.(*preparerLog).calls); got != "[prepare alice release alice]" {
+					t.Error(got)
+				}
+			})
+		})
+	}
+}
+
+// While the platform is not known, what runs is known all the same, and nothing is stale. Before that nothing is known to have ended.
+func TestWhatRunsWithoutAPlatform(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		engine := newScriptedEngine(t)
+		var count atomic.Int64
+		engine.attach, engine.unasked = answers(t, &count), true
+		e := engine.executor()
+		unknown := errors.New("the image is not there")
+		e.cfg.Platform = func(context.Context) (Platform, error) { return Platform{}, unknown }
+		defer e.Shutdown()
+		spec := engine.spec("alice")
+		spec.Lasting = "s1"
+		id := engine.add(spec.labels(), "")
+		engine.sleeps("bob")
+		if !e.LastingRuns(id) {
+			t.Error("it was taken for one that has ended")
+		}
+		if err := e.Reconcile(t.Context()); !errors.Is(err, unknown) {
+			t.Error(err)
+		}
+		if !e.LastingRuns(id) || e.LastingRuns("another") {
+			t.Error("what runs is not known")
+		}
+		stream, err := e.AskLasting(t.Context(), id)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = stream.Close()
+		synctest.Wait()
+		if len(engine.containers) != 2 || len(e.containers) != 1 {
+			t.Errorf("%d containers are left, and %d of users are known", len(engine.containers), len(e.containers))
 		}
 	})
 }
