@@ -52,25 +52,29 @@ func TestLastingCommands(t *testing.T) {
 	}
 }
 
-// What is printed while nobody follows is there for the next one, with how it ended, and a lost connection ends nothing.
+// What is printed while nobody follows is there for the next one, with how it ended and whether a terminal printed it, and a lost
+// connection ends nothing.
 func TestLastingOverALostConnection(t *testing.T) {
-	l := beginLasting(t)
-	stream, pid := l.start("echo begun; while ! [ -e "+l.socket+".go ]; do sleep 0.01; done; echo over; exit 4", func(r *ask.Request) { r.Tag = "t" })
-	if got, err := told(stream, "begun"); err != nil {
-		t.Fatal(got, err)
-	}
-	_ = l.mux.Close()
-	if err := os.WriteFile(l.socket+".go", nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	l.connect()
-	eventually(t, func() bool { return len(l.list()) == 0 })
-	stream, answer := l.ask(ask.Request{Do: ask.Follow, Tag: "t"})
-	if got := rest(t, stream); answer.PID != pid || got != "over\n[4 0 false]" {
-		t.Errorf("%+v: %q", answer, got)
-	}
-	if _, answer := l.ask(ask.Request{Do: ask.Follow, PID: pid}); answer.Fault != ask.FaultMissing {
-		t.Errorf("what has been told is there still: %+v", answer)
+	for _, terminal := range []bool{false, true} {
+		l := beginLasting(t)
+		stream, pid := l.start("echo begun; while ! [ -e "+l.socket+".go ]; do sleep 0.01; done; echo over; exit 4", func(r *ask.Request) { r.Tag, r.Run.Terminal = "t", terminal })
+		if got, err := told(stream, "begun"); err != nil {
+			t.Fatal(got, err)
+		}
+		_ = l.mux.Close()
+		if err := os.WriteFile(l.socket+".go", nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		l.connect()
+		eventually(t, func() bool { return len(l.list()) == 0 })
+		stream, answer := l.ask(ask.Request{Do: ask.Follow, Tag: "t"})
+		got := strings.TrimSpace(strings.ReplaceAll(rest(t, stream), "\r", ""))
+		if answer.PID != pid || answer.Terminal == nil || *answer.Terminal != terminal || got != "over\n[4 0 false]" {
+			t.Errorf("terminal %t: %+v: %q", terminal, answer, got)
+		}
+		if _, answer := l.ask(ask.Request{Do: ask.Follow, PID: pid}); answer.Fault != ask.FaultMissing {
+			t.Errorf("what has been told is there still: %+v", answer)
+		}
 	}
 }
 

@@ -31,7 +31,7 @@ func (l *lasting) follow(stream *yamux.Stream, c *lastingCommand, f *follower) e
 		close(left)
 		f.leave(unsent)
 	}()
-	if err := reply(stream, ask.Answer{PID: c.root.pid}); err != nil {
+	if err := reply(stream, ask.Answer{PID: c.root.pid, Terminal: &c.terminal}); err != nil {
 		return err
 	}
 	for {

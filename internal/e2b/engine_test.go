@@ -76,7 +76,9 @@ func (e *engine) RemoveProcess(_ context.Context, id string) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	for _, c := range e.commands[id] {
-		c.kill(syscall.SIGKILL)
+		if c.runs() {
+			c.kill(syscall.SIGKILL)
+		}
 	}
 	delete(e.made, id)
 	return nil
@@ -133,7 +135,9 @@ func (e *engine) answer(to net.Conn, id string, r ask.Request) {
 		list := slices.Clone(e.commands[id])
 		e.mu.Unlock()
 		for _, c := range list {
-			_ = wire.WriteMessage(to, wire.KindEntry, c.Entry)
+			if c.runs() {
+				_ = wire.WriteMessage(to, wire.KindEntry, c.Entry)
+			}
 		}
 		_ = wire.WriteMessage(to, wire.KindEntry, ask.Entry{})
 		return
@@ -155,10 +159,8 @@ func (e *engine) answer(to net.Conn, id string, r ask.Request) {
 	a := ask.Answer{PID: c.PID}
 	switch r.Do {
 	case ask.Begin, ask.Follow:
-		next := 0
-		if r.Do == ask.Follow {
-			next = c.printed()
-		}
+		a.Terminal = &c.Terminal
+		next := c.joined()
 		say(a)
 		c.follow(to, next)
 		return
@@ -182,16 +184,20 @@ func (e *engine) answer(to net.Conn, id string, r ask.Request) {
 	say(a)
 }
 
-// find returns the newest command of a tag, as the agent does.
-func (e *engine) find(id string, r ask.Request) *hostCommand {
+// find returns the newest command of a tag, as the agent does: for Follow it may have ended.
+func (e *engine) find(id string, r ask.Request) (found *hostCommand) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	for _, c := range slices.Backward(e.commands[id]) {
-		if c.PID == r.PID || r.Tag != "" && c.Tag == r.Tag {
+		is, runs := c.PID == r.PID || r.Tag != "" && c.Tag == r.Tag, c.runs()
+		if is && runs {
 			return c
 		}
+		if is && found == nil && r.Do == ask.Follow {
+			found = c
+		}
 	}
-	return nil
+	return found
 }
 
 func (e *engine) begin(id string, r ask.Request) (*hostCommand, error) {
@@ -218,12 +224,7 @@ func (e *engine) begin(id string, r ask.Request) (*hostCommand, error) {
 	c.Entry = ask.Entry{PID: e.pid, Tag: r.Tag, Terminal: r.Run.Terminal, Note: r.Run.Note}
 	e.commands[id] = append(e.commands[id], c)
 	e.mu.Unlock()
-	go func() {
-		c.wait(time.Duration(r.Run.TimeoutMs) * time.Millisecond)
-		e.mu.Lock()
-		defer e.mu.Unlock()
-		e.commands[id] = slices.DeleteFunc(e.commands[id], func(other *hostCommand) bool { return other == c })
-	}()
+	go c.wait(time.Duration(r.Run.TimeoutMs) * time.Millisecond)
 	return c, nil
 }
 
@@ -233,9 +234,36 @@ type hostCommand struct {
 	cmd   *exec.Cmd
 	stdin io.WriteCloser
 
-	mu     sync.Mutex
-	frames []hostFrame
-	more   chan struct{} // closed and made anew with each
+	mu        sync.Mutex
+	frames    []hostFrame
+	more      chan struct{} // closed and made anew with each
+	ended     bool
+	followers int
+	left      int // how many frames there were when the last follower left
+}
+
+func (c *hostCommand) runs() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return !c.ended
+}
+
+// followed returns how many follow the command now.
+func (c *hostCommand) followed() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.followers
+}
+
+// joined counts one more follower, and returns which frame is the first for it: without others, what came since the last one left.
+func (c *hostCommand) joined() (next int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if next = len(c.frames); c.followers == 0 {
+		next = c.left
+	}
+	c.followers++
+	return next
 }
 
 type hostFrame struct {
@@ -254,15 +282,9 @@ func endFrame(exit wire.Exit) hostFrame {
 func (c *hostCommand) add(f hostFrame) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.frames = append(c.frames, f)
+	c.frames, c.ended = append(c.frames, f), c.ended || f.kind == wire.KindExit
 	close(c.more)
 	c.more = make(chan struct{})
-}
-
-func (c *hostCommand) printed() int {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return len(c.frames)
 }
 
 func (c *hostCommand) kill(signal syscall.Signal) { _ = syscall.Kill(-c.cmd.Process.Pid, signal) }
@@ -284,6 +306,11 @@ func (c *hostCommand) wait(timeout time.Duration) {
 
 // follow sends what is printed from a frame on, to the end or until who follows has gone.
 func (c *hostCommand) follow(to net.Conn, next int) {
+	defer func() {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.followers, c.left = c.followers-1, next
+	}()
 	gone := make(chan struct{})
 	go func() {
 		defer close(gone)

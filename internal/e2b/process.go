@@ -3,7 +3,6 @@ package e2b
 import (
 	"cmp"
 	"context"
-	"slices"
 	"syscall"
 	"time"
 
@@ -60,7 +59,7 @@ func (s *server) startProcess(ctx context.Context, c called, r *processpb.StartR
 		return err
 	}
 	defer reader.Close()
-	return follow(ctx, reader, command.Terminal != nil, c.keepalive, func(e *processpb.ProcessEvent) error {
+	return follow(ctx, reader, c.keepalive, func(e *processpb.ProcessEvent) error {
 		return send(&processpb.StartResponse{Event: e})
 	})
 }
@@ -70,24 +69,14 @@ func (s *server) connectProcess(ctx context.Context, c called, r *processpb.Conn
 	if err != nil {
 		return err
 	}
-	running, err := c.Commands(ctx) // before it is followed, as it may end meanwhile
-	if err != nil {
-		return err
-	}
 	reader, err := c.Follow(ctx, which)
 	if err != nil {
 		return err
 	}
 	defer reader.Close()
-	// Only the sandbox decides which command a tag selects.
-	return follow(ctx, reader, hasTerminal(running, reader.PID()), c.keepalive, func(e *processpb.ProcessEvent) error {
+	return follow(ctx, reader, c.keepalive, func(e *processpb.ProcessEvent) error {
 		return send(&processpb.ConnectResponse{Event: e})
 	})
-}
-
-// hasTerminal reports whether a command still runs and has a terminal; for one that has ended it does not matter any more.
-func hasTerminal(running []lasting.Running, pid int) bool {
-	return slices.ContainsFunc(running, func(r lasting.Running) bool { return r.PID == pid && r.Terminal })
 }
 
 func (s *server) updateProcess(ctx context.Context, c called, r *processpb.UpdateRequest) (*processpb.UpdateResponse, error) {

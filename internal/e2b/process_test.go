@@ -10,6 +10,7 @@ import (
 
 	"connectrpc.com/connect"
 
+	"github.com/daycare-run/sandbox/internal/agent/ask"
 	"github.com/daycare-run/sandbox/internal/e2b/processpb"
 )
 
@@ -191,6 +192,40 @@ func TestACommandOnItsOwn(t *testing.T) {
 		got.add(again.Msg().GetEvent())
 	}
 	if got.end.GetExitCode() != 3 || !strings.HasSuffix(got.stdout, "got x\n") {
+		t.Errorf("%+v %v", got, again.Err())
+	}
+}
+
+// TestTheLastWordsOfATerminal are those of a shell that ends while nobody follows it: who connects hears them as its terminal's.
+func TestTheLastWordsOfATerminal(t *testing.T) {
+	b := newLab(t).create(`{}`)
+	r := command("read a; echo got $a")
+	r.Pty = &processpb.PTY{}
+	ctx, leave := context.WithCancel(t.Context())
+	stream, err := followRPC[processpb.StartRequest, processpb.StartResponse](ctx, b, "/process.Process/Start", r)
+	if err != nil || !stream.Receive() {
+		t.Fatal(err)
+	}
+	started := stream.Msg().GetEvent().GetStart().GetPid()
+	leave()
+	_ = stream.Close()
+	shell := b.engine.find(b.ID, ask.Request{PID: int(started)})
+	eventually(t, func() bool { return shell.followed() == 0 })
+	input := &processpb.SendInputRequest{Process: pid(started), Input: &processpb.ProcessInput{Input: &processpb.ProcessInput_Pty{Pty: []byte("x\n")}}}
+	if _, err := rpc[processpb.SendInputRequest, processpb.SendInputResponse](b, "/process.Process/SendInput", input); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, func() bool { return !shell.runs() })
+	again, err := followRPC[processpb.ConnectRequest, processpb.ConnectResponse](t.Context(), b, "/process.Process/Connect", &processpb.ConnectRequest{Process: pid(started)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer again.Close()
+	var got heard
+	for again.Receive() {
+		got.add(again.Msg().GetEvent())
+	}
+	if got.pty != "got x\n" || got.stdout != "" || got.end == nil || again.Err() != nil {
 		t.Errorf("%+v %v", got, again.Err())
 	}
 }

@@ -18,7 +18,7 @@ import (
 var errQuiet = errors.New("nothing has come")
 
 // follow sends what a command does, until the command or the call ends.
-func follow(ctx context.Context, reader *lasting.Reader, terminal bool, keepalive time.Duration, send func(*processpb.ProcessEvent) error) error {
+func follow(ctx context.Context, reader *lasting.Reader, keepalive time.Duration, send func(*processpb.ProcessEvent) error) error {
 	start := &processpb.ProcessEvent_StartEvent{Pid: uint32(reader.PID())}
 	if err := send(&processpb.ProcessEvent{Event: &processpb.ProcessEvent_Start{Start: start}}); err != nil {
 		return err
@@ -35,7 +35,7 @@ func follow(ctx context.Context, reader *lasting.Reader, terminal bool, keepaliv
 		case event.End != nil:
 			return sendEnd(*event.End, send)
 		case len(event.Data) > 0:
-			err = send(&processpb.ProcessEvent{Event: &processpb.ProcessEvent_Data{Data: output(event, terminal)}})
+			err = send(&processpb.ProcessEvent{Event: &processpb.ProcessEvent_Data{Data: output(event, reader.Terminal())}})
 		}
 		if err != nil {
 			return err

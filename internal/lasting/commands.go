@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"maps"
 	"path"
+	"slices"
 	"syscall"
 	"time"
 
@@ -155,7 +156,20 @@ func (b *Sandbox) follow(ctx context.Context, r ask.Request) (*Reader, error) {
 	} else {
 		b.entry.followed(answer.PID)
 	}
-	return newReader(stream, answer.PID, func(ended bool) { b.entry.left(answer.PID, ended) }), nil
+	terminal := b.hasTerminal(ctx, r, answer)
+	return newReader(stream, answer.PID, terminal, func(ended bool) { b.entry.left(answer.PID, ended) }), nil
+}
+
+// hasTerminal reports whether the command that an answer is about has a terminal. An older agent says it only of one that runs.
+func (b *Sandbox) hasTerminal(ctx context.Context, r ask.Request, answer ask.Answer) bool {
+	switch {
+	case r.Do == ask.Begin:
+		return r.Run.Terminal
+	case answer.Terminal != nil:
+		return *answer.Terminal
+	}
+	running, _ := b.Commands(ctx) // without them, what it prints is passed on all the same
+	return slices.ContainsFunc(running, func(c Running) bool { return c.PID == answer.PID && c.Terminal })
 }
 
 // answerLimit is how long the container may take to answer a request that has nothing to wait for.

@@ -323,6 +323,39 @@ func TestNextWithALimit(t *testing.T) {
 	}
 }
 
+// The agent says whether a command that is followed has, or had, a terminal. An older one only lists those that run.
+func TestWhetherACommandHasATerminal(t *testing.T) {
+	l := newLabOf(t)
+	b := l.create(l.s, Create{})
+	for name, c := range map[string]struct {
+		says  *bool
+		lists []ask.Entry
+		want  bool
+	}{
+		"it has ended":                    {new(true), nil, true},
+		"it has none":                     {new(false), []ask.Entry{{PID: 7, Terminal: true}}, false},
+		"an older agent":                  {nil, []ask.Entry{{PID: 6}, {PID: 7, Terminal: true}}, true},
+		"an older agent, and another has": {nil, []ask.Entry{{PID: 6, Terminal: true}, {PID: 7}}, false},
+	} {
+		l.answer = func(s *yamux.Stream, q ask.Request) {
+			_ = wire.WriteMessage(s, wire.KindAnswer, ask.Answer{PID: 7, Terminal: c.says})
+			for _, e := range append(c.lists, ask.Entry{}) {
+				if q.Do == ask.List {
+					_ = wire.WriteMessage(s, wire.KindEntry, e)
+				}
+			}
+		}
+		r, err := b.Follow(t.Context(), Selector{PID: 7})
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Close()
+		if r.Terminal() != c.want {
+			t.Errorf("%s: %t", name, r.Terminal())
+		}
+	}
+}
+
 // A sandbox that is paused when a call is on its way into it stays so, or goes on as one that does: what its record says
 // is what its container does.
 func TestACallThatMeetsAPause(t *testing.T) {

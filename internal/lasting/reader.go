@@ -37,13 +37,14 @@ type End struct {
 
 // Reader follows one command.
 type Reader struct {
-	pid    int
-	stream ask.Stream
-	events chan Event
-	end    error // valid when events is closed
-	closed chan struct{}
-	leave  func()
-	ended  atomic.Bool
+	pid      int
+	terminal bool
+	stream   ask.Stream
+	events   chan Event
+	end      error // valid when events is closed
+	closed   chan struct{}
+	leave    func()
+	ended    atomic.Bool
 }
 
 var (
@@ -51,8 +52,8 @@ var (
 	errSlow = fmt.Errorf("the reader was too slow and is cut off; the process goes on: connect to it again: %w", cerrdefs.ErrResourceExhausted)
 )
 
-func newReader(stream ask.Stream, pid int, left func(ended bool)) *Reader {
-	r := &Reader{pid: pid, stream: stream, events: make(chan Event), closed: make(chan struct{})}
+func newReader(stream ask.Stream, pid int, terminal bool, left func(ended bool)) *Reader {
+	r := &Reader{pid: pid, terminal: terminal, stream: stream, events: make(chan Event), closed: make(chan struct{})}
 	r.leave = sync.OnceFunc(func() {
 		close(r.closed)
 		ended := r.ended.Load()
@@ -69,6 +70,9 @@ func newReader(stream ask.Stream, pid int, left func(ended bool)) *Reader {
 
 // PID returns the command's process id in the container.
 func (r *Reader) PID() int { return r.pid }
+
+// Terminal reports whether the command has, or had, a terminal.
+func (r *Reader) Terminal() bool { return r.terminal }
 
 // Close stops following the command, which goes on.
 func (r *Reader) Close() { r.leave() }

@@ -108,6 +108,8 @@ type Answer struct {
 	Message string     `json:"message,omitempty"`
 	// Lost is how many bytes of output are missing here.
 	Lost int64 `json:"lost,omitempty"`
+	// Terminal says for Begin and Follow whether the command has a terminal. An older agent does not say: nil.
+	Terminal *bool `json:"terminal,omitempty"`
 	// Written is how many bytes the root filesystem takes up beyond the image; 0 if that is not known.
 	Written int64 `json:"written,omitempty"`
 }
