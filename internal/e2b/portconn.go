@@ -2,6 +2,7 @@ package e2b
 
 import (
 	"errors"
+	"io"
 	"net"
 	"sync"
 	"time"
@@ -9,7 +10,8 @@ import (
 	"github.com/daycare-run/sandbox/dockerexec"
 )
 
-// portCloseLimit is how long the program at a port has to read what was sent to it once the connection is closed.
+// portCloseLimit is how long the program at a port has to read what was sent to it, and to close its end, once the connection is
+// closed. Then the connection is broken off.
 const portCloseLimit = time.Second
 
 // portConn is a connection to a port, as net/http wants it. It ends when it has been idle for long.
@@ -19,31 +21,47 @@ type portConn struct {
 	end  func()
 
 	writing sync.Mutex
-	broken  bool // a write has failed, perhaps in part
+	broken  bool       // a write has failed, perhaps in part
+	reading sync.Mutex // held while somebody reads
 }
 
-// newPortConn returns a portConn that calls give when it is over.
+// newPortConn returns a portConn that calls give when both of its directions have ended, or it was broken off.
 func newPortConn(conn dockerexec.PortConn, give func()) *portConn {
 	c := &portConn{PortConn: conn}
 	c.end = sync.OnceFunc(func() {
 		_ = conn.SetWriteDeadline(time.Now().Add(portCloseLimit))
+		late := time.AfterFunc(portCloseLimit, conn.Abort)
 		go func() {
-			c.writing.Lock()
-			defer c.writing.Unlock()
-			if !c.broken {
-				_ = conn.CloseWrite()
+			defer give()
+			defer late.Stop()
+			if !c.finish() {
+				conn.Abort()
+				return
 			}
+			_ = conn.Close()
 		}()
-		time.AfterFunc(portCloseLimit, func() {
-			conn.Abort()
-			give()
-		})
 	})
 	c.idle = time.AfterFunc(idlePortConn, c.end)
 	return c
 }
 
+// finish ends the direction to the program, waits for the end of the other one, and reports whether both have ended well.
+func (c *portConn) finish() bool {
+	c.writing.Lock()
+	whole := !c.broken && c.PortConn.CloseWrite() == nil
+	c.writing.Unlock()
+	if !whole {
+		return false
+	}
+	c.reading.Lock() // whoever still reads sees the end, too
+	defer c.reading.Unlock()
+	_, err := io.Copy(io.Discard, c.PortConn)
+	return err == nil
+}
+
 func (c *portConn) Read(b []byte) (int, error) {
+	c.reading.Lock()
+	defer c.reading.Unlock()
 	n, err := c.PortConn.Read(b)
 	c.idle.Reset(idlePortConn)
 	return n, err

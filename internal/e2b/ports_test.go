@@ -293,6 +293,20 @@ func TestConnectionsToPortsAreBounded(t *testing.T) {
 	}
 }
 
+// TestConnectionsThatThePortCloses are over at once, as with servers of HTTP/1.0: a page may have more files than there may be
+// connections.
+func TestConnectionsThatThePortCloses(t *testing.T) {
+	l := newPortLab(t, `{}`, func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Connection", "close")
+		fmt.Fprint(w, "a file")
+	})
+	for i := range maxPortConns + 1 {
+		if res, text := l.ask(l.host(), "/", nil); res.StatusCode != http.StatusOK || text != "a file" {
+			t.Fatalf("request %d: %d %s", i, res.StatusCode, text)
+		}
+	}
+}
+
 // TestStrangersDoNotUseUpAToken has requests to a port wait, as many as its owner's token may have calls: the owner's are answered.
 func TestStrangersDoNotUseUpAToken(t *testing.T) {
 	waits := make(chan struct{})
