@@ -19,6 +19,7 @@ import (
 
 	"connectrpc.com/connect"
 	"github.com/rs/zerolog"
+	"golang.org/x/time/rate"
 
 	"github.com/daycare-run/sandbox/internal/access"
 	"github.com/daycare-run/sandbox/internal/lasting"
@@ -71,12 +72,24 @@ type server struct {
 	watchers *watchers
 	bodies   share
 	ports    *ports
+
+	// Anybody may name a sandbox, or send a signature, that is not known here: these bound how often etcd is asked for such.
+	unknownIDs, unknownSignatures *rate.Limiter
 }
+
+// How often etcd is asked for what strangers send, a second: for one sandbox's record, and for the names of all.
+const (
+	askedForID        = 50
+	askedForSignature = 2
+)
 
 // New creates the Surface.
 func New(cfg Config) Surface {
 	cfg.BodyDelay, cfg.AnswerDelay = cmp.Or(cfg.BodyDelay, pace.Delay), cmp.Or(cfg.AnswerDelay, pace.Patience)
-	s := &server{cfg: cfg, watchers: newWatchers(cmp.Or(cfg.Unasked, unasked)), bodies: bodiesOf(cfg.MaxRequest)}
+	s := &server{
+		cfg: cfg, watchers: newWatchers(cmp.Or(cfg.Unasked, unasked)), bodies: bodiesOf(cfg.MaxRequest),
+		unknownIDs: rate.NewLimiter(askedForID, askedForID), unknownSignatures: rate.NewLimiter(askedForSignature, askedForSignature),
+	}
 	s.ports = newPorts(s)
 	answers := s.handler()
 	if cfg.Cluster == nil {

@@ -145,8 +145,13 @@ func (p *ports) serve(at portHost, w http.ResponseWriter, req *http.Request) {
 // admit returns the sandbox, if the request may reach its ports.
 func (p *ports) admit(at portHost, req *http.Request) (*lasting.Sandbox, error) {
 	b, err := p.of.cfg.Sandboxes.Any(at.id)
+	if cerrdefs.IsNotFound(err) && p.of.unknownIDs.Allow() {
+		if err = p.of.known(req.Context(), at.id, err); err == nil {
+			b, err = p.of.cfg.Sandboxes.Any(at.id)
+		}
+	}
 	if err != nil {
-		return nil, ended{at.id, "the sandbox was not found"}
+		return nil, err
 	}
 	header := req.Header
 	if said, is := sentBy(req.Context()); is {

@@ -4,12 +4,14 @@ import (
 	"context"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"slices"
 	"strings"
 	"testing"
 
 	"github.com/daycare-run/sandbox/internal/access"
 	"github.com/daycare-run/sandbox/internal/lasting"
+	"github.com/daycare-run/sandbox/internal/quota"
 )
 
 // asked answers all calls here, and remembers which sandboxes they were about.
@@ -21,6 +23,17 @@ func (a *asked) Route(_ http.ResponseWriter, req *http.Request, _ access.Caller,
 }
 
 func (*asked) Await(context.Context, string) error { return nil }
+
+// learning is asked for hosts that learn of a sandbox only when it is waited for.
+type learning struct {
+	asked
+	learn func(id string)
+}
+
+func (l *learning) Await(_ context.Context, id string) error {
+	l.learn(id)
+	return nil
+}
 
 // A caller may have any header dropped on the way between hosts, by naming it in Connection: what a call that a host sends is
 // about, the host says, and no call goes on without that being looked at.
@@ -73,5 +86,32 @@ func TestACreateThatIsNotInOrderIsRoutedNowhere(t *testing.T) {
 	list := l.sandboxes.All()
 	if !slices.ContainsFunc(list, func(i lasting.Info) bool { return i.Metadata["a"] == "b" }) {
 		t.Errorf("what was asked for is not there: %+v", list)
+	}
+}
+
+// A sandbox of which another host has just recorded something is found by its ports, and by what its token has signed.
+func TestWhatAnotherHostHasJustRecorded(t *testing.T) {
+	var l portLab
+	called, signed := lasting.NewID(), lasting.NewID()
+	learn := func(id string) {
+		if _, err := l.sandboxes.Create(t.Context(), quota.Token{Name: "anne"}, lasting.Create{ID: id}); err != nil {
+			t.Error(err)
+		}
+	}
+	var s server
+	l = newPortLab(t, `{}`, dumps, func(c *Config) {
+		c.Cluster = &Cluster{Router: &learning{learn: learn}, Sent: &asked{}, Names: func(context.Context) (map[string]bool, error) {
+			learn(signed)
+			return nil, nil
+		}}
+		s.cfg = *c
+	})
+	if res, text := l.ask(l.port+"-"+called+"."+testDomain, "/", nil); res.StatusCode != http.StatusOK {
+		t.Errorf("at a port: %d %s", res.StatusCode, text)
+	}
+	anne, _ := l.tokens.Named("anne")
+	query := url.Values{"path": {"missing"}, "signature": {signature("missing:read::"+s.accessToken(anne, signed), "")}}
+	if status, text, _ := l.send("GET", "/files?"+query.Encode(), "", nil); status != http.StatusNotFound {
+		t.Errorf("with a signature: %d %s", status, text)
 	}
 }
