@@ -217,7 +217,7 @@ func TestLastingDeadlines(t *testing.T) {
 		if got := runIn(t, b, "echo on"); got != "on\n[0 0 false]" {
 			t.Errorf("%q", got)
 		}
-		// One that is lost has ended.
+		// One that is lost has ended, and goes.
 		found, err := k.executor.Lasting(t.Context())
 		if err != nil || len(found) != 1 {
 			t.Fatalf("%+v, %v", found, err)
@@ -229,5 +229,6 @@ func TestLastingDeadlines(t *testing.T) {
 		if _, err := b.Commands(t.Context()); !cerrdefs.IsUnavailable(err) {
 			t.Errorf("%v", err)
 		}
+		eventually(t, "it is gone", func() bool { _, err := k.Any(b.ID()); return cerrdefs.IsNotFound(err) })
 	})
 }

@@ -66,6 +66,12 @@ func (r lastingRecords) Seat(id string) (host string, epoch int64) {
 	return r.cluster.Host(), epoch
 }
 
+// Leased implements lasting.Shared.
+func (r lastingRecords) Leased(id string, epoch int64) bool {
+	seat, held := r.cluster.Seat(id)
+	return held && seat.Epoch == epoch && r.mayStart(id) == nil
+}
+
 // Known implements lasting.Shared.
 func (r lastingRecords) Known() bool { return r.cluster.Known() }
 

@@ -112,7 +112,16 @@ func (s *server) owned(do func(controlCall, *lasting.Sandbox, *http.Request) (st
 }
 
 func (s *server) get(c controlCall, b *lasting.Sandbox, _ *http.Request) (int, any, error) {
-	return http.StatusOK, s.detail(c, b.Info()), nil
+	i := b.Info()
+	return http.StatusOK, s.detail(c, i), isThere(i)
+}
+
+// isThere returns an error for a sandbox that has ended by itself. For clients it is gone; its rest is being removed.
+func isThere(i lasting.Info) error {
+	if i.State == lasting.StateEnded {
+		return notFound("the sandbox %q has ended: its container was lost", i.ID)
+	}
+	return nil
 }
 
 func (s *server) kill(_ controlCall, b *lasting.Sandbox, req *http.Request) (int, any, error) {
@@ -124,11 +133,12 @@ func (s *server) connect(c controlCall, b *lasting.Sandbox, req *http.Request) (
 	if err != nil {
 		return 0, nil, err
 	}
+	i := b.Info()
+	if err := isThere(i); err != nil {
+		return 0, nil, err
+	}
 	status := http.StatusOK
-	switch b.Info().State {
-	case lasting.StateEnded:
-		return 0, nil, notFound("the sandbox %q has ended: its container was lost", b.ID())
-	case lasting.StatePaused:
+	if i.State == lasting.StatePaused {
 		status = http.StatusCreated
 	}
 	err = b.Connect(req.Context(), at)

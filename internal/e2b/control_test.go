@@ -138,6 +138,7 @@ func TestNetworks(t *testing.T) {
 		{`{"network":{"allowOut":["192.0.2.7"]}}`, true, lasting.Network{Addresses: []string{"192.0.2.7"}}},
 		{`{"network":{"denyOut":["0.0.0.0/0","192.0.2.0/24","a.example.org"]}}`, false, lasting.Network{}},
 		{`{"network":{"denyOut":[],"rules":{},"allowPublicTraffic":false}}`, false, all},
+		{`{"network":{"denyOut":["::/0"]}}`, false, all}, // sandboxes have no IPv6
 		{`{"network":null,"allow_internet_access":null}`, true, lasting.Network{None: true}},
 	} {
 		l := newLab(t, func(c *Config) { c.Blocked = tt.blocked })
@@ -190,6 +191,20 @@ func TestLives(t *testing.T) {
 	// Who has its token is told that it has ended.
 	if status, text, _ := l.send("GET", "/health", "", b.header()); status != http.StatusBadGateway || !strings.Contains(text, `"sandboxId":"`+b.ID+`","code":502`) {
 		t.Errorf("%d %s", status, text)
+	}
+}
+
+// TestOneThatHasEnded has a sandbox's container end by itself: for clients it is gone, although its rest is not removed yet.
+func TestOneThatHasEnded(t *testing.T) {
+	b := newLab(t).create(`{}`)
+	b.engine.mu.Lock()
+	delete(b.engine.made, b.ID)
+	b.engine.mu.Unlock()
+	for _, call := range []string{"GET", "POST /connect"} {
+		method, path, _ := strings.Cut(call, " ")
+		if status, text, _ := b.call(annesKey, method, "/sandboxes/"+b.ID+path, ""); status != http.StatusNotFound {
+			t.Errorf("%s: %d %s", call, status, text)
+		}
 	}
 }
 

@@ -106,9 +106,9 @@ func readList(field string, list []string) (r reachList, err error) {
 			return reachList{}, invalid("network.%s[%d]: %.100q is IPv4 written as IPv6: write it as IPv4", field, i, written)
 		case isIPv6 && field == "allowOut":
 			return reachList{}, invalid("network.%s[%d]: %.100q is IPv6, which sandboxes do not have", field, i, written)
+		case isIPv6: // nobody reaches it: ::/0 is not everything
 		case written == "*", err == nil && prefix.Bits() == 0:
 			r.all = true
-		case isIPv6: // nobody reaches it
 		case isRange && err == nil && prefix != prefix.Masked():
 			return reachList{}, invalid("network.%s[%d]: %.100q has bits beyond its length: the range is %s", field, i, written, prefix.Masked())
 		case isRange:

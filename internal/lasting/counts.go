@@ -95,13 +95,15 @@ func (s *Sandboxes) keepCounts() {
 	}
 }
 
-// recount asks all containers of which it is not certain how many commands run. None of them holds up another.
+// recount asks all containers of which it is not certain how many commands run. None of them holds up another. It also notices
+// sandboxes that have ended.
 func (s *Sandboxes) recount() {
 	for _, e := range s.entries() {
 		e.mu.Lock()
 		lost := e.container != "" && s.state(e) == StateEnded
 		if lost {
 			e.uncount()
+			s.rouse() // it is due
 		}
 		unknown := !e.counted
 		for _, c := range e.commands {

@@ -2,11 +2,9 @@ package lasting
 
 import (
 	"context"
-	"maps"
 	"slices"
 	"time"
 
-	cerrdefs "github.com/containerd/errdefs"
 	"github.com/rs/zerolog"
 
 	"github.com/daycare-run/sandbox/dockerexec"
@@ -18,6 +16,13 @@ const retryAfter = 10 * time.Second
 // busyFor is how long until a sandbox that is being changed is looked at again.
 const busyFor = 100 * time.Millisecond
 
+// endsAtOnce is how many sandboxes are ended at a time. Those of one owner are a quarter of it at most, as package budget says:
+// however slow they are, another owner's are ended in time.
+const endsAtOnce = 32
+
+// never is the time until something that no time brings about.
+const never = time.Hour
+
 // rouse makes keepDeadlines look at the deadlines again.
 func (s *Sandboxes) rouse() {
 	select {
@@ -26,17 +31,16 @@ func (s *Sandboxes) rouse() {
 	}
 }
 
-// keepDeadlines ends or pauses sandboxes at their deadlines, and removes what is left of those that are gone, until Shutdown.
+// keepDeadlines ends or pauses sandboxes at their deadlines, and removes those that have ended by themselves, and what is left of
+// those that are gone, until Shutdown.
 func (s *Sandboxes) keepDeadlines() {
-	tried, looked := map[*entry]time.Time{}, time.Time{}
+	var looked time.Time
 	for s.life.Err() == nil {
-		next := s.endDue(tried)
+		next := s.endDue()
 		if !s.allFound() || s.again.Load() {
-			if time.Since(looked) >= retryAfter {
+			if time.Since(looked) >= retryAfter && s.looking.CompareAndSwap(false, true) {
 				looked = time.Now()
-				if err := s.find(s.life); err != nil && s.life.Err() == nil {
-					s.cfg.Log.Warn().Err(err).Msg("cannot look for the containers of lasting sandboxes yet; trying again")
-				}
+				s.work.Go(s.look)
 			}
 			next = min(next, max(time.Millisecond, time.Until(looked.Add(retryAfter))))
 		}
@@ -50,110 +54,157 @@ func (s *Sandboxes) keepDeadlines() {
 	}
 }
 
-// endDue ends what is due, and returns the time until there is more to do.
-func (s *Sandboxes) endDue(tried map[*entry]time.Time) time.Duration {
-	const never = time.Hour
-	all := s.entries()
-	maps.DeleteFunc(tried, func(e *entry, _ time.Time) bool { return !slices.Contains(all, e) })
+// look looks for the containers beside the deadlines: one that is slow to be removed or paused holds up no other sandbox.
+func (s *Sandboxes) look() {
+	defer s.looking.Store(false)
+	if err := s.find(s.life); err != nil && s.life.Err() == nil {
+		s.cfg.Log.Warn().Err(err).Msg("cannot look for the containers of lasting sandboxes yet; trying again")
+	}
+}
+
+// endDue begins to end what is due, and returns the time until there is more to do.
+func (s *Sandboxes) endDue() time.Duration {
 	next := never
-	for _, e := range all {
+	for _, e := range s.entries() {
 		if !e.isHeld() {
 			continue
 		}
 		wait, due := s.untilDue(e, time.Now())
-		if again := time.Until(tried[e].Add(retryAfter)); due && again > 0 {
-			wait, due = again, false
-		}
-		switch {
-		case !due:
-		case !e.changing.TryLock(): // it is being ended, changed or created
-			wait = busyFor
-		default:
-			tried[e], wait = time.Now(), retryAfter
-			if s.end(e) {
-				delete(tried, e)
-				wait = never
-			}
-			e.changing.Unlock()
+		if due {
+			wait = s.beginEnd(e)
 		}
 		next = min(next, wait)
 	}
 	return max(next, time.Millisecond)
 }
 
-// untilDue returns how long a sandbox has left. It does not wait for a change that is under way.
+// beginEnd has a sandbox that is due ended in the background, and returns how long until it is to be looked at again.
+func (s *Sandboxes) beginEnd(e *entry) time.Duration {
+	e.mu.Lock()
+	ending, again, owner := e.ending, time.Until(e.retry), e.record.Owner
+	e.mu.Unlock()
+	switch {
+	case ending:
+		return never
+	case again > 0:
+		return again
+	case !s.ends.Take(owner, 1):
+		return never // whoever gives a place back rouses
+	case !e.changing.TryLock(): // it is being changed or created
+		s.ends.Give(owner, 1)
+		return busyFor
+	}
+	e.setEnding(true, time.Time{})
+	s.work.Go(func() {
+		defer s.rouse()
+		defer s.ends.Give(owner, 1)
+		defer e.changing.Unlock()
+		var retry time.Time
+		if !s.end(e) {
+			retry = time.Now().Add(retryAfter)
+		}
+		e.setEnding(false, retry)
+	})
+	return never
+}
+
+// setEnding records whether a sandbox is being ended, and when that may be tried again.
+func (e *entry) setEnding(ending bool, retry time.Time) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.ending, e.retry = ending, retry
+}
+
+// untilDue returns how long a sandbox has left. One that has ended by itself has nothing left, paused or not. untilDue does not
+// wait for a change that is under way.
 func (s *Sandboxes) untilDue(e *entry, now time.Time) (wait time.Duration, due bool) {
-	const never = time.Hour
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	switch r := e.record; {
-	case e.gone:
+	case e.gone, s.state(e) == StateEnded, r.timeHasCome(now):
 		return 0, true
 	case r.Deadline.IsZero() || r.Paused:
 		return never, false
-	case r.Deadline.After(now):
+	default:
 		return r.Deadline.Sub(now), false
 	}
-	return 0, true
 }
 
-// runs asks Docker whether a container runs.
-func (s *Sandboxes) runs(container string) (bool, error) {
+// timeHasCome reports whether a deadline has passed. A paused sandbox has none.
+func (r record) timeHasCome(now time.Time) bool {
+	return !r.Paused && !r.Deadline.IsZero() && !r.Deadline.After(now)
+}
+
+// isLost asks Docker whether a sandbox that seems to have ended has no container that runs. What another host's seat, or an
+// earlier lease, has ended is not lost: it goes on from its home.
+func (s *Sandboxes) isLost(e *entry, container string) (bool, error) {
 	ctx, cancel := context.WithTimeout(s.life, removalLimit)
 	defer cancel()
 	all, err := s.cfg.Executor.Lasting(ctx)
-	return slices.ContainsFunc(all, func(c dockerexec.ProcessContainer) bool { return c.ID == container && c.Running }), err
+	if err != nil || slices.ContainsFunc(all, func(c dockerexec.ProcessContainer) bool {
+		return c.Running && (c.ID == container || c.Spec.Lasting == e.id)
+	}) {
+		return false, err
+	}
+	return s.cfg.Shared == nil || s.cfg.Shared.Leased(e.id, e.recorded().Epoch), nil
 }
 
-// timeCome is the event that a sandbox was ended or paused at its deadline.
-type timeCome struct {
-	sandbox string
-	paused  bool
+// hasEnded is the event that a sandbox was ended or paused at its deadline, or was removed because its container is lost.
+type hasEnded struct {
+	sandbox      string
+	paused, lost bool
 }
 
 // Line implements events.Line.
-func (c timeCome) Line(log *zerolog.Logger, _ string) {
-	log.Info().Str("sandbox", c.sandbox).Bool("paused", c.paused).Msg("a sandbox's time has come")
+func (h hasEnded) Line(log *zerolog.Logger, _ string) {
+	if h.lost {
+		log.Warn().Str("sandbox", h.sandbox).Msg("a sandbox has ended by itself, as its container is lost; what it had is removed")
+		return
+	}
+	log.Info().Str("sandbox", h.sandbox).Bool("paused", h.paused).Msg("a sandbox's time has come")
 }
 
 // end ends or pauses a sandbox that is due, or removes the rest of one, and reports whether that is done. entry.changing is held.
 func (s *Sandboxes) end(e *entry) bool {
-	if _, due := s.untilDue(e, time.Now()); !due {
+	if !e.isHeld() || s.entry(e.id) != e {
 		return true
 	}
 	e.mu.Lock()
-	container, pauses, ended := e.container, !e.gone && e.record.OnDeadline == Pause, s.state(e) == StateEnded
+	r, gone, container, ended, isTime := e.record, e.gone, e.container, s.state(e) == StateEnded, e.record.timeHasCome(time.Now())
 	e.mu.Unlock()
-	id := e.id
-	if pauses && ended {
-		// The sandbox goes for good, so Docker has to confirm that its container does not run.
-		if runs, err := s.runs(container); runs || err != nil {
+	told := hasEnded{sandbox: e.id}
+	var err error
+	switch {
+	case gone || isTime && r.OnDeadline == Kill:
+		err = s.remove(e)
+	case ended:
+		if told.lost, err = s.isLost(e, container); err == nil && !told.lost {
 			return false
 		}
-		pauses = false
-	}
-	if s.entry(id) != e {
-		return true
-	}
-	var err error
-	if pauses {
-		ctx, cancel := context.WithTimeout(s.life, removalLimit)
-		defer cancel()
-		err = (&Sandbox{of: s, entry: e}).pause(ctx, func(e *entry, how func(*record)) error {
-			s.must(e, how)
-			return nil
-		})
-		if cerrdefs.IsUnavailable(err) { // it has ended meanwhile
-			err = nil
+		if err == nil {
+			err = s.remove(e)
 		}
-	} else {
-		err = s.remove(e)
+	case isTime:
+		told.paused = true
+		err = s.pauseNow(e)
+	default:
+		return true // it has been changed meanwhile
 	}
 	if err != nil && s.life.Err() == nil {
-		s.cfg.Log.Error().Err(err).Str("sandbox", id).Msg("cannot end a sandbox whose time has come; trying again")
+		s.cfg.Log.Error().Err(err).Str("sandbox", e.id).Msg("cannot end a sandbox whose time has come, or whose container is lost; trying again")
 	} else if err == nil {
 		stream, _ := s.cfg.Service.Events()
-		stream.Tell(s.life, "", timeCome{id, pauses})
+		stream.Tell(s.life, "", told)
 	}
 	return err == nil
+}
+
+// pauseNow pauses a sandbox even if that cannot be recorded. entry.changing is held.
+func (s *Sandboxes) pauseNow(e *entry) error {
+	ctx, cancel := context.WithTimeout(s.life, removalLimit)
+	defer cancel()
+	return (&Sandbox{of: s, entry: e}).pause(ctx, func(e *entry, how func(*record)) error {
+		s.must(e, how)
+		return nil
+	})
 }

@@ -28,6 +28,8 @@ type fakeEngine struct {
 	refuse error // of what is started
 	// beforeAsked is called when a call is on its way into a container; nil is nothing.
 	beforeAsked func()
+	// afterResumed is called when a container goes on, before the answer says so; nil is nothing.
+	afterResumed func()
 	// beforeRemoved is called with a container that is about to be removed; nil is nothing.
 	beforeRemoved func(id string)
 
@@ -36,6 +38,7 @@ type fakeEngine struct {
 	paused  map[string]bool
 	reach   map[string]dockerexec.Egress
 	removed []string
+	unheard map[string]bool  // containers of which LastingRuns knows nothing
 	left    map[string]bool  // tokens that are gone
 	bounds  quota.Bounds     // of each other
 	refuses map[string]error // of what is paused or removed, by container
@@ -65,7 +68,21 @@ func (f *fakeEngine) LastingRuns(id string) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	_, there := f.made[id]
-	return there
+	return there && !f.unheard[id]
+}
+
+// lose takes a container away, as one that ends by itself.
+func (f *fakeEngine) lose(id string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	delete(f.made, id)
+}
+
+// unhear has LastingRuns know nothing of a container.
+func (f *fakeEngine) unhear(id string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.unheard = map[string]bool{id: true}
 }
 
 func (f *fakeEngine) Ahead() bool { return true }
@@ -128,7 +145,13 @@ func (f *fakeEngine) refused(id string) error {
 	return f.refuses[id]
 }
 
-func (f *fakeEngine) ResumeProcess(_ context.Context, id string) error { return f.set(id, false) }
+func (f *fakeEngine) ResumeProcess(_ context.Context, id string) error {
+	err := f.set(id, false)
+	if f.afterResumed != nil {
+		f.afterResumed()
+	}
+	return err
+}
 
 func (f *fakeEngine) RemoveProcess(_ context.Context, id string) error {
 	if err := f.refused(id); err != nil {

@@ -22,6 +22,7 @@ import (
 
 	"github.com/daycare-run/sandbox/dockerexec"
 	"github.com/daycare-run/sandbox/internal/agent/ask"
+	"github.com/daycare-run/sandbox/internal/budget"
 	"github.com/daycare-run/sandbox/internal/cgroup"
 	"github.com/daycare-run/sandbox/internal/errs"
 	"github.com/daycare-run/sandbox/internal/hostfs"
@@ -74,7 +75,10 @@ type Sandboxes struct {
 	cancel context.CancelFunc
 	work   sync.WaitGroup
 	wake   chan struct{} // holds a value when a deadline has changed
-	again  atomic.Bool   // the containers are to be looked for again, as something failed
+	ends   *budget.Pool  // of those that are ended at a time, by owner
+
+	again   atomic.Bool // the containers are to be looked for again, as something failed
+	looking atomic.Bool // look runs
 
 	// sought counts what makes this host look for the containers; found is its value when the last complete look began.
 	// While they are equal, a sandbox with no container known has none.
@@ -89,7 +93,8 @@ type Sandboxes struct {
 // entry is one sandbox.
 type entry struct {
 	id string
-	// changing is held while the sandbox is paused, resumed or removed, and while its record is written.
+	// changing is held while the sandbox is paused, resumed or removed, and while its record is written. Nobody else pauses or
+	// resumes its container.
 	changing sync.Mutex
 
 	mu        sync.Mutex
@@ -102,6 +107,8 @@ type entry struct {
 	commands  map[int]*counted // by pid; nil where none is counted
 	counted   bool             // commands has all that run
 	counting  bool             // a recount is under way
+	ending    bool             // it is being ended, as it was due
+	retry     time.Time        // not to be ended again before then, as that has failed
 
 	// For a cluster: held says that this host holds the sandbox, as it always does without one; moved
 	// that it has had no container since then; removed that its record is gone. revision is the record's.
@@ -119,7 +126,7 @@ func (e *entry) recorded() record {
 // Open reads the records. A damaged one is set aside, and Start removes its container.
 func Open(cfg Config) (*Sandboxes, error) {
 	cfg.recountEvery = cmp.Or(cfg.recountEvery, recountEvery)
-	s := &Sandboxes{cfg: cfg, wake: make(chan struct{}, 1), all: map[string]*entry{}, leaving: map[string]bool{}, giving: map[string]bool{}}
+	s := &Sandboxes{cfg: cfg, wake: make(chan struct{}, 1), ends: budget.NewPool(endsAtOnce, 0), all: map[string]*entry{}, leaving: map[string]bool{}, giving: map[string]bool{}}
 	s.sought.Store(1)
 	s.life, s.cancel = context.WithCancel(context.Background())
 	if cfg.Shared != nil {
@@ -191,8 +198,9 @@ func (s *Sandboxes) find(ctx context.Context) error {
 		}
 		paused := e.record.Paused && c.Running
 		e.mu.Unlock()
-		if paused {
-			s.pauseAgain(e, c.ID)
+		if paused && !s.pauseAgain(e, c.ID) {
+			s.again.Store(true)
+			s.rouse()
 		}
 	}
 	if s.found.Swap(sought) != sought {
@@ -204,15 +212,27 @@ func (s *Sandboxes) find(ctx context.Context) error {
 // allFound reports whether a sandbox with no container known has none.
 func (s *Sandboxes) allFound() bool { return s.found.Load() == s.sought.Load() }
 
-// pauseAgain pauses the container of a sandbox that is recorded as paused. If that fails, it is tried again.
-func (s *Sandboxes) pauseAgain(e *entry, container string) {
+// pauseAgain pauses the container of a sandbox that is recorded as paused, and reports whether that is done. It leaves a sandbox
+// alone that is being changed: whoever resumes it has not recorded that yet.
+func (s *Sandboxes) pauseAgain(e *entry, container string) bool {
+	if !e.changing.TryLock() {
+		return false
+	}
+	defer e.changing.Unlock()
+	e.mu.Lock()
+	paused := e.record.Paused && e.container == container
+	e.mu.Unlock()
+	if !paused {
+		return true
+	}
 	ctx, cancel := context.WithTimeout(s.life, removalLimit)
 	defer cancel()
-	if err := s.cfg.Executor.PauseProcess(ctx, container); err != nil && !cerrdefs.IsNotFound(err) {
+	err := s.cfg.Executor.PauseProcess(ctx, container)
+	if err != nil && (!cerrdefs.IsNotFound(err) || s.cfg.Executor.LastingRuns(container)) {
 		s.cfg.Log.Error().Err(err).Str("sandbox", e.id).Msg("cannot pause a sandbox that is recorded as paused; trying again")
-		s.again.Store(true)
-		s.rouse()
+		return false
 	}
+	return true
 }
 
 // entry returns the entry of a sandbox; nil if there is none.

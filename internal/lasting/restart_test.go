@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -13,6 +15,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/daycare-run/sandbox/internal/durable"
+	"github.com/daycare-run/sandbox/internal/quota"
 )
 
 type opened struct {
@@ -134,4 +137,120 @@ func TestDeadlines(t *testing.T) {
 	if err := killed.SetDeadline(later); !cerrdefs.IsNotFound(err) {
 		t.Errorf("of one that is gone: %v", err)
 	}
+}
+
+// endNow ends a sandbox that is due now and not only after a while, and reports whether that is done.
+func endNow(s *Sandboxes, id string) bool {
+	e := s.entry(id)
+	if e == nil {
+		return true
+	}
+	e.changing.Lock()
+	defer e.changing.Unlock()
+	return s.end(e)
+}
+
+// A sandbox whose container was lost while no service ran goes, paused or not and whenever its deadline is, with its place.
+func TestWhatIsLostGoes(t *testing.T) {
+	l := newLab(t)
+	l.quotas = quota.New(quota.Limits{})
+	s := l.open()
+	later := time.Now().Add(time.Hour)
+	paused, running := l.create(s, Create{Deadline: later, OnDeadline: Pause}), l.create(s, Create{Deadline: later})
+	forever, stays := l.create(s, Create{}), l.create(s, Create{})
+	if err := paused.Pause(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	s.Shutdown()
+	for _, b := range []*Sandbox{paused, running, forever} {
+		l.lose("c-" + b.ID())
+	}
+	l.quotas = quota.New(quota.Limits{})
+	s = l.open()
+	eventually(t, "those are gone", func() bool { return len(s.All()) == 1 && l.quotas.Stats().InUse[quota.Containers] == 1 })
+	if _, err := s.Find(alice, stays.ID()); err != nil {
+		t.Error(err)
+	}
+}
+
+// One whose container is lost while the service runs goes when that is noticed, and not before Docker says so, too.
+func TestOneThatEnds(t *testing.T) {
+	l := newLab(t)
+	l.recount = 5 * time.Millisecond
+	s := l.open()
+	b := l.create(s, Create{Deadline: time.Now().Add(time.Hour)})
+	l.unhear("c-" + b.ID())
+	if endNow(s, b.ID()) || len(s.All()) != 1 {
+		t.Errorf("its container runs: %+v", s.All())
+	}
+	l.lose("c-" + b.ID())
+	if !endNow(s, b.ID()) || len(s.All()) != 0 {
+		t.Errorf("%+v", s.All())
+	}
+	other := l.create(s, Create{})
+	l.lose("c-" + other.ID())
+	eventually(t, "that is noticed", func() bool { return len(s.All()) == 0 })
+}
+
+// Whoever looks for the containers while one is being resumed does not pause it again.
+func TestALookDuringAResumption(t *testing.T) {
+	l := newLabOf(t)
+	b := l.create(l.s, Create{})
+	if err := b.Pause(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	l.afterResumed = func() {
+		if err := l.s.find(t.Context()); err != nil {
+			t.Error(err)
+		}
+	}
+	if err := b.Connect(t.Context(), time.Time{}); err != nil {
+		t.Fatal(err)
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.paused["c-"+b.ID()] || b.entry.recorded().Paused {
+		t.Error("it was paused again")
+	}
+}
+
+// However many of an owner's sandboxes are due and slow to go, a part of them is ended at a time, and another's goes meanwhile.
+func TestSlowRemovals(t *testing.T) {
+	l := newLabOf(t)
+	began, goOn := make(chan string, endsAtOnce), make(chan struct{})
+	release := sync.OnceFunc(func() { close(goOn) })
+	defer release()
+	l.beforeRemoved = func(id string) {
+		if l.owns(alice, id) {
+			began <- id
+			<-goOn
+		}
+	}
+	other, err := l.s.Create(t.Context(), bob, Create{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range endsAtOnce {
+		b := l.create(l.s, Create{})
+		if err := b.SetDeadline(time.Now()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	const most = endsAtOnce / 4
+	eventually(t, "as many as may are being removed", func() bool { return len(began) == most })
+	if err := other.SetDeadline(time.Now()); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "another's is gone", func() bool { return len(l.s.List(bob)) == 0 })
+	if n := len(began); n != most {
+		t.Errorf("%d of one owner are ended at the same time", n)
+	}
+	release()
+	eventually(t, "all are gone", func() bool { return len(l.s.entries()) == 0 })
+}
+
+// owns reports whether a container is of an owner's sandbox.
+func (o opened) owns(owner quota.Token, container string) bool {
+	e := o.s.entry(strings.TrimPrefix(container, "c-"))
+	return e != nil && e.recorded().Owner == owner.Name
 }

@@ -23,6 +23,9 @@ type Shared interface {
 	Write(id string, text []byte) (revision int64, err error)
 	// Seat returns this host's name, and the epoch of a sandbox's seat; 0 if this host does not hold it.
 	Seat(id string) (host string, epoch int64)
+	// Leased reports whether this host holds a sandbox's seat of that epoch, under the lease that it has now: nobody else has ended
+	// what it ran there.
+	Leased(id string, epoch int64) bool
 	// Known reports whether all existing records and seats are known.
 	Known() bool
 }
@@ -132,6 +135,9 @@ func (s *Sandboxes) Release(ctx context.Context, id string) error {
 	}
 	e.changing.Lock()
 	defer e.changing.Unlock()
+	e.mu.Lock()
+	e.container, e.moved = "", true // even if the rest fails: what goes on from the home has not ended
+	e.mu.Unlock()
 	if err := s.removeContainers(ctx, id); err != nil {
 		return err
 	}
@@ -141,7 +147,7 @@ func (s *Sandboxes) Release(ctx context.Context, id string) error {
 	defer e.mu.Unlock()
 	e.countNoMore()
 	e.give()
-	e.give, e.held, e.moved, e.container, e.gone = func() {}, false, false, "", e.record.gone()
+	e.give, e.held, e.moved, e.gone = func() {}, false, false, e.record.gone()
 	if e.removed {
 		delete(s.all, id)
 	}

@@ -95,6 +95,11 @@ func (h *host) Seat(id string) (string, int64) {
 	return h.name, h.epochs[id]
 }
 
+func (h *host) Leased(id string, epoch int64) bool {
+	_, now := h.Seat(id)
+	return now == epoch && now != 0
+}
+
 func (h *host) Known() bool { return true }
 
 // hold gives a host the seat of an id.
@@ -317,16 +322,7 @@ func TestTheTimeOfALostSandbox(t *testing.T) {
 		t.Fatal(err)
 	}
 	exists := func() bool { _, err := os.Stat(home); return err == nil }
-	endNow := func() bool { // and not only after a while
-		for _, e := range two.s.entries() {
-			if e.id == id {
-				e.changing.Lock()
-				defer e.changing.Unlock()
-				return two.s.end(e)
-			}
-		}
-		return true
-	}
+	endNow := func() bool { return endNow(two.s, id) }
 	endNow()
 	if !exists() {
 		t.Error("its home has gone, and no other host knows")
@@ -339,5 +335,36 @@ func TestTheTimeOfALostSandbox(t *testing.T) {
 	ended := endNow()
 	if !ended || exists() || len(two.s.All()) != 1 {
 		t.Errorf("it has not ended: %t, %+v", ended, two.s.All())
+	}
+}
+
+// What a host has ended for the next one, or for its own next lease, goes on there from its home: it is not lost.
+func TestWhatIsEndedForAnotherHostIsNotLost(t *testing.T) {
+	c := newHosts(t)
+	one := c.start("one", newLab(t).fakeEngine)
+	fenced, left := one.create(Create{}).ID(), one.create(Create{}).ID()
+	seat := func(epoch int64) {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.epochs[fenced] += epoch
+	}
+	seat(1)
+	one.engine.lose("c-" + fenced)
+	if endNow(one.s, fenced) || len(one.s.All()) != 2 {
+		t.Errorf("one that a fence has ended: %+v", one.s.All())
+	}
+	seat(-1)
+	if !endNow(one.s, fenced) || len(one.s.All()) != 1 {
+		t.Errorf("one that has ended by itself: %+v", one.s.All())
+	}
+	one.engine.mu.Lock()
+	one.engine.refuses = map[string]error{"c-" + left: errors.New("not all of it")}
+	one.engine.mu.Unlock()
+	if err := one.s.Release(t.Context(), left); err == nil {
+		t.Error("released")
+	}
+	one.engine.lose("c-" + left)
+	if state := one.find(left).Info().State; state != StateRunning || !endNow(one.s, left) || len(one.s.All()) != 1 {
+		t.Errorf("one that was released in part is %v: %+v", state, one.s.All())
 	}
 }
