@@ -206,7 +206,11 @@ func (s *Sandboxes) whose(c dockerexec.ProcessContainer) (_ *entry, known bool) 
 	case held && !e.changing.TryLock(): // it may be the one that is being created
 		return nil, false
 	case held:
+		moved := e.hasMoved() // now that nobody is creating it
 		e.changing.Unlock()
+		if !moved {
+			return e, true
+		}
 	}
 	return nil, true
 }
