@@ -120,7 +120,7 @@ func TestACallOpensANetworkBeforeAnythingWasFound(t *testing.T) {
 		e.Start(t.Context(), noProcesses{})
 		defer e.Shutdown()
 		synctest.Wait()
-		if len(o.opened) != 0 || e.LastingRuns(id) {
+		if len(o.opened) != 0 || e.alone(id) != nil {
 			t.Fatalf("found in spite of the engine: %v", o.opened)
 		}
 		if _, err := e.Run(t.Context(), networked(engine, "bob", ""), aCommand, discard); err != nil {
@@ -128,7 +128,7 @@ func TestACallOpensANetworkBeforeAnythingWasFound(t *testing.T) {
 		}
 		synctest.Wait()
 		o.named(t, 1)
-		if !slices.Contains(o.bound, foundThere) || !e.LastingRuns(id) || len(engine.signals) != 0 {
+		if !slices.Contains(o.bound, foundThere) || e.alone(id) == nil || len(engine.signals) != 0 {
 			t.Errorf("bound: %v, signals: %v", o.bound, engine.signals)
 		}
 	})

@@ -1,7 +1,6 @@
 package dockerexec
 
 import (
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -189,14 +188,7 @@ func TestWhatIsMadeBeforeTheFirstComparison(t *testing.T) {
 		e := engine.executor()
 		e.cfg.Mounts, e.cfg.PoolDir = slowPreparer{e.cfg.Mounts}, filepath.Join(engine.dir, poolDir)
 		e.cfg.GiveHome = func(_, _ string) error { return fs.ErrNotExist } // they are where they belong
-		asked := false
-		e.cfg.Platform = func(context.Context) (Platform, error) {
-			if !asked {
-				asked = true
-				return Platform{}, errors.New("the engine does not answer")
-			}
-			return engine.platform(), nil
-		}
+		engine.failing = 1
 		// bind does what Stock and BindLasting do on disk.
 		bind := func(id, user string) (folder, record string) {
 			home := filepath.Join(engine.dir, user, "home")

@@ -80,7 +80,7 @@ func TestALastingContainerThatIsBoundDuringAComparison(t *testing.T) {
 			if err := m.e.BindLasting(t.Context(), "lasting", 0, "alice", Egress{Profile: "isolated"}); err != nil {
 				t.Fatal(err)
 			}
-			if m.e.consider(m.containers[id], platform) != nil {
+			if m.e.consider(m.containers[id], &platform) != nil {
 				t.Error("one that is bound is taken over")
 			}
 			m.e.cancel() // it is not renamed

@@ -85,12 +85,12 @@ func TestAComparisonThatFailsIsMadeAgain(t *testing.T) {
 		e.Start(t.Context(), noProcesses{})
 		defer e.Shutdown()
 		time.Sleep(compareAgain + time.Second)
-		if e.LastingRuns(id) {
+		if e.alone(id) != nil {
 			t.Fatal("found in spite of the engine")
 		}
 		time.Sleep(compareAgain)
 		synctest.Wait()
-		if !e.LastingRuns(id) {
+		if e.alone(id) == nil {
 			t.Error("it was not found when the engine listed it again")
 		}
 	})
