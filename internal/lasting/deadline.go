@@ -37,12 +37,14 @@ func (s *Sandboxes) keepDeadlines() {
 	var looked time.Time
 	for s.life.Err() == nil {
 		next := s.endDue()
-		if !s.allFound() || s.again.Load() {
-			if time.Since(looked) >= retryAfter && s.looking.CompareAndSwap(false, true) {
+		if (!s.allFound() || s.again.Load()) && !s.looking.Load() { // look rouses at its end
+			if time.Since(looked) >= retryAfter {
 				looked = time.Now()
+				s.looking.Store(true)
 				s.work.Go(s.look)
+			} else {
+				next = min(next, time.Until(looked.Add(retryAfter)))
 			}
-			next = min(next, max(time.Millisecond, time.Until(looked.Add(retryAfter))))
 		}
 		timer := time.NewTimer(next)
 		select {
@@ -56,6 +58,7 @@ func (s *Sandboxes) keepDeadlines() {
 
 // look looks for the containers beside the deadlines: one that is slow to be removed or paused holds up no other sandbox.
 func (s *Sandboxes) look() {
+	defer s.rouse()
 	defer s.looking.Store(false)
 	if err := s.find(s.life); err != nil && s.life.Err() == nil {
 		s.cfg.Log.Warn().Err(err).Msg("cannot look for the containers of lasting sandboxes yet; trying again")

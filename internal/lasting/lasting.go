@@ -111,8 +111,10 @@ type entry struct {
 	retry     time.Time        // not to be ended again before then, as that has failed
 
 	// For a cluster: held says that this host holds the sandbox, as it always does without one; moved
-	// that it has had no container since then; removed that its record is gone. revision is the record's.
+	// that it has had no container since then; removed that its record is gone. released is the epoch of the record whose
+	// container Release has removed, and revision is the record's.
 	held, moved, removed bool
+	released             int64
 	revision             int64
 }
 

@@ -117,7 +117,7 @@ func (s *Sandboxes) Adopt(id string) error {
 		return err
 	}
 	e.commands = map[int]*counted{}
-	e.held, e.give, e.gone, e.moved = true, give, e.record.gone(), e.record.Epoch != epoch
+	e.held, e.give, e.gone, e.moved = true, give, e.record.gone(), e.record.Epoch != epoch || e.record.Epoch == e.released
 	if e.counted = e.moved; e.moved {
 		s.again.Store(true) // an earlier one may be left
 	} else {
@@ -136,9 +136,12 @@ func (s *Sandboxes) Release(ctx context.Context, id string) error {
 	e.changing.Lock()
 	defer e.changing.Unlock()
 	e.mu.Lock()
-	e.container, e.moved = "", true // even if the rest fails: what goes on from the home has not ended
+	// Even if the rest fails, and if this host takes it again under the same seat: what goes on from the home has not ended.
+	e.container, e.moved, e.released = "", true, e.record.Epoch
 	e.mu.Unlock()
 	if err := s.removeContainers(ctx, id); err != nil {
+		s.sought.Add(1) // one may be left
+		s.rouse()
 		return err
 	}
 	s.mu.Lock()
@@ -147,7 +150,7 @@ func (s *Sandboxes) Release(ctx context.Context, id string) error {
 	defer e.mu.Unlock()
 	e.countNoMore()
 	e.give()
-	e.give, e.held, e.moved, e.gone = func() {}, false, false, e.record.gone()
+	e.give, e.held, e.moved, e.container, e.gone = func() {}, false, false, "", e.record.gone()
 	if e.removed {
 		delete(s.all, id)
 	}
@@ -263,7 +266,7 @@ func (b *Sandbox) begin(ctx context.Context) (err error) {
 		return errors.Join(err, s.cfg.Executor.RemoveProcess(ctx, started.ID))
 	}
 	e.mu.Lock()
-	e.container, e.moved, e.counted = started.ID, false, true
+	e.container, e.moved, e.released, e.counted = started.ID, false, 0, true
 	e.mu.Unlock()
 	s.cfg.Log.Warn().Str("sandbox", b.entry.id).Str("from", r.Host).Str("to", host).Int64("epoch", epoch).
 		Msg("a sandbox was started again from its home alone: its host was lost, or gave it up")
@@ -305,7 +308,7 @@ func (s *Sandboxes) Busy(id string) bool {
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	return !e.gone && e.container != ""
+	return !e.gone && (e.container != "" || e.held && !e.moved && !s.allFound()) // which may be found yet
 }
 
 // Abandon says that the seat of an id is no longer needed, unless there is a sandbox of that id.

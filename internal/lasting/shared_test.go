@@ -364,7 +364,32 @@ func TestWhatIsEndedForAnotherHostIsNotLost(t *testing.T) {
 		t.Error("released")
 	}
 	one.engine.lose("c-" + left)
-	if state := one.find(left).Info().State; state != StateRunning || !endNow(one.s, left) || len(one.s.All()) != 1 {
-		t.Errorf("one that was released in part is %v: %+v", state, one.s.All())
+	goesOn := func(how string) {
+		t.Helper()
+		if state := one.find(left).Info().State; state != StateRunning || !endNow(one.s, left) || len(one.s.All()) != 1 {
+			t.Errorf("one that was released %s is %v: %+v", how, state, one.s.All())
+		}
+	}
+	goesOn("in part")
+	if err := errors.Join(one.s.Release(t.Context(), left), one.s.Adopt(left)); err != nil {
+		t.Fatal(err)
+	}
+	goesOn("and taken again under the same seat")
+}
+
+// A sandbox whose container has not been looked for may have one, which no other host would have.
+func TestWhatMayYetBeFoundIsBusy(t *testing.T) {
+	c := newHosts(t)
+	one := c.start("one", newLab(t).fakeEngine)
+	id := one.create(Create{}).ID()
+	again := c.open("one", one.engine)
+	if err := again.s.Adopt(id); err != nil || !again.s.Busy(id) {
+		t.Errorf("not busy before the look, %v", err)
+	}
+	one.engine.lose("c-" + id)
+	again.s.Start(t.Context())
+	defer again.s.Shutdown()
+	if again.s.Busy(id) {
+		t.Error("busy although there is no container")
 	}
 }
