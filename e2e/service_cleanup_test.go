@@ -149,7 +149,8 @@ func TestALostInstance(t *testing.T) {
 }
 
 // Another checkout's `make clean` leaves a service alone that it did not start. What is left of a demo, after
-// a restart of the host for instance, is removed, whatever has the process id of its service by then.
+// a restart of the host for instance, is removed, whatever has the process id of its service by then; but not once another
+// service has used what it had.
 func TestDemoStopElsewhere(t *testing.T) {
 	l := newLab(t, "runc")
 	l.register(t, "demo")
@@ -186,9 +187,18 @@ func TestDemoStopElsewhere(t *testing.T) {
 		t.Error(err)
 	}
 	l.stop(syscall.SIGKILL)
-	if err := os.WriteFile(pid, []byte(fmt.Sprintln(os.Getpid())), 0o644); err != nil {
-		t.Fatal(err)
+	was := func(file string, pid int) {
+		t.Helper()
+		if err := os.WriteFile(file, fmt.Appendln(nil, pid), 0o644); err != nil {
+			t.Fatal(err)
+		}
 	}
+	was(pid, os.Getpid()-1) // an earlier service on the same dataDir
+	was(l.path("data/lock"), os.Getpid())
+	if out := stop(); !strings.Contains(out, "another sandboxd has used") || len(l.remains()) == 0 {
+		t.Errorf("it says %s, and there is %q", out, l.remains())
+	}
+	was(pid, os.Getpid())
 	out := stop()
 	if left := l.remains(); len(left) > 0 || !strings.Contains(out, "removed container ") {
 		t.Errorf("of a service that is gone it has left %q: %s", left, out)

@@ -64,6 +64,11 @@ stop() {
 		say "the running sandboxd (pid $pid, $exe) is not this checkout's: it keeps running, and nothing is removed"
 		return
 	fi
+	if [ "$(cat "$DATA/lock" 2>/dev/null)" != "$pid" ]; then # which has the pid of who used it last
+		say "another sandboxd has used $DATA since the demo: nothing is removed"
+		rm -f "$PIDFILE"
+		return
+	fi
 	[ -x bin/sandboxd ] || go build -o bin/sandboxd ./cmd/sandboxd
 	# cleanup exits with 3 and removes nothing if the service runs after all.
 	bin/sandboxd cleanup 2>&1 | indent || [ "${PIPESTATUS[0]}" = 3 ]
@@ -113,6 +118,7 @@ start_service() {
 		fi
 		sleep 0.1
 	done
+	mkdir -p "$DATA"
 	echo "$pid" >"$PIDFILE"
 	say "started sandboxd (pid $pid), its log is $LOG"
 }

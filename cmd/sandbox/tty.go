@@ -71,14 +71,31 @@ func printAsIs(file *os.File) error {
 	return unix.IoctlSetTermios(int(file.Fd()), unix.TCSETS, mode)
 }
 
-// input returns what to pass on of stdin: nothing if it is not open for reading, which is how nohup leaves it.
+// input returns what to pass on of stdin: nothing if it is not open for reading, which is how nohup leaves it. A terminal that is
+// gone has ended.
 func input(stdin io.Reader) io.Reader {
-	if file, is := stdin.(*os.File); is {
-		if mode, err := unix.FcntlInt(file.Fd(), unix.F_GETFL, 0); err == nil && mode&unix.O_ACCMODE == unix.O_WRONLY {
-			return nil
-		}
+	file, is := stdin.(*os.File)
+	if !is {
+		return stdin
 	}
-	return stdin
+	if mode, err := unix.FcntlInt(file.Fd(), unix.F_GETFL, 0); err == nil && mode&unix.O_ACCMODE == unix.O_WRONLY {
+		return nil
+	}
+	if term.IsTerminal(file.Fd()) {
+		return lines{file}
+	}
+	return file
+}
+
+// lines reads a terminal that has not been made raw. The kernel says EIO of one that is gone.
+type lines struct{ file *os.File }
+
+func (l lines) Read(p []byte) (int, error) {
+	n, err := l.file.Read(p)
+	if errors.Is(err, unix.EIO) {
+		err = io.EOF
+	}
+	return n, err
 }
 
 // terminalSize returns a size that is never 0, even if the terminal does not know its own.

@@ -1,6 +1,8 @@
 package main
 
 import (
+	"io"
+	"os"
 	"strings"
 	"testing"
 
@@ -35,5 +37,28 @@ func TestWhatATerminalHandles(t *testing.T) {
 		if mode, err = unix.IoctlGetTermios(int(far.Fd()), unix.TCGETS); err != nil || mode.Lflag&unix.ISIG == 0 || mode.Oflag&unix.OPOST == 0 {
 			t.Errorf("left with %+v, %v", mode, err)
 		}
+	}
+}
+
+// A terminal that is gone while a command reads lines of it has ended; a file that cannot be read has not.
+func TestInputOfATerminalThatIsGone(t *testing.T) {
+	near, far, err := pty.Open()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer far.Close()
+	if err := near.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if n, err := input(far).Read(make([]byte, 1)); n != 0 || err != io.EOF {
+		t.Errorf("%d, %v", n, err)
+	}
+	dir, err := os.Open(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer dir.Close()
+	if _, err := input(dir).Read(make([]byte, 1)); err == nil || err == io.EOF {
+		t.Errorf("a folder: %v", err)
 	}
 }

@@ -3,8 +3,8 @@ import { setTimeout as sleep } from "node:timers/promises";
 import { SandboxError } from "./error.js";
 
 /**
- * When to try a call again that failed as `busy` or `unavailable`. No other call is tried again, and none after its first
- * event. An exec that was refused with `busy` was not started; one with `unavailable` may have been, if the service
+ * When to try a call again that failed as `busy` (429) or `unavailable` (503). No other call is tried again, and none after
+ * its first event. An exec that was refused with `busy` was not started; one with `unavailable` may have been, if the service
  * stopped meanwhile.
  */
 export interface Retry {
@@ -31,11 +31,16 @@ export async function retrying<T>(retry: Retry | undefined, signal: AbortSignal 
 
 function delayAfter(error: unknown, retry: Retry | undefined, attempt: number): number | undefined {
     if (retry === undefined || attempt >= retry.attempts) return undefined;
-    if (!(error instanceof SandboxError) || (error.kind !== "busy" && error.kind !== "unavailable")) return undefined;
+    if (!(error instanceof SandboxError) || !isPassing(error)) return undefined;
     const most = retry.maxDelayMs ?? 5000;
     if (error.retryAfterMs !== undefined) return error.retryAfterMs <= most ? error.retryAfterMs : undefined;
     // Half of it is random, so that many callers that were refused at once do not come back at once.
     return Math.min(most, firstDelayMs * 2 ** (attempt - 1)) * (0.5 + Math.random() / 2);
+}
+
+/** What comes after the upgrade to a WebSocket has a kind alone, and what a proxy answers may have a status alone. */
+function isPassing({ kind, status }: SandboxError): boolean {
+    return kind === "busy" || kind === "unavailable" || status === 429 || status === 503;
 }
 
 async function pause(delay: number, signal: AbortSignal | undefined): Promise<void> {
