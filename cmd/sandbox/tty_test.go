@@ -46,11 +46,11 @@ func TestInputOfATerminalThatIsGone(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer far.Close()
-	if err := near.Close(); err != nil {
+	defer near.Close()
+	if err := far.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if n, err := input(far).Read(make([]byte, 1)); n != 0 || err != io.EOF {
+	if n, err := input(near).Read(make([]byte, 1)); n != 0 || err != io.EOF {
 		t.Errorf("%d, %v", n, err)
 	}
 	dir, err := os.Open(t.TempDir())

@@ -371,7 +371,7 @@ func TestWhatIsEndedForAnotherHostIsNotLost(t *testing.T) {
 		}
 	}
 	goesOn("in part")
-	if err := errors.Join(one.s.Release(t.Context(), left), one.s.Adopt(left)); err != nil {
+	if err := errors.Join(one.s.Release(t.Context(), left), one.s.Adopt(left), one.s.find(t.Context())); err != nil {
 		t.Fatal(err)
 	}
 	goesOn("and taken again under the same seat")
