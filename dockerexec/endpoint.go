@@ -69,6 +69,9 @@ func (c *container) effectiveSpec() Spec {
 
 // leave gives the container's address back.
 func (e *Executor) leave(c *container) {
+	e.mu.Lock()
+	c.unregistered = nil // whoever is just registering it takes that back
+	e.mu.Unlock()
 	if c.holder != 0 {
 		e.cfg.Networks.Remove(c.spec.Egress.Profile, c.holder)
 		c.holder = 0
@@ -188,8 +191,8 @@ func (e *Executor) unregistered(ctx context.Context, n Network) (list []*contain
 func (e *Executor) registered(list []*container, at []Endpoint) {
 	for i, c := range list {
 		e.mu.Lock()
+		there := c.unregistered != nil
 		c.unregistered = nil
-		there := e.containers[c.fingerprint] == c || e.processes[c.id] == c
 		e.mu.Unlock()
 		if !there {
 			e.cfg.Networks.Remove(c.spec.Egress.Profile, at[i].Holder)

@@ -83,6 +83,8 @@ type Executor struct {
 
 	watcher processWatcher // set by Start
 
+	begun        chan struct{} // closed by begin, when what earlier services wrote down has been read
+	begin        func()
 	looked       atomic.Bool // all containers of earlier services are in the maps
 	looking      sync.Mutex  // held by lookOnce
 	forsakenGone atomic.Bool // what was made under a lost id is gone
@@ -131,6 +133,8 @@ func New(docker *client.Client, cfg Config) *Executor {
 	}
 	e.host, e.usages.turn = cgroup.ThisHost(), make(chan struct{}, 1)
 	e.idle.Store(&cfg.Idle)
+	e.begun = make(chan struct{})
+	e.begin = sync.OnceFunc(func() { close(e.begun) })
 	e.SetAhead(cfg.Ahead)
 	e.stopping, e.stop = context.WithCancelCause(context.Background())
 	return e
@@ -148,6 +152,7 @@ func (e *Executor) Start(ctx context.Context, processes processWatcher) {
 	e.watcher = processes
 	e.readRecords()
 	e.recoverBound()
+	e.begin()
 	if err := e.reconcile(ctx, processes.Lost); err != nil {
 		e.cfg.Log.Warn().Err(err).Msg("cannot compare with Docker yet")
 	}

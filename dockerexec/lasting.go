@@ -30,8 +30,12 @@ func (e *Executor) StartLasting(ctx context.Context, spec Spec, token quota.Toke
 	return e.startAlone(ctx, spec, token, "sandbox")
 }
 
-// Lasting lists this instance's lasting containers, including those that have ended, without those in the pool.
+// Lasting lists this instance's lasting containers, including those that have ended, without those in the pool. Those that run can
+// be used then.
 func (e *Executor) Lasting(ctx context.Context) ([]ProcessContainer, error) {
+	if err := e.lookOnce(ctx); err != nil {
+		return nil, err
+	}
 	list, err := e.listAlone(ctx, labelLasting)
 	return slices.DeleteFunc(list, func(p ProcessContainer) bool { return p.Spec.IsPooled() }), err
 }

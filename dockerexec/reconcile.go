@@ -182,10 +182,18 @@ func (e *Executor) looks() bool {
 }
 
 // lookOnce compares with Docker if that has not succeeded yet, as after a start without Docker: until the containers of an
-// earlier service are known, no network can be opened without cutting them off.
+// earlier service are known, no network can be opened without cutting them off, and nothing can be done with a lasting one. It
+// waits for Start.
 func (e *Executor) lookOnce(ctx context.Context) error {
 	if e.looked.Load() {
 		return nil
+	}
+	select {
+	case <-e.begun:
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case <-e.ctx.Done():
+		return errStopping
 	}
 	e.looking.Lock()
 	defer e.looking.Unlock()
@@ -197,7 +205,7 @@ func (e *Executor) lookOnce(ctx context.Context) error {
 	case e.looked.Load():
 		return nil // what else has failed is tried again
 	case err != nil:
-		return fmt.Errorf("cannot find the containers that run already, which would lose their network: %w", err)
+		return fmt.Errorf("cannot find the containers that run already: %w", err)
 	default:
 		return errStopping
 	}

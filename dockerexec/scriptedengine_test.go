@@ -93,11 +93,13 @@ func (s *scriptedEngine) executor() *Executor {
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	return New(docker, Config{
+	e := New(docker, Config{
 		Instance: "test", DataDir: s.dir, Idle: Idle{RemoveAfter: time.Hour}, Mounts: &preparerLog{},
 		Platform:      func(context.Context) (Platform, error) { return s.platform(), nil },
 		ImagesChanged: func() {}, Log: zerolog.Nop(),
 	})
+	e.begin() // for tests without Start
+	return e
 }
 
 // noProcesses is a processWatcher whom nothing concerns.

@@ -40,8 +40,8 @@ type answeredName struct {
 	until time.Time
 }
 
-// note remembers addresses of an allowed name. Where even expired answers leave no room, an address takes the place of another
-// of its names, or is not remembered if it has none.
+// note remembers addresses of an allowed name. Where even expired answers leave no room, an address takes the place of one of its
+// own names, or of one of several that another address has; it is not remembered if there is none.
 func (a *answers) note(name string, addrs []netip.Addr, ttl time.Duration, now time.Time) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -63,14 +63,26 @@ func (a *answers) note(name string, addrs []netip.Addr, ttl time.Duration, now t
 			return n.name == name
 		})
 		if known := a.names[addr]; len(known) == mostNames || a.count == mostAnswers && len(known) > 0 {
-			first := slices.MinFunc(known, func(n, m answeredName) int { return n.until.Compare(m.until) })
-			a.drop(addr, func(n answeredName) bool { return n == first })
+			a.dropFirst(addr)
+		} else if a.count == mostAnswers {
+			for other, names := range a.names {
+				if len(names) > 1 {
+					a.dropFirst(other)
+					break
+				}
+			}
 		}
 		if a.count < mostAnswers {
 			a.names[addr] = append(a.names[addr], answeredName{name, lasts})
 			a.count++
 		}
 	}
+}
+
+// dropFirst forgets the name of an address that would be forgotten first; a.mu is held.
+func (a *answers) dropFirst(addr netip.Addr) {
+	first := slices.MinFunc(a.names[addr], func(n, m answeredName) int { return n.until.Compare(m.until) })
+	a.drop(addr, func(n answeredName) bool { return n == first })
 }
 
 // drop forgets those names of an address that match; a.mu is held.

@@ -41,9 +41,9 @@ func TestAnswersAreRemembered(t *testing.T) {
 	if known.count > mostAnswers || len(known.names) > mostAnswers {
 		t.Errorf("%d are remembered, of %d addresses", known.count, len(known.names))
 	}
-	is("one was forgotten for others", at, now, "b.example", "a.example")
+	is("one of several names makes room for an address", at, now, "b.example")
 	known.note("c.example", []netip.Addr{at}, time.Hour, now)
-	is("where there is no room, one of the address's own makes it", at, now, "c.example", "b.example")
+	is("where there is no room, one of the address's own makes it", at, now, "c.example")
 	known.note("late.example", []netip.Addr{addr}, 0, now.Add(2*mostTTL))
 	is("there is room when all have expired", addr, now.Add(2*mostTTL), "late.example")
 }
@@ -59,6 +59,20 @@ func TestNamesOfOneAddressAreBounded(t *testing.T) {
 	names := known.namesOf(at, now)
 	if len(names) != mostNames || known.count != mostNames || !slices.Contains(names, "lasts.example") || names[0] != fmt.Sprintf("n%d.example", 4*mostNames-1) {
 		t.Errorf("%d are remembered: %q", known.count, names)
+	}
+}
+
+// Names of one address take no place from other addresses.
+func TestNamesLeaveRoomForAddresses(t *testing.T) {
+	var known answers
+	now, shared, other := time.Now(), netip.MustParseAddr("198.51.100.7").As4(), netip.MustParseAddr("203.0.113.9")
+	for i := range mostAnswers {
+		shared[3] = byte(i / mostNames)
+		known.note(fmt.Sprintf("n%d.example", i), []netip.Addr{netip.AddrFrom4(shared)}, time.Hour, now)
+	}
+	known.note("other.example", []netip.Addr{other}, time.Hour, now)
+	if names := known.namesOf(other, now); len(names) != 1 || known.count != mostAnswers {
+		t.Errorf("%q, and %d are remembered", names, known.count)
 	}
 }
 
