@@ -68,8 +68,7 @@ func etcdsDisksAreFull(t *testing.T, c *clusterLab) {
 	for _, h := range c.hosts[1:] {
 		free = append(free, c.fill(t, h))
 	}
-	c.writeUntilOneEnds(t, c.hosts[1:]...) // with which the majority has
-	gone := float64(time.Now().UnixMilli()) / 1000
+	gone := float64(c.writeUntilOneEnds(t, c.hosts[1:]...).UnixMilli()) / 1000 // with which the majority has
 	if out, err := holder.client.Exec(t.Context(), user, types.Exec{Permissions: workspace, Command: "true"}); err != nil || out.Failed {
 		t.Errorf("who is held goes on: %+v, %v", out, err)
 	}
@@ -125,9 +124,11 @@ func (h *clusterHost) places(t *testing.T, user string) error {
 	return err
 }
 
-// writeUntilOneEnds has etcd be written to until one of its members has ended, as it does when it cannot write.
-func (c *clusterLab) writeUntilOneEnds(t *testing.T, members ...*clusterHost) {
+// writeUntilOneEnds has etcd be written to until one of its members has ended, as it does when it cannot write. It returns when
+// the last write was answered: the member may have stood still before it ended.
+func (c *clusterLab) writeUntilOneEnds(t *testing.T, members ...*clusterHost) (answered time.Time) {
 	t.Helper()
+	answered = time.Now()
 	written := 0
 	eventually(t, "a member of etcd has ended", func() bool {
 		for range 50 {
@@ -136,9 +137,12 @@ func (c *clusterLab) writeUntilOneEnds(t *testing.T, members ...*clusterHost) {
 			}
 			written++
 			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-			_, _ = c.hosts[2].client.Put(ctx, "writer", types.Registration{UserID: "writer", Permissions: types.Permissions{WorkingDir: fmt.Sprint("/home/", written)}})
+			if _, err := c.hosts[2].client.Put(ctx, "writer", types.Registration{UserID: "writer", Permissions: types.Permissions{WorkingDir: fmt.Sprint("/home/", written)}}); err == nil {
+				answered = time.Now()
+			}
 			cancel()
 		}
 		return false
 	})
+	return answered
 }
