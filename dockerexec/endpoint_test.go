@@ -219,3 +219,59 @@ func TestAContainerThatEndsWhileItsNetworkIsOpened(t *testing.T) {
 		}
 	})
 }
+
+// Whoever gives a container up while its network is opened, and has not forgotten it yet, leaves no address behind.
+func TestAContainerThatLeavesWhileItsNetworkIsOpened(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		_, o, e, id := opening(t)
+		o.meanwhile = func() { e.leave(e.alone(id)) }
+		e.Start(t.Context(), noProcesses{})
+		defer e.Shutdown()
+		synctest.Wait()
+		o.named(t, 1)
+		if len(o.has) != 0 {
+			t.Errorf("who has left has an address: %v", o.has)
+		}
+	})
+}
+
+// Nothing is compared with Docker before Start has read what earlier services wrote down.
+func TestNoComparisonBeforeTheStart(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		_, o, e, id := opening(t)
+		e.begun = make(chan struct{})
+		defer e.Shutdown()
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		if _, err := e.network(ctx, "daycare", "isolated"); !errors.Is(err, context.DeadlineExceeded) || len(o.opened) != 0 || e.alone(id) != nil {
+			t.Errorf("%v, %v", o.opened, err)
+		}
+		close(e.begun)
+		if _, err := e.network(t.Context(), "daycare", "isolated"); err != nil {
+			t.Error(err)
+		}
+		o.named(t, 1)
+	})
+}
+
+// Lasting containers that are listed can be used, also before anything else was compared.
+func TestWhatIsListedCanBeUsed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		engine, _, e, id := opening(t)
+		defer e.Shutdown()
+		engine.mu.Lock()
+		engine.setPaused(id, true)
+		engine.mu.Unlock()
+		if list, err := e.Lasting(t.Context()); err != nil || len(list) != 1 {
+			t.Fatalf("%v, %v", list, err)
+		}
+		if err := e.ResumeProcess(t.Context(), id); err != nil {
+			t.Error(err)
+		}
+		engine.mu.Lock()
+		defer engine.mu.Unlock()
+		if engine.paused[id] != nil {
+			t.Error("it was not resumed")
+		}
+	})
+}
