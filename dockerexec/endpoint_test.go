@@ -79,6 +79,13 @@ func (o *openings) Remove(_ string, holder uint64) {
 	delete(o.has, holder)
 }
 
+// asked returns what it was asked until now.
+func (o *openings) asked() (opened [][]Endpoint, bound []netip.Addr) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return slices.Clone(o.opened), slices.Clone(o.bound)
+}
+
 // opening is an executor on an engine that has a lasting container on a network.
 func opening(t *testing.T) (*scriptedEngine, *openings, *Executor, string) {
 	engine, o := newScriptedEngine(t), &openings{has: map[uint64]netip.Addr{}}
@@ -101,10 +108,11 @@ func networked(engine *scriptedEngine, user, lasting string) Spec {
 // named checks that each opening until the first that succeeded named the container that was found.
 func (o *openings) named(t *testing.T, times int) {
 	t.Helper()
-	if len(o.opened) < times {
-		t.Fatalf("the network was opened %d times, want %d", len(o.opened), times)
+	opened, _ := o.asked()
+	if len(opened) < times {
+		t.Fatalf("the network was opened %d times, want %d", len(opened), times)
 	}
-	for i, list := range o.opened[:times] {
+	for i, list := range opened[:times] {
 		if len(list) != 1 || list[0].Addr != foundThere || list[0].MAC == nil || list[0].Spec.Lasting != "s1" {
 			t.Errorf("opening %d named %+v", i, list)
 		}
@@ -120,16 +128,16 @@ func TestACallOpensANetworkBeforeAnythingWasFound(t *testing.T) {
 		e.Start(t.Context(), noProcesses{})
 		defer e.Shutdown()
 		synctest.Wait()
-		if len(o.opened) != 0 || e.alone(id) != nil {
-			t.Fatalf("found in spite of the engine: %v", o.opened)
+		if opened, _ := o.asked(); len(opened) != 0 || e.alone(id) != nil {
+			t.Fatalf("found in spite of the engine: %v", opened)
 		}
 		if _, err := e.Run(t.Context(), networked(engine, "bob", ""), aCommand, discard); err != nil {
 			t.Fatal(err)
 		}
 		synctest.Wait()
 		o.named(t, 1)
-		if !slices.Contains(o.bound, foundThere) || e.alone(id) == nil || len(engine.signals) != 0 {
-			t.Errorf("bound: %v, signals: %v", o.bound, engine.signals)
+		if _, bound := o.asked(); !slices.Contains(bound, foundThere) || e.alone(id) == nil || len(engine.signals) != 0 {
+			t.Errorf("bound: %v, signals: %v", bound, engine.signals)
 		}
 	})
 }
@@ -169,14 +177,16 @@ func TestANetworkThatCannotBeOpenedAtFirst(t *testing.T) {
 		time.Sleep(2*networkCheck + time.Second)
 		synctest.Wait()
 		o.named(t, 3)
-		if len(o.bound) != 1 || o.bound[0] != foundThere || len(engine.signals) != 0 {
-			t.Errorf("bound: %v, signals: %v", o.bound, engine.signals)
+		if _, bound := o.asked(); len(bound) != 1 || bound[0] != foundThere || len(engine.signals) != 0 {
+			t.Errorf("bound: %v, signals: %v", bound, engine.signals)
 		}
 		if n := told.Load(); n != 1 {
 			t.Errorf("that was told %d times", n)
 		}
-		if time.Sleep(networkCheck); len(o.bound) != 1 || len(o.opened) != 4 || len(o.opened[3]) != 0 {
-			t.Errorf("what is known was named again: %v, bound: %v", o.opened, o.bound)
+		time.Sleep(networkCheck)
+		synctest.Wait()
+		if opened, bound := o.asked(); len(bound) != 1 || len(opened) != 4 || len(opened[3]) != 0 {
+			t.Errorf("what is known was named again: %v, bound: %v", opened, bound)
 		}
 	})
 }
@@ -199,8 +209,8 @@ func TestAContainerThatDockerIsSilentAbout(t *testing.T) {
 		engine.mu.Unlock()
 		time.Sleep(networkCheck)
 		synctest.Wait()
-		if len(o.bound) != 1 || o.bound[0] != foundThere || len(engine.signals) != 0 {
-			t.Errorf("bound: %v, signals: %v", o.bound, engine.signals)
+		if _, bound := o.asked(); len(bound) != 1 || bound[0] != foundThere || len(engine.signals) != 0 {
+			t.Errorf("bound: %v, signals: %v", bound, engine.signals)
 		}
 	})
 }
