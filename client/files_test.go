@@ -198,7 +198,8 @@ func TestUploadsOfFilesThatChange(t *testing.T) {
 				if err := os.Truncate(here, tt.size); err != nil { // the body is sent when it is asked for
 					t.Error(err)
 				}
-				if got, err = io.ReadAll(req.Body); err == nil {
+				body, err := io.ReadAll(req.Body)
+				if got = body; err == nil {
 					_, _ = fmt.Fprintf(w, `{"bytes":%d}`, len(got))
 				}
 			}))

@@ -29,6 +29,7 @@ func TestWhatATerminalHandles(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		<-streams.Resizes // the first, after which only a signal has the terminal looked at
 		mode, err := unix.IoctlGetTermios(int(far.Fd()), unix.TCGETS)
 		if err != nil || mode.Lflag&unix.ISIG != 0 == passed || mode.Oflag&unix.OPOST != 0 {
 			t.Errorf("keys are passed on: %v; the mode is %+v, %v", passed, mode, err)
