@@ -1,16 +1,12 @@
-// Package layout holds the rules of the layout that must never slip: which package may import which,
-// that each says what it is for, how many names one exports, and how long files and functions are. HACKING.md has the map.
+// Package layout holds the rules of the layout that must never slip: which package may import which, where each
+// library has its place, and that each package says what it is for. HACKING.md has the map.
 package layout
 
 import (
 	"encoding/json"
 	"errors"
-	"go/ast"
-	"go/parser"
-	"go/token"
 	"io"
 	"os/exec"
-	"path/filepath"
 	"strings"
 	"testing"
 )
@@ -97,26 +93,15 @@ var onlyIn = map[string]string{
 	"github.com/spf13/cobra":                     "cmd/sandbox cmd/sandboxd internal/cli/man internal/cli/usage",
 }
 
-// How many lines a file and a function of the product may have. What is generated is free of both.
-const maxFile, maxFunction = 350, 60
-
-// maxExported is how many types, functions, variables and constants a package may export; methods and fields do not count.
-const maxExported = 40
-
-// freeOfBound lists the packages to which maxExported does not apply: the contract of the API, type by type, and what protoc makes.
-const freeOfBound = "api/types internal/e2b/filesystempb internal/e2b/processpb"
-
 type pkg struct {
 	ImportPath string
-	Dir        string
 	Doc        string
-	GoFiles    []string
 	Imports    []string
 }
 
 func packages(t *testing.T) map[string]pkg {
 	t.Helper()
-	out, err := exec.Command("go", "list", "-json=ImportPath,Dir,Doc,GoFiles,Imports", "./...").Output()
+	out, err := exec.Command("go", "list", "-json=ImportPath,Doc,Imports", "./...").Output()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -180,80 +165,6 @@ func TestEveryPackageSaysWhatItIsFor(t *testing.T) {
 			t.Errorf("%s has no package comment", name)
 		}
 	}
-}
-
-func TestPackagesExportFewNames(t *testing.T) {
-	for name, p := range packages(t) {
-		var names []string
-		for _, parsed := range p.parse(t, token.NewFileSet()) {
-			for _, declared := range parsed.Decls {
-				names = append(names, exported(declared)...)
-			}
-		}
-		if len(names) > maxExported && !has(freeOfBound, name) {
-			t.Errorf("%s exports %d names, more than %d: it is two packages, or says what only it needs: %s", name, len(names), maxExported, names)
-		}
-	}
-}
-
-func TestFilesAndFunctionsAreShort(t *testing.T) {
-	for _, p := range packages(t) {
-		files := token.NewFileSet()
-		lines := func(n ast.Node) int { return files.Position(n.End()).Line - files.Position(n.Pos()).Line + 1 }
-		for _, parsed := range p.parse(t, files) {
-			if ast.IsGenerated(parsed) {
-				continue
-			}
-			if at := files.Position(parsed.FileEnd - 1); at.Line > maxFile {
-				t.Errorf("%s has %d lines, more than %d", at.Filename, at.Line, maxFile)
-			}
-			for _, declared := range parsed.Decls {
-				if f, is := declared.(*ast.FuncDecl); is && lines(f) > maxFunction {
-					t.Errorf("%s: %s has %d lines, more than %d", files.Position(f.Pos()), f.Name.Name, lines(f), maxFunction)
-				}
-			}
-		}
-	}
-}
-
-// parse reads the package's files, without its tests.
-func (p pkg) parse(t *testing.T, files *token.FileSet) (parsed []*ast.File) {
-	t.Helper()
-	for _, name := range p.GoFiles {
-		file, err := parser.ParseFile(files, filepath.Join(p.Dir, name), nil, parser.ParseComments|parser.SkipObjectResolution)
-		if err != nil {
-			t.Fatal(err)
-		}
-		parsed = append(parsed, file)
-	}
-	return parsed
-}
-
-// exported returns the names that a declaration adds to those of its package.
-func exported(declared ast.Decl) (names []string) {
-	add := func(idents ...*ast.Ident) {
-		for _, ident := range idents {
-			if ident.IsExported() {
-				names = append(names, ident.Name)
-			}
-		}
-	}
-	switch declared := declared.(type) {
-	case *ast.FuncDecl:
-		if declared.Recv == nil {
-			add(declared.Name)
-		}
-	case *ast.GenDecl:
-		for _, spec := range declared.Specs {
-			switch spec := spec.(type) {
-			case *ast.TypeSpec:
-				add(spec.Name)
-			case *ast.ValueSpec:
-				add(spec.Names...)
-			}
-		}
-	}
-	return names
 }
 
 func has(list, name string) bool {
