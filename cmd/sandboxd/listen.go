@@ -123,14 +123,32 @@ func listenAll(ctx context.Context, cfg config.Config, tokens *access.Tokens, sh
 // maxHeader is the limit of a request's headers in bytes.
 const maxHeader = 64 << 10
 
+// kept is how long a connection may be without a request. Callers are told keptTold, so that none sends a request in
+// the moment in which its connection is closed.
+const (
+	kept     = 2 * time.Minute
+	keptTold = kept - 5*time.Second
+)
+
 func newServer(handler http.Handler, log zerolog.Logger) *http.Server {
 	return &http.Server{
-		Handler:           handler,
+		Handler:           tellingIdle(handler),
 		ReadHeaderTimeout: 10 * time.Second,
-		IdleTimeout:       2 * time.Minute,
+		IdleTimeout:       kept,
 		MaxHeaderBytes:    maxHeader,
 		ErrorLog:          httplog.New(log, "api"),
 	}
+}
+
+// tellingIdle adds to the answers of HTTP/1 how long their connection may be idle. HTTP/2 forbids that header.
+func tellingIdle(handler http.Handler) http.Handler {
+	told := fmt.Sprintf("timeout=%d", int(keptTold.Seconds()))
+	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		if req.ProtoMajor == 1 {
+			w.Header().Set("Keep-Alive", told)
+		}
+		handler.ServeHTTP(w, req)
+	})
 }
 
 // tcpCallers authenticates callers at the address of a setting by their tokens.

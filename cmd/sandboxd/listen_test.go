@@ -14,6 +14,7 @@ import (
 	"math/big"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
@@ -314,6 +315,22 @@ func TestServerLog(t *testing.T) {
 		`{"level":"error","from":"api","line":"http: panic serving @: nil map\ngoroutine 1","message":"net/http says"}` + "\n"
 	if lines.String() != want {
 		t.Errorf("%s", lines.String())
+	}
+}
+
+// A client that keeps a connection knows for how long: a little less than the server does.
+func TestServerTellsHowLongAConnectionIsKept(t *testing.T) {
+	server := newServer(http.NotFoundHandler(), zerolog.Nop())
+	for proto, want := range map[int]string{1: "timeout=115", 2: ""} {
+		answer, req := httptest.NewRecorder(), httptest.NewRequest(http.MethodGet, "/", nil)
+		req.ProtoMajor = proto
+		server.Handler.ServeHTTP(answer, req)
+		if got := answer.Header().Get("Keep-Alive"); got != want {
+			t.Errorf("HTTP/%d: Keep-Alive is %q, want %q", proto, got, want)
+		}
+	}
+	if server.IdleTimeout != 2*time.Minute {
+		t.Errorf("connections are kept for %s, which callers are not told", server.IdleTimeout)
 	}
 }
 
