@@ -3,12 +3,14 @@ package api
 import (
 	"encoding/base64"
 	"fmt"
+	"slices"
 	"syscall"
 	"unicode/utf8"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/daycare-run/sandbox/api/types"
+	"github.com/daycare-run/sandbox/internal/hints"
 	"github.com/daycare-run/sandbox/internal/sandbox"
 )
 
@@ -66,7 +68,7 @@ func result(r sandbox.Result) types.Result {
 	out := types.Result{
 		Failed: r.Failed(), Cwd: r.Cwd, TimedOut: r.TimedOut, Truncated: r.Truncated,
 		DurationMs: milliseconds(r.Duration), Cold: r.Cold,
-		Egress: refusals(r.Refused), EgressMore: r.MoreRefused,
+		Egress: refusals(r.Refused), EgressMore: r.MoreRefused, Hints: said(r.Hints),
 	}
 	if r.Signal != 0 {
 		out.Signal = signalName(r.Signal)
@@ -74,6 +76,20 @@ func result(r sandbox.Result) types.Result {
 		out.ExitCode = &r.ExitCode
 	}
 	return out
+}
+
+// said returns hints in the API's words.
+func said(list []hints.Hint) []types.Hint {
+	list = hints.Say(hints.API, list)
+	for i := range list {
+		h := &list[i]
+		h.Message, h.Path = utf8Text(h.Message), utf8Text(h.Path)
+		h.Commands = slices.Clone(h.Commands)
+		for j := range h.Commands {
+			h.Commands[j] = utf8Text(h.Commands[j])
+		}
+	}
+	return list
 }
 
 // signalName returns a signal's name; a real-time signal has its number instead.

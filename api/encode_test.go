@@ -119,7 +119,7 @@ func TestResults(t *testing.T) {
 		{"truncated is no failure", dockerexec.Result{Truncated: true}, types.Result{ExitCode: &zero, Truncated: true}},
 		{"not found", dockerexec.Result{ExitCode: 127, CommandFault: "x"}, types.Result{ExitCode: &code, Failed: true}},
 	} {
-		tt.want.Cwd, tt.want.DurationMs, tt.want.Egress = "/home", 1.5, []types.Refusal{}
+		tt.want.Cwd, tt.want.DurationMs, tt.want.Egress, tt.want.Hints = "/home", 1.5, []types.Refusal{}, []types.Hint{}
 		got := result(sandbox.Result{Result: tt.result, Cwd: "/home", Duration: 1500 * time.Microsecond})
 		if diff := cmp.Diff(tt.want, got); diff != "" {
 			t.Errorf("%s: want (-), got (+):\n%s", tt.name, diff)

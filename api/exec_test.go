@@ -96,7 +96,7 @@ func TestStreamedEvents(t *testing.T) {
 			server := newLab(t, tt.run).serve()
 			events := readEvents(t, post(t, server.URL, ndjson, `{"command":"x"}`))
 			want := append([]types.Event{{Type: "start"}}, tt.want...)
-			want = append(want, types.Event{Type: "exit", Result: &types.Result{ExitCode: &zero, Cwd: "/home", Egress: []types.Refusal{}}})
+			want = append(want, types.Event{Type: "exit", Result: &types.Result{ExitCode: &zero, Cwd: "/home", Egress: []types.Refusal{}, Hints: []types.Hint{}}})
 			if diff := cmp.Diff(want, events, cmpopts.IgnoreFields(types.Result{}, "DurationMs")); diff != "" {
 				t.Errorf("want (-), got (+):\n%s", diff)
 			}

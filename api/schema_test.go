@@ -104,7 +104,7 @@ func TestSchemasHaveTheKeys(t *testing.T) {
 		types.Mount{}, types.Target{}, types.Read{}, types.ReadResult{}, types.Write{}, types.Written{},
 		types.Entry{}, types.Listing{}, types.Mkdir{}, types.Made{}, types.Move{}, types.Remove{},
 		types.Done{}, types.Explain{}, types.Explanation{}, types.Place{},
-		types.Refusal{}, types.Decision{}, types.DecisionList{},
+		types.Refusal{}, types.Hint{}, types.Decision{}, types.DecisionList{},
 		types.StartProcess{}, types.Process{}, types.StartedProcess{}, types.ProcessList{}, types.StopProcess{}, types.ExecSignal{},
 		types.ProcessLog{}, types.ProcessLogEnd{},
 		types.Container{}, types.ContainerList{}, types.Health{}, types.Failure{}, types.Error{},

@@ -25,8 +25,8 @@ func TestOutputsInPieces(t *testing.T) {
 		"characters that a piece ends in": strings.Repeat("a€", textPiece), "four bytes each": "a" + strings.Repeat("𝄞", textPiece),
 	} {
 		for _, want := range []types.Output{
-			{Stdout: text, Result: types.Result{ExitCode: &code, Cwd: "/home/\xff", Egress: []types.Refusal{}}},
-			{Stdout: "x", Stderr: text, StdoutEncoding: types.Base64, StderrEncoding: types.Base64, Result: types.Result{Egress: []types.Refusal{}}},
+			{Stdout: text, Result: types.Result{ExitCode: &code, Cwd: "/home/\xff", Egress: []types.Refusal{}, Hints: []types.Hint{}}},
+			{Stdout: "x", Stderr: text, StdoutEncoding: types.Base64, StderrEncoding: types.Base64, Result: types.Result{Egress: []types.Refusal{}, Hints: []types.Hint{}}},
 		} {
 			var out bytes.Buffer
 			texts := []largeText{{"stdout", want.Stdout, "stdoutEncoding", want.StdoutEncoding}, {"stderr", want.Stderr, "stderrEncoding", want.StderrEncoding}}

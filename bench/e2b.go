@@ -90,7 +90,7 @@ func idleServer() *httptest.Server {
 		}
 	})
 	mux.Handle("PUT /v1/sandboxes/{id}", answer(`{"id":"none","userId":"none","permissions":{}}`, http.StatusOK))
-	mux.Handle("POST /v1/sandboxes/{id}/exec", answer(`{"stdout":"","stderr":"","exitCode":0,"signal":null,"failed":false,"cwd":"/home","timedOut":false,"truncated":false,"durationMs":1,"cold":false,"egress":[]}`, http.StatusOK))
+	mux.Handle("POST /v1/sandboxes/{id}/exec", answer(`{"stdout":"","stderr":"","exitCode":0,"signal":null,"failed":false,"cwd":"/home","timedOut":false,"truncated":false,"durationMs":1,"cold":false,"egress":[],"hints":[]}`, http.StatusOK))
 	mux.Handle("POST /files", answer(`[{"name":"large","path":"/home/user/large","type":"file"}]`, http.StatusOK))
 	mux.HandleFunc("GET /files", func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "application/octet-stream")

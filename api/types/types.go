@@ -145,6 +145,36 @@ type Result struct {
 	Egress []Refusal `json:"egress"`
 	// EgressMore is the number of further names; 1000 means at least that many.
 	EgressMore int `json:"egressMore,omitzero"`
+	// Hints are what else is to be said about how it went; never nil in an answer.
+	Hints []Hint `json:"hints"`
+}
+
+// HintKind says what a Hint is about.
+type HintKind string
+
+// The kinds of hints.
+const (
+	HintNoNetwork      HintKind = "noNetwork"      // it failed, tried to reach something, and had no network
+	HintReadOnly       HintKind = "readOnly"       // it failed and tried to write where it may not
+	HintLeftovers      HintKind = "leftovers"      // processes that it left running were ended
+	HintOutOfMemory    HintKind = "outOfMemory"    // its container's memory ran out
+	HintOutOfProcesses HintKind = "outOfProcesses" // its container could start no more processes
+	HintNoSpace        HintKind = "noSpace"        // a place was full
+)
+
+// Hint is something that a result says beside the output: what happened, and what to do about it.
+type Hint struct {
+	Kind HintKind `json:"kind"`
+	// Message is for people and agents, in the API's terms.
+	Message string `json:"message"`
+	// Commands belongs to leftovers: command lines of processes that were ended. Count is how many were ended.
+	Commands []string `json:"commands,omitempty"`
+	Count    int      `json:"count,omitzero"`
+	// Path belongs to readOnly and noSpace: where, if that is known.
+	Path string `json:"path,omitempty"`
+	// Limit is the setting of the service that bounds what ran out, and Value what it is.
+	Limit string `json:"limit,omitempty"`
+	Value string `json:"value,omitempty"`
 }
 
 // Output is the answer of a buffered exec.

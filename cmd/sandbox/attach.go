@@ -11,6 +11,7 @@ import (
 
 	"github.com/daycare-run/sandbox/api/types"
 	"github.com/daycare-run/sandbox/client"
+	"github.com/daycare-run/sandbox/internal/hints"
 )
 
 // attachFlags are the flags of `sandbox attach`.
@@ -89,7 +90,7 @@ func runAttach(cmd *cobra.Command, c *client.Client, f attachFlags, args []strin
 	defer leave()
 	result, err := c.Reattach(ctx, id, args[0], 0, streams)
 	leave()
-	return conclude(cmd.ErrOrStderr(), result, err, flagAdvice(nil), false)
+	return conclude(cmd.ErrOrStderr(), result, err, advice{door: hints.CLI}, false)
 }
 
 func listExecs(out io.Writer, execs []types.DetachedExec) error {

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/daycare-run/sandbox/api/types"
-	"github.com/daycare-run/sandbox/internal/policy"
+	"github.com/daycare-run/sandbox/internal/hints"
 )
 
 // decisionTable prints decisions as they come.
@@ -71,21 +71,30 @@ func orDash(name string) string {
 	return printable(name)
 }
 
-// advice is what to say about a name that was not allowed: how to allow it, or, for a name that the call itself
-// has denied, what denied it.
+// advice is whose words tell what to do about what a command did not get, and the names that its call has denied itself.
 type advice struct {
-	allow  string
+	door   hints.Door
 	denied []string // patterns
-	denies string
+}
+
+// tellHints prints what else a result says, a line for each.
+func tellHints(out io.Writer, r types.Result, a advice) {
+	for _, h := range hints.Say(a.door, r.Hints) {
+		fmt.Fprintln(out, "sandbox:", printable(h.Message))
+	}
 }
 
 // tellRefusals prints what a command tried to reach and could not, a line for each name.
 func tellRefusals(out io.Writer, r types.Result, a advice) {
-	type told struct{ name, verdict, reason string }
+	type told struct {
+		name    string
+		verdict types.Verdict
+		reason  string
+	}
 	counts, vias := map[told]uint64{}, map[told][]string{}
 	var order []told
 	for _, refusal := range r.Egress {
-		line := told{refusal.Name, string(refusal.Verdict), refusal.Reason}
+		line := told{refusal.Name, refusal.Verdict, refusal.Reason}
 		if counts[line] == 0 {
 			order = append(order, line)
 		}
@@ -100,25 +109,14 @@ func tellRefusals(out io.Writer, r types.Result, a advice) {
 		if counts[line] > 1 {
 			times = fmt.Sprintf("%d times", counts[line])
 		}
+		remedy := hints.Remedy(a.door, types.Refusal{Name: line.name, Verdict: line.verdict, Reason: line.reason}, a.denied)
+		if remedy != "" {
+			remedy = "; " + remedy
+		}
 		fmt.Fprintf(out, "sandbox: egress %s %s (%s, %s): %s%s\n", line.verdict, name, times,
-			strings.Join(vias[line], " and "), printable(line.reason), a.remedy(line.name, line.verdict, line.reason))
+			strings.Join(vias[line], " and "), printable(line.reason), remedy)
 	}
 	if r.EgressMore > 0 {
 		fmt.Fprintf(out, "sandbox: egress refused %d more names; \"sandbox egress log\" has the latest of them\n", r.EgressMore)
 	}
-}
-
-// remedy returns what to do about a refusal, if anything can be done. The name comes from the command: if it is
-// more than a name, such as a wildcard, it must not become advice that a person pastes.
-func (a advice) remedy(name, verdict, reason string) string {
-	if verdict != string(types.VerdictDenied) || reason != types.ReasonNotAllowed || strings.Contains(name, "*") {
-		return ""
-	}
-	if domain, err := policy.ParseDomain(name); err != nil || domain.String() != name {
-		return ""
-	}
-	if denied, err := policy.ParseDenied(a.denied); err == nil && denied.Allows(name) {
-		return "; " + a.denies + " takes it away"
-	}
-	return "; " + a.allow + " " + name
 }

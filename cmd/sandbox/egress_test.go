@@ -18,6 +18,7 @@ import (
 	"github.com/daycare-run/sandbox/client"
 	"github.com/daycare-run/sandbox/dockerexec"
 	"github.com/daycare-run/sandbox/internal/egress/decisions"
+	"github.com/daycare-run/sandbox/internal/hints"
 )
 
 // To name something to reach is to ask for the network, in the call and for the user's sandbox.
@@ -122,7 +123,7 @@ func TestRefusals(t *testing.T) {
 			[]string{"denied a.org (once, dns): " + no + allow + "a.org", `refused 12 more names; "sandbox egress log" has the latest of them`}},
 	} {
 		var out bytes.Buffer
-		tellRefusals(&out, tt.r, advice{allow: "allow it with --allow-domain", denied: []string{"*.closed.org"}, denies: "--deny-domain"})
+		tellRefusals(&out, tt.r, advice{hints.CLI, []string{"*.closed.org"}})
 		want := ""
 		for _, line := range tt.want {
 			want += "sandbox: egress " + line + "\n"
@@ -130,6 +131,19 @@ func TestRefusals(t *testing.T) {
 		if diff := cmp.Diff(want, out.String()); diff != "" {
 			t.Errorf("%s: want (-), got (+):\n%s", tt.name, diff)
 		}
+	}
+}
+
+func TestHintsAreToldInTheDoorsWords(t *testing.T) {
+	r := types.Result{Hints: []types.Hint{
+		{Kind: types.HintNoNetwork, Message: "of the API"}, {Kind: types.HintLeftovers, Count: 1, Commands: []string{"a\x1b[2Jb"}}, {Kind: "later", Message: "of a later service"},
+	}}
+	var out bytes.Buffer
+	tellHints(&out, r, advice{door: hints.Wrapper})
+	const want = "sandbox: the command had no network; add names to network.allowedDomains of the settings\n" +
+		`sandbox: "1 background process was ended: a\x1b[2Jb"` + "\nsandbox: of a later service\n"
+	if out.String() != want {
+		t.Errorf("%s, want %s", out.String(), want)
 	}
 }
 

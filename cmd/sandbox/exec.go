@@ -17,6 +17,7 @@ import (
 
 	"github.com/daycare-run/sandbox/api/types"
 	"github.com/daycare-run/sandbox/client"
+	"github.com/daycare-run/sandbox/internal/hints"
 )
 
 // execFlags are the flags of `sandbox exec`.
@@ -124,11 +125,11 @@ func runExec(cmd *cobra.Command, c *client.Client, f execFlags, args []string) e
 	defer leave()
 	result, err := c.Attach(ctx, id, e, streams)
 	leave()
-	return conclude(cmd.ErrOrStderr(), result, err, flagAdvice(f.restrictions.DeniedDomains), f.stats)
+	return conclude(cmd.ErrOrStderr(), result, err, advice{hints.CLI, f.restrictions.DeniedDomains}, f.stats)
 }
 
-// conclude prints how a command has ended, as far as that is asked for, and returns its exit code. remedy says
-// what to do about a name that the command could not reach.
+// conclude prints how a command has ended, as far as that is asked for, and what else there is to say, and returns its
+// exit code.
 func conclude(out io.Writer, result types.Result, err error, remedy advice, stats bool) error {
 	if cut, is := errors.AsType[cutOff](err); is {
 		return exitCode(128 + int(cut))
@@ -137,6 +138,7 @@ func conclude(out io.Writer, result types.Result, err error, remedy advice, stat
 		return err
 	}
 	tellRefusals(out, result, remedy)
+	tellHints(out, result, remedy)
 	if stats || result.TimedOut {
 		describe(out, result)
 	}
@@ -171,11 +173,6 @@ func (c cutOff) Error() string { return syscall.Signal(c).String() }
 
 // patience is how many interrupts the command gets before the connection is cut.
 const patience = 2
-
-// flagAdvice returns the advice for a caller that may give other flags.
-func flagAdvice(denied []string) advice {
-	return advice{allow: "allow it with --allow-domain", denied: denied, denies: "--deny-domain"}
-}
 
 // relaySignals passes on the signals that a terminal or a caller sends us, until ctx ends. It does not pass SIGHUP
 // on to a command that goes on without us.

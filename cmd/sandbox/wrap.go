@@ -18,6 +18,7 @@ import (
 	"github.com/daycare-run/sandbox/api/types"
 	"github.com/daycare-run/sandbox/client"
 	"github.com/daycare-run/sandbox/internal/cli/wrapper"
+	"github.com/daycare-run/sandbox/internal/hints"
 	"github.com/daycare-run/sandbox/internal/policy"
 )
 
@@ -81,9 +82,7 @@ func runWrapped(cmd *cobra.Command, c *client.Client, f wrapFlags, args []string
 		return notShown(call.Registration, health.UsersDir, err)
 	}
 	result, err := c.Attach(ctx, id, e, client.Streams{Stdin: input(cmd.InOrStdin()), Stdout: cmd.OutOrStdout(), Stderr: cmd.ErrOrStderr(), Signals: signals})
-	return conclude(cmd.ErrOrStderr(), result, err, advice{
-		allow: "add to network.allowedDomains of the settings:", denied: e.DeniedDomains, denies: "network.deniedDomains of the settings",
-	}, false)
+	return conclude(cmd.ErrOrStderr(), result, err, advice{hints.Wrapper, e.DeniedDomains}, false)
 }
 
 // call returns the call that the settings ask for here.

@@ -11,6 +11,7 @@ import (
 
 	"github.com/daycare-run/sandbox/dockerexec"
 	"github.com/daycare-run/sandbox/internal/e2b/processpb"
+	"github.com/daycare-run/sandbox/internal/hints"
 	"github.com/daycare-run/sandbox/internal/lasting"
 )
 
@@ -77,7 +78,11 @@ func sendEnd(end lasting.End, send func(*processpb.ProcessEvent) error) error {
 		told.ExitCode, told.Status = -1, "signal: "+signalText(end)
 	}
 	if told.ExitCode != 0 {
-		told.Error = &told.Status
+		reason := told.Status
+		for _, h := range hints.Say(hints.E2B, end.Hints) {
+			reason += "; " + h.Message
+		}
+		told.Error = &reason
 	}
 	return send(&processpb.ProcessEvent{Event: &processpb.ProcessEvent_End{End: told}})
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/daycare-run/sandbox/dockerexec"
 	"github.com/daycare-run/sandbox/internal/agent/ask"
 	"github.com/daycare-run/sandbox/internal/agent/wire"
+	"github.com/daycare-run/sandbox/internal/hints"
 )
 
 // Event is what a command has printed, or its end.
@@ -33,6 +34,8 @@ type End struct {
 	Code     int
 	Signal   syscall.Signal
 	TimedOut bool
+	// Hints are what else is to be said, without messages.
+	Hints []hints.Hint
 }
 
 // Reader follows one command.

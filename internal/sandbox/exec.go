@@ -14,6 +14,7 @@ import (
 	"github.com/daycare-run/sandbox/internal/agent/launch"
 	"github.com/daycare-run/sandbox/internal/egress/decisions"
 	"github.com/daycare-run/sandbox/internal/errs"
+	"github.com/daycare-run/sandbox/internal/hints"
 	"github.com/daycare-run/sandbox/internal/quota"
 )
 
@@ -69,6 +70,8 @@ type Result struct {
 	// were. Calls that run in one container at the same time also have each other's.
 	Refused     []decisions.Summary
 	MoreRefused int
+	// Hints are what else is to be said, without messages: each door has its own words.
+	Hints []hints.Hint
 }
 
 // Failed reports whether the command did anything but succeed.

@@ -1301,6 +1301,31 @@ export interface components {
             egress: components["schemas"]["Refusal"][];
             /** @description How many further names there were; 1000 means at least that many. Absent if there were none. */
             egressMore?: number;
+            /** @description What else is to be said about how it went. */
+            hints: components["schemas"]["Hint"][];
+        };
+        /** @description Something that a result says beside the output. */
+        Hint: {
+            /**
+             * @description `noNetwork`: the command failed, tried to reach something, and had no network. `readOnly`: it failed and tried
+             *     to write where it may not. `leftovers`: processes that it left running were ended. `outOfMemory`,
+             *     `outOfProcesses`: its container's memory ran out, or it could start no more processes. `noSpace`: a place was
+             *     full. Later versions may add kinds.
+             * @enum {string}
+             */
+            kind: "noNetwork" | "readOnly" | "leftovers" | "outOfMemory" | "outOfProcesses" | "noSpace";
+            /** @description What happened, and what to do about it, for people and agents. */
+            message: string;
+            /** @description Of `leftovers`: command lines of processes that were ended. */
+            commands?: string[];
+            /** @description Of `leftovers`: how many processes were ended. */
+            count?: number;
+            /** @description Of `readOnly` and `noSpace`: where, if that is known. */
+            path?: string;
+            /** @description The setting of the service that bounds what ran out, such as `limits.memory`. */
+            limit?: string;
+            /** @description That setting's value, such as `512Mi`. */
+            value?: string;
         };
         /** @description A Result with the command's output. */
         Output: components["schemas"]["Result"] & {

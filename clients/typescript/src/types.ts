@@ -31,3 +31,5 @@ export type ContainerList = Schemas["ContainerList"];
 export type DecisionEvent = Schemas["DecisionEvent"];
 /** What a command tried to reach and did not. */
 export type Refusal = Schemas["Refusal"];
+/** What else a result says beside the output. */
+export type Hint = Schemas["Hint"];

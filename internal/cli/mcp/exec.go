@@ -10,6 +10,7 @@ import (
 
 	"github.com/daycare-run/sandbox/api/types"
 	"github.com/daycare-run/sandbox/client"
+	"github.com/daycare-run/sandbox/internal/hints"
 )
 
 // ExecInput is the input of exec.
@@ -29,6 +30,7 @@ type ExecOutput struct {
 	Truncated bool            `json:"truncated,omitempty" jsonschema:"a middle part of the output was left out"`
 	Duration  float64         `json:"durationMs" jsonschema:"in milliseconds"`
 	Egress    []types.Refusal `json:"egress,omitempty" jsonschema:"what it wanted to reach and did not"`
+	Hints     []types.Hint    `json:"hints,omitempty" jsonschema:"what else is to be said, such as what to ask for"`
 }
 
 const execText = `Run a command line in the sandbox and return what it prints and how it ends. Everything that it leaves running ends with it; use process_start for what must go on. `
@@ -50,6 +52,7 @@ func (s *Server) runExec(ctx context.Context, req *mcp.CallToolRequest, in ExecI
 	out := ExecOutput{
 		ExitCode: result.ExitCode, Stdout: stdout.String(), Stderr: stderr.String(), TimedOut: result.TimedOut,
 		Truncated: stdout.cut() || stderr.cut(), Duration: result.DurationMs, Egress: result.Egress,
+		Hints: hints.Say(hints.MCP, result.Hints),
 	}
 	if result.Signal != nil {
 		out.Signal = *result.Signal

@@ -10,7 +10,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/daycare-run/sandbox/api/types"
-	"github.com/daycare-run/sandbox/internal/policy"
+	"github.com/daycare-run/sandbox/internal/hints"
 )
 
 // An output is cut to its first and last bytes: more would only fill the agent's memory.
@@ -96,10 +96,17 @@ func resultText(out ExecOutput, r types.Result, denied []string) string {
 		part("[exit code 0, nothing printed]")
 	}
 	for _, refusal := range r.Egress {
-		part("[network: %s was refused (%s): %s%s]", nameOf(refusal), refusal.Via, refusal.Reason, remedy(refusal, denied))
+		remedy := hints.Remedy(hints.MCP, refusal, denied)
+		if remedy != "" {
+			remedy = "; " + remedy
+		}
+		part("[network: %s was refused (%s): %s%s]", nameOf(refusal), refusal.Via, refusal.Reason, remedy)
 	}
 	if r.EgressMore > 0 {
 		part("[network: %d more names were refused]", r.EgressMore)
+	}
+	for _, h := range out.Hints {
+		part("[%s]", h.Message)
 	}
 	return all.String()
 }
@@ -109,17 +116,6 @@ func nameOf(r types.Refusal) string {
 		return "a host without a name"
 	}
 	return fmt.Sprintf("%q", r.Name)
-}
-
-// remedy returns what to ask for instead.
-func remedy(r types.Refusal, denied []string) string {
-	if r.Verdict != types.VerdictDenied || r.Reason != types.ReasonNotAllowed || r.Name == "" {
-		return ""
-	}
-	if taken, err := policy.ParseDenied(denied); err == nil && taken.Allows(r.Name) {
-		return "; deniedDomains takes it away"
-	}
-	return fmt.Sprintf("; if it is needed, ask for @network in permissions and %q in allowedDomains", r.Name)
 }
 
 // asJSON returns a value as indented JSON, which agents read well.

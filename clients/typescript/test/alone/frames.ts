@@ -6,7 +6,7 @@ import type http from "node:http";
 import type { Duplex } from "node:stream";
 
 export const start = text('{"type":"start"}');
-export const result = { exitCode: 0, signal: null, failed: false, cwd: "/home", timedOut: false, truncated: false, durationMs: 1, cold: false, egress: [] };
+export const result = { exitCode: 0, signal: null, failed: false, cwd: "/home", timedOut: false, truncated: false, durationMs: 1, cold: false, egress: [], hints: [] };
 export const exit = text(JSON.stringify({ type: "exit", result }));
 
 /** frame is one as a service sends it. */

@@ -8,7 +8,7 @@ import { SandboxError, type ExecEvent } from "../../src/index.js";
 import { lines } from "../../src/lines.js";
 import { answer, bodyOf, boxed, refuse, type Handler } from "./fake.js";
 
-const result = { exitCode: 0, signal: null, failed: false, cwd: "/home", timedOut: false, truncated: false, durationMs: 1, cold: false, egress: [] };
+const result = { exitCode: 0, signal: null, failed: false, cwd: "/home", timedOut: false, truncated: false, durationMs: 1, cold: false, egress: [], hints: [] };
 
 function streamed(response: http.ServerResponse, ...events: unknown[]): void {
     response.writeHead(200, { "content-type": "application/x-ndjson" });

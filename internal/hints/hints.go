@@ -1,0 +1,122 @@
+// Package hints words what a call's result says beside the output, once for all doors: what happened, and what to do
+// about it in the terms of whoever is told.
+package hints
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/daycare-run/sandbox/api/types"
+)
+
+// Hint is something that a call's result says. Whoever finds it out sets its kind and the fields of that kind; each door
+// adds the message.
+type Hint = types.Hint
+
+// Door is a way to a sandbox.
+type Door int
+
+// The doors.
+const (
+	API Door = iota
+	CLI
+	MCP
+	Wrapper // sandbox --settings
+	E2B
+	doors
+)
+
+// kind says what a kind's hints tell: what happened, and each door's advice; "" where there is none.
+type kind struct {
+	happened func(Hint) string
+	advice   [doors]string
+}
+
+// kinds are all kinds of hints.
+var kinds = map[types.HintKind]kind{
+	types.HintNoNetwork: {
+		happened: func(Hint) string { return "the command had no network" },
+		advice: [doors]string{
+			API:     "if it is needed, ask for @network in permissions, and for names in allowedDomains or presets in packageManagers",
+			CLI:     "allow names with --allow-domain, or a language's registries with --package-manager",
+			MCP:     "if it is needed, ask for @network in permissions, and for names in allowedDomains or presets in packageManagers",
+			Wrapper: "add names to network.allowedDomains of the settings",
+			E2B:     "allow names with allowOut in the sandbox's network, or all with allowInternetAccess",
+		},
+	},
+	types.HintReadOnly: {
+		happened: func(h Hint) string { return "the command may not write to " + or(h.Path, "all that it tried to") },
+		advice: [doors]string{
+			API:     "if it is needed, ask for @workspace, which is the working directory, or @write:/path in permissions",
+			CLI:     "let it with --grant @workspace, which is the working directory, or --grant @write:/path",
+			MCP:     "if it is needed, ask for @workspace, which is the working directory, or @write:/path in permissions",
+			Wrapper: "add the path to filesystem.allowWrite of the settings",
+			E2B:     "write to /home/user or /tmp",
+		},
+	},
+	types.HintLeftovers: {
+		happened: leftovers,
+		advice: [doors]string{
+			API: "to keep one running, start it as a process",
+			CLI: "to keep one running, use \"sandbox process start\"",
+			MCP: "to keep one running, use process_start",
+		},
+	},
+	types.HintOutOfMemory: {happened: func(h Hint) string {
+		return "out of memory: " + bound("this container may use", h) + ", its tmpfs included"
+	}},
+	types.HintOutOfProcesses: {happened: func(h Hint) string {
+		return "out of processes: " + bound("this container may have", h)
+	}},
+	types.HintNoSpace: {happened: func(h Hint) string {
+		return "no space left in " + or(h.Path, "the sandbox") + ": " + bound("it may hold", h)
+	}},
+}
+
+// Say returns hints with their messages in a door's words; never nil. A kind that is not known here keeps the message
+// that came with it.
+func Say(door Door, list []Hint) []Hint {
+	said := make([]Hint, len(list))
+	for i, h := range list {
+		if k, known := kinds[h.Kind]; known {
+			h.Message = k.happened(h)
+			if advice := k.advice[door]; advice != "" {
+				h.Message += "; " + advice
+			}
+		}
+		said[i] = h
+	}
+	return said
+}
+
+// leftovers tells of processes that were ended with their command.
+func leftovers(h Hint) string {
+	text := "1 background process was ended"
+	if h.Count != 1 {
+		text = fmt.Sprintf("%d background processes were ended", h.Count)
+	}
+	if len(h.Commands) == 0 {
+		return text
+	}
+	text += ": " + strings.Join(h.Commands, ", ")
+	if h.Count > len(h.Commands) {
+		text += ", …"
+	}
+	return text
+}
+
+// bound tells a limit: what it is and which setting it is.
+func bound(what string, h Hint) string {
+	text := what + " " + or(h.Value, "no more")
+	if h.Limit != "" {
+		text += " (" + h.Limit + ")"
+	}
+	return text
+}
+
+func or(text, otherwise string) string {
+	if text == "" {
+		return otherwise
+	}
+	return text
+}
