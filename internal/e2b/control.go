@@ -60,15 +60,19 @@ func named(in string, err error) error {
 	return invalid("%.200s has a value of the wrong kind", in+field)
 }
 
-// How long a sandbox lives, in seconds: by default, and at most.
+// How long a sandbox lives, in seconds: by default, as with E2B, and at most.
 const (
-	usualTimeout = 15 // as E2B's
-	maxTimeout   = 30 * 24 * 3600
+	usualTimeout   = 300
+	usualTimeoutV1 = 15 // of calls by the older routes
+	maxTimeout     = 30 * 24 * 3600
 )
 
-// deadline reads a timeout in seconds from now.
-func deadline(seconds *int64) (time.Time, error) {
-	n := int64(usualTimeout)
+// deadline reads a timeout in seconds from now, of a call.
+func deadline(req *http.Request, seconds *int64) (time.Time, error) {
+	n := int64(usualTimeoutV1)
+	if strings.HasPrefix(req.URL.Path, "/v2/") {
+		n = usualTimeout
+	}
 	if seconds != nil {
 		n = *seconds
 	}
@@ -84,11 +88,15 @@ func moved(req *http.Request) (time.Time, error) {
 		Timeout *int64 `json:"timeout"`
 		// AutoPause is sent by older clients when they resume.
 		AutoPause *bool `json:"autoPause"`
+		Memory    *bool `json:"memory"`
 	}
 	if err := read(req, &body); err != nil {
 		return time.Time{}, err
 	}
-	return deadline(body.Timeout)
+	if body.Memory != nil && !*body.Memory {
+		return time.Time{}, invalid("memory: false is not possible: a sandbox that is resumed goes on with what is in its memory")
+	}
+	return deadline(req, body.Timeout)
 }
 
 // owned makes a handler of a function about a sandbox of the caller's, which returns the status and the body, if any, to answer.

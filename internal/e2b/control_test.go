@@ -194,6 +194,42 @@ func TestLives(t *testing.T) {
 	}
 }
 
+// TestLivesThatNobodyNames is for calls that name no timeout: by the newer routes a sandbox then lives
+// longer. What is to be kept in memory may be spelt out.
+func TestLivesThatNobodyNames(t *testing.T) {
+	l := newLab(t)
+	for path, want := range map[string]time.Duration{
+		"/sandboxes": 15 * time.Second, "/v2/sandboxes": 300 * time.Second,
+	} {
+		_, text, _ := l.call(annesKey, "POST", path, `{"autoPause":true,"autoPauseMemory":true}`)
+		b := &box{lab: l}
+		if err := json.Unmarshal([]byte(text), b); err != nil {
+			t.Fatal(err)
+		}
+		left := time.Until(b.lasting().Info().Deadline)
+		if left > want || left < want-5*time.Second {
+			t.Errorf("POST %s: %s left", path, left)
+		}
+	}
+	b := l.create(`{"timeout":20}`)
+	for _, step := range []struct {
+		path, body string
+		want       int
+		most       time.Duration
+	}{
+		{"/sandboxes/" + b.ID + "/resume", ``, 200, 20 * time.Second},
+		{"/sandboxes/" + b.ID + "/connect", ``, 200, 20 * time.Second},
+		{"/v2/sandboxes/" + b.ID + "/connect", `{"memory":false}`, 400, 20 * time.Second},
+		{"/v2/sandboxes/" + b.ID + "/connect", `{"memory":true}`, 200, 300 * time.Second},
+	} {
+		status, text, _ := l.call(annesKey, "POST", step.path, step.body)
+		left := time.Until(b.lasting().Info().Deadline)
+		if status != step.want || left > step.most || left < step.most-5*time.Second {
+			t.Errorf("%s: %d %s, %s left", step.path, status, text, left)
+		}
+	}
+}
+
 // TestOneThatHasEnded has a sandbox's container end by itself: for clients it is gone, although its rest is not removed yet.
 func TestOneThatHasEnded(t *testing.T) {
 	b := newLab(t).create(`{}`)

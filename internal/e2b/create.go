@@ -62,7 +62,11 @@ func (s *server) askedBy(req *http.Request) (lasting.Create, error) {
 	if err := read(req, &body); err != nil {
 		return lasting.Create{}, err
 	}
-	return s.asked(body)
+	asked, err := s.asked(body)
+	if err == nil {
+		asked.Deadline, err = deadline(req, body.Timeout)
+	}
+	return asked, err
 }
 
 // asked translates what a client says for package lasting. It refuses by name what this service cannot do, or cannot enforce.
@@ -84,9 +88,6 @@ func (s *server) asked(body createBody) (lasting.Create, error) {
 	}
 	var err error
 	if asked.Template, err = s.template(body.TemplateID); err != nil {
-		return lasting.Create{}, err
-	}
-	if asked.Deadline, err = deadline(body.Timeout); err != nil {
 		return lasting.Create{}, err
 	}
 	if isSet(body.AutoPause) {
