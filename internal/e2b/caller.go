@@ -167,7 +167,11 @@ func (s *server) called(w http.ResponseWriter, req *http.Request, b *lasting.San
 	return here, done, nil
 }
 
-func errEnded(id string) error { return ended{id, "the sandbox was not found: it has ended"} }
+// errEnded and errLost are for a sandbox that is gone, in words that clients' tests know.
+func errEnded(id string) error { return ended{id, "The sandbox was not found: it has ended"} }
+func errLost(id string) error {
+	return ended{id, "The sandbox was not found: it has ended, as its container was lost"}
+}
 
 // byToken accepts a sandbox's own token.
 func (s *server) byToken(req *http.Request) (*lasting.Sandbox, string, error) {
@@ -223,7 +227,7 @@ func (s *server) sentTo(said sent) (*lasting.Sandbox, error) {
 // awake resumes a paused sandbox, if a call may do that.
 func awake(ctx context.Context, b *lasting.Sandbox) error {
 	if b.Info().State == lasting.StateEnded {
-		return ended{b.ID(), "the sandbox has ended: its container was lost"}
+		return errLost(b.ID())
 	}
 	err := b.Touch(ctx)
 	if cerrdefs.IsFailedPrecondition(err) {
@@ -264,7 +268,7 @@ func (s *server) health(w http.ResponseWriter, req *http.Request) {
 	case lasting.StatePaused:
 		fail(w, ended{b.ID(), "the sandbox is paused"})
 	default:
-		fail(w, ended{b.ID(), "the sandbox has ended: its container was lost"})
+		fail(w, errLost(b.ID()))
 	}
 }
 

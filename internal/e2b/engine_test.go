@@ -35,10 +35,11 @@ type engine struct {
 	made     map[string]dockerexec.Spec // by container, which has its sandbox's name
 	commands map[string][]*hostCommand
 	pid      int
+	streams  map[string][]net.Conn
 }
 
 func newEngine(dir string) *engine {
-	return &engine{dir: dir, made: map[string]dockerexec.Spec{}, commands: map[string][]*hostCommand{}}
+	return &engine{dir: dir, made: map[string]dockerexec.Spec{}, commands: map[string][]*hostCommand{}, streams: map[string][]net.Conn{}}
 }
 
 func (e *engine) StartLasting(_ context.Context, spec dockerexec.Spec, _ quota.Token) (dockerexec.ProcessContainer, error) {
@@ -75,6 +76,9 @@ func (e *engine) ResumeProcess(context.Context, string) error { return nil }
 func (e *engine) RemoveProcess(_ context.Context, id string) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
+	for _, c := range e.streams[id] { // nobody is told any more how the commands end
+		_ = c.Close()
+	}
 	for _, c := range e.commands[id] {
 		if c.runs() {
 			c.kill(syscall.SIGKILL)
@@ -114,6 +118,9 @@ func (e *engine) DialProcess(ctx context.Context, _ string, port int) (dockerexe
 
 func (e *engine) AskLasting(_ context.Context, id string) (ask.Stream, error) {
 	here, there := net.Pipe()
+	e.mu.Lock()
+	e.streams[id] = append(e.streams[id], there)
+	e.mu.Unlock()
 	go func() {
 		defer there.Close()
 		var r ask.Request

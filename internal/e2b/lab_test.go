@@ -101,9 +101,11 @@ func newLabWith(t *testing.T, quotas *quota.Ledger, change ...func(*Config)) *la
 func (l *lab) openSandboxes(cfg *Config) {
 	l.t.Helper()
 	l.engine = newEngine(l.facade.Dir)
+	trash := hostfs.NewTrash(func(string, error) {})
+	go trash.Work(l.t.Context())
 	var err error
 	l.sandboxes, err = lasting.Open(lasting.Config{
-		Dir: filepath.Join(l.facade.Dir, "lasting"), Service: l.facade.Service, Executor: l.engine, Trash: hostfs.NewTrash(func(string, error) {}),
+		Dir: filepath.Join(l.facade.Dir, "lasting"), Service: l.facade.Service, Executor: l.engine, Trash: trash,
 		Owner: func(name string) (quota.Token, bool) {
 			caller, known := l.tokens.Named(name)
 			return caller.Token, known

@@ -251,7 +251,7 @@ func (p *ports) failed(w http.ResponseWriter, req *http.Request, err error) {
 // fail answers in the form of the proxy in front of E2B's sandboxes.
 func (p *ports) fail(w http.ResponseWriter, at portHost, err error) {
 	if cerrdefs.IsNotFound(err) {
-		err = ended{at.id, "the sandbox was not found"}
+		err = ended{at.id, "The sandbox was not found"}
 	}
 	fail(w, err)
 }

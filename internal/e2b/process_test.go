@@ -11,6 +11,7 @@ import (
 	"connectrpc.com/connect"
 
 	"github.com/daycare-run/sandbox/internal/agent/ask"
+	"github.com/daycare-run/sandbox/internal/e2b/filesystempb"
 	"github.com/daycare-run/sandbox/internal/e2b/processpb"
 )
 
@@ -133,6 +134,35 @@ func TestDeadlines(t *testing.T) {
 		t.Errorf("%+v", got)
 	}
 	eventually(t, func() bool { return len(list(b)) == 0 })
+}
+
+// TestASandboxEndsDuringACommand is for a command and a watcher whose sandbox is killed, or reaches its deadline, meanwhile:
+// the sandbox has ended, so nothing goes on that could be connected to.
+func TestASandboxEndsDuringACommand(t *testing.T) {
+	l := newLab(t)
+	for name, end := range map[string]func(*box){
+		"killed":       func(b *box) { l.call(annesKey, "DELETE", "/sandboxes/"+b.ID, "") },
+		"its deadline": func(b *box) { l.call(annesKey, "POST", "/sandboxes/"+b.ID+"/timeout", `{"timeout":1}`) },
+	} {
+		b := l.create(`{}`)
+		watch, err := followRPC[filesystempb.WatchDirRequest, filesystempb.WatchDirResponse](t.Context(), b, "/filesystem.Filesystem/WatchDir", &filesystempb.WatchDirRequest{})
+		if err != nil || !watch.Receive() {
+			t.Fatal(err, watch.Err())
+		}
+		told := make(chan heard)
+		go func() { told <- run(b, command("sleep 4712")) }()
+		eventually(t, func() bool { return len(list(b)) == 1 })
+		end(b)
+		got := <-told
+		if connect.CodeOf(got.err) != connect.CodeUnavailable || !strings.Contains(got.err.Error(), "was killed or reached its end of life") {
+			t.Errorf("%s: %v", name, got.err)
+		}
+		for watch.Receive() {
+		}
+		if connect.CodeOf(watch.Err()) != connect.CodeUnavailable || !strings.Contains(watch.Err().Error(), "The sandbox was not found") {
+			t.Errorf("%s: the watcher: %v", name, watch.Err())
+		}
+	}
 }
 
 func eventually(t *testing.T, holds func() bool) {

@@ -51,7 +51,7 @@ func (s *server) signed(req *http.Request) (*lasting.Sandbox, error) {
 		return nil, errs.Unauthenticated("the signature is not that of a sandbox for this path, operation and user")
 	}
 	if at, err := strconv.ParseInt(expires, 10, 64); expires != "" && (err != nil || time.Now().Unix() > at) {
-		return nil, errs.Unauthenticated("the signature has expired: ask for another URL")
+		return nil, errs.Unauthenticated("the signature is already expired: ask for another URL")
 	}
 	return s.cfg.Sandboxes.Any(id)
 }

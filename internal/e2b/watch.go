@@ -7,6 +7,8 @@ import (
 	"sync"
 	"time"
 
+	cerrdefs "github.com/containerd/errdefs"
+
 	"github.com/daycare-run/sandbox/internal/e2b/filesystempb"
 	"github.com/daycare-run/sandbox/internal/errs"
 	"github.com/daycare-run/sandbox/internal/hostfs"
@@ -133,6 +135,9 @@ func (s *server) watchDir(ctx context.Context, c called, r *filesystempb.WatchDi
 				return err
 			}
 		case err != nil:
+			if _, gone := s.cfg.Sandboxes.Any(c.ID()); cerrdefs.IsNotFound(gone) {
+				return errEnded(c.ID())
+			}
 			return err
 		}
 		for _, e := range events {

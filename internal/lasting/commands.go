@@ -157,7 +157,7 @@ func (b *Sandbox) follow(ctx context.Context, r ask.Request) (*Reader, error) {
 		b.entry.followed(answer.PID)
 	}
 	terminal := b.hasTerminal(ctx, r, answer)
-	return newReader(stream, answer.PID, terminal, func(ended bool) { b.entry.left(answer.PID, ended) }), nil
+	return newReader(stream, answer.PID, terminal, b.whyLost, func(ended bool) { b.entry.left(answer.PID, ended) }), nil
 }
 
 // hasTerminal reports whether the command that an answer is about has a terminal. An older agent says it only of one that runs.
@@ -223,10 +223,24 @@ func (b *Sandbox) lost(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
-	if b.Info().State == StateEnded {
+	why := b.whyLost()
+	if errors.Is(why, errLost) {
+		b.of.cfg.Log.Warn().Str("error", fmt.Sprintf("%.500s", err)).Str("sandbox", b.entry.id).Msg("a call has lost its connection into a sandbox")
+	}
+	return why
+}
+
+// whyLost returns the error for a connection that has broken: it ends no command, unless the sandbox has ended. One that is
+// being created counts as gone, too, but nobody has killed it.
+func (b *Sandbox) whyLost() error {
+	b.entry.mu.Lock()
+	defer b.entry.mu.Unlock()
+	switch {
+	case b.entry.gone && b.entry.record.Made:
+		return errGone
+	case b.of.state(b.entry) == StateEnded:
 		return errEnded
 	}
-	b.of.cfg.Log.Warn().Str("error", fmt.Sprintf("%.500s", err)).Str("sandbox", b.entry.id).Msg("a call has lost its connection into a sandbox")
 	return errLost
 }
 

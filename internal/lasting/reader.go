@@ -2,6 +2,7 @@ package lasting
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"sync"
@@ -43,6 +44,7 @@ type Reader struct {
 	pid      int
 	terminal bool
 	stream   ask.Stream
+	lost     func() error // says what it means that the stream has broken
 	events   chan Event
 	end      error // valid when events is closed
 	closed   chan struct{}
@@ -51,12 +53,13 @@ type Reader struct {
 }
 
 var (
+	errGone = fmt.Errorf("the sandbox was killed or reached its end of life while the call was in flight: %w", cerrdefs.ErrUnavailable)
 	errLost = fmt.Errorf("the connection to the sandbox's processes is lost; the process goes on: connect to it again: %w", cerrdefs.ErrUnavailable)
 	errSlow = fmt.Errorf("the reader was too slow and is cut off; the process goes on: connect to it again: %w", cerrdefs.ErrResourceExhausted)
 )
 
-func newReader(stream ask.Stream, pid int, terminal bool, left func(ended bool)) *Reader {
-	r := &Reader{pid: pid, terminal: terminal, stream: stream, events: make(chan Event), closed: make(chan struct{})}
+func newReader(stream ask.Stream, pid int, terminal bool, lost func() error, left func(ended bool)) *Reader {
+	r := &Reader{pid: pid, terminal: terminal, stream: stream, lost: lost, events: make(chan Event), closed: make(chan struct{})}
 	r.leave = sync.OnceFunc(func() {
 		close(r.closed)
 		ended := r.ended.Load()
@@ -102,6 +105,9 @@ func (r *Reader) read() {
 	var lost int64
 	for i := 0; ; i++ {
 		e, err := r.event(&buffers[i%2])
+		if errors.Is(err, errLost) {
+			err = r.lost()
+		}
 		if err != nil {
 			r.end = err
 			return
