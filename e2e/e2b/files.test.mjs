@@ -38,7 +38,7 @@ test("gzip", { skip: before && "the older client cannot" }, async () => {
 });
 
 test("metadata of a file is refused", { skip: before && "the older client knows none" }, async () => {
-  await assert.rejects(box.files.write("with-metadata", "x", { metadata: { of: "whom" } }), e2b.TemplateError);
+  await assert.rejects(box.files.write("with-metadata", "x", { metadata: { of: "whom" } }), /^SandboxError: 501: .*metadata of files/);
   assert.equal(await box.files.exists("with-metadata"), false);
 });
 
@@ -102,7 +102,15 @@ test("getInfo", async () => {
   assert.deepEqual([info.name, info.type, info.size, info.mode, info.permissions, info.owner, info.group],
     ["info", "file", 4, 0o640, "-rw-r-----", "user", "user"]);
   assert(Math.abs(Date.now() - info.modifiedTime.getTime()) < 120_000);
-  assert.equal((await box.files.getInfo("link")).symlinkTarget, "info");
+  const link = await box.files.getInfo("link");
+  assert.deepEqual([link.type, link.mode, link.symlinkTarget], ["file", 0o640, "/home/user/info"]);
+  await box.commands.run("mkdir -p kinds/dir && cd kinds && ln -s dir to-dir && ln -s ../info to-file && ln -s none to-none && mkfifo fifo");
+  assert.deepEqual((await box.files.list("kinds")).map((e) => [e.name, e.type, e.symlinkTarget]), [
+    ["dir", "dir", undefined], ["to-dir", "dir", "/home/user/kinds/dir"], ["to-file", "file", "/home/user/info"],
+    ["to-none", "symlink", "/home/user/kinds/none"],
+  ]);
+  assert((await box.files.getInfo("kinds/dir")).size > 0);
+  assert.equal(await box.files.exists("kinds/fifo"), true);
 });
 
 test("makeDir", async () => {
@@ -203,6 +211,17 @@ test("watchDir", async () => {
   await has("write file");
   await box.commands.run("echo z > watched/deep/by-command; chmod 600 watched/file; mv watched/file watched/moved; rm watched/deep/by-command");
   for (const event of ["create deep/by-command", "write deep/by-command", "chmod file", "rename file", "create moved", "remove deep/by-command"]) await has(event);
+  await handle.stop();
+});
+
+test("watchDir with entries", { skip: before && "the older client knows none" }, async () => {
+  await box.files.makeDir("watched-entries");
+  const seen = [];
+  const handle = await box.files.watchDir("watched-entries", (event) => void seen.push(event), { includeEntry: true, allowNetworkMounts: true });
+  await box.files.write("watched-entries/new", "12345");
+  await eventually(() => seen.some((e) => e.name === "new" && e.entry?.size === 5 && e.entry.path === "/home/user/watched-entries/new"), "the entry");
+  await box.files.remove("watched-entries/new");
+  await eventually(() => seen.some((e) => e.type === "remove" && e.entry === undefined), "none of what is gone");
   await handle.stop();
 });
 

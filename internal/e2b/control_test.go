@@ -2,6 +2,7 @@ package e2b
 
 import (
 	"encoding/json"
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"reflect"
@@ -313,16 +314,60 @@ func TestWhatIsNotHere(t *testing.T) {
 	b := l.create(`{}`)
 	for call, want := range map[string]int{
 		"POST /sandboxes/" + b.ID + "/snapshots": 501, "POST /sandboxes/" + b.ID + "/fork": 501, "GET /snapshots": 501, "GET /volumes": 501,
-		"POST /v3/templates": 501, "DELETE /templates/x": 501, "GET /nothing": 404, "GET //x": 400,
+		"DELETE /volumes/x": 501, "POST /v3/templates": 501, "DELETE /templates/x": 501, "GET /templates/x/tags": 501, "GET /secrets": 501,
+		"POST /secrets": 501, "DELETE /secrets/a%20b%2Fc": 501, "POST /v2/templates/x/builds/y": 501, "GET /nothing": 501,
+		"GET /sandboxes/" + b.ID + "/logs": 501, "GET //x": 400,
 	} {
 		method, path, _ := strings.Cut(call, " ")
-		if status, text, _ := l.call(annesKey, method, path, ""); status != want {
+		status, text, _ := l.call(annesKey, method, path, "")
+		feature, _, _ := strings.Cut(strings.TrimPrefix(path, "/"), "/")
+		if status != want || want == 501 && len(feature) > 2 && feature != "sandboxes" && !strings.Contains(text, feature) {
 			t.Errorf("%s: %d %s", call, status, text)
 		}
 	}
 	status, text := put(b, "with-metadata", "x", func(h http.Header) { h.Set("x-metadata-of", "whom") })
 	if there, _ := get(b, "with-metadata"); status != http.StatusNotImplemented || there != http.StatusNotFound {
 		t.Errorf("metadata of a file: %d %s, and the file %d", status, text, there)
+	}
+}
+
+// TestTemplates lists the templates there are, and says whether there is one.
+func TestTemplates(t *testing.T) {
+	l := newLab(t)
+	for _, path := range []string{"/templates", "/v2/templates"} {
+		status, text, _ := l.call(annesKey, "GET", path, "")
+		var list []templateBody
+		if err := json.Unmarshal([]byte(text), &list); err != nil || status != http.StatusOK || len(list) != 2 {
+			t.Fatalf("%s: %d %s", path, status, text)
+		}
+		for i, name := range []string{"base", "node"} {
+			if got := list[i]; got.TemplateID != name || !slices.Equal(got.Aliases, []string{name}) || got.BuildStatus != "ready" || got.CPUCount != 2 || got.MemoryMB == 0 {
+				t.Errorf("%s: %+v", path, got)
+			}
+		}
+	}
+	for name, want := range map[string]int{"base": 200, "node": 200, "none": 404, "team%2Fnode": 404} {
+		if status, text, _ := l.call(annesKey, "GET", "/templates/aliases/"+name, ""); status != want {
+			t.Errorf("%s: %d %s", name, status, text)
+		}
+	}
+}
+
+// TestMetricsOfARange asks for those of a time that is over, is to come, or is now.
+func TestMetricsOfARange(t *testing.T) {
+	b := newLab(t).create(`{}`)
+	now := time.Now().Unix()
+	for query, want := range map[string]int{
+		fmt.Sprintf("start=%d&end=%d", now-60, now+60): 1, fmt.Sprintf("start=%d", now-60): 1, fmt.Sprintf("end=%d", now+60): 1,
+		fmt.Sprintf("start=%d&end=%d", now-120, now-60): 0, fmt.Sprintf("start=%d", now+60): 0, fmt.Sprintf("end=%d", now-60): 0,
+		"start=x": -1, "end=1.5": -1, "start=2&end=1": -1,
+	} {
+		status, text, _ := b.call(annesKey, "GET", "/sandboxes/"+b.ID+"/metrics?"+query, "")
+		var samples []metricBody
+		err := json.Unmarshal([]byte(text), &samples)
+		if want < 0 && status != http.StatusBadRequest || want >= 0 && (err != nil || status != http.StatusOK || len(samples) != want) {
+			t.Errorf("%s: %d %s", query, status, text)
+		}
 	}
 }
 

@@ -1,6 +1,7 @@
 package e2b
 
 import (
+	"cmp"
 	"net/http"
 	"strings"
 
@@ -103,15 +104,10 @@ func (s *server) asked(body createBody) (lasting.Create, error) {
 
 // template returns the template of a name.
 func (s *server) template(name string) (lasting.Template, error) {
-	if name == "" || name == baseTemplate {
-		t := s.cfg.Templates()[baseTemplate]
-		t.Name = baseTemplate
-		return t, nil
-	}
-	t, ok := s.cfg.Templates()[name]
+	t, ok := s.templates()[cmp.Or(name, baseTemplate)]
 	if !ok {
 		return lasting.Template{}, notFound("template %.100q not found: the operator names templates in e2b.templates of the settings", name)
 	}
-	t.Name = name
+	t.Name = cmp.Or(name, baseTemplate)
 	return t, nil
 }

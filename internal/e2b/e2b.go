@@ -4,7 +4,7 @@
 // e2b.go has the routes and what comes before each. caller.go finds out who calls, and by which token; signature.go reads signed
 // URLs, and route.go finds the host that answers. errors.go turns errors into answers, as JSON and in the Connect protocol.
 // control.go is the control plane: create.go creates a sandbox, network.go reads what it may reach, list.go lists sandboxes,
-// info.go describes one. process.go is process.Process and stream.go its streams; filesystem.go is filesystem.Filesystem and
+// info.go describes one, templates.go describes templates. process.go is process.Process and stream.go its streams; filesystem.go is filesystem.Filesystem and
 // watch.go its watchers. files.go is /files. hostfiles.go operates on files on the host, insidefiles.go in the container; form.go
 // reads forms. ports.go leads to programs that listen in a sandbox, portconn.go is one connection. bodies.go counts the memory of
 // requests, and share.go divides what there is among owners. processpb and filesystempb have the messages of both services.
@@ -13,6 +13,7 @@ package e2b
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"net/http"
 	"path"
 	"time"
@@ -63,15 +64,16 @@ type Config struct {
 // baseTemplate is the name of our own image.
 const baseTemplate = "base"
 
-// envdVersion is the version that clients are told: it decides which of their features they use.
-// From 0.6.2 on they keep metadata with files, which this package does not support.
-const envdVersion = "0.6.1"
+// envdVersion is the version that clients are told: it decides which of their features they use. Of those, metadata
+// of files alone are not here; they are refused by name.
+const envdVersion = "0.6.4"
 
 type server struct {
 	cfg      Config
 	watchers *watchers
 	bodies   share
 	ports    *ports
+	since    time.Time // when the service started
 
 	// Anybody may name a sandbox, or send a signature, that is not known here: these bound how often etcd is asked for such.
 	unknownIDs, unknownSignatures *rate.Limiter
@@ -87,7 +89,7 @@ const (
 func New(cfg Config) Surface {
 	cfg.BodyDelay, cfg.AnswerDelay = cmp.Or(cfg.BodyDelay, pace.Delay), cmp.Or(cfg.AnswerDelay, pace.Patience)
 	s := &server{
-		cfg: cfg, watchers: newWatchers(cmp.Or(cfg.Unasked, unasked)), bodies: bodiesOf(cfg.MaxRequest),
+		cfg: cfg, watchers: newWatchers(cmp.Or(cfg.Unasked, unasked)), bodies: bodiesOf(cfg.MaxRequest), since: time.Now().UTC(),
 		unknownIDs: rate.NewLimiter(askedForID, askedForID), unknownSignatures: rate.NewLimiter(askedForSignature, askedForSignature),
 	}
 	s.ports = newPorts(s)
@@ -103,8 +105,14 @@ func (s *server) handler() http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		at, below := s.hostBelow(req.Host)
 		pace.Free(w)
-		if below && at.id != "" && at.port != ownPort {
-			s.observed("ports", func(w http.ResponseWriter, req *http.Request) { s.ports.serve(at, w, req) }, w, req)
+		if at, is, err := s.toPort(req, at, below); is || err != nil {
+			s.observed("ports", func(w http.ResponseWriter, req *http.Request) {
+				if err != nil {
+					fail(w, err)
+					return
+				}
+				s.ports.serve(at, w, req)
+			}, w, req)
 			return
 		}
 		w = pace.Answer(w, s.cfg.AnswerDelay)
@@ -125,6 +133,21 @@ func (s *server) handler() http.Handler {
 	})
 }
 
+// toPort returns which port a request is for, and reports whether it is for a program in a sandbox.
+func (s *server) toPort(req *http.Request, at portHost, below bool) (portHost, bool, error) {
+	if at.id != "" {
+		return at, at.port != ownPort, nil
+	}
+	named, err := headerPort(req.Header)
+	if err == nil && named.port == ownPort {
+		return at, false, nil
+	}
+	if refused := s.admit(req, at, below); refused != nil {
+		return at, false, refused
+	}
+	return named, err == nil, err
+}
+
 // routes returns all routes, from the tables below. Each table says who may call.
 func (s *server) routes() *http.ServeMux {
 	mux := http.NewServeMux()
@@ -142,7 +165,8 @@ func (s *server) routes() *http.ServeMux {
 	}
 	mux.HandleFunc("GET /health", s.health)
 	mux.HandleFunc("/", func(w http.ResponseWriter, req *http.Request) {
-		fail(w, notFound("there is no %s %.200s here", req.Method, req.URL.Path))
+		// Not 404, which clients take for the thing that a call is about.
+		fail(w, unimplemented{fmt.Sprintf("%s %.200s", req.Method, req.URL.Path)})
 	})
 	return mux
 }
@@ -166,12 +190,19 @@ func (s *server) controlRoutes() map[string]handlerOfControl {
 		"POST /sandboxes/{id}/snapshots":  s.laterOwned("snapshots"),
 		"POST /sandboxes/{id}/fork":       s.laterOwned("forks"),
 		"GET /snapshots":                  later("snapshots"),
-		"GET /volumes":                    later("volumes"),
-		"POST /volumes":                   later("volumes"),
-		"/templates":                      later("templates that are built by calls; the operator names images in e2b.templates"),
-		"/templates/":                     later("templates that are built by calls; the operator names images in e2b.templates"),
-		"/v2/templates":                   later("templates that are built by calls; the operator names images in e2b.templates"),
-		"/v3/templates":                   later("templates that are built by calls; the operator names images in e2b.templates"),
+		"GET /templates":                  s.listTemplates,
+		"GET /v2/templates":               s.listTemplates,
+		"GET /templates/aliases/{alias}":  s.templateAlias,
+		"/templates":                      later(builds),
+		"/templates/":                     later(builds),
+		"/v2/templates":                   later(builds),
+		"/v2/templates/":                  later(builds),
+		"/v3/templates":                   later(builds),
+		"/secrets":                        later("secrets"),
+		"/secrets/":                       later("secrets"),
+		"/volumes":                        later("volumes"),
+		"/volumes/":                       later("volumes"),
+		"/volumecontent/":                 later("volumes"),
 	}
 }
 

@@ -13,6 +13,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -259,6 +260,64 @@ func TestFilesystem(t *testing.T) {
 		if _, err := call[filesystempb.RemoveRequest, filesystempb.RemoveResponse](b, "Remove", &filesystempb.RemoveRequest{Path: root}); connect.CodeOf(err) != connect.CodePermissionDenied {
 			t.Errorf("%s: %v", root, err)
 		}
+	}
+}
+
+// TestEntries is what clients are told of links, which lead somewhere or nowhere, directories and FIFOs.
+func TestEntries(t *testing.T) {
+	b := newLab(t).create(`{}`)
+	dir := elsewhere(t)
+	const (
+		unknown   = filesystempb.FileType_FILE_TYPE_UNSPECIFIED
+		file      = filesystempb.FileType_FILE_TYPE_FILE
+		directory = filesystempb.FileType_FILE_TYPE_DIRECTORY
+		link      = filesystempb.FileType_FILE_TYPE_SYMLINK
+	)
+	for _, err := range []error{
+		os.WriteFile(dir+"/file", nil, 0o640), os.Mkdir(dir+"/dir", 0o750), syscall.Mkfifo(dir+"/fifo", 0o600),
+		os.Symlink("file", dir+"/to-file"), os.Symlink("to-file", dir+"/to-link"), os.Symlink(dir+"/dir", dir+"/to-dir"),
+		os.Symlink("../none/x", dir+"/to-none"), os.Symlink("to-itself", dir+"/to-itself"),
+		syscall.Mkfifo(filepath.Join(b.home(), "fifo"), 0o600),
+	} {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	listed, err := call[filesystempb.ListDirRequest, filesystempb.ListDirResponse](b, "ListDir", &filesystempb.ListDirRequest{Path: dir})
+	if err != nil {
+		t.Fatal(err)
+	}
+	entries := map[string]*filesystempb.EntryInfo{}
+	for _, e := range listed.GetEntries() {
+		entries[e.GetName()] = e
+	}
+	for name, want := range map[string]struct {
+		is     filesystempb.FileType
+		mode   uint32
+		target string
+	}{
+		"file": {file, 0o640, ""}, "dir": {directory, 0o750, ""}, "fifo": {unknown, 0o600, ""}, "to-file": {file, 0o640, dir + "/file"},
+		"to-link": {file, 0o640, dir + "/file"}, "to-dir": {directory, 0o750, dir + "/dir"},
+		"to-none": {link, 0o777, "/var/tmp/none/x"}, "to-itself": {link, 0o777, dir + "/to-itself"},
+	} {
+		stat, err := call[filesystempb.StatRequest, filesystempb.StatResponse](b, "Stat", &filesystempb.StatRequest{Path: dir + "/" + name})
+		for _, e := range []*filesystempb.EntryInfo{entries[name], stat.GetEntry()} {
+			if e.GetType() != want.is || e.GetMode() != want.mode || e.GetSymlinkTarget() != want.target || err != nil {
+				t.Errorf("%s: %v %v", name, e, err)
+			}
+		}
+	}
+	if size := entries["dir"].GetSize(); size == 0 {
+		t.Error("a directory without a size")
+	}
+	if _, err := call[filesystempb.StatRequest, filesystempb.StatResponse](b, "Stat", &filesystempb.StatRequest{Path: "fifo"}); err != nil {
+		t.Error(err)
+	}
+	home, err := call[filesystempb.ListDirRequest, filesystempb.ListDirResponse](b, "ListDir", &filesystempb.ListDirRequest{})
+	if err != nil || !slices.ContainsFunc(home.GetEntries(), func(e *filesystempb.EntryInfo) bool {
+		return e.GetName() == "fifo" && e.GetPermissions() == "prw-------"
+	}) {
+		t.Errorf("%v %v", home, err)
 	}
 }
 

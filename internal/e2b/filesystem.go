@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io/fs"
+	"maps"
 	"path"
 	"slices"
 	"strings"
@@ -77,7 +78,7 @@ func (c called) at(do func(files) error, paths ...string) error {
 	return err
 }
 
-// told returns an entry as clients know it.
+// told returns an entry as clients know it, but for links: those are resolved by resolve.
 func told(e entry) *filesystempb.EntryInfo {
 	info := &filesystempb.EntryInfo{
 		Name: path.Base(e.at), Path: e.at, Size: e.Size, Mode: e.Mode, Owner: e.owner, Group: e.group,
@@ -89,11 +90,15 @@ func told(e entry) *filesystempb.EntryInfo {
 	mode := fs.FileMode(e.Mode)
 	switch e.Type {
 	case "directory":
-		info.Type, mode, info.Size = filesystempb.FileType_FILE_TYPE_DIRECTORY, mode|fs.ModeDir, 0
+		info.Type, mode = filesystempb.FileType_FILE_TYPE_DIRECTORY, mode|fs.ModeDir
 	case "symlink":
 		info.Type, mode, info.SymlinkTarget = filesystempb.FileType_FILE_TYPE_SYMLINK, mode|fs.ModeSymlink, &e.LinkTarget
 	case "file":
 		info.Type = filesystempb.FileType_FILE_TYPE_FILE
+	case "fifo":
+		mode |= fs.ModeNamedPipe
+	case "socket":
+		mode |= fs.ModeSocket
 	}
 	info.Permissions = mode.String()
 	// Strings of the protocol are UTF-8; names need not be.
@@ -107,12 +112,38 @@ func told(e entry) *filesystempb.EntryInfo {
 
 func validText(s string) string { return strings.ToValidUTF8(s, "\uFFFD") }
 
-func (c called) look(ctx context.Context, at string) (info *filesystempb.EntryInfo, err error) {
-	return info, c.at(func(f files) error {
-		e, err := f.stat(ctx, at)
-		info = told(e)
+// look returns what is at a path, as clients know it.
+func (c called) look(ctx context.Context, at string) (*filesystempb.EntryInfo, error) {
+	var found entry
+	err := c.at(func(f files) (err error) {
+		found, err = f.stat(ctx, at)
 		return err
 	}, at)
+	if err != nil {
+		return nil, err
+	}
+	return c.tell(ctx, []entry{found})[0], nil
+}
+
+// tell returns entries as clients know them: of a link with where it leads, and type and mode of what is there.
+// What leads nowhere, or cannot be resolved by the image's programs, stays a link to what it says.
+func (c called) tell(ctx context.Context, entries []entry) []*filesystempb.EntryInfo {
+	infos, links := make([]*filesystempb.EntryInfo, len(entries)), map[string]*filesystempb.EntryInfo{}
+	for i, e := range entries {
+		infos[i] = told(e)
+		if e.Type != "symlink" {
+			continue
+		}
+		links[e.at] = infos[i]
+		if target := infos[i].SymlinkTarget; !path.IsAbs(*target) {
+			*target = path.Join(path.Dir(infos[i].Path), *target)
+		}
+	}
+	for at, target := range (insideFiles{c}).resolve(ctx, slices.Sorted(maps.Keys(links))) {
+		to, from := links[at], told(target)
+		to.Type, to.Mode, to.SymlinkTarget = from.Type, from.Mode, &from.Path
+	}
+	return infos
 }
 
 func (s *server) stat(ctx context.Context, c called, r *filesystempb.StatRequest) (*filesystempb.StatResponse, error) {
@@ -177,15 +208,19 @@ func (s *server) listDir(ctx context.Context, c called, r *filesystempb.ListDirR
 	if err != nil {
 		return nil, err
 	}
-	var list *filesystempb.ListDirResponse
-	return list, c.at(func(f files) error {
-		list = &filesystempb.ListDirResponse{}
+	var found []entry
+	err = c.at(func(f files) error {
+		found = nil
 		return f.list(ctx, at, max(1, r.GetDepth()), func(e entry) error {
-			if len(list.Entries) == maxListed {
+			if len(found) == maxListed {
 				return errs.TooLarge("there are more than %d entries below %q: list a part of them", maxListed, at)
 			}
-			list.Entries = append(list.Entries, told(e))
+			found = append(found, e)
 			return nil
 		})
 	}, at)
+	if err != nil {
+		return nil, err
+	}
+	return &filesystempb.ListDirResponse{Entries: c.tell(ctx, found)}, nil
 }

@@ -6,6 +6,7 @@ import (
 	"math"
 	"net/http"
 	"slices"
+	"strconv"
 	"time"
 
 	"github.com/daycare-run/sandbox/internal/lasting"
@@ -138,17 +139,43 @@ func metric(m lasting.Metrics) metricBody {
 	}
 }
 
-// metrics answers with one current sample: none are kept.
+// metrics answers with one current sample, if a range of times that is asked for has it: none are kept.
 func (s *server) metrics(_ controlCall, b *lasting.Sandbox, req *http.Request) (int, any, error) {
 	list := []metricBody{}
+	start, err := readSeconds(req, "start", 0)
+	if err != nil {
+		return 0, nil, err
+	}
+	end, err := readSeconds(req, "end", math.MaxInt64)
+	if err != nil {
+		return 0, nil, err
+	}
+	if start > end {
+		return 0, nil, invalid("start %d is after end %d", start, end)
+	}
 	if b.Info().State == lasting.StateRunning {
 		m, err := b.Metrics(req.Context())
 		if err != nil {
 			return 0, nil, err
 		}
-		list = append(list, metric(m))
+		if at := m.At.Unix(); start <= at && at <= end {
+			list = append(list, metric(m))
+		}
 	}
 	return http.StatusOK, list, nil
+}
+
+// readSeconds reads a time in seconds since 1970 from a query.
+func readSeconds(req *http.Request, name string, otherwise int64) (int64, error) {
+	text := req.URL.Query().Get(name)
+	if text == "" {
+		return otherwise, nil
+	}
+	at, err := strconv.ParseInt(text, 10, 64)
+	if err != nil {
+		return 0, invalid("%s %.100q is no time in seconds since 1970", name, text)
+	}
+	return at, nil
 }
 
 func (s *server) metricsInside(c called, w http.ResponseWriter, req *http.Request) error {

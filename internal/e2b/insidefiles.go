@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"path"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -40,14 +41,16 @@ reach() { d=${1%/*}; while [ -n "$d" ]; do [ -e "$d" ] && { [ -d "$d" ] || exit 
 ` // 100 to 103 are the statuses above
 
 const (
-	printed  = `%y\t%m\t%s\t%T@\t%u\t%g\t%p\t%l\0`
-	statIt   = prelude + `there "$1"; exec find "$1" -maxdepth 0 -printf '` + printed + `'`
-	listIt   = prelude + `there "$1"; [ -d "$1" ] || exit 101; [ -r "$1" ] && [ -x "$1" ] || exit 103; find "${1%/}/" -mindepth 1 -maxdepth "$2" -printf '` + printed + `' 2>/dev/null; exit 0`
-	mkdirIt  = prelude + `[ -e "$1" ] && ! [ -d "$1" ] && exit 101; exec mkdir -p -- "$1"`
-	moveIt   = prelude + `there "$1"; mkdir -p -- "$(dirname -- "$2")" && exec mv -T -f -- "$1" "$2"`
-	removeIt = prelude + `exec rm -rf -- "$1"`
-	readIt   = prelude + `there "$1"; [ -f "$1" ] || exit 102; [ -r "$1" ] || exit 103; exec cat -- "$1"`
-	writeIt  = prelude + `[ -e "$1" ] && ! [ -f "$1" ] && exit 102; mkdir -p -- "$(dirname -- "$1")" && exec cat > "$1"`
+	printed = `%y\t%m\t%s\t%T@\t%u\t%g\t%p\t%l\0`
+	statIt  = prelude + `there "$1"; exec find "$1" -maxdepth 0 -printf '` + printed + `'`
+	listIt  = prelude + `there "$1"; [ -d "$1" ] || exit 101; [ -r "$1" ] && [ -x "$1" ] || exit 103; find "${1%/}/" -mindepth 1 -maxdepth "$2" -printf '` + printed + `' 2>/dev/null; exit 0`
+	// resolveIt prints for each of its arguments that leads somewhere type and mode of what is there, then where that is.
+	resolveIt = `export LC_ALL=C; find -L "$@" -maxdepth 0 ! -type l -printf '%y\t%m\t%p\0' 2>/dev/null; printf '\0'; exec realpath -e -z -- "$@" 2>/dev/null`
+	mkdirIt   = prelude + `[ -e "$1" ] && ! [ -d "$1" ] && exit 101; exec mkdir -p -- "$1"`
+	moveIt    = prelude + `there "$1"; mkdir -p -- "$(dirname -- "$2")" && exec mv -T -f -- "$1" "$2"`
+	removeIt  = prelude + `exec rm -rf -- "$1"`
+	readIt    = prelude + `there "$1"; [ -f "$1" ] || exit 102; [ -r "$1" ] || exit 103; exec cat -- "$1"`
+	writeIt   = prelude + `[ -e "$1" ] && ! [ -f "$1" ] && exit 102; mkdir -p -- "$(dirname -- "$1")" && exec cat > "$1"`
 )
 
 // script is a running script.
@@ -251,12 +254,42 @@ func (i insideFiles) entries(ctx context.Context, doing, script string, visit fu
 	}, doing, script, args...)
 }
 
+// resolve returns what links lead to, by the links' paths. It leaves out what leads nowhere.
+func (i insideFiles) resolve(ctx context.Context, links []string) map[string]entry {
+	const at, most = 256, 4 * maxPath // links at a time, and bytes for each
+	found := map[string]entry{}
+	for some := range slices.Chunk(links, at) {
+		var printed []byte
+		err := i.run(ctx, func(data []byte) error {
+			if printed = append(printed, data...); len(printed) > most*at {
+				return errs.TooLarge("too much is printed")
+			}
+			return nil
+		}, "resolve", resolveIt, some...)
+		_ = err // realpath fails when some lead nowhere
+		there, places, _ := strings.Cut(string(printed), "\x00\x00")
+		for kind := range strings.SplitSeq(there, "\x00") {
+			fields := strings.SplitN(kind, "\t", 3)
+			place, rest, whole := strings.Cut(places, "\x00")
+			if len(fields) != 3 || !whole || !path.IsAbs(place) {
+				break
+			}
+			mode, _ := strconv.ParseUint(fields[1], 8, 16)
+			found[fields[2]] = entry{Entry: sandbox.Entry{Type: kinds[fields[0]], Mode: uint32(mode & 0o777)}, at: place}
+			places = rest
+		}
+	}
+	return found
+}
+
+// kinds are the types of find, as entries have them.
+var kinds = map[string]string{"f": "file", "d": "directory", "l": "symlink", "p": "fifo", "s": "socket"}
+
 func parseEntry(line string) (entry, bool) {
 	fields := strings.SplitN(line, "\t", 7)
 	if len(fields) != 7 {
 		return entry{}, false
 	}
-	kinds := map[string]string{"f": "file", "d": "directory", "l": "symlink"}
 	mode, err := strconv.ParseUint(fields[1], 8, 16)
 	size, err2 := strconv.ParseInt(fields[2], 10, 64)
 	seconds, err3 := strconv.ParseFloat(fields[3], 64)

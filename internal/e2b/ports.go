@@ -31,6 +31,8 @@ const (
 	ownPort = 49983
 	// trafficHeader has the token for a sandbox whose ports are private.
 	trafficHeader = "E2b-Traffic-Access-Token"
+	// portHeader names a port of the sandbox that sandboxHeader names, where the host name does not.
+	portHeader = "E2b-Sandbox-Port"
 )
 
 // Bounds of connections to ports.
@@ -76,11 +78,33 @@ func (s *server) hostBelow(host string) (at portHost, below bool) {
 		return portHost{}, true
 	}
 	number, id, cut := strings.Cut(label, "-")
-	port, err := strconv.ParseUint(number, 10, 16)
-	if !cut || id == "" || strings.Contains(id, ".") || err != nil || port == 0 || strconv.FormatUint(port, 10) != number {
+	port, valid := parsePort(number)
+	if !cut || id == "" || strings.Contains(id, ".") || !valid {
 		return portHost{}, false
 	}
-	return portHost{id, int(port)}, true
+	return portHost{id, port}, true
+}
+
+// headerPort reads the headers that say which port a request for the service's own name is for; ownPort if there is none.
+func headerPort(header http.Header) (portHost, error) {
+	numbers, id := header.Values(portHeader), header.Get(sandboxHeader)
+	if len(numbers) == 0 {
+		return portHost{id, ownPort}, nil
+	}
+	port, valid := parsePort(numbers[0])
+	switch {
+	case len(numbers) > 1 || !valid:
+		return portHost{}, invalid("%s %.64q is no port from 1 to 65535", portHeader, strings.Join(numbers, ", "))
+	case id == "" && port != ownPort:
+		return portHost{}, invalid("the call names no sandbox: it has %s, and no header %s", portHeader, sandboxHeader)
+	}
+	return portHost{id, port}, nil
+}
+
+// parsePort reads a port as it is written canonically.
+func parsePort(text string) (port int, valid bool) {
+	n, err := strconv.ParseUint(text, 10, 16)
+	return int(n), err == nil && n > 0 && strconv.FormatUint(n, 10) == text
 }
 
 // nameOf returns the name of a host, which may have a port, in the form in which names are compared.

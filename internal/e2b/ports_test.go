@@ -120,8 +120,8 @@ func TestHostsOfPorts(t *testing.T) {
 		strings.ToUpper(l.host()) + ".":              {200, "the program"},
 		l.port + "-i-no-such." + testDomain:          {502, `"sandboxId":"i-no-such"`},
 		closed + "-" + l.ID + "." + testDomain:       {502, "nothing listens at port " + closed},
-		"api." + testDomain:                          {404, "there is no GET /x here"},
-		"49983-" + l.ID + "." + testDomain:           {404, "there is no GET /x here"},
+		"api." + testDomain:                          {501, "no GET /x"},
+		"49983-" + l.ID + "." + testDomain:           {501, "no GET /x"},
 		l.port + "-" + l.ID + ".x." + testDomain:     {403, "not called"},
 		"0" + l.port + "-" + l.ID + "." + testDomain: {403, "not called"},
 		"70000-" + l.ID + "." + testDomain:           {403, "not called"},
@@ -131,6 +131,32 @@ func TestHostsOfPorts(t *testing.T) {
 		if res, text := l.ask(host, "/x", nil); res.StatusCode != want.status || !strings.Contains(text, want.text) {
 			t.Errorf("%s: %d %s", host, res.StatusCode, text)
 		}
+	}
+	// Where no name says it, a header does.
+	at := func(id, port string) http.Header { return http.Header{sandboxHeader: {id}, portHeader: {port}} }
+	for _, tt := range []struct {
+		header http.Header
+		status int
+		text   string
+	}{
+		{at(l.ID, l.port), 200, "the program"},
+		{at("i-no-such", l.port), 502, `"sandboxId":"i-no-such"`},
+		{at(l.ID, closed), 502, "nothing listens at port " + closed},
+		{at(l.ID, "49983"), 501, "no GET /x"},
+		{at("", l.port), 400, "names no sandbox"},
+		{at(l.ID, "0"+l.port), 400, portHeader},
+		{at(l.ID, "70000"), 400, portHeader},
+		{http.Header{sandboxHeader: {l.ID}, portHeader: {l.port, "1"}}, 400, portHeader},
+	} {
+		if res, text := l.ask("localhost", "/x", tt.header); res.StatusCode != tt.status || !strings.Contains(text, tt.text) {
+			t.Errorf("%v: %d %s", tt.header, res.StatusCode, text)
+		}
+	}
+	if res, text := l.ask("api."+testDomain, "/x", at(l.ID, l.port)); res.StatusCode != 200 {
+		t.Errorf("%d %s", res.StatusCode, text)
+	}
+	if res, text := l.ask("example.org", "/x", at(l.ID, l.port)); res.StatusCode != 403 {
+		t.Errorf("a page of elsewhere: %d %s", res.StatusCode, text)
 	}
 	// The name of E2B's own port says which sandbox a call is to, and gives nobody leave.
 	for token, want := range map[string]int{l.Token: 204, "x": 404} {

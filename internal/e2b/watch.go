@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
+	"path"
 	"sync"
 	"time"
 
@@ -41,6 +42,8 @@ type watchers struct {
 // polled keeps what has changed until somebody asks for it.
 type polled struct {
 	sandbox string
+	at      string // the directory
+	entries bool   // events are asked for with their entries
 	stop    context.CancelFunc
 	unasked *time.Timer // stops it
 
@@ -54,12 +57,8 @@ func newWatchers(idle time.Duration) *watchers {
 	return &watchers{of: map[string]int{}, by: map[string]int{}, polled: map[string]*polled{}, idle: idle}
 }
 
-// open watches a directory of a sandbox; close gives its place back.
-func (w *watchers) open(ctx context.Context, c called, written string, recursive bool) (_ *sandbox.Watch, close func(), _ error) {
-	at, err := c.path(written)
-	if err != nil {
-		return nil, nil, err
-	}
+// open watches a directory of a sandbox, at a path; close gives its place back.
+func (w *watchers) open(ctx context.Context, c called, at string, recursive bool) (_ *sandbox.Watch, close func(), _ error) {
 	if onHost(at) == "" {
 		return nil, nil, unimplemented{"watching outside of " + homeDir + " and /tmp"}
 	}
@@ -108,12 +107,32 @@ var changes = map[hostfs.Change]filesystempb.EventType{
 	hostfs.Chmodded: filesystempb.EventType_EVENT_TYPE_CHMOD,
 }
 
-func toldEvent(e hostfs.Event) *filesystempb.FilesystemEvent {
-	return &filesystempb.FilesystemEvent{Name: validText(e.Name), Type: changes[e.Change]}
+// tellEvents returns events in a directory as clients know them. With entries they have what is there now, if anything is.
+func (c called) tellEvents(ctx context.Context, dir string, entries bool, events []hostfs.Event) []*filesystempb.FilesystemEvent {
+	list := make([]*filesystempb.FilesystemEvent, len(events))
+	var found []entry
+	var of []*filesystempb.FilesystemEvent
+	for i, e := range events {
+		list[i] = &filesystempb.FilesystemEvent{Name: validText(e.Name), Type: changes[e.Change]}
+		if !entries || e.Change == hostfs.Removed || e.Change == hostfs.Renamed {
+			continue
+		}
+		if is, err := (hostFiles{c}).stat(ctx, path.Join(dir, e.Name)); err == nil {
+			found, of = append(found, is), append(of, list[i])
+		}
+	}
+	for i, info := range c.tell(ctx, found) {
+		of[i].Entry = info
+	}
+	return list
 }
 
 func (s *server) watchDir(ctx context.Context, c called, r *filesystempb.WatchDirRequest, send func(*filesystempb.WatchDirResponse) error) error {
-	watch, end, err := s.watchers.open(ctx, c, r.GetPath(), r.GetRecursive())
+	at, err := c.path(r.GetPath())
+	if err != nil {
+		return err
+	}
+	watch, end, err := s.watchers.open(ctx, c, at, r.GetRecursive())
 	if err != nil {
 		return err
 	}
@@ -140,8 +159,8 @@ func (s *server) watchDir(ctx context.Context, c called, r *filesystempb.WatchDi
 			}
 			return err
 		}
-		for _, e := range events {
-			if err := send(&filesystempb.WatchDirResponse{Event: &filesystempb.WatchDirResponse_Filesystem{Filesystem: toldEvent(e)}}); err != nil {
+		for _, e := range c.tellEvents(ctx, at, r.GetIncludeEntry(), events) {
+			if err := send(&filesystempb.WatchDirResponse{Event: &filesystempb.WatchDirResponse_Filesystem{Filesystem: e}}); err != nil {
 				return err
 			}
 		}
@@ -151,13 +170,17 @@ func (s *server) watchDir(ctx context.Context, c called, r *filesystempb.WatchDi
 // createWatcher creates a watcher whose events are asked for. It ends when it is removed, when more events wait than
 // are kept, with its directory, so also with its sandbox, and when nobody has asked for long: then it was forgotten.
 func (s *server) createWatcher(ctx context.Context, c called, r *filesystempb.CreateWatcherRequest) (*filesystempb.CreateWatcherResponse, error) {
-	watch, end, err := s.watchers.open(ctx, c, r.GetPath(), r.GetRecursive())
+	at, err := c.path(r.GetPath())
+	if err != nil {
+		return nil, err
+	}
+	watch, end, err := s.watchers.open(ctx, c, at, r.GetRecursive())
 	if err != nil {
 		return nil, err
 	}
 	ctx, stop := context.WithCancel(context.WithoutCancel(ctx))
 	w := s.watchers
-	id, p := rand.Text(), &polled{sandbox: c.ID(), stop: stop, unasked: time.AfterFunc(w.idle, stop)}
+	id, p := rand.Text(), &polled{sandbox: c.ID(), at: at, entries: r.GetIncludeEntry(), stop: stop, unasked: time.AfterFunc(w.idle, stop)}
 	w.mu.Lock()
 	w.polled[id] = p
 	w.mu.Unlock()
@@ -192,20 +215,26 @@ func (w *watchers) find(c called, id string) (*polled, error) {
 	return p, nil
 }
 
-func (s *server) watcherEvents(_ context.Context, c called, r *filesystempb.GetWatcherEventsRequest) (*filesystempb.GetWatcherEventsResponse, error) {
-	s.watchers.mu.Lock()
-	defer s.watchers.mu.Unlock()
-	p, err := s.watchers.find(c, r.GetWatcherId())
+func (s *server) watcherEvents(ctx context.Context, c called, r *filesystempb.GetWatcherEventsRequest) (*filesystempb.GetWatcherEventsResponse, error) {
+	p, events, err := s.watchers.taken(c, r.GetWatcherId())
 	if err != nil {
 		return nil, err
 	}
-	told := &filesystempb.GetWatcherEventsResponse{}
-	for _, e := range p.events {
-		told.Events = append(told.Events, toldEvent(e))
+	return &filesystempb.GetWatcherEventsResponse{Events: c.tellEvents(ctx, p.at, p.entries, events)}, nil
+}
+
+// taken takes the events that wait.
+func (w *watchers) taken(c called, id string) (*polled, []hostfs.Event, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	p, err := w.find(c, id)
+	if err != nil {
+		return nil, nil, err
 	}
+	events := p.events
 	p.events, p.names = nil, 0
-	p.unasked.Reset(s.watchers.idle)
-	return told, nil
+	p.unasked.Reset(w.idle)
+	return p, events, nil
 }
 
 func (s *server) removeWatcher(_ context.Context, c called, r *filesystempb.RemoveWatcherRequest) (*filesystempb.RemoveWatcherResponse, error) {

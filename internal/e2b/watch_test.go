@@ -127,6 +127,54 @@ func TestWatchersAreBounded(t *testing.T) {
 	}
 }
 
+// TestEntriesOfEvents is for watchers that want to know what there is now: of what is gone, nothing.
+func TestEntriesOfEvents(t *testing.T) {
+	b := newLab(t).create(`{}`)
+	put(b, "dir/there", "1")
+	streamed := make(chan *filesystempb.FilesystemEvent, 10)
+	stream, err := followRPC[filesystempb.WatchDirRequest, filesystempb.WatchDirResponse](t.Context(), b, "/filesystem.Filesystem/WatchDir",
+		&filesystempb.WatchDirRequest{Path: "dir", IncludeEntry: true, AllowNetworkMounts: true})
+	if err != nil || !stream.Receive() {
+		t.Fatal(err)
+	}
+	go func() {
+		for stream.Receive() {
+			if e := stream.Msg().GetFilesystem(); e != nil {
+				streamed <- e
+			}
+		}
+	}()
+	made, err := call[filesystempb.CreateWatcherRequest, filesystempb.CreateWatcherResponse](b, "CreateWatcher", &filesystempb.CreateWatcherRequest{Path: "dir", IncludeEntry: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	put(b, "dir/new", "12345")
+	if err := os.Remove(filepath.Join(b.home(), "dir/there")); err != nil {
+		t.Fatal(err)
+	}
+	var polled []*filesystempb.FilesystemEvent
+	eventually(t, func() bool {
+		got, err := call[filesystempb.GetWatcherEventsRequest, filesystempb.GetWatcherEventsResponse](b, "GetWatcherEvents", &filesystempb.GetWatcherEventsRequest{WatcherId: made.GetWatcherId()})
+		if err != nil {
+			t.Fatal(err)
+		}
+		polled = append(polled, got.GetEvents()...)
+		return slices.ContainsFunc(polled, func(e *filesystempb.FilesystemEvent) bool { return e.GetType() == removed })
+	})
+	var seen []*filesystempb.FilesystemEvent
+	for len(seen) == 0 || seen[len(seen)-1].GetType() != removed {
+		seen = append(seen, <-streamed)
+	}
+	for from, events := range map[string][]*filesystempb.FilesystemEvent{"polled": polled, "streamed": seen} {
+		for _, e := range events {
+			entry, isNew := e.GetEntry(), e.GetName() == "new"
+			if (entry != nil) != isNew || isNew && (entry.GetPath() != "/home/user/dir/new" || entry.GetSize() != 5) {
+				t.Errorf("%s: %v", from, e)
+			}
+		}
+	}
+}
+
 func TestWatchedStream(t *testing.T) {
 	b := newLab(t).create(`{}`)
 	put(b, "dir/file", "")
@@ -138,8 +186,11 @@ func TestWatchedStream(t *testing.T) {
 	if !stream.Receive() || stream.Msg().GetKeepalive() == nil {
 		t.Errorf("no keepalive but %v", stream.Msg())
 	}
-	put(b, "dir/file", "x")
+	put(b, "dir/file", "12345")
 	for stream.Receive() && stream.Msg().GetFilesystem().GetType() != written {
+	}
+	if e := stream.Msg().GetFilesystem().GetEntry(); e != nil {
+		t.Errorf("an entry that nobody asked for: %v", e)
 	}
 	if _, err := call[filesystempb.RemoveRequest, filesystempb.RemoveResponse](b, "Remove", &filesystempb.RemoveRequest{Path: "dir"}); err != nil {
 		t.Fatal(err)

@@ -125,6 +125,12 @@ func (r *Resolver) lastingPlatform(ctx context.Context, l lastingShape) (p platf
 	return p, err
 }
 
+// LastingLimits returns the limits that a sandbox that lasts would have. The error says why there can be none.
+func (s *Service) LastingLimits(ctx context.Context, l Lasting) (dockerexec.Limits, error) {
+	p, err := s.resolver.lastingPlatform(ctx, l.shape())
+	return p.Limits, err
+}
+
 // BindLasting gives the user of a sandbox that lasts one of the pool's homes, with the container that has it; PlanLasting and
 // whoever starts its Spec find these. The user must not have a folder yet. Nothing depends on the result.
 func (s *Service) BindLasting(ctx context.Context, id string, l Lasting) {

@@ -1,0 +1,83 @@
+package e2b
+
+import (
+	"maps"
+	"math"
+	"net/http"
+	"slices"
+	"time"
+
+	"github.com/daycare-run/sandbox/internal/lasting"
+	"github.com/daycare-run/sandbox/internal/sandbox"
+)
+
+// builds is what calls about templates are for, except those that only look at the templates there are.
+const builds = "templates that are built or changed by calls; the operator names images in e2b.templates"
+
+// noBuild stands for the id of a build, of which there are none.
+const noBuild = "00000000-0000-0000-0000-000000000000"
+
+// templateBody is a template in a list.
+type templateBody struct {
+	TemplateID    string     `json:"templateID"`
+	Names         []string   `json:"names"`
+	Aliases       []string   `json:"aliases"`
+	BuildID       string     `json:"buildID"`
+	BuildStatus   string     `json:"buildStatus"`
+	BuildCount    int        `json:"buildCount"`
+	CPUCount      int        `json:"cpuCount"`
+	MemoryMB      int64      `json:"memoryMB"`
+	DiskSizeMB    int64      `json:"diskSizeMB"`
+	EnvdVersion   string     `json:"envdVersion"`
+	Public        bool       `json:"public"`
+	CreatedAt     time.Time  `json:"createdAt"`
+	UpdatedAt     time.Time  `json:"updatedAt"`
+	CreatedBy     *struct{}  `json:"createdBy"`
+	LastSpawnedAt *time.Time `json:"lastSpawnedAt"`
+	SpawnCount    int64      `json:"spawnCount"`
+}
+
+// templates returns all templates, the base among them, by name.
+func (s *server) templates() map[string]lasting.Template {
+	all := maps.Clone(s.cfg.Templates())
+	if all == nil {
+		all = map[string]lasting.Template{}
+	}
+	base := all[baseTemplate]
+	base.Name = baseTemplate
+	all[baseTemplate] = base
+	return all
+}
+
+// listTemplates answers with the templates that sandboxes can be made from. One whose image cannot be used is in error.
+func (s *server) listTemplates(_ controlCall, w http.ResponseWriter, req *http.Request) error {
+	all, list := s.templates(), []templateBody{}
+	for _, name := range slices.Sorted(maps.Keys(all)) {
+		t := all[name]
+		told := templateBody{
+			TemplateID: name, Names: []string{name}, Aliases: []string{name}, BuildID: noBuild, BuildStatus: "ready", BuildCount: 1,
+			EnvdVersion: envdVersion, CreatedAt: s.since, UpdatedAt: s.since,
+		}
+		limits, err := s.cfg.Service.LastingLimits(req.Context(), sandbox.Lasting{Image: t.Image, CPUs: t.CPUs, Memory: t.Memory})
+		if err != nil {
+			told.BuildStatus = "error"
+		}
+		told.CPUCount, told.MemoryMB = int(math.Ceil(float64(limits.NanoCPUs)/1e9)), limits.Memory>>20
+		list = append(list, told)
+	}
+	answer(w, http.StatusOK, list)
+	return nil
+}
+
+// templateAlias answers whether there is a template of a name.
+func (s *server) templateAlias(_ controlCall, w http.ResponseWriter, req *http.Request) error {
+	name := req.PathValue("alias")
+	if _, known := s.templates()[name]; !known {
+		return notFound("there is no template %.100q", name)
+	}
+	answer(w, http.StatusOK, struct {
+		TemplateID string `json:"templateID"`
+		Public     bool   `json:"public"`
+	}{TemplateID: name})
+	return nil
+}
