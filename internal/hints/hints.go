@@ -4,6 +4,7 @@ package hints
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/daycare-run/sandbox/api/types"
@@ -45,12 +46,12 @@ var kinds = map[types.HintKind]kind{
 		},
 	},
 	types.HintReadOnly: {
-		happened: func(h Hint) string { return "the command may not write to " + or(h.Path, "all that it tried to") },
+		happened: func(h Hint) string { return "the command may not write to " + or(h.Path, "a place that it tried to") },
 		advice: [doors]string{
-			API:     "if it is needed, ask for @workspace, which is the working directory, or @write:/path in permissions",
-			CLI:     "let it with --grant @workspace, which is the working directory, or --grant @write:/path",
-			MCP:     "if it is needed, ask for @workspace, which is the working directory, or @write:/path in permissions",
-			Wrapper: "add the path to filesystem.allowWrite of the settings",
+			API:     "if it is needed, ask for @workspace (the working directory) or @write:/path in permissions; denyWrite wins",
+			CLI:     "let it with --grant @workspace (the working directory) or --grant @write:/path; --deny-write wins",
+			MCP:     "if it is needed, ask for @workspace (the working directory) or @write:/path in permissions; denyWrite wins",
+			Wrapper: "add the place to filesystem.allowWrite of the settings; denyWrite wins",
 			E2B:     "write to /home/user or /tmp",
 		},
 	},
@@ -80,7 +81,11 @@ func Say(door Door, list []Hint) []Hint {
 	for i, h := range list {
 		if k, known := kinds[h.Kind]; known {
 			h.Message = k.happened(h)
-			if advice := k.advice[door]; advice != "" {
+			advice := k.advice[door]
+			if h.Kind == types.HintReadOnly && inImage(h.Path) {
+				advice = "no command can change the image: write to the home or to /tmp"
+			}
+			if advice != "" {
 				h.Message += "; " + advice
 			}
 		}
@@ -112,6 +117,12 @@ func bound(what string, h Hint) string {
 		text += " (" + h.Limit + ")"
 	}
 	return text
+}
+
+// inImage reports whether a path is of the image, which no grant opens.
+func inImage(name string) bool {
+	first, _, _ := strings.Cut(strings.TrimPrefix(name, "/"), "/")
+	return slices.Contains([]string{"bin", "boot", "etc", "lib", "lib64", "opt", "root", "sbin", "usr", "var"}, first)
 }
 
 func or(text, otherwise string) string {

@@ -67,6 +67,23 @@ func trustVariables(bundle string) map[string]string {
 	return variables
 }
 
+// offlineVariables returns the variables that make tools give up at once where there is no network, instead of trying again
+// until their caller's time is up.
+func (p plan) offlineVariables() map[string]string {
+	if p.spec.Egress.Profile != "" {
+		return nil
+	}
+	return map[string]string{
+		"npm_config_fetch_retries": "0", // pnpm's too
+		"YARN_HTTP_RETRY":          "0",
+		"PIP_RETRIES":              "0",
+		"UV_HTTP_RETRIES":          "0",
+		"CARGO_NET_RETRY":          "0",
+		"RUSTUP_MAX_RETRIES":       "0",
+		"BUNDLE_RETRY":             "0",
+	}
+}
+
 // terminalVariables names the terminal for a call that does not: one that all programs know.
 func terminalVariables(r Request) map[string]string {
 	if r.Terminal == nil {
@@ -78,7 +95,7 @@ func terminalVariables(r Request) map[string]string {
 // environment returns a command's whole environment, sorted: the image's, then what this service sets, then
 // what the call gives, where later values replace earlier ones.
 func (p plan) environment(given ...map[string]string) []string {
-	layers := append([]map[string]string{p.variables(), trustVariables(p.spec.Platform.BundleAt)}, given...)
+	layers := append([]map[string]string{p.variables(), p.offlineVariables(), trustVariables(p.spec.Platform.BundleAt)}, given...)
 	return environment(p.platform.env, layers...)
 }
 

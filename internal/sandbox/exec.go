@@ -152,6 +152,9 @@ func (s *Service) run(ctx context.Context, box Sandbox, r Request, out dockerexe
 	}
 	ended := Result{Result: result, Cwd: command.Cwd, Duration: time.Since(watch.begun)}
 	ended.Refused, ended.MoreRefused = refused.end()
+	if text, _ := watch.last.text(); ended.Failed() {
+		ended.Hints = append(ended.Hints, hints.Of(text, refused != nil)...)
+	}
 	return ended, nil
 }
 

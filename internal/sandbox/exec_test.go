@@ -12,7 +12,10 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/opencontainers/runtime-spec/specs-go"
 
+	"github.com/daycare-run/sandbox/api/types"
 	"github.com/daycare-run/sandbox/dockerexec"
+	"github.com/daycare-run/sandbox/internal/egress/decisions"
+	"github.com/daycare-run/sandbox/internal/hints"
 )
 
 // TestBadInputStartsNothing runs what has to be refused, on an executor that fails the test when it
@@ -132,7 +135,7 @@ func TestWhatTheExecutorGets(t *testing.T) {
 		len(spec.Mounts) != 1 || spec.Mounts[0].Target != "/home" || !spec.Mounts[0].ReadOnly || !strings.HasSuffix(spec.Mounts[0].Source, "/alice/home") {
 		t.Errorf("%+v", spec)
 	}
-	want := environment([]string{"PATH=/bin"}, plan{home: "/home", state: "/tmp", tmp: "/tmp"}.variables(), map[string]string{"A": "secret", "HOME": "/home/other"})
+	want := environment([]string{"PATH=/bin"}, plan{home: "/home", state: "/tmp", tmp: "/tmp"}.variables(), plan{}.offlineVariables(), map[string]string{"A": "secret", "HOME": "/home/other"})
 	if diff := cmp.Diff(want, command.Env); diff != "" {
 		t.Errorf("environment: want (-), got (+):\n%s", diff)
 	}
@@ -145,6 +148,48 @@ func TestWhatTheExecutorGets(t *testing.T) {
 	}
 	if _, command, _ := ran(t, "", func(*Service) Request { return Request{Argv: []string{"ls", ""}} }); command.Timeout != 30*time.Second {
 		t.Errorf("default timeout %v", command.Timeout)
+	}
+}
+
+// A call that failed is told what to ask for; one that did not is told nothing.
+func TestHintsOfWhatWasPrinted(t *testing.T) {
+	const printed = "fatal: unable to access 'https://a.org/': Could not resolve host: a.org\nerror: /home/x: Read-only file system\n"
+	none := []hints.Hint{{Kind: types.HintNoNetwork}, {Kind: types.HintReadOnly, Path: "/home/x"}}
+	for _, tt := range []struct {
+		name    string
+		result  dockerexec.Result
+		network bool
+		want    []hints.Hint
+	}{
+		{"failed", dockerexec.Result{ExitCode: 128}, false, none},
+		{"time was up", dockerexec.Result{TimedOut: true}, false, none},
+		{"with a network", dockerexec.Result{ExitCode: 128}, true, none[1:]},
+		{"succeeded", dockerexec.Result{}, false, nil},
+	} {
+		s := newService(t, &fakeExecutor{run: func(_ dockerexec.Spec, c dockerexec.Command, out dockerexec.Output) (dockerexec.Result, error) {
+			retries := slices.Contains(c.Env, "npm_config_fetch_retries=0")
+			if retries == tt.network {
+				t.Errorf("%s: gives up at once: %t", tt.name, retries)
+			}
+			return tt.result, out(dockerexec.Stderr, []byte(printed))
+		}}, "")
+		cfg := *s.cfg()
+		cfg.Decisions, cfg.MaxDomains = decisions.New(1), 1
+		s.resolver.Use(cfg)
+		if _, _, err := s.Put("agent", Registration{UserID: "alice", Network: true}); err != nil {
+			t.Fatal(err)
+		}
+		r := Request{Command: "x"}
+		if tt.network {
+			r.Permissions, r.AllowedDomains = []string{"@network"}, []string{"b.org"}
+		}
+		got, err := s.Exec(t.Context(), "agent", r, func(dockerexec.Stream, []byte) error { return nil })
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(tt.want, got.Hints); diff != "" {
+			t.Errorf("%s: want (-), got (+):\n%s", tt.name, diff)
+		}
 	}
 }
 

@@ -59,7 +59,7 @@ func (t *lastOutput) text() (text []byte, cut bool) {
 
 // heard wraps out to keep what a command prints until end is called, and to note when output began.
 func (s *Service) heard(w *execWatch, out dockerexec.Output) (_ dockerexec.Output, end func()) {
-	if w.to == nil || out == nil {
+	if out == nil {
 		return out, func() {}
 	}
 	w.last.sandbox, w.last.user = w.event.Sandbox, w.user

@@ -1,0 +1,58 @@
+package hints
+
+import (
+	"bytes"
+	"regexp"
+
+	"github.com/daycare-run/sandbox/api/types"
+)
+
+// Of returns what the end of a failed command's output says, for a command that had a network or not. Only the programs know
+// what they tried, so their words tell; whoever fakes them misleads nobody but the caller that runs him.
+func Of(output []byte, network bool) (list []Hint) {
+	lower := bytes.ToLower(output)
+	if !network && hasAny(lower, unreached) {
+		list = append(list, Hint{Kind: types.HintNoNetwork})
+	}
+	if i := bytes.LastIndex(lower, []byte(readOnly)); i >= 0 {
+		list = append(list, Hint{Kind: types.HintReadOnly, Path: pathAt(lower, output, i)})
+	}
+	return list
+}
+
+// unreached is what programs and libraries say, in lower case, when there is no network.
+var unreached = []string{
+	"could not resolve", "couldn't resolve", "unable to resolve", "cannot resolve", "could not be resolved", "temporary failure",
+	"name or service not known", "nodename nor servname", "no address associated with hostname", "unknown host", "unknownhost",
+	"failed to lookup address", "name resolution", "eai_again", "enotfound", "getaddrinfo", "no such host", "dial tcp: lookup ",
+	"bad address '", "network is unreachable", "network unreachable", "enetunreach", "(from versions: none)", "dns error",
+}
+
+// readOnly is what the C library, Node and Go say, in lower case.
+const readOnly = "read-only file system"
+
+var absolute = regexp.MustCompile(`/[^\s'"‘’:;,)\]]+`)
+
+// pathAt returns the last absolute path in the line at i; "" if there is none. lower has the line's bytes wherever output has,
+// unless a letter's lower case has another length.
+func pathAt(lower, output []byte, i int) string {
+	if len(lower) != len(output) {
+		output = lower
+	}
+	from := bytes.LastIndexByte(output[:i], '\n') + 1
+	line, _, _ := bytes.Cut(output[from:], []byte("\n"))
+	all := absolute.FindAll(line, -1)
+	if len(all) == 0 {
+		return ""
+	}
+	return string(all[len(all)-1])
+}
+
+func hasAny(text []byte, words []string) bool {
+	for _, word := range words {
+		if bytes.Contains(text, []byte(word)) {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,39 @@
+package hints
+
+import (
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/daycare-run/sandbox/api/types"
+)
+
+func TestOf(t *testing.T) {
+	network, none := []Hint{{Kind: types.HintNoNetwork}}, []Hint(nil)
+	place := func(path string) []Hint { return []Hint{{Kind: types.HintReadOnly, Path: path}} }
+	for output, want := range map[string][]Hint{
+		"fatal: unable to access 'https://a.org/': Could not resolve host: a.org":                                                                                  network,
+		"npm error code EAI_AGAIN\nnpm error syscall getaddrinfo":                                                                                                  network,
+		"ERROR: Could not find a version that satisfies the requirement six (from versions: none)\nERROR: No matching distribution found for six":                  network,
+		"go: a.org/b@v1: Get \"https://proxy.golang.org/\": dial tcp: lookup proxy.golang.org on [::1]:53: dial udp [::1]:53: connect: cannot assign this address": network,
+		"wget: bad address 'a.org'":                                                            network,
+		"java.net.UnknownHostException: repo1.maven.org":                                       network,
+		"connect: Network is unreachable":                                                      network,
+		"FAIL: TestNetwork":                                                                    none,
+		"make: *** [Makefile:2: all] Error 1":                                                  none,
+		"touch: cannot touch 'notes.txt': Read-only file system":                               place(""),
+		"bash: line 1: /home/Notes.txt: Read-only file system":                                 place("/home/Notes.txt"),
+		"error: could not lock config file /home/.gitconfig: Read-only file system\nbye\n":     place("/home/.gitconfig"),
+		"Error: EROFS: read-only file system, open '/home/a/b.js'\n    at Object.openSync (x)": place("/home/a/b.js"),
+		"OSError: [Errno 30] Read-only file system: '/usr/lib/x'":                              place("/usr/lib/x"),
+		"İ /home/A: Read-only file system":                                                     place("/home/a"), // a letter whose lower case is longer
+		"could not resolve host\n/x: read-only file system":                                    {{Kind: types.HintNoNetwork}, {Kind: types.HintReadOnly, Path: "/x"}},
+	} {
+		if diff := cmp.Diff(want, Of([]byte(output), false)); diff != "" {
+			t.Errorf("%s:\n%s", output, diff)
+		}
+	}
+	if got := Of([]byte("Could not resolve host: a.org"), true); got != nil {
+		t.Errorf("with a network: %v", got)
+	}
+}
