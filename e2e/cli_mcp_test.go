@@ -210,8 +210,17 @@ func TestMCPRefusals(t *testing.T) {
 			t.Errorf("write to /tmp: %q", text)
 		}
 		granted := l.agent(t, "--user", "mcp-bare", "--grant", "@workspace")
-		if text, _ := granted.call(t, "exec", anything{"command": "echo y > file; cat file"}, nil); !strings.Contains(text, "Read-only file system") {
+		if text, _ := granted.call(t, "exec", anything{"command": "echo y > file; cat file"}, nil); !strings.Contains(text, "Read-only file system") || !strings.Contains(text, "ask for @workspace") {
 			t.Errorf("what was not asked for: %q", text)
+		}
+		// What has no network gives up at once, and is told what to ask for.
+		for _, command := range []string{
+			"cd /tmp && git clone https://a.example/a.git", "cd /tmp && npm install is-odd", "pip download six -d /tmp",
+			"curl -sS https://a.example", `python3 -c 'import socket; socket.create_connection(("192.0.2.1", 80), 5)'`,
+		} {
+			if text, _ := granted.call(t, "exec", anything{"command": command}, nil); !strings.Contains(text, "the command had no network; if it is needed, ask for @network") || strings.Contains(text, "time was up") {
+				t.Errorf("%s: %s", command, text)
+			}
 		}
 		if text, _ := granted.call(t, "exec", anything{"command": "echo y > file; cat file", "permissions": []string{"@workspace"}}, nil); text != "y\n" {
 			t.Errorf("what was asked for: %q", text)
