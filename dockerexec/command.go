@@ -5,6 +5,7 @@ import (
 	"strings"
 	"syscall"
 	"time"
+	"unicode"
 
 	"github.com/opencontainers/runtime-spec/specs-go"
 
@@ -67,6 +68,10 @@ type Result struct {
 	// CwdFault and CommandFault tell the caller why the command could not be started.
 	CwdFault     string
 	CommandFault string
+	// Leftovers are the command lines of what the command had left running, and was ended: at most wire.MaxLeftovers of
+	// up to wire.MaxLeftover bytes. MoreLeftovers is how many there were besides.
+	Leftovers     []string
+	MoreLeftovers int
 	// Cold says that a container had to be made for this command, and Ahead that its shell had been started ahead.
 	Cold, Ahead bool
 	// Thawed says that its container was frozen.
@@ -93,6 +98,10 @@ func newResult(exit wire.Exit, cut, expired bool) Result {
 	if len(message) > maxStderr {
 		message = strings.ToValidUTF8(message[:maxStderr], "")
 	}
+	for _, line := range exit.Leftovers[:min(len(exit.Leftovers), wire.MaxLeftovers)] {
+		r.Leftovers = append(r.Leftovers, printable(line[:min(len(line), wire.MaxLeftover)]))
+	}
+	r.MoreLeftovers = min(max(exit.MoreLeftovers, 0), maxMoreLeftovers)
 	switch exit.Fault {
 	case wire.FaultNone:
 	case wire.FaultCwd:
@@ -101,4 +110,17 @@ func newResult(exit wire.Exit, cut, expired bool) Result {
 		r.CommandFault = message
 	}
 	return r
+}
+
+// maxMoreLeftovers is more than any container's limit on processes.
+const maxMoreLeftovers = 1 << 22
+
+// printable replaces by blanks what could do anything to a terminal.
+func printable(text string) string {
+	return strings.Map(func(r rune) rune {
+		if r == unicode.ReplacementChar || !unicode.IsPrint(r) {
+			return ' '
+		}
+		return r
+	}, text)
 }

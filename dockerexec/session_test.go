@@ -81,13 +81,14 @@ func TestOutputComesInOrder(t *testing.T) {
 		a.print(stream, wire.KindStderr, "2\xff\x00")
 		a.print(stream, wire.KindStdout, "")
 		a.print(stream, wire.KindStdout, "3")
-		a.exit(stream, wire.Exit{Code: 42})
+		a.exit(stream, wire.Exit{Code: 42, Leftovers: []string{"sleep 1"}, MoreLeftovers: 3})
 	})
 	if diff := cmp.Diff([]string{"out 1", "err 2\xff\x00", "out 3"}, got); diff != "" {
 		t.Errorf("want (-), got (+):\n%s", diff)
 	}
-	if err != nil || result != (Result{ExitCode: 42}) {
-		t.Errorf("%+v, %v", result, err)
+	want := Result{ExitCode: 42, Leftovers: []string{"sleep 1"}, MoreLeftovers: 3}
+	if diff := cmp.Diff(want, result); diff != "" || err != nil {
+		t.Errorf("%v, want (-), got (+):\n%s", err, diff)
 	}
 }
 
@@ -185,7 +186,8 @@ func TestTimeoutEndsTheCommand(t *testing.T) {
 		}
 		a.exit(stream, wire.Exit{Signal: 15})
 	})
-	if err != nil || result != (Result{Signal: syscall.SIGTERM, TimedOut: true, Timing: timing{Run: c.Timeout}}) || asked != c.Timeout {
+	want := Result{Signal: syscall.SIGTERM, TimedOut: true, Timing: timing{Run: c.Timeout}}
+	if err != nil || !cmp.Equal(result, want) || asked != c.Timeout {
 		t.Errorf("%+v, %v, asked after %v", result, err, asked)
 	}
 	if took := time.Since(begun); took > c.Timeout {

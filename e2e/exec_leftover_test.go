@@ -50,6 +50,32 @@ func TestNothingOutlivesACommand(t *testing.T) {
 	})
 }
 
+// What was written into a pipe before the shell's end arrives, in the output and in files. What sleeps holds nothing up.
+func TestWhatDrainsArrives(t *testing.T) {
+	eachRuntime(t, func(t *testing.T, l *lab) {
+		l.register(t, "drains")
+		for range 20 {
+			for command, want := range map[string]string{
+				"echo a > >(cat)": "a\n",
+				"exec > >(tee /tmp/log) 2>&1; seq 9; exit 3": "1\n2\n3\n4\n5\n6\n7\n8\n9\n",
+			} {
+				if out := l.run(t, "drains", types.Exec{Permissions: workspace, Command: command}); out.Stdout != want {
+					t.Errorf("%s: %q, %+v", command, out.Stdout, out.Result)
+				}
+			}
+		}
+		l.sh(t, "drains", "seq 200000 > >(gzip > /tmp/f.gz)")
+		if got := l.sh(t, "drains", "gunzip < /tmp/f.gz | tail -1; tail -1 /tmp/log"); got != "200000\n9\n" {
+			t.Errorf("the files end with %q", got)
+		}
+		begun := time.Now()
+		l.sh(t, "drains", "sleep 7010 & sleep 7010 & true")
+		if took := time.Since(begun); took > 2*time.Second {
+			t.Errorf("with what sleeps the answer took %v", took)
+		}
+	})
+}
+
 // A daemon belongs to the command that started it, whatever else ends meanwhile.
 func TestACommandsDaemonsLiveAsLongAsIt(t *testing.T) {
 	eachRuntime(t, func(t *testing.T, l *lab) {

@@ -9,7 +9,7 @@
 // what it has open. The service treats what the agent says as a tenant's input all the same.
 //
 // agent.go accepts streams; command.go runs one command, with pipes.go or terminal.go for its files and programs.go for
-// its program; tree.go keeps track of processes. ahead.go starts the next command's shell, waiting.go is such a shell.
+// its program; tree.go keeps track of processes, and leftovers.go of what commands leave behind. ahead.go starts the next command's shell, waiting.go is such a shell.
 // init.go is the first process after its session: it makes sure that no command outlives its agent. process.go, with
 // log.go, state.go and ready.go, is another mode, which runs one command without a session; forward.go connects to its
 // ports. lasting.go, with the other lasting*.go and followers.go, is the first process of a lasting container, whose
@@ -163,7 +163,10 @@ func (a *Agent) accept(mux *yamux.Session) error {
 
 // newCommand returns the command of a stream. Its startLimit begins now.
 func (a *Agent) newCommand(stream *yamux.Stream) *command {
-	c := &command{tree: a.tree, spool: a.spool, stream: stream, devNull: a.devNull, uid: a.uid, ahead: a.ahead}
+	c := &command{
+		tree: a.tree, spool: a.spool, stream: stream, devNull: a.devNull, uid: a.uid, ahead: a.ahead,
+		hurry: make(chan struct{}),
+	}
 	c.starting, c.giveUp = context.WithTimeout(context.Background(), startLimit)
 	return c
 }

@@ -286,7 +286,7 @@ func hangsAhead(dir string) (int, error) {
 		return 2, err
 	}
 	<-root.exited
-	if err := a.tree.sweep(); err != nil {
+	if err := a.tree.sweep(root); err != nil {
 		return 99, err
 	}
 	a.ended()

@@ -40,6 +40,9 @@ type command struct {
 	pipes *pipes
 	early []wire.Control // frames that came before the command had started
 
+	hurry   chan struct{} // closed when the command is to end: then nothing that it has left is waited for
+	hurried sync.Once
+
 	release func() // closes the command's files, once its Exit has been sent
 
 	sending sync.Mutex // held while a frame is written
@@ -117,7 +120,7 @@ func (c *command) runAhead(start wire.Start, shell *waitingShell) wire.Exit {
 
 // finish carries the command's input and output until it has ended, and returns its Exit.
 func (c *command) finish(io *pipes, root *rootProcess, start wire.Start) wire.Exit {
-	exit := wire.Exit{Truncated: c.carry(io, root, start)}
+	exit := c.carry(io, root, start)
 	if root.status.Signaled() {
 		exit.Signal = int(root.status.Signal())
 	} else {
@@ -134,8 +137,9 @@ func (c *command) open(start wire.Start) (*pipes, error) {
 	return openPipes(start.Stdin, c.devNull)
 }
 
-// carry carries the command's input and output until it has ended with all that it started.
-func (c *command) carry(p *pipes, root *rootProcess, start wire.Start) (truncated bool) {
+// carry carries the command's input and output until it has ended with all that it started. The Exit says what was cut,
+// and what was ended.
+func (c *command) carry(p *pipes, root *rootProcess, start wire.Start) (exit wire.Exit) {
 	if start.Stdin {
 		go c.feed(p)
 	} else {
@@ -149,7 +153,8 @@ func (c *command) carry(p *pipes, root *rootProcess, start wire.Start) (truncate
 		}
 	}
 	<-root.exited
-	if err := c.tree.sweep(); err != nil {
+	exit.Leftovers, exit.MoreLeftovers = c.tree.endLeftovers(root, p.outputs[:], c.hurry)
+	if err := c.tree.sweep(root); err != nil {
 		// The container cannot be trusted to be clean any more; the service replaces it when
 		// its agent is gone.
 		os.Exit(1)
@@ -157,7 +162,8 @@ func (c *command) carry(p *pipes, root *rootProcess, start wire.Start) (truncate
 	// All writers are gone. A reader still waits only if an end of its pipe was passed on to another command.
 	p.stopWaiting()
 	outputs.Wait()
-	return cut[0] || cut[1]
+	exit.Truncated = cut[0] || cut[1]
+	return exit
 }
 
 // feed copies the stream to the command's stdin. A reset stream means that the service no longer waits for the
@@ -273,6 +279,9 @@ func (c *command) control(m wire.Control) {
 	}
 	c.mu.Unlock()
 	grace := time.Duration(m.Grace) * time.Millisecond
+	if m.Terminate {
+		c.hurried.Do(func() { close(c.hurry) })
+	}
 	switch {
 	case root == nil && m.Terminate:
 		time.AfterFunc(grace, c.giveUp)

@@ -57,6 +57,9 @@ func (c *lastingCommand) run(timeout time.Duration) {
 		}
 	}
 	<-c.root.exited
+	if !c.timedOut.Load() && c.leavesSession() {
+		settle(c.session, c.pipes.outputs[:], leftQuiet, leftLimit, nil)
+	}
 	// Other processes may have the pipes, for long: only what has been printed by now counts as the command's.
 	c.pipes.stopWaiting()
 	outputs.Wait()
@@ -70,6 +73,23 @@ func (c *lastingCommand) run(timeout time.Duration) {
 	runtime.Gosched() // the answer goes first
 	c.stopInput()
 	c.drain()
+}
+
+// leavesSession reports whether the command, which has ended, may have left processes of its session. At a terminal, job
+// control may have given them process groups of their own.
+func (c *lastingCommand) leavesSession() bool {
+	return c.terminal || !errors.Is(unix.Kill(-c.root.pid, 0), unix.ESRCH)
+}
+
+// session lists what the command, which has ended, has left of its session, and returns a channel that is closed when a
+// child has been collected.
+func (c *lastingCommand) session() ([]int, <-chan struct{}) {
+	c.tree.mu.Lock()
+	defer c.tree.mu.Unlock()
+	if c.tree.roots[c.root.pid] != nil { // of another command, so nothing is left
+		return nil, c.tree.reaped
+	}
+	return session(c.root.pid), c.tree.reaped
 }
 
 func (c *lastingCommand) copy(from *output, kind wire.Kind) {

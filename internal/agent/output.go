@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -27,6 +28,8 @@ type output struct {
 	hadData time.Time // when bulk reading last found something
 	drained int       // bytes read after the stop
 	ended   bool      // Read has seen the end of all writers, rather than been stopped
+
+	taken atomic.Bool // something was read since the last call of moves
 }
 
 const (
@@ -46,6 +49,7 @@ func (o *output) Read(p []byte) (int, error) {
 			stopped = o.fill()
 		} else if n, err := o.file.Read(p); !errors.Is(err, os.ErrDeadlineExceeded) {
 			o.ended = err == io.EOF
+			o.taken.Store(true)
 			return n, err
 		}
 		// A writer may still be there: the pipe's end was passed on to another command. So what
@@ -58,6 +62,7 @@ func (o *output) Read(p []byte) (int, error) {
 		case n > 0:
 			o.ready -= n
 			o.hadData = time.Now()
+			o.taken.Store(true)
 			if stopped {
 				o.drained += n
 			}
@@ -152,6 +157,22 @@ func (o *output) stopWaiting() {
 	if o.file != nil {
 		_ = o.file.SetReadDeadline(time.Unix(1, 0))
 	}
+}
+
+// moves reports whether anything has been read since the last call, or can be read now.
+func (o *output) moves() bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.taken.Swap(false) {
+		return true
+	}
+	held := 0
+	if o.file == nil {
+		held, _ = unix.IoctlGetInt(o.bulk, unix.TIOCINQ)
+	} else if raw, err := o.file.SyscallConn(); err == nil {
+		_ = raw.Control(func(fd uintptr) { held, _ = unix.IoctlGetInt(int(fd), unix.TIOCINQ) })
+	}
+	return held > 0
 }
 
 // discard drops all output until the last writer is gone, and closes the pipe. It is called when there is no reader any more.

@@ -11,6 +11,7 @@ import (
 	"os/signal"
 	"path/filepath"
 	"runtime/debug"
+	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -112,10 +113,13 @@ func (d *durable) command(p spawn.Process, log *rotatingLog, l launch.Launch) (l
 		log.finish()
 	}()
 	found, endChecks := startChecks(l, d.uid, tree)
+	hurry := make(chan struct{}) // closed when all that is there has been asked to end
+	stopped := sync.OnceFunc(func() { close(hurry) })
 	for running := true; running; {
 		select {
 		case s := <-d.signals:
 			if s != unix.SIGUSR1 {
+				stopped()
 				tree.signalAll(root, s.(unix.Signal))
 			}
 		case r := <-found:
@@ -127,16 +131,36 @@ func (d *durable) command(p spawn.Process, log *rotatingLog, l launch.Launch) (l
 	}
 	endChecks()
 	state.Ready = nil
+	d.endLeftovers(tree, hurry, stopped)
 	if os.Getpid() == 1 {
 		_ = unix.Kill(-1, unix.SIGKILL) // all at once, so that no fork escapes
 	}
-	_ = tree.sweep() // what does not die now dies with the first process
+	_ = tree.sweep(nil) // what does not die now dies with the first process
 	select {
 	case <-drained:
 	case <-time.After(drainLimit):
 	}
 	state.Lost = log.lost.Load()
 	return state, root.status, nil
+}
+
+// endLeftovers gives what the command has left its time to end, unless the process is being stopped.
+func (d *durable) endLeftovers(tree *processTree, hurry <-chan struct{}, stopped func()) {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		tree.endLeftovers(nil, nil, hurry)
+	}()
+	for {
+		select {
+		case <-done:
+			return
+		case s := <-d.signals:
+			if s != unix.SIGUSR1 {
+				stopped()
+			}
+		}
+	}
 }
 
 // startLogged starts the command with both outputs in one pipe, so that their order is kept, and

@@ -75,6 +75,8 @@ func firstProcess(dir string) (int, error) {
 	}
 	switch os.Getenv(envEnds) {
 	case "":
+	case endsBeside:
+		return endsTwo()
 	case endsHung:
 		return hangsAhead(dir)
 	case endsTracing:

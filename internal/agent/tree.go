@@ -23,7 +23,7 @@ import (
 // processTree keeps track of the agent's children. Each is either a root, the first process of a command that
 // is running, or a leftover: package spawn makes every root a subreaper, so a process becomes a
 // child of the agent without being a root only when the command that it belonged to has ended.
-// Hence the one rule: a leftover is killed. (With CLONE_PARENT a root could give the agent a child, too, and of another
+// Hence the one rule: a leftover is ended, by whoever ran the command that left it. (With CLONE_PARENT a root could give the agent a child, too, and of another
 // thread than the first one; package seccomp refuses that.)
 //
 // The kernel keeps children by thread. It gives orphans to the first thread of a subreaper, and the
@@ -33,15 +33,17 @@ type processTree struct {
 
 	mu       sync.Mutex // covers the fields below, and every kill and wait, so that pids are not reused meanwhile
 	roots    map[int]*rootProcess
-	starting map[*int32]bool // where the kernel puts the pids of children that are not roots yet, or never will be
-	ending   bool            // nothing is started any more
-	reaped   chan struct{}   // closed and replaced whenever a child has been waited for
-	started  sync.Cond       // on mu: a start has succeeded or failed
+	starting map[*int32]bool      // where the kernel puts the pids of children that are not roots yet, or never will be
+	owners   map[int]*rootProcess // the leftovers' pids, and whose command has left them
+	ending   bool                 // nothing is started any more
+	reaped   chan struct{}        // closed and replaced whenever a child has been waited for
+	started  sync.Cond            // on mu: a start has succeeded or failed
 }
 
 // rootProcess is a running command's first process.
 type rootProcess struct {
 	pid    int
+	gives  bool            // it is no subreaper (spawn.Process.GiveOrphans)
 	status unix.WaitStatus // valid once exited is closed
 	exited chan struct{}
 }
@@ -58,7 +60,10 @@ const cleanupLimit = 30 * time.Second
 const lookAgain = 10 * time.Millisecond
 
 func newProcessTree(score *OOMScore) *processTree {
-	t := &processTree{score: score, roots: map[int]*rootProcess{}, starting: map[*int32]bool{}, reaped: make(chan struct{})}
+	t := &processTree{
+		score: score, roots: map[int]*rootProcess{}, starting: map[*int32]bool{},
+		owners: map[int]*rootProcess{}, reaped: make(chan struct{}),
+	}
 	t.started.L = &t.mu
 	go t.reap()
 	return t
@@ -84,7 +89,7 @@ func (t *processTree) start(ctx context.Context, p spawn.Process) (*rootProcess,
 	if err != nil {
 		return nil, err // if there is a process, it is collected as a leftover
 	}
-	root := &rootProcess{pid: pid, exited: make(chan struct{})}
+	root := &rootProcess{pid: pid, gives: p.GiveOrphans, exited: make(chan struct{})}
 	t.roots[pid] = root
 	return root, nil
 }
@@ -147,13 +152,29 @@ func (t *processTree) collect(pid int) {
 		_ = unix.Kill(pid, unix.SIGKILL)
 		return
 	}
-	if root := t.roots[pid]; root != nil {
+	root, owner := t.roots[pid], t.owners[pid]
+	delete(t.owners, pid)
+	if root != nil {
 		delete(t.roots, pid)
 		root.status = status
-		close(root.exited)
+		owner = root
+		defer close(root.exited)
+	}
+	if owner != nil && !owner.gives && !childless() {
+		t.adopt(owner)
 	}
 	close(t.reaped)
 	t.reaped = make(chan struct{})
+}
+
+// adopt notes that the children of the agent that nobody owns yet are a command's leftovers: its root has ended, or a
+// leftover of its has. It is called with mu held.
+func (t *processTree) adopt(owner *rootProcess) {
+	for _, pid := range ownChildren() {
+		if t.roots[pid] == nil && t.owners[pid] == nil && !t.isStarting(pid) {
+			t.owners[pid] = owner
+		}
+	}
 }
 
 // isStarting reports whether a pid is that of a child that is not a root yet. It is called with mu held.
@@ -214,17 +235,13 @@ func (t *processTree) signalAll(root *rootProcess, signal unix.Signal) {
 	}
 }
 
-// sweep kills what ended commands have left behind and returns when it is gone. An error means
+// sweep kills what a command has left behind, or with nil what any has, and returns when it is gone. An error means
 // that something could not be killed, and that the container should go.
-func (t *processTree) sweep() error {
-	if childless() {
-		return nil
-	}
-	deadline := time.NewTimer(cleanupLimit)
-	defer deadline.Stop()
+func (t *processTree) sweep(root *rootProcess) error {
+	var deadline *time.Timer
 	for {
 		t.mu.Lock()
-		reaped, rest := t.reaped, t.leftovers()
+		reaped, rest := t.reaped, t.leftovers(root)
 		for _, pid := range rest {
 			_ = unix.Kill(pid, unix.SIGKILL)
 		}
@@ -232,21 +249,44 @@ func (t *processTree) sweep() error {
 		if len(rest) == 0 {
 			return nil
 		}
+		if deadline == nil {
+			deadline = time.NewTimer(cleanupLimit)
+			defer deadline.Stop()
+		}
 		select {
 		case <-reaped:
 		case <-time.After(lookAgain):
+			if root != nil {
+				t.mu.Lock()
+				t.adopt(root)
+				t.mu.Unlock()
+			}
 		case <-deadline.C:
 			return fmt.Errorf("%d processes do not die", len(rest))
 		}
 	}
 }
 
-// leftovers lists the children of the agent's first thread that are not roots. It is called with mu held.
-func (t *processTree) leftovers() []int {
+// leftovers lists the children of the agent that a command has left, or with nil those that any has. It is called
+// with mu held.
+func (t *processTree) leftovers(root *rootProcess) []int {
+	if root == nil {
+		return slices.DeleteFunc(ownChildren(), func(pid int) bool { return t.roots[pid] != nil || t.isStarting(pid) })
+	}
+	var pids []int
+	for pid, owner := range t.owners {
+		if owner == root {
+			pids = append(pids, pid)
+		}
+	}
+	slices.Sort(pids)
+	return pids
+}
+
+// ownChildren lists the children of the agent's first thread.
+func ownChildren() []int {
 	self := strconv.Itoa(os.Getpid())
-	return slices.DeleteFunc(readChildren("/proc/"+self+"/task/"+self+"/children"), func(pid int) bool {
-		return t.roots[pid] != nil || t.isStarting(pid)
-	})
+	return readChildren("/proc/" + self + "/task/" + self + "/children")
 }
 
 // descendants lists the processes below a process, parents before their children.

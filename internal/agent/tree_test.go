@@ -133,7 +133,7 @@ func sweepsTracer() (int, error) {
 	if left := descendants(1); len(left) != 2 {
 		return 99, fmt.Errorf("it has left %v", left)
 	}
-	if err := tree.sweep(); err != nil {
+	if err := tree.sweep(root); err != nil {
 		return 1, err
 	}
 	if left := descendants(1); len(left) > 0 {
@@ -181,7 +181,7 @@ func tracesRoot() (int, error) {
 	if !root.status.Signaled() || root.status.Signal() != unix.SIGKILL {
 		return 1, fmt.Errorf("the command's end is %#x", root.status)
 	}
-	if err := tree.sweep(); err != nil {
+	if err := tree.sweep(root); err != nil {
 		return 2, err
 	}
 	if left := descendants(1); len(left) > 0 {

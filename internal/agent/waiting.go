@@ -147,6 +147,10 @@ func (s *waitingShell) discard(tree *processTree) {
 		}
 		<-s.ready // until then run may be reading from the socket
 		s.close()
+		if s.root != nil {
+			<-s.root.exited
+			_ = tree.sweep(s.root)
+		}
 	}()
 }
 

@@ -143,9 +143,19 @@ type Exit struct {
 	Message string `json:"message,omitempty"`
 	// Ahead says that the command ran in a shell that had been started ahead of it.
 	Ahead bool `json:"ahead,omitempty"`
+	// Leftovers are the command lines of what the command had left running and the agent has ended, at most
+	// MaxLeftovers of up to MaxLeftover bytes each, and MoreLeftovers is how many there were besides.
+	Leftovers     []string `json:"leftovers,omitempty"`
+	MoreLeftovers int      `json:"moreLeftovers,omitempty"`
 	// TimedOut says that the command was killed because its time was up.
 	TimedOut bool `json:"timedOut,omitempty"`
 }
+
+// The bounds of an Exit's Leftovers: as JSON, which may take six bytes for one, they fit into a frame.
+const (
+	MaxLeftovers = 8
+	MaxLeftover  = 200
+)
 
 // Control acts on a running command.
 type Control struct {

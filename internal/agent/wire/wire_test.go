@@ -11,6 +11,7 @@ import (
 	"testing/iotest"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 	"github.com/opencontainers/runtime-spec/specs-go"
 
 	"github.com/daycare-run/sandbox/internal/agent/launch"
@@ -36,7 +37,7 @@ func TestMessagesRoundTrip(t *testing.T) {
 			},
 			Stdin: true, MaxOutput: 1 << 40,
 		}, &wire.Start{}},
-		{wire.KindExit, &wire.Exit{Code: 255, Signal: 9, Truncated: true, Fault: wire.FaultCwd, Message: "x"}, &wire.Exit{}},
+		{wire.KindExit, &wire.Exit{Code: 255, Signal: 9, Truncated: true, Fault: wire.FaultCwd, Message: "x", Leftovers: []string{"a b"}, MoreLeftovers: 2}, &wire.Exit{}},
 		{wire.KindControl, &wire.Control{Stream: 1<<32 - 1, Signal: 15, Terminate: true, Grace: 2000, Release: []int{0, 31}}, &wire.Control{}},
 	} {
 		var frame bytes.Buffer
@@ -211,7 +212,7 @@ func FuzzReadMessage(f *testing.F) {
 		if err := wire.WriteMessage(&frame, wire.KindExit, first); err != nil {
 			t.Fatal(err)
 		}
-		if err := wire.ReadMessage(&frame, wire.KindExit, &second); err != nil || first != second {
+		if err := wire.ReadMessage(&frame, wire.KindExit, &second); err != nil || !cmp.Equal(first, second, cmpopts.EquateEmpty()) {
 			t.Fatalf("%+v became %+v, %v", first, second, err)
 		}
 	})

@@ -1,0 +1,212 @@
+//go:build linux
+
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/opencontainers/runtime-spec/specs-go"
+	"golang.org/x/sys/unix"
+
+	"github.com/daycare-run/sandbox/internal/agent/ask"
+	"github.com/daycare-run/sandbox/internal/agent/launch"
+	"github.com/daycare-run/sandbox/internal/agent/wire"
+)
+
+// busy is what a shell computes for some tenths of a second.
+const busy = `i=0; while ((i++ < 50000)); do :; done; `
+
+// bash is a command line for bash.
+func bash(text string) wire.Start {
+	return wire.Start{Command: launch.Command{Process: specs.Process{Cwd: "/tmp", Env: []string{"PATH=" + defaultPath, "LANG=C.UTF-8"}}, Shell: text}}
+}
+
+// What was written into a pipe before a command's end arrives, in the output and in files.
+func TestWhatDrainsIsWaitedFor(t *testing.T) {
+	agents := startBoth(t)
+	dir := t.TempDir()
+	if err := os.Chmod(dir, 0o777); err != nil {
+		t.Fatal(err)
+	}
+	for text, want := range map[string]string{
+		`echo a > >(` + busy + `cat)`:                                                  "a\n",
+		`exec > >(` + busy + `tee ` + dir + `/log) 2>&1; seq 20; exit 3`:               "1\n2\n3\n4\n5\n6\n7\n8\n9\n10\n11\n12\n13\n14\n15\n16\n17\n18\n19\n20\n",
+		`seq 300000 > >(gzip > ` + dir + `/f.gz)`:                                      "",
+		`echo b > >(setsid bash -c '` + busy + `cat' > >(` + busy + `cat)); echo "$?"`: "0\nb\n",
+	} {
+		for name, mux := range map[string]bool{"plain": false, "ahead": true} {
+			session := agents.plain
+			if mux {
+				session = agents.ahead
+			}
+			got, err := exchange(session, bash(text), "")
+			wantCode := 0
+			if strings.Contains(text, "exit 3") {
+				wantCode = 3
+			}
+			if err != nil || got.Stdout != want || got.Exit.Code != wantCode || got.Exit.Leftovers != nil || got.Exit.MoreLeftovers > 0 {
+				t.Errorf("%s: %s: %+v, %v", name, text, got, err)
+			}
+		}
+	}
+	if got, err := exchange(agents.plain, bash("gunzip < "+dir+"/f.gz | tail -1; tail -1 "+dir+"/log"), ""); err != nil || got.Stdout != "300000\n20\n" {
+		t.Errorf("the files: %+v, %v", got, err)
+	}
+}
+
+// What goes on for itself is asked to end, and told. What only sleeps holds nothing up, though it has the output open.
+func TestWhatGoesOnIsEndedAndTold(t *testing.T) {
+	agents := startBoth(t)
+	dir := t.TempDir()
+	if err := os.Chmod(dir, 0o777); err != nil {
+		t.Fatal(err)
+	}
+	many := slices.Repeat([]string{"sleep 3021"}, wire.MaxLeftovers)
+	for text, want := range map[string]wire.Exit{
+		`sleep 3021 & echo a`:                            {Leftovers: many[:1]},
+		`nohup setsid sleep 3021 & echo a`:               {Leftovers: many[:1]},
+		`for i in {1..20}; do sleep 3021 & done; echo a`: {Leftovers: many, MoreLeftovers: 12},
+		`python3 -c '` + "import time\nimport sys\n\x1b\u202e" + strings.Repeat("#", 300) + "\ntime.sleep(3021)' & echo a": {MoreLeftovers: -1},
+		`sleep 3021 & kill -STOP $!; echo a`: {MoreLeftovers: -1},
+		`bash -c 'trap "echo over > ` + dir + `/told; exit" TERM; touch ` + dir + `/up; while :; do sleep 3021 & wait; done' &
+			until test -e ` + dir + `/up; do sleep 0.01; done; echo a`: {MoreLeftovers: -1},
+	} {
+		begun := time.Now()
+		got, err := exchange(agents.plain, bash(text), "")
+		if err != nil || got.Stdout != "a\n" || got.Exit.Code != 0 {
+			t.Errorf("%s: %+v, %v", text, got, err)
+		}
+		if took := time.Since(begun); took > time.Second {
+			t.Errorf("%s: the answer took %v", text, took)
+		}
+		if want.MoreLeftovers >= 0 && (!slices.Equal(got.Exit.Leftovers, want.Leftovers) || got.Exit.MoreLeftovers != want.MoreLeftovers) {
+			t.Errorf("%s: told %q and %d more", text, got.Exit.Leftovers, got.Exit.MoreLeftovers)
+		}
+		for _, line := range got.Exit.Leftovers {
+			if len(line) > wire.MaxLeftover || strings.ContainsAny(line, "\n\x1b\u202e") {
+				t.Errorf("%s: told %q", text, line)
+			}
+		}
+	}
+	if told, err := os.ReadFile(filepath.Join(dir, "told")); err != nil || string(told) != "over\n" {
+		t.Errorf("the process that catches SIGTERM wrote %q, %v", told, err)
+	}
+}
+
+// endsBeside has the test program be endsTwo.
+const endsBeside = "beside"
+
+// endsTwo is an agent of which two commands end at the same time: one leaves a process that is stubborn and busy, the other
+// one nothing. Neither waits for the other's processes, nor ends them.
+func endsTwo() (int, error) {
+	if err := harden(); err != nil {
+		return 99, err
+	}
+	tree := newProcessTree(nil)
+	null, err := unix.Open(os.DevNull, unix.O_RDWR|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return 99, err
+	}
+	run := func(text string) (*rootProcess, error) {
+		p, fault := prepare(bash(text).Command, uint32(os.Getuid()))
+		if fault.Fault != wire.FaultNone {
+			return nil, errors.New(fault.Message)
+		}
+		p.Files = []int{null, null, null}
+		root, err := tree.start(context.Background(), p)
+		if err == nil {
+			<-root.exited
+		}
+		return root, err
+	}
+	// The second process is the first one's child, and becomes the agent's when the first is killed.
+	one, err := run(`bash -c 'trap "" TERM; (trap "" TERM; while :; do :; done) & while :; do :; done' & sleep 0.1`)
+	if err != nil {
+		return 99, err
+	}
+	ended := make(chan []string)
+	go func() {
+		lines, _ := tree.endLeftovers(one, nil, nil)
+		ended <- lines
+	}()
+	for range 20 {
+		begun := time.Now()
+		other, err := run("true")
+		if err != nil {
+			return 99, err
+		}
+		if lines, more := tree.endLeftovers(other, nil, nil); lines != nil || more > 0 {
+			return 1, fmt.Errorf("the other one is told of %q and %d more", lines, more)
+		}
+		if err := tree.sweep(other); err != nil {
+			return 2, err
+		}
+		if took := time.Since(begun); took > leftLimit/2 {
+			return 3, fmt.Errorf("the other one took %v", took)
+		}
+		if left := descendants(1); len(left) != 2 {
+			return 4, fmt.Errorf("there are %v", left)
+		}
+	}
+	if lines := <-ended; len(lines) != 2 {
+		return 5, fmt.Errorf("told %q", lines)
+	}
+	if err := tree.sweep(one); err != nil {
+		return 6, err
+	}
+	if left := descendants(1); len(left) > 0 {
+		return 7, fmt.Errorf("there are still %v", left)
+	}
+	return 0, nil
+}
+
+func TestCommandsEndOnlyTheirOwn(t *testing.T) {
+	if out, err := newNamespace(t.TempDir(), envEnds+"="+endsBeside).CombinedOutput(); err != nil {
+		t.Errorf("%v: %s", err, out)
+	}
+}
+
+// A command that is to end gives what it has left no time.
+func TestHurry(t *testing.T) {
+	hurry := make(chan struct{})
+	close(hurry)
+	asked := 0
+	group := func() ([]int, <-chan struct{}) { asked++; return []int{os.Getpid()}, nil }
+	if why := settle(group, nil, time.Hour, time.Hour, hurry); why != hurried || asked != 1 {
+		t.Errorf("settled with %d after %d looks", why, asked)
+	}
+}
+
+// What drains at a lasting command's end is the command's; what sleeps holds nothing up, and goes on.
+func TestWhatDrainsInALastingContainer(t *testing.T) {
+	l := beginLasting(t)
+	for text, want := range map[string]string{
+		`echo a > >(` + busy + `cat)`: "a\n[0 0 false]",
+		`sleep 3022 & echo b`:         "b\n[0 0 false]",
+	} {
+		begun := time.Now()
+		stream, _ := l.start("", func(r *ask.Request) { r.Run.Args[0], r.Run.Args[2] = "bash", text })
+		if got := rest(t, stream); got != want {
+			t.Errorf("%s: %q", text, got)
+		}
+		if took := time.Since(begun); took > leftLimit {
+			t.Errorf("%s: the end took %v", text, took)
+		}
+	}
+}
+
+// A durable process's log has what drains at its end.
+func TestWhatDrainsAtAProcessesEnd(t *testing.T) {
+	p, code, _ := run(t, t.TempDir(), shell(`sleep 3023 & exec > >(`+busy+`cat); seq 3; exit 3`))
+	if code != 3 || p.log() != "1\n2\n3\n" {
+		t.Errorf("it ended with %d and logged %q", code, p.log())
+	}
+}
