@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -65,11 +66,15 @@ func TestWhatDrainsArrives(t *testing.T) {
 			}
 		}
 		l.sh(t, "drains", "seq 200000 > >(gzip > /tmp/f.gz)")
-		if got := l.sh(t, "drains", "gunzip < /tmp/f.gz | tail -1; tail -1 /tmp/log"); got != "200000\n9\n" {
+		if got := l.sh(t, "drains", "gunzip < /tmp/f.gz | tail -1; tail -1 /tmp/log"); got != "200000\n9" {
 			t.Errorf("the files end with %q", got)
 		}
 		begun := time.Now()
-		l.sh(t, "drains", "sleep 7010 & sleep 7010 & true")
+		out := l.run(t, "drains", types.Exec{Permissions: workspace, Command: "nohup sleep 7010 >/dev/null 2>&1 & setsid sleep 7010 & sleep 0.1"})
+		if h := out.Hints; len(h) != 1 || h[0].Kind != types.HintLeftovers || h[0].Count != 2 || !slices.Equal(h[0].Commands, []string{"sleep 7010", "sleep 7010"}) ||
+			!strings.HasPrefix(h[0].Message, "2 background processes were ended: sleep 7010, sleep 7010; ") {
+			t.Errorf("the hints are %+v", h)
+		}
 		if took := time.Since(begun); took > 2*time.Second {
 			t.Errorf("with what sleeps the answer took %v", took)
 		}

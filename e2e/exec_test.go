@@ -257,3 +257,26 @@ func TestLoginShell(t *testing.T) {
 		}
 	})
 }
+
+// A command line runs whatever its length, by a shell that waits, by one that is started, at a terminal and detached.
+func TestLongCommandLines(t *testing.T) {
+	eachRuntime(t, func(t *testing.T, l *lab) {
+		l.register(t, "long")
+		line := "wc -c <<'EOF'\n" + strings.Repeat("x", 200<<10) + "\nEOF"
+		for name, e := range map[string]types.Exec{
+			"a shell that waits": {Command: line},
+			"another PATH":       {Command: line, Env: map[string]string{"PATH": "/bin:/usr/bin"}},
+			"2 MiB":              {Command: "wc -c <<'EOF'\n" + strings.Repeat("x", 200<<10) + "\nEOF\n: " + strings.Repeat("y", 1<<20)},
+			"a shell as argv":    {Argv: []string{"bash", "-l", "-c", line}},
+		} {
+			e.Permissions = workspace
+			if out := l.run(t, "long", e); out.Stdout != "204801\n" || out.Failed {
+				t.Errorf("%s: %.200q, %.200q, %+v", name, out.Stdout, out.Stderr, out.Result)
+			}
+		}
+		_, err := l.client.Exec(t.Context(), "long", types.Exec{Argv: []string{"echo", strings.Repeat("x", 131_072)}})
+		if err == nil || !strings.Contains(err.Error(), "argv[1] has 131072 bytes, and Linux takes at most 131071") {
+			t.Errorf("a long argument: %v", err)
+		}
+	})
+}

@@ -14,6 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/daycare-run/sandbox/internal/agent/launch"
 	"github.com/daycare-run/sandbox/internal/agent/spawn"
 )
 
@@ -216,22 +217,19 @@ func lineOf(p spawn.Process) (text string, login, is bool) {
 	return "", false, false
 }
 
-// Bounds of a request to a waiting shell. The kernel takes neither a longer argument nor much more in all
-// (execve(2), MAX_ARG_STRLEN); an ordinary start gets its error.
-const (
-	maxAheadText = 128<<10 - 1
-	maxAheadAll  = 1 << 20
-)
+// maxAheadAll bounds what a waiting shell gets besides the command line, in bytes: the kernel does not take much more
+// (execve(2)), and an ordinary start gets its error.
+const maxAheadAll = 1 << 20
 
 func fitsRequest(p spawn.Process) bool {
 	size := 0
-	for _, text := range append(append([]string{p.Dir}, p.Args...), p.Env...) {
-		if len(text) > maxAheadText || strings.ContainsRune(text, 0) {
+	for _, text := range append([]string{p.Dir}, p.Env...) {
+		if len(text) > launch.MaxString || strings.ContainsRune(text, 0) {
 			return false
 		}
 		size += len(text)
 	}
-	return size <= maxAheadAll
+	return size <= maxAheadAll && !slices.ContainsFunc(p.Args, func(text string) bool { return strings.ContainsRune(text, 0) })
 }
 
 // readAtStart reports whether bash, the dynamic linker or the C library reads an entry of the environment when a

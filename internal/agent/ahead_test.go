@@ -7,6 +7,7 @@ import (
 	_ "embed"
 	"errors"
 	"regexp"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -121,8 +122,8 @@ func TestWhatIsNotStartedAhead(t *testing.T) {
 		b.compareStarted(t, start, "", false, false)
 	}
 	for _, size := range []int{100 << 10, 128<<10 - 2, 128<<10 - 1, 128 << 10, 2 << 20} {
-		text := "echo ${#BASH_EXECUTION_STRING} " + strings.Repeat("x", size)
-		b.compareStarted(t, b.with(aLine(text[:size])), "", false, size < 128<<10)
+		text := "echo $0 $# ${BASH_SOURCE} " + strings.Repeat("x", size)
+		b.compareStarted(t, b.with(aLine(text[:size])), "", false, true)
 	}
 	b.compareStarted(t, b.with(wire.Start{Command: launch.Command{Process: specs.Process{Args: []string{"echo", "a program"}}}}), "", false, false)
 	b.compareStarted(t, b.with(aLine("echo a\x00b")), "", false, false)
@@ -140,6 +141,7 @@ func TestWhatDiffersAhead(t *testing.T) {
 		{`tr -d '[:graph:] ' </proc/$$/environ | wc -c | grep -c '...'`, "0\n", "1\n", false},
 		{": " + strings.Repeat("x", 5000) + "\nps -ww -o args= -p $$ | wc -c | grep -c '^5...$'", "1\n", "0\n", false},
 		{`while read -r l; do [[ $l != *ahead* ]] || n=1; done </proc/$$/maps; echo $n`, "\n", "1\n", false},
+		{`n=${#BASH_EXECUTION_STRING}; ((n == ` + strconv.Itoa(len(fromFile)) + `)) && echo short` + strings.Repeat(" ", launch.MaxString), "short\n", "", false},
 		{`tr '\0' ' ' </proc/$$/cmdline | cut -d' ' -f2`, "-lc\n", "-c\n", true},
 	} {
 		for mux, want := range map[*yamux.Session]string{b.plain: test.plain, b.ahead: test.ahead} {

@@ -71,6 +71,11 @@ func newProcessTree(score *OOMScore) *processTree {
 
 // start starts a command's first process, and gives up when the context ends before it has started.
 func (t *processTree) start(ctx context.Context, p spawn.Process) (*rootProcess, error) {
+	p, done, err := shorten(p)
+	if err != nil {
+		return nil, err
+	}
+	defer done()
 	p.PID = new(int32)
 	t.mu.Lock()
 	if t.ending {

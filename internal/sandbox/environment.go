@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/daycare-run/sandbox/internal/agent/launch"
 	"github.com/daycare-run/sandbox/internal/errs"
 )
 
@@ -126,6 +127,9 @@ func checkVariables(field string, variables map[string]string) error {
 			return errs.Invalid("%s has the name %q: a name has neither = nor NUL", field, name)
 		case strings.Contains(value, "\x00"):
 			return errs.Invalid("%s.%s has a NUL byte", field, name)
+		case len(name)+1+len(value) > launch.MaxString:
+			return errs.Invalid("%s.%.100s has %d bytes with its name, and Linux takes at most %d in one variable; pass it in stdin or a file",
+				field, name, len(name)+1+len(value), launch.MaxString)
 		}
 	}
 	return nil

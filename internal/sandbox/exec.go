@@ -18,7 +18,8 @@ import (
 	"github.com/daycare-run/sandbox/internal/quota"
 )
 
-// maxCommandBytes bounds a command with its environment: about what Linux can start.
+// maxCommandBytes bounds a command with its environment: about what Linux can start. A command line alone may be as long,
+// and single arguments and variables have launch.MaxString.
 const maxCommandBytes = 2 << 20
 
 // Request is a command that a caller asks for, as it came.
@@ -202,6 +203,9 @@ func checkCommand(r Request) error {
 	for i, arg := range r.Argv {
 		if strings.Contains(arg, "\x00") {
 			return errs.Invalid("argv[%d] has a NUL byte", i)
+		}
+		if len(arg) > launch.MaxString && (i < len(r.Argv)-1 || !launch.IsLine(r.Argv)) {
+			return errs.Invalid("argv[%d] has %d bytes, and Linux takes at most %d in one argument; pass it in stdin or a file, or give a command instead of argv", i, len(arg), launch.MaxString)
 		}
 		size += len(arg) + 1
 	}

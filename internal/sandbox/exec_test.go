@@ -14,6 +14,7 @@ import (
 
 	"github.com/daycare-run/sandbox/api/types"
 	"github.com/daycare-run/sandbox/dockerexec"
+	"github.com/daycare-run/sandbox/internal/agent/launch"
 	"github.com/daycare-run/sandbox/internal/egress/decisions"
 	"github.com/daycare-run/sandbox/internal/hints"
 )
@@ -297,5 +298,28 @@ func TestRegistrationsThatAreRefused(t *testing.T) {
 	}
 	if _, _, err := s.Put("long", long); !cerrdefs.IsInvalidArgument(err) || !strings.Contains(err.Error(), "bytes together") {
 		t.Errorf("paths of more than may be: %v", err)
+	}
+}
+
+// What the kernel cannot take is refused by name, with its size and the limit. A command line may have any length.
+func TestStringsThatAreTooLong(t *testing.T) {
+	most := strings.Repeat("x", launch.MaxString)
+	for name, c := range map[string]struct {
+		request Request
+		want    string
+	}{
+		"the longest argument":   {Request{Argv: []string{"echo", most}}, ""},
+		"argument":               {Request{Argv: []string{"echo", most + "x", "y"}}, "argv[1] has 131072 bytes, and Linux takes at most 131071"},
+		"the longest variable":   {Request{Argv: []string{"env"}, Env: map[string]string{"A": most[2:]}}, ""},
+		"variable":               {Request{Argv: []string{"env"}, Env: map[string]string{"A": most[1:]}}, "env.A has 131072 bytes with its name, and Linux takes at most 131071"},
+		"secret":                 {Request{Argv: []string{"env"}, Secrets: map[string]string{"S": most}}, "secrets.S has 131073 bytes"},
+		"command line":           {Request{Command: most + most}, ""},
+		"a shell's command line": {Request{Argv: []string{"/bin/bash", "-l", "-c", most + most}}, ""},
+		"a shell's other one":    {Request{Argv: []string{"bash", most + most, "-c", "x"}}, "argv[1] has 262142 bytes"},
+		"all together":           {Request{Command: strings.Repeat(most, 17)}, "more than 2097152"},
+	} {
+		if err := checkCommand(c.request); c.want == "" && err != nil || c.want != "" && !strings.Contains(fmt.Sprint(err), c.want) {
+			t.Errorf("%s: %v", name, err)
+		}
 	}
 }

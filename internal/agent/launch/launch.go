@@ -43,7 +43,7 @@ const (
 
 // MaxSize and MaxStateSize bound launch.json and state.json, in bytes.
 const (
-	MaxSize      = 4 << 20
+	MaxSize      = 14 << 20 // as JSON, a command line of 2 MiB may take six bytes for one
 	MaxStateSize = 4 << 10
 )
 

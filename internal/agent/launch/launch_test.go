@@ -30,18 +30,18 @@ func TestALaunchRoundTrips(t *testing.T) {
 
 func TestWhatALaunchMayNotBe(t *testing.T) {
 	for want, change := range map[string]func(*launch.Launch){
-		"version 3":       func(l *launch.Launch) { l.Version = 3 },
-		"args or shell":   func(l *launch.Launch) { l.Args = nil },
-		"either":          func(l *launch.Launch) { l.Shell = "x" },
-		"login":           func(l *launch.Launch) { l.Login = true },
-		"not absolute":    func(l *launch.Launch) { l.Cwd = "home" },
-		"fewer than":      func(l *launch.Launch) { l.Log.MaxBytes = launch.MinLogBytes - 1 },
-		"either ready":    func(l *launch.Launch) { l.Ready = &launch.Ready{IntervalMs: 1, TimeoutMs: 1} },
-		"is no port":      func(l *launch.Launch) { l.Ready = &launch.Ready{Port: 1 << 16, IntervalMs: 1, TimeoutMs: 1} },
-		"not both":        func(l *launch.Launch) { l.Ready = &launch.Ready{Port: 1, TimeoutMs: 1} },
-		"-1 older":        func(l *launch.Launch) { l.Log.Files = -1 },
-		"101 older":       func(l *launch.Launch) { l.Log.Files = launch.MaxLogFiles + 1 },
-		"more than 41943": func(l *launch.Launch) { l.Args = []string{strings.Repeat("x", launch.MaxSize)} },
+		"version 3":     func(l *launch.Launch) { l.Version = 3 },
+		"args or shell": func(l *launch.Launch) { l.Args = nil },
+		"either":        func(l *launch.Launch) { l.Shell = "x" },
+		"login":         func(l *launch.Launch) { l.Login = true },
+		"not absolute":  func(l *launch.Launch) { l.Cwd = "home" },
+		"fewer than":    func(l *launch.Launch) { l.Log.MaxBytes = launch.MinLogBytes - 1 },
+		"either ready":  func(l *launch.Launch) { l.Ready = &launch.Ready{IntervalMs: 1, TimeoutMs: 1} },
+		"is no port":    func(l *launch.Launch) { l.Ready = &launch.Ready{Port: 1 << 16, IntervalMs: 1, TimeoutMs: 1} },
+		"not both":      func(l *launch.Launch) { l.Ready = &launch.Ready{Port: 1, TimeoutMs: 1} },
+		"-1 older":      func(l *launch.Launch) { l.Log.Files = -1 },
+		"101 older":     func(l *launch.Launch) { l.Log.Files = launch.MaxLogFiles + 1 },
+		"more than 146": func(l *launch.Launch) { l.Args = []string{strings.Repeat("x", launch.MaxSize)} },
 	} {
 		l := valid()
 		change(&l)
