@@ -94,6 +94,16 @@ func Say(door Door, list []Hint) []Hint {
 	return said
 }
 
+// Leftovers returns the hint about processes that were ended with their command: the command lines of some, and how many
+// more there were.
+func Leftovers(commands []string, more int) []Hint {
+	count := len(commands) + more
+	if count == 0 {
+		return nil
+	}
+	return []Hint{{Kind: types.HintLeftovers, Commands: commands, Count: count}}
+}
+
 // leftovers tells of processes that were ended with their command.
 func leftovers(h Hint) string {
 	text := "1 background process was ended"

@@ -37,6 +37,13 @@ func TestSay(t *testing.T) {
 	}
 }
 
+func TestLeftovers(t *testing.T) {
+	want := []Hint{{Kind: types.HintLeftovers, Commands: []string{"a"}, Count: 3}}
+	if diff := cmp.Diff(want, Leftovers([]string{"a"}, 2)); diff != "" || Leftovers(nil, 0) != nil {
+		t.Error(diff)
+	}
+}
+
 func TestRemedy(t *testing.T) {
 	denied := func(name string) types.Refusal {
 		return types.Refusal{Name: name, Verdict: types.VerdictDenied, Reason: types.ReasonNotAllowed}

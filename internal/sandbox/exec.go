@@ -156,6 +156,7 @@ func (s *Service) run(ctx context.Context, box Sandbox, r Request, out dockerexe
 	if text, _ := watch.last.text(); ended.Failed() {
 		ended.Hints = append(ended.Hints, hints.Of(text, refused != nil)...)
 	}
+	ended.Hints = append(ended.Hints, hints.Leftovers(result.Leftovers, result.MoreLeftovers)...)
 	return ended, nil
 }
 

@@ -1159,7 +1159,8 @@ export interface components {
             sandboxes: components["schemas"]["Sandbox"][];
         };
         /**
-         * @description A command: either `command` or `argv`. Together with its environment it has at most 2097152 bytes.
+         * @description A command: either `command` or `argv`. Together with its environment it has at most 2097152 bytes. An element of
+         *     `argv`, or a variable with its name, has at most 131071: Linux takes no more.
          *
          *     Its environment is, in rising priority: the image's; the variables that keep tools' state where it can
          *     be written (HOME, TMPDIR, XDG_CONFIG_HOME and the like); `env`; `secrets`.
