@@ -290,7 +290,7 @@ func (r *Router) giveUp(ctx context.Context, name string, how leave) (err error)
 		u.epoch = partly
 		return err
 	}
-	u.epoch = 0
+	u.epoch, u.tried = 0, false
 	return r.giveSeat(context.WithoutCancel(ctx), name, how.isNoMore)
 }
 

@@ -48,7 +48,7 @@ func TestABusyUserIsHandedOver(t *testing.T) {
 			until(t, "it is known", func() bool { n, _ := one.cfg.Cluster.Node(one.name); return n.Draining })
 			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 			defer cancel()
-			given := make(chan error, 1)
+			given, user := make(chan error, 1), one.user("alice")
 			go func() { given <- one.HandOver(ctx, "alice", true) }()
 			until(t, "it is leaving", func() bool {
 				one.mu.Lock()
@@ -68,6 +68,11 @@ func TestABusyUserIsHandedOver(t *testing.T) {
 			if err := <-given; err != nil || one.released.Load() != 1 {
 				t.Errorf("%v, %d times released", err, one.released.Load())
 			}
+			user.taking.Lock()
+			if user.tried { // whoever follows the seat's end would release it once more
+				t.Error("something of the user is taken to be left")
+			}
+			user.taking.Unlock()
 			if status, text := one.post("alice", nil); status != http.StatusOK || !strings.HasPrefix(text, "h2 ") {
 				t.Errorf("the next call: %d, %s", status, text)
 			}
