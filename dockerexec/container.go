@@ -89,6 +89,7 @@ func (e *Executor) connect(ctx context.Context, c *container) error {
 
 // start makes the container and starts it.
 func (e *Executor) start(ctx context.Context, c *container) error {
+	failed := false // gVisor has
 	for try := 1; ; try++ {
 		connection, err := e.join(ctx, c)
 		if err != nil {
@@ -111,8 +112,12 @@ func (e *Executor) start(ctx context.Context, c *container) error {
 		if cerrdefs.IsNotFound(err) || cerrdefs.IsConflict(err) { // it was removed, or is about to be
 			return fmt.Errorf("%w (cannot start: %v)", errLost, err)
 		}
+		switch {
+		case !failed && isGVisorFault(err):
+			failed = true
+			e.tell(ctx, c, Incident{What: "gVisor failed to start a container; it is made once more", Level: zerolog.WarnLevel, Err: err})
 		// Someone may have put another container on our network, at the address that came next.
-		if connection == nil || try == addressTries || !strings.Contains(err.Error(), "Address already in use") {
+		case connection == nil || try >= addressTries || !strings.Contains(err.Error(), "Address already in use"):
 			return err
 		}
 		if err := e.remove(c.id, c.spool); err != nil {
@@ -121,6 +126,14 @@ func (e *Executor) start(ctx context.Context, c *container) error {
 		e.leave(c)
 		e.name(c, "")
 	}
+}
+
+// isGVisorFault reports whether a container did not start because gVisor's kernel had ended, or its gofer: runsc then finds
+// that the other end of its connection is gone. Nothing of the container's programs has begun.
+func isGVisorFault(err error) bool {
+	text := err.Error()
+	return strings.Contains(text, "cannot read client sync file") || strings.Contains(text, "urpc method") &&
+		(strings.Contains(text, "failed: EOF") || strings.Contains(text, "connection reset by peer") || strings.Contains(text, "broken pipe"))
 }
 
 // name sets the id of a container that is being made, before Docker is asked to start it.

@@ -86,6 +86,36 @@ func TestAContainerThatIsRemovedBeforeItStarts(t *testing.T) {
 	}
 }
 
+// A container that gVisor itself failed to start is made once more; one whose program cannot start is not.
+func TestAStartThatGVisorFails(t *testing.T) {
+	const eof = `OCI runtime start failed: starting container: starting root container: urpc method "containerManager.StartRoot" failed: EOF: unknown`
+	for _, tt := range []struct {
+		fails []string
+		made  int
+		works bool
+	}{
+		{[]string{eof}, 2, true},
+		{[]string{eof, eof}, 2, false},
+		{[]string{"cannot create sandbox: cannot read client sync file: waiting for sandbox to start: EOF"}, 2, true},
+		{[]string{`urpc method "containerManager.StartRoot" failed: error finding executable "x" in PATH: no such file or directory`}, 1, false},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			engine := newScriptedEngine(t)
+			engine.fails = tt.fails
+			e := engine.executor()
+			e.Start(t.Context(), noProcesses{})
+			_, err := e.Run(t.Context(), engine.spec("alice"), aCommand, discard)
+			e.Shutdown()
+			if engine.made != tt.made || (err == nil) != tt.works || len(engine.containers) > engine.made {
+				t.Errorf("%q: in %d containers: %v", tt.fails, engine.made, err)
+			}
+			if !tt.works && (len(engine.containers) != 0 || engine.spools() != "" || !strings.Contains(err.Error(), "cannot start: ")) {
+				t.Errorf("%q: left %v, %s: %v", tt.fails, engine.containers, engine.spools(), err)
+			}
+		})
+	}
+}
+
 // Whatever happens is over in seconds, and nothing is left of what was tried.
 func TestContainersThatDoNotBecomeReady(t *testing.T) {
 	const refused = "OCI runtime exec failed: exec failed: cannot exec in a stopped container: unknown\r\n"

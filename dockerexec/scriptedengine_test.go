@@ -33,6 +33,8 @@ type scriptedEngine struct {
 	breaks  bool // sessions break when a command has come
 	// refuses is the status of the answer to starts: 409 of a container that is being removed, 404 of one that is gone.
 	refuses int
+	// fails are the errors of the first starts.
+	fails []string
 	// started is called with the id of a container that has started, before the answer says so; nil does nothing.
 	started func(id string)
 	// pauseTakes is how long it takes to pause a container, and to have it go on; neverResumes refuses the latter.
@@ -242,6 +244,15 @@ func (s *scriptedEngine) routes() http.Handler {
 			s.lose(r.PathValue("id"), false)
 			w.WriteHeader(s.refuses)
 			answer(w, map[string]string{"message": "container is marked for removal and cannot be started"})
+			return
+		}
+		s.mu.Lock()
+		fails := s.fails
+		s.fails = fails[min(1, len(fails)):]
+		s.mu.Unlock()
+		if len(fails) > 0 {
+			w.WriteHeader(http.StatusInternalServerError)
+			answer(w, map[string]string{"message": fails[0]})
 			return
 		}
 		if s.started != nil {
