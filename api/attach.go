@@ -117,7 +117,7 @@ func (a *attached) run(ctx, writing context.Context, s *server, id string, hangU
 		return nil, err
 	}
 	if body.DetachOnDisconnect {
-		e, err := s.startDetached(ctx, id, r, r.Stdin == nil)
+		e, err := s.startDetached(ctx, id, r, !body.givesStdin())
 		if err != nil {
 			return nil, err
 		}
@@ -127,7 +127,7 @@ func (a *attached) run(ctx, writing context.Context, s *server, id string, hangU
 		_ = a.event(writing, types.Event{Type: types.EventStdin, Bytes: n})
 	})
 	defer in.End(io.EOF)
-	if r.Stdin == nil {
+	if !body.givesStdin() {
 		r.Stdin = in.Stdin()
 	}
 	r.Signals, r.Resizes = in.Signals(), in.Resizes()

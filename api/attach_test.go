@@ -103,14 +103,17 @@ func TestStdinOfTheFirstMessageIsTheWhole(t *testing.T) {
 	c.last(types.EventExit)
 }
 
-// An empty stdin is a whole one, too: the command does not wait for messages.
+// An empty stdin is a whole one, too: the command reads /dev/null instead of waiting for messages.
 func TestStdinOfTheFirstMessageMayBeEmpty(t *testing.T) {
 	server := newLab(t, sandboxtest.Started(func(_ context.Context, c dockerexec.Command, _ dockerexec.Output) (dockerexec.Result, error) {
-		got, err := io.ReadAll(c.Stdin)
-		return dockerexec.Result{ExitCode: len(got)}, err
+		if c.Stdin != nil {
+			return dockerexec.Result{ExitCode: 1}, nil
+		}
+		return dockerexec.Result{}, nil
 	})).serve()
 	for _, first := range []string{
 		`{"command":"cat","stdin":""}`, `{"command":"cat","stdin":"","stdinEncoding":"base64"}`, `{"command":"cat","stdin":"","detachOnDisconnect":true}`,
+		`{"command":"cat","stdin":"","tty":{}}`, `{"command":"cat","stdinEncoding":"base64"}`,
 	} {
 		c := attachTo(t, server, first)
 		c.expect(types.EventStart)

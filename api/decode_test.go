@@ -208,14 +208,14 @@ func TestExecsBecomeRequests(t *testing.T) {
 		body    string
 		timeout *time.Duration
 		stdin   string
-		none    bool // there is no stdin
+		none    bool // there is no stdin, so it is /dev/null
 	}{
 		{name: "nothing", body: `{}`, none: true},
 		{name: "text", body: `{"stdin":"é\n"}`, stdin: "é\n"},
 		{name: "base64", body: `{"stdin":"AP8=","stdinEncoding":"base64"}`, stdin: "\x00\xff"},
-		{name: "empty text", body: `{"stdin":""}`},
-		{name: "no bytes", body: `{"stdin":"","stdinEncoding":"base64"}`},
-		{name: "stdin that is empty on purpose", body: `{"stdinEncoding":"base64"}`},
+		{name: "empty text", body: `{"stdin":""}`, none: true},
+		{name: "no bytes", body: `{"stdin":"","stdinEncoding":"base64"}`, none: true},
+		{name: "stdin that is empty on purpose", body: `{"stdinEncoding":"base64"}`, none: true},
 		{name: "timeout", body: `{"timeoutMs":1500}`, timeout: duration(1500 * time.Millisecond), none: true},
 		{name: "timeout of 0", body: `{"timeoutMs":0}`, timeout: duration(0), none: true},
 	} {

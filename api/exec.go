@@ -50,7 +50,7 @@ type sentExec struct {
 	Stdin *string `json:"stdin,omitempty"`
 }
 
-// request converts an exec's JSON to the facade's request. Its Stdin is nil if none is given.
+// request converts an exec's JSON to the facade's request. Its Stdin is nil if none is given, or an empty one.
 func request(body sentExec) (sandbox.Request, error) {
 	r := sandbox.Request{
 		Command: body.Command, Argv: body.Argv, Login: body.Login, Confinement: sandbox.Confinement{
@@ -71,26 +71,35 @@ func request(body sentExec) (sandbox.Request, error) {
 		}
 		r.Terminal = &size
 	}
-	var given string
-	if body.Stdin != nil {
-		given = *body.Stdin
+	stdin, err := body.stdin()
+	if len(stdin) > 0 { // otherwise /dev/null, from which programs tell that they have no input
+		r.Stdin = bytes.NewReader(stdin)
 	}
-	switch body.StdinEncoding {
+	return r, err
+}
+
+// stdin returns the stdin that is given.
+func (e sentExec) stdin() ([]byte, error) {
+	var given string
+	if e.Stdin != nil {
+		given = *e.Stdin
+	}
+	switch e.StdinEncoding {
 	case types.Text:
-		if body.Stdin != nil {
-			r.Stdin = strings.NewReader(given)
-		}
+		return []byte(given), nil
 	case types.Base64:
 		stdin, err := base64.StdEncoding.DecodeString(given)
 		if err != nil {
-			return r, fmt.Errorf("stdin is not base64: %v: %w", err, cerrdefs.ErrInvalidArgument)
+			return nil, fmt.Errorf("stdin is not base64: %v: %w", err, cerrdefs.ErrInvalidArgument)
 		}
-		r.Stdin = bytes.NewReader(stdin)
+		return stdin, nil
 	default:
-		return r, fmt.Errorf("stdinEncoding %q is not base64: %w", body.StdinEncoding, cerrdefs.ErrInvalidArgument)
+		return nil, fmt.Errorf("stdinEncoding %q is not base64: %w", e.StdinEncoding, cerrdefs.ErrInvalidArgument)
 	}
-	return r, nil
 }
+
+// givesStdin reports whether stdin is given, be it empty; it does not come in messages then.
+func (e sentExec) givesStdin() bool { return e.Stdin != nil || e.StdinEncoding != types.Text }
 
 // buffer answers with everything at the end. The output counts as the request's memory until the caller has
 // read it. Output for which there is no room is dropped, because the command has already had its effects.

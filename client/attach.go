@@ -61,14 +61,24 @@ func (c *Client) Attach(ctx context.Context, id string, e types.Exec, s Streams)
 	}
 	defer a.conn.CloseNow()
 	a.credit = types.StdinWindow
-	if err := a.send(ctx, e); err != nil {
+	var first any = e
+	if s.Stdin == nil && e.Stdin == "" {
+		first = withoutStdin{Exec: e}
+	}
+	if err := a.send(ctx, first); err != nil {
 		return types.Result{}, err
 	}
-	if e.Stdin == "" {
+	if s.Stdin != nil && e.Stdin == "" {
 		go a.feed(ctx, cut)
 	}
 	go a.relay(ctx)
 	return a.receive(ctx)
+}
+
+// withoutStdin is an exec that says that no stdin will come.
+type withoutStdin struct {
+	types.Exec
+	Stdin string `json:"stdin"`
 }
 
 // dial opens the connection of an exec. The caller closes it.
@@ -111,7 +121,7 @@ func (a *attachment) send(ctx context.Context, message any) error {
 func (a *attachment) feed(ctx context.Context, cut context.CancelCauseFunc) {
 	buffer := make([]byte, 1+32<<10)
 	buffer[0] = types.ChannelStdin
-	for a.streams.Stdin != nil {
+	for {
 		n, err := a.streams.Stdin.Read(buffer[1:])
 		if n > 0 && (!a.spend(n) || a.conn.Write(ctx, websocket.MessageBinary, buffer[:1+n]) != nil) {
 			return

@@ -18,7 +18,7 @@ const (
 )
 
 // e2bTemplates are what templates.test.mjs is about.
-const e2bTemplates = `{"web": {"env": {"OF": "the template"}, "start": "echo at the start > made; exec python3 -m http.server 8080", "ready": "curl -sf localhost:8080/made"},
+const e2bTemplates = `{"web": {"env": {"OF": "the template"}, "start": "{ echo at the start; readlink /proc/self/fd/0; } > made; exec python3 -m http.server 8080", "ready": "curl -sf localhost:8080/made && readlink /proc/self/fd/0 > ready"},
 	"never": {"ready": "exit 1", "readyTimeoutMs": 2000}, "absent": {"image": "registry.invalid/absent:1"}}`
 
 // e2bSettings have a lab speak to clients of E2B, and say what these need for it.

@@ -82,7 +82,7 @@ So does a stdin that cannot be read to its end, with -i.`,
 	f.commandFlags.flags(cmd)
 	flags.DurationVar(&f.timeout, "timeout", 0, "end the command after this time (default: the service's, 30s, or 8h with --tty)")
 	flags.BoolVarP(&f.stdin, "interactive", "i", false, "pass stdin on to the command")
-	flags.BoolVarP(&f.tty, "tty", "t", false, "run the command at a terminal; with -i, at this one")
+	flags.BoolVarP(&f.tty, "tty", "t", false, "run the command at a terminal; with -i, at this one; without, its stdin is /dev/null")
 	flags.BoolVar(&f.onlyIfRunning, "only-if-running", false, "fail if the sandbox is paused, instead of resuming it")
 	flags.BoolVar(&f.detach, "detach-on-disconnect", false, "let the command go on when the connection is lost")
 	flags.BoolVar(&f.stats, "stats", false, "say on stderr how the command ended and how long it took")

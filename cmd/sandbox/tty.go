@@ -71,8 +71,8 @@ func printAsIs(file *os.File) error {
 	return unix.IoctlSetTermios(int(file.Fd()), unix.TCSETS, mode)
 }
 
-// input returns what to pass on of stdin: nothing if it is not open for reading, which is how nohup leaves it. A terminal that is
-// gone has ended.
+// input returns what to pass on of stdin: nothing if it is /dev/null, or not open for reading, which is how nohup leaves it.
+// Then the command reads /dev/null, too, and not a pipe, which some programs would search. A terminal that is gone has ended.
 func input(stdin io.Reader) io.Reader {
 	file, is := stdin.(*os.File)
 	if !is {
@@ -81,10 +81,26 @@ func input(stdin io.Reader) io.Reader {
 	if mode, err := unix.FcntlInt(file.Fd(), unix.F_GETFL, 0); err == nil && mode&unix.O_ACCMODE == unix.O_WRONLY {
 		return nil
 	}
+	var stat unix.Stat_t
+	if err := unix.Fstat(int(file.Fd()), &stat); err == nil && stat.Mode&unix.S_IFMT == unix.S_IFCHR && stat.Rdev == devNull {
+		return nil
+	}
 	if term.IsTerminal(file.Fd()) {
 		return lines{file}
 	}
 	return file
+}
+
+// devNull is the device number of /dev/null.
+var devNull = unix.Mkdev(1, 3)
+
+// pipedInput is input for a command that nobody types to: of a terminal, nothing is passed on.
+func pipedInput(stdin io.Reader) io.Reader {
+	piped := input(stdin)
+	if _, is := piped.(lines); is {
+		return nil
+	}
+	return piped
 }
 
 // lines reads a terminal that has not been made raw. The kernel says EIO of one that is gone.

@@ -41,6 +41,40 @@ func TestWhatATerminalHandles(t *testing.T) {
 	}
 }
 
+// Where there is no input, the command gets none to wait for or to search: at a terminal, the wrapper's does not either.
+func TestNoInput(t *testing.T) {
+	null, err := os.Open(os.DevNull)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer null.Close()
+	read, write, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer read.Close()
+	defer write.Close()
+	near, far, err := pty.Open()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer near.Close()
+	defer far.Close()
+	for name, tt := range map[string]struct {
+		in            io.Reader
+		passed, piped bool
+	}{
+		"/dev/null": {in: null}, "only written to": {in: write}, "pipe": {read, true, true}, "terminal": {far, true, false},
+	} {
+		if in := input(tt.in); (in != nil) != tt.passed {
+			t.Errorf("%s: -i passes on %v", name, in)
+		}
+		if in := pipedInput(tt.in); (in != nil) != tt.piped {
+			t.Errorf("%s: the wrapper passes on %v", name, in)
+		}
+	}
+}
+
 // A terminal that is gone while a command reads lines of it has ended; a file that cannot be read has not.
 func TestInputOfATerminalThatIsGone(t *testing.T) {
 	near, far, err := pty.Open()

@@ -81,7 +81,7 @@ func runWrapped(cmd *cobra.Command, c *client.Client, f wrapFlags, args []string
 	if _, err := c.Put(ctx, id, call.Registration); err != nil {
 		return notShown(call.Registration, health.UsersDir, err)
 	}
-	result, err := c.Attach(ctx, id, e, client.Streams{Stdin: input(cmd.InOrStdin()), Stdout: cmd.OutOrStdout(), Stderr: cmd.ErrOrStderr(), Signals: signals})
+	result, err := c.Attach(ctx, id, e, client.Streams{Stdin: pipedInput(cmd.InOrStdin()), Stdout: cmd.OutOrStdout(), Stderr: cmd.ErrOrStderr(), Signals: signals})
 	return conclude(cmd.ErrOrStderr(), result, err, advice{hints.Wrapper, e.DeniedDomains}, false)
 }
 

@@ -9,6 +9,10 @@ test("a command's output, status and errors", async () => {
   assert.deepEqual([result.exitCode, result.stdout, result.stderr], [0, "out\n", "err\n"]);
 });
 
+test("a command without input reads /dev/null", async () => {
+  assert.equal((await box.commands.run("readlink /proc/self/fd/0")).stdout, "/dev/null\n");
+});
+
 test("a status that is not 0 is an error with the output", async () => {
   await assert.rejects(box.commands.run("echo before; exit 7"), (err) => {
     assert(err instanceof e2b.CommandExitError, err.constructor.name);

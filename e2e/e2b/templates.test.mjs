@@ -6,8 +6,8 @@ import { Sandbox, sandbox } from "./lab.mjs";
 test("a template with a start command is ready when its ready command says so", async () => {
   const box = await sandbox("web");
   assert.equal((await box.getInfo()).templateId, "web");
-  const { stdout } = await box.commands.run("curl -sS localhost:8080/made; echo $OF");
-  assert.equal(stdout, "at the start\nthe template\n");
+  const { stdout } = await box.commands.run("curl -sS localhost:8080/made; cat ready; echo $OF");
+  assert.equal(stdout, "at the start\n/dev/null\n/dev/null\nthe template\n"); // the stdin of both
   const started = (await box.commands.list()).find((p) => JSON.stringify(p.args).includes("http.server"));
   assert(started, "the start command goes on");
 });

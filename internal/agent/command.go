@@ -132,7 +132,7 @@ func (c *command) finish(io *pipes, root *rootProcess, start wire.Start) wire.Ex
 // open makes the command's standard files.
 func (c *command) open(start wire.Start) (*pipes, error) {
 	if start.Terminal {
-		return openTerminal(start.Stdin, start.ConsoleSize, c.uid)
+		return openTerminal(start.Stdin, start.ConsoleSize, c.uid, c.devNull)
 	}
 	return openPipes(start.Stdin, c.devNull)
 }

@@ -115,7 +115,7 @@ func (l *lasting) startProcess(ctx context.Context, r ask.Request, p spawn.Proce
 	}
 	open := func() (*pipes, error) { return openPipes(r.Run.Stdin, l.devNull) }
 	if r.Run.Terminal {
-		open = func() (*pipes, error) { return openTerminal(true, r.Run.ConsoleSize, l.uid) }
+		open = func() (*pipes, error) { return openTerminal(true, r.Run.ConsoleSize, l.uid, l.devNull) }
 	}
 	files, err := open()
 	if err != nil {

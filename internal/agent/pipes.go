@@ -14,7 +14,7 @@ import (
 )
 
 // pipes are a command's three standard files: our ends, and the child's as plain descriptors,
-// which must stay blocking. With a terminal they are all the same.
+// which must stay blocking. With a terminal they are all the same, but for a stdin that is /dev/null.
 type pipes struct {
 	stdin    *os.File   // nil when the command reads /dev/null
 	outputs  [2]*output // the second is nil with a terminal
@@ -95,8 +95,8 @@ func (p *pipes) stopWaiting() {
 func (p *pipes) close() {
 	if p.terminal != nil {
 		_ = p.terminal.Close()
-		if p.child[0] >= 0 {
-			_ = unix.Close(p.child[0])
+		if p.child[1] >= 0 {
+			_ = unix.Close(p.child[1])
 		}
 	}
 	if p.stdin != nil {

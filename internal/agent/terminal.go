@@ -15,13 +15,13 @@ import (
 // endOfFile is what a person types at a terminal to end the input (termios(3), VEOF).
 const endOfFile = 0x04
 
-// openTerminal opens a pseudo-terminal, whose far side is the command's three files. The near side has
-// one descriptor each for output, for stdin and for everything else, because they are closed at
-// different times.
+// openTerminal opens a pseudo-terminal, whose far side is the command's three files, or its outputs alone if there is
+// no stdin. The near side has one descriptor each for output, for stdin and for everything else, because they are
+// closed at different times.
 //
 // The terminal belongs to the user uid.
-func openTerminal(stdin bool, size *specs.Box, uid uint32) (_ *pipes, err error) {
-	p := &pipes{child: [3]int{-1, -1, -1}}
+func openTerminal(stdin bool, size *specs.Box, uid uint32, devNull int) (_ *pipes, err error) {
+	p := &pipes{child: [3]int{-1, -1, -1}, devNull: devNull}
 	defer func() {
 		if err != nil {
 			p.close()
@@ -51,6 +51,9 @@ func openTerminal(stdin bool, size *specs.Box, uid uint32) (_ *pipes, err error)
 		return nil, errno
 	}
 	p.child = [3]int{int(far), int(far), int(far)}
+	if !stdin {
+		p.child[0] = devNull
+	}
 	return p, resize(p.terminal, size)
 }
 

@@ -44,7 +44,7 @@ type Process struct {
 	UID uint32
 	// Files become descriptors 0, 1, 2 and so on. They must be close-on-exec, and higher than what they become.
 	Files []int
-	// Terminal makes the first of Files, a terminal, the controlling one of the process's session.
+	// Terminal makes the second of Files, a terminal, the controlling one of the process's session.
 	Terminal bool
 	// GiveOrphans makes the process no subreaper: what it orphans is the caller's at once. That is for
 	// commands that live long and may leave zombies, if the caller need not tell whose an orphan was.
@@ -247,7 +247,7 @@ func (c *child) run() {
 		}
 	}
 	if c.owns != 0 {
-		if _, _, c.errno = syscall.RawSyscall(syscall.SYS_IOCTL, 0, unix.TIOCSCTTY, 0); c.errno != 0 {
+		if _, _, c.errno = syscall.RawSyscall(syscall.SYS_IOCTL, 1, unix.TIOCSCTTY, 0); c.errno != 0 {
 			return
 		}
 	}

@@ -43,8 +43,12 @@ func (s *Server) runExec(ctx context.Context, req *mcp.CallToolRequest, in ExecI
 	}
 	e.TimeoutMs = in.TimeoutMs
 	var stdout, stderr clipped
+	streams := client.Streams{Stdout: &stdout, Stderr: &stderr}
+	if in.Stdin != "" {
+		streams.Stdin = strings.NewReader(in.Stdin)
+	}
 	ended := s.progress(ctx, req, &stdout, &stderr)
-	result, err := s.cfg.Client.Attach(ctx, s.cfg.Sandbox, e, client.Streams{Stdin: strings.NewReader(in.Stdin), Stdout: &stdout, Stderr: &stderr})
+	result, err := s.cfg.Client.Attach(ctx, s.cfg.Sandbox, e, streams)
 	ended()
 	if err != nil {
 		return nil, ExecOutput{}, err
