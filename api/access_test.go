@@ -233,7 +233,8 @@ func TestEveryRouteForEveryCaller(t *testing.T) {
 				t.Fatalf("it is gone: %v", err)
 			}
 			wanted, _ := w.ask(t, c, r, full, "alices")
-			if wanted == http.StatusUnauthorized || wanted == http.StatusForbidden || wanted >= 500 {
+			stops := wanted == http.StatusServiceUnavailable && strings.HasSuffix(r.pattern, "/wait") // as the lab's service does
+			if wanted == http.StatusUnauthorized || wanted == http.StatusForbidden || wanted >= 500 && !stops {
 				t.Errorf("%s: %d", full.name, wanted)
 			}
 			for _, by := range friends {

@@ -168,6 +168,7 @@ var routes = []route{
 	{pattern: "POST /v1/sandboxes/{id}/processes/stop-all", who: forUsers, handle: callOptional((*server).stopProcesses)},
 	{pattern: "GET /v1/sandboxes/{id}/processes/{processId}", who: forUsers, handle: answers((*server).process)},
 	{pattern: "DELETE /v1/sandboxes/{id}/processes/{processId}", who: forUsers, handle: answers((*server).removeProcess)},
+	{pattern: "GET /v1/sandboxes/{id}/processes/{processId}/wait", who: forUsers, handle: answers((*server).waitProcess), follows: true},
 	{pattern: "POST /v1/sandboxes/{id}/processes/{processId}/stop", who: forUsers, handle: callOptional((*server).stopProcess)},
 	{pattern: "GET /v1/sandboxes/{id}/processes/{processId}/log", who: forUsers, handle: (*server).processLog, follows: true},
 	{pattern: "PUT /v1/sandboxes/{id}/files", who: forUsers, handle: (*server).upload, streams: true},

@@ -2,6 +2,7 @@ package api
 
 import (
 	"context"
+	"errors"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -69,6 +70,15 @@ func newLab(t testing.TB, run runFunc, change ...func(*sandboxtest.Options)) *la
 func (l *lab) ready(id string) {
 	l.T.Helper()
 	l.Register(id)
+	processes, err := l.Processes(id)
+	for _, p := range processes {
+		if p.Name != "" { // another request may give that name
+			err = errors.Join(err, l.RemoveProcess(context.Background(), id, p.ID))
+		}
+	}
+	if err != nil {
+		l.T.Fatal(err)
+	}
 	if _, err := l.Process(id, l.process); err != nil {
 		l.process = l.Start(process.Intent{Command: "true"}).ID
 	}

@@ -1,11 +1,13 @@
 package api
 
 import (
+	"context"
 	"fmt"
 	"net"
 	"net/http"
 	"strconv"
 	"syscall"
+	"time"
 
 	cerrdefs "github.com/containerd/errdefs"
 
@@ -31,6 +33,41 @@ func (s *server) processes(req *http.Request) (types.ProcessList, error) {
 func (s *server) process(req *http.Request) (types.Process, error) {
 	record, err := s.service.Process(req.PathValue("id"), req.PathValue("processId"))
 	return processAnswer(record), err
+}
+
+// The time that a caller may wait for a process, and the default, in milliseconds.
+const (
+	maxWait     = 300_000
+	defaultWait = 30_000
+)
+
+// waitProcess answers when a process has ended for good or, if that is asked for, when it is ready, and at the end of the
+// time at the latest.
+func (s *server) waitProcess(req *http.Request) (waited types.WaitedProcess, err error) {
+	values, err := query(req, "until", "timeoutMs")
+	if err != nil {
+		return waited, err
+	}
+	until, given := values["until"]
+	if given && until != "end" && until != "ready" {
+		return waited, unreadable("until", until, "neither end nor ready")
+	}
+	ms, err := number(values, "timeoutMs", defaultWait, 1, maxWait)
+	if err != nil {
+		return waited, err
+	}
+	ctx, end := context.WithCancelCause(req.Context())
+	defer end(nil)
+	go func() {
+		select {
+		case <-s.cfg.Stopping:
+			end(fmt.Errorf("cannot wait: the service is shutting down, and the process goes on: %w", cerrdefs.ErrUnavailable))
+		case <-ctx.Done():
+		}
+	}()
+	most := time.Duration(ms) * time.Millisecond
+	record, inTime, err := s.service.WaitProcess(ctx, req.PathValue("id"), req.PathValue("processId"), until == "ready", most)
+	return types.WaitedProcess{Process: processAnswer(record), TimedOut: !inTime}, err
 }
 
 func (s *server) stopProcess(req *http.Request, body types.StopProcess) (types.Process, error) {

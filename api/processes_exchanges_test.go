@@ -61,7 +61,7 @@ func withProcesses(t *testing.T) (l *lab, running process.Record) {
 func processExchanges(t *testing.T) []exchange {
 	const all, none = "/v1/sandboxes/agent-7/processes", "/v1/sandboxes/agent-7/processes/p-aaaaaaaaaaaa"
 	const start, list, stopAll = "POST " + all, "GET " + all, "POST " + all + "/stop-all"
-	const body = `{"name":"web","command":"serve","permissions":["@workspace","@network"],"allowedDomains":["example.org"],"packageManagers":["node"],
+	const body = `{"name":"api","command":"serve","permissions":["@workspace","@network"],"allowedDomains":["example.org"],"packageManagers":["node"],
 		"home":"/home/project","cwd":"site","env":{"A":"1"},"secrets":{"B":""},"login":true,"keepAlive":true}`
 	l, running := withProcesses(t)
 	toRemove, ended := l.Start(process.Intent{Command: "x"}), l.Start(process.Intent{Command: "x"})
@@ -96,6 +96,13 @@ func processExchanges(t *testing.T) []exchange {
 		{name: "follows to the end", route: "GET " + all + "/" + ended.ID + "/log?follow=true", accept: ndjson, status: 200, lab: l},
 		{name: "follows what is not there", route: "GET " + none + "/log?follow=true", accept: ndjson, lab: l, status: 404},
 
+		{name: "waits for an end", route: "GET " + all + "/" + ended.ID + "/wait", lab: l, status: 200},
+		{name: "waits in vain", route: "GET " + one + "/wait?until=end&timeoutMs=1", lab: l, status: 200},
+		{name: "waits for what is not checked", route: "GET " + one + "/wait?until=ready", lab: l, status: 400},
+		{name: "waits for what there is not", route: "GET " + one + "/wait?until=dawn", lab: l, status: 400, breaks: true},
+		{name: "waits too long", route: "GET " + one + "/wait?timeoutMs=300001", lab: l, status: 400, breaks: true},
+
+		{name: "a name that is taken", route: start, body: `{"name":"web","command":"x"}`, lab: l, status: 409},
 		{name: "stops", route: "POST " + one + "/stop", lab: l, status: 200},
 		{name: "interrupts", route: "POST " + one + "/stop", body: `{"signal":"INT"}`, lab: l, status: 200},
 		{name: "stops all with a signal", route: stopAll, body: `{"signal":"KILL"}`, status: 400, breaks: true},
@@ -104,7 +111,7 @@ func processExchanges(t *testing.T) []exchange {
 		{name: "stops all of nobody", route: strings.Replace(stopAll, "agent-7", "none", 1), lab: l, status: 404},
 	}
 	// A user sees no difference between what is not there and what is another's.
-	for _, route := range []string{start, list, stopAll, "GET " + none, "DELETE " + none, "POST " + none + "/stop", "GET " + none + "/log"} {
+	for _, route := range []string{start, list, stopAll, "GET " + none, "DELETE " + none, "POST " + none + "/stop", "GET " + none + "/log", "GET " + none + "/wait"} {
 		x := exchange{name: "bad id", route: strings.Replace(route, "agent-7", "A..B", 1), lab: l, status: 400, breaks: true}
 		if route == start {
 			x.body = body

@@ -58,7 +58,7 @@ func (s *surface) ask(t testing.TB, what string, r route, req *http.Request) (st
 	t.Helper()
 	out := httptest.NewRecorder()
 	s.handler.ServeHTTP(out, req)
-	if _, err := s.Get("agent-7"); err != nil || strings.Contains(r.pattern, "processId") { // an earlier request may have removed either
+	if _, err := s.Get("agent-7"); err != nil || strings.Contains(r.pattern, "/processes") { // an earlier request may have removed either
 		s.T = t
 		s.ready("agent-7")
 	}

@@ -200,7 +200,7 @@ func (a *attachment) receive(ctx context.Context) (types.Result, error) {
 		}
 		var event types.Event
 		if err := json.UnmarshalRead(message, &event); err != nil {
-			return types.Result{}, fmt.Errorf("cannot read the service's event: %w", err)
+			return types.Result{}, cutShort(ctx, fmt.Errorf("cannot read the service's event: %w", err))
 		}
 		if event.Type == types.EventStdin {
 			a.earn(event.Bytes, false)

@@ -2,10 +2,13 @@ package client
 
 import (
 	"context"
+	"fmt"
 	"iter"
 	"net/http"
 	"net/url"
+	"regexp"
 	"strconv"
+	"time"
 
 	"github.com/daycare-run/sandbox/api/types"
 )
@@ -24,6 +27,73 @@ func (c *Client) Processes(ctx context.Context, id string) ([]types.Process, err
 // Process returns a process.
 func (c *Client) Process(ctx context.Context, id, processID string) (types.Process, error) {
 	return ask[types.Process](ctx, c, http.MethodGet, processPath(id, processID), nil)
+}
+
+// Wait says what to wait for at a process.
+type Wait struct {
+	// Ready waits until it is ready, which needs a readiness check, instead of for its end.
+	Ready bool
+	// Timeout is how long to wait at most; 0 means as long as it takes.
+	Timeout time.Duration
+}
+
+// waitAtOnce is how long the service is asked to wait in one call. Proxies end calls that take much longer.
+const waitAtOnce = time.Minute
+
+// WaitProcess blocks until a process has ended and will not be restarted or, with w.Ready, until it is ready or has ended
+// so. Without that, TimedOut says that w.Timeout is over.
+func (c *Client) WaitProcess(ctx context.Context, id, processID string, w Wait) (types.WaitedProcess, error) {
+	until := "end"
+	if w.Ready {
+		until = "ready"
+	}
+	begun := time.Now()
+	for {
+		most := waitAtOnce
+		if w.Timeout > 0 {
+			most = max(min(most, w.Timeout-time.Since(begun)), time.Millisecond)
+		}
+		path := fmt.Sprintf("%s/wait?until=%s&timeoutMs=%d", processPath(id, processID), until, most.Milliseconds())
+		waited, err := ask[types.WaitedProcess](ctx, c, http.MethodGet, path, nil)
+		if err != nil || !waited.TimedOut || w.Timeout > 0 && time.Since(begun) >= w.Timeout {
+			return waited, err
+		}
+	}
+}
+
+// FindProcess returns the id of the process with an id or a name. Of those that have a name, it is the one that has not
+// ended, or else the one that was started last. A word in the form of an id is one, so that no name hides another
+// process's id.
+func (c *Client) FindProcess(ctx context.Context, id, word string) (processID string, err error) {
+	if processIDs.MatchString(word) {
+		return word, nil
+	}
+	list, err := c.Processes(ctx, id)
+	if err != nil {
+		return "", err
+	}
+	var found types.Process
+	for _, p := range list {
+		switch {
+		case word == "" || p.Name != word:
+		case found.ID == "" || finished(found):
+			found = p
+		case !finished(p): // a service before this one has started both
+			return "", &Error{Kind: types.Conflict, Message: fmt.Sprintf("the processes %s and %s both have the name %q: give an id", found.ID, p.ID, word)}
+		}
+	}
+	if found.ID == "" {
+		return "", &Error{Kind: types.NotFound, Message: fmt.Sprintf("no process has the id or the name %q: list the processes to see which there are", word)}
+	}
+	return found.ID, nil
+}
+
+// processIDs matches the ids of processes.
+var processIDs = regexp.MustCompile(`^p-[a-z2-7]{12}$`)
+
+// finished reports whether a process has ended and will not be restarted.
+func finished(p types.Process) bool {
+	return p.Status != types.ProcessRunning && (!p.KeepAlive || p.DesiredState == types.ProcessStopped)
 }
 
 // StopProcess stops a process for good, with the signal TERM, INT, HUP or KILL; empty means TERM. It blocks

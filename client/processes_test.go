@@ -20,14 +20,14 @@ import (
 func TestProcesses(t *testing.T) {
 	l := newLab(t, nil)
 	c, ctx := l.dial(t), t.Context()
-	start := func() types.StartedProcess {
-		started, err := c.StartProcess(ctx, "agent-7", types.StartProcess{Name: strings.Repeat("x", 81), Command: "serve", KeepAlive: true})
+	start := func(name string) types.StartedProcess {
+		started, err := c.StartProcess(ctx, "agent-7", types.StartProcess{Name: name, Command: "serve", KeepAlive: true})
 		if err != nil {
 			t.Fatal(err)
 		}
 		return started
 	}
-	started := start()
+	started := start(strings.Repeat("x", 81))
 	list, listErr := c.Processes(ctx, "agent-7")
 	found, findErr := c.Process(ctx, "agent-7", started.ID)
 	if err := errors.Join(listErr, findErr); err != nil {
@@ -46,7 +46,7 @@ func TestProcesses(t *testing.T) {
 		t.Errorf("notices %q", started.Notices)
 	}
 	for signal, name := range map[string]string{"": "SIGTERM", "TERM": "SIGTERM", "INT": "SIGINT", "HUP": "SIGHUP", "KILL": "SIGKILL"} {
-		stopped, err := c.StopProcess(ctx, "agent-7", start().ID, signal)
+		stopped, err := c.StopProcess(ctx, "agent-7", start("").ID, signal)
 		if err != nil || stopped.PID != nil || *stopped.Signal != name || stopped.Status != types.ProcessStopped {
 			t.Errorf("%q: %+v %v", signal, stopped, err)
 		}

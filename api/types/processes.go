@@ -131,6 +131,13 @@ type StartedProcess struct {
 	Notices []string `json:"notices"`
 }
 
+// WaitedProcess is the answer of GET …/processes/{processId}/wait.
+type WaitedProcess struct {
+	Process
+	// TimedOut reports whether the time was over first.
+	TimedOut bool `json:"timedOut"`
+}
+
 // ProcessList is the answer of GET …/processes and of POST …/processes/stop-all, by creation.
 type ProcessList struct {
 	Processes []Process `json:"processes"`

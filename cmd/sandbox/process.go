@@ -22,7 +22,7 @@ service stops, crashes or is upgraded, and the service finds it again.
 Processes belong to a user: with --sandbox, too, they are all those of that sandbox's user. A process is
 named by its ID, or by its name if no other process of the user has it.`,
 	}
-	cmd.AddCommand(processStartCommand(a), processListCommand(a), processGetCommand(a), processStopCommand(a),
+	cmd.AddCommand(processStartCommand(a), processListCommand(a), processGetCommand(a), processWaitCommand(a), processStopCommand(a),
 		processStopAllCommand(a), processRmCommand(a), processLogsCommand(a))
 	return cmd
 }
@@ -59,7 +59,7 @@ and where its log is on the service's host.`,
 		Args:              cobra.ExactArgs(1),
 		ValidArgsFunction: t.completeProcesses(a, 1),
 	}, func(ctx context.Context, c *client.Client, id string, args []string) (p types.Process, _ error) {
-		processID, err := findProcess(ctx, c, id, args[0])
+		processID, err := c.FindProcess(ctx, id, args[0])
 		if err != nil {
 			return p, err
 		}

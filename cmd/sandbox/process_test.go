@@ -93,7 +93,7 @@ func TestProcessesAreFound(t *testing.T) {
 		{"web", "p-aaaaaaaaaaaa"},
 		{"p-aaaaaaaaaaaa", "p-aaaaaaaaaaaa"}, // which is another's name
 		{"p-dddddddddddd", `process "p-dddddddddddd" is not there`},
-		{"p-b", `no process has the id or the name "p-b"; "sandbox process list" shows all processes`},
+		{"p-b", `no process has the id or the name "p-b": list the processes to see which there are`},
 		{"", `no process has the id or the name ""`},
 	} {
 		stdout, _, err := named.run(t.Context(), "", "process", "get", "-u", "alice", "--json", tt.word)
@@ -101,8 +101,61 @@ func TestProcessesAreFound(t *testing.T) {
 			t.Errorf("%q: %s %v", tt.word, stdout, err)
 		}
 	}
-	if _, _, err := l.run(t.Context(), "", "process", "stop", "-u", "alice", "twin"); err == nil || !strings.Contains(err.Error(), `2 processes have the name "twin": give an id, which is one of p-bbbbbbbbbbbb, p-cccccccccccc`) {
+	// Of two with one name it is the one that has not ended. Where neither has, an id has to be given.
+	if stdout, _, err := l.run(t.Context(), "", "process", "get", "-u", "alice", "--json", "twin"); err != nil || !strings.Contains(stdout, "p-bbbbbbbbbbbb") {
+		t.Error(stdout, err)
+	}
+	records[2] = records[0]
+	records[2].ID, records[2].Name, records[2].CreatedAt = "p-cccccccccccc", "twin", records[1].CreatedAt.Add(1)
+	if _, _, err := newLab(t, nil, records...).run(t.Context(), "", "process", "stop", "-u", "alice", "twin"); err == nil || !strings.Contains(err.Error(), `the processes p-bbbbbbbbbbbb and p-cccccccccccc both have the name "twin": give an id`) {
 		t.Error(err)
+	}
+}
+
+// wait ends with the process, and as it did.
+func TestProcessWait(t *testing.T) {
+	l := newLab(t, nil, three(time.Now())...)
+	run := func(line string) (stdout, stderr string, err error) {
+		return l.run(t.Context(), "", append([]string{"process", "wait"}, strings.Fields(line)...)...)
+	}
+	for _, tt := range []struct {
+		line, stdout, stderr string
+		code                 exitCode
+	}{
+		{"-u alice p-cccccccccccc", "p-cccccccccccc twin: stopped by SIGKILL: \"odd\\n\"\n", "", 137},
+		{"-u alice --timeout 1ms web", "", "sandbox: process p-aaaaaaaaaaaa goes on after 1ms\n", 124},
+	} {
+		if stdout, stderr, err := run(tt.line); stdout != tt.stdout || stderr != tt.stderr || !errors.Is(err, tt.code) {
+			t.Errorf("%s: %q %q %v", tt.line, stdout, stderr, err)
+		}
+	}
+	for _, tt := range []struct {
+		exit process.Exit
+		want error
+	}{{process.Exit{Code: 3}, exitCode(3)}, {process.Exit{}, nil}} {
+		p := l.Start(process.Intent{Name: "job", Command: "x"})
+		ended := make(chan error, 1)
+		go func() { _, _, err := run("-u alice job"); ended <- err }()
+		l.End(p, tt.exit)
+		if err := <-ended; !errors.Is(err, tt.want) {
+			t.Errorf("%+v: %v", tt.exit, err)
+		}
+	}
+	var waited types.WaitedProcess
+	stdout, _, err := run("-u alice --timeout 1ms --json web")
+	if decode(t, stdout, &waited); !waited.TimedOut || waited.ID != "p-aaaaaaaaaaaa" || !errors.Is(err, exitCode(124)) {
+		t.Errorf("%+v, %v", waited, err)
+	}
+	for line, message := range map[string]string{
+		"-u alice --ready web": "no readiness check", "-u alice --timeout -1s web": "--timeout -1s: it must be more than 0", "-u alice other": `name "other"`,
+	} {
+		if _, _, err := run(line); err == nil || !strings.Contains(err.Error(), message) {
+			t.Errorf("%s: %v", line, err)
+		}
+	}
+	close(l.stopping)
+	if _, _, err := run("-u alice web"); err == nil || !strings.Contains(err.Error(), "the service is shutting down, and the process goes on") {
+		t.Errorf("the service stops: %v", err)
 	}
 }
 

@@ -36,7 +36,7 @@ interrupted (exit code 130), or the service stops (exit code 125). The process d
 				return errors.New("--lines 0: it must be at least 1")
 			}
 			return t.with(cmd, a, nil, func(c *client.Client, id string) error {
-				processID, err := findProcess(cmd.Context(), c, id, args[0])
+				processID, err := c.FindProcess(cmd.Context(), id, args[0])
 				if err != nil {
 					return err
 				}

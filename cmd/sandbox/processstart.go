@@ -42,7 +42,8 @@ it ends by itself: after 2 seconds, and after twice as long each time, up to a m
 
 With --ready-port or --ready-command the service checks every half second, inside, whether the process is
 ready for its work; "sandbox process get" shows it. With --wait, start waits until the process is ready, and
-fails if it ends before that, or if the time is over; then the process keeps running.
+fails if it ends before that, or if the time is over; then the process keeps running. "sandbox process wait" waits
+for its end.
 
 With --expose a port of the process's 127.0.0.1 can be reached at a port of the host's, which is printed after
 the ID: the named port, or the first free one of those that the service's settings allow.
@@ -126,36 +127,19 @@ func (f startFlags) tell(cmd *cobra.Command, started types.StartedProcess) error
 	return nil
 }
 
-// readyPoll is how often --wait asks whether a process is ready.
-const readyPoll = 200 * time.Millisecond
-
 // awaitReady waits until a process is ready, and returns its last known state. It returns an error if that takes longer
 // than wait, or if the process has ended and will not be restarted.
-func awaitReady(ctx context.Context, c *client.Client, sandbox, id string, wait time.Duration) (p types.Process, err error) {
-	timedOut := errors.New("the time is over")
-	ctx, cancel := context.WithTimeoutCause(ctx, wait, timedOut)
-	defer cancel()
-	poll := time.NewTicker(readyPoll)
-	defer poll.Stop()
-	for {
-		now, err := c.Process(ctx, sandbox, id)
-		if err == nil {
-			p = now
-		}
-		switch {
-		case errors.Is(context.Cause(ctx), timedOut):
-			return p, notReady(p, id, wait)
-		case err != nil:
-			return p, err
-		case p.Ready != nil && p.Ready.OK:
-			return p, nil
-		case p.Status != types.ProcessRunning && (!p.KeepAlive || p.DesiredState == types.ProcessStopped):
-			return p, fmt.Errorf("process %s was never ready: it %s%s; see its log: sandbox process logs %s", id, p.Status, ending(p), id)
-		}
-		select {
-		case <-poll.C:
-		case <-ctx.Done(): // the next call fails with it
-		}
+func awaitReady(ctx context.Context, c *client.Client, sandbox, id string, wait time.Duration) (types.Process, error) {
+	waited, err := c.WaitProcess(ctx, sandbox, id, client.Wait{Ready: true, Timeout: wait})
+	switch p := waited.Process; {
+	case err != nil:
+		return p, err
+	case waited.TimedOut:
+		return p, notReady(p, id, wait)
+	case p.Ready != nil && p.Ready.OK:
+		return p, nil
+	default:
+		return p, fmt.Errorf("process %s was never ready: it %s%s; see its log: sandbox process logs %s", id, p.Status, ending(p), id)
 	}
 }
 
@@ -163,8 +147,6 @@ func awaitReady(ctx context.Context, c *client.Client, sandbox, id string, wait 
 func notReady(p types.Process, id string, wait time.Duration) error {
 	how := "it keeps running"
 	switch {
-	case p.Status == "":
-		how = "the service has not reported its state"
 	case p.Status != types.ProcessRunning:
 		how = fmt.Sprintf("it %s%s, and is started again", p.Status, ending(p))
 	case p.Ready != nil && p.Ready.Message != "":

@@ -29,7 +29,7 @@ later. It waits until everything has ended. The process is not restarted, but it
 	cmd.Flags().StringVarP(&signal, "signal", "s", "TERM", "TERM, INT, HUP or KILL")
 	_ = cmd.RegisterFlagCompletionFunc("signal", cobra.FixedCompletions([]string{"TERM", "INT", "HUP", "KILL"}, cobra.ShellCompDirectiveNoFileComp))
 	return asks(a, &t, cmd, func(ctx context.Context, c *client.Client, id string, args []string) (p types.Process, _ error) {
-		processID, err := findProcess(ctx, c, id, args[0])
+		processID, err := c.FindProcess(ctx, id, args[0])
 		if err != nil {
 			return p, err
 		}
@@ -93,7 +93,7 @@ func removeProcesses(ctx context.Context, c *client.Client, id string, words []s
 	var faults []error
 	removed = []string{}
 	for _, word := range words {
-		processID, err := findProcess(ctx, c, id, word)
+		processID, err := c.FindProcess(ctx, id, word)
 		if err == nil {
 			err = c.RemoveProcess(ctx, id, processID)
 		}

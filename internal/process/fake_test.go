@@ -63,7 +63,18 @@ func (f *fakeRunner) setPaused(i Instance, paused bool) error {
 	return nil
 }
 
-func (f *fakeRunner) Readiness(Record) Readiness { return f.readiness }
+func (f *fakeRunner) Readiness(Record) Readiness {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.readiness
+}
+
+// setReady makes all processes ready.
+func (f *fakeRunner) setReady() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.readiness.OK = true
+}
 
 func (f *fakeRunner) Dial(_ context.Context, i Instance, port int) (Conn, error) {
 	f.mu.Lock()

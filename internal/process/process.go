@@ -4,7 +4,7 @@
 //
 // record.go defines what is known of a process, store.go keeps it on disk, and secrets.go seals what nobody may
 // read there. runner.go declares what the package needs from others. manager.go holds all processes and
-// process.go one; start.go and stop.go serve callers, restart.go starts ended processes again after the delay
+// process.go one; start.go, stop.go and wait.go serve callers, restart.go starts ended processes again after the delay
 // of backoff.go. reconcile.go compares the records with the existing containers when queue.go triggers it.
 // life.go lets callers hang up, and shuts everything down. log.go reads what a process has written, follow.go
 // keeps reading, and watch.go wakes it. expose.go handles what is visible from outside: readiness and ports.

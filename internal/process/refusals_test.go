@@ -61,12 +61,13 @@ func TestLimits(t *testing.T) {
 	}
 	quotas := quota.New(bounds(2, 3))
 	s := h.serve(func(c *Config) { c.Quotas = quotas })
-	ended := s.exits(s.start(Intent{}).ID, Exit{})
+	ended := s.start(Intent{})
 	s.start(Intent{})
 	_, _, err := s.Start(t.Context(), Intent{UserID: "alice", Command: "x"}, quota.Token{}, nil)
-	if !errdefs.IsResourceExhausted(err) || !strings.Contains(err.Error(), `user "alice" has 2 processes, which is the most (quotas.perUser.processes): remove some that have ended`) {
+	if !errdefs.IsResourceExhausted(err) || !strings.Contains(err.Error(), `user "alice" has 2 processes, which is the most (quotas.perUser.processes): stop one, or try again when one has ended`) {
 		t.Errorf("a third: %v", err)
 	}
+	s.exits(ended.ID, Exit{})
 	s.start(Intent{UserID: "bob"})
 	if _, _, err := s.Start(t.Context(), Intent{UserID: "carol", Command: "x"}, quota.Token{}, nil); !errdefs.IsResourceExhausted(err) {
 		t.Errorf("a fourth in all: %v", err)

@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/containerd/errdefs"
+
 	"github.com/daycare-run/sandbox/internal/errs"
 	"github.com/daycare-run/sandbox/internal/quota"
 )
@@ -36,7 +38,7 @@ func (m *Manager) Start(ctx context.Context, n Intent, token quota.Token, secret
 		ID: "p-" + strings.ToLower(rand.Text()[:12]), Intent: n, Token: token.Name, HasSecrets: len(secrets) > 0,
 		DesiredState: Running, Status: Stopped, CreatedAt: now, UpdatedAt: now,
 	}
-	p, err := m.admit(r, quota.Account{User: n.UserID, Token: token})
+	p, err := m.admit(ctx, r, quota.Account{User: n.UserID, Token: token})
 	if err != nil {
 		return Record{}, nil, err
 	}
@@ -80,9 +82,9 @@ func (n Intent) checked() (_ Intent, notices []string, _ error) {
 }
 
 // admit takes a new process's quotas and registers it. The caller gets its turn.
-func (m *Manager) admit(r Record, account quota.Account) (*process, error) {
+func (m *Manager) admit(ctx context.Context, r Record, account quota.Account) (*process, error) {
 	r.LogPath = m.logPath(r)
-	givePlace, err := m.cfg.Quotas.Take(account, quota.Processes, 1)
+	givePlace, err := m.makeRoom(ctx, account)
 	if err != nil {
 		return nil, fmt.Errorf("cannot start the process: %w", err)
 	}
@@ -96,8 +98,53 @@ func (m *Manager) admit(r Record, account quota.Account) (*process, error) {
 	p.turn <- struct{}{}
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	if same := m.named(r.UserID, r.Name); same != nil {
+		givePlace()
+		givePorts()
+		return nil, errs.Conflict("cannot start the process: process %s has the name %q and has not ended; stop it, or give another name", same.id, r.Name)
+	}
 	m.processes[r.ID] = p
 	return p, nil
+}
+
+// named returns a user's process that has this name and has not ended, or nil; m.mu is held.
+func (m *Manager) named(user, name string) *process {
+	for _, p := range m.processes {
+		if name != "" && p.record.UserID == user && p.record.Name == name && !p.record.Finished() {
+			return p
+		}
+	}
+	return nil
+}
+
+// makeRoom takes a place for a new process. If there is none, the user's oldest process that has ended is removed with its
+// log. Other users' are left alone.
+func (m *Manager) makeRoom(ctx context.Context, account quota.Account) (give func(), err error) {
+	for {
+		give, err := m.cfg.Quotas.Take(account, quota.Processes, 1)
+		full, is := errors.AsType[*quota.Exceeded](err)
+		if !is {
+			return give, err
+		}
+		oldest, there := m.oldestEnded(account.User, full)
+		if !there {
+			return nil, err
+		}
+		if removed := m.Remove(ctx, account.User, oldest.ID); removed != nil && !errdefs.IsNotFound(removed) {
+			return nil, fmt.Errorf("%w; process %s, which has ended, cannot make room: %v", err, oldest.ID, removed)
+		}
+	}
+}
+
+// oldestEnded returns the user's process that ended first of those that count towards a bound.
+func (m *Manager) oldestEnded(user string, full *quota.Exceeded) (oldest Record, there bool) {
+	for _, r := range m.List(user) {
+		counts := r.Finished() && full.IsAbout(quota.Account{User: r.UserID, Token: quota.Token{Name: r.Token}})
+		if counts && (!there || r.LastExitedAt.Before(oldest.LastExitedAt)) {
+			oldest, there = r, true
+		}
+	}
+	return oldest, there
 }
 
 // begin records a new process and starts it; the turn is held. After an error nothing is left of it.

@@ -147,7 +147,7 @@ var nouns = [resources]string{
 }
 
 var remedies = [resources]string{
-	Processes: "remove some that have ended, or try again later", ExposedPorts: "remove a process that has some, or ask for fewer",
+	Processes: "stop one, or try again when one has ended", ExposedPorts: "remove a process that has some, or ask for fewer",
 	Sandboxes: "delete some", Requests: "try again a little later",
 }
 

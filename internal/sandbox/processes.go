@@ -3,6 +3,7 @@ package sandbox
 import (
 	"context"
 	"syscall"
+	"time"
 
 	"github.com/daycare-run/sandbox/internal/process"
 )
@@ -60,6 +61,16 @@ func (s *Service) Processes(id string) ([]process.Record, error) {
 // Process finds a process of the sandbox's user. It does not find another user's.
 func (s *Service) Process(id, processID string) (process.Record, error) {
 	return ofUser(s, id, func(user string) (process.Record, error) { return s.processes.Get(user, processID) })
+}
+
+// WaitProcess waits for a process's end or, with ready, for its readiness, but no longer than most; inTime says whether
+// that came. It returns the process as it is then.
+func (s *Service) WaitProcess(ctx context.Context, id, processID string, ready bool, most time.Duration) (r process.Record, inTime bool, _ error) {
+	box, err := s.Get(id)
+	if err != nil {
+		return r, false, err
+	}
+	return s.processes.Wait(ctx, box.User.String(), processID, ready, most)
 }
 
 // StopProcess ends a process with a signal, for good: it is not started again. It blocks until all of it has

@@ -380,7 +380,8 @@ export interface paths {
          *        - with `tty`, the client sends a `resize` Input whenever its terminal has a new size.
          *     4. The service sends an `exit` Event, or an `error` Event, and closes with status 1000.
          *
-         *     With `tty` in the Exec, the command has a pseudo-terminal as stdin, stdout and stderr. All of its
+         *     With `tty` in the Exec, the command has a pseudo-terminal as stdin, stdout and stderr; with an empty `stdin`,
+         *     its stdin is `/dev/null`. All of its
          *     output comes as stdout; what a person types is sent as stdin, byte by byte, including Ctrl-C (3), and
          *     `eof` types Ctrl-D (4). Because people stay at terminals for long, `timeoutMs` may then be up to the
          *     settings' `exec.maxAttachedTimeoutMs` (28800000, 8 hours), which is then also its default.
@@ -880,13 +881,16 @@ export interface paths {
         put?: never;
         /**
          * Start a durable process
-         * @description Answers when the command runs. Its output goes to its log, and its stdin is empty. It has no timeout.
+         * @description Answers when the command runs. Its output goes to its log, and its stdin is `/dev/null`. It has no timeout.
          *     With `keepAlive` it is restarted whenever it ends by itself: after 2 seconds, and after twice as long
          *     each further time, up to 60 seconds; once it has run for 30 seconds, this begins again. A restart has
          *     the secrets and the allowed names of the first start.
          *
+         *     A name is taken as long as a process of the user's that has it has not ended: `conflict`.
+         *
          *     The settings limit the number of processes, including ended ones: `quotas.perUser.processes` of one
-         *     user (64 by default), and `quotas.total.processes` of all (1000); more is `busy`. In a cluster, the
+         *     user (64 by default), and `quotas.total.processes` of all (1000). At the limit, the user's process that
+         *     ended first is removed with its log; where none has ended, one more is `busy`. In a cluster, the
          *     process has at most 65536 bytes as it is recorded, with its environment and its secrets; more is `invalid`.
          */
         post: operations["startProcess"];
@@ -982,6 +986,39 @@ export interface paths {
          *     `keepAlive`. A process that has already ended is left alone. If the caller hangs up, it is stopped all the same.
          */
         post: operations["stopProcess"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/sandboxes/{id}/processes/{processId}/wait": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /**
+                 * @description The sandbox's id, chosen by the caller.
+                 * @example agent-7
+                 */
+                id: components["parameters"]["SandboxID"];
+                /**
+                 * @description The process's `id`. An unknown one is `notFound`.
+                 * @example p-k3v7q2m5x4ta
+                 */
+                processId: components["parameters"]["ProcessID"];
+            };
+            cookie?: never;
+        };
+        /**
+         * Wait for a process's end, or until it is ready
+         * @description Answers when the process has ended and will not be restarted, which with `keepAlive` takes a stop; with
+         *     `until=ready` when its readiness check succeeds, or at such an end. After `timeoutMs` it answers in any case:
+         *     `timedOut` says so, and the process goes on. To wait for longer, ask again.
+         */
+        get: operations["waitProcess"];
+        put?: never;
+        post?: never;
         delete?: never;
         options?: never;
         head?: never;
@@ -1207,8 +1244,8 @@ export interface components {
              */
             timeoutMs?: number;
             /**
-             * @description The whole stdin, as text unless `stdinEncoding` says otherwise; it may be empty. Without it and without
-             *     `stdinEncoding`, stdin is empty, or comes in messages in an attached exec.
+             * @description The whole stdin, as text unless `stdinEncoding` says otherwise; if it is empty, stdin is `/dev/null`. Without
+             *     it and without `stdinEncoding`, stdin is `/dev/null`, too, or comes in messages in an attached exec.
              */
             stdin?: string;
             stdinEncoding?: components["schemas"]["Encoding"];
@@ -1811,6 +1848,11 @@ export interface components {
         /** @description A Process, and notices about what was changed in the request. */
         StartedProcess: components["schemas"]["Process"] & {
             notices: string[];
+        };
+        /** @description A Process that was waited for. */
+        WaitedProcess: components["schemas"]["Process"] & {
+            /** @description Whether the time was over first. */
+            timedOut: boolean;
         };
         ProcessList: {
             processes: components["schemas"]["Process"][];
@@ -3828,6 +3870,7 @@ export interface operations {
             401: components["responses"]["Unauthenticated"];
             403: components["responses"]["Denied"];
             404: components["responses"]["NotFound"];
+            409: components["responses"]["Conflict"];
             413: components["responses"]["TooLarge"];
             429: components["responses"]["Busy"];
             502: components["responses"]["Engine"];
@@ -3985,6 +4028,47 @@ export interface operations {
             413: components["responses"]["TooLarge"];
             429: components["responses"]["Busy"];
             502: components["responses"]["Engine"];
+            503: components["responses"]["Unavailable"];
+        };
+    };
+    waitProcess: {
+        parameters: {
+            query?: {
+                /** @description `ready` is for a process that was started with `ready`. */
+                until?: "end" | "ready";
+                timeoutMs?: number;
+            };
+            header?: never;
+            path: {
+                /**
+                 * @description The sandbox's id, chosen by the caller.
+                 * @example agent-7
+                 */
+                id: components["parameters"]["SandboxID"];
+                /**
+                 * @description The process's `id`. An unknown one is `notFound`.
+                 * @example p-k3v7q2m5x4ta
+                 */
+                processId: components["parameters"]["ProcessID"];
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The process after that. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["WaitedProcess"];
+                };
+            };
+            400: components["responses"]["Invalid"];
+            401: components["responses"]["Unauthenticated"];
+            403: components["responses"]["Denied"];
+            404: components["responses"]["NotFound"];
+            429: components["responses"]["Busy"];
             503: components["responses"]["Unavailable"];
         };
     };

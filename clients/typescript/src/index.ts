@@ -9,7 +9,7 @@ export type { Path } from "./bytes.js";
 export type { ExecArgs, ProcessStartArgs, Variables } from "./command.js";
 export type { ExecCallArgs, ExecEvent, ExecResult, ExitEvent, OnOutput, OtherEvent, OutputEvent } from "./exec.js";
 export type { Download, DownloadArgs, ReadArgs, ReadBinary, ReadImage, ReadResult, ReadText, UploadArgs, UploadBody, WriteArgs } from "./files.js";
-export type { ProcessArgs, ProcessLog, ProcessLogArgs, ProcessLogEvent, ProcessStopArgs } from "./processes.js";
+export type { ProcessArgs, ProcessLog, ProcessLogArgs, ProcessLogEvent, ProcessStopArgs, ProcessWaitArgs } from "./processes.js";
 export type { Tls } from "./address.js";
 export type { Retry } from "./retry.js";
 export type { CallOptions } from "./transport.js";

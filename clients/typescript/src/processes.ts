@@ -18,6 +18,13 @@ export interface ProcessStopArgs {
     retry?: CallOptions["retry"];
 }
 
+export interface ProcessWaitArgs extends ProcessArgs {
+    /** What to wait for: the end for good, which is the default, or readiness. */
+    until?: "end" | "ready";
+    /** How long to wait at most; by default as long as it takes. */
+    timeoutMs?: number;
+}
+
 export interface ProcessLogArgs extends ProcessArgs {
     /** How many of the last lines; 100 by default, 10000 at most. */
     lines?: number;
@@ -41,6 +48,21 @@ export type ProcessLogEvent =
     | { type: "output"; text: string; data: Buffer }
     | { type: "notice"; notice: string }
     | ({ type: "end" } & Omit<Schemas["ProcessLogEnd"], "end">);
+
+/** How long the service is asked to wait in one call: proxies end calls that take much longer. */
+const waitAtOnceMs = 60_000;
+
+/** processWait asks until what is waited for has come, or the time is over. */
+export async function processWait(transport: Transport, path: string, args: ProcessWaitArgs): Promise<Schemas["WaitedProcess"]> {
+    const { until, timeoutMs = Infinity } = args;
+    const over = Date.now() + timeoutMs;
+    for (;;) {
+        const most = Math.max(1, Math.min(waitAtOnceMs, Math.ceil(over - Date.now())));
+        const request = { method: "GET" as const, path: path + query({ until, timeoutMs: most }) };
+        const waited = await transport.json<Schemas["WaitedProcess"]>(request, args);
+        if (!waited.timedOut || Date.now() >= over) return waited;
+    }
+}
 
 export async function processLog(transport: Transport, path: string, args: ProcessLogArgs): Promise<ProcessLog> {
     const request = { method: "GET" as const, path: path + query({ lines: args.lines, bytes: args.bytes }) };

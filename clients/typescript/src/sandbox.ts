@@ -7,7 +7,7 @@ import * as files from "./files.js";
 import * as processes from "./processes.js";
 import { segment } from "./query.js";
 import type { CallOptions, Transport } from "./transport.js";
-import type { DetachedExec, Entry, Explanation, Listing, Permissions, Process, Registered, Registration, Schemas, StartedProcess, WriteResult } from "./types.js";
+import type { DetachedExec, Entry, Explanation, Listing, Permissions, Process, Registered, Registration, Schemas, StartedProcess, WaitedProcess, WriteResult } from "./types.js";
 
 export type OpenArgs = Registration & { id: string } & CallOptions;
 export type ExplainArgs = Schemas["Explain"] & CallOptions;
@@ -201,6 +201,14 @@ export class Sandbox {
 
     async processGet(args: processes.ProcessArgs): Promise<Process> {
         return await this.#transport.json({ method: "GET", path: this.#process(args) }, args);
+    }
+
+    /**
+     * Waits until a process has ended and will not be restarted, or until it is ready. `timedOut` in the result says that
+     * the time was over first.
+     */
+    async processWait(args: processes.ProcessWaitArgs): Promise<WaitedProcess> {
+        return await processes.processWait(this.#transport, this.#process(args) + "/wait", args);
     }
 
     /** Stops a process for good, and returns when all of it has ended. */

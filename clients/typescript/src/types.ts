@@ -23,6 +23,7 @@ export type WriteResult = Schemas["Written"];
 export type DetachedExec = Schemas["DetachedExec"];
 
 export type Process = Schemas["Process"];
+export type WaitedProcess = Schemas["WaitedProcess"];
 export type StartedProcess = Schemas["StartedProcess"];
 
 export type Decision = Schemas["Decision"];

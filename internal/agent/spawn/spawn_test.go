@@ -100,16 +100,23 @@ func TestTerminalIsTheControllingOne(t *testing.T) {
 	// The shell's own group is in the foreground of the terminal that /dev/tty is.
 	p := shell(`test "$(cut -d' ' -f8 /proc/$$/stat)" = $$ && : </dev/tty && exit 7`)
 	p.Files, p.Terminal = []int{int(far), int(far), int(far)}, true
-	pid, err := Start(t.Context(), p)
+	null, err := unix.Open(os.DevNull, unix.O_RDWR|unix.O_CLOEXEC, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
-	var status syscall.WaitStatus
-	if _, err := syscall.Wait4(pid, &status, 0, nil); err != nil || status.ExitStatus() != 7 {
-		t.Errorf("%v, %v", status, err)
+	defer func() { _ = unix.Close(null) }()
+	for _, stdin := range []int{int(far), null} {
+		p.Files[0] = stdin
+		pid, err := Start(t.Context(), p)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var status syscall.WaitStatus
+		if _, err := syscall.Wait4(pid, &status, 0, nil); err != nil || status.ExitStatus() != 7 {
+			t.Errorf("%v, %v", status, err)
+		}
 	}
-	p.Files[0], _ = unix.Open(os.DevNull, unix.O_RDWR|unix.O_CLOEXEC, 0)
-	defer func() { _ = unix.Close(p.Files[0]) }()
+	p.Files[1] = null
 	var failed *Error
 	if _, err := Start(t.Context(), p); !errors.As(err, &failed) || failed.Stage != StagePrepare || failed.Errno != syscall.ENOTTY {
 		t.Errorf("what is no terminal: %v", err)

@@ -36,6 +36,20 @@ test("all processes of a user are stopped at once", async (t) => {
     for (const processId of ids) await box.processRemove({ processId });
 });
 
+test("a process is waited for until it is ready, and until it ends", async (t) => {
+    const box = await alone(t);
+    const ready = { command: "test -e /tmp/go", intervalMs: 100 };
+    const { id: processId } = await box.processStart({ command: "touch /tmp/go; until test -e /tmp/end; do sleep 0.1; done; exit 3", ready });
+    const now = await box.processWait({ processId, until: "ready" });
+    assert.deepEqual([now.timedOut, now.ready?.ok, now.status], [false, true, "running"]);
+    assert.equal((await box.processWait({ processId, timeoutMs: 50 })).timedOut, true);
+    const waiting = box.processWait({ processId });
+    await box.exec({ command: "touch /tmp/end" });
+    const ended = await waiting;
+    assert.deepEqual([ended.timedOut, ended.status, ended.exitCode], [false, "exited", 3]);
+    await box.processRemove({ processId });
+});
+
 test("whoever leaves a log leaves the process alone", async (t) => {
     const box = await alone(t);
     const { id: processId } = await box.processStart({ command: "echo up; sleep 7023" });

@@ -1,0 +1,54 @@
+package process
+
+import (
+	"context"
+	"time"
+
+	"github.com/daycare-run/sandbox/internal/errs"
+)
+
+// readyPoll is how often Wait looks whether a process is ready.
+const readyPoll = 200 * time.Millisecond
+
+// Wait blocks until a user's process will not run again or, with ready, until it is ready before that. After most it
+// gives up, and inTime is false. It returns the record as it is then. A process that is removed meanwhile is not found.
+func (m *Manager) Wait(ctx context.Context, user, id string, ready bool, most time.Duration) (r Record, inTime bool, _ error) {
+	p, err := m.find(user, id)
+	if err != nil {
+		return Record{}, false, err
+	}
+	if ready && m.shown(p).Ready == nil {
+		return Record{}, false, errs.Invalid("process %s has no readiness check to wait for: it was started without ready", id)
+	}
+	ctx, leave, err := m.enter(ctx)
+	if err != nil {
+		return Record{}, false, err
+	}
+	defer leave()
+	over := make(chan struct{})
+	defer m.cfg.Clock.AfterFunc(most, func() { close(over) })()
+	for {
+		if r := m.observed(p); ready && r.Readiness.OK {
+			return r, true, nil
+		}
+		var look chan struct{} // closed when it is time to look for readiness
+		stop := func() bool { return true }
+		if ready {
+			look = make(chan struct{})
+			stop = m.cfg.Clock.AfterFunc(readyPoll, func() { close(look) })
+		}
+		select {
+		case <-look:
+			continue
+		case <-p.finished:
+			r, err = m.Get(user, id)
+			inTime = err == nil
+		case <-over:
+			r = m.observed(p)
+		case <-ctx.Done():
+			err = context.Cause(ctx)
+		}
+		stop()
+		return r, inTime, err
+	}
+}
