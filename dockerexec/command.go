@@ -90,7 +90,7 @@ func newResult(exit wire.Exit, cut, expired bool) Result {
 	r := Result{
 		ExitCode:  exit.Code & 0xff,
 		Signal:    syscall.Signal(exit.Signal & 0x7f),
-		TimedOut:  expired,
+		TimedOut:  expired && !exit.InTime,
 		Truncated: exit.Truncated || cut,
 		Ahead:     exit.Ahead,
 	}

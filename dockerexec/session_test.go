@@ -195,6 +195,17 @@ func TestTimeoutEndsTheCommand(t *testing.T) {
 	}
 }
 
+// A command that had ended by then, so that only what it left was ended, was in time.
+func TestTimeoutOfWhatACommandLeft(t *testing.T) {
+	result, err := runAgainst(t, aCommand, discard, func(a *fakeAgent, _ wire.Start, stream *yamux.Stream) {
+		a.told()
+		a.exit(stream, wire.Exit{Code: 3, InTime: true})
+	})
+	if want := (Result{ExitCode: 3, Timing: timing{Run: aCommand.Timeout}}); err != nil || !cmp.Equal(result, want) {
+		t.Errorf("%+v, %v", result, err)
+	}
+}
+
 func TestCancelledCallEndsTheCommand(t *testing.T) {
 	why := errors.New("the caller has gone")
 	synctest.Test(t, func(t *testing.T) {

@@ -164,6 +164,13 @@ func TestTimeoutEndsTheWholeTree(t *testing.T) {
 				}
 			})
 		}
+		t.Run("only what was left", func(t *testing.T) {
+			timeout := int64(1900) // less than what is left may take
+			out := l.run(t, "timeout", types.Exec{Permissions: workspace, Command: "while :; do :; done & echo over", TimeoutMs: &timeout})
+			if out.Stdout != "over\n" || out.TimedOut || out.Failed {
+				t.Errorf("got %q %+v", out.Stdout, out.Result)
+			}
+		})
 		t.Run("has time to clean up", func(t *testing.T) {
 			timeout := int64(5000) // it has to have begun by then
 			out := l.run(t, "timeout", types.Exec{Permissions: workspace, Command: "trap 'echo cleaned; exit 3' TERM; echo begun; sleep 7004 & wait", TimeoutMs: &timeout})

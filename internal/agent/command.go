@@ -153,6 +153,11 @@ func (c *command) carry(p *pipes, root *rootProcess, start wire.Start) (exit wir
 		}
 	}
 	<-root.exited
+	select {
+	case <-c.hurry:
+	default:
+		exit.InTime = true
+	}
 	exit.Leftovers, exit.MoreLeftovers = c.tree.endLeftovers(root, p.outputs[:], c.hurry)
 	if err := c.tree.sweep(root); err != nil {
 		// The container cannot be trusted to be clean any more; the service replaces it when

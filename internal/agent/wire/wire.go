@@ -143,6 +143,8 @@ type Exit struct {
 	Message string `json:"message,omitempty"`
 	// Ahead says that the command ran in a shell that had been started ahead of it.
 	Ahead bool `json:"ahead,omitempty"`
+	// InTime says that the command itself had ended before it was to be terminated: only what it had left was then.
+	InTime bool `json:"inTime,omitempty"`
 	// Leftovers are the command lines of what the command had left running and the agent has ended, at most
 	// MaxLeftovers of up to MaxLeftover bytes each, and MoreLeftovers is how many there were besides.
 	Leftovers     []string `json:"leftovers,omitempty"`

@@ -37,7 +37,7 @@ func TestMessagesRoundTrip(t *testing.T) {
 			},
 			Stdin: true, MaxOutput: 1 << 40,
 		}, &wire.Start{}},
-		{wire.KindExit, &wire.Exit{Code: 255, Signal: 9, Truncated: true, Fault: wire.FaultCwd, Message: "x", Leftovers: []string{"a b"}, MoreLeftovers: 2}, &wire.Exit{}},
+		{wire.KindExit, &wire.Exit{Code: 255, Signal: 9, Truncated: true, Fault: wire.FaultCwd, Message: "x", InTime: true, Leftovers: []string{"a b"}, MoreLeftovers: 2}, &wire.Exit{}},
 		{wire.KindControl, &wire.Control{Stream: 1<<32 - 1, Signal: 15, Terminate: true, Grace: 2000, Release: []int{0, 31}}, &wire.Control{}},
 	} {
 		var frame bytes.Buffer
