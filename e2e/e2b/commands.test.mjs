@@ -56,6 +56,19 @@ test("a large output is whole", async () => {
   assert.equal(result.stdout.length, 3_000_000);
 });
 
+test("what drains when the shell ends arrives", async () => {
+  for (let i = 0; i < 10; i++) {
+    assert.equal((await box.commands.run("echo a > >(cat)")).stdout, "a\n");
+    assert.equal((await box.commands.run("exec > >(tee ~/log) 2>&1; seq 3")).stdout, "1\n2\n3\n");
+  }
+});
+
+test("a command line longer than an argument may be", async () => {
+  const text = "x".repeat(200 << 10);
+  assert.equal((await box.commands.run(`wc -c <<'EOF'\n${text}\nEOF`)).stdout, `${text.length + 1}\n`);
+  await assert.rejects(box.commands.run("true", { envs: { LONG: text } }), /LONG has 204805 bytes with its name, and Linux takes at most 131071/);
+});
+
 test("characters that are cut in two come whole", { skip: before && "the older client puts them together wrongly" }, async () => {
   const result = await box.commands.run("printf '\\303'; sleep 0.1; printf '\\244\\n'");
   assert.equal(result.stdout, "ä\n");
