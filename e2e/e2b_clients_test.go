@@ -75,7 +75,7 @@ func stockClients(t *testing.T) string {
 }
 
 // onceAlone are files that do not depend on the client.
-var onceAlone = []string{"wire.test.mjs", "templates.test.mjs", "computesdk.test.mjs"}
+var onceAlone = []string{"wire.test.mjs", "templates.test.mjs", "computesdk.test.mjs", "agents.test.mjs"}
 
 // mostCommands is how many commands a sandbox of TestStockClients runs at a time.
 const mostCommands = 40

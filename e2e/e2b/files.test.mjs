@@ -184,6 +184,27 @@ test("outside of the home", async () => {
   await assert.rejects(box.files.read("/no/such"), e2b.NotFoundError);
 });
 
+test("what is missing outside of the home is made, and is the user's", async () => {
+  await box.files.write("/workspace/src/a.txt", "a");
+  assert.equal(await box.files.makeDir("/app"), true);
+  assert.equal(await box.files.makeDir("/app"), false);
+  await box.files.makeDir("/opt/tool/bin");
+  await box.files.write("/etc/mine.conf", "mine");
+  await box.files.rename("/workspace/src", "/srv/moved/src");
+  const own = "/workspace /app /opt/tool /opt/tool/bin /etc/mine.conf /srv/moved /srv/moved/src/a.txt";
+  const found = await box.commands.run(`cd /workspace && touch by-command && stat -c '%U %a %n' ${own} && cat /etc/mine.conf`);
+  assert.equal(found.stdout, own.split(" ").map((at) => `user ${at.includes(".") ? 644 : 755} ${at}\n`).join("") + "mine");
+  assert.match((await box.commands.run("stat -c '%U %a' / /opt /etc /srv; ! ls -a / /opt /etc /srv | grep daycare-")).stdout.replaceAll("root 755\n", ""), /^$/);
+});
+
+test("what is root's, or no file system of the sandbox's, stays so", async () => {
+  await assert.rejects(box.files.write("/etc/passwd", "x"));
+  await assert.rejects(box.files.write("/proc/x", "x"));
+  await assert.rejects(box.files.makeDir("/sys/x"));
+  await box.commands.run("ln -sfn /etc to-etc");
+  await assert.rejects(box.files.write("to-etc/by-a-link", "x"));
+});
+
 test("a link leads to where it leads inside", async () => {
   await box.commands.run("ln -sfn /etc/passwd to-passwd && mkdir -p real && echo x > real/f && ln -sfn real to-dir");
   assert.equal(await box.files.read("to-passwd"), (await box.commands.run("cat /etc/passwd")).stdout);

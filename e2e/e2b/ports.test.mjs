@@ -70,6 +70,12 @@ test("getHost, without a network", async (t) => {
   const box = await serving();
   assert.match(box.getHost(8000), new RegExp(`^8000-${box.sandboxId}\\.`));
 
+  await t.test("headers lead to it as the name does", async () => {
+    const headers = { "E2b-Sandbox-Id": box.sandboxId, "E2b-Sandbox-Port": "8000" };
+    const res = await fetch(`${process.env.E2B_SANDBOX_URL}/by-headers`, { headers });
+    assert.match(await res.text(), /^\/by-headers\n/);
+  });
+
   await t.test("a request as the program gets it", async () => {
     const { status, text } = await ask(box, "/a//b?c=d%20e", { headers: { "X-Forwarded-Proto": "https", Cookie: "a=b", "E2b-Traffic-Access-Token": "x" } });
     assert.equal(status, 200);

@@ -4,6 +4,22 @@ import { before, e2b, eventually, Sandbox, sandbox } from "./lab.mjs";
 
 const other = { apiKey: process.env.E2B_TEST_OTHER_KEY };
 
+test("a lifetime that nobody names", async () => {
+  const box = await Sandbox.create();
+  try {
+    const left = (await box.getInfo()).endAt.getTime() - Date.now();
+    assert(left > 240_000 && left <= 300_000, `${left} ms`);
+  } finally {
+    await box.kill();
+  }
+});
+
+test("getMetrics keeps to its range", async () => {
+  const box = await sandbox();
+  assert.equal((await box.getMetrics({ start: new Date(Date.now() - 3_600_000), end: new Date(Date.now() - 60_000) })).length, 0);
+  assert.equal((await box.getMetrics({ start: new Date(Date.now() - 3_600_000), end: new Date(Date.now() + 60_000) })).length, 1);
+});
+
 test("create, getInfo, kill", async () => {
   const box = await sandbox({ metadata: { of: "getInfo" }, timeoutMs: 60_000 });
   const info = await box.getInfo();

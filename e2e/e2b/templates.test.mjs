@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { Sandbox, sandbox } from "./lab.mjs";
+import { e2b, Sandbox, sandbox } from "./lab.mjs";
 
 // The templates are those of the service's settings; "web" serves its own folder, and is ready when it is served.
 test("a template with a start command is ready when its ready command says so", async () => {
@@ -23,6 +23,16 @@ test("a template whose image is not here, which no call gets", async () => {
 test("what the creator says is above the template", async () => {
   const box = await sandbox("web", { envs: { OF: "the creator" } });
   assert.equal((await box.commands.run("echo $OF")).stdout, "the creator\n");
+});
+
+test("whether there is a template", async () => {
+  const is = ["base", "web", "unheard-of"].map((name) => e2b.Template.exists(name));
+  assert.deepEqual(await Promise.all(is), [true, true, false]);
+});
+
+test("what there is not is not taken for what is missing", async () => {
+  await assert.rejects(e2b.Secret.getInfo("none"), /501: this service has no secrets/);
+  await assert.rejects(e2b.Template.getTags("base"), /501: this service has no templates that are built/);
 });
 
 test("an unknown template is not found, and none is listed", async () => {

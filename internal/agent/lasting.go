@@ -116,6 +116,8 @@ func (l *lasting) answer(stream *yamux.Stream) error {
 	case ask.Ready:
 		l.ahead.ready()
 		return reply(stream, ask.Answer{})
+	case ask.MakeMissing:
+		return reply(stream, l.make(r.Make))
 	case ask.Written:
 		return reply(stream, ask.Answer{Written: written()})
 	}

@@ -167,8 +167,8 @@ func (s *server) called(w http.ResponseWriter, req *http.Request, b *lasting.San
 	return here, done, nil
 }
 
-// errEnded and errLost are for a sandbox that is gone, in words that clients' tests know.
-func errEnded(id string) error { return ended{id, "The sandbox was not found: it has ended"} }
+// errEnded and errLost are for a sandbox that is gone. Tests of clients hold on to E2B's words.
+func errEnded(id string) error { return ended{id, "The sandbox was not found"} }
 func errLost(id string) error {
 	return ended{id, "The sandbox was not found: it has ended, as its container was lost"}
 }

@@ -36,6 +36,7 @@ type engine struct {
 	commands map[string][]*hostCommand
 	pid      int
 	streams  map[string][]net.Conn
+	makes    []ask.Make // what was to be made
 }
 
 func newEngine(dir string) *engine {
@@ -147,6 +148,12 @@ func (e *engine) answer(to net.Conn, id string, r ask.Request) {
 			}
 		}
 		_ = wire.WriteMessage(to, wire.KindEntry, ask.Entry{})
+		return
+	case ask.MakeMissing:
+		e.mu.Lock()
+		e.makes = append(e.makes, *r.Make)
+		e.mu.Unlock()
+		say(ask.Answer{})
 		return
 	case ask.Written:
 		say(ask.Answer{Written: 9})

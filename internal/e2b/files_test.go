@@ -20,6 +20,7 @@ import (
 	"connectrpc.com/connect"
 	"google.golang.org/protobuf/encoding/protojson"
 
+	"github.com/daycare-run/sandbox/internal/agent/ask"
 	"github.com/daycare-run/sandbox/internal/e2b/filesystempb"
 	"github.com/daycare-run/sandbox/internal/sandbox"
 )
@@ -83,6 +84,27 @@ func TestFiles(t *testing.T) {
 		if status, text := put(b, path, "x"); status != want {
 			t.Errorf("%q: %d %s", path, status, text)
 		}
+	}
+}
+
+// TestWhatIsMissingOutside has the agent make what the user may lack outside of the home and /tmp, and nowhere else.
+func TestWhatIsMissingOutside(t *testing.T) {
+	b := newLab(t).create(`{}`)
+	dir := elsewhere(t)
+	put(b, "inside/x", "x")
+	put(b, dir+"/a/file", "x")
+	for _, path := range []string{"inside/y", dir + "/b"} {
+		if _, err := call[filesystempb.MakeDirRequest, filesystempb.MakeDirResponse](b, "MakeDir", &filesystempb.MakeDirRequest{Path: path}); err != nil {
+			t.Error(err)
+		}
+	}
+	if _, err := call[filesystempb.MoveRequest, filesystempb.MoveResponse](b, "Move", &filesystempb.MoveRequest{Source: dir + "/a", Destination: dir + "/c/d"}); err != nil {
+		t.Error(err)
+	}
+	b.engine.mu.Lock()
+	defer b.engine.mu.Unlock()
+	if want := []ask.Make{{Path: dir + "/a/file"}, {Path: dir + "/b", Dir: true}, {Path: dir + "/c", Dir: true}}; !slices.Equal(b.engine.makes, want) {
+		t.Errorf("%+v", b.engine.makes)
 	}
 }
 
@@ -180,6 +202,15 @@ func TestSignatures(t *testing.T) {
 			query.Set("signature_expiration", expires)
 		}
 		return query.Encode()
+	}
+	for query, want := range map[string]string{
+		sign("s", "read", "", fmt.Sprint(now-60)): "signature is already expired",
+		"path=s&signature=v1_x":                   "invalid signature",
+		"path=s":                                  "missing signature query parameter",
+	} {
+		if _, text, _ := b.send("GET", "/files?"+query, "", nil); text != fmt.Sprintf(`{"code":401,"message":%q}`, want) {
+			t.Errorf("%s: %s", query, text)
+		}
 	}
 	for query, want := range map[string]int{
 		sign("s", "read", "", ""):                                   200,

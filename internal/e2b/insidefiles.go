@@ -134,6 +134,7 @@ const inputLimit = time.Minute
 // write reads the body only in the caller's goroutine, and never after it has returned: a form then goes
 // on to its next file, and the tenant's programs must not be able to make two goroutines read it at once.
 func (i insideFiles) write(ctx context.Context, at string, body io.Reader) error {
+	i.makeMissing(ctx, at, false)
 	s, err := i.start(ctx, true, "write", writeIt, at)
 	if err != nil {
 		return err
@@ -313,11 +314,20 @@ func parseEntry(line string) (entry, bool) {
 
 func nothing([]byte) error { return nil }
 
+// makeMissing has made what the user cannot make; whatever else is wrong, the script says that follows.
+func (i insideFiles) makeMissing(ctx context.Context, at string, dir bool) {
+	if i.user != lasting.RootUser && onHost(at) == "" {
+		_ = i.MakeMissing(ctx, at, dir)
+	}
+}
+
 func (i insideFiles) mkdir(ctx context.Context, at string) error {
+	i.makeMissing(ctx, at, true)
 	return i.run(ctx, nothing, "make", mkdirIt, at)
 }
 
 func (i insideFiles) move(ctx context.Context, from, to string) error {
+	i.makeMissing(ctx, path.Dir(to), true)
 	return i.run(ctx, nothing, "move", moveIt, from, to)
 }
 

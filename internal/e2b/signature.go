@@ -18,6 +18,9 @@ import (
 func (s *server) byTokenOrSignature(req *http.Request) (*lasting.Sandbox, string, error) {
 	query := req.URL.Query()
 	if !query.Has("signature") {
+		if _, sent := sentBy(req.Context()); !sent && req.Header.Get(sandboxHeader) == "" {
+			return nil, "", errs.Unauthenticated("missing signature query parameter")
+		}
 		return s.byToken(req)
 	}
 	find := s.signed
@@ -28,7 +31,8 @@ func (s *server) byTokenOrSignature(req *http.Request) (*lasting.Sandbox, string
 	return b, query.Get("username"), err
 }
 
-// signed returns the sandbox whose token has signed a request for /files. No header names it.
+// signed returns the sandbox whose token has signed a request for /files. No header names it. The errors are in
+// E2B's words, which tests of clients hold on to.
 func (s *server) signed(req *http.Request) (*lasting.Sandbox, error) {
 	query := req.URL.Query()
 	operation := "read"
@@ -48,10 +52,10 @@ func (s *server) signed(req *http.Request) (*lasting.Sandbox, error) {
 		id = s.signer(given, what, expires)
 	}
 	if id == "" {
-		return nil, errs.Unauthenticated("the signature is not that of a sandbox for this path, operation and user")
+		return nil, errs.Unauthenticated("invalid signature")
 	}
 	if at, err := strconv.ParseInt(expires, 10, 64); expires != "" && (err != nil || time.Now().Unix() > at) {
-		return nil, errs.Unauthenticated("the signature is already expired: ask for another URL")
+		return nil, errs.Unauthenticated("signature is already expired")
 	}
 	return s.cfg.Sandboxes.Any(id)
 }

@@ -276,6 +276,13 @@ func (b *Sandbox) act(ctx context.Context, which Selector, r ask.Request, input 
 	return err
 }
 
+// MakeMissing makes the first that is missing of an absolute path if that belongs into a directory of root's in the
+// container's own root filesystem, where the tenant can make nothing, and gives it to the tenant. What is mounted there is
+// left alone.
+func (b *Sandbox) MakeMissing(ctx context.Context, at string, dir bool) error {
+	return b.act(ctx, Selector{}, ask.Request{Do: ask.MakeMissing, Make: &ask.Make{Path: at, Dir: dir}}, nil)
+}
+
 // Input writes to a command's stdin, or to its terminal. It blocks while the command does not read.
 // A command of root's takes no input while no command may be root's.
 func (b *Sandbox) Input(ctx context.Context, which Selector, data []byte) error {

@@ -61,6 +61,8 @@ const (
 	// Ready starts a shell that waits for the next command, and is answered when the shell waits or cannot. An older agent
 	// answers FaultMissing.
 	Ready Verb = "ready"
+	// MakeMissing makes what is missing in a directory of root's, and gives it to the tenant. An older agent answers FaultMissing.
+	MakeMissing Verb = "make"
 )
 
 // Request is the first frame of a stream.
@@ -75,6 +77,14 @@ type Request struct {
 	Length int        `json:"length,omitempty"`
 	Signal int        `json:"signal,omitempty"`
 	Size   *specs.Box `json:"size,omitempty"`
+	// Make is for MakeMissing.
+	Make *Make `json:"make,omitempty"`
+}
+
+// Make is a directory, or an empty file, of which the first component that is missing is to be made.
+type Make struct {
+	Path string `json:"path"` // absolute and clean
+	Dir  bool   `json:"dir,omitempty"`
 }
 
 // Run is a command that goes on to its end, whether anybody follows it or not.
