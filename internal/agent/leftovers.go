@@ -46,13 +46,11 @@ func (t *processTree) endLeftovers(root *rootProcess, outputs []*output, hurry <
 	if settle(group, outputs, leftQuiet, leftLimit, hurry) != remain {
 		return nil, 0
 	}
-	t.mu.Lock()
-	rest := t.below(t.leftovers(root))
-	t.mu.Unlock()
+	rest, _ := t.leftBy(root)
 	rest = slices.DeleteFunc(rest, func(pid int) bool { return stateOf(pid, pid) == 'Z' })
 	lines, more = commandLines(rest)
 	t.mu.Lock()
-	for _, pid := range t.below(t.leftovers(root)) {
+	for _, pid := range below(t.leftovers(root)) { // parents first: a shell that lives when its child is ended says so
 		_ = unix.Kill(pid, unix.SIGTERM)
 		_ = unix.Kill(pid, unix.SIGCONT) // one that is stopped could not end
 	}
@@ -62,15 +60,16 @@ func (t *processTree) endLeftovers(root *rootProcess, outputs []*output, hurry <
 }
 
 // leftBy lists what a command has left, with all that is below it, and returns a channel that is closed when a child has
-// been collected.
+// been collected. That is for looking: any of them may have ended.
 func (t *processTree) leftBy(root *rootProcess) ([]int, <-chan struct{}) {
 	t.mu.Lock()
-	defer t.mu.Unlock()
-	return t.below(t.leftovers(root)), t.reaped
+	pids, reaped := t.leftovers(root), t.reaped
+	t.mu.Unlock()
+	return below(pids), reaped
 }
 
 // below adds to processes all that are below them.
-func (t *processTree) below(pids []int) []int {
+func below(pids []int) []int {
 	all := slices.Clone(pids)
 	for _, pid := range pids {
 		all = append(all, descendants(pid)...)

@@ -72,16 +72,17 @@ func TestWhatGoesOnIsEndedAndTold(t *testing.T) {
 	many := slices.Repeat([]string{"sleep 3021"}, wire.MaxLeftovers)
 	for text, want := range map[string]wire.Exit{
 		`sleep 3021 & echo a`:                            {Leftovers: many[:1]},
-		`nohup setsid sleep 3021 & echo a`:               {Leftovers: many[:1]},
+		`nohup setsid sleep 3021 2>&1 & echo a`:          {Leftovers: many[:1]},
 		`for i in {1..20}; do sleep 3021 & done; echo a`: {Leftovers: many, MoreLeftovers: 12},
-		`python3 -c '` + "import time\nimport sys\n\x1b\u202e" + strings.Repeat("#", 300) + "\ntime.sleep(3021)' & echo a": {MoreLeftovers: -1},
-		`sleep 3021 & kill -STOP $!; echo a`: {MoreLeftovers: -1},
+		`python3 -c '` + "import time\n# \x1b\u202e" + strings.Repeat("#", 300) + "\ntime.sleep(3021)' & sleep 0.2; echo a": {Leftovers: []string{"python3 -c import time # " + strings.Repeat("#", 172) + "…"}},
+		`(sleep 3021; echo b) & sleep 0.1; echo a`: {MoreLeftovers: -1},
+		`sleep 3021 & kill -STOP $!; echo a`:       {MoreLeftovers: -1},
 		`bash -c 'trap "echo over > ` + dir + `/told; exit" TERM; touch ` + dir + `/up; while :; do sleep 3021 & wait; done' &
 			until test -e ` + dir + `/up; do sleep 0.01; done; echo a`: {MoreLeftovers: -1},
 	} {
 		begun := time.Now()
 		got, err := exchange(agents.plain, bash(text), "")
-		if err != nil || got.Stdout != "a\n" || got.Exit.Code != 0 {
+		if err != nil || got.Stdout != "a\n" || got.Stderr != "" || got.Exit.Code != 0 {
 			t.Errorf("%s: %+v, %v", text, got, err)
 		}
 		if took := time.Since(begun); took > time.Second {
