@@ -268,7 +268,7 @@ func TestLists(t *testing.T) {
 	for _, metadata := range []string{`{"a":"x y","b":"ä&="}`, `{"a":"x y"}`, `{}`} {
 		ids = append(ids, l.create(`{"metadata":`+metadata+`}`).ID)
 	}
-	l.create(`{"templateID":"node"}`)
+	made := l.create(`{"templateID":"node"}`).lasting()
 	l.call(annesKey, "POST", "/sandboxes/"+ids[2]+"/pause", "")
 	list := func(query string) (got []string, next string) {
 		t.Helper()
@@ -290,6 +290,10 @@ func TestLists(t *testing.T) {
 		if got, _ := list(query); len(got) != want {
 			t.Errorf("%s: %v, not %d", query, got, want)
 		}
+	}
+	at := made.Info().Started.UTC().Format(time.RFC3339Nano)
+	if got, _ := list("template=node&startedAfter=" + at); len(got) != 1 {
+		t.Errorf("started at the very moment: %v", got)
 	}
 	var seen []string
 	for next := ""; ; {

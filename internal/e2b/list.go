@@ -79,7 +79,7 @@ func (f filter) has(i lasting.Info) bool {
 			return false
 		}
 	}
-	return (f.template == "" || i.Template == f.template) && (f.after.IsZero() || i.Started.After(f.after))
+	return (f.template == "" || i.Template == f.template) && !i.Started.Before(f.after)
 }
 
 func readFilter(query url.Values) (f filter, err error) {

@@ -118,8 +118,9 @@ func TestWatchersAreBounded(t *testing.T) {
 		_, err := call[filesystempb.CreateWatcherRequest, filesystempb.CreateWatcherResponse](b, "CreateWatcher", &filesystempb.CreateWatcherRequest{})
 		return err == nil
 	})
-	for path, want := range map[string]connect.Code{"none": connect.CodeNotFound, "/etc": connect.CodeUnimplemented} {
+	for path, want := range map[string]connect.Code{"none": connect.CodeNotFound, "file": connect.CodeInvalidArgument, "/etc": connect.CodeUnimplemented} {
 		other := b.lab.create(`{}`)
+		put(other, "file", "x")
 		_, err := call[filesystempb.CreateWatcherRequest, filesystempb.CreateWatcherResponse](other, "CreateWatcher", &filesystempb.CreateWatcherRequest{Path: path})
 		if connect.CodeOf(err) != want {
 			t.Errorf("%s: %v", path, err)
