@@ -82,18 +82,21 @@ func deadline(req *http.Request, seconds *int64) (time.Time, error) {
 	return time.Now().UTC().Add(time.Duration(n) * time.Second), nil
 }
 
-// moved reads the new deadline that a call gives a sandbox.
-func moved(req *http.Request) (time.Time, error) {
-	var body struct {
-		Timeout *int64 `json:"timeout"`
-		// AutoPause is sent by older clients when they resume.
-		AutoPause *bool `json:"autoPause"`
-		Memory    *bool `json:"memory"`
-	}
+// movedBody is what a call says that moves the deadline of a sandbox.
+type movedBody struct {
+	Timeout *int64 `json:"timeout"`
+	// AutoPause is sent by older clients when they resume.
+	AutoPause *bool `json:"autoPause"`
+	Memory    *bool `json:"memory"`
+}
+
+// moved reads the new deadline that a call gives a sandbox. Whoever resumes a paused one may say what is to be in its memory.
+func moved(req *http.Request, paused bool) (time.Time, error) {
+	var body movedBody
 	if err := read(req, &body); err != nil {
 		return time.Time{}, err
 	}
-	if body.Memory != nil && !*body.Memory {
+	if paused && body.Memory != nil && !*body.Memory {
 		return time.Time{}, invalid("memory: false is not possible: a sandbox that is resumed goes on with what is in its memory")
 	}
 	return deadline(req, body.Timeout)
@@ -137,11 +140,11 @@ func (s *server) kill(_ controlCall, b *lasting.Sandbox, req *http.Request) (int
 }
 
 func (s *server) connect(c controlCall, b *lasting.Sandbox, req *http.Request) (int, any, error) {
-	at, err := moved(req)
+	i := b.Info()
+	at, err := moved(req, i.State == lasting.StatePaused)
 	if err != nil {
 		return 0, nil, err
 	}
-	i := b.Info()
 	if err := isThere(i); err != nil {
 		return 0, nil, err
 	}
@@ -154,7 +157,7 @@ func (s *server) connect(c controlCall, b *lasting.Sandbox, req *http.Request) (
 }
 
 func (s *server) timeout(_ controlCall, b *lasting.Sandbox, req *http.Request) (int, any, error) {
-	at, err := moved(req)
+	at, err := moved(req, false)
 	if err == nil {
 		err = b.SetDeadline(at)
 	}

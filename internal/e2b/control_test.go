@@ -220,8 +220,10 @@ func TestLivesThatNobodyNames(t *testing.T) {
 	}{
 		{"/sandboxes/" + b.ID + "/resume", ``, 200, 20 * time.Second},
 		{"/sandboxes/" + b.ID + "/connect", ``, 200, 20 * time.Second},
+		{"/v2/sandboxes/" + b.ID + "/connect", `{"timeout":10,"memory":false}`, 200, 20 * time.Second}, // it runs
+		{"/sandboxes/" + b.ID + "/pause", `{"memory":true}`, 204, 20 * time.Second},
 		{"/v2/sandboxes/" + b.ID + "/connect", `{"memory":false}`, 400, 20 * time.Second},
-		{"/v2/sandboxes/" + b.ID + "/connect", `{"memory":true}`, 200, 300 * time.Second},
+		{"/v2/sandboxes/" + b.ID + "/connect", `{"memory":true}`, 201, 300 * time.Second},
 	} {
 		status, text, _ := l.call(annesKey, "POST", step.path, step.body)
 		left := time.Until(b.lasting().Info().Deadline)
