@@ -9,7 +9,7 @@
 // processes.go durable processes, processlog.go their logs, decisions.go and follow.go egress decisions, events.go
 // events, calls.go the last hour's calls, nodes.go the hosts, and lines.go endless streams. connections.go shares
 // connections, body.go bounds bodies in time and memory, wire.go puts net/http's own answers into the contract's
-// form, contract.go serves openapi.yaml, upgrade.go opens WebSockets, and sendfile.go lets the kernel copy files.
+// form, users.go removes users, contract.go serves openapi.yaml, upgrade.go opens WebSockets, and sendfile.go lets the kernel copy files.
 package api
 
 import (
@@ -29,6 +29,7 @@ import (
 	"github.com/daycare-run/sandbox/api/types"
 	"github.com/daycare-run/sandbox/internal/access"
 	"github.com/daycare-run/sandbox/internal/attach"
+	"github.com/daycare-run/sandbox/internal/ids"
 	"github.com/daycare-run/sandbox/internal/quota"
 	"github.com/daycare-run/sandbox/internal/sandbox"
 )
@@ -65,6 +66,8 @@ type Config struct {
 	Warnings []string
 	// Doctor checks the host and the settings. Nil means that there is none.
 	Doctor func(context.Context) (types.DoctorReport, error)
+	// RemoveUser removes a user for a caller, whose service is given.
+	RemoveUser func(ctx context.Context, service *sandbox.Service, user ids.User, home bool) (sandbox.RemovedUser, error)
 	// Metrics answers GET /metrics, in the Prometheus text format. Nil means that there is none.
 	Metrics http.Handler
 	Log     zerolog.Logger
@@ -142,6 +145,8 @@ var routes = []route{
 	{pattern: "DELETE /v1/nodes/{node}", who: forOperators, handle: answers((*server).removeNode)},
 	{pattern: "GET /v1/egress/decisions", who: forUsers, handle: (*server).decisions, follows: true},
 	{pattern: "GET /v1/events", who: forUsers, handle: (*server).events, follows: true},
+	{pattern: "GET /v1/processes", who: forUsers, handle: answers((*server).allProcesses)},
+	{pattern: "DELETE /v1/users/{userId}", who: forUsers, handle: answers((*server).removeUser)},
 	{pattern: "GET /v1/sandboxes", who: forUsers, handle: answers((*server).list)},
 	{pattern: "PUT /v1/sandboxes/{id}", who: forUsers, handle: call((*server).put)},
 	{pattern: "GET /v1/sandboxes/{id}", who: forUsers, handle: answers((*server).get)},

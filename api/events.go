@@ -135,7 +135,7 @@ func serviceEvent(stream *events.Stream, e events.Event) types.ServiceEvent {
 			Name: detail.Name, Fingerprint: string(detail.Fingerprint), Runtime: detail.Runtime, State: detail.State, CreatedAt: detail.Since.UTC(),
 		}
 	case process.Changed:
-		told.Process = &types.ProcessEvent{ID: detail.ID, SandboxID: detail.Sandbox, Name: detail.Name, Status: detail.Status}
+		told.Process = &types.ProcessEvent{ID: detail.ID, SandboxID: detail.Sandbox, Name: detail.Name, Status: detail.Status, Reason: detail.Reason}
 	case decisions.Decision:
 		d := decision(detail)
 		told.Decision = &d

@@ -83,7 +83,7 @@ func (m *middleware) answer(s *server, w http.ResponseWriter, req *http.Request,
 	if user == "" {
 		return r.handle(s, w, req)
 	}
-	ctx, done, err := m.cfg.Router.Route(w, req, caller, user, req.PathValue("id") == "")
+	ctx, done, err := m.cfg.Router.Route(w, req, caller, user, req.PathValue("id")+req.PathValue("userId") == "")
 	if err != nil || done == nil {
 		return err
 	}
@@ -95,6 +95,8 @@ func (m *middleware) answer(s *server, w http.ResponseWriter, req *http.Request,
 func (m *middleware) userOf(s *server, req *http.Request) (string, error) {
 	id := req.PathValue("id")
 	switch {
+	case req.PathValue("userId") != "":
+		return s.service.Named(req.PathValue("userId")), nil
 	case id == "":
 		return s.service.Named(req.URL.Query().Get("userId")), nil
 	case req.Method == http.MethodPut && strings.HasSuffix(req.Pattern, "/{id}"):

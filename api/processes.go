@@ -30,6 +30,15 @@ func (s *server) processes(req *http.Request) (types.ProcessList, error) {
 	return processList(records), err
 }
 
+func (s *server) allProcesses(req *http.Request) (types.AllProcesses, error) {
+	all := types.AllProcesses{ProcessList: processList(s.service.AllProcesses())}
+	all.Unanswered = fromOthers(s, req, func(_ string, others types.AllProcesses) {
+		all.Processes = append(all.Processes, others.Processes...)
+	})
+	const each = 2 << 10
+	return all, s.memory.take(len(all.Processes) * each)
+}
+
 func (s *server) process(req *http.Request) (types.Process, error) {
 	record, err := s.service.Process(req.PathValue("id"), req.PathValue("processId"))
 	return processAnswer(record), err
@@ -105,7 +114,7 @@ func processAnswer(r process.Record) types.Process {
 		Permissions: orEmpty(r.Grants), AllowedDomains: orEmpty(r.AllowedDomains), PackageManagers: orEmpty(r.PackageManagers),
 		Restrictions: types.Restrictions(r.Restrictions),
 		PID:          orNull(r.PID), KeepAlive: r.KeepAlive,
-		DesiredState: types.ProcessState(r.DesiredState), Status: types.ProcessState(r.Status), Reason: r.Reason,
+		DesiredState: types.ProcessState(r.DesiredState), Status: types.ProcessState(r.State()), Reason: r.Reason, ExitReason: r.ExitReason, Notice: r.Notice,
 		RestartCount: r.RestartCount, BackoffMs: r.BackoffMs, NextRestartAt: r.NextRestartAt.UTC(),
 		CreatedAt: r.CreatedAt.UTC(), UpdatedAt: r.UpdatedAt.UTC(),
 		LastStartedAt: r.LastStartedAt.UTC(), LastExitedAt: r.LastExitedAt.UTC(),

@@ -136,7 +136,7 @@ func (s *server) lastOfLog(ctx context.Context, id, processID string, ended erro
 	if ended == nil {
 		record, err := s.service.Process(id, processID)
 		if err == nil {
-			end = types.ProcessLogEnd{Status: types.ProcessState(record.Status), ExitCode: record.ExitCode, Signal: orNull(record.Signal)}
+			end = types.ProcessLogEnd{Status: types.ProcessState(record.State()), ExitCode: record.ExitCode, Signal: orNull(record.Signal)}
 		} else if !cerrdefs.IsNotFound(err) { // not found means that it has been removed
 			ended = fmt.Errorf("cannot say how the process ended: %w", err)
 		}

@@ -47,6 +47,8 @@ func (f *fakeExecutor) Warm(string, quota.Token, func(context.Context) (dockerex
 
 func (f *fakeExecutor) FreezeIdle(string) {}
 
+func (f *fakeExecutor) Leave(context.Context, string) error { return nil }
+
 func (f *fakeExecutor) Usages(context.Context) map[string]cgroup.Usage { return nil }
 
 func (f *fakeExecutor) Containers() []dockerexec.Container { return nil }

@@ -80,6 +80,16 @@ func (c *Client) Resume(ctx context.Context, id string) (types.Sandbox, error) {
 	return ask[types.Sandbox](ctx, c, http.MethodPost, sandboxPath(id)+"/resume", nil)
 }
 
+// RemoveUser ends and removes everything of a user: commands, processes, containers and sandboxes, and with home
+// the user's files, too. It blocks until that is done. After an error it can be repeated.
+func (c *Client) RemoveUser(ctx context.Context, user string, home bool) (types.RemovedUser, error) {
+	path := "/v1/users/" + url.PathEscape(user)
+	if home {
+		path += "?home=true"
+	}
+	return ask[types.RemovedUser](ctx, c, http.MethodDelete, path, nil)
+}
+
 // List returns all sandboxes.
 func (c *Client) List(ctx context.Context) ([]types.Sandbox, error) {
 	list, err := ask[types.SandboxList](ctx, c, http.MethodGet, "/v1/sandboxes", nil)
@@ -120,6 +130,11 @@ func (c *Client) RemoveNode(ctx context.Context, node string) error {
 // Health returns the service's state.
 func (c *Client) Health(ctx context.Context) (types.Health, error) {
 	return ask[types.Health](ctx, c, http.MethodGet, "/v1/health", nil)
+}
+
+// Doctor makes the service check its host, which takes seconds. It is for callers who act for everyone.
+func (c *Client) Doctor(ctx context.Context) (types.DoctorReport, error) {
+	return ask[types.DoctorReport](ctx, c, http.MethodGet, "/v1/doctor", nil)
 }
 
 // Stdout decodes an output's stdout to bytes.

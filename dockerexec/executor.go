@@ -116,6 +116,7 @@ type Executor struct {
 	processes  map[string]*container // those of durable processes, by Docker's id
 	preparing  map[string]*container // those that are being made ready, of either kind, by Docker's id
 	launching  map[*container]bool   // those that startAlone is making
+	whyEnded   map[string]string     // by Docker's id: why processes were ended that nobody has asked to end
 	freezes    struct{ frozen, thawed uint64 }
 
 	warming      map[string]int // by user, how many containers are on their way that Warm asked for
@@ -129,7 +130,7 @@ func New(docker *client.Client, cfg Config) *Executor {
 	ctx, cancel := context.WithCancel(context.Background())
 	e := &Executor{
 		cfg: cfg, docker: docker, ctx: ctx, cancel: cancel, containers: map[Fingerprint]*container{}, leaving: map[*container]bool{}, processes: map[string]*container{}, gateways: map[string]string{},
-		preparing: map[string]*container{}, launching: map[*container]bool{}, bound: map[string]poolRecord{}, warming: map[string]int{}, adopting: make(chan struct{}, adoptionsAtOnce),
+		preparing: map[string]*container{}, launching: map[*container]bool{}, whyEnded: map[string]string{}, bound: map[string]poolRecord{}, warming: map[string]int{}, adopting: make(chan struct{}, adoptionsAtOnce),
 	}
 	e.host, e.usages.turn = cgroup.ThisHost(), make(chan struct{}, 1)
 	e.idle.Store(&cfg.Idle)

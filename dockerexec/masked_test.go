@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -138,6 +139,12 @@ func TestAFoundProcessIsPreparedOrEnds(t *testing.T) {
 				engine.mu.Lock()
 				_, there := engine.containers[made.ID]
 				engine.mu.Unlock()
+				e.mu.Lock()
+				why := e.whyEnded[made.ID]
+				e.mu.Unlock()
+				if strings.Contains(why, "cannot be watched") == scene.there {
+					t.Errorf("it ended because %q", why)
+				}
 				if there != scene.there {
 					t.Errorf("is there: %t, after %d tries to prepare it", there, mounts.tries)
 				}

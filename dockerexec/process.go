@@ -180,6 +180,7 @@ func (e *Executor) RemoveProcess(_ context.Context, id string) error {
 	e.processEnded(id)
 	e.mu.Lock()
 	record, bound := e.bound[id]
+	delete(e.whyEnded, id)
 	e.mu.Unlock()
 	if !bound {
 		return nil

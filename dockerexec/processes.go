@@ -30,6 +30,8 @@ type ProcessContainer struct {
 	ExitCode int
 	OOM      bool
 	Ended    time.Time
+	// Why says why this service has ended it without being asked to; empty if it has not.
+	Why string
 }
 
 // InspectProcess asks Docker about a process's container.
@@ -56,6 +58,7 @@ func (e *Executor) InspectProcess(ctx context.Context, id string) (ProcessContai
 	if record, bound := e.bound[id]; bound {
 		p.Spec = record.Spec
 	}
+	p.Why = e.whyEnded[id]
 	return p, nil
 }
 
@@ -165,6 +168,7 @@ func (e *Executor) rebind(c *container) {
 	defer cancel()
 	if err := e.prepareFound(ctx, c); err != nil && e.ctx.Err() == nil {
 		e.tell(e.ctx, c, Incident{What: "ending a process that may see hidden files", Level: zerolog.ErrorLevel, Err: err})
+		e.endsFor(c.id, fmt.Sprintf("the service could not make sure that it sees nothing hidden, so it was ended: %v", err))
 		if err := e.StopProcess(e.ctx, c.id, syscall.SIGKILL, 0); err != nil {
 			e.tell(e.ctx, c, Incident{What: "cannot end a process that may see hidden files", Level: zerolog.ErrorLevel, Err: err})
 		}
@@ -178,6 +182,7 @@ func (e *Executor) bindFound(ctx context.Context, c *container) {
 	err := e.bind(ctx, c)
 	if cerrdefs.IsNotFound(err) {
 		e.tell(ctx, c, Incident{What: "ending a process that has lost its network", Err: err})
+		e.endsFor(c.id, "its network was gone when the service took it over, so it was ended")
 		err = e.StopProcess(ctx, c.id, syscall.SIGKILL, 0)
 	}
 	e.mu.Lock()
@@ -255,12 +260,24 @@ func (e *Executor) expelProcess(fingerprint Fingerprint) {
 	if id == "" {
 		return
 	}
+	e.endsFor(id, expelled)
 	e.expulsions.DoChan(id, func() (any, error) {
 		if err := e.signal(e.ctx, id, syscall.SIGKILL); err != nil && !cerrdefs.IsNotFound(err) && !cerrdefs.IsConflict(err) {
 			e.cfg.Log.Error().Err(err).Msg("cannot end a process that would see hidden files")
 		}
 		return nil, nil
 	})
+}
+
+// expelled is why a process was ended whose view would have changed.
+const expelled = "a path that is hidden, read-only or mounted for it, such as its working directory, was moved, replaced or removed by " +
+	"another call or on the host; it was ended so that it sees and writes nothing that it may not"
+
+// endsFor keeps why a process is ended that nobody has asked to end, until its container is removed.
+func (e *Executor) endsFor(id, why string) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.whyEnded[id] = why
 }
 
 // inspectAtOnce is how many containers Docker is asked about at a time.

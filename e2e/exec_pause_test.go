@@ -26,6 +26,9 @@ func TestPause(t *testing.T) {
 		}
 		still := func(when string) {
 			t.Helper()
+			if got := l.process(t, user, process.ID); got.Status != types.ProcessPaused || got.PID == nil {
+				t.Errorf("%s: the process is %s, %v", when, got.Status, got.PID)
+			}
 			before := beat()
 			for _, found := range l.containersOf(t, user) {
 				got, err := l.engine.ContainerInspect(t.Context(), found.ID)

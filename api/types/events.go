@@ -73,6 +73,8 @@ type ProcessEvent struct {
 	Name      string `json:"name"`
 	// Status is a ProcessState, or removed.
 	Status string `json:"status"`
+	// Reason says why it does not run, if its exit does not say, or what its start had to do: text for a person.
+	Reason string `json:"reason,omitempty"`
 }
 
 // NodeEvent is a change of a host of the cluster.

@@ -65,11 +65,12 @@ type Exposed struct {
 // ProcessState is the actual or desired state of a process.
 type ProcessState string
 
-// The states. A desired state is never exited.
+// The states. A desired state is running or stopped.
 const (
 	ProcessRunning ProcessState = "running"
 	ProcessStopped ProcessState = "stopped" // by request
 	ProcessExited  ProcessState = "exited"  // by itself
+	ProcessPaused  ProcessState = "paused"  // running, but paused with its sandbox
 )
 
 // Process is a durable process as it is now, without its environment.
@@ -101,8 +102,12 @@ type Process struct {
 	// DesiredState is ProcessRunning or ProcessStopped.
 	DesiredState ProcessState `json:"desiredState"`
 	Status       ProcessState `json:"status"`
-	// Reason says why it does not run when ExitCode and Signal do not: text for a person.
-	Reason string `json:"reason,omitempty"`
+	// Reason says why it does not run when ExitCode and Signal do not: text for a person. ExitReason is what
+	// it was of the last exit, also once the process runs again.
+	Reason     string `json:"reason,omitempty"`
+	ExitReason string `json:"exitReason,omitempty"`
+	// Notice says what its last start had to do that changes what it finds: text for a person.
+	Notice string `json:"notice,omitempty"`
 	// RestartCount is the number of restarts. BackoffMs is the delay before the last or the next restart, in
 	// milliseconds; NextRestartAt is set while the process waits for its next restart.
 	RestartCount  int       `json:"restartCount"`
@@ -141,6 +146,13 @@ type WaitedProcess struct {
 // ProcessList is the answer of GET …/processes and of POST …/processes/stop-all, by creation.
 type ProcessList struct {
 	Processes []Process `json:"processes"`
+}
+
+// AllProcesses is the answer of GET /v1/processes.
+type AllProcesses struct {
+	ProcessList
+	// Unanswered are the hosts of the cluster that did not answer, so their processes are missing.
+	Unanswered []string `json:"unanswered,omitempty"`
 }
 
 // StopProcess is the body of POST …/processes/{processId}/stop; the body is optional.

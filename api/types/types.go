@@ -58,6 +58,16 @@ type SandboxList struct {
 	Sandboxes []Sandbox `json:"sandboxes"`
 }
 
+// RemovedUser is the answer of DELETE /v1/users/{userId}: what was removed.
+type RemovedUser struct {
+	UserID     string `json:"userId"`
+	Sandboxes  int    `json:"sandboxes"`
+	Processes  int    `json:"processes"`
+	Containers int    `json:"containers"`
+	// Home reports whether the home was removed, with all else that the user had on the host.
+	Home bool `json:"home"`
+}
+
 // Exec is the body of POST /v1/sandboxes/{id}/exec, and the first message of an attached exec.
 type Exec struct {
 	// Command is a shell command line; Argv is a program with its arguments. Exactly one of them is set.
@@ -74,7 +84,7 @@ type Exec struct {
 	Restrictions
 	// Home is where HOME and similar variables point: a directory that the call may write to.
 	Home string `json:"home,omitempty"`
-	// Cwd is relative to the working directory, or an absolute path inside it.
+	// Cwd is relative to the working directory, or an absolute path in it, in /tmp or in a further mount.
 	Cwd string `json:"cwd,omitempty"`
 	// Env and Secrets are added to the environment; secrets are never logged.
 	Env     map[string]string `json:"env,omitempty"`

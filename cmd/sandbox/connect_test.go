@@ -1,7 +1,9 @@
 package main
 
 import (
+	"context"
 	"encoding/pem"
+	"errors"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
@@ -11,6 +13,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/daycare-run/sandbox/api"
+	"github.com/daycare-run/sandbox/api/types"
 	"github.com/daycare-run/sandbox/internal/access"
 )
 
@@ -34,7 +37,12 @@ func (l *lab) overTLS() (url, token, authority string) {
 	}
 	server := httptest.NewTLSServer(api.New(l.Service, api.Config{
 		Authenticator: access.TCP{Tokens: tokens, Listen: "127.0.0.1:1"}.Caller,
-		Version:       "v1", MaxRequest: 1 << 20, MaxOutput: 1 << 20, Log: zerolog.Nop(),
+		Doctor: func(context.Context) (types.DoctorReport, error) {
+			return types.DoctorReport{Findings: []types.DoctorFinding{
+				{Check: "docker", Level: "ok", Found: "it answers"}, {Check: "disk", Level: "fault", Found: "it is full\x1b", Remedy: "make room"},
+			}}, nil
+		},
+		Version: "v1", MaxRequest: 1 << 20, MaxOutput: 1 << 20, Log: zerolog.Nop(),
 	}))
 	l.t.Cleanup(server.Close)
 	certificate := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw})
@@ -56,6 +64,18 @@ func TestOverTLS(t *testing.T) {
 	explain := []string{"explain", "--user", "alice"}
 	if out, err := root(append(explain, "--url", url, "--token-file", token, "--ca-file", authority)...); err != nil {
 		t.Errorf("flags: %v %s", err, out)
+	}
+	remote := []string{"doctor", "--url", url, "--token-file", token, "--ca-file", authority}
+	out, err := root(remote...)
+	want := "docker  ok       it answers\ndisk    fault    \"it is full\\x1b\"\n                 to do: make room\n"
+	if exit := exitCode(0); !errors.As(err, &exit) || exit != 1 || out != want {
+		t.Errorf("doctor: %v %q", err, out)
+	}
+	if out, err := root(append(remote, "--json")...); exitCode(1) != err || !strings.Contains(out, `"level": "fault"`) {
+		t.Errorf("doctor --json: %v %s", err, out)
+	}
+	if _, err := root(append(remote, "--offline")...); err == nil || !strings.Contains(err.Error(), "unknown flag: --offline; only --json goes with --url") {
+		t.Errorf("doctor --offline: %v", err)
 	}
 	for _, tt := range []struct {
 		name string

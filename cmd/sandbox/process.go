@@ -33,7 +33,8 @@ func processListCommand(a *app) *cobra.Command {
 		Aliases: []string{"ls"},
 		Short:   "List a user's processes",
 		Long: `list lists a user's processes in the order of their creation, including those that have ended. STATUS is
-ready or unready for a running process that was started with a readiness check. EXIT is how a process ended
+ready or unready for a running process that was started with a readiness check, and paused for one whose
+sandbox is paused. EXIT is how a process ended
 last: its exit code, a signal's name, or OOM if it had used up its memory. A long name or command is cut to
 fit the terminal; --json has everything.`,
 		Example: `  sandbox process list --user alice

@@ -147,7 +147,9 @@ func awaitReady(ctx context.Context, c *client.Client, sandbox, id string, wait 
 func notReady(p types.Process, id string, wait time.Duration) error {
 	how := "it keeps running"
 	switch {
-	case p.Status != types.ProcessRunning:
+	case p.Status == types.ProcessPaused:
+		how = "it is paused with its sandbox"
+	case !runs(p):
 		how = fmt.Sprintf("it %s%s, and is started again", p.Status, ending(p))
 	case p.Ready != nil && p.Ready.Message != "":
 		how = printable(p.Ready.Message) + "; it keeps running"

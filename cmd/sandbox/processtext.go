@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"strconv"
@@ -27,7 +28,7 @@ func printProcesses(out io.Writer, list []types.Process, columns int, now time.T
 // since returns how long a process has run, how long ago it ended, or when it will be restarted.
 func since(p types.Process, now time.Time) string {
 	switch {
-	case p.Status == types.ProcessRunning:
+	case runs(p):
 		return "up " + span(now.Sub(p.LastStartedAt))
 	case !p.NextRestartAt.IsZero():
 		return "again in " + span(p.NextRestartAt.Sub(now))
@@ -80,6 +81,22 @@ func exitText(p types.Process) string {
 	}
 }
 
+// runs reports whether a process runs, paused or not.
+func runs(p types.Process) bool {
+	return p.Status == types.ProcessRunning || p.Status == types.ProcessPaused
+}
+
+// lastExitText returns when and how a process ended last; "" if it never has. Why is in the status of one that does not run.
+func lastExitText(p types.Process) string {
+	if p.LastExitedAt.IsZero() {
+		return ""
+	}
+	if p.Reason = ""; runs(p) {
+		p.Reason = p.ExitReason
+	}
+	return clock(p.LastExitedAt) + cmp.Or(ending(p), ", nobody knows how")
+}
+
 // ending returns how a process ended last, as a text that follows a word such as "exited".
 func ending(p types.Process) (text string) {
 	switch {
@@ -127,6 +144,7 @@ func printProcess(out io.Writer, p types.Process, now time.Time) error {
 	for _, e := range p.Expose {
 		line("exposed", exposedText(p, e))
 	}
+	line("notice", printable(p.Notice))
 	line("keep alive", keepAliveText(p))
 	line("command", commandText(p))
 	line("cwd", printable(p.Cwd))
@@ -137,7 +155,7 @@ func printProcess(out io.Writer, p types.Process, now time.Time) error {
 	line("packages", joined(p.PackageManagers))
 	line("created", clock(p.CreatedAt))
 	line("last start", clock(p.LastStartedAt))
-	line("last exit", clock(p.LastExitedAt))
+	line("last exit", lastExitText(p))
 	line("log", printable(p.LogPath))
 	if p.LostBytes > 0 {
 		line("lost", fmt.Sprintf("%d bytes of output could not be written to the log", p.LostBytes))
@@ -148,7 +166,10 @@ func printProcess(out io.Writer, p types.Process, now time.Time) error {
 
 func statusText(p types.Process, now time.Time) string {
 	text := printable(string(p.Status))
-	if p.Status == types.ProcessRunning {
+	if runs(p) {
+		if p.Status == types.ProcessPaused {
+			text = "paused with its sandbox, up"
+		}
 		text += " for " + span(now.Sub(p.LastStartedAt))
 		if p.PID != nil {
 			text += fmt.Sprintf(", pid %d", *p.PID)
@@ -172,7 +193,9 @@ func readyText(p types.Process, now time.Time) string {
 	}
 	text := "no"
 	switch {
-	case p.Status != types.ProcessRunning:
+	case p.Status == types.ProcessPaused:
+		text += ", it is paused"
+	case !runs(p):
 		text += ", it does not run"
 	case r.OK:
 		text = "yes, for " + span(now.Sub(r.Since))
@@ -190,7 +213,7 @@ func exposedText(p types.Process, e types.Exposed) string {
 	switch {
 	case e.Fault != "":
 		return text + ", but not now: " + printable(e.Fault)
-	case p.Status != types.ProcessRunning:
+	case !runs(p):
 		return text + " when it runs"
 	}
 	return text

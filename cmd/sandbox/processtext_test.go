@@ -89,7 +89,7 @@ command       ./worker "a b" "\x1b[31m"
 user          alice, in sandbox agent-7
 created       2025-12-31 03:04:05
 last start    2026-01-02 15:03:05
-last exit     2026-01-02 15:04:00
+last exit     2026-01-02 15:04:00 with code 1
 lost          7 bytes of output could not be written to the log
 `,
 	} {
@@ -102,6 +102,37 @@ lost          7 bytes of output could not be written to the log
 		}
 	}
 	if got := newLab(t, nil, three(time.Now())...).ok("", "process", "get", "-u", "alice", "p-cccccccccccc"); !strings.Contains(got, `by SIGKILL: "odd\n"`) {
+		t.Error(got)
+	}
+}
+
+// How a process ended last is told while it runs again, too, and that it is paused.
+func TestTheLastExitIsTold(t *testing.T) {
+	at := time.Date(2026, 1, 2, 15, 4, 5, 0, time.Local)
+	killed := "SIGKILL"
+	p := types.Process{Status: types.ProcessPaused, LastStartedAt: at, LastExitedAt: at, Signal: &killed, ExitReason: "its view changed", Notice: "made\x1b anew"}
+	for status, want := range map[types.ProcessState]string{
+		types.ProcessPaused:  "paused with its sandbox, up for 3s",
+		types.ProcessRunning: "running for 3s",
+		types.ProcessExited:  "exited 3s ago by SIGKILL",
+	} {
+		p.Status = status
+		exit := "last exit     2026-01-02 15:04:05 by SIGKILL: its view changed"
+		if status == types.ProcessExited {
+			exit = "last exit     2026-01-02 15:04:05 by SIGKILL"
+		}
+		var out bytes.Buffer
+		if err := printProcess(&out, p, at.Add(3*time.Second)); err != nil {
+			t.Fatal(err)
+		}
+		for _, line := range []string{"status        " + want, exit, `notice        "made\x1b anew"`} {
+			if !strings.Contains(out.String(), line+"\n") {
+				t.Errorf("%s: want %q in\n%s", status, line, out.String())
+			}
+		}
+	}
+	p = types.Process{Status: types.ProcessStopped, LastExitedAt: at}
+	if got := lastExitText(p); got != "2026-01-02 15:04:05, nobody knows how" {
 		t.Error(got)
 	}
 }
@@ -122,6 +153,9 @@ exposed       127.0.0.1:2000 leads to port 80
 exposed       127.0.0.1:2001 leads to port 81, but not now: in use
 `},
 		{types.Process{Status: types.ProcessRunning, Ready: &not}, "unready", `ready         no: "code 1: \x1b[2J" (./up)
+`},
+		{types.Process{Status: types.ProcessPaused, Ready: &ready, Expose: ports[:1]}, "paused", `ready         no, it is paused (port 80)
+exposed       127.0.0.1:2000 leads to port 80
 `},
 		{types.Process{Status: types.ProcessExited, Ready: &not, Expose: ports[:1]}, "exited", `ready         no, it does not run (./up)
 exposed       127.0.0.1:2000 leads to port 80 when it runs

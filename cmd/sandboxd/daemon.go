@@ -62,6 +62,7 @@ type daemon struct {
 	pool      *sandbox.Pool
 	service   *sandbox.Service
 	lasting   *lasting.Sandboxes
+	trash     *hostfs.Trash
 
 	member       *member // nil on a single host
 	cgroupParent string  // the parent control group of this host's containers in a cluster
@@ -228,14 +229,14 @@ func (d *daemon) openService(ctx context.Context, cfg config.Config) error {
 	} else if d.resolver, err = sandbox.OpenResolver(filepath.Join(cfg.DataDir, "sandboxes"), calls, d.rootfs, d.platforms, d.log); err != nil {
 		return err
 	}
-	trash := hostfs.NewTrash(func(dir string, err error) {
+	d.trash = hostfs.NewTrash(func(dir string, err error) {
 		d.log.Error().Err(err).Str("dir", dir).Msg("cannot remove what a user has left; the next start tries again")
 	})
-	if err := trash.Resume(cfg.UsersDir); err != nil {
+	if err := d.trash.Resume(cfg.UsersDir); err != nil {
 		return fmt.Errorf("cannot look for folders that are still to be removed: %w", err)
 	}
-	d.onClose(inBackground(context.WithoutCancel(ctx), trash.Work))
-	if d.runner, err = sandbox.NewRunner(d.resolver, d.executor, trash, int64(cfg.Processes.MaxLog)); err != nil {
+	d.onClose(inBackground(context.WithoutCancel(ctx), d.trash.Work))
+	if d.runner, err = sandbox.NewRunner(d.resolver, d.executor, d.trash, int64(cfg.Processes.MaxLog)); err != nil {
 		return err
 	}
 	d.ports = process.NewListeners(exposable(cfg), d.log)
@@ -248,7 +249,7 @@ func (d *daemon) openService(ctx context.Context, cfg config.Config) error {
 	d.onClose(d.service.EndDetached)
 	d.service.SetLoaded(d.loaded)
 	settings := lasting.Config{
-		Dir: filepath.Join(cfg.DataDir, "lasting"), Service: d.service, Executor: d.executor, Trash: trash, Log: d.log,
+		Dir: filepath.Join(cfg.DataDir, "lasting"), Service: d.service, Executor: d.executor, Trash: d.trash, Log: d.log,
 		Owner: d.owner, Root: func() bool { return d.cfg.Load().E2B.AllowRoot },
 	}
 	if d.member != nil {

@@ -62,6 +62,9 @@ func (d *durable) run() (launch.State, int) {
 		return ended(launch.State{}, unix.WaitStatus(s.(unix.Signal)))
 	}
 	log := newLog(d.dir, l.Log)
+	if l.Note != "" {
+		log.note(l.Note)
+	}
 	p, fault := prepare(l.Command, d.uid)
 	if fault.Fault == wire.FaultNone {
 		p.GiveOrphans = true

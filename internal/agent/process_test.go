@@ -157,6 +157,7 @@ func TestHowAProcessEnds(t *testing.T) {
 		// Those beyond 31 are the C library's own.
 		"signals are as usual": {
 			shell(`grep -E '^Sig(Blk|Ign)' /proc/self/status | while read -r name set; do echo "$name $((0x$set & 0x7fffffff))"; done`), 0, "", "SigBlk: 0\nSigIgn: 0\n"},
+		"a note comes first":       {launch.Launch{Command: shell("echo hi").Command, Note: "made anew"}, 0, "", "[sandbox: made anew]\nhi\n"},
 		"stdin is empty":           {shell("readlink /proc/self/fd/0; wc -c"), 0, "", "/dev/null\n0\n"},
 		"one pipe for both":        {shell("[ /proc/self/fd/1 -ef /proc/self/fd/2 ] && echo one"), 0, "", "one\n"},
 		"a session of its own":     {shell("echo $(cut -d' ' -f6 /proc/$$/stat) $$ | tr ' ' '\\n' | uniq | wc -l"), 0, "", "1\n"},

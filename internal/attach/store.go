@@ -164,6 +164,13 @@ func (s *Store[Result]) List(user string) []*Exec[Result] {
 	return s.matching(func(e *Exec[Result]) bool { return e.command.User == user })
 }
 
+// Drop forgets a user's commands. It does not end them.
+func (s *Store[Result]) Drop(user string) {
+	for _, e := range s.List(user) {
+		s.forget(e.ID)
+	}
+}
+
 // Shutdown ends all commands and waits for them.
 func (s *Store[Result]) Shutdown() {
 	s.mu.Lock() // so that none starts after that

@@ -298,7 +298,7 @@ func (s *Sandboxes) remove(e *entry) error {
 	}
 	user, err := ids.ParseUser(r.ID)
 	if err == nil {
-		err = s.cfg.Service.RemoveUser(s.cfg.Trash, user)
+		err = s.cfg.Service.RemoveFiles(s.cfg.Trash, user)
 	}
 	if err == nil {
 		if err = s.cfg.Service.Delete(ctx, r.ID); cerrdefs.IsNotFound(err) {

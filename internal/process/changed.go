@@ -1,6 +1,7 @@
 package process
 
 import (
+	"cmp"
 	"time"
 
 	"github.com/rs/zerolog"
@@ -11,14 +12,16 @@ import (
 // Changed is the event that a process has changed. Status is one of the states, or removed.
 type Changed struct {
 	ID, Sandbox, Name, Status string
+	// Reason says why it does not run, if its exit does not say, or what its start had to do.
+	Reason string
 
 	// For operators.
-	what           change
-	exitCode       *int
-	signal, reason string
-	oom            bool
-	restarts       int
-	restartIn      time.Duration
+	what      change
+	exitCode  *int
+	signal    string
+	oom       bool
+	restarts  int
+	restartIn time.Duration
 }
 
 // change is what happened to a process, in the words of the log; empty for what is not logged.
@@ -36,8 +39,8 @@ const (
 func (m *Manager) publish(p *process, status string, what change) {
 	r := p.record
 	m.cfg.Events.Publish(events.Process, r.UserID, Changed{
-		ID: p.id, Sandbox: r.SandboxID, Name: r.Name, Status: status,
-		what: what, exitCode: r.ExitCode, signal: r.Signal, reason: r.Reason, oom: r.OOMKilled,
+		ID: p.id, Sandbox: r.SandboxID, Name: r.Name, Status: status, Reason: cmp.Or(r.Reason, r.Notice),
+		what: what, exitCode: r.ExitCode, signal: r.Signal, oom: r.OOMKilled,
 		restarts: r.RestartCount, restartIn: max(r.restartDelay(m.now()), 0),
 	})
 }
@@ -51,11 +54,11 @@ func (c Changed) Line(log *zerolog.Logger, user string) {
 	switch c.what {
 	case ended:
 		line = line.Str("status", c.Status).Interface("exitCode", c.exitCode).Str("signal", c.signal).
-			Bool("oom", c.oom).Str("reason", c.reason).Int64("restartInMs", c.restartIn.Milliseconds())
+			Bool("oom", c.oom).Str("reason", c.Reason).Int64("restartInMs", c.restartIn.Milliseconds())
 	case startedAgain:
-		line = line.Int("restarts", c.restarts)
+		line = events.Texts(line.Int("restarts", c.restarts), "notice", c.Reason)
 	case notStarted:
-		line = line.Str("reason", c.reason).Int64("restartInMs", c.restartIn.Milliseconds())
+		line = line.Str("reason", c.Reason).Int64("restartInMs", c.restartIn.Milliseconds())
 	}
 	line.Msg(string(c.what))
 }

@@ -44,6 +44,7 @@ type fakeRunner struct {
 	onExit      func(Instance) error
 	onDial      func(Instance, int) (Conn, error)
 	readiness   Readiness
+	notice      string // of each start
 }
 
 func (f *fakeRunner) Pause(_ context.Context, i Instance) error { return f.setPaused(i, true) }
@@ -93,6 +94,7 @@ func (f *fakeRunner) Start(ctx context.Context, r Record, secrets map[string]str
 		return Instance{}, err
 	}
 	i, err := f.add(r, secrets)
+	i.Notice = f.notice
 	if err == nil && f.onStarted != nil {
 		err = f.onStarted(r)
 	}

@@ -128,6 +128,7 @@ func (m *Manager) refresh(r Record) Record {
 	if r.BootID != m.cfg.BootID {
 		r.PID = 0 // by now another process may have it
 	}
+	r.Paused = r.Status == Running && m.paused(r)
 	if r.Status != Running && r.starting() {
 		// Its caller got no answer, and part of it may have been done: running it twice is worse than not at all.
 		r.DesiredState, r.Status = Stopped, Exited
@@ -148,9 +149,9 @@ type Stats struct {
 func (m *Manager) Stats() Stats {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	s := Stats{ByStatus: map[State]int{Running: 0, Stopped: 0, Exited: 0}, Restarts: m.restarts.Load()}
+	s := Stats{ByStatus: map[State]int{Running: 0, Paused: 0, Stopped: 0, Exited: 0}, Restarts: m.restarts.Load()}
 	for _, p := range m.processes {
-		s.ByStatus[p.record.Status]++
+		s.ByStatus[p.record.State()]++
 	}
 	return s
 }
@@ -169,9 +170,14 @@ func (m *Manager) Get(user, id string) (Record, error) {
 
 // List returns a user's processes in order of creation.
 func (m *Manager) List(user string) []Record {
+	return m.ListOf(func(of string) bool { return of == user })
+}
+
+// ListOf is List for all users who match.
+func (m *Manager) ListOf(match func(user string) bool) []Record {
 	list := []Record{}
 	for _, p := range m.all() {
-		if m.shown(p).UserID == user {
+		if match(m.shown(p).UserID) {
 			list = append(list, m.observed(p))
 		}
 	}

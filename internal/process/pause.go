@@ -53,12 +53,17 @@ func (m *Manager) followPause(ctx context.Context, p *process) error {
 		}
 		return nil
 	}
-	change := m.cfg.Runner.Resume
-	if m.paused(r) {
+	paused, change := m.paused(r), m.cfg.Runner.Resume
+	if paused {
 		change = m.cfg.Runner.Pause
 	}
-	if err := change(ctx, p.instance()); err != nil && !errdefs.IsNotFound(err) { // if it is gone, Ended says so
-		return err
+	err := change(ctx, p.instance())
+	if errdefs.IsNotFound(err) {
+		return nil // it is gone, and Ended says so
 	}
-	return nil
+	if err == nil && r.Paused != paused {
+		r.Paused = paused
+		m.show(p, r, "")
+	}
+	return err
 }

@@ -27,6 +27,12 @@ func TestProcessesFollowTheirSandbox(t *testing.T) {
 	if got := s.run.paused; got[bobs.ID] || got[other.ID] || !got[runs.ID] || !got[ends.ID] || !s.Paused("alice", runs.ID) || s.Paused("alice", other.ID) || s.Paused("bob", bobs.ID) || s.Paused("alice", "none") {
 		t.Fatalf("paused: %v", got)
 	}
+	told := func() [4]any {
+		return [4]any{s.get(runs.ID).State(), s.get(other.ID).State(), s.get(runs.ID).Status, s.Stats().ByStatus[Paused]}
+	}
+	if got := told(); got != [4]any{Paused, Running, Running, 2} {
+		t.Errorf("told: %v", got)
+	}
 	says(t, s.exits(ends.ID, Exit{Code: 1}), "running/exited exit 1, waits 2000ms")
 	s.pass(time.Hour)
 	if len(h.of(ends.ID)) > 0 {
@@ -38,8 +44,14 @@ func TestProcessesFollowTheirSandbox(t *testing.T) {
 	if got := s.run.paused; got[bobs.ID] || got[other.ID] || !got[runs.ID] || len(h.of(ends.ID)) > 0 {
 		t.Errorf("the next service paused %v", got)
 	}
+	if got := told(); got != [4]any{Paused, Running, Running, 1} {
+		t.Errorf("the next service tells %v", got)
+	}
 	paused["one"] = false
 	follow()
+	if got := told(); got != [4]any{Running, Running, Running, 0} {
+		t.Errorf("resumed: %v", got)
+	}
 	s.pass(time.Hour)
 	if s.run.paused[runs.ID] || len(h.of(ends.ID)) != 1 {
 		t.Errorf("resumed: %v, %v", s.run.paused, h.of(ends.ID))

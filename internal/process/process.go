@@ -111,7 +111,7 @@ func (m *Manager) show(p *process, r Record, what change) {
 	p.record = r
 	p.generation++
 	m.mu.Unlock()
-	m.publish(p, string(r.Status), what)
+	m.publish(p, string(r.State()), what)
 }
 
 // forget removes a process from the manager; the turn is held.

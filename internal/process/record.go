@@ -16,6 +16,7 @@ const (
 	Running State = "running"
 	Stopped State = "stopped" // by request
 	Exited  State = "exited"  // by itself; with KeepAlive it comes back at NextRestartAt
+	Paused  State = "paused"  // running, but nothing of it runs until its sandbox is resumed; see Record.State
 )
 
 // Intent is a process that a caller asks for. A field without a comment is not checked here: it is
@@ -55,12 +56,18 @@ type Record struct {
 	HasSecrets bool `json:"hasSecrets,omitempty"`
 	// Readiness is reported for a running process, and not kept.
 	Readiness Readiness `json:"-"`
-	LogPath   string    `json:"logPath,omitempty"`
+	// Paused says that a running process is paused with its sandbox. It is not kept: the sandbox's record has it.
+	Paused  bool   `json:"-"`
+	LogPath string `json:"logPath,omitempty"`
 
 	DesiredState State `json:"desiredState"`
 	Status       State `json:"status"`
-	// Reason says why the process does not run, if its exit does not say: text for a person.
-	Reason string `json:"reason,omitempty"`
+	// Reason says why the process does not run, if its exit does not say: text for a person. ExitReason is
+	// what it was of the last exit, also once the process runs again.
+	Reason     string `json:"reason,omitempty"`
+	ExitReason string `json:"exitReason,omitempty"`
+	// Notice says what its last start had to do that changes what the process finds: text for a person.
+	Notice string `json:"notice,omitempty"`
 
 	// Instance and BootID identify the current run of the process; both are empty while it does not run.
 	Instance Identity `json:"instance,omitzero"`
@@ -114,6 +121,14 @@ type Identity struct {
 
 func (i Identity) same(other Identity) bool {
 	return i.Container != "" && i.Container == other.Container && i.Started.Equal(other.Started)
+}
+
+// State returns the status as callers are told it.
+func (r Record) State() State {
+	if r.Paused {
+		return Paused
+	}
+	return r.Status
 }
 
 // Finished reports whether a process neither runs nor is going to.

@@ -1,6 +1,7 @@
 package process
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"time"
@@ -60,7 +61,8 @@ func (m *Manager) concludeEnded(ctx context.Context, p *process, i Instance) err
 }
 
 func (r *Record) setExit(exit Exit, reason string, now time.Time) {
-	r.Status, r.Reason = Exited, reason
+	why := cmp.Or(reason, exit.Reason)
+	r.Status, r.Paused, r.Reason, r.ExitReason = Exited, false, why, why
 	r.Instance, r.BootID, r.PID = Identity{}, "", 0
 	r.LastExitedAt = exit.At.UTC()
 	if exit.At.IsZero() {

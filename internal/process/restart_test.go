@@ -8,6 +8,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 func TestKeepAliveWaitsLongerEachTimeUntilItIsStable(t *testing.T) {
@@ -258,6 +260,31 @@ func TestSecretsThatWereCut(t *testing.T) {
 			if err == nil || !strings.Contains(err.Error(), "it is damaged") {
 				t.Errorf("key cut to %d bytes: %v", length, err)
 			}
+		}
+	}
+}
+
+// Why the service has ended a process stays known once it runs again, and so does what its start had to do; an end by
+// itself has no reason.
+func TestWhyAProcessEndedIsKept(t *testing.T) {
+	h := newHost(t)
+	s := h.serve()
+	p := s.start(Intent{KeepAlive: true})
+	for i, reason := range []string{"its view changed", ""} {
+		ended := s.exits(p.ID, Exit{Signal: unix.SIGKILL, Reason: reason})
+		if ended.Reason != reason || ended.ExitReason != reason || ended.Signal != "SIGKILL" || ended.Status != Exited {
+			t.Errorf("end %d: %+v", i, ended)
+		}
+		s.run.notice = "made anew"
+		s.pass(time.Minute)
+		again := s.get(p.ID)
+		if again.Status != Running || again.Reason != "" || again.ExitReason != reason || again.Notice != "made anew" {
+			t.Errorf("start %d: %+v", i, again)
+		}
+		s.shutdown()
+		s = h.serve()
+		if next := s.get(p.ID); next.ExitReason != reason || next.Notice != "made anew" {
+			t.Errorf("the next service: %+v", next)
 		}
 	}
 }

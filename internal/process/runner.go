@@ -47,6 +47,8 @@ type Instance struct {
 	// Applied is what the container was made from, a JSON document that is kept in sandbox.json. Start
 	// sets it; nil keeps nothing.
 	Applied []byte
+	// Notice says what Start had to do that changes what the process finds; empty for nothing.
+	Notice string
 }
 
 func (i Instance) identity() Identity { return Identity{i.Container, i.Started} }
@@ -56,6 +58,7 @@ type Exit struct {
 	Code   int            // when Signal is 0
 	Signal syscall.Signal // that ended it, or 0
 	OOM    bool           // it ran out of memory
+	Reason string         // why the service has ended it by itself; empty if it has not
 	At     time.Time      // zero if it is not known
 	Lost   uint64         // bytes of output that could not be written
 }

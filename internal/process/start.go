@@ -181,7 +181,7 @@ func (m *Manager) launch(ctx context.Context, p *process, secrets map[string]str
 		return err
 	}
 	r := p.record
-	r.Status, r.Reason = Running, ""
+	r.Status, r.Paused, r.Reason, r.Notice = Running, false, "", i.Notice
 	r.Instance, r.BootID, r.PID = i.identity(), m.cfg.BootID, i.PID
 	r.LastStartedAt = i.Started
 	if i.Started.IsZero() {

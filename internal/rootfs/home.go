@@ -63,25 +63,26 @@ func (h *Home) Usage() (used, free int64, err error) {
 	return root.Usage()
 }
 
-// MakeDir makes a directory of the home, with those above it, as the home's owner, unless it exists. Paths
-// outside the home are left alone.
-func (h *Home) MakeDir(path pathmap.ContainerPath) error {
+// MakeDir makes a directory of the home, with those above it, as the home's owner, unless it exists, and reports
+// whether it has. Paths outside the home are left alone.
+func (h *Home) MakeDir(path pathmap.ContainerPath) (made bool, _ error) {
 	rest, ok := pathmap.CutDir(path.String(), policy.Home.String())
 	if !ok || rest == "" {
-		return nil
+		return false, nil
 	}
 	return h.makeDir(rest)
 }
 
-func (h *Home) makeDir(name string) error {
+func (h *Home) makeDir(name string) (made bool, _ error) {
 	if fd, err := openBeneath(h.fd, name, unix.O_PATH|unix.O_DIRECTORY); err == nil {
-		return unix.Close(fd)
+		return false, unix.Close(fd)
 	}
 	root, err := h.root()
 	if err != nil {
-		return err
+		return false, err
 	}
-	return root.Mkdir(name, true)
+	err = root.Mkdir(name, true)
+	return err == nil, err
 }
 
 // OpenRoot opens a user's mount for operations on its files as the home's owner.

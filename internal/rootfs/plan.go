@@ -129,7 +129,7 @@ func (b *builder) mount(r policy.Region) (dockerexec.Mount, error) {
 	it, err := b.identify(at, rest)
 	if errors.Is(err, unix.ENOENT) && inHome && !b.DryRun {
 		// This includes read-only directories: an app's own directory exists from the start.
-		if err := b.home.makeDir(rest); err != nil {
+		if _, err := b.home.makeDir(rest); err != nil {
 			return m, errs.Invalid("cannot grant %q: %v", r.Path, err)
 		}
 		it, err = b.identify(at, rest)

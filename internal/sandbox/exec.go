@@ -15,6 +15,7 @@ import (
 	"github.com/daycare-run/sandbox/internal/egress/decisions"
 	"github.com/daycare-run/sandbox/internal/errs"
 	"github.com/daycare-run/sandbox/internal/hints"
+	"github.com/daycare-run/sandbox/internal/policy"
 	"github.com/daycare-run/sandbox/internal/quota"
 )
 
@@ -30,7 +31,7 @@ type Request struct {
 	// Login makes the shell a login shell. It needs Command.
 	Login bool
 	Confinement
-	// Cwd is relative to the working directory, or absolute, and in the working directory or in a further mount;
+	// Cwd is relative to the working directory, or absolute, and in the working directory, /tmp or a further mount;
 	// empty is the working directory.
 	Cwd string
 	// Env and Secrets are added to the environment. Secrets win, and are never logged.
@@ -180,8 +181,8 @@ func (c *call) command(r Request) (dockerexec.Command, error) {
 	if err != nil {
 		return command, errs.Invalid("cwd: %v", err)
 	}
-	if !cwd.Within(c.WorkingDir) && !c.holds(cwd) {
-		return command, errs.Denied("cwd %q is outside of the working directory %s, and in no further mount", cwd, c.WorkingDir)
+	if !cwd.Within(c.WorkingDir) && !cwd.Within(policy.Tmp) && !c.holds(cwd) {
+		return command, errs.Denied("cwd %q is outside of the working directory %s, and neither in /tmp nor in a further mount", cwd, c.WorkingDir)
 	}
 	command.Cwd = cwd.String()
 	return command, nil

@@ -54,6 +54,8 @@ func TestBadInputStartsNothing(t *testing.T) {
 		{"cwd above", ls(Request{Cwd: ".."}), cerrdefs.IsPermissionDenied, `cwd "/home"`},
 		{"cwd beside", ls(Request{Cwd: "/home/project2"}), cerrdefs.IsPermissionDenied, `cwd "/home/project2"`},
 		{"cwd that climbs out", ls(Request{Cwd: "a/../../../etc"}), cerrdefs.IsPermissionDenied, `cwd "/etc"`},
+		{"cwd beside /tmp", ls(Request{Cwd: "/tmpx"}), cerrdefs.IsPermissionDenied, `cwd "/tmpx"`},
+		{"cwd that climbs out of /tmp", ls(Request{Cwd: "/tmp/../etc"}), cerrdefs.IsPermissionDenied, `cwd "/etc"`},
 		{"cwd with NUL", ls(Request{Cwd: "a\x00"}), cerrdefs.IsInvalidArgument, "cwd"},
 		{"cwd too long", ls(Request{Cwd: strings.Repeat("a/", 3000)}), cerrdefs.IsInvalidArgument, "cwd"},
 	} {
@@ -102,6 +104,8 @@ func TestDirectoriesToRunIn(t *testing.T) {
 		{"relative", "src/./x/../y", "/home/project/src/y"},
 		{"absolute", "/home/project/src", "/home/project/src"},
 		{"with a slash at its end", "/home/project/src/", "/home/project/src"},
+		{"the user's own /tmp", "/tmp", "/tmp"},
+		{"below it", "/tmp/x/../y", "/tmp/y"},
 		{"on the host", "HOST/alice/home/project/src", "/home/project/src"},
 	} {
 		_, command, result := ran(t, "/home/project", func(s *Service) Request {
@@ -115,6 +119,7 @@ func TestDirectoriesToRunIn(t *testing.T) {
 
 // Another user's home on the host is outside, however it is written.
 func TestAnotherUsersHomeIsOutside(t *testing.T) {
+	t.Setenv("TMPDIR", "/var/tmp") // below /tmp they would be names in the call's own /tmp
 	s := newService(t, nil, "")
 	for _, cwd := range []string{"/bob/home", "/alice/home/../../bob/home", "/alice2/home", "/alice"} {
 		_, err := s.Exec(t.Context(), "agent", Request{Command: "ls", Cwd: s.usersDir() + cwd}, nil)

@@ -28,6 +28,8 @@ type fakeExecutor struct {
 	run func(dockerexec.Spec, dockerexec.Command, dockerexec.Output) (dockerexec.Result, error)
 	// runIn is run for who looks at the call's context.
 	runIn func(context.Context, dockerexec.Spec, dockerexec.Command) (dockerexec.Result, error)
+	// leave is called by Leave, unless nil.
+	leave func(context.Context, string) error
 	// warmed are the Specs that Warm was told.
 	warmed []dockerexec.Spec
 	// tmpFor are the tokens on behalf of which a /tmp was asked for.
@@ -59,6 +61,13 @@ func (f *fakeExecutor) Warm(user string, _ quota.Token, plan func(context.Contex
 }
 
 func (f *fakeExecutor) FreezeIdle(string) {}
+
+func (f *fakeExecutor) Leave(ctx context.Context, user string) error {
+	if f.leave == nil {
+		return nil
+	}
+	return f.leave(ctx, user)
+}
 
 func (f *fakeExecutor) Usages(context.Context) map[string]cgroup.Usage { return nil }
 

@@ -205,9 +205,9 @@ func CheckCommand(argv []string, env map[string]string) error {
 // removedUsers is the folder in usersDir that holds the remains of users until they are removed.
 const removedUsers = ".removed"
 
-// RemoveUser removes all that a user has on the host. The files are removed in the background. The user's
+// RemoveFiles removes all that a user has on the host. The files are removed in the background. The user's
 // containers must be gone.
-func (s *Service) RemoveUser(trash *hostfs.Trash, user ids.User) error {
+func (s *Service) RemoveFiles(trash *hostfs.Trash, user ids.User) error {
 	planner := s.resolver.rootfs
 	beside := filepath.Join(planner.UsersDir(), removedUsers)
 	if err := os.Mkdir(beside, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {

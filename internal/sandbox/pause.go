@@ -37,6 +37,9 @@ func (r *records) begin(box Sandbox) (end func(), paused bool, err error) {
 	case now.Paused:
 		return nil, true, nil
 	}
+	if err := r.isOpen(box.User); err != nil {
+		return nil, false, err
+	}
 	a := r.of(box.ID)
 	a.commands++
 	return sync.OnceFunc(func() {

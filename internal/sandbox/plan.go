@@ -23,6 +23,8 @@ type plan struct {
 	// home is where HOME points and homeWhy the reason; state is where tools keep what they write, and tmp where
 	// TMPDIR points.
 	home, homeWhy, state, tmp string
+	// notice says that the working directory was missing, and was made anew; empty otherwise.
+	notice string
 }
 
 // plan decides about a call and finds on the host what its container is made of. Directories that the call may write to
@@ -49,8 +51,12 @@ func (r *Resolver) plan(ctx context.Context, c *call, dryRun bool) (plan, error)
 		return plan{}, fmt.Errorf("cannot grant @events: Docker does not know the runtime %q: register it (scripts/setup.sh does that), or set docker.eventsRuntime", p.platform.EventsRuntime)
 	}
 	if !dryRun {
-		if err := home.MakeDir(c.WorkingDir); err != nil { // or no command could start
+		made, err := home.MakeDir(c.WorkingDir)
+		if err != nil { // no command could start
 			return plan{}, errs.Invalid("permissions.workingDir: cannot make %q: %v", c.WorkingDir, err)
+		}
+		if made {
+			p.notice = fmt.Sprintf("its working directory %s was not there any more, moved or removed, and was made anew: it is empty", c.WorkingDir)
 		}
 	}
 	if p.spec, err = home.Plan(rootfs.Request{Decision: decision, Paths: c.paths, DryRun: dryRun}); err != nil {
@@ -92,7 +98,7 @@ func (p *plan) placeHome(c *call, opened *rootfs.Home, dryRun bool) error {
 		return nil
 	}
 	if c.Home != "" {
-		if err := opened.MakeDir(state); err != nil {
+		if _, err := opened.MakeDir(state); err != nil {
 			return errs.Invalid("home: cannot make %q: %v", p.home, err)
 		}
 	}
@@ -101,8 +107,10 @@ func (p *plan) placeHome(c *call, opened *rootfs.Home, dryRun bool) error {
 	if err != nil {
 		return nil // its name would be too long
 	}
-	if at, ok := p.decision.View.At(tmp); ok && at.Mode == policy.Writable && opened.MakeDir(tmp) == nil {
-		p.tmp = tmp.String()
+	if at, ok := p.decision.View.At(tmp); ok && at.Mode == policy.Writable {
+		if _, err := opened.MakeDir(tmp); err == nil {
+			p.tmp = tmp.String()
+		}
 	}
 	return nil
 }

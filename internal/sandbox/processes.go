@@ -58,6 +58,9 @@ func (s *Service) Processes(id string) ([]process.Record, error) {
 	return ofUser(s, id, func(user string) ([]process.Record, error) { return s.processes.List(user), nil })
 }
 
+// AllProcesses lists the processes of all users for whom the service's callers act, in the order of their creation.
+func (s *Service) AllProcesses() []process.Record { return s.processes.ListOf(s.scope.HasName) }
+
 // Process finds a process of the sandbox's user. It does not find another user's.
 func (s *Service) Process(id, processID string) (process.Record, error) {
 	return ofUser(s, id, func(user string) (process.Record, error) { return s.processes.Get(user, processID) })

@@ -65,6 +65,7 @@ type records struct {
 	appRoots  map[ids.User][]pathmap.ContainerPath // computed when asked for
 	give      map[ids.Sandbox]func()               // gives back what a sandbox takes of the quotas
 	active    map[ids.Sandbox]*activity
+	closed    map[ids.User]bool // users who are being removed
 }
 
 // openRegistry reads the records under dir, which it makes. A record that cannot be read is set aside as
@@ -73,7 +74,7 @@ func openRegistry(dir string, quotas *quota.Ledger, log zerolog.Logger) (*regist
 	r := &registry{
 		records: &records{
 			files: durable.Records{Dir: dir}, quotas: quotas, sandboxes: map[ids.Sandbox]Sandbox{}, appRoots: map[ids.User][]pathmap.ContainerPath{}, give: map[ids.Sandbox]func(){},
-			active: map[ids.Sandbox]*activity{},
+			active: map[ids.Sandbox]*activity{}, closed: map[ids.User]bool{},
 		},
 		scope: ids.Everyone(),
 	}
@@ -114,6 +115,9 @@ func (r *registry) Put(s Sandbox, now time.Time) (_ Sandbox, created bool, _ err
 		return Sandbox{}, false, errs.Denied("userId %q: this caller may act for %s alone", s.User, r.scope)
 	}
 	defer r.change(s.ID)()
+	if err := r.isOpen(s.User); err != nil {
+		return Sandbox{}, false, err
+	}
 	s.CreatedAt, s.UpdatedAt, s.Token = now, now, r.token.Name
 	old, exists := r.sandboxes[s.ID]
 	if exists {
@@ -225,7 +229,7 @@ func (r *registry) Get(id ids.Sandbox) (Sandbox, error) {
 	if !ok || !r.scope.Has(s.User) {
 		return Sandbox{}, errs.NotFound("sandbox %q is not registered: PUT /v1/sandboxes/%s first", id, id)
 	}
-	return s, nil
+	return s, r.isOpen(s.User)
 }
 
 // Delete forgets a sandbox. Its user's files and running commands are left alone.

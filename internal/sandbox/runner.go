@@ -113,7 +113,7 @@ func (r *Runner) Start(ctx context.Context, p process.Record, secrets map[string
 	}
 	made.spec.Process = dockerexec.Process{ID: p.ID, Dir: r.Dir(p)}
 	if err := r.writeLaunch(ctx, p, made.spec.UID, made.spec.GID, launch.Launch{
-		Version: launch.Version, Log: r.log(), Ready: p.Ready,
+		Version: launch.Version, Log: r.log(), Ready: p.Ready, Note: made.notice,
 		Command: launch.Command{
 			Process: specs.Process{Args: p.Argv, Cwd: p.Cwd, Env: made.environment(p.Env, secrets)},
 			Shell:   p.Command, Login: p.Login,
@@ -131,7 +131,7 @@ func (r *Runner) Start(ctx context.Context, p process.Record, secrets map[string
 		return process.Instance{}, fmt.Errorf("cannot record what the process runs in: %w", err)
 	}
 	instance := asInstance(started)
-	instance.Applied = applied
+	instance.Applied, instance.Notice = applied, made.notice
 	return instance, nil
 }
 
@@ -178,7 +178,7 @@ func (r *Runner) Exit(ctx context.Context, i process.Instance) (process.Exit, er
 	if err != nil {
 		return process.Exit{}, err
 	}
-	exit := process.Exit{Code: ended.ExitCode, OOM: ended.OOM, At: ended.Ended}
+	exit := process.Exit{Code: ended.ExitCode, OOM: ended.OOM, Reason: ended.Why, At: ended.Ended}
 	state, err := readState(ended.Spec.Process.Dir)
 	switch {
 	case err == nil && !state.EndedAt.IsZero():

@@ -149,12 +149,12 @@ func TestRunnerExit(t *testing.T) {
 		if err := c.lay(dir); err != nil {
 			t.Fatal(err)
 		}
-		runner, err := NewRunner(newService(t, nil, "/home").resolver, &fakeProcesses{exit: dockerexec.ProcessContainer{ExitCode: c.code, Spec: dockerexec.Spec{Process: dockerexec.Process{Dir: dir}}}}, hostfs.NewTrash(nil), 1<<20)
+		runner, err := NewRunner(newService(t, nil, "/home").resolver, &fakeProcesses{exit: dockerexec.ProcessContainer{Why: "why", ExitCode: c.code, Spec: dockerexec.Spec{Process: dockerexec.Process{Dir: dir}}}}, hostfs.NewTrash(nil), 1<<20)
 		if err != nil {
 			t.Fatal(err)
 		}
 		exit, err := runner.Exit(t.Context(), process.Instance{})
-		if err != nil || exit.Code != c.code || exit.Signal != c.signal || exit.Lost != c.lost {
+		if err != nil || exit.Reason != "why" || exit.Code != c.code || exit.Signal != c.signal || exit.Lost != c.lost {
 			t.Errorf("%s: %+v, %v", c.name, exit, err)
 		}
 	}
@@ -164,6 +164,37 @@ func TestRunnerExit(t *testing.T) {
 func state(s launch.State, signal string) func(string) error {
 	s.Signal = signal
 	return func(dir string) error { return os.WriteFile(filepath.Join(dir, launch.StateFile), s.Encode(), 0o600) }
+}
+
+// A working directory that is not there any more is made anew, and that is said.
+func TestAWorkingDirectoryIsNotMadeAnewInSilence(t *testing.T) {
+	service := newService(t, nil, "/home/app")
+	p := process.Record{ID: "p-aaaaaaaaaaaa", Intent: process.Intent{UserID: "alice", SandboxID: "agent", Command: "true", Cwd: "/home/app", Grants: []string{}}}
+	var note string
+	fake := &fakeProcesses{start: func(s dockerexec.Spec) error {
+		text, err := os.ReadFile(filepath.Join(s.Process.Dir, launch.File))
+		if err == nil {
+			l, fault := launch.Parse(text)
+			note, err = l.Note, fault
+		}
+		return err
+	}}
+	runner, err := NewRunner(service.resolver, fake, hostfs.NewTrash(nil), 1<<20)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, want := range []string{"was made anew: it is empty", "", "was made anew: it is empty"} {
+		started, err := runner.Start(t.Context(), p, nil)
+		if err != nil || started.Notice != note || (note == "") != (want == "") || !strings.HasSuffix(note, want) {
+			t.Errorf("start %d: %q, %q, %v", i, started.Notice, note, err)
+		}
+		if i == 1 {
+			home := filepath.Join(service.usersDir(), "alice", "home")
+			if err := os.Rename(filepath.Join(home, "app"), filepath.Join(home, "old")); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
 }
 
 // What was to be run, with its secrets, does not outlast the service that laid it; nothing else is touched, and no link

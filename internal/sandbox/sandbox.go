@@ -66,6 +66,7 @@ type Executor interface {
 	Pooled() []dockerexec.Container
 	Usages(context.Context) map[string]cgroup.Usage
 	FreezeIdle(user string)
+	Leave(ctx context.Context, user string) error
 	Warm(user string, token quota.Token, plan func(context.Context) (dockerexec.Spec, error))
 	tmpOpener
 }

@@ -54,6 +54,9 @@ func (e Executor) Usages(context.Context) map[string]cgroup.Usage {
 // FreezeIdle implements sandbox.Executor.
 func (e Executor) FreezeIdle(string) {}
 
+// Leave implements sandbox.Executor.
+func (e Executor) Leave(context.Context, string) error { return nil }
+
 // Warm implements sandbox.Executor.
 func (e Executor) Warm(_ string, _ quota.Token, plan func(context.Context) (dockerexec.Spec, error)) {
 	if e.WarmFunc != nil {

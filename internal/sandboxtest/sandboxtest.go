@@ -18,6 +18,8 @@ import (
 	"github.com/daycare-run/sandbox/internal/dockerd"
 	"github.com/daycare-run/sandbox/internal/egress/decisions"
 	"github.com/daycare-run/sandbox/internal/events"
+	"github.com/daycare-run/sandbox/internal/hostfs"
+	"github.com/daycare-run/sandbox/internal/ids"
 	"github.com/daycare-run/sandbox/internal/policy"
 	"github.com/daycare-run/sandbox/internal/process"
 	"github.com/daycare-run/sandbox/internal/quota"
@@ -155,4 +157,9 @@ func platform(uid, gid uint32) sandbox.PlatformConfig {
 		},
 		Log: zerolog.Nop(),
 	}
+}
+
+// RemoveUser removes a user of a service; the files go once nobody waits for them.
+func RemoveUser(ctx context.Context, s *sandbox.Service, user ids.User, home bool) (sandbox.RemovedUser, error) {
+	return s.RemoveUser(ctx, hostfs.NewTrash(func(string, error) {}), user, home)
 }

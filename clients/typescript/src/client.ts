@@ -1,7 +1,7 @@
 import { follow } from "./processes.js";
-import { query } from "./query.js";
+import { query, segment } from "./query.js";
 import { Transport, type CallOptions, type TransportOptions } from "./transport.js";
-import type { Container, ContainerList, Decision, DecisionEvent, DecisionList, Health, Registered, Schemas } from "./types.js";
+import type { Container, ContainerList, Decision, DecisionEvent, DecisionList, Health, Registered, RemovedUser, Schemas } from "./types.js";
 
 export type ClientOptions = TransportOptions;
 
@@ -52,6 +52,15 @@ export class Client {
     async sandboxes(options: CallOptions = {}): Promise<Registered[]> {
         const list = await this.transport.json<Schemas["SandboxList"]>({ method: "GET", path: "/v1/sandboxes" }, options);
         return list.sandboxes;
+    }
+
+    /**
+     * Ends and removes everything of a user: commands, processes, containers and sandboxes, and with `home` the
+     * user's files, too. It resolves when all has ended; after an error it can be repeated.
+     */
+    async removeUser(userId: string, { home, ...options }: CallOptions & { home?: boolean } = {}): Promise<RemovedUser> {
+        const path = "/v1/users/" + segment("userId", userId) + query({ home });
+        return await this.transport.json<RemovedUser>({ method: "DELETE", path }, options);
     }
 
     /** What calls tried to reach over the network, and what was decided, oldest first. */

@@ -181,6 +181,58 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/processes": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * The durable processes of all users, by creation
+         * @description Those of all users for whom the caller acts, including those that have ended. In a cluster the list covers
+         *     all hosts.
+         */
+        get: operations["listAllProcesses"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/users/{userId}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description The user. */
+                userId: components["schemas"]["UserID"];
+            };
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        post?: never;
+        /**
+         * End and remove everything of a user
+         * @description Ends the user's commands, durable processes and containers, and removes the processes with their logs, and
+         *     the sandboxes, whoever has registered them. With `home=true` the user's home goes, too, with all else that
+         *     the user has on the host. It answers when all has ended, which may take as long as the processes' grace;
+         *     the user's events tell what has gone. Files are removed in the background: a new user of that name does
+         *     not have them. Meanwhile the user's other calls are a conflict. After an error something may be left:
+         *     the same call goes on where it stopped. In a cluster, the host that holds the user does this.
+         *
+         *     A user who has no sandbox, no process and no home is not found. A sandbox of E2B's clients is a user, too,
+         *     and is killed; it takes `home=true`.
+         */
+        delete: operations["removeUser"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/egress/decisions": {
         parameters: {
             query?: never;
@@ -1225,8 +1277,8 @@ export interface components {
              */
             home?: string;
             /**
-             * @description Where to run: relative to the sandbox's working directory, or an absolute path in it or in one of
-             *     the sandbox's `mounts`, as a container path or as the host path of a place that is visible inside.
+             * @description Where to run: relative to the sandbox's working directory, or an absolute path in it, in `/tmp` or in one
+             *     of the sandbox's `mounts`, as a container path or as the host path of a place that is visible inside.
              *     Other paths are `denied`; a directory that does not exist is `invalid`, as is one in a mount that
              *     the call's `permissions` do not name. By default the working directory.
              */
@@ -1682,9 +1734,9 @@ export interface components {
              */
             home?: string;
             /**
-             * @description Where to run: relative to the sandbox's working directory, or an absolute path in it or in one of
-             *     the sandbox's `mounts`. Other paths are `denied`; a directory that does not exist is `invalid`. By
-             *     default the working directory.
+             * @description Where to run: relative to the sandbox's working directory, or an absolute path in it, in `/tmp` or in
+             *     one of the sandbox's `mounts`. Other paths are `denied`; a directory that does not exist is `invalid`.
+             *     By default the working directory.
              */
             cwd?: string;
             /** @description Variables for the command. Names are not empty and have no `=`; neither names nor values have NUL. */
@@ -1758,11 +1810,26 @@ export interface components {
             /** @description Why nothing listens there, for people; absent if something does. */
             fault?: string;
         };
+        AllProcesses: {
+            processes: components["schemas"]["Process"][];
+            /** @description The cluster's hosts that did not answer, so their processes are missing; absent if all did. */
+            unanswered?: string[];
+        };
+        RemovedUser: {
+            userId: string;
+            sandboxes: number;
+            /** @description Durable processes, including those that had ended. */
+            processes: number;
+            /** @description Containers of calls. */
+            containers: number;
+            /** @description Whether there was a home and it was removed. */
+            home: boolean;
+        };
         /**
-         * @description `stopped` by request, `exited` by itself.
+         * @description `paused` while its sandbox is, `stopped` by request, `exited` by itself.
          * @enum {string}
          */
-        ProcessState: "running" | "stopped" | "exited";
+        ProcessState: "running" | "paused" | "stopped" | "exited";
         /**
          * @description Of the last exit. Null before the first exit, after a signal, and when nobody knows. 127 if the
          *     program does not exist and 126 if it cannot be executed; the log then ends with the reason.
@@ -1810,6 +1877,10 @@ export interface components {
             status: components["schemas"]["ProcessState"];
             /** @description Why it does not run, if `exitCode` and `signal` do not say; for people. */
             reason?: string;
+            /** @description What its last start had to do that changes what it finds, such as making its working directory anew; for people. */
+            notice?: string;
+            /** @description What `reason` was of the last exit, also once the process runs again. */
+            exitReason?: string;
             /** @description How often it was restarted, including failed attempts. */
             restartCount: number;
             /** @description The delay before the last or the next restart. */
@@ -2034,7 +2105,9 @@ export interface components {
             sandboxId: string;
             name: string;
             /** @enum {string} */
-            status: "running" | "stopped" | "exited" | "removed";
+            status: "running" | "paused" | "stopped" | "exited" | "removed";
+            /** @description Why it does not run, if its exit does not say, or what its start had to do; for people. */
+            reason?: string;
         };
         /** @description A change of a host of the cluster, as known to the host that answers. */
         NodeEvent: {
@@ -2700,6 +2773,64 @@ export interface operations {
             404: components["responses"]["NotFound"];
             409: components["responses"]["Conflict"];
             429: components["responses"]["Busy"];
+            503: components["responses"]["Unavailable"];
+        };
+    };
+    listAllProcesses: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The processes. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["AllProcesses"];
+                };
+            };
+            400: components["responses"]["Invalid"];
+            401: components["responses"]["Unauthenticated"];
+            403: components["responses"]["Denied"];
+            429: components["responses"]["Busy"];
+        };
+    };
+    removeUser: {
+        parameters: {
+            query?: {
+                /** @description Whether the user's home is removed, too. */
+                home?: boolean;
+            };
+            header?: never;
+            path: {
+                /** @description The user. */
+                userId: components["schemas"]["UserID"];
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description What was removed. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["RemovedUser"];
+                };
+            };
+            400: components["responses"]["Invalid"];
+            401: components["responses"]["Unauthenticated"];
+            403: components["responses"]["Denied"];
+            404: components["responses"]["NotFound"];
+            409: components["responses"]["Conflict"];
+            429: components["responses"]["Busy"];
+            502: components["responses"]["Engine"];
             503: components["responses"]["Unavailable"];
         };
     };

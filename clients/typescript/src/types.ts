@@ -11,6 +11,9 @@ export type Registered = Schemas["Sandbox"];
 export type Permissions = Schemas["Permissions"];
 export type Mount = Schemas["Mount"];
 
+/** What removeUser has removed. */
+export type RemovedUser = Schemas["RemovedUser"];
+
 export type Health = Schemas["Health"];
 export type Container = Schemas["Container"];
 export type Explanation = Schemas["Explanation"];

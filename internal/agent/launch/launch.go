@@ -68,6 +68,8 @@ type Launch struct {
 	Version int `json:"version"`
 	Command
 	Log Log `json:"log"`
+	// Note is a line that the log begins with, for a person; empty for none.
+	Note string `json:"note,omitempty"`
 	// Ready says how to check that the command is ready for its work; nil means no checks.
 	Ready *Ready `json:"ready,omitempty"`
 }

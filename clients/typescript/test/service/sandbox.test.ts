@@ -44,6 +44,21 @@ test("pictures and bytes come as bytes", async (t) => {
     assert.deepEqual([output.stdoutBytes, output.stdout.slice(1, 4), output.stderr, "stderrBytes" in output], [png, "PNG", "fine\n", false]);
 });
 
+test("a user is removed, with the home where asked", async (t) => {
+    const client = connect(t);
+    const box = await Sandbox.open(client, { id: "ts-removed", userId: "ts-removed" });
+    await box.write({ path: "~/kept", content: "x" });
+    const p = await box.processStart({ command: "sleep 4099" });
+    const removed = await client.removeUser("ts-removed");
+    assert.deepEqual([removed.userId, removed.sandboxes, removed.processes, removed.home], ["ts-removed", 1, 1, false]);
+    assert.equal(await kindOf(Sandbox.find(client, "ts-removed")), "notFound");
+    const again = await Sandbox.open(client, { id: "ts-removed", userId: "ts-removed" });
+    assert.equal(await kindOf(again.processGet({ processId: p.id })), "notFound");
+    assert.equal((await again.read({ path: "kept" })).content, "x");
+    assert.equal((await client.removeUser("ts-removed", { home: true })).home, true);
+    assert.equal(await kindOf(client.removeUser("ts-removed", { home: true })), "notFound");
+});
+
 test("a sandbox is registered once, found again, and forgotten", async (t) => {
     const client = connect(t);
     const args = { id: "ts-registered", userId: "ts-registered", permissions: { workingDir: "project", network: true } };

@@ -1,0 +1,87 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"sync"
+
+	"github.com/spf13/cobra"
+
+	"github.com/daycare-run/sandbox/api/types"
+	"github.com/daycare-run/sandbox/client"
+)
+
+func userCommand(a *app) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:     "user",
+		Aliases: []string{"users"},
+		Short:   "Remove users",
+		Long:    `user removes users. A user comes into being with the first sandbox: "sandbox exec --user alice" makes one.`,
+	}
+	cmd.AddCommand(userRmCommand(a))
+	return cmd
+}
+
+func userRmCommand(a *app) *cobra.Command {
+	var home, asJSON bool
+	cmd := &cobra.Command{
+		Use:     "rm USER",
+		Aliases: []string{"remove", "delete"},
+		Short:   "End and remove everything of a user",
+		Long: `rm ends everything of a user, commands, durable processes and containers, and removes it: the processes with
+their logs, and the sandboxes, whoever has registered them. The user's home stays on the host; with --home it
+goes, too, with all that the user has there. Calls for the user are refused meanwhile.
+
+It tells on stderr what has ended. If it fails half-way, it says so: run it again, and it goes on.`,
+		Example: `  sandbox user rm alice
+  sandbox user rm alice --home`,
+		Args:              cobra.ExactArgs(1),
+		ValidArgsFunction: a.complete(ofSandboxes(func(box types.Sandbox) string { return box.UserID })),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			c := a.client()
+			defer c.Close()
+			stop := tellRemovals(cmd.Context(), c, args[0], cmd.ErrOrStderr())
+			removed, err := c.RemoveUser(cmd.Context(), args[0], home)
+			stop()
+			return show(cmd, asJSON, removed, err, printRemovedUser)
+		},
+	}
+	cmd.Flags().BoolVar(&home, "home", false, "remove the user's home, too, and all else that the user has on the host")
+	jsonFlag(cmd, &asJSON)
+	return cmd
+}
+
+// tellRemovals prints which processes and containers of a user are removed, until stop is called.
+func tellRemovals(ctx context.Context, c *client.Client, user string, to io.Writer) (stop func()) {
+	ctx, cancel := context.WithCancel(ctx)
+	var telling sync.WaitGroup
+	begun := make(chan struct{})
+	telling.Go(func() {
+		begin := sync.OnceFunc(func() { close(begun) })
+		defer begin()
+		follow := client.EventQuery{UserID: user, Kinds: []types.ServiceKind{types.ServiceProcess, types.ServiceContainer}}
+		for event, err := range c.Events(ctx, follow) {
+			begin()
+			switch {
+			case err != nil:
+				return // the removal itself says what is wrong
+			case event.Process != nil && event.Process.Status == "removed":
+				fmt.Fprintf(to, "removed process %s %s\n", printable(event.Process.ID), printable(event.Process.Name))
+			case event.Container != nil && event.Container.State == "removed":
+				fmt.Fprintf(to, "removed container %s\n", printable(event.Container.Name))
+			}
+		}
+	})
+	<-begun
+	return func() { cancel(); telling.Wait() }
+}
+
+func printRemovedUser(out io.Writer, r types.RemovedUser) error {
+	home := "the home stays, and --home removes it"
+	if r.Home {
+		home = "and the home"
+	}
+	_, err := fmt.Fprintf(out, "user %s is removed: sandboxes %d, processes %d, containers %d; %s\n", r.UserID, r.Sandboxes, r.Processes, r.Containers, home)
+	return err
+}

@@ -1,0 +1,126 @@
+package sandbox
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	cerrdefs "github.com/containerd/errdefs"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/daycare-run/sandbox/dockerexec"
+	"github.com/daycare-run/sandbox/internal/errs"
+	"github.com/daycare-run/sandbox/internal/hostfs"
+	"github.com/daycare-run/sandbox/internal/ids"
+)
+
+// RemovedUser counts what RemoveUser has removed.
+type RemovedUser struct {
+	Sandboxes, Processes, Containers int
+	// Home says that the home was removed, too.
+	Home bool
+}
+
+// RemoveUser ends everything of a user (commands, processes, containers) and forgets the user's sandboxes. With home, it
+// also removes what the user has on the host; trash does that in the background. Meanwhile the user's other calls are
+// refused. After an error something may be left: calling it again goes on. A user who has nothing is not found.
+func (s *Service) RemoveUser(ctx context.Context, trash *hostfs.Trash, user ids.User, home bool) (r RemovedUser, _ error) {
+	name := user.String()
+	theirs := func() []Sandbox {
+		return slices.DeleteFunc(s.List(), func(box Sandbox) bool { return box.User != user })
+	}
+	containers := slices.DeleteFunc(s.Containers(), func(c dockerexec.Container) bool { return c.User != name })
+	processes, folder := s.processes.List(name), s.resolver.rootfs.HasFolder(name)
+	if !s.scope.Has(user) || len(theirs())+len(containers)+len(processes) == 0 && !folder {
+		return r, errs.NotFound("user %q has no sandbox, no process and no home here", user)
+	}
+	open, err := s.registry.close(user)
+	if err != nil {
+		return r, err
+	}
+	defer open()
+	if err := s.endAll(ctx, user); err != nil {
+		return r, fmt.Errorf("cannot end everything of user %q, so nothing is removed but what has ended; remove the user again: %w", user, err)
+	}
+	r.Processes, r.Containers = len(processes), len(containers)
+	for _, box := range theirs() {
+		if err := s.registry.Delete(box.ID); err != nil && !cerrdefs.IsNotFound(err) {
+			return r, fmt.Errorf("everything of user %q has ended, but not all sandboxes are forgotten; remove the user again: %w", user, err)
+		}
+		r.Sandboxes++
+	}
+	if home && s.resolver.rootfs.HasFolder(name) {
+		if err := s.RemoveFiles(trash, user); err != nil {
+			return r, fmt.Errorf("everything but the files is removed; remove the user again: %w", err)
+		}
+		r.Home = true
+	}
+	return r, nil
+}
+
+// endAll ends everything of a user for whom nothing begins meanwhile, and returns when nothing is left.
+func (s *Service) endAll(ctx context.Context, user ids.User) error {
+	const again = 20 * time.Millisecond // what had begun before may still make a container or a process
+	name := user.String()
+	for {
+		var ending errgroup.Group
+		for _, p := range s.processes.List(name) {
+			ending.Go(func() error {
+				err := s.processes.Remove(ctx, name, p.ID)
+				if cerrdefs.IsNotFound(err) {
+					return nil
+				}
+				return err
+			})
+		}
+		ending.Go(func() error { return s.executor.Leave(ctx, name) })
+		if err := ending.Wait(); err != nil {
+			return err
+		}
+		s.detached.Drop(name)
+		if s.registry.commands(user) == 0 && len(s.processes.List(name)) == 0 {
+			return s.executor.Leave(ctx, name)
+		}
+		select {
+		case <-time.After(again):
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+}
+
+// close refuses what is asked for a user until open is called.
+func (r *records) close(user ids.User) (open func(), _ error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if err := r.isOpen(user); err != nil {
+		return nil, err
+	}
+	r.closed[user] = true
+	return func() {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		delete(r.closed, user)
+	}, nil
+}
+
+// isOpen returns an error while a user is being removed; mu is held.
+func (r *records) isOpen(user ids.User) error {
+	if r.closed[user] {
+		return errs.Conflict("user %q is being removed: try again when that is done", user)
+	}
+	return nil
+}
+
+// commands returns how many commands of a user's sandboxes are in progress.
+func (r *records) commands(user ids.User) (n int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for id, a := range r.active {
+		if r.sandboxes[id].User == user {
+			n += a.commands
+		}
+	}
+	return n
+}

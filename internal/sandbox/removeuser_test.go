@@ -1,0 +1,102 @@
+package sandbox
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+
+	cerrdefs "github.com/containerd/errdefs"
+
+	"github.com/daycare-run/sandbox/dockerexec"
+	"github.com/daycare-run/sandbox/internal/hostfs"
+	"github.com/daycare-run/sandbox/internal/ids"
+	"github.com/daycare-run/sandbox/internal/quota"
+)
+
+// A user goes with all sandboxes, whatever runs in them ends first, and another user's stay.
+func TestAUserIsRemoved(t *testing.T) {
+	running, ended := make(chan struct{}), make(chan struct{})
+	executor := &fakeExecutor{runIn: func(ctx context.Context, _ dockerexec.Spec, c dockerexec.Command) (dockerexec.Result, error) {
+		c.Started()
+		close(running)
+		<-ended
+		return dockerexec.Result{}, errors.New("its container is gone")
+	}}
+	s := newService(t, executor, "")
+	trash := hostfs.NewTrash(func(dir string, err error) { t.Error(dir, err) })
+	alice := user(t, "alice")
+	register(t, s, "second", "alice")
+	register(t, s, "bobs", "bob")
+	over := make(chan error, 1)
+	go func() {
+		_, err := s.Exec(t.Context(), "agent", Request{Command: "sleep 9"}, nil)
+		over <- err
+	}()
+	select {
+	case <-running:
+	case err := <-over:
+		t.Fatal(err)
+	}
+	executor.leave = func(_ context.Context, name string) error {
+		if name != "alice" {
+			t.Errorf("the containers of %s are removed", name)
+		}
+		_, exec := s.Exec(t.Context(), "second", Request{Command: "true"}, nil)
+		_, _, put := s.Put("third", Registration{UserID: "alice"})
+		_, remove := s.RemoveUser(t.Context(), trash, alice, false)
+		for what, err := range map[string]error{"exec": exec, "register": put, "remove": remove} {
+			if !cerrdefs.IsConflict(err) || !strings.Contains(err.Error(), "is being removed") {
+				t.Errorf("%s meanwhile: %v", what, err)
+			}
+		}
+		executor.leave = nil
+		close(ended)
+		return nil
+	}
+	got, err := s.RemoveUser(t.Context(), trash, alice, false)
+	if err != nil || got != (RemovedUser{Sandboxes: 2}) {
+		t.Errorf("%+v, %v", got, err)
+	}
+	if err := <-over; err == nil {
+		t.Error("the command has succeeded")
+	}
+	if left := s.List(); len(left) != 1 || left[0].ID.String() != "bobs" || !s.resolver.rootfs.HasFolder("alice") {
+		t.Errorf("left: %v", left)
+	}
+	if got, err = s.RemoveUser(t.Context(), trash, alice, true); err != nil || got != (RemovedUser{Home: true}) || s.resolver.rootfs.HasFolder("alice") {
+		t.Errorf("with the home: %+v, %v", got, err)
+	}
+	if _, err = s.RemoveUser(t.Context(), trash, alice, true); !cerrdefs.IsNotFound(err) {
+		t.Errorf("what is no more: %v", err)
+	}
+	register(t, s, "again", "alice")
+}
+
+// A removal that fails keeps the sandboxes, so that all can be seen and ended, and can be repeated.
+func TestARemovalThatFailsIsRepeated(t *testing.T) {
+	executor := &fakeExecutor{leave: func(context.Context, string) error { return errors.New("Docker is down") }}
+	s := newService(t, executor, "")
+	trash := hostfs.NewTrash(func(dir string, err error) { t.Error(dir, err) })
+	if _, err := s.RemoveUser(t.Context(), trash, user(t, "alice"), true); err == nil || !strings.Contains(err.Error(), "remove the user again: Docker is down") {
+		t.Errorf("%v", err)
+	}
+	if _, err := s.Get("agent"); err != nil {
+		t.Errorf("its sandbox: %v", err)
+	}
+	bobs := s.Scoped(ids.OnlyUsers(user(t, "bob")), quota.Token{})
+	if _, err := bobs.RemoveUser(t.Context(), trash, user(t, "alice"), true); !cerrdefs.IsNotFound(err) {
+		t.Errorf("another's: %v", err)
+	}
+	executor.leave = nil
+	if got, err := s.RemoveUser(t.Context(), trash, user(t, "alice"), true); err != nil || got.Sandboxes != 1 {
+		t.Errorf("again: %+v, %v", got, err)
+	}
+}
+
+func register(t *testing.T, s *Service, id, user string) {
+	t.Helper()
+	if _, _, err := s.Put(id, Registration{UserID: user}); err != nil {
+		t.Fatal(err)
+	}
+}
