@@ -110,6 +110,18 @@ func (Duration) Want() string { return "a duration such as 15m" }
 
 func (d Duration) String() string { return time.Duration(d).String() }
 
+// short is String without what is zero at its end: "15m" rather than "15m0s".
+func (d Duration) short() string {
+	text := d.String()
+	if long, is := strings.CutSuffix(text, "m0s"); is {
+		text = long + "m"
+	}
+	if long, is := strings.CutSuffix(text, "h0m"); is {
+		text = long + "h"
+	}
+	return text
+}
+
 // Millis is a time in milliseconds. In settings it is a number, and its key ends with Ms.
 type Millis int64
 

@@ -25,7 +25,14 @@ const notShown = "(not shown)"
 // the same, as its tag shown:"no" says, notShown replaces it.
 func (c Config) Values() (list []Value) {
 	for _, f := range settings(&c) {
-		text, err := json.Marshal(shown(f.value, f.hidden).Interface())
+		value := shown(f.value, f.hidden).Interface()
+		switch written := value.(type) { // with their units, as settings.json has them
+		case Duration:
+			value = written.short()
+		case Size:
+			value = written.String()
+		}
+		text, err := json.Marshal(value)
 		if err != nil {
 			text = []byte("?")
 		}

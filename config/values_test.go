@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/daycare-run/sandbox/internal/strictjson"
 )
@@ -60,6 +61,7 @@ func TestWhatIsNotShown(t *testing.T) {
 	c.E2B.Templates = map[string]E2BTemplate{"py": {
 		Image: "python:3", CPUs: 2, Env: map[string]string{"KEY": "TOPSECRET", "EMPTY": ""}, Start: "serve --key TOPSECRET", Ready: "curl TOPSECRET",
 	}}
+	c.Idle.RemoveAfter, c.Limits.Memory = Duration(90*time.Minute), 16*gi
 	values := map[string]string{}
 	for _, v := range c.Values() {
 		values[v.Key] = v.Text
@@ -72,7 +74,8 @@ func TestWhatIsNotShown(t *testing.T) {
 		"cluster.remountCommand": `["/bin/mount","(not shown)","(not shown)"]`,
 		"e2b.templates": `{"py":{"image":"python:3","cpus":2,"memory":0,"env":{"EMPTY":"","KEY":"(not shown)"},` +
 			`"start":"(not shown)","ready":"(not shown)","readyTimeoutMs":0}}`,
-		"docker.capAdd": `[]`,
+		"docker.capAdd":    `[]`,
+		"idle.removeAfter": `"1h30m"`, "limits.memory": `"16Gi"`,
 	} {
 		if values[key] != want {
 			t.Errorf("%s is shown as %s and not as %s", key, values[key], want)

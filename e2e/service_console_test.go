@@ -39,6 +39,7 @@ func TestConsole(t *testing.T) {
 		c.showsAUser()
 		c.showsHostileTexts()
 		c.showsAll()
+		c.showsProcesses()
 		c.goesByKeys()
 		c.showsEgress()
 		c.explains()
@@ -57,7 +58,7 @@ func openConsole(t *testing.T) *console {
 	address := freePort(t)
 	c := &console{tokens: filepath.Join(t.TempDir(), "tokens.json"), pictures: os.Getenv("SANDBOX_E2E_PICTURES")}
 	writeTokens(t, c.tokens, everyonesToken+`,{"name":"of-tess","token":"`+scopedToken+`","users":["tess"]}`)
-	c.l = newLabIn(t, machine, "runsc", append(worldSettings(w), "SANDBOXD_POOL_SIZE=2", "SANDBOXD_TCP_LISTEN="+address, "SANDBOXD_TCP_CONSOLE=true", "SANDBOXD_TCP_TOKENS_FILE="+c.tokens)...)
+	c.l = newLabIn(t, machine, "runsc", append(worldSettings(w), "SANDBOXD_POOL_SIZE=2", exposePorts, "SANDBOXD_TCP_LISTEN="+address, "SANDBOXD_TCP_CONSOLE=true", "SANDBOXD_TCP_TOKENS_FILE="+c.tokens)...)
 	c.settings = c.l.onFile(t)
 	dir := filepath.Join(runDir, "console")
 	if err := os.CopyFS(dir, os.DirFS("console")); err != nil {
@@ -206,6 +207,43 @@ func (c *console) showsAll() {
 	c.seen("overview")
 }
 
+// showsProcesses has one that crashes again and again, and one that serves at a port and is paused.
+func (c *console) showsProcesses() {
+	c.l.register(c.t, "looper")
+	start := func(p types.StartProcess) types.StartedProcess {
+		started, err := c.l.client.StartProcess(c.t.Context(), "looper", p)
+		if err != nil {
+			c.t.Fatal(err)
+		}
+		return started
+	}
+	start(types.StartProcess{Name: "loops", Command: "exit 7", KeepAlive: true})
+	serves := start(types.StartProcess{Name: "serves", Command: "python3 -m http.server --bind 127.0.0.1 8000", Ready: &types.Ready{Port: 8000}, Expose: []types.Expose{{Port: 8000}}})
+	c.open("#/overview")
+	c.is("the loop in red", `[...document.querySelectorAll(".tiles div")].some((d) => d.textContent === "Crash-looping1" && d.querySelector("dd.bad"))`)
+	c.is("whose it is", `[...document.querySelectorAll("[aria-label=Users] .bad")].some((s) => s.textContent.includes("1 crash-looping"))`)
+	c.do(`(() => { const s = document.getElementById("search"); s.value = " LOOP"; s.dispatchEvent(new Event("input")); })()`)
+	c.is("the only user of that name", `document.querySelectorAll("[aria-label=Users] .list [role=row]").length === 1`)
+	c.shows("1 of ", "looper")
+	c.seen("search")
+	c.open("#/user/looper")
+	c.shows("crash-looping", "starts again at", "code 7", serves.Expose[0].Address+" to port 8000", "ready")
+	c.is("Stop while it waits", `[...document.querySelectorAll("tr")].some((r) => r.textContent.includes("starts again at") && [...r.querySelectorAll("button")].some((b) => b.textContent === "Stop"))`)
+	c.looks(400, "light")
+	c.is("all buttons in sight", `[...document.querySelectorAll(".acts > *")].every((b) => { const r = b.getBoundingClientRect(); return r.left >= 0 && r.right <= 400; })`)
+	c.looks(1280, "light")
+	c.press("Pause")
+	c.is("the question", `(() => { const b = document.querySelector("dialog[open] button"); b?.click(); return Boolean(b); })()`)
+	c.is("both to be paused", `[...document.querySelectorAll("td")].filter((d) => d.textContent.startsWith("paused")).length === 2`)
+	c.seen("processes")
+	c.press("Remove")
+	c.is("the question", `Boolean(document.querySelector("dialog[open]"))`)
+	c.do(`location.hash = "#/user/nobody-knows"`)
+	c.shows("knows no such user")
+	c.is("the question to go with its page", `!document.querySelector("dialog[open]")`)
+	c.seen("unknown")
+}
+
 // goesByKeys uses no mouse: past the head of the page, and to another view by its link.
 func (c *console) goesByKeys() {
 	c.open("#/overview")
@@ -232,6 +270,9 @@ func (c *console) showsEgress() {
 	}
 	c.press("Go on")
 	c.shows("later." + c.denied)
+	c.looks(400, "light")
+	c.is("the verdicts in sight", `[...document.querySelectorAll("[aria-label=Decisions] [role=columnheader]")].find((d) => d.textContent === "Verdict").getBoundingClientRect().right <= 400`)
+	c.looks(1280, "light")
 	c.seen("egress")
 }
 
@@ -257,7 +298,7 @@ func (c *console) explains() {
 
 func (c *console) looksAtTheHost() {
 	c.do(`location.hash = "#/doctor"`)
-	c.shows("Commands can run", "Settings in force", "egress.decisionLog", "Check again")
+	c.shows("Commands can run", "Settings in force", "egress.decisionLog", "Check again", "120000 (2 min)", `"24h"`)
 	c.seen("doctor")
 	c.settings(`{"listen":"SOCKET.new"}`)
 	c.l.reload(c.t)

@@ -97,6 +97,8 @@ func New(cfg Config) (*Console, error) {
 // ServeHTTP implements http.Handler.
 func (c *Console) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	switch {
+	case req.URL.Path == "/" && (req.Method == http.MethodGet || req.Method == http.MethodHead):
+		http.Redirect(w, paced(w, req), "/console/", http.StatusTemporaryRedirect) // the API has nothing there
 	case req.URL.Path == "/console":
 		http.Redirect(w, paced(w, req), "/console/", http.StatusPermanentRedirect)
 	case strings.HasPrefix(req.URL.Path, "/console/"):

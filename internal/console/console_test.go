@@ -296,3 +296,14 @@ func TestAssets(t *testing.T) {
 		}
 	}
 }
+
+// Whoever opens the address alone comes to the console; what else is sent there is the API's.
+func TestTheBeginningLeadsToTheConsole(t *testing.T) {
+	d := newDesk(t)
+	if w := d.ask("GET", "/", ""); w.Code != http.StatusTemporaryRedirect || w.Header().Get("Location") != "/console/" || d.reached != nil {
+		t.Errorf("%d, %v", w.Code, w.Header())
+	}
+	if d.ask("POST", "/", ""); d.reached == nil {
+		t.Error("a call of the API does not reach it")
+	}
+}

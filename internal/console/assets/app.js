@@ -1,6 +1,6 @@
 // The page: who is signed in, which view is shown, and the way between them.
 import { signedIn, signIn, signOut, onEnd } from "./api.js";
-import { h } from "./dom.js";
+import { closeDialog, h } from "./dom.js";
 import { start, store, watch } from "./store.js";
 import { overview } from "./overview.js";
 import { user } from "./user.js";
@@ -35,6 +35,7 @@ function where() {
 function show() {
   leave?.();
   leave = null;
+  closeDialog();
   out.hidden = !signedIn();
   if (!signedIn()) {
     nav.replaceChildren();

@@ -1,6 +1,6 @@
 // The state of the service and its host, and the settings, with those that wait for a restart.
 import { call } from "./api.js";
-import { h, safe, table, theirs } from "./dom.js";
+import { bytes, h, ms, safe, span, table, theirs } from "./dom.js";
 
 const colours = { fault: "bad", warning: "warn", ok: "good", skipped: "dim" }; // in the order in which they are shown
 
@@ -40,10 +40,17 @@ export function doctor(main) {
 }
 
 function values(settings) {
-  const all = table("Settings", ["Setting", "Value", "A change"]);
+  const all = table("Settings", ["Setting", "Value", "When changed"]);
   for (const s of settings) {
-    all.body.append(h("tr", null, h("th", { scope: "row" }, h("code", null, s.key)), h("td", null, h("code", null, theirs(s.value, 600))),
-      h("td", { class: s.pending ? "warn" : "dim" }, s.pending ? "waits for a restart" : s.live ? "is live" : "needs a restart")));
+    all.body.append(h("tr", null, h("th", { scope: "row" }, h("code", null, s.key)), h("td", null, h("code", null, theirs(s.value, 600)), unit(s.key, s.value)),
+      h("td", { class: s.pending ? "warn" : "dim" }, s.pending ? "waits for a restart" : s.live ? "takes effect at once" : "needs a restart")));
   }
   return all.el;
+}
+
+// unit says in a larger unit what is a number of milliseconds or of bytes.
+function unit(key, value) {
+  if (!/^\d{4,}$/.test(value)) return "";
+  if (/Ms$/.test(key)) return ` (${value < 60000 ? ms(Number(value)) : span(Number(value))})`;
+  return /Bytes$/.test(key) ? ` (${value < 2 ** 20 ? (value / 1024).toFixed(0) + " KiB" : bytes(Number(value))})` : "";
 }

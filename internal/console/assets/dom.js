@@ -143,12 +143,20 @@ export function confirm(text, yes) {
     const answer = (value) => () => { dialog.close(); resolve(value); };
     dialog.replaceChildren(h("p", { id: "ask-text" }, text), h("div.bar", null,
       h("button.danger", { type: "button", onclick: answer(true) }, yes), h("button", { type: "button", onclick: answer(false) }, "Cancel")));
-    dialog.oncancel = () => resolve(false);
+    dialog.onclose = () => resolve(false); // also with its page
     dialog.showModal();
   });
 }
 
+// closeDialog leaves an open question unanswered: its page has gone.
+export const closeDialog = () => document.getElementById("ask").close();
+
 export const clock = (time) => new Date(time).toTimeString().slice(0, 8);
 export const cores = (n) => (n === null || n === undefined ? "–" : n.toFixed(2));
 export const bytes = (n) => (n === null || n === undefined ? "–" : n >= 2 ** 30 ? (n / 2 ** 30).toFixed(1) + " GiB" : (n / 2 ** 20).toFixed(0) + " MiB");
+// span is a time in its largest unit.
+export const span = (n) => {
+  const s = Math.max(Math.round(n / 1000), 0);
+  return s < 60 ? s + " s" : s < 3600 ? Math.floor(s / 60) + " min" : s < 172800 ? Math.floor(s / 3600) + " h" : Math.floor(s / 86400) + " d";
+};
 export const ms = (n) => (n >= 1000 ? (n / 1000).toFixed(n >= 10000 ? 0 : 1) + " s" : n >= 100 ? n.toFixed(0) + " ms" : n.toFixed(1) + " ms");

@@ -32,13 +32,13 @@ export function egress(main) {
   const count = h("p.dim", { role: "status" });
   const rows = list("Decisions", [
     ["Time", "4.5rem", (g) => clock(g.latest.at)],
+    ["Verdict", "4.5rem", (g) => g.latest.verdict, (g) => h("span", { class: g.latest.verdict === "allowed" ? "good" : "bad" }, g.latest.verdict)],
     ["User", "minmax(6rem, 1fr)", (g) => (by === "name" ? g.others.size + " users" : g.latest.userId || "–"),
       (g) => (by !== "name" && g.latest.userId ? h("a", { href: "#/user/" + encodeURIComponent(g.latest.userId) }, theirs(g.latest.userId, 63)) : by === "name" ? g.others.size + " users" : "–")],
     ["Name", "minmax(10rem, 3fr)", (g) => (by === "user" ? g.others.size + " names" : g.latest.name || "–"), (g) => h("code", null, by === "user" ? g.others.size + " names" : theirs(g.latest.name || "–"))],
-    ["Verdict", "4.5rem", (g) => g.latest.verdict, (g) => h("span", { class: g.latest.verdict === "allowed" ? "good" : "bad" }, g.latest.verdict)],
     ["Count", "3rem", (g) => g.count],
     ["Reason", "minmax(10rem, 3fr)", (g) => g.latest.reason, (g) => theirs(g.latest.reason)],
-    ["What would allow it", "minmax(12rem, 5fr)", (g) => (by === "user" ? "" : remedy(g.latest)), (g) => h("code", null, by === "user" ? "" : remedy(g.latest))],
+    ["Flag to allow it", "minmax(12rem, 5fr)", (g) => (by === "user" ? "" : remedy(g.latest)), (g) => h("code", null, by === "user" ? "" : remedy(g.latest))],
   ]);
   const picture = h("div.scroll", { tabindex: "0", role: "region", "aria-label": "From users to names" });
   main.append(h("h1", null, "Egress"), h("div.bar", null, h("label", null, "Filter", input),

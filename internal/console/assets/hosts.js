@@ -16,12 +16,12 @@ const happened = (e) => (e.node ? states[e.node.state] : e.seat.from ? ["warn", 
 
 export function hosts(main) {
   const all = table("Hosts", ["Host", "Address", "Version", "State", "Users"]), fault = h("p.bad", { role: "alert" });
-  const lately = list("Lately", [
+  const lately = list("Recent events", [
     ["Time", "6rem", (e) => clock(e.time)],
     ["Host", "minmax(8rem, 1fr)", (e) => e.node?.name ?? e.seat.node, (e) => theirs(e.node?.name ?? e.seat.node)],
-    ["What has become of it", "minmax(16rem, 4fr)", (e) => happened(e)[1], (e) => h("span", { class: happened(e)[0] }, theirs(happened(e)[1]))],
+    ["Event", "minmax(16rem, 4fr)", (e) => happened(e)[1], (e) => h("span", { class: happened(e)[0] }, theirs(happened(e)[1]))],
   ]);
-  main.append(h("h1", null, "Hosts"), fault, h("section.card", null, all.el), h("section.card", null, h("h2", null, "Lately"), lately.el));
+  main.append(h("h1", null, "Hosts"), fault, h("section.card", null, all.el), h("section.card", null, h("h2", null, "Recent events"), lately.el));
   const state = (n, silent) => (n.lost ? states.lost : silent.includes(n.name) ? ["bad", "does not answer"] : states[n.draining ? "draining" : "up"]);
   let asking = false, known = null;
   const look = async () => {

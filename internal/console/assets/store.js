@@ -2,7 +2,7 @@
 import { call, follow } from "./api.js";
 import { clock } from "./dom.js";
 
-export const store = { containers: new Map(), pooled: new Map(), calls: new Map(), decisions: new Map(), processes: 0, sandboxes: [], health: null, hour: null, hosts: [], link: "" };
+export const store = { containers: new Map(), pooled: new Map(), processes: [], calls: new Map(), decisions: new Map(), sandboxes: [], health: null, hour: null, hosts: [], link: "" };
 const most = { calls: 4096, decisions: 10000, hosts: 500 };
 const watchers = new Set();
 const inside = new Map(); // by container: how many commands are known to run in it
@@ -62,11 +62,12 @@ export function refresh() {
   return (asked ??= new Promise((resolve) => setTimeout(resolve, Math.max(100, last + 1000 - performance.now()))).then(async () => {
     asked = null;
     last = performance.now();
-    const [containers, sandboxes, health, hour] = await Promise.all([call("GET", "containers?usage=true"), call("GET", "sandboxes"), call("GET", "health"), call("GET", "calls")]);
+    const [containers, sandboxes, health, hour, processes] = await Promise.all(["containers?usage=true", "sandboxes", "health", "calls", "processes"].map((path) => call("GET", path)));
     const keyed = (list) => new Map(list.map((c) => [c.name, taken(c)]));
     store.containers = keyed(containers.containers);
     store.pooled = containers.pooled ? keyed(containers.pooled) : null; // absent for a caller who acts for some users
     store.hour = hour;
+    store.processes = processes.processes;
     store.sandboxes = sandboxes.sandboxes;
     registered = new Set(sandboxes.sandboxes.map((s) => s.id));
     store.health = health;
@@ -129,7 +130,7 @@ function take(event) {
       break;
     }
     case "process":
-      store.processes++;
+      refresh();
       break;
     case "decision":
       decided(event.decision);
@@ -163,6 +164,12 @@ export function start() {
   return () => clearInterval(ticking);
 }
 
+// loops reports whether a process is started again and again, because it ends soon each time.
+export const loops = (p) => p.keepAlive && p.desiredState === "running" && p.backoffMs > 0 && p.restartCount > 0 && (!runs(p) || Date.now() - Date.parse(p.lastStartedAt) < 30000);
+
+// runs reports whether a process runs, paused or not.
+export const runs = (p) => p.status === "running" || p.status === "paused";
+
 // running returns how many commands are known to run in a container.
 export const running = (name) => inside.get(name) ?? 0;
 
@@ -178,9 +185,10 @@ export function taking(containers) {
 
 export function users() {
   const all = new Map();
-  const of = (id) => all.get(id) ?? (all.set(id, { id, sandboxes: 0, containers: [], running: 0, last: 0, denied: 0 }), all.get(id));
+  const of = (id) => all.get(id) ?? (all.set(id, { id, sandboxes: 0, containers: [], processes: [], running: 0, last: 0, denied: 0 }), all.get(id));
   for (const s of store.sandboxes) of(s.userId).sandboxes++;
   for (const c of store.containers.values()) of(c.userId).containers.push(c);
+  for (const p of store.processes) of(p.userId).processes.push(p);
   for (const c of store.calls.values()) {
     if (!c.userId) continue;
     const user = of(c.userId);

@@ -1,32 +1,33 @@
 // One user: sandboxes, containers and what they see, commands and durable processes.
 import { call, lines, open } from "./api.js";
-import { bytes, clock, confirm, cores, h, keyed, list, ms, safe, table, theirs, visible } from "./dom.js";
+import { bytes, clock, confirm, cores, h, keyed, list, ms, safe, span, table, theirs, visible } from "./dom.js";
 import { picture, request } from "./explain.js";
 import { shown } from "./overview.js";
-import { changed, refresh, store, watch } from "./store.js";
+import { changed, loops, refresh, runs, store, watch } from "./store.js";
 
 const logKept = 50000; // characters of a log that are kept at least, so that a long log does not fill the page
 
 export function user(main, [id = ""]) {
   const fault = h("p.bad", { role: "alert" });
-  const sandboxes = table("Sandboxes", ["Sandbox", "Working directory", "Holds", "State", "To do"]);
+  const sandboxes = table("Sandboxes", ["Sandbox", "Working directory", "Permissions", "State", "Actions"]);
   const containers = h("div.columns");
   const commands = list("Commands", [
-    ["Time", "6rem", (c) => clock(c.began)],
+    ["Time", "4.5rem", (c) => clock(c.began)],
+    ["Result", "5.5rem", end, (c) => h("span", { class: c.phase === "ended" ? (c.outcome === "ok" ? "dim" : "bad") : "good" }, end(c))],
+    ["Output", "4.5rem", (c) => (c.phase === "running" ? c.id : ""), (c) => (c.phase === "running" ? h("button.small", { type: "button", onclick: () => printed(c) }, "Output") : "")],
     ["Command", "minmax(12rem, 3fr)", (c) => c.command, (c) => h("code", null, theirs(c.command))],
     ["Grants", "minmax(6rem, 1fr)", grants, (c) => theirs(grants(c))],
     ["Sandbox", "7rem", (c) => c.sandboxId, (c) => theirs(c.sandboxId, 63)],
     ["Container", "5rem", (c) => c.way ?? ""],
-    ["End", "8rem", end, (c) => h("span", { class: c.phase === "ended" ? (c.outcome === "ok" ? "dim" : "bad") : "good" }, end(c))],
-    ["Took", "5rem", (c) => (c.phase === "ended" ? ms(c.totalMs) : "")],
-    ["Output", "5rem", (c) => (c.phase === "running" ? c.id : ""), (c) => (c.phase === "running" ? h("button.small", { type: "button", onclick: () => printed(c) }, "Output") : "")],
+    ["Duration", "5rem", (c) => (c.phase === "ended" ? ms(c.totalMs) : "")],
   ]);
   const output = h("div");
-  const processes = table("Durable processes", ["Process", "Command", "State", "Restarts", "To do"]);
+  const processes = table("Durable processes", ["Process", "Command", "State", "Last exit", "Restarts", "Reached at", "Actions"]);
   const log = h("div");
-  main.append(h("h1", null, "User ", theirs(id, 63)), fault,
+  const unknown = h("p.warn", { role: "status", hidden: true }, "The service knows no such user: nobody of that name has a sandbox, a process or a call here. Users are listed in the ", h("a", { href: "#/overview" }, "overview"), ".");
+  main.append(h("h1", null, "User ", theirs(id, 63)), fault, unknown,
     h("section.card", null, h("h2", null, "Sandboxes"), sandboxes.el),
-    h("section.card", null, h("h2", null, "Commands, now and lately"), commands.el, output),
+    h("section.card", null, h("h2", null, "Commands"), commands.el, output),
     h("section.card", null, h("h2", null, "Durable processes"), processes.el, log), h("section", null, h("h2", null, "Containers"), containers));
 
   const act = async (question, yes, work) => {
@@ -34,28 +35,34 @@ export function user(main, [id = ""]) {
     fault.textContent = "";
     await work().catch((e) => { fault.textContent = safe(e.message, 2000); });
     refresh();
-    look();
   };
   const button = (text, question, work, danger) => h(danger ? "button.danger" : "button", { type: "button", onclick: () => act(question, text, work) }, text);
 
-  let known = -1, looking = false, following = null;
+  let following = null;
   const own = () => store.sandboxes.filter((s) => s.userId === id);
-  async function look() {
-    if (looking || !own().length) return;
-    looking = true;
-    known = store.processes;
-    const found = await call("GET", `sandboxes/${encodeURIComponent(own()[0].id)}/processes`).catch(() => null);
-    looking = false;
-    if (found) keyed(processes.body, found.processes, (p) => p.id + p.status + p.restartCount, (p) => processRow(p));
-    if (known !== store.processes) look();
-  }
-  function processRow(p) {
-    const path = `sandboxes/${encodeURIComponent(p.sandboxId)}/processes/${p.id}`;
-    return h("tr", null, h("th", { scope: "row" }, theirs(p.name || p.id)), h("td", null, h("code", null, theirs(p.command || (p.argv ?? []).join(" ")))),
-      h("td", null, h("span", { class: p.status === "running" ? "good" : "dim" }, p.status)), h("td", null, p.restartCount),
-      h("td", null, h("button", { type: "button", onclick: () => follow(p, path) }, "Log"), " ",
-        p.status === "running" ? button("Stop", `Stop the process “${safe(p.name || p.id, 80)}”?`, () => call("POST", path + "/stop", {}), true)
-          : button("Remove", `Remove the process “${safe(p.name || p.id, 80)}” with its log?`, () => call("DELETE", path), true)));
+  // processRow is a row whose cells change when what they show does; so a button keeps the focus.
+  function processRow() {
+    const cells = Array.from({ length: 6 }, (_, i) => h(i === 1 || i === 2 ? "td.state" : "td")), name = h("th", { scope: "row" }), row = h("tr", null, name, cells), shown = [];
+    const fill = (i, cell, key, make) => {
+      if (shown[i] === key) return;
+      shown[i] = key;
+      cell.replaceChildren(...[make()].flat(9).filter(Boolean));
+    };
+    row.show = (p) => {
+      const by = own().some((s) => s.id === p.sandboxId) ? p.sandboxId : own()[0]?.id ?? p.sandboxId; // its own may be gone
+      const path = `sandboxes/${encodeURIComponent(by)}/processes/${p.id}`, called = safe(p.name || p.id, 80);
+      const goes = runs(p) || Boolean(p.nextRestartAt), state = processState(p), exit = lastExit(p), reached = JSON.stringify(p.expose ?? []);
+      fill(0, name, p.name || p.id, () => theirs(p.name || p.id));
+      fill(1, cells[0], p.command ?? "", () => h("code", null, theirs(p.command || (p.argv ?? []).join(" "))));
+      fill(2, cells[1], JSON.stringify(state), () => state.map(([text, colour]) => h("div", { class: colour }, theirs(text))));
+      fill(3, cells[2], exit.join("\n"), () => exit.map((text, i) => h("div", { class: i ? "dim" : null }, theirs(text, 500))));
+      fill(4, cells[3], String(p.restartCount), () => document.createTextNode(p.restartCount));
+      fill(5, cells[4], reached, () => (p.expose ?? []).map((e) => h("div", { class: e.fault ? "bad" : null }, h("code", null, e.address), ` to port ${e.port}`, e.fault ? [": ", theirs(e.fault)] : null)));
+      fill(6, cells[5], by + goes, () => h("div.acts", null, h("button", { type: "button", onclick: () => follow(p, path) }, "Log"),
+        goes ? button("Stop", `Stop the process “${called}”?`, () => call("POST", path + "/stop", {}), true)
+          : button("Remove", `Remove the process “${called}” with its log?`, () => call("DELETE", path), true)));
+    };
+    return row;
   }
   // printed shows a running command's latest output, until it ends or another one is selected.
   let watched = 0;
@@ -102,18 +109,38 @@ export function user(main, [id = ""]) {
     keyed(sandboxes.body, own(), (s) => s.id + s.updatedAt + Boolean(s.paused), (s) => sandboxRow(s));
     const calls = [...store.calls.values()].filter((c) => c.userId === id).reverse();
     commands.set(calls);
-    keyed(containers, [...store.containers.values()].filter((c) => c.userId === id), (c) => c.name, (c) => containerCard(c), (el, c) => el.show(c));
-    if (known !== store.processes) look();
+    const durable = store.processes.filter((p) => p.userId === id), warm = [...store.containers.values()].filter((c) => c.userId === id);
+    keyed(processes.body, durable, (p) => p.id, () => processRow(), (el, p) => el.show(p));
+    unknown.hidden = !store.loaded || own().length + calls.length + durable.length + warm.length > 0;
+    keyed(containers, warm, (c) => c.name, (c) => containerCard(c), (el, c) => el.show(c));
   });
   function sandboxRow(s) {
     const path = "sandboxes/" + encodeURIComponent(s.id), p = s.permissions;
     const holds = [p.network && "network", p.events && "events", p.writeDirs?.length && "writes " + p.writeDirs.join(" "), p.readDirs?.length && "reads " + p.readDirs.join(" "), p.appId && "app " + p.appId].filter(Boolean);
     return h("tr", null, h("th", { scope: "row" }, theirs(s.id)), h("td", null, h("code", null, theirs(p.workingDir || "/home"))), h("td", null, theirs(holds.join(", ") || "nothing more")),
-      h("td", null, s.paused ? "paused" : "runs"), h("td", null, h("a", { href: "#/explain/" + encodeURIComponent(s.id) }, "Explain"), " ",
-        s.paused ? button("Resume", "", () => call("POST", path + "/resume")) : button("Pause", `Pause the sandbox “${safe(s.id, 80)}” with its processes?`, () => call("POST", path + "/pause")), " ",
-        button("Remove", `Remove the sandbox “${safe(s.id, 80)}”? The user's files stay.`, () => call("DELETE", path), true)));
+      h("td", null, s.paused ? "paused" : "active"), h("td", null, h("div.acts", null, h("a", { href: "#/explain/" + encodeURIComponent(s.id) }, "Explain"),
+        s.paused ? button("Resume", "", () => call("POST", path + "/resume")) : button("Pause", `Pause the sandbox “${safe(s.id, 80)}” with its processes?`, () => call("POST", path + "/pause")),
+        button("Remove", `Remove the sandbox “${safe(s.id, 80)}”? The user's files stay.`, () => call("DELETE", path), true))));
   }
   return () => { stop(); following?.abort(); watched = 0; };
+}
+
+// processState is what a process does now: lines with their colours.
+function processState(p) {
+  const state = [[p.status + (p.pid ? `, pid ${p.pid}` : ""), p.status === "running" ? "good" : p.status === "paused" ? "warn" : "dim"]];
+  if (loops(p)) state[0] = [`${p.status}, crash-looping`, "bad"];
+  if (p.nextRestartAt) state.push(["starts again at " + clock(p.nextRestartAt), loops(p) ? "bad" : "dim"]);
+  if (runs(p) && p.ready) state.push(p.ready.ok ? ["ready", "good"] : ["not ready" + (p.ready.message ? ": " + p.ready.message : ""), "warn"]);
+  if (p.notice) state.push([p.notice, "warn"]);
+  return state;
+}
+
+// lastExit is how and when a process ended last, and why.
+function lastExit(p) {
+  const why = (runs(p) ? p.exitReason : p.reason) ?? "";
+  if (!p.lastExitedAt) return why ? [why] : ["–"];
+  const how = p.oomKilled ? "out of memory" : p.signal ?? (p.exitCode === null ? "not known" : "code " + p.exitCode);
+  return [`${how}, ${span(Date.now() - Date.parse(p.lastExitedAt))} ago`, why].filter(Boolean);
 }
 
 const grants = (c) => `${c.grants ?? ""} ${c.network ?? ""}`.trim() || "–";
