@@ -80,6 +80,7 @@ func (l *lab) ready(id string) {
 		l.T.Fatal(err)
 	}
 	if _, err := l.Process(id, l.process); err != nil {
+		l.Register("a") // which starts it
 		l.process = l.Start(process.Intent{Command: "true"}).ID
 	}
 }

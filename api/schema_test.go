@@ -182,7 +182,7 @@ func TestSchemasHaveTheValues(t *testing.T) {
 		{"encodings", []string{string(types.Base64)}, c.component(t, "Encoding")},
 		{"verdicts", texts(verdicts), c.component(t, "Verdict")},
 		{"vias", texts(vias), c.component(t, "Via")},
-		{"states", texts([]process.State{process.Running, process.Stopped, process.Exited}), c.component(t, "ProcessState")},
+		{"states", texts([]process.State{process.Running, process.Stopped, process.Exited, process.Paused}), c.component(t, "ProcessState")},
 	} {
 		slices.Sort(tt.values)
 		if diff := cmp.Diff(tt.values, enum(tt.schema)); diff != "" {
