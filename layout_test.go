@@ -30,7 +30,7 @@ var mayImport = map[string]string{
 	"internal/pace":             "",
 	"internal/relay":            "",
 	"internal/sandbox":          "internal/hints internal/cgroup internal/ids internal/calls internal/events internal/quota internal/attach pathmap internal/policy internal/rootfs internal/hostfs internal/errs internal/durable dockerexec images internal/dockerd internal/egress/decisions internal/process internal/agent/creds internal/agent/launch",
-	"internal/sandboxtest":      "internal/cgroup internal/events dockerexec images internal/dockerd internal/egress/decisions internal/policy internal/process internal/quota internal/rootfs internal/sandbox",
+	"internal/sandboxtest":      "internal/cgroup internal/events internal/hostfs internal/ids dockerexec images internal/dockerd internal/egress/decisions internal/policy internal/process internal/quota internal/rootfs internal/sandbox",
 	"internal/lasting":          "internal/hints internal/budget internal/cgroup internal/ids dockerexec internal/agent/ask internal/agent/launch internal/agent/wire internal/durable internal/errs internal/hostfs internal/quota internal/sandbox",
 	"internal/rootfs":           "pathmap internal/policy internal/hostfs internal/errs dockerexec",
 	"internal/policy":           "pathmap internal/errs",
