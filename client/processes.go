@@ -93,7 +93,7 @@ var processIDs = regexp.MustCompile(`^p-[a-z2-7]{12}$`)
 
 // finished reports whether a process has ended and will not be restarted.
 func finished(p types.Process) bool {
-	return p.Status != types.ProcessRunning && (!p.KeepAlive || p.DesiredState == types.ProcessStopped)
+	return !p.Runs() && (!p.KeepAlive || p.DesiredState == types.ProcessStopped)
 }
 
 // StopProcess stops a process for good, with the signal TERM, INT, HUP or KILL; empty means TERM. It blocks

@@ -129,6 +129,9 @@ type Process struct {
 	LogPath string `json:"logPath"`
 }
 
+// Runs reports whether a process runs, paused or not.
+func (p Process) Runs() bool { return p.Status == ProcessRunning || p.Status == ProcessPaused }
+
 // StartedProcess is the answer of POST …/processes.
 type StartedProcess struct {
 	Process

@@ -149,7 +149,7 @@ func notReady(p types.Process, id string, wait time.Duration) error {
 	switch {
 	case p.Status == types.ProcessPaused:
 		how = "it is paused with its sandbox"
-	case !runs(p):
+	case !p.Runs():
 		how = fmt.Sprintf("it %s%s, and is started again", p.Status, ending(p))
 	case p.Ready != nil && p.Ready.Message != "":
 		how = printable(p.Ready.Message) + "; it keeps running"

@@ -28,7 +28,7 @@ func printProcesses(out io.Writer, list []types.Process, columns int, now time.T
 // since returns how long a process has run, how long ago it ended, or when it will be restarted.
 func since(p types.Process, now time.Time) string {
 	switch {
-	case runs(p):
+	case p.Runs():
 		return "up " + span(now.Sub(p.LastStartedAt))
 	case !p.NextRestartAt.IsZero():
 		return "again in " + span(p.NextRestartAt.Sub(now))
@@ -81,17 +81,12 @@ func exitText(p types.Process) string {
 	}
 }
 
-// runs reports whether a process runs, paused or not.
-func runs(p types.Process) bool {
-	return p.Status == types.ProcessRunning || p.Status == types.ProcessPaused
-}
-
 // lastExitText returns when and how a process ended last; "" if it never has. Why is in the status of one that does not run.
 func lastExitText(p types.Process) string {
 	if p.LastExitedAt.IsZero() {
 		return ""
 	}
-	if p.Reason = ""; runs(p) {
+	if p.Reason = ""; p.Runs() {
 		p.Reason = p.ExitReason
 	}
 	return clock(p.LastExitedAt) + cmp.Or(ending(p), ", nobody knows how")
@@ -166,7 +161,7 @@ func printProcess(out io.Writer, p types.Process, now time.Time) error {
 
 func statusText(p types.Process, now time.Time) string {
 	text := printable(string(p.Status))
-	if runs(p) {
+	if p.Runs() {
 		if p.Status == types.ProcessPaused {
 			text = "paused with its sandbox, up"
 		}
@@ -195,7 +190,7 @@ func readyText(p types.Process, now time.Time) string {
 	switch {
 	case p.Status == types.ProcessPaused:
 		text += ", it is paused"
-	case !runs(p):
+	case !p.Runs():
 		text += ", it does not run"
 	case r.OK:
 		text = "yes, for " + span(now.Sub(r.Since))
@@ -213,7 +208,7 @@ func exposedText(p types.Process, e types.Exposed) string {
 	switch {
 	case e.Fault != "":
 		return text + ", but not now: " + printable(e.Fault)
-	case !runs(p):
+	case !p.Runs():
 		return text + " when it runs"
 	}
 	return text
