@@ -255,19 +255,23 @@ func (i insideFiles) entries(ctx context.Context, doing, script string, visit fu
 	}, doing, script, args...)
 }
 
-// resolve returns what links lead to, by the links' paths. It leaves out what leads nowhere.
+// resolveLimit is how long programs of the image may take to resolve links.
+const resolveLimit = 10 * time.Second
+
+// resolve returns what links lead to, by the links' paths. It leaves out what leads nowhere, and what is not known in time.
 func (i insideFiles) resolve(ctx context.Context, links []string) map[string]entry {
+	ctx, cancel := context.WithTimeout(ctx, resolveLimit)
+	defer cancel()
 	const at, most = 256, 4 * maxPath // links at a time, and bytes for each
 	found := map[string]entry{}
 	for some := range slices.Chunk(links, at) {
 		var printed []byte
-		err := i.run(ctx, func(data []byte) error {
+		_ = i.run(ctx, func(data []byte) error {
 			if printed = append(printed, data...); len(printed) > most*at {
 				return errs.TooLarge("too much is printed")
 			}
 			return nil
-		}, "resolve", resolveIt, some...)
-		_ = err // realpath fails when some lead nowhere
+		}, "resolve", resolveIt, some...) // realpath fails when some lead nowhere
 		there, places, _ := strings.Cut(string(printed), "\x00\x00")
 		for kind := range strings.SplitSeq(there, "\x00") {
 			fields := strings.SplitN(kind, "\t", 3)
