@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"net/url"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -370,6 +371,37 @@ func TestEntriesOfAHostileFind(t *testing.T) {
 			t.Errorf("%q: %+v", line, e)
 		}
 	}
+}
+
+// The programs that resolve links may be the tenant's.
+func TestLinksOfAHostileFind(t *testing.T) {
+	bin, dir := t.TempDir(), elsewhere(t)
+	for name, script := range map[string]string{
+		"find":     "if [ \"$1\" = -L ]; then printf 'f\\t644\\t/other\\0f\\t644\\0'; else exec " + lookPath(t, "find") + " \"$@\"; fi",
+		"realpath": "printf '/x\\0/y\\0'",
+	} {
+		if err := os.WriteFile(filepath.Join(bin, name), []byte("#!/bin/sh\n"+script+"\n"), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	t.Setenv("PATH", bin+":"+os.Getenv("PATH"))
+	b := newLab(t).create(`{}`)
+	if err := os.Symlink("to", dir+"/link"); err != nil {
+		t.Fatal(err)
+	}
+	stat, err := call[filesystempb.StatRequest, filesystempb.StatResponse](b, "Stat", &filesystempb.StatRequest{Path: dir + "/link"})
+	if e := stat.GetEntry(); err != nil || e.GetType() != filesystempb.FileType_FILE_TYPE_SYMLINK || e.GetSymlinkTarget() != dir+"/to" {
+		t.Errorf("%v %v", stat, err)
+	}
+}
+
+func lookPath(t *testing.T, program string) string {
+	t.Helper()
+	at, err := exec.LookPath(program)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return at
 }
 
 // form makes a form of files of so many bytes each.

@@ -140,8 +140,9 @@ func (c called) tell(ctx context.Context, entries []entry) []*filesystempb.Entry
 		}
 	}
 	for at, target := range (insideFiles{c}).resolve(ctx, slices.Sorted(maps.Keys(links))) {
-		to, from := links[at], told(target)
-		to.Type, to.Mode, to.SymlinkTarget = from.Type, from.Mode, &from.Path
+		if to, from := links[at], told(target); to != nil { // else the image's programs have made it up
+			to.Type, to.Mode, to.SymlinkTarget = from.Type, from.Mode, &from.Path
+		}
 	}
 	return infos
 }
