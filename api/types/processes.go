@@ -29,7 +29,7 @@ type StartProcess struct {
 // or a TCP port of the process's own loopback that accepts a connection.
 type Ready struct {
 	Command string `json:"command,omitempty"`
-	Port    int    `json:"port,omitempty"`
+	Port    int    `json:"port,omitzero"`
 	// IntervalMs is the time between two checks, TimeoutMs the limit of one check; 0 means 500 and 2000.
 	IntervalMs int64 `json:"intervalMs,omitzero"`
 	TimeoutMs  int64 `json:"timeoutMs,omitzero"`

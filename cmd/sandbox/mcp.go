@@ -7,6 +7,7 @@ import (
 	"os/signal"
 	"path"
 	"strings"
+	"time"
 
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 	"github.com/spf13/cobra"
@@ -33,7 +34,9 @@ func mcpCommand(a *app) *cobra.Command {
 		Use:   "mcp --user USER [--grant TAG]… [--allow-domain NAME]… [--package-manager NAME]…",
 		Short: "Serve a sandbox to an agent over MCP, on stdin and stdout",
 		Long: `mcp serves a user's sandbox to one agent over the Model Context Protocol, on stdin and stdout. Its tools
-are exec, read, write, list, process_start, process_list, process_get, process_stop and process_stop_all.
+are exec, read, write, edit, list, process_start, process_list, process_get, process_wait, process_stop,
+process_stop_all and process_remove. SIGTERM, SIGINT and SIGHUP end the calls that run, and then the server; a second
+signal ends it at once.
 
 The flags say the most that a call may have; each call asks for a part of it, and has nothing by default.
 With only --grant @network a call may name any domain; with --allow-domain or --package-manager, only
@@ -57,6 +60,7 @@ A program that starts MCP servers, such as Claude Desktop, is set up like this:
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			ctx, stop := signal.NotifyContext(cmd.Context(), unix.SIGINT, unix.SIGTERM, unix.SIGHUP)
 			defer stop()
+			context.AfterFunc(ctx, stop) // a second signal ends us at once
 			c := a.client()
 			defer c.Close()
 			cfg, err := f.config(ctx, c)
@@ -102,7 +106,7 @@ func (f mcpFlags) config(ctx context.Context, c *client.Client) (mcp.Config, err
 		grants = held(box.Permissions)
 	}
 	return mcp.Config{
-		Client: c, Sandbox: id, Version: version.String(),
+		Client: c, Sandbox: id, Version: version.String(), MaxTimeout: time.Duration(health.MaxTimeoutMs) * time.Millisecond,
 		Bounds: mcp.Bounds{
 			Grants: grants, Domains: domains, PackageManagers: f.managers, Expose: f.expose,
 			WorkingDir: box.Permissions.WorkingDir, Home: path.Join(health.UsersDir, box.UserID, "home"),

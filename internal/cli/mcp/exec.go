@@ -8,38 +8,28 @@ import (
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
-	"github.com/daycare-run/sandbox/api/types"
 	"github.com/daycare-run/sandbox/client"
-	"github.com/daycare-run/sandbox/internal/hints"
 )
 
 // ExecInput is the input of exec.
 type ExecInput struct {
 	CommandInput
 	Stdin     string `json:"stdin,omitempty" jsonschema:"text for the command's standard input"`
-	TimeoutMs *int64 `json:"timeoutMs,omitempty" jsonschema:"end the command after so many milliseconds; default 30000"`
+	TimeoutMs *int64 `json:"timeoutMs,omitempty" jsonschema:"end the command after so many milliseconds; default 30000, at most what the tool's description says, usually 300000"`
 }
 
-// ExecOutput says what a command printed and how it ended.
-type ExecOutput struct {
-	ExitCode  *int            `json:"exitCode" jsonschema:"null when a signal ended the command"`
-	Signal    string          `json:"signal,omitempty" jsonschema:"the signal that ended it, such as SIGKILL"`
-	Stdout    string          `json:"stdout"`
-	Stderr    string          `json:"stderr"`
-	TimedOut  bool            `json:"timedOut,omitempty" jsonschema:"its time was up"`
-	Truncated bool            `json:"truncated,omitempty" jsonschema:"a middle part of the output was left out"`
-	Duration  float64         `json:"durationMs" jsonschema:"in milliseconds"`
-	Egress    []types.Refusal `json:"egress,omitempty" jsonschema:"what it wanted to reach and did not"`
-	Hints     []types.Hint    `json:"hints,omitempty" jsonschema:"what else is to be said, such as what to ask for"`
+// execText describes exec.
+func (s *Server) execText() string {
+	return fmt.Sprintf("Run a command line in the sandbox and return what it prints and how it ends. It may take 30 s, or what timeoutMs says, %s at most. "+
+		"Start what takes longer, or must go on, with process_start, and wait for it with process_wait: whatever a command leaves running ends with it. ",
+		s.cfg.MaxTimeout)
 }
-
-const execText = `Run a command line in the sandbox and return what it prints and how it ends. Everything that it leaves running ends with it; use process_start for what must go on. `
 
 // runExec runs a command. When ctx ends because the client has cancelled the request, so does the command.
-func (s *Server) runExec(ctx context.Context, req *mcp.CallToolRequest, in ExecInput) (*mcp.CallToolResult, ExecOutput, error) {
+func (s *Server) runExec(ctx context.Context, req *mcp.CallToolRequest, in ExecInput) (*mcp.CallToolResult, error) {
 	e, err := s.exec(in.CommandInput)
 	if err != nil {
-		return nil, ExecOutput{}, err
+		return nil, err
 	}
 	e.TimeoutMs = in.TimeoutMs
 	var stdout, stderr clipped
@@ -50,18 +40,13 @@ func (s *Server) runExec(ctx context.Context, req *mcp.CallToolRequest, in ExecI
 	ended := s.progress(ctx, req, &stdout, &stderr)
 	result, err := s.cfg.Client.Attach(ctx, s.cfg.Sandbox, e, streams)
 	ended()
+	if most := s.cfg.MaxTimeout.Milliseconds(); err != nil && in.TimeoutMs != nil && *in.TimeoutMs > most {
+		return nil, fmt.Errorf("timeoutMs %d is more than %d: start what takes longer with process_start, and wait for it with process_wait", *in.TimeoutMs, most)
+	}
 	if err != nil {
-		return nil, ExecOutput{}, err
+		return nil, err
 	}
-	out := ExecOutput{
-		ExitCode: result.ExitCode, Stdout: stdout.String(), Stderr: stderr.String(), TimedOut: result.TimedOut,
-		Truncated: stdout.cut() || stderr.cut(), Duration: result.DurationMs, Egress: result.Egress,
-		Hints: hints.Say(hints.MCP, result.Hints),
-	}
-	if result.Signal != nil {
-		out.Signal = *result.Signal
-	}
-	return text(resultText(out, result, in.DeniedDomains)), out, nil
+	return text(resultText(stdout.String(), stderr.String(), result, in.DeniedDomains)), nil
 }
 
 // progressEvery is how often a client that has asked for progress is told that a command still runs.

@@ -1,9 +1,11 @@
 package mcp
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"strings"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
@@ -20,18 +22,6 @@ type ReadInput struct {
 	Limit  *int   `json:"limit,omitempty" jsonschema:"how many lines to read; at most 2000 come at a time"`
 }
 
-// ReadOutput says what was read. Content is empty for an image, which is in the tool's result.
-type ReadOutput struct {
-	Path        string `json:"path"`
-	Type        string `json:"type" jsonschema:"text or image"`
-	Bytes       int64  `json:"bytes" jsonschema:"the size of the file"`
-	TotalLines  int    `json:"totalLines,omitempty"`
-	OutputLines int    `json:"outputLines,omitempty"`
-	Truncated   bool   `json:"truncated,omitempty" jsonschema:"there is more; read on with offset"`
-	MIMEType    string `json:"mimeType,omitempty"`
-	Content     string `json:"content,omitempty" jsonschema:"of a text"`
-}
-
 // WriteInput is the input of write.
 type WriteInput struct {
 	Path    string `json:"path" jsonschema:"relative to the working directory, absolute, or from the home as ~/path; directories that are missing are made"`
@@ -39,10 +29,11 @@ type WriteInput struct {
 	Append  bool   `json:"append,omitempty" jsonschema:"add to the end of the file instead of replacing it"`
 }
 
-// WriteOutput says what was written.
-type WriteOutput struct {
-	Path  string `json:"path"`
-	Bytes int64  `json:"bytes"`
+// EditInput is the input of edit.
+type EditInput struct {
+	Path string `json:"path" jsonschema:"a text file: relative to the working directory, absolute, or from the home as ~/path"`
+	Old  string `json:"oldText" jsonschema:"the text to replace, exactly as it is in the file; it must be there once, so give enough of what is around it"`
+	New  string `json:"newText" jsonschema:"the text in its place; may be empty"`
 }
 
 // ListInput is the input of list.
@@ -50,17 +41,12 @@ type ListInput struct {
 	Path string `json:"path,omitempty" jsonschema:"a directory: relative to the working directory, absolute, or from the home as ~/path; default the working directory"`
 }
 
-// ListOutput is a directory.
-type ListOutput struct {
-	Path      string        `json:"path"`
-	Entries   []types.Entry `json:"entries"`
-	Truncated bool          `json:"truncated,omitempty" jsonschema:"there are more entries"`
-}
-
 func (s *Server) addFiles() {
 	addTool(s, "read", "Read a file", onlyReads, s.read,
 		"Read a text or a picture in the sandbox's home, /tmp or mounts. A long text comes in parts: read on with offset. Read the system's files with exec.")
 	addTool(s, "write", "Write a file", changes, s.write, "Write a whole text file. It may be in "+s.writable()+".")
+	addTool(s, "edit", "Edit a file", changes, s.edit,
+		"Replace a text in a file by another one. The text must be there exactly once. The file may be in "+s.writable()+".")
 	addTool(s, "list", "List a directory", onlyReads, s.list, "List what is in a directory of the sandbox's home, /tmp or mounts.")
 }
 
@@ -94,53 +80,101 @@ func (s *Server) target(doing, name string, allowed func(string) bool) (types.Ta
 	return client.Target(inside), nil
 }
 
-func (s *Server) read(ctx context.Context, _ *mcp.CallToolRequest, in ReadInput) (*mcp.CallToolResult, ReadOutput, error) {
+func (s *Server) read(ctx context.Context, _ *mcp.CallToolRequest, in ReadInput) (*mcp.CallToolResult, error) {
 	target, err := s.target("read", in.Path, s.cfg.Bounds.reads)
 	if err != nil {
-		return nil, ReadOutput{}, err
+		return nil, err
 	}
 	got, err := s.cfg.Client.Read(ctx, s.cfg.Sandbox, types.Read{Target: target, Offset: in.Offset, Limit: in.Limit})
 	if err != nil {
-		return nil, ReadOutput{}, err
+		return nil, err
 	}
-	out := ReadOutput{Path: got.DisplayPath, Type: string(got.Type), Bytes: got.Bytes, MIMEType: got.MimeType}
 	if got.Type == types.ReadImage {
 		data, err := client.Content(got)
 		if err != nil {
-			return nil, ReadOutput{}, err
+			return nil, err
 		}
-		return &mcp.CallToolResult{Content: []mcp.Content{&mcp.ImageContent{Data: data, MIMEType: got.MimeType}}}, out, nil
+		return &mcp.CallToolResult{Content: []mcp.Content{&mcp.ImageContent{Data: data, MIMEType: got.MimeType}}}, nil
 	}
-	if got.Lines != nil {
-		out.TotalLines, out.OutputLines, out.Truncated = got.TotalLines, got.OutputLines, got.Truncated
+	result := text(got.Content)
+	if got.Lines != nil && got.Truncated {
+		first := 1
+		if in.Offset != nil {
+			first = *in.Offset
+		}
+		notice := fmt.Sprintf("[lines %d to %d of %d; read on with offset]", first, first+got.OutputLines-1, got.TotalLines)
+		result.Content = append(result.Content, &mcp.TextContent{Text: notice})
 	}
-	out.Content = got.Content
-	return text(got.Content), out, nil
+	return result, nil
 }
 
-func (s *Server) write(ctx context.Context, _ *mcp.CallToolRequest, in WriteInput) (*mcp.CallToolResult, WriteOutput, error) {
+func (s *Server) write(ctx context.Context, _ *mcp.CallToolRequest, in WriteInput) (*mcp.CallToolResult, error) {
 	target, err := s.target("write", in.Path, s.cfg.Bounds.writes)
 	if err != nil {
-		return nil, WriteOutput{}, err
+		return nil, err
 	}
 	got, err := s.cfg.Client.Write(ctx, s.cfg.Sandbox, types.Write{Target: target, Content: in.Content, Append: in.Append})
 	if err != nil {
-		return nil, WriteOutput{}, err
+		return nil, err
 	}
-	return text(fmt.Sprintf("%s: %d bytes written", got.SandboxPath, got.Bytes)), WriteOutput{Path: got.SandboxPath, Bytes: got.Bytes}, nil
+	return text(fmt.Sprintf("%s: %d bytes written", got.SandboxPath, got.Bytes)), nil
 }
 
-func (s *Server) list(ctx context.Context, _ *mcp.CallToolRequest, in ListInput) (*mcp.CallToolResult, ListOutput, error) {
+// maxEdit is the largest file that edit changes, in bytes.
+const maxEdit = 4 << 20
+
+// edit replaces a text that is in a file once. It goes by bytes, so what is not UTF-8 stays as it is.
+func (s *Server) edit(ctx context.Context, _ *mcp.CallToolRequest, in EditInput) (*mcp.CallToolResult, error) {
+	target, err := s.target("edit", in.Path, s.cfg.Bounds.writes)
+	if err != nil {
+		return nil, err
+	}
+	if in.Old == "" {
+		return nil, errors.New("oldText is empty: to add to a file, give a text that is there, or use write with append")
+	}
+	before, err := s.content(ctx, target.Path)
+	if err != nil {
+		return nil, err
+	}
+	switch n := bytes.Count(before, []byte(in.Old)); {
+	case n == 0:
+		return nil, fmt.Errorf("cannot edit %q: oldText is not in it; read it again, and give the text exactly, with its spaces and line ends", in.Path)
+	case n > 1:
+		return nil, fmt.Errorf("cannot edit %q: oldText is in it %d times; give more of what is around the one to replace", in.Path, n)
+	}
+	after := bytes.Replace(before, []byte(in.Old), []byte(in.New), 1)
+	got, err := s.cfg.Client.Upload(ctx, s.cfg.Sandbox, target.Path, bytes.NewReader(after), false)
+	if err != nil {
+		return nil, err
+	}
+	return text(fmt.Sprintf("%s: edited; it has %d bytes", got.SandboxPath, got.Bytes)), nil
+}
+
+// content reads a file that is to be edited.
+func (s *Server) content(ctx context.Context, name string) ([]byte, error) {
+	file, err := s.cfg.Client.Download(ctx, s.cfg.Sandbox, name, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer file.Close()
+	data, err := io.ReadAll(io.LimitReader(file, maxEdit+1))
+	if err == nil && len(data) > maxEdit {
+		err = fmt.Errorf("cannot edit %q: it has more than %d bytes; edit it with exec", name, maxEdit)
+	}
+	return data, err
+}
+
+func (s *Server) list(ctx context.Context, _ *mcp.CallToolRequest, in ListInput) (*mcp.CallToolResult, error) {
 	if in.Path == "" {
 		in.Path = "."
 	}
 	target, err := s.target("list", in.Path, s.cfg.Bounds.reads)
 	if err != nil {
-		return nil, ListOutput{}, err
+		return nil, err
 	}
 	got, err := s.cfg.Client.ListDir(ctx, s.cfg.Sandbox, target.Path)
 	if err != nil {
-		return nil, ListOutput{}, err
+		return nil, err
 	}
 	var lines strings.Builder
 	for _, e := range got.Entries {
@@ -152,5 +186,5 @@ func (s *Server) list(ctx context.Context, _ *mcp.CallToolRequest, in ListInput)
 	if lines.Len() == 0 {
 		lines.WriteString("[it is empty]\n")
 	}
-	return text(lines.String()), ListOutput{Path: got.Path, Entries: got.Entries, Truncated: got.Truncated}, nil
+	return text(lines.String()), nil
 }

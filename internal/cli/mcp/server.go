@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"io"
 	"strings"
+	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
@@ -24,6 +25,8 @@ type Config struct {
 	// Sandbox is the id of the registered sandbox that calls go to.
 	Sandbox string
 	Bounds  Bounds
+	// MaxTimeout is the longest that a command may take, as the service says.
+	MaxTimeout time.Duration
 	// Version is told to clients.
 	Version string
 }
@@ -41,7 +44,7 @@ func New(cfg Config) *Server {
 		Instructions: s.instructions(),
 		Capabilities: &mcp.ServerCapabilities{},
 	})
-	addTool(s, "exec", "Run a command", changes, s.runExec, execText+s.what())
+	addTool(s, "exec", "Run a command", changes, s.runExec, s.execText()+s.what())
 	s.addFiles()
 	s.addProcesses()
 	return s
@@ -54,15 +57,60 @@ var (
 	onlyEnds  = mcp.ToolAnnotations{IdempotentHint: true}
 )
 
+// handler answers a call of a tool with a text or a picture. There is no structured content: some clients show that alone
+// to their agent, others both, so a text in it would be missed or sent twice.
+type handler[In any] func(context.Context, *mcp.CallToolRequest, In) (*mcp.CallToolResult, error)
+
 // addTool adds a tool. It sets the title in both places where clients of the protocol's versions look for it.
-func addTool[In, Out any](s *Server, name, title string, hints mcp.ToolAnnotations, handler mcp.ToolHandlerFor[In, Out], description string) {
+func addTool[In any](s *Server, name, title string, hints mcp.ToolAnnotations, handle handler[In], description string) {
 	hints.Title = title
-	mcp.AddTool(s.server, &mcp.Tool{Name: name, Title: title, Description: description, Annotations: &hints}, handler)
+	tool := &mcp.Tool{Name: name, Title: title, Description: description, Annotations: &hints}
+	mcp.AddTool(s.server, tool, func(ctx context.Context, req *mcp.CallToolRequest, in In) (*mcp.CallToolResult, any, error) {
+		result, err := handle(ctx, req, in)
+		if cause := context.Cause(ctx); err != nil && errors.Is(cause, context.Canceled) {
+			err = errCancelled
+		} else if err != nil && cause != nil {
+			err = cause
+		}
+		return result, nil, err
+	})
 }
 
-// Run serves one client on a transport, until the client leaves or ctx ends. Commands that still run then are ended.
+// Why a call was ended before its end.
+var (
+	errCancelled = errors.New("the call was cancelled: a command that it ran was ended")
+	errLeaving   = errors.New("this server is ending: a command that the call ran was ended")
+)
+
+// leaveAfter is how long Run waits for calls that are being ended.
+const leaveAfter = 5 * time.Second
+
+// Run serves one client on a transport, until the client leaves or ctx ends. Calls that are being answered then are ended,
+// with their commands.
 func (s *Server) Run(ctx context.Context, transport mcp.Transport) error {
-	err := s.server.Run(ctx, transport)
+	s.server.AddReceivingMiddleware(func(next mcp.MethodHandler) mcp.MethodHandler {
+		return func(call context.Context, method string, req mcp.Request) (mcp.Result, error) {
+			call, end := context.WithCancelCause(call)
+			defer end(nil)
+			defer context.AfterFunc(ctx, func() { end(errLeaving) })()
+			return next(call, method, req)
+		}
+	})
+	session, err := s.server.Connect(context.WithoutCancel(ctx), transport, nil) // calls that are ended are answered
+	if err != nil {
+		return err
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- session.Wait() }()
+	select {
+	case err = <-ended:
+	case <-ctx.Done():
+		go func() { _ = session.Close() }() // waits for the calls
+		select {
+		case <-ended:
+		case <-time.After(leaveAfter): // a call, or a client that reads nothing, holds it up
+		}
+	}
 	if errors.Is(err, io.EOF) || errors.Is(err, mcp.ErrConnectionClosed) || ctx.Err() != nil {
 		return nil
 	}

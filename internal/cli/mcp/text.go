@@ -49,9 +49,6 @@ func (c *clipped) size() int {
 	return c.total
 }
 
-// cut reports whether something is left out.
-func (c *clipped) cut() bool { return c.size() > keptHead+keptTail }
-
 // asText returns bytes as text; invalid UTF-8 becomes U+FFFD.
 func asText(data []byte) string { return strings.ToValidUTF8(string(data), "\uFFFD") }
 
@@ -73,25 +70,25 @@ func text(what string) *mcp.CallToolResult {
 }
 
 // resultText returns a command's result for an agent: what the command printed, then notices about it.
-func resultText(out ExecOutput, r types.Result, denied []string) string {
+func resultText(stdout, stderr string, r types.Result, denied []string) string {
 	var all strings.Builder
-	all.WriteString(out.Stdout)
+	all.WriteString(stdout)
 	part := func(format string, args ...any) {
 		if all.Len() > 0 && !strings.HasSuffix(all.String(), "\n") {
 			all.WriteString("\n")
 		}
 		fmt.Fprintf(&all, format, args...)
 	}
-	if out.Stderr != "" {
-		part("[stderr]\n%s", out.Stderr)
+	if stderr != "" {
+		part("[stderr]\n%s", stderr)
 	}
 	switch {
-	case out.TimedOut:
+	case r.TimedOut:
 		part("[the command was ended because its time was up; give it more with timeoutMs, or use process_start]")
-	case out.Signal != "":
-		part("[the command was ended by %s]", out.Signal)
-	case out.ExitCode != nil && *out.ExitCode != 0:
-		part("[exit code %d]", *out.ExitCode)
+	case r.Signal != nil:
+		part("[the command was ended by %s]", *r.Signal)
+	case r.ExitCode != nil && *r.ExitCode != 0:
+		part("[exit code %d]", *r.ExitCode)
 	case all.Len() == 0:
 		part("[exit code 0, nothing printed]")
 	}
@@ -105,7 +102,7 @@ func resultText(out ExecOutput, r types.Result, denied []string) string {
 	if r.EgressMore > 0 {
 		part("[network: %d more names were refused]", r.EgressMore)
 	}
-	for _, h := range out.Hints {
+	for _, h := range hints.Say(hints.MCP, r.Hints) {
 		part("[%s]", h.Message)
 	}
 	return all.String()

@@ -1,0 +1,252 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+
+	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
+	"golang.org/x/sys/unix"
+
+	"github.com/daycare-run/sandbox/dockerexec"
+	"github.com/daycare-run/sandbox/internal/process"
+	"github.com/daycare-run/sandbox/internal/sandboxtest"
+)
+
+// agent is an MCP client that is connected to `sandbox mcp` of a lab.
+type agent struct {
+	*sdk.ClientSession
+	t *testing.T
+}
+
+func (l *lab) agent(flags ...string) agent {
+	l.t.Helper()
+	c := sdk.NewClient(&sdk.Implementation{Name: "test", Version: "1"}, nil)
+	session, err := c.Connect(l.t.Context(), &sdk.CommandTransport{Command: l.command(append([]string{"mcp"}, flags...)...)}, nil)
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	l.t.Cleanup(func() { _ = session.Close() })
+	return agent{session, l.t}
+}
+
+type arguments = map[string]any
+
+// call calls a tool, and returns the texts of its result, a line between two. There is nothing beside them.
+func (a agent) call(tool string, given arguments) (text string, failed bool) {
+	a.t.Helper()
+	result, err := a.CallTool(a.t.Context(), &sdk.CallToolParams{Name: tool, Arguments: given})
+	if err != nil {
+		a.t.Fatalf("%s: %v", tool, err)
+	}
+	var texts []string
+	for _, content := range result.Content {
+		if part, is := content.(*sdk.TextContent); is {
+			texts = append(texts, part.Text)
+		}
+	}
+	if result.StructuredContent != nil {
+		a.t.Errorf("%s: there is more: %v", tool, result.StructuredContent)
+	}
+	return strings.Join(texts, "\n"), result.IsError
+}
+
+// holds calls a tool that succeeds, or fails, with a text in its result.
+func (a agent) holds(tool string, given arguments, fails bool, want string) {
+	a.t.Helper()
+	if text, failed := a.call(tool, given); failed != fails || !strings.Contains(text, want) {
+		a.t.Errorf("%s %v: %q, failed %t, want %q", tool, given, text, failed, want)
+	}
+}
+
+func TestMCPExec(t *testing.T) {
+	l := newLab(t, sandboxtest.Started(func(_ context.Context, c dockerexec.Command, out dockerexec.Output) (dockerexec.Result, error) {
+		if c.Stdin == nil {
+			return dockerexec.Result{}, out(dockerexec.Stdout, []byte("no stdin"))
+		}
+		got, err := io.ReadAll(c.Stdin)
+		if err == nil {
+			err = out(dockerexec.Stdout, got)
+		}
+		return dockerexec.Result{}, err
+	}))
+	a := l.agent("--sandbox", "agent-7")
+	a.holds("exec", arguments{"command": "x"}, false, "no stdin")
+	a.holds("exec", arguments{"command": "x", "stdin": "typed"}, false, "typed")
+	a.holds("exec", arguments{"command": "x", "timeoutMs": 60_001}, true,
+		"timeoutMs 60001 is more than 60000: start what takes longer with process_start, and wait for it with process_wait")
+	tools, err := a.ListTools(t.Context(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, tool := range tools.Tools {
+		if tool.Name == "exec" && !strings.Contains(tool.Description, "1m0s at most") || tool.OutputSchema != nil {
+			t.Errorf("%s: %s %v", tool.Name, tool.Description, tool.OutputSchema)
+		}
+	}
+}
+
+func TestMCPEdit(t *testing.T) {
+	l := newLab(t, nil)
+	l.mkdir("project")
+	file := l.host("/home/project/notes")
+	write := func(content string) {
+		if err := os.WriteFile(file, []byte(content), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("one\ntwo\r\n\xff two and a half\n")
+	a := l.agent("--sandbox", "agent-7")
+	a.holds("edit", arguments{"path": "notes", "oldText": "two", "newText": "2"}, true, "oldText is in it 2 times; give more of what is around")
+	a.holds("edit", arguments{"path": "notes", "oldText": "three", "newText": "3"}, true, "oldText is not in it")
+	a.holds("edit", arguments{"path": "notes", "oldText": "", "newText": "3"}, true, "oldText is empty")
+	a.holds("edit", arguments{"path": "none", "oldText": "x", "newText": "3"}, true, "none")
+	a.holds("edit", arguments{"path": "/home/other", "oldText": "x", "newText": "3"}, true, "it is in no place that this sandbox grants")
+	a.holds("edit", arguments{"path": "notes", "oldText": "two\r\n", "newText": "2\n"}, false, "edited; it has")
+	if content, err := os.ReadFile(file); err != nil || string(content) != "one\n2\n\xff two and a half\n" {
+		t.Errorf("%q, %v", content, err)
+	}
+	write(strings.Repeat("x", 4<<20) + "y")
+	a.holds("edit", arguments{"path": "notes", "oldText": "y", "newText": "z"}, true, "it has more than 4194304 bytes")
+}
+
+func TestMCPReadTellsThatThereIsMore(t *testing.T) {
+	l := newLab(t, nil)
+	l.mkdir("project")
+	if err := os.WriteFile(l.host("/home/project/notes"), []byte("a\nb\nc\nd\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	l.agent("--sandbox", "agent-7").holds("read", arguments{"path": "notes", "offset": 2, "limit": 2}, false, "[lines 2 to 3 of 4; read on with offset]")
+}
+
+func TestMCPProcesses(t *testing.T) {
+	l := newLab(t, nil)
+	a := l.agent("--sandbox", "agent-7", "--expose")
+	a.holds("process_start", arguments{"command": "serve", "name": "web"}, false, "process p-")
+	a.holds("process_start", arguments{"command": "serve", "name": "web"}, true, `has the name "web" and has not ended`)
+	a.holds("process_get", arguments{"id": "web"}, false, `"status": "running"`)
+	a.holds("process_wait", arguments{"id": "web", "waitMs": 1}, false, "[it goes on after 1ms; wait on with process_wait]")
+	a.holds("process_wait", arguments{"id": "web", "waitMs": 300_001}, true, "waitMs 300001 is not between 1 and 300000")
+	a.holds("process_stop", arguments{"id": "web"}, false, `"status": "stopped"`)
+	a.holds("process_wait", arguments{"id": "web"}, false, `"signal": "SIGTERM"`)
+	// A port to reach is waited for, too. Nobody listens in this lab.
+	a.holds("process_start", arguments{"command": "serve", "expose": []int{80}, "waitMs": 300}, false, "[it is not ready after 300ms: nobody listens; wait on with process_wait]")
+	a.holds("process_remove", arguments{"id": "web"}, false, "is removed")
+	a.holds("process_remove", arguments{"id": "web"}, true, `no process has the id or the name "web"`)
+
+	ended := make(chan string, 1)
+	job := l.Start(process.Intent{Name: "job", Command: "make"})
+	l.Print(job, "made\n")
+	go func() {
+		text, _ := a.call("process_wait", arguments{"id": "job"})
+		ended <- text
+	}()
+	l.End(job, process.Exit{Code: 3})
+	if text := <-ended; !strings.Contains(text, `"exitCode": 3`) || !strings.HasSuffix(text, "[log]\nmade\n") {
+		t.Errorf("%q", text)
+	}
+}
+
+// blocking is a lab whose commands print and then run until they are ended; began gets a value for each.
+func blocking(t *testing.T) (l *lab, began, ended chan struct{}) {
+	began, ended = make(chan struct{}, 8), make(chan struct{}, 8)
+	return newLab(t, sandboxtest.Started(func(ctx context.Context, _ dockerexec.Command, _ dockerexec.Output) (dockerexec.Result, error) {
+		began <- struct{}{}
+		<-ctx.Done()
+		ended <- struct{}{}
+		return dockerexec.Result{}, context.Cause(ctx)
+	})), began, ended
+}
+
+// raw starts `sandbox mcp` and sends it messages; its answers are the lines of what is returned.
+func raw(t *testing.T, cmd *exec.Cmd, messages ...string) (stdin io.WriteCloser) {
+	t.Helper()
+	stdin, err := cmd.StdinPipe()
+	if err == nil {
+		err = cmd.Start()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = cmd.Process.Kill() })
+	for _, message := range append([]string{
+		`{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-06-18","capabilities":{},"clientInfo":{"name":"test","version":"1"}}}`,
+		`{"jsonrpc":"2.0","method":"notifications/initialized"}`,
+	}, messages...) {
+		if _, err := fmt.Fprintln(stdin, message); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return stdin
+}
+
+// execCall is a call of exec, as a message.
+const execCall = `{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"exec","arguments":{"command":"x"}}}`
+
+// A signal ends the server while a call runs, and the call's command with it.
+func TestMCPEndsBySignals(t *testing.T) {
+	for _, sig := range []syscall.Signal{unix.SIGTERM, unix.SIGINT, unix.SIGHUP} {
+		t.Run(unix.SignalName(sig), func(t *testing.T) {
+			l, began, ended := blocking(t)
+			cmd := l.command("mcp", "--sandbox", "agent-7")
+			var out strings.Builder
+			cmd.Stdout = &out
+			raw(t, cmd, execCall)
+			<-began
+			if err := cmd.Process.Signal(sig); err != nil {
+				t.Fatal(err)
+			}
+			<-ended
+			if err := cmd.Wait(); err != nil {
+				t.Errorf("it ended with %v", err)
+			}
+			if strings.Contains(out.String(), "context canceled") {
+				t.Errorf("the call was answered %q", out.String())
+			}
+		})
+	}
+}
+
+// A call that its client cancels is not answered in the words of Go.
+func TestMCPCancelledCall(t *testing.T) {
+	l, began, ended := blocking(t)
+	cmd := l.command("mcp", "--sandbox", "agent-7")
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	stdin := raw(t, cmd, execCall)
+	<-began
+	if _, err := fmt.Fprintln(stdin, `{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":2,"reason":"no need"}}`); err != nil {
+		t.Fatal(err)
+	}
+	<-ended
+	if _, err := fmt.Fprintln(stdin, `{"jsonrpc":"2.0","id":4,"method":"ping"}`); err != nil {
+		t.Fatal(err)
+	}
+	var answers []string
+	for from := json.NewDecoder(out); ; {
+		var answer json.RawMessage
+		if err := from.Decode(&answer); err != nil {
+			t.Fatal(err)
+		}
+		answers = append(answers, string(answer))
+		if strings.Contains(string(answer), `"id":4`) {
+			break
+		}
+	}
+	if slices.ContainsFunc(answers, func(answer string) bool { return strings.Contains(answer, "context canceled") }) {
+		t.Errorf("%q", answers)
+	}
+	_ = stdin.Close()
+	if err := cmd.Wait(); err != nil {
+		t.Errorf("it ended with %v", err)
+	}
+}
