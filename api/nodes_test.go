@@ -1,11 +1,18 @@
 package api
 
 import (
+	"context"
 	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/daycare-run/sandbox/api/types"
+	"github.com/daycare-run/sandbox/internal/access"
+	"github.com/daycare-run/sandbox/internal/process"
 )
 
 // In a cluster in which no host has a lease, health says so and what to look at; a single host has no such warning.
@@ -31,5 +38,52 @@ func TestHealthOfAClusterWithoutALease(t *testing.T) {
 		if warned := strings.Contains(strings.Join(h.Warnings, "\n"), "that sandboxd fence runs on each host"); err != nil || warned != tt.warns {
 			t.Errorf("%s: %+v, %v", name, h, err)
 		}
+	}
+}
+
+// routed is a Router of host-1, which answers all calls itself, and of which host-3 does not answer.
+type routed struct {
+	asked  []string
+	others string // what host-2 answers
+}
+
+func (r *routed) Route(_ http.ResponseWriter, req *http.Request, _ access.Caller, user string, looks bool) (context.Context, func(), error) {
+	r.asked = append(r.asked, fmt.Sprintf("%s of %s, looks: %t", req.Method, user, looks))
+	return req.Context(), func() {}, nil
+}
+
+func (r *routed) Await(context.Context, string) error { return nil }
+
+func (r *routed) Host() string { return "host-1" }
+
+func (r *routed) Gather(context.Context, access.Caller, string) (map[string][]byte, []string) {
+	return map[string][]byte{"host-2": []byte(r.others)}, []string{"host-3"}
+}
+
+// The host that holds a user removes it, as it answers whatever changes something.
+func TestWhoRemovesAUser(t *testing.T) {
+	l, router := newLab(t, nil), &routed{}
+	cfg := l.config()
+	cfg.Router = router
+	out := httptest.NewRecorder()
+	New(l.Service, cfg).ServeHTTP(out, httptest.NewRequest(http.MethodDelete, "/v1/users/alice?home=true", nil))
+	if out.Code != http.StatusOK || !slices.Equal(router.asked, []string{"DELETE of alice, looks: false"}) {
+		t.Errorf("%d %s: %q", out.Code, out.Body, router.asked)
+	}
+}
+
+func TestProcessesOfAllHosts(t *testing.T) {
+	l, router := newLab(t, nil), &routed{others: `{"processes":[{"id":"p-bbbbbbbbbbbb"}]}`}
+	own := l.Start(process.Intent{Command: "true"})
+	cfg := l.config()
+	cfg.Router = router
+	out := httptest.NewRecorder()
+	New(l.Service, cfg).ServeHTTP(out, httptest.NewRequest(http.MethodGet, "/v1/processes", nil))
+	var all types.AllProcesses
+	if err := json.Unmarshal(out.Body.Bytes(), &all); err != nil {
+		t.Fatal(err)
+	}
+	if len(all.Processes) != 2 || all.Processes[0].ID != own.ID || all.Processes[1].ID != "p-bbbbbbbbbbbb" || !slices.Equal(all.Unanswered, []string{"host-3"}) {
+		t.Errorf("%+v", all)
 	}
 }
