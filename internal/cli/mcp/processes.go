@@ -64,7 +64,8 @@ type processOutput struct {
 	ExitCode     *int            `json:"exitCode,omitempty"` // how it ended last, as the next three
 	Signal       string          `json:"signal,omitempty"`
 	OOMKilled    bool            `json:"oomKilled,omitempty"`
-	Reason       string          `json:"reason,omitempty"`
+	Reason       string          `json:"reason,omitempty"` // why it does not run, or ended last
+	Notice       string          `json:"notice,omitempty"`
 	Ready        *bool           `json:"ready,omitempty"`
 	NotReady     string          `json:"notReady,omitempty"` // why
 	Exposed      []exposedOutput `json:"exposed,omitempty"`
@@ -286,7 +287,8 @@ func processesResult(list []types.Process, none string) *mcp.CallToolResult {
 func output(p types.Process) processOutput {
 	out := processOutput{
 		ID: p.ID, Name: p.Name, Status: string(p.Status), Command: p.Command, Cwd: p.Cwd, KeepAlive: p.KeepAlive,
-		RestartCount: p.RestartCount, ExitCode: p.ExitCode, OOMKilled: p.OOMKilled, Reason: p.Reason,
+		RestartCount: p.RestartCount, ExitCode: p.ExitCode, OOMKilled: p.OOMKilled,
+		Reason: cmp.Or(p.Reason, p.ExitReason), Notice: p.Notice,
 	}
 	if p.Signal != nil {
 		out.Signal = *p.Signal
