@@ -255,21 +255,26 @@ func (i insideFiles) entries(ctx context.Context, doing, script string, visit fu
 	}, doing, script, args...)
 }
 
-// resolveLimit is how long programs of the image may take to resolve links.
-const resolveLimit = 10 * time.Second
+// resolveLimit is how long programs of the image may take to resolve the links of a call, and mostResolved how much
+// they may print.
+const (
+	resolveLimit = 10 * time.Second
+	mostResolved = 8 << 20
+)
 
-// resolve returns what links lead to, by the links' paths. It leaves out what leads nowhere, and what is not known in time.
+// resolve returns what links lead to, by the links' paths. It leaves out what leads nowhere, and what goes beyond the limits.
 func (i insideFiles) resolve(ctx context.Context, links []string) map[string]entry {
 	ctx, cancel := context.WithTimeout(ctx, resolveLimit)
 	defer cancel()
-	const at, most = 256, 4 * maxPath // links at a time, and bytes for each
-	found := map[string]entry{}
+	const at = 256 // links at a time
+	found, left := map[string]entry{}, mostResolved
 	for some := range slices.Chunk(links, at) {
 		var printed []byte
 		_ = i.run(ctx, func(data []byte) error {
-			if printed = append(printed, data...); len(printed) > most*at {
+			if left -= len(data); left < 0 {
 				return errs.TooLarge("too much is printed")
 			}
+			printed = append(printed, data...)
 			return nil
 		}, "resolve", resolveIt, some...) // realpath fails when some lead nowhere
 		there, places, _ := strings.Cut(string(printed), "\x00\x00")
