@@ -28,6 +28,10 @@ type Config struct {
 	// called for each question and returns the same pointer until the registration changes.
 	Endpoint func(netip.Addr) *Endpoint
 
+	// HostName is what every endpoint calls itself, in lower case. It is answered as localhost is: with the loopback's address,
+	// whatever an endpoint may reach. Default none.
+	HostName string
+
 	// QueriesPerSecond bounds the questions of one endpoint, which may ask those of two seconds at once. All
 	// endpoints of a user together may ask four times as many. Default 200.
 	QueriesPerSecond int
@@ -52,7 +56,7 @@ type Config struct {
 	// RootCAs are the authorities that may vouch for an upstream over TLS. Default the host's.
 	RootCAs *x509.CertPool
 
-	// Decided, if set, is called for each question. It runs before the answer is sent, on several
+	// Decided, if set, is called for each question, unless it is about the endpoint's own name or localhost. It runs before the answer is sent, on several
 	// goroutines, and must not block.
 	Decided func(Decision)
 

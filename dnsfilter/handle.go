@@ -86,6 +86,9 @@ func (s *Server) decide(q *question, ep *Endpoint, now time.Time, out []byte) ([
 	} else {
 		name = string(q.text())
 	}
+	if name == "localhost" || name == s.config.HostName && name != "" {
+		return answerLoopback(q.qtype).appendTo(out, q), nil // it asks for nobody else: this is no attempt to get out
+	}
 	if a := s.local(q, ep, name); a != nil {
 		return s.report(a, ep, name, now, q, out), nil
 	}

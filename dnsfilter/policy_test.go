@@ -93,6 +93,26 @@ func TestWhoMayAskWhat(t *testing.T) {
 	}
 }
 
+// What an endpoint calls itself is known without a network, and to ask for it is no attempt to get out.
+func TestOwnNames(t *testing.T) {
+	upstream := newFake(t, nil)
+	l := newLab(t, func(c *dnsfilter.Config) { c.HostName = "box" }, upstream.addr)
+	for _, from := range []string{filtered, open} {
+		for _, name := range []string{"box.", "BOX.", "localhost."} {
+			l.wantSaid(from, name, dns.TypeA, "NOERROR 127.0.0.1")
+			l.wantSaid(from, name, dns.TypeAAAA, "NOERROR SOA")
+			l.wantSaid(from, name, dns.TypeTXT, "NOERROR SOA")
+		}
+	}
+	if asked := upstream.asked(); len(asked) > 0 || len(l.decisions) > 0 {
+		t.Errorf("the upstream was asked %q, and it was decided %+v", asked, l.decisions)
+	}
+	l.wantSaid(filtered, "a.box.", dns.TypeA, "NXDOMAIN SOA EDE Filtered")
+	without := newLab(t, nil, upstream.addr)
+	without.wantSaid(filtered, ".", dns.TypeA, "NXDOMAIN SOA EDE Filtered")
+	without.wantSaid(filtered, "box.", dns.TypeA, "NXDOMAIN SOA EDE Filtered")
+}
+
 func TestOtherClassesAndOpcodes(t *testing.T) {
 	upstream := newFake(t, nil)
 	l := newLab(t, nil, upstream.addr)

@@ -2,7 +2,6 @@ package dockerexec
 
 import (
 	"fmt"
-	"path/filepath"
 	"slices"
 	"strconv"
 
@@ -23,7 +22,7 @@ const agentPath = "/.daycare/agent"
 func (s Spec) containerConfig() *containertypes.Config {
 	return &containertypes.Config{
 		Image:    s.Platform.ImageID,
-		Hostname: "sandbox",
+		Hostname: HostName,
 		User:     "0:0", // which the agent gives up: package creds
 		Env: []string{
 			creds.Variable + "=" + s.commands().String(),
@@ -180,8 +179,8 @@ func (s Spec) hostConfig(spoolFile string, prepared Prepared, net wiring) *conta
 	}
 	if s.isOffline() {
 		host.Runtime = p.Offline
-		host.Mounts = append(host.Mounts, bind(Mount{Source: filepath.Join(p.MaskDir, hostsFile), Target: "/etc/hosts", ReadOnly: true})) // Docker's comes with a network
 	}
+	host.Mounts = append(host.Mounts, s.nameFiles(net)...)
 	if net.network != "" {
 		net.connect(host)
 	}
@@ -199,10 +198,8 @@ func (s Spec) hostConfig(spoolFile string, prepared Prepared, net wiring) *conta
 // connect attaches a container to its network.
 func (net wiring) connect(host *containertypes.HostConfig) {
 	host.NetworkMode = containertypes.NetworkMode(net.network)
-	// The file is ours, because Docker's names its own server, which gVisor does not reach. DNS is for that server: it
-	// must not know the host's resolvers either.
+	// Docker's own server, which gVisor does not reach and no file names, must not know the host's resolvers either.
 	host.DNS = []string{net.gateway}
-	host.Mounts = append(host.Mounts, bind(Mount{Source: net.resolvConf, Target: "/etc/resolv.conf", ReadOnly: true}))
 	host.Sysctls = map[string]string{"net.ipv6.conf.all.disable_ipv6": "1", "net.ipv6.conf.default.disable_ipv6": "1"}
 }
 

@@ -87,6 +87,8 @@ func TestHostConfigOfASpec(t *testing.T) {
 			{Type: mount.TypeBind, Source: fullSpec().Platform.Agent, Target: agentPath, ReadOnly: true, BindOptions: bindOptions},
 			{Type: mount.TypeBind, Source: "/data/users/alice/.spool-1", Target: wire.SpoolPath, BindOptions: bindOptions},
 			fullSpec().tmpVolume(),
+			{Type: mount.TypeBind, Source: "/var/lib/sandboxd/masks/hosts", Target: "/etc/hosts", ReadOnly: true, BindOptions: bindOptions},
+			{Type: mount.TypeBind, Source: "/var/lib/sandboxd/masks/resolv.conf", Target: "/etc/resolv.conf", ReadOnly: true, BindOptions: bindOptions},
 			{Type: mount.TypeBind, Source: "/data/users/alice/home", Target: "/home", BindOptions: bindOptions},
 			{Type: mount.TypeBind, Source: "/data/skills", Target: "/shared/skills", ReadOnly: true, BindOptions: bindOptions},
 			{Type: mount.TypeBind, Source: "/var/lib/sandboxd/masks/file", Target: "/home/.netrc", ReadOnly: true, BindOptions: bindOptions},
@@ -256,11 +258,12 @@ func TestOfflineContainers(t *testing.T) {
 		"of the pool": {with(func(s *Spec) { s.User = "" }), "runsc-offline"},
 	} {
 		host := tt.spec.hostConfig("/x", Prepared{}, wiring{})
-		hosts := slices.ContainsFunc(host.Mounts, func(m mount.Mount) bool {
-			return m.Target == "/etc/hosts" && m.Source == "/masks/hosts" && m.ReadOnly
-		})
 		disabled := name == "offline" || name == "under runc" || name == "of the pool"
-		if host.Runtime != tt.runtime || hosts != disabled || tt.spec.containerConfig().NetworkDisabled != disabled || host.NetworkMode != "none" {
+		file := map[bool]string{true: "/masks/hosts-offline", false: "/masks/hosts"}[disabled]
+		hosts := slices.ContainsFunc(host.Mounts, func(m mount.Mount) bool {
+			return m.Target == "/etc/hosts" && m.Source == file && m.ReadOnly
+		})
+		if host.Runtime != tt.runtime || !hosts || tt.spec.containerConfig().NetworkDisabled != disabled || host.NetworkMode != "none" {
 			t.Errorf("%s: %s, hosts %v, %+v", name, host.Runtime, hosts, tt.spec.containerConfig())
 		}
 	}

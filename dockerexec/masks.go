@@ -9,6 +9,8 @@ import (
 	"path/filepath"
 	"strings"
 
+	"github.com/docker/docker/api/types/mount"
+
 	"github.com/daycare-run/sandbox/internal/durable"
 )
 
@@ -24,17 +26,42 @@ const (
 	maskWithPlace = "places-" // then a hash of the names of the mount points in it
 )
 
-// hostsFile, in the same directory, is /etc/hosts of containers without a network.
+// HostName is what every container calls itself. Its own address is the loopback, which all of them have.
+const HostName = "sandbox"
+
+// The files of names, in the same directory. They are ours in every container: in Docker's, localhost is also ::1, which
+// containers on a network cannot bind, and the servers of a container without a network are the host's.
 const (
-	hostsFile = "hosts"
-	hosts     = "127.0.0.1\tlocalhost\n::1\tlocalhost ip6-localhost ip6-loopback\n"
+	hostsFile        = "hosts"
+	offlineHostsFile = "hosts-offline" // where the runtime makes the loopback, it has ::1
+	noResolversFile  = "resolv.conf"
+
+	hosts        = "127.0.0.1\tlocalhost " + HostName + "\n"
+	offlineHosts = hosts + "::1\tip6-localhost ip6-loopback\n"
 )
+
+// nameFiles returns what is mounted at /etc/hosts and /etc/resolv.conf.
+func (s Spec) nameFiles(net wiring) []mount.Mount {
+	known, resolvers := hostsFile, net.resolvConf
+	if s.isOffline() {
+		known = offlineHostsFile
+	}
+	if net.network == "" {
+		resolvers = filepath.Join(s.Platform.MaskDir, noResolversFile)
+	}
+	return []mount.Mount{
+		bind(Mount{Source: filepath.Join(s.Platform.MaskDir, known), Target: "/etc/hosts", ReadOnly: true}),
+		bind(Mount{Source: resolvers, Target: "/etc/resolv.conf", ReadOnly: true}),
+	}
+}
 
 // installMasks makes the sources of masks below dataDir, and returns their directory.
 func installMasks(dataDir string) (dir string, err error) {
 	dir = filepath.Join(dataDir, "masks")
 	err = errors.Join(makeMaskDir(dir, 0o755), makeMaskDir(filepath.Join(dir, maskClosed), 0), makeMaskDir(filepath.Join(dir, maskEmpty), 0o555),
-		durable.Keep(filepath.Join(dir, hostsFile), []byte(hosts), 0o444))
+		durable.Keep(filepath.Join(dir, hostsFile), []byte(hosts), 0o444),
+		durable.Keep(filepath.Join(dir, offlineHostsFile), []byte(offlineHosts), 0o444),
+		durable.Keep(filepath.Join(dir, noResolversFile), nil, 0o444))
 	if err != nil {
 		return "", fmt.Errorf("cannot make the directories that hide others: %w", err)
 	}

@@ -35,6 +35,7 @@ func TestLastingSandbox(t *testing.T) {
 			"grep -c ' / .*[ ,]rw' /proc/mounts":          "1\n[0 0 false]",
 			"ls /.daycare/run; ls /proc/1/fd":             "[2 0 false]",
 			"kill -9 1; echo on":                          "on\n[0 0 false]",
+			knowsItself:                                   itself("0") + "\n[0 0 false]",
 			"cat":                                         "[0 0 false]",
 		} {
 			if got := runIn(t, b, "exec 2>/dev/null; "+text); got != want {

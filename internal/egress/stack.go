@@ -140,6 +140,7 @@ func (s *stack) startDNS(ctx context.Context, upstreams []string) (err error) {
 		Upstreams:        upstreams,
 		Admits:           s.admits.Admits,
 		Endpoint:         s.endpoints.dnsEndpoint,
+		HostName:         dockerexec.HostName,
 		QueriesPerSecond: cfg.QueriesPerSecond,
 		Decided:          s.owner.reportQuestion,
 		Log:              cfg.Log.With().Str("profile", n.Profile).Logger(),
