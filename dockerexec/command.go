@@ -72,6 +72,9 @@ type Result struct {
 	// up to wire.MaxLeftover bytes. MoreLeftovers is how many there were besides.
 	Leftovers     []string
 	MoreLeftovers int
+	// Exhausted is the limit that the container used up while the command ran; nil for none. If that ended the container,
+	// Signal is SIGKILL.
+	Exhausted *Exhausted
 	// Cold says that a container had to be made for this command, and Ahead that its shell had been started ahead.
 	Cold, Ahead bool
 	// Thawed says that its container was frozen.

@@ -13,6 +13,7 @@ import (
 
 	cerrdefs "github.com/containerd/errdefs"
 
+	"github.com/daycare-run/sandbox/internal/cgroup"
 	"github.com/daycare-run/sandbox/internal/events"
 	"github.com/daycare-run/sandbox/internal/quota"
 )
@@ -28,6 +29,9 @@ type container struct {
 	called   chan struct{} // closed when a call wants it, under Executor.mu
 	give     func()        // gives its place back; nil until it has one
 	gone     chan struct{} // closed when nothing is left of it
+	learned  chan struct{} // closed when exhausted is set, once the container no longer works
+
+	exhausted *Exhausted // the limit that its programs have used up, and that has ended it; nil for none
 
 	ready      chan struct{} // closed when id, spool and session, or err, are set
 	isPrepared bool          // Config.Mounts must release it
@@ -55,11 +59,12 @@ type container struct {
 
 	// Under Executor.mu.
 	users    int
-	frozen   bool     // Docker has paused it, or is about to, until it is used
-	freezing bool     // it is about to be frozen, if that turns out to be allowed
-	thawing  *thawing // its latest thawing, which its users may read
-	reclaims int      // how often reclaiming its memory was tried since it was frozen
-	running  int      // commands that were handed to the agent and are not known to have ended
+	refused  cgroup.Refusals // as they were counted last
+	frozen   bool            // Docker has paused it, or is about to, until it is used
+	freezing bool            // it is about to be frozen, if that turns out to be allowed
+	thawing  *thawing        // its latest thawing, which its users may read
+	reclaims int             // how often reclaiming its memory was tried since it was frozen
+	running  int             // commands that were handed to the agent and are not known to have ended
 	lastUsed time.Time
 	since    time.Time
 	begun    bool                    // it is being made, or exists
@@ -156,7 +161,7 @@ func (e *Executor) acquire(ctx context.Context, spec Spec, token quota.Token) (_
 // add registers a container that is to be made; e.mu is held.
 func (e *Executor) add(spec Spec, fingerprint Fingerprint) *container {
 	now := time.Now()
-	c := &container{spec: spec, fingerprint: fingerprint, ready: make(chan struct{}), gone: make(chan struct{}), called: make(chan struct{}), since: now, lastUsed: now}
+	c := &container{spec: spec, fingerprint: fingerprint, ready: make(chan struct{}), gone: make(chan struct{}), learned: make(chan struct{}), called: make(chan struct{}), since: now, lastUsed: now}
 	c.wanted, c.unwanted = context.WithCancelCause(e.ctx)
 	e.containers[fingerprint] = c
 	e.publish(c, "starting")
@@ -205,7 +210,7 @@ func (e *Executor) Expel(fingerprint Fingerprint) {
 		e.mu.Unlock()
 		e.expelProcess(fingerprint)
 	case c.isSettled():
-		remove := e.forgotten(c) // before a call wakes it
+		remove := e.givenUp(c, func(*container) {}) // before a call wakes it
 		e.mu.Unlock()
 		c.hangUp()
 		remove()

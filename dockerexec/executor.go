@@ -244,8 +244,10 @@ func (e *Executor) runOnce(ctx context.Context, spec Spec, command Command, out 
 	if errors.Is(err, ErrSession) || errors.Is(err, errLost) {
 		// Do not wait for its watcher to notice: the next call must get another container.
 		e.forget(c)
+		err = e.lostWith(ctx, c, &result, err)
 	} else {
 		e.runs(c, -1)
+		result.Exhausted = e.outOfWhat(c, result)
 	}
 	result.InContainer, result.Cold, result.Thawed, result.Timing.Container = true, got.cold, got.thawed, waited
 	return result, err

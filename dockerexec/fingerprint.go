@@ -85,5 +85,8 @@ func (c canonical) platform(p Platform) canonical {
 	if p.Offline != "" { // Specs without it keep the fingerprint that they had before it existed
 		c = c.text("offline").text(p.Offline)
 	}
+	if p.GVisor { // likewise
+		c = c.text("gvisor")
+	}
 	return c
 }

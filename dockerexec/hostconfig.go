@@ -140,7 +140,7 @@ type wiring struct{ network, gateway, resolvConf string }
 
 func (s Spec) hostConfig(spoolFile string, prepared Prepared, net wiring) *containertypes.HostConfig {
 	p := s.Platform
-	pids := p.Limits.Pids
+	pids := p.hostPids()
 	drop, add := s.capabilities()
 	host := &containertypes.HostConfig{
 		Runtime:        s.Runtime(),
@@ -160,7 +160,7 @@ func (s Spec) hostConfig(spoolFile string, prepared Prepared, net wiring) *conta
 			Memory:     p.Limits.Memory,
 			MemorySwap: p.Limits.Memory, // together with Memory: no swap beyond it
 			PidsLimit:  &pids,
-			Ulimits:    ulimits(p.Limits),
+			Ulimits:    p.ulimits(),
 		},
 		Tmpfs: map[string]string{
 			"/var/tmp": tmpfs(p.Limits.VarTmp, "1777,exec"),
@@ -210,13 +210,34 @@ const oomScoreAdj = 900
 // socketDirSize bounds the agent's own folder, in bytes. It holds one socket.
 const socketDirSize = 64 << 10
 
-// ulimits returns the limits that containers would otherwise inherit from Docker. The number of processes is not among
-// them: the kernel counts it for a uid of the host, over all containers, and PidsLimit bounds each container.
-func ulimits(l Limits) []*containertypes.Ulimit {
-	return []*containertypes.Ulimit{
+// ulimits returns the limits that containers would otherwise inherit from Docker. The number of processes is among them under
+// gVisor, whose kernel counts it for a uid of the container: what a command starts too much fails then, and the agent, which has
+// another uid, goes on. The host's kernel counts it for a uid over all containers, so otherwise PidsLimit alone bounds it.
+func (p Platform) ulimits() []*containertypes.Ulimit {
+	l := p.Limits
+	limits := []*containertypes.Ulimit{
 		{Name: "core", Soft: 0, Hard: 0},
 		{Name: "nofile", Soft: l.OpenFiles, Hard: l.OpenFiles},
 	}
+	if p.GVisor {
+		limits = append(limits, &containertypes.Ulimit{Name: "nproc", Soft: l.Pids, Hard: l.Pids})
+	}
+	return limits
+}
+
+// Of gVisor's own threads on the host: how many there are for each of a container's threads, and besides. gVisor ends
+// when it cannot start one.
+const (
+	sentryThreads = 2
+	sentrySpare   = 256
+)
+
+// hostPids returns how many threads a container may have on the host.
+func (p Platform) hostPids() int64 {
+	if p.GVisor {
+		return sentryThreads*p.Limits.Pids + sentrySpare
+	}
+	return p.Limits.Pids
 }
 
 func tmpfs(size int64, mode string) string {

@@ -123,13 +123,20 @@ func (e *Executor) forget(c *container) {
 }
 
 // forgotten is forget for callers that hold e.mu. They call remove once they have released it.
-func (e *Executor) forgotten(c *container) (remove func()) {
+func (e *Executor) forgotten(c *container) (remove func()) { return e.givenUp(c, e.learnEnd) }
+
+// givenUp is forgotten with what is done before the container is removed.
+func (e *Executor) givenUp(c *container, before func(*container)) (remove func()) {
 	closes := e.closed && c.running == 0 // Shutdown has ended the session, and the container stays
 	if !e.drop(c) || closes {
 		return func() {}
 	}
 	return func() {
-		e.tell(e.ctx, c, Incident{What: "session with the container has ended; removing the container", Level: zerolog.WarnLevel})
-		e.discard(c)
+		e.work.Go(func() {
+			c.hangUp()
+			before(c)
+			e.tell(e.ctx, c, Incident{What: "session with the container has ended; removing the container", Level: zerolog.WarnLevel, Why: c.why()})
+			e.discard(c)
+		})
 	}
 }

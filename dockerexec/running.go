@@ -58,7 +58,7 @@ func (s *session) run(ctx context.Context, c Command, out Output) (Result, error
 			s.close()
 			err = errors.New("the agent did not end the command")
 		}
-		return Result{}, s.failure(err)
+		return Result{Truncated: r.isFull()}, s.failure(err)
 	}
 	if r.outErr != nil {
 		return Result{}, r.outErr
@@ -90,8 +90,14 @@ func (s *session) failure(err error) error {
 	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
 		return err
 	}
-	return fmt.Errorf("%w: %v", ErrSession, err)
+	return brokenSession{err}
 }
+
+// brokenSession is ErrSession with its cause, which is told to operators alone.
+type brokenSession struct{ cause error }
+
+func (brokenSession) Error() string        { return ErrSession.Error() }
+func (brokenSession) Is(target error) bool { return target == ErrSession }
 
 // running is one command on its stream.
 type running struct {
@@ -265,6 +271,12 @@ func (r *running) passSpooled(length int) error {
 	r.deliver(at.Kind, data)
 	r.session.spool.release(at.Slot)
 	return nil
+}
+
+// isFull reports whether no more output is passed on, so that some may be missing.
+func (r *running) isFull() bool {
+	limit := r.command.MaxOutput
+	return r.cut || limit > 0 && (r.sent[Stdout] >= limit || r.sent[Stderr] >= limit)
 }
 
 func (r *running) deliver(kind wire.Kind, data []byte) {

@@ -40,6 +40,8 @@ type scriptedEngine struct {
 	// pauseTakes is how long it takes to pause a container, and to have it go on; neverResumes refuses the latter.
 	pauseTakes   time.Duration
 	neverResumes bool
+	// outOfMemory has Docker say of a container that it was ended because it ran out of memory.
+	outOfMemory bool
 	// resumedTakes is how long it takes to answer that a container goes on, when it does.
 	resumedTakes time.Duration
 	// execTakes is how long an exec takes to be created.
@@ -210,7 +212,7 @@ func (s *scriptedEngine) routes() http.Handler {
 				return
 			}
 			answer(w, map[string]any{
-				"Id": r.PathValue("id"), "State": map[string]any{"Running": true, "Paused": paused, "Pid": s.pid}, "Config": map[string]any{"Labels": c.Labels},
+				"Id": r.PathValue("id"), "State": map[string]any{"Running": !s.outOfMemory, "OOMKilled": s.outOfMemory, "Paused": paused, "Pid": s.pid}, "Config": map[string]any{"Labels": c.Labels},
 				"NetworkSettings": c.NetworkSettings,
 			})
 		}

@@ -83,6 +83,9 @@ func (s *scriptedEngine) obey(conn attachStream) {
 		var start wire.Start
 		if wire.ReadMessage(stream, wire.KindStart, &start) == nil {
 			if s.breaks {
+				header := wire.Header(wire.KindStdout, len("so far"))
+				_, _ = stream.Write(append(header[:], "so far"...))
+				time.Sleep(time.Millisecond) // which passes once it is read
 				return
 			}
 			_ = wire.WriteMessage(stream, wire.KindExit, wire.Exit{})

@@ -25,7 +25,7 @@ const closeDelay = 2 * time.Millisecond
 
 // ErrSession marks an exec that failed because the agent's session broke. Either the tenant or Docker has caused that;
 // the next exec gets a new container.
-var ErrSession = errors.New("the container was lost while the command ran (it was killed from inside, ran out of memory, or was removed), so it is not known how far the command came; the next call gets a new container")
+var ErrSession = errors.New("the container was lost while the command ran (it was killed from inside, or was removed), so it is not known how far the command came; the next call gets a new container")
 
 // session is a running agent, kept for as long as its container is in use: the container's first process, or one that
 // docker exec has started in a container that was found.

@@ -70,6 +70,8 @@ type Platform struct {
 	// when Docker gives them no network at all, not even the one that it calls none. That saves Docker's part of a start.
 	// Empty means Runtime on that network.
 	Offline string `json:"offline,omitempty"`
+	// GVisor says that Runtime and EventsRuntime are gVisor, whose kernel is the container's own.
+	GVisor bool `json:"gvisor,omitempty"`
 	// MaskDir is the directory on Docker's host with the sources of masks (Install).
 	MaskDir string `json:"maskDir"`
 	// Bundle is a file of certificates on Docker's host, whose name changes with its content and that programs find at
@@ -94,7 +96,8 @@ type Platform struct {
 type Limits struct {
 	NanoCPUs int64 `json:"nanoCpus"`
 	Memory   int64 `json:"memory"`
-	Pids     int64 `json:"pids"`
+	// Pids bounds processes and threads; under gVisor, those of commands and those of the agent each.
+	Pids int64 `json:"pids"`
 	// OpenFiles bounds the descriptors of one process.
 	OpenFiles int64 `json:"openFiles"`
 	Shm       int64 `json:"shm"`

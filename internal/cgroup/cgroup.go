@@ -56,11 +56,13 @@ type version struct {
 	word          string // what comes before the time, in microseconds; if it is empty, the file has nanoseconds alone
 	reclaim       string // the file by which a group gives its memory back
 	swap          string // the file that says whether a group may swap; empty if its limit of memory bounds that
+	killed        string // the file that counts, as oom_kill, the programs killed because the group had no memory left
+	pids          string // the hierarchy of processes; its pids.events counts, as max, the starts that the limit refused
 }
 
 var versions = []version{
-	{memory: "memory", usage: "memory.usage_in_bytes", cpu: "cpuacct", time: "cpuacct.usage", reclaim: "memory.force_empty"},
-	{usage: "memory.current", time: "cpu.stat", word: "usage_usec", reclaim: "memory.reclaim", swap: "memory.swap.max"},
+	{memory: "memory", usage: "memory.usage_in_bytes", cpu: "cpuacct", time: "cpuacct.usage", reclaim: "memory.force_empty", killed: "memory.oom_control", pids: "pids"},
+	{usage: "memory.current", time: "cpu.stat", word: "usage_usec", reclaim: "memory.reclaim", swap: "memory.swap.max", killed: "memory.events"},
 }
 
 // place is where Docker puts containers' control groups: in parent, named by the container's id between a prefix and a suffix.
@@ -214,23 +216,47 @@ func (h *Host) Usage(id string) (u Usage, err error) {
 	return u, err
 }
 
-// readTime reads nanoseconds, or the microseconds after a word.
-func readTime(file, word string) (time.Duration, error) {
-	if word == "" {
-		ns, err := readNumber(file)
-		return time.Duration(ns), err
+// Refusals is how often a container came up against its limits since it was made.
+type Refusals struct {
+	Killed int64 // programs, because its memory was used up
+	Pids   int64 // starts of processes and threads
+}
+
+// Refusals reads how often a container came up against its limits.
+func (h *Host) Refusals(id string) (r Refusals, err error) {
+	at, err := h.find(id)
+	if err != nil {
+		return r, err
 	}
+	if r.Killed, err = readCount(filepath.Join(h.ControlGroups, at.memoryOf(id), at.killed), "oom_kill"); err != nil {
+		return r, err
+	}
+	r.Pids, err = readCount(filepath.Join(h.ControlGroups, at.pids, at.groupOf(id), "pids.events"), "max")
+	return r, err
+}
+
+// readCount reads the number after a word.
+func readCount(file, word string) (int64, error) {
 	text, err := os.ReadFile(file)
 	if err != nil {
 		return 0, err
 	}
 	for line := range strings.Lines(string(text)) {
 		if name, value, _ := strings.Cut(strings.TrimSpace(line), " "); name == word {
-			us, err := strconv.ParseInt(value, 10, 64)
-			return time.Duration(us) * time.Microsecond, err
+			return strconv.ParseInt(value, 10, 64)
 		}
 	}
 	return 0, fmt.Errorf("%s has no %s", filepath.Base(file), word)
+}
+
+// readTime reads nanoseconds, or the microseconds after a word.
+func readTime(file, word string) (time.Duration, error) {
+	if word == "" {
+		ns, err := readNumber(file)
+		return time.Duration(ns), err
+	}
+	us, err := readCount(file, word)
+	return time.Duration(us) * time.Microsecond, err
 }
 
 // AvailableMemory returns how much the host could give to programs without swapping, in bytes. If that is unknown, it

@@ -108,6 +108,7 @@ func (p *Platforms) current(ctx context.Context) (platform, error) {
 			Msg("Docker does not know the runtime; a weaker one is accepted by enableWeakerNestedSandbox")
 		present.Runtime, present.EventsRuntime = info.DefaultRuntime, info.DefaultRuntime
 	}
+	present.GVisor = present.isGVisor(present.Runtime) && present.isGVisor(present.EventsRuntime)
 	present.Offline = info.Offline[present.Runtime]
 	// Docker refuses to grant more CPUs than there are.
 	if info.CPUs > 0 {

@@ -1,0 +1,157 @@
+package dockerexec
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"golang.org/x/sys/unix"
+
+	containertypes "github.com/docker/docker/api/types/container"
+
+	"github.com/daycare-run/sandbox/internal/cgroup"
+)
+
+// Limit is a limit of containers, by the name of its setting.
+type Limit string
+
+// The limits that end a command, or keep it from going on.
+const (
+	LimitMemory Limit = "limits.memory"
+	LimitPids   Limit = "limits.pids"
+)
+
+// Exhausted says that a command's container had nothing left of a limit.
+type Exhausted struct {
+	Limit Limit
+	Value int64 // of the limit: bytes, or processes and threads
+}
+
+// Error implements error, because some calls end by it. All who tell of it say it in these words.
+func (x Exhausted) Error() string {
+	if x.Limit == LimitMemory {
+		return fmt.Sprintf("out of memory: this container may use %s (limits.memory), its tmpfs included", size(x.Value))
+	}
+	return fmt.Sprintf("out of processes: this container may have %d processes and threads (limits.pids)", x.Value)
+}
+
+// size returns a number of bytes as the settings have it.
+func size(bytes int64) string {
+	for i, unit := range []string{"Gi", "Mi", "Ki"} {
+		if of := int64(1) << (30 - 10*i); bytes%of == 0 && bytes > 0 {
+			return fmt.Sprint(bytes/of, unit)
+		}
+	}
+	return fmt.Sprint(bytes)
+}
+
+// exhausted returns what a container with these limits has used up, according to counts of before and now; nil for nothing.
+func (l Limits) exhausted(before, now cgroup.Refusals) *Exhausted {
+	switch {
+	case now.Killed > before.Killed:
+		return l.OutOfMemory()
+	case now.Pids > before.Pids:
+		return &Exhausted{LimitPids, l.Pids}
+	}
+	return nil
+}
+
+// OutOfMemory returns what is said of a container that has used up its memory.
+func (l Limits) OutOfMemory() *Exhausted { return &Exhausted{LimitMemory, l.Memory} }
+
+// countRefusals notes what a container was refused so far, so that it is not told again, and returns what is new; nil for nothing.
+func (e *Executor) countRefusals(c *container) (*Exhausted, error) {
+	now, err := e.host.Refusals(c.id)
+	if err != nil {
+		return nil, err
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	before := c.refused
+	c.refused = now
+	return c.spec.Platform.Limits.exhausted(before, now), nil
+}
+
+// learnEnd finds out whether a container that no longer works has used up a limit, before anything of it is removed. Under
+// gVisor it has ended then, because the kernel kills all of gVisor's.
+func (e *Executor) learnEnd(c *container) {
+	defer close(c.learned)
+	if c.id == "" {
+		return
+	}
+	found, err := e.countRefusals(c)
+	if err != nil { // its control group is gone, or on another host
+		found = e.dockersReason(c)
+	}
+	c.exhausted = found
+}
+
+// dockersReason returns what Docker knows of a container's end. Docker may notice it later.
+func (e *Executor) dockersReason(c *container) *Exhausted {
+	ctx, cancel := context.WithTimeout(e.ctx, endingLag)
+	defer cancel()
+	now, err := e.InspectProcess(ctx, c.id)
+	if err == nil && now.Running && unix.Kill(now.PID, 0) != unix.ESRCH {
+		return nil
+	}
+	if err == nil && now.Running {
+		doneWithin(waitFor(ctx, e.docker, c.id, containertypes.WaitConditionNotRunning), endingLag)
+		now, err = e.InspectProcess(ctx, c.id)
+	}
+	if err != nil || !now.OOM {
+		return nil
+	}
+	return c.spec.Platform.Limits.OutOfMemory()
+}
+
+// why returns what has ended a container, once that is learned; empty if it is not known.
+func (c *container) why() string {
+	if c.exhausted == nil {
+		return ""
+	}
+	return c.exhausted.Error()
+}
+
+// learnLimit is how long a call whose container was lost waits to be told why.
+const learnLimit = endingLag + endingLag/2
+
+// ended returns how a command ended whose container was lost, if that used up a limit; nil if it did not, or that is not known.
+func (c *container) ended(ctx context.Context) *Exhausted {
+	ctx, cancel := context.WithTimeout(ctx, learnLimit)
+	defer cancel()
+	select {
+	case <-c.learned:
+		return c.exhausted
+	case <-c.gone: // it was removed for another reason
+	case <-ctx.Done():
+	}
+	return nil
+}
+
+// lostWith returns the error of a command whose container was lost. If the command may have begun and a limit has ended the
+// container, that is how the command ended: by SIGKILL, with the output until then.
+func (e *Executor) lostWith(ctx context.Context, c *container, result *Result, err error) error {
+	broken, is := errors.AsType[brokenSession](err)
+	if !is {
+		return err
+	}
+	if found := c.ended(ctx); found != nil {
+		result.Signal, result.Exhausted = unix.SIGKILL, found
+		return nil
+	}
+	e.tell(ctx, c, Incident{What: "a command has lost its container", Err: broken.cause})
+	return err
+}
+
+// outOfWhat returns the limit because of which a command may have failed although its container goes on. Under gVisor there is
+// no such: its kernel is ended whole.
+func (e *Executor) outOfWhat(c *container, r Result) *Exhausted {
+	if c.spec.Platform.GVisor || r.ExitCode == 0 && r.Signal == 0 {
+		return nil
+	}
+	found, err := e.countRefusals(c)
+	if err != nil {
+		return nil
+	}
+	return found
+}
