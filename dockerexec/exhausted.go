@@ -7,6 +7,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	cerrdefs "github.com/containerd/errdefs"
 	containertypes "github.com/docker/docker/api/types/container"
 
 	"github.com/daycare-run/sandbox/internal/cgroup"
@@ -30,10 +31,21 @@ type Exhausted struct {
 // Error implements error, because some calls end by it. All who tell of it say it in these words.
 func (x Exhausted) Error() string {
 	if x.Limit == LimitMemory {
-		return fmt.Sprintf("out of memory: this container may use %s (limits.memory), its tmpfs included", size(x.Value))
+		return fmt.Sprintf("out of memory: this container may use %s (%s), its tmpfs included", x.Amount(), x.Limit)
 	}
-	return fmt.Sprintf("out of processes: this container may have %d processes and threads (limits.pids)", x.Value)
+	return fmt.Sprintf("out of processes: this container may have %s (%s)", x.Amount(), x.Limit)
 }
+
+// Amount returns the value of the limit for people.
+func (x Exhausted) Amount() string {
+	if x.Limit == LimitMemory {
+		return size(x.Value)
+	}
+	return fmt.Sprint(x.Value, " processes and threads")
+}
+
+// Unwrap returns the class of the error.
+func (Exhausted) Unwrap() error { return cerrdefs.ErrResourceExhausted }
 
 // size returns a number of bytes as the settings have it.
 func size(bytes int64) string {
@@ -81,27 +93,52 @@ func (e *Executor) learnEnd(c *container) {
 	}
 	found, err := e.countRefusals(c)
 	if err != nil { // its control group is gone, or on another host
-		found = e.dockersReason(c)
+		found = e.dockersReason(e.ctx, c.id)
 	}
 	c.exhausted = found
 }
 
 // dockersReason returns what Docker knows of a container's end. Docker may notice it later.
-func (e *Executor) dockersReason(c *container) *Exhausted {
-	ctx, cancel := context.WithTimeout(e.ctx, endingLag)
+func (e *Executor) dockersReason(ctx context.Context, id string) *Exhausted {
+	ctx, cancel := context.WithTimeout(ctx, endingLag)
 	defer cancel()
-	now, err := e.InspectProcess(ctx, c.id)
+	now, err := e.InspectProcess(ctx, id)
 	if err == nil && now.Running && unix.Kill(now.PID, 0) != unix.ESRCH {
 		return nil
 	}
 	if err == nil && now.Running {
-		doneWithin(waitFor(ctx, e.docker, c.id, containertypes.WaitConditionNotRunning), endingLag)
-		now, err = e.InspectProcess(ctx, c.id)
+		doneWithin(waitFor(ctx, e.docker, id, containertypes.WaitConditionNotRunning), endingLag)
+		now, err = e.InspectProcess(ctx, id)
 	}
 	if err != nil || !now.OOM {
 		return nil
 	}
-	return c.spec.Platform.Limits.OutOfMemory()
+	return now.Spec.Platform.Limits.OutOfMemory()
+}
+
+// LastingEnd returns the limit that has ended a lasting container; nil if it has not ended, or otherwise. It waits for a moment
+// until Docker has noticed the end.
+func (e *Executor) LastingEnd(ctx context.Context, id string) *Exhausted {
+	if c := e.alone(id); c != nil && c.spec.Platform.GVisor { // of which the kernel kills all
+		if now, err := e.host.Refusals(id); err == nil && now.Killed > 0 {
+			return c.spec.Platform.Limits.OutOfMemory()
+		}
+	}
+	return e.dockersReason(ctx, id)
+}
+
+// LastingKilled returns what a lasting container that goes on is out of, if programs in it were killed for that since it was
+// asked last; nil if none were.
+func (e *Executor) LastingKilled(id string) *Exhausted {
+	c := e.alone(id)
+	if c == nil {
+		return nil
+	}
+	found, err := e.countRefusals(c)
+	if err != nil || found == nil || found.Limit != LimitMemory {
+		return nil
+	}
+	return found
 }
 
 // why returns what has ended a container, once that is learned; empty if it is not known.
@@ -143,10 +180,12 @@ func (e *Executor) lostWith(ctx context.Context, c *container, result *Result, e
 	return err
 }
 
-// outOfWhat returns the limit because of which a command may have failed although its container goes on. Under gVisor there is
-// no such: its kernel is ended whole.
+// outOfWhat returns the limit because of which a command may have failed although its container goes on. Under gVisor that is
+// rare, because the kernel ends all of it, and refuses it no thread.
 func (e *Executor) outOfWhat(c *container, r Result) *Exhausted {
-	if c.spec.Platform.GVisor || r.ExitCode == 0 && r.Signal == 0 {
+	killed := r.Signal == unix.SIGKILL || r.ExitCode == 128+int(unix.SIGKILL)
+	failed := r.Signal != 0 || r.ExitCode != 0
+	if !killed && (c.spec.Platform.GVisor || !failed) {
 		return nil
 	}
 	found, err := e.countRefusals(c)

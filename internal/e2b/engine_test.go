@@ -99,6 +99,9 @@ func (e *engine) close() {
 
 func (e *engine) SetEgress(context.Context, string, dockerexec.Egress) error { return nil }
 
+func (e *engine) LastingEnd(context.Context, string) *dockerexec.Exhausted { return nil }
+func (e *engine) LastingKilled(string) *dockerexec.Exhausted               { return nil }
+
 func (e *engine) LastingUsage(context.Context, string) (cgroup.Usage, error) {
 	return cgroup.Usage{At: time.Now(), CPU: time.Hour, Memory: 5, MemoryLimit: 7 << 30, Cache: 3}, nil
 }

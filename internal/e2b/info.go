@@ -71,7 +71,9 @@ func listed(i lasting.Info) listedBody {
 	}
 	metadata := map[string]string{}
 	maps.Copy(metadata, i.Metadata)
-	if m := i.Moved; m != nil {
+	if m := i.Moved; m != nil && m.Why != "" {
+		metadata[movedMetadata] = fmt.Sprintf("%s: started again from its home alone, as it was %s", m.At.Format(time.RFC3339), m.Why)
+	} else if m != nil {
 		metadata[movedMetadata] = fmt.Sprintf("%s: started again from its home alone, as host %s was lost or gave it up", m.At.Format(time.RFC3339), m.From)
 	}
 	return listedBody{

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -76,6 +77,9 @@ func sendEnd(end lasting.End, send func(*processpb.ProcessEvent) error) error {
 	told := &processpb.ProcessEvent_EndEvent{ExitCode: int32(end.Code), Exited: end.Signal == 0, Status: fmt.Sprintf("exit status %d", end.Code)}
 	if end.Signal != 0 {
 		told.ExitCode, told.Status = -1, "signal: "+signalText(end)
+	}
+	if slices.ContainsFunc(end.Hints, func(h hints.Hint) bool { return h.Kind == hints.OutOfMemory }) {
+		told.ExitCode = 128 + int32(unix.SIGKILL) // as a shell would have it
 	}
 	if told.ExitCode != 0 {
 		reason := told.Status

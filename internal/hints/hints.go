@@ -14,6 +14,12 @@ import (
 // adds the message.
 type Hint = types.Hint
 
+// The kinds for those who must not know the API's types.
+const (
+	OutOfMemory    = types.HintOutOfMemory
+	OutOfProcesses = types.HintOutOfProcesses
+)
+
 // Door is a way to a sandbox.
 type Door int
 

@@ -156,8 +156,14 @@ func (b *Sandbox) follow(ctx context.Context, r ask.Request) (*Reader, error) {
 	} else {
 		b.entry.followed(answer.PID)
 	}
-	terminal := b.hasTerminal(ctx, r, answer)
-	return newReader(stream, answer.PID, terminal, b.whyLost, func(ended bool) { b.entry.left(answer.PID, ended) }), nil
+	terminal, container := b.hasTerminal(ctx, r, answer), b.entry.containerID()
+	out := func(lost bool) *dockerexec.Exhausted {
+		if lost {
+			return b.of.whyEnded(b.entry, container)
+		}
+		return b.of.cfg.Executor.LastingKilled(container)
+	}
+	return newReader(stream, answer.PID, terminal, out, b.whyLost, func(ended bool) { b.entry.left(answer.PID, ended) }), nil
 }
 
 // hasTerminal reports whether the command that an answer is about has a terminal. An older agent says it only of one that runs.
@@ -233,6 +239,9 @@ func (b *Sandbox) lost(ctx context.Context, err error) error {
 // whyLost returns the error for a connection that has broken: it ends no command, unless the sandbox has ended. One that is
 // being created counts as gone, too, but nobody has killed it.
 func (b *Sandbox) whyLost() error {
+	if found := b.of.whyEnded(b.entry, b.entry.containerID()); found != nil {
+		return *found
+	}
 	b.entry.mu.Lock()
 	defer b.entry.mu.Unlock()
 	switch {

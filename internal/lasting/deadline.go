@@ -184,6 +184,9 @@ func (s *Sandboxes) end(e *entry) bool {
 		if told.lost, err = s.isLost(e, container); err == nil && !told.lost {
 			return false
 		}
+		if err == nil && s.keepsHome(e, container) {
+			return e.hasMoved()
+		}
 		if err == nil {
 			err = s.remove(e)
 		}

@@ -33,15 +33,17 @@ type fakeEngine struct {
 	// beforeRemoved is called with a container that is about to be removed; nil is nothing.
 	beforeRemoved func(id string)
 
-	mu      sync.Mutex
-	made    map[string]dockerexec.Spec
-	paused  map[string]bool
-	reach   map[string]dockerexec.Egress
-	removed []string
-	unheard map[string]bool  // containers of which LastingRuns knows nothing
-	left    map[string]bool  // tokens that are gone
-	bounds  quota.Bounds     // of each other
-	refuses map[string]error // of what is paused or removed, by container
+	mu sync.Mutex
+	// outOfMemory are the containers of which Docker says so.
+	outOfMemory map[string]bool
+	made        map[string]dockerexec.Spec
+	paused      map[string]bool
+	reach       map[string]dockerexec.Egress
+	removed     []string
+	unheard     map[string]bool  // containers of which LastingRuns knows nothing
+	left        map[string]bool  // tokens that are gone
+	bounds      quota.Bounds     // of each other
+	refuses     map[string]error // of what is paused or removed, by container
 }
 
 func (f *fakeEngine) StartLasting(_ context.Context, spec dockerexec.Spec, _ quota.Token) (dockerexec.ProcessContainer, error) {
@@ -76,6 +78,14 @@ func (f *fakeEngine) lose(id string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	delete(f.made, id)
+}
+
+// exhaust takes a container away, as one that has run out of memory.
+func (f *fakeEngine) exhaust(id string) {
+	f.mu.Lock()
+	f.outOfMemory = map[string]bool{id: true}
+	f.mu.Unlock()
+	f.lose(id)
 }
 
 // unhear has LastingRuns know nothing of a container.
@@ -179,6 +189,19 @@ func (f *fakeEngine) SetEgress(_ context.Context, id string, reach dockerexec.Eg
 	}
 	f.reach[id] = reach
 	return nil
+}
+
+func (f *fakeEngine) LastingEnd(_ context.Context, id string) *dockerexec.Exhausted {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if !f.outOfMemory[id] {
+		return nil
+	}
+	return &dockerexec.Exhausted{Limit: dockerexec.LimitMemory, Value: 128 << 20}
+}
+
+func (f *fakeEngine) LastingKilled(id string) *dockerexec.Exhausted {
+	return f.LastingEnd(context.Background(), id)
 }
 
 func (f *fakeEngine) LastingUsage(context.Context, string) (cgroup.Usage, error) {

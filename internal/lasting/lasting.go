@@ -65,6 +65,8 @@ type Executor interface {
 	DialProcess(ctx context.Context, id string, port int) (dockerexec.PortConn, error)
 	SetEgress(ctx context.Context, id string, reach dockerexec.Egress) error
 	LastingUsage(ctx context.Context, id string) (cgroup.Usage, error)
+	LastingEnd(ctx context.Context, id string) *dockerexec.Exhausted
+	LastingKilled(id string) *dockerexec.Exhausted
 }
 
 // Sandboxes are the lasting sandboxes of one service. They are safe for concurrent use.
@@ -110,12 +112,18 @@ type entry struct {
 	ending    bool             // it is being ended, as it was due
 	retry     time.Time        // not to be ended again before then, as that has failed
 
-	// For a cluster: held says that this host holds the sandbox, as it always does without one; moved
-	// that it has had no container since then; removed that its record is gone. released is the epoch of the record whose
+	learning    sync.Mutex            // held while it is found out why a container ended
+	exhausted   *dockerexec.Exhausted // what ended the container exhaustedIn; both are of learning
+	exhaustedIn string
+
+	// moved says that the sandbox has no container, and goes on from its home when it is used: its container ran out of memory,
+	// or this host has come to hold it.
+	moved bool
+	// For a cluster: held says that this host holds the sandbox, as it always does without one; removed that its record is gone. released is the epoch of the record whose
 	// container Release has removed, and revision is the record's.
-	held, moved, removed bool
-	released             int64
-	revision             int64
+	held, removed bool
+	released      int64
+	revision      int64
 }
 
 // recorded returns the current record. Nobody changes what its maps hold.
@@ -123,6 +131,13 @@ func (e *entry) recorded() record {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return e.record
+}
+
+// containerID returns Docker's id of the container; empty if there is none, or it is not known.
+func (e *entry) containerID() string {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.container
 }
 
 // Open reads the records. A damaged one is set aside, and Start removes its container.
@@ -143,7 +158,7 @@ func Open(cfg Config) (*Sandboxes, error) {
 		if err != nil {
 			return nil, err
 		}
-		s.all[r.ID] = &entry{id: r.ID, record: r, gone: r.gone(), give: give, commands: map[int]*counted{}, held: true}
+		s.all[r.ID] = &entry{id: r.ID, record: r, gone: r.gone(), give: give, commands: map[int]*counted{}, held: true, moved: r.OutOfMemory != nil}
 	}
 	return s, nil
 }
@@ -257,6 +272,7 @@ func (s *Sandboxes) Find(owner quota.Token, id string) (*Sandbox, error) {
 // Any returns a sandbox, whoever created it, if its owner still exists: it is for callers that have proved that they may.
 func (s *Sandboxes) Any(id string) (*Sandbox, error) {
 	if e := s.entry(id); e != nil {
+		s.keepHome(e)
 		e.mu.Lock()
 		defer e.mu.Unlock()
 		if owner, known := s.cfg.Owner(e.record.Owner); known && !e.gone {
@@ -295,4 +311,4 @@ func (s *Sandboxes) list(match func(record) bool) []Info {
 }
 
 // errEnded is the error for a sandbox whose container is lost.
-var errEnded = fmt.Errorf("the sandbox has ended: its container ran out of memory, or the engine was restarted; make another one: %w", cerrdefs.ErrUnavailable)
+var errEnded = fmt.Errorf("the sandbox has ended: its container was lost, as when the engine is restarted; make another one: %w", cerrdefs.ErrUnavailable)

@@ -15,6 +15,7 @@ import (
 	"github.com/daycare-run/sandbox/internal/agent/ask"
 	"github.com/daycare-run/sandbox/internal/agent/wire"
 	"github.com/daycare-run/sandbox/internal/hints"
+	"github.com/daycare-run/sandbox/internal/sandbox"
 )
 
 // Event is what a command has printed, or its end.
@@ -49,6 +50,7 @@ type Reader struct {
 	end      error // valid when events is closed
 	closed   chan struct{}
 	leave    func()
+	out      func(lost bool) *dockerexec.Exhausted // what a container that is lost is out of, or one that killed a program
 	ended    atomic.Bool
 }
 
@@ -58,8 +60,8 @@ var (
 	errSlow = fmt.Errorf("the reader was too slow and is cut off; the process goes on: connect to it again: %w", cerrdefs.ErrResourceExhausted)
 )
 
-func newReader(stream ask.Stream, pid int, terminal bool, lost func() error, left func(ended bool)) *Reader {
-	r := &Reader{pid: pid, terminal: terminal, stream: stream, lost: lost, events: make(chan Event), closed: make(chan struct{})}
+func newReader(stream ask.Stream, pid int, terminal bool, out func(lost bool) *dockerexec.Exhausted, lost func() error, left func(ended bool)) *Reader {
+	r := &Reader{pid: pid, terminal: terminal, stream: stream, out: out, lost: lost, events: make(chan Event), closed: make(chan struct{})}
 	r.leave = sync.OnceFunc(func() {
 		close(r.closed)
 		ended := r.ended.Load()
@@ -105,7 +107,7 @@ func (r *Reader) read() {
 	var lost int64
 	for i := 0; ; i++ {
 		e, err := r.event(&buffers[i%2])
-		if errors.Is(err, errLost) {
+		if e, err = r.explained(e, err); errors.Is(err, errLost) {
 			err = r.lost()
 		}
 		if err != nil {
@@ -132,6 +134,26 @@ func (r *Reader) read() {
 			return
 		}
 	}
+}
+
+// explained returns the end of a command whose container ran out of memory as what it is, also if that ended the container.
+func (r *Reader) explained(e Event, err error) (Event, error) {
+	select {
+	case <-r.closed:
+		return e, err // nobody hears it
+	default:
+	}
+	switch killed := e.End != nil && (e.End.Signal == syscall.SIGKILL || e.End.Code == 128+int(syscall.SIGKILL)); {
+	case errors.Is(err, errLost):
+		if found := r.out(true); found != nil {
+			return Event{End: &End{Signal: syscall.SIGKILL, Hints: []hints.Hint{sandbox.ExhaustedHint(*found)}}}, nil
+		}
+	case killed:
+		if found := r.out(false); found != nil {
+			e.End.Hints = append(e.End.Hints, sandbox.ExhaustedHint(*found))
+		}
+	}
+	return e, err
 }
 
 // event reads one frame.

@@ -44,12 +44,15 @@ type record struct {
 	Made     bool `json:"made"`
 	Removing bool `json:"removing,omitempty"`
 
-	// For a cluster: the host that created the container, the epoch of its seat then, and what to
-	// create it from elsewhere. Moved is about the last time that this happened.
-	Host  string    `json:"host,omitempty"`
-	Epoch int64     `json:"epoch,omitempty"`
-	From  *Template `json:"from,omitempty"`
-	Moved *Moved    `json:"moved,omitempty"`
+	// From is what to create the container from again, and Moved is about the last time that this happened. OutOfMemory says
+	// that it is to happen, in the words for whoever used the container, which is gone.
+	From        *Template `json:"from,omitempty"`
+	Moved       *Moved    `json:"moved,omitempty"`
+	OutOfMemory *string   `json:"outOfMemory,omitempty"`
+
+	// For a cluster: the host that created the container, and the epoch of its seat then.
+	Host  string `json:"host,omitempty"`
+	Epoch int64  `json:"epoch,omitempty"`
 }
 
 // gone reports whether the sandbox is gone for callers: what is left of it is to be removed.

@@ -32,17 +32,18 @@ type Shared interface {
 
 // Moved says that a sandbox was started again from its home alone.
 type Moved struct {
-	// From is the host that had it, and was lost or gave it up.
+	// From is the host that had it, and was lost or gave it up, unless Why says what else happened.
 	From string    `json:"from"`
+	Why  string    `json:"why,omitempty"`
 	At   time.Time `json:"at"`
 }
 
 // seated records the seat of a sandbox that is to be created, and what it is created from.
 func (s *Sandboxes) seated(r *record, from Template) error {
+	r.From = &from
 	if s.cfg.Shared == nil {
 		return nil
 	}
-	r.From = &from
 	if r.Host, r.Epoch = s.cfg.Shared.Seat(r.ID); r.Epoch == 0 {
 		return fmt.Errorf("this host does not hold the sandbox that it is to create: try again: %w", cerrdefs.ErrUnavailable)
 	}
@@ -117,7 +118,7 @@ func (s *Sandboxes) Adopt(id string) error {
 		return err
 	}
 	e.commands = map[int]*counted{}
-	e.held, e.give, e.gone, e.moved = true, give, e.record.gone(), e.record.Epoch != epoch || e.record.Epoch == e.released
+	e.held, e.give, e.gone, e.moved = true, give, e.record.gone(), e.record.Epoch != epoch || e.record.Epoch == e.released || e.record.OutOfMemory != nil
 	if e.counted = e.moved; e.moved {
 		s.again.Store(true) // an earlier one may be left
 	} else {
@@ -240,7 +241,7 @@ func (b *Sandbox) begin(ctx context.Context) (err error) {
 	}
 	defer func() {
 		if err != nil {
-			err = fmt.Errorf("cannot start sandbox %q again, whose host %q was lost: %w", b.entry.id, r.Host, err)
+			err = fmt.Errorf("cannot start sandbox %q again, %s: %w", b.entry.id, r.lostBy(), err)
 		}
 	}()
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), beginLimit) // the caller may have gone
@@ -257,9 +258,15 @@ func (b *Sandbox) begin(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	host, epoch := s.cfg.Shared.Seat(b.entry.id)
+	host, epoch := "", int64(0)
+	if s.cfg.Shared != nil {
+		host, epoch = s.cfg.Shared.Seat(b.entry.id)
+	}
 	if err := s.change(e, func(r *record) {
 		r.Moved = &Moved{From: r.Host, At: time.Now().UTC()}
+		if r.OutOfMemory != nil {
+			r.Moved.Why, r.OutOfMemory = *r.OutOfMemory, nil
+		}
 		r.Host, r.Epoch, r.Reach, r.Root = host, epoch, &spec.Egress, spec.Root
 		resumed(r)
 	}); err != nil {
@@ -269,7 +276,7 @@ func (b *Sandbox) begin(ctx context.Context) (err error) {
 	e.container, e.moved, e.released, e.counted = started.ID, false, 0, true
 	e.mu.Unlock()
 	s.cfg.Log.Warn().Str("sandbox", b.entry.id).Str("from", r.Host).Str("to", host).Int64("epoch", epoch).
-		Msg("a sandbox was started again from its home alone: its host was lost, or gave it up")
+		Msg("a sandbox was started again from its home alone: " + r.lostBy())
 	if !r.From.waits() {
 		return nil
 	}
@@ -277,6 +284,14 @@ func (b *Sandbox) begin(ctx context.Context) (err error) {
 		s.cfg.Log.Warn().Err(err).Str("sandbox", b.entry.id).Msg("a sandbox that was started again is not ready")
 	}
 	return nil
+}
+
+// lostBy says how a sandbox that has moved lost its container.
+func (r record) lostBy() string {
+	if r.OutOfMemory != nil {
+		return "its container was " + *r.OutOfMemory
+	}
+	return fmt.Sprintf("its host %q was lost, or gave it up", r.Host)
 }
 
 // removing records that a sandbox is to be removed. Without a cluster, it is removed even if that cannot be written.
