@@ -33,8 +33,11 @@ type fakeEngine struct {
 	// beforeRemoved is called with a container that is about to be removed; nil is nothing.
 	beforeRemoved func(id string)
 
+	// killed is what programs were killed for in containers that go on.
+	killed *dockerexec.Exhausted
+
 	mu sync.Mutex
-	// outOfMemory are the containers of which Docker says so.
+	// outOfMemory are the containers that have ended, and of which Docker says so.
 	outOfMemory map[string]bool
 	made        map[string]dockerexec.Spec
 	paused      map[string]bool
@@ -60,7 +63,7 @@ func (f *fakeEngine) Lasting(context.Context) (list []dockerexec.ProcessContaine
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for id, spec := range f.made {
-		list = append(list, dockerexec.ProcessContainer{ID: id, Spec: spec, Running: true})
+		list = append(list, dockerexec.ProcessContainer{ID: id, Spec: spec, Running: !f.outOfMemory[id]})
 	}
 	slices.SortFunc(list, func(a, b dockerexec.ProcessContainer) int { return strings.Compare(a.ID, b.ID) })
 	return list, nil
@@ -70,7 +73,7 @@ func (f *fakeEngine) LastingRuns(id string) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	_, there := f.made[id]
-	return there && !f.unheard[id]
+	return there && !f.unheard[id] && !f.outOfMemory[id]
 }
 
 // lose takes a container away, as one that ends by itself.
@@ -80,12 +83,11 @@ func (f *fakeEngine) lose(id string) {
 	delete(f.made, id)
 }
 
-// exhaust takes a container away, as one that has run out of memory.
+// exhaust ends a container, as one that has run out of memory.
 func (f *fakeEngine) exhaust(id string) {
 	f.mu.Lock()
+	defer f.mu.Unlock()
 	f.outOfMemory = map[string]bool{id: true}
-	f.mu.Unlock()
-	f.lose(id)
 }
 
 // unhear has LastingRuns know nothing of a container.
@@ -173,6 +175,7 @@ func (f *fakeEngine) RemoveProcess(_ context.Context, id string) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	delete(f.made, id)
+	delete(f.outOfMemory, id)
 	f.removed = append(f.removed, id)
 	return nil
 }
@@ -200,9 +203,7 @@ func (f *fakeEngine) LastingEnd(_ context.Context, id string) *dockerexec.Exhaus
 	return &dockerexec.Exhausted{Limit: dockerexec.LimitMemory, Value: 128 << 20}
 }
 
-func (f *fakeEngine) LastingKilled(id string) *dockerexec.Exhausted {
-	return f.LastingEnd(context.Background(), id)
-}
+func (f *fakeEngine) LastingKilled(string) *dockerexec.Exhausted { return f.killed }
 
 func (f *fakeEngine) LastingUsage(context.Context, string) (cgroup.Usage, error) {
 	return cgroup.Usage{}, errors.New("not in this test")

@@ -189,6 +189,12 @@ func (r *Runner) Exit(ctx context.Context, i process.Instance) (process.Exit, er
 	case ended.ExitCode == 128+int(unix.SIGKILL):
 		exit.Signal = unix.SIGKILL // the first program had no time to say anything
 	}
+	if ended.OOM {
+		exit.Reason = ended.Spec.Platform.Limits.OutOfMemory().Error()
+		if err := noteInLog(ended.Spec.Process.Dir, exit.Reason); err != nil {
+			r.resolver.log.Warn().Err(err).Str("process", i.Process).Msg("cannot write to the log of a process why it has ended")
+		}
+	}
 	return exit, nil
 }
 

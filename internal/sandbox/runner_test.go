@@ -160,6 +160,51 @@ func TestRunnerExit(t *testing.T) {
 	}
 }
 
+// Whoever reads of a process that ran out of memory, in its record or its log, learns how much it might use.
+func TestRunnerExitOutOfMemory(t *testing.T) {
+	const words = "out of memory: this container may use 128Mi (limits.memory), its tmpfs included"
+	for name, tt := range map[string]struct {
+		lay  func(log string) error
+		want string // of the log; empty if it is not to be read
+	}{
+		"a log":           {func(log string) error { return os.WriteFile(log, []byte("printed\n"), 0o600) }, "printed\n[sandbox: " + words + "]\n"},
+		"a line's middle": {func(log string) error { return os.WriteFile(log, []byte("print"), 0o600) }, "print\n[sandbox: " + words + "]\n"},
+		"an empty log":    {func(log string) error { return os.WriteFile(log, nil, 0o600) }, "[sandbox: " + words + "]\n"},
+		"no log":          {func(string) error { return nil }, ""},
+		"a pipe":          {func(log string) error { return unix.Mkfifo(log, 0o600) }, ""},
+		"a link": {func(log string) error {
+			return errors.Join(os.WriteFile(log+".target", nil, 0o600), os.Symlink(log+".target", log))
+		}, ""},
+		"a file of two names": {func(log string) error {
+			return errors.Join(os.WriteFile(log+".target", nil, 0o600), os.Link(log+".target", log))
+		}, ""},
+	} {
+		dir := t.TempDir()
+		log := filepath.Join(dir, launch.LogFile)
+		if err := tt.lay(log); err != nil {
+			t.Fatal(err)
+		}
+		spec := dockerexec.Spec{Process: dockerexec.Process{Dir: dir}, Platform: dockerexec.Platform{Limits: dockerexec.Limits{Memory: 128 << 20}}}
+		runner, err := NewRunner(newService(t, nil, "/home").resolver, &fakeProcesses{exit: dockerexec.ProcessContainer{ExitCode: 137, OOM: true, Spec: spec}}, hostfs.NewTrash(nil), 1<<20)
+		if err != nil {
+			t.Fatal(err)
+		}
+		exit, err := runner.Exit(t.Context(), process.Instance{})
+		if err != nil || !exit.OOM || exit.Signal != unix.SIGKILL || exit.Reason != words {
+			t.Errorf("%s: %+v, %v", name, exit, err)
+		}
+		if target, err := os.ReadFile(log + ".target"); err == nil && len(target) > 0 {
+			t.Errorf("%s: %q was written elsewhere", name, target)
+		}
+		if tt.want == "" {
+			continue
+		}
+		if text, err := os.ReadFile(log); string(text) != tt.want {
+			t.Errorf("%s: %q, %v", name, text, err)
+		}
+	}
+}
+
 // state lays what a process's first program says of its end.
 func state(s launch.State, signal string) func(string) error {
 	s.Signal = signal
