@@ -168,8 +168,7 @@ type Limits struct {
 	// Memory bounds memory, including everything in tmpfs. At least 64Mi. Default 16Gi.
 	Memory Size `json:"memory" env:"MEMORY" reload:"live"`
 
-	// PIDs bounds the number of processes and threads. At least 128, because gVisor's own threads
-	// count. Default 1024.
+	// PIDs bounds the number of processes and threads, without gVisor's own. At least 128. Default 1024.
 	PIDs int64 `json:"pids" env:"PIDS" reload:"live"`
 
 	// OpenFiles is how many descriptors a process may have: its RLIMIT_NOFILE. From 1024 to 1048576, and no

@@ -20,7 +20,7 @@ const (
 	minMemory = 64 * mi
 	minTmpfs  = 64 * ki // for tmpfs, a size of 0 means no bound
 
-	// minPIDs leaves room for commands beside the threads of gVisor's Sentry.
+	// minPIDs leaves room for commands beside the agent's threads.
 	minPIDs = 128
 	maxPIDs = 1 << 22 // the kernel's PID_MAX_LIMIT
 

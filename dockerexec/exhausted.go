@@ -63,10 +63,13 @@ func (l Limits) exhausted(before, now cgroup.Refusals) *Exhausted {
 	case now.Killed > before.Killed:
 		return l.OutOfMemory()
 	case now.Pids > before.Pids:
-		return &Exhausted{LimitPids, l.Pids}
+		return l.OutOfProcesses()
 	}
 	return nil
 }
+
+// OutOfProcesses returns what is said of a container that could start no more processes or threads.
+func (l Limits) OutOfProcesses() *Exhausted { return &Exhausted{LimitPids, l.Pids} }
 
 // OutOfMemory returns what is said of a container that has used up its memory.
 func (l Limits) OutOfMemory() *Exhausted { return &Exhausted{LimitMemory, l.Memory} }

@@ -31,6 +31,13 @@ var unreached = []string{
 // readOnly is what the C library, Node and Go say, in lower case.
 const readOnly = "read-only file system"
 
+// noProcess is what shells and languages say when the kernel starts no further process or thread for them.
+var noProcess = regexp.MustCompile(`(?i)(fork|clone|spawn|thread)[^\n]*(resource temporarily unavailable|eagain)|` +
+	`fork: retry:|fork_exec[\s\S]*errno 11\b|can(not|'t) (fork|start new thread)|unable to create (new )?native thread|failed to create new os thread`)
+
+// NoProcess reports whether the end of a failed command's output says that no more processes or threads could be started.
+func NoProcess(output []byte) bool { return noProcess.Match(output) }
+
 var absolute = regexp.MustCompile(`/[^\s'"‘’:;,)\]]+`)
 
 // pathAt returns the last absolute path in the line at i; "" if there is none. lower has the line's bytes wherever output has,

@@ -8,6 +8,26 @@ import (
 	"github.com/daycare-run/sandbox/api/types"
 )
 
+func TestNoProcess(t *testing.T) {
+	for output, want := range map[string]bool{
+		"bash: fork: retry: Resource temporarily unavailable":                                             true,
+		"    self.pid = _fork_exec(\n  ^^^\nBlockingIOError: [Errno 11] Resource temporarily unavailable": true,
+		"/bin/sh: 1: Cannot fork":                                            true,
+		"RuntimeError: can't start new thread":                               true,
+		"Error: spawn /bin/sh EAGAIN":                                        true,
+		"runtime: failed to create new OS thread (have 9 already; errno=11)": true,
+		"java.lang.OutOfMemoryError: unable to create native thread: possibly out of memory or process/resource li": true,
+		"libgomp: Thread creation failed: Resource temporarily unavailable":                                         true,
+		"read: Resource temporarily unavailable":                                                                    false,
+		"the fork is new\nread: Resource temporarily unavailable":                                                   false,
+		"": false,
+	} {
+		if NoProcess([]byte(output)) != want {
+			t.Errorf("%s: %v", output, !want)
+		}
+	}
+}
+
 func TestOf(t *testing.T) {
 	network, none := []Hint{{Kind: types.HintNoNetwork}}, []Hint(nil)
 	place := func(path string) []Hint { return []Hint{{Kind: types.HintReadOnly, Path: path}} }

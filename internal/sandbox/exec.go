@@ -153,12 +153,15 @@ func (s *Service) run(ctx context.Context, box Sandbox, r Request, out dockerexe
 		return Result{}, errs.Invalid("cannot run in cwd %s", result.CwdFault)
 	}
 	ended := Result{Result: result, Cwd: command.Cwd, Duration: time.Since(watch.begun)}
-	if result.Exhausted != nil {
-		ended.Hints = append(ended.Hints, ExhaustedHint(*result.Exhausted))
-	}
 	ended.Refused, ended.MoreRefused = refused.end()
 	if text, _ := watch.last.text(); ended.Failed() {
+		if result.Exhausted == nil && hints.NoProcess(text) {
+			ended.Exhausted = p.spec.Platform.Limits.OutOfProcesses()
+		}
 		ended.Hints = append(ended.Hints, hints.Of(text, refused != nil)...)
+	}
+	if ended.Exhausted != nil {
+		ended.Hints = append(ended.Hints, ExhaustedHint(*ended.Exhausted))
 	}
 	ended.Hints = append(ended.Hints, hints.Leftovers(result.Leftovers, result.MoreLeftovers)...)
 	return ended, nil

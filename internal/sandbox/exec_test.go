@@ -199,6 +199,40 @@ func TestHintsOfWhatWasPrinted(t *testing.T) {
 	}
 }
 
+// A call that used up a limit is told which and how much that is, whether the kernel or a program says so.
+func TestHintsOfLimits(t *testing.T) {
+	memory := hints.Hint{Kind: types.HintOutOfMemory, Limit: "limits.memory", Value: "128Mi"}
+	pids := hints.Hint{Kind: types.HintOutOfProcesses, Limit: "limits.pids", Value: "64 processes and threads"}
+	for name, tt := range map[string]struct {
+		result  dockerexec.Result
+		printed string
+		want    []hints.Hint
+	}{
+		"killed for memory":     {dockerexec.Result{Signal: 9, Exhausted: &dockerexec.Exhausted{Limit: dockerexec.LimitMemory, Value: 128 << 20}}, "", []hints.Hint{memory}},
+		"processes refused":     {dockerexec.Result{ExitCode: 1, Exhausted: &dockerexec.Exhausted{Limit: dockerexec.LimitPids, Value: 64}}, "can't fork", []hints.Hint{pids}},
+		"processes, as it says": {dockerexec.Result{ExitCode: 1}, "bash: fork: Resource temporarily unavailable", []hints.Hint{pids}},
+		"failed":                {dockerexec.Result{ExitCode: 1}, "no", nil},
+		"succeeded":             {dockerexec.Result{}, "bash: fork: Resource temporarily unavailable", nil},
+	} {
+		s := newService(t, &fakeExecutor{run: func(_ dockerexec.Spec, _ dockerexec.Command, out dockerexec.Output) (dockerexec.Result, error) {
+			return tt.result, out(dockerexec.Stderr, []byte(tt.printed))
+		}}, "")
+		cfg := *s.resolver.platforms.cfg.Load()
+		cfg.Settings.Limits.Pids = 64
+		s.resolver.platforms.Use(cfg)
+		if _, _, err := s.Put("agent", Registration{UserID: "alice"}); err != nil {
+			t.Fatal(err)
+		}
+		got, err := s.Exec(t.Context(), "agent", Request{Command: "x"}, func(dockerexec.Stream, []byte) error { return nil })
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(tt.want, got.Hints); diff != "" {
+			t.Errorf("%s: want (-), got (+):\n%s", name, diff)
+		}
+	}
+}
+
 func TestCallsWithATerminal(t *testing.T) {
 	size, timeout := specs.Box{Height: 50, Width: 132}, 4*time.Hour
 	_, command, _ := ran(t, "", func(*Service) Request { return Request{Command: "top", Terminal: &size} })

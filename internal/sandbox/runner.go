@@ -191,6 +191,8 @@ func (r *Runner) Exit(ctx context.Context, i process.Instance) (process.Exit, er
 	}
 	if ended.OOM {
 		exit.Reason = ended.Spec.Platform.Limits.OutOfMemory().Error()
+	}
+	if exit.Reason != "" {
 		if err := noteInLog(ended.Spec.Process.Dir, exit.Reason); err != nil {
 			r.resolver.log.Warn().Err(err).Str("process", i.Process).Msg("cannot write to the log of a process why it has ended")
 		}

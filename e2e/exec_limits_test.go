@@ -1,0 +1,98 @@
+package e2e
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/daycare-run/sandbox/api/types"
+	"github.com/daycare-run/sandbox/internal/hints"
+	"github.com/daycare-run/sandbox/internal/lasting"
+)
+
+// eats needs more memory than any container of these scenarios has.
+const eats = `python3 -c "x = b'x' * (1 << 30); print(len(x))"`
+
+const (
+	outOfMemory    = "out of memory: this container may use 128Mi (limits.memory), its tmpfs included"
+	outOfProcesses = "out of processes: this container may have 128 processes and threads (limits.pids)"
+)
+
+// says reports whether a result has a hint of these words.
+func says(list []types.Hint, words string) bool {
+	for _, h := range list {
+		if h.Message == words {
+			return true
+		}
+	}
+	return false
+}
+
+// A command that uses up a limit is told which, and how much that is; what it has printed is kept, and the next call runs.
+func TestLimitsAreTold(t *testing.T) {
+	eachOwn(t, func(t *testing.T, l *lab) {
+		l.register(t, "limits")
+		out := l.run(t, "limits", types.Exec{Command: "echo before; exec " + eats})
+		if out.Stdout != "before\n" || out.Signal == nil || *out.Signal != "SIGKILL" || !says(out.Hints, outOfMemory) {
+			t.Errorf("memory: %s %q %q, %+v", exitText(out), out.Stdout, out.Stderr, out.Hints)
+		}
+		// Whoever starts too much is refused that, and everything else goes on.
+		before := l.sh(t, "limits", "echo on") // makes the container
+		id := l.containerOf(t, "limits").ID
+		out = l.run(t, "limits", types.Exec{Command: `exec python3 -c '
+import subprocess, threading, time
+print("begun", flush=True)
+for _ in range(600): subprocess.Popen(["sleep", "98761"])'`})
+		if before != "on" || out.Stdout != "begun\n" || out.ExitCode == nil || *out.ExitCode != 1 || !says(out.Hints, outOfProcesses) {
+			t.Errorf("processes: %s %q %q, %+v", exitText(out), out.Stdout, out.Stderr, out.Hints)
+		}
+		if got := l.sh(t, "limits", "echo on"); got != "on" || l.containerOf(t, "limits").ID != id {
+			t.Errorf("afterwards: %q, in another container: %t", got, l.containerOf(t, "limits").ID != id)
+		}
+		if out := l.run(t, "limits", types.Exec{Command: "kill -9 $$"}); len(out.Hints) != 0 {
+			t.Errorf("one that was killed without a limit: %+v", out.Hints)
+		}
+		p := l.startProcess(t, "limits", types.StartProcess{Command: "echo before; exec " + eats})
+		eventually(t, "the process has ended", func() bool { return l.process(t, "limits", p.ID).Status == types.ProcessExited })
+		if now := l.process(t, "limits", p.ID); !now.OOMKilled || now.Reason != outOfMemory || !strings.HasSuffix(logOf(t, p), "[sandbox: "+outOfMemory+"]\n") {
+			t.Errorf("%+v, log %q", now, logOf(t, p))
+		}
+	}, "SANDBOXD_LIMITS_MEMORY=128Mi", "SANDBOXD_LIMITS_PIDS=128")
+}
+
+// A sandbox that lasts and runs out of memory keeps its home, and goes on from it in another container.
+func TestLastingOutOfMemory(t *testing.T) {
+	eachKeeper(t, func(t *testing.T, k *keeper, again func() *keeper) {
+		for range 2 {
+			b := k.make(t, func(c *lasting.Create) { c.Template.Memory = 128 << 20 })
+			runIn(t, b, "echo text > kept")
+			r := follow(t, b, "echo before; exec "+eats)
+			var printed string
+			for {
+				e, err := r.Next(t.Context())
+				if err != nil {
+					t.Fatal(err)
+				}
+				if printed += string(e.Data); e.End == nil {
+					continue
+				}
+				if printed != "before\n" || e.End.Signal != 9 || !says(hints.Say(hints.E2B, e.End.Hints), outOfMemory) {
+					t.Errorf("%q, %+v", printed, e.End)
+				}
+				break
+			}
+			b, err := k.Any(b.ID())
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := runIn(t, b, "cat kept"); got != "text\n[0 0 false]" {
+				t.Errorf("%q", got)
+			}
+			// Under runc the kernel ends the program alone.
+			if moved := b.Info().Moved; strings.HasSuffix(k.runtime, "runsc") && (moved == nil || moved.Why != outOfMemory) {
+				t.Errorf("%+v", b.Info())
+			}
+			k.end()
+			k = again()
+		}
+	})
+}
