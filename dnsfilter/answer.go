@@ -31,14 +31,13 @@ var (
 	answerBusy     = answer{verdict: Limited, reason: reasonBusy, rcode: dns.RcodeServerFailure}
 )
 
-// answerLoopback returns the answer for a name that an endpoint has for itself. No network of containers has IPv6.
-func answerLoopback(qtype uint16) *answer {
-	if qtype != dns.TypeA {
-		return &answer{ttl: localTTL}
+// Answers about an endpoint itself, which are not reported.
+var (
+	answerNothing  = answer{ttl: localTTL}
+	answerLoopback = answer{
+		records: []byte{0xc0, headerSize, 0, byte(dns.TypeA), 0, dns.ClassINET, 0, 0, 0, 0, 0, 4, 127, 0, 0, 1}, count: 1, ttl: localTTL,
 	}
-	record := []byte{0xc0, headerSize, 0, byte(dns.TypeA), 0, dns.ClassINET, 0, 0, 0, 0, 0, 4, 127, 0, 0, 1}
-	return &answer{records: record, count: 1, ttl: localTTL}
-}
+)
 
 const localTTL = 10 // seconds
 

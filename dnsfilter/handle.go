@@ -86,8 +86,8 @@ func (s *Server) decide(q *question, ep *Endpoint, now time.Time, out []byte) ([
 	} else {
 		name = string(q.text())
 	}
-	if name == "localhost" || name == s.config.HostName && name != "" {
-		return answerLoopback(q.qtype).appendTo(out, q), nil // it asks for nobody else: this is no attempt to get out
+	if a := s.own(q, name); a != nil {
+		return a.appendTo(out, q), nil // it asks for nobody else: this is no attempt to get out
 	}
 	if a := s.local(q, ep, name); a != nil {
 		return s.report(a, ep, name, now, q, out), nil
@@ -98,6 +98,19 @@ func (s *Server) decide(q *question, ep *Endpoint, now time.Time, out []byte) ([
 	a := e.answer(nanos)
 	ep.answered(e, nanos)
 	return s.report(&a, ep, name, now, q, out), nil
+}
+
+// own returns the answer about a name that every endpoint has for itself, or nil. No network of containers has IPv6.
+func (s *Server) own(q *question, name string) *answer {
+	switch {
+	case name == "ip6-localhost", name == "ip6-loopback":
+		return &answerNothing
+	case name != "localhost" && (name == "" || name != s.config.HostName):
+		return nil
+	case q.qtype == dns.TypeA:
+		return &answerLoopback
+	}
+	return &answerNothing
 }
 
 // local returns the answer that needs no upstream, or nil.

@@ -104,6 +104,8 @@ func TestOwnNames(t *testing.T) {
 			l.wantSaid(from, name, dns.TypeTXT, "NOERROR SOA")
 		}
 	}
+	l.wantSaid(filtered, "ip6-localhost.", dns.TypeAAAA, "NOERROR SOA")
+	l.wantSaid(filtered, "ip6-loopback.", dns.TypeA, "NOERROR SOA")
 	if asked := upstream.asked(); len(asked) > 0 || len(l.decisions) > 0 {
 		t.Errorf("the upstream was asked %q, and it was decided %+v", asked, l.decisions)
 	}
