@@ -24,7 +24,7 @@ import (
 const VersionLabel = "run.daycare.sandbox.image.version"
 
 // Version is the version of this build's own image; sandbox-image/Dockerfile has the same.
-const Version = "4"
+const Version = "5"
 
 // Image is what the service needs to know about an image.
 type Image struct {

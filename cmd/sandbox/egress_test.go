@@ -58,7 +58,7 @@ func TestNamesImplyTheNetwork(t *testing.T) {
 func TestCompletions(t *testing.T) {
 	l := newLab(t, nil)
 	for line, want := range map[string]string{
-		"exec --package-manager ": "dart\ndotnet\ngo\njava\nnode\nphp\npython\nruby\nrust\n",
+		"exec --package-manager ": "dart\ndebian\ndotnet\ngo\njava\njava+\nnode\nphp\nphp+\npython\nruby\nruby+\nrust\nrust+\n",
 		"explain --allow-domain ": "",
 		"egress log --verdict ":   "allowed\ndenied\nfailed\nlimited\nmalformed\n",
 		"egress log --via ":       "dns\ntls\nhttp\ntcp\n",

@@ -17,30 +17,43 @@ type preset struct {
 	name    string
 	domains []string
 	aliases []string // not accepted as names; a message leads from them to name
+	more    []string // what name+"+" allows besides domains
 }
 
-// builtInPresets are those of the document Exec Allowed Domains, row by row.
+// builtInPresets are those of the document Exec Allowed Domains, row by row, and debian, for who installs packages as root
+// in a sandbox of E2B's. What the tools need besides, to the extent that it is known, is a preset of its own (ruby+): it
+// often includes hosts where anybody can publish, such as GitHub's.
 var builtInPresets = []preset{
-	{"dart", []string{"pub.dev", "storage.googleapis.com"}, []string{"pub", "flutter"}},
-	{"dotnet", []string{"nuget.org", "api.nuget.org", "globalcdn.nuget.org"}, []string{"nuget", "csharp", ".net"}},
-	{"go", []string{"proxy.golang.org", "sum.golang.org", "index.golang.org", "golang.org"}, []string{"golang"}},
-	{"java", []string{"repo.maven.apache.org", "repo1.maven.org", "plugins.gradle.org", "services.gradle.org"}, []string{"maven", "mvn", "gradle", "kotlin"}},
-	{"node", []string{"registry.npmjs.org", "registry.yarnpkg.com", "repo.yarnpkg.com", "bun.sh"}, []string{"npm", "npx", "pnpm", "yarn", "bun", "nodejs", "javascript", "typescript"}},
-	{"php", []string{"packagist.org", "repo.packagist.org"}, []string{"composer", "packagist"}},
-	{"python", []string{"pypi.org", "files.pythonhosted.org", "pypi.python.org"}, []string{"pip", "pip3", "pipx", "uv", "poetry", "pypi", "python3"}},
-	{"ruby", []string{"rubygems.org"}, []string{"gem", "bundler", "bundle", "rubygems"}},
-	{"rust", []string{"crates.io", "index.crates.io", "static.crates.io"}, []string{"cargo", "crates"}},
+	{"dart", []string{"pub.dev", "storage.googleapis.com"}, []string{"pub", "flutter"}, nil},
+	{"debian", []string{"deb.debian.org", "security.debian.org"}, []string{"apt", "apt-get", "dpkg"}, nil},
+	{"dotnet", []string{"nuget.org", "api.nuget.org", "globalcdn.nuget.org"}, []string{"nuget", "csharp", ".net"}, nil},
+	{"go", []string{"proxy.golang.org", "sum.golang.org", "index.golang.org", "golang.org"}, []string{"golang"}, nil},
+	{"java", []string{"repo.maven.apache.org", "repo1.maven.org", "plugins.gradle.org", "services.gradle.org"}, []string{"maven", "mvn", "gradle", "kotlin"},
+		[]string{"downloads.gradle.org", "plugins-artifacts.gradle.org", "github.com", "release-assets.githubusercontent.com"}},
+	{"node", []string{"registry.npmjs.org", "registry.yarnpkg.com", "repo.yarnpkg.com", "bun.sh"}, []string{"npm", "npx", "pnpm", "yarn", "bun", "nodejs", "javascript", "typescript"}, nil},
+	{"php", []string{"packagist.org", "repo.packagist.org"}, []string{"composer", "packagist"},
+		[]string{"getcomposer.org", "github.com", "api.github.com", "codeload.github.com"}},
+	{"python", []string{"pypi.org", "files.pythonhosted.org", "pypi.python.org"}, []string{"pip", "pip3", "pipx", "uv", "poetry", "pypi", "python3"}, nil},
+	{"ruby", []string{"rubygems.org"}, []string{"gem", "bundler", "bundle", "rubygems"}, []string{"index.rubygems.org"}},
+	{"rust", []string{"crates.io", "index.crates.io", "static.crates.io"}, []string{"cargo", "crates"},
+		[]string{"static.rust-lang.org", "github.com", "codeload.github.com"}},
 }
 
 // builtIn returns the parsed table. It is parsed on first use, because client programs hardly ever need it.
 var builtIn = sync.OnceValue(func() map[string]Domains {
 	parsed := map[string]Domains{}
-	for _, row := range builtInPresets {
-		domains, err := ParseDomains(row.domains)
+	parse := func(name string, patterns []string) {
+		domains, err := ParseDomains(patterns)
 		if err != nil {
 			panic(err)
 		}
-		parsed[row.name] = domains
+		parsed[name] = domains
+	}
+	for _, row := range builtInPresets {
+		parse(row.name, row.domains)
+		if row.more != nil {
+			parse(row.name+"+", slices.Concat(row.domains, row.more))
+		}
 	}
 	return parsed
 })
@@ -61,7 +74,7 @@ func NewPresets(own map[string][]string) (Presets, error) {
 		switch {
 		case !presetPattern().MatchString(name):
 			faults = append(faults, errs.Invalid("preset %.40q may only have lower-case letters, digits and hyphens in its name, at most 32", name))
-		case builtIn()[name].list != nil:
+		case builtIn()[name].list != nil && name != "debian": // operators may have had one of this name before us
 			faults = append(faults, errs.Invalid("preset %q is built in; choose another name", name))
 		case len(own[name]) == 0:
 			faults = append(faults, errs.Invalid("preset %q has no domains", name))
@@ -79,12 +92,7 @@ func NewPresets(own map[string][]string) (Presets, error) {
 
 // Names returns the names of all presets, sorted.
 func (p Presets) Names() []string {
-	names := slices.Collect(maps.Keys(p.own))
-	for _, row := range builtInPresets {
-		names = append(names, row.name)
-	}
-	slices.Sort(names)
-	return names
+	return slices.Sorted(maps.Keys(p.all()))
 }
 
 // Resolve returns what the named presets allow together. All faults come in one error, of class

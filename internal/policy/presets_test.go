@@ -24,6 +24,15 @@ var documented = map[string][]string{
 	"dart":   {"pub.dev", "storage.googleapis.com"},
 }
 
+// further are the presets that no document has, and what those with a plus add to the row of the document.
+var further = map[string][]string{
+	"debian": {"deb.debian.org", "security.debian.org"},
+	"java+":  {"downloads.gradle.org", "github.com", "plugins-artifacts.gradle.org", "release-assets.githubusercontent.com"},
+	"php+":   {"api.github.com", "codeload.github.com", "getcomposer.org", "github.com"},
+	"ruby+":  {"index.rubygems.org"},
+	"rust+":  {"codeload.github.com", "github.com", "static.rust-lang.org"},
+}
+
 func presets(t testing.TB, own map[string][]string) policy.Presets {
 	t.Helper()
 	p, err := policy.NewPresets(own)
@@ -35,10 +44,14 @@ func presets(t testing.TB, own map[string][]string) policy.Presets {
 
 func TestPresets(t *testing.T) {
 	for _, p := range []policy.Presets{{}, presets(t, nil), presets(t, map[string][]string{})} {
-		if got, want := p.Names(), slices.Sorted(maps.Keys(documented)); !slices.Equal(got, want) {
+		all := maps.Clone(documented)
+		for name, more := range further {
+			all[name] = slices.Concat(documented[strings.TrimSuffix(name, "+")], more)
+		}
+		if got, want := p.Names(), slices.Sorted(maps.Keys(all)); !slices.Equal(got, want) {
 			t.Errorf("Names() = %q, want %q", got, want)
 		}
-		for name, want := range documented {
+		for name, want := range all {
 			got, err := p.Resolve([]string{name})
 			if slices.Sort(want); err != nil || !slices.Equal(got.List(), want) {
 				t.Errorf("%s is %q, %v, want %q", name, got.List(), err, want)
@@ -52,6 +65,7 @@ func TestResolve(t *testing.T) {
 		"corp":                  {"Git.Corp.example.", "*.Packages.corp.example"},
 		"npm":                   {"npm.corp.example"}, // not a name of the built-in ones
 		"-":                     {"*.github.io"},
+		"debian":                {"deb.corp.example"}, // takes the place of ours, which came later
 		strings.Repeat("x", 32): {"crates.io", "a.example"},
 	})
 	tests := []struct{ names, want string }{
@@ -62,6 +76,8 @@ func TestResolve(t *testing.T) {
 		{"corp ruby", "*.packages.corp.example git.corp.example rubygems.org"},
 		{"npm", "npm.corp.example"},
 		{"-", "*.github.io"},
+		{"debian", "deb.corp.example"},
+		{"ruby+", "index.rubygems.org rubygems.org"},
 		{"rust " + strings.Repeat("x", 32), "a.example crates.io index.crates.io static.crates.io"},
 	}
 	for _, tt := range tests {
@@ -77,7 +93,7 @@ func TestResolve(t *testing.T) {
 func TestResolveRefuses(t *testing.T) {
 	p := presets(t, map[string][]string{"corp": {"git.corp.example"}})
 	tests := []struct{ name, says string }{
-		{"", `unknown preset ""; the presets are corp, dart, dotnet, go, java, node, php, python, ruby, rust`},
+		{"", `unknown preset ""; the presets are corp, dart, debian, dotnet, go, java, java+, node, php, php+, python, ruby, ruby+, rust, rust+`},
 		{"npm", `unknown preset "npm" (did you mean node?)`},
 		{"Yarn", `unknown preset "Yarn" (did you mean node?)`},
 		{"pip", `unknown preset "pip" (did you mean python?)`},
@@ -161,7 +177,7 @@ func TestPresetsDoNotChange(t *testing.T) {
 	p := presets(t, own)
 	own["corp"][0], own["other"] = "*", []string{"*"}
 	p.Names()[0] = "x"
-	if got, err := p.Resolve([]string{"corp"}); err != nil || !got.Equal(domains(t, "git.corp.example")) || len(p.Names()) != 10 {
+	if got, err := p.Resolve([]string{"corp"}); err != nil || !got.Equal(domains(t, "git.corp.example")) || len(p.Names()) != 15 {
 		t.Errorf("Resolve = %v, %v; %q", got.List(), err, p.Names())
 	}
 }

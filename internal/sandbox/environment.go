@@ -34,6 +34,7 @@ func (p plan) variables() map[string]string {
 		"GOCACHE":            state + "/.cache/go-build",
 		"GOMODCACHE":         state + "/go/pkg/mod",
 		"npm_config_cache":   state + "/.npm",
+		"npm_config_prefix":  p.home + "/.local", // where "npm install --global" installs; the image's own is read-only
 		"NODE_REPL_HISTORY":  state + "/.node_repl_history",
 		"YARN_CACHE_FOLDER":  state + "/.cache/yarn",
 		"YARN_GLOBAL_FOLDER": state + "/.yarn/berry",

@@ -27,7 +27,7 @@ func TestHomeVariables(t *testing.T) {
 	for name, value := range got {
 		want := "/var/state/"
 		switch name {
-		case "HOME", "USERPROFILE":
+		case "HOME", "USERPROFILE", "npm_config_prefix":
 			want = "/home/"
 		case "TMPDIR", "TMP", "TEMP":
 			want = "/var/tmp/x/"
