@@ -27,6 +27,9 @@ type Client struct {
 	// TLS and HTTP accept connections to ports 443 and 80 of any address, and Ports those to further ports, by number.
 	TLS, HTTP *net.TCPListener
 	Ports     map[uint16]*net.TCPListener
+	// Refused is where the kernel tells what it refuses, for ReadRefused; nil, for the reason Untold, if it cannot.
+	Refused *os.File
+	Untold  error
 
 	mu   sync.Mutex
 	conn *net.UnixConn
@@ -57,6 +60,7 @@ func Dial(ctx context.Context, dir string, c Config) (*Client, error) {
 		client.Close()
 		return nil, fmt.Errorf("cannot get the gateway's sockets: %w", err)
 	}
+	client.Refused, client.Untold = client.refused()
 	return client, nil
 }
 
@@ -170,8 +174,10 @@ func (c *Client) Restart(known map[netip.Addr]bool) error {
 // Close closes the connection and the sockets. The gateway keeps its own descriptors.
 func (c *Client) Close() {
 	_ = c.conn.Close()
-	if c.Space != nil {
-		_ = c.Space.Close()
+	for _, f := range []*os.File{c.Space, c.Refused} {
+		if f != nil {
+			_ = f.Close()
+		}
 	}
 	for _, conn := range c.DNSOverUDP {
 		_ = conn.Close()

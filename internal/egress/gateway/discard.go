@@ -21,6 +21,12 @@ func (c *Client) discard() error {
 			return err
 		}))
 	}
+	if c.Refused != nil {
+		faults = append(faults, empty(c.Refused, func(fd int) error {
+			_, err := nonblock.Read(fd, make([]byte, 1))
+			return err
+		}))
+	}
 	for _, l := range c.listeners() {
 		faults = append(faults, empty(l, func(fd int) error {
 			one, _, err := nonblock.Accept(fd)

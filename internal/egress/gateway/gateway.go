@@ -108,6 +108,8 @@ const (
 	doAttach = "attach" // connects a container whose interface was moved in
 	doDetach = "detach" // removes a container's interface
 	doList   = "list"   // asks which addresses are attached
+	// doRefused asks for the socket on which the kernel tells what it refuses. A gateway of an earlier program does not know it.
+	doRefused = "refused"
 )
 
 // maxMessage bounds a message. A list of all addresses of a network fits.

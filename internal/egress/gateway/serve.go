@@ -19,6 +19,8 @@ type server struct {
 	space   *namespace
 	self    *os.File // the namespace
 	sockets *sockets
+	refused *os.File // nil if there is none, with the reason
+	why     error
 
 	mu sync.Mutex // one request at a time
 }
@@ -44,6 +46,7 @@ func Serve(ctx context.Context, dir string, c Config) (err error) {
 	if s.sockets, err = openSockets(ctx, c, runtime.NumCPU()); err != nil {
 		return err
 	}
+	s.refused, s.why = traceRefused(c)
 	if s.self, err = os.Open("/proc/thread-self/ns/net"); err != nil {
 		return fmt.Errorf("cannot open the namespace: %w", err)
 	}
@@ -146,6 +149,11 @@ func (s *server) do(asked request) (said answer, rights []byte, err error) {
 	case doList:
 		said.Addrs, err = s.space.attached()
 		return said, nil, err
+	case doRefused:
+		if s.refused == nil {
+			return said, nil, s.why
+		}
+		return said, unix.UnixRights(int(s.refused.Fd())), nil
 	default:
 		return said, nil, fmt.Errorf("unknown request %.20q", asked.Do)
 	}

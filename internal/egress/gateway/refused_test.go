@@ -1,0 +1,110 @@
+package gateway
+
+import (
+	"encoding/binary"
+	"net"
+	"net/netip"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// What is sent to where nothing listens is refused and told, whose it was and where to; what is served is not.
+func TestRefusedIsTold(t *testing.T) {
+	g := newGate(t, good())
+	must(t, g.Untold)
+	greet(t, g.TLS)
+	greet(t, g.Ports[22])
+	answerAll(t, g.DNSOverUDP)
+	one, two := g.newBox(t, 11), g.newBox(t, 12)
+	told := make(chan Refused, 1000)
+	go g.ReadRefused(func(r Refused) { told <- r })
+	for _, at := range []string{"203.0.113.9:443", "203.0.113.9:22"} {
+		c, err := one.dial("tcp", at)
+		must(t, err)
+		must(t, c.Close())
+	}
+	one.ask("10.77.1.1:53")
+	var want, got []Refused
+	for _, at := range []string{"203.0.113.9:25", "203.0.113.9:53", "10.77.1.12:8080", "10.77.1.1:22222"} {
+		if _, err := one.dial("tcp", at); err == nil {
+			t.Errorf("%s was reached", at)
+		}
+		want = append(want, Refused{one.addr, netip.MustParseAddrPort(at), false})
+	}
+	for _, at := range []string{"203.0.113.9:443", "203.0.113.9:53"} {
+		two.ask(at)
+		want = append(want, Refused{two.addr, netip.MustParseAddrPort(at), true})
+	}
+	for range want {
+		select {
+		case r := <-told:
+			got = append(got, r)
+		case <-time.After(10 * time.Second):
+			t.Fatalf("told only %v", got)
+		}
+	}
+	if diff := cmp.Diff(want, got, cmp.Comparer(func(a, b Refused) bool { return a == b })); diff != "" {
+		t.Error(diff)
+	}
+	begun := time.Now()
+	must(t, one.in(func() error {
+		c, err := net.Dial("udp", "203.0.113.9:4000")
+		if err != nil {
+			return err
+		}
+		defer c.Close()
+		for range 5000 {
+			_, _ = c.Write([]byte("flood"))
+		}
+		return nil
+	}))
+	two.ask("203.0.113.9:9")
+	for n := 0; ; n++ {
+		select {
+		case r := <-told:
+			if r.From == two.addr {
+				if most := refusedBurst + 1 + int(refusedRate*time.Since(begun).Seconds()); n > most {
+					t.Errorf("%d were told of a flood, of at most %d", n, most)
+				}
+				return
+			}
+		case <-time.After(10 * time.Second):
+			t.Fatal("a flood kept the other's from being told")
+		}
+	}
+}
+
+// A service that starts does not take what the one before did not read for the next container's.
+func TestRestartForgetsWhatWasRefused(t *testing.T) {
+	g := newGate(t, good())
+	must(t, g.Untold)
+	one := g.newBox(t, 11)
+	_, _ = one.dial("tcp", "203.0.113.9:25")
+	must(t, g.Restart(map[netip.Addr]bool{one.addr: true}))
+	_, _ = one.dial("tcp", "203.0.113.9:26")
+	told := make(chan Refused, 10)
+	go g.ReadRefused(func(r Refused) { told <- r })
+	if r := <-told; r.To.Port() != 26 {
+		t.Errorf("%v", r)
+	}
+}
+
+// A gateway that an earlier version made does without.
+func TestAGatewayThatCannotTell(t *testing.T) {
+	s := &server{why: net.ErrClosed}
+	if _, _, err := s.do(request{Do: doRefused}); err == nil {
+		t.Error("a socket that is not there")
+	}
+}
+
+func FuzzRefused(f *testing.F) {
+	f.Add([]byte{}, byte(0))
+	f.Fuzz(func(_ *testing.T, b []byte, size byte) {
+		if len(b) > 4 {
+			binary.NativeEndian.PutUint32(b, uint32(size))
+		}
+		eachRefused(b, func(Refused) {})
+	})
+}
