@@ -81,7 +81,7 @@ func refusals(lines []decisions.Summary) []types.Refusal {
 	list := make([]types.Refusal, len(lines))
 	for i, line := range lines {
 		list[i] = types.Refusal{
-			Name: utf8Text(line.Name), Verdict: types.Verdict(line.Verdict), Via: types.Via(line.Via),
+			Name: utf8Text(line.Name), Port: line.Port, Verdict: types.Verdict(line.Verdict), Via: types.Via(line.Via),
 			Reason: utf8Text(line.Reason), Count: line.Count,
 		}
 	}

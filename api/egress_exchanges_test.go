@@ -92,7 +92,7 @@ func egressExchanges(t *testing.T) []exchange {
 		{name: "bad user", route: route + "?userId=Alice", status: 400, breaks: true},
 		{name: "bad container", route: route + "?container=%2Fa", status: 400, breaks: true},
 		{name: "bad verdict", route: route + "?verdict=refused", status: 400, breaks: true},
-		{name: "bad way", route: route + "?via=udp", status: 400, breaks: true},
+		{name: "bad way", route: route + "?via=icmp", status: 400, breaks: true},
 		{name: "wildcard", route: route + "?name=*.example.org", status: 400, breaks: true},
 		{name: "bad number", route: route + "?after=-1", status: 400, breaks: true},
 		{name: "bad time", route: route + "?since=yesterday", status: 400, breaks: true},

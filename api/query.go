@@ -132,7 +132,7 @@ var decisionParameters = []struct {
 
 var (
 	verdicts = []decisions.Verdict{decisions.Allowed, decisions.Denied, decisions.Failed, decisions.Limited, decisions.Malformed}
-	vias     = []decisions.Via{decisions.DNS, decisions.TLS, decisions.HTTP, decisions.TCP}
+	vias     = []decisions.Via{decisions.DNS, decisions.TLS, decisions.HTTP, decisions.TCP, decisions.UDP}
 )
 
 func readDecisionQuery(req *http.Request) (decisionQuery, error) {

@@ -11,6 +11,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/daycare-run/sandbox/api/types"
 	"github.com/daycare-run/sandbox/e2e/inet"
 )
@@ -204,9 +206,20 @@ func TestEgressExtraPorts(t *testing.T) {
 			}
 		}
 		name, capture := w.name(t, "git", here), w.capture(t)
-		text := succeeds(t, l.reach(t, "ports", strings.Join([]string{
-			"getent ahostsv4 " + name + " >/dev/null", dial(netip.AddrPortFrom(here, 22)), dial(netip.AddrPortFrom(here, 2222)), dial(netip.AddrPortFrom(there, 22)),
-		}, "\n"), name))
+		out := l.reach(t, "ports", strings.Join([]string{
+			"getent ahostsv4 " + name + " >/dev/null", fmt.Sprintf("echo x > /dev/udp/%s/443", here), dial(netip.AddrPortFrom(here, 22)), dial(netip.AddrPortFrom(here, 2222)), dial(netip.AddrPortFrom(there, 22)),
+		}, "\n"), name)
+		text := succeeds(t, out)
+		// What was refused is told, by the name that was asked for where there is one.
+		const open = "only TCP ports 22, 80, 443 are open here; the operator can open more with egress.extraPorts"
+		want := []types.Refusal{
+			{Name: name, Port: 443, Verdict: types.VerdictDenied, Via: types.ViaUDP, Reason: open, Count: 1},
+			{Name: name, Port: 2222, Verdict: types.VerdictDenied, Via: types.ViaTCP, Reason: open, Count: 1},
+			{Name: there.String(), Port: 22, Verdict: types.VerdictDenied, Via: types.ViaTCP, Reason: "the address was not answered for an allowed name", Count: 1},
+		}
+		if diff := cmp.Diff(want, out.Egress); diff != "" {
+			t.Errorf("want (-), got (+):\n%s", diff)
+		}
 		// At the other address the service answers, and ends it.
 		if lines := strings.Split(text, "\n"); len(lines) != 3 || lines[0] != "connected" || !strings.HasPrefix(lines[1], "refused") {
 			t.Errorf("%q", text)

@@ -18,12 +18,13 @@ const (
 type Via string
 
 // The places: a query to the DNS filter, the SNI of a TLS connection, the Host of an HTTP request, and a
-// connection to an extra port.
+// connection to an extra port; or a connection or datagram to a port that is not open.
 const (
 	ViaDNS  Via = "dns"
 	ViaTLS  Via = "tls"
 	ViaHTTP Via = "http"
 	ViaTCP  Via = "tcp"
+	ViaUDP  Via = "udp"
 )
 
 // ReasonNotAllowed is the reason of a denial that listing the name in allowedDomains would have prevented.
@@ -32,8 +33,10 @@ const ReasonNotAllowed = "the name is not allowed for this call"
 
 // Refusal is something that a command tried to reach and could not.
 type Refusal struct {
-	// Name is empty if no name could be read.
-	Name    string  `json:"name"`
+	// Name is empty if no name could be read. It is an address where the command asked for no name.
+	Name string `json:"name"`
+	// Port is absent if the command gave a name with what was refused.
+	Port    uint16  `json:"port,omitzero"`
 	Verdict Verdict `json:"verdict"`
 	Via     Via     `json:"via"`
 	Reason  string  `json:"reason"`
@@ -54,7 +57,7 @@ type Decision struct {
 	// Name is in lower case and without a trailing dot; empty if no name could be read.
 	Name string `json:"name"`
 	Via  Via    `json:"via"`
-	// Port belongs to tls, http and tcp; Type belongs to dns: the record type, such as AAAA, if it has a name.
+	// Port belongs to tls, http, tcp and udp; Type belongs to dns: the record type, such as AAAA, if it has a name.
 	Port    uint16  `json:"port,omitzero"`
 	Type    string  `json:"type,omitempty"`
 	Verdict Verdict `json:"verdict"`

@@ -88,13 +88,14 @@ func tellHints(out io.Writer, r types.Result, a advice) {
 func tellRefusals(out io.Writer, r types.Result, a advice) {
 	type told struct {
 		name    string
+		port    uint16
 		verdict types.Verdict
 		reason  string
 	}
 	counts, vias := map[told]uint64{}, map[told][]string{}
 	var order []told
 	for _, refusal := range r.Egress {
-		line := told{refusal.Name, refusal.Verdict, refusal.Reason}
+		line := told{refusal.Name, refusal.Port, refusal.Verdict, refusal.Reason}
 		if counts[line] == 0 {
 			order = append(order, line)
 		}
@@ -105,6 +106,9 @@ func tellRefusals(out io.Writer, r types.Result, a advice) {
 		name, times := "a host without a name", "once"
 		if line.name != "" {
 			name = printable(line.name)
+		}
+		if line.port != 0 {
+			name = fmt.Sprintf("%s:%d", name, line.port)
 		}
 		if counts[line] > 1 {
 			times = fmt.Sprintf("%d times", counts[line])

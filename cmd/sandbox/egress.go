@@ -71,13 +71,13 @@ with --follow as one object on each line.`,
 	flags.StringVarP(&f.query.UserID, "user", "u", "", "decisions about this user's calls")
 	flags.StringVar(&f.query.Container, "container", "", "decisions about this container, by its name in \"sandbox ps\"")
 	flags.StringVar(&f.verdict, "verdict", "", "decisions with this verdict: allowed, denied, failed, limited or malformed")
-	flags.StringVar(&f.via, "via", "", "decisions about dns, tls, http or tcp")
+	flags.StringVar(&f.via, "via", "", "decisions about dns, tls, http, tcp or udp")
 	flags.StringVar(&f.query.Name, "name", "", "decisions about this name and all names below it")
 	flags.StringVar(&f.since, "since", "", "decisions since a duration ago, such as 10m, or since a time, such as 2026-01-02T15:04:05Z")
 	flags.IntVarP(&f.limit, "limit", "n", 0, "at most this many, the latest ones, up to 1000; with --follow, of those made so far (default 100)")
 	jsonFlag(cmd, &f.asJSON)
 	for flag, words := range map[string][]string{
-		"verdict": {"allowed", "denied", "failed", "limited", "malformed"}, "via": {"dns", "tls", "http", "tcp"},
+		"verdict": {"allowed", "denied", "failed", "limited", "malformed"}, "via": {"dns", "tls", "http", "tcp", "udp"},
 	} {
 		_ = cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(words, cobra.ShellCompDirectiveNoFileComp))
 	}

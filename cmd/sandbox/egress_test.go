@@ -61,7 +61,7 @@ func TestCompletions(t *testing.T) {
 		"exec --package-manager ": "dart\ndebian\ndotnet\ngo\njava\njava+\nnode\nphp\nphp+\npython\nruby\nruby+\nrust\nrust+\n",
 		"explain --allow-domain ": "",
 		"egress log --verdict ":   "allowed\ndenied\nfailed\nlimited\nmalformed\n",
-		"egress log --via ":       "dns\ntls\nhttp\ntcp\n",
+		"egress log --via ":       "dns\ntls\nhttp\ntcp\nudp\n",
 	} {
 		words := append([]string{"__complete"}, strings.Split(line, " ")...)
 		if got := l.ok("", words...); got != want+":4\n" { // no names of files
@@ -109,6 +109,8 @@ func TestRefusals(t *testing.T) {
 			[]string{"failed a.org (once, dns): no DNS server answered"}},
 		{"denied for another reason", types.Result{Egress: []types.Refusal{{Name: "a.org", Verdict: "denied", Via: "dns", Reason: "the name has no address that this call may reach", Count: 1}}},
 			[]string{"denied a.org (once, dns): the name has no address that this call may reach"}},
+		{"a port", types.Result{Egress: []types.Refusal{{Name: "a.org", Port: 22, Verdict: "denied", Via: "tcp", Reason: "closed", Count: 2}}},
+			[]string{"denied a.org:22 (2 times, tcp): closed"}},
 		{"no name", types.Result{Egress: []types.Refusal{{Verdict: "denied", Via: "tls", Reason: no, Count: 1}}},
 			[]string{"denied a host without a name (once, tls): " + no}},
 		{"names that are no advice", types.Result{Egress: []types.Refusal{

@@ -56,14 +56,14 @@ func (s *stack) add(spec dockerexec.Spec, holder uint64) (netip.Addr, error) {
 	return ep.addr, s.admit(ep)
 }
 
-// newEndpoint returns a container on this network. If there are further ports, a filtered one remembers the answers it gets.
+// newEndpoint returns a container on this network. A filtered one remembers the answers it gets.
 func (s *stack) newEndpoint(spec dockerexec.Spec, holder uint64) (*endpoint, error) {
 	ep, err := newEndpoint(spec)
 	if err != nil {
 		return nil, err
 	}
 	ep.holder = holder
-	if !ep.open && len(s.owner.cfg.ExtraPorts) > 0 {
+	if !ep.open {
 		ep.dns.Answered = func(name string, addrs []netip.Addr, ttl time.Duration) {
 			ep.answers.note(name, addrs, ttl, time.Now())
 		}

@@ -3,7 +3,8 @@
 // the rules for containers that may reach all of the internet.
 //
 // egress.go has the API; stack.go is one network; admission.go adds, changes and removes its containers; endpoints.go registers
-// them; gatewaylink.go connects filtered ones to the gateway; relay.go carries connections that the guard does not inspect;
+// them; gatewaylink.go connects filtered ones to the gateway; relay.go carries connections that the guard does not inspect; refused.go
+// reports what the gateway refused;
 // subnets.go, interfaces.go, route.go, own.go and resolvers.go ask about the host; reports.go reports DNS questions.
 package egress
 

@@ -18,6 +18,7 @@ import (
 // endpoint is a container on a network. It is revoked when it is removed or replaced. It implements guard.Endpoint.
 type endpoint struct {
 	user, container string
+	field           string
 	holder          uint64
 	addr            netip.Addr
 	open            bool // may reach all of the internet; the others are filtered
@@ -66,7 +67,10 @@ func (r *reach) under(names []string, addr netip.Addr) (name string, ok bool) {
 
 // newEndpoint makes an endpoint of what a Spec may reach. The Spec may have come from a container's labels.
 func newEndpoint(spec dockerexec.Spec) (*endpoint, error) {
-	ep := &endpoint{user: spec.User, container: spec.ContainerName(), binding: make(binding, 1), done: make(chan struct{})}
+	ep := &endpoint{user: spec.User, container: spec.ContainerName(), field: "allowedDomains", binding: make(binding, 1), done: make(chan struct{})}
+	if spec.Lasting != "" {
+		ep.field = "allowOut"
+	}
 	reach := &reach{}
 	var err error
 	if reach.Domains, err = policy.ParseDomains(spec.Egress.Domains); err != nil {
@@ -96,6 +100,10 @@ func (ep *endpoint) User() string { return ep.user }
 
 // Allows reports whether the container may connect to a name.
 func (ep *endpoint) Allows(name string) bool { return ep.dns.Allows(name) }
+
+// Field returns where the names that it may reach are listed: a sandbox that lasts has E2B's words, and the settings files of
+// the wrapper have the API's.
+func (ep *endpoint) Field() string { return ep.field }
 
 // Direct reports whether the container may connect to an address whatever the name.
 func (ep *endpoint) Direct(addr netip.Addr) bool { return ep.reach.Load().allows("", addr) }

@@ -203,13 +203,13 @@ func (s *stack) relay(life context.Context, c *net.TCPConn, port uint16) {
 	defer cancel()
 	r, leave, ok := ep.enter(to.Addr(), cancel)
 	if !ok {
-		decided("", decisions.Denied, "the address was not answered for an allowed name")
+		decided(to.Addr().String(), decisions.Denied, "the address was not answered for an allowed name")
 		return
 	}
 	defer leave()
 	name, allowed := r.name, "the name is allowed"
 	if name == "" {
-		name, allowed = to.Addr().String(), "the address is allowed"
+		name, allowed = ep.asked(to.Addr()), "the address is allowed"
 	}
 	switch {
 	case !s.admits.Admits(to.Addr()):

@@ -100,6 +100,7 @@ func (e *Egress) openStack(ctx context.Context, n dockerexec.Network, running []
 	}
 	s.work.Go(func() { s.keep(life) })
 	s.startRelays(life)
+	s.startRefused(life)
 	e.cfg.Log.Info().Str("network", n.Bridge).Stringer("subnet", n.Subnet).Strs("upstreams", upstreams).Int("containers", len(running)).Msg("network open")
 	return s, nil
 }
@@ -193,6 +194,7 @@ func (s *stack) startGuard(life context.Context) error {
 		MayConnect: func(_ guard.Endpoint, addr netip.Addr) bool { return s.admits.Admits(addr) && s.endpoints.passing() },
 		Direct:     func(ep guard.Endpoint, addr netip.Addr) bool { return ep.(*endpoint).Direct(addr) },
 		Relay:      func(c *net.TCPConn, port uint16) { s.work.Go(func() { s.relay(life, c, port) }) },
+		Asked:      func(ep guard.Endpoint, addr netip.Addr) string { return ep.(*endpoint).asked(addr) },
 		Decided:    s.owner.cfg.Decisions.Add,
 		Limits:     limits,
 		Budget:     s.owner.budget,

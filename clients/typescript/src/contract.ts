@@ -1975,18 +1975,20 @@ export interface components {
         Verdict: "allowed" | "denied" | "failed" | "limited" | "malformed";
         /**
          * @description A query to the DNS filter, the name in a TLS connection, the host of an HTTP request, or a connection
-         *     to one of egress.extraPorts.
+         *     to one of egress.extraPorts. `tcp` and `udp` are also what was sent to a port that is not open.
          * @enum {string}
          */
-        Via: "dns" | "tls" | "http" | "tcp";
+        Via: "dns" | "tls" | "http" | "tcp" | "udp";
         /**
          * @description One of a few sentences, for people. The reason of a denial that listing this name in `allowedDomains`
          *     would have prevented is always `the name is not allowed for this call`.
          */
         Reason: string;
         Refusal: {
-            /** @description The name asked for; empty if no name could be read. */
+            /** @description The name asked for, or an address that no name was asked for; empty if neither could be read. */
             name: string;
+            /** @description Of what gave no name itself. Absent otherwise. */
+            port?: number;
             verdict: components["schemas"]["Verdict"];
             via: components["schemas"]["Via"];
             reason: components["schemas"]["Reason"];
@@ -2013,10 +2015,10 @@ export interface components {
             userId: string;
             /** @description The container that asked; empty if the source address is unknown. */
             container: string;
-            /** @description The name asked for, in lower case and without a trailing dot; empty if no name could be read. */
+            /** @description The name asked for, in lower case and without a trailing dot, or an address that no name was asked for; empty if neither could be read. */
             name: string;
             via: components["schemas"]["Via"];
-            /** @description Of `tls`, `http` and `tcp`. */
+            /** @description Of `tls`, `http`, `tcp` and `udp`. */
             port?: number;
             /** @description Of `dns`: the record type, such as AAAA; absent if the type has no name. */
             type?: string;

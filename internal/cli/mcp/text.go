@@ -109,8 +109,11 @@ func resultText(stdout, stderr string, r types.Result, denied []string) string {
 }
 
 func nameOf(r types.Refusal) string {
-	if r.Name == "" {
+	switch {
+	case r.Name == "":
 		return "a host without a name"
+	case r.Port != 0:
+		return fmt.Sprintf("%q at port %d", r.Name, r.Port)
 	}
 	return fmt.Sprintf("%q", r.Name)
 }

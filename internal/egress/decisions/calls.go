@@ -16,6 +16,9 @@ type calls struct {
 
 func (c *calls) add(d *Decision) {
 	line := Summary{Name: d.Name, Via: d.Via, Verdict: d.Verdict, Reason: d.Reason}
+	if d.Via == TCP || d.Via == UDP || d.Verdict == Malformed {
+		line.Port = d.Port
+	}
 	for i := range c.pending {
 		line.Count = c.pending[i].Count
 		if c.pending[i] == line {

@@ -22,8 +22,11 @@ const (
 	TLS Via = "tls"
 	// HTTP is a request to the guard, decided by its Host.
 	HTTP Via = "http"
-	// TCP is a relayed connection, decided by the name that its address was an answer for, or by the address.
+	// TCP is a relayed connection, decided by the name that its address was an answer for, or by the address; or one to a port
+	// that is not open.
 	TCP Via = "tcp"
+	// UDP is a datagram to a port that is not open.
+	UDP Via = "udp"
 )
 
 // Verdict is the outcome of a decision.
@@ -85,7 +88,7 @@ type Kind struct {
 
 func kinds() map[Kind]uint64 {
 	counts := map[Kind]uint64{}
-	for _, via := range []Via{DNS, TLS, HTTP, TCP} {
+	for _, via := range []Via{DNS, TLS, HTTP, TCP, UDP} {
 		for _, verdict := range []Verdict{Allowed, Denied, Failed, Limited, Malformed} {
 			counts[Kind{via, verdict}] = 0
 		}

@@ -16,7 +16,9 @@ const (
 // Summary is one line of what a call asked for and did not get. The types of record that a program
 // asks for one name, mostly A and AAAA, are counted together.
 type Summary struct {
-	Name    string
+	Name string
+	// Port is 0 if the program gave a name, which says enough.
+	Port    uint16
 	Via     Via
 	Verdict Verdict
 	Reason  string

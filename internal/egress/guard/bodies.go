@@ -86,7 +86,7 @@ func (fw *forwarding) isClientFault() bool {
 func answerFailure(w http.ResponseWriter, r *http.Request, err error) {
 	fw := forwardingOf(r.Context())
 	if fw.isClientFault() {
-		refuse(w, http.StatusBadRequest, fw.name, refusal{verdict: decisions.Malformed, reason: reasonBadBody})
+		refuse(w, http.StatusBadRequest, fw.name, fw.session.endpoint.Field(), refusal{verdict: decisions.Malformed, reason: reasonBadBody})
 		return
 	}
 	why, is := errors.AsType[*refusal](err)
@@ -107,5 +107,5 @@ func answerFailure(w http.ResponseWriter, r *http.Request, err error) {
 	case decisions.Limited:
 		status = http.StatusTooManyRequests
 	}
-	refuse(w, status, fw.name, *why)
+	refuse(w, status, fw.name, fw.session.endpoint.Field(), *why)
 }

@@ -24,6 +24,8 @@ type Endpoint interface {
 	// Allows reports whether name, in canonical form (lower case, ASCII, no trailing dot), may be
 	// connected to. It must not block.
 	Allows(name string) bool
+	// Field is where whoever runs the client names what it may reach, in the words of the door that he came by.
+	Field() string
 	// Done is closed when the client is revoked: its connections then end at once. Every call returns
 	// the same channel, which no other client has.
 	Done() <-chan struct{}
@@ -51,6 +53,8 @@ type Config struct {
 	// Known, if set, is called before Resolve, for TLS. It returns what Resolve would return, if that is
 	// known without waiting.
 	Known func(name string) (addrs []netip.Addr, known bool)
+	// Asked, if set, returns what an endpoint has probably meant by an address, for verdicts about what gives no name.
+	Asked func(endpoint Endpoint, addr netip.Addr) string
 	// Decided, if set, gets every verdict.
 	Decided func(decisions.Decision)
 	// Limits bound what a client may use; see DefaultLimits.
@@ -85,9 +89,6 @@ type Limits struct {
 	// for so long, and an HTTP request when its answer has not ended so long after its client has
 	// ended its half. A connection that is open both ways may be idle for ever.
 	HalfClosedIdle time.Duration
-	// HalfClosedAnswer is how long an HTTP request may wait for the beginning of its answer after its client has
-	// ended its half: most such clients have gone.
-	HalfClosedAnswer time.Duration
 	// HTTPIdle ends an HTTP connection that waits so long for its next request.
 	HTTPIdle time.Duration
 }
@@ -98,7 +99,7 @@ func DefaultLimits() Limits {
 		Connections: 4096, HTTPConnections: 1024, Undecided: 256, HelloBytes: 64 << 10,
 		HelloTimeout: 10 * time.Second, ResolveTimeout: 10 * time.Second, ConnectTimeout: 3 * time.Second,
 		ConnectTotal: 10 * time.Second, AnswerTimeout: time.Minute, HalfClosedIdle: 5 * time.Minute,
-		HalfClosedAnswer: 10 * time.Second, HTTPIdle: 2 * time.Minute,
+		HTTPIdle: 2 * time.Minute,
 	}
 }
 
@@ -114,7 +115,7 @@ func (c Config) Validate() error {
 	}
 	l := c.Limits
 	if min(l.Connections, l.HTTPConnections, l.Undecided, l.HelloBytes) <= 0 ||
-		min(l.HelloTimeout, l.ResolveTimeout, l.ConnectTimeout, l.ConnectTotal, l.AnswerTimeout, l.HalfClosedIdle, l.HalfClosedAnswer, l.HTTPIdle) <= 0 {
+		min(l.HelloTimeout, l.ResolveTimeout, l.ConnectTimeout, l.ConnectTotal, l.AnswerTimeout, l.HalfClosedIdle, l.HTTPIdle) <= 0 {
 		faults = append(faults, errors.New("a limit is not positive"))
 	}
 	return errors.Join(faults...)

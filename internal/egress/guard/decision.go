@@ -22,6 +22,7 @@ const (
 	reasonUnresolved  = "the name could not be resolved"
 	reasonUnreachable = "no address of the name could be connected to"
 	reasonUpstream    = "the server did not answer properly"
+	reasonHalfClosed  = "the client had ended its half of the connection long before the answer"
 	reasonBadBody     = "the client's request has a malformed body"
 	reasonBadAnswer   = "the server's answer has a malformed body, or was cut short"
 	reasonTooMany     = "too many connections are open"
@@ -40,6 +41,9 @@ func (r *refusal) Error() string { return r.reason }
 
 // decide reports a verdict about a name in canonical form, which is empty when none could be read.
 func (f *flow) decide(name string, r *refusal) {
+	if asked := f.guard.cfg.Asked; name == "" && asked != nil && (r.verdict == decisions.Denied || r.verdict == decisions.Malformed) {
+		name = asked(f.endpoint, f.to.Unmap())
+	}
 	via := decisions.TLS
 	if f.plain {
 		via = decisions.HTTP

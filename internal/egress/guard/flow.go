@@ -17,6 +17,7 @@ type flow struct {
 	endpoint Endpoint
 	state    *endpointState // once the flow has been admitted
 	port     uint16
+	to       netip.Addr // that the client dialled
 	plain    bool
 	// buffers is how many bytes the kernel may hold for the flow's sockets.
 	buffers int

@@ -23,12 +23,10 @@ type forwarding struct {
 	session *httpSession
 	name    string
 	decided atomic.Bool
-	// answered says that the head of the answer has come.
-	answered atomic.Bool
-	asked    int          // how many bytes of the client are kept while the answer comes
-	interim  atomic.Int32 // answers before the answer
-	body     *clientBody
-	origin   atomic.Pointer[originConn] // the last that the request was put on
+	asked   int          // how many bytes of the client are kept while the answer comes
+	interim atomic.Int32 // answers before the answer
+	body    *clientBody
+	origin  atomic.Pointer[originConn] // the last that the request was put on
 }
 
 type forwardingKey struct{}
@@ -61,8 +59,8 @@ func (*forwarding) RoundTrip(r *http.Request) (*http.Response, error) {
 // forward passes an allowed request on, and its answer back.
 func (s *httpSession) forward(to http.ResponseWriter, r *http.Request, name string) {
 	fw := &forwarding{session: s, name: name, asked: s.keeps()}
-	life, cancel := context.WithCancel(s.life)
-	defer cancel()
+	life, cancel := context.WithCancelCause(s.life)
+	defer cancel(nil)
 	defer context.AfterFunc(r.Context(), func() { fw.halfClosed(life, cancel) })()
 	ctx := context.WithValue(life, forwardingKey{}, fw)
 	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotConn: fw.gotConn, Got1xxResponse: fw.gotInterim})
@@ -88,15 +86,11 @@ func (s *httpSession) forward(to http.ResponseWriter, r *http.Request, name stri
 
 // halfClosed is called when the client has ended its half. The client may still wait for the answer, but
 // net/http takes this for its end, and has cancelled the request's context.
-func (fw *forwarding) halfClosed(life context.Context, cancel context.CancelFunc) {
-	limits := fw.session.guard.cfg.Limits
-	end := time.AfterFunc(limits.HalfClosedIdle, cancel)
-	silent := time.AfterFunc(limits.HalfClosedAnswer, func() {
-		if !fw.answered.Load() {
-			cancel()
-		}
+func (fw *forwarding) halfClosed(life context.Context, cancel context.CancelCauseFunc) {
+	end := time.AfterFunc(fw.session.guard.cfg.Limits.HalfClosedIdle, func() {
+		cancel(&refusal{verdict: decisions.Failed, reason: reasonHalfClosed})
 	})
-	context.AfterFunc(life, func() { end.Stop(); silent.Stop() })
+	context.AfterFunc(life, func() { end.Stop() })
 }
 
 func (fw *forwarding) gotConn(info httptrace.GotConnInfo) {
@@ -183,7 +177,6 @@ var errSwitch = errors.New("the server switched to a protocol that was not asked
 // answered looks at the head of an answer. It refuses a switch of protocols that was not asked for.
 func answered(r *http.Response) error {
 	fw := forwardingOf(r.Request.Context())
-	fw.answered.Store(true)
 	origin := fw.origin.Load()
 	origin.inHead.Store(false)
 	if r.StatusCode == http.StatusSwitchingProtocols {

@@ -162,7 +162,7 @@ func (g *Guard) serveHTTP(to http.ResponseWriter, r *http.Request) {
 		if refused.verdict == decisions.Malformed {
 			status = http.StatusBadRequest
 		}
-		refuse(to, status, name, *refused)
+		refuse(to, status, name, s.endpoint.Field(), *refused)
 		return
 	}
 	s.forward(to, r, name)
@@ -196,16 +196,17 @@ func requestName(r *http.Request, port uint16) (string, *refusal) {
 	return name, nil
 }
 
-// refuse answers so that a person or an agent knows what to do, and ends the connection.
-func refuse(w http.ResponseWriter, status int, name string, r refusal) {
+// refuse answers so that a person or an agent knows what to do, and ends the connection. field is where a client names what
+// it wants to reach.
+func refuse(w http.ResponseWriter, status int, name, field string, r refusal) {
 	advice := ""
 	switch r.reason {
 	case reasonNotAllowed:
-		advice = fmt.Sprintf("; to reach it, ask for %q in the call's allowedDomains", name)
+		advice = fmt.Sprintf("; to reach it, name %q in %s", name, field)
 	case reasonConnect:
-		advice = "; connect to port 443 or 80 of the host itself, and ask for its name in the call's allowedDomains"
+		advice = "; connect to port 443 or 80 of the host itself, and name it in " + field
 	case reasonNoName, reasonAddress:
-		advice = "; use the host's name, and ask for it in the call's allowedDomains"
+		advice = "; use the host's name, and name it in " + field
 	}
 	what := "this request"
 	if name != "" {

@@ -79,7 +79,7 @@ func TestEveryRequestOfAConnectionIsChecked(t *testing.T) {
 		}
 	}
 	status, body := answer(t, from, "GET")
-	want := "cannot pass denied.example on: the name is not allowed for this call; to reach it, ask for \"denied.example\" in the call's allowedDomains\n"
+	want := "cannot pass denied.example on: the name is not allowed for this call; to reach it, name \"denied.example\" in allowedDomains\n"
 	if status != 403 || body != want {
 		t.Errorf("%d %s", status, body)
 	}

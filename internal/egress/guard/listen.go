@@ -39,7 +39,7 @@ func (l *httpListener) Accept() (net.Conn, error) {
 		if l.guard.direct(peer(c.RemoteAddr()).Addr(), peer(c.LocalAddr()).Addr(), l.guard.cfg.HTTPPort, func() (*net.TCPConn, error) { return c, nil }) {
 			continue
 		}
-		s := &httpSession{flow: &flow{guard: l.guard, port: l.guard.cfg.HTTPPort, plain: true}}
+		s := &httpSession{flow: &flow{guard: l.guard, port: l.guard.cfg.HTTPPort, to: peer(c.LocalAddr()).Addr(), plain: true}}
 		s.cut = s.abort
 		s.own(c)
 		raw, err := c.SyscallConn()

@@ -35,6 +35,7 @@ type fakeEndpoint struct {
 
 func (c *fakeEndpoint) ID() string            { return c.id }
 func (c *fakeEndpoint) User() string          { return c.user }
+func (c *fakeEndpoint) Field() string         { return "allowedDomains" }
 func (c *fakeEndpoint) Done() <-chan struct{} { return c.done }
 func (c *fakeEndpoint) Allows(name string) bool {
 	if now := c.now.Load(); now != nil {

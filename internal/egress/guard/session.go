@@ -43,7 +43,7 @@ func (g *Guard) newSession(ctx context.Context, l *poller.Loop, fd int, source n
 	if g.direct(source, nonblock.Local(fd), g.cfg.TLSPort, func() (*net.TCPConn, error) { return give(fd) }) {
 		return nil
 	}
-	s := &session{flow: &flow{guard: g, port: g.cfg.TLSPort}, life: ctx, next: (*session).begin}
+	s := &session{flow: &flow{guard: g, port: g.cfg.TLSPort, to: nonblock.Local(fd)}, life: ctx, next: (*session).begin}
 	s.Init(l, fd, s)
 	s.flow.cut = func() { l.Post(s.Reset) }
 	s.leave = func() { g.endpoints.leave(s.flow) }

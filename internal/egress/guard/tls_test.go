@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io"
 	"net"
+	"net/netip"
 	"strings"
 	"syscall"
 	"testing"
@@ -87,6 +88,19 @@ func TestAHelloInSegments(t *testing.T) {
 	if _, err := io.ReadFull(o, got); err != nil || !bytes.Equal(got, sent[len(sent)-6:]) {
 		t.Fatalf("%x arrived behind the hello (%v)", got, err)
 	}
+}
+
+// What gives no name is told with what its client has probably meant.
+func TestGarbageIsNamedByItsAddress(t *testing.T) {
+	r := newRig(t, 0, 0, func(c *Config) { c.Asked = func(_ Endpoint, at netip.Addr) string { return "at " + at.String() } })
+	conn := dial(t, r.tls)
+	_, _ = io.WriteString(conn, "SSH-2.0-OpenSSH_9.2\r\n")
+	_ = readAll(conn)
+	r.decided(decisions.Malformed, "at 127.0.0.1", reasonNotTLS)
+	conn = dial(t, r.http)
+	_, _ = io.WriteString(conn, "GET / HTTP/1.0\r\n\r\n")
+	_ = readAll(conn)
+	r.decided(decisions.Denied, "at 127.0.0.1", reasonNoName)
 }
 
 func TestGarbageOnTheTLSPort(t *testing.T) {

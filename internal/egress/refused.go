@@ -1,0 +1,67 @@
+package egress
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/daycare-run/sandbox/internal/egress/decisions"
+	"github.com/daycare-run/sandbox/internal/egress/gateway"
+)
+
+// startRefused reports what filtered containers sent to ports that are not open, until life ends. The kernel has refused it.
+func (s *stack) startRefused(life context.Context) {
+	if s.gateway == nil {
+		return
+	}
+	if s.gateway.Refused == nil {
+		s.owner.cfg.Log.Info().Err(s.gateway.Untold).Str("network", s.network.Bridge).
+			Msg("refused ports leave no trace: the network's gateway, which stays until no container needs it, or this kernel cannot tell of them")
+		return
+	}
+	s.work.Go(func() {
+		defer context.AfterFunc(life, func() { _ = s.gateway.Refused.Close() })()
+		why := openPorts(s.owner.cfg.ExtraPorts)
+		s.gateway.ReadRefused(func(r gateway.Refused) { s.reportRefused(r, why) })
+	})
+}
+
+func (s *stack) reportRefused(r gateway.Refused, why string) {
+	ep := s.endpoints.at(r.From)
+	if ep == nil || ep.open || ep.gone() {
+		return
+	}
+	via := decisions.TCP
+	if r.UDP {
+		via = decisions.UDP
+	}
+	if r.To.Port() == dnsPort {
+		why = "names are answered only by the resolver in /etc/resolv.conf"
+	}
+	s.owner.cfg.Decisions.Add(decisions.Decision{
+		User: ep.user, Container: ep.container, Name: ep.asked(r.To.Addr()), Via: via, Port: r.To.Port(), Verdict: decisions.Denied, Reason: why,
+	})
+}
+
+// openPorts says which ports are open.
+func openPorts(extra []uint16) string {
+	const most = 8
+	ports := append([]uint16{80, 443}, extra...)
+	slices.Sort(ports)
+	list := strings.Trim(strings.ReplaceAll(fmt.Sprint(ports), " ", ", "), "[]")
+	if len(extra) > most {
+		list = "80, 443 and those of egress.extraPorts"
+	}
+	return fmt.Sprintf("only TCP ports %s are open here; the operator can open more with egress.extraPorts", list)
+}
+
+// asked returns the name under which a container got an address, the latest if there are several, or else the address.
+func (ep *endpoint) asked(addr netip.Addr) string {
+	if names := ep.answers.namesOf(addr, time.Now()); len(names) > 0 {
+		return names[0]
+	}
+	return addr.String()
+}
