@@ -72,6 +72,12 @@ func (c canonical) spec(s Spec) canonical {
 	if s.Root { // likewise
 		c = c.text("root")
 	}
+	if len(s.Symlinks) > 0 { // likewise
+		c = c.text("symlinks").number(uint64(len(s.Symlinks)))
+		for _, l := range s.Symlinks {
+			c = c.text(l.Target).text(l.Text)
+		}
+	}
 	return c
 }
 

@@ -32,6 +32,16 @@ type Idle struct {
 // SetIdle changes what happens to idle containers, including existing ones, within seconds.
 func (e *Executor) SetIdle(idle Idle) { e.idle.Store(&idle) }
 
+// tidyAfter is how long a container may be idle that keeps something in the user's directories where nothing would be
+// otherwise: the user's other programs meet that.
+func (i Idle) tidyAfter() time.Duration {
+	const most = 30 * time.Second
+	if i.FreezeAfter > 0 {
+		return min(i.FreezeAfter, most)
+	}
+	return most
+}
+
 // interval returns how often idle containers are checked, at least every five seconds.
 func (i Idle) interval() time.Duration {
 	shortest := min(i.RemoveAfter, 20*time.Second)
@@ -52,6 +62,9 @@ func (e *Executor) tendIdle() {
 		idle, now := *e.idle.Load(), time.Now()
 		e.retire(func(c *container) bool {
 			return c.users == 0 && !c.spec.IsPooled() && c.lastUsed.Before(now.Add(-idle.RemoveAfter))
+		})
+		e.retire(func(c *container) bool {
+			return c.users == 0 && c.spec.standsIn() && c.lastUsed.Before(now.Add(-idle.tidyAfter()))
 		})
 		e.removeExcess(idle)
 		if idle.FreezeAfter > 0 {

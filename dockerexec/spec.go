@@ -39,6 +39,8 @@ type Spec struct {
 	// Links are the further names of hidden files, which are hidden, too. Another name makes another Spec, because a
 	// container has masks only for the names that it was made with.
 	Links []Link `json:"links"`
+	// Symlinks lead to what a call gives up. They are only watched: when one leads elsewhere, the container is ended.
+	Symlinks []Symlink `json:"symlinks,omitempty"`
 	// Events selects Platform.EventsRuntime instead of Runtime.
 	Events bool `json:"events"`
 	// Egress is what may be reached.
@@ -155,6 +157,17 @@ type Link struct {
 	ID     FileID `json:"id"`
 }
 
+// Symlink is a symbolic link, and its text.
+type Symlink struct {
+	Target string `json:"target"`
+	Text   string `json:"text"`
+}
+
+// standsIn reports whether the Spec keeps something on the host at a path that does not exist otherwise.
+func (s Spec) standsIn() bool {
+	return slices.ContainsFunc(s.Masks, func(m Mask) bool { return m.Vacant && !m.Absent })
+}
+
 // Mask hides what is at Target, now and later.
 type Mask struct {
 	Target string `json:"target"`
@@ -162,11 +175,11 @@ type Mask struct {
 	File bool `json:"file"`
 	// Listable makes it an empty directory that may be listed, instead of one that may not.
 	Listable bool `json:"listable"`
-	// Vacant is for a path that does not exist and must not come to exist: an empty directory that may be listed, of
-	// which nothing stays on the host.
+	// Vacant is for a path that does not exist and must not come to exist, although the container may write around it: an
+	// empty directory that may be listed, of which nothing stays on the host.
 	Vacant bool `json:"vacant"`
-	// Absent is for a path that does not exist and cannot come to exist, because the file system is read-only: nothing is
-	// mounted.
+	// Absent is for a path that does not exist and that no command of the container can make: nothing is mounted. When
+	// somebody else makes it, the container is ended.
 	Absent bool `json:"absent"`
 	// Holds are the mount points in it, relative to Target: what an app sees of the directory of all apps.
 	Holds []string `json:"holds"`
@@ -195,6 +208,7 @@ func (s Spec) ordered() Spec {
 	s.Masks = sorted(s.Masks, func(a, b Mask) int { return strings.Compare(a.Target, b.Target) })
 	s.Pins = sorted(s.Pins, func(a, b Pin) int { return strings.Compare(a.Target, b.Target) })
 	s.Links = sorted(s.Links, func(a, b Link) int { return strings.Compare(a.Target, b.Target) })
+	s.Symlinks = sorted(s.Symlinks, func(a, b Symlink) int { return strings.Compare(a.Target, b.Target) })
 	s.Egress.Domains = sorted(s.Egress.Domains, strings.Compare)
 	s.Egress.Denied = sorted(s.Egress.Denied, strings.Compare)
 	s.Egress.Addresses = sorted(s.Egress.Addresses, strings.Compare)

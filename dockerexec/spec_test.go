@@ -68,9 +68,14 @@ func TestOrderAndEmptinessDoNotMatter(t *testing.T) {
 
 // TestEveryFieldCounts changes each field in turn, found by reflection so that none is forgotten.
 func TestEveryFieldCounts(t *testing.T) {
-	seen := map[Fingerprint]string{fullSpec().Fingerprint(): "no change"}
-	for _, path := range leaves(reflect.TypeFor[Spec](), nil) {
+	linked := func() Spec {
 		s := fullSpec()
+		s.Symlinks = []Symlink{{Target: "/home/link", Text: "vault"}}
+		return s
+	}
+	seen := map[Fingerprint]string{fullSpec().Fingerprint(): "no change", linked().Fingerprint(): "with a link"}
+	for _, path := range leaves(reflect.TypeFor[Spec](), nil) {
+		s := linked()
 		name := change(t, reflect.ValueOf(&s).Elem(), path)
 		fingerprint := s.Fingerprint()
 		if other, known := seen[fingerprint]; known {

@@ -130,9 +130,9 @@ func TestATenantTakesNoWatchFromAnother(t *testing.T) {
 			thief <- err
 		}()
 		l.bash(t, "watch-thief", workspace, "timeout 60 sh -c 'until [ -e /tmp/runs ]; do sleep 0.05; done'")
-		l.bash(t, "watch-thief", workspace, "rmdir p/home/x p/home p; ln -s ../../watch-victim p")
+		l.bash(t, "watch-thief", workspace, "ln -s ../../watch-victim p")
 		if err := <-thief; err == nil {
-			t.Error("what the thief's own mask was put on is gone, and its command went on")
+			t.Error("what the thief gives up leads elsewhere, and its command went on")
 		}
 		if err := errors.Join(os.MkdirAll(l.path("watch-new"), 0o755), os.WriteFile(l.path("watch-new/id"), []byte(secret), 0o644),
 			syscall.Rename(l.path("watch-new"), l.at("watch-victim", ".ssh"))); err != nil {

@@ -42,6 +42,18 @@ func plantVaults(t *testing.T, dir string, later bool) (rows []string) {
 	return []string{"/vault", "/deep/in/vault", "/token", "/deep/never"}
 }
 
+// withoutLines leaves lines out that begin with a text and end in one of some.
+func withoutLines(text, begin string, ends ...string) string {
+	var left strings.Builder
+	for line := range strings.Lines(text) {
+		ended := slices.ContainsFunc(ends, func(end string) bool { return strings.HasSuffix(strings.TrimSpace(line), end) })
+		if !strings.HasPrefix(line, begin) || !ended {
+			left.WriteString(line)
+		}
+	}
+	return left.String()
+}
+
 func under(dir string, names []string) []string {
 	var all []string
 	for _, name := range names {
@@ -71,7 +83,11 @@ func TestDenyRead(t *testing.T) {
 			less := types.Restrictions{DenyRead: rows}
 			for _, later := range []bool{false, true} {
 				plantVaults(t, place, later)
-				expect(t, c.dir, c.tags, l.tryWith(t, "give-read", c.tags, less, rows), "read\nwritten\ndone")
+				outcome := l.tryWith(t, "give-read", c.tags, less, rows)
+				for _, how := range []string{"directly", "alias", "link", "descriptor", "entered"} { // what stands in is seen, and empty
+					outcome = withoutLines(outcome, "LISTED "+how, "/deep/never []", ". []")
+				}
+				expect(t, c.dir, c.tags, outcome, "read\nwritten\ndone")
 				expect(t, c.dir, none, l.tryWith(t, "give-read", none, less, rows), "read\ndone")
 			}
 			for _, name := range []string{"/vault/key", "/vault/sub/key", "/deep/in/vault/key", "/token", "/deep/never/key"} {
@@ -160,8 +176,8 @@ func TestDenyWrite(t *testing.T) {
 	})
 }
 
-// By a symbolic link a path is not given up, because nothing could hold it so; by a further name of the file,
-// or at a further place that a mount shows it at, it is not got.
+// By a further name of the file, by a symbolic link, or at a further place that a mount shows it at, what is given up is not
+// got. By a link that the call could replace, nothing can be kept from being written.
 func TestDenyReadByOtherNames(t *testing.T) {
 	eachRuntime(t, func(t *testing.T, l *lab) {
 		l.put(t, "give-names", "project/vault/key", secret)
@@ -176,14 +192,13 @@ func TestDenyReadByOtherNames(t *testing.T) {
 		})
 		tags := []string{"@workspace", "@write:/mnt/project"}
 		const all = "cat /home/project/vault/key /home/project/notes /home/project/link/key /mnt/project/vault/key /mnt/project/notes /mnt/project/link/key 2>/dev/null; cat /home/project/open /mnt/project/open"
-		for _, path := range []string{"/home/project/vault", "/mnt/project/vault", l.at("give-names", "project/vault"), "/home/project/vault/key"} {
+		for _, path := range []string{"/home/project/vault", "/mnt/project/vault", l.at("give-names", "project/vault"), "/home/project/vault/key", "/home/project/link", "/mnt/project/link/key"} {
 			out := l.run(t, "give-names", types.Exec{Permissions: tags, Restrictions: types.Restrictions{DenyRead: []string{path}}, Command: all})
 			if out.Stdout != "openopen" {
 				t.Errorf("without %s: %q", path, out.Stdout)
 			}
 		}
 		for _, less := range []types.Restrictions{
-			{DenyRead: []string{"/home/project/link"}}, {DenyRead: []string{"/home/project/link/key"}},
 			{DenyWrite: []string{"/home/project/link"}}, {DenyWrite: []string{"/mnt/project/link/key"}},
 		} {
 			_, err := l.client.Exec(t.Context(), "give-names", types.Exec{Permissions: tags, Restrictions: less, Command: "true"})
@@ -231,6 +246,53 @@ func TestDenyWriteWhereAnotherFileAppears(t *testing.T) {
 			t.Errorf("the next call: %q %q", next.Stdout, next.Stderr)
 		}
 	})
+}
+
+// A git worktree has a file in the place of a directory, and other trees have links there: the call runs, and has no way
+// to what it gives up.
+func TestGivingUpBelowFilesAndBehindLinks(t *testing.T) {
+	eachOwn(t, func(t *testing.T, l *lab) {
+		const user = "give-tree"
+		l.put(t, user, "tree/.git", "gitdir: /home/main/.git/worktrees/tree\n")
+		l.put(t, user, "store/vault/key", secret)
+		l.put(t, user, "store/kept", "kept")
+		for name, text := range map[string]string{"tree/vault": "../store/vault", "tree/kept": "/home/store/kept"} {
+			if err := os.Symlink(text, l.at(user, name)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		l.register(t, user)
+		run := func(grants []string, less types.Restrictions, command string) types.Output {
+			return l.run(t, user, types.Exec{Permissions: grants, Restrictions: less, Command: command})
+		}
+		less := types.Restrictions{DenyWrite: []string{"/home/tree/.git/hooks", "/home/tree/.git/config"}, DenyRead: []string{"/home/tree/.git/x/y"}}
+		out := run(workspace, less, `cd tree; cat .git; echo x > new; rm .git; mv .git moved; mkdir -p .git/hooks; ln -sf /tmp .git; mv ../tree ../other; echo evil > .git; echo evil > .git/hooks; ls -A`)
+		if want := "gitdir: /home/main/.git/worktrees/tree\n.git\nkept\nnew\nvault\n"; out.Stdout != want || holds(l.at(user, "tree/.git")) != "gitdir: /home/main/.git/worktrees/tree\n" {
+			t.Errorf("below a file: %q %q", out.Stdout, out.Stderr)
+		}
+		hidden := types.Restrictions{DenyRead: []string{"/home/tree/vault", "/home/tree/absent/in"}}
+		for _, grants := range [][]string{none, workspace} {
+			out = run(grants, hidden, `cat tree/vault/key store/vault/key 2>/dev/null; mv store away 2>/dev/null; cat away/vault/key 2>/dev/null; cat store/kept`)
+			if out.Stdout != "kept" {
+				t.Errorf("behind a link, with %v: %q %q", grants, out.Stdout, out.Stderr)
+			}
+		}
+		if out = run(none, hidden, "ls -A tree; cat tree/absent/in"); !strings.Contains(out.Stderr, "No such file") || strings.Contains(out.Stdout, "absent") {
+			t.Errorf("what is absent: %q %q", out.Stdout, out.Stderr)
+		}
+		out = run([]string{"@write:/home/store"}, types.Restrictions{DenyWrite: []string{"/home/tree/kept"}}, `echo x > tree/kept; echo x > store/kept; rm -f store/kept; mv store/vault store/kept; cat store/kept; echo y > store/new`)
+		if out.Stdout != "kept" || holds(l.at(user, "store/kept")) != "kept" || holds(l.at(user, "store/new")) != "y\n" {
+			t.Errorf("not written behind a link: %q %q", out.Stdout, out.Stderr)
+		}
+		// A command that puts something else in the link's place is ended, and what the link led to stays hidden.
+		_, err := l.client.Exec(t.Context(), user, types.Exec{
+			Permissions: workspace, Restrictions: hidden, Command: `rm tree/vault; ln -s ../store tree/vault; cat tree/vault/vault/key > tree/stolen; sleep 7512`,
+		})
+		if err == nil || strings.Contains(holds(l.at(user, "tree/stolen")), secret) {
+			t.Errorf("the link was exchanged: %v, %q", err, holds(l.at(user, "tree/stolen")))
+		}
+		eventually(t, "nothing stands in any more", func() bool { return !exists(l.at(user, "tree/absent")) })
+	}, freezesSoon)
 }
 
 // What a call gives up where nothing is has a mount point on the host, which is root's. Its owner can remove that, alone or

@@ -81,7 +81,7 @@ func inspect(dir int, name string) (Info, error) {
 		ModTime: time.Unix(st.Mtime.Sec, int64(st.Mtime.Nsec)),
 		ID:      ID{Dev: unix.Mkdev(st.Dev_major, st.Dev_minor), Ino: st.Ino},
 		Nlink:   st.Nlink,
-		closed:  typeOf(st.Mode) == Directory && st.Uid == 0 && st.Mode&0o777 == 0,
+		closed:  typeOf(st.Mode) == Directory && st.Uid == 0 && (st.Mode&0o777 == 0 || st.Mode&0o777 == 0o555),
 	}, nil
 }
 

@@ -40,6 +40,14 @@ type Mount struct {
 type Decision struct {
 	View            View
 	Network, Events bool
+	// Symlinks lead to what the call gives up.
+	Symlinks []Symlink
+}
+
+// Symlink is a symbolic link, and its text.
+type Symlink struct {
+	Path pathmap.ContainerPath
+	Text string
 }
 
 // Decide checks a call's grants against what the sandbox holds. If a grant goes beyond that, the error is of

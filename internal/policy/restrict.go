@@ -109,7 +109,7 @@ func (s Subject) protect(v View, paths []pathmap.ContainerPath) View {
 	}
 	for _, path := range sortedPaths(paths) {
 		if at := kept.at(path.String()); at != nil && at.Mode == Writable {
-			kept.insert(Region{Path: path, Mode: ReadOnly, from: ruled, Why: why})
+			kept.insert(Region{Path: path, Mode: ReadOnly, GivenUp: true, from: ruled, Why: why})
 		}
 	}
 	return kept
@@ -133,7 +133,7 @@ func hide(v View, paths []pathmap.ContainerPath) View {
 	for _, path := range sortedPaths(paths) {
 		// Where nothing around it is shown, it is not shown either.
 		if at := kept.at(path.String()); at != nil && at.Mode >= ReadOnly {
-			kept.insert(Region{Path: path, Mode: Hidden, from: ruled, Why: "hidden by this call's denyRead"})
+			kept.insert(Region{Path: path, Mode: Hidden, GivenUp: true, from: ruled, Why: "hidden by this call's denyRead"})
 		}
 	}
 	return kept

@@ -29,7 +29,9 @@ type Region struct {
 	Mode Mode
 	// File says that a hidden path of the image is a file.
 	File bool
-	from origin
+	// GivenUp says that the call itself gives the path up: where nothing is, there is nothing to hide.
+	GivenUp bool
+	from    origin
 	// Why is the reason, for a person.
 	Why string
 }

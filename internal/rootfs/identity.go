@@ -81,6 +81,16 @@ func openBeneath(fd int, name string, flags uint64) (int, error) {
 	}
 }
 
+// readLink returns the text of a symbolic link in a directory.
+func readLink(dir int, name string) (string, error) {
+	text := make([]byte, unix.PathMax)
+	n, err := unix.Readlinkat(dir, name, text)
+	if err != nil {
+		return "", err
+	}
+	return string(text[:n]), nil
+}
+
 // openParent opens the directory that holds a name, and returns the last component.
 func openParent(fd int, name string) (dir int, leaf string, err error) {
 	dir, err = openBeneath(fd, path.Dir(name), unix.O_PATH|unix.O_DIRECTORY)

@@ -3,6 +3,7 @@ package rootfs
 import (
 	"fmt"
 	"path"
+	"slices"
 
 	"golang.org/x/sys/unix"
 
@@ -23,6 +24,18 @@ func (b *builder) mask(r policy.Region) (dockerexec.Mask, error) {
 	state, err := b.stateOf(at, rest)
 	if err != nil {
 		return m, errs.Denied("cannot hide %q: %v", r.Path, err)
+	}
+	if below, err := b.isBelowFile(at, rest, state); below || err != nil {
+		m.Absent = true
+		return m, err
+	}
+	if r.GivenUp && state.isVacant() {
+		around, ok := b.Decision.View.Around(r.Path)
+		if m.Vacant = ok && around.Mode == policy.Writable; m.Vacant {
+			m.Place = b.hostPath(at, rest)
+		}
+		m.Absent = !m.Vacant
+		return m, nil
 	}
 	m.File, m.ID = state.file, state.maskedBy(m)
 	if m.Absent = !state.exists && b.isReadOnly(at); !m.Absent {
@@ -62,21 +75,68 @@ func (b *builder) isReadOnly(at pathmap.Mount) bool {
 
 // addVacant adds a mask for a read-only region in a writable one, if nothing is there. It returns false for
 // all other regions, which are mounted.
-func (b *builder) addVacant(r policy.Region) bool {
+func (b *builder) addVacant(r policy.Region) (bool, error) {
 	around, ok := b.Decision.View.Around(r.Path)
 	if !ok || around.Mode != policy.Writable {
-		return false
+		return false, nil
 	}
 	at, rest, err := b.Paths.Locate(r.Path)
 	if err != nil {
-		return false
+		return false, nil
 	}
 	state, err := b.stateOf(at, rest)
 	if err != nil || !state.isVacant() {
-		return false // including what cannot be looked at: mounting it is refused
+		return false, nil // including what cannot be looked at: mounting it is refused
 	}
-	b.spec.Masks = append(b.spec.Masks, dockerexec.Mask{Target: r.Path.String(), Vacant: true, Place: b.hostPath(at, rest)})
-	return true
+	m := dockerexec.Mask{Target: r.Path.String(), Vacant: true, Place: b.hostPath(at, rest)}
+	if below, err := b.isBelowFile(at, rest, state); below || err != nil {
+		if err != nil {
+			return false, err
+		}
+		m = dockerexec.Mask{Target: r.Path.String(), Absent: true}
+	}
+	b.spec.Masks = append(b.spec.Masks, m)
+	return true, nil
+}
+
+// isBelowFile reports whether nothing can be at a path because a component of it is a file. Where the call may write
+// around that file, it gets a read-only mount, which cannot be replaced by a directory.
+func (b *builder) isBelowFile(at pathmap.Mount, rest string, state pathState) (bool, error) {
+	if state.exists {
+		return false, nil
+	}
+	for above := path.Dir(rest); above != "."; above = path.Dir(above) {
+		switch it, err := b.stateOf(at, above); {
+		case err != nil:
+			return false, errs.Denied("cannot hide what is in %q: %v", above, err)
+		case it.file:
+			return true, b.keepFile(at, above)
+		case it.exists:
+			return false, nil
+		}
+	}
+	return false, nil
+}
+
+// keepFile keeps a file from being replaced.
+func (b *builder) keepFile(at pathmap.Mount, rest string) error {
+	target, err := at.Container.Resolve("./" + rest)
+	if err != nil || slices.Contains(b.files, target) {
+		return err
+	}
+	b.files = append(b.files, target)
+	around, ok := b.Decision.View.At(target)
+	if !ok || around.Mode != policy.Writable || around.Path == target {
+		return nil // it cannot be replaced anyway
+	}
+	mount, err := b.mount(policy.Region{Path: target, Mode: policy.ReadOnly})
+	b.spec.Mounts = append(b.spec.Mounts, mount)
+	return err
+}
+
+// isInFile reports whether a path is, or is below, a file that keeps what a call gives up from coming to exist.
+func (b *builder) isInFile(path pathmap.ContainerPath) bool {
+	return slices.ContainsFunc(b.files, path.Within)
 }
 
 // stateOf is emptyDirs.stateOf for a path below a mount.

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"sync"
 
+	cerrdefs "github.com/containerd/errdefs"
 	"github.com/rs/zerolog"
 	"golang.org/x/sys/unix"
 
@@ -106,6 +107,12 @@ func (p *Preparer) Prepare(spec dockerexec.Spec) (_ dockerexec.Prepared, err err
 			p.unwatch(spec)
 		}
 		return prepared, err
+	}
+	if !p.isUnchanged(dirs) {
+		if !held {
+			p.unwatch(spec)
+		}
+		return prepared, fmt.Errorf("what the call gives up came to exist, or a link to it was changed, while its container was made; try again: %w", cerrdefs.ErrUnavailable)
 	}
 	if !held {
 		known = mounted{Spec: spec, since: p.watches.position()}
@@ -207,14 +214,35 @@ func (p *Preparer) makeMountPoint(dirs *rootDirs, m dockerexec.Mask) error {
 		return err
 	}
 	defer unix.Close(parent)
-	if err := unix.Mkdirat(parent, leaf, 0); !errors.Is(err, unix.EEXIST) {
+	switch err := unix.Mkdirat(parent, leaf, closedDir); {
+	case errors.Is(err, unix.EEXIST):
+		return nil
+	case err != nil || !m.Vacant:
 		return err
 	}
-	return nil
+	return makeListable(parent, leaf)
 }
 
-// removeMountPoint removes what makeMountPoint or makeDirs has made, if it is still empty. A closed directory
-// of root's was made here, by this service or an earlier one.
+// makeListable gives a mount point that was just made the mode of one that programs may list. The tenant can have
+// exchanged it meanwhile, but has no directory like it that is not a mount point, too.
+func makeListable(parent int, leaf string) error {
+	fd, err := openBeneath(parent, leaf, unix.O_RDONLY|unix.O_DIRECTORY)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(fd)
+	it, err := identifyOpen(fd)
+	if err == nil && !isStandIn(it.uid, it.mode) {
+		err = errExchanged
+	}
+	if err != nil {
+		return err
+	}
+	return unix.Fchmod(fd, listableDir)
+}
+
+// removeMountPoint removes what makeMountPoint or makeDirs has made, if it is still empty. What isStandIn recognises
+// was made here, by this service or an earlier one.
 func (p *Preparer) removeMountPoint(dir *rootDir, rest string) {
 	parent, leaf, err := openParent(dir.fd, rest)
 	if err != nil {
@@ -223,7 +251,7 @@ func (p *Preparer) removeMountPoint(dir *rootDir, rest string) {
 	defer unix.Close(parent)
 	var st unix.Stat_t
 	err = unix.Fstatat(parent, leaf, &st, unix.AT_SYMLINK_NOFOLLOW)
-	if err == nil && (p.made[dir.at(rest)] || (st.Uid == 0 && st.Mode == unix.S_IFDIR)) {
+	if err == nil && (p.made[dir.at(rest)] || isStandIn(st.Uid, st.Mode)) {
 		_ = unix.Unlinkat(parent, leaf, unix.AT_REMOVEDIR)
 	}
 }

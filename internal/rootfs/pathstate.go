@@ -17,7 +17,7 @@ type pathState struct {
 	exists bool
 	file   bool // it is not a directory
 	empty  bool // there is nothing in it to hide
-	closed bool // it is a directory that only root may enter, so what is in it stays hidden
+	closed bool // it is a directory into which only root may put something
 	id     dockerexec.FileID
 }
 
@@ -42,7 +42,7 @@ func (e *emptyDirs) stateOf(fd int, name string) (pathState, error) {
 	case unix.S_IFLNK:
 		return pathState{}, stateError(unix.ELOOP)
 	case unix.S_IFDIR:
-		it.closed = st.uid == 0 && st.mode&0o777 == 0
+		it.closed = isStandIn(st.uid, st.mode)
 		it.empty = it.closed && e.have(st) || isEmptyDir(dir, leaf)
 		if it.closed && it.empty {
 			e.add(st, time.Now())
@@ -55,6 +55,19 @@ func (e *emptyDirs) stateOf(fd int, name string) (pathState, error) {
 		it.id.Since = st.changed
 	}
 	return it, nil
+}
+
+// The modes of the directories of root's on which masks are mounted where nothing else is: closed where the deny list
+// hides something, and one that programs can list where a call gives something up.
+const (
+	closedDir   = 0
+	listableDir = 0o555
+)
+
+// isStandIn reports whether a directory with an owner and a mode may be one that a mask is mounted on.
+func isStandIn(uid, mode uint32) bool {
+	perm := mode & 0o7777
+	return uid == 0 && mode&unix.S_IFMT == unix.S_IFDIR && (perm == closedDir || perm == listableDir)
 }
 
 // stateError returns nil for a path that does not exist, including one below something that is not a

@@ -34,9 +34,12 @@ func (h *Home) Plan(r Request) (dockerexec.Spec, error) {
 		}
 	}
 	for _, pin := range r.Decision.View.Pinned() {
-		if at, rest, err := r.Paths.Locate(pin); err == nil {
+		if at, rest, err := r.Paths.Locate(pin); err == nil && !b.isInFile(pin) {
 			b.spec.Pins = append(b.spec.Pins, dockerexec.Pin{Place: b.hostPath(at, rest), Target: pin.String()})
 		}
+	}
+	for _, link := range r.Decision.Symlinks {
+		b.spec.Symlinks = append(b.spec.Symlinks, dockerexec.Symlink{Target: link.Path.String(), Text: link.Text})
 	}
 	for at, hidden := range b.secrets {
 		if err := b.addLinks(at, hidden); err != nil {
@@ -84,6 +87,8 @@ type builder struct {
 	secrets map[pathmap.Mount][]string
 	// readOnly has the mounts that were checked, and whether their file systems are read-only.
 	readOnly map[pathmap.Mount]bool
+	// files are in the place of directories that would hold what is to be hidden.
+	files []pathmap.ContainerPath
 }
 
 // hostPath returns the host path of a path below a mount.
@@ -93,11 +98,15 @@ func (b *builder) hostPath(at pathmap.Mount, rest string) string {
 
 // addRegion adds a region to the Spec, as a mount, a mask or nothing.
 func (b *builder) addRegion(r policy.Region) error {
-	switch {
-	case r.Path == policy.Tmp:
+	if r.Path == policy.Tmp {
 		return nil // every container has it
-	case r.Mode == policy.ReadOnly && b.addVacant(r):
-		return nil
+	}
+	if r.Mode == policy.ReadOnly {
+		if added, err := b.addVacant(r); added || err != nil {
+			return err
+		}
+	}
+	switch {
 	case r.Mode >= policy.ReadOnly:
 		mount, err := b.mount(r)
 		b.spec.Mounts = append(b.spec.Mounts, mount)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
 	cerrdefs "github.com/containerd/errdefs"
@@ -80,6 +81,9 @@ func (p *Preparer) begin(fd int) (unwatched []dockerexec.Fingerprint) {
 		err := answers(known.Spec)
 		if err == nil {
 			err = p.watchSpec(known.Spec)
+		}
+		if err == nil && !p.isUnwatchedIntact(known.Spec) {
+			err = errors.New("it came to exist, or a link to it was changed, before")
 		}
 		if err != nil {
 			p.logUnwatched(known, err)
@@ -251,6 +255,11 @@ func (p *Preparer) touches(changed map[string]uint64, known mounted) (touched, b
 			addUpwards(toMasks, view.at(rest))
 		}
 	}
+	for _, link := range known.Symlinks {
+		if view, rest, ok := p.viewOf(known.Spec, link.Target); ok {
+			addUpwards(toMasks, view.at(rest))
+		}
+	}
 	for _, m := range protectedMounts(known.Spec) {
 		if view, rest, ok := p.viewOf(known.Spec, m.Target); ok {
 			addUpwards(toMounts, view.at(rest))
@@ -288,15 +297,12 @@ func (p *Preparer) isIntact(spec dockerexec.Spec) bool {
 	dirs := p.rootDirs(spec)
 	defer dirs.close()
 	for _, m := range spec.Masks {
-		dir, rest, err := dirs.find(m.Target)
-		if err != nil {
+		if !p.covers(dirs, m) {
 			return false
 		}
-		if dir == nil {
-			continue
-		}
-		state, err := p.empty.stateOf(dir.fd, rest)
-		if err != nil || state.maskedBy(m) != m.ID || (m.Place != "" && !state.exists) {
+	}
+	for _, link := range spec.Symlinks {
+		if !leadsOn(dirs, link) {
 			return false
 		}
 	}
@@ -310,4 +316,42 @@ func (p *Preparer) isIntact(spec dockerexec.Spec) bool {
 		}
 	}
 	return true
+}
+
+// isUnwatchedIntact is isUnchanged for a Spec that was not watched until now; p.mu is held.
+func (p *Preparer) isUnwatchedIntact(spec dockerexec.Spec) bool {
+	dirs := p.rootDirs(spec)
+	defer dirs.close()
+	return p.isUnchanged(dirs)
+}
+
+// isUnchanged is isIntact for that on which nothing is mounted, so that nothing guards it but the watch.
+func (p *Preparer) isUnchanged(dirs *rootDirs) bool {
+	return !slices.ContainsFunc(dirs.spec.Masks, func(m dockerexec.Mask) bool { return m.Absent && !p.covers(dirs, m) }) &&
+		!slices.ContainsFunc(dirs.spec.Symlinks, func(link dockerexec.Symlink) bool { return !leadsOn(dirs, link) })
+}
+
+// covers reports whether a mask covers what it was made for.
+func (p *Preparer) covers(dirs *rootDirs, m dockerexec.Mask) bool {
+	dir, rest, err := dirs.find(m.Target)
+	if err != nil || dir == nil {
+		return err == nil
+	}
+	state, err := p.empty.stateOf(dir.fd, rest)
+	return err == nil && state.maskedBy(m) == m.ID && (m.Place == "" || state.exists)
+}
+
+// leadsOn reports whether a symbolic link is as it was.
+func leadsOn(dirs *rootDirs, link dockerexec.Symlink) bool {
+	dir, rest, err := dirs.mustFind(link.Target)
+	if err != nil {
+		return false
+	}
+	parent, leaf, err := openParent(dir.fd, rest)
+	if err != nil {
+		return false
+	}
+	defer unix.Close(parent)
+	text, err := readLink(parent, leaf)
+	return err == nil && text == link.Text
 }

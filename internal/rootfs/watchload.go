@@ -98,6 +98,9 @@ func (p *Preparer) wantedDirs(spec dockerexec.Spec) map[string]wantedDir {
 	for _, m := range spec.Masks {
 		p.addWanted(dirs, spec, m.Target, "")
 	}
+	for _, link := range spec.Symlinks {
+		p.addWanted(dirs, spec, path.Dir(link.Target), path.Base(link.Target))
+	}
 	for _, m := range protectedMounts(spec) {
 		p.addWanted(dirs, spec, path.Dir(m.Target), path.Base(m.Target))
 	}

@@ -134,6 +134,10 @@ func (r *Resolver) decide(c *call) (policy.Decision, error) {
 	if err != nil {
 		return policy.Decision{}, err
 	}
+	followed, err := r.follow(c, &named)
+	if err != nil {
+		return policy.Decision{}, err
+	}
 	if decision.View, err = c.subject.Restrict(decision.View, named); err != nil {
 		return policy.Decision{}, err
 	}
@@ -141,5 +145,6 @@ func (r *Resolver) decide(c *call) (policy.Decision, error) {
 	if decision.View, err = c.subject.Restrict(decision.View, elsewhere); err != nil {
 		return policy.Decision{}, errs.Invalid("a denied path is also shown at another place by the mounts; there: %v", err)
 	}
-	return decision, nil
+	decision.Symlinks, err = followed.kept(r, c, decision.View)
+	return decision, err
 }

@@ -105,6 +105,109 @@ func TestWhatACallGivesUp(t *testing.T) {
 	}
 }
 
+// guards lists what guards the paths of a home in a Spec, without what guards them in every call.
+func guards(spec dockerexec.Spec) string {
+	var all []string
+	for _, m := range spec.Masks {
+		kind := "hidden"
+		switch {
+		case m.Listable || slices.Contains(policy.DeniedInHome(), strings.TrimPrefix(m.Target, "/home/")) || strings.HasPrefix(m.Target, "/etc/"):
+			continue
+		case m.Absent:
+			kind = "absent"
+		case m.Vacant:
+			kind = "vacant"
+		}
+		all = append(all, kind+" "+m.Target)
+	}
+	for _, m := range spec.Mounts {
+		if m.ReadOnly && strings.HasPrefix(m.Target, "/home/") {
+			all = append(all, "read-only "+m.Target)
+		}
+	}
+	for _, pin := range spec.Pins {
+		if pin.Target != "/home/.config" && !strings.HasPrefix(pin.Target, "/home/.config/") && !strings.HasPrefix(pin.Target, "/home/.local") && !strings.HasPrefix(pin.Target, "/home/Library") {
+			all = append(all, "pinned "+pin.Target)
+		}
+	}
+	for _, link := range spec.Symlinks {
+		all = append(all, "link "+link.Target)
+	}
+	slices.Sort(all)
+	return strings.Join(all, ", ")
+}
+
+// TestGivingUpWhatIsNotThere: nothing stands in where no command of the container can make it, a file is kept where a
+// directory would have to be, and a link is followed.
+func TestGivingUpWhatIsNotThere(t *testing.T) {
+	s := newService(t, nil, "")
+	planFor(t, s, Confinement{})
+	home := filepath.Join(s.usersDir(), "alice", "home")
+	for _, dir := range []string{"tree", "vault/sub", "kept", "a"} {
+		if err := os.MkdirAll(filepath.Join(home, dir), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.WriteFile(filepath.Join(home, "tree/.git"), []byte("gitdir: /home/main/.git/worktrees/tree"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for name, text := range map[string]string{
+		"link": "vault", "a/up": "../vault", "a/abs": "/home/vault/sub", "a/twice": "up/sub", "dangling": "a/none", "image": "/usr/share",
+		"tmp": "/tmp/x", "loop": "loop", "proc": "/proc/self/root/home/vault", "out": "none/../vault", "above": "..",
+	} {
+		if err := os.Symlink(text, filepath.Join(home, name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	all := []string{"@workspace"}
+	read := func(paths ...string) process.Restrictions { return process.Restrictions{DenyRead: paths} }
+	write := func(paths ...string) process.Restrictions { return process.Restrictions{DenyWrite: paths} }
+	for _, tt := range []struct {
+		name string
+		tags []string
+		less process.Restrictions
+		want string // or the beginning of an error's words
+	}{
+		{"absent, read only", nil, read("/home/a/none"), "absent /home/a/none"},
+		{"absent, written", all, read("/home/a/none"), "pinned /home/a, vacant /home/a/none"},
+		{"absent, not to be written", all, write("/home/a/none"), "pinned /home/a, vacant /home/a/none"},
+		{"absent, inside what is not written", all, process.Restrictions{DenyRead: []string{"/home/a/none"}, DenyWrite: []string{"/home/a"}}, "absent /home/a/none, read-only /home/a"},
+		{"below a file, read only", nil, read("/home/tree/.git/hooks"), "absent /home/tree/.git/hooks"},
+		{"below a file", all, read("/home/tree/.git/hooks/x"), "absent /home/tree/.git/hooks/x, pinned /home/tree, read-only /home/tree/.git"},
+		{"below a file, not to be written", all, write("/home/tree/.git/hooks", "/home/tree/.git/config"),
+			"absent /home/tree/.git/config, absent /home/tree/.git/hooks, pinned /home/tree, read-only /home/tree/.git"},
+		{"below a file that is granted", []string{"@write:/home/tree/.git"}, read("/home/tree/.git/a/b"), "absent /home/tree/.git/a/b"},
+		{"a link", nil, read("/home/link"), "hidden /home/vault, link /home/link"},
+		{"a link, written", all, read("/home/link/sub"), "hidden /home/vault/sub, link /home/link, pinned /home/vault"},
+		{"links on the way", nil, read("/home/a/twice"), "hidden /home/vault/sub, link /home/a/twice, link /home/a/up"},
+		{"an absolute link", nil, read("/home/a/abs/x"), "absent /home/vault/sub/x, link /home/a/abs"},
+		{"a link to nothing", nil, read("/home/dangling"), "absent /home/a/none, link /home/dangling"},
+		{"a link to the image", nil, read("/home/image"), "link /home/image"},
+		{"a link, not to be written", []string{"@write:/home/vault"}, write("/home/link/sub"), "link /home/link, read-only /home/vault/sub"},
+		{"a link that could be replaced", all, write("/home/a/up"), `denyWrite[0]: the symbolic link "/home/a/up" could be replaced`},
+		{"a link among others", all, process.Restrictions{DenyWrite: []string{"/home/link", "/home/a"}}, `denyWrite[0]: the symbolic link "/home/link" could be replaced`},
+		{"a link that is itself protected", all, process.Restrictions{DenyWrite: []string{"/home/a/up", "/home/a"}}, "link /home/a/up, read-only /home/a, read-only /home/vault"},
+		{"a link to /tmp", nil, read("/home/tmp"), `denyRead[0]: "/tmp/x" is, or holds, a part of /tmp`},
+		{"a link to itself", nil, read("/home/loop"), `denyRead[0]: "/home/loop" cannot be given up: it leads through too many symbolic links`},
+		{"a link of the kernel", nil, read("/home/proc"), `denyRead[0]: "/home/proc" cannot be given up: the symbolic link /home/proc leads to /proc`},
+		{"a link out of nothing", nil, read("/home/out"), `denyRead[0]: "/home/out" cannot be given up: a symbolic link leads through something that is not there`},
+		{"a link to what holds the home", nil, read("/home/above"), `denyRead[0]: "/" `},
+	} {
+		c, err := s.call("agent", Confinement{Permissions: tt.tags, Restrictions: tt.less})
+		if err != nil {
+			t.Fatal(err)
+		}
+		p, err := s.resolver.plan(t.Context(), c, false)
+		got := guards(p.spec)
+		if err != nil {
+			got = err.Error()
+		}
+		if got != tt.want && (err == nil || !strings.HasPrefix(got, tt.want)) {
+			t.Errorf("%s: %s\nwant %s", tt.name, got, tt.want)
+		}
+	}
+}
+
 // TestBadRestrictionsStartNothing: what cannot be given up is refused by its field and index.
 func TestBadRestrictionsStartNothing(t *testing.T) {
 	s := newService(t, nil, "/home/project")
