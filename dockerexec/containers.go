@@ -291,6 +291,26 @@ type Container struct {
 // Containers lists this instance's containers of users, by name.
 func (e *Executor) Containers() []Container { return e.list(false) }
 
+// HoldsFile reports whether a container of a user's, of whatever kind, has a file as a mount of its own.
+func (e *Executor) HoldsFile(user string, id FileID) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	holds := func(c *container) bool {
+		return c.spec.User == user && slices.ContainsFunc(c.spec.Mounts, func(m Mount) bool { return m.ID.Same(id) })
+	}
+	for _, c := range e.containers {
+		if holds(c) {
+			return true
+		}
+	}
+	for _, c := range e.processes {
+		if holds(c) {
+			return true
+		}
+	}
+	return false
+}
+
 // Pooled lists this instance's containers that wait for future users, or are being made for them, by name.
 func (e *Executor) Pooled() []Container { return e.list(true) }
 

@@ -367,6 +367,34 @@ func TestRestrictionsLeaveNothing(t *testing.T) {
 	}, "SANDBOXD_IDLE_REMOVE_AFTER=1s")
 }
 
+// A call that may write to one file goes on with it when the service writes there, too; a file that is granted and not
+// there is made as one. Programs that replace a file cannot.
+func TestAFileThatIsGranted(t *testing.T) {
+	eachRuntime(t, func(t *testing.T, l *lab) {
+		const user, grant = "granted-file", "@write:/home/notes.md"
+		l.put(t, user, "plain", "plain")
+		l.registerAs(t, user, types.Registration{UserID: user, Permissions: types.Permissions{WriteDirs: []string{"/home"}}})
+		p := l.startProcess(t, user, types.StartProcess{
+			Permissions: []string{grant}, Command: "echo begun >> notes.md; until [ -e /tmp/written ]; do sleep 0.05; done; echo went on >> notes.md && sleep 7513",
+		})
+		eventually(t, "it has written", func() bool { return holds(l.at(user, "notes.md")) == "begun\n" })
+		for _, content := range []string{"longer than before\n", "new\n"} {
+			if _, err := l.client.Write(t.Context(), user, types.Write{Target: client.Target("/home/notes.md"), Content: content}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		l.bash(t, user, none, "touch /tmp/written")
+		eventually(t, "it goes on with the same file", func() bool { return holds(l.at(user, "notes.md")) == "new\nwent on\n" })
+		if got := l.process(t, user, p.ID); got.RestartCount != 0 {
+			t.Errorf("it was started again: %+v", got)
+		}
+		out := l.run(t, user, types.Exec{Permissions: []string{grant}, Command: "sed -i s/new/old/ notes.md; mv notes.md away; echo more >> notes.md; cat notes.md"})
+		if out.Stdout != "new\nwent on\nmore\n" {
+			t.Errorf("%q %q", out.Stdout, out.Stderr)
+		}
+	})
+}
+
 // A process gives up what it says, also when it is started again.
 func TestRestrictionsOfAProcess(t *testing.T) {
 	eachRuntime(t, func(t *testing.T, l *lab) {

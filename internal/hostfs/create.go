@@ -39,6 +39,8 @@ type Writer struct {
 	dir, file int
 	// temp is the name of the new file in dir; "" when appending to an existing file.
 	temp string
+	// held reports whether a file has to stay the one that it is; nil for none.
+	held func(ID) bool
 	// old is the size before the first Write, written the number of bytes since.
 	old, written int64
 	// failed is the first error; after it there is nothing left to undo.

@@ -72,7 +72,7 @@ func (w *Writer) finish() error {
 		return err
 	}
 	if entry >= 0 {
-		_ = unix.Close(entry)
+		defer unix.Close(entry)
 	}
 	if err := unix.Fchmod(w.file, uint32(there.Mode&fs.ModePerm)); err != nil {
 		return classify(w.name, err)
@@ -83,12 +83,51 @@ func (w *Writer) finish() error {
 	if err := w.inPlace(); err != nil {
 		return err
 	}
+	if entry >= 0 && w.held != nil && w.held(there.ID) {
+		return w.overwrite(entry, there)
+	}
 	if w.how == Replace {
 		err = unix.Renameat(w.dir, w.temp, w.dir, w.leaf)
 	} else {
 		err = renameNew(w.dir, w.temp, w.dir, w.leaf)
 	}
 	return classify(w.name, err)
+}
+
+// Keep makes Commit write into an existing file, instead of replacing it, if held reports that this very file has to
+// stay. A reader may then see a part of the new content.
+func (w *Writer) Keep(held func(ID) bool) { w.held = held }
+
+// overwrite gives an existing file the new content. The space for it is taken before a byte of the old one is lost.
+func (w *Writer) overwrite(entry int, there Info) error {
+	fd, _, err := w.root.reopen(entry, there, w.name, unix.O_WRONLY)
+	if err != nil {
+		return err
+	}
+	to := os.NewFile(uintptr(fd), "")
+	defer to.Close()
+	if w.written > 0 {
+		err := unix.Fallocate(fd, unix.FALLOC_FL_KEEP_SIZE, 0, w.written)
+		if err != nil && !errors.Is(err, unix.EOPNOTSUPP) {
+			return classify(w.name, err)
+		}
+	}
+	content, err := openBeneath(w.dir, w.temp, unix.O_RDONLY|unix.O_NOFOLLOW, 0)
+	if err != nil {
+		return classify(w.name, err)
+	}
+	from := os.NewFile(uintptr(content), "")
+	defer from.Close()
+	if now, err := inspect(content, ""); err != nil || now.Size != w.written {
+		return errs.Conflict("%s changed while it was written", quoted(w.name))
+	}
+	if _, err := io.Copy(to, from); err != nil {
+		return classify(w.name, err)
+	}
+	if err := errors.Join(unix.Ftruncate(fd, w.written), unix.Fsync(fd)); err != nil {
+		return classify(w.name, err)
+	}
+	return classify(w.name, unix.Unlinkat(w.dir, w.temp, 0))
 }
 
 // inPlace checks, as late as possible, that the directory is still where it was and the new file is in it. Otherwise

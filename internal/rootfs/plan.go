@@ -2,13 +2,16 @@ package rootfs
 
 import (
 	"errors"
+	"path"
 	"path/filepath"
+	"strings"
 	"unicode/utf8"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/daycare-run/sandbox/dockerexec"
 	"github.com/daycare-run/sandbox/internal/errs"
+	"github.com/daycare-run/sandbox/internal/hostfs"
 	"github.com/daycare-run/sandbox/internal/policy"
 	"github.com/daycare-run/sandbox/pathmap"
 )
@@ -138,7 +141,7 @@ func (b *builder) mount(r policy.Region) (dockerexec.Mount, error) {
 	it, err := b.identify(at, rest)
 	if errors.Is(err, unix.ENOENT) && inHome && !b.DryRun {
 		// This includes read-only directories: an app's own directory exists from the start.
-		if _, err := b.home.makeDir(rest); err != nil {
+		if err := b.makeGranted(r, rest); err != nil {
 			return m, errs.Invalid("cannot grant %q: %v", r.Path, err)
 		}
 		it, err = b.identify(at, rest)
@@ -147,20 +150,53 @@ func (b *builder) mount(r policy.Region) (dockerexec.Mount, error) {
 	return m, b.checkMounted(r.Path, it, err)
 }
 
+// makeGranted makes what a region of the home is to show, if it is not there. Only its name says whether that is to be a
+// file: notes.md is one, and of .env nobody knows.
+func (b *builder) makeGranted(r policy.Region, rest string) error {
+	base := path.Base(rest)
+	name, ext := strings.TrimPrefix(base, "."), path.Ext(strings.TrimPrefix(base, "."))
+	switch {
+	case r.Mode == policy.Writable && ext == "" && name != base:
+		return errors.New("it is not there, and may be meant as a file or as a directory: write the file, or make the directory, before it is granted")
+	case r.Mode != policy.Writable || !isFileExtension(ext):
+		_, err := b.home.makeDir(rest)
+		return err
+	}
+	root, err := b.home.root()
+	if err != nil {
+		return err
+	}
+	file, err := root.Create(rest, hostfs.Exclusive)
+	if err != nil {
+		return err
+	}
+	_, err = file.Commit()
+	return err
+}
+
+// isFileExtension reports whether the end of a name says that it is a file's: letters, then letters or digits, other
+// than those of directories (conf.d, project.git).
+func isFileExtension(ext string) bool {
+	if len(ext) < 2 || ext == ".d" || ext == ".git" || ext[1] >= '0' && ext[1] <= '9' {
+		return false
+	}
+	return strings.Trim(strings.ToLower(ext[1:]), "abcdefghijklmnopqrstuvwxyz0123456789") == ""
+}
+
 // checkMounted refuses what cannot be mounted at a path. err is the error of looking at it.
-func (b *builder) checkMounted(path pathmap.ContainerPath, it identity, err error) error {
+func (b *builder) checkMounted(at pathmap.ContainerPath, it identity, err error) error {
 	kind := it.mode & unix.S_IFMT
 	switch {
 	case errors.Is(err, unix.ENOENT) && b.DryRun:
 		return nil
 	case errors.Is(err, unix.ENOENT):
-		return errs.NotFound("cannot grant %q: it is not there", path)
+		return errs.NotFound("cannot grant %q: it is not there", at)
 	case errors.Is(err, unix.ELOOP):
-		return errs.Denied("cannot mount %q: it is, or is behind, a symbolic link", path)
+		return errs.Denied("cannot mount %q: it is, or is behind, a symbolic link", at)
 	case err != nil:
-		return errs.Invalid("cannot grant %q: %v", path, err)
+		return errs.Invalid("cannot grant %q: %v", at, err)
 	case kind != unix.S_IFDIR && kind != unix.S_IFREG:
-		return errs.Invalid("cannot grant %q: it is neither a directory nor a file", path)
+		return errs.Invalid("cannot grant %q: it is neither a directory nor a file", at)
 	}
 	return nil
 }

@@ -34,6 +34,8 @@ type fakeExecutor struct {
 	warmed []dockerexec.Spec
 	// tmpFor are the tokens on behalf of which a /tmp was asked for.
 	tmpFor []quota.Token
+	// held is a file that containers have mounted.
+	held dockerexec.FileID
 }
 
 func (f *fakeExecutor) Run(ctx context.Context, spec dockerexec.Spec, c dockerexec.Command, out dockerexec.Output) (dockerexec.Result, error) {
@@ -67,6 +69,10 @@ func (f *fakeExecutor) Leave(ctx context.Context, user string) error {
 		return nil
 	}
 	return f.leave(ctx, user)
+}
+
+func (f *fakeExecutor) HoldsFile(_ string, id dockerexec.FileID) bool {
+	return f.held.Same(id) && f.held != dockerexec.FileID{}
 }
 
 func (f *fakeExecutor) Usages(context.Context) map[string]cgroup.Usage { return nil }

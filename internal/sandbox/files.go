@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"path"
 
+	"github.com/daycare-run/sandbox/dockerexec"
 	"github.com/daycare-run/sandbox/internal/errs"
 	"github.com/daycare-run/sandbox/internal/hostfs"
 	"github.com/daycare-run/sandbox/internal/policy"
@@ -35,6 +36,10 @@ func (s *Service) Write(ctx context.Context, id string, r WriteRequest) (Written
 		return Written{}, t.failed("write", err)
 	}
 	defer file.Abort()
+	// A container that has this very file mounted goes on with it, whatever takes its place.
+	file.Keep(func(id hostfs.ID) bool {
+		return s.executor.HoldsFile(t.user, dockerexec.FileID{Dev: id.Dev, Ino: id.Ino})
+	})
 	// Each write switches to the owner's identity, which costs as much as 4 KiB: a body's small pieces are gathered.
 	to := bufio.NewWriterSize(file, copyBuffer)
 	if _, err := to.ReadFrom(r.Body); err != nil {

@@ -24,6 +24,7 @@ type fileTarget struct {
 	root *hostfs.Root
 	name string // below root
 	host string // of root
+	user string
 	free func() // releases what keeps root's directory; nil for nothing
 }
 
@@ -83,7 +84,7 @@ func (s *Service) target(ctx context.Context, id, field, written string, check a
 	if err != nil {
 		return fileTarget{}, errs.Invalid("%s: %v", field, err)
 	}
-	t := fileTarget{path: path, view: c.subject.Held()}
+	t := fileTarget{path: path, view: c.subject.Held(), user: c.User.String()}
 	if err := t.allow(check); err != nil {
 		return fileTarget{}, err
 	}

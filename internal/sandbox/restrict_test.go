@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 
 	cerrdefs "github.com/containerd/errdefs"
@@ -320,5 +321,60 @@ func TestFurtherNamesAreCounted(t *testing.T) {
 	spec.Links = slices.Repeat(spec.Links, 50)
 	if err := checkMountCount(spec, process.Restrictions{}); !cerrdefs.IsInvalidArgument(err) || !strings.Contains(err.Error(), "permissions: this call needs 206 mounts, 204 of them for further names") {
 		t.Error(err)
+	}
+}
+
+// TestGrantsOfWhatIsNotThere: a file is made as a file, a directory as a directory, and where nobody knows, neither.
+func TestGrantsOfWhatIsNotThere(t *testing.T) {
+	s := newService(t, nil, "")
+	planFor(t, s, Confinement{})
+	home := filepath.Join(s.usersDir(), "alice", "home")
+	if _, _, err := s.Put("agent", Registration{UserID: "alice", WriteDirs: []string{"/home"}}); err != nil {
+		t.Fatal(err)
+	}
+	for path, want := range map[string]string{
+		"notes.md": "file", "deep/SOUL.md": "file", "a.tar.gz": "file", ".env.local": "file", "out": "directory", "conf.d": "directory",
+		"project.git": "directory", "v1.2": "directory", ".gitconfig": "refused", ".cache": "refused", "a.b/.env": "refused", "odd.é": "directory",
+	} {
+		c, err := s.call("agent", Confinement{Permissions: []string{"@write:/home/" + path}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := "refused"
+		if _, err = s.resolver.plan(t.Context(), c, false); err == nil {
+			info, err := os.Stat(filepath.Join(home, path))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got = "file"; info.IsDir() {
+				got = "directory"
+			}
+		} else if !cerrdefs.IsInvalidArgument(err) || !strings.Contains(err.Error(), "write the file, or make the directory") {
+			t.Errorf("%s: %v", path, err)
+		}
+		if got != want {
+			t.Errorf("%s: %s, want %s", path, got, want)
+		}
+	}
+}
+
+// TestWritingAFileThatAContainerHolds: it stays the file that it is.
+func TestWritingAFileThatAContainerHolds(t *testing.T) {
+	executor := &fakeExecutor{}
+	s := newService(t, executor, "")
+	write := func(content string) (inode uint64) {
+		if _, err := s.Write(t.Context(), "agent", WriteRequest{Path: "~/notes.md", Body: strings.NewReader(content)}); err != nil {
+			t.Fatal(err)
+		}
+		info, err := os.Stat(filepath.Join(s.usersDir(), "alice/home/notes.md"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		st := info.Sys().(*syscall.Stat_t)
+		executor.held = dockerexec.FileID{Dev: st.Dev, Ino: st.Ino}
+		return st.Ino
+	}
+	if write("old") != write("new") {
+		t.Error("it was replaced")
 	}
 }

@@ -67,6 +67,7 @@ type Executor interface {
 	Usages(context.Context) map[string]cgroup.Usage
 	FreezeIdle(user string)
 	Leave(ctx context.Context, user string) error
+	HoldsFile(user string, id dockerexec.FileID) bool
 	Warm(user string, token quota.Token, plan func(context.Context) (dockerexec.Spec, error))
 	tmpOpener
 }
