@@ -3,6 +3,7 @@ package e2e
 import (
 	"context"
 	"maps"
+	"path"
 	"slices"
 	"strings"
 	"testing"
@@ -100,8 +101,8 @@ func TestHomeVariables(t *testing.T) {
 		}{
 			"no grant":                    {"vars", none, "", "/home", "/tmp", "/tmp"},
 			"the home":                    {"vars", workspace, "", "/home", "/home", "/home/.cache/tmp"},
-			"a working directory":         {"vars-project", workspace, "", "/home", "/tmp", "/tmp"},
-			"a directory":                 {"vars", []string{"@write:/home/out"}, "", "/home", "/tmp", "/tmp"},
+			"a working directory":         {"vars-project", workspace, "", "/home", "/home/project/.cache", "/home/project/.cache/tmp"},
+			"a directory":                 {"vars", []string{"@write:/home/out"}, "", "/home", "/home/out/.cache", "/home/out/.cache/tmp"},
 			"asked for":                   {"vars", []string{"@write:/home/out"}, "/home/out/agent", "/home/out/agent", "/home/out/agent", "/home/out/agent/.cache/tmp"},
 			"asked for by its host path":  {"vars", []string{"@write:/home/out"}, l.at("vars", "out"), "/home/out", "/home/out", "/home/out/.cache/tmp"},
 			"asked for, in the workspace": {"vars-project", workspace, "/home/project/h", "/home/project/h", "/home/project/h", "/home/project/h/.cache/tmp"},
@@ -110,7 +111,11 @@ func TestHomeVariables(t *testing.T) {
 			out := l.run(t, c.user, types.Exec{Permissions: c.grants, Home: c.home, Command: `printf '%s\n' $HOME $USERPROFILE $XDG_CONFIG_HOME $XDG_CACHE_HOME $XDG_DATA_HOME $npm_config_cache $CARGO_HOME $GOPATH $PIP_CACHE_DIR $TMPDIR $TMP $TEMP
 				for v in TMPDIR XDG_CACHE_HOME CARGO_HOME npm_config_cache PIP_CACHE_DIR GOPATH; do mkdir -p "${!v}" && touch "${!v}/$v" || echo cannot $v; done; mktemp >/dev/null`})
 			h := c.state
-			want := []string{c.want, c.want, h + "/.config", h + "/.cache", h + "/.local/share", h + "/.npm", h + "/.cargo", h + "/go", h + "/.cache/pip", c.tmp, c.tmp, c.tmp}
+			caches := h + "/.cache"
+			if path.Base(h) == ".cache" {
+				caches = h
+			}
+			want := []string{c.want, c.want, h + "/.config", caches, h + "/.local/share", h + "/.npm", h + "/.cargo", h + "/go", caches + "/pip", c.tmp, c.tmp, c.tmp}
 			if got := strings.Fields(out.Stdout); !slices.Equal(got, want) || out.Failed {
 				t.Errorf("%s: got %v, want %v (%s)", name, got, want, out.Stderr)
 			}

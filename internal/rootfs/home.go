@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"path"
 	"path/filepath"
 
 	"golang.org/x/sys/unix"
@@ -83,6 +84,71 @@ func (h *Home) makeDir(name string) (made bool, _ error) {
 	}
 	err = root.Mkdir(name, true)
 	return err == nil, err
+}
+
+// MakeCaches makes .cache, with a directory tmp, in a directory of a mount, as the home's owner, unless it exists. It
+// reports whether it is the owner's, and on a disk. A dry run makes nothing, and reports what would be expected.
+func (h *Home) MakeCaches(at pathmap.Mount, rest string, dryRun bool) bool {
+	dir, err := openNoFollow(h.planner.real(at.Host))
+	if err != nil {
+		return false
+	}
+	defer unix.Close(dir)
+	caches := path.Join(rest, ".cache")
+	if dryRun {
+		there, err := h.hasDir(dir, rest)
+		if missing := errors.Is(err, unix.ENOENT); missing || !there {
+			return missing
+		}
+		there, err = h.hasDir(dir, caches)
+		return there || errors.Is(err, unix.ENOENT)
+	}
+	if has, _ := h.hasDir(dir, path.Join(caches, "tmp")); !has {
+		_, err := h.hasDir(dir, caches)
+		if err := h.makeCaches(at, caches, errors.Is(err, unix.ENOENT)); err != nil {
+			return false
+		}
+	}
+	has, _ := h.hasDir(dir, caches)
+	return has
+}
+
+// hasDir reports whether a directory is the home's owner's, and on a disk.
+func (h *Home) hasDir(dir int, name string) (bool, error) {
+	fd, err := openBeneath(dir, name, unix.O_PATH|unix.O_DIRECTORY)
+	if err != nil {
+		return false, err
+	}
+	defer unix.Close(fd)
+	it, err := identifyOpen(fd)
+	var st unix.Statfs_t
+	err = errors.Join(err, unix.Fstatfs(fd, &st))
+	return err == nil && it.uid == h.uid && it.mode&0o700 == 0o700 && st.Type != unix.TMPFS_MAGIC, err
+}
+
+func (h *Home) makeCaches(at pathmap.Mount, caches string, isNew bool) error {
+	root, err := h.root()
+	if at.Container != policy.Home {
+		if root, err = openRoot(h.inDir(h.planner.real(at.Host), nil)); err == nil {
+			defer root.Close()
+		}
+	}
+	if err != nil {
+		return err
+	}
+	if err := root.Mkdir(path.Join(caches, "tmp"), true); err != nil || !isNew {
+		return err
+	}
+	ignore, err := root.Create(path.Join(caches, ".gitignore"), hostfs.Exclusive) // in a working tree nobody wants to add them
+	if err != nil {
+		return nil
+	}
+	defer ignore.Abort()
+	if _, err := ignore.Write([]byte("*\n")); err != nil {
+		return err
+	}
+	_, err = ignore.Commit()
+	return err
 }
 
 // OpenRoot opens a user's mount for operations on its files as the home's owner.

@@ -2,7 +2,9 @@ package sandbox
 
 import (
 	"maps"
+	"path"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/daycare-run/sandbox/internal/agent/launch"
@@ -14,13 +16,13 @@ import (
 // be written; temporary files go to tmp. A tool that would then find only in state what is configured at home
 // (git's configuration, npm's, what pip has installed for a user) is left to look at home.
 func (p plan) variables() map[string]string {
-	state := p.state
+	state, caches := p.state, p.cacheDir()
 	return map[string]string{
 		"HOME":        p.home,
 		"USERPROFILE": p.home,
 
 		"XDG_CONFIG_HOME": state + "/.config",
-		"XDG_CACHE_HOME":  state + "/.cache",
+		"XDG_CACHE_HOME":  caches,
 		"XDG_DATA_HOME":   state + "/.local/share",
 		"XDG_STATE_HOME":  state + "/.local/state",
 
@@ -31,16 +33,16 @@ func (p plan) variables() map[string]string {
 		"CARGO_HOME":         state + "/.cargo",
 		"RUSTUP_HOME":        state + "/.rustup",
 		"GOPATH":             state + "/go",
-		"GOCACHE":            state + "/.cache/go-build",
+		"GOCACHE":            caches + "/go-build",
 		"GOMODCACHE":         state + "/go/pkg/mod",
 		"npm_config_cache":   state + "/.npm",
 		"npm_config_prefix":  p.home + "/.local", // where "npm install --global" installs; the image's own is read-only
 		"NODE_REPL_HISTORY":  state + "/.node_repl_history",
-		"YARN_CACHE_FOLDER":  state + "/.cache/yarn",
+		"YARN_CACHE_FOLDER":  caches + "/yarn",
 		"YARN_GLOBAL_FOLDER": state + "/.yarn/berry",
 		"PNPM_HOME":          state + "/.local/share/pnpm",
-		"PIP_CACHE_DIR":      state + "/.cache/pip",
-		"UV_CACHE_DIR":       state + "/.cache/uv",
+		"PIP_CACHE_DIR":      caches + "/pip",
+		"UV_CACHE_DIR":       caches + "/uv",
 		"GEM_HOME":           state + "/.gem",
 		"BUNDLE_USER_HOME":   state + "/.bundle",
 		"COMPOSER_HOME":      state + "/.composer",
@@ -50,6 +52,14 @@ func (p plan) variables() map[string]string {
 		"GRADLE_USER_HOME":   state + "/.gradle",
 		"MAVEN_USER_HOME":    state + "/.m2",
 	}
+}
+
+// cacheDir is where tools keep what they can get again.
+func (p plan) cacheDir() string {
+	if path.Base(p.state) == ".cache" {
+		return p.state
+	}
+	return p.state + "/.cache"
 }
 
 // trustVariables returns the variables that make programs trust the certificates of a bundle if they do not
@@ -98,10 +108,38 @@ func terminalVariables(r Request) map[string]string {
 // what the call gives, where later values replace earlier ones.
 func (p plan) environment(given ...map[string]string) []string {
 	layers := append([]map[string]string{p.variables(), p.offlineVariables(), trustVariables(p.spec.Platform.BundleAt)}, given...)
-	return environment(p.platform.env, layers...)
+	all := merged(p.platform.env, layers...)
+	if p.mounted {
+		trustMounted(all)
+	}
+	return listed(all)
+}
+
+// trustMounted makes git work in directories of other owners, as what is mounted may be, unless the variables say
+// themselves whom git is to trust. Nothing that a command sees is another tenant's, but what the caller has mounted.
+func trustMounted(all map[string]string) {
+	const count, key, value, name = "GIT_CONFIG_COUNT", "GIT_CONFIG_KEY_", "GIT_CONFIG_VALUE_", "safe.directory"
+	n := 0
+	if given, ok := all[count]; ok {
+		var err error
+		if n, err = strconv.Atoi(given); err != nil || n < 0 || n > len(all) {
+			return // git will say what is wrong with it
+		}
+	}
+	for i := range n {
+		if strings.EqualFold(all[key+strconv.Itoa(i)], name) {
+			return
+		}
+	}
+	all[count], all[key+strconv.Itoa(n)], all[value+strconv.Itoa(n)] = strconv.Itoa(n+1), name, "*"
 }
 
 func environment(image []string, given ...map[string]string) []string {
+	return listed(merged(image, given...))
+}
+
+// merged returns variables by name.
+func merged(image []string, given ...map[string]string) map[string]string {
 	all := map[string]string{}
 	for _, entry := range image {
 		if name, value, ok := strings.Cut(entry, "="); ok {
@@ -111,6 +149,11 @@ func environment(image []string, given ...map[string]string) []string {
 	for _, layer := range given {
 		maps.Copy(all, layer)
 	}
+	return all
+}
+
+// listed returns variables as a program gets them, sorted.
+func listed(all map[string]string) []string {
 	env := make([]string, 0, len(all))
 	for _, name := range slices.Sorted(maps.Keys(all)) {
 		env = append(env, name+"="+all[name])

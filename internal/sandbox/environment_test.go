@@ -1,6 +1,9 @@
 package sandbox
 
 import (
+	"errors"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -43,6 +46,93 @@ func TestHomeVariables(t *testing.T) {
 		if got[name] != want {
 			t.Errorf("%s=%s, want %s", name, got[name], want)
 		}
+	}
+}
+
+// TestGitTrustsWhatIsMounted: in a sandbox with further mounts alone, and without a word against what the caller says.
+func TestGitTrustsWhatIsMounted(t *testing.T) {
+	const ours = "GIT_CONFIG_KEY_0=safe.directory GIT_CONFIG_VALUE_0=*"
+	for _, tt := range []struct {
+		name    string
+		mounted bool
+		given   map[string]string
+		want    string
+	}{
+		{"no mount", false, nil, ""},
+		{"a mount", true, nil, "GIT_CONFIG_COUNT=1 " + ours},
+		{"other configuration", true, map[string]string{"GIT_CONFIG_COUNT": "1", "GIT_CONFIG_KEY_0": "user.name", "GIT_CONFIG_VALUE_0": "x"},
+			"GIT_CONFIG_COUNT=2 GIT_CONFIG_KEY_0=user.name GIT_CONFIG_KEY_1=safe.directory GIT_CONFIG_VALUE_0=x GIT_CONFIG_VALUE_1=*"},
+		{"the caller's own", true, map[string]string{"GIT_CONFIG_COUNT": "1", "GIT_CONFIG_KEY_0": "Safe.Directory", "GIT_CONFIG_VALUE_0": "/mnt/a"},
+			"GIT_CONFIG_COUNT=1 GIT_CONFIG_KEY_0=Safe.Directory GIT_CONFIG_VALUE_0=/mnt/a"},
+		{"no number", true, map[string]string{"GIT_CONFIG_COUNT": "many"}, "GIT_CONFIG_COUNT=many"},
+		{"no such number", true, map[string]string{"GIT_CONFIG_COUNT": "2000000000"}, "GIT_CONFIG_COUNT=2000000000"},
+	} {
+		var got []string
+		for _, entry := range (plan{mounted: tt.mounted}).environment(tt.given) {
+			if strings.HasPrefix(entry, "GIT_CONFIG_") {
+				got = append(got, entry)
+			}
+		}
+		if got := strings.Join(got, " "); got != tt.want {
+			t.Errorf("%s: %s\nwant %s", tt.name, got, tt.want)
+		}
+	}
+}
+
+// TestCachesOnTheDisk: a call that may write only to a part keeps them there, in what is a directory of its own.
+func TestCachesOnTheDisk(t *testing.T) {
+	s := newService(t, nil, "")
+	planFor(t, s, Confinement{})
+	home, root := filepath.Join(s.usersDir(), "alice", "home"), filepath.Dir(s.usersDir())
+	s.allowMounts(nil, root)
+	for _, dir := range []string{home + "/project", home + "/out", home + "/linked", home + "/taken", root + "/ours", root + "/others"} {
+		if err := errors.Join(os.MkdirAll(dir, 0o755), os.Chown(dir, testUID, testGID)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := errors.Join(os.Chown(root+"/others", 0, 0), os.Symlink("../out", home+"/linked/.cache"), os.Mkdir(home+"/taken/.cache", 0o755),
+		os.WriteFile(home+"/notes.md", nil, 0o666)); err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := s.Put("agent", Registration{
+		UserID: "alice", WorkingDir: "/home/project", WriteDirs: []string{"/home", "/mnt/ours", "/mnt/others"},
+		Mounts: []MountRequest{{Source: root + "/ours", Target: "/mnt/ours"}, {Source: root + "/others", Target: "/mnt/others"}},
+	}); err != nil {
+		t.Fatal(err)
+	}
+	for _, tt := range []struct{ tags, denied, state, caches, tmp string }{
+		{"", "", "/tmp", "/tmp/.cache", "/tmp"},
+		{"@write:/home", "", "/home", "/home/.cache", "/home/.cache/tmp"},
+		{"@workspace", "", "/home/project/.cache", "/home/project/.cache", "/home/project/.cache/tmp"},
+		{"@write:/home/out @workspace", "", "/home/project/.cache", "/home/project/.cache", "/home/project/.cache/tmp"},
+		{"@write:/home/out", "", "/home/out/.cache", "/home/out/.cache", "/home/out/.cache/tmp"},
+		{"@write:/mnt/ours", "", "/mnt/ours/.cache", "/mnt/ours/.cache", "/mnt/ours/.cache/tmp"},
+		{"@write:/mnt/others", "", "/tmp", "/tmp/.cache", "/tmp"},
+		{"@write:/home/notes.md", "", "/tmp", "/tmp/.cache", "/tmp"},
+		{"@write:/home/linked", "", "/tmp", "/tmp/.cache", "/tmp"},
+		{"@write:/home/taken", "", "/tmp", "/tmp/.cache", "/tmp"},
+		{"@write:/home/out", "/home/out/.cache", "/tmp", "/tmp/.cache", "/tmp"},
+	} {
+		asked := Confinement{Permissions: strings.Fields(tt.tags)}
+		if tt.denied != "" {
+			asked.DenyRead = []string{tt.denied}
+		}
+		c, err := s.call("agent", asked)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, dryRun := range []bool{false, true} {
+			p, err := s.resolver.plan(t.Context(), c, dryRun)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if p.state != tt.state || p.cacheDir() != tt.caches || (p.tmp != tt.tmp && !dryRun) {
+				t.Errorf("%s (dry: %t): %s, %s, %s", tt.tags, dryRun, p.state, p.cacheDir(), p.tmp)
+			}
+		}
+	}
+	if text, err := os.ReadFile(home + "/project/.cache/.gitignore"); err != nil || string(text) != "*\n" {
+		t.Errorf("%q, %v", text, err)
 	}
 }
 

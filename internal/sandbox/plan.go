@@ -25,6 +25,8 @@ type plan struct {
 	home, homeWhy, state, tmp string
 	// notice says that the working directory was missing, and was made anew; empty otherwise.
 	notice string
+	// mounted says that the call sees more than the home, so what it sees may be others'.
+	mounted bool
 }
 
 // plan decides about a call and finds on the host what its container is made of. Directories that the call may write to
@@ -38,7 +40,7 @@ func (r *Resolver) plan(ctx context.Context, c *call, dryRun bool) (plan, error)
 	if err != nil {
 		return plan{}, err
 	}
-	p := plan{decision: decision}
+	p := plan{decision: decision, mounted: len(c.mounts) > 1}
 	if p.platform, err = r.platforms.current(ctx); err != nil {
 		return plan{}, err
 	}
@@ -77,8 +79,7 @@ func (r *Resolver) plan(ctx context.Context, c *call, dryRun bool) (plan, error)
 
 // placeHome decides where HOME and TMPDIR point and where tools keep their state.
 func (p *plan) placeHome(c *call, opened *rootfs.Home, dryRun bool) error {
-	p.home, p.homeWhy = policy.Home.String(), "the home; this call may not write to all of it, so tools keep their state in /tmp"
-	p.tmp = policy.Tmp.String()
+	p.home, p.tmp = policy.Home.String(), policy.Tmp.String()
 	state := policy.Tmp
 	switch {
 	case c.Home != "":
@@ -92,6 +93,14 @@ func (p *plan) placeHome(c *call, opened *rootfs.Home, dryRun bool) error {
 		p.home, p.homeWhy, state = path.String(), "asked for", path
 	case p.decision.View.HomeWritable():
 		p.homeWhy, state = "the home, which this call may write to", policy.Home
+	default:
+		if place, found := p.cachePlace(c, opened, dryRun); found {
+			p.state, p.tmp = place, place+"/tmp"
+		} else {
+			p.state = state.String()
+		}
+		p.homeWhy = "the home; this call may not write to all of it, so tools keep their state in " + p.state
+		return nil
 	}
 	p.state = state.String()
 	if dryRun || !state.Within(policy.Home) {
@@ -113,6 +122,34 @@ func (p *plan) placeHome(c *call, opened *rootfs.Home, dryRun bool) error {
 		}
 	}
 	return nil
+}
+
+// cachePlace returns where tools keep their state in a call that may write only to a part of what it sees: in one of
+// the directories that it may write to, because /tmp is small and in memory. Whoever may write there may use it, too.
+func (p *plan) cachePlace(c *call, opened *rootfs.Home, dryRun bool) (place string, found bool) {
+	regions := slices.Clone(p.decision.View.Regions())
+	slices.SortStableFunc(regions, func(a, b policy.Region) int { // what holds the working directory first
+		first, second := c.WorkingDir.Within(a.Path), c.WorkingDir.Within(b.Path)
+		switch {
+		case first == second:
+			return 0
+		case first:
+			return -1
+		}
+		return 1
+	})
+	for _, r := range regions {
+		caches, err := r.Path.Resolve("./.cache")
+		if err != nil || r.Mode != policy.Writable || r.Path == policy.Tmp {
+			continue
+		}
+		at, ok := p.decision.View.At(caches)
+		mount, rest, err := c.paths.Locate(r.Path)
+		if err == nil && ok && at.Path == r.Path && opened.MakeCaches(mount, rest, dryRun) {
+			return caches.String(), true
+		}
+	}
+	return "", false
 }
 
 // homeTmp is where TMPDIR points in a writable home.
