@@ -54,9 +54,9 @@ var kinds = map[types.HintKind]kind{
 	types.HintReadOnly: {
 		happened: func(h Hint) string { return "the command may not write to " + or(h.Path, "a place that it tried to") },
 		advice: [doors]string{
-			API:     "if it is needed, ask for @workspace (the working directory) or @write:/path in permissions; denyWrite wins",
-			CLI:     "let it with --grant @workspace (the working directory) or --grant @write:/path; --deny-write wins",
-			MCP:     "if it is needed, ask for @workspace (the working directory) or @write:/path in permissions; denyWrite wins",
+			API:     "if it is needed, ask for @workspace (the working directory) or @write:/path (a granted file cannot be replaced) in permissions; denyWrite wins",
+			CLI:     "let it with --grant @workspace (the working directory) or --grant @write:/path (a granted file cannot be replaced); --deny-write wins",
+			MCP:     "if it is needed, ask for @workspace (the working directory) or @write:/path (a granted file cannot be replaced) in permissions; denyWrite wins",
 			Wrapper: "add the place to filesystem.allowWrite of the settings; denyWrite wins",
 			E2B:     "write to /home/user or /tmp",
 		},
@@ -75,9 +75,20 @@ var kinds = map[types.HintKind]kind{
 	types.HintOutOfProcesses: {happened: func(h Hint) string {
 		return "out of processes: " + bound("this container may have", h)
 	}},
-	types.HintNoSpace: {happened: func(h Hint) string {
-		return "no space left in " + or(h.Path, "the sandbox") + ": " + bound("it may hold", h)
-	}},
+	types.HintNoSpace: {
+		happened: func(h Hint) string {
+			text := "no space left in " + or(h.Path, "the sandbox")
+			if h.Limit != "" {
+				text += ": " + bound("it may hold", h)
+			}
+			return text
+		},
+		advice: [doors]string{
+			API: "remove what is not needed, or point home to a directory on the disk that the call may write to",
+			CLI: "remove what is not needed, or point --home to a directory on the disk that the call may write to",
+			MCP: "remove what is not needed, or point home to a directory on the disk that the call may write to",
+		},
+	},
 }
 
 // Say returns hints with their messages in a door's words; never nil. A kind that is not known here keeps the message
@@ -90,6 +101,9 @@ func Say(door Door, list []Hint) []Hint {
 			advice := k.advice[door]
 			if h.Kind == types.HintReadOnly && inImage(h.Path) {
 				advice = "no command can change the image: write to the home or to /tmp"
+			}
+			if h.Kind == types.HintNoSpace && h.Limit == "" {
+				advice = "" // it is on the disk
 			}
 			if advice != "" {
 				h.Message += "; " + advice

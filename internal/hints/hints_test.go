@@ -23,7 +23,10 @@ func TestSay(t *testing.T) {
 		{CLI, Hint{Kind: types.HintLeftovers, Count: 3, Commands: []string{"a", "b"}}, `3 background processes were ended: a, b, …; to keep one running, use "sandbox process start"`},
 		{MCP, Hint{Kind: types.HintOutOfMemory, Limit: "limits.memory", Value: "512Mi"}, "out of memory: this container may use 512Mi (limits.memory), its tmpfs included"},
 		{API, Hint{Kind: types.HintOutOfProcesses, Limit: "limits.pids", Value: "512"}, "out of processes: this container may have 512 (limits.pids)"},
-		{API, Hint{Kind: types.HintNoSpace, Path: "/tmp", Limit: "limits.tmp", Value: "1Gi"}, "no space left in /tmp: it may hold 1Gi (limits.tmp)"},
+		{API, Hint{Kind: types.HintNoSpace, Path: "/tmp", Limit: "limits.tmp", Value: "1Gi"}, "no space left in /tmp: it may hold 1Gi (limits.tmp); remove what is not needed, or point home to a directory on the disk that the call may write to"},
+		{CLI, Hint{Kind: types.HintNoSpace, Path: "/tmp", Limit: "limits.tmp", Value: "1Gi"}, "no space left in /tmp: it may hold 1Gi (limits.tmp); remove what is not needed, or point --home to a directory on the disk that the call may write to"},
+		{E2B, Hint{Kind: types.HintNoSpace, Path: "/tmp", Limit: "limits.tmp", Value: "1Gi"}, "no space left in /tmp: it may hold 1Gi (limits.tmp)"},
+		{MCP, Hint{Kind: types.HintNoSpace, Path: "/home/x"}, "no space left in /home/x"},
 		{CLI, Hint{Kind: "ofALaterService", Message: "as it came"}, "as it came"},
 	} {
 		want := tt.hint

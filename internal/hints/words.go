@@ -17,6 +17,9 @@ func Of(output []byte, network bool) (list []Hint) {
 	if i := bytes.LastIndex(lower, []byte(readOnly)); i >= 0 {
 		list = append(list, Hint{Kind: types.HintReadOnly, Path: pathAt(lower, output, i)})
 	}
+	if i := max(bytes.LastIndex(lower, []byte("no space left on device")), bytes.LastIndex(lower, []byte("enospc"))); i >= 0 {
+		list = append(list, Hint{Kind: types.HintNoSpace, Path: pathAt(lower, output, i)})
+	}
 	return list
 }
 

@@ -47,6 +47,8 @@ func TestOf(t *testing.T) {
 		"Error: EROFS: read-only file system, open '/home/a/b.js'\n    at Object.openSync (x)": place("/home/a/b.js"),
 		"OSError: [Errno 30] Read-only file system: '/usr/lib/x'":                              place("/usr/lib/x"),
 		"İ /home/A: Read-only file system":                                                     place("/home/a"), // a letter whose lower case is longer
+		"dd: error writing '/tmp/x': No space left on device":                                  {{Kind: types.HintNoSpace, Path: "/tmp/x"}},
+		"npm error code ENOSPC\nnpm error syscall write":                                       {{Kind: types.HintNoSpace}},
 		"could not resolve host\n/x: read-only file system":                                    {{Kind: types.HintNoNetwork}, {Kind: types.HintReadOnly, Path: "/x"}},
 	} {
 		if diff := cmp.Diff(want, Of([]byte(output), false)); diff != "" {

@@ -158,7 +158,7 @@ func (s *Service) run(ctx context.Context, box Sandbox, r Request, out dockerexe
 		if result.Exhausted == nil && hints.NoProcess(text) {
 			ended.Exhausted = p.spec.Platform.Limits.OutOfProcesses()
 		}
-		ended.Hints = append(ended.Hints, hints.Of(text, refused != nil)...)
+		ended.Hints = append(ended.Hints, s.withLimits(ctx, p, hints.Of(text, refused != nil))...)
 	}
 	if ended.Exhausted != nil {
 		ended.Hints = append(ended.Hints, ExhaustedHint(*ended.Exhausted))

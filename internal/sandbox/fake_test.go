@@ -36,6 +36,8 @@ type fakeExecutor struct {
 	tmpFor []quota.Token
 	// held is a file that containers have mounted.
 	held dockerexec.FileID
+	// tmp is where a user's /tmp is; empty for nowhere.
+	tmp string
 }
 
 func (f *fakeExecutor) Run(ctx context.Context, spec dockerexec.Spec, c dockerexec.Command, out dockerexec.Output) (dockerexec.Result, error) {
@@ -51,6 +53,9 @@ func (f *fakeExecutor) Run(ctx context.Context, spec dockerexec.Spec, c dockerex
 
 func (f *fakeExecutor) Tmp(_ context.Context, _ dockerexec.Spec, token quota.Token, _ bool) (string, func(), error) {
 	f.tmpFor = append(f.tmpFor, token)
+	if f.tmp != "" {
+		return f.tmp, func() {}, nil
+	}
 	return "", nil, errors.New("no /tmp here")
 }
 
