@@ -39,7 +39,7 @@ func (x Exhausted) Error() string {
 // Amount returns the value of the limit for people.
 func (x Exhausted) Amount() string {
 	if x.Limit == LimitMemory {
-		return size(x.Value)
+		return SizeText(x.Value)
 	}
 	return fmt.Sprint(x.Value, " processes and threads")
 }
@@ -47,8 +47,8 @@ func (x Exhausted) Amount() string {
 // Unwrap returns the class of the error.
 func (Exhausted) Unwrap() error { return cerrdefs.ErrResourceExhausted }
 
-// size returns a number of bytes as the settings have it.
-func size(bytes int64) string {
+// SizeText returns a number of bytes as the settings have it.
+func SizeText(bytes int64) string {
 	for i, unit := range []string{"Gi", "Mi", "Ki"} {
 		if of := int64(1) << (30 - 10*i); bytes%of == 0 && bytes > 0 {
 			return fmt.Sprint(bytes/of, unit)

@@ -18,6 +18,7 @@ type Hint = types.Hint
 const (
 	OutOfMemory    = types.HintOutOfMemory
 	OutOfProcesses = types.HintOutOfProcesses
+	NoSpace        = types.HintNoSpace
 )
 
 // Door is a way to a sandbox.

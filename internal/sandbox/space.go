@@ -2,11 +2,10 @@ package sandbox
 
 import (
 	"context"
-	"fmt"
 
 	"golang.org/x/sys/unix"
 
-	"github.com/daycare-run/sandbox/api/types"
+	"github.com/daycare-run/sandbox/dockerexec"
 	"github.com/daycare-run/sandbox/internal/hints"
 	"github.com/daycare-run/sandbox/internal/policy"
 	"github.com/daycare-run/sandbox/pathmap"
@@ -22,7 +21,7 @@ func (s *Service) withLimits(ctx context.Context, p plan, list []hints.Hint) []h
 	}{{policy.Tmp.String(), "limits.tmp", l.Tmp}, {"/var/tmp", "limits.varTmp", l.VarTmp}, {"/dev/shm", "limits.shm", l.Shm}, {"/run", "limits.run", l.Run}}
 	for i := range list {
 		h := &list[i]
-		if h.Kind != types.HintNoSpace {
+		if h.Kind != hints.NoSpace {
 			continue
 		}
 		if h.Path == "" && s.isTmpFull(ctx, p) {
@@ -30,7 +29,7 @@ func (s *Service) withLimits(ctx context.Context, p plan, list []hints.Hint) []h
 		}
 		for _, b := range bounds {
 			if pathmap.Within(h.Path, b.dir) {
-				h.Path, h.Limit, h.Value = b.dir, b.setting, sizeText(b.bytes)
+				h.Path, h.Limit, h.Value = b.dir, b.setting, dockerexec.SizeText(b.bytes)
 			}
 		}
 	}
@@ -46,14 +45,4 @@ func (s *Service) isTmpFull(ctx context.Context, p plan) bool {
 	defer release()
 	var st unix.Statfs_t
 	return unix.Statfs(dir, &st) == nil && st.Type == unix.TMPFS_MAGIC && st.Bavail < st.Blocks/50
-}
-
-// sizeText returns a size as the settings write it.
-func sizeText(bytes int64) string {
-	for i, unit := range []string{"Ti", "Gi", "Mi", "Ki"} {
-		if size := int64(1) << (40 - 10*i); bytes >= size && bytes%size == 0 {
-			return fmt.Sprintf("%d%s", bytes/size, unit)
-		}
-	}
-	return fmt.Sprint(bytes)
 }

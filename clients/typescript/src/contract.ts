@@ -733,7 +733,8 @@ export interface paths {
          * Write a file
          * @description The file is replaced as a whole: a reader sees either the old or the new content, and a failure leaves
          *     the old. `append` adds to the end of the file instead; `exclusive` refuses a file that exists. Missing
-         *     directories above it are made. A symbolic link is not written through. A path with nothing at it that a
+         *     directories above it are made. A symbolic link is not written through. A file that one of the user's
+         *     containers has as a mount of its own is written in place, so that what runs there sees the new content. A path with nothing at it that a
          *     container hides by `denyRead` is a `conflict` until it is removed or the container has gone.
          */
         post: operations["write"];
@@ -1209,14 +1210,21 @@ export interface components {
          * @description Absolute paths, inside the container or on the host under a mount, that the call can neither read nor
          *     write, with everything below them, whether or not they exist. They override its `permissions`. A path
          *     that contains the working directory or a part of `/tmp`, is in no mount, or has more than 24
-         *     components is `invalid`; a symbolic link is `denied`. Where the call may write, every directory above
-         *     such a path, and above one of `denyWrite`, is a mount, so that nobody can rename it. Under gVisor a
-         *     call may have at most 200 mounts, including those of its grants; one that needs more is `invalid`.
+         *     components is `invalid`. Symbolic links are followed, and what they lead to is given up; when a link
+         *     is exchanged, the container is ended. Where the call may write, every directory above such a path, and
+         *     above one of `denyWrite`, is a mount, so that nobody can rename it. Under gVisor a call may have at
+         *     most 200 mounts, including those of its grants; one that needs more is `invalid`.
+         *
+         *     Where nothing is at a path and the call could not make it, it is absent, and the container is ended when
+         *     somebody makes it. Where the call could, an empty directory that nobody can write to stands in, also on
+         *     the host, until the container has been idle for `idle.freezeAfter`, or for 30 s. Where a file is in the
+         *     place of a directory above, the call cannot write to that file.
          */
         DenyRead: string[];
         /**
          * @description Absolute paths, as in `denyRead`, that the call cannot write, with everything below them. They override its
-         *     `permissions`. A path that does not exist is an empty directory to a call that could create it.
+         *     `permissions`. What stands in for a path that does not exist is as in `denyRead`. A symbolic link that the
+         *     call could replace is `denied`: name what it leads to instead.
          */
         DenyWrite: string[];
         /**
