@@ -154,7 +154,7 @@ func callEvent(e calls.Event) *types.CallEvent {
 	if e.What != calls.Ended {
 		return call
 	}
-	call.Outcome, call.Way = e.Outcome, e.Way()
+	call.Outcome, call.Reason, call.Way = e.Outcome, e.Reason, e.Way()
 	call.StartMs, call.TotalMs = milliseconds(e.Decide+e.Exec.Container+e.Start), milliseconds(e.Total)
 	switch e.Outcome {
 	case "ok", "failed", "timedOut":

@@ -48,7 +48,9 @@ type CallEvent struct {
 	Container string `json:"container,omitempty"`
 	// Outcome and the fields after it belong to ended. Way is warm, frozen, pooled or cold if it got a
 	// container. StartMs is the time until its command had been handed over, TotalMs the time of the whole call.
+	// Reason is the limit that it used up, for people.
 	Outcome  string  `json:"outcome,omitempty"`
+	Reason   string  `json:"reason,omitempty"`
 	Way      string  `json:"way,omitempty"`
 	ExitCode *int    `json:"exitCode,omitempty"`
 	Signal   *string `json:"signal,omitempty"`

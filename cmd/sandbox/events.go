@@ -89,7 +89,7 @@ func callWords(c types.CallEvent) string {
 	case "began":
 		return strings.TrimSpace("began " + fit(printable(c.Command), 80) + "  " + printable(c.Grants) + " " + printable(c.Network))
 	case "ended":
-		return strings.Join(strings.Fields(fmt.Sprintf("ended %s %s after %.0f ms", c.Outcome, c.Way, c.TotalMs)), " ")
+		return strings.Join(strings.Fields(fmt.Sprintf("ended %s %s after %.0f ms %s", c.Outcome, c.Way, c.TotalMs, c.Reason)), " ")
 	default:
 		return "running in " + c.Container
 	}

@@ -29,6 +29,7 @@ const (
 // Exec is what became of an exec, and how long its phases took. A phase that it did not reach is 0.
 type Exec struct {
 	Outcome string // one of Outcomes
+	Reason  string // the limit that it used up, for a person; empty for none
 	// InContainer reports whether it got a container, Cold whether the container had to be made for it, Pooled whether
 	// it came from the pool, Thawed whether it was frozen, and Ahead whether its shell had been started before.
 	InContainer, Cold, Pooled, Thawed, Ahead bool

@@ -71,6 +71,9 @@ func (w *execWatch) end(ctx context.Context, r Result, err error) {
 	w.event.What, w.event.Total = calls.Ended, time.Since(w.begun)
 	w.event.FirstByte = time.Duration(w.firstByte.Load())
 	w.event.Outcome, w.event.ExitCode, w.event.Signal = outcome(ctx, r, err), r.ExitCode, r.Signal
+	if r.Exhausted != nil {
+		w.event.Reason = r.Exhausted.Error()
+	}
 	w.publish()
 }
 

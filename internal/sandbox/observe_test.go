@@ -31,6 +31,7 @@ func TestWhatBecameOfAnExec(t *testing.T) {
 		{"exit 0", t.Context(), "agent", dockerexec.Result{InContainer: true, Cold: true}, nil, calls.OK},
 		{"exit 1", t.Context(), "agent", dockerexec.Result{InContainer: true, ExitCode: 1}, nil, calls.Failed},
 		{"a signal", t.Context(), "agent", dockerexec.Result{InContainer: true, Signal: syscall.SIGKILL}, nil, calls.Failed},
+		{"out of memory", t.Context(), "agent", dockerexec.Result{InContainer: true, Signal: syscall.SIGKILL, Exhausted: &dockerexec.Exhausted{Limit: dockerexec.LimitMemory, Value: 1 << 30}}, nil, calls.Failed},
 		{"time is up", t.Context(), "agent", dockerexec.Result{InContainer: true, TimedOut: true, Signal: syscall.SIGTERM}, nil, calls.TimedOut},
 		{"no such sandbox", t.Context(), "nobody", dockerexec.Result{}, nil, calls.Refused},
 		{"no such directory", t.Context(), "agent", dockerexec.Result{InContainer: true, CwdFault: "is not there"}, nil, calls.Refused},
@@ -54,6 +55,9 @@ func TestWhatBecameOfAnExec(t *testing.T) {
 				t.Fatalf("%+v", told)
 			}
 			e := told[1]
+			if reason := map[bool]string{true: "out of memory: this container may use 1Gi (limits.memory), its tmpfs included"}[tt.result.Exhausted != nil]; e.Reason != reason {
+				t.Errorf("it says %q, not %q", e.Reason, reason)
+			}
 			if e.Outcome != tt.want || e.InContainer != tt.result.InContainer || e.Cold != tt.result.Cold || e.Total <= 0 {
 				t.Errorf("%+v", e)
 			}

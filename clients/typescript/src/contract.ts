@@ -2084,6 +2084,8 @@ export interface components {
              * @enum {string}
              */
             outcome?: "ok" | "failed" | "timedOut" | "refused" | "lost" | "canceled" | "error";
+            /** @description The limit that it used up, for people. */
+            reason?: string;
             /**
              * @description How it got its container.
              * @enum {string}
