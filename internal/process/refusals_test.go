@@ -1,6 +1,7 @@
 package process
 
 import (
+	"fmt"
 	"strings"
 	"syscall"
 	"testing"
@@ -85,12 +86,12 @@ func TestLimits(t *testing.T) {
 
 func TestALongNameIsCutBetweenCharacters(t *testing.T) {
 	s := newHost(t).serve()
-	for _, test := range []struct{ name, want string }{
+	for i, test := range []struct{ name, want string }{
 		{strings.Repeat("é", 80), strings.Repeat("é", 80)},
 		{strings.Repeat("é", 81), strings.Repeat("é", 80)},
 		{strings.Repeat("日", 79) + "ab", strings.Repeat("日", 79) + "a"},
 	} {
-		r, notices, err := s.Start(t.Context(), Intent{UserID: "alice", Command: "x", Name: test.name}, quota.Token{}, nil)
+		r, notices, err := s.Start(t.Context(), Intent{UserID: fmt.Sprint("user-", i), Command: "x", Name: test.name}, quota.Token{}, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
