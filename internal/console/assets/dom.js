@@ -69,6 +69,9 @@ export function list(label, columns) {
   body.append(space);
   const heads = h("div.heads", { role: "row" }, columns.map((c) => h("span", { role: "columnheader" }, c[0])));
   heads.style.gridTemplateColumns = layout;
+  // So wide that no column is cut off: what is wider than the page is scrolled, heads and rows together.
+  const least = columns.reduce((n, c) => n + Number(/[\d.]+(?=rem)/.exec(c[1])[0]), columns.length);
+  heads.style.minWidth = body.style.minWidth = least + "rem";
   const el = h("div.scroll", { role: "table", "aria-label": label }, h("div", { role: "rowgroup" }, heads), body);
   let items = [], height = 0, planned = false;
   new ResizeObserver(() => { height = body.clientHeight; draw(true); }).observe(body);

@@ -21,7 +21,7 @@ export function overview(main) {
     ["Processors", "5.5rem", (u) => cores(u.cores)],
     ["Memory", "5rem", (u) => bytes(u.memory)],
     ["Commands", "5.5rem", (u) => u.running],
-    ["Processes", "minmax(6rem, 1fr)", (u) => durable(u.processes), (u) => h("span", { class: u.processes.some(loops) ? "bad" : null }, durable(u.processes))],
+    ["Processes", "minmax(12rem, 1fr)", (u) => durable(u.processes), (u) => h("span", { class: u.processes.some(loops) ? "bad" : null }, durable(u.processes))],
     ["Refused names", "7rem", (u) => u.denied],
     ["Last call", "5rem", (u) => (u.last ? clock(u.last) : "–")],
   ]);
