@@ -24,6 +24,7 @@ var (
 	answerNotHost  = answer{verdict: Denied, reason: reasonForm, rcode: dns.RcodeNameError, ttl: localTTL, ede: edeFiltered}
 	answerReverse  = answer{verdict: Allowed, reason: reasonReverse, rcode: dns.RcodeNameError, ttl: localTTL}
 	answerType     = answer{verdict: Allowed, reason: reasonType, ttl: localTTL}
+	answerOther    = answer{verdict: Failed, reason: reasonOther, ttl: localTTL}
 	answerMetaType = answer{verdict: Allowed, reason: reasonType, rcode: dns.RcodeNotImplemented}
 	answerClass    = answer{verdict: Malformed, reason: reasonClass, rcode: dns.RcodeRefused}
 	answerUnknown  = answer{verdict: Denied, reason: reasonUnknown, rcode: dns.RcodeRefused, ede: edeProhibited}

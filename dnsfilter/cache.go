@@ -4,8 +4,11 @@ import (
 	"container/list"
 	"hash/maphash"
 	"net/netip"
+	"strings"
 	"sync"
 	"time"
+
+	"github.com/miekg/dns"
 )
 
 // entry is what is known about a name and a type. It does not change once it is made.
@@ -24,6 +27,9 @@ type entry struct {
 
 func (e *entry) name() string { return e.key[keyPrefix:] }
 
+// isOfAddresses reports whether the entry is about the addresses of its name.
+func (e *entry) isOfAddresses() bool { return strings.HasPrefix(e.key, "\x00\x01") }
+
 // left returns for how many more seconds the entry is valid, rounded up: no answer says 0.
 func (e *entry) left(now int64) uint32 {
 	return uint32(max(1, (time.Duration(e.expires-now)+time.Second-1)/time.Second))
@@ -37,6 +43,11 @@ func (e *entry) answer(now int64) answer {
 		a.verdict, a.reason, a.ede = Failed, reasonUpstream, edeUnreachable
 	case e.struck:
 		a.verdict, a.reason, a.ede = Denied, reasonPrivate, edeBlocked
+	case e.count > 0 || !e.isOfAddresses(): // some programs ask for other records by themselves, and do without
+	case e.rcode == dns.RcodeNameError:
+		a.verdict, a.reason = Failed, reasonNoName
+	default:
+		a.verdict, a.reason = Failed, reasonNoAddress
 	}
 	return a
 }

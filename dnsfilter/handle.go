@@ -123,10 +123,13 @@ func (s *Server) local(q *question, ep *Endpoint, name string) *answer {
 		return &answerReverse
 	case !ep.allows(name):
 		return &answerDenied
-	case !forwards(q.qtype, ep.Open):
+	case forwards(q.qtype, ep.Open):
+		return nil
+	case ep.Open || isAskedBeside(q.qtype) || isAskedUnasked(name):
 		return &answerType
+	default:
+		return &answerOther
 	}
-	return nil
 }
 
 // forwards reports whether upstreams are asked for a type of record. For filtered endpoints it is only
@@ -145,6 +148,16 @@ func forwards(qtype uint16, open bool) bool {
 	return false
 }
 
+// isAskedBeside reports whether programs ask for a type beside A, of whatever name, and do without.
+func isAskedBeside(qtype uint16) bool {
+	return qtype == dns.TypeAAAA || qtype == dns.TypeHTTPS || qtype == dns.TypeSVCB
+}
+
+// isAskedUnasked reports whether apt asks for a name by itself, and does without.
+func isAskedUnasked(name string) bool {
+	return strings.HasPrefix(name, "_http._tcp.") || strings.HasPrefix(name, "_https._tcp.")
+}
+
 // isMeta reports whether a type is not one of records: ANY, AXFR, OPT and the like.
 func isMeta(qtype uint16) bool {
 	return qtype == 0 || qtype == dns.TypeOPT || 128 <= qtype && qtype <= 255
@@ -156,7 +169,9 @@ func isReverse(name string) bool {
 
 // report reports the answer and writes it.
 func (s *Server) report(a *answer, ep *Endpoint, name string, now time.Time, q *question, out []byte) []byte {
-	s.decided(ep, name, q.qtype, a.verdict, a.reason, now)
+	if a != &answerType { // which is noise beside what became of the addresses
+		s.decided(ep, name, q.qtype, a.verdict, a.reason, now)
+	}
 	return a.appendTo(out, q)
 }
 

@@ -24,21 +24,23 @@ var questions = []struct {
 }{
 	{filtered, "example.org.", dns.TypeA, "NOERROR 1.2.3.4", dnsfilter.Allowed, "", "example.org. A"},
 	{filtered, "www.Example.ORG.", dns.TypeA, "NOERROR 1.2.3.4", dnsfilter.Allowed, "", "www.example.org. A"},
-	{filtered, "no.example.org.", dns.TypeA, "NXDOMAIN SOA", dnsfilter.Allowed, "", "no.example.org. A"},
+	{filtered, "no.example.org.", dns.TypeA, "NXDOMAIN SOA", dnsfilter.Failed, byNobody, "no.example.org. A"},
 	{filtered, "other.test.", dns.TypeA, "NXDOMAIN SOA EDE Filtered", dnsfilter.Denied, byName, ""},
 	{filtered, "other.test.", dns.TypeAAAA, "NXDOMAIN SOA EDE Filtered", dnsfilter.Denied, byName, ""},
 	{filtered, "secret.data.other.test.", dns.TypeTXT, "NXDOMAIN SOA EDE Filtered", dnsfilter.Denied, byName, ""},
 	{filtered, "evilexample.org.", dns.TypeA, "NXDOMAIN SOA EDE Filtered", dnsfilter.Denied, byName, ""},
 	{filtered, ".", dns.TypeA, "NXDOMAIN SOA EDE Filtered", dnsfilter.Denied, byName, ""},
 	{filtered, "org.", dns.TypeA, "NXDOMAIN SOA EDE Filtered", dnsfilter.Denied, byName, ""},
-	{filtered, "example.org.", dns.TypeAAAA, "NOERROR SOA", dnsfilter.Allowed, byType, ""},
-	{filtered, "example.org.", dns.TypeHTTPS, "NOERROR SOA", dnsfilter.Allowed, byType, ""},
-	{filtered, "example.org.", dns.TypeSVCB, "NOERROR SOA", dnsfilter.Allowed, byType, ""},
-	{filtered, "example.org.", dns.TypeTXT, "NOERROR SOA", dnsfilter.Allowed, byType, ""},
-	{filtered, "example.org.", dns.TypeMX, "NOERROR SOA", dnsfilter.Allowed, byType, ""},
-	{filtered, "example.org.", dns.TypeCNAME, "NOERROR SOA", dnsfilter.Allowed, byType, ""},
-	{filtered, "data.example.org.", dns.TypeNULL, "NOERROR SOA", dnsfilter.Allowed, byType, ""},
-	{filtered, "example.org.", 65280, "NOERROR SOA", dnsfilter.Allowed, byType, ""},
+	{filtered, "example.org.", dns.TypeAAAA, "NOERROR SOA", "", "", ""},
+	{filtered, "example.org.", dns.TypeHTTPS, "NOERROR SOA", "", "", ""},
+	{filtered, "example.org.", dns.TypeSVCB, "NOERROR SOA", "", "", ""},
+	{filtered, "example.org.", dns.TypeTXT, "NOERROR SOA", dnsfilter.Failed, byOther, ""},
+	{filtered, "example.org.", dns.TypeMX, "NOERROR SOA", dnsfilter.Failed, byOther, ""},
+	{filtered, "example.org.", dns.TypeCNAME, "NOERROR SOA", dnsfilter.Failed, byOther, ""},
+	{filtered, "data.example.org.", dns.TypeNULL, "NOERROR SOA", dnsfilter.Failed, byOther, ""},
+	{filtered, "example.org.", 65280, "NOERROR SOA", dnsfilter.Failed, byOther, ""},
+	{filtered, "_mongodb._tcp.example.org.", dns.TypeSRV, "NOERROR SOA", dnsfilter.Failed, byOther, ""},
+	{filtered, "_http._tcp.example.org.", dns.TypeSRV, "NOERROR SOA", "", "", ""}, // apt's
 	{filtered, "example.org.", dns.TypeANY, "NOTIMP", dnsfilter.Allowed, byType, ""},
 	{filtered, "example.org.", dns.TypeAXFR, "NOTIMP", dnsfilter.Allowed, byType, ""},
 	{filtered, "4.3.2.1.in-addr.arpa.", dns.TypePTR, "NXDOMAIN SOA", dnsfilter.Allowed, asReverse, ""},
@@ -47,14 +49,14 @@ var questions = []struct {
 	{filtered, `www\.example.org.`, dns.TypeA, "", dnsfilter.Denied, byForm, ""},
 	{filtered, `a\000.example.org.`, dns.TypeA, "", dnsfilter.Denied, byForm, ""},
 	{filtered, `*.example.org.`, dns.TypeA, "", dnsfilter.Denied, byForm, ""},
-	{filtered, `_tcp.example.org.`, dns.TypeA, "NXDOMAIN SOA", dnsfilter.Allowed, "", "_tcp.example.org. A"},
+	{filtered, `_tcp.example.org.`, dns.TypeA, "NXDOMAIN SOA", dnsfilter.Failed, byNobody, "_tcp.example.org. A"},
 	{open, "other.test.", dns.TypeA, "NOERROR 5.6.7.8", dnsfilter.Allowed, "", "other.test. A"},
 	{open, "example.org.", dns.TypeTXT, `NOERROR "hello"`, dnsfilter.Allowed, "", "example.org. TXT"},
 	{open, "example.org.", dns.TypeMX, "NOERROR 5 mail.example.org.", dnsfilter.Allowed, "", "example.org. MX"},
 	{open, "1.1.1.1.in-addr.arpa.", dns.TypePTR, "NXDOMAIN SOA", dnsfilter.Allowed, "", "1.1.1.1.in-addr.arpa. PTR"},
-	{open, "example.org.", dns.TypeAAAA, "NOERROR SOA", dnsfilter.Allowed, byType, ""},
-	{open, "example.org.", dns.TypeHTTPS, "NOERROR SOA", dnsfilter.Allowed, byType, ""},
-	{open, "example.org.", dns.TypeNULL, "NOERROR SOA", dnsfilter.Allowed, byType, ""},
+	{open, "example.org.", dns.TypeAAAA, "NOERROR SOA", "", "", ""},
+	{open, "example.org.", dns.TypeHTTPS, "NOERROR SOA", "", "", ""},
+	{open, "example.org.", dns.TypeNULL, "NOERROR SOA", "", "", ""},
 	{open, "example.org.", dns.TypeANY, "NOTIMP", dnsfilter.Allowed, byType, ""},
 	{stranger, "example.org.", dns.TypeA, "REFUSED EDE Prohibited", dnsfilter.Denied, unknown, ""},
 }
@@ -79,7 +81,9 @@ func TestWhoMayAskWhat(t *testing.T) {
 					t.Errorf("the record is %s", rr)
 				}
 			}
-			if d := l.lastDecision(); d.Verdict != row.verdict || d.Reason != row.reason {
+			if row.verdict == "" {
+				l.nothingDecided()
+			} else if d := l.lastDecision(); d.Verdict != row.verdict || d.Reason != row.reason {
 				t.Errorf("decided %s %q, want %s %q", d.Verdict, d.Reason, row.verdict, row.reason)
 			}
 			var want []string

@@ -27,6 +27,8 @@ const (
 	byClass   = "records of this class are not answered"
 	byAddress = "the name has no address that this call may reach"
 	byType    = "records of this type are not answered"
+	byOther   = "only addresses are answered, no SRV, TXT or other records: name the server itself, as in mongodb:// instead of mongodb+srv://"
+	byNobody  = "the DNS servers know no such name"
 	asReverse = "reverse lookups are not answered"
 	unknown   = "nobody is known at this address"
 )
@@ -206,6 +208,15 @@ func (l *lab) lastDecision() dnsfilter.Decision {
 		l.Fatal("nothing was decided")
 	}
 	return l.decisions[len(l.decisions)-1]
+}
+
+func (l *lab) nothingDecided() {
+	l.Helper()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if len(l.decisions) > 0 {
+		l.Errorf("noise: %+v", l.decisions)
+	}
 }
 
 // limited is how many questions were, by what was told of them.

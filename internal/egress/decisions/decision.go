@@ -33,8 +33,7 @@ const (
 type Verdict string
 
 const (
-	// Allowed means that it was answered or passed on. An answer that an allowed name has no such
-	// record is included: that is ordinary, and if no upstream was asked, the reason says so.
+	// Allowed means that it was answered or passed on.
 	Allowed Verdict = "allowed"
 	// Denied means that the policy forbids it, or that no container is known at its source.
 	Denied Verdict = "denied"
