@@ -107,7 +107,7 @@ test("getInfo", async () => {
   await box.commands.run("mkdir -p kinds/dir && cd kinds && ln -s dir to-dir && ln -s ../info to-file && ln -s none to-none && mkfifo fifo");
   assert.deepEqual((await box.files.list("kinds")).map((e) => [e.name, e.type, e.symlinkTarget]), [
     ["dir", "dir", undefined], ["to-dir", "dir", "/home/user/kinds/dir"], ["to-file", "file", "/home/user/info"],
-    ["to-none", "symlink", "/home/user/kinds/none"],
+    ...(before ? [] : [["to-none", "symlink", "/home/user/kinds/none"]]), // the older client knows no links that lead nowhere
   ]);
   assert((await box.files.getInfo("kinds/dir")).size > 0);
   assert.equal(await box.files.exists("kinds/fifo"), true);

@@ -14,7 +14,7 @@ test("a lifetime that nobody names", async () => {
   }
 });
 
-test("getMetrics keeps to its range", async () => {
+test("getMetrics keeps to its range", { skip: before && "the older client names none" }, async () => {
   const box = await sandbox();
   assert.equal((await box.getMetrics({ start: new Date(Date.now() - 3_600_000), end: new Date(Date.now() - 60_000) })).length, 0);
   assert.equal((await box.getMetrics({ start: new Date(Date.now() - 3_600_000), end: new Date(Date.now() + 60_000) })).length, 1);

@@ -153,6 +153,14 @@ func (s *server) stat(ctx context.Context, c called, r *filesystempb.StatRequest
 		return nil, err
 	}
 	info, err := c.look(ctx, at)
+	if cerrdefs.IsNotFound(err) && onHost(at) != "" {
+		// gVisor has FIFOs and sockets in itself alone.
+		asked, cancel := context.WithTimeout(ctx, resolveLimit)
+		defer cancel()
+		if inside, insideErr := (insideFiles{c}).stat(asked, at); insideErr == nil {
+			return &filesystempb.StatResponse{Entry: c.tell(ctx, []entry{inside})[0]}, nil
+		}
+	}
 	return &filesystempb.StatResponse{Entry: info}, err
 }
 
