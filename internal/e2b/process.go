@@ -59,7 +59,7 @@ func (s *server) startProcess(ctx context.Context, c called, r *processpb.StartR
 		return err
 	}
 	defer reader.Close()
-	return follow(ctx, reader, c.keepalive, func(e *processpb.ProcessEvent) error {
+	return follow(ctx, reader, c, func(e *processpb.ProcessEvent) error {
 		return send(&processpb.StartResponse{Event: e})
 	})
 }
@@ -74,7 +74,7 @@ func (s *server) connectProcess(ctx context.Context, c called, r *processpb.Conn
 		return err
 	}
 	defer reader.Close()
-	return follow(ctx, reader, c.keepalive, func(e *processpb.ProcessEvent) error {
+	return follow(ctx, reader, c, func(e *processpb.ProcessEvent) error {
 		return send(&processpb.ConnectResponse{Event: e})
 	})
 }

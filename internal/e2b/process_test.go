@@ -89,6 +89,19 @@ func TestCommands(t *testing.T) {
 	}
 }
 
+// A command that failed without a network is told what would have allowed it, in E2B's words.
+func TestWhatHadNoNetwork(t *testing.T) {
+	lab := newLab(t)
+	const fails = "seq 9999; echo 'curl: (6) Could not resolve host: a.org' >&2; exit 6"
+	const want = "exit status 6; the command had no network; allow names with allowOut in the sandbox's network, or all with allowInternetAccess"
+	if got := run(lab.create(`{"allow_internet_access":false}`), command(fails)); got.end.GetError() != want {
+		t.Errorf("%q, want %q", got.end.GetError(), want)
+	}
+	if got := run(lab.create(`{}`), command(fails)); got.end.GetError() != "exit status 6" {
+		t.Errorf("with a network: %q", got.end.GetError())
+	}
+}
+
 func TestWhatCannotBeStarted(t *testing.T) {
 	b := newLab(t).create(`{}`)
 	for name, tt := range map[string]struct {

@@ -19,14 +19,18 @@ import (
 // errQuiet says that nothing has come for as long as the client is willing to wait.
 var errQuiet = errors.New("nothing has come")
 
-// follow sends what a command does, until the command or the call ends.
-func follow(ctx context.Context, reader *lasting.Reader, keepalive time.Duration, send func(*processpb.ProcessEvent) error) error {
+// lastBytes is how much of a command's last output is looked at when it has failed.
+const lastBytes = 4 << 10
+
+// follow sends what a command of c's sandbox does, until the command or the call ends.
+func follow(ctx context.Context, reader *lasting.Reader, c called, send func(*processpb.ProcessEvent) error) error {
+	var last []byte
 	start := &processpb.ProcessEvent_StartEvent{Pid: uint32(reader.PID())}
 	if err := send(&processpb.ProcessEvent{Event: &processpb.ProcessEvent_Start{Start: start}}); err != nil {
 		return err
 	}
 	for {
-		event, err := next(ctx, reader, keepalive)
+		event, err := next(ctx, reader, c.keepalive)
 		switch {
 		case errors.Is(err, errQuiet):
 			err = send(&processpb.ProcessEvent{Event: &processpb.ProcessEvent_Keepalive{Keepalive: &processpb.ProcessEvent_KeepAlive{}}})
@@ -35,8 +39,14 @@ func follow(ctx context.Context, reader *lasting.Reader, keepalive time.Duration
 		case err != nil:
 			return err
 		case event.End != nil:
+			if event.End.Code != 0 {
+				reach := c.Info().Network
+				event.End.Hints = append(event.End.Hints, hints.Of(last, len(reach.Allow)+len(reach.Addresses) > 0)...)
+			}
 			return sendEnd(*event.End, send)
 		case len(event.Data) > 0:
+			last = append(last, event.Data[max(len(event.Data)-lastBytes, 0):]...)
+			last = append(last[:0], last[max(len(last)-lastBytes, 0):]...)
 			err = send(&processpb.ProcessEvent{Event: &processpb.ProcessEvent_Data{Data: output(event, reader.Terminal())}})
 		}
 		if err != nil {
