@@ -205,7 +205,7 @@ func execExchanges(t *testing.T) []exchange {
 		{name: "exits", route: exec, body: shell, lab: runs(dockerexec.Result{ExitCode: 42, Cold: true}, nil), status: 200},
 		{name: "takes stdin", route: exec, body: stdin, lab: runs(dockerexec.Result{}, nil), status: 200},
 		{name: "is killed", route: exec, body: shell, status: 200,
-			lab: runs(dockerexec.Result{Signal: syscall.SIGKILL, TimedOut: true, Truncated: true}, nil)},
+			lab: runs(dockerexec.Result{Signal: syscall.SIGKILL, TimedOut: true}, nil)},
 		{name: "is killed by a real-time signal", route: exec, body: shell, status: 200, lab: runs(dockerexec.Result{Signal: 34}, nil)},
 		{name: "is not found", route: exec, body: shell, status: 200,
 			lab: runs(dockerexec.Result{ExitCode: 127, CommandFault: "nope: command not found"}, nil)},

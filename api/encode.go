@@ -14,17 +14,7 @@ import (
 	"github.com/daycare-run/sandbox/internal/sandbox"
 )
 
-// encodeWhole converts a whole output to a string: text if it is UTF-8, base64 otherwise. If the output was
-// truncated in the middle of a character, the incomplete character is dropped.
-func encodeWhole(data []byte, truncated bool) (string, types.Encoding) {
-	if truncated {
-		if end := wholeRunes(data); utf8.Valid(data[:end]) {
-			data = data[:end]
-		}
-	}
-	return encodePart(data)
-}
-
+// encodePart converts a part of an output to a string: text if it is UTF-8, base64 otherwise.
 func encodePart(data []byte) (string, types.Encoding) {
 	if utf8.Valid(data) {
 		return string(data), types.Text

@@ -101,14 +101,13 @@ func (e sentExec) stdin() ([]byte, error) {
 // givesStdin reports whether stdin is given, be it empty; it does not come in messages then.
 func (e sentExec) givesStdin() bool { return e.Stdin != nil || e.StdinEncoding != types.Text }
 
-// buffer answers with everything at the end. The output counts as the request's memory until the caller has
-// read it. Output for which there is no room is dropped, because the command has already had its effects.
+// buffer answers with everything at the end, or with both ends of it. The output counts as the request's memory until the
+// caller has read it. Output for which there is no room is dropped, because the command has already had its effects.
 func (s *server) buffer(w http.ResponseWriter, req *http.Request, r sandbox.Request) error {
-	r.MaxOutput = s.cfg.MaxOutput
-	var outputs [2]bytes.Buffer
+	outputs := [2]kept{{most: s.cfg.MaxOutput}, {most: s.cfg.MaxOutput}}
 	ended, err := s.service.Exec(req.Context(), req.PathValue("id"), r, func(stream dockerexec.Stream, data []byte) error {
-		outputs[stream].Write(data)
-		return nil
+		_, err := outputs[stream].Write(data)
+		return err
 	})
 	if err != nil {
 		return err
@@ -116,16 +115,19 @@ func (s *server) buffer(w http.ResponseWriter, req *http.Request, r sandbox.Requ
 	if ended.CommandFault != "" {
 		fmt.Fprintln(&outputs[dockerexec.Stderr], ended.CommandFault)
 	}
-	text := func(stream dockerexec.Stream, name string) largeText {
-		output := outputs[stream].Bytes()
-		// The other stream may be the one that was truncated.
-		text, encoding := encodeWhole(output, ended.Truncated && int64(len(output)) >= s.cfg.MaxOutput)
-		return largeText{name, text, name + "Encoding", encoding}
-	}
-	stdout, stderr, told := text(dockerexec.Stdout, "stdout"), text(dockerexec.Stderr, "stderr"), result(ended)
+	told := struct { // the rest of a types.Output
+		types.Result
+		StdoutCut *types.Cut `json:"stdoutCut,omitempty"`
+		StderrCut *types.Cut `json:"stderrCut,omitempty"`
+	}{Result: result(ended)}
+	stdout, stderr := largeText{name: "stdout", encoded: "stdoutEncoding"}, largeText{name: "stderr", encoded: "stderrEncoding"}
+	stdout.text, stdout.encoding, told.StdoutCut = outputs[dockerexec.Stdout].encoded()
+	stderr.text, stderr.encoding, told.StderrCut = outputs[dockerexec.Stderr].encoded()
 	if s.memory.take(len(stdout.text)+len(stderr.text)) != nil {
-		stdout, stderr, told.Truncated = largeText{name: "stdout"}, largeText{name: "stderr"}, true
+		stdout, stderr = largeText{name: "stdout"}, largeText{name: "stderr"}
+		told.StdoutCut, told.StderrCut = outputs[dockerexec.Stdout].all(), outputs[dockerexec.Stderr].all()
 	}
+	told.Truncated = told.StdoutCut != nil || told.StderrCut != nil
 	s.answerTexts(w, []largeText{stdout, stderr}, told)
 	return nil
 }

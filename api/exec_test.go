@@ -8,6 +8,7 @@ import (
 	"errors"
 	"io"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
 
@@ -28,10 +29,10 @@ func TestBufferedOutput(t *testing.T) {
 	}{
 		{"both streams, mixed", prints(dockerexec.Result{}, nil, "1:a", "2:b", "1:c"), "ac", "b", false},
 		{"without a newline", prints(dockerexec.Result{}, nil, "1:a\r\nb"), "a\r\nb", "", false},
-		{"a fault comes after what was printed", prints(dockerexec.Result{CommandFault: "x: command not found"}, nil, "2:!\n"), "", "!\nx: command not found\n", false},
-		// Output is cut at testMaxOutput bytes.
-		{"cut in a character", prints(dockerexec.Result{Truncated: true}, nil, "1:123456€"[:2+testMaxOutput]), "123456", "", false},
-		{"only stdout was cut", prints(dockerexec.Result{Truncated: true}, nil, "1:12345678", "2:a\xe2\x82"), "12345678", "YeKC", true},
+		{"a fault comes after what was printed", prints(dockerexec.Result{CommandFault: "x: no"}, nil, "2:!\n"), "", "!\nx: no\n", false},
+		// Half of testMaxOutput bytes are kept of each end.
+		{"cut in a character", prints(dockerexec.Result{}, nil, "1:123€xx€78"), "12378", "", false},
+		{"only stdout is cut", prints(dockerexec.Result{}, nil, "1:1234xx", "1:5678", "2:a\xe2\x82"), "12345678", "YeKC", true},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			server := newLab(t, tt.run).serve()
@@ -62,17 +63,17 @@ func post(t *testing.T, url, accept, body string) io.ReadCloser {
 	return response.Body
 }
 
-func TestOutputLimitIsOfBufferedExecsOnly(t *testing.T) {
-	for accept, want := range map[string]int64{"": testMaxOutput, "application/json": testMaxOutput, ndjson: 0, "text/html, " + ndjson + ";q=0.5": 0} {
-		limits := make(chan int64, 1)
-		server := newLab(t, sandboxtest.Started(func(_ context.Context, c dockerexec.Command, _ dockerexec.Output) (dockerexec.Result, error) {
-			limits <- c.MaxOutput
-			return dockerexec.Result{}, nil
-		})).serve()
-		_ = post(t, server.URL, accept, `{"command":"x"}`).Close()
-		if got := <-limits; got != want {
-			t.Errorf("Accept %q: limit %d, want %d", accept, got, want)
-		}
+// An answer says how much is left out, and where.
+func TestTheAnswerTellsWhatIsLeftOut(t *testing.T) {
+	server := newLab(t, prints(dockerexec.Result{}, nil, "1:1234xxx5678", "2:b")).serve()
+	body := post(t, server.URL, "", `{"command":"x"}`)
+	defer func() { _ = body.Close() }()
+	var got types.Output
+	if err := json.NewDecoder(body).Decode(&got); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(&types.Cut{At: 4, Bytes: 3}, got.StdoutCut); diff != "" || !got.Truncated || got.StderrCut != nil {
+		t.Errorf("%s %+v", diff, got)
 	}
 }
 
@@ -222,7 +223,10 @@ func TestOutputThatIsNotTakenHasAShare(t *testing.T) {
 	l := newLab(t, func(_ context.Context, _ dockerexec.Spec, _ dockerexec.Command, out dockerexec.Output) (dockerexec.Result, error) {
 		return dockerexec.Result{}, out(dockerexec.Stdout, chunk)
 	})
-	server := l.serve()
+	cfg := l.config()
+	cfg.MaxOutput = int64(len(chunk))
+	server := httptest.NewServer(New(l.Service, cfg))
+	t.Cleanup(server.Close)
 	const most = 8 // of a quarter of all
 	for n := range most + 1 {
 		answer := untaken(t, server, "exec", `{"command":"prints"}`)
@@ -233,7 +237,7 @@ func TestOutputThatIsNotTakenHasAShare(t *testing.T) {
 			continue
 		}
 		var got types.Output
-		if err := json.NewDecoder(answer.Body).Decode(&got); err != nil || !got.Truncated || got.Stdout != "" || got.ExitCode == nil {
+		if err := json.NewDecoder(answer.Body).Decode(&got); err != nil || !got.Truncated || got.Stdout != "" || got.StdoutCut == nil || got.StdoutCut.Bytes != int64(len(chunk)) || got.ExitCode == nil {
 			t.Errorf("%+v, %v", got.Result, err)
 		}
 	}

@@ -193,7 +193,18 @@ type Output struct {
 	StdoutEncoding Encoding `json:"stdoutEncoding,omitempty"`
 	Stderr         string   `json:"stderr"`
 	StderrEncoding Encoding `json:"stderrEncoding,omitempty"`
+	// StdoutCut and StderrCut are nil if all of the output is there.
+	StdoutCut *Cut `json:"stdoutCut,omitempty"`
+	StderrCut *Cut `json:"stderrCut,omitempty"`
 	Result
+}
+
+// Cut says which part of an output is left out.
+type Cut struct {
+	// At is how many bytes of the output are there before it.
+	At int64 `json:"at"`
+	// Bytes is how many are left out.
+	Bytes int64 `json:"bytes"`
 }
 
 // EventType is the kind of an Event.

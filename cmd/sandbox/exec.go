@@ -45,6 +45,9 @@ registries of a language. What it tried to reach and was refused is listed when 
 --deny-write and --deny-domain take away what it would have otherwise, and override all other flags.
 "sandbox explain" shows what a call with the same flags would see and reach.
 
+A command may take 30 seconds, or what --timeout says, five minutes at most unless the service's settings say
+otherwise. For what takes longer there are "sandbox process start" and "sandbox process wait".
+
 With -t the command runs at a terminal of its own, as large as this one, and with -it it gets what is
 typed here: that is for a shell, an editor or a pager. Without a COMMAND it is the image's bash, or sh.
 It may run for eight hours, unless the service's settings say otherwise.
@@ -80,7 +83,7 @@ So does a stdin that cannot be read to its end, with -i.`,
 	flags.SetInterspersed(false)
 	f.target.flags(a, cmd)
 	f.commandFlags.flags(cmd)
-	flags.DurationVar(&f.timeout, "timeout", 0, "end the command after this time (default: the service's, 30s, or 8h with --tty)")
+	flags.DurationVar(&f.timeout, "timeout", 0, "end the command after this time; 5m at most, unless the service's settings say otherwise (default: the service's, 30s, or 8h with --tty)")
 	flags.BoolVarP(&f.stdin, "interactive", "i", false, "pass stdin on to the command")
 	flags.BoolVarP(&f.tty, "tty", "t", false, "run the command at a terminal; with -i, at this one; without, its stdin is /dev/null")
 	flags.BoolVar(&f.onlyIfRunning, "only-if-running", false, "fail if the sandbox is paused, instead of resuming it")
@@ -125,6 +128,9 @@ func runExec(cmd *cobra.Command, c *client.Client, f execFlags, args []string) e
 	defer leave()
 	result, err := c.Attach(ctx, id, e, streams)
 	leave()
+	if !f.tty {
+		err = tooLong(ctx, c, f.timeout, err)
+	}
 	return conclude(cmd.ErrOrStderr(), result, err, advice{hints.CLI, f.restrictions.DeniedDomains}, f.stats)
 }
 
@@ -143,6 +149,20 @@ func conclude(out io.Writer, result types.Result, err error, remedy advice, stat
 		describe(out, result)
 	}
 	return code(result)
+}
+
+// tooLong words the refusal of a timeout that is more than a call may take.
+func tooLong(ctx context.Context, c *client.Client, timeout time.Duration, err error) error {
+	refused, is := errors.AsType[*client.Error](err)
+	if !is || refused.Kind != types.Invalid || timeout == 0 {
+		return err
+	}
+	health, unknown := c.Health(ctx)
+	most := time.Duration(health.MaxTimeoutMs) * time.Millisecond
+	if unknown != nil || timeout <= most {
+		return err
+	}
+	return fmt.Errorf("--timeout %s is more than %s, the most that a call may take here: start what takes longer with \"sandbox process start\", and wait for it with \"sandbox process wait\"", timeout, most)
 }
 
 // exec turns the flags into a request of the API.

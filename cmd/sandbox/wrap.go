@@ -35,7 +35,7 @@ func (f *wrapFlags) flags(cmd *cobra.Command) {
 	flags.StringVarP(&f.settings, "settings", "s", "", "run one command under a settings file: sandbox --settings FILE -- COMMAND")
 	flags.StringVarP(&f.user, "user", "u", "", "with --settings: whose sandbox to use outside of all homes (default \""+wrapper.DefaultUser+"\")")
 	flags.StringArrayVarP(&f.env, "env", "e", nil, "with --settings: NAME=value for the command, or NAME for this shell's value (repeatable)")
-	flags.DurationVar(&f.timeout, "timeout", 0, "with --settings: end the command after this time (default: the most that the service allows)")
+	flags.DurationVar(&f.timeout, "timeout", 0, "with --settings: end the command after this time (default: the most that the service allows, which is 5m unless its settings say otherwise)")
 }
 
 // maxSettings is the largest size of a settings file in bytes.
@@ -82,6 +82,7 @@ func runWrapped(cmd *cobra.Command, c *client.Client, f wrapFlags, args []string
 		return notShown(call.Registration, health.UsersDir, err)
 	}
 	result, err := c.Attach(ctx, id, e, client.Streams{Stdin: pipedInput(cmd.InOrStdin()), Stdout: cmd.OutOrStdout(), Stderr: cmd.ErrOrStderr(), Signals: signals})
+	err = tooLong(ctx, c, f.timeout, err)
 	return conclude(cmd.ErrOrStderr(), result, err, advice{hints.Wrapper, e.DeniedDomains}, false)
 }
 

@@ -49,8 +49,6 @@ type Request struct {
 	Stdin io.Reader
 	// Signals are passed on to the command; nil for none.
 	Signals <-chan syscall.Signal
-	// MaxOutput is how many bytes of each stream are passed on; 0 for all.
-	MaxOutput int64
 	// Started is called once, when a container is ready and just before the command starts; nil
 	// for none.
 	Started func()
@@ -174,14 +172,14 @@ func (c *call) command(r Request) (dockerexec.Command, error) {
 			Process: specs.Process{Args: r.Argv, Terminal: r.Terminal != nil, ConsoleSize: r.Terminal},
 			Shell:   r.Command, Login: r.Login,
 		},
-		Stdin: r.Stdin, Signals: r.Signals, Resizes: r.Resizes, Grace: c.cfg.KillGrace, MaxOutput: r.MaxOutput,
+		Stdin: r.Stdin, Signals: r.Signals, Resizes: r.Resizes, Grace: c.cfg.KillGrace,
 	}
 	if err := checkCommand(r); err != nil {
 		return command, err
 	}
 	var most time.Duration
 	if command.Timeout, most = r.timeout(c.cfg); command.Timeout <= 0 || command.Timeout > most {
-		return command, errs.Invalid("timeoutMs %d is not between 1 and %d; start a command that takes longer as a process", command.Timeout.Milliseconds(), most.Milliseconds())
+		return command, errs.Invalid("timeoutMs %d is not between 1 and %d; start a command that takes longer as a process, and wait for that", command.Timeout.Milliseconds(), most.Milliseconds())
 	}
 	cwd, err := c.path(r.Cwd)
 	if err != nil {

@@ -133,7 +133,7 @@ func TestWhatTheExecutorGets(t *testing.T) {
 	timeout := 300 * time.Second
 	spec, command, result := ran(t, "", func(*Service) Request {
 		return Request{
-			Command: "make", Login: true, Timeout: &timeout, MaxOutput: 7,
+			Command: "make", Login: true, Timeout: &timeout,
 			Env: map[string]string{"A": "env", "HOME": "/home/other"}, Secrets: map[string]string{"A": "secret"},
 		}
 	})
@@ -146,7 +146,7 @@ func TestWhatTheExecutorGets(t *testing.T) {
 		t.Errorf("environment: want (-), got (+):\n%s", diff)
 	}
 	if command.Shell != "make" || !command.Login || command.Args != nil || command.Stdin != nil ||
-		command.Timeout != timeout || command.Grace != 2*time.Second || command.MaxOutput != 7 {
+		command.Timeout != timeout || command.Grace != 2*time.Second {
 		t.Errorf("%+v", command)
 	}
 	if result.ExitCode != 3 || !result.Failed() || result.Duration <= 0 {

@@ -470,8 +470,9 @@ export interface paths {
          *     Accept selects one of three forms of answer.
          *
          *     - **Buffered** (the default): one Output at the end. Of stdout and stderr it has as many bytes each as
-         *       the settings' `exec.maxOutputBytes` (1000000 by default). Output beyond that is dropped, and
-         *       `truncated` says so. All output is dropped if the answers that the caller has not read yet fill its
+         *       the settings' `exec.maxOutputBytes` (1000000 by default), half from its beginning and half from its end.
+         *       What is between is left out: `truncated` says so, and `stdoutCut` and `stderrCut` how much it is. All output is
+         *       left out if the answers that the caller has not read yet fill its
          *       share of the memory.
          *     - **Streamed**, if Accept names `application/x-ndjson`: one Event per line, as it happens, with all of
          *       the output. First a `start`, once a container is ready; then any number of `stdout` and `stderr`, in
@@ -1385,7 +1386,7 @@ export interface components {
             cwd: string;
             /** @description Whether the command was ended because its time was up. */
             timedOut: boolean;
-            /** @description Whether output beyond the limit was dropped. */
+            /** @description Whether some of the output is left out, because there was more than the limit. */
             truncated: boolean;
             /** @description The time from the call to the command's end, in milliseconds with three decimals. */
             durationMs: number;
@@ -1431,6 +1432,21 @@ export interface components {
             stdoutEncoding?: components["schemas"]["Encoding"];
             stderr: string;
             stderrEncoding?: components["schemas"]["Encoding"];
+            stdoutCut?: components["schemas"]["Cut"];
+            stderrCut?: components["schemas"]["Cut"];
+        };
+        /** @description A part of an output that is left out; absent if all of it is there. */
+        Cut: {
+            /**
+             * Format: int64
+             * @description How many bytes of the output are there before it.
+             */
+            at: number;
+            /**
+             * Format: int64
+             * @description How many bytes are left out.
+             */
+            bytes: number;
         };
         /** @description A line of a streamed exec, or a text message of the service in an attached one. */
         Event: {

@@ -14,6 +14,9 @@ export type ExecResult = Schemas["Result"] & {
     /** The output as bytes, present only if they are not UTF-8. */
     stdoutBytes?: Buffer;
     stderrBytes?: Buffer;
+    /** What is left out between the two ends that are kept, present only if something is. */
+    stdoutCut?: Schemas["Cut"];
+    stderrCut?: Schemas["Cut"];
 };
 
 /**
@@ -74,8 +77,9 @@ async function observed(transport: Transport, path: string, args: ExecArgs, obse
         await observers[event.type]?.(event.text, event.data);
     }
     if (result === undefined) throw unreadable("the stream has no exit");
-    const truncated = result.truncated || outputs.stdout.truncated || outputs.stderr.truncated;
-    return { ...result, truncated, ...outputs.stdout.as("stdout"), ...outputs.stderr.as("stderr") };
+    const texts = { ...outputs.stdout.as("stdout"), ...outputs.stderr.as("stderr") };
+    const truncated = result.truncated || texts.stdoutCut !== undefined || texts.stderrCut !== undefined;
+    return { ...result, truncated, ...texts };
 }
 
 /** execStream runs a command and yields events as they happen. */

@@ -118,6 +118,7 @@ test("callbacks are waited for, and what they throw ends the command", async (t)
     });
     assert.deepEqual(sizes, [400_000, 800_000, 400_000, 800_000]);
     assert.deepEqual([ended.stdout.length, ended.truncated, ended.stdoutBytes], [500_000, true, undefined]);
+    assert.deepEqual([ended.stdoutCut, ended.stderrCut], [{ at: 500_000, bytes: 600_000 }, undefined]);
     assert.deepEqual([ended.stderr, ended.stderrBytes], ["\ufffd", Buffer.from([0xff])]);
     let closed: Promise<unknown> | undefined;
     fake.handler = (request, response) => {
