@@ -23,6 +23,7 @@ import (
 	"github.com/daycare-run/sandbox/internal/cluster/fence"
 	"github.com/daycare-run/sandbox/internal/cluster/forward"
 	"github.com/daycare-run/sandbox/internal/lasting"
+	"github.com/daycare-run/sandbox/internal/sandboxtest"
 )
 
 // A call that another host sends names all users of its token, beside all headers that the caller may send.
@@ -87,7 +88,7 @@ func newMember(t *testing.T, release func(user string)) (_ *member, etcd *cluste
 		Busy:    func(string) bool { return false }, Log: zerolog.Nop(),
 	})
 	var err error
-	if m.d.lasting, err = lasting.Open(lasting.Config{Shared: lastingRecords{m}, Log: zerolog.Nop()}); err != nil {
+	if m.d.lasting, err = lasting.Open(lasting.Config{Shared: lastingRecords{m}, Service: sandboxtest.New(t, sandboxtest.Options{}), Log: zerolog.Nop()}); err != nil {
 		t.Fatal(err)
 	}
 	first := make(chan struct{})

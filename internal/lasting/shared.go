@@ -349,7 +349,10 @@ func (s *Sandboxes) Leave(start func(func() error), give func(id string) error) 
 	s.mu.Unlock()
 	for _, id := range ids {
 		start(func() error {
-			err := give(id)
+			var err error
+			if !s.cfg.Service.HasSandbox(id) { // otherwise a user who was removed has come back
+				err = give(id)
+			}
 			if err != nil {
 				s.cfg.Log.Warn().Err(err).Str("sandbox", id).Msg("cannot give up the seat of a sandbox that is gone; trying again")
 			}

@@ -225,6 +225,25 @@ func TestASeatIsGivenUpOnceAtATime(t *testing.T) {
 	}
 }
 
+// The seat of a user who was removed and has come back since is kept.
+func TestAUserWhoHasComeBackKeepsTheSeat(t *testing.T) {
+	one := newHosts(t).start("one", newLab(t).fakeEngine)
+	one.s.Abandon("back")
+	if _, _, err := one.s.cfg.Service.Put("agent", sandbox.Registration{UserID: "back"}); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		one.s.Leave(func(do func() error) {
+			if err := do(); err != nil {
+				t.Error(err)
+			}
+		}, func(id string) error {
+			t.Errorf("the seat of %s is given up", id)
+			return nil
+		})
+	}
+}
+
 // A service that is started again on a host that has kept its seats finds its containers; of others it removes what is there.
 func TestAHostsServiceIsStartedAgain(t *testing.T) {
 	c := newHosts(t)

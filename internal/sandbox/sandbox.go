@@ -8,6 +8,7 @@ package sandbox
 
 import (
 	"context"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -174,6 +175,11 @@ func (s *Service) Delete(ctx context.Context, id string) error {
 
 // List returns the sandboxes by id.
 func (s *Service) List() []Sandbox { return s.registry.List() }
+
+// HasSandbox reports whether a user has a sandbox.
+func (s *Service) HasSandbox(user string) bool {
+	return slices.ContainsFunc(s.List(), func(box Sandbox) bool { return box.User.String() == user })
+}
 
 // Health describes the state of the service.
 type Health struct {
