@@ -54,8 +54,8 @@ type Decision struct {
 	First, Time time.Time
 	// User and Container made the request. They are empty if no container is known at the source.
 	User, Container string
-	// Name is what was asked for, in lower case and without a trailing dot. It is empty if no name
-	// could be read.
+	// Name is what was asked for, in lower case and without a trailing dot; or an address, where no name was asked for. It is
+	// empty if neither could be read.
 	Name string
 	// Via, Port and Type say how: Port is 0 for DNS, and Type is the type of record for DNS and empty for others.
 	Via     Via
