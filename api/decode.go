@@ -12,6 +12,7 @@ import (
 
 	"github.com/daycare-run/sandbox/api/types"
 	"github.com/daycare-run/sandbox/internal/strictjson"
+	"github.com/daycare-run/sandbox/pathmap"
 )
 
 // decode reads a JSON body strictly: unknown keys, duplicate keys, wrong types and anything after the value
@@ -85,9 +86,11 @@ func pathOf(key, plain, encoded string) (string, error) {
 		return string(path), err
 	case plain == "":
 		return "", fmt.Errorf("%s is empty: %w", key, cerrdefs.ErrInvalidArgument)
-	default:
-		return plain, nil
 	}
+	if err := pathmap.CheckControl(plain); err != nil {
+		return "", fmt.Errorf("%s has to be given as %sBase64: %w", key, key, err)
+	}
+	return plain, nil
 }
 
 // decodeBytes decodes a string to bytes; key is for the message.

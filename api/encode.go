@@ -12,6 +12,7 @@ import (
 	"github.com/daycare-run/sandbox/api/types"
 	"github.com/daycare-run/sandbox/internal/hints"
 	"github.com/daycare-run/sandbox/internal/sandbox"
+	"github.com/daycare-run/sandbox/internal/utf8cut"
 )
 
 // encodePart converts a part of an output to a string: text if it is UTF-8, base64 otherwise.
@@ -20,20 +21,6 @@ func encodePart(data []byte) (string, types.Encoding) {
 		return string(data), types.Text
 	}
 	return base64.StdEncoding.EncodeToString(data), types.Base64
-}
-
-// wholeRunes returns how many bytes of data precede a character that is cut off at the end.
-func wholeRunes(data []byte) int {
-	for back := 1; back < utf8.UTFMax && back <= len(data); back++ {
-		start := len(data) - back
-		if utf8.RuneStart(data[start]) {
-			if !utf8.FullRune(data[start:]) {
-				return start
-			}
-			break
-		}
-	}
-	return len(data)
 }
 
 // textStream cuts an output into parts so that text stays text: a character that is cut off at the end of a
@@ -46,7 +33,7 @@ func (t *textStream) next(data []byte) []byte {
 		data = append(t.rest, data...)
 		t.rest = nil
 	}
-	if end := wholeRunes(data); end < len(data) {
+	if end := utf8cut.Whole(data); end < len(data) {
 		t.rest = append([]byte(nil), data[end:]...)
 		data = data[:end]
 	}

@@ -12,11 +12,15 @@ import (
 
 	"github.com/daycare-run/sandbox/api/types"
 	"github.com/daycare-run/sandbox/internal/sandbox"
+	"github.com/daycare-run/sandbox/pathmap"
 )
 
 // read counts its answer as the request's memory: twice, because of the copy as text or base64.
 func (s *server) read(req *http.Request, body types.Read) (types.ReadResult, error) {
-	r := sandbox.ReadRequest{Raw: body.Raw, Binary: body.Binary, Room: func(bytes int) error { return s.memory.take(2 * bytes) }}
+	r := sandbox.ReadRequest{
+		Follow: body.Follow, Permissions: body.Permissions, Raw: body.Raw, Binary: body.Binary,
+		Room: func(bytes int) error { return s.memory.take(2 * bytes) },
+	}
 	var err error
 	if r.Path, err = pathOf("path", body.Path, body.PathBase64); err != nil {
 		return types.ReadResult{}, err
@@ -26,6 +30,12 @@ func (s *server) read(req *http.Request, body types.Read) (types.ReadResult, err
 	}
 	if r.Limit, err = lineNumber("limit", body.Limit); err != nil {
 		return types.ReadResult{}, err
+	}
+	if body.SkipBytes != nil {
+		r.SkipBytes = *body.SkipBytes
+	}
+	if r.Lossy = body.Text == types.TextLossy; !r.Lossy && body.Text != "" {
+		return types.ReadResult{}, fmt.Errorf("text %.64q is not %q: %w", body.Text, types.TextLossy, cerrdefs.ErrInvalidArgument)
 	}
 	found, err := s.service.Read(req.Context(), req.PathValue("id"), r)
 	return readResult(found), err
@@ -44,7 +54,7 @@ func lineNumber(key string, n *int) (int, error) {
 
 func readResult(r sandbox.ReadResult) types.ReadResult {
 	out := types.ReadResult{
-		Type: types.ReadText, Bytes: r.Bytes, MimeType: r.MimeType,
+		Type: types.ReadText, Bytes: r.Bytes, MimeType: r.MimeType, Encoding: r.Encoding,
 		ResolvedPath: r.ResolvedPath, DisplayPath: r.DisplayPath,
 	}
 	if !r.IsText {
@@ -56,7 +66,10 @@ func readResult(r sandbox.ReadResult) types.ReadResult {
 		return out
 	}
 	out.Content = string(r.Content)
-	out.Lines = &types.Lines{TotalLines: r.TotalLines, OutputLines: r.OutputLines, Truncated: r.Truncated}
+	out.Lines = &types.Lines{TotalLines: r.TotalLines, OutputLines: r.OutputLines, Truncated: r.Truncated, Notice: r.Notice}
+	if r.Next != nil {
+		out.Next = &types.ReadOn{Offset: r.Next.Offset, SkipBytes: r.Next.SkipBytes}
+	}
 	if r.TruncatedBy != "" {
 		out.TruncatedBy = &r.TruncatedBy
 	}
@@ -73,18 +86,19 @@ func (s *server) write(req *http.Request, body types.Write) (types.Written, erro
 		return types.Written{}, err
 	}
 	written, err := s.service.Write(req.Context(), req.PathValue("id"), sandbox.WriteRequest{
-		Path: path, Body: bytes.NewReader(content), Append: body.Append, Exclusive: body.Exclusive,
+		Path: path, Follow: body.Follow, Permissions: body.Permissions,
+		Body: bytes.NewReader(content), Append: body.Append, Exclusive: body.Exclusive,
 	})
 	return types.Written(written), err
 }
 
 // listDir counts its answer as the request's memory.
-func (s *server) listDir(req *http.Request, body types.Target) (types.Listing, error) {
+func (s *server) listDir(req *http.Request, body types.Look) (types.Listing, error) {
 	path, err := pathOf("path", body.Path, body.PathBase64)
 	if err != nil {
 		return types.Listing{}, err
 	}
-	found, err := s.service.ListDir(req.Context(), req.PathValue("id"), path)
+	found, err := s.service.ListDir(req.Context(), req.PathValue("id"), sandbox.Where{Path: path, Follow: body.Follow, Permissions: body.Permissions})
 	if err != nil {
 		return types.Listing{}, err
 	}
@@ -93,26 +107,33 @@ func (s *server) listDir(req *http.Request, body types.Target) (types.Listing, e
 	for i, e := range found.Entries {
 		const beside = 256
 		out.Entries[i] = entry(e)
-		n += 2*len(e.Name) + beside
+		n += 2*(len(e.Name)+len(e.LinkTarget)) + beside
 	}
 	return out, s.memory.take(n)
 }
 
-func (s *server) stat(req *http.Request, body types.Target) (types.Entry, error) {
+func (s *server) stat(req *http.Request, body types.Look) (types.Entry, error) {
 	path, err := pathOf("path", body.Path, body.PathBase64)
 	if err != nil {
 		return types.Entry{}, err
 	}
-	found, err := s.service.Stat(req.Context(), req.PathValue("id"), path)
+	found, err := s.service.Stat(req.Context(), req.PathValue("id"), sandbox.Where{Path: path, Follow: body.Follow, Permissions: body.Permissions})
 	return entry(found), err
 }
 
 func entry(e sandbox.Entry) types.Entry {
-	out := types.Entry{Name: e.Name, Type: e.Type, Size: e.Size, Mode: fmt.Sprintf("%04o", e.Mode), Mtime: sayable(e.ModTime)}
-	if !utf8.ValidString(e.Name) {
-		out.NameBase64 = base64.StdEncoding.EncodeToString([]byte(e.Name))
-	}
+	out := types.Entry{Type: e.Type, Size: e.Size, Mode: fmt.Sprintf("%04o", e.Mode), Mtime: sayable(e.ModTime)}
+	out.Name, out.NameBase64 = nameForms(e.Name)
+	out.LinkTarget, out.LinkTargetBase64 = nameForms(e.LinkTarget)
 	return out
+}
+
+// nameForms returns a name as text, and its bytes if pathOf would not take that text for it.
+func nameForms(name string) (text, encoded string) {
+	if !utf8.ValidString(name) || pathmap.CheckControl(name) != nil {
+		encoded = base64.StdEncoding.EncodeToString([]byte(name))
+	}
+	return name, encoded
 }
 
 // The seconds that RFC 3339 can say with the years that all readers know, 1 to 9999.

@@ -23,7 +23,7 @@ func withFiles(t *testing.T) *lab {
 	})
 	l.File("a", "a\xff\n")
 	l.File("a.txt", strings.Repeat("line\n", 9))
-	l.File("pixel.png", "\x89PNG\r\n\x1a\n\x00\x00\x00\rIHDR")
+	l.File("pixel.png", "GIF89a\x01\x00\x01\x00\x80\x00\x00\x00\x00\x00\xff\xff\xff,\x00\x00\x00\x00\x01\x00\x01\x00\x00\x02\x02D\x01\x00;")
 	l.File("caf\xe9", "")
 	if err := l.Mkdir(t.Context(), "a", "~/dir", false); err != nil {
 		t.Fatal(err)
@@ -53,7 +53,11 @@ func fileExchanges(t *testing.T) []exchange {
 	const path = `{"path":"~/a.txt"}`
 	l := withFiles(t)
 	return []exchange{
-		{name: "text", route: read, body: `{"path":"a","offset":1,"limit":1,"raw":false}`, lab: l, status: 200},
+		{name: "text", route: read, body: `{"path":"a","offset":1,"limit":1,"raw":false,"text":"lossy"}`, lab: l, status: 200},
+		{name: "not UTF-8", route: read, body: `{"path":"a","follow":true,"permissions":[]}`, lab: l, status: 200},
+		{name: "the rest of a line", route: read, body: `{"path":"a.txt","offset":2,"skipBytes":3}`, lab: l, status: 200},
+		{name: "text that is none", route: read, body: `{"path":"a","text":"utf-8"}`, status: 400, breaks: true},
+		{name: "skipBytes -1", route: read, body: `{"path":"a","skipBytes":-1}`, status: 400, breaks: true},
 		{name: "a part of a text", route: read, body: `{"path":"a.txt","offset":1,"limit":2}`, lab: l, status: 200},
 		{name: "whole text", route: read, body: path, lab: l, status: 200},
 		{name: "image", route: read, body: `{"path":"pixel.png"}`, lab: l, status: 200},

@@ -38,6 +38,8 @@ func TestBadFileRequests(t *testing.T) {
 		{"POST " + box + "read", `{}`, "path is empty"},
 		{"POST " + box + "read", `{"path":"a","Path":"b"}`, "Path: unknown key"},
 		{"POST " + box + "read", `{"path":"a","path":"b"}`, "path: is given more than once"},
+		{"POST " + box + "read", "{\"path\":\"a\\u001b\"}", `path has to be given as pathBase64: cannot use path "a\x1b": it holds the control character 0x1b at byte 1`},
+		{"POST " + box + "read", `{"pathBase64":"AA=="}`, "NUL"},
 		{"POST " + box + "read", `{"pathBase64":"?"}`, "pathBase64 is not base64"},
 		{"POST " + box + "write", `{"path":"a","content":"?","encoding":"base64"}`, "content is not base64"},
 		{"POST " + box + "write", `{"path":"a","content":"","encoding":"hex"}`, `the encoding "hex" of content`},
@@ -98,7 +100,7 @@ func TestReadAnswers(t *testing.T) {
 func TestReadsOfFiles(t *testing.T) {
 	l := newLab(t, nil)
 	path := l.File("a", "1\n2\n3\n")
-	l.File("caf\xe9", "\x89PNG\r\n\x1a\n")
+	l.File("caf\xe9", "GIF89a\x01\x00\x01\x00\x80\x00\x00\x00\x00\x00\xff\xff\xff,\x00\x00\x00\x00\x01\x00\x01\x00\x00\x02\x02D\x01\x00;")
 	text := func(content string, bytes, total, lines int, cut string) string {
 		truncated := cut != "null"
 		return fmt.Sprintf(`{"type":"text","content":%q,"bytes":%d,"totalLines":%d,"outputLines":%d,"truncated":%t,"truncatedBy":%s,"resolvedPath":%q,"displayPath":"~/a"}`,
@@ -107,9 +109,9 @@ func TestReadsOfFiles(t *testing.T) {
 	for body, want := range map[string]string{
 		`{"path":"a"}`:                      text("1\n2\n3\n", 6, 3, 3, "null"),
 		`{"path":"~/a","raw":true}`:         text("1\n2\n3\n", 6, 3, 3, "null"),
-		`{"path":"a","offset":2,"limit":1}`: text("2\n\n[Showing lines 2-2 of 3. Use offset=3 to continue.]", 6, 3, 1, `"lines"`),
+		`{"path":"a","offset":2,"limit":1}`: text("2\n", 6, 3, 1, `"lines","next":{"offset":3,"skipBytes":0},"notice":"Lines 2 to 2 of 3 are shown. Read on with offset 3."`),
 		`{"path":"a","binary":true}`:        fmt.Sprintf(`{"type":"binary","content":"MQoyCjMK","bytes":6,"resolvedPath":%q,"displayPath":"~/a"}`, path),
-		`{"pathBase64":"Y2Fm6Q=="}`:         `{"type":"image","content":"iVBORw0KGgo=","bytes":8,"mimeType":"image/png","resolvedPath":"` + filepath.Dir(path) + "/caf\uFFFD" + `","displayPath":"~/caf` + "\uFFFD" + `"}`,
+		`{"pathBase64":"Y2Fm6Q=="}`:         `{"type":"image","content":"R0lGODlhAQABAIAAAAAAAP///ywAAAAAAQABAAACAkQBADs=","bytes":35,"mimeType":"image/gif","resolvedPath":"` + filepath.Dir(path) + "/caf\uFFFD" + `","displayPath":"~/caf` + "\uFFFD" + `"}`,
 	} {
 		if got := l.answered(exchange{route: "POST /v1/sandboxes/a/read", body: body}); got != want {
 			t.Errorf("%s: got  %s\nwant %s", body, got, want)

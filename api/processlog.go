@@ -11,6 +11,7 @@ import (
 
 	"github.com/daycare-run/sandbox/api/types"
 	"github.com/daycare-run/sandbox/internal/process"
+	"github.com/daycare-run/sandbox/internal/utf8cut"
 )
 
 func (s *server) processLog(w http.ResponseWriter, req *http.Request) error {
@@ -48,7 +49,7 @@ func wholeBegin(part process.LogPart) []byte {
 		begin++
 	}
 	data := part.Data[begin:]
-	if !utf8.Valid(data[:wholeRunes(data)]) {
+	if !utf8.Valid(data[:utf8cut.Whole(data)]) {
 		return part.Data
 	}
 	return data

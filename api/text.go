@@ -8,6 +8,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/daycare-run/sandbox/api/types"
+	"github.com/daycare-run/sandbox/internal/utf8cut"
 )
 
 // textPiece is how much of a text is encoded at a time, in bytes.
@@ -57,7 +58,7 @@ func writeText(w io.Writer, before, text string) error {
 	for len(text) > 0 {
 		end := len(text)
 		if end > textPiece {
-			end = wholeRunes([]byte(text[:textPiece]))
+			end = utf8cut.Whole([]byte(text[:textPiece]))
 		}
 		quoted, _ = jsontext.AppendQuote(quoted[:0], text[:end])
 		if _, err := w.Write(quoted[1 : len(quoted)-1]); err != nil {

@@ -4,8 +4,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"mime"
 	"net/http"
+	"strconv"
 	"strings"
 	"time"
 
@@ -21,11 +23,19 @@ const octets = "application/octet-stream"
 
 // upload writes the body to a file as it arrives.
 func (s *server) upload(w http.ResponseWriter, req *http.Request) error {
-	query, err := fileQuery(req, "path", "exclusive")
+	query, err := fileQuery(req, "path", "exclusive", "follow", "mode")
 	if err != nil {
 		return err
 	}
 	exclusive, err := boolean(query, "exclusive")
+	if err != nil {
+		return err
+	}
+	follow, err := boolean(query, "follow")
+	if err != nil {
+		return err
+	}
+	mode, err := fileMode(query)
 	if err != nil {
 		return err
 	}
@@ -37,7 +47,7 @@ func (s *server) upload(w http.ResponseWriter, req *http.Request) error {
 	control := http.NewResponseController(w)
 	body := &uploadBody{from: req.Body, control: control}
 	written, err := s.service.Write(req.Context(), req.PathValue("id"), sandbox.WriteRequest{
-		Path: query["path"], Exclusive: exclusive, Body: body,
+		Path: query["path"], Follow: follow, Exclusive: exclusive, Mode: mode, Body: body,
 	})
 	if body.fault != nil {
 		return fmt.Errorf("the body was cut short: %v: %w", body.fault, cerrdefs.ErrInvalidArgument)
@@ -53,6 +63,19 @@ func (s *server) upload(w http.ResponseWriter, req *http.Request) error {
 	}
 	s.answer(w, http.StatusOK, types.Written(written))
 	return nil
+}
+
+// fileMode returns the parameter mode, or 0 if it is missing.
+func fileMode(query map[string]string) (fs.FileMode, error) {
+	text, given := query["mode"]
+	if !given {
+		return 0, nil
+	}
+	bits, err := strconv.ParseUint(text, 8, 9)
+	if err != nil || bits&0o400 == 0 {
+		return 0, unreadable("mode", text, "no permission bits in octal that let the owner read, such as 0644")
+	}
+	return fs.FileMode(bits), nil
 }
 
 // lingering is how long a caller whose upload has failed may go on sending.
@@ -94,11 +117,15 @@ func (b *uploadBody) Read(p []byte) (int, error) {
 
 // download sends a file, or the requested range of it.
 func (s *server) download(w http.ResponseWriter, req *http.Request) error {
-	query, err := fileQuery(req, "path")
+	query, err := fileQuery(req, "path", "follow")
 	if err != nil {
 		return err
 	}
-	file, err := s.service.Download(req.Context(), req.PathValue("id"), query["path"])
+	follow, err := boolean(query, "follow")
+	if err != nil {
+		return err
+	}
+	file, err := s.service.Download(req.Context(), req.PathValue("id"), sandbox.Where{Path: query["path"], Follow: follow})
 	if err != nil {
 		return err
 	}
@@ -106,11 +133,13 @@ func (s *server) download(w http.ResponseWriter, req *http.Request) error {
 	head := w.Header()
 	head.Set("Content-Type", octets)
 	head.Set("X-Content-Type-Options", "nosniff")
+	head.Set("X-File-Mode", fmt.Sprintf("%04o", file.Mode))
 	head.Set("Content-Disposition", disposition(file.Name))
 	out, modified := &contentWriter{ResponseWriter: w}, sayable(file.ModTime)
 	http.ServeContent(out, req, "", modified, file.ReadSeekCloser)
 	if out.refused != 0 {
 		head.Del("Content-Disposition")
+		head.Del("X-File-Mode")
 	}
 	switch out.refused {
 	case 0:

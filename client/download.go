@@ -6,10 +6,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"net"
 	"net/http"
 	"net/url"
 	"os"
+	"strconv"
 	"time"
 )
 
@@ -19,6 +21,7 @@ type Download struct {
 	// Size is the number of bytes to come. If fewer come, the error is io.ErrUnexpectedEOF.
 	Size    int64
 	ModTime time.Time // to the second
+	Mode    fs.FileMode
 
 	ctx    context.Context
 	conn   net.Conn
@@ -29,8 +32,17 @@ type Download struct {
 
 // Download reads a file as a stream, from an offset in bytes. It uses its own connection, which ends with
 // ctx.
-func (c *Client) Download(ctx context.Context, id, path string, offset int64) (_ *Download, err error) {
-	request, err := newRequest(ctx, http.MethodGet, sandboxPath(id)+"/files?"+url.Values{"path": {path}}.Encode(), nil)
+func (c *Client) Download(ctx context.Context, id, path string, offset int64) (*Download, error) {
+	return c.DownloadWith(ctx, id, path, offset, false)
+}
+
+// DownloadWith is Download; with follow, it reads what a symbolic link at the end of the path leads to.
+func (c *Client) DownloadWith(ctx context.Context, id, path string, offset int64, follow bool) (_ *Download, err error) {
+	query := url.Values{"path": {path}}
+	if follow {
+		query.Set("follow", "true")
+	}
+	request, err := newRequest(ctx, http.MethodGet, sandboxPath(id)+"/files?"+query.Encode(), nil)
 	if err != nil {
 		return nil, err
 	}
@@ -66,6 +78,11 @@ func (c *Client) Download(ctx context.Context, id, path string, offset int64) (_
 	}
 	d.left = d.Size
 	d.ModTime, _ = http.ParseTime(response.Header.Get("Last-Modified")) // zero when there is none
+	mode, err := strconv.ParseUint(response.Header.Get("X-File-Mode"), 8, 9)
+	if err != nil {
+		mode = 0o644 // from a service that does not tell
+	}
+	d.Mode = fs.FileMode(mode)
 	return d, nil
 }
 

@@ -6,9 +6,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"net/http"
 	"net/url"
 	"os"
+	"strings"
 	"unicode/utf8"
 
 	"github.com/daycare-run/sandbox/api/types"
@@ -25,11 +27,14 @@ func Target(path string) types.Target {
 
 // encodePath returns the path in whichever of its two forms JSON can hold.
 func encodePath(path string) (plain, encoded string) {
-	if utf8.ValidString(path) {
+	if utf8.ValidString(path) && !strings.ContainsFunc(path, isControl) {
 		return path, ""
 	}
 	return "", base64.StdEncoding.EncodeToString([]byte(path))
 }
+
+// isControl reports whether a path in JSON may not have the character.
+func isControl(r rune) bool { return r < ' ' && r != '\t' && r != '\n' }
 
 // Read reads a file; r.Target says which one.
 func (c *Client) Read(ctx context.Context, id string, r types.Read) (types.ReadResult, error) {
@@ -51,21 +56,36 @@ func (c *Client) Write(ctx context.Context, id string, w types.Write) (types.Wri
 
 // ListDir lists a directory.
 func (c *Client) ListDir(ctx context.Context, id, path string) (types.Listing, error) {
-	return ask[types.Listing](ctx, c, http.MethodPost, sandboxPath(id)+"/list", Target(path))
+	return c.ListEntries(ctx, id, types.Look{Target: Target(path)})
+}
+
+// ListEntries is ListDir with all that the service knows; l.Target says which directory.
+func (c *Client) ListEntries(ctx context.Context, id string, l types.Look) (types.Listing, error) {
+	return ask[types.Listing](ctx, c, http.MethodPost, sandboxPath(id)+"/list", l)
 }
 
 // Name returns an entry's exact name.
-func Name(e types.Entry) (string, error) {
-	if e.NameBase64 == "" {
-		return e.Name, nil
+func Name(e types.Entry) (string, error) { return exactName(e.Name, e.NameBase64) }
+
+// LinkTarget returns what a symbolic link says; "" for any other entry.
+func LinkTarget(e types.Entry) (string, error) { return exactName(e.LinkTarget, e.LinkTargetBase64) }
+
+func exactName(text, encoded string) (string, error) {
+	if encoded == "" {
+		return text, nil
 	}
-	name, err := Decode(e.NameBase64, types.Base64)
+	name, err := Decode(encoded, types.Base64)
 	return string(name), err
 }
 
-// Stat describes what is at a path.
+// Stat describes what is at a path, which may be a symbolic link.
 func (c *Client) Stat(ctx context.Context, id, path string) (types.Entry, error) {
-	return ask[types.Entry](ctx, c, http.MethodPost, sandboxPath(id)+"/stat", Target(path))
+	return c.StatEntry(ctx, id, types.Look{Target: Target(path)})
+}
+
+// StatEntry is Stat with all that the service knows; l.Target says which path.
+func (c *Client) StatEntry(ctx context.Context, id string, l types.Look) (types.Entry, error) {
+	return ask[types.Entry](ctx, c, http.MethodPost, sandboxPath(id)+"/stat", l)
 }
 
 // Mkdir makes a directory; with parents, also its missing parent directories.
@@ -95,10 +115,31 @@ func (c *Client) Explain(ctx context.Context, id string, e types.Explain) (types
 // upload begins, whatever is added to it meanwhile; it is an error if it gets shorter. If the stream fails or ctx
 // ends, nothing is changed. After an error, body may still be read for a moment.
 func (c *Client) Upload(ctx context.Context, id, path string, body io.Reader, exclusive bool) (types.Written, error) {
+	return c.UploadWith(ctx, id, path, body, UploadOptions{Exclusive: exclusive})
+}
+
+// UploadOptions says how a file is written.
+type UploadOptions struct {
+	// Exclusive refuses a file that exists.
+	Exclusive bool
+	// Follow writes to what a symbolic link at the end of the path leads to.
+	Follow bool
+	// Mode is the permission bits of a file that does not replace another; 0 means 0644.
+	Mode fs.FileMode
+}
+
+// UploadWith is Upload with all that the service knows.
+func (c *Client) UploadWith(ctx context.Context, id, path string, body io.Reader, o UploadOptions) (types.Written, error) {
 	var written types.Written
 	query := url.Values{"path": {path}}
-	if exclusive {
+	if o.Exclusive {
 		query.Set("exclusive", "true")
+	}
+	if o.Follow {
+		query.Set("follow", "true")
+	}
+	if o.Mode != 0 {
+		query.Set("mode", fmt.Sprintf("%04o", o.Mode.Perm()))
 	}
 	length := size(body)
 	if length > 0 {

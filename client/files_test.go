@@ -72,7 +72,7 @@ func TestFileCallsDoWhatWasMeant(t *testing.T) {
 func TestReadsAreByteExact(t *testing.T) {
 	l := newLab(t, nil)
 	c := l.dial(t)
-	for kind, content := range map[types.ReadType]string{types.ReadText: "é\r\n\x7f", types.ReadImage: "\x89PNG\r\n\x1a\n\x00\xffa", types.ReadBinary: "\x00\xffa"} {
+	for kind, content := range map[types.ReadType]string{types.ReadText: "é\r\n\x7f", types.ReadImage: "GIF89a\x01\x00\x01\x00\x80\x00\x00\x00\x00\x00\xff\xff\xff,\x00\x00\x00\x00\x01\x00\x01\x00\x00\x02\x02D\x01\x00;", types.ReadBinary: "\x00\xffa"} {
 		l.File("x", content)
 		read, err := c.Read(t.Context(), "a", types.Read{Target: client.Target("x"), Binary: kind == types.ReadBinary})
 		if err != nil {

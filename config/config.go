@@ -72,6 +72,9 @@ type Config struct {
 	// Exec bounds each command.
 	Exec Exec `json:"exec" envPrefix:"EXEC_"`
 
+	// Read bounds what is read of a file.
+	Read Read `json:"read" envPrefix:"READ_"`
+
 	// Processes bounds durable processes.
 	Processes Processes `json:"processes" envPrefix:"PROCESSES_"`
 
@@ -217,6 +220,21 @@ type Exec struct {
 	Ahead int64 `json:"ahead" env:"AHEAD" reload:"live"`
 }
 
+// Read bounds what is read of a file.
+type Read struct {
+	// MaxImage bounds the images that a read returns as images.
+	MaxImage MaxImage `json:"maxImage" envPrefix:"MAX_IMAGE_"`
+}
+
+// MaxImage bounds an image.
+type MaxImage struct {
+	// Bytes is the most that the file has. From 1 to 32Mi. Default 5M.
+	Bytes Size `json:"bytes" env:"BYTES" reload:"live"`
+
+	// Pixels is the most that it has in width, and in height. From 1 to 65535. Default 8000.
+	Pixels int64 `json:"pixels" env:"PIXELS" reload:"live"`
+}
+
 // Pool says how many containers wait for new users. Each has started, with a home of its own, and uses as much as an
 // idle container.
 type Pool struct {
@@ -310,6 +328,7 @@ func Default() Config {
 			KillGrace:          2_000,
 			Ahead:              1,
 		},
+		Read:          Read{MaxImage: MaxImage{Bytes: 5_000_000, Pixels: 8000}},
 		Processes:     Processes{MaxLog: 100 * mi, StopGrace: 8_000},
 		ShutdownGrace: 10_000,
 		Log:           Log{Level: "info", Format: "json"},

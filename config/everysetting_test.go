@@ -53,6 +53,7 @@ func TestEverySettingFromFileAndEnvironment(t *testing.T) {
 		Exec: config.Exec{
 			DefaultTimeout: 1, MaxTimeout: 2, MaxAttachedTimeout: 5, MaxOutputBytes: 3, MaxRequestBytes: 4096, KillGrace: 0,
 		},
+		Read:      config.Read{MaxImage: config.MaxImage{Bytes: 7, Pixels: 8}},
 		Processes: config.Processes{MaxLog: 1 << 20, StopGrace: 3, ExposePorts: config.PortRange{First: 2000, Last: 2000}},
 		AgentPath: "/a",
 		Log:       config.Log{Level: "debug", Format: "text", Access: true},
@@ -96,6 +97,7 @@ func TestEverySettingFromFileAndEnvironment(t *testing.T) {
 		"exec": {
 			"defaultTimeoutMs": 1, "maxTimeoutMs": 2, "maxAttachedTimeoutMs": 5, "maxOutputBytes": 3, "maxRequestBytes": 4096, "killGraceMs": 0, "ahead": 0
 		},
+		"read": {"maxImage": {"bytes": 7, "pixels": 8}},
 		"processes": {"maxLog": "1Mi", "stopGraceMs": 3, "exposePorts": "2000-2000"},
 		"agentPath": "/a",
 		"log": {"level": "debug", "format": "text", "access": true},
@@ -141,6 +143,8 @@ func TestEverySettingFromFileAndEnvironment(t *testing.T) {
 		"SANDBOXD_EGRESS_MAX_USER_CONNECTIONS":             "7",
 		"SANDBOXD_EGRESS_MAX_DOMAINS":                      "10000",
 		"SANDBOXD_EGRESS_DECISION_LOG":                     "100",
+		"SANDBOXD_READ_MAX_IMAGE_BYTES":                    "7",
+		"SANDBOXD_READ_MAX_IMAGE_PIXELS":                   "8",
 		"SANDBOXD_PROCESSES_MAX_LOG":                       "1Mi",
 		"SANDBOXD_PROCESSES_STOP_GRACE_MS":                 "3",
 		"SANDBOXD_PROCESSES_EXPOSE_PORTS":                  "2000-2000",

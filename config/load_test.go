@@ -57,6 +57,7 @@ func TestDefaults(t *testing.T) {
 		Exec: config.Exec{
 			DefaultTimeout: 30_000, MaxTimeout: 300_000, MaxAttachedTimeout: 28_800_000, MaxOutputBytes: 1_000_000, MaxRequestBytes: 16_777_216, KillGrace: 2_000, Ahead: 1,
 		},
+		Read:          config.Read{MaxImage: config.MaxImage{Bytes: 5_000_000, Pixels: 8000}},
 		Processes:     config.Processes{MaxLog: 100 << 20, StopGrace: 8000},
 		ShutdownGrace: 10_000,
 		Log:           config.Log{Level: "info", Format: "json"},

@@ -72,6 +72,7 @@ func (c Config) check() faults {
 	f.between("shutdownGraceMs", int64(c.ShutdownGrace), 0, 600_000)
 	c.Pool.check(&f)
 	c.Exec.check(&f)
+	c.Read.check(&f)
 	c.Processes.check(&f)
 	f.oneOf("log.level", c.Log.Level, levels...)
 	f.oneOf("log.format", c.Log.Format, "json", "text")
@@ -145,6 +146,11 @@ func (e Exec) check(f *faults) {
 	f.between("exec.maxRequestBytes", e.MaxRequestBytes, 1024, maxBytes)
 	f.between("exec.killGraceMs", int64(e.KillGrace), 0, int64(maxMillis))
 	f.between("exec.ahead", e.Ahead, 0, 1)
+}
+
+func (r Read) check(f *faults) {
+	f.between("read.maxImage.bytes", int64(r.MaxImage.Bytes), 1, int64(32*mi))
+	f.between("read.maxImage.pixels", r.MaxImage.Pixels, 1, 65535)
 }
 
 func (p Pool) check(f *faults) {

@@ -116,13 +116,13 @@ func TestMCPTools(t *testing.T) {
 		if text, failed := a.call(t, "list", anything{}, nil); failed || !strings.Contains(text, "notes") {
 			t.Errorf("list of the working directory: %q", text)
 		}
-		const head = "\x89PNG\r\n\x1a\n\x00\x00"
+		const head = "GIF89a\x01\x00\x01\x00\x80\x00\x00\x00\x00\x00\xff\xff\xff,\x00\x00\x00\x00\x01\x00\x01\x00\x00\x02\x02D\x01\x00;"
 		l.put(t, "mcp", "picture", head)
 		result, err := a.CallTool(t.Context(), &mcp.CallToolParams{Name: "read", Arguments: anything{"path": "picture"}})
 		if err != nil || len(result.Content) != 1 {
 			t.Fatalf("%+v, %v", result, err)
 		}
-		if image, ok := result.Content[0].(*mcp.ImageContent); !ok || string(image.Data) != head || image.MIMEType != "image/png" {
+		if image, ok := result.Content[0].(*mcp.ImageContent); !ok || string(image.Data) != head || image.MIMEType != "image/gif" {
 			t.Errorf("a picture: %+v", result.Content[0])
 		}
 	})
@@ -207,6 +207,16 @@ func TestMCPRefusals(t *testing.T) {
 		}
 		if text, failed := bare.call(t, "write", anything{"path": "/tmp/x", "content": "y"}, nil); failed {
 			t.Errorf("write to /tmp: %q", text)
+		}
+		// A link leads no further than a command gets.
+		bare.call(t, "exec", anything{"command": "ln -s /home /tmp/way; ln -s /home/file /tmp/file"}, nil)
+		for _, arguments := range []anything{{"path": "/tmp/way/file", "content": "y"}, {"path": "/tmp/file", "content": "y", "follow": true}} {
+			if text, failed := bare.call(t, "write", arguments, nil); !failed || !strings.Contains(text, "may not write there") || holds(l.at("mcp-bare", "file")) != "x" {
+				t.Errorf("write %v: %q", arguments, text)
+			}
+		}
+		if text, failed := bare.call(t, "read", anything{"path": "/tmp/way/file"}, nil); failed || text != "x" {
+			t.Errorf("read through a link: %q", text)
 		}
 		granted := l.agent(t, "--user", "mcp-bare", "--grant", "@workspace")
 		if text, _ := granted.call(t, "exec", anything{"command": "echo y > file"}, nil); !strings.Contains(text, "Read-only file system") || !strings.Contains(text, "ask for @workspace") {

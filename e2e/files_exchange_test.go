@@ -239,7 +239,8 @@ func raceTheFileCalls(t *testing.T, l *lab, dir string) bool {
 					continue
 				}
 				refused.Add(1)
-				if kind := kindOf(err); kind == "" || kind == types.Engine || strings.Contains(err.Error(), l.dir) {
+				told := strings.ReplaceAll(err.Error(), dir, "") // what the command itself has put into its links
+				if kind := kindOf(err); kind == "" || kind == types.Engine || strings.Contains(told, l.dir) {
 					t.Errorf("refused with %v", err)
 				}
 			}

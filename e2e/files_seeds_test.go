@@ -62,7 +62,7 @@ func TestTheDocumentsExamples(t *testing.T) {
 // read says what a picture and bytes are.
 func TestReadTellsPicturesAndBytes(t *testing.T) {
 	eachRuntime(t, func(t *testing.T, l *lab) {
-		png := "\x89PNG\r\n\x1a\n\x00\x00\x00\rIHDR"
+		png := "GIF89a\x01\x00\x01\x00\x80\x00\x00\x00\x00\x00\xff\xff\xff,\x00\x00\x00\x00\x01\x00\x01\x00\x00\x02\x02D\x01\x00;"
 		l.put(t, "pictures", "dot.txt", png)
 		l.register(t, "pictures")
 		for _, c := range []struct {
@@ -70,7 +70,7 @@ func TestReadTellsPicturesAndBytes(t *testing.T) {
 			want types.ReadType
 			mime string
 		}{
-			{types.Read{Target: client.Target("dot.txt")}, types.ReadImage, "image/png"},
+			{types.Read{Target: client.Target("dot.txt")}, types.ReadImage, "image/gif"},
 			{types.Read{Target: client.Target("dot.txt"), Binary: true}, types.ReadBinary, ""},
 		} {
 			got, err := l.client.Read(t.Context(), "pictures", c.read)

@@ -86,10 +86,16 @@ func (m Map) Parse(written string) (ContainerPath, error) {
 	if err != nil {
 		return path, err // it is no host path either
 	}
+	return m.Inside(path), nil
+}
+
+// Inside returns the container path of what may be a host path that a mount shows; any other path is returned as
+// it is.
+func (m Map) Inside(path ContainerPath) ContainerPath {
 	if inside, ok := m.inside(path.name); ok {
-		return inside, nil
+		return inside
 	}
-	return path, nil
+	return path
 }
 
 // Locate returns the mount that shows p, and the path of p below it, relative and clean; "." is the mount

@@ -57,10 +57,36 @@ func (p ContainerPath) Resolve(name string) (ContainerPath, error) {
 	if fault := checkBytes(name); fault != "" {
 		return ContainerPath{}, containerFault(name, fault)
 	}
+	return p.ResolveName(name)
+}
+
+// ResolveName is Resolve for the names of files that may exist already, whose tenant chose them: all bytes but NUL
+// may be in it. What it returns is for file calls alone; a mount or a working directory has no control characters.
+func (p ContainerPath) ResolveName(name string) (ContainerPath, error) {
+	switch {
+	case p.IsZero():
+		return ContainerPath{}, containerFault("", "is empty")
+	case len(name) > MaxLen:
+		return ContainerPath{}, containerFault(name, tooLong(name))
+	case strings.Contains(name, "\x00"):
+		return ContainerPath{}, containerFault(name, "holds a NUL byte")
+	}
 	if !strings.HasPrefix(name, "/") {
 		name = p.name + "/" + name
 	}
-	return ParseContainer(path.Clean(name))
+	if name = path.Clean(name); len(name) > MaxLen {
+		return ContainerPath{}, containerFault(name, tooLong(name))
+	}
+	return ContainerPath{name}, nil
+}
+
+// CheckControl returns an error of class ErrInvalidArgument for a name with a NUL or another control character
+// than tab and newline.
+func CheckControl(name string) error {
+	if fault := controlFault(name); fault != "" {
+		return containerFault(name, fault)
+	}
+	return nil
 }
 
 // Within reports whether p is dir or lies under it. Whole components are compared: /home/user10 is not
@@ -101,8 +127,16 @@ func check(name string) string {
 // checkBytes is the part of check that also holds for a path that is not yet resolved.
 func checkBytes(name string) string {
 	if len(name) > MaxLen {
-		return fmt.Sprintf("has %d bytes, more than %d", len(name), MaxLen)
+		return tooLong(name)
 	}
+	return controlFault(name)
+}
+
+func tooLong(name string) string {
+	return fmt.Sprintf("has %d bytes, more than %d", len(name), MaxLen)
+}
+
+func controlFault(name string) string {
 	for i := range len(name) {
 		if c := name[i]; c < ' ' && c != '\t' && c != '\n' {
 			return fmt.Sprintf("holds the control character %#02x at byte %d", c, i)

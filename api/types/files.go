@@ -6,20 +6,43 @@ import "time"
 // or as ~/… in the home. Exactly one of the two fields is set.
 type Target struct {
 	Path string `json:"path,omitempty"`
-	// PathBase64 is for a path that is not UTF-8.
+	// PathBase64 is for a path that is not UTF-8, or has control characters other than tab and newline.
 	PathBase64 string `json:"pathBase64,omitempty"`
+}
+
+// Seeing says how a file call finds its target.
+type Seeing struct {
+	// Follow follows a symbolic link that is the last component of the path. A link before it is followed in any case.
+	Follow bool `json:"follow,omitzero"`
+	// Permissions, unless nil, are tags: the call sees and writes what a command with them does, and not all that
+	// the sandbox holds.
+	Permissions []string `json:"permissions,omitzero"`
+}
+
+// Look is the body of POST …/list and …/stat.
+type Look struct {
+	Target
+	Seeing
 }
 
 // Read is the body of POST …/read.
 type Read struct {
 	Target
+	Seeing
 	// Offset is the first line, from 1; Limit is the number of lines. Both apply to text only.
 	Offset *int `json:"offset,omitempty"`
 	Limit  *int `json:"limit,omitempty"`
+	// SkipBytes is how many bytes of the first line are left out.
+	SkipBytes *int `json:"skipBytes,omitempty"`
+	// Text is TextLossy to have as text what is not UTF-8.
+	Text string `json:"text,omitempty"`
 	// Raw returns a whole text; Binary returns the bytes, whatever they are.
 	Raw    bool `json:"raw,omitzero"`
 	Binary bool `json:"binary,omitzero"`
 }
+
+// TextLossy has U+FFFD for what is not UTF-8. Who writes such a text back destroys the file.
+const TextLossy = "lossy"
 
 // ReadType is the kind of content that a read found.
 type ReadType string
@@ -34,12 +57,14 @@ const (
 // ReadResult is a file's content.
 type ReadResult struct {
 	Type ReadType `json:"type"`
-	// Content is base64 unless it is text. In a text, what is not UTF-8 becomes U+FFFD.
+	// Content is base64 unless it is text.
 	Content string `json:"content"`
 	// Bytes is the size of the file.
 	Bytes int64 `json:"bytes"`
 	// MimeType is set for images.
 	MimeType string `json:"mimeType,omitempty"`
+	// Encoding is set for bytes that say that they are a text: utf-16le, utf-16be, utf-32le or utf-32be.
+	Encoding string `json:"encoding,omitempty"`
 	// Lines is set for text, and nil otherwise.
 	*Lines
 	// ResolvedPath is the path on the host, DisplayPath the path as an agent names it.
@@ -54,11 +79,21 @@ type Lines struct {
 	Truncated   bool `json:"truncated"`
 	// TruncatedBy is "lines" or "bytes", or null.
 	TruncatedBy *string `json:"truncatedBy"`
+	// Next is how to read on where the text was cut, and Notice says so.
+	Next   *ReadOn `json:"next,omitempty"`
+	Notice string  `json:"notice,omitempty"`
+}
+
+// ReadOn is where a text goes on, as in Read.
+type ReadOn struct {
+	Offset    int `json:"offset"`
+	SkipBytes int `json:"skipBytes"`
 }
 
 // Write is the body of POST …/write.
 type Write struct {
 	Target
+	Seeing
 	// Content is text, or base64 when Encoding says so.
 	Content  string   `json:"content"`
 	Encoding Encoding `json:"encoding,omitempty"`
@@ -77,9 +112,13 @@ type Written struct {
 
 // Entry is a name in a directory.
 type Entry struct {
-	// Name has U+FFFD for what is not UTF-8; NameBase64 then has the exact name.
+	// Name has U+FFFD for what is not UTF-8. NameBase64 has the exact name if it is not UTF-8 or has control
+	// characters, which only Target.PathBase64 can have.
 	Name       string `json:"name"`
 	NameBase64 string `json:"nameBase64,omitempty"`
+	// LinkTarget is what a symbolic link says, in the same two forms.
+	LinkTarget       string `json:"linkTarget,omitempty"`
+	LinkTargetBase64 string `json:"linkTargetBase64,omitempty"`
 	// Type is file, directory, symlink, fifo, socket or device, or in a Listing mount: another file system is mounted
 	// there on the host, which no call enters, and the other fields say nothing.
 	Type string `json:"type"`

@@ -21,6 +21,7 @@ import (
 
 func cpCommand(a *app) *cobra.Command {
 	var t target
+	var follow bool
 	cmd := &cobra.Command{
 		Use:   "cp --user USER SRC DST",
 		Short: "Copy a file into a sandbox, or out of it",
@@ -28,7 +29,7 @@ func cpCommand(a *app) *cobra.Command {
 relative to the working directory (which is the home with --user), absolute, or from the home as ':~/…'.
 A file here whose name begins with a colon is written as ./:name.
 
-If DST is a directory, the file keeps its name. A file that exists is replaced once the copy is complete:
+If DST is a directory, the file keeps its name. A new file has the permission bits of SRC. A file that exists is replaced once the copy is complete:
 a copy that fails or is interrupted leaves it as it was. A file that grows meanwhile is copied as long as it
 was when the copy began.`,
 		Example: `  sandbox cp --user alice ./data.csv :data.csv
@@ -40,6 +41,7 @@ was when the copy began.`,
 			if err != nil {
 				return err
 			}
+			ends.follow = follow
 			c := a.client()
 			defer c.Close()
 			resolve, transfer := t.find, download
@@ -53,6 +55,7 @@ was when the copy began.`,
 			return transfer(cmd.Context(), c, id, ends, cmd.ErrOrStderr())
 		},
 	}
+	cmd.Flags().BoolVarP(&follow, "dereference", "L", false, "if the path in the sandbox is a symbolic link, copy what it leads to, or over that")
 	t.flags(a, cmd)
 	return cmd
 }
@@ -61,6 +64,7 @@ was when the copy began.`,
 type ends struct {
 	local, remote string
 	upload        bool
+	follow        bool // a symbolic link that the path in the sandbox ends with
 }
 
 func parseEnds(from, to string) (ends, error) {
@@ -97,14 +101,15 @@ func upload(ctx context.Context, c *client.Client, id string, e ends, terminal i
 	if isDirectory(ctx, c, id, remote) {
 		remote = path.Join(remote, filepath.Base(e.local))
 	}
-	if remote, err = absolute(ctx, c, id, remote); err != nil {
-		return err
-	}
 	body, finish := watch(file, terminal, info.Name(), info.Size())
 	defer finish()
-	_, err = c.Upload(ctx, id, remote, body, false)
+	options := client.UploadOptions{Follow: e.follow, Mode: info.Mode().Perm() | ownerReads}
+	_, err = c.UploadWith(ctx, id, remote, body, options)
 	return err
 }
+
+// ownerReads is set for each file in a sandbox: its owner is to read it.
+const ownerReads = 0o400
 
 // isDirectory reports whether a path in the sandbox is a directory, or is written as one.
 func isDirectory(ctx context.Context, c *client.Client, id, remote string) bool {
@@ -122,26 +127,26 @@ func download(ctx context.Context, c *client.Client, id string, e ends, terminal
 	}
 	ctx, cut := context.WithCancel(ctx)
 	defer cut()
-	file, err := c.Download(ctx, id, e.remote, 0)
+	file, err := c.DownloadWith(ctx, id, e.remote, 0, e.follow)
 	if err != nil {
 		return err
 	}
 	defer file.Close()
 	body, finish := watch(file, terminal, path.Base(e.remote), file.Size)
 	defer finish()
-	return save(ctx, local, body, cut)
+	return save(ctx, local, file.Mode, body, cut)
 }
 
 // copyBuffer is about as much as a Unix socket holds.
 const copyBuffer = 256 << 10
 
-// save writes a stream to a file. A file that exists is replaced and keeps its mode. At any time the name has
-// the old file or the whole new one. cut ends the stream.
-func save(ctx context.Context, name string, from io.Reader, cut func()) error {
+// save writes a stream to a file. A file that exists is replaced and keeps its mode; a new one has mode, less the
+// umask. At any time the name has the old file or the whole new one. cut ends the stream.
+func save(ctx context.Context, name string, mode fs.FileMode, from io.Reader, cut func()) error {
 	old, err := os.Stat(name)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		return replace(ctx, name, nil, from, cut)
+		return replace(ctx, name, mode, nil, from, cut)
 	case err != nil:
 		return err
 	case !old.Mode().IsRegular():
@@ -150,19 +155,15 @@ func save(ctx context.Context, name string, from io.Reader, cut func()) error {
 	if name, err = filepath.EvalSymlinks(name); err != nil {
 		return err
 	}
-	return replace(ctx, name, old, from, cut)
+	return replace(ctx, name, old.Mode().Perm(), old, from, cut)
 }
 
 // replace writes a stream to a file that then takes the place of name. Only while that file is there does a signal not end us
 // at once.
-func replace(ctx context.Context, name string, old fs.FileInfo, from io.Reader, cut func()) (err error) {
+func replace(ctx context.Context, name string, mode fs.FileMode, old fs.FileInfo, from io.Reader, cut func()) (err error) {
 	ctx, stop := signal.NotifyContext(ctx, unix.SIGINT, unix.SIGTERM, unix.SIGHUP)
 	defer stop()
 	defer context.AfterFunc(ctx, cut)()
-	mode := fs.FileMode(0o666) // and the umask
-	if old != nil {
-		mode = old.Mode().Perm()
-	}
 	part := filepath.Join(filepath.Dir(name), ".sandbox-cp-"+rand.Text())
 	file, err := os.OpenFile(part, os.O_WRONLY|os.O_CREATE|os.O_EXCL, mode)
 	if err != nil {

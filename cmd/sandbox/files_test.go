@@ -42,7 +42,7 @@ func TestReadAndWrite(t *testing.T) {
 	l.ok(large, "write", "-u", "alice", "/home/caf\xe9", "-")
 	wantFile(t, l.host("/home/caf\xe9"), large)
 	stdout, stderr, err := l.run(t.Context(), "", "read", "-u", "alice", "--limit", "1", "notes.txt")
-	if err != nil || !strings.HasPrefix(stdout, "buy milk\n") || stderr != "sandbox: 1 of 2 lines; --raw prints all of them\n" {
+	if err != nil || !strings.HasPrefix(stdout, "buy milk\n") || stderr != "sandbox: 1 of 2 lines; --raw prints all of them, --offset 2 the next\n" || stdout != "buy milk\n" {
 		t.Errorf("%q %q %v", stdout, stderr, err)
 	}
 	if _, _, err := l.run(t.Context(), "", "read", "-u", "alice", "--offset", "0", "notes.txt"); err == nil || !strings.Contains(err.Error(), "offset 0") {
@@ -67,6 +67,84 @@ func TestList(t *testing.T) {
 	}
 	if got := l.ok("", "ls", "-u", "alice", "--json"); !strings.Contains(got, `"nameBase64": "Y2Fm6Q=="`) {
 		t.Error(got)
+	}
+}
+
+func TestLinksAtTheCommandLine(t *testing.T) {
+	l := newLab(t, nil)
+	l.File("AGENTS.md", "rules")
+	if err := os.Symlink("AGENTS.md", l.host("CLAUDE.md")); err != nil {
+		t.Fatal(err)
+	}
+	for _, args := range [][]string{{"read", "CLAUDE.md"}, {"write", "CLAUDE.md", "x"}, {"cp", ":CLAUDE.md", t.TempDir()}, {"ls", "CLAUDE.md"}} {
+		_, _, err := l.run(t.Context(), "", append([]string{args[0], "-u", "alice"}, args[1:]...)...)
+		if want := `"~/CLAUDE.md": it is a symbolic link to "~/AGENTS.md"; name that, or use -L`; err == nil || !strings.Contains(inFlags.Replace(err.Error()), want) {
+			t.Errorf("%v: %v, want %s", args, err, want)
+		}
+	}
+	if got := l.ok("", "read", "-u", "alice", "-L", "CLAUDE.md"); got != "rules" {
+		t.Errorf("%q", got)
+	}
+	l.ok("new rules", "write", "-u", "alice", "-L", "CLAUDE.md", "-")
+	to := filepath.Join(t.TempDir(), "rules")
+	l.ok("", "cp", "-u", "alice", "-L", ":CLAUDE.md", to)
+	wantFile(t, to, "new rules")
+	if got := l.ok("", "ls", "-u", "alice"); got != "AGENTS.md\nCLAUDE.md -> AGENTS.md\n" {
+		t.Errorf("%q", got)
+	}
+	if got := l.ok("", "stat", "-u", "alice", "CLAUDE.md"); !strings.HasPrefix(got, "symlink  0777  9  ") || !strings.HasSuffix(got, "CLAUDE.md -> AGENTS.md\n") {
+		t.Errorf("%q", got)
+	}
+	if got := l.ok("", "stat", "-u", "alice", "-L", "CLAUDE.md"); !strings.HasPrefix(got, "file  0644  9  ") {
+		t.Errorf("%q", got)
+	}
+}
+
+func TestFilesAreMovedAndRemoved(t *testing.T) {
+	l := newLab(t, nil)
+	l.ok("", "mkdir", "-u", "alice", "-p", "a/b")
+	odd := "b\x1b[31m\r" // listed, so it can be read and removed
+	l.File("a/"+odd, "red")
+	if got := l.ok("", "read", "-u", "alice", "a/"+odd); got != "red" {
+		t.Errorf("%q", got)
+	}
+	l.ok("", "write", "-u", "alice", "a/"+odd, "redder")
+	l.ok("", "cp", "-u", "alice", ":a/"+odd, t.TempDir())
+	l.ok("", "mv", "-u", "alice", "a/"+odd, "a/b")
+	wantFile(t, l.host("a/b/"+odd), "redder")
+	l.ok("", "mv", "-u", "alice", "a/b/"+odd, "a/plain")
+	l.File("a/other", "other")
+	if _, _, err := l.run(t.Context(), "", "mv", "-u", "alice", "a/plain", "a/other"); err == nil || !strings.Contains(err.Error(), "exists already") {
+		t.Error(err)
+	}
+	l.ok("", "mv", "-u", "alice", "-f", "a/plain", "a/other")
+	wantFile(t, l.host("a/other"), "redder")
+	if _, _, err := l.run(t.Context(), "", "rm", "-u", "alice", "a"); err == nil || !strings.Contains(inFlags.Replace(err.Error()), "use -r") {
+		t.Error(err)
+	}
+	l.ok("", "rm", "-u", "alice", "-r", "a/other", "a")
+	if got := l.ok("", "ls", "-u", "alice"); got != "" {
+		t.Errorf("%q", got)
+	}
+}
+
+func TestCopiesKeepModes(t *testing.T) {
+	defer syscall.Umask(syscall.Umask(0o022))
+	l := newLab(t, nil)
+	dir := t.TempDir()
+	for name, mode := range map[string]os.FileMode{"secret": 0o600, "program": 0o755, "fixed": 0o444} {
+		here := filepath.Join(dir, name)
+		writeFile(t, here, name)
+		if err := os.Chmod(here, mode); err != nil {
+			t.Fatal(err)
+		}
+		l.ok("", "cp", "-u", "alice", here, ":"+name)
+		l.ok("", "cp", "-u", "alice", ":"+name, here+".back")
+		for _, name := range []string{l.host(name), here + ".back"} {
+			if info, err := os.Stat(name); err != nil || info.Mode() != mode {
+				t.Errorf("%s: %v, %v, want %v", name, info.Mode(), err, mode)
+			}
+		}
 	}
 }
 

@@ -4,7 +4,7 @@
 // root.go has the commands that need no sandbox, connect.go finds the service, and target.go finds the sandbox of the other
 // commands. exec.go and attach.go run commands, at this terminal with tty.go; process.go and the files whose names begin with
 // process handle durable processes. wrap.go runs a command under a settings file, mcp.go serves a sandbox to an agent, and
-// doctor.go runs sandboxd's doctor. read.go, ls.go and cp.go handle files, explain.go shows what a call would get, warm.go
+// doctor.go runs sandboxd's doctor. read.go, ls.go, cp.go and files.go handle files, explain.go shows what a call would get, warm.go
 // makes its container in advance, and egress.go with decisions.go shows what calls tried to reach.
 package main
 
@@ -12,6 +12,19 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"strings"
+)
+
+// inFlags says in the words of this command line what a message of the service says in the API's.
+var inFlags = strings.NewReplacer(
+	"name that, or set follow", "name that, or use -L",
+	"set recursive", "use -r",
+	"read it with binary, or download it", "use --binary, or sandbox cp",
+	"read it without offset, skipBytes and limit, or set text to lossy", "leave out --offset, --skip-bytes and --limit, or use --lossy",
+	"offset, skipBytes and limit are for text, not for binary", "--offset, --skip-bytes and --limit are for text, not for --binary",
+	"text and binary are both set", "--lossy and --binary are both given",
+	"download it, or a part of it", "use sandbox cp",
+	"skipBytes", "--skip-bytes",
 )
 
 func main() {
@@ -22,7 +35,7 @@ func main() {
 	case errors.As(err, &exit):
 		os.Exit(int(exit))
 	default:
-		fmt.Fprintln(os.Stderr, "sandbox:", err)
+		fmt.Fprintln(os.Stderr, "sandbox:", inFlags.Replace(err.Error()))
 		os.Exit(exitFailure)
 	}
 }

@@ -16,15 +16,16 @@ import (
 
 func readCommand(a *app) *cobra.Command {
 	var r types.Read
-	var offset, limit int
+	var offset, limit, skip int
+	var lossy bool
 	cmd := &cobra.Command{
 		Use:   "read --user USER [flags] PATH",
 		Short: "Print a file of a sandbox",
 		Long: `read prints a file, as an agent would read it. PATH is relative to the working directory, absolute
 inside, or from the home as '~/…' (quoted, because the shell would put your own home there).
 
-A long text is cut, and ends with a notice that says how to go on; --raw prints all of it. Of an image, or
-of any file with --binary, the bytes are printed. To copy a file as it is, use "sandbox cp".`,
+A long text is cut, and a notice on stderr says how to go on; --raw prints all of it. Of an image, of what is
+not UTF-8, or of any file with --binary, the bytes are printed. To copy a file as it is, use "sandbox cp".`,
 		Example: `  sandbox read --user alice notes.txt
   sandbox read --user alice --offset 2001 --limit 500 '~/logs/build.log'
   sandbox read --user alice --binary model.bin | sha256sum`,
@@ -33,6 +34,9 @@ of any file with --binary, the bytes are printed. To copy a file as it is, use "
 	flags := cmd.Flags()
 	flags.IntVar(&offset, "offset", 1, "first line to print, from 1")
 	flags.IntVar(&limit, "limit", 0, "how many lines to print (default: as many as fit)")
+	flags.IntVar(&skip, "skip-bytes", 0, "how many bytes of the first line to leave out")
+	flags.BoolVar(&lossy, "lossy", false, "print as text what is not UTF-8, with U+FFFD in it")
+	flags.BoolVarP(&r.Follow, "dereference", "L", false, "if PATH is a symbolic link, print what it leads to")
 	flags.BoolVar(&r.Raw, "raw", false, "print all of a text, without cutting it")
 	flags.BoolVar(&r.Binary, "binary", false, "print the bytes, whatever they are")
 	return asks(a, &target{}, cmd, func(ctx context.Context, c *client.Client, id string, args []string) (types.ReadResult, error) {
@@ -41,6 +45,12 @@ of any file with --binary, the bytes are printed. To copy a file as it is, use "
 		}
 		if flags.Changed("limit") {
 			r.Limit = &limit
+		}
+		if flags.Changed("skip-bytes") {
+			r.SkipBytes = &skip
+		}
+		if lossy {
+			r.Text = types.TextLossy
 		}
 		r.Target = client.Target(args[0])
 		return c.Read(ctx, id, r)
@@ -61,14 +71,28 @@ func printContent(out, notices io.Writer, r types.ReadResult) error {
 		return err
 	}
 	if r.Lines != nil && r.Truncated {
-		fmt.Fprintf(notices, "sandbox: %d of %d lines; --raw prints all of them\n", r.OutputLines, r.TotalLines)
+		fmt.Fprintf(notices, "sandbox: %d of %d lines; --raw prints all of them, %s the next\n", r.OutputLines, r.TotalLines, flagsOf(r.Next))
 	}
 	return nil
 }
 
+// flagsOf returns the flags that read on.
+func flagsOf(next *types.ReadOn) string {
+	switch {
+	case next == nil: // from a service that does not say
+		return "--offset"
+	case next.SkipBytes > 0:
+		return fmt.Sprintf("--offset %d --skip-bytes %d", next.Offset, next.SkipBytes)
+	}
+	return fmt.Sprintf("--offset %d", next.Offset)
+}
+
 func describeType(r types.ReadResult) string {
-	if r.Type == types.ReadImage {
+	switch {
+	case r.Type == types.ReadImage:
 		return "an image (" + r.MimeType + ")"
+	case r.Encoding != "":
+		return "a text in " + r.Encoding
 	}
 	return "a binary file"
 }
@@ -95,11 +119,7 @@ meanwhile, it is written as long as it was at the beginning.`,
 			if err != nil {
 				return err
 			}
-			path, err := absolute(cmd.Context(), c, id, args[0])
-			if err != nil {
-				return err
-			}
-			written, err := writeContent(cmd.Context(), c, id, path, w, args[1], cmd.InOrStdin())
+			written, err := writeContent(cmd.Context(), c, id, args[0], w, args[1], cmd.InOrStdin())
 			return show(cmd, asJSON, written, err, func(out io.Writer, written types.Written) error {
 				_, err := fmt.Fprintf(out, "%s: %d bytes written\n", printable(written.SandboxPath), written.Bytes)
 				return err
@@ -107,6 +127,7 @@ meanwhile, it is written as long as it was at the beginning.`,
 		},
 	}
 	t.flags(a, cmd)
+	cmd.Flags().BoolVarP(&w.Follow, "dereference", "L", false, "if PATH is a symbolic link, write to what it leads to")
 	cmd.Flags().BoolVar(&w.Append, "append", false, "add to the end of the file")
 	cmd.Flags().BoolVar(&w.Exclusive, "exclusive", false, "fail if the file exists")
 	jsonFlag(cmd, &asJSON)
@@ -121,7 +142,7 @@ const appendLimit = 8 << 20
 // writeContent writes an argument, or stdin as a stream. Appending cannot stream.
 func writeContent(ctx context.Context, c *client.Client, id, path string, w types.Write, content string, stdin io.Reader) (types.Written, error) {
 	if content == "-" && !w.Append {
-		return c.Upload(ctx, id, path, stdin, w.Exclusive)
+		return c.UploadWith(ctx, id, path, stdin, client.UploadOptions{Exclusive: w.Exclusive, Follow: w.Follow})
 	}
 	data := []byte(content)
 	if content == "-" {

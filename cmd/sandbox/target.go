@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"path"
 	"regexp"
 	"slices"
 	"strings"
@@ -251,17 +250,4 @@ func commandOf(args []string) (command string, argv []string) {
 		return args[0], nil
 	}
 	return "", args
-}
-
-// absolute returns a path to write to. The service takes no relative path for writing, so this puts it below
-// the working directory, where reading looks for it, too.
-func absolute(ctx context.Context, c *client.Client, id, name string) (string, error) {
-	if strings.HasPrefix(name, "/") || name == "~" || strings.HasPrefix(name, "~/") {
-		return name, nil
-	}
-	box, err := c.Get(ctx, id)
-	if err != nil {
-		return "", err
-	}
-	return path.Join(box.Permissions.WorkingDir, name), nil
 }

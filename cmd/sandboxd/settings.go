@@ -40,6 +40,7 @@ func (d *daemon) callSettings(cfg config.Config, rules policy.EgressRules) sandb
 		DefaultTimeout: cfg.Exec.DefaultTimeout.Duration(), MaxTimeout: cfg.Exec.MaxTimeout.Duration(),
 		MaxAttachedTimeout: cfg.Exec.MaxAttachedTimeout.Duration(),
 		KillGrace:          cfg.Exec.KillGrace.Duration(),
+		MaxImage:           sandbox.ImageBounds{Bytes: int64(cfg.Read.MaxImage.Bytes), Pixels: int(cfg.Read.MaxImage.Pixels)},
 		MaxDomains:         cfg.Egress.MaxDomains, LocalUsers: localUsers(cfg),
 		Egress: rules, Decisions: d.decisions, CannotFilter: d.networks.Weak(), Events: d.events, Hour: d.hour, Quotas: d.quotas,
 	}

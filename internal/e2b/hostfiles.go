@@ -50,12 +50,12 @@ func (h hostFiles) entry(at string, e sandbox.Entry) entry {
 }
 
 func (h hostFiles) stat(ctx context.Context, at string) (entry, error) {
-	e, err := h.Files().Stat(ctx, h.ID(), at)
+	e, err := h.Files().Stat(ctx, h.ID(), sandbox.Where{Path: at})
 	return h.entry(at, e), err
 }
 
 func (h hostFiles) list(ctx context.Context, dir string, depth uint32, visit func(entry) error) error {
-	entries, err := h.Files().ListDir(ctx, h.ID(), dir)
+	entries, err := h.Files().ListDir(ctx, h.ID(), sandbox.Where{Path: dir})
 	if err != nil {
 		return err
 	}
@@ -104,7 +104,7 @@ func (h hostFiles) remove(ctx context.Context, at string) error {
 }
 
 func (h hostFiles) open(ctx context.Context, at string) (content, error) {
-	file, err := h.Files().Download(ctx, h.ID(), at)
+	file, err := h.Files().Download(ctx, h.ID(), sandbox.Where{Path: at})
 	if err != nil {
 		return content{}, err
 	}

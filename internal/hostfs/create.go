@@ -3,6 +3,7 @@ package hostfs
 import (
 	"crypto/rand"
 	"errors"
+	"io/fs"
 	"path"
 
 	"golang.org/x/sys/unix"
@@ -23,9 +24,6 @@ const (
 	Exclusive
 )
 
-// newFile is the mode of a file that does not replace another.
-const newFile = 0o644
-
 // Writer writes a file. Replaced and new files are written next to their final place, under a name that
 // begins with temporaryPrefix, and appear with Commit: a reader sees the old content or the new, and a crash
 // leaves one of the two. Appended data appears with each Write. Only one goroutine at a time may use a
@@ -34,6 +32,7 @@ type Writer struct {
 	root         *Root
 	name         string
 	how          CreateMode
+	mode         fs.FileMode // of a file that does not replace another
 	parent, leaf string
 	// dir is the directory of the file, file the descriptor that is written to.
 	dir, file int
@@ -51,15 +50,15 @@ type Writer struct {
 // Create starts writing a regular file, and makes missing directories. It reports obstacles before a byte is
 // written: the error is of class ErrConflict when Exclusive finds the file there, ErrInvalidArgument or
 // ErrPermissionDenied when the name or the existing file is unsuitable, as for OpenFile, or errs.ErrNoSpace.
-// A file that replaces another keeps its permission bits, but not its owner; a new one has 0644.
-func (r *Root) Create(name string, how CreateMode) (*Writer, error) {
+// A file that replaces another keeps its permission bits, but not its owner; a new one has those of mode.
+func (r *Root) Create(name string, how CreateMode, mode fs.FileMode) (*Writer, error) {
 	if err := checkEntry(name); err != nil {
 		return nil, err
 	}
 	if how < Replace || how > Exclusive {
 		return nil, errs.Invalid("cannot write a file in the unknown mode %d", how)
 	}
-	w := &Writer{root: r, name: name, how: how, file: -1}
+	w := &Writer{root: r, name: name, how: how, mode: mode.Perm(), file: -1}
 	w.parent, w.leaf = path.Dir(name), path.Base(name)
 	if err := r.asOwner(w.open); err != nil {
 		return nil, err
@@ -98,7 +97,7 @@ func (w *Writer) target() (int, Info, error) {
 	entry, info, err := openPath(w.dir, w.leaf)
 	switch {
 	case errors.Is(err, unix.ENOENT):
-		return -1, Info{Mode: newFile}, nil
+		return -1, Info{Mode: w.mode}, nil
 	case err != nil:
 		return -1, Info{}, w.root.fail(w.name, err)
 	case info.closed:

@@ -121,7 +121,7 @@ func (l *lab) write(name string, how hostfs.CreateMode, content string) error {
 }
 
 func write(root *hostfs.Root, name string, how hostfs.CreateMode, content string) error {
-	w, err := root.Create(name, how)
+	w, err := root.Create(name, how, 0o644)
 	if err != nil {
 		return err
 	}
@@ -213,7 +213,7 @@ func TestClosedRoot(t *testing.T) {
 	l := newLab(t)
 	root, err := hostfs.Open(hostfs.Config{Dir: l.dir, UID: uint32(l.uid), GID: uint32(l.gid), Walks: &hostfs.Walks{}, User: "lab"})
 	must(t, err)
-	w, err := root.Create("f", hostfs.Replace)
+	w, err := root.Create("f", hostfs.Replace, 0o644)
 	must(t, err)
 	must(t, root.Close())
 	if _, err := w.Commit(); !errors.Is(err, os.ErrClosed) {

@@ -37,7 +37,7 @@ func TestFullDisk(t *testing.T) {
 		if how == hostfs.Exclusive {
 			name = "g"
 		}
-		w, err := l.root.Create(name, how)
+		w, err := l.root.Create(name, how, 0o644)
 		must(t, err)
 		_, err = io.Copy(w, strings.NewReader(strings.Repeat("x", 1<<20)))
 		l.refused(err, errs.ErrNoSpace, "the disk or quota is full")

@@ -92,10 +92,51 @@ func (r *Root) fail(name string, err error) error {
 	return classify(name, err)
 }
 
+// FirstLink returns the first component of a name that is a symbolic link, as a name, and the link's text. Both are
+// empty if there is none before the name ends or leads nowhere. It follows nothing: whoever does is to resolve
+// the text to another name, and to decide about that one as about any. An operation on it then has the file of that
+// very name, or fails.
+func (r *Root) FirstLink(name string) (at, text string, err error) {
+	if err := checkName(name); err != nil {
+		return "", "", err
+	}
+	err = r.asOwner(func() error {
+		switch info, err := statAt(r.dir, name); {
+		case err == nil && info.Type == Symlink:
+			at, text = name, info.Link
+		case errors.Is(err, unix.ELOOP):
+			r.walkTo(name, func(part string, info Info, err error) {
+				if err == nil && info.Type == Symlink {
+					at, text = part, info.Link
+				}
+			})
+		}
+		return nil
+	})
+	return at, text, err
+}
+
 // obstacle looks at the components of name one by one, and returns an error about the first that does not
 // lead on. It looks after the fact, so it may find a different one than the one that stopped the operation,
-// or nil. It follows no links.
-func (r *Root) obstacle(name string) error {
+// or nil.
+func (r *Root) obstacle(name string) (found error) {
+	r.walkTo(name, func(part string, info Info, err error) {
+		switch {
+		case errors.Is(err, unix.EXDEV):
+			found = classify(part, err)
+		case err != nil:
+		case info.Type == Symlink:
+			found = notRegular(part, Symlink)
+		case part != name:
+			found = classify(part, unix.ENOTDIR)
+		}
+	})
+	return found
+}
+
+// walkTo looks at the components of name one by one, and calls stop with the first that cannot be opened or is no
+// directory, if there is one. It follows no links.
+func (r *Root) walkTo(name string, stop func(part string, info Info, err error)) {
 	dir := r.dir
 	for end := 0; end < len(name); end++ {
 		part, _, _ := strings.Cut(name[end:], "/")
@@ -104,27 +145,17 @@ func (r *Root) obstacle(name string) error {
 		if dir != r.dir {
 			_ = unix.Close(dir)
 		}
-		if err != nil {
-			if errors.Is(err, unix.EXDEV) {
-				return classify(name[:end], err)
-			}
-			return nil
-		}
-		if info.Type == Directory {
+		if err == nil && info.Type == Directory {
 			dir = fd
 			continue
 		}
-		_ = unix.Close(fd)
-		if info.Type == Symlink {
-			return notRegular(name[:end], Symlink)
+		if err == nil {
+			_ = unix.Close(fd)
 		}
-		if end < len(name) {
-			return classify(name[:end], unix.ENOTDIR)
-		}
-		return nil
+		stop(name[:end], info, err)
+		return
 	}
 	if dir != r.dir {
 		_ = unix.Close(dir)
 	}
-	return nil
 }

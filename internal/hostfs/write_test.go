@@ -35,7 +35,7 @@ func TestWrite(t *testing.T) {
 			if tt.old != "" {
 				l.file(tt.name, tt.old)
 			}
-			w, err := l.root.Create(tt.name, tt.how)
+			w, err := l.root.Create(tt.name, tt.how, 0o644)
 			must(t, err)
 			for _, part := range []string{"n", "", "ew"} {
 				n, err := io.WriteString(w, part)
@@ -63,7 +63,7 @@ func TestAbortLeavesWhatWas(t *testing.T) {
 	for _, how := range []hostfs.CreateMode{hostfs.Replace, hostfs.Append} {
 		l := newLab(t)
 		l.file("f", "old")
-		w, err := l.root.Create("f", how)
+		w, err := l.root.Create("f", how, 0o644)
 		must(t, err)
 		_, err = io.WriteString(w, "new")
 		must(t, err)
@@ -77,7 +77,7 @@ func TestAbortLeavesWhatWas(t *testing.T) {
 func TestAbortKeepsWhatOthersAppended(t *testing.T) {
 	l := newLab(t)
 	l.file("f", "old")
-	w, err := l.root.Create("f", hostfs.Append)
+	w, err := l.root.Create("f", hostfs.Append, 0o644)
 	must(t, err)
 	_, err = io.WriteString(w, "mine")
 	must(t, err)
@@ -92,10 +92,10 @@ func TestExclusiveRefusesBeforeAByteIsWritten(t *testing.T) {
 	l.mkdir("d")
 	l.symlink("f", "link")
 	for _, name := range []string{"f", "d", "link"} {
-		_, err := l.root.Create(name, hostfs.Exclusive)
+		_, err := l.root.Create(name, hostfs.Exclusive, 0o644)
 		l.refused(err, errdefs.ErrConflict, "exists already")
 	}
-	w, err := l.root.Create("late", hostfs.Exclusive)
+	w, err := l.root.Create("late", hostfs.Exclusive, 0o644)
 	must(t, err)
 	l.file("late", "theirs")
 	_, err = w.Commit()
@@ -209,7 +209,7 @@ func TestCommitRefusesWhenTheDirectoryMoved(t *testing.T) {
 	for _, tt := range moves {
 		l := newLab(t)
 		l.mkdir("d")
-		w, err := l.root.Create("d/f", hostfs.Replace)
+		w, err := l.root.Create("d/f", hostfs.Replace, 0o644)
 		must(t, err)
 		must(t, tt.do(l))
 		_, err = w.Commit()
@@ -224,12 +224,12 @@ func TestCommitRefusesWhenTheDirectoryMoved(t *testing.T) {
 
 func TestCreateRefuses(t *testing.T) {
 	l := newLab(t)
-	_, err := l.root.Create(".", hostfs.Replace)
+	_, err := l.root.Create(".", hostfs.Replace, 0o644)
 	l.refused(err, errdefs.ErrInvalidArgument, "root directory")
-	_, err = l.root.Create("f", 0)
+	_, err = l.root.Create("f", 0, 0o644)
 	l.refused(err, errdefs.ErrInvalidArgument, "unknown mode 0")
 	l.file("f", "")
-	_, err = l.root.Create("f/g/h", hostfs.Replace)
+	_, err = l.root.Create("f/g/h", hostfs.Replace, 0o644)
 	l.refused(err, errdefs.ErrInvalidArgument, `"f" is not a directory`)
 	l.has(l.dir, "f")
 }

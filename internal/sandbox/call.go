@@ -110,6 +110,18 @@ func (c *call) path(written string) (pathmap.ContainerPath, error) {
 	return resolvePath(c.paths, c.WorkingDir, written)
 }
 
+// filePath is path for a file call: the file may have any name, because its tenant chose it.
+func (c *call) filePath(written string) (pathmap.ContainerPath, error) {
+	if written == "~" || strings.HasPrefix(written, "~/") {
+		return policy.Home.ResolveName("." + written[1:])
+	}
+	path, err := c.WorkingDir.ResolveName(written)
+	if err != nil || path.String() != written {
+		return path, err
+	}
+	return c.paths.Inside(path), nil
+}
+
 func resolvePath(paths pathmap.Map, base pathmap.ContainerPath, written string) (pathmap.ContainerPath, error) {
 	if written == "~" || strings.HasPrefix(written, "~/") {
 		return policy.Home.Resolve("." + written[1:])

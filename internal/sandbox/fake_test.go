@@ -128,7 +128,7 @@ func newResolver(t testing.TB, cfg rootfs.Config) *Resolver {
 	t.Helper()
 	cfg.HomeOwners = rootfs.Owners{UID: testUID, GID: testGID}
 	r, err := OpenResolver(filepath.Join(filepath.Dir(cfg.UsersDir), "sandboxes"), Config{
-		DefaultTimeout: 30 * time.Second, MaxTimeout: 300 * time.Second, MaxAttachedTimeout: 8 * time.Hour, KillGrace: 2 * time.Second,
+		DefaultTimeout: 30 * time.Second, MaxTimeout: 300 * time.Second, MaxAttachedTimeout: 8 * time.Hour, KillGrace: 2 * time.Second, MaxImage: testImages,
 		Quotas: quota.New(quota.Limits{PerUser: quota.Bounds{Commands: 2}}),
 	}, rootfs.NewPlanner(cfg, zerolog.Nop()), NewPlatforms(fakePlatform(t)), zerolog.Nop())
 	if err != nil {

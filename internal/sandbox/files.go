@@ -2,6 +2,7 @@ package sandbox
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"fmt"
 	"path"
@@ -26,12 +27,12 @@ func (s *Service) Write(ctx context.Context, id string, r WriteRequest) (Written
 	case r.Exclusive:
 		how = hostfs.Exclusive
 	}
-	t, err := s.target(ctx, id, "path", r.Path, accessCheck{doing: "write", mode: policy.Writable, absolute: true})
+	t, err := s.target(ctx, id, "path", Where{r.Path, r.Follow, r.Permissions}, accessCheck{doing: "write", mode: policy.Writable, last: linkIf(r.Follow, refuseLink)})
 	if err != nil {
 		return Written{}, err
 	}
 	defer t.close()
-	file, err := t.root.Create(t.name, how)
+	file, err := t.root.Create(t.name, how, cmp.Or(r.Mode, newFile))
 	if err != nil {
 		return Written{}, t.failed("write", err)
 	}
@@ -55,12 +56,15 @@ func (s *Service) Write(ctx context.Context, id string, r WriteRequest) (Written
 	return Written{Bytes: n, ResolvedPath: t.hostPath(), SandboxPath: display(t.path)}, nil
 }
 
+// newFile is the mode of a file that does not replace another.
+const newFile = 0o644
+
 // copyBuffer is how much of a stream is in memory.
 const copyBuffer = 256 << 10
 
 // Download opens a file; the caller closes it.
-func (s *Service) Download(ctx context.Context, id, written string) (Download, error) {
-	t, err := s.target(ctx, id, "path", written, accessCheck{doing: "read", mode: policy.ReadOnly})
+func (s *Service) Download(ctx context.Context, id string, where Where) (Download, error) {
+	t, err := s.target(ctx, id, "path", where, accessCheck{doing: "read", mode: policy.ReadOnly, last: linkIf(where.Follow, refuseLink)})
 	if err != nil {
 		return Download{}, err
 	}
@@ -69,18 +73,18 @@ func (s *Service) Download(ctx context.Context, id, written string) (Download, e
 	if err != nil {
 		return Download{}, t.failed("read", err)
 	}
-	return Download{ReadSeekCloser: file, Name: path.Base(t.path.String()), Size: info.Size, ModTime: info.ModTime}, nil
+	return Download{ReadSeekCloser: file, Name: path.Base(t.asked.String()), Size: info.Size, ModTime: info.ModTime, Mode: info.Mode}, nil
 }
 
 // maxEntries is how many names a listing has at most.
 const maxEntries = 10_000
 
 // ListDir lists a directory by name, without what is hidden.
-func (s *Service) ListDir(ctx context.Context, id, written string) (Listing, error) {
-	if written == "" {
-		written = "."
+func (s *Service) ListDir(ctx context.Context, id string, where Where) (Listing, error) {
+	if where.Path == "" {
+		where.Path = "."
 	}
-	t, err := s.target(ctx, id, "path", written, accessCheck{doing: "list", mode: policy.ReadOnly})
+	t, err := s.target(ctx, id, "path", where, accessCheck{doing: "list", mode: policy.ReadOnly, last: linkIf(where.Follow, refuseLink)})
 	if err != nil {
 		return Listing{}, err
 	}
@@ -118,8 +122,8 @@ func (s *Service) Usage(ctx context.Context, id string) (used, free int64, err e
 }
 
 // shows reports whether a name in the directory may be seen.
-func (t fileTarget) shows(name string) bool {
-	child, err := t.path.Resolve("./" + name)
+func (t *fileTarget) shows(name string) bool {
+	child, err := t.path.ResolveName("./" + name)
 	if err != nil {
 		return true // a name that no path of ours can hold hides nothing
 	}
@@ -128,8 +132,8 @@ func (t fileTarget) shows(name string) bool {
 }
 
 // Stat describes what is at a path, which may be a symbolic link.
-func (s *Service) Stat(ctx context.Context, id, written string) (Entry, error) {
-	t, err := s.target(ctx, id, "path", written, accessCheck{doing: "look at", mode: policy.ReadOnly})
+func (s *Service) Stat(ctx context.Context, id string, where Where) (Entry, error) {
+	t, err := s.target(ctx, id, "path", where, accessCheck{doing: "look at", mode: policy.ReadOnly, last: linkIf(where.Follow, takeLink)})
 	if err != nil {
 		return Entry{}, err
 	}
@@ -138,7 +142,7 @@ func (s *Service) Stat(ctx context.Context, id, written string) (Entry, error) {
 	if err != nil {
 		return Entry{}, t.failed("look at", err)
 	}
-	info.Name = path.Base(t.path.String())
+	info.Name = path.Base(t.asked.String())
 	return entry(info), nil
 }
 
@@ -148,7 +152,7 @@ func entry(i hostfs.Info) Entry {
 
 // Mkdir makes a directory, and with parents also those above it.
 func (s *Service) Mkdir(ctx context.Context, id, written string, parents bool) error {
-	t, err := s.target(ctx, id, "path", written, accessCheck{doing: "make", mode: policy.Writable, absolute: true})
+	t, err := s.target(ctx, id, "path", Where{Path: written}, accessCheck{doing: "make", mode: policy.Writable})
 	if err != nil {
 		return err
 	}
@@ -158,7 +162,7 @@ func (s *Service) Mkdir(ctx context.Context, id, written string, parents bool) e
 
 // Remove removes a file, or with recursive a directory and all that is in it.
 func (s *Service) Remove(ctx context.Context, id, written string, recursive bool) error {
-	t, err := s.target(ctx, id, "path", written, accessCheck{doing: "remove", mode: policy.Writable, absolute: true, whole: true})
+	t, err := s.target(ctx, id, "path", Where{Path: written}, accessCheck{doing: "remove", mode: policy.Writable, last: takeLink, whole: true})
 	if err != nil {
 		return err
 	}
@@ -168,21 +172,25 @@ func (s *Service) Remove(ctx context.Context, id, written string, recursive bool
 
 // Move renames a file or directory within one mount; overwrite replaces a file that is there.
 func (s *Service) Move(ctx context.Context, id, written, writtenTo string, overwrite bool) error {
-	check := accessCheck{doing: "move", mode: policy.Writable, absolute: true, whole: true}
-	from, err := s.target(ctx, id, "from", written, check)
+	check := accessCheck{doing: "move", mode: policy.Writable, last: takeLink, whole: true}
+	from, err := s.target(ctx, id, "from", Where{Path: written}, check)
 	if err != nil {
 		return err
 	}
 	defer from.close()
-	to, err := s.target(ctx, id, "to", writtenTo, check)
+	to, err := s.target(ctx, id, "to", Where{Path: writtenTo}, check)
 	if err != nil {
 		return err
 	}
 	defer to.close()
 	if from.host != to.host {
-		return errs.Invalid("cannot move %q to %q: they are in different mounts; copy it and remove it", display(from.path), display(to.path))
+		refuse := errs.Invalid
+		if from.path != from.asked || to.path != to.asked {
+			refuse = errs.Denied // as everything to which links lead
+		}
+		return refuse("cannot move %s to %s: they are in different mounts; copy it and remove it", from.shown(), to.shown())
 	}
-	return from.failed(fmt.Sprintf("move to %q:", display(to.path)), from.root.Move(from.name, to.name, overwrite))
+	return from.failed(fmt.Sprintf("move to %s:", to.shown()), from.root.Move(from.name, to.name, overwrite))
 }
 
 // Explain says what a call would get, and why, before anything runs; nothing is made for it.

@@ -3,7 +3,7 @@ package sandbox
 import (
 	"context"
 	"fmt"
-	"strings"
+	"strconv"
 
 	cerrdefs "github.com/containerd/errdefs"
 
@@ -18,25 +18,30 @@ import (
 // fileTarget is a path that a file call names. Policy allows it and its mount was found on the host, but the
 // file itself was not looked at yet: that goes through root and name.
 type fileTarget struct {
-	path pathmap.ContainerPath
-	view policy.View
-	at   policy.Region
-	root *hostfs.Root
-	name string // below root
-	host string // of root
-	user string
-	free func() // releases what keeps root's directory; nil for nothing
+	asked pathmap.ContainerPath // as the caller named it
+	path  pathmap.ContainerPath // where the links in it lead
+	view  policy.View
+	at    policy.Region
+	base  pathmap.ContainerPath // of root
+	root  *hostfs.Root          // nil before it is opened
+	name  string                // below root
+	host  string                // of root
+	user  string
+	free  func()                // releases what keeps root's directory; nil for nothing
 }
 
-func (t fileTarget) close() {
-	_ = t.root.Close()
+func (t *fileTarget) close() {
+	if t.root != nil {
+		_ = t.root.Close()
+	}
 	if t.free != nil {
 		t.free()
 	}
+	t.root, t.free = nil, nil
 }
 
 // hostPath returns the path on the host.
-func (t fileTarget) hostPath() string {
+func (t *fileTarget) hostPath() string {
 	if t.name == "." {
 		return t.host
 	}
@@ -59,8 +64,26 @@ func display(path pathmap.ContainerPath) string {
 type accessCheck struct {
 	doing string      // as in "cannot read"
 	mode  policy.Mode // the least that will do
-	// absolute refuses a relative path; whole refuses a path at or below which the view has a region.
-	absolute, whole bool
+	last  lastLink    // what to do about a symbolic link that is the last component
+	whole bool        // refuse a path at or below which the view has a region
+}
+
+// lastLink says what a call does with a symbolic link that its path ends with.
+type lastLink int
+
+// refuseLink is for calls about what a link leads to, and takeLink for those about the link itself.
+const (
+	refuseLink lastLink = iota
+	takeLink
+	followLink
+)
+
+// linkIf is followLink if the caller asked for it, and otherwise the other one.
+func linkIf(follow bool, otherwise lastLink) lastLink {
+	if follow {
+		return followLink
+	}
+	return otherwise
 }
 
 // tmpOpener finds the users' /tmp. *dockerexec.Executor is one.
@@ -68,66 +91,90 @@ type tmpOpener interface {
 	Tmp(ctx context.Context, spec dockerexec.Spec, token quota.Token, create bool) (dir string, release func(), err error)
 }
 
-// target finds a path that a caller wrote. File calls have no tags, so the view of all that the sandbox holds decides.
-func (s *Service) target(ctx context.Context, id, field, written string, check accessCheck) (fileTarget, error) {
+// target finds a path that a caller wrote, through the symbolic links in it. A call without permissions has the view
+// of all that the sandbox holds.
+func (s *Service) target(ctx context.Context, id, field string, where Where, check accessCheck) (fileTarget, error) {
 	c, err := s.call(id, Confinement{})
 	if err != nil {
 		return fileTarget{}, err
 	}
-	if written == "" {
+	if where.Path == "" {
 		return fileTarget{}, errs.Invalid("%s is empty", field)
 	}
-	if check.absolute && !strings.HasPrefix(written, "/") && !strings.HasPrefix(written, "~/") {
-		return fileTarget{}, errs.Invalid("%s %q is not absolute; it begins with / or ~/", field, written)
-	}
-	path, err := c.path(written)
+	path, err := c.filePath(where.Path)
 	if err != nil {
 		return fileTarget{}, errs.Invalid("%s: %v", field, err)
 	}
-	t := fileTarget{path: path, view: c.subject.Held(), user: c.User.String()}
-	if err := t.allow(check); err != nil {
-		return fileTarget{}, err
-	}
-	if path.Within(policy.Tmp) {
-		p, err := s.resolver.plan(ctx, c, false)
+	t := fileTarget{asked: path, path: path, view: c.subject.Held(), user: c.User.String()}
+	if where.Permissions != nil {
+		narrowed := *c
+		narrowed.Permissions = where.Permissions
+		decision, err := s.resolver.decide(&narrowed)
 		if err != nil {
 			return fileTarget{}, err
 		}
-		return t, t.openTmp(ctx, s.resolver, s.executor, p.spec, s.token, check.mode == policy.Writable)
+		t.view = decision.View
 	}
-	at, rest, err := c.paths.Locate(path)
+	open := func() error { return s.openTarget(ctx, c, &t, check.mode == policy.Writable) }
+	if err := t.followLinks(check, open); err != nil {
+		t.close()
+		return fileTarget{}, err
+	}
+	return t, nil
+}
+
+// openTarget opens the root of the mount that shows the target's path.
+func (s *Service) openTarget(ctx context.Context, c *call, t *fileTarget, create bool) error {
+	t.close()
+	if t.path.Within(policy.Tmp) {
+		p, err := s.resolver.plan(ctx, c, false)
+		if err != nil {
+			return err
+		}
+		return t.openTmp(ctx, s.resolver, s.executor, p.spec, s.token, create)
+	}
+	at, rest, err := c.paths.Locate(t.path)
 	if err != nil {
-		return fileTarget{}, errs.NotFound("%v", err)
+		return errs.NotFound("%v", err)
 	}
-	t.name, t.host = rest, at.Host.String()
+	t.base, t.name, t.host = at.Container, rest, at.Host.String()
 	t.root, err = s.resolver.rootfs.OpenRoot(ctx, c.User.String(), at)
-	return t, err
+	return err
 }
 
 // allow checks the path against the view.
 func (t *fileTarget) allow(check accessCheck) error {
-	shown := display(t.path)
 	at, ok := t.view.At(t.path)
 	t.at = at
 	switch {
 	case !ok && check.mode == policy.Writable:
-		return errs.Denied("cannot %s %q: it is in no place that this sandbox may write to", check.doing, shown)
+		return errs.Denied("cannot %s %s: it is in no place that this sandbox may write to", check.doing, t.shown())
+	case !ok && t.path != t.asked: // denied, as what a link leads to
+		return errs.Denied("cannot %s %s: that is in no mount of this sandbox; what belongs to the image can be seen with exec", check.doing, t.shown())
 	case !ok:
-		return errs.NotFound("cannot %s %q: it is in no mount of this sandbox; what belongs to the image can be seen with exec", check.doing, shown)
+		return errs.NotFound("cannot %s %s: it is in no mount of this sandbox; what belongs to the image can be seen with exec", check.doing, t.shown())
 	case at.Mode == policy.Empty && t.path == at.Path && check.mode == policy.ReadOnly:
 		return nil // a directory with nothing in it
 	case at.Mode < policy.ReadOnly:
-		return errs.Denied("cannot %s %q: %s", check.doing, shown, at.Why)
+		return errs.Denied("cannot %s %s: %s", check.doing, t.shown(), at.Why)
 	case at.Mode < check.mode:
-		return errs.Denied("cannot %s %q: this sandbox may not write there (%s)", check.doing, shown, readOnlyWhy(at))
+		return errs.Denied("cannot %s %s: this sandbox may not write there (%s)", check.doing, t.shown(), readOnlyWhy(at))
 	}
 	if inner, held := t.view.Holds(t.path); check.whole && (held || at.Path == t.path) {
 		if !held {
 			inner = at
 		}
-		return errs.Denied("cannot %s %q: the place %q has to stay (%s)", check.doing, shown, display(inner.Path), inner.Why)
+		return errs.Denied("cannot %s %s: the place %q has to stay (%s)", check.doing, t.shown(), display(inner.Path), inner.Why)
 	}
 	return nil
+}
+
+// shown returns the path in quotes as the caller named it, and where the links in it lead.
+func (t *fileTarget) shown() string {
+	if t.path == t.asked {
+		return strconv.Quote(display(t.asked))
+	}
+	return fmt.Sprintf("%q, which leads to %q", display(t.asked), display(t.path))
 }
 
 func readOnlyWhy(at policy.Region) string {
@@ -147,9 +194,8 @@ func (t *fileTarget) openTmp(ctx context.Context, r *Resolver, executor tmpOpene
 	if err != nil {
 		return err
 	}
-	t.free, t.host = free, dir
+	t.free, t.host, t.base = free, dir, policy.Tmp
 	if t.root, err = r.rootfs.OpenTmp(dir, spec); err != nil {
-		free()
 		return errs.Redact(ctx, r.log, "cannot open /tmp", err)
 	}
 	t.name = "."
@@ -160,9 +206,9 @@ func (t *fileTarget) openTmp(ctx context.Context, r *Resolver, executor tmpOpene
 }
 
 // failed says what a file call could not do. Errors of hostfs name only the path below the root.
-func (t fileTarget) failed(doing string, err error) error {
+func (t *fileTarget) failed(doing string, err error) error {
 	if err == nil {
 		return nil
 	}
-	return fmt.Errorf("cannot %s %q: %w", doing, display(t.path), err)
+	return fmt.Errorf("cannot %s %s: %w", doing, t.shown(), err)
 }

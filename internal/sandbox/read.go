@@ -4,14 +4,17 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
 	"slices"
-	"strings"
+	"unicode/utf8"
 
 	"github.com/daycare-run/sandbox/internal/errs"
+	"github.com/daycare-run/sandbox/internal/picture"
 	"github.com/daycare-run/sandbox/internal/policy"
+	"github.com/daycare-run/sandbox/internal/utf8cut"
 )
 
 // The bounds of a read. A text is cut at whichever of the first two comes first.
@@ -29,19 +32,29 @@ const (
 // pictures are the formats that agents can look at.
 var pictures = []string{"image/png", "image/jpeg", "image/gif", "image/webp"}
 
-// Read returns a file's content: a picture that agents can look at, text cut to what they can take in,
-// or on request all of it.
+// ImageBounds are the bounds of an image that a read returns.
+type ImageBounds struct {
+	// Bytes is the most that its file has; Pixels the most in its width and in its height.
+	Bytes  int64
+	Pixels int
+}
+
+// Read returns a file's content: a picture that agents can look at, text cut to what they can take in, or on request all
+// of it. What is neither is returned as bytes.
 func (s *Service) Read(ctx context.Context, id string, r ReadRequest) (ReadResult, error) {
 	if _, err := s.Get(id); err != nil {
 		return ReadResult{}, err
 	}
-	if (r.Offset != 0 || r.Limit != 0) && r.Binary {
-		return ReadResult{}, errs.Invalid("offset and limit count lines and go with text, not with binary")
+	if r.lines() && r.Binary {
+		return ReadResult{}, errs.Invalid("offset, skipBytes and limit are for text, not for binary")
 	}
-	if r.Offset < 0 || r.Limit < 0 {
-		return ReadResult{}, errs.Invalid("offset %d and limit %d cannot be negative", r.Offset, r.Limit)
+	if r.Lossy && r.Binary {
+		return ReadResult{}, errs.Invalid("text and binary are both set; a file is read as the one or the other")
 	}
-	t, err := s.target(ctx, id, "path", r.Path, accessCheck{doing: "read", mode: policy.ReadOnly})
+	if r.Offset < 0 || r.SkipBytes < 0 || r.Limit < 0 {
+		return ReadResult{}, errs.Invalid("offset %d, skipBytes %d and limit %d cannot be negative", r.Offset, r.SkipBytes, r.Limit)
+	}
+	t, err := s.target(ctx, id, "path", Where{r.Path, r.Follow, r.Permissions}, accessCheck{doing: "read", mode: policy.ReadOnly, last: linkIf(r.Follow, refuseLink)})
 	if err != nil {
 		return ReadResult{}, err
 	}
@@ -52,38 +65,83 @@ func (s *Service) Read(ctx context.Context, id string, r ReadRequest) (ReadResul
 	}
 	defer file.Close()
 	result := ReadResult{Bytes: info.Size, ResolvedPath: t.hostPath(), DisplayPath: display(t.path)}
-	return result, t.failed("read", result.fill(file, r))
+	return result, t.failed("read", result.fill(file, r, s.resolver.cfg().MaxImage))
 }
 
+// lines reports whether the request is for certain lines.
+func (r ReadRequest) lines() bool { return r.Offset != 0 || r.SkipBytes != 0 || r.Limit != 0 }
+
 // fill reads a file that had out.Bytes when it was opened. What others append meanwhile is not read, because it has no bound.
-func (out *ReadResult) fill(file io.Reader, r ReadRequest) error {
-	file = io.LimitReader(file, out.Bytes)
-	head := make([]byte, min(sniffed, out.Bytes))
-	n, err := io.ReadFull(file, head)
-	if err != nil && err != io.EOF && err != io.ErrUnexpectedEOF {
-		return errs.WithoutPath(err)
+func (out *ReadResult) fill(file io.ReadSeeker, r ReadRequest, most ImageBounds) error {
+	if r.Binary {
+		return out.take(file, r)
 	}
-	head = head[:n]
-	whole := io.MultiReader(bytes.NewReader(head), file)
-	mime := http.DetectContentType(head)
-	if r.Room != nil && (r.Raw || r.Binary || slices.Contains(pictures, mime)) {
-		if err := r.Room(int(min(out.Bytes, maxWhole))); err != nil {
+	if !r.Raw {
+		if done, err := out.image(file, r, most); done || err != nil {
 			return err
 		}
 	}
-	switch {
-	case r.Binary:
-		return out.take(whole)
-	case slices.Contains(pictures, mime) && !r.Raw:
-		out.MimeType = mime
-		return out.take(whole)
-	case bytes.IndexByte(head, 0) >= 0:
-		return errs.Invalid("it is not text: it has NUL bytes; read it with binary, or download it")
+	err := out.text(file, r)
+	if !errors.Is(err, errNotText) {
+		return err
 	}
+	if r.lines() {
+		return errs.Invalid("it is not text in UTF-8, so it has no lines; read it without offset, skipBytes and limit, or set text to lossy")
+	}
+	*out = ReadResult{Bytes: out.Bytes, ResolvedPath: out.ResolvedPath, DisplayPath: out.DisplayPath}
+	if _, err := file.Seek(0, io.SeekStart); err != nil {
+		return errs.WithoutPath(err)
+	}
+	if err := out.take(file, r); err != nil {
+		return err
+	}
+	out.Encoding = encodingOf(out.Content)
+	return nil
+}
+
+// image takes a file that is a picture, and reports whether it is one. Otherwise the file is at its beginning again.
+func (out *ReadResult) image(file io.ReadSeeker, r ReadRequest, most ImageBounds) (bool, error) {
+	head := make([]byte, min(sniffed, out.Bytes))
+	n, err := io.ReadFull(file, head)
+	if err != nil && err != io.EOF && err != io.ErrUnexpectedEOF {
+		return false, errs.WithoutPath(err)
+	}
+	if _, err := file.Seek(0, io.SeekStart); err != nil {
+		return false, errs.WithoutPath(err)
+	}
+	mime := http.DetectContentType(head[:n])
+	if !slices.Contains(pictures, mime) {
+		return false, nil
+	}
+	if out.Bytes > most.Bytes {
+		return false, errs.TooLarge("it begins like a picture (%s) and has %d bytes, more than %d (read.maxImage); read it with binary, or download it", mime, out.Bytes, most.Bytes)
+	}
+	whole := *out
+	if err := whole.take(file, r); err != nil {
+		return false, err
+	}
+	found, ok := picture.Parse(whole.Content)
+	switch {
+	case !ok:
+		_, err := file.Seek(0, io.SeekStart)
+		return false, err
+	case max(found.Width, found.Height) > most.Pixels:
+		return false, errs.TooLarge("it is a picture (%s) of %d by %d pixels, more than %d (read.maxImage); read it with binary, or download it", found.MIMEType, found.Width, found.Height, most.Pixels)
+	}
+	*out = whole
+	out.MimeType = found.MIMEType
+	return true, nil
+}
+
+// text reads a file as text. The error is errNotText if it is none.
+func (out *ReadResult) text(file io.Reader, r ReadRequest) error {
 	out.IsText = true
-	if r.Raw && r.Offset == 0 && r.Limit == 0 {
-		if err := out.take(whole); err != nil {
+	if r.Raw && !r.lines() {
+		if err := out.take(file, r); err != nil {
 			return err
+		}
+		if !r.Lossy && (!utf8.Valid(out.Content) || bytes.IndexByte(out.Content, 0) >= 0) {
+			return errNotText
 		}
 		out.TotalLines = lineCount(out.Content)
 		out.OutputLines = out.TotalLines
@@ -92,16 +150,30 @@ func (out *ReadResult) fill(file io.Reader, r ReadRequest) error {
 	if out.Bytes > maxCounted {
 		return errs.TooLarge("it has %d bytes, too many to count its lines; download it, or a part of it", out.Bytes)
 	}
-	return out.lines(bufio.NewReaderSize(whole, 64<<10), r)
+	if r.Raw && r.Room != nil {
+		if err := r.Room(int(min(out.Bytes, maxWhole))); err != nil {
+			return err
+		}
+	}
+	file = io.LimitReader(file, out.Bytes)
+	if !r.Lossy {
+		file = &utf8Reader{from: file}
+	}
+	return out.lines(bufio.NewReaderSize(file, 64<<10), r)
 }
 
 // take reads a file whole. It may have become shorter since its size was read.
-func (out *ReadResult) take(file io.Reader) error {
+func (out *ReadResult) take(file io.Reader, r ReadRequest) error {
+	if r.Room != nil {
+		if err := r.Room(int(min(out.Bytes, maxWhole))); err != nil {
+			return err
+		}
+	}
 	if out.Bytes > maxWhole {
 		return errs.TooLarge("it has %d bytes, more than %d; download it, or a part of it", out.Bytes, maxWhole)
 	}
 	content := bytes.NewBuffer(make([]byte, 0, out.Bytes+bytes.MinRead))
-	if _, err := content.ReadFrom(file); err != nil {
+	if _, err := content.ReadFrom(io.LimitReader(file, out.Bytes)); err != nil {
 		return errs.WithoutPath(err)
 	}
 	out.Content, out.Bytes = content.Bytes(), int64(content.Len())
@@ -118,16 +190,16 @@ func lineCount(text []byte) int {
 
 // window is the part of a text that a read shows.
 type window struct {
-	first, limit, bytes int // the first line from 1, the most lines, the most bytes
-	content             []byte
-	shown               int
-	by                  string // why it ended before the text did: lines, bytes, limit, or empty
-	long                int    // the size of a single line that was cut, or 0
+	first, skip, limit, bytes int // the first line from 1, how much of it is left out, the most lines, the most bytes
+	content                   []byte
+	shown                     int
+	by                        string // why it ended before the text did: lines, bytes, limit, or empty
+	long                      int    // the size of a single line that was cut, or 0
 }
 
 // lines shows a window of a text and counts all of its lines.
 func (out *ReadResult) lines(file *bufio.Reader, r ReadRequest) error {
-	w := window{first: max(r.Offset, 1), limit: r.Limit, bytes: maxTextBytes}
+	w := window{first: max(r.Offset, 1), skip: r.SkipBytes, limit: r.Limit, bytes: maxTextBytes}
 	if r.Raw {
 		w.bytes = maxWhole
 	}
@@ -139,6 +211,9 @@ func (out *ReadResult) lines(file *bufio.Reader, r ReadRequest) error {
 		}
 		if size > 0 {
 			total++
+			if total == w.first && w.skip > 0 && w.skip >= size {
+				return errs.Invalid("skipBytes %d is beyond the end: line %d has %d bytes", w.skip, total, size)
+			}
 			w.add(total, part, size, r.Raw)
 		}
 		if err == io.EOF {
@@ -155,9 +230,7 @@ func (out *ReadResult) lines(file *bufio.Reader, r ReadRequest) error {
 		if w.by == byLimit {
 			out.TruncatedBy = "lines"
 		}
-		if !r.Raw {
-			out.Content = append(bytes.TrimSuffix(out.Content, []byte{'\n'}), w.notice(total)...)
-		}
+		out.Next, out.Notice = w.next(total)
 	}
 	return nil
 }
@@ -169,8 +242,12 @@ const byLimit = "limit"
 func (w *window) line(file *bufio.Reader, number int) (size int, part []byte, err error) {
 	for {
 		chunk, err := file.ReadSlice('\n')
+		before := size
 		size += len(chunk)
 		if w.by == "" && number >= w.first {
+			if number == w.first {
+				chunk = chunk[min(max(w.skip-before, 0), len(chunk)):]
+			}
 			if room := w.bytes + 1 - len(part); room > 0 {
 				part = append(part, chunk[:min(room, len(chunk))]...)
 			}
@@ -187,36 +264,39 @@ func (w *window) add(number int, part []byte, size int, raw bool) {
 	if number < w.first || w.by != "" {
 		return
 	}
+	left := size
+	if number == w.first && w.skip > 0 {
+		whole := utf8cut.Begin(part)
+		w.skip, part = w.skip+len(part)-len(whole), whole
+		left -= w.skip
+	}
 	switch {
 	case w.limit > 0 && w.shown == w.limit:
 		w.by = byLimit
 	case !raw && w.shown == maxLines:
 		w.by = "lines"
-	case len(w.content)+size > w.bytes && w.shown > 0:
+	case len(w.content)+left > w.bytes && w.shown > 0:
 		w.by = "bytes"
-	case size > w.bytes:
-		w.content, w.shown, w.by, w.long = append(w.content, part[:w.bytes]...), 1, "bytes", size
+	case left > w.bytes:
+		w.content, w.shown, w.by, w.long = utf8cut.Head(part, w.bytes), 1, "bytes", size
 	default:
 		w.content = append(w.content, part...)
 		w.shown++
 	}
 }
 
-// notice says what was shown and how to go on.
-func (w *window) notice(total int) string {
+// next says how to go on after the window.
+func (w *window) next(total int) (*ReadOn, string) {
 	last := w.first + w.shown - 1
 	if w.long > 0 {
-		text := fmt.Sprintf("\n\n[Line %d has %d bytes; the first %d are shown. Read with raw for all of it.", w.first, w.long, w.bytes)
-		if last < total {
-			text += fmt.Sprintf(" Use offset=%d to continue with the next line.", last+1)
-		}
-		return text + "]"
+		on := &ReadOn{Offset: w.first, SkipBytes: w.skip + len(w.content)}
+		return on, fmt.Sprintf("Bytes %d to %d of the %d in line %d are shown, of %d lines. Read on with offset %d and skipBytes %d.",
+			w.skip+1, on.SkipBytes, w.long, w.first, total, on.Offset, on.SkipBytes)
 	}
 	why := ""
 	if w.by == "bytes" {
-		why = fmt.Sprintf(" (%d KiB at a time)", maxTextBytes>>10)
+		why = fmt.Sprintf(" (%d KiB at a time)", w.bytes>>10)
 	}
-	var b strings.Builder
-	fmt.Fprintf(&b, "\n\n[Showing lines %d-%d of %d%s. Use offset=%d to continue.]", w.first, last, total, why, last+1)
-	return b.String()
+	on := &ReadOn{Offset: last + 1}
+	return on, fmt.Sprintf("Lines %d to %d of %d are shown%s. Read on with offset %d.", w.first, last, total, why, on.Offset)
 }

@@ -2,19 +2,34 @@ package sandbox
 
 import (
 	"io"
+	"io/fs"
 	"time"
 
 	"github.com/daycare-run/sandbox/internal/policy"
 )
 
+// Where names a file or directory for a file call, as it came.
+type Where struct {
+	// Path is relative to the working directory, begins with ~/, or is absolute. All bytes but NUL may be in it.
+	Path string
+	// Follow follows a symbolic link that is the last component. A link before it is followed in any case.
+	Follow bool
+	// Permissions, unless nil, are tags: the call sees and writes what a command with them does, and not all that the
+	// sandbox holds.
+	Permissions []string
+}
+
 // ReadRequest asks for a file's content, as it came.
 type ReadRequest struct {
-	// Path is relative to the working directory, begins with ~/, or is absolute.
-	Path string
-	// Offset is the first line, from 1; Limit is how many lines. 0 means not given. Both apply only to text.
-	Offset, Limit int
-	// Raw returns the whole text, without a cut or a notice; Binary returns the bytes, whatever they are.
-	Raw, Binary bool
+	Path        string // this and the next two are as in Where
+	Follow      bool
+	Permissions []string
+	// Offset is the first line, from 1, and SkipBytes how many bytes of it are left out; Limit is how many lines. 0 means
+	// not given. They apply only to text.
+	Offset, SkipBytes, Limit int
+	// Raw returns the whole text, without a cut; Binary returns the bytes, whatever they are. Lossy takes as text what is
+	// not UTF-8, with U+FFFD in it.
+	Raw, Binary, Lossy bool
 	// Room is asked for room for so many bytes before a file is read into memory of which the answer has more
 	// than agents usually take. Read returns its error. Nil means that there is always room.
 	Room func(bytes int) error
@@ -22,8 +37,11 @@ type ReadRequest struct {
 
 // ReadResult is a file's content. The fields are those that Daycare has.
 type ReadResult struct {
-	// IsText says that Content is text. Content that is not text and has no MimeType is just bytes.
+	// IsText says that Content is text: UTF-8 without NUL, unless the caller wants it Lossy. Content that is not text and
+	// has no MimeType is just bytes.
 	IsText bool
+	// Encoding is that of bytes which say themselves that they are a text: utf-16le, utf-16be, utf-32le or utf-32be.
+	Encoding string
 	// Content is the text, or the bytes.
 	Content []byte
 	// Bytes is the size of the file.
@@ -35,17 +53,26 @@ type ReadResult struct {
 	TotalLines, OutputLines int
 	Truncated               bool
 	TruncatedBy             string
+	// Next is how to read on where the text was cut, and Notice says so to an agent.
+	Next   *ReadOn
+	Notice string
 	// ResolvedPath is the file on the host, DisplayPath as an agent names it.
 	ResolvedPath, DisplayPath string
 }
 
+// ReadOn is where a text goes on, as in ReadRequest.
+type ReadOn struct{ Offset, SkipBytes int }
+
 // WriteRequest is a file to write, as it came.
 type WriteRequest struct {
-	// Path is absolute, or begins with ~/.
-	Path string
-	Body io.Reader
+	Path        string // this and the next two are as in Where
+	Follow      bool
+	Permissions []string
+	Body        io.Reader
 	// Append adds to the file; Exclusive refuses one that exists. They exclude each other.
 	Append, Exclusive bool
+	// Mode is the permission bits of a file that does not replace another; 0 means 0644.
+	Mode fs.FileMode
 }
 
 // Written says what was written and where.
@@ -61,6 +88,7 @@ type Download struct {
 	Name    string
 	Size    int64
 	ModTime time.Time
+	Mode    fs.FileMode // permission bits
 }
 
 // Entry is one name in a directory. Name may be any bytes but NUL and the slash.

@@ -39,6 +39,8 @@ type Config struct {
 	// CannotFilter is why no call can be filtered by name, on a host whose operator accepts that; nil where
 	// calls can be.
 	CannotFilter error
+	// MaxImage bounds the images that a read returns.
+	MaxImage ImageBounds
 	// LocalUsers have the profile local, all others the profile isolated.
 	LocalUsers map[string]bool
 	// Decisions is the log of what egress decided.

@@ -69,6 +69,7 @@ func New(t testing.TB, o Options) *sandbox.Service {
 		o.Platform(&platform)
 	}
 	cfg := sandbox.Config{
+		MaxImage:       sandbox.ImageBounds{Bytes: 5_000_000, Pixels: 8000},
 		DefaultTimeout: time.Minute, MaxTimeout: time.Minute, MaxAttachedTimeout: time.Minute, KillGrace: time.Second,
 		MaxDomains: 256, Decisions: decisions.New(10_000), Events: events.New(events.Log(zerolog.Nop())), Egress: policy.EgressRules{AllowGlobalWildcard: true},
 	}

@@ -704,9 +704,10 @@ export interface paths {
         put?: never;
         /**
          * Read a file
-         * @description A text is cut after 2000 lines or 51200 bytes, and then ends with a notice that says how to go on; `raw`
-         *     returns it whole. PNG, JPEG, GIF and WebP are recognised by their content and returned as base64; `binary`
-         *     returns any file like that. Symbolic links are not read, nor anything else that is not a regular file.
+         * @description A text is cut after 2000 lines or 51200 bytes, and `next` then says how to go on; `raw` returns it whole. A whole
+         *     PNG, JPEG, GIF or WebP is recognised by its content and returned as base64; one beyond the setting `read.maxImage` is
+         *     `tooLarge`. What is not UTF-8, or has NUL bytes, is returned as bytes in base64, as with `binary`. Only regular files are read. A path that is a symbolic link is refused with what it leads to,
+         *     unless `follow` is set.
          */
         post: operations["read"];
         delete?: never;
@@ -734,8 +735,8 @@ export interface paths {
          * Write a file
          * @description The file is replaced as a whole: a reader sees either the old or the new content, and a failure leaves
          *     the old. `append` adds to the end of the file instead; `exclusive` refuses a file that exists. Missing
-         *     directories above it are made. A symbolic link is not written through. A file that one of the user's
-         *     containers has as a mount of its own is written in place, so that what runs there sees the new content. A path with nothing at it that a
+         *     directories above it are made. A path that is a symbolic link is not written through, unless `follow` is set. A file that one
+         *     of the user's containers has as a mount of its own is written in place, so that what runs there sees the new content. A path with nothing at it that a
          *     container hides by `denyRead` is a `conflict` until it is removed or the container has gone.
          */
         post: operations["write"];
@@ -762,7 +763,8 @@ export interface paths {
         put?: never;
         /**
          * List a directory
-         * @description The entries, sorted by name. A symbolic link is an entry itself; it is not followed.
+         * @description The entries, sorted by name. A symbolic link is an entry itself, with its text. A path that is a link to a directory
+         *     needs `follow`.
          */
         post: operations["list"];
         delete?: never;
@@ -788,7 +790,7 @@ export interface paths {
         put?: never;
         /**
          * Describe what is at a path
-         * @description A symbolic link is described itself; it is not followed.
+         * @description A symbolic link is described itself, unless `follow` is set.
          */
         post: operations["stat"];
         delete?: never;
@@ -1522,25 +1524,55 @@ export interface components {
         };
         /** @description A signal's name, with or without SIG. */
         SignalName: string;
-        /** @description Relative to the working directory, absolute inside, or as `~/…` in the home. For writing it must not be relative. */
+        /** @description Relative to the working directory, absolute inside, or as `~/…` in the home. It has no control characters but tab and newline. */
         Path: string;
-        /** @description A path that is not UTF-8, in standard base64 with padding. */
+        /** @description A path that is not UTF-8 or has control characters, in standard base64 with padding. NUL is in no path. */
         PathBase64: string;
         /** @description A file or directory. */
         Target: {
             path?: components["schemas"]["Path"];
             pathBase64?: components["schemas"]["PathBase64"];
         } & (unknown | unknown);
+        /**
+         * @description If the path ends with a symbolic link, take what that leads to. Links before the last component are followed in any
+         *     case, wherever they lead to a place that the call may see.
+         * @default false
+         */
+        Follow: boolean;
+        /**
+         * @description Tags that the sandbox holds: the call sees and writes what a command with them does, and so does a link on its way.
+         *     Without this list, it is all that the sandbox holds.
+         */
+        SeenWith: string[];
+        /** @description A file or directory to look at. */
+        Look: {
+            path?: components["schemas"]["Path"];
+            pathBase64?: components["schemas"]["PathBase64"];
+            follow?: components["schemas"]["Follow"];
+            permissions?: components["schemas"]["SeenWith"];
+        } & (unknown | unknown);
         /** @description A file to read. */
         Read: {
             path?: components["schemas"]["Path"];
             pathBase64?: components["schemas"]["PathBase64"];
-            /** @description The first line to read, from 1. Only for text, as is `limit`. */
+            follow?: components["schemas"]["Follow"];
+            permissions?: components["schemas"]["SeenWith"];
+            /** @description The first line to read, from 1. Only for text, as are `limit` and `skipBytes`. */
             offset?: number;
             /** @description How many lines to read. */
             limit?: number;
             /**
-             * @description Return a text whole and without a notice.
+             * @description How many bytes of the first line to leave out.
+             * @default 0
+             */
+            skipBytes?: number;
+            /**
+             * @description Return as text what is not UTF-8, with U+FFFD in it: written back, it would destroy the file.
+             * @enum {string}
+             */
+            text?: "lossy";
+            /**
+             * @description Return a text whole.
              * @default false
              */
             raw?: boolean;
@@ -1554,7 +1586,7 @@ export interface components {
         ReadResult: {
             /** @enum {string} */
             type: "text" | "image" | "binary";
-            /** @description A text, with U+FFFD for what is not UTF-8 in it; otherwise the bytes in base64. */
+            /** @description A text; otherwise the bytes in base64. */
             content: string;
             /** @description The size of the file. */
             bytes: number;
@@ -1563,6 +1595,11 @@ export interface components {
              * @enum {string}
              */
             mimeType?: "image/png" | "image/jpeg" | "image/gif" | "image/webp";
+            /**
+             * @description Of bytes, if they begin with the mark of a text in this encoding.
+             * @enum {string}
+             */
+            encoding?: "utf-16le" | "utf-16be" | "utf-32le" | "utf-32be";
             /** @description Of a text, how many lines there are. */
             totalLines?: number;
             /** @description Of a text, how many of them were returned. */
@@ -1574,6 +1611,13 @@ export interface components {
              * @enum {string|null}
              */
             truncatedBy?: "lines" | "bytes" | null;
+            /** @description Of a text that was cut, where it goes on. */
+            next?: {
+                offset: number;
+                skipBytes: number;
+            };
+            /** @description Of a text that was cut, the same in words. */
+            notice?: string;
             /** @description The file on the host. */
             resolvedPath: string;
             /** @description The file as an agent names it. */
@@ -1592,6 +1636,8 @@ export interface components {
         Write: {
             path?: components["schemas"]["Path"];
             pathBase64?: components["schemas"]["PathBase64"];
+            follow?: components["schemas"]["Follow"];
+            permissions?: components["schemas"]["SeenWith"];
             /** @description Text, unless `encoding` says otherwise. */
             content: string;
             encoding?: components["schemas"]["Encoding"];
@@ -1616,8 +1662,12 @@ export interface components {
         };
         Entry: {
             name: string;
-            /** @description The name's bytes, when it is not UTF-8. */
+            /** @description The name's bytes, when it is not UTF-8 or has control characters. */
             nameBase64?: string;
+            /** @description What a symbolic link says. */
+            linkTarget?: string;
+            /** @description Its bytes, when they are not UTF-8 or have control characters. */
+            linkTargetBase64?: string;
             /**
              * @description In a Listing also `mount`: another file system is mounted there on the host. No call enters it. Its
              *     `size`, `mode` and `mtime` say nothing: they are 0, 0000 and the first second of the year 1.
@@ -2548,6 +2598,8 @@ export interface components {
          * @example p-k3v7q2m5x4ta
          */
         ProcessID: string;
+        /** @description If the path ends with a symbolic link, take what that leads to. */
+        FollowLink: boolean;
         /**
          * @description The file: relative to the working directory, absolute, or as `~/…` in the home. Percent-encoded, it
          *     may contain any bytes. No parameter may be given twice.
@@ -3533,7 +3585,7 @@ export interface operations {
         };
         requestBody: {
             content: {
-                "application/json": components["schemas"]["Target"];
+                "application/json": components["schemas"]["Look"];
             };
         };
         responses: {
@@ -3572,7 +3624,7 @@ export interface operations {
         };
         requestBody: {
             content: {
-                "application/json": components["schemas"]["Target"];
+                "application/json": components["schemas"]["Look"];
             };
         };
         responses: {
@@ -3724,6 +3776,8 @@ export interface operations {
                  * @example ~/data.csv
                  */
                 path: components["parameters"]["FilePath"];
+                /** @description If the path ends with a symbolic link, take what that leads to. */
+                follow?: components["parameters"]["FollowLink"];
             };
             header?: {
                 /** @description The bytes to send, such as `bytes=1024-`. */
@@ -3751,6 +3805,8 @@ export interface operations {
                     "Content-Length"?: number;
                     "Last-Modified"?: string;
                     "X-Content-Type-Options"?: "nosniff";
+                    /** @description The permission bits in octal. */
+                    "X-File-Mode"?: string;
                     [name: string]: unknown;
                 };
                 content: {
@@ -3766,6 +3822,8 @@ export interface operations {
                     "Content-Length"?: number;
                     "Last-Modified"?: string;
                     "X-Content-Type-Options"?: "nosniff";
+                    /** @description The permission bits in octal. */
+                    "X-File-Mode"?: string;
                     [name: string]: unknown;
                 };
                 content: {
@@ -3802,6 +3860,10 @@ export interface operations {
                 path: components["parameters"]["FilePath"];
                 /** @description Refuse a file that exists. */
                 exclusive?: boolean;
+                /** @description If the path ends with a symbolic link, take what that leads to. */
+                follow?: components["parameters"]["FollowLink"];
+                /** @description The permission bits, in octal, of a file that does not replace another. The owner can read it. */
+                mode?: string;
             };
             header?: never;
             path: {
@@ -3848,6 +3910,8 @@ export interface operations {
                  * @example ~/data.csv
                  */
                 path: components["parameters"]["FilePath"];
+                /** @description If the path ends with a symbolic link, take what that leads to. */
+                follow?: components["parameters"]["FollowLink"];
             };
             header?: {
                 /** @description The bytes to send, such as `bytes=1024-`. */

@@ -27,6 +27,10 @@ export interface ReadText extends Found {
     outputLines: number;
     truncated: boolean;
     truncatedBy: "lines" | "bytes" | null;
+    /** How to read on where the text was cut. */
+    next?: { offset: number; skipBytes: number };
+    /** Says so to an agent. */
+    notice?: string;
 }
 
 export interface ReadImage extends Found {
@@ -38,6 +42,8 @@ export interface ReadImage extends Found {
 export interface ReadBinary extends Found {
     type: "binary";
     content: Buffer;
+    /** Of bytes that say that they are a text: utf-16le, utf-16be, utf-32le or utf-32be. */
+    encoding?: string;
 }
 
 /** A file's content: a text, or the bytes of a picture or of any file. */

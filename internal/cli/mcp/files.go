@@ -3,10 +3,12 @@ package mcp
 import (
 	"bytes"
 	"context"
+	"encoding/base64"
 	"errors"
 	"fmt"
-	"io"
+	"strconv"
 	"strings"
+	"unicode"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
@@ -18,33 +20,42 @@ import (
 // ReadInput is the input of read.
 type ReadInput struct {
 	Path   string `json:"path" jsonschema:"relative to the working directory, absolute, or from the home as ~/path"`
+	Follow bool   `json:"follow,omitempty" jsonschema:"if the path is a symbolic link, read what it leads to"`
 	Offset *int   `json:"offset,omitempty" jsonschema:"the first line to read, from 1"`
 	Limit  *int   `json:"limit,omitempty" jsonschema:"how many lines to read; at most 2000 come at a time"`
+	// SkipBytes is also the first byte with Encoding, which has no lines.
+	SkipBytes *int   `json:"skipBytes,omitempty" jsonschema:"how many bytes of the first line, or with encoding of the file, to leave out"`
+	Encoding  string `json:"encoding,omitempty" jsonschema:"base64 to read the bytes of any file, 49152 at a time"`
+	Text      string `json:"text,omitempty" jsonschema:"lossy to read as text what is not UTF-8; do not write that back"`
 }
 
 // WriteInput is the input of write.
 type WriteInput struct {
-	Path    string `json:"path" jsonschema:"relative to the working directory, absolute, or from the home as ~/path; directories that are missing are made"`
-	Content string `json:"content" jsonschema:"all of the file's text"`
-	Append  bool   `json:"append,omitempty" jsonschema:"add to the end of the file instead of replacing it"`
+	Path     string `json:"path" jsonschema:"relative to the working directory, absolute, or from the home as ~/path; directories that are missing are made"`
+	Content  string `json:"content" jsonschema:"all of the file's text, or its bytes as encoding says"`
+	Encoding string `json:"encoding,omitempty" jsonschema:"base64 to write bytes"`
+	Append   bool   `json:"append,omitempty" jsonschema:"add to the end of the file instead of replacing it"`
+	Follow   bool   `json:"follow,omitempty" jsonschema:"if the path is a symbolic link, write to what it leads to"`
 }
 
 // EditInput is the input of edit.
 type EditInput struct {
-	Path string `json:"path" jsonschema:"a text file: relative to the working directory, absolute, or from the home as ~/path"`
-	Old  string `json:"oldText" jsonschema:"the text to replace, exactly as it is in the file; it must be there once, so give enough of what is around it"`
-	New  string `json:"newText" jsonschema:"the text in its place; may be empty"`
+	Path   string `json:"path" jsonschema:"a text file: relative to the working directory, absolute, or from the home as ~/path"`
+	Old    string `json:"oldText" jsonschema:"the text to replace, exactly as it is in the file; it must be there once, so give enough of what is around it"`
+	New    string `json:"newText" jsonschema:"the text in its place; may be empty"`
+	Follow bool   `json:"follow,omitempty" jsonschema:"if the path is a symbolic link, edit what it leads to"`
 }
 
 // ListInput is the input of list.
 type ListInput struct {
-	Path string `json:"path,omitempty" jsonschema:"a directory: relative to the working directory, absolute, or from the home as ~/path; default the working directory"`
+	Path   string `json:"path,omitempty" jsonschema:"a directory: relative to the working directory, absolute, or from the home as ~/path; default the working directory"`
+	Follow bool   `json:"follow,omitempty" jsonschema:"if the path is a symbolic link, list what it leads to"`
 }
 
 func (s *Server) addFiles() {
 	addTool(s, "read", "Read a file", onlyReads, s.read,
-		"Read a text or a picture in the sandbox's home, /tmp or mounts. A long text comes in parts: read on with offset. Read the system's files with exec.")
-	addTool(s, "write", "Write a file", changes, s.write, "Write a whole text file. It may be in "+s.writable()+".")
+		"Read a text or a picture in the sandbox's home, /tmp or mounts. A long text comes in parts: read on as the notice says. Bytes of other files come with encoding base64. Read the system's files with exec.")
+	addTool(s, "write", "Write a file", changes, s.write, "Write a whole file: a text, or bytes with encoding base64. It may be in "+s.writable()+".")
 	addTool(s, "edit", "Edit a file", changes, s.edit,
 		"Replace a text in a file by another one. The text must be there exactly once. The file may be in "+s.writable()+".")
 	addTool(s, "list", "List a directory", onlyReads, s.list, "List what is in a directory of the sandbox's home, /tmp or mounts.")
@@ -62,6 +73,20 @@ func (s *Server) writable() string {
 		}
 	}
 	return strings.Join(places, ", ")
+}
+
+// seeing returns what calls for files may see: the service follows links, and what they lead to is to be within the
+// bounds, too.
+func (s *Server) seeing(follow bool) types.Seeing {
+	tags := []string{} // nil is all that the sandbox holds
+	for _, tag := range s.cfg.Bounds.Grants {
+		if kind, dir := policy.SplitTag(tag); kind == policy.TagWrite || kind == policy.TagRead {
+			tags = append(tags, kind+s.cfg.Bounds.inside(dir))
+		} else if tag == policy.TagWorkspace {
+			tags = append(tags, tag)
+		}
+	}
+	return types.Seeing{Follow: follow, Permissions: tags}
 }
 
 // target returns a path for the service, if it is within the bounds. A path in the home begins with ~/, so that it
@@ -85,7 +110,12 @@ func (s *Server) read(ctx context.Context, _ *mcp.CallToolRequest, in ReadInput)
 	if err != nil {
 		return nil, err
 	}
-	got, err := s.cfg.Client.Read(ctx, s.cfg.Sandbox, types.Read{Target: target, Offset: in.Offset, Limit: in.Limit})
+	if in.Encoding != "" {
+		return s.readBytes(ctx, target, in)
+	}
+	got, err := s.cfg.Client.Read(ctx, s.cfg.Sandbox, types.Read{
+		Target: target, Seeing: s.seeing(in.Follow), Offset: in.Offset, Limit: in.Limit, SkipBytes: in.SkipBytes, Text: in.Text,
+	})
 	if err != nil {
 		return nil, err
 	}
@@ -96,16 +126,62 @@ func (s *Server) read(ctx context.Context, _ *mcp.CallToolRequest, in ReadInput)
 		}
 		return &mcp.CallToolResult{Content: []mcp.Content{&mcp.ImageContent{Data: data, MIMEType: got.MimeType}}}, nil
 	}
+	if got.Type == types.ReadBinary {
+		return text(aboutBytes(got)), nil
+	}
 	result := text(got.Content)
-	if got.Lines != nil && got.Truncated {
-		first := 1
-		if in.Offset != nil {
-			first = *in.Offset
-		}
-		notice := fmt.Sprintf("[lines %d to %d of %d; read on with offset]", first, first+got.OutputLines-1, got.TotalLines)
+	if got.Lines != nil && got.Notice != "" {
+		result.Content = append(result.Content, &mcp.TextContent{Text: "[" + got.Notice + "]"})
+	}
+	return result, nil
+}
+
+// aboutBytes says what a file is that is no text, and how to have it.
+func aboutBytes(r types.ReadResult) string {
+	if r.Encoding != "" {
+		return fmt.Sprintf("[a text of %d bytes in %s; convert it with exec (iconv -f %s -t utf-8), or read its bytes with encoding base64]", r.Bytes, r.Encoding, r.Encoding)
+	}
+	return fmt.Sprintf("[a file of %d bytes that is no text in UTF-8; look at it with exec, read its bytes with encoding base64, or set text to lossy]", r.Bytes)
+}
+
+// bytesAtOnce is how many bytes of a file come at a time: 64 KiB of base64.
+const bytesAtOnce = 48 << 10
+
+// readBytes reads a part of a file's bytes.
+func (s *Server) readBytes(ctx context.Context, target types.Target, in ReadInput) (*mcp.CallToolResult, error) {
+	switch {
+	case in.Encoding != string(types.Base64):
+		return nil, fmt.Errorf("encoding %q is not base64", in.Encoding)
+	case in.Offset != nil || in.Limit != nil || in.Text != "":
+		return nil, errors.New("offset, limit and text are for text, not for bytes with encoding; use skipBytes")
+	}
+	data, err := s.content(ctx, target, in.Follow)
+	if err != nil {
+		return nil, err
+	}
+	first := 0
+	if in.SkipBytes != nil {
+		first = *in.SkipBytes
+	}
+	if first < 0 || first > len(data) {
+		return nil, fmt.Errorf("skipBytes %d is not from 0 to %d, the size of the file", first, len(data))
+	}
+	end := min(first+bytesAtOnce, len(data))
+	result := text(base64.StdEncoding.EncodeToString(data[first:end]))
+	if end < len(data) {
+		notice := fmt.Sprintf("[Bytes %d to %d of %d are shown. Read on with skipBytes %d.]", first+1, end, len(data), end)
 		result.Content = append(result.Content, &mcp.TextContent{Text: notice})
 	}
 	return result, nil
+}
+
+// content reads the bytes of a file.
+func (s *Server) content(ctx context.Context, target types.Target, follow bool) ([]byte, error) {
+	got, err := s.cfg.Client.Read(ctx, s.cfg.Sandbox, types.Read{Target: target, Seeing: s.seeing(follow), Binary: true})
+	if err != nil {
+		return nil, err
+	}
+	return client.Content(got)
 }
 
 func (s *Server) write(ctx context.Context, _ *mcp.CallToolRequest, in WriteInput) (*mcp.CallToolResult, error) {
@@ -113,7 +189,9 @@ func (s *Server) write(ctx context.Context, _ *mcp.CallToolRequest, in WriteInpu
 	if err != nil {
 		return nil, err
 	}
-	got, err := s.cfg.Client.Write(ctx, s.cfg.Sandbox, types.Write{Target: target, Content: in.Content, Append: in.Append})
+	got, err := s.cfg.Client.Write(ctx, s.cfg.Sandbox, types.Write{
+		Target: target, Seeing: s.seeing(in.Follow), Content: in.Content, Encoding: types.Encoding(in.Encoding), Append: in.Append,
+	})
 	if err != nil {
 		return nil, err
 	}
@@ -132,9 +210,12 @@ func (s *Server) edit(ctx context.Context, _ *mcp.CallToolRequest, in EditInput)
 	if in.Old == "" {
 		return nil, errors.New("oldText is empty: to add to a file, give a text that is there, or use write with append")
 	}
-	before, err := s.content(ctx, target.Path)
+	before, err := s.content(ctx, target, in.Follow)
 	if err != nil {
 		return nil, err
+	}
+	if len(before) > maxEdit {
+		return nil, fmt.Errorf("cannot edit %q: it has more than %d bytes; edit it with exec", in.Path, maxEdit)
 	}
 	switch n := bytes.Count(before, []byte(in.Old)); {
 	case n == 0:
@@ -143,25 +224,21 @@ func (s *Server) edit(ctx context.Context, _ *mcp.CallToolRequest, in EditInput)
 		return nil, fmt.Errorf("cannot edit %q: oldText is in it %d times; give more of what is around the one to replace", in.Path, n)
 	}
 	after := bytes.Replace(before, []byte(in.Old), []byte(in.New), 1)
-	got, err := s.cfg.Client.Upload(ctx, s.cfg.Sandbox, target.Path, bytes.NewReader(after), false)
+	got, err := s.cfg.Client.Write(ctx, s.cfg.Sandbox, types.Write{
+		Target: target, Seeing: s.seeing(in.Follow), Content: base64.StdEncoding.EncodeToString(after), Encoding: types.Base64,
+	})
 	if err != nil {
 		return nil, err
 	}
 	return text(fmt.Sprintf("%s: edited; it has %d bytes", got.SandboxPath, got.Bytes)), nil
 }
 
-// content reads a file that is to be edited.
-func (s *Server) content(ctx context.Context, name string) ([]byte, error) {
-	file, err := s.cfg.Client.Download(ctx, s.cfg.Sandbox, name, 0)
-	if err != nil {
-		return nil, err
+// oneLine quotes a name that would look like several lines of a list.
+func oneLine(name string) string {
+	if strings.ContainsFunc(name, unicode.IsControl) {
+		return strconv.Quote(name)
 	}
-	defer file.Close()
-	data, err := io.ReadAll(io.LimitReader(file, maxEdit+1))
-	if err == nil && len(data) > maxEdit {
-		err = fmt.Errorf("cannot edit %q: it has more than %d bytes; edit it with exec", name, maxEdit)
-	}
-	return data, err
+	return name
 }
 
 func (s *Server) list(ctx context.Context, _ *mcp.CallToolRequest, in ListInput) (*mcp.CallToolResult, error) {
@@ -172,13 +249,17 @@ func (s *Server) list(ctx context.Context, _ *mcp.CallToolRequest, in ListInput)
 	if err != nil {
 		return nil, err
 	}
-	got, err := s.cfg.Client.ListDir(ctx, s.cfg.Sandbox, target.Path)
+	got, err := s.cfg.Client.ListEntries(ctx, s.cfg.Sandbox, types.Look{Target: target, Seeing: s.seeing(in.Follow)})
 	if err != nil {
 		return nil, err
 	}
 	var lines strings.Builder
 	for _, e := range got.Entries {
-		fmt.Fprintf(&lines, "%s %10d %s\n", e.Type, e.Size, e.Name)
+		fmt.Fprintf(&lines, "%s %10d %s", e.Type, e.Size, oneLine(e.Name))
+		if e.LinkTarget != "" {
+			fmt.Fprintf(&lines, " -> %s", oneLine(e.LinkTarget))
+		}
+		lines.WriteByte('\n')
 	}
 	if got.Truncated {
 		lines.WriteString("[there are more entries]\n")

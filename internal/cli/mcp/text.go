@@ -11,6 +11,7 @@ import (
 
 	"github.com/daycare-run/sandbox/api/types"
 	"github.com/daycare-run/sandbox/internal/hints"
+	"github.com/daycare-run/sandbox/internal/utf8cut"
 )
 
 // An output is cut to its first and last bytes: more would only fill the agent's memory.
@@ -56,12 +57,12 @@ func asText(data []byte) string { return strings.ToValidUTF8(string(data), "\uFF
 func (c *clipped) String() string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	left := c.total - keptHead - keptTail
-	if left <= 0 {
+	if c.total <= keptHead+keptTail {
 		return asText(slices.Concat(c.head, c.tail))
 	}
+	head, tail := c.head[:utf8cut.Whole(c.head)], utf8cut.Tail(c.tail, keptTail)
 	return fmt.Sprintf("%s\n[%d bytes are left out here; write the output to a file and read parts of it, or filter it]\n%s",
-		asText(c.head), left, asText(c.tail[len(c.tail)-keptTail:]))
+		asText(head), c.total-len(head)-len(tail), asText(tail))
 }
 
 // text returns a result with one text.
