@@ -100,6 +100,37 @@ func TestLinksAtTheCommandLine(t *testing.T) {
 	}
 }
 
+// Messages of the service about fields of the API name the flags.
+func TestMessagesNameFlags(t *testing.T) {
+	l := newLab(t, nil)
+	l.File("latin", "caf\xe9\n")
+	l.File("long", strings.Repeat("ü", 40<<10)+"\n")
+	for _, tt := range []struct{ args, message string }{
+		{"--offset 1 latin", "leave out --offset, --skip-bytes and --limit, or use --lossy"},
+		{"--limit 1 --binary latin", "--offset, --skip-bytes and --limit are for text, not for --binary"},
+		{"--lossy --binary latin", "--lossy and --binary are both given"},
+		{"--skip-bytes 99999 long", "--skip-bytes 99999 is beyond the end: line 1 has 81921 bytes"},
+	} {
+		_, _, err := l.run(t.Context(), "", append([]string{"read", "-u", "alice"}, strings.Fields(tt.args)...)...)
+		if err == nil || !strings.Contains(inFlags.Replace(err.Error()), tt.message) {
+			t.Errorf("%s: %v, want %s", tt.args, err, tt.message)
+		}
+	}
+	if got := l.ok("", "read", "-u", "alice", "latin"); got != "caf\xe9\n" {
+		t.Errorf("%q", got)
+	}
+	if got := l.ok("", "read", "-u", "alice", "--lossy", "latin"); got != "caf\ufffd\n" {
+		t.Errorf("%q", got)
+	}
+	stdout, stderr, err := l.run(t.Context(), "", "read", "-u", "alice", "long")
+	if err != nil || stdout != strings.Repeat("ü", 25<<10) || !strings.Contains(stderr, "--offset 1 --skip-bytes 51200 the next") {
+		t.Errorf("%d bytes, %q, %v", len(stdout), stderr, err)
+	}
+	if got := l.ok("", "read", "-u", "alice", "--offset", "1", "--skip-bytes", "51200", "long"); got != strings.Repeat("ü", 15<<10)+"\n" {
+		t.Errorf("%d bytes", len(got))
+	}
+}
+
 func TestFilesAreMovedAndRemoved(t *testing.T) {
 	l := newLab(t, nil)
 	l.ok("", "mkdir", "-u", "alice", "-p", "a/b")

@@ -123,7 +123,7 @@ func TestMCPReadTellsThatThereIsMore(t *testing.T) {
 	if err := os.WriteFile(l.host("/home/project/notes"), []byte("a\nb\nc\nd\n"), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	l.agent("--sandbox", "agent-7").holds("read", arguments{"path": "notes", "offset": 2, "limit": 2}, false, "[lines 2 to 3 of 4; read on with offset]")
+	l.agent("--sandbox", "agent-7").holds("read", arguments{"path": "notes", "offset": 2, "limit": 2}, false, "[Lines 2 to 3 of 4 are shown. Read on with offset 4.]")
 }
 
 func TestMCPProcesses(t *testing.T) {

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/daycare-run/sandbox/dockerexec"
+	"github.com/daycare-run/sandbox/internal/utf8cut"
 )
 
 // Kept is how many bytes of output are kept at least, if there are as many.
@@ -62,9 +63,9 @@ func (r *ring) write(stream dockerexec.Stream, data []byte) {
 	}
 }
 
-// keep forgets all but the last bytes of the output.
+// keep forgets all but the last bytes of the output, and the rest of a character that they begin in.
 func (r *ring) keep(bytes int64) {
-	forget := int64(len(r.data)) - bytes
+	forget := utf8cut.Back(r.data, len(r.data)-int(bytes))
 	r.data = append(r.data[:0], r.data[forget:]...)
 	r.runs = append(r.runs[:0], r.runs[r.find(r.start()):]...)
 }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"math/rand/v2"
 	"testing"
+	"unicode/utf8"
 
 	"github.com/daycare-run/sandbox/dockerexec"
 )
@@ -60,5 +61,17 @@ func TestRingOfManyRuns(t *testing.T) {
 	_, data, from := r.read(0, 10)
 	if from != before || len(data) != 1 || data[0] != byte(from) {
 		t.Errorf("%v at %d", data, from)
+	}
+}
+
+// What is kept begins with a whole character.
+func TestRingKeepsCharactersWhole(t *testing.T) {
+	for shift := range 7 {
+		var r ring
+		r.write(dockerexec.Stdout, bytes.Repeat([]byte("€😀"), (Kept+Kept/2)/7))
+		r.write(dockerexec.Stdout, bytes.Repeat([]byte("x"), 7+shift)) // makes it forget
+		if _, data, from := r.read(0, 1000); from == 0 || !utf8.RuneStart(data[0]) {
+			t.Errorf("shifted by %d, it begins in a character: %x", shift, data[:8])
+		}
 	}
 }

@@ -29,6 +29,16 @@ func Begin(text []byte) []byte {
 	return text // it is not UTF-8
 }
 
+// Back returns where the character begins that a text has at a place.
+func Back(text []byte, at int) int {
+	for begin := at; begin >= 0 && begin < len(text) && at-begin < utf8.UTFMax; begin-- {
+		if utf8.RuneStart(text[begin]) {
+			return begin
+		}
+	}
+	return at // it is not UTF-8
+}
+
 // Whole returns how many bytes of a text precede a character that is cut off at the end.
 func Whole(text []byte) int {
 	for back := 1; back < utf8.UTFMax && back <= len(text); back++ {

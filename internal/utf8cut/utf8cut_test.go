@@ -22,6 +22,14 @@ func TestCuts(t *testing.T) {
 			t.Errorf("%q begins as %q, want %q", in, got, want)
 		}
 	}
+	for at, want := range []int{0, 1, 1, 3, 3, 3, 6, 6, 6, 6, 10, 11, 11, 13} {
+		if got := utf8cut.Back([]byte(text), at); got != want {
+			t.Errorf("%d is in the character at %d, want %d", at, got, want)
+		}
+	}
+	if got := utf8cut.Back([]byte("\x80\x80\x80\x80\x80"), 4); got != 4 {
+		t.Error(got)
+	}
 	for in, want := range map[string]int{"": 0, "a": 1, "a\xc3": 1, "a\xe2\x82": 1, "a\xf0\x9f\x98": 1, "a\xff": 2, "a\x80": 2} {
 		if got := utf8cut.Whole([]byte(in)); got != want {
 			t.Errorf("%q: %d, want %d", in, got, want)
