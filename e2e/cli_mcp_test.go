@@ -104,7 +104,7 @@ func TestMCPTools(t *testing.T) {
 			t.Errorf("write: %q", text)
 		}
 		a.call(t, "write", anything{"path": "~/notes/a.txt", "content": "three\n", "append": true}, nil)
-		if text, failed := a.call(t, "read", anything{"path": "notes/a.txt", "offset": 2, "limit": 1}, nil); failed || !strings.HasPrefix(text, "two") || !strings.Contains(text, "[lines 2 to 2 of 3; read on with offset]") {
+		if text, failed := a.call(t, "read", anything{"path": "notes/a.txt", "offset": 2, "limit": 1}, nil); failed || !strings.HasPrefix(text, "two") || !strings.Contains(text, "[Lines 2 to 2 of 3 are shown. Read on with offset 3.]") {
 			t.Errorf("read: %q", text)
 		}
 		if text, failed := a.call(t, "edit", anything{"path": "notes/a.txt", "oldText": "two\n", "newText": "2\n"}, nil); failed || holds(l.at("mcp", "notes/a.txt")) != "one\n2\nthree\n" {
