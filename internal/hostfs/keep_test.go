@@ -16,7 +16,7 @@ import (
 func TestAFileThatIsHeldIsWrittenInPlace(t *testing.T) {
 	l := newLab(t)
 	write := func(content string, held bool) error {
-		w, err := l.root.Create("d/notes", hostfs.Replace)
+		w, err := l.root.Create("d/notes", hostfs.Replace, 0o644)
 		must(t, err)
 		defer w.Abort()
 		w.Keep(func(hostfs.ID) bool { return held })
@@ -55,7 +55,7 @@ func TestAFileThatIsHeldAndCannotBeWritten(t *testing.T) {
 	l.file("notes", "old")
 	must(t, os.Chown(l.at("notes"), 0, 0))
 	must(t, os.Chmod(l.at("notes"), 0o644))
-	w, err := l.root.Create("notes", hostfs.Replace)
+	w, err := l.root.Create("notes", hostfs.Replace, 0o644)
 	must(t, err)
 	defer w.Abort()
 	w.Keep(func(hostfs.ID) bool { return true })

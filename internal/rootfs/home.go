@@ -139,7 +139,7 @@ func (h *Home) makeCaches(at pathmap.Mount, caches string, isNew bool) error {
 	if err := root.Mkdir(path.Join(caches, "tmp"), true); err != nil || !isNew {
 		return err
 	}
-	ignore, err := root.Create(path.Join(caches, ".gitignore"), hostfs.Exclusive) // in a working tree nobody wants to add them
+	ignore, err := root.Create(path.Join(caches, ".gitignore"), hostfs.Exclusive, 0o644) // in a working tree nobody wants to add them
 	if err != nil {
 		return nil
 	}

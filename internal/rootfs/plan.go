@@ -166,7 +166,7 @@ func (b *builder) makeGranted(r policy.Region, rest string) error {
 	if err != nil {
 		return err
 	}
-	file, err := root.Create(rest, hostfs.Exclusive)
+	file, err := root.Create(rest, hostfs.Exclusive, 0o644)
 	if err != nil {
 		return err
 	}

@@ -27,7 +27,7 @@ type fileTarget struct {
 	name  string                // below root
 	host  string                // of root
 	user  string
-	free  func()                // releases what keeps root's directory; nil for nothing
+	free  func() // releases what keeps root's directory; nil for nothing
 }
 
 func (t *fileTarget) close() {
