@@ -5,6 +5,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/daycare-run/sandbox/api/types"
+	"github.com/daycare-run/sandbox/internal/utf8cut"
 )
 
 // kept collects an output as it comes, and keeps its two ends, each of half of most bytes: of a long log, the errors
@@ -43,7 +44,7 @@ func (k *kept) encoded() (string, types.Encoding, *types.Cut) {
 		text, encoding := encodePart(slices.Concat(head, tail))
 		return text, encoding, nil
 	}
-	wholeHead, wholeTail := head[:wholeRunes(head)], tail
+	wholeHead, wholeTail := head[:utf8cut.Whole(head)], tail
 	for back := 1; back < utf8.UTFMax && len(wholeTail) > 0 && !utf8.RuneStart(wholeTail[0]); back++ {
 		wholeTail = wholeTail[1:]
 	}
