@@ -51,8 +51,8 @@ type TotalQuota struct {
 	// 256.
 	DetachedExecs int `json:"detachedExecs" env:"DETACHED_EXECS" reload:"live"`
 
-	// Processes is how many durable processes there may be, including those that have ended. Default 64, 256,
-	// 1000.
+	// Processes is how many durable processes there may be, including those that have ended: the user's that ended
+	// first makes room. Default 64, 256, 1000.
 	Processes int `json:"processes" env:"PROCESSES" reload:"live"`
 
 	// ExposedPorts is how many ports of processes may be exposed. Default 32, 128, 1000.
