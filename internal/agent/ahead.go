@@ -40,11 +40,12 @@ type ahead struct {
 	devNull  int
 	uid      uint32
 	builtin  string
-	env      []string // the image's PATH and locale
-	programs []spawn.Program
-	options  []string     // before the command line
-	lasting  bool         // commands may leave something behind
-	besides  func() []int // lists processes that belong to no command
+	env      []string        // the image's PATH and locale
+	programs []spawn.Program // of a command that the shell may take
+	shells   []spawn.Program // those among them that no command can have replaced
+	options  []string        // before the command line
+	lasting  bool            // commands may leave something behind
+	besides  func() []int    // lists processes that belong to no command
 
 	mu      sync.Mutex
 	running int           // commands
@@ -61,9 +62,13 @@ func newAhead(tree *processTree, devNull int, uid uint32, builtin string, enviro
 		besides: func() []int { return nil },
 	}
 	// Any other directory may be off the read-only root, where a command could have put its own bash.
-	a.useless = slices.ContainsFunc(strings.Split(pathOf(environ), ":"), func(dir string) bool {
+	own := strings.Split(pathOf(environ), ":")
+	if other := slices.IndexFunc(own, func(dir string) bool {
 		return !slices.Contains(strings.Split(defaultPath, ":"), dir)
-	})
+	}); other >= 0 {
+		own = own[:other]
+	}
+	a.shells, a.useless = places("bash", strings.Join(own, ":"), "/"), len(own) == 0
 	return a
 }
 
@@ -72,6 +77,7 @@ func newAhead(tree *processTree, devNull int, uid uint32, builtin string, enviro
 func newLastingAhead(tree *processTree, devNull int, uid uint32, builtin string, environ []string, besides func() []int) *ahead {
 	a := newAhead(tree, devNull, uid, builtin, environ)
 	a.programs, a.options = places("/bin/bash", "", ""), []string{"-c", "-c"}
+	a.shells = a.programs
 	a.lasting, a.useless, a.besides = true, false, besides
 	return a
 }
@@ -179,7 +185,7 @@ func (a *ahead) start(s *waitingShell) error {
 	defer unix.Close(ends[1])
 	text := "enable -f " + a.builtin + " ahead; ahead"
 	root, err := a.tree.start(s.starting, spawn.Process{
-		Programs: a.programs, Args: append(slices.Clone(a.options), text+strings.Repeat(" ", max(0, aheadRoom-len(text)))),
+		Programs: a.shells, Args: append(slices.Clone(a.options), text+strings.Repeat(" ", max(0, aheadRoom-len(text)))),
 		Env: append([]string{"ROOM=" + strings.Repeat(" ", aheadRoom)}, a.env...), Dir: "/", UID: a.uid,
 		Files: append(files.child[:], ends[1]), GiveOrphans: a.lasting,
 	})

@@ -7,6 +7,7 @@ import (
 	_ "embed"
 	"errors"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -149,6 +150,29 @@ func TestWhatDiffersAhead(t *testing.T) {
 			if err != nil || got.Stdout != want {
 				t.Errorf("%.200s: %+v, not %q (%v)", test.script, got, want, err)
 			}
+		}
+	}
+}
+
+// A shell is started ahead from where no command can have put its own: from the directories of PATH that precede any other.
+func TestWhereShellsAreStartedFrom(t *testing.T) {
+	for path, want := range map[string][]string{
+		"/usr/bin:/bin:/home/.local/bin": {"/usr/bin/bash", "/bin/bash"},
+		"/usr/bin:/home/bin:/bin":        {"/usr/bin/bash"},
+		"/home/bin:/usr/bin":             nil,
+		"bin:/usr/bin":                   nil,
+		":/usr/bin":                      nil,
+	} {
+		a := newAhead(nil, -1, 1, aheadBuiltin, []string{"PATH=" + path})
+		var got []string
+		for _, p := range a.shells {
+			got = append(got, p.Path)
+		}
+		if !slices.Equal(got, want) || a.useless != (want == nil) {
+			t.Errorf("%s: %q, useless %v", path, got, a.useless)
+		}
+		if p, _ := prepare(launch.Command{Process: specs.Process{Cwd: "/", Env: []string{"PATH=" + path}}, Shell: "true"}, 1); !a.useless && !a.fits(p) {
+			t.Errorf("%s: a command does not fit", path)
 		}
 	}
 }

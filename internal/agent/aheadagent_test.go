@@ -266,6 +266,7 @@ func hangsAhead(dir string) (int, error) {
 	}
 	a := newAhead(newProcessTree(nil), null, uint32(os.Getuid()), "none", []string{"PATH=" + defaultPath})
 	a.programs = []spawn.Program{{Path: name, Name: "bash"}}
+	a.shells = a.programs
 	a.prepare()
 	for begun := time.Now(); isOnlyProcess(); time.Sleep(time.Millisecond) {
 		if time.Since(begun) > timeout {
