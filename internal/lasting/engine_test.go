@@ -33,6 +33,8 @@ type fakeEngine struct {
 	// beforeRemoved is called with a container that is about to be removed; nil is nothing.
 	beforeRemoved func(id string)
 
+	// unnoticed has LastingRuns not know yet that a container is out of memory.
+	unnoticed bool
 	// killed is what programs were killed for in containers that go on.
 	killed *dockerexec.Exhausted
 
@@ -55,8 +57,12 @@ func (f *fakeEngine) StartLasting(_ context.Context, spec dockerexec.Spec, _ quo
 	if f.refuse != nil {
 		return dockerexec.ProcessContainer{}, f.refuse
 	}
-	f.made["c-"+spec.Lasting] = spec
-	return dockerexec.ProcessContainer{ID: "c-" + spec.Lasting, Spec: spec, Running: true}, nil
+	id := "c-" + spec.Lasting
+	if f.outOfMemory != nil { // whose id it must not have
+		id += "-again"
+	}
+	f.made[id] = spec
+	return dockerexec.ProcessContainer{ID: id, Spec: spec, Running: true}, nil
 }
 
 func (f *fakeEngine) Lasting(context.Context) (list []dockerexec.ProcessContainer, _ error) {
@@ -73,7 +79,7 @@ func (f *fakeEngine) LastingRuns(id string) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	_, there := f.made[id]
-	return there && !f.unheard[id] && !f.outOfMemory[id]
+	return there && !f.unheard[id] && (!f.outOfMemory[id] || f.unnoticed)
 }
 
 // lose takes a container away, as one that ends by itself.
@@ -100,7 +106,7 @@ func (f *fakeEngine) unhear(id string) {
 func (f *fakeEngine) Ahead() bool { return true }
 
 func (f *fakeEngine) AskLasting(ctx context.Context, id string) (ask.Stream, error) {
-	if !f.LastingRuns(id) {
+	if !f.LastingRuns(id) || f.LastingEnd(ctx, id) != nil {
 		return nil, fmt.Errorf("no such container: %w", cerrdefs.ErrNotFound)
 	}
 	if f.beforeAsked != nil {

@@ -113,7 +113,7 @@ type entry struct {
 	retry     time.Time        // not to be ended again before then, as that has failed
 
 	learning    sync.Mutex            // held while it is found out why a container ended
-	exhausted   *dockerexec.Exhausted // what ended the container exhaustedIn; both are of learning
+	exhausted   *dockerexec.Exhausted // what has ended the container exhaustedIn
 	exhaustedIn string
 
 	// moved says that the sandbox has no container, and goes on from its home when it is used: its container ran out of memory,

@@ -11,22 +11,24 @@ import (
 
 // whyEnded returns the limit that has ended a container of a sandbox; nil for none. Everybody who asks hears the same.
 func (s *Sandboxes) whyEnded(e *entry, container string) *dockerexec.Exhausted {
-	e.mu.Lock()
-	gone := e.gone
-	e.mu.Unlock()
-	if container == "" || gone {
-		return nil
-	}
 	e.learning.Lock()
 	defer e.learning.Unlock()
-	if e.exhaustedIn == container {
-		return e.exhausted
+	e.mu.Lock()
+	gone, known, in := e.gone, e.exhausted, e.exhaustedIn
+	e.mu.Unlock()
+	switch {
+	case container == "" || gone:
+		return nil
+	case in == container:
+		return known
 	}
 	ctx, cancel := context.WithTimeout(s.life, answerLimit)
 	defer cancel()
 	found := s.cfg.Executor.LastingEnd(ctx, container)
 	if found != nil { // once it is removed, nobody can ask again
+		e.mu.Lock()
 		e.exhausted, e.exhaustedIn = found, container
+		e.mu.Unlock()
 	}
 	return found
 }

@@ -21,9 +21,10 @@ const outOf128Mi = "out of memory: this container may use 128Mi (limits.memory),
 // A command whose container runs out of memory was killed, and its sandbox goes on from the home, also after a restart of the
 // service.
 func TestASandboxThatRunsOutOfMemory(t *testing.T) {
-	for name, again := range map[string]bool{"at once": false, "for the next service": true} {
+	for name, again := range map[string]bool{"at once": false, "for the next service": true, "before Docker notices": false} {
 		t.Run(name, func(t *testing.T) {
 			l := newLab(t)
+			l.unnoticed = name == "before Docker notices"
 			s := l.open()
 			b := l.create(s, Create{Template: Template{Name: "base", Env: map[string]string{"A": "b"}}})
 			home := filepath.Join(l.dir, "users", b.ID(), "home")
@@ -55,7 +56,7 @@ func TestASandboxThatRunsOutOfMemory(t *testing.T) {
 				t.Fatal(err)
 			}
 			i := b.Info()
-			if !l.LastingRuns(container) || i.State != StateRunning || i.Moved == nil || i.Moved.Why != outOf128Mi {
+			if !l.LastingRuns(container+"-again") || l.LastingRuns(container) || i.State != StateRunning || i.Moved == nil || i.Moved.Why != outOf128Mi {
 				t.Errorf("%+v", i)
 			}
 			if _, err := os.Stat(filepath.Join(home, "kept")); err != nil {

@@ -77,7 +77,7 @@ func (s *Sandboxes) info(e *entry) Info {
 func (s *Sandboxes) state(e *entry) State {
 	here := e.held && !e.moved // where its container is
 	switch {
-	case here && e.container != "" && !s.cfg.Executor.LastingRuns(e.container), here && e.container == "" && e.record.Made && s.allFound():
+	case here && e.container != "" && (e.exhaustedIn == e.container || !s.cfg.Executor.LastingRuns(e.container)), here && e.container == "" && e.record.Made && s.allFound():
 		return StateEnded
 	case e.record.Paused:
 		return StatePaused
@@ -239,12 +239,17 @@ const insideTries = 10
 // inside calls do, which needs the sandbox's container to run. If the sandbox is paused meanwhile,
 // the call resumes it if it may, or is refused.
 func inside[T any](ctx context.Context, b *Sandbox, do func(container string) (T, error)) (done T, err error) {
-	for range insideTries {
+	for try := range insideTries {
 		container, err := b.running(ctx)
 		if err != nil {
 			return done, err
 		}
-		if done, err = do(container); !errors.Is(err, dockerexec.ErrPaused) {
+		done, err = do(container)
+		if _, is := errors.AsType[dockerexec.Exhausted](err); is && try < insideTries-1 { // nothing of the call has begun there
+			b.of.keepHome(b.entry)
+			continue
+		}
+		if !errors.Is(err, dockerexec.ErrPaused) {
 			return done, err
 		}
 	}
