@@ -44,10 +44,7 @@ func (k *kept) encoded() (string, types.Encoding, *types.Cut) {
 		text, encoding := encodePart(slices.Concat(head, tail))
 		return text, encoding, nil
 	}
-	wholeHead, wholeTail := head[:utf8cut.Whole(head)], tail
-	for back := 1; back < utf8.UTFMax && len(wholeTail) > 0 && !utf8.RuneStart(wholeTail[0]); back++ {
-		wholeTail = wholeTail[1:]
-	}
+	wholeHead, wholeTail := head[:utf8cut.Whole(head)], utf8cut.Begin(tail)
 	if utf8.Valid(wholeHead) && utf8.Valid(wholeTail) {
 		head, tail = wholeHead, wholeTail
 	}

@@ -88,7 +88,7 @@ export class Sandbox {
         return files.readResult(await this.#onPath<Schemas["ReadResult"]>("/read", args));
     }
 
-    /** Writes a whole file, or with `append` to its end. The path is absolute or begins with `~/`. */
+    /** Writes a whole file, or with `append` to its end. The path is as in read. */
     async write(args: files.WriteArgs): Promise<WriteResult> {
         const { options, body } = split(args);
         return await this.#post("/write", files.writeBody(body), options);
