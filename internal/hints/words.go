@@ -41,7 +41,8 @@ var noProcess = regexp.MustCompile(`(?i)(fork|clone|spawn|thread)[^\n]*(resource
 // NoProcess reports whether the end of a failed command's output says that no more processes or threads could be started.
 func NoProcess(output []byte) bool { return noProcess.Match(output) }
 
-var absolute = regexp.MustCompile(`/[^\s'"‘’:;,)\]]+`)
+// absolute finds absolute paths, which are no ends of relative ones.
+var absolute = regexp.MustCompile(`(?:^|[\s'"‘’:;,=(\[])(/[^\s'"‘’:;,)\]]+)`)
 
 // pathAt returns the last absolute path in the line at i; "" if there is none. lower has the line's bytes wherever output has,
 // unless a letter's lower case has another length.
@@ -51,11 +52,11 @@ func pathAt(lower, output []byte, i int) string {
 	}
 	from := bytes.LastIndexByte(output[:i], '\n') + 1
 	line, _, _ := bytes.Cut(output[from:], []byte("\n"))
-	all := absolute.FindAll(line, -1)
+	all := absolute.FindAllSubmatch(line, -1)
 	if len(all) == 0 {
 		return ""
 	}
-	return string(all[len(all)-1])
+	return string(all[len(all)-1][1])
 }
 
 func hasAny(text []byte, words []string) bool {

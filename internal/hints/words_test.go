@@ -41,6 +41,7 @@ func TestOf(t *testing.T) {
 		"connect: Network is unreachable":                                                      network,
 		"FAIL: TestNetwork":                                                                    none,
 		"make: *** [Makefile:2: all] Error 1":                                                  none,
+		"bash: line 1: .git/HEAD: Read-only file system":                                       place(""),
 		"touch: cannot touch 'notes.txt': Read-only file system":                               place(""),
 		"bash: line 1: /home/Notes.txt: Read-only file system":                                 place("/home/Notes.txt"),
 		"error: could not lock config file /home/.gitconfig: Read-only file system\nbye\n":     place("/home/.gitconfig"),
