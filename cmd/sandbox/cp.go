@@ -34,6 +34,7 @@ a copy that fails or is interrupted leaves it as it was. A file that grows meanw
 was when the copy began.`,
 		Example: `  sandbox cp --user alice ./data.csv :data.csv
   sandbox cp --user alice :out.bin .
+  tar -c src | sandbox exec -i --user alice --grant @workspace -- tar -x
   sandbox cp --sandbox agent-7 ./report.pdf :/tmp/`,
 		Args: cobra.ExactArgs(2),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -95,7 +96,7 @@ func upload(ctx context.Context, c *client.Client, id string, e ends, terminal i
 		return err
 	}
 	if info.IsDir() {
-		return fmt.Errorf("%s is a directory; cp copies one file", e.local)
+		return fmt.Errorf("%s is a directory, and cp copies one file; pipe tar -c into sandbox exec -i … tar -x", e.local)
 	}
 	remote := e.remote
 	if isDirectory(ctx, c, id, remote) {
