@@ -136,7 +136,8 @@ func (h *Home) makeCaches(at pathmap.Mount, caches string, isNew bool) error {
 	if err != nil {
 		return err
 	}
-	if err := root.Mkdir(path.Join(caches, "tmp"), true); err != nil || !isNew {
+	// A home of the pool has no files, so that it can be removed.
+	if err := root.Mkdir(path.Join(caches, "tmp"), true); err != nil || !isNew || (dockerexec.Spec{User: h.user}).IsPooled() {
 		return err
 	}
 	ignore, err := root.Create(path.Join(caches, ".gitignore"), hostfs.Exclusive, 0o644) // in a working tree nobody wants to add them

@@ -10,6 +10,10 @@ import (
 	"testing"
 
 	"github.com/rs/zerolog"
+
+	"github.com/daycare-run/sandbox/dockerexec"
+	"github.com/daycare-run/sandbox/internal/policy"
+	"github.com/daycare-run/sandbox/pathmap"
 )
 
 // The owner of a home that is made in these tests.
@@ -160,4 +164,30 @@ func TestHomeIsMadeOnce(t *testing.T) {
 		}
 	}
 	checkNoLeftovers(t, filepath.Join(p.UsersDir(), "bob"), "home")
+}
+
+// A home of the pool stays without files: only then can it be removed.
+func TestCachesOfThePool(t *testing.T) {
+	for user, want := range map[string]int{"alice": 2, dockerexec.PoolUser("a-b"): 1} {
+		p := NewPlanner(Config{UsersDir: t.TempDir(), HomeOwners: Owners{UID: 1000, GID: 1000}}, zerolog.Nop())
+		path := filepath.Join(p.UsersDir(), user, "home")
+		if err := errors.Join(os.MkdirAll(path, 0o755), os.Chown(path, 1000, 1000)); err != nil {
+			t.Fatal(err)
+		}
+		h, err := p.OpenHome(t.Context(), user)
+		if err != nil {
+			t.Fatal(err)
+		}
+		host, err := pathmap.ParseHost(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !h.MakeCaches(pathmap.Mount{Host: host, Container: policy.Home}, ".", false) {
+			t.Errorf("%s: there are none", user)
+		}
+		if entries, err := os.ReadDir(filepath.Join(path, ".cache")); err != nil || len(entries) != want {
+			t.Errorf("%s: %v, %v", user, entries, err)
+		}
+		h.Close()
+	}
 }
