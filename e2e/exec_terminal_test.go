@@ -171,7 +171,7 @@ func TestWhatEndsAtATerminal(t *testing.T) {
 		size := pty.Winsize{Rows: 24, Cols: 80}
 		s := l.openPTY(t, size, "exec", "-t", "--grant", "@workspace", "-u", "ttyend", "--", "setsid sleep 7612 & seq 20000; exit 3")
 		s.leaves(3)
-		s.sees("\r\n20000\r\n") // a pty hands on what was written to it a moment later
+		s.sees("\r\n20000\r\n")                                      // a pty hands on what was written to it a moment later
 		printed, _, _ := strings.Cut(s.screen.String(), "sandbox: ") // what comes then is about the sleep that was ended
 		if lines := len(strings.Fields(printed)); lines != 20000 {
 			t.Errorf("%d lines arrived", lines)
