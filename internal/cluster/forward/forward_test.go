@@ -340,6 +340,7 @@ func TestCallsFollowTheirUser(t *testing.T) {
 	var calls sync.WaitGroup
 	var asked atomic.Int64
 	const callers, moves = 8, 5
+	var answers [callers]atomic.Int64 // of each caller
 	moved := func() bool { return one.released.Load()+other.released.Load() >= moves }
 	for i := range callers {
 		calls.Go(func() {
@@ -349,6 +350,7 @@ func TestCallsFollowTheirUser(t *testing.T) {
 				if status, text := h.post("alice", strings.NewReader("body")); status != http.StatusOK {
 					t.Errorf("%d: %s", status, text)
 				}
+				answers[i].Add(1)
 			}
 		})
 	}
@@ -356,10 +358,15 @@ func TestCallsFollowTheirUser(t *testing.T) {
 	var moving sync.WaitGroup
 	moving.Go(func() {
 		for {
-			select {
-			case <-stop:
-				return
-			case <-time.After(50 * time.Millisecond):
+			// A call may meet a move, but not one after another: those answer that the user keeps moving.
+			for i := range callers {
+				for before := answers[i].Load(); answers[i].Load() < before+2; {
+					select {
+					case <-stop:
+						return
+					case <-time.After(time.Millisecond):
+					}
+				}
 			}
 			for _, h := range []*host{one, other} {
 				if s, held := h.cfg.Cluster.Seat("alice"); held && s.Host == h.name {
