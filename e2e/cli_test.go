@@ -118,7 +118,9 @@ func TestCommandLineNeedsNoWebSocket(t *testing.T) {
 		if called("GET /v1/sandboxes/{id}/exec") {
 			t.Errorf("there was a WebSocket; the log:\n%s", l.log.tail())
 		}
-		if out, err := l.cli("exec", "-u", "plain", "-i", "--", "cat").CombinedOutput(); err != nil {
+		typed := l.cli("exec", "-u", "plain", "-i", "--", "cat")
+		typed.Stdin = strings.NewReader("typed")
+		if out, err := typed.CombinedOutput(); err != nil || string(out) != "typed" {
 			t.Errorf("%v: %s", err, out)
 		}
 		eventually(t, "the log has the WebSocket of an exec with -i", func() bool { return called("GET /v1/sandboxes/{id}/exec") })

@@ -25,7 +25,7 @@ func consoleShowsTheHosts(t *testing.T, c *clusterLab) {
 	lately := func(h *clusterHost, what string) {
 		t.Helper()
 		b.is("of "+h.name+" it is said: "+what, fmt.Sprintf(
-			`[...document.querySelectorAll("[aria-label=Lately] .list [role=row]")].some((r) => r.childNodes[1].textContent === %q && r.childNodes[2].textContent.startsWith(%q))`, h.name, what))
+			`[...document.querySelectorAll("[aria-label='Recent events'] .list [role=row]")].some((r) => r.childNodes[1].textContent === %q && r.childNodes[2].textContent.startsWith(%q))`, h.name, what))
 	}
 	all := func() {
 		t.Helper()

@@ -207,7 +207,8 @@ func TestEgressExtraPorts(t *testing.T) {
 		}
 		name, capture := w.name(t, "git", here), w.capture(t)
 		out := l.reach(t, "ports", strings.Join([]string{
-			"getent ahostsv4 " + name + " >/dev/null", fmt.Sprintf("echo x > /dev/udp/%s/443", here), dial(netip.AddrPortFrom(here, 22)), dial(netip.AddrPortFrom(here, 2222)), dial(netip.AddrPortFrom(there, 22)),
+			"getent ahostsv4 " + name + " >/dev/null", fmt.Sprintf("echo x > /dev/udp/%s/443", here), dial(netip.AddrPortFrom(here, 22)), dial(netip.AddrPortFrom(here, 2222)),
+			strings.Replace(dial(netip.AddrPortFrom(there, 22)), ".close()", ".recv(1)", 1), // until the service has ended it
 		}, "\n"), name)
 		text := succeeds(t, out)
 		// What was refused is told, by the name that was asked for where there is one.

@@ -44,7 +44,7 @@ func TestExchangeOfMountPoints(t *testing.T) {
 		done, refusals := 0, map[string]int{}
 		for i := range rounds {
 			less := types.Restrictions{DenyRead: append(hidden, fmt.Sprintf("/home/z%d", i))}
-			_, err := l.client.Exec(t.Context(), user, types.Exec{Permissions: none, Restrictions: less, Command: "true"})
+			_, err := l.client.Exec(t.Context(), user, types.Exec{Permissions: workspace, Restrictions: less, Command: "true"})
 			if err != nil {
 				refusals[fmt.Sprintf("%.250s", err.Error())]++
 			} else {

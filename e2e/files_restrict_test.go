@@ -438,10 +438,11 @@ func TestDenyReadOfManyDeepPaths(t *testing.T) {
 			grants  []string
 			deny    []string
 			refused bool
+			fails   int // of the command's three programs
 		}{
-			{"in a home that is only read", nil, deep(64, 23), false},
-			{"as many as there may be", workspace, deep(7, 24), false},
-			{"more", workspace, deep(64, 23), gvisor},
+			{"in a home that is only read", nil, deep(64, 23), false, 3},
+			{"as many as there may be", workspace, deep(7, 24), false, 2}, // an empty directory stands in, which can be listed
+			{"more", workspace, deep(64, 23), gvisor, 2},
 		} {
 			last := c.deny[len(c.deny)-1]
 			out, err := l.client.Exec(t.Context(), "deep", types.Exec{
@@ -451,7 +452,7 @@ func TestDenyReadOfManyDeepPaths(t *testing.T) {
 			switch {
 			case c.refused && (kindOf(err) != types.Invalid || !strings.Contains(err.Error(), "denyRead: this call needs ")):
 				t.Errorf("%s: %+v, %v", c.name, out, err)
-			case !c.refused && (err != nil || out.Failed || strings.Count(out.Stderr, "\n") != 3):
+			case !c.refused && (err != nil || out.Failed || strings.Count(out.Stderr, "\n") != c.fails):
 				t.Errorf("%s: %+v, %v", c.name, out, err)
 			}
 		}
