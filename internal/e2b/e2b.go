@@ -23,6 +23,7 @@ import (
 	"golang.org/x/time/rate"
 
 	"github.com/daycare-run/sandbox/internal/access"
+	"github.com/daycare-run/sandbox/internal/errs"
 	"github.com/daycare-run/sandbox/internal/lasting"
 	"github.com/daycare-run/sandbox/internal/pace"
 	"github.com/daycare-run/sandbox/internal/sandbox"
@@ -144,6 +145,9 @@ func (s *server) toPort(req *http.Request, at portHost, below bool) (portHost, b
 	}
 	if refused := s.admit(req, at, below); refused != nil {
 		return at, false, refused
+	}
+	if err == nil && s.cfg.Domain == "" { // which is how the operator keeps ports closed
+		err = errs.Denied("cannot reach port %d of sandbox %q: the operator of this service has set no e2b.domain", named.port, named.id)
 	}
 	return named, err == nil, err
 }

@@ -166,6 +166,19 @@ func TestHostsOfPorts(t *testing.T) {
 	}
 }
 
+// Without the setting e2b.domain no program is reached, by headers either. Clients name envd's own port at all times.
+func TestPortsWithoutADomain(t *testing.T) {
+	l := portLab{newLabWith(t, quota.New(quota.Limits{})).create(`{}`), "8000"}
+	header := http.Header{sandboxHeader: {l.ID}, portHeader: {l.port}, "X-Access-Token": {l.Token}}
+	if res, text := l.ask("localhost", "/health", header); res.StatusCode != 403 || !strings.Contains(text, "e2b.domain") {
+		t.Errorf("%d %s", res.StatusCode, text)
+	}
+	header.Set(portHeader, "49983")
+	if res, text := l.ask("localhost", "/health", header); res.StatusCode != 204 {
+		t.Errorf("%d %s", res.StatusCode, text)
+	}
+}
+
 func TestPortsThatAreNotForEverybody(t *testing.T) {
 	l := newPortLab(t, `{"network":{"allowPublicTraffic":false}}`, dumps)
 	_, text, _ := l.call(annesKey, "POST", "/sandboxes/"+l.ID+"/connect", `{"timeout":1}`)
