@@ -9,7 +9,7 @@ import type { CallOptions, Feed, Transport } from "./transport.js";
 import type { Schemas, WriteResult } from "./types.js";
 
 export type ReadArgs = Omit<Schemas["Read"], "path" | "pathBase64"> & { path: Path } & CallOptions;
-export type WriteArgs = { path: Path; content: string | Uint8Array; append?: boolean; exclusive?: boolean } & CallOptions;
+export type WriteArgs = Omit<Schemas["Write"], "path" | "pathBase64" | "content" | "encoding"> & { path: Path; content: string | Uint8Array } & CallOptions;
 
 interface Found {
     /** The size of the file. */
@@ -77,11 +77,16 @@ export interface UploadArgs {
     body: UploadBody;
     /** Fails if the file exists. */
     exclusive?: boolean;
+    /** If the path ends with a symbolic link, write to what it leads to. */
+    follow?: boolean;
+    /** The permission bits, in octal, of a file that does not replace another; "0644" by default. */
+    mode?: string;
     signal?: AbortSignal | undefined;
 }
 
 export async function upload(transport: Transport, path: string, args: UploadArgs): Promise<WriteResult> {
-    const to = path + "?path=" + escapePath(args.path) + query({ exclusive: args.exclusive }).replace("?", "&");
+    const { exclusive, follow, mode } = args;
+    const to = path + "?path=" + escapePath(args.path) + query({ exclusive, follow, mode }).replace("?", "&");
     const bytes = typeof args.body === "string" || args.body instanceof Uint8Array ? Buffer.byteLength(args.body) : undefined;
     const headers = {
         "content-type": "application/octet-stream",
@@ -113,6 +118,8 @@ function feeding(body: UploadBody): Feed {
 
 export interface DownloadArgs extends CallOptions {
     path: Path;
+    /** If the path ends with a symbolic link, send what it leads to. */
+    follow?: boolean;
     /** The first byte, from 0. */
     start?: number;
     /** The last byte; the file's last by default. */
@@ -132,7 +139,8 @@ export interface Download {
 
 export async function download(transport: Transport, path: string, args: DownloadArgs): Promise<Download> {
     const headers = range(args);
-    const response = await transport.open({ method: "GET", path: `${path}?path=${escapePath(args.path)}`, headers }, args);
+    const from = path + "?path=" + escapePath(args.path) + query({ follow: args.follow }).replace("?", "&");
+    const response = await transport.open({ method: "GET", path: from, headers }, args);
     const body = Readable.from(transport.chunks(response, args.signal), { objectMode: false });
     body.once("close", () => response.destroy());
     const bytes = Number(response.headers["content-length"]);

@@ -14,6 +14,7 @@ export type ExplainArgs = Schemas["Explain"] & CallOptions;
 /** An exec with `detachOnDisconnect` by its id. */
 export type ExecIdArgs = { execId: string } & CallOptions;
 export type PathArgs = { path: Path } & CallOptions;
+export type LookArgs = PathArgs & Pick<Schemas["Look"], "follow" | "permissions">;
 export type MkdirArgs = PathArgs & { parents?: boolean };
 export type MoveArgs = { from: Path; to: Path; overwrite?: boolean } & CallOptions;
 export type RemoveArgs = PathArgs & { recursive?: boolean };
@@ -151,12 +152,12 @@ export class Sandbox {
     }
 
     /** The entries of a directory, by name. */
-    async list(args: PathArgs): Promise<Listing> {
+    async list(args: LookArgs): Promise<Listing> {
         return await this.#onPath("/list", args);
     }
 
-    /** Says what a path is. A link is not followed. */
-    async stat(args: PathArgs): Promise<Entry> {
+    /** Says what a path is. A link at its end is followed only with `follow`. */
+    async stat(args: LookArgs): Promise<Entry> {
         return await this.#onPath("/stat", args);
     }
 

@@ -23,6 +23,26 @@ test("files without a command", async (t) => {
     assert.equal(await kindOf(box.stat({ path: "~/a" })), "notFound");
 });
 
+test("a symbolic link is followed where that is asked for", async (t) => {
+    const box = await alone(t);
+    await box.upload({ path: "~/real", body: "one", mode: "0600" });
+    await box.exec({ command: "ln -s real link; mkdir d; ln -s d dirlink", permissions: ["@workspace"] });
+    const link = await box.stat({ path: "link" });
+    assert.deepEqual([link.type, link.linkTarget], ["symlink", "real"]);
+    const real = await box.stat({ path: "link", follow: true });
+    assert.deepEqual([real.type, real.mode], ["file", "0600"]);
+    assert.equal(await kindOf(box.read({ path: "link" })), "denied");
+    assert.equal(await kindOf(box.write({ path: "link", content: "two" })), "denied");
+    await box.write({ path: "link", content: "two", follow: true });
+    assert.equal((await box.read({ path: "link", follow: true })).content, "two");
+    assert.equal(await kindOf(box.download({ path: "link" })), "denied");
+    await box.upload({ path: "link", body: "three", follow: true });
+    assert.equal(String(await collect((await box.download({ path: "link", follow: true })).body)), "three");
+    assert.equal(await kindOf(box.list({ path: "dirlink" })), "denied");
+    assert.deepEqual((await box.list({ path: "dirlink", follow: true })).entries, []);
+    assert.equal(await kindOf(box.write({ path: "~/real", content: "x", permissions: [] })), "denied");
+});
+
 test("a name of any bytes", async (t) => {
     const box = await alone(t);
     const name = Buffer.from([0x7e, 0x2f, 0x63, 0x61, 0x66, 0xe9]); // ~/caf\xe9
