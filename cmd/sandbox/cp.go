@@ -29,9 +29,9 @@ func cpCommand(a *app) *cobra.Command {
 relative to the working directory (which is the home with --user), absolute, or from the home as ':~/…'.
 A file here whose name begins with a colon is written as ./:name.
 
-If DST is a directory, the file keeps its name. A new file has the permission bits of SRC. A file that exists is replaced once the copy is complete:
-a copy that fails or is interrupted leaves it as it was. A file that grows meanwhile is copied as long as it
-was when the copy began.`,
+If DST is a directory, the file keeps its name. A new file has the permission bits of SRC. A file that exists
+keeps its own, and is replaced once the copy is complete: a copy that fails or is interrupted leaves it as it
+was. A file that grows meanwhile is copied as long as it was when the copy began. To copy a directory, pipe tar.`,
 		Example: `  sandbox cp --user alice ./data.csv :data.csv
   sandbox cp --user alice :out.bin .
   tar -c src | sandbox exec -i --user alice --grant @workspace -- tar -x

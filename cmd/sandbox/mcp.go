@@ -35,8 +35,8 @@ func mcpCommand(a *app) *cobra.Command {
 		Short: "Serve a sandbox to an agent over MCP, on stdin and stdout",
 		Long: `mcp serves a user's sandbox to one agent over the Model Context Protocol, on stdin and stdout. Its tools
 are exec, read, write, edit, list, process_start, process_list, process_get, process_wait, process_stop,
-process_stop_all and process_remove. SIGTERM, SIGINT and SIGHUP end the calls that run, and then the server; a second
-signal ends it at once.
+process_stop_all and process_remove. SIGTERM, SIGINT and SIGHUP end the calls that run, and then the server;
+a second signal ends it at once.
 
 The flags say the most that a call may have; each call asks for a part of it, and has nothing by default.
 With only --grant @network a call may name any domain; with --allow-domain or --package-manager, only

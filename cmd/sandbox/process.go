@@ -20,7 +20,7 @@ func processCommand(a *app) *cobra.Command {
 service stops, crashes or is upgraded, and the service finds it again.
 
 Processes belong to a user: with --sandbox, too, they are all those of that sandbox's user. A process is
-named by its ID, or by its name if no other process of the user has it.`,
+named by its ID or by its name. Of several with one name, that is the one that has not ended, or else the last.`,
 	}
 	cmd.AddCommand(processStartCommand(a), processListCommand(a), processGetCommand(a), processWaitCommand(a), processStopCommand(a),
 		processStopAllCommand(a), processRmCommand(a), processLogsCommand(a))
@@ -34,9 +34,8 @@ func processListCommand(a *app) *cobra.Command {
 		Short:   "List a user's processes",
 		Long: `list lists a user's processes in the order of their creation, including those that have ended. STATUS is
 ready or unready for a running process that was started with a readiness check, and paused for one whose
-sandbox is paused. EXIT is how a process ended
-last: its exit code, a signal's name, or OOM if it had used up its memory. A long name or command is cut to
-fit the terminal; --json has everything.`,
+sandbox is paused. EXIT is how a process ended last: its exit code, a signal's name, or OOM if it had used up
+its memory. A long name or command is cut to fit the terminal; --json has everything.`,
 		Example: `  sandbox process list --user alice
   sandbox process list --sandbox agent-7 --json`,
 		Args: cobra.NoArgs,

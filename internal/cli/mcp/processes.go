@@ -56,7 +56,7 @@ type NoInput struct{}
 type processOutput struct {
 	ID           string          `json:"id"`
 	Name         string          `json:"name,omitempty"`
-	Status       string          `json:"status"` // running, exited by itself, or stopped
+	Status       string          `json:"status"` // running, paused with its sandbox, exited by itself, or stopped
 	Command      string          `json:"command,omitempty"`
 	Cwd          string          `json:"cwd"`
 	KeepAlive    bool            `json:"keepAlive,omitempty"`
