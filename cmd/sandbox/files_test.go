@@ -105,8 +105,10 @@ func TestMessagesNameFlags(t *testing.T) {
 	l := newLab(t, nil)
 	l.File("latin", "caf\xe9\n")
 	l.File("long", strings.Repeat("ü", 40<<10)+"\n")
+	l.File("skipBytes", "caf\xe9\n")
 	for _, tt := range []struct{ args, message string }{
 		{"--offset 1 latin", "leave out --offset, --skip-bytes and --limit, or use --lossy"},
+		{"--offset 1 skipBytes", `cannot read "~/skipBytes"`},
 		{"--limit 1 --binary latin", "--offset, --skip-bytes and --limit are for text, not for --binary"},
 		{"--lossy --binary latin", "--lossy and --binary are both given"},
 		{"--skip-bytes 99999 long", "--skip-bytes 99999 is beyond the end: line 1 has 81921 bytes"},

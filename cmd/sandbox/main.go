@@ -24,7 +24,7 @@ var inFlags = strings.NewReplacer(
 	"offset, skipBytes and limit are for text, not for binary", "--offset, --skip-bytes and --limit are for text, not for --binary",
 	"text and binary are both set", "--lossy and --binary are both given",
 	"download it, or a part of it", "use sandbox cp",
-	"skipBytes", "--skip-bytes",
+	"skipBytes ", "--skip-bytes ", // and no part of a name
 )
 
 func main() {
