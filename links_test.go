@@ -38,3 +38,57 @@ func TestLinksOfPapers(t *testing.T) {
 		t.Errorf("only %d links were found", links)
 	}
 }
+
+var (
+	testName = regexp.MustCompile(`\bTest[A-Z]\w*…?`)
+	goFile   = regexp.MustCompile("`([a-z][\\w/]*\\.go)`")
+)
+
+// Each promise of SECURITY.md names the place that keeps it and the test that shows it: these are there.
+func TestPlacesAndTestsOfPromises(t *testing.T) {
+	text, err := os.ReadFile("SECURITY.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, found := range goFile.FindAllStringSubmatch(string(text), -1) {
+		if _, err := os.Stat(found[1]); err != nil {
+			t.Errorf("SECURITY.md names a file that is not there: %v", err)
+		}
+	}
+	tests := allTests(t)
+	for _, name := range testName.FindAllString(string(text), -1) {
+		begin, some := strings.CutSuffix(name, "…") // several with this beginning
+		if !some {
+			begin += "("
+		}
+		if !strings.Contains(tests, "func "+begin) {
+			t.Errorf("SECURITY.md names %s, and there is no such test", name)
+		}
+	}
+}
+
+// allTests returns the first lines of all tests.
+func allTests(t *testing.T) string {
+	t.Helper()
+	var tests strings.Builder
+	declared := regexp.MustCompile(`(?m)^func Test\w+\(`)
+	err := filepath.WalkDir(".", func(name string, entry os.DirEntry, err error) error {
+		switch {
+		case err != nil:
+			return err
+		case entry.IsDir() && (entry.Name() == "node_modules" || entry.Name() == ".git"):
+			return filepath.SkipDir
+		case !strings.HasSuffix(name, "_test.go"):
+			return nil
+		}
+		text, err := os.ReadFile(name)
+		for _, first := range declared.FindAll(text, -1) {
+			tests.Write(first)
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return tests.String()
+}
