@@ -432,11 +432,11 @@ export interface paths {
          *        - with `tty`, the client sends a `resize` Input whenever its terminal has a new size.
          *     4. The service sends an `exit` Event, or an `error` Event, and closes with status 1000.
          *
-         *     With `tty` in the Exec, the command has a pseudo-terminal as stdin, stdout and stderr; with an empty `stdin`,
-         *     its stdin is `/dev/null`. All of its
-         *     output comes as stdout; what a person types is sent as stdin, byte by byte, including Ctrl-C (3), and
-         *     `eof` types Ctrl-D (4). Because people stay at terminals for long, `timeoutMs` may then be up to the
-         *     settings' `exec.maxAttachedTimeoutMs` (28800000, 8 hours), which is then also its default.
+         *     With `tty` in the Exec, the command has a pseudo-terminal as stdin, stdout and stderr; with an empty
+         *     `stdin`, its stdin is `/dev/null`. All of its output comes as stdout; what a person types is sent as stdin,
+         *     byte by byte, including Ctrl-C (3), and `eof` types Ctrl-D (4). Because people stay at terminals for long,
+         *     `timeoutMs` may then be up to the settings' `exec.maxAttachedTimeoutMs` (28800000, 8 hours), which is then
+         *     also its default.
          *
          *     The amount of output is unlimited; a slow client slows the command down. If the client closes or
          *     breaks the connection, the command ends with all that it started, unless `detachOnDisconnect` is set.
@@ -471,9 +471,8 @@ export interface paths {
          *
          *     - **Buffered** (the default): one Output at the end. Of stdout and stderr it has as many bytes each as
          *       the settings' `exec.maxOutputBytes` (1000000 by default), half from its beginning and half from its end.
-         *       What is between is left out: `truncated` says so, and `stdoutCut` and `stderrCut` how much it is. All output is
-         *       left out if the answers that the caller has not read yet fill its
-         *       share of the memory.
+         *       What is between is left out: `truncated` says so, and `stdoutCut` and `stderrCut` how much it is. All
+         *       output is left out if the answers that the caller has not read yet fill its share of the memory.
          *     - **Streamed**, if Accept names `application/x-ndjson`: one Event per line, as it happens, with all of
          *       the output. First a `start`, once a container is ready; then any number of `stdout` and `stderr`, in
          *       the order in which they came, and an `egress` for each name that the command could not reach, as
@@ -704,9 +703,10 @@ export interface paths {
         put?: never;
         /**
          * Read a file
-         * @description A text is cut after 2000 lines or 51200 bytes, and `next` then says how to go on; `raw` returns it whole. A whole
-         *     PNG, JPEG, GIF or WebP is recognised by its content and returned as base64; one beyond the setting `read.maxImage` is
-         *     `tooLarge`. What is not UTF-8, or has NUL bytes, is returned as bytes in base64, as with `binary`. Only regular files are read. A path that is a symbolic link is refused with what it leads to,
+         * @description A text is cut after 2000 lines or 51200 bytes, and `next` then says how to go on; `raw` returns it whole.
+         *     A whole PNG, JPEG, GIF or WebP is recognised by its content and returned as base64; one beyond the setting
+         *     `read.maxImage` is `tooLarge`. What is not UTF-8, or has NUL bytes, is returned as bytes in base64, as with
+         *     `binary`. Only regular files are read. A path that is a symbolic link is refused with what it leads to,
          *     unless `follow` is set.
          */
         post: operations["read"];
@@ -735,8 +735,9 @@ export interface paths {
          * Write a file
          * @description The file is replaced as a whole: a reader sees either the old or the new content, and a failure leaves
          *     the old. `append` adds to the end of the file instead; `exclusive` refuses a file that exists. Missing
-         *     directories above it are made. A path that is a symbolic link is not written through, unless `follow` is set. A file that one
-         *     of the user's containers has as a mount of its own is written in place, so that what runs there sees the new content. A path with nothing at it that a
+         *     directories above it are made. A path that is a symbolic link is not written through, unless `follow` is
+         *     set. A file that one of the user's containers has as a mount of its own is written in place, so that what
+         *     runs there sees the new content; a reader may then see a part of it. A path with nothing at it that a
          *     container hides by `denyRead` is a `conflict` until it is removed or the container has gone.
          */
         post: operations["write"];
@@ -763,8 +764,8 @@ export interface paths {
         put?: never;
         /**
          * List a directory
-         * @description The entries, sorted by name. A symbolic link is an entry itself, with its text. A path that is a link to a directory
-         *     needs `follow`.
+         * @description The entries, sorted by name. A symbolic link is an entry itself, with its text. A path that is a link to a
+         *     directory needs `follow`.
          */
         post: operations["list"];
         delete?: never;
@@ -1206,7 +1207,8 @@ export interface components {
         AllowedDomains: string[];
         /**
          * @description Presets of the names that a language's registries use: `dart`, `dotnet`, `go`, `java`, `node`, `php`,
-         *     `python`, `ruby`, `rust`, and those of the settings' `egress.presets`. They need `@network`.
+         *     `python`, `ruby`, `rust`; `debian`; `java+`, `php+`, `ruby+` and `rust+`, which have further hosts that tools
+         *     of these need; and those of the settings' `egress.presets`. They need `@network`.
          */
         PackageManagers: string[];
         /**
@@ -1524,7 +1526,10 @@ export interface components {
         };
         /** @description A signal's name, with or without SIG. */
         SignalName: string;
-        /** @description Relative to the working directory, absolute inside, or as `~/…` in the home. It has no control characters but tab and newline. */
+        /**
+         * @description Relative to the working directory, absolute inside, or as `~/…` in the home. It has no control characters but
+         *     tab and newline.
+         */
         Path: string;
         /** @description A path that is not UTF-8 or has control characters, in standard base64 with padding. NUL is in no path. */
         PathBase64: string;
@@ -1534,14 +1539,14 @@ export interface components {
             pathBase64?: components["schemas"]["PathBase64"];
         } & (unknown | unknown);
         /**
-         * @description If the path ends with a symbolic link, take what that leads to. Links before the last component are followed in any
-         *     case, wherever they lead to a place that the call may see.
+         * @description If the path ends with a symbolic link, take what that leads to. Links before the last component are followed
+         *     in any case, wherever they lead to a place that the call may see.
          * @default false
          */
         Follow: boolean;
         /**
-         * @description Tags that the sandbox holds: the call sees and writes what a command with them does, and so does a link on its way.
-         *     Without this list, it is all that the sandbox holds.
+         * @description Tags that the sandbox holds: the call sees and writes what a command with them does, and links on its way lead
+         *     no further. Without this list, it sees and writes all that the sandbox holds.
          */
         SeenWith: string[];
         /** @description A file or directory to look at. */
@@ -2042,8 +2047,8 @@ export interface components {
         };
         /**
          * @description What became of it. `allowed`: it was answered or passed on. `denied`: the call may not reach it, or
-         *     its source address is unknown. `failed`: allowed, but there was no answer or no connection. `limited`:
-         *     too much at once. `malformed`: no name could be read.
+         *     its source address is unknown. `failed`: allowed, but there was no answer or no connection, or nobody answers
+         *     such a question. `limited`: too much at once. `malformed`: no name could be read.
          * @enum {string}
          */
         Verdict: "allowed" | "denied" | "failed" | "limited" | "malformed";
