@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	cerrdefs "github.com/containerd/errdefs"
 	"github.com/rs/zerolog"
 	"golang.org/x/sync/errgroup"
 
@@ -22,7 +23,10 @@ import (
 	"github.com/daycare-run/sandbox/internal/cluster/etcdtest"
 	"github.com/daycare-run/sandbox/internal/cluster/fence"
 	"github.com/daycare-run/sandbox/internal/cluster/forward"
+	"github.com/daycare-run/sandbox/internal/ids"
 	"github.com/daycare-run/sandbox/internal/lasting"
+	"github.com/daycare-run/sandbox/internal/quota"
+	"github.com/daycare-run/sandbox/internal/sandbox"
 	"github.com/daycare-run/sandbox/internal/sandboxtest"
 )
 
@@ -88,7 +92,8 @@ func newMember(t *testing.T, release func(user string)) (_ *member, etcd *cluste
 		Busy:    func(string) bool { return false }, Log: zerolog.Nop(),
 	})
 	var err error
-	if m.d.lasting, err = lasting.Open(lasting.Config{Shared: lastingRecords{m}, Service: sandboxtest.New(t, sandboxtest.Options{}), Log: zerolog.Nop()}); err != nil {
+	m.d.service = sandboxtest.New(t, sandboxtest.Options{})
+	if m.d.lasting, err = lasting.Open(lasting.Config{Shared: lastingRecords{m}, Service: m.d.service, Log: zerolog.Nop()}); err != nil {
 		t.Fatal(err)
 	}
 	first := make(chan struct{})
@@ -214,4 +219,32 @@ func joinOther(t *testing.T, m *member, etcd *cluster.Etcd) {
 	if text, err := m.cluster.Read(t.Context(), "nodes", "h2"); err != nil || text == nil { // it is known here then
 		t.Fatalf("%s, %v", text, err)
 	}
+}
+
+// Who may not remove a user cannot have the user's seat given up.
+func TestTheSeatOfAnothersUserStays(t *testing.T) {
+	m, _ := newMember(t, func(string) {})
+	alice, bob := userID(t, "alice"), userID(t, "bob")
+	for _, tt := range []struct {
+		caller *sandbox.Service
+		given  int
+	}{{m.d.service.Scoped(ids.OnlyUsers(alice), quota.Token{}), 0}, {m.d.service, 1}} {
+		if _, err := m.d.removeUser(t.Context(), tt.caller, bob, true); !cerrdefs.IsNotFound(err) {
+			t.Errorf("%v", err)
+		}
+		given := 0
+		m.d.lasting.Leave(func(func() error) { given++ }, nil)
+		if given != tt.given {
+			t.Errorf("%d seats are given up, not %d", given, tt.given)
+		}
+	}
+}
+
+func userID(t *testing.T, name string) ids.User {
+	t.Helper()
+	id, err := ids.ParseUser(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return id
 }

@@ -110,7 +110,7 @@ func (m *member) dropEnded(ctx context.Context) {
 		m.d.lasting.Leave(turns.Go, func(id string) error {
 			ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 			defer cancel()
-			if err := m.router.Drop(ctx, id); err != nil {
+			if err := m.router.Drop(ctx, id, func() bool { return m.d.service.HasSandbox(id) }); err != nil {
 				return err
 			}
 			if m.cluster.Holds(id) {

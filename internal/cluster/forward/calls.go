@@ -233,13 +233,17 @@ func (r *Router) HandOver(ctx context.Context, name string, evenBusy bool) error
 	return err
 }
 
-// Drop gives up a deleted user, as HandOver does with evenBusy.
-func (r *Router) Drop(ctx context.Context, name string) error {
-	return r.giveUp(ctx, name, leave{evenBusy: true, isNoMore: true})
+// Drop gives up a deleted user, as HandOver does with evenBusy, unless isBack says that the calls which have ended meanwhile
+// have made the user anew.
+func (r *Router) Drop(ctx context.Context, name string, isBack func() bool) error {
+	return r.giveUp(ctx, name, leave{evenBusy: true, isBack: isBack})
 }
 
 // leave says how a user is given up.
-type leave struct{ evenBusy, isNoMore bool }
+type leave struct {
+	evenBusy bool
+	isBack   func() bool // of a deleted user; nil for others
+}
 
 var errBusy = errors.New("the user is busy")
 
@@ -283,6 +287,9 @@ func (r *Router) giveUp(ctx context.Context, name string, how leave) (err error)
 	if !r.idle(ctx, name) {
 		return fmt.Errorf("calls of user %q do not end", name)
 	}
+	if how.isBack != nil && how.isBack() {
+		return nil
+	}
 	u.taking.Lock()
 	defer u.taking.Unlock()
 	// Nothing of the user may run here once another host may take over.
@@ -291,7 +298,7 @@ func (r *Router) giveUp(ctx context.Context, name string, how leave) (err error)
 		return err
 	}
 	u.epoch, u.tried = 0, false
-	return r.giveSeat(context.WithoutCancel(ctx), name, how.isNoMore)
+	return r.giveSeat(context.WithoutCancel(ctx), name, how.isBack != nil)
 }
 
 // giveSeat gives up the seat of a user of whom nothing is left here. It tries until the seat is gone, for etcd may yet do what it

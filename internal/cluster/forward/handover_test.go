@@ -328,3 +328,20 @@ func TestWhoIsBusyIsNotHandedOver(t *testing.T) {
 		t.Errorf("it is idle: %v, %d times released", err, one.released.Load())
 	}
 }
+
+// A deleted user whom a call makes anew, while the seat is to be given up, stays.
+func TestADeletedUserWhoIsBackStays(t *testing.T) {
+	_, one, _ := two(t)
+	if s, err := one.cfg.Cluster.Hold(t.Context(), "alice"); err != nil || s.Host != one.name {
+		t.Fatalf("%+v, %v", s, err)
+	}
+	back := false
+	for range 2 {
+		if err := one.Drop(t.Context(), "alice", func() bool { back = !back; return back }); err != nil {
+			t.Fatal(err)
+		}
+		if got := one.cfg.Cluster.Holds("alice"); got != back {
+			t.Errorf("back: %t, held: %t", back, got)
+		}
+	}
+}
