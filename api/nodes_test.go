@@ -87,3 +87,33 @@ func TestProcessesOfAllHosts(t *testing.T) {
 		t.Errorf("%+v", all)
 	}
 }
+
+// Commands are cut there, so that nobody makes the list too long for the others, and stay whole where their user asks.
+func TestLongCommandsOfAllProcesses(t *testing.T) {
+	l := newLab(t, nil)
+	long := strings.Repeat("é", shownCommand)
+	shell := l.Start(process.Intent{Command: "x" + long})
+	l.Start(process.Intent{Argv: []string{"echo", long, "more"}})
+	l.Start(process.Intent{Argv: append([]string{"true"}, make([]string, 2*shownCommand)...)})
+	ask := func(path string) (all types.AllProcesses) {
+		out := httptest.NewRecorder()
+		New(l.Service, l.config()).ServeHTTP(out, httptest.NewRequest(http.MethodGet, path, nil))
+		if err := json.Unmarshal(out.Body.Bytes(), &all); err != nil {
+			t.Fatal(err)
+		}
+		return all
+	}
+	all := ask("/v1/processes").Processes
+	if want := "x" + strings.Repeat("é", shownCommand/2-1); all[0].Command != want || all[0].ID != shell.ID {
+		t.Errorf("%d bytes of the command line", len(all[0].Command))
+	}
+	if argv := all[1].Argv; len(argv) != 2 || argv[0] != "echo" || len(argv[1]) < shownCommand/2 || len(argv[1]) > shownCommand {
+		t.Errorf("%d arguments", len(argv))
+	}
+	if argv := all[2].Argv; len(argv) > shownCommand {
+		t.Errorf("%d arguments that are empty", len(argv))
+	}
+	if own := ask("/v1/sandboxes/a/processes").Processes; own[0].Command != "x"+long || len(own[1].Argv) != 3 || own[1].Argv[1] != long {
+		t.Error("the user's own list is cut")
+	}
+}

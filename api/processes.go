@@ -13,6 +13,7 @@ import (
 
 	"github.com/daycare-run/sandbox/api/types"
 	"github.com/daycare-run/sandbox/internal/process"
+	"github.com/daycare-run/sandbox/internal/utf8cut"
 )
 
 func (s *server) startProcess(req *http.Request, body types.StartProcess) (created, error) {
@@ -35,8 +36,31 @@ func (s *server) allProcesses(req *http.Request) (types.AllProcesses, error) {
 	all.Unanswered = fromOthers(s, req, func(_ string, others types.AllProcesses) {
 		all.Processes = append(all.Processes, others.Processes...)
 	})
-	const each = 2 << 10
+	for i := range all.Processes {
+		shorten(&all.Processes[i])
+	}
+	const each = 2*shownCommand + 2<<10
 	return all, s.memory.take(len(all.Processes) * each)
+}
+
+// shownCommand is how many bytes of a command the list of all users' processes has: each user may have many of 2 MiB.
+const shownCommand = 1 << 10
+
+// shorten cuts a process's command.
+func shorten(p *types.Process) {
+	head := func(text string, most int) string { // without a copy of all of it
+		return string(utf8cut.Head([]byte(text[:min(len(text), most+1)]), most))
+	}
+	p.Command = head(p.Command, shownCommand)
+	argv, room := p.Argv, shownCommand
+	p.Argv = nil
+	for _, arg := range argv {
+		if room <= 0 {
+			break
+		}
+		p.Argv = append(p.Argv, head(arg, room))
+		room -= len(arg) + 1
+	}
 }
 
 func (s *server) process(req *http.Request) (types.Process, error) {

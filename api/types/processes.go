@@ -151,7 +151,7 @@ type ProcessList struct {
 	Processes []Process `json:"processes"`
 }
 
-// AllProcesses is the answer of GET /v1/processes.
+// AllProcesses is the answer of GET /v1/processes. Of Command and Argv it has the beginning.
 type AllProcesses struct {
 	ProcessList
 	// Unanswered are the hosts of the cluster that did not answer, so their processes are missing.
