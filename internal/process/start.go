@@ -84,6 +84,12 @@ func (n Intent) checked() (_ Intent, notices []string, _ error) {
 // admit takes a new process's quotas and registers it. The caller gets its turn.
 func (m *Manager) admit(ctx context.Context, r Record, account quota.Account) (*process, error) {
 	r.LogPath = m.logPath(r)
+	m.mu.Lock()
+	err := m.isFree(r)
+	m.mu.Unlock()
+	if err != nil {
+		return nil, err // before another process makes room for nothing
+	}
 	givePlace, err := m.makeRoom(ctx, account)
 	if err != nil {
 		return nil, fmt.Errorf("cannot start the process: %w", err)
@@ -98,20 +104,20 @@ func (m *Manager) admit(ctx context.Context, r Record, account quota.Account) (*
 	p.turn <- struct{}{}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if same := m.named(r.UserID, r.Name); same != nil {
+	if err := m.isFree(r); err != nil {
 		givePlace()
 		givePorts()
-		return nil, errs.Conflict("cannot start the process: process %s has the name %q and has not ended; stop it, or give another name", same.id, r.Name)
+		return nil, err
 	}
 	m.processes[r.ID] = p
 	return p, nil
 }
 
-// named returns a user's process that has this name and has not ended, or nil; m.mu is held.
-func (m *Manager) named(user, name string) *process {
+// isFree returns an error if a process of the user's that has not ended has the name of a new one; m.mu is held.
+func (m *Manager) isFree(r Record) error {
 	for _, p := range m.processes {
-		if name != "" && p.record.UserID == user && p.record.Name == name && !p.record.Finished() {
-			return p
+		if r.Name != "" && p.record.UserID == r.UserID && p.record.Name == r.Name && !p.record.Finished() {
+			return errs.Conflict("cannot start the process: process %s has the name %q and has not ended; stop it, or give another name", p.id, r.Name)
 		}
 	}
 	return nil

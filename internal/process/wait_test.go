@@ -176,3 +176,19 @@ func TestOneNameOneProcess(t *testing.T) {
 		t.Errorf("after its end: %v", err)
 	}
 }
+
+// A start that a name forbids removes nothing.
+func TestANameThatIsTakenMakesNoRoom(t *testing.T) {
+	s := newHost(t).serve(func(c *Config) {
+		c.Quotas = quota.New(quota.Limits{PerUser: quota.Bounds{Processes: 2}})
+	})
+	s.start(Intent{Name: "web"})
+	ended := s.start(Intent{})
+	s.exits(ended.ID, Exit{})
+	if _, _, err := s.Start(t.Context(), Intent{UserID: "alice", Name: "web", Command: "x"}, quota.Token{}, nil); !errdefs.IsConflict(err) {
+		t.Errorf("%v", err)
+	}
+	if _, err := s.Get("alice", ended.ID); err != nil {
+		t.Errorf("what has ended has gone: %v", err)
+	}
+}
