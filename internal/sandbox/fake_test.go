@@ -30,8 +30,9 @@ type fakeExecutor struct {
 	runIn func(context.Context, dockerexec.Spec, dockerexec.Command) (dockerexec.Result, error)
 	// leave is called by Leave, unless nil.
 	leave func(context.Context, string) error
-	// warmed are the Specs that Warm was told.
+	// warmed are the Specs that Warm was told. With later, that gets what makes them instead.
 	warmed []dockerexec.Spec
+	later  func(plan func(context.Context) (dockerexec.Spec, error))
 	// tmpFor are the tokens on behalf of which a /tmp was asked for.
 	tmpFor []quota.Token
 	// held is a file that containers have mounted.
@@ -60,6 +61,10 @@ func (f *fakeExecutor) Tmp(_ context.Context, _ dockerexec.Spec, token quota.Tok
 }
 
 func (f *fakeExecutor) Warm(user string, _ quota.Token, plan func(context.Context) (dockerexec.Spec, error)) {
+	if f.later != nil {
+		f.later(plan)
+		return
+	}
 	spec, err := plan(f.t.Context())
 	if err != nil || spec.User != user {
 		f.t.Errorf("a container for %q: %+v, %v", user, spec, err)

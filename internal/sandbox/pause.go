@@ -42,10 +42,14 @@ func (r *records) begin(box Sandbox) (end func(), paused bool, err error) {
 	}
 	a := r.of(box.ID)
 	a.commands++
+	r.commands[box.User]++
 	return sync.OnceFunc(func() {
 		r.mu.Lock()
 		defer r.mu.Unlock()
 		a.commands--
+		if r.commands[box.User]--; r.commands[box.User] == 0 {
+			delete(r.commands, box.User)
+		}
 	}), false, nil
 }
 

@@ -65,6 +65,7 @@ type records struct {
 	appRoots  map[ids.User][]pathmap.ContainerPath // computed when asked for
 	give      map[ids.Sandbox]func()               // gives back what a sandbox takes of the quotas
 	active    map[ids.Sandbox]*activity
+	commands  map[ids.User]int  // in progress, also those whose sandbox was deleted meanwhile
 	closed    map[ids.User]bool // users who are being removed
 }
 
@@ -74,7 +75,7 @@ func openRegistry(dir string, quotas *quota.Ledger, log zerolog.Logger) (*regist
 	r := &registry{
 		records: &records{
 			files: durable.Records{Dir: dir}, quotas: quotas, sandboxes: map[ids.Sandbox]Sandbox{}, appRoots: map[ids.User][]pathmap.ContainerPath{}, give: map[ids.Sandbox]func(){},
-			active: map[ids.Sandbox]*activity{}, closed: map[ids.User]bool{},
+			active: map[ids.Sandbox]*activity{}, commands: map[ids.User]int{}, closed: map[ids.User]bool{},
 		},
 		scope: ids.Everyone(),
 	}

@@ -79,7 +79,7 @@ func (s *Service) endAll(ctx context.Context, user ids.User) error {
 			return err
 		}
 		s.detached.Drop(name)
-		if s.registry.commands(user) == 0 && len(s.processes.List(name)) == 0 {
+		if !s.registry.isBusy(user) && len(s.processes.List(name)) == 0 {
 			return s.executor.Leave(ctx, name)
 		}
 		select {
@@ -113,14 +113,9 @@ func (r *records) isOpen(user ids.User) error {
 	return nil
 }
 
-// commands returns how many commands of a user's sandboxes are in progress.
-func (r *records) commands(user ids.User) (n int) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	for id, a := range r.active {
-		if r.sandboxes[id].User == user {
-			n += a.commands
-		}
-	}
-	return n
+// isBusy reports whether commands of a user are in progress.
+func (r *records) isBusy(user ids.User) bool {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	return r.commands[user] > 0
 }

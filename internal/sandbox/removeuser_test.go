@@ -94,6 +94,58 @@ func TestARemovalThatFailsIsRepeated(t *testing.T) {
 	}
 }
 
+// A command whose sandbox is deleted meanwhile is waited for, too: it could make what is removed anew.
+func TestARemovalWaitsForCommandsOfDeletedSandboxes(t *testing.T) {
+	running, ended := make(chan struct{}), make(chan struct{})
+	executor := &fakeExecutor{runIn: func(context.Context, dockerexec.Spec, dockerexec.Command) (dockerexec.Result, error) {
+		close(running)
+		<-ended
+		return dockerexec.Result{}, errors.New("its container is gone")
+	}}
+	s := newService(t, executor, "")
+	over := make(chan struct{})
+	go func() {
+		_, _ = s.Exec(t.Context(), "agent", Request{Command: "sleep 9"}, nil)
+		close(over)
+	}()
+	<-running
+	if err := s.Delete(t.Context(), "agent"); err != nil {
+		t.Fatal(err)
+	}
+	looks := 0
+	executor.leave = func(context.Context, string) error {
+		if looks++; looks == 3 {
+			close(ended)
+			<-over
+		}
+		return nil
+	}
+	trash := hostfs.NewTrash(func(dir string, err error) { t.Error(dir, err) })
+	if _, err := s.RemoveUser(t.Context(), trash, user(t, "alice"), true); err != nil || looks < 3 {
+		t.Errorf("after %d looks: %v", looks, err)
+	}
+	if looks < 3 {
+		close(ended)
+		<-over
+	}
+}
+
+// A container that is to be warm makes no home for a user who is gone when its turn comes.
+func TestAWarmContainerOfARemovedUser(t *testing.T) {
+	var plan func(context.Context) (dockerexec.Spec, error)
+	executor := &fakeExecutor{later: func(p func(context.Context) (dockerexec.Spec, error)) { plan = p }}
+	s := newService(t, executor, "")
+	if _, _, err := s.Put("warm", Registration{UserID: "carol", Warm: []string{}}); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Delete(t.Context(), "warm"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := plan(t.Context()); !cerrdefs.IsNotFound(err) || s.resolver.rootfs.HasFolder("carol") {
+		t.Errorf("it is planned: %v", err)
+	}
+}
+
 func register(t *testing.T, s *Service, id, user string) {
 	t.Helper()
 	if _, _, err := s.Put(id, Registration{UserID: user}); err != nil {

@@ -20,7 +20,7 @@ func openShared(shared Records, quotas *quota.Ledger) *registry {
 	return &registry{
 		records: &records{
 			shared: shared, quotas: quotas, sandboxes: map[ids.Sandbox]Sandbox{}, appRoots: map[ids.User][]pathmap.ContainerPath{}, give: map[ids.Sandbox]func(){},
-			active: map[ids.Sandbox]*activity{}, closed: map[ids.User]bool{}, revisions: map[ids.Sandbox]int64{},
+			active: map[ids.Sandbox]*activity{}, commands: map[ids.User]int{}, closed: map[ids.User]bool{}, revisions: map[ids.Sandbox]int64{},
 		},
 		scope: ids.Everyone(),
 	}
