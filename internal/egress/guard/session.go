@@ -40,10 +40,11 @@ type session struct {
 // newSession makes the session of an accepted connection, or returns nil if it has ended the connection or handed it to
 // the relay. It does the work of a poller.Acceptor.
 func (g *Guard) newSession(ctx context.Context, l *poller.Loop, fd int, source netip.Addr) *session {
-	if g.direct(source, nonblock.Local(fd), g.cfg.TLSPort, func() (*net.TCPConn, error) { return give(fd) }) {
+	to := nonblock.Local(fd)
+	if g.direct(source, to, g.cfg.TLSPort, func() (*net.TCPConn, error) { return give(fd) }) {
 		return nil
 	}
-	s := &session{flow: &flow{guard: g, port: g.cfg.TLSPort, to: nonblock.Local(fd)}, life: ctx, next: (*session).begin}
+	s := &session{flow: &flow{guard: g, port: g.cfg.TLSPort, to: to}, life: ctx, next: (*session).begin}
 	s.Init(l, fd, s)
 	s.flow.cut = func() { l.Post(s.Reset) }
 	s.leave = func() { g.endpoints.leave(s.flow) }
