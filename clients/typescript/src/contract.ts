@@ -191,7 +191,7 @@ export interface paths {
         /**
          * The durable processes of all users, by creation
          * @description Those of all users for whom the caller acts, including those that have ended. In a cluster the list covers
-         *     all hosts.
+         *     all hosts. Of a `command` or an `argv` it has the first 1024 bytes; a user's own list has all of it.
          */
         get: operations["listAllProcesses"];
         put?: never;
