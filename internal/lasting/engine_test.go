@@ -59,7 +59,9 @@ func (f *fakeEngine) StartLasting(_ context.Context, spec dockerexec.Spec, _ quo
 	}
 	id := "c-" + spec.Lasting
 	if f.outOfMemory != nil { // whose id it must not have
-		id += "-again"
+		for id += "-again"; slices.Contains(f.removed, id); {
+			id += "-again"
+		}
 	}
 	f.made[id] = spec
 	return dockerexec.ProcessContainer{ID: id, Spec: spec, Running: true}, nil

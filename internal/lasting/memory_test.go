@@ -6,6 +6,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	cerrdefs "github.com/containerd/errdefs"
 	"github.com/libp2p/go-yamux/v5"
@@ -63,6 +64,52 @@ func TestASandboxThatRunsOutOfMemory(t *testing.T) {
 				t.Error(err)
 			}
 		})
+	}
+}
+
+// A sandbox that runs out of memory again while it is made ready holds up nobody: its call is told, and the next one tries again.
+func TestASandboxThatRunsOutOfMemoryAgain(t *testing.T) {
+	l := newLab(t)
+	l.unnoticed = true
+	s := l.open()
+	runs := func(stream *yamux.Stream, _ ask.Request) {
+		_ = wire.WriteMessage(stream, wire.KindAnswer, ask.Answer{PID: 7})
+		_ = wire.WriteMessage(stream, wire.KindExit, wire.Exit{})
+	}
+	l.answer = runs
+	b := l.create(s, Create{Template: Template{Name: "base", Start: "serve", Ready: "true"}})
+	l.exhaust("c-" + b.ID())
+	l.answer = func(stream *yamux.Stream, r ask.Request) { // to the start command
+		l.exhaust("c-" + b.ID() + "-again")
+		runs(stream, r)
+	}
+	call := func() error {
+		done := make(chan error, 1)
+		go func() {
+			r, err := b.Start(t.Context(), Command{Argv: []string{"true"}})
+			if err == nil {
+				r.Close()
+			}
+			done <- err
+		}()
+		select {
+		case err := <-done:
+			return err
+		case <-time.After(10 * time.Second):
+			t.Fatal("a call does not come back")
+			return nil
+		}
+	}
+	if err := call(); !cerrdefs.IsResourceExhausted(err) || !strings.Contains(err.Error(), outOf128Mi) {
+		t.Errorf("%v", err)
+	}
+	l.answer = runs
+	b, err := s.Find(alice, b.ID())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := call(); err != nil || b.Info().State != StateRunning {
+		t.Errorf("%+v, %v", b.Info(), err)
 	}
 }
 

@@ -20,7 +20,8 @@ type Sandbox struct {
 	of      *Sandboxes
 	entry   *entry
 	service *sandbox.Service
-	// asleep says that requests do not resume the sandbox.
+	// asleep says that requests do not resume the sandbox, nor start it again if it runs out of memory meanwhile. Whoever makes
+	// them may hold entry.changing.
 	asleep bool
 }
 
@@ -203,9 +204,19 @@ func (b *Sandbox) container(ctx context.Context) (id string, paused bool, err er
 		}
 	}
 	if state == StateEnded {
-		return "", false, errEnded
+		return "", false, b.entry.endedBy()
 	}
 	return id, state == StatePaused, nil
+}
+
+// endedBy returns the error for a container that is lost: what it is known to be out of, or errEnded.
+func (e *entry) endedBy() error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.container != "" && e.exhaustedIn == e.container {
+		return *e.exhausted
+	}
+	return errEnded
 }
 
 // Touch resumes the sandbox if it is paused and may be resumed by a call. The error is of class FailedPrecondition if it
@@ -245,7 +256,7 @@ func inside[T any](ctx context.Context, b *Sandbox, do func(container string) (T
 			return done, err
 		}
 		done, err = do(container)
-		if _, is := errors.AsType[dockerexec.Exhausted](err); is && try < insideTries-1 { // nothing of the call has begun there
+		if _, is := errors.AsType[dockerexec.Exhausted](err); is && !b.asleep && try < insideTries-1 { // nothing of the call has begun there
 			b.of.keepHome(b.entry)
 			continue
 		}

@@ -280,7 +280,13 @@ func (b *Sandbox) begin(ctx context.Context) (err error) {
 	if !r.From.waits() {
 		return nil
 	}
-	if err := b.makeReady(ctx, *r.From); err != nil {
+	during := *b
+	during.asleep = true
+	err = during.makeReady(ctx, *r.From)
+	if _, is := errors.AsType[dockerexec.Exhausted](err); is { // so it does not run
+		return err
+	}
+	if err != nil {
 		s.cfg.Log.Warn().Err(err).Str("sandbox", b.entry.id).Msg("a sandbox that was started again is not ready")
 	}
 	return nil
