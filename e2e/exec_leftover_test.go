@@ -167,8 +167,8 @@ func TestTimeoutEndsTheWholeTree(t *testing.T) {
 		t.Run("only what was left", func(t *testing.T) {
 			timeout := int64(1900) // less than what is left may take
 			out := l.run(t, "timeout", types.Exec{Permissions: workspace, Command: "while :; do :; done & echo over", TimeoutMs: &timeout})
-			if out.Stdout != "over\n" || out.TimedOut || out.Failed {
-				t.Errorf("got %q %+v", out.Stdout, out.Result)
+			if out.Stdout != "over\n" || out.TimedOut || out.Failed || len(out.Hints) != 1 || out.Hints[0].Kind != types.HintLeftovers {
+				t.Errorf("got %q %+v, %+v", out.Stdout, out.Result, out.Hints)
 			}
 		})
 		t.Run("has time to clean up", func(t *testing.T) {

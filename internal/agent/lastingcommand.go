@@ -12,7 +12,6 @@ import (
 	"strconv"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -34,7 +33,6 @@ type lastingCommand struct {
 	terminal bool
 	began    uint64 // its number among the container's commands
 	out      *followers
-	timedOut atomic.Bool
 
 	input  chan struct{} // holds one while no write is under way
 	pipes  *pipes
@@ -43,12 +41,9 @@ type lastingCommand struct {
 
 // run carries the command's output until the command has ended, and drains the output of what it left behind.
 func (c *lastingCommand) run(timeout time.Duration) {
+	isInTime := func() bool { return true } // once it has ended
 	if timeout > 0 {
-		timer := time.AfterFunc(timeout, func() {
-			c.timedOut.Store(true)
-			c.tree.killSession(c.root)
-		})
-		defer timer.Stop()
+		isInTime = time.AfterFunc(timeout, func() { c.tree.killSession(c.root) }).Stop
 	}
 	var outputs sync.WaitGroup
 	for i, kind := range []wire.Kind{wire.KindStdout, wire.KindStderr} {
@@ -57,13 +52,14 @@ func (c *lastingCommand) run(timeout time.Duration) {
 		}
 	}
 	<-c.root.exited
-	if !c.timedOut.Load() && c.leavesSession() {
+	inTime := isInTime() // what it has left may go on
+	if inTime && c.leavesSession() {
 		settle(c.session, c.pipes.outputs[:], leftQuiet, leftLimit, nil)
 	}
 	// Other processes may have the pipes, for long: only what has been printed by now counts as the command's.
 	c.pipes.stopWaiting()
 	outputs.Wait()
-	exit := wire.Exit{TimedOut: c.timedOut.Load()}
+	exit := wire.Exit{TimedOut: !inTime}
 	if c.root.status.Signaled() {
 		exit.Signal = int(c.root.status.Signal())
 	} else {

@@ -35,7 +35,7 @@ const (
 
 // endLeftovers lets what a command has left drain, and asks the rest to end. It returns the command lines of those that
 // it has asked, and how many more there were. What is still there then is for sweep. When hurry is closed, nothing is
-// waited for.
+// waited for any more; if it was from the beginning, nothing is told either.
 func (t *processTree) endLeftovers(root *rootProcess, outputs []*output, hurry <-chan struct{}) (lines []string, more int) {
 	group := func() ([]int, <-chan struct{}) { return t.leftBy(root) }
 	select {
@@ -43,7 +43,7 @@ func (t *processTree) endLeftovers(root *rootProcess, outputs []*output, hurry <
 		return nil, 0
 	default:
 	}
-	if settle(group, outputs, leftQuiet, leftLimit, hurry) != remain {
+	if settle(group, outputs, leftQuiet, leftLimit, hurry) == gone {
 		return nil, 0
 	}
 	rest, _ := t.leftBy(root)

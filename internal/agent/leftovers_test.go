@@ -102,32 +102,45 @@ func TestWhatGoesOnIsEndedAndTold(t *testing.T) {
 	}
 }
 
+// beginTree makes the test program an agent, and returns a function that starts the first process of a command line.
+func beginTree() (*processTree, func(text string) (*rootProcess, error), error) {
+	if err := harden(); err != nil {
+		return nil, nil, err
+	}
+	tree := newProcessTree(nil)
+	null, err := unix.Open(os.DevNull, unix.O_RDWR|unix.O_CLOEXEC, 0)
+	return tree, func(text string) (*rootProcess, error) {
+		p, fault := prepare(bash(text).Command, uint32(os.Getuid()))
+		if fault.Fault != wire.FaultNone {
+			return nil, errors.New(fault.Message)
+		}
+		p.Files = []int{null, null, null}
+		return tree.start(context.Background(), p)
+	}, err
+}
+
+// toItsEnd returns a function that runs such a process to its end.
+func toItsEnd(start func(string) (*rootProcess, error)) func(string) (*rootProcess, error) {
+	return func(text string) (*rootProcess, error) {
+		root, err := start(text)
+		if err == nil {
+			<-root.exited
+		}
+		return root, err
+	}
+}
+
 // endsBeside has the test program be endsTwo.
 const endsBeside = "beside"
 
 // endsTwo is an agent of which two commands end at the same time: one leaves a process that is stubborn and busy, the other
 // one nothing. Neither waits for the other's processes, nor ends them.
 func endsTwo() (int, error) {
-	if err := harden(); err != nil {
-		return 99, err
-	}
-	tree := newProcessTree(nil)
-	null, err := unix.Open(os.DevNull, unix.O_RDWR|unix.O_CLOEXEC, 0)
+	tree, start, err := beginTree()
 	if err != nil {
 		return 99, err
 	}
-	run := func(text string) (*rootProcess, error) {
-		p, fault := prepare(bash(text).Command, uint32(os.Getuid()))
-		if fault.Fault != wire.FaultNone {
-			return nil, errors.New(fault.Message)
-		}
-		p.Files = []int{null, null, null}
-		root, err := tree.start(context.Background(), p)
-		if err == nil {
-			<-root.exited
-		}
-		return root, err
-	}
+	run := toItsEnd(start)
 	// The second process is the first one's child, and becomes the agent's when the first is killed.
 	one, err := run(`bash -c 'trap "" TERM; (trap "" TERM; while :; do :; done) & while :; do :; done' & sleep 0.1`)
 	if err != nil {
@@ -186,6 +199,100 @@ func TestHurry(t *testing.T) {
 	}
 }
 
+// endsAtOnce has the test program be endTogether.
+const endsAtOnce = "together"
+
+// endTogether is an agent of which two commands have ended before either is collected: nobody knows whose their leftovers are.
+func endTogether() (int, error) {
+	tree, start, err := beginTree()
+	if err != nil {
+		return 99, err
+	}
+	var roots, left []int
+	var both []*rootProcess
+	for range 2 {
+		root, err := start(`sleep 3024 & wait`)
+		if err != nil {
+			return 99, err
+		}
+		both, roots = append(both, root), append(roots, root.pid)
+		for len(left) < len(both) {
+			left = append(left, descendants(root.pid)...)
+		}
+	}
+	tree.mu.Lock()
+	for _, pid := range roots {
+		_ = unix.Kill(pid, unix.SIGKILL)
+		for !hasEnded(pid) {
+			time.Sleep(time.Millisecond)
+		}
+	}
+	tree.mu.Unlock()
+	for _, root := range both {
+		<-root.exited
+		tree.mu.Lock()
+		pids := tree.leftovers(root)
+		tree.mu.Unlock()
+		if !slices.Equal(pids, left) {
+			return 1, fmt.Errorf("%v are a command's, not %v", pids, left)
+		}
+	}
+	for _, root := range both {
+		if err := tree.sweep(root); err != nil {
+			return 2, err
+		}
+		if rest := descendants(1); len(rest) > 0 {
+			return 3, fmt.Errorf("there are still %v", rest)
+		}
+	}
+	return 0, nil
+}
+
+func TestCommandsThatEndTogether(t *testing.T) {
+	if out, err := newNamespace(t.TempDir(), envEnds+"="+endsAtOnce).CombinedOutput(); err != nil {
+		t.Errorf("%v: %s", err, out)
+	}
+}
+
+// What still drains when a command is to end is told, though it is given no time.
+func TestWhatDrainsInAHurry(t *testing.T) {
+	if out, err := newNamespace(t.TempDir(), envEnds+"="+endsInAHurry).CombinedOutput(); err != nil {
+		t.Errorf("%v: %s", err, out)
+	}
+}
+
+// endsInAHurry has the test program be hurries.
+const endsInAHurry = "hurry"
+
+// hurries is an agent that is told to end a command whose rest still drains.
+func hurries() (int, error) {
+	tree, start, err := beginTree()
+	if err != nil {
+		return 99, err
+	}
+	run := toItsEnd(start)
+	root, err := run(`while :; do :; done & exit 0`)
+	if err != nil {
+		return 99, err
+	}
+	hurry := make(chan struct{})
+	time.AfterFunc(leftQuiet, func() { close(hurry) })
+	begun := time.Now()
+	if lines, more := tree.endLeftovers(root, nil, hurry); len(lines)+more != 1 {
+		return 1, fmt.Errorf("told %q and %d more", lines, more)
+	}
+	if took := time.Since(begun); took > leftLimit/2 {
+		return 2, fmt.Errorf("it took %v", took)
+	}
+	if err := tree.sweep(root); err != nil {
+		return 3, err
+	}
+	if left := descendants(1); len(left) > 0 {
+		return 4, fmt.Errorf("there are still %v", left)
+	}
+	return 0, nil
+}
+
 // What drains at a lasting command's end is the command's; what sleeps holds nothing up, and goes on.
 func TestWhatDrainsInALastingContainer(t *testing.T) {
 	l := beginLasting(t)
@@ -201,6 +308,18 @@ func TestWhatDrainsInALastingContainer(t *testing.T) {
 		if took := time.Since(begun); took > leftLimit {
 			t.Errorf("%s: the end took %v", text, took)
 		}
+	}
+}
+
+// A lasting command that has ended in time is not ended because of what it has left, nor is that.
+func TestWhatDrainsLongerThanALastingCommandMayRun(t *testing.T) {
+	l := beginLasting(t)
+	stream, _ := l.start("", func(r *ask.Request) {
+		text := `echo a > >(end=$((${EPOCHREALTIME/./} + 1500000)); while ((${EPOCHREALTIME/./} < end)); do :; done; cat)`
+		r.Run.Args[0], r.Run.Args[2], r.Run.TimeoutMs = "bash", text, 1000
+	})
+	if got, want := rest(t, stream), "a\n[0 0 false]"; got != want {
+		t.Errorf("%q, not %q", got, want)
 	}
 }
 

@@ -77,6 +77,10 @@ func firstProcess(dir string) (int, error) {
 	case "":
 	case endsBeside:
 		return endsTwo()
+	case endsAtOnce:
+		return endTogether()
+	case endsInAHurry:
+		return hurries()
 	case endsHung:
 		return hangsAhead(dir)
 	case endsTracing:

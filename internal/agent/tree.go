@@ -23,8 +23,8 @@ import (
 // processTree keeps track of the agent's children. Each is either a root, the first process of a command that
 // is running, or a leftover: package spawn makes every root a subreaper, so a process becomes a
 // child of the agent without being a root only when the command that it belonged to has ended.
-// Hence the one rule: a leftover is ended, by whoever ran the command that left it. (With CLONE_PARENT a root could give the agent a child, too, and of another
-// thread than the first one; package seccomp refuses that.)
+// Hence the one rule: a leftover is ended, by whoever ran the command that left it. (With CLONE_PARENT a root could give
+// the agent a child, too, and of another thread than the first one; package seccomp refuses that.)
 //
 // The kernel keeps children by thread. It gives orphans to the first thread of a subreaper, and the
 // agent's first thread starts nothing (Serve is called on it, locked), so it is enough to look there.
@@ -33,11 +33,11 @@ type processTree struct {
 
 	mu       sync.Mutex // covers the fields below, and every kill and wait, so that pids are not reused meanwhile
 	roots    map[int]*rootProcess
-	starting map[*int32]bool      // where the kernel puts the pids of children that are not roots yet, or never will be
-	owners   map[int]*rootProcess // the leftovers' pids, and whose command has left them
-	ending   bool                 // nothing is started any more
-	reaped   chan struct{}        // closed and replaced whenever a child has been waited for
-	started  sync.Cond            // on mu: a start has succeeded or failed
+	starting map[*int32]bool        // where the kernel puts the pids of children that are not roots yet, or never will be
+	owners   map[int][]*rootProcess // the leftovers' pids, and whose commands may have left them
+	ending   bool                   // nothing is started any more
+	reaped   chan struct{}          // closed and replaced whenever a child has been waited for
+	started  sync.Cond              // on mu: a start has succeeded or failed
 }
 
 // rootProcess is a running command's first process.
@@ -62,7 +62,7 @@ const lookAgain = 10 * time.Millisecond
 func newProcessTree(score *OOMScore) *processTree {
 	t := &processTree{
 		score: score, roots: map[int]*rootProcess{}, starting: map[*int32]bool{},
-		owners: map[int]*rootProcess{}, reaped: make(chan struct{}),
+		owners: map[int][]*rootProcess{}, reaped: make(chan struct{}),
 	}
 	t.started.L = &t.mu
 	go t.reap()
@@ -157,29 +157,57 @@ func (t *processTree) collect(pid int) {
 		_ = unix.Kill(pid, unix.SIGKILL)
 		return
 	}
-	root, owner := t.roots[pid], t.owners[pid]
+	root, owners := t.roots[pid], t.owners[pid]
 	delete(t.owners, pid)
 	if root != nil {
 		delete(t.roots, pid)
 		root.status = status
-		owner = root
+		if !root.gives {
+			owners = []*rootProcess{root}
+		}
 		defer close(root.exited)
 	}
-	if owner != nil && !owner.gives && !childless() {
-		t.adopt(owner)
+	if len(owners) > 0 && !childless() {
+		t.adopt(owners)
 	}
 	close(t.reaped)
 	t.reaped = make(chan struct{})
 }
 
-// adopt notes that the children of the agent that nobody owns yet are a command's leftovers: its root has ended, or a
-// leftover of its has. It is called with mu held.
-func (t *processTree) adopt(owner *rootProcess) {
-	for _, pid := range ownChildren() {
-		if t.roots[pid] == nil && t.owners[pid] == nil && !t.isStarting(pid) {
-			t.owners[pid] = owner
+// adopt notes that the children of the agent that nobody owns yet are leftovers of these commands: their roots have ended, or
+// leftovers of theirs have. Others that have ended in the same moment, and are not collected yet, may have left them as well.
+// Then all of these commands wait for them. It is called with mu held.
+func (t *processTree) adopt(owners []*rootProcess) {
+	orphans := slices.DeleteFunc(ownChildren(), func(pid int) bool {
+		return t.roots[pid] != nil || t.owners[pid] != nil || t.isStarting(pid)
+	})
+	if len(orphans) == 0 {
+		return
+	}
+	owners = slices.Clone(owners)
+	also := func(pid int, others ...*rootProcess) {
+		for _, other := range others {
+			if !other.gives && !slices.Contains(owners, other) && hasEnded(pid) {
+				owners = append(owners, other)
+			}
 		}
 	}
+	for pid, root := range t.roots {
+		also(pid, root)
+	}
+	for pid, others := range t.owners {
+		also(pid, others...)
+	}
+	for _, pid := range orphans {
+		t.owners[pid] = owners
+	}
+}
+
+// hasEnded reports whether a child has ended that is not collected yet.
+func hasEnded(pid int) bool {
+	var info unix.Siginfo
+	err := unix.Waitid(unix.P_PID, pid, &info, unix.WEXITED|unix.WNOWAIT|unix.WNOHANG, nil)
+	return err == nil && info.Signo != 0
 }
 
 // isStarting reports whether a pid is that of a child that is not a root yet. It is called with mu held.
@@ -263,7 +291,7 @@ func (t *processTree) sweep(root *rootProcess) error {
 		case <-time.After(lookAgain):
 			if root != nil {
 				t.mu.Lock()
-				t.adopt(root)
+				t.adopt([]*rootProcess{root})
 				t.mu.Unlock()
 			}
 		case <-deadline.C:
@@ -279,8 +307,8 @@ func (t *processTree) leftovers(root *rootProcess) []int {
 		return slices.DeleteFunc(ownChildren(), func(pid int) bool { return t.roots[pid] != nil || t.isStarting(pid) })
 	}
 	var pids []int
-	for pid, owner := range t.owners {
-		if owner == root {
+	for pid, owners := range t.owners {
+		if slices.Contains(owners, root) {
 			pids = append(pids, pid)
 		}
 	}
