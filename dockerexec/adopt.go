@@ -42,6 +42,7 @@ func (e *Executor) takeOver(c *container) {
 	if c.paused && !e.staysPaused(c) {
 		e.wake(c)
 	}
+	_, _ = e.countRefusals(c) // what an earlier service's commands were refused is nothing to those that come
 	if c.spec.isAlone() {
 		e.rebind(c)
 	} else {

@@ -2,6 +2,8 @@ package dockerexec
 
 import (
 	"errors"
+	"os"
+	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
@@ -71,6 +73,30 @@ func TestACommandWhoseContainerIsLost(t *testing.T) {
 	}
 }
 
+// What was killed in a container before this service found it is not why a later command has failed.
+func TestWhatWasRefusedBeforeAContainerWasFound(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		engine := newScriptedEngine(t)
+		engine.exit.Code = 1
+		engine.has("alice")
+		group := "/docker/" + strings.Repeat("0", 63) + "1/"
+		oom, pids := "memory"+group+"memory.oom_control", "pids"+group+"pids.events"
+		e := engine.executor()
+		e.host = hostMemory(t, "", map[string]string{oom: "oom_kill 2\n", pids: "max 3\n", "memory" + group + "memory.usage_in_bytes": "4096\n"})
+		e.Start(t.Context(), noProcesses{})
+		defer e.Shutdown()
+		if r, err := e.Run(t.Context(), engine.spec("alice"), aCommand, discard); err != nil || engine.made != 1 || r.Exhausted != nil {
+			t.Errorf("in %d containers: %+v, %v", engine.made, r.Exhausted, err)
+		}
+		if err := os.WriteFile(filepath.Join(e.host.ControlGroups, oom), []byte("oom_kill 3\n"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if r, err := e.Run(t.Context(), engine.spec("alice"), aCommand, discard); err != nil || r.Exhausted == nil || r.Exhausted.Limit != LimitMemory {
+			t.Errorf("after a kill: %+v, %v", r.Exhausted, err)
+		}
+	})
+}
+
 // gVisor's own threads on the host do not count as the commands', and commands cannot use up what it needs.
 func TestLimitOfProcesses(t *testing.T) {
 	p := Platform{Limits: Limits{Pids: 1024, OpenFiles: 99}}
@@ -81,5 +107,8 @@ func TestLimitOfProcesses(t *testing.T) {
 	limits := p.ulimits()
 	if last := limits[len(limits)-1]; p.hostPids() != 2304 || last.Name != "nproc" || last.Hard != 1024 || last.Soft != 1024 {
 		t.Errorf("under gVisor: %d, %+v", p.hostPids(), last)
+	}
+	if p.Limits.Pids = 1 << 22; p.hostPids() != 1<<22 {
+		t.Errorf("the most that a limit may be: %d", p.hostPids())
 	}
 }

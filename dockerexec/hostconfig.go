@@ -230,12 +230,14 @@ func (p Platform) ulimits() []*containertypes.Ulimit {
 const (
 	sentryThreads = 2
 	sentrySpare   = 256
+	// mostPids is the largest limit that a control group takes (the kernel's PID_MAX_LIMIT).
+	mostPids = 1 << 22
 )
 
 // hostPids returns how many threads a container may have on the host.
 func (p Platform) hostPids() int64 {
 	if p.GVisor {
-		return sentryThreads*p.Limits.Pids + sentrySpare
+		return min(sentryThreads*p.Limits.Pids+sentrySpare, mostPids)
 	}
 	return p.Limits.Pids
 }

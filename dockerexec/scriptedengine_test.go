@@ -23,14 +23,15 @@ import (
 )
 
 // scriptedEngine is a Docker without a kernel, on a test's clock. Its containers have agents that run every command
-// at once and with success, unless attach does something else.
+// at once, as exit says, unless attach does something else.
 type scriptedEngine struct {
 	t      *testing.T
 	dir    string
 	attach func(id string, agent attachStream) // what answers the service's Hello in a container
 	// unasked has agents that greet by themselves, as all but those of sessions do.
 	unasked bool
-	breaks  bool // sessions break when a command has come
+	breaks  bool      // sessions break when a command has come
+	exit    wire.Exit // of each command
 	// refuses is the status of the answer to starts: 409 of a container that is being removed, 404 of one that is gone.
 	refuses int
 	// fails are the errors of the first starts.

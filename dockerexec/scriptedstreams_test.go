@@ -88,7 +88,7 @@ func (s *scriptedEngine) obey(conn attachStream) {
 				time.Sleep(time.Millisecond) // which passes once it is read
 				return
 			}
-			_ = wire.WriteMessage(stream, wire.KindExit, wire.Exit{})
+			_ = wire.WriteMessage(stream, wire.KindExit, s.exit)
 		}
 		_ = stream.Close()
 	}
