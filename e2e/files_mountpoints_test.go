@@ -34,6 +34,7 @@ func TestExchangeOfMountPoints(t *testing.T) {
 			hidden = append(hidden, "/home/"+name)
 		}
 		l.put(t, user, "f", "inside")
+		mkdir(t, l.at(user, "w"))
 		l.register(t, user)
 		out, ended := &lockedBuffer{}, make(chan error, 1)
 		go func() {
@@ -43,8 +44,8 @@ func TestExchangeOfMountPoints(t *testing.T) {
 		eventually(t, "the command exchanges", func() bool { return strings.Contains(out.String(), "begun") })
 		done, refusals := 0, map[string]int{}
 		for i := range rounds {
-			less := types.Restrictions{DenyRead: append(hidden, fmt.Sprintf("/home/z%d", i))}
-			_, err := l.client.Exec(t.Context(), user, types.Exec{Permissions: workspace, Restrictions: less, Command: "true"})
+			less := types.Restrictions{DenyRead: append(hidden, fmt.Sprintf("/home/w/z%d", i))}
+			_, err := l.client.Exec(t.Context(), user, types.Exec{Permissions: []string{"@write:/home/w"}, Restrictions: less, Command: "true"})
 			if err != nil {
 				refusals[fmt.Sprintf("%.250s", err.Error())]++
 			} else {

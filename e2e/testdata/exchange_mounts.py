@@ -1,5 +1,5 @@
 # Exchanges a directory for a link to outside, and a file for a link to nothing there, while a container is made that
-# hides what is in them: from when the last of its mount points appears (z0, z1 and so on), for a while each.
+# hides what is in them: from when the last of its mount points appears (w/z0, w/z1 and so on), for a while each.
 import os
 import random
 import sys
@@ -46,7 +46,7 @@ def exchange(name, longest):
 
 print("begun", flush=True)
 for n in range(rounds):
-    while not os.path.lexists("z%d" % n):
+    while not os.path.lexists("w/z%d" % n):
         pass
     end = time.monotonic() + 0.4
     while time.monotonic() < end:
