@@ -44,11 +44,10 @@ func (s *server) answerLog(w http.ResponseWriter, part process.LogPart) {
 // wholeBegin returns a part's data. If the data begins in the middle of a character, the rest of that
 // character is dropped, so that text stays text.
 func wholeBegin(part process.LogPart) []byte {
-	begin := 0
-	for part.Truncated && begin < min(utf8.UTFMax-1, len(part.Data)) && !utf8.RuneStart(part.Data[begin]) {
-		begin++
+	data := part.Data
+	if part.Truncated {
+		data = utf8cut.Begin(data)
 	}
-	data := part.Data[begin:]
 	if !utf8.Valid(data[:utf8cut.Whole(data)]) {
 		return part.Data
 	}
