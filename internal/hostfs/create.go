@@ -115,7 +115,7 @@ func (w *Writer) target() (int, Info, error) {
 
 // openTemp makes the new file. Its name cannot be guessed, and if it were, O_EXCL would fail.
 func (w *Writer) openTemp() error {
-	const flags = unix.O_WRONLY | unix.O_CREAT | unix.O_EXCL | unix.O_NOFOLLOW
+	const flags = unix.O_RDWR | unix.O_CREAT | unix.O_EXCL | unix.O_NOFOLLOW // overwrite reads it
 	w.temp = temporaryPrefix + rand.Text()
 	fd, err := openBeneath(w.dir, w.temp, flags, 0o600)
 	if err != nil {

@@ -2,6 +2,7 @@ package hostfs_test
 
 import (
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -65,4 +66,28 @@ func TestAFileThatIsHeldAndCannotBeWritten(t *testing.T) {
 		t.Error(err)
 	}
 	l.holds("notes", "old")
+}
+
+// The owner can exchange the name of what is being written: what was written arrives all the same, and nobody waits.
+func TestAFileThatIsHeldWhileNamesAreExchanged(t *testing.T) {
+	l := newLab(t)
+	l.file("notes", "old")
+	w, err := l.root.Create("notes", hostfs.Replace, 0o644)
+	must(t, err)
+	defer w.Abort()
+	w.Keep(func(hostfs.ID) bool {
+		names, err := filepath.Glob(l.at(".daycare-*"))
+		if err != nil || len(names) != 1 {
+			t.Fatal(names, err)
+		}
+		must(t, os.Rename(names[0], l.at("away")))
+		must(t, unix.Mkfifo(names[0], 0o666))
+		return true
+	})
+	_, err = w.Write([]byte("the new content"))
+	must(t, err)
+	_, err = w.Commit()
+	must(t, err)
+	l.holds("notes", "the new content")
+	l.has(l.dir, "away", "notes")
 }

@@ -112,22 +112,28 @@ func (w *Writer) overwrite(entry int, there Info) error {
 			return classify(w.name, err)
 		}
 	}
-	content, err := openBeneath(w.dir, w.temp, unix.O_RDONLY|unix.O_NOFOLLOW, 0)
-	if err != nil {
-		return classify(w.name, err)
-	}
-	from := os.NewFile(uintptr(content), "")
-	defer from.Close()
-	if now, err := inspect(content, ""); err != nil || now.Size != w.written {
+	if now, err := inspect(w.file, ""); err != nil || now.Size != w.written {
 		return errs.Conflict("%s changed while it was written", quoted(w.name))
 	}
-	if _, err := io.Copy(to, from); err != nil {
+	// By the descriptor: the owner can have put anything under the name, such as a FIFO that nobody writes to.
+	if _, err := io.Copy(to, io.NewSectionReader(readerAt(w.file), 0, w.written)); err != nil {
 		return classify(w.name, err)
 	}
 	if err := errors.Join(unix.Ftruncate(fd, w.written), unix.Fsync(fd)); err != nil {
 		return classify(w.name, err)
 	}
 	return classify(w.name, unix.Unlinkat(w.dir, w.temp, 0))
+}
+
+// readerAt reads from a descriptor, which stays open.
+type readerAt int
+
+func (fd readerAt) ReadAt(p []byte, at int64) (n int, err error) {
+	err = retry(func() error { n, err = unix.Pread(int(fd), p, at); return err })
+	if err == nil && n == 0 && len(p) > 0 {
+		err = io.EOF
+	}
+	return max(n, 0), err
 }
 
 // inPlace checks, as late as possible, that the directory is still where it was and the new file is in it. Otherwise
