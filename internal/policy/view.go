@@ -45,6 +45,9 @@ const (
 	ruled                 // the deny list or the isolation of apps says so, and no grant opens what is in it
 )
 
+// Granted reports whether the region is there because the call asked for it.
+func (r Region) Granted() bool { return r.from == granted }
+
 // View is the file system that a call sees, as regions. It is immutable. Inside a container each region is a
 // mount, and the file calls look their paths up here, so both follow one decision.
 type View struct{ regions []Region }

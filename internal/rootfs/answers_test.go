@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/daycare-run/sandbox/dockerexec"
+	"github.com/daycare-run/sandbox/pathmap"
 )
 
 // hang mounts a filesystem that answers nothing until the returned function is called: nobody serves it.
@@ -180,5 +181,53 @@ func TestAllAreAskedTogether(t *testing.T) {
 	}
 	if err := answers(two); !cerrdefs.IsUnavailable(err) {
 		t.Errorf("%v", err)
+	}
+}
+
+// What does not answer is neither searched for links nor for a place of caches.
+func TestPlansDoNotWaitForWhatHangs(t *testing.T) {
+	root := t.TempDir()
+	p := NewPlanner(Config{UsersDir: filepath.Join(root, "users"), HomeOwners: Owners{UID: testUID, GID: testGID}}, zerolog.Nop())
+	h, err := p.OpenHome(t.Context(), "alice")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer h.Close()
+	end := hang(t, filepath.Join(root, "hung"))
+	defer end()
+	host, err := pathmap.ParseHost(filepath.Join(root, "hung"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	inside, err := pathmap.ParseContainer("/mnt/hung")
+	if err != nil {
+		t.Fatal(err)
+	}
+	path, err := inside.Resolve("a/b")
+	if err != nil {
+		t.Fatal(err)
+	}
+	at := pathmap.Mount{Host: host, Container: inside}
+	paths, err := pathmap.New(at)
+	if err != nil {
+		t.Fatal(err)
+	}
+	followed, cached := make(chan error, 1), make(chan bool, 1)
+	go func() { _, err := p.Follow(paths, path); followed <- err }()
+	go func() { cached <- h.MakeCaches(at, ".", false) }()
+	for range 2 {
+		select {
+		case err := <-followed:
+			if !cerrdefs.IsUnavailable(err) {
+				t.Error(err)
+			}
+		case made := <-cached:
+			if made {
+				t.Error("there are caches")
+			}
+		case <-time.After(6 * answerLimit):
+			t.Error("it waits for what does not answer")
+			end()
+		}
 	}
 }

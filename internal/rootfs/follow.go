@@ -2,9 +2,11 @@ package rootfs
 
 import (
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 
+	cerrdefs "github.com/containerd/errdefs"
 	"golang.org/x/sys/unix"
 
 	"github.com/daycare-run/sandbox/internal/errs"
@@ -12,8 +14,12 @@ import (
 	"github.com/daycare-run/sandbox/pathmap"
 )
 
-// maxSymlinks is how many symbolic links a path may lead through, as in the kernel.
-const maxSymlinks = 40
+const (
+	// maxSymlinks is how many symbolic links a path may lead through, as in the kernel.
+	maxSymlinks = 40
+	// maxSteps bounds the components that are looked at for one path: each link's text can have thousands.
+	maxSteps = 1000
+)
 
 // Followed is where a path leads inside a container.
 type Followed struct {
@@ -24,10 +30,13 @@ type Followed struct {
 }
 
 // Follow resolves the symbolic links of a path as a container's kernel would that has all mounts of paths. What belongs
-// to the image has no links for it. The error is of class ErrPermissionDenied if nobody can say where a path leads.
+// to the image has no links for it. The error is of class ErrPermissionDenied if nobody can say where a path leads, and
+// ErrUnavailable if a mount does not answer.
 func (p *Planner) Follow(paths pathmap.Map, path pathmap.ContainerPath) (Followed, error) {
-	f := follower{planner: p, paths: paths}
-	if err := f.walk(path.String()); err != nil {
+	f := follower{planner: p, paths: paths, answer: map[string]bool{}}
+	if err := f.walk(path.String()); cerrdefs.IsUnavailable(err) {
+		return Followed{}, err
+	} else if err != nil {
 		return Followed{}, errs.Denied("%q cannot be given up: %v", path, err)
 	}
 	at, err := pathmap.ParseContainer("/" + strings.Join(f.at, "/"))
@@ -42,6 +51,8 @@ type follower struct {
 	paths   pathmap.Map
 	at      []string // the components so far, none of which is a link
 	links   []policy.Symlink
+	steps   int
+	answer  map[string]bool // directories of the host that have answered
 }
 
 func (f *follower) walk(name string) error {
@@ -81,11 +92,18 @@ func (f *follower) look() (text string, there bool, err error) {
 	if err != nil {
 		return "", false, err
 	}
+	if f.steps++; f.steps > maxSteps {
+		return "", false, fmt.Errorf("its symbolic links take more than %d steps to follow", maxSteps)
+	}
 	mount, rest, err := f.paths.Locate(path)
 	if err != nil || rest == "." {
 		return "", true, f.check(path)
 	}
-	dir, err := openNoFollow(f.planner.real(mount.Host))
+	host := f.planner.real(mount.Host)
+	if err := f.ask(host, mount.Container); err != nil {
+		return "", false, err
+	}
+	dir, err := openNoFollow(host)
 	if errors.Is(err, unix.ENOENT) {
 		return "", false, nil // a home that will be made
 	}
@@ -113,6 +131,15 @@ func (f *follower) look() (text string, there bool, err error) {
 	}
 	f.links = append(f.links, policy.Symlink{Path: path, Text: text})
 	return text, true, nil
+}
+
+// ask fails if a directory that is mounted does not answer.
+func (f *follower) ask(host string, at pathmap.ContainerPath) error {
+	if f.answer[host] {
+		return nil
+	}
+	f.answer[host] = true
+	return f.planner.questions.ask(host, "the directory that is mounted at "+at.String(), true, answerLimit)
 }
 
 // leadsElsewhere are the directories of the image in which links of the kernel's lead anywhere.

@@ -89,7 +89,11 @@ func (h *Home) makeDir(name string) (made bool, _ error) {
 // MakeCaches makes .cache, with a directory tmp, in a directory of a mount, as the home's owner, unless it exists. It
 // reports whether it is the owner's, and on a disk. A dry run makes nothing, and reports what would be expected.
 func (h *Home) MakeCaches(at pathmap.Mount, rest string, dryRun bool) bool {
-	dir, err := openNoFollow(h.planner.real(at.Host))
+	host := h.planner.real(at.Host)
+	if at.Container != policy.Home && h.planner.questions.ask(host, "", true, answerLimit) != nil {
+		return false // whoever prepares the container says why
+	}
+	dir, err := openNoFollow(host)
 	if err != nil {
 		return false
 	}
@@ -98,7 +102,7 @@ func (h *Home) MakeCaches(at pathmap.Mount, rest string, dryRun bool) bool {
 	if dryRun {
 		there, err := h.hasDir(dir, rest)
 		if missing := errors.Is(err, unix.ENOENT); missing || !there {
-			return missing
+			return missing && !isFileExtension(path.Ext(rest)) // as makeGranted has it
 		}
 		there, err = h.hasDir(dir, caches)
 		return there || errors.Is(err, unix.ENOENT)
@@ -140,16 +144,14 @@ func (h *Home) makeCaches(at pathmap.Mount, caches string, isNew bool) error {
 	if err := root.Mkdir(path.Join(caches, "tmp"), true); err != nil || !isNew || (dockerexec.Spec{User: h.user}).IsPooled() {
 		return err
 	}
-	ignore, err := root.Create(path.Join(caches, ".gitignore"), hostfs.Exclusive, 0o644) // in a working tree nobody wants to add them
-	if err != nil {
-		return nil
+	// In a working tree nobody wants to add them. Nothing depends on it, and another call may be making it, too.
+	if ignore, err := root.Create(path.Join(caches, ".gitignore"), hostfs.Exclusive, 0o644); err == nil {
+		defer ignore.Abort()
+		if _, err := ignore.Write([]byte("*\n")); err == nil {
+			_, _ = ignore.Commit()
+		}
 	}
-	defer ignore.Abort()
-	if _, err := ignore.Write([]byte("*\n")); err != nil {
-		return err
-	}
-	_, err = ignore.Commit()
-	return err
+	return nil
 }
 
 // OpenRoot opens a user's mount for operations on its files as the home's owner.

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"unicode/utf8"
 
+	cerrdefs "github.com/containerd/errdefs"
 	"golang.org/x/sys/unix"
 
 	"github.com/daycare-run/sandbox/dockerexec"
@@ -167,10 +168,12 @@ func (b *builder) makeGranted(r policy.Region, rest string) error {
 		return err
 	}
 	file, err := root.Create(rest, hostfs.Exclusive, 0o644)
-	if err != nil {
-		return err
+	if err == nil {
+		_, err = file.Commit()
 	}
-	_, err = file.Commit()
+	if cerrdefs.IsConflict(err) {
+		return nil // another call has just made it: what is there is looked at again
+	}
 	return err
 }
 

@@ -111,7 +111,9 @@ func TestCachesOnTheDisk(t *testing.T) {
 		{"@write:/home/notes.md", "", "/tmp", "/tmp/.cache", "/tmp"},
 		{"@write:/home/linked", "", "/tmp", "/tmp/.cache", "/tmp"},
 		{"@write:/home/taken", "", "/tmp", "/tmp/.cache", "/tmp"},
+		{"@write:/home/new.md", "", "/tmp", "/tmp/.cache", "/tmp"},
 		{"@write:/home/out", "/home/out/.cache", "/tmp", "/tmp/.cache", "/tmp"},
+		{"@write:/home/out", "/home/out/.cache/tmp", "/tmp", "/tmp/.cache", "/tmp"},
 	} {
 		asked := Confinement{Permissions: strings.Fields(tt.tags)}
 		if tt.denied != "" {
@@ -121,7 +123,7 @@ func TestCachesOnTheDisk(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, dryRun := range []bool{false, true} {
+		for _, dryRun := range []bool{true, false} {
 			p, err := s.resolver.plan(t.Context(), c, dryRun)
 			if err != nil {
 				t.Fatal(err)
@@ -134,6 +136,20 @@ func TestCachesOnTheDisk(t *testing.T) {
 	if text, err := os.ReadFile(home + "/project/.cache/.gitignore"); err != nil || string(text) != "*\n" {
 		t.Errorf("%q, %v", text, err)
 	}
+}
+
+// TestAnAppsDataHasNoCaches: no tag has asked for what is in it, so it has what the app makes.
+func TestAnAppsDataHasNoCaches(t *testing.T) {
+	s := newService(t, nil, "")
+	if _, _, err := s.Put("agent", Registration{UserID: "alice", AppID: "one", WorkingDir: "/home/apps/one/data"}); err != nil {
+		t.Fatal(err)
+	}
+	for _, tags := range [][]string{nil, {"@workspace"}} {
+		if p := planFor(t, s, Confinement{Permissions: tags}); p.state != "/tmp" {
+			t.Errorf("%v: %s", tags, p.state)
+		}
+	}
+	checkNoLeftovers(t, filepath.Join(s.usersDir(), "alice/home/apps/one/data"))
 }
 
 func TestVariablesThatCannotBe(t *testing.T) {

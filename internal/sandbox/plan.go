@@ -125,7 +125,8 @@ func (p *plan) placeHome(c *call, opened *rootfs.Home, dryRun bool) error {
 }
 
 // cachePlace returns where tools keep their state in a call that may write only to a part of what it sees: in one of
-// the directories that it may write to, because /tmp is small and in memory. Whoever may write there may use it, too.
+// the directories that its tags let it write to, because /tmp is small and in memory. Whoever may write there may use it,
+// too. An app's data needs no tag, and stays as the app makes it.
 func (p *plan) cachePlace(c *call, opened *rootfs.Home, dryRun bool) (place string, found bool) {
 	regions := slices.Clone(p.decision.View.Regions())
 	slices.SortStableFunc(regions, func(a, b policy.Region) int { // what holds the working directory first
@@ -140,12 +141,13 @@ func (p *plan) cachePlace(c *call, opened *rootfs.Home, dryRun bool) (place stri
 	})
 	for _, r := range regions {
 		caches, err := r.Path.Resolve("./.cache")
-		if err != nil || r.Mode != policy.Writable || r.Path == policy.Tmp {
+		if err != nil || r.Mode != policy.Writable || !r.Granted() || r.Path.Within(policy.Tmp) {
 			continue
 		}
 		at, ok := p.decision.View.At(caches)
+		_, parted := p.decision.View.Holds(caches)
 		mount, rest, err := c.paths.Locate(r.Path)
-		if err == nil && ok && at.Path == r.Path && opened.MakeCaches(mount, rest, dryRun) {
+		if err == nil && ok && at.Path == r.Path && !parted && opened.MakeCaches(mount, rest, dryRun) {
 			return caches.String(), true
 		}
 	}

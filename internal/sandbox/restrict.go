@@ -2,6 +2,7 @@ package sandbox
 
 import (
 	"cmp"
+	"fmt"
 	"slices"
 
 	"github.com/daycare-run/sandbox/internal/errs"
@@ -25,7 +26,7 @@ func (r *Resolver) follow(c *call, given *policy.Restrictions) (all givenUp, err
 		for i, path := range *list.paths {
 			to, err := r.rootfs.Follow(c.paths, path)
 			if err != nil {
-				return givenUp{}, errs.Denied("%s[%d]: %v", list.field, i, err)
+				return givenUp{}, fmt.Errorf("%s[%d]: %w", list.field, i, err)
 			}
 			*list.all = append(*list.all, to)
 			if len(to.Links) == 0 || !c.isImage(to.Path) {
@@ -56,13 +57,25 @@ func (g givenUp) kept(r *Resolver, c *call, view policy.View) ([]policy.Symlink,
 				}
 			}
 		}
-		links = append(links, to.Links...)
+		links = r.appendShown(links, c, view, to.Links)
 	}
 	for _, to := range g.read {
-		links = append(links, to.Links...)
+		links = r.appendShown(links, c, view, to.Links)
 	}
 	slices.SortFunc(links, func(a, b policy.Symlink) int {
 		return cmp.Or(cmp.Compare(a.Path.String(), b.Path.String()), cmp.Compare(a.Text, b.Text))
 	})
 	return slices.Compact(links), nil
+}
+
+// appendShown appends symbolic links at all places where the call sees them: nobody goes through the others.
+func (r *Resolver) appendShown(all []policy.Symlink, c *call, view policy.View, links []policy.Symlink) []policy.Symlink {
+	for _, link := range links {
+		for _, place := range r.rootfs.SamePlaces(c.mounts, []pathmap.ContainerPath{link.Path}) {
+			if at, ok := view.At(place); ok && at.Mode >= policy.ReadOnly {
+				all = append(all, policy.Symlink{Path: place, Text: link.Text})
+			}
+		}
+	}
+	return all
 }

@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	cerrdefs "github.com/containerd/errdefs"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/daycare-run/sandbox/dockerexec"
 	"github.com/daycare-run/sandbox/internal/policy"
@@ -155,6 +156,7 @@ func TestGivingUpWhatIsNotThere(t *testing.T) {
 	for name, text := range map[string]string{
 		"link": "vault", "a/up": "../vault", "a/abs": "/home/vault/sub", "a/twice": "up/sub", "dangling": "a/none", "image": "/usr/share",
 		"tmp": "/tmp/x", "loop": "loop", "proc": "/proc/self/root/home/vault", "out": "none/../vault", "above": "..",
+		"far": strings.Repeat("a/../", 800), "farther": "far/far",
 	} {
 		if err := os.Symlink(text, filepath.Join(home, name)); err != nil {
 			t.Fatal(err)
@@ -190,6 +192,7 @@ func TestGivingUpWhatIsNotThere(t *testing.T) {
 		{"a link that is itself protected", all, process.Restrictions{DenyWrite: []string{"/home/a/up", "/home/a"}}, "link /home/a/up, read-only /home/a, read-only /home/vault"},
 		{"a link to /tmp", nil, read("/home/tmp"), `denyRead[0]: "/tmp/x" is, or holds, a part of /tmp`},
 		{"a link to itself", nil, read("/home/loop"), `denyRead[0]: "/home/loop" cannot be given up: it leads through too many symbolic links`},
+		{"links that go far", nil, read("/home/farther"), `denyRead[0]: "/home/farther" cannot be given up: its symbolic links take more than 1000 steps`},
 		{"a link of the kernel", nil, read("/home/proc"), `denyRead[0]: "/home/proc" cannot be given up: the symbolic link /home/proc leads to /proc`},
 		{"a link out of nothing", nil, read("/home/out"), `denyRead[0]: "/home/out" cannot be given up: a symbolic link leads through something that is not there`},
 		{"a link to what holds the home", nil, read("/home/above"), `denyRead[0]: "/" `},
@@ -376,5 +379,69 @@ func TestWritingAFileThatAContainerHolds(t *testing.T) {
 	}
 	if write("old") != write("new") {
 		t.Error("it was replaced")
+	}
+}
+
+// TestGrantsThatComeAtOnce: what several calls are granted and is not there is made by one of them, and all have it.
+func TestGrantsThatComeAtOnce(t *testing.T) {
+	s := newService(t, nil, "")
+	planFor(t, s, Confinement{})
+	if _, _, err := s.Put("agent", Registration{UserID: "alice", WriteDirs: []string{"/home"}}); err != nil {
+		t.Fatal(err)
+	}
+	for i := range 100 {
+		name, state := fmt.Sprintf("/home/notes%d.md", i), "/tmp"
+		if i%2 == 1 {
+			name = fmt.Sprintf("/home/dir%d", i)
+			state = name + "/.cache"
+		}
+		var calls errgroup.Group
+		for range 8 {
+			calls.Go(func() error {
+				c, err := s.call("agent", Confinement{Permissions: []string{"@write:" + name}})
+				if err != nil {
+					return err
+				}
+				p, err := s.resolver.plan(t.Context(), c, false)
+				if err == nil && p.state != state {
+					err = fmt.Errorf("%s: tools keep their state in %s", name, p.state)
+				}
+				return err
+			})
+		}
+		if err := calls.Wait(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, below := range []string{".daycare-*", "*/.cache/.daycare-*"} {
+		if left, err := filepath.Glob(filepath.Join(s.usersDir(), "alice/home", below)); err != nil || len(left) > 0 {
+			t.Error(left, err)
+		}
+	}
+}
+
+// TestLinksThatACallDoesNotSee: what they lead to is given up, and nothing watches what the container does not have.
+func TestLinksThatACallDoesNotSee(t *testing.T) {
+	s := newService(t, nil, "")
+	planFor(t, s, Confinement{})
+	root := filepath.Dir(s.usersDir())
+	s.allowMounts(nil, root)
+	err := errors.Join(os.MkdirAll(filepath.Join(s.usersDir(), "alice/home/vault/sub"), 0o755), os.Mkdir(filepath.Join(root, "ours"), 0o755),
+		os.Symlink("/home/vault", filepath.Join(root, "ours/link")))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := s.Put("agent", Registration{
+		UserID: "alice", ReadDirs: []string{"/mnt/a", "/mnt/b"}, Mounts: []MountRequest{{Source: root + "/ours", Target: "/mnt/a"}, {Source: root + "/ours", Target: "/mnt/b"}},
+	}); err != nil {
+		t.Fatal(err)
+	}
+	for tags, want := range map[string]string{
+		"": "hidden /home/vault", "@read:/mnt/a": "hidden /home/vault, link /mnt/a/link", "@read:/mnt/b": "hidden /home/vault, link /mnt/b/link",
+	} {
+		spec := planFor(t, s, Confinement{Permissions: strings.Fields(tags), Restrictions: process.Restrictions{DenyRead: []string{"/mnt/a/link"}}}).spec
+		if got := guards(spec); got != want {
+			t.Errorf("%s: %s, want %s", tags, got, want)
+		}
 	}
 }
