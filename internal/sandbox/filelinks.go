@@ -7,6 +7,7 @@ import (
 
 	"github.com/daycare-run/sandbox/internal/errs"
 	"github.com/daycare-run/sandbox/internal/policy"
+	"github.com/daycare-run/sandbox/pathmap"
 )
 
 const (
@@ -23,6 +24,7 @@ const (
 // a link has come into it meanwhile, it fails. So there is nothing to win by exchanging something in between.
 func (t *fileTarget) followLinks(check accessCheck, open func() error) error {
 	done, rest := "/", parts(t.path.String()) // done has no links
+	byTmp := false
 	for links, walked := 0, 0; ; {
 		var step []string
 		if step, rest = beforeUp(rest); len(step) == 0 && len(rest) > 0 {
@@ -42,7 +44,7 @@ func (t *fileTarget) followLinks(check accessCheck, open func() error) error {
 		case err != nil:
 			return err
 		case link == "" && len(rest) == 0, isLast && check.last == takeLink:
-			return t.allow(check)
+			return t.allowLed(check, byTmp)
 		case link == "":
 			done = t.path.String()
 			continue
@@ -52,6 +54,7 @@ func (t *fileTarget) followLinks(check accessCheck, open func() error) error {
 		if links++; links > mostLinks {
 			return errs.Denied("cannot %s %q: there are more than %d symbolic links on the way", check.doing, display(t.asked), mostLinks)
 		}
+		byTmp = byTmp || pathmap.Within(link, policy.Tmp.String())
 		rest = slices.Concat(parts(text), parts(t.path.String()[len(link):]), rest)
 		if done = path.Dir(link); text[0] == '/' {
 			done = "/"
@@ -79,6 +82,15 @@ func (t *fileTarget) nextLink(check accessCheck, open func() error) (link, text 
 		return "", "", errs.Denied("cannot %s %s: %s", check.doing, t.shown(), place.Why)
 	}
 	return at.String(), text, nil
+}
+
+// allowLed is allow for where links lead. Those in /tmp lead no writes out of it: a command that was granted nothing can make
+// them, and would choose what its caller's next call changes.
+func (t *fileTarget) allowLed(check accessCheck, byTmp bool) error {
+	if err := t.allow(check); err != nil || !byTmp || check.mode < policy.Writable || t.path.Within(policy.Tmp) {
+		return err
+	}
+	return errs.Denied("cannot %s %s: a symbolic link in /tmp, where every call may write, leads there; name that path", check.doing, t.shown())
 }
 
 // refuse says that the path ends with a link, and where that leads.

@@ -272,3 +272,49 @@ func TestExchangesOfLinks(t *testing.T) {
 	checkNoLeftovers(t, filepath.Join(home, ".ssh"), "f")
 	checkNoLeftovers(t, filepath.Join(home, "readable"), "f")
 }
+
+// Links in /tmp cost one look at what is /tmp, however many there are: for that, the whole call is planned.
+func TestLinksInTmp(t *testing.T) {
+	dir := t.TempDir()
+	if err := unix.Mount("tmpfs", dir, "tmpfs", 0, "size=1m"); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := unix.Unmount(dir, 0); err != nil {
+			t.Error(err)
+		}
+	})
+	executor := &fakeExecutor{tmp: dir}
+	s := newService(t, executor, "")
+	linked(t, dir, map[string]string{"d/file": "x"}, map[string]string{"a": "b/../b", "b": "c/../c", "c": "/tmp/d", "home": "/home/back", "own": "/home"})
+	if err := os.Chmod(filepath.Join(dir, "d"), 0o777); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Write(t.Context(), "agent", WriteRequest{Path: "~/file", Body: strings.NewReader("own")}); err != nil {
+		t.Fatal(err)
+	}
+	linked(t, filepath.Join(s.usersDir(), "alice/home"), nil, map[string]string{"back": "/tmp/d/.."})
+	for path, want := range map[string]struct {
+		content string
+		looks   int
+	}{"/tmp/a/file": {"x", 1}, "/tmp/d/file": {"x", 1}, "~/back/a/file": {"x", 1}, "/tmp/home/a/file": {"x", 2}, "~/file": {"own", 0}} {
+		executor.tmpFor = nil
+		got, err := s.Read(t.Context(), "agent", ReadRequest{Path: path})
+		if err != nil || string(got.Content) != want.content || len(executor.tmpFor) != want.looks {
+			t.Errorf("%s: %q, %v, %d looks", path, got.Content, err, len(executor.tmpFor))
+		}
+	}
+	for _, err := range []error{
+		s.Remove(t.Context(), "agent", "/tmp/own/file", false),
+		s.Mkdir(t.Context(), "agent", "/tmp/own/dir", false),
+		s.Move(t.Context(), "agent", "~/file", "/tmp/own/moved", false),
+		s.Remove(t.Context(), "agent", "~/back/own/file", false),
+	} {
+		if !cerrdefs.IsPermissionDenied(err) || !strings.Contains(err.Error(), "a symbolic link in /tmp, where every call may write, leads there") {
+			t.Errorf("out of /tmp: %v", err)
+		}
+	}
+	if err := s.Mkdir(t.Context(), "agent", "/tmp/a/dir", false); err != nil {
+		t.Errorf("within /tmp: %v", err)
+	}
+}

@@ -123,10 +123,14 @@ func (s *Service) target(ctx context.Context, id, field string, where Where, che
 	return t, nil
 }
 
-// openTarget opens the root of the mount that shows the target's path.
+// openTarget opens the root of the mount that shows the target's path, unless it is open already.
 func (s *Service) openTarget(ctx context.Context, c *call, t *fileTarget, create bool) error {
-	t.close()
 	if t.path.Within(policy.Tmp) {
+		if t.root != nil && t.base == policy.Tmp {
+			t.name = t.below()
+			return nil
+		}
+		t.close()
 		p, err := s.resolver.plan(ctx, c, false)
 		if err != nil {
 			return err
@@ -137,7 +141,11 @@ func (s *Service) openTarget(ctx context.Context, c *call, t *fileTarget, create
 	if err != nil {
 		return errs.NotFound("%v", err)
 	}
-	t.base, t.name, t.host = at.Container, rest, at.Host.String()
+	if t.name = rest; t.root != nil && t.base == at.Container {
+		return nil
+	}
+	t.close()
+	t.base, t.host = at.Container, at.Host.String()
 	t.root, err = s.resolver.rootfs.OpenRoot(ctx, c.User.String(), at)
 	return err
 }
@@ -198,11 +206,16 @@ func (t *fileTarget) openTmp(ctx context.Context, r *Resolver, executor tmpOpene
 	if t.root, err = r.rootfs.OpenTmp(dir, spec); err != nil {
 		return errs.Redact(ctx, r.log, "cannot open /tmp", err)
 	}
-	t.name = "."
-	if rest, _ := pathmap.CutDir(t.path.String(), policy.Tmp.String()); rest != "" {
-		t.name = rest
-	}
+	t.name = t.below()
 	return nil
+}
+
+// below returns the path below base.
+func (t *fileTarget) below() string {
+	if rest, _ := pathmap.CutDir(t.path.String(), t.base.String()); rest != "" {
+		return rest
+	}
+	return "."
 }
 
 // failed says what a file call could not do. Errors of hostfs name only the path below the root.
