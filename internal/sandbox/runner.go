@@ -107,6 +107,9 @@ func (r *Runner) Start(ctx context.Context, p process.Record, secrets map[string
 	if err != nil {
 		return process.Instance{}, err
 	}
+	if p.LastStartedAt.IsZero() {
+		made.notice = "" // it begins with a new working directory
+	}
 	token := quota.Token{Name: p.Token} // its bounds are not kept: it has its turns, and is counted
 	if err := makeTmpHome(ctx, r.resolver, r.executor, made, token); err != nil {
 		return process.Instance{}, err
