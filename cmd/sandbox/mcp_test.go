@@ -113,6 +113,7 @@ func TestMCPEdit(t *testing.T) {
 	if content, err := os.ReadFile(file); err != nil || string(content) != "one\n2\n\xff two and a half\n" {
 		t.Errorf("%q, %v", content, err)
 	}
+	a.holds("write", arguments{"path": "odd\nname", "content": "x"}, false, `"~/project/odd\nname": 1 bytes written`)
 	write(strings.Repeat("x", 4<<20) + "y")
 	a.holds("edit", arguments{"path": "notes", "oldText": "y", "newText": "z"}, true, "it has more than 4194304 bytes")
 }

@@ -195,7 +195,7 @@ func (s *Server) write(ctx context.Context, _ *mcp.CallToolRequest, in WriteInpu
 	if err != nil {
 		return nil, err
 	}
-	return text(fmt.Sprintf("%s: %d bytes written", got.SandboxPath, got.Bytes)), nil
+	return text(fmt.Sprintf("%s: %d bytes written", oneLine(got.SandboxPath), got.Bytes)), nil
 }
 
 // maxEdit is the largest file that edit changes, in bytes.
@@ -230,10 +230,10 @@ func (s *Server) edit(ctx context.Context, _ *mcp.CallToolRequest, in EditInput)
 	if err != nil {
 		return nil, err
 	}
-	return text(fmt.Sprintf("%s: edited; it has %d bytes", got.SandboxPath, got.Bytes)), nil
+	return text(fmt.Sprintf("%s: edited; it has %d bytes", oneLine(got.SandboxPath), got.Bytes)), nil
 }
 
-// oneLine quotes a name that would look like several lines of a list.
+// oneLine quotes a name that would look like several lines.
 func oneLine(name string) string {
 	if strings.ContainsFunc(name, unicode.IsControl) {
 		return strconv.Quote(name)
