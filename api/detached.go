@@ -65,8 +65,10 @@ func relay(ctx context.Context, execID string, from *attach.Attachment[sandbox.R
 			err = output(event.Stream, event.Data)
 		case event.Refused != nil:
 			err = send(refusal(*event.Refused))
+		case event.Lost > 0:
+			err = send(types.Event{Type: types.EventLost, Lost: event.Lost})
 		default:
-			err = send(types.Event{Type: types.EventStart, ExecID: execID, Lost: event.Lost})
+			err = send(types.Event{Type: types.EventStart, ExecID: execID})
 		}
 		if err != nil {
 			return sandbox.Result{}, err
@@ -99,7 +101,7 @@ func (s *server) streamDetached(w http.ResponseWriter, req *http.Request, r sand
 	stream := newEventStream(s, w, req)
 	stream.resumes = true
 	defer stream.close()
-	return stream.finish(relay(req.Context(), e.ID, attachment, stream.output, stream.send)) // nobody sends stdin
+	return stream.finish(relay(req.Context(), e.ID, attachment, stream.output, stream.sendInOrder)) // nobody sends stdin
 }
 
 func (s *server) detachedExecs(req *http.Request) (types.DetachedExecList, error) {

@@ -176,7 +176,7 @@ func TestSchemasHaveTheValues(t *testing.T) {
 		values []string
 		schema *base.Schema
 	}{
-		{"events", []string{"start", "stdout", "stderr", "stdin", "egress", "keepalive", "exit", "error"}, property("Event", "type")},
+		{"events", []string{"start", "stdout", "stderr", "lost", "stdin", "egress", "keepalive", "exit", "error"}, property("Event", "type")},
 		{"inputs", []string{string(types.InputEOF), string(types.InputSignal), string(types.InputResize)}, property("Input", "type")},
 		{"reads", []string{string(types.ReadText), string(types.ReadImage), string(types.ReadBinary)}, property("ReadResult", "type")},
 		{"encodings", []string{string(types.Base64)}, c.component(t, "Encoding")},

@@ -79,6 +79,18 @@ func (s *eventStream) send(e types.Event) error {
 	return s.write(types.ChannelEvent, text)
 }
 
+// sendInOrder sends an event. Before one that tells of lost output comes all output that was before that.
+func (s *eventStream) sendInOrder(e types.Event) error {
+	if e.Type == types.EventLost {
+		for _, stream := range []dockerexec.Stream{dockerexec.Stdout, dockerexec.Stderr} {
+			if err := s.rest(stream); err != nil {
+				return err
+			}
+		}
+	}
+	return s.send(e)
+}
+
 // write sends a frame, or a line.
 func (s *eventStream) write(channel byte, data []byte) error {
 	s.mu.Lock()

@@ -27,6 +27,9 @@ type Streams struct {
 	Resizes <-chan Size
 	// Started is called when the command starts, and when the caller has reattached to one; nil for none.
 	Started func(Start)
+	// Lost is called with how many bytes of output are no longer kept at this place, for a caller who has come back; nil
+	// for none.
+	Lost func(int64)
 	// Refused is called with each name that the command could not reach, as soon as that is known; nil for none.
 	Refused func(types.Refusal)
 }
@@ -36,8 +39,6 @@ type Start struct {
 	// ExecID is for Signal and, if the exec has DetachOnDisconnect, for Reattach; empty if the exec supports
 	// neither.
 	ExecID string
-	// Lost is how many bytes of output were no longer kept when the caller came back.
-	Lost int64
 }
 
 // Size is a terminal's size, in characters.
@@ -214,7 +215,9 @@ func (a *attachment) receive(ctx context.Context) (types.Result, error) {
 func (s Streams) handle(event types.Event) (ended bool, result types.Result, err error) {
 	switch {
 	case event.Type == types.EventStart && s.Started != nil:
-		s.Started(Start{ExecID: event.ExecID, Lost: event.Lost})
+		s.Started(Start{ExecID: event.ExecID})
+	case event.Type == types.EventLost && s.Lost != nil:
+		s.Lost(event.Lost)
 	case event.Type == types.EventEgress && event.Refusal != nil && s.Refused != nil:
 		s.Refused(*event.Refusal)
 	case event.Type == types.EventExit && event.Result != nil:

@@ -217,6 +217,7 @@ const (
 	EventStart     EventType = "start"
 	EventStdout    EventType = "stdout"
 	EventStderr    EventType = "stderr"
+	EventLost      EventType = "lost"
 	EventStdin     EventType = "stdin"
 	EventEgress    EventType = "egress"
 	EventKeepAlive EventType = "keepalive"
@@ -227,10 +228,10 @@ const (
 // Event is one line of a streamed exec, or a text message of an attached one.
 type Event struct {
 	Type EventType `json:"type"`
-	// ExecID belongs to start, of a streamed exec and of one with DetachOnDisconnect. Lost belongs to start too:
-	// the number of output bytes that are no longer kept.
+	// ExecID belongs to start, of a streamed exec and of one with DetachOnDisconnect.
 	ExecID string `json:"execId,omitempty"`
-	Lost   int64  `json:"lost,omitzero"`
+	// Lost belongs to lost: the number of output bytes that are no longer kept at this place.
+	Lost int64 `json:"lost,omitzero"`
 	// Data and Encoding belong to stdout and stderr.
 	Data     string   `json:"data,omitempty"`
 	Encoding Encoding `json:"encoding,omitempty"`

@@ -26,7 +26,7 @@ func attachCommand(a *app) *cobra.Command {
 		Use:   "attach --user USER [flags] [EXEC_ID]",
 		Short: "Come back to a command whose connection was lost",
 		Long: `attach comes back to a command that was run with --detach-on-disconnect: it prints what the service has kept
-of its output, at least the last MiB, and goes on as "sandbox exec" does, with the same exit codes. A
+of its output, at least the first 64 KiB and the last MiB, and goes on as "sandbox exec" does, with the same exit codes. A
 command that has ended is kept for five minutes. A command with a terminal uses this terminal; to any
 other, -i passes stdin on. Whoever was attached to the command before is cut off.
 
@@ -68,10 +68,8 @@ func runAttach(cmd *cobra.Command, c *client.Client, f attachFlags, args []strin
 		return err
 	}
 	streams := client.Streams{Stdout: cmd.OutOrStdout(), Stderr: cmd.ErrOrStderr(), Signals: relaySignals(ctx, cancel, true)}
-	streams.Started = func(start client.Start) {
-		if start.Lost > 0 {
-			fmt.Fprintf(cmd.ErrOrStderr(), "sandbox: %s of output came before this and are not kept\r\n", bytesText(start.Lost))
-		}
+	streams.Lost = func(bytes int64) {
+		fmt.Fprintf(cmd.ErrOrStderr(), "\r\nsandbox: %s of output are not kept here\r\n", bytesText(bytes))
 	}
 	if f.stdin {
 		streams.Stdin = input(cmd.InOrStdin())

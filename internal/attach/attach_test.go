@@ -103,7 +103,9 @@ func next(t *testing.T, v *attachment) string {
 func short(ev event) string {
 	switch {
 	case ev.Started:
-		return fmt.Sprint("start, lost ", ev.Lost)
+		return "start"
+	case ev.Lost > 0:
+		return fmt.Sprint("lost ", ev.Lost)
 	case ev.Taken > 0:
 		return fmt.Sprint("taken ", ev.Taken)
 	case ev.Refused != nil:
@@ -129,26 +131,27 @@ func TestWhoComesBackSeesAllThatIsKept(t *testing.T) {
 		s := start(t, store, alice)
 		v := attachTo(t, s.exec, 0)
 		s.prints(dockerexec.Stdout, "one ")
-		wants(t, v, "start, lost 0", "out one ")
+		wants(t, v, "start", "out one ")
 		v.Close()
 		s.prints(dockerexec.Stdout, "two ")
 		s.prints(dockerexec.Stderr, "three ")
 		s.steps <- func(_ context.Context, e *exec) { e.Refused(decisions.Summary{Name: "a.org"}) }
 		synctest.Wait()
 
-		wants(t, attachTo(t, s.exec, 0), "start, lost 0", fmt.Sprint("taken ", Window), "refused a.org", "out one two ", "err three ")
+		wants(t, attachTo(t, s.exec, 0), "start", fmt.Sprint("taken ", Window), "refused a.org", "out one two ", "err three ")
 		v = attachTo(t, s.exec, 6)
-		wants(t, v, "start, lost 0", fmt.Sprint("taken ", Window), "refused a.org", "out o ", "err three ")
+		wants(t, v, "start", fmt.Sprint("taken ", Window), "refused a.org", "out o ", "err three ")
 		s.exits()
 		wants(t, v, "end 7 <nil>")
-		wants(t, attachTo(t, s.exec, 14), "start, lost 0", "refused a.org", "end 7 <nil>")
+		wants(t, attachTo(t, s.exec, 14), "start", "refused a.org", "end 7 <nil>")
 		if _, err := s.exec.Attach(15); !cerrdefs.IsInvalidArgument(err) || !strings.Contains(err.Error(), "offset 15 is not from 0 to 14") {
 			t.Error(err)
 		}
 	})
 }
 
-// While nobody is attached the command goes on, and the last of what it prints is kept.
+// While nobody is attached the command goes on, and both ends of what it prints are kept. Where the rest is missing is
+// told, and positions count it.
 func TestWhatIsLostIsTold(t *testing.T) {
 	withStore(t, func(t *testing.T, store *Store[int]) {
 		s := start(t, store, alice)
@@ -157,19 +160,30 @@ func TestWhatIsLostIsTold(t *testing.T) {
 			s.prints(dockerexec.Stdout, strings.Repeat(string(rune('a'+i%26)), size))
 		}
 		s.exits()
-		v := attachTo(t, s.exec, 5)
-		first, err := v.Next(t.Context())
-		if err != nil || first.Lost <= 0 || first.Lost > pieces*size-Kept {
-			t.Fatalf("%+v, %v", first, err)
-		}
-		for at := 5 + first.Lost; at < pieces*size; {
-			p, err := v.Next(t.Context())
-			if err != nil || len(p.Data) == 0 || p.Data[0] != byte('a'+at/size%26) {
-				t.Fatalf("at %d: %+.100v, %v", at, p, err)
+		for _, from := range []int64{0, 5, KeptHead, KeptHead + 5, pieces*size - 5} {
+			v := attachTo(t, s.exec, from)
+			wants(t, v, "start")
+			at, lost := from, int64(0)
+			for at < pieces*size {
+				p, err := v.Next(t.Context())
+				switch {
+				case err != nil:
+					t.Fatal(err)
+				case p.Lost > 0:
+					if lost != 0 || at != max(from, KeptHead) || p.Lost > pieces*size-KeptHead-Kept {
+						t.Errorf("from %d, %d are lost at %d, after %d", from, p.Lost, at, lost)
+					}
+					lost = p.Lost
+				case len(p.Data) == 0 || p.Data[0] != byte('a'+at/size%26):
+					t.Fatalf("from %d, at %d: %+.100v", from, at, p)
+				}
+				at += p.Lost + int64(len(p.Data))
 			}
-			at += int64(len(p.Data))
+			if (lost > 0) != (from <= KeptHead+5) {
+				t.Errorf("from %d, %d are lost", from, lost)
+			}
+			wants(t, v, "end 7 <nil>")
 		}
-		wants(t, v, "end 7 <nil>")
 	})
 }
 
@@ -201,7 +215,7 @@ func TestTheCommandWaitsForWhoLooks(t *testing.T) {
 		if got := next(t, v); got != ErrReplaced.Error() {
 			t.Errorf("%.100q", got)
 		}
-		wants(t, other, "start, lost 0")
+		wants(t, other, "start")
 		v.Close() // does not close the other
 		synctest.Wait()
 		if sent > 9 {
@@ -234,7 +248,7 @@ func TestWhatAnEarlierCallerSaysCountsNoMore(t *testing.T) {
 			t.Fatal(err)
 		}
 		<-s.exec.done
-		wants(t, v, "start, lost 0", "end 10 <nil>")
+		wants(t, v, "start", "end 10 <nil>")
 	})
 }
 
@@ -243,12 +257,12 @@ func TestStdinOfSeveralCallers(t *testing.T) {
 	withStore(t, func(t *testing.T, store *Store[int]) {
 		s := start(t, store, alice)
 		v := attachTo(t, s.exec, 0)
-		wants(t, v, "start, lost 0")
+		wants(t, v, "start")
 		if err := v.Put(make([]byte, Window-5)); err != nil {
 			t.Fatal(err)
 		}
 		v = attachTo(t, s.exec, 0)
-		wants(t, v, "start, lost 0", "taken 5")
+		wants(t, v, "start", "taken 5")
 		if err := v.Put([]byte("123456")); !cerrdefs.IsInvalidArgument(err) {
 			t.Errorf("more than there is room for: %v", err)
 		}
@@ -260,7 +274,7 @@ func TestStdinOfSeveralCallers(t *testing.T) {
 		}
 		wants(t, v, "taken 10")
 		v = attachTo(t, s.exec, 0)
-		wants(t, v, "start, lost 0", "taken 10")
+		wants(t, v, "start", "taken 10")
 		if err := v.Tell(endOfStdin); err != nil {
 			t.Fatal(err)
 		}
@@ -275,7 +289,7 @@ func TestStdinThatNobodyReads(t *testing.T) {
 	withStore(t, func(t *testing.T, store *Store[int]) {
 		s := start(t, store, Command{User: "alice"})
 		v := attachTo(t, s.exec, 0)
-		wants(t, v, "start, lost 0")
+		wants(t, v, "start")
 		for range 3 {
 			if err := v.Put(make([]byte, Window)); err != nil {
 				t.Fatal(err)

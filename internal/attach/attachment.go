@@ -8,7 +8,7 @@ import (
 	"github.com/daycare-run/sandbox/internal/errs"
 )
 
-// Attachment is one caller that follows an Exec: first the output that is kept, then new output. While a caller
+// Attachment is one caller that follows an Exec: first both ends of the output that are kept, then new output. While a caller
 // is attached, the command waits for it rather than lose any output.
 type Attachment[Result any] struct {
 	exec   *Exec[Result]
@@ -32,8 +32,8 @@ const maxData = 64 << 10
 func (e *Exec[Result]) Attach(from int64) (*Attachment[Result], error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if from < 0 || from > e.ring.end {
-		return nil, errs.Invalid("offset %d is not from 0 to %d, the number of bytes that the command has printed", from, e.ring.end)
+	if from < 0 || from > e.ring.end() {
+		return nil, errs.Invalid("offset %d is not from 0 to %d, the number of bytes that the command has printed", from, e.ring.end())
 	}
 	if e.attached != nil {
 		e.attached.gone = true
@@ -61,10 +61,10 @@ func (v *Attachment[Result]) Close() {
 
 // Event is one thing that happened to an Exec; the fields that are not zero say what.
 type Event[Result any] struct {
-	// Started comes first, with the number of bytes that are Lost: they came after the position from which on
-	// the caller follows the output, and are not kept any more.
+	// Started comes first.
 	Started bool
-	Lost    int64
+	// Lost is how many bytes of output are not kept any more at this place.
+	Lost int64
 	// Taken is how many more bytes of stdin may be sent, beyond those that earlier events allowed.
 	Taken int
 	// Refused is something that the command could not reach.
@@ -104,19 +104,21 @@ func (v *Attachment[Result]) take() (ev Event[Result], ok bool, err error) {
 	case v.gone:
 		return ev, false, ErrReplaced
 	case e.started && !v.started:
-		v.started = true
-		ev.Started, ev.Lost = true, max(0, e.ring.start()-v.at)
+		v.started, ev.Started = true, true
 	case v.taken > 0 && e.started && !ended:
 		ev.Taken, v.taken = v.taken, 0
 	case v.refused < len(e.refused):
 		line := e.refused[v.refused]
 		ev.Refused = &line
 		v.refused++
-	case v.at < e.ring.end:
-		stream, data, from := e.ring.read(v.at, maxData)
+	case v.at < e.ring.kept(v.at):
+		kept := e.ring.kept(v.at)
+		ev.Lost, v.at = kept-v.at, kept
+	case v.at < e.ring.end():
+		stream, data := e.ring.read(v.at, maxData)
 		v.buffer = append(v.buffer[:0], data...)
 		ev.Stream, ev.Data = stream, v.buffer
-		v.at = from + int64(len(data))
+		v.at += int64(len(data))
 		notify(e.room)
 	case ended:
 		ev.Ended, ev.Result, ev.Err = true, e.result, e.err

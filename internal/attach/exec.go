@@ -170,7 +170,7 @@ func (e *Exec[Result]) Status() Status[Result] {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return Status[Result]{
-		ID: e.ID, Command: e.command, Attached: e.attached != nil, Output: e.ring.end,
+		ID: e.ID, Command: e.command, Attached: e.attached != nil, Output: e.ring.end(),
 		Begun: e.begun, Ended: e.ended, Result: e.result, Err: e.err,
 	}
 }

@@ -79,7 +79,7 @@ func TestShutdownEndsAll(t *testing.T) {
 		s := start(t, store, alice)
 		v := attachTo(t, s.exec, 0)
 		store.Shutdown()
-		wants(t, v, "start, lost 0", "end 0 "+errStopping.Error())
+		wants(t, v, "start", "end 0 "+errStopping.Error())
 		if _, err := store.Start(alice, nil); !cerrdefs.IsUnavailable(err) {
 			t.Error(err)
 		}

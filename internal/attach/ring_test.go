@@ -22,13 +22,23 @@ func TestRing(t *testing.T) {
 		}
 		r.write(stream, piece)
 		all = append(all, piece...)
-		if r.end != int64(len(all)) || r.end-r.start() < min(r.end, Kept) || len(r.data) > Kept+Kept/2+20<<10 {
-			t.Fatalf("%d of %d bytes are kept, from %d", len(r.data), len(all), r.start())
+		if r.end() != int64(len(all)) || r.end()-r.tail.start() < min(r.end(), Kept) || len(r.tail.data) > Kept+Kept/2+20<<10 {
+			t.Fatalf("%d of %d bytes are kept, from %d", len(r.tail.data), len(all), r.tail.start())
 		}
-		at := random.Int64N(r.end + 1)
-		stream, got, from := r.read(at, 1000)
-		if from != max(at, r.start()) || len(got) > 1000 || (len(got) == 0) != (from == r.end) {
-			t.Fatalf("from %d there are %d bytes at %d", at, len(got), from)
+		if r.kept(0) != 0 || len(r.head.data) > KeptHead || r.tail.start() > 0 && len(r.head.data) <= KeptHead-utf8.UTFMax {
+			t.Fatalf("%d bytes of the head are kept", len(r.head.data))
+		}
+		at := random.Int64N(r.end() + 1)
+		from := r.kept(at)
+		if from != at && (at < int64(len(r.head.data)) || from != r.tail.start()) {
+			t.Fatalf("after %d, what is kept begins at %d", at, from)
+		}
+		if from == r.end() {
+			continue
+		}
+		stream, got := r.read(from, 1000)
+		if len(got) > 1000 || len(got) == 0 {
+			t.Fatalf("%d bytes at %d", len(got), from)
 		}
 		if !bytes.Equal(got, all[from:from+int64(len(got))]) {
 			t.Fatalf("other bytes at %d", from)
@@ -46,32 +56,34 @@ func TestRing(t *testing.T) {
 func TestRingOfManyRuns(t *testing.T) {
 	var r ring
 	for i := range 10 * maxRuns {
-		if len(r.runs) == maxRuns && !r.keeps(r.end-maxRuns/4) {
+		if len(r.tail.runs) == maxRuns && !r.keeps(r.end()-maxRuns/4) {
 			t.Fatal("a caller who is not far behind is not waited for")
 		}
 		r.write(dockerexec.Stream(i%2), []byte{byte(i)})
-		if len(r.runs) > maxRuns {
-			t.Fatalf("%d runs", len(r.runs))
+		if len(r.tail.runs) > maxRuns || len(r.head.runs) > maxRuns {
+			t.Fatalf("%d and %d runs", len(r.head.runs), len(r.tail.runs))
 		}
 	}
-	if r.keeps(r.end - maxRuns/2) {
+	if r.keeps(r.end() - maxRuns/2) {
 		t.Error("what a caller has not seen would be forgotten")
 	}
-	before := r.start()
-	_, data, from := r.read(0, 10)
-	if from != before || len(data) != 1 || data[0] != byte(from) {
-		t.Errorf("%v at %d", data, from)
+	last := r.head.end - 1
+	for _, at := range []int64{0, last, r.kept(last + 1)} {
+		if stream, data := r.read(at, 10); len(data) != 1 || data[0] != byte(at) || stream != dockerexec.Stream(at%2) {
+			t.Errorf("%v at %d", data, at)
+		}
 	}
 }
 
-// What is kept begins with a whole character.
+// The head ends with a whole character, and what is kept after it begins with one.
 func TestRingKeepsCharactersWhole(t *testing.T) {
 	for shift := range 7 {
 		var r ring
+		r.write(dockerexec.Stdout, bytes.Repeat([]byte("x"), shift))
 		r.write(dockerexec.Stdout, bytes.Repeat([]byte("€😀"), (Kept+Kept/2)/7))
-		r.write(dockerexec.Stdout, bytes.Repeat([]byte("x"), 7+shift)) // makes it forget
-		if _, data, from := r.read(0, 1000); from == 0 || !utf8.RuneStart(data[0]) {
-			t.Errorf("shifted by %d, it begins in a character: %x", shift, data[:8])
+		r.write(dockerexec.Stdout, bytes.Repeat([]byte("x"), 7)) // makes it forget
+		if at := r.kept(r.head.end); at == r.head.end || !utf8.Valid(r.head.data) || !utf8.RuneStart(r.tail.data[0]) {
+			t.Errorf("shifted by %d, characters are cut: %x, %x", shift, r.head.data[len(r.head.data)-8:], r.tail.data[:8])
 		}
 	}
 }

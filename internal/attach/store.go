@@ -1,6 +1,6 @@
 // Package attach connects a running command and its caller. It carries the stdin, signals and terminal sizes
-// that go in. For commands that go on when their caller's connection is lost, it keeps the end of what they
-// have printed and how they ended, for a caller that comes back.
+// that go in. For commands that go on when their caller's connection is lost, it keeps both ends of what
+// they have printed and how they ended, for a caller that comes back.
 //
 // stdin.go and input.go have what goes in; store.go has the commands that go on, exec.go one of them, attachment.go
 // the caller that is attached to it, and ring.go its output. All of it is in memory and bounded.

@@ -36,7 +36,7 @@ export async function attach(transport: Transport, path: string, args: AttachArg
     });
 }
 
-/** reattach comes back to a command, and returns when the service has said how much of its output is lost. */
+/** reattach comes back to a command, and returns when the service has said that it is there. */
 export async function reattach(transport: Transport, path: string, args: ReattachArgs): Promise<Attached> {
     const { offset = 0, signal } = args;
     return await transport.retrying(args, async () => {
@@ -146,7 +146,7 @@ export class Attached implements AsyncIterable<ExecEvent> {
                 const event = this.#events.shift();
                 if (event !== undefined) {
                     this.#waiting -= size(event);
-                    this.#offset += size(event);
+                    this.#offset += event.type === "lost" ? (event.lost ?? 0) : size(event);
                     this.#wake();
                     yield event;
                 } else if (this.#end === undefined) {
@@ -207,7 +207,6 @@ export class Attached implements AsyncIterable<ExecEvent> {
         if (event.type === "start") {
             this.#begun = true;
             this.#execId = event.execId;
-            this.#offset += event.lost ?? 0;
         }
         if (event.type === "stdin") {
             this.#credit += event.bytes ?? 0;

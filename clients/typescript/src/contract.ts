@@ -544,10 +544,10 @@ export interface paths {
         /**
          * Reattach to an exec, over a WebSocket
          * @description Like `GET /v1/sandboxes/{id}/exec`, but without a first message from the client: it begins with the
-         *     service's `start` Event. Then come the output that is kept, at least its last 1048576 bytes, and new
-         *     output; last comes the `exit` Event, even if the command has ended meanwhile. A client that already
-         *     has part of the output says so with `offset`; `lost` in `start` is how many later bytes are no longer
-         *     kept. While nobody is connected, the command is not slowed down; while somebody is, it waits for the
+         *     service's `start` Event. Then come the output that is kept, at least its first 65536 and its last 1048576
+         *     bytes, and new output; last comes the `exit` Event, even if the command has ended meanwhile. A client that
+         *     already has part of the output says so with `offset`. Where bytes are no longer kept, a `lost` Event says
+         *     how many; offsets count them. While nobody is connected, the command is not slowed down; while somebody is, it waits for the
          *     client, and nothing is lost as long as the connection holds. What was on its way when the connection broke
          *     may be more than is kept: TCP alone holds up to several MiB.
          *
@@ -1455,12 +1455,12 @@ export interface components {
         /** @description A line of a streamed exec, or a text message of the service in an attached one. */
         Event: {
             /** @enum {string} */
-            type: "start" | "stdout" | "stderr" | "stdin" | "egress" | "keepalive" | "exit" | "error";
+            type: "start" | "stdout" | "stderr" | "lost" | "stdin" | "egress" | "keepalive" | "exit" | "error";
             /** @description Of `start`, in a streamed exec, and in one with `detachOnDisconnect`. */
             execId?: string;
             /**
              * Format: int64
-             * @description Of `start`: how many bytes of output after `offset` are no longer kept.
+             * @description Of `lost`: how many bytes of output are no longer kept at this place.
              */
             lost?: number;
             /**
@@ -1485,6 +1485,9 @@ export interface components {
         } | {
             /** @enum {unknown} */
             type?: "stdout" | "stderr";
+        } | {
+            /** @constant */
+            type?: "lost";
         } | {
             /** @constant */
             type?: "stdin";

@@ -121,8 +121,8 @@ export class Sandbox {
 
     /**
      * Comes back to an exec with `detachOnDisconnect`, in place of any caller attached to it. The events are `start`,
-     * which says how many bytes are `lost`, then the output after `offset` that is still kept, which is at least the
-     * last MiB, then new output. Stdin stays as it is unless something is written. A command that has ended is kept
+     * then the output after `offset` that is still kept, which is at least the first 64 KiB and the last MiB, with an
+     * event `lost` where bytes are missing, then new output. Stdin stays as it is unless something is written. A command that has ended is kept
      * for five minutes.
      */
     async reattach(args: ReattachArgs): Promise<Attached> {

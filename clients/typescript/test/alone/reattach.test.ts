@@ -41,17 +41,18 @@ test("whoever was cut off goes on where reading has stopped", async (t) => {
     fake.onUpgrade((request, socket) => {
         url = request.url;
         socket.resume();
-        shake(request, socket, text(`{"type":"start","execId":"${id}","lost":3}`), output(1, "four"), exit);
+        shake(request, socket, text(`{"type":"start","execId":"${id}"}`), output(1, "four"), text(`{"type":"lost","lost":3}`), output(1, "five"), exit);
     });
     const second = await box.reattach({ execId: id, offset: first.offset });
     assert.equal(url, `/v1/sandboxes/a/execs/${id}?offset=8`);
-    assert.deepEqual([second.execId, second.offset], [id, 11]);
+    assert.deepEqual([second.execId, second.offset], [id, 8]);
     const events: ExecEvent[] = [];
     for await (const event of second) events.push(event);
     assert.deepEqual(events, [
-        { type: "start", execId: id, lost: 3 }, { type: "stdout", text: "four", data: Buffer.from("four") }, { type: "exit", result },
+        { type: "start", execId: id }, { type: "stdout", text: "four", data: Buffer.from("four") }, { type: "lost", lost: 3 },
+        { type: "stdout", text: "five", data: Buffer.from("five") }, { type: "exit", result },
     ]);
-    assert.equal(second.offset, 15);
+    assert.equal(second.offset, 19);
 });
 
 test("stdin waits for the room that is told, and signals do not", async (t) => {
