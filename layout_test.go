@@ -61,7 +61,7 @@ var mayImport = map[string]string{
 	"internal/agent/ask":        "internal/agent/wire internal/agent/launch",
 	"internal/agent/creds":      "",
 	"internal/agent/launch":     "",
-	"internal/process":          "internal/events internal/durable internal/budget internal/errs internal/quota internal/relay internal/agent/launch",
+	"internal/process":          "internal/events internal/durable internal/budget internal/errs internal/quota internal/relay internal/utf8cut internal/agent/launch",
 	"internal/agent/mux":        "internal/agent/wire",
 	"internal/agent/wire":       "internal/agent/launch internal/relay",
 	"internal/agent/spawn":      "",

@@ -255,13 +255,15 @@ func TestBadRequestsForProcesses(t *testing.T) {
 		{stopAll, `{"signal":"TERM"}`, "signal: unknown key"},
 		{log + "?lines=0", "", `lines "0" is not a number from 1 to 10000`},
 		{log + "?lines=10001", "", `lines "10001" is not a number`},
+		{log + "?from=head", "", `from "head" is neither start nor end`},
+		{log + "?from=start&follow=true&lines=3", "", "lines and bytes do not go with from=start and follow=true"},
 		{log + "?lines=all", "", `lines "all" is not a number`},
 		{log + "?bytes=-1", "", `bytes "-1" is not a number from 1 to 1048576`},
 		{log + "?bytes=1048577", "", `bytes "1048577" is not a number`},
 		{log + "?bytes=99999999999999999999", "", "is not a number"},
 		{log + "?follow", "", `follow "" is neither true nor false`},
 		{log + "?lines=1&lines=2", "", "parameter lines is given 2 times"},
-		{log + "?tail=1", "", `unknown parameter "tail"; there are lines, bytes, follow`},
+		{log + "?tail=1", "", `unknown parameter "tail"; there are lines, bytes, from, follow`},
 	} {
 		req := exchange{route: tt.route, body: tt.body}.request(t, server.URL)
 		if failure, status := refused(t, req); status != 400 || failure.Kind != types.Invalid || !strings.Contains(failure.Message, tt.message) {

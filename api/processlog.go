@@ -10,6 +10,7 @@ import (
 	cerrdefs "github.com/containerd/errdefs"
 
 	"github.com/daycare-run/sandbox/api/types"
+	"github.com/daycare-run/sandbox/internal/errs"
 	"github.com/daycare-run/sandbox/internal/process"
 	"github.com/daycare-run/sandbox/internal/utf8cut"
 )
@@ -61,7 +62,7 @@ const (
 )
 
 func readLogQuery(req *http.Request) (q process.LogQuery, follow bool, err error) {
-	values, err := query(req, "lines", "bytes", "follow")
+	values, err := query(req, "lines", "bytes", "from", "follow")
 	if err != nil {
 		return q, false, err
 	}
@@ -73,7 +74,17 @@ func readLogQuery(req *http.Request) (q process.LogQuery, follow bool, err error
 	if q.Bytes, err = number(values, "bytes", 0, 1, maxLogBytes); err != nil {
 		return q, false, err
 	}
+	switch from := values["from"]; from {
+	case "", "end":
+	case "start":
+		q.First = true
+	default:
+		return q, false, errs.Invalid("from %q is neither start nor end", from)
+	}
 	follow, err = boolean(values, "follow")
+	if err == nil && follow && q.First && (lines > 0 || q.Bytes > 0) {
+		err = errs.Invalid("lines and bytes do not go with from=start and follow=true, which is everything from the first line on")
+	}
 	return q, follow, err
 }
 

@@ -63,6 +63,7 @@ func TestHowMuchOfALogIsMeant(t *testing.T) {
 	}{
 		"": {"101 €", 100, false}, "?lines=7": {"194 €", 7, false}, "?lines=10000&follow=false": {"1 €", 200, false},
 		"?bytes=1048576": {"101 €", 100, false}, "?lines=7&bytes=12": {"€\n200 €", 2, true}, "?bytes=10": {"\n200 €", 2, true},
+		"?from=start": {"1 €", 100, false}, "?from=start&lines=2&bytes=9": {"1 €", 1, true}, "?from=end&lines=7": {"194 €", 7, false},
 	} {
 		var got types.ProcessLog
 		text := l.answered(exchange{route: "GET /v1/sandboxes/a/processes/" + p.ID + "/log" + query})

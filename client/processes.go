@@ -115,14 +115,19 @@ func (c *Client) RemoveProcess(ctx context.Context, id, processID string) error 
 }
 
 // LogQuery selects the end of a process's log: the last Lines lines, and at most the last Bytes bytes of
-// those. 0 means the service's default: 100 lines and 1 MiB.
+// those. 0 means the service's default: 100 lines and 1 MiB. With First it is the first ones, and all of the log if it is
+// followed.
 type LogQuery struct {
+	First bool
 	Lines int
 	Bytes int64
 }
 
 func (q LogQuery) path(id, processID string, follow bool) string {
 	values := url.Values{}
+	if q.First {
+		values.Set("from", "start")
+	}
 	if q.Lines != 0 {
 		values.Set("lines", strconv.Itoa(q.Lines))
 	}
@@ -135,7 +140,7 @@ func (q LogQuery) path(id, processID string, follow bool) string {
 	return processPath(id, processID) + "/log?" + values.Encode()
 }
 
-// ProcessLog returns the end of a process's log. Decode turns its data into bytes.
+// ProcessLog returns the end or the beginning of a process's log. Decode turns its data into bytes.
 func (c *Client) ProcessLog(ctx context.Context, id, processID string, q LogQuery) (types.ProcessLog, error) {
 	return ask[types.ProcessLog](ctx, c, http.MethodGet, q.path(id, processID, false), nil)
 }

@@ -83,6 +83,10 @@ func TestProcessLog(t *testing.T) {
 			t.Errorf("%+v: %q %+v %v", q, data, log, err)
 		}
 	}
+	l.Print(p, "last\n")
+	if log, err := c.ProcessLog(t.Context(), "agent-7", p.ID, client.LogQuery{First: true, Lines: 201}); err != nil || strings.Contains(log.Data, "last") || log.Truncated {
+		t.Errorf("the first lines: %+v, %v", log, err)
+	}
 	var failure *client.Error
 	if _, err := c.ProcessLog(t.Context(), "agent-7", p.ID, client.LogQuery{Lines: -1}); !errors.As(err, &failure) || failure.Kind != types.Invalid {
 		t.Errorf("%#v", err)

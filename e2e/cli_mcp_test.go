@@ -141,7 +141,7 @@ func TestMCPProcesses(t *testing.T) {
 			t.Errorf("process_list: %q", text)
 		}
 		eventually(t, "its log is there", func() bool {
-			text, _ := a.call(t, "process_get", anything{"id": list[0].ID}, nil)
+			text, _ := a.call(t, "process_get", anything{"id": list[0].ID, "logFirst": true}, nil)
 			return strings.HasSuffix(text, "[log]\nbegun\n")
 		})
 		var p process

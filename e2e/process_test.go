@@ -207,7 +207,7 @@ func TestProcessesOfUsers(t *testing.T) {
 }
 
 // A log is rotated without loss, stays within its bound, and can be followed through all of it: by who keeps up.
-// The log holds only the last 5,000 lines, so the command waits now and then until they have been read.
+// The log holds only the first 1,000 lines and the last 4,000, so the command waits now and then until they have been read.
 func TestProcessLog(t *testing.T) {
 	eachOwn(t, func(t *testing.T, l *lab) {
 		l.register(t, "logs")
@@ -238,6 +238,14 @@ func TestProcessLog(t *testing.T) {
 		checkCount(t, strings.Join(followed[:30000], "\n"))
 		if size := len(logOf(t, p)); size > 64<<10 {
 			t.Errorf("the log has %d bytes", size)
+		}
+		if first, err := l.cli("process", "logs", "--sandbox", "logs", "--first", "-n", "2", p.ID).Output(); err != nil || string(first) != "line 1\nline 2\n" {
+			t.Errorf("its first lines are %q, %v", first, err)
+		}
+		kept, err := l.cli("process", "logs", "--sandbox", "logs", "-f", "--first", p.ID).Output()
+		head, tail, cut := strings.Cut(string(kept), "[sandbox: output is left out here: the log has reached its bound]\n")
+		if err != nil || !cut || !strings.HasPrefix(head, "line 1\n") || !strings.HasSuffix(tail, "line 30000\nend\n") {
+			t.Errorf("of %d bytes, %d come first: %.100q, %v", len(kept), len(head), kept, err)
 		}
 	}, "SANDBOXD_PROCESSES_MAX_LOG=65536")
 }

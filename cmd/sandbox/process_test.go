@@ -229,6 +229,10 @@ func TestProcessLogs(t *testing.T) {
 	if err != nil || len(stdout) != 1<<20 || !strings.Contains(stderr, "these are the last bytes") {
 		t.Errorf("%d bytes, %q %v", len(stdout), stderr, err)
 	}
+	stdout, stderr, err = l.run(t.Context(), "", "process", "logs", "-u", "alice", "--first", "-n", "201", "web")
+	if err != nil || len(stdout) != 1<<20 || !strings.HasPrefix(stdout, "a\x1b\xff\n") || !strings.Contains(stderr, "these are the first bytes") {
+		t.Errorf("%d bytes, %q %v", len(stdout), stderr, err)
+	}
 }
 
 func TestProcessLogsFollow(t *testing.T) {

@@ -24,10 +24,13 @@ func processLogsCommand(a *app) *cobra.Command {
 		Long: `logs prints the last lines of a process's log to stdout, as they are. The log has both stdout and stderr,
 over all restarts.
 
+A log that has reached its bound keeps its beginning and its end. --first prints the first lines instead.
+
 With --follow it then prints new output, until the process has ended and will not be restarted, it is
 interrupted (exit code 130), or the service stops (exit code 125). The process does not notice.`,
 		Example: `  sandbox process logs --user alice web
   sandbox process logs --user alice -f -n 20 web
+  sandbox process logs --user alice --first -n 20 web
   sandbox process logs --user alice -n 10000 web | grep -i error`,
 		Args:              cobra.ExactArgs(1),
 		ValidArgsFunction: t.completeProcesses(a, 1),
@@ -45,7 +48,7 @@ interrupted (exit code 130), or the service stops (exit code 125). The process d
 				}
 				log, err := c.ProcessLog(cmd.Context(), id, processID, q)
 				return show(cmd, asJSON, log, err, func(out io.Writer, log types.ProcessLog) error {
-					return printLog(out, cmd.ErrOrStderr(), log)
+					return printLog(out, cmd.ErrOrStderr(), log, q.First)
 				})
 			})
 		},
@@ -54,17 +57,22 @@ interrupted (exit code 130), or the service stops (exit code 125). The process d
 	flags := cmd.Flags()
 	flags.BoolVarP(&follows, "follow", "f", false, "then print new output as it comes")
 	flags.IntVarP(&q.Lines, "lines", "n", 0, "at most this many lines, the last ones, up to 10000; with --follow, of those printed so far (default 100)")
+	flags.BoolVar(&q.First, "first", false, "the first lines, not the last ones; with --follow, everything from the first line on")
 	_ = cmd.RegisterFlagCompletionFunc("lines", cobra.NoFileCompletions)
 	jsonFlag(cmd, &asJSON)
 	return cmd
 }
 
-func printLog(out, notices io.Writer, log types.ProcessLog) error {
+func printLog(out, notices io.Writer, log types.ProcessLog, first bool) error {
 	if log.Notice != "" {
 		fmt.Fprintf(notices, "sandbox: %s\n", printable(log.Notice))
 	}
 	if log.Truncated {
-		fmt.Fprintln(notices, "sandbox: the lines are too long to print all of them; these are the last bytes")
+		which := "last"
+		if first {
+			which = "first"
+		}
+		fmt.Fprintf(notices, "sandbox: the lines are too long to print all of them; these are the %s bytes\n", which)
 	}
 	return printData(out, log.Data, log.Encoding)
 }

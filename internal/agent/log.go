@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"path/filepath"
 	"sync/atomic"
 
@@ -158,15 +159,26 @@ func (r *rotatingLog) ready() error {
 	return r.open()
 }
 
-// shift makes the current file an older one. The oldest file goes; the others are only renamed.
+// shift makes the current file an older one. The oldest file but the first goes; the others are only renamed.
 func (r *rotatingLog) shift() error {
 	current := filepath.Join(r.dir, launch.LogFile)
 	old := func(n int) string { return filepath.Join(r.dir, launch.OldLog(n)) }
+	first := filepath.Join(r.dir, launch.FirstLog)
+	files := r.files
+	if isThere(first) {
+		files--
+	}
 	var err error
-	if r.files == 0 {
+	switch {
+	case files <= 0:
 		err = unix.Unlink(current)
-	} else {
-		for n := r.files; n > 1; n-- {
+	case files == r.files && files > 1 && !isThere(old(1)):
+		err = unix.Rename(current, first)
+	default:
+		if files < r.files && isThere(old(files)) {
+			noteRotated(first)
+		}
+		for n := files; n > 1; n-- {
 			// A file that does not exist yet, or cannot be renamed, is no reason to lose new output.
 			_ = unix.Rename(old(n-1), old(n))
 		}
@@ -176,6 +188,38 @@ func (r *rotatingLog) shift() error {
 		return err
 	}
 	return nil
+}
+
+func isThere(name string) bool {
+	var st unix.Stat_t
+	return unix.Lstat(name, &st) == nil
+}
+
+// rotatedNote is the last line of the first file, once the file after it is gone.
+const rotatedNote = "[sandbox: output is left out here: the log has reached its bound]\n"
+
+// noteRotated adds rotatedNote to the first file, if it is not there yet. If that fails, the next rotation tries again.
+func noteRotated(first string) {
+	file, err := os.OpenFile(first, os.O_RDWR|os.O_APPEND|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
+	if err != nil {
+		return
+	}
+	defer file.Close()
+	info, err := file.Stat()
+	if err != nil || !info.Mode().IsRegular() {
+		return
+	}
+	end := make([]byte, min(info.Size(), int64(len(rotatedNote))))
+	if _, err := file.ReadAt(end, info.Size()-int64(len(end))); err != nil || string(end) == rotatedNote {
+		return
+	}
+	note := rotatedNote
+	if !bytes.HasSuffix(end, []byte("\n")) {
+		note = "\n" + note
+	}
+	if _, err := file.WriteString(note); err != nil {
+		_ = file.Truncate(info.Size()) // half a line is no use
+	}
 }
 
 var errNotRegular = errors.New("not a regular file")

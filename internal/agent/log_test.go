@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -18,10 +19,13 @@ import (
 func parts(t *testing.T, dir string) []string {
 	t.Helper()
 	var all []string
-	for n := launch.MaxLogFiles; n >= 0; n-- {
+	for n := launch.MaxLogFiles + 1; n >= 0; n-- {
 		name := launch.OldLog(n)
-		if n == 0 {
+		switch n {
+		case 0:
 			name = launch.LogFile
+		case launch.MaxLogFiles + 1:
+			name = launch.FirstLog
 		}
 		data, err := os.ReadFile(filepath.Join(dir, name))
 		if err == nil {
@@ -86,7 +90,8 @@ func TestHowALogIsRotated(t *testing.T) {
 		"no new file before it is needed": {2, []string{line(limit)}, []int{limit}},
 		"a line without an end":           {9, []string{strings.Repeat("x", 3*limit+1)}, []int{limit, limit, limit, 1}},
 		"a line that ends in the old one": {2, []string{line(limit / 2), strings.Repeat("x", limit/2-10), line(5), line(6)}, []int{limit - 5, 6}},
-		"as many older ones as asked for": {2, []string{line(limit), line(limit - 1), line(limit - 2), line(limit - 3), "x"}, []int{limit - 2, limit - 3, 1}},
+		"as many older ones as asked for": {2, []string{line(limit), line(limit - 1), line(limit - 2), line(limit - 3), "x"}, []int{limit + len(rotatedNote), limit - 3, 1}},
+		"only one older one":              {1, []string{line(limit), line(limit - 1), line(limit - 2), "x"}, []int{limit - 2, 1}},
 		"no older one":                    {0, []string{line(limit), line(limit - 1), "x"}, []int{1}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -105,6 +110,39 @@ func TestHowALogIsRotated(t *testing.T) {
 				t.Errorf("sizes %v, want %v", sizes, c.want)
 			}
 		})
+	}
+}
+
+// The first file stays as it is, and says once that what came after it is gone.
+func TestTheFirstFileIsKept(t *testing.T) {
+	const limit = launch.MinLogBytes
+	dir := t.TempDir()
+	for n := range 9 {
+		r := newLog(dir, launch.Log{MaxBytes: limit, Files: 3}) // as when the process is started again
+		r.write(bytes.Repeat([]byte{byte('a' + n)}, limit))
+		r.finish()
+	}
+	var got []string
+	for _, file := range parts(t, dir) {
+		got = append(got, file[:1]+file[limit:])
+	}
+	if want := []string{"a\n" + rotatedNote, "g", "h", "i"}; !slices.Equal(got, want) {
+		t.Errorf("%q, want %q", got, want)
+	}
+}
+
+// A log that an earlier version has rotated has no beginning any more.
+func TestAnOlderFileIsNotTakenForTheFirst(t *testing.T) {
+	const limit = launch.MinLogBytes
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, launch.OldLog(1)), []byte("b"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	r := newLog(dir, launch.Log{MaxBytes: limit, Files: 3})
+	r.write(bytes.Repeat([]byte("x"), 2*limit))
+	r.finish()
+	if _, err := os.Lstat(filepath.Join(dir, launch.FirstLog)); !os.IsNotExist(err) || len(parts(t, dir)) != 3 {
+		t.Errorf("%d files, %v", len(parts(t, dir)), err)
 	}
 }
 

@@ -12,8 +12,9 @@ import (
 )
 
 // LogQuery says which part of a process's log to read: the last Lines of it, and of those at most
-// the last Bytes. 0 is the default.
+// the last Bytes. 0 is the default. With First it is the first ones.
 type LogQuery struct {
+	First bool
 	Lines int   // default 100
 	Bytes int64 // default, and at most, maxLogBytes
 }
@@ -207,13 +208,17 @@ func (l *Log) enter(files []*logFile, doubtful bool) bool {
 	return true
 }
 
-// skip goes from a file that was removed to the oldest of those newer than it; it owns files.
+// skip goes from a file that was removed to the oldest of those newer than it; it owns files. The first file, to which a
+// note may have been added since, is older than any that is removed.
 func (l *Log) skip(files []*logFile) (more bool) {
 	modified := l.at.modified
 	if info, err := l.at.Stat(); err == nil {
 		modified = info.ModTime()
 	}
 	for n := len(files) - 1; n >= 0; n-- {
+		if files[n].Name() == launch.FirstLog {
+			continue
+		}
 		if files[n].current || files[n].modified.After(modified) {
 			l.next = files[n]
 			closeAll(append(files[:n:n], files[n+1:]...))
@@ -227,7 +232,7 @@ func (l *Log) skip(files []*logFile) (more bool) {
 
 // place returns the place of a file by its name: 0 for process.log, and -1 for none.
 func (l *Log) place(file *logFile) int {
-	for n := range launch.MaxLogFiles + 1 {
+	for n := range lastPlace + 1 {
 		if l.isAt(file, n) {
 			return n
 		}

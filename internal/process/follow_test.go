@@ -13,6 +13,8 @@ import (
 	"testing"
 
 	"github.com/containerd/errdefs"
+
+	"github.com/daycare-run/sandbox/internal/agent/launch"
 )
 
 // followed is what there is to follow until the process has finished.
@@ -137,8 +139,10 @@ func TestFollowOutlivesWhatATenantDoesToTheFiles(t *testing.T) {
 type rotating struct {
 	dir         string
 	limit, keep int
+	first       bool // the first file is kept
 	file        *os.File
 	size        int
+	files       int // so far
 }
 
 func (w *rotating) line(n int) error {
@@ -148,12 +152,26 @@ func (w *rotating) line(n int) error {
 		}
 		w.file = nil
 		name := func(n int) string { return filepath.Join(w.dir, fmt.Sprintf("%s.%d", logName, n)) }
-		for n := w.keep; n > 1; n-- {
+		keep := w.keep
+		if w.first {
+			keep--
+		}
+		first := filepath.Join(w.dir, launch.FirstLog)
+		if w.first && w.files == keep+2 {
+			if err := addTo(first, "gap\n"); err != nil {
+				return err
+			}
+		}
+		for n := keep; n > 1; n-- {
 			if err := os.Rename(name(n-1), name(n)); err != nil && !errors.Is(err, os.ErrNotExist) {
 				return err
 			}
 		}
-		if err := os.Rename(filepath.Join(w.dir, logName), name(1)); err != nil {
+		to := name(1)
+		if w.first && w.files == 1 {
+			to = first
+		}
+		if err := os.Rename(filepath.Join(w.dir, logName), to); err != nil {
 			return err
 		}
 	}
@@ -163,9 +181,19 @@ func (w *rotating) line(n int) error {
 			return err
 		}
 		w.size = 0
+		w.files++
 	}
 	written, err := fmt.Fprintln(w.file, n)
 	w.size += written
+	return err
+}
+
+func addTo(name, text string) error {
+	file, err := os.OpenFile(name, os.O_WRONLY|os.O_APPEND, 0)
+	if err == nil {
+		_, err = file.WriteString(text)
+		err = errors.Join(err, file.Close())
+	}
 	return err
 }
 
@@ -174,17 +202,18 @@ func (w *rotating) line(n int) error {
 func TestFollowOverRotations(t *testing.T) {
 	for name, test := range map[string]struct {
 		lines, limit, keep int
-		mayMiss            bool
+		first, mayMiss     bool
 	}{
-		"all are kept": {20_000, 2 << 10, 100, false},
-		"few are kept": {50_000, 200, 3, true},
+		"all are kept":                {20_000, 2 << 10, 100, false, false},
+		"few are kept":                {50_000, 200, 3, false, true},
+		"few are kept, and the first": {50_000, 200, 4, true, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()
 			l, finish := openLog(t, dir)
 			go func() {
 				defer finish()
-				w := &rotating{dir: dir, limit: test.limit, keep: test.keep}
+				w := &rotating{dir: dir, limit: test.limit, keep: test.keep, first: test.first}
 				for n := range test.lines {
 					if err := w.line(n); err != nil {
 						t.Error(err)
@@ -193,8 +222,12 @@ func TestFollowOverRotations(t *testing.T) {
 				}
 				_ = w.file.Close()
 			}()
-			next, gaps, told := 0, 0, test.mayMiss // what went before there was a reader
+			next, gaps, told := 0, 0, test.mayMiss && !test.first // what went before there was a reader
 			check := func(line string) {
+				if line == "gap" {
+					told = true
+					return
+				}
 				n, err := strconv.Atoi(line)
 				if err != nil || n < next || n > next && !told {
 					t.Fatalf("line %q comes where %d is next", line, next)
@@ -251,19 +284,22 @@ func TestFollowWhileNamesTurn(t *testing.T) {
 	for name, test := range map[string]struct {
 		limit, keep, most int
 		seeds             uint64
-		mayMiss           bool
+		first, mayMiss    bool
 	}{
-		"all are kept, and the names turn often": {100, 99, 60, 1, false},
-		"all are kept":                           {100, 99, 12, 1, false},
-		"few are kept":                           {20, 3, 12, 6, true},
-		"one is kept":                            {20, 1, 6, 6, true},
+		"all are kept, and the names turn often": {100, 99, 60, 1, false, false},
+		"all are kept, and the first apart":      {100, 100, 12, 1, true, false},
+		"all are kept":                           {100, 99, 12, 1, false, false},
+		"few are kept":                           {20, 3, 12, 6, false, true},
+		"few are kept, and the first":            {20, 4, 12, 6, true, true},
+		"one is kept":                            {20, 1, 6, 6, false, true},
+		"one is kept, and the first":             {20, 2, 6, 6, true, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			for seed := range test.seeds {
 				const lines = 1500
 				dir, random := t.TempDir(), rand.New(rand.NewPCG(seed, 13))
 				l, _ := openLog(t, dir)
-				w := &rotating{dir: dir, limit: test.limit, keep: test.keep}
+				w := &rotating{dir: dir, limit: test.limit, keep: test.keep, first: test.first}
 				written := 0
 				write := func(most int) {
 					for range random.IntN(most + 1) {
@@ -281,7 +317,7 @@ func TestFollowWhileNamesTurn(t *testing.T) {
 					}
 				}
 				var got strings.Builder
-				next, gaps, told := 0, 0, test.mayMiss // what went before there was a reader
+				next, gaps, told := 0, 0, test.mayMiss && !test.first // what went before there was a reader
 				for done := false; !done; {
 					done = written == lines
 					err := l.drain(t.Context(), func(c LogPart) error {

@@ -3,6 +3,7 @@ package process
 import (
 	"bytes"
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -14,12 +15,16 @@ import (
 
 	"github.com/daycare-run/sandbox/internal/agent/launch"
 	"github.com/daycare-run/sandbox/internal/errs"
+	"github.com/daycare-run/sandbox/internal/utf8cut"
 )
 
 // The log of a process is process.log and, for what was rotated away, process.log.1, process.log.2
-// and so on, the older the higher. The process may write to their directory: whatever is found
+// and so on, the older the higher; the first of all may be kept as process.log.first. The process may write to their directory: whatever is found
 // there must not make a reader wait or leave the directory.
 const logName = launch.LogFile
+
+// The place of a file of the log is its number, and lastPlace for the first file that there was. Files move to higher places.
+const lastPlace = launch.MaxLogFiles + 1
 
 // Log reads what a process has written, from a position of its own. It is for one goroutine at a
 // time. Close it after use.
@@ -79,9 +84,12 @@ func (l *Log) moveTo(file *logFile, offset int64) {
 	l.at, l.offset, l.next, l.skips = file, offset, nil, false
 }
 
-// Read returns the end of what the process has written; Follow goes on from there.
+// Read returns the end of what the process has written, or its beginning; Follow goes on from there.
 func (l *Log) Read(q LogQuery) (LogPart, error) {
 	lines, size := cmp.Or(q.Lines, 100), min(cmp.Or(q.Bytes, maxLogBytes), maxLogBytes)
+	if q.First {
+		return l.readFirst(lines, size)
+	}
 	files := l.files()
 	defer func() { closeAll(files) }()
 	var (
@@ -119,6 +127,36 @@ func (l *Log) Read(q LogQuery) (LogPart, error) {
 	slices.Reverse(pieces)
 	data := lastLines(slices.Concat(pieces...), lines)
 	return LogPart{Data: data, Truncated: int64(len(data)) == size}, nil
+}
+
+// readFirst returns the first lines, at most size bytes of them.
+func (l *Log) readFirst(lines int, size int64) (part LogPart, err error) {
+	errEnough := errors.New("enough")
+	err = l.drain(context.Background(), func(p LogPart) error {
+		part.Notice = p.Notice
+		for line := range bytes.Lines(p.Data) {
+			room := int(size) - len(part.Data)
+			part.Truncated = len(line) > room
+			part.Data = append(part.Data, line[:min(len(line), room)]...)
+			if bytes.HasSuffix(line, []byte("\n")) {
+				lines--
+			}
+			if part.Truncated || lines == 0 {
+				return errEnough
+			}
+		}
+		if part.Notice != "" {
+			return errEnough
+		}
+		return nil
+	})
+	if part.Truncated {
+		part.Data = part.Data[:utf8cut.Whole(part.Data)]
+	}
+	if errors.Is(err, errEnough) {
+		err = nil
+	}
+	return part, err
 }
 
 // lastLines returns the last lines of a text.
@@ -170,7 +208,10 @@ const listTries = 10
 func (l *Log) list() (files []*logFile, certain bool) {
 	var places []int
 	missing := 0
-	for n := 0; n <= launch.MaxLogFiles && missing < 2; n++ {
+	for n := 0; n <= lastPlace; n++ {
+		if missing == 2 {
+			n = lastPlace
+		}
 		file := l.open(n)
 		if file == nil {
 			missing++
@@ -191,11 +232,14 @@ func (l *Log) list() (files []*logFile, certain bool) {
 	return files, true
 }
 
-func nameOf(n int) string {
-	if n == 0 {
+func nameOf(place int) string {
+	switch place {
+	case 0:
 		return logName
+	case lastPlace:
+		return launch.FirstLog
 	}
-	return launch.OldLog(n)
+	return launch.OldLog(place)
 }
 
 // open opens one file of the log; nil if there is none, or it is not a regular file.

@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/daycare-run/sandbox/internal/agent/launch"
 )
 
 // openLog is the log in dir, of a process that ends when the test says so.
@@ -92,6 +94,36 @@ func TestRead(t *testing.T) {
 		l, _ := openLog(t, logOf(t, string(text)))
 		if got, err := l.Read(LogQuery{}); err != nil || len(got.Data) != maxLogBytes || !got.Truncated {
 			t.Errorf("of %d bytes there are %d, %v", len(text), len(got.Data), err)
+		}
+	}
+}
+
+func TestReadFirst(t *testing.T) {
+	for name, test := range map[string]struct {
+		lines     int
+		size      int64
+		want      string
+		truncated bool
+	}{
+		"lines":                  {2, 0, "a\nb\n", false},
+		"over the boundary":      {4, 0, "a\nb\nc\nd\n", false},
+		"more than there are":    {9, 0, "a\nb\nc\nd\n€uro", false},
+		"bytes":                  {9, 5, "a\nb\nc", true},
+		"no part of a character": {9, 10, "a\nb\nc\nd\n", true},
+	} {
+		dir := logOf(t, "€uro", "c\nd\n")
+		if err := os.WriteFile(filepath.Join(dir, launch.FirstLog), []byte("a\nb\n"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		l, _ := openLog(t, dir)
+		if got, err := l.Read(LogQuery{First: true, Lines: test.lines, Bytes: test.size}); err != nil || string(got.Data) != test.want || got.Truncated != test.truncated {
+			t.Errorf("%s: %q, %v, %v", name, got.Data, got.Truncated, err)
+		}
+		if got, err := l.Read(LogQuery{Lines: 3}); err != nil || string(got.Data) != "c\nd\n€uro" {
+			t.Errorf("the last lines: %q, %v", got.Data, err)
+		}
+		if got, err := l.Read(LogQuery{Lines: 9}); err != nil || string(got.Data) != "a\nb\nc\nd\n€uro" {
+			t.Errorf("all lines: %q, %v", got.Data, err)
 		}
 	}
 }

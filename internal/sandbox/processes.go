@@ -98,7 +98,7 @@ func (s *Service) RemoveProcess(ctx context.Context, id, processID string) error
 	return s.processes.Remove(ctx, box.User.String(), processID)
 }
 
-// ReadProcessLog returns the end of a process's log.
+// ReadProcessLog returns the end or the beginning of a process's log.
 func (s *Service) ReadProcessLog(_ context.Context, id, processID string, q process.LogQuery) (process.LogPart, error) {
 	log, err := s.openLog(id, processID)
 	if err != nil {
@@ -108,7 +108,7 @@ func (s *Service) ReadProcessLog(_ context.Context, id, processID string, q proc
 	return log.Read(q)
 }
 
-// FollowProcessLog passes the end of a process's log to each, and then more as it comes. It returns nil when
+// FollowProcessLog passes the end of a process's log to each, or with First all of it, and then more as it comes. It returns nil when
 // the process has ended for good and all was passed on, or else each's error, or the cause of ctx's end.
 func (s *Service) FollowProcessLog(ctx context.Context, id, processID string, q process.LogQuery, each func(process.LogPart) error) error {
 	log, err := s.openLog(id, processID)
@@ -116,7 +116,10 @@ func (s *Service) FollowProcessLog(ctx context.Context, id, processID string, q 
 		return err
 	}
 	defer log.Close()
-	part, err := log.Read(q)
+	var part process.LogPart
+	if !q.First {
+		part, err = log.Read(q)
+	}
 	if err != nil {
 		return err
 	}

@@ -1103,8 +1103,12 @@ export interface paths {
         /**
          * The output of a process
          * @description The last `lines` lines of its log, at most its last `bytes` bytes. The log has stdout and stderr in
-         *     the order in which they came, over all restarts, and keeps the last bytes, as many as the settings'
-         *     `processes.maxLog` (104857600 by default).
+         *     the order in which they came, over all restarts, and holds as many bytes as the settings'
+         *     `processes.maxLog` (104857600 by default). When there are more, both ends are kept: about the first fifth and
+         *     the last three or four, and a line in brackets where output is left out.
+         *
+         *     With `from=start` it is the first lines instead, or with `follow=true` everything from the first line on;
+         *     `lines` and `bytes` do not go with both.
          *
          *     With `follow=true` the answer is a stream with one ProcessLogEvent per line: first the last lines,
          *     then new output as it comes. A line is empty when nothing has happened for 15 seconds; a JSON reader
@@ -4308,6 +4312,8 @@ export interface operations {
             query?: {
                 lines?: number;
                 bytes?: number;
+                /** @description Which end of the log to read. */
+                from?: "start" | "end";
                 /** @description Go on with new output. */
                 follow?: boolean;
             };

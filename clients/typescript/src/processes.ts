@@ -26,7 +26,9 @@ export interface ProcessWaitArgs extends ProcessArgs {
 }
 
 export interface ProcessLogArgs extends ProcessArgs {
-    /** How many of the last lines; 100 by default, 10000 at most. */
+    /** Which end of the log to read, `end` by default. From the `start` it is followed whole, without `lines` and `bytes`. */
+    from?: "start" | "end";
+    /** How many lines; 100 by default, 10000 at most. */
     lines?: number;
     /** How many bytes of these lines at most; 1048576 by default and at most. */
     bytes?: number;
@@ -65,7 +67,7 @@ export async function processWait(transport: Transport, path: string, args: Proc
 }
 
 export async function processLog(transport: Transport, path: string, args: ProcessLogArgs): Promise<ProcessLog> {
-    const request = { method: "GET" as const, path: path + query({ lines: args.lines, bytes: args.bytes }) };
+    const request = { method: "GET" as const, path: path + query({ from: args.from, lines: args.lines, bytes: args.bytes }) };
     const { data: text, encoding, ...rest } = await transport.json<Schemas["ProcessLog"]>(request, args);
     const data = decode(text, encoding);
     return { ...rest, text: data.toString(), data };
@@ -73,7 +75,7 @@ export async function processLog(transport: Transport, path: string, args: Proce
 
 /** processFollow ends after the event `end`. When the service stops, it fails as `unavailable`: the process may run on. */
 export async function* processFollow(transport: Transport, path: string, args: ProcessLogArgs): AsyncGenerator<ProcessLogEvent, void, undefined> {
-    const request = { method: "GET" as const, path: path + query({ lines: args.lines, bytes: args.bytes, follow: true }) };
+    const request = { method: "GET" as const, path: path + query({ from: args.from, lines: args.lines, bytes: args.bytes, follow: true }) };
     for await (const event of follow<Schemas["ProcessLogEvent"]>(transport, request, args)) {
         if ("data" in event) {
             const data = decode(event.data, event.encoding);

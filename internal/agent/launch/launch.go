@@ -6,7 +6,8 @@
 //	SIGUSR1        from the service, once launch.json is gone: start it. Sent again it does nothing.
 //	state.json     by the agent: first when the command has started, then whenever it has become ready or has
 //	               stopped being ready, then when everything has ended
-//	process.log    by the agent: stdout and stderr in their order; older parts are process.log.1, .2, ...
+//	process.log    by the agent: stdout and stderr in their order; older parts are process.log.1, .2, ..., and the
+//	               first of all is process.log.first
 //
 // Once launch.json is gone, so is the state.json of an earlier run. SIGTERM, SIGINT and SIGHUP go to the
 // whole command; before the start they end the agent.
@@ -101,7 +102,8 @@ type Log struct {
 	// MaxBytes is the most that one file holds, MinLogBytes or more. Lines up to 64 KiB, or half
 	// of a smaller MaxBytes, are not cut between two files.
 	MaxBytes int64 `json:"maxBytes"`
-	// Files is how many older files are kept, from 0 to MaxLogFiles.
+	// Files is how many older files are kept, from 0 to MaxLogFiles. If it is more than 1, the first file that there
+	// was is one of them.
 	Files int `json:"files"`
 }
 
@@ -110,6 +112,9 @@ const (
 	MinLogBytes = 4 << 10
 	MaxLogFiles = 100
 )
+
+// FirstLog is the name of the first file of a log that has several.
+const FirstLog = LogFile + ".first"
 
 // OldLog is the name of an older file of the log; the newest of them is 1.
 func OldLog(n int) string { return fmt.Sprintf("%s.%d", LogFile, n) }

@@ -33,7 +33,8 @@ type ProcessInput struct {
 // ProcessGetInput is the input of process_get.
 type ProcessGetInput struct {
 	ProcessInput
-	LogLines int `json:"logLines,omitempty" jsonschema:"how many of the last lines of its log to return, up to 1000; default 20, and -1 for none"`
+	LogLines int  `json:"logLines,omitempty" jsonschema:"how many of the last lines of its log to return, up to 1000; default 20, and -1 for none"`
+	LogFirst bool `json:"logFirst,omitempty" jsonschema:"return the first lines of its log, not the last"`
 }
 
 // ProcessWaitInput is the input of process_wait.
@@ -148,7 +149,7 @@ func (s *Server) processStart(ctx context.Context, _ *mcp.CallToolRequest, in Pr
 	if err != nil {
 		return nil, fmt.Errorf("%s\n[cannot tell whether it is ready: %w]", told, err)
 	}
-	return s.shown(ctx, waited.Process, logLines, told+"\n["+notReady(waited, wait)+"]")
+	return s.shown(ctx, waited.Process, ProcessGetInput{}, told+"\n["+notReady(waited, wait)+"]")
 }
 
 // notReady says why a process that was waited for is not ready.
@@ -185,7 +186,7 @@ func (s *Server) processGet(ctx context.Context, _ *mcp.CallToolRequest, in Proc
 	if err != nil {
 		return nil, err
 	}
-	return s.shown(ctx, p, in.LogLines, "")
+	return s.shown(ctx, p, in, "")
 }
 
 func (s *Server) processWait(ctx context.Context, _ *mcp.CallToolRequest, in ProcessWaitInput) (*mcp.CallToolResult, error) {
@@ -208,7 +209,7 @@ func (s *Server) processWait(ctx context.Context, _ *mcp.CallToolRequest, in Pro
 	case in.Ready && (waited.Ready == nil || !waited.Ready.OK):
 		notice = "[" + notReady(waited, wait) + "]"
 	}
-	return s.shown(ctx, waited.Process, in.LogLines, notice)
+	return s.shown(ctx, waited.Process, in.ProcessGetInput, notice)
 }
 
 // find returns the id of a process that a call names, if the call may ask for as much of its log.
@@ -219,16 +220,18 @@ func (s *Server) find(ctx context.Context, in ProcessGetInput) (string, error) {
 	return s.cfg.Client.FindProcess(ctx, s.cfg.Sandbox, in.ID)
 }
 
-// shown returns a process with the end of its log, after a notice.
-func (s *Server) shown(ctx context.Context, p types.Process, lines int, notice string) (*mcp.CallToolResult, error) {
+// shown returns a process with the lines of its log that a call asks for, after a notice.
+func (s *Server) shown(ctx context.Context, p types.Process, in ProcessGetInput, notice string) (*mcp.CallToolResult, error) {
 	if notice != "" {
 		notice += "\n"
 	}
 	told := notice + asJSON(output(p))
-	if lines < 0 {
+	if in.LogLines < 0 {
 		return text(told), nil
 	}
-	log, err := s.cfg.Client.ProcessLog(ctx, s.cfg.Sandbox, p.ID, client.LogQuery{Lines: cmp.Or(lines, logLines), Bytes: keptHead + keptTail})
+	log, err := s.cfg.Client.ProcessLog(ctx, s.cfg.Sandbox, p.ID, client.LogQuery{
+		First: in.LogFirst, Lines: cmp.Or(in.LogLines, logLines), Bytes: keptHead + keptTail,
+	})
 	if err != nil {
 		return nil, err
 	}
