@@ -40,6 +40,8 @@ type Writer struct {
 	temp string
 	// held reports whether a file has to stay the one that it is; nil for none.
 	held func(ID) bool
+	// unsynced leaves it to the kernel when the file comes to disk.
+	unsynced bool
 	// old is the size before the first Write, written the number of bytes since.
 	old, written int64
 	// failed is the first error; after it there is nothing left to undo.
@@ -101,7 +103,7 @@ func (w *Writer) target() (int, Info, error) {
 	case err != nil:
 		return -1, Info{}, w.root.fail(w.name, err)
 	case info.closed:
-		err = errs.Conflict("%s is kept empty, because a container hides that path: remove it, which ends the container, or write when the container has gone", quoted(w.name))
+		err = keptEmpty(w.name)
 	case w.how == Exclusive:
 		err = classify(w.name, unix.EEXIST)
 	case info.Type != Regular:
@@ -113,10 +115,18 @@ func (w *Writer) target() (int, Info, error) {
 	return -1, Info{}, err
 }
 
+// keptEmpty is the error for writing to what is there for a container's mask.
+func keptEmpty(name string) error {
+	return errs.Conflict("%s is kept empty, because a container hides that path: remove it, which ends the container, or write when the container has gone", quoted(name))
+}
+
+// temporaryName returns a name that nobody can guess.
+func temporaryName() string { return temporaryPrefix + rand.Text() }
+
 // openTemp makes the new file. Its name cannot be guessed, and if it were, O_EXCL would fail.
 func (w *Writer) openTemp() error {
 	const flags = unix.O_RDWR | unix.O_CREAT | unix.O_EXCL | unix.O_NOFOLLOW // overwrite reads it
-	w.temp = temporaryPrefix + rand.Text()
+	w.temp = temporaryName()
 	fd, err := openBeneath(w.dir, w.temp, flags, 0o600)
 	if err != nil {
 		return classify(w.name, err)

@@ -45,6 +45,11 @@ func (r *Root) reopen(entry int, info Info, name string, flags int) (int, Info, 
 	if err := r.refuseLink(info, name); err != nil {
 		return -1, Info{}, err
 	}
+	return reopenFile(entry, info, name, flags)
+}
+
+// reopenFile is reopen for a regular file of which the caller knows that it is no other name of a denied one.
+func reopenFile(entry int, info Info, name string, flags int) (int, Info, error) {
 	const quiet = unix.O_NONBLOCK | unix.O_NOCTTY | unix.O_CLOEXEC
 	fd := -1
 	err := retry(func() (err error) {

@@ -77,8 +77,10 @@ func (w *Writer) finish() error {
 	if err := unix.Fchmod(w.file, uint32(there.Mode&fs.ModePerm)); err != nil {
 		return classify(w.name, err)
 	}
-	if err := unix.Fsync(w.file); err != nil {
-		return classify(w.name, err)
+	if !w.unsynced {
+		if err := unix.Fsync(w.file); err != nil {
+			return classify(w.name, err)
+		}
 	}
 	if err := w.inPlace(); err != nil {
 		return err
@@ -97,6 +99,9 @@ func (w *Writer) finish() error {
 // Keep makes Commit write into an existing file, instead of replacing it, if held reports that this very file has to
 // stay. A reader may then see a part of the new content.
 func (w *Writer) Keep(held func(ID) bool) { w.held = held }
+
+// NoSync makes Commit not wait for the disk, for one of many files: after a power cut, it may be missing or empty.
+func (w *Writer) NoSync() { w.unsynced = true }
 
 // overwrite gives an existing file the new content. The space for it is taken before a byte of the old one is lost.
 func (w *Writer) overwrite(entry int, there Info) error {
