@@ -5,7 +5,7 @@
 // read requests, and registration.go converts sandboxes. classes.go is the one map from error classes to statuses,
 // and call.go the event of an answered request. exec.go has the buffered exec, stream.go and signal.go the streamed
 // one, attach.go, input.go and terminal.go the one over a WebSocket, detached.go those that go on without their
-// caller. encode.go and text.go turn bytes into JSON. files.go has the file calls, transfer.go uploads and downloads,
+// caller. encode.go and text.go turn bytes into JSON. files.go has the file calls, transfer.go uploads and downloads, archive.go those of directories,
 // processes.go durable processes, processlog.go their logs, decisions.go and follow.go egress decisions, events.go
 // events, calls.go the last hour's calls, nodes.go the hosts, and lines.go endless streams. connections.go shares
 // connections, body.go bounds bodies in time and memory, wire.go puts net/http's own answers into the contract's
@@ -179,6 +179,8 @@ var routes = []route{
 	{pattern: "PUT /v1/sandboxes/{id}/files", who: forUsers, handle: (*server).upload, streams: true},
 	{pattern: "GET /v1/sandboxes/{id}/files", who: forUsers, handle: (*server).download},
 	{pattern: "HEAD /v1/sandboxes/{id}/files", who: forUsers, handle: (*server).download},
+	{pattern: "PUT /v1/sandboxes/{id}/archive", who: forUsers, handle: (*server).unpack, streams: true},
+	{pattern: "GET /v1/sandboxes/{id}/archive", who: forUsers, handle: (*server).pack},
 }
 
 // New returns the API's handler.

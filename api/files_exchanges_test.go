@@ -143,6 +143,22 @@ func transferExchanges(t *testing.T) []exchange {
 		{name: "disk full", route: put + "?path=%2Ftmp%2Fa", kind: octets, body: "a", lab: fullTmp(t), status: 507},
 		{name: "no path", route: put, kind: octets, body: "a", status: 400, breaks: true},
 	}
+	const dir = "/v1/sandboxes/agent-7/archive"
+	exchanges = append(exchanges,
+		exchange{name: "nothing", route: "PUT " + dir + "?path=~%2Fmade", kind: tarType, lab: l, status: 200},
+		exchange{name: "no archive", route: "PUT " + dir + "?path=~%2Fmade", kind: tarType, body: strings.Repeat("a", 512), lab: l, status: 400},
+		exchange{name: "JSON", route: "PUT " + dir + "?path=a", body: "{}", status: 400, breaks: true},
+		exchange{name: "a file", route: "PUT " + dir + "?path=a", kind: tarType, lab: l, status: 409},
+		exchange{name: "refused", route: "PUT " + dir + "?path=.ssh", kind: tarType, lab: l, status: 403},
+		exchange{name: "disk full", route: "PUT " + dir + "?path=%2Ftmp%2Fa", kind: tarType, lab: fullTmp(t), status: 507},
+		exchange{name: "no path", route: "PUT " + dir, kind: tarType, body: "a", status: 400, breaks: true},
+		exchange{name: "all", route: "GET " + dir + "?path=dir&follow=true", lab: l, status: 200},
+		exchange{name: "a file", route: "GET " + dir + "?path=a", lab: l, status: 400},
+		exchange{name: "not there", route: "GET " + dir + "?path=none", lab: l, status: 404},
+		exchange{name: "refused", route: "GET " + dir + "?path=.ssh", lab: l, status: 403},
+		exchange{name: "no path", route: "GET " + dir, status: 400, breaks: true},
+		exchange{name: "follow is a word", route: "GET " + dir + "?path=a&follow=yes", status: 400, breaks: true},
+	)
 	for _, route := range []string{get, head} {
 		exchanges = append(exchanges,
 			exchange{name: "all", route: route + "?path=a", lab: l, status: 200},

@@ -101,7 +101,7 @@ func TestSchemasHaveTheKeys(t *testing.T) {
 	for _, value := range []any{
 		types.Registration{}, types.Permissions{}, types.Sandbox{}, types.SandboxList{},
 		types.Exec{}, types.Terminal{}, types.DetachedExec{}, types.DetachedExecList{}, types.Result{}, types.Output{}, types.Event{}, types.Input{},
-		types.Mount{}, types.Target{}, types.Read{}, types.ReadResult{}, types.Write{}, types.Written{},
+		types.Mount{}, types.Target{}, types.Read{}, types.ReadResult{}, types.Write{}, types.Written{}, types.Unpacked{},
 		types.Entry{}, types.Listing{}, types.Mkdir{}, types.Made{}, types.Move{}, types.Remove{},
 		types.Done{}, types.Explain{}, types.Explanation{}, types.Place{},
 		types.Refusal{}, types.Hint{}, types.Decision{}, types.DecisionList{},

@@ -39,30 +39,44 @@ func (s *server) upload(w http.ResponseWriter, req *http.Request) error {
 	if err != nil {
 		return err
 	}
-	if kind := req.Header.Get("Content-Type"); kind != "" {
-		if media, _, err := mime.ParseMediaType(kind); err != nil || media != octets {
-			return fmt.Errorf("the body has Content-Type %q, not %s: %w", kind, octets, cerrdefs.ErrInvalidArgument)
-		}
+	if err := bodyIs(req, octets); err != nil {
+		return err
 	}
-	control := http.NewResponseController(w)
-	body := &uploadBody{from: req.Body, control: control}
+	body := &uploadBody{from: req.Body, control: http.NewResponseController(w)}
 	written, err := s.service.Write(req.Context(), req.PathValue("id"), sandbox.WriteRequest{
 		Path: query["path"], Follow: follow, Exclusive: exclusive, Mode: mode, Body: body,
 	})
-	if body.fault != nil {
-		return fmt.Errorf("the body was cut short: %v: %w", body.fault, cerrdefs.ErrInvalidArgument)
-	}
-	if err != nil && body.begun {
-		w.Header().Set("Connection", "close") // the rest of the body is not a request
-		s.fail(w, err)
-		body.drain(control)
-		return nil
-	}
-	if err != nil {
+	if failed, err := s.sent(w, body, err); failed {
 		return err
 	}
 	s.answer(w, http.StatusOK, types.Written(written))
 	return nil
+}
+
+// bodyIs returns an error if the body says that it is of another media type.
+func bodyIs(req *http.Request, media string) error {
+	kind := req.Header.Get("Content-Type")
+	if kind == "" {
+		return nil
+	}
+	if is, _, err := mime.ParseMediaType(kind); err != nil || is != media {
+		return fmt.Errorf("the body has Content-Type %q, not %s: %w", kind, media, cerrdefs.ErrInvalidArgument)
+	}
+	return nil
+}
+
+// sent reports whether a call whose body goes to files has failed, and returns the error that is still to be answered.
+func (s *server) sent(w http.ResponseWriter, body *uploadBody, err error) (bool, error) {
+	switch {
+	case body.fault != nil:
+		return true, fmt.Errorf("the body was cut short: %v: %w", body.fault, cerrdefs.ErrInvalidArgument)
+	case err != nil && body.begun:
+		w.Header().Set("Connection", "close") // the rest of the body is not a request
+		s.fail(w, err)
+		body.drain()
+		return true, nil
+	}
+	return err != nil, err
 }
 
 // fileMode returns the parameter mode, or 0 if it is missing.
@@ -83,8 +97,8 @@ const lingering = 5 * time.Second
 
 // drain reads the rest of a body after the answer: a caller that is still sending would otherwise find the
 // connection broken, and might never read the answer.
-func (b *uploadBody) drain(control *http.ResponseController) {
-	_ = control.Flush()
+func (b *uploadBody) drain() {
+	_ = b.control.Flush()
 	from := b.from
 	if rest, ok := from.(*pace.Sent); ok {
 		from = rest.Linger(lingering)

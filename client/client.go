@@ -2,9 +2,10 @@
 // and shows what there is.
 //
 // connect.go says where a service is and how to reach it, client.go has the plain calls, files.go and download.go the calls
-// on files. stream.go has the exec with output as it arrives, attach.go the one with stdin or a terminal as well, and
-// detached.go how to reattach to one. processes.go has the durable processes, decisions.go what calls reached over the
-// network, events.go the service's events, follow.go the reading of streams, and proxy.go a reverse proxy.
+// on files, and archive.go those on whole directories. stream.go has the exec with output as it arrives, attach.go the one
+// with stdin or a terminal as well, and detached.go how to reattach to one. processes.go has the durable processes,
+// decisions.go what calls reached over the network, events.go the service's events, follow.go the reading of streams, and
+// proxy.go a reverse proxy.
 package client
 
 import (

@@ -205,3 +205,14 @@ type Place struct {
 	Mode string `json:"mode"`
 	Why  string `json:"why"`
 }
+
+// Unpacked says what PUT …/archive has written, and where.
+type Unpacked struct {
+	// Entries counts directories, files and links, and Bytes the content of the files.
+	Entries int64 `json:"entries"`
+	Bytes   int64 `json:"bytes"`
+	// Skipped counts the FIFOs of the archive, which were not made.
+	Skipped int64 `json:"skipped"`
+	// SandboxPath is the directory as an agent names it: ~/… in the home.
+	SandboxPath string `json:"sandboxPath"`
+}

@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"io/fs"
 	"path"
 
 	"github.com/daycare-run/sandbox/dockerexec"
@@ -32,15 +33,11 @@ func (s *Service) Write(ctx context.Context, id string, r WriteRequest) (Written
 		return Written{}, err
 	}
 	defer t.close()
-	file, err := t.root.Create(t.name, how, cmp.Or(r.Mode, newFile))
+	file, err := s.create(&t, how, cmp.Or(r.Mode, newFile))
 	if err != nil {
 		return Written{}, t.failed("write", err)
 	}
 	defer file.Abort()
-	// A container that has this very file mounted goes on with it, whatever takes its place.
-	file.Keep(func(id hostfs.ID) bool {
-		return s.executor.HoldsFile(t.user, dockerexec.FileID{Dev: id.Dev, Ino: id.Ino})
-	})
 	// Each write switches to the owner's identity, which costs as much as 4 KiB: a body's small pieces are gathered.
 	to := bufio.NewWriterSize(file, copyBuffer)
 	if _, err := to.ReadFrom(r.Body); err != nil {
@@ -54,6 +51,19 @@ func (s *Service) Write(ctx context.Context, id string, r WriteRequest) (Written
 		return Written{}, t.failed("write", err)
 	}
 	return Written{Bytes: n, ResolvedPath: t.hostPath(), SandboxPath: display(t.path)}, nil
+}
+
+// create begins to write a file. The caller commits or aborts it.
+func (s *Service) create(t *fileTarget, how hostfs.CreateMode, mode fs.FileMode) (*hostfs.Writer, error) {
+	file, err := t.root.Create(t.name, how, mode)
+	if err != nil {
+		return nil, err
+	}
+	// A container that has this very file mounted goes on with it, whatever takes its place.
+	file.Keep(func(id hostfs.ID) bool {
+		return s.executor.HoldsFile(t.user, dockerexec.FileID{Dev: id.Dev, Ino: id.Ino})
+	})
+	return file, nil
 }
 
 // newFile is the mode of a file that does not replace another.

@@ -27,6 +27,7 @@ type fileTarget struct {
 	name  string                // below root
 	host  string                // of root
 	user  string
+	paths pathmap.Map
 	free  func() // releases what keeps root's directory; nil for nothing
 }
 
@@ -105,7 +106,7 @@ func (s *Service) target(ctx context.Context, id, field string, where Where, che
 	if err != nil {
 		return fileTarget{}, errs.Invalid("%s: %v", field, err)
 	}
-	t := fileTarget{asked: path, path: path, view: c.subject.Held(), user: c.User.String()}
+	t := fileTarget{asked: path, path: path, view: c.subject.Held(), user: c.User.String(), paths: c.paths}
 	if where.Permissions != nil {
 		narrowed := *c
 		narrowed.Permissions = where.Permissions

@@ -917,6 +917,54 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/sandboxes/{id}/archive": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /**
+                 * @description The sandbox's id, chosen by the caller.
+                 * @example agent-7
+                 */
+                id: components["parameters"]["SandboxID"];
+            };
+            cookie?: never;
+        };
+        /**
+         * Read a directory as a tar stream
+         * @description A tar archive of a directory, whose first entry is `./`: directories, regular files, and symbolic links as they
+         *     are. As in a list, what the sandbox may not see is left out, and so are FIFOs, sockets and devices, what is in
+         *     another mount, and what its owner may not read. A global header at the end counts them: `DAYCARE.hidden`,
+         *     `DAYCARE.special`, `DAYCARE.mounts`, `DAYCARE.unreadable`. There may be a million entries, in 128 levels.
+         *
+         *     A failure in the middle breaks the connection. Where the archive can, it says why, in a global header's
+         *     `DAYCARE.failed`. A file that grows meanwhile is sent as long as it was; one that shrinks is a failure.
+         *     Whoever unpacks an archive must reckon with any names in it.
+         */
+        get: operations["pack"];
+        /**
+         * Write a directory from a tar stream
+         * @description Writes the entries of a tar archive below a directory, which is made if it is missing: directories, regular files
+         *     and symbolic links, as they arrive. Each entry is decided about as a write of its own. No symbolic link is
+         *     followed, neither one that is there nor one that the archive brings; links are made as they are, wherever they
+         *     lead. A new file or directory has the permission bits of its entry, and its owner may read it, and change a
+         *     directory; what exists keeps its own. A file replaces a file, whole or not at all, and a link a link. Owners and
+         *     times of the archive mean nothing.
+         *
+         *     Refused, by name: names that are absolute or have `..`, components of over 255 bytes, names of over 4,095 or with
+         *     over 128 components, hard links, devices, sparse files, places that the sandbox may not write to, and other
+         *     mounts. FIFOs are skipped and counted. There may be a million entries. After a failure, what came before it
+         *     stays, and the message says how much that is; so it does when the body is cut short.
+         *     Content-Type is `application/x-tar`, or absent.
+         */
+        put: operations["unpack"];
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/sandboxes/{id}/processes": {
         parameters: {
             query?: never;
@@ -1670,6 +1718,16 @@ export interface components {
             /** @description The file on the host. */
             resolvedPath: string;
             /** @description The file as an agent names it: `~/…` in the home. */
+            sandboxPath: string;
+        };
+        Unpacked: {
+            /** @description How many directories, files and links were written. */
+            entries: number;
+            /** @description How many bytes the files have. */
+            bytes: number;
+            /** @description How many FIFOs the archive has, which were not made. */
+            skipped: number;
+            /** @description The directory as an agent names it: `~/…` in the home. */
             sandboxPath: string;
         };
         Entry: {
@@ -4039,6 +4097,100 @@ export interface operations {
                 };
                 content?: never;
             };
+        };
+    };
+    pack: {
+        parameters: {
+            query: {
+                /**
+                 * @description The file: relative to the working directory, absolute, or as `~/…` in the home. Percent-encoded, it
+                 *     may contain any bytes. No parameter may be given twice.
+                 * @example ~/data.csv
+                 */
+                path: components["parameters"]["FilePath"];
+                /** @description If the path ends with a symbolic link, take what that leads to. */
+                follow?: components["parameters"]["FollowLink"];
+            };
+            header?: never;
+            path: {
+                /**
+                 * @description The sandbox's id, chosen by the caller.
+                 * @example agent-7
+                 */
+                id: components["parameters"]["SandboxID"];
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The directory. */
+            200: {
+                headers: {
+                    /** @description attachment, with the directory's name and .tar */
+                    "Content-Disposition"?: string;
+                    "X-Content-Type-Options"?: "nosniff";
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/x-tar": string;
+                };
+            };
+            400: components["responses"]["Invalid"];
+            401: components["responses"]["Unauthenticated"];
+            403: components["responses"]["Denied"];
+            404: components["responses"]["NotFound"];
+            409: components["responses"]["Conflict"];
+            429: components["responses"]["Busy"];
+            502: components["responses"]["Engine"];
+            503: components["responses"]["Unavailable"];
+        };
+    };
+    unpack: {
+        parameters: {
+            query: {
+                /**
+                 * @description The file: relative to the working directory, absolute, or as `~/…` in the home. Percent-encoded, it
+                 *     may contain any bytes. No parameter may be given twice.
+                 * @example ~/data.csv
+                 */
+                path: components["parameters"]["FilePath"];
+                /** @description If the path ends with a symbolic link, take what that leads to. */
+                follow?: components["parameters"]["FollowLink"];
+            };
+            header?: never;
+            path: {
+                /**
+                 * @description The sandbox's id, chosen by the caller.
+                 * @example agent-7
+                 */
+                id: components["parameters"]["SandboxID"];
+            };
+            cookie?: never;
+        };
+        requestBody?: {
+            content: {
+                "application/x-tar": string;
+            };
+        };
+        responses: {
+            /** @description Written. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Unpacked"];
+                };
+            };
+            400: components["responses"]["Invalid"];
+            401: components["responses"]["Unauthenticated"];
+            403: components["responses"]["Denied"];
+            404: components["responses"]["NotFound"];
+            409: components["responses"]["Conflict"];
+            429: components["responses"]["Busy"];
+            502: components["responses"]["Engine"];
+            503: components["responses"]["Unavailable"];
+            507: components["responses"]["Full"];
         };
     };
     listProcesses: {

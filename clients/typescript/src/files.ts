@@ -6,7 +6,7 @@ import { base64, decode, escapePath, named, type Path } from "./bytes.js";
 import { unreadable } from "./error.js";
 import { query } from "./query.js";
 import type { CallOptions, Feed, Transport } from "./transport.js";
-import type { Schemas, WriteResult } from "./types.js";
+import type { Schemas, UnpackResult, WriteResult } from "./types.js";
 
 export type ReadArgs = Omit<Schemas["Read"], "path" | "pathBase64"> & { path: Path } & CallOptions;
 export type WriteArgs = Omit<Schemas["Write"], "path" | "pathBase64" | "content" | "encoding"> & { path: Path; content: string | Uint8Array } & CallOptions;
@@ -86,15 +86,26 @@ export interface UploadArgs {
 
 export async function upload(transport: Transport, path: string, args: UploadArgs): Promise<WriteResult> {
     const { exclusive, follow, mode } = args;
-    const to = path + "?path=" + escapePath(args.path) + query({ exclusive, follow, mode }).replace("?", "&");
+    return await put<WriteResult>(transport, path, "application/octet-stream", args, { exclusive, follow, mode });
+}
+
+interface PutArgs {
+    path: Path;
+    body: UploadBody;
+    signal?: AbortSignal | undefined;
+}
+
+/** put sends a body to a path of a sandbox. */
+async function put<Answer>(transport: Transport, path: string, media: string, args: PutArgs, options: Parameters<typeof query>[0]): Promise<Answer> {
+    const to = path + "?path=" + escapePath(args.path) + query(options).replace("?", "&");
     const bytes = typeof args.body === "string" || args.body instanceof Uint8Array ? Buffer.byteLength(args.body) : undefined;
     const headers = {
-        "content-type": "application/octet-stream",
+        "content-type": media,
         ...(bytes === undefined ? {} : { "content-length": bytes }),
         ...(bytes === 0 ? {} : { expect: "100-continue" }), // a service never asks for a body that is known to be empty
     };
     try {
-        return await transport.upload<WriteResult>({ method: "PUT", path: to, headers }, feeding(args.body), args.signal);
+        return await transport.upload<Answer>({ method: "PUT", path: to, headers }, feeding(args.body), args.signal);
     } finally {
         if (args.body instanceof Readable) args.body.destroy();
     }
@@ -141,8 +152,7 @@ export async function download(transport: Transport, path: string, args: Downloa
     const headers = range(args);
     const from = path + "?path=" + escapePath(args.path) + query({ follow: args.follow }).replace("?", "&");
     const response = await transport.open({ method: "GET", path: from, headers }, args);
-    const body = Readable.from(transport.chunks(response, args.signal), { objectMode: false });
-    body.once("close", () => response.destroy());
+    const body = streamed(transport, response, args.signal);
     const bytes = Number(response.headers["content-length"]);
     const total = /\/(\d+)$/.exec(response.headers["content-range"] ?? "");
     return { body, bytes, totalBytes: total === null ? bytes : Number(total[1]), lastModified: new Date(response.headers["last-modified"] ?? Number.NaN) };
@@ -155,4 +165,43 @@ function range({ start, end }: DownloadArgs): http.OutgoingHttpHeaders {
         }
     }
     return start === undefined && end === undefined ? {} : { range: `bytes=${start ?? 0}-${end ?? ""}` };
+}
+
+export interface UnpackArgs {
+    /** The directory; it is made if it is missing. */
+    path: Path;
+    /** A tar archive: directories, files and symbolic links. */
+    body: UploadBody;
+    /** If the path ends with a symbolic link, write to what it leads to. */
+    follow?: boolean;
+    signal?: AbortSignal | undefined;
+}
+
+export async function unpack(transport: Transport, path: string, args: UnpackArgs): Promise<UnpackResult> {
+    return await put<UnpackResult>(transport, path, "application/x-tar", args, { follow: args.follow });
+}
+
+export interface PackArgs extends CallOptions {
+    path: Path;
+    /** If the path ends with a symbolic link, send what it leads to. */
+    follow?: boolean;
+}
+
+/** A directory that is being sent as a tar archive. Its names are the sandbox's to choose: check them before making files of them. */
+export interface Packed {
+    /** Read it to its end, or destroy it: it holds a connection. An archive that is cut short is an error of the stream. */
+    body: Readable;
+}
+
+export async function pack(transport: Transport, path: string, args: PackArgs): Promise<Packed> {
+    const from = path + "?path=" + escapePath(args.path) + query({ follow: args.follow }).replace("?", "&");
+    const response = await transport.open({ method: "GET", path: from }, args);
+    return { body: streamed(transport, response, args.signal) };
+}
+
+/** streamed returns a response's body, which ends with the response. */
+function streamed(transport: Transport, response: http.IncomingMessage, signal: AbortSignal | undefined): Readable {
+    const body = Readable.from(transport.chunks(response, signal), { objectMode: false });
+    body.once("close", () => response.destroy());
+    return body;
 }

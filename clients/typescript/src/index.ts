@@ -8,7 +8,7 @@ export { SandboxError, type ErrorKind } from "./error.js";
 export type { Path } from "./bytes.js";
 export type { ExecArgs, ProcessStartArgs, Variables } from "./command.js";
 export type { ExecCallArgs, ExecEvent, ExecResult, ExitEvent, OnOutput, OtherEvent, OutputEvent } from "./exec.js";
-export type { Download, DownloadArgs, ReadArgs, ReadBinary, ReadImage, ReadResult, ReadText, UploadArgs, UploadBody, WriteArgs } from "./files.js";
+export type { Download, DownloadArgs, PackArgs, Packed, ReadArgs, ReadBinary, ReadImage, ReadResult, ReadText, UnpackArgs, UploadArgs, UploadBody, WriteArgs } from "./files.js";
 export type { ProcessArgs, ProcessLog, ProcessLogArgs, ProcessLogEvent, ProcessStopArgs, ProcessWaitArgs } from "./processes.js";
 export type { Tls } from "./address.js";
 export type { Retry } from "./retry.js";

@@ -7,7 +7,7 @@ import * as files from "./files.js";
 import * as processes from "./processes.js";
 import { segment } from "./query.js";
 import type { CallOptions, Transport } from "./transport.js";
-import type { DetachedExec, Entry, Explanation, Listing, Permissions, Process, Registered, Registration, Schemas, StartedProcess, WaitedProcess, WriteResult } from "./types.js";
+import type { DetachedExec, Entry, Explanation, Listing, Permissions, Process, Registered, Registration, Schemas, StartedProcess, UnpackResult, WaitedProcess, WriteResult } from "./types.js";
 
 export type OpenArgs = Registration & { id: string } & CallOptions;
 export type ExplainArgs = Schemas["Explain"] & CallOptions;
@@ -186,6 +186,16 @@ export class Sandbox {
     /** Reads a file of any size, or a part of it, as a stream. */
     async download(args: files.DownloadArgs): Promise<files.Download> {
         return await files.download(this.#transport, this.#path + "/files", args);
+    }
+
+    /** Writes the entries of a tar archive below a directory. After a failure, what came before it stays. */
+    async unpack(args: files.UnpackArgs): Promise<UnpackResult> {
+        return await files.unpack(this.#transport, this.#path + "/archive", args);
+    }
+
+    /** Reads a directory as a tar archive, as a stream. */
+    async pack(args: files.PackArgs): Promise<files.Packed> {
+        return await files.pack(this.#transport, this.#path + "/archive", args);
     }
 
     /** Starts a process that outlives this program and the service. Returns when its command runs. */

@@ -21,6 +21,7 @@ export type Explanation = Schemas["Explanation"];
 export type Entry = Schemas["Entry"];
 export type Listing = Schemas["Listing"];
 export type WriteResult = Schemas["Written"];
+export type UnpackResult = Schemas["Unpacked"];
 
 /** An exec with `detachOnDisconnect`. */
 export type DetachedExec = Schemas["DetachedExec"];

@@ -43,6 +43,18 @@ test("a symbolic link is followed where that is asked for", async (t) => {
     assert.equal(await kindOf(box.write({ path: "~/real", content: "x", permissions: [] })), "denied");
 });
 
+test("a directory there and back", async (t) => {
+    const box = await alone(t);
+    await box.upload({ path: "~/d/secret", body: "s", mode: "0600" });
+    await box.exec({ command: "ln -s secret d/link", permissions: ["@workspace"] });
+    const archive = await collect((await box.pack({ path: "d" })).body);
+    const done = await box.unpack({ path: "~/copy", body: Readable.from([archive]) });
+    assert.deepEqual(done, { entries: 3, bytes: 1, skipped: 0, sandboxPath: "~/copy" });
+    assert.deepEqual([(await box.stat({ path: "copy/secret" })).mode, (await box.stat({ path: "copy/link" })).linkTarget], ["0600", "secret"]);
+    assert.equal(await kindOf(box.unpack({ path: "~/copy", body: "no archive ".repeat(100) })), "invalid");
+    assert.equal(await kindOf(box.pack({ path: "none" })), "notFound");
+});
+
 test("a name of any bytes", async (t) => {
     const box = await alone(t);
     const name = Buffer.from([0x7e, 0x2f, 0x63, 0x61, 0x66, 0xe9]); // ~/caf\xe9
