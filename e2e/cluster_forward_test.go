@@ -60,6 +60,14 @@ func allIsSentOn(t *testing.T, c *clusterLab) {
 	if got, err := io.ReadAll(file); err != nil || !bytes.Equal(got, large) {
 		t.Errorf("%d bytes came back, %v", len(got), err)
 	}
+	there, err := away.client.Pack(t.Context(), "far", "/home", false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer there.Close()
+	if done, err := away.client.Unpack(t.Context(), "far", "/tmp/copy", there, false); err != nil || done.Bytes < int64(len(large)) {
+		t.Errorf("a directory from afar and back there: %+v, %v", done, err)
+	}
 
 	started, err := away.client.StartProcess(t.Context(), "far", types.StartProcess{Permissions: workspace, Command: "echo begun; sleep 7020"})
 	if err != nil {
@@ -72,7 +80,7 @@ func allIsSentOn(t *testing.T, c *clusterLab) {
 	if _, err := away.client.StopProcess(t.Context(), "far", started.ID, ""); err != nil {
 		t.Error(err)
 	}
-	if now := away.metric(t, "sandboxd_cluster_forwarded_calls_total"); now < before+7 {
+	if now := away.metric(t, "sandboxd_cluster_forwarded_calls_total"); now < before+9 {
 		t.Errorf("%v calls were forwarded, %v before", now, before)
 	}
 }

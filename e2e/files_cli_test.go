@@ -2,11 +2,14 @@ package e2e
 
 import (
 	"bytes"
+	"errors"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"golang.org/x/sys/unix"
 )
 
 // The command line's read, write, ls, cp and explain, and exec with grants.
@@ -85,6 +88,63 @@ func TestFilesOnTheCommandLine(t *testing.T) {
 		}
 		if got := holds(l.at("files", ".ssh/id")); got != secret {
 			t.Errorf("the secret is now %q", got)
+		}
+	})
+}
+
+// A directory goes into a sandbox and comes back, and commands see it; what a command plants leads no copy astray.
+func TestDirectoriesOnTheCommandLine(t *testing.T) {
+	eachRuntime(t, func(t *testing.T, l *lab) {
+		run := func(args ...string) (stderr string, code int) {
+			cmd := l.cli(append([]string{args[0], "-u", "tree"}, args[1:]...)...)
+			var failed bytes.Buffer
+			cmd.Stderr = &failed
+			_ = cmd.Run()
+			return failed.String(), cmd.ProcessState.ExitCode()
+		}
+		local := t.TempDir()
+		err := errors.Join(os.MkdirAll(local+"/src/bin", 0o755), os.WriteFile(local+"/src/bin/hello", []byte("#!/bin/sh\necho hello from $0\n"), 0o755),
+			os.WriteFile(local+"/src/.token", []byte("t"), 0o600), os.Symlink("bin/hello", local+"/src/run"), os.Symlink("/etc/passwd", local+"/src/out"),
+			os.Chmod(local+"/src/bin/hello", 0o755))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if stderr, code := run("cp", "-r", local+"/src", ":"); code != 0 || stderr != "" || !l.owns("tree", l.at("tree", "src/bin/hello")) {
+			t.Errorf("in: %d %s", code, stderr)
+		}
+		if stderr, code := run("exec", "--grant", "@workspace", "--", `cd src && test "$(./run)" = "hello from ./run" && test "$(stat -c %a .token bin)" = "$(printf '600\n755')" &&
+			ln -s /home/.ssh/id key && mkdir made && echo made > made/f`); code != 0 {
+			t.Errorf("a command: %d %s", code, stderr)
+		}
+		l.put(t, "tree", ".ssh/id", secret)
+		if err := unix.Mkfifo(l.at("tree", "src/fifo"), 0o666); err != nil { // gVisor keeps its own to itself
+			t.Fatal(err)
+		}
+		if stderr, code := run("cp", "-r", ":src", local+"/back"); code != 0 || stderr != "sandbox: not copied: 1 FIFO, socket or device\n" {
+			t.Errorf("out: %d %s", code, stderr)
+		}
+		for name, text := range map[string]string{"run": "bin/hello", "out": "/etc/passwd", "key": "/home/.ssh/id"} {
+			if got, err := os.Readlink(local + "/back/" + name); err != nil || got != text {
+				t.Errorf("%s says %q, %v", name, got, err)
+			}
+		}
+		for name, mode := range map[string]os.FileMode{"bin/hello": 0o755, ".token": 0o600} {
+			if info, err := os.Stat(local + "/back/" + name); err != nil || info.Mode() != mode {
+				t.Errorf("%s: %v, %v", name, info, err)
+			}
+		}
+		if holds(local+"/back/made/f") != "made\n" {
+			t.Error("what the command made did not come out")
+		}
+		if stderr, code := run("cp", "-r", ":~/.", local+"/home"); code != 0 || exists(local+"/home/.ssh") || !strings.Contains(stderr, "hidden") {
+			t.Errorf("the home: %d %s", code, stderr)
+		}
+		// A directory that a command has exchanged for a link is not written through.
+		if stderr, code := run("exec", "--grant", "@workspace", "--", "rm -r src/bin && ln -s /home/.ssh src/bin"); code != 0 {
+			t.Errorf("a command: %d %s", code, stderr)
+		}
+		if stderr, code := run("cp", "-r", local+"/src", ":"); code == 0 || !strings.Contains(stderr, "is a symbolic link") || exists(l.at("tree", ".ssh/hello")) {
+			t.Errorf("through a link: %d %s", code, stderr)
 		}
 	})
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -13,36 +14,50 @@ import (
 	"path/filepath"
 	"strings"
 
+	"github.com/docker/go-units"
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
 
+	"github.com/daycare-run/sandbox/api/types"
 	"github.com/daycare-run/sandbox/client"
 )
 
 func cpCommand(a *app) *cobra.Command {
 	var t target
-	var follow bool
+	var follow, recursive bool
+	most := "16GiB"
 	cmd := &cobra.Command{
-		Use:   "cp --user USER SRC DST",
-		Short: "Copy a file into a sandbox, or out of it",
-		Long: `cp copies one file between here and a sandbox. The side that begins with a colon is in the sandbox:
-relative to the working directory (which is the home with --user), absolute, or from the home as ':~/…'.
-A file here whose name begins with a colon is written as ./:name.
+		Use:   "cp --user USER [-r] SRC DST",
+		Short: "Copy a file or a directory into a sandbox, or out of it",
+		Long: `cp copies a file, or with -r a directory, between here and a sandbox. The side that begins with a colon is in
+the sandbox: relative to the working directory (which is the home with --user), absolute, or from the home as
+':~/…'. A file here whose name begins with a colon is written as ./:name.
 
 If DST is a directory, the file keeps its name. A new file has the permission bits of SRC. A file that exists
 keeps its own, and is replaced once the copy is complete: a copy that fails or is interrupted leaves it as it
-was. A file that grows meanwhile is copied as long as it was when the copy began. To copy a directory, pipe tar.`,
+was. A file that grows meanwhile is copied as long as it was when the copy began.
+
+With -r, if DST is a directory, SRC keeps its name in it; otherwise the copy of SRC is DST. What is in SRC comes
+to what is there already. SRC may end with /. to copy what is in it alone. Symbolic links in SRC are copied as
+they are, wherever they lead, and none is followed on either side: one that stands where a directory or file is to
+be written is an error. FIFOs, sockets, devices, what the sandbox may not see and what is in other mounts are not
+copied, and counted at the end. Directories get the owner's right to change them; times are not copied. A copy that
+fails or is interrupted leaves what it has written, whole files only, and says so.`,
 		Example: `  sandbox cp --user alice ./data.csv :data.csv
   sandbox cp --user alice :out.bin .
-  tar -c src | sandbox exec -i --user alice --grant @workspace -- tar -x
+  sandbox cp --user alice -r ./src :
+  sandbox cp --user alice -r :build/. ./out
   sandbox cp --sandbox agent-7 ./report.pdf :/tmp/`,
 		Args: cobra.ExactArgs(2),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			ends, err := parseEnds(args[0], args[1])
+			ends, err := parseEnds(args[0], args[1], recursive)
 			if err != nil {
 				return err
 			}
 			ends.follow = follow
+			if ends.most, err = units.RAMInBytes(most); err != nil || ends.most <= 0 {
+				return fmt.Errorf("--max-size %q is no size such as 500MiB or 64GiB", most)
+			}
 			c := a.client()
 			defer c.Close()
 			resolve, transfer := t.find, download
@@ -57,6 +72,8 @@ was. A file that grows meanwhile is copied as long as it was when the copy began
 		},
 	}
 	cmd.Flags().BoolVarP(&follow, "dereference", "L", false, "if the path in the sandbox is a symbolic link, copy what it leads to, or over that")
+	cmd.Flags().BoolVarP(&recursive, "recursive", "r", false, "copy a directory with all that is in it")
+	cmd.Flags().StringVar(&most, "max-size", most, "with -r, the most that the directory may have")
 	t.flags(a, cmd)
 	return cmd
 }
@@ -66,9 +83,11 @@ type ends struct {
 	local, remote string
 	upload        bool
 	follow        bool // a symbolic link that the path in the sandbox ends with
+	recursive     bool
+	most          int64 // bytes of a directory
 }
 
-func parseEnds(from, to string) (ends, error) {
+func parseEnds(from, to string, recursive bool) (ends, error) {
 	source, out := strings.CutPrefix(from, ":")
 	destination, in := strings.CutPrefix(to, ":")
 	switch {
@@ -77,7 +96,9 @@ func parseEnds(from, to string) (ends, error) {
 	case from == "" || to == "":
 		return ends{}, errors.New("SRC or DST is empty")
 	case in:
-		return ends{local: source, remote: destination, upload: true}, nil
+		return ends{local: source, remote: destination, upload: true, recursive: recursive}, nil
+	case recursive:
+		return ends{local: destination, remote: cmp.Or(source, "."), recursive: true}, nil
 	}
 	if name := path.Base(source); source == "" || strings.HasSuffix(source, "/") || name == "." || name == ".." {
 		return ends{}, fmt.Errorf(":%s is not the name of a file", source)
@@ -95,8 +116,11 @@ func upload(ctx context.Context, c *client.Client, id string, e ends, terminal i
 	if err != nil {
 		return err
 	}
+	if info.IsDir() && e.recursive {
+		return uploadTree(ctx, c, id, e, terminal)
+	}
 	if info.IsDir() {
-		return fmt.Errorf("%s is a directory, and cp copies one file; pipe tar -c into sandbox exec -i … tar -x", e.local)
+		return fmt.Errorf("%s is a directory; use -r to copy it with all that is in it", e.local)
 	}
 	remote := e.remote
 	if isDirectory(ctx, c, id, remote) {
@@ -122,6 +146,16 @@ func isDirectory(ctx context.Context, c *client.Client, id, remote string) bool 
 }
 
 func download(ctx context.Context, c *client.Client, id string, e ends, terminal io.Writer) error {
+	if e.recursive {
+		look := types.Look{Target: client.Target(e.remote), Seeing: types.Seeing{Follow: e.follow}}
+		entry, err := c.StatEntry(ctx, id, look)
+		if err != nil {
+			return err
+		}
+		if entry.Type == "directory" {
+			return downloadTree(ctx, c, id, e, terminal)
+		}
+	}
 	local := e.local
 	if info, err := os.Stat(local); err == nil && info.IsDir() || strings.HasSuffix(local, "/") {
 		local = filepath.Join(local, path.Base(e.remote))

@@ -244,7 +244,7 @@ func TestCopiesThatFail(t *testing.T) {
 		{":", old, "not the name of a file"},
 		{":dir/", old, "not the name of a file"},
 		{":..", old, "not the name of a file"},
-		{dir, ":x", "is a directory"},
+		{dir, ":x", "is a directory; use -r"},
 		{filepath.Join(dir, "none"), ":x", "no such file"},
 		{":none", old, "does not exist"},
 		{":none", filepath.Join(dir, "no", "dir"), "does not exist"},

@@ -44,14 +44,15 @@ type lab struct {
 	stopping chan struct{} // closed by a test whose service stops
 	bodies   sync.Map      // of the last requests, by the last part of their path
 	// stall is closed when a download has begun that is to go no further; nil for none.
-	stall chan struct{}
-	nodes hosts // of the cluster; nil for one host alone
+	stall   chan struct{}
+	stallAt int   // which Write blocks
+	nodes   hosts // of the cluster; nil for one host alone
 }
 
 // newLab makes a lab with these processes. Without run, commands do nothing and exit with 0.
 func newLab(t *testing.T, run sandboxtest.RunFunc, processes ...process.Record) *lab {
 	t.Helper()
-	l := &lab{t: t, socket: filepath.Join(t.TempDir(), "api.sock"), stopping: make(chan struct{})}
+	l := &lab{t: t, socket: filepath.Join(t.TempDir(), "api.sock"), stopping: make(chan struct{}), stallAt: 3}
 	l.Lab = sandboxtest.NewLab(t, run, func(o *sandboxtest.Options) { o.Processes = processes })
 	if _, _, err := l.Put("agent-7", sandbox.Registration{UserID: "alice", Network: true, WorkingDir: "/home/project"}); err != nil {
 		t.Fatal(err)
@@ -82,8 +83,8 @@ func (l *lab) handler() http.Handler {
 			l.bodies.Store(filepath.Base(req.URL.Path), body)
 			req.Body = io.NopCloser(bytes.NewReader(body))
 		}
-		if l.stall != nil && req.Method == http.MethodGet && strings.HasSuffix(req.URL.Path, "/files") {
-			w = &stalled{ResponseWriter: w, begun: l.stall, until: req.Context().Done()}
+		if l.stall != nil && req.Method == http.MethodGet && (strings.HasSuffix(req.URL.Path, "/files") || strings.HasSuffix(req.URL.Path, "/archive")) {
+			w = &stalled{ResponseWriter: w, begun: l.stall, at: l.stallAt, until: req.Context().Done()}
 		}
 		next.ServeHTTP(w, req)
 	})
@@ -99,16 +100,17 @@ func (l *lab) asked(last string, into any) {
 	}
 }
 
-// stalled is an answer whose third Write blocks until the caller has gone.
+// stalled is an answer one Write of which blocks until the caller has gone.
 type stalled struct {
 	http.ResponseWriter
 	begun  chan struct{}
 	until  <-chan struct{}
+	at     int
 	writes int
 }
 
 func (s *stalled) Write(p []byte) (int, error) {
-	if s.writes++; s.writes == 3 {
+	if s.writes++; s.writes == s.at {
 		close(s.begun)
 		<-s.until
 	}
