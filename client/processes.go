@@ -24,6 +24,12 @@ func (c *Client) Processes(ctx context.Context, id string) ([]types.Process, err
 	return list.Processes, err
 }
 
+// AllProcesses lists the processes of all users for whom the caller acts, by creation, and the hosts of the cluster that did
+// not answer. Of Command and Argv it has the beginning.
+func (c *Client) AllProcesses(ctx context.Context) (types.AllProcesses, error) {
+	return ask[types.AllProcesses](ctx, c, http.MethodGet, "/v1/processes", nil)
+}
+
 // Process returns a process.
 func (c *Client) Process(ctx context.Context, id, processID string) (types.Process, error) {
 	return ask[types.Process](ctx, c, http.MethodGet, processPath(id, processID), nil)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 
@@ -30,7 +31,8 @@ func TestProcesses(t *testing.T) {
 	started := start(strings.Repeat("x", 81))
 	list, listErr := c.Processes(ctx, "agent-7")
 	found, findErr := c.Process(ctx, "agent-7", started.ID)
-	if err := errors.Join(listErr, findErr); err != nil {
+	everyones, everyonesErr := c.AllProcesses(ctx)
+	if err := errors.Join(listErr, findErr, everyonesErr); err != nil {
 		t.Fatal(err)
 	}
 	pid := 4711
@@ -39,7 +41,7 @@ func TestProcesses(t *testing.T) {
 		Permissions: []string{}, AllowedDomains: []string{}, PackageManagers: []string{}, LogPath: found.LogPath,
 		DesiredState: types.ProcessRunning, Status: types.ProcessRunning, CreatedAt: found.CreatedAt, UpdatedAt: found.UpdatedAt, LastStartedAt: found.LastStartedAt,
 	}
-	if diff := cmp.Diff([]types.Process{want, want, want}, append(list, started.Process, found)); diff != "" {
+	if diff := cmp.Diff([]types.Process{want, want, want, want}, slices.Concat(list, everyones.Processes, []types.Process{started.Process, found})); diff != "" {
 		t.Errorf("want (-), got (+):\n%s", diff)
 	}
 	if len(started.Notices) != 1 || !strings.HasPrefix(started.Notices[0], "name has 81 characters and was cut") {

@@ -1,7 +1,7 @@
 import { follow } from "./processes.js";
 import { query, segment } from "./query.js";
 import { Transport, type CallOptions, type TransportOptions } from "./transport.js";
-import type { Container, ContainerList, Decision, DecisionEvent, DecisionList, Health, Registered, RemovedUser, Schemas } from "./types.js";
+import type { AllProcesses, Container, ContainerList, Decision, DecisionEvent, DecisionList, Health, Process, Registered, RemovedUser, Schemas } from "./types.js";
 
 export type ClientOptions = TransportOptions;
 
@@ -46,6 +46,16 @@ export class Client {
     /** Like containers(), and in `unanswered` the hosts of the cluster that did not say which containers they have. */
     allContainers(options: CallOptions = {}): Promise<ContainerList> {
         return this.transport.json<ContainerList>({ method: "GET", path: "/v1/containers" }, options);
+    }
+
+    /** The durable processes of all users for whom the caller acts, by creation. Of `command` and `argv` they have the beginning. */
+    async processes(options: CallOptions = {}): Promise<Process[]> {
+        return (await this.allProcesses(options)).processes;
+    }
+
+    /** Like processes(), and in `unanswered` the hosts of the cluster that did not say which processes they have. */
+    allProcesses(options: CallOptions = {}): Promise<AllProcesses> {
+        return this.transport.json<AllProcesses>({ method: "GET", path: "/v1/processes" }, options);
     }
 
     /** The registered sandboxes. */

@@ -27,6 +27,7 @@ export type UnpackResult = Schemas["Unpacked"];
 export type DetachedExec = Schemas["DetachedExec"];
 
 export type Process = Schemas["Process"];
+export type AllProcesses = Schemas["AllProcesses"];
 export type WaitedProcess = Schemas["WaitedProcess"];
 export type StartedProcess = Schemas["StartedProcess"];
 

@@ -22,8 +22,9 @@ test("what the service refuses is told with its kind, status and ids", async (t)
 });
 
 test("hosts that did not answer are named", async (t) => {
-    const { client } = await lab(t, (_, response) => answer(response, 200, { containers: [], decisions: [], unanswered: ["h2"] }));
+    const { client } = await lab(t, (_, response) => answer(response, 200, { containers: [], processes: [], decisions: [], unanswered: ["h2"] }));
     assert.deepEqual((await client.allContainers()).unanswered, ["h2"]);
+    assert.deepEqual((await client.allProcesses()).unanswered, ["h2"]);
     assert.deepEqual((await client.allDecisions()).unanswered, ["h2"]);
 });
 
