@@ -96,6 +96,12 @@ func (p plan) offlineVariables() map[string]string {
 	}
 }
 
+// quietVariables keep tools from telling of newer versions of themselves amid a command's output.
+var quietVariables = map[string]string{
+	"npm_config_update_notifier":    "false", // pnpm's too
+	"PIP_DISABLE_PIP_VERSION_CHECK": "1",
+}
+
 // terminalVariables names the terminal for a call that does not: one that all programs know.
 func terminalVariables(r Request) map[string]string {
 	if r.Terminal == nil {
@@ -107,7 +113,7 @@ func terminalVariables(r Request) map[string]string {
 // environment returns a command's whole environment, sorted: the image's, then what this service sets, then
 // what the call gives, where later values replace earlier ones.
 func (p plan) environment(given ...map[string]string) []string {
-	layers := append([]map[string]string{p.variables(), p.offlineVariables(), trustVariables(p.spec.Platform.BundleAt)}, given...)
+	layers := append([]map[string]string{p.variables(), quietVariables, p.offlineVariables(), trustVariables(p.spec.Platform.BundleAt)}, given...)
 	all := merged(p.platform.env, layers...)
 	if p.mounted {
 		trustMounted(all)

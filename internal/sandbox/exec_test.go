@@ -141,7 +141,7 @@ func TestWhatTheExecutorGets(t *testing.T) {
 		len(spec.Mounts) != 1 || spec.Mounts[0].Target != "/home" || !spec.Mounts[0].ReadOnly || !strings.HasSuffix(spec.Mounts[0].Source, "/alice/home") {
 		t.Errorf("%+v", spec)
 	}
-	want := environment([]string{"PATH=/bin"}, plan{home: "/home", state: "/tmp", tmp: "/tmp"}.variables(), plan{}.offlineVariables(), map[string]string{"A": "secret", "HOME": "/home/other"})
+	want := environment([]string{"PATH=/bin"}, plan{home: "/home", state: "/tmp", tmp: "/tmp"}.variables(), quietVariables, plan{}.offlineVariables(), map[string]string{"A": "secret", "HOME": "/home/other"})
 	if diff := cmp.Diff(want, command.Env); diff != "" {
 		t.Errorf("environment: want (-), got (+):\n%s", diff)
 	}
