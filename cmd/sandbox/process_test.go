@@ -5,7 +5,12 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -112,6 +117,45 @@ func TestProcessesAreFound(t *testing.T) {
 	}
 }
 
+// wait outlasts a service that is stopping, then gone, and then there again.
+func TestProcessWaitOutlastsARestart(t *testing.T) {
+	l := newLab(t, nil, three(time.Now())...)
+	next, waits := l.handler(), 0
+	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		if strings.HasSuffix(req.URL.Path, "/wait") {
+			switch waits++; waits {
+			case 1:
+				w.WriteHeader(http.StatusServiceUnavailable)
+				_, _ = io.WriteString(w, `{"error":{"kind":"unavailable","message":"it is shutting down"}}`)
+				return
+			case 2:
+				panic(http.ErrAbortHandler)
+			}
+		}
+		next.ServeHTTP(w, req)
+	}))
+	listener, err := net.Listen("unix", filepath.Join(t.TempDir(), "s"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	server.Listener.Close()
+	server.Listener = listener
+	server.Start()
+	t.Cleanup(server.Close)
+	l.socket = listener.Addr().String()
+	stdout, stderr, err := l.run(t.Context(), "", "process", "wait", "-u", "alice", "p-cccccccccccc")
+	if !errors.Is(err, exitCode(137)) || stdout != "p-cccccccccccc twin: stopped by SIGKILL: \"odd\\n\"\n" || waits != 3 {
+		t.Errorf("%q, %v, asked %d times", stdout, err, waits)
+	}
+	if stderr != "sandbox: waiting for the service: it is shutting down\n" {
+		t.Errorf("%q", stderr)
+	}
+	l.socket = filepath.Join(t.TempDir(), "none") // never there, so nothing is waited for
+	if _, _, err := l.run(t.Context(), "", "process", "wait", "-u", "alice", "p-cccccccccccc"); err == nil || !strings.Contains(err.Error(), "is sandboxd running?") {
+		t.Error(err)
+	}
+}
+
 // wait ends with the process, and as it did.
 func TestProcessWait(t *testing.T) {
 	l := newLab(t, nil, three(time.Now())...)
@@ -154,7 +198,7 @@ func TestProcessWait(t *testing.T) {
 		}
 	}
 	close(l.stopping)
-	if _, _, err := run("-u alice web"); err == nil || !strings.Contains(err.Error(), "the service is shutting down, and the process goes on") {
+	if _, _, err := run("-u alice --timeout 1ms web"); err == nil || !strings.Contains(err.Error(), "the service is shutting down, and the process goes on") {
 		t.Errorf("the service stops: %v", err)
 	}
 }

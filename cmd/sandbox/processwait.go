@@ -1,12 +1,18 @@
 package main
 
 import (
+	"errors"
 	"fmt"
+	"time"
 
 	"github.com/spf13/cobra"
 
+	"github.com/daycare-run/sandbox/api/types"
 	"github.com/daycare-run/sandbox/client"
 )
+
+// mostAway is how long wait goes on while the service does not answer: a restart takes some seconds.
+const mostAway = 2 * time.Minute
 
 func processWaitCommand(a *app) *cobra.Command {
 	var t target
@@ -19,6 +25,8 @@ func processWaitCommand(a *app) *cobra.Command {
 code: 128+N means that signal N ended it. With --keep-alive a process ends only when it is stopped.
 
 With --ready it waits until the process is ready for its work, and exits with 0 then.
+
+If the service is started again meanwhile, it goes on waiting; it gives up when nothing has answered for two minutes.
 
 If the time is over first, it exits with 124, and the process goes on. 125 means that the process could not be
 waited for, that nobody knows how it ended, or, with --ready, that it ended before it was ready.`,
@@ -49,7 +57,10 @@ func waitProcess(cmd *cobra.Command, c *client.Client, id, word string, w client
 	if err != nil {
 		return err
 	}
-	waited, err := c.WaitProcess(cmd.Context(), id, processID, w)
+	if _, err := c.Process(cmd.Context(), id, processID); err != nil {
+		return err // what cannot be reached at first is not waited for
+	}
+	waited, err := outwait(cmd, c, id, processID, w)
 	if err != nil {
 		return err
 	}
@@ -80,4 +91,41 @@ func waitProcess(cmd *cobra.Command, c *client.Client, id, word string, w client
 		return exitCode(*p.ExitCode)
 	}
 	return nil
+}
+
+// outwait is WaitProcess, but goes on when the service is started again meanwhile.
+func outwait(cmd *cobra.Command, c *client.Client, id, processID string, w client.Wait) (waited types.WaitedProcess, err error) {
+	ctx, begun, most := cmd.Context(), time.Now(), w.Timeout
+	var away time.Time // since when nothing has answered
+	for pause := 100 * time.Millisecond; ; pause = min(2*pause, 2*time.Second) {
+		asked := time.Now()
+		waited, err = c.WaitProcess(ctx, id, processID, w)
+		if err == nil || !stopped(err) || ctx.Err() != nil {
+			return waited, err
+		}
+		switch {
+		case away.IsZero():
+			fmt.Fprintf(cmd.ErrOrStderr(), "sandbox: waiting for the service: %s\n", printable(err.Error()))
+			away = time.Now()
+		case time.Since(asked) > time.Minute: // it was back in between
+			away, pause = time.Now(), 100*time.Millisecond
+		}
+		if time.Since(away) > mostAway || most > 0 && time.Since(begun)+pause >= most {
+			return waited, err
+		}
+		select {
+		case <-ctx.Done():
+			return waited, err
+		case <-time.After(pause):
+		}
+		if most > 0 {
+			w.Timeout = max(most-time.Since(begun), time.Millisecond)
+		}
+	}
+}
+
+// stopped reports whether a call failed because the service stops or is not there.
+func stopped(err error) bool {
+	told, is := errors.AsType[*client.Error](err)
+	return !is || told.Kind == types.Unavailable
 }
