@@ -30,9 +30,15 @@ test("whether there is a template", async () => {
   assert.deepEqual(await Promise.all(is), [true, true, false]);
 });
 
+test("a template has one tag", async () => {
+  assert.deepEqual((await e2b.Template.getTags("web")).map((t) => t.tag), ["default"]);
+  await assert.rejects(e2b.Template.getTags("unheard-of"), /404/);
+  assert.equal((await (await sandbox("web:default")).getInfo()).templateId, "web");
+});
+
 test("what there is not is not taken for what is missing", async () => {
   await assert.rejects(e2b.Secret.getInfo("none"), /501: this service has no secrets/);
-  await assert.rejects(e2b.Template.getTags("base"), /501: this service has no templates that are built/);
+  await assert.rejects(e2b.Template.assignTags("base", "v1"), /501: this service has no templates that are built/);
 });
 
 test("an unknown template is not found, and none is listed", async () => {

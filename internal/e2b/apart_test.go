@@ -47,7 +47,7 @@ func TestNobodyReachesAnothersSandbox(t *testing.T) {
 	const none = "i9999999999999999999"
 	unknowing := []string{ // what these answer is the same for every caller and sandbox
 		"/templates", "/templates/", "/v2/templates", "/v2/templates/", "/v3/templates", "GET /templates", "GET /v2/templates",
-		"GET /templates/aliases/{alias}", "GET /snapshots", "/secrets", "/secrets/", "/volumes", "/volumes/", "/volumecontent/",
+		"GET /templates/aliases/{alias}", "GET /templates/{template}/{part}", "GET /snapshots", "/secrets", "/secrets/", "/volumes", "/volumes/", "/volumecontent/",
 		"POST /sandboxes", "POST /v2/sandboxes", // makes the caller's own
 		"GET /sandboxes", "GET /v2/sandboxes", // has the caller's own
 	}

@@ -320,7 +320,7 @@ func TestWhatIsNotHere(t *testing.T) {
 	b := l.create(`{}`)
 	for call, want := range map[string]int{
 		"POST /sandboxes/" + b.ID + "/snapshots": 501, "POST /sandboxes/" + b.ID + "/fork": 501, "GET /snapshots": 501, "GET /volumes": 501,
-		"DELETE /volumes/x": 501, "POST /v3/templates": 501, "DELETE /templates/x": 501, "GET /templates/x/tags": 501, "GET /secrets": 501,
+		"DELETE /volumes/x": 501, "POST /v3/templates": 501, "DELETE /templates/x": 501, "GET /templates/x/files": 501, "GET /secrets": 501,
 		"POST /secrets": 501, "DELETE /secrets/a%20b%2Fc": 501, "POST /v2/templates/x/builds/y": 501, "GET /nothing": 501,
 		"GET /sandboxes/" + b.ID + "/logs": 501, "GET //x": 400,
 	} {
@@ -352,10 +352,19 @@ func TestTemplates(t *testing.T) {
 			}
 		}
 	}
-	for name, want := range map[string]int{"base": 200, "node": 200, "none": 404, "team%2Fnode": 404} {
+	for name, want := range map[string]int{"base": 200, "node": 200, "node:default": 200, "none": 404, "node:v1": 404, ":default": 404, "team%2Fnode": 404} {
 		if status, text, _ := l.call(annesKey, "GET", "/templates/aliases/"+name, ""); status != want {
 			t.Errorf("%s: %d %s", name, status, text)
 		}
+		status, text, _ := l.call(annesKey, "GET", "/templates/"+name+"/tags", "")
+		var tags []tagBody
+		if status != want || status == http.StatusOK && (json.Unmarshal([]byte(text), &tags) != nil || len(tags) != 1 || tags[0].Tag != "default" || tags[0].BuildID == "" || tags[0].CreatedAt.IsZero()) {
+			t.Errorf("tags of %s: %d %s", name, status, text)
+		}
+	}
+	b := l.create(`{"templateID":"node:default"}`)
+	if _, text, _ := l.call(annesKey, "GET", "/sandboxes/"+b.ID, ""); !strings.Contains(text, `"templateID":"node"`) {
+		t.Error(text)
 	}
 }
 

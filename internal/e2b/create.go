@@ -88,7 +88,7 @@ func (s *server) asked(body createBody) (lasting.Create, error) {
 		Metadata: body.Metadata, Env: body.EnvVars, AutoResume: body.AutoResume != nil && body.AutoResume.Enabled,
 	}
 	var err error
-	if asked.Template, err = s.template(body.TemplateID); err != nil {
+	if asked.Template, err = s.named(cmp.Or(body.TemplateID, baseTemplate)); err != nil {
 		return lasting.Create{}, err
 	}
 	if isSet(body.AutoPause) {
@@ -100,14 +100,4 @@ func (s *server) asked(body createBody) (lasting.Create, error) {
 	}
 	asked.Note, err = json.Marshal(kept)
 	return asked, err
-}
-
-// template returns the template of a name.
-func (s *server) template(name string) (lasting.Template, error) {
-	t, ok := s.templates()[cmp.Or(name, baseTemplate)]
-	if !ok {
-		return lasting.Template{}, notFound("template %.100q not found: the operator names templates in e2b.templates of the settings", name)
-	}
-	t.Name = cmp.Or(name, baseTemplate)
-	return t, nil
 }

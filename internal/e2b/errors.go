@@ -3,6 +3,7 @@ package e2b
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"strings"
@@ -76,6 +77,14 @@ type ended struct{ id, text string }
 func (e ended) Error() string { return e.text }
 func (ended) Unwrap() error   { return cerrdefs.ErrUnavailable }
 
+// notOpen is the error for a port at which nothing listens.
+type notOpen struct {
+	ended
+	port int
+}
+
+func (e notOpen) Unwrap() error { return e.ended }
+
 // message returns an error's text for clients, which know the home's directory by its path. It is valid UTF-8, as JSON is.
 func message(err error) string {
 	text := strings.ReplaceAll(err.Error(), `"~/user`, `"/home/user`)
@@ -95,7 +104,12 @@ func fail(w http.ResponseWriter, err error) {
 		SandboxID string `json:"sandboxId,omitzero"`
 		Code      int    `json:"code"`
 		Message   string `json:"message"`
+		Port      int    `json:"port,omitzero"`
+		Detail    string `json:"detail,omitzero"` // what E2B does not say
 	}{Code: status, Message: message(err)}
+	if closed, is := errors.AsType[notOpen](err); is {
+		body.Port, body.Detail = closed.port, fmt.Sprintf("nothing listens at port %d of its loopback", closed.port)
+	}
 	if gone, is := errors.AsType[ended](err); is {
 		body.SandboxID = gone.id
 	}

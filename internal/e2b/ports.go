@@ -264,7 +264,7 @@ func (p *ports) failed(w http.ResponseWriter, req *http.Request, err error) {
 	closed, is := errors.AsType[errClosedPort](err)
 	switch {
 	case is && !cerrdefs.IsUnavailable(closed):
-		err = ended{at.id, "The sandbox is running but port is not open: nothing listens at port " + strconv.Itoa(at.port) + " of its loopback"}
+		err = notOpen{ended{at.id, "The sandbox is running but port is not open"}, at.port}
 	case errors.Is(err, context.Canceled), is, cerrdefs.IsResourceExhausted(err), cerrdefs.IsNotFound(err):
 	default:
 		err = ended{at.id, "the program at the port gave no answer that could be passed on"}

@@ -119,7 +119,7 @@ func TestHostsOfPorts(t *testing.T) {
 		l.host():                                     {200, "the program"},
 		strings.ToUpper(l.host()) + ".":              {200, "the program"},
 		l.port + "-i-no-such." + testDomain:          {502, `"sandboxId":"i-no-such"`},
-		closed + "-" + l.ID + "." + testDomain:       {502, "nothing listens at port " + closed},
+		closed + "-" + l.ID + "." + testDomain:       {502, `"message":"The sandbox is running but port is not open","port":` + closed + `,"detail":"nothing listens`},
 		"api." + testDomain:                          {501, "no GET /x"},
 		"49983-" + l.ID + "." + testDomain:           {501, "no GET /x"},
 		l.port + "-" + l.ID + ".x." + testDomain:     {403, "not called"},
@@ -141,7 +141,7 @@ func TestHostsOfPorts(t *testing.T) {
 	}{
 		{at(l.ID, l.port), 200, "the program"},
 		{at("i-no-such", l.port), 502, `"sandboxId":"i-no-such"`},
-		{at(l.ID, closed), 502, "nothing listens at port " + closed},
+		{at(l.ID, closed), 502, `"message":"The sandbox is running but port is not open","port":` + closed},
 		{at(l.ID, "49983"), 501, "no GET /x"},
 		{at("", l.port), 400, "names no sandbox"},
 		{at(l.ID, "0"+l.port), 400, portHeader},

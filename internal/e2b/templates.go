@@ -5,6 +5,7 @@ import (
 	"math"
 	"net/http"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/daycare-run/sandbox/internal/lasting"
@@ -16,6 +17,9 @@ const builds = "templates that are built or changed by calls; the operator names
 
 // noBuild stands for the id of a build, of which there are none.
 const noBuild = "00000000-0000-0000-0000-000000000000"
+
+// defaultTag is the tag of each template, for the image that the settings name.
+const defaultTag = "default"
 
 // templateBody is a template in a list.
 type templateBody struct {
@@ -69,15 +73,45 @@ func (s *server) listTemplates(_ controlCall, w http.ResponseWriter, req *http.R
 	return nil
 }
 
+// named returns the template of a name, with or without the one tag that each has.
+func (s *server) named(name string) (lasting.Template, error) {
+	bare := strings.TrimSuffix(name, ":"+defaultTag)
+	t, known := s.templates()[bare]
+	if !known {
+		return t, notFound("template %.100q not found: the operator names templates in e2b.templates of the settings", name)
+	}
+	t.Name = bare
+	return t, nil
+}
+
 // templateAlias answers whether there is a template of a name.
 func (s *server) templateAlias(_ controlCall, w http.ResponseWriter, req *http.Request) error {
-	name := req.PathValue("alias")
-	if _, known := s.templates()[name]; !known {
-		return notFound("there is no template %.100q", name)
+	t, err := s.named(req.PathValue("alias"))
+	if err != nil {
+		return err
 	}
 	answer(w, http.StatusOK, struct {
 		TemplateID string `json:"templateID"`
 		Public     bool   `json:"public"`
-	}{TemplateID: name})
+	}{TemplateID: t.Name})
+	return nil
+}
+
+// tagBody is a tag of a template.
+type tagBody struct {
+	Tag       string    `json:"tag"`
+	BuildID   string    `json:"buildID"`
+	CreatedAt time.Time `json:"createdAt"`
+}
+
+// ofTemplate answers with the tags of a template, and has nothing else of one.
+func (s *server) ofTemplate(c controlCall, w http.ResponseWriter, req *http.Request) error {
+	if req.PathValue("part") != "tags" {
+		return later(builds)(c, w, req)
+	}
+	if _, err := s.named(req.PathValue("template")); err != nil {
+		return err
+	}
+	answer(w, http.StatusOK, []tagBody{{Tag: defaultTag, BuildID: noBuild, CreatedAt: s.since}})
 	return nil
 }
