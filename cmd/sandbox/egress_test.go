@@ -142,7 +142,7 @@ func TestHintsAreToldInTheDoorsWords(t *testing.T) {
 	}}
 	var out bytes.Buffer
 	tellHints(&out, r, advice{door: hints.Wrapper})
-	const want = "sandbox: the command had no network; add names to network.allowedDomains of the settings\n" +
+	const want = "sandbox: the command had no network; if it is needed, add names to network.allowedDomains of the settings\n" +
 		`sandbox: "1 background process was ended: a\x1b[2Jb"` + "\nsandbox: of a later service\n"
 	if out.String() != want {
 		t.Errorf("%s, want %s", out.String(), want)

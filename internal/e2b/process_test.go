@@ -93,7 +93,7 @@ func TestCommands(t *testing.T) {
 func TestWhatHadNoNetwork(t *testing.T) {
 	lab := newLab(t)
 	const fails = "seq 9999; echo 'curl: (6) Could not resolve host: a.org' >&2; exit 6"
-	const want = "exit status 6; the command had no network; allow names with allowOut in the sandbox's network, or all with allowInternetAccess"
+	const want = "exit status 6; the command had no network; if it is needed, allow names with allowOut in the sandbox's network, or all with allowInternetAccess"
 	if got := run(lab.create(`{"allow_internet_access":false}`), command(fails)); got.end.GetError() != want {
 		t.Errorf("%q, want %q", got.end.GetError(), want)
 	}

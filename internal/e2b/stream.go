@@ -39,9 +39,9 @@ func follow(ctx context.Context, reader *lasting.Reader, c called, send func(*pr
 		case err != nil:
 			return err
 		case event.End != nil:
-			if event.End.Code != 0 {
+			if event.End.Code != 0 || event.End.TimedOut {
 				reach := c.Info().Network
-				event.End.Hints = append(event.End.Hints, hints.Of(last, len(reach.Allow)+len(reach.Addresses) > 0)...)
+				event.End.Hints = append(event.End.Hints, hints.Of(last, len(reach.Allow)+len(reach.Addresses) > 0, event.End.TimedOut)...)
 			}
 			return sendEnd(*event.End, send)
 		case len(event.Data) > 0:

@@ -46,10 +46,10 @@ var kinds = map[types.HintKind]kind{
 		happened: func(Hint) string { return "the command had no network" },
 		advice: [doors]string{
 			API:     "if it is needed, ask for @network in permissions, and for names in allowedDomains or presets in packageManagers",
-			CLI:     "allow names with --allow-domain, or a language's registries with --package-manager",
+			CLI:     "if it is needed, allow names with --allow-domain, or a language's registries with --package-manager",
 			MCP:     "if it is needed, ask for @network in permissions, and for names in allowedDomains or presets in packageManagers",
-			Wrapper: "add names to network.allowedDomains of the settings",
-			E2B:     "allow names with allowOut in the sandbox's network, or all with allowInternetAccess",
+			Wrapper: "if it is needed, add names to network.allowedDomains of the settings",
+			E2B:     "if it is needed, allow names with allowOut in the sandbox's network, or all with allowInternetAccess",
 		},
 	},
 	types.HintReadOnly: {

@@ -15,8 +15,8 @@ func TestSay(t *testing.T) {
 		want string
 	}{
 		{API, Hint{Kind: types.HintNoNetwork}, "the command had no network; if it is needed, ask for @network in permissions, and for names in allowedDomains or presets in packageManagers"},
-		{CLI, Hint{Kind: types.HintNoNetwork}, "the command had no network; allow names with --allow-domain, or a language's registries with --package-manager"},
-		{E2B, Hint{Kind: types.HintNoNetwork}, "the command had no network; allow names with allowOut in the sandbox's network, or all with allowInternetAccess"},
+		{CLI, Hint{Kind: types.HintNoNetwork}, "the command had no network; if it is needed, allow names with --allow-domain, or a language's registries with --package-manager"},
+		{E2B, Hint{Kind: types.HintNoNetwork}, "the command had no network; if it is needed, allow names with allowOut in the sandbox's network, or all with allowInternetAccess"},
 		{Wrapper, Hint{Kind: types.HintReadOnly, Path: "/home/x"}, "the command may not write to /home/x; add the place to filesystem.allowWrite of the settings; denyWrite wins"},
 		{CLI, Hint{Kind: types.HintReadOnly, Path: "/usr/lib/x"}, "the command may not write to /usr/lib/x; no command can change the image: write to the home or to /tmp"},
 		{E2B, Hint{Kind: types.HintLeftovers, Count: 1}, "1 background process was ended"},

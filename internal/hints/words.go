@@ -8,10 +8,12 @@ import (
 )
 
 // Of returns what the end of a failed command's output says, for a command that had a network or not. Only the programs know
-// what they tried, so their words tell; whoever fakes them misleads nobody but the caller that runs him.
-func Of(output []byte, network bool) (list []Hint) {
+// what they tried, so their words tell; whoever fakes them misleads nobody but the caller that runs him. A program that tries
+// again and again until its time is up has said nothing yet: then nothing tells whether it wanted a network, and the hint says
+// only that there was none.
+func Of(output []byte, network, timedOut bool) (list []Hint) {
 	lower := bytes.ToLower(output)
-	if !network && hasAny(lower, unreached) {
+	if !network && (timedOut || hasAny(lower, unreached)) {
 		list = append(list, Hint{Kind: types.HintNoNetwork})
 	}
 	if i := bytes.LastIndex(lower, []byte(readOnly)); i >= 0 {

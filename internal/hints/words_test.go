@@ -52,11 +52,16 @@ func TestOf(t *testing.T) {
 		"npm error code ENOSPC\nnpm error syscall write":                                       {{Kind: types.HintNoSpace}},
 		"could not resolve host\n/x: read-only file system":                                    {{Kind: types.HintNoNetwork}, {Kind: types.HintReadOnly, Path: "/x"}},
 	} {
-		if diff := cmp.Diff(want, Of([]byte(output), false)); diff != "" {
+		if diff := cmp.Diff(want, Of([]byte(output), false, false)); diff != "" {
 			t.Errorf("%s:\n%s", output, diff)
 		}
 	}
-	if got := Of([]byte("Could not resolve host: a.org"), true); got != nil {
-		t.Errorf("with a network: %v", got)
+	for _, timedOut := range []bool{false, true} {
+		if got := Of([]byte("Could not resolve host: a.org"), true, timedOut); got != nil {
+			t.Errorf("with a network: %v", got)
+		}
+	}
+	if diff := cmp.Diff(network, Of(nil, false, true)); diff != "" {
+		t.Errorf("silent until its time was up:\n%s", diff)
 	}
 }

@@ -156,7 +156,7 @@ func (s *Service) run(ctx context.Context, box Sandbox, r Request, out dockerexe
 		if result.Exhausted == nil && hints.NoProcess(text) {
 			ended.Exhausted = p.spec.Platform.Limits.OutOfProcesses()
 		}
-		ended.Hints = append(ended.Hints, s.withLimits(ctx, p, hints.Of(text, refused != nil))...)
+		ended.Hints = append(ended.Hints, s.withLimits(ctx, p, hints.Of(text, refused != nil, ended.TimedOut))...)
 	}
 	if ended.Exhausted != nil {
 		ended.Hints = append(ended.Hints, ExhaustedHint(*ended.Exhausted))

@@ -163,21 +163,25 @@ func TestHintsOfWhatWasPrinted(t *testing.T) {
 	none := []hints.Hint{{Kind: types.HintNoNetwork}, {Kind: types.HintReadOnly, Path: "/home/x"}}
 	for _, tt := range []struct {
 		name    string
+		printed string
 		result  dockerexec.Result
 		network bool
 		want    []hints.Hint
 	}{
-		{"failed", dockerexec.Result{ExitCode: 128}, false, none},
-		{"time was up", dockerexec.Result{TimedOut: true}, false, none},
-		{"with a network", dockerexec.Result{ExitCode: 128}, true, none[1:]},
-		{"succeeded", dockerexec.Result{}, false, nil},
+		{"failed", printed, dockerexec.Result{ExitCode: 128}, false, none},
+		{"failed silently", "", dockerexec.Result{ExitCode: 128}, false, nil},
+		{"time was up", printed, dockerexec.Result{TimedOut: true}, false, none},
+		{"time was up, without a word", "", dockerexec.Result{TimedOut: true}, false, none[:1]},
+		{"time was up, with a network", "", dockerexec.Result{TimedOut: true}, true, nil},
+		{"with a network", printed, dockerexec.Result{ExitCode: 128}, true, none[1:]},
+		{"succeeded", printed, dockerexec.Result{}, false, nil},
 	} {
 		s := newService(t, &fakeExecutor{run: func(_ dockerexec.Spec, c dockerexec.Command, out dockerexec.Output) (dockerexec.Result, error) {
 			retries := slices.Contains(c.Env, "npm_config_fetch_retries=0")
 			if retries == tt.network {
 				t.Errorf("%s: gives up at once: %t", tt.name, retries)
 			}
-			return tt.result, out(dockerexec.Stderr, []byte(printed))
+			return tt.result, out(dockerexec.Stderr, []byte(tt.printed))
 		}}, "")
 		cfg := *s.cfg()
 		cfg.Decisions, cfg.MaxDomains = decisions.New(1), 1

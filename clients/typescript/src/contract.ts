@@ -1462,10 +1462,10 @@ export interface components {
         /** @description Something that a result says beside the output. */
         Hint: {
             /**
-             * @description `noNetwork`: the command failed, tried to reach something, and had no network. `readOnly`: it failed and tried
-             *     to write where it may not. `leftovers`: processes that it left running were ended. `outOfMemory`,
-             *     `outOfProcesses`: its container's memory ran out, or it could start no more processes. `noSpace`: a place was
-             *     full. Later versions may add kinds.
+             * @description `noNetwork`: the command had no network, and failed because it tried to reach something, or ran out of time,
+             *     for whatever reason. `readOnly`: it failed and tried to write where it may not. `leftovers`: processes that it
+             *     left running were ended. `outOfMemory`, `outOfProcesses`: its container's memory ran out, or it could start no
+             *     more processes. `noSpace`: a place was full. Later versions may add kinds.
              * @enum {string}
              */
             kind: "noNetwork" | "readOnly" | "leftovers" | "outOfMemory" | "outOfProcesses" | "noSpace";
