@@ -13,6 +13,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -273,6 +274,61 @@ func TestExchangedEntriesHere(t *testing.T) {
 	if _, _, err := openRegular(root, "file", file); !errors.Is(err, errExchanged) {
 		t.Errorf("%v", err)
 	}
+}
+
+// Progress is drawn once a copy takes a while, and cleared at its end.
+func TestProgressOfADirectory(t *testing.T) {
+	var out bytes.Buffer
+	now := time.Unix(1000, 0)
+	p := &treeProgress{out: &out, name: "src", most: 10 << 20, now: func() time.Time { return now }, begun: now}
+	for _, tt := range []struct {
+		after time.Duration
+		want  string
+	}{{0, ""}, {2 * time.Second, clearLine + "src  4.0 MiB  2.0 MiB/s"}, {time.Millisecond, ""}, {0, ""}} {
+		now = now.Add(tt.after)
+		out.Reset()
+		if err := p.count(2 << 20); err != nil || out.String() != tt.want {
+			t.Errorf("%q, want %q (%v)", &out, tt.want, err)
+		}
+	}
+	if err := p.count(4 << 20); err == nil || !strings.Contains(err.Error(), "more than 10.0 MiB") {
+		t.Error(err)
+	}
+	out.Reset()
+	if p.finish(); out.String() != clearLine {
+		t.Errorf("%q", &out)
+	}
+}
+
+// An upload that is interrupted says what it leaves.
+func TestInterruptedUploadOfADirectory(t *testing.T) {
+	l := newLab(t, nil)
+	dir := t.TempDir()
+	if err := os.Mkdir(dir+"/d", 0o755); err != nil {
+		t.Fatal(err)
+	}
+	file, err := os.Create(dir + "/d/large")
+	if err = errors.Join(err, file.Truncate(10<<30), file.Close()); err != nil { // sent for longer than this takes
+		t.Fatal(err)
+	}
+	cmd := l.command("cp", "-u", "alice", "-r", dir+"/d", ":d")
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	temporary := func() int {
+		parts, _ := filepath.Glob(l.host("d/.daycare-*"))
+		return len(parts)
+	}
+	waitFor(t, "the file in the sandbox", func() bool { return temporary() == 1 })
+	_ = cmd.Process.Signal(unix.SIGINT)
+	_ = cmd.Wait()
+	if code := cmd.ProcessState.ExitCode(); code != 130 || !strings.Contains(stderr.String(), "interrupted: the copy at :d is not complete") {
+		t.Errorf("%v, %s", cmd.ProcessState, &stderr)
+	}
+	waitFor(t, "the end of the part", func() bool { return temporary() == 0 })
+	wantTree(t, l.host("d"), map[string]string{})
 }
 
 // An interrupt leaves whole files only, and says what is there.

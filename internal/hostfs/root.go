@@ -52,6 +52,7 @@ type Root struct {
 	owner  owner
 	denied []string
 	walk   func() (end func()) // waits until a tree may be walked
+	hold   func() (release func(), err error)
 
 	// mu guards dir: each operation holds it for reading, so that none uses a descriptor that Close has closed
 	// and the kernel has given to somebody else.
@@ -75,7 +76,7 @@ func Open(cfg Config) (*Root, error) {
 		return nil, classify(".", err)
 	}
 	walk := func() func() { return cfg.Walks.begin(cfg.User) }
-	return &Root{owner: as, dir: dir, denied: slices.Clone(cfg.Denied), walk: walk}, nil
+	return &Root{owner: as, dir: dir, denied: slices.Clone(cfg.Denied), walk: walk, hold: func() (func(), error) { return cfg.Walks.hold(cfg.User) }}, nil
 }
 
 func (cfg Config) validate() error {

@@ -18,6 +18,7 @@ type Walk struct {
 	root   *Root
 	tree   tree
 	denied map[ID]bool
+	end    func() // releases what the user may hold
 	parent *level // of the entry that Next returned last
 	leaf   string
 	info   Info
@@ -26,16 +27,22 @@ type Walk struct {
 // ErrOtherName is the error of Walk.Open for another name of a denied file.
 var ErrOtherName = errs.Denied("it is another name of a denied file")
 
-// Walk begins to read the directory name, with at most so many entries, and describes it. Errors are as for List.
+// Walk begins to read the directory name, with at most so many entries, and describes it. Errors are as for
+// List, and of class ErrResourceExhausted if the user has too many walks open.
 func (r *Root) Walk(name string, most int) (*Walk, Info, error) {
 	if err := checkName(name); err != nil {
 		return nil, Info{}, err
 	}
-	links, err := r.DeniedLinks()
+	end, err := r.hold()
 	if err != nil {
 		return nil, Info{}, err
 	}
-	w := &Walk{root: r, tree: tree{left: most}, denied: map[ID]bool{}}
+	links, err := r.DeniedLinks()
+	if err != nil {
+		end()
+		return nil, Info{}, err
+	}
+	w := &Walk{root: r, end: end, tree: tree{left: most}, denied: map[ID]bool{}}
 	for _, id := range links {
 		w.denied[id] = true
 	}
@@ -132,4 +139,7 @@ func (w *Walk) Open() (file *os.File, info Info, err error) {
 func (w *Walk) Kept() bool { return w.info.closed }
 
 // Close ends the walk.
-func (w *Walk) Close() { w.tree.close() }
+func (w *Walk) Close() {
+	w.tree.close()
+	w.end()
+}

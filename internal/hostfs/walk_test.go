@@ -123,6 +123,36 @@ func TestWalkOfExchangedEntries(t *testing.T) {
 	}
 }
 
+// Slow readers of one user hold a bounded number of descriptors.
+func TestWalksThatAreOpen(t *testing.T) {
+	l := newLab(t)
+	var open []*hostfs.Walk
+	for {
+		w, _, err := l.root.Walk(".", 10)
+		if err != nil {
+			if !errdefs.IsResourceExhausted(err) || len(open) != 8 {
+				t.Errorf("%d are open: %v", len(open), err)
+			}
+			break
+		}
+		open = append(open, w)
+	}
+	open[0].Close()
+	open[0].Close() // once is enough
+	for _, is := range []func(error) bool{func(err error) bool { return err == nil }, errdefs.IsResourceExhausted} {
+		w, _, err := l.root.Walk(".", 10)
+		if !is(err) {
+			t.Error(err)
+		}
+		if err == nil {
+			open = append(open, w)
+		}
+	}
+	for _, w := range open {
+		w.Close()
+	}
+}
+
 func TestMakeDir(t *testing.T) {
 	defer unix.Umask(unix.Umask(0o077))
 	l := newLab(t)
