@@ -51,6 +51,8 @@ func (f *fakeExecutor) Leave(context.Context, string) error { return nil }
 
 func (f *fakeExecutor) HoldsFile(string, dockerexec.FileID) bool { return false }
 
+func (f *fakeExecutor) Removed(string, string, string) {}
+
 func (f *fakeExecutor) Usages(context.Context) map[string]cgroup.Usage { return nil }
 
 func (f *fakeExecutor) Containers() []dockerexec.Container { return nil }

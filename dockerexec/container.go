@@ -305,6 +305,7 @@ func (e *Executor) makeReady(ctx context.Context, c *container) (unused bool, er
 		e.stopWatching(c)
 		close(c.ready) // from here on ended gives it up
 		e.publish(c, "idle")
+		e.lookUpSoon(c) // what was removed before
 		return c.users == 0, nil
 	}
 	e.mu.Unlock()

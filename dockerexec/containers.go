@@ -58,21 +58,23 @@ type container struct {
 	reach atomic.Pointer[Egress]
 
 	// Under Executor.mu.
-	users    int
-	refused  cgroup.Refusals // as they were counted last
-	frozen   bool            // Docker has paused it, or is about to, until it is used
-	freezing bool            // it is about to be frozen, if that turns out to be allowed
-	thawing  *thawing        // its latest thawing, which its users may read
-	reclaims int             // how often reclaiming its memory was tried since it was frozen
-	running  int             // commands that were handed to the agent and are not known to have ended
-	lastUsed time.Time
-	since    time.Time
-	begun    bool                    // it is being made, or exists
-	retired  bool                    // to be removed when its last user leaves
-	claimed  bool                    // another container gets its place
-	notBound bool                    // it runs without a network, because it could not be bound when it was taken over
-	lost     bool                    // it ended, or was expelled, while it was being made ready
-	lose     context.CancelCauseFunc // set while it is in Executor.preparing
+	users     int
+	refused   cgroup.Refusals // as they were counted last
+	frozen    bool            // Docker has paused it, or is about to, until it is used
+	freezing  bool            // it is about to be frozen, if that turns out to be allowed
+	thawing   *thawing        // its latest thawing, which its users may read
+	reclaims  int             // how often reclaiming its memory was tried since it was frozen
+	removed   []string        // paths that were removed from outside, and are to be looked up
+	lookingUp bool            // lookUpRemoved runs
+	running   int             // commands that were handed to the agent and are not known to have ended
+	lastUsed  time.Time
+	since     time.Time
+	begun     bool                    // it is being made, or exists
+	retired   bool                    // to be removed when its last user leaves
+	claimed   bool                    // another container gets its place
+	notBound  bool                    // it runs without a network, because it could not be bound when it was taken over
+	lost      bool                    // it ended, or was expelled, while it was being made ready
+	lose      context.CancelCauseFunc // set while it is in Executor.preparing
 	// unregistered is where it was found on its network, until Networks knows.
 	unregistered *Endpoint
 }

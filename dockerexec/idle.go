@@ -141,11 +141,7 @@ func (e *Executor) freezeUnused(match func(*container) bool) {
 
 // freeze freezes a container if it is still idle.
 func (e *Executor) freeze(c *container) {
-	frozen, err := e.pauses.freeze(e.ctx, e.docker, c.id, func() bool {
-		e.mu.Lock()
-		defer e.mu.Unlock()
-		return c.frozen && c.users == 0 && e.containers[c.fingerprint] == c && !e.closed
-	})
+	frozen, err := e.pauses.freeze(e.ctx, e.docker, c.id, e.staysIdle(c))
 	if err != nil && e.ctx.Err() == nil {
 		e.tell(e.ctx, c, Incident{What: "cannot freeze a container; it keeps running", Err: err})
 	}
@@ -158,6 +154,15 @@ func (e *Executor) freeze(c *container) {
 		return
 	}
 	c.frozen, c.lastUsed = false, time.Now() // so that it is tried again after the same time
+}
+
+// staysIdle returns what pauses.freeze asks: whether a container is still to be frozen.
+func (e *Executor) staysIdle(c *container) func() bool {
+	return func() bool {
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		return c.frozen && c.users == 0 && e.containers[c.fingerprint] == c && !e.closed
+	}
 }
 
 // thawing is the resuming of a frozen container. err is set when done is closed.
@@ -187,10 +192,7 @@ func (e *Executor) thaw(c *container) {
 			done()
 		}
 		e.mu.Lock()
-		if c.reclaims > 0 {
-			c.reclaims = 0
-			e.host.ForbidSwap(c.id)
-		}
+		e.keepsMemory(c)
 		e.mu.Unlock()
 		t.err = err
 		close(t.done)

@@ -180,6 +180,14 @@ func (p *pauses) isAsked(id string) bool {
 	return c != nil && c.asked
 }
 
+// isFrozen reports whether a container is paused until it is used or resumed.
+func (p *pauses) isFrozen(id string) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	c := p.of[id]
+	return c != nil && (c.frozen || c.asked)
+}
+
 // found records that a container was found paused: it is frozen.
 func (p *pauses) found(id string) {
 	p.mu.Lock()

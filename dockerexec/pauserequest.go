@@ -36,5 +36,10 @@ func (e *Executor) ResumeProcess(ctx context.Context, id string) error {
 	if err := e.pauses.goOn(ctx, e.docker, id); err != nil {
 		return fmt.Errorf("cannot resume the process: %w", dockerd.Explain(e.docker, err))
 	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if c := e.processes[id]; c != nil {
+		e.lookUpSoon(c)
+	}
 	return nil
 }

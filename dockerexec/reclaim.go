@@ -43,6 +43,14 @@ func (e *Executor) reclaimFrozen(before time.Time) {
 	}
 }
 
+// keepsMemory ends the reclaiming of a container's memory, because it runs again; e.mu is held.
+func (e *Executor) keepsMemory(c *container) {
+	if c.reclaims > 0 {
+		c.reclaims = 0
+		e.host.ForbidSwap(c.id)
+	}
+}
+
 func (e *Executor) reclaim(c *container) {
 	left, err := e.host.Reclaim(c.id)
 	if err != nil {

@@ -30,6 +30,7 @@ type scriptedEngine struct {
 	attach func(id string, agent attachStream) // what answers the service's Hello in a container
 	// unasked has agents that greet by themselves, as all but those of sessions do.
 	unasked bool
+	gVisor  bool      // the platform is gVisor
 	breaks  bool      // sessions break when a command has come
 	exit    wire.Exit // of each command
 	// refuses is the status of the answer to starts: 409 of a container that is being removed, 404 of one that is gone.
@@ -115,7 +116,9 @@ func (noProcesses) Lost()        {}
 
 func (noProcesses) Paused(string, string) bool { return false }
 
-func (s *scriptedEngine) platform() Platform { return Platform{Instance: "test", DataDir: s.dir} }
+func (s *scriptedEngine) platform() Platform {
+	return Platform{Instance: "test", DataDir: s.dir, GVisor: s.gVisor}
+}
 
 func (s *scriptedEngine) spec(user string) Spec {
 	return Spec{Platform: s.platform(), User: user, SpoolDir: s.dir, UID: uint32(os.Getuid()), GID: uint32(os.Getgid())}

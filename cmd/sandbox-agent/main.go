@@ -4,6 +4,7 @@
 //
 //   - session speaks the protocol of agent/wire on stdin and stdout. The container's first process starts as a session, too, and
 //     then becomes `sandbox-agent rest`.
+//   - look-up looks paths up as the commands' user.
 //   - access-times prints the access times of mounted files.
 //   - process is the first process of a durable process's container (package launch), and forward connects to its ports.
 //   - lasting is the first process of a lasting container (package ask), and bridge connects to it.
@@ -39,8 +40,8 @@ func main() {
 }
 
 func run(args []string) (code int, err error) {
-	if len(args) == 0 || (len(args) > 1 && args[0] != "access-times") {
-		return 1, fmt.Errorf("usage: sandbox-agent session | rest | process | forward | lasting | bridge | access-times PATH... (run by sandboxd inside a container)")
+	if len(args) == 0 || (len(args) > 1 && args[0] != "access-times" && args[0] != "look-up") {
+		return 1, fmt.Errorf("usage: sandbox-agent session | rest | process | forward | lasting | bridge | access-times PATH... | look-up PATH... (run by sandboxd inside a container)")
 	}
 	if args[0] == "access-times" { // run as a command
 		return exitCode(agent.AccessTimes(os.Stdout, args[1:]))
@@ -71,6 +72,8 @@ func run(args []string) (code int, err error) {
 		return 1, unix.Exec(os.Args[0], []string{os.Args[0], "rest"}, os.Environ())
 	case "lasting":
 		return exitCode(agent.RunLasting(ask.SocketPath, commands.UID, commands.Root, score))
+	case "look-up":
+		return exitCode(agent.LookUp(commands.UID, args[1:]))
 	case "bridge":
 		return exitCode(agent.Bridge(ask.SocketPath))
 	default:
@@ -86,6 +89,7 @@ var capabilities = map[string][]string{
 	"forward": nil,
 	"lasting": {"SETUID", "KILL"},
 	"bridge":  nil,
+	"look-up": {"SETUID"},
 }
 
 func exitCode(err error) (int, error) {

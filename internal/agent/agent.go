@@ -14,7 +14,8 @@
 // log.go, state.go and ready.go, is another mode, which runs one command without a session; forward.go connects to its
 // ports. lasting.go, with the other lasting*.go and followers.go, is the first process of a lasting container, whose
 // commands go on without a session; bridge.go connects to it. output.go and spool.go carry a command's output, wait.go waits for
-// children, written.go measures the root filesystem, oom.go has commands killed before the agent, accesstimes.go checks mounts.
+// children, written.go measures the root filesystem, oom.go has commands killed before the agent, accesstimes.go checks mounts,
+// lookup.go has gVisor release what was removed.
 package agent
 
 import (

@@ -56,6 +56,14 @@ func (c *command) serve() {
 		_ = c.stream.Reset()
 		return
 	}
+	if start.LookUp != nil {
+		if LookUp(c.uid, start.LookUp) != nil || wire.WriteMessage(c.stream, wire.KindExit, wire.Exit{}) != nil {
+			_ = c.stream.Reset()
+			return
+		}
+		_ = c.stream.Close()
+		return
+	}
 	p, exit := prepare(start.Command, c.uid)
 	if exit.Fault == wire.FaultNone {
 		p.Terminal = start.Terminal

@@ -118,6 +118,11 @@ func (l *lasting) answer(stream *yamux.Stream) error {
 		return reply(stream, ask.Answer{})
 	case ask.MakeMissing:
 		return reply(stream, l.make(r.Make))
+	case ask.LookUp:
+		if err := LookUp(l.uid, r.Paths); err != nil {
+			return err
+		}
+		return reply(stream, ask.Answer{})
 	case ask.Written:
 		return reply(stream, ask.Answer{Written: written()})
 	}

@@ -120,3 +120,15 @@ func TestShellsAheadThatAreNone(t *testing.T) {
 		})
 	}
 }
+
+// Looking paths up is no command: the shell that waits goes on waiting.
+func TestLookingUpInAContainerThatLasts(t *testing.T) {
+	l := beginLastingWith(t, compileAhead(t))
+	l.ready()
+	if _, answer := l.ask(ask.Request{Do: ask.LookUp, Paths: []string{"/nosuch/file", "/", "relative"}}); answer.Fault != "" {
+		t.Errorf("%+v", answer)
+	}
+	if got := l.logIn(isAhead+"echo taken", func(*ask.Run) {}); got != "ahead taken\n[0 0 false]" {
+		t.Errorf("%q", got)
+	}
+}

@@ -47,6 +47,8 @@ type Writer struct {
 	// failed is the first error; after it there is nothing left to undo.
 	failed error
 	closed bool
+	// replaced says that Commit has put the new file in the place of another.
+	replaced bool
 }
 
 // Create starts writing a regular file, and makes missing directories. It reports obstacles before a byte is

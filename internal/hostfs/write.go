@@ -90,11 +90,15 @@ func (w *Writer) finish() error {
 	}
 	if w.how == Replace {
 		err = unix.Renameat(w.dir, w.temp, w.dir, w.leaf)
+		w.replaced = err == nil && entry >= 0
 	} else {
 		err = renameNew(w.dir, w.temp, w.dir, w.leaf)
 	}
 	return classify(w.name, err)
 }
+
+// Replaced reports whether Commit has put a new file in the place of another.
+func (w *Writer) Replaced() bool { return w.replaced }
 
 // Keep makes Commit write into an existing file, instead of replacing it, if held reports that this very file has to
 // stay. A reader may then see a part of the new content.

@@ -37,6 +37,8 @@ type fakeExecutor struct {
 	tmpFor []quota.Token
 	// held is a file that containers have mounted.
 	held dockerexec.FileID
+	// removed are the paths that Removed was told, on the host and inside.
+	removed []string
 	// tmp is where a user's /tmp is; empty for nowhere.
 	tmp string
 }
@@ -70,6 +72,10 @@ func (f *fakeExecutor) Warm(user string, _ quota.Token, plan func(context.Contex
 		f.t.Errorf("a container for %q: %+v, %v", user, spec, err)
 	}
 	f.warmed = append(f.warmed, spec)
+}
+
+func (f *fakeExecutor) Removed(user, host, inside string) {
+	f.removed = append(f.removed, user+" "+host+" "+inside)
 }
 
 func (f *fakeExecutor) FreezeIdle(string) {}

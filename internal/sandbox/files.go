@@ -50,6 +50,9 @@ func (s *Service) Write(ctx context.Context, id string, r WriteRequest) (Written
 	if err != nil {
 		return Written{}, t.failed("write", err)
 	}
+	if file.Replaced() {
+		s.removed(&t)
+	}
 	return Written{Bytes: n, ResolvedPath: t.hostPath(), SandboxPath: display(t.path)}, nil
 }
 
@@ -177,8 +180,12 @@ func (s *Service) Remove(ctx context.Context, id, written string, recursive bool
 		return err
 	}
 	defer t.close()
+	defer s.removed(&t) // also after an error: a part may be gone
 	return t.failed("remove", t.root.Remove(t.name, recursive))
 }
+
+// removed has the user's containers release what was at a path.
+func (s *Service) removed(t *fileTarget) { s.executor.Removed(t.user, t.hostPath(), t.path.String()) }
 
 // Move renames a file or directory within one mount; overwrite replaces a file that is there.
 func (s *Service) Move(ctx context.Context, id, written, writtenTo string, overwrite bool) error {
@@ -200,7 +207,12 @@ func (s *Service) Move(ctx context.Context, id, written, writtenTo string, overw
 		}
 		return refuse("cannot move %s to %s: they are in different mounts; copy it and remove it", from.shown(), to.shown())
 	}
-	return from.failed(fmt.Sprintf("move to %s:", to.shown()), from.root.Move(from.name, to.name, overwrite))
+	if err := from.root.Move(from.name, to.name, overwrite); err != nil {
+		return from.failed(fmt.Sprintf("move to %s:", to.shown()), err)
+	}
+	s.removed(&from) // or it is held when it is removed from its new place
+	s.removed(&to)
+	return nil
 }
 
 // Explain says what a call would get, and why, before anything runs; nothing is made for it.

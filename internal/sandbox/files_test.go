@@ -5,6 +5,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"testing/iotest"
@@ -196,5 +197,34 @@ func TestExplanationsMakeNothing(t *testing.T) {
 	again, err := s.Explain(t.Context(), "agent", Confinement{Permissions: []string{"@workspace"}})
 	if err != nil || again.Fingerprint != string(ran.Fingerprint()) {
 		t.Errorf("explained %s, ran %s, %v", again.Fingerprint, ran.Fingerprint(), err)
+	}
+}
+
+// The user's containers are told of what is gone from a path, and of nothing else.
+func TestContainersAreToldWhatIsRemoved(t *testing.T) {
+	executor := &fakeExecutor{}
+	s := newService(t, executor, "")
+	ctx := t.Context()
+	write := func(r WriteRequest) error {
+		r.Body = strings.NewReader("text")
+		_, err := s.Write(ctx, "agent", r)
+		return err
+	}
+	home := s.usersDir() + "/alice/home"
+	for _, tt := range []struct {
+		what string
+		do   func() error
+		want []string
+	}{
+		{"new", func() error { return write(WriteRequest{Path: "dir/file"}) }, nil},
+		{"appended", func() error { return write(WriteRequest{Path: "dir/file", Append: true}) }, nil},
+		{"replaced", func() error { return write(WriteRequest{Path: "dir/file"}) }, []string{"alice " + home + "/dir/file /home/dir/file"}},
+		{"moved", func() error { return s.Move(ctx, "agent", "dir", "to", false) }, []string{"alice " + home + "/dir /home/dir", "alice " + home + "/to /home/to"}},
+		{"removed", func() error { return s.Remove(ctx, "agent", "to", true) }, []string{"alice " + home + "/to /home/to"}},
+	} {
+		executor.removed = nil
+		if err := tt.do(); err != nil || !slices.Equal(executor.removed, tt.want) {
+			t.Errorf("%s: %q, %v", tt.what, executor.removed, err)
+		}
 	}
 }

@@ -71,6 +71,7 @@ type Executor interface {
 	FreezeIdle(user string)
 	Leave(ctx context.Context, user string) error
 	HoldsFile(user string, id dockerexec.FileID) bool
+	Removed(user, host, inside string)
 	Warm(user string, token quota.Token, plan func(context.Context) (dockerexec.Spec, error))
 	tmpOpener
 }

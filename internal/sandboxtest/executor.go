@@ -60,6 +60,9 @@ func (e Executor) Leave(context.Context, string) error { return nil }
 // HoldsFile implements sandbox.Executor.
 func (e Executor) HoldsFile(string, dockerexec.FileID) bool { return false }
 
+// Removed implements sandbox.Executor.
+func (e Executor) Removed(string, string, string) {}
+
 // Warm implements sandbox.Executor.
 func (e Executor) Warm(_ string, _ quota.Token, plan func(context.Context) (dockerexec.Spec, error)) {
 	if e.WarmFunc != nil {

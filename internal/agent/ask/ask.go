@@ -63,6 +63,8 @@ const (
 	Ready Verb = "ready"
 	// MakeMissing makes what is missing in a directory of root's, and gives it to the tenant. An older agent answers FaultMissing.
 	MakeMissing Verb = "make"
+	// LookUp looks Paths up as the tenant. An older agent answers FaultMissing.
+	LookUp Verb = "lookUp"
 )
 
 // Request is the first frame of a stream.
@@ -79,6 +81,8 @@ type Request struct {
 	Size   *specs.Box `json:"size,omitempty"`
 	// Make is for MakeMissing.
 	Make *Make `json:"make,omitempty"`
+	// Paths are for LookUp.
+	Paths []string `json:"paths,omitempty"`
 }
 
 // Make is a directory, or an empty file, of which the first component that is missing is to be made.

@@ -40,7 +40,7 @@ import (
 // Version is raised with every change that the other end could not understand, and ForwardVersion with those of
 // the second mode: containers of durable processes keep the agent that they were made with.
 const (
-	Version        = 6
+	Version        = 7
 	ForwardVersion = 1
 )
 
@@ -116,6 +116,8 @@ type Start struct {
 	MaxOutput int64 `json:"maxOutput,omitempty"`
 	// Ahead makes the agent start the next command's shell when this one has ended and nothing else runs.
 	Ahead bool `json:"ahead,omitempty"`
+	// LookUp asks for no command, but for paths to be looked up as the commands' user. The Exit comes when that is done.
+	LookUp []string `json:"lookUp,omitempty"`
 }
 
 // Fault says which part of a Start could not be carried out.
