@@ -19,7 +19,7 @@ var mayImport = map[string]string{
 	"internal/access":           "internal/ids internal/strictjson internal/errs internal/quota",
 	"api":                       "internal/utf8cut pathmap internal/hints internal/cluster/changes internal/cgroup internal/ids internal/calls internal/events internal/pace internal/strictjson internal/access internal/attach internal/budget api/types internal/sandbox dockerexec internal/egress/decisions internal/errs internal/process internal/quota",
 	"api/types":                 "",
-	"internal/e2b":              "internal/hints internal/ids dockerexec internal/access internal/budget internal/e2b/filesystempb internal/e2b/processpb internal/errs internal/hostfs internal/httplog internal/lasting internal/pace internal/quota internal/sandbox internal/strictjson",
+	"internal/e2b":              "internal/egress/decisions internal/hints internal/ids dockerexec internal/access internal/budget internal/e2b/filesystempb internal/e2b/processpb internal/errs internal/hostfs internal/httplog internal/lasting internal/pace internal/quota internal/sandbox internal/strictjson",
 	"internal/e2b/filesystempb": "",
 	"internal/e2b/processpb":    "",
 	"client":                    "api/types",

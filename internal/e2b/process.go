@@ -54,12 +54,14 @@ func (s *server) startProcess(ctx context.Context, c called, r *processpb.StartR
 			return context.DeadlineExceeded
 		}
 	}
+	refused := c.Files().LastingRefusals(c.ID())
+	defer refused()
 	reader, err := c.Start(ctx, command)
 	if err != nil {
 		return err
 	}
 	defer reader.Close()
-	return follow(ctx, reader, c, func(e *processpb.ProcessEvent) error {
+	return follow(ctx, reader, c, refused, func(e *processpb.ProcessEvent) error {
 		return send(&processpb.StartResponse{Event: e})
 	})
 }
@@ -69,12 +71,14 @@ func (s *server) connectProcess(ctx context.Context, c called, r *processpb.Conn
 	if err != nil {
 		return err
 	}
+	refused := c.Files().LastingRefusals(c.ID())
+	defer refused()
 	reader, err := c.Follow(ctx, which)
 	if err != nil {
 		return err
 	}
 	defer reader.Close()
-	return follow(ctx, reader, c, func(e *processpb.ProcessEvent) error {
+	return follow(ctx, reader, c, refused, func(e *processpb.ProcessEvent) error {
 		return send(&processpb.ConnectResponse{Event: e})
 	})
 }

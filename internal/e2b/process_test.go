@@ -2,7 +2,10 @@ package e2b
 
 import (
 	"context"
+	"fmt"
 	"net/http"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -10,9 +13,11 @@ import (
 
 	"connectrpc.com/connect"
 
+	"github.com/daycare-run/sandbox/dockerexec"
 	"github.com/daycare-run/sandbox/internal/agent/ask"
 	"github.com/daycare-run/sandbox/internal/e2b/filesystempb"
 	"github.com/daycare-run/sandbox/internal/e2b/processpb"
+	"github.com/daycare-run/sandbox/internal/egress/decisions"
 )
 
 // heard is what a stream has told.
@@ -99,6 +104,48 @@ func TestWhatHadNoNetwork(t *testing.T) {
 	}
 	if got := run(lab.create(`{}`), command(fails)); got.end.GetError() != "exit status 6" {
 		t.Errorf("with a network: %q", got.end.GetError())
+	}
+}
+
+// A command that failed is told what its sandbox could not reach meanwhile, and one that succeeded is not.
+func TestWhatCouldNotBeReached(t *testing.T) {
+	lab := newLab(t)
+	b, other := lab.create(`{}`), lab.create(`{}`)
+	refuse := func(b *box, name string, port uint16) {
+		lab.facade.Refuse(dockerexec.Spec{Lasting: b.ID}, decisions.Decision{Name: name, Port: port, Via: decisions.TCP, Verdict: decisions.Denied, Reason: "no"})
+	}
+	refuse(b, "before.org", 0)
+	for code, want := range map[string]string{
+		"0": "",
+		"6": `exit status 6; meanwhile the sandbox could not reach "a.org" (no), "x\"\n" at port 22 (no), "0.org" (no), "1.org" (no), "2.org" (no) and 6 more; ` +
+			"allowOut in its network says what it may reach",
+	} {
+		line := "echo; until [ -e go ]; do sleep 0.01; done; rm go; exit " + code
+		stream, err := followRPC[processpb.StartRequest, processpb.StartResponse](t.Context(), b, "/process.Process/Start", command(line))
+		if err != nil {
+			t.Fatal(err)
+		}
+		var h heard
+		for stream.Receive() {
+			h.add(stream.Msg().GetEvent())
+			if stream.Msg().GetEvent().GetData() == nil {
+				continue
+			}
+			refuse(other, "other.org", 0)
+			refuse(b, "a.org", 0)
+			refuse(b, "a.org", 0)
+			refuse(b, "x\"\n", 22)
+			for n := range 9 {
+				refuse(b, fmt.Sprint(n, ".org"), 0)
+			}
+			if err := os.WriteFile(filepath.Join(b.home(), "go"), nil, 0o644); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := stream.Err(); err != nil || h.end.GetError() != want {
+			t.Errorf("%q, %v, want %q", h.end.GetError(), err, want)
+		}
+		_ = stream.Close()
 	}
 }
 

@@ -6,12 +6,14 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/daycare-run/sandbox/dockerexec"
 	"github.com/daycare-run/sandbox/internal/e2b/processpb"
+	"github.com/daycare-run/sandbox/internal/egress/decisions"
 	"github.com/daycare-run/sandbox/internal/hints"
 	"github.com/daycare-run/sandbox/internal/lasting"
 )
@@ -22,8 +24,11 @@ var errQuiet = errors.New("nothing has come")
 // lastBytes is how much of a command's last output is looked at when it has failed.
 const lastBytes = 4 << 10
 
+// refusals ends the gathering of what a sandbox could not reach, and returns it.
+type refusals func() (lines []decisions.Summary, more int)
+
 // follow sends what a command of c's sandbox does, until the command or the call ends.
-func follow(ctx context.Context, reader *lasting.Reader, c called, send func(*processpb.ProcessEvent) error) error {
+func follow(ctx context.Context, reader *lasting.Reader, c called, refused refusals, send func(*processpb.ProcessEvent) error) error {
 	var last []byte
 	start := &processpb.ProcessEvent_StartEvent{Pid: uint32(reader.PID())}
 	if err := send(&processpb.ProcessEvent{Event: &processpb.ProcessEvent_Start{Start: start}}); err != nil {
@@ -43,7 +48,7 @@ func follow(ctx context.Context, reader *lasting.Reader, c called, send func(*pr
 				reach := c.Info().Network
 				event.End.Hints = append(event.End.Hints, hints.Of(last, len(reach.Allow)+len(reach.Addresses) > 0, event.End.TimedOut)...)
 			}
-			return sendEnd(*event.End, send)
+			return sendEnd(*event.End, refused, send)
 		case len(event.Data) > 0:
 			last = append(last, event.Data[max(len(event.Data)-lastBytes, 0):]...)
 			last = append(last[:0], last[max(len(last)-lastBytes, 0):]...)
@@ -80,9 +85,9 @@ func output(e lasting.Event, terminal bool) *processpb.ProcessEvent_DataEvent {
 }
 
 // sendEnd reports how a command ended, in the words of Go's os/exec, which E2B's clients know.
-func sendEnd(end lasting.End, send func(*processpb.ProcessEvent) error) error {
+func sendEnd(end lasting.End, refused refusals, send func(*processpb.ProcessEvent) error) error {
 	if end.TimedOut {
-		return fmt.Errorf("the command was ended by its timeout: %w", context.DeadlineExceeded)
+		return fmt.Errorf("the command was ended by its timeout%s: %w", more(end, refused), context.DeadlineExceeded)
 	}
 	told := &processpb.ProcessEvent_EndEvent{ExitCode: int32(end.Code), Exited: end.Signal == 0, Status: fmt.Sprintf("exit status %d", end.Code)}
 	if end.Signal != 0 {
@@ -92,13 +97,42 @@ func sendEnd(end lasting.End, send func(*processpb.ProcessEvent) error) error {
 		told.ExitCode = 128 + int32(unix.SIGKILL) // as a shell would have it
 	}
 	if told.ExitCode != 0 {
-		reason := told.Status
-		for _, h := range hints.Say(hints.E2B, end.Hints) {
-			reason += "; " + h.Message
-		}
+		reason := told.Status + more(end, refused)
 		told.Error = &reason
 	}
 	return send(&processpb.ProcessEvent{Event: &processpb.ProcessEvent_End{End: told}})
+}
+
+// maxNames is how many names the end of a command tells.
+const maxNames = 5
+
+// more returns what else there is to say about a command that failed.
+func more(end lasting.End, refused refusals) (text string) {
+	lines, further := refused()
+	var names []string
+	for _, line := range lines {
+		name := "a host without a name"
+		if line.Name != "" {
+			name = fmt.Sprintf("%q", line.Name) // it comes from the sandbox
+		}
+		if line.Port != 0 {
+			name += fmt.Sprintf(" at port %d", line.Port)
+		}
+		if name += " (" + line.Reason + ")"; !slices.Contains(names, name) {
+			names = append(names, name)
+		}
+	}
+	if shown := min(len(names), maxNames); shown > 0 {
+		text = "; meanwhile the sandbox could not reach " + strings.Join(names[:shown], ", ")
+		if further += len(names) - shown; further > 0 {
+			text += fmt.Sprintf(" and %d more", further)
+		}
+		text += "; allowOut in its network says what it may reach"
+	}
+	for _, h := range hints.Say(hints.E2B, end.Hints) {
+		text += "; " + h.Message
+	}
+	return text
 }
 
 func signalText(end lasting.End) string {

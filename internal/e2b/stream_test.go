@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/daycare-run/sandbox/internal/e2b/processpb"
+	"github.com/daycare-run/sandbox/internal/egress/decisions"
 	"github.com/daycare-run/sandbox/internal/hints"
 	"github.com/daycare-run/sandbox/internal/lasting"
 )
@@ -24,7 +25,7 @@ func TestTheEndOfACommand(t *testing.T) {
 		"memory":             {lasting.End{Signal: syscall.SIGKILL, Hints: memory}, 137, "signal: killed" + words},
 		"memory, by a shell": {lasting.End{Code: 137, Hints: memory}, 137, "exit status 137" + words},
 	} {
-		err := sendEnd(tt.end, func(e *processpb.ProcessEvent) error {
+		err := sendEnd(tt.end, func() ([]decisions.Summary, int) { return nil, 0 }, func(e *processpb.ProcessEvent) error {
 			if end := e.GetEnd(); end.GetExitCode() != tt.code || end.GetError() != tt.text {
 				t.Errorf("%s: %v", name, end)
 			}

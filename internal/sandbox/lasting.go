@@ -12,6 +12,7 @@ import (
 
 	"github.com/daycare-run/sandbox/dockerexec"
 	"github.com/daycare-run/sandbox/images"
+	"github.com/daycare-run/sandbox/internal/egress/decisions"
 	"github.com/daycare-run/sandbox/internal/errs"
 	"github.com/daycare-run/sandbox/internal/hostfs"
 	"github.com/daycare-run/sandbox/internal/ids"
@@ -160,6 +161,15 @@ func (l lastingShape) limits(most dockerexec.Limits) (dockerexec.Limits, error) 
 		most.Memory = l.Memory
 	}
 	return most, nil
+}
+
+// LastingRefusals begins to gather what a sandbox that lasts tries to reach and cannot, whichever of its commands tries. end
+// ends that, and returns it as Result.Refused and MoreRefused have it; whoever calls LastingRefusals has to call it.
+func (s *Service) LastingRefusals(id string) (end func() ([]decisions.Summary, int)) {
+	if s.cfg().Decisions == nil {
+		return (*refusals)(nil).end
+	}
+	return s.refusals(dockerexec.Spec{Lasting: id}.ContainerName(), nil).end
 }
 
 // LastingEgress returns what a sandbox that lasts may reach. As for calls, the operator's rules decide.
