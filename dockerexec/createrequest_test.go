@@ -1,0 +1,93 @@
+package dockerexec
+
+import (
+	"bytes"
+	"encoding/json"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/docker/docker/api/types/network"
+	"github.com/docker/docker/client"
+	"github.com/google/go-cmp/cmp"
+)
+
+// creator is a Docker that keeps what it is asked to create.
+type creator struct{ asked []byte }
+
+func (c *creator) RoundTrip(r *http.Request) (*http.Response, error) {
+	c.asked, _ = io.ReadAll(r.Body)
+	return &http.Response{
+		StatusCode: http.StatusCreated, Header: http.Header{"Content-Type": {"application/json"}},
+		Body: io.NopCloser(strings.NewReader(`{"Id":"x"}`)),
+	}, nil
+}
+
+// What Docker is sent for a Spec is the same, byte for byte, in every version: a container that
+// another version has made is reused. Files in testdata/create hold it.
+func TestDockerIsSentTheSame(t *testing.T) {
+	session, process, lasting := fullSpec(), fullSpec(), fullSpec()
+	session.Process, lasting.Process = Process{}, Process{}
+	lasting.Lasting = "l-1"
+	root, offline, spaces := lasting, session, session
+	root.Root, root.Platform.GVisor = true, true
+	offline.Egress, offline.Platform.Offline = Egress{}, "runsc-offline"
+	spaces.Platform.Unconfined = false
+	at := wiring{network: "daycare-isolated", gateway: "10.1.2.1", resolvConf: "/data/resolv.conf"}
+	prepared := Prepared{Mounts: []Mount{{Source: "/data/x", Target: "/home/x"}}, Masks: []Mask{{Target: "/home/y"}}}
+	for name, tt := range map[string]struct {
+		spec     Spec
+		prepared Prepared
+		net      wiring
+	}{
+		"empty": {}, "session": {spec: session}, "process": {spec: process}, "lasting": {spec: lasting}, "root": {spec: root},
+		"prepared": {spec: session, prepared: prepared}, "network": {spec: session, net: at}, "offline": {spec: offline},
+		"namespaces": {spec: spaces},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got := createRequest(t, tt.spec, tt.prepared, tt.net)
+			// The profile differs with the architecture.
+			profile, err := json.Marshal(namespaceProfile())
+			if err != nil {
+				t.Fatal(err)
+			}
+			got = bytes.Replace(got, bytes.Trim(profile, `"`), []byte("PROFILE"), 1)
+			file := filepath.Join("testdata", "create", name+".json")
+			want, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(string(want), string(got)); diff != "" {
+				t.Errorf("want (-), got (+):\n%s", diff)
+			}
+		})
+	}
+}
+
+// createRequest returns the body of the request that makes a Spec's container.
+func createRequest(t *testing.T, s Spec, prepared Prepared, net wiring) []byte {
+	t.Helper()
+	asked := &creator{}
+	docker, err := client.NewClientWithOpts(
+		client.WithVersion("1.41"), client.WithHost("tcp://engine:1"),
+		client.WithHTTPClient(&http.Client{Transport: asked}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var connection *network.NetworkingConfig
+	if net.network != "" {
+		connection = &network.NetworkingConfig{EndpointsConfig: map[string]*network.EndpointSettings{
+			net.network: {IPAMConfig: &network.EndpointIPAMConfig{IPv4Address: "10.1.2.3"}},
+		}}
+	}
+	host := s.hostConfig("/data/users/alice/.spool-1", prepared, net)
+	host.CgroupParent = "daycare.slice"
+	_, err = docker.ContainerCreate(t.Context(), s.containerConfig(), host, connection, nil, "name")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return asked.asked
+}
