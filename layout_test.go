@@ -46,7 +46,7 @@ var mayImport = map[string]string{
 	"internal/events":           "",
 	"internal/durable":          "",
 	"internal/strictjson":       "",
-	"dockerexec":                "internal/cgroup internal/relay internal/agent/mux internal/events internal/durable internal/agent/ask internal/agent/creds internal/agent/wire internal/agent/launch internal/agent/seccomp internal/dockerd internal/quota pathmap",
+	"dockerexec":                "internal/engine internal/cgroup internal/relay internal/agent/mux internal/events internal/durable internal/agent/ask internal/agent/creds internal/agent/wire internal/agent/launch internal/agent/seccomp internal/quota pathmap",
 	"internal/egress":           "dockerexec internal/budget internal/egress/gateway internal/egress/guard internal/egress/rules internal/egress/nonblock internal/egress/decisions dnsfilter internal/policy",
 	"internal/egress/guard":     "internal/budget internal/egress/decisions internal/egress/poller internal/egress/nonblock internal/httplog",
 	"internal/egress/poller":    "internal/budget internal/egress/nonblock",
@@ -58,6 +58,7 @@ var mayImport = map[string]string{
 	"internal/egress/decisions": "",
 	"images":                    "internal/dockerd internal/durable",
 	"internal/dockerd":          "",
+	"internal/engine":           "internal/cgroup internal/dockerd",
 	"internal/agent":            "internal/relay internal/agent/mux internal/agent/ask internal/agent/wire internal/agent/launch internal/agent/spawn",
 	"internal/agent/ask":        "internal/agent/wire internal/agent/launch",
 	"internal/agent/creds":      "",
@@ -84,7 +85,7 @@ var mayImport = map[string]string{
 
 // onlyIn lists libraries that have one place.
 var onlyIn = map[string]string{
-	"github.com/docker/docker/client":            "dockerexec internal/dockerd",
+	"github.com/docker/docker/client":            "dockerexec internal/engine internal/dockerd",
 	"github.com/libp2p/go-yamux/v5":              "internal/agent internal/agent/mux dockerexec",
 	"github.com/google/renameio/v2":              "internal/durable",
 	"github.com/coder/websocket":                 "api client",

@@ -57,7 +57,7 @@ func (e *Executor) staysPaused(c *container) bool {
 
 // wake resumes a container that was found paused.
 func (e *Executor) wake(c *container) {
-	done, err := e.pauses.use(e.ctx, e.docker, c.id)
+	done, err := e.pauses.use(e.ctx, e.engine, c.id)
 	if err != nil {
 		e.tell(e.ctx, c, Incident{What: "taking over a container", Err: err})
 		return

@@ -4,16 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 
 	cerrdefs "github.com/containerd/errdefs"
-	containertypes "github.com/docker/docker/api/types/container"
-	"github.com/docker/docker/api/types/filters"
-	"github.com/docker/docker/api/types/network"
-	"github.com/docker/docker/api/types/volume"
-	"github.com/docker/docker/client"
 
-	"github.com/daycare-run/sandbox/internal/dockerd"
+	"github.com/daycare-run/sandbox/internal/engine"
 )
 
 // Owner is the service that something in Docker belongs to. Only one service uses a dataDir at a time, so what carries
@@ -50,19 +44,18 @@ type Belonging struct {
 func (b Belonging) String() string { return b.Kind + " " + b.Name }
 
 // Belongings returns everything in Docker that services of ours have made, in an order in which it can be removed.
-func Belongings(ctx context.Context, docker *client.Client) ([]Belonging, error) {
-	marked := filters.NewArgs(filters.Arg("label", labelInstance))
-	containers, err := docker.ContainerList(ctx, containertypes.ListOptions{All: true, Filters: marked})
+func Belongings(ctx context.Context, eng engine.Engine) ([]Belonging, error) {
+	containers, err := eng.List(ctx, true, labelInstance)
 	if err != nil {
-		return nil, dockerd.Explain(docker, err)
+		return nil, eng.Explain(err)
 	}
-	networks, err := docker.NetworkList(ctx, network.ListOptions{Filters: marked})
+	networks, err := eng.ListNetworks(ctx, labelInstance)
 	if err != nil {
-		return nil, dockerd.Explain(docker, err)
+		return nil, eng.Explain(err)
 	}
-	volumes, err := docker.VolumeList(ctx, volume.ListOptions{Filters: marked})
+	volumes, err := eng.ListVolumes(ctx, labelInstance, false)
 	if err != nil {
-		return nil, dockerd.Explain(docker, err)
+		return nil, eng.Explain(err)
 	}
 	var all []Belonging
 	add := func(kind, id, name, spool string, labels map[string]string) {
@@ -72,44 +65,43 @@ func Belongings(ctx context.Context, docker *client.Client) ([]Belonging, error)
 		})
 	}
 	for _, c := range containers {
-		if isGhost(ctx, docker, c) {
+		if isGhost(ctx, eng, c) {
 			continue
 		}
-		add("container", c.ID, strings.TrimPrefix(strings.Join(c.Names, " "), "/"), spoolOf(c.Mounts), c.Labels)
+		add("container", c.ID, c.Name, spoolOf(c.Mounts), c.Labels)
 	}
 	for _, n := range networks {
 		add("network", n.ID, n.Name, "", n.Labels)
 	}
-	for _, v := range volumes.Volumes {
+	for _, v := range volumes {
 		add("volume", v.Name, v.Name, "", v.Labels)
 	}
 	return all, nil
 }
 
-// isGhost reports whether a container of Docker's list does not exist any more. Docker 20.10 that removes one twice at the same
-// moment may go on listing it, as being removed and without a name, until Docker is started again.
-func isGhost(ctx context.Context, docker *client.Client, listed containertypes.Summary) bool {
-	if listed.State != containertypes.StateRemoving {
+// isGhost reports whether a container of the engine's list does not exist any more (engine.Removing).
+func isGhost(ctx context.Context, eng engine.Engine, listed engine.Container) bool {
+	if listed.State != engine.Removing {
 		return false
 	}
-	_, err := docker.ContainerInspect(ctx, listed.ID)
+	_, err := eng.Inspect(ctx, listed.ID)
 	return cerrdefs.IsNotFound(err)
 }
 
 // Remove removes it, with all that runs in it if it is a container. It is no error if it is gone already. A network
 // stays if containers that are not ours are on it, and the error says which.
-func (b Belonging) Remove(ctx context.Context, docker *client.Client) error {
+func (b Belonging) Remove(ctx context.Context, eng engine.Engine) error {
 	var err error
 	switch b.Kind {
 	case "container":
-		err = errors.Join(removeContainer(ctx, docker, b.id), removeSpool(b.spool))
+		err = errors.Join(eng.Remove(ctx, b.id), removeSpool(b.spool))
 	case "network":
-		err = docker.NetworkRemove(ctx, b.id)
+		err = eng.RemoveNetwork(ctx, b.id)
 	case "volume":
-		err = docker.VolumeRemove(ctx, b.id, false)
+		err = eng.RemoveVolume(ctx, b.id)
 	}
 	if err != nil && !cerrdefs.IsNotFound(err) {
-		return fmt.Errorf("cannot remove %s: %w", b, dockerd.Explain(docker, err))
+		return fmt.Errorf("cannot remove %s: %w", b, eng.Explain(err))
 	}
 	return nil
 }
@@ -119,7 +111,7 @@ func (e *Executor) removeForsaken(ctx context.Context) error {
 	if e.forsakenGone.Load() {
 		return nil
 	}
-	all, err := Belongings(ctx, e.docker)
+	all, err := Belongings(ctx, e.engine)
 	if err != nil {
 		return err
 	}
@@ -128,7 +120,7 @@ func (e *Executor) removeForsaken(ctx context.Context) error {
 		if b.Owner.DataDir == e.cfg.DataDir && b.Owner.Instance != e.cfg.Instance {
 			e.cfg.Log.Warn().Str("kind", b.Kind).Str("name", b.Name).Str("instance", b.Owner.Instance).
 				Msg("removing what this service made under an id that was lost")
-			faults = append(faults, b.Remove(ctx, e.docker))
+			faults = append(faults, b.Remove(ctx, e.engine))
 		}
 	}
 	if err := errors.Join(faults...); err != nil {

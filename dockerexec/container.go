@@ -4,16 +4,15 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
+	"net/netip"
 	"time"
 
 	cerrdefs "github.com/containerd/errdefs"
-	"github.com/docker/docker/api/types/mount"
-	"github.com/docker/docker/api/types/network"
+	"github.com/opencontainers/runtime-spec/specs-go"
 	"github.com/rs/zerolog"
 
 	"github.com/daycare-run/sandbox/internal/agent/wire"
-	"github.com/daycare-run/sandbox/internal/dockerd"
+	"github.com/daycare-run/sandbox/internal/engine"
 )
 
 // creationLimit bounds making a container, from the first question to the agent's greeting.
@@ -37,7 +36,7 @@ func (e *Executor) establish(ctx context.Context, c *container) (err error) {
 		}
 	}
 	attending := e.watchEnd(ctx, c)
-	done, err := e.pauses.use(attending, e.docker, c.id)
+	done, err := e.pauses.use(attending, e.engine, c.id)
 	if err != nil {
 		return err
 	}
@@ -89,13 +88,13 @@ func (e *Executor) connect(ctx context.Context, c *container) error {
 
 // start makes the container and starts it.
 func (e *Executor) start(ctx context.Context, c *container) error {
-	failed := false // gVisor has
+	failed := false // the runtime has
 	for try := 1; ; try++ {
-		connection, err := e.join(ctx, c)
+		addr, err := e.join(ctx, c)
 		if err != nil {
 			return err
 		}
-		mounts, err := e.create(ctx, c, connection)
+		mounts, err := e.create(ctx, c, addr)
 		if err != nil {
 			return err
 		}
@@ -113,11 +112,11 @@ func (e *Executor) start(ctx context.Context, c *container) error {
 			return fmt.Errorf("%w (cannot start: %v)", errLost, err)
 		}
 		switch {
-		case !failed && isGVisorFault(err):
+		case !failed && errors.Is(err, engine.ErrRuntimeDied):
 			failed = true
 			e.tell(ctx, c, Incident{What: "gVisor failed to start a container; it is made once more", Level: zerolog.WarnLevel, Err: err})
 		// Someone may have put another container on our network, at the address that came next.
-		case connection == nil || try >= addressTries || !strings.Contains(err.Error(), "Address already in use"):
+		case !addr.IsValid() || try >= addressTries || !errors.Is(err, engine.ErrAddressTaken):
 			return err
 		}
 		if err := e.remove(c.id, c.spool); err != nil {
@@ -126,14 +125,6 @@ func (e *Executor) start(ctx context.Context, c *container) error {
 		e.leave(c)
 		e.name(c, "")
 	}
-}
-
-// isGVisorFault reports whether a container did not start because gVisor's kernel had ended, or its gofer: runsc then finds
-// that the other end of its connection is gone. Nothing of the container's programs has begun.
-func isGVisorFault(err error) bool {
-	text := err.Error()
-	return strings.Contains(text, "cannot read client sync file") || strings.Contains(text, "urpc method") &&
-		(strings.Contains(text, "failed: EOF") || strings.Contains(text, "connection reset by peer") || strings.Contains(text, "broken pipe"))
 }
 
 // name sets the id of a container that is being made, before Docker is asked to start it.
@@ -156,7 +147,7 @@ const addressTries = 5
 
 // create makes the container and its spool, and returns its mounts. If a container of ours has the name, that
 // container was given up, so it is removed first.
-func (e *Executor) create(ctx context.Context, c *container, connection *network.NetworkingConfig) ([]mount.Mount, error) {
+func (e *Executor) create(ctx context.Context, c *container, addr netip.Addr) ([]specs.Mount, error) {
 	if err := c.spec.makeMasks(); err != nil {
 		return nil, err
 	}
@@ -167,22 +158,24 @@ func (e *Executor) create(ctx context.Context, c *container, connection *network
 			return nil, err
 		}
 	}
-	name, host := c.spec.ContainerName(), c.spec.hostConfig(spool, c.prepared, e.wiring(c))
-	host.CgroupParent = e.cfg.CgroupParent
+	net := e.wiring(c)
+	net.addr = addr
+	wanted := c.spec.engineSpec(spool, c.prepared, net)
+	wanted.CgroupParent = e.cfg.CgroupParent
 	// Docker carries on when its caller leaves, and nothing would track what it then makes.
 	creating, cancel := withGrace(ctx, createGrace)
 	defer cancel()
 	for wait := patience(); ; {
-		created, err := e.docker.ContainerCreate(creating, c.spec.containerConfig(), host, connection, nil, name)
+		id, err := e.engine.Create(creating, wanted)
 		if err == nil {
-			e.name(c, created.ID)
+			e.name(c, id)
 			c.spool = spool
-			return host.Mounts, nil
+			return wanted.Mounts, nil
 		}
 		if !cerrdefs.IsConflict(err) {
 			return nil, errors.Join(fmt.Errorf("cannot create: %w", err), removeSpool(spool))
 		}
-		if err := e.clearName(ctx, name); err != nil {
+		if err := e.clearName(ctx, wanted.Name); err != nil {
 			return nil, errors.Join(err, removeSpool(spool))
 		}
 		select {
@@ -205,14 +198,14 @@ func withGrace(ctx context.Context, d time.Duration) (context.Context, context.C
 
 // clearName removes the container of ours that has a name, if Docker shows one.
 func (e *Executor) clearName(ctx context.Context, name string) error {
-	found, err := e.docker.ContainerInspect(ctx, name)
+	found, err := e.engine.Inspect(ctx, name)
 	if cerrdefs.IsNotFound(err) {
 		return nil
 	}
 	if err != nil {
 		return fmt.Errorf("cannot inspect %s: %w", name, err)
 	}
-	if found.Config.Labels[labelInstance] != e.cfg.Instance {
+	if found.Labels[labelInstance] != e.cfg.Instance {
 		return fmt.Errorf("the name %s is taken by a container that is not this service's: rename or remove it", name)
 	}
 	return e.removeFound(found.ID, spoolOf(found.Mounts))
@@ -278,7 +271,7 @@ func (e *Executor) prepare(c *container, log *zerolog.Logger) {
 	unused, err := e.makeReady(ctx, c)
 	if err != nil {
 		e.tell(ctx, c, Incident{What: "container failed", Level: zerolog.ErrorLevel, Err: err})
-		c.err = fmt.Errorf("cannot prepare a container for user %q: %s", c.spec.User, c.spec.withoutHostPaths(dockerd.Explain(e.docker, err).Error()))
+		c.err = fmt.Errorf("cannot prepare a container for user %q: %s", c.spec.User, c.spec.withoutHostPaths(e.engine.Explain(err).Error()))
 		if errors.Is(err, errLost) {
 			c.err = lostError{c.err}
 		} else if refused, is := errors.AsType[refusedStart](err); is {

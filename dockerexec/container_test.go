@@ -3,6 +3,7 @@ package dockerexec
 import (
 	"context"
 	"errors"
+	"net/netip"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -29,7 +30,7 @@ func TestANameThatDockerKeeps(t *testing.T) {
 				ctx, cancel := context.WithTimeout(t.Context(), creationLimit)
 				defer cancel()
 				begun := time.Now()
-				_, err := e.create(ctx, made, nil)
+				_, err := e.create(ctx, made, netip.Addr{})
 				if !errors.Is(err, c.err) || (err == nil) != (made.id != "") {
 					t.Errorf("%q, %v", made.id, err)
 				}

@@ -5,14 +5,17 @@ import (
 	"encoding/json"
 	"io"
 	"net/http"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
-	"github.com/docker/docker/api/types/network"
+	containertypes "github.com/docker/docker/api/types/container"
 	"github.com/docker/docker/client"
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/daycare-run/sandbox/internal/engine"
 )
 
 // creator is a Docker that keeps what it is asked to create.
@@ -36,7 +39,10 @@ func TestDockerIsSentTheSame(t *testing.T) {
 	root.Root, root.Platform.GVisor = true, true
 	offline.Egress, offline.Platform.Offline = Egress{}, "runsc-offline"
 	spaces.Platform.Unconfined = false
-	at := wiring{network: "daycare-isolated", gateway: "10.1.2.1", resolvConf: "/data/resolv.conf"}
+	at := wiring{
+		network: "daycare-isolated", addr: netip.MustParseAddr("10.1.2.3"), gateway: "10.1.2.1",
+		resolvConf: "/data/resolv.conf",
+	}
 	prepared := Prepared{Mounts: []Mount{{Source: "/data/x", Target: "/home/x"}}, Masks: []Mask{{Target: "/home/y"}}}
 	for name, tt := range map[string]struct {
 		spec     Spec
@@ -48,7 +54,7 @@ func TestDockerIsSentTheSame(t *testing.T) {
 		"namespaces": {spec: spaces},
 	} {
 		t.Run(name, func(t *testing.T) {
-			got := createRequest(t, tt.spec, tt.prepared, tt.net)
+			got := createRequest(t, tt.spec, "/data/users/alice/.spool-1", tt.prepared, tt.net)
 			// The profile differs with the architecture.
 			profile, err := json.Marshal(namespaceProfile())
 			if err != nil {
@@ -68,7 +74,7 @@ func TestDockerIsSentTheSame(t *testing.T) {
 }
 
 // createRequest returns the body of the request that makes a Spec's container.
-func createRequest(t *testing.T, s Spec, prepared Prepared, net wiring) []byte {
+func createRequest(t *testing.T, s Spec, spool string, prepared Prepared, net wiring) []byte {
 	t.Helper()
 	asked := &creator{}
 	docker, err := client.NewClientWithOpts(
@@ -77,17 +83,31 @@ func createRequest(t *testing.T, s Spec, prepared Prepared, net wiring) []byte {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var connection *network.NetworkingConfig
-	if net.network != "" {
-		connection = &network.NetworkingConfig{EndpointsConfig: map[string]*network.EndpointSettings{
-			net.network: {IPAMConfig: &network.EndpointIPAMConfig{IPv4Address: "10.1.2.3"}},
-		}}
-	}
-	host := s.hostConfig("/data/users/alice/.spool-1", prepared, net)
-	host.CgroupParent = "daycare.slice"
-	_, err = docker.ContainerCreate(t.Context(), s.containerConfig(), host, connection, nil, "name")
-	if err != nil {
+	wanted := s.engineSpec(spool, prepared, net)
+	wanted.CgroupParent = "daycare.slice"
+	if _, err := engine.NewDocker(docker).Create(t.Context(), wanted); err != nil {
 		t.Fatal(err)
 	}
 	return asked.asked
+}
+
+// dockers is what Docker is asked for.
+type dockers struct {
+	containertypes.Config
+	HostConfig containertypes.HostConfig
+}
+
+func askedFor(t *testing.T, s Spec, spool string, prepared Prepared, net wiring) (d dockers) {
+	t.Helper()
+	if err := json.Unmarshal(createRequest(t, s, spool, prepared, net), &d); err != nil {
+		t.Fatal(err)
+	}
+	return d
+}
+
+// hostConfig is the part of it that holds the container.
+func hostConfig(t *testing.T, s Spec, spool string) *containertypes.HostConfig {
+	t.Helper()
+	d := askedFor(t, s, spool, Prepared{}, wiring{})
+	return &d.HostConfig
 }

@@ -9,9 +9,9 @@ import (
 	"time"
 
 	cerrdefs "github.com/containerd/errdefs"
-	containertypes "github.com/docker/docker/api/types/container"
-	"github.com/docker/docker/api/types/network"
 	"golang.org/x/sync/errgroup"
+
+	"github.com/daycare-run/sandbox/internal/engine"
 )
 
 // Endpoint is a running container on a network. PID is its first process's, as the host counts; 0 if Docker did not say.
@@ -26,25 +26,22 @@ type Endpoint struct {
 
 func (e *Executor) newHolder() uint64 { return e.holders.Add(1) }
 
-// join registers a container that is to be made and returns how it is connected; nil if it has no network.
-func (e *Executor) join(ctx context.Context, c *container) (*network.NetworkingConfig, error) {
+// join registers a container that is to be made and returns its address; invalid if it has no network.
+func (e *Executor) join(ctx context.Context, c *container) (addr netip.Addr, err error) {
 	profile := c.spec.Egress.Profile
 	if profile == "" {
-		return nil, nil
+		return addr, nil
 	}
 	n, err := e.network(ctx, c.spec.Platform.Network, profile)
 	if err != nil {
-		return nil, err
+		return addr, err
 	}
 	holder := e.newHolder()
-	addr, err := e.cfg.Networks.Add(c.spec, holder)
-	if err != nil {
-		return nil, err
+	if addr, err = e.cfg.Networks.Add(c.spec, holder); err != nil {
+		return addr, err
 	}
 	c.holder, c.gateway = holder, n.Gateway
-	return &network.NetworkingConfig{EndpointsConfig: map[string]*network.EndpointSettings{
-		n.Name: {IPAMConfig: &network.EndpointIPAMConfig{IPv4Address: addr.String()}},
-	}}, nil
+	return addr, nil
 }
 
 func (e *Executor) wiring(c *container) wiring {
@@ -116,47 +113,42 @@ const endpointLimit = 15 * time.Second
 func (e *Executor) endpoint(ctx context.Context, c *container) (Endpoint, error) {
 	ctx, cancel := context.WithTimeout(ctx, endpointLimit)
 	defer cancel()
-	found, err := e.docker.ContainerInspect(ctx, c.id)
+	found, err := e.engine.Inspect(ctx, c.id)
 	if err != nil {
 		return Endpoint{}, fmt.Errorf("cannot inspect: %w", err)
 	}
-	at, err := c.endpointOn(found.NetworkSettings.Networks)
-	if err == nil && !found.State.Running {
+	at, err := c.endpointOn(found.Endpoints)
+	if err == nil && !found.Runs() {
 		err = errors.New("the container has ended")
 	}
-	at.Holder, at.PID = c.holder, found.State.Pid
+	at.Holder, at.PID = c.holder, found.PID
 	return at, err
 }
 
 // endpointOn reads where Docker says that a container is.
-func (c *container) endpointOn(networks map[string]*network.EndpointSettings) (Endpoint, error) {
+func (c *container) endpointOn(endpoints []engine.Endpoint) (Endpoint, error) {
 	name := c.network()
-	end := networks[name]
-	if end == nil || len(networks) != 1 {
+	if len(endpoints) != 1 || endpoints[0].Network != name {
 		return Endpoint{}, fmt.Errorf("the container is not on network %s alone: %w", name, cerrdefs.ErrFailedPrecondition)
 	}
-	addr, err := netip.ParseAddr(end.IPAddress)
-	if err != nil {
+	at := endpoints[0]
+	if !at.Addr.IsValid() {
 		return Endpoint{}, fmt.Errorf("the container has no address on network %s: it has ended", name)
 	}
-	mac, err := net.ParseMAC(end.MacAddress)
-	if err != nil {
-		return Endpoint{}, fmt.Errorf("the container has no hardware address on network %s: %w", name, err)
+	if at.MAC == nil {
+		return Endpoint{}, fmt.Errorf("the container has no hardware address on network %s", name)
 	}
-	return Endpoint{Spec: c.effectiveSpec(), Addr: addr, MAC: mac}, nil
+	return Endpoint{Spec: c.effectiveSpec(), Addr: at.Addr, MAC: at.MAC}, nil
 }
 
 // foundAt notes where Docker's list says that a container is, for Networks: the list also has those about which Docker says
 // nothing. e.mu is held.
-func (e *Executor) foundAt(c *container, found containertypes.Summary) {
+func (e *Executor) foundAt(c *container, found engine.Container) {
 	if c.spec.Egress.Profile == "" {
 		return
 	}
 	c.holder = e.newHolder()
-	if found.NetworkSettings == nil {
-		return
-	}
-	if at, err := c.endpointOn(found.NetworkSettings.Networks); err == nil { // otherwise bind finds the container missing
+	if at, err := c.endpointOn(found.Endpoints); err == nil { // otherwise bind finds the container missing
 		at.Holder = c.holder
 		c.unregistered = &at
 	}

@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sync/singleflight"
 
 	"github.com/daycare-run/sandbox/internal/cgroup"
+	"github.com/daycare-run/sandbox/internal/engine"
 	"github.com/daycare-run/sandbox/internal/events"
 	"github.com/daycare-run/sandbox/internal/quota"
 )
@@ -72,7 +73,8 @@ type processWatcher interface {
 // Executor keeps one container for each Spec in use. It is safe for concurrent use.
 type Executor struct {
 	cfg    Config
-	docker *client.Client
+	docker *client.Client // for what a session asks; everything else asks engine
+	engine engine.Engine
 
 	ctx    context.Context // ends with Shutdown, and the goroutines of work with it
 	cancel context.CancelFunc
@@ -129,7 +131,7 @@ type Executor struct {
 func New(docker *client.Client, cfg Config) *Executor {
 	ctx, cancel := context.WithCancel(context.Background())
 	e := &Executor{
-		cfg: cfg, docker: docker, ctx: ctx, cancel: cancel, containers: map[Fingerprint]*container{}, leaving: map[*container]bool{}, processes: map[string]*container{}, gateways: map[string]string{},
+		cfg: cfg, docker: docker, engine: engine.NewDocker(docker), ctx: ctx, cancel: cancel, containers: map[Fingerprint]*container{}, leaving: map[*container]bool{}, processes: map[string]*container{}, gateways: map[string]string{},
 		preparing: map[string]*container{}, launching: map[*container]bool{}, whyEnded: map[string]string{}, bound: map[string]poolRecord{}, warming: map[string]int{}, adopting: make(chan struct{}, adoptionsAtOnce),
 	}
 	e.host, e.usages.turn = cgroup.ThisHost(), make(chan struct{}, 1)
@@ -191,7 +193,7 @@ func (e *Executor) Shutdown() {
 	e.mu.Unlock()
 	e.cancel()
 	e.work.Wait()
-	_ = e.docker.Close()
+	_ = e.engine.Close()
 }
 
 // EndCommands ends the running commands as if their callers had gone, and those that come later. The error of their

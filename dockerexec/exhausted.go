@@ -8,7 +8,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	cerrdefs "github.com/containerd/errdefs"
-	containertypes "github.com/docker/docker/api/types/container"
 
 	"github.com/daycare-run/sandbox/internal/cgroup"
 )
@@ -110,7 +109,7 @@ func (e *Executor) dockersReason(ctx context.Context, id string) *Exhausted {
 		return nil
 	}
 	if err == nil && now.Running {
-		doneWithin(waitFor(ctx, e.docker, id, containertypes.WaitConditionNotRunning), endingLag)
+		doneWithin(e.engine.Wait(ctx, id), endingLag)
 		now, err = e.InspectProcess(ctx, id)
 	}
 	if err != nil || !now.OOM {

@@ -100,12 +100,12 @@ func TestWhatWasRefusedBeforeAContainerWasFound(t *testing.T) {
 // gVisor's own threads on the host do not count as the commands', and commands cannot use up what it needs.
 func TestLimitOfProcesses(t *testing.T) {
 	p := Platform{Limits: Limits{Pids: 1024, OpenFiles: 99}}
-	if n := p.hostPids(); n != 1024 || len(p.ulimits()) != 2 {
-		t.Errorf("under runc: %d, %+v", n, p.ulimits())
+	if n := p.hostPids(); n != 1024 || len(p.rlimits()) != 2 {
+		t.Errorf("under runc: %d, %+v", n, p.rlimits())
 	}
 	p.GVisor = true
-	limits := p.ulimits()
-	if last := limits[len(limits)-1]; p.hostPids() != 2304 || last.Name != "nproc" || last.Hard != 1024 || last.Soft != 1024 {
+	limits := p.rlimits()
+	if last := limits[len(limits)-1]; p.hostPids() != 2304 || last.Type != "RLIMIT_NPROC" || last.Hard != 1024 || last.Soft != 1024 {
 		t.Errorf("under gVisor: %d, %+v", p.hostPids(), last)
 	}
 	if p.Limits.Pids = 1 << 22; p.hostPids() != 1<<22 {

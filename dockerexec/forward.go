@@ -13,7 +13,6 @@ import (
 
 	"github.com/daycare-run/sandbox/internal/agent/ask"
 	"github.com/daycare-run/sandbox/internal/agent/wire"
-	"github.com/daycare-run/sandbox/internal/dockerd"
 	"github.com/daycare-run/sandbox/internal/relay"
 )
 
@@ -69,18 +68,18 @@ func (e *Executor) dialProcess(ctx context.Context, id string, port int) (*yamux
 	return stream, err
 }
 
-// explain is dockerd.Explain, except that ErrPaused stays what it is: callers resume the container.
+// explain is engine.Explain, except that ErrPaused stays what it is: callers resume the container.
 func (e *Executor) explain(err error) error {
 	if errors.Is(err, ErrPaused) {
 		return err
 	}
-	return dockerd.Explain(e.docker, err)
+	return e.engine.Explain(err)
 }
 
 // agentOf returns the session of an agent of a mode in a container that runs without the service, and starts it if needed.
 func (e *Executor) agentOf(ctx context.Context, c *container, f *forwarder, mode string, version int) (*yamux.Session, error) {
 	return f.open(ctx, func() (mux *yamux.Session, err error) {
-		done, err := e.pauses.use(e.ctx, e.docker, c.id)
+		done, err := e.pauses.use(e.ctx, e.engine, c.id)
 		if err != nil {
 			return nil, err
 		}
@@ -91,7 +90,7 @@ func (e *Executor) agentOf(ctx context.Context, c *container, f *forwarder, mode
 		})
 		if errors.Is(err, context.DeadlineExceeded) {
 			// The tenant may have stopped the agent while it was starting, and Docker would wait for it forever.
-			err = errors.Join(err, giveUpExecs(c.id))
+			err = errors.Join(err, e.engine.AbortExecs(c.id))
 		}
 		return mux, err
 	})

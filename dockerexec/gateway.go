@@ -10,10 +10,9 @@ import (
 	"path/filepath"
 
 	cerrdefs "github.com/containerd/errdefs"
-	containertypes "github.com/docker/docker/api/types/container"
-	"github.com/docker/docker/api/types/mount"
+	"github.com/opencontainers/runtime-spec/specs-go"
 
-	"github.com/daycare-run/sandbox/internal/dockerd"
+	"github.com/daycare-run/sandbox/internal/engine"
 )
 
 // A network of ours has a gateway: a container in whose network namespace the interfaces of filtered containers end.
@@ -56,15 +55,15 @@ func (e *Executor) gateway(ctx context.Context, n Network) (Network, error) {
 	}
 	n.GatewayDir = g.Dir
 	name := n.Name + gatewaySuffix
-	found, err := e.docker.ContainerInspect(ctx, name)
+	found, err := e.engine.Inspect(ctx, name)
 	if err != nil && !cerrdefs.IsNotFound(err) {
-		return n, fmt.Errorf("cannot inspect the gateway %s: %w", name, dockerd.Explain(e.docker, err))
+		return n, fmt.Errorf("cannot inspect the gateway %s: %w", name, e.engine.Explain(err))
 	}
 	missing := err != nil
-	if !missing && found.Config.Labels[labelInstance] != e.cfg.Instance {
+	if !missing && found.Labels[labelInstance] != e.cfg.Instance {
 		return n, fmt.Errorf("the name %s is taken by a container that is not this service's: set egress.name to another name, or remove the container: %w", name, cerrdefs.ErrConflict)
 	}
-	if !missing && found.State.Running && found.Config.Labels[labelGateway] == g.likeness() {
+	if !missing && found.Runs() && found.Labels[labelGateway] == g.likeness() {
 		n.GatewayID = found.ID
 	} else {
 		if cut := e.filteredAlone(n.Profile); cut > 0 {
@@ -77,7 +76,7 @@ func (e *Executor) gateway(ctx context.Context, n Network) (Network, error) {
 			}
 		}
 		if n.GatewayID, err = e.makeGateway(ctx, name, g); err != nil {
-			return n, fmt.Errorf("cannot make the gateway %s: %w", name, dockerd.Explain(e.docker, err))
+			return n, fmt.Errorf("cannot make the gateway %s: %w", name, e.engine.Explain(err))
 		}
 		e.logOf(ctx).Info().Str("network", n.Name).Msg("gateway made")
 	}
@@ -116,38 +115,36 @@ func (e *Executor) makeGateway(ctx context.Context, name string, g Gateway) (id 
 	if err := errors.Join(os.RemoveAll(g.Dir), os.MkdirAll(g.Dir, 0o700)); err != nil {
 		return "", fmt.Errorf("cannot make its folder: %w", err)
 	}
-	pids := int64(gatewayPids)
 	labels := e.owner().labels()
 	labels[labelGateway] = g.likeness()
-	made, err := e.docker.ContainerCreate(ctx, &containertypes.Config{
-		Image: platform.ImageID, Hostname: "gateway", User: "0:0", WorkingDir: "/",
-		Entrypoint: append([]string{gatewayPath}, g.Arguments...), Cmd: []string{},
-		Healthcheck: &containertypes.HealthConfig{Test: []string{"NONE"}},
-		Labels:      labels,
-	}, &containertypes.HostConfig{
-		Runtime:        gatewayRuntime,
-		NetworkMode:    "none",
-		ReadonlyRootfs: true,
-		CapDrop:        []string{"ALL"},
-		CapAdd:         []string{"NET_ADMIN", "NET_BIND_SERVICE"}, // of its own namespace
-		SecurityOpt:    []string{"no-new-privileges"},
-		IpcMode:        containertypes.IPCModePrivate,
-		LogConfig:      containertypes.LogConfig{Type: "none"},
-		RestartPolicy:  containertypes.RestartPolicy{Name: containertypes.RestartPolicyDisabled},
-		Sysctls:        g.Sysctls,
-		Resources:      containertypes.Resources{Memory: gatewayMemory, MemorySwap: gatewayMemory, PidsLimit: &pids},
-		Mounts: []mount.Mount{
-			bind(Mount{Source: program, Target: gatewayPath, ReadOnly: true}),
-			bind(Mount{Source: g.Dir, Target: g.Target}),
+	memory := int64(gatewayMemory)
+	id, err = e.engine.Create(ctx, engine.Spec{
+		Name: name, Image: platform.ImageID, Runtime: gatewayRuntime, Hostname: "gateway", Labels: labels,
+		Process: specs.Process{
+			Args: append([]string{gatewayPath}, g.Arguments...), Cwd: "/", NoNewPrivileges: true,
 		},
-	}, nil, nil, name)
+		// They are of its own namespace.
+		Capabilities: engine.Capabilities{
+			Drop: []string{"ALL"}, Add: []string{"NET_ADMIN", "NET_BIND_SERVICE"},
+		},
+		Resources: specs.LinuxResources{
+			Memory: &specs.LinuxMemory{Limit: &memory, Swap: &memory},
+			Pids:   &specs.LinuxPids{Limit: gatewayPids},
+		},
+		ReadonlyRoot: true,
+		Mounts: []specs.Mount{
+			engine.BindMount(program, gatewayPath, true),
+			engine.BindMount(g.Dir, g.Target, false),
+		},
+		Sysctl: g.Sysctls,
+	})
 	if err != nil {
 		return "", err
 	}
-	if err := e.docker.ContainerStart(ctx, made.ID, containertypes.StartOptions{}); err != nil {
-		return "", errors.Join(err, e.removeContainer(made.ID))
+	if err := e.engine.Start(ctx, id); err != nil {
+		return "", errors.Join(err, e.removeContainer(id))
 	}
-	return made.ID, removeOthers(program)
+	return id, removeOthers(program)
 }
 
 // removeOthers removes the programs of earlier gateways. Running gateways keep theirs.
@@ -162,12 +159,10 @@ func removeOthers(program string) error {
 }
 
 // considerGateway removes a gateway whose networks have another name now. The others are checked when they are used.
-func (e *Executor) considerGateway(found containertypes.Summary, platform Platform) {
-	for _, name := range found.Names {
-		for profile := range bridgeSuffixes {
-			if name == "/"+platform.Network+"-"+profile+gatewaySuffix {
-				return
-			}
+func (e *Executor) considerGateway(found engine.Container, platform Platform) {
+	for profile := range bridgeSuffixes {
+		if found.Name == platform.Network+"-"+profile+gatewaySuffix {
+			return
 		}
 	}
 	if err := e.removeContainer(found.ID); err != nil {

@@ -2,44 +2,23 @@ package dockerexec
 
 import (
 	"fmt"
+	"net/netip"
 	"slices"
 	"strconv"
+	"syscall"
 
-	containertypes "github.com/docker/docker/api/types/container"
-	"github.com/docker/docker/api/types/mount"
+	"github.com/opencontainers/runtime-spec/specs-go"
 
 	"github.com/daycare-run/sandbox/internal/agent/ask"
 	"github.com/daycare-run/sandbox/internal/agent/creds"
 	"github.com/daycare-run/sandbox/internal/agent/launch"
 	"github.com/daycare-run/sandbox/internal/agent/seccomp"
 	"github.com/daycare-run/sandbox/internal/agent/wire"
+	"github.com/daycare-run/sandbox/internal/engine"
 )
 
 // agentPath is where every container finds the agent, whatever its image.
 const agentPath = "/.daycare/agent"
-
-// containerConfig and hostConfig are the only place that translates a Spec into Docker's terms.
-func (s Spec) containerConfig() *containertypes.Config {
-	return &containertypes.Config{
-		Image:    s.Platform.ImageID,
-		Hostname: HostName,
-		User:     "0:0", // which the agent gives up: package creds
-		Env: []string{
-			creds.Variable + "=" + s.commands().String(),
-			seccomp.Variable + "=" + s.Platform.userNamespaces(),
-		},
-		WorkingDir: "/",
-		// Docker closes stdin when the attached client has gone: then the session ends.
-		OpenStdin: !s.isAlone(), StdinOnce: true,
-		Entrypoint:  []string{agentPath, s.mode()},
-		Cmd:         []string{},
-		StopSignal:  s.stopSignal(),
-		Healthcheck: &containertypes.HealthConfig{Test: []string{"NONE"}},
-		Labels:      s.labels(),
-
-		NetworkDisabled: s.isOffline(),
-	}
-}
 
 // userNamespaces tells the agent whether commands may create user namespaces.
 func (p Platform) userNamespaces() string {
@@ -92,12 +71,13 @@ var rootCapabilities = []string{
 	"AUDIT_WRITE", "CHOWN", "DAC_OVERRIDE", "FOWNER", "FSETID", "KILL", "NET_BIND_SERVICE", "SETFCAP", "SETGID", "SETPCAP", "SETUID",
 }
 
-// capabilities returns CapDrop and CapAdd for Docker.
-func (s Spec) capabilities() (drop, add []string) {
+// capabilities returns what the engine's default set is changed by.
+func (s Spec) capabilities() engine.Capabilities {
 	if s.Root {
-		return []string{"ALL"}, rootCapabilities
+		return engine.Capabilities{Drop: []string{"ALL"}, Add: rootCapabilities}
 	}
-	return s.Platform.withAgents()
+	drop, add := s.Platform.withAgents()
+	return engine.Capabilities{Drop: drop, Add: add}
 }
 
 // mode returns the agent's mode as the first program.
@@ -111,24 +91,24 @@ func (s Spec) mode() string {
 	return "session"
 }
 
-// stopSignal is the signal that ends the first program, and with it the whole container. The kernel drops signals for
+// stopSignal returns the signal that ends the first program, and with it the whole container. The kernel drops signals for
 // which a first process has no handler, and one that starts commands while others run has none (package spawn).
-func (s Spec) stopSignal() string {
+func (s Spec) stopSignal() syscall.Signal {
 	if s.Process.ID != "" {
-		return "SIGTERM"
+		return syscall.SIGTERM
 	}
-	return "SIGKILL"
+	return syscall.SIGKILL
 }
 
 // exchange returns what the first program and the service share: a spool, or a process's folder; nothing for a lasting container.
-func (s Spec) exchange(spoolFile string) []mount.Mount {
+func (s Spec) exchange(spoolFile string) []specs.Mount {
 	switch {
 	case s.Process.ID != "":
-		return []mount.Mount{bind(Mount{Source: s.Process.Dir, Target: launch.Dir})}
+		return []specs.Mount{engine.BindMount(s.Process.Dir, launch.Dir, false)}
 	case s.Lasting != "":
 		return nil
 	}
-	return []mount.Mount{bind(Mount{Source: spoolFile, Target: wire.SpoolPath})}
+	return []specs.Mount{engine.BindMount(spoolFile, wire.SpoolPath, false)}
 }
 
 // isAlone reports whether the Spec's container runs without the service: it is a process's, or lasting. Others have a
@@ -136,71 +116,111 @@ func (s Spec) exchange(spoolFile string) []mount.Mount {
 func (s Spec) isAlone() bool { return s.Process.ID != "" || s.Lasting != "" }
 
 // wiring says how a container is connected; it is empty for one without a network.
-type wiring struct{ network, gateway, resolvConf string }
+type wiring struct {
+	network, gateway, resolvConf string
+	addr                         netip.Addr
+}
 
-func (s Spec) hostConfig(spoolFile string, prepared Prepared, net wiring) *containertypes.HostConfig {
+// engineSpec is the only place that translates a Spec into the engine's terms.
+func (s Spec) engineSpec(spoolFile string, prepared Prepared, net wiring) engine.Spec {
 	p := s.Platform
-	pids := p.hostPids()
-	drop, add := s.capabilities()
-	host := &containertypes.HostConfig{
-		Runtime:        s.Runtime(),
-		NetworkMode:    "none",
-		ReadonlyRootfs: p.ReadOnlyRoot,
-		CapDrop:        drop,
-		CapAdd:         add,
-		SecurityOpt:    p.securityOpt(),
-		IpcMode:        containertypes.IPCModePrivate,
-		CgroupnsMode:   containertypes.CgroupnsModePrivate, // a Docker before 20.10 (API 1.41) does not know it
-		ShmSize:        p.Limits.Shm,
-		LogConfig:      containertypes.LogConfig{Type: "none"},
-		RestartPolicy:  containertypes.RestartPolicy{Name: containertypes.RestartPolicyDisabled},
-		OomScoreAdj:    oomScoreAdj,
-		Resources: containertypes.Resources{
-			NanoCPUs:   p.Limits.NanoCPUs,
-			Memory:     p.Limits.Memory,
-			MemorySwap: p.Limits.Memory, // together with Memory: no swap beyond it
-			PidsLimit:  &pids,
-			Ulimits:    p.ulimits(),
+	adj := oomScoreAdj
+	made := engine.Spec{
+		Name:     s.ContainerName(),
+		Image:    p.ImageID,
+		Runtime:  s.Runtime(),
+		Hostname: HostName,
+		Labels:   s.labels(),
+		Process: specs.Process{
+			Args: []string{agentPath, s.mode()},
+			Env: []string{
+				creds.Variable + "=" + s.commands().String(),
+				seccomp.Variable + "=" + p.userNamespaces(),
+			},
+			Cwd: "/",
+			// User is root, which the agent gives up: package creds.
+			NoNewPrivileges: true,
+			OOMScoreAdj:     &adj,
+			Rlimits:         p.rlimits(),
 		},
-		Tmpfs: map[string]string{
-			"/var/tmp": tmpfs(p.Limits.VarTmp, "1777,exec"),
-			"/run":     tmpfs(p.Limits.Run, "755,noexec"),
-		},
-		Mounts: slices.Concat([]mount.Mount{bind(Mount{Source: p.Agent, Target: agentPath, ReadOnly: true})}, s.exchange(spoolFile), []mount.Mount{s.tmpVolume()}),
+		Stdin:        !s.isAlone(), // when it ends, the session does
+		StopSignal:   s.stopSignal(),
+		Capabilities: s.capabilities(),
+		Resources:    p.resources(),
+		Shm:          p.Limits.Shm,
+		ReadonlyRoot: p.ReadOnlyRoot,
+		Mounts:       s.mounts(spoolFile, prepared, net),
+		Volumes:      []engine.Volume{s.tmpVolume()},
+
+		RuntimeLoopback: s.isOffline(),
+	}
+	made.Seccomp, made.Process.ApparmorProfile = p.profiles()
+	if s.isOffline() {
+		made.Runtime = p.Offline
+	}
+	if net.network != "" {
+		net.connect(&made)
+	}
+	return made
+}
+
+// mounts returns what is mounted, in this order.
+func (s Spec) mounts(spoolFile string, prepared Prepared, net wiring) []specs.Mount {
+	p := s.Platform
+	mounts := []specs.Mount{
+		tmpfs("/var/tmp", p.Limits.VarTmp, "1777", "exec"),
+		tmpfs("/run", p.Limits.Run, "755", "noexec"),
 	}
 	if s.Lasting != "" {
-		host.Tmpfs[ask.SocketDir] = fmt.Sprintf("%s,uid=%d,gid=%d", tmpfs(socketDirSize, "700,noexec"), creds.Agent(s.UID), s.GID)
+		mounts = append(mounts, tmpfs(ask.SocketDir, socketDirSize, "700", "noexec",
+			fmt.Sprint("uid=", creds.Agent(s.UID)), fmt.Sprint("gid=", s.GID)))
 	}
-	for _, own := range []Mount{{Source: p.Bundle, Target: p.BundleAt}, {Source: s.Passwd, Target: "/etc/passwd"}, {Source: s.Group, Target: "/etc/group"}} {
-		if own.Source != "" {
-			own.ReadOnly = true
-			host.Mounts = append(host.Mounts, bind(own))
+	mounts = append(mounts, engine.BindMount(p.Agent, agentPath, true))
+	mounts = append(mounts, s.exchange(spoolFile)...)
+	mounts = append(mounts, specs.Mount{
+		Type: engine.VolumeType, Source: s.tmpName(), Destination: "/tmp",
+	})
+	for _, own := range []struct{ source, target string }{
+		{p.Bundle, p.BundleAt}, {s.Passwd, "/etc/passwd"}, {s.Group, "/etc/group"},
+	} {
+		if own.source != "" {
+			mounts = append(mounts, engine.BindMount(own.source, own.target, true))
 		}
 	}
-	if s.isOffline() {
-		host.Runtime = p.Offline
-	}
-	host.Mounts = append(host.Mounts, s.nameFiles(net)...)
-	if net.network != "" {
-		net.connect(host)
-	}
+	mounts = append(mounts, s.nameFiles(net)...)
 	for _, m := range slices.Concat(s.Mounts, prepared.Mounts) {
-		host.Mounts = append(host.Mounts, bind(m))
+		mounts = append(mounts, engine.BindMount(m.Source, m.Target, m.ReadOnly))
 	}
 	for _, mask := range slices.Concat(s.Masks, prepared.Masks) {
 		if !mask.Absent {
-			host.Mounts = append(host.Mounts, bind(Mount{Source: p.maskSource(mask), Target: mask.Target, ReadOnly: true}))
+			mounts = append(mounts, engine.BindMount(p.maskSource(mask), mask.Target, true))
 		}
 	}
-	return host
+	return mounts
 }
 
 // connect attaches a container to its network.
-func (net wiring) connect(host *containertypes.HostConfig) {
-	host.NetworkMode = containertypes.NetworkMode(net.network)
-	// Docker's own server, which gVisor does not reach and no file names, must not know the host's resolvers either.
-	host.DNS = []string{net.gateway}
-	host.Sysctls = map[string]string{"net.ipv6.conf.all.disable_ipv6": "1", "net.ipv6.conf.default.disable_ipv6": "1"}
+func (net wiring) connect(made *engine.Spec) {
+	// The engine's own server, which gVisor does not reach and no file names, must not know the
+	// host's resolvers either.
+	made.Net = &engine.Attachment{Network: net.network, Addr: net.addr, Resolver: net.gateway}
+	made.Sysctl = map[string]string{
+		"net.ipv6.conf.all.disable_ipv6": "1", "net.ipv6.conf.default.disable_ipv6": "1",
+	}
+}
+
+// cpuPeriod is the scheduler's period in microseconds; a container gets its share in each.
+const cpuPeriod = 100_000
+
+// resources returns what all of a container may use. There is no swap beyond its memory.
+func (p Platform) resources() specs.LinuxResources {
+	memory, period := p.Limits.Memory, uint64(cpuPeriod)
+	quota := p.Limits.NanoCPUs / (1e9 / cpuPeriod)
+	return specs.LinuxResources{
+		CPU:    &specs.LinuxCPU{Quota: &quota, Period: &period},
+		Memory: &specs.LinuxMemory{Limit: &memory, Swap: &memory},
+		Pids:   &specs.LinuxPids{Limit: p.hostPids()},
+	}
 }
 
 // oomScoreAdj makes a host that is out of memory kill tenants' programs, agents included, before any program of its own:
@@ -210,17 +230,19 @@ const oomScoreAdj = 900
 // socketDirSize bounds the agent's own folder, in bytes. It holds one socket.
 const socketDirSize = 64 << 10
 
-// ulimits returns the limits that containers would otherwise inherit from Docker. The number of processes is among them under
-// gVisor, whose kernel counts it for a uid of the container: what a command starts too much fails then, and the agent, which has
-// another uid, goes on. The host's kernel counts it for a uid over all containers, so otherwise PidsLimit alone bounds it.
-func (p Platform) ulimits() []*containertypes.Ulimit {
-	l := p.Limits
-	limits := []*containertypes.Ulimit{
-		{Name: "core", Soft: 0, Hard: 0},
-		{Name: "nofile", Soft: l.OpenFiles, Hard: l.OpenFiles},
+// rlimits returns the limits that containers would otherwise inherit from the engine. The number of
+// processes is among them under gVisor, whose kernel counts it for a uid of the container: what a
+// command starts too much fails then, and the agent, which has another uid, goes on. The host's
+// kernel counts it for a uid over all containers, so otherwise the limit of Pids alone bounds it.
+func (p Platform) rlimits() []specs.POSIXRlimit {
+	limit := func(kind string, most int64) specs.POSIXRlimit {
+		return specs.POSIXRlimit{Type: kind, Soft: uint64(most), Hard: uint64(most)}
+	}
+	limits := []specs.POSIXRlimit{
+		limit("RLIMIT_CORE", 0), limit("RLIMIT_NOFILE", p.Limits.OpenFiles),
 	}
 	if p.GVisor {
-		limits = append(limits, &containertypes.Ulimit{Name: "nproc", Soft: l.Pids, Hard: l.Pids})
+		limits = append(limits, limit("RLIMIT_NPROC", p.Limits.Pids))
 	}
 	return limits
 }
@@ -242,17 +264,10 @@ func (p Platform) hostPids() int64 {
 	return p.Limits.Pids
 }
 
-func tmpfs(size int64, mode string) string {
-	return fmt.Sprintf("rw,nosuid,nodev,size=%d,mode=%s", size, mode)
-}
-
-// bind returns a mount that fails if the source is missing, instead of making a directory owned by root.
-func bind(m Mount) mount.Mount {
-	return mount.Mount{
-		Type:        mount.TypeBind,
-		Source:      m.Source,
-		Target:      m.Target,
-		ReadOnly:    m.ReadOnly,
-		BindOptions: &mount.BindOptions{Propagation: mount.PropagationRPrivate},
+// tmpfs returns a file system in memory, of so many bytes.
+func tmpfs(target string, size int64, mode string, options ...string) specs.Mount {
+	all := []string{"rw", "nosuid", "nodev", fmt.Sprint("size=", size), "mode=" + mode}
+	return specs.Mount{
+		Type: engine.Tmpfs, Destination: target, Options: append(all, options...),
 	}
 }

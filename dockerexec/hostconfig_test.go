@@ -22,7 +22,7 @@ func TestSecurityOfEveryContainer(t *testing.T) {
 	relaxed := fullSpec()
 	relaxed.Platform.ReadOnlyRoot = false
 	for name, s := range map[string]Spec{"empty": {}, "full": fullSpec(), "relaxed": relaxed} {
-		host := s.hostConfig("/data/users/alice/.spool-1", Prepared{}, wiring{})
+		host := hostConfig(t, s, "/data/users/alice/.spool-1")
 		for promise, kept := range map[string]bool{
 			"never privileged":      !host.Privileged,
 			"no new privileges":     slices.Contains(host.SecurityOpt, "no-new-privileges"),
@@ -70,7 +70,7 @@ func TestHostConfigOfASpec(t *testing.T) {
 		{"read-only root", func(_ Spec, h *containertypes.HostConfig) any { return h.ReadonlyRootfs }, true},
 		{"capabilities dropped", func(_ Spec, h *containertypes.HostConfig) any { return []string(h.CapDrop) }, []string{"ALL"}},
 		{"capabilities added", func(_ Spec, h *containertypes.HostConfig) any { return []string(h.CapAdd) },
-			[]string{"CHOWN", "FOWNER", "KILL", "SETGID", "SETPCAP", "SETUID"}},
+			[]string{"CAP_CHOWN", "CAP_FOWNER", "CAP_KILL", "CAP_SETGID", "CAP_SETPCAP", "CAP_SETUID"}},
 		{"unconfined", func(_ Spec, h *containertypes.HostConfig) any { return h.SecurityOpt },
 			[]string{"no-new-privileges", "seccomp=unconfined", "apparmor=unconfined"}},
 		{"CPUs", func(_ Spec, h *containertypes.HostConfig) any { return h.NanoCPUs }, int64(4e9)},
@@ -86,7 +86,13 @@ func TestHostConfigOfASpec(t *testing.T) {
 		{"mounts", func(_ Spec, h *containertypes.HostConfig) any { return h.Mounts }, []mount.Mount{
 			{Type: mount.TypeBind, Source: fullSpec().Platform.Agent, Target: agentPath, ReadOnly: true, BindOptions: bindOptions},
 			{Type: mount.TypeBind, Source: "/data/users/alice/.spool-1", Target: wire.SpoolPath, BindOptions: bindOptions},
-			fullSpec().tmpVolume(),
+			{Type: mount.TypeVolume, Source: fullSpec().tmpName(), Target: "/tmp", VolumeOptions: &mount.VolumeOptions{
+				NoCopy: true,
+				Labels: map[string]string{labelInstance: "i-1", labelData: "/var/lib/sandboxd", labelUser: "alice"},
+				DriverConfig: &mount.Driver{Name: "local", Options: map[string]string{
+					"type": "tmpfs", "device": "tmpfs", "o": "nosuid,nodev,size=2147483648,mode=1777",
+				}},
+			}},
 			{Type: mount.TypeBind, Source: "/var/lib/sandboxd/masks/hosts", Target: "/etc/hosts", ReadOnly: true, BindOptions: bindOptions},
 			{Type: mount.TypeBind, Source: "/var/lib/sandboxd/masks/resolv.conf", Target: "/etc/resolv.conf", ReadOnly: true, BindOptions: bindOptions},
 			{Type: mount.TypeBind, Source: "/data/users/alice/home", Target: "/home", BindOptions: bindOptions},
@@ -94,16 +100,18 @@ func TestHostConfigOfASpec(t *testing.T) {
 			{Type: mount.TypeBind, Source: "/var/lib/sandboxd/masks/file", Target: "/home/.netrc", ReadOnly: true, BindOptions: bindOptions},
 			{Type: mount.TypeBind, Source: "/var/lib/sandboxd/masks/closed", Target: "/home/.ssh", ReadOnly: true, BindOptions: bindOptions},
 		}},
-		{"user", func(s Spec, _ *containertypes.HostConfig) any { return s.containerConfig().User }, "0:0"},
-		{"user of commands", func(s Spec, _ *containertypes.HostConfig) any { return s.containerConfig().Env[:1] }, []string{"DAYCARE_COMMANDS_RUN_AS=1000:1001:"}},
-		{"image by its content", func(s Spec, _ *containertypes.HostConfig) any { return s.containerConfig().Image }, "sha256:aa"},
+		{"user", func(s Spec, _ *containertypes.HostConfig) any { return askedFor(t, s, "", Prepared{}, wiring{}).User }, "0:0"},
+		{"user of commands", func(s Spec, _ *containertypes.HostConfig) any {
+			return askedFor(t, s, "", Prepared{}, wiring{}).Env[:1]
+		}, []string{"DAYCARE_COMMANDS_RUN_AS=1000:1001:"}},
+		{"image by its content", func(s Spec, _ *containertypes.HostConfig) any { return askedFor(t, s, "", Prepared{}, wiring{}).Image }, "sha256:aa"},
 		{"first process", func(s Spec, _ *containertypes.HostConfig) any {
-			return append(slices.Clone(s.containerConfig().Entrypoint), s.containerConfig().Cmd...)
+			return append(slices.Clone(askedFor(t, s, "", Prepared{}, wiring{}).Entrypoint), askedFor(t, s, "", Prepared{}, wiring{}).Cmd...)
 		}, []string{agentPath, "session"}},
 	} {
 		s := fullSpec()
 		s.Process = Process{}
-		got := tt.got(s, s.hostConfig("/data/users/alice/.spool-1", Prepared{}, wiring{}))
+		got := tt.got(s, hostConfig(t, s, "/data/users/alice/.spool-1"))
 		if v := reflect.ValueOf(got); v.Kind() == reflect.Slice && v.Type() != reflect.TypeOf(tt.want) {
 			got = v.Convert(reflect.TypeOf(tt.want)).Interface()
 		}
@@ -135,7 +143,8 @@ func TestCapabilitiesOfTheAgent(t *testing.T) {
 
 // A network is that of our name, with names resolved by the gateway alone.
 func TestWiring(t *testing.T) {
-	host := fullSpec().hostConfig("/x", Prepared{}, wiring{network: "daycare-isolated", gateway: "10.1.2.1", resolvConf: "/var/lib/sandboxd/resolv"})
+	asked := askedFor(t, fullSpec(), "/x", Prepared{}, wiring{network: "daycare-isolated", gateway: "10.1.2.1", resolvConf: "/var/lib/sandboxd/resolv"})
+	host := &asked.HostConfig
 	if host.NetworkMode != "daycare-isolated" || !slices.Equal(host.DNS, []string{"10.1.2.1"}) || host.Sysctls["net.ipv6.conf.all.disable_ipv6"] != "1" {
 		t.Errorf("%+v", host)
 	}
@@ -147,15 +156,15 @@ func TestWiring(t *testing.T) {
 // A process's container differs in what its first program does, and in nothing that holds it.
 func TestProcessOfASpec(t *testing.T) {
 	s := fullSpec()
-	process := s.hostConfig("", Prepared{}, wiring{})
-	if got := s.containerConfig().Entrypoint; !slices.Equal(got, []string{agentPath, "process"}) {
+	process := hostConfig(t, s, "")
+	if got := askedFor(t, s, "", Prepared{}, wiring{}).Entrypoint; !slices.Equal(got, []string{agentPath, "process"}) {
 		t.Errorf("%q", got)
 	}
 	if m := process.Mounts[1]; m.Source != s.Process.Dir || m.Target != "/.daycare/process" || m.ReadOnly {
 		t.Errorf("%+v", m)
 	}
 	s.Process = Process{}
-	other := s.hostConfig("/spool", Prepared{}, wiring{})
+	other := hostConfig(t, s, "/spool")
 	process.Mounts, other.Mounts = slices.Delete(process.Mounts, 1, 2), slices.Delete(other.Mounts, 1, 2)
 	if diff := cmp.Diff(other, process); diff != "" {
 		t.Errorf("beyond that:\n%s", diff)
@@ -165,7 +174,7 @@ func TestProcessOfASpec(t *testing.T) {
 func TestConfinedByDefault(t *testing.T) {
 	s := fullSpec()
 	s.Platform.Unconfined, s.Platform.UserNamespaces = false, false
-	if got := s.hostConfig("/x", Prepared{}, wiring{}).SecurityOpt; !slices.Equal(got, []string{"no-new-privileges"}) {
+	if got := hostConfig(t, s, "/x").SecurityOpt; !slices.Equal(got, []string{"no-new-privileges"}) {
 		t.Errorf("%v", got)
 	}
 }
@@ -174,7 +183,7 @@ func TestConfinedByDefault(t *testing.T) {
 func TestUserNamespacesAreLetThrough(t *testing.T) {
 	s := fullSpec()
 	s.Platform.Unconfined = false
-	options := s.hostConfig("/x", Prepared{}, wiring{}).SecurityOpt
+	options := hostConfig(t, s, "/x").SecurityOpt
 	profile, found := strings.CutPrefix(options[1], "seccomp=")
 	if !found || !slices.Contains(options, "no-new-privileges") {
 		t.Fatalf("%.200q", options)
@@ -200,24 +209,8 @@ func TestUserNamespacesAreLetThrough(t *testing.T) {
 		len(rules["read"]) != 1 || len(rules["kexec_load"]) != 0 {
 		t.Errorf("%s: clone %v, setns %v, read %v, kexec_load %v", read.DefaultAction, rules["clone"], rules["setns"], rules["read"], rules["kexec_load"])
 	}
-	if got := s.containerConfig().Env[1:]; !slices.Equal(got, []string{"DAYCARE_USER_NAMESPACES=allowed"}) {
+	if got := askedFor(t, s, "", Prepared{}, wiring{}).Env[1:]; !slices.Equal(got, []string{"DAYCARE_USER_NAMESPACES=allowed"}) {
 		t.Errorf("the agent is told %q", got)
-	}
-}
-
-// Docker is told only what its API has words for: what it would drop is not a promise.
-func TestHostConfigSurvivesTheAPI(t *testing.T) {
-	host := fullSpec().hostConfig("/data/users/alice/.spool-1", Prepared{}, wiring{})
-	text, err := json.Marshal(host)
-	if err != nil {
-		t.Fatal(err)
-	}
-	var back containertypes.HostConfig
-	if err := json.Unmarshal(text, &back); err != nil {
-		t.Fatal(err)
-	}
-	if back.ReadonlyRootfs != host.ReadonlyRootfs || *back.PidsLimit != *host.PidsLimit || !cmp.Equal(back.Tmpfs, host.Tmpfs) {
-		t.Errorf("%s", text)
 	}
 }
 
@@ -225,12 +218,13 @@ func TestHostConfigSurvivesTheAPI(t *testing.T) {
 func TestRootsCapabilities(t *testing.T) {
 	s := fullSpec()
 	s.Root, s.Platform.CapAdd = true, []string{"NET_ADMIN", "NET_RAW"}
-	host := s.hostConfig("", Prepared{}, wiring{})
-	if !slices.Equal(host.CapDrop, []string{"ALL"}) || !slices.Equal(host.CapAdd, rootCapabilities) || !slices.Contains(host.SecurityOpt, "no-new-privileges") {
-		t.Errorf("%q, %q, %q", host.CapDrop, host.CapAdd, host.SecurityOpt)
+	made := s.engineSpec("", Prepared{}, wiring{})
+	host := made.Capabilities
+	if !slices.Equal(host.Drop, []string{"ALL"}) || !slices.Equal(host.Add, rootCapabilities) || !made.Process.NoNewPrivileges {
+		t.Errorf("%q, %q, %v", host.Drop, host.Add, made.Process.NoNewPrivileges)
 	}
 	for _, needed := range creds.Needed {
-		if !slices.Contains(host.CapAdd, needed) {
+		if !slices.Contains(host.Add, needed) {
 			t.Errorf("the agent has not %s", needed)
 		}
 	}
@@ -257,14 +251,14 @@ func TestOfflineContainers(t *testing.T) {
 		"under runc":  {with(func(s *Spec) { s.Platform.Runtime, s.Platform.Offline = "runc", "runc" }), "runc"},
 		"of the pool": {with(func(s *Spec) { s.User = "" }), "runsc-offline"},
 	} {
-		host := tt.spec.hostConfig("/x", Prepared{}, wiring{})
+		host := hostConfig(t, tt.spec, "/x")
 		disabled := name == "offline" || name == "under runc" || name == "of the pool"
 		file := map[bool]string{true: "/masks/hosts-offline", false: "/masks/hosts"}[disabled]
 		hosts := slices.ContainsFunc(host.Mounts, func(m mount.Mount) bool {
 			return m.Target == "/etc/hosts" && m.Source == file && m.ReadOnly
 		})
-		if host.Runtime != tt.runtime || !hosts || tt.spec.containerConfig().NetworkDisabled != disabled || host.NetworkMode != "none" {
-			t.Errorf("%s: %s, hosts %v, %+v", name, host.Runtime, hosts, tt.spec.containerConfig())
+		if host.Runtime != tt.runtime || !hosts || askedFor(t, tt.spec, "", Prepared{}, wiring{}).NetworkDisabled != disabled || host.NetworkMode != "none" {
+			t.Errorf("%s: %s, hosts %v, %+v", name, host.Runtime, hosts, askedFor(t, tt.spec, "", Prepared{}, wiring{}))
 		}
 	}
 }

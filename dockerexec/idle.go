@@ -141,7 +141,7 @@ func (e *Executor) freezeUnused(match func(*container) bool) {
 
 // freeze freezes a container if it is still idle.
 func (e *Executor) freeze(c *container) {
-	frozen, err := e.pauses.freeze(e.ctx, e.docker, c.id, e.staysIdle(c))
+	frozen, err := e.pauses.freeze(e.ctx, e.engine, c.id, e.staysIdle(c))
 	if err != nil && e.ctx.Err() == nil {
 		e.tell(e.ctx, c, Incident{What: "cannot freeze a container; it keeps running", Err: err})
 	}
@@ -187,7 +187,7 @@ func (e *Executor) thaw(c *container) {
 	c.thawing = t
 	e.publish(c, "idle")
 	e.work.Go(func() {
-		done, err := e.pauses.use(e.ctx, e.docker, c.id)
+		done, err := e.pauses.use(e.ctx, e.engine, c.id)
 		if err == nil {
 			done()
 		}

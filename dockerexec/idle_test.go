@@ -276,7 +276,7 @@ func TestAFrozenWriterIsHeld(t *testing.T) {
 		id := engine.sleeps("alice")
 		e := engine.freezing()
 		defer e.Shutdown()
-		resume, err := e.pauses.hold(t.Context(), e.docker, id)
+		resume, err := e.pauses.hold(t.Context(), e.engine, id)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -2,18 +2,13 @@ package dockerexec
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
-	"io"
 	"slices"
-	"time"
 
 	cerrdefs "github.com/containerd/errdefs"
-	containertypes "github.com/docker/docker/api/types/container"
 
 	"github.com/daycare-run/sandbox/internal/agent/ask"
 	"github.com/daycare-run/sandbox/internal/cgroup"
-	"github.com/daycare-run/sandbox/internal/dockerd"
 	"github.com/daycare-run/sandbox/internal/quota"
 )
 
@@ -50,7 +45,7 @@ func (e *Executor) AskLasting(ctx context.Context, id string) (ask.Stream, error
 	if c == nil {
 		return nil, fmt.Errorf("the sandbox does not run: %w", cerrdefs.ErrNotFound)
 	}
-	done, err := e.pauses.use(ctx, e.docker, id)
+	done, err := e.pauses.use(ctx, e.engine, id)
 	if err != nil {
 		return nil, e.explain(err)
 	}
@@ -93,7 +88,7 @@ func (e *Executor) SetEgress(ctx context.Context, id string, reach Egress) error
 	}
 	endpoint, err := e.endpoint(ctx, c)
 	if err != nil {
-		return dockerd.Explain(e.docker, err)
+		return e.engine.Explain(err)
 	}
 	endpoint.Spec.Egress = reach
 	if err := e.cfg.Networks.Change(endpoint); err != nil {
@@ -103,28 +98,11 @@ func (e *Executor) SetEgress(ctx context.Context, id string, reach Egress) error
 	return nil
 }
 
-// LastingUsage asks Docker what a container uses.
+// LastingUsage asks the engine what a container uses.
 func (e *Executor) LastingUsage(ctx context.Context, id string) (cgroup.Usage, error) {
-	answer, err := e.docker.ContainerStatsOneShot(ctx, id)
+	usage, err := e.engine.Usage(ctx, id)
 	if err != nil {
-		return cgroup.Usage{}, dockerd.Explain(e.docker, err)
+		err = e.engine.Explain(err)
 	}
-	defer answer.Body.Close()
-	var stats containertypes.StatsResponse
-	if err := json.NewDecoder(io.LimitReader(answer.Body, maxStats)).Decode(&stats); err != nil {
-		return cgroup.Usage{}, fmt.Errorf("cannot read what Docker says of the sandbox: %w", err)
-	}
-	m := stats.MemoryStats
-	cache := m.Stats["inactive_file"] // of cgroup v2
-	if old, is := m.Stats["total_inactive_file"]; is {
-		cache = old
-	}
-	cache = min(cache, m.Usage)
-	return cgroup.Usage{
-		At: time.Now(), CPU: time.Duration(stats.CPUStats.CPUUsage.TotalUsage),
-		Memory: int64(m.Usage - cache), Cache: int64(cache), MemoryLimit: int64(m.Limit),
-	}, nil
+	return usage, err
 }
-
-// maxStats bounds Docker's answer, in bytes.
-const maxStats = 1 << 20

@@ -25,8 +25,8 @@ import (
 func TestLastingOfASpec(t *testing.T) {
 	s := fullSpec()
 	s.Process, s.Lasting = Process{}, "s1"
-	host := s.hostConfig("", Prepared{}, wiring{})
-	if got := s.containerConfig().Entrypoint; !slices.Equal(got, []string{agentPath, "lasting"}) {
+	host := hostConfig(t, s, "")
+	if got := askedFor(t, s, "", Prepared{}, wiring{}).Entrypoint; !slices.Equal(got, []string{agentPath, "lasting"}) {
 		t.Errorf("%q", got)
 	}
 	if got, want := host.Tmpfs[ask.SocketDir], "rw,nosuid,nodev,size=65536,mode=700,noexec,uid=2147484648,gid=1001"; got != want {

@@ -6,9 +6,11 @@ import (
 	"time"
 
 	cerrdefs "github.com/containerd/errdefs"
-	containertypes "github.com/docker/docker/api/types/container"
+	"github.com/opencontainers/runtime-spec/specs-go"
 	"github.com/rs/zerolog"
 	"golang.org/x/sys/unix"
+
+	"github.com/daycare-run/sandbox/internal/engine"
 )
 
 // Docker does not end an exec's stream when the container ends while the exec is being set up. So the code that makes
@@ -78,11 +80,11 @@ func (e *Executor) stopWatching(c *container) {
 
 // loseMissing gives up those of ids that do not run according to Docker's list, which was made after ids. They are
 // containers that are being made ready, sleep, or run without the service: no session breaks when one of these ends.
-func (e *Executor) loseMissing(ids []string, listed []containertypes.Summary) {
+func (e *Executor) loseMissing(ids []string, listed []engine.Container) {
 	alive := map[string]bool{}
 	for _, found := range listed {
 		switch found.State {
-		case containertypes.StateExited, containertypes.StateDead, containertypes.StateRemoving:
+		case specs.StateStopped, engine.Removing:
 		default:
 			alive[found.ID] = true
 		}
@@ -106,7 +108,7 @@ func (e *Executor) isLost(ctx context.Context, c *container) bool {
 	// The runtime knows of a container's end before Docker does.
 	waiting, cancel := context.WithCancel(ctx)
 	defer cancel()
-	ended := doneWithin(waitFor(waiting, e.docker, c.id, containertypes.WaitConditionNotRunning), endingLag)
+	ended := doneWithin(e.engine.Wait(waiting, c.id), endingLag)
 	if ended || errors.Is(context.Cause(ctx), errLost) { // the event that reports it ends the wait
 		return true
 	}

@@ -9,9 +9,10 @@ import (
 	"path/filepath"
 	"strings"
 
-	"github.com/docker/docker/api/types/mount"
+	"github.com/opencontainers/runtime-spec/specs-go"
 
 	"github.com/daycare-run/sandbox/internal/durable"
+	"github.com/daycare-run/sandbox/internal/engine"
 )
 
 // A mask is a read-only bind of something of the service's own that is empty. Under gVisor it must be a bind: a
@@ -41,7 +42,7 @@ const (
 )
 
 // nameFiles returns what is mounted at /etc/hosts and /etc/resolv.conf.
-func (s Spec) nameFiles(net wiring) []mount.Mount {
+func (s Spec) nameFiles(net wiring) []specs.Mount {
 	known, resolvers := hostsFile, net.resolvConf
 	if s.isOffline() {
 		known = offlineHostsFile
@@ -49,9 +50,9 @@ func (s Spec) nameFiles(net wiring) []mount.Mount {
 	if net.network == "" {
 		resolvers = filepath.Join(s.Platform.MaskDir, noResolversFile)
 	}
-	return []mount.Mount{
-		bind(Mount{Source: filepath.Join(s.Platform.MaskDir, known), Target: "/etc/hosts", ReadOnly: true}),
-		bind(Mount{Source: resolvers, Target: "/etc/resolv.conf", ReadOnly: true}),
+	return []specs.Mount{
+		engine.BindMount(filepath.Join(s.Platform.MaskDir, known), "/etc/hosts", true),
+		engine.BindMount(resolvers, "/etc/resolv.conf", true),
 	}
 }
 

@@ -11,12 +11,11 @@ import (
 	"sync"
 	"time"
 
-	containertypes "github.com/docker/docker/api/types/container"
-	"github.com/docker/docker/api/types/filters"
-	"github.com/docker/docker/api/types/mount"
+	"github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sync/errgroup"
 	"golang.org/x/sys/unix"
 
+	"github.com/daycare-run/sandbox/internal/engine"
 	"github.com/daycare-run/sandbox/pathmap"
 )
 
@@ -32,21 +31,25 @@ type mountPoint struct {
 }
 
 // mountPoints returns the mount points that lie in a directory of the host.
-func mountPoints(mounts []mount.Mount) (found []mountPoint, err error) {
+func mountPoints(mounts []specs.Mount) (found []mountPoint, err error) {
 	for _, m := range mounts {
-		around := mount.Mount{}
+		if m.Type == engine.Tmpfs { // it is made in the image
+			continue
+		}
+		around := specs.Mount{}
 		for _, other := range mounts {
-			if other.Target != m.Target && pathmap.Within(m.Target, other.Target) && len(other.Target) > len(around.Target) {
+			if other.Type != engine.Tmpfs && other.Destination != m.Destination && pathmap.Within(m.Destination, other.Destination) &&
+				len(other.Destination) > len(around.Destination) {
 				around = other
 			}
 		}
 		switch around.Type {
 		case "": // the image's, which is this container's own
-		case mount.TypeBind:
-			place := path.Join(around.Source, strings.TrimPrefix(m.Target, around.Target))
-			found = append(found, mountPoint{m.Target, m.Source, place})
+		case engine.Bind:
+			place := path.Join(around.Source, strings.TrimPrefix(m.Destination, around.Destination))
+			found = append(found, mountPoint{m.Destination, m.Source, place})
 		default:
-			return nil, fmt.Errorf("cannot mount at %s: %s is a %s, in which no place is safe", m.Target, around.Target, around.Type)
+			return nil, fmt.Errorf("cannot mount at %s: %s is a %s, in which no place is safe", m.Destination, around.Destination, around.Type)
 		}
 	}
 	return found, nil
@@ -87,7 +90,7 @@ type start struct {
 	ended    chan struct{}
 }
 
-func newStart(spec Spec, prepared Prepared, mounts []mount.Mount) (*start, error) {
+func newStart(spec Spec, prepared Prepared, mounts []specs.Mount) (*start, error) {
 	points, err := mountPoints(mounts)
 	if err != nil {
 		return nil, err
@@ -103,7 +106,7 @@ func newStart(spec Spec, prepared Prepared, mounts []mount.Mount) (*start, error
 		}
 	}
 	for _, m := range mounts {
-		if m.Type == mount.TypeBind && !m.ReadOnly {
+		if m.Type == engine.Bind && !engine.IsReadOnly(m) {
 			s.writes = append(s.writes, m.Source)
 		}
 	}
@@ -174,7 +177,7 @@ func (all *starts) enter(ctx context.Context, s *start) (leave func(), err error
 const startLimit = 12 * time.Second
 
 // startExclusively starts a container while nothing runs that could change where the names of its mounts lead.
-func (e *Executor) startExclusively(ctx context.Context, c *container, mounts []mount.Mount) (err error) {
+func (e *Executor) startExclusively(ctx context.Context, c *container, mounts []specs.Mount) (err error) {
 	s, err := newStart(c.spec, c.prepared, mounts)
 	if err != nil {
 		return err
@@ -204,7 +207,7 @@ func (e *Executor) startExclusively(ctx context.Context, c *container, mounts []
 	if err := e.mayStart(c.spec.User); err != nil { // counted first, so that whoever waits for starts to end sees this one
 		return err
 	}
-	if err := e.docker.ContainerStart(starting, c.id, containertypes.StartOptions{}); err != nil {
+	if err := e.engine.Start(starting, c.id); err != nil {
 		// Whatever the runtime was doing must have ended before the others resume.
 		return errors.Join(fmt.Errorf("cannot start: %w", err), e.removeContainer(c.id))
 	}
@@ -235,9 +238,7 @@ func (e *Executor) Starting() int { return int(e.starting.Load()) }
 // pauseWriters uses hold to pause the containers that can write to a directory that matters to another one, and
 // reports whether there are any. resume lets them run again; it must be called also after an error.
 func (e *Executor) pauseWriters(ctx context.Context, id string, hold holdFunc, matters func(dir string) bool) (paused bool, resume func(), err error) {
-	running, err := e.docker.ContainerList(ctx, containertypes.ListOptions{
-		Filters: filters.NewArgs(filters.Arg("label", labelData+"="+e.cfg.DataDir)),
-	})
+	running, err := e.engine.List(ctx, false, labelData+"="+e.cfg.DataDir)
 	if err != nil {
 		return false, func() {}, fmt.Errorf("cannot list the containers that are to be paused: %w", err)
 	}
@@ -246,13 +247,13 @@ func (e *Executor) pauseWriters(ctx context.Context, id string, hold holdFunc, m
 	var pausing, resuming errgroup.Group
 	pausing.SetLimit(inspectAtOnce)
 	for _, found := range running {
-		if found.ID == id || !slices.ContainsFunc(found.Mounts, func(m containertypes.MountPoint) bool {
-			return m.Type == mount.TypeBind && m.RW && matters(e.placeOf(found.ID, m.Source))
+		if found.ID == id || !slices.ContainsFunc(found.Mounts, func(m specs.Mount) bool {
+			return m.Type == engine.Bind && !engine.IsReadOnly(m) && matters(e.placeOf(found.ID, m.Source))
 		}) {
 			continue
 		}
 		pausing.Go(func() error {
-			resume, err := hold(ctx, e.docker, found.ID)
+			resume, err := hold(ctx, e.engine, found.ID)
 			if err != nil || resume == nil {
 				return err
 			}

@@ -5,15 +5,14 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
-	"strings"
+
 	"syscall"
 	"time"
 
 	"github.com/cenkalti/backoff/v5"
 	cerrdefs "github.com/containerd/errdefs"
-	"github.com/docker/docker/api/types/network"
 
-	"github.com/daycare-run/sandbox/internal/dockerd"
+	"github.com/daycare-run/sandbox/internal/engine"
 )
 
 // A container with network access is on a bridge network of ours, one for each profile. Docker makes the bridge and
@@ -126,49 +125,30 @@ func (e *Executor) open(ctx context.Context, n Network) (Network, error) {
 	return n, nil
 }
 
-// options returns the network's options for Docker.
-func (n Network) options() map[string]string {
-	return map[string]string{
-		"com.docker.network.bridge.name":                 n.Bridge,
-		"com.docker.network.bridge.enable_icc":           "false",
-		"com.docker.network.bridge.enable_ip_masquerade": "true",
-		"com.docker.network.bridge.host_binding_ipv4":    "127.0.0.1",
-	}
-}
-
 // findNetwork returns errdefs.ErrNotFound if there is no such network, and errdefs.ErrFailedPrecondition if there is
 // one that is ours to replace.
 func (e *Executor) findNetwork(ctx context.Context, n Network) (Network, error) {
-	found, err := e.docker.NetworkInspect(ctx, n.Name, network.InspectOptions{})
+	found, err := e.engine.FindNetwork(ctx, n.Name, n.Bridge)
 	if cerrdefs.IsNotFound(err) {
 		return Network{}, err
 	}
 	if err != nil {
-		return Network{}, fmt.Errorf("cannot inspect network %s: %w", n.Name, dockerd.Explain(e.docker, err))
+		return Network{}, fmt.Errorf("cannot inspect network %s: %w", n.Name, e.engine.Explain(err))
 	}
 	owner, marked := found.Labels[labelInstance]
-	if owner != e.cfg.Instance && (marked || len(found.Containers) > 0) {
+	if owner != e.cfg.Instance && (marked || found.InUse) {
 		return Network{}, fmt.Errorf("network %s is not this service's: set egress.name to another name, or remove the network (docker network rm %s): %w", n.Name, n.Name, cerrdefs.ErrConflict)
 	}
 	changed := func(what string) (Network, error) {
 		return Network{}, fmt.Errorf("network %s %s: %w", n.Name, what, cerrdefs.ErrFailedPrecondition)
 	}
-	if !marked || found.Driver != "bridge" || found.EnableIPv6 || found.Internal || len(found.IPAM.Config) != 1 {
+	if !marked {
 		return changed("is of another kind")
 	}
-	for option, want := range n.options() {
-		if found.Options[option] != want {
-			return changed(fmt.Sprintf("has %s=%q, not %q", option, found.Options[option], want))
-		}
+	if found.Fault != "" {
+		return changed(found.Fault)
 	}
-	ipam := found.IPAM.Config[0]
-	n.Subnet, err = netip.ParsePrefix(ipam.Subnet)
-	if err != nil {
-		return changed(fmt.Sprintf("has the subnet %q", ipam.Subnet))
-	}
-	if n.Gateway, err = netip.ParseAddr(ipam.Gateway); err != nil {
-		return changed(fmt.Sprintf("has the gateway %q", ipam.Gateway))
-	}
+	n.Subnet, n.Gateway = found.Subnet, found.Gateway
 	return n, nil
 }
 
@@ -181,21 +161,19 @@ func (e *Executor) makeNetwork(ctx context.Context, n Network) (Network, error) 
 	var refusals []error
 	for _, subnet := range subnets {
 		n.Subnet, n.Gateway = subnet, subnet.Addr().Next()
-		no := false
-		_, err := e.docker.NetworkCreate(ctx, n.Name, network.CreateOptions{
-			Driver: "bridge", EnableIPv6: &no, Options: n.options(), Labels: e.owner().labels(),
-			IPAM: &network.IPAM{Driver: "default", Config: []network.IPAMConfig{{Subnet: subnet.String(), Gateway: n.Gateway.String()}}},
+		err := e.engine.MakeNetwork(ctx, engine.Network{
+			Name: n.Name, Labels: e.owner().labels(), Bridge: n.Bridge, Subnet: n.Subnet, Gateway: n.Gateway,
 		})
 		if err == nil {
 			e.logOf(ctx).Info().Str("network", n.Name).Stringer("subnet", subnet).Msg("network made")
 			return n, nil
 		}
 		refusals = append(refusals, err)
-		if !strings.Contains(err.Error(), "overlap") {
+		if !errors.Is(err, engine.ErrSubnetTaken) {
 			break
 		}
 	}
-	return Network{}, fmt.Errorf("cannot make network %s: %w", n.Name, dockerd.Explain(e.docker, errors.Join(refusals...)))
+	return Network{}, fmt.Errorf("cannot make network %s: %w", n.Name, e.engine.Explain(errors.Join(refusals...)))
 }
 
 // networkRemovalLimit gives containers that are being made on the network the time to get ready and be removed with it.
@@ -207,7 +185,7 @@ func (e *Executor) removeNetwork(ctx context.Context, n Network) error {
 		if err := e.clearNetwork(ctx, n.Profile); err != nil {
 			return struct{}{}, backoff.Permanent(err)
 		}
-		err := e.docker.NetworkRemove(ctx, n.Name)
+		err := e.engine.RemoveNetwork(ctx, n.Name)
 		switch {
 		case err == nil || cerrdefs.IsNotFound(err):
 			return struct{}{}, nil
@@ -217,7 +195,7 @@ func (e *Executor) removeNetwork(ctx context.Context, n Network) error {
 		return struct{}{}, err
 	}, backoff.WithMaxElapsedTime(networkRemovalLimit))
 	if err != nil {
-		return fmt.Errorf("cannot remove network %s, which was changed: %w", n.Name, dockerd.Explain(e.docker, err))
+		return fmt.Errorf("cannot remove network %s, which was changed: %w", n.Name, e.engine.Explain(err))
 	}
 	return nil
 }

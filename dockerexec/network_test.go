@@ -37,7 +37,7 @@ func TestFindNetwork(t *testing.T) {
 			answers := map[string]any{"/networks/daycare-isolated": nil}
 			if c.change != nil {
 				found := network.Inspect{
-					Name: wanted.Name, Driver: "bridge", Options: wanted.options(), Labels: map[string]string{labelInstance: "test"},
+					Name: wanted.Name, Driver: "bridge", Options: bridgeOptions(wanted.Bridge), Labels: map[string]string{labelInstance: "test"},
 					IPAM: network.IPAM{Config: []network.IPAMConfig{{Subnet: "10.1.0.0/22", Gateway: "10.1.0.1"}}},
 				}
 				c.change(&found)

@@ -8,14 +8,12 @@ import (
 	"sync"
 	"time"
 
-	"github.com/cenkalti/backoff/v5"
 	cerrdefs "github.com/containerd/errdefs"
-	"github.com/docker/docker/client"
+
+	"github.com/daycare-run/sandbox/internal/engine"
 )
 
 const (
-	// pauseLimit bounds pausing a container, and resuming it, beside others on a busy machine. One that cannot be resumed is ended.
-	pauseLimit = 30 * time.Second
 	// maxPaused is how much longer a container may be paused than it has run since, and restFor is how long it runs when
 	// that is reached: callers that hold it one after the other, or overlap, leave it half of the time.
 	maxPaused = 3 * time.Second
@@ -50,8 +48,8 @@ var ErrPaused = fmt.Errorf("it is paused: resume it first: %w", cerrdefs.ErrFail
 
 // use keeps a container from being paused until done is called, and thaws a frozen one. It waits while the container
 // is held. A container that cannot be thawed is ended. The error is ErrPaused if the container was paused on request.
-func (p *pauses) use(ctx context.Context, docker *client.Client, id string) (done func(), err error) {
-	return p.wake(ctx, docker, id, func(c *pausing) error {
+func (p *pauses) use(ctx context.Context, eng engine.Engine, id string) (done func(), err error) {
+	return p.wake(ctx, eng, id, func(c *pausing) error {
 		if c.asked {
 			return ErrPaused
 		}
@@ -60,7 +58,7 @@ func (p *pauses) use(ctx context.Context, docker *client.Client, id string) (don
 }
 
 // wake is use, unless refused returns an error.
-func (p *pauses) wake(ctx context.Context, docker *client.Client, id string, refused func(*pausing) error) (done func(), err error) {
+func (p *pauses) wake(ctx context.Context, eng engine.Engine, id string, refused func(*pausing) error) (done func(), err error) {
 	c, done, err := p.occupy(ctx, id, refused)
 	if err != nil {
 		return nil, err
@@ -69,7 +67,7 @@ func (p *pauses) wake(ctx context.Context, docker *client.Client, id string, ref
 	defer func() { <-c.call }()
 	if c.paused {
 		c.paused = false
-		err = unpause(context.WithoutCancel(ctx), docker, id)
+		err = eng.Resume(context.WithoutCancel(ctx), id)
 	}
 	if err != nil {
 		done()
@@ -94,8 +92,8 @@ func (p *pauses) remove(ctx context.Context, id string) (done func(), err error)
 }
 
 // goOn resumes a container that was paused on request.
-func (p *pauses) goOn(ctx context.Context, docker *client.Client, id string) error {
-	done, err := p.wake(ctx, docker, id, func(c *pausing) error { c.asked = false; return nil })
+func (p *pauses) goOn(ctx context.Context, eng engine.Engine, id string) error {
+	done, err := p.wake(ctx, eng, id, func(c *pausing) error { c.asked = false; return nil })
 	if err == nil {
 		done()
 	}
@@ -118,14 +116,14 @@ func (p *pauses) occupy(ctx context.Context, id string, refused func(*pausing) e
 }
 
 // freeze pauses a container until it is used, if still says so once it is unused.
-func (p *pauses) freeze(ctx context.Context, docker *client.Client, id string, still func() bool) (frozen bool, err error) {
+func (p *pauses) freeze(ctx context.Context, eng engine.Engine, id string, still func() bool) (frozen bool, err error) {
 	c, err := p.enter(ctx, id, func(c *pausing) *int { return &c.holders }, func(c *pausing) (bool, error) { return c.users == 0, nil })
 	if err != nil {
 		return false, err
 	}
 	c.call <- struct{}{}
 	if frozen = still(); frozen {
-		err = p.have(ctx, docker, id, c)
+		err = p.have(ctx, eng, id, c)
 	}
 	if frozen = frozen && err == nil; frozen {
 		p.mu.Lock()
@@ -133,18 +131,18 @@ func (p *pauses) freeze(ctx context.Context, docker *client.Client, id string, s
 		p.mu.Unlock()
 	}
 	<-c.call
-	return frozen, errors.Join(err, p.resume(ctx, docker, id, c, err != nil)) // after an error Docker may still pause it
+	return frozen, errors.Join(err, p.resume(ctx, eng, id, c, err != nil)) // after an error Docker may still pause it
 }
 
 // have makes Docker pause a container; c.call is held. A frozen one may have been resumed through Docker.
-func (p *pauses) have(ctx context.Context, docker *client.Client, id string, c *pausing) error {
+func (p *pauses) have(ctx context.Context, eng engine.Engine, id string, c *pausing) error {
 	p.mu.Lock()
 	long := c.frozen
 	p.mu.Unlock()
 	if c.paused && !long {
 		return nil
 	}
-	err := pause(ctx, docker, id)
+	err := eng.Pause(ctx, id)
 	if err == nil {
 		c.paused = true
 	}
@@ -152,12 +150,12 @@ func (p *pauses) have(ctx context.Context, docker *client.Client, id string, c *
 }
 
 // stop pauses a container until goOn: new uses are refused. It waits for the present ones to end.
-func (p *pauses) stop(ctx context.Context, docker *client.Client, id string) error {
+func (p *pauses) stop(ctx context.Context, eng engine.Engine, id string) error {
 	p.mu.Lock()
 	c := p.get(id)
 	c.asked = true
 	p.mu.Unlock()
-	frozen, err := p.freeze(ctx, docker, id, func() bool {
+	frozen, err := p.freeze(ctx, eng, id, func() bool {
 		p.mu.Lock()
 		defer p.mu.Unlock()
 		return c.asked
@@ -211,7 +209,7 @@ func (p *pauses) get(id string) *pausing {
 
 // resume resumes a container unless others hold it or it is frozen. doubtful says that it may be paused although
 // pausing failed.
-func (p *pauses) resume(ctx context.Context, docker *client.Client, id string, c *pausing, doubtful bool) (err error) {
+func (p *pauses) resume(ctx context.Context, eng engine.Engine, id string, c *pausing, doubtful bool) (err error) {
 	c.call <- struct{}{}
 	defer func() { <-c.call }()
 	p.mu.Lock()
@@ -219,7 +217,7 @@ func (p *pauses) resume(ctx context.Context, docker *client.Client, id string, c
 	p.mu.Unlock()
 	if last && (c.paused || doubtful) {
 		c.paused = false
-		err = unpause(context.WithoutCancel(ctx), docker, id)
+		err = eng.Resume(context.WithoutCancel(ctx), id)
 	}
 	p.leave(c, &c.holders)
 	return err
@@ -277,47 +275,4 @@ func (p *pauses) leave(c *pausing, count *int) {
 	})
 	close(c.changed)
 	c.changed = make(chan struct{})
-}
-
-// pauseTries is how often pausing is tried: runc fails to freeze a version 1 cgroup in which processes appear
-// meanwhile ("unable to freeze"), as on a busy machine.
-const pauseTries = 5
-
-// pause succeeds also if nothing runs in the container, or it is already paused. Docker carries on when its caller
-// leaves, and could then pause the container after it was asked to resume it; so this caller does not leave.
-func pause(ctx context.Context, docker *client.Client, id string) error {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), pauseLimit)
-	defer cancel()
-	wait := backoff.NewExponentialBackOff()
-	wait.InitialInterval = 50 * time.Millisecond
-	_, err := backoff.Retry(ctx, func() (struct{}, error) { return struct{}{}, pauseOnce(ctx, docker, id) }, backoff.WithBackOff(wait), backoff.WithMaxTries(pauseTries))
-	return err
-}
-
-func pauseOnce(ctx context.Context, docker *client.Client, id string) error {
-	err := docker.ContainerPause(ctx, id)
-	if err == nil || cerrdefs.IsNotFound(err) {
-		return nil
-	}
-	found, inspectErr := docker.ContainerInspect(ctx, id)
-	if cerrdefs.IsNotFound(inspectErr) || inspectErr == nil && found.State != nil && (found.State.Paused || !found.State.Running) {
-		return nil
-	}
-	return err
-}
-
-// unpause resumes a container, and ends one that it cannot resume.
-func unpause(ctx context.Context, docker *client.Client, id string) error {
-	trying, cancel := context.WithTimeout(ctx, pauseLimit)
-	defer cancel()
-	err := docker.ContainerUnpause(trying, id)
-	if err == nil || cerrdefs.IsNotFound(err) || cerrdefs.IsConflict(err) { // gone, or not paused
-		return nil
-	}
-	found, inspectErr := docker.ContainerInspect(trying, id)
-	if cerrdefs.IsNotFound(inspectErr) || inspectErr == nil && found.State != nil && !found.State.Paused {
-		return nil
-	}
-	end(ctx, docker, id)
-	return fmt.Errorf("cannot resume container %.12s, which was ended: %w", id, err)
 }

@@ -10,8 +10,10 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/docker/docker/api/types/mount"
 	"github.com/docker/docker/client"
+	"github.com/opencontainers/runtime-spec/specs-go"
+
+	"github.com/daycare-run/sandbox/internal/engine"
 )
 
 // pausable is a Docker with one container, which notes what happens to it. Pausing takes a second, or none.
@@ -47,25 +49,12 @@ func (p *pausable) RoundTrip(r *http.Request) (*http.Response, error) {
 	}
 }
 
-func (p *pausable) client(t *testing.T) *client.Client {
+func (p *pausable) client(t *testing.T) engine.Engine {
 	docker, err := client.NewClientWithOpts(client.WithVersion("1.41"), client.WithHost("tcp://engine:1"), client.WithHTTPClient(&http.Client{Transport: p}))
 	if err != nil {
 		t.Fatal(err)
 	}
-	return docker
-}
-
-// A container that cannot be frozen at a time can be a moment later.
-func TestPausingIsTriedAgain(t *testing.T) {
-	for _, fails := range []int{1, pauseTries - 1, pauseTries} {
-		synctest.Test(t, func(t *testing.T) {
-			engine := &pausable{status: http.StatusInternalServerError, fails: fails, quick: true}
-			err := pause(t.Context(), engine.client(t), "c")
-			if want := fails < pauseTries; (err == nil) != want || (len(engine.did) == 1) != want {
-				t.Errorf("after %d failures: %v, %q", fails, err, engine.did)
-			}
-		})
-	}
+	return engine.NewDocker(docker)
 }
 
 // The first holder of a container pauses it and the last one resumes it; users wait for that.
@@ -260,22 +249,20 @@ func TestAContainerThatCannotBePaused(t *testing.T) {
 // Of two starts the later waits if one's container could change what the other's runtime looks up.
 func TestStartsThatDisturbEachOther(t *testing.T) {
 	const home = "/users/a/home"
-	bind := func(source, target string, readOnly bool) mount.Mount {
-		return mount.Mount{Type: mount.TypeBind, Source: source, Target: target, ReadOnly: readOnly}
-	}
+	bind := engine.BindMount
 	mask := bind("/masks/closed", "/home/.ssh", true)
 	shared := bind("/srv/shared", "/mnt/shared", false)
 	for name, tt := range map[string]struct {
-		one, other []mount.Mount
+		one, other []specs.Mount
 		want       bool
 	}{
-		"a writer and a mask":            {[]mount.Mount{bind(home, "/home", false)}, []mount.Mount{bind(home, "/home", true), mask}, true},
-		"a writer below":                 {[]mount.Mount{bind(home+"/p", "/home/p", false)}, []mount.Mount{bind(home, "/home", true), mask}, false},
-		"a writer where the mask is":     {[]mount.Mount{bind(home+"/p", "/home/p", false)}, []mount.Mount{bind(home, "/home", true), bind("/masks/closed", "/home/p/q", true)}, true},
-		"readers":                        {[]mount.Mount{bind(home, "/home", true), mask}, []mount.Mount{bind(home, "/home", true), mask}, false},
-		"two users":                      {[]mount.Mount{bind("/users/b/home", "/home", false), mask}, []mount.Mount{bind(home, "/home", false), mask}, false},
-		"two users with a shared mount":  {[]mount.Mount{bind("/users/b/home", "/home", true), shared}, []mount.Mount{shared, bind("/masks/closed", "/mnt/shared/x", true)}, true},
-		"a name that begins in like way": {[]mount.Mount{bind(home+"2", "/home", false)}, []mount.Mount{bind(home, "/home", true), mask}, false},
+		"a writer and a mask":            {[]specs.Mount{bind(home, "/home", false)}, []specs.Mount{bind(home, "/home", true), mask}, true},
+		"a writer below":                 {[]specs.Mount{bind(home+"/p", "/home/p", false)}, []specs.Mount{bind(home, "/home", true), mask}, false},
+		"a writer where the mask is":     {[]specs.Mount{bind(home+"/p", "/home/p", false)}, []specs.Mount{bind(home, "/home", true), bind("/masks/closed", "/home/p/q", true)}, true},
+		"readers":                        {[]specs.Mount{bind(home, "/home", true), mask}, []specs.Mount{bind(home, "/home", true), mask}, false},
+		"two users":                      {[]specs.Mount{bind("/users/b/home", "/home", false), mask}, []specs.Mount{bind(home, "/home", false), mask}, false},
+		"two users with a shared mount":  {[]specs.Mount{bind("/users/b/home", "/home", true), shared}, []specs.Mount{shared, bind("/masks/closed", "/mnt/shared/x", true)}, true},
+		"a name that begins in like way": {[]specs.Mount{bind(home+"2", "/home", false)}, []specs.Mount{bind(home, "/home", true), mask}, false},
 	} {
 		one, err := newStart(Spec{}, Prepared{}, tt.one)
 		if err != nil {
@@ -289,7 +276,7 @@ func TestStartsThatDisturbEachOther(t *testing.T) {
 			t.Errorf("%s: %v", name, !tt.want)
 		}
 	}
-	if _, err := mountPoints([]mount.Mount{{Type: mount.TypeVolume, Target: "/tmp"}, bind("/masks/closed", "/tmp/x", true)}); err == nil {
+	if _, err := mountPoints([]specs.Mount{{Type: engine.VolumeType, Destination: "/tmp"}, bind("/masks/closed", "/tmp/x", true)}); err == nil {
 		t.Error("a mount in a volume is not refused")
 	}
 }

@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"github.com/docker/docker/client"
+
+	"github.com/daycare-run/sandbox/internal/engine"
 )
 
 // lateEngine is a Docker with one container that answers when it likes. It does what it was asked for also when its
@@ -114,10 +116,11 @@ func TestTheRecordIsWhatDockerHas(t *testing.T) {
 	for seed := range uint64(300) {
 		synctest.Test(t, func(t *testing.T) {
 			d := &lateEngine{turn: make(chan struct{}, 1), random: rand.New(rand.NewPCG(seed, 13))}
-			docker, err := client.NewClientWithOpts(client.WithVersion("1.41"), client.WithHost("tcp://engine:1"), client.WithHTTPClient(&http.Client{Transport: d}))
+			client, err := client.NewClientWithOpts(client.WithVersion("1.41"), client.WithHost("tcp://engine:1"), client.WithHTTPClient(&http.Client{Transport: d}))
 			if err != nil {
 				t.Fatal(err)
 			}
+			docker := engine.NewDocker(client)
 			var p pauses
 			var stopped bool // by who alone stops it and has it go on
 			check := func(who string, want bool) {

@@ -5,8 +5,6 @@ import (
 	"fmt"
 
 	cerrdefs "github.com/containerd/errdefs"
-
-	"github.com/daycare-run/sandbox/internal/dockerd"
 )
 
 // Containers that run without the service are never idle, so they are paused and resumed only on request. While
@@ -24,8 +22,8 @@ func (e *Executor) PauseProcess(ctx context.Context, id string) error {
 	if c == nil {
 		return fmt.Errorf("cannot pause the process: it does not run: %w", cerrdefs.ErrNotFound)
 	}
-	if err := e.pauses.stop(ctx, e.docker, id); err != nil {
-		return fmt.Errorf("cannot pause the process: %w", dockerd.Explain(e.docker, err))
+	if err := e.pauses.stop(ctx, e.engine, id); err != nil {
+		return fmt.Errorf("cannot pause the process: %w", e.engine.Explain(err))
 	}
 	c.ports.hangUp() // not before: who is connecting then learns that the container was paused
 	return nil
@@ -33,8 +31,8 @@ func (e *Executor) PauseProcess(ctx context.Context, id string) error {
 
 // ResumeProcess resumes a container that was paused. It does nothing if the container runs.
 func (e *Executor) ResumeProcess(ctx context.Context, id string) error {
-	if err := e.pauses.goOn(ctx, e.docker, id); err != nil {
-		return fmt.Errorf("cannot resume the process: %w", dockerd.Explain(e.docker, err))
+	if err := e.pauses.goOn(ctx, e.engine, id); err != nil {
+		return fmt.Errorf("cannot resume the process: %w", e.engine.Explain(err))
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()

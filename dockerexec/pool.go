@@ -7,13 +7,12 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
-	"slices"
 	"strings"
 	"time"
 
 	cerrdefs "github.com/containerd/errdefs"
-	containertypes "github.com/docker/docker/api/types/container"
 
+	"github.com/daycare-run/sandbox/internal/engine"
 	"github.com/daycare-run/sandbox/internal/quota"
 	"github.com/daycare-run/sandbox/pathmap"
 )
@@ -311,15 +310,15 @@ func (e *Executor) rename(c *container) {
 	}
 	ctx, cancel := context.WithTimeout(e.ctx, renameLimit)
 	defer cancel()
-	err := e.docker.ContainerRename(ctx, c.id, c.spec.ContainerName())
+	err := e.engine.Rename(ctx, c.id, c.spec.ContainerName())
 	if err != nil && !cerrdefs.IsNotFound(err) && e.ctx.Err() == nil {
 		e.tell(e.ctx, c, Incident{What: "a container keeps the name that it had in the pool", Err: err})
 	}
 }
 
 // renameFound renames a container that was found and has not been renamed yet.
-func (e *Executor) renameFound(c *container, found containertypes.Summary) {
-	if !slices.Contains(found.Names, "/"+c.spec.ContainerName()) {
+func (e *Executor) renameFound(c *container, found engine.Container) {
+	if found.Name != c.spec.ContainerName() {
 		e.work.Go(func() { e.rename(c) })
 	}
 }

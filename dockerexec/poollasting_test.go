@@ -8,7 +8,7 @@ import (
 	"path/filepath"
 	"testing"
 
-	containertypes "github.com/docker/docker/api/types/container"
+	"github.com/daycare-run/sandbox/internal/engine"
 )
 
 // A container that was bound to a sandbox and does not fit, or ended while it was bound, is removed before the sandbox
@@ -16,7 +16,7 @@ import (
 func TestASandboxHasOneContainer(t *testing.T) {
 	m := &poolModel{
 		t: t, dir: t.TempDir(), docker: fakeEngine(t, map[string]any{"": nil}),
-		containers: map[string]containertypes.Summary{}, owners: map[string]string{}, homes: map[uint64]string{},
+		containers: map[string]engine.Container{}, owners: map[string]string{}, homes: map[uint64]string{},
 	}
 	m.sess = openSessionOfTests(t)
 	m.restart()

@@ -13,14 +13,15 @@ import (
 	"runtime"
 	"testing"
 
-	containertypes "github.com/docker/docker/api/types/container"
 	"github.com/docker/docker/client"
 	"github.com/libp2p/go-yamux/v5"
+	"github.com/opencontainers/runtime-spec/specs-go"
 	"github.com/rs/zerolog"
 	"golang.org/x/sys/unix"
 
 	"github.com/daycare-run/sandbox/internal/agent/mux"
 	"github.com/daycare-run/sandbox/internal/agent/wire"
+	"github.com/daycare-run/sandbox/internal/engine"
 	"github.com/daycare-run/sandbox/internal/quota"
 )
 
@@ -32,7 +33,7 @@ type poolModel struct {
 	sess       *session
 	random     *rand.Rand
 	e          *Executor
-	containers map[string]containertypes.Summary
+	containers map[string]engine.Container
 	owners     map[string]string // who has run commands in a container, by its id
 	homes      map[uint64]string // whose home an inode is
 	made       int
@@ -44,7 +45,7 @@ type poolModel struct {
 func newPoolModel(t *testing.T) *poolModel {
 	m := &poolModel{
 		t: t, dir: fastDir(t), docker: fakeEngine(t, map[string]any{"": nil}), random: rand.New(rand.NewPCG(1, 2)),
-		containers: map[string]containertypes.Summary{}, owners: map[string]string{}, homes: map[uint64]string{},
+		containers: map[string]engine.Container{}, owners: map[string]string{}, homes: map[uint64]string{},
 	}
 	m.sess = openSessionOfTests(t)
 	m.restart()
@@ -104,13 +105,13 @@ func (m *poolModel) stock(lasts bool) {
 		Mounts: []Mount{{Source: m.home(user), Target: homeTarget, ID: FileID{Dev: uint64(st.Dev), Ino: st.Ino, Since: 1}}},
 		Masks:  []Mask{{Target: "/home/.ssh", Place: m.home(user) + "/.ssh"}},
 	}
-	found := containertypes.Summary{ID: id, State: containertypes.StateRunning}
+	found := engine.Container{ID: id, State: specs.StateRunning}
 	if lasts {
 		spec.Lasting, spool, class, sess = user, "", "lasting", nil
 	} else if err := os.WriteFile(spool, nil, 0o600); err != nil {
 		m.t.Fatal(err)
 	} else {
-		found.Mounts = []containertypes.MountPoint{{Destination: wire.SpoolPath, Source: spool}}
+		found.Mounts = []specs.Mount{{Destination: wire.SpoolPath, Source: spool}}
 	}
 	found.Labels = spec.labels()
 	m.containers[id] = found
@@ -137,10 +138,10 @@ func (m *poolModel) restart() {
 	})
 	m.e.readRecords()
 	m.e.recoverBound()
-	var listed []containertypes.Summary
+	var listed []engine.Container
 	for id, found := range m.containers {
 		if record, bound := m.e.bound[id]; bound {
-			found.Names = []string{"/" + record.Spec.ContainerName()}
+			found.Name = record.Spec.ContainerName()
 		}
 		listed = append(listed, found)
 	}

@@ -11,10 +11,10 @@ import (
 	"slices"
 	"strings"
 
-	containertypes "github.com/docker/docker/api/types/container"
 	"golang.org/x/sys/unix"
 
 	"github.com/daycare-run/sandbox/internal/durable"
+	"github.com/daycare-run/sandbox/internal/engine"
 	"github.com/daycare-run/sandbox/pathmap"
 )
 
@@ -210,7 +210,7 @@ func removeDirs(root *os.Root, name string) error {
 
 // tidyPool removes, once, the records and folders that earlier services left of pooled containers that are gone. listed are the
 // containers that Docker has. Where it did not answer at the start, this service may have a pool by now that is newer than the list.
-func (e *Executor) tidyPool(listed []containertypes.Summary) {
+func (e *Executor) tidyPool(listed []engine.Container) {
 	has, is := map[string]bool{}, map[string]bool{}
 	for _, found := range listed {
 		has[filepath.Dir(spoolOf(found.Mounts))], is[found.ID] = true, true

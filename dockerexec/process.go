@@ -11,11 +11,9 @@ import (
 	"time"
 
 	cerrdefs "github.com/containerd/errdefs"
-	containertypes "github.com/docker/docker/api/types/container"
 
 	"github.com/daycare-run/sandbox/internal/agent/ask"
 	"github.com/daycare-run/sandbox/internal/agent/launch"
-	"github.com/daycare-run/sandbox/internal/dockerd"
 	"github.com/daycare-run/sandbox/internal/quota"
 )
 
@@ -67,7 +65,7 @@ func (e *Executor) startAlone(ctx context.Context, spec Spec, token quota.Token,
 		return ProcessContainer{}, fmt.Errorf("cannot start the %s: %w", noun, refused.error)
 	}
 	if err != nil {
-		return ProcessContainer{}, fmt.Errorf("cannot start the %s: %s", noun, spec.withoutHostPaths(dockerd.Explain(e.docker, err).Error()))
+		return ProcessContainer{}, fmt.Errorf("cannot start the %s: %s", noun, spec.withoutHostPaths(e.engine.Explain(err).Error()))
 	}
 	e.mu.Lock()
 	e.stopWatching(c)
@@ -102,7 +100,7 @@ func (e *Executor) launch(ctx context.Context, c *container) error {
 	if err := e.awaitLaunchRead(ctx, c); err != nil {
 		return err
 	}
-	if err := e.docker.ContainerKill(ctx, c.id, "USR1"); err != nil {
+	if err := e.engine.Signal(ctx, c.id, syscall.SIGUSR1); err != nil {
 		return fmt.Errorf("cannot let the command begin: %w", err)
 	}
 	return nil
@@ -138,7 +136,7 @@ const endingLimit = 5 * time.Second
 func (e *Executor) StopProcess(ctx context.Context, id string, signal syscall.Signal, grace time.Duration) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	ended := waitFor(ctx, e.docker, id, containertypes.WaitConditionNotRunning)
+	ended := e.engine.Wait(ctx, id)
 	fault := fmt.Errorf("the process does not end, although it was killed: %w", cerrdefs.ErrInternal)
 	for _, step := range []struct {
 		signal syscall.Signal
@@ -152,7 +150,7 @@ func (e *Executor) StopProcess(ctx context.Context, id string, signal syscall.Si
 		if err != nil {
 			// A runtime fails like this when the container has just ended and Docker does not know it yet.
 			wait = min(wait, endingLimit)
-			fault = fmt.Errorf("cannot signal the process: %w", dockerd.Explain(e.docker, err))
+			fault = fmt.Errorf("cannot signal the process: %w", e.engine.Explain(err))
 		}
 		timer := time.NewTimer(wait)
 		select {

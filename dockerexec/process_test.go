@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"github.com/docker/docker/client"
+
+	"github.com/daycare-run/sandbox/internal/engine"
 )
 
 // mortal is a Docker with one container. It has no connection, and so keeps to a test's clock.
@@ -65,7 +67,7 @@ func (m *mortal) executor(t *testing.T) *Executor {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &Executor{docker: docker, ctx: t.Context()}
+	return &Executor{docker: docker, engine: engine.NewDocker(docker), ctx: t.Context()}
 }
 
 // hangs is the status of what Docker does not answer.

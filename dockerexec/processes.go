@@ -10,12 +10,10 @@ import (
 
 	"github.com/cenkalti/backoff/v5"
 	cerrdefs "github.com/containerd/errdefs"
-	containertypes "github.com/docker/docker/api/types/container"
-	"github.com/docker/docker/api/types/filters"
 	"github.com/rs/zerolog"
 	"golang.org/x/sync/errgroup"
 
-	"github.com/daycare-run/sandbox/internal/dockerd"
+	"github.com/daycare-run/sandbox/internal/engine"
 )
 
 // ProcessContainer is the container of a durable process, as Docker knows it.
@@ -36,23 +34,21 @@ type ProcessContainer struct {
 
 // InspectProcess asks Docker about a process's container.
 func (e *Executor) InspectProcess(ctx context.Context, id string) (ProcessContainer, error) {
-	found, err := e.docker.ContainerInspect(ctx, id)
+	found, err := e.engine.Inspect(ctx, id)
 	if err != nil && !cerrdefs.IsNotFound(err) {
-		err = dockerd.Explain(e.docker, err)
+		err = e.engine.Explain(err)
 	}
 	if err != nil {
 		return ProcessContainer{}, fmt.Errorf("cannot inspect the process's container: %w", err)
 	}
 	p := ProcessContainer{
-		Process: found.Config.Labels[labelProcess], ID: found.ID, Running: found.State.Running,
-		ExitCode: found.State.ExitCode, OOM: found.State.OOMKilled,
+		Process: found.Labels[labelProcess], ID: found.ID, Running: found.Runs(),
+		Started: found.Started, Ended: found.Ended, ExitCode: found.ExitCode, OOM: found.OOMKilled,
 	}
-	p.Started, _ = time.Parse(time.RFC3339Nano, found.State.StartedAt) // zero: it never ran
-	p.Ended, _ = time.Parse(time.RFC3339Nano, found.State.FinishedAt)
 	if p.Running {
-		p.PID = found.State.Pid
+		p.PID = found.PID
 	}
-	p.Spec, _ = processSpec(found.Config.Labels) // zero if the label cannot be read
+	p.Spec, _ = processSpec(found.Labels) // zero if the label cannot be read
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if record, bound := e.bound[id]; bound {
@@ -79,15 +75,9 @@ func (e *Executor) Processes(ctx context.Context) ([]ProcessContainer, error) {
 
 // listAlone lists this instance's containers that have a label.
 func (e *Executor) listAlone(ctx context.Context, label string) ([]ProcessContainer, error) {
-	listed, err := e.docker.ContainerList(ctx, containertypes.ListOptions{
-		All: true,
-		Filters: filters.NewArgs(
-			filters.Arg("label", labelInstance+"="+e.cfg.Instance),
-			filters.Arg("label", label),
-		),
-	})
+	listed, err := e.engine.List(ctx, true, labelInstance+"="+e.cfg.Instance, label)
 	if err != nil {
-		return nil, dockerd.Explain(e.docker, err)
+		return nil, e.engine.Explain(err)
 	}
 	all := make([]ProcessContainer, len(listed))
 	var asking errgroup.Group
@@ -107,9 +97,9 @@ func (e *Executor) listAlone(ctx context.Context, label string) ([]ProcessContai
 }
 
 // considerProcess registers the container of a process, or a lasting one, that an earlier service started.
-func (e *Executor) considerProcess(found containertypes.Summary) (adopted *container) {
+func (e *Executor) considerProcess(found engine.Container) (adopted *container) {
 	spec, err := processSpec(found.Labels)
-	if err != nil || !hasPrograms(found) {
+	if err != nil || !found.Runs() {
 		return nil
 	}
 	fingerprint := Fingerprint(found.Labels[labelFingerprint])
@@ -123,7 +113,7 @@ func (e *Executor) considerProcess(found containertypes.Summary) (adopted *conta
 	if bound {
 		spec, fingerprint = record.Spec, record.Spec.Fingerprint()
 	}
-	c := &container{spec: spec, fingerprint: fingerprint, id: found.ID, ready: make(chan struct{}), paused: found.State == containertypes.StatePaused, tmp: tmpOf(found.Mounts)}
+	c := &container{spec: spec, fingerprint: fingerprint, id: found.ID, ready: make(chan struct{}), paused: found.State == engine.Paused, tmp: tmpOf(found.Mounts)}
 	if spec.Lasting != "" {
 		c.reach.Store(e.lastingEgress(spec)) // before e.mu is held: who answers may be waiting for it
 	}

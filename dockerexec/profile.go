@@ -8,6 +8,8 @@ import (
 
 	"github.com/moby/profiles/seccomp"
 	"github.com/opencontainers/runtime-spec/specs-go"
+
+	"github.com/daycare-run/sandbox/internal/engine"
 )
 
 // namespaceCalls are the system calls that Docker's profile denies to commands, and that are of use to a command that
@@ -34,15 +36,14 @@ var namespaceProfile = sync.OnceValue(func() string {
 	return string(text)
 })
 
-// securityOpt returns Docker's own measures. AppArmor's profile forbids every mount, even in a namespace of the
-// command's own.
-func (p Platform) securityOpt() []string {
-	options := []string{"no-new-privileges"}
+// profiles returns the seccomp and the AppArmor profile; empty for the engine's own. AppArmor's
+// forbids every mount, even in a namespace of the command's own.
+func (p Platform) profiles() (seccomp, apparmor string) {
 	switch {
 	case p.Unconfined:
-		options = append(options, "seccomp=unconfined", "apparmor=unconfined")
+		return engine.Unconfined, engine.Unconfined
 	case p.UserNamespaces:
-		options = append(options, "seccomp="+namespaceProfile(), "apparmor=unconfined")
+		return namespaceProfile(), engine.Unconfined
 	}
-	return options
+	return "", ""
 }

@@ -9,11 +9,8 @@ import (
 	"time"
 
 	"github.com/cenkalti/backoff/v5"
-	containertypes "github.com/docker/docker/api/types/container"
-	"github.com/docker/docker/api/types/events"
-	"github.com/docker/docker/api/types/filters"
 
-	"github.com/daycare-run/sandbox/internal/dockerd"
+	"github.com/daycare-run/sandbox/internal/engine"
 	"github.com/daycare-run/sandbox/internal/quota"
 )
 
@@ -24,16 +21,12 @@ func (e *Executor) follow(processes processWatcher) {
 	wait.InitialInterval = 100 * time.Millisecond
 	wait.MaxInterval = 5 * time.Second
 	for e.ctx.Err() == nil {
-		messages, failed := e.docker.Events(e.ctx, events.ListOptions{Filters: filters.NewArgs(
-			filters.Arg("type", string(events.ContainerEventType)),
-			filters.Arg("type", string(events.ImageEventType)),
-			filters.Arg("type", string(events.NetworkEventType)),
-		)})
+		happened, failed := e.engine.Events(e.ctx)
 		again := e.compare(processes)
 		if again == nil {
 			wait.Reset()
 		}
-		e.consume(messages, failed, again, processes)
+		e.consume(happened, failed, again, processes)
 		select {
 		case <-time.After(wait.NextBackOff()):
 		case <-e.ctx.Done():
@@ -55,30 +48,16 @@ func (e *Executor) compare(processes processWatcher) (again <-chan time.Time) {
 }
 
 // consume handles Docker's events until they end, and compares again when that is due.
-func (e *Executor) consume(messages <-chan events.Message, failed <-chan error, again <-chan time.Time, processes processWatcher) {
+func (e *Executor) consume(happened <-chan engine.Event, failed <-chan error, again <-chan time.Time, processes processWatcher) {
 	for {
 		select {
 		case <-again:
 			again = e.compare(processes)
-		case m := <-messages:
-			switch {
-			case m.Type == events.ImageEventType:
+		case event := <-happened:
+			if event.Kind == engine.ImagesChanged {
 				again = e.compare(processes)
-			case m.Type == events.NetworkEventType && m.Action == events.ActionDisconnect:
-				// The container has ended, or was disconnected by hand. It is of no use without its network.
-				e.ended(m.Actor.Attributes["container"])
-			case m.Type == events.ContainerEventType && (m.Action == events.ActionDie || m.Action == events.ActionDestroy):
-				e.ended(m.Actor.ID)
-				if m.Actor.Attributes[labelGateway] != "" && m.Actor.Attributes[labelInstance] == e.cfg.Instance && m.Action == events.ActionDie {
-					e.work.Go(e.mendNetworks)
-				}
-				if process := m.Actor.Attributes[labelProcess]; process != "" && m.Actor.Attributes[labelInstance] == e.cfg.Instance {
-					e.processEnded(m.Actor.ID)
-					processes.Ended(process)
-				}
-				if m.Actor.Attributes[labelLasting] != "" && m.Actor.Attributes[labelInstance] == e.cfg.Instance {
-					e.processEnded(m.Actor.ID)
-				}
+			} else {
+				e.heard(event, processes)
 			}
 		case err := <-failed:
 			e.cfg.ImagesChanged() // whatever changes now goes unseen
@@ -87,6 +66,26 @@ func (e *Executor) consume(messages <-chan events.Message, failed <-chan error, 
 			}
 			return
 		}
+	}
+}
+
+// heard handles an event about a container.
+func (e *Executor) heard(event engine.Event, processes processWatcher) {
+	// A container that was disconnected has ended, or somebody did it by hand. It is of no use
+	// without its network.
+	e.ended(event.Container)
+	if event.Kind == engine.Disconnected || event.Labels[labelInstance] != e.cfg.Instance {
+		return
+	}
+	if event.Labels[labelGateway] != "" && event.Kind == engine.Ended {
+		e.work.Go(e.mendNetworks)
+	}
+	process := event.Labels[labelProcess]
+	if process != "" || event.Labels[labelLasting] != "" {
+		e.processEnded(event.Container)
+	}
+	if process != "" {
+		processes.Ended(process)
 	}
 }
 
@@ -129,12 +128,9 @@ func (e *Executor) reconcile(ctx context.Context, seen func()) error {
 		}
 	}
 	e.mu.Unlock()
-	listed, err := e.docker.ContainerList(ctx, containertypes.ListOptions{
-		All:     true,
-		Filters: filters.NewArgs(filters.Arg("label", labelInstance+"="+e.cfg.Instance)),
-	})
+	listed, err := e.engine.List(ctx, true, labelInstance+"="+e.cfg.Instance)
 	if err != nil {
-		return dockerd.Explain(e.docker, err)
+		return e.engine.Explain(err)
 	}
 	e.loseMissing(unheard, listed)
 	var adopted []*container
@@ -211,15 +207,10 @@ func (e *Executor) lookOnce(ctx context.Context) error {
 	}
 }
 
-// hasPrograms reports whether a container has programs, which may be paused.
-func hasPrograms(found containertypes.Summary) bool {
-	return found.State == containertypes.StateRunning || found.State == containertypes.StatePaused
-}
-
 // consider adds a container that is not in the map of its kind to it, for the caller to adopt, or has it removed. A pooled
 // one belongs to no user yet, whatever kind it is to be. It may be bound meanwhile, so its kind and what is known of it
 // are looked at together. A nil platform is not known.
-func (e *Executor) consider(found containertypes.Summary, platform *Platform) (adopted *container) {
+func (e *Executor) consider(found engine.Container, platform *Platform) (adopted *container) {
 	spec, err := specFromLabels(found.Labels)
 	fingerprint := Fingerprint(found.Labels[labelFingerprint])
 	e.mu.Lock()
@@ -235,11 +226,11 @@ func (e *Executor) consider(found containertypes.Summary, platform *Platform) (a
 		known = known || e.containers[fingerprint] != nil
 	}
 	tmp := tmpOf(found.Mounts)
-	usable := err == nil && hasPrograms(found) && (platform == nil || spec.Platform.equal(*platform)) && !spec.IsPooled() && (tmp == "" || tmp == spec.tmpName())
+	usable := err == nil && found.Runs() && (platform == nil || spec.Platform.equal(*platform)) && !spec.IsPooled() && (tmp == "" || tmp == spec.tmpName())
 	if !known && usable {
 		adopted = e.add(spec, fingerprint)
 		e.foundAt(adopted, found)
-		adopted.id, adopted.spool, adopted.paused = found.ID, spoolOf(found.Mounts), found.State == containertypes.StatePaused
+		adopted.id, adopted.spool, adopted.paused = found.ID, spoolOf(found.Mounts), found.State == engine.Paused
 		if adopted.frozen = adopted.paused; adopted.frozen {
 			e.pauses.found(found.ID)
 		}

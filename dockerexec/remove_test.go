@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/docker/docker/client"
+
+	"github.com/daycare-run/sandbox/internal/engine"
 )
 
 // slowRemover is a Docker whose containers do not run, and that takes its time to remove one. Asked for one that it is
@@ -57,7 +59,7 @@ func TestOneContainerIsRemovedOnceAtATime(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		e := &Executor{docker: docker, ctx: t.Context(), processes: map[string]*container{}}
+		e := &Executor{docker: docker, engine: engine.NewDocker(docker), ctx: t.Context(), processes: map[string]*container{}}
 		var removing sync.WaitGroup
 		for i := range 6 {
 			removing.Go(func() {

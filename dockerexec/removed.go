@@ -4,11 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"slices"
 	"time"
 
-	containertypes "github.com/docker/docker/api/types/container"
+	"github.com/opencontainers/runtime-spec/specs-go"
 
 	"github.com/daycare-run/sandbox/internal/agent/ask"
 	"github.com/daycare-run/sandbox/internal/agent/wire"
@@ -120,7 +119,7 @@ func (e *Executor) lookUpRemoved(c *container) {
 func (e *Executor) lookUp(c *container, paths []string) (left []string) {
 	ask := e.askAlone
 	if c.sess != nil {
-		done, err := e.pauses.use(e.ctx, e.docker, c.id)
+		done, err := e.pauses.use(e.ctx, e.engine, c.id)
 		if err != nil {
 			return paths // whoever uses it next finds out
 		}
@@ -153,7 +152,7 @@ func (e *Executor) refreeze(c *container) {
 	if !frozen {
 		return
 	}
-	frozen, _ = e.pauses.freeze(e.ctx, e.docker, c.id, e.staysIdle(c))
+	frozen, _ = e.pauses.freeze(e.ctx, e.engine, c.id, e.staysIdle(c))
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if !frozen && c.frozen && !c.freezing {
@@ -199,30 +198,17 @@ func askOnce(ctx context.Context, stream ask.Stream, kind wire.Kind, message any
 
 // lookUpByExec starts an agent for that, as the first process of a durable process's container is not connected.
 func (e *Executor) lookUpByExec(ctx context.Context, c *container, paths []string) error {
-	done, err := e.pauses.use(ctx, e.docker, c.id)
+	done, err := e.pauses.use(ctx, e.engine, c.id)
 	if err != nil {
 		return err
 	}
 	defer done()
-	created, err := e.docker.ContainerExecCreate(ctx, c.id, containertypes.ExecOptions{
-		Cmd: append([]string{agentPath, "look-up"}, paths...), WorkingDir: "/", AttachStdout: true, AttachStderr: true,
-	})
-	if err != nil {
-		return err
-	}
-	attached, err := e.docker.ContainerExecAttach(ctx, created.ID, containertypes.ExecAttachOptions{})
-	if err != nil {
-		return errors.Join(err, giveUpExecs(c.id))
-	}
-	defer attached.Close()
-	defer context.AfterFunc(ctx, attached.Close)()
-	_, _ = io.Copy(io.Discard, attached.Reader)
+	out, err := e.engine.Run(ctx, c.id, specs.Process{Args: append([]string{agentPath, "look-up"}, paths...), Cwd: "/"})
 	if ctx.Err() != nil { // the tenant may have used up what it takes
-		return errors.Join(context.Cause(ctx), giveUpExecs(c.id))
+		return errors.Join(context.Cause(ctx), e.engine.AbortExecs(c.id))
 	}
-	ended, err := e.docker.ContainerExecInspect(ctx, created.ID)
-	if err == nil && ended.ExitCode != 0 {
-		err = fmt.Errorf("the agent failed with %d", ended.ExitCode)
+	if err == nil && out.ExitCode != 0 {
+		err = fmt.Errorf("the agent failed with %d", out.ExitCode)
 	}
 	return err
 }

@@ -197,7 +197,7 @@ func (s *scriptedEngine) routes() http.Handler {
 		profile := strings.TrimPrefix(r.PathValue("name"), "daycare-")
 		answer(w, network.Inspect{
 			Name: r.PathValue("name"), Driver: "bridge", Labels: map[string]string{labelInstance: "test"},
-			Options: Network{Bridge: "daycare" + bridgeSuffixes[profile]}.options(),
+			Options: bridgeOptions("daycare" + bridgeSuffixes[profile]),
 			IPAM:    network.IPAM{Config: []network.IPAMConfig{{Subnet: "10.1.0.0/22", Gateway: "10.1.0.1"}}},
 		})
 	})
@@ -278,6 +278,16 @@ func (s *scriptedEngine) routes() http.Handler {
 		answer(w, map[string]string{"message": "not there"})
 	})
 	return mux
+}
+
+// bridgeOptions are those of a network that the engine has made.
+func bridgeOptions(bridge string) map[string]string {
+	return map[string]string{
+		"com.docker.network.bridge.name":                 bridge,
+		"com.docker.network.bridge.enable_icc":           "false",
+		"com.docker.network.bridge.enable_ip_masquerade": "true",
+		"com.docker.network.bridge.host_binding_ipv4":    "127.0.0.1",
+	}
 }
 
 func answer(w http.ResponseWriter, value any) {

@@ -9,7 +9,7 @@ import (
 	"strings"
 	"sync"
 
-	containertypes "github.com/docker/docker/api/types/container"
+	"github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
 
 	"github.com/daycare-run/sandbox/internal/agent/creds"
@@ -52,7 +52,7 @@ func makeSpool(spec Spec) (path string, err error) {
 }
 
 // spoolOf returns the path of an existing container's spool file; empty if it has none.
-func spoolOf(mounts []containertypes.MountPoint) string {
+func spoolOf(mounts []specs.Mount) string {
 	for _, m := range mounts {
 		if m.Destination == wire.SpoolPath && strings.HasPrefix(filepath.Base(m.Source), spoolPrefix) {
 			return m.Source

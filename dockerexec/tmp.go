@@ -9,12 +9,9 @@ import (
 	"time"
 
 	cerrdefs "github.com/containerd/errdefs"
-	containertypes "github.com/docker/docker/api/types/container"
-	"github.com/docker/docker/api/types/filters"
-	"github.com/docker/docker/api/types/mount"
-	"github.com/docker/docker/api/types/volume"
+	"github.com/opencontainers/runtime-spec/specs-go"
 
-	"github.com/daycare-run/sandbox/internal/dockerd"
+	"github.com/daycare-run/sandbox/internal/engine"
 	"github.com/daycare-run/sandbox/internal/quota"
 )
 
@@ -36,30 +33,24 @@ func (s Spec) tmpName() string {
 // Spec's.
 func (c *container) tmpName() string { return cmp.Or(c.tmp, c.spec.tmpName()) }
 
-// tmpOf returns the /tmp volume of an existing container; empty if Docker does not say.
-func tmpOf(mounts []containertypes.MountPoint) string {
+// tmpOf returns the /tmp volume of an existing container; empty if the engine does not say.
+func tmpOf(mounts []specs.Mount) string {
 	for _, m := range mounts {
-		if m.Type == mount.TypeVolume && m.Destination == "/tmp" {
-			return m.Name
+		if m.Type == engine.VolumeType && m.Destination == "/tmp" {
+			return m.Source
 		}
 	}
 	return ""
 }
 
-// tmpVolume returns the mount of /tmp; Docker makes the volume with the container.
-func (s Spec) tmpVolume() mount.Mount {
+// tmpVolume returns the volume of /tmp; the engine makes it with the container.
+func (s Spec) tmpVolume() engine.Volume {
 	labels := s.Platform.owner().labels()
 	labels[labelUser] = s.User
-	return mount.Mount{
-		Type: mount.TypeVolume, Source: s.tmpName(), Target: "/tmp",
-		VolumeOptions: &mount.VolumeOptions{
-			NoCopy: true,
-			Labels: labels,
-			DriverConfig: &mount.Driver{Name: "local", Options: map[string]string{
-				"type": "tmpfs", "device": "tmpfs",
-				"o": fmt.Sprintf("nosuid,nodev,size=%d,mode=1777", s.Platform.Limits.Tmp),
-			}},
-		},
+	size := fmt.Sprint("size=", s.Platform.Limits.Tmp)
+	return engine.Volume{
+		Name: s.tmpName(), Labels: labels,
+		Options: []string{"nosuid", "nodev", size, "mode=1777"},
 	}
 }
 
@@ -70,9 +61,9 @@ func (e *Executor) Tmp(ctx context.Context, spec Spec, token quota.Token, create
 	c := e.hold(spec)
 	if c == nil && e.hasTmp(spec.tmpName()) {
 		// A process has it. If that ends meanwhile, open files stay open, and the rest is not found.
-		found, err := e.docker.VolumeInspect(ctx, spec.tmpName())
+		found, err := e.engine.FindVolume(ctx, spec.tmpName())
 		if err == nil {
-			return found.Mountpoint, func() {}, nil
+			return found.Dir, func() {}, nil
 		}
 	}
 	if c == nil {
@@ -87,12 +78,12 @@ func (e *Executor) Tmp(ctx context.Context, spec Spec, token quota.Token, create
 			return "", nil, err
 		}
 	}
-	found, err := e.docker.VolumeInspect(ctx, c.tmpName())
+	found, err := e.engine.FindVolume(ctx, c.tmpName())
 	if err != nil {
 		e.release(c)
-		return "", nil, fmt.Errorf("cannot find /tmp of user %q: %w", spec.User, dockerd.Explain(e.docker, err))
+		return "", nil, fmt.Errorf("cannot find /tmp of user %q: %w", spec.User, e.engine.Explain(err))
 	}
-	return found.Mountpoint, func() { e.release(c) }, nil
+	return found.Dir, func() { e.release(c) }, nil
 }
 
 // hold takes an existing container that has the Spec's /tmp; nil if there is none.
@@ -115,7 +106,7 @@ func (e *Executor) hold(spec Spec) *container {
 // report one as in use for a moment after that user has gone.
 func (e *Executor) removeTmp(ctx context.Context, name string) error {
 	for wait := 20 * time.Millisecond; ; wait *= 2 {
-		err := e.docker.VolumeRemove(ctx, name, false)
+		err := e.engine.RemoveVolume(ctx, name)
 		switch {
 		case err == nil || cerrdefs.IsNotFound(err):
 			return nil
@@ -146,14 +137,11 @@ func (e *Executor) hasTmp(name string) bool {
 
 // removeUnusedTmp removes this instance's volumes that no container has: those of an earlier service.
 func (e *Executor) removeUnusedTmp(ctx context.Context) error {
-	found, err := e.docker.VolumeList(ctx, volume.ListOptions{Filters: filters.NewArgs(
-		filters.Arg("label", labelInstance+"="+e.cfg.Instance),
-		filters.Arg("dangling", "true"),
-	)})
+	found, err := e.engine.ListVolumes(ctx, labelInstance+"="+e.cfg.Instance, true)
 	if err != nil {
-		return dockerd.Explain(e.docker, err)
+		return e.engine.Explain(err)
 	}
-	for _, v := range found.Volumes {
+	for _, v := range found {
 		if err := e.removeTmp(ctx, v.Name); err != nil {
 			return err
 		}

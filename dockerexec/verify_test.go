@@ -130,7 +130,7 @@ func TestVerifyPausesWhoDisturbsIt(t *testing.T) {
 	mounted("reader", shared, false)
 	mounted("neighbor", t.TempDir(), true)
 	e := engine.executor()
-	done, err := e.pauses.use(t.Context(), e.docker, used)
+	done, err := e.pauses.use(t.Context(), e.engine, used)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -12,7 +12,7 @@ import (
 
 	"github.com/daycare-run/sandbox/api/types"
 	"github.com/daycare-run/sandbox/internal/cgroup"
-	"github.com/daycare-run/sandbox/internal/dockerd"
+	"github.com/daycare-run/sandbox/internal/engine"
 )
 
 const freezesSoon = "SANDBOXD_IDLE_FREEZE_AFTER=1s"
@@ -187,7 +187,7 @@ func TestAFrozenContainerStandsStill(t *testing.T) {
 			if err := l.engine.ContainerRemove(t.Context(), id, container.RemoveOptions{Force: true, RemoveVolumes: true}); err != nil {
 				t.Error(err)
 			}
-			eventually(t, "its shim is gone", func() bool { _, err := dockerd.ShimOf(id); return err != nil })
+			eventually(t, "its shim is gone", func() bool { _, err := engine.ShimOf(id); return err != nil })
 			eventually(t, "its process has ended", func() bool { return l.process(t, user, process.ID).Status == types.ProcessExited })
 			if err := l.client.RemoveProcess(t.Context(), user, process.ID); err != nil {
 				t.Error(err)
@@ -240,7 +240,7 @@ func TestFrozenContainersAreRemoved(t *testing.T) {
 			ids = append(ids, l.frozen(t, user))
 		}
 		eventually(t, "the first has gone", func() bool { return len(l.containers(t)) == 2 })
-		eventually(t, "its shim is gone", func() bool { _, err := dockerd.ShimOf(ids[0]); return err != nil })
+		eventually(t, "its shim is gone", func() bool { _, err := engine.ShimOf(ids[0]); return err != nil })
 		if l.state(t, "old-0")+l.state(t, "old-2") != "frozen" {
 			t.Errorf("another went: %q, %q", l.state(t, "old-0"), l.state(t, "old-2"))
 		}

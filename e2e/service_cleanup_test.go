@@ -17,7 +17,7 @@ import (
 	cerrdefs "github.com/containerd/errdefs"
 
 	"github.com/daycare-run/sandbox/api/types"
-	"github.com/daycare-run/sandbox/internal/dockerd"
+	"github.com/daycare-run/sandbox/internal/engine"
 )
 
 // sandboxd runs a command of the service's program with the lab's settings.
@@ -210,7 +210,7 @@ func leftOf(run string) []string {
 	var left []string
 	for deadline := time.Now().Add(time.Minute); ; time.Sleep(200 * time.Millisecond) {
 		left = left[:0]
-		shims, err := dockerd.Shims()
+		shims, err := engine.Shims()
 		if err != nil {
 			return []string{err.Error()}
 		}

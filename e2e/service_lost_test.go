@@ -13,7 +13,7 @@ import (
 
 	"github.com/daycare-run/sandbox/api/types"
 	"github.com/daycare-run/sandbox/client"
-	"github.com/daycare-run/sandbox/internal/dockerd"
+	"github.com/daycare-run/sandbox/internal/engine"
 )
 
 // A container that is removed while it is adopted is replaced, and its user does not notice.
@@ -120,7 +120,7 @@ func TestAPausedContainerIsRemovedWhole(t *testing.T) {
 			t.Fatal(err)
 		}
 		eventually(t, "the container is gone", func() bool { return len(l.containers(t)) == 0 })
-		eventually(t, "its shim is gone", func() bool { _, err := dockerd.ShimOf(id); return err != nil })
+		eventually(t, "its shim is gone", func() bool { _, err := engine.ShimOf(id); return err != nil })
 	}, "SANDBOXD_IDLE_REMOVE_AFTER=1s")
 }
 

@@ -19,6 +19,7 @@ import (
 	"github.com/daycare-run/sandbox/config"
 	"github.com/daycare-run/sandbox/dockerexec"
 	"github.com/daycare-run/sandbox/internal/dockerd"
+	"github.com/daycare-run/sandbox/internal/engine"
 	"github.com/daycare-run/sandbox/internal/egress/rules"
 	"github.com/daycare-run/sandbox/internal/hostfs"
 	"github.com/daycare-run/sandbox/internal/rootfs"
@@ -94,8 +95,9 @@ func (c *cleanup) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	defer docker.Close()
-	belongings, err := dockerexec.Belongings(ctx, docker)
+	eng := engine.NewDocker(docker)
+	defer eng.Close()
+	belongings, err := dockerexec.Belongings(ctx, eng)
 	if err != nil {
 		return err
 	}
@@ -103,11 +105,11 @@ func (c *cleanup) run(ctx context.Context) error {
 	defer free()
 	confined := map[string]bool{} // networks that could not be removed, whose rules must keep confining them
 	for _, b := range mine {
-		gone := c.remove(ctx, b.String(), func() error { return b.Remove(ctx, docker) })
+		gone := c.remove(ctx, b.String(), func() error { return b.Remove(ctx, eng) })
 		confined[b.Name] = confined[b.Name] || b.Kind == "network" && !gone
 	}
 	c.tables(ctx, belongings, mine, confined)
-	left, err := dockerexec.Owner{DataDir: c.cfg.DataDir}.ForgottenShims(ctx, docker)
+	left, err := dockerexec.Owner{DataDir: c.cfg.DataDir}.ForgottenShims(ctx, eng)
 	c.shims(ctx, left, err)
 	c.files(ctx)
 	for _, kept := range c.kept {
@@ -217,7 +219,7 @@ func (c *cleanup) tables(ctx context.Context, all, mine []dockerexec.Belonging, 
 }
 
 // shims kills the shims of containers that Docker has forgotten.
-func (c *cleanup) shims(ctx context.Context, left []dockerd.Shim, err error) {
+func (c *cleanup) shims(ctx context.Context, left []engine.Shim, err error) {
 	if err != nil {
 		c.faults = append(c.faults, err)
 	}

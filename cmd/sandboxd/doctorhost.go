@@ -23,6 +23,7 @@ import (
 	"github.com/daycare-run/sandbox/internal/cgroup"
 	"github.com/daycare-run/sandbox/internal/cli/doctor"
 	"github.com/daycare-run/sandbox/internal/dockerd"
+	"github.com/daycare-run/sandbox/internal/engine"
 	"github.com/daycare-run/sandbox/internal/egress"
 	"github.com/daycare-run/sandbox/internal/version"
 )
@@ -133,11 +134,11 @@ func (h *dockerHost) leftovers(ctx context.Context) ([]string, error) {
 	if _, err := h.inspect(); err != nil {
 		return nil, errors.New("no answer from Docker")
 	}
-	belongings, err := dockerexec.Belongings(ctx, h.client)
+	belongings, err := dockerexec.Belongings(ctx, engine.NewDocker(h.client))
 	if err != nil {
 		return nil, err
 	}
-	shims, err := dockerexec.Owner{}.ForgottenShims(ctx, h.client)
+	shims, err := dockerexec.Owner{}.ForgottenShims(ctx, engine.NewDocker(h.client))
 	return leftovers(belongings, shims), err
 }
 

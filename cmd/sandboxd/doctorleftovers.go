@@ -10,12 +10,12 @@ import (
 	"strings"
 
 	"github.com/daycare-run/sandbox/dockerexec"
-	"github.com/daycare-run/sandbox/internal/dockerd"
+	"github.com/daycare-run/sandbox/internal/engine"
 )
 
 // leftovers returns the belongings in Docker of services whose dataDir is gone or now has another service, and the
 // shims of containers that Docker has forgotten.
-func leftovers(belongings []dockerexec.Belonging, shims []dockerd.Shim) (left []string) {
+func leftovers(belongings []dockerexec.Belonging, shims []engine.Shim) (left []string) {
 	for _, b := range belongings {
 		if why := whyAbandoned(b.Owner); why != "" {
 			left = append(left, fmt.Sprintf("%s, %s", b, why))

@@ -1,5 +1,5 @@
 // Package dockerd is what must be known about the Docker daemon itself: how to connect to it, what its errors ask a
-// person to do, what it reports about itself (info.go), and the processes by which it holds containers (shims.go).
+// person to do, and what it reports about itself (info.go). What it does with containers is package engine's.
 package dockerd
 
 import (
