@@ -1,9 +1,13 @@
 package dockerexec
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"slices"
+	"time"
 
+	"github.com/daycare-run/sandbox/dockerexec/life"
 	"github.com/daycare-run/sandbox/internal/quota"
 )
 
@@ -12,15 +16,16 @@ import (
 // The turn lasts until done is called.
 func (e *Executor) admit(c *container) (done func(), err error) {
 	account := c.account()
-	done, err = e.cfg.Quotas.SpareTurn(c.wanted, account, c.called)
+	done, err = e.cfg.Quotas.SpareTurn(c.Making(), account, c.Wanted())
 	if err != nil {
 		return nil, err
 	}
-	if c.give, err = e.place(c.wanted, account); err == nil {
-		e.mu.Lock()
-		err = context.Cause(c.wanted)
-		c.begun = err == nil
-		e.mu.Unlock()
+	give, err := e.place(c.Making(), account)
+	e.mu.Lock()
+	c.give = give
+	e.mu.Unlock()
+	if err == nil && c.Do(life.Begin, nil) == life.Refused {
+		err = context.Cause(c.Making())
 	}
 	if err != nil {
 		done()
@@ -43,7 +48,7 @@ func (e *Executor) place(ctx context.Context, account quota.Account) (give func(
 			return nil, err
 		}
 		select {
-		case <-leaving.gone:
+		case <-leaving.Gone():
 		case <-ctx.Done():
 			return nil, context.Cause(ctx)
 		}
@@ -54,8 +59,8 @@ func (e *Executor) place(ctx context.Context, account quota.Account) (give func(
 // else the one idle for longest among those that the bound counts. It returns nil if all are in use.
 func (e *Executor) makeRoom(full *quota.Exceeded) *container {
 	e.mu.Lock()
-	for c := range e.leaving {
-		if c.begun && !c.claimed && full.IsAbout(c.account()) {
+	for c := range e.all {
+		if c.is(life.Leaving) && c.give != nil && !c.claimed && full.IsAbout(c.account()) {
 			c.claimed = true
 			e.mu.Unlock()
 			return c
@@ -64,51 +69,45 @@ func (e *Executor) makeRoom(full *quota.Exceeded) *container {
 	oldest := e.idlest(full)
 	if oldest != nil {
 		oldest.claimed = true
-		e.drop(oldest)
 	}
 	e.mu.Unlock()
 	if oldest != nil {
 		e.tell(e.ctx, oldest, Incident{What: "removing container: idle, and another one takes its place", Quota: full.Setting})
-		e.discard(oldest)
+		e.removeLater(oldest)
 	}
 	return oldest
 }
 
-// idlest returns the container that has been idle for longest. If the total is full, it returns a pooled one, or one
-// of the user with the most containers. e.mu is held.
-func (e *Executor) idlest(full *quota.Exceeded) (oldest *container) {
+// idlest evicts the container that has been idle for longest. If the total is full, it is a pooled one, or one of the
+// user with the most containers. e.mu is held.
+func (e *Executor) idlest(full *quota.Exceeded) *container {
 	has := map[string]int{}
-	for _, c := range e.containers {
+	var idle []*container
+	used := map[*container]time.Time{}
+	for _, c := range e.calls {
 		if full.Scope == quota.Total {
 			has[c.spec.User]++
 		}
-	}
-	for _, c := range e.containers {
-		if !c.isSettled() || c.users > 0 || !full.IsAbout(c.account()) {
-			continue
-		}
-		if full.Scope == quota.Total && c.spec.IsPooled() {
-			return c // it has no user yet
-		}
-		if oldest == nil || has[c.spec.User] > has[oldest.spec.User] ||
-			has[c.spec.User] == has[oldest.spec.User] && c.lastUsed.Before(oldest.lastUsed) {
-			oldest = c
+		if now := c.Now(); (now.State == life.Ready || now.State == life.Frozen) && now.Calls == 0 && full.IsAbout(c.account()) {
+			idle = append(idle, c)
+			used[c] = now.LastUsed
 		}
 	}
-	return oldest
+	slices.SortFunc(idle, func(a, b *container) int {
+		if full.Scope == quota.Total && a.spec.IsPooled() != b.spec.IsPooled() {
+			if a.spec.IsPooled() { // it has no user yet
+				return -1
+			}
+			return 1
+		}
+		return cmp.Or(cmp.Compare(has[b.spec.User], has[a.spec.User]), used[a].Compare(used[b]))
+	})
+	for _, c := range idle {
+		if c.Do(life.Evict, nil) == life.Removes {
+			return c
+		}
+	}
+	return nil
 }
 
 func (c *container) account() quota.Account { return quota.Account{User: c.spec.User, Token: c.token} }
-
-// finishRemoval records that nothing is left of a container that was taken out of the map.
-func (e *Executor) finishRemoval(c *container) {
-	e.mu.Lock()
-	delete(e.leaving, c)
-	e.publish(c, "removed")
-	e.mu.Unlock()
-	if c.give != nil {
-		c.give()
-	}
-	c.unwanted(nil) // or Executor.ctx would keep it
-	close(c.gone)
-}

@@ -1,70 +1,111 @@
 package dockerexec
 
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/cenkalti/backoff/v5"
+	cerrdefs "github.com/containerd/errdefs"
+	"github.com/rs/zerolog"
+
+	"github.com/daycare-run/sandbox/dockerexec/life"
+)
+
 // After a restart there may be a hundred containers to take over, and each costs an exec. So they queue, and a few are
-// taken over at a time. A container that a call waits for skips the queue. One that was found paused stays so until
-// then: nothing runs in it.
+// taken over at a time. A container that a call waits for skips the queue. One for calls that was found paused stays so
+// until then: nothing runs in it.
 
 // adoptionsAtOnce is how many containers that no call waits for are taken over at a time.
 const adoptionsAtOnce = 4
 
-// adopt takes over containers that were found. Each is already in the map of its kind.
+// adopt takes over containers that were found, and that are in the registry. What is there for calls and was paused then
+// is left to the call that wakes it, even if that has come already.
 func (e *Executor) adopt(found []*container) {
 	for _, c := range found {
-		e.work.Go(func() { e.adoptInTurn(c) })
+		if c.spec.isPersistent() || !c.foundPaused {
+			e.work.Go(func() { e.adoptInTurn(c) })
+		}
 	}
 }
 
-// adoptInTurn takes a container over in its turn, or as soon as a call wants it. One that sleeps gets no turn.
+// adoptInTurn takes a container over in its turn, or as soon as a call wants it.
 func (e *Executor) adoptInTurn(c *container) {
-	e.mu.Lock()
-	turn := e.adopting
-	if c.sleeps() {
-		turn = nil
-	}
-	e.mu.Unlock()
 	select {
-	case turn <- struct{}{}:
-		defer func() { <-turn }()
-	case <-c.called:
-	case <-c.gone:
-		return
-	case <-e.ctx.Done():
-	}
-	if e.ctx.Err() != nil { // it is left to the next service
-		c.err = errStopping
-		close(c.ready)
-		return
+	case e.adopting <- struct{}{}:
+		defer func() { <-e.adopting }()
+	case <-c.Wanted():
+	case <-c.Making().Done(): // it is not to be taken over any more
 	}
 	e.takeOver(c)
 }
 
+// takeOver is the maker's part for a container that was found.
 func (e *Executor) takeOver(c *container) {
-	if c.paused && !e.staysPaused(c) {
-		e.wake(c)
+	if e.ctx.Err() == nil {
+		_, _ = e.countRefusals(c) // what an earlier service's commands were refused is nothing to those that come
 	}
-	_, _ = e.countRefusals(c) // what an earlier service's commands were refused is nothing to those that come
-	if c.spec.isAlone() {
-		e.rebind(c)
-	} else {
-		e.prepare(c, &e.cfg.Log)
+	if c.spec.isPersistent() {
+		e.takeOverPersistent(c)
+		return
 	}
+	e.prepare(c, &e.cfg.Log)
+}
+
+// takeOverPersistent resumes a container that was not paused on request, prepares the host for it again, and opens its
+// network access. A container for which the host cannot be prepared, or whose interface leads nowhere, is stopped:
+// recreated it has what it needs.
+func (e *Executor) takeOverPersistent(c *container) {
+	ctx, cancel := context.WithTimeout(e.ctx, creationLimit)
+	defer cancel()
+	if c.is(life.Frozen) && !e.staysPaused(c) {
+		if err := c.Resume(ctx); err != nil {
+			e.tell(ctx, c, Incident{What: "taking over a container", Err: err})
+		}
+		e.host.ForbidSwap(c.ID())
+	}
+	if err := e.prepareFound(ctx, c); err != nil && e.ctx.Err() == nil {
+		e.tell(ctx, c, Incident{What: "ending a process that may see hidden files", Level: zerolog.ErrorLevel, Err: err})
+		e.kill(c, fmt.Sprintf("the service could not make sure that it sees nothing hidden, so it was ended: %v", err))
+		return
+	}
+	e.bindFound(ctx, c)
 }
 
 // staysPaused reports whether a container that was found paused is one that was, or may have been, paused on request.
 func (e *Executor) staysPaused(c *container) bool {
-	return c.spec.Lasting != "" || c.spec.Process.ID != "" && e.watcher != nil && e.watcher.Paused(c.spec.User, c.spec.Process.ID)
+	return c.spec.Lasting != "" || e.watcher != nil && e.watcher.Paused(c.spec.User, c.spec.Process.ID)
 }
 
-// wake resumes a container that was found paused.
-func (e *Executor) wake(c *container) {
-	done, err := e.pauses.use(e.ctx, e.engine, c.id)
-	if err != nil {
-		e.tell(e.ctx, c, Incident{What: "taking over a container", Err: err})
-		return
+// prepareFound prepares the host for a running container that was found, if that has failed before. While its storage
+// does not answer it tries again, until ctx ends.
+func (e *Executor) prepareFound(ctx context.Context, c *container) error {
+	if c.mounts.prepare(e.cfg.Mounts, c.spec) == nil {
+		return nil
 	}
-	done()
+	_, err := backoff.Retry(ctx, func() (struct{}, error) {
+		err := c.mounts.again(e.cfg.Mounts, c.spec)
+		if err != nil && !cerrdefs.IsUnavailable(err) {
+			err = backoff.Permanent(err)
+		}
+		return struct{}{}, err
+	}, backoff.WithBackOff(backoff.NewConstantBackOff(time.Second)), backoff.WithMaxElapsedTime(0))
+	return err
+}
+
+// bindFound opens network access for a persistent container that was found. If that fails, mendNetworks tries it again.
+func (e *Executor) bindFound(ctx context.Context, c *container) {
+	err := e.bind(ctx, c)
+	if cerrdefs.IsNotFound(err) {
+		e.tell(ctx, c, Incident{What: "ending a process that has lost its network", Err: err})
+		e.kill(c, "its network was gone when the service took it over, so it was ended")
+		err = nil
+	}
 	e.mu.Lock()
-	defer e.mu.Unlock()
-	c.paused = false
-	e.host.ForbidSwap(c.id) // an earlier service may have given its memory back
+	told := c.notBound
+	c.notBound = err != nil
+	e.mu.Unlock()
+	if err != nil && !told && e.ctx.Err() == nil {
+		e.tell(ctx, c, Incident{What: "a process keeps running without a network", Err: err})
+	}
 }

@@ -106,9 +106,9 @@ func (b Belonging) Remove(ctx context.Context, eng engine.Engine) error {
 	return nil
 }
 
-// removeForsaken removes, once, what was made for this dataDir under an id that was lost.
-func (e *Executor) removeForsaken(ctx context.Context) error {
-	if e.forsakenGone.Load() {
+// removeOrphans removes, once, what was made for this dataDir under an id that was lost.
+func (e *Executor) removeOrphans(ctx context.Context) error {
+	if e.orphansRemoved.Load() {
 		return nil
 	}
 	all, err := Belongings(ctx, e.engine)
@@ -126,6 +126,6 @@ func (e *Executor) removeForsaken(ctx context.Context) error {
 	if err := errors.Join(faults...); err != nil {
 		return err
 	}
-	e.forsakenGone.Store(true)
+	e.orphansRemoved.Store(true)
 	return nil
 }

@@ -67,11 +67,11 @@ func (c *container) effectiveSpec() Spec {
 // leave gives the container's address back.
 func (e *Executor) leave(c *container) {
 	e.mu.Lock()
-	c.unregistered = nil // whoever is just registering it takes that back
+	holder := c.holder
+	c.holder, c.unregistered = 0, nil // whoever is just registering it takes that back
 	e.mu.Unlock()
-	if c.holder != 0 {
-		e.cfg.Networks.Remove(c.spec.Egress.Profile, c.holder)
-		c.holder = 0
+	if holder != 0 {
+		e.cfg.Networks.Remove(c.spec.Egress.Profile, holder)
 	}
 }
 
@@ -113,7 +113,7 @@ const endpointLimit = 15 * time.Second
 func (e *Executor) endpoint(ctx context.Context, c *container) (Endpoint, error) {
 	ctx, cancel := context.WithTimeout(ctx, endpointLimit)
 	defer cancel()
-	found, err := e.engine.Inspect(ctx, c.id)
+	found, err := e.engine.Inspect(ctx, c.ID())
 	if err != nil {
 		return Endpoint{}, fmt.Errorf("cannot inspect: %w", err)
 	}
@@ -157,7 +157,7 @@ func (e *Executor) foundAt(c *container, found engine.Container) {
 // unregistered returns the containers on a network that were found there and that Networks does not know yet.
 func (e *Executor) unregistered(ctx context.Context, n Network) (list []*container, at []Endpoint) {
 	e.mu.Lock()
-	for _, c := range e.all() {
+	for c := range e.all {
 		if c.unregistered != nil && c.network() == n.Name {
 			list, at = append(list, c), append(at, *c.unregistered)
 		}
@@ -169,7 +169,7 @@ func (e *Executor) unregistered(ctx context.Context, n Network) (list []*contain
 	asking.SetLimit(inspectAtOnce)
 	for i, c := range list {
 		asking.Go(func() error {
-			found, _ := e.InspectProcess(ctx, c.id) // without an answer, it is registered all the same
+			found, _ := e.InspectProcess(ctx, c.ID()) // without an answer, it is registered all the same
 			at[i].PID = found.PID
 			return nil
 		})

@@ -13,6 +13,7 @@ import (
 	"github.com/rs/zerolog"
 	"golang.org/x/sync/singleflight"
 
+	"github.com/daycare-run/sandbox/dockerexec/life"
 	"github.com/daycare-run/sandbox/internal/cgroup"
 	"github.com/daycare-run/sandbox/internal/engine"
 	"github.com/daycare-run/sandbox/internal/events"
@@ -85,11 +86,11 @@ type Executor struct {
 
 	watcher processWatcher // set by Start
 
-	begun        chan struct{} // closed by begin, when what earlier services wrote down has been read
-	begin        func()
-	looked       atomic.Bool // all containers of earlier services are in the maps
-	looking      sync.Mutex  // held by lookOnce
-	forsakenGone atomic.Bool // what was made under a lost id is gone
+	begun          chan struct{} // closed by begin, when what earlier services wrote down has been read
+	begin          func()
+	reconciled     atomic.Bool // all containers of earlier services are in the registry
+	reconciling    sync.Mutex  // held by reconcileOnce
+	orphansRemoved atomic.Bool // what was made under a lost id is gone
 
 	idle  atomic.Pointer[Idle]
 	ahead atomic.Bool // Config.Ahead
@@ -100,26 +101,21 @@ type Executor struct {
 	usages      usages
 	unreclaimed sync.Once // logs that memory cannot be reclaimed
 
-	pauses   pauses
 	starts   starts
 	starting atomic.Int64 // how many starts Docker is asked for
 
 	adopting   chan struct{}      // holds one for each container that is being adopted, except those that calls wait for
 	removals   singleflight.Group // of containers, by Docker's id
-	expulsions singleflight.Group // of processes, by Docker's id of their containers
 	verifying  fileLocks          // of mounted files, held while they are verified
 	networking sync.Mutex         // held while a network is inspected, made or removed
 	gateways   map[string]string  // under networking: the containers that are the networks' gateways, by profile
+	freezes    struct{ frozen, thawed atomic.Uint64 }
 
-	mu         sync.Mutex
-	closed     bool
-	containers map[Fingerprint]*container
-	leaving    map[*container]bool   // taken out of containers, and not removed yet
-	processes  map[string]*container // those of durable processes, by Docker's id
-	preparing  map[string]*container // those that are being made ready, of either kind, by Docker's id
-	launching  map[*container]bool   // those that startAlone is making
-	whyEnded   map[string]string     // by Docker's id: why processes were ended that nobody has asked to end
-	freezes    struct{ frozen, thawed uint64 }
+	mu     sync.Mutex
+	closed bool
+	all    map[*container]bool        // the registry
+	calls  map[Fingerprint]*container // those that calls find, and the pool's
+	ids    map[string]*container      // those that Docker's events are about, by Docker's id
 
 	warming      map[string]int // by user, how many containers are on their way that Warm asked for
 	warmingTotal int
@@ -131,8 +127,9 @@ type Executor struct {
 func New(docker *client.Client, cfg Config) *Executor {
 	ctx, cancel := context.WithCancel(context.Background())
 	e := &Executor{
-		cfg: cfg, docker: docker, engine: engine.NewDocker(docker), ctx: ctx, cancel: cancel, containers: map[Fingerprint]*container{}, leaving: map[*container]bool{}, processes: map[string]*container{}, gateways: map[string]string{},
-		preparing: map[string]*container{}, launching: map[*container]bool{}, whyEnded: map[string]string{}, bound: map[string]poolRecord{}, warming: map[string]int{}, adopting: make(chan struct{}, adoptionsAtOnce),
+		cfg: cfg, docker: docker, engine: engine.NewDocker(docker), ctx: ctx, cancel: cancel, gateways: map[string]string{}, adopting: make(chan struct{}, adoptionsAtOnce),
+		all: map[*container]bool{}, calls: map[Fingerprint]*container{}, ids: map[string]*container{},
+		bound: map[string]poolRecord{}, warming: map[string]int{},
 	}
 	e.host, e.usages.turn = cgroup.ThisHost(), make(chan struct{}, 1)
 	e.idle.Store(&cfg.Idle)
@@ -159,7 +156,7 @@ func (e *Executor) Start(ctx context.Context, processes processWatcher) {
 	if err := e.reconcile(ctx, processes.Lost); err != nil {
 		e.cfg.Log.Warn().Err(err).Msg("cannot compare with Docker yet")
 	}
-	e.work.Go(func() { e.follow(processes) })
+	e.work.Go(func() { e.followDocker(processes) })
 	e.work.Go(e.tendIdle)
 	e.work.Go(e.watchNetworks)
 	e.work.Go(e.removeShims)
@@ -171,29 +168,33 @@ func (e *Executor) Shutdown() {
 	e.EndCommands()
 	e.mu.Lock()
 	e.closed = true
-	for _, c := range e.containers {
-		switch {
-		case !c.isReady():
-		case c.spec.IsPooled(): // it has no user, so it is of no use to the next service
-			e.drop(c)
-			e.discard(c)
-		case c.running > 0:
-			cut := Incident{What: "removing the container: its commands are not known to have ended", Level: zerolog.WarnLevel, Commands: c.running}
-			e.work.Go(func() { e.tell(e.ctx, c, cut) })
-			e.drop(c)
-			e.discard(c)
-		default:
-			e.work.Go(c.sess.close)
-		}
-	}
-	for _, c := range e.processes {
-		e.work.Go(c.ports.close)
-		e.work.Go(c.asks.close)
-	}
 	e.mu.Unlock()
+	for _, c := range e.inState(life.Ready, life.Draining, life.Frozen) {
+		e.leaveBehind(c)
+	}
 	e.cancel()
 	e.work.Wait()
 	_ = e.engine.Close()
+}
+
+// leaveBehind releases a container to the next service, or removes it if that has no use for it.
+func (e *Executor) leaveBehind(c *container) {
+	now := c.Now()
+	switch {
+	case c.spec.isPersistent():
+		e.work.Go(c.hangUp)
+	case c.spec.IsPooled() || now.Commands > 0:
+		if c.Do(life.Remove, errStopping) != life.Removes {
+			return
+		}
+		if now.Commands > 0 {
+			e.tell(e.ctx, c, Incident{What: "removing the container: its commands are not known to have ended", Level: zerolog.WarnLevel, Commands: now.Commands})
+		}
+		e.removeLater(c)
+	default:
+		c.Do(life.Release, errStopping)
+		e.work.Go(c.hangUp)
+	}
 }
 
 // EndCommands ends the running commands as if their callers had gone, and those that come later. The error of their
@@ -232,34 +233,30 @@ func (e *Executor) runOnce(ctx context.Context, spec Spec, command Command, out 
 		return Result{Timing: timing{Container: waited}}, err
 	}
 	defer e.release(c)
+	end, err := c.Command(ctx)
+	if err != nil {
+		return Result{Timing: timing{Container: waited}}, err
+	}
 	if command.Started != nil {
 		command.Started()
 	}
-	e.runs(c, 1)
-	if c.thawing != nil {
-		command.thawed = c.thawing.done
+	if got.thawing != nil {
+		command.thawed = got.thawing.Done()
 	}
 	result, err := c.sess.run(ctx, command, out)
-	if c.thawing != nil && errors.Is(err, ErrSession) {
-		err = c.thawing.explain(ctx, err)
+	if got.thawing != nil && errors.Is(err, ErrSession) {
+		err = got.thawing.Explain(ctx, err)
 	}
 	if errors.Is(err, ErrSession) || errors.Is(err, errLost) {
 		// Do not wait for its watcher to notice: the next call must get another container.
-		e.forget(c)
+		e.lose(c)
 		err = e.lostWith(ctx, c, &result, err)
 	} else {
-		e.runs(c, -1)
+		end()
 		result.Exhausted = e.outOfWhat(c, result)
 	}
 	result.InContainer, result.Cold, result.Thawed, result.Timing.Container = true, got.cold, got.thawed, waited
 	return result, err
-}
-
-// runs adds to the number of a container's commands that may be running.
-func (e *Executor) runs(c *container, more int) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	c.running += more
 }
 
 // logOf returns the log of a call, which has the request's id, or the executor's own log.

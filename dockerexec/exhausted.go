@@ -75,7 +75,7 @@ func (l Limits) OutOfMemory() *Exhausted { return &Exhausted{LimitMemory, l.Memo
 
 // countRefusals notes what a container was refused so far, so that it is not told again, and returns what is new; nil for nothing.
 func (e *Executor) countRefusals(c *container) (*Exhausted, error) {
-	now, err := e.host.Refusals(c.id)
+	now, err := e.host.Refusals(c.ID())
 	if err != nil {
 		return nil, err
 	}
@@ -90,12 +90,12 @@ func (e *Executor) countRefusals(c *container) (*Exhausted, error) {
 // gVisor it has ended then, because the kernel kills all of gVisor's.
 func (e *Executor) learnEnd(c *container) {
 	defer close(c.learned)
-	if c.id == "" {
+	if c.ID() == "" {
 		return
 	}
 	found, err := e.countRefusals(c)
 	if err != nil { // its control group is gone, or on another host
-		found = e.dockersReason(e.ctx, c.id)
+		found = e.dockersReason(e.ctx, c.ID())
 	}
 	c.exhausted = found
 }
@@ -121,7 +121,7 @@ func (e *Executor) dockersReason(ctx context.Context, id string) *Exhausted {
 // LastingEnd returns the limit that has ended a lasting container; nil if it has not ended, or otherwise. It waits for a moment
 // until Docker has noticed the end.
 func (e *Executor) LastingEnd(ctx context.Context, id string) *Exhausted {
-	if c := e.alone(id); c != nil && c.spec.Platform.GVisor { // of which the kernel kills all
+	if c := e.persistent(id); c != nil && c.spec.Platform.GVisor { // of which the kernel kills all
 		if now, err := e.host.Refusals(id); err == nil && now.Killed > 0 {
 			return c.spec.Platform.Limits.OutOfMemory()
 		}
@@ -132,7 +132,7 @@ func (e *Executor) LastingEnd(ctx context.Context, id string) *Exhausted {
 // LastingKilled returns what a lasting container that goes on is out of, if programs in it were killed for that since it was
 // asked last; nil if none were.
 func (e *Executor) LastingKilled(id string) *Exhausted {
-	c := e.alone(id)
+	c := e.persistent(id)
 	if c == nil {
 		return nil
 	}
@@ -161,7 +161,7 @@ func (c *container) ended(ctx context.Context) *Exhausted {
 	select {
 	case <-c.learned:
 		return c.exhausted
-	case <-c.gone: // it was removed for another reason
+	case <-c.Gone(): // it was removed for another reason
 	case <-ctx.Done():
 	}
 	return nil

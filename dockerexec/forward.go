@@ -11,6 +11,7 @@ import (
 	"github.com/libp2p/go-yamux/v5"
 	"golang.org/x/sync/singleflight"
 
+	"github.com/daycare-run/sandbox/dockerexec/life"
 	"github.com/daycare-run/sandbox/internal/agent/ask"
 	"github.com/daycare-run/sandbox/internal/agent/wire"
 	"github.com/daycare-run/sandbox/internal/relay"
@@ -53,7 +54,7 @@ func (e *Executor) DialProcess(ctx context.Context, id string, port int) (PortCo
 }
 
 func (e *Executor) dialProcess(ctx context.Context, id string, port int) (*yamux.Stream, error) {
-	c := e.alone(id)
+	c := e.persistent(id)
 	if c == nil {
 		return nil, fmt.Errorf("the process does not run: %w", cerrdefs.ErrNotFound)
 	}
@@ -62,15 +63,15 @@ func (e *Executor) dialProcess(ctx context.Context, id string, port int) (*yamux
 		return nil, e.explain(err)
 	}
 	stream, err := dial(ctx, mux, port)
-	if err != nil && e.pauses.isAsked(id) {
-		return nil, ErrPaused
+	if now := c.Now(); err != nil && now.State == life.Frozen && now.Reason == life.Requested {
+		return nil, life.ErrPaused
 	}
 	return stream, err
 }
 
-// explain is engine.Explain, except that ErrPaused stays what it is: callers resume the container.
+// explain is engine.Explain, except that life.ErrPaused stays what it is: callers resume the container.
 func (e *Executor) explain(err error) error {
-	if errors.Is(err, ErrPaused) {
+	if errors.Is(err, life.ErrPaused) {
 		return err
 	}
 	return e.engine.Explain(err)
@@ -79,18 +80,18 @@ func (e *Executor) explain(err error) error {
 // agentOf returns the session of an agent of a mode in a container that runs without the service, and starts it if needed.
 func (e *Executor) agentOf(ctx context.Context, c *container, f *forwarder, mode string, version int) (*yamux.Session, error) {
 	return f.open(ctx, func() (mux *yamux.Session, err error) {
-		done, err := e.pauses.use(e.ctx, e.engine, c.id)
+		done, err := c.Use(e.ctx)
 		if err != nil {
 			return nil, err
 		}
 		defer done()
-		err = startAgent(e.ctx, e.docker, c.id, mode, func(ctx context.Context, conn *execConn) (err error) {
+		err = startAgent(e.ctx, e.docker, c.ID(), mode, func(ctx context.Context, conn *execConn) (err error) {
 			mux, err = readHello(ctx, conn, version)
 			return err
 		})
 		if errors.Is(err, context.DeadlineExceeded) {
 			// The tenant may have stopped the agent while it was starting, and Docker would wait for it forever.
-			err = errors.Join(err, e.engine.AbortExecs(c.id))
+			err = errors.Join(err, e.engine.AbortExecs(c.ID()))
 		}
 		return mux, err
 	})

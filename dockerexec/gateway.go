@@ -12,6 +12,7 @@ import (
 	cerrdefs "github.com/containerd/errdefs"
 	"github.com/opencontainers/runtime-spec/specs-go"
 
+	"github.com/daycare-run/sandbox/dockerexec/life"
 	"github.com/daycare-run/sandbox/internal/engine"
 )
 
@@ -92,10 +93,8 @@ func (e *Executor) gateway(ctx context.Context, n Network) (Network, error) {
 
 // filteredAlone returns how many filtered containers of processes, and lasting ones, are on a network.
 func (e *Executor) filteredAlone(profile string) (n int) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	for _, c := range e.processes {
-		if reach := c.effectiveSpec().Egress; reach.Profile == profile && !reach.IsOpen() {
+	for _, c := range e.inState(life.Ready, life.Frozen) {
+		if reach := c.effectiveSpec().Egress; c.spec.isPersistent() && reach.Profile == profile && !reach.IsOpen() {
 			n++
 		}
 	}

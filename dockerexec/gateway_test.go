@@ -72,7 +72,7 @@ func TestAGatewayForOtherSettings(t *testing.T) {
 		Config{Instance: "test", Networks: gatewayOnly{wanted: true}, Log: zerolog.New(&log)})
 	defer e.Shutdown()
 	for id, domains := range map[string][]string{"open": {"*"}, "filtered": {"a.example"}, "closed": {}} {
-		e.processes[id] = &container{id: id, spec: Spec{Process: Process{ID: id}, Egress: Egress{Profile: "isolated", Domains: domains}}}
+		e.inPlace(t, Spec{Process: Process{ID: id}, Egress: Egress{Profile: "isolated", Domains: domains}}, id, 0)
 	}
 	if _, err := e.gateway(t.Context(), Network{Profile: "isolated", Name: "daycare-isolated"}); err == nil {
 		t.Error("it was replaced on an engine that refuses everything")

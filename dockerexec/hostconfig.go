@@ -111,9 +111,9 @@ func (s Spec) exchange(spoolFile string) []specs.Mount {
 	return []specs.Mount{engine.BindMount(spoolFile, wire.SpoolPath, false)}
 }
 
-// isAlone reports whether the Spec's container runs without the service: it is a process's, or lasting. Others have a
+// isDetached reports whether the Spec's container runs without the service: it is a process's, or lasting. Others have a
 // session with the service, and a file for large outputs.
-func (s Spec) isAlone() bool { return s.Process.ID != "" || s.Lasting != "" }
+func (s Spec) isDetached() bool { return s.Process.ID != "" || s.Lasting != "" }
 
 // wiring says how a container is connected; it is empty for one without a network.
 type wiring struct {
@@ -143,7 +143,7 @@ func (s Spec) engineSpec(spoolFile string, prepared Prepared, net wiring) engine
 			OOMScoreAdj:     &adj,
 			Rlimits:         p.rlimits(),
 		},
-		Stdin:        !s.isAlone(), // when it ends, the session does
+		Stdin:        !s.isDetached(), // when it ends, the session does
 		StopSignal:   s.stopSignal(),
 		Capabilities: s.capabilities(),
 		Resources:    p.resources(),

@@ -1,13 +1,12 @@
 package dockerexec
 
 import (
-	"context"
-	"fmt"
 	"slices"
 	"time"
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/daycare-run/sandbox/dockerexec/life"
 	"github.com/daycare-run/sandbox/internal/cgroup"
 )
 
@@ -59,28 +58,33 @@ func (e *Executor) tendIdle() {
 		case <-e.ctx.Done():
 			return
 		}
-		idle, now := *e.idle.Load(), time.Now()
-		e.retire(func(c *container) bool {
-			return c.users == 0 && !c.spec.IsPooled() && c.lastUsed.Before(now.Add(-idle.RemoveAfter))
+		limits, now := *e.idle.Load(), time.Now()
+		e.retire(func(c *container, of life.Now) bool {
+			idle := c.age(of, now)
+			return idle > limits.RemoveAfter || c.spec.standsIn() && idle > limits.tidyAfter()
 		})
-		e.retire(func(c *container) bool {
-			return c.users == 0 && c.spec.standsIn() && c.lastUsed.Before(now.Add(-idle.tidyAfter()))
-		})
-		e.removeExcess(idle)
-		if idle.FreezeAfter > 0 {
-			e.freezeUnused(func(c *container) bool { return c.lastUsed.Before(now.Add(-idle.FreezeAfter)) })
+		e.removeExcess(limits)
+		if limits.FreezeAfter > 0 {
+			e.freezeUnused(func(c *container) bool { return c.age(c.Now(), now) > limits.FreezeAfter })
 		}
-		if idle.ReclaimAfter > 0 {
-			e.reclaimFrozen(now.Add(-idle.ReclaimAfter))
+		if limits.ReclaimAfter > 0 {
+			e.reclaimFrozen(now.Add(-limits.ReclaimAfter))
 		}
 	}
+}
+
+// age returns how long a user's container for calls has been idle; 0 if it is not.
+func (c *container) age(of life.Now, now time.Time) time.Duration {
+	if of.Calls > 0 || c.spec.IsPooled() {
+		return 0
+	}
+	return now.Sub(of.LastUsed)
 }
 
 // removeExcess removes the least recently used containers while there are more than allowed or the host has too little
 // memory. Each is gone before the next is removed.
 func (e *Executor) removeExcess(idle Idle) {
 	for e.ctx.Err() == nil {
-		e.mu.Lock()
 		unused := e.unused()
 		why := ""
 		switch {
@@ -91,134 +95,82 @@ func (e *Executor) removeExcess(idle Idle) {
 			why = "the host has less memory left than idle.minFreeMemory"
 		}
 		if why == "" {
-			e.mu.Unlock()
 			return
 		}
 		c := unused[0]
-		e.drop(c)
-		e.mu.Unlock()
-		e.tell(e.ctx, c, Incident{What: "removing container: idle", Why: why})
-		e.discard(c)
-		select {
-		case <-c.gone:
-		case <-e.ctx.Done():
+		if c.Do(life.Evict, nil) != life.Removes {
+			continue // a call was faster
 		}
+		e.tell(e.ctx, c, Incident{What: "removing container: idle", Why: why})
+		e.removed(c)
 	}
 }
 
-// unused returns users' idle containers, the least recently used first; e.mu is held.
+// unused returns users' idle containers, the least recently used first.
 func (e *Executor) unused() (unused []*container) {
-	for _, c := range e.containers {
-		if c.isSettled() && c.users == 0 && !c.spec.IsPooled() {
+	used := map[*container]time.Time{}
+	e.mu.Lock()
+	for _, c := range e.calls {
+		if now := c.Now(); (now.State == life.Ready || now.State == life.Frozen) && now.Calls == 0 && !c.spec.IsPooled() {
 			unused = append(unused, c)
+			used[c] = now.LastUsed
 		}
 	}
-	slices.SortFunc(unused, func(a, b *container) int { return a.lastUsed.Compare(b.lastUsed) })
+	e.mu.Unlock()
+	slices.SortFunc(unused, func(a, b *container) int { return used[a].Compare(used[b]) })
 	return unused
 }
 
 // freezesAtOnce is how many containers are being frozen at a time.
 const freezesAtOnce = 2
 
+// FreezeIdle freezes the idle containers of a user ahead of time. It blocks until that is done.
+func (e *Executor) FreezeIdle(user string) {
+	e.freezeUnused(func(c *container) bool { return c.spec.User == user })
+}
+
 // freezeUnused freezes idle containers. It blocks until that is done.
 func (e *Executor) freezeUnused(match func(*container) bool) {
-	e.mu.Lock()
-	var chosen []*container
-	for _, c := range e.unused() {
-		if !c.frozen && !c.freezing && c.running == 0 && match(c) {
-			c.frozen, c.freezing = true, true // so a call that comes from now on thaws it
-			chosen = append(chosen, c)
-		}
-	}
-	e.mu.Unlock()
 	var freezing errgroup.Group
 	freezing.SetLimit(freezesAtOnce)
-	for _, c := range chosen {
-		freezing.Go(func() error { e.freeze(c); return nil })
+	for _, c := range e.unused() {
+		if used := c.Now().LastUsed; match(c) {
+			freezing.Go(func() error {
+				if c.Now().LastUsed.Equal(used) { // or it was used before its turn has come
+					e.freeze(c)
+				}
+				return nil
+			})
+		}
 	}
 	_ = freezing.Wait()
 }
 
 // freeze freezes a container if it is still idle.
 func (e *Executor) freeze(c *container) {
-	frozen, err := e.pauses.freeze(e.ctx, e.engine, c.id, e.staysIdle(c))
+	frozen, err := c.Freeze(e.ctx)
 	if err != nil && e.ctx.Err() == nil {
 		e.tell(e.ctx, c, Incident{What: "cannot freeze a container; it keeps running", Err: err})
 	}
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	c.freezing = false
 	if frozen {
-		e.freezes.frozen++
+		e.freezes.frozen.Add(1)
 		e.publish(c, "frozen")
-		return
-	}
-	c.frozen, c.lastUsed = false, time.Now() // so that it is tried again after the same time
-}
-
-// staysIdle returns what pauses.freeze asks: whether a container is still to be frozen.
-func (e *Executor) staysIdle(c *container) func() bool {
-	return func() bool {
-		e.mu.Lock()
-		defer e.mu.Unlock()
-		return c.frozen && c.users == 0 && e.containers[c.fingerprint] == c && !e.closed
 	}
 }
 
-// thawing is the resuming of a frozen container. err is set when done is closed.
-type thawing struct {
-	done chan struct{}
-	err  error
-}
-
-// thaw resumes a frozen container in the background; e.mu is held. What is sent to its agent meanwhile waits in the
-// agent's stdin, so a command begins when the container resumes, and not when Docker has said so.
-func (e *Executor) thaw(c *container) {
-	if !c.frozen {
-		return
+// thaw resumes a frozen container for a call.
+func (e *Executor) thaw(c *container, t *life.Thawing) {
+	err := c.Thaw(e.ctx, t)
+	e.mu.Lock()
+	e.keepsMemory(c)
+	e.mu.Unlock()
+	if err != nil && e.ctx.Err() == nil {
+		e.tell(e.ctx, c, Incident{What: "cannot resume a frozen container", Err: err})
+		e.lose(c)
 	}
-	sleeps := c.sleeps()
-	c.frozen = false // the goroutine that is about to freeze it sees that it is used
-	e.freezes.thawed++
-	if sleeps {
-		return // it resumes when it is taken over
-	}
-	t := &thawing{done: make(chan struct{})}
-	c.thawing = t
-	e.publish(c, "idle")
-	e.work.Go(func() {
-		done, err := e.pauses.use(e.ctx, e.engine, c.id)
-		if err == nil {
-			done()
-		}
-		e.mu.Lock()
-		e.keepsMemory(c)
-		e.mu.Unlock()
-		t.err = err
-		close(t.done)
-		if err != nil && e.ctx.Err() == nil {
-			e.tell(e.ctx, c, Incident{What: "cannot resume a frozen container", Err: err})
-			e.forget(c)
-		}
-	})
-}
-
-// explain returns the error of a session that broke, with the reason why its container did not resume.
-func (t *thawing) explain(ctx context.Context, err error) error {
-	select {
-	case <-t.done:
-	case <-ctx.Done():
-		return err
-	}
-	if t.err != nil {
-		return fmt.Errorf("%w (%v)", err, t.err)
-	}
-	return err
 }
 
 // Freezes counts the containers that were frozen and thawed since New.
 func (e *Executor) Freezes() (frozen, thawed uint64) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	return e.freezes.frozen, e.freezes.thawed
+	return e.freezes.frozen.Load(), e.freezes.thawed.Load()
 }

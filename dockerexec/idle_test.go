@@ -276,7 +276,7 @@ func TestAFrozenWriterIsHeld(t *testing.T) {
 		id := engine.sleeps("alice")
 		e := engine.freezing()
 		defer e.Shutdown()
-		resume, err := e.pauses.hold(t.Context(), e.engine, id)
+		resume, err := e.known(id).Hold(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}

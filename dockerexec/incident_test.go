@@ -43,7 +43,9 @@ func TestIncidentsAtShutdownAreToldWithoutLocks(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	e.runs(c, 1)
+	if _, err := c.Command(t.Context()); err != nil {
+		t.Fatal(err)
+	}
 	ended := make(chan struct{})
 	go func() { e.Shutdown(); close(ended) }()
 	select {

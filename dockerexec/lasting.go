@@ -2,11 +2,13 @@ package dockerexec
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 
 	cerrdefs "github.com/containerd/errdefs"
 
+	"github.com/daycare-run/sandbox/dockerexec/life"
 	"github.com/daycare-run/sandbox/internal/agent/ask"
 	"github.com/daycare-run/sandbox/internal/cgroup"
 	"github.com/daycare-run/sandbox/internal/quota"
@@ -28,7 +30,7 @@ func (e *Executor) StartLasting(ctx context.Context, spec Spec, token quota.Toke
 // Lasting lists this instance's lasting containers, including those that have ended, without those in the pool. Those that run can
 // be used then.
 func (e *Executor) Lasting(ctx context.Context) ([]ProcessContainer, error) {
-	if err := e.lookOnce(ctx); err != nil {
+	if err := e.reconcileOnce(ctx); err != nil {
 		return nil, err
 	}
 	list, err := e.listAlone(ctx, labelLasting)
@@ -41,11 +43,14 @@ func (e *Executor) AskLasting(ctx context.Context, id string) (ask.Stream, error
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	defer context.AfterFunc(e.ctx, func() { cancel(context.Cause(e.ctx)) })()
-	c := e.alone(id)
+	c := e.persistent(id)
 	if c == nil {
 		return nil, fmt.Errorf("the sandbox does not run: %w", cerrdefs.ErrNotFound)
 	}
-	done, err := e.pauses.use(ctx, e.engine, id)
+	done, err := c.Use(ctx)
+	if errors.Is(err, life.ErrLeft) {
+		return nil, fmt.Errorf("the sandbox does not run: %w", cerrdefs.ErrNotFound)
+	}
 	if err != nil {
 		return nil, e.explain(err)
 	}
@@ -63,7 +68,9 @@ func (e *Executor) AskLasting(ctx context.Context, id string) (ask.Stream, error
 
 // LastingRuns reports whether a lasting container is there, paused or not. Until what runs was compared with Docker for the first
 // time, none is known to be gone.
-func (e *Executor) LastingRuns(id string) bool { return !e.looked.Load() || e.alone(id) != nil }
+func (e *Executor) LastingRuns(id string) bool {
+	return !e.reconciled.Load() || e.persistent(id) != nil
+}
 
 // lastingEgress returns what a container that was found may reach: what its sandbox's record says, or nothing without one.
 func (e *Executor) lastingEgress(spec Spec) *Egress {
@@ -79,7 +86,7 @@ func (e *Executor) lastingEgress(spec Spec) *Egress {
 // there can be changed; the caller keeps a record of it, for Config.LastingEgress. The error is
 // errdefs.ErrFailedPrecondition if the container has no network, or another one.
 func (e *Executor) SetEgress(ctx context.Context, id string, reach Egress) error {
-	c := e.alone(id)
+	c := e.persistent(id)
 	switch {
 	case c == nil:
 		return fmt.Errorf("the sandbox does not run: %w", cerrdefs.ErrNotFound)
@@ -105,4 +112,43 @@ func (e *Executor) LastingUsage(ctx context.Context, id string) (cgroup.Usage, e
 		err = e.engine.Explain(err)
 	}
 	return usage, err
+}
+
+// maxStats bounds Docker's answer, in bytes.
+const maxStats = 1 << 20
+
+// Containers that run without the service are never idle, so they are paused and resumed only on request. While
+// paused, they cannot be used. Only a signal resumes one all the same, because its sender wants it to end.
+
+// PauseProcess pauses the container of a process, or a lasting one, until ResumeProcess. Connections to its ports end.
+// The error is errdefs.ErrNotFound if the container has ended.
+func (e *Executor) PauseProcess(ctx context.Context, id string) error {
+	c := e.persistent(id)
+	err := life.ErrLeft
+	if c != nil {
+		err = c.Pause(ctx)
+	}
+	if errors.Is(err, life.ErrLeft) {
+		return fmt.Errorf("cannot pause the process: it does not run: %w", cerrdefs.ErrNotFound)
+	}
+	if err != nil {
+		return fmt.Errorf("cannot pause the process: %w", e.engine.Explain(err))
+	}
+	c.ports.hangUp() // not before: who is connecting then learns that the container was paused
+	return nil
+}
+
+// ResumeProcess resumes a container that was paused. It does nothing if the container runs, or does not exist.
+func (e *Executor) ResumeProcess(ctx context.Context, id string) error {
+	c := e.persistent(id)
+	if c == nil {
+		return nil
+	}
+	if err := c.Resume(ctx); err != nil && !errors.Is(err, life.ErrLeft) {
+		return fmt.Errorf("cannot resume the process: %w", e.engine.Explain(err))
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.lookUpSoon(c)
+	return nil
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/docker/docker/api/types/mount"
 	"github.com/libp2p/go-yamux/v5"
 
+	"github.com/daycare-run/sandbox/dockerexec/life"
 	"github.com/daycare-run/sandbox/internal/agent/ask"
 	"github.com/daycare-run/sandbox/internal/agent/mux"
 	"github.com/daycare-run/sandbox/internal/agent/wire"
@@ -165,7 +166,7 @@ func TestAContainerThatIsExpelledAsItStarts(t *testing.T) {
 					t.Error(err)
 				}
 				synctest.Wait()
-				if left := len(engine.containers) + len(e.processes) + len(e.preparing) + len(e.launching); left != 0 || slices.Contains(engine.signals, "USR1") {
+				if left := len(engine.containers) + len(e.all); left != 0 || slices.Contains(engine.signals, "USR1") {
 					t.Errorf("%d are left; signals: %v", left, engine.signals)
 				}
 				if got := fmt.Sprint(e.cfg.Mounts.(*preparerLog).calls); got != "[prepare alice release alice]" {
@@ -193,10 +194,10 @@ func TestAskingAContainerThatWasPaused(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := e.AskLasting(t.Context(), made.ID); !errors.Is(err, ErrPaused) {
+		if _, err := e.AskLasting(t.Context(), made.ID); !errors.Is(err, life.ErrPaused) {
 			t.Errorf("asked: %v", err)
 		}
-		if _, err := e.DialProcess(t.Context(), made.ID, 80); !errors.Is(err, ErrPaused) {
+		if _, err := e.DialProcess(t.Context(), made.ID, 80); !errors.Is(err, life.ErrPaused) {
 			t.Errorf("dialled: %v", err)
 		}
 		if err := e.ResumeProcess(t.Context(), made.ID); err != nil {
@@ -249,7 +250,7 @@ func TestConnectingToAContainerThatIsPausedMeanwhile(t *testing.T) {
 		if err := e.PauseProcess(t.Context(), made.ID); err != nil {
 			t.Fatal(err)
 		}
-		if err := <-dialled; !errors.Is(err, ErrPaused) {
+		if err := <-dialled; !errors.Is(err, life.ErrPaused) {
 			t.Error(err)
 		}
 	})

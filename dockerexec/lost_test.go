@@ -200,7 +200,7 @@ func TestACommandBeginsOnce(t *testing.T) {
 			t.Fatal(err)
 		}
 		e.mu.Lock()
-		for _, w := range e.containers {
+		for _, w := range e.calls {
 			w.sess.close()
 		}
 		engine.breaks = true
@@ -227,8 +227,8 @@ func TestAContainerThatLastsIsLostBeforeItIsReady(t *testing.T) {
 		}
 		synctest.Wait()
 		log := e.cfg.Mounts.(*preparerLog)
-		if got := fmt.Sprint(log.calls); got != "[prepare alice release alice]" || len(e.processes)+len(e.preparing) != 0 {
-			t.Errorf("%s, and %d are known", got, len(e.processes)+len(e.preparing))
+		if got := fmt.Sprint(log.calls); got != "[prepare alice release alice]" || len(e.all) != 0 {
+			t.Errorf("%s, and %d are known", got, len(e.all))
 		}
 	})
 }

@@ -139,9 +139,10 @@ func TestAFoundProcessIsPreparedOrEnds(t *testing.T) {
 				engine.mu.Lock()
 				_, there := engine.containers[made.ID]
 				engine.mu.Unlock()
-				e.mu.Lock()
-				why := e.whyEnded[made.ID]
-				e.mu.Unlock()
+				why := ""
+				if c := e.known(made.ID); c != nil && c.because.Load() != nil {
+					why = *c.because.Load()
+				}
 				if strings.Contains(why, "cannot be watched") == scene.there {
 					t.Errorf("it ended because %q", why)
 				}

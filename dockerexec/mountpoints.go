@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sync/errgroup"
 	"golang.org/x/sys/unix"
 
+	"github.com/daycare-run/sandbox/dockerexec/life"
 	"github.com/daycare-run/sandbox/internal/engine"
 	"github.com/daycare-run/sandbox/pathmap"
 )
@@ -105,12 +106,18 @@ func newStart(spec Spec, prepared Prepared, mounts []specs.Mount) (*start, error
 			s.resolves = append(s.resolves, path.Dir(m.Source))
 		}
 	}
+	s.writes = writes(mounts)
+	return s, nil
+}
+
+// writes returns the directories and files of the host that a container can write to.
+func writes(mounts []specs.Mount) (list []string) {
 	for _, m := range mounts {
 		if m.Type == engine.Bind && !engine.IsReadOnly(m) {
-			s.writes = append(s.writes, m.Source)
+			list = append(list, m.Source)
 		}
 	}
-	return s, nil
+	return list
 }
 
 // isChangedBy reports whether a process that can write to a directory can change what the runtime looks up.
@@ -178,7 +185,10 @@ const startLimit = 12 * time.Second
 
 // startExclusively starts a container while nothing runs that could change where the names of its mounts lead.
 func (e *Executor) startExclusively(ctx context.Context, c *container, mounts []specs.Mount) (err error) {
-	s, err := newStart(c.spec, c.prepared, mounts)
+	if err := e.reconcileOnce(ctx); err != nil { // before, it is not known who may write where
+		return err
+	}
+	s, err := newStart(c.spec, c.mounts.Prepared, mounts)
 	if err != nil {
 		return err
 	}
@@ -188,7 +198,7 @@ func (e *Executor) startExclusively(ctx context.Context, c *container, mounts []
 	}
 	defer leave()
 	limit := creationLimit
-	paused, resume, err := e.pauseWriters(ctx, c.id, e.pauses.hold, s.isChangedBy)
+	paused, resume, err := e.pauseWriters(ctx, c, (*life.Life).Hold, s.isChangedBy)
 	defer resume()
 	if paused {
 		limit = startLimit
@@ -207,12 +217,12 @@ func (e *Executor) startExclusively(ctx context.Context, c *container, mounts []
 	if err := e.mayStart(c.spec.User); err != nil { // counted first, so that whoever waits for starts to end sees this one
 		return err
 	}
-	if err := e.engine.Start(starting, c.id); err != nil {
+	if err := e.engine.Start(starting, c.ID()); err != nil {
 		// Whatever the runtime was doing must have ended before the others resume.
-		return errors.Join(fmt.Errorf("cannot start: %w", err), e.removeContainer(c.id))
+		return errors.Join(fmt.Errorf("cannot start: %w", err), e.removeContainer(c.ID()))
 	}
 	if err := e.mayStart(c.spec.User); err != nil { // Docker may have taken long
-		return errors.Join(err, e.removeContainer(c.id))
+		return errors.Join(err, e.removeContainer(c.ID()))
 	}
 	return nil
 }
@@ -237,23 +247,17 @@ func (e *Executor) Starting() int { return int(e.starting.Load()) }
 
 // pauseWriters uses hold to pause the containers that can write to a directory that matters to another one, and
 // reports whether there are any. resume lets them run again; it must be called also after an error.
-func (e *Executor) pauseWriters(ctx context.Context, id string, hold holdFunc, matters func(dir string) bool) (paused bool, resume func(), err error) {
-	running, err := e.engine.List(ctx, false, labelData+"="+e.cfg.DataDir)
-	if err != nil {
-		return false, func() {}, fmt.Errorf("cannot list the containers that are to be paused: %w", err)
-	}
+func (e *Executor) pauseWriters(ctx context.Context, other *container, hold func(*life.Life, context.Context) (func() error, error), matters func(dir string) bool) (paused bool, resume func(), err error) {
 	var mu sync.Mutex
 	var resumes []func() error
 	var pausing, resuming errgroup.Group
 	pausing.SetLimit(inspectAtOnce)
-	for _, found := range running {
-		if found.ID == id || !slices.ContainsFunc(found.Mounts, func(m specs.Mount) bool {
-			return m.Type == engine.Bind && !engine.IsReadOnly(m) && matters(e.placeOf(found.ID, m.Source))
-		}) {
+	for _, c := range e.inState(life.Starting, life.Ready, life.Draining, life.Frozen, life.Leaving) {
+		if c == other || !slices.ContainsFunc(c.writes, matters) {
 			continue
 		}
 		pausing.Go(func() error {
-			resume, err := hold(ctx, e.engine, found.ID)
+			resume, err := hold(c.Life, ctx)
 			if err != nil || resume == nil {
 				return err
 			}

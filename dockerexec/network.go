@@ -12,6 +12,7 @@ import (
 	"github.com/cenkalti/backoff/v5"
 	cerrdefs "github.com/containerd/errdefs"
 
+	"github.com/daycare-run/sandbox/dockerexec/life"
 	"github.com/daycare-run/sandbox/internal/engine"
 )
 
@@ -77,7 +78,7 @@ var bridgeSuffixes = map[string]string{"isolated": "-iso", "local": "-loc"}
 
 // network finds or creates the network of a profile, and recreates one that was changed.
 func (e *Executor) network(ctx context.Context, base, profile string) (Network, error) {
-	if err := e.lookOnce(ctx); err != nil {
+	if err := e.reconcileOnce(ctx); err != nil {
 		return Network{}, err
 	}
 	e.networking.Lock()
@@ -202,27 +203,15 @@ func (e *Executor) removeNetwork(ctx context.Context, n Network) error {
 
 // clearNetwork gives up the containers on a network.
 func (e *Executor) clearNetwork(ctx context.Context, profile string) error {
-	e.mu.Lock()
-	var on []*container
-	var processes []string
-	for _, c := range e.all() {
+	var faults []error
+	for _, c := range e.inState(life.Ready, life.Draining, life.Frozen) {
 		switch {
 		case c.spec.Egress.Profile != profile:
-		case c.spec.isAlone() && !c.spec.IsPooled():
-			processes = append(processes, c.id)
-		case c.isSettled() && e.drop(c):
-			on = append(on, c)
+		case c.spec.isPersistent():
+			faults = append(faults, e.StopProcess(ctx, c.ID(), syscall.SIGKILL, 0))
+		case c.Do(life.Remove, lostError{errLost}) == life.Removes:
+			faults = append(faults, e.remove(c))
 		}
-	}
-	e.mu.Unlock()
-	var faults []error
-	for _, c := range on {
-		c.hangUp()
-		faults = append(faults, e.dispose(c))
-		e.finishRemoval(c)
-	}
-	for _, id := range processes {
-		faults = append(faults, e.StopProcess(ctx, id, syscall.SIGKILL, 0))
 	}
 	return errors.Join(faults...)
 }
@@ -259,10 +248,11 @@ func (e *Executor) mendNetworks() {
 
 // withoutNetwork returns the containers of processes, and lasting ones, that run without a network because they could not be bound.
 func (e *Executor) withoutNetwork(profile string) (list []*container) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	for _, c := range e.processes {
-		if c.notBound && c.spec.Egress.Profile == profile {
+	for _, c := range e.inState(life.Ready, life.Frozen) {
+		e.mu.Lock()
+		without := c.notBound
+		e.mu.Unlock()
+		if without && c.spec.Egress.Profile == profile {
 			list = append(list, c)
 		}
 	}
@@ -271,10 +261,8 @@ func (e *Executor) withoutNetwork(profile string) (list []*container) {
 
 // networksInUse returns the profiles of the containers, each with the prefix of its network's name.
 func (e *Executor) networksInUse() map[string]string {
-	e.mu.Lock()
-	defer e.mu.Unlock()
 	used := map[string]string{}
-	for _, c := range e.all() {
+	for _, c := range e.inState(inUse...) {
 		if p := c.spec.Egress.Profile; p != "" {
 			used[p] = c.spec.Platform.Network
 		}

@@ -6,6 +6,8 @@ import (
 	cerrdefs "github.com/containerd/errdefs"
 	"github.com/docker/docker/api/types/network"
 	"github.com/rs/zerolog"
+
+	"github.com/daycare-run/sandbox/dockerexec/life"
 )
 
 // A network found under our network's name is ours, ours to replace, or somebody else's, which is left alone.
@@ -66,7 +68,7 @@ func TestANetworkIsClearedWhileThePoolIsFilled(t *testing.T) {
 	e.mu.Lock()
 	c := e.add(spec, spec.Fingerprint())
 	e.mu.Unlock()
-	if err := e.clearNetwork(t.Context(), "isolated"); err != nil || e.containers[c.fingerprint] != c {
-		t.Errorf("%v, %v", err, e.containers)
+	if err := e.clearNetwork(t.Context(), "isolated"); err != nil || e.calls[c.fingerprint] != c || !c.is(life.Queued) {
+		t.Errorf("%v, %v", err, e.calls)
 	}
 }

@@ -1,6 +1,7 @@
 package dockerexec
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/hex"
@@ -12,6 +13,7 @@ import (
 
 	cerrdefs "github.com/containerd/errdefs"
 
+	"github.com/daycare-run/sandbox/dockerexec/life"
 	"github.com/daycare-run/sandbox/internal/engine"
 	"github.com/daycare-run/sandbox/internal/quota"
 	"github.com/daycare-run/sandbox/pathmap"
@@ -62,17 +64,22 @@ func poolPrefix(host, instance string) string {
 // IsPooled reports whether the Spec is that of a container whose user is still to come.
 func (s Spec) IsPooled() bool { return strings.HasPrefix(s.User, poolDir+"/") }
 
-// boundTo returns a pooled container's Spec with a user's home in place of its own.
-func (s Spec) boundTo(user string, egress Egress) Spec {
+// movedTo returns what a path in a pooled Spec's home becomes when the home is a user's; other paths stay.
+func movedTo(s Spec, user string) func(name string) string {
 	usersDir := filepath.Dir(filepath.Dir(s.SpoolDir))
 	from, to := filepath.Join(usersDir, s.User), filepath.Join(usersDir, user)
-	moved := func(name string) string {
+	return func(name string) string {
 		if rest, ok := pathmap.CutDir(name, from); ok {
 			return filepath.Join(to, rest)
 		}
 		return name
 	}
-	s.User, s.SpoolDir, s.Egress = user, to, egress
+}
+
+// boundTo returns a pooled container's Spec with a user's home in place of its own.
+func (s Spec) boundTo(user string, egress Egress) Spec {
+	moved := movedTo(s, user)
+	s.User, s.SpoolDir, s.Egress = user, filepath.Join(filepath.Dir(filepath.Dir(s.SpoolDir)), user), egress
 	if s.Lasting != "" {
 		s.Lasting = user
 	}
@@ -122,11 +129,11 @@ func (e *Executor) Stock(ctx context.Context, class string, spec Spec) error {
 		return errors.Join(errStopping, e.DropPooled(spec.User))
 	}
 	c := e.add(spec, spec.Fingerprint())
-	c.class, c.pool, c.begun, c.give, c.stockedOn = class, spec.SpoolDir, true, give, present
-	e.work.Go(func() { e.prepare(c, e.logOf(ctx)) })
+	c.class, c.pool, c.give, c.stockedOn = class, spec.SpoolDir, give, present
+	c.Do(life.Begin, nil)
 	e.mu.Unlock()
-	<-c.ready
-	return c.err
+	e.prepare(c, e.logOf(ctx))
+	return c.Now().Why
 }
 
 // stockAnyway is how long calls that wait for containers of their own may delay one for the pool.
@@ -137,10 +144,10 @@ func (e *Executor) Stocked() (all map[string]int, ready int) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	all = map[string]int{}
-	for _, c := range e.containers {
-		if c.spec.IsPooled() {
+	for _, c := range e.calls {
+		if now := c.Now(); c.spec.IsPooled() && now.State <= life.Ready {
 			all[c.class]++
-			if c.isReady() {
+			if now.State == life.Ready {
 				ready++
 			}
 		}
@@ -148,15 +155,15 @@ func (e *Executor) Stocked() (all map[string]int, ready int) {
 	return all, ready
 }
 
-// Trim removes the pooled containers of each class that are more than most allows.
-func (e *Executor) Trim(most map[string]int) {
+// Trim removes the pooled containers of each class that are more than limits allows.
+func (e *Executor) Trim(limits map[string]int) {
 	kept := map[string]int{}
-	e.retire(func(c *container) bool {
-		if !c.spec.IsPooled() {
+	e.retire(func(c *container, now life.Now) bool {
+		if !c.spec.IsPooled() || now.State != life.Ready {
 			return false
 		}
 		kept[c.class]++
-		return kept[c.class] > most[c.class]
+		return kept[c.class] > limits[c.class]
 	})
 }
 
@@ -167,38 +174,56 @@ var ErrNotStocked = errors.New("no container of this kind waits for a user")
 // remain. The user must not have a home. Calls find the container by its Spec. After an error the user has no
 // container of the pool, and has a home only if it could not be taken back.
 func (e *Executor) Bind(ctx context.Context, class string, leave int, a quota.Account, egress Egress) error {
-	from, to, err := e.claim(class, leave, a, egress)
+	return e.bindPooled(ctx, class, leave, egress, a.User, func() (give func(), err error) {
+		return e.cfg.Quotas.Take(a, quota.Containers, 1)
+	}, a.Token)
+}
+
+// BindLasting is Bind for a lasting container, of the sandbox that has its user's name: StartLasting finds it. The caller
+// accounts for its place.
+func (e *Executor) BindLasting(ctx context.Context, class string, leave int, user string, egress Egress) error {
+	return e.bindPooled(ctx, class, leave, egress, user, func() (give func(), err error) { return nil, nil }, quota.Token{})
+}
+
+// bindPooled is Bind. place takes a place for the container that the pooled one becomes.
+func (e *Executor) bindPooled(ctx context.Context, class string, leave int, egress Egress, user string, place func() (func(), error), token quota.Token) error {
+	from, to, err := e.claim(class, leave, user, egress, place, token)
 	if err != nil {
 		return err
 	}
 	defer e.work.Done()
-	if err = e.handOver(from, to); err != nil {
-		e.abandon(from, to)
-		return fmt.Errorf("cannot bind a container of the pool to user %q: %w", a.User, err)
+	if err = e.handOver(from, to); err == nil {
+		err = to.mounts.rebind(e.cfg.Mounts, to.spec)
 	}
-	err = e.cfg.Mounts.Rebind(from.spec, to.spec)
-	e.mu.Lock()
-	if err == nil && to.lost {
+	if err == nil && to.Do(life.Succeed, nil) == life.Refused {
 		err = errLost
 	}
 	if err != nil {
-		to.err = lostError{err}
-		e.drop(to)
+		e.abandon(to, lostError{err})
+		return fmt.Errorf("cannot bind a container of the pool to user %q: %w", user, err)
 	}
-	close(to.ready)
-	e.publish(to, "idle")
+	e.boundNow(to)
+	e.tell(ctx, to, Incident{What: "container of the pool bound", ID: to.ID()[:12]})
+	return nil
+}
+
+// boundNow has a bound container be given up when its session ends, and has Docker rename it. At Shutdown it is left to
+// the next service.
+func (e *Executor) boundNow(c *container) {
+	if !c.spec.isPersistent() {
+		e.publish(c, "idle")
+		e.work.Go(func() {
+			<-c.sess.broken()
+			e.lose(c)
+		})
+	}
+	e.work.Go(func() { e.rename(c) })
+	e.mu.Lock()
 	closed := e.closed
 	e.mu.Unlock()
-	if err != nil {
-		e.discard(to)
-		return fmt.Errorf("cannot bind a container of the pool to user %q: %w", a.User, err)
+	if closed {
+		e.leaveBehind(c)
 	}
-	e.attachTo(to)
-	if closed { // it is left to the next service
-		to.sess.close()
-	}
-	e.tell(ctx, to, Incident{What: "container of the pool bound", ID: to.id[:12]})
-	return nil
 }
 
 // handOver gives a container's network access, record and home to the user that it is bound to, if it may run for that
@@ -206,7 +231,7 @@ func (e *Executor) Bind(ctx context.Context, class string, leave int, a quota.Ac
 func (e *Executor) handOver(from, to *container) error {
 	err := e.assign(from, to)
 	if err == nil {
-		err = e.writeRecord(to.id)
+		err = e.writeRecord(to.ID())
 	}
 	if err == nil {
 		err = e.giveHome(from.spec.User, to.spec.User)
@@ -231,8 +256,8 @@ func (e *Executor) waiting(class string, leave int) (longest *container) {
 		return nil
 	}
 	waits := 0
-	for _, c := range e.containers {
-		if !c.spec.IsPooled() || c.class != class || !c.isReady() || c.retired {
+	for _, c := range e.calls {
+		if !c.spec.IsPooled() || c.class != class || !c.is(life.Ready) {
 			continue
 		}
 		waits++
@@ -246,58 +271,52 @@ func (e *Executor) waiting(class string, leave int) (longest *container) {
 	return longest
 }
 
-// claim takes a container out of the pool. The container that it becomes takes its place at once, so that calls can wait for it.
-func (e *Executor) claim(class string, leave int, a quota.Account, egress Egress) (from, to *container, err error) {
+// claim takes a container out of the pool. The container that it becomes is in the registry at once, so that calls can wait
+// for it.
+func (e *Executor) claim(class string, leave int, user string, egress Egress, place func() (func(), error), token quota.Token) (from, to *container, err error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if from = e.waiting(class, leave); from == nil {
 		return nil, nil, ErrNotStocked
 	}
 	from.give()
-	give, err := e.cfg.Quotas.Take(a, quota.Containers, 1)
-	if err != nil {
+	give, err := place()
+	if err != nil || from.Do(life.Bind, nil) == life.Refused {
+		if give != nil {
+			give()
+		}
 		from.give = e.cfg.Quotas.Hold(quota.Account{}, quota.Containers, 1)
-		return nil, nil, err
+		return nil, nil, cmp.Or(err, ErrNotStocked)
 	}
-	spec := from.spec.boundTo(a.User, egress)
-	to = e.add(spec, spec.Fingerprint())
-	e.replace(from, to)
-	to.token, to.begun, to.give, to.sess = a.Token, true, give, from.sess
+	from.give = nil
+	e.publish(from, "removed") // from the pool: what it becomes has another name
+	delete(e.all, from)
+	delete(e.calls, from.fingerprint)
+	to = e.become(from, from.spec.boundTo(user, egress))
+	to.give, to.token = give, token
+	e.all[to], e.ids[to.ID()] = true, to
+	if !to.spec.isPersistent() {
+		e.calls[to.fingerprint] = to
+		e.publish(to, "starting")
+	}
+	e.bound[to.ID()] = poolRecord{Version: poolRecordVersion, Container: to.ID(), Pooled: from.spec.User, Spec: to.spec}
+	e.work.Add(1)
 	return from, to, nil
 }
 
-// replace puts a bound container in the place of the pooled one; e.mu is held.
-func (e *Executor) replace(from, to *container) {
-	delete(e.containers, from.fingerprint)
-	e.publish(from, "removed") // from the pool: what it becomes has another name
-	from.unwanted(nil)
-	e.work.Add(1)
-	to.id, to.spool, to.tmp, to.pool = from.id, from.spool, from.tmp, from.pool
-	to.isPrepared, to.prepared = true, from.prepared
-	to.holder, to.gateway, to.since = from.holder, from.gateway, from.since
-	e.bound[to.id] = poolRecord{Version: poolRecordVersion, Container: to.id, Pooled: from.spec.User, Spec: to.spec}
-}
-
-// abandon removes a container that could not be bound. Its home is its own, or the user's, who has not used it.
-func (e *Executor) abandon(from, to *container) {
-	e.mu.Lock()
-	delete(e.containers, to.fingerprint)
-	from.give, e.leaving[from] = to.give, true
-	to.err = lostError{errLost}
-	to.unwanted(nil)
-	close(to.ready)
-	close(to.gone)
-	e.mu.Unlock()
-	e.discard(from)
-}
-
-// attachTo gives a bound container up when its session ends, and has Docker rename it.
-func (e *Executor) attachTo(c *container) {
-	e.work.Go(func() {
-		<-c.sess.broken()
-		e.forget(c)
-	})
-	e.work.Go(func() { e.rename(c) })
+// become returns the container with another Spec that a pooled one becomes, with all that it has.
+func (e *Executor) become(from *container, spec Spec) (to *container) {
+	to = e.newContainer(spec, spec.Fingerprint(), "", false)
+	to.Do(life.Begin, nil)
+	to.Name(from.ID())
+	to.resources, to.sess, to.since = from.resources, from.sess, from.since
+	from.asks.handOver(&to.asks)
+	moved := movedTo(from.spec, spec.User)
+	to.writes = nil
+	for _, dir := range from.writes {
+		to.writes = append(to.writes, moved(dir))
+	}
+	return to
 }
 
 // rename gives a bound container the name that any other with its Spec has. Nothing depends on it, so it does not
@@ -310,7 +329,7 @@ func (e *Executor) rename(c *container) {
 	}
 	ctx, cancel := context.WithTimeout(e.ctx, renameLimit)
 	defer cancel()
-	err := e.engine.Rename(ctx, c.id, c.spec.ContainerName())
+	err := e.engine.Rename(ctx, c.ID(), c.spec.ContainerName())
 	if err != nil && !cerrdefs.IsNotFound(err) && e.ctx.Err() == nil {
 		e.tell(e.ctx, c, Incident{What: "a container keeps the name that it had in the pool", Err: err})
 	}
@@ -325,3 +344,29 @@ func (e *Executor) renameFound(c *container, found engine.Container) {
 
 // renameAfter is how long rename waits, and renameLimit bounds the renaming.
 const renameAfter, renameLimit = time.Second, 30 * time.Second
+
+// boundLasting finds the container that was bound to a Spec's sandbox. One that has ended, or whose Spec has changed
+// since, is removed: a sandbox has one container.
+func (e *Executor) boundLasting(ctx context.Context, spec Spec) (found ProcessContainer, is bool, err error) {
+	fingerprint := spec.Fingerprint()
+	var others []string
+	e.mu.Lock()
+	for id, record := range e.bound {
+		if record.Spec.Lasting != spec.Lasting {
+			continue
+		}
+		if c := e.ids[id]; c != nil && c.fingerprint == fingerprint && c.is(life.Ready, life.Frozen) {
+			found, is = ProcessContainer{ID: id, Spec: spec, Started: c.since, Running: true}, true
+		} else {
+			others = append(others, id)
+		}
+	}
+	e.mu.Unlock()
+	for _, id := range others {
+		err = errors.Join(err, e.RemoveProcess(ctx, id))
+	}
+	if err != nil {
+		return ProcessContainer{}, false, fmt.Errorf("cannot start the sandbox: cannot remove its earlier pooled container: %w", err)
+	}
+	return found, is, nil
+}

@@ -81,8 +81,8 @@ func TestAContainerThatIsExpelledAsItIsBound(t *testing.T) {
 			t.Fatalf("%s: %v", user, err)
 		}
 		m.e.work.Wait()
-		if len(m.e.all())+len(m.e.bound)+len(m.e.preparing) != 0 {
-			t.Errorf("%s: left: %v, %v", user, m.e.all(), m.e.bound)
+		if len(m.e.all)+len(m.e.bound) != 0 {
+			t.Errorf("%s: left: %v, %v", user, m.e.all, m.e.bound)
 		}
 	}
 	m.e.Shutdown()

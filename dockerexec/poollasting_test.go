@@ -9,6 +9,8 @@ import (
 	"testing"
 
 	"github.com/daycare-run/sandbox/internal/engine"
+
+	"github.com/daycare-run/sandbox/dockerexec/life"
 )
 
 // A container that was bound to a sandbox and does not fit, or ended while it was bound, is removed before the sandbox
@@ -18,7 +20,6 @@ func TestASandboxHasOneContainer(t *testing.T) {
 		t: t, dir: t.TempDir(), docker: fakeEngine(t, map[string]any{"": nil}),
 		containers: map[string]engine.Container{}, owners: map[string]string{}, homes: map[uint64]string{},
 	}
-	m.sess = openSessionOfTests(t)
 	m.restart()
 	egress := Egress{Profile: "isolated", Domains: []string{}}
 	bind := func(user string) error { return m.e.BindLasting(t.Context(), "lasting", 0, user, egress) }
@@ -26,20 +27,20 @@ func TestASandboxHasOneContainer(t *testing.T) {
 	if err := bind("fits"); err != nil {
 		t.Fatal(err)
 	}
-	list := m.e.all()
+	list := m.e.inState(life.Ready)
 	if len(list) != 1 {
 		t.Fatalf("%d containers", len(list))
 	}
 	c := list[0]
-	if got, is, err := m.e.boundLasting(t.Context(), c.spec); !is || err != nil || got.ID != c.id {
+	if got, is, err := m.e.boundLasting(t.Context(), c.spec); !is || err != nil || got.ID != c.ID() {
 		t.Errorf("%+v, %v, %v", got, is, err)
 	}
 	other := c.spec
 	other.Platform.ImageID = "another"
-	if got, is, err := m.e.boundLasting(t.Context(), other); is || err != nil || len(m.e.all()) != 0 || len(m.e.bound) != 0 {
+	if got, is, err := m.e.boundLasting(t.Context(), other); is || err != nil || len(m.e.all) != 0 || len(m.e.bound) != 0 {
 		t.Errorf("%+v, %v, %v", got, is, err)
 	}
-	if _, err := os.Lstat(filepath.Join(m.e.records().Dir, c.id+".json")); !errors.Is(err, fs.ErrNotExist) {
+	if _, err := os.Lstat(filepath.Join(m.e.records().Dir, c.ID()+".json")); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("its record: %v", err)
 	}
 
@@ -49,12 +50,11 @@ func TestASandboxHasOneContainer(t *testing.T) {
 		if m.e.consider(m.containers[id], new(m.platform())) != nil {
 			t.Error("one that is being bound is taken over")
 		}
-		m.e.ended(id)
-		m.e.processEnded(id)
+		m.e.died(id)
 		return m.give(from, to)
 	}
-	if err := bind("ends"); !errors.Is(err, errLost) || len(m.e.all()) != 0 || len(m.e.bound) != 0 || len(m.e.preparing) != 0 {
-		t.Errorf("%v, %d, %v", err, len(m.e.all()), m.e.bound)
+	if err := bind("ends"); !errors.Is(err, errLost) || len(m.e.all) != 0 || len(m.e.bound) != 0 {
+		t.Errorf("%v, %d, %v", err, len(m.e.all), m.e.bound)
 	}
 	if err := bind("late"); !errors.Is(err, ErrNotStocked) {
 		t.Error(err)
@@ -85,8 +85,8 @@ func TestALastingContainerThatIsBoundDuringAComparison(t *testing.T) {
 			}
 			m.e.cancel() // it is not renamed
 			m.e.work.Wait()
-			if _, bound := m.e.bound[id]; !bound || m.e.processes[id] == nil || len(m.e.containers) != 0 {
-				t.Errorf("bound %v, processes %v, containers %v", m.e.bound, m.e.processes, m.e.containers)
+			if _, bound := m.e.bound[id]; !bound || m.e.persistent(id) == nil || len(m.e.calls) != 0 {
+				t.Errorf("bound %v, by id %v, of calls %v", m.e.bound, m.e.ids, m.e.calls)
 			}
 		})
 	}

@@ -19,6 +19,7 @@ import (
 	"github.com/rs/zerolog"
 	"golang.org/x/sys/unix"
 
+	"github.com/daycare-run/sandbox/dockerexec/life"
 	"github.com/daycare-run/sandbox/internal/agent/mux"
 	"github.com/daycare-run/sandbox/internal/agent/wire"
 	"github.com/daycare-run/sandbox/internal/engine"
@@ -30,7 +31,6 @@ type poolModel struct {
 	t          *testing.T
 	dir        string
 	docker     *client.Client
-	sess       *session
 	random     *rand.Rand
 	e          *Executor
 	containers map[string]engine.Container
@@ -47,7 +47,6 @@ func newPoolModel(t *testing.T) *poolModel {
 		t: t, dir: fastDir(t), docker: fakeEngine(t, map[string]any{"": nil}), random: rand.New(rand.NewPCG(1, 2)),
 		containers: map[string]engine.Container{}, owners: map[string]string{}, homes: map[uint64]string{},
 	}
-	m.sess = openSessionOfTests(t)
 	m.restart()
 	return m
 }
@@ -95,7 +94,7 @@ func (m *poolModel) stock(lasts bool) {
 		m.t.Fatal(err)
 	}
 	folder := m.e.poolFolder(user)
-	spool, class, sess := filepath.Join(folder, spoolPrefix+"1"), "class", m.sess
+	spool, class, sess := filepath.Join(folder, spoolPrefix+"1"), "class", openSessionOfTests(m.t)
 	var st unix.Stat_t
 	if err := errors.Join(os.MkdirAll(filepath.Join(m.home(user), ".ssh"), 0o700), unix.Stat(m.home(user), &st)); err != nil {
 		m.t.Fatal(err)
@@ -115,12 +114,12 @@ func (m *poolModel) stock(lasts bool) {
 	}
 	found.Labels = spec.labels()
 	m.containers[id] = found
-	m.e.mu.Lock()
-	defer m.e.mu.Unlock()
-	c := m.e.add(spec, spec.Fingerprint())
-	c.id, c.spool, c.pool, c.class, c.sess, c.give = id, spool, spec.SpoolDir, class, sess, func() {}
-	c.begun, c.isPrepared, c.holder = true, true, m.e.newHolder()
-	close(c.ready)
+	c := m.e.inPlace(m.t, spec, id, 0)
+	c.spool, c.pool, c.class, c.sess, c.give = spool, spec.SpoolDir, class, sess, func() {}
+	c.holder = m.e.newHolder()
+	if err := c.mounts.prepare(m, spec); err != nil {
+		m.t.Fatal(err)
+	}
 }
 
 // restart begins a service where another was killed.
@@ -152,7 +151,7 @@ func (m *poolModel) restart() {
 			continue
 		}
 		if c.holder = m.e.newHolder(); c.spec.Lasting == "" {
-			c.sess = m.sess
+			c.sess = openSessionOfTests(m.t)
 		}
 		m.belongs(found.ID, c.spec)
 	}
@@ -216,14 +215,12 @@ func (m *poolModel) bind(user string, lasts bool, at int) (alive bool) {
 	if err != nil {
 		m.t.Fatalf("%s: %v", user, err)
 	}
-	m.e.mu.Lock()
-	defer m.e.mu.Unlock()
-	for _, c := range m.e.all() {
+	for _, c := range m.e.inState(inUse...) {
 		if c.spec.User == user {
-			if lasts != (c.spec.Lasting == user) || !lasts && !c.isReady() || c.spec.Egress.Domains[0] != user+".example" {
+			if lasts != (c.spec.Lasting == user) || !c.is(life.Ready) || c.spec.Egress.Domains[0] != user+".example" {
 				m.t.Fatalf("%s: %+v", user, c.spec)
 			}
-			m.belongs(c.id, c.spec)
+			m.belongs(c.ID(), c.spec)
 			return at != afterAll
 		}
 	}
@@ -233,21 +230,9 @@ func (m *poolModel) bind(user string, lasts bool, at int) (alive bool) {
 
 // forgets ends a user's container, of which nothing may be left but the home.
 func (m *poolModel) forgets(id string) {
-	m.e.mu.Lock()
-	var gone *container
-	for _, c := range m.e.all() {
-		if c.id == id {
-			gone = c
-		}
-	}
-	dropped := m.e.drop(gone)
-	m.e.mu.Unlock()
-	if dropped {
-		if err := m.e.dispose(gone); err != nil {
-			m.t.Fatal(err)
-		}
-		m.e.finishRemoval(gone)
-	} else if err := m.e.RemoveProcess(m.t.Context(), id); err != nil {
+	gone := m.e.known(id)
+	gone.Do(life.Remove, nil)
+	if err := m.e.remove(gone); err != nil {
 		m.t.Fatal(err)
 	}
 	delete(m.containers, id)

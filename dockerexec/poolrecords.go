@@ -15,7 +15,6 @@ import (
 
 	"github.com/daycare-run/sandbox/internal/durable"
 	"github.com/daycare-run/sandbox/internal/engine"
-	"github.com/daycare-run/sandbox/pathmap"
 )
 
 // Docker's labels cannot change, so a record in dataDir says what a container of the pool was bound to. It is on disk
@@ -99,20 +98,6 @@ func parsePoolRecord(id string, text []byte) (r poolRecord, err error) {
 		return r, errors.New("it names no home")
 	}
 	return r, nil
-}
-
-// placeOf returns where on the host the source of a container's mount is: the home of a bound container has another
-// name than Docker says.
-func (e *Executor) placeOf(id, source string) string {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if record, is := e.bound[id]; is {
-		from := filepath.Join(filepath.Dir(e.cfg.PoolDir), record.Pooled)
-		if rest, in := pathmap.CutDir(source, from); in {
-			return filepath.Join(record.Spec.SpoolDir, rest)
-		}
-	}
-	return source
 }
 
 // recoverBound finishes bindings of a service that ended between record and rename, or whose rename the disk has lost,
@@ -218,7 +203,7 @@ func (e *Executor) tidyPool(listed []engine.Container) {
 	e.mu.Lock()
 	rest := e.inherited
 	e.inherited = poolRest{}
-	for _, c := range e.containers {
+	for c := range e.all {
 		has[c.pool] = true
 	}
 	e.mu.Unlock()

@@ -12,6 +12,7 @@ import (
 
 	cerrdefs "github.com/containerd/errdefs"
 
+	"github.com/daycare-run/sandbox/dockerexec/life"
 	"github.com/daycare-run/sandbox/internal/agent/ask"
 	"github.com/daycare-run/sandbox/internal/agent/launch"
 	"github.com/daycare-run/sandbox/internal/quota"
@@ -41,44 +42,37 @@ func (e *Executor) startAlone(ctx context.Context, spec Spec, token quota.Token,
 		return ProcessContainer{}, fmt.Errorf("cannot start the %s: %w", noun, err)
 	}
 	defer done()
-	c := &container{spec: spec, fingerprint: spec.Fingerprint(), since: time.Now()}
+	c := e.newContainer(spec, spec.Fingerprint(), "", false)
 	e.mu.Lock()
 	closed := e.closed
-	e.launching[c] = true
+	e.all[c] = true
 	e.mu.Unlock()
-	defer func() {
-		e.mu.Lock()
-		delete(e.launching, c)
-		e.mu.Unlock()
-	}()
+	c.Do(life.Begin, nil)
 	if closed {
 		err = refusedStart{fmt.Errorf("the service is shutting down: %w", cerrdefs.ErrUnavailable)}
 	} else {
-		err = e.establish(ctx, c)
+		err = e.establish(ctx, c, false)
 	}
 	if err == nil {
-		if started, err = e.InspectProcess(ctx, c.id); err != nil {
-			err = errors.Join(err, e.dispose(c))
-		}
+		started, err = e.InspectProcess(ctx, c.ID())
 	}
+	if err == nil && c.Do(life.Succeed, nil) == life.Done {
+		return started, nil
+	}
+	if err == nil && c.is(life.Ended) { // its command has ended by itself already
+		e.free(c, true)
+		e.work.Go(c.hangUp)
+		return started, nil
+	}
+	if err == nil { // it was expelled, or its network was taken away
+		err = errLost
+	}
+	c.Do(life.Fail, err)
+	gone := e.remove(c)
 	if refused, is := errors.AsType[refusedStart](err); is {
 		return ProcessContainer{}, fmt.Errorf("cannot start the %s: %w", noun, refused.error)
 	}
-	if err != nil {
-		return ProcessContainer{}, fmt.Errorf("cannot start the %s: %s", noun, spec.withoutHostPaths(e.engine.Explain(err).Error()))
-	}
-	e.mu.Lock()
-	e.stopWatching(c)
-	lost := c.lost
-	e.mu.Unlock()
-	if !lost {
-		return started, nil
-	}
-	if now, err := e.InspectProcess(ctx, c.id); err == nil && now.Running { // its network was taken away
-		return ProcessContainer{}, fmt.Errorf("cannot start the %s: %s", noun, spec.withoutHostPaths(errors.Join(errLost, e.dispose(c)).Error()))
-	}
-	e.processEnded(c.id)
-	return started, nil
+	return ProcessContainer{}, fmt.Errorf("cannot start the %s: %s", noun, spec.withoutHostPaths(e.engine.Explain(errors.Join(err, gone)).Error()))
 }
 
 // launch lets the command of a process's container begin, or waits until a lasting one takes commands.
@@ -97,10 +91,13 @@ func (e *Executor) launch(ctx context.Context, c *container) error {
 		return err
 	}
 	// The first program starts nothing until it is told to, and it listens once it has read what to start.
+	if _, err := c.Command(ctx); err != nil {
+		return err
+	}
 	if err := e.awaitLaunchRead(ctx, c); err != nil {
 		return err
 	}
-	if err := e.engine.Signal(ctx, c.id, syscall.SIGUSR1); err != nil {
+	if err := e.engine.Signal(ctx, c.ID(), syscall.SIGUSR1); err != nil {
 		return fmt.Errorf("cannot let the command begin: %w", err)
 	}
 	return nil
@@ -114,7 +111,7 @@ func (e *Executor) awaitLaunchRead(ctx context.Context, c *container) error {
 			return nil
 		}
 		if polls%64 == 0 {
-			if now, err := e.InspectProcess(ctx, c.id); err != nil {
+			if now, err := e.InspectProcess(ctx, c.ID()); err != nil {
 				return err
 			} else if !now.Running {
 				return errors.New("its first program has ended before it began")
@@ -169,19 +166,19 @@ func (e *Executor) StopProcess(ctx context.Context, id string, signal syscall.Si
 	return fault
 }
 
-// RemoveProcess removes a process's container, running or not, with what it had in the pool. What else it had is
-// released once its programs have ended: removing a mount point uncovers what it hides.
+// RemoveProcess removes a process's container, running or not, with all that it had. It blocks until Docker has done it.
+// After an error it can be removed again.
 func (e *Executor) RemoveProcess(_ context.Context, id string) error {
-	if err := e.removeContainer(id); err != nil {
-		return err
+	c := e.known(id)
+	if c == nil { // an earlier service's, which has ended
+		e.mu.Lock()
+		record, bound := e.bound[id]
+		e.mu.Unlock()
+		if err := e.removeContainer(id); err != nil || !bound {
+			return err
+		}
+		return errors.Join(e.unbind(id), e.DropPooled(record.Pooled))
 	}
-	e.processEnded(id)
-	e.mu.Lock()
-	record, bound := e.bound[id]
-	delete(e.whyEnded, id)
-	e.mu.Unlock()
-	if !bound {
-		return nil
-	}
-	return errors.Join(e.unbind(id), e.DropPooled(record.Pooled))
+	c.Do(life.Remove, nil) // or it is Leaving already
+	return e.remove(c)
 }

@@ -1,6 +1,10 @@
 package dockerexec
 
-import "time"
+import (
+	"time"
+
+	"github.com/daycare-run/sandbox/dockerexec/life"
+)
 
 // The memory of a container that has been idle and frozen for a while is reclaimed: the kernel is asked to move it to
 // compressed memory (zram), from where it comes back as it is used. It never goes to a disk: there are secrets in it.
@@ -19,25 +23,18 @@ func (e *Executor) reclaimFrozen(before time.Time) {
 	if err != nil || !swap.Compressed || swap.Disk {
 		return
 	}
-	e.mu.Lock()
-	var chosen []*container
 	for _, c := range e.unused() {
-		if c.frozen && c.reclaims < reclaimTries && c.lastUsed.Before(before) {
-			chosen = append(chosen, c)
-		}
-	}
-	e.mu.Unlock()
-	for _, c := range chosen {
 		if e.ctx.Err() != nil {
 			return
 		}
+		now := c.Now()
 		e.mu.Lock()
-		frozen := c.frozen // it may have been thawed meanwhile
-		if frozen {
+		again := now.State == life.Frozen && c.reclaims < reclaimTries && now.LastUsed.Before(before)
+		if again {
 			c.reclaims++
 		}
 		e.mu.Unlock()
-		if frozen {
+		if again {
 			e.reclaim(c)
 		}
 	}
@@ -47,12 +44,12 @@ func (e *Executor) reclaimFrozen(before time.Time) {
 func (e *Executor) keepsMemory(c *container) {
 	if c.reclaims > 0 {
 		c.reclaims = 0
-		e.host.ForbidSwap(c.id)
+		e.host.ForbidSwap(c.ID())
 	}
 }
 
 func (e *Executor) reclaim(c *container) {
-	left, err := e.host.Reclaim(c.id)
+	left, err := e.host.Reclaim(c.ID())
 	if err != nil {
 		e.unreclaimed.Do(func() {
 			e.cfg.Log.Warn().Err(err).Msg("there is zram, but frozen containers keep their memory; docs/idle.md says how to change that")
@@ -61,9 +58,9 @@ func (e *Executor) reclaim(c *container) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	switch {
-	case !c.frozen: // it was thawed meanwhile
+	case !c.is(life.Frozen): // it was thawed meanwhile
 		c.reclaims = 0
-		e.host.ForbidSwap(c.id)
+		e.host.ForbidSwap(c.ID())
 	case err != nil || left < enoughReclaimed:
 		c.reclaims = reclaimTries
 	}

@@ -4,19 +4,20 @@ import (
 	"context"
 	"fmt"
 	"maps"
-	"slices"
 	"sync"
 	"time"
 
 	"github.com/cenkalti/backoff/v5"
+	"github.com/opencontainers/runtime-spec/specs-go"
 
+	"github.com/daycare-run/sandbox/dockerexec/life"
 	"github.com/daycare-run/sandbox/internal/engine"
 	"github.com/daycare-run/sandbox/internal/quota"
 )
 
-// follow keeps the Executor's picture in line with Docker's: by Docker's events while they last, and by a look at
+// followDocker keeps the Executor's picture in line with Docker's: by Docker's events while they last, and by a look at
 // everything whenever they begin again.
-func (e *Executor) follow(processes processWatcher) {
+func (e *Executor) followDocker(processes processWatcher) {
 	wait := backoff.NewExponentialBackOff()
 	wait.InitialInterval = 100 * time.Millisecond
 	wait.MaxInterval = 5 * time.Second
@@ -71,36 +72,24 @@ func (e *Executor) consume(happened <-chan engine.Event, failed <-chan error, ag
 
 // heard handles an event about a container.
 func (e *Executor) heard(event engine.Event, processes processWatcher) {
+	if event.Kind == engine.Resumed {
+		if c := e.known(event.Container); c != nil {
+			c.Resumed()
+		}
+		return
+	}
 	// A container that was disconnected has ended, or somebody did it by hand. It is of no use
 	// without its network.
-	e.ended(event.Container)
+	e.died(event.Container)
 	if event.Kind == engine.Disconnected || event.Labels[labelInstance] != e.cfg.Instance {
 		return
 	}
 	if event.Labels[labelGateway] != "" && event.Kind == engine.Ended {
 		e.work.Go(e.mendNetworks)
 	}
-	process := event.Labels[labelProcess]
-	if process != "" || event.Labels[labelLasting] != "" {
-		e.processEnded(event.Container)
-	}
-	if process != "" {
+	if process := event.Labels[labelProcess]; process != "" {
 		processes.Ended(process)
 	}
-}
-
-// ended gives up a container that has died or been removed.
-func (e *Executor) ended(id string) {
-	e.mu.Lock()
-	e.lost(id)
-	remove := func() {}
-	for _, c := range e.containers {
-		if c.isSettled() && c.id == id {
-			remove = e.forgotten(c) // before a call wakes one that sleeps
-		}
-	}
-	e.mu.Unlock()
-	remove()
 }
 
 // Reconcile looks at all containers of this instance. It adopts those that run, are current and are not known yet, and
@@ -117,22 +106,15 @@ func (e *Executor) reconcile(ctx context.Context, seen func()) error {
 	if unknown != nil {
 		platform = nil
 	}
-	if err := e.removeForsaken(ctx); err != nil { // first: it may have the names and subnets that are wanted
+	if err := e.removeOrphans(ctx); err != nil { // first: it may have the names and subnets that are wanted
 		e.cfg.Log.Warn().Err(err).Msg("cannot remove what this service made under an id that was lost")
 	}
-	e.mu.Lock()
-	unheard := slices.AppendSeq(slices.Collect(maps.Keys(e.preparing)), maps.Keys(e.processes))
-	for _, c := range e.containers {
-		if c.sleeps() {
-			unheard = append(unheard, c.id)
-		}
-	}
-	e.mu.Unlock()
+	before := e.unended()
 	listed, err := e.engine.List(ctx, true, labelInstance+"="+e.cfg.Instance)
 	if err != nil {
 		return e.engine.Explain(err)
 	}
-	e.loseMissing(unheard, listed)
+	e.loseMissing(before, listed)
 	var adopted []*container
 	for _, found := range listed {
 		if found.Labels[labelGateway] != "" {
@@ -145,15 +127,15 @@ func (e *Executor) reconcile(ctx context.Context, seen func()) error {
 			adopted = append(adopted, c)
 		}
 	}
-	looked := e.looks()
+	complete := e.isReconciled()
 	// Everything that will be kept is prepared before any of it can be given up: what one container no longer needs,
 	// another may need.
 	var preparing sync.WaitGroup
 	for _, c := range adopted { // those whose storage is silent are waited for together
-		preparing.Go(func() { _ = e.prepareMounts(c) }) // establish reports the error, too
+		preparing.Go(func() { _ = c.mounts.prepare(e.cfg.Mounts, c.spec) }) // its maker reports the error, too
 	}
 	preparing.Wait()
-	if looked {
+	if complete {
 		e.readmit(ctx, adopted)
 	}
 	e.adopt(adopted)
@@ -162,26 +144,45 @@ func (e *Executor) reconcile(ctx context.Context, seen func()) error {
 	if unknown != nil {
 		return unknown
 	}
-	e.retire(func(c *container) bool { return !c.platform().equal(current) })
+	e.retire(func(c *container, _ life.Now) bool { return !c.platform().equal(current) })
 	return e.removeUnusedTmp(ctx)
 }
 
-// looks notes that the maps have all containers of earlier services now, and reports whether they do: when the Executor is
-// shutting down it takes none over.
-func (e *Executor) looks() bool {
+// isReconciled notes that the registry has all containers of earlier services now, and reports whether it does: at
+// Shutdown none is taken over.
+func (e *Executor) isReconciled() bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if !e.closed {
-		e.looked.Store(true)
+		e.reconciled.Store(true)
 	}
-	return e.looked.Load()
+	return e.reconciled.Load()
 }
 
-// lookOnce compares with Docker if that has not succeeded yet, as after a start without Docker: until the containers of an
+// unended returns the containers that Docker's list must have.
+func (e *Executor) unended() map[string]*container {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return maps.Clone(e.ids)
+}
+
+// loseMissing has those containers end that do not run according to Docker's list, which was made after them.
+func (e *Executor) loseMissing(before map[string]*container, listed []engine.Container) {
+	for _, found := range listed {
+		if found.State != specs.StateStopped && found.State != engine.Removing {
+			delete(before, found.ID)
+		}
+	}
+	for _, c := range before {
+		e.lose(c)
+	}
+}
+
+// reconcileOnce compares with Docker if that has not succeeded yet, as after a start without Docker: until the containers of an
 // earlier service are known, no network can be opened without cutting them off, and nothing can be done with a lasting one. It
 // waits for Start.
-func (e *Executor) lookOnce(ctx context.Context) error {
-	if e.looked.Load() {
+func (e *Executor) reconcileOnce(ctx context.Context) error {
+	if e.reconciled.Load() {
 		return nil
 	}
 	select {
@@ -191,14 +192,14 @@ func (e *Executor) lookOnce(ctx context.Context) error {
 	case <-e.ctx.Done():
 		return errStopping
 	}
-	e.looking.Lock()
-	defer e.looking.Unlock()
-	if e.looked.Load() {
+	e.reconciling.Lock()
+	defer e.reconciling.Unlock()
+	if e.reconciled.Load() {
 		return nil
 	}
 	err := e.Reconcile(ctx)
 	switch {
-	case e.looked.Load():
+	case e.reconciled.Load():
 		return nil // what else has failed is tried again
 	case err != nil:
 		return fmt.Errorf("cannot find the containers that run already: %w", err)
@@ -207,49 +208,100 @@ func (e *Executor) lookOnce(ctx context.Context) error {
 	}
 }
 
-// consider adds a container that is not in the map of its kind to it, for the caller to adopt, or has it removed. A pooled
-// one belongs to no user yet, whatever kind it is to be. It may be bound meanwhile, so its kind and what is known of it
-// are looked at together. A nil platform is not known.
+// consider registers a container that this service does not know, for the caller to adopt, or has it removed. A pooled
+// one belongs to no user yet, whatever kind it is to be. It may be bound meanwhile, so what is known of it is looked at
+// together. A nil platform is not known.
 func (e *Executor) consider(found engine.Container, platform *Platform) (adopted *container) {
-	spec, err := specFromLabels(found.Labels)
-	fingerprint := Fingerprint(found.Labels[labelFingerprint])
 	e.mu.Lock()
-	record, bound := e.bound[found.ID]
-	pooled := !bound && Spec{User: found.Labels[labelUser]}.IsPooled()
-	if !pooled && (found.Labels[labelProcess] != "" || found.Labels[labelLasting] != "") {
-		e.mu.Unlock()
-		return e.considerProcess(found)
-	}
-	known := e.containers[fingerprint] != nil || e.closed
-	if bound {
-		spec, fingerprint = record.Spec, record.Spec.Fingerprint()
-		known = known || e.containers[fingerprint] != nil
-	}
-	tmp := tmpOf(found.Mounts)
-	usable := err == nil && found.Runs() && (platform == nil || spec.Platform.equal(*platform)) && !spec.IsPooled() && (tmp == "" || tmp == spec.tmpName())
-	if !known && usable {
-		adopted = e.add(spec, fingerprint)
-		e.foundAt(adopted, found)
-		adopted.id, adopted.spool, adopted.paused = found.ID, spoolOf(found.Mounts), found.State == engine.Paused
-		if adopted.frozen = adopted.paused; adopted.frozen {
-			e.pauses.found(found.ID)
-		}
-		adopted.begun, adopted.give = true, e.cfg.Quotas.Hold(quota.Account{User: spec.User}, quota.Containers, 1)
-		if bound {
-			adopted.pool = e.poolFolder(record.Pooled)
-			e.renameFound(adopted, found)
-		}
-	}
+	spec, fingerprint, err := e.specOf(found)
 	e.mu.Unlock()
-	if known || usable {
+	var reach *Egress
+	if err == nil && spec.isPersistent() && spec.Lasting != "" {
+		reach = e.lastingEgress(spec) // before e.mu is held: who answers may be waiting for it
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.closed || e.knows(found.ID) {
+		return nil
+	}
+	if spec.isPersistent() || runsItself(found.Labels) {
+		if err != nil || !found.Runs() {
+			return nil // who has its record removes it
+		}
+		adopted = e.register(found, spec, fingerprint)
+		adopted.reach.Store(reach)
+		return adopted
+	}
+	if e.calls[fingerprint] != nil { // it may be being made
+		return nil
+	}
+	if tmp := tmpOf(found.Mounts); err == nil && found.Runs() && (platform == nil || spec.Platform.equal(*platform)) &&
+		!spec.IsPooled() && (tmp == "" || tmp == spec.tmpName()) {
+		adopted = e.register(found, spec, fingerprint)
+		adopted.give = e.cfg.Quotas.Hold(quota.Account{User: spec.User}, quota.Containers, 1)
+		e.calls[fingerprint] = adopted
+		e.publish(adopted, "starting")
 		return adopted
 	}
 	e.cfg.Log.Info().Str("container", found.ID[:12]).Str("state", string(found.State)).AnErr("labels", err).
 		Msg("removing container: stale, stopped or unreadable")
+	stale := e.register(found, spec, fingerprint) // its programs may still write
+	stale.Do(life.Remove, nil)
 	e.work.Go(func() { // a call that wants its name waits for it
 		if err := e.removeFound(found.ID, spoolOf(found.Mounts)); err != nil {
 			e.cfg.Log.Warn().Err(err).Msg("cannot remove container")
 		}
+		e.unlist(stale)
 	})
 	return nil
+}
+
+// specOf returns the Spec of a container that was found, and its fingerprint. Persistent containers outlive the service
+// that started them, whose Specs may have had other fields and so another fingerprint. e.mu is held.
+func (e *Executor) specOf(found engine.Container) (Spec, Fingerprint, error) {
+	if record, bound := e.bound[found.ID]; bound {
+		return record.Spec, record.Spec.Fingerprint(), nil
+	}
+	fingerprint := Fingerprint(found.Labels[labelFingerprint])
+	if runsItself(found.Labels) {
+		spec, err := processSpec(found.Labels)
+		return spec, fingerprint, err
+	}
+	spec, err := specFromLabels(found.Labels)
+	return spec, fingerprint, err
+}
+
+// runsItself reports whether labels are those of a persistent container.
+func runsItself(labels map[string]string) bool {
+	return (labels[labelProcess] != "" || labels[labelLasting] != "") && !Spec{User: labels[labelUser]}.IsPooled()
+}
+
+// knows reports whether a container is in the registry, even if Docker's events do not reach it yet. e.mu is held.
+func (e *Executor) knows(id string) bool {
+	for c := range e.all {
+		if c.ID() == id {
+			return true
+		}
+	}
+	return false
+}
+
+// register adds a container that was found to the registry; e.mu is held.
+func (e *Executor) register(found engine.Container, spec Spec, fingerprint Fingerprint) *container {
+	c := e.newContainer(spec, fingerprint, found.ID, found.State == engine.Paused)
+	c.spool, c.tmp = spoolOf(found.Mounts), tmpOf(found.Mounts)
+	moved := func(name string) string { return name }
+	if record, bound := e.bound[found.ID]; bound { // its home has another name than Docker says
+		moved = movedTo(Spec{User: record.Pooled, SpoolDir: e.poolFolder(record.Pooled)}, spec.User)
+		c.pool = e.poolFolder(record.Pooled)
+		e.renameFound(c, found)
+	}
+	for _, m := range found.Mounts {
+		if m.Type == engine.Bind && !engine.IsReadOnly(m) {
+			c.writes = append(c.writes, moved(m.Source))
+		}
+	}
+	e.foundAt(c, found)
+	e.all[c], e.ids[found.ID] = true, c
+	return c
 }

@@ -85,12 +85,12 @@ func TestAComparisonThatFailsIsMadeAgain(t *testing.T) {
 		e.Start(t.Context(), noProcesses{})
 		defer e.Shutdown()
 		time.Sleep(compareAgain + time.Second)
-		if e.alone(id) != nil {
+		if e.persistent(id) != nil {
 			t.Fatal("found in spite of the engine")
 		}
 		time.Sleep(compareAgain)
 		synctest.Wait()
-		if e.alone(id) == nil {
+		if e.persistent(id) == nil {
 			t.Error("it was not found when the engine listed it again")
 		}
 	})
@@ -182,8 +182,8 @@ func TestWhatRunsWithoutAPlatform(t *testing.T) {
 		}
 		_ = stream.Close()
 		synctest.Wait()
-		if len(engine.containers) != 2 || len(e.containers) != 1 {
-			t.Errorf("%d containers are left, and %d of users are known", len(engine.containers), len(e.containers))
+		if len(engine.containers) != 2 || len(e.calls) != 1 {
+			t.Errorf("%d containers are left, and %d of users are known", len(engine.containers), len(e.calls))
 		}
 	})
 }

@@ -10,33 +10,33 @@ import (
 
 	"github.com/cenkalti/backoff/v5"
 	cerrdefs "github.com/containerd/errdefs"
+
+	"github.com/daycare-run/sandbox/dockerexec/life"
 )
 
 // removalLimit bounds removing a container; removing continues while the service shuts down.
 const removalLimit = 30 * time.Second
 
-// remove removes a container with its spool and everything that runs in it. It is no error if the container is gone
-// already. It blocks until Docker has done it.
-func (e *Executor) remove(id, spool string) error {
-	return errors.Join(e.removeContainer(id), removeSpool(spool))
-}
-
-// removeFound is remove for a container from Docker's list, with everything that it had in the pool.
+// removeFound removes a container from Docker's list, with everything that it had in the pool. It blocks until Docker has
+// done it.
 func (e *Executor) removeFound(id, spool string) error {
-	return errors.Join(e.remove(id, spool), e.unbind(id), e.removePooled(filepath.Dir(spool)))
+	return errors.Join(e.removeContainer(id), removeSpool(spool), e.unbind(id), e.removePooled(filepath.Dir(spool)))
 }
 
 // removeContainer removes a container once at a time: calls that come meanwhile share the result. If Docker 20.10 is
-// asked twice at one moment, it may lose the container's name and keep the rest, until Docker is started again.
+// asked twice at one moment, it may lose the container's name and keep the rest, until Docker is started again. It is no
+// error if the container is gone already.
 func (e *Executor) removeContainer(id string) error {
 	_, err, _ := e.removals.Do(id, func() (any, error) {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(e.ctx), removalLimit)
 		defer cancel()
-		done, err := e.pauses.remove(ctx, id)
-		if err != nil {
-			return nil, fmt.Errorf("cannot remove container %.12s, which is paused while another one starts: %w", id, err)
+		if c := e.known(id); c != nil {
+			done, err := c.UseToRemove(ctx)
+			if err != nil {
+				return nil, fmt.Errorf("cannot remove container %.12s, which is paused while another one starts: %w", id, err)
+			}
+			defer done()
 		}
-		defer done()
 		return nil, e.engine.Remove(ctx, id)
 	})
 	return err
@@ -51,11 +51,15 @@ func patience() backoff.BackOff {
 
 // signal sends a signal to a container that others may hold paused, or that was paused on request.
 func (e *Executor) signal(ctx context.Context, id string, number syscall.Signal) error {
-	done, err := e.pauses.wake(ctx, e.engine, id, refuseNobody)
-	if err != nil {
-		return err
+	if c := e.known(id); c != nil {
+		done, err := c.Wake(ctx)
+		if err != nil && !errors.Is(err, life.ErrLeft) {
+			return err
+		}
+		if err == nil {
+			defer done()
+		}
 	}
-	defer done()
 	return e.engine.Signal(ctx, id, number)
 }
 

@@ -59,14 +59,14 @@ func TestOneContainerIsRemovedOnceAtATime(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		e := &Executor{docker: docker, engine: engine.NewDocker(docker), ctx: t.Context(), processes: map[string]*container{}}
+		e := &Executor{docker: docker, engine: engine.NewDocker(docker), ctx: t.Context()}
 		var removing sync.WaitGroup
 		for i := range 6 {
 			removing.Go(func() {
 				time.Sleep(time.Duration(i) * 100 * time.Millisecond)
 				id := []string{"one", "another"}[i%2]
 				// As a call that replaces it, the end of its session, and whoever removes a sandbox do.
-				remove := []func() error{func() error { return e.removeFound(id, "") }, func() error { return e.remove(id, "") }, func() error { return e.RemoveProcess(t.Context(), id) }}[i/2]
+				remove := []func() error{func() error { return e.removeFound(id, "") }, func() error { return e.removeContainer(id) }, func() error { return e.RemoveProcess(t.Context(), id) }}[i/2]
 				if err := remove(); err != nil {
 					t.Error(err)
 				}

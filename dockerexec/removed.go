@@ -9,6 +9,7 @@ import (
 
 	"github.com/opencontainers/runtime-spec/specs-go"
 
+	"github.com/daycare-run/sandbox/dockerexec/life"
 	"github.com/daycare-run/sandbox/internal/agent/ask"
 	"github.com/daycare-run/sandbox/internal/agent/wire"
 	"github.com/daycare-run/sandbox/pathmap"
@@ -35,8 +36,8 @@ const (
 func (e *Executor) Removed(user, host, inside string) {
 	full := map[*container]bool{}
 	e.mu.Lock()
-	for _, c := range e.all() {
-		if c.spec.User != user || !c.spec.Platform.GVisor {
+	for c := range e.all {
+		if c.spec.User != user || !c.spec.Platform.GVisor || !c.is(inUse...) {
 			continue
 		}
 		for _, path := range c.spec.placesOf(host, inside) {
@@ -51,7 +52,7 @@ func (e *Executor) Removed(user, host, inside string) {
 	}
 	e.mu.Unlock()
 	if len(full) > 0 {
-		e.retire(func(c *container) bool { return full[c] })
+		e.retire(func(c *container, _ life.Now) bool { return full[c] })
 	}
 }
 
@@ -76,9 +77,12 @@ func (s Spec) placesOf(host, inside string) (places []string) {
 	return places
 }
 
+// canBeAsked are the states in which an agent can be asked.
+var canBeAsked = []life.State{life.Ready, life.Draining, life.Frozen}
+
 // lookUpSoon has a container's removed paths looked up, if there are any and it can be asked; e.mu is held.
 func (e *Executor) lookUpSoon(c *container) {
-	if len(c.removed) > 0 && !c.lookingUp && !e.closed && (c.isReady() || e.processes[c.id] == c) {
+	if len(c.removed) > 0 && !c.lookingUp && !e.closed && c.is(canBeAsked...) {
 		c.lookingUp = true
 		e.work.Go(func() { e.lookUpRemoved(c) })
 	}
@@ -88,12 +92,10 @@ func (e *Executor) lookUpSoon(c *container) {
 // next removal, or when the container is resumed.
 func (e *Executor) lookUpRemoved(c *container) {
 	for again := true; again; {
-		e.mu.Lock()
 		wait := lookUpAfter
-		if c.frozen {
+		if c.is(life.Frozen) {
 			wait = thawAfter
 		}
-		e.mu.Unlock()
 		select {
 		case <-time.After(wait):
 		case <-e.ctx.Done():
@@ -102,9 +104,8 @@ func (e *Executor) lookUpRemoved(c *container) {
 		e.mu.Lock()
 		paths := c.removed
 		c.removed = nil
-		there := e.containers[c.fingerprint] == c || e.processes[c.id] == c
 		e.mu.Unlock()
-		if !there {
+		if !c.is(canBeAsked...) {
 			return
 		}
 		left := e.lookUp(c, paths)
@@ -117,16 +118,18 @@ func (e *Executor) lookUpRemoved(c *container) {
 
 // lookUp has paths looked up in a container, and returns those for which that failed.
 func (e *Executor) lookUp(c *container, paths []string) (left []string) {
-	ask := e.askAlone
+	ask := e.askPersistent
 	if c.sess != nil {
-		done, err := e.pauses.use(e.ctx, e.engine, c.id)
+		done, err := c.Visit(e.ctx)
 		if err != nil {
 			return paths // whoever uses it next finds out
 		}
-		defer e.refreeze(c)
 		defer done()
+		e.mu.Lock()
+		e.keepsMemory(c)
+		e.mu.Unlock()
 		ask = func(ctx context.Context, c *container, paths []string) error { return c.sess.lookUp(ctx, paths) }
-	} else if e.pauses.isFrozen(c.id) {
+	} else if !c.spec.isPersistent() || c.is(life.Frozen) {
 		return paths
 	}
 	ctx, cancel := context.WithTimeout(e.ctx, lookUpLimit)
@@ -141,26 +144,6 @@ func (e *Executor) lookUp(c *container, paths []string) (left []string) {
 	return nil
 }
 
-// refreeze freezes a container again that was frozen, unless a call has come meanwhile.
-func (e *Executor) refreeze(c *container) {
-	e.mu.Lock()
-	frozen := c.frozen
-	if frozen {
-		e.keepsMemory(c)
-	}
-	e.mu.Unlock()
-	if !frozen {
-		return
-	}
-	frozen, _ = e.pauses.freeze(e.ctx, e.engine, c.id, e.staysIdle(c))
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if !frozen && c.frozen && !c.freezing {
-		c.frozen, c.lastUsed = false, time.Now() // so that it is tried again
-		e.publish(c, "idle")
-	}
-}
-
 // lookUp asks the agent to look paths up, and returns when it has.
 func (s *session) lookUp(ctx context.Context, paths []string) error {
 	stream, err := openStream(ctx, s.mux)
@@ -170,12 +153,12 @@ func (s *session) lookUp(ctx context.Context, paths []string) error {
 	return askOnce(ctx, stream, wire.KindStart, wire.Start{LookUp: paths}, wire.KindExit, &wire.Exit{})
 }
 
-// askAlone is session.lookUp for a container that runs without the service.
-func (e *Executor) askAlone(ctx context.Context, c *container, paths []string) error {
+// askPersistent is session.lookUp for a container that runs without the service.
+func (e *Executor) askPersistent(ctx context.Context, c *container, paths []string) error {
 	if c.spec.Lasting == "" {
 		return e.lookUpByExec(ctx, c, paths)
 	}
-	stream, err := e.AskLasting(ctx, c.id)
+	stream, err := e.AskLasting(ctx, c.ID())
 	if err != nil {
 		return err
 	}
@@ -198,14 +181,14 @@ func askOnce(ctx context.Context, stream ask.Stream, kind wire.Kind, message any
 
 // lookUpByExec starts an agent for that, as the first process of a durable process's container is not connected.
 func (e *Executor) lookUpByExec(ctx context.Context, c *container, paths []string) error {
-	done, err := e.pauses.use(ctx, e.engine, c.id)
+	done, err := c.Use(ctx)
 	if err != nil {
 		return err
 	}
 	defer done()
-	out, err := e.engine.Run(ctx, c.id, specs.Process{Args: append([]string{agentPath, "look-up"}, paths...), Cwd: "/"})
+	out, err := e.engine.Run(ctx, c.ID(), specs.Process{Args: append([]string{agentPath, "look-up"}, paths...), Cwd: "/"})
 	if ctx.Err() != nil { // the tenant may have used up what it takes
-		return errors.Join(context.Cause(ctx), e.engine.AbortExecs(c.id))
+		return errors.Join(context.Cause(ctx), e.engine.AbortExecs(c.ID()))
 	}
 	if err == nil && out.ExitCode != 0 {
 		err = fmt.Errorf("the agent failed with %d", out.ExitCode)

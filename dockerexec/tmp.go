@@ -11,6 +11,7 @@ import (
 	cerrdefs "github.com/containerd/errdefs"
 	"github.com/opencontainers/runtime-spec/specs-go"
 
+	"github.com/daycare-run/sandbox/dockerexec/life"
 	"github.com/daycare-run/sandbox/internal/engine"
 	"github.com/daycare-run/sandbox/internal/quota"
 )
@@ -93,9 +94,12 @@ func (e *Executor) hold(spec Spec) *container {
 	if e.closed {
 		return nil
 	}
-	for _, c := range e.containers {
-		if c.isSettled() && c.spec.User == spec.User && c.tmpName() == spec.tmpName() {
-			c.users++
+	for _, c := range e.calls {
+		if c.spec.User != spec.User || c.tmpName() != spec.tmpName() || !c.is(life.Ready, life.Draining, life.Frozen) {
+			continue
+		}
+		if from, thawing, err := c.Join(maxCommands); err == nil {
+			e.woken(c, from, thawing)
 			return c
 		}
 	}
@@ -127,8 +131,8 @@ func (e *Executor) removeTmp(ctx context.Context, name string) error {
 func (e *Executor) hasTmp(name string) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	for _, c := range e.all() {
-		if c.tmpName() == name {
+	for c := range e.all {
+		if c.is(inUse...) && c.tmpName() == name {
 			return true
 		}
 	}

@@ -18,6 +18,7 @@ import (
 	"github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
 
+	"github.com/daycare-run/sandbox/dockerexec/life"
 	"github.com/daycare-run/sandbox/internal/agent/launch"
 	"github.com/daycare-run/sandbox/pathmap"
 )
@@ -46,7 +47,7 @@ type mountPreparer interface {
 // must see it at the mount point. accessTimes asks the agent.
 func (e *Executor) verify(ctx context.Context, c *container, accessTimes func(targets []string) ([]string, error)) error {
 	var mounts []Mount
-	for _, m := range slices.Concat(c.spec.Mounts, c.prepared.Mounts) {
+	for _, m := range slices.Concat(c.spec.Mounts, c.mounts.Mounts) {
 		if m.Verify {
 			mounts = append(mounts, m)
 		}
@@ -70,7 +71,7 @@ func (e *Executor) verify(ctx context.Context, c *container, accessTimes func(ta
 			disturbed++
 		case differs.disturbed && rest(ctx):
 			look = func(ctx context.Context, mounts []Mount, accessTimes func([]string) ([]string, error)) (difference, error) {
-				return e.verifyUndisturbed(ctx, c.id, mounts, accessTimes)
+				return e.verifyUndisturbed(ctx, c, mounts, accessTimes)
 			}
 		case differs.disturbed:
 			return fmt.Errorf("cannot verify the mounts: the access time of what is mounted at %s keeps changing", differs.target)
@@ -84,8 +85,8 @@ func (e *Executor) verify(ctx context.Context, c *container, accessTimes func(ta
 
 // verifyUndisturbed is verifyOnce while the containers are paused whose commands can set the access times: those that also
 // mount the directories, and may write to them. A container that is only being taken into use runs no command yet.
-func (e *Executor) verifyUndisturbed(ctx context.Context, id string, mounts []Mount, accessTimes func([]string) ([]string, error)) (none difference, err error) {
-	_, resume, err := e.pauseWriters(ctx, id, e.pauses.holdUnused, func(dir string) bool {
+func (e *Executor) verifyUndisturbed(ctx context.Context, c *container, mounts []Mount, accessTimes func([]string) ([]string, error)) (none difference, err error) {
+	_, resume, err := e.pauseWriters(ctx, c, (*life.Life).TryHold, func(dir string) bool {
 		return slices.ContainsFunc(mounts, func(m Mount) bool { return pathmap.Within(m.Source, dir) })
 	})
 	defer resume()
@@ -286,7 +287,7 @@ func (e *Executor) accessTimesByExec(ctx context.Context, c *container, targets 
 			err = context.Cause(ctx)
 		}
 	}()
-	created, err := e.docker.ContainerExecCreate(ctx, c.id, containertypes.ExecOptions{
+	created, err := e.docker.ContainerExecCreate(ctx, c.ID(), containertypes.ExecOptions{
 		User: c.spec.user(), Cmd: accessTimesCommand(targets), AttachStdout: true, AttachStderr: true,
 	})
 	if err != nil {

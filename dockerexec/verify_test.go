@@ -25,7 +25,7 @@ func TestVerifyBesideAnotherService(t *testing.T) {
 		return st
 	}
 	id := stat(meant)
-	c := &container{spec: Spec{Mounts: []Mount{{Source: meant, Target: "/mnt/tools", ID: FileID{Dev: uint64(id.Dev), Ino: id.Ino}, Verify: true}}}}
+	c := &container{spec: Spec{Mounts: []Mount{{Source: meant, Target: "/mnt/tools", ID: FileID{Dev: uint64(id.Dev), Ino: id.Ino}, Verify: true}}}, resources: resources{mounts: &preparation{}}}
 	e := newScriptedEngine(t).executor()
 	at := func(name string) string { st := stat(name); return fmt.Sprintf("%d.%09d", st.Atim.Sec, st.Atim.Nsec) }
 	looks := 0
@@ -74,7 +74,7 @@ func TestVerifyInSeveralServicesAtOnce(t *testing.T) {
 	for range 4 {
 		services.Go(func() {
 			e := newScriptedEngine(t).executor()
-			c := &container{spec: Spec{Mounts: []Mount{{Source: shared, Target: "/mnt/tools", ID: FileID{Dev: uint64(id.Dev), Ino: id.Ino}, Verify: true}}}}
+			c := &container{spec: Spec{Mounts: []Mount{{Source: shared, Target: "/mnt/tools", ID: FileID{Dev: uint64(id.Dev), Ino: id.Ino}, Verify: true}}}, resources: resources{mounts: &preparation{}}}
 			for range 5 {
 				err := e.verify(t.Context(), c, func([]string) ([]string, error) {
 					time.Sleep(5 * time.Millisecond) // what an agent takes
@@ -100,7 +100,7 @@ func TestVerifyWhatIsDisturbedForGood(t *testing.T) {
 	if err := unix.Stat(shared, &id); err != nil {
 		t.Fatal(err)
 	}
-	c := &container{spec: Spec{Mounts: []Mount{{Source: shared, Target: "/mnt/tools", ID: FileID{Dev: uint64(id.Dev), Ino: id.Ino}, Verify: true}}}}
+	c := &container{spec: Spec{Mounts: []Mount{{Source: shared, Target: "/mnt/tools", ID: FileID{Dev: uint64(id.Dev), Ino: id.Ino}, Verify: true}}}, resources: resources{mounts: &preparation{}}}
 	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
 	defer cancel()
 	e := newScriptedEngine(t).executor()
@@ -130,7 +130,10 @@ func TestVerifyPausesWhoDisturbsIt(t *testing.T) {
 	mounted("reader", shared, false)
 	mounted("neighbor", t.TempDir(), true)
 	e := engine.executor()
-	done, err := e.pauses.use(t.Context(), e.engine, used)
+	if err := e.Reconcile(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	done, err := e.known(used).Use(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -139,7 +142,7 @@ func TestVerifyPausesWhoDisturbsIt(t *testing.T) {
 	if err := unix.Stat(shared, &st); err != nil {
 		t.Fatal(err)
 	}
-	c := &container{spec: Spec{Mounts: []Mount{{Source: shared, Target: "/mnt/tools", ID: FileID{Dev: uint64(st.Dev), Ino: st.Ino}, Verify: true}}}}
+	c := &container{spec: Spec{Mounts: []Mount{{Source: shared, Target: "/mnt/tools", ID: FileID{Dev: uint64(st.Dev), Ino: st.Ino}, Verify: true}}}, resources: resources{mounts: &preparation{}}}
 	err = e.verify(t.Context(), c, func([]string) ([]string, error) {
 		engine.mu.Lock()
 		paused := engine.paused[writer] != nil

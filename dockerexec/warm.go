@@ -40,7 +40,7 @@ func (e *Executor) Warm(user string, token quota.Token, plan func(context.Contex
 		}
 		fingerprint := spec.Fingerprint()
 		e.mu.Lock()
-		if e.closed || e.containers[fingerprint] != nil {
+		if c := e.calls[fingerprint]; e.closed || c != nil && c.is(inUse...) {
 			e.mu.Unlock()
 			return
 		}
@@ -56,14 +56,5 @@ func (e *Executor) countWarming(user string, more int) {
 	e.warmingTotal += more
 	if e.warming[user] += more; e.warming[user] == 0 {
 		delete(e.warming, user)
-	}
-}
-
-// demand records that a call wants a container; Executor.mu is held.
-func (c *container) demand() {
-	select {
-	case <-c.called:
-	default:
-		close(c.called)
 	}
 }

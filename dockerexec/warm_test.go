@@ -92,13 +92,13 @@ func TestWarmIsBounded(t *testing.T) {
 		}
 		e.Warm("bob", quota.Token{}, planned(engine.spec("bob")))
 		synctest.Wait()
-		if len(e.containers) != maxWarming+1 || e.warming["bob"] != 1 {
-			t.Errorf("%d wait to be made, for %v", len(e.containers), e.warming)
+		if len(e.calls) != maxWarming+1 || e.warming["bob"] != 1 {
+			t.Errorf("%d wait to be made, for %v", len(e.calls), e.warming)
 		}
 		e.Shutdown()
 		done()
-		if engine.made != 0 || len(e.containers)+e.warmingTotal != 0 {
-			t.Errorf("%d were made, %d wait", engine.made, len(e.containers))
+		if engine.made != 0 || len(e.calls)+e.warmingTotal != 0 {
+			t.Errorf("%d were made, %d wait", engine.made, len(e.calls))
 		}
 	})
 }

@@ -70,11 +70,13 @@ type Network struct {
 type EventKind int
 
 // What happens. Disconnected is about a container that was taken off a network, as when it ends.
-// ImagesChanged is about no container: an image came, went, or got another name.
+// Resumed is about one that goes on after a pause, whoever asked for that. ImagesChanged is about no
+// container: an image came, went, or got another name.
 const (
 	Ended EventKind = iota + 1
 	Removed
 	Disconnected
+	Resumed
 	ImagesChanged
 )
 

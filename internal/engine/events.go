@@ -50,6 +50,8 @@ func translate(m events.Message) (event Event, matters bool) {
 		event.Kind = Ended
 	case m.Action == events.ActionDestroy:
 		event.Kind = Removed
+	case m.Action == events.ActionUnPause:
+		event.Kind = Resumed
 	}
 	return event, event.Kind != 0
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/opencontainers/runtime-spec/specs-go"
 
 	"github.com/daycare-run/sandbox/dockerexec"
+	"github.com/daycare-run/sandbox/dockerexec/life"
 	"github.com/daycare-run/sandbox/internal/agent/ask"
 	"github.com/daycare-run/sandbox/internal/agent/launch"
 	"github.com/daycare-run/sandbox/internal/agent/wire"
@@ -190,7 +191,7 @@ func (b *Sandbox) ask(ctx context.Context, r ask.Request, input []byte) (_ ask.S
 	}
 	stream, err := inside(ctx, b, func(container string) (ask.Stream, error) {
 		stream, err := b.of.cfg.Executor.AskLasting(ctx, container)
-		if err != nil && !errors.Is(err, dockerexec.ErrPaused) {
+		if err != nil && !errors.Is(err, life.ErrPaused) {
 			err = b.lost(ctx, err)
 		}
 		return stream, err

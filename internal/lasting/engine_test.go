@@ -14,6 +14,7 @@ import (
 	"github.com/libp2p/go-yamux/v5"
 
 	"github.com/daycare-run/sandbox/dockerexec"
+	"github.com/daycare-run/sandbox/dockerexec/life"
 	"github.com/daycare-run/sandbox/internal/agent/ask"
 	"github.com/daycare-run/sandbox/internal/agent/mux"
 	"github.com/daycare-run/sandbox/internal/agent/wire"
@@ -118,7 +119,7 @@ func (f *fakeEngine) AskLasting(ctx context.Context, id string) (ask.Stream, err
 	paused := f.paused[id]
 	f.mu.Unlock()
 	if paused {
-		return nil, fmt.Errorf("not now: %w", dockerexec.ErrPaused)
+		return nil, fmt.Errorf("not now: %w", life.ErrPaused)
 	}
 	here, there := net.Pipe()
 	client, err := yamux.Client(here, mux.Config(0), nil)

@@ -10,6 +10,7 @@ import (
 	cerrdefs "github.com/containerd/errdefs"
 
 	"github.com/daycare-run/sandbox/dockerexec"
+	"github.com/daycare-run/sandbox/dockerexec/life"
 	"github.com/daycare-run/sandbox/internal/errs"
 	"github.com/daycare-run/sandbox/internal/ids"
 	"github.com/daycare-run/sandbox/internal/sandbox"
@@ -260,7 +261,7 @@ func inside[T any](ctx context.Context, b *Sandbox, do func(container string) (T
 			b.of.keepHome(b.entry)
 			continue
 		}
-		if !errors.Is(err, dockerexec.ErrPaused) {
+		if !errors.Is(err, life.ErrPaused) {
 			return done, err
 		}
 	}

@@ -26,13 +26,14 @@ func TestANameThatDockerKeeps(t *testing.T) {
 				engine.reserved = c.reserved
 				e := engine.executor()
 				defer e.Shutdown()
-				made := &container{spec: engine.spec("alice")}
+				spec := engine.spec("alice")
+				made := e.newContainer(spec, spec.Fingerprint(), "", false)
 				ctx, cancel := context.WithTimeout(t.Context(), creationLimit)
 				defer cancel()
 				begun := time.Now()
 				_, err := e.create(ctx, made, netip.Addr{})
-				if !errors.Is(err, c.err) || (err == nil) != (made.id != "") {
-					t.Errorf("%q, %v", made.id, err)
+				if !errors.Is(err, c.err) || (err == nil) != (made.ID() != "") {
+					t.Errorf("%q, %v", made.ID(), err)
 				}
 				if took := time.Since(begun); engine.creates > c.most || took == 0 || took > c.longest {
 					t.Errorf("%d requests in %v", engine.creates, took)

@@ -1,0 +1,268 @@
+package dockerexec
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"time"
+
+	cerrdefs "github.com/containerd/errdefs"
+	"github.com/opencontainers/runtime-spec/specs-go"
+	"github.com/rs/zerolog"
+
+	"github.com/daycare-run/sandbox/dockerexec/life"
+	"github.com/daycare-run/sandbox/internal/agent/wire"
+	"github.com/daycare-run/sandbox/internal/engine"
+)
+
+// A container has one maker, from Begin to Succeed. If it comes to Leaving meanwhile, or to its end, the maker's context
+// ends, and the maker removes what there is.
+
+// creationLimit bounds making a container, from the first question to the agent's greeting.
+const creationLimit = 2 * time.Minute
+
+// make makes a container for calls when its turn has come.
+func (e *Executor) make(c *container, log *zerolog.Logger) {
+	done, err := e.admit(c)
+	if err != nil {
+		e.abandon(c, fmt.Errorf("cannot prepare a container for user %q: %w", c.spec.User, err))
+		return
+	}
+	defer done()
+	e.prepare(c, log)
+}
+
+// prepare makes a container for calls, or takes one over that was found. log is the log of the call that it does this for.
+func (e *Executor) prepare(c *container, log *zerolog.Logger) {
+	ctx, cancel := context.WithTimeout(log.WithContext(e.ctx), creationLimit)
+	defer cancel()
+	begun, adopted := time.Now(), c.ID() != ""
+	err := e.establish(ctx, c, adopted)
+	if err == nil && c.Do(life.Succeed, nil) == life.Refused {
+		err = errLost
+	}
+	if err != nil {
+		e.notMade(ctx, c, adopted, err)
+		return
+	}
+	e.publish(c, "idle")
+	e.mu.Lock()
+	e.lookUpSoon(c) // what was removed before
+	e.mu.Unlock()
+	if c.sess != nil {
+		e.watchSession(c)
+	}
+	e.tell(ctx, c, Incident{What: "container ready", Runtime: c.spec.Runtime(), Adopted: adopted, Took: time.Since(begun)})
+}
+
+// notMade ends the making of a container for calls: its callers learn why, and nothing is left of it. But at Shutdown, one
+// that was to be taken over is left to the next service.
+func (e *Executor) notMade(ctx context.Context, c *container, adopted bool, err error) {
+	if adopted && e.ctx.Err() != nil {
+		c.hangUp()
+		c.Do(life.Release, errStopping)
+		return
+	}
+	e.tell(ctx, c, Incident{What: "container failed", Level: zerolog.ErrorLevel, Err: err})
+	why := fmt.Errorf("cannot prepare a container for user %q: %s", c.spec.User, c.spec.withoutHostPaths(e.engine.Explain(err).Error()))
+	if errors.Is(err, errLost) {
+		why = lostError{why}
+	} else if refused, is := errors.AsType[refusedStart](err); is {
+		why = refused.error
+	}
+	e.abandon(c, why)
+}
+
+// abandon ends the making of a container: nothing is left of it before its callers learn why.
+func (e *Executor) abandon(c *container, why error) {
+	c.Do(life.Remove, why) // no call gets it from now on
+	err := e.dispose(c)
+	if err != nil {
+		e.tell(e.ctx, c, Incident{What: "cannot remove container", Err: err})
+	}
+	c.Do(life.Fail, why)
+	e.unlist(c)
+}
+
+// establish sets c's id, spool and session. The error is errLost if the container has ended by itself or was ended by
+// hand.
+func (e *Executor) establish(ctx context.Context, c *container, adopted bool) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	defer context.AfterFunc(c.Making(), func() { cancel(fmt.Errorf("%w (%v)", errLost, context.Cause(c.Making()))) })()
+	if err := c.mounts.prepare(e.cfg.Mounts, c.spec); err != nil {
+		return err
+	}
+	if !adopted {
+		if err := e.start(ctx, c); err != nil {
+			return err
+		}
+		e.follow(c)
+	}
+	done, err := c.Use(ctx)
+	if err != nil {
+		return errors.Join(errLost, err)
+	}
+	defer done()
+	if c.spec.isDetached() {
+		err = e.launch(ctx, c)
+	} else {
+		err = e.connect(ctx, c)
+	}
+	// In an adopted container the previous service's agent may still be ending, and it ends all that begins there.
+	if err != nil && (adopted || e.isLost(ctx, c)) {
+		return fmt.Errorf("%w (%v)", errLost, err)
+	}
+	return err
+}
+
+// connect opens network access and the session of a running container.
+func (e *Executor) connect(ctx context.Context, c *container) error {
+	if err := e.bind(ctx, c); err != nil {
+		return err
+	}
+	spool, err := openSpool(c.spool)
+	if err != nil {
+		return err
+	}
+	sess, err := openSession(ctx, e.docker, c.ID(), c.first, spool)
+	if err != nil {
+		spool.close()
+		return err
+	}
+	c.first = nil
+	if err := e.verify(ctx, c, func(targets []string) ([]string, error) { return sess.accessTimes(ctx, targets) }); err != nil {
+		sess.close()
+		spool.close()
+		return err
+	}
+	sess.ahead = &e.ahead
+	c.sess = sess
+	return nil
+}
+
+// start makes the container and starts it.
+func (e *Executor) start(ctx context.Context, c *container) error {
+	failed := false // gVisor has
+	for try := 1; ; try++ {
+		addr, err := e.join(ctx, c)
+		if err != nil {
+			return err
+		}
+		mounts, err := e.create(ctx, c, addr)
+		if err != nil {
+			return err
+		}
+		if !c.spec.isDetached() {
+			c.first, err = attach(ctx, e.docker, c.ID())
+		}
+		if err == nil {
+			err = e.startExclusively(ctx, c, mounts)
+		}
+		if err == nil {
+			return nil
+		}
+		if c.first != nil {
+			_ = c.first.Close()
+			c.first = nil
+		}
+		if cerrdefs.IsNotFound(err) || cerrdefs.IsConflict(err) { // it was removed, or is about to be
+			return fmt.Errorf("%w (cannot start: %v)", errLost, err)
+		}
+		switch {
+		case !failed && errors.Is(err, engine.ErrRuntimeDied):
+			failed = true
+			e.tell(ctx, c, Incident{What: "gVisor failed to start a container; it is made once more", Level: zerolog.WarnLevel, Err: err})
+		// Someone may have put another container on our network, at the address that came next.
+		case !addr.IsValid() || try >= addressTries || !errors.Is(err, engine.ErrAddressTaken):
+			return err
+		}
+		if err := errors.Join(e.removeContainer(c.ID()), removeSpool(c.spool)); err != nil {
+			return err
+		}
+		e.leave(c)
+		c.Name("")
+	}
+}
+
+// addressTries is how many addresses are tried, each of which someone else may have.
+const addressTries = 5
+
+// create makes the container and its spool, and returns its mounts. If a container of ours has the name, that
+// container was given up, so it is removed first.
+func (e *Executor) create(ctx context.Context, c *container, addr netip.Addr) ([]specs.Mount, error) {
+	if err := c.spec.makeMasks(); err != nil {
+		return nil, err
+	}
+	spool := ""
+	if !c.spec.isDetached() {
+		var err error
+		if spool, err = makeSpool(c.spec); err != nil {
+			return nil, err
+		}
+	}
+	net := e.wiring(c)
+	net.addr = addr
+	wanted := c.spec.engineSpec(spool, c.mounts.Prepared, net)
+	wanted.CgroupParent = e.cfg.CgroupParent
+	// Docker carries on when its caller leaves, and nothing would track what it then makes.
+	creating, cancel := withGrace(ctx, createGrace)
+	defer cancel()
+	for wait := patience(); ; {
+		id, err := e.engine.Create(creating, wanted)
+		if err == nil {
+			c.Name(id)
+			c.spool, c.writes = spool, writes(wanted.Mounts)
+			return wanted.Mounts, nil
+		}
+		if !cerrdefs.IsConflict(err) {
+			return nil, errors.Join(fmt.Errorf("cannot create: %w", err), removeSpool(spool))
+		}
+		if err := e.clearName(ctx, wanted.Name); err != nil {
+			return nil, errors.Join(err, removeSpool(spool))
+		}
+		select {
+		case <-time.After(wait.NextBackOff()): // Docker may have given the name to a container that it does not show yet
+		case <-ctx.Done():
+			return nil, errors.Join(fmt.Errorf("cannot create: Docker keeps the name for another container: %w (%v)", context.Cause(ctx), err), removeSpool(spool))
+		}
+	}
+}
+
+// createGrace is how long Docker may take to create a container that is no longer wanted.
+const createGrace = 10 * time.Second
+
+// withGrace returns a context that ends d after ctx does.
+func withGrace(ctx context.Context, d time.Duration) (context.Context, context.CancelFunc) {
+	longer, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	stop := context.AfterFunc(ctx, func() { time.AfterFunc(d, cancel) })
+	return longer, func() { stop(); cancel() }
+}
+
+// clearName removes the container of ours that has a name, if Docker shows one.
+func (e *Executor) clearName(ctx context.Context, name string) error {
+	found, err := e.engine.Inspect(ctx, name)
+	if cerrdefs.IsNotFound(err) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("cannot inspect %s: %w", name, err)
+	}
+	if found.Labels[labelInstance] != e.cfg.Instance {
+		return fmt.Errorf("the name %s is taken by a container that is not this service's: rename or remove it", name)
+	}
+	return e.removeFound(found.ID, spoolOf(found.Mounts))
+}
+
+// watchSession gives a container up when its session ends. In one that no call wants yet it has a shell started ahead.
+func (e *Executor) watchSession(c *container) {
+	if c.Now().Calls == 0 && e.ahead.Load() {
+		_ = c.sess.tell(wire.Control{Ahead: true}) // if that fails, it ends the session
+	}
+	e.work.Go(func() {
+		<-c.sess.broken()
+		c.sess.spool.close()
+		e.lose(c)
+	})
+}

@@ -1,0 +1,276 @@
+package dockerexec
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	cerrdefs "github.com/containerd/errdefs"
+	"github.com/rs/zerolog"
+	"golang.org/x/sys/unix"
+
+	"github.com/daycare-run/sandbox/dockerexec/life"
+)
+
+// The registry has every container of this service's from the wish for it to its last trace. A container ends by one of
+// four verbs. To stop it is to end its programs; it stays until it is removed. To remove it is to end its programs and
+// leave nothing of it. To evict it is to remove it because nobody needs it and another one needs its place. To release
+// it is to leave it to the next service.
+
+// inUse are the states of containers that use what they have, or will.
+var inUse = []life.State{life.Queued, life.Starting, life.Ready, life.Draining, life.Frozen}
+
+// inState returns the containers in one of the states.
+func (e *Executor) inState(states ...life.State) (list []*container) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for c := range e.all {
+		if c.is(states...) {
+			list = append(list, c)
+		}
+	}
+	return list
+}
+
+// known returns the container with Docker's id; nil if there is none.
+func (e *Executor) known(id string) *container {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if c := e.ids[id]; c != nil {
+		return c
+	}
+	for c := range e.all {
+		if c.ID() == id {
+			return c
+		}
+	}
+	return nil
+}
+
+// persistent returns the container of a process, or a lasting one, while it runs, paused or not; otherwise nil.
+func (e *Executor) persistent(id string) *container {
+	e.mu.Lock()
+	c := e.ids[id]
+	e.mu.Unlock()
+	if c == nil || !c.spec.isPersistent() || !c.is(life.Starting, life.Ready, life.Frozen) {
+		return nil
+	}
+	return c
+}
+
+// HoldsFile reports whether a container of a user's, of whatever kind, has a file as a mount of its own.
+func (e *Executor) HoldsFile(user string, id FileID) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for c := range e.all {
+		if c.spec.User == user && !c.is(life.Ended, life.Gone) &&
+			slices.ContainsFunc(c.spec.Mounts, func(m Mount) bool { return m.ID.Same(id) }) {
+			return true
+		}
+	}
+	return false
+}
+
+// follow has Docker's events reach a container from now on.
+func (e *Executor) follow(c *container) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.ids[c.ID()] = c
+}
+
+// died is what Docker's event says: the programs of the container with an id have ended, or it is gone.
+func (e *Executor) died(id string) {
+	e.mu.Lock()
+	c := e.ids[id]
+	e.mu.Unlock()
+	if c != nil {
+		e.lose(c)
+	}
+}
+
+// lose has a container end whose programs have ended, or whose session has. A persistent one keeps its exit code; others
+// are removed, with what is learned of their end.
+func (e *Executor) lose(c *container) {
+	switch c.Do(life.Die, lostError{errLost}) {
+	case life.Ends:
+		e.free(c, true)
+		e.work.Go(c.hangUp)
+		e.work.Go(func() { e.dropTmp(c) })
+	case life.Removes:
+		e.work.Go(func() {
+			c.hangUp()
+			e.learnEnd(c)
+			e.tell(e.ctx, c, Incident{What: "session with the container has ended; removing the container", Level: zerolog.WarnLevel, Why: c.why()})
+			e.removed(c)
+		})
+	default: // its maker notices, or it is being removed
+	}
+}
+
+// Expel removes a container with all that runs in it, or stops it if it is persistent. It does not block: if the container
+// is being made, its maker removes it, and no call gets it.
+func (e *Executor) Expel(fingerprint Fingerprint) {
+	e.mu.Lock()
+	var those []*container
+	for c := range e.all {
+		if c.fingerprint == fingerprint {
+			those = append(those, c)
+		}
+	}
+	e.mu.Unlock()
+	for _, c := range those {
+		e.expel(c)
+	}
+}
+
+func (e *Executor) expel(c *container) {
+	if c.spec.isPersistent() && c.is(life.Ready, life.Frozen) {
+		e.kill(c, expelled)
+		return
+	}
+	if c.Do(life.Remove, lostError{errLost}) == life.Removes {
+		c.hangUp()
+		e.tell(e.ctx, c, Incident{What: "removing the container: what it may see has changed", Level: zerolog.WarnLevel})
+		e.removeLater(c)
+	}
+}
+
+// expelled is why a process was ended whose view would have changed.
+const expelled = "a path that is hidden, read-only or mounted for it, such as its working directory, was moved, replaced or removed by " +
+	"another call or on the host; it was ended so that it sees and writes nothing that it may not"
+
+// kill stops a persistent container that nobody has asked to stop, once. It does not block.
+func (e *Executor) kill(c *container, why string) {
+	if !c.because.CompareAndSwap(nil, &why) {
+		return
+	}
+	e.work.Go(func() {
+		if err := e.signal(e.ctx, c.ID(), unix.SIGKILL); err != nil && !cerrdefs.IsNotFound(err) && !cerrdefs.IsConflict(err) {
+			e.tell(e.ctx, c, Incident{What: "cannot end a process that would see hidden files", Level: zerolog.ErrorLevel, Err: err})
+		}
+	})
+}
+
+// removeLater is removed in the background.
+func (e *Executor) removeLater(c *container) { e.work.Go(func() { e.removed(c) }) }
+
+// removed is remove for callers that have nobody to tell of an error.
+func (e *Executor) removed(c *container) {
+	if err := e.remove(c); err != nil {
+		e.tell(e.ctx, c, Incident{What: "cannot remove container", Err: err})
+	}
+}
+
+// remove removes a container that came to Leaving, with all that it has, and forgets it. It blocks until Docker has done
+// it. A persistent one that Docker does not remove stays Leaving, and can be removed again.
+func (e *Executor) remove(c *container) error {
+	c.removing.Lock()
+	defer c.removing.Unlock()
+	if c.is(life.Gone) {
+		return nil
+	}
+	err := e.dispose(c)
+	if err != nil && c.spec.isPersistent() {
+		return err
+	}
+	e.unlist(c)
+	return err
+}
+
+// dispose removes a container with all that it has on the host.
+func (e *Executor) dispose(c *container) error {
+	c.hangUp()
+	var faults []error
+	ended := true
+	if id := c.ID(); id != "" {
+		err := e.removeContainer(id)
+		ended = err == nil
+		faults = append(faults, err, removeSpool(c.spool))
+	}
+	e.free(c, ended)
+	if c.pool != "" {
+		faults = append(faults, e.unbind(c.ID()), e.removePooled(c.pool))
+	}
+	return errors.Join(append(faults, e.dropTmp(c))...)
+}
+
+// free gives back what a container has on the network and, if its programs have ended, on the host: removing a mount
+// point uncovers what it hides.
+func (e *Executor) free(c *container, ended bool) {
+	e.leave(c)
+	if ended {
+		c.mounts.release(e.cfg.Mounts)
+	}
+}
+
+// dropTmp removes the volume of a container that uses it no more, if it was the last one.
+func (e *Executor) dropTmp(c *container) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(e.ctx), removalLimit)
+	defer cancel()
+	return e.removeTmp(ctx, c.tmpName())
+}
+
+// unlist takes a container out of the registry of which nothing is left.
+func (e *Executor) unlist(c *container) {
+	e.mu.Lock()
+	delete(e.all, c)
+	if e.calls[c.fingerprint] == c {
+		delete(e.calls, c.fingerprint)
+	}
+	if id := c.ID(); e.ids[id] == c {
+		delete(e.ids, id)
+	}
+	give := c.give
+	c.give = nil
+	e.mu.Unlock()
+	if !c.spec.isPersistent() {
+		e.publish(c, "removed")
+	}
+	if give != nil {
+		give()
+	}
+	c.Do(life.Removed, nil)
+}
+
+// errLost marks a container that ended before a call's command began in it: another container will do.
+var errLost = errors.New("the container was lost before the command began: it was removed, killed or has ended by itself")
+
+// lostError is an error for a caller that also matches errLost.
+type lostError struct{ error }
+
+func (lostError) Is(target error) bool { return target == errLost }
+
+// containerTries is how many containers a call may try.
+const containerTries = 3
+
+// retryLost calls do, and again whenever its container was lost before a command began in it.
+func (e *Executor) retryLost(ctx context.Context, user string, do func() error) error {
+	for try := 1; ; try++ {
+		err := do()
+		if try == containerTries || !errors.Is(err, errLost) || ctx.Err() != nil {
+			return err
+		}
+		e.cfg.Events.Tell(ctx, user, Incident{What: "the call gets another container", Try: try, Err: err})
+	}
+}
+
+// endingLag is how long a container in which an exec fails may take to end. Docker may notice its end later.
+const endingLag = 2 * time.Second
+
+// isLost reports whether making a container ready failed because the container has ended. Docker does not end an exec's
+// stream when the container ends while the exec is being set up; its event ends ctx.
+func (e *Executor) isLost(ctx context.Context, c *container) bool {
+	if ctx.Err() != nil {
+		return errors.Is(context.Cause(ctx), errLost)
+	}
+	// The runtime knows of a container's end before Docker does.
+	waiting, cancel := context.WithCancel(ctx)
+	defer cancel()
+	ended := doneWithin(e.engine.Wait(waiting, c.ID()), endingLag)
+	if ended || errors.Is(context.Cause(ctx), errLost) { // the event that reports it ends the wait
+		return true
+	}
+	now, err := e.InspectProcess(ctx, c.ID())
+	return cerrdefs.IsNotFound(err) || err == nil && (!now.Running || unix.Kill(now.PID, 0) == unix.ESRCH)
+}
