@@ -9,8 +9,8 @@ import (
 )
 
 // States besides runtime-spec's. All processes of a Paused container were stopped by Pause. Docker
-// 20.10 that removes a container twice at the same moment may go on listing it as Removing, although
-// Inspect does not find it, until Docker is started again.
+// 20.10 that removes a container twice at the same moment may go on listing it as Removing,
+// although Inspect does not find it, until Docker is started again.
 const (
 	Paused   specs.ContainerState = "paused"
 	Removing specs.ContainerState = "removing"
@@ -61,8 +61,8 @@ type Network struct {
 	Gateway netip.Addr
 	// InUse says that containers are on it; only of FindNetwork.
 	InUse bool
-	// Fault says how it differs from one that MakeNetwork makes; empty if it does not. With a Fault,
-	// Subnet and Gateway may be missing. Only of FindNetwork.
+	// Fault says how it differs from one that MakeNetwork makes; empty if it does not. With a
+	// Fault, Subnet and Gateway may be missing. Only of FindNetwork.
 	Fault string
 }
 
@@ -70,8 +70,8 @@ type Network struct {
 type EventKind int
 
 // What happens. Disconnected is about a container that was taken off a network, as when it ends.
-// Resumed is about one that goes on after a pause, whoever asked for that. ImagesChanged is about no
-// container: an image came, went, or got another name.
+// Resumed is about one that goes on after a pause, whoever asked for that. ImagesChanged is about
+// no container: an image came, went, or got another name.
 const (
 	Ended EventKind = iota + 1
 	Removed

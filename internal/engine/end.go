@@ -76,8 +76,8 @@ func (d Docker) end(ctx context.Context, id string) bool {
 			return false
 		}
 	}
-	// Under gVisor a paused container does not end until Docker gives up and kills what it takes for
-	// its program.
+	// Under gVisor a paused container does not end until Docker gives up and kills what it takes
+	// for its program.
 	unpausing, cancel := context.WithTimeout(ctx, signalLimit)
 	_ = d.client.ContainerUnpause(unpausing, id) // most are not paused
 	cancel()
@@ -95,8 +95,8 @@ func (d Docker) end(ctx context.Context, id string) bool {
 }
 
 // Signal implements Engine. Docker does not signal a container while a program is being started
-// inside, and a tenant who may signal that program can stop it on its way. In that case the start is
-// given up.
+// inside, and a tenant who may signal that program can stop it on its way. In that case the start
+// is given up.
 func (d Docker) Signal(ctx context.Context, id string, number syscall.Signal) error {
 	try, cancel := context.WithTimeout(ctx, signalLimit)
 	defer cancel()

@@ -76,8 +76,10 @@ func TestWhatCannotBeResumedIsEnded(t *testing.T) {
 		"not paused":         {status: http.StatusConflict},
 		"resumed after all":  {status: 500, found: 200, state: `{"Running":true}`},
 		"gone meanwhile":     {status: 500, found: 404},
-		"paused":             {status: 500, found: 200, state: `{"Running":true,"Paused":true}`, ended: true},
 		"of a silent Docker": {status: 500, found: 500, ended: true},
+		"still paused": {
+			status: 500, found: 200, state: `{"Running":true,"Paused":true}`, ended: true,
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			killed := false

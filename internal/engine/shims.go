@@ -16,18 +16,20 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A Shim is one of containerd's shims: the parent of everything that its container's runtime starts. Looking at shims
-// needs the host's process ids.
+// A Shim is one of containerd's shims: the parent of everything that its container's runtime
+// starts. Looking at shims needs the host's process ids.
 //
-// Docker holds the container's lock while it waits for a runtime that does not answer. It also forgets a container
-// that it removed by force before it had seen its end, whose shim then stays for good. Both can be seen only here.
+// Docker holds the container's lock while it waits for a runtime that does not answer. It also
+// forgets a container that it removed by force before it had seen its end, whose shim then stays
+// for good. Both can be seen only here.
 type Shim struct {
 	PID       int
 	Container string // Docker's id
 	Children  []int
 	// Execs are those of Children that are runtimes about to start a program in the container.
 	Execs []int
-	// Sources are what is mounted into the container from the host; empty if the shim's bundle is gone.
+	// Sources are what is mounted into the container from the host; empty if the shim's bundle is
+	// gone.
 	Sources []string
 }
 
@@ -39,7 +41,8 @@ var containerID = regexp.MustCompile(`^[0-9a-f]{64}$`)
 // Shims returns the shims of all Docker daemons on this host, by process id.
 func Shims() ([]Shim, error) { return host.list() }
 
-// processes are those that /proc shows, or a test's directory; shims and runtimes belong to one owner, root.
+// processes are those that /proc shows, or a test's directory; shims and runtimes belong to one
+// owner, root.
 type processes struct {
 	dir   string
 	owner int
@@ -94,14 +97,15 @@ func (p processes) containerOf(dir string) (string, bool) {
 	return id, flags["-namespace"] == namespace && containerID.MatchString(id)
 }
 
-// isExec reports whether a process is a runtime with a command line such as "runc --root … exec … <container>".
+// isExec reports whether a process is a runtime with a command line such as "runc --root … exec …
+// <container>".
 func (p processes) isExec(dir, container string) bool {
 	args := p.argsOf(dir)
 	return args[len(args)-1] == container && slices.Contains(args, "exec")
 }
 
-// argsOf returns the command line of a process that belongs to the owner, and one empty argument for any other: a
-// tenant may give its processes any name.
+// argsOf returns the command line of a process that belongs to the owner, and one empty argument
+// for any other: a tenant may give its processes any name.
 func (p processes) argsOf(dir string) []string {
 	line, err := os.ReadFile(filepath.Join(dir, "cmdline"))
 	if err != nil || ownerOf(dir) != p.owner {
@@ -171,8 +175,8 @@ func ShimOf(container string) (Shim, error) {
 // KillExecs aborts the starting of programs in the container, and leaves running ones alone.
 func (s Shim) KillExecs() { s.killChildren(s.Execs) }
 
-// KillAll kills everything that the shim has running, including the container. What may not be killed is left: a
-// container's own programs, if the service lacks the right.
+// KillAll kills everything that the shim has running, including the container. What may not be
+// killed is left: a container's own programs, if the service lacks the right.
 func (s Shim) KillAll() { s.killChildren(s.Children) }
 
 func (s Shim) killChildren(pids []int) {
@@ -184,8 +188,8 @@ func (s Shim) killChildren(pids []int) {
 	}
 }
 
-// Kill ends a shim that nobody needs any more: its container is gone, and it has no children. containerd then
-// removes what the shim had.
+// Kill ends a shim that nobody needs any more: its container is gone, and it has no children.
+// containerd then removes what the shim had.
 func (s Shim) Kill() error {
 	return kill(s.PID, func() bool {
 		id, ok := host.containerOf(filepath.Join("/proc", strconv.Itoa(s.PID)))
@@ -205,7 +209,8 @@ func kill(pid int, still func() bool) error {
 	if !still() {
 		return nil
 	}
-	if err := unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0); err != nil && !errors.Is(err, unix.ESRCH) {
+	err = unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0)
+	if err != nil && !errors.Is(err, unix.ESRCH) {
 		return fmt.Errorf("cannot kill process %d: %w", pid, err)
 	}
 	return nil

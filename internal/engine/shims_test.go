@@ -30,18 +30,21 @@ func process(t *testing.T, proc string, pid, parent int, name string, args ...st
 func TestList(t *testing.T) {
 	proc := t.TempDir()
 	one, two := strings.Repeat("1", 64), strings.Repeat("2", 64)
-	process(t, proc, 10, 1, "containerd-shim", "/usr/bin/containerd-shim-runc-v2", "-namespace", "moby", "-id", one, "-address", "/x")
+	const shim = "/usr/bin/containerd-shim-runc-v2"
+	process(t, proc, 10, 1, "containerd-shim",
+		shim, "-namespace", "moby", "-id", one, "-address", "/x")
 	process(t, proc, 11, 10, "a) S 99 (b", "sleep", "1")
 	process(t, proc, 12, 10, "runc", "runc", "--root", "/r", "exec", "--process", "/tmp/p", one)
 	process(t, proc, 13, 12, "runc:[2:INIT]", "runc", "init")
 	process(t, proc, 14, 10, "runsc-sandbox", "runsc-sandbox", "boot", one)
-	process(t, proc, 20, 1, "containerd-shim", "/usr/bin/containerd-shim-runc-v2", "-namespace", "moby", "-id", two)
-	process(t, proc, 30, 1, "containerd-shim", "/usr/bin/containerd-shim-runc-v2", "-namespace", "k8s.io", "-id", two)
+	process(t, proc, 20, 1, "containerd-shim", shim, "-namespace", "moby", "-id", two)
+	process(t, proc, 30, 1, "containerd-shim", shim, "-namespace", "k8s.io", "-id", two)
 	process(t, proc, 31, 1, "x", "containerd-shim", "-namespace", "moby", "-id", "../../etc")
 	process(t, proc, 32, 1, "x", "containerd-shim", "-namespace", "moby", "-id")
 	process(t, proc, 33, 2, "kthread")
 	bundle := `{"mounts":[{"source":"tmpfs"},{"source":"/data/agent/sandbox-agent-00"}]}`
-	if err := os.WriteFile(filepath.Join(proc, "20", "cwd", "config.json"), []byte(bundle), 0o600); err != nil {
+	file := filepath.Join(proc, "20", "cwd", "config.json")
+	if err := os.WriteFile(file, []byte(bundle), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	got, err := processes{proc, os.Getuid()}.list()
