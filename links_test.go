@@ -13,7 +13,7 @@ var link = regexp.MustCompile(`\]\(([^)#\s]+)[)#]`)
 // Each relative link of a paper leads to a file that there is.
 func TestLinksOfPapers(t *testing.T) {
 	links := 0
-	for _, pattern := range []string{"*.md", "docs/*.md", "bench/*.md", "clients/*/README.md"} {
+	for _, pattern := range []string{"*.md", "docs/*.md", "docs/*/*.md", "bench/*.md", "clients/*/README.md"} {
 		papers, err := filepath.Glob(pattern)
 		if err != nil || len(papers) == 0 {
 			t.Fatalf("%s: %v, %v", pattern, papers, err)
@@ -40,38 +40,110 @@ func TestLinksOfPapers(t *testing.T) {
 }
 
 var (
-	testName = regexp.MustCompile(`\bTest[A-Z]\w*…?`)
-	goFile   = regexp.MustCompile("`([a-z][\\w/]*\\.go)`")
+	testName = regexp.MustCompile(`\b(?:Test|Fuzz|Benchmark)[A-Z]\w*…?`)
+	testsOf  = regexp.MustCompile(`\b([a-z0-9]+)'s (?:\w+ )?tests\b`)
+	place    = regexp.MustCompile("`((?:api|client|clients|cmd|config|deploy|dnsfilter|dockerexec|docs|e2e|images|internal|" +
+		"pathmap|sandbox-image|scripts|tools)/[\\w/.-]+)`")
 )
 
-// Each promise of SECURITY.md names the place that keeps it and the test that shows it: these are there.
+// Each row of the tables of security names a test that there is, and each place that these papers name is there.
 func TestPlacesAndTestsOfPromises(t *testing.T) {
-	text, err := os.ReadFile("SECURITY.md")
+	papers, err := filepath.Glob("docs/security/*.md")
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, found := range goFile.FindAllStringSubmatch(string(text), -1) {
-		if _, err := os.Stat(found[1]); err != nil {
-			t.Errorf("SECURITY.md names a file that is not there: %v", err)
+	tests, rows := allTests(t), 0
+	for _, paper := range append(papers, "SECURITY.md") {
+		text, err := os.ReadFile(paper)
+		if err != nil {
+			t.Fatal(err)
 		}
+		for _, problem := range faultsOfPromises(string(text), tests) {
+			t.Errorf("%s: %s", paper, problem)
+		}
+		rows += len(rowsWithTests(string(text)))
 	}
+	if rows < 100 {
+		t.Errorf("only %d rows were found", rows)
+	}
+}
+
+// A row without a test, a test that is gone and a file that is gone are told.
+func TestFaultsOfPromisesAreFound(t *testing.T) {
 	tests := allTests(t)
-	for _, name := range testName.FindAllString(string(text), -1) {
-		begin, some := strings.CutSuffix(name, "…") // several with this beginning
-		if !some {
-			begin += "("
-		}
-		if !strings.Contains(tests, "func "+begin) {
-			t.Errorf("SECURITY.md names %s, and there is no such test", name)
+	for row, want := range map[string]int{
+		"it holds | `links_test.go`, `internal/errs/redact.go` | TestLinksOfPapers, ids's tests": 0,
+		"it holds | `internal/errs/redact.go` | on paper":                                         1,
+		"it holds | `internal/errs/gone.go` | TestLinksOfPapers":                                  1,
+		"it holds | `internal/errs/redact.go` | TestThatIsGone":                                   1,
+		"it holds | `internal/errs/redact.go` | gone's tests":                                     1,
+	} {
+		table := "| promise | kept by | shown by |\n|---|---|---|\n| " + row + " |\n"
+		if faults := faultsOfPromises(table, tests); len(faults) != want {
+			t.Errorf("%s: %q", row, faults)
 		}
 	}
 }
 
-// allTests returns the first lines of all tests.
-func allTests(t *testing.T) string {
+// faultsOfPromises returns what a paper on security says of tests and places that is not so.
+func faultsOfPromises(text string, tests testIndex) []string {
+	var faults []string
+	for _, found := range place.FindAllStringSubmatch(text, -1) {
+		if _, err := os.Stat(found[1]); err != nil {
+			faults = append(faults, "it names a place that is not there: "+err.Error())
+		}
+	}
+	for _, name := range testName.FindAllString(text, -1) {
+		begin, some := strings.CutSuffix(name, "…") // several with this beginning
+		if !some {
+			begin += "("
+		}
+		if !strings.Contains(tests.declared, "func "+begin) {
+			faults = append(faults, "it names "+name+", and there is no such test")
+		}
+	}
+	for _, found := range testsOf.FindAllStringSubmatch(text, -1) {
+		if !tests.packages[found[1]] {
+			faults = append(faults, "it names tests of "+found[1]+", which has none")
+		}
+	}
+	for _, row := range rowsWithTests(text) {
+		shown := row[strings.LastIndex(strings.TrimSuffix(row, "|"), "|"):]
+		if !testName.MatchString(shown) && !testsOf.MatchString(shown) && !strings.Contains(shown, "every run of e2e") {
+			faults = append(faults, "no test shows this: "+row)
+		}
+	}
+	return faults
+}
+
+// rowsWithTests returns the rows of the tables whose last column says which tests show them.
+func rowsWithTests(text string) []string {
+	var rows []string
+	inside := false
+	for line := range strings.Lines(text) {
+		switch line = strings.TrimSpace(line); {
+		case !strings.HasPrefix(line, "|"):
+			inside = false
+		case strings.HasSuffix(line, "| shown by |"):
+			inside = true
+		case inside && !strings.HasPrefix(line, "|---"):
+			rows = append(rows, line)
+		}
+	}
+	return rows
+}
+
+// testIndex is what tests there are.
+type testIndex struct {
+	declared string          // the first lines of all tests, fuzz targets and benchmarks
+	packages map[string]bool // the last names of packages that have some
+}
+
+func allTests(t *testing.T) testIndex {
 	t.Helper()
-	var tests strings.Builder
-	declared := regexp.MustCompile(`(?m)^func Test\w+\(`)
+	var declared strings.Builder
+	index := testIndex{packages: map[string]bool{}}
+	first := regexp.MustCompile(`(?m)^func (?:Test|Fuzz|Benchmark)\w+\(`)
 	err := filepath.WalkDir(".", func(name string, entry os.DirEntry, err error) error {
 		switch {
 		case err != nil:
@@ -82,13 +154,15 @@ func allTests(t *testing.T) string {
 			return nil
 		}
 		text, err := os.ReadFile(name)
-		for _, first := range declared.FindAll(text, -1) {
-			tests.Write(first)
+		for _, found := range first.FindAll(text, -1) {
+			declared.Write(found)
+			index.packages[filepath.Base(filepath.Dir(name))] = true
 		}
 		return err
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	return tests.String()
+	index.declared = declared.String()
+	return index
 }

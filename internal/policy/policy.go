@@ -6,7 +6,7 @@
 // domain.go and domains.go have names and sets of names, presets.go the names of package managers, egress.go what a call may
 // reach, addresses.go which addresses a profile may reach, and ranges.go those allowed whatever the name.
 //
-// SECURITY.md lists the rules, each with the code that keeps it and the test that shows it.
+// docs/security/files.md lists the rules, each with the code that keeps it and the test that shows it.
 package policy
 
 import "github.com/daycare-run/sandbox/pathmap"
