@@ -67,11 +67,11 @@ func (r *registry) setPaused(id ids.Sandbox, paused bool) (Sandbox, error) {
 	}
 	before, revision := s, r.revisions[id]
 	s.Paused = paused
-	r.sandboxes[id] = s // before it is written: no command begins meanwhile in a sandbox that is to be paused
+	r.keep(s) // before it is written: no command begins meanwhile in a sandbox that is to be paused
 	err := r.write(s)
 	_, still := r.sandboxes[id]
 	if err != nil && still && r.revisions[id] == revision { // another host may have changed or deleted it meanwhile
-		r.sandboxes[id] = before
+		r.keep(before)
 	}
 	return s, err
 }

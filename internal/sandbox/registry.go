@@ -62,8 +62,8 @@ type records struct {
 	mu        sync.RWMutex
 	revisions map[ids.Sandbox]int64 // of shared records
 	sandboxes map[ids.Sandbox]Sandbox
-	appRoots  map[ids.User][]pathmap.ContainerPath // computed when asked for
-	give      map[ids.Sandbox]func()               // gives back what a sandbox takes of the quotas
+	apps      appDirs
+	give      map[ids.Sandbox]func() // gives back what a sandbox takes of the quotas
 	active    map[ids.Sandbox]*activity
 	commands  map[ids.User]int  // in progress, also those whose sandbox was deleted meanwhile
 	closed    map[ids.User]bool // users who are being removed
@@ -74,7 +74,8 @@ type records struct {
 func openRegistry(dir string, quotas *quota.Ledger, log zerolog.Logger) (*registry, error) {
 	r := &registry{
 		records: &records{
-			files: durable.Records{Dir: dir}, quotas: quotas, sandboxes: map[ids.Sandbox]Sandbox{}, appRoots: map[ids.User][]pathmap.ContainerPath{}, give: map[ids.Sandbox]func(){},
+			files: durable.Records{Dir: dir}, quotas: quotas, sandboxes: map[ids.Sandbox]Sandbox{},
+			apps: appDirs{}, give: map[ids.Sandbox]func(){},
 			active: map[ids.Sandbox]*activity{}, commands: map[ids.User]int{}, closed: map[ids.User]bool{},
 		},
 		scope: ids.Everyone(),
@@ -84,7 +85,7 @@ func openRegistry(dir string, quotas *quota.Ledger, log zerolog.Logger) (*regist
 		if err != nil {
 			return err
 		}
-		r.sandboxes[s.ID] = s
+		r.keep(s)
 		r.give[s.ID] = quotas.Hold(quota.Account{User: s.User.String(), Token: quota.Token{Name: s.Token}}, quota.Sandboxes, 1)
 		return nil
 	}, func(why error, file, aside string) {
@@ -149,8 +150,8 @@ func (r *registry) Put(s Sandbox, now time.Time) (_ Sandbox, created bool, _ err
 	if told := r.give[s.ID]; !exists && told != nil {
 		told() // apply has counted it meanwhile
 	}
-	r.sandboxes[s.ID], r.give[s.ID] = s, give
-	clear(r.appRoots)
+	r.keep(s)
+	r.give[s.ID] = give
 	return s, !exists, nil
 }
 
@@ -191,35 +192,36 @@ func (r *records) write(s Sandbox) error {
 	return nil
 }
 
+// keep adds a sandbox to those in memory or replaces it; mu is held.
+func (r *records) keep(s Sandbox) {
+	if old, known := r.sandboxes[s.ID]; known {
+		r.apps.remove(old)
+	}
+	r.apps.add(s)
+	r.sandboxes[s.ID] = s
+}
+
 // forget removes a sandbox from memory; mu is held.
 func (r *records) forget(id ids.Sandbox) {
 	r.give[id]()
+	r.apps.remove(r.sandboxes[id])
 	delete(r.sandboxes, id)
 	delete(r.give, id)
 	delete(r.active, id)
-	clear(r.appRoots)
 }
 
 // AppRoots returns the app directories of a user's sandboxes that are apps. The caller must not change the
 // list.
 func (r *registry) AppRoots(user ids.User) []pathmap.ContainerPath {
 	r.mu.RLock()
-	roots, known := r.appRoots[user]
+	dirs, ready := r.apps.of(user)
 	r.mu.RUnlock()
-	if known {
-		return roots
+	if ready {
+		return dirs
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	for _, box := range r.sandboxes {
-		if box.User == user && box.AppID != "" {
-			roots = append(roots, box.permissions().AppRoot())
-		}
-	}
-	slices.SortFunc(roots, func(a, b pathmap.ContainerPath) int { return strings.Compare(a.String(), b.String()) })
-	roots = slices.Compact(roots)
-	r.appRoots[user] = roots
-	return roots
+	return r.apps.make(user)
 }
 
 // Get finds a sandbox.

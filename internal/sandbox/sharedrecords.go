@@ -5,7 +5,6 @@ import (
 
 	"github.com/daycare-run/sandbox/internal/ids"
 	"github.com/daycare-run/sandbox/internal/quota"
-	"github.com/daycare-run/sandbox/pathmap"
 )
 
 // Records keep the records of a cluster's sandboxes, which each host gets through Resolver.Apply.
@@ -19,7 +18,8 @@ type Records interface {
 func openShared(shared Records, quotas *quota.Ledger) *registry {
 	return &registry{
 		records: &records{
-			shared: shared, quotas: quotas, sandboxes: map[ids.Sandbox]Sandbox{}, appRoots: map[ids.User][]pathmap.ContainerPath{}, give: map[ids.Sandbox]func(){},
+			shared: shared, quotas: quotas, sandboxes: map[ids.Sandbox]Sandbox{},
+			apps: appDirs{}, give: map[ids.Sandbox]func(){},
 			active: map[ids.Sandbox]*activity{}, commands: map[ids.User]int{}, closed: map[ids.User]bool{}, revisions: map[ids.Sandbox]int64{},
 		},
 		scope: ids.Everyone(),
@@ -41,7 +41,6 @@ func (r *records) apply(id string, text []byte, revision int64) error {
 		return nil
 	}
 	old, known := r.sandboxes[s.ID]
-	clear(r.appRoots)
 	if known && (text == nil || old.User != s.User) {
 		r.forget(s.ID)
 	}
@@ -49,7 +48,8 @@ func (r *records) apply(id string, text []byte, revision int64) error {
 		delete(r.revisions, s.ID)
 		return nil
 	}
-	if r.revisions[s.ID], r.sandboxes[s.ID] = revision, s; r.give[s.ID] == nil {
+	r.keep(s)
+	if r.revisions[s.ID] = revision; r.give[s.ID] == nil {
 		r.give[s.ID] = r.quotas.Hold(quota.Account{User: s.User.String(), Token: quota.Token{Name: s.Token}}, quota.Sandboxes, 1)
 	}
 	return nil
