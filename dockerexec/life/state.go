@@ -156,7 +156,6 @@ var table = []transition{
 	{Ended, Die, always, Ended},
 	{Ended, Remove, always, Leaving},
 	{Ended, Fail, always, Leaving},
-	{Ended, Release, always, Gone},
 
 	{Leaving, Return, always, Leaving},
 	{Leaving, Fail, always, Leaving},

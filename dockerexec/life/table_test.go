@@ -43,7 +43,7 @@ func may(l *Life, on Event) bool {
 	case Removed:
 		return in(Leaving)
 	case Release:
-		return in(Starting, Ready, Draining, Frozen, Ended)
+		return in(Starting, Ready, Draining, Frozen)
 	}
 	return false
 }
