@@ -47,6 +47,7 @@ var mayImport = map[string]string{
 	"internal/durable":          "",
 	"internal/strictjson":       "",
 	"dockerexec/life":           "",
+	"tools/figures":             "",
 	"dockerexec":                "dockerexec/life internal/engine internal/cgroup internal/relay internal/agent/mux internal/events internal/durable internal/agent/ask internal/agent/creds internal/agent/wire internal/agent/launch internal/agent/seccomp internal/quota pathmap",
 	"internal/egress":           "dockerexec internal/budget internal/egress/gateway internal/egress/guard internal/egress/rules internal/egress/nonblock internal/egress/decisions dnsfilter internal/policy",
 	"internal/egress/guard":     "internal/budget internal/egress/decisions internal/egress/poller internal/egress/nonblock internal/httplog",
