@@ -4,16 +4,21 @@ package version
 import (
 	"runtime"
 	"runtime/debug"
+	"strings"
 	"sync"
 	"time"
 )
 
-// Version is set by the linker for a release: -X github.com/daycare-run/sandbox/internal/version.Version=v1.2.3.
-var Version = "dev"
+// Release is the newest release in CHANGELOG.md.
+const Release = "0.1.0"
+
+// Version may be set by the linker, for a packager's own:
+// -X github.com/daycare-run/sandbox/internal/version.Version=1.2.3-4.
+var Version = Release
 
 // Info is what a build knows about itself. What it does not know is empty.
 type Info struct {
-	// Version is the release, or "dev".
+	// Version is the release; a build of a later commit tells it by its Revision.
 	Version string `json:"version"`
 	// Revision is the commit that it was built from, and Modified says that there were changes beside it.
 	Revision string `json:"revision,omitempty"`
@@ -57,9 +62,9 @@ func read(version string, build *debug.BuildInfo) Info {
 			i.Time, _ = time.Parse(time.RFC3339, setting.Value)
 		}
 	}
-	// A build by `go install …@v1.2.3` knows its release, but no commit.
-	if main := build.Main.Version; version == "dev" && i.Revision == "" && main != "" && main != "(devel)" {
-		i.Version = main
+	// A build by `go install …@v1.2.3` knows its module's version, but no commit.
+	if main := build.Main.Version; version == Release && i.Revision == "" && main != "" && main != "(devel)" {
+		i.Version = strings.TrimPrefix(main, "v")
 	}
 	return i
 }
