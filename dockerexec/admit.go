@@ -14,16 +14,16 @@ import (
 // admit waits for the turn of a container that is to be made, and takes a place for it. If there are too many
 // containers, an idle one makes room. The error is a *quota.Exceeded, or why the container is no longer waited for.
 // The turn lasts until done is called.
-func (e *Executor) admit(c *container) (done func(), err error) {
+func (w *warm) admit(c *container) (done func(), err error) {
 	account := c.account()
-	done, err = e.cfg.Quotas.SpareTurn(c.Making(), account, c.Wanted())
+	done, err = w.cfg.Quotas.SpareTurn(c.Making(), account, c.Wanted())
 	if err != nil {
 		return nil, err
 	}
-	give, err := e.place(c.Making(), account)
-	e.mu.Lock()
+	give, err := w.place(c.Making(), account)
+	w.mu.Lock()
 	c.give = give
-	e.mu.Unlock()
+	w.mu.Unlock()
 	if err == nil && c.Do(life.Begin, nil) == life.Refused {
 		err = context.Cause(c.Making())
 	}
@@ -36,14 +36,14 @@ func (e *Executor) admit(c *container) (done func(), err error) {
 
 // place takes a place for one more container. A container that makes room is gone before its place is taken, so there
 // are never more than allowed.
-func (e *Executor) place(ctx context.Context, account quota.Account) (give func(), err error) {
+func (w *warm) place(ctx context.Context, account quota.Account) (give func(), err error) {
 	for {
-		give, err = e.cfg.Quotas.Take(account, quota.Containers, 1)
+		give, err = w.cfg.Quotas.Take(account, quota.Containers, 1)
 		full, is := errors.AsType[*quota.Exceeded](err)
 		if !is {
 			return give, err
 		}
-		leaving := e.makeRoom(full)
+		leaving := w.makeRoom(full)
 		if leaving == nil {
 			return nil, err
 		}
@@ -57,34 +57,34 @@ func (e *Executor) place(ctx context.Context, account quota.Account) (give func(
 
 // makeRoom returns a container that is being removed and that no other call waits for: one that is leaving anyway, or
 // else the one idle for longest among those that the bound counts. It returns nil if all are in use.
-func (e *Executor) makeRoom(full *quota.Exceeded) *container {
-	e.mu.Lock()
-	for c := range e.all {
+func (w *warm) makeRoom(full *quota.Exceeded) *container {
+	w.mu.Lock()
+	for c := range w.all {
 		if c.is(life.Leaving) && c.give != nil && !c.claimed && full.IsAbout(c.account()) {
 			c.claimed = true
-			e.mu.Unlock()
+			w.mu.Unlock()
 			return c
 		}
 	}
-	oldest := e.idlest(full)
+	oldest := w.idlest(full)
 	if oldest != nil {
 		oldest.claimed = true
 	}
-	e.mu.Unlock()
+	w.mu.Unlock()
 	if oldest != nil {
-		e.tell(e.ctx, oldest, Incident{What: "removing container: idle, and another one takes its place", Quota: full.Setting})
-		e.removeLater(oldest)
+		w.tell(w.ctx, oldest, Incident{What: "removing container: idle, and another one takes its place", Quota: full.Setting})
+		w.removeLater(oldest)
 	}
 	return oldest
 }
 
 // idlest evicts the container that has been idle for longest. If the total is full, it is a pooled one, or one of the
 // user with the most containers. e.mu is held.
-func (e *Executor) idlest(full *quota.Exceeded) *container {
+func (w *warm) idlest(full *quota.Exceeded) *container {
 	has := map[string]int{}
 	var idle []*container
 	used := map[*container]time.Time{}
-	for _, c := range e.calls {
+	for _, c := range w.calls {
 		if full.Scope == quota.Total {
 			has[c.spec.User]++
 		}

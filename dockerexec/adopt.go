@@ -21,70 +21,70 @@ const adoptionsAtOnce = 4
 
 // adopt takes over containers that were found, and that are in the registry. What is there for calls and was paused then
 // is left to the call that wakes it, even if that has come already.
-func (e *Executor) adopt(found []*container) {
+func (h *host) adopt(found []*container) {
 	for _, c := range found {
 		if c.spec.isPersistent() || !c.foundPaused {
-			e.work.Go(func() { e.adoptInTurn(c) })
+			h.work.Go(func() { h.adoptInTurn(c) })
 		}
 	}
 }
 
 // adoptInTurn takes a container over in its turn, or as soon as a call wants it.
-func (e *Executor) adoptInTurn(c *container) {
+func (h *host) adoptInTurn(c *container) {
 	select {
-	case e.adopting <- struct{}{}:
-		defer func() { <-e.adopting }()
+	case h.adopting <- struct{}{}:
+		defer func() { <-h.adopting }()
 	case <-c.Wanted():
 	case <-c.Making().Done(): // it is not to be taken over any more
 	}
-	e.takeOver(c)
+	h.takeOver(c)
 }
 
 // takeOver is the maker's part for a container that was found.
-func (e *Executor) takeOver(c *container) {
-	if e.ctx.Err() == nil {
-		_, _ = e.countRefusals(c) // what an earlier service's commands were refused is nothing to those that come
+func (h *host) takeOver(c *container) {
+	if h.ctx.Err() == nil {
+		_, _ = h.countRefusals(c) // what an earlier service's commands were refused is nothing to those that come
 	}
 	if c.spec.isPersistent() {
-		e.takeOverPersistent(c)
+		h.takeOverPersistent(c)
 		return
 	}
-	e.prepare(c, &e.cfg.Log)
+	h.prepare(c, &h.cfg.Log)
 }
 
 // takeOverPersistent resumes a container that was not paused on request, prepares the host for it again, and opens its
 // network access. A container for which the host cannot be prepared, or whose interface leads nowhere, is stopped:
 // recreated it has what it needs.
-func (e *Executor) takeOverPersistent(c *container) {
-	ctx, cancel := context.WithTimeout(e.ctx, creationLimit)
+func (h *host) takeOverPersistent(c *container) {
+	ctx, cancel := context.WithTimeout(h.ctx, creationLimit)
 	defer cancel()
-	if c.is(life.Frozen) && !e.staysPaused(c) {
+	if c.is(life.Frozen) && !h.staysPaused(c) {
 		if err := c.Resume(ctx); err != nil {
-			e.tell(ctx, c, Incident{What: "taking over a container", Err: err})
+			h.tell(ctx, c, Incident{What: "taking over a container", Err: err})
 		}
-		e.host.ForbidSwap(c.ID())
+		h.cgroups.ForbidSwap(c.ID())
 	}
-	if err := e.prepareFound(ctx, c); err != nil && e.ctx.Err() == nil {
-		e.tell(ctx, c, Incident{What: "ending a process that may see hidden files", Level: zerolog.ErrorLevel, Err: err})
-		e.kill(c, fmt.Sprintf("the service could not make sure that it sees nothing hidden, so it was ended: %v", err))
+	if err := h.prepareFound(ctx, c); err != nil && h.ctx.Err() == nil {
+		h.tell(ctx, c, Incident{What: "ending a process that may see hidden files", Level: zerolog.ErrorLevel, Err: err})
+		h.kill(c, fmt.Sprintf("the service could not make sure that it sees nothing hidden, so it was ended: %v", err))
 		return
 	}
-	e.bindFound(ctx, c)
+	h.bindFound(ctx, c)
 }
 
 // staysPaused reports whether a container that was found paused is one that was, or may have been, paused on request.
-func (e *Executor) staysPaused(c *container) bool {
-	return c.spec.Lasting != "" || e.watcher != nil && e.watcher.Paused(c.spec.User, c.spec.Process.ID)
+func (h *host) staysPaused(c *container) bool {
+	return c.spec.Lasting != "" || h.watcher != nil && h.watcher.Paused(c.spec.User, c.spec.Process.ID)
 }
 
 // prepareFound prepares the host for a running container that was found, if that has failed before. While its storage
 // does not answer it tries again, until ctx ends.
-func (e *Executor) prepareFound(ctx context.Context, c *container) error {
-	if c.mounts.prepare(e.cfg.Mounts, c.spec) == nil {
+func (h *host) prepareFound(ctx context.Context, c *container) error {
+	if c.mounts.prepare(h.cfg.Mounts, c.spec) == nil {
 		return nil
 	}
 	_, err := backoff.Retry(ctx, func() (struct{}, error) {
-		err := c.mounts.again(e.cfg.Mounts, c.spec)
+		err := c.mounts.again(h.cfg.Mounts, c.spec)
 		if err != nil && !cerrdefs.IsUnavailable(err) {
 			err = backoff.Permanent(err)
 		}
@@ -94,18 +94,18 @@ func (e *Executor) prepareFound(ctx context.Context, c *container) error {
 }
 
 // bindFound opens network access for a persistent container that was found. If that fails, mendNetworks tries it again.
-func (e *Executor) bindFound(ctx context.Context, c *container) {
-	err := e.bind(ctx, c)
+func (h *host) bindFound(ctx context.Context, c *container) {
+	err := h.bind(ctx, c)
 	if cerrdefs.IsNotFound(err) {
-		e.tell(ctx, c, Incident{What: "ending a process that has lost its network", Err: err})
-		e.kill(c, "its network was gone when the service took it over, so it was ended")
+		h.tell(ctx, c, Incident{What: "ending a process that has lost its network", Err: err})
+		h.kill(c, "its network was gone when the service took it over, so it was ended")
 		err = nil
 	}
-	e.mu.Lock()
+	h.mu.Lock()
 	told := c.notBound
 	c.notBound = err != nil
-	e.mu.Unlock()
-	if err != nil && !told && e.ctx.Err() == nil {
-		e.tell(ctx, c, Incident{What: "a process keeps running without a network", Err: err})
+	h.mu.Unlock()
+	if err != nil && !told && h.ctx.Err() == nil {
+		h.tell(ctx, c, Incident{What: "a process keeps running without a network", Err: err})
 	}
 }

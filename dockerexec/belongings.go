@@ -28,7 +28,7 @@ func (o Owner) InstanceLabels() map[string]string {
 
 func (p Platform) owner() Owner { return Owner{p.Instance, p.DataDir} }
 
-func (e *Executor) owner() Owner { return Owner{e.cfg.Instance, e.cfg.DataDir} }
+func (h *host) owner() Owner { return Owner{h.cfg.Instance, h.cfg.DataDir} }
 
 // Belonging is a container, network or volume that a service of ours has made.
 type Belonging struct {
@@ -107,25 +107,25 @@ func (b Belonging) Remove(ctx context.Context, eng engine.Engine) error {
 }
 
 // removeOrphans removes, once, what was made for this dataDir under an id that was lost.
-func (e *Executor) removeOrphans(ctx context.Context) error {
-	if e.orphansRemoved.Load() {
+func (h *host) removeOrphans(ctx context.Context) error {
+	if h.orphansRemoved.Load() {
 		return nil
 	}
-	all, err := Belongings(ctx, e.engine)
+	all, err := Belongings(ctx, h.engine)
 	if err != nil {
 		return err
 	}
 	var faults []error
 	for _, b := range all {
-		if b.Owner.DataDir == e.cfg.DataDir && b.Owner.Instance != e.cfg.Instance {
-			e.cfg.Log.Warn().Str("kind", b.Kind).Str("name", b.Name).Str("instance", b.Owner.Instance).
+		if b.Owner.DataDir == h.cfg.DataDir && b.Owner.Instance != h.cfg.Instance {
+			h.cfg.Log.Warn().Str("kind", b.Kind).Str("name", b.Name).Str("instance", b.Owner.Instance).
 				Msg("removing what this service made under an id that was lost")
-			faults = append(faults, b.Remove(ctx, e.engine))
+			faults = append(faults, b.Remove(ctx, h.engine))
 		}
 	}
 	if err := errors.Join(faults...); err != nil {
 		return err
 	}
-	e.orphansRemoved.Store(true)
+	h.orphansRemoved.Store(true)
 	return nil
 }

@@ -28,19 +28,19 @@ type acquired struct {
 
 // acquire returns the Spec's container, ready and counted as in use until release. One that was frozen may still be
 // resuming. It blocks while the container is being made.
-func (e *Executor) acquire(ctx context.Context, spec Spec, token quota.Token) (c *container, got acquired, err error) {
-	c, got, err = e.find(ctx, spec, token)
+func (w *warm) acquire(ctx context.Context, spec Spec, token quota.Token) (c *container, got acquired, err error) {
+	c, got, err = w.find(ctx, spec, token)
 	if err != nil {
 		return nil, got, err
 	}
 	select {
 	case <-c.Settled():
 	case <-ctx.Done():
-		e.release(c)
+		w.release(c)
 		return nil, got, context.Cause(ctx)
 	}
 	if now := c.Now(); now.State > life.Frozen {
-		e.release(c)
+		w.release(c)
 		if now.Why == nil {
 			now.Why = lostError{errLost}
 		}
@@ -50,95 +50,95 @@ func (e *Executor) acquire(ctx context.Context, spec Spec, token quota.Token) (c
 }
 
 // find counts a call in the Spec's container, which it has made, taken over or thawed, if need be.
-func (e *Executor) find(ctx context.Context, spec Spec, token quota.Token) (c *container, got acquired, err error) {
+func (w *warm) find(ctx context.Context, spec Spec, token quota.Token) (c *container, got acquired, err error) {
 	fingerprint := spec.Fingerprint()
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if e.closed {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.closed {
 		return nil, got, fmt.Errorf("cannot run commands: the service is shutting down: %w", cerrdefs.ErrUnavailable)
 	}
 	var from life.State
-	if c = e.calls[fingerprint]; c != nil {
+	if c = w.calls[fingerprint]; c != nil {
 		from, got.thawing, err = c.Join(maxCommands)
 	}
 	if c == nil || errors.Is(err, life.ErrLeft) {
 		got.cold = true
-		c = e.add(spec, fingerprint)
+		c = w.add(spec, fingerprint)
 		c.token = token
 		from, got.thawing, err = c.Join(maxCommands)
-		log := e.logOf(ctx)
-		e.work.Go(func() { e.make(c, log) })
+		log := w.logOf(ctx)
+		w.work.Go(func() { w.make(c, log) })
 	}
 	if err != nil {
 		return nil, got, fmt.Errorf("cannot run a command for user %q: %w", spec.User, err)
 	}
-	got.thawed = e.woken(c, from, got.thawing)
+	got.thawed = w.woken(c, from, got.thawing)
 	return c, got, nil
 }
 
 // woken has a container that a call has found frozen resume, or be taken over, and reports whether it is thawed.
-func (e *Executor) woken(c *container, from life.State, thawing *life.Thawing) bool {
+func (w *warm) woken(c *container, from life.State, thawing *life.Thawing) bool {
 	if from != life.Frozen {
 		return false
 	}
-	e.freezes.thawed.Add(1)
+	w.freezes.thawed.Add(1)
 	if thawing == nil {
-		e.work.Go(func() {
-			e.host.ForbidSwap(c.ID()) // an earlier service may have given its memory back
-			e.takeOver(c)
+		w.work.Go(func() {
+			w.cgroups.ForbidSwap(c.ID()) // an earlier service may have given its memory back
+			w.takeOver(c)
 		})
 		return false
 	}
-	e.publish(c, "idle")
-	e.work.Go(func() { e.thaw(c, thawing) })
+	w.publish(c, "idle")
+	w.work.Go(func() { w.thaw(c, thawing) })
 	return true
 }
 
 // add registers a container for calls that is to be made; e.mu is held.
-func (e *Executor) add(spec Spec, fingerprint Fingerprint) *container {
-	c := e.newContainer(spec, fingerprint, "", false)
-	e.all[c], e.calls[fingerprint] = true, c
-	e.publish(c, "starting")
+func (h *host) add(spec Spec, fingerprint Fingerprint) *container {
+	c := h.newContainer(spec, fingerprint, "", false)
+	h.all[c], h.calls[fingerprint] = true, c
+	h.publish(c, "starting")
 	return c
 }
 
 // release ends what acquire began.
-func (e *Executor) release(c *container) {
+func (w *warm) release(c *container) {
 	if c.Do(life.Return, nil) == life.Removes {
-		e.removeLater(c)
+		w.removeLater(c)
 	}
 }
 
 // retire removes the containers that match: at once if they are unused, else when their last call returns. A call waits
 // for a container that is still being made.
-func (e *Executor) retire(match func(*container, life.Now) bool) {
+func (h *host) retire(match func(*container, life.Now) bool) {
 	var unused []*container
-	e.mu.Lock()
-	for _, c := range e.calls {
+	h.mu.Lock()
+	for _, c := range h.calls {
 		if match(c, c.Now()) && c.Do(life.Retire, nil) == life.Removes {
 			unused = append(unused, c)
 		}
 	}
-	e.mu.Unlock()
+	h.mu.Unlock()
 	for _, c := range unused {
-		e.tell(e.ctx, c, Incident{What: "removing container: idle or stale"})
-		e.removeLater(c)
+		h.tell(h.ctx, c, Incident{What: "removing container: idle or stale"})
+		h.removeLater(c)
 	}
 }
 
 // Leave removes all containers of a user's calls, with what runs in them, and returns when they are gone or ctx has
 // ended.
-func (e *Executor) Leave(ctx context.Context, user string) error {
-	e.mu.Lock()
+func (w *warm) Leave(ctx context.Context, user string) error {
+	w.mu.Lock()
 	var theirs []*container
-	for _, c := range e.calls {
+	for _, c := range w.calls {
 		if c.spec.User == user {
 			theirs = append(theirs, c)
 		}
 	}
-	e.mu.Unlock()
+	w.mu.Unlock()
 	for _, c := range theirs {
-		e.expel(c)
+		w.expel(c)
 	}
 	for _, c := range theirs {
 		select {
@@ -164,16 +164,16 @@ type Container struct {
 }
 
 // Containers lists this instance's containers of users, by name.
-func (e *Executor) Containers() []Container { return e.list(false) }
+func (w *warm) Containers() []Container { return w.list(false) }
 
 // Pooled lists this instance's containers that wait for future users, or are being made for them, by name.
-func (e *Executor) Pooled() []Container { return e.list(true) }
+func (w *warm) Pooled() []Container { return w.list(true) }
 
-func (e *Executor) list(pooled bool) []Container {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	list := make([]Container, 0, len(e.calls))
-	for _, c := range e.calls {
+func (w *warm) list(pooled bool) []Container {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	list := make([]Container, 0, len(w.calls))
+	for _, c := range w.calls {
 		now := c.Now()
 		if c.spec.IsPooled() != pooled || now.State >= life.Ended {
 			continue
@@ -220,7 +220,7 @@ func (c *container) describe(state string) Container {
 
 // publish publishes the state of a container to callers that may know of its user, and of a pooled one to callers that
 // act for everyone.
-func (e *Executor) publish(c *container, state string) {
+func (h *host) publish(c *container, state string) {
 	told := c.describe(state)
-	e.cfg.Events.Publish(events.Container, told.User, told)
+	h.cfg.Events.Publish(events.Container, told.User, told)
 }

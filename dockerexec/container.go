@@ -123,9 +123,9 @@ func (p *preparation) release(mounts mountPreparer) {
 }
 
 // newContainer returns a container that is to be made, or one that was found, if id is set.
-func (e *Executor) newContainer(spec Spec, fingerprint Fingerprint, id string, paused bool) *container {
+func (h *host) newContainer(spec Spec, fingerprint Fingerprint, id string, paused bool) *container {
 	return &container{
-		Life: life.New(e.ctx, life.Config{Engine: e.engine, Persistent: spec.isPersistent(), ID: id, Paused: paused}),
+		Life: life.New(h.ctx, life.Config{Engine: h.engine, Persistent: spec.isPersistent(), ID: id, Paused: paused}),
 		spec: spec, fingerprint: fingerprint, since: time.Now(), foundPaused: paused,
 		resources: resources{mounts: &preparation{turn: make(chan struct{}, 1)}}, learned: make(chan struct{}),
 	}

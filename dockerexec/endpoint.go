@@ -24,32 +24,32 @@ type Endpoint struct {
 	PID    int
 }
 
-func (e *Executor) newHolder() uint64 { return e.holders.Add(1) }
+func (h *host) newHolder() uint64 { return h.holders.Add(1) }
 
 // join registers a container that is to be made and returns its address; invalid if it has no network.
-func (e *Executor) join(ctx context.Context, c *container) (addr netip.Addr, err error) {
+func (h *host) join(ctx context.Context, c *container) (addr netip.Addr, err error) {
 	profile := c.spec.Egress.Profile
 	if profile == "" {
 		return addr, nil
 	}
-	n, err := e.network(ctx, c.spec.Platform.Network, profile)
+	n, err := h.network(ctx, c.spec.Platform.Network, profile)
 	if err != nil {
 		return addr, err
 	}
-	holder := e.newHolder()
-	if addr, err = e.cfg.Networks.Add(c.spec, holder); err != nil {
+	holder := h.newHolder()
+	if addr, err = h.cfg.Networks.Add(c.spec, holder); err != nil {
 		return addr, err
 	}
 	c.holder, c.gateway = holder, n.Gateway
 	return addr, nil
 }
 
-func (e *Executor) wiring(c *container) wiring {
+func (h *host) wiring(c *container) wiring {
 	p := c.spec.Egress.Profile
 	if p == "" {
 		return wiring{}
 	}
-	return wiring{network: c.network(), gateway: c.gateway.String(), resolvConf: e.cfg.Networks.ResolvConf(p)}
+	return wiring{network: c.network(), gateway: c.gateway.String(), resolvConf: h.cfg.Networks.ResolvConf(p)}
 }
 
 // network returns the name of the container's network.
@@ -65,23 +65,23 @@ func (c *container) effectiveSpec() Spec {
 }
 
 // leave gives the container's address back.
-func (e *Executor) leave(c *container) {
-	e.mu.Lock()
+func (h *host) leave(c *container) {
+	h.mu.Lock()
 	holder := c.holder
 	c.holder, c.unregistered = 0, nil // whoever is just registering it takes that back
-	e.mu.Unlock()
+	h.mu.Unlock()
 	if holder != 0 {
-		e.cfg.Networks.Remove(c.spec.Egress.Profile, holder)
+		h.cfg.Networks.Remove(c.spec.Egress.Profile, holder)
 	}
 }
 
 // bind opens network access for a container that has started. A pooled one whose network is to be open gets none until
 // it has a user.
-func (e *Executor) bind(ctx context.Context, c *container) error {
+func (h *host) bind(ctx context.Context, c *container) error {
 	if c.spec.Egress.Profile == "" {
 		return nil
 	}
-	endpoint, err := e.endpoint(ctx, c)
+	endpoint, err := h.endpoint(ctx, c)
 	if err != nil {
 		return err
 	}
@@ -89,20 +89,20 @@ func (e *Executor) bind(ctx context.Context, c *container) error {
 		c.unbound = &endpoint
 		return nil
 	}
-	return e.cfg.Networks.Bind(endpoint)
+	return h.cfg.Networks.Bind(endpoint)
 }
 
 // assign lets a pooled container reach what its new user may reach.
-func (e *Executor) assign(from, to *container) error {
+func (h *host) assign(from, to *container) error {
 	if from.holder == 0 {
 		return nil
 	}
-	if err := e.cfg.Networks.Assign(from.holder, from.spec, to.spec); err != nil || from.unbound == nil {
+	if err := h.cfg.Networks.Assign(from.holder, from.spec, to.spec); err != nil || from.unbound == nil {
 		return err
 	}
 	endpoint := *from.unbound
 	endpoint.Spec = to.spec
-	return e.cfg.Networks.Bind(endpoint)
+	return h.cfg.Networks.Bind(endpoint)
 }
 
 // endpointLimit is how long Docker may take to say how a container is connected. If the container's start is held up
@@ -110,10 +110,10 @@ func (e *Executor) assign(from, to *container) error {
 const endpointLimit = 15 * time.Second
 
 // endpoint asks Docker how a container is connected.
-func (e *Executor) endpoint(ctx context.Context, c *container) (Endpoint, error) {
+func (h *host) endpoint(ctx context.Context, c *container) (Endpoint, error) {
 	ctx, cancel := context.WithTimeout(ctx, endpointLimit)
 	defer cancel()
-	found, err := e.engine.Inspect(ctx, c.ID())
+	found, err := h.engine.Inspect(ctx, c.ID())
 	if err != nil {
 		return Endpoint{}, fmt.Errorf("cannot inspect: %w", err)
 	}
@@ -143,11 +143,11 @@ func (c *container) endpointOn(endpoints []engine.Endpoint) (Endpoint, error) {
 
 // foundAt notes where Docker's list says that a container is, for Networks: the list also has those about which Docker says
 // nothing. e.mu is held.
-func (e *Executor) foundAt(c *container, found engine.Container) {
+func (h *host) foundAt(c *container, found engine.Container) {
 	if c.spec.Egress.Profile == "" {
 		return
 	}
-	c.holder = e.newHolder()
+	c.holder = h.newHolder()
 	if at, err := c.endpointOn(found.Endpoints); err == nil { // otherwise bind finds the container missing
 		at.Holder = c.holder
 		c.unregistered = &at
@@ -155,21 +155,21 @@ func (e *Executor) foundAt(c *container, found engine.Container) {
 }
 
 // unregistered returns the containers on a network that were found there and that Networks does not know yet.
-func (e *Executor) unregistered(ctx context.Context, n Network) (list []*container, at []Endpoint) {
-	e.mu.Lock()
-	for c := range e.all {
+func (h *host) unregistered(ctx context.Context, n Network) (list []*container, at []Endpoint) {
+	h.mu.Lock()
+	for c := range h.all {
 		if c.unregistered != nil && c.network() == n.Name {
 			list, at = append(list, c), append(at, *c.unregistered)
 		}
 	}
-	e.mu.Unlock()
+	h.mu.Unlock()
 	ctx, cancel := context.WithTimeout(ctx, endpointLimit)
 	defer cancel()
 	var asking errgroup.Group
 	asking.SetLimit(inspectAtOnce)
 	for i, c := range list {
 		asking.Go(func() error {
-			found, _ := e.InspectProcess(ctx, c.ID()) // without an answer, it is registered all the same
+			found, _ := h.InspectProcess(ctx, c.ID()) // without an answer, it is registered all the same
 			at[i].PID = found.PID
 			return nil
 		})
@@ -180,20 +180,20 @@ func (e *Executor) unregistered(ctx context.Context, n Network) (list []*contain
 
 // registered notes that Networks knows containers now. Those that were given up meanwhile are taken back: when they left,
 // Networks may not have known them yet.
-func (e *Executor) registered(list []*container, at []Endpoint) {
+func (h *host) registered(list []*container, at []Endpoint) {
 	for i, c := range list {
-		e.mu.Lock()
+		h.mu.Lock()
 		there := c.unregistered != nil
 		c.unregistered = nil
-		e.mu.Unlock()
+		h.mu.Unlock()
 		if !there {
-			e.cfg.Networks.Remove(c.spec.Egress.Profile, at[i].Holder)
+			h.cfg.Networks.Remove(c.spec.Egress.Profile, at[i].Holder)
 		}
 	}
 }
 
 // readmit opens the networks of adopted containers. What fails here, mendNetworks tries again.
-func (e *Executor) readmit(ctx context.Context, adopted []*container) {
+func (h *host) readmit(ctx context.Context, adopted []*container) {
 	type place struct{ base, profile string }
 	used := map[place]bool{}
 	for _, c := range adopted {
@@ -202,8 +202,8 @@ func (e *Executor) readmit(ctx context.Context, adopted []*container) {
 		}
 	}
 	for at := range used {
-		if _, err := e.network(ctx, at.base, at.profile); err != nil {
-			e.cfg.Log.Warn().Err(err).Str("profile", at.profile).Msg("cannot open the network of adopted containers yet")
+		if _, err := h.network(ctx, at.base, at.profile); err != nil {
+			h.cfg.Log.Warn().Err(err).Str("profile", at.profile).Msg("cannot open the network of adopted containers yet")
 		}
 	}
 }

@@ -72,19 +72,29 @@ type processWatcher interface {
 }
 
 // Executor keeps one container for each Spec in use. It is safe for concurrent use.
+//
+// It has three parts, of which the first knows nothing of the others: host makes, registers and removes containers, and
+// follows Docker; warm has those of calls, from the pool to the next command; persistents has those that run by
+// themselves.
 type Executor struct {
-	cfg    Config
-	docker *client.Client // for what a session asks; everything else asks engine
-	engine engine.Engine
+	*host
+	*warm
+	*persistents
+}
+
+// host has all containers of this service, and what they need of Docker and of the host.
+type host struct {
+	cfg     Config
+	docker  *client.Client
+	engine  engine.Engine
+	cgroups *cgroup.Host
 
 	ctx    context.Context // ends with Shutdown, and the goroutines of work with it
 	cancel context.CancelFunc
 	work   sync.WaitGroup
 
-	stopping context.Context // ends with EndCommands, and commands with it
-	stop     context.CancelCauseFunc
-
 	watcher processWatcher // set by Start
+	ahead   atomic.Bool    // Config.Ahead
 
 	begun          chan struct{} // closed by begin, when what earlier services wrote down has been read
 	begin          func()
@@ -92,59 +102,66 @@ type Executor struct {
 	reconciling    sync.Mutex  // held by reconcileOnce
 	orphansRemoved atomic.Bool // what was made under a lost id is gone
 
-	idle  atomic.Pointer[Idle]
-	ahead atomic.Bool // Config.Ahead
-
-	holders atomic.Uint64 // how many were given out
-
-	host        *cgroup.Host
-	usages      usages
-	unreclaimed sync.Once // logs that memory cannot be reclaimed
-
 	starts   starts
 	starting atomic.Int64 // how many starts Docker is asked for
-
-	adopting   chan struct{}      // holds one for each container that is being adopted, except those that calls wait for
+	holders  atomic.Uint64
+	// adopting holds one for each container that is being adopted, except those that calls wait for.
+	adopting   chan struct{}
 	removals   singleflight.Group // of containers, by Docker's id
 	verifying  fileLocks          // of mounted files, held while they are verified
 	networking sync.Mutex         // held while a network is inspected, made or removed
 	gateways   map[string]string  // under networking: the containers that are the networks' gateways, by profile
-	freezes    struct{ frozen, thawed atomic.Uint64 }
 
-	mu     sync.Mutex
-	closed bool
-	all    map[*container]bool        // the registry
-	calls  map[Fingerprint]*container // those that calls find, and the pool's
-	ids    map[string]*container      // those that Docker's events are about, by Docker's id
+	mu        sync.Mutex
+	closed    bool
+	all       map[*container]bool        // the registry
+	calls     map[Fingerprint]*container // those that calls find, and the pool's
+	ids       map[string]*container      // those that Docker's events are about, by Docker's id
+	bound     map[string]poolRecord      // of the containers that came from the pool, by Docker's id
+	inherited poolRest
+}
 
+// warm has the containers that are there for calls.
+type warm struct {
+	*host
+	stopping context.Context // ends with EndCommands, and commands with it
+	stop     context.CancelCauseFunc
+
+	idle        atomic.Pointer[Idle]
+	freezes     struct{ frozen, thawed atomic.Uint64 }
+	usages      usages
+	unreclaimed sync.Once // logs that memory cannot be reclaimed
+
+	// Under host.mu.
 	warming      map[string]int // by user, how many containers are on their way that Warm asked for
 	warmingTotal int
-	bound        map[string]poolRecord // of the containers that came from the pool, by Docker's id
-	inherited    poolRest
 }
+
+// persistents has the containers that run by themselves: those of durable processes, and lasting ones.
+type persistents struct{ *host }
 
 // New returns an Executor for a Docker daemon, which need not be up. Shutdown closes the client.
 func New(docker *client.Client, cfg Config) *Executor {
-	ctx, cancel := context.WithCancel(context.Background())
-	e := &Executor{
-		cfg: cfg, docker: docker, engine: engine.NewDocker(docker), ctx: ctx, cancel: cancel, gateways: map[string]string{}, adopting: make(chan struct{}, adoptionsAtOnce),
+	h := &host{
+		cfg: cfg, docker: docker, engine: engine.NewDocker(docker), cgroups: cgroup.ThisHost(),
+		begun: make(chan struct{}), adopting: make(chan struct{}, adoptionsAtOnce), gateways: map[string]string{},
 		all: map[*container]bool{}, calls: map[Fingerprint]*container{}, ids: map[string]*container{},
-		bound: map[string]poolRecord{}, warming: map[string]int{},
+		bound: map[string]poolRecord{},
 	}
-	e.host, e.usages.turn = cgroup.ThisHost(), make(chan struct{}, 1)
-	e.idle.Store(&cfg.Idle)
-	e.begun = make(chan struct{})
-	e.begin = sync.OnceFunc(func() { close(e.begun) })
-	e.SetAhead(cfg.Ahead)
-	e.stopping, e.stop = context.WithCancelCause(context.Background())
-	return e
+	h.ctx, h.cancel = context.WithCancel(context.Background())
+	h.begin = sync.OnceFunc(func() { close(h.begun) })
+	h.SetAhead(cfg.Ahead)
+	w := &warm{host: h, warming: map[string]int{}, usages: usages{turn: make(chan struct{}, 1)}}
+	w.idle.Store(&cfg.Idle)
+	w.stopping, w.stop = context.WithCancelCause(context.Background())
+	return &Executor{host: h, warm: w, persistents: &persistents{h}}
 }
 
 // SetAhead changes whether shells wait for commands. A shell that waits already does so until the next command.
-func (e *Executor) SetAhead(ahead bool) { e.ahead.Store(ahead) }
+func (h *host) SetAhead(ahead bool) { h.ahead.Store(ahead) }
 
 // Ahead reports whether shells wait for the next command.
-func (e *Executor) Ahead() bool { return e.ahead.Load() }
+func (h *host) Ahead() bool { return h.ahead.Load() }
 
 // Start adopts or removes what an earlier service left, as Reconcile does. Then, until Shutdown, it follows Docker's
 // events, and freezes and removes idle containers. A daemon that is down is waited for in the background.
@@ -178,28 +195,28 @@ func (e *Executor) Shutdown() {
 }
 
 // leaveBehind releases a container to the next service, or removes it if that has no use for it.
-func (e *Executor) leaveBehind(c *container) {
+func (h *host) leaveBehind(c *container) {
 	now := c.Now()
 	switch {
 	case c.spec.isPersistent():
-		e.work.Go(c.hangUp)
+		h.work.Go(c.hangUp)
 	case c.spec.IsPooled() || now.Commands > 0:
 		if c.Do(life.Remove, errStopping) != life.Removes {
 			return
 		}
 		if now.Commands > 0 {
-			e.tell(e.ctx, c, Incident{What: "removing the container: its commands are not known to have ended", Level: zerolog.WarnLevel, Commands: now.Commands})
+			h.tell(h.ctx, c, Incident{What: "removing the container: its commands are not known to have ended", Level: zerolog.WarnLevel, Commands: now.Commands})
 		}
-		e.removeLater(c)
+		h.removeLater(c)
 	default:
 		c.Do(life.Release, errStopping)
-		e.work.Go(c.hangUp)
+		h.work.Go(c.hangUp)
 	}
 }
 
 // EndCommands ends the running commands as if their callers had gone, and those that come later. The error of their
 // calls is of class Unavailable. It does not wait for them.
-func (e *Executor) EndCommands() { e.stop(errStopping) }
+func (w *warm) EndCommands() { w.stop(errStopping) }
 
 var errStopping = fmt.Errorf("the service is stopping, so the command was ended; run it again when the service is back: %w", cerrdefs.ErrUnavailable)
 
@@ -207,32 +224,32 @@ var errStopping = fmt.Errorf("the service is stopping, so the command was ended;
 // everything that it left running have ended. When ctx ends, so does the command, and the error is ctx's cause. An
 // error that wraps ErrSession says that it is unknown how far the command got. A container that is lost before the
 // command has begun is replaced.
-func (e *Executor) Run(ctx context.Context, spec Spec, command Command, out Output) (result Result, err error) {
+func (w *warm) Run(ctx context.Context, spec Spec, command Command, out Output) (result Result, err error) {
 	ctx, end := context.WithCancelCause(ctx)
 	defer end(nil)
-	defer context.AfterFunc(e.stopping, func() { end(context.Cause(e.stopping)) })()
+	defer context.AfterFunc(w.stopping, func() { end(context.Cause(w.stopping)) })()
 	if command.Started != nil {
 		command.Started = sync.OnceFunc(command.Started)
 	}
-	err = e.retryLost(ctx, spec.User, func() (err error) {
-		result, err = e.runOnce(ctx, spec, command, out, result.Timing.Container)
+	err = w.retryLost(ctx, spec.User, func() (err error) {
+		result, err = w.runOnce(ctx, spec, command, out, result.Timing.Container)
 		return err
 	})
-	if err != nil && e.stopping.Err() != nil {
-		err = context.Cause(e.stopping)
+	if err != nil && w.stopping.Err() != nil {
+		err = context.Cause(w.stopping)
 	}
 	return result, err
 }
 
 // runOnce is Run in one container. waited is how long the call has already waited for earlier containers.
-func (e *Executor) runOnce(ctx context.Context, spec Spec, command Command, out Output, waited time.Duration) (Result, error) {
+func (w *warm) runOnce(ctx context.Context, spec Spec, command Command, out Output, waited time.Duration) (Result, error) {
 	begun := time.Now()
-	c, got, err := e.acquire(ctx, spec, command.Token)
+	c, got, err := w.acquire(ctx, spec, command.Token)
 	waited += time.Since(begun)
 	if err != nil {
 		return Result{Timing: timing{Container: waited}}, err
 	}
-	defer e.release(c)
+	defer w.release(c)
 	end, err := c.Command(ctx)
 	if err != nil {
 		return Result{Timing: timing{Container: waited}}, err
@@ -249,20 +266,20 @@ func (e *Executor) runOnce(ctx context.Context, spec Spec, command Command, out 
 	}
 	if errors.Is(err, ErrSession) || errors.Is(err, errLost) {
 		// Do not wait for its watcher to notice: the next call must get another container.
-		e.lose(c)
-		err = e.lostWith(ctx, c, &result, err)
+		w.lose(c)
+		err = w.lostWith(ctx, c, &result, err)
 	} else {
 		end()
-		result.Exhausted = e.outOfWhat(c, result)
+		result.Exhausted = w.outOfWhat(c, result)
 	}
 	result.InContainer, result.Cold, result.Thawed, result.Timing.Container = true, got.cold, got.thawed, waited
 	return result, err
 }
 
 // logOf returns the log of a call, which has the request's id, or the executor's own log.
-func (e *Executor) logOf(ctx context.Context) *zerolog.Logger {
+func (h *host) logOf(ctx context.Context) *zerolog.Logger {
 	if log := zerolog.Ctx(ctx); log.GetLevel() != zerolog.Disabled {
 		return log
 	}
-	return &e.cfg.Log
+	return &h.cfg.Log
 }

@@ -74,13 +74,13 @@ func (l Limits) OutOfProcesses() *Exhausted { return &Exhausted{LimitPids, l.Pid
 func (l Limits) OutOfMemory() *Exhausted { return &Exhausted{LimitMemory, l.Memory} }
 
 // countRefusals notes what a container was refused so far, so that it is not told again, and returns what is new; nil for nothing.
-func (e *Executor) countRefusals(c *container) (*Exhausted, error) {
-	now, err := e.host.Refusals(c.ID())
+func (h *host) countRefusals(c *container) (*Exhausted, error) {
+	now, err := h.cgroups.Refusals(c.ID())
 	if err != nil {
 		return nil, err
 	}
-	e.mu.Lock()
-	defer e.mu.Unlock()
+	h.mu.Lock()
+	defer h.mu.Unlock()
 	before := c.refused
 	c.refused = now
 	return c.spec.Platform.Limits.exhausted(before, now), nil
@@ -88,29 +88,29 @@ func (e *Executor) countRefusals(c *container) (*Exhausted, error) {
 
 // learnEnd finds out whether a container that no longer works has used up a limit, before anything of it is removed. Under
 // gVisor it has ended then, because the kernel kills all of gVisor's.
-func (e *Executor) learnEnd(c *container) {
+func (h *host) learnEnd(c *container) {
 	defer close(c.learned)
 	if c.ID() == "" {
 		return
 	}
-	found, err := e.countRefusals(c)
+	found, err := h.countRefusals(c)
 	if err != nil { // its control group is gone, or on another host
-		found = e.dockersReason(e.ctx, c.ID())
+		found = h.dockersReason(h.ctx, c.ID())
 	}
 	c.exhausted = found
 }
 
 // dockersReason returns what Docker knows of a container's end. Docker may notice it later.
-func (e *Executor) dockersReason(ctx context.Context, id string) *Exhausted {
+func (h *host) dockersReason(ctx context.Context, id string) *Exhausted {
 	ctx, cancel := context.WithTimeout(ctx, endingLag)
 	defer cancel()
-	now, err := e.InspectProcess(ctx, id)
+	now, err := h.InspectProcess(ctx, id)
 	if err == nil && now.Running && unix.Kill(now.PID, 0) != unix.ESRCH {
 		return nil
 	}
 	if err == nil && now.Running {
-		doneWithin(e.engine.Wait(ctx, id), endingLag)
-		now, err = e.InspectProcess(ctx, id)
+		doneWithin(h.engine.Wait(ctx, id), endingLag)
+		now, err = h.InspectProcess(ctx, id)
 	}
 	if err != nil || !now.OOM {
 		return nil
@@ -120,23 +120,23 @@ func (e *Executor) dockersReason(ctx context.Context, id string) *Exhausted {
 
 // LastingEnd returns the limit that has ended a lasting container; nil if it has not ended, or otherwise. It waits for a moment
 // until Docker has noticed the end.
-func (e *Executor) LastingEnd(ctx context.Context, id string) *Exhausted {
-	if c := e.persistent(id); c != nil && c.spec.Platform.GVisor { // of which the kernel kills all
-		if now, err := e.host.Refusals(id); err == nil && now.Killed > 0 {
+func (p *persistents) LastingEnd(ctx context.Context, id string) *Exhausted {
+	if c := p.persistent(id); c != nil && c.spec.Platform.GVisor { // of which the kernel kills all
+		if now, err := p.cgroups.Refusals(id); err == nil && now.Killed > 0 {
 			return c.spec.Platform.Limits.OutOfMemory()
 		}
 	}
-	return e.dockersReason(ctx, id)
+	return p.dockersReason(ctx, id)
 }
 
 // LastingKilled returns what a lasting container that goes on is out of, if programs in it were killed for that since it was
 // asked last; nil if none were.
-func (e *Executor) LastingKilled(id string) *Exhausted {
-	c := e.persistent(id)
+func (p *persistents) LastingKilled(id string) *Exhausted {
+	c := p.persistent(id)
 	if c == nil {
 		return nil
 	}
-	found, err := e.countRefusals(c)
+	found, err := p.countRefusals(c)
 	if err != nil || found == nil || found.Limit != LimitMemory {
 		return nil
 	}
@@ -169,7 +169,7 @@ func (c *container) ended(ctx context.Context) *Exhausted {
 
 // lostWith returns the error of a command whose container was lost. If the command may have begun and a limit has ended the
 // container, that is how the command ended: by SIGKILL, with the output until then.
-func (e *Executor) lostWith(ctx context.Context, c *container, result *Result, err error) error {
+func (w *warm) lostWith(ctx context.Context, c *container, result *Result, err error) error {
 	broken, is := errors.AsType[brokenSession](err)
 	if !is {
 		return err
@@ -178,19 +178,19 @@ func (e *Executor) lostWith(ctx context.Context, c *container, result *Result, e
 		result.Signal, result.Exhausted = unix.SIGKILL, found
 		return nil
 	}
-	e.tell(ctx, c, Incident{What: "a command has lost its container", Err: broken.cause})
+	w.tell(ctx, c, Incident{What: "a command has lost its container", Err: broken.cause})
 	return err
 }
 
 // outOfWhat returns the limit because of which a command may have failed although its container goes on. Under gVisor that is
 // rare, because the kernel ends all of it, and refuses it no thread.
-func (e *Executor) outOfWhat(c *container, r Result) *Exhausted {
+func (w *warm) outOfWhat(c *container, r Result) *Exhausted {
 	killed := r.Signal == unix.SIGKILL || r.ExitCode == 128+int(unix.SIGKILL)
 	failed := r.Signal != 0 || r.ExitCode != 0
 	if !killed && (c.spec.Platform.GVisor || !failed) {
 		return nil
 	}
-	found, err := e.countRefusals(c)
+	found, err := w.countRefusals(c)
 	if err != nil {
 		return nil
 	}

@@ -82,13 +82,13 @@ func TestWhatWasRefusedBeforeAContainerWasFound(t *testing.T) {
 		group := "/docker/" + strings.Repeat("0", 63) + "1/"
 		oom, pids := "memory"+group+"memory.oom_control", "pids"+group+"pids.events"
 		e := engine.executor()
-		e.host = hostMemory(t, "", map[string]string{oom: "oom_kill 2\n", pids: "max 3\n", "memory" + group + "memory.usage_in_bytes": "4096\n"})
+		e.cgroups = hostMemory(t, "", map[string]string{oom: "oom_kill 2\n", pids: "max 3\n", "memory" + group + "memory.usage_in_bytes": "4096\n"})
 		e.Start(t.Context(), noProcesses{})
 		defer e.Shutdown()
 		if r, err := e.Run(t.Context(), engine.spec("alice"), aCommand, discard); err != nil || engine.made != 1 || r.Exhausted != nil {
 			t.Errorf("in %d containers: %+v, %v", engine.made, r.Exhausted, err)
 		}
-		if err := os.WriteFile(filepath.Join(e.host.ControlGroups, oom), []byte("oom_kill 3\n"), 0o600); err != nil {
+		if err := os.WriteFile(filepath.Join(e.cgroups.ControlGroups, oom), []byte("oom_kill 3\n"), 0o600); err != nil {
 			t.Fatal(err)
 		}
 		if r, err := e.Run(t.Context(), engine.spec("alice"), aCommand, discard); err != nil || r.Exhausted == nil || r.Exhausted.Limit != LimitMemory {

@@ -42,25 +42,25 @@ const dialLimit = 15 * time.Second
 
 // DialProcess connects to a TCP port of the loopback in a process's container. It blocks until the program there has
 // accepted. ctx bounds the call, not the connection.
-func (e *Executor) DialProcess(ctx context.Context, id string, port int) (PortConn, error) {
+func (p *persistents) DialProcess(ctx context.Context, id string, port int) (PortConn, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	defer context.AfterFunc(e.ctx, func() { cancel(context.Cause(e.ctx)) })()
-	stream, err := e.dialProcess(ctx, id, port)
+	defer context.AfterFunc(p.ctx, func() { cancel(context.Cause(p.ctx)) })()
+	stream, err := p.dialProcess(ctx, id, port)
 	if err != nil {
 		return PortConn{}, fmt.Errorf("cannot connect to port %d: %w", port, err)
 	}
 	return PortConn{wire.Carry(stream), stream}, nil
 }
 
-func (e *Executor) dialProcess(ctx context.Context, id string, port int) (*yamux.Stream, error) {
-	c := e.persistent(id)
+func (p *persistents) dialProcess(ctx context.Context, id string, port int) (*yamux.Stream, error) {
+	c := p.persistent(id)
 	if c == nil {
 		return nil, fmt.Errorf("the process does not run: %w", cerrdefs.ErrNotFound)
 	}
-	mux, err := e.agentOf(ctx, c, &c.ports, "forward", wire.ForwardVersion)
+	mux, err := p.agentOf(ctx, c, &c.ports, "forward", wire.ForwardVersion)
 	if err != nil {
-		return nil, e.explain(err)
+		return nil, p.explain(err)
 	}
 	stream, err := dial(ctx, mux, port)
 	if now := c.Now(); err != nil && now.State == life.Frozen && now.Reason == life.Requested {
@@ -70,28 +70,28 @@ func (e *Executor) dialProcess(ctx context.Context, id string, port int) (*yamux
 }
 
 // explain is engine.Explain, except that life.ErrPaused stays what it is: callers resume the container.
-func (e *Executor) explain(err error) error {
+func (h *host) explain(err error) error {
 	if errors.Is(err, life.ErrPaused) {
 		return err
 	}
-	return e.engine.Explain(err)
+	return h.engine.Explain(err)
 }
 
 // agentOf returns the session of an agent of a mode in a container that runs without the service, and starts it if needed.
-func (e *Executor) agentOf(ctx context.Context, c *container, f *forwarder, mode string, version int) (*yamux.Session, error) {
+func (h *host) agentOf(ctx context.Context, c *container, f *forwarder, mode string, version int) (*yamux.Session, error) {
 	return f.open(ctx, func() (mux *yamux.Session, err error) {
-		done, err := c.Use(e.ctx)
+		done, err := c.Use(h.ctx)
 		if err != nil {
 			return nil, err
 		}
 		defer done()
-		err = startAgent(e.ctx, e.docker, c.ID(), mode, func(ctx context.Context, conn *execConn) (err error) {
+		err = startAgent(h.ctx, h.docker, c.ID(), mode, func(ctx context.Context, conn *execConn) (err error) {
 			mux, err = readHello(ctx, conn, version)
 			return err
 		})
 		if errors.Is(err, context.DeadlineExceeded) {
 			// The tenant may have stopped the agent while it was starting, and Docker would wait for it forever.
-			err = errors.Join(err, e.engine.AbortExecs(c.ID()))
+			err = errors.Join(err, h.engine.AbortExecs(c.ID()))
 		}
 		return mux, err
 	})

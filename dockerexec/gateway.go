@@ -49,51 +49,51 @@ func (g Gateway) likeness() string {
 
 // gateway finds or makes the gateway of a network, and returns the network with it. networking is held. The containers
 // whose gateway is gone are given up.
-func (e *Executor) gateway(ctx context.Context, n Network) (Network, error) {
-	g, wanted, err := e.cfg.Networks.Gateway(n)
+func (h *host) gateway(ctx context.Context, n Network) (Network, error) {
+	g, wanted, err := h.cfg.Networks.Gateway(n)
 	if err != nil || !wanted {
 		return n, err
 	}
 	n.GatewayDir = g.Dir
 	name := n.Name + gatewaySuffix
-	found, err := e.engine.Inspect(ctx, name)
+	found, err := h.engine.Inspect(ctx, name)
 	if err != nil && !cerrdefs.IsNotFound(err) {
-		return n, fmt.Errorf("cannot inspect the gateway %s: %w", name, e.engine.Explain(err))
+		return n, fmt.Errorf("cannot inspect the gateway %s: %w", name, h.engine.Explain(err))
 	}
 	missing := err != nil
-	if !missing && found.Labels[labelInstance] != e.cfg.Instance {
+	if !missing && found.Labels[labelInstance] != h.cfg.Instance {
 		return n, fmt.Errorf("the name %s is taken by a container that is not this service's: set egress.name to another name, or remove the container: %w", name, cerrdefs.ErrConflict)
 	}
 	if !missing && found.Runs() && found.Labels[labelGateway] == g.likeness() {
 		n.GatewayID = found.ID
 	} else {
-		if cut := e.filteredAlone(n.Profile); cut > 0 {
-			e.logOf(ctx).Warn().Str("network", n.Name).Int("containers", cut).
+		if cut := h.filteredAlone(n.Profile); cut > 0 {
+			h.logOf(ctx).Warn().Str("network", n.Name).Int("containers", cut).
 				Msg("the network's gateway has ended, or was made for other settings: filtered processes and sandboxes that ran on it are ended")
 		}
 		if !missing {
-			if err := e.removeContainer(found.ID); err != nil {
+			if err := h.removeContainer(found.ID); err != nil {
 				return n, err
 			}
 		}
-		if n.GatewayID, err = e.makeGateway(ctx, name, g); err != nil {
-			return n, fmt.Errorf("cannot make the gateway %s: %w", name, e.engine.Explain(err))
+		if n.GatewayID, err = h.makeGateway(ctx, name, g); err != nil {
+			return n, fmt.Errorf("cannot make the gateway %s: %w", name, h.engine.Explain(err))
 		}
-		e.logOf(ctx).Info().Str("network", n.Name).Msg("gateway made")
+		h.logOf(ctx).Info().Str("network", n.Name).Msg("gateway made")
 	}
-	if before := e.gateways[n.Profile]; before != "" && before != n.GatewayID {
-		e.logOf(ctx).Warn().Str("network", n.Name).Msg("the network's gateway has gone: giving up the containers on it")
-		if err := e.clearNetwork(ctx, n.Profile); err != nil {
+	if before := h.gateways[n.Profile]; before != "" && before != n.GatewayID {
+		h.logOf(ctx).Warn().Str("network", n.Name).Msg("the network's gateway has gone: giving up the containers on it")
+		if err := h.clearNetwork(ctx, n.Profile); err != nil {
 			return n, err
 		}
 	}
-	e.gateways[n.Profile] = n.GatewayID
+	h.gateways[n.Profile] = n.GatewayID
 	return n, nil
 }
 
 // filteredAlone returns how many filtered containers of processes, and lasting ones, are on a network.
-func (e *Executor) filteredAlone(profile string) (n int) {
-	for _, c := range e.inState(life.Ready, life.Frozen) {
+func (h *host) filteredAlone(profile string) (n int) {
+	for _, c := range h.inState(life.Ready, life.Frozen) {
 		if reach := c.effectiveSpec().Egress; c.spec.isPersistent() && reach.Profile == profile && !reach.IsOpen() {
 			n++
 		}
@@ -102,8 +102,8 @@ func (e *Executor) filteredAlone(profile string) (n int) {
 }
 
 // makeGateway makes and starts a gateway.
-func (e *Executor) makeGateway(ctx context.Context, name string, g Gateway) (id string, err error) {
-	platform, err := e.cfg.Platform(ctx)
+func (h *host) makeGateway(ctx context.Context, name string, g Gateway) (id string, err error) {
+	platform, err := h.cfg.Platform(ctx)
 	if err != nil {
 		return "", err
 	}
@@ -114,10 +114,10 @@ func (e *Executor) makeGateway(ctx context.Context, name string, g Gateway) (id 
 	if err := errors.Join(os.RemoveAll(g.Dir), os.MkdirAll(g.Dir, 0o700)); err != nil {
 		return "", fmt.Errorf("cannot make its folder: %w", err)
 	}
-	labels := e.owner().labels()
+	labels := h.owner().labels()
 	labels[labelGateway] = g.likeness()
 	memory := int64(gatewayMemory)
-	id, err = e.engine.Create(ctx, engine.Spec{
+	id, err = h.engine.Create(ctx, engine.Spec{
 		Name: name, Image: platform.ImageID, Runtime: gatewayRuntime, Hostname: "gateway", Labels: labels,
 		Process: specs.Process{
 			Args: append([]string{gatewayPath}, g.Arguments...), Cwd: "/", NoNewPrivileges: true,
@@ -140,8 +140,8 @@ func (e *Executor) makeGateway(ctx context.Context, name string, g Gateway) (id 
 	if err != nil {
 		return "", err
 	}
-	if err := e.engine.Start(ctx, id); err != nil {
-		return "", errors.Join(err, e.removeContainer(id))
+	if err := h.engine.Start(ctx, id); err != nil {
+		return "", errors.Join(err, h.removeContainer(id))
 	}
 	return id, removeOthers(program)
 }
@@ -158,13 +158,13 @@ func removeOthers(program string) error {
 }
 
 // considerGateway removes a gateway whose networks have another name now. The others are checked when they are used.
-func (e *Executor) considerGateway(found engine.Container, platform Platform) {
+func (h *host) considerGateway(found engine.Container, platform Platform) {
 	for profile := range bridgeSuffixes {
 		if found.Name == platform.Network+"-"+profile+gatewaySuffix {
 			return
 		}
 	}
-	if err := e.removeContainer(found.ID); err != nil {
-		e.cfg.Log.Warn().Err(err).Msg("cannot remove a gateway that no network has")
+	if err := h.removeContainer(found.ID); err != nil {
+		h.cfg.Log.Warn().Err(err).Msg("cannot remove a gateway that no network has")
 	}
 }

@@ -29,7 +29,7 @@ type Idle struct {
 }
 
 // SetIdle changes what happens to idle containers, including existing ones, within seconds.
-func (e *Executor) SetIdle(idle Idle) { e.idle.Store(&idle) }
+func (w *warm) SetIdle(idle Idle) { w.idle.Store(&idle) }
 
 // tidyAfter is how long a container may be idle that keeps something in the user's directories where nothing would be
 // otherwise: the user's other programs meet that.
@@ -51,24 +51,24 @@ func (i Idle) interval() time.Duration {
 }
 
 // tendIdle freezes and removes idle containers, until Shutdown.
-func (e *Executor) tendIdle() {
+func (w *warm) tendIdle() {
 	for {
 		select {
-		case <-time.After(e.idle.Load().interval()):
-		case <-e.ctx.Done():
+		case <-time.After(w.idle.Load().interval()):
+		case <-w.ctx.Done():
 			return
 		}
-		limits, now := *e.idle.Load(), time.Now()
-		e.retire(func(c *container, of life.Now) bool {
+		limits, now := *w.idle.Load(), time.Now()
+		w.retire(func(c *container, of life.Now) bool {
 			idle := c.age(of, now)
 			return idle > limits.RemoveAfter || c.spec.standsIn() && idle > limits.tidyAfter()
 		})
-		e.removeExcess(limits)
+		w.removeExcess(limits)
 		if limits.FreezeAfter > 0 {
-			e.freezeUnused(func(c *container) bool { return c.age(c.Now(), now) > limits.FreezeAfter })
+			w.freezeUnused(func(c *container) bool { return c.age(c.Now(), now) > limits.FreezeAfter })
 		}
 		if limits.ReclaimAfter > 0 {
-			e.reclaimFrozen(now.Add(-limits.ReclaimAfter))
+			w.reclaimFrozen(now.Add(-limits.ReclaimAfter))
 		}
 	}
 }
@@ -83,9 +83,9 @@ func (c *container) age(of life.Now, now time.Time) time.Duration {
 
 // removeExcess removes the least recently used containers while there are more than allowed or the host has too little
 // memory. Each is gone before the next is removed.
-func (e *Executor) removeExcess(idle Idle) {
-	for e.ctx.Err() == nil {
-		unused := e.unused()
+func (w *warm) removeExcess(idle Idle) {
+	for w.ctx.Err() == nil {
+		unused := w.unused()
 		why := ""
 		switch {
 		case len(unused) == 0:
@@ -101,22 +101,22 @@ func (e *Executor) removeExcess(idle Idle) {
 		if c.Do(life.Evict, nil) != life.Removes {
 			continue // a call was faster
 		}
-		e.tell(e.ctx, c, Incident{What: "removing container: idle", Why: why})
-		e.removed(c)
+		w.tell(w.ctx, c, Incident{What: "removing container: idle", Why: why})
+		w.removed(c)
 	}
 }
 
 // unused returns users' idle containers, the least recently used first.
-func (e *Executor) unused() (unused []*container) {
+func (w *warm) unused() (unused []*container) {
 	used := map[*container]time.Time{}
-	e.mu.Lock()
-	for _, c := range e.calls {
+	w.mu.Lock()
+	for _, c := range w.calls {
 		if now := c.Now(); (now.State == life.Ready || now.State == life.Frozen) && now.Calls == 0 && !c.spec.IsPooled() {
 			unused = append(unused, c)
 			used[c] = now.LastUsed
 		}
 	}
-	e.mu.Unlock()
+	w.mu.Unlock()
 	slices.SortFunc(unused, func(a, b *container) int { return used[a].Compare(used[b]) })
 	return unused
 }
@@ -125,19 +125,19 @@ func (e *Executor) unused() (unused []*container) {
 const freezesAtOnce = 2
 
 // FreezeIdle freezes the idle containers of a user ahead of time. It blocks until that is done.
-func (e *Executor) FreezeIdle(user string) {
-	e.freezeUnused(func(c *container) bool { return c.spec.User == user })
+func (w *warm) FreezeIdle(user string) {
+	w.freezeUnused(func(c *container) bool { return c.spec.User == user })
 }
 
 // freezeUnused freezes idle containers. It blocks until that is done.
-func (e *Executor) freezeUnused(match func(*container) bool) {
+func (w *warm) freezeUnused(match func(*container) bool) {
 	var freezing errgroup.Group
 	freezing.SetLimit(freezesAtOnce)
-	for _, c := range e.unused() {
+	for _, c := range w.unused() {
 		if used := c.Now().LastUsed; match(c) {
 			freezing.Go(func() error {
 				if c.Now().LastUsed.Equal(used) { // or it was used before its turn has come
-					e.freeze(c)
+					w.freeze(c)
 				}
 				return nil
 			})
@@ -147,30 +147,30 @@ func (e *Executor) freezeUnused(match func(*container) bool) {
 }
 
 // freeze freezes a container if it is still idle.
-func (e *Executor) freeze(c *container) {
-	frozen, err := c.Freeze(e.ctx)
-	if err != nil && e.ctx.Err() == nil {
-		e.tell(e.ctx, c, Incident{What: "cannot freeze a container; it keeps running", Err: err})
+func (w *warm) freeze(c *container) {
+	frozen, err := c.Freeze(w.ctx)
+	if err != nil && w.ctx.Err() == nil {
+		w.tell(w.ctx, c, Incident{What: "cannot freeze a container; it keeps running", Err: err})
 	}
 	if frozen {
-		e.freezes.frozen.Add(1)
-		e.publish(c, "frozen")
+		w.freezes.frozen.Add(1)
+		w.publish(c, "frozen")
 	}
 }
 
 // thaw resumes a frozen container for a call.
-func (e *Executor) thaw(c *container, t *life.Thawing) {
-	err := c.Thaw(e.ctx, t)
-	e.mu.Lock()
-	e.keepsMemory(c)
-	e.mu.Unlock()
-	if err != nil && e.ctx.Err() == nil {
-		e.tell(e.ctx, c, Incident{What: "cannot resume a frozen container", Err: err})
-		e.lose(c)
+func (w *warm) thaw(c *container, t *life.Thawing) {
+	err := c.Thaw(w.ctx, t)
+	w.mu.Lock()
+	w.keepsMemory(c)
+	w.mu.Unlock()
+	if err != nil && w.ctx.Err() == nil {
+		w.tell(w.ctx, c, Incident{What: "cannot resume a frozen container", Err: err})
+		w.lose(c)
 	}
 }
 
 // Freezes counts the containers that were frozen and thawed since New.
-func (e *Executor) Freezes() (frozen, thawed uint64) {
-	return e.freezes.frozen.Load(), e.freezes.thawed.Load()
+func (w *warm) Freezes() (frozen, thawed uint64) {
+	return w.freezes.frozen.Load(), w.freezes.thawed.Load()
 }

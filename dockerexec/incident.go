@@ -49,10 +49,10 @@ func (i Incident) Line(log *zerolog.Logger, user string) {
 }
 
 // tell tells operators what has happened to a container. Executor.mu must not be held: the log is written meanwhile.
-func (e *Executor) tell(ctx context.Context, c *container, i Incident) {
+func (h *host) tell(ctx context.Context, c *container, i Incident) {
 	user := c.spec.User
 	if i.Container, i.Sandbox = c.spec.ContainerName(), c.spec.Lasting; i.Sandbox != "" {
 		user = ""
 	}
-	e.cfg.Events.Tell(ctx, user, i)
+	h.cfg.Events.Tell(ctx, user, i)
 }

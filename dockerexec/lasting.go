@@ -20,30 +20,30 @@ import (
 
 // StartLasting makes the Spec's container, unless BindLasting has, and waits until it takes commands; it is started in
 // the token's turn. After an error nothing is left of it.
-func (e *Executor) StartLasting(ctx context.Context, spec Spec, token quota.Token) (ProcessContainer, error) {
-	if bound, is, err := e.boundLasting(ctx, spec); is || err != nil {
+func (p *persistents) StartLasting(ctx context.Context, spec Spec, token quota.Token) (ProcessContainer, error) {
+	if bound, is, err := p.boundLasting(ctx, spec); is || err != nil {
 		return bound, err
 	}
-	return e.startAlone(ctx, spec, token, "sandbox")
+	return p.startAlone(ctx, spec, token, "sandbox")
 }
 
 // Lasting lists this instance's lasting containers, including those that have ended, without those in the pool. Those that run can
 // be used then.
-func (e *Executor) Lasting(ctx context.Context) ([]ProcessContainer, error) {
-	if err := e.reconcileOnce(ctx); err != nil {
+func (p *persistents) Lasting(ctx context.Context) ([]ProcessContainer, error) {
+	if err := p.reconcileOnce(ctx); err != nil {
 		return nil, err
 	}
-	list, err := e.listAlone(ctx, labelLasting)
+	list, err := p.listAlone(ctx, labelLasting)
 	return slices.DeleteFunc(list, func(p ProcessContainer) bool { return p.Spec.IsPooled() }), err
 }
 
 // AskLasting opens a stream for one ask.Request to a lasting container. The error is errdefs.ErrNotFound if the
 // container does not run, and ErrPaused if it was paused on request.
-func (e *Executor) AskLasting(ctx context.Context, id string) (ask.Stream, error) {
+func (h *host) AskLasting(ctx context.Context, id string) (ask.Stream, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	defer context.AfterFunc(e.ctx, func() { cancel(context.Cause(e.ctx)) })()
-	c := e.persistent(id)
+	defer context.AfterFunc(h.ctx, func() { cancel(context.Cause(h.ctx)) })()
+	c := h.persistent(id)
 	if c == nil {
 		return nil, fmt.Errorf("the sandbox does not run: %w", cerrdefs.ErrNotFound)
 	}
@@ -52,12 +52,12 @@ func (e *Executor) AskLasting(ctx context.Context, id string) (ask.Stream, error
 		return nil, fmt.Errorf("the sandbox does not run: %w", cerrdefs.ErrNotFound)
 	}
 	if err != nil {
-		return nil, e.explain(err)
+		return nil, h.explain(err)
 	}
 	defer done()
-	mux, err := e.agentOf(ctx, c, &c.asks, "bridge", ask.Version)
+	mux, err := h.agentOf(ctx, c, &c.asks, "bridge", ask.Version)
 	if err != nil {
-		return nil, e.explain(err)
+		return nil, h.explain(err)
 	}
 	stream, err := openStream(ctx, mux)
 	if err != nil {
@@ -68,14 +68,14 @@ func (e *Executor) AskLasting(ctx context.Context, id string) (ask.Stream, error
 
 // LastingRuns reports whether a lasting container is there, paused or not. Until what runs was compared with Docker for the first
 // time, none is known to be gone.
-func (e *Executor) LastingRuns(id string) bool {
-	return !e.reconciled.Load() || e.persistent(id) != nil
+func (p *persistents) LastingRuns(id string) bool {
+	return !p.reconciled.Load() || p.persistent(id) != nil
 }
 
 // lastingEgress returns what a container that was found may reach: what its sandbox's record says, or nothing without one.
-func (e *Executor) lastingEgress(spec Spec) *Egress {
-	if e.cfg.LastingEgress != nil {
-		if reach, known := e.cfg.LastingEgress(spec.Lasting); known && reach.Profile == spec.Egress.Profile {
+func (h *host) lastingEgress(spec Spec) *Egress {
+	if h.cfg.LastingEgress != nil {
+		if reach, known := h.cfg.LastingEgress(spec.Lasting); known && reach.Profile == spec.Egress.Profile {
 			return &reach
 		}
 	}
@@ -85,20 +85,20 @@ func (e *Executor) lastingEgress(spec Spec) *Egress {
 // SetEgress changes what a lasting container may reach from now on. Its Spec names the network, and what may pass
 // there can be changed; the caller keeps a record of it, for Config.LastingEgress. The error is
 // errdefs.ErrFailedPrecondition if the container has no network, or another one.
-func (e *Executor) SetEgress(ctx context.Context, id string, reach Egress) error {
-	c := e.persistent(id)
+func (p *persistents) SetEgress(ctx context.Context, id string, reach Egress) error {
+	c := p.persistent(id)
 	switch {
 	case c == nil:
 		return fmt.Errorf("the sandbox does not run: %w", cerrdefs.ErrNotFound)
 	case c.spec.Egress.Profile == "" || reach.Profile != c.spec.Egress.Profile:
 		return fmt.Errorf("the sandbox was made without a network, or with another one, which cannot be changed: make another sandbox: %w", cerrdefs.ErrFailedPrecondition)
 	}
-	endpoint, err := e.endpoint(ctx, c)
+	endpoint, err := p.endpoint(ctx, c)
 	if err != nil {
-		return e.engine.Explain(err)
+		return p.engine.Explain(err)
 	}
 	endpoint.Spec.Egress = reach
-	if err := e.cfg.Networks.Change(endpoint); err != nil {
+	if err := p.cfg.Networks.Change(endpoint); err != nil {
 		return err
 	}
 	c.reach.Store(&reach)
@@ -106,10 +106,10 @@ func (e *Executor) SetEgress(ctx context.Context, id string, reach Egress) error
 }
 
 // LastingUsage asks the engine what a container uses.
-func (e *Executor) LastingUsage(ctx context.Context, id string) (cgroup.Usage, error) {
-	usage, err := e.engine.Usage(ctx, id)
+func (h *host) LastingUsage(ctx context.Context, id string) (cgroup.Usage, error) {
+	usage, err := h.engine.Usage(ctx, id)
 	if err != nil {
-		err = e.engine.Explain(err)
+		err = h.engine.Explain(err)
 	}
 	return usage, err
 }
@@ -122,8 +122,8 @@ const maxStats = 1 << 20
 
 // PauseProcess pauses the container of a process, or a lasting one, until ResumeProcess. Connections to its ports end.
 // The error is errdefs.ErrNotFound if the container has ended.
-func (e *Executor) PauseProcess(ctx context.Context, id string) error {
-	c := e.persistent(id)
+func (p *persistents) PauseProcess(ctx context.Context, id string) error {
+	c := p.persistent(id)
 	err := life.ErrLeft
 	if c != nil {
 		err = c.Pause(ctx)
@@ -132,23 +132,23 @@ func (e *Executor) PauseProcess(ctx context.Context, id string) error {
 		return fmt.Errorf("cannot pause the process: it does not run: %w", cerrdefs.ErrNotFound)
 	}
 	if err != nil {
-		return fmt.Errorf("cannot pause the process: %w", e.engine.Explain(err))
+		return fmt.Errorf("cannot pause the process: %w", p.engine.Explain(err))
 	}
 	c.ports.hangUp() // not before: who is connecting then learns that the container was paused
 	return nil
 }
 
 // ResumeProcess resumes a container that was paused. It does nothing if the container runs, or does not exist.
-func (e *Executor) ResumeProcess(ctx context.Context, id string) error {
-	c := e.persistent(id)
+func (p *persistents) ResumeProcess(ctx context.Context, id string) error {
+	c := p.persistent(id)
 	if c == nil {
 		return nil
 	}
 	if err := c.Resume(ctx); err != nil && !errors.Is(err, life.ErrLeft) {
-		return fmt.Errorf("cannot resume the process: %w", e.engine.Explain(err))
+		return fmt.Errorf("cannot resume the process: %w", p.engine.Explain(err))
 	}
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	e.lookUpSoon(c)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.lookUpSoon(c)
 	return nil
 }

@@ -23,82 +23,82 @@ import (
 const creationLimit = 2 * time.Minute
 
 // make makes a container for calls when its turn has come.
-func (e *Executor) make(c *container, log *zerolog.Logger) {
-	done, err := e.admit(c)
+func (w *warm) make(c *container, log *zerolog.Logger) {
+	done, err := w.admit(c)
 	if err != nil {
-		e.abandon(c, fmt.Errorf("cannot prepare a container for user %q: %w", c.spec.User, err))
+		w.abandon(c, fmt.Errorf("cannot prepare a container for user %q: %w", c.spec.User, err))
 		return
 	}
 	defer done()
-	e.prepare(c, log)
+	w.prepare(c, log)
 }
 
 // prepare makes a container for calls, or takes one over that was found. log is the log of the call that it does this for.
-func (e *Executor) prepare(c *container, log *zerolog.Logger) {
-	ctx, cancel := context.WithTimeout(log.WithContext(e.ctx), creationLimit)
+func (h *host) prepare(c *container, log *zerolog.Logger) {
+	ctx, cancel := context.WithTimeout(log.WithContext(h.ctx), creationLimit)
 	defer cancel()
 	begun, adopted := time.Now(), c.ID() != ""
-	err := e.establish(ctx, c, adopted)
+	err := h.establish(ctx, c, adopted)
 	if err == nil && c.Do(life.Succeed, nil) == life.Refused {
 		err = errLost
 	}
 	if err != nil {
-		e.notMade(ctx, c, adopted, err)
+		h.notMade(ctx, c, adopted, err)
 		return
 	}
-	e.publish(c, "idle")
-	e.mu.Lock()
-	e.lookUpSoon(c) // what was removed before
-	e.mu.Unlock()
+	h.publish(c, "idle")
+	h.mu.Lock()
+	h.lookUpSoon(c) // what was removed before
+	h.mu.Unlock()
 	if c.sess != nil {
-		e.watchSession(c)
+		h.watchSession(c)
 	}
-	e.tell(ctx, c, Incident{What: "container ready", Runtime: c.spec.Runtime(), Adopted: adopted, Took: time.Since(begun)})
+	h.tell(ctx, c, Incident{What: "container ready", Runtime: c.spec.Runtime(), Adopted: adopted, Took: time.Since(begun)})
 }
 
 // notMade ends the making of a container for calls: its callers learn why, and nothing is left of it. But at Shutdown, one
 // that was to be taken over is left to the next service.
-func (e *Executor) notMade(ctx context.Context, c *container, adopted bool, err error) {
-	if adopted && e.ctx.Err() != nil {
+func (h *host) notMade(ctx context.Context, c *container, adopted bool, err error) {
+	if adopted && h.ctx.Err() != nil {
 		c.hangUp()
 		c.Do(life.Release, errStopping)
 		return
 	}
-	e.tell(ctx, c, Incident{What: "container failed", Level: zerolog.ErrorLevel, Err: err})
-	why := fmt.Errorf("cannot prepare a container for user %q: %s", c.spec.User, c.spec.withoutHostPaths(e.engine.Explain(err).Error()))
+	h.tell(ctx, c, Incident{What: "container failed", Level: zerolog.ErrorLevel, Err: err})
+	why := fmt.Errorf("cannot prepare a container for user %q: %s", c.spec.User, c.spec.withoutHostPaths(h.engine.Explain(err).Error()))
 	if errors.Is(err, errLost) {
 		why = lostError{why}
 	} else if refused, is := errors.AsType[refusedStart](err); is {
 		why = refused.error
 	}
-	e.abandon(c, why)
+	h.abandon(c, why)
 }
 
 // abandon ends the making of a container: nothing is left of it before its callers learn why.
-func (e *Executor) abandon(c *container, why error) {
+func (h *host) abandon(c *container, why error) {
 	c.Do(life.Remove, why) // no call gets it from now on
-	err := e.dispose(c)
+	err := h.dispose(c)
 	if err != nil {
-		e.tell(e.ctx, c, Incident{What: "cannot remove container", Err: err})
+		h.tell(h.ctx, c, Incident{What: "cannot remove container", Err: err})
 	}
 	c.Do(life.Fail, why)
-	e.unlist(c)
+	h.unlist(c)
 }
 
 // establish sets c's id, spool and session. The error is errLost if the container has ended by itself or was ended by
 // hand.
-func (e *Executor) establish(ctx context.Context, c *container, adopted bool) error {
+func (h *host) establish(ctx context.Context, c *container, adopted bool) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	defer context.AfterFunc(c.Making(), func() { cancel(fmt.Errorf("%w (%v)", errLost, context.Cause(c.Making()))) })()
-	if err := c.mounts.prepare(e.cfg.Mounts, c.spec); err != nil {
+	if err := c.mounts.prepare(h.cfg.Mounts, c.spec); err != nil {
 		return err
 	}
 	if !adopted {
-		if err := e.start(ctx, c); err != nil {
+		if err := h.start(ctx, c); err != nil {
 			return err
 		}
-		e.follow(c)
+		h.follow(c)
 	}
 	done, err := c.Use(ctx)
 	if err != nil {
@@ -106,59 +106,59 @@ func (e *Executor) establish(ctx context.Context, c *container, adopted bool) er
 	}
 	defer done()
 	if c.spec.isDetached() {
-		err = e.launch(ctx, c)
+		err = h.launch(ctx, c)
 	} else {
-		err = e.connect(ctx, c)
+		err = h.connect(ctx, c)
 	}
 	// In an adopted container the previous service's agent may still be ending, and it ends all that begins there.
-	if err != nil && (adopted || e.isLost(ctx, c)) {
+	if err != nil && (adopted || h.isLost(ctx, c)) {
 		return fmt.Errorf("%w (%v)", errLost, err)
 	}
 	return err
 }
 
 // connect opens network access and the session of a running container.
-func (e *Executor) connect(ctx context.Context, c *container) error {
-	if err := e.bind(ctx, c); err != nil {
+func (h *host) connect(ctx context.Context, c *container) error {
+	if err := h.bind(ctx, c); err != nil {
 		return err
 	}
 	spool, err := openSpool(c.spool)
 	if err != nil {
 		return err
 	}
-	sess, err := openSession(ctx, e.docker, c.ID(), c.first, spool)
+	sess, err := openSession(ctx, h.docker, c.ID(), c.first, spool)
 	if err != nil {
 		spool.close()
 		return err
 	}
 	c.first = nil
-	if err := e.verify(ctx, c, func(targets []string) ([]string, error) { return sess.accessTimes(ctx, targets) }); err != nil {
+	if err := h.verify(ctx, c, func(targets []string) ([]string, error) { return sess.accessTimes(ctx, targets) }); err != nil {
 		sess.close()
 		spool.close()
 		return err
 	}
-	sess.ahead = &e.ahead
+	sess.ahead = &h.ahead
 	c.sess = sess
 	return nil
 }
 
 // start makes the container and starts it.
-func (e *Executor) start(ctx context.Context, c *container) error {
+func (h *host) start(ctx context.Context, c *container) error {
 	failed := false // gVisor has
 	for try := 1; ; try++ {
-		addr, err := e.join(ctx, c)
+		addr, err := h.join(ctx, c)
 		if err != nil {
 			return err
 		}
-		mounts, err := e.create(ctx, c, addr)
+		mounts, err := h.create(ctx, c, addr)
 		if err != nil {
 			return err
 		}
 		if !c.spec.isDetached() {
-			c.first, err = attach(ctx, e.docker, c.ID())
+			c.first, err = attach(ctx, h.docker, c.ID())
 		}
 		if err == nil {
-			err = e.startExclusively(ctx, c, mounts)
+			err = h.startExclusively(ctx, c, mounts)
 		}
 		if err == nil {
 			return nil
@@ -173,15 +173,15 @@ func (e *Executor) start(ctx context.Context, c *container) error {
 		switch {
 		case !failed && errors.Is(err, engine.ErrRuntimeDied):
 			failed = true
-			e.tell(ctx, c, Incident{What: "gVisor failed to start a container; it is made once more", Level: zerolog.WarnLevel, Err: err})
+			h.tell(ctx, c, Incident{What: "gVisor failed to start a container; it is made once more", Level: zerolog.WarnLevel, Err: err})
 		// Someone may have put another container on our network, at the address that came next.
 		case !addr.IsValid() || try >= addressTries || !errors.Is(err, engine.ErrAddressTaken):
 			return err
 		}
-		if err := errors.Join(e.removeContainer(c.ID()), removeSpool(c.spool)); err != nil {
+		if err := errors.Join(h.removeContainer(c.ID()), removeSpool(c.spool)); err != nil {
 			return err
 		}
-		e.leave(c)
+		h.leave(c)
 		c.Name("")
 	}
 }
@@ -191,7 +191,7 @@ const addressTries = 5
 
 // create makes the container and its spool, and returns its mounts. If a container of ours has the name, that
 // container was given up, so it is removed first.
-func (e *Executor) create(ctx context.Context, c *container, addr netip.Addr) ([]specs.Mount, error) {
+func (h *host) create(ctx context.Context, c *container, addr netip.Addr) ([]specs.Mount, error) {
 	if err := c.spec.makeMasks(); err != nil {
 		return nil, err
 	}
@@ -202,15 +202,15 @@ func (e *Executor) create(ctx context.Context, c *container, addr netip.Addr) ([
 			return nil, err
 		}
 	}
-	net := e.wiring(c)
+	net := h.wiring(c)
 	net.addr = addr
 	wanted := c.spec.engineSpec(spool, c.mounts.Prepared, net)
-	wanted.CgroupParent = e.cfg.CgroupParent
+	wanted.CgroupParent = h.cfg.CgroupParent
 	// Docker carries on when its caller leaves, and nothing would track what it then makes.
 	creating, cancel := withGrace(ctx, createGrace)
 	defer cancel()
 	for wait := patience(); ; {
-		id, err := e.engine.Create(creating, wanted)
+		id, err := h.engine.Create(creating, wanted)
 		if err == nil {
 			c.Name(id)
 			c.spool, c.writes = spool, writes(wanted.Mounts)
@@ -219,7 +219,7 @@ func (e *Executor) create(ctx context.Context, c *container, addr netip.Addr) ([
 		if !cerrdefs.IsConflict(err) {
 			return nil, errors.Join(fmt.Errorf("cannot create: %w", err), removeSpool(spool))
 		}
-		if err := e.clearName(ctx, wanted.Name); err != nil {
+		if err := h.clearName(ctx, wanted.Name); err != nil {
 			return nil, errors.Join(err, removeSpool(spool))
 		}
 		select {
@@ -241,28 +241,28 @@ func withGrace(ctx context.Context, d time.Duration) (context.Context, context.C
 }
 
 // clearName removes the container of ours that has a name, if Docker shows one.
-func (e *Executor) clearName(ctx context.Context, name string) error {
-	found, err := e.engine.Inspect(ctx, name)
+func (h *host) clearName(ctx context.Context, name string) error {
+	found, err := h.engine.Inspect(ctx, name)
 	if cerrdefs.IsNotFound(err) {
 		return nil
 	}
 	if err != nil {
 		return fmt.Errorf("cannot inspect %s: %w", name, err)
 	}
-	if found.Labels[labelInstance] != e.cfg.Instance {
+	if found.Labels[labelInstance] != h.cfg.Instance {
 		return fmt.Errorf("the name %s is taken by a container that is not this service's: rename or remove it", name)
 	}
-	return e.removeFound(found.ID, spoolOf(found.Mounts))
+	return h.removeFound(found.ID, spoolOf(found.Mounts))
 }
 
 // watchSession gives a container up when its session ends. In one that no call wants yet it has a shell started ahead.
-func (e *Executor) watchSession(c *container) {
-	if c.Now().Calls == 0 && e.ahead.Load() {
+func (h *host) watchSession(c *container) {
+	if c.Now().Calls == 0 && h.ahead.Load() {
 		_ = c.sess.tell(wire.Control{Ahead: true}) // if that fails, it ends the session
 	}
-	e.work.Go(func() {
+	h.work.Go(func() {
 		<-c.sess.broken()
 		c.sess.spool.close()
-		e.lose(c)
+		h.lose(c)
 	})
 }

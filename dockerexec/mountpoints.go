@@ -184,21 +184,21 @@ func (all *starts) enter(ctx context.Context, s *start) (leave func(), err error
 const startLimit = 12 * time.Second
 
 // startExclusively starts a container while nothing runs that could change where the names of its mounts lead.
-func (e *Executor) startExclusively(ctx context.Context, c *container, mounts []specs.Mount) (err error) {
-	if err := e.reconcileOnce(ctx); err != nil { // before, it is not known who may write where
+func (h *host) startExclusively(ctx context.Context, c *container, mounts []specs.Mount) (err error) {
+	if err := h.reconcileOnce(ctx); err != nil { // before, it is not known who may write where
 		return err
 	}
 	s, err := newStart(c.spec, c.mounts.Prepared, mounts)
 	if err != nil {
 		return err
 	}
-	leave, err := e.starts.enter(ctx, s)
+	leave, err := h.starts.enter(ctx, s)
 	if err != nil {
 		return err
 	}
 	defer leave()
 	limit := creationLimit
-	paused, resume, err := e.pauseWriters(ctx, c, (*life.Life).Hold, s.isChangedBy)
+	paused, resume, err := h.pauseWriters(ctx, c, (*life.Life).Hold, s.isChangedBy)
 	defer resume()
 	if paused {
 		limit = startLimit
@@ -212,17 +212,17 @@ func (e *Executor) startExclusively(ctx context.Context, c *container, mounts []
 	// Docker carries on when its caller leaves, so this caller does not leave.
 	starting, cancel := context.WithTimeout(context.WithoutCancel(ctx), limit)
 	defer cancel()
-	e.starting.Add(1)
-	defer e.starting.Add(-1)
-	if err := e.mayStart(c.spec.User); err != nil { // counted first, so that whoever waits for starts to end sees this one
+	h.starting.Add(1)
+	defer h.starting.Add(-1)
+	if err := h.mayStart(c.spec.User); err != nil { // counted first, so that whoever waits for starts to end sees this one
 		return err
 	}
-	if err := e.engine.Start(starting, c.ID()); err != nil {
+	if err := h.engine.Start(starting, c.ID()); err != nil {
 		// Whatever the runtime was doing must have ended before the others resume.
-		return errors.Join(fmt.Errorf("cannot start: %w", err), e.removeContainer(c.ID()))
+		return errors.Join(fmt.Errorf("cannot start: %w", err), h.removeContainer(c.ID()))
 	}
-	if err := e.mayStart(c.spec.User); err != nil { // Docker may have taken long
-		return errors.Join(err, e.removeContainer(c.ID()))
+	if err := h.mayStart(c.spec.User); err != nil { // Docker may have taken long
+		return errors.Join(err, h.removeContainer(c.ID()))
 	}
 	return nil
 }
@@ -232,27 +232,27 @@ type refusedStart struct{ error }
 
 func (e refusedStart) Unwrap() error { return e.error }
 
-func (e *Executor) mayStart(user string) error {
-	if e.cfg.MayStart == nil {
+func (h *host) mayStart(user string) error {
+	if h.cfg.MayStart == nil {
 		return nil
 	}
-	if err := e.cfg.MayStart(user); err != nil {
+	if err := h.cfg.MayStart(user); err != nil {
 		return refusedStart{err}
 	}
 	return nil
 }
 
 // Starting returns how many containers Docker is starting now.
-func (e *Executor) Starting() int { return int(e.starting.Load()) }
+func (h *host) Starting() int { return int(h.starting.Load()) }
 
 // pauseWriters uses hold to pause the containers that can write to a directory that matters to another one, and
 // reports whether there are any. resume lets them run again; it must be called also after an error.
-func (e *Executor) pauseWriters(ctx context.Context, other *container, hold func(*life.Life, context.Context) (func() error, error), matters func(dir string) bool) (paused bool, resume func(), err error) {
+func (h *host) pauseWriters(ctx context.Context, other *container, hold func(*life.Life, context.Context) (func() error, error), matters func(dir string) bool) (paused bool, resume func(), err error) {
 	var mu sync.Mutex
 	var resumes []func() error
 	var pausing, resuming errgroup.Group
 	pausing.SetLimit(inspectAtOnce)
-	for _, c := range e.inState(life.Starting, life.Ready, life.Draining, life.Frozen, life.Leaving) {
+	for _, c := range h.inState(life.Starting, life.Ready, life.Draining, life.Frozen, life.Leaving) {
 		if c == other || !slices.ContainsFunc(c.writes, matters) {
 			continue
 		}
@@ -272,7 +272,7 @@ func (e *Executor) pauseWriters(ctx context.Context, other *container, hold func
 		for _, resume := range resumes {
 			resuming.Go(func() error {
 				if err := resume(); err != nil {
-					e.cfg.Log.Error().Err(err).Msg("cannot resume a container that was paused for another one")
+					h.cfg.Log.Error().Err(err).Msg("cannot resume a container that was paused for another one")
 				}
 				return nil
 			})

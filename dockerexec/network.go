@@ -77,16 +77,16 @@ const networkCheck = 30 * time.Second
 var bridgeSuffixes = map[string]string{"isolated": "-iso", "local": "-loc"}
 
 // network finds or creates the network of a profile, and recreates one that was changed.
-func (e *Executor) network(ctx context.Context, base, profile string) (Network, error) {
-	if err := e.reconcileOnce(ctx); err != nil {
+func (h *host) network(ctx context.Context, base, profile string) (Network, error) {
+	if err := h.reconcileOnce(ctx); err != nil {
 		return Network{}, err
 	}
-	e.networking.Lock()
-	defer e.networking.Unlock()
+	h.networking.Lock()
+	defer h.networking.Unlock()
 	wanted := Network{Profile: profile, Name: base + "-" + profile, Bridge: base + bridgeSuffixes[profile]}
-	found, err := e.findNetwork(ctx, wanted)
+	found, err := h.findNetwork(ctx, wanted)
 	if err == nil {
-		if found, err = e.open(ctx, found); err == nil {
+		if found, err = h.open(ctx, found); err == nil {
 			return found, nil
 		}
 	}
@@ -94,16 +94,16 @@ func (e *Executor) network(ctx context.Context, base, profile string) (Network, 
 		return Network{}, err
 	}
 	if cerrdefs.IsFailedPrecondition(err) {
-		e.logOf(ctx).Warn().Err(err).Str("network", wanted.Name).Msg("recreating the network: it was changed")
-		if err := e.removeNetwork(ctx, wanted); err != nil {
+		h.logOf(ctx).Warn().Err(err).Str("network", wanted.Name).Msg("recreating the network: it was changed")
+		if err := h.removeNetwork(ctx, wanted); err != nil {
 			return Network{}, err
 		}
 	}
-	made, err := e.makeNetwork(ctx, wanted)
+	made, err := h.makeNetwork(ctx, wanted)
 	if err != nil {
 		return Network{}, err
 	}
-	if made, err = e.open(ctx, made); cerrdefs.IsFailedPrecondition(err) {
+	if made, err = h.open(ctx, made); cerrdefs.IsFailedPrecondition(err) {
 		return Network{}, fmt.Errorf("cannot use the network that Docker has just made; the service has to run in Docker's network namespace: %v", err)
 	} else if err != nil {
 		return Network{}, err
@@ -113,31 +113,31 @@ func (e *Executor) network(ctx context.Context, base, profile string) (Network, 
 
 // open makes sure that a network's gateway is there, and that the network is ready. It names all containers of an earlier
 // service, whoever is the first to open the network: one that was not named would have lost it. networking is held.
-func (e *Executor) open(ctx context.Context, n Network) (Network, error) {
-	n, err := e.gateway(ctx, n)
+func (h *host) open(ctx context.Context, n Network) (Network, error) {
+	n, err := h.gateway(ctx, n)
 	if err != nil {
 		return n, err
 	}
-	found, at := e.unregistered(ctx, n)
-	if err := e.cfg.Networks.Open(ctx, n, at); err != nil {
+	found, at := h.unregistered(ctx, n)
+	if err := h.cfg.Networks.Open(ctx, n, at); err != nil {
 		return n, err
 	}
-	e.registered(found, at)
+	h.registered(found, at)
 	return n, nil
 }
 
 // findNetwork returns errdefs.ErrNotFound if there is no such network, and errdefs.ErrFailedPrecondition if there is
 // one that is ours to replace.
-func (e *Executor) findNetwork(ctx context.Context, n Network) (Network, error) {
-	found, err := e.engine.FindNetwork(ctx, n.Name, n.Bridge)
+func (h *host) findNetwork(ctx context.Context, n Network) (Network, error) {
+	found, err := h.engine.FindNetwork(ctx, n.Name, n.Bridge)
 	if cerrdefs.IsNotFound(err) {
 		return Network{}, err
 	}
 	if err != nil {
-		return Network{}, fmt.Errorf("cannot inspect network %s: %w", n.Name, e.engine.Explain(err))
+		return Network{}, fmt.Errorf("cannot inspect network %s: %w", n.Name, h.engine.Explain(err))
 	}
 	owner, marked := found.Labels[labelInstance]
-	if owner != e.cfg.Instance && (marked || found.InUse) {
+	if owner != h.cfg.Instance && (marked || found.InUse) {
 		return Network{}, fmt.Errorf("network %s is not this service's: set egress.name to another name, or remove the network (docker network rm %s): %w", n.Name, n.Name, cerrdefs.ErrConflict)
 	}
 	changed := func(what string) (Network, error) {
@@ -154,19 +154,19 @@ func (e *Executor) findNetwork(ctx context.Context, n Network) (Network, error) 
 }
 
 // makeNetwork uses the first subnet that Docker accepts, too: Docker knows the subnets of its other networks.
-func (e *Executor) makeNetwork(ctx context.Context, n Network) (Network, error) {
-	subnets, err := e.cfg.Networks.Subnets()
+func (h *host) makeNetwork(ctx context.Context, n Network) (Network, error) {
+	subnets, err := h.cfg.Networks.Subnets()
 	if err != nil {
 		return Network{}, err
 	}
 	var refusals []error
 	for _, subnet := range subnets {
 		n.Subnet, n.Gateway = subnet, subnet.Addr().Next()
-		err := e.engine.MakeNetwork(ctx, engine.Network{
-			Name: n.Name, Labels: e.owner().labels(), Bridge: n.Bridge, Subnet: n.Subnet, Gateway: n.Gateway,
+		err := h.engine.MakeNetwork(ctx, engine.Network{
+			Name: n.Name, Labels: h.owner().labels(), Bridge: n.Bridge, Subnet: n.Subnet, Gateway: n.Gateway,
 		})
 		if err == nil {
-			e.logOf(ctx).Info().Str("network", n.Name).Stringer("subnet", subnet).Msg("network made")
+			h.logOf(ctx).Info().Str("network", n.Name).Stringer("subnet", subnet).Msg("network made")
 			return n, nil
 		}
 		refusals = append(refusals, err)
@@ -174,19 +174,19 @@ func (e *Executor) makeNetwork(ctx context.Context, n Network) (Network, error) 
 			break
 		}
 	}
-	return Network{}, fmt.Errorf("cannot make network %s: %w", n.Name, e.engine.Explain(errors.Join(refusals...)))
+	return Network{}, fmt.Errorf("cannot make network %s: %w", n.Name, h.engine.Explain(errors.Join(refusals...)))
 }
 
 // networkRemovalLimit gives containers that are being made on the network the time to get ready and be removed with it.
 const networkRemovalLimit = 15 * time.Second
 
 // removeNetwork removes a network with the containers on it, which are of no use without it.
-func (e *Executor) removeNetwork(ctx context.Context, n Network) error {
+func (h *host) removeNetwork(ctx context.Context, n Network) error {
 	_, err := backoff.Retry(ctx, func() (struct{}, error) {
-		if err := e.clearNetwork(ctx, n.Profile); err != nil {
+		if err := h.clearNetwork(ctx, n.Profile); err != nil {
 			return struct{}{}, backoff.Permanent(err)
 		}
-		err := e.engine.RemoveNetwork(ctx, n.Name)
+		err := h.engine.RemoveNetwork(ctx, n.Name)
 		switch {
 		case err == nil || cerrdefs.IsNotFound(err):
 			return struct{}{}, nil
@@ -196,35 +196,35 @@ func (e *Executor) removeNetwork(ctx context.Context, n Network) error {
 		return struct{}{}, err
 	}, backoff.WithMaxElapsedTime(networkRemovalLimit))
 	if err != nil {
-		return fmt.Errorf("cannot remove network %s, which was changed: %w", n.Name, e.engine.Explain(err))
+		return fmt.Errorf("cannot remove network %s, which was changed: %w", n.Name, h.engine.Explain(err))
 	}
 	return nil
 }
 
 // clearNetwork gives up the containers on a network.
-func (e *Executor) clearNetwork(ctx context.Context, profile string) error {
+func (h *host) clearNetwork(ctx context.Context, profile string) error {
 	var faults []error
-	for _, c := range e.inState(life.Ready, life.Draining, life.Frozen) {
+	for _, c := range h.inState(life.Ready, life.Draining, life.Frozen) {
 		switch {
 		case c.spec.Egress.Profile != profile:
 		case c.spec.isPersistent():
-			faults = append(faults, e.StopProcess(ctx, c.ID(), syscall.SIGKILL, 0))
+			faults = append(faults, h.StopProcess(ctx, c.ID(), syscall.SIGKILL, 0))
 		case c.Do(life.Remove, lostError{errLost}) == life.Removes:
-			faults = append(faults, e.remove(c))
+			faults = append(faults, h.remove(c))
 		}
 	}
 	return errors.Join(faults...)
 }
 
 // watchNetworks checks the networks in use, until Shutdown.
-func (e *Executor) watchNetworks() {
+func (h *host) watchNetworks() {
 	ticker := time.NewTicker(networkCheck)
 	defer ticker.Stop()
 	for {
 		select {
 		case <-ticker.C:
-			e.mendNetworks()
-		case <-e.ctx.Done():
+			h.mendNetworks()
+		case <-h.ctx.Done():
 			return
 		}
 	}
@@ -232,26 +232,26 @@ func (e *Executor) watchNetworks() {
 
 // mendNetworks checks the networks in use now, with their gateways, and recreates what is gone or was changed. Then it binds
 // the containers that could not be bound before.
-func (e *Executor) mendNetworks() {
-	for profile, base := range e.networksInUse() {
-		if _, err := e.network(e.ctx, base, profile); err != nil {
-			if e.ctx.Err() == nil {
-				e.cfg.Log.Warn().Err(err).Str("profile", profile).Msg("cannot check the network, or recreate it or its gateway")
+func (h *host) mendNetworks() {
+	for profile, base := range h.networksInUse() {
+		if _, err := h.network(h.ctx, base, profile); err != nil {
+			if h.ctx.Err() == nil {
+				h.cfg.Log.Warn().Err(err).Str("profile", profile).Msg("cannot check the network, or recreate it or its gateway")
 			}
 			continue
 		}
-		for _, c := range e.withoutNetwork(profile) {
-			e.bindFound(e.ctx, c)
+		for _, c := range h.withoutNetwork(profile) {
+			h.bindFound(h.ctx, c)
 		}
 	}
 }
 
 // withoutNetwork returns the containers of processes, and lasting ones, that run without a network because they could not be bound.
-func (e *Executor) withoutNetwork(profile string) (list []*container) {
-	for _, c := range e.inState(life.Ready, life.Frozen) {
-		e.mu.Lock()
+func (h *host) withoutNetwork(profile string) (list []*container) {
+	for _, c := range h.inState(life.Ready, life.Frozen) {
+		h.mu.Lock()
 		without := c.notBound
-		e.mu.Unlock()
+		h.mu.Unlock()
 		if without && c.spec.Egress.Profile == profile {
 			list = append(list, c)
 		}
@@ -260,9 +260,9 @@ func (e *Executor) withoutNetwork(profile string) (list []*container) {
 }
 
 // networksInUse returns the profiles of the containers, each with the prefix of its network's name.
-func (e *Executor) networksInUse() map[string]string {
+func (h *host) networksInUse() map[string]string {
 	used := map[string]string{}
-	for _, c := range e.inState(inUse...) {
+	for _, c := range h.inState(inUse...) {
 		if p := c.spec.Egress.Profile; p != "" {
 			used[p] = c.spec.Platform.Network
 		}

@@ -31,8 +31,8 @@ const poolDir = ".pool"
 func PoolUser(id string) string { return poolDir + "/" + id + "/user" }
 
 // poolFolder returns the folder in the pool of a PoolUser's container: it holds what is to be the user's, and the spool.
-func (e *Executor) poolFolder(user string) string {
-	return filepath.Join(e.cfg.PoolDir, filepath.Base(filepath.Dir(user)))
+func (h *host) poolFolder(user string) string {
+	return filepath.Join(h.cfg.PoolDir, filepath.Base(filepath.Dir(user)))
 }
 
 // ErrHomesStay says that the file system of usersDir lacks what a pool needs, and will lack it the next time, too.
@@ -40,16 +40,16 @@ var ErrHomesStay = errors.New("the file system of usersDir cannot be used for a 
 
 // NewPoolUser returns a new PoolUser, if containers may be started now. Its folder's name says which service it
 // belongs to: services may share usersDir.
-func (e *Executor) NewPoolUser() (string, error) {
+func (w *warm) NewPoolUser() (string, error) {
 	random := make([]byte, 8)
 	_, _ = rand.Read(random) // never fails
-	user := PoolUser(poolPrefix(e.cfg.Host, e.cfg.Instance) + hex.EncodeToString(random))
-	return user, e.mayStart(user)
+	user := PoolUser(poolPrefix(w.cfg.Host, w.cfg.Instance) + hex.EncodeToString(random))
+	return user, w.mayStart(user)
 }
 
 // IsOfPool reports whether a PoolUser belongs to this Executor, or to an earlier one with the same Config.Host and Instance.
-func (e *Executor) IsOfPool(user string) bool {
-	return strings.HasPrefix(user, poolDir+"/"+poolPrefix(e.cfg.Host, e.cfg.Instance))
+func (w *warm) IsOfPool(user string) bool {
+	return strings.HasPrefix(user, poolDir+"/"+poolPrefix(w.cfg.Host, w.cfg.Instance))
 }
 
 // poolPrefix returns the prefix of the names of a service's folders in the pool. Hosts that share usersDir have
@@ -99,40 +99,40 @@ func (s Spec) boundTo(user string, egress Egress) Spec {
 // Stock makes a container for the pool, for a future user of that class. spec's User is a PoolUser. It blocks until
 // the container is ready. The container is made when no call waits for another, or in its turn; after an error nothing
 // is left of it.
-func (e *Executor) Stock(ctx context.Context, class string, spec Spec) error {
+func (w *warm) Stock(ctx context.Context, class string, spec Spec) error {
 	if !spec.IsPooled() || spec.home().Since == 0 {
-		return errors.Join(fmt.Errorf("cannot fill the pool: %w: it does not tell when a directory was made", ErrHomesStay), e.DropPooled(spec.User))
+		return errors.Join(fmt.Errorf("cannot fill the pool: %w: it does not tell when a directory was made", ErrHomesStay), w.DropPooled(spec.User))
 	}
 	var present *Platform
 	if spec.Lasting != "" {
-		platform, err := e.cfg.Platform(ctx)
+		platform, err := w.cfg.Platform(ctx)
 		if err != nil {
-			return errors.Join(err, e.DropPooled(spec.User))
+			return errors.Join(err, w.DropPooled(spec.User))
 		}
 		present = &platform
 	}
 	wanted := make(chan struct{})
 	defer time.AfterFunc(stockAnyway, func() { close(wanted) }).Stop()
-	done, err := e.cfg.Quotas.SpareTurn(ctx, quota.Account{}, wanted)
+	done, err := w.cfg.Quotas.SpareTurn(ctx, quota.Account{}, wanted)
 	if err != nil {
-		return errors.Join(err, e.DropPooled(spec.User))
+		return errors.Join(err, w.DropPooled(spec.User))
 	}
 	defer done()
-	give, err := e.cfg.Quotas.Take(quota.Account{}, quota.Containers, 1)
+	give, err := w.cfg.Quotas.Take(quota.Account{}, quota.Containers, 1)
 	if err != nil {
-		return errors.Join(fmt.Errorf("cannot fill the pool: %w", err), e.DropPooled(spec.User))
+		return errors.Join(fmt.Errorf("cannot fill the pool: %w", err), w.DropPooled(spec.User))
 	}
-	e.mu.Lock()
-	if e.closed {
-		e.mu.Unlock()
+	w.mu.Lock()
+	if w.closed {
+		w.mu.Unlock()
 		give()
-		return errors.Join(errStopping, e.DropPooled(spec.User))
+		return errors.Join(errStopping, w.DropPooled(spec.User))
 	}
-	c := e.add(spec, spec.Fingerprint())
+	c := w.add(spec, spec.Fingerprint())
 	c.class, c.pool, c.give, c.stockedOn = class, spec.SpoolDir, give, present
 	c.Do(life.Begin, nil)
-	e.mu.Unlock()
-	e.prepare(c, e.logOf(ctx))
+	w.mu.Unlock()
+	w.prepare(c, w.logOf(ctx))
 	return c.Now().Why
 }
 
@@ -140,11 +140,11 @@ func (e *Executor) Stock(ctx context.Context, class string, spec Spec) error {
 const stockAnyway = 2 * time.Second
 
 // Stocked returns how many pooled containers there are of each class, and how many of all are ready for a user.
-func (e *Executor) Stocked() (all map[string]int, ready int) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
+func (w *warm) Stocked() (all map[string]int, ready int) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
 	all = map[string]int{}
-	for _, c := range e.calls {
+	for _, c := range w.calls {
 		if now := c.Now(); c.spec.IsPooled() && now.State <= life.Ready {
 			all[c.class]++
 			if now.State == life.Ready {
@@ -156,9 +156,9 @@ func (e *Executor) Stocked() (all map[string]int, ready int) {
 }
 
 // Trim removes the pooled containers of each class that are more than limits allows.
-func (e *Executor) Trim(limits map[string]int) {
+func (w *warm) Trim(limits map[string]int) {
 	kept := map[string]int{}
-	e.retire(func(c *container, now life.Now) bool {
+	w.retire(func(c *container, now life.Now) bool {
 		if !c.spec.IsPooled() || now.State != life.Ready {
 			return false
 		}
@@ -173,90 +173,90 @@ var ErrNotStocked = errors.New("no container of this kind waits for a user")
 // Bind gives a user the pooled container of a class that has waited longest, with its home, if at least leave others
 // remain. The user must not have a home. Calls find the container by its Spec. After an error the user has no
 // container of the pool, and has a home only if it could not be taken back.
-func (e *Executor) Bind(ctx context.Context, class string, leave int, a quota.Account, egress Egress) error {
-	return e.bindPooled(ctx, class, leave, egress, a.User, func() (give func(), err error) {
-		return e.cfg.Quotas.Take(a, quota.Containers, 1)
+func (w *warm) Bind(ctx context.Context, class string, leave int, a quota.Account, egress Egress) error {
+	return w.bindPooled(ctx, class, leave, egress, a.User, func() (give func(), err error) {
+		return w.cfg.Quotas.Take(a, quota.Containers, 1)
 	}, a.Token)
 }
 
 // BindLasting is Bind for a lasting container, of the sandbox that has its user's name: StartLasting finds it. The caller
 // accounts for its place.
-func (e *Executor) BindLasting(ctx context.Context, class string, leave int, user string, egress Egress) error {
-	return e.bindPooled(ctx, class, leave, egress, user, func() (give func(), err error) { return nil, nil }, quota.Token{})
+func (w *warm) BindLasting(ctx context.Context, class string, leave int, user string, egress Egress) error {
+	return w.bindPooled(ctx, class, leave, egress, user, func() (give func(), err error) { return nil, nil }, quota.Token{})
 }
 
 // bindPooled is Bind. place takes a place for the container that the pooled one becomes.
-func (e *Executor) bindPooled(ctx context.Context, class string, leave int, egress Egress, user string, place func() (func(), error), token quota.Token) error {
-	from, to, err := e.claim(class, leave, user, egress, place, token)
+func (w *warm) bindPooled(ctx context.Context, class string, leave int, egress Egress, user string, place func() (func(), error), token quota.Token) error {
+	from, to, err := w.claim(class, leave, user, egress, place, token)
 	if err != nil {
 		return err
 	}
-	defer e.work.Done()
-	if err = e.handOver(from, to); err == nil {
-		err = to.mounts.rebind(e.cfg.Mounts, to.spec)
+	defer w.work.Done()
+	if err = w.handOver(from, to); err == nil {
+		err = to.mounts.rebind(w.cfg.Mounts, to.spec)
 	}
 	if err == nil && to.Do(life.Succeed, nil) == life.Refused {
 		err = errLost
 	}
 	if err != nil {
-		e.abandon(to, lostError{err})
+		w.abandon(to, lostError{err})
 		return fmt.Errorf("cannot bind a container of the pool to user %q: %w", user, err)
 	}
-	e.boundNow(to)
-	e.tell(ctx, to, Incident{What: "container of the pool bound", ID: to.ID()[:12]})
+	w.boundNow(to)
+	w.tell(ctx, to, Incident{What: "container of the pool bound", ID: to.ID()[:12]})
 	return nil
 }
 
 // boundNow has a bound container be given up when its session ends, and has Docker rename it. At Shutdown it is left to
 // the next service.
-func (e *Executor) boundNow(c *container) {
+func (w *warm) boundNow(c *container) {
 	if !c.spec.isPersistent() {
-		e.publish(c, "idle")
-		e.work.Go(func() {
+		w.publish(c, "idle")
+		w.work.Go(func() {
 			<-c.sess.broken()
-			e.lose(c)
+			w.lose(c)
 		})
 	}
-	e.work.Go(func() { e.rename(c) })
-	e.mu.Lock()
-	closed := e.closed
-	e.mu.Unlock()
+	w.work.Go(func() { w.rename(c) })
+	w.mu.Lock()
+	closed := w.closed
+	w.mu.Unlock()
 	if closed {
-		e.leaveBehind(c)
+		w.leaveBehind(c)
 	}
 }
 
 // handOver gives a container's network access, record and home to the user that it is bound to, if it may run for that
 // user. That is checked just before the home is the user's, and just after.
-func (e *Executor) handOver(from, to *container) error {
-	err := e.assign(from, to)
+func (w *warm) handOver(from, to *container) error {
+	err := w.assign(from, to)
 	if err == nil {
-		err = e.writeRecord(to.ID())
+		err = w.writeRecord(to.ID())
 	}
 	if err == nil {
-		err = e.giveHome(from.spec.User, to.spec.User)
+		err = w.giveHome(from.spec.User, to.spec.User)
 	}
 	if err == nil {
-		err = e.mayStart(to.spec.User) // the file system may have taken long
+		err = w.mayStart(to.spec.User) // the file system may have taken long
 	}
 	return err
 }
 
 // giveHome renames a pooled home's folder to be a user's, if containers may be started for that user.
-func (e *Executor) giveHome(pooled, user string) error {
-	if err := e.mayStart(user); err != nil {
+func (h *host) giveHome(pooled, user string) error {
+	if err := h.mayStart(user); err != nil {
 		return err
 	}
-	return e.cfg.GiveHome(pooled, user)
+	return h.cfg.GiveHome(pooled, user)
 }
 
 // waiting returns the container of a class that has waited longest; nil if no more than leave wait. e.mu is held.
-func (e *Executor) waiting(class string, leave int) (longest *container) {
-	if e.closed {
+func (w *warm) waiting(class string, leave int) (longest *container) {
+	if w.closed {
 		return nil
 	}
 	waits := 0
-	for _, c := range e.calls {
+	for _, c := range w.calls {
 		if !c.spec.IsPooled() || c.class != class || !c.is(life.Ready) {
 			continue
 		}
@@ -273,10 +273,10 @@ func (e *Executor) waiting(class string, leave int) (longest *container) {
 
 // claim takes a container out of the pool. The container that it becomes is in the registry at once, so that calls can wait
 // for it.
-func (e *Executor) claim(class string, leave int, user string, egress Egress, place func() (func(), error), token quota.Token) (from, to *container, err error) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if from = e.waiting(class, leave); from == nil {
+func (w *warm) claim(class string, leave int, user string, egress Egress, place func() (func(), error), token quota.Token) (from, to *container, err error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if from = w.waiting(class, leave); from == nil {
 		return nil, nil, ErrNotStocked
 	}
 	from.give()
@@ -285,28 +285,28 @@ func (e *Executor) claim(class string, leave int, user string, egress Egress, pl
 		if give != nil {
 			give()
 		}
-		from.give = e.cfg.Quotas.Hold(quota.Account{}, quota.Containers, 1)
+		from.give = w.cfg.Quotas.Hold(quota.Account{}, quota.Containers, 1)
 		return nil, nil, cmp.Or(err, ErrNotStocked)
 	}
 	from.give = nil
-	e.publish(from, "removed") // from the pool: what it becomes has another name
-	delete(e.all, from)
-	delete(e.calls, from.fingerprint)
-	to = e.become(from, from.spec.boundTo(user, egress))
+	w.publish(from, "removed") // from the pool: what it becomes has another name
+	delete(w.all, from)
+	delete(w.calls, from.fingerprint)
+	to = w.become(from, from.spec.boundTo(user, egress))
 	to.give, to.token = give, token
-	e.all[to], e.ids[to.ID()] = true, to
+	w.all[to], w.ids[to.ID()] = true, to
 	if !to.spec.isPersistent() {
-		e.calls[to.fingerprint] = to
-		e.publish(to, "starting")
+		w.calls[to.fingerprint] = to
+		w.publish(to, "starting")
 	}
-	e.bound[to.ID()] = poolRecord{Version: poolRecordVersion, Container: to.ID(), Pooled: from.spec.User, Spec: to.spec}
-	e.work.Add(1)
+	w.bound[to.ID()] = poolRecord{Version: poolRecordVersion, Container: to.ID(), Pooled: from.spec.User, Spec: to.spec}
+	w.work.Add(1)
 	return from, to, nil
 }
 
 // become returns the container with another Spec that a pooled one becomes, with all that it has.
-func (e *Executor) become(from *container, spec Spec) (to *container) {
-	to = e.newContainer(spec, spec.Fingerprint(), "", false)
+func (w *warm) become(from *container, spec Spec) (to *container) {
+	to = w.newContainer(spec, spec.Fingerprint(), "", false)
 	to.Do(life.Begin, nil)
 	to.Name(from.ID())
 	to.resources, to.sess, to.since = from.resources, from.sess, from.since
@@ -321,24 +321,24 @@ func (e *Executor) become(from *container, spec Spec) (to *container) {
 
 // rename gives a bound container the name that any other with its Spec has. Nothing depends on it, so it does not
 // compete with the first command.
-func (e *Executor) rename(c *container) {
+func (h *host) rename(c *container) {
 	select {
 	case <-time.After(renameAfter):
-	case <-e.ctx.Done():
+	case <-h.ctx.Done():
 		return // the next service does it
 	}
-	ctx, cancel := context.WithTimeout(e.ctx, renameLimit)
+	ctx, cancel := context.WithTimeout(h.ctx, renameLimit)
 	defer cancel()
-	err := e.engine.Rename(ctx, c.ID(), c.spec.ContainerName())
-	if err != nil && !cerrdefs.IsNotFound(err) && e.ctx.Err() == nil {
-		e.tell(e.ctx, c, Incident{What: "a container keeps the name that it had in the pool", Err: err})
+	err := h.engine.Rename(ctx, c.ID(), c.spec.ContainerName())
+	if err != nil && !cerrdefs.IsNotFound(err) && h.ctx.Err() == nil {
+		h.tell(h.ctx, c, Incident{What: "a container keeps the name that it had in the pool", Err: err})
 	}
 }
 
 // renameFound renames a container that was found and has not been renamed yet.
-func (e *Executor) renameFound(c *container, found engine.Container) {
+func (h *host) renameFound(c *container, found engine.Container) {
 	if found.Name != c.spec.ContainerName() {
-		e.work.Go(func() { e.rename(c) })
+		h.work.Go(func() { h.rename(c) })
 	}
 }
 
@@ -347,23 +347,23 @@ const renameAfter, renameLimit = time.Second, 30 * time.Second
 
 // boundLasting finds the container that was bound to a Spec's sandbox. One that has ended, or whose Spec has changed
 // since, is removed: a sandbox has one container.
-func (e *Executor) boundLasting(ctx context.Context, spec Spec) (found ProcessContainer, is bool, err error) {
+func (p *persistents) boundLasting(ctx context.Context, spec Spec) (found ProcessContainer, is bool, err error) {
 	fingerprint := spec.Fingerprint()
 	var others []string
-	e.mu.Lock()
-	for id, record := range e.bound {
+	p.mu.Lock()
+	for id, record := range p.bound {
 		if record.Spec.Lasting != spec.Lasting {
 			continue
 		}
-		if c := e.ids[id]; c != nil && c.fingerprint == fingerprint && c.is(life.Ready, life.Frozen) {
+		if c := p.ids[id]; c != nil && c.fingerprint == fingerprint && c.is(life.Ready, life.Frozen) {
 			found, is = ProcessContainer{ID: id, Spec: spec, Started: c.since, Running: true}, true
 		} else {
 			others = append(others, id)
 		}
 	}
-	e.mu.Unlock()
+	p.mu.Unlock()
 	for _, id := range others {
-		err = errors.Join(err, e.RemoveProcess(ctx, id))
+		err = errors.Join(err, p.RemoveProcess(ctx, id))
 	}
 	if err != nil {
 		return ProcessContainer{}, false, fmt.Errorf("cannot start the sandbox: cannot remove its earlier pooled container: %w", err)

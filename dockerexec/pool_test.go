@@ -29,7 +29,7 @@ const (
 
 // Nobody ever has a container or a home that was another's, and no home is lost, wherever services are killed.
 func TestBindingsWithKills(t *testing.T) {
-	n := 10_000
+	n := 3_000
 	if testing.Short() {
 		n = 500
 	}

@@ -18,49 +18,49 @@ const (
 )
 
 // reclaimFrozen reclaims the memory of frozen containers that were last used before a time, one after the other.
-func (e *Executor) reclaimFrozen(before time.Time) {
-	swap, err := e.host.Swap()
+func (w *warm) reclaimFrozen(before time.Time) {
+	swap, err := w.cgroups.Swap()
 	if err != nil || !swap.Compressed || swap.Disk {
 		return
 	}
-	for _, c := range e.unused() {
-		if e.ctx.Err() != nil {
+	for _, c := range w.unused() {
+		if w.ctx.Err() != nil {
 			return
 		}
 		now := c.Now()
-		e.mu.Lock()
+		w.mu.Lock()
 		again := now.State == life.Frozen && c.reclaims < reclaimTries && now.LastUsed.Before(before)
 		if again {
 			c.reclaims++
 		}
-		e.mu.Unlock()
+		w.mu.Unlock()
 		if again {
-			e.reclaim(c)
+			w.reclaim(c)
 		}
 	}
 }
 
 // keepsMemory ends the reclaiming of a container's memory, because it runs again; e.mu is held.
-func (e *Executor) keepsMemory(c *container) {
+func (h *host) keepsMemory(c *container) {
 	if c.reclaims > 0 {
 		c.reclaims = 0
-		e.host.ForbidSwap(c.ID())
+		h.cgroups.ForbidSwap(c.ID())
 	}
 }
 
-func (e *Executor) reclaim(c *container) {
-	left, err := e.host.Reclaim(c.ID())
+func (w *warm) reclaim(c *container) {
+	left, err := w.cgroups.Reclaim(c.ID())
 	if err != nil {
-		e.unreclaimed.Do(func() {
-			e.cfg.Log.Warn().Err(err).Msg("there is zram, but frozen containers keep their memory; docs/idle.md says how to change that")
+		w.unreclaimed.Do(func() {
+			w.cfg.Log.Warn().Err(err).Msg("there is zram, but frozen containers keep their memory; docs/idle.md says how to change that")
 		})
 	}
-	e.mu.Lock()
-	defer e.mu.Unlock()
+	w.mu.Lock()
+	defer w.mu.Unlock()
 	switch {
 	case !c.is(life.Frozen): // it was thawed meanwhile
 		c.reclaims = 0
-		e.host.ForbidSwap(c.ID())
+		w.cgroups.ForbidSwap(c.ID())
 	case err != nil || left < enoughReclaimed:
 		c.reclaims = reclaimTries
 	}

@@ -45,14 +45,14 @@ func TestOnlyCompressedSwapIsUsed(t *testing.T) {
 			engine.run(t, e, "alice")
 			const group = "memory/docker/0000000000000000000000000000000000000000000000000000000000000001/"
 			const file, usage = group + "memory.force_empty", group + "memory.usage_in_bytes"
-			e.host = hostMemory(t, swaps, map[string]string{file: "", usage: "4096\n"})
+			e.cgroups = hostMemory(t, swaps, map[string]string{file: "", usage: "4096\n"})
 			e.SetIdle(Idle{FreezeAfter: 30 * time.Second, ReclaimAfter: 5 * time.Minute, RemoveAfter: time.Hour})
 			time.Sleep(4 * time.Minute)
-			if got := textOf(e.host, file); got != "" {
+			if got := textOf(e.cgroups, file); got != "" {
 				t.Errorf("swap on %q: too early: %q", swaps, got)
 			}
 			time.Sleep(2 * time.Minute)
-			if got := textOf(e.host, file); got != want {
+			if got := textOf(e.cgroups, file); got != want {
 				t.Errorf("swap on %q: %q, not %q", swaps, got, want)
 			}
 			engine.run(t, e, "alice")
@@ -70,12 +70,12 @@ func TestMemoryIsAskedForAgain(t *testing.T) {
 			const group = "memory/docker/0000000000000000000000000000000000000000000000000000000000000001/"
 			for round := range 2 {
 				engine.run(t, e, "alice")
-				e.host = hostMemory(t, "/dev/zram0 partition 1024 0 -2\n", map[string]string{group + "memory.force_empty": "", group + "memory.usage_in_bytes": usage})
+				e.cgroups = hostMemory(t, "/dev/zram0 partition 1024 0 -2\n", map[string]string{group + "memory.force_empty": "", group + "memory.usage_in_bytes": usage})
 				e.SetIdle(Idle{FreezeAfter: 30 * time.Second, ReclaimAfter: time.Minute, RemoveAfter: time.Hour})
 				asked := 0
 				for range 20 * 60 {
 					time.Sleep(time.Second)
-					if file := filepath.Join(e.host.ControlGroups, group, "memory.force_empty"); textOf(e.host, group+"memory.force_empty") != "" {
+					if file := filepath.Join(e.cgroups.ControlGroups, group, "memory.force_empty"); textOf(e.cgroups, group+"memory.force_empty") != "" {
 						asked++
 						if err := os.Truncate(file, 0); err != nil {
 							t.Fatal(err)

@@ -17,20 +17,20 @@ import (
 
 // followDocker keeps the Executor's picture in line with Docker's: by Docker's events while they last, and by a look at
 // everything whenever they begin again.
-func (e *Executor) followDocker(processes processWatcher) {
+func (h *host) followDocker(processes processWatcher) {
 	wait := backoff.NewExponentialBackOff()
 	wait.InitialInterval = 100 * time.Millisecond
 	wait.MaxInterval = 5 * time.Second
-	for e.ctx.Err() == nil {
-		happened, failed := e.engine.Events(e.ctx)
-		again := e.compare(processes)
+	for h.ctx.Err() == nil {
+		happened, failed := h.engine.Events(h.ctx)
+		again := h.compare(processes)
 		if again == nil {
 			wait.Reset()
 		}
-		e.consume(happened, failed, again, processes)
+		h.consume(happened, failed, again, processes)
 		select {
 		case <-time.After(wait.NextBackOff()):
-		case <-e.ctx.Done():
+		case <-h.ctx.Done():
 		}
 	}
 }
@@ -39,31 +39,31 @@ func (e *Executor) followDocker(processes processWatcher) {
 const compareAgain = 5 * time.Second
 
 // compare is reconcile for follow. After an error it returns when to try again.
-func (e *Executor) compare(processes processWatcher) (again <-chan time.Time) {
-	err := e.reconcile(e.ctx, processes.Lost)
-	if err == nil || e.ctx.Err() != nil {
+func (h *host) compare(processes processWatcher) (again <-chan time.Time) {
+	err := h.reconcile(h.ctx, processes.Lost)
+	if err == nil || h.ctx.Err() != nil {
 		return nil
 	}
-	e.cfg.Log.Warn().Err(err).Msg("cannot compare with Docker; trying again")
+	h.cfg.Log.Warn().Err(err).Msg("cannot compare with Docker; trying again")
 	return time.After(compareAgain)
 }
 
 // consume handles Docker's events until they end, and compares again when that is due.
-func (e *Executor) consume(happened <-chan engine.Event, failed <-chan error, again <-chan time.Time, processes processWatcher) {
+func (h *host) consume(happened <-chan engine.Event, failed <-chan error, again <-chan time.Time, processes processWatcher) {
 	for {
 		select {
 		case <-again:
-			again = e.compare(processes)
+			again = h.compare(processes)
 		case event := <-happened:
 			if event.Kind == engine.ImagesChanged {
-				again = e.compare(processes)
+				again = h.compare(processes)
 			} else {
-				e.heard(event, processes)
+				h.heard(event, processes)
 			}
 		case err := <-failed:
-			e.cfg.ImagesChanged() // whatever changes now goes unseen
-			if e.ctx.Err() == nil {
-				e.cfg.Log.Warn().Err(err).Msg("Docker's events have ended; following again")
+			h.cfg.ImagesChanged() // whatever changes now goes unseen
+			if h.ctx.Err() == nil {
+				h.cfg.Log.Warn().Err(err).Msg("Docker's events have ended; following again")
 			}
 			return
 		}
@@ -71,21 +71,21 @@ func (e *Executor) consume(happened <-chan engine.Event, failed <-chan error, ag
 }
 
 // heard handles an event about a container.
-func (e *Executor) heard(event engine.Event, processes processWatcher) {
+func (h *host) heard(event engine.Event, processes processWatcher) {
 	if event.Kind == engine.Resumed {
-		if c := e.known(event.Container); c != nil {
+		if c := h.known(event.Container); c != nil {
 			c.Resumed()
 		}
 		return
 	}
 	// A container that was disconnected has ended, or somebody did it by hand. It is of no use
 	// without its network.
-	e.died(event.Container)
-	if event.Kind == engine.Disconnected || event.Labels[labelInstance] != e.cfg.Instance {
+	h.died(event.Container)
+	if event.Kind == engine.Disconnected || event.Labels[labelInstance] != h.cfg.Instance {
 		return
 	}
 	if event.Labels[labelGateway] != "" && event.Kind == engine.Ended {
-		e.work.Go(e.mendNetworks)
+		h.work.Go(h.mendNetworks)
 	}
 	if process := event.Labels[labelProcess]; process != "" {
 		processes.Ended(process)
@@ -95,111 +95,111 @@ func (e *Executor) heard(event engine.Event, processes processWatcher) {
 // Reconcile looks at all containers of this instance. It adopts those that run, are current and are not known yet, and
 // removes those that are stale, dead or unreadable, once they are no longer in use. Other containers are not even
 // listed.
-func (e *Executor) Reconcile(ctx context.Context) error { return e.reconcile(ctx, func() {}) }
+func (h *host) Reconcile(ctx context.Context) error { return h.reconcile(ctx, func() {}) }
 
 // reconcile is Reconcile. It calls seen when all containers have been looked at. Without a platform, which is its error then, it
 // does all the same what needs none: what runs is known, and nothing is taken for stale.
-func (e *Executor) reconcile(ctx context.Context, seen func()) error {
-	e.cfg.ImagesChanged()
-	current, unknown := e.cfg.Platform(ctx)
+func (h *host) reconcile(ctx context.Context, seen func()) error {
+	h.cfg.ImagesChanged()
+	current, unknown := h.cfg.Platform(ctx)
 	platform := &current
 	if unknown != nil {
 		platform = nil
 	}
-	if err := e.removeOrphans(ctx); err != nil { // first: it may have the names and subnets that are wanted
-		e.cfg.Log.Warn().Err(err).Msg("cannot remove what this service made under an id that was lost")
+	if err := h.removeOrphans(ctx); err != nil { // first: it may have the names and subnets that are wanted
+		h.cfg.Log.Warn().Err(err).Msg("cannot remove what this service made under an id that was lost")
 	}
-	before := e.unended()
-	listed, err := e.engine.List(ctx, true, labelInstance+"="+e.cfg.Instance)
+	before := h.unended()
+	listed, err := h.engine.List(ctx, true, labelInstance+"="+h.cfg.Instance)
 	if err != nil {
-		return e.engine.Explain(err)
+		return h.engine.Explain(err)
 	}
-	e.loseMissing(before, listed)
+	h.loseMissing(before, listed)
 	var adopted []*container
 	for _, found := range listed {
 		if found.Labels[labelGateway] != "" {
 			if platform != nil {
-				e.considerGateway(found, *platform)
+				h.considerGateway(found, *platform)
 			}
 			continue
 		}
-		if c := e.consider(found, platform); c != nil {
+		if c := h.consider(found, platform); c != nil {
 			adopted = append(adopted, c)
 		}
 	}
-	complete := e.isReconciled()
+	complete := h.isReconciled()
 	// Everything that will be kept is prepared before any of it can be given up: what one container no longer needs,
 	// another may need.
 	var preparing sync.WaitGroup
 	for _, c := range adopted { // those whose storage is silent are waited for together
-		preparing.Go(func() { _ = c.mounts.prepare(e.cfg.Mounts, c.spec) }) // its maker reports the error, too
+		preparing.Go(func() { _ = c.mounts.prepare(h.cfg.Mounts, c.spec) }) // its maker reports the error, too
 	}
 	preparing.Wait()
 	if complete {
-		e.readmit(ctx, adopted)
+		h.readmit(ctx, adopted)
 	}
-	e.adopt(adopted)
-	e.tidyPool(listed)
+	h.adopt(adopted)
+	h.tidyPool(listed)
 	seen()
 	if unknown != nil {
 		return unknown
 	}
-	e.retire(func(c *container, _ life.Now) bool { return !c.platform().equal(current) })
-	return e.removeUnusedTmp(ctx)
+	h.retire(func(c *container, _ life.Now) bool { return !c.platform().equal(current) })
+	return h.removeUnusedTmp(ctx)
 }
 
 // isReconciled notes that the registry has all containers of earlier services now, and reports whether it does: at
 // Shutdown none is taken over.
-func (e *Executor) isReconciled() bool {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if !e.closed {
-		e.reconciled.Store(true)
+func (h *host) isReconciled() bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if !h.closed {
+		h.reconciled.Store(true)
 	}
-	return e.reconciled.Load()
+	return h.reconciled.Load()
 }
 
 // unended returns the containers that Docker's list must have.
-func (e *Executor) unended() map[string]*container {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	return maps.Clone(e.ids)
+func (h *host) unended() map[string]*container {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return maps.Clone(h.ids)
 }
 
 // loseMissing has those containers end that do not run according to Docker's list, which was made after them.
-func (e *Executor) loseMissing(before map[string]*container, listed []engine.Container) {
+func (h *host) loseMissing(before map[string]*container, listed []engine.Container) {
 	for _, found := range listed {
 		if found.State != specs.StateStopped && found.State != engine.Removing {
 			delete(before, found.ID)
 		}
 	}
 	for _, c := range before {
-		e.lose(c)
+		h.lose(c)
 	}
 }
 
 // reconcileOnce compares with Docker if that has not succeeded yet, as after a start without Docker: until the containers of an
 // earlier service are known, no network can be opened without cutting them off, and nothing can be done with a lasting one. It
 // waits for Start.
-func (e *Executor) reconcileOnce(ctx context.Context) error {
-	if e.reconciled.Load() {
+func (h *host) reconcileOnce(ctx context.Context) error {
+	if h.reconciled.Load() {
 		return nil
 	}
 	select {
-	case <-e.begun:
+	case <-h.begun:
 	case <-ctx.Done():
 		return context.Cause(ctx)
-	case <-e.ctx.Done():
+	case <-h.ctx.Done():
 		return errStopping
 	}
-	e.reconciling.Lock()
-	defer e.reconciling.Unlock()
-	if e.reconciled.Load() {
+	h.reconciling.Lock()
+	defer h.reconciling.Unlock()
+	if h.reconciled.Load() {
 		return nil
 	}
-	err := e.Reconcile(ctx)
+	err := h.Reconcile(ctx)
 	switch {
-	case e.reconciled.Load():
+	case h.reconciled.Load():
 		return nil // what else has failed is tried again
 	case err != nil:
 		return fmt.Errorf("cannot find the containers that run already: %w", err)
@@ -211,55 +211,55 @@ func (e *Executor) reconcileOnce(ctx context.Context) error {
 // consider registers a container that this service does not know, for the caller to adopt, or has it removed. A pooled
 // one belongs to no user yet, whatever kind it is to be. It may be bound meanwhile, so what is known of it is looked at
 // together. A nil platform is not known.
-func (e *Executor) consider(found engine.Container, platform *Platform) (adopted *container) {
-	e.mu.Lock()
-	spec, fingerprint, err := e.specOf(found)
-	e.mu.Unlock()
+func (h *host) consider(found engine.Container, platform *Platform) (adopted *container) {
+	h.mu.Lock()
+	spec, fingerprint, err := h.specOf(found)
+	h.mu.Unlock()
 	var reach *Egress
 	if err == nil && spec.isPersistent() && spec.Lasting != "" {
-		reach = e.lastingEgress(spec) // before e.mu is held: who answers may be waiting for it
+		reach = h.lastingEgress(spec) // before h.mu is held: who answers may be waiting for it
 	}
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if e.closed || e.knows(found.ID) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.closed || h.knows(found.ID) {
 		return nil
 	}
 	if spec.isPersistent() || runsItself(found.Labels) {
 		if err != nil || !found.Runs() {
 			return nil // who has its record removes it
 		}
-		adopted = e.register(found, spec, fingerprint)
+		adopted = h.register(found, spec, fingerprint)
 		adopted.reach.Store(reach)
 		return adopted
 	}
-	if e.calls[fingerprint] != nil { // it may be being made
+	if h.calls[fingerprint] != nil { // it may be being made
 		return nil
 	}
 	if tmp := tmpOf(found.Mounts); err == nil && found.Runs() && (platform == nil || spec.Platform.equal(*platform)) &&
 		!spec.IsPooled() && (tmp == "" || tmp == spec.tmpName()) {
-		adopted = e.register(found, spec, fingerprint)
-		adopted.give = e.cfg.Quotas.Hold(quota.Account{User: spec.User}, quota.Containers, 1)
-		e.calls[fingerprint] = adopted
-		e.publish(adopted, "starting")
+		adopted = h.register(found, spec, fingerprint)
+		adopted.give = h.cfg.Quotas.Hold(quota.Account{User: spec.User}, quota.Containers, 1)
+		h.calls[fingerprint] = adopted
+		h.publish(adopted, "starting")
 		return adopted
 	}
-	e.cfg.Log.Info().Str("container", found.ID[:12]).Str("state", string(found.State)).AnErr("labels", err).
+	h.cfg.Log.Info().Str("container", found.ID[:12]).Str("state", string(found.State)).AnErr("labels", err).
 		Msg("removing container: stale, stopped or unreadable")
-	stale := e.register(found, spec, fingerprint) // its programs may still write
+	stale := h.register(found, spec, fingerprint) // its programs may still write
 	stale.Do(life.Remove, nil)
-	e.work.Go(func() { // a call that wants its name waits for it
-		if err := e.removeFound(found.ID, spoolOf(found.Mounts)); err != nil {
-			e.cfg.Log.Warn().Err(err).Msg("cannot remove container")
+	h.work.Go(func() { // a call that wants its name waits for it
+		if err := h.removeFound(found.ID, spoolOf(found.Mounts)); err != nil {
+			h.cfg.Log.Warn().Err(err).Msg("cannot remove container")
 		}
-		e.unlist(stale)
+		h.unlist(stale)
 	})
 	return nil
 }
 
 // specOf returns the Spec of a container that was found, and its fingerprint. Persistent containers outlive the service
 // that started them, whose Specs may have had other fields and so another fingerprint. e.mu is held.
-func (e *Executor) specOf(found engine.Container) (Spec, Fingerprint, error) {
-	if record, bound := e.bound[found.ID]; bound {
+func (h *host) specOf(found engine.Container) (Spec, Fingerprint, error) {
+	if record, bound := h.bound[found.ID]; bound {
 		return record.Spec, record.Spec.Fingerprint(), nil
 	}
 	fingerprint := Fingerprint(found.Labels[labelFingerprint])
@@ -277,8 +277,8 @@ func runsItself(labels map[string]string) bool {
 }
 
 // knows reports whether a container is in the registry, even if Docker's events do not reach it yet. e.mu is held.
-func (e *Executor) knows(id string) bool {
-	for c := range e.all {
+func (h *host) knows(id string) bool {
+	for c := range h.all {
 		if c.ID() == id {
 			return true
 		}
@@ -287,21 +287,21 @@ func (e *Executor) knows(id string) bool {
 }
 
 // register adds a container that was found to the registry; e.mu is held.
-func (e *Executor) register(found engine.Container, spec Spec, fingerprint Fingerprint) *container {
-	c := e.newContainer(spec, fingerprint, found.ID, found.State == engine.Paused)
+func (h *host) register(found engine.Container, spec Spec, fingerprint Fingerprint) *container {
+	c := h.newContainer(spec, fingerprint, found.ID, found.State == engine.Paused)
 	c.spool, c.tmp = spoolOf(found.Mounts), tmpOf(found.Mounts)
 	moved := func(name string) string { return name }
-	if record, bound := e.bound[found.ID]; bound { // its home has another name than Docker says
-		moved = movedTo(Spec{User: record.Pooled, SpoolDir: e.poolFolder(record.Pooled)}, spec.User)
-		c.pool = e.poolFolder(record.Pooled)
-		e.renameFound(c, found)
+	if record, bound := h.bound[found.ID]; bound { // its home has another name than Docker says
+		moved = movedTo(Spec{User: record.Pooled, SpoolDir: h.poolFolder(record.Pooled)}, spec.User)
+		c.pool = h.poolFolder(record.Pooled)
+		h.renameFound(c, found)
 	}
 	for _, m := range found.Mounts {
 		if m.Type == engine.Bind && !engine.IsReadOnly(m) {
 			c.writes = append(c.writes, moved(m.Source))
 		}
 	}
-	e.foundAt(c, found)
-	e.all[c], e.ids[found.ID] = true, c
+	h.foundAt(c, found)
+	h.all[c], h.ids[found.ID] = true, c
 	return c
 }

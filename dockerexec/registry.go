@@ -22,10 +22,10 @@ import (
 var inUse = []life.State{life.Queued, life.Starting, life.Ready, life.Draining, life.Frozen}
 
 // inState returns the containers in one of the states.
-func (e *Executor) inState(states ...life.State) (list []*container) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	for c := range e.all {
+func (h *host) inState(states ...life.State) (list []*container) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for c := range h.all {
 		if c.is(states...) {
 			list = append(list, c)
 		}
@@ -34,13 +34,13 @@ func (e *Executor) inState(states ...life.State) (list []*container) {
 }
 
 // known returns the container with Docker's id; nil if there is none.
-func (e *Executor) known(id string) *container {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if c := e.ids[id]; c != nil {
+func (h *host) known(id string) *container {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if c := h.ids[id]; c != nil {
 		return c
 	}
-	for c := range e.all {
+	for c := range h.all {
 		if c.ID() == id {
 			return c
 		}
@@ -49,10 +49,10 @@ func (e *Executor) known(id string) *container {
 }
 
 // persistent returns the container of a process, or a lasting one, while it runs, paused or not; otherwise nil.
-func (e *Executor) persistent(id string) *container {
-	e.mu.Lock()
-	c := e.ids[id]
-	e.mu.Unlock()
+func (h *host) persistent(id string) *container {
+	h.mu.Lock()
+	c := h.ids[id]
+	h.mu.Unlock()
 	if c == nil || !c.spec.isPersistent() || !c.is(life.Starting, life.Ready, life.Frozen) {
 		return nil
 	}
@@ -60,10 +60,10 @@ func (e *Executor) persistent(id string) *container {
 }
 
 // HoldsFile reports whether a container of a user's, of whatever kind, has a file as a mount of its own.
-func (e *Executor) HoldsFile(user string, id FileID) bool {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	for c := range e.all {
+func (h *host) HoldsFile(user string, id FileID) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for c := range h.all {
 		if c.spec.User == user && !c.is(life.Ended, life.Gone) &&
 			slices.ContainsFunc(c.spec.Mounts, func(m Mount) bool { return m.ID.Same(id) }) {
 			return true
@@ -73,36 +73,36 @@ func (e *Executor) HoldsFile(user string, id FileID) bool {
 }
 
 // follow has Docker's events reach a container from now on.
-func (e *Executor) follow(c *container) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	e.ids[c.ID()] = c
+func (h *host) follow(c *container) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.ids[c.ID()] = c
 }
 
 // died is what Docker's event says: the programs of the container with an id have ended, or it is gone.
-func (e *Executor) died(id string) {
-	e.mu.Lock()
-	c := e.ids[id]
-	e.mu.Unlock()
+func (h *host) died(id string) {
+	h.mu.Lock()
+	c := h.ids[id]
+	h.mu.Unlock()
 	if c != nil {
-		e.lose(c)
+		h.lose(c)
 	}
 }
 
 // lose has a container end whose programs have ended, or whose session has. A persistent one keeps its exit code; others
 // are removed, with what is learned of their end.
-func (e *Executor) lose(c *container) {
+func (h *host) lose(c *container) {
 	switch c.Do(life.Die, lostError{errLost}) {
 	case life.Ends:
-		e.free(c, true)
-		e.work.Go(c.hangUp)
-		e.work.Go(func() { e.dropTmp(c) })
+		h.free(c, true)
+		h.work.Go(c.hangUp)
+		h.work.Go(func() { h.dropTmp(c) })
 	case life.Removes:
-		e.work.Go(func() {
+		h.work.Go(func() {
 			c.hangUp()
-			e.learnEnd(c)
-			e.tell(e.ctx, c, Incident{What: "session with the container has ended; removing the container", Level: zerolog.WarnLevel, Why: c.why()})
-			e.removed(c)
+			h.learnEnd(c)
+			h.tell(h.ctx, c, Incident{What: "session with the container has ended; removing the container", Level: zerolog.WarnLevel, Why: c.why()})
+			h.removed(c)
 		})
 	default: // its maker notices, or it is being removed
 	}
@@ -110,29 +110,29 @@ func (e *Executor) lose(c *container) {
 
 // Expel removes a container with all that runs in it, or stops it if it is persistent. It does not block: if the container
 // is being made, its maker removes it, and no call gets it.
-func (e *Executor) Expel(fingerprint Fingerprint) {
-	e.mu.Lock()
+func (h *host) Expel(fingerprint Fingerprint) {
+	h.mu.Lock()
 	var those []*container
-	for c := range e.all {
+	for c := range h.all {
 		if c.fingerprint == fingerprint {
 			those = append(those, c)
 		}
 	}
-	e.mu.Unlock()
+	h.mu.Unlock()
 	for _, c := range those {
-		e.expel(c)
+		h.expel(c)
 	}
 }
 
-func (e *Executor) expel(c *container) {
+func (h *host) expel(c *container) {
 	if c.spec.isPersistent() && c.is(life.Ready, life.Frozen) {
-		e.kill(c, expelled)
+		h.kill(c, expelled)
 		return
 	}
 	if c.Do(life.Remove, lostError{errLost}) == life.Removes {
 		c.hangUp()
-		e.tell(e.ctx, c, Incident{What: "removing the container: what it may see has changed", Level: zerolog.WarnLevel})
-		e.removeLater(c)
+		h.tell(h.ctx, c, Incident{What: "removing the container: what it may see has changed", Level: zerolog.WarnLevel})
+		h.removeLater(c)
 	}
 }
 
@@ -141,91 +141,91 @@ const expelled = "a path that is hidden, read-only or mounted for it, such as it
 	"another call or on the host; it was ended so that it sees and writes nothing that it may not"
 
 // kill stops a persistent container that nobody has asked to stop, once. It does not block.
-func (e *Executor) kill(c *container, why string) {
+func (h *host) kill(c *container, why string) {
 	if !c.because.CompareAndSwap(nil, &why) {
 		return
 	}
-	e.work.Go(func() {
-		if err := e.signal(e.ctx, c.ID(), unix.SIGKILL); err != nil && !cerrdefs.IsNotFound(err) && !cerrdefs.IsConflict(err) {
-			e.tell(e.ctx, c, Incident{What: "cannot end a process that would see hidden files", Level: zerolog.ErrorLevel, Err: err})
+	h.work.Go(func() {
+		if err := h.signal(h.ctx, c.ID(), unix.SIGKILL); err != nil && !cerrdefs.IsNotFound(err) && !cerrdefs.IsConflict(err) {
+			h.tell(h.ctx, c, Incident{What: "cannot end a process that would see hidden files", Level: zerolog.ErrorLevel, Err: err})
 		}
 	})
 }
 
 // removeLater is removed in the background.
-func (e *Executor) removeLater(c *container) { e.work.Go(func() { e.removed(c) }) }
+func (h *host) removeLater(c *container) { h.work.Go(func() { h.removed(c) }) }
 
 // removed is remove for callers that have nobody to tell of an error.
-func (e *Executor) removed(c *container) {
-	if err := e.remove(c); err != nil {
-		e.tell(e.ctx, c, Incident{What: "cannot remove container", Err: err})
+func (h *host) removed(c *container) {
+	if err := h.remove(c); err != nil {
+		h.tell(h.ctx, c, Incident{What: "cannot remove container", Err: err})
 	}
 }
 
 // remove removes a container that came to Leaving, with all that it has, and forgets it. It blocks until Docker has done
 // it. A persistent one that Docker does not remove stays Leaving, and can be removed again.
-func (e *Executor) remove(c *container) error {
+func (h *host) remove(c *container) error {
 	c.removing.Lock()
 	defer c.removing.Unlock()
 	if c.is(life.Gone) {
 		return nil
 	}
-	err := e.dispose(c)
+	err := h.dispose(c)
 	if err != nil && c.spec.isPersistent() {
 		return err
 	}
-	e.unlist(c)
+	h.unlist(c)
 	return err
 }
 
 // dispose removes a container with all that it has on the host.
-func (e *Executor) dispose(c *container) error {
+func (h *host) dispose(c *container) error {
 	c.hangUp()
 	var faults []error
 	ended := true
 	if id := c.ID(); id != "" {
-		err := e.removeContainer(id)
+		err := h.removeContainer(id)
 		ended = err == nil
 		faults = append(faults, err, removeSpool(c.spool))
 	}
-	e.free(c, ended)
+	h.free(c, ended)
 	if c.pool != "" {
-		faults = append(faults, e.unbind(c.ID()), e.removePooled(c.pool))
+		faults = append(faults, h.unbind(c.ID()), h.removePooled(c.pool))
 	}
-	return errors.Join(append(faults, e.dropTmp(c))...)
+	return errors.Join(append(faults, h.dropTmp(c))...)
 }
 
 // free gives back what a container has on the network and, if its programs have ended, on the host: removing a mount
 // point uncovers what it hides.
-func (e *Executor) free(c *container, ended bool) {
-	e.leave(c)
+func (h *host) free(c *container, ended bool) {
+	h.leave(c)
 	if ended {
-		c.mounts.release(e.cfg.Mounts)
+		c.mounts.release(h.cfg.Mounts)
 	}
 }
 
 // dropTmp removes the volume of a container that uses it no more, if it was the last one.
-func (e *Executor) dropTmp(c *container) error {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(e.ctx), removalLimit)
+func (h *host) dropTmp(c *container) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(h.ctx), removalLimit)
 	defer cancel()
-	return e.removeTmp(ctx, c.tmpName())
+	return h.removeTmp(ctx, c.tmpName())
 }
 
 // unlist takes a container out of the registry of which nothing is left.
-func (e *Executor) unlist(c *container) {
-	e.mu.Lock()
-	delete(e.all, c)
-	if e.calls[c.fingerprint] == c {
-		delete(e.calls, c.fingerprint)
+func (h *host) unlist(c *container) {
+	h.mu.Lock()
+	delete(h.all, c)
+	if h.calls[c.fingerprint] == c {
+		delete(h.calls, c.fingerprint)
 	}
-	if id := c.ID(); e.ids[id] == c {
-		delete(e.ids, id)
+	if id := c.ID(); h.ids[id] == c {
+		delete(h.ids, id)
 	}
 	give := c.give
 	c.give = nil
-	e.mu.Unlock()
+	h.mu.Unlock()
 	if !c.spec.isPersistent() {
-		e.publish(c, "removed")
+		h.publish(c, "removed")
 	}
 	if give != nil {
 		give()
@@ -245,13 +245,13 @@ func (lostError) Is(target error) bool { return target == errLost }
 const containerTries = 3
 
 // retryLost calls do, and again whenever its container was lost before a command began in it.
-func (e *Executor) retryLost(ctx context.Context, user string, do func() error) error {
+func (h *host) retryLost(ctx context.Context, user string, do func() error) error {
 	for try := 1; ; try++ {
 		err := do()
 		if try == containerTries || !errors.Is(err, errLost) || ctx.Err() != nil {
 			return err
 		}
-		e.cfg.Events.Tell(ctx, user, Incident{What: "the call gets another container", Try: try, Err: err})
+		h.cfg.Events.Tell(ctx, user, Incident{What: "the call gets another container", Try: try, Err: err})
 	}
 }
 
@@ -260,17 +260,17 @@ const endingLag = 2 * time.Second
 
 // isLost reports whether making a container ready failed because the container has ended. Docker does not end an exec's
 // stream when the container ends while the exec is being set up; its event ends ctx.
-func (e *Executor) isLost(ctx context.Context, c *container) bool {
+func (h *host) isLost(ctx context.Context, c *container) bool {
 	if ctx.Err() != nil {
 		return errors.Is(context.Cause(ctx), errLost)
 	}
 	// The runtime knows of a container's end before Docker does.
 	waiting, cancel := context.WithCancel(ctx)
 	defer cancel()
-	ended := doneWithin(e.engine.Wait(waiting, c.ID()), endingLag)
+	ended := doneWithin(h.engine.Wait(waiting, c.ID()), endingLag)
 	if ended || errors.Is(context.Cause(ctx), errLost) { // the event that reports it ends the wait
 		return true
 	}
-	now, err := e.InspectProcess(ctx, c.ID())
+	now, err := h.InspectProcess(ctx, c.ID())
 	return cerrdefs.IsNotFound(err) || err == nil && (!now.Running || unix.Kill(now.PID, 0) == unix.ESRCH)
 }

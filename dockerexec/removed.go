@@ -33,10 +33,10 @@ const (
 // Removed has a user's containers release what was at a path, because it is gone, or is another file now. Both names
 // of the path matter: on the host, and inside, if that is below /tmp. It does not block. A container that was paused
 // on request releases it when it is resumed.
-func (e *Executor) Removed(user, host, inside string) {
+func (h *host) Removed(user, host, inside string) {
 	full := map[*container]bool{}
-	e.mu.Lock()
-	for c := range e.all {
+	h.mu.Lock()
+	for c := range h.all {
 		if c.spec.User != user || !c.spec.Platform.GVisor || !c.is(inUse...) {
 			continue
 		}
@@ -48,11 +48,11 @@ func (e *Executor) Removed(user, host, inside string) {
 		if more := len(c.removed) - maxRemoved; more > 0 {
 			c.removed, full[c] = slices.Delete(c.removed, 0, more), true
 		}
-		e.lookUpSoon(c)
+		h.lookUpSoon(c)
 	}
-	e.mu.Unlock()
+	h.mu.Unlock()
 	if len(full) > 0 {
-		e.retire(func(c *container, _ life.Now) bool { return full[c] })
+		h.retire(func(c *container, _ life.Now) bool { return full[c] })
 	}
 }
 
@@ -81,16 +81,16 @@ func (s Spec) placesOf(host, inside string) (places []string) {
 var canBeAsked = []life.State{life.Ready, life.Draining, life.Frozen}
 
 // lookUpSoon has a container's removed paths looked up, if there are any and it can be asked; e.mu is held.
-func (e *Executor) lookUpSoon(c *container) {
-	if len(c.removed) > 0 && !c.lookingUp && !e.closed && c.is(canBeAsked...) {
+func (h *host) lookUpSoon(c *container) {
+	if len(c.removed) > 0 && !c.lookingUp && !h.closed && c.is(canBeAsked...) {
 		c.lookingUp = true
-		e.work.Go(func() { e.lookUpRemoved(c) })
+		h.work.Go(func() { h.lookUpRemoved(c) })
 	}
 }
 
 // lookUpRemoved has a container's removed paths looked up until there are none. What fails is tried again with the
 // next removal, or when the container is resumed.
-func (e *Executor) lookUpRemoved(c *container) {
+func (h *host) lookUpRemoved(c *container) {
 	for again := true; again; {
 		wait := lookUpAfter
 		if c.is(life.Frozen) {
@@ -98,41 +98,41 @@ func (e *Executor) lookUpRemoved(c *container) {
 		}
 		select {
 		case <-time.After(wait):
-		case <-e.ctx.Done():
+		case <-h.ctx.Done():
 			return
 		}
-		e.mu.Lock()
+		h.mu.Lock()
 		paths := c.removed
 		c.removed = nil
-		e.mu.Unlock()
+		h.mu.Unlock()
 		if !c.is(canBeAsked...) {
 			return
 		}
-		left := e.lookUp(c, paths)
-		e.mu.Lock()
+		left := h.lookUp(c, paths)
+		h.mu.Lock()
 		again = len(left) == 0 && len(c.removed) > 0
 		c.removed, c.lookingUp = append(left, c.removed...), again
-		e.mu.Unlock()
+		h.mu.Unlock()
 	}
 }
 
 // lookUp has paths looked up in a container, and returns those for which that failed.
-func (e *Executor) lookUp(c *container, paths []string) (left []string) {
-	ask := e.askPersistent
+func (h *host) lookUp(c *container, paths []string) (left []string) {
+	ask := h.askPersistent
 	if c.sess != nil {
-		done, err := c.Visit(e.ctx)
+		done, err := c.Visit(h.ctx)
 		if err != nil {
 			return paths // whoever uses it next finds out
 		}
 		defer done()
-		e.mu.Lock()
-		e.keepsMemory(c)
-		e.mu.Unlock()
+		h.mu.Lock()
+		h.keepsMemory(c)
+		h.mu.Unlock()
 		ask = func(ctx context.Context, c *container, paths []string) error { return c.sess.lookUp(ctx, paths) }
 	} else if !c.spec.isPersistent() || c.is(life.Frozen) {
 		return paths
 	}
-	ctx, cancel := context.WithTimeout(e.ctx, lookUpLimit)
+	ctx, cancel := context.WithTimeout(h.ctx, lookUpLimit)
 	defer cancel()
 	for len(paths) > 0 {
 		next := paths[:min(len(paths), lookUpAtOnce)]
@@ -154,11 +154,11 @@ func (s *session) lookUp(ctx context.Context, paths []string) error {
 }
 
 // askPersistent is session.lookUp for a container that runs without the service.
-func (e *Executor) askPersistent(ctx context.Context, c *container, paths []string) error {
+func (h *host) askPersistent(ctx context.Context, c *container, paths []string) error {
 	if c.spec.Lasting == "" {
-		return e.lookUpByExec(ctx, c, paths)
+		return h.lookUpByExec(ctx, c, paths)
 	}
-	stream, err := e.AskLasting(ctx, c.ID())
+	stream, err := h.AskLasting(ctx, c.ID())
 	if err != nil {
 		return err
 	}
@@ -180,15 +180,15 @@ func askOnce(ctx context.Context, stream ask.Stream, kind wire.Kind, message any
 }
 
 // lookUpByExec starts an agent for that, as the first process of a durable process's container is not connected.
-func (e *Executor) lookUpByExec(ctx context.Context, c *container, paths []string) error {
+func (h *host) lookUpByExec(ctx context.Context, c *container, paths []string) error {
 	done, err := c.Use(ctx)
 	if err != nil {
 		return err
 	}
 	defer done()
-	out, err := e.engine.Run(ctx, c.ID(), specs.Process{Args: append([]string{agentPath, "look-up"}, paths...), Cwd: "/"})
+	out, err := h.engine.Run(ctx, c.ID(), specs.Process{Args: append([]string{agentPath, "look-up"}, paths...), Cwd: "/"})
 	if ctx.Err() != nil { // the tenant may have used up what it takes
-		return errors.Join(context.Cause(ctx), e.engine.AbortExecs(c.ID()))
+		return errors.Join(context.Cause(ctx), h.engine.AbortExecs(c.ID()))
 	}
 	if err == nil && out.ExitCode != 0 {
 		err = fmt.Errorf("the agent failed with %d", out.ExitCode)

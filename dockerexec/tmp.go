@@ -58,11 +58,11 @@ func (s Spec) tmpVolume() engine.Volume {
 // Tmp returns where the user's /tmp is on Docker's host. It exists while the user has a container, so one is held
 // until release: any of the user's that has it, or that of the Spec, which is made if create is set, within the token's
 // bounds and in its turn; otherwise the error is errdefs.ErrNotFound. It blocks while a container is being made.
-func (e *Executor) Tmp(ctx context.Context, spec Spec, token quota.Token, create bool) (dir string, release func(), err error) {
-	c := e.hold(spec)
-	if c == nil && e.hasTmp(spec.tmpName()) {
+func (w *warm) Tmp(ctx context.Context, spec Spec, token quota.Token, create bool) (dir string, release func(), err error) {
+	c := w.hold(spec)
+	if c == nil && w.hasTmp(spec.tmpName()) {
 		// A process has it. If that ends meanwhile, open files stay open, and the rest is not found.
-		found, err := e.engine.FindVolume(ctx, spec.tmpName())
+		found, err := w.engine.FindVolume(ctx, spec.tmpName())
 		if err == nil {
 			return found.Dir, func() {}, nil
 		}
@@ -71,35 +71,35 @@ func (e *Executor) Tmp(ctx context.Context, spec Spec, token quota.Token, create
 		if !create {
 			return "", nil, fmt.Errorf("user %q has no container: %w", spec.User, cerrdefs.ErrNotFound)
 		}
-		err := e.retryLost(ctx, spec.User, func() (err error) {
-			c, _, err = e.acquire(ctx, spec, token)
+		err := w.retryLost(ctx, spec.User, func() (err error) {
+			c, _, err = w.acquire(ctx, spec, token)
 			return err
 		})
 		if err != nil {
 			return "", nil, err
 		}
 	}
-	found, err := e.engine.FindVolume(ctx, c.tmpName())
+	found, err := w.engine.FindVolume(ctx, c.tmpName())
 	if err != nil {
-		e.release(c)
-		return "", nil, fmt.Errorf("cannot find /tmp of user %q: %w", spec.User, e.engine.Explain(err))
+		w.release(c)
+		return "", nil, fmt.Errorf("cannot find /tmp of user %q: %w", spec.User, w.engine.Explain(err))
 	}
-	return found.Dir, func() { e.release(c) }, nil
+	return found.Dir, func() { w.release(c) }, nil
 }
 
 // hold takes an existing container that has the Spec's /tmp; nil if there is none.
-func (e *Executor) hold(spec Spec) *container {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if e.closed {
+func (w *warm) hold(spec Spec) *container {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.closed {
 		return nil
 	}
-	for _, c := range e.calls {
+	for _, c := range w.calls {
 		if c.spec.User != spec.User || c.tmpName() != spec.tmpName() || !c.is(life.Ready, life.Draining, life.Frozen) {
 			continue
 		}
 		if from, thawing, err := c.Join(maxCommands); err == nil {
-			e.woken(c, from, thawing)
+			w.woken(c, from, thawing)
 			return c
 		}
 	}
@@ -108,15 +108,15 @@ func (e *Executor) hold(spec Spec) *container {
 
 // removeTmp removes a volume that no container has any more. One in use is left to its last user; Docker may also
 // report one as in use for a moment after that user has gone.
-func (e *Executor) removeTmp(ctx context.Context, name string) error {
+func (h *host) removeTmp(ctx context.Context, name string) error {
 	for wait := 20 * time.Millisecond; ; wait *= 2 {
-		err := e.engine.RemoveVolume(ctx, name)
+		err := h.engine.RemoveVolume(ctx, name)
 		switch {
 		case err == nil || cerrdefs.IsNotFound(err):
 			return nil
 		case !cerrdefs.IsConflict(err):
 			return fmt.Errorf("cannot remove the volume %s: %w", name, err)
-		case wait > 5*time.Second || e.hasTmp(name):
+		case wait > 5*time.Second || h.hasTmp(name):
 			return nil
 		}
 		select {
@@ -128,25 +128,25 @@ func (e *Executor) removeTmp(ctx context.Context, name string) error {
 }
 
 // hasTmp reports whether a known container has a volume; after Shutdown, it says so of each.
-func (e *Executor) hasTmp(name string) bool {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	for c := range e.all {
+func (h *host) hasTmp(name string) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for c := range h.all {
 		if c.is(inUse...) && c.tmpName() == name {
 			return true
 		}
 	}
-	return e.closed
+	return h.closed
 }
 
 // removeUnusedTmp removes this instance's volumes that no container has: those of an earlier service.
-func (e *Executor) removeUnusedTmp(ctx context.Context) error {
-	found, err := e.engine.ListVolumes(ctx, labelInstance+"="+e.cfg.Instance, true)
+func (h *host) removeUnusedTmp(ctx context.Context) error {
+	found, err := h.engine.ListVolumes(ctx, labelInstance+"="+h.cfg.Instance, true)
 	if err != nil {
-		return e.engine.Explain(err)
+		return h.engine.Explain(err)
 	}
 	for _, v := range found {
-		if err := e.removeTmp(ctx, v.Name); err != nil {
+		if err := h.removeTmp(ctx, v.Name); err != nil {
 			return err
 		}
 	}

@@ -30,8 +30,8 @@ type usages struct {
 
 // Usages returns what the containers of calls and of the pool use, by name, at most ten seconds old. Those for which it is
 // unknown are left out. It is read on request only, and nil if ctx ends while another call reads. The map must not be changed.
-func (e *Executor) Usages(ctx context.Context) map[string]cgroup.Usage {
-	u := &e.usages
+func (w *warm) Usages(ctx context.Context) map[string]cgroup.Usage {
+	u := &w.usages
 	select {
 	case u.turn <- struct{}{}:
 		defer func() { <-u.turn }()
@@ -42,11 +42,11 @@ func (e *Executor) Usages(ctx context.Context) map[string]cgroup.Usage {
 		return u.all
 	}
 	all, asked := map[string]cgroup.Usage{}, map[string]string{}
-	for _, c := range append(e.Containers(), e.Pooled()...) {
+	for _, c := range append(w.Containers(), w.Pooled()...) {
 		if c.ID == "" {
 			continue
 		}
-		found, err := e.host.Usage(c.ID)
+		found, err := w.cgroups.Usage(c.ID)
 		switch {
 		case err == nil:
 			all[c.Name] = found
@@ -61,7 +61,7 @@ func (e *Executor) Usages(ctx context.Context) map[string]cgroup.Usage {
 	asking.SetLimit(4)
 	for name, id := range asked {
 		asking.Go(func() error {
-			found, err := e.LastingUsage(answering, id)
+			found, err := w.LastingUsage(answering, id)
 			mu.Lock()
 			defer mu.Unlock()
 			if err == nil {

@@ -45,14 +45,14 @@ type mountPreparer interface {
 // directory for a link to anywhere between our look at the name and Docker's. No command of the tenant has run in this
 // container yet, so its agent can be asked: each file is given an access time that cannot be guessed, and the agent
 // must see it at the mount point. accessTimes asks the agent.
-func (e *Executor) verify(ctx context.Context, c *container, accessTimes func(targets []string) ([]string, error)) error {
+func (h *host) verify(ctx context.Context, c *container, accessTimes func(targets []string) ([]string, error)) error {
 	var mounts []Mount
 	for _, m := range slices.Concat(c.spec.Mounts, c.mounts.Mounts) {
 		if m.Verify {
 			mounts = append(mounts, m)
 		}
 	}
-	unlock, err := e.verifying.lock(ctx, mounts) // two containers may mount the same directory
+	unlock, err := h.verifying.lock(ctx, mounts) // two containers may mount the same directory
 	if err != nil {
 		return fmt.Errorf("cannot verify the mounts: what is mounted is being verified in another container: %w", err)
 	}
@@ -71,7 +71,7 @@ func (e *Executor) verify(ctx context.Context, c *container, accessTimes func(ta
 			disturbed++
 		case differs.disturbed && rest(ctx):
 			look = func(ctx context.Context, mounts []Mount, accessTimes func([]string) ([]string, error)) (difference, error) {
-				return e.verifyUndisturbed(ctx, c, mounts, accessTimes)
+				return h.verifyUndisturbed(ctx, c, mounts, accessTimes)
 			}
 		case differs.disturbed:
 			return fmt.Errorf("cannot verify the mounts: the access time of what is mounted at %s keeps changing", differs.target)
@@ -85,8 +85,8 @@ func (e *Executor) verify(ctx context.Context, c *container, accessTimes func(ta
 
 // verifyUndisturbed is verifyOnce while the containers are paused whose commands can set the access times: those that also
 // mount the directories, and may write to them. A container that is only being taken into use runs no command yet.
-func (e *Executor) verifyUndisturbed(ctx context.Context, c *container, mounts []Mount, accessTimes func([]string) ([]string, error)) (none difference, err error) {
-	_, resume, err := e.pauseWriters(ctx, c, (*life.Life).TryHold, func(dir string) bool {
+func (h *host) verifyUndisturbed(ctx context.Context, c *container, mounts []Mount, accessTimes func([]string) ([]string, error)) (none difference, err error) {
+	_, resume, err := h.pauseWriters(ctx, c, (*life.Life).TryHold, func(dir string) bool {
 		return slices.ContainsFunc(mounts, func(m Mount) bool { return pathmap.Within(m.Source, dir) })
 	})
 	defer resume()
@@ -279,7 +279,7 @@ func (s *session) accessTimes(ctx context.Context, targets []string) ([]string, 
 }
 
 // accessTimesByExec is accessTimes for a container without a session, in which no command has begun.
-func (e *Executor) accessTimesByExec(ctx context.Context, c *container, targets []string) (_ []string, err error) {
+func (h *host) accessTimesByExec(ctx context.Context, c *container, targets []string) (_ []string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, verifyLimit)
 	defer cancel()
 	defer func() {
@@ -287,13 +287,13 @@ func (e *Executor) accessTimesByExec(ctx context.Context, c *container, targets 
 			err = context.Cause(ctx)
 		}
 	}()
-	created, err := e.docker.ContainerExecCreate(ctx, c.ID(), containertypes.ExecOptions{
+	created, err := h.docker.ContainerExecCreate(ctx, c.ID(), containertypes.ExecOptions{
 		User: c.spec.user(), Cmd: accessTimesCommand(targets), AttachStdout: true, AttachStderr: true,
 	})
 	if err != nil {
 		return nil, err
 	}
-	attached, err := e.docker.ContainerExecAttach(ctx, created.ID, containertypes.ExecAttachOptions{})
+	attached, err := h.docker.ContainerExecAttach(ctx, created.ID, containertypes.ExecAttachOptions{})
 	if err != nil {
 		return nil, err
 	}
@@ -306,7 +306,7 @@ func (e *Executor) accessTimesByExec(ctx context.Context, c *container, targets 
 	if stderr.Len() > 0 {
 		return nil, errors.New(strings.TrimSpace(stderr.String()))
 	}
-	ended, err := e.docker.ContainerExecInspect(ctx, created.ID)
+	ended, err := h.docker.ContainerExecInspect(ctx, created.ID)
 	if err == nil && ended.ExitCode != 0 { // then Docker may have written its own error to stdout
 		err = fmt.Errorf("it failed with %d: %.1000q", ended.ExitCode, strings.TrimSpace(stdout.String()))
 	}

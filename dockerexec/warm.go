@@ -16,45 +16,45 @@ const (
 // Spec: plan is called in the background. The container is made when no call waits for another one; once a call asks
 // for it, it gets its turn like those that calls wait for. If too many are on their way, it is left to the call. token
 // is the token of the caller.
-func (e *Executor) Warm(user string, token quota.Token, plan func(context.Context) (Spec, error)) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if e.closed {
+func (w *warm) Warm(user string, token quota.Token, plan func(context.Context) (Spec, error)) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.closed {
 		return
 	}
-	if e.warming[user] >= maxWarming || e.warmingTotal >= maxWarmingTotal {
-		e.cfg.Events.Tell(e.ctx, user, Incident{What: "no container is made ahead of calls: too many are on their way"})
+	if w.warming[user] >= maxWarming || w.warmingTotal >= maxWarmingTotal {
+		w.cfg.Events.Tell(w.ctx, user, Incident{What: "no container is made ahead of calls: too many are on their way"})
 		return
 	}
-	e.countWarming(user, 1)
-	e.work.Go(func() {
+	w.countWarming(user, 1)
+	w.work.Go(func() {
 		defer func() {
-			e.mu.Lock()
-			defer e.mu.Unlock()
-			e.countWarming(user, -1)
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			w.countWarming(user, -1)
 		}()
-		spec, err := plan(e.ctx)
+		spec, err := plan(w.ctx)
 		if err != nil {
-			e.cfg.Events.Tell(e.ctx, user, Incident{What: "no container is made ahead of calls", Err: err})
+			w.cfg.Events.Tell(w.ctx, user, Incident{What: "no container is made ahead of calls", Err: err})
 			return
 		}
 		fingerprint := spec.Fingerprint()
-		e.mu.Lock()
-		if c := e.calls[fingerprint]; e.closed || c != nil && c.is(inUse...) {
-			e.mu.Unlock()
+		w.mu.Lock()
+		if c := w.calls[fingerprint]; w.closed || c != nil && c.is(inUse...) {
+			w.mu.Unlock()
 			return
 		}
-		c := e.add(spec, fingerprint)
+		c := w.add(spec, fingerprint)
 		c.token = token
-		e.mu.Unlock()
-		e.make(c, &e.cfg.Log)
+		w.mu.Unlock()
+		w.make(c, &w.cfg.Log)
 	})
 }
 
 // countWarming counts containers on their way; e.mu is held.
-func (e *Executor) countWarming(user string, more int) {
-	e.warmingTotal += more
-	if e.warming[user] += more; e.warming[user] == 0 {
-		delete(e.warming, user)
+func (w *warm) countWarming(user string, more int) {
+	w.warmingTotal += more
+	if w.warming[user] += more; w.warming[user] == 0 {
+		delete(w.warming, user)
 	}
 }
