@@ -46,14 +46,19 @@ var (
 		"pathmap|sandbox-image|scripts|tools)/[\\w/.-]+)`")
 )
 
-// Each row of the tables of security names a test that there is, and each place that these papers name is there.
+// Each row of the tables of security names a test that there is, and each place that the papers on the code name is there.
 func TestPlacesAndTestsOfPromises(t *testing.T) {
 	papers, err := filepath.Glob("docs/security/*.md")
 	if err != nil {
 		t.Fatal(err)
 	}
+	internals, err := filepath.Glob("docs/internals/*.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	papers = append(append(papers, internals...), "SECURITY.md", "HACKING.md")
 	tests, rows := allTests(t), 0
-	for _, paper := range append(papers, "SECURITY.md") {
+	for _, paper := range papers {
 		text, err := os.ReadFile(paper)
 		if err != nil {
 			t.Fatal(err)
@@ -73,10 +78,10 @@ func TestFaultsOfPromisesAreFound(t *testing.T) {
 	tests := allTests(t)
 	for row, want := range map[string]int{
 		"it holds | `links_test.go`, `internal/errs/redact.go` | TestLinksOfPapers, ids's tests": 0,
-		"it holds | `internal/errs/redact.go` | on paper":                                         1,
-		"it holds | `internal/errs/gone.go` | TestLinksOfPapers":                                  1,
-		"it holds | `internal/errs/redact.go` | TestThatIsGone":                                   1,
-		"it holds | `internal/errs/redact.go` | gone's tests":                                     1,
+		"it holds | `internal/errs/redact.go` | on paper":                                        1,
+		"it holds | `internal/errs/gone.go` | TestLinksOfPapers":                                 1,
+		"it holds | `internal/errs/redact.go` | TestThatIsGone":                                  1,
+		"it holds | `internal/errs/redact.go` | gone's tests":                                    1,
 	} {
 		table := "| promise | kept by | shown by |\n|---|---|---|\n| " + row + " |\n"
 		if faults := faultsOfPromises(table, tests); len(faults) != want {
