@@ -83,6 +83,7 @@ var mayImport = map[string]string{
 	"internal/cluster/etcdtest": "",
 	"internal/cluster/forward":  "internal/ids internal/access internal/budget internal/cluster internal/errs internal/quota",
 	"internal/cluster/fence":    "internal/cluster/etcdtest",
+	"internal/cluster/member":   "config api/types dockerexec internal/cluster internal/cluster/fence internal/cluster/forward internal/events internal/lasting internal/process internal/sandbox internal/version",
 }
 
 // onlyIn lists libraries that have one place.

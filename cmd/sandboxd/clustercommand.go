@@ -12,6 +12,7 @@ import (
 
 	"github.com/daycare-run/sandbox/config"
 	"github.com/daycare-run/sandbox/internal/cluster/forward"
+	"github.com/daycare-run/sandbox/internal/cluster/member"
 )
 
 // hostFolder is the default folder for a host's cluster files.
@@ -125,7 +126,7 @@ func certified(c config.Cluster, folder, address string) error {
 			return err
 		}
 	}
-	if _, err := readSealingKey(c.SealingKeyFile); err != nil {
+	if _, err := member.ReadSealingKey(c.SealingKeyFile); err != nil {
 		return err
 	}
 	_, err := (&clusterDoctor{cfg: config.Config{Cluster: c}}).expiry()

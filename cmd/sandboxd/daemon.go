@@ -21,6 +21,7 @@ import (
 	"github.com/daycare-run/sandbox/internal/access"
 	"github.com/daycare-run/sandbox/internal/budget"
 	"github.com/daycare-run/sandbox/internal/calls"
+	"github.com/daycare-run/sandbox/internal/cluster/member"
 	"github.com/daycare-run/sandbox/internal/dockerd"
 	"github.com/daycare-run/sandbox/internal/egress"
 	"github.com/daycare-run/sandbox/internal/egress/decisions"
@@ -64,8 +65,10 @@ type daemon struct {
 	lasting   *lasting.Sandboxes
 	trash     *hostfs.Trash
 
-	member       *member // nil on a single host
-	cgroupParent string  // the parent control group of this host's containers in a cluster
+	// membership and member are this host in a cluster; nil on a single host.
+	membership   *member.Membership
+	member       *member.Member // from serve on
+	cgroupParent string         // the parent control group of this host's containers in a cluster
 
 	closers []func() // called by close in reverse order
 
@@ -181,8 +184,8 @@ func (d *daemon) openContainers(cfg config.Config) (err error) {
 	d.mounts = rootfs.NewPreparer(usersDir, d.log)
 	networks := egressSettings(cfg, d.decisions, d.log)
 	var mayStart func(user string) error // nil: always
-	if d.member != nil {
-		networks.MayPass, mayStart = d.member.fence.MayStart, d.member.mayStart
+	if d.membership != nil {
+		networks.MayPass, mayStart = d.membership.MayRun, d.membership.MayStart
 	}
 	if d.networks, err = egress.New(networks); err != nil {
 		return err
@@ -224,8 +227,8 @@ func (d *daemon) openService(ctx context.Context, cfg config.Config) error {
 		return err
 	}
 	calls := d.callSettings(cfg, rules)
-	if d.member != nil {
-		d.resolver = sandbox.ShareResolver(d.member, calls, d.rootfs, d.platforms, d.log)
+	if d.membership != nil {
+		d.resolver = sandbox.ShareResolver(d.membership.Sandboxes(), calls, d.rootfs, d.platforms, d.log)
 	} else if d.resolver, err = sandbox.OpenResolver(filepath.Join(cfg.DataDir, "sandboxes"), calls, d.rootfs, d.platforms, d.log); err != nil {
 		return err
 	}
@@ -252,8 +255,8 @@ func (d *daemon) openService(ctx context.Context, cfg config.Config) error {
 		Dir: filepath.Join(cfg.DataDir, "lasting"), Service: d.service, Executor: d.executor, Trash: d.trash, Log: d.log,
 		Owner: d.owner, Root: func() bool { return d.cfg.Load().E2B.AllowRoot },
 	}
-	if d.member != nil {
-		settings.Shared = lastingRecords{d.member}
+	if d.membership != nil {
+		settings.Shared = d.membership.Lasting()
 	}
 	if d.lasting, err = lasting.Open(settings); err == nil {
 		d.onClose(d.lasting.Shutdown)

@@ -22,6 +22,7 @@ import (
 	"github.com/daycare-run/sandbox/internal/cli/doctor"
 	"github.com/daycare-run/sandbox/internal/cluster"
 	"github.com/daycare-run/sandbox/internal/cluster/forward"
+	"github.com/daycare-run/sandbox/internal/cluster/member"
 )
 
 // clusterDoctor checks etcd and the other hosts.
@@ -43,7 +44,7 @@ func clusterChecks(ctx context.Context, cfg config.Config) (checks []doctor.Chec
 	if cfg.Cluster.Homes == "local" {
 		c.Unseen = nil
 	}
-	etcd, certs, fault := dialEtcd(cfg.Cluster)
+	etcd, certs, fault := member.Dial(cfg.Cluster)
 	if fault != nil { // without certificates nothing can be asked
 		c.Certificates = func() (map[string]time.Time, error) { return nil, fault }
 		return []doctor.Check{c.CertificatesCheck()}, func() {}, nil

@@ -24,6 +24,7 @@ import (
 	"github.com/daycare-run/sandbox/internal/cluster"
 	"github.com/daycare-run/sandbox/internal/cluster/etcdtest"
 	"github.com/daycare-run/sandbox/internal/cluster/forward"
+	"github.com/daycare-run/sandbox/internal/cluster/member"
 )
 
 // clusterRig is an etcd, an authority, and hosts that answer others.
@@ -100,8 +101,8 @@ func TestDoctorOfACluster(t *testing.T) {
 	users, nothing := t.TempDir(), func(*config.Config) {}
 	local := func(cfg *config.Config) { cfg.Cluster.Homes = "local" }
 	same, key := config.Config{E2B: config.E2B{Templates: map[string]config.E2BTemplate{"one": {}}}}, []byte("of all hosts")
-	r.host(t, "h1", users, "v1", "i1", sameSettings(same, key))
-	r.host(t, "h2", users, "v1", "i2", sameSettings(same, key))
+	r.host(t, "h1", users, "v1", "i1", member.SameSettings(same, key))
+	r.host(t, "h2", users, "v1", "i2", member.SameSettings(same, key))
 	found := r.look(t, users, nothing)
 	for check := range found {
 		switch check {
@@ -121,7 +122,7 @@ func TestDoctorOfACluster(t *testing.T) {
 	}
 
 	// Of another version, with a copy of a dataDir, homes of its own, and other templates.
-	r.host(t, "h3", t.TempDir(), "v2", "i1", sameSettings(config.Config{}, key))
+	r.host(t, "h3", t.TempDir(), "v2", "i1", member.SameSettings(config.Config{}, key))
 	found = r.look(t, users, nothing)
 	r.expect(t, found, "cluster settings", doctor.Fault, "hosts differ in\ne2b.templates: h1, h2 / h3")
 	r.expect(t, found, "cluster versions", doctor.Warning, "h3: v2")
@@ -157,7 +158,7 @@ func TestDoctorOfSettings(t *testing.T) {
 	key := []byte("of all hosts")
 	looked := func(other map[string]string) doctor.Finding {
 		checks := (&doctor.Cluster{Hosts: func(context.Context) ([]doctor.Host, error) {
-			return []doctor.Host{{Name: "h1", Settings: sameSettings(config.Config{}, key)}, {Name: "h2", Settings: other}, {Name: "h3", Fault: errors.New("silent")}}, nil
+			return []doctor.Host{{Name: "h1", Settings: member.SameSettings(config.Config{}, key)}, {Name: "h2", Settings: other}, {Name: "h3", Fault: errors.New("silent")}}, nil
 		}}).Checks()
 		return checks[4].Look(t.Context())
 	}
@@ -175,16 +176,16 @@ func TestDoctorOfSettings(t *testing.T) {
 	} {
 		var cfg config.Config
 		change(&cfg)
-		other := sameSettings(cfg, key)
+		other := member.SameSettings(cfg, key)
 		f := looked(other)
 		if want == "" && f.Level != doctor.OK || want != "" && (f.Level != doctor.Fault || f.Found != "hosts differ in\n"+want+": h1 / h2") {
 			t.Errorf("%q: %+v", want, f)
 		}
-		if strings.Contains(fmt.Sprint(other, f), "secret") || want != "" && other[want] == sameSettings(cfg, []byte("another"))[want] {
+		if strings.Contains(fmt.Sprint(other, f), "secret") || want != "" && other[want] == member.SameSettings(cfg, []byte("another"))[want] {
 			t.Errorf("%q tells something: %v", want, other)
 		}
 	}
-	if f := looked(sameSettings(config.Config{}, []byte("another"))); f.Found != "hosts differ in\ncluster.sealingKeyFile: h1 / h2" {
+	if f := looked(member.SameSettings(config.Config{}, []byte("another"))); f.Found != "hosts differ in\ncluster.sealingKeyFile: h1 / h2" {
 		t.Errorf("another key: %+v", f)
 	}
 	if f := looked(nil); f.Level != doctor.OK { // of an earlier version, which another check tells

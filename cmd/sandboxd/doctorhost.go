@@ -23,8 +23,8 @@ import (
 	"github.com/daycare-run/sandbox/internal/cgroup"
 	"github.com/daycare-run/sandbox/internal/cli/doctor"
 	"github.com/daycare-run/sandbox/internal/dockerd"
-	"github.com/daycare-run/sandbox/internal/engine"
 	"github.com/daycare-run/sandbox/internal/egress"
+	"github.com/daycare-run/sandbox/internal/engine"
 	"github.com/daycare-run/sandbox/internal/version"
 )
 

@@ -47,7 +47,7 @@ func noE2B(w http.ResponseWriter, _ *http.Request) {
 // e2bHosts returns the secret for the sandboxes' tokens, and the E2B surface's view of the other hosts, nil on a single
 // host.
 func (d *daemon) e2bHosts(cfg config.Config) (secret []byte, hosts *e2b.Cluster, err error) {
-	if d.member == nil {
+	if d.membership == nil {
 		// It has to outlive the service, because clients keep their tokens. Replacing a damaged key would lock all of
 		// them out.
 		if secret, err = keptSecret(filepath.Join(cfg.DataDir, "e2b.key"), false); err != nil {
@@ -55,11 +55,12 @@ func (d *daemon) e2bHosts(cfg config.Config) (secret []byte, hosts *e2b.Cluster,
 		}
 		return secret, nil, err
 	}
-	if secret, err = d.member.derive("tokens of E2B's sandboxes"); err != nil {
+	if secret, err = d.membership.Derive("tokens of E2B's sandboxes"); err != nil {
 		return nil, nil, err
 	}
-	entry := forward.Entry{Router: d.member.router, Wire: forward.E2B}
-	return secret, &e2b.Cluster{Router: entry, Sent: forward.Inbound{Router: d.member.router}, SentBy: forward.Sender, Names: entry.Names}, nil
+	router := d.member.Router()
+	entry := forward.Entry{Router: router, Wire: forward.E2B}
+	return secret, &e2b.Cluster{Router: entry, Sent: forward.Inbound{Router: router}, SentBy: forward.Sender, Names: entry.Names}, nil
 }
 
 func templates(cfg config.E2B) map[string]lasting.Template {

@@ -2,27 +2,16 @@ package main
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"fmt"
 	"os/signal"
 	"syscall"
 
 	"github.com/spf13/cobra"
 
-	"github.com/daycare-run/sandbox/config"
 	"github.com/daycare-run/sandbox/internal/cluster"
 	"github.com/daycare-run/sandbox/internal/cluster/fence"
+	"github.com/daycare-run/sandbox/internal/cluster/member"
 )
-
-// fenceGroup returns the control group of a service's containers. The fence has to know it before the service has ever
-// run.
-func fenceGroup(cfg config.Config) fence.Group {
-	sum := sha256.Sum256([]byte(cfg.DataDir))
-	return fence.GroupOf(hex.EncodeToString(sum[:6]))
-}
-
-func fenceFiles(cfg config.Config) fence.Files { return fence.Files{Base: cfg.Listen} }
 
 // fenceCommand runs the process that holds the host's lease.
 func fenceCommand(settings *string) *cobra.Command {
@@ -51,16 +40,16 @@ the fence; there, run fence --guard in a container of its own.`,
 			_, log := newLogs(cfg.Log, cmd.ErrOrStderr())
 			if guard || guardOf != 0 {
 				signal.Ignore(syscall.SIGPIPE) // the reader of its log may be gone
-				fence.Guard(cmd.Context(), guardOf, fenceFiles(cfg), fenceGroup(cfg), log)
+				fence.Guard(cmd.Context(), guardOf, member.FenceFiles(cfg), member.FenceGroup(cfg), log)
 				return nil
 			}
-			etcd, _, err := dialEtcd(cfg.Cluster)
+			etcd, _, err := member.Dial(cfg.Cluster)
 			if err != nil {
 				return err
 			}
 			defer etcd.Close()
 			return fence.New(etcd, fence.Config{
-				Files: fenceFiles(cfg), Group: fenceGroup(cfg), UsersDir: cfg.UsersDir, Remount: cfg.Cluster.RemountCommand, Watchdog: cfg.Cluster.Watchdog, Log: log,
+				Files: member.FenceFiles(cfg), Group: member.FenceGroup(cfg), UsersDir: cfg.UsersDir, Remount: cfg.Cluster.RemountCommand, Watchdog: cfg.Cluster.Watchdog, Log: log,
 				Killed: func(ctx context.Context, lease int64) error {
 					return cluster.Left(ctx, etcd, cfg.Cluster.Name, lease)
 				},

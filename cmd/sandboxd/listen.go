@@ -42,13 +42,14 @@ func (d *daemon) answer(ctx context.Context, cfg config.Config) error {
 		return running.counting(api.New(d.service, api.Config{
 			Authenticator: authenticate, Hold: d.tokens.Hold, Router: router, Nodes: nodes, Warnings: warnings,
 			Version: version.String(), MaxRequest: cfg.Exec.MaxRequestBytes, MaxOutput: cfg.Exec.MaxOutputBytes,
-			Stopping: ctx.Done(), Metrics: metrics, Doctor: doctorOf(d), RemoveUser: d.removeUser,
+			Stopping: ctx.Done(), Metrics: metrics, Doctor: doctorOf(d), RemoveUser: d.lasting.RemoveUser,
 			Log: d.log, LogCalls: func() bool { return d.cfg.Load().Log.Access },
 		}))
 	}
 	if d.member != nil {
-		entry, nodes = forward.Entry{Router: d.member.router}, d.member
-		hosts, err := d.member.openNodes(cfg, handler, sent)
+		entry, nodes = forward.Entry{Router: d.member.Router()}, d.member
+		calls := handler(forward.Caller, nil, forward.Inbound{Router: d.member.Router()})
+		hosts, err := d.openNodes(cfg, calls, sent)
 		if err != nil {
 			return err
 		}

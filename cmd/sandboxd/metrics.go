@@ -9,6 +9,7 @@ import (
 
 	"github.com/daycare-run/sandbox/dockerexec"
 	"github.com/daycare-run/sandbox/internal/budget"
+	"github.com/daycare-run/sandbox/internal/cluster/member"
 	"github.com/daycare-run/sandbox/internal/egress"
 	"github.com/daycare-run/sandbox/internal/egress/decisions"
 	"github.com/daycare-run/sandbox/internal/process"
@@ -24,7 +25,7 @@ func metricsHandler(d *daemon) http.Handler {
 		containers: d.executor.Containers, freezes: d.executor.Freezes, processes: d.processes.Stats, quotas: d.quotas.Stats, pool: d.pool.Stats,
 	}
 	if d.member != nil {
-		state.cluster = d.member.state
+		state.cluster = d.member.State
 	}
 	all := d.metrics.registry
 	all.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), state)
@@ -42,7 +43,7 @@ type stateCollector struct {
 	processes  func() process.Stats
 	quotas     func() quota.Stats
 	pool       func() sandbox.PoolStats
-	cluster    func() clusterState // nil on a single host
+	cluster    func() member.State // nil on a single host
 }
 
 // scrape receives the metrics of one scrape.
@@ -95,7 +96,7 @@ func (c *stateCollector) Collect(to chan<- prometheus.Metric) {
 	gauge(to, "sandboxd_cold_starts_waiting", "Containers that wait for their turn to be made.", q.Waiting)
 	c.collectPool(to)
 	if c.cluster != nil {
-		c.cluster().collect(to)
+		collectCluster(to, c.cluster())
 	}
 	b := version.Read()
 	gauge(to, "sandboxd_build_info", "Which build the service is; always 1.", 1, "version", b.Version, "revision", b.Revision, "goversion", b.Go)
@@ -149,4 +150,17 @@ func (c *stateCollector) collectPool(to scrape) {
 	}
 	counter(to, "sandboxd_pool_refills_total", "Containers that were made for the pool.", pool.Refills)
 	counter(to, "sandboxd_pool_refill_seconds_total", "Time that it took to make them.", pool.Refilling.Seconds())
+}
+
+func collectCluster(to scrape, s member.State) {
+	gauge(to, "sandboxd_cluster_seats", "Users whom this host of a cluster holds.", s.Seats)
+	gauge(to, "sandboxd_cluster_hosts", "Hosts that have a lease, as far as this one knows.", s.Hosts)
+	gauge(to, "sandboxd_cluster_lease_left_seconds", "For how long this host may go on without hearing from etcd; 0 while it runs nothing.", s.Left.Seconds())
+	counter(to, "sandboxd_cluster_forwarded_calls_total", "Calls that another host answered for this one.", s.Calls.Forwarded)
+	counter(to, "sandboxd_cluster_forwarded_seconds_total", "Time until those answers began.", s.Calls.Took.Seconds())
+	counter(to, "sandboxd_cluster_lost_calls_total", "Calls that were lost with the other host that was answering them.", s.Calls.Lost)
+	counter(to, "sandboxd_cluster_takeovers_total", "Times that this host has taken a user over.", s.Calls.Taken)
+	counter(to, "sandboxd_cluster_fences_total", "Times that this host has lost its lease and killed all that it ran, since it was switched on.", s.Fences)
+	gauge(to, "sandboxd_cluster_unheld_users", "Users whose processes should run, but whom no host holds now.", s.Unheld)
+	gauge(to, "sandboxd_cluster_lost_hosts", "Hosts that are gone and may still run something; with cluster.fenceCommand their users wait.", s.Lost)
 }

@@ -21,6 +21,7 @@ import (
 	"github.com/daycare-run/sandbox/internal/calls"
 	"github.com/daycare-run/sandbox/internal/cluster/changes"
 	"github.com/daycare-run/sandbox/internal/cluster/forward"
+	"github.com/daycare-run/sandbox/internal/cluster/member"
 	"github.com/daycare-run/sandbox/internal/egress"
 	"github.com/daycare-run/sandbox/internal/egress/decisions"
 	"github.com/daycare-run/sandbox/internal/events"
@@ -58,8 +59,8 @@ func busy() (*metrics, *prometheus.Registry) {
 		pool: func() sandbox.PoolStats {
 			return sandbox.PoolStats{Ready: 2, Classes: 1, Asked: map[string]uint64{"hit": 3}, Refills: 5, Refilling: 2 * time.Second, Off: "why"}
 		},
-		cluster: func() clusterState {
-			return clusterState{seats: 4, hosts: 3, fences: 1, left: 5 * time.Second, unheld: 7, lost: 1, calls: forward.Counts{Forwarded: 9, Lost: 2, Taken: 6, Took: 8 * time.Second}}
+		cluster: func() member.State {
+			return member.State{Seats: 4, Hosts: 3, Fences: 1, Left: 5 * time.Second, Unheld: 7, Lost: 1, Calls: forward.Counts{Forwarded: 9, Lost: 2, Taken: 6, Took: 8 * time.Second}}
 		},
 	}
 	for range 3 {

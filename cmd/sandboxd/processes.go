@@ -17,8 +17,8 @@ func (d *daemon) openProcesses(cfg config.Config) error {
 		return err
 	}
 	shared, keyFile := process.Shared(nil), ""
-	if d.member != nil {
-		shared, keyFile = processRecords{d.member.cluster}, cfg.Cluster.SealingKeyFile
+	if d.membership != nil {
+		shared, keyFile = d.membership.Processes(), cfg.Cluster.SealingKeyFile
 		boot += "@" + cfg.Cluster.Name // hosts in a lab share one kernel
 	}
 	d.processes, err = process.Open(process.Config{

@@ -6,6 +6,7 @@ import (
 	"sync"
 
 	"github.com/daycare-run/sandbox/config"
+	"github.com/daycare-run/sandbox/internal/cluster/member"
 	"github.com/daycare-run/sandbox/internal/httplog"
 )
 
@@ -20,8 +21,12 @@ func serve(ctx context.Context, cfg config.Config, read func() (config.Config, e
 		return err
 	}
 	defer d.close()
-	if d.member != nil {
-		defer d.member.start(context.WithoutCancel(ctx))()
+	if d.membership != nil {
+		d.member = d.membership.Start(context.WithoutCancel(ctx), member.Parts{
+			Docker: d.docker, Executor: d.executor, Resolver: d.resolver, Runner: d.runner, Processes: d.processes,
+			Service: d.service, Lasting: d.lasting,
+		})
+		defer d.member.Shutdown()
 	}
 	d.executor.Start(ctx, d.processes)
 	d.lasting.Start(ctx)

@@ -26,9 +26,9 @@ func (d *daemon) rootfsSettings(cfg config.Config) rootfs.Config {
 		UsersDir: cfg.UsersDir, AllowedMountRoots: cfg.MountRoots(), EventsSocket: cfg.EventsSocket, OwnPlaces: ownPlaces(cfg),
 		HomeOwners: rootfs.Owners(cfg.HomeOwner),
 	}
-	if d.member != nil {
+	if d.membership != nil {
 		settings.ClaimOwner = func(id uint32, user string) (bool, error) {
-			return d.member.cluster.Owner(context.Background(), id, user, d.executor.IsOfPool) // this host would have seen a home of its own pool
+			return d.membership.Cluster().Owner(context.Background(), id, user, d.executor.IsOfPool) // this host would have seen a home of its own pool
 		}
 	}
 	return settings

@@ -156,15 +156,16 @@ func (r *rig) fence(t *testing.T, etcd *clientv3.Client) (stop func()) {
 }
 
 func (r *rig) serve(t *testing.T) (stop func()) {
-	return inBackground(t, func(ctx context.Context) {
-		r.member.Run(ctx, Events{
-			Fenced:   func() { r.fenced.Add(1) },
-			Joined:   func(lease int64) { r.joined.Store(lease) },
-			Stop:     func(context.Context) { r.stopped.Add(1) },
-			Starting: func() int { return int(r.starting.Load()) },
-		})
-	})
+	return inBackground(t, func(ctx context.Context) { r.member.Run(ctx, served{r}) })
 }
+
+// served is a service that counts what it is told.
+type served struct{ *rig }
+
+func (s served) Fenced()              { s.fenced.Add(1) }
+func (s served) Joined(lease int64)   { s.joined.Store(lease) }
+func (s served) Stop(context.Context) { s.stopped.Add(1) }
+func (s served) Starting() int        { return int(s.starting.Load()) }
 
 func inBackground(t *testing.T, f func(context.Context)) (stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())

@@ -67,21 +67,21 @@ func (m *Member) look() Record {
 
 const beatEvery = 250 * time.Millisecond
 
-// Events are what a service does about its lease. The functions are called one at a time.
-type Events struct {
+// Service is what has a lease. Its methods are called one at a time.
+type Service interface {
 	// Fenced is called when the lease has passed, before anything is ended.
-	Fenced func()
+	Fenced()
 	// Joined is called when there is a new lease.
-	Joined func(lease int64)
+	Joined(lease int64)
 	// Stop ends all work for users, and returns when the work or ctx has ended.
-	Stop func(ctx context.Context)
-	// Starting returns how many containers Docker is starting; a nil func means none ever.
-	Starting func() int
+	Stop(ctx context.Context)
+	// Starting returns how many containers Docker is starting.
+	Starting() int
 }
 
 // Run follows the fence until ctx ends. It writes beats, so that the fence knows of it, and kills everything at the deadline,
 // too: the fence itself may be dead.
-func (m *Member) Run(ctx context.Context, events Events) {
+func (m *Member) Run(ctx context.Context, service Service) {
 	beat := Beat{Boot: bootID(), PID: m.pid, Started: startOf(m.pid)}
 	var joined int64
 	stopped := true
@@ -91,15 +91,15 @@ func (m *Member) Run(ctx context.Context, events Events) {
 		case m.Left() > 0:
 			if r.Lease != joined {
 				joined, stopped = r.Lease, false
-				events.Joined(r.Lease)
+				service.Joined(r.Lease)
 			}
 		case !stopped:
-			events.Fenced()
+			service.Fenced()
 			if err := m.group.KillAll(killLimit); err != nil {
 				m.log.Error().Err(err).Msg("cannot kill all that runs")
 			}
 			limited, cancel := context.WithTimeout(ctx, ackLimit)
-			events.Stop(limited)
+			service.Stop(limited)
 			stopped = limited.Err() == nil
 			cancel()
 			joined = 0
@@ -112,9 +112,7 @@ func (m *Member) Run(ctx context.Context, events Events) {
 				_ = m.group.KillAll(killLimit)
 			}
 		}
-		if events.Starting != nil {
-			beat.Starting = events.Starting()
-		}
+		beat.Starting = service.Starting()
 		beat.At = now()
 		if why := m.unfit.Load(); why != nil {
 			beat.Unfit = *why

@@ -47,13 +47,13 @@ func (r *Router) take(name string, u *user, epoch int64) error {
 		return nil
 	}
 	if u.epoch != 0 { // something of an earlier seat of this host is left
-		if err := r.cfg.Release(context.Background(), name); err != nil {
+		if err := r.cfg.Local.Release(context.Background(), name); err != nil {
 			return err
 		}
 		u.epoch = 0
 	}
 	u.tried = true
-	if err := r.cfg.Take(name); err != nil {
+	if err := r.cfg.Local.Take(name); err != nil {
 		return err
 	}
 	u.epoch = epoch
@@ -82,7 +82,7 @@ func (r *Router) follow(ctx context.Context, name string) bool {
 		return true
 	}
 	if u.epoch != 0 || u.tried {
-		if err := r.cfg.Release(ctx, name); err != nil {
+		if err := r.cfg.Local.Release(ctx, name); err != nil {
 			r.cfg.Log.Warn().Err(err).Str("user", name).Msg("cannot release everything of a user whom this host does not hold any more; trying again")
 			return false // the epoch stays: if the user comes back, take releases the rest first
 		}
@@ -113,7 +113,7 @@ func (r *Router) enter(waiting, ctx context.Context, seat cluster.Seat) (_ conte
 	r.mu.Lock()
 	if r.stopping {
 		r.mu.Unlock()
-		if err = r.cfg.MayStart(seat.User); err == nil { // the host has a lease again, and admits calls soon
+		if err = r.cfg.Local.MayStart(seat.User); err == nil { // the host has a lease again, and admits calls soon
 			err = errFenced
 		}
 		return nil, nil, false, fencedError{err}
@@ -146,7 +146,7 @@ func (r *Router) enter(waiting, ctx context.Context, seat cluster.Seat) (_ conte
 		done()
 		return nil, nil, true, nil
 	}
-	if err = r.cfg.MayStart(seat.User); err != nil {
+	if err = r.cfg.Local.MayStart(seat.User); err != nil {
 		err = fencedError{err}
 	} else {
 		err = r.take(seat.User, u, seat.Epoch)
@@ -254,7 +254,7 @@ func (r *Router) busy(name string, u *user) bool {
 		return true
 	}
 	defer u.taking.Unlock()
-	return u.epoch == 0 || r.cfg.Busy(name)
+	return u.epoch == 0 || r.cfg.Local.Busy(name)
 }
 
 func (r *Router) giveUp(ctx context.Context, name string, how leave) (err error) {
@@ -293,7 +293,7 @@ func (r *Router) giveUp(ctx context.Context, name string, how leave) (err error)
 	u.taking.Lock()
 	defer u.taking.Unlock()
 	// Nothing of the user may run here once another host may take over.
-	if err := r.cfg.Release(ctx, name); err != nil {
+	if err := r.cfg.Local.Release(ctx, name); err != nil {
 		u.epoch = partly
 		return err
 	}
@@ -313,7 +313,7 @@ func (r *Router) giveSeat(ctx context.Context, name string, isNoMore bool) error
 		if _, here := r.seated(name); !here {
 			return nil
 		}
-		if r.cfg.MayStart(name) != nil {
+		if r.cfg.Local.MayStart(name) != nil {
 			return err
 		}
 		r.cfg.Log.Warn().Err(err).Str("user", name).Msg("cannot give up a seat yet; trying again")

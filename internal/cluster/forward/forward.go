@@ -22,17 +22,24 @@ import (
 	"github.com/daycare-run/sandbox/internal/cluster"
 )
 
+// Local is what runs for users on this host.
+type Local interface {
+	// MayStart returns nil while this host may do something for a user.
+	MayStart(user string) error
+	// Take is called before the first call of a user whom this host holds is admitted.
+	Take(user string) error
+	// Release is called when this host does not hold the user any more. It ends everything that runs for the user, and
+	// returns when it has ended.
+	Release(ctx context.Context, user string) error
+	// Busy reports whether something of a user runs here that ends with Release and that no other host starts again.
+	Busy(user string) bool
+}
+
 // Config configures a Router; all fields must be set.
 type Config struct {
 	Cluster *cluster.Cluster
-	// MayStart returns nil while this host may do something for a user.
-	MayStart func(user string) error
-	// Take is called before the first call of a user whom this host holds is admitted, and Release when it does not hold the
-	// user any more. Release ends everything that runs for the user, and returns when it has ended.
-	Take    func(user string) error
-	Release func(ctx context.Context, user string) error
-	// Busy reports whether something of a user runs here that ends with Release and that no other host starts again.
-	Busy func(user string) bool
+	Local   Local
+
 	// Certificates are this host's own certificate and the authority it trusts.
 	Certificates Certificates
 	Log          zerolog.Logger

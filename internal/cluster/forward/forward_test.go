@@ -72,39 +72,47 @@ func open(t *testing.T, etcd *clientv3.Client, dir, name string) *host {
 		text, _ := io.ReadAll(req.Body)
 		fmt.Fprintf(w, "%s %s %s %s %d", name, who.Name, who.Users, who.Token.Name, len(text))
 	}
-	h.Router = New(Config{
-		Cluster: c, Certificates: certificates, Log: zerolog.Nop(),
-		MayStart: func(user string) error {
-			if f := h.onStart.Load(); f != nil {
-				(*f)()
-			}
-			if h.fenced.Load() {
-				return errFenced
-			}
-			return c.MayStart(user, int64(h.lease))
-		},
-		Take: func(string) error {
-			if h.refusing.Load() {
-				h.did("refuse")
-				return errors.New("the records cannot be read")
-			}
-			h.did("take")
-			return nil
-		},
-		Release: func(context.Context, string) error {
-			if h.failing.Load() {
-				h.did("fail")
-				return errors.New("the engine is away")
-			}
-			h.did("release")
-			h.released.Add(1)
-			return nil
-		},
-		Busy: func(string) bool { return h.busy.Load() },
-	})
+	h.Router = New(Config{Cluster: c, Certificates: certificates, Log: zerolog.Nop(), Local: local{h, c}})
 	h.run(c, listener, certificates, etcd)
 	return h
 }
+
+// local is what runs on a host.
+type local struct {
+	*host
+	cluster *cluster.Cluster
+}
+
+func (l local) MayStart(user string) error {
+	if f := l.onStart.Load(); f != nil {
+		(*f)()
+	}
+	if l.fenced.Load() {
+		return errFenced
+	}
+	return l.cluster.MayStart(user, int64(l.lease))
+}
+
+func (l local) Take(string) error {
+	if l.refusing.Load() {
+		l.did("refuse")
+		return errors.New("the records cannot be read")
+	}
+	l.did("take")
+	return nil
+}
+
+func (l local) Release(context.Context, string) error {
+	if l.failing.Load() {
+		l.did("fail")
+		return errors.New("the engine is away")
+	}
+	l.did("release")
+	l.released.Add(1)
+	return nil
+}
+
+func (l local) Busy(string) bool { return l.busy.Load() }
 
 func (h *host) run(c *cluster.Cluster, listener net.Listener, certificates Certificates, etcd *clientv3.Client) {
 	ctx, cancel := context.WithCancel(context.Background())

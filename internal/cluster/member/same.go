@@ -1,4 +1,4 @@
-package main
+package member
 
 import (
 	"crypto/hmac"
@@ -10,9 +10,14 @@ import (
 	"github.com/daycare-run/sandbox/config"
 )
 
-// sameSettings returns digests of the settings that must be the same on all hosts. They are keyed with the key that the
+// Settings returns digests of the settings that must be the same on all hosts.
+func (m *Membership) Settings(cfg config.Config) map[string]string {
+	return SameSettings(cfg, m.sealing)
+}
+
+// SameSettings returns digests of the settings that must be the same on all hosts. They are keyed with the key that the
 // hosts share, so they reveal only whether two settings are equal.
-func sameSettings(cfg config.Config, sealing []byte) map[string]string {
+func SameSettings(cfg config.Config, sealing []byte) map[string]string {
 	tokens, _ := os.ReadFile(cfg.TCP.TokensFile) // its errors are reported elsewhere
 	digests := map[string]string{}
 	for key, value := range map[string]any{
