@@ -40,18 +40,24 @@ def descriptor(p):
     if fd < 0: return False
     try: return any(libc.syscall(438, fd, n, 0) >= 0 for n in range(8))
     finally: os.close(fd)
-def signalled(p):
-    os.kill(p, 0)
-    # What is being started has a command's user before it is the command: it may be signalled, as that may.
+def not_being_started(p):
+    # What is being started has a command's user before it is the command: it may be signalled, as that may, and gVisor
+    # tells which numbers its descriptors have, which are then refused ('open fd', 'pidfd_getfd').
     uids = [line.split()[1:] for line in open('/proc/%d/status' % p) if line.startswith('Uid:')][0]
     return str(os.getuid()) not in uids
+def signalled(p):
+    os.kill(p, 0)
+    return not_being_started(p)
+def listed(p):
+    os.listdir('/proc/%d/fd' % p)
+    return not_being_started(p)
 ways = {
     'ptrace': traced,
     'process_vm_readv': lambda p: libc.process_vm_readv(p, ctypes.byref(here), 1, ctypes.byref(there), 1, 0) > 0,
     'process_vm_writev': lambda p: libc.process_vm_writev(p, ctypes.byref(here), 1, ctypes.byref(there), 1, 0) > 0,
     'mem': lambda p: opened('/proc/%d/mem' % p, os.O_RDWR),
     'environ': lambda p: len(open('/proc/%d/environ' % p).read()) > 0,
-    'list fd': lambda p: os.listdir('/proc/%d/fd' % p) is not None,
+    'list fd': listed,
     'open fd': lambda p: any([opened('/proc/%d/fd/%d' % (p, n), os.O_RDWR) for n in range(8)]),
     'pidfd_getfd': descriptor,
     'root': lambda p: os.listdir('/proc/%d/root/' % p) is not None,
