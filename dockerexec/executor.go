@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sync/singleflight"
 
 	"github.com/daycare-run/sandbox/dockerexec/life"
+	"github.com/daycare-run/sandbox/dockerexec/mounts"
 	"github.com/daycare-run/sandbox/internal/cgroup"
 	"github.com/daycare-run/sandbox/internal/engine"
 	"github.com/daycare-run/sandbox/internal/events"
@@ -102,13 +103,12 @@ type host struct {
 	reconciling    sync.Mutex  // held by reconcileOnce
 	orphansRemoved atomic.Bool // what was made under a lost id is gone
 
-	starts   starts
+	guard    mounts.Guard
 	starting atomic.Int64 // how many starts Docker is asked for
 	holders  atomic.Uint64
 	// adopting holds one for each container that is being adopted, except those that calls wait for.
 	adopting   chan struct{}
 	removals   singleflight.Group // of containers, by Docker's id
-	verifying  fileLocks          // of mounted files, held while they are verified
 	networking sync.Mutex         // held while a network is inspected, made or removed
 	gateways   map[string]string  // under networking: the containers that are the networks' gateways, by profile
 
@@ -147,6 +147,10 @@ func New(docker *client.Client, cfg Config) *Executor {
 		begun: make(chan struct{}), adopting: make(chan struct{}, adoptionsAtOnce), gateways: map[string]string{},
 		all: map[*container]bool{}, calls: map[Fingerprint]*container{}, ids: map[string]*container{},
 		bound: map[string]poolRecord{},
+	}
+	h.guard.Neighbours = h.neighbours
+	h.guard.Failed = func(err error) {
+		cfg.Log.Error().Err(err).Msg("cannot resume a container that was paused for another one")
 	}
 	h.ctx, h.cancel = context.WithCancel(context.Background())
 	h.begin = sync.OnceFunc(func() { close(h.begun) })

@@ -12,6 +12,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/daycare-run/sandbox/dockerexec/life"
+	"github.com/daycare-run/sandbox/dockerexec/mounts"
 	"github.com/daycare-run/sandbox/internal/agent/wire"
 	"github.com/daycare-run/sandbox/internal/engine"
 )
@@ -132,7 +133,7 @@ func (h *host) connect(ctx context.Context, c *container) error {
 		return err
 	}
 	c.first = nil
-	if err := h.verify(ctx, c, func(targets []string) ([]string, error) { return sess.accessTimes(ctx, targets) }); err != nil {
+	if err := h.guard.Verify(ctx, c.Life, c.toVerify(), func(targets []string) ([]string, error) { return sess.accessTimes(ctx, targets) }); err != nil {
 		sess.close()
 		spool.close()
 		return err
@@ -150,7 +151,7 @@ func (h *host) start(ctx context.Context, c *container) error {
 		if err != nil {
 			return err
 		}
-		mounts, err := h.create(ctx, c, addr)
+		wanted, err := h.create(ctx, c, addr)
 		if err != nil {
 			return err
 		}
@@ -158,7 +159,7 @@ func (h *host) start(ctx context.Context, c *container) error {
 			c.first, err = attach(ctx, h.docker, c.ID())
 		}
 		if err == nil {
-			err = h.startExclusively(ctx, c, mounts)
+			err = h.startExclusively(ctx, c, wanted)
 		}
 		if err == nil {
 			return nil
@@ -213,7 +214,7 @@ func (h *host) create(ctx context.Context, c *container, addr netip.Addr) ([]spe
 		id, err := h.engine.Create(creating, wanted)
 		if err == nil {
 			c.Name(id)
-			c.spool, c.writes = spool, writes(wanted.Mounts)
+			c.spool, c.writes = spool, mounts.Writes(wanted.Mounts)
 			return wanted.Mounts, nil
 		}
 		if !cerrdefs.IsConflict(err) {

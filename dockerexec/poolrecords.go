@@ -11,8 +11,6 @@ import (
 	"slices"
 	"strings"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/daycare-run/sandbox/internal/durable"
 	"github.com/daycare-run/sandbox/internal/engine"
 )
@@ -121,11 +119,7 @@ func (h *host) recoverBound() {
 func (r poolRecord) checkHome() error {
 	for _, m := range r.Spec.Mounts {
 		if m.Target == homeTarget {
-			fd, _, err := openSource(m)
-			if err != nil {
-				return err
-			}
-			return unix.Close(fd)
+			return m.verified().Check()
 		}
 	}
 	return errors.New("it has no home")

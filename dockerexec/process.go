@@ -80,7 +80,7 @@ func (h *host) launch(ctx context.Context, c *container) error {
 	if err := h.bind(ctx, c); err != nil {
 		return err
 	}
-	if err := h.verify(ctx, c, func(targets []string) ([]string, error) { return h.accessTimesByExec(ctx, c, targets) }); err != nil {
+	if err := h.guard.Verify(ctx, c.Life, c.toVerify(), func(targets []string) ([]string, error) { return h.accessTimesByExec(ctx, c, targets) }); err != nil {
 		return err
 	}
 	if c.spec.Lasting != "" {

@@ -1,8 +1,7 @@
-package dockerexec
+package mounts
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"path"
@@ -91,7 +90,7 @@ type start struct {
 	ended    chan struct{}
 }
 
-func newStart(spec Spec, prepared Prepared, mounts []specs.Mount) (*start, error) {
+func newStart(mounts []specs.Mount, verified []Mount) (*start, error) {
 	points, err := mountPoints(mounts)
 	if err != nil {
 		return nil, err
@@ -100,18 +99,16 @@ func newStart(spec Spec, prepared Prepared, mounts []specs.Mount) (*start, error
 	for _, p := range points {
 		s.resolves = append(s.resolves, path.Dir(p.place))
 	}
-	for _, m := range slices.Concat(spec.Mounts, prepared.Mounts) {
-		if m.Verify {
-			s.verify = append(s.verify, m)
-			s.resolves = append(s.resolves, path.Dir(m.Source))
-		}
+	for _, m := range verified {
+		s.verify = append(s.verify, m)
+		s.resolves = append(s.resolves, path.Dir(m.Source))
 	}
-	s.writes = writes(mounts)
+	s.writes = Writes(mounts)
 	return s, nil
 }
 
-// writes returns the directories and files of the host that a container can write to.
-func writes(mounts []specs.Mount) (list []string) {
+// Writes returns the directories and files of the host that a container can write to.
+func Writes(mounts []specs.Mount) (list []string) {
 	for _, m := range mounts {
 		if m.Type == engine.Bind && !engine.IsReadOnly(m) {
 			list = append(list, m.Source)
@@ -131,11 +128,9 @@ func (s *start) disturbs(other *start) bool {
 
 func (s *start) check() error {
 	for _, m := range s.verify {
-		fd, _, err := openSource(m)
-		if err != nil {
+		if err := m.Check(); err != nil {
 			return err
 		}
-		_ = unix.Close(fd)
 	}
 	for _, p := range s.points {
 		if err := p.check(); err != nil {
@@ -180,25 +175,28 @@ func (all *starts) enter(ctx context.Context, s *start) (leave func(), err error
 }
 
 // startLimit is how long Docker may take to start a container while others are paused for that. It is less than a
-// session waits for its agent.
-const startLimit = 12 * time.Second
+// session waits for its agent. creationLimit is how long otherwise.
+const startLimit, creationLimit = 12 * time.Second, 2 * time.Minute
 
-// startExclusively starts a container while nothing runs that could change where the names of its mounts lead.
-func (h *host) startExclusively(ctx context.Context, c *container, mounts []specs.Mount) (err error) {
-	if err := h.reconcileOnce(ctx); err != nil { // before, it is not known who may write where
-		return err
-	}
-	s, err := newStart(c.spec, c.mounts.Prepared, mounts)
+// pausesAtOnce is how many containers are being paused at a time.
+const pausesAtOnce = 8
+
+// Start has do start a container while nothing runs that could change where the names of its mounts lead. verified are
+// those that Verify looks at afterwards. It waits for starts that could disturb this one, and for its neighbours to be
+// paused. do's context has a limit, and does not end with ctx: an engine carries on when its caller leaves, and the
+// others may only resume when it is done.
+func (g *Guard) Start(ctx context.Context, of *life.Life, mounts []specs.Mount, verified []Mount, do func(context.Context) error) error {
+	s, err := newStart(mounts, verified)
 	if err != nil {
 		return err
 	}
-	leave, err := h.starts.enter(ctx, s)
+	leave, err := g.starts.enter(ctx, s)
 	if err != nil {
 		return err
 	}
 	defer leave()
 	limit := creationLimit
-	paused, resume, err := h.pauseWriters(ctx, c, (*life.Life).Hold, s.isChangedBy)
+	paused, resume, err := g.pauseWriters(ctx, of, (*life.Life).Hold, s.isChangedBy)
 	defer resume()
 	if paused {
 		limit = startLimit
@@ -209,55 +207,24 @@ func (h *host) startExclusively(ctx context.Context, c *container, mounts []spec
 	if err := s.check(); err != nil {
 		return err
 	}
-	// Docker carries on when its caller leaves, so this caller does not leave.
 	starting, cancel := context.WithTimeout(context.WithoutCancel(ctx), limit)
 	defer cancel()
-	h.starting.Add(1)
-	defer h.starting.Add(-1)
-	if err := h.mayStart(c.spec.User); err != nil { // counted first, so that whoever waits for starts to end sees this one
-		return err
-	}
-	if err := h.engine.Start(starting, c.ID()); err != nil {
-		// Whatever the runtime was doing must have ended before the others resume.
-		return errors.Join(fmt.Errorf("cannot start: %w", err), h.removeContainer(c.ID()))
-	}
-	if err := h.mayStart(c.spec.User); err != nil { // Docker may have taken long
-		return errors.Join(err, h.removeContainer(c.ID()))
-	}
-	return nil
+	return do(starting)
 }
-
-// refusedStart is an error of MayStart.
-type refusedStart struct{ error }
-
-func (e refusedStart) Unwrap() error { return e.error }
-
-func (h *host) mayStart(user string) error {
-	if h.cfg.MayStart == nil {
-		return nil
-	}
-	if err := h.cfg.MayStart(user); err != nil {
-		return refusedStart{err}
-	}
-	return nil
-}
-
-// Starting returns how many containers Docker is starting now.
-func (h *host) Starting() int { return int(h.starting.Load()) }
 
 // pauseWriters uses hold to pause the containers that can write to a directory that matters to another one, and
 // reports whether there are any. resume lets them run again; it must be called also after an error.
-func (h *host) pauseWriters(ctx context.Context, other *container, hold func(*life.Life, context.Context) (func() error, error), matters func(dir string) bool) (paused bool, resume func(), err error) {
+func (g *Guard) pauseWriters(ctx context.Context, of *life.Life, hold func(*life.Life, context.Context) (func() error, error), matters func(dir string) bool) (paused bool, resume func(), err error) {
 	var mu sync.Mutex
 	var resumes []func() error
 	var pausing, resuming errgroup.Group
-	pausing.SetLimit(inspectAtOnce)
-	for _, c := range h.inState(life.Starting, life.Ready, life.Draining, life.Frozen, life.Leaving) {
-		if c == other || !slices.ContainsFunc(c.writes, matters) {
+	pausing.SetLimit(pausesAtOnce)
+	for _, other := range g.Neighbours(of) {
+		if !slices.ContainsFunc(other.Writes, matters) {
 			continue
 		}
 		pausing.Go(func() error {
-			resume, err := hold(c.Life, ctx)
+			resume, err := hold(other.Life, ctx)
 			if err != nil || resume == nil {
 				return err
 			}
@@ -272,7 +239,7 @@ func (h *host) pauseWriters(ctx context.Context, other *container, hold func(*li
 		for _, resume := range resumes {
 			resuming.Go(func() error {
 				if err := resume(); err != nil {
-					h.cfg.Log.Error().Err(err).Msg("cannot resume a container that was paused for another one")
+					g.Failed(err)
 				}
 				return nil
 			})

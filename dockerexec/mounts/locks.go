@@ -1,7 +1,6 @@
-package dockerexec
+package mounts
 
 import (
-	"cmp"
 	"context"
 	"slices"
 	"sync"
@@ -11,7 +10,7 @@ import (
 // not answer. The zero value is ready.
 type fileLocks struct {
 	mu   sync.Mutex
-	held map[FileID]*fileLock
+	held map[File]*fileLock
 }
 
 type fileLock struct {
@@ -21,12 +20,12 @@ type fileLock struct {
 
 // lock locks the mounted files, and returns what unlocks them. The error is the context's cause; then none is locked.
 func (l *fileLocks) lock(ctx context.Context, mounts []Mount) (unlock func(), err error) {
-	var files []FileID
+	var files []File
 	for _, m := range mounts {
-		files = append(files, FileID{Dev: m.ID.Dev, Ino: m.ID.Ino})
+		files = append(files, m.File)
 	}
 	// Lock in a fixed order, so that no two callers wait for each other.
-	slices.SortFunc(files, func(a, b FileID) int { return cmp.Or(cmp.Compare(a.Dev, b.Dev), cmp.Compare(a.Ino, b.Ino)) })
+	slices.SortFunc(files, File.compare)
 	files = slices.Compact(files)
 	for i, file := range files {
 		lock := l.of(file)
@@ -41,7 +40,7 @@ func (l *fileLocks) lock(ctx context.Context, mounts []Mount) (unlock func(), er
 	return func() { l.give(files) }, nil
 }
 
-func (l *fileLocks) of(file FileID) *fileLock {
+func (l *fileLocks) of(file File) *fileLock {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	lock := l.held[file]
@@ -49,7 +48,7 @@ func (l *fileLocks) of(file FileID) *fileLock {
 		lock = &fileLock{free: make(chan struct{}, 1)}
 		lock.free <- struct{}{}
 		if l.held == nil {
-			l.held = map[FileID]*fileLock{}
+			l.held = map[File]*fileLock{}
 		}
 		l.held[file] = lock
 	}
@@ -57,13 +56,13 @@ func (l *fileLocks) of(file FileID) *fileLock {
 	return lock
 }
 
-func (l *fileLocks) give(files []FileID) {
+func (l *fileLocks) give(files []File) {
 	for _, file := range files {
 		l.leave(file).free <- struct{}{}
 	}
 }
 
-func (l *fileLocks) leave(file FileID) *fileLock {
+func (l *fileLocks) leave(file File) *fileLock {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	lock := l.held[file]

@@ -1,4 +1,4 @@
-package dockerexec
+package mounts
 
 import (
 	"testing"
@@ -26,11 +26,11 @@ func TestStartsThatDisturbEachOther(t *testing.T) {
 		"two users with a shared mount":  {[]specs.Mount{bind("/users/b/home", "/home", true), shared}, []specs.Mount{shared, bind("/masks/closed", "/mnt/shared/x", true)}, true},
 		"a name that begins in like way": {[]specs.Mount{bind(home+"2", "/home", false)}, []specs.Mount{bind(home, "/home", true), mask}, false},
 	} {
-		one, err := newStart(Spec{}, Prepared{}, tt.one)
+		one, err := newStart(tt.one, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
-		other, err := newStart(Spec{}, Prepared{}, tt.other)
+		other, err := newStart(tt.other, nil)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -1,8 +1,6 @@
-package dockerexec
+package mounts
 
 import (
-	"bytes"
-	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/binary"
@@ -10,49 +8,19 @@ import (
 	"fmt"
 	mathrand "math/rand/v2"
 	"slices"
-	"strings"
 	"time"
 
-	containertypes "github.com/docker/docker/api/types/container"
-	"github.com/docker/docker/pkg/stdcopy"
-	"github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
 
 	"github.com/daycare-run/sandbox/dockerexec/life"
-	"github.com/daycare-run/sandbox/internal/agent/launch"
 	"github.com/daycare-run/sandbox/pathmap"
 )
 
-// Prepared is what a container needs on the host beyond its Spec, as of when the container is made.
-type Prepared struct {
-	Mounts []Mount
-	Masks  []Mask
-}
-
-// mountPreparer makes mount points on the host.
-type mountPreparer interface {
-	// Prepare makes the mount points of a Spec and returns what else must be mounted. Each successful Prepare is followed
-	// by one Release.
-	Prepare(Spec) (Prepared, error)
-	// Release removes what no other container needs.
-	Release(Spec)
-	// Rebind turns what was prepared for one Spec into what another needs, whose container and directories are the same
-	// under other names. Even after an error it is the second Spec that must be released.
-	Rebind(from, to Spec) error
-}
-
-// verify makes sure that the container has mounted the intended files. Docker takes names, and a tenant may exchange a
-// directory for a link to anywhere between our look at the name and Docker's. No command of the tenant has run in this
-// container yet, so its agent can be asked: each file is given an access time that cannot be guessed, and the agent
-// must see it at the mount point. accessTimes asks the agent.
-func (h *host) verify(ctx context.Context, c *container, accessTimes func(targets []string) ([]string, error)) error {
-	var mounts []Mount
-	for _, m := range slices.Concat(c.spec.Mounts, c.mounts.Mounts) {
-		if m.Verify {
-			mounts = append(mounts, m)
-		}
-	}
-	unlock, err := h.verifying.lock(ctx, mounts) // two containers may mount the same directory
+// Verify makes sure that a container has mounted the intended files. No command of the tenant has run in it yet, so its
+// agent can be asked: accessTimes asks it for the access times of targets, as the agent writes them. Verify blocks, for
+// some seconds if others interfere. An error means that the container must not be used.
+func (g *Guard) Verify(ctx context.Context, of *life.Life, list []Mount, accessTimes func(targets []string) ([]string, error)) error {
+	unlock, err := g.verifying.lock(ctx, list) // two containers may mount the same directory
 	if err != nil {
 		return fmt.Errorf("cannot verify the mounts: what is mounted is being verified in another container: %w", err)
 	}
@@ -60,10 +28,11 @@ func (h *host) verify(ctx context.Context, c *container, accessTimes func(target
 	ctx, cancel := context.WithTimeout(ctx, disturbedLimit)
 	defer cancel()
 	// In a fixed order, so that services that wait for each other's marks do not wait forever.
-	slices.SortStableFunc(mounts, func(a, b Mount) int { return cmp.Or(cmp.Compare(a.ID.Dev, b.ID.Dev), cmp.Compare(a.ID.Ino, b.ID.Ino)) })
+	list = slices.Clone(list)
+	slices.SortStableFunc(list, func(a, b Mount) int { return a.File.compare(b.File) })
 	look := verifyOnce
 	for looks, disturbed := 1, 0; ; {
-		differs, err := look(ctx, mounts, accessTimes)
+		differs, err := look(ctx, list, accessTimes)
 		switch {
 		case err != nil || differs.target == "":
 			return err
@@ -71,7 +40,7 @@ func (h *host) verify(ctx context.Context, c *container, accessTimes func(target
 			disturbed++
 		case differs.disturbed && rest(ctx):
 			look = func(ctx context.Context, mounts []Mount, accessTimes func([]string) ([]string, error)) (difference, error) {
-				return h.verifyUndisturbed(ctx, c, mounts, accessTimes)
+				return g.verifyUndisturbed(ctx, of, mounts, accessTimes)
 			}
 		case differs.disturbed:
 			return fmt.Errorf("cannot verify the mounts: the access time of what is mounted at %s keeps changing", differs.target)
@@ -85,8 +54,8 @@ func (h *host) verify(ctx context.Context, c *container, accessTimes func(target
 
 // verifyUndisturbed is verifyOnce while the containers are paused whose commands can set the access times: those that also
 // mount the directories, and may write to them. A container that is only being taken into use runs no command yet.
-func (h *host) verifyUndisturbed(ctx context.Context, c *container, mounts []Mount, accessTimes func([]string) ([]string, error)) (none difference, err error) {
-	_, resume, err := h.pauseWriters(ctx, c, (*life.Life).TryHold, func(dir string) bool {
+func (g *Guard) verifyUndisturbed(ctx context.Context, of *life.Life, mounts []Mount, accessTimes func([]string) ([]string, error)) (none difference, err error) {
+	_, resume, err := g.pauseWriters(ctx, of, (*life.Life).TryHold, func(dir string) bool {
 		return slices.ContainsFunc(mounts, func(m Mount) bool { return pathmap.Within(m.Source, dir) })
 	})
 	defer resume()
@@ -131,9 +100,9 @@ type difference struct {
 func verifyOnce(ctx context.Context, mounts []Mount, accessTimes func(targets []string) ([]string, error)) (none difference, err error) {
 	var targets []string
 	var want []*mark
-	given := map[FileID]*mark{} // one directory may be mounted at two places
+	given := map[File]*mark{} // one directory may be mounted at two places
 	for _, m := range mounts {
-		file := FileID{Dev: m.ID.Dev, Ino: m.ID.Ino}
+		file := m.File
 		if given[file] == nil {
 			on, err := setMark(ctx, m)
 			if err != nil {
@@ -162,8 +131,8 @@ func verifyOnce(ctx context.Context, mounts []Mount, accessTimes func(targets []
 	return none, nil
 }
 
-// openSource opens a mount's source, and checks that it is the file that was planned.
-func openSource(m Mount) (fd int, st unix.Stat_t, err error) {
+// open opens a mount's source, and checks that it is the file that was planned.
+func (m Mount) open() (fd int, st unix.Stat_t, err error) {
 	fd, err = unix.Openat2(unix.AT_FDCWD, m.Source, &unix.OpenHow{
 		Flags: unix.O_PATH | unix.O_CLOEXEC, Resolve: unix.RESOLVE_NO_SYMLINKS,
 	})
@@ -172,7 +141,7 @@ func openSource(m Mount) (fd int, st unix.Stat_t, err error) {
 	}
 	if err = unix.Fstat(fd, &st); err != nil {
 		err = fmt.Errorf("cannot verify the mount at %s: %w", m.Target, err)
-	} else if !m.ID.Same(FileID{Dev: uint64(st.Dev), Ino: st.Ino}) {
+	} else if m.File != (File{Dev: uint64(st.Dev), Ino: st.Ino}) {
 		err = fmt.Errorf("what is to be mounted at %s has been exchanged since the call began", m.Target)
 	}
 	if err != nil {
@@ -192,7 +161,7 @@ type mark struct {
 // setMark marks a mount's source, once no other mark is on it or one has been there for too long. The mark is nil if
 // the file system is read-only.
 func setMark(ctx context.Context, m Mount) (_ *mark, err error) {
-	fd, st, err := openSource(m)
+	fd, st, err := m.open()
 	if err != nil {
 		return nil, err
 	}
@@ -243,72 +212,4 @@ func (on *mark) remove() {
 		_ = on.set(on.before)
 	}
 	_ = unix.Close(on.fd)
-}
-
-// verifyLimit is how long a container may take to report what it has mounted.
-const verifyLimit = 15 * time.Second
-
-// accessTimesCommand returns the command by which the agent reports what is mounted.
-func accessTimesCommand(targets []string) []string {
-	return append([]string{agentPath, "access-times"}, targets...)
-}
-
-// accessTimes asks the agent for the access times of paths. If the agent does not answer in time, its session is closed.
-func (s *session) accessTimes(ctx context.Context, targets []string) ([]string, error) {
-	ctx, cancel := context.WithTimeout(ctx, verifyLimit)
-	defer cancel()
-	defer context.AfterFunc(ctx, s.close)()
-	var outputs [2]bytes.Buffer
-	command := Command{
-		Command: launch.Command{Process: specs.Process{Args: accessTimesCommand(targets), Cwd: "/"}},
-		Timeout: verifyLimit, MaxOutput: 1 << 20,
-	}
-	result, err := s.run(ctx, command, func(stream Stream, data []byte) error {
-		outputs[stream].Write(data)
-		return nil
-	})
-	switch {
-	case ctx.Err() != nil:
-		return nil, fmt.Errorf("the agent does not answer: %w", context.Cause(ctx))
-	case err != nil:
-		return nil, err
-	case result.ExitCode != 0 || result.Signal != 0:
-		return nil, errors.New(result.CommandFault + outputs[Stderr].String())
-	}
-	return strings.Fields(outputs[Stdout].String()), nil
-}
-
-// accessTimesByExec is accessTimes for a container without a session, in which no command has begun.
-func (h *host) accessTimesByExec(ctx context.Context, c *container, targets []string) (_ []string, err error) {
-	ctx, cancel := context.WithTimeout(ctx, verifyLimit)
-	defer cancel()
-	defer func() {
-		if err != nil && ctx.Err() != nil {
-			err = context.Cause(ctx)
-		}
-	}()
-	created, err := h.docker.ContainerExecCreate(ctx, c.ID(), containertypes.ExecOptions{
-		User: c.spec.user(), Cmd: accessTimesCommand(targets), AttachStdout: true, AttachStderr: true,
-	})
-	if err != nil {
-		return nil, err
-	}
-	attached, err := h.docker.ContainerExecAttach(ctx, created.ID, containertypes.ExecAttachOptions{})
-	if err != nil {
-		return nil, err
-	}
-	defer attached.Close()
-	defer context.AfterFunc(ctx, attached.Close)()
-	var stdout, stderr bytes.Buffer
-	if _, err := stdcopy.StdCopy(&stdout, &stderr, attached.Reader); err != nil {
-		return nil, err
-	}
-	if stderr.Len() > 0 {
-		return nil, errors.New(strings.TrimSpace(stderr.String()))
-	}
-	ended, err := h.docker.ContainerExecInspect(ctx, created.ID)
-	if err == nil && ended.ExitCode != 0 { // then Docker may have written its own error to stdout
-		err = fmt.Errorf("it failed with %d: %.1000q", ended.ExitCode, strings.TrimSpace(stdout.String()))
-	}
-	return strings.Fields(stdout.String()), err
 }

@@ -13,6 +13,8 @@ import (
 	containertypes "github.com/docker/docker/api/types/container"
 	"github.com/docker/docker/api/types/mount"
 	"golang.org/x/sys/unix"
+
+	"github.com/daycare-run/sandbox/dockerexec/mounts"
 )
 
 // Another service may give the same directory an access time of its own at any moment.
@@ -25,7 +27,7 @@ func TestVerifyBesideAnotherService(t *testing.T) {
 		return st
 	}
 	id := stat(meant)
-	c := &container{spec: Spec{Mounts: []Mount{{Source: meant, Target: "/mnt/tools", ID: FileID{Dev: uint64(id.Dev), Ino: id.Ino}, Verify: true}}}, resources: resources{mounts: &preparation{}}}
+	list := []mounts.Mount{{Source: meant, Target: "/mnt/tools", File: mounts.File{Dev: uint64(id.Dev), Ino: id.Ino}}}
 	e := newScriptedEngine(t).executor()
 	at := func(name string) string { st := stat(name); return fmt.Sprintf("%d.%09d", st.Atim.Sec, st.Atim.Nsec) }
 	looks := 0
@@ -35,11 +37,11 @@ func TestVerifyBesideAnotherService(t *testing.T) {
 		want      string
 	}{
 		{0, meant, ""},
-		{verifyTries - 1, meant, ""},
+		{4 - 1, meant, ""},
 		{0, other, "/mnt/tools is not what was meant"},
 	} {
 		looks = 0
-		err := e.verify(t.Context(), c, func([]string) ([]string, error) {
+		err := e.guard.Verify(t.Context(), nil, list, func([]string) ([]string, error) {
 			if looks++; looks <= tt.disturbed {
 				if err := os.Chtimes(meant, time.Now().Add(3*time.Hour), time.Time{}); err != nil {
 					t.Fatal(err)
@@ -54,7 +56,7 @@ func TestVerifyBesideAnotherService(t *testing.T) {
 			t.Errorf("%+v: an access time of %d is left", tt, after)
 		}
 	}
-	if looks != verifyTries {
+	if looks != 4 {
 		t.Errorf("what was exchanged was looked at %d times", looks)
 	}
 }
@@ -74,9 +76,9 @@ func TestVerifyInSeveralServicesAtOnce(t *testing.T) {
 	for range 4 {
 		services.Go(func() {
 			e := newScriptedEngine(t).executor()
-			c := &container{spec: Spec{Mounts: []Mount{{Source: shared, Target: "/mnt/tools", ID: FileID{Dev: uint64(id.Dev), Ino: id.Ino}, Verify: true}}}, resources: resources{mounts: &preparation{}}}
+			list := []mounts.Mount{{Source: shared, Target: "/mnt/tools", File: mounts.File{Dev: uint64(id.Dev), Ino: id.Ino}}}
 			for range 5 {
-				err := e.verify(t.Context(), c, func([]string) ([]string, error) {
+				err := e.guard.Verify(t.Context(), nil, list, func([]string) ([]string, error) {
 					time.Sleep(5 * time.Millisecond) // what an agent takes
 					st := stat()
 					return []string{fmt.Sprintf("%d.%09d", st.Atim.Sec, st.Atim.Nsec)}, nil
@@ -100,11 +102,11 @@ func TestVerifyWhatIsDisturbedForGood(t *testing.T) {
 	if err := unix.Stat(shared, &id); err != nil {
 		t.Fatal(err)
 	}
-	c := &container{spec: Spec{Mounts: []Mount{{Source: shared, Target: "/mnt/tools", ID: FileID{Dev: uint64(id.Dev), Ino: id.Ino}, Verify: true}}}, resources: resources{mounts: &preparation{}}}
+	list := []mounts.Mount{{Source: shared, Target: "/mnt/tools", File: mounts.File{Dev: uint64(id.Dev), Ino: id.Ino}}}
 	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
 	defer cancel()
 	e := newScriptedEngine(t).executor()
-	err := e.verify(ctx, c, func([]string) ([]string, error) {
+	err := e.guard.Verify(ctx, nil, list, func([]string) ([]string, error) {
 		return []string{"1.000000000"}, os.Chtimes(shared, time.Unix(1, 0), time.Time{})
 	})
 	if err == nil || !strings.Contains(err.Error(), "the access time of what is mounted at /mnt/tools keeps changing") {
@@ -142,8 +144,8 @@ func TestVerifyPausesWhoDisturbsIt(t *testing.T) {
 	if err := unix.Stat(shared, &st); err != nil {
 		t.Fatal(err)
 	}
-	c := &container{spec: Spec{Mounts: []Mount{{Source: shared, Target: "/mnt/tools", ID: FileID{Dev: uint64(st.Dev), Ino: st.Ino}, Verify: true}}}, resources: resources{mounts: &preparation{}}}
-	err = e.verify(t.Context(), c, func([]string) ([]string, error) {
+	list := []mounts.Mount{{Source: shared, Target: "/mnt/tools", File: mounts.File{Dev: uint64(st.Dev), Ino: st.Ino}}}
+	err = e.guard.Verify(t.Context(), nil, list, func([]string) ([]string, error) {
 		engine.mu.Lock()
 		paused := engine.paused[writer] != nil
 		engine.mu.Unlock()

@@ -1,4 +1,4 @@
-package dockerexec
+package mounts
 
 import (
 	"context"
@@ -11,12 +11,12 @@ import (
 func TestFileLocks(t *testing.T) {
 	of := func(inodes ...uint64) (mounts []Mount) {
 		for _, ino := range inodes {
-			mounts = append(mounts, Mount{ID: FileID{Dev: 1, Ino: ino, Since: int64(ino)}})
+			mounts = append(mounts, Mount{File: File{Dev: 1, Ino: ino}})
 		}
 		return mounts
 	}
 	synctest.Test(t, func(t *testing.T) {
-		var locks fileLocks
+		var all fileLocks
 		took := make([]time.Duration, 6)
 		begun := time.Now()
 		for i, mounts := range [][]Mount{of(1, 2), of(2, 1, 1), of(3), of(4, 3), nil, of(0, 1)} {
@@ -24,7 +24,7 @@ func TestFileLocks(t *testing.T) {
 				time.Sleep(time.Duration(i) * time.Millisecond)
 				ctx, cancel := context.WithTimeout(t.Context(), 1500*time.Millisecond)
 				defer cancel()
-				unlock, err := locks.lock(ctx, mounts)
+				unlock, err := all.lock(ctx, mounts)
 				if err != nil { // the last, which comes after number 1
 					took[i] = -1
 					return
@@ -41,8 +41,8 @@ func TestFileLocks(t *testing.T) {
 				t.Errorf("number %d waited for %v, want %v", i, took[i], want)
 			}
 		}
-		if len(locks.held) != 0 {
-			t.Errorf("still held: %v", locks.held)
+		if len(all.held) != 0 {
+			t.Errorf("still held: %v", all.held)
 		}
 	})
 }

@@ -1,0 +1,154 @@
+package dockerexec
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/opencontainers/runtime-spec/specs-go"
+
+	"github.com/daycare-run/sandbox/dockerexec/life"
+	"github.com/daycare-run/sandbox/dockerexec/mounts"
+	"github.com/daycare-run/sandbox/internal/agent/launch"
+)
+
+// Prepared is what a container needs on the host beyond its Spec, as of when the container is made.
+type Prepared struct {
+	Mounts []Mount
+	Masks  []Mask
+}
+
+// mountPreparer makes mount points on the host.
+type mountPreparer interface {
+	// Prepare makes the mount points of a Spec and returns what else must be mounted. Each successful Prepare is followed
+	// by one Release.
+	Prepare(Spec) (Prepared, error)
+	// Release removes what no other container needs.
+	Release(Spec)
+	// Rebind turns what was prepared for one Spec into what another needs, whose container and directories are the same
+	// under other names. Even after an error it is the second Spec that must be released.
+	Rebind(from, to Spec) error
+}
+
+// verified returns the mount as one that is verified.
+func (m Mount) verified() mounts.Mount {
+	return mounts.Mount{Source: m.Source, Target: m.Target, File: mounts.File{Dev: m.ID.Dev, Ino: m.ID.Ino}}
+}
+
+// toVerify returns those of a container's mounts that are verified.
+func (c *container) toVerify() (list []mounts.Mount) {
+	for _, m := range slices.Concat(c.spec.Mounts, c.mounts.Mounts) {
+		if m.Verify {
+			list = append(list, m.verified())
+		}
+	}
+	return list
+}
+
+// neighbours returns all containers but one that may have programs.
+func (h *host) neighbours(of *life.Life) (list []mounts.Neighbour) {
+	for _, c := range h.inState(life.Starting, life.Ready, life.Draining, life.Frozen, life.Leaving) {
+		if c.Life != of {
+			list = append(list, mounts.Neighbour{Life: c.Life, Writes: c.writes})
+		}
+	}
+	return list
+}
+
+// startExclusively starts a container while nothing runs that could change where the names of its mounts lead. After an
+// error nothing of it runs.
+func (h *host) startExclusively(ctx context.Context, c *container, all []specs.Mount) error {
+	if err := h.reconcileOnce(ctx); err != nil { // before, it is not known who may write where
+		return err
+	}
+	return h.guard.Start(ctx, c.Life, all, c.toVerify(), func(ctx context.Context) error {
+		h.starting.Add(1)
+		defer h.starting.Add(-1)
+		if err := h.mayStart(c.spec.User); err != nil { // counted first, so that whoever waits for starts to end sees this one
+			return err
+		}
+		if err := h.engine.Start(ctx, c.ID()); err != nil {
+			// Whatever the runtime was doing must have ended before the others resume.
+			return errors.Join(fmt.Errorf("cannot start: %w", err), h.removeContainer(c.ID()))
+		}
+		if err := h.mayStart(c.spec.User); err != nil { // Docker may have taken long
+			return errors.Join(err, h.removeContainer(c.ID()))
+		}
+		return nil
+	})
+}
+
+// refusedStart is an error of MayStart.
+type refusedStart struct{ error }
+
+func (e refusedStart) Unwrap() error { return e.error }
+
+func (h *host) mayStart(user string) error {
+	if h.cfg.MayStart == nil {
+		return nil
+	}
+	if err := h.cfg.MayStart(user); err != nil {
+		return refusedStart{err}
+	}
+	return nil
+}
+
+// Starting returns how many containers Docker is starting now.
+func (h *host) Starting() int { return int(h.starting.Load()) }
+
+// verifyLimit is how long a container may take to report what it has mounted.
+const verifyLimit = 15 * time.Second
+
+// accessTimesCommand returns the command by which the agent reports what is mounted.
+func accessTimesCommand(targets []string) []string {
+	return append([]string{agentPath, "access-times"}, targets...)
+}
+
+// accessTimes asks the agent for the access times of paths. If the agent does not answer in time, its session is closed.
+func (s *session) accessTimes(ctx context.Context, targets []string) ([]string, error) {
+	ctx, cancel := context.WithTimeout(ctx, verifyLimit)
+	defer cancel()
+	defer context.AfterFunc(ctx, s.close)()
+	var outputs [2]bytes.Buffer
+	command := Command{
+		Command: launch.Command{Process: specs.Process{Args: accessTimesCommand(targets), Cwd: "/"}},
+		Timeout: verifyLimit, MaxOutput: 1 << 20,
+	}
+	result, err := s.run(ctx, command, func(stream Stream, data []byte) error {
+		outputs[stream].Write(data)
+		return nil
+	})
+	switch {
+	case ctx.Err() != nil:
+		return nil, fmt.Errorf("the agent does not answer: %w", context.Cause(ctx))
+	case err != nil:
+		return nil, err
+	case result.ExitCode != 0 || result.Signal != 0:
+		return nil, errors.New(result.CommandFault + outputs[Stderr].String())
+	}
+	return strings.Fields(outputs[Stdout].String()), nil
+}
+
+// accessTimesByExec is accessTimes for a container without a session, in which no command has begun.
+func (h *host) accessTimesByExec(ctx context.Context, c *container, targets []string) ([]string, error) {
+	ctx, cancel := context.WithTimeout(ctx, verifyLimit)
+	defer cancel()
+	out, err := h.engine.Run(ctx, c.ID(), specs.Process{
+		User: specs.User{UID: c.spec.UID, GID: c.spec.GID}, Args: accessTimesCommand(targets),
+	})
+	switch {
+	case ctx.Err() != nil:
+		return nil, context.Cause(ctx)
+	case err != nil:
+		return nil, err
+	case out.Stderr != "":
+		return nil, errors.New(strings.TrimSpace(out.Stderr))
+	case out.ExitCode != 0: // then Docker may have written its own error to stdout
+		return nil, fmt.Errorf("it failed with %d: %.1000q", out.ExitCode, strings.TrimSpace(out.Stdout))
+	}
+	return strings.Fields(out.Stdout), nil
+}
