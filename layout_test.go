@@ -84,6 +84,9 @@ var mayImport = map[string]string{
 	"internal/cluster/etcdtest": "",
 	"internal/cluster/forward":  "internal/ids internal/access internal/budget internal/cluster internal/errs internal/quota",
 	"internal/cluster/fence":    "internal/cluster/etcdtest",
+	"internal/metrics":          "api api/types dockerexec internal/budget internal/calls internal/cluster/changes internal/cluster/member internal/e2b internal/egress internal/egress/decisions internal/events internal/process internal/quota internal/sandbox internal/version",
+	"internal/datadir":          "internal/durable",
+	"internal/cleanup":          "config dockerexec internal/datadir internal/dockerd internal/egress/rules internal/engine internal/hostfs internal/rootfs",
 	"internal/cluster/member":   "config api/types dockerexec internal/cluster internal/cluster/fence internal/cluster/forward internal/events internal/lasting internal/process internal/sandbox internal/version",
 }
 

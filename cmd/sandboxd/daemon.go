@@ -22,12 +22,14 @@ import (
 	"github.com/daycare-run/sandbox/internal/budget"
 	"github.com/daycare-run/sandbox/internal/calls"
 	"github.com/daycare-run/sandbox/internal/cluster/member"
+	"github.com/daycare-run/sandbox/internal/datadir"
 	"github.com/daycare-run/sandbox/internal/dockerd"
 	"github.com/daycare-run/sandbox/internal/egress"
 	"github.com/daycare-run/sandbox/internal/egress/decisions"
 	"github.com/daycare-run/sandbox/internal/events"
 	"github.com/daycare-run/sandbox/internal/hostfs"
 	"github.com/daycare-run/sandbox/internal/lasting"
+	"github.com/daycare-run/sandbox/internal/metrics"
 	"github.com/daycare-run/sandbox/internal/process"
 	"github.com/daycare-run/sandbox/internal/quota"
 	"github.com/daycare-run/sandbox/internal/rootfs"
@@ -39,7 +41,7 @@ type daemon struct {
 	read    func() (config.Config, error) // reads the settings again
 	logs    *logs
 	log     zerolog.Logger
-	metrics *metrics
+	metrics *metrics.Metrics
 	events  *events.Stream
 	hour    *calls.Hour
 	tokens  *access.Tokens // nil without TCP and E2B
@@ -83,11 +85,11 @@ type hostFiles struct{ instance, agent, masks string }
 // openDaemon makes the parts of the service. The caller closes the daemon.
 func openDaemon(ctx context.Context, cfg config.Config, read func() (config.Config, error), logs *logs, log zerolog.Logger) (_ *daemon, err error) {
 	d := &daemon{
-		read: read, logs: logs, log: log, metrics: newMetrics(), loaded: sandbox.Loaded{At: time.Now().UTC()},
+		read: read, logs: logs, log: log, metrics: metrics.New(), loaded: sandbox.Loaded{At: time.Now().UTC()},
 		quotas: quota.New(quotas(cfg, runtime.NumCPU())),
 	}
 	d.hour = calls.NewHour()
-	d.events = events.New(d.metrics.observe, d.hour.Observe, events.Log(log))
+	d.events = events.New(d.metrics.Observe, d.hour.Observe, events.Log(log))
 	d.decisions = decisions.New(cfg.Egress.DecisionLog, func(e decisions.Decision) { d.events.Publish(events.Decision, e.User, e) })
 	d.cfg.Store(&cfg)
 	defer func() {
@@ -121,12 +123,12 @@ func (d *daemon) onClose(end func()) { d.closers = append(d.closers, end) }
 
 // openHost locks dataDir and connects to Docker.
 func (d *daemon) openHost(cfg config.Config) error {
-	data, err := openData(cfg.DataDir, d.log)
+	data, err := datadir.Open(cfg.DataDir, d.log)
 	if err != nil {
 		return err
 	}
-	d.onClose(data.close)
-	d.host.instance = data.instance
+	d.onClose(data.Close)
+	d.host.instance = data.Instance
 	agent, err := agentBinary(cfg)
 	if err != nil {
 		return err

@@ -9,6 +9,7 @@ import (
 	"github.com/daycare-run/sandbox/api"
 	"github.com/daycare-run/sandbox/config"
 	"github.com/daycare-run/sandbox/internal/cluster/forward"
+	"github.com/daycare-run/sandbox/internal/datadir"
 	"github.com/daycare-run/sandbox/internal/e2b"
 	"github.com/daycare-run/sandbox/internal/lasting"
 )
@@ -50,7 +51,7 @@ func (d *daemon) e2bHosts(cfg config.Config) (secret []byte, hosts *e2b.Cluster,
 	if d.membership == nil {
 		// It has to outlive the service, because clients keep their tokens. Replacing a damaged key would lock all of
 		// them out.
-		if secret, err = keptSecret(filepath.Join(cfg.DataDir, "e2b.key"), false); err != nil {
+		if secret, err = datadir.Secret(filepath.Join(cfg.DataDir, "e2b.key"), false); err != nil {
 			err = fmt.Errorf("cannot keep the key for tokens of E2B's sandboxes, all of which get other tokens with another key: %w", err)
 		}
 		return secret, nil, err

@@ -31,7 +31,7 @@ type endpoint struct {
 // answer serves HTTP on the socket and, as configured, on TCP, to other hosts and to E2B's clients. When ctx ends, it
 // stops them as stop describes.
 func (d *daemon) answer(ctx context.Context, cfg config.Config) error {
-	running, metrics := &callCounter{}, metricsHandler(d)
+	running, metrics := &callCounter{}, d.metrics.Handler(d)
 	foreign, sent, err := d.openE2B(ctx, cfg, running)
 	if err != nil {
 		return err

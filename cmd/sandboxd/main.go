@@ -23,3 +23,9 @@ func main() {
 		os.Exit(own.code)
 	}
 }
+
+// exitError is an error with its own exit code, or only an exit code if everything has already been printed.
+type exitError struct {
+	code int
+	error
+}

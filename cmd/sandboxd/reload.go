@@ -70,7 +70,7 @@ func (d *daemon) reload(ctx context.Context) {
 	if err == nil {
 		err = d.apply(next)
 	}
-	d.metrics.reloaded(d.note(func(l *sandbox.Loaded) {
+	d.metrics.Reloaded(d.note(func(l *sandbox.Loaded) {
 		if l.Refused = err != nil; err == nil {
 			l.At, l.Pending = time.Now().UTC(), next.pending
 		}

@@ -17,6 +17,7 @@ import (
 
 	"github.com/daycare-run/sandbox/config"
 	"github.com/daycare-run/sandbox/internal/dockerd"
+	"github.com/daycare-run/sandbox/internal/metrics"
 	"github.com/daycare-run/sandbox/internal/sandboxtest"
 )
 
@@ -140,7 +141,7 @@ func TestTokensDoNotWaitForDocker(t *testing.T) {
 	answer, lines := make(chan struct{}), make(lineWriter, 100)
 	docker, asked := silentDocker(t, answer)
 	d := &daemon{
-		tokens: tokens, log: zerolog.New(lines), docker: docker, metrics: newMetrics(), service: sandboxtest.New(t, sandboxtest.Options{}),
+		tokens: tokens, log: zerolog.New(lines), docker: docker, metrics: metrics.New(), service: sandboxtest.New(t, sandboxtest.Options{}),
 		read: func() (config.Config, error) { return cfg, nil },
 	}
 	d.cfg.Store(&cfg)

@@ -1,4 +1,4 @@
-package main
+package cleanup
 
 import (
 	"bytes"
@@ -19,18 +19,19 @@ import (
 
 	"github.com/daycare-run/sandbox/config"
 	"github.com/daycare-run/sandbox/dockerexec"
+	"github.com/daycare-run/sandbox/internal/datadir"
 )
 
 func TestCleanupRefusesBesideAService(t *testing.T) {
 	dir := t.TempDir()
-	d, err := openData(dir, zerolog.Nop())
+	d, err := datadir.Open(dir, zerolog.Nop())
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer d.close()
-	c := &cleanup{cfg: config.Config{DataDir: dir, Listen: filepath.Join(dir, "none")}, out: &bytes.Buffer{}}
-	err = c.run(t.Context())
-	if own := (exitError{}); !errors.As(err, &own) || own.code != exitHeld || !strings.Contains(err.Error(), "a service runs (pid ") {
+	defer d.Close()
+	c := &Cleanup{Config: config.Config{DataDir: dir, Listen: filepath.Join(dir, "none")}, Out: &bytes.Buffer{}}
+	err = c.Run(t.Context())
+	if held := (HeldError{}); !errors.As(err, &held) || !strings.Contains(err.Error(), "a service runs (pid ") {
 		t.Errorf("got %v", err)
 	}
 }
@@ -53,15 +54,15 @@ func TestInterruptedCleanup(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	c := &cleanup{data: true, cfg: config.Config{
+	c := &Cleanup{Data: true, Config: config.Config{
 		DataDir: filepath.Join(dir, "data"), UsersDir: filepath.Join(dir, "users"), Listen: filepath.Join(dir, "none"),
 	}}
-	c.cfg.Egress.Name = "interrupted-cleanup"
+	c.Config.Egress.Name = "interrupted-cleanup"
 	removed := 0
-	c.cfg.Docker.SocketPath = fakeDocker(t, instance, func() { removed++ })
+	c.Config.Docker.SocketPath = fakeDocker(t, instance, func() { removed++ })
 	ctx, cancel := context.WithCancel(t.Context())
-	c.out = interrupts{cancel}
-	if err := c.run(ctx); err == nil || !strings.Contains(err.Error(), "interrupted before everything was removed") {
+	c.Out = interrupts{cancel}
+	if err := c.Run(ctx); err == nil || !strings.Contains(err.Error(), "interrupted before everything was removed") {
 		t.Error(err)
 	}
 	if removed != 1 {
@@ -105,14 +106,14 @@ func fakeDocker(t *testing.T, instance string, removed func()) string {
 // What belongs to a service that runs is never chosen; what to others, only where that was asked for.
 func TestWhatACleanupChooses(t *testing.T) {
 	own, gone, running := t.TempDir(), filepath.Join(t.TempDir(), "gone"), t.TempDir()
-	if err := os.WriteFile(instanceFile(own), []byte("0123456789abcdef\n"), 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(own, "instance"), []byte("0123456789abcdef\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	d, err := openData(running, zerolog.Nop())
+	d, err := datadir.Open(running, zerolog.Nop())
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer d.close()
+	defer d.Close()
 	thing := func(name, instance, dir string) dockerexec.Belonging {
 		return dockerexec.Belonging{Kind: "container", Name: name, Owner: dockerexec.Owner{Instance: instance, DataDir: dir}}
 	}
@@ -128,7 +129,7 @@ func TestWhatACleanupChooses(t *testing.T) {
 		{false, "own|own, of a lost id|own, moved", 0},
 		{true, "own|own, of a lost id|own, moved|left|of nobody", 1},
 	} {
-		c := &cleanup{all: tt.all, cfg: config.Config{DataDir: own}}
+		c := &Cleanup{All: tt.all, Config: config.Config{DataDir: own}}
 		mine, free := c.choose(all)
 		free()
 		var names []string
@@ -159,10 +160,10 @@ func TestFilesOfACleanup(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		c := &cleanup{data: data, out: &bytes.Buffer{}, cfg: config.Config{
+		c := &Cleanup{Data: data, Out: &bytes.Buffer{}, Config: config.Config{
 			DataDir: filepath.Join(dir, "data"), UsersDir: filepath.Join(dir, "users"), Listen: filepath.Join(dir, "sock"),
 		}}
-		c.cfg.Cluster.Name = host
+		c.Config.Cluster.Name = host
 		c.instances = map[string]bool{"mine": true, "": true}
 		if err := os.MkdirAll(filepath.Join(dir, "users/.pool", pooled+"-1/user/home/.ssh"), 0o700); err != nil {
 			t.Fatal(err)
@@ -200,7 +201,7 @@ func TestThePoolsFolderOfACleanup(t *testing.T) {
 		if err := os.MkdirAll(filepath.Join(users, ".pool", left), 0o700); err != nil {
 			t.Fatal(err)
 		}
-		c := &cleanup{out: &bytes.Buffer{}, cfg: config.Config{UsersDir: users}, instances: map[string]bool{"mine": true, "": true}}
+		c := &Cleanup{Out: &bytes.Buffer{}, Config: config.Config{UsersDir: users}, instances: map[string]bool{"mine": true, "": true}}
 		c.pool(t.Context())
 		_, err := os.Lstat(filepath.Join(users, ".pool"))
 		if stays := err == nil; stays != strings.HasPrefix(left, "others") || len(c.faults) > 0 {

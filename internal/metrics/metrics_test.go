@@ -1,4 +1,4 @@
-package main
+package metrics
 
 import (
 	"encoding/json"
@@ -30,54 +30,51 @@ import (
 	"github.com/daycare-run/sandbox/internal/sandbox"
 )
 
+// present is a state that does not change.
+type present State
+
+func (p present) State() State { return State(p) }
+
 // busy is a service of which there is something to say.
-func busy() (*metrics, *prometheus.Registry) {
-	c := newMetrics()
+func busy() (*Metrics, *prometheus.Registry) {
+	c := New()
 	quotas := quota.New(quota.Limits{})
 	quotas.Hold(quota.Account{User: "alice"}, quota.Containers, 2)
-	state := &stateCollector{
-		verdicts: func() map[decisions.Kind]uint64 {
-			return map[decisions.Kind]uint64{{Via: decisions.DNS, Verdict: decisions.Denied}: 4}
+	state := present{
+		Decisions:   map[decisions.Kind]uint64{{Via: decisions.DNS, Verdict: decisions.Denied}: 4},
+		Networks:    map[string]egress.Stats{"isolated": {Containers: 2, Connections: 3, Forwarded: 5}},
+		Budgets:     map[string]budget.Stats{"descriptors": {Used: 6, Total: 100, Refused: 9}},
+		Connections: budget.Stats{Used: 3, Refused: 2},
+		Containers: []dockerexec.Container{
+			{User: "alice", Runtime: "runsc", State: "busy"}, {User: "bob", Runtime: "runsc", State: "busy"},
+			{User: "carol", Runtime: "runsc", State: "idle"}, {User: "dave", Runtime: "runsc", State: "frozen"},
 		},
-		networks: func() map[string]egress.Stats {
-			return map[string]egress.Stats{"isolated": {Containers: 2, Connections: 3, Forwarded: 5}}
+		Frozen: 8, Thawed: 6,
+		Processes: process.Stats{ByStatus: map[process.State]int{process.Running: 2, process.Exited: 1}, Restarts: 7},
+		Quotas:    quotas.Stats(),
+		Pool: sandbox.PoolStats{
+			Ready: 2, Classes: 1, Asked: map[string]uint64{"hit": 3}, Refills: 5, Refilling: 2 * time.Second, Off: "why",
 		},
-		budgets: func() map[string]budget.Stats {
-			return map[string]budget.Stats{"descriptors": {Used: 6, Total: 100, Refused: 9}}
-		},
-		api: func() budget.Stats { return budget.Stats{Used: 3, Refused: 2} },
-		containers: func() []dockerexec.Container {
-			return []dockerexec.Container{
-				{User: "alice", Runtime: "runsc", State: "busy"}, {User: "bob", Runtime: "runsc", State: "busy"}, {User: "carol", Runtime: "runsc", State: "idle"}, {User: "dave", Runtime: "runsc", State: "frozen"},
-			}
-		},
-		freezes: func() (frozen, thawed uint64) { return 8, 6 },
-		processes: func() process.Stats {
-			return process.Stats{ByStatus: map[process.State]int{process.Running: 2, process.Exited: 1}, Restarts: 7}
-		},
-		quotas: quotas.Stats,
-		pool: func() sandbox.PoolStats {
-			return sandbox.PoolStats{Ready: 2, Classes: 1, Asked: map[string]uint64{"hit": 3}, Refills: 5, Refilling: 2 * time.Second, Off: "why"}
-		},
-		cluster: func() member.State {
-			return member.State{Seats: 4, Hosts: 3, Fences: 1, Left: 5 * time.Second, Unheld: 7, Lost: 1, Calls: forward.Counts{Forwarded: 9, Lost: 2, Taken: 6, Took: 8 * time.Second}}
+		Cluster: &member.State{
+			Seats: 4, Hosts: 3, Fences: 1, Left: 5 * time.Second, Unheld: 7, Lost: 1,
+			Calls: forward.Counts{Forwarded: 9, Lost: 2, Taken: 6, Took: 8 * time.Second},
 		},
 	}
 	for range 3 {
-		c.observe(&events.Event{Detail: calls.Event{What: calls.Began}})
+		c.Observe(&events.Event{Detail: calls.Event{What: calls.Began}})
 	}
 	c.execEnded(calls.Exec{Outcome: "ok", InContainer: true, Cold: true, Decide: 1, Container: 2, Start: 3, Run: 4, Total: time.Second})
 	c.execEnded(calls.Exec{Outcome: "refused", Total: time.Millisecond})
-	c.observe(&events.Event{Detail: api.Call{Route: "GET /v1/health", Status: 200, Took: time.Millisecond}})
+	c.Observe(&events.Event{Detail: api.Call{Route: "GET /v1/health", Status: 200, Took: time.Millisecond}})
 	for _, err := range []error{nil, io.ErrUnexpectedEOF, io.ErrUnexpectedEOF} {
-		c.observe(&events.Event{Detail: changes.FenceCommand{Err: err}})
+		c.Observe(&events.Event{Detail: changes.FenceCommand{Err: err}})
 	}
 	c.called(api.Call{Route: "POST /v1/sandboxes/{id}/exec", Status: 403, Kind: types.Denied, Took: time.Millisecond})
 	c.called(api.Call{Route: "/", Status: 429, Kind: types.Busy, Quota: &quota.Exceeded{Resource: quota.Commands}, Took: time.Millisecond})
-	c.reloaded(sandbox.Loaded{At: time.Unix(1_600_000_000, 0)})
-	c.reloaded(sandbox.Loaded{At: time.Unix(1_700_000_000, 0), Pending: []string{"listen"}, TokensRefused: true})
-	c.reloaded(sandbox.Loaded{Refused: true})
-	c.registry.MustRegister(state)
+	c.Reloaded(sandbox.Loaded{At: time.Unix(1_600_000_000, 0)})
+	c.Reloaded(sandbox.Loaded{At: time.Unix(1_700_000_000, 0), Pending: []string{"listen"}, TokensRefused: true})
+	c.Reloaded(sandbox.Loaded{Refused: true})
+	c.registry.MustRegister(stateCollector{state})
 	return c, c.registry
 }
 
@@ -241,7 +238,7 @@ func TestDashboardAndAlertsNameMetricsThatAreThere(t *testing.T) {
 
 // BenchmarkCallEvents is what events add to an exec, with the metrics that are told of them.
 func BenchmarkCallEvents(b *testing.B) {
-	stream := events.New(newMetrics().observe)
+	stream := events.New(New().Observe)
 	e := calls.Exec{Outcome: "ok", InContainer: true, Decide: 50e3, Container: 1e3, Start: 20e3, Run: 5e6, Total: 5.1e6}
 	b.ReportAllocs()
 	for b.Loop() {

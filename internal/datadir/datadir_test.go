@@ -1,4 +1,4 @@
-package main
+package datadir
 
 import (
 	"bytes"
@@ -25,18 +25,18 @@ func TestDamagedInstance(t *testing.T) {
 				t.Fatal(err)
 			}
 			var log bytes.Buffer
-			d, err := openData(dir, zerolog.New(&log))
+			d, err := Open(dir, zerolog.New(&log))
 			if err != nil {
 				t.Fatal(err)
 			}
-			d.close()
-			if !instancePattern.MatchString(d.instance) || !strings.Contains(log.String(), "the service's id is damaged") {
-				t.Errorf("%q, log %s", d.instance, log.String())
+			d.Close()
+			if !instancePattern.MatchString(d.Instance) || !strings.Contains(log.String(), "the service's id is damaged") {
+				t.Errorf("%q, log %s", d.Instance, log.String())
 			}
 			if aside, err := os.ReadFile(instanceFile(dir) + ".damaged"); err != nil || string(aside) != content {
 				t.Errorf("set aside: %q, %v", aside, err)
 			}
-			sameAgain(t, dir, d.instance)
+			sameAgain(t, dir, d.Instance)
 		})
 	}
 }
@@ -50,51 +50,58 @@ func TestInstanceWhoseWritingWasCut(t *testing.T) {
 		if err := os.WriteFile(unfinished, []byte(whole[:cut]), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		d, err := openData(dir, zerolog.New(errorWriter{t}))
+		d, err := Open(dir, zerolog.New(errorWriter{t}))
 		if err != nil {
 			t.Fatal(err)
 		}
-		d.close()
+		d.Close()
 		if _, err := os.Stat(unfinished); !errors.Is(err, os.ErrNotExist) {
 			t.Errorf("left: %v", err)
 		}
-		sameAgain(t, dir, d.instance)
+		sameAgain(t, dir, d.Instance)
 	}
 }
 
 func sameAgain(t *testing.T, dir, instance string) {
 	t.Helper()
-	d, err := openData(dir, zerolog.New(errorWriter{t}))
+	d, err := Open(dir, zerolog.New(errorWriter{t}))
 	if err != nil {
 		t.Fatal(err)
 	}
-	d.close()
-	if d.instance != instance {
-		t.Errorf("%q became %q", instance, d.instance)
+	d.Close()
+	if d.Instance != instance {
+		t.Errorf("%q became %q", instance, d.Instance)
 	}
 }
 
 func TestDataDirThatIsHeld(t *testing.T) {
 	dir := t.TempDir()
-	d, err := openData(dir, zerolog.Nop())
+	d, err := Open(dir, zerolog.Nop())
 	if err != nil {
 		t.Fatal(err)
 	}
-	var held inUseError
-	if _, err := openData(dir, zerolog.Nop()); !errors.As(err, &held) || held.pid == "" {
+	var held InUseError
+	if _, err := Open(dir, zerolog.Nop()); !errors.As(err, &held) || held.PID == "" {
 		t.Errorf("a second one: %v", err)
 	}
 	// A lock on a file that is gone keeps nobody out.
 	if err := os.Remove(filepath.Join(dir, "lock")); err != nil {
 		t.Fatal(err)
 	}
-	second, err := openData(dir, zerolog.Nop())
+	second, err := Open(dir, zerolog.Nop())
 	if err != nil {
 		t.Fatal(err)
 	}
-	d.close()
-	if _, err := openData(dir, zerolog.Nop()); !errors.As(err, &held) {
+	d.Close()
+	if _, err := Open(dir, zerolog.Nop()); !errors.As(err, &held) {
 		t.Errorf("beside the second one: %v", err)
 	}
-	second.close()
+	second.Close()
+}
+
+type errorWriter struct{ t *testing.T }
+
+func (e errorWriter) Write(line []byte) (int, error) {
+	e.t.Errorf("logged: %s", line)
+	return len(line), nil
 }

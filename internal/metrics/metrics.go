@@ -1,4 +1,6 @@
-package main
+// Package metrics is what Prometheus gets: metrics.go counts what happens, state.go reads what is at each scrape. No label
+// has a value that a tenant chooses.
+package metrics
 
 import (
 	"net/http"
@@ -24,9 +26,9 @@ var execBuckets = []float64{.0001, .00025, .0005, .001, .0025, .005, .01, .025, 
 // phases are the parts of an exec's time. The last one is the total.
 var phases = [...]string{"decide", "container", "start", "run", "total"}
 
-// metrics counts events. Its label children are looked up beforehand, so counting an exec costs less than a
+// Metrics counts events. Its label children are looked up beforehand, so counting an exec costs less than a
 // microsecond.
-type metrics struct {
+type Metrics struct {
 	registry *prometheus.Registry // holds all of them
 
 	execs     *prometheus.HistogramVec
@@ -49,7 +51,8 @@ type metrics struct {
 	pending  prometheus.Gauge
 }
 
-func newMetrics() *metrics {
+// New returns Metrics of which nothing has happened yet.
+func New() *Metrics {
 	registry := prometheus.NewRegistry()
 	with := promauto.With(registry)
 	counters := func(name, help string, labels ...string) *prometheus.CounterVec {
@@ -58,7 +61,7 @@ func newMetrics() *metrics {
 	gauge := func(name, help string) prometheus.Gauge {
 		return with.NewGauge(prometheus.GaugeOpts{Name: name, Help: help})
 	}
-	c := &metrics{
+	c := &Metrics{
 		registry: registry,
 		execs: with.NewHistogramVec(prometheus.HistogramOpts{
 			Name: "sandboxd_exec_duration_seconds", Buckets: execBuckets,
@@ -105,8 +108,8 @@ func newMetrics() *metrics {
 	return c
 }
 
-// observe counts an event.
-func (c *metrics) observe(e *events.Event) {
+// Observe counts an event.
+func (c *Metrics) Observe(e *events.Event) {
 	switch detail := e.Detail.(type) {
 	case calls.Event:
 		switch detail.What {
@@ -129,7 +132,7 @@ func (c *metrics) observe(e *events.Event) {
 }
 
 // execEnded counts an exec. A phase that it did not reach is not counted.
-func (c *metrics) execEnded(e calls.Exec) {
+func (c *Metrics) execEnded(e calls.Exec) {
 	c.inFlight.Dec()
 	times := [len(phases)]time.Duration{e.Decide, e.Container, e.Start, e.Run, e.Total}
 	for p, child := range c.byOutcome[e.Outcome] {
@@ -149,7 +152,7 @@ func (c *metrics) execEnded(e calls.Exec) {
 }
 
 // called counts an answered request.
-func (c *metrics) called(call api.Call) {
+func (c *Metrics) called(call api.Call) {
 	code := "2xx"
 	if call.Status >= http.StatusMultipleChoices {
 		code = strconv.Itoa(call.Status)
@@ -164,8 +167,8 @@ func (c *metrics) called(call api.Call) {
 	}
 }
 
-// reloaded counts an attempt to read settings and tokens again.
-func (c *metrics) reloaded(l sandbox.Loaded) {
+// Reloaded counts an attempt to read settings and tokens again.
+func (c *Metrics) Reloaded(l sandbox.Loaded) {
 	outcome := "ok"
 	if l.Refused || l.TokensRefused {
 		outcome = "refused"

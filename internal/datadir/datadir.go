@@ -1,4 +1,6 @@
-package main
+// Package datadir is a service's dataDir: which service holds it, the id by which that service's belongings are known, and
+// the keys that outlive it.
+package datadir
 
 import (
 	"crypto/rand"
@@ -17,31 +19,31 @@ import (
 	"github.com/daycare-run/sandbox/internal/durable"
 )
 
-// data is the service's dataDir. One service at a time holds it.
-type data struct {
+// Dir is a dataDir that this service holds. One service at a time does.
+type Dir struct {
 	lock     *os.File
-	instance string
+	Instance string
 }
 
-// inUseError says that another service uses a dataDir.
-type inUseError struct{ dir, pid string }
+// InUseError says that another service uses a dataDir.
+type InUseError struct{ Dir, PID string }
 
-func (e inUseError) Error() string {
-	return fmt.Sprintf("cannot use dataDir %s: the service with pid %s uses it", e.dir, e.pid)
+func (e InUseError) Error() string {
+	return fmt.Sprintf("cannot use dataDir %s: the service with pid %s uses it", e.Dir, e.PID)
 }
 
-// openData makes dataDir if it is missing and locks it for this service until close is called or the process ends.
-func openData(dir string, log zerolog.Logger) (*data, error) {
+// Open makes dataDir if it is missing and locks it for this service until Close is called or the process ends.
+func Open(dir string, log zerolog.Logger) (*Dir, error) {
 	if err := os.MkdirAll(dir, 0o711); err != nil {
 		return nil, fmt.Errorf("cannot open dataDir: %w", err)
 	}
-	lock, err := lockData(dir)
+	lock, err := Lock(dir)
 	if err != nil {
 		return nil, err
 	}
-	d := &data{lock: lock}
+	d := &Dir{lock: lock}
 	if err = durable.Sweep(dir); err == nil {
-		d.instance, err = openInstance(dir, log)
+		d.Instance, err = openInstance(dir, log)
 	}
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("cannot open dataDir: %w", err), lock.Close())
@@ -49,8 +51,8 @@ func openData(dir string, log zerolog.Logger) (*data, error) {
 	return d, nil
 }
 
-// lockData locks an existing dataDir. An inUseError says who holds it.
-func lockData(dir string) (*os.File, error) {
+// Lock locks an existing dataDir. An InUseError says who holds it.
+func Lock(dir string) (*os.File, error) {
 	name := filepath.Join(dir, "lock")
 	for {
 		lock, err := os.OpenFile(name, os.O_RDWR|os.O_CREATE, 0o600)
@@ -60,7 +62,7 @@ func lockData(dir string) (*os.File, error) {
 		if err := unix.Flock(int(lock.Fd()), unix.LOCK_EX|unix.LOCK_NB); errors.Is(err, unix.EWOULDBLOCK) {
 			holder := make([]byte, 32)
 			n, _ := lock.Read(holder)
-			return nil, errors.Join(inUseError{dir, strings.TrimSpace(string(holder[:n]))}, lock.Close())
+			return nil, errors.Join(InUseError{dir, strings.TrimSpace(string(holder[:n]))}, lock.Close())
 		} else if err != nil {
 			return nil, errors.Join(fmt.Errorf("cannot lock dataDir %s: %w", dir, err), lock.Close())
 		}
@@ -100,9 +102,9 @@ var instancePattern = regexp.MustCompile(`^[0-9a-f]{16}$`)
 
 func instanceFile(dir string) string { return filepath.Join(dir, "instance") }
 
-// readInstance returns the id of this dataDir's service. The error is fs.ErrNotExist if there is no id yet, and
+// ReadInstance returns the id of this dataDir's service. The error is fs.ErrNotExist if there is no id yet, and
 // errDamaged if the file is damaged.
-func readInstance(dir string) (string, error) {
+func ReadInstance(dir string) (string, error) {
 	text, err := os.ReadFile(instanceFile(dir))
 	if err != nil {
 		return "", err
@@ -116,10 +118,10 @@ func readInstance(dir string) (string, error) {
 
 var errDamaged = errors.New("it should hold 16 hexadecimal digits")
 
-// openInstance is readInstance, but makes an id if there is none. Belongings made under a lost id also carry the name
+// openInstance is ReadInstance, but makes an id if there is none. Belongings made under a lost id also carry the name
 // of this dataDir, and the executor removes them.
 func openInstance(dir string, log zerolog.Logger) (string, error) {
-	id, err := readInstance(dir)
+	id, err := ReadInstance(dir)
 	name := instanceFile(dir)
 	switch {
 	case err == nil:
@@ -140,22 +142,23 @@ func openInstance(dir string, log zerolog.Logger) (string, error) {
 	return id, durable.WriteFile(name, []byte(id+"\n"), 0o600)
 }
 
-func (d *data) close() { _ = d.lock.Close() }
+// Close lets others have the dataDir.
+func (d *Dir) Close() { _ = d.lock.Close() }
 
-// secretSize is the size of the service's own keys in bytes.
-const secretSize = 32
+// SecretSize is the size of the service's own keys in bytes.
+const SecretSize = 32
 
-// keptSecret reads a key that outlives the service, or makes it. A damaged key is an error unless mayReplace is set.
-func keptSecret(file string, mayReplace bool) ([]byte, error) {
+// Secret reads a key that outlives the service, or makes it. A damaged key is an error unless mayReplace is set.
+func Secret(file string, mayReplace bool) ([]byte, error) {
 	secret, err := os.ReadFile(file)
-	isDamaged := err == nil && len(secret) != secretSize
+	isDamaged := err == nil && len(secret) != SecretSize
 	switch {
 	case errors.Is(err, fs.ErrNotExist) || isDamaged && mayReplace:
-		secret = make([]byte, secretSize)
+		secret = make([]byte, SecretSize)
 		_, _ = rand.Read(secret) // never fails
 		err = durable.WriteFile(file, secret, 0o600)
 	case isDamaged:
-		err = fmt.Errorf("%s is damaged: it has %d bytes, not %d; put the right file back, or remove it, and another one is made", file, len(secret), secretSize)
+		err = fmt.Errorf("%s is damaged: it has %d bytes, not %d; put the right file back, or remove it, and another one is made", file, len(secret), SecretSize)
 	}
 	return secret, err
 }

@@ -1,4 +1,4 @@
-package main
+package metrics
 
 import (
 	"net/http"
@@ -18,33 +18,32 @@ import (
 	"github.com/daycare-run/sandbox/internal/version"
 )
 
-// metricsHandler serves the service's metrics. No label has a value that a tenant chooses.
-func metricsHandler(d *daemon) http.Handler {
-	state := &stateCollector{
-		verdicts: d.decisions.Totals, networks: d.networks.Stats, budgets: d.networks.Budgets, api: d.connections.Stats,
-		containers: d.executor.Containers, freezes: d.executor.Freezes, processes: d.processes.Stats, quotas: d.quotas.Stats, pool: d.pool.Stats,
-	}
-	if d.member != nil {
-		state.cluster = d.member.State
-	}
-	all := d.metrics.registry
-	all.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), state)
-	return promhttp.HandlerFor(all, promhttp.HandlerOpts{})
+// State is what the parts of the service know at one moment.
+type State struct {
+	Decisions      map[decisions.Kind]uint64
+	Networks       map[string]egress.Stats
+	Budgets        map[string]budget.Stats
+	Connections    budget.Stats // to the API
+	Containers     []dockerexec.Container
+	Frozen, Thawed uint64
+	Processes      process.Stats
+	Quotas         quota.Stats
+	Pool           sandbox.PoolStats
+	Cluster        *member.State // nil on a single host
+}
+
+// Source is asked for the present state at each scrape.
+type Source interface{ State() State }
+
+// Handler serves the metrics, with what source says. It is called once.
+func (c *Metrics) Handler(source Source) http.Handler {
+	c.registry.MustRegister(collectors.NewGoCollector(),
+		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), stateCollector{source})
+	return promhttp.HandlerFor(c.registry, promhttp.HandlerOpts{})
 }
 
 // stateCollector collects what other parts of the service know already.
-type stateCollector struct {
-	verdicts   func() map[decisions.Kind]uint64
-	networks   func() map[string]egress.Stats
-	budgets    func() map[string]budget.Stats
-	api        func() budget.Stats
-	containers func() []dockerexec.Container
-	freezes    func() (frozen, thawed uint64)
-	processes  func() process.Stats
-	quotas     func() quota.Stats
-	pool       func() sandbox.PoolStats
-	cluster    func() member.State // nil on a single host
-}
+type stateCollector struct{ source Source }
 
 // scrape receives the metrics of one scrape.
 type scrape chan<- prometheus.Metric
@@ -73,46 +72,45 @@ func (to scrape) tell(kind prometheus.ValueType, name, help string, n float64, l
 }
 
 // Describe implements prometheus.Collector. It describes nothing, because the labels are known only at a scrape.
-func (*stateCollector) Describe(chan<- *prometheus.Desc) {}
+func (stateCollector) Describe(chan<- *prometheus.Desc) {}
 
 // Collect implements prometheus.Collector. It reads everything at the time of the scrape.
-func (c *stateCollector) Collect(to chan<- prometheus.Metric) {
-	c.collectEgress(to)
-	api := c.api()
+func (c stateCollector) Collect(to chan<- prometheus.Metric) {
+	s := c.source.State()
+	collectEgress(to, s)
+	api := s.Connections
 	gauge(to, "sandboxd_api_connections", "Connections to the API, including idle ones.", api.Used)
 	counter(to, "sandboxd_api_connections_refused_total", "Connections to the API that were refused because their caller's share was used up, with a request on each.", api.Refused)
-	c.collectContainers(to)
-	p := c.processes()
-	for status, n := range p.ByStatus {
+	collectContainers(to, s)
+	for status, n := range s.Processes.ByStatus {
 		gauge(to, "sandboxd_processes", "Durable processes by status, including those that have ended.", n, "status", string(status))
 	}
-	counter(to, "sandboxd_process_restarts_total", "Times that a durable process was restarted.", p.Restarts)
-	q := c.quotas()
+	counter(to, "sandboxd_process_restarts_total", "Times that a durable process was restarted.", s.Processes.Restarts)
 	for _, resource := range quota.Resources() {
 		if resource != quota.Requests { // these are a rate, not a number at a time
-			gauge(to, "sandboxd_quota_in_use", "What all users have together, by resource (the key in quotas).", q.InUse[resource], "resource", resource.String())
+			gauge(to, "sandboxd_quota_in_use", "What all users have together, by resource (the key in quotas).", s.Quotas.InUse[resource], "resource", resource.String())
 		}
 	}
-	gauge(to, "sandboxd_cold_starts_waiting", "Containers that wait for their turn to be made.", q.Waiting)
-	c.collectPool(to)
-	if c.cluster != nil {
-		collectCluster(to, c.cluster())
+	gauge(to, "sandboxd_cold_starts_waiting", "Containers that wait for their turn to be made.", s.Quotas.Waiting)
+	collectPool(to, s.Pool)
+	if s.Cluster != nil {
+		collectCluster(to, *s.Cluster)
 	}
 	b := version.Read()
 	gauge(to, "sandboxd_build_info", "Which build the service is; always 1.", 1, "version", b.Version, "revision", b.Revision, "goversion", b.Go)
 }
 
-func (c *stateCollector) collectEgress(to scrape) {
-	for kind, n := range c.verdicts() {
+func collectEgress(to scrape, state State) {
+	for kind, n := range state.Decisions {
 		counter(to, "sandboxd_egress_decisions_total", "Questions to the DNS filter and connections to the guard, by verdict.", n,
 			"via", string(kind.Via), "verdict", string(kind.Verdict))
 	}
-	for profile, s := range c.networks() {
+	for profile, s := range state.Networks {
 		counter(to, "sandboxd_egress_dns_forwarded_total", "Questions put to upstream resolvers.", s.Forwarded, "profile", profile)
 		gauge(to, "sandboxd_egress_connections", "Connections that are open through the guard.", s.Connections, "profile", profile)
 		gauge(to, "sandboxd_egress_containers", "Containers that have an address.", s.Containers, "profile", profile)
 	}
-	for name, s := range c.budgets() {
+	for name, s := range state.Budgets {
 		gauge(to, "sandboxd_egress_budget_used", "What users' connections have of each budget (descriptors, hellos and buffers in bytes, ports); no user can take all of one.",
 			s.Used, "budget", name)
 		gauge(to, "sandboxd_egress_budget_limit", "All that users' connections may have of each budget; of ports, towards all destinations.", s.Total, "budget", name)
@@ -121,22 +119,20 @@ func (c *stateCollector) collectEgress(to scrape) {
 	}
 }
 
-func (c *stateCollector) collectContainers(to scrape) {
+func collectContainers(to scrape, s State) {
 	type kind struct{ state, runtime string }
 	containers := map[kind]int{}
-	for _, found := range c.containers() {
+	for _, found := range s.Containers {
 		containers[kind{found.State, found.Runtime}]++
 	}
 	for kind, n := range containers {
 		gauge(to, "sandboxd_containers", "Containers for execs, by state (starting, idle, frozen, busy) and runtime.", n, "state", kind.state, "runtime", kind.runtime)
 	}
-	freezes, thaws := c.freezes()
-	counter(to, "sandboxd_container_freezes_total", "Times that an idle container was frozen.", freezes)
-	counter(to, "sandboxd_container_thaws_total", "Times that a frozen container was thawed for a call.", thaws)
+	counter(to, "sandboxd_container_freezes_total", "Times that an idle container was frozen.", s.Frozen)
+	counter(to, "sandboxd_container_thaws_total", "Times that a frozen container was thawed for a call.", s.Thawed)
 }
 
-func (c *stateCollector) collectPool(to scrape) {
-	pool := c.pool()
+func collectPool(to scrape, pool sandbox.PoolStats) {
 	gauge(to, "sandboxd_pool_containers", "Containers that wait for a new user.", pool.Ready)
 	gauge(to, "sandboxd_pool_classes", "Kinds of first calls for which containers wait.", pool.Classes)
 	off := 0
