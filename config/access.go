@@ -92,7 +92,7 @@ func (t TCP) check(f *faults, shared bool) {
 		f.Add("tcp.listen", "%s %s", strictjson.Quote(t.Listen), err)
 	}
 	if t.TokensFile == "" {
-		f.Add("tcp.tokensFile", "is not set, but whoever calls over TCP needs a token")
+		f.Add("tcp.tokensFile", "is not set, but a caller over TCP needs a token")
 	}
 	if (t.CertFile == "") != (t.KeyFile == "") {
 		f.Add("tcp.certFile", "and tcp.keyFile go together, but only one of them is set")

@@ -347,7 +347,7 @@ func TestAccessThatIsRefusedAtTheStart(t *testing.T) {
 		{"an empty token", start(`{"tokens":[{"name":"engine","token":""}]}`, 0o600), `tokens[0] ("engine"): the token is empty`},
 		{"users that are none", start(`{"tokens":[{"name":"engine","token":"`+engineToken+`","users":[]}]}`, 0o600), "users is empty, which is nobody"},
 		{"tokens that others may read", start(good, 0o644), "chmod 600 " + tokens},
-		{"no tokens", start(good, 0o600, "SANDBOXD_TCP_TOKENS_FILE="), "whoever calls over TCP needs a token"},
+		{"no tokens", start(good, 0o600, "SANDBOXD_TCP_TOKENS_FILE="), "a caller over TCP needs a token"},
 		{"a socket where others write", start(good, 0o600, "SANDBOXD_LISTEN="+open+"/s"), "others may write to the socket's folder"},
 		{"a key that is none", start(good, 0o600, "SANDBOXD_TCP_CERT_FILE="+tokens, "SANDBOXD_TCP_KEY_FILE="+tokens), "cannot use tcp.certFile and tcp.keyFile"},
 	} {

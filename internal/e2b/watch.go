@@ -64,7 +64,7 @@ func (w *watchers) open(ctx context.Context, c called, at string, recursive bool
 	}
 	owner := c.Info().Owner
 	if !w.take(owner, c.ID()) {
-		return nil, nil, errs.Busy("there are too many watchers: at most %d of a sandbox, and %d of all, of which some are kept for other owners", mostOfOne, mostOfAll)
+		return nil, nil, errs.Busy("there are too many watchers (limits: %d per sandbox, %d in total, some kept for other keys); stop one, or try again later", mostOfOne, mostOfAll)
 	}
 	watch, err := c.Files().Watch(ctx, c.ID(), at, recursive)
 	if err != nil {

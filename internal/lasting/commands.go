@@ -49,7 +49,7 @@ const (
 )
 
 // ErrNoRoot is the error for a command that is to run as root where that is not allowed.
-var ErrNoRoot = errs.Denied("there is no user root in this sandbox, commands and files belong to user: leave the user out, or have the operator set e2b.allowRoot, which applies to sandboxes that are created after that, under gVisor")
+var ErrNoRoot = errs.Denied("this sandbox has no user root; leave the user out, or have the operator set e2b.allowRoot (under gVisor, for sandboxes that are created afterwards)")
 
 // Selector selects a command by its pid or its tag. A tag selects the newest command that has it.
 type Selector struct {

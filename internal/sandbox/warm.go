@@ -20,7 +20,8 @@ func (s *Service) checkWarm(box Sandbox, tags []string) error {
 		return fmt.Errorf("warm: %w", err)
 	}
 	if decision.Network {
-		return errs.Invalid("warm: a container with a network belongs to the names that its call allows, which tags do not say: leave @network out, or run `true` with these names to make the container")
+		return errs.Invalid("warm cannot include @network: the allowed domains are unknown until the call; " +
+			"leave @network out, or run `true` with these domains")
 	}
 	return nil
 }

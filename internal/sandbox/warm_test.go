@@ -54,7 +54,7 @@ func TestWarmTagsThatAreRefused(t *testing.T) {
 	}
 }
 
-// A container with a network belongs to the names that its call allows.
+// Which names a call allows is not known before the call.
 func TestWarmHasNoNetwork(t *testing.T) {
 	s := newService(t, nil, "")
 	_, _, err := s.Put("other", Registration{UserID: "bob", Network: true, Warm: []string{"@network"}})

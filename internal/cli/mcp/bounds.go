@@ -56,7 +56,7 @@ func (b Bounds) tags(tags []string) ([]string, error) {
 }
 
 func (b Bounds) notGranted(tag string) error {
-	return fmt.Errorf("permissions: %s is not granted to this sandbox: a call may ask for %s; whoever set this server up can grant more", tag, orNone(b.Grants))
+	return fmt.Errorf("permissions: %s is not granted to this sandbox: a call may ask for %s; whoever runs this server can grant more with --grant", tag, orNone(b.Grants))
 }
 
 // names checks the domains and package managers that a call asks to reach.
@@ -82,7 +82,7 @@ func (b Bounds) names(domains, managers []string) error {
 		if err != nil {
 			faults = append(faults, fmt.Errorf("allowedDomains: %w", err))
 		} else if !allowed.Covers(asked) {
-			faults = append(faults, fmt.Errorf("allowedDomains: %q is not allowed here: a call may name %s; whoever set this server up can allow more", domain, orNone(allowed.List())))
+			faults = append(faults, fmt.Errorf("allowedDomains: %q is not allowed here: a call may name %s; whoever runs this server can allow more with --allow-domain", domain, orNone(allowed.List())))
 		}
 	}
 	return errors.Join(faults...)
@@ -124,7 +124,7 @@ func (b Bounds) inTag(kind, inside string) bool {
 // ports checks whether ports of a process may be reached from the host.
 func (b Bounds) ports(ports []int) error {
 	if len(ports) > 0 && !b.Expose {
-		return errors.New("expose: this server's processes cannot be reached from the host; whoever set it up can allow that, with --expose")
+		return errors.New("expose: this server's processes cannot be reached from the host; whoever runs this server can allow it with --expose")
 	}
 	return nil
 }

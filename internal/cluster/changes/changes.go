@@ -21,7 +21,7 @@ func (n Node) Line(log *zerolog.Logger, _ string) {
 		"draining": {zerolog.InfoLevel, "a host is draining: it takes no new users"},
 		"lost":     {zerolog.WarnLevel, "a host is lost, and may still run something"},
 		"fencing":  {zerolog.WarnLevel, "cluster.fenceCommand runs against a lost host before its users are taken over"},
-		"away":     {zerolog.WarnLevel, "a host is away, and nothing of it runs"},
+		"away":     {zerolog.WarnLevel, "a host is away; it runs nothing"},
 		"fenced":   {zerolog.ErrorLevel, "this host has no lease any more: all that it does for users ends"},
 	}[n.State]
 	log.WithLevel(said.level).Str("host", n.Name).Msg(said.text)

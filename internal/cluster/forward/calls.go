@@ -166,7 +166,8 @@ type fencedError struct{ error }
 
 func (e fencedError) Unwrap() error { return e.error }
 
-var errFenced = fmt.Errorf("this host has lost its place in the cluster, so what it did for users was ended; nothing is repeated: ask another host, or this one later: %w", cerrdefs.ErrUnavailable)
+var errFenced = fmt.Errorf("lease lost: this call was cancelled and was not retried; "+
+	"send it again, any host answers: %w", cerrdefs.ErrUnavailable)
 
 func (r *Router) endCalls(name string, why error) {
 	r.mu.Lock()

@@ -484,7 +484,7 @@ func TestAFencedHostAnswersNothing(t *testing.T) {
 	if n := one.Calls(""); n != 0 {
 		t.Errorf("%d calls are left", n)
 	}
-	if got := <-ended; !strings.Contains(got, "nothing is repeated") {
+	if got := <-ended; !strings.Contains(got, "was not retried") {
 		t.Errorf("%s", got)
 	}
 	if status, text := one.post("alice", nil); status != http.StatusServiceUnavailable {
