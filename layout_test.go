@@ -72,6 +72,7 @@ var mayImport = map[string]string{
 	"internal/agent/spawn":      "",
 	"internal/agent/seccomp":    "",
 	"config":                    "internal/strictjson",
+	"internal/cli/probes":       "config dnsfilter dockerexec images internal/access internal/cgroup internal/cli/doctor internal/cluster internal/cluster/forward internal/cluster/member internal/dockerd internal/egress internal/engine internal/policy internal/version",
 	"internal/cli/doctor":       "api/types internal/dockerd",
 	"internal/cli/man":          "",
 	"internal/cli/usage":        "internal/strictjson",

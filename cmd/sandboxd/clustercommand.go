@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/daycare-run/sandbox/config"
+	"github.com/daycare-run/sandbox/internal/cli/probes"
 	"github.com/daycare-run/sandbox/internal/cluster/forward"
 	"github.com/daycare-run/sandbox/internal/cluster/member"
 )
@@ -129,6 +130,6 @@ func certified(c config.Cluster, folder, address string) error {
 	if _, err := member.ReadSealingKey(c.SealingKeyFile); err != nil {
 		return err
 	}
-	_, err := (&clusterDoctor{cfg: config.Config{Cluster: c}}).expiry()
+	_, err := probes.Expiry(c)
 	return err
 }

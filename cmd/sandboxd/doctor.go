@@ -16,6 +16,7 @@ import (
 	"github.com/daycare-run/sandbox/client"
 	"github.com/daycare-run/sandbox/config"
 	"github.com/daycare-run/sandbox/internal/cli/doctor"
+	"github.com/daycare-run/sandbox/internal/cli/probes"
 	"github.com/daycare-run/sandbox/internal/policy"
 	"github.com/daycare-run/sandbox/internal/version"
 )
@@ -91,16 +92,16 @@ func runDoctor(cmd *cobra.Command, f doctorFlags) error {
 	ctx, out := cmd.Context(), cmd.OutOrStdout()
 	named := cmp.Or(f.socket, os.Getenv("SANDBOX_SOCKET"))
 	socket := cmp.Or(named, config.Default().Listen)
-	s := findSettings(*f.settings, socket)
-	if s.err == nil && named == "" {
+	s := probes.FindSettings(*f.settings, socket)
+	if s.Err == nil && named == "" {
 		socket = s.Listen
 	}
 	c := client.New(socket)
 	defer c.Close()
-	checks, closeHost := hostChecks(s, f.probeName)
+	checks, closeHost := probes.Host(s, f.probeName)
 	defer closeHost()
-	if f.cluster && s.err == nil {
-		more, closeCluster, err := clusterChecks(ctx, s.Config)
+	if f.cluster && s.Err == nil {
+		more, closeCluster, err := probes.Cluster(ctx, s.Config)
 		if err != nil {
 			return exitError{exitUsage, err}
 		}
@@ -109,8 +110,8 @@ func runDoctor(cmd *cobra.Command, f doctorFlags) error {
 	}
 	if !f.offline {
 		checks = append(checks, doctor.ServiceAnswers(socket, version.String(), c.Health))
-		if s.err == nil {
-			probe := &doctor.Probe{Service: c, Ask: s.askDocker, Name: f.probeName, Upstreams: s.Docker.IsolatedDNSServers}
+		if s.Err == nil {
+			probe := &doctor.Probe{Service: c, Ask: s.AskDocker, Name: f.probeName, Upstreams: s.Docker.IsolatedDNSServers}
 			defer func() { _ = probe.Close(ctx) }()
 			checks = append(checks, probe.Checks()...)
 		}

@@ -9,24 +9,6 @@ import (
 	"github.com/daycare-run/sandbox/internal/cli/doctor"
 )
 
-func TestSettingsFlag(t *testing.T) {
-	for want, args := range map[string][]string{
-		"":       {"sandboxd"},
-		"a.json": {"sandboxd", "--settings", "a.json"},
-		"b.json": {"sandboxd", "--settings=b.json"},
-		"c.json": {"sandboxd", "-s", "c.json", ""},
-		"d.json": {"sandboxd", "-s=d.json"},
-		"e.json": {"sandboxd", "-se.json", ""},
-	} {
-		if got := settingsFlag(args); got != want {
-			t.Errorf("%q: %q, want %q", args, got, want)
-		}
-	}
-	if got := settingsFlag([]string{"sandboxd", "--settings"}); got != "" {
-		t.Errorf("without a value: %q", got)
-	}
-}
-
 func TestFindingsInColumns(t *testing.T) {
 	var out bytes.Buffer
 	table := newFindingTable(&out, []doctor.Check{{Name: "engine"}, {Name: "a command"}})

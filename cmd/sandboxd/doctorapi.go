@@ -10,6 +10,7 @@ import (
 
 	"github.com/daycare-run/sandbox/api/types"
 	"github.com/daycare-run/sandbox/internal/cli/doctor"
+	"github.com/daycare-run/sandbox/internal/cli/probes"
 )
 
 // look examines the host and returns a report.
@@ -31,7 +32,7 @@ func oneAtATime(look look) look {
 func doctorOf(d *daemon) look {
 	return oneAtATime(func(ctx context.Context) (types.DoctorReport, error) {
 		cfg := *d.cfg.Load()
-		checks, closeHost := hostChecks(&doctorSettings{Config: cfg, from: "those of the service"}, probeName())
+		checks, closeHost := probes.Host(&probes.Settings{Config: cfg, From: "those of the service"}, probeName())
 		defer closeHost()
 		report := types.DoctorReport{Findings: doctor.Run(ctx, checks, func(doctor.Finding) {}).Findings, Settings: []types.Setting{}}
 		pending := d.service.Pending()

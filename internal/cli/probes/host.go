@@ -1,4 +1,10 @@
-package main
+// Package probes has the checks of doctor for a host: it asks the host, its Docker, the service's own process and, in a
+// cluster, the other hosts what the checks of internal/cli/doctor want to know. It changes nothing, except that it makes
+// files in usersDir for a moment where it checks a cluster's homes.
+//
+// host.go asks the host and Docker, tcp.go what listens, cluster.go etcd and the other hosts, leftovers.go what services
+// that are gone have left, and settings.go finds the settings that all is checked against.
+package probes
 
 import (
 	"context"
@@ -20,6 +26,7 @@ import (
 	"github.com/daycare-run/sandbox/dnsfilter"
 	"github.com/daycare-run/sandbox/dockerexec"
 	"github.com/daycare-run/sandbox/images"
+	"github.com/daycare-run/sandbox/internal/access"
 	"github.com/daycare-run/sandbox/internal/cgroup"
 	"github.com/daycare-run/sandbox/internal/cli/doctor"
 	"github.com/daycare-run/sandbox/internal/dockerd"
@@ -28,21 +35,21 @@ import (
 	"github.com/daycare-run/sandbox/internal/version"
 )
 
-// hostChecks returns the checks that need no service. Without settings there is nothing to check a host against. close
+// Host returns the checks that need no service. Without settings there is nothing to check a host against. close
 // releases what the checks use.
-func hostChecks(s *doctorSettings, probeName string) (checks []doctor.Check, close func()) {
-	checks = []doctor.Check{doctor.Settings(s.from, s.err), doctor.Rights(os.Geteuid())}
-	if s.err != nil {
+func Host(s *Settings, probeName string) (checks []doctor.Check, close func()) {
+	checks = []doctor.Check{doctor.Settings(s.From, s.Err), doctor.Rights(os.Geteuid())}
+	if s.Err != nil {
 		return checks, func() {}
 	}
 	host := &dockerHost{settings: s, root: os.Geteuid() == 0}
 	host.client, host.err = dockerd.Connect(s.Docker.SocketPath)
 	host.inspect = sync.OnceValues(host.ask)
-	s.askDocker = func(context.Context) (dockerd.Info, error) { return host.inspect() }
+	s.AskDocker = func(context.Context) (dockerd.Info, error) { return host.inspect() }
 	checks = append(checks, host.checks()...)
 	checks = append(checks, networkChecks(s, probeName, host.root)...)
 	const service = 0 // its uid
-	checks = append(checks, doctor.Socket(s.Listen, filepath.Dir(s.Listen), modeFor(s.Access.PeerUIDs(service), service), lookAt))
+	checks = append(checks, doctor.Socket(s.Listen, filepath.Dir(s.Listen), access.SocketMode(s.Access.PeerUIDs(service), service), lookAt))
 	checks = append(checks, tcpChecks(s, servicePID(s.Listen))...)
 	each, user := int(s.Limits.PIDs), s.Quotas.PerUser
 	checks = append(checks,
@@ -55,11 +62,11 @@ func hostChecks(s *doctorSettings, probeName string) (checks []doctor.Check, clo
 		doctor.KernelLimits(each*(user.Containers+user.Processes), each*int(s.Limits.OpenFiles), sysctl),
 		doctor.Leftovers(host.root, host.leftovers))
 	clocks := doctor.Clocks{Now: time.Now, Built: version.Read().Time, Synced: clockIsSynced}
-	return append(checks, clocks.Right(s.askDocker)), host.close
+	return append(checks, clocks.Right(s.AskDocker)), host.close
 }
 
 // idleMemory checks whether the service, or this program if none runs, can reclaim the memory of frozen containers.
-func idleMemory(s *doctorSettings) func() (doctor.Memory, error) {
+func idleMemory(s *Settings) func() (doctor.Memory, error) {
 	return func() (doctor.Memory, error) {
 		host := cgroup.ThisHost()
 		if pid := servicePID(s.Listen); pid != 0 { // the service may see the control groups at another path
@@ -74,7 +81,7 @@ func idleMemory(s *doctorSettings) func() (doctor.Memory, error) {
 
 // dockerHost is Docker as the checks see it.
 type dockerHost struct {
-	settings *doctorSettings
+	settings *Settings
 	root     bool // the checks run as root
 	client   *dockerd.Client
 	err      error // from connecting
@@ -108,15 +115,15 @@ func (h *dockerHost) checks() []doctor.Check {
 		unused = "eventsSocket is empty, so that no call may have @events"
 	}
 	checks := []doctor.Check{
-		doctor.DockerAnswers(s.Docker.SocketPath, s.askDocker),
-		doctor.RuntimeKnown("docker.runtime", s.Docker.Runtime, "", weaker, s.askDocker, programVersion),
-		doctor.OfflineRuntime(s.Docker.Runtime, s.askDocker),
-		doctor.FreezingRuntime(s.Docker.Runtime, s.askDocker),
+		doctor.DockerAnswers(s.Docker.SocketPath, s.AskDocker),
+		doctor.RuntimeKnown("docker.runtime", s.Docker.Runtime, "", weaker, s.AskDocker, programVersion),
+		doctor.OfflineRuntime(s.Docker.Runtime, s.AskDocker),
+		doctor.FreezingRuntime(s.Docker.Runtime, s.AskDocker),
 	}
 	if s.Docker.EventsRuntime != s.Docker.Runtime {
-		checks = append(checks, doctor.RuntimeKnown("docker.eventsRuntime", s.Docker.EventsRuntime, unused, weaker, s.askDocker, programVersion))
+		checks = append(checks, doctor.RuntimeKnown("docker.eventsRuntime", s.Docker.EventsRuntime, unused, weaker, s.AskDocker, programVersion))
 	}
-	return append(checks, doctor.ImageThere(s.Docker.Reference(), images.Version, s.askDocker, func(ctx context.Context) (string, error) {
+	return append(checks, doctor.ImageThere(s.Docker.Reference(), images.Version, s.AskDocker, func(ctx context.Context) (string, error) {
 		found, err := images.NewFinder(h.client, s.Docker.Reference()).Find(ctx)
 		return found.Version, err
 	}))
@@ -143,7 +150,7 @@ func (h *dockerHost) leftovers(ctx context.Context) ([]string, error) {
 }
 
 // networkChecks returns the checks of rules, forwarding, addresses and resolvers.
-func networkChecks(s *doctorSettings, probeName string, root bool) []doctor.Check {
+func networkChecks(s *Settings, probeName string, root bool) []doctor.Check {
 	checks := []doctor.Check{
 		doctor.RulesUsable(root, s.Docker.EnableWeakerNestedSandbox, func() error { return egress.Probe(s.Egress.Name) }),
 		doctor.Forwarding(sysctl),
@@ -156,7 +163,7 @@ func networkChecks(s *doctorSettings, probeName string, root bool) []doctor.Chec
 }
 
 // ownAddresses asks the cloud's metadata service, as the service does when it starts.
-func ownAddresses(s *doctorSettings) doctor.Check {
+func ownAddresses(s *Settings) doctor.Check {
 	var ask func(context.Context) []string
 	if s.Egress.AskMetadata {
 		ask = func(ctx context.Context) (list []string) {
@@ -170,7 +177,7 @@ func ownAddresses(s *doctorSettings) doctor.Check {
 }
 
 // resolvers returns the DNS servers of both profiles, each server once.
-func resolvers(s *doctorSettings) []doctor.Upstreams {
+func resolvers(s *Settings) []doctor.Upstreams {
 	isolated := doctor.Upstreams{Key: "docker.isolatedDnsServers", Servers: s.Docker.IsolatedDNSServers}
 	local := doctor.Upstreams{Key: "docker.localDnsServers", Servers: s.Docker.LocalDNSServers}
 	if len(local.Servers) == 0 {

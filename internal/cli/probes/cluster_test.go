@@ -1,4 +1,4 @@
-package main
+package probes
 
 import (
 	"context"
@@ -72,7 +72,7 @@ func (r *clusterRig) look(t *testing.T, usersDir string, change func(*config.Con
 		Name: "h1", Etcd: []string{r.endpoint}, CAFile: at(forward.AuthorityFile), CertFile: at("h1.crt"), KeyFile: at("h1.key"), Homes: "shared",
 	}}
 	change(&cfg)
-	checks, end, err := clusterChecks(t.Context(), cfg)
+	checks, end, err := Cluster(t.Context(), cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -273,10 +273,10 @@ func TestExpiryOfSeveralAuthorities(t *testing.T) {
 	if err := os.WriteFile(caFile, append(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), lasting...), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	d := &clusterDoctor{cfg: config.Config{Cluster: config.Cluster{
+	host := config.Cluster{
 		Name: "h1", CAFile: caFile, CertFile: filepath.Join(dir, "h1.crt"), KeyFile: filepath.Join(dir, "h1.key"),
-	}}}
-	if all, err := d.expiry(); err != nil || !all[caFile].Equal(soon) {
+	}
+	if all, err := Expiry(host); err != nil || !all[caFile].Equal(soon) {
 		t.Errorf("%v, %v; want %v", all, err, soon)
 	}
 }

@@ -1,4 +1,4 @@
-package main
+package probes
 
 import (
 	"crypto/tls"
@@ -60,7 +60,7 @@ func TestTheAddressForE2BIsLookedAt(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer taken.Close()
-	s := &doctorSettings{}
+	s := &Settings{}
 	s.E2B.Listen = taken.Addr().String()
 	levels := map[string]string{}
 	for _, check := range tcpChecks(s, os.Getpid()+1) {
@@ -75,7 +75,7 @@ func TestTheAddressForE2BIsLookedAt(t *testing.T) {
 }
 
 func TestNoTCPNothingToLookAt(t *testing.T) {
-	s := &doctorSettings{}
+	s := &Settings{}
 	if checks := tcpChecks(s, 0); len(checks) != 0 {
 		t.Errorf("%d checks", len(checks))
 	}

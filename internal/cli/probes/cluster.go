@@ -1,4 +1,4 @@
-package main
+package probes
 
 import (
 	"context"
@@ -32,14 +32,14 @@ type clusterDoctor struct {
 	cluster *cluster.Cluster
 }
 
-// clusterChecks returns the checks of a cluster.
-func clusterChecks(ctx context.Context, cfg config.Config) (checks []doctor.Check, end func(), err error) {
+// Cluster returns the checks of a cluster.
+func Cluster(ctx context.Context, cfg config.Config) (checks []doctor.Check, end func(), err error) {
 	if !cfg.Cluster.On() {
 		return nil, nil, errors.New("--cluster: cluster.name is empty in the settings, so this host is the only one")
 	}
 	d := &clusterDoctor{cfg: cfg}
 	c := &doctor.Cluster{
-		Name: cfg.Cluster.Name, Now: time.Now, Certificates: d.expiry, Ask: d.ask, Hosts: d.hosts, Homes: d.homes, Sysctl: sysctl, Unseen: d.unseen,
+		Name: cfg.Cluster.Name, Now: time.Now, Certificates: func() (map[string]time.Time, error) { return Expiry(cfg.Cluster) }, Ask: d.ask, Hosts: d.hosts, Homes: d.homes, Sysctl: sysctl, Unseen: d.unseen,
 	}
 	if cfg.Cluster.Homes == "local" {
 		c.Unseen = nil
@@ -55,9 +55,8 @@ func clusterChecks(ctx context.Context, cfg config.Config) (checks []doctor.Chec
 	return c.Checks(), func() { _ = etcd.Close() }, nil
 }
 
-// expiry returns when this host's certificates expire. They have to be valid for its name.
-func (d *clusterDoctor) expiry() (map[string]time.Time, error) {
-	s := d.cfg.Cluster
+// Expiry returns when a host's certificates expire. They have to be valid for its name.
+func Expiry(s config.Cluster) (map[string]time.Time, error) {
 	pair, err := tls.LoadX509KeyPair(s.CertFile, s.KeyFile)
 	if err != nil {
 		return nil, fmt.Errorf("cannot use %s with %s: %w", s.CertFile, s.KeyFile, err)

@@ -1,4 +1,4 @@
-package main
+package probes
 
 import (
 	"cmp"
@@ -24,7 +24,7 @@ import (
 
 // tcpChecks returns the checks of the TCP listeners, E2B's included, or nil if there are none. service is the service's
 // process id, or 0 if it does not run.
-func tcpChecks(s *doctorSettings, service int) (checks []doctor.Check) {
+func tcpChecks(s *Settings, service int) (checks []doctor.Check) {
 	tcp := s.TCP
 	for _, way := range []struct{ setting, address string }{{"tcp.listen", tcp.Listen}, {"e2b.listen", s.E2B.Listen}} {
 		if way.address == "" {

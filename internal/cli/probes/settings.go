@@ -1,4 +1,4 @@
-package main
+package probes
 
 import (
 	"cmp"
@@ -16,18 +16,20 @@ import (
 	"github.com/daycare-run/sandbox/internal/policy"
 )
 
-// doctorSettings are the settings that doctor checks the host against.
-type doctorSettings struct {
+// Settings are the settings that doctor checks the host against.
+type Settings struct {
 	config.Config
-	from      string // where they were read, for a person
-	err       error
-	askDocker doctor.AskDocker // set by hostChecks
+	// From is where they were read, for a person; Err is what is wrong with them.
+	From string
+	Err  error
+	// AskDocker asks their Docker about itself. Host sets it.
+	AskDocker doctor.AskDocker
 }
 
-// findSettings reads the file named here, by the flag or by SANDBOXD_SETTINGS, with this shell's variables. If none is named it
+// FindSettings reads the file named here, by the flag or by SANDBOXD_SETTINGS, with this shell's variables. If none is named it
 // takes the settings with which the service behind the socket was started, overridden by this shell's variables; without a
 // service, what sandboxd would read here.
-func findSettings(named, socket string) *doctorSettings {
+func FindSettings(named, socket string) *Settings {
 	environ, pid := os.Environ(), 0
 	var at func(path string) string
 	if named = cmp.Or(named, os.Getenv(settingsVariable)); named == "" {
@@ -36,16 +38,16 @@ func findSettings(named, socket string) *doctorSettings {
 			environ = append(p.variables, environ...)
 		}
 	}
-	s := &doctorSettings{from: "defaults"}
+	s := &Settings{From: "defaults"}
 	var found string
-	if s.Config, found, s.err = config.Find(named, environ, at); found != "" {
-		s.from = found
+	if s.Config, found, s.Err = config.Find(named, environ, at); found != "" {
+		s.From = found
 	}
-	if s.err == nil {
-		_, s.err = policy.NewPresets(s.Egress.Presets)
+	if s.Err == nil {
+		_, s.Err = policy.NewPresets(s.Egress.Presets)
 	}
 	if pid != 0 {
-		s.from += fmt.Sprintf(", as of the service (pid %d)", pid)
+		s.From += fmt.Sprintf(", as of the service (pid %d)", pid)
 	}
 	return s
 }
