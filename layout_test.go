@@ -17,9 +17,9 @@ const module = "github.com/daycare-run/sandbox/"
 // downwards only; cmd and e2e may import everything.
 var mayImport = map[string]string{
 	"internal/access":           "internal/ids internal/strictjson internal/errs internal/quota",
-	"api":                       "internal/utf8cut pathmap internal/hints internal/cluster/changes internal/cgroup internal/ids internal/calls internal/events internal/pace internal/strictjson internal/access internal/attach internal/budget api/types internal/sandbox dockerexec internal/egress/decisions internal/errs internal/process internal/quota",
+	"api":                       "api/types dockerexec internal/access internal/attach internal/budget internal/calls internal/cgroup internal/cluster/changes internal/egress/decisions internal/errs internal/events internal/hints internal/ids internal/pace internal/process internal/quota internal/sandbox internal/strictjson internal/utf8cut pathmap",
 	"api/types":                 "",
-	"internal/e2b":              "internal/egress/decisions internal/hints internal/ids dockerexec internal/access internal/budget internal/e2b/filesystempb internal/e2b/processpb internal/errs internal/hostfs internal/httplog internal/lasting internal/pace internal/quota internal/sandbox internal/strictjson",
+	"internal/e2b":              "dockerexec internal/access internal/budget internal/e2b/filesystempb internal/e2b/processpb internal/egress/decisions internal/errs internal/hints internal/hostfs internal/httplog internal/ids internal/lasting internal/pace internal/plan internal/quota internal/sandbox internal/strictjson",
 	"internal/e2b/filesystempb": "",
 	"internal/e2b/processpb":    "",
 	"client":                    "api/types",
@@ -32,9 +32,13 @@ var mayImport = map[string]string{
 	"internal/utf8cut":          "",
 	"internal/pace":             "",
 	"internal/relay":            "",
-	"internal/sandbox":          "internal/archive internal/picture internal/utf8cut internal/hints internal/cgroup internal/ids internal/calls internal/events internal/quota internal/attach pathmap internal/policy internal/rootfs internal/hostfs internal/errs internal/durable dockerexec images internal/dockerd internal/egress/decisions internal/process internal/agent/creds internal/agent/launch",
-	"internal/sandboxtest":      "internal/cgroup internal/events internal/hostfs internal/ids dockerexec images internal/dockerd internal/egress/decisions internal/policy internal/process internal/quota internal/rootfs internal/sandbox",
-	"internal/lasting":          "dockerexec/life internal/hints internal/budget internal/cgroup internal/ids dockerexec internal/agent/ask internal/agent/launch internal/agent/wire internal/durable internal/errs internal/hostfs internal/quota internal/sandbox",
+	"internal/sandbox":          "dockerexec internal/agent/launch internal/archive internal/attach internal/calls internal/cgroup internal/durable internal/egress/decisions internal/errs internal/events internal/hints internal/hostfs internal/ids internal/picture internal/plan internal/policy internal/process internal/quota internal/registry internal/rootfs internal/utf8cut pathmap",
+	"internal/plan":             "dockerexec images internal/agent/launch internal/dockerd internal/errs internal/hostfs internal/policy internal/quota internal/registry internal/rootfs pathmap",
+	"internal/plantest":         "dockerexec images internal/dockerd internal/plan internal/quota internal/registry internal/rootfs",
+	"internal/registry":         "internal/durable internal/errs internal/ids internal/policy internal/quota pathmap",
+	"internal/workload":         "dockerexec internal/agent/creds internal/agent/launch internal/errs internal/hostfs internal/plan internal/process internal/quota internal/rootfs",
+	"internal/sandboxtest":      "dockerexec images internal/cgroup internal/dockerd internal/egress/decisions internal/events internal/hostfs internal/ids internal/plan internal/policy internal/process internal/quota internal/registry internal/rootfs internal/sandbox",
+	"internal/lasting":          "dockerexec dockerexec/life internal/agent/ask internal/agent/launch internal/agent/wire internal/budget internal/cgroup internal/durable internal/errs internal/hints internal/hostfs internal/ids internal/plan internal/quota internal/sandbox",
 	"internal/rootfs":           "pathmap internal/policy internal/hostfs internal/errs dockerexec",
 	"internal/policy":           "pathmap internal/errs",
 	"internal/calls":            "internal/events",
@@ -66,7 +70,7 @@ var mayImport = map[string]string{
 	"internal/agent/ask":        "internal/agent/wire internal/agent/launch",
 	"internal/agent/creds":      "",
 	"internal/agent/launch":     "",
-	"internal/process":          "internal/events internal/durable internal/budget internal/errs internal/quota internal/relay internal/utf8cut internal/agent/launch",
+	"internal/process":          "internal/agent/launch internal/budget internal/durable internal/errs internal/events internal/plan internal/quota internal/relay internal/utf8cut",
 	"internal/agent/mux":        "internal/agent/wire",
 	"internal/agent/wire":       "internal/agent/launch internal/relay",
 	"internal/agent/spawn":      "",
@@ -88,7 +92,7 @@ var mayImport = map[string]string{
 	"internal/metrics":          "api api/types dockerexec internal/budget internal/calls internal/cluster/changes internal/cluster/member internal/e2b internal/egress internal/egress/decisions internal/events internal/process internal/quota internal/sandbox internal/version",
 	"internal/datadir":          "internal/durable",
 	"internal/cleanup":          "config dockerexec internal/datadir internal/dockerd internal/egress/rules internal/engine internal/hostfs internal/rootfs",
-	"internal/cluster/member":   "config api/types dockerexec internal/cluster internal/cluster/fence internal/cluster/forward internal/events internal/lasting internal/process internal/sandbox internal/version",
+	"internal/cluster/member":   "api/types config dockerexec internal/cluster internal/cluster/fence internal/cluster/forward internal/events internal/lasting internal/process internal/registry internal/sandbox internal/version internal/workload",
 }
 
 // onlyIn lists libraries that have one place.

@@ -21,8 +21,8 @@ import (
 	"github.com/daycare-run/sandbox/dockerexec"
 	"github.com/daycare-run/sandbox/internal/access"
 	"github.com/daycare-run/sandbox/internal/dockerd"
+	"github.com/daycare-run/sandbox/internal/plan"
 	"github.com/daycare-run/sandbox/internal/quota"
-	"github.com/daycare-run/sandbox/internal/sandbox"
 	"github.com/daycare-run/sandbox/internal/sandboxtest"
 )
 
@@ -65,7 +65,7 @@ func TestExchangesKeepToTheContract(t *testing.T) {
 // engineDown has Docker not answer.
 func engineDown(err error) func(*sandboxtest.Options) {
 	return func(o *sandboxtest.Options) {
-		o.Platform = func(cfg *sandbox.PlatformConfig) {
+		o.Platform = func(cfg *plan.PlatformConfig) {
 			cfg.Inspect = func(context.Context) (dockerd.Info, error) { return dockerd.Info{}, err }
 		}
 	}

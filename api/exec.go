@@ -12,7 +12,6 @@ import (
 
 	"github.com/daycare-run/sandbox/api/types"
 	"github.com/daycare-run/sandbox/dockerexec"
-	"github.com/daycare-run/sandbox/internal/process"
 	"github.com/daycare-run/sandbox/internal/sandbox"
 )
 
@@ -55,7 +54,7 @@ func request(body sentExec) (sandbox.Request, error) {
 	r := sandbox.Request{
 		Command: body.Command, Argv: body.Argv, Login: body.Login, Confinement: sandbox.Confinement{
 			Permissions: body.Permissions, AllowedDomains: body.AllowedDomains, PackageManagers: body.PackageManagers,
-			Restrictions: process.Restrictions(body.Restrictions), Home: body.Home,
+			Restrictions: sandbox.Restrictions(body.Restrictions), Home: body.Home,
 		},
 		Cwd: body.Cwd, Env: body.Env, Secrets: body.Secrets, OnlyIfRunning: body.OnlyIfRunning,
 	}

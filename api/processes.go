@@ -13,6 +13,7 @@ import (
 
 	"github.com/daycare-run/sandbox/api/types"
 	"github.com/daycare-run/sandbox/internal/process"
+	"github.com/daycare-run/sandbox/internal/sandbox"
 	"github.com/daycare-run/sandbox/internal/utf8cut"
 )
 
@@ -20,7 +21,7 @@ func (s *server) startProcess(req *http.Request, body types.StartProcess) (creat
 	record, notices, err := s.service.StartProcess(req.Context(), req.PathValue("id"), process.Intent{
 		Name: body.Name, Command: body.Command, Argv: body.Argv, Login: body.Login, Cwd: body.Cwd, Home: body.Home, Env: body.Env,
 		Grants: body.Permissions, AllowedDomains: body.AllowedDomains, PackageManagers: body.PackageManagers,
-		Restrictions: process.Restrictions(body.Restrictions), KeepAlive: body.KeepAlive,
+		Restrictions: sandbox.Restrictions(body.Restrictions), KeepAlive: body.KeepAlive,
 		Ready: readyAsked(body.Ready), Expose: portsAsked(body.Expose),
 	}, body.Secrets)
 	return created{types.StartedProcess{Process: processAnswer(record), Notices: orEmpty(notices)}}, err

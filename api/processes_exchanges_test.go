@@ -14,6 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/daycare-run/sandbox/api/types"
+	"github.com/daycare-run/sandbox/internal/plan"
 	"github.com/daycare-run/sandbox/internal/process"
 	"github.com/daycare-run/sandbox/internal/quota"
 )
@@ -161,7 +162,7 @@ func TestProcessesAsTheyWereAskedFor(t *testing.T) {
 	}
 	want := process.Intent{
 		UserID: "alice", SandboxID: "a", Name: "web", Command: "serve", Login: true, Cwd: "/home/site", Home: "/tmp/x", Env: map[string]string{"A": "1"},
-		Grants: []string{"@network"}, AllowedDomains: []string{"a.org"}, PackageManagers: []string{"go"}, Restrictions: process.Restrictions{DenyWrite: []string{"/home/a"}},
+		Grants: []string{"@network"}, AllowedDomains: []string{"a.org"}, PackageManagers: []string{"go"}, Restrictions: plan.Restrictions{DenyWrite: []string{"/home/a"}},
 		KeepAlive: true,
 	}
 	if diff := cmp.Diff(want, r.Intent, cmpopts.IgnoreFields(process.Intent{}, "Ready", "Expose", "Egress")); diff != "" {

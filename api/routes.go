@@ -10,7 +10,6 @@ import (
 
 	"github.com/daycare-run/sandbox/api/types"
 	"github.com/daycare-run/sandbox/internal/cgroup"
-	"github.com/daycare-run/sandbox/internal/process"
 	"github.com/daycare-run/sandbox/internal/sandbox"
 )
 
@@ -128,7 +127,7 @@ func (s *server) list(*http.Request) (sandboxAnswer, error) {
 func (s *server) explain(req *http.Request, body types.Explain) (types.Explanation, error) {
 	e, err := s.service.Explain(req.Context(), req.PathValue("id"), sandbox.Confinement{
 		Permissions: body.Permissions, AllowedDomains: body.AllowedDomains, PackageManagers: body.PackageManagers,
-		Restrictions: process.Restrictions(body.Restrictions), Home: body.Home,
+		Restrictions: sandbox.Restrictions(body.Restrictions), Home: body.Home,
 	})
 	places := make([]types.Place, len(e.Places))
 	for i, place := range e.Places {

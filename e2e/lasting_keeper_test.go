@@ -23,11 +23,14 @@ import (
 	"github.com/daycare-run/sandbox/internal/egress/decisions"
 	"github.com/daycare-run/sandbox/internal/hostfs"
 	"github.com/daycare-run/sandbox/internal/lasting"
+	"github.com/daycare-run/sandbox/internal/plan"
 	"github.com/daycare-run/sandbox/internal/policy"
 	"github.com/daycare-run/sandbox/internal/process"
 	"github.com/daycare-run/sandbox/internal/quota"
+	"github.com/daycare-run/sandbox/internal/registry"
 	"github.com/daycare-run/sandbox/internal/rootfs"
 	"github.com/daycare-run/sandbox/internal/sandbox"
+	"github.com/daycare-run/sandbox/internal/workload"
 )
 
 // keeper is what sandboxd has of sandboxes that last, in this process.
@@ -63,7 +66,7 @@ func openKeeper(t *testing.T, dir, runtime string) *keeper {
 	must(err)
 	log := zerolog.New(zerolog.NewTestWriter(t))
 	finder := images.NewFinder(k.docker, sandboxImage)
-	platforms := sandbox.NewPlatforms(sandbox.PlatformConfig{
+	platforms := plan.NewPlatforms(plan.PlatformConfig{
 		Settings: dockerexec.Platform{
 			Instance: instance, DataDir: data, Agent: agent, Runtime: runtime, EventsRuntime: runtime, MaskDir: masks, Network: "none", ReadOnlyRoot: true,
 			CapDrop: []string{"ALL"},
@@ -73,21 +76,20 @@ func openKeeper(t *testing.T, dir, runtime string) *keeper {
 		Overrides: images.NewOriginals(k.docker, filepath.Join(data, "image"), dockerexec.Owner{Instance: instance}.InstanceLabels()).Read,
 		Inspect:   func(ctx context.Context) (dockerd.Info, error) { return dockerd.Inspect(ctx, k.docker) }, Log: log,
 	})
-	planner := rootfs.NewPlanner(rootfs.Config{UsersDir: users, HomeOwners: rootfs.Owners{UID: ownerUID, GID: ownerUID}}, log)
+	files := rootfs.NewPlanner(rootfs.Config{UsersDir: users, HomeOwners: rootfs.Owners{UID: ownerUID, GID: ownerUID}}, log)
 	k.executor = dockerexec.New(k.docker, dockerexec.Config{
 		Instance: instance, DataDir: data, Idle: dockerexec.Idle{RemoveAfter: time.Hour}, Platform: platforms.Current,
 		Mounts: rootfs.NewPreparer(users, log), ImagesChanged: platforms.Forget, Log: log,
 	})
-	resolver, err := sandbox.OpenResolver(filepath.Join(data, "sandboxes"), sandbox.Config{
-		MaxDomains: 10, Egress: policy.EgressRules{AllowGlobalWildcard: true}, Decisions: decisions.New(10),
-	}, planner, platforms, log)
+	sandboxes, err := registry.Open(filepath.Join(data, "sandboxes"), nil, log)
 	must(err)
+	planner := plan.NewPlanner(sandboxes, plan.Config{MaxDomains: 10, Egress: policy.EgressRules{AllowGlobalWildcard: true}}, files, platforms, log)
 	trash := hostfs.NewTrash(func(dir string, err error) { t.Errorf("%s: %v", dir, err) })
 	must(trash.Resume(users))
 	emptied, cancel := context.WithCancel(context.Background())
 	working := make(chan struct{})
 	go func() { defer close(working); trash.Work(emptied) }()
-	runner, err := sandbox.NewRunner(resolver, k.executor, trash, 1<<20)
+	runner, err := workload.NewRunner(planner, k.executor, trash, 1<<20, log)
 	must(err)
 	ports := process.NewListeners(process.PortRange{First: 20_000, Last: 20_001}, log)
 	processes, err := process.Open(process.Config{
@@ -96,7 +98,7 @@ func openKeeper(t *testing.T, dir, runtime string) *keeper {
 	})
 	must(err)
 	k.Sandboxes, err = lasting.Open(lasting.Config{
-		Dir: filepath.Join(data, "lasting"), Service: sandbox.New(resolver, k.executor, processes, nil), Executor: k.executor, Trash: trash, Log: log,
+		Dir: filepath.Join(data, "lasting"), Service: sandbox.New(sandbox.Config{Decisions: decisions.New(10)}, planner, k.executor, processes, nil), Executor: k.executor, Trash: trash, Log: log,
 		Owner: func(name string) (quota.Token, bool) { return quota.Token{Name: name}, true }, Root: k.root.Load,
 	})
 	must(err)

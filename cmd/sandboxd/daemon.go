@@ -30,10 +30,13 @@ import (
 	"github.com/daycare-run/sandbox/internal/hostfs"
 	"github.com/daycare-run/sandbox/internal/lasting"
 	"github.com/daycare-run/sandbox/internal/metrics"
+	"github.com/daycare-run/sandbox/internal/plan"
 	"github.com/daycare-run/sandbox/internal/process"
 	"github.com/daycare-run/sandbox/internal/quota"
+	"github.com/daycare-run/sandbox/internal/registry"
 	"github.com/daycare-run/sandbox/internal/rootfs"
 	"github.com/daycare-run/sandbox/internal/sandbox"
+	"github.com/daycare-run/sandbox/internal/workload"
 )
 
 // daemon holds the parts of the service. Each is made from those above it.
@@ -51,15 +54,16 @@ type daemon struct {
 	host      hostFiles
 	docker    *dockerd.Client
 	originals *images.Originals
-	platforms *sandbox.Platforms
+	platforms *plan.Platforms
 	quotas    *quota.Ledger
 	decisions *decisions.Log
 	networks  *egress.Egress
 	rootfs    *rootfs.Planner
 	mounts    *rootfs.Preparer
 	executor  *dockerexec.Executor
-	resolver  *sandbox.Resolver
-	runner    *sandbox.Runner
+	registry  *registry.Registry
+	planner   *plan.Planner
+	runner    *workload.Runner
 	ports     *process.Listeners
 	processes *process.Manager
 	pool      *sandbox.Pool
@@ -163,7 +167,7 @@ func (d *daemon) openPlatforms(ctx context.Context, cfg config.Config) error {
 	if err != nil {
 		return err
 	}
-	d.platforms = sandbox.NewPlatforms(platform)
+	d.platforms = plan.NewPlatforms(platform)
 	// A missing runtime does not appear by itself; Docker or an image may.
 	if _, err := d.platforms.Current(ctx); cerrdefs.IsNotImplemented(err) {
 		return fmt.Errorf("cannot start: %w", err)
@@ -228,12 +232,12 @@ func (d *daemon) openService(ctx context.Context, cfg config.Config) error {
 	if err != nil {
 		return err
 	}
-	calls := d.callSettings(cfg, rules)
 	if d.membership != nil {
-		d.resolver = sandbox.ShareResolver(d.membership.Sandboxes(), calls, d.rootfs, d.platforms, d.log)
-	} else if d.resolver, err = sandbox.OpenResolver(filepath.Join(cfg.DataDir, "sandboxes"), calls, d.rootfs, d.platforms, d.log); err != nil {
+		d.registry = registry.OpenShared(d.membership.Sandboxes(), d.quotas)
+	} else if d.registry, err = registry.Open(filepath.Join(cfg.DataDir, "sandboxes"), d.quotas, d.log); err != nil {
 		return err
 	}
+	d.planner = plan.NewPlanner(d.registry, d.planSettings(cfg, rules), d.rootfs, d.platforms, d.log)
 	d.trash = hostfs.NewTrash(func(dir string, err error) {
 		d.log.Error().Err(err).Str("dir", dir).Msg("cannot remove what a user has left; the next start tries again")
 	})
@@ -241,7 +245,7 @@ func (d *daemon) openService(ctx context.Context, cfg config.Config) error {
 		return fmt.Errorf("cannot look for folders that are still to be removed: %w", err)
 	}
 	d.onClose(inBackground(context.WithoutCancel(ctx), d.trash.Work))
-	if d.runner, err = sandbox.NewRunner(d.resolver, d.executor, d.trash, int64(cfg.Processes.MaxLog)); err != nil {
+	if d.runner, err = workload.NewRunner(d.planner, d.executor, d.trash, int64(cfg.Processes.MaxLog), d.log); err != nil {
 		return err
 	}
 	d.ports = process.NewListeners(exposable(cfg), d.log)
@@ -249,8 +253,8 @@ func (d *daemon) openService(ctx context.Context, cfg config.Config) error {
 	if err := d.openProcesses(cfg); err != nil {
 		return err
 	}
-	d.pool = sandbox.OpenPool(filepath.Join(cfg.DataDir, "pool", "classes.json"), poolSettings(cfg), d.resolver, d.executor, d.log)
-	d.service = sandbox.New(d.resolver, d.executor, d.processes, d.pool)
+	d.pool = sandbox.OpenPool(filepath.Join(cfg.DataDir, "pool", "classes.json"), poolSettings(cfg), d.planner, d.executor, d.quotas, d.events, d.log)
+	d.service = sandbox.New(d.callSettings(cfg), d.planner, d.executor, d.processes, d.pool)
 	d.onClose(d.service.EndDetached)
 	d.service.SetLoaded(d.loaded)
 	settings := lasting.Config{

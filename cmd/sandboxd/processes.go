@@ -24,7 +24,7 @@ func (d *daemon) openProcesses(cfg config.Config) error {
 	d.processes, err = process.Open(process.Config{
 		Shared: shared, KeyFile: keyFile,
 		Dir: filepath.Join(cfg.DataDir, "processes"), Runner: d.runner, LogDir: d.runner.Dir, Discard: d.runner.Discard,
-		Paused: d.resolver.Paused, Clock: process.SystemClock{}, BootID: boot, Ports: d.ports, Quotas: d.quotas, Bounds: processBounds(cfg), Events: d.events, Log: d.log,
+		Paused: d.registry.IsPaused, Clock: process.SystemClock{}, BootID: boot, Ports: d.ports, Quotas: d.quotas, Bounds: processBounds(cfg), Events: d.events, Log: d.log,
 	})
 	if err == nil {
 		d.onClose(func() { endProcesses(d.processes, d.log) })

@@ -13,6 +13,7 @@ import (
 	cerrdefs "github.com/containerd/errdefs"
 
 	"github.com/daycare-run/sandbox/config"
+	"github.com/daycare-run/sandbox/internal/plan"
 	"github.com/daycare-run/sandbox/internal/policy"
 	"github.com/daycare-run/sandbox/internal/sandbox"
 )
@@ -108,7 +109,7 @@ func (d *daemon) reloadTokens() error {
 type reloadResult struct {
 	cfg      config.Config // as it will be in force
 	rules    policy.EgressRules
-	platform sandbox.PlatformConfig
+	platform plan.PlatformConfig
 	// changed and pending are keys: those that take effect now, and those that need a restart.
 	changed, pending []string
 }
@@ -129,7 +130,7 @@ func (d *daemon) consider(ctx context.Context) (next reloadResult, err error) {
 		return next, err
 	}
 	// Docker or a missing image may appear by itself; a runtime does not.
-	if _, err := sandbox.NewPlatforms(next.platform).Current(ctx); cerrdefs.IsNotImplemented(err) {
+	if _, err := plan.NewPlatforms(next.platform).Current(ctx); cerrdefs.IsNotImplemented(err) {
 		return next, fmt.Errorf("docker.runtime: %w", err)
 	}
 	return next, nil
@@ -148,7 +149,8 @@ func (d *daemon) apply(r reloadResult) error {
 	d.platforms.Use(r.platform)
 	d.quotas.Use(quotas(next, runtime.NumCPU()))
 	d.rootfs.Use(d.rootfsSettings(next))
-	d.resolver.Use(d.callSettings(next, r.rules))
+	d.planner.Use(d.planSettings(next, r.rules))
+	d.service.Use(d.callSettings(next))
 	d.executor.SetIdle(idle(next))
 	d.executor.SetAhead(next.Exec.Ahead > 0)
 	d.pool.Use(poolSettings(next))

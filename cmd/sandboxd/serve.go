@@ -23,7 +23,7 @@ func serve(ctx context.Context, cfg config.Config, read func() (config.Config, e
 	defer d.close()
 	if d.membership != nil {
 		d.member = d.membership.Start(context.WithoutCancel(ctx), member.Parts{
-			Docker: d.docker, Executor: d.executor, Resolver: d.resolver, Runner: d.runner, Processes: d.processes,
+			Docker: d.docker, Executor: d.executor, Registry: d.registry, Runner: d.runner, Processes: d.processes,
 			Service: d.service, Lasting: d.lasting,
 		})
 		defer d.member.Shutdown()

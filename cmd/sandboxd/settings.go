@@ -15,6 +15,7 @@ import (
 	"github.com/daycare-run/sandbox/dockerexec"
 	"github.com/daycare-run/sandbox/images"
 	"github.com/daycare-run/sandbox/internal/dockerd"
+	"github.com/daycare-run/sandbox/internal/plan"
 	"github.com/daycare-run/sandbox/internal/policy"
 	"github.com/daycare-run/sandbox/internal/rootfs"
 	"github.com/daycare-run/sandbox/internal/sandbox"
@@ -35,25 +36,29 @@ func (d *daemon) rootfsSettings(cfg config.Config) rootfs.Config {
 }
 
 // callSettings returns the settings for calls.
-func (d *daemon) callSettings(cfg config.Config, rules policy.EgressRules) sandbox.Config {
+func (d *daemon) callSettings(cfg config.Config) sandbox.Config {
 	return sandbox.Config{
 		DefaultTimeout: cfg.Exec.DefaultTimeout.Duration(), MaxTimeout: cfg.Exec.MaxTimeout.Duration(),
 		MaxAttachedTimeout: cfg.Exec.MaxAttachedTimeout.Duration(),
 		KillGrace:          cfg.Exec.KillGrace.Duration(),
 		MaxImage:           sandbox.ImageBounds{Bytes: int64(cfg.Read.MaxImage.Bytes), Pixels: int(cfg.Read.MaxImage.Pixels)},
-		MaxDomains:         cfg.Egress.MaxDomains, LocalUsers: localUsers(cfg),
-		Egress: rules, Decisions: d.decisions, CannotFilter: d.networks.Weak(), Events: d.events, Hour: d.hour, Quotas: d.quotas,
+		Decisions:          d.decisions, Events: d.events, Hour: d.hour, Quotas: d.quotas,
 	}
+}
+
+// planSettings returns the settings for what calls may reach.
+func (d *daemon) planSettings(cfg config.Config, rules policy.EgressRules) plan.Config {
+	return plan.Config{Egress: rules, MaxDomains: cfg.Egress.MaxDomains, LocalUsers: localUsers(cfg), CannotFilter: d.networks.Weak()}
 }
 
 // poolSettings returns the settings for containers that are kept ready for new users.
 func poolSettings(cfg config.Config) sandbox.PoolConfig {
 	pool := sandbox.PoolConfig{
 		Size: int(cfg.Pool.Size), Max: int(cfg.Pool.Max), MinFreeMemory: int64(cfg.Pool.MinFreeMemory),
-		Lasting: []sandbox.Lasting{{}}, // one of the service's own image
+		Lasting: []plan.Lasting{{}}, // one of the service's own image
 	}
 	for _, t := range cfg.E2B.Templates {
-		pool.Lasting = append(pool.Lasting, sandbox.Lasting{Image: t.Image, CPUs: t.CPUs, Memory: int64(t.Memory)})
+		pool.Lasting = append(pool.Lasting, plan.Lasting{Image: t.Image, CPUs: t.CPUs, Memory: int64(t.Memory)})
 	}
 	return pool
 }
@@ -65,13 +70,13 @@ func ownPlaces(cfg config.Config) []string {
 }
 
 // platformConfig returns the settings for all containers.
-func (d *daemon) platformConfig(cfg config.Config) (sandbox.PlatformConfig, error) {
+func (d *daemon) platformConfig(cfg config.Config) (plan.PlatformConfig, error) {
 	trusted, err := certificates(cfg.Egress.CAFile)
 	if err != nil {
-		return sandbox.PlatformConfig{}, err
+		return plan.PlatformConfig{}, err
 	}
 	finder := images.NewFinder(d.docker, cfg.Docker.Reference())
-	return sandbox.PlatformConfig{
+	return plan.PlatformConfig{
 		Settings:     platformSettings(cfg, d.host),
 		AcceptWeaker: cfg.Docker.EnableWeakerNestedSandbox,
 		Find:         finder.Find,

@@ -20,6 +20,7 @@ import (
 	"github.com/daycare-run/sandbox/internal/access"
 	"github.com/daycare-run/sandbox/internal/hostfs"
 	"github.com/daycare-run/sandbox/internal/lasting"
+	"github.com/daycare-run/sandbox/internal/plan"
 	"github.com/daycare-run/sandbox/internal/quota"
 	"github.com/daycare-run/sandbox/internal/sandbox"
 	"github.com/daycare-run/sandbox/internal/sandboxtest"
@@ -71,7 +72,7 @@ func newLabWith(t *testing.T, quotas *quota.Ledger, change ...func(*Config)) *la
 	l := &lab{t: t, tokens: readTokens(t, annesToken+","+bensToken)}
 	l.facade = sandboxtest.NewLab(t, nil, func(o *sandboxtest.Options) {
 		o.Config = func(c *sandbox.Config) { c.Quotas = quotas }
-		o.Platform = func(p *sandbox.PlatformConfig) {
+		o.Platform = func(p *plan.PlatformConfig) {
 			p.Settings.Limits = dockerexec.Limits{NanoCPUs: 2e9, Memory: 2 << 30}
 			p.Overrides = func(context.Context, string) (*images.Overrides, error) {
 				return images.NewOverrides(filepath.Join(o.Dir, "image"), images.Original{Passwd: []byte("root:x:0:0::/root:/bin/bash\n"), Group: []byte("root:x:0:\n")}), nil

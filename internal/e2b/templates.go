@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/daycare-run/sandbox/internal/lasting"
-	"github.com/daycare-run/sandbox/internal/sandbox"
+	"github.com/daycare-run/sandbox/internal/plan"
 )
 
 // builds is what calls about templates are for, except those that only look at the templates there are.
@@ -62,7 +62,7 @@ func (s *server) listTemplates(_ controlCall, w http.ResponseWriter, req *http.R
 			TemplateID: name, Names: []string{name}, Aliases: []string{name}, BuildID: noBuild, BuildStatus: "ready", BuildCount: 1,
 			EnvdVersion: envdVersion, CreatedAt: s.since, UpdatedAt: s.since,
 		}
-		limits, err := s.cfg.Service.LastingLimits(req.Context(), sandbox.Lasting{Image: t.Image, CPUs: t.CPUs, Memory: t.Memory})
+		limits, err := s.cfg.Service.LastingLimits(req.Context(), plan.Lasting{Image: t.Image, CPUs: t.CPUs, Memory: t.Memory})
 		if err != nil {
 			told.BuildStatus = "error"
 		}

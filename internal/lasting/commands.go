@@ -20,6 +20,7 @@ import (
 	"github.com/daycare-run/sandbox/internal/agent/launch"
 	"github.com/daycare-run/sandbox/internal/agent/wire"
 	"github.com/daycare-run/sandbox/internal/errs"
+	"github.com/daycare-run/sandbox/internal/plan"
 	"github.com/daycare-run/sandbox/internal/sandbox"
 )
 
@@ -112,7 +113,7 @@ func (b *Sandbox) Start(ctx context.Context, c Command) (*Reader, error) {
 	if err := sandbox.CheckCommand(c.Argv, c.Env); err != nil {
 		return nil, err
 	}
-	cwd, home, given := c.Cwd, sandbox.LastingHome, map[string]string{}
+	cwd, home, given := c.Cwd, plan.LastingHome, map[string]string{}
 	if root {
 		home = RootHome
 		given["HOME"], given["USER"], given["LOGNAME"] = home, RootUser, RootUser
@@ -124,7 +125,7 @@ func (b *Sandbox) Start(ctx context.Context, c Command) (*Reader, error) {
 		given["TERM"] = "xterm-256color"
 	}
 	maps.Copy(given, c.Env)
-	env := sandbox.Join(b.entry.recorded().Env, given)
+	env := plan.Join(b.entry.recorded().Env, given)
 	run := &ask.Run{
 		Command: launch.Command{Process: specs.Process{Args: c.Argv, Env: env, Cwd: cwd, Terminal: c.Terminal != nil, ConsoleSize: c.Terminal}},
 		Ahead:   b.of.cfg.Executor.Ahead(),

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/daycare-run/sandbox/internal/errs"
+	"github.com/daycare-run/sandbox/internal/plan"
 	"github.com/daycare-run/sandbox/internal/quota"
 	"github.com/daycare-run/sandbox/internal/sandbox"
 )
@@ -70,15 +71,15 @@ type Network struct {
 	DenyAddresses []string `json:"denyAddresses,omitempty"`
 }
 
-func (n Network) lasting() sandbox.Lasting {
-	return sandbox.Lasting{NoNetwork: n.None, Allow: n.Allow, Deny: n.Deny, AllowAddresses: n.Addresses, DenyAddresses: n.DenyAddresses}
+func (n Network) lasting() plan.Lasting {
+	return plan.Lasting{NoNetwork: n.None, Allow: n.Allow, Deny: n.Deny, AllowAddresses: n.Addresses, DenyAddresses: n.DenyAddresses}
 }
 
 // plan returns what a container is created from.
-func (t Template) plan(n Network, root bool, env map[string]string) sandbox.Lasting {
-	plan := n.lasting()
-	plan.Root, plan.Image, plan.CPUs, plan.Memory, plan.Env = root, t.Image, t.CPUs, t.Memory, []map[string]string{t.Env, env}
-	return plan
+func (t Template) plan(n Network, root bool, env map[string]string) plan.Lasting {
+	made := n.lasting()
+	made.Root, made.Image, made.CPUs, made.Memory, made.Env = root, t.Image, t.CPUs, t.Memory, []map[string]string{t.Env, env}
+	return made
 }
 
 // waits reports whether something has to run in a new sandbox before it is there for callers.
@@ -165,9 +166,7 @@ func (s *Sandboxes) create(ctx context.Context, service *sandbox.Service, owner 
 	if _, _, err := service.Put(r.ID, sandbox.Registration{UserID: r.ID, Network: !c.Network.None}); err != nil {
 		return err
 	}
-	plan := c.Template.plan(c.Network, s.cfg.Root(), c.Env)
-	service.BindLasting(ctx, r.ID, plan)
-	spec, env, err := service.PlanLasting(ctx, r.ID, plan)
+	spec, env, err := service.PlanLasting(ctx, r.ID, c.Template.plan(c.Network, s.cfg.Root(), c.Env), true)
 	if err != nil {
 		return err
 	}

@@ -22,6 +22,7 @@ import (
 	"github.com/daycare-run/sandbox/internal/agent/ask"
 	"github.com/daycare-run/sandbox/internal/agent/wire"
 	"github.com/daycare-run/sandbox/internal/hostfs"
+	"github.com/daycare-run/sandbox/internal/plan"
 	"github.com/daycare-run/sandbox/internal/quota"
 	"github.com/daycare-run/sandbox/internal/sandbox"
 	"github.com/daycare-run/sandbox/internal/sandboxtest"
@@ -53,7 +54,7 @@ func (l *lab) records() string { return filepath.Join(l.dir, "lasting") }
 // open is what a service does that starts.
 func (l *lab) open() *Sandboxes {
 	l.t.Helper()
-	service := sandboxtest.New(l.t, sandboxtest.Options{Dir: l.dir, Platform: func(p *sandbox.PlatformConfig) {
+	service := sandboxtest.New(l.t, sandboxtest.Options{Dir: l.dir, Platform: func(p *plan.PlatformConfig) {
 		p.Overrides = func(context.Context, string) (*images.Overrides, error) {
 			return images.NewOverrides(filepath.Join(l.dir, "image"), images.Original{Passwd: []byte("root:x:0:0::/root:/bin/bash\n"), Group: []byte("root:x:0:\n")}), nil
 		}

@@ -250,7 +250,7 @@ func (b *Sandbox) begin(ctx context.Context) (err error) {
 		return err
 	}
 	owner, _ := s.cfg.Owner(r.Owner)
-	spec, _, err := b.service.PlanLasting(ctx, b.entry.id, r.From.plan(r.Network, r.Root && s.cfg.Root(), r.Env))
+	spec, _, err := b.service.PlanLasting(ctx, b.entry.id, r.From.plan(r.Network, r.Root && s.cfg.Root(), r.Env), false)
 	if err != nil {
 		return err
 	}

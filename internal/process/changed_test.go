@@ -17,7 +17,7 @@ func TestTheLogOfAProcess(t *testing.T) {
 	h := newHost(t)
 	s := h.serve(func(cfg *Config) { cfg.Events = events.New(events.Log(zerolog.New(&log))) })
 	r, _, err := s.Start(t.Context(), Intent{UserID: "alice", SandboxID: "box", Command: "TOPSECRET", KeepAlive: true, Env: map[string]string{"A": "TOPSECRET"}},
-		quota.Token{}, map[string]string{"B": "TOPSECRET"})
+		quota.Token{}, map[string]string{"B": "TOPSECRET"}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

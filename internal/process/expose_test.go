@@ -37,7 +37,7 @@ func TestReadyIsChecked(t *testing.T) {
 		{Ready{Port: 80, TimeoutMs: -1}, "ready.timeoutMs -1"},
 	} {
 		asked := tt.ready
-		r, _, err := s.Start(t.Context(), Intent{UserID: "alice", Command: "true", Ready: &asked}, quota.Token{}, nil)
+		r, _, err := s.Start(t.Context(), Intent{UserID: "alice", Command: "true", Ready: &asked}, quota.Token{}, nil, nil)
 		switch {
 		case tt.want != "":
 			if !errdefs.IsInvalidArgument(err) || !strings.Contains(err.Error(), tt.want) {
@@ -153,7 +153,7 @@ func TestPortsComeFirst(t *testing.T) {
 	h := newHost(t)
 	s := h.serve()
 	wanted := Intent{UserID: "alice", Command: "true", Expose: []Port{{Port: 8080}}}
-	if _, _, err := s.Start(t.Context(), wanted, quota.Token{}, nil); !errdefs.IsPermissionDenied(err) {
+	if _, _, err := s.Start(t.Context(), wanted, quota.Token{}, nil, nil); !errdefs.IsPermissionDenied(err) {
 		t.Errorf("where none are allowed: %v", err)
 	}
 	ports := freePort(t)
@@ -162,12 +162,12 @@ func TestPortsComeFirst(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, _, err := s.Start(t.Context(), wanted, quota.Token{}, nil); !errdefs.IsConflict(err) {
+	if _, _, err := s.Start(t.Context(), wanted, quota.Token{}, nil, nil); !errdefs.IsConflict(err) {
 		t.Errorf("where it is taken: %v", err)
 	}
 	_ = taken.Close()
 	s.run.onStart = func(Record) error { return errTest }
-	if _, _, err := s.Start(t.Context(), wanted, quota.Token{}, nil); !errors.Is(err, errTest) {
+	if _, _, err := s.Start(t.Context(), wanted, quota.Token{}, nil, nil); !errors.Is(err, errTest) {
 		t.Errorf("%v", err)
 	}
 	if got := s.run.done(); got != "" || len(s.List("alice")) != 0 {

@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/containerd/errdefs"
+
+	"github.com/daycare-run/sandbox/internal/plan"
 )
 
 // engine is a fakeRunner's containers. They stay when a service ends.
@@ -84,7 +86,7 @@ func (f *fakeRunner) Dial(_ context.Context, i Instance, port int) (Conn, error)
 	return onDial(i, port)
 }
 
-func (f *fakeRunner) Start(ctx context.Context, r Record, secrets map[string]string) (Instance, error) {
+func (f *fakeRunner) Start(ctx context.Context, r Record, secrets map[string]string, _ *plan.Plan) (Instance, error) {
 	if f.onStart != nil {
 		if err := f.onStart(r); err != nil {
 			return Instance{}, err

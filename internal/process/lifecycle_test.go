@@ -105,7 +105,7 @@ func TestAStartThatFailsLeavesNothing(t *testing.T) {
 		}
 		return errTest
 	}
-	if _, _, err := s.Start(t.Context(), Intent{UserID: "alice", Command: "x", KeepAlive: true}, quota.Token{}, nil); !errors.Is(err, errTest) {
+	if _, _, err := s.Start(t.Context(), Intent{UserID: "alice", Command: "x", KeepAlive: true}, quota.Token{}, nil, nil); !errors.Is(err, errTest) {
 		t.Errorf("start: %v", err)
 	}
 	entries, err := os.ReadDir(h.dir())
@@ -238,7 +238,7 @@ func TestShutdownLeavesProcessesAlone(t *testing.T) {
 	}
 	s.Ended(waits.ID)
 	s.Lost()
-	if _, _, err := s.Start(t.Context(), Intent{UserID: "alice", Command: "x"}, quota.Token{}, nil); !errdefs.IsUnavailable(err) {
+	if _, _, err := s.Start(t.Context(), Intent{UserID: "alice", Command: "x"}, quota.Token{}, nil, nil); !errdefs.IsUnavailable(err) {
 		t.Errorf("start: %v", err)
 	}
 	if _, err := s.Stop(t.Context(), "alice", r.ID, syscall.SIGTERM); !errdefs.IsUnavailable(err) {

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"regexp"
 	"time"
+
+	"github.com/daycare-run/sandbox/internal/plan"
 )
 
 // State says whether a process runs, or ought to run.
@@ -36,7 +38,7 @@ type Intent struct {
 	Grants          []string          `json:"grants"`
 	AllowedDomains  []string          `json:"allowedDomains,omitempty"`
 	PackageManagers []string          `json:"packageManagers,omitempty"`
-	Restrictions
+	plan.Restrictions
 	Egress    Egress `json:"egress"`
 	KeepAlive bool   `json:"keepAlive"`
 	// Ready is nil if nobody will ask for readiness. Unset fields get the defaults.
@@ -102,15 +104,11 @@ type Egress struct {
 	Denied  []string `json:"denied"`
 }
 
-// Restrictions take away from what a call or a process would get otherwise. They win over
-// everything that it asks for. The Runner interprets them.
-type Restrictions struct {
-	// DenyRead lists paths that may be neither read nor written, and DenyWrite paths that may not be
-	// written, with all below. They are absolute: paths inside, or of the host under a mount.
-	// DeniedDomains lists patterns of names that may not be reached. Each has at most 64 entries.
-	DenyRead      []string `json:"denyRead,omitempty"`
-	DenyWrite     []string `json:"denyWrite,omitempty"`
-	DeniedDomains []string `json:"deniedDomains,omitempty"`
+// Confinement returns what decides about what the process may see and reach.
+func (n Intent) Confinement() plan.Confinement {
+	return plan.Confinement{
+		Permissions: n.Grants, AllowedDomains: n.AllowedDomains, PackageManagers: n.PackageManagers, Restrictions: n.Restrictions, Home: n.Home,
+	}
 }
 
 // Identity identifies a run of a container since the host has started.

@@ -16,7 +16,7 @@ func TestRefusals(t *testing.T) {
 	s := h.serve()
 	r := s.start(Intent{})
 	stop := func(user, id string) error { _, err := s.Stop(t.Context(), user, id, syscall.SIGTERM); return err }
-	start := func(n Intent) error { _, _, err := s.Start(t.Context(), n, quota.Token{}, nil); return err }
+	start := func(n Intent) error { _, _, err := s.Start(t.Context(), n, quota.Token{}, nil, nil); return err }
 	get := func(user, id string) error { _, err := s.Get(user, id); return err }
 	log := func(user, id string) error { _, err := s.Log(user, id); return err }
 	for name, test := range map[string]struct {
@@ -64,13 +64,13 @@ func TestLimits(t *testing.T) {
 	s := h.serve(func(c *Config) { c.Quotas = quotas })
 	ended := s.start(Intent{})
 	s.start(Intent{})
-	_, _, err := s.Start(t.Context(), Intent{UserID: "alice", Command: "x"}, quota.Token{}, nil)
+	_, _, err := s.Start(t.Context(), Intent{UserID: "alice", Command: "x"}, quota.Token{}, nil, nil)
 	if !errdefs.IsResourceExhausted(err) || !strings.Contains(err.Error(), `user "alice" has 2 processes, which is the most (quotas.perUser.processes): stop one, or try again when one has ended`) {
 		t.Errorf("a third: %v", err)
 	}
 	s.exits(ended.ID, Exit{})
 	s.start(Intent{UserID: "bob"})
-	if _, _, err := s.Start(t.Context(), Intent{UserID: "carol", Command: "x"}, quota.Token{}, nil); !errdefs.IsResourceExhausted(err) {
+	if _, _, err := s.Start(t.Context(), Intent{UserID: "carol", Command: "x"}, quota.Token{}, nil, nil); !errdefs.IsResourceExhausted(err) {
 		t.Errorf("a fourth in all: %v", err)
 	}
 	if got := s.Stats(); got.ByStatus[Running] != 2 || got.ByStatus[Exited] != 1 || got.Restarts != 0 {
@@ -91,7 +91,7 @@ func TestALongNameIsCutBetweenCharacters(t *testing.T) {
 		{strings.Repeat("é", 81), strings.Repeat("é", 80)},
 		{strings.Repeat("日", 79) + "ab", strings.Repeat("日", 79) + "a"},
 	} {
-		r, notices, err := s.Start(t.Context(), Intent{UserID: fmt.Sprint("user-", i), Command: "x", Name: test.name}, quota.Token{}, nil)
+		r, notices, err := s.Start(t.Context(), Intent{UserID: fmt.Sprint("user-", i), Command: "x", Name: test.name}, quota.Token{}, nil, nil)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -174,5 +174,5 @@ func (m *Manager) relaunch(ctx context.Context, p *process) error {
 			return err
 		}
 	}
-	return m.launch(ctx, p, secrets)
+	return m.launch(ctx, p, secrets, nil)
 }

@@ -7,6 +7,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/daycare-run/sandbox/internal/plan"
 )
 
 // Runner runs processes. Each start of a process is a fresh container, which does not need the
@@ -14,8 +16,8 @@ import (
 // Readiness, Dial, and a Stop that comes during another one.
 type Runner interface {
 	// Start creates the process's container and starts its command. It blocks until the command runs.
-	// After an error nothing is left of it.
-	Start(ctx context.Context, r Record, secrets map[string]string) (Instance, error)
+	// After an error nothing is left of it. A first start may have been planned already; a nil plan is made by the Runner.
+	Start(ctx context.Context, r Record, secrets map[string]string, planned *plan.Plan) (Instance, error)
 	// Instances returns the containers of all processes, running or ended.
 	Instances(ctx context.Context) ([]Instance, error)
 	// Stop sends the signal to the whole process and kills what is left after the grace. It blocks

@@ -89,7 +89,7 @@ func (s *service) start(n Intent, secrets ...map[string]string) Record {
 	if n.Command == "" {
 		n.Command = "sleep inf"
 	}
-	r, _, err := s.Start(s.t.Context(), n, quota.Token{}, append(secrets, nil)[0])
+	r, _, err := s.Start(s.t.Context(), n, quota.Token{}, append(secrets, nil)[0], nil)
 	if err != nil {
 		s.t.Fatal(err)
 	}

@@ -158,7 +158,7 @@ func TestWhatIsRecordedInSpiteOfAnErrorIsNotStarted(t *testing.T) {
 	}
 	h1, h2 := on("h1", first), on("h2", second)
 	shared.after = fmt.Errorf("no answer: %w", errdefs.ErrUnavailable)
-	if _, _, err := h1.Start(t.Context(), Intent{UserID: "alice", Command: "x", KeepAlive: true}, quota.Token{}, nil); !errdefs.IsUnavailable(err) {
+	if _, _, err := h1.Start(t.Context(), Intent{UserID: "alice", Command: "x", KeepAlive: true}, quota.Token{}, nil, nil); !errdefs.IsUnavailable(err) {
 		t.Fatalf("it was started: %v", err)
 	}
 	shared.holder, shared.after, shared.lost = "h2", nil, false
@@ -184,7 +184,7 @@ func TestARecordThatWasNotAnsweredIsRemoved(t *testing.T) {
 	shared := &sharedRecords{holder: "h1", values: map[string][]byte{}}
 	h := newHost(t)
 	s := h.serve(func(cfg *Config) { cfg.Shared, cfg.KeyFile = unanswered{by{shared, "h1"}}, h.root+"/key" })
-	if _, _, err := s.Start(t.Context(), Intent{UserID: "alice", Command: "x", KeepAlive: true}, quota.Token{}, map[string]string{"A": "b"}); !errdefs.IsUnavailable(err) {
+	if _, _, err := s.Start(t.Context(), Intent{UserID: "alice", Command: "x", KeepAlive: true}, quota.Token{}, map[string]string{"A": "b"}, nil); !errdefs.IsUnavailable(err) {
 		t.Fatalf("it was started: %v", err)
 	}
 	if len(shared.values) != 0 || h.done() != "" {
@@ -337,7 +337,7 @@ func TestAClusterKeepsOnlySmallRecords(t *testing.T) {
 		"more than etcd can take": {Intent{Command: strings.Repeat("x", 1600<<10)}, nil},
 	} {
 		test.intent.UserID = "alice"
-		_, _, err := s.Start(t.Context(), test.intent, quota.Token{}, test.secrets)
+		_, _, err := s.Start(t.Context(), test.intent, quota.Token{}, test.secrets, nil)
 		if !errdefs.IsInvalidArgument(err) || !strings.Contains(err.Error(), "more than the 65536") || !strings.Contains(err.Error(), "in a file") {
 			t.Errorf("%s: %v", name, err)
 		}

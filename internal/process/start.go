@@ -10,6 +10,7 @@ import (
 	"github.com/containerd/errdefs"
 
 	"github.com/daycare-run/sandbox/internal/errs"
+	"github.com/daycare-run/sandbox/internal/plan"
 	"github.com/daycare-run/sandbox/internal/quota"
 )
 
@@ -18,9 +19,10 @@ const maxName = 80
 
 // Start creates a process and starts it. It blocks until the command runs. token is the one by which
 // it is asked for. The secrets are passed to the Runner at each start; the manager keeps them sealed,
-// and only if there may be another start. The notices say what was changed in the request. After an
+// and only if there may be another start. planned is what the process runs in at its first start; later ones
+// are planned anew, and so is the first if it is nil. The notices say what was changed in the request. After an
 // error there is no such process; errdefs.ErrResourceExhausted says that there are too many.
-func (m *Manager) Start(ctx context.Context, n Intent, token quota.Token, secrets map[string]string) (_ Record, notices []string, _ error) {
+func (m *Manager) Start(ctx context.Context, n Intent, token quota.Token, secrets map[string]string, planned *plan.Plan) (_ Record, notices []string, _ error) {
 	n, notices, err := n.checked()
 	if err != nil {
 		return Record{}, nil, err
@@ -45,7 +47,7 @@ func (m *Manager) Start(ctx context.Context, n Intent, token quota.Token, secret
 	defer p.give()
 	err = m.expose(p)
 	if err == nil {
-		err = m.begin(ctx, p, secrets)
+		err = m.begin(ctx, p, secrets, planned)
 	}
 	if err != nil {
 		m.forget(p, "")
@@ -154,7 +156,7 @@ func (m *Manager) oldestEnded(user string, full *quota.Exceeded) (oldest Record,
 }
 
 // begin records a new process and starts it; the turn is held. After an error nothing is left of it.
-func (m *Manager) begin(ctx context.Context, p *process, secrets map[string]string) error {
+func (m *Manager) begin(ctx context.Context, p *process, secrets map[string]string, planned *plan.Plan) error {
 	var sealed []byte
 	if p.record.KeepAlive && len(secrets) > 0 { // others are not started again
 		var err error
@@ -167,7 +169,7 @@ func (m *Manager) begin(ctx context.Context, p *process, secrets map[string]stri
 	}
 	err := m.store.create(p.record, sealed)
 	if err == nil {
-		err = m.launch(ctx, p, secrets)
+		err = m.launch(ctx, p, secrets, planned)
 	} else {
 		err = fmt.Errorf("cannot record it: %w", err) // it may be recorded all the same
 	}
@@ -181,8 +183,8 @@ func (m *Manager) begin(ctx context.Context, p *process, secrets map[string]stri
 }
 
 // launch starts a process and records that it runs; the turn is held. After an error nothing runs.
-func (m *Manager) launch(ctx context.Context, p *process, secrets map[string]string) error {
-	i, err := m.cfg.Runner.Start(ctx, p.record, secrets)
+func (m *Manager) launch(ctx context.Context, p *process, secrets map[string]string, planned *plan.Plan) error {
+	i, err := m.cfg.Runner.Start(ctx, p.record, secrets, planned)
 	if err != nil {
 		return err
 	}

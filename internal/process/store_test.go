@@ -12,6 +12,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/daycare-run/sandbox/internal/quota"
+
+	"github.com/daycare-run/sandbox/internal/plan"
 )
 
 func TestRecordsAreReadBackAsTheyWere(t *testing.T) {
@@ -20,9 +22,9 @@ func TestRecordsAreReadBackAsTheyWere(t *testing.T) {
 	r, _, err := s.Start(t.Context(), Intent{
 		UserID: "alice", SandboxID: "box", Name: "x", Argv: []string{"a", "b c"}, Login: true, Cwd: "/home", Home: "/home/x",
 		Env: map[string]string{"A": "b"}, Grants: []string{"@network"}, AllowedDomains: []string{"example.org"},
-		PackageManagers: []string{"go"}, Restrictions: Restrictions{DenyRead: []string{"/home/a"}, DenyWrite: []string{"/home/b"}, DeniedDomains: []string{"a.example.org"}},
+		PackageManagers: []string{"go"}, Restrictions: plan.Restrictions{DenyRead: []string{"/home/a"}, DenyWrite: []string{"/home/b"}, DeniedDomains: []string{"a.example.org"}},
 		Egress: Egress{"isolated", []string{"example.org"}, []string{"a.example.org"}}, KeepAlive: true,
-	}, quota.Token{}, nil)
+	}, quota.Token{}, nil, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -149,7 +149,7 @@ func TestEndedProcessesMakeRoom(t *testing.T) {
 	if !gone(first.ID) || gone(runs.ID) || gone(comesBack.ID) {
 		t.Error("another one is gone")
 	}
-	if _, _, err := s.Start(t.Context(), Intent{UserID: "alice", Command: "x"}, quota.Token{}, nil); !errdefs.IsResourceExhausted(err) {
+	if _, _, err := s.Start(t.Context(), Intent{UserID: "alice", Command: "x"}, quota.Token{}, nil, nil); !errdefs.IsResourceExhausted(err) {
 		t.Errorf("without one that has ended: %v", err)
 	}
 	if _, err := s.Get("bob", bobs.ID); err != nil {
@@ -161,7 +161,7 @@ func TestEndedProcessesMakeRoom(t *testing.T) {
 func TestOneNameOneProcess(t *testing.T) {
 	s := newHost(t).serve()
 	start := func(user, name string) error {
-		_, _, err := s.Start(t.Context(), Intent{UserID: user, Name: name, Command: "x"}, quota.Token{}, nil)
+		_, _, err := s.Start(t.Context(), Intent{UserID: user, Name: name, Command: "x"}, quota.Token{}, nil, nil)
 		return err
 	}
 	web := s.start(Intent{Name: "web"})
@@ -185,7 +185,7 @@ func TestANameThatIsTakenMakesNoRoom(t *testing.T) {
 	s.start(Intent{Name: "web"})
 	ended := s.start(Intent{})
 	s.exits(ended.ID, Exit{})
-	if _, _, err := s.Start(t.Context(), Intent{UserID: "alice", Name: "web", Command: "x"}, quota.Token{}, nil); !errdefs.IsConflict(err) {
+	if _, _, err := s.Start(t.Context(), Intent{UserID: "alice", Name: "web", Command: "x"}, quota.Token{}, nil, nil); !errdefs.IsConflict(err) {
 		t.Errorf("%v", err)
 	}
 	if _, err := s.Get("alice", ended.ID); err != nil {

@@ -15,7 +15,8 @@ import (
 
 	"github.com/daycare-run/sandbox/dockerexec"
 	"github.com/daycare-run/sandbox/internal/egress/decisions"
-	"github.com/daycare-run/sandbox/internal/process"
+	"github.com/daycare-run/sandbox/internal/plan"
+	"github.com/daycare-run/sandbox/internal/plantest"
 	"github.com/daycare-run/sandbox/internal/rootfs"
 )
 
@@ -25,19 +26,18 @@ var recordSpecs = flag.Bool("record", false, "write testdata/specs.json again: t
 // version of the service only if that makes the same Spec for its calls.
 func TestSpecsStayTheSame(t *testing.T) {
 	s := newService(t, nil, "")
-	cfg := *s.cfg()
 	root := filepath.Dir(s.usersDir())
 	socket := filepath.Join(root, "control.sock")
-	s.resolver.rootfs.Use(rootfs.Config{
+	s.planner.Files().Use(rootfs.Config{
 		UsersDir: s.usersDir(), AllowedMountRoots: []string{root}, EventsSocket: socket, HomeOwners: rootfs.Owners{UID: testUID, GID: testGID},
 	})
-	cfg.MaxDomains = 100
-	cfg.LocalUsers = map[string]bool{"bob": true}
+	s.planner.Use(plan.Config{MaxDomains: 100, LocalUsers: map[string]bool{"bob": true}})
+	cfg := *s.cfg()
 	cfg.Decisions = decisions.New(10)
-	s.resolver.Use(cfg)
-	platform := fakePlatform(t)
+	s.Use(cfg)
+	platform := plantest.Platform(t)
 	platform.Settings.EventsRuntime = "runc"
-	s.resolver.platforms.Use(platform)
+	s.planner.Platforms().Use(platform)
 	home := filepath.Join(s.usersDir(), "alice", "home")
 	for _, dir := range []string{home + "/project/apps/crm/data", home + "/project/vault", home + "/.ssh", root + "/data/sub", root + "/skills"} {
 		if err := os.MkdirAll(dir, 0o755); err != nil {
@@ -73,7 +73,7 @@ func TestSpecsStayTheSame(t *testing.T) {
 		{"agent", Confinement{}},
 		{"agent", Confinement{Permissions: []string{"@workspace", "@network", "@write:/home/out"}, AllowedDomains: []string{"b.example.org", "*.a.example.org"}}},
 		{"agent", Confinement{Permissions: []string{"@workspace", "@write:/mnt/data/sub", "@events"}}},
-		{"agent", Confinement{Permissions: []string{"@workspace", "@read:" + root + "/data"}, Restrictions: process.Restrictions{
+		{"agent", Confinement{Permissions: []string{"@workspace", "@read:" + root + "/data"}, Restrictions: plan.Restrictions{
 			DenyRead: []string{"/home/project/vault", "/home/project/later/in"}, DenyWrite: []string{"/home/project/apps"},
 		}}},
 		{"app", Confinement{}},

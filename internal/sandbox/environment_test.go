@@ -7,76 +7,17 @@ import (
 	"strings"
 	"testing"
 
-	cerrdefs "github.com/containerd/errdefs"
-	"github.com/google/go-cmp/cmp"
+	"github.com/daycare-run/sandbox/internal/plan"
 )
 
-func TestTheLaterLayerWins(t *testing.T) {
-	got := environment(
-		[]string{"PATH=/bin", "HOME=/root", "A=image", "EMPTY=", "EQUALS=a=b", "no variable"},
-		map[string]string{"HOME": "/home", "A": "home"},
-		map[string]string{"A": "env", "B": "env"},
-		map[string]string{"B": "secret"},
-		nil,
-	)
-	want := []string{"A=env", "B=secret", "EMPTY=", "EQUALS=a=b", "HOME=/home", "PATH=/bin"}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("want (-), got (+):\n%s", diff)
+// places returns where a plan's commands keep their state, caches and temporary files.
+func places(p plan.Plan) (state, caches, tmp string) {
+	env := map[string]string{}
+	for _, entry := range p.Environment() {
+		name, value, _ := strings.Cut(entry, "=")
+		env[name] = value
 	}
-}
-
-func TestHomeVariables(t *testing.T) {
-	got := plan{home: "/home", state: "/var/state", tmp: "/var/tmp/x"}.variables()
-	for name, value := range got {
-		want := "/var/state/"
-		switch name {
-		case "HOME", "USERPROFILE", "npm_config_prefix":
-			want = "/home/"
-		case "TMPDIR", "TMP", "TEMP":
-			want = "/var/tmp/x/"
-		}
-		if !strings.HasPrefix(value+"/", want) {
-			t.Errorf("%s=%s is not in %s", name, value, want)
-		}
-	}
-	// What a program of a kind looks for.
-	for name, want := range map[string]string{
-		"XDG_CONFIG_HOME": "/var/state/.config", "CARGO_HOME": "/var/state/.cargo", "PIP_CACHE_DIR": "/var/state/.cache/pip",
-	} {
-		if got[name] != want {
-			t.Errorf("%s=%s, want %s", name, got[name], want)
-		}
-	}
-}
-
-// TestGitTrustsWhatIsMounted: in a sandbox with further mounts alone, and without a word against what the caller says.
-func TestGitTrustsWhatIsMounted(t *testing.T) {
-	const ours = "GIT_CONFIG_KEY_0=safe.directory GIT_CONFIG_VALUE_0=*"
-	for _, tt := range []struct {
-		name    string
-		mounted bool
-		given   map[string]string
-		want    string
-	}{
-		{"no mount", false, nil, ""},
-		{"a mount", true, nil, "GIT_CONFIG_COUNT=1 " + ours},
-		{"other configuration", true, map[string]string{"GIT_CONFIG_COUNT": "1", "GIT_CONFIG_KEY_0": "user.name", "GIT_CONFIG_VALUE_0": "x"},
-			"GIT_CONFIG_COUNT=2 GIT_CONFIG_KEY_0=user.name GIT_CONFIG_KEY_1=safe.directory GIT_CONFIG_VALUE_0=x GIT_CONFIG_VALUE_1=*"},
-		{"the caller's own", true, map[string]string{"GIT_CONFIG_COUNT": "1", "GIT_CONFIG_KEY_0": "Safe.Directory", "GIT_CONFIG_VALUE_0": "/mnt/a"},
-			"GIT_CONFIG_COUNT=1 GIT_CONFIG_KEY_0=Safe.Directory GIT_CONFIG_VALUE_0=/mnt/a"},
-		{"no number", true, map[string]string{"GIT_CONFIG_COUNT": "many"}, "GIT_CONFIG_COUNT=many"},
-		{"no such number", true, map[string]string{"GIT_CONFIG_COUNT": "2000000000"}, "GIT_CONFIG_COUNT=2000000000"},
-	} {
-		var got []string
-		for _, entry := range (plan{mounted: tt.mounted}).environment(tt.given) {
-			if strings.HasPrefix(entry, "GIT_CONFIG_") {
-				got = append(got, entry)
-			}
-		}
-		if got := strings.Join(got, " "); got != tt.want {
-			t.Errorf("%s: %s\nwant %s", tt.name, got, tt.want)
-		}
-	}
+	return strings.TrimSuffix(env["XDG_CONFIG_HOME"], "/.config"), env["XDG_CACHE_HOME"], env["TMPDIR"]
 }
 
 // TestCachesOnTheDisk: a call that may write only to a part keeps them there, in what is a directory of its own.
@@ -124,12 +65,12 @@ func TestCachesOnTheDisk(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, dryRun := range []bool{true, false} {
-			p, err := s.resolver.plan(t.Context(), c, dryRun)
+			p, err := s.plan(t.Context(), c, dryRun)
 			if err != nil {
 				t.Fatal(err)
 			}
-			if p.state != tt.state || p.cacheDir() != tt.caches || (p.tmp != tt.tmp && !dryRun) {
-				t.Errorf("%s (dry: %t): %s, %s, %s", tt.tags, dryRun, p.state, p.cacheDir(), p.tmp)
+			if state, caches, tmp := places(p); state != tt.state || caches != tt.caches || (tmp != tt.tmp && !dryRun) {
+				t.Errorf("%s (dry: %t): %s, %s, %s", tt.tags, dryRun, state, caches, tmp)
 			}
 		}
 	}
@@ -145,33 +86,9 @@ func TestAnAppsDataHasNoCaches(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, tags := range [][]string{nil, {"@workspace"}} {
-		if p := planFor(t, s, Confinement{Permissions: tags}); p.state != "/tmp" {
-			t.Errorf("%v: %s", tags, p.state)
+		if state, _, _ := places(planFor(t, s, Confinement{Permissions: tags})); state != "/tmp" {
+			t.Errorf("%v: %s", tags, state)
 		}
 	}
 	checkNoLeftovers(t, filepath.Join(s.usersDir(), "alice/home/apps/one/data"))
-}
-
-func TestVariablesThatCannotBe(t *testing.T) {
-	for _, tt := range []struct {
-		name, variable, value, message string
-	}{
-		{"plain", "A", "1", ""},
-		{"empty value", "A", "", ""},
-		{"any characters", "a-b.c é", "=\n\t", ""},
-		{"no name", "", "1", "without a name"},
-		{"= in the name", "A=B", "1", `"A=B"`},
-		{"NUL in the name", "A\x00", "1", `"A\x00"`},
-		{"NUL in the value", "A", "topsecret\x00", "secrets.A"},
-	} {
-		err := checkVariables("secrets", map[string]string{tt.variable: tt.value})
-		switch {
-		case tt.message == "" && err != nil:
-			t.Errorf("%s: %v", tt.name, err)
-		case tt.message != "" && (!cerrdefs.IsInvalidArgument(err) || !strings.Contains(err.Error(), tt.message)):
-			t.Errorf("%s: %v, want %s", tt.name, err, tt.message)
-		case err != nil && strings.Contains(err.Error(), "topsecret"):
-			t.Errorf("%s: the value is shown: %v", tt.name, err)
-		}
-	}
 }

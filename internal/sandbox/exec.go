@@ -15,7 +15,7 @@ import (
 	"github.com/daycare-run/sandbox/internal/egress/decisions"
 	"github.com/daycare-run/sandbox/internal/errs"
 	"github.com/daycare-run/sandbox/internal/hints"
-	"github.com/daycare-run/sandbox/internal/policy"
+	"github.com/daycare-run/sandbox/internal/plan"
 	"github.com/daycare-run/sandbox/internal/quota"
 )
 
@@ -104,11 +104,11 @@ func (s *Service) run(ctx context.Context, box Sandbox, r Request, out dockerexe
 		return Result{}, fmt.Errorf("cannot run the command: %w", err)
 	}
 	defer done()
-	c, err := s.resolver.resolve(box, r.Confinement)
+	c, err := s.planner.Resolve(box, r.Confinement)
 	if err != nil {
 		return Result{}, err
 	}
-	command, err := c.command(r)
+	command, err := s.command(c, r)
 	if err != nil {
 		return Result{}, err
 	}
@@ -117,19 +117,23 @@ func (s *Service) run(ctx context.Context, box Sandbox, r Request, out dockerexe
 		return Result{}, err
 	}
 	defer leave()
-	watch.event.Pooled = s.pool.bind(ctx, c, s.token)
-	p, err := s.resolver.plan(ctx, c, false)
+	decided, err := s.planner.Decide(c)
 	if err != nil {
 		return Result{}, err
 	}
-	if err := makeTmpHome(ctx, s.resolver, s.executor, p, s.token); err != nil {
+	watch.event.Pooled = s.pool.bind(ctx, decided, s.token)
+	p, err := s.planner.Plan(ctx, decided, false)
+	if err != nil {
+		return Result{}, err
+	}
+	if err := s.planner.MakeTmpHome(ctx, p, s.executor, s.token); err != nil {
 		return Result{}, err
 	}
 	command.Token = s.token
-	command.Env = p.environment(terminalVariables(r), r.Env, r.Secrets)
+	command.Env = p.Environment(terminalVariables(r), r.Env, r.Secrets)
 	var refused *refusals
-	if p.spec.Egress.Profile != "" {
-		refused = s.refusals(p.spec.ContainerName(), r.Refused)
+	if p.Spec.Egress.Profile != "" {
+		refused = s.refusals(p.Spec.ContainerName(), r.Refused)
 		defer refused.end()
 	}
 	command.Started = func() {
@@ -139,10 +143,10 @@ func (s *Service) run(ctx context.Context, box Sandbox, r Request, out dockerexe
 		}
 		refused.start(ctx)
 	}
-	watch.decided(p.spec.ContainerName())
+	watch.decided(p.Spec.ContainerName())
 	out, unheard := s.heard(watch, out)
 	defer unheard()
-	result, err := s.executor.Run(ctx, p.spec, command, out)
+	result, err := s.executor.Run(ctx, p.Spec, command, out)
 	watch.ran(result)
 	if err != nil {
 		return Result{}, err
@@ -154,7 +158,7 @@ func (s *Service) run(ctx context.Context, box Sandbox, r Request, out dockerexe
 	ended.Refused, ended.MoreRefused = refused.end()
 	if text, _ := watch.last.text(); ended.Failed() {
 		if result.Exhausted == nil && hints.NoProcess(text) {
-			ended.Exhausted = p.spec.Platform.Limits.OutOfProcesses()
+			ended.Exhausted = p.Spec.Platform.Limits.OutOfProcesses()
 		}
 		ended.Hints = append(ended.Hints, s.withLimits(ctx, p, hints.Of(text, refused != nil, ended.TimedOut))...)
 	}
@@ -166,27 +170,25 @@ func (s *Service) run(ctx context.Context, box Sandbox, r Request, out dockerexe
 }
 
 // command checks a request and returns its command, without the environment.
-func (c *call) command(r Request) (dockerexec.Command, error) {
+func (s *Service) command(c *plan.Call, r Request) (dockerexec.Command, error) {
+	cfg := s.cfg()
 	command := dockerexec.Command{
 		Command: launch.Command{
 			Process: specs.Process{Args: r.Argv, Terminal: r.Terminal != nil, ConsoleSize: r.Terminal},
 			Shell:   r.Command, Login: r.Login,
 		},
-		Stdin: r.Stdin, Signals: r.Signals, Resizes: r.Resizes, Grace: c.cfg.KillGrace,
+		Stdin: r.Stdin, Signals: r.Signals, Resizes: r.Resizes, Grace: cfg.KillGrace,
 	}
 	if err := checkCommand(r); err != nil {
 		return command, err
 	}
 	var most time.Duration
-	if command.Timeout, most = r.timeout(c.cfg); command.Timeout <= 0 || command.Timeout > most {
+	if command.Timeout, most = r.timeout(cfg); command.Timeout <= 0 || command.Timeout > most {
 		return command, errs.Invalid("timeoutMs %d is not between 1 and %d; start a command that takes longer as a process, and wait for that", command.Timeout.Milliseconds(), most.Milliseconds())
 	}
-	cwd, err := c.path(r.Cwd)
+	cwd, err := c.Directory(r.Cwd)
 	if err != nil {
-		return command, errs.Invalid("cwd: %v", err)
-	}
-	if !cwd.Within(c.WorkingDir) && !cwd.Within(policy.Tmp) && !c.holds(cwd) {
-		return command, errs.Denied("cwd %q is outside of the working directory %s, and neither in /tmp nor in a further mount", cwd, c.WorkingDir)
+		return command, err
 	}
 	command.Cwd = cwd.String()
 	return command, nil
@@ -202,6 +204,14 @@ func (r Request) timeout(cfg *Config) (timeout, most time.Duration) {
 		timeout = *r.Timeout
 	}
 	return timeout, most
+}
+
+// terminalVariables names the terminal for a call that does not: one that all programs know.
+func terminalVariables(r Request) map[string]string {
+	if r.Terminal == nil {
+		return nil
+	}
+	return map[string]string{"TERM": "xterm-256color"}
 }
 
 func checkCommand(r Request) error {
@@ -234,8 +244,8 @@ func checkCommand(r Request) error {
 	case size > maxCommandBytes:
 		return errs.Invalid("the command and its environment have %d bytes, more than %d; pass what is large in stdin or a file", size, maxCommandBytes)
 	}
-	if err := checkVariables("env", r.Env); err != nil {
+	if err := plan.CheckVariables("env", r.Env); err != nil {
 		return err
 	}
-	return checkVariables("secrets", r.Secrets)
+	return plan.CheckVariables("secrets", r.Secrets)
 }

@@ -17,6 +17,8 @@ import (
 	"github.com/daycare-run/sandbox/internal/agent/launch"
 	"github.com/daycare-run/sandbox/internal/egress/decisions"
 	"github.com/daycare-run/sandbox/internal/hints"
+	"github.com/daycare-run/sandbox/internal/plan"
+	"github.com/daycare-run/sandbox/internal/plantest"
 )
 
 // TestBadInputStartsNothing runs what has to be refused, on an executor that fails the test when it
@@ -141,7 +143,7 @@ func TestWhatTheExecutorGets(t *testing.T) {
 		len(spec.Mounts) != 1 || spec.Mounts[0].Target != "/home" || !spec.Mounts[0].ReadOnly || !strings.HasSuffix(spec.Mounts[0].Source, "/alice/home") {
 		t.Errorf("%+v", spec)
 	}
-	want := environment([]string{"PATH=/bin"}, plan{home: "/home", state: "/tmp", tmp: "/tmp"}.variables(), quietVariables, plan{}.offlineVariables(), map[string]string{"A": "secret", "HOME": "/home/other"})
+	want := planFor(t, newService(t, nil, ""), Confinement{}).Environment(map[string]string{"A": "secret", "HOME": "/home/other"})
 	if diff := cmp.Diff(want, command.Env); diff != "" {
 		t.Errorf("environment: want (-), got (+):\n%s", diff)
 	}
@@ -184,8 +186,9 @@ func TestHintsOfWhatWasPrinted(t *testing.T) {
 			return tt.result, out(dockerexec.Stderr, []byte(tt.printed))
 		}}, "")
 		cfg := *s.cfg()
-		cfg.Decisions, cfg.MaxDomains = decisions.New(1), 1
-		s.resolver.Use(cfg)
+		cfg.Decisions = decisions.New(1)
+		s.Use(cfg)
+		s.planner.Use(plan.Config{MaxDomains: 1})
 		if _, _, err := s.Put("agent", Registration{UserID: "alice", Network: true}); err != nil {
 			t.Fatal(err)
 		}
@@ -221,9 +224,9 @@ func TestHintsOfLimits(t *testing.T) {
 		s := newService(t, &fakeExecutor{run: func(_ dockerexec.Spec, _ dockerexec.Command, out dockerexec.Output) (dockerexec.Result, error) {
 			return tt.result, out(dockerexec.Stderr, []byte(tt.printed))
 		}}, "")
-		cfg := *s.resolver.platforms.cfg.Load()
+		cfg := plantest.Platform(t)
 		cfg.Settings.Limits.Pids = 64
-		s.resolver.platforms.Use(cfg)
+		s.planner.Platforms().Use(cfg)
 		if _, _, err := s.Put("agent", Registration{UserID: "alice"}); err != nil {
 			t.Fatal(err)
 		}
@@ -332,7 +335,7 @@ func TestRegistrationsThatAreRefused(t *testing.T) {
 			t.Errorf("%s: %v, want %s", tt.name, err, tt.message)
 		}
 		if list := s.List(); len(list) != 1 {
-			t.Errorf("%s: registered %v", tt.name, shown(list))
+			t.Errorf("%s: registered %v", tt.name, list)
 		}
 	}
 	s, long := newService(t, nil, ""), Registration{UserID: "alice", Network: true}

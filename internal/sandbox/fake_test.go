@@ -3,7 +3,6 @@ package sandbox
 import (
 	"context"
 	"errors"
-	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -13,10 +12,10 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/daycare-run/sandbox/dockerexec"
-	"github.com/daycare-run/sandbox/images"
 	"github.com/daycare-run/sandbox/internal/cgroup"
-	"github.com/daycare-run/sandbox/internal/dockerd"
 	"github.com/daycare-run/sandbox/internal/ids"
+	"github.com/daycare-run/sandbox/internal/plan"
+	"github.com/daycare-run/sandbox/internal/plantest"
 	"github.com/daycare-run/sandbox/internal/process"
 	"github.com/daycare-run/sandbox/internal/quota"
 	"github.com/daycare-run/sandbox/internal/rootfs"
@@ -97,26 +96,8 @@ func (f *fakeExecutor) Containers() []dockerexec.Container { return nil }
 
 func (f *fakeExecutor) Pooled() []dockerexec.Container { return nil }
 
-// fakePlatform is a Docker with runsc and an image.
-func fakePlatform(t testing.TB) PlatformConfig {
-	return PlatformConfig{
-		Settings: dockerexec.Platform{Runtime: "runsc", Limits: dockerexec.Limits{NanoCPUs: 4e9}},
-		Find: func(context.Context) (images.Image, error) {
-			return images.Image{ID: "sha256:aa", Env: []string{"PATH=/bin", "HOME=/root"}, Version: "1"}, nil
-		},
-		Forget: func() {},
-		Overrides: func(context.Context, string) (*images.Overrides, error) {
-			return images.NewOverrides(t.TempDir(), images.Original{Passwd: []byte(fmt.Sprintf("user:x:%d:1::/:/bin/sh\n", testUID)), Group: []byte(fmt.Sprintf("user:x:%d:\n", testGID))}), nil
-		},
-		Inspect: func(context.Context) (dockerd.Info, error) {
-			return dockerd.Info{Version: "20.10.24", CPUs: 2, Runtimes: []string{"runc", "runsc"}, GVisor: []string{"runsc"}, DefaultRuntime: "runc"}, nil
-		},
-		Log: zerolog.Nop(),
-	}
-}
-
 // The owner of a home that the service makes in these tests.
-const testUID, testGID = 4321, 1234
+const testUID, testGID = plantest.UID, plantest.GID
 
 // newService makes a Service over temporary folders, with sandbox "agent" of alice in workingDir. Its
 // limits are those of config's defaults.
@@ -127,34 +108,43 @@ func newService(t testing.TB, executor *fakeExecutor, workingDir string) *Servic
 	}
 	executor.t = t
 	root := t.TempDir()
-	s := New(newResolver(t, rootfs.Config{UsersDir: filepath.Join(root, "users")}), executor, openProcesses(t, root), nil)
+	s := New(testConfig(), newPlanner(t, rootfs.Config{UsersDir: filepath.Join(root, "users")}), executor, openProcesses(t, root), nil)
 	if _, _, err := s.Put("agent", Registration{UserID: "alice", WorkingDir: workingDir}); err != nil {
 		t.Fatal(err)
 	}
 	return s
 }
 
-// newResolver makes a Resolver for homes as cfg says.
-func newResolver(t testing.TB, cfg rootfs.Config) *Resolver {
-	t.Helper()
-	cfg.HomeOwners = rootfs.Owners{UID: testUID, GID: testGID}
-	r, err := OpenResolver(filepath.Join(filepath.Dir(cfg.UsersDir), "sandboxes"), Config{
-		DefaultTimeout: 30 * time.Second, MaxTimeout: 300 * time.Second, MaxAttachedTimeout: 8 * time.Hour, KillGrace: 2 * time.Second, MaxImage: testImages,
-		Quotas: quota.New(quota.Limits{PerUser: quota.Bounds{Commands: 2}}),
-	}, rootfs.NewPlanner(cfg, zerolog.Nop()), NewPlatforms(fakePlatform(t)), zerolog.Nop())
-	if err != nil {
-		t.Fatal(err)
+func testConfig() Config {
+	return Config{
+		DefaultTimeout: 30 * time.Second, MaxTimeout: 300 * time.Second, MaxAttachedTimeout: 8 * time.Hour, KillGrace: 2 * time.Second,
+		MaxImage: testImages, Quotas: quota.New(quota.Limits{PerUser: quota.Bounds{Commands: 2}}),
 	}
-	return r
 }
+
+// newPlanner makes a planner for homes as cfg says.
+func newPlanner(t testing.TB, cfg rootfs.Config) *plan.Planner {
+	t.Helper()
+	return plantest.New(t, cfg, plan.NewPlatforms(plantest.Platform(t)), nil)
+}
+
+// nobody starts processes here.
+type nobody struct{ process.Runner }
+
+func (nobody) Instances(context.Context) ([]process.Instance, error) { return nil, nil }
 
 // openProcesses has no processes, and none can be started.
 func openProcesses(t testing.TB, root string) *process.Manager {
 	t.Helper()
+	return openProcessesOf(t, root, nobody{})
+}
+
+func openProcessesOf(t testing.TB, root string, runner process.Runner) *process.Manager {
+	t.Helper()
 	ports := process.NewListeners(process.PortRange{}, zerolog.Nop())
 	t.Cleanup(ports.Shutdown)
 	processes, err := process.Open(process.Config{
-		Dir: filepath.Join(root, "processes"), Runner: &Runner{}, LogDir: func(process.Record) string { return root }, Discard: func(process.Record) error { return nil },
+		Dir: filepath.Join(root, "processes"), Runner: runner, LogDir: func(process.Record) string { return root }, Discard: func(process.Record) error { return nil },
 		Clock: process.SystemClock{}, BootID: "b", Ports: ports, Log: zerolog.Nop(),
 	})
 	if err != nil {
@@ -164,13 +154,13 @@ func openProcesses(t testing.TB, root string) *process.Manager {
 }
 
 // planFor is the plan of a call to sandbox "agent".
-func planFor(t testing.TB, s *Service, asked Confinement) plan {
+func planFor(t testing.TB, s *Service, asked Confinement) plan.Plan {
 	t.Helper()
 	c, err := s.call("agent", asked)
 	if err != nil {
 		t.Fatal(err)
 	}
-	p, err := s.resolver.plan(t.Context(), c, false)
+	p, err := s.plan(t.Context(), c, false)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -178,11 +168,11 @@ func planFor(t testing.TB, s *Service, asked Confinement) plan {
 }
 
 // usersDir is where the homes are.
-func (s *Service) usersDir() string { return s.resolver.rootfs.UsersDir() }
+func (s *Service) usersDir() string { return s.planner.Files().UsersDir() }
 
 // allowMounts lets further mounts be in roots.
 func (s *Service) allowMounts(own []string, roots ...string) {
-	s.resolver.rootfs.Use(rootfs.Config{
+	s.planner.Files().Use(rootfs.Config{
 		UsersDir: s.usersDir(), AllowedMountRoots: roots, OwnPlaces: own, HomeOwners: rootfs.Owners{UID: testUID, GID: testGID},
 	})
 }

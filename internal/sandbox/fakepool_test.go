@@ -11,6 +11,7 @@ import (
 
 	"github.com/daycare-run/sandbox/dockerexec"
 	"github.com/daycare-run/sandbox/internal/egress/decisions"
+	"github.com/daycare-run/sandbox/internal/plan"
 	"github.com/daycare-run/sandbox/internal/policy"
 	"github.com/daycare-run/sandbox/internal/quota"
 	"github.com/daycare-run/sandbox/internal/rootfs"
@@ -81,16 +82,16 @@ func (f *fakePool) BindLasting(ctx context.Context, class string, leave int, use
 func newPool(t *testing.T, size, most int) (*Service, *Pool, *fakePool) {
 	t.Helper()
 	root := t.TempDir()
-	r := newResolver(t, rootfs.Config{UsersDir: filepath.Join(root, "users")})
-	cfg := *r.cfg()
-	cfg.Egress, cfg.MaxDomains, cfg.Decisions = policy.EgressRules{AllowGlobalWildcard: true}, 10, decisions.New(100)
-	r.Use(cfg)
-	fake := &fakePool{planner: r.rootfs, waits: map[string][]dockerexec.Spec{}, specs: map[string]dockerexec.Spec{}, bound: map[string]string{}}
-	pool := OpenPool(filepath.Join(root, "pool", "classes.json"), PoolConfig{Size: size, Max: most, Lasting: []Lasting{{}, {CPUs: 0.5}, {Image: "theirs"}}}, r, fake, zerolog.Nop())
+	planner := newPlanner(t, rootfs.Config{UsersDir: filepath.Join(root, "users")})
+	planner.Use(plan.Config{Egress: policy.EgressRules{AllowGlobalWildcard: true}, MaxDomains: 10})
+	cfg := testConfig()
+	cfg.Decisions = decisions.New(100)
+	fake := &fakePool{planner: planner.Files(), waits: map[string][]dockerexec.Spec{}, specs: map[string]dockerexec.Spec{}, bound: map[string]string{}}
+	pool := OpenPool(filepath.Join(root, "pool", "classes.json"), PoolConfig{Size: size, Max: most, Lasting: []plan.Lasting{{}, {CPUs: 0.5}, {Image: "theirs"}}}, planner, fake, cfg.Quotas, nil, zerolog.Nop())
 	executor := &fakeExecutor{t: t, run: func(dockerexec.Spec, dockerexec.Command, dockerexec.Output) (dockerexec.Result, error) {
 		return dockerexec.Result{}, nil
 	}}
-	return New(r, executor, openProcesses(t, root), pool), pool, fake
+	return New(cfg, planner, executor, openProcesses(t, root), pool), pool, fake
 }
 
 // first is a user's first call.

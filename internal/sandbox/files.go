@@ -11,6 +11,7 @@ import (
 	"github.com/daycare-run/sandbox/dockerexec"
 	"github.com/daycare-run/sandbox/internal/errs"
 	"github.com/daycare-run/sandbox/internal/hostfs"
+	"github.com/daycare-run/sandbox/internal/plan"
 	"github.com/daycare-run/sandbox/internal/policy"
 	"github.com/daycare-run/sandbox/internal/rootfs"
 )
@@ -122,7 +123,7 @@ func (s *Service) Usage(ctx context.Context, id string) (used, free int64, err e
 	if err != nil {
 		return 0, 0, err
 	}
-	h, err := s.resolver.rootfs.OpenHome(ctx, box.User.String())
+	h, err := s.planner.Files().OpenHome(ctx, box.User.String())
 	if err != nil {
 		return 0, 0, err
 	}
@@ -221,16 +222,16 @@ func (s *Service) Explain(ctx context.Context, id string, asked Confinement) (Ex
 	if err != nil {
 		return Explanation{}, err
 	}
-	p, err := s.resolver.plan(ctx, c, true)
+	p, err := s.plan(ctx, c, true)
 	if err != nil {
 		return Explanation{}, err
 	}
 	e := Explanation{
-		User: c.User.String(), WorkingDir: c.WorkingDir.String(), Runtime: p.spec.Runtime(),
-		Home: p.home, HomeWhy: p.homeWhy, Network: networkText(p.spec.Egress), Events: "none",
-		Fingerprint: string(p.spec.Fingerprint()), Places: p.decision.View.Regions(),
+		User: c.User.String(), WorkingDir: c.WorkingDir.String(), Runtime: p.Spec.Runtime(),
+		Home: p.Home, HomeWhy: p.HomeWhy, Network: plan.NetworkText(p.Spec.Egress), Events: "none",
+		Fingerprint: string(p.Spec.Fingerprint()), Places: p.Decision.View.Regions(),
 	}
-	if p.decision.Events {
+	if p.Decision.Events {
 		e.Events = "the caller's control socket at " + rootfs.EventsPath
 	}
 	for _, container := range s.executor.Containers() {

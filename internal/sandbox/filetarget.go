@@ -5,13 +5,10 @@ import (
 	"fmt"
 	"strconv"
 
-	cerrdefs "github.com/containerd/errdefs"
-
-	"github.com/daycare-run/sandbox/dockerexec"
 	"github.com/daycare-run/sandbox/internal/errs"
 	"github.com/daycare-run/sandbox/internal/hostfs"
+	"github.com/daycare-run/sandbox/internal/plan"
 	"github.com/daycare-run/sandbox/internal/policy"
-	"github.com/daycare-run/sandbox/internal/quota"
 	"github.com/daycare-run/sandbox/pathmap"
 )
 
@@ -87,11 +84,6 @@ func linkIf(follow bool, otherwise lastLink) lastLink {
 	return otherwise
 }
 
-// tmpOpener finds the users' /tmp. *dockerexec.Executor is one.
-type tmpOpener interface {
-	Tmp(ctx context.Context, spec dockerexec.Spec, token quota.Token, create bool) (dir string, release func(), err error)
-}
-
 // target finds a path that a caller wrote, through the symbolic links in it. A call without permissions has the view
 // of all that the sandbox holds.
 func (s *Service) target(ctx context.Context, id, field string, where Where, check accessCheck) (fileTarget, error) {
@@ -102,15 +94,15 @@ func (s *Service) target(ctx context.Context, id, field string, where Where, che
 	if where.Path == "" {
 		return fileTarget{}, errs.Invalid("%s is empty", field)
 	}
-	path, err := c.filePath(where.Path)
+	path, err := c.FilePath(where.Path)
 	if err != nil {
 		return fileTarget{}, errs.Invalid("%s: %v", field, err)
 	}
-	t := fileTarget{asked: path, path: path, view: c.subject.Held(), user: c.User.String(), paths: c.paths}
+	t := fileTarget{asked: path, path: path, view: c.Subject.Held(), user: c.User.String(), paths: c.Paths}
 	if where.Permissions != nil {
 		narrowed := *c
 		narrowed.Permissions = where.Permissions
-		decision, err := s.resolver.decide(&narrowed)
+		decision, err := s.planner.View(&narrowed)
 		if err != nil {
 			return fileTarget{}, err
 		}
@@ -125,20 +117,25 @@ func (s *Service) target(ctx context.Context, id, field string, where Where, che
 }
 
 // openTarget opens the root of the mount that shows the target's path, unless it is open already.
-func (s *Service) openTarget(ctx context.Context, c *call, t *fileTarget, create bool) error {
+func (s *Service) openTarget(ctx context.Context, c *plan.Call, t *fileTarget, create bool) error {
 	if t.path.Within(policy.Tmp) {
 		if t.root != nil && t.base == policy.Tmp {
 			t.name = t.below()
 			return nil
 		}
 		t.close()
-		p, err := s.resolver.plan(ctx, c, false)
+		p, err := s.plan(ctx, c, false)
 		if err != nil {
 			return err
 		}
-		return t.openTmp(ctx, s.resolver, s.executor, p.spec, s.token, create)
+		if t.root, t.host, t.free, err = s.planner.OpenTmp(ctx, p.Spec, t.path, s.executor, s.token, create); err != nil {
+			return err
+		}
+		t.base = policy.Tmp
+		t.name = t.below()
+		return nil
 	}
-	at, rest, err := c.paths.Locate(t.path)
+	at, rest, err := c.Paths.Locate(t.path)
 	if err != nil {
 		return errs.NotFound("%v", err)
 	}
@@ -147,7 +144,7 @@ func (s *Service) openTarget(ctx context.Context, c *call, t *fileTarget, create
 	}
 	t.close()
 	t.base, t.host = at.Container, at.Host.String()
-	t.root, err = s.resolver.rootfs.OpenRoot(ctx, c.User.String(), at)
+	t.root, err = s.planner.Files().OpenRoot(ctx, c.User.String(), at)
 	return err
 }
 
@@ -191,24 +188,6 @@ func readOnlyWhy(at policy.Region) string {
 		return "it writes to its working directory and to permissions.writeDirs"
 	}
 	return at.Why
-}
-
-// openTmp opens the user's /tmp, which exists while the user has a container; create makes a container
-// on behalf of the token.
-func (t *fileTarget) openTmp(ctx context.Context, r *Resolver, executor tmpOpener, spec dockerexec.Spec, token quota.Token, create bool) error {
-	dir, free, err := executor.Tmp(ctx, spec, token, create)
-	if cerrdefs.IsNotFound(err) {
-		return errs.NotFound("%q is not there: /tmp is empty when the user's last container has gone", t.path)
-	}
-	if err != nil {
-		return err
-	}
-	t.free, t.host, t.base = free, dir, policy.Tmp
-	if t.root, err = r.rootfs.OpenTmp(dir, spec); err != nil {
-		return errs.Redact(ctx, r.log, "cannot open /tmp", err)
-	}
-	t.name = t.below()
-	return nil
 }
 
 // below returns the path below base.

@@ -7,9 +7,11 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	cerrdefs "github.com/containerd/errdefs"
 
+	"github.com/daycare-run/sandbox/internal/ids"
 	"github.com/daycare-run/sandbox/internal/rootfs"
 )
 
@@ -99,7 +101,7 @@ func TestTargetsThatMeanTwoFiles(t *testing.T) {
 			t.Errorf("%s: %v, want %q", tt.name, err, tt.says)
 		}
 	}
-	s.resolver.rootfs.Use(rootfs.Config{UsersDir: "/data/users", AllowedMountRoots: []string{"/srv"}})
+	s.planner.Files().Use(rootfs.Config{UsersDir: "/data/users", AllowedMountRoots: []string{"/srv"}})
 	for target, says := range map[string]string{"/data": "", "/data/users/alice/home": `what is mounted at "/home"`, "/data/users/alice/home/x": `what is mounted at "/home"`} {
 		_, _, err := s.Put("two", Registration{UserID: "alice", Mounts: []MountRequest{{Source: "/srv/new", Target: target}}})
 		if says == "" && err != nil || says != "" && (!cerrdefs.IsInvalidArgument(err) || !strings.Contains(err.Error(), says)) {
@@ -112,17 +114,23 @@ func TestTargetsThatWereRegisteredBefore(t *testing.T) {
 	s := newService(t, nil, "")
 	s.allowMounts(nil, "/mnt", "/srv")
 	asked := Registration{UserID: "alice", Mounts: []MountRequest{{Source: "/mnt/data", Target: "/mnt/old"}, {Source: "/srv/new", Target: "/mnt/data"}}}
-	before := box(t, "before", "alice", "/home")
-	if err := s.resolver.parseMounts(&before, asked); err != nil {
+	before, err := s.Get("agent")
+	if err != nil {
 		t.Fatal(err)
 	}
-	if _, _, err := s.resolver.registry.Put(before, monday); err != nil {
+	if before.ID, err = ids.ParseSandbox("before"); err != nil {
 		t.Fatal(err)
 	}
-	again := newResolver(t, rootfs.Config{UsersDir: s.usersDir()})
-	found, err := again.registry.Get(before.ID)
+	if err := s.parseMounts(&before, asked); err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := s.registry.Put(before, time.Now()); err != nil {
+		t.Fatal(err)
+	}
+	again := newPlanner(t, rootfs.Config{UsersDir: s.usersDir()})
+	found, err := again.Sandboxes().Get(before.ID)
 	if err == nil {
-		_, err = again.resolve(found, Confinement{})
+		_, err = again.Resolve(found, Confinement{})
 	}
 	if err != nil || len(found.Mounts) != 2 {
 		t.Errorf("%+v, %v", found, err)
@@ -139,7 +147,7 @@ func TestLinksOfTheOperators(t *testing.T) {
 	if err := errors.Join(os.MkdirAll(real+"/users", 0o755), os.Symlink("disk", named)); err != nil {
 		t.Fatal(err)
 	}
-	s := New(newResolver(t, rootfs.Config{UsersDir: named + "/users", AllowedMountRoots: []string{real}}), &fakeExecutor{t: t}, openProcesses(t, dir), nil)
+	s := New(testConfig(), newPlanner(t, rootfs.Config{UsersDir: named + "/users", AllowedMountRoots: []string{real}}), &fakeExecutor{t: t}, openProcesses(t, dir), nil)
 	if _, _, err := s.Put("agent", Registration{UserID: "alice"}); err != nil {
 		t.Fatal(err)
 	}
@@ -150,7 +158,7 @@ func TestLinksOfTheOperators(t *testing.T) {
 		t.Error(err)
 	}
 	p := planFor(t, s, Confinement{Permissions: []string{"@write:" + named + "/users/alice/home/sub"}})
-	for _, m := range p.spec.Mounts {
+	for _, m := range p.Spec.Mounts {
 		if !strings.HasPrefix(m.Source, real+"/users/alice/home") {
 			t.Errorf("%s is mounted from %s, behind a link", m.Target, m.Source)
 		}

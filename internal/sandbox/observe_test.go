@@ -49,7 +49,7 @@ func TestWhatBecameOfAnExec(t *testing.T) {
 			var told []calls.Event
 			cfg := *s.cfg()
 			cfg.Events = events.New(func(e *events.Event) { told = append(told, e.Detail.(calls.Event)) })
-			s.resolver.Use(cfg)
+			s.Use(cfg)
 			_, _ = s.Exec(tt.ctx, tt.id, Request{Command: "ls"}, nil)
 			if len(told) != 2 || told[0].What != calls.Began || told[1].What != calls.Ended || told[0].ID != told[1].ID || told[1].Command != "ls" {
 				t.Fatalf("%+v", told)
@@ -78,7 +78,7 @@ func TestUseWhileCallsAreMade(t *testing.T) {
 	}}, "")
 	cfg := *s.cfg()
 	cfg.Quotas = nil
-	s.resolver.Use(cfg)
+	s.Use(cfg)
 	var calls sync.WaitGroup
 	for range 4 {
 		calls.Go(func() {
@@ -91,12 +91,12 @@ func TestUseWhileCallsAreMade(t *testing.T) {
 	}
 	for i := range 200 {
 		cfg.DefaultTimeout, cfg.KillGrace = time.Duration(30*(i%3+1))*time.Second, time.Duration(2*(i%3+1))*time.Second
-		s.resolver.Use(cfg)
+		s.Use(cfg)
 	}
 	calls.Wait()
 	minute := time.Minute
 	cfg.MaxTimeout = 30 * time.Second
-	s.resolver.Use(cfg)
+	s.Use(cfg)
 	if _, err := s.Exec(t.Context(), "agent", Request{Command: "ls", Timeout: &minute}, nil); !cerrdefs.IsInvalidArgument(err) {
 		t.Errorf("beyond the timeout of now: %v", err)
 	}
@@ -120,19 +120,5 @@ func TestHealthTellsOfSettings(t *testing.T) {
 		if h := s.Health(t.Context()); len(h.Warnings) != 1 || !strings.Contains(h.Warnings[0], tt.want) {
 			t.Errorf("%+v", h)
 		}
-	}
-}
-
-// Another platform is asked for at once, and not only when Docker tells of something.
-func TestPlatformsUse(t *testing.T) {
-	p := NewPlatforms(fakePlatform(t))
-	if _, err := p.Current(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	cfg := fakePlatform(t)
-	cfg.Settings.Limits.NanoCPUs = 1e9
-	p.Use(cfg)
-	if now, err := p.Current(t.Context()); err != nil || now.Limits.NanoCPUs != 1e9 {
-		t.Errorf("%+v, %v", now.Limits, err)
 	}
 }

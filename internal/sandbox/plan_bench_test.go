@@ -22,7 +22,7 @@ func BenchmarkPlan(b *testing.B) {
 			s := newService(b, nil, "")
 			for b.Loop() {
 				p := planFor(b, s, Confinement{Permissions: tt.tags})
-				p.spec.Fingerprint()
+				p.Spec.Fingerprint()
 			}
 		})
 	}
@@ -53,7 +53,7 @@ func BenchmarkView(b *testing.B) {
 	p := planFor(b, s, Confinement{Permissions: tags})
 	b.Run("fingerprint", func(b *testing.B) {
 		for b.Loop() {
-			p.spec.Fingerprint()
+			p.Spec.Fingerprint()
 		}
 	})
 	b.Run("plan", func(b *testing.B) {

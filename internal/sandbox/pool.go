@@ -12,6 +12,8 @@ import (
 	"golang.org/x/sync/singleflight"
 
 	"github.com/daycare-run/sandbox/dockerexec"
+	"github.com/daycare-run/sandbox/internal/events"
+	"github.com/daycare-run/sandbox/internal/plan"
 	"github.com/daycare-run/sandbox/internal/quota"
 )
 
@@ -22,7 +24,7 @@ type PoolConfig struct {
 	// MinFreeMemory is how many bytes of memory the host must have available for more to be made.
 	MinFreeMemory int64
 	// Lasting are what sandboxes that last are made of now. No containers wait for other kinds of them.
-	Lasting []Lasting
+	Lasting []plan.Lasting
 }
 
 // poolExecutor makes the pool's containers and gives them to users. *dockerexec.Executor is one.
@@ -39,7 +41,9 @@ type poolExecutor interface {
 // Pool keeps containers ready for users who are still to come, with homes of their own. The first calls of
 // recent users decide which kinds of containers it keeps. It is safe for concurrent use.
 type Pool struct {
-	resolver *Resolver
+	planner  *plan.Planner
+	quotas   *quota.Ledger
+	events   *events.Stream
 	executor poolExecutor
 	classes  *poolClasses
 	cfg      atomic.Pointer[PoolConfig]
@@ -87,9 +91,9 @@ type PoolStats struct {
 }
 
 // OpenPool returns a Pool that continues with the kinds of containers recorded in file. Fill fills it.
-func OpenPool(file string, cfg PoolConfig, resolver *Resolver, executor poolExecutor, log zerolog.Logger) *Pool {
+func OpenPool(file string, cfg PoolConfig, planner *plan.Planner, executor poolExecutor, quotas *quota.Ledger, events *events.Stream, log zerolog.Logger) *Pool {
 	p := &Pool{
-		resolver: resolver, executor: executor, classes: readClasses(file, log), log: log,
+		planner: planner, executor: executor, quotas: quotas, events: events, classes: readClasses(file, log), log: log,
 		wake: make(chan struct{}, 1), taken: map[share]time.Time{}, stats: PoolStats{Asked: map[string]uint64{}},
 	}
 	p.Use(cfg)
@@ -162,18 +166,18 @@ func (p *Pool) Stats() PoolStats {
 
 // bind gives a user who has no folder one of the pool's, with the container that has it. Nothing depends on
 // it: the call continues like any other, and finds the container by its Spec or makes one.
-func (p *Pool) bind(ctx context.Context, c *call, token quota.Token) (hit bool) {
-	if p == nil || p.size() == 0 || p.resolver.rootfs.HasFolder(c.User.String()) {
+func (p *Pool) bind(ctx context.Context, c plan.Decided, token quota.Token) (hit bool) {
+	if p == nil || p.size() == 0 || p.planner.Files().HasFolder(c.User.String()) {
 		return false
 	}
 	// A call that comes meanwhile waits, and finds what this one has bound.
 	_, _, _ = p.binding.Do(c.User.String(), func() (any, error) {
-		if p.resolver.rootfs.HasFolder(c.User.String()) { // by now
+		if p.planner.Files().HasFolder(c.User.String()) { // by now
 			return nil, nil
 		}
-		class, key, egress, ok := p.resolver.class(c)
+		class, key, ok := classOf(c)
 		hit = p.bindOnce(c, keyedClass{class, key}, ok, token, func(leave int) error {
-			return p.executor.Bind(ctx, key, leave, quota.Account{User: c.User.String(), Token: token}, egress)
+			return p.executor.Bind(ctx, key, leave, quota.Account{User: c.User.String(), Token: token}, c.Egress)
 		})
 		return nil, nil
 	})
@@ -181,18 +185,18 @@ func (p *Pool) bind(ctx context.Context, c *call, token quota.Token) (hit bool) 
 }
 
 // bindLasting is bind for a sandbox that lasts, before it has its container.
-func (p *Pool) bindLasting(ctx context.Context, c *call, l lastingShape, egress dockerexec.Egress, token quota.Token) (hit bool) {
+func (p *Pool) bindLasting(ctx context.Context, c plan.Decided, l plan.Shape, token quota.Token) (hit bool) {
 	if p == nil || p.size() == 0 {
 		return false
 	}
-	class, key, ok := p.resolver.lastingClass(ctx, c, l, egress)
+	class, key, ok := p.lastingClass(ctx, c, l)
 	return p.bindOnce(c, keyedClass{class, key}, ok && p.cfg.Load().has(l), token, func(leave int) error {
-		return p.executor.BindLasting(ctx, key, leave, c.User.String(), egress)
+		return p.executor.BindLasting(ctx, key, leave, c.User.String(), c.Egress)
 	})
 }
 
 // bindOnce binds a container of a class if there is one, and counts the outcome.
-func (p *Pool) bindOnce(c *call, class keyedClass, is bool, token quota.Token, bind func(leave int) error) (hit bool) {
+func (p *Pool) bindOnce(c plan.Decided, class keyedClass, is bool, token quota.Token, bind func(leave int) error) (hit bool) {
 	outcome, h := poolUnlike, share{class.key, token.Name}
 	if is {
 		p.classes.note(vote{Key: class.key, User: c.User.String(), Caller: token.Name}, class.poolClass)
@@ -212,13 +216,13 @@ func (p *Pool) bindOnce(c *call, class keyedClass, is bool, token quota.Token, b
 	return outcome == poolHit
 }
 
-func (p *Pool) outcomeOf(c *call, err error) string {
+func (p *Pool) outcomeOf(c plan.Decided, err error) string {
 	if errors.Is(err, dockerexec.ErrNotStocked) {
 		return poolEmpty
 	}
 	p.countFailure(err)
 	if err != nil {
-		c.cfg.Events.Tell(context.Background(), c.User.String(), dockerexec.Incident{What: "the pool cannot serve a new user", Err: err})
+		p.events.Tell(context.Background(), c.User.String(), dockerexec.Incident{What: "the pool cannot serve a new user", Err: err})
 		return poolFailed
 	}
 	return poolHit

@@ -17,7 +17,8 @@ import (
 	"github.com/daycare-run/sandbox/dockerexec"
 	"github.com/daycare-run/sandbox/images"
 	"github.com/daycare-run/sandbox/internal/ids"
-	"github.com/daycare-run/sandbox/internal/process"
+	"github.com/daycare-run/sandbox/internal/plan"
+	"github.com/daycare-run/sandbox/internal/plantest"
 	"github.com/daycare-run/sandbox/internal/quota"
 )
 
@@ -77,7 +78,7 @@ func TestPoolFollowsFirstCalls(t *testing.T) {
 		}
 	}
 	pool.classes.save(zerolog.Nop())
-	again := OpenPool(pool.classes.file, PoolConfig{Size: 2, Max: 7}, pool.resolver, fake, zerolog.Nop())
+	again := OpenPool(pool.classes.file, PoolConfig{Size: 2, Max: 7}, pool.planner, fake, nil, nil, zerolog.Nop())
 	if fmt.Sprint(again.classes.list()) != fmt.Sprint(pool.classes.list()) {
 		t.Errorf("after a restart: %v", again.classes.list())
 	}
@@ -113,7 +114,7 @@ func TestPoolOfNoUse(t *testing.T) {
 	if err := first(t, s, "refused", Registration{}, Request{Confinement: Confinement{Permissions: []string{"@network"}}}); err == nil {
 		t.Error("what is not granted is run")
 	}
-	if got := pool.Stats(); got.Asked[poolUnlike] != 4 || got.Classes != 0 {
+	if got := pool.Stats(); got.Asked[poolUnlike] != 3 || got.Classes != 0 {
 		t.Errorf("%+v", got)
 	}
 	// What fails there changes nothing for the call.
@@ -279,15 +280,15 @@ func TestClassesThatWereCut(t *testing.T) {
 	}
 }
 
-func restrictions(denied ...string) process.Restrictions {
-	return process.Restrictions{DenyRead: denied}
+func restrictions(denied ...string) plan.Restrictions {
+	return plan.Restrictions{DenyRead: denied}
 }
 
 // Sandboxes that last are of classes of their own, by their size and by whether they have a network, and all of it. What was
 // kept for one is what the next one's plan asks for.
 func TestPoolOfSandboxesThatLast(t *testing.T) {
 	s, pool, fake := newPool(t, 1, 7)
-	kinds := []Lasting{{NoNetwork: true}, {NoNetwork: true, CPUs: 0.5}, {Allow: []string{"a.example"}}, {Allow: []string{"*"}}}
+	kinds := []plan.Lasting{{NoNetwork: true}, {NoNetwork: true, CPUs: 0.5}, {Allow: []string{"a.example"}}, {Allow: []string{"*"}}}
 	come := func(n int) {
 		for i, kind := range kinds {
 			id := fmt.Sprintf("box-%d-%d", n, i)
@@ -295,8 +296,7 @@ func TestPoolOfSandboxesThatLast(t *testing.T) {
 				t.Fatal(err)
 			}
 			kind.Env = []map[string]string{{"OF": id}} // which is no part of its container
-			s.BindLasting(t.Context(), id, kind)
-			spec, env, err := s.PlanLasting(t.Context(), id, kind)
+			spec, env, err := s.PlanLasting(t.Context(), id, kind, true)
 			if err != nil || env["OF"] != id || spec.Lasting != id {
 				t.Fatalf("%+v, %v, %v", spec, env, err)
 			}
@@ -338,16 +338,18 @@ func TestPoolOfSandboxesThatLast(t *testing.T) {
 func TestPoolOfAnImageThatChanges(t *testing.T) {
 	s, pool, fake := newPool(t, 1, 7)
 	image, fault := "sha256:bb", error(nil)
-	platform := fakePlatform(t)
+	platform := plantest.Platform(t)
 	platform.FindOther = func(context.Context, string) (images.Image, error) { return images.Image{ID: image}, fault }
-	pool.resolver.platforms.Use(platform)
-	kind := Lasting{Image: "theirs", NoNetwork: true}
+	pool.planner.Platforms().Use(platform)
+	kind := plan.Lasting{Image: "theirs", NoNetwork: true}
 	come := func(id string) {
 		t.Helper()
 		if _, _, err := s.Put(id, Registration{UserID: id}); err != nil {
 			t.Fatal(err)
 		}
-		s.BindLasting(t.Context(), id, kind)
+		if _, _, err := s.PlanLasting(t.Context(), id, kind, true); err != nil {
+			t.Fatal(err)
+		}
 	}
 	waits := func() (of []string) {
 		for _, list := range fake.waits {
@@ -388,7 +390,7 @@ func TestPoolOfAnImageThatChanges(t *testing.T) {
 	fault = nil
 	come("third")
 	pool.fillNow(t)
-	pool.Use(PoolConfig{Size: 1, Max: 7, Lasting: []Lasting{{}}})
+	pool.Use(PoolConfig{Size: 1, Max: 7, Lasting: []plan.Lasting{{}}})
 	pool.fillNow(t)
 	if got := waits(); len(got) != 0 {
 		t.Errorf("of no template: %s", got)
@@ -412,7 +414,9 @@ func TestPoolIsSharedByTokens(t *testing.T) {
 			if _, _, err := scoped.Put(id, Registration{UserID: id}); err != nil {
 				t.Fatal(err)
 			}
-			scoped.BindLasting(t.Context(), id, Lasting{NoNetwork: true})
+			if _, _, err := scoped.PlanLasting(t.Context(), id, plan.Lasting{NoNetwork: true}, true); err != nil {
+				t.Fatal(err)
+			}
 			return fake.bound[id] != ""
 		}
 		come("greedy")

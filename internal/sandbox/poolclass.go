@@ -10,7 +10,9 @@ import (
 
 	"github.com/daycare-run/sandbox/dockerexec"
 	"github.com/daycare-run/sandbox/internal/ids"
+	"github.com/daycare-run/sandbox/internal/plan"
 	"github.com/daycare-run/sandbox/internal/policy"
+	"github.com/daycare-run/sandbox/internal/registry"
 	"github.com/daycare-run/sandbox/pathmap"
 )
 
@@ -29,34 +31,30 @@ type poolClass struct {
 	Profile string `json:"profile,omitempty"`
 	Open    bool   `json:"open,omitempty"`
 	// Lasts is for sandboxes that last, which have a Shape.
-	Lasts bool         `json:"lasts,omitempty"`
-	Shape lastingShape `json:"shape,omitzero"`
+	Lasts bool       `json:"lasts,omitempty"`
+	Shape plan.Shape `json:"shape,omitzero"`
 }
 
-// class returns a call's class, its key, and what the call may reach. ok is false for calls without a class: those that
-// see anything from outside the home, that are of apps, that see less than others, or that are refused.
-func (r *Resolver) class(c *call) (class poolClass, key string, egress dockerexec.Egress, ok bool) {
-	if len(c.Mounts) > 0 || c.SkillsDir != "" || c.AppID != "" || len(c.subject.AppRoots) > 0 || len(c.DenyRead)+len(c.DenyWrite) > 0 {
-		return class, "", egress, false
+// classOf returns a call's class and its key. ok is false for calls without a class: those that see anything from outside
+// the home, that are of apps, or that see less than others.
+func classOf(c plan.Decided) (class poolClass, key string, ok bool) {
+	if len(c.Mounts) > 0 || c.SkillsDir != "" || c.AppID != "" || len(c.Subject.AppRoots) > 0 || len(c.DenyRead)+len(c.DenyWrite) > 0 || c.Decision.Events {
+		return class, "", false
 	}
-	decision, err := r.decide(c)
-	if err != nil || decision.Events {
-		return class, "", egress, false
+	if c.Egress.Profile != "" && c.CannotFilter() {
+		return class, "", false // on such a host, a container with a network has it from its start
 	}
-	if egress, err = c.egress(decision.Network); err != nil || egress.IsOpen() && c.cfg.CannotFilter != nil {
-		return class, "", egress, false // on such a host, a container with an open network has it from its start
-	}
-	grants, err := policy.ParseTags(c.Permissions, c.paths)
+	grants, err := policy.ParseTags(c.Permissions, c.Paths)
 	if err != nil {
-		return class, "", egress, false
+		return class, "", false
 	}
 	class = poolClass{
-		WorkingDir: c.WorkingDir.String(), WriteDirs: texts(c.WriteDirs), ReadDirs: texts(c.ReadDirs), Profile: egress.Profile, Open: egress.IsOpen(),
+		WorkingDir: c.WorkingDir.String(), WriteDirs: texts(c.WriteDirs), ReadDirs: texts(c.ReadDirs), Profile: c.Egress.Profile, Open: c.Egress.IsOpen(),
 	}
-	if c.Home != "" {
-		path, err := c.paths.Parse(c.Home)
+	if c.Call.Home != "" {
+		path, err := c.Paths.Parse(c.Call.Home)
 		if err != nil {
-			return class, "", egress, false
+			return class, "", false
 		}
 		class.Home = path.String()
 	}
@@ -69,27 +67,22 @@ func (r *Resolver) class(c *call) (class poolClass, key string, egress dockerexe
 	for _, path := range grants.Read {
 		class.Permissions = append(class.Permissions, policy.TagRead+path.String())
 	}
-	return class, class.key(decision), egress, class.size() <= maxClassSize
+	return class, class.key(c.Decision), class.size() <= maxClassSize
 }
 
-// lastingClass is class for a sandbox that lasts. The key includes what its container is made from: with
-// another image of the same name it is another class.
-func (r *Resolver) lastingClass(ctx context.Context, c *call, l lastingShape, egress dockerexec.Egress) (class poolClass, key string, ok bool) {
-	class, _, _, ok = r.class(c)
-	if !ok || egress.Profile != "" && c.cfg.CannotFilter != nil { // as above
+// lastingClass is classOf for a sandbox that lasts. The key includes what its container is made from: with another image of
+// the same name it is another class.
+func (p *Pool) lastingClass(ctx context.Context, c plan.Decided, l plan.Shape) (class poolClass, key string, ok bool) {
+	if class, _, ok = classOf(c); !ok {
 		return class, "", false
 	}
-	class.Profile, class.Open, class.Lasts, class.Shape = egress.Profile, egress.IsOpen(), true, l
-	decision, err := r.decide(c)
-	if err != nil {
-		return class, "", false
-	}
-	platform, err := r.lastingPlatform(ctx, l)
-	return class, class.lastingKey(decision, platform), err == nil && class.size() <= maxClassSize
+	class.Lasts, class.Shape = true, l
+	platform, err := p.planner.LastingPlatform(ctx, l)
+	return class, class.lastingKey(c.Decision, platform), err == nil && class.size() <= maxClassSize
 }
 
 // lastingKey is key for a class of sandboxes that last.
-func (class poolClass) lastingKey(decision policy.Decision, p platform) string {
+func (class poolClass) lastingKey(decision policy.Decision, p plan.Platform) string {
 	return class.key(decision) + " " + string(dockerexec.Spec{Platform: p.Platform, Root: class.Shape.Root}.Fingerprint())
 }
 
@@ -130,56 +123,62 @@ func (class poolClass) key(decision policy.Decision) string {
 
 var errOtherClass = errors.New("cannot fill the pool: what policy decides about such calls has changed")
 
-// callOf returns a call of a class, for a user.
-func (r *Resolver) callOf(class poolClass, user string) (*call, error) {
-	box := Sandbox{User: ids.Pooled(user)}
+// decide decides about a call of a class, for a user.
+func (p *Pool) decide(class poolClass, user string) (plan.Decided, error) {
+	box := registry.Sandbox{User: ids.Pooled(user)}
 	var faults [3]error
 	box.WorkingDir, faults[0] = pathmap.ParseContainer(class.WorkingDir)
-	box.WriteDirs, faults[1] = parsePaths(class.WriteDirs)
-	box.ReadDirs, faults[2] = parsePaths(class.ReadDirs)
+	box.WriteDirs, faults[1] = registry.ParsePaths(class.WriteDirs)
+	box.ReadDirs, faults[2] = registry.ParsePaths(class.ReadDirs)
 	if err := errors.Join(faults[:]...); err != nil {
-		return nil, err
+		return plan.Decided{}, err
 	}
-	return r.resolve(box, Confinement{Permissions: class.Permissions, Home: class.Home})
+	c, err := p.planner.Resolve(box, plan.Confinement{Permissions: class.Permissions, Home: class.Home})
+	if err != nil {
+		return plan.Decided{}, err
+	}
+	decision, err := p.planner.View(c)
+	return plan.Decided{Call: c, Decision: decision}, err
 }
 
 // keyNow returns the present key of a class of sandboxes that last.
-func (r *Resolver) keyNow(ctx context.Context, class poolClass) (string, error) {
-	c, err := r.callOf(class, dockerexec.PoolUser("none"))
+func (p *Pool) keyNow(ctx context.Context, class poolClass) (string, error) {
+	c, err := p.decide(class, dockerexec.PoolUser("none"))
 	if err != nil {
 		return "", err
 	}
-	decision, err := r.decide(c)
-	if err != nil {
-		return "", err
-	}
-	platform, err := r.lastingPlatform(ctx, class.Shape)
-	return class.lastingKey(decision, platform), err
+	platform, err := p.planner.LastingPlatform(ctx, class.Shape)
+	return class.lastingKey(c.Decision, platform), err
 }
 
 // pooledSpec plans a container of a class for a PoolUser, with a home that is made for it.
-func (r *Resolver) pooledSpec(ctx context.Context, class poolClass, user, key string) (dockerexec.Spec, error) {
-	c, err := r.callOf(class, user)
+func (p *Pool) pooledSpec(ctx context.Context, class poolClass, user, key string) (dockerexec.Spec, error) {
+	c, err := p.decide(class, user)
 	if err != nil {
 		return dockerexec.Spec{}, err
 	}
-	p, err := r.plan(ctx, c, false)
-	if err != nil {
-		return dockerexec.Spec{}, err
+	c.Egress = dockerexec.Egress{Profile: class.Profile} // without names; an open one reaches nothing before it has a user
+	if class.Open {
+		c.Egress.Domains = []string{"*"}
 	}
-	now := class.key(p.decision)
+	var made plan.Plan
+	now := class.key(c.Decision)
 	if class.Lasts {
-		if err := r.makeLasting(ctx, &p, user, class.Shape); err != nil {
+		if _, err = p.planner.Platforms().Present(ctx); err != nil {
+			return dockerexec.Spec{}, err
+		}
+		if _, err = p.planner.LastingPlatform(ctx, class.Shape); err != nil {
 			return dockerexec.Spec{}, errors.Join(errOtherClass, err) // because a template is gone, for example
 		}
-		now = class.lastingKey(p.decision, p.platform)
+		if made, err = p.planner.PlanLasting(ctx, c, user, class.Shape); err != nil {
+			return dockerexec.Spec{}, err
+		}
+		now = class.lastingKey(c.Decision, made.Platform())
+	} else if made, err = p.planner.Plan(ctx, c, false); err != nil {
+		return dockerexec.Spec{}, err
 	}
 	if now != key {
 		return dockerexec.Spec{}, errOtherClass
 	}
-	p.spec.Egress = dockerexec.Egress{Profile: class.Profile} // without names; an open one reaches nothing before it has a user
-	if class.Open {
-		p.spec.Egress.Domains = []string{"*"}
-	}
-	return p.spec, nil
+	return made.Spec, nil
 }

@@ -108,7 +108,7 @@ func (p *Pool) quiet() bool {
 	if rests {
 		return false
 	}
-	commands := p.resolver.cfg().Quotas.Stats().InUse[quota.Commands]
+	commands := p.quotas.Stats().InUse[quota.Commands]
 	return since > fillAfter && (commands == 0 || since > fillAnyway)
 }
 
@@ -132,7 +132,7 @@ func (p *Pool) fill(ctx context.Context, key string, class poolClass) error {
 	if err != nil {
 		return err
 	}
-	spec, err := p.resolver.pooledSpec(ctx, class, user, key)
+	spec, err := p.pooledSpec(ctx, class, user, key)
 	if errors.Is(err, errOtherClass) {
 		p.classes.drop(key) // until a first call says what it is now
 	}

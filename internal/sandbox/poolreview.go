@@ -7,6 +7,8 @@ import (
 	"time"
 
 	cerrdefs "github.com/containerd/errdefs"
+
+	"github.com/daycare-run/sandbox/internal/plan"
 )
 
 // Review makes the pool check whether its containers are still what new ones would be.
@@ -24,7 +26,7 @@ func (p *Pool) revise(ctx context.Context) {
 		return
 	}
 	for key, class := range p.classes.lasting() {
-		now, err := p.resolver.keyNow(ctx, class)
+		now, err := p.keyNow(ctx, class)
 		switch {
 		case !p.cfg.Load().has(class.Shape), cerrdefs.IsFailedPrecondition(err), cerrdefs.IsInvalidArgument(err): // e.g. no such image
 			p.classes.drop(key)
@@ -37,8 +39,8 @@ func (p *Pool) revise(ctx context.Context) {
 }
 
 // has reports whether sandboxes that last are made in this shape.
-func (c *PoolConfig) has(shape lastingShape) bool {
-	return slices.ContainsFunc(c.Lasting, func(l Lasting) bool { return l.shape() == shape })
+func (c *PoolConfig) has(shape plan.Shape) bool {
+	return slices.ContainsFunc(c.Lasting, func(l plan.Lasting) bool { return l.Shape() == shape })
 }
 
 // share is a class, and a token that got a container of it.

@@ -12,11 +12,11 @@ import (
 // intent is as it came: the process's user, directory and network follow from the sandbox. Faults of the
 // request are found before anything is started. The notices say what was changed in it.
 func (s *Service) StartProcess(ctx context.Context, id string, n process.Intent, secrets map[string]string) (process.Record, []string, error) {
-	c, err := s.call(id, confinement(n))
+	c, err := s.call(id, n.Confinement())
 	if err != nil {
 		return process.Record{}, nil, err
 	}
-	command, err := c.command(Request{Command: n.Command, Argv: n.Argv, Login: n.Login, Cwd: n.Cwd, Env: n.Env, Secrets: secrets})
+	command, err := s.command(c, Request{Command: n.Command, Argv: n.Argv, Login: n.Login, Cwd: n.Cwd, Env: n.Env, Secrets: secrets})
 	if err != nil {
 		return process.Record{}, nil, err
 	}
@@ -25,23 +25,17 @@ func (s *Service) StartProcess(ctx context.Context, id string, n process.Intent,
 		return process.Record{}, nil, err
 	}
 	defer leave()
-	p, err := s.resolver.plan(ctx, c, false)
+	p, err := s.plan(ctx, c, false)
 	if err != nil {
 		return process.Record{}, nil, err
 	}
 	if n.Home != "" { // an empty one stays empty, or later starts would have the first one's
-		n.Home = p.home
+		n.Home = p.Home
 	}
-	e := p.spec.Egress // the egress of a call has no addresses
+	e := p.Spec.Egress // the egress of a call has no addresses
 	n.UserID, n.SandboxID, n.Cwd = c.User.String(), c.ID.String(), command.Cwd
 	n.Egress = process.Egress{Profile: e.Profile, Domains: e.Domains, Denied: e.Denied}
-	return s.processes.Start(ctx, n, s.token, secrets)
-}
-
-func confinement(n process.Intent) Confinement {
-	return Confinement{
-		Permissions: n.Grants, AllowedDomains: n.AllowedDomains, PackageManagers: n.PackageManagers, Restrictions: n.Restrictions, Home: n.Home,
-	}
+	return s.processes.Start(ctx, n, s.token, secrets, &p)
 }
 
 // ofUser calls do for a sandbox's user.

@@ -65,7 +65,7 @@ func (s *Service) Read(ctx context.Context, id string, r ReadRequest) (ReadResul
 	}
 	defer file.Close()
 	result := ReadResult{Bytes: info.Size, ResolvedPath: t.hostPath(), DisplayPath: display(t.path)}
-	return result, t.failed("read", result.fill(file, r, s.resolver.cfg().MaxImage))
+	return result, t.failed("read", result.fill(file, r, s.cfg().MaxImage))
 }
 
 // lines reports whether the request is for certain lines.

@@ -17,7 +17,7 @@ func TestRefusalsAreToldAsTheyCome(t *testing.T) {
 		s := newService(t, nil, "")
 		cfg := *s.cfg()
 		cfg.Decisions = decisions.New(10)
-		s.resolver.Use(cfg)
+		s.Use(cfg)
 		var told []string
 		r := s.refusals("c", func(line decisions.Summary) { told = append(told, line.Name) })
 		s.cfg().Decisions.Add(denial("early.org"))
@@ -48,7 +48,7 @@ func TestNobodyToTell(t *testing.T) {
 	s := newService(t, nil, "")
 	cfg := *s.cfg()
 	cfg.Decisions = decisions.New(10)
-	s.resolver.Use(cfg)
+	s.Use(cfg)
 	r := s.refusals("c", nil)
 	r.start(t.Context())
 	s.cfg().Decisions.Add(denial("a.org"))

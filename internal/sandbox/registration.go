@@ -6,19 +6,12 @@ import (
 
 	"github.com/daycare-run/sandbox/internal/errs"
 	"github.com/daycare-run/sandbox/internal/ids"
+	"github.com/daycare-run/sandbox/internal/plan"
 	"github.com/daycare-run/sandbox/internal/policy"
+	"github.com/daycare-run/sandbox/internal/registry"
 	"github.com/daycare-run/sandbox/internal/rootfs"
 	"github.com/daycare-run/sandbox/pathmap"
 )
-
-// permissions returns the sandbox's permissions in the form that policy takes.
-func (box Sandbox) permissions() policy.Permissions {
-	app, _ := policy.ParseAppID(box.AppID) // it was parsed when it was registered
-	return policy.Permissions{
-		WorkingDir: box.WorkingDir, WriteDirs: box.WriteDirs, ReadDirs: box.ReadDirs,
-		Network: box.Network, Events: box.Events, AppID: app,
-	}
-}
 
 // parseRegistration parses what a caller says about a sandbox. It looks at nothing on the host.
 func (s *Service) parseRegistration(id string, r Registration) (Sandbox, error) {
@@ -33,19 +26,19 @@ func (s *Service) parseRegistration(id string, r Registration) (Sandbox, error) 
 	if _, err := policy.ParseAppID(r.AppID); err != nil {
 		return Sandbox{}, errs.Invalid("permissions.appId: %v", err)
 	}
-	if err := s.resolver.parseMounts(&box, r); err != nil {
-		return Sandbox{}, err
-	}
-	c, err := s.resolver.resolve(box, Confinement{})
-	if err != nil {
-		return Sandbox{}, errs.Invalid("mounts: %v", err)
-	}
-	if err := c.checkTargets(); err != nil {
+	if err := s.parseMounts(&box, r); err != nil {
 		return Sandbox{}, err
 	}
 	box.WorkingDir = policy.Home
+	c, err := s.planner.Resolve(box, Confinement{})
+	if err != nil {
+		return Sandbox{}, errs.Invalid("mounts: %v", err)
+	}
+	if err := checkTargets(c); err != nil {
+		return Sandbox{}, err
+	}
 	if r.WorkingDir != "" {
-		if box.WorkingDir, err = resolvePath(c.paths, policy.Home, r.WorkingDir); err != nil {
+		if box.WorkingDir, err = c.Path(r.WorkingDir); err != nil {
 			return Sandbox{}, errs.Invalid("permissions.workingDir: %v", err)
 		}
 	}
@@ -58,24 +51,25 @@ func (s *Service) parseRegistration(id string, r Registration) (Sandbox, error) 
 		{"readDirs", r.ReadDirs, &box.ReadDirs},
 	} {
 		for i, written := range list.from {
-			dir, err := c.paths.Parse(written)
+			dir, err := c.Paths.Parse(written)
 			if err != nil {
 				return Sandbox{}, errs.Invalid("permissions.%s[%d]: %v", list.name, i, err)
 			}
 			*list.to = append(*list.to, dir)
 		}
 	}
-	if n := box.size(); n > maxRegistered {
+	if n := size(box); n > maxRegistered {
 		return Sandbox{}, errs.Invalid("the paths of permissions and mounts have %d bytes together, more than %d: name fewer directories that hold the others", n, maxRegistered)
 	}
-	c.subject.Permissions = box.permissions()
-	return box, c.subject.Check()
+	subject := c.Subject
+	subject.Permissions = box.PolicyPermissions()
+	return box, subject.Check()
 }
 
 // maxRegistered bounds the paths of a sandbox, in bytes: each is kept in memory, and there may be many.
 const maxRegistered = 64 << 10
 
-func (box Sandbox) size() int {
+func size(box Sandbox) int {
 	n := len(box.WorkingDir.String()) + len(box.SkillsDir)
 	for _, dir := range slices.Concat(box.WriteDirs, box.ReadDirs) {
 		n += len(dir.String())
@@ -91,13 +85,13 @@ func (box Sandbox) size() int {
 const maxFurtherMounts = 64
 
 // parseMounts parses the further mounts and the skills.
-func (r *Resolver) parseMounts(box *Sandbox, asked Registration) error {
+func (s *Service) parseMounts(box *Sandbox, asked Registration) error {
 	if len(asked.Mounts) > maxFurtherMounts {
 		return errs.Invalid("mounts: there are %d, more than %d", len(asked.Mounts), maxFurtherMounts)
 	}
 	for i, m := range asked.Mounts {
 		field := fmt.Sprintf("mounts[%d]", i)
-		source, err := r.parseSource(field+".source", m.Source)
+		source, err := s.planner.Source(field+".source", m.Source)
 		if err != nil {
 			return err
 		}
@@ -113,12 +107,12 @@ func (r *Resolver) parseMounts(box *Sandbox, asked Registration) error {
 				return errs.Invalid("%s.target: of %q and %q, one lies in the other", field, target, other.Target)
 			}
 		}
-		box.Mounts = append(box.Mounts, Mount{Source: source, Target: target, ReadOnly: m.ReadOnly})
+		box.Mounts = append(box.Mounts, registry.Mount{Source: source, Target: target, ReadOnly: m.ReadOnly})
 	}
 	if asked.SkillsDir == "" {
 		return nil
 	}
-	skills, err := r.parseSource("skillsDir", asked.SkillsDir)
+	skills, err := s.planner.Source("skillsDir", asked.SkillsDir)
 	box.SkillsDir = skills.String()
 	return err
 }
@@ -127,13 +121,13 @@ func (r *Resolver) parseMounts(box *Sandbox, asked Registration) error {
 // Callers write paths of either kind, so a path there would mean two files. There is one meaning where a mount has the
 // same path on both sides. The places of the home and of the skills are fixed: there, the path on the host counts. So it
 // does where a target is above the home's path on the host, as /data is: nobody means a file of a mount by that path.
-func (c *call) checkTargets() error {
+func checkTargets(c *plan.Call) error {
 	for i, m := range c.Mounts {
 		target := m.Target.String()
 		if m.Source.String() == target {
 			continue
 		}
-		for _, other := range c.mounts {
+		for _, other := range c.Shown {
 			host := other.Host.String()
 			if pathmap.Within(target, host) || pathmap.Within(host, target) && other.Container != policy.Home {
 				return errs.Invalid("mounts[%d].target: %q is, holds or lies in the host path of what is mounted at %q, so a path there would mean two files: take another target, or the source's own path",
@@ -142,18 +136,4 @@ func (c *call) checkTargets() error {
 		}
 	}
 	return nil
-}
-
-// parseSource parses a host path that a caller wants to have mounted.
-func (r *Resolver) parseSource(field, written string) (pathmap.HostPath, error) {
-	source, err := pathmap.ParseHost(written)
-	if err != nil {
-		return source, errs.Invalid("%s: %v", field, err)
-	}
-	return source, r.rootfs.CheckSource(field, source)
-}
-
-// holds reports whether a further mount holds a path. Seeing the path takes a grant.
-func (box Sandbox) holds(path pathmap.ContainerPath) bool {
-	return slices.ContainsFunc(box.Mounts, func(m Mount) bool { return path.Within(m.Target) })
 }

@@ -31,11 +31,11 @@ func (s *Service) RemoveUser(ctx context.Context, trash *hostfs.Trash, user ids.
 		return slices.DeleteFunc(s.List(), func(box Sandbox) bool { return box.User != user })
 	}
 	containers := slices.DeleteFunc(s.Containers(), func(c dockerexec.Container) bool { return c.User != name })
-	processes, folder := s.processes.List(name), s.resolver.rootfs.HasFolder(name)
+	processes, folder := s.processes.List(name), s.planner.Files().HasFolder(name)
 	if !s.scope.Has(user) || len(theirs())+len(containers)+len(processes) == 0 && !folder {
 		return r, errs.NotFound("user %q has no sandbox, no process and no home here", user)
 	}
-	open, err := s.registry.close(user)
+	open, err := s.registry.CloseUser(user)
 	if err != nil {
 		return r, err
 	}
@@ -50,7 +50,7 @@ func (s *Service) RemoveUser(ctx context.Context, trash *hostfs.Trash, user ids.
 		}
 		r.Sandboxes++
 	}
-	if home && s.resolver.rootfs.HasFolder(name) {
+	if home && s.planner.Files().HasFolder(name) {
 		if err := s.RemoveFiles(trash, user); err != nil {
 			return r, fmt.Errorf("everything but the files is removed; remove the user again: %w", err)
 		}
@@ -79,7 +79,7 @@ func (s *Service) endAll(ctx context.Context, user ids.User) error {
 			return err
 		}
 		s.detached.Drop(name)
-		if !s.registry.isBusy(user) && len(s.processes.List(name)) == 0 {
+		if !s.registry.IsBusy(user) && len(s.processes.List(name)) == 0 {
 			return s.executor.Leave(ctx, name)
 		}
 		select {
@@ -88,34 +88,4 @@ func (s *Service) endAll(ctx context.Context, user ids.User) error {
 			return context.Cause(ctx)
 		}
 	}
-}
-
-// close refuses what is asked for a user until open is called.
-func (r *records) close(user ids.User) (open func(), _ error) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if err := r.isOpen(user); err != nil {
-		return nil, err
-	}
-	r.closed[user] = true
-	return func() {
-		r.mu.Lock()
-		defer r.mu.Unlock()
-		delete(r.closed, user)
-	}, nil
-}
-
-// isOpen returns an error while a user is being removed; mu is held.
-func (r *records) isOpen(user ids.User) error {
-	if r.closed[user] {
-		return errs.Conflict("user %q is being removed: try again when that is done", user)
-	}
-	return nil
-}
-
-// isBusy reports whether commands of a user are in progress.
-func (r *records) isBusy(user ids.User) bool {
-	r.mu.RLock()
-	defer r.mu.RUnlock()
-	return r.commands[user] > 0
 }

@@ -61,10 +61,10 @@ func TestAUserIsRemoved(t *testing.T) {
 	if err := <-over; err == nil {
 		t.Error("the command has succeeded")
 	}
-	if left := s.List(); len(left) != 1 || left[0].ID.String() != "bobs" || !s.resolver.rootfs.HasFolder("alice") {
+	if left := s.List(); len(left) != 1 || left[0].ID.String() != "bobs" || !s.planner.Files().HasFolder("alice") {
 		t.Errorf("left: %v", left)
 	}
-	if got, err = s.RemoveUser(t.Context(), trash, alice, true); err != nil || got != (RemovedUser{Home: true}) || s.resolver.rootfs.HasFolder("alice") {
+	if got, err = s.RemoveUser(t.Context(), trash, alice, true); err != nil || got != (RemovedUser{Home: true}) || s.planner.Files().HasFolder("alice") {
 		t.Errorf("with the home: %+v, %v", got, err)
 	}
 	if _, err = s.RemoveUser(t.Context(), trash, alice, true); !cerrdefs.IsNotFound(err) {
@@ -141,7 +141,7 @@ func TestAWarmContainerOfARemovedUser(t *testing.T) {
 	if err := s.Delete(t.Context(), "warm"); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := plan(t.Context()); !cerrdefs.IsNotFound(err) || s.resolver.rootfs.HasFolder("carol") {
+	if _, err := plan(t.Context()); !cerrdefs.IsNotFound(err) || s.planner.Files().HasFolder("carol") {
 		t.Errorf("it is planned: %v", err)
 	}
 }

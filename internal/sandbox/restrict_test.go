@@ -14,8 +14,9 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/daycare-run/sandbox/dockerexec"
+	"github.com/daycare-run/sandbox/internal/plan"
+	"github.com/daycare-run/sandbox/internal/plantest"
 	"github.com/daycare-run/sandbox/internal/policy"
-	"github.com/daycare-run/sandbox/internal/process"
 	"github.com/daycare-run/sandbox/pathmap"
 )
 
@@ -80,19 +81,19 @@ func TestWhatACallGivesUp(t *testing.T) {
 	for _, tt := range []struct {
 		name                    string
 		tags                    []string
-		less                    process.Restrictions
+		less                    plan.Restrictions
 		masks, vacant, readOnly string
 	}{
-		{"nothing", all, process.Restrictions{}, "", "", ""},
-		{"reading", []string{"@workspace"}, process.Restrictions{DenyRead: []string{"/home/other"}}, "/home/other", "", ""},
-		{"reading at two places", all, process.Restrictions{DenyRead: []string{"/home/project/vault"}}, "/home/project/vault /mnt/p/vault", "", ""},
-		{"... by the other", all, process.Restrictions{DenyRead: []string{"/mnt/p/vault"}}, "/home/project/vault /mnt/p/vault", "", ""},
-		{"... by the host's", all, process.Restrictions{DenyRead: []string{home + "/project/vault"}}, "/home/project/vault /mnt/p/vault", "", ""},
-		{"... of which one was not asked for", []string{"@workspace"}, process.Restrictions{DenyRead: []string{"/mnt/p/vault"}}, "/home/project/vault", "", ""},
-		{"all of a mount", all, process.Restrictions{DenyRead: []string{"/home/project"}}, "/home/project", "", ""},
-		{"writing", all, process.Restrictions{DenyWrite: []string{"/home/project/kept"}}, "", "", "/home/project/kept /mnt/p/kept"},
-		{"writing to what is not there", []string{"@workspace"}, process.Restrictions{DenyWrite: []string{"/home/never/in"}}, "", "/home/never/in", ""},
-		{"writing to what is not written", nil, process.Restrictions{DenyWrite: []string{"/home/never/in", "/home/other"}}, "", "", ""},
+		{"nothing", all, plan.Restrictions{}, "", "", ""},
+		{"reading", []string{"@workspace"}, plan.Restrictions{DenyRead: []string{"/home/other"}}, "/home/other", "", ""},
+		{"reading at two places", all, plan.Restrictions{DenyRead: []string{"/home/project/vault"}}, "/home/project/vault /mnt/p/vault", "", ""},
+		{"... by the other", all, plan.Restrictions{DenyRead: []string{"/mnt/p/vault"}}, "/home/project/vault /mnt/p/vault", "", ""},
+		{"... by the host's", all, plan.Restrictions{DenyRead: []string{home + "/project/vault"}}, "/home/project/vault /mnt/p/vault", "", ""},
+		{"... of which one was not asked for", []string{"@workspace"}, plan.Restrictions{DenyRead: []string{"/mnt/p/vault"}}, "/home/project/vault", "", ""},
+		{"all of a mount", all, plan.Restrictions{DenyRead: []string{"/home/project"}}, "/home/project", "", ""},
+		{"writing", all, plan.Restrictions{DenyWrite: []string{"/home/project/kept"}}, "", "", "/home/project/kept /mnt/p/kept"},
+		{"writing to what is not there", []string{"@workspace"}, plan.Restrictions{DenyWrite: []string{"/home/never/in"}}, "", "/home/never/in", ""},
+		{"writing to what is not written", nil, plan.Restrictions{DenyWrite: []string{"/home/never/in", "/home/other"}}, "", "", ""},
 	} {
 		masks, vacant, readOnly := given(t, s, Confinement{Permissions: tt.tags, Restrictions: tt.less})
 		if got := strings.Join(masks, " "); got != tt.masks {
@@ -163,18 +164,18 @@ func TestGivingUpWhatIsNotThere(t *testing.T) {
 		}
 	}
 	all := []string{"@workspace"}
-	read := func(paths ...string) process.Restrictions { return process.Restrictions{DenyRead: paths} }
-	write := func(paths ...string) process.Restrictions { return process.Restrictions{DenyWrite: paths} }
+	read := func(paths ...string) plan.Restrictions { return plan.Restrictions{DenyRead: paths} }
+	write := func(paths ...string) plan.Restrictions { return plan.Restrictions{DenyWrite: paths} }
 	for _, tt := range []struct {
 		name string
 		tags []string
-		less process.Restrictions
+		less plan.Restrictions
 		want string // or the beginning of an error's words
 	}{
 		{"absent, read only", nil, read("/home/a/none"), "absent /home/a/none"},
 		{"absent, written", all, read("/home/a/none"), "pinned /home/a, vacant /home/a/none"},
 		{"absent, not to be written", all, write("/home/a/none"), "pinned /home/a, vacant /home/a/none"},
-		{"absent, inside what is not written", all, process.Restrictions{DenyRead: []string{"/home/a/none"}, DenyWrite: []string{"/home/a"}}, "absent /home/a/none, read-only /home/a"},
+		{"absent, inside what is not written", all, plan.Restrictions{DenyRead: []string{"/home/a/none"}, DenyWrite: []string{"/home/a"}}, "absent /home/a/none, read-only /home/a"},
 		{"below a file, read only", nil, read("/home/tree/.git/hooks"), "absent /home/tree/.git/hooks"},
 		{"below a file", all, read("/home/tree/.git/hooks/x"), "absent /home/tree/.git/hooks/x, pinned /home/tree, read-only /home/tree/.git"},
 		{"below a file, not to be written", all, write("/home/tree/.git/hooks", "/home/tree/.git/config"),
@@ -188,8 +189,8 @@ func TestGivingUpWhatIsNotThere(t *testing.T) {
 		{"a link to the image", nil, read("/home/image"), "link /home/image"},
 		{"a link, not to be written", []string{"@write:/home/vault"}, write("/home/link/sub"), "link /home/link, read-only /home/vault/sub"},
 		{"a link that could be replaced", all, write("/home/a/up"), `denyWrite[0]: the symbolic link "/home/a/up" could be replaced`},
-		{"a link among others", all, process.Restrictions{DenyWrite: []string{"/home/link", "/home/a"}}, `denyWrite[0]: the symbolic link "/home/link" could be replaced`},
-		{"a link that is itself protected", all, process.Restrictions{DenyWrite: []string{"/home/a/up", "/home/a"}}, "link /home/a/up, read-only /home/a, read-only /home/vault"},
+		{"a link among others", all, plan.Restrictions{DenyWrite: []string{"/home/link", "/home/a"}}, `denyWrite[0]: the symbolic link "/home/link" could be replaced`},
+		{"a link that is itself protected", all, plan.Restrictions{DenyWrite: []string{"/home/a/up", "/home/a"}}, "link /home/a/up, read-only /home/a, read-only /home/vault"},
 		{"a link to /tmp", nil, read("/home/tmp"), `denyRead[0]: "/tmp/x" is, or holds, a part of /tmp`},
 		{"a link to itself", nil, read("/home/loop"), `denyRead[0]: "/home/loop" cannot be given up: it leads through too many symbolic links`},
 		{"links that go far", nil, read("/home/farther"), `denyRead[0]: "/home/farther" cannot be given up: its symbolic links take more than 1000 steps`},
@@ -201,8 +202,8 @@ func TestGivingUpWhatIsNotThere(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		p, err := s.resolver.plan(t.Context(), c, false)
-		got := guards(p.spec)
+		p, err := s.plan(t.Context(), c, false)
+		got := guards(p.Spec)
 		if err != nil {
 			got = err.Error()
 		}
@@ -218,7 +219,7 @@ func TestBadRestrictionsStartNothing(t *testing.T) {
 	if _, _, err := s.Put("agent", Registration{UserID: "alice", WorkingDir: "/home/project", Network: true}); err != nil {
 		t.Fatal(err)
 	}
-	for says, less := range map[string]process.Restrictions{
+	for says, less := range map[string]plan.Restrictions{
 		`denyRead[1]: cannot use path "b": it is not absolute`:           {DenyRead: []string{"/home/a", "b"}},
 		"denyWrite has 65 entries; at most 64 are allowed":               {DenyWrite: slices.Repeat([]string{"/home/a"}, 65)},
 		`denyRead[0]: "/home/project" holds the working directory`:       {DenyRead: []string{"/home/project"}},
@@ -249,24 +250,24 @@ func TestMoreMountsThanGVisorTakes(t *testing.T) {
 	for _, tt := range []struct {
 		name, runtime string
 		tags          []string
-		less          process.Restrictions
+		less          plan.Restrictions
 		says          string // what it is refused with; empty for nothing
 	}{
-		{"few", "runsc", workspace, process.Restrictions{DenyRead: deep(7, 24)}, ""},
-		{"more", "runsc", workspace, process.Restrictions{DenyRead: deep(10, 24)}, "denyRead: this call needs 2"},
-		{"most", "runsc", workspace, process.Restrictions{DenyRead: deep(64, 23)}, "mounts, and gVisor starts with at most 200"},
-		{"not to be written", "runsc", workspace, process.Restrictions{DenyWrite: deep(64, 23)}, "denyWrite: this call needs 1"},
-		{"both", "runsc", workspace, process.Restrictions{DenyRead: deep(5, 24), DenyWrite: deep(12, 24)}, "denyRead and denyWrite: this call needs 3"},
-		{"in what is only read", "runsc", nil, process.Restrictions{DenyRead: deep(64, 24), DenyWrite: deep(64, 24)}, ""},
-		{"of another runtime", "runc", workspace, process.Restrictions{DenyRead: deep(64, 24), DenyWrite: deep(64, 24)}, ""},
+		{"few", "runsc", workspace, plan.Restrictions{DenyRead: deep(7, 24)}, ""},
+		{"more", "runsc", workspace, plan.Restrictions{DenyRead: deep(10, 24)}, "denyRead: this call needs 2"},
+		{"most", "runsc", workspace, plan.Restrictions{DenyRead: deep(64, 23)}, "mounts, and gVisor starts with at most 200"},
+		{"not to be written", "runsc", workspace, plan.Restrictions{DenyWrite: deep(64, 23)}, "denyWrite: this call needs 1"},
+		{"both", "runsc", workspace, plan.Restrictions{DenyRead: deep(5, 24), DenyWrite: deep(12, 24)}, "denyRead and denyWrite: this call needs 3"},
+		{"in what is only read", "runsc", nil, plan.Restrictions{DenyRead: deep(64, 24), DenyWrite: deep(64, 24)}, ""},
+		{"of another runtime", "runc", workspace, plan.Restrictions{DenyRead: deep(64, 24), DenyWrite: deep(64, 24)}, ""},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			s := newService(t, &fakeExecutor{run: func(dockerexec.Spec, dockerexec.Command, dockerexec.Output) (dockerexec.Result, error) {
 				return dockerexec.Result{}, nil
 			}}, "")
-			platform := fakePlatform(t)
+			platform := plantest.Platform(t)
 			platform.Settings.Runtime, platform.AcceptWeaker = tt.runtime, true
-			s.resolver.platforms.Use(platform)
+			s.planner.Platforms().Use(platform)
 			_, err := s.Exec(t.Context(), "agent", Request{Command: "true", Confinement: Confinement{Permissions: tt.tags, Restrictions: tt.less}}, nil)
 			if tt.says == "" && err != nil || tt.says != "" && (!cerrdefs.IsInvalidArgument(err) || !strings.Contains(err.Error(), tt.says)) {
 				t.Errorf("%v, want %s", err, tt.says)
@@ -304,26 +305,10 @@ func TestFurtherNamesThatAreNotUTF8(t *testing.T) {
 		if err := errors.Join(os.Remove(decoy), os.Rename(further, decoy)); err != nil {
 			t.Fatal(err)
 		}
-		links := planFor(t, s, asked).spec.Links
+		links := planFor(t, s, asked).Spec.Links
 		if want := "/home/" + strings.ToValidUTF8(tt.further, "\ufffd"); len(links) != 1 || links[0].Target != want {
 			t.Errorf("under a name that is UTF-8: %+v", links)
 		}
-	}
-}
-
-// TestFurtherNamesAreCounted: the mounts for further names of hidden files come of what the home holds, and not of what a
-// call names.
-func TestFurtherNamesAreCounted(t *testing.T) {
-	spec := dockerexec.Spec{Mounts: []dockerexec.Mount{{Target: "/home"}}, Pins: []dockerexec.Pin{{Target: "/home/a"}}}
-	for i := range 4 {
-		spec.Links = append(spec.Links, dockerexec.Link{Target: fmt.Sprintf("/home/a/b%d/c/link", i/2)})
-	}
-	if err := checkMountCount(spec, process.Restrictions{}); err != nil {
-		t.Error(err)
-	}
-	spec.Links = slices.Repeat(spec.Links, 50)
-	if err := checkMountCount(spec, process.Restrictions{}); !cerrdefs.IsInvalidArgument(err) || !strings.Contains(err.Error(), "permissions: this call needs 206 mounts, 204 of them for further names") {
-		t.Error(err)
 	}
 }
 
@@ -344,7 +329,7 @@ func TestGrantsOfWhatIsNotThere(t *testing.T) {
 			t.Fatal(err)
 		}
 		got := "refused"
-		if _, err = s.resolver.plan(t.Context(), c, false); err == nil {
+		if _, err = s.plan(t.Context(), c, false); err == nil {
 			info, err := os.Stat(filepath.Join(home, path))
 			if err != nil {
 				t.Fatal(err)
@@ -402,11 +387,14 @@ func TestGrantsThatComeAtOnce(t *testing.T) {
 				if err != nil {
 					return err
 				}
-				p, err := s.resolver.plan(t.Context(), c, false)
-				if err == nil && p.state != state {
-					err = fmt.Errorf("%s: tools keep their state in %s", name, p.state)
+				p, err := s.plan(t.Context(), c, false)
+				if err != nil {
+					return err
 				}
-				return err
+				if at, _, _ := places(p); at != state {
+					return fmt.Errorf("%s: tools keep their state in %s", name, at)
+				}
+				return nil
 			})
 		}
 		if err := calls.Wait(); err != nil {
@@ -439,7 +427,7 @@ func TestLinksThatACallDoesNotSee(t *testing.T) {
 	for tags, want := range map[string]string{
 		"": "hidden /home/vault", "@read:/mnt/a": "hidden /home/vault, link /mnt/a/link", "@read:/mnt/b": "hidden /home/vault, link /mnt/b/link",
 	} {
-		spec := planFor(t, s, Confinement{Permissions: strings.Fields(tags), Restrictions: process.Restrictions{DenyRead: []string{"/mnt/a/link"}}}).spec
+		spec := planFor(t, s, Confinement{Permissions: strings.Fields(tags), Restrictions: plan.Restrictions{DenyRead: []string{"/mnt/a/link"}}}).Spec
 		if got := guards(spec); got != want {
 			t.Errorf("%s: %s, want %s", tags, got, want)
 		}

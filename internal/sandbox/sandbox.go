@@ -1,9 +1,8 @@
 // Package sandbox is the facade: it holds what is registered, and carries out calls. It is the one place that
 // fixes the order of checks before anything runs.
 //
-// A Service finds a request's sandbox in the registry. The Resolver turns the two into a call (the sandbox,
-// its paths, and what policy decides about it) and the call into a plan: the Spec of its container, whose
-// filesystem rootfs plans. The Runner does the same for durable processes when they start.
+// A Service finds a request's sandbox in the registry, checks the request, and has package plan decide about it and plan its
+// container, once. Then an Executor runs it, or package process starts it.
 package sandbox
 
 import (
@@ -19,9 +18,10 @@ import (
 	"github.com/daycare-run/sandbox/internal/egress/decisions"
 	"github.com/daycare-run/sandbox/internal/events"
 	"github.com/daycare-run/sandbox/internal/ids"
-	"github.com/daycare-run/sandbox/internal/policy"
+	"github.com/daycare-run/sandbox/internal/plan"
 	"github.com/daycare-run/sandbox/internal/process"
 	"github.com/daycare-run/sandbox/internal/quota"
+	"github.com/daycare-run/sandbox/internal/registry"
 )
 
 // Config is what decides about calls. All fields must be set, except where they say that nil means none. A
@@ -33,16 +33,8 @@ type Config struct {
 	MaxAttachedTimeout time.Duration
 	// KillGrace is the time between SIGTERM and SIGKILL.
 	KillGrace time.Duration
-	// Egress says what calls may name, and MaxDomains how many patterns one call may have, including those of its presets.
-	Egress     policy.EgressRules
-	MaxDomains int
-	// CannotFilter is why no call can be filtered by name, on a host whose operator accepts that; nil where
-	// calls can be.
-	CannotFilter error
 	// MaxImage bounds the images that a read returns.
 	MaxImage ImageBounds
-	// LocalUsers have the profile local, all others the profile isolated.
-	LocalUsers map[string]bool
 	// Decisions is the log of what egress decided.
 	Decisions *decisions.Log
 	// Quotas bound what callers have at a time; nil for no bounds.
@@ -73,35 +65,42 @@ type Executor interface {
 	HoldsFile(user string, id dockerexec.FileID) bool
 	Removed(user, host, inside string)
 	Warm(user string, token quota.Token, plan func(context.Context) (dockerexec.Spec, error))
-	tmpOpener
+	plan.TmpOpener
 }
 
 // Service carries out calls. It is safe for concurrent use.
 type Service struct {
-	resolver  *Resolver
+	planner   *plan.Planner
 	executor  Executor
 	processes *process.Manager
 	pool      *Pool // nil for none
 	detached  *attach.Store[Result]
-	loaded    *atomic.Pointer[Loaded] // like outputs, shared with the Services that Scoped returns
 	outputs   *outputs
+	// settings and loaded are shared with the Services that Scoped returns.
+	settings *atomic.Pointer[Config]
+	loaded   *atomic.Pointer[Loaded]
 
-	registry *registry   // shows the sandboxes of scope
-	scope    ids.Users   // the users for whom its callers act
-	token    quota.Token // the token that they use
+	registry *registry.Registry // shows the sandboxes of scope
+	scope    ids.Users          // the users for whom its callers act
+	token    quota.Token        // the token that they use
 }
 
 // New returns a Service made of these parts; it owns none of them. pool may be nil.
-func New(resolver *Resolver, executor Executor, processes *process.Manager, pool *Pool) *Service {
+func New(cfg Config, planner *plan.Planner, executor Executor, processes *process.Manager, pool *Pool) *Service {
 	s := &Service{
-		resolver: resolver, executor: executor, processes: processes, pool: pool, loaded: &atomic.Pointer[Loaded]{},
+		planner: planner, executor: executor, processes: processes, pool: pool,
+		settings: &atomic.Pointer[Config]{}, loaded: &atomic.Pointer[Loaded]{},
 		outputs:  &outputs{all: map[uint64]*lastOutput{}},
-		detached: attach.NewStore[Result](attach.Config{Quotas: resolver.cfg().Quotas, Keep: keepDetached}),
-		registry: resolver.registry, scope: ids.Everyone(),
+		detached: attach.NewStore[Result](attach.Config{Quotas: cfg.Quotas, Keep: keepDetached}),
+		registry: planner.Sandboxes(), scope: ids.Everyone(),
 	}
+	s.Use(cfg)
 	s.SetLoaded(Loaded{})
 	return s
 }
+
+// Use replaces the Config for later calls. Decisions, Quotas, Events and Hour must be those of New.
+func (s *Service) Use(cfg Config) { s.settings.Store(&cfg) }
 
 // SetLoaded sets what Health reports about the settings.
 func (s *Service) SetLoaded(l Loaded) { s.loaded.Store(&l) }
@@ -109,15 +108,33 @@ func (s *Service) SetLoaded(l Loaded) { s.loaded.Store(&l) }
 // Pending returns the keys of the settings that need a restart to take effect.
 func (s *Service) Pending() []string { return s.loaded.Load().Pending }
 
-func (s *Service) cfg() *Config { return s.resolver.cfg() }
+func (s *Service) cfg() *Config { return s.settings.Load() }
+
+// Confinement is the part of a request that decides what its command may see and reach.
+type Confinement = plan.Confinement
+
+// Restrictions are what a call gives up.
+type Restrictions = plan.Restrictions
+
+// Sandbox is what a caller has registered for an agent.
+type Sandbox = registry.Sandbox
 
 // call finds a sandbox and resolves a request to it.
-func (s *Service) call(id string, asked Confinement) (*call, error) {
+func (s *Service) call(id string, asked Confinement) (*plan.Call, error) {
 	box, err := s.Get(id)
 	if err != nil {
 		return nil, err
 	}
-	return s.resolver.resolve(box, asked)
+	return s.planner.Resolve(box, asked)
+}
+
+// plan decides about a call and plans its container. A dry run makes nothing.
+func (s *Service) plan(ctx context.Context, c *plan.Call, dryRun bool) (plan.Plan, error) {
+	decided, err := s.planner.Decide(c)
+	if err != nil {
+		return plan.Plan{}, err
+	}
+	return s.planner.Plan(ctx, decided, dryRun)
 }
 
 // Registration is what a caller says about a sandbox, as it came.
@@ -156,13 +173,7 @@ func (s *Service) Put(id string, r Registration) (box Sandbox, created bool, err
 }
 
 // Get finds a sandbox.
-func (s *Service) Get(id string) (Sandbox, error) {
-	parsed, err := ids.ParseSandbox(id)
-	if err != nil {
-		return Sandbox{}, err
-	}
-	return s.registry.Get(parsed)
-}
+func (s *Service) Get(id string) (Sandbox, error) { return s.registry.Find(id) }
 
 // Delete forgets a sandbox; its user's files stay, and its processes continue.
 func (s *Service) Delete(ctx context.Context, id string) error {
@@ -204,7 +215,7 @@ type Health struct {
 
 // Health reports the state of the service. It asks Docker if it has to.
 func (s *Service) Health(ctx context.Context) Health {
-	h := Health{UsersDir: s.resolver.rootfs.UsersDir(), MaxTimeout: s.cfg().MaxTimeout, Settings: *s.loaded.Load()}
+	h := Health{UsersDir: s.planner.Files().UsersDir(), MaxTimeout: s.cfg().MaxTimeout, Settings: *s.loaded.Load()}
 	if s.scope.All() { // these name processes of all users
 		h.Warnings = s.processes.Problems()
 	}
@@ -217,11 +228,11 @@ func (s *Service) Health(ctx context.Context) Health {
 	if h.Settings.TokensRefused {
 		h.Warnings = append(h.Warnings, "the tokens were read again and cannot be used: the service's log says why, and those from before stay in force")
 	}
-	present, err := s.resolver.platforms.current(ctx)
+	present, err := s.planner.Platforms().Present(ctx)
 	if err != nil {
 		h.Problem = err.Error()
 		return h
 	}
-	h.Engine, h.Runtime, h.Image, h.ImageVersion = present.engine, present.Runtime, present.ImageID, present.version
+	h.Engine, h.Runtime, h.Image, h.ImageVersion = present.Engine, present.Runtime, present.ImageID, present.Version
 	return h
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/daycare-run/sandbox/internal/events"
 	"github.com/daycare-run/sandbox/internal/ids"
 	"github.com/daycare-run/sandbox/internal/quota"
+	"github.com/daycare-run/sandbox/internal/registry"
 	"github.com/daycare-run/sandbox/pathmap"
 )
 
@@ -55,8 +56,8 @@ func (s *Service) mayHold(box Sandbox) error {
 	if box.Events {
 		return errs.Denied("permissions.events: only a caller who acts for everyone may let a sandbox open the caller's control socket")
 	}
-	outside := func(source pathmap.HostPath) bool { return !s.resolver.rootfs.InUserDir(box.User.String(), source) }
-	if i := slices.IndexFunc(box.Mounts, func(m Mount) bool { return outside(m.Source) }); i >= 0 {
+	outside := func(source pathmap.HostPath) bool { return !s.planner.Files().InUserDir(box.User.String(), source) }
+	if i := slices.IndexFunc(box.Mounts, func(m registry.Mount) bool { return outside(m.Source) }); i >= 0 {
 		return errs.Denied("mounts[%d].source: only a caller who acts for everyone may mount what is not in the user's own folder", i)
 	}
 	if box.SkillsDir == "" {

@@ -122,7 +122,7 @@ func TestDecisionsAndContainersOfSomeUsers(t *testing.T) {
 	s := newService(t, nil, "")
 	cfg := *s.cfg()
 	cfg.Decisions = decisions.New(10)
-	s.resolver.Use(cfg)
+	s.Use(cfg)
 	s.executor = holding{&fakeExecutor{}, []dockerexec.Container{{Name: "a", User: "alice"}, {Name: "b", User: "bob"}}}
 	for _, name := range []string{"alice", "bob", ""} {
 		cfg.Decisions.Add(decisions.Decision{User: name, Name: "of-" + name, Via: decisions.DNS, Verdict: decisions.Denied})

@@ -7,14 +7,15 @@ import (
 
 	"github.com/daycare-run/sandbox/dockerexec"
 	"github.com/daycare-run/sandbox/internal/hints"
+	"github.com/daycare-run/sandbox/internal/plan"
 	"github.com/daycare-run/sandbox/internal/policy"
 	"github.com/daycare-run/sandbox/pathmap"
 )
 
 // withLimits adds to hints that something was full what bounds it. What it was is in the command's words or, if those name
 // a file by a path that is not absolute, /tmp if that is full.
-func (s *Service) withLimits(ctx context.Context, p plan, list []hints.Hint) []hints.Hint {
-	l := p.spec.Platform.Limits
+func (s *Service) withLimits(ctx context.Context, p plan.Plan, list []hints.Hint) []hints.Hint {
+	l := p.Spec.Platform.Limits
 	bounds := []struct {
 		dir, setting string
 		bytes        int64
@@ -37,8 +38,8 @@ func (s *Service) withLimits(ctx context.Context, p plan, list []hints.Hint) []h
 }
 
 // isTmpFull reports whether the user's /tmp has hardly any space left.
-func (s *Service) isTmpFull(ctx context.Context, p plan) bool {
-	dir, release, err := s.executor.Tmp(ctx, p.spec, s.token, false)
+func (s *Service) isTmpFull(ctx context.Context, p plan.Plan) bool {
+	dir, release, err := s.executor.Tmp(ctx, p.Spec, s.token, false)
 	if err != nil {
 		return false
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/daycare-run/sandbox/api/types"
 	"github.com/daycare-run/sandbox/dockerexec"
 	"github.com/daycare-run/sandbox/internal/hints"
+	"github.com/daycare-run/sandbox/internal/plantest"
 )
 
 // A command that found no space is told which place was full and what bounds it, if that is known.
@@ -48,9 +49,9 @@ func TestHintsOfFullPlaces(t *testing.T) {
 			return dockerexec.Result{ExitCode: 1}, out(dockerexec.Stderr, []byte(tt.printed))
 		}}
 		s := newService(t, executor, "")
-		platform := fakePlatform(t)
+		platform := plantest.Platform(t)
 		platform.Settings.Limits.Tmp, platform.Settings.Limits.VarTmp, platform.Settings.Limits.Shm = 1<<30, 3<<20, 1500
-		s.resolver.platforms.Use(platform)
+		s.planner.Platforms().Use(platform)
 		got, err := s.Exec(t.Context(), "agent", Request{Command: "x"}, func(dockerexec.Stream, []byte) error { return nil })
 		if err != nil {
 			t.Fatal(err)

@@ -11,11 +11,11 @@ import (
 // checkWarm refuses tags that a call to the sandbox would be refused, and tags that do not determine a
 // container: one with a network also depends on the names of its call.
 func (s *Service) checkWarm(box Sandbox, tags []string) error {
-	c, err := s.resolver.resolve(box, Confinement{Permissions: tags})
+	c, err := s.planner.Resolve(box, Confinement{Permissions: tags})
 	if err != nil {
 		return err
 	}
-	decision, err := s.resolver.decide(c)
+	decision, err := s.planner.View(c)
 	if err != nil {
 		return fmt.Errorf("warm: %w", err)
 	}
@@ -32,12 +32,16 @@ func (s *Service) warm(box Sandbox, tags []string) {
 		if _, err := s.registry.Get(box.ID); err != nil { // deleted by now, maybe with its user, who gets no home anew
 			return dockerexec.Spec{}, err
 		}
-		c, err := s.resolver.resolve(box, Confinement{Permissions: tags})
+		c, err := s.planner.Resolve(box, Confinement{Permissions: tags})
 		if err != nil {
 			return dockerexec.Spec{}, err
 		}
-		s.pool.bind(ctx, c, s.token)
-		p, err := s.resolver.plan(ctx, c, false)
-		return p.spec, err
+		decided, err := s.planner.Decide(c)
+		if err != nil {
+			return dockerexec.Spec{}, err
+		}
+		s.pool.bind(ctx, decided, s.token)
+		p, err := s.planner.Plan(ctx, decided, false)
+		return p.Spec, err
 	})
 }

@@ -23,7 +23,7 @@ func TestWarmIsTheCallsContainer(t *testing.T) {
 			}
 			continue
 		}
-		want := planFor(t, s, Confinement{Permissions: tags}).spec.Fingerprint()
+		want := planFor(t, s, Confinement{Permissions: tags}).Spec.Fingerprint()
 		if len(executor.warmed) != 1 || executor.warmed[0].Fingerprint() != want {
 			t.Errorf("%q: %+v", tags, executor.warmed)
 		}
@@ -49,7 +49,7 @@ func TestWarmTagsThatAreRefused(t *testing.T) {
 			t.Errorf("%s: %v", tt.name, err)
 		}
 		if list := s.List(); len(list) != 1 || len(executor.warmed) != 0 {
-			t.Errorf("%s: registered %v, warmed %v", tt.name, shown(list), executor.warmed)
+			t.Errorf("%s: registered %v, warmed %v", tt.name, list, executor.warmed)
 		}
 	}
 }

@@ -13,6 +13,7 @@ import (
 
 	cerrdefs "github.com/containerd/errdefs"
 
+	"github.com/daycare-run/sandbox/internal/plan"
 	"github.com/daycare-run/sandbox/internal/process"
 )
 
@@ -37,7 +38,7 @@ type instance struct {
 }
 
 // Start implements process.Runner.
-func (r *Runner) Start(_ context.Context, p process.Record, secrets map[string]string) (process.Instance, error) {
+func (r *Runner) Start(_ context.Context, p process.Record, secrets map[string]string, _ *plan.Plan) (process.Instance, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.Fault != nil {

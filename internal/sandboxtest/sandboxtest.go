@@ -20,9 +20,11 @@ import (
 	"github.com/daycare-run/sandbox/internal/events"
 	"github.com/daycare-run/sandbox/internal/hostfs"
 	"github.com/daycare-run/sandbox/internal/ids"
+	"github.com/daycare-run/sandbox/internal/plan"
 	"github.com/daycare-run/sandbox/internal/policy"
 	"github.com/daycare-run/sandbox/internal/process"
 	"github.com/daycare-run/sandbox/internal/quota"
+	"github.com/daycare-run/sandbox/internal/registry"
 	"github.com/daycare-run/sandbox/internal/rootfs"
 	"github.com/daycare-run/sandbox/internal/sandbox"
 )
@@ -37,8 +39,9 @@ type Options struct {
 	Runner   *Runner
 	// Processes are those that an earlier service has left. Where they say so, they still run.
 	Processes []process.Record
-	// Platform and Config may change what decides about calls.
-	Platform func(*sandbox.PlatformConfig)
+	// Platform, Plan and Config may change what decides about calls.
+	Platform func(*plan.PlatformConfig)
+	Plan     func(*plan.Config)
 	Config   func(*sandbox.Config)
 }
 
@@ -71,20 +74,25 @@ func New(t testing.TB, o Options) *sandbox.Service {
 	cfg := sandbox.Config{
 		MaxImage:       sandbox.ImageBounds{Bytes: 5_000_000, Pixels: 8000},
 		DefaultTimeout: time.Minute, MaxTimeout: time.Minute, MaxAttachedTimeout: time.Minute, KillGrace: time.Second,
-		MaxDomains: 256, Decisions: decisions.New(10_000), Events: events.New(events.Log(zerolog.Nop())), Egress: policy.EgressRules{AllowGlobalWildcard: true},
+		Decisions: decisions.New(10_000), Events: events.New(events.Log(zerolog.Nop())),
 	}
 	if o.Config != nil {
 		o.Config(&cfg)
 	}
 	users := filepath.Join(o.Dir, usersDir)
-	planner := rootfs.NewPlanner(rootfs.Config{
+	files := rootfs.NewPlanner(rootfs.Config{
 		UsersDir: users, AllowedMountRoots: []string{users}, HomeOwners: rootfs.Owners{UID: uid, GID: gid},
 	}, zerolog.Nop())
-	resolver, err := sandbox.OpenResolver(filepath.Join(o.Dir, "sandboxes"), cfg, planner, sandbox.NewPlatforms(platform), zerolog.Nop())
+	sandboxes, err := registry.Open(filepath.Join(o.Dir, "sandboxes"), cfg.Quotas, zerolog.Nop())
 	if err != nil {
 		t.Fatal(err)
 	}
-	service := sandbox.New(resolver, o.Executor, openProcesses(t, o, users, cfg.Quotas), nil)
+	rules := plan.Config{MaxDomains: 256, Egress: policy.EgressRules{AllowGlobalWildcard: true}}
+	if o.Plan != nil {
+		o.Plan(&rules)
+	}
+	planner := plan.NewPlanner(sandboxes, rules, files, plan.NewPlatforms(platform), zerolog.Nop())
+	service := sandbox.New(cfg, planner, o.Executor, openProcesses(t, o, users, cfg.Quotas), nil)
 	t.Cleanup(service.EndDetached)
 	return service
 }
@@ -143,8 +151,8 @@ func record(t testing.TB, dir string, r process.Record) {
 	}
 }
 
-func platform(uid, gid uint32) sandbox.PlatformConfig {
-	return sandbox.PlatformConfig{
+func platform(uid, gid uint32) plan.PlatformConfig {
+	return plan.PlatformConfig{
 		Settings: dockerexec.Platform{Runtime: "runsc", Limits: dockerexec.Limits{NanoCPUs: 1e9}},
 		Find: func(context.Context) (images.Image, error) {
 			return images.Image{ID: "sha256:aa", Env: []string{"PATH=/bin"}, Version: "1"}, nil

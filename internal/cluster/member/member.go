@@ -21,7 +21,9 @@ import (
 	"github.com/daycare-run/sandbox/internal/cluster/forward"
 	"github.com/daycare-run/sandbox/internal/lasting"
 	"github.com/daycare-run/sandbox/internal/process"
+	"github.com/daycare-run/sandbox/internal/registry"
 	"github.com/daycare-run/sandbox/internal/sandbox"
+	"github.com/daycare-run/sandbox/internal/workload"
 )
 
 // Parts are the parts of the service that a Member drives. All must be set.
@@ -30,8 +32,8 @@ type Parts struct {
 		Ping(context.Context) (dockertypes.Ping, error)
 	}
 	Executor  *dockerexec.Executor
-	Resolver  *sandbox.Resolver
-	Runner    *sandbox.Runner
+	Registry  *registry.Registry
+	Runner    *workload.Runner
 	Processes *process.Manager
 	Service   *sandbox.Service
 	Lasting   *lasting.Sandboxes
@@ -67,7 +69,11 @@ func newMember(m *Membership, parts Parts) *Member {
 }
 
 func (m *Member) start(ctx context.Context) {
-	m.cluster.Keep("sandboxes", m.parts.Resolver.Apply)
+	m.cluster.Keep("sandboxes", func(id string, text []byte, revision int64) {
+		if err := m.parts.Registry.Apply(id, text, revision); err != nil {
+			m.log.Error().Err(err).Msg("cannot use the shared record of a sandbox")
+		}
+	})
 	m.cluster.Keep("processes", m.applyProcess)
 	m.cluster.Keep(forward.Lasting, m.applyLasting)
 	first := make(chan struct{})

@@ -7,15 +7,15 @@ import (
 
 	"github.com/daycare-run/sandbox/internal/cluster"
 	"github.com/daycare-run/sandbox/internal/process"
-	"github.com/daycare-run/sandbox/internal/sandbox"
+	"github.com/daycare-run/sandbox/internal/registry"
 )
 
 // Sandboxes returns the records of registered sandboxes that all hosts share.
-func (m *Membership) Sandboxes() sandbox.Records { return sandboxRecords{m.cluster} }
+func (m *Membership) Sandboxes() registry.Records { return sandboxRecords{m.cluster} }
 
 type sandboxRecords struct{ *cluster.Cluster }
 
-// Write implements sandbox.Records.
+// Write implements registry.Records.
 func (s sandboxRecords) Write(user, id string, text []byte, revision int64) (int64, error) {
 	return s.Cluster.Write(s.Leased(), user, cluster.Change{Kind: "sandboxes", Name: id, Value: text, If: &revision})
 }

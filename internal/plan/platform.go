@@ -1,4 +1,4 @@
-package sandbox
+package plan
 
 import (
 	"context"
@@ -46,18 +46,18 @@ type Platforms struct {
 	stale atomic.Bool // Forget or Use was called since present was found
 
 	mu      sync.Mutex
-	present *platform
+	present *Platform
 }
 
-// platform is a dockerexec.Platform with what else is known of its image.
-type platform struct {
+// Platform is a dockerexec.Platform with what else is known of its image.
+type Platform struct {
 	dockerexec.Platform
 	runtimes  []string
 	gvisors   []string // Docker's runtimes that are gVisor
 	env       []string
-	version   string
+	Version   string
 	overrides *images.Overrides
-	engine    string
+	Engine    string
 }
 
 // NewPlatforms returns Platforms that have not asked Docker yet.
@@ -82,11 +82,11 @@ func (p *Platforms) Forget() {
 // Current returns the present platform; the first call after Forget asks Docker. The error is
 // errdefs.ErrNotImplemented if Docker does not know the runtime.
 func (p *Platforms) Current(ctx context.Context) (dockerexec.Platform, error) {
-	present, err := p.current(ctx)
+	present, err := p.Present(ctx)
 	return present.Platform, err
 }
 
-func (p *Platforms) current(ctx context.Context) (platform, error) {
+func (p *Platforms) Present(ctx context.Context) (Platform, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if !p.stale.Swap(false) && p.present != nil {
@@ -96,12 +96,12 @@ func (p *Platforms) current(ctx context.Context) (platform, error) {
 	cfg := p.cfg.Load() // after stale was cleared, so that a later Use is not missed
 	info, err := cfg.Inspect(ctx)
 	if err != nil {
-		return platform{}, err
+		return Platform{}, err
 	}
-	present := platform{Platform: cfg.Settings, engine: info.Version, gvisors: info.GVisor, runtimes: info.Runtimes}
+	present := Platform{Platform: cfg.Settings, Engine: info.Version, gvisors: info.GVisor, runtimes: info.Runtimes}
 	if !slices.Contains(info.Runtimes, present.Runtime) {
 		if !cfg.AcceptWeaker {
-			return platform{}, fmt.Errorf("the Docker daemon does not know the runtime %q (it knows %s): register it (scripts/setup.sh does that for runsc), or set docker.enableWeakerNestedSandbox to accept %q: %w",
+			return Platform{}, fmt.Errorf("the Docker daemon does not know the runtime %q (it knows %s): register it (scripts/setup.sh does that for runsc), or set docker.enableWeakerNestedSandbox to accept %q: %w",
 				present.Runtime, strings.Join(info.Runtimes, ", "), info.DefaultRuntime, cerrdefs.ErrNotImplemented)
 		}
 		cfg.Log.Warn().Str("wanted", present.Runtime).Str("taken", info.DefaultRuntime).
@@ -116,35 +116,35 @@ func (p *Platforms) current(ctx context.Context) (platform, error) {
 	}
 	image, err := cfg.Find(ctx)
 	if err != nil {
-		return platform{}, err
+		return Platform{}, err
 	}
 	if err := present.addOverrides(ctx, cfg, image); err != nil {
-		return platform{}, err
+		return Platform{}, err
 	}
 	p.present = &present
 	return present, nil
 }
 
 // of returns the present platform with another image, which Docker must have.
-func (p *Platforms) of(ctx context.Context, reference string) (platform, error) {
-	other, err := p.current(ctx)
+func (p *Platforms) of(ctx context.Context, reference string) (Platform, error) {
+	other, err := p.Present(ctx)
 	if err != nil {
-		return platform{}, err
+		return Platform{}, err
 	}
 	cfg := p.cfg.Load()
 	if cfg.FindOther == nil {
-		return platform{}, errs.Invalid("there is no image here other than the service's")
+		return Platform{}, errs.Invalid("there is no image here other than the service's")
 	}
 	image, err := cfg.FindOther(ctx, reference)
 	if err != nil {
-		return platform{}, err
+		return Platform{}, err
 	}
 	return other, other.addOverrides(ctx, cfg, image)
 }
 
 // addOverrides sets a platform's image, with the files that containers get instead of that image's own.
-func (p *platform) addOverrides(ctx context.Context, cfg *PlatformConfig, image images.Image) (err error) {
-	p.ImageID, p.env, p.version = image.ID, image.Env, image.Version
+func (p *Platform) addOverrides(ctx context.Context, cfg *PlatformConfig, image images.Image) (err error) {
+	p.ImageID, p.env, p.Version = image.ID, image.Env, image.Version
 	if p.overrides, err = cfg.Overrides(ctx, image.ID); err != nil {
 		return err
 	}
@@ -156,4 +156,4 @@ func (p *platform) addOverrides(ctx context.Context, cfg *PlatformConfig, image 
 }
 
 // isGVisor reports whether a runtime is gVisor, which does not start with too many mounts.
-func (p platform) isGVisor(runtime string) bool { return slices.Contains(p.gvisors, runtime) }
+func (p Platform) isGVisor(runtime string) bool { return slices.Contains(p.gvisors, runtime) }

@@ -1,4 +1,4 @@
-package sandbox
+package plan
 
 import (
 	"maps"
@@ -15,11 +15,11 @@ import (
 // can be written. Tools look for their configuration at home and write below state, which is home if that can
 // be written; temporary files go to tmp. A tool that would then find only in state what is configured at home
 // (git's configuration, npm's, what pip has installed for a user) is left to look at home.
-func (p plan) variables() map[string]string {
+func (p Plan) variables() map[string]string {
 	state, caches := p.state, p.cacheDir()
 	return map[string]string{
-		"HOME":        p.home,
-		"USERPROFILE": p.home,
+		"HOME":        p.Home,
+		"USERPROFILE": p.Home,
 
 		"XDG_CONFIG_HOME": state + "/.config",
 		"XDG_CACHE_HOME":  caches,
@@ -36,7 +36,7 @@ func (p plan) variables() map[string]string {
 		"GOCACHE":            caches + "/go-build",
 		"GOMODCACHE":         state + "/go/pkg/mod",
 		"npm_config_cache":   state + "/.npm",
-		"npm_config_prefix":  p.home + "/.local", // where "npm install --global" installs; the image's own is read-only
+		"npm_config_prefix":  p.Home + "/.local", // where "npm install --global" installs; the image's own is read-only
 		"NODE_REPL_HISTORY":  state + "/.node_repl_history",
 		"YARN_CACHE_FOLDER":  caches + "/yarn",
 		"YARN_GLOBAL_FOLDER": state + "/.yarn/berry",
@@ -55,7 +55,7 @@ func (p plan) variables() map[string]string {
 }
 
 // cacheDir is where tools keep what they can get again.
-func (p plan) cacheDir() string {
+func (p Plan) cacheDir() string {
 	if path.Base(p.state) == ".cache" {
 		return p.state
 	}
@@ -81,8 +81,8 @@ func trustVariables(bundle string) map[string]string {
 
 // offlineVariables returns the variables that make tools give up at once where there is no network, instead of trying again
 // until their caller's time is up.
-func (p plan) offlineVariables() map[string]string {
-	if p.spec.Egress.Profile != "" {
+func (p Plan) offlineVariables() map[string]string {
+	if p.Spec.Egress.Profile != "" {
 		return nil
 	}
 	return map[string]string{
@@ -102,20 +102,12 @@ var quietVariables = map[string]string{
 	"PIP_DISABLE_PIP_VERSION_CHECK": "1",
 }
 
-// terminalVariables names the terminal for a call that does not: one that all programs know.
-func terminalVariables(r Request) map[string]string {
-	if r.Terminal == nil {
-		return nil
-	}
-	return map[string]string{"TERM": "xterm-256color"}
-}
-
-// environment returns a command's whole environment, sorted: the image's, then what this service sets, then
+// Environment returns a command's whole environment, sorted: the image's, then what this service sets, then
 // what the call gives, where later values replace earlier ones.
-func (p plan) environment(given ...map[string]string) []string {
-	layers := append([]map[string]string{p.variables(), quietVariables, p.offlineVariables(), trustVariables(p.spec.Platform.BundleAt)}, given...)
+func (p Plan) Environment(given ...map[string]string) []string {
+	layers := append([]map[string]string{p.variables(), quietVariables, p.offlineVariables(), trustVariables(p.Spec.Platform.BundleAt)}, given...)
 	all := merged(p.platform.env, layers...)
-	if p.mounted {
+	if len(p.Shown) > 1 { // so what it sees may be others'
 		trustMounted(all)
 	}
 	return listed(all)
@@ -140,8 +132,9 @@ func trustMounted(all map[string]string) {
 	all[count], all[key+strconv.Itoa(n)], all[value+strconv.Itoa(n)] = strconv.Itoa(n+1), name, "*"
 }
 
-func environment(image []string, given ...map[string]string) []string {
-	return listed(merged(image, given...))
+// Join returns variables as a command has them, of which later ones win.
+func Join(given ...map[string]string) []string {
+	return listed(merged(nil, given...))
 }
 
 // merged returns variables by name.
@@ -167,8 +160,8 @@ func listed(all map[string]string) []string {
 	return env
 }
 
-// checkVariables refuses what execve cannot carry. Values are not shown: they may be secrets.
-func checkVariables(field string, variables map[string]string) error {
+// CheckVariables refuses what execve cannot carry. Values are not shown: they may be secrets.
+func CheckVariables(field string, variables map[string]string) error {
 	for name, value := range variables {
 		switch {
 		case name == "":

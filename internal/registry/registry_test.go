@@ -1,4 +1,4 @@
-package sandbox
+package registry
 
 import (
 	"bytes"
@@ -37,16 +37,16 @@ func box(t *testing.T, id, user, dir string) Sandbox {
 	return s
 }
 
-func open(t testing.TB, dir string) *registry {
+func open(t testing.TB, dir string) *Registry {
 	t.Helper()
-	r, err := openRegistry(dir, nil, zerolog.Nop())
+	r, err := Open(dir, nil, zerolog.Nop())
 	if err != nil {
 		t.Fatal(err)
 	}
 	return r
 }
 
-func put(t *testing.T, r *registry, s Sandbox, now time.Time) (Sandbox, bool) {
+func put(t *testing.T, r *Registry, s Sandbox, now time.Time) (Sandbox, bool) {
 	t.Helper()
 	got, created, err := r.Put(s, now)
 	if err != nil {
@@ -142,7 +142,7 @@ func checkSetAside(t *testing.T, dir string, text []byte) {
 		t.Fatal(err)
 	}
 	var log bytes.Buffer
-	r, err := openRegistry(dir, nil, zerolog.New(&log))
+	r, err := Open(dir, nil, zerolog.New(&log))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,4 +1,6 @@
-package sandbox
+// Package workload runs what goes on without its caller. Runner runs the durable processes that package process decides about, each
+// in a container that is planned as for a call.
+package workload
 
 import (
 	"context"
@@ -12,6 +14,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/rs/zerolog"
 	"golang.org/x/sys/unix"
 
 	"github.com/opencontainers/runtime-spec/specs-go"
@@ -20,7 +23,7 @@ import (
 	"github.com/daycare-run/sandbox/internal/agent/launch"
 	"github.com/daycare-run/sandbox/internal/errs"
 	"github.com/daycare-run/sandbox/internal/hostfs"
-	"github.com/daycare-run/sandbox/internal/ids"
+	"github.com/daycare-run/sandbox/internal/plan"
 	"github.com/daycare-run/sandbox/internal/process"
 	"github.com/daycare-run/sandbox/internal/quota"
 )
@@ -35,25 +38,26 @@ type processExecutor interface {
 	PauseProcess(ctx context.Context, id string) error
 	ResumeProcess(ctx context.Context, id string) error
 	DialProcess(ctx context.Context, id string, port int) (dockerexec.PortConn, error)
-	tmpOpener
+	plan.TmpOpener
 }
 
 // Runner runs durable processes as calls are run, with what their sandboxes hold when they start. It
 // implements process.Runner.
 type Runner struct {
-	resolver *Resolver
+	planner  *plan.Planner
 	executor processExecutor
 	trash    *hostfs.Trash
+	log      zerolog.Logger
 	maxLog   atomic.Int64
 }
 
 // NewRunner returns a Runner. maxLog bounds the log of one process, in bytes, over all of its files. trash
 // takes the folders of removed processes. Launch files that a killed service has written and that were not
 // read are removed: they may hold secrets.
-func NewRunner(resolver *Resolver, executor processExecutor, trash *hostfs.Trash, maxLog int64) (*Runner, error) {
-	r := &Runner{resolver: resolver, executor: executor, trash: trash}
+func NewRunner(planner *plan.Planner, executor processExecutor, trash *hostfs.Trash, maxLog int64, log zerolog.Logger) (*Runner, error) {
+	r := &Runner{planner: planner, executor: executor, trash: trash, log: log}
 	r.SetMaxLog(maxLog)
-	if resolver.registry.shared != nil {
+	if planner.Sandboxes().IsShared() {
 		return r, nil // other hosts write there, too: DropUnread does it for users who come to this one
 	}
 	return r, r.DropUnread("")
@@ -61,10 +65,10 @@ func NewRunner(resolver *Resolver, executor processExecutor, trash *hostfs.Trash
 
 // DropUnread removes the unread launch files of a user's processes, or of all processes if user is empty.
 func (r *Runner) DropUnread(user string) error {
-	folders, err := r.resolver.rootfs.ProcessDirs()
+	folders, err := r.planner.Files().ProcessDirs()
 	for _, folder := range folders {
 		if user == "" || strings.HasPrefix(folder, user+"/") {
-			err = errors.Join(err, dropLaunch(r.resolver.rootfs.UsersDir(), folder))
+			err = errors.Join(err, dropLaunch(r.planner.Files().UsersDir(), folder))
 		}
 	}
 	return err
@@ -73,58 +77,45 @@ func (r *Runner) DropUnread(user string) error {
 // SetMaxLog bounds the logs of the processes that are started from now on.
 func (r *Runner) SetMaxLog(bytes int64) { r.maxLog.Store(bytes) }
 
-func (r *Runner) log() launch.Log {
+func (r *Runner) logBounds() launch.Log {
 	const files = 4 // older ones
 	return launch.Log{MaxBytes: r.maxLog.Load() / (files + 1), Files: files}
 }
 
 // Dir returns a process's folder on the host, which its container sees, too.
-func (r *Runner) Dir(p process.Record) string { return r.resolver.rootfs.ProcessDir(p.UserID, p.ID) }
+func (r *Runner) Dir(p process.Record) string { return r.planner.Files().ProcessDir(p.UserID, p.ID) }
 
 // Discard removes a process's folder in the background: what is in it is the tenant's.
 func (r *Runner) Discard(p process.Record) error {
-	return r.trash.Discard(r.Dir(p), r.resolver.rootfs.UserDir(p.UserID))
+	return r.trash.Discard(r.Dir(p), r.planner.Files().UserDir(p.UserID))
 }
 
 // Start implements process.Runner.
-func (r *Runner) Start(ctx context.Context, p process.Record, secrets map[string]string) (_ process.Instance, err error) {
-	id, err := ids.ParseSandbox(p.SandboxID)
-	if err != nil {
-		return process.Instance{}, err
+func (r *Runner) Start(ctx context.Context, p process.Record, secrets map[string]string, planned *plan.Plan) (_ process.Instance, err error) {
+	if planned == nil {
+		if planned, err = r.plan(ctx, p); err != nil {
+			return process.Instance{}, err
+		}
 	}
-	box, err := r.resolver.registry.Get(id)
-	if err != nil {
-		return process.Instance{}, err
-	}
-	if box.User.String() != p.UserID {
-		return process.Instance{}, errs.Conflict("sandbox %q belongs to another user now", p.SandboxID)
-	}
-	c, err := r.resolver.resolve(box, confinement(p.Intent))
-	if err != nil {
-		return process.Instance{}, err
-	}
-	made, err := r.resolver.plan(ctx, c, false)
-	if err != nil {
-		return process.Instance{}, err
-	}
+	made := *planned
 	if p.LastStartedAt.IsZero() {
-		made.notice = "" // it begins with a new working directory
+		made.Notice = "" // it begins with a new working directory
 	}
 	token := quota.Token{Name: p.Token} // its bounds are not kept: it has its turns, and is counted
-	if err := makeTmpHome(ctx, r.resolver, r.executor, made, token); err != nil {
+	if err := r.planner.MakeTmpHome(ctx, made, r.executor, token); err != nil {
 		return process.Instance{}, err
 	}
-	made.spec.Process = dockerexec.Process{ID: p.ID, Dir: r.Dir(p)}
-	if err := r.writeLaunch(ctx, p, made.spec.UID, made.spec.GID, launch.Launch{
-		Version: launch.Version, Log: r.log(), Ready: p.Ready, Note: made.notice,
+	made.Spec.Process = dockerexec.Process{ID: p.ID, Dir: r.Dir(p)}
+	if err := r.writeLaunch(ctx, p, made.Spec.UID, made.Spec.GID, launch.Launch{
+		Version: launch.Version, Log: r.logBounds(), Ready: p.Ready, Note: made.Notice,
 		Command: launch.Command{
-			Process: specs.Process{Args: p.Argv, Cwd: p.Cwd, Env: made.environment(p.Env, secrets)},
+			Process: specs.Process{Args: p.Argv, Cwd: p.Cwd, Env: made.Environment(p.Env, secrets)},
 			Shell:   p.Command, Login: p.Login,
 		},
 	}); err != nil {
 		return process.Instance{}, err
 	}
-	started, err := r.executor.StartProcess(ctx, made.spec, token)
+	started, err := r.executor.StartProcess(ctx, made.Spec, token)
 	if err != nil {
 		// The file may hold secrets, and was not read.
 		return process.Instance{}, errors.Join(err, removeIfThere(filepath.Join(r.Dir(p), launch.File)))
@@ -134,8 +125,29 @@ func (r *Runner) Start(ctx context.Context, p process.Record, secrets map[string
 		return process.Instance{}, fmt.Errorf("cannot record what the process runs in: %w", err)
 	}
 	instance := asInstance(started)
-	instance.Applied, instance.Notice = applied, made.notice
+	instance.Applied, instance.Notice = applied, made.Notice
 	return instance, nil
+}
+
+// plan plans the container of a process with what its sandbox holds now.
+func (r *Runner) plan(ctx context.Context, p process.Record) (*plan.Plan, error) {
+	box, err := r.planner.Sandboxes().Find(p.SandboxID)
+	if err != nil {
+		return nil, err
+	}
+	if box.User.String() != p.UserID {
+		return nil, errs.Conflict("sandbox %q belongs to another user now", p.SandboxID)
+	}
+	call, err := r.planner.Resolve(box, p.Confinement())
+	if err != nil {
+		return nil, err
+	}
+	decided, err := r.planner.Decide(call)
+	if err != nil {
+		return nil, err
+	}
+	made, err := r.planner.Plan(ctx, decided, false)
+	return &made, err
 }
 
 func asInstance(c dockerexec.ProcessContainer) process.Instance {
@@ -197,7 +209,7 @@ func (r *Runner) Exit(ctx context.Context, i process.Instance) (process.Exit, er
 	}
 	if exit.Reason != "" {
 		if err := noteInLog(ended.Spec.Process.Dir, exit.Reason); err != nil {
-			r.resolver.log.Warn().Err(err).Str("process", i.Process).Msg("cannot write to the log of a process why it has ended")
+			r.log.Warn().Err(err).Str("process", i.Process).Msg("cannot write to the log of a process why it has ended")
 		}
 	}
 	return exit, nil

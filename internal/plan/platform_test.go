@@ -1,9 +1,8 @@
-package sandbox
+package plan_test
 
 import (
 	"context"
 	"errors"
-	"reflect"
 	"strings"
 	"testing"
 
@@ -11,12 +10,14 @@ import (
 
 	"github.com/daycare-run/sandbox/images"
 	"github.com/daycare-run/sandbox/internal/dockerd"
+	"github.com/daycare-run/sandbox/internal/plan"
+	"github.com/daycare-run/sandbox/internal/plantest"
 )
 
 func TestRuntimeThatTheEngineDoesNotKnow(t *testing.T) {
-	cfg := fakePlatform(t)
+	cfg := plantest.Platform(t)
 	cfg.Settings.Runtime = "kata"
-	_, err := NewPlatforms(cfg).Current(t.Context())
+	_, err := plan.NewPlatforms(cfg).Current(t.Context())
 	if !cerrdefs.IsNotImplemented(err) {
 		t.Fatal(err)
 	}
@@ -26,11 +27,11 @@ func TestRuntimeThatTheEngineDoesNotKnow(t *testing.T) {
 		}
 	}
 	cfg.AcceptWeaker = true
-	if p, err := NewPlatforms(cfg).Current(t.Context()); err != nil || p.Runtime != "runc" {
+	if p, err := plan.NewPlatforms(cfg).Current(t.Context()); err != nil || p.Runtime != "runc" {
 		t.Errorf("accepted a weaker one: %q, %v", p.Runtime, err)
 	}
 	cfg.Settings.Runtime = "runsc"
-	if p, err := NewPlatforms(cfg).Current(t.Context()); err != nil || p.Runtime != "runsc" {
+	if p, err := plan.NewPlatforms(cfg).Current(t.Context()); err != nil || p.Runtime != "runsc" {
 		t.Errorf("a weaker one would be accepted, but need not be: %q, %v", p.Runtime, err)
 	}
 }
@@ -41,12 +42,12 @@ func TestCPUsAreThoseThatThereAre(t *testing.T) {
 		cpus   int
 		want   int64
 	}{{4e9, 2, 2e9}, {4e9, 4, 4e9}, {4e9, 64, 4e9}, {5e8, 2, 5e8}} {
-		cfg := fakePlatform(t)
+		cfg := plantest.Platform(t)
 		cfg.Settings.Limits.NanoCPUs = tt.wanted
 		cfg.Inspect = func(context.Context) (dockerd.Info, error) {
 			return dockerd.Info{CPUs: tt.cpus, Runtimes: []string{"runsc"}}, nil
 		}
-		if p, err := NewPlatforms(cfg).Current(t.Context()); err != nil || p.Limits.NanoCPUs != tt.want {
+		if p, err := plan.NewPlatforms(cfg).Current(t.Context()); err != nil || p.Limits.NanoCPUs != tt.want {
 			t.Errorf("%d of %d CPUs: %d, %v", tt.wanted, tt.cpus, p.Limits.NanoCPUs, err)
 		}
 	}
@@ -56,7 +57,7 @@ func TestCPUsAreThoseThatThereAre(t *testing.T) {
 func TestPlatformIsKeptUntilForget(t *testing.T) {
 	var inspected, found, forgotten int
 	var fault error
-	cfg := fakePlatform(t)
+	cfg := plantest.Platform(t)
 	inspect, find := cfg.Inspect, cfg.Find
 	cfg.Inspect = func(ctx context.Context) (dockerd.Info, error) { inspected++; return inspect(ctx) }
 	cfg.Find = func(ctx context.Context) (images.Image, error) {
@@ -65,7 +66,7 @@ func TestPlatformIsKeptUntilForget(t *testing.T) {
 		return image, fault
 	}
 	cfg.Forget = func() { forgotten++ }
-	p := NewPlatforms(cfg)
+	p := plan.NewPlatforms(cfg)
 	fault = errors.New("image is missing")
 	for range 2 { // a failure is not kept
 		if _, err := p.Current(t.Context()); !errors.Is(err, fault) {
@@ -87,19 +88,16 @@ func TestPlatformIsKeptUntilForget(t *testing.T) {
 	}
 }
 
-func TestHealth(t *testing.T) {
-	s := newService(t, nil, "")
-	if got, want := s.Health(t.Context()), (Health{Engine: "20.10.24", Runtime: "runsc", Image: "sha256:aa", ImageVersion: "1", UsersDir: s.usersDir(), MaxTimeout: s.cfg().MaxTimeout}); !reflect.DeepEqual(got, want) {
-		t.Errorf("%+v", got)
+// Another platform is asked for at once, and not only when Docker tells of something.
+func TestPlatformsUse(t *testing.T) {
+	p := plan.NewPlatforms(plantest.Platform(t))
+	if _, err := p.Current(t.Context()); err != nil {
+		t.Fatal(err)
 	}
-	cfg := fakePlatform(t)
-	cfg.Inspect = func(context.Context) (dockerd.Info, error) { return dockerd.Info{}, errors.New("no engine: start it") }
-	s.resolver.platforms = NewPlatforms(cfg)
-	if got, want := s.Health(t.Context()), (Health{Problem: "no engine: start it", UsersDir: s.usersDir(), MaxTimeout: s.cfg().MaxTimeout}); !reflect.DeepEqual(got, want) {
-		t.Errorf("%+v", got)
-	}
-	// Without Docker nothing starts, and the caller is told the same.
-	if _, err := s.Exec(t.Context(), "agent", Request{Command: "ls"}, nil); err == nil || err.Error() != "no engine: start it" {
-		t.Error(err)
+	cfg := plantest.Platform(t)
+	cfg.Settings.Limits.NanoCPUs = 1e9
+	p.Use(cfg)
+	if now, err := p.Current(t.Context()); err != nil || now.Limits.NanoCPUs != 1e9 {
+		t.Errorf("%+v, %v", now.Limits, err)
 	}
 }

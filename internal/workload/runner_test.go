@@ -1,4 +1,4 @@
-package sandbox
+package workload
 
 import (
 	"context"
@@ -12,14 +12,39 @@ import (
 	"testing"
 	"time"
 
+	"github.com/rs/zerolog"
 	"golang.org/x/sys/unix"
 
 	"github.com/daycare-run/sandbox/dockerexec"
 	"github.com/daycare-run/sandbox/internal/agent/launch"
 	"github.com/daycare-run/sandbox/internal/hostfs"
+	"github.com/daycare-run/sandbox/internal/ids"
+	"github.com/daycare-run/sandbox/internal/plan"
+	"github.com/daycare-run/sandbox/internal/plantest"
 	"github.com/daycare-run/sandbox/internal/process"
 	"github.com/daycare-run/sandbox/internal/quota"
+	"github.com/daycare-run/sandbox/internal/registry"
+	"github.com/daycare-run/sandbox/internal/rootfs"
+	"github.com/daycare-run/sandbox/pathmap"
 )
+
+// newPlanner makes a planner with sandbox "agent" of alice in a directory.
+func newPlanner(t *testing.T, workingDir string) *plan.Planner {
+	t.Helper()
+	planner := plantest.New(t, rootfs.Config{UsersDir: filepath.Join(t.TempDir(), "users")}, plan.NewPlatforms(plantest.Platform(t)), nil)
+	var box registry.Sandbox
+	var faults [3]error
+	box.ID, faults[0] = ids.ParseSandbox("agent")
+	box.User, faults[1] = ids.ParseUser("alice")
+	box.WorkingDir, faults[2] = pathmap.ParseContainer(workingDir)
+	if err := errors.Join(faults[:]...); err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := planner.Sandboxes().Put(box, time.Now()); err != nil {
+		t.Fatal(err)
+	}
+	return planner
+}
 
 // fakeProcesses starts what a test says, and ends as it says.
 type fakeProcesses struct {
@@ -64,7 +89,7 @@ func (f *fakeProcesses) DialProcess(context.Context, string, int) (dockerexec.Po
 // What is to be run lies in the process's folder, for its user alone, and is taken away when nothing reads
 // it; what is there already leads nowhere.
 func TestRunnerLaysTheLaunch(t *testing.T) {
-	service := newService(t, nil, "/home")
+	planner := newPlanner(t, "/home")
 	p := process.Record{ID: "p-aaaaaaaaaaaa", Token: "t", Intent: process.Intent{
 		UserID: "alice", SandboxID: "agent", Command: "echo hi", Cwd: "/home", Home: "/tmp", Grants: []string{}, Env: map[string]string{"A": "1"},
 	}}
@@ -76,7 +101,7 @@ func TestRunnerLaysTheLaunch(t *testing.T) {
 		text, err = os.ReadFile(filepath.Join(s.Process.Dir, launch.File))
 		return err
 	}}
-	runner, err := NewRunner(service.resolver, fake, hostfs.NewTrash(nil), 1<<20)
+	runner, err := NewRunner(planner, fake, hostfs.NewTrash(nil), 1<<20, zerolog.Nop())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -85,7 +110,7 @@ func TestRunnerLaysTheLaunch(t *testing.T) {
 	if err := errors.Join(os.WriteFile(elsewhere, []byte("mine"), 0o600), os.MkdirAll(dir, 0o755), os.Symlink(elsewhere, filepath.Join(dir, launch.File)), os.Symlink(elsewhere, filepath.Join(dir, launch.StateFile))); err != nil {
 		t.Fatal(err)
 	}
-	started, err := runner.Start(t.Context(), p, map[string]string{"TOKEN": "hush"})
+	started, err := runner.Start(t.Context(), p, map[string]string{"TOKEN": "hush"}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -106,21 +131,21 @@ func TestRunnerLaysTheLaunch(t *testing.T) {
 		t.Errorf("%s", started.Applied)
 	}
 	fake.start = func(dockerexec.Spec) error { return errors.New("no") }
-	if _, err := runner.Start(t.Context(), p, map[string]string{"TOKEN": "hush"}); err == nil {
+	if _, err := runner.Start(t.Context(), p, map[string]string{"TOKEN": "hush"}, nil); err == nil {
 		t.Error("started")
 	}
 	if _, err := os.Lstat(filepath.Join(dir, launch.File)); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("the secrets stay: %v", err)
 	}
 	p.Home = "/tmp/home"
-	if _, err := runner.Start(t.Context(), p, nil); err == nil || !strings.Contains(err.Error(), "no /tmp here") {
+	if _, err := runner.Start(t.Context(), p, nil, nil); err == nil || !strings.Contains(err.Error(), "no /tmp here") {
 		t.Errorf("with a home in /tmp: %v", err)
 	}
 	if !slices.Equal(fake.tokens, slices.Repeat([]quota.Token{{Name: "t"}}, 3)) {
 		t.Errorf("on behalf of %+v", fake.tokens)
 	}
 	p.UserID = "bob"
-	if _, err := runner.Start(t.Context(), p, nil); err == nil {
+	if _, err := runner.Start(t.Context(), p, nil, nil); err == nil {
 		t.Error("started for another user than the sandbox's")
 	}
 }
@@ -149,7 +174,7 @@ func TestRunnerExit(t *testing.T) {
 		if err := c.lay(dir); err != nil {
 			t.Fatal(err)
 		}
-		runner, err := NewRunner(newService(t, nil, "/home").resolver, &fakeProcesses{exit: dockerexec.ProcessContainer{Why: "why", ExitCode: c.code, Spec: dockerexec.Spec{Process: dockerexec.Process{Dir: dir}}}}, hostfs.NewTrash(nil), 1<<20)
+		runner, err := NewRunner(newPlanner(t, "/home"), &fakeProcesses{exit: dockerexec.ProcessContainer{Why: "why", ExitCode: c.code, Spec: dockerexec.Spec{Process: dockerexec.Process{Dir: dir}}}}, hostfs.NewTrash(nil), 1<<20, zerolog.Nop())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -185,7 +210,7 @@ func TestRunnerExitOutOfMemory(t *testing.T) {
 			t.Fatal(err)
 		}
 		spec := dockerexec.Spec{Process: dockerexec.Process{Dir: dir}, Platform: dockerexec.Platform{Limits: dockerexec.Limits{Memory: 128 << 20}}}
-		runner, err := NewRunner(newService(t, nil, "/home").resolver, &fakeProcesses{exit: dockerexec.ProcessContainer{ExitCode: 137, OOM: true, Spec: spec}}, hostfs.NewTrash(nil), 1<<20)
+		runner, err := NewRunner(newPlanner(t, "/home"), &fakeProcesses{exit: dockerexec.ProcessContainer{ExitCode: 137, OOM: true, Spec: spec}}, hostfs.NewTrash(nil), 1<<20, zerolog.Nop())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -213,7 +238,7 @@ func state(s launch.State, signal string) func(string) error {
 
 // A working directory that is not there any more is made anew, and that is said.
 func TestAWorkingDirectoryIsNotMadeAnewInSilence(t *testing.T) {
-	service := newService(t, nil, "/home/app")
+	planner := newPlanner(t, "/home/app")
 	p := process.Record{ID: "p-aaaaaaaaaaaa", Intent: process.Intent{UserID: "alice", SandboxID: "agent", Command: "true", Cwd: "/home/app", Grants: []string{}}}
 	var note string
 	fake := &fakeProcesses{start: func(s dockerexec.Spec) error {
@@ -224,18 +249,18 @@ func TestAWorkingDirectoryIsNotMadeAnewInSilence(t *testing.T) {
 		}
 		return err
 	}}
-	runner, err := NewRunner(service.resolver, fake, hostfs.NewTrash(nil), 1<<20)
+	runner, err := NewRunner(planner, fake, hostfs.NewTrash(nil), 1<<20, zerolog.Nop())
 	if err != nil {
 		t.Fatal(err)
 	}
 	for i, want := range []string{"", "", "was made anew: it is empty"} {
-		started, err := runner.Start(t.Context(), p, nil)
+		started, err := runner.Start(t.Context(), p, nil, nil)
 		if err != nil || started.Notice != note || (note == "") != (want == "") || !strings.HasSuffix(note, want) {
 			t.Errorf("start %d: %q, %q, %v", i, started.Notice, note, err)
 		}
 		p.LastStartedAt = time.Now()
 		if i == 1 {
-			home := filepath.Join(service.usersDir(), "alice", "home")
+			home := filepath.Join(planner.Files().UsersDir(), "alice", "home")
 			if err := os.Rename(filepath.Join(home, "app"), filepath.Join(home, "old")); err != nil {
 				t.Fatal(err)
 			}
@@ -246,8 +271,8 @@ func TestAWorkingDirectoryIsNotMadeAnewInSilence(t *testing.T) {
 // What was to be run, with its secrets, does not outlast the service that laid it; nothing else is touched, and no link
 // is followed.
 func TestLaunchesThatNobodyRead(t *testing.T) {
-	service := newService(t, nil, "/home")
-	users := service.usersDir()
+	planner := newPlanner(t, "/home")
+	users := planner.Files().UsersDir()
 	put := func(name string) string {
 		t.Helper()
 		name = filepath.Join(users, name)
@@ -261,7 +286,7 @@ func TestLaunchesThatNobodyRead(t *testing.T) {
 	if err := os.Symlink(filepath.Join(users, "elsewhere"), filepath.Join(users, "bob/processes/p-c")); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := NewRunner(service.resolver, &fakeProcesses{}, hostfs.NewTrash(nil), 1<<20); err != nil {
+	if _, err := NewRunner(planner, &fakeProcesses{}, hostfs.NewTrash(nil), 1<<20, zerolog.Nop()); err != nil {
 		t.Fatal(err)
 	}
 	for _, name := range gone {

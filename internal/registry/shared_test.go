@@ -1,4 +1,4 @@
-package sandbox
+package registry
 
 import (
 	"encoding/json"
@@ -17,7 +17,7 @@ type sharedRecords struct {
 	mu       sync.Mutex
 	revision int64
 	at       map[string]int64
-	told     []func(*registry)
+	told     []func(*Registry)
 }
 
 func (s *sharedRecords) Write(_, id string, text []byte, revision int64) (int64, error) {
@@ -31,11 +31,11 @@ func (s *sharedRecords) Write(_, id string, text []byte, revision int64) (int64,
 	if s.at[id] = now; text == nil {
 		delete(s.at, id)
 	}
-	s.told = append(s.told, func(r *registry) { _ = r.apply(id, text, now) })
+	s.told = append(s.told, func(r *Registry) { _ = r.Apply(id, text, now) })
 	return now, nil
 }
 
-func (s *sharedRecords) deliver(hosts ...*registry) {
+func (s *sharedRecords) deliver(hosts ...*Registry) {
 	for _, tell := range s.told {
 		for _, r := range hosts {
 			tell(r)
@@ -46,7 +46,7 @@ func (s *sharedRecords) deliver(hosts ...*registry) {
 
 func TestHostsShareSandboxes(t *testing.T) {
 	shared := &sharedRecords{at: map[string]int64{}}
-	one, two := openShared(shared, nil), openShared(shared, nil)
+	one, two := OpenShared(shared, nil), OpenShared(shared, nil)
 	now := time.Unix(1, 0).UTC()
 	put(t, one, box(t, "a", "alice", "/home"), now)
 	if _, err := two.Get(box(t, "a", "alice", "/home").ID); err == nil {
@@ -78,7 +78,7 @@ func TestHostsShareSandboxes(t *testing.T) {
 	if len(one.List())+len(two.List()) != 0 || len(slices.Collect(maps.Keys(one.give))) != 0 {
 		t.Errorf("%q, %q", shown(one.List()), shown(two.List()))
 	}
-	if err := one.apply("a", []byte("{"), 99); err == nil {
+	if err := one.Apply("a", []byte("{"), 99); err == nil {
 		t.Error("a damaged record was taken")
 	}
 }
@@ -89,10 +89,10 @@ type written func(id string) (int64, error)
 func (w written) Write(_, id string, _ []byte, _ int64) (int64, error) { return w(id) }
 
 func TestRecordsAreWrittenBesideEachOther(t *testing.T) {
-	var r *registry
+	var r *Registry
 	var both, writing sync.WaitGroup
 	both.Add(2)
-	r = openShared(written(func(id string) (int64, error) {
+	r = OpenShared(written(func(id string) (int64, error) {
 		_ = r.List()
 		both.Done()
 		met := make(chan struct{})
@@ -126,8 +126,8 @@ func (t toldAtOnce) Write(_, id string, text []byte, revision int64) (int64, err
 }
 
 func TestNothingIsLeftOfWhatIsDeleted(t *testing.T) {
-	var r *registry
-	r = openShared(toldAtOnce(func(id string, text []byte, revision int64) error { return r.apply(id, text, revision) }), nil)
+	var r *Registry
+	r = OpenShared(toldAtOnce(func(id string, text []byte, revision int64) error { return r.Apply(id, text, revision) }), nil)
 	agent := box(t, "agent", "alice", "/home")
 	put(t, r, agent, monday)
 	if err := r.Delete(agent.ID); err != nil {
@@ -140,20 +140,20 @@ func TestNothingIsLeftOfWhatIsDeleted(t *testing.T) {
 
 func TestNoCommandBeginsInWhatIsBeingPaused(t *testing.T) {
 	agent := box(t, "agent", "alice", "/home")
-	var r *registry
-	r = openShared(written(func(string) (int64, error) {
-		if end, paused, err := r.begin(agent); err == nil && !paused {
+	var r *Registry
+	r = OpenShared(written(func(string) (int64, error) {
+		if end, paused, err := r.Begin(agent); err == nil && !paused {
 			end()
 			return 0, errs.Conflict("a command has begun")
 		}
 		return 1, nil
 	}), nil)
 	r.sandboxes[agent.ID] = agent
-	if _, err := r.setPaused(agent.ID, true); err != nil {
+	if _, err := r.SetPaused(agent.ID, true); err != nil {
 		t.Error(err)
 	}
 	r.shared = written(func(string) (int64, error) { return 0, errs.Conflict("no") })
-	if _, err := r.setPaused(agent.ID, false); err == nil || !r.sandboxes[agent.ID].Paused {
+	if _, err := r.SetPaused(agent.ID, false); err == nil || !r.sandboxes[agent.ID].Paused {
 		t.Errorf("it is not recorded that it goes on, and it does: %v", err)
 	}
 }
@@ -165,15 +165,15 @@ func TestAPauseThatFailsKeepsWhatIsNewer(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var r *registry
-	r = openShared(written(func(string) (int64, error) {
-		if err := r.apply("agent", text, 9); err != nil {
+	var r *Registry
+	r = OpenShared(written(func(string) (int64, error) {
+		if err := r.Apply("agent", text, 9); err != nil {
 			t.Error(err)
 		}
 		return 0, errs.Conflict("changed")
 	}), nil)
 	r.sandboxes[agent.ID], r.revisions[agent.ID] = agent, 8
-	if _, err := r.setPaused(agent.ID, true); err == nil {
+	if _, err := r.SetPaused(agent.ID, true); err == nil {
 		t.Error("it is paused, although that is not recorded")
 	}
 	if got, err := r.Get(agent.ID); err != nil || !got.same(newer) || got.Paused {

@@ -1,4 +1,4 @@
-package sandbox
+package registry
 
 import (
 	"fmt"
@@ -7,16 +7,16 @@ import (
 	"github.com/daycare-run/sandbox/internal/quota"
 )
 
-// Records keep the records of a cluster's sandboxes, which each host gets through Resolver.Apply.
+// Records keep the records of a cluster's sandboxes, which each host gets through Registry.Apply.
 type Records interface {
 	// Write replaces the record of a user's sandbox, or removes it if text is nil, and returns its new revision.
 	// It fails unless the record has the given revision, 0 for none, and this host holds the user.
 	Write(user, id string, text []byte, revision int64) (int64, error)
 }
 
-// openShared returns a registry of records that are kept elsewhere.
-func openShared(shared Records, quotas *quota.Ledger) *registry {
-	return &registry{
+// OpenShared returns a registry of records that are kept elsewhere.
+func OpenShared(shared Records, quotas *quota.Ledger) *Registry {
+	return &Registry{
 		records: &records{
 			shared: shared, quotas: quotas, sandboxes: map[ids.Sandbox]Sandbox{},
 			apps: appDirs{}, give: map[ids.Sandbox]func(){},
@@ -26,8 +26,8 @@ func openShared(shared Records, quotas *quota.Ledger) *registry {
 	}
 }
 
-// apply updates a sandbox from its shared record; a nil text means that it was removed. What this host has written since wins.
-func (r *records) apply(id string, text []byte, revision int64) error {
+// Apply updates a sandbox from its shared record; a nil text means that it was removed. What this host has written since wins.
+func (r *records) Apply(id string, text []byte, revision int64) error {
 	s, err := parseRecord(id, text)
 	if parsed, bad := ids.ParseSandbox(id); text == nil {
 		s.ID, err = parsed, bad

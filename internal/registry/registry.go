@@ -1,4 +1,6 @@
-package sandbox
+// Package registry holds what is registered: the sandboxes, their records on disk or in a cluster, who of them is paused, and
+// which users are being removed.
+package registry
 
 import (
 	"encoding/json"
@@ -14,6 +16,7 @@ import (
 	"github.com/daycare-run/sandbox/internal/durable"
 	"github.com/daycare-run/sandbox/internal/errs"
 	"github.com/daycare-run/sandbox/internal/ids"
+	"github.com/daycare-run/sandbox/internal/policy"
 	"github.com/daycare-run/sandbox/internal/quota"
 	"github.com/daycare-run/sandbox/pathmap"
 )
@@ -44,9 +47,9 @@ type Mount struct {
 	ReadOnly bool
 }
 
-// registry holds the sandboxes, each in a file of its own under its directory. It is safe for concurrent use.
+// Registry holds the sandboxes, each in a file of its own under its directory. It is safe for concurrent use.
 // In a registry that Scoped has returned, other users' sandboxes do not exist.
-type registry struct {
+type Registry struct {
 	*records
 	scope ids.Users   // the users whose sandboxes exist here
 	token quota.Token // the token with which sandboxes are registered here
@@ -69,10 +72,10 @@ type records struct {
 	closed    map[ids.User]bool // users who are being removed
 }
 
-// openRegistry reads the records under dir, which it makes. A record that cannot be read is set aside as
+// Open reads the records under dir, which it makes. A record that cannot be read is set aside as
 // <name>.damaged and logged; the others load. quotas bound how many there may be.
-func openRegistry(dir string, quotas *quota.Ledger, log zerolog.Logger) (*registry, error) {
-	r := &registry{
+func Open(dir string, quotas *quota.Ledger, log zerolog.Logger) (*Registry, error) {
+	r := &Registry{
 		records: &records{
 			files: durable.Records{Dir: dir}, quotas: quotas, sandboxes: map[ids.Sandbox]Sandbox{},
 			apps: appDirs{}, give: map[ids.Sandbox]func(){},
@@ -97,6 +100,15 @@ func openRegistry(dir string, quotas *quota.Ledger, log zerolog.Logger) (*regist
 	return r, nil
 }
 
+// PolicyPermissions returns the sandbox's permissions in the form that policy takes.
+func (s Sandbox) PolicyPermissions() policy.Permissions {
+	app, _ := policy.ParseAppID(s.AppID) // it was parsed when it was registered
+	return policy.Permissions{
+		WorkingDir: s.WorkingDir, WriteDirs: s.WriteDirs, ReadDirs: s.ReadDirs,
+		Network: s.Network, Events: s.Events, AppID: app,
+	}
+}
+
 // same compares everything but the times, the token that registered it, and whether it is paused.
 func (s Sandbox) same(other Sandbox) bool {
 	return s.ID == other.ID && s.User == other.User && s.WorkingDir == other.WorkingDir &&
@@ -106,13 +118,13 @@ func (s Sandbox) same(other Sandbox) bool {
 }
 
 // Scoped returns the registry for callers who act for some users alone, or by a token.
-func (r *registry) Scoped(users ids.Users, token quota.Token) *registry {
-	return &registry{records: r.records, scope: users, token: token}
+func (r *Registry) Scoped(users ids.Users, token quota.Token) *Registry {
+	return &Registry{records: r.records, scope: users, token: token}
 }
 
 // Put registers a sandbox or replaces it, durably, and reports whether it is new. A sandbox keeps its user: a
 // different user is a conflict.
-func (r *registry) Put(s Sandbox, now time.Time) (_ Sandbox, created bool, _ error) {
+func (r *Registry) Put(s Sandbox, now time.Time) (_ Sandbox, created bool, _ error) {
 	if !r.scope.Has(s.User) {
 		return Sandbox{}, false, errs.Denied("userId %q: this caller may act for %s alone", s.User, r.scope)
 	}
@@ -212,7 +224,7 @@ func (r *records) forget(id ids.Sandbox) {
 
 // AppRoots returns the app directories of a user's sandboxes that are apps. The caller must not change the
 // list.
-func (r *registry) AppRoots(user ids.User) []pathmap.ContainerPath {
+func (r *Registry) AppRoots(user ids.User) []pathmap.ContainerPath {
 	r.mu.RLock()
 	dirs, ready := r.apps.of(user)
 	r.mu.RUnlock()
@@ -224,8 +236,20 @@ func (r *registry) AppRoots(user ids.User) []pathmap.ContainerPath {
 	return r.apps.make(user)
 }
 
+// IsShared reports whether the records are those of a cluster.
+func (r *records) IsShared() bool { return r.shared != nil }
+
+// Find finds a sandbox by an id as it came.
+func (r *Registry) Find(id string) (Sandbox, error) {
+	parsed, err := ids.ParseSandbox(id)
+	if err != nil {
+		return Sandbox{}, err
+	}
+	return r.Get(parsed)
+}
+
 // Get finds a sandbox.
-func (r *registry) Get(id ids.Sandbox) (Sandbox, error) {
+func (r *Registry) Get(id ids.Sandbox) (Sandbox, error) {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
 	s, ok := r.sandboxes[id]
@@ -236,7 +260,7 @@ func (r *registry) Get(id ids.Sandbox) (Sandbox, error) {
 }
 
 // Delete forgets a sandbox. Its user's files and running commands are left alone.
-func (r *registry) Delete(id ids.Sandbox) error {
+func (r *Registry) Delete(id ids.Sandbox) error {
 	defer r.change(id)()
 	s, ok := r.sandboxes[id]
 	if !ok || !r.scope.Has(s.User) {
@@ -259,7 +283,7 @@ func (r *registry) Delete(id ids.Sandbox) error {
 }
 
 // List returns the sandboxes by id.
-func (r *registry) List() []Sandbox {
+func (r *Registry) List() []Sandbox {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
 	list := make([]Sandbox, 0, len(r.sandboxes))
@@ -270,4 +294,9 @@ func (r *registry) List() []Sandbox {
 	}
 	slices.SortFunc(list, func(a, b Sandbox) int { return strings.Compare(a.ID.String(), b.ID.String()) })
 	return list
+}
+
+// InMount reports whether a further mount holds a path. Seeing the path takes a grant.
+func (s Sandbox) InMount(path pathmap.ContainerPath) bool {
+	return slices.ContainsFunc(s.Mounts, func(m Mount) bool { return path.Within(m.Target) })
 }

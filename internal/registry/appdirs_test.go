@@ -1,4 +1,4 @@
-package sandbox
+package registry
 
 import (
 	"fmt"
@@ -30,9 +30,9 @@ func app(t testing.TB, id, user, dir string) Sandbox {
 // this host alone and on two that share their records.
 func TestAppRootsFollowEveryChange(t *testing.T) {
 	shared := &sharedRecords{at: map[string]int64{}}
-	for name, hosts := range map[string][]*registry{
+	for name, hosts := range map[string][]*Registry{
 		"files":  {open(t, t.TempDir())},
-		"shared": {openShared(shared, nil), openShared(shared, nil)},
+		"shared": {OpenShared(shared, nil), OpenShared(shared, nil)},
 	} {
 		t.Run(name, func(t *testing.T) {
 			random := rand.New(rand.NewPCG(1, 2))
@@ -47,7 +47,7 @@ func TestAppRootsFollowEveryChange(t *testing.T) {
 				case 0:
 					_ = r.Delete(box.ID) // there may be none
 				case 1:
-					_, _ = r.setPaused(box.ID, random.IntN(2) == 0) // there may be none
+					_, _ = r.SetPaused(box.ID, random.IntN(2) == 0) // there may be none
 				default:
 					put(t, r, box, monday)
 				}
@@ -60,7 +60,7 @@ func TestAppRootsFollowEveryChange(t *testing.T) {
 	}
 }
 
-func checkAppRoots(t *testing.T, r *registry) {
+func checkAppRoots(t *testing.T, r *Registry) {
 	t.Helper()
 	for _, name := range []string{"alice", "bob"} {
 		user, err := ids.ParseUser(name)
@@ -70,7 +70,7 @@ func checkAppRoots(t *testing.T, r *registry) {
 		var want []string
 		for _, box := range r.List() {
 			if box.User == user && box.AppID != "" {
-				want = append(want, box.permissions().AppRoot().String())
+				want = append(want, box.PolicyPermissions().AppRoot().String())
 			}
 		}
 		slices.Sort(want)
@@ -105,7 +105,7 @@ func TestAppRootsAreMadeOncePerChange(t *testing.T) {
 func BenchmarkAppRoots(b *testing.B) {
 	for _, users := range []int{1, 100, 10_000} {
 		b.Run(fmt.Sprintf("%d users", users), func(b *testing.B) {
-			r := openShared(toldAtOnce(func(string, []byte, int64) error { return nil }), nil)
+			r := OpenShared(toldAtOnce(func(string, []byte, int64) error { return nil }), nil)
 			for i := range users {
 				if _, _, err := r.Put(app(b, fmt.Sprint("box", i), fmt.Sprint("user", i), "/home"), monday); err != nil {
 					b.Fatal(err)
@@ -123,4 +123,11 @@ func BenchmarkAppRoots(b *testing.B) {
 			}
 		})
 	}
+}
+
+func texts(paths []pathmap.ContainerPath) (list []string) {
+	for _, path := range paths {
+		list = append(list, path.String())
+	}
+	return list
 }

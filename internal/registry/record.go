@@ -1,4 +1,4 @@
-package sandbox
+package registry
 
 import (
 	"encoding/json"
@@ -66,8 +66,8 @@ func (on record) sandbox() (Sandbox, error) {
 	s.User, faults[1] = ids.ParseUser(on.UserID)
 	s.WorkingDir, faults[2] = pathmap.ParseContainer(on.WorkingDir)
 	_, faults[3] = policy.ParseAppID(on.AppID)
-	s.WriteDirs, faults[4] = parsePaths(on.WriteDirs)
-	s.ReadDirs, faults[5] = parsePaths(on.ReadDirs)
+	s.WriteDirs, faults[4] = ParsePaths(on.WriteDirs)
+	s.ReadDirs, faults[5] = ParsePaths(on.ReadDirs)
 	all := faults[:]
 	for _, m := range on.Mounts {
 		source, err := pathmap.ParseHost(m.Source)
@@ -82,7 +82,8 @@ func (on record) sandbox() (Sandbox, error) {
 	return s, errors.Join(all...)
 }
 
-func parsePaths(names []string) ([]pathmap.ContainerPath, error) {
+// ParsePaths parses container paths.
+func ParsePaths(names []string) ([]pathmap.ContainerPath, error) {
 	var paths []pathmap.ContainerPath
 	for _, name := range names {
 		path, err := pathmap.ParseContainer(name)

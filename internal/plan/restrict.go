@@ -1,4 +1,4 @@
-package sandbox
+package plan
 
 import (
 	"cmp"
@@ -16,7 +16,7 @@ type givenUp struct{ read, write []rootfs.Followed }
 
 // follow replaces the paths of restrictions by what symbolic links make of them. What then belongs to the image is left
 // out: it holds nothing of the user's.
-func (r *Resolver) follow(c *call, given *policy.Restrictions) (all givenUp, err error) {
+func (p *Planner) follow(c *Call, given *policy.Restrictions) (all givenUp, err error) {
 	for _, list := range []struct {
 		field string
 		paths *[]pathmap.ContainerPath
@@ -24,7 +24,7 @@ func (r *Resolver) follow(c *call, given *policy.Restrictions) (all givenUp, err
 	}{{"denyRead", &given.DenyRead, &all.read}, {"denyWrite", &given.DenyWrite, &all.write}} {
 		var led []pathmap.ContainerPath
 		for i, path := range *list.paths {
-			to, err := r.rootfs.Follow(c.paths, path)
+			to, err := p.rootfs.Follow(c.Paths, path)
 			if err != nil {
 				return givenUp{}, fmt.Errorf("%s[%d]: %w", list.field, i, err)
 			}
@@ -39,28 +39,28 @@ func (r *Resolver) follow(c *call, given *policy.Restrictions) (all givenUp, err
 }
 
 // isImage reports whether a path is neither /tmp nor in or around a mount.
-func (c *call) isImage(path pathmap.ContainerPath) bool {
-	return !path.Within(policy.Tmp) && !policy.Tmp.Within(path) && !slices.ContainsFunc(c.mounts, func(m pathmap.Mount) bool {
+func (c *Call) isImage(path pathmap.ContainerPath) bool {
+	return !path.Within(policy.Tmp) && !policy.Tmp.Within(path) && !slices.ContainsFunc(c.Shown, func(m pathmap.Mount) bool {
 		return path.Within(m.Container) || m.Container.Within(path)
 	})
 }
 
 // kept returns the links that lead to what is given up. A call that may not write to a path must not be able to put
 // another file there; for reading, what the link leads to is hidden whatever becomes of the link.
-func (g givenUp) kept(r *Resolver, c *call, view policy.View) ([]policy.Symlink, error) {
+func (g givenUp) kept(p *Planner, c *Call, view policy.View) ([]policy.Symlink, error) {
 	var links []policy.Symlink
 	for i, to := range g.write {
 		for _, link := range to.Links {
-			for _, place := range r.rootfs.SamePlaces(c.mounts, []pathmap.ContainerPath{link.Path}) {
+			for _, place := range p.rootfs.SamePlaces(c.Shown, []pathmap.ContainerPath{link.Path}) {
 				if at, ok := view.At(place); ok && at.Mode == policy.Writable {
 					return nil, errs.Denied("denyWrite[%d]: the symbolic link %q could be replaced, because this call may write to %q: name what it leads to, %q, to keep that alone", i, link.Path, at.Path, to.Path)
 				}
 			}
 		}
-		links = r.appendShown(links, c, view, to.Links)
+		links = p.appendShown(links, c, view, to.Links)
 	}
 	for _, to := range g.read {
-		links = r.appendShown(links, c, view, to.Links)
+		links = p.appendShown(links, c, view, to.Links)
 	}
 	slices.SortFunc(links, func(a, b policy.Symlink) int {
 		return cmp.Or(cmp.Compare(a.Path.String(), b.Path.String()), cmp.Compare(a.Text, b.Text))
@@ -69,9 +69,9 @@ func (g givenUp) kept(r *Resolver, c *call, view policy.View) ([]policy.Symlink,
 }
 
 // appendShown appends symbolic links at all places where the call sees them: nobody goes through the others.
-func (r *Resolver) appendShown(all []policy.Symlink, c *call, view policy.View, links []policy.Symlink) []policy.Symlink {
+func (p *Planner) appendShown(all []policy.Symlink, c *Call, view policy.View, links []policy.Symlink) []policy.Symlink {
 	for _, link := range links {
-		for _, place := range r.rootfs.SamePlaces(c.mounts, []pathmap.ContainerPath{link.Path}) {
+		for _, place := range p.rootfs.SamePlaces(c.Shown, []pathmap.ContainerPath{link.Path}) {
 			if at, ok := view.At(place); ok && at.Mode >= policy.ReadOnly {
 				all = append(all, policy.Symlink{Path: place, Text: link.Text})
 			}

@@ -1,4 +1,4 @@
-package sandbox
+package plan
 
 import (
 	"fmt"
@@ -16,7 +16,7 @@ const (
 )
 
 // egress returns what the call may reach.
-func (c *call) egress(network bool) (dockerexec.Egress, error) {
+func (c *Call) egress(network bool) (dockerexec.Egress, error) {
 	decided, err := c.cfg.Egress.Decide(policy.EgressRequest{
 		Network: network, AllowedDomains: c.AllowedDomains, PackageManagers: c.PackageManagers, DeniedDomains: c.DeniedDomains,
 	})
@@ -37,8 +37,8 @@ func (c *call) egress(network bool) (dockerexec.Egress, error) {
 	return dockerexec.Egress{Profile: profile, Domains: domains, Denied: decided.Denied.List()}, nil
 }
 
-// networkText describes what a call may reach, for a person.
-func networkText(e dockerexec.Egress) string {
+// NetworkText describes what a call may reach, for a person.
+func NetworkText(e dockerexec.Egress) string {
 	reach := map[string]string{profileIsolated: "the public internet", profileLocal: "the public internet and private networks"}[e.Profile]
 	switch {
 	case e.Profile == "":

@@ -1,4 +1,4 @@
-package sandbox
+package registry
 
 import (
 	"maps"
@@ -34,7 +34,7 @@ func (a appDirs) count(box Sandbox, n int) {
 		of = &userAppDirs{apps: map[pathmap.ContainerPath]int{}}
 		a[box.User] = of
 	}
-	dir := box.permissions().AppRoot()
+	dir := box.PolicyPermissions().AppRoot()
 	of.apps[dir] += n
 	switch count := of.apps[dir]; {
 	case count == 0:

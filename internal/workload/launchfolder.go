@@ -1,4 +1,4 @@
-package sandbox
+package workload
 
 import (
 	"context"
@@ -47,7 +47,7 @@ func (r *Runner) writeLaunch(ctx context.Context, p process.Record, uid, gid uin
 		return errs.Invalid("cannot run the process: its command and environment are larger than %d bytes", launch.MaxSize)
 	}
 	if err := writeLaunchFile(r.Dir(p), uid, int(creds.Agent(uid)), int(gid), text, l.Log.Files); err != nil {
-		return errs.Redact(ctx, r.resolver.log, "cannot make the folder of the process", err)
+		return errs.Redact(ctx, r.log, "cannot make the folder of the process", err)
 	}
 	return nil
 }

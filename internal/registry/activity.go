@@ -1,0 +1,121 @@
+package registry
+
+import (
+	"sync"
+
+	"github.com/daycare-run/sandbox/internal/errs"
+	"github.com/daycare-run/sandbox/internal/ids"
+)
+
+// A sandbox may be paused: its record says so. Commands count themselves here, so that none runs in a sandbox that is
+// paused, and none begins for a user who is being removed.
+
+// activity is what pausing needs to know of one sandbox until it is deleted: a later sandbox of that id has its own.
+type activity struct {
+	commands int        // in progress; under records.mu
+	change   sync.Mutex // held while its processes are made to follow the record
+}
+
+// of finds the activity of a sandbox; records.mu is held.
+func (r *records) of(id ids.Sandbox) *activity {
+	if r.active[id] == nil {
+		r.active[id] = &activity{}
+	}
+	return r.active[id]
+}
+
+// Begin counts a command as in progress until end is called, unless the sandbox is paused.
+func (r *records) Begin(box Sandbox) (end func(), paused bool, err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	now, is := r.sandboxes[box.ID]
+	switch {
+	case !is || now.User != box.User:
+		return nil, false, errs.NotFound("sandbox %q was deleted meanwhile", box.ID)
+	case now.Paused:
+		return nil, true, nil
+	}
+	if err := r.isOpen(box.User); err != nil {
+		return nil, false, err
+	}
+	a := r.of(box.ID)
+	a.commands++
+	r.commands[box.User]++
+	return sync.OnceFunc(func() {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		a.commands--
+		if r.commands[box.User]--; r.commands[box.User] == 0 {
+			delete(r.commands, box.User)
+		}
+	}), false, nil
+}
+
+// LockPause keeps others from pausing or resuming a sandbox until unlock is called.
+func (r *records) LockPause(id ids.Sandbox) (unlock func()) {
+	r.mu.Lock()
+	a := r.of(id)
+	r.mu.Unlock()
+	a.change.Lock()
+	return a.change.Unlock
+}
+
+// SetPaused durably records whether a sandbox is paused. A sandbox with commands in progress is not paused.
+func (r *Registry) SetPaused(id ids.Sandbox, paused bool) (Sandbox, error) {
+	defer r.change(id)()
+	s, is := r.sandboxes[id]
+	switch n := r.of(id).commands; {
+	case !is || !r.scope.Has(s.User):
+		return s, errs.NotFound("sandbox %q is not registered", id)
+	case s.Paused == paused:
+		return s, nil
+	case paused && n > 0:
+		return s, errs.Conflict("cannot pause sandbox %q: %d commands run in it or are about to; wait until they have ended, or end them", id, n)
+	}
+	before, revision := s, r.revisions[id]
+	s.Paused = paused
+	r.keep(s) // before it is written: no command begins meanwhile in a sandbox that is to be paused
+	err := r.write(s)
+	_, still := r.sandboxes[id]
+	if err != nil && still && r.revisions[id] == revision { // another host may have changed or deleted it meanwhile
+		r.keep(before)
+	}
+	return s, err
+}
+
+// IsPaused reports whether a user has a paused sandbox of that id. A process may be older than the sandbox, and
+// belong to another user.
+func (r *Registry) IsPaused(user, id string) bool {
+	box, err := r.Find(id)
+	return err == nil && box.Paused && box.User.String() == user
+}
+
+// CloseUser refuses what is asked for a user until open is called.
+func (r *records) CloseUser(user ids.User) (open func(), _ error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if err := r.isOpen(user); err != nil {
+		return nil, err
+	}
+	r.closed[user] = true
+	return func() {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		delete(r.closed, user)
+	}, nil
+}
+
+// isOpen returns an error while a user is being removed; mu is held.
+func (r *records) isOpen(user ids.User) error {
+	if r.closed[user] {
+		return errs.Conflict("user %q is being removed: try again when that is done", user)
+	}
+	return nil
+}
+
+// IsBusy reports whether commands of a user are in progress.
+func (r *records) IsBusy(user ids.User) bool {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	return r.commands[user] > 0
+}

@@ -1,0 +1,39 @@
+package registry
+
+import "testing"
+
+// Nothing is kept of a sandbox that is deleted, whatever still runs in it.
+func TestDeletedSandboxesLeaveNothing(t *testing.T) {
+	r := open(t, t.TempDir())
+	agent := box(t, "agent", "alice", "/home")
+	put(t, r, agent, monday)
+	end, paused, err := r.Begin(agent)
+	if err != nil || paused {
+		t.Fatalf("%t, %v", paused, err)
+	}
+	if !r.IsBusy(agent.User) {
+		t.Error("nobody knows of the command")
+	}
+	if err := r.Delete(agent.ID); err != nil {
+		t.Fatal(err)
+	}
+	end()
+	if len(r.active)+len(r.commands) != 0 || r.IsBusy(agent.User) {
+		t.Errorf("left: %v, %v", r.active, r.commands)
+	}
+}
+
+func TestPausedIsKept(t *testing.T) {
+	dir := t.TempDir()
+	for _, want := range []bool{true, false} {
+		r := open(t, dir)
+		kept := box(t, "agent", "alice", "/home")
+		put(t, r, kept, monday)
+		if _, err := r.SetPaused(kept.ID, want); err != nil {
+			t.Fatal(err)
+		}
+		if got, err := open(t, dir).Get(kept.ID); err != nil || got.Paused != want {
+			t.Errorf("%+v, %v", got, err)
+		}
+	}
+}

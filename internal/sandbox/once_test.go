@@ -1,0 +1,77 @@
+package sandbox
+
+import (
+	"context"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"github.com/daycare-run/sandbox/dockerexec"
+	"github.com/daycare-run/sandbox/internal/hostfs"
+	"github.com/daycare-run/sandbox/internal/plan"
+	"github.com/daycare-run/sandbox/internal/process"
+	"github.com/daycare-run/sandbox/internal/quota"
+	"github.com/daycare-run/sandbox/internal/rootfs"
+	"github.com/daycare-run/sandbox/internal/workload"
+)
+
+// begun starts processes, which then run.
+type begun struct{ *dockerexec.Executor }
+
+func (begun) StartProcess(_ context.Context, s dockerexec.Spec, _ quota.Token) (dockerexec.ProcessContainer, error) {
+	return dockerexec.ProcessContainer{Process: s.Process.ID, ID: "c", Spec: s, Running: true, Started: time.Now()}, nil
+}
+
+// Policy decides once about a call, and its container is planned once, whatever is asked first and whatever starts it.
+func TestACallIsDecidedOnceAndPlannedOnce(t *testing.T) {
+	s, pool, _ := newPool(t, 1, 4)
+	counts := func(what string, do func() error) {
+		t.Helper()
+		decisions, plans := s.planner.Counts()
+		if err := do(); err != nil {
+			t.Fatalf("%s: %v", what, err)
+		}
+		if d, p := s.planner.Counts(); d != decisions+1 || p != plans+1 {
+			t.Errorf("%s: policy decided %d times, and %d containers were planned", what, d-decisions, p-plans)
+		}
+	}
+	workspace := Confinement{Permissions: []string{"@workspace"}}
+	exec := func(user string) func() error {
+		return func() error { return first(t, s, user, Registration{}, Request{Confinement: workspace}) }
+	}
+	lasting := func(id string) func() error {
+		return func() error {
+			if _, _, err := s.Put(id, Registration{UserID: id}); err != nil {
+				return err
+			}
+			_, _, err := s.PlanLasting(t.Context(), id, plan.Lasting{NoNetwork: true}, true)
+			return err
+		}
+	}
+	counts("a first call", exec("one"))
+	counts("another call", exec("one"))
+	counts("a sandbox that lasts", lasting("box-1"))
+	pool.fillNow(t)
+	counts("a first call from the pool", exec("two"))
+	counts("a sandbox that lasts from the pool", lasting("box-2"))
+	if got := pool.Stats(); got.Asked[poolHit] != 2 {
+		t.Errorf("not from the pool: %+v", got)
+	}
+
+	root := t.TempDir()
+	planner := newPlanner(t, rootfs.Config{UsersDir: filepath.Join(root, "users")})
+	runner, err := workload.NewRunner(planner, begun{}, hostfs.NewTrash(nil), 1<<20, zerolog.Nop())
+	if err != nil {
+		t.Fatal(err)
+	}
+	s = New(testConfig(), planner, &fakeExecutor{t: t}, openProcessesOf(t, root, runner), nil)
+	if _, _, err := s.Put("agent", Registration{UserID: "alice"}); err != nil {
+		t.Fatal(err)
+	}
+	counts("a process", func() error {
+		_, _, err := s.StartProcess(t.Context(), "agent", process.Intent{Command: "true", Grants: workspace.Permissions}, nil)
+		return err
+	})
+}
