@@ -91,9 +91,6 @@ func (h *host) launch(ctx context.Context, c *container) error {
 		return err
 	}
 	// The first program starts nothing until it is told to, and it listens once it has read what to start.
-	if _, err := c.Command(ctx); err != nil {
-		return err
-	}
 	if err := h.awaitLaunchRead(ctx, c); err != nil {
 		return err
 	}

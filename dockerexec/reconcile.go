@@ -78,10 +78,12 @@ func (h *host) heard(event engine.Event, processes processWatcher) {
 		}
 		return
 	}
-	// A container that was disconnected has ended, or somebody did it by hand. It is of no use
-	// without its network.
+	if event.Kind == engine.Disconnected {
+		h.disconnected(event.Container)
+		return
+	}
 	h.died(event.Container)
-	if event.Kind == engine.Disconnected || event.Labels[labelInstance] != h.cfg.Instance {
+	if event.Labels[labelInstance] != h.cfg.Instance {
 		return
 	}
 	if event.Labels[labelGateway] != "" && event.Kind == engine.Ended {
@@ -89,6 +91,21 @@ func (h *host) heard(event engine.Event, processes processWatcher) {
 	}
 	if process := event.Labels[labelProcess]; process != "" {
 		processes.Ended(process)
+	}
+}
+
+// disconnected removes a container that was taken off its network, which has ended, or somebody did it by hand: without
+// its network it is of no use. A persistent one goes on.
+func (h *host) disconnected(id string) {
+	h.mu.Lock()
+	c := h.ids[id]
+	h.mu.Unlock()
+	switch {
+	case c == nil:
+	case !c.spec.isPersistent():
+		h.lose(c)
+	case c.is(life.Starting):
+		h.expel(c)
 	}
 }
 

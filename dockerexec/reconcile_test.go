@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -17,6 +18,7 @@ import (
 	"time"
 
 	containertypes "github.com/docker/docker/api/types/container"
+	"github.com/docker/docker/api/types/events"
 	"github.com/docker/docker/client"
 	"github.com/rs/zerolog"
 
@@ -221,4 +223,32 @@ func TestAdoptedContainersAreLaidBeforeOneIsCleared(t *testing.T) {
 	if len(preparer.calls) != 2*users {
 		t.Errorf("%d calls instead of %d: %v", len(preparer.calls), 2*users, preparer.calls)
 	}
+}
+
+// A process that somebody takes off its network goes on, and its masks stay; a container of calls is of no use then.
+func TestContainersThatAreTakenOffTheirNetwork(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		engine := newScriptedEngine(t)
+		spec := engine.spec("alice")
+		spec.Process = Process{ID: "p1", Dir: spec.SpoolDir}
+		ids := []string{engine.add(spec.labels(), ""), engine.has("bob")}
+		e := engine.executor()
+		e.Start(t.Context(), noProcesses{})
+		defer e.Shutdown()
+		synctest.Wait()
+		engine.mu.Lock()
+		for _, listener := range engine.listeners {
+			for _, id := range ids {
+				listener <- events.Message{Type: events.NetworkEventType, Action: events.ActionDisconnect, Actor: events.Actor{Attributes: map[string]string{"container": id}}}
+			}
+		}
+		engine.mu.Unlock()
+		synctest.Wait()
+		if log := e.cfg.Mounts.(*preparerLog); e.persistent(ids[0]) == nil || slices.Contains(log.calls, "release alice") {
+			t.Errorf("the process's container is given up: %v", log.calls)
+		}
+		if left := e.Containers(); len(left) != 0 {
+			t.Errorf("that of calls is there: %v", left)
+		}
+	})
 }

@@ -131,7 +131,7 @@ func (h *host) expel(c *container) {
 	}
 	if c.Do(life.Remove, lostError{errLost}) == life.Removes {
 		c.hangUp()
-		h.tell(h.ctx, c, Incident{What: "removing the container: what it may see has changed", Level: zerolog.WarnLevel})
+		h.tell(h.ctx, c, Incident{What: "removing the container, with what runs in it", Level: zerolog.WarnLevel})
 		h.removeLater(c)
 	}
 }

@@ -60,7 +60,7 @@ func New(ctx context.Context, c Config) *Life {
 		engine: c.Engine, persistent: c.Persistent, id: c.ID, lastUsed: time.Now(),
 		wanted: make(chan struct{}), settled: make(chan struct{}), gone: make(chan struct{}),
 		asking: make(chan struct{}, 1),
-		pause:  pause{is: c.Paused, ran: c.ID != "", changed: make(chan struct{})},
+		pause:  pause{is: c.Paused, ran: c.ID != "" || c.Persistent, changed: make(chan struct{})},
 	}
 	l.making, l.stop = context.WithCancelCause(ctx)
 	switch {

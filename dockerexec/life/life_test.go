@@ -292,6 +292,58 @@ func TestTheFirstCommandWaitsForHolders(t *testing.T) {
 	})
 }
 
+// What runs by itself asks nobody before it begins a command, so it is paused for holders from its first moment.
+func TestWhatRunsByItselfIsAlwaysPausedForHolders(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := &lateEngine{turn: make(chan struct{}, 1), random: rand.New(rand.NewPCG(1, 1))}
+		l := New(t.Context(), Config{Engine: d, Persistent: true})
+		l.Do(Begin, nil)
+		l.Name("c")
+		release, err := l.Hold(t.Context())
+		if err != nil || !d.paused {
+			t.Fatal("it runs while it is held", err)
+		}
+		if err := release(); err != nil || d.paused {
+			t.Error("it stays paused", err)
+		}
+	})
+}
+
+// Docker may tell late that it has resumed a container, which is paused again by then. It is resumed all the same.
+func TestDockerTellsLateThatItHasResumed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := &lateEngine{turn: make(chan struct{}, 1), random: rand.New(rand.NewPCG(1, 1))}
+		l := New(t.Context(), Config{Engine: d, ID: "c"})
+		l.Do(Succeed, nil)
+		for range 2 { // the second time after the first one's event
+			if frozen, err := l.Freeze(t.Context()); !frozen || err != nil {
+				t.Fatal(frozen, err)
+			}
+			l.Resumed()
+			_, thawing, err := l.Join(1)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := l.Thaw(t.Context(), thawing); err != nil || d.paused {
+				t.Errorf("it is paused for a call: %v", err)
+			}
+			l.Do(Return, nil)
+		}
+		if frozen, err := l.Freeze(t.Context()); !frozen || err != nil {
+			t.Fatal(frozen, err)
+		}
+		d.with(func() { d.paused = false }) // somebody else has
+		l.Resumed()
+		release, err := l.Hold(t.Context())
+		if err != nil || !d.paused {
+			t.Errorf("it runs while it is held: %v", err)
+		}
+		if err := release(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
 // A container that was held for long rests, so that its programs have half of the time.
 func TestHoldersLeaveHalfOfTheTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -28,8 +28,8 @@ const (
 type pause struct {
 	users, holders int
 	is             bool          // Docker has it paused; written by who has Life.asking
-	doubt          bool          // Docker may have it paused all the same: it was asked, and has failed
-	ran            bool          // a command may have begun in it
+	doubt          bool          // Docker may have it otherwise: it was asked and has failed, or has resumed it
+	ran            bool          // a command may have begun in it: always, unless all begin with Life.Command
 	changed        chan struct{} // closed, and recreated, when one of these or the state changes
 	surplus        time.Duration // how much longer it was held than it had run since, as of at
 	at             time.Time
@@ -266,17 +266,12 @@ func (t *Thawing) Explain(ctx context.Context, err error) error {
 	return err
 }
 
-// Resumed notes that somebody else has resumed the container: it is paused anew before it is held the next time.
+// Resumed notes that Docker has resumed the container, for whomever. Docker may tell so late, when it is paused again, so
+// from now on it is not known which it is: Docker is asked anew the next time.
 func (l *Life) Resumed() {
-	select {
-	case l.asking <- struct{}{}:
-	default:
-		return // this is about what we ask for
-	}
 	l.mu.Lock()
-	l.pause.is = false
-	l.mu.Unlock()
-	<-l.asking
+	defer l.mu.Unlock()
+	l.pause.doubt = true
 }
 
 // settle has Docker pause or resume the container if that is not so yet.
