@@ -12,6 +12,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/daycare-run/sandbox/dockerexec"
+	"github.com/daycare-run/sandbox/dockerexec/session"
 	"github.com/daycare-run/sandbox/internal/sandboxtest"
 )
 
@@ -51,9 +52,9 @@ func TestRequestIDs(t *testing.T) {
 // TestAccessLog looks for everything that a call carried, at every level.
 func TestAccessLog(t *testing.T) {
 	var log lines
-	server := newLab(t, sandboxtest.Started(func(ctx context.Context, _ dockerexec.Command, out dockerexec.Output) (dockerexec.Result, error) {
+	server := newLab(t, sandboxtest.Started(func(ctx context.Context, _ dockerexec.Command, out session.Output) (dockerexec.Result, error) {
 		zerolog.Ctx(ctx).Info().Msg("inside")
-		return dockerexec.Result{}, out(dockerexec.Stdout, []byte("TOPSECRET-output"))
+		return dockerexec.Result{}, out(session.Stdout, []byte("TOPSECRET-output"))
 	})).serveConfig(func(cfg *Config) {
 		logTo(&log, zerolog.TraceLevel)(cfg)
 		cfg.LogCalls = func() bool { return true }

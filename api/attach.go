@@ -14,7 +14,7 @@ import (
 	"github.com/go-json-experiment/json"
 
 	"github.com/daycare-run/sandbox/api/types"
-	"github.com/daycare-run/sandbox/dockerexec"
+	"github.com/daycare-run/sandbox/dockerexec/session"
 	"github.com/daycare-run/sandbox/internal/attach"
 	"github.com/daycare-run/sandbox/internal/egress/decisions"
 )
@@ -139,14 +139,14 @@ func (a *attached) run(ctx, writing context.Context, s *server, id string, hangU
 		in.End(err)
 		hangUp(err)
 	}()
-	ended, err := s.service.Exec(ctx, id, r, func(stream dockerexec.Stream, data []byte) error {
+	ended, err := s.service.Exec(ctx, id, r, func(stream session.Stream, data []byte) error {
 		return a.output(writing, stream, data)
 	})
 	if err != nil {
 		return nil, err
 	}
 	if ended.CommandFault != "" {
-		_ = a.output(writing, dockerexec.Stderr, []byte(ended.CommandFault+"\n"))
+		_ = a.output(writing, session.Stderr, []byte(ended.CommandFault+"\n"))
 	}
 	exit := result(ended)
 	return &exit, nil
@@ -179,9 +179,9 @@ func (a *attached) first(ctx context.Context) (body sentExec, err error) {
 	return body, decodeJSON(first, &body, a.memory)
 }
 
-func (a *attached) output(ctx context.Context, stream dockerexec.Stream, data []byte) error {
+func (a *attached) output(ctx context.Context, stream session.Stream, data []byte) error {
 	channel := types.ChannelStdout
-	if stream == dockerexec.Stderr {
+	if stream == session.Stderr {
 		channel = types.ChannelStderr
 	}
 	a.frame = append(append(a.frame[:0], channel), data...)

@@ -14,16 +14,17 @@ import (
 
 	"github.com/daycare-run/sandbox/api/types"
 	"github.com/daycare-run/sandbox/dockerexec"
+	"github.com/daycare-run/sandbox/dockerexec/session"
 	"github.com/daycare-run/sandbox/internal/sandboxtest"
 )
 
 func TestAttachedOutputIsByteExact(t *testing.T) {
-	server := newLab(t, sandboxtest.Started(func(_ context.Context, c dockerexec.Command, out dockerexec.Output) (dockerexec.Result, error) {
+	server := newLab(t, sandboxtest.Started(func(_ context.Context, c dockerexec.Command, out session.Output) (dockerexec.Result, error) {
 		if c.MaxOutput != 0 {
 			return dockerexec.Result{}, fmt.Errorf("output is limited to %d", c.MaxOutput)
 		}
-		return dockerexec.Result{ExitCode: 126, CommandFault: "fault"},
-			firstError(out(dockerexec.Stdout, []byte("a\xe2")), out(dockerexec.Stderr, []byte{0, 0xff}), out(dockerexec.Stdout, []byte("\x82\xac")))
+		return dockerexec.Result{Result: session.Result{ExitCode: 126, CommandFault: "fault"}},
+			firstError(out(session.Stdout, []byte("a\xe2")), out(session.Stderr, []byte{0, 0xff}), out(session.Stdout, []byte("\x82\xac")))
 	})).serve()
 	c := attachTo(t, server, `{"command":"x"}`)
 	c.expect(types.EventStart)
@@ -42,7 +43,7 @@ func TestStdinLargerThanTheWindow(t *testing.T) {
 	total := 5*types.StdinWindow + 17
 	sent := bytes.Repeat([]byte("0123456789abcde"), total/15+1)[:total]
 	same := make(chan bool, 1)
-	server := newLab(t, sandboxtest.Started(func(_ context.Context, c dockerexec.Command, _ dockerexec.Output) (dockerexec.Result, error) {
+	server := newLab(t, sandboxtest.Started(func(_ context.Context, c dockerexec.Command, _ session.Output) (dockerexec.Result, error) {
 		got, err := io.ReadAll(c.Stdin)
 		same <- bytes.Equal(got, sent)
 		return dockerexec.Result{}, err
@@ -73,12 +74,12 @@ func TestStdinLargerThanTheWindow(t *testing.T) {
 
 // TestSignalsPassStdinThatIsStuck fills the window of a command that reads nothing.
 func TestSignalsPassStdinThatIsStuck(t *testing.T) {
-	server := newLab(t, sandboxtest.Started(func(_ context.Context, c dockerexec.Command, _ dockerexec.Output) (dockerexec.Result, error) {
+	server := newLab(t, sandboxtest.Started(func(_ context.Context, c dockerexec.Command, _ session.Output) (dockerexec.Result, error) {
 		first, second := <-c.Signals, <-c.Signals
 		if first != syscall.SIGINT {
 			return dockerexec.Result{}, fmt.Errorf("got %v first", first)
 		}
-		return dockerexec.Result{Signal: second}, nil
+		return dockerexec.Result{Result: session.Result{Signal: second}}, nil
 	})).serve()
 	c := attachTo(t, server, `{"command":"sleep 100"}`)
 	c.expect(types.EventStart)
@@ -91,9 +92,9 @@ func TestSignalsPassStdinThatIsStuck(t *testing.T) {
 }
 
 func TestStdinOfTheFirstMessageIsTheWhole(t *testing.T) {
-	server := newLab(t, sandboxtest.Started(func(_ context.Context, c dockerexec.Command, out dockerexec.Output) (dockerexec.Result, error) {
+	server := newLab(t, sandboxtest.Started(func(_ context.Context, c dockerexec.Command, out session.Output) (dockerexec.Result, error) {
 		got, err := io.ReadAll(c.Stdin)
-		return dockerexec.Result{}, firstError(err, out(dockerexec.Stdout, got))
+		return dockerexec.Result{}, firstError(err, out(session.Stdout, got))
 	})).serve()
 	c := attachTo(t, server, `{"command":"cat","stdin":"AP8=","stdinEncoding":"base64"}`)
 	c.expect(types.EventStart)
@@ -105,9 +106,9 @@ func TestStdinOfTheFirstMessageIsTheWhole(t *testing.T) {
 
 // An empty stdin is a whole one, too: the command reads /dev/null instead of waiting for messages.
 func TestStdinOfTheFirstMessageMayBeEmpty(t *testing.T) {
-	server := newLab(t, sandboxtest.Started(func(_ context.Context, c dockerexec.Command, _ dockerexec.Output) (dockerexec.Result, error) {
+	server := newLab(t, sandboxtest.Started(func(_ context.Context, c dockerexec.Command, _ session.Output) (dockerexec.Result, error) {
 		if c.Stdin != nil {
-			return dockerexec.Result{ExitCode: 1}, nil
+			return dockerexec.Result{Result: session.Result{ExitCode: 1}}, nil
 		}
 		return dockerexec.Result{}, nil
 	})).serve()
@@ -132,7 +133,7 @@ func TestTerminalsHaveASize(t *testing.T) {
 		{`{"command":"top","tty":{"cols":132}}`, specs.Box{Height: 24, Width: 132}},
 		{`{"command":"top","tty":{"rows":1,"cols":10000}}`, specs.Box{Height: 1, Width: 10000}},
 	} {
-		server := newLab(t, sandboxtest.Started(func(_ context.Context, c dockerexec.Command, _ dockerexec.Output) (dockerexec.Result, error) {
+		server := newLab(t, sandboxtest.Started(func(_ context.Context, c dockerexec.Command, _ session.Output) (dockerexec.Result, error) {
 			if !c.Terminal || *c.ConsoleSize != tt.want {
 				return dockerexec.Result{}, fmt.Errorf("the terminal is %t %v", c.Terminal, c.ConsoleSize)
 			}
@@ -147,7 +148,7 @@ func TestTerminalsHaveASize(t *testing.T) {
 // TestTheLatestSizeCounts sends sizes while the command takes none.
 func TestTheLatestSizeCounts(t *testing.T) {
 	ready := make(chan struct{})
-	server := newLab(t, sandboxtest.Started(func(_ context.Context, c dockerexec.Command, _ dockerexec.Output) (dockerexec.Result, error) {
+	server := newLab(t, sandboxtest.Started(func(_ context.Context, c dockerexec.Command, _ session.Output) (dockerexec.Result, error) {
 		<-c.Signals // sent after the sizes
 		close(ready)
 		if size := <-c.Resizes; size != (specs.Box{Height: 3, Width: 4}) {
@@ -172,7 +173,7 @@ func TestHangUpEndsTheAttachedCommand(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			over := make(chan struct{})
-			server := newLab(t, sandboxtest.Started(func(ctx context.Context, _ dockerexec.Command, _ dockerexec.Output) (dockerexec.Result, error) {
+			server := newLab(t, sandboxtest.Started(func(ctx context.Context, _ dockerexec.Command, _ session.Output) (dockerexec.Result, error) {
 				<-ctx.Done()
 				close(over)
 				return dockerexec.Result{}, context.Cause(ctx)

@@ -19,6 +19,7 @@ import (
 
 	"github.com/daycare-run/sandbox/api/types"
 	"github.com/daycare-run/sandbox/dockerexec"
+	"github.com/daycare-run/sandbox/dockerexec/session"
 	"github.com/daycare-run/sandbox/internal/sandboxtest"
 )
 
@@ -160,7 +161,7 @@ func (w wrapped) Accept() (net.Conn, error) {
 func TestTheBodysDeadlineEndsWithTheBody(t *testing.T) {
 	var conn *deadlines
 	seen := make(chan time.Time, 1)
-	server := httptest.NewUnstartedServer(newLab(t, sandboxtest.Started(func(context.Context, dockerexec.Command, dockerexec.Output) (dockerexec.Result, error) {
+	server := httptest.NewUnstartedServer(newLab(t, sandboxtest.Started(func(context.Context, dockerexec.Command, session.Output) (dockerexec.Result, error) {
 		conn.mu.Lock()
 		defer conn.mu.Unlock()
 		seen <- conn.last

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/daycare-run/sandbox/dockerexec"
+	"github.com/daycare-run/sandbox/dockerexec/session"
 	"github.com/daycare-run/sandbox/internal/access"
 	"github.com/daycare-run/sandbox/internal/calls"
 	"github.com/daycare-run/sandbox/internal/events"
@@ -23,7 +24,7 @@ func (l *lab) call(t *testing.T) uint64 {
 	printed := make(chan struct{}, 1)
 	go func() {
 		defer close(done)
-		_, _ = l.Exec(ctx, "agent-7", sandbox.Request{Command: "make"}, func(dockerexec.Stream, []byte) error { printed <- struct{}{}; return nil })
+		_, _ = l.Exec(ctx, "agent-7", sandbox.Request{Command: "make"}, func(session.Stream, []byte) error { printed <- struct{}{}; return nil })
 	}()
 	t.Cleanup(func() { cancel(); <-done })
 	<-printed
@@ -42,7 +43,7 @@ func called(t *testing.T) *lab {
 		o.Config = func(cfg *sandbox.Config) { cfg.Hour, cfg.Events = hour, events.New(hour.Observe) }
 	})
 	for range 3 {
-		if _, err := l.Exec(t.Context(), "agent-7", sandbox.Request{Command: "true"}, func(dockerexec.Stream, []byte) error { return nil }); err != nil {
+		if _, err := l.Exec(t.Context(), "agent-7", sandbox.Request{Command: "true"}, func(session.Stream, []byte) error { return nil }); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -51,8 +52,8 @@ func called(t *testing.T) *lab {
 
 // A caller who acts for bob only learns nothing of alice's calls.
 func TestCallsOfOthers(t *testing.T) {
-	l := newLab(t, sandboxtest.Started(func(ctx context.Context, _ dockerexec.Command, out dockerexec.Output) (dockerexec.Result, error) {
-		err := out(dockerexec.Stdout, []byte("secret"))
+	l := newLab(t, sandboxtest.Started(func(ctx context.Context, _ dockerexec.Command, out session.Output) (dockerexec.Result, error) {
+		err := out(session.Stdout, []byte("secret"))
 		<-ctx.Done()
 		return dockerexec.Result{}, err
 	}), func(o *sandboxtest.Options) {
@@ -77,7 +78,7 @@ func TestCallsOfOthers(t *testing.T) {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
 	defer cancel()
-	_, _ = l.Exec(ctx, "agent-7", sandbox.Request{Command: "true"}, func(dockerexec.Stream, []byte) error { return nil })
+	_, _ = l.Exec(ctx, "agent-7", sandbox.Request{Command: "true"}, func(session.Stream, []byte) error { return nil })
 	if _, all := his.Calls(); all.Calls != 0 {
 		t.Errorf("%+v", all)
 	}

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/daycare-run/sandbox/dockerexec"
+	"github.com/daycare-run/sandbox/dockerexec/session"
 	"github.com/daycare-run/sandbox/internal/access"
 	"github.com/daycare-run/sandbox/internal/ids"
 )
@@ -34,7 +35,7 @@ func newSharedService(t *testing.T, total int, who func(net.Conn) (string, bool)
 		t.Fatal(err)
 	}
 	s.address = listener.Addr().String()
-	l := newLab(t, func(ctx context.Context, _ dockerexec.Spec, _ dockerexec.Command, _ dockerexec.Output) (dockerexec.Result, error) {
+	l := newLab(t, func(ctx context.Context, _ dockerexec.Spec, _ dockerexec.Command, _ session.Output) (dockerexec.Result, error) {
 		s.running <- struct{}{}
 		select {
 		case <-s.work:

@@ -19,6 +19,7 @@ import (
 
 	"github.com/daycare-run/sandbox/api/types"
 	"github.com/daycare-run/sandbox/dockerexec"
+	"github.com/daycare-run/sandbox/dockerexec/session"
 	"github.com/daycare-run/sandbox/internal/access"
 	"github.com/daycare-run/sandbox/internal/dockerd"
 	"github.com/daycare-run/sandbox/internal/plan"
@@ -95,8 +96,8 @@ func serviceExchanges(t *testing.T) []exchange {
 	}
 	clustered := newLab(t, nil)
 	clustered.nodes = hosts{"host-1": true, "host-2": false}
-	running := newLab(t, sandboxtest.Started(func(ctx context.Context, _ dockerexec.Command, out dockerexec.Output) (dockerexec.Result, error) {
-		err := out(dockerexec.Stdout, []byte("compiling \xff"))
+	running := newLab(t, sandboxtest.Started(func(ctx context.Context, _ dockerexec.Command, out session.Output) (dockerexec.Result, error) {
+		err := out(session.Stdout, []byte("compiling \xff"))
 		<-ctx.Done()
 		return dockerexec.Result{}, err
 	}))
@@ -191,7 +192,7 @@ func execExchanges(t *testing.T) []exchange {
 		return newLab(t, prints(result, err, "1:6*7", "2:\xff"))
 	}
 	fails := func(err error) *lab { // before its start
-		return newLab(t, func(context.Context, dockerexec.Spec, dockerexec.Command, dockerexec.Output) (dockerexec.Result, error) {
+		return newLab(t, func(context.Context, dockerexec.Spec, dockerexec.Command, session.Output) (dockerexec.Result, error) {
 			return dockerexec.Result{}, err
 		})
 	}
@@ -202,15 +203,15 @@ func execExchanges(t *testing.T) []exchange {
 		"denyRead":["/home/secret"],"denyWrite":["/home/project/.git"],"deniedDomains":["*.example.org"]}`
 	const stdin = `{"argv":["cat","-"],"stdin":"AP8=","stdinEncoding":"base64"}`
 	return []exchange{
-		{name: "exits", route: exec, body: shell, lab: runs(dockerexec.Result{ExitCode: 42, Cold: true}, nil), status: 200},
+		{name: "exits", route: exec, body: shell, lab: runs(dockerexec.Result{Result: session.Result{ExitCode: 42}, Cold: true}, nil), status: 200},
 		{name: "takes stdin", route: exec, body: stdin, lab: runs(dockerexec.Result{}, nil), status: 200},
 		{name: "is killed", route: exec, body: shell, status: 200,
-			lab: runs(dockerexec.Result{Signal: syscall.SIGKILL, TimedOut: true}, nil)},
-		{name: "is killed by a real-time signal", route: exec, body: shell, status: 200, lab: runs(dockerexec.Result{Signal: 34}, nil)},
+			lab: runs(dockerexec.Result{Result: session.Result{Signal: syscall.SIGKILL, TimedOut: true}}, nil)},
+		{name: "is killed by a real-time signal", route: exec, body: shell, status: 200, lab: runs(dockerexec.Result{Result: session.Result{Signal: 34}}, nil)},
 		{name: "is not found", route: exec, body: shell, status: 200,
-			lab: runs(dockerexec.Result{ExitCode: 127, CommandFault: "nope: command not found"}, nil)},
-		{name: "streams", route: exec, body: shell, accept: ndjson, lab: runs(dockerexec.Result{ExitCode: 42}, nil), status: 200},
-		{name: "streams and is lost", route: exec, body: shell, accept: ndjson, lab: runs(dockerexec.Result{}, dockerexec.ErrSession), status: 200},
+			lab: runs(dockerexec.Result{Result: session.Result{ExitCode: 127, CommandFault: "nope: command not found"}}, nil)},
+		{name: "streams", route: exec, body: shell, accept: ndjson, lab: runs(dockerexec.Result{Result: session.Result{ExitCode: 42}}, nil), status: 200},
+		{name: "streams and is lost", route: exec, body: shell, accept: ndjson, lab: runs(dockerexec.Result{}, session.ErrBroken), status: 200},
 
 		{name: "streams frames", route: exec, body: shell, accept: types.Frames, lab: runs(dockerexec.Result{}, nil), status: 200},
 

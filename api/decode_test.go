@@ -14,7 +14,7 @@ import (
 	cerrdefs "github.com/containerd/errdefs"
 
 	"github.com/daycare-run/sandbox/api/types"
-	"github.com/daycare-run/sandbox/dockerexec"
+	"github.com/daycare-run/sandbox/dockerexec/session"
 	"github.com/daycare-run/sandbox/internal/budget"
 	"github.com/daycare-run/sandbox/internal/errs"
 	"github.com/daycare-run/sandbox/internal/strictjson"
@@ -163,7 +163,7 @@ func TestClassesOfErrors(t *testing.T) {
 		{cerrdefs.ErrResourceExhausted, types.Busy, 429},
 		{cerrdefs.ErrUnavailable, types.Unavailable, 503},
 		{errors.New("dial unix: connection refused"), types.Engine, 502},
-		{dockerexec.ErrSession, types.Engine, 502},
+		{session.ErrBroken, types.Engine, 502},
 		{cerrdefs.ErrFailedPrecondition, types.Engine, 502},
 		{cerrdefs.ErrNotImplemented, types.Engine, 502},
 		{context.DeadlineExceeded, types.Engine, 502},

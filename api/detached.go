@@ -6,7 +6,7 @@ import (
 	"net/http"
 
 	"github.com/daycare-run/sandbox/api/types"
-	"github.com/daycare-run/sandbox/dockerexec"
+	"github.com/daycare-run/sandbox/dockerexec/session"
 	"github.com/daycare-run/sandbox/internal/attach"
 	"github.com/daycare-run/sandbox/internal/sandbox"
 )
@@ -42,7 +42,7 @@ func (a *attached) watch(ctx, writing context.Context, e *attach.Exec[sandbox.Re
 	defer attachment.Close()
 	go func() { hangUp(a.receive(ctx, attachment)) }()
 	ended, err := relay(ctx, e.ID, attachment,
-		func(stream dockerexec.Stream, data []byte) error { return a.output(writing, stream, data) },
+		func(stream session.Stream, data []byte) error { return a.output(writing, stream, data) },
 		func(event types.Event) error { return a.event(writing, event) })
 	if err != nil {
 		return nil, err
@@ -52,7 +52,7 @@ func (a *attached) watch(ctx, writing context.Context, e *attach.Exec[sandbox.Re
 }
 
 // relay passes on a command's events, and returns how it ended.
-func relay(ctx context.Context, execID string, from *attach.Attachment[sandbox.Result], output dockerexec.Output, send func(types.Event) error) (sandbox.Result, error) {
+func relay(ctx context.Context, execID string, from *attach.Attachment[sandbox.Result], output session.Output, send func(types.Event) error) (sandbox.Result, error) {
 	for {
 		event, err := from.Next(ctx)
 		switch {

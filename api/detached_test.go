@@ -14,6 +14,7 @@ import (
 
 	"github.com/daycare-run/sandbox/api/types"
 	"github.com/daycare-run/sandbox/dockerexec"
+	"github.com/daycare-run/sandbox/dockerexec/session"
 	"github.com/daycare-run/sandbox/internal/attach"
 	"github.com/daycare-run/sandbox/internal/egress/decisions"
 	"github.com/daycare-run/sandbox/internal/quota"
@@ -23,14 +24,14 @@ import (
 
 // echoes is a command that prints its stdin, and ends with a signal or its stdin.
 func echoes() runFunc {
-	return sandboxtest.Started(func(ctx context.Context, c dockerexec.Command, out dockerexec.Output) (dockerexec.Result, error) {
+	return sandboxtest.Started(func(ctx context.Context, c dockerexec.Command, out session.Output) (dockerexec.Result, error) {
 		read := make(chan error, 1)
 		go func() {
 			buffer := make([]byte, 1000)
 			for {
 				n, err := c.Stdin.Read(buffer)
 				if n > 0 {
-					_ = out(dockerexec.Stdout, buffer[:n])
+					_ = out(session.Stdout, buffer[:n])
 				}
 				if err != nil {
 					read <- err
@@ -40,9 +41,9 @@ func echoes() runFunc {
 		}()
 		select {
 		case signal := <-c.Signals:
-			return dockerexec.Result{Signal: signal}, nil
+			return dockerexec.Result{Result: session.Result{Signal: signal}}, nil
 		case <-read:
-			return dockerexec.Result{ExitCode: 3}, nil
+			return dockerexec.Result{Result: session.Result{ExitCode: 3}}, nil
 		case <-ctx.Done():
 			return dockerexec.Result{}, context.Cause(ctx)
 		}
@@ -129,13 +130,13 @@ func TestCallersComeBack(t *testing.T) {
 func TestStreamsThatGoOn(t *testing.T) {
 	hungUp, refused := make(chan struct{}), make(chan struct{})
 	var l *lab
-	l = newLab(t, func(_ context.Context, spec dockerexec.Spec, c dockerexec.Command, out dockerexec.Output) (dockerexec.Result, error) {
+	l = newLab(t, func(_ context.Context, spec dockerexec.Spec, c dockerexec.Command, out session.Output) (dockerexec.Result, error) {
 		c.Started()
 		l.Refuse(spec, decisions.Decision{Name: "a.org", Verdict: decisions.Denied, Via: decisions.DNS, Reason: "x"})
 		<-refused
-		_ = out(dockerexec.Stderr, []byte("before"))
+		_ = out(session.Stderr, []byte("before"))
 		<-hungUp
-		return dockerexec.Result{ExitCode: 5}, out(dockerexec.Stdout, []byte("after"))
+		return dockerexec.Result{Result: session.Result{ExitCode: 5}}, out(session.Stdout, []byte("after"))
 	})
 	server := l.serve()
 	body := post(t, server.URL, ndjson, strings.Replace(reaching, "{", `{"detachOnDisconnect":true,`, 1))
@@ -190,10 +191,10 @@ func TestStreamOfADetachedExec(t *testing.T) {
 // the caller has by then is the beginning of the output, so it comes back with the number of these bytes.
 func TestOffsetsOfAStream(t *testing.T) {
 	hungUp := make(chan struct{})
-	server := newLab(t, sandboxtest.Started(func(_ context.Context, _ dockerexec.Command, out dockerexec.Output) (dockerexec.Result, error) {
-		err := firstError(out(dockerexec.Stdout, []byte("a\xc3")), out(dockerexec.Stderr, []byte("e\n")))
+	server := newLab(t, sandboxtest.Started(func(_ context.Context, _ dockerexec.Command, out session.Output) (dockerexec.Result, error) {
+		err := firstError(out(session.Stdout, []byte("a\xc3")), out(session.Stderr, []byte("e\n")))
 		<-hungUp
-		return dockerexec.Result{}, firstError(err, out(dockerexec.Stdout, []byte("\xa9")))
+		return dockerexec.Result{}, firstError(err, out(session.Stdout, []byte("\xa9")))
 	})).serve()
 	body := post(t, server.URL, ndjson, `{"command":"x","detachOnDisconnect":true}`)
 	var id string
@@ -238,11 +239,11 @@ func TestOffsetsOfAStream(t *testing.T) {
 func detachedExchanges(t *testing.T) []exchange {
 	const exec, execs = "POST /v1/sandboxes/agent-7/exec", "GET /v1/sandboxes/agent-7/execs"
 	const body = `{"command":"x","detachOnDisconnect":true}`
-	running, none := newLab(t, echoes()), newLab(t, prints(dockerexec.Result{ExitCode: 1}, nil))
+	running, none := newLab(t, echoes()), newLab(t, prints(dockerexec.Result{Result: session.Result{ExitCode: 1}}, nil))
 	there, toKill := execs+"/"+running.detach().ID, execs+"/"+running.detach().ID
 	told := newLab(t, echoes())
 	toTell := execs + "/" + told.detach().ID
-	failed := newLab(t, prints(dockerexec.Result{}, dockerexec.ErrSession))
+	failed := newLab(t, prints(dockerexec.Result{}, session.ErrBroken))
 	if err := failed.detach().Kill(t.Context()); err != nil { // waits for its end
 		t.Fatal(err)
 	}
@@ -250,7 +251,7 @@ func detachedExchanges(t *testing.T) []exchange {
 	busy.detach()
 	post := func(route string) string { return strings.Replace(route, "GET", "POST", 1) }
 	return []exchange{
-		{name: "goes on", route: exec, body: body, accept: ndjson, lab: newLab(t, prints(dockerexec.Result{ExitCode: 1}, nil)), status: 200},
+		{name: "goes on", route: exec, body: body, accept: ndjson, lab: newLab(t, prints(dockerexec.Result{Result: session.Result{ExitCode: 1}}, nil)), status: 200},
 		{name: "goes on, but is refused", route: exec, body: strings.Replace(body, "{", `{"permissions":["@events"],`, 1), accept: ndjson, lab: running, status: 403},
 		{name: "one too many", route: exec, body: body, accept: ndjson, lab: busy, status: 429},
 		{name: "buffered", route: exec, body: body, lab: running, status: 400},
@@ -331,7 +332,7 @@ func TestUpgradesThatFail(t *testing.T) {
 // and not at all where none was started.
 func TestDetachedExecsKeepTheirMemory(t *testing.T) {
 	running, work := make(chan struct{}), make(chan struct{})
-	l := newLab(t, sandboxtest.Started(func(context.Context, dockerexec.Command, dockerexec.Output) (dockerexec.Result, error) {
+	l := newLab(t, sandboxtest.Started(func(context.Context, dockerexec.Command, session.Output) (dockerexec.Result, error) {
 		close(running)
 		<-work
 		return dockerexec.Result{}, nil

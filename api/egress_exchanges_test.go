@@ -13,6 +13,7 @@ import (
 
 	"github.com/daycare-run/sandbox/api/types"
 	"github.com/daycare-run/sandbox/dockerexec"
+	"github.com/daycare-run/sandbox/dockerexec/session"
 	"github.com/daycare-run/sandbox/internal/egress/decisions"
 )
 
@@ -52,7 +53,7 @@ func decides(t *testing.T, list ...decisions.Decision) *lab {
 func refusing(t *testing.T) *lab {
 	t.Helper()
 	var l *lab
-	l = newLab(t, func(_ context.Context, spec dockerexec.Spec, c dockerexec.Command, _ dockerexec.Output) (dockerexec.Result, error) {
+	l = newLab(t, func(_ context.Context, spec dockerexec.Spec, c dockerexec.Command, _ session.Output) (dockerexec.Result, error) {
 		c.Started()
 		for range 3 {
 			l.Refuse(spec, decisions.Decision{Name: "a\xff.org", Via: decisions.DNS, Verdict: decisions.Denied, Reason: types.ReasonNotAllowed})
@@ -274,7 +275,7 @@ func TestEgressOfCalls(t *testing.T) {
 func TestNamesReachTheContainer(t *testing.T) {
 	const body = `{"command":"x","permissions":["@network"],"allowedDomains":["example.org","*.example.com"],"deniedDomains":["a.example.com"]}`
 	asked := make(chan dockerexec.Egress, 1)
-	server := newLab(t, func(_ context.Context, spec dockerexec.Spec, c dockerexec.Command, _ dockerexec.Output) (dockerexec.Result, error) {
+	server := newLab(t, func(_ context.Context, spec dockerexec.Spec, c dockerexec.Command, _ session.Output) (dockerexec.Result, error) {
 		c.Started()
 		asked <- spec.Egress
 		return dockerexec.Result{}, nil

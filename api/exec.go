@@ -11,7 +11,7 @@ import (
 	cerrdefs "github.com/containerd/errdefs"
 
 	"github.com/daycare-run/sandbox/api/types"
-	"github.com/daycare-run/sandbox/dockerexec"
+	"github.com/daycare-run/sandbox/dockerexec/session"
 	"github.com/daycare-run/sandbox/internal/sandbox"
 )
 
@@ -104,7 +104,7 @@ func (e sentExec) givesStdin() bool { return e.Stdin != nil || e.StdinEncoding !
 // caller has read it. Output for which there is no room is dropped, because the command has already had its effects.
 func (s *server) buffer(w http.ResponseWriter, req *http.Request, r sandbox.Request) error {
 	outputs := [2]kept{{most: s.cfg.MaxOutput}, {most: s.cfg.MaxOutput}}
-	ended, err := s.service.Exec(req.Context(), req.PathValue("id"), r, func(stream dockerexec.Stream, data []byte) error {
+	ended, err := s.service.Exec(req.Context(), req.PathValue("id"), r, func(stream session.Stream, data []byte) error {
 		_, err := outputs[stream].Write(data)
 		return err
 	})
@@ -112,7 +112,7 @@ func (s *server) buffer(w http.ResponseWriter, req *http.Request, r sandbox.Requ
 		return err
 	}
 	if ended.CommandFault != "" {
-		fmt.Fprintln(&outputs[dockerexec.Stderr], ended.CommandFault)
+		fmt.Fprintln(&outputs[session.Stderr], ended.CommandFault)
 	}
 	told := struct { // the rest of a types.Output
 		types.Result
@@ -120,11 +120,11 @@ func (s *server) buffer(w http.ResponseWriter, req *http.Request, r sandbox.Requ
 		StderrCut *types.Cut `json:"stderrCut,omitempty"`
 	}{Result: result(ended)}
 	stdout, stderr := largeText{name: "stdout", encoded: "stdoutEncoding"}, largeText{name: "stderr", encoded: "stderrEncoding"}
-	stdout.text, stdout.encoding, told.StdoutCut = outputs[dockerexec.Stdout].encoded()
-	stderr.text, stderr.encoding, told.StderrCut = outputs[dockerexec.Stderr].encoded()
+	stdout.text, stdout.encoding, told.StdoutCut = outputs[session.Stdout].encoded()
+	stderr.text, stderr.encoding, told.StderrCut = outputs[session.Stderr].encoded()
 	if s.memory.take(len(stdout.text)+len(stderr.text)) != nil {
 		stdout, stderr = largeText{name: "stdout"}, largeText{name: "stderr"}
-		told.StdoutCut, told.StderrCut = outputs[dockerexec.Stdout].all(), outputs[dockerexec.Stderr].all()
+		told.StdoutCut, told.StderrCut = outputs[session.Stdout].all(), outputs[session.Stderr].all()
 	}
 	told.Truncated = told.StdoutCut != nil || told.StderrCut != nil
 	s.answerTexts(w, []largeText{stdout, stderr}, told)

@@ -17,6 +17,7 @@ import (
 
 	"github.com/daycare-run/sandbox/api/types"
 	"github.com/daycare-run/sandbox/dockerexec"
+	"github.com/daycare-run/sandbox/dockerexec/session"
 	"github.com/daycare-run/sandbox/internal/sandboxtest"
 )
 
@@ -29,7 +30,7 @@ func TestBufferedOutput(t *testing.T) {
 	}{
 		{"both streams, mixed", prints(dockerexec.Result{}, nil, "1:a", "2:b", "1:c"), "ac", "b", false},
 		{"without a newline", prints(dockerexec.Result{}, nil, "1:a\r\nb"), "a\r\nb", "", false},
-		{"a fault comes after what was printed", prints(dockerexec.Result{CommandFault: "x: no"}, nil, "2:!\n"), "", "!\nx: no\n", false},
+		{"a fault comes after what was printed", prints(dockerexec.Result{Result: session.Result{CommandFault: "x: no"}}, nil, "2:!\n"), "", "!\nx: no\n", false},
 		// Half of testMaxOutput bytes are kept of each end.
 		{"cut in a character", prints(dockerexec.Result{}, nil, "1:123€xx€78"), "12378", "", false},
 		{"only stdout is cut", prints(dockerexec.Result{}, nil, "1:1234xx", "1:5678", "2:a\xe2\x82"), "12345678", "YeKC", true},
@@ -141,9 +142,9 @@ func TestStreamThatFailsEndsWithAnError(t *testing.T) {
 // An event is sent when it happens: the command here waits until its caller has seen the last one.
 func TestStreamIsFlushedEventByEvent(t *testing.T) {
 	seen := make(chan struct{})
-	server := newLab(t, sandboxtest.Started(func(_ context.Context, _ dockerexec.Command, out dockerexec.Output) (dockerexec.Result, error) {
+	server := newLab(t, sandboxtest.Started(func(_ context.Context, _ dockerexec.Command, out session.Output) (dockerexec.Result, error) {
 		<-seen
-		err := out(dockerexec.Stdout, []byte("a"))
+		err := out(session.Stdout, []byte("a"))
 		<-seen
 		return dockerexec.Result{}, err
 	})).serve()
@@ -161,7 +162,7 @@ func TestStreamIsFlushedEventByEvent(t *testing.T) {
 func TestHangUpEndsTheCommand(t *testing.T) {
 	for _, accept := range []string{"", ndjson} {
 		begun, over := make(chan struct{}), make(chan error)
-		server := newLab(t, func(ctx context.Context, _ dockerexec.Spec, _ dockerexec.Command, _ dockerexec.Output) (dockerexec.Result, error) {
+		server := newLab(t, func(ctx context.Context, _ dockerexec.Spec, _ dockerexec.Command, _ session.Output) (dockerexec.Result, error) {
 			close(begun)
 			<-ctx.Done()
 			over <- ctx.Err()
@@ -185,8 +186,8 @@ func TestHangUpEndsTheCommand(t *testing.T) {
 
 // A signal finds the command of a streamed exec by its sandbox and id.
 func TestSignalsOfStreamedExecs(t *testing.T) {
-	l := newLab(t, sandboxtest.Started(func(_ context.Context, c dockerexec.Command, _ dockerexec.Output) (dockerexec.Result, error) {
-		return dockerexec.Result{Signal: <-c.Signals}, nil
+	l := newLab(t, sandboxtest.Started(func(_ context.Context, c dockerexec.Command, _ session.Output) (dockerexec.Result, error) {
+		return dockerexec.Result{Result: session.Result{Signal: <-c.Signals}}, nil
 	}))
 	server := l.serve()
 	l.Register("b")
@@ -220,8 +221,8 @@ func TestSignalsOfStreamedExecs(t *testing.T) {
 // answers fill its share of the memory, the next one's output is cut, and says so.
 func TestOutputThatIsNotTakenHasAShare(t *testing.T) {
 	chunk := bytes.Repeat([]byte("x"), 16<<20)
-	l := newLab(t, func(_ context.Context, _ dockerexec.Spec, _ dockerexec.Command, out dockerexec.Output) (dockerexec.Result, error) {
-		return dockerexec.Result{}, out(dockerexec.Stdout, chunk)
+	l := newLab(t, func(_ context.Context, _ dockerexec.Spec, _ dockerexec.Command, out session.Output) (dockerexec.Result, error) {
+		return dockerexec.Result{}, out(session.Stdout, chunk)
 	})
 	cfg := l.config()
 	cfg.MaxOutput = int64(len(chunk))

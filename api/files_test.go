@@ -20,6 +20,7 @@ import (
 
 	"github.com/daycare-run/sandbox/api/types"
 	"github.com/daycare-run/sandbox/dockerexec"
+	"github.com/daycare-run/sandbox/dockerexec/session"
 	"github.com/daycare-run/sandbox/internal/sandbox"
 	"github.com/daycare-run/sandbox/internal/sandboxtest"
 )
@@ -216,7 +217,7 @@ func TestGrantsDecide(t *testing.T) {
 	const grants = `"permissions":["@workspace","@write:/home/a b"],"home":"/home/a b"`
 	home := make(chan string, 1)
 	var fingerprint string
-	l := newLab(t, func(_ context.Context, spec dockerexec.Spec, c dockerexec.Command, _ dockerexec.Output) (dockerexec.Result, error) {
+	l := newLab(t, func(_ context.Context, spec dockerexec.Spec, c dockerexec.Command, _ session.Output) (dockerexec.Result, error) {
 		c.Started()
 		fingerprint = string(spec.Fingerprint())
 		for _, variable := range c.Env {

@@ -17,6 +17,7 @@ import (
 
 	"github.com/daycare-run/sandbox/api/types"
 	"github.com/daycare-run/sandbox/dockerexec"
+	"github.com/daycare-run/sandbox/dockerexec/session"
 	"github.com/daycare-run/sandbox/internal/egress/decisions"
 )
 
@@ -56,7 +57,7 @@ func atDesk(t *testing.T, run func(*desk) runFunc, scenario func(*desk)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		d := &desk{t: t, at: &pipes{make(chan net.Conn), make(chan struct{})}, served: make(chan error, 1)}
-		d.lab = newLab(t, func(ctx context.Context, spec dockerexec.Spec, c dockerexec.Command, out dockerexec.Output) (dockerexec.Result, error) {
+		d.lab = newLab(t, func(ctx context.Context, spec dockerexec.Spec, c dockerexec.Command, out session.Output) (dockerexec.Result, error) {
 			return run(d)(ctx, spec, c, out)
 		})
 		d.server = &http.Server{Handler: d.handler(), ReadHeaderTimeout: time.Minute}

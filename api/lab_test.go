@@ -12,6 +12,7 @@ import (
 
 	"github.com/daycare-run/sandbox/api/types"
 	"github.com/daycare-run/sandbox/dockerexec"
+	"github.com/daycare-run/sandbox/dockerexec/session"
 	"github.com/daycare-run/sandbox/internal/access"
 	"github.com/daycare-run/sandbox/internal/errs"
 	"github.com/daycare-run/sandbox/internal/ids"
@@ -113,7 +114,7 @@ func anyone(*http.Request) (access.Caller, error) {
 
 // lasts makes a command that runs until its call ends.
 func lasts() runFunc {
-	return sandboxtest.Started(func(ctx context.Context, _ dockerexec.Command, _ dockerexec.Output) (dockerexec.Result, error) {
+	return sandboxtest.Started(func(ctx context.Context, _ dockerexec.Command, _ session.Output) (dockerexec.Result, error) {
 		<-ctx.Done()
 		return dockerexec.Result{}, context.Cause(ctx)
 	})
@@ -121,11 +122,11 @@ func lasts() runFunc {
 
 // prints makes a command that prints parts: "1:" to stdout and "2:" to stderr.
 func prints(result dockerexec.Result, err error, parts ...string) runFunc {
-	return sandboxtest.Started(func(_ context.Context, _ dockerexec.Command, out dockerexec.Output) (dockerexec.Result, error) {
+	return sandboxtest.Started(func(_ context.Context, _ dockerexec.Command, out session.Output) (dockerexec.Result, error) {
 		for _, part := range parts {
-			stream := dockerexec.Stdout
+			stream := session.Stdout
 			if part[0] == '2' {
-				stream = dockerexec.Stderr
+				stream = session.Stderr
 			}
 			if err := out(stream, []byte(part[2:])); err != nil {
 				return dockerexec.Result{}, err

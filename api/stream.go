@@ -11,7 +11,7 @@ import (
 	"github.com/go-json-experiment/json"
 
 	"github.com/daycare-run/sandbox/api/types"
-	"github.com/daycare-run/sandbox/dockerexec"
+	"github.com/daycare-run/sandbox/dockerexec/session"
 	"github.com/daycare-run/sandbox/internal/egress/decisions"
 	"github.com/daycare-run/sandbox/internal/sandbox"
 )
@@ -82,7 +82,7 @@ func (s *eventStream) send(e types.Event) error {
 // sendInOrder sends an event. Before one that tells of lost output comes all output that was before that.
 func (s *eventStream) sendInOrder(e types.Event) error {
 	if e.Type == types.EventLost {
-		for _, stream := range []dockerexec.Stream{dockerexec.Stdout, dockerexec.Stderr} {
+		for _, stream := range []session.Stream{session.Stdout, session.Stderr} {
 			if err := s.rest(stream); err != nil {
 				return err
 			}
@@ -118,7 +118,7 @@ func (s *eventStream) write(channel byte, data []byte) error {
 }
 
 // output sends a command's output; as JSON, without an incomplete character at its end.
-func (s *eventStream) output(stream dockerexec.Stream, data []byte) error {
+func (s *eventStream) output(stream session.Stream, data []byte) error {
 	if s.resumes {
 		// What waits for the end of a character came before this.
 		if err := s.rest(1 - stream); err != nil {
@@ -132,18 +132,18 @@ func (s *eventStream) output(stream dockerexec.Stream, data []byte) error {
 }
 
 // rest sends the incomplete character that output has kept of a stream.
-func (s *eventStream) rest(stream dockerexec.Stream) error {
+func (s *eventStream) rest(stream session.Stream) error {
 	rest := s.texts[stream].rest
 	s.texts[stream].rest = nil
 	return s.part(stream, rest)
 }
 
-func (s *eventStream) part(stream dockerexec.Stream, data []byte) error {
+func (s *eventStream) part(stream session.Stream, data []byte) error {
 	if len(data) == 0 {
 		return nil
 	}
 	event, channel := types.Event{Type: types.EventStdout}, types.ChannelStdout
-	if stream == dockerexec.Stderr {
+	if stream == session.Stderr {
 		event.Type, channel = types.EventStderr, types.ChannelStderr
 	}
 	if s.media == types.Frames {
@@ -158,13 +158,13 @@ func (s *eventStream) finish(ended sandbox.Result, err error) error {
 	if err != nil && !s.hasBegun() {
 		return err
 	}
-	for _, stream := range []dockerexec.Stream{dockerexec.Stdout, dockerexec.Stderr} {
+	for _, stream := range []session.Stream{session.Stdout, session.Stderr} {
 		if rest := s.rest(stream); err == nil {
 			err = rest
 		}
 	}
 	if err == nil && ended.CommandFault != "" {
-		err = s.part(dockerexec.Stderr, []byte(ended.CommandFault+"\n"))
+		err = s.part(session.Stderr, []byte(ended.CommandFault+"\n"))
 	}
 	if err != nil {
 		failure, _ := s.of.failure(err)

@@ -19,6 +19,7 @@ import (
 	"github.com/daycare-run/sandbox/api"
 	"github.com/daycare-run/sandbox/client"
 	"github.com/daycare-run/sandbox/dockerexec"
+	"github.com/daycare-run/sandbox/dockerexec/session"
 	"github.com/daycare-run/sandbox/internal/access"
 	"github.com/daycare-run/sandbox/internal/cgroup"
 	"github.com/daycare-run/sandbox/internal/ids"
@@ -35,7 +36,7 @@ type fakeExecutor struct {
 	forgetful bool
 }
 
-func (f *fakeExecutor) Run(_ context.Context, spec dockerexec.Spec, _ dockerexec.Command, _ dockerexec.Output) (dockerexec.Result, error) {
+func (f *fakeExecutor) Run(_ context.Context, spec dockerexec.Spec, _ dockerexec.Command, _ session.Output) (dockerexec.Result, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	cold := !f.seen[spec.Fingerprint()]

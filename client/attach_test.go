@@ -15,6 +15,7 @@ import (
 	"github.com/daycare-run/sandbox/api/types"
 	"github.com/daycare-run/sandbox/client"
 	"github.com/daycare-run/sandbox/dockerexec"
+	"github.com/daycare-run/sandbox/dockerexec/session"
 	"github.com/daycare-run/sandbox/internal/sandboxtest"
 )
 
@@ -26,7 +27,7 @@ func bothWays(t *testing.T, test func(t *testing.T, s client.Streams)) {
 }
 
 // attached runs a command that does what do says.
-func attached(t *testing.T, e types.Exec, s client.Streams, do func(context.Context, dockerexec.Command, dockerexec.Output) (dockerexec.Result, error)) (types.Result, error) {
+func attached(t *testing.T, e types.Exec, s client.Streams, do func(context.Context, dockerexec.Command, session.Output) (dockerexec.Result, error)) (types.Result, error) {
 	t.Helper()
 	return newLab(t, sandboxtest.Started(do)).dial(t).Attach(t.Context(), "agent-7", e, s)
 }
@@ -45,14 +46,14 @@ func testByteExact(t *testing.T, s client.Streams) {
 	var stdout, stderr bytes.Buffer
 	s.Stdout, s.Stderr = &stdout, &stderr
 	result, err := attached(t, types.Exec{Command: "x"}, s,
-		func(_ context.Context, _ dockerexec.Command, out dockerexec.Output) (dockerexec.Result, error) {
+		func(_ context.Context, _ dockerexec.Command, out session.Output) (dockerexec.Result, error) {
 			var err error
 			for rest := large; len(rest) > 0 && err == nil; {
 				n := min(len(rest), 127<<10)
-				err = errors.Join(out(dockerexec.Stdout, rest[:n]), out(dockerexec.Stderr, []byte("\r\n\xff")))
+				err = errors.Join(out(session.Stdout, rest[:n]), out(session.Stderr, []byte("\r\n\xff")))
 				rest = rest[n:]
 			}
-			return dockerexec.Result{ExitCode: 42}, err
+			return dockerexec.Result{Result: session.Result{ExitCode: 42}}, err
 		})
 	if err != nil {
 		t.Fatal(err)
@@ -70,8 +71,8 @@ func TestOutputThatNobodyWantsIsDropped(t *testing.T) { bothWays(t, testDropped)
 
 func testDropped(t *testing.T, s client.Streams) {
 	_, err := attached(t, types.Exec{Command: "x"}, s,
-		func(_ context.Context, _ dockerexec.Command, out dockerexec.Output) (dockerexec.Result, error) {
-			return dockerexec.Result{}, errors.Join(out(dockerexec.Stdout, []byte("a")), out(dockerexec.Stderr, []byte("b")))
+		func(_ context.Context, _ dockerexec.Command, out session.Output) (dockerexec.Result, error) {
+			return dockerexec.Result{}, errors.Join(out(session.Stdout, []byte("a")), out(session.Stderr, []byte("b")))
 		})
 	if err != nil {
 		t.Error(err)
@@ -83,11 +84,11 @@ func TestStdinIsFedAsItIsTaken(t *testing.T) {
 	large := noise(4*types.StdinWindow + 3)
 	var stdout bytes.Buffer
 	_, err := attached(t, types.Exec{Command: "cat"}, client.Streams{Stdin: bytes.NewReader(large), Stdout: &stdout},
-		func(_ context.Context, r dockerexec.Command, out dockerexec.Output) (dockerexec.Result, error) {
+		func(_ context.Context, r dockerexec.Command, out session.Output) (dockerexec.Result, error) {
 			buffer := make([]byte, 100<<10)
 			for {
 				n, err := r.Stdin.Read(buffer)
-				if outErr := out(dockerexec.Stdout, buffer[:n]); outErr != nil {
+				if outErr := out(session.Stdout, buffer[:n]); outErr != nil {
 					return dockerexec.Result{}, outErr
 				}
 				if errors.Is(err, io.EOF) {
@@ -102,7 +103,7 @@ func TestStdinIsFedAsItIsTaken(t *testing.T) {
 
 func TestWithoutStdinThereIsNone(t *testing.T) {
 	_, err := attached(t, types.Exec{Command: "cat"}, client.Streams{},
-		func(_ context.Context, r dockerexec.Command, _ dockerexec.Output) (dockerexec.Result, error) {
+		func(_ context.Context, r dockerexec.Command, _ session.Output) (dockerexec.Result, error) {
 			if r.Stdin != nil {
 				return dockerexec.Result{}, errors.New("there is stdin")
 			}
@@ -119,7 +120,7 @@ func TestExitDoesNotWaitForStdin(t *testing.T) {
 	defer func() { _ = unblock.Close() }()
 	for name, stdin := range map[string]io.Reader{"stuck": bytes.NewReader(make([]byte, 3*types.StdinWindow)), "blocked": blocked} {
 		_, err := attached(t, types.Exec{Command: "true"}, client.Streams{Stdin: stdin},
-			func(context.Context, dockerexec.Command, dockerexec.Output) (dockerexec.Result, error) {
+			func(context.Context, dockerexec.Command, session.Output) (dockerexec.Result, error) {
 				return dockerexec.Result{}, nil
 			})
 		if err != nil {
@@ -135,8 +136,8 @@ func testSignals(t *testing.T, s client.Streams) {
 	signals <- "INT"
 	s.Signals = signals
 	result, err := attached(t, types.Exec{Command: "sleep 100"}, s,
-		func(_ context.Context, r dockerexec.Command, _ dockerexec.Output) (dockerexec.Result, error) {
-			return dockerexec.Result{Signal: <-r.Signals}, nil
+		func(_ context.Context, r dockerexec.Command, _ session.Output) (dockerexec.Result, error) {
+			return dockerexec.Result{Result: session.Result{Signal: <-r.Signals}}, nil
 		})
 	if err != nil || result.Signal == nil || *result.Signal != "SIGINT" {
 		t.Errorf("%+v, %v", result, err)
@@ -147,11 +148,11 @@ func TestAttachToldWhy(t *testing.T) { bothWays(t, testToldWhy) }
 
 func testToldWhy(t *testing.T, s client.Streams) {
 	_, err := attached(t, types.Exec{Command: "x"}, s,
-		func(context.Context, dockerexec.Command, dockerexec.Output) (dockerexec.Result, error) {
-			return dockerexec.Result{}, dockerexec.ErrSession
+		func(context.Context, dockerexec.Command, session.Output) (dockerexec.Result, error) {
+			return dockerexec.Result{}, session.ErrBroken
 		})
 	var failure *client.Error
-	if !errors.As(err, &failure) || failure.Kind != types.Engine || failure.Message != dockerexec.ErrSession.Error() || failure.RequestID == "" {
+	if !errors.As(err, &failure) || failure.Kind != types.Engine || failure.Message != session.ErrBroken.Error() || failure.RequestID == "" {
 		t.Errorf("%#v", err)
 	}
 }
@@ -162,7 +163,7 @@ func testCancel(t *testing.T, s client.Streams) {
 	why := errors.New("the person lost patience")
 	ctx, cancel := context.WithCancelCause(t.Context())
 	over := make(chan struct{})
-	c := newLab(t, func(ctx context.Context, _ dockerexec.Spec, _ dockerexec.Command, _ dockerexec.Output) (dockerexec.Result, error) {
+	c := newLab(t, func(ctx context.Context, _ dockerexec.Spec, _ dockerexec.Command, _ session.Output) (dockerexec.Result, error) {
 		cancel(why)
 		<-ctx.Done()
 		close(over)
@@ -183,10 +184,10 @@ func testCannotBeWritten(t *testing.T, s client.Streams) {
 	over := make(chan struct{})
 	s.Stdout = writer
 	_, err := attached(t, types.Exec{Command: "yes"}, s,
-		func(ctx context.Context, _ dockerexec.Command, out dockerexec.Output) (dockerexec.Result, error) {
+		func(ctx context.Context, _ dockerexec.Command, out session.Output) (dockerexec.Result, error) {
 			defer close(over)
 			for {
-				if err := out(dockerexec.Stdout, []byte("y\n")); err != nil {
+				if err := out(session.Stdout, []byte("y\n")); err != nil {
 					return dockerexec.Result{}, err
 				}
 			}

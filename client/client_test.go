@@ -18,6 +18,7 @@ import (
 	"github.com/daycare-run/sandbox/api/types"
 	"github.com/daycare-run/sandbox/client"
 	"github.com/daycare-run/sandbox/dockerexec"
+	"github.com/daycare-run/sandbox/dockerexec/session"
 	"github.com/daycare-run/sandbox/internal/access"
 	"github.com/daycare-run/sandbox/internal/ids"
 	"github.com/daycare-run/sandbox/internal/sandboxtest"
@@ -96,9 +97,9 @@ func TestPlainCalls(t *testing.T) {
 }
 
 func TestBufferedExec(t *testing.T) {
-	c := newLab(t, sandboxtest.Started(func(_ context.Context, command dockerexec.Command, out dockerexec.Output) (dockerexec.Result, error) {
-		err := errors.Join(out(dockerexec.Stdout, []byte("text\n")), out(dockerexec.Stderr, []byte{0, 0xff}))
-		return dockerexec.Result{ExitCode: len(command.Shell)}, err
+	c := newLab(t, sandboxtest.Started(func(_ context.Context, command dockerexec.Command, out session.Output) (dockerexec.Result, error) {
+		err := errors.Join(out(session.Stdout, []byte("text\n")), out(session.Stderr, []byte{0, 0xff}))
+		return dockerexec.Result{Result: session.Result{ExitCode: len(command.Shell)}}, err
 	})).dial(t)
 	out, err := c.Exec(t.Context(), "agent-7", types.Exec{Command: "four"})
 	if err != nil {
@@ -116,7 +117,7 @@ func TestBufferedExec(t *testing.T) {
 
 func TestFailuresHaveTheirKind(t *testing.T) {
 	fault := errors.New("no engine")
-	l := newLab(t, func(context.Context, dockerexec.Spec, dockerexec.Command, dockerexec.Output) (dockerexec.Result, error) {
+	l := newLab(t, func(context.Context, dockerexec.Spec, dockerexec.Command, session.Output) (dockerexec.Result, error) {
 		return dockerexec.Result{}, fault
 	})
 	c, ctx := l.dial(t), t.Context()

@@ -14,6 +14,7 @@ import (
 	"github.com/daycare-run/sandbox/api/types"
 	"github.com/daycare-run/sandbox/client"
 	"github.com/daycare-run/sandbox/dockerexec"
+	"github.com/daycare-run/sandbox/dockerexec/session"
 	"github.com/daycare-run/sandbox/internal/egress/decisions"
 )
 
@@ -159,7 +160,7 @@ func TestStreamsOfDecisions(t *testing.T) {
 
 func TestEgressOfAnExec(t *testing.T) {
 	var l *lab
-	l = newLab(t, func(_ context.Context, spec dockerexec.Spec, command dockerexec.Command, _ dockerexec.Output) (dockerexec.Result, error) {
+	l = newLab(t, func(_ context.Context, spec dockerexec.Spec, command dockerexec.Command, _ session.Output) (dockerexec.Result, error) {
 		command.Started()
 		for n := range 67 {
 			l.Refuse(spec, decisions.Decision{Name: fmt.Sprintf("n%d.%s", n, spec.Egress.Domains[0]), Via: decisions.DNS, Verdict: decisions.Denied, Reason: types.ReasonNotAllowed})

@@ -12,6 +12,7 @@ import (
 	"github.com/daycare-run/sandbox/api/types"
 	"github.com/daycare-run/sandbox/client"
 	"github.com/daycare-run/sandbox/dockerexec"
+	"github.com/daycare-run/sandbox/dockerexec/session"
 	"github.com/daycare-run/sandbox/internal/sandboxtest"
 )
 
@@ -19,7 +20,7 @@ import (
 // signal.
 func dialDetached(t *testing.T) *client.Client {
 	t.Helper()
-	return newLab(t, sandboxtest.Started(func(_ context.Context, c dockerexec.Command, out dockerexec.Output) (dockerexec.Result, error) {
+	return newLab(t, sandboxtest.Started(func(_ context.Context, c dockerexec.Command, out session.Output) (dockerexec.Result, error) {
 		ended := make(chan struct{})
 		go func() {
 			defer close(ended)
@@ -27,7 +28,7 @@ func dialDetached(t *testing.T) *client.Client {
 			for {
 				n, err := c.Stdin.Read(buffer)
 				if n > 0 {
-					_ = out(dockerexec.Stdout, bytes.ToUpper(buffer[:n]))
+					_ = out(session.Stdout, bytes.ToUpper(buffer[:n]))
 				}
 				if err != nil {
 					return
@@ -36,9 +37,9 @@ func dialDetached(t *testing.T) *client.Client {
 		}()
 		select {
 		case signal := <-c.Signals:
-			return dockerexec.Result{Signal: signal}, nil
+			return dockerexec.Result{Result: session.Result{Signal: signal}}, nil
 		case <-ended:
-			return dockerexec.Result{ExitCode: 4}, nil
+			return dockerexec.Result{Result: session.Result{ExitCode: 4}}, nil
 		}
 	})).dial(t)
 }

@@ -1,129 +1,33 @@
 package dockerexec
 
 import (
-	"io"
-	"strings"
-	"syscall"
 	"time"
-	"unicode"
 
-	"github.com/opencontainers/runtime-spec/specs-go"
-
-	"github.com/daycare-run/sandbox/internal/agent/launch"
-	"github.com/daycare-run/sandbox/internal/agent/wire"
+	"github.com/daycare-run/sandbox/dockerexec/session"
 	"github.com/daycare-run/sandbox/internal/quota"
 )
 
-// Command is what to run in a container.
+// Command is what to run in a container. Executor.Run sets TimeoutFrom and Ahead.
 type Command struct {
-	// Token is the token that the call came with: its bounds, too, apply to what is made for the call.
+	// Token is the token that the call came with: its bounds, too, apply to what is made for the
+	// call.
 	Token quota.Token
-	// Command is the program with its arguments, directory and environment. With a terminal all output is Stdout, and the
-	// end of Stdin is the terminal's end-of-file character.
-	launch.Command
-	// Stdin is read until its end or the command's; nil means /dev/null. It is not closed.
-	Stdin io.Reader
-	// Signals are sent to the command's process group as they arrive; nil means there are none.
-	Signals <-chan syscall.Signal
-	// Resizes are the terminal's new sizes as they arrive; nil means there are none.
-	Resizes <-chan specs.Box
-	// Timeout is how long the command may run. After it, all of its processes get SIGTERM, and SIGKILL after Grace. It
-	// must be more than zero.
-	Timeout time.Duration
-	// Grace also applies when the call's context ends.
-	Grace time.Duration
-	// MaxOutput is how many bytes of each of stdout and stderr are passed on; 0 means all.
-	MaxOutput int64
 	// Started is called once the container is ready, just before the command starts; it may be nil.
 	Started func()
-
-	thawed <-chan struct{} // closed when the container has resumed, which is when Timeout begins; nil for at once
+	session.Command
 }
 
-// Stream is one of a command's two outputs.
-type Stream int
-
-// The streams.
-const (
-	Stdout Stream = iota
-	Stderr
-)
-
-// Output receives what a command prints, in the order in which it was read. It is called by one
-// goroutine and must not keep the bytes; while it blocks, the command blocks. Its error ends the
-// command and is what the call returns.
-type Output func(stream Stream, data []byte) error
-
-// Result is how a command ended.
+// Result is how a command ended, and what its container had to do with it.
 type Result struct {
-	// ExitCode is the command's own, or what a shell would report if the command could not be started; it means nothing
-	// when Signal is set.
-	ExitCode int
-	// Signal is the signal that ended the command, or 0.
-	Signal syscall.Signal
-	// TimedOut says that the timeout had passed.
-	TimedOut bool
-	// Truncated says that output beyond MaxOutput was dropped.
-	Truncated bool
-	// CwdFault and CommandFault tell the caller why the command could not be started.
-	CwdFault     string
-	CommandFault string
-	// Leftovers are the command lines of what the command had left running, and was ended: at most wire.MaxLeftovers of
-	// up to wire.MaxLeftover bytes. MoreLeftovers is how many there were besides.
-	Leftovers     []string
-	MoreLeftovers int
-	// Exhausted is the limit that the container used up while the command ran; nil for none. If that ended the container,
-	// Signal is SIGKILL.
+	session.Result
+	// Exhausted is the limit that the container used up while the command ran; nil for none. If that
+	// ended the container, Signal is SIGKILL.
 	Exhausted *Exhausted
-	// Cold says that a container had to be made for this command, and Ahead that its shell had been started ahead.
-	Cold, Ahead bool
-	// Thawed says that its container was frozen.
-	Thawed bool
-	// InContainer and Timing are also set if the call has an error, as far as the command got.
+	// Cold says that a container had to be made for this command, and Thawed that its container was
+	// frozen.
+	Cold, Thawed bool
+	// InContainer says that the command had a container, and Waited is how long the call waited for
+	// one. Both are also set if the call has an error.
 	InContainer bool
-	Timing      timing
-}
-
-// timing says how long the parts of a call took: getting a container, handing the command to its agent, and from then
-// to its end. The last two are known only for a command that has ended.
-type timing struct{ Container, Start, Run time.Duration }
-
-// newResult trusts an agent, within bounds, in what could hurt only its own tenant.
-func newResult(exit wire.Exit, cut, expired bool) Result {
-	r := Result{
-		ExitCode:  exit.Code & 0xff,
-		Signal:    syscall.Signal(exit.Signal & 0x7f),
-		TimedOut:  expired && !exit.InTime,
-		Truncated: exit.Truncated || cut,
-		Ahead:     exit.Ahead,
-	}
-	message := exit.Message
-	if len(message) > maxStderr {
-		message = strings.ToValidUTF8(message[:maxStderr], "")
-	}
-	for _, line := range exit.Leftovers[:min(len(exit.Leftovers), wire.MaxLeftovers)] {
-		r.Leftovers = append(r.Leftovers, printable(line[:min(len(line), wire.MaxLeftover)]))
-	}
-	r.MoreLeftovers = min(max(exit.MoreLeftovers, 0), maxMoreLeftovers)
-	switch exit.Fault {
-	case wire.FaultNone:
-	case wire.FaultCwd:
-		r.CwdFault = message
-	default:
-		r.CommandFault = message
-	}
-	return r
-}
-
-// maxMoreLeftovers is more than any container's limit on processes.
-const maxMoreLeftovers = 1 << 22
-
-// printable replaces by blanks what could do anything to a terminal.
-func printable(text string) string {
-	return strings.Map(func(r rune) rune {
-		if r == unicode.ReplacementChar || !unicode.IsPrint(r) {
-			return ' '
-		}
-		return r
-	}, text)
+	Waited      time.Duration
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/daycare-run/sandbox/dockerexec/life"
+	"github.com/daycare-run/sandbox/dockerexec/session"
 	"github.com/daycare-run/sandbox/internal/cgroup"
 	"github.com/daycare-run/sandbox/internal/quota"
 )
@@ -27,9 +28,9 @@ type container struct {
 
 	// Its maker sets these before it is settled.
 	resources
-	sess *session
+	sess *session.Session
 	// ports and asks are the agents of a container without a session that connect to its ports and run its commands.
-	ports, asks forwarder
+	ports, asks session.OnDemand
 
 	// reach is what a lasting container may reach now; nil means what its Spec says.
 	reach atomic.Pointer[Egress]
@@ -55,11 +56,11 @@ type container struct {
 // resources are what a container has besides itself. When it leaves the pool they go to the container that it becomes.
 type resources struct {
 	mounts *preparation
-	spool  string    // the spool file's path
-	tmp    string    // the volume of /tmp, if Docker has named it
-	pool   string    // its folder in the pool, if it is or was there
-	writes []string  // the directories of the host that its programs can write to
-	first  *execConn // to the first process of a container made here, until sess takes it over
+	spool  string       // the spool file's path
+	tmp    string       // the volume of /tmp, if Docker has named it
+	pool   string       // its folder in the pool, if it is or was there
+	writes []string     // the directories of the host that its programs can write to
+	first  session.Conn // to the first process of a container made here, until sess takes it over
 
 	holder  uint64     // 0 if Networks does not know the container
 	gateway netip.Addr // set if the container was made here
@@ -151,8 +152,8 @@ func (c *container) hangUp() {
 		_ = c.first.Close()
 	}
 	if c.sess != nil {
-		c.sess.close()
+		c.sess.Close()
 	}
-	c.asks.close()
-	c.ports.close()
+	c.asks.Close()
+	c.ports.Close()
 }

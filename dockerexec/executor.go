@@ -15,6 +15,7 @@ import (
 
 	"github.com/daycare-run/sandbox/dockerexec/life"
 	"github.com/daycare-run/sandbox/dockerexec/mounts"
+	"github.com/daycare-run/sandbox/dockerexec/session"
 	"github.com/daycare-run/sandbox/internal/cgroup"
 	"github.com/daycare-run/sandbox/internal/engine"
 	"github.com/daycare-run/sandbox/internal/events"
@@ -86,7 +87,6 @@ type Executor struct {
 // host has all containers of this service, and what they need of Docker and of the host.
 type host struct {
 	cfg     Config
-	docker  *client.Client
 	engine  engine.Engine
 	cgroups *cgroup.Host
 
@@ -143,7 +143,7 @@ type persistents struct{ *host }
 // New returns an Executor for a Docker daemon, which need not be up. Shutdown closes the client.
 func New(docker *client.Client, cfg Config) *Executor {
 	h := &host{
-		cfg: cfg, docker: docker, engine: engine.NewDocker(docker), cgroups: cgroup.ThisHost(),
+		cfg: cfg, engine: engine.NewDocker(docker), cgroups: cgroup.ThisHost(),
 		begun: make(chan struct{}), adopting: make(chan struct{}, adoptionsAtOnce), gateways: map[string]string{},
 		all: map[*container]bool{}, calls: map[Fingerprint]*container{}, ids: map[string]*container{},
 		bound: map[string]poolRecord{},
@@ -226,9 +226,9 @@ var errStopping = fmt.Errorf("the service is stopping, so the command was ended;
 
 // Run executes a command in the container of the Spec, which is made if there is none. It blocks until the command and
 // everything that it left running have ended. When ctx ends, so does the command, and the error is ctx's cause. An
-// error that wraps ErrSession says that it is unknown how far the command got. A container that is lost before the
+// error that wraps session.ErrBroken says that it is unknown how far the command got. A container that is lost before the
 // command has begun is replaced.
-func (w *warm) Run(ctx context.Context, spec Spec, command Command, out Output) (result Result, err error) {
+func (w *warm) Run(ctx context.Context, spec Spec, command Command, out session.Output) (result Result, err error) {
 	ctx, end := context.WithCancelCause(ctx)
 	defer end(nil)
 	defer context.AfterFunc(w.stopping, func() { end(context.Cause(w.stopping)) })()
@@ -236,7 +236,7 @@ func (w *warm) Run(ctx context.Context, spec Spec, command Command, out Output) 
 		command.Started = sync.OnceFunc(command.Started)
 	}
 	err = w.retryLost(ctx, spec.User, func() (err error) {
-		result, err = w.runOnce(ctx, spec, command, out, result.Timing.Container)
+		result, err = w.runOnce(ctx, spec, command, out, result.Waited)
 		return err
 	})
 	if err != nil && w.stopping.Err() != nil {
@@ -246,29 +246,34 @@ func (w *warm) Run(ctx context.Context, spec Spec, command Command, out Output) 
 }
 
 // runOnce is Run in one container. waited is how long the call has already waited for earlier containers.
-func (w *warm) runOnce(ctx context.Context, spec Spec, command Command, out Output, waited time.Duration) (Result, error) {
+func (w *warm) runOnce(ctx context.Context, spec Spec, command Command, out session.Output, waited time.Duration) (Result, error) {
 	begun := time.Now()
 	c, got, err := w.acquire(ctx, spec, command.Token)
 	waited += time.Since(begun)
 	if err != nil {
-		return Result{Timing: timing{Container: waited}}, err
+		return Result{Waited: waited}, err
 	}
 	defer w.release(c)
 	end, err := c.Command(ctx)
 	if err != nil {
-		return Result{Timing: timing{Container: waited}}, err
+		return Result{Waited: waited}, err
 	}
 	if command.Started != nil {
 		command.Started()
 	}
 	if got.thawing != nil {
-		command.thawed = got.thawing.Done()
+		command.TimeoutFrom = got.thawing.Done()
 	}
-	result, err := c.sess.run(ctx, command, out)
-	if got.thawing != nil && errors.Is(err, ErrSession) {
+	command.Ahead = w.ahead.Load()
+	ended, err := c.sess.Run(ctx, command.Command, out)
+	if errors.Is(err, session.ErrEnded) {
+		err = errLost
+	}
+	result := Result{Result: ended}
+	if got.thawing != nil && errors.Is(err, session.ErrBroken) {
 		err = got.thawing.Explain(ctx, err)
 	}
-	if errors.Is(err, ErrSession) || errors.Is(err, errLost) {
+	if errors.Is(err, session.ErrBroken) || errors.Is(err, errLost) {
 		// Do not wait for its watcher to notice: the next call must get another container.
 		w.lose(c)
 		err = w.lostWith(ctx, c, &result, err)
@@ -276,7 +281,7 @@ func (w *warm) runOnce(ctx context.Context, spec Spec, command Command, out Outp
 		end()
 		result.Exhausted = w.outOfWhat(c, result)
 	}
-	result.InContainer, result.Cold, result.Thawed, result.Timing.Container = true, got.cold, got.thawed, waited
+	result.InContainer, result.Cold, result.Thawed, result.Waited = true, got.cold, got.thawed, waited
 	return result, err
 }
 

@@ -2,13 +2,13 @@ package dockerexec
 
 import (
 	"context"
-	"errors"
 	"fmt"
 
 	"golang.org/x/sys/unix"
 
 	cerrdefs "github.com/containerd/errdefs"
 
+	"github.com/daycare-run/sandbox/dockerexec/session"
 	"github.com/daycare-run/sandbox/internal/cgroup"
 )
 
@@ -170,15 +170,15 @@ func (c *container) ended(ctx context.Context) *Exhausted {
 // lostWith returns the error of a command whose container was lost. If the command may have begun and a limit has ended the
 // container, that is how the command ended: by SIGKILL, with the output until then.
 func (w *warm) lostWith(ctx context.Context, c *container, result *Result, err error) error {
-	broken, is := errors.AsType[brokenSession](err)
-	if !is {
+	cause := session.Cause(err)
+	if cause == nil {
 		return err
 	}
 	if found := c.ended(ctx); found != nil {
 		result.Signal, result.Exhausted = unix.SIGKILL, found
 		return nil
 	}
-	w.tell(ctx, c, Incident{What: "a command has lost its container", Err: broken.cause})
+	w.tell(ctx, c, Incident{What: "a command has lost its container", Err: cause})
 	return err
 }
 

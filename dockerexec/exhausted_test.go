@@ -9,6 +9,7 @@ import (
 	"testing"
 	"testing/synctest"
 
+	"github.com/daycare-run/sandbox/dockerexec/session"
 	"github.com/daycare-run/sandbox/internal/cgroup"
 )
 
@@ -56,7 +57,7 @@ func TestACommandWhoseContainerIsLost(t *testing.T) {
 			spec := engine.spec("alice")
 			spec.Platform.Limits.Memory = 128 << 20
 			var printed strings.Builder
-			r, err := e.Run(t.Context(), spec, aCommand, func(_ Stream, data []byte) error {
+			r, err := e.Run(t.Context(), spec, aCommand, func(_ session.Stream, data []byte) error {
 				printed.Write(data)
 				return nil
 			})
@@ -66,7 +67,7 @@ func TestACommandWhoseContainerIsLost(t *testing.T) {
 			if outOfMemory && (err != nil || r.Signal != syscall.SIGKILL || r.Exhausted == nil || *r.Exhausted != Exhausted{LimitMemory, 128 << 20}) {
 				t.Errorf("out of memory: %+v, %v", r, err)
 			}
-			if !outOfMemory && (!errors.Is(err, ErrSession) || err.Error() != ErrSession.Error()) {
+			if !outOfMemory && (!errors.Is(err, session.ErrBroken) || err.Error() != session.ErrBroken.Error()) {
 				t.Errorf("lost: %+v, %v", r, err)
 			}
 		})

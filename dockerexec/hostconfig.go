@@ -4,11 +4,11 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
-	"strconv"
 	"syscall"
 
 	"github.com/opencontainers/runtime-spec/specs-go"
 
+	"github.com/daycare-run/sandbox/dockerexec/session"
 	"github.com/daycare-run/sandbox/internal/agent/ask"
 	"github.com/daycare-run/sandbox/internal/agent/creds"
 	"github.com/daycare-run/sandbox/internal/agent/launch"
@@ -16,9 +16,6 @@ import (
 	"github.com/daycare-run/sandbox/internal/agent/wire"
 	"github.com/daycare-run/sandbox/internal/engine"
 )
-
-// agentPath is where every container finds the agent, whatever its image.
-const agentPath = "/.daycare/agent"
 
 // userNamespaces tells the agent whether commands may create user namespaces.
 func (p Platform) userNamespaces() string {
@@ -31,11 +28,6 @@ func (p Platform) userNamespaces() string {
 // commands returns the user that commands run as.
 func (s Spec) commands() creds.IDs {
 	return creds.IDs{UID: s.UID, GID: s.GID, Bounding: s.Platform.given(creds.Needed), Root: s.Root}
-}
-
-// user returns that user in Docker's form.
-func (s Spec) user() string {
-	return strconv.FormatUint(uint64(s.UID), 10) + ":" + strconv.FormatUint(uint64(s.GID), 10)
 }
 
 // given returns those of the capabilities that a container has by CapDrop and CapAdd, as Docker reads them. All of
@@ -132,7 +124,7 @@ func (s Spec) engineSpec(spoolFile string, prepared Prepared, net wiring) engine
 		Hostname: HostName,
 		Labels:   s.labels(),
 		Process: specs.Process{
-			Args: []string{agentPath, s.mode()},
+			Args: []string{session.AgentPath, s.mode()},
 			Env: []string{
 				creds.Variable + "=" + s.commands().String(),
 				seccomp.Variable + "=" + p.userNamespaces(),
@@ -175,7 +167,7 @@ func (s Spec) mounts(spoolFile string, prepared Prepared, net wiring) []specs.Mo
 		mounts = append(mounts, tmpfs(ask.SocketDir, socketDirSize, "700", "noexec",
 			fmt.Sprint("uid=", creds.Agent(s.UID)), fmt.Sprint("gid=", s.GID)))
 	}
-	mounts = append(mounts, engine.BindMount(p.Agent, agentPath, true))
+	mounts = append(mounts, engine.BindMount(p.Agent, session.AgentPath, true))
 	mounts = append(mounts, s.exchange(spoolFile)...)
 	mounts = append(mounts, specs.Mount{
 		Type: engine.VolumeType, Source: s.tmpName(), Destination: "/tmp",

@@ -13,6 +13,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/daycare-run/sandbox/dockerexec/session"
 	"github.com/daycare-run/sandbox/internal/agent/creds"
 	"github.com/daycare-run/sandbox/internal/agent/wire"
 )
@@ -42,7 +43,7 @@ func TestSecurityOfEveryContainer(t *testing.T) {
 			"no sysctl":             len(host.Sysctls) == 0,
 			"no extra group":        len(host.GroupAdd) == 0,
 			"before the host's own": host.OomScoreAdj == 900,
-			"agent is read-only":    host.Mounts[0].Target == agentPath && host.Mounts[0].ReadOnly,
+			"agent is read-only":    host.Mounts[0].Target == session.AgentPath && host.Mounts[0].ReadOnly,
 		} {
 			if !kept {
 				t.Errorf("%s: %s: %+v", name, promise, host)
@@ -84,7 +85,7 @@ func TestHostConfigOfASpec(t *testing.T) {
 			"/run":     "rw,nosuid,nodev,size=67108864,mode=755,noexec",
 		}},
 		{"mounts", func(_ Spec, h *containertypes.HostConfig) any { return h.Mounts }, []mount.Mount{
-			{Type: mount.TypeBind, Source: fullSpec().Platform.Agent, Target: agentPath, ReadOnly: true, BindOptions: bindOptions},
+			{Type: mount.TypeBind, Source: fullSpec().Platform.Agent, Target: session.AgentPath, ReadOnly: true, BindOptions: bindOptions},
 			{Type: mount.TypeBind, Source: "/data/users/alice/.spool-1", Target: wire.SpoolPath, BindOptions: bindOptions},
 			{Type: mount.TypeVolume, Source: fullSpec().tmpName(), Target: "/tmp", VolumeOptions: &mount.VolumeOptions{
 				NoCopy: true,
@@ -107,7 +108,7 @@ func TestHostConfigOfASpec(t *testing.T) {
 		{"image by its content", func(s Spec, _ *containertypes.HostConfig) any { return askedFor(t, s, "", Prepared{}, wiring{}).Image }, "sha256:aa"},
 		{"first process", func(s Spec, _ *containertypes.HostConfig) any {
 			return append(slices.Clone(askedFor(t, s, "", Prepared{}, wiring{}).Entrypoint), askedFor(t, s, "", Prepared{}, wiring{}).Cmd...)
-		}, []string{agentPath, "session"}},
+		}, []string{session.AgentPath, "session"}},
 	} {
 		s := fullSpec()
 		s.Process = Process{}
@@ -157,7 +158,7 @@ func TestWiring(t *testing.T) {
 func TestProcessOfASpec(t *testing.T) {
 	s := fullSpec()
 	process := hostConfig(t, s, "")
-	if got := askedFor(t, s, "", Prepared{}, wiring{}).Entrypoint; !slices.Equal(got, []string{agentPath, "process"}) {
+	if got := askedFor(t, s, "", Prepared{}, wiring{}).Entrypoint; !slices.Equal(got, []string{session.AgentPath, "process"}) {
 		t.Errorf("%q", got)
 	}
 	if m := process.Mounts[1]; m.Source != s.Process.Dir || m.Target != "/.daycare/process" || m.ReadOnly {

@@ -9,6 +9,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/daycare-run/sandbox/dockerexec/session"
 )
 
 // freezing is an executor on an engine that freezes after half a minute.
@@ -136,7 +138,7 @@ func TestAContainerThatStaysFrozen(t *testing.T) {
 		time.Sleep(time.Minute)
 		engine.neverResumes = true
 		_, err := e.Run(t.Context(), engine.spec("alice"), aCommand, discard)
-		if !errors.Is(err, ErrSession) || !strings.Contains(err.Error(), "cannot unpause") || engine.made != 1 {
+		if !errors.Is(err, session.ErrBroken) || !strings.Contains(err.Error(), "cannot unpause") || engine.made != 1 {
 			t.Errorf("in %d containers: %v", engine.made, err)
 		}
 		engine.run(t, e, "alice")

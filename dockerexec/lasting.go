@@ -9,6 +9,7 @@ import (
 	cerrdefs "github.com/containerd/errdefs"
 
 	"github.com/daycare-run/sandbox/dockerexec/life"
+	"github.com/daycare-run/sandbox/dockerexec/session"
 	"github.com/daycare-run/sandbox/internal/agent/ask"
 	"github.com/daycare-run/sandbox/internal/cgroup"
 	"github.com/daycare-run/sandbox/internal/quota"
@@ -55,11 +56,11 @@ func (h *host) AskLasting(ctx context.Context, id string) (ask.Stream, error) {
 		return nil, h.explain(err)
 	}
 	defer done()
-	mux, err := h.agentOf(ctx, c, &c.asks, "bridge", ask.Version)
+	agent, err := h.agentOf(ctx, c, &c.asks, session.Bridge)
 	if err != nil {
 		return nil, h.explain(err)
 	}
-	stream, err := openStream(ctx, mux)
+	stream, err := agent.Ask(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("cannot reach the sandbox's commands: %w", err)
 	}
@@ -134,7 +135,7 @@ func (p *persistents) PauseProcess(ctx context.Context, id string) error {
 	if err != nil {
 		return fmt.Errorf("cannot pause the process: %w", p.engine.Explain(err))
 	}
-	c.ports.hangUp() // not before: who is connecting then learns that the container was paused
+	c.ports.HangUp() // not before: who is connecting then learns that the container was paused
 	return nil
 }
 

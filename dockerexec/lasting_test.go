@@ -16,6 +16,7 @@ import (
 	"github.com/libp2p/go-yamux/v5"
 
 	"github.com/daycare-run/sandbox/dockerexec/life"
+	"github.com/daycare-run/sandbox/dockerexec/session"
 	"github.com/daycare-run/sandbox/internal/agent/ask"
 	"github.com/daycare-run/sandbox/internal/agent/mux"
 	"github.com/daycare-run/sandbox/internal/agent/wire"
@@ -27,7 +28,7 @@ func TestLastingOfASpec(t *testing.T) {
 	s := fullSpec()
 	s.Process, s.Lasting = Process{}, "s1"
 	host := hostConfig(t, s, "")
-	if got := askedFor(t, s, "", Prepared{}, wiring{}).Entrypoint; !slices.Equal(got, []string{agentPath, "lasting"}) {
+	if got := askedFor(t, s, "", Prepared{}, wiring{}).Entrypoint; !slices.Equal(got, []string{session.AgentPath, "lasting"}) {
 		t.Errorf("%q", got)
 	}
 	if got, want := host.Tmpfs[ask.SocketDir], "rw,nosuid,nodev,size=65536,mode=700,noexec,uid=2147484648,gid=1001"; got != want {

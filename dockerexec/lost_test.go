@@ -10,6 +10,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/daycare-run/sandbox/dockerexec/session"
 	"github.com/daycare-run/sandbox/internal/quota"
 )
 
@@ -128,7 +129,7 @@ func TestContainersThatDoNotBecomeReady(t *testing.T) {
 		lost   bool
 		want   string
 	}{
-		{"nobody answers", func(*scriptedEngine, string, attachStream) {}, handshakeLimit + endingLag, 1, false, "the agent does not answer"},
+		{"nobody answers", func(*scriptedEngine, string, attachStream) {}, session.HandshakeLimit + endingLag, 1, false, "the agent does not answer"},
 		{"lost each time", func(s *scriptedEngine, id string, _ attachStream) { s.lose(id, true) }, 0, containerTries, true, "lost before the command began"},
 		{"the engine's own error", func(_ *scriptedEngine, _ string, conn attachStream) { says(conn) }, endingLag, 1, false, `cannot start the agent: Docker says "OCI runtime exec failed`},
 		{"the engine's own error, of what is gone", func(s *scriptedEngine, id string, conn attachStream) { s.lose(id, false); says(conn) }, 0, containerTries, true, "OCI runtime exec failed"},
@@ -201,11 +202,11 @@ func TestACommandBeginsOnce(t *testing.T) {
 		}
 		e.mu.Lock()
 		for _, w := range e.calls {
-			w.sess.close()
+			w.sess.Close()
 		}
 		engine.breaks = true
 		e.mu.Unlock()
-		if err := run(); !errors.Is(err, ErrSession) || engine.made != 2 {
+		if err := run(); !errors.Is(err, session.ErrBroken) || engine.made != 2 {
 			t.Errorf("in %d containers: %v", engine.made, err)
 		}
 	})

@@ -13,7 +13,7 @@ import (
 
 	"github.com/daycare-run/sandbox/dockerexec/life"
 	"github.com/daycare-run/sandbox/dockerexec/mounts"
-	"github.com/daycare-run/sandbox/internal/agent/wire"
+	"github.com/daycare-run/sandbox/dockerexec/session"
 	"github.com/daycare-run/sandbox/internal/engine"
 )
 
@@ -123,22 +123,15 @@ func (h *host) connect(ctx context.Context, c *container) error {
 	if err := h.bind(ctx, c); err != nil {
 		return err
 	}
-	spool, err := openSpool(c.spool)
+	sess, err := session.Open(ctx, c.first, h.starter(c.ID()), c.spool)
 	if err != nil {
-		return err
-	}
-	sess, err := openSession(ctx, h.docker, c.ID(), c.first, spool)
-	if err != nil {
-		spool.close()
 		return err
 	}
 	c.first = nil
-	if err := h.guard.Verify(ctx, c.Life, c.toVerify(), func(targets []string) ([]string, error) { return sess.accessTimes(ctx, targets) }); err != nil {
-		sess.close()
-		spool.close()
+	if err := h.guard.Verify(ctx, c.Life, c.toVerify(), func(targets []string) ([]string, error) { return sess.AccessTimes(ctx, targets) }); err != nil {
+		sess.Close()
 		return err
 	}
-	sess.ahead = &h.ahead
 	c.sess = sess
 	return nil
 }
@@ -156,7 +149,7 @@ func (h *host) start(ctx context.Context, c *container) error {
 			return err
 		}
 		if !c.spec.isDetached() {
-			c.first, err = attach(ctx, h.docker, c.ID())
+			c.first, err = h.attach(ctx, c.ID())
 		}
 		if err == nil {
 			err = h.startExclusively(ctx, c, wanted)
@@ -259,11 +252,10 @@ func (h *host) clearName(ctx context.Context, name string) error {
 // watchSession gives a container up when its session ends. In one that no call wants yet it has a shell started ahead.
 func (h *host) watchSession(c *container) {
 	if c.Now().Calls == 0 && h.ahead.Load() {
-		_ = c.sess.tell(wire.Control{Ahead: true}) // if that fails, it ends the session
+		c.sess.StartAhead()
 	}
 	h.work.Go(func() {
-		<-c.sess.broken()
-		c.sess.spool.close()
+		<-c.sess.Broken()
 		h.lose(c)
 	})
 }

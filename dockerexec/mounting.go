@@ -1,19 +1,17 @@
 package dockerexec
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/opencontainers/runtime-spec/specs-go"
 
 	"github.com/daycare-run/sandbox/dockerexec/life"
 	"github.com/daycare-run/sandbox/dockerexec/mounts"
-	"github.com/daycare-run/sandbox/internal/agent/launch"
+	"github.com/daycare-run/sandbox/dockerexec/session"
 )
 
 // Prepared is what a container needs on the host beyond its Spec, as of when the container is made.
@@ -100,45 +98,12 @@ func (h *host) mayStart(user string) error {
 // Starting returns how many containers Docker is starting now.
 func (h *host) Starting() int { return int(h.starting.Load()) }
 
-// verifyLimit is how long a container may take to report what it has mounted.
-const verifyLimit = 15 * time.Second
-
-// accessTimesCommand returns the command by which the agent reports what is mounted.
-func accessTimesCommand(targets []string) []string {
-	return append([]string{agentPath, "access-times"}, targets...)
-}
-
-// accessTimes asks the agent for the access times of paths. If the agent does not answer in time, its session is closed.
-func (s *session) accessTimes(ctx context.Context, targets []string) ([]string, error) {
-	ctx, cancel := context.WithTimeout(ctx, verifyLimit)
-	defer cancel()
-	defer context.AfterFunc(ctx, s.close)()
-	var outputs [2]bytes.Buffer
-	command := Command{
-		Command: launch.Command{Process: specs.Process{Args: accessTimesCommand(targets), Cwd: "/"}},
-		Timeout: verifyLimit, MaxOutput: 1 << 20,
-	}
-	result, err := s.run(ctx, command, func(stream Stream, data []byte) error {
-		outputs[stream].Write(data)
-		return nil
-	})
-	switch {
-	case ctx.Err() != nil:
-		return nil, fmt.Errorf("the agent does not answer: %w", context.Cause(ctx))
-	case err != nil:
-		return nil, err
-	case result.ExitCode != 0 || result.Signal != 0:
-		return nil, errors.New(result.CommandFault + outputs[Stderr].String())
-	}
-	return strings.Fields(outputs[Stdout].String()), nil
-}
-
-// accessTimesByExec is accessTimes for a container without a session, in which no command has begun.
+// accessTimesByExec is session.AccessTimes for a container without a session, in which no command has begun.
 func (h *host) accessTimesByExec(ctx context.Context, c *container, targets []string) ([]string, error) {
-	ctx, cancel := context.WithTimeout(ctx, verifyLimit)
+	ctx, cancel := context.WithTimeout(ctx, session.AccessTimesLimit)
 	defer cancel()
 	out, err := h.engine.Run(ctx, c.ID(), specs.Process{
-		User: specs.User{UID: c.spec.UID, GID: c.spec.GID}, Args: accessTimesCommand(targets),
+		User: specs.User{UID: c.spec.UID, GID: c.spec.GID}, Args: session.AccessTimesCommand(targets),
 	})
 	switch {
 	case ctx.Err() != nil:

@@ -213,7 +213,7 @@ func (w *warm) boundNow(c *container) {
 	if !c.spec.isPersistent() {
 		w.publish(c, "idle")
 		w.work.Go(func() {
-			<-c.sess.broken()
+			<-c.sess.Broken()
 			w.lose(c)
 		})
 	}
@@ -310,7 +310,7 @@ func (w *warm) become(from *container, spec Spec) (to *container) {
 	to.Do(life.Begin, nil)
 	to.Name(from.ID())
 	to.resources, to.sess, to.since = from.resources, from.sess, from.since
-	from.asks.handOver(&to.asks)
+	from.asks.HandOver(&to.asks)
 	moved := movedTo(from.spec, spec.User)
 	to.writes = nil
 	for _, dir := range from.writes {

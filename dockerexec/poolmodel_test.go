@@ -14,13 +14,12 @@ import (
 	"testing"
 
 	"github.com/docker/docker/client"
-	"github.com/libp2p/go-yamux/v5"
 	"github.com/opencontainers/runtime-spec/specs-go"
 	"github.com/rs/zerolog"
 	"golang.org/x/sys/unix"
 
 	"github.com/daycare-run/sandbox/dockerexec/life"
-	"github.com/daycare-run/sandbox/internal/agent/mux"
+	"github.com/daycare-run/sandbox/dockerexec/session"
 	"github.com/daycare-run/sandbox/internal/agent/wire"
 	"github.com/daycare-run/sandbox/internal/engine"
 	"github.com/daycare-run/sandbox/internal/quota"
@@ -243,16 +242,29 @@ func (m *poolModel) forgets(id string) {
 	delete(m.owners, id)
 }
 
-// openSessionOfTests is one that nobody answers.
-func openSessionOfTests(t *testing.T) *session {
+// pipeConn is a connection to an agent that says nothing on stderr.
+type pipeConn struct{ net.Conn }
+
+func (pipeConn) Stderr() string { return "" }
+
+// openSessionOfTests is one whose agent has greeted, and says nothing more.
+func openSessionOfTests(t *testing.T) *session.Session {
 	here, there := net.Pipe()
-	go func() { _, _ = io.Copy(io.Discard, there) }() // who writes is not kept waiting: that would be the session's end
-	mux, err := yamux.Client(here, mux.Config(0), nil)
+	go func() {
+		_ = wire.ReadMessage(there, wire.KindHello, &wire.Hello{})
+		_ = wire.WriteMessage(there, wire.KindHello, wire.Hello{Version: wire.Version})
+		_, _ = io.Copy(io.Discard, there) // who writes is not kept waiting: that would be the session's end
+	}()
+	spool := filepath.Join(t.TempDir(), "spool")
+	if err := os.WriteFile(spool, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s, err := session.Open(t.Context(), pipeConn{here}, nil, spool)
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _, _ = mux.Close(), there.Close() })
-	return &session{mux: mux, spool: &spool{}}
+	t.Cleanup(func() { s.Close(); _ = there.Close() })
+	return s
 }
 
 // fastDir is a folder on which fsync takes no time.

@@ -13,7 +13,7 @@ import (
 	cerrdefs "github.com/containerd/errdefs"
 
 	"github.com/daycare-run/sandbox/dockerexec/life"
-	"github.com/daycare-run/sandbox/internal/agent/ask"
+	"github.com/daycare-run/sandbox/dockerexec/session"
 	"github.com/daycare-run/sandbox/internal/agent/launch"
 	"github.com/daycare-run/sandbox/internal/quota"
 )
@@ -84,9 +84,9 @@ func (h *host) launch(ctx context.Context, c *container) error {
 		return err
 	}
 	if c.spec.Lasting != "" {
-		mux, err := h.agentOf(ctx, c, &c.asks, "bridge", ask.Version)
+		agent, err := h.agentOf(ctx, c, &c.asks, session.Bridge)
 		if err == nil && c.spec.IsPooled() && h.ahead.Load() {
-			err = awaitShell(ctx, mux)
+			err = agent.AwaitShell(ctx)
 		}
 		return err
 	}

@@ -67,7 +67,7 @@ func (m *mortal) executor(t *testing.T) *Executor {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &Executor{host: &host{docker: docker, engine: engine.NewDocker(docker), ctx: t.Context()}}
+	return &Executor{host: &host{engine: engine.NewDocker(docker), ctx: t.Context()}}
 }
 
 // hangs is the status of what Docker does not answer.

@@ -59,7 +59,7 @@ func TestOneContainerIsRemovedOnceAtATime(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		e := &Executor{host: &host{docker: docker, engine: engine.NewDocker(docker), ctx: t.Context()}}
+		e := &Executor{host: &host{engine: engine.NewDocker(docker), ctx: t.Context()}}
 		var removing sync.WaitGroup
 		for i := range 6 {
 			removing.Go(func() {

@@ -10,8 +10,8 @@ import (
 	"github.com/opencontainers/runtime-spec/specs-go"
 
 	"github.com/daycare-run/sandbox/dockerexec/life"
+	"github.com/daycare-run/sandbox/dockerexec/session"
 	"github.com/daycare-run/sandbox/internal/agent/ask"
-	"github.com/daycare-run/sandbox/internal/agent/wire"
 	"github.com/daycare-run/sandbox/pathmap"
 )
 
@@ -128,7 +128,7 @@ func (h *host) lookUp(c *container, paths []string) (left []string) {
 		h.mu.Lock()
 		h.keepsMemory(c)
 		h.mu.Unlock()
-		ask = func(ctx context.Context, c *container, paths []string) error { return c.sess.lookUp(ctx, paths) }
+		ask = func(ctx context.Context, c *container, paths []string) error { return c.sess.LookUp(ctx, paths) }
 	} else if !c.spec.isPersistent() || c.is(life.Frozen) {
 		return paths
 	}
@@ -144,16 +144,7 @@ func (h *host) lookUp(c *container, paths []string) (left []string) {
 	return nil
 }
 
-// lookUp asks the agent to look paths up, and returns when it has.
-func (s *session) lookUp(ctx context.Context, paths []string) error {
-	stream, err := openStream(ctx, s.mux)
-	if err != nil {
-		return err
-	}
-	return askOnce(ctx, stream, wire.KindStart, wire.Start{LookUp: paths}, wire.KindExit, &wire.Exit{})
-}
-
-// askPersistent is session.lookUp for a container that runs without the service.
+// askPersistent is Session.LookUp for a container that runs without the service.
 func (h *host) askPersistent(ctx context.Context, c *container, paths []string) error {
 	if c.spec.Lasting == "" {
 		return h.lookUpByExec(ctx, c, paths)
@@ -162,21 +153,8 @@ func (h *host) askPersistent(ctx context.Context, c *container, paths []string) 
 	if err != nil {
 		return err
 	}
-	return askOnce(ctx, stream, wire.KindRequest, ask.Request{Do: ask.LookUp, Paths: paths}, wire.KindAnswer, &ask.Answer{})
-}
-
-// askOnce sends a message on a stream of its own and waits for the answer.
-func askOnce(ctx context.Context, stream ask.Stream, kind wire.Kind, message any, answers wire.Kind, answer any) error {
-	defer context.AfterFunc(ctx, func() { _ = stream.SetDeadline(time.Unix(1, 0)) })()
-	err := wire.WriteMessage(stream, kind, message)
-	if err == nil {
-		err = wire.ReadMessage(stream, answers, answer)
-	}
-	if err != nil {
-		PortConn{Stream: stream}.Abort()
-		return err
-	}
-	return stream.Close()
+	_, err = session.AskOnce(ctx, stream, ask.Request{Do: ask.LookUp, Paths: paths})
+	return err
 }
 
 // lookUpByExec starts an agent for that, as the first process of a durable process's container is not connected.
@@ -186,7 +164,7 @@ func (h *host) lookUpByExec(ctx context.Context, c *container, paths []string) e
 		return err
 	}
 	defer done()
-	out, err := h.engine.Run(ctx, c.ID(), specs.Process{Args: append([]string{agentPath, "look-up"}, paths...), Cwd: "/"})
+	out, err := h.engine.Run(ctx, c.ID(), specs.Process{Args: append([]string{session.AgentPath, "look-up"}, paths...), Cwd: "/"})
 	if ctx.Err() != nil { // the tenant may have used up what it takes
 		return errors.Join(context.Cause(ctx), h.engine.AbortExecs(c.ID()))
 	}

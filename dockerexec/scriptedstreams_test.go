@@ -1,6 +1,7 @@
 package dockerexec
 
 import (
+	"encoding/binary"
 	"encoding/json"
 	"io"
 	"net"
@@ -15,6 +16,22 @@ import (
 	"github.com/daycare-run/sandbox/internal/agent/mux"
 	"github.com/daycare-run/sandbox/internal/agent/wire"
 )
+
+// dockerFrame is a piece of an attach stream.
+func dockerFrame(stream byte, data string) []byte {
+	frame := []byte{stream, 0, 0, 0}
+	return append(binary.BigEndian.AppendUint32(frame, uint32(len(data))), data...)
+}
+
+// attachStream is the container's end of a docker exec: what it writes comes out framed as stdout.
+type attachStream struct{ net.Conn }
+
+func (s attachStream) Write(p []byte) (int, error) {
+	if _, err := s.Conn.Write(dockerFrame(1, string(p))); err != nil {
+		return 0, err
+	}
+	return len(p), nil
+}
 
 // pausableConn is a connection to a program that does nothing while it is paused.
 type pausableConn struct {

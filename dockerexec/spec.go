@@ -3,8 +3,7 @@
 //
 // spec.go says what a container is, and hostconfig.go alone translates that for Docker. executor.go takes calls;
 // containers.go keeps the containers, container.go makes them, idle.go freezes them and remove.go removes them;
-// session.go talks to the agent inside, and running.go runs a command there. reconcile.go compares with what Docker
-// has. process.go starts and ends durable processes, processes.go finds them, and forward.go reaches their ports. The
+// package session talks to the agents inside. reconcile.go compares with what Docker has. process.go starts and ends durable processes, processes.go finds them, and forward.go reaches their ports. The
 // other files are named after what they hold.
 package dockerexec
 
@@ -13,6 +12,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"github.com/daycare-run/sandbox/dockerexec/session"
 )
 
 // Spec is everything that a command may see or reach, made concrete for Docker. It is a value: two
@@ -276,7 +277,7 @@ func specFromLabels(labels map[string]string) (Spec, error) {
 // withoutHostPaths returns a message without this Spec's paths on the host: a mount's path becomes its place inside,
 // the others become words.
 func (s Spec) withoutHostPaths(message string) string {
-	hidden := []string{s.Platform.Agent, agentPath, s.Platform.MaskDir, "(a mask)", s.Platform.Bundle, s.Platform.BundleAt, s.Passwd, "/etc/passwd", s.Group, "/etc/group"}
+	hidden := []string{s.Platform.Agent, session.AgentPath, s.Platform.MaskDir, "(a mask)", s.Platform.Bundle, s.Platform.BundleAt, s.Passwd, "/etc/passwd", s.Group, "/etc/group"}
 	for _, m := range s.Mounts {
 		hidden = append(hidden, m.Source, m.Target)
 	}

@@ -11,19 +11,20 @@ import (
 
 	"github.com/daycare-run/sandbox/api/types"
 	"github.com/daycare-run/sandbox/dockerexec"
+	"github.com/daycare-run/sandbox/dockerexec/session"
 	"github.com/daycare-run/sandbox/internal/sandbox"
 	"github.com/daycare-run/sandbox/internal/sandboxtest"
 )
 
 func TestAttach(t *testing.T) {
 	goOn := make(chan struct{})
-	l := newLab(t, sandboxtest.Started(func(_ context.Context, c dockerexec.Command, out dockerexec.Output) (dockerexec.Result, error) {
-		_ = out(dockerexec.Stdout, []byte("hello\n"))
+	l := newLab(t, sandboxtest.Started(func(_ context.Context, c dockerexec.Command, out session.Output) (dockerexec.Result, error) {
+		_ = out(session.Stdout, []byte("hello\n"))
 		select {
 		case <-goOn:
-			return dockerexec.Result{ExitCode: 3}, nil
+			return dockerexec.Result{Result: session.Result{ExitCode: 3}}, nil
 		case signal := <-c.Signals:
-			return dockerexec.Result{Signal: signal}, nil
+			return dockerexec.Result{Result: session.Result{Signal: signal}}, nil
 		}
 	}))
 	if got := l.ok("", "attach", "--user", "alice"); got != "EXEC ID  STATE  ATTACHED  BEGUN  OUTPUT  COMMAND\n" {
@@ -75,7 +76,7 @@ func TestAttach(t *testing.T) {
 
 // nohup leaves a stdin that nobody can read.
 func TestStdinThatIsNotOpenForReading(t *testing.T) {
-	l := newLab(t, sandboxtest.Started(func(_ context.Context, c dockerexec.Command, _ dockerexec.Output) (dockerexec.Result, error) {
+	l := newLab(t, sandboxtest.Started(func(_ context.Context, c dockerexec.Command, _ session.Output) (dockerexec.Result, error) {
 		if c.Stdin != nil {
 			return dockerexec.Result{}, errors.New("there is stdin")
 		}

@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/daycare-run/sandbox/dockerexec"
+	"github.com/daycare-run/sandbox/dockerexec/session"
 	"github.com/daycare-run/sandbox/internal/process"
 	"github.com/daycare-run/sandbox/internal/sandboxtest"
 )
@@ -67,13 +68,13 @@ func (a agent) holds(tool string, given arguments, fails bool, want string) {
 }
 
 func TestMCPExec(t *testing.T) {
-	l := newLab(t, sandboxtest.Started(func(_ context.Context, c dockerexec.Command, out dockerexec.Output) (dockerexec.Result, error) {
+	l := newLab(t, sandboxtest.Started(func(_ context.Context, c dockerexec.Command, out session.Output) (dockerexec.Result, error) {
 		if c.Stdin == nil {
-			return dockerexec.Result{}, out(dockerexec.Stdout, []byte("no stdin"))
+			return dockerexec.Result{}, out(session.Stdout, []byte("no stdin"))
 		}
 		got, err := io.ReadAll(c.Stdin)
 		if err == nil {
-			err = out(dockerexec.Stdout, got)
+			err = out(session.Stdout, got)
 		}
 		return dockerexec.Result{}, err
 	}))
@@ -158,7 +159,7 @@ func TestMCPProcesses(t *testing.T) {
 // blocking is a lab whose commands print and then run until they are ended; began gets a value for each.
 func blocking(t *testing.T) (l *lab, began, ended chan struct{}) {
 	began, ended = make(chan struct{}, 8), make(chan struct{}, 8)
-	return newLab(t, sandboxtest.Started(func(ctx context.Context, _ dockerexec.Command, _ dockerexec.Output) (dockerexec.Result, error) {
+	return newLab(t, sandboxtest.Started(func(ctx context.Context, _ dockerexec.Command, _ session.Output) (dockerexec.Result, error) {
 		began <- struct{}{}
 		<-ctx.Done()
 		ended <- struct{}{}

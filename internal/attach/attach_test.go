@@ -15,7 +15,7 @@ import (
 	cerrdefs "github.com/containerd/errdefs"
 	"github.com/opencontainers/runtime-spec/specs-go"
 
-	"github.com/daycare-run/sandbox/dockerexec"
+	"github.com/daycare-run/sandbox/dockerexec/session"
 	"github.com/daycare-run/sandbox/internal/egress/decisions"
 	"github.com/daycare-run/sandbox/internal/quota"
 )
@@ -72,7 +72,7 @@ func start(t *testing.T, store *Store[int], c Command) *script {
 	return s
 }
 
-func (s *script) prints(stream dockerexec.Stream, text string) {
+func (s *script) prints(stream session.Stream, text string) {
 	s.steps <- func(ctx context.Context, e *exec) { _ = e.Output(ctx, stream, []byte(text)) }
 }
 
@@ -130,11 +130,11 @@ func TestWhoComesBackSeesAllThatIsKept(t *testing.T) {
 	withStore(t, func(t *testing.T, store *Store[int]) {
 		s := start(t, store, alice)
 		v := attachTo(t, s.exec, 0)
-		s.prints(dockerexec.Stdout, "one ")
+		s.prints(session.Stdout, "one ")
 		wants(t, v, "start", "out one ")
 		v.Close()
-		s.prints(dockerexec.Stdout, "two ")
-		s.prints(dockerexec.Stderr, "three ")
+		s.prints(session.Stdout, "two ")
+		s.prints(session.Stderr, "three ")
 		s.steps <- func(_ context.Context, e *exec) { e.Refused(decisions.Summary{Name: "a.org"}) }
 		synctest.Wait()
 
@@ -157,7 +157,7 @@ func TestWhatIsLostIsTold(t *testing.T) {
 		s := start(t, store, alice)
 		const pieces, size = 100, 100_000
 		for i := range pieces {
-			s.prints(dockerexec.Stdout, strings.Repeat(string(rune('a'+i%26)), size))
+			s.prints(session.Stdout, strings.Repeat(string(rune('a'+i%26)), size))
 		}
 		s.exits()
 		for _, from := range []int64{0, 5, KeptHead, KeptHead + 5, pieces*size - 5} {
@@ -195,7 +195,7 @@ func TestTheCommandWaitsForWhoLooks(t *testing.T) {
 		sent := 0
 		go func() {
 			for range 100 {
-				s.prints(dockerexec.Stdout, strings.Repeat("x", 100_000))
+				s.prints(session.Stdout, strings.Repeat("x", 100_000))
 				sent++
 			}
 			s.exits()

@@ -3,7 +3,7 @@ package attach
 import (
 	"context"
 
-	"github.com/daycare-run/sandbox/dockerexec"
+	"github.com/daycare-run/sandbox/dockerexec/session"
 	"github.com/daycare-run/sandbox/internal/egress/decisions"
 	"github.com/daycare-run/sandbox/internal/errs"
 )
@@ -70,7 +70,7 @@ type Event[Result any] struct {
 	// Refused is something that the command could not reach.
 	Refused *decisions.Summary
 	// Data is output of a Stream. It is valid until the next call.
-	Stream dockerexec.Stream
+	Stream session.Stream
 	Data   []byte
 	// Ended comes last, with how the command ended.
 	Ended  bool

@@ -5,7 +5,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/daycare-run/sandbox/dockerexec"
+	"github.com/daycare-run/sandbox/dockerexec/session"
 	"github.com/daycare-run/sandbox/internal/egress/decisions"
 )
 
@@ -52,7 +52,7 @@ func (e *Exec[Result]) Refused(line decisions.Summary) {
 
 // Output keeps what the command has printed. It waits for the caller that is attached, if there is one, unless the
 // command is to end; the error is ctx's cause.
-func (e *Exec[Result]) Output(ctx context.Context, stream dockerexec.Stream, data []byte) error {
+func (e *Exec[Result]) Output(ctx context.Context, stream session.Stream, data []byte) error {
 	for !e.print(stream, data) {
 		select {
 		case <-e.room:
@@ -63,7 +63,7 @@ func (e *Exec[Result]) Output(ctx context.Context, stream dockerexec.Stream, dat
 	return nil
 }
 
-func (e *Exec[Result]) print(stream dockerexec.Stream, data []byte) bool {
+func (e *Exec[Result]) print(stream session.Stream, data []byte) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.attached != nil && !e.ending && !e.ring.keeps(e.attached.at) {

@@ -12,7 +12,7 @@ import (
 
 	cerrdefs "github.com/containerd/errdefs"
 
-	"github.com/daycare-run/sandbox/dockerexec"
+	"github.com/daycare-run/sandbox/dockerexec/session"
 	"github.com/daycare-run/sandbox/internal/quota"
 )
 
@@ -106,7 +106,7 @@ func TestWhoLooksAndTakesNothing(t *testing.T) {
 				defer v.Close()
 				s.steps <- func(ctx context.Context, e *exec) {
 					for range 50 {
-						_ = e.Output(ctx, dockerexec.Stdout, []byte(strings.Repeat("x", 100_000)))
+						_ = e.Output(ctx, session.Stdout, []byte(strings.Repeat("x", 100_000)))
 					}
 				}
 				synctest.Wait()

@@ -4,7 +4,7 @@ import (
 	"cmp"
 	"slices"
 
-	"github.com/daycare-run/sandbox/dockerexec"
+	"github.com/daycare-run/sandbox/dockerexec/session"
 	"github.com/daycare-run/sandbox/internal/utf8cut"
 )
 
@@ -38,7 +38,7 @@ func (r *ring) keeps(at int64) bool {
 // end is the position after all that was written.
 func (r *ring) end() int64 { return r.tail.end }
 
-func (r *ring) write(stream dockerexec.Stream, data []byte) {
+func (r *ring) write(stream session.Stream, data []byte) {
 	t := &r.tail
 	t.data = append(t.data, data...)
 	t.end += int64(len(data))
@@ -77,7 +77,7 @@ func (r *ring) kept(at int64) int64 {
 
 // read returns a piece of one stream from a position on that is kept and not the end, of at most so many bytes.
 // The bytes are valid until the next write.
-func (r *ring) read(at int64, most int) (dockerexec.Stream, []byte) {
+func (r *ring) read(at int64, most int) (session.Stream, []byte) {
 	s := &r.tail
 	if at < r.head.end {
 		s = &r.head
@@ -96,7 +96,7 @@ type span struct {
 
 // run is a piece of output of one stream.
 type run struct {
-	stream dockerexec.Stream
+	stream session.Stream
 	end    int64
 }
 

@@ -6,7 +6,7 @@ import (
 	"testing"
 	"unicode/utf8"
 
-	"github.com/daycare-run/sandbox/dockerexec"
+	"github.com/daycare-run/sandbox/dockerexec/session"
 )
 
 // TestRing writes pieces of random lengths and streams, and after each reads from random positions.
@@ -15,7 +15,7 @@ func TestRing(t *testing.T) {
 	var r ring
 	var all []byte // bytes of stdout are even, of stderr odd
 	for range 400 {
-		stream := dockerexec.Stream(random.IntN(2))
+		stream := session.Stream(random.IntN(2))
 		piece := make([]byte, random.IntN(20<<10))
 		for i := range piece {
 			piece[i] = byte(random.Uint32())&^1 | byte(stream)
@@ -59,7 +59,7 @@ func TestRingOfManyRuns(t *testing.T) {
 		if len(r.tail.runs) == maxRuns && !r.keeps(r.end()-maxRuns/4) {
 			t.Fatal("a caller who is not far behind is not waited for")
 		}
-		r.write(dockerexec.Stream(i%2), []byte{byte(i)})
+		r.write(session.Stream(i%2), []byte{byte(i)})
 		if len(r.tail.runs) > maxRuns || len(r.head.runs) > maxRuns {
 			t.Fatalf("%d and %d runs", len(r.head.runs), len(r.tail.runs))
 		}
@@ -69,7 +69,7 @@ func TestRingOfManyRuns(t *testing.T) {
 	}
 	last := r.head.end - 1
 	for _, at := range []int64{0, last, r.kept(last + 1)} {
-		if stream, data := r.read(at, 10); len(data) != 1 || data[0] != byte(at) || stream != dockerexec.Stream(at%2) {
+		if stream, data := r.read(at, 10); len(data) != 1 || data[0] != byte(at) || stream != session.Stream(at%2) {
 			t.Errorf("%v at %d", data, at)
 		}
 	}
@@ -79,9 +79,9 @@ func TestRingOfManyRuns(t *testing.T) {
 func TestRingKeepsCharactersWhole(t *testing.T) {
 	for shift := range 7 {
 		var r ring
-		r.write(dockerexec.Stdout, bytes.Repeat([]byte("x"), shift))
-		r.write(dockerexec.Stdout, bytes.Repeat([]byte("€😀"), (Kept+Kept/2)/7))
-		r.write(dockerexec.Stdout, bytes.Repeat([]byte("x"), 7)) // makes it forget
+		r.write(session.Stdout, bytes.Repeat([]byte("x"), shift))
+		r.write(session.Stdout, bytes.Repeat([]byte("€😀"), (Kept+Kept/2)/7))
+		r.write(session.Stdout, bytes.Repeat([]byte("x"), 7)) // makes it forget
 		if at := r.kept(r.head.end); at == r.head.end || !utf8.Valid(r.head.data) || !utf8.RuneStart(r.tail.data[0]) {
 			t.Errorf("shifted by %d, characters are cut: %x, %x", shift, r.head.data[len(r.head.data)-8:], r.tail.data[:8])
 		}

@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/daycare-run/sandbox/dockerexec"
+	"github.com/daycare-run/sandbox/dockerexec/session"
 	"github.com/daycare-run/sandbox/internal/agent/ask"
 	"github.com/daycare-run/sandbox/internal/agent/wire"
 	"github.com/daycare-run/sandbox/internal/cgroup"
@@ -112,12 +113,12 @@ type hostStream struct{ net.Conn }
 func (s hostStream) Reset() error { return s.Close() }
 
 // DialProcess connects to a port of this host.
-func (e *engine) DialProcess(ctx context.Context, _ string, port int) (dockerexec.PortConn, error) {
+func (e *engine) DialProcess(ctx context.Context, _ string, port int) (session.PortConn, error) {
 	conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", fmt.Sprintf("127.0.0.1:%d", port))
 	if err != nil {
-		return dockerexec.PortConn{}, err
+		return session.PortConn{}, err
 	}
-	return dockerexec.PortConn{Conn: conn.(*net.TCPConn), Stream: hostStream{conn}}, nil
+	return session.PortConn{Conn: conn.(*net.TCPConn), Stream: hostStream{conn}}, nil
 }
 
 func (e *engine) AskLasting(_ context.Context, id string) (ask.Stream, error) {

@@ -16,7 +16,7 @@ import (
 	cerrdefs "github.com/containerd/errdefs"
 	"golang.org/x/sys/unix"
 
-	"github.com/daycare-run/sandbox/dockerexec"
+	"github.com/daycare-run/sandbox/dockerexec/session"
 	"github.com/daycare-run/sandbox/internal/errs"
 	"github.com/daycare-run/sandbox/internal/lasting"
 	"github.com/daycare-run/sandbox/internal/sandbox"
@@ -84,7 +84,7 @@ func (s *script) next(ctx context.Context) ([]byte, error) {
 			return nil, cmp.Or(failed(s.doing, s.at, *event.End, s.said.String()), io.EOF)
 		case event.Lost > 0:
 			return nil, fmt.Errorf("%d bytes of a file were lost on their way", event.Lost)
-		case event.Stream == dockerexec.Stderr:
+		case event.Stream == session.Stderr:
 			s.said.Write(event.Data[:min(len(event.Data), most-min(most, s.said.Len()))])
 		case len(event.Data) > 0:
 			return event.Data, nil

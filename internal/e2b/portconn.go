@@ -7,7 +7,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/daycare-run/sandbox/dockerexec"
+	"github.com/daycare-run/sandbox/dockerexec/session"
 )
 
 // portCloseLimit is how long the program at a port has to read what was sent to it, and to close its end, once the connection is
@@ -16,7 +16,7 @@ const portCloseLimit = time.Second
 
 // portConn is a connection to a port, as net/http wants it. It ends when it has been idle for long.
 type portConn struct {
-	dockerexec.PortConn
+	session.PortConn
 	idle *time.Timer
 	end  func()
 
@@ -26,7 +26,7 @@ type portConn struct {
 }
 
 // newPortConn returns a portConn that calls give when both of its directions have ended, or it was broken off.
-func newPortConn(conn dockerexec.PortConn, give func()) *portConn {
+func newPortConn(conn session.PortConn, give func()) *portConn {
 	c := &portConn{PortConn: conn}
 	c.end = sync.OnceFunc(func() {
 		_ = conn.SetWriteDeadline(time.Now().Add(portCloseLimit))

@@ -15,6 +15,7 @@ import (
 
 	"github.com/daycare-run/sandbox/dockerexec"
 	"github.com/daycare-run/sandbox/dockerexec/life"
+	"github.com/daycare-run/sandbox/dockerexec/session"
 	"github.com/daycare-run/sandbox/internal/agent/ask"
 	"github.com/daycare-run/sandbox/internal/agent/mux"
 	"github.com/daycare-run/sandbox/internal/agent/wire"
@@ -189,8 +190,8 @@ func (f *fakeEngine) RemoveProcess(_ context.Context, id string) error {
 	return nil
 }
 
-func (f *fakeEngine) DialProcess(context.Context, string, int) (dockerexec.PortConn, error) {
-	return dockerexec.PortConn{}, errors.New("not in this test")
+func (f *fakeEngine) DialProcess(context.Context, string, int) (session.PortConn, error) {
+	return session.PortConn{}, errors.New("not in this test")
 }
 
 func (f *fakeEngine) SetEgress(_ context.Context, id string, reach dockerexec.Egress) error {

@@ -21,6 +21,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/daycare-run/sandbox/dockerexec"
+	"github.com/daycare-run/sandbox/dockerexec/session"
 	"github.com/daycare-run/sandbox/internal/agent/ask"
 	"github.com/daycare-run/sandbox/internal/budget"
 	"github.com/daycare-run/sandbox/internal/cgroup"
@@ -62,7 +63,7 @@ type Executor interface {
 	PauseProcess(ctx context.Context, id string) error
 	ResumeProcess(ctx context.Context, id string) error
 	RemoveProcess(ctx context.Context, id string) error
-	DialProcess(ctx context.Context, id string, port int) (dockerexec.PortConn, error)
+	DialProcess(ctx context.Context, id string, port int) (session.PortConn, error)
 	SetEgress(ctx context.Context, id string, reach dockerexec.Egress) error
 	LastingUsage(ctx context.Context, id string) (cgroup.Usage, error)
 	LastingEnd(ctx context.Context, id string) *dockerexec.Exhausted

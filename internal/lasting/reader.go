@@ -12,6 +12,7 @@ import (
 	cerrdefs "github.com/containerd/errdefs"
 
 	"github.com/daycare-run/sandbox/dockerexec"
+	"github.com/daycare-run/sandbox/dockerexec/session"
 	"github.com/daycare-run/sandbox/internal/agent/ask"
 	"github.com/daycare-run/sandbox/internal/agent/wire"
 	"github.com/daycare-run/sandbox/internal/hints"
@@ -21,7 +22,7 @@ import (
 // Event is what a command has printed, or its end.
 type Event struct {
 	// Stream is Stdout for all that comes from a terminal.
-	Stream dockerexec.Stream
+	Stream session.Stream
 	// Data is valid until the next call of Next.
 	Data []byte
 	// Lost is how many bytes are missing before Data, because more came while nobody followed than is kept.
@@ -167,9 +168,9 @@ func (r *Reader) event(buffer *[]byte) (Event, error) {
 		if cap(*buffer) < length {
 			*buffer = make([]byte, length)
 		}
-		e := Event{Stream: dockerexec.Stdout, Data: (*buffer)[:length]}
+		e := Event{Stream: session.Stdout, Data: (*buffer)[:length]}
 		if kind == wire.KindStderr {
-			e.Stream = dockerexec.Stderr
+			e.Stream = session.Stderr
 		}
 		if _, err := io.ReadFull(r.stream, e.Data); err != nil {
 			return Event{}, errLost

@@ -11,6 +11,7 @@ import (
 
 	"github.com/daycare-run/sandbox/dockerexec"
 	"github.com/daycare-run/sandbox/dockerexec/life"
+	"github.com/daycare-run/sandbox/dockerexec/session"
 	"github.com/daycare-run/sandbox/internal/errs"
 	"github.com/daycare-run/sandbox/internal/ids"
 	"github.com/daycare-run/sandbox/internal/sandbox"
@@ -269,8 +270,8 @@ func inside[T any](ctx context.Context, b *Sandbox, do func(container string) (T
 }
 
 // Dial connects to a TCP port of the container's own loopback. It blocks until a program there has accepted.
-func (b *Sandbox) Dial(ctx context.Context, port int) (dockerexec.PortConn, error) {
-	return inside(ctx, b, func(container string) (dockerexec.PortConn, error) {
+func (b *Sandbox) Dial(ctx context.Context, port int) (session.PortConn, error) {
+	return inside(ctx, b, func(container string) (session.PortConn, error) {
 		return b.of.cfg.Executor.DialProcess(ctx, container, port)
 	})
 }

@@ -14,6 +14,7 @@ import (
 	"testing"
 
 	"github.com/daycare-run/sandbox/dockerexec"
+	"github.com/daycare-run/sandbox/dockerexec/session"
 	"github.com/daycare-run/sandbox/internal/egress/decisions"
 	"github.com/daycare-run/sandbox/internal/plan"
 	"github.com/daycare-run/sandbox/internal/plantest"
@@ -62,7 +63,7 @@ func TestSpecsStayTheSame(t *testing.T) {
 		}
 	}
 	var specs []dockerexec.Spec
-	s.executor = &fakeExecutor{t: t, run: func(made dockerexec.Spec, _ dockerexec.Command, _ dockerexec.Output) (dockerexec.Result, error) {
+	s.executor = &fakeExecutor{t: t, run: func(made dockerexec.Spec, _ dockerexec.Command, _ session.Output) (dockerexec.Result, error) {
 		specs = append(specs, made)
 		return dockerexec.Result{}, nil
 	}}

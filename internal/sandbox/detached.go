@@ -7,7 +7,7 @@ import (
 
 	"github.com/rs/zerolog"
 
-	"github.com/daycare-run/sandbox/dockerexec"
+	"github.com/daycare-run/sandbox/dockerexec/session"
 	"github.com/daycare-run/sandbox/internal/attach"
 )
 
@@ -42,13 +42,13 @@ func (s *Service) StartExec(ctx context.Context, id string, r Request, stdin boo
 		}
 		r.Signals, r.Resizes = e.Input.Signals(), e.Input.Resizes()
 		r.Started, r.Refused = e.Started, e.Refused
-		output := func(stream dockerexec.Stream, data []byte) error { return e.Output(ctx, stream, data) }
+		output := func(stream session.Stream, data []byte) error { return e.Output(ctx, stream, data) }
 		timeout, _ := r.timeout(s.cfg())
 		defer time.AfterFunc(timeout+endSlack, e.End).Stop()
 		ended, err := s.exec(ctx, box, r, output)
 		e.Input.End(context.Canceled) // stdin is no longer read
 		if err == nil && ended.CommandFault != "" {
-			err = output(dockerexec.Stderr, []byte(ended.CommandFault+"\n"))
+			err = output(session.Stderr, []byte(ended.CommandFault+"\n"))
 			ended.CommandFault = "" // the exit code says as much
 		}
 		return ended, err

@@ -13,6 +13,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/daycare-run/sandbox/dockerexec"
+	"github.com/daycare-run/sandbox/dockerexec/session"
 	"github.com/daycare-run/sandbox/internal/attach"
 )
 
@@ -36,10 +37,10 @@ func told(t *testing.T, attachment *attach.Attachment[Result]) (told string, end
 }
 
 func TestDetachedExecs(t *testing.T) {
-	s := newService(t, &fakeExecutor{run: func(_ dockerexec.Spec, c dockerexec.Command, out dockerexec.Output) (dockerexec.Result, error) {
+	s := newService(t, &fakeExecutor{run: func(_ dockerexec.Spec, c dockerexec.Command, out session.Output) (dockerexec.Result, error) {
 		c.Started()
 		stdin, err := io.ReadAll(c.Stdin)
-		return dockerexec.Result{Signal: <-c.Signals}, errors.Join(err, out(dockerexec.Stdout, stdin))
+		return dockerexec.Result{Result: session.Result{Signal: <-c.Signals}}, errors.Join(err, out(session.Stdout, stdin))
 	}}, "")
 	defer s.EndDetached()
 	if _, _, err := s.Put("other", Registration{UserID: "bob"}); err != nil {
@@ -93,10 +94,10 @@ func TestHowDetachedExecsFail(t *testing.T) {
 		result          dockerexec.Result
 	}{
 		{name: "bad request", err: "command is empty"},
-		{name: "no directory", request: Request{Command: "x"}, result: dockerexec.Result{CwdFault: "/x"}, told: "start ", err: "cannot run in cwd /x"},
-		{name: "no program", request: Request{Argv: []string{"x"}}, result: dockerexec.Result{ExitCode: 127, CommandFault: "x: command not found"}, told: "start x: command not found\n"},
+		{name: "no directory", request: Request{Command: "x"}, result: dockerexec.Result{Result: session.Result{CwdFault: "/x"}}, told: "start ", err: "cannot run in cwd /x"},
+		{name: "no program", request: Request{Argv: []string{"x"}}, result: dockerexec.Result{Result: session.Result{ExitCode: 127, CommandFault: "x: command not found"}}, told: "start x: command not found\n"},
 	} {
-		s := newService(t, &fakeExecutor{run: func(_ dockerexec.Spec, c dockerexec.Command, _ dockerexec.Output) (dockerexec.Result, error) {
+		s := newService(t, &fakeExecutor{run: func(_ dockerexec.Spec, c dockerexec.Command, _ session.Output) (dockerexec.Result, error) {
 			c.Started()
 			return tt.result, nil
 		}}, "")

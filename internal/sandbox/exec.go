@@ -11,6 +11,7 @@ import (
 	"github.com/opencontainers/runtime-spec/specs-go"
 
 	"github.com/daycare-run/sandbox/dockerexec"
+	"github.com/daycare-run/sandbox/dockerexec/session"
 	"github.com/daycare-run/sandbox/internal/agent/launch"
 	"github.com/daycare-run/sandbox/internal/egress/decisions"
 	"github.com/daycare-run/sandbox/internal/errs"
@@ -80,9 +81,9 @@ func (r Result) Failed() bool {
 }
 
 // Exec runs a command in the sandbox's container, and blocks until the command and all that it started have
-// ended. out receives its output, as dockerexec.Output says. Faults of the request are found before anything
+// ended. out receives its output, as session.Output says. Faults of the request are found before anything
 // is started. When ctx ends, so does the command.
-func (s *Service) Exec(ctx context.Context, id string, r Request, out dockerexec.Output) (Result, error) {
+func (s *Service) Exec(ctx context.Context, id string, r Request, out session.Output) (Result, error) {
 	box, err := s.Get(id)
 	if err != nil {
 		s.watchExec(Sandbox{}, r).end(ctx, Result{}, err)
@@ -91,14 +92,14 @@ func (s *Service) Exec(ctx context.Context, id string, r Request, out dockerexec
 	return s.exec(ctx, box, r, out)
 }
 
-func (s *Service) exec(ctx context.Context, box Sandbox, r Request, out dockerexec.Output) (Result, error) {
+func (s *Service) exec(ctx context.Context, box Sandbox, r Request, out session.Output) (Result, error) {
 	watch := s.watchExec(box, r)
 	ended, err := s.run(ctx, box, r, out, watch)
 	watch.end(ctx, ended, err)
 	return ended, err
 }
 
-func (s *Service) run(ctx context.Context, box Sandbox, r Request, out dockerexec.Output, watch *execWatch) (Result, error) {
+func (s *Service) run(ctx context.Context, box Sandbox, r Request, out session.Output, watch *execWatch) (Result, error) {
 	done, err := s.cfg().Quotas.Take(s.account(box.User), quota.Commands, 1)
 	if err != nil {
 		return Result{}, fmt.Errorf("cannot run the command: %w", err)
@@ -172,13 +173,13 @@ func (s *Service) run(ctx context.Context, box Sandbox, r Request, out dockerexe
 // command checks a request and returns its command, without the environment.
 func (s *Service) command(c *plan.Call, r Request) (dockerexec.Command, error) {
 	cfg := s.cfg()
-	command := dockerexec.Command{
+	command := dockerexec.Command{Command: session.Command{
 		Command: launch.Command{
 			Process: specs.Process{Args: r.Argv, Terminal: r.Terminal != nil, ConsoleSize: r.Terminal},
 			Shell:   r.Command, Login: r.Login,
 		},
 		Stdin: r.Stdin, Signals: r.Signals, Resizes: r.Resizes, Grace: cfg.KillGrace,
-	}
+	}}
 	if err := checkCommand(r); err != nil {
 		return command, err
 	}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/daycare-run/sandbox/api/types"
 	"github.com/daycare-run/sandbox/dockerexec"
+	"github.com/daycare-run/sandbox/dockerexec/session"
 	"github.com/daycare-run/sandbox/internal/agent/launch"
 	"github.com/daycare-run/sandbox/internal/egress/decisions"
 	"github.com/daycare-run/sandbox/internal/hints"
@@ -88,9 +89,9 @@ func ran(t *testing.T, workingDir string, r func(*Service) Request) (dockerexec.
 	t.Helper()
 	var spec dockerexec.Spec
 	var command dockerexec.Command
-	s := newService(t, &fakeExecutor{run: func(s dockerexec.Spec, c dockerexec.Command, _ dockerexec.Output) (dockerexec.Result, error) {
+	s := newService(t, &fakeExecutor{run: func(s dockerexec.Spec, c dockerexec.Command, _ session.Output) (dockerexec.Result, error) {
 		spec, command = s, c
-		return dockerexec.Result{ExitCode: 3}, nil
+		return dockerexec.Result{Result: session.Result{ExitCode: 3}}, nil
 	}}, workingDir)
 	result, err := s.Exec(t.Context(), "agent", r(s), nil)
 	if err != nil {
@@ -170,20 +171,20 @@ func TestHintsOfWhatWasPrinted(t *testing.T) {
 		network bool
 		want    []hints.Hint
 	}{
-		{"failed", printed, dockerexec.Result{ExitCode: 128}, false, none},
-		{"failed silently", "", dockerexec.Result{ExitCode: 128}, false, nil},
-		{"time was up", printed, dockerexec.Result{TimedOut: true}, false, none},
-		{"time was up, without a word", "", dockerexec.Result{TimedOut: true}, false, none[:1]},
-		{"time was up, with a network", "", dockerexec.Result{TimedOut: true}, true, nil},
-		{"with a network", printed, dockerexec.Result{ExitCode: 128}, true, none[1:]},
+		{"failed", printed, dockerexec.Result{Result: session.Result{ExitCode: 128}}, false, none},
+		{"failed silently", "", dockerexec.Result{Result: session.Result{ExitCode: 128}}, false, nil},
+		{"time was up", printed, dockerexec.Result{Result: session.Result{TimedOut: true}}, false, none},
+		{"time was up, without a word", "", dockerexec.Result{Result: session.Result{TimedOut: true}}, false, none[:1]},
+		{"time was up, with a network", "", dockerexec.Result{Result: session.Result{TimedOut: true}}, true, nil},
+		{"with a network", printed, dockerexec.Result{Result: session.Result{ExitCode: 128}}, true, none[1:]},
 		{"succeeded", printed, dockerexec.Result{}, false, nil},
 	} {
-		s := newService(t, &fakeExecutor{run: func(_ dockerexec.Spec, c dockerexec.Command, out dockerexec.Output) (dockerexec.Result, error) {
+		s := newService(t, &fakeExecutor{run: func(_ dockerexec.Spec, c dockerexec.Command, out session.Output) (dockerexec.Result, error) {
 			retries := slices.Contains(c.Env, "npm_config_fetch_retries=0")
 			if retries == tt.network {
 				t.Errorf("%s: gives up at once: %t", tt.name, retries)
 			}
-			return tt.result, out(dockerexec.Stderr, []byte(tt.printed))
+			return tt.result, out(session.Stderr, []byte(tt.printed))
 		}}, "")
 		cfg := *s.cfg()
 		cfg.Decisions = decisions.New(1)
@@ -196,7 +197,7 @@ func TestHintsOfWhatWasPrinted(t *testing.T) {
 		if tt.network {
 			r.Permissions, r.AllowedDomains = []string{"@network"}, []string{"b.org"}
 		}
-		got, err := s.Exec(t.Context(), "agent", r, func(dockerexec.Stream, []byte) error { return nil })
+		got, err := s.Exec(t.Context(), "agent", r, func(session.Stream, []byte) error { return nil })
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -215,14 +216,14 @@ func TestHintsOfLimits(t *testing.T) {
 		printed string
 		want    []hints.Hint
 	}{
-		"killed for memory":     {dockerexec.Result{Signal: 9, Exhausted: &dockerexec.Exhausted{Limit: dockerexec.LimitMemory, Value: 128 << 20}}, "", []hints.Hint{memory}},
-		"processes refused":     {dockerexec.Result{ExitCode: 1, Exhausted: &dockerexec.Exhausted{Limit: dockerexec.LimitPids, Value: 64}}, "can't fork", []hints.Hint{pids}},
-		"processes, as it says": {dockerexec.Result{ExitCode: 1}, "bash: fork: Resource temporarily unavailable", []hints.Hint{pids}},
-		"failed":                {dockerexec.Result{ExitCode: 1}, "no", nil},
+		"killed for memory":     {dockerexec.Result{Result: session.Result{Signal: 9}, Exhausted: &dockerexec.Exhausted{Limit: dockerexec.LimitMemory, Value: 128 << 20}}, "", []hints.Hint{memory}},
+		"processes refused":     {dockerexec.Result{Result: session.Result{ExitCode: 1}, Exhausted: &dockerexec.Exhausted{Limit: dockerexec.LimitPids, Value: 64}}, "can't fork", []hints.Hint{pids}},
+		"processes, as it says": {dockerexec.Result{Result: session.Result{ExitCode: 1}}, "bash: fork: Resource temporarily unavailable", []hints.Hint{pids}},
+		"failed":                {dockerexec.Result{Result: session.Result{ExitCode: 1}}, "no", nil},
 		"succeeded":             {dockerexec.Result{}, "bash: fork: Resource temporarily unavailable", nil},
 	} {
-		s := newService(t, &fakeExecutor{run: func(_ dockerexec.Spec, _ dockerexec.Command, out dockerexec.Output) (dockerexec.Result, error) {
-			return tt.result, out(dockerexec.Stderr, []byte(tt.printed))
+		s := newService(t, &fakeExecutor{run: func(_ dockerexec.Spec, _ dockerexec.Command, out session.Output) (dockerexec.Result, error) {
+			return tt.result, out(session.Stderr, []byte(tt.printed))
 		}}, "")
 		cfg := plantest.Platform(t)
 		cfg.Settings.Limits.Pids = 64
@@ -230,7 +231,7 @@ func TestHintsOfLimits(t *testing.T) {
 		if _, _, err := s.Put("agent", Registration{UserID: "alice"}); err != nil {
 			t.Fatal(err)
 		}
-		got, err := s.Exec(t.Context(), "agent", Request{Command: "x"}, func(dockerexec.Stream, []byte) error { return nil })
+		got, err := s.Exec(t.Context(), "agent", Request{Command: "x"}, func(session.Stream, []byte) error { return nil })
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -267,12 +268,12 @@ func TestFailuresOfTheExecutor(t *testing.T) {
 		is     func(error) bool
 	}{
 		{"engine down", dockerexec.Result{}, down, func(err error) bool { return errors.Is(err, down) }},
-		{"directory not there", dockerexec.Result{ExitCode: 126, CwdFault: "/home/x: no such file or directory"}, nil, func(err error) bool {
+		{"directory not there", dockerexec.Result{Result: session.Result{ExitCode: 126, CwdFault: "/home/x: no such file or directory"}}, nil, func(err error) bool {
 			return cerrdefs.IsInvalidArgument(err) && strings.Contains(err.Error(), "/home/x: no such file")
 		}},
-		{"program not there", dockerexec.Result{ExitCode: 127, CommandFault: "x: command not found"}, nil, func(err error) bool { return err == nil }},
+		{"program not there", dockerexec.Result{Result: session.Result{ExitCode: 127, CommandFault: "x: command not found"}}, nil, func(err error) bool { return err == nil }},
 	} {
-		s := newService(t, &fakeExecutor{run: func(dockerexec.Spec, dockerexec.Command, dockerexec.Output) (dockerexec.Result, error) {
+		s := newService(t, &fakeExecutor{run: func(dockerexec.Spec, dockerexec.Command, session.Output) (dockerexec.Result, error) {
 			return tt.result, tt.err
 		}}, "")
 		if _, err := s.Exec(t.Context(), "agent", Request{Command: "x"}, nil); !tt.is(err) {
@@ -284,7 +285,7 @@ func TestFailuresOfTheExecutor(t *testing.T) {
 // Of those that are too many at a time none has been started, and the others are not touched.
 func TestCommandsInFlightAreBounded(t *testing.T) {
 	entered, leave := make(chan struct{}), make(chan struct{})
-	s := newService(t, &fakeExecutor{run: func(dockerexec.Spec, dockerexec.Command, dockerexec.Output) (dockerexec.Result, error) {
+	s := newService(t, &fakeExecutor{run: func(dockerexec.Spec, dockerexec.Command, session.Output) (dockerexec.Result, error) {
 		entered <- struct{}{}
 		<-leave
 		return dockerexec.Result{}, nil

@@ -12,6 +12,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/daycare-run/sandbox/dockerexec"
+	"github.com/daycare-run/sandbox/dockerexec/session"
 	"github.com/daycare-run/sandbox/internal/cgroup"
 	"github.com/daycare-run/sandbox/internal/ids"
 	"github.com/daycare-run/sandbox/internal/plan"
@@ -24,7 +25,7 @@ import (
 // fakeExecutor runs what a test says. One without run fails the test that starts anything.
 type fakeExecutor struct {
 	t   testing.TB
-	run func(dockerexec.Spec, dockerexec.Command, dockerexec.Output) (dockerexec.Result, error)
+	run func(dockerexec.Spec, dockerexec.Command, session.Output) (dockerexec.Result, error)
 	// runIn is run for who looks at the call's context.
 	runIn func(context.Context, dockerexec.Spec, dockerexec.Command) (dockerexec.Result, error)
 	// leave is called by Leave, unless nil.
@@ -42,7 +43,7 @@ type fakeExecutor struct {
 	tmp string
 }
 
-func (f *fakeExecutor) Run(ctx context.Context, spec dockerexec.Spec, c dockerexec.Command, out dockerexec.Output) (dockerexec.Result, error) {
+func (f *fakeExecutor) Run(ctx context.Context, spec dockerexec.Spec, c dockerexec.Command, out session.Output) (dockerexec.Result, error) {
 	if f.runIn != nil {
 		return f.runIn(ctx, spec, c)
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/daycare-run/sandbox/dockerexec"
+	"github.com/daycare-run/sandbox/dockerexec/session"
 	"github.com/daycare-run/sandbox/internal/egress/decisions"
 	"github.com/daycare-run/sandbox/internal/plan"
 	"github.com/daycare-run/sandbox/internal/policy"
@@ -88,7 +89,7 @@ func newPool(t *testing.T, size, most int) (*Service, *Pool, *fakePool) {
 	cfg.Decisions = decisions.New(100)
 	fake := &fakePool{planner: planner.Files(), waits: map[string][]dockerexec.Spec{}, specs: map[string]dockerexec.Spec{}, bound: map[string]string{}}
 	pool := OpenPool(filepath.Join(root, "pool", "classes.json"), PoolConfig{Size: size, Max: most, Lasting: []plan.Lasting{{}, {CPUs: 0.5}, {Image: "theirs"}}}, planner, fake, cfg.Quotas, nil, zerolog.Nop())
-	executor := &fakeExecutor{t: t, run: func(dockerexec.Spec, dockerexec.Command, dockerexec.Output) (dockerexec.Result, error) {
+	executor := &fakeExecutor{t: t, run: func(dockerexec.Spec, dockerexec.Command, session.Output) (dockerexec.Result, error) {
 		return dockerexec.Result{}, nil
 	}}
 	return New(cfg, planner, executor, openProcesses(t, root), pool), pool, fake
@@ -102,6 +103,6 @@ func first(t *testing.T, s *Service, user string, box Registration, r Request) e
 		t.Fatal(err)
 	}
 	r.Command = "true"
-	_, err := s.Exec(t.Context(), user, r, func(dockerexec.Stream, []byte) error { return nil })
+	_, err := s.Exec(t.Context(), user, r, func(session.Stream, []byte) error { return nil })
 	return err
 }

@@ -13,6 +13,7 @@ import (
 	cerrdefs "github.com/containerd/errdefs"
 
 	"github.com/daycare-run/sandbox/dockerexec"
+	"github.com/daycare-run/sandbox/dockerexec/session"
 )
 
 // The smallest picture, and data that only begins like one.
@@ -170,7 +171,7 @@ func TestListingsHideWhatIsHidden(t *testing.T) {
 // What a call gets is explained without anything being made, and is what the call gets.
 func TestExplanationsMakeNothing(t *testing.T) {
 	var ran dockerexec.Spec
-	s := newService(t, &fakeExecutor{run: func(spec dockerexec.Spec, _ dockerexec.Command, _ dockerexec.Output) (dockerexec.Result, error) {
+	s := newService(t, &fakeExecutor{run: func(spec dockerexec.Spec, _ dockerexec.Command, _ session.Output) (dockerexec.Result, error) {
 		ran = spec
 		return dockerexec.Result{}, nil
 	}}, "/home/project")

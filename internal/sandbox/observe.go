@@ -11,6 +11,7 @@ import (
 	cerrdefs "github.com/containerd/errdefs"
 
 	"github.com/daycare-run/sandbox/dockerexec"
+	"github.com/daycare-run/sandbox/dockerexec/session"
 	"github.com/daycare-run/sandbox/internal/calls"
 	"github.com/daycare-run/sandbox/internal/events"
 )
@@ -63,7 +64,7 @@ func (w *execWatch) running() {
 }
 
 func (w *execWatch) ran(r dockerexec.Result) {
-	w.event.Container, w.event.Start, w.event.Run = r.Timing.Container, r.Timing.Start, r.Timing.Run
+	w.event.Container, w.event.Start, w.event.Run = r.Waited, r.Timing.Start, r.Timing.Run
 	w.event.InContainer, w.event.Cold, w.event.Ahead, w.event.Thawed = r.InContainer, r.Cold, r.Ahead, r.Thawed
 }
 
@@ -87,7 +88,7 @@ func outcome(ctx context.Context, r Result, err error) string {
 		return calls.OK
 	case ctx.Err() != nil, cerrdefs.IsUnavailable(err):
 		return calls.Canceled
-	case errors.Is(err, dockerexec.ErrSession):
+	case errors.Is(err, session.ErrBroken):
 		return calls.Lost
 	case cerrdefs.IsInvalidArgument(err), cerrdefs.IsPermissionDenied(err), cerrdefs.IsNotFound(err), cerrdefs.IsConflict(err),
 		cerrdefs.IsResourceExhausted(err):

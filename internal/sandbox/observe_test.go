@@ -13,6 +13,7 @@ import (
 	cerrdefs "github.com/containerd/errdefs"
 
 	"github.com/daycare-run/sandbox/dockerexec"
+	"github.com/daycare-run/sandbox/dockerexec/session"
 	"github.com/daycare-run/sandbox/internal/calls"
 	"github.com/daycare-run/sandbox/internal/events"
 )
@@ -29,21 +30,21 @@ func TestWhatBecameOfAnExec(t *testing.T) {
 		want   string
 	}{
 		{"exit 0", t.Context(), "agent", dockerexec.Result{InContainer: true, Cold: true}, nil, calls.OK},
-		{"exit 1", t.Context(), "agent", dockerexec.Result{InContainer: true, ExitCode: 1}, nil, calls.Failed},
-		{"a signal", t.Context(), "agent", dockerexec.Result{InContainer: true, Signal: syscall.SIGKILL}, nil, calls.Failed},
-		{"out of memory", t.Context(), "agent", dockerexec.Result{InContainer: true, Signal: syscall.SIGKILL, Exhausted: &dockerexec.Exhausted{Limit: dockerexec.LimitMemory, Value: 1 << 30}}, nil, calls.Failed},
-		{"time is up", t.Context(), "agent", dockerexec.Result{InContainer: true, TimedOut: true, Signal: syscall.SIGTERM}, nil, calls.TimedOut},
+		{"exit 1", t.Context(), "agent", dockerexec.Result{Result: session.Result{ExitCode: 1}, InContainer: true}, nil, calls.Failed},
+		{"a signal", t.Context(), "agent", dockerexec.Result{Result: session.Result{Signal: syscall.SIGKILL}, InContainer: true}, nil, calls.Failed},
+		{"out of memory", t.Context(), "agent", dockerexec.Result{Result: session.Result{Signal: syscall.SIGKILL}, InContainer: true, Exhausted: &dockerexec.Exhausted{Limit: dockerexec.LimitMemory, Value: 1 << 30}}, nil, calls.Failed},
+		{"time is up", t.Context(), "agent", dockerexec.Result{Result: session.Result{TimedOut: true, Signal: syscall.SIGTERM}, InContainer: true}, nil, calls.TimedOut},
 		{"no such sandbox", t.Context(), "nobody", dockerexec.Result{}, nil, calls.Refused},
-		{"no such directory", t.Context(), "agent", dockerexec.Result{InContainer: true, CwdFault: "is not there"}, nil, calls.Refused},
+		{"no such directory", t.Context(), "agent", dockerexec.Result{Result: session.Result{CwdFault: "is not there"}, InContainer: true}, nil, calls.Refused},
 		{"too many", t.Context(), "agent", dockerexec.Result{}, cerrdefs.ErrResourceExhausted, calls.Refused},
-		{"the container is lost", t.Context(), "agent", dockerexec.Result{InContainer: true}, fmt.Errorf("%w: why", dockerexec.ErrSession), calls.Lost},
+		{"the container is lost", t.Context(), "agent", dockerexec.Result{InContainer: true}, fmt.Errorf("%w: why", session.ErrBroken), calls.Lost},
 		{"the caller is gone", gone, "agent", dockerexec.Result{InContainer: true}, errors.New("hung up"), calls.Canceled},
 		{"the service stops", t.Context(), "agent", dockerexec.Result{InContainer: true}, cerrdefs.ErrUnavailable, calls.Canceled},
 		{"the engine fails", t.Context(), "agent", dockerexec.Result{}, errors.New("no space"), calls.Error},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			tt.result.Timing.Container, tt.result.Timing.Start, tt.result.Timing.Run = 1, 2, 3
-			s := newService(t, &fakeExecutor{run: func(dockerexec.Spec, dockerexec.Command, dockerexec.Output) (dockerexec.Result, error) {
+			tt.result.Waited, tt.result.Timing.Start, tt.result.Timing.Run = 1, 2, 3
+			s := newService(t, &fakeExecutor{run: func(dockerexec.Spec, dockerexec.Command, session.Output) (dockerexec.Result, error) {
 				return tt.result, tt.err
 			}}, "")
 			var told []calls.Event
@@ -70,7 +71,7 @@ func TestWhatBecameOfAnExec(t *testing.T) {
 
 // Settings change while calls are made; each call sees those before or those after.
 func TestUseWhileCallsAreMade(t *testing.T) {
-	s := newService(t, &fakeExecutor{run: func(_ dockerexec.Spec, c dockerexec.Command, _ dockerexec.Output) (dockerexec.Result, error) {
+	s := newService(t, &fakeExecutor{run: func(_ dockerexec.Spec, c dockerexec.Command, _ session.Output) (dockerexec.Result, error) {
 		if c.Timeout/c.Grace != 15 {
 			t.Errorf("timeout %v with grace %v", c.Timeout, c.Grace)
 		}

@@ -8,7 +8,7 @@ import (
 
 	cerrdefs "github.com/containerd/errdefs"
 
-	"github.com/daycare-run/sandbox/dockerexec"
+	"github.com/daycare-run/sandbox/dockerexec/session"
 )
 
 // maxOutputKept is how many bytes are kept of what a running command printed last.
@@ -58,7 +58,7 @@ func (t *lastOutput) text() (text []byte, cut bool) {
 }
 
 // heard wraps out to keep what a command prints until end is called, and to note when output began.
-func (s *Service) heard(w *execWatch, out dockerexec.Output) (_ dockerexec.Output, end func()) {
+func (s *Service) heard(w *execWatch, out session.Output) (_ session.Output, end func()) {
 	if out == nil {
 		return out, func() {}
 	}
@@ -66,7 +66,7 @@ func (s *Service) heard(w *execWatch, out dockerexec.Output) (_ dockerexec.Outpu
 	s.outputs.mu.Lock()
 	s.outputs.all[w.event.ID] = &w.last
 	s.outputs.mu.Unlock()
-	return func(stream dockerexec.Stream, data []byte) error {
+	return func(stream session.Stream, data []byte) error {
 			if w.firstByte.Load() == 0 {
 				w.firstByte.CompareAndSwap(0, int64(time.Since(w.begun)))
 			}

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/daycare-run/sandbox/dockerexec"
+	"github.com/daycare-run/sandbox/dockerexec/session"
 	"github.com/daycare-run/sandbox/internal/events"
 	"github.com/daycare-run/sandbox/internal/sandbox"
 	"github.com/daycare-run/sandbox/internal/sandboxtest"
@@ -16,11 +17,11 @@ func BenchmarkExec(b *testing.B) {
 		b.Run(name, func(b *testing.B) {
 			data := make([]byte, printed)
 			s := sandboxtest.New(b, sandboxtest.Options{
-				Executor: sandboxtest.Executor{RunFunc: func(_ context.Context, _ dockerexec.Spec, _ dockerexec.Command, out dockerexec.Output) (dockerexec.Result, error) {
+				Executor: sandboxtest.Executor{RunFunc: func(_ context.Context, _ dockerexec.Spec, _ dockerexec.Command, out session.Output) (dockerexec.Result, error) {
 					if printed == 0 {
 						return dockerexec.Result{}, nil
 					}
-					return dockerexec.Result{}, out(dockerexec.Stdout, data)
+					return dockerexec.Result{}, out(session.Stdout, data)
 				}},
 				Config: func(cfg *sandbox.Config) { cfg.Events = events.New() },
 			})
@@ -29,7 +30,7 @@ func BenchmarkExec(b *testing.B) {
 			}
 			b.ReportAllocs()
 			for b.Loop() {
-				if _, err := s.Exec(b.Context(), "agent", sandbox.Request{Command: "true"}, func(dockerexec.Stream, []byte) error { return nil }); err != nil {
+				if _, err := s.Exec(b.Context(), "agent", sandbox.Request{Command: "true"}, func(session.Stream, []byte) error { return nil }); err != nil {
 					b.Fatal(err)
 				}
 			}

@@ -7,12 +7,13 @@ import (
 	cerrdefs "github.com/containerd/errdefs"
 
 	"github.com/daycare-run/sandbox/dockerexec"
+	"github.com/daycare-run/sandbox/dockerexec/session"
 )
 
 // A sandbox is not paused while a command runs; once it is, it stays so until something runs in it.
 func TestPause(t *testing.T) {
 	begun, end := make(chan struct{}), make(chan struct{})
-	s := newService(t, &fakeExecutor{run: func(_ dockerexec.Spec, c dockerexec.Command, _ dockerexec.Output) (dockerexec.Result, error) {
+	s := newService(t, &fakeExecutor{run: func(_ dockerexec.Spec, c dockerexec.Command, _ session.Output) (dockerexec.Result, error) {
 		if c.Shell == "lasts" {
 			close(begun)
 			<-end
@@ -64,7 +65,7 @@ func TestPause(t *testing.T) {
 // What is left running in a sandbox that was deleted is none of the next one's of that id.
 func TestADeletedSandboxKeepsNobodyFromPausing(t *testing.T) {
 	begun, end := make(chan struct{}), make(chan struct{})
-	s := newService(t, &fakeExecutor{run: func(dockerexec.Spec, dockerexec.Command, dockerexec.Output) (dockerexec.Result, error) {
+	s := newService(t, &fakeExecutor{run: func(dockerexec.Spec, dockerexec.Command, session.Output) (dockerexec.Result, error) {
 		close(begun)
 		<-end
 		return dockerexec.Result{}, nil

@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/daycare-run/sandbox/dockerexec"
+	"github.com/daycare-run/sandbox/dockerexec/session"
 	"github.com/daycare-run/sandbox/internal/plan"
 	"github.com/daycare-run/sandbox/internal/plantest"
 	"github.com/daycare-run/sandbox/internal/policy"
@@ -25,7 +26,7 @@ import (
 func given(t *testing.T, s *Service, asked Confinement) (masks, vacant, readOnly []string) {
 	t.Helper()
 	var spec dockerexec.Spec
-	s.executor = &fakeExecutor{t: t, run: func(made dockerexec.Spec, _ dockerexec.Command, _ dockerexec.Output) (dockerexec.Result, error) {
+	s.executor = &fakeExecutor{t: t, run: func(made dockerexec.Spec, _ dockerexec.Command, _ session.Output) (dockerexec.Result, error) {
 		spec = made
 		return dockerexec.Result{}, nil
 	}}
@@ -262,7 +263,7 @@ func TestMoreMountsThanGVisorTakes(t *testing.T) {
 		{"of another runtime", "runc", workspace, plan.Restrictions{DenyRead: deep(64, 24), DenyWrite: deep(64, 24)}, ""},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			s := newService(t, &fakeExecutor{run: func(dockerexec.Spec, dockerexec.Command, dockerexec.Output) (dockerexec.Result, error) {
+			s := newService(t, &fakeExecutor{run: func(dockerexec.Spec, dockerexec.Command, session.Output) (dockerexec.Result, error) {
 				return dockerexec.Result{}, nil
 			}}, "")
 			platform := plantest.Platform(t)

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/daycare-run/sandbox/dockerexec"
+	"github.com/daycare-run/sandbox/dockerexec/session"
 	"github.com/daycare-run/sandbox/internal/attach"
 	"github.com/daycare-run/sandbox/internal/calls"
 	"github.com/daycare-run/sandbox/internal/cgroup"
@@ -56,7 +57,7 @@ type Loaded struct {
 
 // Executor runs commands. *dockerexec.Executor is one.
 type Executor interface {
-	Run(context.Context, dockerexec.Spec, dockerexec.Command, dockerexec.Output) (dockerexec.Result, error)
+	Run(context.Context, dockerexec.Spec, dockerexec.Command, session.Output) (dockerexec.Result, error)
 	Containers() []dockerexec.Container
 	Pooled() []dockerexec.Container
 	Usages(context.Context) map[string]cgroup.Usage

@@ -10,6 +10,7 @@ import (
 
 	"github.com/daycare-run/sandbox/api/types"
 	"github.com/daycare-run/sandbox/dockerexec"
+	"github.com/daycare-run/sandbox/dockerexec/session"
 	"github.com/daycare-run/sandbox/internal/hints"
 	"github.com/daycare-run/sandbox/internal/plantest"
 )
@@ -45,14 +46,14 @@ func TestHintsOfFullPlaces(t *testing.T) {
 		{"tee: /var/tmp/x: No space left on device", "", space("/var/tmp", "limits.varTmp", "3Mi")},
 		{"tee: /dev/shm/x: No space left on device", "", space("/dev/shm", "limits.shm", "1500")},
 	} {
-		executor := &fakeExecutor{tmp: tt.tmp, run: func(_ dockerexec.Spec, _ dockerexec.Command, out dockerexec.Output) (dockerexec.Result, error) {
-			return dockerexec.Result{ExitCode: 1}, out(dockerexec.Stderr, []byte(tt.printed))
+		executor := &fakeExecutor{tmp: tt.tmp, run: func(_ dockerexec.Spec, _ dockerexec.Command, out session.Output) (dockerexec.Result, error) {
+			return dockerexec.Result{Result: session.Result{ExitCode: 1}}, out(session.Stderr, []byte(tt.printed))
 		}}
 		s := newService(t, executor, "")
 		platform := plantest.Platform(t)
 		platform.Settings.Limits.Tmp, platform.Settings.Limits.VarTmp, platform.Settings.Limits.Shm = 1<<30, 3<<20, 1500
 		s.planner.Platforms().Use(platform)
-		got, err := s.Exec(t.Context(), "agent", Request{Command: "x"}, func(dockerexec.Stream, []byte) error { return nil })
+		got, err := s.Exec(t.Context(), "agent", Request{Command: "x"}, func(session.Stream, []byte) error { return nil })
 		if err != nil {
 			t.Fatal(err)
 		}

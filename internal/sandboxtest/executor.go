@@ -8,13 +8,14 @@ import (
 	cerrdefs "github.com/containerd/errdefs"
 
 	"github.com/daycare-run/sandbox/dockerexec"
+	"github.com/daycare-run/sandbox/dockerexec/session"
 	"github.com/daycare-run/sandbox/internal/cgroup"
 	"github.com/daycare-run/sandbox/internal/quota"
 )
 
 // Executor implements sandbox.Executor. A command calls RunFunc, or ends at once if that is nil.
 type Executor struct {
-	RunFunc func(context.Context, dockerexec.Spec, dockerexec.Command, dockerexec.Output) (dockerexec.Result, error)
+	RunFunc func(context.Context, dockerexec.Spec, dockerexec.Command, session.Output) (dockerexec.Result, error)
 	// TmpFunc returns the directory of a user's /tmp; if it is nil, there is none.
 	TmpFunc func() (string, error)
 	// List are the containers, and Pool those that have no user yet.
@@ -24,7 +25,7 @@ type Executor struct {
 }
 
 // Run implements sandbox.Executor.
-func (e Executor) Run(ctx context.Context, spec dockerexec.Spec, c dockerexec.Command, out dockerexec.Output) (dockerexec.Result, error) {
+func (e Executor) Run(ctx context.Context, spec dockerexec.Spec, c dockerexec.Command, out session.Output) (dockerexec.Result, error) {
 	if e.RunFunc != nil {
 		return e.RunFunc(ctx, spec, c, out)
 	}

@@ -20,6 +20,7 @@ import (
 	"github.com/opencontainers/runtime-spec/specs-go"
 
 	"github.com/daycare-run/sandbox/dockerexec"
+	"github.com/daycare-run/sandbox/dockerexec/session"
 	"github.com/daycare-run/sandbox/internal/agent/launch"
 	"github.com/daycare-run/sandbox/internal/errs"
 	"github.com/daycare-run/sandbox/internal/hostfs"
@@ -37,7 +38,7 @@ type processExecutor interface {
 	InspectProcess(ctx context.Context, id string) (dockerexec.ProcessContainer, error)
 	PauseProcess(ctx context.Context, id string) error
 	ResumeProcess(ctx context.Context, id string) error
-	DialProcess(ctx context.Context, id string, port int) (dockerexec.PortConn, error)
+	DialProcess(ctx context.Context, id string, port int) (session.PortConn, error)
 	plan.TmpOpener
 }
 

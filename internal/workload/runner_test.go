@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/daycare-run/sandbox/dockerexec"
+	"github.com/daycare-run/sandbox/dockerexec/session"
 	"github.com/daycare-run/sandbox/internal/agent/launch"
 	"github.com/daycare-run/sandbox/internal/hostfs"
 	"github.com/daycare-run/sandbox/internal/ids"
@@ -82,8 +83,8 @@ func (f *fakeProcesses) PauseProcess(context.Context, string) error { return nil
 
 func (f *fakeProcesses) ResumeProcess(context.Context, string) error { return nil }
 
-func (f *fakeProcesses) DialProcess(context.Context, string, int) (dockerexec.PortConn, error) {
-	return dockerexec.PortConn{}, errors.New("nobody listens")
+func (f *fakeProcesses) DialProcess(context.Context, string, int) (session.PortConn, error) {
+	return session.PortConn{}, errors.New("nobody listens")
 }
 
 // What is to be run lies in the process's folder, for its user alone, and is taken away when nothing reads

@@ -1,4 +1,4 @@
-package dockerexec
+package session
 
 import (
 	"errors"
@@ -7,8 +7,9 @@ import (
 	"github.com/libp2p/go-yamux/v5"
 )
 
-// windowGrowth bounds, in bytes, how much the receive windows of one container's streams may grow in total beyond
-// their initial size (256 KiB each). Together with maxCommands it bounds what a container can make us hold.
+// windowGrowth bounds, in bytes, how much the receive windows of one container's streams may grow
+// in total beyond their initial size (256 KiB each). Together with a bound on commands it bounds
+// what a container can make us hold.
 const windowGrowth = 16 << 20
 
 // windowBudget is what is left of windowGrowth.
@@ -30,7 +31,8 @@ type window struct {
 
 var errNoWindow = errors.New("the container's windows are as large as they may be")
 
-// ReserveMemory is called for a stream's first window, and then whenever the window would grow; after an error it keeps its size.
+// ReserveMemory is called for a stream's first window, and then whenever the window would grow;
+// after an error it keeps its size.
 func (w *window) ReserveMemory(size int, _ uint8) error {
 	w.budget.mu.Lock()
 	defer w.budget.mu.Unlock()

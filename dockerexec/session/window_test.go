@@ -1,4 +1,4 @@
-package dockerexec
+package session
 
 import (
 	"errors"
@@ -11,7 +11,8 @@ import (
 	"github.com/daycare-run/sandbox/internal/agent/wire"
 )
 
-// Data that a container announces takes no memory before it arrives, however many streams announce it.
+// Data that a container announces takes no memory before it arrives, however many streams announce
+// it.
 func TestAnnouncedFramesTakeNoMemory(t *testing.T) {
 	const streams = 90
 	for name, c := range map[string]struct {
@@ -39,7 +40,7 @@ func TestAnnouncedFramesTakeNoMemory(t *testing.T) {
 			var calls sync.WaitGroup
 			for range streams {
 				calls.Go(func() {
-					if _, err := s.run(t.Context(), aCommand, discard); !errors.Is(err, ErrSession) {
+					if _, err := s.Run(t.Context(), aCommand, discard); !errors.Is(err, ErrBroken) {
 						t.Error(err)
 					}
 				})

@@ -1,4 +1,4 @@
-package dockerexec
+package session
 
 import (
 	"context"
@@ -16,8 +16,12 @@ import (
 	"github.com/daycare-run/sandbox/internal/agent/wire"
 )
 
-// run starts a command and returns when it has ended with everything that it left running.
-func (s *session) run(ctx context.Context, c Command, out Output) (Result, error) {
+// Run starts a command and blocks until it has ended with everything that it left running. If ctx
+// ends, the command is ended as after its Timeout, and the error is ctx's cause. The error is
+// ErrEnded if nothing of the command was sent, ErrBroken if it is not known how far the command
+// came, errdefs.ErrInvalidArgument if the command is too large to be sent, and otherwise what out
+// returned. With ErrBroken the result says whether output was Truncated.
+func (s *Session) Run(ctx context.Context, c Command, out Output) (Result, error) {
 	opened := time.Now()
 	stream, err := openStream(ctx, s.mux)
 	switch { // nothing of this command has been sent
@@ -25,7 +29,7 @@ func (s *session) run(ctx context.Context, c Command, out Output) (Result, error
 	case ctx.Err() != nil:
 		return Result{}, err
 	case s.mux.IsClosed():
-		return Result{}, errLost
+		return Result{}, ErrEnded
 	default:
 		return Result{}, s.failure(err)
 	}
@@ -35,7 +39,8 @@ func (s *session) run(ctx context.Context, c Command, out Output) (Result, error
 	if err := s.begin(stream, c); err != nil {
 		_ = stream.Reset()
 		if errors.Is(err, syscall.EMSGSIZE) { // the session is as it was
-			return Result{}, fmt.Errorf("cannot run the command: %v: %w", err, cerrdefs.ErrInvalidArgument)
+			return Result{}, fmt.Errorf("cannot run the command: %v: %w",
+				err, cerrdefs.ErrInvalidArgument)
 		}
 		return Result{}, s.failure(err)
 	}
@@ -55,7 +60,7 @@ func (s *session) run(ctx context.Context, c Command, out Output) (Result, error
 	if err != nil {
 		_ = stream.Reset()
 		if errors.Is(err, yamux.ErrTimeout) {
-			s.close()
+			s.Close()
 			err = errors.New("the agent did not end the command")
 		}
 		return Result{Truncated: r.isFull()}, s.failure(err)
@@ -71,14 +76,17 @@ func (s *session) run(ctx context.Context, c Command, out Output) (Result, error
 	return result, nil
 }
 
-// receiveLimit is how long an agent may take to receive a command or a control frame; a live one receives it at once.
+// receiveLimit is how long an agent may take to receive a command or a control frame; a live one
+// receives it at once.
 const receiveLimit = 15 * time.Second
 
-func (s *session) begin(stream *yamux.Stream, c Command) error {
+func (s *Session) begin(stream *yamux.Stream, c Command) error {
 	if err := stream.SetWriteDeadline(time.Now().Add(receiveLimit)); err != nil {
 		return err
 	}
-	start := wire.Start{Command: c.Command, Stdin: c.Stdin != nil, MaxOutput: c.MaxOutput, Ahead: s.ahead != nil && s.ahead.Load()}
+	start := wire.Start{
+		Command: c.Command, Stdin: c.Stdin != nil, MaxOutput: c.MaxOutput, Ahead: c.Ahead,
+	}
 	if err := wire.WriteMessage(stream, wire.KindStart, start); err != nil {
 		return err
 	}
@@ -86,22 +94,28 @@ func (s *session) begin(stream *yamux.Stream, c Command) error {
 }
 
 // failure returns err as an error of the session; the caller's own cancellation stays what it is.
-func (s *session) failure(err error) error {
+func (s *Session) failure(err error) error {
 	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
 		return err
 	}
-	return brokenSession{err}
+	return broken{err}
 }
 
-// brokenSession is ErrSession with its cause, which is told to operators alone.
-type brokenSession struct{ cause error }
+// broken is ErrBroken with its cause, which is told to operators alone.
+type broken struct{ cause error }
 
-func (brokenSession) Error() string        { return ErrSession.Error() }
-func (brokenSession) Is(target error) bool { return target == ErrSession }
+func (broken) Error() string        { return ErrBroken.Error() }
+func (broken) Is(target error) bool { return target == ErrBroken }
+
+// Cause returns why a session broke, which operators alone may read; nil if err is not ErrBroken.
+func Cause(err error) error {
+	found, _ := errors.AsType[broken](err)
+	return found.cause
+}
 
 // running is one command on its stream.
 type running struct {
-	session *session
+	session *Session
 	stream  *yamux.Stream
 	command Command
 	out     Output
@@ -116,11 +130,11 @@ type running struct {
 	outErr error    // the error of the receiver of the output
 }
 
-// limit ends the command after its timeout. Time in which its container is frozen does not count.
+// limit ends the command after its timeout.
 func (r *running) limit(ended <-chan struct{}) {
-	if r.command.thawed != nil {
+	if r.command.TimeoutFrom != nil {
 		select {
-		case <-r.command.thawed:
+		case <-r.command.TimeoutFrom:
 		case <-ended:
 			return
 		}
@@ -144,13 +158,15 @@ func (r *running) terminate() {
 	r.terminated.Store(&now)
 	_ = r.stream.SetReadDeadline(now.Add(r.endLimit()))
 	grace := r.command.Grace.Milliseconds()
-	if err := r.session.tell(wire.Control{Stream: r.stream.StreamID(), Terminate: true, Grace: grace}); err != nil {
+	control := wire.Control{Stream: r.stream.StreamID(), Terminate: true, Grace: grace}
+	if err := r.session.tell(control); err != nil {
 		_ = r.stream.Reset()
 	}
 }
 
-// terminationSlack is how long the agent may take, on top of the grace, to end a command that it was told to end. An
-// agent that takes longer is stopped or hostile, and is removed with its container.
+// terminationSlack is how long the agent may take, on top of the grace, to end a command that it
+// was told to end. An agent that takes longer is stopped or hostile, and is removed with its
+// container.
 const terminationSlack = 15 * time.Second
 
 func (r *running) endLimit() time.Duration { return r.command.Grace + terminationSlack }
@@ -187,8 +203,8 @@ func (r *running) relay(ended <-chan struct{}) {
 	}
 }
 
-// await waits for the agent. Once the command is being ended, all waits together are bounded; time in which the
-// receiver of the output is slow does not count.
+// await waits for the agent. Once the command is being ended, all waits together are bounded; time
+// in which the receiver of the output is slow does not count.
 func (r *running) await(read func() error) error {
 	before := time.Now()
 	if r.terminating.Load() {

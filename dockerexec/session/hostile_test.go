@@ -1,8 +1,9 @@
-package dockerexec
+package session
 
 import (
 	"context"
 	"errors"
+	"net"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -17,30 +18,35 @@ import (
 func TestGreetingsThatAreRefused(t *testing.T) {
 	for _, tt := range []struct {
 		name, want string
-		greet      func(attachStream) error
+		greet      func(net.Conn) error
 	}{
-		{"another version", "speaks version 99", func(c attachStream) error {
+		{"another version", "speaks version 99", func(c net.Conn) error {
 			return wire.WriteMessage(c, wire.KindHello, wire.Hello{Version: 99})
 		}},
-		{"another frame", "kind 5", func(c attachStream) error { return wire.WriteMessage(c, wire.KindExit, wire.Exit{}) }},
-		{"garbage", "unknown frame", func(c attachStream) error { _, err := c.Write([]byte("hello, world")); return err }},
-		{"an endless greeting", "more than", func(c attachStream) error {
+		{"another frame", "kind 5", func(c net.Conn) error {
+			return wire.WriteMessage(c, wire.KindExit, wire.Exit{})
+		}},
+		{"garbage", "unknown frame", func(c net.Conn) error {
+			_, err := c.Write([]byte("hello, world"))
+			return err
+		}},
+		{"an endless greeting", "more than", func(c net.Conn) error {
 			_, err := c.Write([]byte{byte(wire.KindHello), 0xff, 0xff, 0xff})
 			return err
 		}},
-		{"no JSON", "not what was expected", func(c attachStream) error {
+		{"no JSON", "not what was expected", func(c net.Conn) error {
 			_, err := c.Write([]byte{byte(wire.KindHello), 0, 0, 2, 'h', 'i'})
 			return err
 		}},
-		{"nothing", "", func(c attachStream) error { return c.Close() }},
-		{"silence", "timeout", func(attachStream) error { return nil }},
+		{"nothing", "", func(c net.Conn) error { return c.Close() }},
+		{"silence", "timeout", func(net.Conn) error { return nil }},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				host, conn := pipeToAgent(t)
 				greeted := make(chan error, 1)
 				go func() { greeted <- tt.greet(conn) }()
-				ctx, cancel := context.WithTimeout(t.Context(), handshakeLimit)
+				ctx, cancel := context.WithTimeout(t.Context(), HandshakeLimit)
 				defer cancel()
 				_, err := readHello(ctx, host, wire.Version)
 				if err == nil || !strings.Contains(err.Error(), tt.want) {
@@ -53,8 +59,9 @@ func TestGreetingsThatAreRefused(t *testing.T) {
 	}
 }
 
-// TestAgentThatDoesNotEndTheCommand has an agent that is told to end a command and does nothing, or prints forever:
-// the call ends all the same, after the grace and the slack, and the session is given up.
+// TestAgentThatDoesNotEndTheCommand has an agent that is told to end a command and does nothing, or
+// prints forever: the call ends all the same, after the grace and the slack, and the session is
+// given up.
 func TestAgentThatDoesNotEndTheCommand(t *testing.T) {
 	for name, script := range map[string]func(*fakeAgent, *yamux.Stream){
 		"does nothing": func(*fakeAgent, *yamux.Stream) {},
@@ -81,15 +88,16 @@ func TestAgentThatDoesNotEndTheCommand(t *testing.T) {
 				c := aCommand
 				c.Timeout = time.Second
 				begun := time.Now()
-				_, err := s.run(t.Context(), c, discard)
-				if !errors.Is(err, ErrSession) {
+				_, err := s.Run(t.Context(), c, discard)
+				if !errors.Is(err, ErrBroken) {
 					t.Error(err)
 				}
 				// The second is what an output may have taken that was waited for meanwhile.
-				if took, want := time.Since(begun), c.Timeout+c.Grace+terminationSlack; took < want-time.Second || took > want {
+				took, want := time.Since(begun), c.Timeout+c.Grace+terminationSlack
+				if took < want-time.Second || took > want {
 					t.Errorf("after %v, want %v", took, want)
 				}
-				<-s.broken()
+				<-s.Broken()
 			})
 		})
 	}
@@ -114,7 +122,7 @@ func TestAgentThatIsStopped(t *testing.T) {
 		c := aCommand
 		c.Timeout = time.Minute
 		begun := time.Now()
-		if _, err := s.run(t.Context(), c, discard); !errors.Is(err, ErrSession) {
+		if _, err := s.Run(t.Context(), c, discard); !errors.Is(err, ErrBroken) {
 			t.Error(err)
 		}
 		if took := time.Since(begun); took != receiveLimit {
@@ -141,7 +149,8 @@ func TestAgentThatOpensStreams(t *testing.T) {
 			_, stream := agent.accept()
 			agent.exit(stream, wire.Exit{Code: 3})
 		})
-		if result, err := s.run(t.Context(), aCommand, discard); err != nil || result.ExitCode != 3 {
+		result, err := s.Run(t.Context(), aCommand, discard)
+		if err != nil || result.ExitCode != 3 {
 			t.Errorf("%+v, %v", result, err)
 		}
 	})
@@ -156,7 +165,8 @@ func TestSpooledOutput(t *testing.T) {
 		agent.scripts.Go(func() {
 			_, stream := agent.accept()
 			for range releaseBatch {
-				_, err := stream.Write(wire.Spooled{Kind: wire.KindStderr, Slot: 0, Length: 7}.Encode())
+				at := wire.Spooled{Kind: wire.KindStderr, Slot: 0, Length: 7}
+				_, err := stream.Write(at.Encode())
 				agent.must(err)
 			}
 			if m := agent.told(); len(m.Release) != releaseBatch || m.Terminate || m.Signal != 0 {
@@ -165,7 +175,7 @@ func TestSpooledOutput(t *testing.T) {
 			agent.exit(stream, wire.Exit{})
 		})
 		var got strings.Builder
-		_, err := s.run(t.Context(), aCommand, func(stream Stream, data []byte) error {
+		_, err := s.Run(t.Context(), aCommand, func(stream Stream, data []byte) error {
 			if stream != Stderr {
 				t.Errorf("stream %v", stream)
 			}
@@ -186,10 +196,11 @@ func TestSpoolThatWasCut(t *testing.T) {
 		s.spool = fakeSpool(t, s.tell, "")
 		agent.scripts.Go(func() {
 			_, stream := agent.accept()
-			_, err := stream.Write(wire.Spooled{Kind: wire.KindStdout, Slot: wire.SpoolSlots - 1, Length: 7}.Encode())
+			at := wire.Spooled{Kind: wire.KindStdout, Slot: wire.SpoolSlots - 1, Length: 7}
+			_, err := stream.Write(at.Encode())
 			agent.must(err)
 		})
-		if _, err := s.run(t.Context(), aCommand, discard); !errors.Is(err, ErrSession) {
+		if _, err := s.Run(t.Context(), aCommand, discard); !errors.Is(err, ErrBroken) {
 			t.Error(err)
 		}
 	})

@@ -1,4 +1,4 @@
-package dockerexec
+package session
 
 import (
 	"context"
@@ -16,7 +16,10 @@ import (
 )
 
 // dialAgainst connects through an agent that does what script says, on a clock of its own.
-func dialAgainst(t *testing.T, ctx func(context.Context) context.Context, script func(*fakeAgent, *yamux.Stream), then func(*yamux.Stream)) (err error) {
+func dialAgainst(
+	t *testing.T, ctx func(context.Context) context.Context,
+	script func(*fakeAgent, *yamux.Stream), then func(PortConn),
+) (err error) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		s, agent, done := greeting(t)
@@ -29,9 +32,9 @@ func dialAgainst(t *testing.T, ctx func(context.Context) context.Context, script
 			}
 			script(agent, stream)
 		})
-		var stream *yamux.Stream
-		if stream, err = dial(ctx(t.Context()), s.mux, 80); err == nil {
-			then(stream)
+		var conn PortConn
+		if conn, err = (&Agent{s.mux}).Dial(ctx(t.Context()), 80); err == nil {
+			then(conn)
 		}
 	})
 	return err
@@ -45,8 +48,8 @@ func TestAPortIsDialled(t *testing.T) {
 		time.Sleep(2 * dialLimit) // on a clock of its own: the connection outlives the limit
 		_, err := io.WriteString(s, "hello")
 		a.must(errors.Join(err, s.Close()))
-	}, func(s *yamux.Stream) {
-		if got, err := io.ReadAll(s); string(got) != "hello" || err != nil {
+	}, func(s PortConn) {
+		if got, err := io.ReadAll(s.Stream); string(got) != "hello" || err != nil {
 			t.Errorf("%q, %v", got, err)
 		}
 	}); err != nil {
@@ -67,7 +70,7 @@ func TestAPortIsNotDialled(t *testing.T) {
 		ctx        func(context.Context) context.Context
 		script     func(*fakeAgent, *yamux.Stream)
 	}{
-		{"nobody listens", `inside the container: "refused"`, patient, func(a *fakeAgent, s *yamux.Stream) {
+		{"nobody listens", `container: "refused"`, patient, func(a *fakeAgent, s *yamux.Stream) {
 			a.must(wire.AnswerPort(s, errors.New("refused")))
 		}},
 		{"a long story", "inside the container", patient, func(a *fakeAgent, s *yamux.Stream) {
@@ -77,13 +80,15 @@ func TestAPortIsNotDialled(t *testing.T) {
 			h := wire.Header(9, 5000)
 			_, _ = s.Write(append(h[:], strings.Repeat("x", 5000)...)) // nobody reads it to its end
 		}},
-		{"another frame", "kind 5", patient, func(a *fakeAgent, s *yamux.Stream) { a.must(wire.WriteMessage(s, wire.KindExit, wire.Exit{})) }},
+		{"another frame", "kind 5", patient, func(a *fakeAgent, s *yamux.Stream) {
+			a.must(wire.WriteMessage(s, wire.KindExit, wire.Exit{}))
+		}},
 		{"the end", "EOF", patient, func(a *fakeAgent, s *yamux.Stream) { a.must(s.Close()) }},
 		{"silence", "does not answer", patient, nothing},
 		{"who asked has gone", "canceled", gone, nothing},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			err := dialAgainst(t, tt.ctx, tt.script, func(*yamux.Stream) {})
+			err := dialAgainst(t, tt.ctx, tt.script, func(PortConn) {})
 			if err == nil || !strings.Contains(err.Error(), tt.want) || len(err.Error()) > 1000 {
 				t.Errorf("%v, want %s", err, tt.want)
 			}
@@ -97,77 +102,77 @@ func TestASilentAgentIsReplaced(t *testing.T) {
 		s, agent, done := greeting(t)
 		defer done()
 		agent.scripts.Go(func() { _, _ = agent.mux.AcceptStream() })
-		if _, err := dial(t.Context(), s.mux, 80); err == nil || !s.mux.IsClosed() {
+		if _, err := (&Agent{s.mux}).Dial(t.Context(), 80); err == nil || !s.mux.IsClosed() {
 			t.Errorf("%v, closed: %v", err, s.mux.IsClosed())
 		}
 	})
 }
 
-// A forwarder is started once, again when it has ended, and not any more when its container has.
-func TestAForwarder(t *testing.T) {
+// An agent is started once, again when it has ended, and not any more when its container has.
+func TestAgentIsStartedOnDemand(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var f forwarder
+		var d OnDemand
 		starts := 0
-		start := func() (*yamux.Session, error) {
+		start := func() (*Agent, error) {
 			if starts++; starts == 1 {
 				return nil, errors.New("no")
 			}
 			s, _, done := greeting(t)
 			t.Cleanup(done)
-			return s.mux, nil
+			return &Agent{s.mux}, nil
 		}
-		if _, err := f.open(t.Context(), start); err == nil {
+		if _, err := d.Open(t.Context(), start); err == nil {
 			t.Error("no error")
 		}
-		first, err := f.open(t.Context(), start)
+		first, err := d.Open(t.Context(), start)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if again, err := f.open(t.Context(), start); again != first || err != nil {
+		if again, err := d.Open(t.Context(), start); again != first || err != nil {
 			t.Errorf("%v, %v", again, err)
 		}
-		_ = first.Close()
-		second, err := f.open(t.Context(), start)
+		_ = first.mux.Close()
+		second, err := d.Open(t.Context(), start)
 		if err != nil || second == first || starts != 3 {
 			t.Errorf("%v, after %d starts", err, starts)
 		}
-		f.close()
-		if _, err := f.open(t.Context(), start); err == nil || !second.IsClosed() {
-			t.Errorf("%v, closed: %v", err, second.IsClosed())
+		d.Close()
+		if _, err := d.Open(t.Context(), start); err == nil || !second.mux.IsClosed() {
+			t.Errorf("%v, closed: %v", err, second.mux.IsClosed())
 		}
 	})
 }
 
-// A caller that comes while a forwarder starts waits for that start as long as it likes. A forwarder that is ready too
-// late for its container is closed.
-func TestAForwarderThatStartsSlowly(t *testing.T) {
+// A caller that comes while an agent starts waits for that start as long as it likes. An agent that
+// is ready too late for its container is closed.
+func TestAgentThatStartsSlowly(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var f forwarder
+		var d OnDemand
 		starts := 0
-		var started *yamux.Session
-		start := func() (*yamux.Session, error) {
+		var started *Agent
+		start := func() (*Agent, error) {
 			starts++
 			time.Sleep(time.Hour) // on a clock of its own
 			s, _, done := greeting(t)
 			t.Cleanup(done)
-			started = s.mux
-			return s.mux, nil
+			started = &Agent{s.mux}
+			return started, nil
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
 		var waiting sync.WaitGroup
 		for _, ctx := range []context.Context{ctx, t.Context(), t.Context()} {
 			waiting.Go(func() {
-				if _, err := f.open(ctx, start); err == nil {
+				if _, err := d.Open(ctx, start); err == nil {
 					t.Error("no error")
 				}
 			})
 		}
 		time.Sleep(time.Second)
-		f.close() // at once
+		d.Close() // at once
 		waiting.Wait()
-		if starts != 1 || !started.IsClosed() {
-			t.Errorf("%d starts, closed: %v", starts, started.IsClosed())
+		if starts != 1 || !started.mux.IsClosed() {
+			t.Errorf("%d starts, closed: %v", starts, started.mux.IsClosed())
 		}
 	})
 }

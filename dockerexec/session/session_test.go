@@ -1,4 +1,4 @@
-package dockerexec
+package session
 
 import (
 	"context"
@@ -19,8 +19,13 @@ import (
 	"github.com/daycare-run/sandbox/internal/agent/wire"
 )
 
-// session runs a command against an agent that does what script says, on a clock of its own.
-func runAgainst(t *testing.T, c Command, out Output, script func(*fakeAgent, wire.Start, *yamux.Stream)) (result Result, err error) {
+// script is what an agent does once it has a command.
+type script = func(*fakeAgent, wire.Start, *yamux.Stream)
+
+// runAgainst runs a command against an agent that does what script says, on a clock of its own.
+func runAgainst(
+	t *testing.T, c Command, out Output, script script,
+) (result Result, err error) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		s, agent, done := greeting(t)
@@ -29,15 +34,18 @@ func runAgainst(t *testing.T, c Command, out Output, script func(*fakeAgent, wir
 			start, stream := agent.accept()
 			script(agent, start, stream)
 		})
-		result, err = s.run(t.Context(), c, out)
+		result, err = s.Run(t.Context(), c, out)
 	})
 	return result, err
 }
 
 func TestAgentGetsTheCommand(t *testing.T) {
 	c := Command{
-		Command: launch.Command{Process: specs.Process{Args: []string{"a", ""}, Cwd: "/home", Env: []string{"A=1"}}, Login: true},
-		Stdin:   strings.NewReader("input"), MaxOutput: 5, Timeout: time.Hour,
+		Command: launch.Command{
+			Process: specs.Process{Args: []string{"a", ""}, Cwd: "/home", Env: []string{"A=1"}},
+			Login:   true,
+		},
+		Stdin: strings.NewReader("input"), MaxOutput: 5, Timeout: time.Hour,
 	}
 	var got wire.Start
 	var stdin []byte
@@ -65,7 +73,8 @@ func TestTerminalsAreResized(t *testing.T) {
 		then = a.told().Resize
 		a.exit(stream, wire.Exit{})
 	})
-	if diff := cmp.Diff([]*specs.Box{{Height: 24, Width: 80}, {Height: 50, Width: 132}}, []*specs.Box{first, then}); diff != "" || err != nil {
+	want := []*specs.Box{{Height: 24, Width: 80}, {Height: 50, Width: 132}}
+	if diff := cmp.Diff(want, []*specs.Box{first, then}); diff != "" || err != nil {
 		t.Errorf("%v, want (-), got (+):\n%s", err, diff)
 	}
 }
@@ -76,13 +85,14 @@ func TestOutputComesInOrder(t *testing.T) {
 		got = append(got, []string{"out ", "err "}[stream]+string(data))
 		return nil
 	}
-	result, err := runAgainst(t, aCommand, out, func(a *fakeAgent, _ wire.Start, stream *yamux.Stream) {
+	does := func(a *fakeAgent, _ wire.Start, stream *yamux.Stream) {
 		a.print(stream, wire.KindStdout, "1")
 		a.print(stream, wire.KindStderr, "2\xff\x00")
 		a.print(stream, wire.KindStdout, "")
 		a.print(stream, wire.KindStdout, "3")
 		a.exit(stream, wire.Exit{Code: 42, Leftovers: []string{"sleep 1"}, MoreLeftovers: 3})
-	})
+	}
+	result, err := runAgainst(t, aCommand, out, does)
 	if diff := cmp.Diff([]string{"out 1", "err 2\xff\x00", "out 3"}, got); diff != "" {
 		t.Errorf("want (-), got (+):\n%s", diff)
 	}
@@ -97,7 +107,8 @@ func TestAgentThatLiesAboutItsLimit(t *testing.T) {
 	var sent [2]strings.Builder
 	c := aCommand
 	c.MaxOutput = 5
-	result, err := runAgainst(t, c, func(stream Stream, data []byte) error { sent[stream].Write(data); return nil },
+	keep := func(stream Stream, data []byte) error { sent[stream].Write(data); return nil }
+	result, err := runAgainst(t, c, keep,
 		func(a *fakeAgent, _ wire.Start, stream *yamux.Stream) {
 			for range 100 {
 				a.print(stream, wire.KindStdout, "abc")
@@ -105,13 +116,14 @@ func TestAgentThatLiesAboutItsLimit(t *testing.T) {
 			a.print(stream, wire.KindStderr, "12345")
 			a.exit(stream, wire.Exit{})
 		})
-	if err != nil || sent[Stdout].String() != "abcab" || sent[Stderr].String() != "12345" || !result.Truncated {
+	if err != nil || !result.Truncated ||
+		sent[Stdout].String() != "abcab" || sent[Stderr].String() != "12345" {
 		t.Errorf("%q, %q, %+v, %v", sent[Stdout].String(), sent[Stderr].String(), result, err)
 	}
 }
 
 func TestExitsThatAnAgentMayTell(t *testing.T) {
-	long := strings.Repeat("é", maxStderr) // twice as many bytes
+	long := strings.Repeat("é", maxMessage) // twice as many bytes
 	for _, tt := range []struct {
 		name string
 		exit wire.Exit
@@ -123,20 +135,27 @@ func TestExitsThatAnAgentMayTell(t *testing.T) {
 		{"code below 0", wire.Exit{Code: -1}, Result{ExitCode: 255}},
 		{"signal out of range", wire.Exit{Signal: 1<<20 + 15}, Result{Signal: syscall.SIGTERM}},
 		{"signal below 0", wire.Exit{Signal: -1}, Result{Signal: 127}},
-		{"directory", wire.Exit{Code: 126, Fault: wire.FaultCwd, Message: "x"}, Result{ExitCode: 126, CwdFault: "x"}},
-		{"program", wire.Exit{Code: 127, Fault: wire.FaultCommand, Message: "x"}, Result{ExitCode: 127, CommandFault: "x"}},
-		{"unknown fault", wire.Exit{Code: 1, Fault: "weather", Message: "x"}, Result{ExitCode: 1, CommandFault: "x"}},
-		{"long message", wire.Exit{Fault: wire.FaultCwd, Message: long}, Result{CwdFault: long[:maxStderr]}},
-		{"long message, cut in a character", wire.Exit{Fault: wire.FaultCwd, Message: "a" + long}, Result{CwdFault: "a" + long[:maxStderr-2]}},
+		{"directory", wire.Exit{Code: 126, Fault: wire.FaultCwd, Message: "x"},
+			Result{ExitCode: 126, CwdFault: "x"}},
+		{"program", wire.Exit{Code: 127, Fault: wire.FaultCommand, Message: "x"},
+			Result{ExitCode: 127, CommandFault: "x"}},
+		{"unknown fault", wire.Exit{Code: 1, Fault: "weather", Message: "x"},
+			Result{ExitCode: 1, CommandFault: "x"}},
+		{"long message", wire.Exit{Fault: wire.FaultCwd, Message: long},
+			Result{CwdFault: long[:maxMessage]}},
+		{"long message, cut in a character", wire.Exit{Fault: wire.FaultCwd, Message: "a" + long},
+			Result{CwdFault: "a" + long[:maxMessage-2]}},
 	} {
-		result, err := runAgainst(t, aCommand, discard, func(a *fakeAgent, _ wire.Start, stream *yamux.Stream) { a.exit(stream, tt.exit) })
+		exits := func(a *fakeAgent, _ wire.Start, stream *yamux.Stream) { a.exit(stream, tt.exit) }
+		result, err := runAgainst(t, aCommand, discard, exits)
 		if diff := cmp.Diff(tt.want, result); diff != "" || err != nil {
 			t.Errorf("%s: %v, want (-), got (+):\n%s", tt.name, err, diff)
 		}
 	}
 }
 
-// TestAgentsThatBreakTheProtocol: the call fails clearly, and says that it is the container's doing.
+// TestAgentsThatBreakTheProtocol: the call fails clearly, and says that it is the container's
+// doing.
 func TestAgentsThatBreakTheProtocol(t *testing.T) {
 	frame := func(kind wire.Kind, length int, data string) string {
 		h := wire.Header(kind, length)
@@ -154,20 +173,22 @@ func TestAgentsThatBreakTheProtocol(t *testing.T) {
 			string([]byte{byte(wire.KindStdout), 0, 0, 0, 0, 0, 0, 0, 1})),
 		"spooled without a place": frame(wire.KindSpooled, 1, "x"),
 	} {
-		_, err := runAgainst(t, aCommand, discard, func(a *fakeAgent, _ wire.Start, stream *yamux.Stream) {
+		does := func(a *fakeAgent, _ wire.Start, stream *yamux.Stream) {
 			_, err := stream.Write([]byte(bytes))
 			a.must(err)
 			_ = stream.Close() // the service may have been quicker
-		})
-		if !errors.Is(err, ErrSession) {
+		}
+		_, err := runAgainst(t, aCommand, discard, does)
+		if !errors.Is(err, ErrBroken) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
 }
 
 func TestAgentThatDies(t *testing.T) {
-	_, err := runAgainst(t, aCommand, discard, func(a *fakeAgent, _ wire.Start, _ *yamux.Stream) { _ = a.conn.Close() })
-	if !errors.Is(err, ErrSession) {
+	dies := func(a *fakeAgent, _ wire.Start, _ *yamux.Stream) { _ = a.conn.Close() }
+	_, err := runAgainst(t, aCommand, discard, dies)
+	if !errors.Is(err, ErrBroken) {
 		t.Error(err)
 	}
 }
@@ -177,7 +198,7 @@ func TestTimeoutEndsTheCommand(t *testing.T) {
 	c.Timeout = 3 * time.Second
 	begun := time.Now()
 	var asked time.Duration
-	result, err := runAgainst(t, c, discard, func(a *fakeAgent, _ wire.Start, stream *yamux.Stream) {
+	does := func(a *fakeAgent, _ wire.Start, stream *yamux.Stream) {
 		before := time.Now()
 		m := a.told()
 		asked = time.Since(before)
@@ -185,8 +206,9 @@ func TestTimeoutEndsTheCommand(t *testing.T) {
 			a.t.Errorf("%+v", m)
 		}
 		a.exit(stream, wire.Exit{Signal: 15})
-	})
-	want := Result{Signal: syscall.SIGTERM, TimedOut: true, Timing: timing{Run: c.Timeout}}
+	}
+	result, err := runAgainst(t, c, discard, does)
+	want := Result{Signal: syscall.SIGTERM, TimedOut: true, Timing: Timing{Run: c.Timeout}}
 	if err != nil || !cmp.Equal(result, want) || asked != c.Timeout {
 		t.Errorf("%+v, %v, asked after %v", result, err, asked)
 	}
@@ -197,11 +219,13 @@ func TestTimeoutEndsTheCommand(t *testing.T) {
 
 // A command that had ended by then, so that only what it left was ended, was in time.
 func TestTimeoutOfWhatACommandLeft(t *testing.T) {
-	result, err := runAgainst(t, aCommand, discard, func(a *fakeAgent, _ wire.Start, stream *yamux.Stream) {
+	does := func(a *fakeAgent, _ wire.Start, stream *yamux.Stream) {
 		a.told()
 		a.exit(stream, wire.Exit{Code: 3, InTime: true})
-	})
-	if want := (Result{ExitCode: 3, Timing: timing{Run: aCommand.Timeout}}); err != nil || !cmp.Equal(result, want) {
+	}
+	result, err := runAgainst(t, aCommand, discard, does)
+	want := Result{ExitCode: 3, Timing: Timing{Run: aCommand.Timeout}}
+	if err != nil || !cmp.Equal(result, want) {
 		t.Errorf("%+v, %v", result, err)
 	}
 }
@@ -220,7 +244,7 @@ func TestCancelledCallEndsTheCommand(t *testing.T) {
 			}
 			agent.exit(stream, wire.Exit{Signal: 9})
 		})
-		if _, err := s.run(ctx, aCommand, discard); !errors.Is(err, why) {
+		if _, err := s.Run(ctx, aCommand, discard); !errors.Is(err, why) {
 			t.Error(err)
 		}
 	})
@@ -261,7 +285,7 @@ func TestSignalsAreRelayed(t *testing.T) {
 			}
 			agent.exit(stream, wire.Exit{})
 		})
-		if _, err := s.run(t.Context(), c, discard); err != nil {
+		if _, err := s.Run(t.Context(), c, discard); err != nil {
 			t.Error(err)
 		}
 	})
@@ -273,17 +297,19 @@ func TestACommandThatIsTooLarge(t *testing.T) {
 	defer done()
 	agent.scripts.Go(func() {
 		for range 2 { // of the first nothing comes
-			if stream, err := agent.mux.AcceptStream(); err == nil && wire.ReadMessage(stream, wire.KindStart, &wire.Start{}) == nil {
+			stream, err := agent.mux.AcceptStream()
+			if err == nil && wire.ReadMessage(stream, wire.KindStart, &wire.Start{}) == nil {
 				agent.must(wire.WriteMessage(stream, wire.KindExit, wire.Exit{}))
 			}
 		}
 	})
 	large := aCommand
 	large.Shell = strings.Repeat("x", 15<<20)
-	if _, err := s.run(t.Context(), large, discard); !cerrdefs.IsInvalidArgument(err) || errors.Is(err, ErrSession) {
+	_, err := s.Run(t.Context(), large, discard)
+	if !cerrdefs.IsInvalidArgument(err) || errors.Is(err, ErrBroken) {
 		t.Errorf("too large: %v", err)
 	}
-	if _, err := s.run(t.Context(), aCommand, discard); err != nil {
+	if _, err := s.Run(t.Context(), aCommand, discard); err != nil {
 		t.Errorf("the next one: %v", err)
 	}
 }

@@ -1,7 +1,6 @@
-package dockerexec
+package session
 
 import (
-	"bufio"
 	"context"
 	"io"
 	"net"
@@ -10,7 +9,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/docker/docker/api/types"
 	"github.com/libp2p/go-yamux/v5"
 
 	"github.com/daycare-run/sandbox/internal/agent/launch"
@@ -18,39 +16,34 @@ import (
 	"github.com/daycare-run/sandbox/internal/agent/wire"
 )
 
-// attachStream is the container's end of a docker exec: what it writes comes out framed as stdout.
-type attachStream struct{ net.Conn }
-
-func (s attachStream) Write(p []byte) (int, error) {
-	if _, err := s.Conn.Write(dockerFrame(1, string(p))); err != nil {
-		return 0, err
-	}
-	return len(p), nil
-}
-
 // fakeAgent is what runs in the container: it does what a test says, good or bad.
 type fakeAgent struct {
 	t       *testing.T
-	conn    attachStream
+	conn    net.Conn
 	mux     *yamux.Session
 	control *yamux.Stream
 	scripts sync.WaitGroup
 }
 
+// pipe is a Conn to an agent that says nothing on stderr.
+type pipe struct{ net.Conn }
+
+func (pipe) Stderr() string { return "" }
+
 // pipeToAgent makes both ends of a connection to an agent.
-func pipeToAgent(t *testing.T) (*execConn, attachStream) {
+func pipeToAgent(t *testing.T) (*greeter, net.Conn) {
 	t.Helper()
 	host, inside := net.Pipe()
 	t.Cleanup(func() { _ = host.Close(); _ = inside.Close() })
-	return newExecConn(types.HijackedResponse{Conn: host, Reader: bufio.NewReader(host)}), attachStream{inside}
+	return &greeter{Conn: pipe{host}}, inside
 }
 
 // greeting starts a session with a fake agent that has greeted properly. done waits for the agent's
 // scripts and closes both ends.
-func greeting(t *testing.T) (s *session, agent *fakeAgent, done func()) {
+func greeting(t *testing.T) (s *Session, agent *fakeAgent, done func()) {
 	t.Helper()
 	host, conn := pipeToAgent(t)
-	s, agent = &session{}, &fakeAgent{t: t, conn: conn}
+	s, agent = &Session{}, &fakeAgent{t: t, conn: conn}
 	ready := make(chan struct{})
 	go func() {
 		defer close(ready)
@@ -62,7 +55,7 @@ func greeting(t *testing.T) (s *session, agent *fakeAgent, done func()) {
 		agent.control, err = agent.mux.AcceptStream()
 		agent.must(err)
 	}()
-	ctx, cancel := context.WithTimeout(t.Context(), handshakeLimit)
+	ctx, cancel := context.WithTimeout(t.Context(), HandshakeLimit)
 	defer cancel()
 	if err := s.greet(ctx, host); err != nil {
 		t.Fatal(err)
@@ -70,7 +63,7 @@ func greeting(t *testing.T) (s *session, agent *fakeAgent, done func()) {
 	<-ready
 	return s, agent, func() {
 		agent.scripts.Wait()
-		s.close()
+		s.Close()
 		_ = agent.mux.Close()
 	}
 }
@@ -124,6 +117,8 @@ func fakeSpool(t *testing.T, tell func(wire.Control) error, text string) *spool 
 }
 
 // aCommand is one with time enough.
-var aCommand = Command{Command: launch.Command{Shell: "x"}, Timeout: time.Hour, Grace: 2 * time.Second}
+var aCommand = Command{
+	Command: launch.Command{Shell: "x"}, Timeout: time.Hour, Grace: 2 * time.Second,
+}
 
 func discard(Stream, []byte) error { return nil }

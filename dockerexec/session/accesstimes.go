@@ -1,0 +1,50 @@
+package session
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/opencontainers/runtime-spec/specs-go"
+
+	"github.com/daycare-run/sandbox/internal/agent/launch"
+)
+
+// AccessTimesLimit is how long a container may take to report what it has mounted.
+const AccessTimesLimit = 15 * time.Second
+
+// AccessTimesCommand returns the command by which the agent prints the access times of paths, one a
+// line.
+func AccessTimesCommand(paths []string) []string {
+	return append([]string{AgentPath, "access-times"}, paths...)
+}
+
+// AccessTimes asks the agent for the access times of paths: seconds since 1970, a dot, and nine
+// digits. It blocks for AccessTimesLimit at most. If the agent does not answer in time, the session
+// is closed. There may be fewer answers than paths, and an answer is as good as the agent.
+func (s *Session) AccessTimes(ctx context.Context, paths []string) ([]string, error) {
+	ctx, cancel := context.WithTimeout(ctx, AccessTimesLimit)
+	defer cancel()
+	defer context.AfterFunc(ctx, s.Close)()
+	var outputs [2]bytes.Buffer
+	command := Command{
+		Command: launch.Command{Process: specs.Process{Args: AccessTimesCommand(paths), Cwd: "/"}},
+		Timeout: AccessTimesLimit, MaxOutput: 1 << 20,
+	}
+	result, err := s.Run(ctx, command, func(stream Stream, data []byte) error {
+		outputs[stream].Write(data)
+		return nil
+	})
+	switch {
+	case ctx.Err() != nil:
+		return nil, fmt.Errorf("the agent does not answer: %w", context.Cause(ctx))
+	case err != nil:
+		return nil, err
+	case result.ExitCode != 0 || result.Signal != 0:
+		return nil, errors.New(result.CommandFault + outputs[Stderr].String())
+	}
+	return strings.Fields(outputs[Stdout].String()), nil
+}
