@@ -39,6 +39,40 @@ func TestLinksOfPapers(t *testing.T) {
 	}
 }
 
+// Each cell of README's comparison has its source, or says that there is none.
+func TestSourcesOfTheComparison(t *testing.T) {
+	text, err := os.ReadFile("README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, table, _ := strings.Cut(string(text), "## Why not")
+	table, _, _ = strings.Cut(table, "\n[")
+	cited := regexp.MustCompile(`\]\[(\w+)\]|\]\(\S+\)|not documented|not measured`)
+	rows := 0
+	for line := range strings.Lines(table) {
+		cells := strings.Split(strings.Trim(strings.TrimSpace(line), "|"), "|")
+		if len(cells) != 7 || strings.TrimSpace(cells[0]) == "" || strings.HasPrefix(line, "|---") {
+			continue
+		}
+		rows++
+		measured := strings.Contains(cells[0], "bench/RESULTS.md")
+		for _, cell := range cells[1:] {
+			found := cited.FindAllStringSubmatch(cell, -1)
+			if len(found) == 0 && !measured {
+				t.Errorf("%s: %s has no source", cells[0], cell)
+			}
+			for _, f := range found {
+				if f[1] != "" && !strings.Contains(string(text), "\n["+f[1]+"]: https://") {
+					t.Errorf("%s: %s: no such source", cells[0], cell)
+				}
+			}
+		}
+	}
+	if rows != 8 {
+		t.Errorf("%d rows were found", rows)
+	}
+}
+
 var (
 	testName = regexp.MustCompile(`\b(?:Test|Fuzz|Benchmark)[A-Z]\w*…?`)
 	testsOf  = regexp.MustCompile(`\b([a-z0-9]+)'s (?:\w+ )?tests\b`)
