@@ -104,6 +104,7 @@ var onlyIn = map[string]string{
 	"github.com/coder/websocket":                 "api client",
 	"connectrpc.com/connect":                     "internal/e2b",
 	"go.etcd.io/etcd/client/v3":                  "internal/cluster internal/cluster/etcdtest internal/cluster/fence",
+	"github.com/caarlos0/env/v10":                "config cmd/sandboxd",
 	"github.com/tidwall/jsonc":                   "config",
 	"github.com/coreos/go-systemd/v22/daemon":    "cmd/sandboxd",
 	"github.com/modelcontextprotocol/go-sdk/mcp": "internal/cli/mcp cmd/sandbox",

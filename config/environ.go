@@ -1,6 +1,7 @@
 package config
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"maps"
@@ -9,8 +10,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/go-json-experiment/json"
-	"github.com/go-json-experiment/json/jsontext"
+	"github.com/caarlos0/env/v10"
 
 	"github.com/daycare-run/sandbox/internal/strictjson"
 )
@@ -18,113 +18,127 @@ import (
 // prefix begins the names of all our variables.
 const prefix = "SANDBOXD_"
 
-// Environ returns an environment such as that of os.Environ by its variables. Of one that is given twice, the last counts.
-func Environ(environ []string) map[string]string {
-	variables := map[string]string{}
-	for _, variable := range environ {
-		if name, value, ok := strings.Cut(variable, "="); ok {
-			variables[name] = value
-		}
-	}
-	return variables
-}
+// emptyText stands for a variable's empty value, because the parser takes an empty variable for one that is not set. No
+// variable can hold a NUL.
+const emptyText = "\x00"
 
 // override sets the values of environ in c. It returns the variable of each key that environ sets, and the faults of
 // variables that are unknown or cannot be used.
 func override(c *Config, environ map[string]string) (map[string]string, strictjson.Faults) {
-	var present []string            // variables of this version
-	variables := map[string]field{} // the fields that they set, also by their former names
-	renamed := map[string]string{}  // present names by former ones
+	key := map[string]string{}
+	present := map[string]string{} // of former variables
 	for _, f := range settings(c) {
-		present = append(present, f.variable)
-		variables[f.variable] = f
+		key[f.variable] = f.key
 		if f.former != "" {
-			former := variableOf(f.former)
-			variables[former], renamed[former] = f, f.variable
+			present[variableOf(f.former)] = f.variable
 		}
 	}
-	slices.Sort(present)
 	var wrong strictjson.Faults
-	set := map[string]string{}
+	given, set := map[string]string{}, map[string]string{}
 	for _, variable := range slices.Sorted(maps.Keys(environ)) {
-		f, known := variables[variable]
-		now := renamed[variable]
-		if _, both := environ[now]; now != "" && both {
+		now := present[variable]
+		_, both := environ[now]
+		switch _, known := key[variable]; {
+		case now != "" && both:
 			wrong.Add(strictjson.Path("", variable), "is now called %s, which is set, too", now)
-		} else if known {
-			faults := f.parse(environ[variable])
-			if wrong = append(wrong, faults...); len(faults) == 0 {
-				set[f.key] = variable
-			}
-		} else if strings.HasPrefix(variable, prefix) {
-			wrong.Add(strictjson.Path("", variable), "unknown variable%s", strictjson.Nearest(variable, present))
+		case now != "":
+			given[now], set[key[now]] = cmp.Or(environ[variable], emptyText), variable
+		case known:
+			given[variable], set[key[variable]] = cmp.Or(environ[variable], emptyText), variable
+		case strings.HasPrefix(variable, prefix):
+			wrong.Add(strictjson.Path("", variable), "unknown variable%s", strictjson.Nearest(variable, slices.Sorted(maps.Keys(key))))
 		}
+	}
+	p := parsers{types: map[reflect.Type]env.ParserFunc{}, key: key}
+	p.all()
+	err := env.ParseWithOptions(c, env.Options{Prefix: prefix, Environment: given, FuncMap: p.types, OnSet: func(variable string, _ any, _ bool) {
+		p.variable = variable
+	}})
+	all, _ := errors.AsType[env.AggregateError](err)
+	for _, err := range all.Errors {
+		parse, _ := errors.AsType[env.ParseError](err)
+		f, ok := errors.AsType[refused](parse.Err)
+		if !ok {
+			f = refused{Faults: strictjson.Faults{{Field: "the environment", Says: err.Error()}}}
+		}
+		delete(set, key[f.variable])
+		wrong = append(wrong, f.Faults...)
 	}
 	return set, wrong
 }
 
-// parse sets a setting to the value of its variable. A value that cannot be used changes nothing.
-func (f field) parse(text string) (wrong strictjson.Faults) {
-	value := reflect.New(f.value.Type())
-	err := parseInto(value, text)
-	_, isNumber := errors.AsType[*strconv.NumError](err)
-	if inside, ok := errors.AsType[strictjson.Faults](err); ok {
-		for _, fault := range inside {
-			wrong.Add(fmt.Sprintf("%s.%s (%s)", f.key, fault.Field, f.variable), "%s", fault.Says)
-		}
-	} else if err != nil && (isNumber || text == "" || errors.Is(err, strictjson.ErrKind)) {
-		wrong.Add(f.variable, "want %s, got %s", strictjson.Want(f.value.Type()), strictjson.Quote(text))
-	} else if err != nil {
-		wrong.Add(f.variable, "%s %s", strictjson.Quote(text), err)
-	} else {
-		f.value.Set(value.Elem())
-	}
-	return wrong
+// refused has the faults of a variable's value.
+type refused struct {
+	variable string
+	strictjson.Faults
 }
 
-// parseInto reads a text into what to points to. The error is Faults for what is wrong inside an object.
-func parseInto(to reflect.Value, text string) (err error) {
-	if own, ok := to.Interface().(json.Unmarshaler); ok { // it reads itself from a string
-		quoted, _ := jsontext.AppendQuote(nil, text) // what is no UTF-8 is replaced, and refused then
-		return own.UnmarshalJSON(quoted)
-	}
-	switch to := to.Interface().(type) {
-	case *string:
-		*to = text
-	case *bool:
-		*to, err = strconv.ParseBool(text)
-	case *int:
-		*to, err = strconv.Atoi(text)
-	case *int64:
-		*to, err = strconv.ParseInt(text, 10, 64)
-	case *Millis:
-		var n int64
-		n, err = strconv.ParseInt(text, 10, 64)
-		*to = Millis(n)
-	case *float64:
-		*to, err = strconv.ParseFloat(text, 64)
-	case *[]string:
-		*to = splitList(text)
-	case *[]int:
-		*to, err = splitNumbers(text)
-	default:
-		return parseObject(to, text)
-	}
-	return err
+// parsers read the values of variables. The env package's own errors name Go fields; these name the variable that is being
+// parsed.
+type parsers struct {
+	types    map[reflect.Type]env.ParserFunc
+	key      map[string]string // of each variable
+	variable string
 }
 
-// parseObject reads JSON.
-func parseObject(to any, text string) error {
-	wrong := strictjson.Decode([]byte(text), to, strictjson.Options{})
-	for _, f := range wrong {
-		if f.Kind == strictjson.Syntax || f.Field == "" {
-			return strictjson.ErrKind
+func (p *parsers) all() {
+	parse(p, func(text string) (string, error) { return text, nil })
+	parse(p, strconv.ParseBool)
+	parse(p, strconv.Atoi)
+	parse(p, func(text string) (int64, error) { return strconv.ParseInt(text, 10, 64) })
+	parse(p, func(text string) (float64, error) { return strconv.ParseFloat(text, 64) })
+	parse(p, func(text string) (Millis, error) {
+		n, err := strconv.ParseInt(text, 10, 64)
+		return Millis(n), err
+	})
+	parse(p, parseSize)
+	parse(p, parseDuration)
+	parse(p, parseOwners)
+	parse(p, parsePortRange)
+	parse(p, func(text string) ([]string, error) { return splitList(text), nil })
+	parse(p, splitNumbers)
+	parse(p, object[map[string][]string](p))
+	parse(p, object[map[string]E2BTemplate](p))
+}
+
+// parse registers read for the settings of one type.
+func parse[T any](p *parsers, read func(text string) (T, error)) {
+	of := reflect.TypeFor[T]()
+	p.types[of] = func(text string) (any, error) {
+		text = strings.TrimPrefix(text, emptyText)
+		value, err := read(text)
+		if err == nil {
+			return value, nil
 		}
+		wrong := refused{variable: p.variable}
+		_, number := errors.AsType[*strconv.NumError](err)
+		if inside, ok := errors.AsType[strictjson.Faults](err); ok {
+			wrong.Faults = inside
+		} else if number || text == "" || errors.Is(err, strictjson.ErrKind) {
+			wrong.Add(p.variable, "want %s, got %s", strictjson.Want(of), strictjson.Quote(text))
+		} else {
+			wrong.Add(p.variable, "%s %s", strictjson.Quote(text), err)
+		}
+		return nil, wrong
 	}
-	if len(wrong) > 0 {
-		return wrong
+}
+
+// object returns a parser for a variable that holds JSON.
+func object[T any](p *parsers) func(text string) (T, error) {
+	return func(text string) (all T, _ error) {
+		var none T
+		wrong := strictjson.Decode([]byte(text), &all, strictjson.Options{})
+		for i, f := range wrong {
+			if f.Kind == strictjson.Syntax || f.Field == "" {
+				return none, strictjson.ErrKind
+			}
+			wrong[i].Field = fmt.Sprintf("%s.%s (%s)", p.key[p.variable], f.Field, p.variable)
+		}
+		if len(wrong) > 0 {
+			return none, wrong
+		}
+		return all, nil
 	}
-	return nil
 }
 
 func splitList(value string) []string {

@@ -9,6 +9,7 @@ import (
 	"os"
 	"strings"
 
+	"github.com/caarlos0/env/v10"
 	"github.com/tidwall/jsonc"
 
 	"github.com/daycare-run/sandbox/internal/strictjson"
@@ -24,7 +25,7 @@ func Find(named string, environ []string, at func(path string) string) (c Config
 	if at == nil {
 		at = func(path string) string { return path }
 	}
-	variables := Environ(environ)
+	variables := env.ToMap(environ)
 	if file = cmp.Or(named, variables["SANDBOXD_SETTINGS"]); file != "" {
 		file = at(file)
 	} else if _, err := os.Stat(at(DefaultFile)); !errors.Is(err, fs.ErrNotExist) {
@@ -39,7 +40,7 @@ func Find(named string, environ []string, at func(path string) string) (c Config
 const maxFile = 1 << 20
 
 // Load returns the Config of the file at path with the variables of environ over it. An empty path
-// means no file; a named file must exist. environ is the whole environment, as Environ makes it
+// means no file; a named file must exist. environ is the whole environment, as env.ToMap makes it
 // from os.Environ: variables that do not begin with SANDBOXD_ are ignored, and an unknown variable
 // that does is a fault.
 //

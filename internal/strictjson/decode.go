@@ -1,9 +1,6 @@
 // Package strictjson reads JSON that people and callers write: settings, tokens, wrapper settings and requests. Everything
 // that is unknown, unreadable or duplicate is a fault. It reports all faults together, each with its field.
 //
-// The decoder of github.com/go-json-experiment/json has no such report: it stops at the first fault and takes null for
-// anything. Of the 13 faults in the first texts of TestFaults it names two. What is used of it here are its tokens.
-//
 // decode.go decodes, count.go bounds the number of values, fault.go describes faults, and nearest.go suggests what was meant.
 package strictjson
 
