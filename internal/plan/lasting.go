@@ -59,8 +59,9 @@ func (p *Planner) DecideLasting(box registry.Sandbox, l Lasting) (Decided, error
 	if err != nil {
 		return Decided{}, err
 	}
-	decision, err := p.View(c)
-	return Decided{c, decision, egress}, err
+	d, err := p.DecideView(c)
+	d.Egress = egress
+	return d, err
 }
 
 // PlanLasting plans the container of a sandbox that lasts. The user's whole home is mounted, with nothing hidden in it,

@@ -66,48 +66,56 @@ func (p *Planner) Counts() (decisions, plans uint64) { return p.decisions.Load()
 type Decided struct {
 	*Call
 	policy.Decision
+	// Grants are what the call's tags ask for.
+	Grants policy.Grants
 	// Egress is what the call may reach.
 	Egress dockerexec.Egress
 }
 
 // Decide returns what policy lets a call see, do and reach.
 func (p *Planner) Decide(c *Call) (Decided, error) {
-	decision, err := p.View(c)
+	d, err := p.DecideView(c)
 	if err != nil {
 		return Decided{}, err
 	}
-	egress, err := c.egress(decision.Network)
-	return Decided{c, decision, egress}, err
+	d.Egress, err = c.egress(d.Decision.Network)
+	return d, err
 }
 
-// View is Decide for a file call, which reaches nothing.
-func (p *Planner) View(c *Call) (policy.Decision, error) {
+// DecideView is Decide without what the call may reach: for a file call, or for what has its names from elsewhere.
+func (p *Planner) DecideView(c *Call) (d Decided, err error) {
 	p.decisions.Add(1)
-	grants, err := policy.ParseTags(c.Permissions, c.Paths)
-	if err != nil {
-		return policy.Decision{}, err
+	d.Call = c
+	if d.Grants, err = policy.ParseTags(c.Permissions, c.Paths); err != nil {
+		return Decided{}, err
 	}
-	decision, err := c.Subject.Decide(grants)
-	if err != nil || len(c.DenyRead)+len(c.DenyWrite) == 0 {
-		return decision, err
+	d.Decision, err = c.Subject.Decide(d.Grants)
+	if err == nil && len(c.DenyRead)+len(c.DenyWrite) > 0 {
+		err = p.restrict(&d)
 	}
+	return d, err
+}
+
+// restrict takes from a decision what its call gives up.
+func (p *Planner) restrict(d *Decided) error {
+	c := d.Call
 	named, err := policy.ParseRestrictions(c.DenyRead, c.DenyWrite, c.Paths)
 	if err != nil {
-		return policy.Decision{}, err
+		return err
 	}
 	followed, err := p.follow(c, &named)
 	if err != nil {
-		return policy.Decision{}, err
+		return err
 	}
-	if decision.View, err = c.Subject.Restrict(decision.View, named); err != nil {
-		return policy.Decision{}, err
+	if d.View, err = c.Subject.Restrict(d.View, named); err != nil {
+		return err
 	}
 	elsewhere := policy.Restrictions{DenyRead: p.rootfs.SamePlaces(c.Shown, named.DenyRead), DenyWrite: p.rootfs.SamePlaces(c.Shown, named.DenyWrite)}
-	if decision.View, err = c.Subject.Restrict(decision.View, elsewhere); err != nil {
-		return policy.Decision{}, errs.Invalid("a denied path is also shown at another place by the mounts; there: %v", err)
+	if d.View, err = c.Subject.Restrict(d.View, elsewhere); err != nil {
+		return errs.Invalid("a denied path is also shown at another place by the mounts; there: %v", err)
 	}
-	decision.Symlinks, err = followed.kept(p, c, decision.View)
-	return decision, err
+	d.Symlinks, err = followed.kept(p, c, d.View)
+	return err
 }
 
 // Source parses a host path that a caller wants to have mounted.

@@ -122,7 +122,7 @@ func (s *Service) run(ctx context.Context, box Sandbox, r Request, out session.O
 	if err != nil {
 		return Result{}, err
 	}
-	watch.event.Pooled = s.pool.bind(ctx, decided, s.token)
+	watch.event.Pooled = s.pool.bind(ctx, decided, nil, s.token)
 	p, err := s.planner.Plan(ctx, decided, false)
 	if err != nil {
 		return Result{}, err

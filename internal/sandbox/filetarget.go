@@ -102,11 +102,11 @@ func (s *Service) target(ctx context.Context, id, field string, where Where, che
 	if where.Permissions != nil {
 		narrowed := *c
 		narrowed.Permissions = where.Permissions
-		decision, err := s.planner.View(&narrowed)
+		decided, err := s.planner.DecideView(&narrowed)
 		if err != nil {
 			return fileTarget{}, err
 		}
-		t.view = decision.View
+		t.view = decided.View
 	}
 	open := func() error { return s.openTarget(ctx, c, &t, check.mode == policy.Writable) }
 	if err := t.followLinks(check, open); err != nil {

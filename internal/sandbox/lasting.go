@@ -35,7 +35,8 @@ func (s *Service) PlanLasting(ctx context.Context, id string, l plan.Lasting, fr
 		return dockerexec.Spec{}, nil, err
 	}
 	if fromPool {
-		s.pool.bindLasting(ctx, decided, l.Shape(), s.token)
+		shape := l.Shape()
+		s.pool.bind(ctx, decided, &shape, s.token)
 	}
 	p, err := s.planner.PlanLasting(ctx, decided, id, l.Shape())
 	if err != nil {

@@ -164,47 +164,38 @@ func (p *Pool) Stats() PoolStats {
 	return s
 }
 
-// bind gives a user who has no folder one of the pool's, with the container that has it. Nothing depends on
-// it: the call continues like any other, and finds the container by its Spec or makes one.
-func (p *Pool) bind(ctx context.Context, c plan.Decided, token quota.Token) (hit bool) {
-	if p == nil || p.size() == 0 || p.planner.Files().HasFolder(c.User.String()) {
+// bind gives a user who has no folder one of the pool's, with the container that has it. shape is that of a sandbox that lasts;
+// nil for calls. Nothing depends on bind: whoever asked continues as always, and finds the container by its Spec or makes one.
+func (p *Pool) bind(ctx context.Context, c plan.Decided, shape *plan.Shape, token quota.Token) (hit bool) {
+	if p == nil || p.size() == 0 {
+		return false
+	}
+	user := c.User.String()
+	isNew := func() bool { return !p.planner.Files().HasFolder(user) }
+	if !isNew() {
 		return false
 	}
 	// A call that comes meanwhile waits, and finds what this one has bound.
-	_, _, _ = p.binding.Do(c.User.String(), func() (any, error) {
-		if p.planner.Files().HasFolder(c.User.String()) { // by now
-			return nil, nil
+	_, _, _ = p.binding.Do(user, func() (any, error) {
+		if isNew() {
+			hit = p.bindOnce(ctx, c, shape, token)
 		}
-		class, key, ok := classOf(c)
-		hit = p.bindOnce(c, keyedClass{class, key}, ok, token, func(leave int) error {
-			return p.executor.Bind(ctx, key, leave, quota.Account{User: c.User.String(), Token: token}, c.Egress)
-		})
 		return nil, nil
 	})
 	return hit
 }
 
-// bindLasting is bind for a sandbox that lasts, before it has its container.
-func (p *Pool) bindLasting(ctx context.Context, c plan.Decided, l plan.Shape, token quota.Token) (hit bool) {
-	if p == nil || p.size() == 0 {
-		return false
-	}
-	class, key, ok := p.lastingClass(ctx, c, l)
-	return p.bindOnce(c, keyedClass{class, key}, ok && p.cfg.Load().has(l), token, func(leave int) error {
-		return p.executor.BindLasting(ctx, key, leave, c.User.String(), c.Egress)
-	})
-}
-
 // bindOnce binds a container of a class if there is one, and counts the outcome.
-func (p *Pool) bindOnce(c plan.Decided, class keyedClass, is bool, token quota.Token, bind func(leave int) error) (hit bool) {
-	outcome, h := poolUnlike, share{class.key, token.Name}
+func (p *Pool) bindOnce(ctx context.Context, c plan.Decided, shape *plan.Shape, token quota.Token) (hit bool) {
+	class, is := p.classOf(ctx, c, shape)
+	outcome, taker := poolUnlike, share{class.key, token.Name}
 	if is {
-		p.classes.note(vote{Key: class.key, User: c.User.String(), Caller: token.Name}, class.poolClass)
-		outcome = p.outcomeOf(c, bind(p.toLeave(h)))
+		p.classes.note(vote{class: class, user: c.User.String(), caller: token.Name})
+		outcome = p.outcomeOf(c, p.take(ctx, class, c, token))
 	}
 	p.mu.Lock()
 	if outcome == poolHit {
-		p.taken[h] = time.Now()
+		p.taken[taker] = time.Now()
 	}
 	p.stats.Asked[outcome]++
 	p.last = time.Now()
@@ -214,6 +205,15 @@ func (p *Pool) bindOnce(c plan.Decided, class keyedClass, is bool, token quota.T
 	p.mu.Unlock()
 	p.wakeUp()
 	return outcome == poolHit
+}
+
+// take binds a container of a class.
+func (p *Pool) take(ctx context.Context, class keyedClass, c plan.Decided, token quota.Token) error {
+	user, leave := c.User.String(), p.toLeave(share{class.key, token.Name})
+	if class.Lasts {
+		return p.executor.BindLasting(ctx, class.key, leave, user, c.Egress)
+	}
+	return p.executor.Bind(ctx, class.key, leave, quota.Account{User: user, Token: token}, c.Egress)
 }
 
 func (p *Pool) outcomeOf(c plan.Decided, err error) string {

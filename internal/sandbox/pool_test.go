@@ -179,18 +179,18 @@ func TestVotesForClasses(t *testing.T) {
 		return strings.Join(list, " ")
 	}
 	for i := range 3 {
-		p.note(vote{Key: "usual", User: fmt.Sprint("user-", i), Caller: "a"}, poolClass{})
+		p.note(vote{keyedClass{key: "usual"}, fmt.Sprint("user-", i), "a"})
 	}
 	for i := range 10 * maxClasses {
-		p.note(vote{Key: fmt.Sprint("odd-", i), User: "odd", Caller: "a"}, poolClass{})
+		p.note(vote{keyedClass{key: fmt.Sprint("odd-", i)}, "odd", "a"})
 	}
-	if got := keys(); got != "usual odd-79" || len(p.classes) != 2 {
-		t.Errorf("one user: %s, of %d", got, len(p.classes))
+	if got := keys(); got != "usual odd-79" || len(p.all()) != 2 {
+		t.Errorf("one user: %s, of %d", got, len(p.all()))
 	}
 	for i := range 10 * maxVotes { // by many, two for each
-		p.note(vote{Key: fmt.Sprint("odd-", i/2), User: fmt.Sprint("odd-", i), Caller: "b"}, poolClass{})
+		p.note(vote{keyedClass{key: fmt.Sprint("odd-", i/2)}, fmt.Sprint("odd-", i), "b"})
 	}
-	if got := keys(); !strings.HasPrefix(got, "usual odd-") || len(p.list()) != maxClasses || len(p.votes) != maxVotes || len(p.classes) > maxVotes {
+	if got := keys(); !strings.HasPrefix(got, "usual odd-") || len(p.list()) != maxClasses || len(p.votes) != maxVotes || len(p.all()) > maxVotes {
 		t.Errorf("another token's: %s, %d votes", got, len(p.votes))
 	}
 	p.drop("usual")
@@ -262,9 +262,9 @@ func TestClassesThatWereCut(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "pool", "classes.json")
 	p := readClasses(file, zerolog.Nop())
 	for i := range maxClasses + 3 {
-		p.note(vote{Key: fmt.Sprint("key-", i), User: fmt.Sprint("user-", i)}, poolClass{WorkingDir: "/home"})
+		p.note(vote{class: keyedClass{poolClass{WorkingDir: "/home"}, fmt.Sprint("key-", i)}, user: fmt.Sprint("user-", i)})
 	}
-	p.note(vote{Key: "key-5", User: "another"}, poolClass{WorkingDir: "/home"})
+	p.note(vote{class: keyedClass{poolClass{WorkingDir: "/home"}, "key-5"}, user: "another"})
 	p.save(zerolog.Nop())
 	whole, err := os.ReadFile(file)
 	if err != nil || len(p.list()) != maxClasses || p.list()[0].key != "key-5" {

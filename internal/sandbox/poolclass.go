@@ -35,50 +35,59 @@ type poolClass struct {
 	Shape plan.Shape `json:"shape,omitzero"`
 }
 
-// classOf returns a call's class and its key. ok is false for calls without a class: those that see anything from outside
-// the home, that are of apps, or that see less than others.
-func classOf(c plan.Decided) (class poolClass, key string, ok bool) {
+// keyedClass is a class with its key.
+type keyedClass struct {
+	poolClass
+	key string
+}
+
+// classOf returns the class of a call, or of a sandbox that lasts if shape is not nil. ok is false for those without a class:
+// they see anything from outside the home, are of apps, or see less than others; or no more are made in that shape.
+func (p *Pool) classOf(ctx context.Context, c plan.Decided, shape *plan.Shape) (class keyedClass, ok bool) {
 	if len(c.Mounts) > 0 || c.SkillsDir != "" || c.AppID != "" || len(c.Subject.AppRoots) > 0 || len(c.DenyRead)+len(c.DenyWrite) > 0 || c.Decision.Events {
-		return class, "", false
+		return class, false
 	}
 	if c.Egress.Profile != "" && c.CannotFilter() {
-		return class, "", false // on such a host, a container with a network has it from its start
+		return class, false // on such a host, a container with a network has it from its start
 	}
-	grants, err := policy.ParseTags(c.Permissions, c.Paths)
-	if err != nil {
-		return class, "", false
-	}
-	class = poolClass{
-		WorkingDir: c.WorkingDir.String(), WriteDirs: texts(c.WriteDirs), ReadDirs: texts(c.ReadDirs), Profile: c.Egress.Profile, Open: c.Egress.IsOpen(),
+	class.poolClass = poolClass{
+		WorkingDir: c.WorkingDir.String(), WriteDirs: texts(c.WriteDirs), ReadDirs: texts(c.ReadDirs),
+		Profile: c.Egress.Profile, Open: c.Egress.IsOpen(),
 	}
 	if c.Call.Home != "" {
 		path, err := c.Paths.Parse(c.Call.Home)
 		if err != nil {
-			return class, "", false
+			return class, false
 		}
 		class.Home = path.String()
 	}
-	if grants.Workspace {
+	if c.Grants.Workspace {
 		class.Permissions = append(class.Permissions, policy.TagWorkspace)
 	}
-	for _, path := range grants.Write {
+	for _, path := range c.Grants.Write {
 		class.Permissions = append(class.Permissions, policy.TagWrite+path.String())
 	}
-	for _, path := range grants.Read {
+	for _, path := range c.Grants.Read {
 		class.Permissions = append(class.Permissions, policy.TagRead+path.String())
 	}
-	return class, class.key(c.Decision), class.size() <= maxClassSize
+	if shape != nil {
+		if class.Lasts, class.Shape = true, *shape; !p.cfg.Load().has(*shape) {
+			return class, false
+		}
+	}
+	var err error
+	class.key, err = p.keyOf(ctx, class.poolClass, c.Decision)
+	return class, err == nil && class.size() <= maxClassSize
 }
 
-// lastingClass is classOf for a sandbox that lasts. The key includes what its container is made from: with another image of
-// the same name it is another class.
-func (p *Pool) lastingClass(ctx context.Context, c plan.Decided, l plan.Shape) (class poolClass, key string, ok bool) {
-	if class, _, ok = classOf(c); !ok {
-		return class, "", false
+// keyOf returns the key of a class that policy has decided about. That of sandboxes that last includes what their containers
+// are made from: with another image of the same name they are another class.
+func (p *Pool) keyOf(ctx context.Context, class poolClass, decision policy.Decision) (string, error) {
+	if !class.Lasts {
+		return class.key(decision), nil
 	}
-	class.Lasts, class.Shape = true, l
-	platform, err := p.planner.LastingPlatform(ctx, l)
-	return class, class.lastingKey(c.Decision, platform), err == nil && class.size() <= maxClassSize
+	platform, err := p.planner.LastingPlatform(ctx, class.Shape)
+	return class.lastingKey(decision, platform), err
 }
 
 // lastingKey is key for a class of sandboxes that last.
@@ -137,8 +146,7 @@ func (p *Pool) decide(class poolClass, user string) (plan.Decided, error) {
 	if err != nil {
 		return plan.Decided{}, err
 	}
-	decision, err := p.planner.View(c)
-	return plan.Decided{Call: c, Decision: decision}, err
+	return p.planner.DecideView(c)
 }
 
 // keyNow returns the present key of a class of sandboxes that last.
@@ -147,38 +155,30 @@ func (p *Pool) keyNow(ctx context.Context, class poolClass) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	platform, err := p.planner.LastingPlatform(ctx, class.Shape)
-	return class.lastingKey(c.Decision, platform), err
+	return p.keyOf(ctx, class, c.Decision)
 }
 
 // pooledSpec plans a container of a class for a PoolUser, with a home that is made for it.
-func (p *Pool) pooledSpec(ctx context.Context, class poolClass, user, key string) (dockerexec.Spec, error) {
-	c, err := p.decide(class, user)
+func (p *Pool) pooledSpec(ctx context.Context, class keyedClass, user string) (dockerexec.Spec, error) {
+	c, err := p.decide(class.poolClass, user)
 	if err != nil {
 		return dockerexec.Spec{}, err
+	}
+	if _, err := p.planner.Platforms().Present(ctx); err != nil {
+		return dockerexec.Spec{}, err
+	}
+	if key, err := p.keyOf(ctx, class.poolClass, c.Decision); err != nil || key != class.key {
+		return dockerexec.Spec{}, errors.Join(errOtherClass, err) // because a template is gone, for example
 	}
 	c.Egress = dockerexec.Egress{Profile: class.Profile} // without names; an open one reaches nothing before it has a user
 	if class.Open {
 		c.Egress.Domains = []string{"*"}
 	}
 	var made plan.Plan
-	now := class.key(c.Decision)
 	if class.Lasts {
-		if _, err = p.planner.Platforms().Present(ctx); err != nil {
-			return dockerexec.Spec{}, err
-		}
-		if _, err = p.planner.LastingPlatform(ctx, class.Shape); err != nil {
-			return dockerexec.Spec{}, errors.Join(errOtherClass, err) // because a template is gone, for example
-		}
-		if made, err = p.planner.PlanLasting(ctx, c, user, class.Shape); err != nil {
-			return dockerexec.Spec{}, err
-		}
-		now = class.lastingKey(c.Decision, made.Platform())
-	} else if made, err = p.planner.Plan(ctx, c, false); err != nil {
-		return dockerexec.Spec{}, err
+		made, err = p.planner.PlanLasting(ctx, c, user, class.Shape)
+	} else {
+		made, err = p.planner.Plan(ctx, c, false)
 	}
-	if now != key {
-		return dockerexec.Spec{}, errOtherClass
-	}
-	return made.Spec, nil
+	return made.Spec, err
 }

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -19,7 +18,8 @@ import (
 
 // First calls vote for the classes that are kept: each user has one vote, that of the latest call, and the
 // classes with the most votes are kept. When there are too many votes, the token that has the most loses its
-// oldest one. So no user chooses for others, and neither do the users of one token.
+// oldest one. So no user chooses for others, and neither do the users of one token. Settings could not say what
+// the classes are: a class has the working directory, the directories and the tags that a caller registers and asks for.
 
 const (
 	// maxClasses is how many classes are kept.
@@ -28,27 +28,106 @@ const (
 	maxVotes = 64
 )
 
-// vote is a user's first call. Caller is the name of the token that was used for it.
+// vote is a user's first call. caller is the name of the token that was used for it.
 type vote struct {
-	Key    string `json:"key"`
-	User   string `json:"user"`
-	Caller string `json:"caller,omitempty"`
-}
-
-// keyedClass is a class with its key.
-type keyedClass struct {
-	poolClass
-	key string
+	class        keyedClass
+	user, caller string
 }
 
 // poolClasses are the classes of the latest first calls. They are also kept in a file.
 type poolClasses struct {
 	file string
 
-	mu      sync.Mutex
-	votes   []vote               // the oldest first
-	classes map[string]poolClass // of the votes, by key
-	isNew   bool                 // what is kept has changed since it was saved
+	mu    sync.Mutex
+	votes []vote // the oldest first
+	isNew bool   // what is kept has changed since it was saved
+}
+
+// note counts a vote.
+func (p *poolClasses) note(v vote) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	before := keys(p.kept())
+	p.votes = append(slices.DeleteFunc(p.votes, func(other vote) bool { return other.user == v.user }), v)
+	if len(p.votes) > maxVotes {
+		has := map[string]int{}
+		for _, v := range p.votes {
+			has[v.caller]++
+		}
+		most := slices.MaxFunc(p.votes, func(a, b vote) int { return cmp.Compare(has[a.caller], has[b.caller]) }).caller
+		oldest := slices.IndexFunc(p.votes, func(v vote) bool { return v.caller == most })
+		p.votes = slices.Delete(p.votes, oldest, oldest+1)
+	}
+	p.isNew = p.isNew || !slices.Equal(before, keys(p.kept()))
+}
+
+// ranked returns all classes, those with most votes first, and among equals the latest; p.mu is held.
+func (p *poolClasses) ranked() (list []keyedClass) {
+	votes, latest := map[string]int{}, map[string]int{}
+	for i, v := range p.votes {
+		if votes[v.class.key]++; votes[v.class.key] == 1 {
+			list = append(list, v.class)
+		}
+		latest[v.class.key] = i
+	}
+	slices.SortFunc(list, func(a, b keyedClass) int {
+		return cmp.Or(cmp.Compare(votes[b.key], votes[a.key]), cmp.Compare(latest[b.key], latest[a.key]))
+	})
+	return list
+}
+
+// kept returns the classes that are kept; p.mu is held.
+func (p *poolClasses) kept() []keyedClass {
+	list := p.ranked()
+	return list[:min(len(list), maxClasses)]
+}
+
+func keys(list []keyedClass) (all []string) {
+	for _, class := range list {
+		all = append(all, class.key)
+	}
+	return all
+}
+
+// list returns the classes that are kept.
+func (p *poolClasses) list() []keyedClass {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.kept()
+}
+
+// all returns the classes that have votes.
+func (p *poolClasses) all() []keyedClass {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.ranked()
+}
+
+// drop forgets a class.
+func (p *poolClasses) drop(key string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.votes = slices.DeleteFunc(p.votes, func(v vote) bool { return v.class.key == key })
+	p.isNew = true
+}
+
+// rekey gives a class another key.
+func (p *poolClasses) rekey(old, key string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for i := range p.votes {
+		if v := &p.votes[i].class; v.key == old {
+			v.key = key
+		}
+	}
+	p.isNew = true
+}
+
+// hasOther reports whether users of other tokens have come for a class lately.
+func (p *poolClasses) hasOther(h share) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return slices.ContainsFunc(p.votes, func(v vote) bool { return v.class.key == h.class && v.caller != h.caller })
 }
 
 // classesVersion is the version of the file's format.
@@ -56,13 +135,19 @@ const classesVersion = 2
 
 type classesRecord struct {
 	Version int                  `json:"version"`
-	Votes   []vote               `json:"votes"`
-	Classes map[string]poolClass `json:"classes"`
+	Votes   []voteRecord         `json:"votes"`
+	Classes map[string]poolClass `json:"classes"` // of the votes, by key
+}
+
+type voteRecord struct {
+	Key    string `json:"key"`
+	User   string `json:"user"`
+	Caller string `json:"caller,omitempty"`
 }
 
 // readClasses reads the classes from a file. If that fails, it starts without any, and first calls bring them back.
 func readClasses(file string, log zerolog.Logger) *poolClasses {
-	p := &poolClasses{file: file, classes: map[string]poolClass{}}
+	p := &poolClasses{file: file}
 	text, err := os.ReadFile(file)
 	var on classesRecord
 	if err == nil {
@@ -77,99 +162,11 @@ func readClasses(file string, log zerolog.Logger) *poolClasses {
 	}
 	for _, v := range on.Votes {
 		if class, known := on.Classes[v.Key]; known {
-			p.note(v, class)
+			p.note(vote{keyedClass{class, v.Key}, v.User, v.Caller})
 		}
 	}
 	p.isNew = false
 	return p
-}
-
-// note counts a vote.
-func (p *poolClasses) note(v vote, class poolClass) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	before := p.kept()
-	p.votes = append(slices.DeleteFunc(p.votes, func(other vote) bool { return other.User == v.User }), v)
-	p.classes[v.Key] = class
-	if len(p.votes) > maxVotes {
-		has := map[string]int{}
-		for _, v := range p.votes {
-			has[v.Caller]++
-		}
-		most := slices.MaxFunc(p.votes, func(a, b vote) int { return cmp.Compare(has[a.Caller], has[b.Caller]) }).Caller
-		oldest := slices.IndexFunc(p.votes, func(v vote) bool { return v.Caller == most })
-		p.votes = slices.Delete(p.votes, oldest, oldest+1)
-	}
-	p.forget()
-	p.isNew = p.isNew || !slices.Equal(before, p.kept())
-}
-
-// forget forgets the classes without a vote; p.mu is held.
-func (p *poolClasses) forget() {
-	maps.DeleteFunc(p.classes, func(key string, _ poolClass) bool {
-		return !slices.ContainsFunc(p.votes, func(v vote) bool { return v.Key == key })
-	})
-}
-
-// kept returns the keys of the classes that are kept, those with most votes first, and among equals the latest; p.mu is held.
-func (p *poolClasses) kept() []string {
-	votes, latest := map[string]int{}, map[string]int{}
-	for i, v := range p.votes {
-		votes[v.Key]++
-		latest[v.Key] = i
-	}
-	keys := slices.SortedFunc(maps.Keys(votes), func(a, b string) int {
-		return cmp.Or(cmp.Compare(votes[b], votes[a]), cmp.Compare(latest[b], latest[a]))
-	})
-	return keys[:min(len(keys), maxClasses)]
-}
-
-func (p *poolClasses) list() (list []keyedClass) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	for _, key := range p.kept() {
-		list = append(list, keyedClass{p.classes[key], key})
-	}
-	return list
-}
-
-// drop forgets a class.
-func (p *poolClasses) drop(key string) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.votes = slices.DeleteFunc(p.votes, func(v vote) bool { return v.Key == key })
-	p.forget()
-	p.isNew = true
-}
-
-// rekey gives a class another key.
-func (p *poolClasses) rekey(old, key string) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	for i := range p.votes {
-		if p.votes[i].Key == old {
-			p.votes[i].Key = key
-		}
-	}
-	p.classes[key] = p.classes[old]
-	p.forget()
-	p.isNew = true
-}
-
-// hasOther reports whether users of other tokens have come for a class lately.
-func (p *poolClasses) hasOther(h share) bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return slices.ContainsFunc(p.votes, func(v vote) bool { return v.Key == h.class && v.Caller != h.caller })
-}
-
-// lasting returns the classes of sandboxes that last, by key.
-func (p *poolClasses) lasting() map[string]poolClass {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	list := maps.Clone(p.classes)
-	maps.DeleteFunc(list, func(_ string, class poolClass) bool { return !class.Lasts })
-	return list
 }
 
 // save writes the classes to the file if what is kept has changed.
@@ -180,8 +177,13 @@ func (p *poolClasses) save(log zerolog.Logger) {
 		return
 	}
 	p.isNew = false
-	text, err := json.Marshal(classesRecord{classesVersion, p.votes, p.classes})
+	on := classesRecord{Version: classesVersion, Votes: []voteRecord{}, Classes: map[string]poolClass{}}
+	for _, v := range p.votes {
+		on.Votes = append(on.Votes, voteRecord{v.class.key, v.user, v.caller})
+		on.Classes[v.class.key] = v.class.poolClass
+	}
 	p.mu.Unlock()
+	text, err := json.Marshal(on)
 	if err == nil {
 		err = os.MkdirAll(filepath.Dir(p.file), 0o700)
 	}

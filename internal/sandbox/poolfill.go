@@ -43,7 +43,7 @@ func (p *Pool) Fill(ctx context.Context) {
 // step makes one container if one is missing and the moment is good. It returns when to look again.
 func (p *Pool) step(ctx context.Context) (wait time.Duration) {
 	p.revise(ctx)
-	class, key, missing := p.missing()
+	class, missing := p.missing()
 	short := p.shortFor(missing)
 	switch {
 	case !missing:
@@ -54,7 +54,7 @@ func (p *Pool) step(ctx context.Context) (wait time.Duration) {
 		return fillSoon
 	}
 	begun := time.Now()
-	if err := p.fill(ctx, key, class); err != nil {
+	if err := p.fill(ctx, class); err != nil {
 		if ctx.Err() == nil {
 			p.failed(err)
 		}
@@ -81,7 +81,7 @@ func (p *Pool) failed(err error) {
 }
 
 // missing returns a class that has too few containers, the one with most votes first. It removes containers that are too many.
-func (p *Pool) missing() (class poolClass, key string, ok bool) {
+func (p *Pool) missing() (class keyedClass, ok bool) {
 	size := p.size()
 	most, left := map[string]int{}, p.cfg.Load().Max
 	wanted := p.classes.list()
@@ -93,10 +93,10 @@ func (p *Pool) missing() (class poolClass, key string, ok bool) {
 	has, _ := p.executor.Stocked()
 	for _, w := range wanted {
 		if has[w.key] < most[w.key] {
-			return w.poolClass, w.key, true
+			return w, true
 		}
 	}
-	return class, "", false
+	return class, false
 }
 
 // quiet reports whether no first call has just come, the pool does not rest, and no commands run that a start would slow.
@@ -127,21 +127,21 @@ func (p *Pool) shortFor(missing bool) time.Duration {
 }
 
 // fill makes one container of a class.
-func (p *Pool) fill(ctx context.Context, key string, class poolClass) error {
+func (p *Pool) fill(ctx context.Context, class keyedClass) error {
 	user, err := p.executor.NewPoolUser()
 	if err != nil {
 		return err
 	}
-	spec, err := p.pooledSpec(ctx, class, user, key)
+	spec, err := p.pooledSpec(ctx, class, user)
 	if errors.Is(err, errOtherClass) {
-		p.classes.drop(key) // until a first call says what it is now
+		p.classes.drop(class.key) // until a first call says what it is now
 	}
 	if err != nil {
 		return errors.Join(err, p.executor.DropPooled(user))
 	}
-	err = p.executor.Stock(ctx, key, spec)
+	err = p.executor.Stock(ctx, class.key, spec)
 	if err != nil && class.Lasts && ctx.Err() == nil {
-		p.classes.drop(key) // so that an image in which nothing can start keeps no other class waiting
+		p.classes.drop(class.key) // so that an image in which nothing can start keeps no other class waiting
 	}
 	return err
 }

@@ -25,15 +25,18 @@ func (p *Pool) revise(ctx context.Context) {
 	if !p.review.Swap(false) {
 		return
 	}
-	for key, class := range p.classes.lasting() {
-		now, err := p.keyNow(ctx, class)
+	for _, class := range p.classes.all() {
+		if !class.Lasts {
+			continue
+		}
+		now, err := p.keyNow(ctx, class.poolClass)
 		switch {
 		case !p.cfg.Load().has(class.Shape), cerrdefs.IsFailedPrecondition(err), cerrdefs.IsInvalidArgument(err): // e.g. no such image
-			p.classes.drop(key)
+			p.classes.drop(class.key)
 		case err != nil: // Docker may be away
 			p.review.Store(true)
-		case now != key:
-			p.classes.rekey(key, now)
+		case now != class.key:
+			p.classes.rekey(class.key, now)
 		}
 	}
 }

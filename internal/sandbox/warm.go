@@ -15,11 +15,11 @@ func (s *Service) checkWarm(box Sandbox, tags []string) error {
 	if err != nil {
 		return err
 	}
-	decision, err := s.planner.View(c)
+	decided, err := s.planner.DecideView(c)
 	if err != nil {
 		return fmt.Errorf("warm: %w", err)
 	}
-	if decision.Network {
+	if decided.Decision.Network {
 		return errs.Invalid("warm cannot include @network: the allowed domains are unknown until the call; " +
 			"leave @network out, or run `true` with these domains")
 	}
@@ -40,7 +40,7 @@ func (s *Service) warm(box Sandbox, tags []string) {
 		if err != nil {
 			return dockerexec.Spec{}, err
 		}
-		s.pool.bind(ctx, decided, s.token)
+		s.pool.bind(ctx, decided, nil, s.token)
 		p, err := s.planner.Plan(ctx, decided, false)
 		return p.Spec, err
 	})
