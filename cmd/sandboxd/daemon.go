@@ -41,7 +41,8 @@ import (
 
 // daemon holds the parts of the service. Each is made from those above it.
 type daemon struct {
-	read    func() (config.Config, error) // reads the settings again
+	// read reads the settings again. It is a function, because only the command line knows from where.
+	read    func() (config.Config, error)
 	logs    *logs
 	log     zerolog.Logger
 	metrics *metrics.Metrics

@@ -101,7 +101,7 @@ func runDoctor(cmd *cobra.Command, f doctorFlags) error {
 	checks, closeHost := probes.Host(s, f.probeName)
 	defer closeHost()
 	if f.cluster && s.Err == nil {
-		more, closeCluster, err := probes.Cluster(ctx, s.Config)
+		more, closeCluster, err := probes.Cluster(s.Config)
 		if err != nil {
 			return exitError{exitUsage, err}
 		}

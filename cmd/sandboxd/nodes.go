@@ -15,9 +15,9 @@ import (
 
 // nodes answers what the other hosts of a cluster ask.
 type nodes struct {
-	calls    http.Handler // the API, for calls that they send
-	e2b      http.Handler // for requests of E2B's clients that they send
-	settings func() map[string]string
+	calls    http.Handler             // the API, for calls that they send
+	e2b      http.Handler             // for requests of E2B's clients that they send
+	settings func() map[string]string // a function, because a reload changes them
 	usersDir string
 }
 

@@ -78,7 +78,8 @@ func Left(ctx context.Context, etcd *Etcd, host string, lease int64) error {
 
 // Fencing configures FenceLost.
 type Fencing struct {
-	// Run makes sure that nothing runs on a host, or fails. The epoch is that of the host's lease.
+	// Run makes sure that nothing runs on a host, or fails. The epoch is that of the host's lease. It is a function, as an
+	// argument of FenceLost would be.
 	Run func(ctx context.Context, host string, epoch int64) error
 	// Limit is how long Run may take, Again is how long to wait before the next try.
 	Limit, Again time.Duration

@@ -46,6 +46,8 @@ type Config struct {
 	// Owner returns the current token of this name, whose bounds apply to its sandboxes, and false if
 	// there is none any more. Then nobody reaches them, and they end at their deadlines.
 	Owner func(name string) (quota.Token, bool)
+	// Owner and Root are functions, because a reload changes what they return.
+	//
 	// Root reports whether commands may be root's now: under gVisor, in sandboxes that are created while they may.
 	Root func() bool
 	Log  zerolog.Logger

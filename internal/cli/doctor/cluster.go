@@ -22,23 +22,35 @@ type Host struct {
 	Settings map[string]string
 }
 
-// Cluster has the questions that the checks of several hosts ask.
-type Cluster struct {
-	Name string // this host's name
-	Now  func() time.Time
+// Asked answers the questions that the checks of several hosts ask.
+type Asked interface {
 	// Certificates returns when this host's certificates expire, by file, or why one of them cannot be used.
-	Certificates func() (map[string]time.Time, error)
-	// Ask returns how long etcd takes for one question.
-	Ask func(context.Context) (time.Duration, error)
+	Certificates() (map[string]time.Time, error)
+	// Etcd returns how long etcd takes for one question.
+	Etcd(context.Context) (time.Duration, error)
 	// Hoards reports whether etcd keeps the history of more changes than that.
-	Hoards func(ctx context.Context, changes int64) (bool, error)
+	Hoards(ctx context.Context, changes int64) (bool, error)
 	// Hosts returns all hosts that have a lease.
-	Hosts func(context.Context) ([]Host, error)
+	Hosts(context.Context) ([]Host, error)
 	// Homes returns what the filesystem of usersDir must be able to do and cannot; nil for nothing.
-	Homes  func() []error
-	Sysctl sysctl
-	// Unseen returns which hosts do not see a change in usersDir within a second, and why. It is nil if each host has its own homes.
-	Unseen func(context.Context) (map[string]error, error)
+	Homes() []error
+	// Unseen returns which hosts do not see a change in usersDir within a second, and why.
+	Unseen(context.Context) (map[string]error, error)
+	// Sysctl returns a number that the kernel has.
+	Sysctl(name string) (int, error)
+}
+
+// Cluster has the checks of several hosts.
+type Cluster struct {
+	Name string    // this host's name
+	Now  time.Time // against which certificates are checked
+	Ask  Asked
+	// OwnHomes says that each host has its own usersDir.
+	OwnHomes bool
+
+	asking sync.Once
+	all    []Host
+	err    error
 }
 
 // Limits of what is good enough for a cluster, and remedies.
@@ -53,28 +65,26 @@ const (
 	clocksRemedy = "let one source of time (chrony, systemd-timesyncd) set all hosts' clocks"
 )
 
-// Checks returns the checks of several hosts. They ask the hosts once.
+// Checks returns the checks of several hosts.
 func (c *Cluster) Checks() []Check {
-	var all []Host
-	var err error
-	var asked sync.Once
-	ask := c.Hosts
-	c.Hosts = func(ctx context.Context) ([]Host, error) {
-		asked.Do(func() {
-			all, err = ask(ctx)
-			slices.SortFunc(all, func(a, b Host) int { return strings.Compare(a.Name, b.Name) })
-		})
-		return slices.Clone(all), err
-	}
 	checks := []Check{
 		{"cluster etcd", c.etcd}, c.CertificatesCheck(), {"cluster hosts", c.hosts}, {"cluster versions", c.versions},
 		{"cluster settings", c.settings}, {"cluster clocks", c.clocks}, {"cluster dataDir", c.instances}, {"cluster usersDir", c.homes},
 		{"cluster inotify", c.inotify}, {"cluster connections", c.connections},
 	}
-	if c.Unseen != nil {
+	if !c.OwnHomes {
 		checks = append(checks, Check{"cluster homes", c.unseen})
 	}
 	return checks
+}
+
+// found returns the hosts by name. They are asked once.
+func (c *Cluster) found(ctx context.Context) ([]Host, error) {
+	c.asking.Do(func() {
+		c.all, c.err = c.Ask.Hosts(ctx)
+		slices.SortFunc(c.all, func(a, b Host) int { return strings.Compare(a.Name, b.Name) })
+	})
+	return slices.Clone(c.all), c.err
 }
 
 // CertificatesCheck returns the one of Checks that asks nobody.
@@ -83,7 +93,7 @@ func (c *Cluster) CertificatesCheck() Check { return Check{"cluster certificates
 func (c *Cluster) etcd(ctx context.Context) Finding {
 	var times []time.Duration
 	for range 7 {
-		took, err := c.Ask(ctx)
+		took, err := c.Ask.Etcd(ctx)
 		if err != nil {
 			return wrong(etcdRemedy, "etcd does not answer: %v", err)
 		}
@@ -94,7 +104,7 @@ func (c *Cluster) etcd(ctx context.Context) Finding {
 	if median > slowEtcd {
 		return warning("put etcd's data on a fast disk of its own, near the hosts", "etcd takes %s for an answer (at most %s is good)", median, slowEtcd)
 	}
-	if hoards, err := c.Hoards(ctx, longHistory); err == nil && hoards {
+	if hoards, err := c.Ask.Hoards(ctx, longHistory); err == nil && hoards {
 		return warning("start each member of etcd with --auto-compaction-mode=revision --auto-compaction-retention=1000 (docs/cluster.md)",
 			"etcd keeps the history of more than %d changes, as if it never compacted it: it fills up, and then nothing is recorded", longHistory)
 	}
@@ -102,11 +112,11 @@ func (c *Cluster) etcd(ctx context.Context) Finding {
 }
 
 func (c *Cluster) certificates(context.Context) Finding {
-	all, err := c.Certificates()
+	all, err := c.Ask.Certificates()
 	if err != nil {
 		return wrong("replace cluster.certFile and cluster.keyFile: "+issueRemedy, "%v", err)
 	}
-	return expiry(all, c.Now())
+	return expiry(all, c.Now)
 }
 
 // expiry returns the finding about the certificate that expires first. all has the times by the certificates' names.
@@ -129,7 +139,7 @@ func expiry(all map[string]time.Time, now time.Time) Finding {
 
 // known runs a check on the hosts that answer.
 func (c *Cluster) known(ctx context.Context, look func([]Host) Finding) Finding {
-	all, err := c.Hosts(ctx)
+	all, err := c.found(ctx)
 	all = slices.DeleteFunc(all, func(h Host) bool { return h.Fault != nil })
 	if err != nil || len(all) == 0 {
 		return skipped("no host answers")
@@ -138,7 +148,7 @@ func (c *Cluster) known(ctx context.Context, look func([]Host) Finding) Finding 
 }
 
 func (c *Cluster) hosts(ctx context.Context) Finding {
-	all, err := c.Hosts(ctx)
+	all, err := c.found(ctx)
 	if err != nil {
 		return wrong(etcdRemedy, "etcd does not say which hosts there are: %v", err)
 	}
@@ -157,7 +167,7 @@ func (c *Cluster) hosts(ctx context.Context) Finding {
 	if len(faults) > 0 {
 		return wrong("let hosts reach each other at cluster.listen, with certificates of one authority for their cluster.name", "%s", strings.Join(faults, "\n"))
 	}
-	if f := expiry(certificates, c.Now()); f.Level != OK {
+	if f := expiry(certificates, c.Now); f.Level != OK {
 		return f
 	}
 	return ok("%d answer: %s", len(names), strings.Join(names, ", "))
@@ -241,7 +251,7 @@ func (c *Cluster) instances(ctx context.Context) Finding {
 }
 
 func (c *Cluster) homes(context.Context) Finding {
-	if err := errors.Join(c.Homes()...); err != nil {
+	if err := errors.Join(c.Ask.Homes()...); err != nil {
 		return wrong("use a filesystem that can, such as NFS 4.1 or CephFS", "%v", err)
 	}
 	return ok("renames, locks and times work")
@@ -249,7 +259,7 @@ func (c *Cluster) homes(context.Context) Finding {
 
 // inotify looks at the limits that users' programs that watch files share, since they run under one uid of the host.
 func (c *Cluster) inotify(context.Context) Finding {
-	low, remedy, err := c.Sysctl.low(limit{"fs.inotify.max_user_instances", 128, 128}, limit{"fs.inotify.max_user_watches", 65536, 65536})
+	low, remedy, err := sysctl(c.Ask.Sysctl).low(limit{"fs.inotify.max_user_instances", 128, 128}, limit{"fs.inotify.max_user_watches", 65536, 65536})
 	switch {
 	case err != nil:
 		return skipped("%v", err)
@@ -266,7 +276,7 @@ const retries = "net.ipv4.tcp_retries2"
 // connections checks how soon hosts talk again once a link between them is back. etcd's members set no timeouts on sending to
 // each other (its timeout transport sets Dial, which net/http does not call where DialContext is set), so they wait for TCP.
 func (c *Cluster) connections(context.Context) Finding {
-	n, err := c.Sysctl(retries)
+	n, err := c.Ask.Sysctl(retries)
 	if err != nil {
 		return skipped("%v", err)
 	}
@@ -278,7 +288,7 @@ func (c *Cluster) connections(context.Context) Finding {
 }
 
 func (c *Cluster) unseen(ctx context.Context) Finding {
-	hosts, err := c.Unseen(ctx)
+	hosts, err := c.Ask.Unseen(ctx)
 	if err != nil {
 		return wrong("see that usersDir can be written", "%v", err)
 	}

@@ -29,7 +29,8 @@ type Finding = types.DoctorFinding
 type Check struct {
 	// Name is unique, and short enough for a column.
 	Name string
-	// Look does the check. Its Finding needs no Check name. Only its context bounds it.
+	// Look does the check. Its Finding needs no Check name. Only its context bounds it. It is a function, because a check is
+	// one, with a name.
 	Look func(context.Context) Finding
 }
 

@@ -74,7 +74,7 @@ var (
 )
 
 func clocks(built time.Time, synced bool, err error) Clocks {
-	return Clocks{Now: func() time.Time { return noon }, Built: built, Synced: func() (bool, error) { return synced, err }}
+	return Clocks{Now: noon, Built: built, Synced: func() (bool, error) { return synced, err }}
 }
 
 const day = 24 * time.Hour
@@ -97,7 +97,7 @@ func certificate(change func(*Certificate)) Certificate {
 	good := lasting(-60*day, 30*day)
 	c := Certificate{
 		File: "/c", KeyFile: "/k", Load: loads(good, nil), Shown: shows(nil, nil),
-		Look: at(map[string]any{"/k": Place{Mode: 0o600}}), Now: func() time.Time { return noon },
+		Look: at(map[string]any{"/k": Place{Mode: 0o600}}), Now: noon,
 	}
 	if change != nil {
 		change(&c)

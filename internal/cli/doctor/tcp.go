@@ -65,7 +65,8 @@ func TCPTokens(path string, read func() error) Check {
 	}}
 }
 
-// Certificate is the service's certificate, and the files that it is read from.
+// Certificate is the service's certificate, and the files that it is read from. What it needs of the host are functions,
+// because the check asks when it runs.
 type Certificate struct {
 	File, KeyFile string
 	// Load reads the certificate as the service would, with its key and the authorities of callers.
@@ -73,7 +74,7 @@ type Certificate struct {
 	// Shown returns the certificate that the service presents now; nil if the service does not run.
 	Shown func(context.Context) (*x509.Certificate, error)
 	Look  func(path string) (Place, error)
-	Now   func() time.Time
+	Now   time.Time
 }
 
 // soon is how long before a certificate's end there is a warning; a quarter of its lifetime if that is less.
@@ -93,7 +94,7 @@ func (c Certificate) Valid() Check {
 		if key, err := c.Look(c.KeyFile); err == nil && key.Mode.Perm()&0o027 != 0 {
 			return wrong("chmod 600 "+c.KeyFile+", and if others may have read it, get another key", "others may open the key %s (mode %04o)", c.KeyFile, key.Mode.Perm())
 		}
-		now, from, to := c.Now(), certificate.NotBefore, certificate.NotAfter
+		now, from, to := c.Now, certificate.NotBefore, certificate.NotAfter
 		switch {
 		case now.Before(from):
 			return wrong("set the clock, or "+renew, "%s is not valid before %s", c.File, date(from))

@@ -25,35 +25,43 @@ import (
 	"github.com/daycare-run/sandbox/internal/cluster/member"
 )
 
-// clusterDoctor checks etcd and the other hosts.
-type clusterDoctor struct {
-	cfg     config.Config
-	certs   forward.Certificates
-	cluster *cluster.Cluster
+// asked asks this host, etcd and the other hosts. It implements doctor.Asked.
+type asked struct {
+	*cluster.Cluster // Hoards
+	cfg              config.Config
+	certs            forward.Certificates
 }
 
+// noEtcd is asked by a host that cannot call etcd.
+type noEtcd struct {
+	doctor.Asked
+	why error
+}
+
+// Certificates implements doctor.Asked.
+func (n noEtcd) Certificates() (map[string]time.Time, error) { return nil, n.why }
+
 // Cluster returns the checks of a cluster.
-func Cluster(ctx context.Context, cfg config.Config) (checks []doctor.Check, end func(), err error) {
+func Cluster(cfg config.Config) (checks []doctor.Check, end func(), err error) {
 	if !cfg.Cluster.On() {
 		return nil, nil, errors.New("--cluster: cluster.name is empty in the settings, so this host is the only one")
 	}
-	d := &clusterDoctor{cfg: cfg}
-	c := &doctor.Cluster{
-		Name: cfg.Cluster.Name, Now: time.Now, Certificates: func() (map[string]time.Time, error) { return Expiry(cfg.Cluster) }, Ask: d.ask, Hosts: d.hosts, Homes: d.homes, Sysctl: sysctl, Unseen: d.unseen,
-	}
-	if cfg.Cluster.Homes == "local" {
-		c.Unseen = nil
-	}
+	c := &doctor.Cluster{Name: cfg.Cluster.Name, Now: time.Now(), OwnHomes: cfg.Cluster.Homes == "local"}
 	etcd, certs, fault := member.Dial(cfg.Cluster)
 	if fault != nil { // without certificates nothing can be asked
-		c.Certificates = func() (map[string]time.Time, error) { return nil, fault }
+		c.Ask = noEtcd{why: fault}
 		return []doctor.Check{c.CertificatesCheck()}, func() {}, nil
 	}
-	d.certs = certs
-	d.cluster = cluster.New(etcd, cluster.Config{Host: cfg.Cluster.Name, Log: zerolog.Nop()})
-	c.Hoards = d.cluster.Hoards
+	known := cluster.New(etcd, cluster.Config{Host: cfg.Cluster.Name, Log: zerolog.Nop()})
+	c.Ask = asked{known, cfg, certs}
 	return c.Checks(), func() { _ = etcd.Close() }, nil
 }
+
+// Certificates implements doctor.Asked.
+func (a asked) Certificates() (map[string]time.Time, error) { return Expiry(a.cfg.Cluster) }
+
+// Sysctl implements doctor.Asked.
+func (a asked) Sysctl(name string) (int, error) { return sysctl(name) }
 
 // Expiry returns when a host's certificates expire. They have to be valid for its name.
 func Expiry(s config.Cluster) (map[string]time.Time, error) {
@@ -87,17 +95,18 @@ func Expiry(s config.Cluster) (map[string]time.Time, error) {
 	return all, nil
 }
 
-func (d *clusterDoctor) ask(ctx context.Context) (time.Duration, error) {
+// Etcd implements doctor.Asked.
+func (a asked) Etcd(ctx context.Context) (time.Duration, error) {
 	ctx, cancel := context.WithTimeout(ctx, 3*time.Second)
 	defer cancel()
 	begun := time.Now()
-	_, err := d.cluster.List(ctx, "nodes", "")
+	_, err := a.List(ctx, "nodes", "")
 	return time.Since(begun), err
 }
 
 // each asks all hosts at once.
-func (d *clusterDoctor) each(ctx context.Context, file string, told func(cluster.Node, forward.Sight, time.Time, error)) error {
-	nodes, err := d.cluster.ReadNodes(ctx)
+func (a asked) each(ctx context.Context, file string, told func(cluster.Node, forward.Sight, time.Time, error)) error {
+	nodes, err := a.ReadNodes(ctx)
 	var asking sync.WaitGroup
 	var mu sync.Mutex
 	for _, node := range nodes {
@@ -105,7 +114,7 @@ func (d *clusterDoctor) each(ctx context.Context, file string, told func(cluster
 			ctx, cancel := context.WithTimeout(ctx, 3*time.Second)
 			defer cancel()
 			begun := time.Now()
-			sight, err := d.certs.Look(ctx, node, file)
+			sight, err := a.certs.Look(ctx, node, file)
 			mu.Lock()
 			defer mu.Unlock()
 			told(node, sight, begun, err)
@@ -115,17 +124,18 @@ func (d *clusterDoctor) each(ctx context.Context, file string, told func(cluster
 	return err
 }
 
-func (d *clusterDoctor) hosts(ctx context.Context) (list []doctor.Host, err error) {
-	err = d.each(ctx, "none", func(n cluster.Node, s forward.Sight, begun time.Time, err error) {
+// Hosts implements doctor.Asked.
+func (a asked) Hosts(ctx context.Context) (list []doctor.Host, err error) {
+	err = a.each(ctx, "none", func(n cluster.Node, s forward.Sight, begun time.Time, err error) {
 		half := begun.Add(time.Since(begun) / 2) // about when the host read its clock
 		list = append(list, doctor.Host{Name: n.Name, Version: n.Version, Instance: n.Instance, Fault: err, Ahead: s.Now.Sub(half), Expires: s.Expires, Settings: s.Settings})
 	})
 	return list, err
 }
 
-// homes tries in usersDir what users' programs and the service do there.
-func (d *clusterDoctor) homes() (faults []error) {
-	name, other := d.ownFile(), d.ownFile()
+// Homes tries in usersDir what users' programs and the service do there.
+func (a asked) Homes() (faults []error) {
+	name, other := a.ownFile(), a.ownFile()
 	defer os.Remove(name)
 	defer os.Remove(other)
 	fault := func(what string, err error) {
@@ -154,13 +164,13 @@ func (d *clusterDoctor) homes() (faults []error) {
 	return faults
 }
 
-func (d *clusterDoctor) ownFile() string {
-	return filepath.Join(d.cfg.UsersDir, ".doctor-"+rand.Text())
+func (a asked) ownFile() string {
+	return filepath.Join(a.cfg.UsersDir, ".doctor-"+rand.Text())
 }
 
-// unseen makes a file, then replaces it, and returns the hosts that still read the old content after a second.
-func (d *clusterDoctor) unseen(ctx context.Context) (map[string]error, error) {
-	name := d.ownFile()
+// Unseen makes a file, then replaces it, and returns the hosts that still read the old content after a second.
+func (a asked) Unseen(ctx context.Context) (map[string]error, error) {
+	name := a.ownFile()
 	defer os.Remove(name)
 	hosts := map[string]error{}
 	for _, content := range []string{"first", "second"} {
@@ -173,7 +183,7 @@ func (d *clusterDoctor) unseen(ctx context.Context) (map[string]error, error) {
 		}
 		for end := time.Now().Add(time.Second); ; cluster.Wait(ctx, 50*time.Millisecond) {
 			late, missing := time.Now().After(end), 0
-			err := d.each(ctx, name, func(n cluster.Node, s forward.Sight, _ time.Time, err error) {
+			err := a.each(ctx, name, func(n cluster.Node, s forward.Sight, _ time.Time, err error) {
 				if err == nil && s.Content != content {
 					if missing++; late {
 						hosts[n.Name] = fmt.Errorf("a file that has %q is read as %q after a second", content, s.Content)

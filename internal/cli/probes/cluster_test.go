@@ -72,7 +72,7 @@ func (r *clusterRig) look(t *testing.T, usersDir string, change func(*config.Con
 		Name: "h1", Etcd: []string{r.endpoint}, CAFile: at(forward.AuthorityFile), CertFile: at("h1.crt"), KeyFile: at("h1.key"), Homes: "shared",
 	}}
 	change(&cfg)
-	checks, end, err := Cluster(t.Context(), cfg)
+	checks, end, err := Cluster(cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -149,6 +149,20 @@ func TestDoctorOfACluster(t *testing.T) {
 	r.expect(t, r.look(t, users, local), "cluster hosts", doctor.Fault, "h4: dial")
 }
 
+// told is a cluster that answers as it is told.
+type told struct {
+	doctor.Asked
+	hosts  []doctor.Host
+	hoards bool
+	sysctl int
+	err    error
+}
+
+func (c told) Hosts(context.Context) ([]doctor.Host, error) { return c.hosts, nil }
+func (c told) Etcd(context.Context) (time.Duration, error)  { return time.Millisecond, nil }
+func (c told) Hoards(context.Context, int64) (bool, error)  { return c.hoards, c.err }
+func (c told) Sysctl(string) (int, error)                   { return c.sysctl, c.err }
+
 // Each setting that has to be the same on all hosts is found where it is not, and nothing of it is told.
 func TestDoctorOfSettings(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "tokens.json")
@@ -157,9 +171,10 @@ func TestDoctorOfSettings(t *testing.T) {
 	}
 	key := []byte("of all hosts")
 	looked := func(other map[string]string) doctor.Finding {
-		checks := (&doctor.Cluster{Hosts: func(context.Context) ([]doctor.Host, error) {
-			return []doctor.Host{{Name: "h1", Settings: member.SameSettings(config.Config{}, key)}, {Name: "h2", Settings: other}, {Name: "h3", Fault: errors.New("silent")}}, nil
-		}}).Checks()
+		checks := (&doctor.Cluster{Ask: told{hosts: []doctor.Host{
+			{Name: "h1", Settings: member.SameSettings(config.Config{}, key)}, {Name: "h2", Settings: other},
+			{Name: "h3", Fault: errors.New("silent")},
+		}}}).Checks()
 		return checks[4].Look(t.Context())
 	}
 	for want, change := range map[string]func(*config.Config){
@@ -205,10 +220,9 @@ func TestDoctorOfClocksAndCertificates(t *testing.T) {
 		{ahead: 3 * time.Hour, left: -time.Second, level: doctor.Fault, found: "h2 has expired at 2026-01-02 03:04:04"},
 	} {
 		checks := (&doctor.Cluster{
-			Name: "h1", Now: func() time.Time { return now },
-			Hosts: func(context.Context) ([]doctor.Host, error) {
-				return []doctor.Host{{Name: "h1", Expires: now.AddDate(1, 0, 0)}, {Name: "h2", Ahead: c.ahead, Expires: now.Add(c.left)}}, nil
-			},
+			Name: "h1", Now: now, Ask: told{hosts: []doctor.Host{
+				{Name: "h1", Expires: now.AddDate(1, 0, 0)}, {Name: "h2", Ahead: c.ahead, Expires: now.Add(c.left)},
+			}},
 		}).Checks()
 		if f := checks[2].Look(t.Context()); f.Level != c.level || !strings.Contains(f.Found, c.found) {
 			t.Errorf("certificates: %+v", f)
@@ -225,7 +239,7 @@ func TestDoctorOfConnections(t *testing.T) {
 		err     error
 		want    string
 	}{{4, nil, doctor.OK}, {15, nil, doctor.Warning}, {0, os.ErrNotExist, doctor.Skipped}} {
-		checks := (&doctor.Cluster{Sysctl: func(string) (int, error) { return c.retries, c.err }}).Checks()
+		checks := (&doctor.Cluster{Ask: told{sysctl: c.retries, err: c.err}}).Checks()
 		if f := checks[9].Look(t.Context()); checks[9].Name != "cluster connections" || f.Level != c.want {
 			t.Errorf("%d: %+v", c.retries, f)
 		}
@@ -239,10 +253,7 @@ func TestAnEtcdThatFillsUp(t *testing.T) {
 		err    error
 		want   string
 	}{{true, nil, doctor.Warning}, {false, nil, doctor.OK}, {false, errors.New("silent"), doctor.OK}} {
-		checks := (&doctor.Cluster{
-			Ask:    func(context.Context) (time.Duration, error) { return time.Millisecond, nil },
-			Hoards: func(context.Context, int64) (bool, error) { return c.hoards, c.err },
-		}).Checks()
+		checks := (&doctor.Cluster{Ask: told{hoards: c.hoards, err: c.err}}).Checks()
 		if f := checks[0].Look(t.Context()); checks[0].Name != "cluster etcd" || f.Level != c.want || strings.Contains(f.Remedy, "--auto-compaction-retention") != c.hoards {
 			t.Errorf("%t: %+v", c.hoards, f)
 		}

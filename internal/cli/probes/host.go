@@ -61,7 +61,7 @@ func Host(s *Settings, probeName string) (checks []doctor.Check, close func()) {
 		doctor.IdleMemory(idleMemory(s)),
 		doctor.KernelLimits(each*(user.Containers+user.Processes), each*int(s.Limits.OpenFiles), sysctl),
 		doctor.Leftovers(host.root, host.leftovers))
-	clocks := doctor.Clocks{Now: time.Now, Built: version.Read().Time, Synced: clockIsSynced}
+	clocks := doctor.Clocks{Now: time.Now(), Built: version.Read().Time, Synced: clockIsSynced}
 	return append(checks, clocks.Right(s.AskDocker)), host.close
 }
 

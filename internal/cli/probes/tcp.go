@@ -49,7 +49,7 @@ func tcpChecks(s *Settings, service int) (checks []doctor.Check) {
 		return checks // the service warns of it where that matters
 	}
 	certificate := doctor.Certificate{
-		File: tcp.CertFile, KeyFile: tcp.KeyFile, Look: lookAt, Now: time.Now,
+		File: tcp.CertFile, KeyFile: tcp.KeyFile, Look: lookAt, Now: time.Now(),
 		Load: func() (*x509.Certificate, error) {
 			encryption, err := access.Encryption(tcp.CertFile, tcp.KeyFile, tcp.ClientCAFile)
 			if err != nil {

@@ -46,7 +46,8 @@ type Config struct {
 	UsersDir string
 	// Remount is the command to run before that check; empty for none.
 	Remount []string
-	// Killed is called when everything that ran on a lease is killed, before the lease is given back; nil for nothing.
+	// Killed is called when everything that ran on a lease is killed, before the lease is given back; nil for nothing. It
+	// is a function, because the fence writes no keys: what they mean is the cluster's.
 	Killed func(ctx context.Context, lease int64) error
 	// Watchdog is a device, such as /dev/watchdog, or a named pipe, that resets the host unless it is fed in time; empty for none.
 	Watchdog string

@@ -44,7 +44,7 @@ type Member struct {
 	*Membership
 	parts  Parts
 	router *forward.Router
-	stop   func()
+	stop   func() // ends what start began; a function, because it closes over that
 
 	mu     sync.Mutex
 	wanted map[string]map[string]bool // by user: processes that some host has to run
