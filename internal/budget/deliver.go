@@ -11,18 +11,18 @@ import (
 // When a socket is closed, the kernel keeps what its peer has not taken yet, for minutes, and a peer need not take
 // anything. So what a connection has of a budget is given back only when everything is delivered.
 
-// DeliveryPause is how often what is left of a connection is checked.
-const DeliveryPause = 100 * time.Millisecond
+// deliveryPause is how often what is left of a connection is checked.
+const deliveryPause = 100 * time.Millisecond
 
-// Undelivered is what is left of a connection that has ended. Its zero value is for one that has just ended.
-type Undelivered struct {
+// undelivered is what is left of a connection that has ended. Its zero value is for one that has just ended.
+type undelivered struct {
 	bytes int
 	since time.Time // when it became less
 }
 
-// Waits reports whether a connection with so many bytes left should stay, and whether it is late: its peer has taken
+// waits reports whether a connection with so many bytes left should stay, and whether it is late: its peer has taken
 // nothing for at least most.
-func (u *Undelivered) Waits(left int, now time.Time, most time.Duration) (waits, late bool) {
+func (u *undelivered) waits(left int, now time.Time, most time.Duration) (stays, late bool) {
 	const ends = 2 // the end of each of two sockets counts as a byte
 	if left <= ends {
 		return false, false
@@ -34,9 +34,9 @@ func (u *Undelivered) Waits(left int, now time.Time, most time.Duration) (waits,
 	return !late, late
 }
 
-// Unsent returns how many bytes the kernel has still to deliver to a TCP socket's peer. It is 0 for a connection that
+// unsent returns how many bytes the kernel has still to deliver to a TCP socket's peer. It is 0 for a connection that
 // was reset.
-func Unsent(fd int) int {
+func unsent(fd int) int {
 	n, err := unix.IoctlGetInt(fd, unix.SIOCOUTQ)
 	if err != nil || n <= 0 {
 		return 0
@@ -56,16 +56,16 @@ func Deliver(ctx context.Context, c *net.TCPConn, most time.Duration) {
 		return
 	}
 	left := func() (n int) {
-		_ = raw.Control(func(fd uintptr) { n = Unsent(int(fd)) })
+		_ = raw.Control(func(fd uintptr) { n = unsent(int(fd)) })
 		return n
 	}
 	if left() == 0 {
 		return
 	}
 	_ = c.CloseWrite()
-	var u Undelivered
-	for pause := time.Millisecond; ; pause = min(2*pause, DeliveryPause) {
-		waits, late := u.Waits(left(), time.Now(), most)
+	var u undelivered
+	for pause := time.Millisecond; ; pause = min(2*pause, deliveryPause) {
+		waits, late := u.waits(left(), time.Now(), most)
 		if !waits && !late {
 			return
 		}

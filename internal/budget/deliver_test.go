@@ -36,7 +36,7 @@ func full(t *testing.T) (from, to *net.TCPConn) {
 	for piece, taken, left := make([]byte, 1<<20), 1, 0; taken > 0 || left == 0; {
 		_ = from.SetWriteDeadline(time.Now().Add(50 * time.Millisecond))
 		taken, _ = from.Write(piece)
-		_ = raw.Control(func(fd uintptr) { left = Unsent(int(fd)) })
+		_ = raw.Control(func(fd uintptr) { left = unsent(int(fd)) })
 	}
 	return from, to
 }

@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/daycare-run/sandbox/internal/egress/decisions"
-	"github.com/daycare-run/sandbox/internal/egress/nonblock"
+	"github.com/daycare-run/sandbox/internal/egress/sockopt"
 )
 
 // A relay carries connections to ports besides 80 and 443, and to addresses that may be reached whatever the name. The former
@@ -232,11 +232,9 @@ func (s *stack) relay(life context.Context, c *net.TCPConn, port uint16) {
 		case <-ctx.Done():
 		}
 	}()
-	if raw, err := c.SyscallConn(); err == nil {
-		_ = raw.Control(func(fd uintptr) { nonblock.BoundClient(int(fd), buffers) })
-	}
-	dialer := net.Dialer{Timeout: relayDial, KeepAliveConfig: nonblock.KeepAliveConfig, Control: func(_, _ string, raw syscall.RawConn) error {
-		return raw.Control(func(fd uintptr) { nonblock.BoundOrigin(int(fd), buffers) })
+	sockopt.Bound(c, buffers)
+	dialer := net.Dialer{Timeout: relayDial, KeepAliveConfig: sockopt.KeepAlive, Control: func(_, _ string, raw syscall.RawConn) error {
+		return raw.Control(func(fd uintptr) { sockopt.BoundOrigin(int(fd), buffers) })
 	}}
 	far, err := dialer.DialContext(ctx, "tcp4", to.String())
 	if err != nil {

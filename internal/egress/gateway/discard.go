@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"syscall"
 
-	"github.com/daycare-run/sandbox/internal/egress/nonblock"
+	"golang.org/x/sys/unix"
 )
 
 // queued is more than any socket's queue holds. Queues are first in, first out, so after taking so many, all that was there
@@ -17,21 +17,22 @@ func (c *Client) discard() error {
 	var faults []error
 	for _, conn := range c.DNSOverUDP {
 		faults = append(faults, empty(conn, func(fd int) error {
-			_, err := nonblock.Read(fd, make([]byte, 1))
+			_, err := unix.Read(fd, make([]byte, 1))
 			return err
 		}))
 	}
 	if c.Refused != nil {
 		faults = append(faults, empty(c.Refused, func(fd int) error {
-			_, err := nonblock.Read(fd, make([]byte, 1))
+			_, err := unix.Read(fd, make([]byte, 1))
 			return err
 		}))
 	}
 	for _, l := range c.listeners() {
 		faults = append(faults, empty(l, func(fd int) error {
-			one, _, err := nonblock.Accept(fd)
+			one, _, err := unix.Accept4(fd, unix.SOCK_CLOEXEC)
 			if err == nil {
-				nonblock.Reset(one)
+				_ = unix.SetsockoptLinger(one, unix.SOL_SOCKET, unix.SO_LINGER, &unix.Linger{Onoff: 1})
+				_ = unix.Close(one)
 			}
 			return err
 		}))
@@ -45,7 +46,7 @@ func empty(socket syscall.Conn, take func(fd int) error) error {
 	if err == nil {
 		err = raw.Control(func(fd uintptr) {
 			for range queued {
-				if errors.Is(take(int(fd)), nonblock.Again) {
+				if errors.Is(take(int(fd)), unix.EAGAIN) {
 					return
 				}
 			}

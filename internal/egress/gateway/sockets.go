@@ -11,7 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/daycare-run/sandbox/internal/egress/nonblock"
+	"github.com/daycare-run/sandbox/internal/egress/sockopt"
 )
 
 // sockets are the namespace's, as files to be handed over.
@@ -53,7 +53,7 @@ func openSockets(ctx context.Context, c Config, processors int) (_ *sockets, err
 		at = append(at, netip.AddrPortFrom(any4, port))
 	}
 	for _, where := range at {
-		config := net.ListenConfig{KeepAliveConfig: nonblock.KeepAliveConfig}
+		config := net.ListenConfig{KeepAliveConfig: sockopt.KeepAlive}
 		config.SetMultipathTCP(false)
 		l, err := config.Listen(ctx, "tcp4", where.String())
 		if err != nil {

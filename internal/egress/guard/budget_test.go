@@ -233,27 +233,35 @@ func TestInterimAnswersAreForgotten(t *testing.T) {
 	}
 }
 
-// held is what the kernel has in the buffers of a guard's TLS connections.
-func (r *rig) held() (bytes, sockets int) {
-	sum := make(chan [2]int)
-	r.loops[0].Post(func() {
-		var all [2]int
-		for s := range r.loops[0].Sessions() {
-			for _, fd := range []int{s.Client.FD(), s.Origin.FD()} {
-				var info [9]uint32 // SO_MEMINFO
-				size := uint32(unsafe.Sizeof(info))
-				_, _, errno := unix.Syscall6(unix.SYS_GETSOCKOPT, uintptr(fd), unix.SOL_SOCKET, unix.SO_MEMINFO, uintptr(unsafe.Pointer(&info)), uintptr(unsafe.Pointer(&size)), 0)
-				if errno == 0 {
-					all[0] += int(info[0] + info[6]) // what has been received, and what is to be sent
-					all[1]++
+// sockets calls do for each socket of the guard's flows.
+func (r *rig) sockets(do func(fd int)) {
+	r.endpoints.mu.Lock()
+	defer r.endpoints.mu.Unlock()
+	for _, state := range r.endpoints.active {
+		for f := range state.flows {
+			f.mu.Lock()
+			for _, c := range f.socks {
+				if raw, err := c.SyscallConn(); err == nil {
+					_ = raw.Control(func(fd uintptr) { do(int(fd)) })
 				}
 			}
-			all[0] += s.InPipes()
+			f.mu.Unlock()
 		}
-		sum <- all
+	}
+}
+
+// held is what the kernel has in the buffers of a guard's connections.
+func (r *rig) held() (bytes, sockets int) {
+	r.sockets(func(fd int) {
+		var info [9]uint32 // SO_MEMINFO
+		size := uint32(unsafe.Sizeof(info))
+		_, _, errno := unix.Syscall6(unix.SYS_GETSOCKOPT, uintptr(fd), unix.SOL_SOCKET, unix.SO_MEMINFO, uintptr(unsafe.Pointer(&info)), uintptr(unsafe.Pointer(&size)), 0)
+		if errno == 0 {
+			bytes += int(info[0] + info[6]) // what has been received, and what is to be sent
+			sockets++
+		}
 	})
-	all := <-sum
-	return all[0], all[1]
+	return bytes, sockets
 }
 
 // TestSlowReadersHoldLittle: 700 connections of one container whose client reads nothing.

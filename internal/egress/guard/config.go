@@ -50,8 +50,7 @@ type Config struct {
 	// to Relay, which must not block.
 	Direct func(endpoint Endpoint, addr netip.Addr) bool
 	Relay  func(c *net.TCPConn, port uint16)
-	// Known, if set, is called before Resolve, for TLS. It returns what Resolve would return, if that is
-	// known without waiting.
+	// Known, if set, is called before Resolve. It returns what Resolve would return, if that is known without waiting.
 	Known func(name string) (addrs []netip.Addr, known bool)
 	// Asked, if set, returns what an endpoint has probably meant by an address, for verdicts about what gives no name.
 	Asked func(endpoint Endpoint, addr netip.Addr) string
@@ -65,7 +64,7 @@ type Config struct {
 	Logger zerolog.Logger
 }
 
-// Limits bound what one client may use. All must be set. Timeouts of TLS connections may be up to 50 ms late.
+// Limits bound what one client may use. All must be set.
 type Limits struct {
 	// Connections is how many it may have open.
 	Connections int

@@ -6,66 +6,80 @@ import (
 	"net/netip"
 	"syscall"
 
-	"github.com/daycare-run/sandbox/internal/egress/nonblock"
+	"github.com/daycare-run/sandbox/internal/egress/decisions"
+	"github.com/daycare-run/sandbox/internal/egress/sockopt"
 )
 
-// connect resolves an allowed name for the connection's client and connects to the first of its addresses
-// that answers. The socket belongs to s. The error is a refusal.
-func (s *httpSession) connect(ctx context.Context, name string) (*originConn, *refusal) {
-	s.rest()
-	addrs, err := s.resolve(ctx, name)
+// connect resolves an allowed name for the flow's client and connects to the first of its addresses that answers. The socket
+// belongs to f, and what it takes of budgets is given back by giveSocket.
+func (f *flow) connect(ctx context.Context, name string) (*net.TCPConn, netip.AddrPort, *refusal) {
+	addrs, err := f.resolve(ctx, name)
 	last := unconnected(addrs, err)
 	if err != nil {
-		return nil, last
+		return nil, netip.AddrPort{}, last
 	}
-	most := s.guard.cfg.Limits
+	most := f.guard.cfg.Limits
 	ctx, cancel := context.WithTimeout(ctx, most.ConnectTotal)
 	defer cancel()
-	dialer := net.Dialer{Timeout: most.ConnectTimeout, KeepAliveConfig: nonblock.KeepAliveConfig, Control: s.prepare}
+	dialer := net.Dialer{Timeout: most.ConnectTimeout, KeepAliveConfig: sockopt.KeepAlive, Control: f.prepare}
 	for _, addr := range addrs {
 		addr = addr.Unmap()
-		if !s.mayConnect(addr) {
+		if !f.mayConnect(addr) {
 			continue
 		}
-		c, refused := s.connectTo(ctx, &dialer, netip.AddrPortFrom(addr, s.port))
+		to := netip.AddrPortFrom(addr, f.port)
+		c, refused := f.connectTo(ctx, &dialer, to)
 		if refused == nil {
-			return c, nil
+			return c, to, nil
 		}
 		last = refused
 		if ctx.Err() != nil {
 			break
 		}
 	}
-	return nil, last
+	return nil, netip.AddrPort{}, last
 }
 
 // connectTo connects to an address, never to a name: nothing is resolved again between the check and this.
-func (s *httpSession) connectTo(ctx context.Context, dialer *net.Dialer, to netip.AddrPort) (_ *originConn, refused *refusal) {
-	user := s.endpoint.User()
-	if refused := s.guard.takeSocket(user, to); refused != nil {
+func (f *flow) connectTo(ctx context.Context, dialer *net.Dialer, to netip.AddrPort) (_ *net.TCPConn, refused *refusal) {
+	if refused := f.takeSocket(to); refused != nil {
 		return nil, refused
 	}
-	defer func() {
-		if refused != nil {
-			s.guard.giveSocket(user, to, false)
-		}
-	}()
-	c, err := dialer.DialContext(ctx, "tcp", to.String())
-	if err != nil {
-		return nil, unreachable(err)
+	c, err := dialer.DialContext(ctx, "tcp4", to.String())
+	if err == nil && f.own(c.(*net.TCPConn)) {
+		return c.(*net.TCPConn), nil
 	}
-	tcp := c.(*net.TCPConn)
-	raw, err := tcp.SyscallConn()
-	if err != nil || !s.own(tcp) {
-		reset(tcp)
-		return nil, unreachable(err)
-	}
-	return &originConn{socket: newSocket(tcp, raw, s), to: to}, nil
+	f.giveSocket(to, false)
+	return nil, unreachable()
 }
 
-func (s *httpSession) prepare(_, _ string, socket syscall.RawConn) error {
+func (f *flow) prepare(_, _ string, socket syscall.RawConn) error {
 	return socket.Control(func(fd uintptr) {
-		nonblock.DelayAck(int(fd))
-		nonblock.BoundOrigin(int(fd), s.buffers)
+		sockopt.DelayAck(int(fd))
+		sockopt.BoundOrigin(int(fd), f.buffers)
 	})
+}
+
+// takeSocket takes what a connection to an origin needs from its user's budgets. For TLS it has its descriptor already.
+func (f *flow) takeSocket(to netip.AddrPort) *refusal {
+	b, user := f.guard.cfg.Budget, f.endpoint.User()
+	if f.plain && !b.Descriptors.Take(user, 1) {
+		return &refusal{verdict: decisions.Limited, reason: reasonSockets}
+	}
+	if !b.Ports.Take(user, to) {
+		if f.plain {
+			b.Descriptors.Give(user, 1)
+		}
+		return &refusal{verdict: decisions.Limited, reason: reasonPorts}
+	}
+	return nil
+}
+
+// giveSocket gives that back; kept says that the kernel keeps the port.
+func (f *flow) giveSocket(to netip.AddrPort, kept bool) {
+	b, user := f.guard.cfg.Budget, f.endpoint.User()
+	if f.plain {
+		b.Descriptors.Give(user, 1)
+	}
+	b.Ports.Give(user, to, kept)
 }

@@ -72,7 +72,7 @@ func (cs *endpoints) watch(ctx context.Context, revocation <-chan struct{}, t *e
 		defer cs.mu.Unlock()
 		delete(cs.active, revocation)
 		for f := range t.flows {
-			f.cut()
+			go f.abort() // which may wait for turns
 		}
 	case <-ctx.Done():
 	}
@@ -88,7 +88,7 @@ func (g *Guard) Recheck(ep Endpoint) {
 	}
 	for f := range t.flows {
 		if name := f.name.Load(); name != nil && !ep.Allows(*name) {
-			f.cut()
+			go f.abort() // which may wait for turns
 		}
 	}
 }
@@ -124,7 +124,7 @@ func (cs *endpoints) abortAll() {
 	cs.closed = true
 	for _, t := range cs.active {
 		for f := range t.flows {
-			f.cut()
+			go f.abort() // which may wait for turns
 		}
 	}
 }

@@ -123,3 +123,75 @@ func BenchmarkBesideStreams(b *testing.B) {
 		})
 	}
 }
+
+// BenchmarkProcessor is what a guard alone in its process runs for a TLS connection, and for a gibibyte of it.
+func BenchmarkProcessor(b *testing.B) {
+	port, origin := rawOrigin(b)
+	go func() {
+		block := make([]byte, 64<<10)
+		for c := range origin {
+			go func() {
+				_, _ = c.Read(make([]byte, 4<<10))
+				_, _ = c.Write([]byte{21, 3, 3, 0, 2, 1, 0})
+				wants := make([]byte, 1)
+				if _, err := c.Read(wants); err == nil {
+					for range int64(wants[0]) << 30 / int64(len(block)) {
+						_, _ = c.Write(block)
+					}
+				}
+				_ = c.Close()
+			}()
+		}
+	}()
+	hello := records(message(named("allowed.example")), recordMost)
+	for _, c := range []struct {
+		what      string
+		gibibytes byte
+	}{{"connection", 0}, {"gibibyte", 1}} {
+		b.Run(c.what, func(b *testing.B) {
+			p := startAlone(b, port, port)
+			once := func() {
+				conn := dial(b, p.tls)
+				_ = conn.SetDeadline(time.Time{})
+				_, _ = conn.Write(hello)
+				if _, err := io.ReadFull(conn, make([]byte, 7)); err != nil {
+					b.Fatal(err)
+				}
+				_, _ = conn.Write([]byte{c.gibibytes})
+				if n, err := io.Copy(io.Discard, conn); n != int64(c.gibibytes)<<30 || err != nil {
+					b.Fatal(n, err)
+				}
+				_ = conn.Close()
+			}
+			once()
+			before := p.processor(b)
+			n := 0
+			for b.Loop() {
+				once()
+				n++
+			}
+			b.ReportMetric(float64((p.processor(b)-before).Microseconds())/float64(n), "processor-µs/op")
+		})
+	}
+}
+
+// processor is how long the process has run.
+func (p process) processor(t testing.TB) (ran time.Duration) {
+	t.Helper()
+	threads, err := os.ReadDir(fmt.Sprintf("/proc/%d/task", p.pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, thread := range threads {
+		stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%s/schedstat", p.pid, thread.Name()))
+		if err != nil {
+			t.Fatal(err)
+		}
+		var ns int64
+		if _, err := fmt.Sscan(string(stat), &ns); err != nil {
+			t.Fatal(err)
+		}
+		ran += time.Duration(ns)
+	}
+	return ran
+}

@@ -2,13 +2,12 @@ package guard
 
 import (
 	"context"
-	"errors"
 	"net"
 	"net/netip"
 	"sync/atomic"
 
 	"github.com/daycare-run/sandbox/internal/egress/decisions"
-	"github.com/daycare-run/sandbox/internal/egress/nonblock"
+	"github.com/daycare-run/sandbox/internal/egress/sockopt"
 )
 
 // flow is one connection of a client.
@@ -24,12 +23,11 @@ type flow struct {
 	kept    bufferCount
 	// name is what the flow has asked for, until that has been answered; nil while it asks for nothing.
 	name atomic.Pointer[string]
-	// cut ends the flow at once; any goroutine may call it, and it does not wait.
-	cut func()
+	owned
 }
 
 // enter finds whose connection a socket is, and counts the flow. It reports false if the connection must end now.
-func (f *flow) enter(life context.Context, socket int, source netip.Addr) bool {
+func (f *flow) enter(life context.Context, c *net.TCPConn, source netip.Addr) bool {
 	g := f.guard
 	ep, known := g.cfg.Endpoint(source)
 	if !known {
@@ -49,13 +47,12 @@ func (f *flow) enter(life context.Context, socket int, source netip.Addr) bool {
 		f.decide("", &refusal{verdict: decisions.Limited, reason: reasonTooMany})
 		return false
 	}
-	nonblock.BoundClient(socket, f.buffers)
+	sockopt.Bound(c, f.buffers)
 	return true
 }
 
 // direct hands a connection that may be made whatever the name to the relay, and reports whether it is such a connection.
-// The relay then owns the socket; socket returns it, or has closed it.
-func (g *Guard) direct(source, to netip.Addr, port uint16, socket func() (*net.TCPConn, error)) bool {
+func (g *Guard) direct(c *net.TCPConn, source, to netip.Addr, port uint16) bool {
 	if g.cfg.Direct == nil {
 		return false
 	}
@@ -63,9 +60,7 @@ func (g *Guard) direct(source, to netip.Addr, port uint16, socket func() (*net.T
 	if !known || !g.cfg.Direct(ep, to) {
 		return false
 	}
-	if c, err := socket(); err == nil {
-		g.cfg.Relay(c, port)
-	}
+	g.cfg.Relay(c, port)
 	return true
 }
 
@@ -78,6 +73,11 @@ func (f *flow) asksFor(name string) bool {
 
 // resolve finds the addresses of an allowed name. It blocks.
 func (f *flow) resolve(ctx context.Context, name string) ([]netip.Addr, error) {
+	if known := f.guard.cfg.Known; known != nil {
+		if addrs, ok := known(name); ok {
+			return addrs, nil
+		}
+	}
 	ctx, cancel := context.WithTimeout(ctx, f.guard.cfg.Limits.ResolveTimeout)
 	defer cancel()
 	return f.guard.cfg.Resolve(ctx, f.endpoint, name)
@@ -88,14 +88,8 @@ func (f *flow) mayConnect(addr netip.Addr) bool {
 	return addr.Is4() && f.guard.cfg.MayConnect(f.endpoint, addr)
 }
 
-// errPorts means that the user has used up its ports towards an address.
-var errPorts = errors.New("the user's share of the ports towards this address is used up")
-
 // unreachable returns why an address could not be connected to.
-func unreachable(err error) *refusal {
-	if errors.Is(err, errPorts) {
-		return &refusal{verdict: decisions.Limited, reason: reasonPorts}
-	}
+func unreachable() *refusal {
 	return &refusal{verdict: decisions.Failed, reason: reasonUnreachable}
 }
 

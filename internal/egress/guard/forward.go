@@ -120,11 +120,12 @@ func (s *httpSession) newTransport() *http.Transport {
 			if err != nil {
 				return nil, fmt.Errorf("cannot connect to %q: %w", addr, err)
 			}
-			c, refused := s.connect(ctx, name)
+			s.rest()
+			c, to, refused := s.connect(ctx, name)
 			if refused != nil {
 				return nil, refused
 			}
-			return c, nil
+			return &originConn{socket: newSocket(s.guard.newEnd(c, s.endpoint.User()), s), to: to}, nil
 		},
 		DisableCompression:     true,
 		MaxIdleConns:           1,

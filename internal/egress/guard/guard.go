@@ -11,11 +11,16 @@
 // one's name. Of Encrypted Client Hello only the outer name is seen, and that is what must be
 // allowed; what goes on inside TLS (another Host, a renegotiation) is not seen at all.
 //
-// After that the bytes are spliced in the kernel. TLS connections have no goroutines: see package poller. A session is
-// one connection: its next step is one of its methods, which goes as far as it can without waiting.
+// After that the bytes are spliced in the kernel. A flow has goroutines of its own, and everything
+// that it copies goes through an end, in turns by user. A poller of our own, with sessions as state
+// machines, was measured beside this on two cores. It took 0.25 ms of processor for a connection
+// instead of 0.28, 0.41 s for a gibibyte instead of 0.5, and 6 MB for 2,000 idle connections instead
+// of 27. A handshake beside 200 streams of another user took 2.9 ms instead of 3.3. But it was a
+// thousand lines more, and HTTP could not use it.
 //
-// These are per user, not per connection: turns (by the poller for TLS, by a semaphore for HTTP), how much HTTP is parsed and
-// written at a time (work), and what is taken of the host: descriptors, ports, bytes in this process and in the kernel (reserve).
+// These are per user, not per connection: turns (semaphore), how much HTTP is parsed and written at
+// a time (work), and what is taken of the host: descriptors, ports, bytes in this process and in the
+// kernel (reserve).
 //
 // HTTP is parsed by net/http's server and written again by net/http's transport, through
 // httputil.ReverseProxy: what the origin gets is one well-formed request whose Host is the name that
@@ -33,13 +38,12 @@ import (
 	"net"
 	"net/http"
 	"net/http/httputil"
-	"net/netip"
 	"runtime"
 	"sync"
 	"sync/atomic"
 
+	"github.com/daycare-run/sandbox/internal/budget"
 	"github.com/daycare-run/sandbox/internal/egress/decisions"
-	"github.com/daycare-run/sandbox/internal/egress/poller"
 )
 
 // Guard accepts the connections that come to a gateway. Make one with New.
@@ -48,12 +52,12 @@ type Guard struct {
 	endpoints endpoints
 	open      atomic.Int64 // connections of clients
 	turns     *semaphore
+	pipes     *pipes
 	work      *work
 	server    *http.Server
 	proxy     *httputil.ReverseProxy
 
-	loops   []*poller.Loop
-	carried atomic.Uint32 // connections, by which the next one's loop is chosen
+	life    context.Context
 	stop    context.CancelFunc
 	running sync.WaitGroup
 }
@@ -69,7 +73,9 @@ func New(cfg Config) (*Guard, error) {
 	}
 	g := &Guard{cfg: cfg}
 	g.endpoints.active = map[<-chan struct{}]*endpointState{}
-	g.turns, g.work = newSemaphore(runtime.GOMAXPROCS(0)), newWork(runtime.GOMAXPROCS(0))
+	// The other half of the processors is for the rest of the service.
+	g.turns, g.work = newSemaphore(max(1, runtime.GOMAXPROCS(0)/2)), newWork(runtime.GOMAXPROCS(0))
+	g.pipes = &pipes{inUse: budget.NewPool(pipesMost, 0)}
 	g.proxy = g.newProxy()
 	g.server = g.newServer()
 	return g, nil
@@ -79,23 +85,19 @@ func New(cfg Config) (*Guard, error) {
 // or until ctx ends, after which Shutdown must still be called.
 func (g *Guard) Start(ctx context.Context) error {
 	ctx, g.stop = context.WithCancel(ctx)
-	if err := g.makeLoops(ctx); err != nil {
-		g.stop()
-		g.closeListeners()
-		for _, l := range g.loops {
-			l.Close()
-		}
-		return fmt.Errorf("cannot start the guard: %w", err)
-	}
-	plain := &httpListener{TCPListener: g.cfg.HTTP, guard: g, life: ctx}
+	g.life = ctx
+	secure := &listener{TCPListener: g.cfg.TLS, guard: g, life: ctx, port: g.cfg.TLSPort}
+	plain := httpListener{&listener{TCPListener: g.cfg.HTTP, guard: g, life: ctx, port: g.cfg.HTTPPort, plain: true}}
 	g.server.BaseContext = func(net.Listener) context.Context { return ctx }
-	for _, l := range g.loops {
-		g.running.Go(func() {
-			if err := l.Run(); err != nil {
-				g.cfg.Logger.Error().Err(err).Msg("guard stopped serving TLS connections")
+	g.running.Go(func() {
+		for {
+			f, client, err := secure.next()
+			if err != nil {
+				return
 			}
-		})
-	}
+			g.running.Go(func() { g.serveTLS(ctx, f, client) })
+		}
+	})
 	g.running.Go(func() {
 		if err := g.server.Serve(plain); !errors.Is(err, http.ErrServerClosed) && ctx.Err() == nil {
 			g.cfg.Logger.Error().Err(err).Msg("guard stopped accepting HTTP")
@@ -106,9 +108,7 @@ func (g *Guard) Start(ctx context.Context) error {
 		g.closeListeners()
 		_ = g.server.Close()
 		g.endpoints.abortAll()
-		for _, l := range g.loops {
-			l.Post(l.Stop)
-		}
+		g.pipes.close()
 	})
 	return nil
 }
@@ -137,26 +137,18 @@ func (g *Guard) closeListeners() {
 	_, _ = g.cfg.TLS.Close(), g.cfg.HTTP.Close()
 }
 
-// makeLoops makes the loops of TLS connections, half as many as there are processors: the other half is for the rest
-// of the service.
-func (g *Guard) makeLoops(ctx context.Context) error {
-	for range max(1, runtime.GOMAXPROCS(0)/2) {
-		l, err := poller.New()
-		if err != nil {
-			return err
-		}
-		g.loops = append(g.loops, l)
+// Carry passes bytes between an endpoint and a server, taking turns with the connections of all users. It returns when
+// both sides have ended, or ctx has, and closes the two connections.
+func (g *Guard) Carry(ctx context.Context, ep Endpoint, near, far *net.TCPConn) {
+	o := &owned{}
+	defer o.close()
+	defer context.AfterFunc(ctx, o.abort)()
+	defer context.AfterFunc(g.life, o.abort)()
+	if o.own(near) && o.own(far) {
+		user := ep.User()
+		r := relay{owned: o, pipes: g.pipes, client: g.newEnd(near, user), origin: g.newEnd(far, user), atOnce: true, idle: g.cfg.Limits.HalfClosedIdle}
+		r.run(ctx)
 	}
-	accepts := func(l *poller.Loop, fd int, source netip.Addr) *poller.Session {
-		if s := g.newSession(ctx, l, fd, source); s != nil {
-			return &s.Session
-		}
-		return nil
-	}
-	err := poller.Accept(g.loops, g.cfg.TLS, accepts, func(err error) {
-		g.cfg.Logger.Error().Err(err).Msg("guard cannot accept a TLS connection")
-	})
-	return errors.Join(err, g.cfg.TLS.Close()) // the loops have a descriptor of their own, which Go's poller does not watch
 }
 
 // Open returns how many connections of clients are open.

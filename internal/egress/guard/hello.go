@@ -1,13 +1,11 @@
 package guard
 
 import (
-	"errors"
-	"io"
+	"sync"
 
 	"golang.org/x/crypto/cryptobyte"
 
 	"github.com/daycare-run/sandbox/internal/egress/decisions"
-	"github.com/daycare-run/sandbox/internal/egress/nonblock"
 )
 
 // hello takes a ClientHello out of the records that carry it, as the bytes arrive. Each byte is
@@ -140,26 +138,16 @@ func (h *hello) appended(to, more []byte) []byte {
 // helloShare is how much of a hello is read at once.
 const helloShare = 16 << 10
 
-// read reads what has arrived, by way of scratch. It reports whether the hello is complete.
-func (h *hello) read(from io.Reader, scratch []byte) (bool, *refusal) {
-	for {
-		if done, r := h.next(); done || r != nil {
-			return done, r
+// add adds what has arrived. It reports whether the hello is complete.
+func (h *hello) add(p []byte) (bool, *refusal) {
+	if len(p) > 0 {
+		raw := h.appended(h.raw, p)
+		if raw == nil {
+			return false, &refusal{verdict: decisions.Limited, reason: reasonHellos}
 		}
-		n, err := from.Read(scratch)
-		switch {
-		case n > 0:
-			raw := h.appended(h.raw, scratch[:n])
-			if raw == nil {
-				return false, &refusal{verdict: decisions.Limited, reason: reasonHellos}
-			}
-			h.raw = raw
-		case errors.Is(err, nonblock.Again):
-			return false, nil
-		default:
-			return false, &refusal{verdict: decisions.Malformed, reason: reasonCutShort}
-		}
+		h.raw = raw
 	}
+	return h.next()
 }
 
 // serverName finds the one host name in a complete ClientHello message.
@@ -182,7 +170,8 @@ func serverName(message []byte) (string, *refusal) {
 		return "", bad
 	}
 	var named cryptobyte.String
-	var seen kinds
+	seen := seenKinds.Get().(*kinds)
+	defer func() { *seen = kinds{}; seenKinds.Put(seen) }()
 	for !extras.Empty() {
 		var kind uint16
 		var value cryptobyte.String
@@ -202,6 +191,9 @@ func serverName(message []byte) (string, *refusal) {
 
 // kinds is a set of extensions. A map would take a millisecond for as many as a hello has room for.
 type kinds [1 << 16 / 64]uint64
+
+// seenKinds are not on stacks, which would stay large.
+var seenKinds = sync.Pool{New: func() any { return new(kinds) }}
 
 func (k *kinds) add(kind uint16)      { k[kind/64] |= 1 << (kind % 64) }
 func (k *kinds) has(kind uint16) bool { return k[kind/64]&(1<<(kind%64)) != 0 }

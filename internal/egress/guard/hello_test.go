@@ -86,9 +86,21 @@ func padded(size int) []byte {
 	return message(named("allowed.example"), extension{21, make([]byte, rest)})
 }
 
+// read adds what a reader has until that is enough.
+func (h *hello) read(from io.Reader) (complete bool, refused *refusal) {
+	p := make([]byte, helloShare)
+	for !complete && refused == nil {
+		n, err := from.Read(p)
+		if complete, refused = h.add(p[:n]); err != nil && !complete && refused == nil {
+			return false, malformed(reasonCutShort)
+		}
+	}
+	return complete, refused
+}
+
 func parse(from io.Reader) (string, *refusal) {
 	h := &hello{limit: 64 << 10}
-	if _, r := h.read(from, make([]byte, helloShare)); r != nil {
+	if _, r := h.read(from); r != nil {
 		return "", r
 	}
 	return serverName(h.message)
@@ -214,7 +226,7 @@ func TestKindsAreKeptApart(t *testing.T) {
 func TestTheSecondHelloMayComeLater(t *testing.T) {
 	raw := append([]byte{20, 3, 3, 0, 1, 1, 23, 3, 3, 0, 2, 7, 7}, records(message(named("allowed.example")), 50)...)
 	h := &hello{limit: 64 << 10, skipsOthers: true}
-	if done, r := h.read(iotest.OneByteReader(bytes.NewReader(raw)), make([]byte, helloShare)); !done || r != nil || h.at != len(raw) {
+	if done, r := h.read(iotest.OneByteReader(bytes.NewReader(raw))); !done || r != nil || h.at != len(raw) {
 		t.Fatalf("%v, %d bytes of %d", r, h.at, len(raw))
 	}
 	if name, r := serverName(h.message); name != "allowed.example" {

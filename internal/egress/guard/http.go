@@ -5,10 +5,8 @@ import (
 	"fmt"
 	"net"
 	"net/http"
-	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"sync/atomic"
 
 	"github.com/daycare-run/sandbox/internal/egress/decisions"
@@ -30,10 +28,6 @@ type httpSession struct {
 	refused atomic.Bool
 	working atomic.Bool // what was read is being worked on
 
-	mu      sync.Mutex // guards what follows
-	aborted bool
-	cancel  context.CancelFunc
-	socks   []*net.TCPConn
 }
 
 type sessionKey struct{}
@@ -87,57 +81,9 @@ func (g *Guard) connState(c net.Conn, state http.ConnState) {
 func (s *httpSession) leave() {
 	s.rest()
 	s.transport.CloseIdleConnections() // so that the client's socket is all that is left
-	s.end(func(c *net.TCPConn) { _ = c.Close() })
+	s.close()
 	s.guard.endpoints.leave(s.flow)
 	s.guard.running.Done()
-}
-
-// abort ends the connection at once: what is still to be sent is thrown away.
-func (s *httpSession) abort() { s.end(reset) }
-
-func (s *httpSession) end(how func(*net.TCPConn)) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.aborted = true
-	if s.cancel != nil {
-		s.cancel()
-	}
-	for _, c := range s.socks {
-		how(c)
-	}
-	s.socks = nil
-}
-
-// context returns a context that ends with the connection.
-func (s *httpSession) context(parent context.Context) context.Context {
-	ctx, cancel := context.WithCancel(parent)
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.cancel = cancel
-	if s.aborted {
-		cancel()
-	}
-	return ctx
-}
-
-// own makes a socket end with s. If s has ended already, it closes the socket and reports false.
-func (s *httpSession) own(c *net.TCPConn) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.aborted {
-		reset(c)
-		return false
-	}
-	s.socks = append(s.socks, c)
-	return true
-}
-
-// disown closes a socket that s owns.
-func (s *httpSession) disown(c *net.TCPConn) error {
-	s.mu.Lock()
-	s.socks = slices.DeleteFunc(s.socks, func(one *net.TCPConn) bool { return one == c })
-	s.mu.Unlock()
-	return c.Close()
 }
 
 func (g *Guard) serveHTTP(to http.ResponseWriter, r *http.Request) {

@@ -6,64 +6,69 @@ import (
 	"net"
 	"net/netip"
 	"time"
+
+	"github.com/daycare-run/sandbox/internal/egress/sockopt"
 )
 
 // acceptPause is the pause after an accept that has failed.
 const acceptPause = 100 * time.Millisecond
 
-// httpListener accepts HTTP connections of clients, within their limits.
-type httpListener struct {
+// listener accepts connections of clients to one port, within their limits.
+type listener struct {
 	*net.TCPListener
 	guard *Guard
 	life  context.Context // the guard's
+	port  uint16
+	plain bool
 }
 
-// Accept returns a *conn. Its only error is that the listener is closed: any error ends the server.
-func (l *httpListener) Accept() (net.Conn, error) {
+// next waits for the next connection. Its only error is that the listener is closed.
+func (l *listener) next() (*flow, *end, error) {
 	for {
 		c, err := l.AcceptTCP()
 		if l.life.Err() != nil || errors.Is(err, net.ErrClosed) {
 			if c != nil {
 				reset(c)
 			}
-			return nil, net.ErrClosed
+			return nil, nil, net.ErrClosed
 		}
 		if err != nil {
-			l.guard.cfg.Logger.Error().Err(err).Msg("cannot accept an HTTP connection")
+			// Most likely descriptors have run out, and connections that end will free some.
+			l.guard.cfg.Logger.Error().Err(err).Msg("guard cannot accept a connection")
 			select {
 			case <-l.life.Done():
 			case <-time.After(acceptPause):
 			}
 			continue
 		}
-		if l.guard.direct(peer(c.RemoteAddr()).Addr(), peer(c.LocalAddr()).Addr(), l.guard.cfg.HTTPPort, func() (*net.TCPConn, error) { return c, nil }) {
+		source, to := peer(c.RemoteAddr()).Addr(), peer(c.LocalAddr()).Addr()
+		if l.guard.direct(c, source, to, l.port) {
 			continue
 		}
-		s := &httpSession{flow: &flow{guard: l.guard, port: l.guard.cfg.HTTPPort, to: peer(c.LocalAddr()).Addr(), plain: true}}
-		s.cut = s.abort
-		s.own(c)
-		raw, err := c.SyscallConn()
-		admitted := false
-		if err == nil {
-			err = raw.Control(func(fd uintptr) {
-				admitted = s.enter(l.life, int(fd), peer(c.RemoteAddr()).Addr())
-			})
-		}
-		if err != nil || !admitted {
+		_ = c.SetKeepAliveConfig(sockopt.KeepAlive)
+		f := &flow{guard: l.guard, port: l.port, to: to, plain: l.plain}
+		f.own(c)
+		if !f.enter(l.life, c, source) {
 			reset(c)
 			continue
 		}
-		return &conn{newSocket(c, raw, s)}, nil
+		return f, l.guard.newEnd(c, f.endpoint.User()), nil
 	}
+}
+
+// httpListener is for net/http.
+type httpListener struct{ *listener }
+
+// Accept returns a *conn. Its only error is that the listener is closed: any error ends the server.
+func (l httpListener) Accept() (net.Conn, error) {
+	f, client, err := l.next()
+	if err != nil {
+		return nil, err
+	}
+	return &conn{newSocket(client, &httpSession{flow: f})}, nil
 }
 
 func peer(addr net.Addr) netip.AddrPort {
 	a := addr.(*net.TCPAddr).AddrPort()
 	return netip.AddrPortFrom(a.Addr().Unmap().WithZone(""), a.Port())
-}
-
-// reset closes a connection and discards what is still to be sent: the peer gets a reset, and nothing more is sent.
-func reset(c *net.TCPConn) {
-	_ = c.SetLinger(0)
-	_ = c.Close()
 }

@@ -1,13 +1,9 @@
 package guard
 
 import (
-	"errors"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/daycare-run/sandbox/internal/egress/decisions"
-	"github.com/daycare-run/sandbox/internal/egress/nonblock"
 )
 
 // TLS alerts give the program's library an ordinary error at once.
@@ -28,13 +24,12 @@ const (
 func (s *session) refuse(r *refusal) {
 	raw := s.hello.raw
 	if r.reason == reasonCutShort && len(raw) == 0 {
-		s.finish()
 		return
 	}
-	s.flow.decide(s.name, r)
+	s.decide(s.name, r)
 	switch {
 	case r.verdict == decisions.Limited || len(raw) == 0 || raw[0] != recordHandshake:
-		s.Reset()
+		s.abort()
 	case r.verdict == decisions.Malformed:
 		s.alert(alertDecodeError)
 	case r.reason == reasonNotAllowed:
@@ -48,29 +43,15 @@ func (s *session) refuse(r *refusal) {
 // were closed while something is unread, the kernel would discard the alert.
 func (s *session) alert(alert byte) {
 	const fatal = 2
-	s.Client.Unsent = []byte{recordAlert, 3, 3, 0, 2, fatal, alert}
-	if sent, _ := s.Client.Send(); !sent {
-		s.Reset()
+	_ = s.client.SetDeadline(time.Now().Add(lingerTime))
+	if _, err := s.client.Write([]byte{recordAlert, 3, 3, 0, 2, fatal, alert}); err != nil {
+		s.abort()
 		return
 	}
-	nonblock.Shutdown(s.Client.FD(), unix.SHUT_WR)
-	s.lingering = lingerBytes
-	s.next = (*session).awaitEnd
-	s.Within(lingerTime, s.finish)
-	s.awaitEnd()
-}
-
-func (s *session) awaitEnd() {
-	var p [4 << 10]byte
-	for s.lingering > 0 {
-		n, err := s.Client.Read(p[:])
-		if errors.Is(err, nonblock.Again) {
+	_ = s.client.CloseWrite()
+	for left := lingerBytes; left > 0; {
+		if s.client.receive(min(left, turnShare), func(p []byte) { left -= len(p) }) != nil {
 			return
 		}
-		if err != nil {
-			break
-		}
-		s.lingering -= n
 	}
-	s.finish()
 }

@@ -1,9 +1,12 @@
 package guard
 
-import "sync"
+import (
+	"runtime"
+	"sync"
+)
 
-// semaphore lets only as many goroutines copy at a time as there are processors, and users take turns: Go's scheduler
-// is fair to goroutines, of which a user has as many as it likes. Code that has acquired it must not block.
+// semaphore lets only so many goroutines copy at a time, and users take turns: Go's scheduler is fair
+// to goroutines, of which a user has as many as it likes. Code that has acquired it must not block.
 type semaphore struct {
 	mu     sync.Mutex
 	free   int
@@ -41,8 +44,11 @@ func (s *semaphore) acquire(user string) {
 	<-mine
 }
 
-// release gives the turn to the user who is next.
+// release gives the turn to the user who is next. It yields: a goroutine that was just woken runs
+// before those that wait for a processor, so a chain of turns would keep them from one, and from
+// their own turns, for as long as 10 ms.
 func (s *semaphore) release() {
+	defer runtime.Gosched()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if len(s.order) == 0 {

@@ -3,15 +3,13 @@ package guard
 import (
 	"context"
 	"io"
+
 	"net"
 	"os"
-	"runtime"
 	"strings"
 	"testing"
 
 	"golang.org/x/sys/unix"
-
-	"github.com/daycare-run/sandbox/internal/egress/decisions"
 )
 
 func TestNoDescriptorStays(t *testing.T) {
@@ -86,62 +84,4 @@ func TestOutOfDescriptors(t *testing.T) {
 	if _, err := io.ReadFull(c, make([]byte, 7)); err != nil {
 		t.Error(err)
 	}
-}
-
-// TestLimitsBoundWhatWaits: a connection that waits for a busy loop is counted already.
-func TestLimitsBoundWhatWaits(t *testing.T) {
-	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(4))
-	r := newRig(t, 1, 0, func(c *Config) { c.Limits.Connections = 3 })
-	busy := make(chan bool)
-	r.loops[1].Post(func() { <-busy })
-	for range 20 {
-		if c, err := net.Dial("tcp", r.tls); err == nil { // or the reset came first
-			t.Cleanup(func() { _ = c.Close() })
-		}
-	}
-	eventually(t, "not all were decided", func() bool { return r.counted(decisions.Limited) == 17 })
-	if open := r.Open(); open != 3 {
-		t.Errorf("%d are open", open)
-	}
-	close(busy)
-}
-
-// TestALoopThatIsGone: connections that would have been its are reset, once, and the others served.
-func TestALoopThatIsGone(t *testing.T) {
-	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(4))
-	r := newRig(t, 1, 0, nil)
-	gone := r.loops[1]
-	gone.Post(gone.Stop)
-	eventually(t, "it does not end", func() bool { return !gone.Post(func() {}) })
-	for range 10 {
-		if c, err := net.Dial("tcp", r.tls); err == nil { // or the reset came first
-			t.Cleanup(func() { _ = c.Close() })
-		}
-	}
-	served := func() int {
-		sessions := make(chan int)
-		r.loops[0].Post(func() { sessions <- len(r.loops[0].Sessions()) })
-		return <-sessions
-	}
-	eventually(t, "half of them are not open", func() bool { return served() == 5 && r.Open() == 5 })
-
-	s := r.newSession(t.Context(), gone, boundSocket(t), loopback)
-	s.Reset()
-	s.Reset()
-	if open := r.Open(); open != 5 {
-		t.Errorf("%d are open", open)
-	}
-}
-
-// boundSocket is the descriptor of a socket that has an address. It is its caller's.
-func boundSocket(t *testing.T) int {
-	t.Helper()
-	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := unix.Bind(fd, &unix.SockaddrInet4{Addr: loopback.As4()}); err != nil {
-		t.Fatal(err)
-	}
-	return fd
 }

@@ -5,11 +5,9 @@ import (
 	"context"
 	"crypto/tls"
 	"errors"
-	"fmt"
 	"io"
 	"net"
 	"net/netip"
-	"runtime"
 	"sync"
 	"syscall"
 	"testing"
@@ -108,20 +106,17 @@ func TestBothEndsAreKeptAlive(t *testing.T) {
 	port, origin := rawOrigin(t)
 	r := newRig(t, port, 0, nil)
 	established(r, origin)
-	got := make(chan [2]int, 2)
-	r.loops[0].Post(func() {
-		for s := range r.loops[0].Sessions() {
-			for _, fd := range []int{s.Client.FD(), s.Origin.FD()} {
-				on, _ := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_KEEPALIVE)
-				idle, _ := unix.GetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_KEEPIDLE)
-				got <- [2]int{on, idle}
-			}
+	sockets := 0
+	r.sockets(func(fd int) {
+		sockets++
+		on, _ := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_KEEPALIVE)
+		idle, _ := unix.GetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_KEEPIDLE)
+		if on != 1 || idle != 60 {
+			t.Errorf("keep-alive is %d after %d s", on, idle)
 		}
 	})
-	for range 2 {
-		if g := <-got; g != [2]int{1, 60} {
-			t.Errorf("keep-alive is %d after %d s", g[0], g[1])
-		}
+	if sockets != 2 {
+		t.Errorf("%d sockets", sockets)
 	}
 }
 
@@ -190,55 +185,4 @@ func TestManyComeAtOnce(t *testing.T) {
 	}
 	close(others)
 	eventually(t, "not all were accepted", func() bool { return r.Open() == many })
-}
-
-// TestManyLoops: connections are dealt out evenly, and work on each.
-func TestManyLoops(t *testing.T) {
-	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(8))
-	const each = 5
-	o := newTLSOrigin(t, echo, nil)
-	r := newRig(t, o.port, 0, nil)
-	if n := len(r.loops); n != 4 {
-		t.Fatalf("%d loops for 8 processors", n)
-	}
-	var clients sync.WaitGroup
-	for i := range 4 * each {
-		clients.Go(func() {
-			dialer := &net.Dialer{Deadline: time.Now().Add(patience)}
-			c, err := tls.DialWithDialer(dialer, "tcp", r.tls, &tls.Config{ServerName: "allowed.example", RootCAs: trust()})
-			if err != nil {
-				t.Error(err)
-				return
-			}
-			t.Cleanup(func() { _ = c.Close() })
-			_ = c.SetDeadline(time.Now().Add(patience))
-			said := fmt.Sprintf("hello %d", i)
-			_, _ = io.WriteString(c, said)
-			got := make([]byte, len(said))
-			if _, err := io.ReadFull(c, got); err != nil || string(got) != said {
-				t.Errorf("%q, %v", got, err)
-			}
-		})
-	}
-	clients.Wait()
-	for i, l := range r.loops {
-		sessions := make(chan int)
-		l.Post(func() { sessions <- len(l.Sessions()) })
-		if n := <-sessions; n != each {
-			t.Errorf("loop %d has %d sessions", i, n)
-		}
-	}
-}
-
-// TestNothingIsDoneByWhoIsGone: what is posted to a loop that has ended is refused, not forgotten.
-func TestNothingIsDoneByWhoIsGone(t *testing.T) {
-	r := newRig(t, 1, 0, nil)
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
-	defer cancel()
-	if err := r.Shutdown(ctx); err != nil {
-		t.Fatal(err)
-	}
-	if r.loops[0].Post(func() { t.Error("done nevertheless") }) {
-		t.Error("taken")
-	}
 }

@@ -1,0 +1,115 @@
+package guard
+
+import (
+	"context"
+	"errors"
+	"io"
+	"sync/atomic"
+	"time"
+
+	"github.com/daycare-run/sandbox/internal/budget"
+)
+
+// relay passes bytes between a client and an origin until both have ended, with a goroutine for each direction.
+type relay struct {
+	*owned
+	pipes          *pipes
+	client, origin *end
+	// atOnce says that the client's end is passed on at once: the server may wait for it.
+	atOnce bool
+	// idle is how long one direction may be idle once the other has ended.
+	idle       time.Duration
+	halfClosed atomic.Bool
+	downEnded  chan struct{}
+	// endedFirst says that this side ended the connection to the origin first: the kernel keeps its port.
+	endedFirst bool
+}
+
+// closeDelay is how long a server has to end a connection whose client has ended it, before we do: the side that
+// ends it first keeps the port for a minute, and a server has more of them. It is enough for a round trip.
+const closeDelay = 250 * time.Millisecond
+
+var errBroken = errors.New("the client takes nothing any more")
+
+// run returns when both directions have ended and everything is delivered: until then the flow counts. After an error it
+// resets both sides: the other one must not take that for an orderly end.
+func (r *relay) run(life context.Context) {
+	r.downEnded = make(chan struct{})
+	upEnded := make(chan error, 1)
+	go func() {
+		err := r.up()
+		if err != nil {
+			r.abort()
+		}
+		upEnded <- err
+	}()
+	err := r.pass(r.origin, r.client)
+	if err != nil {
+		r.abort()
+	}
+	close(r.downEnded)
+	if err == nil {
+		_ = r.client.CloseWrite()
+		r.bound(r.client, r.origin)
+	}
+	if err = errors.Join(err, <-upEnded); err == nil {
+		budget.Deliver(life, r.client.TCPConn, r.idle)
+		budget.Deliver(life, r.origin.TCPConn, r.idle)
+	}
+}
+
+// up passes on what the client sends, and its end.
+func (r *relay) up() error {
+	if err := r.pass(r.client, r.origin); err != nil {
+		return err
+	}
+	if !r.atOnce {
+		select {
+		case <-r.downEnded:
+			return nil
+		case <-time.After(closeDelay):
+		}
+	}
+	_ = r.origin.CloseWrite()
+	r.endedFirst = true
+	r.bound(r.origin, r.client)
+	err := r.client.onEvent(broken)
+	select {
+	case <-r.downEnded:
+		return nil
+	default:
+	}
+	if err == nil {
+		err = errBroken
+	}
+	return err
+}
+
+// bound begins to bound how long the direction that is left may be idle.
+func (r *relay) bound(from, to *end) {
+	r.halfClosed.Store(true)
+	r.extend(from, to)
+}
+
+func (r *relay) extend(from, to *end) {
+	until := time.Now().Add(r.idle)
+	_, _ = from.SetReadDeadline(until), to.SetWriteDeadline(until)
+}
+
+// pass passes bytes on until from ends.
+func (r *relay) pass(from, to *end) error {
+	d := direction{from: from, to: to, pipes: r.pipes}
+	defer d.done()
+	for {
+		err := d.move()
+		switch {
+		case errors.Is(err, io.EOF):
+			return nil
+		case err != nil:
+			return err
+		}
+		if r.halfClosed.Load() {
+			r.extend(from, to)
+		}
+	}
+}

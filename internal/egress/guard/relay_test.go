@@ -1,0 +1,152 @@
+package guard
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"runtime"
+	"syscall"
+	"testing"
+
+	"github.com/daycare-run/sandbox/internal/budget"
+)
+
+// pair is a connection.
+func pair(t *testing.T) (near, far *net.TCPConn) {
+	t.Helper()
+	l := listen(t)
+	near = dial(t, l.Addr().String())
+	far, err := l.AcceptTCP()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = far.Close() })
+	return near, far
+}
+
+// Bytes go both ways, and either end may finish before the other.
+func TestCarry(t *testing.T) {
+	r := newRig(t, 0, 0, nil)
+	client, near := pair(t)
+	far, server := pair(t)
+	done := make(chan struct{})
+	go func() { r.Carry(t.Context(), r.endpoint, near, far); close(done) }()
+	_, _ = client.Write([]byte("question"))
+	_ = client.CloseWrite()
+	if said, err := io.ReadAll(server); err != nil || string(said) != "question" {
+		t.Errorf("%q, %v", said, err)
+	}
+	_, _ = server.Write([]byte("answer"))
+	_ = server.Close()
+	if said, err := io.ReadAll(client); err != nil || string(said) != "answer" {
+		t.Errorf("%q, %v", said, err)
+	}
+	<-done
+}
+
+// A connection that is carried ends with its context, and with the guard.
+func TestCarryEnds(t *testing.T) {
+	r := newRig(t, 0, 0, nil)
+	ctx, cancel := context.WithCancel(t.Context())
+	cut := map[string]*net.TCPConn{}
+	done := make(chan struct{}, 2)
+	for what, ctx := range map[string]context.Context{"its context": ctx, "the guard": context.Background()} {
+		client, near := pair(t)
+		far, server := pair(t)
+		go func() { r.Carry(ctx, r.endpoint, near, far); done <- struct{}{} }()
+		_, _ = client.Write([]byte("x"))
+		if _, err := io.ReadFull(server, make([]byte, 1)); err != nil {
+			t.Fatal(err)
+		}
+		cut[what] = client
+	}
+	ends := func(what string) {
+		t.Helper()
+		<-done
+		if _, err := io.Copy(io.Discard, cut[what]); !errors.Is(err, syscall.ECONNRESET) {
+			t.Errorf("after the end of %s: %v", what, err)
+		}
+	}
+	cancel()
+	ends("its context")
+	if err := r.Shutdown(t.Context()); err != nil {
+		t.Error(err)
+	}
+	ends("the guard")
+	// One that comes too late is ended.
+	client, near := pair(t)
+	far, _ := pair(t)
+	r.Carry(context.Background(), r.endpoint, near, far)
+	if _, err := io.Copy(io.Discard, client); !errors.Is(err, syscall.ECONNRESET) {
+		t.Errorf("too late: %v", err)
+	}
+}
+
+// TestEverythingCopiedTakesTurns: nothing is copied for a user while others have all turns, whatever the protocol.
+func TestEverythingCopiedTakesTurns(t *testing.T) {
+	port, origin := rawOrigin(t)
+	r := newRig(t, port, port, nil)
+	secure, secureOrigin := established(r, origin)
+	client, near := pair(t)
+	far, server := pair(t)
+	go r.Carry(t.Context(), r.endpoint, near, far)
+	ping := func(from, to net.Conn) {
+		t.Helper()
+		_, _ = from.Write([]byte("x"))
+		if _, err := io.ReadFull(to, make([]byte, 1)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	ping(client, server) // it is carried
+	plain := dial(t, r.http)
+	eventually(t, "two are not open", func() bool { return r.Open() == 2 })
+
+	for range max(1, runtime.GOMAXPROCS(0)/2) {
+		r.turns.acquire("others")
+	}
+	_, _ = io.WriteString(plain, "GET / HTTP/1.1\r\nHost: allowed.example\r\n\r\n")
+	_, _ = secure.Write([]byte("x"))
+	_, _ = secureOrigin.Write([]byte("x"))
+	_, _ = client.Write([]byte("x"))
+	_, _ = server.Write([]byte("x"))
+	waiting := func() (n int) {
+		r.turns.mu.Lock()
+		defer r.turns.mu.Unlock()
+		for _, q := range r.turns.queues {
+			n += len(q.waiting)
+		}
+		return n
+	}
+	eventually(t, "not all five wait for their turns", func() bool { return waiting() == 5 })
+	for range max(1, runtime.GOMAXPROCS(0)/2) {
+		r.turns.release()
+	}
+	for what, end := range map[string]net.Conn{"TLS": secure, "TLS's origin": secureOrigin, "carried": client, "carried server": server, "HTTP": take(t, origin)} {
+		if _, err := io.ReadFull(end, make([]byte, 1)); err != nil {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+}
+
+// TestAStreamHasItsTurn: one that always has more to move stops after its share, with a pipe and without.
+func TestAStreamHasItsTurn(t *testing.T) {
+	r := newRig(t, 0, 0, nil)
+	for what, most := range map[string]int{"pipe": pipesMost, "copy": 0} {
+		client, near := pair(t)
+		far, server := pair(t)
+		_ = near.SetReadBuffer(4 << 20)
+		_ = far.SetWriteBuffer(4 << 20)
+		stuffed(t, client)
+		d := direction{from: r.newEnd(near, "anna"), to: r.newEnd(far, "anna"), pipes: &pipes{inUse: budget.NewPool(most, 0)}}
+		if err := d.move(); err != nil {
+			t.Fatal(err)
+		}
+		d.done()
+		d.pipes.close()
+		_ = far.CloseWrite()
+		if n, err := io.Copy(io.Discard, server); n == 0 || n > turnShare || err != nil {
+			t.Errorf("%s: %d bytes in one turn of at most %d, %v", what, n, turnShare, err)
+		}
+	}
+}
