@@ -28,11 +28,12 @@
 //     grow by 16 MiB at most. The caller bounds the number of commands.
 //   - It prints more than Command.MaxOutput. The agent cuts there, and so does Run.
 //   - It opens streams. A session takes none.
-//   - It breaks the protocol, or speaks another version. The session ends with ErrBroken; the cause
-//     is for operators (Cause), because the tenant may have worded it.
+//   - It speaks another version: Open fails. It breaks the protocol: the command fails with
+//     ErrBroken, and the caller removes the container. The cause is for operators (Cause), because
+//     the tenant may have worded it.
 //   - It writes to stdout before it greets: 4 KiB are kept. The caller's Conn bounds stderr.
 //   - It changes the spool while that is read, or cuts it. The file is read, never mapped, and only
-//     within a slot; what is read is output like any other. A short read ends the session.
+//     within a slot; what is read is output like any other. A short read is ErrBroken.
 //   - It lies in an Exit. Codes, signals and texts are cut to their range, and command lines are
 //     stripped of what could move a terminal's cursor.
 //   - It never lets an agent start, so that Docker waits. Start's context bounds this package's

@@ -52,8 +52,7 @@ type Session struct {
 
 // Open greets the agent that is a running container's first process, or starts one if first is nil.
 // It blocks until the agent has answered. ctx bounds that, not the session. The session reads the
-// spool file at the path until it ends. After an error the
-// caller closes first.
+// spool file at the path until it ends. After an error the caller closes first.
 func Open(ctx context.Context, first Conn, start Start, spoolPath string) (*Session, error) {
 	spool, err := openSpool(spoolPath)
 	if err != nil {
