@@ -149,6 +149,18 @@ func TestRecheck(t *testing.T) {
 	if status, _ := answer(t, answers, "GET"); status != 204 {
 		t.Fatal(status)
 	}
+	eventually(t, "the answered request is still under way", func() bool {
+		r.endpoints.mu.Lock()
+		defer r.endpoints.mu.Unlock()
+		for _, state := range r.endpoints.active {
+			for f := range state.flows {
+				if f.name.Load() == nil {
+					return true
+				}
+			}
+		}
+		return false
+	})
 	r.endpoint.now.Store(&[]string{"also.example"})
 	r.Recheck(r.endpoint)
 	for what, end := range map[string]net.Conn{"client": c, "origin": o, "plain client": gone, "plain origin": goneOrigin} {

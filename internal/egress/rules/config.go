@@ -7,6 +7,10 @@
 // container and marks the frames that keep to them. The arp and inet tables take nothing from our
 // bridges that has no mark; the inet table then decides where it may go. So a port that was not bound,
 // and a container that was not added, reach nothing. All of it stays when the process ends.
+//
+// The rules are spoken over netlink, with google/nftables. Libraries of rule text, such as knftables,
+// run the program nft: the service's image has no program but our own, and each change would take
+// some 2 ms of a call's start, where an address is added and removed in 0.04 ms here.
 package rules
 
 import (
