@@ -4,20 +4,20 @@ import (
 	"net/http"
 
 	"github.com/daycare-run/sandbox/api/types"
-	"github.com/daycare-run/sandbox/internal/sandbox"
+	"github.com/daycare-run/sandbox/internal/files"
 )
 
 // tarType is the media type of a directory.
 const tarType = "application/x-tar"
 
 // archiveWhere reads the query of a call on a directory.
-func archiveWhere(req *http.Request) (sandbox.Where, error) {
+func archiveWhere(req *http.Request) (files.Where, error) {
 	query, err := fileQuery(req, "path", "follow")
 	if err != nil {
-		return sandbox.Where{}, err
+		return files.Where{}, err
 	}
 	follow, err := boolean(query, "follow")
-	return sandbox.Where{Path: query["path"], Follow: follow}, err
+	return files.Where{Path: query["path"], Follow: follow}, err
 }
 
 // unpack writes the entries of the body as it arrives.

@@ -11,13 +11,13 @@ import (
 	cerrdefs "github.com/containerd/errdefs"
 
 	"github.com/daycare-run/sandbox/api/types"
-	"github.com/daycare-run/sandbox/internal/sandbox"
+	"github.com/daycare-run/sandbox/internal/files"
 	"github.com/daycare-run/sandbox/pathmap"
 )
 
 // read counts its answer as the request's memory: twice, because of the copy as text or base64.
 func (s *server) read(req *http.Request, body types.Read) (types.ReadResult, error) {
-	r := sandbox.ReadRequest{
+	r := files.ReadRequest{
 		Follow: body.Follow, Permissions: body.Permissions, Raw: body.Raw, Binary: body.Binary,
 		Room: func(bytes int) error { return s.memory.take(2 * bytes) },
 	}
@@ -52,7 +52,7 @@ func lineNumber(key string, n *int) (int, error) {
 	return *n, nil
 }
 
-func readResult(r sandbox.ReadResult) types.ReadResult {
+func readResult(r files.ReadResult) types.ReadResult {
 	out := types.ReadResult{
 		Type: types.ReadText, Bytes: r.Bytes, MimeType: r.MimeType, Encoding: r.Encoding,
 		ResolvedPath: r.ResolvedPath, DisplayPath: r.DisplayPath,
@@ -85,7 +85,7 @@ func (s *server) write(req *http.Request, body types.Write) (types.Written, erro
 	if err != nil {
 		return types.Written{}, err
 	}
-	written, err := s.service.Write(req.Context(), req.PathValue("id"), sandbox.WriteRequest{
+	written, err := s.service.Write(req.Context(), req.PathValue("id"), files.WriteRequest{
 		Path: path, Follow: body.Follow, Permissions: body.Permissions,
 		Body: bytes.NewReader(content), Append: body.Append, Exclusive: body.Exclusive,
 	})
@@ -98,7 +98,7 @@ func (s *server) listDir(req *http.Request, body types.Look) (types.Listing, err
 	if err != nil {
 		return types.Listing{}, err
 	}
-	found, err := s.service.ListDir(req.Context(), req.PathValue("id"), sandbox.Where{Path: path, Follow: body.Follow, Permissions: body.Permissions})
+	found, err := s.service.ListDir(req.Context(), req.PathValue("id"), files.Where{Path: path, Follow: body.Follow, Permissions: body.Permissions})
 	if err != nil {
 		return types.Listing{}, err
 	}
@@ -117,11 +117,11 @@ func (s *server) stat(req *http.Request, body types.Look) (types.Entry, error) {
 	if err != nil {
 		return types.Entry{}, err
 	}
-	found, err := s.service.Stat(req.Context(), req.PathValue("id"), sandbox.Where{Path: path, Follow: body.Follow, Permissions: body.Permissions})
+	found, err := s.service.Stat(req.Context(), req.PathValue("id"), files.Where{Path: path, Follow: body.Follow, Permissions: body.Permissions})
 	return entry(found), err
 }
 
-func entry(e sandbox.Entry) types.Entry {
+func entry(e files.Entry) types.Entry {
 	out := types.Entry{Type: e.Type, Size: e.Size, Mode: fmt.Sprintf("%04o", e.Mode), Mtime: sayable(e.ModTime)}
 	out.Name, out.NameBase64 = nameForms(e.Name)
 	out.LinkTarget, out.LinkTargetBase64 = nameForms(e.LinkTarget)

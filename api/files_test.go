@@ -21,7 +21,7 @@ import (
 	"github.com/daycare-run/sandbox/api/types"
 	"github.com/daycare-run/sandbox/dockerexec"
 	"github.com/daycare-run/sandbox/dockerexec/session"
-	"github.com/daycare-run/sandbox/internal/sandbox"
+	"github.com/daycare-run/sandbox/internal/files"
 	"github.com/daycare-run/sandbox/internal/sandboxtest"
 )
 
@@ -75,18 +75,18 @@ func TestBadFileRequests(t *testing.T) {
 func TestReadAnswers(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
-		result sandbox.ReadResult
+		result files.ReadResult
 		want   string
 	}{
-		{"text", sandbox.ReadResult{IsText: true, Content: []byte("é\n"), Bytes: 3, TotalLines: 1, OutputLines: 1, ResolvedPath: "/u/a", DisplayPath: "~/a"},
+		{"text", files.ReadResult{IsText: true, Content: []byte("é\n"), Bytes: 3, TotalLines: 1, OutputLines: 1, ResolvedPath: "/u/a", DisplayPath: "~/a"},
 			`{"type":"text","content":"é\n","bytes":3,"totalLines":1,"outputLines":1,"truncated":false,"truncatedBy":null,"resolvedPath":"/u/a","displayPath":"~/a"}`},
-		{"text that was cut", sandbox.ReadResult{IsText: true, Truncated: true, TruncatedBy: "bytes"},
+		{"text that was cut", files.ReadResult{IsText: true, Truncated: true, TruncatedBy: "bytes"},
 			`{"type":"text","content":"","bytes":0,"totalLines":0,"outputLines":0,"truncated":true,"truncatedBy":"bytes","resolvedPath":"","displayPath":""}`},
-		{"text and a path that are not UTF-8", sandbox.ReadResult{IsText: true, Content: []byte("a\xff\xfe\xe2\x82z"), DisplayPath: "~/\xe9"},
+		{"text and a path that are not UTF-8", files.ReadResult{IsText: true, Content: []byte("a\xff\xfe\xe2\x82z"), DisplayPath: "~/\xe9"},
 			`{"type":"text","content":"a` + "\uFFFD\uFFFD\uFFFD\uFFFD" + `z","bytes":0,"totalLines":0,"outputLines":0,"truncated":false,"truncatedBy":null,"resolvedPath":"","displayPath":"~/` + "\uFFFD" + `"}`},
-		{"image", sandbox.ReadResult{Content: []byte("\x89PNG"), Bytes: 4, MimeType: "image/png", TotalLines: 7},
+		{"image", files.ReadResult{Content: []byte("\x89PNG"), Bytes: 4, MimeType: "image/png", TotalLines: 7},
 			`{"type":"image","content":"iVBORw==","bytes":4,"mimeType":"image/png","resolvedPath":"","displayPath":""}`},
-		{"bytes", sandbox.ReadResult{Content: []byte("text"), Bytes: 4},
+		{"bytes", files.ReadResult{Content: []byte("text"), Bytes: 4},
 			`{"type":"binary","content":"dGV4dA==","bytes":4,"resolvedPath":"","displayPath":""}`},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -254,7 +254,7 @@ func TestGrantsDecide(t *testing.T) {
 func TestFilesThatAreReadHaveShares(t *testing.T) {
 	l := newLab(t, nil)
 	server := l.serve()
-	if _, err := l.Write(t.Context(), "a", sandbox.WriteRequest{Path: "~/project/large", Body: strings.NewReader("")}); err != nil {
+	if _, err := l.Write(t.Context(), "a", files.WriteRequest{Path: "~/project/large", Body: strings.NewReader("")}); err != nil {
 		t.Fatal(err)
 	}
 	name := filepath.Join(sandboxtest.Home(l.Dir, "alice"), "project/large")

@@ -14,8 +14,8 @@ import (
 	cerrdefs "github.com/containerd/errdefs"
 
 	"github.com/daycare-run/sandbox/api/types"
+	"github.com/daycare-run/sandbox/internal/files"
 	"github.com/daycare-run/sandbox/internal/pace"
-	"github.com/daycare-run/sandbox/internal/sandbox"
 )
 
 // octets is the media type of a file's bytes.
@@ -43,7 +43,7 @@ func (s *server) upload(w http.ResponseWriter, req *http.Request) error {
 		return err
 	}
 	body := &uploadBody{from: req.Body, control: http.NewResponseController(w)}
-	written, err := s.service.Write(req.Context(), req.PathValue("id"), sandbox.WriteRequest{
+	written, err := s.service.Write(req.Context(), req.PathValue("id"), files.WriteRequest{
 		Path: query["path"], Follow: follow, Exclusive: exclusive, Mode: mode, Body: body,
 	})
 	if failed, err := s.sent(w, body, err); failed {
@@ -139,7 +139,7 @@ func (s *server) download(w http.ResponseWriter, req *http.Request) error {
 	if err != nil {
 		return err
 	}
-	file, err := s.service.Download(req.Context(), req.PathValue("id"), sandbox.Where{Path: query["path"], Follow: follow})
+	file, err := s.service.Download(req.Context(), req.PathValue("id"), files.Where{Path: query["path"], Follow: follow})
 	if err != nil {
 		return err
 	}

@@ -11,8 +11,8 @@ import (
 
 	cerrdefs "github.com/containerd/errdefs"
 
+	"github.com/daycare-run/sandbox/internal/files"
 	"github.com/daycare-run/sandbox/internal/lasting"
-	"github.com/daycare-run/sandbox/internal/sandbox"
 )
 
 // What a hostile command does in a sandbox that lasts is its own sandbox's loss at most, and that one's owner gets it back.
@@ -35,7 +35,7 @@ func TestHostileCommandsInALastingSandbox(t *testing.T) {
 		printer.Close()
 		eventually(t, "it prints, and goes on", func() bool {
 			_ = b.Input(t.Context(), which, []byte("\n")) // it may not have been left yet
-			_, err := b.Files().Stat(t.Context(), b.ID(), sandbox.Where{Path: "/home/user/printed"})
+			_, err := b.Files().Stat(t.Context(), b.ID(), files.Where{Path: "/home/user/printed"})
 			return err == nil
 		})
 		again, err := b.Follow(t.Context(), which)

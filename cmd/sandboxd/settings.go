@@ -15,6 +15,7 @@ import (
 	"github.com/daycare-run/sandbox/dockerexec"
 	"github.com/daycare-run/sandbox/images"
 	"github.com/daycare-run/sandbox/internal/dockerd"
+	"github.com/daycare-run/sandbox/internal/files"
 	"github.com/daycare-run/sandbox/internal/plan"
 	"github.com/daycare-run/sandbox/internal/policy"
 	"github.com/daycare-run/sandbox/internal/rootfs"
@@ -41,7 +42,7 @@ func (d *daemon) callSettings(cfg config.Config) sandbox.Config {
 		DefaultTimeout: cfg.Exec.DefaultTimeout.Duration(), MaxTimeout: cfg.Exec.MaxTimeout.Duration(),
 		MaxAttachedTimeout: cfg.Exec.MaxAttachedTimeout.Duration(),
 		KillGrace:          cfg.Exec.KillGrace.Duration(),
-		MaxImage:           sandbox.ImageBounds{Bytes: int64(cfg.Read.MaxImage.Bytes), Pixels: int(cfg.Read.MaxImage.Pixels)},
+		MaxImage:           files.ImageBounds{Bytes: int64(cfg.Read.MaxImage.Bytes), Pixels: int(cfg.Read.MaxImage.Pixels)},
 		Decisions:          d.decisions, Events: d.events, Hour: d.hour, Quotas: d.quotas,
 	}
 }

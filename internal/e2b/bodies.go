@@ -8,7 +8,7 @@ import (
 	"connectrpc.com/connect"
 
 	"github.com/daycare-run/sandbox/internal/errs"
-	"github.com/daycare-run/sandbox/internal/sandbox"
+	"github.com/daycare-run/sandbox/internal/files"
 )
 
 // bodiesOf returns how many bytes of requests that are read whole all callers together may have here at a time:
@@ -54,7 +54,7 @@ func (s *server) keeping(handler http.Handler) http.Handler {
 }
 
 // takeListed counts the directory entries with which a call in the Connect protocol is to be answered.
-func takeListed(ctx context.Context, dir string, entries ...sandbox.Entry) error {
+func takeListed(ctx context.Context, dir string, entries ...files.Entry) error {
 	const beside = 256 // for the rest of what is answered for each
 	n := 0
 	for _, e := range entries {

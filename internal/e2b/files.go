@@ -30,7 +30,7 @@ func (s *server) download(c called, w http.ResponseWriter, req *http.Request) er
 		return err
 	}
 	var file content
-	if err := c.at(func(f files) (err error) {
+	if err := c.at(func(f fileSystem) (err error) {
 		file, err = f.open(req.Context(), at)
 		return err
 	}, at); err != nil {
@@ -174,7 +174,7 @@ func (c called) write(ctx context.Context, name string, body io.Reader) (written
 		return writtenBody{}, invalid("%.200q is a directory", name)
 	}
 	body = &begunReader{Reader: body}
-	err = c.at(func(f files) error {
+	err = c.at(func(f fileSystem) error {
 		if body.(*begunReader).begun {
 			return errs.Denied("cannot write %q: it became a symbolic link, or reached through one", at)
 		}

@@ -23,7 +23,7 @@ import (
 
 	"github.com/daycare-run/sandbox/internal/agent/ask"
 	"github.com/daycare-run/sandbox/internal/e2b/filesystempb"
-	"github.com/daycare-run/sandbox/internal/sandbox"
+	"github.com/daycare-run/sandbox/internal/files"
 )
 
 // put writes a file as a body without a form.
@@ -356,7 +356,7 @@ func TestEntries(t *testing.T) {
 // A tenant gives files times that the protocol cannot say; what has them can be told of all the same.
 func TestTimesBeyondTheProtocol(t *testing.T) {
 	for _, at := range []time.Time{time.Unix(1<<50, 0), time.Unix(-1<<50, 0), time.UnixMilli(math.MinInt64)} {
-		if _, err := protojson.Marshal(told(entry{Entry: sandbox.Entry{Name: "f", Type: "file", ModTime: at}, at: "/tmp/f"})); err != nil {
+		if _, err := protojson.Marshal(told(entry{Entry: files.Entry{Name: "f", Type: "file", ModTime: at}, at: "/tmp/f"})); err != nil {
 			t.Errorf("%d: %v", at.Unix(), err)
 		}
 	}

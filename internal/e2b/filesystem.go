@@ -66,7 +66,7 @@ func onHost(at string) string {
 
 // at runs do on the host if all paths lie in one place there, and otherwise inside, as for root, who may do more there. What
 // the host refuses because a symbolic link is in the way is tried inside, where links lead where they do for the tenant.
-func (c called) at(do func(files) error, paths ...string) error {
+func (c called) at(do func(fileSystem) error, paths ...string) error {
 	place := onHost(paths[0])
 	if place == "" || c.user == lasting.RootUser || slices.ContainsFunc(paths, func(p string) bool { return onHost(p) != place }) {
 		return do(insideFiles{c})
@@ -115,7 +115,7 @@ func validText(s string) string { return strings.ToValidUTF8(s, "\uFFFD") }
 // look returns what is at a path, as clients know it.
 func (c called) look(ctx context.Context, at string) (*filesystempb.EntryInfo, error) {
 	var found entry
-	err := c.at(func(f files) (err error) {
+	err := c.at(func(f fileSystem) (err error) {
 		found, err = f.stat(ctx, at)
 		return err
 	}, at)
@@ -175,7 +175,7 @@ func (s *server) makeDir(ctx context.Context, c called, r *filesystempb.MakeDirR
 		}
 		return nil, exists{fmt.Sprintf("the directory %q exists already", at)}
 	}
-	if err := c.at(func(f files) error { return f.mkdir(ctx, at) }, at); err != nil {
+	if err := c.at(func(f fileSystem) error { return f.mkdir(ctx, at) }, at); err != nil {
 		return nil, err
 	}
 	info, err := c.look(ctx, at)
@@ -191,7 +191,7 @@ func (s *server) move(ctx context.Context, c called, r *filesystempb.MoveRequest
 	if err != nil {
 		return nil, err
 	}
-	if err := c.at(func(f files) error { return f.move(ctx, from, to) }, from, to); err != nil {
+	if err := c.at(func(f fileSystem) error { return f.move(ctx, from, to) }, from, to); err != nil {
 		return nil, err
 	}
 	info, err := c.look(ctx, to)
@@ -206,7 +206,7 @@ func (s *server) remove(ctx context.Context, c called, r *filesystempb.RemoveReq
 	if at == homeDir || at == "/" || at == "/tmp" {
 		return nil, errs.Denied("cannot remove %q: it has to stay", at)
 	}
-	return &filesystempb.RemoveResponse{}, c.at(func(f files) error { return f.remove(ctx, at) }, at)
+	return &filesystempb.RemoveResponse{}, c.at(func(f fileSystem) error { return f.remove(ctx, at) }, at)
 }
 
 // maxListed is the maximum number of entries in a list, over all its depth.
@@ -218,7 +218,7 @@ func (s *server) listDir(ctx context.Context, c called, r *filesystempb.ListDirR
 		return nil, err
 	}
 	var found []entry
-	err = c.at(func(f files) error {
+	err = c.at(func(f fileSystem) error {
 		found = nil
 		return f.list(ctx, at, max(1, r.GetDepth()), func(e entry) error {
 			if len(found) == maxListed {

@@ -9,11 +9,11 @@ import (
 	cerrdefs "github.com/containerd/errdefs"
 
 	"github.com/daycare-run/sandbox/internal/errs"
-	"github.com/daycare-run/sandbox/internal/sandbox"
+	"github.com/daycare-run/sandbox/internal/files"
 )
 
-// files is what file calls need from a place. All paths are absolute and clean.
-type files interface {
+// fileSystem is what file calls need from a place. All paths are absolute and clean.
+type fileSystem interface {
 	stat(ctx context.Context, at string) (entry, error)
 	// list visits what is in a directory and, down to depth, below it, each directory before what is in it.
 	list(ctx context.Context, dir string, depth uint32, visit func(entry) error) error
@@ -30,7 +30,7 @@ type files interface {
 
 // entry is what there is at a path.
 type entry struct {
-	sandbox.Entry
+	files.Entry
 	at           string
 	owner, group string
 }
@@ -45,17 +45,17 @@ type content struct {
 // hostFiles implements files for the home and /tmp, which are directories of the host.
 type hostFiles struct{ called }
 
-func (h hostFiles) entry(at string, e sandbox.Entry) entry {
+func (h hostFiles) entry(at string, e files.Entry) entry {
 	return entry{Entry: e, at: at, owner: "user", group: "user"}
 }
 
 func (h hostFiles) stat(ctx context.Context, at string) (entry, error) {
-	e, err := h.Files().Stat(ctx, h.ID(), sandbox.Where{Path: at})
+	e, err := h.Files().Stat(ctx, h.ID(), files.Where{Path: at})
 	return h.entry(at, e), err
 }
 
 func (h hostFiles) list(ctx context.Context, dir string, depth uint32, visit func(entry) error) error {
-	entries, err := h.Files().ListDir(ctx, h.ID(), sandbox.Where{Path: dir})
+	entries, err := h.Files().ListDir(ctx, h.ID(), files.Where{Path: dir})
 	if err != nil {
 		return err
 	}
@@ -104,7 +104,7 @@ func (h hostFiles) remove(ctx context.Context, at string) error {
 }
 
 func (h hostFiles) open(ctx context.Context, at string) (content, error) {
-	file, err := h.Files().Download(ctx, h.ID(), sandbox.Where{Path: at})
+	file, err := h.Files().Download(ctx, h.ID(), files.Where{Path: at})
 	if err != nil {
 		return content{}, err
 	}
@@ -114,13 +114,13 @@ func (h hostFiles) open(ctx context.Context, at string) (content, error) {
 
 func (h hostFiles) write(ctx context.Context, at string, body io.Reader) error {
 	// If the directory is missing, nothing of the body has been read.
-	_, err := h.Files().Write(ctx, h.ID(), sandbox.WriteRequest{Path: at, Body: body})
+	_, err := h.Files().Write(ctx, h.ID(), files.WriteRequest{Path: at, Body: body})
 	if !cerrdefs.IsNotFound(err) {
 		return err
 	}
 	if err := h.mkdir(ctx, path.Dir(at)); err != nil {
 		return err
 	}
-	_, err = h.Files().Write(ctx, h.ID(), sandbox.WriteRequest{Path: at, Body: body})
+	_, err = h.Files().Write(ctx, h.ID(), files.WriteRequest{Path: at, Body: body})
 	return err
 }

@@ -18,8 +18,8 @@ import (
 
 	"github.com/daycare-run/sandbox/dockerexec/session"
 	"github.com/daycare-run/sandbox/internal/errs"
+	"github.com/daycare-run/sandbox/internal/files"
 	"github.com/daycare-run/sandbox/internal/lasting"
-	"github.com/daycare-run/sandbox/internal/sandbox"
 )
 
 // insideFiles implements files for the whole container, with programs that run there like any command: they can
@@ -285,7 +285,7 @@ func (i insideFiles) resolve(ctx context.Context, links []string) map[string]ent
 				break
 			}
 			mode, _ := strconv.ParseUint(fields[1], 8, 16)
-			found[fields[2]] = entry{Entry: sandbox.Entry{Type: kinds[fields[0]], Mode: uint32(mode & 0o777)}, at: place}
+			found[fields[2]] = entry{Entry: files.Entry{Type: kinds[fields[0]], Mode: uint32(mode & 0o777)}, at: place}
 			places = rest
 		}
 	}
@@ -313,7 +313,7 @@ func parseEntry(line string) (entry, bool) {
 	}
 	at = path.Clean(at)
 	return entry{
-		Entry: sandbox.Entry{
+		Entry: files.Entry{
 			Name: path.Base(at), Type: kinds[fields[0]], Size: size, Mode: uint32(mode & 0o777), LinkTarget: link,
 			ModTime: time.UnixMilli(int64(seconds * 1000)),
 		},

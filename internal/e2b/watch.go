@@ -12,8 +12,8 @@ import (
 
 	"github.com/daycare-run/sandbox/internal/e2b/filesystempb"
 	"github.com/daycare-run/sandbox/internal/errs"
+	"github.com/daycare-run/sandbox/internal/files"
 	"github.com/daycare-run/sandbox/internal/hostfs"
-	"github.com/daycare-run/sandbox/internal/sandbox"
 )
 
 // The kernel has few inotify instances for all that run as root: so a sandbox may have some, and
@@ -58,7 +58,7 @@ func newWatchers(idle time.Duration) *watchers {
 }
 
 // open watches a directory of a sandbox, at a path; close gives its place back.
-func (w *watchers) open(ctx context.Context, c called, at string, recursive bool) (_ *sandbox.Watch, close func(), _ error) {
+func (w *watchers) open(ctx context.Context, c called, at string, recursive bool) (_ *files.Watch, close func(), _ error) {
 	if onHost(at) == "" {
 		return nil, nil, unimplemented{"watching outside of " + homeDir + " and /tmp"}
 	}

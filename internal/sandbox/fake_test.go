@@ -14,6 +14,7 @@ import (
 	"github.com/daycare-run/sandbox/dockerexec"
 	"github.com/daycare-run/sandbox/dockerexec/session"
 	"github.com/daycare-run/sandbox/internal/cgroup"
+	"github.com/daycare-run/sandbox/internal/files"
 	"github.com/daycare-run/sandbox/internal/ids"
 	"github.com/daycare-run/sandbox/internal/plan"
 	"github.com/daycare-run/sandbox/internal/plantest"
@@ -119,7 +120,7 @@ func newService(t testing.TB, executor *fakeExecutor, workingDir string) *Servic
 func testConfig() Config {
 	return Config{
 		DefaultTimeout: 30 * time.Second, MaxTimeout: 300 * time.Second, MaxAttachedTimeout: 8 * time.Hour, KillGrace: 2 * time.Second,
-		MaxImage: testImages, Quotas: quota.New(quota.Limits{PerUser: quota.Bounds{Commands: 2}}),
+		MaxImage: files.ImageBounds{Bytes: 5_000_000, Pixels: 8000}, Quotas: quota.New(quota.Limits{PerUser: quota.Bounds{Commands: 2}}),
 	}
 }
 

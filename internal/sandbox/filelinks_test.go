@@ -11,6 +11,8 @@ import (
 
 	cerrdefs "github.com/containerd/errdefs"
 	"golang.org/x/sys/unix"
+
+	"github.com/daycare-run/sandbox/internal/files"
 )
 
 // linked makes files of a home, and symbolic links by name.
@@ -32,7 +34,7 @@ func linked(t *testing.T, home string, files, links map[string]string) {
 
 func TestLinksOnTheWay(t *testing.T) {
 	s := newService(t, nil, "/home/project")
-	if _, err := s.Write(t.Context(), "agent", WriteRequest{Path: "file", Body: strings.NewReader("own")}); err != nil {
+	if _, err := s.Write(t.Context(), "agent", files.WriteRequest{Path: "file", Body: strings.NewReader("own")}); err != nil {
 		t.Fatal(err)
 	}
 	home := filepath.Join(s.usersDir(), "alice/home")
@@ -91,14 +93,14 @@ func TestLinksOnTheWay(t *testing.T) {
 		{"~/.ssh/../AGENTS.md", false, "rules", nil}, // by name, as a caller's path always was
 		{"a\x1b[31m\n", false, "red", nil},
 	} {
-		got, err := s.Read(t.Context(), "agent", ReadRequest{Path: tt.path, Follow: tt.follow})
+		got, err := s.Read(t.Context(), "agent", files.ReadRequest{Path: tt.path, Follow: tt.follow})
 		switch {
 		case tt.is == nil && (err != nil || string(got.Content) != tt.want):
 			t.Errorf("%s: %q, %v", tt.path, got.Content, err)
 		case tt.is != nil && (!tt.is(err) || !strings.Contains(err.Error(), tt.want)):
 			t.Errorf("%s: %v, want %s", tt.path, err, tt.want)
 		}
-		if file, err := s.Download(t.Context(), "agent", Where{Path: tt.path, Follow: tt.follow}); err == nil {
+		if file, err := s.Download(t.Context(), "agent", files.Where{Path: tt.path, Follow: tt.follow}); err == nil {
 			if content, err := io.ReadAll(file); tt.is != nil || err != nil || string(content) != tt.want {
 				t.Errorf("download %s: %q, %v", tt.path, content, err)
 			}
@@ -112,7 +114,7 @@ func TestLinksOnTheWay(t *testing.T) {
 func TestWritesThroughLinks(t *testing.T) {
 	s := newService(t, nil, "/home/project")
 	write := func(path string, follow bool) error {
-		_, err := s.Write(t.Context(), "agent", WriteRequest{Path: path, Follow: follow, Body: strings.NewReader("new")})
+		_, err := s.Write(t.Context(), "agent", files.WriteRequest{Path: path, Follow: follow, Body: strings.NewReader("new")})
 		return err
 	}
 	if err := write("dir/file", false); err != nil { // relative, as for a read
@@ -160,7 +162,7 @@ func TestWritesThroughLinks(t *testing.T) {
 func TestFileCallsWithPermissions(t *testing.T) {
 	s := newService(t, nil, "/home/project")
 	write := func(path string, tags []string) error {
-		_, err := s.Write(t.Context(), "agent", WriteRequest{Path: path, Permissions: tags, Body: strings.NewReader("x")})
+		_, err := s.Write(t.Context(), "agent", files.WriteRequest{Path: path, Permissions: tags, Body: strings.NewReader("x")})
 		return err
 	}
 	none, workspace := []string{}, []string{"@workspace"}
@@ -177,7 +179,7 @@ func TestFileCallsWithPermissions(t *testing.T) {
 			t.Errorf("%v, want %q", tt.err, tt.want)
 		}
 	}
-	if got, err := s.Read(t.Context(), "agent", ReadRequest{Path: "file", Permissions: none}); err != nil || string(got.Content) != "x" {
+	if got, err := s.Read(t.Context(), "agent", files.ReadRequest{Path: "file", Permissions: none}); err != nil || string(got.Content) != "x" {
 		t.Errorf("%+v, %v", got, err)
 	}
 }
@@ -185,22 +187,22 @@ func TestFileCallsWithPermissions(t *testing.T) {
 func TestListingsTellLinks(t *testing.T) {
 	s := newService(t, nil, "")
 	home := filepath.Join(s.usersDir(), "alice/home")
-	if _, err := s.Write(t.Context(), "agent", WriteRequest{Path: "dir/file", Body: strings.NewReader("x")}); err != nil {
+	if _, err := s.Write(t.Context(), "agent", files.WriteRequest{Path: "dir/file", Body: strings.NewReader("x")}); err != nil {
 		t.Fatal(err)
 	}
 	linked(t, home, nil, map[string]string{"link": "dir", "lost": "/nowhere/\xff"})
-	list, err := s.ListDir(t.Context(), "agent", Where{})
+	list, err := s.ListDir(t.Context(), "agent", files.Where{})
 	if got := fmt.Sprintf("%q", []string{list.Entries[1].LinkTarget, list.Entries[2].LinkTarget}); err != nil || got != `["dir" "/nowhere/\xff"]` {
 		t.Errorf("%s, %v", got, err)
 	}
-	if _, err := s.ListDir(t.Context(), "agent", Where{Path: "link"}); !cerrdefs.IsPermissionDenied(err) {
+	if _, err := s.ListDir(t.Context(), "agent", files.Where{Path: "link"}); !cerrdefs.IsPermissionDenied(err) {
 		t.Error(err)
 	}
-	if list, err := s.ListDir(t.Context(), "agent", Where{Path: "link", Follow: true}); err != nil || len(list.Entries) != 1 || list.Path != "~/dir" {
+	if list, err := s.ListDir(t.Context(), "agent", files.Where{Path: "link", Follow: true}); err != nil || len(list.Entries) != 1 || list.Path != "~/dir" {
 		t.Errorf("%+v, %v", list, err)
 	}
 	for follow, want := range map[bool]string{false: "symlink", true: "directory"} {
-		if got, err := s.Stat(t.Context(), "agent", Where{Path: "link", Follow: follow}); err != nil || got.Type != want || got.Name != "link" {
+		if got, err := s.Stat(t.Context(), "agent", files.Where{Path: "link", Follow: follow}); err != nil || got.Type != want || got.Name != "link" {
 			t.Errorf("%+v, %v", got, err)
 		}
 	}
@@ -210,7 +212,7 @@ func TestListingsTellLinks(t *testing.T) {
 // link leads to is decided about like any path, so calls get what is theirs or are refused.
 func TestExchangesOfLinks(t *testing.T) {
 	s := newService(t, nil, "/home/project")
-	if _, err := s.Write(t.Context(), "agent", WriteRequest{Path: "d/f", Body: strings.NewReader("ours")}); err != nil {
+	if _, err := s.Write(t.Context(), "agent", files.WriteRequest{Path: "d/f", Body: strings.NewReader("ours")}); err != nil {
 		t.Fatal(err)
 	}
 	home := filepath.Join(s.usersDir(), "alice/home")
@@ -239,15 +241,15 @@ func TestExchangesOfLinks(t *testing.T) {
 		var err error
 		switch n % 4 {
 		case 0, 1:
-			var got ReadResult
-			got, err = s.Read(t.Context(), "agent", ReadRequest{Path: []string{"d/f", "file"}[n%2], Follow: true})
+			var got files.ReadResult
+			got, err = s.Read(t.Context(), "agent", files.ReadRequest{Path: []string{"d/f", "file"}[n%2], Follow: true})
 			if content := string(got.Content); err == nil && content != "ours" && content != "readable" {
 				t.Fatalf("read %q", content)
 			}
 		case 2:
-			_, err = s.Write(t.Context(), "agent", WriteRequest{Path: "d/f", Body: strings.NewReader("ours")})
+			_, err = s.Write(t.Context(), "agent", files.WriteRequest{Path: "d/f", Body: strings.NewReader("ours")})
 		case 3:
-			_, err = s.ListDir(t.Context(), "agent", Where{Path: "d", Follow: true})
+			_, err = s.ListDir(t.Context(), "agent", files.Where{Path: "d", Follow: true})
 		}
 		switch {
 		case err == nil:
@@ -290,7 +292,7 @@ func TestLinksInTmp(t *testing.T) {
 	if err := os.Chmod(filepath.Join(dir, "d"), 0o777); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := s.Write(t.Context(), "agent", WriteRequest{Path: "~/file", Body: strings.NewReader("own")}); err != nil {
+	if _, err := s.Write(t.Context(), "agent", files.WriteRequest{Path: "~/file", Body: strings.NewReader("own")}); err != nil {
 		t.Fatal(err)
 	}
 	linked(t, filepath.Join(s.usersDir(), "alice/home"), nil, map[string]string{"back": "/tmp/d/.."})
@@ -299,7 +301,7 @@ func TestLinksInTmp(t *testing.T) {
 		looks   int
 	}{"/tmp/a/file": {"x", 1}, "/tmp/d/file": {"x", 1}, "~/back/a/file": {"x", 1}, "/tmp/home/a/file": {"x", 2}, "~/file": {"own", 0}} {
 		executor.tmpFor = nil
-		got, err := s.Read(t.Context(), "agent", ReadRequest{Path: path})
+		got, err := s.Read(t.Context(), "agent", files.ReadRequest{Path: path})
 		if err != nil || string(got.Content) != want.content || len(executor.tmpFor) != want.looks {
 			t.Errorf("%s: %q, %v, %d looks", path, got.Content, err, len(executor.tmpFor))
 		}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/daycare-run/sandbox/dockerexec"
 	"github.com/daycare-run/sandbox/dockerexec/session"
+	"github.com/daycare-run/sandbox/internal/files"
 )
 
 // The smallest picture, and data that only begins like one.
@@ -27,18 +28,18 @@ func TestWhatAReadFinds(t *testing.T) {
 	ctx := t.Context()
 	write := func(path, content string) {
 		t.Helper()
-		if _, err := s.Write(ctx, "agent", WriteRequest{Path: path, Body: strings.NewReader(content)}); err != nil {
+		if _, err := s.Write(ctx, "agent", files.WriteRequest{Path: path, Body: strings.NewReader(content)}); err != nil {
 			t.Fatal(err)
 		}
 	}
 	write("~/picture.txt", smallGIF) // the name says nothing
-	if got, err := s.Read(ctx, "agent", ReadRequest{Path: "picture.txt"}); err != nil || got.IsText || got.MimeType != "image/gif" || string(got.Content) != smallGIF {
+	if got, err := s.Read(ctx, "agent", files.ReadRequest{Path: "picture.txt"}); err != nil || got.IsText || got.MimeType != "image/gif" || string(got.Content) != smallGIF {
 		t.Errorf("%+v, %v", got, err)
 	}
 	for _, content := range []string{noPNG, smallGIF[:30], "a\x00b"} {
 		write("~/binary", content)
 		for _, binary := range []bool{false, true} {
-			got, err := s.Read(ctx, "agent", ReadRequest{Path: "binary", Binary: binary})
+			got, err := s.Read(ctx, "agent", files.ReadRequest{Path: "binary", Binary: binary})
 			if err != nil || got.IsText || got.MimeType != "" || string(got.Content) != content || got.Bytes != int64(len(content)) {
 				t.Errorf("%+v, %v", got, err)
 			}
@@ -49,22 +50,22 @@ func TestWhatAReadFinds(t *testing.T) {
 		noPNG + strings.Repeat("x", 5_000_000):                 "begins like a picture (image/png) and has 5000010 bytes, more than 5000000",
 	} {
 		write("~/large", content)
-		if _, err := s.Read(ctx, "agent", ReadRequest{Path: "large"}); !cerrdefs.IsOutOfRange(err) || !strings.Contains(err.Error(), want) {
+		if _, err := s.Read(ctx, "agent", files.ReadRequest{Path: "large"}); !cerrdefs.IsOutOfRange(err) || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v, want %s", err, want)
 		}
-		if got, err := s.Read(ctx, "agent", ReadRequest{Path: "large", Binary: true}); err != nil || string(got.Content) != content {
+		if got, err := s.Read(ctx, "agent", files.ReadRequest{Path: "large", Binary: true}); err != nil || string(got.Content) != content {
 			t.Error(err)
 		}
 	}
 	write("/home/a/b/text", "one\ntwo\n")
 	for _, path := range []string{"a/b/text", "./a/../a/b/text", "~/a/b/text", "/home/a/b/text", "/home/a/b/text/", s.usersDir() + "/alice/home/a/b/text"} {
-		got, err := s.Read(ctx, "agent", ReadRequest{Path: path})
+		got, err := s.Read(ctx, "agent", files.ReadRequest{Path: path})
 		if err != nil || !got.IsText || string(got.Content) != "one\ntwo\n" || got.DisplayPath != "~/a/b/text" ||
 			got.ResolvedPath != s.usersDir()+"/alice/home/a/b/text" || got.TotalLines != 2 {
 			t.Errorf("%s: %+v, %v", path, got, err)
 		}
 	}
-	if got, err := s.Read(ctx, "agent", ReadRequest{Path: "a/b/text", Raw: true}); err != nil || got.OutputLines != 2 || got.Bytes != 8 {
+	if got, err := s.Read(ctx, "agent", files.ReadRequest{Path: "a/b/text", Raw: true}); err != nil || got.OutputLines != 2 || got.Bytes != 8 {
 		t.Errorf("%+v, %v", got, err)
 	}
 }
@@ -73,39 +74,39 @@ func TestFileCallsThatAreRefused(t *testing.T) {
 	s := newService(t, nil, "/home/project")
 	ctx := t.Context()
 	home := filepath.Join(s.usersDir(), "alice/home")
-	if _, err := s.Write(ctx, "agent", WriteRequest{Path: "/home/project/file", Body: strings.NewReader("old")}); err != nil {
+	if _, err := s.Write(ctx, "agent", files.WriteRequest{Path: "/home/project/file", Body: strings.NewReader("old")}); err != nil {
 		t.Fatal(err)
 	}
 	if err := errors.Join(os.Mkdir(home+"/.ssh", 0o755), os.WriteFile(home+"/.ssh/id", []byte("secret"), 0o644),
 		os.Symlink(".ssh/id", home+"/project/link"), os.Mkdir(home+"/apps", 0o755)); err != nil {
 		t.Fatal(err)
 	}
-	read := func(r ReadRequest) error { _, err := s.Read(ctx, "agent", r); return err }
-	write := func(r WriteRequest) error { _, err := s.Write(ctx, "agent", r); return err }
+	read := func(r files.ReadRequest) error { _, err := s.Read(ctx, "agent", r); return err }
+	write := func(r files.WriteRequest) error { _, err := s.Write(ctx, "agent", r); return err }
 	for _, tt := range []struct {
 		name    string
 		err     error
 		class   func(error) bool
 		message string
 	}{
-		{"no path", read(ReadRequest{}), cerrdefs.IsInvalidArgument, "path is empty"},
-		{"not there", read(ReadRequest{Path: "nothing"}), cerrdefs.IsNotFound, "~/project/nothing"},
-		{"a directory", read(ReadRequest{Path: "/home/project"}), cerrdefs.IsInvalidArgument, "directory"},
-		{"denied", read(ReadRequest{Path: "~/.ssh/id"}), cerrdefs.IsPermissionDenied, "deny list"},
-		{"denied by another way", read(ReadRequest{Path: "../project/../.ssh/id"}), cerrdefs.IsPermissionDenied, "deny list"},
-		{"a link", read(ReadRequest{Path: "link"}), cerrdefs.IsPermissionDenied, "symbolic link"},
-		{"an app", read(ReadRequest{Path: "~/apps/mail/x"}), cerrdefs.IsPermissionDenied, "apps"},
-		{"the image's", read(ReadRequest{Path: "/etc/passwd"}), cerrdefs.IsNotFound, "no mount"},
-		{"NUL", read(ReadRequest{Path: "a\x00"}), cerrdefs.IsInvalidArgument, "path"},
-		{"too long", read(ReadRequest{Path: strings.Repeat("a/", 2049)}), cerrdefs.IsInvalidArgument, "4098"},
-		{"lines of bytes", read(ReadRequest{Path: "file", Binary: true, Offset: 1}), cerrdefs.IsInvalidArgument, "binary"},
-		{"append and exclusive", write(WriteRequest{Path: "~/project/x", Append: true, Exclusive: true}), cerrdefs.IsInvalidArgument, "append and exclusive"},
-		{"outside", write(WriteRequest{Path: "/etc/x"}), cerrdefs.IsPermissionDenied, "/etc/x"},
-		{"beside the working directory", write(WriteRequest{Path: "~/x"}), cerrdefs.IsPermissionDenied, "writeDirs"},
-		{"denied to write", write(WriteRequest{Path: "~/.ssh/authorized_keys"}), cerrdefs.IsPermissionDenied, "deny list"},
-		{"over a link", write(WriteRequest{Path: "~/project/link"}), cerrdefs.IsPermissionDenied, "symbolic link"},
-		{"exists", write(WriteRequest{Path: "~/project/file", Exclusive: true}), cerrdefs.IsConflict, "exists"},
-		{"unknown sandbox", func() error { _, err := s.Read(ctx, "other", ReadRequest{Path: "x"}); return err }(), cerrdefs.IsNotFound, "other"},
+		{"no path", read(files.ReadRequest{}), cerrdefs.IsInvalidArgument, "path is empty"},
+		{"not there", read(files.ReadRequest{Path: "nothing"}), cerrdefs.IsNotFound, "~/project/nothing"},
+		{"a directory", read(files.ReadRequest{Path: "/home/project"}), cerrdefs.IsInvalidArgument, "directory"},
+		{"denied", read(files.ReadRequest{Path: "~/.ssh/id"}), cerrdefs.IsPermissionDenied, "deny list"},
+		{"denied by another way", read(files.ReadRequest{Path: "../project/../.ssh/id"}), cerrdefs.IsPermissionDenied, "deny list"},
+		{"a link", read(files.ReadRequest{Path: "link"}), cerrdefs.IsPermissionDenied, "symbolic link"},
+		{"an app", read(files.ReadRequest{Path: "~/apps/mail/x"}), cerrdefs.IsPermissionDenied, "apps"},
+		{"the image's", read(files.ReadRequest{Path: "/etc/passwd"}), cerrdefs.IsNotFound, "no mount"},
+		{"NUL", read(files.ReadRequest{Path: "a\x00"}), cerrdefs.IsInvalidArgument, "path"},
+		{"too long", read(files.ReadRequest{Path: strings.Repeat("a/", 2049)}), cerrdefs.IsInvalidArgument, "4098"},
+		{"lines of bytes", read(files.ReadRequest{Path: "file", Binary: true, Offset: 1}), cerrdefs.IsInvalidArgument, "binary"},
+		{"append and exclusive", write(files.WriteRequest{Path: "~/project/x", Append: true, Exclusive: true}), cerrdefs.IsInvalidArgument, "append and exclusive"},
+		{"outside", write(files.WriteRequest{Path: "/etc/x"}), cerrdefs.IsPermissionDenied, "/etc/x"},
+		{"beside the working directory", write(files.WriteRequest{Path: "~/x"}), cerrdefs.IsPermissionDenied, "writeDirs"},
+		{"denied to write", write(files.WriteRequest{Path: "~/.ssh/authorized_keys"}), cerrdefs.IsPermissionDenied, "deny list"},
+		{"over a link", write(files.WriteRequest{Path: "~/project/link"}), cerrdefs.IsPermissionDenied, "symbolic link"},
+		{"exists", write(files.WriteRequest{Path: "~/project/file", Exclusive: true}), cerrdefs.IsConflict, "exists"},
+		{"unknown sandbox", func() error { _, err := s.Read(ctx, "other", files.ReadRequest{Path: "x"}); return err }(), cerrdefs.IsNotFound, "other"},
 		{"the working directory itself", s.Remove(ctx, "agent", "/home/project", true), cerrdefs.IsPermissionDenied, "has to stay"},
 		{"move out of reach", s.Move(ctx, "agent", "~/project/file", "~/file", false), cerrdefs.IsPermissionDenied, "~/file"},
 		{"move what is denied", s.Move(ctx, "agent", "~/.ssh/id", "~/project/id", false), cerrdefs.IsPermissionDenied, "deny list"},
@@ -127,12 +128,12 @@ func TestUploadsThatAreCutShort(t *testing.T) {
 	broken := errors.New("the caller has gone")
 	for _, exclusive := range []bool{false, true} {
 		body := io.MultiReader(strings.NewReader(strings.Repeat("x", 1<<20)), iotest.ErrReader(broken))
-		if _, err := s.Write(t.Context(), "agent", WriteRequest{Path: "~/up", Body: body, Exclusive: exclusive}); !errors.Is(err, broken) {
+		if _, err := s.Write(t.Context(), "agent", files.WriteRequest{Path: "~/up", Body: body, Exclusive: exclusive}); !errors.Is(err, broken) {
 			t.Error(err)
 		}
 	}
 	checkNoLeftovers(t, filepath.Join(s.usersDir(), "alice/home"))
-	if w, err := s.Write(t.Context(), "agent", WriteRequest{Path: "~/up", Body: strings.NewReader("abc")}); err != nil || w.Bytes != 3 || w.SandboxPath != "~/up" {
+	if w, err := s.Write(t.Context(), "agent", files.WriteRequest{Path: "~/up", Body: strings.NewReader("abc")}); err != nil || w.Bytes != 3 || w.SandboxPath != "~/up" {
 		t.Errorf("%+v, %v", w, err)
 	}
 }
@@ -140,13 +141,13 @@ func TestUploadsThatAreCutShort(t *testing.T) {
 func TestListingsHideWhatIsHidden(t *testing.T) {
 	s := newService(t, nil, "")
 	home := filepath.Join(s.usersDir(), "alice/home")
-	if _, err := s.Write(t.Context(), "agent", WriteRequest{Path: "~/a\xff", Body: strings.NewReader("x")}); err != nil {
+	if _, err := s.Write(t.Context(), "agent", files.WriteRequest{Path: "~/a\xff", Body: strings.NewReader("x")}); err != nil {
 		t.Fatal(err)
 	}
 	if err := errors.Join(os.Mkdir(home+"/.ssh", 0o755), os.MkdirAll(home+"/.config/gh", 0o755), os.MkdirAll(home+"/apps/mail", 0o755)); err != nil {
 		t.Fatal(err)
 	}
-	list, err := s.ListDir(t.Context(), "agent", Where{})
+	list, err := s.ListDir(t.Context(), "agent", files.Where{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -157,13 +158,13 @@ func TestListingsHideWhatIsHidden(t *testing.T) {
 	if got := strings.Join(names, ", "); got != "directory .config, directory apps, file a\xff" {
 		t.Errorf("%q", got)
 	}
-	if got, err := s.ListDir(t.Context(), "agent", Where{Path: "~/.config"}); err != nil || len(got.Entries) != 0 {
+	if got, err := s.ListDir(t.Context(), "agent", files.Where{Path: "~/.config"}); err != nil || len(got.Entries) != 0 {
 		t.Errorf("%+v, %v", got, err)
 	}
-	if got, err := s.ListDir(t.Context(), "agent", Where{Path: "~/apps"}); err != nil || len(got.Entries) != 0 {
+	if got, err := s.ListDir(t.Context(), "agent", files.Where{Path: "~/apps"}); err != nil || len(got.Entries) != 0 {
 		t.Errorf("%+v, %v", got, err)
 	}
-	if got, err := s.Read(t.Context(), "agent", ReadRequest{Path: "a\xff"}); err != nil || string(got.Content) != "x" {
+	if got, err := s.Read(t.Context(), "agent", files.ReadRequest{Path: "a\xff"}); err != nil || string(got.Content) != "x" {
 		t.Errorf("%+v, %v", got, err)
 	}
 }
@@ -206,7 +207,7 @@ func TestContainersAreToldWhatIsRemoved(t *testing.T) {
 	executor := &fakeExecutor{}
 	s := newService(t, executor, "")
 	ctx := t.Context()
-	write := func(r WriteRequest) error {
+	write := func(r files.WriteRequest) error {
 		r.Body = strings.NewReader("text")
 		_, err := s.Write(ctx, "agent", r)
 		return err
@@ -217,9 +218,9 @@ func TestContainersAreToldWhatIsRemoved(t *testing.T) {
 		do   func() error
 		want []string
 	}{
-		{"new", func() error { return write(WriteRequest{Path: "dir/file"}) }, nil},
-		{"appended", func() error { return write(WriteRequest{Path: "dir/file", Append: true}) }, nil},
-		{"replaced", func() error { return write(WriteRequest{Path: "dir/file"}) }, []string{"alice " + home + "/dir/file /home/dir/file"}},
+		{"new", func() error { return write(files.WriteRequest{Path: "dir/file"}) }, nil},
+		{"appended", func() error { return write(files.WriteRequest{Path: "dir/file", Append: true}) }, nil},
+		{"replaced", func() error { return write(files.WriteRequest{Path: "dir/file"}) }, []string{"alice " + home + "/dir/file /home/dir/file"}},
 		{"moved", func() error { return s.Move(ctx, "agent", "dir", "to", false) }, []string{"alice " + home + "/dir /home/dir", "alice " + home + "/to /home/to"}},
 		{"removed", func() error { return s.Remove(ctx, "agent", "to", true) }, []string{"alice " + home + "/to /home/to"}},
 	} {

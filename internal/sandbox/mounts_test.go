@@ -11,6 +11,7 @@ import (
 
 	cerrdefs "github.com/containerd/errdefs"
 
+	"github.com/daycare-run/sandbox/internal/files"
 	"github.com/daycare-run/sandbox/internal/ids"
 	"github.com/daycare-run/sandbox/internal/rootfs"
 )
@@ -154,7 +155,7 @@ func TestLinksOfTheOperators(t *testing.T) {
 	if _, _, err := s.Put("agent", Registration{UserID: "alice", Mounts: []MountRequest{{Source: real + "/users/bob/home/.ssh", Target: "/mnt/x"}}}); !cerrdefs.IsPermissionDenied(err) {
 		t.Errorf("another name for a home: %v", err)
 	}
-	if _, err := s.Write(t.Context(), "agent", WriteRequest{Path: "~/x", Body: strings.NewReader("x")}); err != nil {
+	if _, err := s.Write(t.Context(), "agent", files.WriteRequest{Path: "~/x", Body: strings.NewReader("x")}); err != nil {
 		t.Error(err)
 	}
 	p := planFor(t, s, Confinement{Permissions: []string{"@write:" + named + "/users/alice/home/sub"}})

@@ -14,10 +14,12 @@ import (
 	cerrdefs "github.com/containerd/errdefs"
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
+
+	"github.com/daycare-run/sandbox/internal/files"
 )
 
 // packed returns a directory's archive: files with mode and content, links with their text, counts by their key.
-func packed(t *testing.T, s *Service, where Where) (map[string]string, error) {
+func packed(t *testing.T, s *Service, where files.Where) (map[string]string, error) {
 	t.Helper()
 	p, err := s.Pack(t.Context(), "agent", where)
 	if err != nil {
@@ -74,13 +76,13 @@ func TestPack(t *testing.T) {
 		"./": "755 ", "a": "755 a", "sub/": "755 ", "sub/b": "644 b", "sub/secret": "600 s", "caf\xe9\n": "644 odd", "out": "-> /etc", "sub/up": "-> ../../.ssh/id",
 		"empty/": "755 ", "DAYCARE.special": "1", "DAYCARE.hidden": "1", "DAYCARE.unreadable": "1",
 	}
-	for _, where := range []Where{{Path: "."}, {Path: "~/project/sub/.."}, {Path: "~/entry", Follow: true}} {
+	for _, where := range []files.Where{{Path: "."}, {Path: "~/project/sub/.."}, {Path: "~/entry", Follow: true}} {
 		found, err := packed(t, s, where)
 		if diff := cmp.Diff(project, found); err != nil || diff != "" {
 			t.Errorf("%+v: %v %s", where, err, diff)
 		}
 	}
-	found, err := packed(t, s, Where{Path: "~"})
+	found, err := packed(t, s, files.Where{Path: "~"})
 	if err != nil || found[".ssh/id"]+found["apps/mail/data/x"] != "" || found["project/sub/secret"] != "600 s" || found["DAYCARE.hidden"] == "" {
 		t.Errorf("%v, %v", found, err)
 	}
@@ -88,7 +90,7 @@ func TestPack(t *testing.T) {
 		"a": cerrdefs.IsInvalidArgument, "none": cerrdefs.IsNotFound, "out": cerrdefs.IsPermissionDenied, "~/.ssh": cerrdefs.IsPermissionDenied,
 		"~/entry": cerrdefs.IsPermissionDenied, "/etc": cerrdefs.IsNotFound, "": cerrdefs.IsInvalidArgument,
 	} {
-		if _, err := packed(t, s, Where{Path: path}); !is(err) {
+		if _, err := packed(t, s, files.Where{Path: path}); !is(err) {
 			t.Errorf("%s: %v", path, err)
 		}
 	}
@@ -109,7 +111,7 @@ func TestPackOfAnExchangedDirectory(t *testing.T) {
 	home, outside := homeOf(t, s), t.TempDir()
 	linked(t, home, map[string]string{"d/sub/f": "ours"}, nil)
 	linked(t, outside, map[string]string{"f": "theirs"}, nil)
-	p, err := s.Pack(t.Context(), "agent", Where{Path: "d"})
+	p, err := s.Pack(t.Context(), "agent", files.Where{Path: "d"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -128,7 +130,7 @@ func TestPackThatFails(t *testing.T) {
 	s := newService(t, nil, "")
 	deep := strings.Repeat("d/", 130)
 	linked(t, homeOf(t, s), map[string]string{"deep/" + deep + "f": "x"}, nil)
-	p, err := s.Pack(t.Context(), "agent", Where{Path: "deep"})
+	p, err := s.Pack(t.Context(), "agent", files.Where{Path: "deep"})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -15,6 +15,7 @@ import (
 
 	"github.com/daycare-run/sandbox/dockerexec"
 	"github.com/daycare-run/sandbox/dockerexec/session"
+	"github.com/daycare-run/sandbox/internal/files"
 	"github.com/daycare-run/sandbox/internal/plan"
 	"github.com/daycare-run/sandbox/internal/plantest"
 	"github.com/daycare-run/sandbox/internal/policy"
@@ -352,7 +353,7 @@ func TestWritingAFileThatAContainerHolds(t *testing.T) {
 	executor := &fakeExecutor{}
 	s := newService(t, executor, "")
 	write := func(content string) (inode uint64) {
-		if _, err := s.Write(t.Context(), "agent", WriteRequest{Path: "~/notes.md", Body: strings.NewReader(content)}); err != nil {
+		if _, err := s.Write(t.Context(), "agent", files.WriteRequest{Path: "~/notes.md", Body: strings.NewReader(content)}); err != nil {
 			t.Fatal(err)
 		}
 		info, err := os.Stat(filepath.Join(s.usersDir(), "alice/home/notes.md"))

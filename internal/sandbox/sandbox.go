@@ -18,6 +18,7 @@ import (
 	"github.com/daycare-run/sandbox/internal/cgroup"
 	"github.com/daycare-run/sandbox/internal/egress/decisions"
 	"github.com/daycare-run/sandbox/internal/events"
+	"github.com/daycare-run/sandbox/internal/files"
 	"github.com/daycare-run/sandbox/internal/ids"
 	"github.com/daycare-run/sandbox/internal/plan"
 	"github.com/daycare-run/sandbox/internal/process"
@@ -35,7 +36,7 @@ type Config struct {
 	// KillGrace is the time between SIGTERM and SIGKILL.
 	KillGrace time.Duration
 	// MaxImage bounds the images that a read returns.
-	MaxImage ImageBounds
+	MaxImage files.ImageBounds
 	// Decisions is the log of what egress decided.
 	Decisions *decisions.Log
 	// Quotas bound what callers have at a time; nil for no bounds.
@@ -63,14 +64,14 @@ type Executor interface {
 	Usages(context.Context) map[string]cgroup.Usage
 	FreezeIdle(user string)
 	Leave(ctx context.Context, user string) error
-	HoldsFile(user string, id dockerexec.FileID) bool
-	Removed(user, host, inside string)
 	Warm(user string, token quota.Token, plan func(context.Context) (dockerexec.Spec, error))
-	plan.TmpOpener
+	files.Executor
 }
 
 // Service carries out calls. It is safe for concurrent use.
 type Service struct {
+	*files.Files // its file calls
+
 	planner   *plan.Planner
 	executor  Executor
 	processes *process.Manager
@@ -89,6 +90,7 @@ type Service struct {
 // New returns a Service made of these parts; it owns none of them. pool may be nil.
 func New(cfg Config, planner *plan.Planner, executor Executor, processes *process.Manager, pool *Pool) *Service {
 	s := &Service{
+		Files:   files.New(planner, executor),
 		planner: planner, executor: executor, processes: processes, pool: pool,
 		settings: &atomic.Pointer[Config]{}, loaded: &atomic.Pointer[Loaded]{},
 		outputs:  &outputs{all: map[uint64]*lastOutput{}},
@@ -101,7 +103,10 @@ func New(cfg Config, planner *plan.Planner, executor Executor, processes *proces
 }
 
 // Use replaces the Config for later calls. Decisions, Quotas, Events and Hour must be those of New.
-func (s *Service) Use(cfg Config) { s.settings.Store(&cfg) }
+func (s *Service) Use(cfg Config) {
+	s.settings.Store(&cfg)
+	s.SetMaxImage(cfg.MaxImage)
+}
 
 // SetLoaded sets what Health reports about the settings.
 func (s *Service) SetLoaded(l Loaded) { s.loaded.Store(&l) }
@@ -151,6 +156,13 @@ type Registration struct {
 	// Warm are the tags of an expected call, whose container is made in the background; nil for none, and empty
 	// for a call without grants. They are not part of the Sandbox.
 	Warm []string
+}
+
+// MountRequest is a further directory of the host, as a caller asks for it.
+type MountRequest struct {
+	Source   string // on the host, below one of allowedMountRoots
+	Target   string // inside
+	ReadOnly bool
 }
 
 // Put registers or replaces a sandbox. It does not wait for anything that it starts.

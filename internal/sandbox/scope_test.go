@@ -9,6 +9,7 @@ import (
 
 	"github.com/daycare-run/sandbox/dockerexec"
 	"github.com/daycare-run/sandbox/internal/egress/decisions"
+	"github.com/daycare-run/sandbox/internal/files"
 	"github.com/daycare-run/sandbox/internal/ids"
 	"github.com/daycare-run/sandbox/internal/quota"
 )
@@ -29,7 +30,7 @@ func TestOthersSandboxesDoNotExist(t *testing.T) {
 		{"pause", func(id string) error { _, err := view.Pause(t.Context(), id); return err }},
 		{"resume", func(id string) error { _, err := view.Resume(t.Context(), id); return err }},
 		{"exec", func(id string) error { _, err := view.Exec(t.Context(), id, Request{Command: "ls"}, nil); return err }},
-		{"read", func(id string) error { _, err := view.Read(t.Context(), id, ReadRequest{Path: "a"}); return err }},
+		{"read", func(id string) error { _, err := view.Read(t.Context(), id, files.ReadRequest{Path: "a"}); return err }},
 		{"processes", func(id string) error { _, err := view.Processes(id); return err }},
 	} {
 		bobs, nobodys := call.do("bobs"), call.do("gone")
@@ -53,7 +54,7 @@ func TestTmpIsAskedForByTheCallersToken(t *testing.T) {
 	executor := &fakeExecutor{}
 	token := quota.Token{Name: "t", Some: true, Own: quota.Bounds{Containers: 1}}
 	view := newService(t, executor, "").Scoped(ids.OnlyUsers(user(t, "alice")), token)
-	_, read := view.Read(t.Context(), "agent", ReadRequest{Path: "/tmp/x"})
+	_, read := view.Read(t.Context(), "agent", files.ReadRequest{Path: "/tmp/x"})
 	_, run := view.Exec(t.Context(), "agent", Request{Command: "true", Confinement: Confinement{Home: "/tmp/home"}}, nil)
 	if diff := cmp.Diff([]quota.Token{token, token}, executor.tmpFor); diff != "" {
 		t.Errorf("%v, %v, want (-), got (+):\n%s", read, run, diff)

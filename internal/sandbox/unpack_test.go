@@ -12,6 +12,8 @@ import (
 
 	cerrdefs "github.com/containerd/errdefs"
 	"golang.org/x/sys/unix"
+
+	"github.com/daycare-run/sandbox/internal/files"
 )
 
 // What is in archives of tests: a name that ends with a slash is a directory.
@@ -55,8 +57,8 @@ func TestUnpack(t *testing.T) {
 	text := tarOf(t, dirEntry("./", 0o750), fileEntry("program", "#!", 0o755), fileEntry("secret", "s", 0o600), fileEntry("writeOnly", "w", 0o200),
 		dirEntry("closed/", 0o555), fileEntry("closed/f", "in it", 0o644), linkEntry("out", "/etc"), linkEntry("up", "../../x"),
 		fileEntry("not/told/of/before", "x", 0o4755), tar.Header{Name: "fifo", Typeflag: tar.TypeFifo}, fileEntry("program", "#! twice", 0o600))
-	done, err := s.Unpack(t.Context(), "agent", Where{Path: "new/dir"}, bytes.NewReader(text))
-	if want := (Unpacked{Entries: 10, Bytes: 18, Skipped: 1, SandboxPath: "~/new/dir"}); err != nil || done != want {
+	done, err := s.Unpack(t.Context(), "agent", files.Where{Path: "new/dir"}, bytes.NewReader(text))
+	if want := (files.Unpacked{Entries: 10, Bytes: 18, Skipped: 1, SandboxPath: "~/new/dir"}); err != nil || done != want {
 		t.Errorf("%+v, %v", done, err)
 	}
 	for name, want := range map[string]struct {
@@ -90,7 +92,7 @@ func TestUnpack(t *testing.T) {
 			t.Errorf("%s says %q, %v", name, got, err)
 		}
 	}
-	if _, err := s.Unpack(t.Context(), "agent", Where{Path: "nothing"}, bytes.NewReader(tarOf(t))); err != nil {
+	if _, err := s.Unpack(t.Context(), "agent", files.Where{Path: "nothing"}, bytes.NewReader(tarOf(t))); err != nil {
 		t.Error(err)
 	}
 	if info, err := os.Stat(home + "/nothing"); err != nil || !info.IsDir() {
@@ -128,14 +130,14 @@ func TestHostileArchives(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s := newService(t, nil, "")
 			home := filepath.Join(s.usersDir(), "alice/home")
-			if _, err := s.Write(t.Context(), "agent", WriteRequest{Path: "d/f", Body: strings.NewReader("f")}); err != nil {
+			if _, err := s.Write(t.Context(), "agent", files.WriteRequest{Path: "d/f", Body: strings.NewReader("f")}); err != nil {
 				t.Fatal(err)
 			}
 			linked(t, home, map[string]string{".ssh/id": "the key", "kept": "kept"}, map[string]string{"d/old": "../.ssh"})
 			if err := errors.Join(os.Chown(home+"/.ssh", testUID, testGID), os.Chown(home+"/kept", testUID, testGID)); err != nil {
 				t.Fatal(err)
 			}
-			_, err := s.Unpack(t.Context(), "agent", Where{Path: tt.to}, bytes.NewReader(tarOf(t, tt.entries...)))
+			_, err := s.Unpack(t.Context(), "agent", files.Where{Path: tt.to}, bytes.NewReader(tarOf(t, tt.entries...)))
 			if !tt.is(err) || !strings.Contains(err.Error(), tt.says) || strings.Contains(err.Error(), home) {
 				t.Errorf("%v, want %s", err, tt.says)
 			}
@@ -155,7 +157,7 @@ func TestUnpackThatIsCutShort(t *testing.T) {
 	text := tarOf(t, fileEntry("a", "whole", 0o644), fileEntry("b", strings.Repeat("x", 5000), 0o644))
 	broken := errors.New("broken")
 	body := iotest.DataErrReader(&cutAfter{bytes.NewReader(text), 3000, broken})
-	if _, err := s.Unpack(t.Context(), "agent", Where{Path: "d"}, body); !errors.Is(err, broken) || !strings.Contains(err.Error(), "entries 1") {
+	if _, err := s.Unpack(t.Context(), "agent", files.Where{Path: "d"}, body); !errors.Is(err, broken) || !strings.Contains(err.Error(), "entries 1") {
 		t.Errorf("%v", err)
 	}
 	names, err := os.ReadDir(filepath.Join(s.usersDir(), "alice/home/d"))

@@ -11,6 +11,7 @@ import (
 	"github.com/daycare-run/sandbox/dockerexec"
 	"github.com/daycare-run/sandbox/dockerexec/session"
 	"github.com/daycare-run/sandbox/internal/egress/decisions"
+	"github.com/daycare-run/sandbox/internal/files"
 	"github.com/daycare-run/sandbox/internal/process"
 	"github.com/daycare-run/sandbox/internal/sandbox"
 )
@@ -100,7 +101,7 @@ func (l *Lab) End(p process.Record, exit process.Exit) {
 // File makes a file in alice's home and returns where it is on the host.
 func (l *Lab) File(name, content string) string {
 	l.T.Helper()
-	if _, err := l.Stat(context.Background(), "a", sandbox.Where{Path: "~"}); err != nil { // makes the home
+	if _, err := l.Stat(context.Background(), "a", files.Where{Path: "~"}); err != nil { // makes the home
 		l.T.Fatal(err)
 	}
 	path := filepath.Join(Home(l.Dir, "alice"), name)

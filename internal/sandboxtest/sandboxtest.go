@@ -18,6 +18,7 @@ import (
 	"github.com/daycare-run/sandbox/internal/dockerd"
 	"github.com/daycare-run/sandbox/internal/egress/decisions"
 	"github.com/daycare-run/sandbox/internal/events"
+	"github.com/daycare-run/sandbox/internal/files"
 	"github.com/daycare-run/sandbox/internal/hostfs"
 	"github.com/daycare-run/sandbox/internal/ids"
 	"github.com/daycare-run/sandbox/internal/plan"
@@ -72,7 +73,7 @@ func New(t testing.TB, o Options) *sandbox.Service {
 		o.Platform(&platform)
 	}
 	cfg := sandbox.Config{
-		MaxImage:       sandbox.ImageBounds{Bytes: 5_000_000, Pixels: 8000},
+		MaxImage:       files.ImageBounds{Bytes: 5_000_000, Pixels: 8000},
 		DefaultTimeout: time.Minute, MaxTimeout: time.Minute, MaxAttachedTimeout: time.Minute, KillGrace: time.Second,
 		Decisions: decisions.New(10_000), Events: events.New(events.Log(zerolog.Nop())),
 	}

@@ -1,11 +1,9 @@
-package sandbox
+package files
 
 import (
 	"io"
 	"io/fs"
 	"time"
-
-	"github.com/daycare-run/sandbox/internal/policy"
 )
 
 // Where names a file or directory for a file call, as it came.
@@ -107,27 +105,4 @@ type Listing struct {
 	Path      string // as an agent names it
 	Entries   []Entry
 	Truncated bool // there are more
-}
-
-// Explanation is the view that a call would get.
-type Explanation struct {
-	User       string
-	WorkingDir string
-	Runtime    string
-	// Places are sorted by path; the longest that holds a path decides about it.
-	Places []policy.Region
-	// Home is where HOME points, and HomeWhy says why.
-	Home, HomeWhy string
-	// Network and Events say what the call reaches beyond files.
-	Network, Events string
-	// Fingerprint identifies the container; Warm says that it is running.
-	Fingerprint string
-	Warm        bool
-}
-
-// MountRequest is a further directory of the host, as a caller asks for it.
-type MountRequest struct {
-	Source   string // on the host, below one of allowedMountRoots
-	Target   string // inside
-	ReadOnly bool
 }

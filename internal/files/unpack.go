@@ -1,4 +1,4 @@
-package sandbox
+package files
 
 import (
 	"bufio"
@@ -36,8 +36,8 @@ const (
 // as a call of its own: no symbolic link is followed, neither one that is there nor one that the archive brings.
 // A file that exists is replaced as by Write, a link by a link, and a directory takes what is new. After an error,
 // what came before it stays, whole files only; the error says how much that is.
-func (s *Service) Unpack(ctx context.Context, id string, where Where, body io.Reader) (Unpacked, error) {
-	t, err := s.target(ctx, id, "path", where, accessCheck{doing: "write", mode: policy.Writable, last: linkIf(where.Follow, refuseLink)})
+func (f *Files) Unpack(ctx context.Context, id string, where Where, body io.Reader) (Unpacked, error) {
+	t, err := f.target(ctx, id, "path", where, accessCheck{doing: "write", mode: policy.Writable, last: linkIf(where.Follow, refuseLink)})
 	if err != nil {
 		return Unpacked{}, err
 	}
@@ -48,7 +48,7 @@ func (s *Service) Unpack(ctx context.Context, id string, where Where, body io.Re
 	case err != nil && !cerrdefs.IsNotFound(err):
 		return Unpacked{}, t.failed("write", err)
 	}
-	u := unpacking{service: s, target: &t, from: archive.NewReader(body), buffer: bufio.NewWriterSize(nil, copyBuffer)}
+	u := unpacking{files: f, target: &t, from: archive.NewReader(body), buffer: bufio.NewWriterSize(nil, copyBuffer)}
 	u.done.SandboxPath = display(t.path)
 	for {
 		switch err := u.next(); {
@@ -65,11 +65,11 @@ func (s *Service) Unpack(ctx context.Context, id string, where Where, body io.Re
 
 // unpacking is an archive that is being written.
 type unpacking struct {
-	service *Service
-	target  *fileTarget // of the directory
-	from    *archive.Reader
-	buffer  *bufio.Writer
-	done    Unpacked
+	files  *Files
+	target *fileTarget // of the directory
+	from   *archive.Reader
+	buffer *bufio.Writer
+	done   Unpacked
 }
 
 func (u *unpacking) next() error {
@@ -125,7 +125,7 @@ func (u *unpacking) entry(e archive.Entry) (*fileTarget, error) {
 }
 
 func (u *unpacking) file(t *fileTarget, e archive.Entry) error {
-	file, err := u.service.create(t, hostfs.Replace, e.Mode|ownerReads)
+	file, err := u.files.create(t, hostfs.Replace, e.Mode|ownerReads)
 	if err != nil {
 		return err
 	}

@@ -1,4 +1,4 @@
-package sandbox
+package files
 
 import (
 	"context"
@@ -86,8 +86,12 @@ func linkIf(follow bool, otherwise lastLink) lastLink {
 
 // target finds a path that a caller wrote, through the symbolic links in it. A call without permissions has the view
 // of all that the sandbox holds.
-func (s *Service) target(ctx context.Context, id, field string, where Where, check accessCheck) (fileTarget, error) {
-	c, err := s.call(id, Confinement{})
+func (f *Files) target(ctx context.Context, id, field string, where Where, check accessCheck) (fileTarget, error) {
+	box, err := f.sandboxes.Find(id)
+	if err != nil {
+		return fileTarget{}, err
+	}
+	c, err := f.planner.Resolve(box, plan.Confinement{})
 	if err != nil {
 		return fileTarget{}, err
 	}
@@ -102,13 +106,13 @@ func (s *Service) target(ctx context.Context, id, field string, where Where, che
 	if where.Permissions != nil {
 		narrowed := *c
 		narrowed.Permissions = where.Permissions
-		decided, err := s.planner.DecideView(&narrowed)
+		decided, err := f.planner.DecideView(&narrowed)
 		if err != nil {
 			return fileTarget{}, err
 		}
 		t.view = decided.View
 	}
-	open := func() error { return s.openTarget(ctx, c, &t, check.mode == policy.Writable) }
+	open := func() error { return f.openTarget(ctx, c, &t, check.mode == policy.Writable) }
 	if err := t.followLinks(check, open); err != nil {
 		t.close()
 		return fileTarget{}, err
@@ -117,18 +121,22 @@ func (s *Service) target(ctx context.Context, id, field string, where Where, che
 }
 
 // openTarget opens the root of the mount that shows the target's path, unless it is open already.
-func (s *Service) openTarget(ctx context.Context, c *plan.Call, t *fileTarget, create bool) error {
+func (f *Files) openTarget(ctx context.Context, c *plan.Call, t *fileTarget, create bool) error {
 	if t.path.Within(policy.Tmp) {
 		if t.root != nil && t.base == policy.Tmp {
 			t.name = t.below()
 			return nil
 		}
 		t.close()
-		p, err := s.plan(ctx, c, false)
+		decided, err := f.planner.Decide(c)
 		if err != nil {
 			return err
 		}
-		if t.root, t.host, t.free, err = s.planner.OpenTmp(ctx, p.Spec, t.path, s.executor, s.token, create); err != nil {
+		p, err := f.planner.Plan(ctx, decided, false)
+		if err != nil {
+			return err
+		}
+		if t.root, t.host, t.free, err = f.planner.OpenTmp(ctx, p.Spec, t.path, f.executor, f.token, create); err != nil {
 			return err
 		}
 		t.base = policy.Tmp
@@ -144,7 +152,7 @@ func (s *Service) openTarget(ctx context.Context, c *plan.Call, t *fileTarget, c
 	}
 	t.close()
 	t.base, t.host = at.Container, at.Host.String()
-	t.root, err = s.planner.Files().OpenRoot(ctx, c.User.String(), at)
+	t.root, err = f.planner.Files().OpenRoot(ctx, c.User.String(), at)
 	return err
 }
 

@@ -1,4 +1,4 @@
-package sandbox
+package files
 
 import (
 	"context"
@@ -26,8 +26,8 @@ type Packing struct {
 }
 
 // Pack opens a directory to send it as an archive.
-func (s *Service) Pack(ctx context.Context, id string, where Where) (*Packing, error) {
-	t, err := s.target(ctx, id, "path", where, accessCheck{doing: "read", mode: policy.ReadOnly, last: linkIf(where.Follow, refuseLink)})
+func (f *Files) Pack(ctx context.Context, id string, where Where) (*Packing, error) {
+	t, err := f.target(ctx, id, "path", where, accessCheck{doing: "read", mode: policy.ReadOnly, last: linkIf(where.Follow, refuseLink)})
 	if err != nil {
 		return nil, err
 	}

@@ -1,4 +1,4 @@
-package sandbox
+package files
 
 import (
 	"bufio"
@@ -41,8 +41,8 @@ type ImageBounds struct {
 
 // Read returns a file's content: a picture that agents can look at, text cut to what they can take in, or on request all
 // of it. What is neither is returned as bytes.
-func (s *Service) Read(ctx context.Context, id string, r ReadRequest) (ReadResult, error) {
-	if _, err := s.Get(id); err != nil {
+func (f *Files) Read(ctx context.Context, id string, r ReadRequest) (ReadResult, error) {
+	if _, err := f.sandboxes.Find(id); err != nil {
 		return ReadResult{}, err
 	}
 	if r.lines() && r.Binary {
@@ -54,7 +54,7 @@ func (s *Service) Read(ctx context.Context, id string, r ReadRequest) (ReadResul
 	if r.Offset < 0 || r.SkipBytes < 0 || r.Limit < 0 {
 		return ReadResult{}, errs.Invalid("offset %d, skipBytes %d and limit %d cannot be negative", r.Offset, r.SkipBytes, r.Limit)
 	}
-	t, err := s.target(ctx, id, "path", Where{r.Path, r.Follow, r.Permissions}, accessCheck{doing: "read", mode: policy.ReadOnly, last: linkIf(r.Follow, refuseLink)})
+	t, err := f.target(ctx, id, "path", Where{r.Path, r.Follow, r.Permissions}, accessCheck{doing: "read", mode: policy.ReadOnly, last: linkIf(r.Follow, refuseLink)})
 	if err != nil {
 		return ReadResult{}, err
 	}
@@ -65,7 +65,7 @@ func (s *Service) Read(ctx context.Context, id string, r ReadRequest) (ReadResul
 	}
 	defer file.Close()
 	result := ReadResult{Bytes: info.Size, ResolvedPath: t.hostPath(), DisplayPath: display(t.path)}
-	return result, t.failed("read", result.fill(file, r, s.cfg().MaxImage))
+	return result, t.failed("read", result.fill(file, r, *f.images.Load()))
 }
 
 // lines reports whether the request is for certain lines.

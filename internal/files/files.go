@@ -1,4 +1,6 @@
-package sandbox
+// Package files carries out the file calls: it reads, writes, lists, watches, packs and unpacks what is in a user's home, in /tmp and in
+// further mounts, on the host's side of them. A path is one inside, and policy decides about it as about a command's.
+package files
 
 import (
 	"bufio"
@@ -7,18 +9,53 @@ import (
 	"fmt"
 	"io/fs"
 	"path"
+	"sync/atomic"
 
 	"github.com/daycare-run/sandbox/dockerexec"
 	"github.com/daycare-run/sandbox/internal/errs"
 	"github.com/daycare-run/sandbox/internal/hostfs"
 	"github.com/daycare-run/sandbox/internal/plan"
 	"github.com/daycare-run/sandbox/internal/policy"
-	"github.com/daycare-run/sandbox/internal/rootfs"
+	"github.com/daycare-run/sandbox/internal/quota"
+	"github.com/daycare-run/sandbox/internal/registry"
 )
+
+// Executor knows what containers have of files. *dockerexec.Executor is one.
+type Executor interface {
+	HoldsFile(user string, id dockerexec.FileID) bool
+	Removed(user, host, inside string)
+	plan.TmpOpener
+}
+
+// Files carries out file calls. It is safe for concurrent use.
+type Files struct {
+	planner   *plan.Planner
+	executor  Executor
+	sandboxes *registry.Registry // those that the callers may name
+	token     quota.Token        // that they use
+	images    *atomic.Pointer[ImageBounds]
+}
+
+// New returns Files of all sandboxes.
+func New(planner *plan.Planner, executor Executor) *Files {
+	f := &Files{planner: planner, executor: executor, sandboxes: planner.Sandboxes(), images: &atomic.Pointer[ImageBounds]{}}
+	f.SetMaxImage(ImageBounds{})
+	return f
+}
+
+// Scoped returns the Files of some sandboxes, for the callers of a token.
+func (f *Files) Scoped(sandboxes *registry.Registry, token quota.Token) *Files {
+	part := *f
+	part.sandboxes, part.token = sandboxes, token
+	return &part
+}
+
+// SetMaxImage bounds the images that a read returns.
+func (f *Files) SetMaxImage(most ImageBounds) { f.images.Store(&most) }
 
 // Write replaces a file's content, or appends to it. A reader sees the old content or the new. After an
 // error, including one of the body, the old content is still there.
-func (s *Service) Write(ctx context.Context, id string, r WriteRequest) (Written, error) {
+func (f *Files) Write(ctx context.Context, id string, r WriteRequest) (Written, error) {
 	if r.Append && r.Exclusive {
 		return Written{}, errs.Invalid("append and exclusive are both set; a file that must not exist has nothing to append to")
 	}
@@ -29,12 +66,12 @@ func (s *Service) Write(ctx context.Context, id string, r WriteRequest) (Written
 	case r.Exclusive:
 		how = hostfs.Exclusive
 	}
-	t, err := s.target(ctx, id, "path", Where{r.Path, r.Follow, r.Permissions}, accessCheck{doing: "write", mode: policy.Writable, last: linkIf(r.Follow, refuseLink)})
+	t, err := f.target(ctx, id, "path", Where{r.Path, r.Follow, r.Permissions}, accessCheck{doing: "write", mode: policy.Writable, last: linkIf(r.Follow, refuseLink)})
 	if err != nil {
 		return Written{}, err
 	}
 	defer t.close()
-	file, err := s.create(&t, how, cmp.Or(r.Mode, newFile))
+	file, err := f.create(&t, how, cmp.Or(r.Mode, newFile))
 	if err != nil {
 		return Written{}, t.failed("write", err)
 	}
@@ -52,20 +89,20 @@ func (s *Service) Write(ctx context.Context, id string, r WriteRequest) (Written
 		return Written{}, t.failed("write", err)
 	}
 	if file.Replaced() {
-		s.removed(&t)
+		f.removed(&t)
 	}
 	return Written{Bytes: n, ResolvedPath: t.hostPath(), SandboxPath: display(t.path)}, nil
 }
 
 // create begins to write a file. The caller commits or aborts it.
-func (s *Service) create(t *fileTarget, how hostfs.CreateMode, mode fs.FileMode) (*hostfs.Writer, error) {
+func (f *Files) create(t *fileTarget, how hostfs.CreateMode, mode fs.FileMode) (*hostfs.Writer, error) {
 	file, err := t.root.Create(t.name, how, mode)
 	if err != nil {
 		return nil, err
 	}
 	// A container that has this very file mounted goes on with it, whatever takes its place.
 	file.Keep(func(id hostfs.ID) bool {
-		return s.executor.HoldsFile(t.user, dockerexec.FileID{Dev: id.Dev, Ino: id.Ino})
+		return f.executor.HoldsFile(t.user, dockerexec.FileID{Dev: id.Dev, Ino: id.Ino})
 	})
 	return file, nil
 }
@@ -77,8 +114,8 @@ const newFile = 0o644
 const copyBuffer = 256 << 10
 
 // Download opens a file; the caller closes it.
-func (s *Service) Download(ctx context.Context, id string, where Where) (Download, error) {
-	t, err := s.target(ctx, id, "path", where, accessCheck{doing: "read", mode: policy.ReadOnly, last: linkIf(where.Follow, refuseLink)})
+func (f *Files) Download(ctx context.Context, id string, where Where) (Download, error) {
+	t, err := f.target(ctx, id, "path", where, accessCheck{doing: "read", mode: policy.ReadOnly, last: linkIf(where.Follow, refuseLink)})
 	if err != nil {
 		return Download{}, err
 	}
@@ -94,11 +131,11 @@ func (s *Service) Download(ctx context.Context, id string, where Where) (Downloa
 const maxEntries = 10_000
 
 // ListDir lists a directory by name, without what is hidden.
-func (s *Service) ListDir(ctx context.Context, id string, where Where) (Listing, error) {
+func (f *Files) ListDir(ctx context.Context, id string, where Where) (Listing, error) {
 	if where.Path == "" {
 		where.Path = "."
 	}
-	t, err := s.target(ctx, id, "path", where, accessCheck{doing: "list", mode: policy.ReadOnly, last: linkIf(where.Follow, refuseLink)})
+	t, err := f.target(ctx, id, "path", where, accessCheck{doing: "list", mode: policy.ReadOnly, last: linkIf(where.Follow, refuseLink)})
 	if err != nil {
 		return Listing{}, err
 	}
@@ -118,12 +155,12 @@ func (s *Service) ListDir(ctx context.Context, id string, where Where) (Listing,
 }
 
 // Usage returns the disk space that a user's home takes, and what its file system has free, in bytes.
-func (s *Service) Usage(ctx context.Context, id string) (used, free int64, err error) {
-	box, err := s.Get(id)
+func (f *Files) Usage(ctx context.Context, id string) (used, free int64, err error) {
+	box, err := f.sandboxes.Find(id)
 	if err != nil {
 		return 0, 0, err
 	}
-	h, err := s.planner.Files().OpenHome(ctx, box.User.String())
+	h, err := f.planner.Files().OpenHome(ctx, box.User.String())
 	if err != nil {
 		return 0, 0, err
 	}
@@ -146,8 +183,8 @@ func (t *fileTarget) shows(name string) bool {
 }
 
 // Stat describes what is at a path, which may be a symbolic link.
-func (s *Service) Stat(ctx context.Context, id string, where Where) (Entry, error) {
-	t, err := s.target(ctx, id, "path", where, accessCheck{doing: "look at", mode: policy.ReadOnly, last: linkIf(where.Follow, takeLink)})
+func (f *Files) Stat(ctx context.Context, id string, where Where) (Entry, error) {
+	t, err := f.target(ctx, id, "path", where, accessCheck{doing: "look at", mode: policy.ReadOnly, last: linkIf(where.Follow, takeLink)})
 	if err != nil {
 		return Entry{}, err
 	}
@@ -165,8 +202,8 @@ func entry(i hostfs.Info) Entry {
 }
 
 // Mkdir makes a directory, and with parents also those above it.
-func (s *Service) Mkdir(ctx context.Context, id, written string, parents bool) error {
-	t, err := s.target(ctx, id, "path", Where{Path: written}, accessCheck{doing: "make", mode: policy.Writable})
+func (f *Files) Mkdir(ctx context.Context, id, written string, parents bool) error {
+	t, err := f.target(ctx, id, "path", Where{Path: written}, accessCheck{doing: "make", mode: policy.Writable})
 	if err != nil {
 		return err
 	}
@@ -175,28 +212,28 @@ func (s *Service) Mkdir(ctx context.Context, id, written string, parents bool) e
 }
 
 // Remove removes a file, or with recursive a directory and all that is in it.
-func (s *Service) Remove(ctx context.Context, id, written string, recursive bool) error {
-	t, err := s.target(ctx, id, "path", Where{Path: written}, accessCheck{doing: "remove", mode: policy.Writable, last: takeLink, whole: true})
+func (f *Files) Remove(ctx context.Context, id, written string, recursive bool) error {
+	t, err := f.target(ctx, id, "path", Where{Path: written}, accessCheck{doing: "remove", mode: policy.Writable, last: takeLink, whole: true})
 	if err != nil {
 		return err
 	}
 	defer t.close()
-	defer s.removed(&t) // also after an error: a part may be gone
+	defer f.removed(&t) // also after an error: a part may be gone
 	return t.failed("remove", t.root.Remove(t.name, recursive))
 }
 
 // removed has the user's containers release what was at a path.
-func (s *Service) removed(t *fileTarget) { s.executor.Removed(t.user, t.hostPath(), t.path.String()) }
+func (f *Files) removed(t *fileTarget) { f.executor.Removed(t.user, t.hostPath(), t.path.String()) }
 
 // Move renames a file or directory within one mount; overwrite replaces a file that is there.
-func (s *Service) Move(ctx context.Context, id, written, writtenTo string, overwrite bool) error {
+func (f *Files) Move(ctx context.Context, id, written, writtenTo string, overwrite bool) error {
 	check := accessCheck{doing: "move", mode: policy.Writable, last: takeLink, whole: true}
-	from, err := s.target(ctx, id, "from", Where{Path: written}, check)
+	from, err := f.target(ctx, id, "from", Where{Path: written}, check)
 	if err != nil {
 		return err
 	}
 	defer from.close()
-	to, err := s.target(ctx, id, "to", Where{Path: writtenTo}, check)
+	to, err := f.target(ctx, id, "to", Where{Path: writtenTo}, check)
 	if err != nil {
 		return err
 	}
@@ -211,31 +248,7 @@ func (s *Service) Move(ctx context.Context, id, written, writtenTo string, overw
 	if err := from.root.Move(from.name, to.name, overwrite); err != nil {
 		return from.failed(fmt.Sprintf("move to %s:", to.shown()), err)
 	}
-	s.removed(&from) // or it is held when it is removed from its new place
-	s.removed(&to)
+	f.removed(&from) // or it is held when it is removed from its new place
+	f.removed(&to)
 	return nil
-}
-
-// Explain says what a call would get, and why, before anything runs; nothing is made for it.
-func (s *Service) Explain(ctx context.Context, id string, asked Confinement) (Explanation, error) {
-	c, err := s.call(id, asked)
-	if err != nil {
-		return Explanation{}, err
-	}
-	p, err := s.plan(ctx, c, true)
-	if err != nil {
-		return Explanation{}, err
-	}
-	e := Explanation{
-		User: c.User.String(), WorkingDir: c.WorkingDir.String(), Runtime: p.Spec.Runtime(),
-		Home: p.Home, HomeWhy: p.HomeWhy, Network: plan.NetworkText(p.Spec.Egress), Events: "none",
-		Fingerprint: string(p.Spec.Fingerprint()), Places: p.Decision.View.Regions(),
-	}
-	if p.Decision.Events {
-		e.Events = "the caller's control socket at " + rootfs.EventsPath
-	}
-	for _, container := range s.executor.Containers() {
-		e.Warm = e.Warm || (string(container.Fingerprint) == e.Fingerprint && container.State != "starting")
-	}
-	return e, nil
 }

@@ -1,4 +1,4 @@
-package sandbox
+package files
 
 import (
 	"context"
@@ -27,8 +27,8 @@ func (w *Watch) Close() {
 }
 
 // Watch starts to watch a directory, and with recursive also those below it.
-func (s *Service) Watch(ctx context.Context, id, written string, recursive bool) (*Watch, error) {
-	t, err := s.target(ctx, id, "path", Where{Path: written}, accessCheck{doing: "watch", mode: policy.ReadOnly})
+func (f *Files) Watch(ctx context.Context, id, written string, recursive bool) (*Watch, error) {
+	t, err := f.target(ctx, id, "path", Where{Path: written}, accessCheck{doing: "watch", mode: policy.ReadOnly})
 	if err != nil {
 		return nil, err
 	}

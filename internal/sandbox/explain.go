@@ -1,0 +1,49 @@
+package sandbox
+
+import (
+	"context"
+
+	"github.com/daycare-run/sandbox/internal/plan"
+	"github.com/daycare-run/sandbox/internal/policy"
+	"github.com/daycare-run/sandbox/internal/rootfs"
+)
+
+// Explanation is the view that a call would get.
+type Explanation struct {
+	User       string
+	WorkingDir string
+	Runtime    string
+	// Places are sorted by path; the longest that holds a path decides about it.
+	Places []policy.Region
+	// Home is where HOME points, and HomeWhy says why.
+	Home, HomeWhy string
+	// Network and Events say what the call reaches beyond files.
+	Network, Events string
+	// Fingerprint identifies the container; Warm says that it is running.
+	Fingerprint string
+	Warm        bool
+}
+
+// Explain says what a call would get, and why, before anything runs; nothing is made for it.
+func (s *Service) Explain(ctx context.Context, id string, asked Confinement) (Explanation, error) {
+	c, err := s.call(id, asked)
+	if err != nil {
+		return Explanation{}, err
+	}
+	p, err := s.plan(ctx, c, true)
+	if err != nil {
+		return Explanation{}, err
+	}
+	e := Explanation{
+		User: c.User.String(), WorkingDir: c.WorkingDir.String(), Runtime: p.Spec.Runtime(),
+		Home: p.Home, HomeWhy: p.HomeWhy, Network: plan.NetworkText(p.Spec.Egress), Events: "none",
+		Fingerprint: string(p.Spec.Fingerprint()), Places: p.Decision.View.Regions(),
+	}
+	if p.Decision.Events {
+		e.Events = "the caller's control socket at " + rootfs.EventsPath
+	}
+	for _, container := range s.executor.Containers() {
+		e.Warm = e.Warm || (string(container.Fingerprint) == e.Fingerprint && container.State != "starting")
+	}
+	return e, nil
+}
