@@ -53,6 +53,7 @@ func (r *relay) run(life context.Context) {
 		r.bound(r.client, r.origin)
 	}
 	if err = errors.Join(err, <-upEnded); err == nil {
+		_ = r.origin.CloseWrite() // the server need not wait until its answer has been taken
 		budget.Deliver(life, r.client.TCPConn, r.idle)
 		budget.Deliver(life, r.origin.TCPConn, r.idle)
 	}

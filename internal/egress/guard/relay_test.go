@@ -8,6 +8,7 @@ import (
 	"runtime"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/daycare-run/sandbox/internal/budget"
 )
@@ -148,5 +149,25 @@ func TestAStreamHasItsTurn(t *testing.T) {
 		if n, err := io.Copy(io.Discard, server); n == 0 || n > turnShare || err != nil {
 			t.Errorf("%s: %d bytes in one turn of at most %d, %v", what, n, turnShare, err)
 		}
+	}
+}
+
+// A server that has ended is told that its client has, too, though the client does not take what the kernel still has for it.
+func TestUntakenAnswerDoesNotHoldTheServer(t *testing.T) {
+	port, origin := rawOrigin(t)
+	r := newRig(t, port, 0, nil)
+	c, o := established(r, origin)
+	_ = c.SetReadBuffer(4 << 10)
+	_, _ = o.Write(make([]byte, 48<<10))
+	_, _ = c.SetReadDeadline(time.Now().Add(patience)), c.CloseWrite()
+	_ = o.CloseWrite()
+	if _, err := io.Copy(io.Discard, o); err != nil {
+		t.Errorf("the server waits for its client's end: %v", err)
+	}
+	if n := r.Open(); n != 1 {
+		t.Errorf("%d count while the kernel holds the answer", n)
+	}
+	if n, err := io.Copy(io.Discard, c); n != 48<<10 || err != nil {
+		t.Errorf("%d bytes, %v", n, err)
 	}
 }
