@@ -2,6 +2,7 @@ package dockerexec
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -59,7 +60,10 @@ func (h *host) takeOverPersistent(c *container) {
 	ctx, cancel := context.WithTimeout(h.ctx, creationLimit)
 	defer cancel()
 	if c.is(life.Frozen) && !h.staysPaused(c) {
-		if err := c.Resume(ctx); err != nil {
+		done, err := c.Use(ctx)
+		if err == nil {
+			done()
+		} else if !errors.Is(err, life.ErrPaused) { // as it was asked to be meanwhile
 			h.tell(ctx, c, Incident{What: "taking over a container", Err: err})
 		}
 		h.cgroups.ForbidSwap(c.ID())
@@ -99,13 +103,12 @@ func (h *host) bindFound(ctx context.Context, c *container) {
 	if cerrdefs.IsNotFound(err) {
 		h.tell(ctx, c, Incident{What: "ending a process that has lost its network", Err: err})
 		h.kill(c, "its network was gone when the service took it over, so it was ended")
-		err = nil
 	}
 	h.mu.Lock()
 	told := c.notBound
 	c.notBound = err != nil
 	h.mu.Unlock()
-	if err != nil && !told && h.ctx.Err() == nil {
+	if err != nil && !told && !cerrdefs.IsNotFound(err) && h.ctx.Err() == nil {
 		h.tell(ctx, c, Incident{What: "a process keeps running without a network", Err: err})
 	}
 }

@@ -7,6 +7,7 @@ import (
 
 	cerrdefs "github.com/containerd/errdefs"
 
+	"github.com/daycare-run/sandbox/dockerexec/life"
 	"github.com/daycare-run/sandbox/internal/engine"
 )
 
@@ -120,7 +121,11 @@ func (h *host) removeOrphans(ctx context.Context) error {
 		if b.Owner.DataDir == h.cfg.DataDir && b.Owner.Instance != h.cfg.Instance {
 			h.cfg.Log.Warn().Str("kind", b.Kind).Str("name", b.Name).Str("instance", b.Owner.Instance).
 				Msg("removing what this service made under an id that was lost")
-			faults = append(faults, b.Remove(ctx, h.engine))
+			err := b.Remove(ctx, h.engine)
+			if err != nil && b.Kind == "container" {
+				h.fear(b.id)
+			}
+			faults = append(faults, err)
 		}
 	}
 	if err := errors.Join(faults...); err != nil {
@@ -128,4 +133,18 @@ func (h *host) removeOrphans(ctx context.Context) error {
 	}
 	h.orphansRemoved.Store(true)
 	return nil
+}
+
+// fear registers a container that is not this service's and may run programs: nobody knows where they can write.
+func (h *host) fear(id string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.knows(id) {
+		return
+	}
+	c := h.newContainer(Spec{}, "", id, false)
+	c.writes = []string{"/"}
+	h.all[c], h.ids[id] = true, c
+	c.Do(life.Remove, nil)
+	h.removeLater(c)
 }

@@ -198,6 +198,16 @@ func (e *Executor) Shutdown() {
 	_ = e.engine.Close()
 }
 
+// leaveAtShutdown is leaveBehind for a container that became ready after Shutdown has looked.
+func (h *host) leaveAtShutdown(c *container) {
+	h.mu.Lock()
+	closed := h.closed
+	h.mu.Unlock()
+	if closed {
+		h.leaveBehind(c)
+	}
+}
+
 // leaveBehind releases a container to the next service, or removes it if that has no use for it.
 func (h *host) leaveBehind(c *container) {
 	now := c.Now()

@@ -54,6 +54,7 @@ func (h *host) prepare(c *container, log *zerolog.Logger) {
 	if c.sess != nil {
 		h.watchSession(c)
 	}
+	h.leaveAtShutdown(c)
 	h.tell(ctx, c, Incident{What: "container ready", Runtime: c.spec.Runtime(), Adopted: adopted, Took: time.Since(begun)})
 }
 
@@ -78,12 +79,16 @@ func (h *host) notMade(ctx context.Context, c *container, adopted bool, err erro
 // abandon ends the making of a container: nothing is left of it before its callers learn why.
 func (h *host) abandon(c *container, why error) {
 	c.Do(life.Remove, why) // no call gets it from now on
-	err := h.dispose(c)
+	there, err := h.dispose(c)
 	if err != nil {
 		h.tell(h.ctx, c, Incident{What: "cannot remove container", Err: err})
 	}
 	c.Do(life.Fail, why)
-	h.unlist(c)
+	if there {
+		h.removeLater(c)
+	} else {
+		h.unlist(c)
+	}
 }
 
 // establish sets c's id, spool and session. The error is errLost if the container has ended by itself or was ended by
@@ -207,7 +212,10 @@ func (h *host) create(ctx context.Context, c *container, addr netip.Addr) ([]spe
 		id, err := h.engine.Create(creating, wanted)
 		if err == nil {
 			c.Name(id)
-			c.spool, c.writes = spool, mounts.Writes(wanted.Mounts)
+			c.spool = spool
+			h.mu.Lock()
+			c.writes = mounts.Writes(wanted.Mounts)
+			h.mu.Unlock()
 			return wanted.Mounts, nil
 		}
 		if !cerrdefs.IsConflict(err) {

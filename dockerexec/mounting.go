@@ -49,8 +49,10 @@ func (c *container) toVerify() (list []mounts.Mount) {
 
 // neighbours returns all containers but one that may have programs.
 func (h *host) neighbours(of *life.Life) (list []mounts.Neighbour) {
-	for _, c := range h.inState(life.Starting, life.Ready, life.Draining, life.Frozen, life.Leaving) {
-		if c.Life != of {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for c := range h.all {
+		if c.Life != of && !c.is(life.Queued, life.Ended, life.Gone) {
 			list = append(list, mounts.Neighbour{Life: c.Life, Writes: c.writes})
 		}
 	}
@@ -111,7 +113,7 @@ func (h *host) accessTimesByExec(ctx context.Context, c *container, targets []st
 	case err != nil:
 		return nil, err
 	case out.Stderr != "":
-		return nil, errors.New(strings.TrimSpace(out.Stderr))
+		return nil, fmt.Errorf("%.1000q", strings.TrimSpace(out.Stderr))
 	case out.ExitCode != 0: // then Docker may have written its own error to stdout
 		return nil, fmt.Errorf("it failed with %d: %.1000q", out.ExitCode, strings.TrimSpace(out.Stdout))
 	}

@@ -218,12 +218,7 @@ func (w *warm) boundNow(c *container) {
 		})
 	}
 	w.work.Go(func() { w.rename(c) })
-	w.mu.Lock()
-	closed := w.closed
-	w.mu.Unlock()
-	if closed {
-		w.leaveBehind(c)
-	}
+	w.leaveAtShutdown(c)
 }
 
 // handOver gives a container's network access, record and home to the user that it is bound to, if it may run for that

@@ -166,7 +166,7 @@ func (h *host) StopProcess(ctx context.Context, id string, signal syscall.Signal
 
 // RemoveProcess removes a process's container, running or not, with all that it had. It blocks until Docker has done it.
 // After an error it can be removed again.
-func (h *host) RemoveProcess(_ context.Context, id string) error {
+func (h *host) RemoveProcess(ctx context.Context, id string) error {
 	c := h.known(id)
 	if c == nil { // an earlier service's, which has ended
 		h.mu.Lock()
@@ -177,6 +177,12 @@ func (h *host) RemoveProcess(_ context.Context, id string) error {
 		}
 		return errors.Join(h.unbind(id), h.DropPooled(record.Pooled))
 	}
-	c.Do(life.Remove, nil) // or it is Leaving already
+	if c.Do(life.Remove, nil) == life.Done { // its maker is at it
+		select {
+		case <-c.Settled():
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
 	return h.remove(c)
 }

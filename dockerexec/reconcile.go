@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"path/filepath"
 	"sync"
 	"time"
 
@@ -105,7 +106,13 @@ func (h *host) disconnected(id string) {
 	case !c.spec.isPersistent():
 		h.lose(c)
 	case c.is(life.Starting):
-		h.expel(c)
+		h.work.Go(func() { // Docker tells of that before it tells of an end
+			if now, err := h.InspectProcess(h.ctx, id); err == nil && now.Running {
+				h.expel(c)
+			} else {
+				h.lose(c)
+			}
+		})
 	}
 }
 
@@ -132,6 +139,7 @@ func (h *host) reconcile(ctx context.Context, seen func()) error {
 		return h.engine.Explain(err)
 	}
 	h.loseMissing(before, listed)
+	h.mendPauses(listed)
 	var adopted []*container
 	for _, found := range listed {
 		if found.Labels[labelGateway] != "" {
@@ -195,6 +203,24 @@ func (h *host) loseMissing(before map[string]*container, listed []engine.Contain
 	}
 }
 
+// mendPauses has those paused, or go on, that Docker has otherwise than it should: somebody did that, or Docker went down
+// meanwhile.
+func (h *host) mendPauses(listed []engine.Container) {
+	for _, found := range listed {
+		h.mu.Lock()
+		c := h.ids[found.ID]
+		h.mu.Unlock()
+		if c == nil || !found.Runs() || !c.is(life.Starting, life.Ready, life.Draining, life.Frozen) {
+			continue
+		}
+		h.work.Go(func() {
+			if err := c.Seen(h.ctx, found.State == engine.Paused); err != nil && h.ctx.Err() == nil {
+				h.tell(h.ctx, c, Incident{What: "cannot pause or resume a container as it should be", Err: err})
+			}
+		})
+	}
+}
+
 // reconcileOnce compares with Docker if that has not succeeded yet, as after a start without Docker: until the containers of an
 // earlier service are known, no network can be opened without cutting them off, and nothing can be done with a lasting one. It
 // waits for Start.
@@ -242,18 +268,23 @@ func (h *host) consider(found engine.Container, platform *Platform) (adopted *co
 		return nil
 	}
 	if spec.isPersistent() || runsItself(found.Labels) {
-		if err != nil || !found.Runs() {
+		if !found.Runs() {
 			return nil // who has its record removes it
+		}
+		if err != nil { // so does he here, but until then its programs may write
+			h.register(found, Spec{User: found.Labels[labelUser]}, fingerprint)
+			return nil
 		}
 		adopted = h.register(found, spec, fingerprint)
 		adopted.reach.Store(reach)
 		return adopted
 	}
-	if h.calls[fingerprint] != nil { // it may be being made
+	other := h.calls[fingerprint]
+	if other != nil && other.ID() == "" { // it is being made: this may be it
 		return nil
 	}
 	if tmp := tmpOf(found.Mounts); err == nil && found.Runs() && (platform == nil || spec.Platform.equal(*platform)) &&
-		!spec.IsPooled() && (tmp == "" || tmp == spec.tmpName()) {
+		!spec.IsPooled() && (tmp == "" || tmp == spec.tmpName()) && other == nil {
 		adopted = h.register(found, spec, fingerprint)
 		adopted.give = h.cfg.Quotas.Hold(quota.Account{User: spec.User}, quota.Containers, 1)
 		h.calls[fingerprint] = adopted
@@ -263,13 +294,9 @@ func (h *host) consider(found engine.Container, platform *Platform) (adopted *co
 	h.cfg.Log.Info().Str("container", found.ID[:12]).Str("state", string(found.State)).AnErr("labels", err).
 		Msg("removing container: stale, stopped or unreadable")
 	stale := h.register(found, spec, fingerprint) // its programs may still write
+	stale.pool = filepath.Dir(stale.spool)
 	stale.Do(life.Remove, nil)
-	h.work.Go(func() { // a call that wants its name waits for it
-		if err := h.removeFound(found.ID, spoolOf(found.Mounts)); err != nil {
-			h.cfg.Log.Warn().Err(err).Msg("cannot remove container")
-		}
-		h.unlist(stale)
-	})
+	h.removeLater(stale) // a call that wants its name waits for it
 	return nil
 }
 

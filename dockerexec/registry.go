@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/cenkalti/backoff/v5"
 	cerrdefs "github.com/containerd/errdefs"
 	"github.com/rs/zerolog"
 	"golang.org/x/sys/unix"
@@ -125,8 +126,12 @@ func (h *host) Expel(fingerprint Fingerprint) {
 }
 
 func (h *host) expel(c *container) {
-	if c.spec.isPersistent() && c.is(life.Ready, life.Frozen) {
+	switch {
+	case !c.spec.isPersistent() || c.is(life.Starting):
+	case c.is(life.Ready, life.Frozen):
 		h.kill(c, expelled)
+		return
+	default: // it has ended, and its exit code is somebody's to read
 		return
 	}
 	if c.Do(life.Remove, lostError{errLost}) == life.Removes {
@@ -146,7 +151,8 @@ func (h *host) kill(c *container, why string) {
 		return
 	}
 	h.work.Go(func() {
-		if err := h.signal(h.ctx, c.ID(), unix.SIGKILL); err != nil && !cerrdefs.IsNotFound(err) && !cerrdefs.IsConflict(err) {
+		if err := h.StopProcess(h.ctx, c.ID(), unix.SIGKILL, 0); err != nil {
+			c.because.Store(nil) // so that it is tried again
 			h.tell(h.ctx, c, Incident{What: "cannot end a process that would see hidden files", Level: zerolog.ErrorLevel, Err: err})
 		}
 	})
@@ -155,44 +161,61 @@ func (h *host) kill(c *container, why string) {
 // removeLater is removed in the background.
 func (h *host) removeLater(c *container) { h.work.Go(func() { h.removed(c) }) }
 
-// removed is remove for callers that have nobody to tell of an error.
+// removed is remove for callers that have nobody to tell of an error: it tries until Docker has removed the container, or
+// the service ends. Until then it is known whose programs may still run.
 func (h *host) removed(c *container) {
-	if err := h.remove(c); err != nil {
-		h.tell(h.ctx, c, Incident{What: "cannot remove container", Err: err})
+	wait := backoff.NewExponentialBackOff()
+	wait.InitialInterval, wait.MaxInterval = time.Second, time.Minute
+	for {
+		err := h.remove(c)
+		if err != nil {
+			h.tell(h.ctx, c, Incident{What: "cannot remove container", Err: err})
+		}
+		if c.is(life.Gone) {
+			return
+		}
+		select {
+		case <-time.After(wait.NextBackOff()):
+		case <-h.ctx.Done():
+			return
+		}
 	}
 }
 
 // remove removes a container that came to Leaving, with all that it has, and forgets it. It blocks until Docker has done
-// it. A persistent one that Docker does not remove stays Leaving, and can be removed again.
+// it. One that Docker does not remove stays Leaving, and can be removed again.
 func (h *host) remove(c *container) error {
 	c.removing.Lock()
 	defer c.removing.Unlock()
 	if c.is(life.Gone) {
 		return nil
 	}
-	err := h.dispose(c)
-	if err != nil && c.spec.isPersistent() {
+	there, err := h.dispose(c)
+	if there || err != nil && c.spec.isPersistent() {
 		return err
 	}
 	h.unlist(c)
 	return err
 }
 
-// dispose removes a container with all that it has on the host.
-func (h *host) dispose(c *container) error {
+// dispose removes a container with all that it has on the host. It reports whether the container is still there.
+func (h *host) dispose(c *container) (there bool, err error) {
 	c.hangUp()
 	var faults []error
-	ended := true
 	if id := c.ID(); id != "" {
 		err := h.removeContainer(id)
-		ended = err == nil
-		faults = append(faults, err, removeSpool(c.spool))
+		there = err != nil
+		faults = append(faults, err)
 	}
-	h.free(c, ended)
+	h.free(c, !there)
+	if there {
+		return there, errors.Join(faults...)
+	}
+	faults = append(faults, removeSpool(c.spool))
 	if c.pool != "" {
 		faults = append(faults, h.unbind(c.ID()), h.removePooled(c.pool))
 	}
-	return errors.Join(append(faults, h.dropTmp(c))...)
+	return false, errors.Join(append(faults, h.dropTmp(c))...)
 }
 
 // free gives back what a container has on the network and, if its programs have ended, on the host: removing a mount

@@ -53,12 +53,13 @@ func patience() backoff.BackOff {
 func (h *host) signal(ctx context.Context, id string, number syscall.Signal) error {
 	if c := h.known(id); c != nil {
 		done, err := c.Wake(ctx)
-		if err != nil && !errors.Is(err, life.ErrLeft) {
+		if errors.Is(err, life.ErrLeft) { // it may be held all the same, and a signal resumes it
+			done, err = c.UseToRemove(ctx)
+		}
+		if err != nil {
 			return err
 		}
-		if err == nil {
-			defer done()
-		}
+		defer done()
 	}
 	return h.engine.Signal(ctx, id, number)
 }

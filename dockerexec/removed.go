@@ -102,12 +102,14 @@ func (h *host) lookUpRemoved(c *container) {
 			return
 		}
 		h.mu.Lock()
+		if !c.is(canBeAsked...) {
+			c.lookingUp = false
+			h.mu.Unlock()
+			return
+		}
 		paths := c.removed
 		c.removed = nil
 		h.mu.Unlock()
-		if !c.is(canBeAsked...) {
-			return
-		}
 		left := h.lookUp(c, paths)
 		h.mu.Lock()
 		again = len(left) == 0 && len(c.removed) > 0
@@ -118,6 +120,11 @@ func (h *host) lookUpRemoved(c *container) {
 
 // lookUp has paths looked up in a container, and returns those for which that failed.
 func (h *host) lookUp(c *container, paths []string) (left []string) {
+	select {
+	case <-c.Settled():
+	default: // it was found paused, and may be being taken over
+		return paths
+	}
 	ask := h.askPersistent
 	if c.sess != nil {
 		done, err := c.Visit(h.ctx)

@@ -123,7 +123,10 @@ func (l *Life) use(ctx context.Context, refused func() error) (done func(), err 
 // UseToRemove is Use for who removes the container: it must be Leaving, or Starting and be made once more. It may be
 // paused still.
 func (l *Life) UseToRemove(ctx context.Context) (done func(), err error) {
-	err = l.wait(ctx, func() (bool, error) { return l.pause.holders == 0 || !l.pause.ran, nil }, func() { l.pause.users++ })
+	err = l.wait(ctx, func() (bool, error) { return l.pause.holders == 0 || !l.pause.ran, nil }, func() {
+		l.pause.users++
+		l.pause.doubt = true // the engine resumes it to end it
+	})
 	if err != nil {
 		return nil, err
 	}
@@ -161,7 +164,7 @@ var errUsed = errors.New("the container is used")
 func (l *Life) hold(ctx context.Context, may func() (bool, error)) (release func() error, err error) {
 	err = l.wait(ctx, func() (bool, error) {
 		if !l.pause.ran {
-			return true, nil
+			return l.pause.holders > 0 || !l.pause.rests, nil
 		}
 		return may()
 	}, func() { l.pause.holders++ })
@@ -266,12 +269,24 @@ func (t *Thawing) Explain(ctx context.Context, err error) error {
 	return err
 }
 
-// Resumed notes that Docker has resumed the container, for whomever. Docker may tell so late, when it is paused again, so
-// from now on it is not known which it is: Docker is asked anew the next time.
+// Resumed notes that Docker has resumed the container, for whomever. Docker may tell so late, when it is paused again: so
+// what is taken for paused is asked for anew the next time.
 func (l *Life) Resumed() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.pause.doubt = true
+	l.pause.doubt = l.pause.doubt || l.pause.is
+}
+
+// Seen compares with whether the engine's list has the container paused, and mends what differs. It may be late.
+func (l *Life) Seen(ctx context.Context, paused bool) error {
+	l.mu.Lock()
+	differs := paused != l.paused()
+	l.pause.doubt = l.pause.doubt || differs
+	l.mu.Unlock()
+	if !differs {
+		return nil
+	}
+	return l.settle(ctx)
 }
 
 // settle has Docker pause or resume the container if that is not so yet.
@@ -293,7 +308,7 @@ func (l *Life) settle(ctx context.Context) error {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.pause.is, l.pause.doubt = want && err == nil, want && err != nil
+	l.pause.is, l.pause.doubt = want && err == nil, err != nil
 	return err
 }
 

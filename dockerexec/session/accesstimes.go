@@ -3,7 +3,6 @@ package session
 import (
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -44,7 +43,7 @@ func (s *Session) AccessTimes(ctx context.Context, paths []string) ([]string, er
 	case err != nil:
 		return nil, err
 	case result.ExitCode != 0 || result.Signal != 0:
-		return nil, errors.New(result.CommandFault + outputs[Stderr].String())
+		return nil, fmt.Errorf("%.1000q", result.CommandFault+outputs[Stderr].String())
 	}
 	return strings.Fields(outputs[Stdout].String()), nil
 }

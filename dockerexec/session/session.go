@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"sync"
 	"time"
 
@@ -127,6 +128,9 @@ func handshake(
 		err = context.Cause(ctx)
 	}
 	if err != nil {
+		if ctx.Err() != nil || errors.Is(err, os.ErrDeadlineExceeded) {
+			err = fmt.Errorf("%w (%v)", context.DeadlineExceeded, err)
+		}
 		words := conn.dockerError()
 		_ = conn.Close()
 		if words != "" {

@@ -21,7 +21,7 @@ import (
 // errQuiet says that nothing has come for as long as the client is willing to wait.
 var errQuiet = errors.New("nothing has come")
 
-// lastBytes is how much of a command's last output is looked at when it has failed.
+// lastBytes is how much of a command's last output is looked at, of each stream, when it has failed.
 const lastBytes = 4 << 10
 
 // refusals ends the gathering of what a sandbox could not reach, and returns it.
@@ -29,7 +29,7 @@ type refusals func() (lines []decisions.Summary, more int)
 
 // follow sends what a command of c's sandbox does, until the command or the call ends.
 func follow(ctx context.Context, reader *lasting.Reader, c called, refused refusals, send func(*processpb.ProcessEvent) error) error {
-	var last []byte
+	var last [2][]byte // of each stream: the one may be told long after the other
 	start := &processpb.ProcessEvent_StartEvent{Pid: uint32(reader.PID())}
 	if err := send(&processpb.ProcessEvent{Event: &processpb.ProcessEvent_Start{Start: start}}); err != nil {
 		return err
@@ -46,12 +46,13 @@ func follow(ctx context.Context, reader *lasting.Reader, c called, refused refus
 		case event.End != nil:
 			if event.End.Code != 0 || event.End.TimedOut {
 				reach := c.Info().Network
-				event.End.Hints = append(event.End.Hints, hints.Of(last, len(reach.Allow)+len(reach.Addresses) > 0, event.End.TimedOut)...)
+				event.End.Hints = append(event.End.Hints, hints.Of(slices.Concat(last[:]...), len(reach.Allow)+len(reach.Addresses) > 0, event.End.TimedOut)...)
 			}
 			return sendEnd(*event.End, refused, send)
 		case len(event.Data) > 0:
-			last = append(last, event.Data[max(len(event.Data)-lastBytes, 0):]...)
-			last = append(last[:0], last[max(len(last)-lastBytes, 0):]...)
+			end := &last[event.Stream]
+			*end = append(*end, event.Data[max(len(event.Data)-lastBytes, 0):]...)
+			*end = append((*end)[:0], (*end)[max(len(*end)-lastBytes, 0):]...)
 			err = send(&processpb.ProcessEvent{Event: &processpb.ProcessEvent_Data{Data: output(event, reader.Terminal())}})
 		}
 		if err != nil {

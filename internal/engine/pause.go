@@ -60,6 +60,11 @@ func (d Docker) Resume(ctx context.Context, id string) error {
 	if inspectErr == nil && found.State != nil && !found.State.Paused {
 		return nil
 	}
-	d.end(ctx, id)
+	if inspectErr != nil || found.State == nil {
+		return fmt.Errorf("cannot resume container %.12s: %w", id, err)
+	}
+	if !d.end(ctx, id) {
+		return fmt.Errorf("cannot resume container %.12s, nor end it: %w", id, err)
+	}
 	return fmt.Errorf("cannot resume container %.12s, which was ended: %w", id, err)
 }

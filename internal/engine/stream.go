@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -65,7 +66,11 @@ func (d Docker) Run(ctx context.Context, id string, p specs.Process) (out Output
 	defer attached.Close()
 	defer context.AfterFunc(ctx, attached.Close)()
 	var stdout, stderr bytes.Buffer
-	_, err = stdcopy.StdCopy(&stdout, &stderr, io.LimitReader(attached.Reader, maxOutput))
+	limited := io.LimitedReader{R: attached.Reader, N: maxOutput}
+	_, err = stdcopy.StdCopy(&stdout, &stderr, &limited)
+	if err == nil && limited.N <= 0 {
+		err = errors.New("the program writes too much")
+	}
 	out.Stdout, out.Stderr = stdout.String(), stderr.String()
 	if err != nil {
 		return out, err
