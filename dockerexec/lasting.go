@@ -115,9 +115,6 @@ func (h *host) LastingUsage(ctx context.Context, id string) (cgroup.Usage, error
 	return usage, err
 }
 
-// maxStats bounds Docker's answer, in bytes.
-const maxStats = 1 << 20
-
 // Containers that run without the service are never idle, so they are paused and resumed only on request. While
 // paused, they cannot be used. Only a signal resumes one all the same, because its sender wants it to end.
 

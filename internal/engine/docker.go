@@ -80,7 +80,7 @@ func (d Docker) Inspect(ctx context.Context, id string) (Container, error) {
 		return Container{}, err
 	}
 	if found.ContainerJSONBase == nil || found.State == nil || found.Config == nil {
-		return Container{}, errors.New("Docker's answer about the container is incomplete")
+		return Container{}, errors.New("the answer of Docker about the container is incomplete")
 	}
 	c := Container{
 		ID: found.ID, Name: strings.TrimPrefix(found.Name, "/"), State: stateOf(found.State.Status),
