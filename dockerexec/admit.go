@@ -49,6 +49,7 @@ func (w *warm) place(ctx context.Context, account quota.Account) (give func(), e
 		}
 		select {
 		case <-leaving.Gone():
+		case <-time.After(removalLimit): // Docker does not remove it: another one then
 		case <-ctx.Done():
 			return nil, context.Cause(ctx)
 		}

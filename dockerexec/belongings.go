@@ -121,11 +121,14 @@ func (h *host) removeOrphans(ctx context.Context) error {
 		if b.Owner.DataDir == h.cfg.DataDir && b.Owner.Instance != h.cfg.Instance {
 			h.cfg.Log.Warn().Str("kind", b.Kind).Str("name", b.Name).Str("instance", b.Owner.Instance).
 				Msg("removing what this service made under an id that was lost")
-			err := b.Remove(ctx, h.engine)
-			if err != nil && b.Kind == "container" {
+			if b.Kind != "container" {
+				faults = append(faults, b.Remove(ctx, h.engine))
+			} else if h.known(b.id) != nil { // it is being removed
+				faults = append(faults, fmt.Errorf("%s is still there", b))
+			} else if err := errors.Join(h.removeContainer(b.id), removeSpool(b.spool)); err != nil {
 				h.fear(b.id)
+				faults = append(faults, err)
 			}
-			faults = append(faults, err)
 		}
 	}
 	if err := errors.Join(faults...); err != nil {

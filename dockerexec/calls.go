@@ -131,8 +131,8 @@ func (h *host) retire(match func(*container, life.Now) bool) {
 func (w *warm) Leave(ctx context.Context, user string) error {
 	w.mu.Lock()
 	var theirs []*container
-	for _, c := range w.calls {
-		if c.spec.User == user {
+	for c := range w.all {
+		if c.spec.User == user && !c.spec.isPersistent() && !c.is(life.Gone) {
 			theirs = append(theirs, c)
 		}
 	}

@@ -149,9 +149,7 @@ func New(docker *client.Client, cfg Config) *Executor {
 		bound: map[string]poolRecord{},
 	}
 	h.guard.Neighbours = h.neighbours
-	h.guard.Failed = func(err error) {
-		cfg.Log.Error().Err(err).Msg("cannot resume a container that was paused for another one")
-	}
+	h.guard.Failed = h.mend
 	h.ctx, h.cancel = context.WithCancel(context.Background())
 	h.begin = sync.OnceFunc(func() { close(h.begun) })
 	h.SetAhead(cfg.Ahead)

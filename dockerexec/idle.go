@@ -102,7 +102,10 @@ func (w *warm) removeExcess(idle Idle) {
 			continue // a call was faster
 		}
 		w.tell(w.ctx, c, Incident{What: "removing container: idle", Why: why})
-		w.removed(c)
+		if err := w.remove(c); err != nil {
+			w.tell(w.ctx, c, Incident{What: "cannot remove container", Err: err})
+			w.removeLater(c)
+		}
 	}
 }
 

@@ -63,7 +63,9 @@ func (h *host) prepare(c *container, log *zerolog.Logger) {
 func (h *host) notMade(ctx context.Context, c *container, adopted bool, err error) {
 	if adopted && h.ctx.Err() != nil {
 		c.hangUp()
-		c.Do(life.Release, errStopping)
+		if c.Do(life.Release, errStopping) == life.Refused {
+			c.Do(life.Fail, errStopping)
+		}
 		return
 	}
 	h.tell(ctx, c, Incident{What: "container failed", Level: zerolog.ErrorLevel, Err: err})

@@ -6,7 +6,9 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
+	"github.com/cenkalti/backoff/v5"
 	"github.com/opencontainers/runtime-spec/specs-go"
 
 	"github.com/daycare-run/sandbox/dockerexec/life"
@@ -57,6 +59,32 @@ func (h *host) neighbours(of *life.Life) (list []mounts.Neighbour) {
 		}
 	}
 	return list
+}
+
+// mend has a container resume that could not after it was held, until it does or is gone.
+func (h *host) mend(l *life.Life, err error) {
+	h.cfg.Log.Error().Err(err).Str("container", l.ID()).Msg("cannot resume a container that was paused for another one")
+	h.work.Go(func() {
+		h.repeat(func() bool {
+			return l.Now().State > life.Frozen || l.Mend(h.ctx) == nil
+		})
+	})
+}
+
+// repeat calls do again and again, less often each time, until it is done or the service ends.
+func (h *host) repeat(do func() (done bool)) {
+	wait := backoff.NewExponentialBackOff()
+	wait.InitialInterval, wait.MaxInterval = time.Second, time.Minute
+	for {
+		select {
+		case <-time.After(wait.NextBackOff()):
+		case <-h.ctx.Done():
+			return
+		}
+		if do() {
+			return
+		}
+	}
 }
 
 // startExclusively starts a container while nothing runs that could change where the names of its mounts lead. After an

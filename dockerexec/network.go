@@ -210,7 +210,10 @@ func (h *host) clearNetwork(ctx context.Context, profile string) error {
 		case c.spec.isPersistent():
 			faults = append(faults, h.StopProcess(ctx, c.ID(), syscall.SIGKILL, 0))
 		case c.Do(life.Remove, lostError{errLost}) == life.Removes:
-			faults = append(faults, h.remove(c))
+			if err := h.remove(c); err != nil {
+				faults = append(faults, err)
+				h.removeLater(c)
+			}
 		}
 	}
 	return errors.Join(faults...)

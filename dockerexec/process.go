@@ -69,6 +69,9 @@ func (p *persistents) startAlone(ctx context.Context, spec Spec, token quota.Tok
 	}
 	c.Do(life.Fail, err)
 	gone := p.remove(c)
+	if gone != nil {
+		p.removeLater(c)
+	}
 	if refused, is := errors.AsType[refusedStart](err); is {
 		return ProcessContainer{}, fmt.Errorf("cannot start the %s: %w", noun, refused.error)
 	}
@@ -177,12 +180,11 @@ func (h *host) RemoveProcess(ctx context.Context, id string) error {
 		}
 		return errors.Join(h.unbind(id), h.DropPooled(record.Pooled))
 	}
-	if c.Do(life.Remove, nil) == life.Done { // its maker is at it
-		select {
-		case <-c.Settled():
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		}
+	c.Do(life.Remove, nil) // or it is Leaving already
+	select {
+	case <-c.Settled(): // before, its maker is at it
+	case <-ctx.Done():
+		return context.Cause(ctx)
 	}
 	return h.remove(c)
 }

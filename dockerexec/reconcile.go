@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/cenkalti/backoff/v5"
+	cerrdefs "github.com/containerd/errdefs"
 	"github.com/opencontainers/runtime-spec/specs-go"
 
 	"github.com/daycare-run/sandbox/dockerexec/life"
@@ -107,10 +108,12 @@ func (h *host) disconnected(id string) {
 		h.lose(c)
 	case c.is(life.Starting):
 		h.work.Go(func() { // Docker tells of that before it tells of an end
-			if now, err := h.InspectProcess(h.ctx, id); err == nil && now.Running {
-				h.expel(c)
-			} else {
+			now, err := h.InspectProcess(h.ctx, id)
+			switch {
+			case cerrdefs.IsNotFound(err) || err == nil && !now.Running:
 				h.lose(c)
+			case c.is(life.Starting):
+				h.expel(c)
 			}
 		})
 	}
@@ -272,7 +275,9 @@ func (h *host) consider(found engine.Container, platform *Platform) (adopted *co
 			return nil // who has its record removes it
 		}
 		if err != nil { // so does he here, but until then its programs may write
-			h.register(found, Spec{User: found.Labels[labelUser]}, fingerprint)
+			h.register(found, Spec{
+				User: found.Labels[labelUser], Process: Process{ID: found.Labels[labelProcess]}, Lasting: found.Labels[labelLasting],
+			}, fingerprint)
 			return nil
 		}
 		adopted = h.register(found, spec, fingerprint)
@@ -280,7 +285,7 @@ func (h *host) consider(found engine.Container, platform *Platform) (adopted *co
 		return adopted
 	}
 	other := h.calls[fingerprint]
-	if other != nil && other.ID() == "" { // it is being made: this may be it
+	if other != nil && (other.ID() == "" || other.ID() == found.ID) { // it is being made: this may be it
 		return nil
 	}
 	if tmp := tmpOf(found.Mounts); err == nil && found.Runs() && (platform == nil || spec.Platform.equal(*platform)) &&

@@ -6,7 +6,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/cenkalti/backoff/v5"
 	cerrdefs "github.com/containerd/errdefs"
 	"github.com/rs/zerolog"
 	"golang.org/x/sys/unix"
@@ -151,9 +150,17 @@ func (h *host) kill(c *container, why string) {
 		return
 	}
 	h.work.Go(func() {
-		if err := h.StopProcess(h.ctx, c.ID(), unix.SIGKILL, 0); err != nil {
-			c.because.Store(nil) // so that it is tried again
-			h.tell(h.ctx, c, Incident{What: "cannot end a process that would see hidden files", Level: zerolog.ErrorLevel, Err: err})
+		stop := func() (done bool) {
+			ctx, cancel := context.WithTimeout(context.WithoutCancel(h.ctx), removalLimit)
+			defer cancel()
+			err := h.StopProcess(ctx, c.ID(), unix.SIGKILL, 0)
+			if err != nil {
+				h.tell(h.ctx, c, Incident{What: "cannot end a process that would see hidden files", Level: zerolog.ErrorLevel, Err: err})
+			}
+			return err == nil || !c.is(life.Ready, life.Frozen)
+		}
+		if !stop() {
+			h.repeat(stop)
 		}
 	})
 }
@@ -164,21 +171,14 @@ func (h *host) removeLater(c *container) { h.work.Go(func() { h.removed(c) }) }
 // removed is remove for callers that have nobody to tell of an error: it tries until Docker has removed the container, or
 // the service ends. Until then it is known whose programs may still run.
 func (h *host) removed(c *container) {
-	wait := backoff.NewExponentialBackOff()
-	wait.InitialInterval, wait.MaxInterval = time.Second, time.Minute
-	for {
-		err := h.remove(c)
-		if err != nil {
+	again := func() (done bool) {
+		if err := h.remove(c); err != nil {
 			h.tell(h.ctx, c, Incident{What: "cannot remove container", Err: err})
 		}
-		if c.is(life.Gone) {
-			return
-		}
-		select {
-		case <-time.After(wait.NextBackOff()):
-		case <-h.ctx.Done():
-			return
-		}
+		return c.is(life.Gone)
+	}
+	if !again() {
+		h.repeat(again)
 	}
 }
 
@@ -191,7 +191,7 @@ func (h *host) remove(c *container) error {
 		return nil
 	}
 	there, err := h.dispose(c)
-	if there || err != nil && c.spec.isPersistent() {
+	if there {
 		return err
 	}
 	h.unlist(c)

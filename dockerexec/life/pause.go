@@ -130,7 +130,12 @@ func (l *Life) UseToRemove(ctx context.Context) (done func(), err error) {
 	if err != nil {
 		return nil, err
 	}
-	return l.doneUsing(), nil
+	return sync.OnceFunc(func() {
+		l.mu.Lock()
+		l.pause.doubt = true // also if what was asked for before has only been answered now
+		l.mu.Unlock()
+		l.leave(&l.pause.users)
+	}), nil
 }
 
 func (l *Life) doneUsing() func() {
@@ -141,14 +146,14 @@ func (l *Life) doneUsing() func() {
 // holders before. A container in which no command has begun is not paused: its first one waits. One in which nothing
 // runs needs no pause.
 func (l *Life) Hold(ctx context.Context) (release func() error, err error) {
-	return l.hold(ctx, func() (bool, error) { return l.pause.users == 0 && !l.pause.rests, nil })
+	return l.hold(ctx, func() (bool, error) { return (l.pause.users == 0 || !l.pause.ran) && !l.pause.rests, nil })
 }
 
 // TryHold is Hold for a user of another container. It waits for nobody: while somebody is at the container, release is
 // nil, because that one may wait for the caller's container.
 func (l *Life) TryHold(ctx context.Context) (release func() error, err error) {
 	release, err = l.hold(ctx, func() (bool, error) {
-		if l.pause.users > 0 {
+		if l.pause.users > 0 && l.pause.ran {
 			return false, errUsed
 		}
 		return l.pause.holders > 0 || !l.pause.rests, nil // who holds it may wait for the other container
@@ -162,12 +167,7 @@ func (l *Life) TryHold(ctx context.Context) (release func() error, err error) {
 var errUsed = errors.New("the container is used")
 
 func (l *Life) hold(ctx context.Context, may func() (bool, error)) (release func() error, err error) {
-	err = l.wait(ctx, func() (bool, error) {
-		if !l.pause.ran {
-			return l.pause.holders > 0 || !l.pause.rests, nil
-		}
-		return may()
-	}, func() { l.pause.holders++ })
+	err = l.wait(ctx, may, func() { l.pause.holders++ })
 	if err != nil {
 		return nil, err
 	}
@@ -288,6 +288,9 @@ func (l *Life) Seen(ctx context.Context, paused bool) error {
 	}
 	return l.settle(ctx)
 }
+
+// Mend has the container paused, or go on, as it should be, after an error.
+func (l *Life) Mend(ctx context.Context) error { return l.settle(ctx) }
 
 // settle has Docker pause or resume the container if that is not so yet.
 func (l *Life) settle(ctx context.Context) error {

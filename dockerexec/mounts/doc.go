@@ -74,8 +74,8 @@ type Neighbour struct {
 type Guard struct {
 	// Neighbours returns all containers but one that may have programs. It must not block.
 	Neighbours func(of *life.Life) []Neighbour
-	// Failed is told of a neighbour that cannot be resumed; it was ended.
-	Failed func(error)
+	// Failed is told of a neighbour that could not be resumed: it is to be mended (Life.Mend), or was ended.
+	Failed func(*life.Life, error)
 
 	starts    starts
 	verifying fileLocks

@@ -216,7 +216,7 @@ func (g *Guard) Start(ctx context.Context, of *life.Life, mounts []specs.Mount, 
 // reports whether there are any. resume lets them run again; it must be called also after an error.
 func (g *Guard) pauseWriters(ctx context.Context, of *life.Life, hold func(*life.Life, context.Context) (func() error, error), matters func(dir string) bool) (paused bool, resume func(), err error) {
 	var mu sync.Mutex
-	var resumes []func() error
+	resumes := map[*life.Life]func() error{}
 	var pausing, resuming errgroup.Group
 	pausing.SetLimit(pausesAtOnce)
 	for _, other := range g.Neighbours(of) {
@@ -230,16 +230,16 @@ func (g *Guard) pauseWriters(ctx context.Context, of *life.Life, hold func(*life
 			}
 			mu.Lock()
 			defer mu.Unlock()
-			resumes = append(resumes, resume)
+			resumes[other.Life] = resume
 			return nil
 		})
 	}
 	err = pausing.Wait()
 	return len(resumes) > 0, func() {
-		for _, resume := range resumes {
+		for neighbour, resume := range resumes {
 			resuming.Go(func() error {
 				if err := resume(); err != nil {
-					g.Failed(err)
+					g.Failed(neighbour, err)
 				}
 				return nil
 			})

@@ -1,6 +1,7 @@
 package session
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -129,7 +130,7 @@ func handshake(
 	}
 	if err != nil {
 		if ctx.Err() != nil || errors.Is(err, os.ErrDeadlineExceeded) {
-			err = fmt.Errorf("%w (%v)", context.DeadlineExceeded, err)
+			err = fmt.Errorf("%w (%v)", cmp.Or(context.Cause(ctx), context.DeadlineExceeded), err)
 		}
 		words := conn.dockerError()
 		_ = conn.Close()

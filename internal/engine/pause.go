@@ -53,7 +53,9 @@ func (d Docker) Resume(ctx context.Context, id string) error {
 	if err == nil || cerrdefs.IsNotFound(err) || cerrdefs.IsConflict(err) { // gone, or not paused
 		return nil
 	}
-	found, inspectErr := d.client.ContainerInspect(trying, id)
+	asking, cancel := context.WithTimeout(ctx, signalLimit) // the other one may be over
+	defer cancel()
+	found, inspectErr := d.client.ContainerInspect(asking, id)
 	if cerrdefs.IsNotFound(inspectErr) {
 		return nil
 	}
