@@ -95,7 +95,12 @@ func (h *host) abandon(c *container, why error) {
 
 // establish sets c's id, spool and session. The error is errLost if the container has ended by itself or was ended by
 // hand.
-func (h *host) establish(ctx context.Context, c *container, adopted bool) error {
+func (h *host) establish(ctx context.Context, c *container, adopted bool) (err error) {
+	defer func() {
+		if _, refused := errors.AsType[refusedStart](err); err != nil && !refused && c.is(life.Leaving, life.Ended) {
+			err = fmt.Errorf("%w (%v)", errLost, err)
+		}
+	}()
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	defer context.AfterFunc(c.Making(), func() { cancel(fmt.Errorf("%w (%v)", errLost, context.Cause(c.Making()))) })()
