@@ -32,7 +32,7 @@ func (g *Guard) newEnd(c *net.TCPConn, user string) *end {
 }
 
 // inTurn calls do when the socket is ready for events, POLLIN or POLLOUT, and it is the user's
-// turn, until do returns another error than EAGAIN. do must not block.
+// turn, until do returns something else than EAGAIN. do must not block.
 func (e *end) inTurn(events int16, do func(fd int) error) error {
 	wait := e.raw.Read
 	if events == unix.POLLOUT {
@@ -45,18 +45,29 @@ func (e *end) inTurn(events int16, do func(fd int) error) error {
 		}
 		e.turns.acquire(e.user)
 		defer e.turns.release()
-		for failed = do(int(fd)); failed == unix.EINTR; {
-			failed = do(int(fd))
-		}
+		failed = do(int(fd))
 		return failed != unix.EAGAIN
 	})
 	return cmp.Or(err, failed)
 }
 
+// again makes a system call until no signal interrupts it. It is for one call, not for several: those before
+// the interrupted one have been done.
+func again(call func() (int, error)) (n int, err error) {
+	for n, err = call(); err == unix.EINTR; {
+		n, err = call()
+	}
+	return n, err
+}
+
+func send(fd int, p []byte) (int, error) {
+	return again(func() (int, error) { return unix.SendmsgN(fd, p, nil, nil, unix.MSG_NOSIGNAL) })
+}
+
 // Read implements io.Reader.
 func (e *end) Read(p []byte) (n int, err error) {
 	err = e.inTurn(unix.POLLIN, func(fd int) (failed error) {
-		n, failed = unix.Read(fd, p[:min(len(p), turnShare)])
+		n, failed = again(func() (int, error) { return unix.Read(fd, p[:min(len(p), turnShare)]) })
 		return failed
 	})
 	switch {
@@ -73,7 +84,7 @@ func (e *end) receive(most int, keep func([]byte)) error {
 	return e.inTurn(unix.POLLIN, func(fd int) error {
 		p := scratch.Get().(*[turnShare]byte)
 		defer scratch.Put(p)
-		n, err := unix.Read(fd, p[:most])
+		n, err := again(func() (int, error) { return unix.Read(fd, p[:most]) })
 		switch {
 		case err != nil:
 			return err
@@ -90,7 +101,7 @@ func (e *end) Write(p []byte) (sent int, err error) {
 	for sent < len(p) {
 		n := 0
 		err := e.inTurn(unix.POLLOUT, func(fd int) (failed error) {
-			n, failed = unix.SendmsgN(fd, p[sent:min(len(p), sent+turnShare)], nil, nil, unix.MSG_NOSIGNAL)
+			n, failed = send(fd, p[sent:min(len(p), sent+turnShare)])
 			return failed
 		})
 		if err != nil {

@@ -36,14 +36,17 @@ func (d *direction) move() error {
 	})
 }
 
-// fill passes on what there is: through a pipe if one can be had, else by copying.
+// fill passes on what there is: through a pipe if one can be had, else by copying. What the pipe holds goes first.
 func (d *direction) fill(src, dst int) error {
+	if d.pipe != nil && d.pipe.held > 0 {
+		return d.empty(dst)
+	}
 	if d.pipe == nil {
 		if d.pipe = d.pipes.take(d.from.user); d.pipe == nil {
 			return d.copy(src, dst)
 		}
 	}
-	n, err := unix.Splice(src, nil, d.pipe.w, nil, turnShare, unix.SPLICE_F_MOVE|unix.SPLICE_F_NONBLOCK)
+	n, err := splice(src, d.pipe.w, turnShare)
 	if err == nil && n == 0 {
 		err = io.EOF
 	}
@@ -51,14 +54,14 @@ func (d *direction) fill(src, dst int) error {
 		d.done()
 		return err
 	}
-	d.pipe.held = int(n)
+	d.pipe.held += n
 	return d.empty(dst)
 }
 
 // empty passes on what the pipe holds, and gives the pipe back when that is nothing.
 func (d *direction) empty(dst int) error {
 	for d.pipe.held > 0 {
-		n, err := unix.Splice(d.pipe.r, nil, dst, nil, d.pipe.held, unix.SPLICE_F_MOVE|unix.SPLICE_F_NONBLOCK)
+		n, err := splice(d.pipe.r, dst, d.pipe.held)
 		if err == unix.EAGAIN {
 			d.full = true
 			return nil
@@ -66,7 +69,7 @@ func (d *direction) empty(dst int) error {
 		if err != nil {
 			return err
 		}
-		d.pipe.held -= int(n)
+		d.pipe.held -= n
 	}
 	d.done()
 	return nil
@@ -84,20 +87,34 @@ func (d *direction) done() {
 func (d *direction) copy(src, dst int) error {
 	p := scratch.Get().(*[turnShare]byte)
 	defer scratch.Put(p)
-	n, _, err := unix.Recvfrom(src, p[:], unix.MSG_PEEK)
+	n, err := receive(src, p[:], unix.MSG_PEEK)
 	switch {
 	case err != nil:
 		return err
 	case n == 0:
 		return io.EOF
 	}
-	sent, err := unix.SendmsgN(dst, p[:n], nil, nil, unix.MSG_NOSIGNAL)
+	sent, err := send(dst, p[:n])
 	if err == unix.EAGAIN {
 		d.full = true
 		return nil
 	}
 	if err == nil {
-		_, _, err = unix.Recvfrom(src, p[:sent], unix.MSG_TRUNC)
+		_, err = receive(src, p[:sent], unix.MSG_TRUNC)
 	}
 	return err
+}
+
+func splice(from, to, most int) (int, error) {
+	return again(func() (int, error) {
+		n, err := unix.Splice(from, nil, to, nil, most, unix.SPLICE_F_MOVE|unix.SPLICE_F_NONBLOCK)
+		return int(n), err
+	})
+}
+
+func receive(fd int, p []byte, flags int) (int, error) {
+	return again(func() (n int, err error) {
+		n, _, err = unix.Recvfrom(fd, p, flags)
+		return n, err
+	})
 }

@@ -10,6 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/daycare-run/sandbox/internal/budget"
 )
 
@@ -169,5 +171,47 @@ func TestUntakenAnswerDoesNotHoldTheServer(t *testing.T) {
 	}
 	if n, err := io.Copy(io.Discard, c); n != 48<<10 || err != nil {
 		t.Errorf("%d bytes, %v", n, err)
+	}
+}
+
+// TestWhatAPipeHoldsGoesFirst: nothing is added to it, and nothing of it is left behind for whoever has the pipe next.
+func TestWhatAPipeHoldsGoesFirst(t *testing.T) {
+	r := newRig(t, 0, 0, nil)
+	client, near := pair(t)
+	far, server := pair(t)
+	d := direction{from: r.newEnd(near, "anna"), to: r.newEnd(far, "anna"), pipes: r.pipes}
+	d.pipe = d.pipes.take("anna")
+	if _, err := unix.Write(d.pipe.w, []byte("first ")); err != nil {
+		t.Fatal(err)
+	}
+	d.pipe.held = len("first ")
+	_, _ = client.Write([]byte("second"))
+	_, _ = near.SetDeadline(time.Now().Add(patience)), server.SetDeadline(time.Now().Add(patience))
+	for range 2 {
+		if err := d.move(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if d.pipe != nil {
+		t.Errorf("the pipe stays, with %d bytes", d.pipe.held)
+	}
+	d.done()
+	got := make([]byte, len("first second"))
+	if n, err := io.ReadFull(server, got); string(got) != "first second" {
+		t.Errorf("%q, %v", got[:n], err)
+	}
+}
+
+// TestInterruptedCall: the call alone is made again.
+func TestInterruptedCall(t *testing.T) {
+	calls := 0
+	n, err := again(func() (int, error) {
+		if calls++; calls < 3 {
+			return -1, unix.EINTR
+		}
+		return 7, unix.EAGAIN
+	})
+	if calls != 3 || n != 7 || err != unix.EAGAIN {
+		t.Errorf("after %d calls: %d, %v", calls, n, err)
 	}
 }
