@@ -18,21 +18,23 @@ type end struct {
 	raw   syscall.RawConn
 	turns *semaphore
 	user  string
+	owner *owned
 }
 
 // turnShare is how much is copied in one turn.
 const turnShare = 128 << 10
 
-func (g *Guard) newEnd(c *net.TCPConn, user string) *end {
+func (g *Guard) newEnd(c *net.TCPConn, user string, owner *owned) *end {
 	raw, err := c.SyscallConn()
 	if err != nil {
 		panic(err) // of a nil connection alone
 	}
-	return &end{TCPConn: c, raw: raw, turns: g.turns, user: user}
+	return &end{TCPConn: c, raw: raw, turns: g.turns, user: user, owner: owner}
 }
 
 // inTurn calls do when the socket is ready for events, POLLIN or POLLOUT, and it is the user's
 // turn, until do returns something else than EAGAIN. do must not block.
+// Once the owner has ended, nothing is done.
 func (e *end) inTurn(events int16, do func(fd int) error) error {
 	wait := e.raw.Read
 	if events == unix.POLLOUT {
@@ -45,6 +47,10 @@ func (e *end) inTurn(events int16, do func(fd int) error) error {
 		}
 		e.turns.acquire(e.user)
 		defer e.turns.release()
+		if e.owner.ended.Load() { // while this waited
+			failed = net.ErrClosed
+			return true
+		}
 		failed = do(int(fd))
 		return failed != unix.EAGAIN
 	})

@@ -125,7 +125,7 @@ func (s *httpSession) newTransport() *http.Transport {
 			if refused != nil {
 				return nil, refused
 			}
-			return &originConn{socket: newSocket(s.guard.newEnd(c, s.endpoint.User()), s), to: to}, nil
+			return &originConn{socket: newSocket(s.guard.newEnd(c, s.endpoint.User(), &s.owned), s), to: to}, nil
 		},
 		DisableCompression:     true,
 		MaxIdleConns:           1,

@@ -146,7 +146,7 @@ func (g *Guard) Carry(ctx context.Context, ep Endpoint, near, far *net.TCPConn) 
 	defer context.AfterFunc(g.life, o.abort)()
 	if o.own(near) && o.own(far) {
 		user := ep.User()
-		r := relay{owned: o, pipes: g.pipes, client: g.newEnd(near, user), origin: g.newEnd(far, user), atOnce: true, idle: g.cfg.Limits.HalfClosedIdle}
+		r := relay{owned: o, pipes: g.pipes, client: g.newEnd(near, user, o), origin: g.newEnd(far, user, o), atOnce: true, idle: g.cfg.Limits.HalfClosedIdle}
 		r.run(ctx)
 	}
 }

@@ -52,7 +52,7 @@ func (l *listener) next() (*flow, *end, error) {
 			reset(c)
 			continue
 		}
-		return f, l.guard.newEnd(c, f.endpoint.User()), nil
+		return f, l.guard.newEnd(c, f.endpoint.User(), &f.owned), nil
 	}
 }
 

@@ -5,12 +5,13 @@ import (
 	"net"
 	"slices"
 	"sync"
+	"sync/atomic"
 )
 
 // owned are the sockets of a flow, which end together.
 type owned struct {
-	mu     sync.Mutex // guards what follows
-	ended  bool
+	ended  atomic.Bool // before anything is closed, so that no turn is used any more
+	mu     sync.Mutex  // guards what follows
 	cancel context.CancelFunc
 	socks  []*net.TCPConn
 }
@@ -21,7 +22,7 @@ func (o *owned) context(parent context.Context) context.Context {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.cancel = cancel
-	if o.ended {
+	if o.ended.Load() {
 		cancel()
 	}
 	return ctx
@@ -31,7 +32,7 @@ func (o *owned) context(parent context.Context) context.Context {
 func (o *owned) own(c *net.TCPConn) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if o.ended {
+	if o.ended.Load() {
 		reset(c)
 		return false
 	}
@@ -54,9 +55,9 @@ func (o *owned) abort() { o.end(reset) }
 func (o *owned) close() { o.end(func(c *net.TCPConn) { _ = c.Close() }) }
 
 func (o *owned) end(how func(*net.TCPConn)) {
+	o.ended.Store(true)
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.ended = true
 	if o.cancel != nil {
 		o.cancel()
 	}

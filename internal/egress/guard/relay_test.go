@@ -141,7 +141,7 @@ func TestAStreamHasItsTurn(t *testing.T) {
 		_ = near.SetReadBuffer(4 << 20)
 		_ = far.SetWriteBuffer(4 << 20)
 		stuffed(t, client)
-		d := direction{from: r.newEnd(near, "anna"), to: r.newEnd(far, "anna"), pipes: &pipes{inUse: budget.NewPool(most, 0)}}
+		d := direction{from: r.newEnd(near, "anna", &owned{}), to: r.newEnd(far, "anna", &owned{}), pipes: &pipes{inUse: budget.NewPool(most, 0)}}
 		if err := d.move(); err != nil {
 			t.Fatal(err)
 		}
@@ -179,7 +179,7 @@ func TestWhatAPipeHoldsGoesFirst(t *testing.T) {
 	r := newRig(t, 0, 0, nil)
 	client, near := pair(t)
 	far, server := pair(t)
-	d := direction{from: r.newEnd(near, "anna"), to: r.newEnd(far, "anna"), pipes: r.pipes}
+	d := direction{from: r.newEnd(near, "anna", &owned{}), to: r.newEnd(far, "anna", &owned{}), pipes: r.pipes}
 	d.pipe = d.pipes.take("anna")
 	if _, err := unix.Write(d.pipe.w, []byte("first ")); err != nil {
 		t.Fatal(err)
@@ -213,5 +213,38 @@ func TestInterruptedCall(t *testing.T) {
 	})
 	if calls != 3 || n != 7 || err != unix.EAGAIN {
 		t.Errorf("after %d calls: %d, %v", calls, n, err)
+	}
+}
+
+// TestRevocationComesBeforeTheNextTurn: who waits for its turn when it is revoked does nothing with it.
+func TestRevocationComesBeforeTheNextTurn(t *testing.T) {
+	r := newRig(t, 0, 0, nil)
+	client, near := pair(t)
+	o := &owned{}
+	o.own(near)
+	e := r.newEnd(near, "anna", o)
+	all := max(1, runtime.GOMAXPROCS(0)/2)
+	for range all {
+		r.turns.acquire("others")
+	}
+	_, _ = client.Write([]byte("x"))
+	read := make(chan error, 1)
+	go func() {
+		_, err := e.Read(make([]byte, 1))
+		read <- err
+	}()
+	waits := func() bool {
+		r.turns.mu.Lock()
+		defer r.turns.mu.Unlock()
+		return len(r.turns.order) == 1
+	}
+	eventually(t, "it does not wait for its turn", waits)
+	go o.abort()
+	eventually(t, "it has not ended before its turn", o.ended.Load)
+	for range all {
+		r.turns.release()
+	}
+	if err := <-read; !errors.Is(err, net.ErrClosed) {
+		t.Errorf("it read: %v", err)
 	}
 }

@@ -116,7 +116,7 @@ func (s *session) askOrigin() (answer []byte, refused *refusal) {
 	if refused != nil {
 		return nil, refused
 	}
-	s.origin, s.to = s.guard.newEnd(c, s.endpoint.User()), to
+	s.origin, s.to = s.guard.newEnd(c, s.endpoint.User(), &s.owned), to
 	answer, err := s.sayHello()
 	if err != nil {
 		s.abort()
