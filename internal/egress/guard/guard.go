@@ -144,7 +144,8 @@ func (g *Guard) Carry(ctx context.Context, ep Endpoint, near, far *net.TCPConn) 
 	defer o.close()
 	defer context.AfterFunc(ctx, o.abort)()
 	defer context.AfterFunc(g.life, o.abort)()
-	if o.own(near) && o.own(far) {
+	a, b := o.own(near), o.own(far) // each closes what it does not own
+	if a && b {
 		user := ep.User()
 		r := relay{owned: o, pipes: g.pipes, client: g.newEnd(near, user, o), origin: g.newEnd(far, user, o), atOnce: true, idle: g.cfg.Limits.HalfClosedIdle}
 		r.run(ctx)

@@ -79,10 +79,15 @@ func TestCarryEnds(t *testing.T) {
 	ends("the guard")
 	// One that comes too late is ended.
 	client, near := pair(t)
-	far, _ := pair(t)
-	r.Carry(context.Background(), r.endpoint, near, far)
-	if _, err := io.Copy(io.Discard, client); !errors.Is(err, syscall.ECONNRESET) {
-		t.Errorf("too late: %v", err)
+	far, server := pair(t)
+	over, cancel := context.WithCancel(t.Context())
+	cancel()
+	r.Carry(over, r.endpoint, near, far)
+	for what, end := range map[string]*net.TCPConn{"client": client, "server": server} {
+		_ = end.SetDeadline(time.Now().Add(patience))
+		if _, err := io.Copy(io.Discard, end); !errors.Is(err, syscall.ECONNRESET) {
+			t.Errorf("too late for the %s: %v", what, err)
+		}
 	}
 }
 
