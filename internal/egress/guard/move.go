@@ -26,10 +26,12 @@ func (d *direction) move() error {
 	}
 	return d.to.inTurn(unix.POLLOUT, func(dst int) (failed error) {
 		d.full = false
-		if d.pipe != nil {
-			failed = d.empty(dst)
+		if d.pipe == nil {
+			return nil
 		}
-		if d.full {
+		held := d.pipe.held
+		failed = d.empty(dst)
+		if d.full && d.pipe.held == held {
 			return unix.EAGAIN
 		}
 		return failed

@@ -6,6 +6,7 @@ import (
 	"io"
 	"net"
 	"runtime"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -251,5 +252,38 @@ func TestRevocationComesBeforeTheNextTurn(t *testing.T) {
 	}
 	if err := <-read; !errors.Is(err, net.ErrClosed) {
 		t.Errorf("it read: %v", err)
+	}
+}
+
+// TestAPartOfAPipeIsProgress: a receiver that takes a part of what a pipe holds is not idle.
+func TestAPartOfAPipeIsProgress(t *testing.T) {
+	r := newRig(t, 0, 0, nil)
+	client, near := pair(t)
+	far, server := pair(t)
+	_ = near.SetReadBuffer(4 << 20)
+	_, _ = far.SetWriteBuffer(8<<10), server.SetReadBuffer(8<<10)
+	stuffed(t, client)
+	d := direction{from: r.newEnd(near, "anna", &owned{}), to: r.newEnd(far, "anna", &owned{}), pipes: r.pipes}
+	defer d.done()
+	for !d.full {
+		if err := d.move(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	held := d.pipe.held
+	var moved atomic.Bool
+	go func() {
+		for !moved.Load() {
+			_, _ = server.Read(make([]byte, 1<<10))
+		}
+	}()
+	_ = far.SetWriteDeadline(time.Now().Add(patience))
+	err := d.move()
+	moved.Store(true)
+	if err != nil {
+		t.Fatalf("it waits for the rest to be taken: %v", err)
+	}
+	if !d.full || d.pipe == nil || d.pipe.held >= held {
+		t.Errorf("nothing of the pipe was taken, or everything")
 	}
 }
