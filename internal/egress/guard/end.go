@@ -7,6 +7,7 @@ import (
 	"net"
 	"os"
 	"sync"
+	"sync/atomic"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -19,6 +20,7 @@ type end struct {
 	turns *semaphore
 	user  string
 	owner *owned
+	shut  atomic.Bool // we have ended our half
 }
 
 // turnShare is how much is copied in one turn.
@@ -142,6 +144,21 @@ var scratch = sync.Pool{New: func() any { return new([turnShare]byte) }}
 // onEvent calls is, which must not block, now and whenever something happens to the socket, until it returns true.
 func (e *end) onEvent(is func(fd int) bool) error {
 	return e.raw.Read(func(fd uintptr) bool { return is(int(fd)) })
+}
+
+// CloseWrite ends our half of the connection.
+func (e *end) CloseWrite() error {
+	e.shut.Store(true) // before it shows
+	return e.TCPConn.CloseWrite()
+}
+
+// ended returns how the peer's half has ended, after a read of nothing. The other direction may have been told of a
+// reset, which the kernel tells only once: then all is over, no error is left, and we have not ended our half.
+func (e *end) ended(fd int) error {
+	if polled(fd, 0)&(unix.POLLHUP|unix.POLLERR) == unix.POLLHUP && !e.shut.Load() {
+		return unix.ECONNRESET
+	}
+	return io.EOF
 }
 
 // gone reports whether the peer has ended its half of the connection, or all of it.

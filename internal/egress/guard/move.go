@@ -2,7 +2,6 @@ package guard
 
 import (
 	"cmp"
-	"io"
 
 	"golang.org/x/sys/unix"
 )
@@ -50,7 +49,7 @@ func (d *direction) fill(src, dst int) error {
 	}
 	n, err := splice(src, d.pipe.w, turnShare)
 	if err == nil && n == 0 {
-		err = io.EOF
+		err = d.from.ended(src)
 	}
 	if err != nil {
 		d.done()
@@ -94,7 +93,7 @@ func (d *direction) copy(src, dst int) error {
 	case err != nil:
 		return err
 	case n == 0:
-		return io.EOF
+		return d.from.ended(src)
 	}
 	sent, err := send(dst, p[:n])
 	if err == unix.EAGAIN {

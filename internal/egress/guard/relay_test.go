@@ -287,3 +287,50 @@ func TestAPartOfAPipeIsProgress(t *testing.T) {
 		t.Errorf("nothing of the pipe was taken, or everything")
 	}
 }
+
+// TestAResetIsNoEnd: a server's reset is told once, and the other direction may be told; an end stays an end.
+func TestAResetIsNoEnd(t *testing.T) {
+	r := newRig(t, 0, 0, nil)
+	for what, most := range map[string]int{"pipe": pipesMost, "copy": 0} {
+		for _, c := range []struct {
+			how   string
+			leave func(us *end, server *net.TCPConn)
+			want  error
+		}{
+			{"reset", func(us *end, server *net.TCPConn) {
+				_ = server.SetLinger(0)
+				_ = server.Close()
+				eventually(t, "no reset comes", func() bool { return us.onControl(broken) })
+				us.onControl(func(fd int) bool { _, _ = unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_ERROR); return true })
+			}, unix.ECONNRESET},
+			{"end, and then a reset", func(us *end, server *net.TCPConn) {
+				_ = server.Close()
+				eventually(t, "no end comes", func() bool { return us.onControl(gone) })
+				_, _ = us.Write([]byte("x"))
+				eventually(t, "no reset comes", func() bool { return us.onControl(broken) })
+			}, io.EOF},
+			{"end of both", func(us *end, server *net.TCPConn) {
+				_ = us.CloseWrite()
+				_ = server.Close()
+				eventually(t, "no end comes", func() bool { return us.onControl(broken) })
+			}, io.EOF},
+		} {
+			near, server := pair(t)
+			far, _ := pair(t)
+			us := r.newEnd(near, "anna", &owned{})
+			c.leave(us, server)
+			d := direction{from: us, to: r.newEnd(far, "anna", &owned{}), pipes: &pipes{inUse: budget.NewPool(most, 0)}}
+			if err := d.move(); !errors.Is(err, c.want) {
+				t.Errorf("%s: %s: %v", what, c.how, err)
+			}
+			d.done()
+			d.pipes.close()
+		}
+	}
+}
+
+// onControl asks a socket at once.
+func (e *end) onControl(is func(fd int) bool) (yes bool) {
+	_ = e.raw.Control(func(fd uintptr) { yes = is(int(fd)) })
+	return yes
+}
