@@ -169,6 +169,12 @@ func gone(fd int) bool {
 // broken reports whether nothing reaches the peer any more.
 func broken(fd int) bool { return polled(fd, 0)&(unix.POLLHUP|unix.POLLERR) != 0 }
 
+// lost reports whether the connection is broken, and not because both sides have ended their halves.
+func (e *end) lost(fd int) bool {
+	events := polled(fd, 0)
+	return events&unix.POLLERR != 0 || events&unix.POLLHUP != 0 && !e.shut.Load()
+}
+
 func polled(fd int, events int16) int16 {
 	fds := []unix.PollFd{{Fd: int32(fd), Events: events}}
 	if _, err := unix.Poll(fds, 0); err != nil {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -20,6 +21,7 @@ type relay struct {
 	// idle is how long one direction may be idle once the other has ended.
 	idle       time.Duration
 	halfClosed atomic.Bool
+	deadlines  sync.Mutex // held while they are set
 	downEnded  chan struct{}
 	// endedFirst says that this side ended the connection to the origin first: the kernel keeps its port.
 	endedFirst bool
@@ -93,6 +95,8 @@ func (r *relay) bound(from, to *end) {
 }
 
 func (r *relay) extend(from, to *end) {
+	r.deadlines.Lock()
+	defer r.deadlines.Unlock()
 	until := time.Now().Add(r.idle)
 	_, _ = from.SetReadDeadline(until), to.SetWriteDeadline(until)
 }
@@ -102,7 +106,7 @@ func (r *relay) pass(from, to *end) error {
 	d := direction{from: from, to: to, pipes: r.pipes}
 	defer d.done()
 	for {
-		err := d.move()
+		err := r.move(&d)
 		switch {
 		case errors.Is(err, io.EOF):
 			return nil
@@ -112,5 +116,35 @@ func (r *relay) pass(from, to *end) error {
 		if r.halfClosed.Load() {
 			r.extend(from, to)
 		}
+	}
+}
+
+func (r *relay) move(d *direction) error {
+	if d.full && d.from == r.client {
+		defer r.untilClientBreaks()()
+	}
+	return d.move()
+}
+
+// untilClientBreaks aborts the flow if the client resets the connection before stop is called. It is for while the
+// server takes nothing: nobody reads from the client then.
+func (r *relay) untilClientBreaks() (stop func()) {
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		if r.client.onEvent(r.client.lost) == nil {
+			r.abort()
+		}
+	}()
+	return func() {
+		r.deadlines.Lock() // a deadline that is set now would let the goroutine wait on
+		defer r.deadlines.Unlock()
+		_ = r.client.SetReadDeadline(time.Unix(1, 0))
+		<-ended
+		var until time.Time
+		if r.halfClosed.Load() {
+			until = time.Now().Add(r.idle)
+		}
+		_ = r.client.SetReadDeadline(until)
 	}
 }

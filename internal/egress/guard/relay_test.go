@@ -334,3 +334,14 @@ func (e *end) onControl(is func(fd int) bool) (yes bool) {
 	_ = e.raw.Control(func(fd uintptr) { yes = is(int(fd)) })
 	return yes
 }
+
+// TestAClientThatBreaksIsNoticed: also while the server takes nothing.
+func TestAClientThatBreaksIsNoticed(t *testing.T) {
+	port, origin := rawOrigin(t)
+	r := newRig(t, port, 0, nil)
+	c, _ := established(r, origin)
+	stuffed(t, c)
+	_ = c.SetLinger(0)
+	_ = c.Close()
+	eventually(t, "the connection stays", func() bool { return r.Open() == 0 })
+}
