@@ -13,7 +13,7 @@ import (
 // Engine pauses and resumes containers. Both calls succeed if nothing runs in the container.
 type Engine interface {
 	Pause(ctx context.Context, id string) error
-	// Resume ends a container that it cannot resume, and returns an error then.
+	// Resume ends a container that stays paused, and returns an error then. It also does if the engine does not answer.
 	Resume(ctx context.Context, id string) error
 }
 
@@ -219,7 +219,7 @@ func (l *Life) sleep(ctx context.Context) (frozen bool, err error) {
 }
 
 // Resume ends a pause that was asked for, and returns when the container runs. It does nothing if it runs. The error is
-// ErrLeft if it does not exist, or why it cannot be resumed: then it was ended.
+// ErrLeft if it does not exist, or why it cannot be resumed: then it was ended, unless the engine does not answer.
 func (l *Life) Resume(ctx context.Context) error {
 	done, err := l.Wake(ctx)
 	if err != nil {

@@ -91,8 +91,8 @@ type Containers interface {
 	// run, is gone or is paused already. It blocks for up to half a minute, whatever ctx does, so
 	// that the container is not paused later.
 	Pause(ctx context.Context, id string) error
-	// Resume has a paused container go on. It succeeds if it is gone or not paused. A container
-	// that cannot be resumed is ended, and the error says so.
+	// Resume has a paused container go on. It succeeds if it is gone or not paused. One that stays
+	// paused is ended, and the error says so; without an answer of the engine's nothing is.
 	Resume(ctx context.Context, id string) error
 	// Remove ends all that runs in a container, paused or not, and removes it. It succeeds if it is
 	// gone. It blocks until that is done, for half a minute at most. Callers ask for one removal of
