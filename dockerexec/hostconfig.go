@@ -9,7 +9,7 @@ import (
 	"github.com/opencontainers/runtime-spec/specs-go"
 
 	"github.com/daycare-run/sandbox/dockerexec/session"
-	"github.com/daycare-run/sandbox/internal/agent/ask"
+	"github.com/daycare-run/sandbox/internal/agent/control"
 	"github.com/daycare-run/sandbox/internal/agent/creds"
 	"github.com/daycare-run/sandbox/internal/agent/launch"
 	"github.com/daycare-run/sandbox/internal/agent/seccomp"
@@ -164,7 +164,7 @@ func (s Spec) mounts(spoolFile string, prepared Prepared, net wiring) []specs.Mo
 		tmpfs("/run", p.Limits.Run, "755", "noexec"),
 	}
 	if s.Lasting != "" {
-		mounts = append(mounts, tmpfs(ask.SocketDir, socketDirSize, "700", "noexec",
+		mounts = append(mounts, tmpfs(control.SocketDir, socketDirSize, "700", "noexec",
 			fmt.Sprint("uid=", creds.Agent(s.UID)), fmt.Sprint("gid=", s.GID)))
 	}
 	mounts = append(mounts, engine.BindMount(p.Agent, session.AgentPath, true))

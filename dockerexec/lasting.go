@@ -10,13 +10,13 @@ import (
 
 	"github.com/daycare-run/sandbox/dockerexec/life"
 	"github.com/daycare-run/sandbox/dockerexec/session"
-	"github.com/daycare-run/sandbox/internal/agent/ask"
+	"github.com/daycare-run/sandbox/internal/agent/control"
 	"github.com/daycare-run/sandbox/internal/cgroup"
 	"github.com/daycare-run/sandbox/internal/quota"
 )
 
 // A lasting container is made, found and ended like that of a process, and only on request: it is never idle, and
-// never stale. Its first program has its commands (package ask), so these keep running without the service.
+// never stale. Its first program has its commands (package control), so these keep running without the service.
 // InspectProcess, PauseProcess, ResumeProcess, RemoveProcess and DialProcess are for it, too.
 
 // StartLasting makes the Spec's container, unless BindLasting has, and waits until it takes commands; it is started in
@@ -38,9 +38,9 @@ func (p *persistents) Lasting(ctx context.Context) ([]ProcessContainer, error) {
 	return slices.DeleteFunc(list, func(p ProcessContainer) bool { return p.Spec.IsPooled() }), err
 }
 
-// AskLasting opens a stream for one ask.Request to a lasting container. The error is errdefs.ErrNotFound if the
+// AskLasting opens a stream for one control.Request to a lasting container. The error is errdefs.ErrNotFound if the
 // container does not run, and ErrPaused if it was paused on request.
-func (h *host) AskLasting(ctx context.Context, id string) (ask.Stream, error) {
+func (h *host) AskLasting(ctx context.Context, id string) (control.Stream, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	defer context.AfterFunc(h.ctx, func() { cancel(context.Cause(h.ctx)) })()

@@ -17,7 +17,7 @@ import (
 
 	"github.com/daycare-run/sandbox/dockerexec/life"
 	"github.com/daycare-run/sandbox/dockerexec/session"
-	"github.com/daycare-run/sandbox/internal/agent/ask"
+	"github.com/daycare-run/sandbox/internal/agent/control"
 	"github.com/daycare-run/sandbox/internal/agent/mux"
 	"github.com/daycare-run/sandbox/internal/agent/wire"
 	"github.com/daycare-run/sandbox/internal/quota"
@@ -31,7 +31,7 @@ func TestLastingOfASpec(t *testing.T) {
 	if got := askedFor(t, s, "", Prepared{}, wiring{}).Entrypoint; !slices.Equal(got, []string{session.AgentPath, "lasting"}) {
 		t.Errorf("%q", got)
 	}
-	if got, want := host.Tmpfs[ask.SocketDir], "rw,nosuid,nodev,size=65536,mode=700,noexec,uid=2147484648,gid=1001"; got != want {
+	if got, want := host.Tmpfs[control.SocketDir], "rw,nosuid,nodev,size=65536,mode=700,noexec,uid=2147484648,gid=1001"; got != want {
 		t.Errorf("%q, want %q", got, want)
 	}
 	if slices.ContainsFunc(host.Mounts, func(m mount.Mount) bool { return m.Target == wire.SpoolPath }) {
@@ -46,7 +46,7 @@ func TestLastingOfASpec(t *testing.T) {
 func answers(t *testing.T, count *atomic.Int64) func(string, attachStream) {
 	return func(_ string, conn attachStream) {
 		defer conn.Close()
-		if err := wire.WriteMessage(conn, wire.KindHello, wire.Hello{Version: ask.Version}); err != nil {
+		if err := wire.WriteMessage(conn, wire.KindHello, wire.Hello{Version: control.Version}); err != nil {
 			return
 		}
 		mux, err := yamux.Server(conn, mux.Config(100), nil)
@@ -60,9 +60,9 @@ func answers(t *testing.T, count *atomic.Int64) func(string, attachStream) {
 			if err != nil {
 				return
 			}
-			var r ask.Request
+			var r control.Request
 			if err := wire.ReadMessage(stream, wire.KindRequest, &r); err == nil {
-				_ = wire.WriteMessage(stream, wire.KindAnswer, ask.Answer{PID: int(count.Add(1))})
+				_ = wire.WriteMessage(stream, wire.KindAnswer, control.Answer{PID: int(count.Add(1))})
 			}
 			_ = stream.Close()
 		}
@@ -94,8 +94,8 @@ func aContainerThatLasts(t *testing.T) {
 			return "", err
 		}
 		defer stream.Close()
-		var a ask.Answer
-		err = errors.Join(stream.SetDeadline(time.Now().Add(time.Minute)), wire.WriteMessage(stream, wire.KindRequest, ask.Request{Do: ask.List}))
+		var a control.Answer
+		err = errors.Join(stream.SetDeadline(time.Now().Add(time.Minute)), wire.WriteMessage(stream, wire.KindRequest, control.Request{Do: control.List}))
 		err = errors.Join(err, wire.ReadMessage(stream, wire.KindAnswer, &a))
 		return fmt.Sprint(a), err
 	}

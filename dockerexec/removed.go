@@ -11,7 +11,7 @@ import (
 
 	"github.com/daycare-run/sandbox/dockerexec/life"
 	"github.com/daycare-run/sandbox/dockerexec/session"
-	"github.com/daycare-run/sandbox/internal/agent/ask"
+	"github.com/daycare-run/sandbox/internal/agent/control"
 	"github.com/daycare-run/sandbox/pathmap"
 )
 
@@ -160,7 +160,7 @@ func (h *host) askPersistent(ctx context.Context, c *container, paths []string) 
 	if err != nil {
 		return err
 	}
-	_, err = session.AskOnce(ctx, stream, ask.Request{Do: ask.LookUp, Paths: paths})
+	_, err = session.AskOnce(ctx, stream, control.Request{Do: control.LookUp, Paths: paths})
 	return err
 }
 

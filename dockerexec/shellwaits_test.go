@@ -5,7 +5,7 @@ import (
 
 	"github.com/libp2p/go-yamux/v5"
 
-	"github.com/daycare-run/sandbox/internal/agent/ask"
+	"github.com/daycare-run/sandbox/internal/agent/control"
 	"github.com/daycare-run/sandbox/internal/agent/mux"
 	"github.com/daycare-run/sandbox/internal/agent/wire"
 	"github.com/daycare-run/sandbox/internal/quota"
@@ -19,7 +19,7 @@ func TestWhoHasAShellWait(t *testing.T) {
 		"made for a sandbox": {false, true, false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			engine, asked := newScriptedEngine(t), make(chan ask.Verb, 1)
+			engine, asked := newScriptedEngine(t), make(chan control.Verb, 1)
 			engine.unasked = true
 			engine.attach = func(_ string, conn attachStream) {
 				defer conn.Close()
@@ -32,11 +32,11 @@ func TestWhoHasAShellWait(t *testing.T) {
 				if err != nil {
 					return
 				}
-				var r ask.Request
+				var r control.Request
 				err = wire.ReadMessage(stream, wire.KindRequest, &r)
 				asked <- r.Do
 				if err == nil && tt.says {
-					_ = wire.WriteMessage(stream, wire.KindAnswer, ask.Answer{Fault: ask.FaultMissing}) // as of an older one
+					_ = wire.WriteMessage(stream, wire.KindAnswer, control.Answer{Fault: control.FaultMissing}) // as of an older one
 				}
 				_ = stream.Close()
 				<-agent.CloseChan()
@@ -54,7 +54,7 @@ func TestWhoHasAShellWait(t *testing.T) {
 			if (err == nil) != (tt.says || !is) {
 				t.Errorf("%v", err)
 			}
-			if (len(asked) == 1) != is || is && <-asked != ask.Ready {
+			if (len(asked) == 1) != is || is && <-asked != control.Ready {
 				t.Error("the agent was asked for something else")
 			}
 		})
@@ -63,7 +63,7 @@ func TestWhoHasAShellWait(t *testing.T) {
 
 // serveAsks is an agent's end.
 func serveAsks(conn attachStream) (*yamux.Session, error) {
-	if err := wire.WriteMessage(conn, wire.KindHello, wire.Hello{Version: ask.Version}); err != nil {
+	if err := wire.WriteMessage(conn, wire.KindHello, wire.Hello{Version: control.Version}); err != nil {
 		return nil, err
 	}
 	return yamux.Server(conn, mux.Config(100), nil)

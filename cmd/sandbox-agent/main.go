@@ -7,7 +7,7 @@
 //   - look-up looks paths up as the commands' user.
 //   - access-times prints the access times of mounted files.
 //   - process is the first process of a durable process's container (package launch), and forward connects to its ports.
-//   - lasting is the first process of a lasting container (package ask), and bridge connects to it.
+//   - lasting is the first process of a lasting container (package control), and bridge connects to it.
 package main
 
 import (
@@ -18,7 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/daycare-run/sandbox/internal/agent"
-	"github.com/daycare-run/sandbox/internal/agent/ask"
+	"github.com/daycare-run/sandbox/internal/agent/control"
 	"github.com/daycare-run/sandbox/internal/agent/creds"
 	"github.com/daycare-run/sandbox/internal/agent/launch"
 	"github.com/daycare-run/sandbox/internal/agent/seccomp"
@@ -71,11 +71,11 @@ func run(args []string) (code int, err error) {
 		// Execute the program anew, so that nothing of the session takes memory, and without its capabilities.
 		return 1, unix.Exec(os.Args[0], []string{os.Args[0], "rest"}, os.Environ())
 	case "lasting":
-		return exitCode(agent.RunLasting(ask.SocketPath, commands.UID, commands.Root, score))
+		return exitCode(agent.RunLasting(control.SocketPath, commands.UID, commands.Root, score))
 	case "look-up":
 		return exitCode(agent.LookUp(commands.UID, args[1:]))
 	case "bridge":
-		return exitCode(agent.Bridge(ask.SocketPath))
+		return exitCode(agent.Bridge(control.SocketPath))
 	default:
 		return exitCode(agent.Forward())
 	}

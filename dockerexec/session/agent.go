@@ -10,7 +10,7 @@ import (
 	"github.com/libp2p/go-yamux/v5"
 	"golang.org/x/sync/singleflight"
 
-	"github.com/daycare-run/sandbox/internal/agent/ask"
+	"github.com/daycare-run/sandbox/internal/agent/control"
 	"github.com/daycare-run/sandbox/internal/agent/wire"
 	"github.com/daycare-run/sandbox/internal/relay"
 )
@@ -25,8 +25,8 @@ var (
 	// Forward connects to ports of the container's own loopback, so this needs no access to the
 	// container's network, and opens none.
 	Forward = Mode{"forward", wire.ForwardVersion}
-	// Bridge passes streams on to the first process of a lasting container (package ask).
-	Bridge = Mode{"bridge", ask.Version}
+	// Bridge passes streams on to the first process of a lasting container (package control).
+	Bridge = Mode{"bridge", control.Version}
 )
 
 // Agent is an agent in a container that runs without the service. It ends with the container, or
@@ -52,7 +52,7 @@ func StartAgent(ctx context.Context, start Start, mode Mode) (*Agent, error) {
 type PortConn struct {
 	relay.Conn
 	// Stream carries the connection.
-	Stream ask.Stream
+	Stream control.Stream
 }
 
 // Close closes the connection, once both directions have ended.
@@ -96,9 +96,9 @@ func (a *Agent) Dial(ctx context.Context, port int) (_ PortConn, err error) {
 	return PortConn{wire.Carry(stream), stream}, stream.SetDeadline(time.Time{})
 }
 
-// Ask opens a stream for one ask.Request to an agent of mode Bridge. The caller closes the stream.
+// Ask opens a stream for one control.Request to an agent of mode Bridge. The caller closes the stream.
 // If ctx ends meanwhile, the error is its cause.
-func (a *Agent) Ask(ctx context.Context) (ask.Stream, error) {
+func (a *Agent) Ask(ctx context.Context) (control.Stream, error) {
 	stream, err := openStream(ctx, a.mux)
 	if err != nil {
 		return nil, err // not a stream that is nil
@@ -108,7 +108,7 @@ func (a *Agent) Ask(ctx context.Context) (ask.Stream, error) {
 
 // AskOnce sends a request that has one Answer, and blocks until that comes or ctx ends. It closes
 // the stream. A fault in the Answer is no error.
-func AskOnce(ctx context.Context, stream ask.Stream, r ask.Request) (answer ask.Answer, err error) {
+func AskOnce(ctx context.Context, stream control.Stream, r control.Request) (answer control.Answer, err error) {
 	err = exchange(ctx, stream, wire.KindRequest, r, wire.KindAnswer, &answer)
 	return answer, err
 }
@@ -131,9 +131,9 @@ func (a *Agent) AwaitShell(ctx context.Context) error {
 	}
 	defer stream.Close() //nolint:errcheck // all has been said
 	defer context.AfterFunc(ctx, func() { _ = stream.SetDeadline(time.Unix(1, 0)) })()
-	err = wire.WriteMessage(stream, wire.KindRequest, ask.Request{Do: ask.Ready})
+	err = wire.WriteMessage(stream, wire.KindRequest, control.Request{Do: control.Ready})
 	if err == nil {
-		err = wire.ReadMessage(stream, wire.KindAnswer, &ask.Answer{})
+		err = wire.ReadMessage(stream, wire.KindAnswer, &control.Answer{})
 	}
 	if err != nil {
 		return fmt.Errorf("the agent does not say whether a shell waits: %w", err)

@@ -11,7 +11,7 @@ import (
 
 	"github.com/libp2p/go-yamux/v5"
 
-	"github.com/daycare-run/sandbox/internal/agent/ask"
+	"github.com/daycare-run/sandbox/internal/agent/control"
 	"github.com/daycare-run/sandbox/internal/agent/mux"
 	"github.com/daycare-run/sandbox/internal/agent/wire"
 )
@@ -238,7 +238,7 @@ func (s *Session) LookUp(ctx context.Context, paths []string) error {
 
 // exchange sends a message on a stream of its own and waits for the answer. It closes the stream.
 func exchange(
-	ctx context.Context, stream ask.Stream,
+	ctx context.Context, stream control.Stream,
 	kind wire.Kind, message any, answers wire.Kind, answer any,
 ) error {
 	defer context.AfterFunc(ctx, func() { _ = stream.SetDeadline(time.Unix(1, 0)) })()
@@ -254,7 +254,7 @@ func exchange(
 }
 
 // abort breaks a stream. It does not block.
-func abort(stream ask.Stream) {
+func abort(stream control.Stream) {
 	_ = stream.SetDeadline(time.Unix(1, 0)) // ends calls that block
 	go func() { _ = stream.Reset() }()      // waits for an agent that reads slowly, up to a limit
 }

@@ -16,13 +16,13 @@ import (
 	"github.com/libp2p/go-yamux/v5"
 	"golang.org/x/sys/unix"
 
-	"github.com/daycare-run/sandbox/internal/agent/ask"
+	"github.com/daycare-run/sandbox/internal/agent/control"
 	"github.com/daycare-run/sandbox/internal/agent/mux"
 	"github.com/daycare-run/sandbox/internal/agent/spawn"
 	"github.com/daycare-run/sandbox/internal/agent/wire"
 )
 
-// lasting is the first process of a lasting container, as package ask describes it.
+// lasting is the first process of a lasting container, as package control describes it.
 type lasting struct {
 	tree    *processTree
 	uid     uint32
@@ -79,7 +79,7 @@ func (l *lasting) serve(bridge *net.UnixConn) {
 	}
 	defer conn.Close()
 	defer l.count(bridge)()
-	if wire.WriteMessage(conn, wire.KindHello, wire.Hello{Version: ask.Version}) != nil {
+	if wire.WriteMessage(conn, wire.KindHello, wire.Hello{Version: control.Version}) != nil {
 		return
 	}
 	mux, err := yamux.Server(mux.Coalesce(conn, 0), mux.Config(maxCommands), nil)
@@ -104,33 +104,33 @@ func (l *lasting) serve(bridge *net.UnixConn) {
 
 // answer does what one stream asks for. After an error the stream is reset.
 func (l *lasting) answer(stream *yamux.Stream) error {
-	var r ask.Request
+	var r control.Request
 	if err := wire.ReadMessage(stream, wire.KindRequest, &r); err != nil {
 		return err
 	}
 	switch r.Do {
-	case ask.Begin:
+	case control.Begin:
 		return l.begin(stream, r)
-	case ask.List:
+	case control.List:
 		return l.list(stream)
-	case ask.Ready:
+	case control.Ready:
 		l.ahead.ready()
-		return reply(stream, ask.Answer{})
-	case ask.MakeMissing:
+		return reply(stream, control.Answer{})
+	case control.MakeMissing:
 		return reply(stream, l.make(r.Make))
-	case ask.LookUp:
+	case control.LookUp:
 		if err := LookUp(l.uid, r.Paths); err != nil {
 			return err
 		}
-		return reply(stream, ask.Answer{})
-	case ask.Written:
-		return reply(stream, ask.Answer{Written: written()})
+		return reply(stream, control.Answer{})
+	case control.Written:
+		return reply(stream, control.Answer{Written: written()})
 	}
 	c := l.find(r)
 	if c == nil {
-		return reply(stream, ask.Answer{Fault: ask.FaultMissing})
+		return reply(stream, control.Answer{Fault: control.FaultMissing})
 	}
-	if r.Do == ask.Follow {
+	if r.Do == control.Follow {
 		return l.follow(stream, c, c.out.join())
 	}
 	err := l.act(stream, c, r)
@@ -140,19 +140,19 @@ func (l *lasting) answer(stream *yamux.Stream) error {
 	return reply(stream, fault(r.Do, c, err))
 }
 
-func reply(stream io.Writer, a ask.Answer) error {
+func reply(stream io.Writer, a control.Answer) error {
 	a.Message = cutText(a.Message)
 	return wire.WriteMessage(stream, wire.KindAnswer, a)
 }
 
-func fault(verb ask.Verb, c *lastingCommand, err error) ask.Answer {
-	answer := ask.Answer{PID: c.root.pid}
+func fault(verb control.Verb, c *lastingCommand, err error) control.Answer {
+	answer := control.Answer{PID: c.root.pid}
 	switch {
 	case err == nil:
 	case errors.Is(err, errNoInput):
-		answer.Fault = ask.FaultInput
-	case verb == ask.Resize && !c.terminal:
-		answer.Fault = ask.FaultTerminal
+		answer.Fault = control.FaultInput
+	case verb == control.Resize && !c.terminal:
+		answer.Fault = control.FaultTerminal
 	default:
 		answer.Fault, answer.Message = wire.FaultAgent, err.Error()
 	}
@@ -163,10 +163,10 @@ func fault(verb ask.Verb, c *lastingCommand, err error) ask.Answer {
 var errBroken = errors.New("the stream is broken")
 
 // act carries out a request about a running command.
-func (l *lasting) act(stream *yamux.Stream, c *lastingCommand, r ask.Request) error {
+func (l *lasting) act(stream *yamux.Stream, c *lastingCommand, r control.Request) error {
 	switch r.Do {
-	case ask.Input:
-		if r.Length < 0 || r.Length > ask.MaxInput {
+	case control.Input:
+		if r.Length < 0 || r.Length > control.MaxInput {
 			return errBroken
 		}
 		data := make([]byte, r.Length)
@@ -174,11 +174,11 @@ func (l *lasting) act(stream *yamux.Stream, c *lastingCommand, r ask.Request) er
 			return errBroken
 		}
 		return c.feed(data, leaving(stream))
-	case ask.CloseInput:
+	case control.CloseInput:
 		return c.endInput(leaving(stream))
-	case ask.Resize:
+	case control.Resize:
 		return c.resize(r.Size)
-	case ask.Signal:
+	case control.Signal:
 		c.tree.signal(c.root, unix.Signal(r.Signal), true)
 		return nil
 	}
@@ -196,7 +196,7 @@ func leaving(stream io.Reader) <-chan struct{} {
 }
 
 // find returns the command that is meant, or nil. With a tag it is the newest one that runs or else, for Follow, that has ended.
-func (l *lasting) find(r ask.Request) (found *lastingCommand) {
+func (l *lasting) find(r control.Request) (found *lastingCommand) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if r.Tag == "" {
@@ -208,7 +208,7 @@ func (l *lasting) find(r ask.Request) (found *lastingCommand) {
 			}
 		}
 	}
-	if found != nil && r.Do != ask.Follow && !found.runs() {
+	if found != nil && r.Do != control.Follow && !found.runs() {
 		return nil
 	}
 	return found
@@ -252,18 +252,18 @@ func (l *lasting) forget(c *lastingCommand) {
 // list sends the running commands, ordered by pid.
 func (l *lasting) list(stream io.Writer) error {
 	l.mu.Lock()
-	var entries []ask.Entry
+	var entries []control.Entry
 	for _, c := range l.commands {
 		if c.runs() {
 			entries = append(entries, c.entry())
 		}
 	}
 	l.mu.Unlock()
-	slices.SortFunc(entries, func(a, b ask.Entry) int { return a.PID - b.PID })
-	if err := reply(stream, ask.Answer{}); err != nil {
+	slices.SortFunc(entries, func(a, b control.Entry) int { return a.PID - b.PID })
+	if err := reply(stream, control.Answer{}); err != nil {
 		return err
 	}
-	for _, e := range append(entries, ask.Entry{}) {
+	for _, e := range append(entries, control.Entry{}) {
 		if err := wire.WriteMessage(stream, wire.KindEntry, e); err != nil {
 			return err
 		}

@@ -18,7 +18,7 @@ import (
 	"github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
 
-	"github.com/daycare-run/sandbox/internal/agent/ask"
+	"github.com/daycare-run/sandbox/internal/agent/control"
 	"github.com/daycare-run/sandbox/internal/agent/launch"
 	"github.com/daycare-run/sandbox/internal/agent/wire"
 )
@@ -37,13 +37,13 @@ func TestLastingCommands(t *testing.T) {
 		}
 	}
 	for _, c := range []struct {
-		run  *ask.Run
+		run  *control.Run
 		want wire.Fault
 	}{
-		{&ask.Run{Command: launch.Command{Process: specs.Process{Args: []string{"nothing-like-it"}, Cwd: "/"}}}, wire.FaultCommand},
-		{&ask.Run{Command: launch.Command{Process: specs.Process{Args: []string{"true"}, Cwd: "/nowhere"}}}, wire.FaultCwd},
+		{&control.Run{Command: launch.Command{Process: specs.Process{Args: []string{"nothing-like-it"}, Cwd: "/"}}}, wire.FaultCommand},
+		{&control.Run{Command: launch.Command{Process: specs.Process{Args: []string{"true"}, Cwd: "/nowhere"}}}, wire.FaultCwd},
 	} {
-		if _, answer := l.ask(ask.Request{Do: ask.Begin, Run: c.run}); answer.Fault != c.want {
+		if _, answer := l.ask(control.Request{Do: control.Begin, Run: c.run}); answer.Fault != c.want {
 			t.Errorf("%v: %+v, want %s", c.run.Args, answer, c.want)
 		}
 	}
@@ -57,7 +57,7 @@ func TestLastingCommands(t *testing.T) {
 func TestLastingOverALostConnection(t *testing.T) {
 	for _, terminal := range []bool{false, true} {
 		l := beginLasting(t)
-		stream, pid := l.start("echo begun; while ! [ -e "+l.socket+".go ]; do sleep 0.01; done; echo over; exit 4", func(r *ask.Request) { r.Tag, r.Run.Terminal = "t", terminal })
+		stream, pid := l.start("echo begun; while ! [ -e "+l.socket+".go ]; do sleep 0.01; done; echo over; exit 4", func(r *control.Request) { r.Tag, r.Run.Terminal = "t", terminal })
 		if got, err := told(stream, "begun"); err != nil {
 			t.Fatal(got, err)
 		}
@@ -67,12 +67,12 @@ func TestLastingOverALostConnection(t *testing.T) {
 		}
 		l.connect()
 		eventually(t, func() bool { return len(l.list()) == 0 })
-		stream, answer := l.ask(ask.Request{Do: ask.Follow, Tag: "t"})
+		stream, answer := l.ask(control.Request{Do: control.Follow, Tag: "t"})
 		got := strings.TrimSpace(strings.ReplaceAll(rest(t, stream), "\r", ""))
 		if answer.PID != pid || answer.Terminal == nil || *answer.Terminal != terminal || got != "over\n[4 0 false]" {
 			t.Errorf("terminal %t: %+v: %q", terminal, answer, got)
 		}
-		if _, answer := l.ask(ask.Request{Do: ask.Follow, PID: pid}); answer.Fault != ask.FaultMissing {
+		if _, answer := l.ask(control.Request{Do: control.Follow, PID: pid}); answer.Fault != control.FaultMissing {
 			t.Errorf("what has been told is there still: %+v", answer)
 		}
 	}
@@ -80,14 +80,14 @@ func TestLastingOverALostConnection(t *testing.T) {
 
 func TestLastingFollowers(t *testing.T) {
 	l := beginLasting(t)
-	first, pid := l.start("read a; echo $a; read b; echo $b", func(r *ask.Request) { r.Run.Stdin, r.Run.Note = true, json.RawMessage(`{"x":1}`) })
-	want := []ask.Entry{{PID: pid, Note: json.RawMessage(`{"x":1}`)}}
-	if got := l.list(); !slices.EqualFunc(got, want, func(a, b ask.Entry) bool { return a.PID == b.PID && string(a.Note) == string(b.Note) }) {
+	first, pid := l.start("read a; echo $a; read b; echo $b", func(r *control.Request) { r.Run.Stdin, r.Run.Note = true, json.RawMessage(`{"x":1}`) })
+	want := []control.Entry{{PID: pid, Note: json.RawMessage(`{"x":1}`)}}
+	if got := l.list(); !slices.EqualFunc(got, want, func(a, b control.Entry) bool { return a.PID == b.PID && string(a.Note) == string(b.Note) }) {
 		t.Errorf("%+v", got)
 	}
 	input := func(text string) {
 		t.Helper()
-		if _, answer := l.ask(ask.Request{Do: ask.Input, PID: pid}, []byte(text)...); answer.Fault != "" {
+		if _, answer := l.ask(control.Request{Do: control.Input, PID: pid}, []byte(text)...); answer.Fault != "" {
 			t.Fatalf("%q: %+v", text, answer)
 		}
 	}
@@ -95,7 +95,7 @@ func TestLastingFollowers(t *testing.T) {
 	if got, err := told(first, "one\n"); err != nil {
 		t.Fatal(got, err)
 	}
-	second, _ := l.ask(ask.Request{Do: ask.Follow, PID: pid})
+	second, _ := l.ask(control.Request{Do: control.Follow, PID: pid})
 	input("two\n")
 	for i, stream := range []io.Reader{first, second} {
 		if got := rest(t, stream); got != "two\n[0 0 false]" {
@@ -106,11 +106,11 @@ func TestLastingFollowers(t *testing.T) {
 
 func TestLastingInput(t *testing.T) {
 	l := beginLasting(t)
-	stream, pid := l.start("cat; echo end", func(r *ask.Request) { r.Run.Stdin = true })
-	for _, r := range []ask.Request{{Do: ask.Input}, {Do: ask.CloseInput}} {
+	stream, pid := l.start("cat; echo end", func(r *control.Request) { r.Run.Stdin = true })
+	for _, r := range []control.Request{{Do: control.Input}, {Do: control.CloseInput}} {
 		r.PID = pid
 		var text []byte
-		if r.Do == ask.Input {
+		if r.Do == control.Input {
 			text = []byte("text ")
 		}
 		if _, answer := l.ask(r, text...); answer.Fault != "" {
@@ -121,18 +121,18 @@ func TestLastingInput(t *testing.T) {
 		t.Errorf("%q", got)
 	}
 	stream, pid = l.start("exec sleep 7921")
-	for verb, want := range map[ask.Verb]wire.Fault{ask.Input: ask.FaultInput, ask.CloseInput: ask.FaultInput, ask.Resize: ask.FaultTerminal} {
-		if _, answer := l.ask(ask.Request{Do: verb, PID: pid}); answer.Fault != want {
+	for verb, want := range map[control.Verb]wire.Fault{control.Input: control.FaultInput, control.CloseInput: control.FaultInput, control.Resize: control.FaultTerminal} {
+		if _, answer := l.ask(control.Request{Do: verb, PID: pid}); answer.Fault != want {
 			t.Errorf("%s without: %+v", verb, answer)
 		}
 	}
-	if _, answer := l.ask(ask.Request{Do: ask.Signal, PID: pid, Signal: int(unix.SIGTERM)}); answer.Fault != "" {
+	if _, answer := l.ask(control.Request{Do: control.Signal, PID: pid, Signal: int(unix.SIGTERM)}); answer.Fault != "" {
 		t.Errorf("%+v", answer)
 	}
 	if got := rest(t, stream); got != "[0 15 false]" {
 		t.Errorf("%q", got)
 	}
-	if _, answer := l.ask(ask.Request{Do: ask.Signal, PID: pid, Signal: 9}); answer.Fault != ask.FaultMissing {
+	if _, answer := l.ask(control.Request{Do: control.Signal, PID: pid, Signal: 9}); answer.Fault != control.FaultMissing {
 		t.Errorf("of one that has ended: %+v", answer)
 	}
 }
@@ -140,14 +140,14 @@ func TestLastingInput(t *testing.T) {
 // Input that a command does not read waits for nobody who has left, nor for a command that has ended.
 func TestLastingInputThatIsNotRead(t *testing.T) {
 	l := beginLasting(t)
-	_, pid := l.start("exec sleep 7922", func(r *ask.Request) { r.Run.Stdin = true })
-	full := make([]byte, ask.MaxInput)
+	_, pid := l.start("exec sleep 7922", func(r *control.Request) { r.Run.Stdin = true })
+	full := make([]byte, control.MaxInput)
 	waits := func() *yamux.Stream {
 		stream, err := l.mux.OpenStream(context.Background())
 		if err != nil {
 			t.Fatal(err)
 		}
-		err = wire.WriteMessage(stream, wire.KindRequest, ask.Request{Do: ask.Input, PID: pid, Length: len(full)})
+		err = wire.WriteMessage(stream, wire.KindRequest, control.Request{Do: control.Input, PID: pid, Length: len(full)})
 		if _, err2 := stream.Write(full); errors.Join(err, err2) != nil {
 			t.Fatal(err, err2)
 		}
@@ -155,10 +155,10 @@ func TestLastingInputThatIsNotRead(t *testing.T) {
 	}
 	_ = waits().Reset()
 	second := waits()
-	if _, answer := l.ask(ask.Request{Do: ask.Signal, PID: pid, Signal: 9}); answer.Fault != "" {
+	if _, answer := l.ask(control.Request{Do: control.Signal, PID: pid, Signal: 9}); answer.Fault != "" {
 		t.Fatalf("%+v", answer)
 	}
-	var answer ask.Answer
+	var answer control.Answer
 	_ = second.SetDeadline(time.Now().Add(timeout))
 	if err := wire.ReadMessage(second, wire.KindAnswer, &answer); err != nil || answer.Fault == "" {
 		t.Errorf("%+v, %v", answer, err)
@@ -167,16 +167,16 @@ func TestLastingInputThatIsNotRead(t *testing.T) {
 
 func TestLastingTerminal(t *testing.T) {
 	l := beginLasting(t)
-	stream, pid := l.start(`stty size; read x; stty size`, func(r *ask.Request) {
+	stream, pid := l.start(`stty size; read x; stty size`, func(r *control.Request) {
 		r.Run.Terminal, r.Run.ConsoleSize = true, &specs.Box{Height: 20, Width: 70}
 	})
 	if got, err := told(stream, "20 70"); err != nil {
 		t.Fatal(got, err)
 	}
-	if _, answer := l.ask(ask.Request{Do: ask.Resize, PID: pid, Size: &specs.Box{Height: 30, Width: 90}}); answer.Fault != "" {
+	if _, answer := l.ask(control.Request{Do: control.Resize, PID: pid, Size: &specs.Box{Height: 30, Width: 90}}); answer.Fault != "" {
 		t.Fatalf("%+v", answer)
 	}
-	if _, answer := l.ask(ask.Request{Do: ask.Input, PID: pid}, []byte("x\n")...); answer.Fault != "" {
+	if _, answer := l.ask(control.Request{Do: control.Input, PID: pid}, []byte("x\n")...); answer.Fault != "" {
 		t.Fatalf("%+v", answer)
 	}
 	if got := rest(t, stream); !strings.Contains(got, "30 90") || !strings.HasSuffix(got, "[0 0 false]") {
@@ -206,7 +206,7 @@ func TestLastingLeftBehind(t *testing.T) {
 // A command's time is that of all that it started, but for what has made itself independent.
 func TestLastingTimeout(t *testing.T) {
 	l := beginLasting(t)
-	stream, _ := l.start("sleep 7923 & (sleep 7924; true) | cat & setsid sh -c 'sleep 7925 & exec sleep 7926' & wait", func(r *ask.Request) { r.Run.TimeoutMs = 200 })
+	stream, _ := l.start("sleep 7923 & (sleep 7924; true) | cat & setsid sh -c 'sleep 7925 & exec sleep 7926' & wait", func(r *control.Request) { r.Run.TimeoutMs = 200 })
 	if got := rest(t, stream); got != "[0 9 true]" {
 		t.Errorf("%q", got)
 	}

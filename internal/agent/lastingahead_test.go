@@ -6,21 +6,21 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/daycare-run/sandbox/internal/agent/ask"
+	"github.com/daycare-run/sandbox/internal/agent/control"
 	"github.com/daycare-run/sandbox/internal/agent/wire"
 )
 
 // loggedIn has a line run as clients of E2B have it, in a shell that waits if there is one.
-func loggedIn(line string) ask.Request {
+func loggedIn(line string) control.Request {
 	run := shellRun("")
 	run.Args, run.Env, run.Ahead = []string{"/bin/bash", "-l", "-c", line}, append(run.Env, "LANG=C.UTF-8", "HOME=/nosuch"), true
-	return ask.Request{Do: ask.Begin, Run: run}
+	return control.Request{Do: control.Begin, Run: run}
 }
 
 // isAhead is a line's beginning that says whether its shell has waited.
 const isAhead = `while read -r l; do [[ $l == *ahead.2.so ]] && echo -n "ahead " && break; done </proc/$$/maps; `
 
-func (l *lastingUnderTest) logIn(line string, change ...func(*ask.Run)) string {
+func (l *lastingUnderTest) logIn(line string, change ...func(*control.Run)) string {
 	l.t.Helper()
 	r := loggedIn(line)
 	for _, c := range change {
@@ -31,11 +31,11 @@ func (l *lastingUnderTest) logIn(line string, change ...func(*ask.Run)) string {
 		return "fault: " + string(answer.Fault) + " " + answer.Message
 	}
 	if r.Run.Stdin {
-		l.ask(ask.Request{Do: ask.Input, PID: answer.PID}, []byte("input\n")...)
-		l.ask(ask.Request{Do: ask.CloseInput, PID: answer.PID})
+		l.ask(control.Request{Do: control.Input, PID: answer.PID}, []byte("input\n")...)
+		l.ask(control.Request{Do: control.CloseInput, PID: answer.PID})
 	} else if r.Run.Terminal {
 		return rest(l.t, stream)
-	} else if _, said := l.ask(ask.Request{Do: ask.CloseInput, PID: answer.PID}); said.Fault == "" {
+	} else if _, said := l.ask(control.Request{Do: control.CloseInput, PID: answer.PID}); said.Fault == "" {
 		l.t.Errorf("%s: a command without input takes some", line)
 	}
 	return rest(l.t, stream)
@@ -43,7 +43,7 @@ func (l *lastingUnderTest) logIn(line string, change ...func(*ask.Run)) string {
 
 func (l *lastingUnderTest) ready() {
 	l.t.Helper()
-	l.ask(ask.Request{Do: ask.Ready})
+	l.ask(control.Request{Do: control.Ready})
 }
 
 // A shell waits in a lasting container while nothing else is there, and runs the next command if it fits.
@@ -51,15 +51,15 @@ func TestShellsAheadInAContainerThatLasts(t *testing.T) {
 	l := beginLastingWith(t, compileAhead(t))
 	for _, test := range []struct {
 		line, want string
-		change     func(*ask.Run)
+		change     func(*control.Run)
 	}{
-		{isAhead + "echo $0 $HOME $PWD; cat; exit 3", "ahead /bin/bash /nosuch /\n[3 0 false]", func(*ask.Run) {}},
-		{isAhead + "cat", "ahead input\n[0 0 false]", func(r *ask.Run) { r.Stdin = true }},
-		{"kill -9 $$", "[0 9 false]", func(*ask.Run) {}},
-		{"echo", "fault: cwd /nosuch: no such file or directory", func(r *ask.Run) { r.Cwd = "/nosuch" }},
-		{"sleep 100", "[0 9 true]", func(r *ask.Run) { r.TimeoutMs = 100 }},
-		{isAhead, "[1 0 false]", func(r *ask.Run) { r.Env = append(r.Env, "LC_ALL=C") }},
-		{isAhead + "[ -t 0 ] && echo terminal", "terminal\r\n[0 0 false]", func(r *ask.Run) { r.Terminal = true }},
+		{isAhead + "echo $0 $HOME $PWD; cat; exit 3", "ahead /bin/bash /nosuch /\n[3 0 false]", func(*control.Run) {}},
+		{isAhead + "cat", "ahead input\n[0 0 false]", func(r *control.Run) { r.Stdin = true }},
+		{"kill -9 $$", "[0 9 false]", func(*control.Run) {}},
+		{"echo", "fault: cwd /nosuch: no such file or directory", func(r *control.Run) { r.Cwd = "/nosuch" }},
+		{"sleep 100", "[0 9 true]", func(r *control.Run) { r.TimeoutMs = 100 }},
+		{isAhead, "[1 0 false]", func(r *control.Run) { r.Env = append(r.Env, "LC_ALL=C") }},
+		{isAhead + "[ -t 0 ] && echo terminal", "terminal\r\n[0 0 false]", func(r *control.Run) { r.Terminal = true }},
 	} {
 		l.ready()
 		if got := l.logIn(test.line, test.change); got != test.want {
@@ -125,10 +125,10 @@ func TestShellsAheadThatAreNone(t *testing.T) {
 func TestLookingUpInAContainerThatLasts(t *testing.T) {
 	l := beginLastingWith(t, compileAhead(t))
 	l.ready()
-	if _, answer := l.ask(ask.Request{Do: ask.LookUp, Paths: []string{"/nosuch/file", "/", "relative"}}); answer.Fault != "" {
+	if _, answer := l.ask(control.Request{Do: control.LookUp, Paths: []string{"/nosuch/file", "/", "relative"}}); answer.Fault != "" {
 		t.Errorf("%+v", answer)
 	}
-	if got := l.logIn(isAhead+"echo taken", func(*ask.Run) {}); got != "ahead taken\n[0 0 false]" {
+	if got := l.logIn(isAhead+"echo taken", func(*control.Run) {}); got != "ahead taken\n[0 0 false]" {
 		t.Errorf("%q", got)
 	}
 }

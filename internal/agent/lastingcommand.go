@@ -18,7 +18,7 @@ import (
 
 	"github.com/opencontainers/runtime-spec/specs-go"
 
-	"github.com/daycare-run/sandbox/internal/agent/ask"
+	"github.com/daycare-run/sandbox/internal/agent/control"
 	"github.com/daycare-run/sandbox/internal/agent/spawn"
 	"github.com/daycare-run/sandbox/internal/agent/wire"
 )
@@ -197,8 +197,8 @@ func (c *lastingCommand) resize(size *specs.Box) error {
 	return resize(c.pipes.terminal, size)
 }
 
-func (c *lastingCommand) entry() ask.Entry {
-	return ask.Entry{PID: c.root.pid, Tag: c.tag, Terminal: c.terminal, Note: c.note}
+func (c *lastingCommand) entry() control.Entry {
+	return control.Entry{PID: c.root.pid, Tag: c.tag, Terminal: c.terminal, Note: c.note}
 }
 
 // killSession kills a root, what is below it and its whole session, until nothing of that is left. A process that has

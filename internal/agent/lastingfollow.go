@@ -8,14 +8,14 @@ import (
 
 	"github.com/libp2p/go-yamux/v5"
 
-	"github.com/daycare-run/sandbox/internal/agent/ask"
+	"github.com/daycare-run/sandbox/internal/agent/control"
 	"github.com/daycare-run/sandbox/internal/agent/wire"
 )
 
 // follow sends a command's output until it ends or the other end leaves.
 func (l *lasting) follow(stream *yamux.Stream, c *lastingCommand, f *follower) error {
 	if f == nil {
-		return reply(stream, ask.Answer{Fault: ask.FaultMany, Message: fmt.Sprintf("%d callers follow it already", maxFollowers)})
+		return reply(stream, control.Answer{Fault: control.FaultMany, Message: fmt.Sprintf("%d callers follow it already", maxFollowers)})
 	}
 	var unsent delivery
 	left := make(chan struct{})
@@ -31,7 +31,7 @@ func (l *lasting) follow(stream *yamux.Stream, c *lastingCommand, f *follower) e
 		close(left)
 		f.leave(unsent)
 	}()
-	if err := reply(stream, ask.Answer{PID: c.root.pid, Terminal: &c.terminal}); err != nil {
+	if err := reply(stream, control.Answer{PID: c.root.pid, Terminal: &c.terminal}); err != nil {
 		return err
 	}
 	for {
@@ -45,7 +45,7 @@ func (l *lasting) follow(stream *yamux.Stream, c *lastingCommand, f *follower) e
 		}
 		switch {
 		case n.cut:
-			return reply(stream, ask.Answer{Fault: ask.FaultCut})
+			return reply(stream, control.Answer{Fault: control.FaultCut})
 		case n.exit != nil:
 			if err := wire.WriteMessage(stream, wire.KindExit, *n.exit); err != nil {
 				return err
@@ -59,7 +59,7 @@ func (l *lasting) follow(stream *yamux.Stream, c *lastingCommand, f *follower) e
 // deliver sends output, and returns what it could not send.
 func deliver(stream io.Writer, n delivery) (unsent delivery, err error) {
 	if n.lost > 0 {
-		if err := reply(stream, ask.Answer{Lost: n.lost}); err != nil {
+		if err := reply(stream, control.Answer{Lost: n.lost}); err != nil {
 			return n, err
 		}
 	}

@@ -13,7 +13,7 @@ import (
 
 	"github.com/libp2p/go-yamux/v5"
 
-	"github.com/daycare-run/sandbox/internal/agent/ask"
+	"github.com/daycare-run/sandbox/internal/agent/control"
 	"github.com/daycare-run/sandbox/internal/agent/mux"
 	"github.com/daycare-run/sandbox/internal/agent/wire"
 )
@@ -61,7 +61,7 @@ func (l *lastingUnderTest) connect() {
 	l.t.Helper()
 	conn := l.bridge()
 	var hello wire.Hello
-	if err := wire.ReadMessage(conn, wire.KindHello, &hello); err != nil || hello.Version != ask.Version {
+	if err := wire.ReadMessage(conn, wire.KindHello, &hello); err != nil || hello.Version != control.Version {
 		l.t.Fatalf("%+v, %v", hello, err)
 	}
 	session, err := yamux.Client(conn, mux.Config(0), nil)
@@ -84,7 +84,7 @@ func (l *lastingUnderTest) bridge() stdio {
 }
 
 // ask opens a stream for a request and returns the answer.
-func (l *lastingUnderTest) ask(r ask.Request, input ...byte) (*yamux.Stream, ask.Answer) {
+func (l *lastingUnderTest) ask(r control.Request, input ...byte) (*yamux.Stream, control.Answer) {
 	l.t.Helper()
 	stream, err := l.mux.OpenStream(context.Background())
 	if err != nil {
@@ -99,24 +99,24 @@ func (l *lastingUnderTest) ask(r ask.Request, input ...byte) (*yamux.Stream, ask
 	if _, err := stream.Write(input); err != nil {
 		l.t.Fatal(err)
 	}
-	var answer ask.Answer
+	var answer control.Answer
 	if err := wire.ReadMessage(stream, wire.KindAnswer, &answer); err != nil {
 		l.t.Fatalf("%s: %v", r.Do, err)
 	}
 	return stream, answer
 }
 
-func shellRun(text string) *ask.Run {
-	r := &ask.Run{}
+func shellRun(text string) *control.Run {
+	r := &control.Run{}
 	r.Args, r.Cwd = []string{"sh", "-c", text}, "/"
 	r.Env = []string{"PATH=/usr/bin:/bin"}
 	return r
 }
 
 // start starts a shell command and returns who follows it.
-func (l *lastingUnderTest) start(text string, change ...func(*ask.Request)) (*yamux.Stream, int) {
+func (l *lastingUnderTest) start(text string, change ...func(*control.Request)) (*yamux.Stream, int) {
 	l.t.Helper()
-	r := ask.Request{Do: ask.Begin, Run: shellRun(text)}
+	r := control.Request{Do: control.Begin, Run: shellRun(text)}
 	for _, c := range change {
 		c(&r)
 	}
@@ -164,7 +164,7 @@ func told(stream io.Reader, until string) (string, error) {
 			fmt.Fprintf(&text, "[%d %d %v]", exit.Code, exit.Signal, exit.TimedOut)
 			return text.String(), nil
 		default:
-			var answer ask.Answer
+			var answer control.Answer
 			if err := wire.DecodeMessage(stream, length, &answer); err != nil {
 				return text.String(), err
 			}
@@ -179,11 +179,11 @@ func told(stream io.Reader, until string) (string, error) {
 	return text.String(), nil
 }
 
-func (l *lastingUnderTest) list() (entries []ask.Entry) {
+func (l *lastingUnderTest) list() (entries []control.Entry) {
 	l.t.Helper()
-	stream, _ := l.ask(ask.Request{Do: ask.List})
+	stream, _ := l.ask(control.Request{Do: control.List})
 	for {
-		var e ask.Entry
+		var e control.Entry
 		if err := wire.ReadMessage(stream, wire.KindEntry, &e); err != nil {
 			l.t.Fatal(err)
 		}

@@ -10,23 +10,23 @@ import (
 	"github.com/libp2p/go-yamux/v5"
 	"golang.org/x/sys/unix"
 
-	"github.com/daycare-run/sandbox/internal/agent/ask"
+	"github.com/daycare-run/sandbox/internal/agent/control"
 	"github.com/daycare-run/sandbox/internal/agent/spawn"
 	"github.com/daycare-run/sandbox/internal/agent/wire"
 )
 
 // begin starts a command, which the client that asked for it follows.
-func (l *lasting) begin(stream *yamux.Stream, r ask.Request) error {
-	if r.Run == nil || len(r.Tag) > ask.MaxTag || len(r.Run.Note) > ask.MaxNote {
+func (l *lasting) begin(stream *yamux.Stream, r control.Request) error {
+	if r.Run == nil || len(r.Tag) > control.MaxTag || len(r.Run.Note) > control.MaxNote {
 		return errBroken
 	}
 	if !l.enter() {
-		return reply(stream, ask.Answer{Fault: ask.FaultMany})
+		return reply(stream, control.Answer{Fault: control.FaultMany})
 	}
 	c, exit := l.start(r)
 	if c == nil {
 		l.enterDone(nil)
-		return reply(stream, ask.Answer{Fault: exit.Fault, Message: exit.Message})
+		return reply(stream, control.Answer{Fault: exit.Fault, Message: exit.Message})
 	}
 	f := c.out.join() // before anything is printed, and before it can be found
 	l.enterDone(c)
@@ -51,7 +51,7 @@ func (l *lasting) enter() bool {
 			running++
 		}
 	}
-	if running >= ask.MaxCommands {
+	if running >= control.MaxCommands {
 		return false
 	}
 	l.starting++
@@ -69,7 +69,7 @@ func (l *lasting) enterDone(c *lastingCommand) {
 	}
 }
 
-func (l *lasting) start(r ask.Request) (*lastingCommand, wire.Exit) {
+func (l *lasting) start(r control.Request) (*lastingCommand, wire.Exit) {
 	uid := l.uid
 	if r.Run.Root {
 		if uid = 0; !l.root {
@@ -97,7 +97,7 @@ func (l *lasting) start(r ask.Request) (*lastingCommand, wire.Exit) {
 }
 
 // startProcess starts a command's process, or lets the waiting shell become it, if there is one.
-func (l *lasting) startProcess(ctx context.Context, r ask.Request, p spawn.Process, shell *waitingShell) (*rootProcess, *pipes, error) {
+func (l *lasting) startProcess(ctx context.Context, r control.Request, p spawn.Process, shell *waitingShell) (*rootProcess, *pipes, error) {
 	if shell != nil {
 		err := shell.handOver(ctx, p, r.Run.Stdin)
 		if err == nil {

@@ -16,7 +16,7 @@ import (
 	"github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
 
-	"github.com/daycare-run/sandbox/internal/agent/ask"
+	"github.com/daycare-run/sandbox/internal/agent/control"
 	"github.com/daycare-run/sandbox/internal/agent/launch"
 	"github.com/daycare-run/sandbox/internal/agent/wire"
 )
@@ -301,7 +301,7 @@ func TestWhatDrainsInALastingContainer(t *testing.T) {
 		`sleep 3022 & echo b`:         "b\n[0 0 false]",
 	} {
 		begun := time.Now()
-		stream, _ := l.start("", func(r *ask.Request) { r.Run.Args[0], r.Run.Args[2] = "bash", text })
+		stream, _ := l.start("", func(r *control.Request) { r.Run.Args[0], r.Run.Args[2] = "bash", text })
 		if got := rest(t, stream); got != want {
 			t.Errorf("%s: %q", text, got)
 		}
@@ -314,7 +314,7 @@ func TestWhatDrainsInALastingContainer(t *testing.T) {
 // A lasting command that has ended in time is not ended because of what it has left, nor is that.
 func TestWhatDrainsLongerThanALastingCommandMayRun(t *testing.T) {
 	l := beginLasting(t)
-	stream, _ := l.start("", func(r *ask.Request) {
+	stream, _ := l.start("", func(r *control.Request) {
 		text := `echo a > >(end=$((${EPOCHREALTIME/./} + 1500000)); while ((${EPOCHREALTIME/./} < end)); do :; done; cat)`
 		r.Run.Args[0], r.Run.Args[2], r.Run.TimeoutMs = "bash", text, 1000
 	})

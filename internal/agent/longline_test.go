@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/daycare-run/sandbox/internal/agent/ask"
+	"github.com/daycare-run/sandbox/internal/agent/control"
 	"github.com/daycare-run/sandbox/internal/agent/launch"
 )
 
@@ -60,7 +60,7 @@ func TestLongCommandLineOfAProcess(t *testing.T) {
 
 func TestLongCommandLineInALastingContainer(t *testing.T) {
 	l := beginLasting(t)
-	stream, _ := l.start("", func(r *ask.Request) {
+	stream, _ := l.start("", func(r *control.Request) {
 		r.Run.Args, r.Run.Env = []string{"/bin/bash", "-l", "-c", longLine}, append(r.Run.Env, "HOME=/nowhere")
 	})
 	if got, want := rest(t, stream), strings.Replace(longLineSays, "bash", "/bin/bash", 1)+"[7 0 false]"; got != want {

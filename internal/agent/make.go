@@ -13,7 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/daycare-run/sandbox/internal/agent/ask"
+	"github.com/daycare-run/sandbox/internal/agent/control"
 	"github.com/daycare-run/sandbox/internal/agent/wire"
 )
 
@@ -24,14 +24,14 @@ type maker struct {
 }
 
 // make makes the first that is missing of a path, as the tenant's. What is below that, the tenant can make.
-func (l *lasting) make(m *ask.Make) ask.Answer {
+func (l *lasting) make(m *control.Make) control.Answer {
 	if m == nil || !path.IsAbs(m.Path) || path.Clean(m.Path) != m.Path {
-		return ask.Answer{Fault: wire.FaultAgent, Message: "the path is not absolute and clean"}
+		return control.Answer{Fault: wire.FaultAgent, Message: "the path is not absolute and clean"}
 	}
 	if err := (maker{"/", 0, l.uid}).make(m.Path, m.Dir); err != nil {
-		return ask.Answer{Fault: wire.FaultAgent, Message: err.Error()}
+		return control.Answer{Fault: wire.FaultAgent, Message: err.Error()}
 	}
-	return ask.Answer{}
+	return control.Answer{}
 }
 
 // make leaves alone what is there already, what others than the owner have to do with (a link, a directory, a mount

@@ -19,7 +19,7 @@ import (
 
 	"github.com/daycare-run/sandbox/dockerexec"
 	"github.com/daycare-run/sandbox/dockerexec/session"
-	"github.com/daycare-run/sandbox/internal/agent/ask"
+	"github.com/daycare-run/sandbox/internal/agent/control"
 	"github.com/daycare-run/sandbox/internal/agent/wire"
 	"github.com/daycare-run/sandbox/internal/cgroup"
 	"github.com/daycare-run/sandbox/internal/quota"
@@ -37,7 +37,7 @@ type engine struct {
 	commands map[string][]*hostCommand
 	pid      int
 	streams  map[string][]net.Conn
-	makes    []ask.Make // what was to be made
+	makes    []control.Make // what was to be made
 }
 
 func newEngine(dir string) *engine {
@@ -121,14 +121,14 @@ func (e *engine) DialProcess(ctx context.Context, _ string, port int) (session.P
 	return session.PortConn{Conn: conn.(*net.TCPConn), Stream: hostStream{conn}}, nil
 }
 
-func (e *engine) AskLasting(_ context.Context, id string) (ask.Stream, error) {
+func (e *engine) AskLasting(_ context.Context, id string) (control.Stream, error) {
 	here, there := net.Pipe()
 	e.mu.Lock()
 	e.streams[id] = append(e.streams[id], there)
 	e.mu.Unlock()
 	go func() {
 		defer there.Close()
-		var r ask.Request
+		var r control.Request
 		if wire.ReadMessage(there, wire.KindRequest, &r) == nil {
 			e.answer(there, id, r)
 		}
@@ -136,13 +136,13 @@ func (e *engine) AskLasting(_ context.Context, id string) (ask.Stream, error) {
 	return hostStream{here}, nil
 }
 
-func (e *engine) answer(to net.Conn, id string, r ask.Request) {
+func (e *engine) answer(to net.Conn, id string, r control.Request) {
 	data := make([]byte, r.Length)
 	_, _ = io.ReadFull(to, data)
-	say := func(a ask.Answer) { _ = wire.WriteMessage(to, wire.KindAnswer, a) }
+	say := func(a control.Answer) { _ = wire.WriteMessage(to, wire.KindAnswer, a) }
 	switch r.Do {
-	case ask.List:
-		say(ask.Answer{})
+	case control.List:
+		say(control.Answer{})
 		e.mu.Lock()
 		list := slices.Clone(e.commands[id])
 		e.mu.Unlock()
@@ -151,59 +151,59 @@ func (e *engine) answer(to net.Conn, id string, r ask.Request) {
 				_ = wire.WriteMessage(to, wire.KindEntry, c.Entry)
 			}
 		}
-		_ = wire.WriteMessage(to, wire.KindEntry, ask.Entry{})
+		_ = wire.WriteMessage(to, wire.KindEntry, control.Entry{})
 		return
-	case ask.MakeMissing:
+	case control.MakeMissing:
 		e.mu.Lock()
 		e.makes = append(e.makes, *r.Make)
 		e.mu.Unlock()
-		say(ask.Answer{})
+		say(control.Answer{})
 		return
-	case ask.Written:
-		say(ask.Answer{Written: 9})
+	case control.Written:
+		say(control.Answer{Written: 9})
 		return
 	}
 	var c *hostCommand
 	var err error
-	if r.Do == ask.Begin {
+	if r.Do == control.Begin {
 		if c, err = e.begin(id, r); err != nil {
-			say(ask.Answer{Fault: wire.FaultCommand, Message: err.Error()})
+			say(control.Answer{Fault: wire.FaultCommand, Message: err.Error()})
 			return
 		}
 	} else if c = e.find(id, r); c == nil {
-		say(ask.Answer{Fault: ask.FaultMissing})
+		say(control.Answer{Fault: control.FaultMissing})
 		return
 	}
-	a := ask.Answer{PID: c.PID}
+	a := control.Answer{PID: c.PID}
 	switch r.Do {
-	case ask.Begin, ask.Follow:
+	case control.Begin, control.Follow:
 		a.Terminal = &c.Terminal
 		next := c.joined()
 		say(a)
 		c.follow(to, next)
 		return
-	case ask.Input:
+	case control.Input:
 		if c.stdin == nil {
-			a.Fault = ask.FaultInput
+			a.Fault = control.FaultInput
 		} else if _, err := c.stdin.Write(data); err != nil {
-			a.Fault = ask.FaultInput
+			a.Fault = control.FaultInput
 		}
-	case ask.CloseInput:
+	case control.CloseInput:
 		if c.stdin == nil || c.stdin.Close() != nil {
-			a.Fault = ask.FaultInput
+			a.Fault = control.FaultInput
 		}
-	case ask.Resize:
+	case control.Resize:
 		if !c.Terminal {
-			a.Fault = ask.FaultTerminal
+			a.Fault = control.FaultTerminal
 		}
-	case ask.Signal:
+	case control.Signal:
 		c.kill(syscall.Signal(r.Signal))
 	}
 	say(a)
 }
 
 // find returns the newest command of a tag, as the agent does: for Follow it may have ended.
-func (e *engine) find(id string, r ask.Request) (found *hostCommand) {
+func (e *engine) find(id string, r control.Request) (found *hostCommand) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	for _, c := range slices.Backward(e.commands[id]) {
@@ -211,16 +211,16 @@ func (e *engine) find(id string, r ask.Request) (found *hostCommand) {
 		if is && runs {
 			return c
 		}
-		if is && found == nil && r.Do == ask.Follow {
+		if is && found == nil && r.Do == control.Follow {
 			found = c
 		}
 	}
 	return found
 }
 
-func (e *engine) begin(id string, r ask.Request) (*hostCommand, error) {
+func (e *engine) begin(id string, r control.Request) (*hostCommand, error) {
 	if e.inert.Load() {
-		return &hostCommand{Entry: ask.Entry{PID: 1}, frames: []hostFrame{endFrame(wire.Exit{})}}, nil
+		return &hostCommand{Entry: control.Entry{PID: 1}, frames: []hostFrame{endFrame(wire.Exit{})}}, nil
 	}
 	args, home := r.Run.Args, e.home(id)
 	cmd := exec.Command(args[0], args[1:]...)
@@ -239,7 +239,7 @@ func (e *engine) begin(id string, r ask.Request) (*hostCommand, error) {
 	}
 	e.mu.Lock()
 	e.pid++
-	c.Entry = ask.Entry{PID: e.pid, Tag: r.Tag, Terminal: r.Run.Terminal, Note: r.Run.Note}
+	c.Entry = control.Entry{PID: e.pid, Tag: r.Tag, Terminal: r.Run.Terminal, Note: r.Run.Note}
 	e.commands[id] = append(e.commands[id], c)
 	e.mu.Unlock()
 	go c.wait(time.Duration(r.Run.TimeoutMs) * time.Millisecond)
@@ -248,7 +248,7 @@ func (e *engine) begin(id string, r ask.Request) (*hostCommand, error) {
 
 // hostCommand is a program of this host. Its output is kept whole.
 type hostCommand struct {
-	ask.Entry
+	control.Entry
 	cmd   *exec.Cmd
 	stdin io.WriteCloser
 

@@ -21,7 +21,7 @@ import (
 	"connectrpc.com/connect"
 	"google.golang.org/protobuf/encoding/protojson"
 
-	"github.com/daycare-run/sandbox/internal/agent/ask"
+	"github.com/daycare-run/sandbox/internal/agent/control"
 	"github.com/daycare-run/sandbox/internal/e2b/filesystempb"
 	"github.com/daycare-run/sandbox/internal/files"
 )
@@ -104,7 +104,7 @@ func TestWhatIsMissingOutside(t *testing.T) {
 	}
 	b.engine.mu.Lock()
 	defer b.engine.mu.Unlock()
-	if want := []ask.Make{{Path: dir + "/a/file"}, {Path: dir + "/b", Dir: true}, {Path: dir + "/c", Dir: true}}; !slices.Equal(b.engine.makes, want) {
+	if want := []control.Make{{Path: dir + "/a/file"}, {Path: dir + "/b", Dir: true}, {Path: dir + "/c", Dir: true}}; !slices.Equal(b.engine.makes, want) {
 		t.Errorf("%+v", b.engine.makes)
 	}
 }

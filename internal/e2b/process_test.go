@@ -14,7 +14,7 @@ import (
 	"connectrpc.com/connect"
 
 	"github.com/daycare-run/sandbox/dockerexec"
-	"github.com/daycare-run/sandbox/internal/agent/ask"
+	"github.com/daycare-run/sandbox/internal/agent/control"
 	"github.com/daycare-run/sandbox/internal/e2b/filesystempb"
 	"github.com/daycare-run/sandbox/internal/e2b/processpb"
 	"github.com/daycare-run/sandbox/internal/egress/decisions"
@@ -299,7 +299,7 @@ func TestTheLastWordsOfATerminal(t *testing.T) {
 	started := stream.Msg().GetEvent().GetStart().GetPid()
 	leave()
 	_ = stream.Close()
-	shell := b.engine.find(b.ID, ask.Request{PID: int(started)})
+	shell := b.engine.find(b.ID, control.Request{PID: int(started)})
 	eventually(t, func() bool { return shell.followed() == 0 })
 	input := &processpb.SendInputRequest{Process: pid(started), Input: &processpb.ProcessInput{Input: &processpb.ProcessInput_Pty{Pty: []byte("x\n")}}}
 	if _, err := rpc[processpb.SendInputRequest, processpb.SendInputResponse](b, "/process.Process/SendInput", input); err != nil {

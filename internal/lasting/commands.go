@@ -16,7 +16,7 @@ import (
 
 	"github.com/daycare-run/sandbox/dockerexec"
 	"github.com/daycare-run/sandbox/dockerexec/life"
-	"github.com/daycare-run/sandbox/internal/agent/ask"
+	"github.com/daycare-run/sandbox/internal/agent/control"
 	"github.com/daycare-run/sandbox/internal/agent/launch"
 	"github.com/daycare-run/sandbox/internal/agent/wire"
 	"github.com/daycare-run/sandbox/internal/errs"
@@ -82,11 +82,11 @@ type note struct {
 // encode returns the note as JSON, without what is too large.
 func (n note) encode() json.RawMessage {
 	text, err := json.Marshal(n)
-	if err == nil && len(text) > ask.MaxNote {
+	if err == nil && len(text) > control.MaxNote {
 		n.Env = nil
 		text, err = json.Marshal(n)
 	}
-	if err == nil && len(text) > ask.MaxNote {
+	if err == nil && len(text) > control.MaxNote {
 		text, err = json.Marshal(note{Root: n.Root})
 	}
 	if err != nil {
@@ -103,8 +103,8 @@ func (b *Sandbox) Start(ctx context.Context, c Command) (*Reader, error) {
 		return nil, errs.Invalid("there is no user %.64q here: name user, or leave the user out", c.User)
 	case root && !b.Info().Root:
 		return nil, ErrNoRoot
-	case len(c.Tag) > ask.MaxTag:
-		return nil, errs.Invalid("the tag has %d bytes, more than %d", len(c.Tag), ask.MaxTag)
+	case len(c.Tag) > control.MaxTag:
+		return nil, errs.Invalid("the tag has %d bytes, more than %d", len(c.Tag), control.MaxTag)
 	case len(c.Argv) == 0:
 		return nil, errs.Invalid("there is no program to run")
 	case c.Timeout < 0:
@@ -126,22 +126,22 @@ func (b *Sandbox) Start(ctx context.Context, c Command) (*Reader, error) {
 	}
 	maps.Copy(given, c.Env)
 	env := plan.Join(b.entry.recorded().Env, given)
-	run := &ask.Run{
+	run := &control.Run{
 		Command: launch.Command{Process: specs.Process{Args: c.Argv, Env: env, Cwd: cwd, Terminal: c.Terminal != nil, ConsoleSize: c.Terminal}},
 		Ahead:   b.of.cfg.Executor.Ahead(),
 		Root:    root, Stdin: c.Stdin, TimeoutMs: (c.Timeout + time.Millisecond - 1).Milliseconds(), Note: note{Argv: c.Argv, Env: c.Env, Cwd: cwd, Root: root}.encode(),
 	}
-	return b.follow(ctx, ask.Request{Do: ask.Begin, Tag: c.Tag, Run: run})
+	return b.follow(ctx, control.Request{Do: control.Begin, Tag: c.Tag, Run: run})
 }
 
 // Follow follows a command that runs, or has ended while nobody followed it.
 func (b *Sandbox) Follow(ctx context.Context, which Selector) (*Reader, error) {
-	return b.follow(ctx, ask.Request{Do: ask.Follow, PID: which.PID, Tag: which.Tag})
+	return b.follow(ctx, control.Request{Do: control.Follow, PID: which.PID, Tag: which.Tag})
 }
 
-func (b *Sandbox) follow(ctx context.Context, r ask.Request) (*Reader, error) {
+func (b *Sandbox) follow(ctx context.Context, r control.Request) (*Reader, error) {
 	give := func() {}
-	if r.Do == ask.Begin {
+	if r.Do == control.Begin {
 		var err error
 		if give, err = b.service.TakeCommand(b.entry.id, false); err != nil {
 			return nil, fmt.Errorf("cannot run the command: %w", err)
@@ -153,7 +153,7 @@ func (b *Sandbox) follow(ctx context.Context, r ask.Request) (*Reader, error) {
 		b.entry.unsure() // it may have begun
 		return nil, err
 	}
-	if r.Do == ask.Begin {
+	if r.Do == control.Begin {
 		b.entry.begun(answer.PID, give)
 	} else {
 		b.entry.followed(answer.PID)
@@ -169,9 +169,9 @@ func (b *Sandbox) follow(ctx context.Context, r ask.Request) (*Reader, error) {
 }
 
 // hasTerminal reports whether the command that an answer is about has a terminal. An older agent says it only of one that runs.
-func (b *Sandbox) hasTerminal(ctx context.Context, r ask.Request, answer ask.Answer) bool {
+func (b *Sandbox) hasTerminal(ctx context.Context, r control.Request, answer control.Answer) bool {
 	switch {
-	case r.Do == ask.Begin:
+	case r.Do == control.Begin:
 		return r.Run.Terminal
 	case answer.Terminal != nil:
 		return *answer.Terminal
@@ -184,13 +184,13 @@ func (b *Sandbox) hasTerminal(ctx context.Context, r ask.Request, answer ask.Ans
 const answerLimit = 30 * time.Second
 
 // ask sends a request, and returns its stream if it was answered without a fault.
-func (b *Sandbox) ask(ctx context.Context, r ask.Request, input []byte) (_ ask.Stream, answer ask.Answer, err error) {
-	if r.Do != ask.Input {
+func (b *Sandbox) ask(ctx context.Context, r control.Request, input []byte) (_ control.Stream, answer control.Answer, err error) {
+	if r.Do != control.Input {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeoutCause(ctx, answerLimit, errNoAnswer)
 		defer cancel()
 	}
-	stream, err := inside(ctx, b, func(container string) (ask.Stream, error) {
+	stream, err := inside(ctx, b, func(container string) (control.Stream, error) {
 		stream, err := b.of.cfg.Executor.AskLasting(ctx, container)
 		if err != nil && !errors.Is(err, life.ErrPaused) {
 			err = b.lost(ctx, err)
@@ -256,7 +256,7 @@ func (b *Sandbox) whyLost() error {
 }
 
 // faultOf returns the error for what went wrong inside. The container's own words are never all of its text.
-func faultOf(a ask.Answer) error {
+func faultOf(a control.Answer) error {
 	message := fmt.Sprintf("%.2000s", a.Message)
 	switch a.Fault {
 	case wire.FaultNone:
@@ -265,20 +265,20 @@ func faultOf(a ask.Answer) error {
 		return errs.Invalid("cannot run in cwd %q", message)
 	case wire.FaultCommand:
 		return errs.Invalid("cannot run the command: %q", message)
-	case ask.FaultMissing:
+	case control.FaultMissing:
 		return errs.NotFound("there is no such process")
-	case ask.FaultMany:
-		return fmt.Errorf("the sandbox already runs %d commands, the most that it may, or one of them has too many followers: %w", ask.MaxCommands, cerrdefs.ErrResourceExhausted)
-	case ask.FaultTerminal:
+	case control.FaultMany:
+		return fmt.Errorf("the sandbox already runs %d commands, the most that it may, or one of them has too many followers: %w", control.MaxCommands, cerrdefs.ErrResourceExhausted)
+	case control.FaultTerminal:
 		return errs.Invalid("the process has no terminal")
-	case ask.FaultInput:
+	case control.FaultInput:
 		return errs.Invalid("the process takes no input, or no more")
 	}
 	return fmt.Errorf("the sandbox could not do it: %q", message)
 }
 
 // act sends a request whose answer says no more than that it was done.
-func (b *Sandbox) act(ctx context.Context, which Selector, r ask.Request, input []byte) error {
+func (b *Sandbox) act(ctx context.Context, which Selector, r control.Request, input []byte) error {
 	r.PID, r.Tag = which.PID, which.Tag
 	stream, _, err := b.ask(ctx, r, input)
 	if err == nil {
@@ -291,7 +291,7 @@ func (b *Sandbox) act(ctx context.Context, which Selector, r ask.Request, input 
 // container's own root filesystem, where the tenant can make nothing, and gives it to the tenant. What is mounted there is
 // left alone.
 func (b *Sandbox) MakeMissing(ctx context.Context, at string, dir bool) error {
-	return b.act(ctx, Selector{}, ask.Request{Do: ask.MakeMissing, Make: &ask.Make{Path: at, Dir: dir}}, nil)
+	return b.act(ctx, Selector{}, control.Request{Do: control.MakeMissing, Make: &control.Make{Path: at, Dir: dir}}, nil)
 }
 
 // Input writes to a command's stdin, or to its terminal. It blocks while the command does not read.
@@ -301,8 +301,8 @@ func (b *Sandbox) Input(ctx context.Context, which Selector, data []byte) error 
 		return err
 	}
 	for {
-		piece := data[:min(len(data), ask.MaxInput)]
-		if err := b.act(ctx, which, ask.Request{Do: ask.Input}, piece); err != nil {
+		piece := data[:min(len(data), control.MaxInput)]
+		if err := b.act(ctx, which, control.Request{Do: control.Input}, piece); err != nil {
 			return err
 		}
 		if data = data[len(piece):]; len(data) == 0 {
@@ -330,7 +330,7 @@ func (b *Sandbox) refuseRoot(ctx context.Context, which Selector) error {
 
 // CloseInput closes a command's stdin; to a terminal it types the end-of-file character.
 func (b *Sandbox) CloseInput(ctx context.Context, which Selector) error {
-	return b.act(ctx, which, ask.Request{Do: ask.CloseInput}, nil)
+	return b.act(ctx, which, control.Request{Do: control.CloseInput}, nil)
 }
 
 // Resize gives a command's terminal another size.
@@ -339,7 +339,7 @@ func (b *Sandbox) Resize(ctx context.Context, which Selector, size specs.Box) er
 	if size.Height < 1 || size.Width < 1 || size.Height > most || size.Width > most {
 		return errs.Invalid("%d by %d is not the size of a terminal", size.Width, size.Height)
 	}
-	return b.act(ctx, which, ask.Request{Do: ask.Resize, Size: &size}, nil)
+	return b.act(ctx, which, control.Request{Do: control.Resize, Size: &size}, nil)
 }
 
 // Signal sends a signal to a command's process group.
@@ -348,22 +348,22 @@ func (b *Sandbox) Signal(ctx context.Context, which Selector, s syscall.Signal) 
 	if s < 1 || s > last {
 		return errs.Invalid("there is no signal %d", int(s))
 	}
-	return b.act(ctx, which, ask.Request{Do: ask.Signal, Signal: int(s)}, nil)
+	return b.act(ctx, which, control.Request{Do: control.Signal, Signal: int(s)}, nil)
 }
 
 // Commands lists the commands that run, by pid.
 func (b *Sandbox) Commands(ctx context.Context) ([]Running, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, answerLimit, errNoAnswer)
 	defer cancel()
-	stream, _, err := b.ask(ctx, ask.Request{Do: ask.List}, nil)
+	stream, _, err := b.ask(ctx, control.Request{Do: control.List}, nil)
 	if err != nil {
 		return nil, err
 	}
 	defer stream.Reset() //nolint:errcheck // it has said all, or is broken
 	defer context.AfterFunc(ctx, func() { _ = stream.SetDeadline(time.Unix(1, 0)) })()
 	list := []Running{}
-	for len(list) <= ask.MaxCommands {
-		var e ask.Entry
+	for len(list) <= control.MaxCommands {
+		var e control.Entry
 		if err := wire.ReadMessage(stream, wire.KindEntry, &e); err != nil {
 			return nil, b.lost(ctx, err)
 		}

@@ -5,17 +5,17 @@ import (
 
 	"github.com/libp2p/go-yamux/v5"
 
-	"github.com/daycare-run/sandbox/internal/agent/ask"
+	"github.com/daycare-run/sandbox/internal/agent/control"
 	"github.com/daycare-run/sandbox/internal/agent/wire"
 	"github.com/daycare-run/sandbox/internal/quota"
 )
 
 // beginsAfter answers that a command has begun, when something else has been done.
-func beginsAfter(do func()) func(*yamux.Stream, ask.Request) {
-	return func(s *yamux.Stream, q ask.Request) {
-		if q.Do == ask.Begin {
+func beginsAfter(do func()) func(*yamux.Stream, control.Request) {
+	return func(s *yamux.Stream, q control.Request) {
+		if q.Do == control.Begin {
 			do()
-			_ = wire.WriteMessage(s, wire.KindAnswer, ask.Answer{PID: 7})
+			_ = wire.WriteMessage(s, wire.KindAnswer, control.Answer{PID: 7})
 		}
 	}
 }
@@ -79,14 +79,14 @@ func TestACountEndsAfterARelease(t *testing.T) {
 	one := c.start("one", newLab(t).fakeEngine)
 	b := one.create(Create{})
 	b.entry.unsure()
-	one.engine.answer = func(s *yamux.Stream, _ ask.Request) {
+	one.engine.answer = func(s *yamux.Stream, _ control.Request) {
 		if err := one.s.Release(t.Context(), b.ID()); err != nil {
 			t.Error(err)
 		}
 		b.entry.unsure() // as a call that has lost its way says
-		_ = wire.WriteMessage(s, wire.KindAnswer, ask.Answer{})
+		_ = wire.WriteMessage(s, wire.KindAnswer, control.Answer{})
 		for _, pid := range []int{7, 0} {
-			_ = wire.WriteMessage(s, wire.KindEntry, ask.Entry{PID: pid})
+			_ = wire.WriteMessage(s, wire.KindEntry, control.Entry{PID: pid})
 		}
 	}
 	one.s.recountOne(b.entry)

@@ -16,7 +16,7 @@ import (
 	"github.com/daycare-run/sandbox/dockerexec"
 	"github.com/daycare-run/sandbox/dockerexec/life"
 	"github.com/daycare-run/sandbox/dockerexec/session"
-	"github.com/daycare-run/sandbox/internal/agent/ask"
+	"github.com/daycare-run/sandbox/internal/agent/control"
 	"github.com/daycare-run/sandbox/internal/agent/mux"
 	"github.com/daycare-run/sandbox/internal/agent/wire"
 	"github.com/daycare-run/sandbox/internal/cgroup"
@@ -26,7 +26,7 @@ import (
 // fakeEngine has containers without an engine. Each answers requests as answer says.
 type fakeEngine struct {
 	t      *testing.T
-	answer func(*yamux.Stream, ask.Request)
+	answer func(*yamux.Stream, control.Request)
 	refuse error // of what is started
 	// beforeAsked is called when a call is on its way into a container; nil is nothing.
 	beforeAsked func()
@@ -109,7 +109,7 @@ func (f *fakeEngine) unhear(id string) {
 
 func (f *fakeEngine) Ahead() bool { return true }
 
-func (f *fakeEngine) AskLasting(ctx context.Context, id string) (ask.Stream, error) {
+func (f *fakeEngine) AskLasting(ctx context.Context, id string) (control.Stream, error) {
 	if !f.LastingRuns(id) || f.LastingEnd(ctx, id) != nil {
 		return nil, fmt.Errorf("no such container: %w", cerrdefs.ErrNotFound)
 	}
@@ -137,7 +137,7 @@ func (f *fakeEngine) AskLasting(ctx context.Context, id string) (ask.Stream, err
 		if err != nil {
 			return
 		}
-		var r ask.Request
+		var r control.Request
 		if wire.ReadMessage(stream, wire.KindRequest, &r) == nil && f.answer != nil {
 			f.answer(stream, r)
 		}

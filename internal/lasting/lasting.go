@@ -4,7 +4,7 @@
 //
 // lasting.go finds sandboxes, create.go creates them, and sandbox.go operates on one. record.go defines the record, on
 // disk or with the other hosts of a cluster: shared.go has what differs there. deadline.go keeps deadlines. commands.go
-// and reader.go talk to the container's first process (package ask), and counts.go counts the commands there.
+// and reader.go talk to the container's first process (package control), and counts.go counts the commands there.
 package lasting
 
 import (
@@ -22,7 +22,7 @@ import (
 
 	"github.com/daycare-run/sandbox/dockerexec"
 	"github.com/daycare-run/sandbox/dockerexec/session"
-	"github.com/daycare-run/sandbox/internal/agent/ask"
+	"github.com/daycare-run/sandbox/internal/agent/control"
 	"github.com/daycare-run/sandbox/internal/budget"
 	"github.com/daycare-run/sandbox/internal/cgroup"
 	"github.com/daycare-run/sandbox/internal/errs"
@@ -60,7 +60,7 @@ type Executor interface {
 	StartLasting(context.Context, dockerexec.Spec, quota.Token) (dockerexec.ProcessContainer, error)
 	Lasting(context.Context) ([]dockerexec.ProcessContainer, error)
 	LastingRuns(id string) bool
-	AskLasting(ctx context.Context, id string) (ask.Stream, error)
+	AskLasting(ctx context.Context, id string) (control.Stream, error)
 	Ahead() bool
 	PauseProcess(ctx context.Context, id string) error
 	ResumeProcess(ctx context.Context, id string) error

@@ -19,7 +19,7 @@ import (
 
 	"github.com/daycare-run/sandbox/dockerexec"
 	"github.com/daycare-run/sandbox/images"
-	"github.com/daycare-run/sandbox/internal/agent/ask"
+	"github.com/daycare-run/sandbox/internal/agent/control"
 	"github.com/daycare-run/sandbox/internal/agent/wire"
 	"github.com/daycare-run/sandbox/internal/hostfs"
 	"github.com/daycare-run/sandbox/internal/plan"
@@ -209,36 +209,38 @@ func TestWhatAContainerSays(t *testing.T) {
 	b := l.create(l.s, Create{})
 	write := func(s *yamux.Stream, kind wire.Kind, message any) { _ = wire.WriteMessage(s, kind, message) }
 	for name, c := range map[string]struct {
-		says func(*yamux.Stream, ask.Request)
+		says func(*yamux.Stream, control.Request)
 		want string
 	}{
-		"a command": {func(s *yamux.Stream, _ ask.Request) {
-			write(s, wire.KindAnswer, ask.Answer{PID: 7})
-			write(s, wire.KindAnswer, ask.Answer{Lost: 5})
+		"a command": {func(s *yamux.Stream, _ control.Request) {
+			write(s, wire.KindAnswer, control.Answer{PID: 7})
+			write(s, wire.KindAnswer, control.Answer{Lost: 5})
 			for _, kind := range []wire.Kind{wire.KindStdout, wire.KindStderr} {
 				h := wire.Header(kind, 2)
 				_, _ = s.Write(append(h[:], "ab"...))
 			}
 			write(s, wire.KindExit, wire.Exit{Code: 3})
 		}, "7: 5 0ab 0 1ab {3 0 false} EOF"},
-		"too slow": {func(s *yamux.Stream, _ ask.Request) {
-			write(s, wire.KindAnswer, ask.Answer{PID: 7})
-			write(s, wire.KindAnswer, ask.Answer{Fault: ask.FaultCut})
+		"too slow": {func(s *yamux.Stream, _ control.Request) {
+			write(s, wire.KindAnswer, control.Answer{PID: 7})
+			write(s, wire.KindAnswer, control.Answer{Fault: control.FaultCut})
 		}, "7: ResourceExhausted"},
-		"nothing more": {func(s *yamux.Stream, _ ask.Request) { write(s, wire.KindAnswer, ask.Answer{PID: 7}) }, "7: Unavailable"},
-		"nonsense": {func(s *yamux.Stream, _ ask.Request) {
-			write(s, wire.KindAnswer, ask.Answer{PID: 7})
+		"nothing more": {func(s *yamux.Stream, _ control.Request) { write(s, wire.KindAnswer, control.Answer{PID: 7}) }, "7: Unavailable"},
+		"nonsense": {func(s *yamux.Stream, _ control.Request) {
+			write(s, wire.KindAnswer, control.Answer{PID: 7})
 			_, _ = s.Write([]byte{99, 255, 255, 255})
 		}, "7: Unavailable"},
-		"no answer":     {func(*yamux.Stream, ask.Request) {}, "Unavailable"},
-		"another frame": {func(s *yamux.Stream, _ ask.Request) { write(s, wire.KindExit, wire.Exit{}) }, "Unavailable"},
-		"no such": {func(s *yamux.Stream, _ ask.Request) {
-			write(s, wire.KindAnswer, ask.Answer{Fault: wire.FaultCommand, Message: "no"})
+		"no answer":     {func(*yamux.Stream, control.Request) {}, "Unavailable"},
+		"another frame": {func(s *yamux.Stream, _ control.Request) { write(s, wire.KindExit, wire.Exit{}) }, "Unavailable"},
+		"no such": {func(s *yamux.Stream, _ control.Request) {
+			write(s, wire.KindAnswer, control.Answer{Fault: wire.FaultCommand, Message: "no"})
 		}, "InvalidArgument"},
-		"too many":     {func(s *yamux.Stream, _ ask.Request) { write(s, wire.KindAnswer, ask.Answer{Fault: ask.FaultMany}) }, "ResourceExhausted"},
-		"an odd fault": {func(s *yamux.Stream, _ ask.Request) { write(s, wire.KindAnswer, ask.Answer{Fault: "odd"}) }, "error"},
-		"a large signal": {func(s *yamux.Stream, _ ask.Request) {
-			write(s, wire.KindAnswer, ask.Answer{PID: 7})
+		"too many": {func(s *yamux.Stream, _ control.Request) {
+			write(s, wire.KindAnswer, control.Answer{Fault: control.FaultMany})
+		}, "ResourceExhausted"},
+		"an odd fault": {func(s *yamux.Stream, _ control.Request) { write(s, wire.KindAnswer, control.Answer{Fault: "odd"}) }, "error"},
+		"a large signal": {func(s *yamux.Stream, _ control.Request) {
+			write(s, wire.KindAnswer, control.Answer{PID: 7})
 			write(s, wire.KindExit, wire.Exit{Signal: 1 << 20, Code: 1 << 20})
 		}, "7: {0 0 false} EOF"},
 	} {
@@ -249,10 +251,10 @@ func TestWhatAContainerSays(t *testing.T) {
 			}
 		})
 	}
-	l.answer = func(s *yamux.Stream, _ ask.Request) {
-		write(s, wire.KindAnswer, ask.Answer{})
-		for i := range ask.MaxCommands + 2 {
-			write(s, wire.KindEntry, ask.Entry{PID: i + 1, Note: json.RawMessage(`"no note"`)})
+	l.answer = func(s *yamux.Stream, _ control.Request) {
+		write(s, wire.KindAnswer, control.Answer{})
+		for i := range control.MaxCommands + 2 {
+			write(s, wire.KindEntry, control.Entry{PID: i + 1, Note: json.RawMessage(`"no note"`)})
 		}
 	}
 	if list, err := b.Commands(t.Context()); err == nil {
@@ -300,8 +302,8 @@ func TestNextWithALimit(t *testing.T) {
 	l := newLabOf(t)
 	b := l.create(l.s, Create{})
 	goOn := make(chan struct{})
-	l.answer = func(s *yamux.Stream, _ ask.Request) {
-		_ = wire.WriteMessage(s, wire.KindAnswer, ask.Answer{PID: 7})
+	l.answer = func(s *yamux.Stream, _ control.Request) {
+		_ = wire.WriteMessage(s, wire.KindAnswer, control.Answer{PID: 7})
 		<-goOn
 		_ = wire.WriteMessage(s, wire.KindExit, wire.Exit{})
 	}
@@ -330,18 +332,18 @@ func TestWhetherACommandHasATerminal(t *testing.T) {
 	b := l.create(l.s, Create{})
 	for name, c := range map[string]struct {
 		says  *bool
-		lists []ask.Entry
+		lists []control.Entry
 		want  bool
 	}{
 		"it has ended":                    {new(true), nil, true},
-		"it has none":                     {new(false), []ask.Entry{{PID: 7, Terminal: true}}, false},
-		"an older agent":                  {nil, []ask.Entry{{PID: 6}, {PID: 7, Terminal: true}}, true},
-		"an older agent, and another has": {nil, []ask.Entry{{PID: 6, Terminal: true}, {PID: 7}}, false},
+		"it has none":                     {new(false), []control.Entry{{PID: 7, Terminal: true}}, false},
+		"an older agent":                  {nil, []control.Entry{{PID: 6}, {PID: 7, Terminal: true}}, true},
+		"an older agent, and another has": {nil, []control.Entry{{PID: 6, Terminal: true}, {PID: 7}}, false},
 	} {
-		l.answer = func(s *yamux.Stream, q ask.Request) {
-			_ = wire.WriteMessage(s, wire.KindAnswer, ask.Answer{PID: 7, Terminal: c.says})
-			for _, e := range append(c.lists, ask.Entry{}) {
-				if q.Do == ask.List {
+		l.answer = func(s *yamux.Stream, q control.Request) {
+			_ = wire.WriteMessage(s, wire.KindAnswer, control.Answer{PID: 7, Terminal: c.says})
+			for _, e := range append(c.lists, control.Entry{}) {
+				if q.Do == control.List {
 					_ = wire.WriteMessage(s, wire.KindEntry, e)
 				}
 			}
@@ -362,8 +364,8 @@ func TestWhetherACommandHasATerminal(t *testing.T) {
 func TestACallThatMeetsAPause(t *testing.T) {
 	for _, may := range []bool{false, true} {
 		l := newLab(t)
-		l.answer = func(stream *yamux.Stream, _ ask.Request) {
-			_ = wire.WriteMessage(stream, wire.KindAnswer, ask.Answer{PID: 7})
+		l.answer = func(stream *yamux.Stream, _ control.Request) {
+			_ = wire.WriteMessage(stream, wire.KindAnswer, control.Answer{PID: 7})
 		}
 		s := l.open()
 		b := l.create(s, Create{AutoResume: may})
@@ -390,19 +392,19 @@ func TestARootThatIsNoLongerAllowed(t *testing.T) {
 	l.root.Store(true)
 	b := l.create(l.s, Create{})
 	var typed atomic.Int64
-	l.answer = func(s *yamux.Stream, r ask.Request) {
-		if r.Do == ask.Input {
+	l.answer = func(s *yamux.Stream, r control.Request) {
+		if r.Do == control.Input {
 			typed.Add(1)
 		}
-		_ = wire.WriteMessage(s, wire.KindAnswer, ask.Answer{PID: r.PID})
-		if r.Do == ask.Input {
+		_ = wire.WriteMessage(s, wire.KindAnswer, control.Answer{PID: r.PID})
+		if r.Do == control.Input {
 			return
 		}
-		large := note{Argv: []string{strings.Repeat("x", ask.MaxNote)}, Root: true}
+		large := note{Argv: []string{strings.Repeat("x", control.MaxNote)}, Root: true}
 		for i, n := range []note{{Argv: []string{"bash"}, Root: true}, large, {Argv: []string{"bash"}}} {
-			_ = wire.WriteMessage(s, wire.KindEntry, ask.Entry{PID: i + 1, Tag: fmt.Sprint("tag", i+1), Note: n.encode()})
+			_ = wire.WriteMessage(s, wire.KindEntry, control.Entry{PID: i + 1, Tag: fmt.Sprint("tag", i+1), Note: n.encode()})
 		}
-		_ = wire.WriteMessage(s, wire.KindEntry, ask.Entry{})
+		_ = wire.WriteMessage(s, wire.KindEntry, control.Entry{})
 	}
 	for _, allowed := range []bool{true, false, true} {
 		l.root.Store(allowed)

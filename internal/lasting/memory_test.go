@@ -12,7 +12,7 @@ import (
 	"github.com/libp2p/go-yamux/v5"
 
 	"github.com/daycare-run/sandbox/dockerexec"
-	"github.com/daycare-run/sandbox/internal/agent/ask"
+	"github.com/daycare-run/sandbox/internal/agent/control"
 	"github.com/daycare-run/sandbox/internal/agent/wire"
 	"github.com/daycare-run/sandbox/internal/hints"
 )
@@ -33,8 +33,8 @@ func TestASandboxThatRunsOutOfMemory(t *testing.T) {
 				t.Fatal(err)
 			}
 			container := "c-" + b.ID()
-			l.answer = func(stream *yamux.Stream, _ ask.Request) {
-				_ = wire.WriteMessage(stream, wire.KindAnswer, ask.Answer{PID: 7})
+			l.answer = func(stream *yamux.Stream, _ control.Request) {
+				_ = wire.WriteMessage(stream, wire.KindAnswer, control.Answer{PID: 7})
 				l.exhaust(container)
 			}
 			r, err := b.Start(t.Context(), Command{Argv: []string{"true"}})
@@ -72,14 +72,14 @@ func TestASandboxThatRunsOutOfMemoryAgain(t *testing.T) {
 	l := newLab(t)
 	l.unnoticed = true
 	s := l.open()
-	runs := func(stream *yamux.Stream, _ ask.Request) {
-		_ = wire.WriteMessage(stream, wire.KindAnswer, ask.Answer{PID: 7})
+	runs := func(stream *yamux.Stream, _ control.Request) {
+		_ = wire.WriteMessage(stream, wire.KindAnswer, control.Answer{PID: 7})
 		_ = wire.WriteMessage(stream, wire.KindExit, wire.Exit{})
 	}
 	l.answer = runs
 	b := l.create(s, Create{Template: Template{Name: "base", Start: "serve", Ready: "true"}})
 	l.exhaust("c-" + b.ID())
-	l.answer = func(stream *yamux.Stream, r ask.Request) { // to the start command
+	l.answer = func(stream *yamux.Stream, r control.Request) { // to the start command
 		l.exhaust("c-" + b.ID() + "-again")
 		runs(stream, r)
 	}
@@ -129,8 +129,8 @@ func TestAKilledCommand(t *testing.T) {
 	b := l.create(l.s, Create{})
 	l.killed = &dockerexec.Exhausted{Limit: dockerexec.LimitMemory, Value: 128 << 20}
 	for want, exit := range map[int]wire.Exit{1: {Code: 137}, 0: {Code: 1}} {
-		l.answer = func(stream *yamux.Stream, _ ask.Request) {
-			_ = wire.WriteMessage(stream, wire.KindAnswer, ask.Answer{PID: 7})
+		l.answer = func(stream *yamux.Stream, _ control.Request) {
+			_ = wire.WriteMessage(stream, wire.KindAnswer, control.Answer{PID: 7})
 			_ = wire.WriteMessage(stream, wire.KindExit, exit)
 		}
 		r, err := b.Start(t.Context(), Command{Argv: []string{"true"}})

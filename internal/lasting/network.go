@@ -10,7 +10,7 @@ import (
 	cerrdefs "github.com/containerd/errdefs"
 
 	"github.com/daycare-run/sandbox/dockerexec"
-	"github.com/daycare-run/sandbox/internal/agent/ask"
+	"github.com/daycare-run/sandbox/internal/agent/control"
 )
 
 // SetNetwork replaces what the sandbox may reach. Connections that are no longer allowed end, and those that are
@@ -139,7 +139,7 @@ func (b *Sandbox) written(ctx context.Context) int64 {
 	defer cancel()
 	asleep := *b
 	asleep.asleep = true
-	stream, answer, err := asleep.ask(ctx, ask.Request{Do: ask.Written}, nil)
+	stream, answer, err := asleep.ask(ctx, control.Request{Do: control.Written}, nil)
 	if err != nil {
 		return 0
 	}

@@ -13,7 +13,7 @@ import (
 	cerrdefs "github.com/containerd/errdefs"
 	"github.com/libp2p/go-yamux/v5"
 
-	"github.com/daycare-run/sandbox/internal/agent/ask"
+	"github.com/daycare-run/sandbox/internal/agent/control"
 	"github.com/daycare-run/sandbox/internal/agent/wire"
 	"github.com/daycare-run/sandbox/internal/quota"
 )
@@ -51,25 +51,25 @@ type runsOn struct {
 	ends map[int]chan struct{}
 }
 
-func (r *runsOn) answers(s *yamux.Stream, q ask.Request) {
+func (r *runsOn) answers(s *yamux.Stream, q control.Request) {
 	r.mu.Lock()
 	switch q.Do {
-	case ask.Begin:
+	case control.Begin:
 		r.next++
 		q.PID = r.next
 		r.ends[q.PID] = make(chan struct{})
-	case ask.List:
+	case control.List:
 		list := append(slices.Collect(maps.Keys(r.ends)), 0)
 		r.mu.Unlock()
-		_ = wire.WriteMessage(s, wire.KindAnswer, ask.Answer{})
+		_ = wire.WriteMessage(s, wire.KindAnswer, control.Answer{})
 		for _, pid := range list {
-			_ = wire.WriteMessage(s, wire.KindEntry, ask.Entry{PID: pid})
+			_ = wire.WriteMessage(s, wire.KindEntry, control.Entry{PID: pid})
 		}
 		return
 	}
 	end := r.ends[q.PID]
 	r.mu.Unlock()
-	_ = wire.WriteMessage(s, wire.KindAnswer, ask.Answer{PID: q.PID})
+	_ = wire.WriteMessage(s, wire.KindAnswer, control.Answer{PID: q.PID})
 	<-end
 	_ = wire.WriteMessage(s, wire.KindExit, wire.Exit{})
 }

@@ -13,7 +13,7 @@ import (
 
 	"github.com/daycare-run/sandbox/dockerexec"
 	"github.com/daycare-run/sandbox/dockerexec/session"
-	"github.com/daycare-run/sandbox/internal/agent/ask"
+	"github.com/daycare-run/sandbox/internal/agent/control"
 	"github.com/daycare-run/sandbox/internal/agent/wire"
 	"github.com/daycare-run/sandbox/internal/hints"
 	"github.com/daycare-run/sandbox/internal/sandbox"
@@ -45,7 +45,7 @@ type End struct {
 type Reader struct {
 	pid      int
 	terminal bool
-	stream   ask.Stream
+	stream   control.Stream
 	lost     func() error // says what it means that the stream has broken
 	events   chan Event
 	end      error // valid when events is closed
@@ -61,7 +61,7 @@ var (
 	errSlow = fmt.Errorf("the reader was too slow and is cut off; the process goes on: connect to it again: %w", cerrdefs.ErrResourceExhausted)
 )
 
-func newReader(stream ask.Stream, pid int, terminal bool, out func(lost bool) *dockerexec.Exhausted, lost func() error, left func(ended bool)) *Reader {
+func newReader(stream control.Stream, pid int, terminal bool, out func(lost bool) *dockerexec.Exhausted, lost func() error, left func(ended bool)) *Reader {
 	r := &Reader{pid: pid, terminal: terminal, stream: stream, out: out, lost: lost, events: make(chan Event), closed: make(chan struct{})}
 	r.leave = sync.OnceFunc(func() {
 		close(r.closed)
@@ -183,11 +183,11 @@ func (r *Reader) event(buffer *[]byte) (Event, error) {
 		}
 		return Event{End: &End{Code: exit.Code & 0xff, Signal: syscall.Signal(exit.Signal & 0x7f), TimedOut: exit.TimedOut}}, nil
 	case wire.KindAnswer:
-		var a ask.Answer
+		var a control.Answer
 		switch err := wire.DecodeMessage(r.stream, length, &a); {
 		case err != nil:
 			return Event{}, errLost
-		case a.Fault == ask.FaultCut:
+		case a.Fault == control.FaultCut:
 			return Event{}, errSlow
 		case a.Fault == wire.FaultNone && a.Lost > 0:
 			return Event{Lost: a.Lost}, nil

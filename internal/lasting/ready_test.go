@@ -9,7 +9,7 @@ import (
 
 	"github.com/libp2p/go-yamux/v5"
 
-	"github.com/daycare-run/sandbox/internal/agent/ask"
+	"github.com/daycare-run/sandbox/internal/agent/control"
 	"github.com/daycare-run/sandbox/internal/agent/wire"
 )
 
@@ -19,9 +19,9 @@ func TestTemplatesThatWait(t *testing.T) {
 	var asked atomic.Int32
 	var lines []string
 	zeroAt := int32(3)
-	l.answer = func(s *yamux.Stream, r ask.Request) {
+	l.answer = func(s *yamux.Stream, r control.Request) {
 		lines = append(lines, r.Run.Args[len(r.Run.Args)-1])
-		_ = wire.WriteMessage(s, wire.KindAnswer, ask.Answer{PID: int(asked.Add(1))})
+		_ = wire.WriteMessage(s, wire.KindAnswer, control.Answer{PID: int(asked.Add(1))})
 		if r.Run.Args[3] == "is-ready" {
 			code := 1
 			if asked.Load() > zeroAt {

@@ -61,7 +61,7 @@ const (
 	kindData    Kind = 10
 	kindEnd     Kind = 11
 
-	// Of package ask.
+	// Of package control.
 	KindRequest Kind = 12
 	KindAnswer  Kind = 13
 	KindEntry   Kind = 14

@@ -1,4 +1,4 @@
-// Package ask is the protocol between the service and the agent of a lasting container, in frames of package wire.
+// Package control is the protocol between the service and the agent of a lasting container, in frames of package wire.
 //
 // That agent is the container's first process: it has the commands, and listens at SocketPath. For each connection the
 // service starts another process, a bridge, which hands its stdin and stdout over at that socket. So commands need no
@@ -10,7 +10,7 @@
 //	                   and at the end an Exit or an Answer with FaultCut
 //
 // A stream that ends otherwise has broken. That ends nothing but the stream.
-package ask
+package control
 
 import (
 	"encoding/json"
