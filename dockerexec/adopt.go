@@ -24,7 +24,7 @@ const adoptionsAtOnce = 4
 // is left to the call that wakes it, even if that has come already.
 func (h *host) adopt(found []*container) {
 	for _, c := range found {
-		if c.spec.isPersistent() || !c.foundPaused {
+		if c.spec.isDetached() || !c.foundPaused {
 			h.work.Go(func() { h.adoptInTurn(c) })
 		}
 	}
@@ -46,17 +46,17 @@ func (h *host) takeOver(c *container) {
 	if h.ctx.Err() == nil {
 		_, _ = h.countRefusals(c) // what an earlier service's commands were refused is nothing to those that come
 	}
-	if c.spec.isPersistent() {
-		h.takeOverPersistent(c)
+	if c.spec.isDetached() {
+		h.takeOverDetached(c)
 		return
 	}
 	h.prepare(c, &h.cfg.Log)
 }
 
-// takeOverPersistent resumes a container that was not paused on request, prepares the host for it again, and opens its
+// takeOverDetached resumes a container that was not paused on request, prepares the host for it again, and opens its
 // network access. A container for which the host cannot be prepared, or whose interface leads nowhere, is stopped:
 // recreated it has what it needs.
-func (h *host) takeOverPersistent(c *container) {
+func (h *host) takeOverDetached(c *container) {
 	ctx, cancel := context.WithTimeout(h.ctx, creationLimit)
 	defer cancel()
 	if c.is(life.Frozen) && !h.staysPaused(c) {
@@ -97,7 +97,7 @@ func (h *host) prepareFound(ctx context.Context, c *container) error {
 	return err
 }
 
-// bindFound opens network access for a persistent container that was found. If that fails, mendNetworks tries it again.
+// bindFound opens network access for a detached container that was found. If that fails, mendNetworks tries it again.
 func (h *host) bindFound(ctx context.Context, c *container) {
 	err := h.bind(ctx, c)
 	if cerrdefs.IsNotFound(err) {

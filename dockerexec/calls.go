@@ -132,7 +132,7 @@ func (w *warm) Leave(ctx context.Context, user string) error {
 	w.mu.Lock()
 	var theirs []*container
 	for c := range w.all {
-		if c.spec.User == user && !c.spec.isPersistent() && !c.is(life.Gone) {
+		if c.spec.User == user && !c.spec.isDetached() && !c.is(life.Gone) {
 			theirs = append(theirs, c)
 		}
 	}

@@ -14,8 +14,8 @@ import (
 )
 
 // container is one container. Its Life says in which state it is; the rest is what it has. Most take the commands of
-// calls, through a session with the agent inside. A persistent one runs by itself: it is that of a durable process, or a
-// lasting one. What waits in the pool is not persistent yet, whatever it will be.
+// calls, through a session with the agent inside. A detached one runs by itself: it is that of a durable process, or a
+// lasting one. What waits in the pool is not detached yet, whatever it will be.
 type container struct {
 	*life.Life
 	spec        Spec
@@ -126,14 +126,14 @@ func (p *preparation) release(mounts mountPreparer) {
 // newContainer returns a container that is to be made, or one that was found, if id is set.
 func (h *host) newContainer(spec Spec, fingerprint Fingerprint, id string, paused bool) *container {
 	return &container{
-		Life: life.New(h.ctx, life.Config{Engine: h.engine, Persistent: spec.isPersistent(), ID: id, Paused: paused}),
+		Life: life.New(h.ctx, life.Config{Engine: h.engine, Detached: spec.isDetached(), ID: id, Paused: paused}),
 		spec: spec, fingerprint: fingerprint, since: time.Now(), foundPaused: paused,
 		resources: resources{mounts: &preparation{turn: make(chan struct{}, 1)}}, learned: make(chan struct{}),
 	}
 }
 
-// isPersistent reports whether the container goes on without calls and without the service.
-func (s Spec) isPersistent() bool { return s.isDetached() && !s.IsPooled() }
+// isDetached reports whether the container goes on without calls and without the service.
+func (s Spec) isDetached() bool { return !s.hasSession() && !s.IsPooled() }
 
 // platform returns the platform without which the container is stale. A lasting container has its template's in its Spec.
 func (c *container) platform() Platform {

@@ -128,7 +128,7 @@ func TestACallOpensANetworkBeforeAnythingWasFound(t *testing.T) {
 		e.Start(t.Context(), noProcesses{})
 		defer e.Shutdown()
 		synctest.Wait()
-		if opened, _ := o.asked(); len(opened) != 0 || e.persistent(id) != nil {
+		if opened, _ := o.asked(); len(opened) != 0 || e.runningDetached(id) != nil {
 			t.Fatalf("found in spite of the engine: %v", opened)
 		}
 		if _, err := e.Run(t.Context(), networked(engine, "bob", ""), aCommand, discard); err != nil {
@@ -136,7 +136,7 @@ func TestACallOpensANetworkBeforeAnythingWasFound(t *testing.T) {
 		}
 		synctest.Wait()
 		o.named(t, 1)
-		if _, bound := o.asked(); !slices.Contains(bound, foundThere) || e.persistent(id) == nil || len(engine.signals) != 0 {
+		if _, bound := o.asked(); !slices.Contains(bound, foundThere) || e.runningDetached(id) == nil || len(engine.signals) != 0 {
 			t.Errorf("bound: %v, signals: %v", bound, engine.signals)
 		}
 	})
@@ -234,7 +234,7 @@ func TestAContainerThatEndsWhileItsNetworkIsOpened(t *testing.T) {
 func TestAContainerThatLeavesWhileItsNetworkIsOpened(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		_, o, e, id := opening(t)
-		o.meanwhile = func() { e.leave(e.persistent(id)) }
+		o.meanwhile = func() { e.leave(e.runningDetached(id)) }
 		e.Start(t.Context(), noProcesses{})
 		defer e.Shutdown()
 		synctest.Wait()
@@ -253,7 +253,7 @@ func TestNoComparisonBeforeTheStart(t *testing.T) {
 		defer e.Shutdown()
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		if _, err := e.network(ctx, "daycare", "isolated"); !errors.Is(err, context.DeadlineExceeded) || len(o.opened) != 0 || e.persistent(id) != nil {
+		if _, err := e.network(ctx, "daycare", "isolated"); !errors.Is(err, context.DeadlineExceeded) || len(o.opened) != 0 || e.runningDetached(id) != nil {
 			t.Errorf("%v, %v", o.opened, err)
 		}
 		close(e.begun)

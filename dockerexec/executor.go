@@ -76,12 +76,12 @@ type processWatcher interface {
 // Executor keeps one container for each Spec in use. It is safe for concurrent use.
 //
 // It has three parts, of which the first knows nothing of the others: host makes, registers and removes containers, and
-// follows Docker; warm has those of calls, from the pool to the next command; persistents has those that run by
+// follows Docker; warm has those of calls, from the pool to the next command; detached has those that run by
 // themselves.
 type Executor struct {
 	*host
 	*warm
-	*persistents
+	*detached
 }
 
 // host has all containers of this service, and what they need of Docker and of the host.
@@ -137,8 +137,8 @@ type warm struct {
 	warmingTotal int
 }
 
-// persistents has the containers that run by themselves: those of durable processes, and lasting ones.
-type persistents struct{ *host }
+// detached has the containers that run by themselves: those of durable processes, and lasting ones.
+type detached struct{ *host }
 
 // New returns an Executor for a Docker daemon, which need not be up. Shutdown closes the client.
 func New(docker *client.Client, cfg Config) *Executor {
@@ -156,7 +156,7 @@ func New(docker *client.Client, cfg Config) *Executor {
 	w := &warm{host: h, warming: map[string]int{}, usages: usages{turn: make(chan struct{}, 1)}}
 	w.idle.Store(&cfg.Idle)
 	w.stopping, w.stop = context.WithCancelCause(context.Background())
-	return &Executor{host: h, warm: w, persistents: &persistents{h}}
+	return &Executor{host: h, warm: w, detached: &detached{h}}
 }
 
 // SetAhead changes whether shells wait for commands. A shell that waits already does so until the next command.
@@ -210,7 +210,7 @@ func (h *host) leaveAtShutdown(c *container) {
 func (h *host) leaveBehind(c *container) {
 	now := c.Now()
 	switch {
-	case c.spec.isPersistent():
+	case c.spec.isDetached():
 		h.work.Go(c.hangUp)
 	case c.spec.IsPooled() || now.Commands > 0:
 		if c.Do(life.Remove, errStopping) != life.Removes {

@@ -120,8 +120,8 @@ func (h *host) dockersReason(ctx context.Context, id string) *Exhausted {
 
 // LastingEnd returns the limit that has ended a lasting container; nil if it has not ended, or otherwise. It waits for a moment
 // until Docker has noticed the end.
-func (p *persistents) LastingEnd(ctx context.Context, id string) *Exhausted {
-	if c := p.persistent(id); c != nil && c.spec.Platform.GVisor { // of which the kernel kills all
+func (p *detached) LastingEnd(ctx context.Context, id string) *Exhausted {
+	if c := p.runningDetached(id); c != nil && c.spec.Platform.GVisor { // of which the kernel kills all
 		if now, err := p.cgroups.Refusals(id); err == nil && now.Killed > 0 {
 			return c.spec.Platform.Limits.OutOfMemory()
 		}
@@ -131,8 +131,8 @@ func (p *persistents) LastingEnd(ctx context.Context, id string) *Exhausted {
 
 // LastingKilled returns what a lasting container that goes on is out of, if programs in it were killed for that since it was
 // asked last; nil if none were.
-func (p *persistents) LastingKilled(id string) *Exhausted {
-	c := p.persistent(id)
+func (p *detached) LastingKilled(id string) *Exhausted {
+	c := p.runningDetached(id)
 	if c == nil {
 		return nil
 	}

@@ -17,7 +17,7 @@ import (
 
 // DialProcess connects to a TCP port of the loopback in a process's container. It blocks until the program there has
 // accepted. ctx bounds the call, not the connection.
-func (p *persistents) DialProcess(ctx context.Context, id string, port int) (session.PortConn, error) {
+func (p *detached) DialProcess(ctx context.Context, id string, port int) (session.PortConn, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	defer context.AfterFunc(p.ctx, func() { cancel(context.Cause(p.ctx)) })()
@@ -28,8 +28,8 @@ func (p *persistents) DialProcess(ctx context.Context, id string, port int) (ses
 	return conn, nil
 }
 
-func (p *persistents) dialProcess(ctx context.Context, id string, port int) (session.PortConn, error) {
-	c := p.persistent(id)
+func (p *detached) dialProcess(ctx context.Context, id string, port int) (session.PortConn, error) {
+	c := p.runningDetached(id)
 	if c == nil {
 		return session.PortConn{}, fmt.Errorf("the process does not run: %w", cerrdefs.ErrNotFound)
 	}

@@ -94,7 +94,7 @@ func (h *host) gateway(ctx context.Context, n Network) (Network, error) {
 // filteredAlone returns how many filtered containers of processes, and lasting ones, are on a network.
 func (h *host) filteredAlone(profile string) (n int) {
 	for _, c := range h.inState(life.Ready, life.Frozen) {
-		if reach := c.effectiveSpec().Egress; c.spec.isPersistent() && reach.Profile == profile && !reach.IsOpen() {
+		if reach := c.effectiveSpec().Egress; c.spec.isDetached() && reach.Profile == profile && !reach.IsOpen() {
 			n++
 		}
 	}

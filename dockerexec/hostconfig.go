@@ -103,9 +103,9 @@ func (s Spec) exchange(spoolFile string) []specs.Mount {
 	return []specs.Mount{engine.BindMount(spoolFile, wire.SpoolPath, false)}
 }
 
-// isDetached reports whether the Spec's container runs without the service: it is a process's, or lasting. Others have a
-// session with the service, and a file for large outputs.
-func (s Spec) isDetached() bool { return s.Process.ID != "" || s.Lasting != "" }
+// hasSession reports whether the container lives by a session with the service, and has a file for large outputs. That of a
+// process or of a detached sandbox runs without the service.
+func (s Spec) hasSession() bool { return s.Process.ID == "" && s.Lasting == "" }
 
 // wiring says how a container is connected; it is empty for one without a network.
 type wiring struct {
@@ -135,7 +135,7 @@ func (s Spec) engineSpec(spoolFile string, prepared Prepared, net wiring) engine
 			OOMScoreAdj:     &adj,
 			Rlimits:         p.rlimits(),
 		},
-		Stdin:        !s.isDetached(), // when it ends, the session does
+		Stdin:        s.hasSession(), // when it ends, the session does
 		StopSignal:   s.stopSignal(),
 		Capabilities: s.capabilities(),
 		Resources:    p.resources(),

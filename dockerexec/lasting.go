@@ -21,7 +21,7 @@ import (
 
 // StartLasting makes the Spec's container, unless BindLasting has, and waits until it takes commands; it is started in
 // the token's turn. After an error nothing is left of it.
-func (p *persistents) StartLasting(ctx context.Context, spec Spec, token quota.Token) (ProcessContainer, error) {
+func (p *detached) StartLasting(ctx context.Context, spec Spec, token quota.Token) (ProcessContainer, error) {
 	if bound, is, err := p.boundLasting(ctx, spec); is || err != nil {
 		return bound, err
 	}
@@ -30,7 +30,7 @@ func (p *persistents) StartLasting(ctx context.Context, spec Spec, token quota.T
 
 // Lasting lists this instance's lasting containers, including those that have ended, without those in the pool. Those that run can
 // be used then.
-func (p *persistents) Lasting(ctx context.Context) ([]ProcessContainer, error) {
+func (p *detached) Lasting(ctx context.Context) ([]ProcessContainer, error) {
 	if err := p.reconcileOnce(ctx); err != nil {
 		return nil, err
 	}
@@ -44,7 +44,7 @@ func (h *host) AskLasting(ctx context.Context, id string) (control.Stream, error
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	defer context.AfterFunc(h.ctx, func() { cancel(context.Cause(h.ctx)) })()
-	c := h.persistent(id)
+	c := h.runningDetached(id)
 	if c == nil {
 		return nil, fmt.Errorf("the sandbox does not run: %w", cerrdefs.ErrNotFound)
 	}
@@ -69,8 +69,8 @@ func (h *host) AskLasting(ctx context.Context, id string) (control.Stream, error
 
 // LastingRuns reports whether a lasting container is there, paused or not. Until what runs was compared with Docker for the first
 // time, none is known to be gone.
-func (p *persistents) LastingRuns(id string) bool {
-	return !p.reconciled.Load() || p.persistent(id) != nil
+func (p *detached) LastingRuns(id string) bool {
+	return !p.reconciled.Load() || p.runningDetached(id) != nil
 }
 
 // lastingEgress returns what a container that was found may reach: what its sandbox's record says, or nothing without one.
@@ -86,8 +86,8 @@ func (h *host) lastingEgress(spec Spec) *Egress {
 // SetEgress changes what a lasting container may reach from now on. Its Spec names the network, and what may pass
 // there can be changed; the caller keeps a record of it, for Config.LastingEgress. The error is
 // errdefs.ErrFailedPrecondition if the container has no network, or another one.
-func (p *persistents) SetEgress(ctx context.Context, id string, reach Egress) error {
-	c := p.persistent(id)
+func (p *detached) SetEgress(ctx context.Context, id string, reach Egress) error {
+	c := p.runningDetached(id)
 	switch {
 	case c == nil:
 		return fmt.Errorf("the sandbox does not run: %w", cerrdefs.ErrNotFound)
@@ -120,8 +120,8 @@ func (h *host) LastingUsage(ctx context.Context, id string) (cgroup.Usage, error
 
 // PauseProcess pauses the container of a process, or a lasting one, until ResumeProcess. Connections to its ports end.
 // The error is errdefs.ErrNotFound if the container has ended.
-func (p *persistents) PauseProcess(ctx context.Context, id string) error {
-	c := p.persistent(id)
+func (p *detached) PauseProcess(ctx context.Context, id string) error {
+	c := p.runningDetached(id)
 	err := life.ErrLeft
 	if c != nil {
 		err = c.Pause(ctx)
@@ -137,8 +137,8 @@ func (p *persistents) PauseProcess(ctx context.Context, id string) error {
 }
 
 // ResumeProcess resumes a container that was paused. It does nothing if the container runs, or does not exist.
-func (p *persistents) ResumeProcess(ctx context.Context, id string) error {
-	c := p.persistent(id)
+func (p *detached) ResumeProcess(ctx context.Context, id string) error {
+	c := p.runningDetached(id)
 	if c == nil {
 		return nil
 	}

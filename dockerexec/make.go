@@ -118,7 +118,7 @@ func (h *host) establish(ctx context.Context, c *container, adopted bool) (err e
 		return errors.Join(errLost, err)
 	}
 	defer done()
-	if c.spec.isDetached() {
+	if !c.spec.hasSession() {
 		err = h.launch(ctx, c)
 	} else {
 		err = h.connect(ctx, c)
@@ -160,7 +160,7 @@ func (h *host) start(ctx context.Context, c *container) error {
 		if err != nil {
 			return err
 		}
-		if !c.spec.isDetached() {
+		if c.spec.hasSession() {
 			c.first, err = h.attach(ctx, c.ID())
 		}
 		if err == nil {
@@ -202,7 +202,7 @@ func (h *host) create(ctx context.Context, c *container, addr netip.Addr) ([]spe
 		return nil, err
 	}
 	spool := ""
-	if !c.spec.isDetached() {
+	if c.spec.hasSession() {
 		var err error
 		if spool, err = makeSpool(c.spec); err != nil {
 			return nil, err

@@ -207,7 +207,7 @@ func (h *host) clearNetwork(ctx context.Context, profile string) error {
 	for _, c := range h.inState(life.Ready, life.Draining, life.Frozen) {
 		switch {
 		case c.spec.Egress.Profile != profile:
-		case c.spec.isPersistent():
+		case c.spec.isDetached():
 			faults = append(faults, h.StopProcess(ctx, c.ID(), syscall.SIGKILL, 0))
 		case c.Do(life.Remove, lostError{errLost}) == life.Removes:
 			if err := h.remove(c); err != nil {

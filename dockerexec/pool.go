@@ -210,7 +210,7 @@ func (w *warm) bindPooled(ctx context.Context, class string, leave int, egress E
 // boundNow has a bound container be given up when its session ends, and has Docker rename it. At Shutdown it is left to
 // the next service.
 func (w *warm) boundNow(c *container) {
-	if !c.spec.isPersistent() {
+	if !c.spec.isDetached() {
 		w.publish(c, "idle")
 		w.work.Go(func() {
 			<-c.sess.Broken()
@@ -290,7 +290,7 @@ func (w *warm) claim(class string, leave int, user string, egress Egress, place 
 	to = w.become(from, from.spec.boundTo(user, egress))
 	to.give, to.token = give, token
 	w.all[to], w.ids[to.ID()] = true, to
-	if !to.spec.isPersistent() {
+	if !to.spec.isDetached() {
 		w.calls[to.fingerprint] = to
 		w.publish(to, "starting")
 	}
@@ -342,7 +342,7 @@ const renameAfter, renameLimit = time.Second, 30 * time.Second
 
 // boundLasting finds the container that was bound to a Spec's sandbox. One that has ended, or whose Spec has changed
 // since, is removed: a sandbox has one container.
-func (p *persistents) boundLasting(ctx context.Context, spec Spec) (found ProcessContainer, is bool, err error) {
+func (p *detached) boundLasting(ctx context.Context, spec Spec) (found ProcessContainer, is bool, err error) {
 	fingerprint := spec.Fingerprint()
 	var others []string
 	p.mu.Lock()

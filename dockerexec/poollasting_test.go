@@ -85,7 +85,7 @@ func TestALastingContainerThatIsBoundDuringAComparison(t *testing.T) {
 			}
 			m.e.cancel() // it is not renamed
 			m.e.work.Wait()
-			if _, bound := m.e.bound[id]; !bound || m.e.persistent(id) == nil || len(m.e.calls) != 0 {
+			if _, bound := m.e.bound[id]; !bound || m.e.runningDetached(id) == nil || len(m.e.calls) != 0 {
 				t.Errorf("bound %v, by id %v, of calls %v", m.e.bound, m.e.ids, m.e.calls)
 			}
 		})

@@ -31,12 +31,12 @@ type Process struct {
 
 // StartProcess makes the Spec's container, in the token's turn, and lets its command begin once the mounts are verified
 // and the network is open. After an error nothing is left of it.
-func (p *persistents) StartProcess(ctx context.Context, spec Spec, token quota.Token) (ProcessContainer, error) {
+func (p *detached) StartProcess(ctx context.Context, spec Spec, token quota.Token) (ProcessContainer, error) {
 	return p.startAlone(ctx, spec, token, "process")
 }
 
 // startAlone starts a container that runs without the service: that of a process, or a lasting one. noun is its name in errors.
-func (p *persistents) startAlone(ctx context.Context, spec Spec, token quota.Token, noun string) (started ProcessContainer, err error) {
+func (p *detached) startAlone(ctx context.Context, spec Spec, token quota.Token, noun string) (started ProcessContainer, err error) {
 	done, err := p.cfg.Quotas.Turn(ctx, quota.Account{User: spec.User, Token: token})
 	if err != nil {
 		return ProcessContainer{}, fmt.Errorf("cannot start the %s: %w", noun, err)

@@ -66,12 +66,12 @@ func processSpec(labels map[string]string) (Spec, error) {
 }
 
 // Processes lists the containers of this instance's processes, running or ended.
-func (p *persistents) Processes(ctx context.Context) ([]ProcessContainer, error) {
+func (p *detached) Processes(ctx context.Context) ([]ProcessContainer, error) {
 	return p.listAlone(ctx, labelProcess)
 }
 
 // listAlone lists this instance's containers that have a label.
-func (p *persistents) listAlone(ctx context.Context, label string) ([]ProcessContainer, error) {
+func (p *detached) listAlone(ctx context.Context, label string) ([]ProcessContainer, error) {
 	listed, err := p.engine.List(ctx, true, labelInstance+"="+p.cfg.Instance, label)
 	if err != nil {
 		return nil, p.engine.Explain(err)

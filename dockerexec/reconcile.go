@@ -97,14 +97,14 @@ func (h *host) heard(event engine.Event, processes processWatcher) {
 }
 
 // disconnected removes a container that was taken off its network, which has ended, or somebody did it by hand: without
-// its network it is of no use. A persistent one goes on.
+// its network it is of no use. A detached one goes on.
 func (h *host) disconnected(id string) {
 	h.mu.Lock()
 	c := h.ids[id]
 	h.mu.Unlock()
 	switch {
 	case c == nil:
-	case !c.spec.isPersistent():
+	case !c.spec.isDetached():
 		h.lose(c)
 	case c.is(life.Starting):
 		h.work.Go(func() { // Docker tells of that before it tells of an end
@@ -262,7 +262,7 @@ func (h *host) consider(found engine.Container, platform *Platform) (adopted *co
 	spec, fingerprint, err := h.specOf(found)
 	h.mu.Unlock()
 	var reach *Egress
-	if err == nil && spec.isPersistent() && spec.Lasting != "" {
+	if err == nil && spec.isDetached() && spec.Lasting != "" {
 		reach = h.lastingEgress(spec) // before h.mu is held: who answers may be waiting for it
 	}
 	h.mu.Lock()
@@ -270,7 +270,7 @@ func (h *host) consider(found engine.Container, platform *Platform) (adopted *co
 	if h.closed || h.knows(found.ID) {
 		return nil
 	}
-	if spec.isPersistent() || runsItself(found.Labels) {
+	if spec.isDetached() || runsItself(found.Labels) {
 		if !found.Runs() {
 			return nil // who has its record removes it
 		}
@@ -305,7 +305,7 @@ func (h *host) consider(found engine.Container, platform *Platform) (adopted *co
 	return nil
 }
 
-// specOf returns the Spec of a container that was found, and its fingerprint. Persistent containers outlive the service
+// specOf returns the Spec of a container that was found, and its fingerprint. Detached containers outlive the service
 // that started them, whose Specs may have had other fields and so another fingerprint. e.mu is held.
 func (h *host) specOf(found engine.Container) (Spec, Fingerprint, error) {
 	if record, bound := h.bound[found.ID]; bound {
@@ -320,7 +320,7 @@ func (h *host) specOf(found engine.Container) (Spec, Fingerprint, error) {
 	return spec, fingerprint, err
 }
 
-// runsItself reports whether labels are those of a persistent container.
+// runsItself reports whether labels are those of a detached container.
 func runsItself(labels map[string]string) bool {
 	return (labels[labelProcess] != "" || labels[labelLasting] != "") && !Spec{User: labels[labelUser]}.IsPooled()
 }

@@ -87,12 +87,12 @@ func TestAComparisonThatFailsIsMadeAgain(t *testing.T) {
 		e.Start(t.Context(), noProcesses{})
 		defer e.Shutdown()
 		time.Sleep(compareAgain + time.Second)
-		if e.persistent(id) != nil {
+		if e.runningDetached(id) != nil {
 			t.Fatal("found in spite of the engine")
 		}
 		time.Sleep(compareAgain)
 		synctest.Wait()
-		if e.persistent(id) == nil {
+		if e.runningDetached(id) == nil {
 			t.Error("it was not found when the engine listed it again")
 		}
 	})
@@ -244,7 +244,7 @@ func TestContainersThatAreTakenOffTheirNetwork(t *testing.T) {
 		}
 		engine.mu.Unlock()
 		synctest.Wait()
-		if log := e.cfg.Mounts.(*preparerLog); e.persistent(ids[0]) == nil || slices.Contains(log.calls, "release alice") {
+		if log := e.cfg.Mounts.(*preparerLog); e.runningDetached(ids[0]) == nil || slices.Contains(log.calls, "release alice") {
 			t.Errorf("the process's container is given up: %v", log.calls)
 		}
 		if left := e.Containers(); len(left) != 0 {

@@ -48,12 +48,12 @@ func (h *host) known(id string) *container {
 	return nil
 }
 
-// persistent returns the container of a process, or a lasting one, while it runs, paused or not; otherwise nil.
-func (h *host) persistent(id string) *container {
+// runningDetached returns the container of a process, or a lasting one, while it runs, paused or not; otherwise nil.
+func (h *host) runningDetached(id string) *container {
 	h.mu.Lock()
 	c := h.ids[id]
 	h.mu.Unlock()
-	if c == nil || !c.spec.isPersistent() || !c.is(life.Starting, life.Ready, life.Frozen) {
+	if c == nil || !c.spec.isDetached() || !c.is(life.Starting, life.Ready, life.Frozen) {
 		return nil
 	}
 	return c
@@ -89,7 +89,7 @@ func (h *host) died(id string) {
 	}
 }
 
-// lose has a container end whose programs have ended, or whose session has. A persistent one keeps its exit code; others
+// lose has a container end whose programs have ended, or whose session has. A detached one keeps its exit code; others
 // are removed, with what is learned of their end.
 func (h *host) lose(c *container) {
 	switch c.Do(life.Die, lostError{errLost}) {
@@ -108,7 +108,7 @@ func (h *host) lose(c *container) {
 	}
 }
 
-// Expel removes a container with all that runs in it, or stops it if it is persistent. It does not block: if the container
+// Expel removes a container with all that runs in it, or stops it if it is detached. It does not block: if the container
 // is being made, its maker removes it, and no call gets it.
 func (h *host) Expel(fingerprint Fingerprint) {
 	h.mu.Lock()
@@ -126,7 +126,7 @@ func (h *host) Expel(fingerprint Fingerprint) {
 
 func (h *host) expel(c *container) {
 	switch {
-	case !c.spec.isPersistent() || c.is(life.Starting):
+	case !c.spec.isDetached() || c.is(life.Starting):
 	case c.is(life.Ready, life.Frozen):
 		h.kill(c, expelled)
 		return
@@ -144,7 +144,7 @@ func (h *host) expel(c *container) {
 const expelled = "a path that is hidden, read-only or mounted for it, such as its working directory, was moved, replaced or removed by " +
 	"another call or on the host; it was ended so that it sees and writes nothing that it may not"
 
-// kill stops a persistent container that nobody has asked to stop, once. It does not block.
+// kill stops a detached container that nobody has asked to stop, once. It does not block.
 func (h *host) kill(c *container, why string) {
 	if !c.because.CompareAndSwap(nil, &why) {
 		return
@@ -247,7 +247,7 @@ func (h *host) unlist(c *container) {
 	give := c.give
 	c.give = nil
 	h.mu.Unlock()
-	if !c.spec.isPersistent() {
+	if !c.spec.isDetached() {
 		h.publish(c, "removed")
 	}
 	if give != nil {

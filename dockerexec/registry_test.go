@@ -21,7 +21,7 @@ func (e *Executor) inPlace(t *testing.T, spec Spec, id string, calls int) *conta
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.all[c], e.ids[id] = true, c
-	if !spec.isPersistent() {
+	if !spec.isDetached() {
 		e.calls[c.fingerprint] = c
 	}
 	return c

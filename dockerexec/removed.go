@@ -125,7 +125,7 @@ func (h *host) lookUp(c *container, paths []string) (left []string) {
 	default: // it was found paused, and may be being taken over
 		return paths
 	}
-	ask := h.askPersistent
+	ask := h.askDetached
 	if c.sess != nil {
 		done, err := c.Visit(h.ctx)
 		if err != nil {
@@ -136,7 +136,7 @@ func (h *host) lookUp(c *container, paths []string) (left []string) {
 		h.keepsMemory(c)
 		h.mu.Unlock()
 		ask = func(ctx context.Context, c *container, paths []string) error { return c.sess.LookUp(ctx, paths) }
-	} else if !c.spec.isPersistent() || c.is(life.Frozen) {
+	} else if !c.spec.isDetached() || c.is(life.Frozen) {
 		return paths
 	}
 	ctx, cancel := context.WithTimeout(h.ctx, lookUpLimit)
@@ -151,8 +151,8 @@ func (h *host) lookUp(c *container, paths []string) (left []string) {
 	return nil
 }
 
-// askPersistent is Session.LookUp for a container that runs without the service.
-func (h *host) askPersistent(ctx context.Context, c *container, paths []string) error {
+// askDetached is Session.LookUp for a container that runs without the service.
+func (h *host) askDetached(ctx context.Context, c *container, paths []string) error {
 	if c.spec.Lasting == "" {
 		return h.lookUpByExec(ctx, c, paths)
 	}

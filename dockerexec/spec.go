@@ -308,7 +308,7 @@ func (s Spec) Runtime() string {
 
 // isOffline reports whether the Spec's container gets no network from Docker at all.
 func (s Spec) isOffline() bool {
-	return s.Platform.Offline != "" && !s.isDetached() && !s.Events && s.Egress.Profile == ""
+	return s.Platform.Offline != "" && s.hasSession() && !s.Events && s.Egress.Profile == ""
 }
 
 // ContainerName returns the name of the Spec's container.

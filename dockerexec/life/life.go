@@ -23,8 +23,8 @@ var ErrUnwanted = errors.New("no call waits for the container any more")
 // Config says what a Life is about.
 type Config struct {
 	Engine Engine
-	// Persistent says that the container goes on without calls and without a service.
-	Persistent bool
+	// Detached says that the container goes on without calls and without a service.
+	Detached bool
 	// ID is Docker's id of a container that was found, and Paused says that it was found paused.
 	ID     string
 	Paused bool
@@ -32,14 +32,14 @@ type Config struct {
 
 // Life is the life of one container. It is safe for concurrent use. Methods without a context do not block.
 type Life struct {
-	engine     Engine
-	persistent bool
-	making     context.Context
-	stop       context.CancelCauseFunc
-	wanted     chan struct{} // closed by the first call
-	settled    chan struct{} // closed when its maker is done
-	gone       chan struct{}
-	asking     chan struct{} // holds one while Docker is asked to pause or resume it
+	engine   Engine
+	detached bool
+	making   context.Context
+	stop     context.CancelCauseFunc
+	wanted   chan struct{} // closed by the first call
+	settled  chan struct{} // closed when its maker is done
+	gone     chan struct{}
+	asking   chan struct{} // holds one while Docker is asked to pause or resume it
 
 	mu       sync.Mutex
 	id       string
@@ -54,24 +54,24 @@ type Life struct {
 }
 
 // New returns the Life of a container that is to be made, or of one that was found. One to be made is Queued. One that
-// was found is Frozen if it is paused, else Ready if it is persistent, else Starting. ctx bounds the making of it.
+// was found is Frozen if it is paused, else Ready if it is detached, else Starting. ctx bounds the making of it.
 func New(ctx context.Context, c Config) *Life {
 	l := &Life{
-		engine: c.Engine, persistent: c.Persistent, id: c.ID, lastUsed: time.Now(),
+		engine: c.Engine, detached: c.Detached, id: c.ID, lastUsed: time.Now(),
 		wanted: make(chan struct{}), settled: make(chan struct{}), gone: make(chan struct{}),
 		asking: make(chan struct{}, 1),
-		pause:  pause{is: c.Paused, ran: c.ID != "" || c.Persistent, changed: make(chan struct{})},
+		pause:  pause{is: c.Paused, ran: c.ID != "" || c.Detached, changed: make(chan struct{})},
 	}
 	l.making, l.stop = context.WithCancelCause(ctx)
 	switch {
 	case c.Paused:
 		l.state, l.reason = Frozen, Found
-	case c.ID != "" && c.Persistent:
+	case c.ID != "" && c.Detached:
 		l.state = Ready
 	case c.ID != "":
 		l.state = Starting
 	}
-	if c.ID != "" && c.Persistent {
+	if c.ID != "" && c.Detached {
 		close(l.settled)
 	}
 	return l
@@ -152,7 +152,7 @@ func (l *Life) next(on Event) (to State, ok bool) {
 func (l *Life) holds(g guard) bool {
 	switch g {
 	case unused:
-		return l.calls+l.commands == 0 && !l.persistent
+		return l.calls+l.commands == 0 && !l.detached
 	case used:
 		return l.calls+l.commands > 0
 	case last:
@@ -160,11 +160,11 @@ func (l *Life) holds(g guard) bool {
 	case more:
 		return l.calls > 1
 	case byCalls:
-		return !l.persistent
-	case persistent:
-		return l.persistent
+		return !l.detached
+	case detached:
+		return l.detached
 	case idle:
-		return l.reason == Idle && !l.persistent
+		return l.reason == Idle && !l.detached
 	case found:
 		return l.reason == Found
 	default:

@@ -202,7 +202,7 @@ func TestDockerHasItAsItsStateSays(t *testing.T) {
 	for seed := range uint64(300) {
 		synctest.Test(t, func(t *testing.T) {
 			d := &lateEngine{turn: make(chan struct{}, 1), random: rand.New(rand.NewPCG(seed, 13))}
-			m := &modelled{New(t.Context(), Config{Engine: d, Persistent: seed%2 == 0}), d, t, seed}
+			m := &modelled{New(t.Context(), Config{Engine: d, Detached: seed%2 == 0}), d, t, seed}
 			m.Do(Begin, nil)
 			m.Name("c")
 			m.Do(Succeed, nil)
@@ -212,7 +212,7 @@ func TestDockerHasItAsItsStateSays(t *testing.T) {
 			}
 			end() // so holders pause it
 			doers := []func(context.Context){m.user, m.user, m.user, m.visitor, m.visitor, m.holder, m.holder, m.killer}
-			if m.persistent {
+			if m.detached {
 				doers = append(doers, m.pauser)
 			} else {
 				doers = append(doers, m.freezer, m.freezer, m.caller, m.caller)
@@ -296,7 +296,7 @@ func TestTheFirstCommandWaitsForHolders(t *testing.T) {
 func TestWhatRunsByItselfIsAlwaysPausedForHolders(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := &lateEngine{turn: make(chan struct{}, 1), random: rand.New(rand.NewPCG(1, 1))}
-		l := New(t.Context(), Config{Engine: d, Persistent: true})
+		l := New(t.Context(), Config{Engine: d, Detached: true})
 		l.Do(Begin, nil)
 		l.Name("c")
 		release, err := l.Hold(t.Context())
@@ -348,7 +348,7 @@ func TestDockerTellsLateThatItHasResumed(t *testing.T) {
 func TestHoldersLeaveHalfOfTheTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := &lateEngine{turn: make(chan struct{}, 1), random: rand.New(rand.NewPCG(1, 1))}
-		l := New(t.Context(), Config{Engine: d, Persistent: true, ID: "c"})
+		l := New(t.Context(), Config{Engine: d, Detached: true, ID: "c"})
 		var held time.Duration
 		begun := time.Now()
 		for time.Since(begun) < 30*time.Second {

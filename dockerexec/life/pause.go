@@ -192,7 +192,7 @@ func (l *Life) Freeze(ctx context.Context) (frozen bool, err error) {
 	return l.sleep(ctx)
 }
 
-// Pause pauses a persistent container until Resume: uses are refused from now on, and the present ones are waited for.
+// Pause pauses a detached container until Resume: uses are refused from now on, and the present ones are waited for.
 // The error is ErrLeft if it does not run, and errdefs.ErrConflict if it was resumed meanwhile.
 func (l *Life) Pause(ctx context.Context) error {
 	if l.Do(Pause, nil) == Refused {

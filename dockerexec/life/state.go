@@ -15,7 +15,7 @@ const (
 	Draining
 	// Frozen is paused for as long as nobody needs it. Its Reason says who may wake it.
 	Frozen
-	// Ended has no programs any more, and keeps their exit code. Only a persistent container comes to it.
+	// Ended has no programs any more, and keeps their exit code. Only a detached container comes to it.
 	Ended
 	// Leaving is being removed. No call gets it.
 	Leaving
@@ -81,15 +81,15 @@ const (
 type guard uint8
 
 const (
-	always     guard = iota
-	unused           // it is there for calls, and none needs it
-	used             // a call needs it
-	last             // it is the last call that returns
-	more             // other calls still need it
-	byCalls          // it is there for calls, or waits in the pool
-	persistent       // it goes on without calls and without a service
-	idle             // Reason is Idle
-	found            // Reason is Found
+	always   guard = iota
+	unused         // it is there for calls, and none needs it
+	used           // a call needs it
+	last           // it is the last call that returns
+	more           // other calls still need it
+	byCalls        // it is there for calls, or waits in the pool
+	detached       // it goes on without calls and without a service
+	idle           // Reason is Idle
+	found          // Reason is Found
 )
 
 // A transition is a line of the table: in a state, an event leads to another state if the guard holds. An event that
@@ -115,21 +115,21 @@ var table = []transition{
 	{Starting, Call, always, Starting},
 	{Starting, Return, always, Starting},
 	{Starting, Die, byCalls, Leaving},
-	{Starting, Die, persistent, Ended},
+	{Starting, Die, detached, Ended},
 	{Starting, Remove, always, Leaving},
 	{Starting, Release, always, Gone},
 
 	{Ready, Call, always, Ready},
 	{Ready, Return, always, Ready},
 	{Ready, Freeze, unused, Frozen},
-	{Ready, Pause, persistent, Frozen},
-	{Ready, Resume, persistent, Ready},
+	{Ready, Pause, detached, Frozen},
+	{Ready, Resume, detached, Ready},
 	{Ready, Retire, unused, Leaving},
 	{Ready, Retire, used, Draining},
 	{Ready, Evict, unused, Leaving},
 	{Ready, Bind, unused, Gone},
 	{Ready, Die, byCalls, Leaving},
-	{Ready, Die, persistent, Ended},
+	{Ready, Die, detached, Ended},
 	{Ready, Remove, always, Leaving},
 	{Ready, Release, always, Gone},
 
@@ -143,13 +143,13 @@ var table = []transition{
 
 	{Frozen, Call, idle, Ready},
 	{Frozen, Call, found, Starting},
-	{Frozen, Pause, persistent, Frozen},
-	{Frozen, Resume, persistent, Ready},
+	{Frozen, Pause, detached, Frozen},
+	{Frozen, Resume, detached, Ready},
 	{Frozen, Resume, idle, Ready},
 	{Frozen, Retire, unused, Leaving},
 	{Frozen, Evict, unused, Leaving},
 	{Frozen, Die, byCalls, Leaving},
-	{Frozen, Die, persistent, Ended},
+	{Frozen, Die, detached, Ended},
 	{Frozen, Remove, always, Leaving},
 	{Frozen, Release, always, Gone},
 
@@ -177,5 +177,5 @@ func (e Event) String() string {
 
 func (g guard) String() string {
 	return [...]string{"", "no call needs it", "a call needs it", "it is the last call", "other calls remain",
-		"it is there for calls", "it is persistent", "it was idle", "it was found paused"}[g]
+		"it is there for calls", "it is detached", "it was idle", "it was found paused"}[g]
 }

@@ -12,7 +12,7 @@ import (
 // may says when an event is allowed, event by event, as a reader of the calls would put it.
 func may(l *Life, on Event) bool {
 	in := func(states ...State) bool { return slices.Contains(states, l.state) }
-	idle := !l.persistent && l.calls+l.commands == 0
+	idle := !l.detached && l.calls+l.commands == 0
 	switch on {
 	case Begin:
 		return in(Queued)
@@ -27,11 +27,11 @@ func may(l *Life, on Event) bool {
 	case Freeze:
 		return in(Ready) && idle
 	case Pause:
-		return in(Ready, Frozen) && l.persistent
+		return in(Ready, Frozen) && l.detached
 	case Resume:
-		return in(Ready) && l.persistent || in(Frozen) && (l.persistent || l.reason == Idle)
+		return in(Ready) && l.detached || in(Frozen) && (l.detached || l.reason == Idle)
 	case Retire:
-		return in(Ready, Frozen) && !l.persistent || in(Draining) || in(Ready) && l.calls+l.commands > 0
+		return in(Ready, Frozen) && !l.detached || in(Draining) || in(Ready) && l.calls+l.commands > 0
 	case Evict:
 		return in(Ready, Frozen) && idle
 	case Bind:
@@ -49,9 +49,9 @@ func may(l *Life, on Event) bool {
 }
 
 // leads says where an event leads, from where it was.
-func leads(from State, calls int, persistent bool, reason Reason, on Event) State {
+func leads(from State, calls int, detached bool, reason Reason, on Event) State {
 	end := Leaving
-	if persistent {
+	if detached {
 		end = Ended
 	}
 	switch on {
@@ -93,14 +93,14 @@ func leads(from State, calls int, persistent bool, reason Reason, on Event) Stat
 // walk takes a Life through random events, and returns the first thing that is not as may and leads say. taken counts
 // the lines of the table.
 func walk(random *rand.Rand, taken map[transition]int) error {
-	c := Config{Persistent: random.IntN(3) == 0}
+	c := Config{Detached: random.IntN(3) == 0}
 	if random.IntN(2) == 0 {
 		c.ID, c.Paused = "c", random.IntN(2) == 0
 	}
 	l := New(context.Background(), c)
 	for step := range 40 {
 		on := Event(random.IntN(events))
-		if on == Return && l.calls == 0 || on == Call && l.persistent {
+		if on == Return && l.calls == 0 || on == Call && l.detached {
 			continue // nobody does that
 		}
 		if (on == Remove || on == Release || on == Die || on == Fail) && random.IntN(3) > 0 {
@@ -121,7 +121,7 @@ func walk(random *rand.Rand, taken map[transition]int) error {
 			return fmt.Errorf("%v in %v leads to %v, and the caller has to %v", on, from, l.state, out)
 		}
 		if want := from; wants {
-			want = leads(from, calls, l.persistent, reason, on)
+			want = leads(from, calls, l.detached, reason, on)
 			if l.state != want {
 				return fmt.Errorf("%v in %v leads to %v, not to %v", on, from, l.state, want)
 			}
@@ -156,7 +156,7 @@ func consistent(l *Life) error {
 		return errors.New("its maker is not told to stop")
 	case (l.state == Frozen) != l.paused():
 		return errors.New("it is paused without being frozen, or the other way round")
-	case l.state == Ended && !l.persistent, l.state == Frozen && l.calls > 0:
+	case l.state == Ended && !l.detached, l.state == Frozen && l.calls > 0:
 		return errors.New("nobody knows that state")
 	}
 	return nil
@@ -206,7 +206,7 @@ func TestTheTableIsUnambiguous(t *testing.T) {
 	for _, persists := range []bool{false, true} {
 		for calls := range 3 {
 			for _, reason := range []Reason{Idle, Found, Requested} {
-				l := &Life{persistent: persists, calls: calls, reason: reason}
+				l := &Life{detached: persists, calls: calls, reason: reason}
 				seen := map[[2]int]bool{}
 				for _, line := range table {
 					at := [2]int{int(line.from), int(line.on)}
