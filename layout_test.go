@@ -19,7 +19,7 @@ var mayImport = map[string]string{
 	"internal/access":           "internal/ids internal/strictjson internal/errs internal/quota",
 	"api":                       "api/types dockerexec dockerexec/session internal/access internal/attach internal/budget internal/calls internal/cgroup internal/cluster/changes internal/egress/decisions internal/errs internal/events internal/files internal/hints internal/ids internal/pace internal/process internal/quota internal/sandbox internal/strictjson internal/utf8cut pathmap",
 	"api/types":                 "",
-	"internal/e2b":              "dockerexec/session internal/access internal/budget internal/e2b/filesystempb internal/e2b/processpb internal/egress/decisions internal/errs internal/files internal/hints internal/hostfs internal/httplog internal/ids internal/lasting internal/pace internal/plan internal/quota internal/sandbox internal/strictjson",
+	"internal/e2b":              "dockerexec/session internal/access internal/budget internal/e2b/filesystempb internal/e2b/processpb internal/egress/decisions internal/errs internal/files internal/hints internal/hostfs internal/httplog internal/ids internal/persistent internal/pace internal/plan internal/quota internal/sandbox internal/strictjson",
 	"internal/e2b/filesystempb": "",
 	"internal/e2b/processpb":    "",
 	"client":                    "api/types",
@@ -39,7 +39,7 @@ var mayImport = map[string]string{
 	"internal/workload":         "dockerexec internal/agent/creds internal/agent/launch internal/errs internal/hostfs internal/plan internal/process internal/quota internal/rootfs dockerexec/session",
 	"internal/files":            "dockerexec internal/archive internal/errs internal/hostfs internal/picture internal/plan internal/policy internal/quota internal/registry internal/utf8cut pathmap",
 	"internal/sandboxtest":      "dockerexec dockerexec/session images internal/cgroup internal/dockerd internal/egress/decisions internal/events internal/files internal/hostfs internal/ids internal/plan internal/policy internal/process internal/quota internal/registry internal/rootfs internal/sandbox",
-	"internal/lasting":          "dockerexec dockerexec/life dockerexec/session internal/agent/control internal/agent/launch internal/agent/wire internal/budget internal/cgroup internal/durable internal/errs internal/hints internal/hostfs internal/ids internal/plan internal/quota internal/sandbox",
+	"internal/persistent":       "dockerexec dockerexec/life dockerexec/session internal/agent/control internal/agent/launch internal/agent/wire internal/budget internal/cgroup internal/durable internal/errs internal/hints internal/hostfs internal/ids internal/plan internal/quota internal/sandbox",
 	"internal/rootfs":           "pathmap internal/policy internal/hostfs internal/errs dockerexec",
 	"internal/policy":           "pathmap internal/errs",
 	"internal/calls":            "internal/events",
@@ -93,7 +93,7 @@ var mayImport = map[string]string{
 	"internal/metrics":          "api api/types dockerexec internal/budget internal/calls internal/cluster/changes internal/cluster/member internal/e2b internal/egress internal/egress/decisions internal/events internal/process internal/quota internal/sandbox internal/version",
 	"internal/datadir":          "internal/durable",
 	"internal/cleanup":          "config dockerexec internal/datadir internal/dockerd internal/egress/rules internal/engine internal/hostfs internal/rootfs",
-	"internal/cluster/member":   "api/types config dockerexec internal/cluster internal/cluster/fence internal/cluster/forward internal/events internal/lasting internal/process internal/registry internal/sandbox internal/version internal/workload",
+	"internal/cluster/member":   "api/types config dockerexec internal/cluster internal/cluster/fence internal/cluster/forward internal/events internal/persistent internal/process internal/registry internal/sandbox internal/version internal/workload",
 }
 
 // onlyIn lists libraries that have one place.

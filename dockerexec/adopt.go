@@ -78,7 +78,7 @@ func (h *host) takeOverDetached(c *container) {
 
 // staysPaused reports whether a container that was found paused is one that was, or may have been, paused on request.
 func (h *host) staysPaused(c *container) bool {
-	return c.spec.Lasting != "" || h.watcher != nil && h.watcher.Paused(c.spec.User, c.spec.Process.ID)
+	return c.spec.Persistent != "" || h.watcher != nil && h.watcher.Paused(c.spec.User, c.spec.Process.ID)
 }
 
 // prepareFound prepares the host for a running container that was found, if that has failed before. While its storage

@@ -15,7 +15,7 @@ import (
 
 // container is one container. Its Life says in which state it is; the rest is what it has. Most take the commands of
 // calls, through a session with the agent inside. A detached one runs by itself: it is that of a durable process, or a
-// lasting one. What waits in the pool is not detached yet, whatever it will be.
+// persistent one. What waits in the pool is not detached yet, whatever it will be.
 type container struct {
 	*life.Life
 	spec        Spec
@@ -24,7 +24,7 @@ type container struct {
 	since       time.Time
 	foundPaused bool
 	class       string    // if pooled: the class of the users who may have it
-	stockedOn   *Platform // if pooled and lasting: the current platform when it was made; nil means its Spec's
+	stockedOn   *Platform // if pooled and persistent: the current platform when it was made; nil means its Spec's
 
 	// Its maker sets these before it is settled.
 	resources
@@ -32,7 +32,7 @@ type container struct {
 	// ports and asks are the agents of a container without a session that connect to its ports and run its commands.
 	ports, asks session.OnDemand
 
-	// reach is what a lasting container may reach now; nil means what its Spec says.
+	// reach is what a persistent container may reach now; nil means what its Spec says.
 	reach atomic.Pointer[Egress]
 	// because is why this service ended it without being asked to; nil if it did not.
 	because atomic.Pointer[string]
@@ -135,7 +135,7 @@ func (h *host) newContainer(spec Spec, fingerprint Fingerprint, id string, pause
 // isDetached reports whether the container goes on without calls and without the service.
 func (s Spec) isDetached() bool { return !s.hasSession() && !s.IsPooled() }
 
-// platform returns the platform without which the container is stale. A lasting container has its template's in its Spec.
+// platform returns the platform without which the container is stale. A persistent container has its template's in its Spec.
 func (c *container) platform() Platform {
 	if c.stockedOn != nil {
 		return *c.stockedOn

@@ -32,10 +32,10 @@ func (c *creator) RoundTrip(r *http.Request) (*http.Response, error) {
 // What Docker is sent for a Spec is the same, byte for byte, in every version: a container that
 // another version has made is reused. Files in testdata/create hold it.
 func TestDockerIsSentTheSame(t *testing.T) {
-	session, process, lasting := fullSpec(), fullSpec(), fullSpec()
-	session.Process, lasting.Process = Process{}, Process{}
-	lasting.Lasting = "l-1"
-	root, offline, spaces := lasting, session, session
+	session, process, persistent := fullSpec(), fullSpec(), fullSpec()
+	session.Process, persistent.Process = Process{}, Process{}
+	persistent.Persistent = "l-1"
+	root, offline, spaces := persistent, session, session
 	root.Root, root.Platform.GVisor = true, true
 	offline.Egress, offline.Platform.Offline = Egress{}, "runsc-offline"
 	spaces.Platform.Unconfined = false
@@ -49,7 +49,7 @@ func TestDockerIsSentTheSame(t *testing.T) {
 		prepared Prepared
 		net      wiring
 	}{
-		"empty": {}, "session": {spec: session}, "process": {spec: process}, "lasting": {spec: lasting}, "root": {spec: root},
+		"empty": {}, "session": {spec: session}, "process": {spec: process}, "lasting": {spec: persistent}, "root": {spec: root},
 		"prepared": {spec: session, prepared: prepared}, "network": {spec: session, net: at}, "offline": {spec: offline},
 		"namespaces": {spec: spaces},
 	} {

@@ -86,7 +86,7 @@ func (o *openings) asked() (opened [][]Endpoint, bound []netip.Addr) {
 	return slices.Clone(o.opened), slices.Clone(o.bound)
 }
 
-// opening is an executor on an engine that has a lasting container on a network.
+// opening is an executor on an engine that has a persistent container on a network.
 func opening(t *testing.T) (*scriptedEngine, *openings, *Executor, string) {
 	engine, o := newScriptedEngine(t), &openings{has: map[uint64]netip.Addr{}}
 	id := engine.add(networked(engine, "alice", "s1").labels(), "")
@@ -98,9 +98,9 @@ func opening(t *testing.T) (*scriptedEngine, *openings, *Executor, string) {
 
 var foundThere = netip.MustParseAddr("10.1.0.5")
 
-func networked(engine *scriptedEngine, user, lasting string) Spec {
+func networked(engine *scriptedEngine, user, persistent string) Spec {
 	spec := engine.spec(user)
-	spec.Platform.Network, spec.Lasting = "daycare", lasting
+	spec.Platform.Network, spec.Persistent = "daycare", persistent
 	spec.Egress = Egress{Profile: "isolated", Domains: []string{"a.example"}, Denied: []string{}}
 	return spec
 }
@@ -113,7 +113,7 @@ func (o *openings) named(t *testing.T, times int) {
 		t.Fatalf("the network was opened %d times, want %d", len(opened), times)
 	}
 	for i, list := range opened[:times] {
-		if len(list) != 1 || list[0].Addr != foundThere || list[0].MAC == nil || list[0].Spec.Lasting != "s1" {
+		if len(list) != 1 || list[0].Addr != foundThere || list[0].MAC == nil || list[0].Spec.Persistent != "s1" {
 			t.Errorf("opening %d named %+v", i, list)
 		}
 	}
@@ -264,7 +264,7 @@ func TestNoComparisonBeforeTheStart(t *testing.T) {
 	})
 }
 
-// Lasting containers that are listed can be used, also before anything else was compared.
+// Persistent containers that are listed can be used, also before anything else was compared.
 func TestWhatIsListedCanBeUsed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		engine, _, e, id := opening(t)
@@ -272,7 +272,7 @@ func TestWhatIsListedCanBeUsed(t *testing.T) {
 		engine.mu.Lock()
 		engine.setPaused(id, true)
 		engine.mu.Unlock()
-		if list, err := e.Lasting(t.Context()); err != nil || len(list) != 1 {
+		if list, err := e.Persistent(t.Context()); err != nil || len(list) != 1 {
 			t.Fatalf("%v, %v", list, err)
 		}
 		if err := e.ResumeProcess(t.Context(), id); err != nil {

@@ -22,7 +22,7 @@ import (
 	"github.com/daycare-run/sandbox/internal/quota"
 )
 
-// Config is what an Executor needs. All fields but Host, Quotas, MayStart, CgroupParent and LastingEgress must be set.
+// Config is what an Executor needs. All fields but Host, Quotas, MayStart, CgroupParent and PersistentEgress must be set.
 type Config struct {
 	// Instance is the Platform.Instance of all containers that this Executor may touch.
 	Instance string
@@ -54,9 +54,9 @@ type Config struct {
 	GiveHome func(from, to string) error
 	// Networks decides what passes on the containers' networks.
 	Networks networks
-	// LastingEgress returns what a lasting sandbox's container that an earlier service made may reach now. Nil is for a
+	// PersistentEgress returns what a persistent sandbox's container that an earlier service made may reach now. Nil is for a
 	// service without such sandboxes: they reach nothing. It is called without locks, and may call the Executor.
-	LastingEgress func(id string) (reach Egress, known bool)
+	PersistentEgress func(id string) (reach Egress, known bool)
 	// Events gets the states of containers, and Incidents; nil for none.
 	Events *events.Stream
 	Log    zerolog.Logger
@@ -137,7 +137,7 @@ type warm struct {
 	warmingTotal int
 }
 
-// detached has the containers that run by themselves: those of durable processes, and lasting ones.
+// detached has the containers that run by themselves: those of durable processes, and persistent ones.
 type detached struct{ *host }
 
 // New returns an Executor for a Docker daemon, which need not be up. Shutdown closes the client.

@@ -118,9 +118,9 @@ func (h *host) dockersReason(ctx context.Context, id string) *Exhausted {
 	return now.Spec.Platform.Limits.OutOfMemory()
 }
 
-// LastingEnd returns the limit that has ended a lasting container; nil if it has not ended, or otherwise. It waits for a moment
+// PersistentEnd returns the limit that has ended a persistent container; nil if it has not ended, or otherwise. It waits for a moment
 // until Docker has noticed the end.
-func (p *detached) LastingEnd(ctx context.Context, id string) *Exhausted {
+func (p *detached) PersistentEnd(ctx context.Context, id string) *Exhausted {
 	if c := p.runningDetached(id); c != nil && c.spec.Platform.GVisor { // of which the kernel kills all
 		if now, err := p.cgroups.Refusals(id); err == nil && now.Killed > 0 {
 			return c.spec.Platform.Limits.OutOfMemory()
@@ -129,9 +129,9 @@ func (p *detached) LastingEnd(ctx context.Context, id string) *Exhausted {
 	return p.dockersReason(ctx, id)
 }
 
-// LastingKilled returns what a lasting container that goes on is out of, if programs in it were killed for that since it was
+// PersistentKilled returns what a persistent container that goes on is out of, if programs in it were killed for that since it was
 // asked last; nil if none were.
-func (p *detached) LastingKilled(id string) *Exhausted {
+func (p *detached) PersistentKilled(id string) *Exhausted {
 	c := p.runningDetached(id)
 	if c == nil {
 		return nil

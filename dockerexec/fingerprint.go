@@ -63,8 +63,8 @@ func (c canonical) spec(s Spec) canonical {
 	for _, l := range s.Links {
 		c = c.text(l.Target).id(l.ID)
 	}
-	if s.Lasting != "" { // Specs without it keep the fingerprint that they had before it existed
-		c = c.text(s.Lasting)
+	if s.Persistent != "" { // Specs without it keep the fingerprint that they had before it existed
+		c = c.text(s.Persistent)
 	}
 	if e := s.Egress; len(e.Addresses)+len(e.DeniedAddresses) > 0 { // likewise
 		c = c.text("addresses").texts(e.Addresses).texts(e.DeniedAddresses)

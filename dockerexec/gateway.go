@@ -91,7 +91,7 @@ func (h *host) gateway(ctx context.Context, n Network) (Network, error) {
 	return n, nil
 }
 
-// filteredAlone returns how many filtered containers of processes, and lasting ones, are on a network.
+// filteredAlone returns how many filtered containers of processes, and persistent ones, are on a network.
 func (h *host) filteredAlone(profile string) (n int) {
 	for _, c := range h.inState(life.Ready, life.Frozen) {
 		if reach := c.effectiveSpec().Egress; c.spec.isDetached() && reach.Profile == profile && !reach.IsOpen() {

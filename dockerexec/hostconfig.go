@@ -77,7 +77,7 @@ func (s Spec) mode() string {
 	if s.Process.ID != "" {
 		return "process"
 	}
-	if s.Lasting != "" {
+	if s.Persistent != "" {
 		return "lasting"
 	}
 	return "session"
@@ -92,12 +92,12 @@ func (s Spec) stopSignal() syscall.Signal {
 	return syscall.SIGKILL
 }
 
-// exchange returns what the first program and the service share: a spool, or a process's folder; nothing for a lasting container.
+// exchange returns what the first program and the service share: a spool, or a process's folder; nothing for a persistent container.
 func (s Spec) exchange(spoolFile string) []specs.Mount {
 	switch {
 	case s.Process.ID != "":
 		return []specs.Mount{engine.BindMount(s.Process.Dir, launch.Dir, false)}
-	case s.Lasting != "":
+	case s.Persistent != "":
 		return nil
 	}
 	return []specs.Mount{engine.BindMount(spoolFile, wire.SpoolPath, false)}
@@ -105,7 +105,7 @@ func (s Spec) exchange(spoolFile string) []specs.Mount {
 
 // hasSession reports whether the container lives by a session with the service, and has a file for large outputs. That of a
 // process or of a detached sandbox runs without the service.
-func (s Spec) hasSession() bool { return s.Process.ID == "" && s.Lasting == "" }
+func (s Spec) hasSession() bool { return s.Process.ID == "" && s.Persistent == "" }
 
 // wiring says how a container is connected; it is empty for one without a network.
 type wiring struct {
@@ -163,7 +163,7 @@ func (s Spec) mounts(spoolFile string, prepared Prepared, net wiring) []specs.Mo
 		tmpfs("/var/tmp", p.Limits.VarTmp, "1777", "exec"),
 		tmpfs("/run", p.Limits.Run, "755", "noexec"),
 	}
-	if s.Lasting != "" {
+	if s.Persistent != "" {
 		mounts = append(mounts, tmpfs(control.SocketDir, socketDirSize, "700", "noexec",
 			fmt.Sprint("uid=", creds.Agent(s.UID)), fmt.Sprint("gid=", s.GID)))
 	}

@@ -15,7 +15,7 @@ type Incident struct {
 	What      string        // in the words of the log
 	Level     zerolog.Level // at least Info, and with an error at least Warn
 	Container string
-	Sandbox   string // of a lasting container
+	Sandbox   string // of a persistent container
 	ID        string
 	Why       string
 	Quota     string // the setting of the bound for which it is removed
@@ -51,7 +51,7 @@ func (i Incident) Line(log *zerolog.Logger, user string) {
 // tell tells operators what has happened to a container. Executor.mu must not be held: the log is written meanwhile.
 func (h *host) tell(ctx context.Context, c *container, i Incident) {
 	user := c.spec.User
-	if i.Container, i.Sandbox = c.spec.ContainerName(), c.spec.Lasting; i.Sandbox != "" {
+	if i.Container, i.Sandbox = c.spec.ContainerName(), c.spec.Persistent; i.Sandbox != "" {
 		user = ""
 	}
 	h.cfg.Events.Tell(ctx, user, i)

@@ -213,7 +213,7 @@ func TestACommandBeginsOnce(t *testing.T) {
 }
 
 // A container that runs without the service may end while it is made ready, as one of a call may. What it had is given back once.
-func TestAContainerThatLastsIsLostBeforeItIsReady(t *testing.T) {
+func TestAContainerPersistentIsLostBeforeItIsReady(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		engine := newScriptedEngine(t)
 		engine.attach, engine.unasked = func(id string, _ attachStream) { engine.lose(id, true) }, true
@@ -222,8 +222,8 @@ func TestAContainerThatLastsIsLostBeforeItIsReady(t *testing.T) {
 		defer e.Shutdown()
 		synctest.Wait() // until it follows Docker's events
 		spec := engine.spec("alice")
-		spec.Lasting = "s1"
-		if _, err := e.StartLasting(t.Context(), spec, quota.Token{}); err == nil || !strings.Contains(err.Error(), "lost before the command began") {
+		spec.Persistent = "s1"
+		if _, err := e.StartPersistent(t.Context(), spec, quota.Token{}); err == nil || !strings.Contains(err.Error(), "lost before the command began") {
 			t.Error(err)
 		}
 		synctest.Wait()

@@ -51,14 +51,14 @@ func (r *releases) requireOne(t *testing.T) {
 	}
 }
 
-// lasting starts a container that lasts.
-func (s *scriptedEngine) lasting(t *testing.T, e *Executor) ProcessContainer {
+// persistent starts a container that lasts.
+func (s *scriptedEngine) persistent(t *testing.T, e *Executor) ProcessContainer {
 	t.Helper()
 	var count atomic.Int64
 	s.attach, s.unasked = answers(t, &count), true
 	spec := s.spec("alice")
-	spec.Lasting = "s1"
-	made, err := e.StartLasting(t.Context(), spec, quota.Token{})
+	spec.Persistent = "s1"
+	made, err := e.StartPersistent(t.Context(), spec, quota.Token{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -72,7 +72,7 @@ func TestNothingIsReleasedWhileProgramsRun(t *testing.T) {
 		mounts := &releases{engine: engine}
 		e.cfg.Mounts = mounts
 		defer e.Shutdown()
-		made := engine.lasting(t, e)
+		made := engine.persistent(t, e)
 		if err := e.RemoveProcess(t.Context(), made.ID); err != nil {
 			t.Fatal(err)
 		}
@@ -128,7 +128,7 @@ func TestAFoundProcessIsPreparedOrEnds(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				engine := newScriptedEngine(t)
 				first := engine.executor()
-				made := engine.lasting(t, first)
+				made := engine.persistent(t, first)
 				first.Shutdown()
 				e := engine.executor()
 				mounts := &releases{engine: engine, refuse: scene.refuse}

@@ -249,7 +249,7 @@ func (h *host) mendNetworks() {
 	}
 }
 
-// withoutNetwork returns the containers of processes, and lasting ones, that run without a network because they could not be bound.
+// withoutNetwork returns the containers of processes, and persistent ones, that run without a network because they could not be bound.
 func (h *host) withoutNetwork(profile string) (list []*container) {
 	for _, c := range h.inState(life.Ready, life.Frozen) {
 		h.mu.Lock()

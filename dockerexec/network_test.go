@@ -58,13 +58,13 @@ func TestFindNetwork(t *testing.T) {
 	}
 }
 
-// A lasting container that is being made for the pool has no id yet, so it can be neither ended nor removed: its maker
+// A persistent container that is being made for the pool has no id yet, so it can be neither ended nor removed: its maker
 // finds that its network is gone.
 func TestANetworkIsClearedWhileThePoolIsFilled(t *testing.T) {
 	e := New(fakeEngine(t, nil), Config{Instance: "test", Log: zerolog.Nop()}) // an engine that refuses everything
 	defer e.Shutdown()
 	user := PoolUser("p1")
-	spec := Spec{User: user, Lasting: user, Egress: Egress{Profile: "isolated"}}
+	spec := Spec{User: user, Persistent: user, Egress: Egress{Profile: "isolated"}}
 	e.mu.Lock()
 	c := e.add(spec, spec.Fingerprint())
 	e.mu.Unlock()

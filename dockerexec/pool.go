@@ -80,8 +80,8 @@ func movedTo(s Spec, user string) func(name string) string {
 func (s Spec) boundTo(user string, egress Egress) Spec {
 	moved := movedTo(s, user)
 	s.User, s.SpoolDir, s.Egress = user, filepath.Join(filepath.Dir(filepath.Dir(s.SpoolDir)), user), egress
-	if s.Lasting != "" {
-		s.Lasting = user
+	if s.Persistent != "" {
+		s.Persistent = user
 	}
 	s.Mounts, s.Masks, s.Pins = append([]Mount(nil), s.Mounts...), append([]Mask(nil), s.Masks...), append([]Pin(nil), s.Pins...)
 	for i := range s.Mounts {
@@ -104,7 +104,7 @@ func (w *warm) Stock(ctx context.Context, class string, spec Spec) error {
 		return errors.Join(fmt.Errorf("cannot fill the pool: %w: it does not tell when a directory was made", ErrHomesStay), w.DropPooled(spec.User))
 	}
 	var present *Platform
-	if spec.Lasting != "" {
+	if spec.Persistent != "" {
 		platform, err := w.cfg.Platform(ctx)
 		if err != nil {
 			return errors.Join(err, w.DropPooled(spec.User))
@@ -179,9 +179,9 @@ func (w *warm) Bind(ctx context.Context, class string, leave int, a quota.Accoun
 	}, a.Token)
 }
 
-// BindLasting is Bind for a lasting container, of the sandbox that has its user's name: StartLasting finds it. The caller
+// BindPersistent is Bind for a persistent container, of the sandbox that has its user's name: StartPersistent finds it. The caller
 // accounts for its place.
-func (w *warm) BindLasting(ctx context.Context, class string, leave int, user string, egress Egress) error {
+func (w *warm) BindPersistent(ctx context.Context, class string, leave int, user string, egress Egress) error {
 	return w.bindPooled(ctx, class, leave, egress, user, func() (give func(), err error) { return nil, nil }, quota.Token{})
 }
 
@@ -340,14 +340,14 @@ func (h *host) renameFound(c *container, found engine.Container) {
 // renameAfter is how long rename waits, and renameLimit bounds the renaming.
 const renameAfter, renameLimit = time.Second, 30 * time.Second
 
-// boundLasting finds the container that was bound to a Spec's sandbox. One that has ended, or whose Spec has changed
+// boundPersistent finds the container that was bound to a Spec's sandbox. One that has ended, or whose Spec has changed
 // since, is removed: a sandbox has one container.
-func (p *detached) boundLasting(ctx context.Context, spec Spec) (found ProcessContainer, is bool, err error) {
+func (p *detached) boundPersistent(ctx context.Context, spec Spec) (found ProcessContainer, is bool, err error) {
 	fingerprint := spec.Fingerprint()
 	var others []string
 	p.mu.Lock()
 	for id, record := range p.bound {
-		if record.Spec.Lasting != spec.Lasting {
+		if record.Spec.Persistent != spec.Persistent {
 			continue
 		}
 		if c := p.ids[id]; c != nil && c.fingerprint == fingerprint && c.is(life.Ready, life.Frozen) {

@@ -72,7 +72,7 @@ func TestAContainerThatIsExpelledAsItIsBound(t *testing.T) {
 			return m.e.Bind(t.Context(), "class", 0, quota.Account{User: user}, Egress{Profile: "isolated"})
 		},
 		"lasting": func(user string) error {
-			return m.e.BindLasting(t.Context(), "lasting", 0, user, Egress{Profile: "isolated"})
+			return m.e.BindPersistent(t.Context(), "lasting", 0, user, Egress{Profile: "isolated"})
 		},
 	} {
 		m.stock(user == "lasting")
@@ -189,7 +189,7 @@ func TestWhatIsMadeBeforeTheFirstComparison(t *testing.T) {
 		e.cfg.Mounts, e.cfg.PoolDir = slowPreparer{e.cfg.Mounts}, filepath.Join(engine.dir, poolDir)
 		e.cfg.GiveHome = func(_, _ string) error { return fs.ErrNotExist } // they are where they belong
 		engine.failing = 1
-		// bind does what Stock and BindLasting do on disk.
+		// bind does what Stock and BindPersistent do on disk.
 		bind := func(id, user string) (folder, record string) {
 			home := filepath.Join(engine.dir, user, "home")
 			pooled := PoolUser("test-" + id)
@@ -198,7 +198,7 @@ func TestWhatIsMadeBeforeTheFirstComparison(t *testing.T) {
 			if err := errors.Join(os.MkdirAll(home, 0o700), os.MkdirAll(folder, 0o700), unix.Stat(home, &st)); err != nil {
 				t.Fatal(err)
 			}
-			spec := Spec{User: user, Lasting: user, Mounts: []Mount{{Source: home, Target: homeTarget, ID: FileID{Dev: uint64(st.Dev), Ino: st.Ino, Since: 1}}}}
+			spec := Spec{User: user, Persistent: user, Mounts: []Mount{{Source: home, Target: homeTarget, ID: FileID{Dev: uint64(st.Dev), Ino: st.Ino, Since: 1}}}}
 			e.mu.Lock()
 			e.bound[id] = poolRecord{Version: poolRecordVersion, Container: id, Pooled: pooled, Spec: spec}
 			e.mu.Unlock()

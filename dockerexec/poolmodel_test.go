@@ -105,7 +105,7 @@ func (m *poolModel) stock(lasts bool) {
 	}
 	found := engine.Container{ID: id, State: specs.StateRunning}
 	if lasts {
-		spec.Lasting, spool, class, sess = user, "", "lasting", nil
+		spec.Persistent, spool, class, sess = user, "", "lasting", nil
 	} else if err := os.WriteFile(spool, nil, 0o600); err != nil {
 		m.t.Fatal(err)
 	} else {
@@ -149,7 +149,7 @@ func (m *poolModel) restart() {
 			delete(m.containers, found.ID)
 			continue
 		}
-		if c.holder = m.e.newHolder(); c.spec.Lasting == "" {
+		if c.holder = m.e.newHolder(); c.spec.Persistent == "" {
 			c.sess = openSessionOfTests(m.t)
 		}
 		m.belongs(found.ID, c.spec)
@@ -202,7 +202,7 @@ func (m *poolModel) bind(user string, lasts bool, at int) (alive bool) {
 		defer close(done)
 		egress := Egress{Profile: "isolated", Domains: []string{user + ".example"}}
 		if lasts {
-			err = m.e.BindLasting(context.Background(), "lasting", 0, user, egress)
+			err = m.e.BindPersistent(context.Background(), "lasting", 0, user, egress)
 		} else {
 			err = m.e.Bind(context.Background(), "class", 0, quota.Account{User: user}, egress)
 		}
@@ -216,7 +216,7 @@ func (m *poolModel) bind(user string, lasts bool, at int) (alive bool) {
 	}
 	for _, c := range m.e.inState(inUse...) {
 		if c.spec.User == user {
-			if lasts != (c.spec.Lasting == user) || !c.is(life.Ready) || c.spec.Egress.Domains[0] != user+".example" {
+			if lasts != (c.spec.Persistent == user) || !c.is(life.Ready) || c.spec.Egress.Domains[0] != user+".example" {
 				m.t.Fatalf("%s: %+v", user, c.spec)
 			}
 			m.belongs(c.ID(), c.spec)

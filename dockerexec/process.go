@@ -35,7 +35,7 @@ func (p *detached) StartProcess(ctx context.Context, spec Spec, token quota.Toke
 	return p.startAlone(ctx, spec, token, "process")
 }
 
-// startAlone starts a container that runs without the service: that of a process, or a lasting one. noun is its name in errors.
+// startAlone starts a container that runs without the service: that of a process, or a persistent one. noun is its name in errors.
 func (p *detached) startAlone(ctx context.Context, spec Spec, token quota.Token, noun string) (started ProcessContainer, err error) {
 	done, err := p.cfg.Quotas.Turn(ctx, quota.Account{User: spec.User, Token: token})
 	if err != nil {
@@ -78,7 +78,7 @@ func (p *detached) startAlone(ctx context.Context, spec Spec, token quota.Token,
 	return ProcessContainer{}, fmt.Errorf("cannot start the %s: %s", noun, spec.withoutHostPaths(p.engine.Explain(errors.Join(err, gone)).Error()))
 }
 
-// launch lets the command of a process's container begin, or waits until a lasting one takes commands.
+// launch lets the command of a process's container begin, or waits until a persistent one takes commands.
 func (h *host) launch(ctx context.Context, c *container) error {
 	if err := h.bind(ctx, c); err != nil {
 		return err
@@ -86,7 +86,7 @@ func (h *host) launch(ctx context.Context, c *container) error {
 	if err := h.guard.Verify(ctx, c.Life, c.toVerify(), func(targets []string) ([]string, error) { return h.accessTimesByExec(ctx, c, targets) }); err != nil {
 		return err
 	}
-	if c.spec.Lasting != "" {
+	if c.spec.Persistent != "" {
 		agent, err := h.agentOf(ctx, c, &c.asks, session.Bridge)
 		if err == nil && c.spec.IsPooled() && h.ahead.Load() {
 			err = agent.AwaitShell(ctx)

@@ -225,7 +225,7 @@ func (h *host) mendPauses(listed []engine.Container) {
 }
 
 // reconcileOnce compares with Docker if that has not succeeded yet, as after a start without Docker: until the containers of an
-// earlier service are known, no network can be opened without cutting them off, and nothing can be done with a lasting one. It
+// earlier service are known, no network can be opened without cutting them off, and nothing can be done with a persistent one. It
 // waits for Start.
 func (h *host) reconcileOnce(ctx context.Context) error {
 	if h.reconciled.Load() {
@@ -262,8 +262,8 @@ func (h *host) consider(found engine.Container, platform *Platform) (adopted *co
 	spec, fingerprint, err := h.specOf(found)
 	h.mu.Unlock()
 	var reach *Egress
-	if err == nil && spec.isDetached() && spec.Lasting != "" {
-		reach = h.lastingEgress(spec) // before h.mu is held: who answers may be waiting for it
+	if err == nil && spec.isDetached() && spec.Persistent != "" {
+		reach = h.persistentEgress(spec) // before h.mu is held: who answers may be waiting for it
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -276,7 +276,7 @@ func (h *host) consider(found engine.Container, platform *Platform) (adopted *co
 		}
 		if err != nil { // so does he here, but until then its programs may write
 			h.register(found, Spec{
-				User: found.Labels[labelUser], Process: Process{ID: found.Labels[labelProcess]}, Lasting: found.Labels[labelLasting],
+				User: found.Labels[labelUser], Process: Process{ID: found.Labels[labelProcess]}, Persistent: found.Labels[labelPersistent],
 			}, fingerprint)
 			return nil
 		}
@@ -322,7 +322,7 @@ func (h *host) specOf(found engine.Container) (Spec, Fingerprint, error) {
 
 // runsItself reports whether labels are those of a detached container.
 func runsItself(labels map[string]string) bool {
-	return (labels[labelProcess] != "" || labels[labelLasting] != "") && !Spec{User: labels[labelUser]}.IsPooled()
+	return (labels[labelProcess] != "" || labels[labelPersistent] != "") && !Spec{User: labels[labelUser]}.IsPooled()
 }
 
 // knows reports whether a container is in the registry, even if Docker's events do not reach it yet. e.mu is held.

@@ -80,7 +80,7 @@ func TestAComparisonThatFailsIsMadeAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		engine := newScriptedEngine(t)
 		spec := engine.spec("alice")
-		spec.Lasting = "s1"
+		spec.Persistent = "s1"
 		id := engine.add(spec.labels(), "")
 		engine.failing = 3
 		e := engine.executor()
@@ -112,8 +112,8 @@ func TestAComparisonDuringAStart(t *testing.T) {
 			}
 		}
 		spec := engine.spec("alice")
-		spec.Lasting = "s1"
-		made, err := e.StartLasting(t.Context(), spec, quota.Token{})
+		spec.Persistent = "s1"
+		made, err := e.StartPersistent(t.Context(), spec, quota.Token{})
 		if err == nil {
 			err = e.RemoveProcess(t.Context(), made.ID)
 		}
@@ -127,7 +127,7 @@ func TestAComparisonDuringAStart(t *testing.T) {
 // A container that runs without the service, and ends while Docker's events are interrupted, is given up with all that it had.
 func TestWhatEndsUnheard(t *testing.T) {
 	for kind, change := range map[string]func(*Spec){
-		"lasting": func(s *Spec) { s.Lasting = "s1" },
+		"lasting": func(s *Spec) { s.Persistent = "s1" },
 		"process": func(s *Spec) { s.Process = Process{ID: "p1", Dir: s.SpoolDir} },
 	} {
 		t.Run(kind, func(t *testing.T) {
@@ -142,8 +142,8 @@ func TestWhatEndsUnheard(t *testing.T) {
 					if !runs {
 						engine.lose(id, false)
 					}
-					if err := e.Reconcile(t.Context()); err != nil || e.LastingRuns(id) != runs {
-						t.Errorf("it runs: %t, and was taken for one that does: %t, %v", runs, e.LastingRuns(id), err)
+					if err := e.Reconcile(t.Context()); err != nil || e.PersistentRuns(id) != runs {
+						t.Errorf("it runs: %t, and was taken for one that does: %t, %v", runs, e.PersistentRuns(id), err)
 					}
 				}
 				synctest.Wait()
@@ -166,19 +166,19 @@ func TestWhatRunsWithoutAPlatform(t *testing.T) {
 		e.cfg.Platform = func(context.Context) (Platform, error) { return Platform{}, unknown }
 		defer e.Shutdown()
 		spec := engine.spec("alice")
-		spec.Lasting = "s1"
+		spec.Persistent = "s1"
 		id := engine.add(spec.labels(), "")
 		engine.sleeps("bob")
-		if !e.LastingRuns(id) {
+		if !e.PersistentRuns(id) {
 			t.Error("it was taken for one that has ended")
 		}
 		if err := e.Reconcile(t.Context()); !errors.Is(err, unknown) {
 			t.Error(err)
 		}
-		if !e.LastingRuns(id) || e.LastingRuns("another") {
+		if !e.PersistentRuns(id) || e.PersistentRuns("another") {
 			t.Error("what runs is not known")
 		}
-		stream, err := e.AskLasting(t.Context(), id)
+		stream, err := e.AskPersistent(t.Context(), id)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -48,7 +48,7 @@ func (h *host) known(id string) *container {
 	return nil
 }
 
-// runningDetached returns the container of a process, or a lasting one, while it runs, paused or not; otherwise nil.
+// runningDetached returns the container of a process, or a persistent one, while it runs, paused or not; otherwise nil.
 func (h *host) runningDetached(id string) *container {
 	h.mu.Lock()
 	c := h.ids[id]

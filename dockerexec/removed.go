@@ -153,10 +153,10 @@ func (h *host) lookUp(c *container, paths []string) (left []string) {
 
 // askDetached is Session.LookUp for a container that runs without the service.
 func (h *host) askDetached(ctx context.Context, c *container, paths []string) error {
-	if c.spec.Lasting == "" {
+	if c.spec.Persistent == "" {
 		return h.lookUpByExec(ctx, c, paths)
 	}
-	stream, err := h.AskLasting(ctx, c.ID())
+	stream, err := h.AskPersistent(ctx, c.ID())
 	if err != nil {
 		return err
 	}

@@ -48,8 +48,8 @@ func TestWhoHasAShellWait(t *testing.T) {
 			if tt.pooled {
 				spec.User = PoolUser("x")
 			}
-			spec.Lasting = spec.User
-			_, err := e.StartLasting(t.Context(), spec, quota.Token{})
+			spec.Persistent = spec.User
+			_, err := e.StartPersistent(t.Context(), spec, quota.Token{})
 			is := tt.pooled && tt.ahead
 			if (err == nil) != (tt.says || !is) {
 				t.Errorf("%v", err)

@@ -48,9 +48,9 @@ type Spec struct {
 	Egress Egress `json:"egress"`
 	// Process makes the container a durable process's.
 	Process Process `json:"process"`
-	// Lasting makes the container a lasting one, of the sandbox with that id.
-	Lasting string `json:"lasting,omitempty"`
-	// Root lets commands of a lasting container run as root, with rootCapabilities. It is for gVisor only.
+	// Persistent makes the container a persistent one, of the sandbox with that id.
+	Persistent string `json:"lasting,omitempty"`
+	// Root lets commands of a persistent container run as root, with rootCapabilities. It is for gVisor only.
 	Root bool `json:"root,omitempty"`
 }
 
@@ -236,7 +236,7 @@ const (
 	labelSpec        = "run.daycare.sandbox.spec"
 	labelGateway     = "run.daycare.sandbox.gateway" // only on gateways: what they were made with
 	labelProcess     = "run.daycare.sandbox.process" // only on those of durable processes
-	labelLasting     = "run.daycare.sandbox.lasting" // only on lasting ones
+	labelPersistent  = "run.daycare.sandbox.lasting" // only on persistent ones
 )
 
 // text returns the Spec as JSON, by which a container describes itself.
@@ -256,8 +256,8 @@ func (s Spec) labels() map[string]string {
 	if s.Process.ID != "" {
 		labels[labelProcess] = s.Process.ID
 	}
-	if s.Lasting != "" {
-		labels[labelLasting] = s.Lasting
+	if s.Persistent != "" {
+		labels[labelPersistent] = s.Persistent
 	}
 	return labels
 }
@@ -316,8 +316,8 @@ func (s Spec) ContainerName() string {
 	if s.Process.ID != "" {
 		return "daycare-process-" + s.Process.ID
 	}
-	if s.Lasting != "" && !s.IsPooled() {
-		return "daycare-lasting-" + s.Lasting
+	if s.Persistent != "" && !s.IsPooled() {
+		return "daycare-lasting-" + s.Persistent
 	}
 	return "daycare-sandbox-" + strings.ReplaceAll(s.User, "/", "-") + "-" + s.Fingerprint().Short()
 }

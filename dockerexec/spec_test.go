@@ -189,11 +189,11 @@ func TestContainerNames(t *testing.T) {
 	if name := s.ContainerName(); name != "daycare-process-p-1" {
 		t.Error(name)
 	}
-	s.Process, s.Lasting = Process{}, "s1"
+	s.Process, s.Persistent = Process{}, "s1"
 	if name := s.ContainerName(); name != "daycare-lasting-s1" {
 		t.Error(name)
 	}
-	s.Lasting = ""
+	s.Persistent = ""
 	if name, want := s.ContainerName(), "daycare-sandbox-alice-"+string(s.Fingerprint())[:12]; name != want {
 		t.Errorf("%s, want %s", name, want)
 	}

@@ -61,7 +61,7 @@ func (w *warm) Usages(ctx context.Context) map[string]cgroup.Usage {
 	asking.SetLimit(4)
 	for name, id := range asked {
 		asking.Go(func() error {
-			found, err := w.LastingUsage(answering, id)
+			found, err := w.PersistentUsage(answering, id)
 			mu.Lock()
 			defer mu.Unlock()
 			if err == nil {

@@ -89,25 +89,25 @@ func e2bOfALostHost(t *testing.T, c *clusterLab) {
 	}
 	eventually(t, "calls are answered", func() bool { return answers(c.hosts[0]) })
 	seats := c.seats(t)
-	var left struct{ Lasting, Paused, Short []string }
+	var left struct{ Persistent, Paused, Short []string }
 	if err := json.Unmarshal([]byte(c.stockSays(t, c.hosts[0], "leave")), &left); err != nil {
 		t.Fatal(err)
 	}
 	begun := time.Now()
-	lost := c.holder(t, left.Lasting[0])
+	lost := c.holder(t, left.Persistent[0])
 	there := c.others(lost)[0]
 	door := strconv.Itoa(slices.Index(c.hosts, there))
 	var moved []string
-	for _, user := range slices.Concat(left.Lasting, left.Paused, left.Short) {
+	for _, user := range slices.Concat(left.Persistent, left.Paused, left.Short) {
 		if c.has(t, lost, user) {
 			moved = append(moved, user)
 		}
 	}
-	follower := c.stock(t, there, "follow", left.Lasting[0], door)
+	follower := c.stock(t, there, "follow", left.Persistent[0], door)
 	eventually(t, "a command runs", func() bool { return strings.Contains(follower.log.String(), "begun") })
 	c.cut(t, lost, true)
 	cut := time.Now()
-	for _, user := range slices.Concat(left.Lasting, left.Paused) {
+	for _, user := range slices.Concat(left.Persistent, left.Paused) {
 		want := "any"
 		if slices.Contains(moved, user) {
 			want = "moved"
@@ -128,7 +128,7 @@ func e2bOfALostHost(t *testing.T, c *clusterLab) {
 	t.Logf("the last of those with 30 s was gone after %s", time.Since(begun).Round(100*time.Millisecond))
 	c.come(t, lost)
 	eventually(t, "the host takes calls again", func() bool { return answers(lost) }) // others knew of it before
-	c.stockSays(t, there, append([]string{"end"}, slices.Concat(left.Lasting, left.Paused)...)...)
+	c.stockSays(t, there, append([]string{"end"}, slices.Concat(left.Persistent, left.Paused)...)...)
 	c.noneLeft(t, seats)
 }
 

@@ -6,7 +6,7 @@ import (
 
 	"github.com/daycare-run/sandbox/api/types"
 	"github.com/daycare-run/sandbox/internal/hints"
-	"github.com/daycare-run/sandbox/internal/lasting"
+	"github.com/daycare-run/sandbox/internal/persistent"
 )
 
 // eats needs more memory than any container of these scenarios has.
@@ -59,11 +59,11 @@ for _ in range(600): subprocess.Popen(["sleep", "98761"])'`})
 	}, "SANDBOXD_LIMITS_MEMORY=128Mi", "SANDBOXD_LIMITS_PIDS=128")
 }
 
-// A sandbox that lasts and runs out of memory keeps its home, and goes on from it in another container.
-func TestLastingOutOfMemory(t *testing.T) {
+// A persistent sandbox and runs out of memory keeps its home, and goes on from it in another container.
+func TestPersistentOutOfMemory(t *testing.T) {
 	eachKeeper(t, func(t *testing.T, k *keeper, again func() *keeper) {
 		for range 2 {
-			b := k.make(t, func(c *lasting.Create) { c.Template.Memory = 128 << 20 })
+			b := k.make(t, func(c *persistent.Create) { c.Template.Memory = 128 << 20 })
 			runIn(t, b, "echo text > kept")
 			r := follow(t, b, "echo before; exec "+eats)
 			var printed string

@@ -7,7 +7,7 @@
 //   - look-up looks paths up as the commands' user.
 //   - access-times prints the access times of mounted files.
 //   - process is the first process of a durable process's container (package launch), and forward connects to its ports.
-//   - lasting is the first process of a lasting container (package control), and bridge connects to it.
+//   - persistent is the first process of a persistent container (package control), and bridge connects to it.
 package main
 
 import (
@@ -71,7 +71,7 @@ func run(args []string) (code int, err error) {
 		// Execute the program anew, so that nothing of the session takes memory, and without its capabilities.
 		return 1, unix.Exec(os.Args[0], []string{os.Args[0], "rest"}, os.Environ())
 	case "lasting":
-		return exitCode(agent.RunLasting(control.SocketPath, commands.UID, commands.Root, score))
+		return exitCode(agent.RunPersistent(control.SocketPath, commands.UID, commands.Root, score))
 	case "look-up":
 		return exitCode(agent.LookUp(commands.UID, args[1:]))
 	case "bridge":

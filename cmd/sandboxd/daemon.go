@@ -28,8 +28,8 @@ import (
 	"github.com/daycare-run/sandbox/internal/egress/decisions"
 	"github.com/daycare-run/sandbox/internal/events"
 	"github.com/daycare-run/sandbox/internal/hostfs"
-	"github.com/daycare-run/sandbox/internal/lasting"
 	"github.com/daycare-run/sandbox/internal/metrics"
+	"github.com/daycare-run/sandbox/internal/persistent"
 	"github.com/daycare-run/sandbox/internal/plan"
 	"github.com/daycare-run/sandbox/internal/process"
 	"github.com/daycare-run/sandbox/internal/quota"
@@ -52,25 +52,25 @@ type daemon struct {
 	// connections are the API's connections.
 	connections *api.Connections
 
-	host      hostFiles
-	docker    *dockerd.Client
-	originals *images.Originals
-	platforms *plan.Platforms
-	quotas    *quota.Ledger
-	decisions *decisions.Log
-	networks  *egress.Egress
-	rootfs    *rootfs.Planner
-	mounts    *rootfs.Preparer
-	executor  *dockerexec.Executor
-	registry  *registry.Registry
-	planner   *plan.Planner
-	runner    *workload.Runner
-	ports     *process.Listeners
-	processes *process.Manager
-	pool      *sandbox.Pool
-	service   *sandbox.Service
-	lasting   *lasting.Sandboxes
-	trash     *hostfs.Trash
+	host       hostFiles
+	docker     *dockerd.Client
+	originals  *images.Originals
+	platforms  *plan.Platforms
+	quotas     *quota.Ledger
+	decisions  *decisions.Log
+	networks   *egress.Egress
+	rootfs     *rootfs.Planner
+	mounts     *rootfs.Preparer
+	executor   *dockerexec.Executor
+	registry   *registry.Registry
+	planner    *plan.Planner
+	runner     *workload.Runner
+	ports      *process.Listeners
+	processes  *process.Manager
+	pool       *sandbox.Pool
+	service    *sandbox.Service
+	persistent *persistent.Sandboxes
+	trash      *hostfs.Trash
 
 	// membership and member are this host in a cluster; nil on a single host.
 	membership   *member.Membership
@@ -199,23 +199,23 @@ func (d *daemon) openContainers(cfg config.Config) (err error) {
 	}
 	d.onClose(d.networks.Shutdown)
 	d.executor = dockerexec.New(d.docker, dockerexec.Config{
-		Instance:      d.host.instance,
-		Host:          cfg.Cluster.Name,
-		DataDir:       cfg.DataDir,
-		Idle:          idle(cfg),
-		Ahead:         cfg.Exec.Ahead > 0,
-		MayStart:      mayStart,
-		CgroupParent:  d.cgroupParent,
-		Platform:      d.platforms.Current,
-		Mounts:        d.mounts,
-		PoolDir:       rootfs.PoolDir(usersDir),
-		GiveHome:      d.rootfs.GiveHome,
-		Networks:      d.networks,
-		LastingEgress: func(id string) (dockerexec.Egress, bool) { return d.lasting.Egress(id) }, // called only once all parts have started
-		Quotas:        d.quotas,
-		ImagesChanged: d.imagesChanged,
-		Events:        d.events,
-		Log:           d.log,
+		Instance:         d.host.instance,
+		Host:             cfg.Cluster.Name,
+		DataDir:          cfg.DataDir,
+		Idle:             idle(cfg),
+		Ahead:            cfg.Exec.Ahead > 0,
+		MayStart:         mayStart,
+		CgroupParent:     d.cgroupParent,
+		Platform:         d.platforms.Current,
+		Mounts:           d.mounts,
+		PoolDir:          rootfs.PoolDir(usersDir),
+		GiveHome:         d.rootfs.GiveHome,
+		Networks:         d.networks,
+		PersistentEgress: func(id string) (dockerexec.Egress, bool) { return d.persistent.Egress(id) }, // called only once all parts have started
+		Quotas:           d.quotas,
+		ImagesChanged:    d.imagesChanged,
+		Events:           d.events,
+		Log:              d.log,
 	})
 	d.onClose(d.executor.Shutdown)
 	return nil
@@ -258,15 +258,15 @@ func (d *daemon) openService(ctx context.Context, cfg config.Config) error {
 	d.service = sandbox.New(d.callSettings(cfg), d.planner, d.executor, d.processes, d.pool)
 	d.onClose(d.service.EndDetached)
 	d.service.SetLoaded(d.loaded)
-	settings := lasting.Config{
+	settings := persistent.Config{
 		Dir: filepath.Join(cfg.DataDir, "lasting"), Service: d.service, Executor: d.executor, Trash: d.trash, Log: d.log,
 		Owner: d.owner, Root: func() bool { return d.cfg.Load().E2B.AllowRoot },
 	}
 	if d.membership != nil {
-		settings.Shared = d.membership.Lasting()
+		settings.Shared = d.membership.Persistent()
 	}
-	if d.lasting, err = lasting.Open(settings); err == nil {
-		d.onClose(d.lasting.Shutdown)
+	if d.persistent, err = persistent.Open(settings); err == nil {
+		d.onClose(d.persistent.Shutdown)
 	}
 	return err
 }

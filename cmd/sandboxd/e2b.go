@@ -11,7 +11,7 @@ import (
 	"github.com/daycare-run/sandbox/internal/cluster/forward"
 	"github.com/daycare-run/sandbox/internal/datadir"
 	"github.com/daycare-run/sandbox/internal/e2b"
-	"github.com/daycare-run/sandbox/internal/lasting"
+	"github.com/daycare-run/sandbox/internal/persistent"
 )
 
 // openE2B listens for E2B's clients as configured, or returns nil. sent serves requests that other hosts forward from
@@ -29,8 +29,8 @@ func (d *daemon) openE2B(ctx context.Context, cfg config.Config, running *callCo
 		return nil, nil, err
 	}
 	surface := e2b.New(e2b.Config{
-		Sandboxes: d.lasting, Cluster: hosts, Service: d.service, Admit: tcpCallers(cfg.TCP, cfg.E2B.Listen, d.tokens).Admit, Tokens: d.tokens, Secret: secret,
-		Blocked: cfg.E2B.DefaultNetwork == "blocked", Templates: func() map[string]lasting.Template { return templates(d.cfg.Load().E2B) }, MaxRequest: cfg.Exec.MaxRequestBytes,
+		Sandboxes: d.persistent, Cluster: hosts, Service: d.service, Admit: tcpCallers(cfg.TCP, cfg.E2B.Listen, d.tokens).Admit, Tokens: d.tokens, Secret: secret,
+		Blocked: cfg.E2B.DefaultNetwork == "blocked", Templates: func() map[string]persistent.Template { return templates(d.cfg.Load().E2B) }, MaxRequest: cfg.Exec.MaxRequestBytes,
 		Domain: cfg.E2B.Domain, TLS: cfg.TCP.CertFile != "", Life: ctx, Log: d.log,
 	})
 	if hosts != nil {
@@ -64,10 +64,10 @@ func (d *daemon) e2bHosts(cfg config.Config) (secret []byte, hosts *e2b.Cluster,
 	return secret, &e2b.Cluster{Router: entry, Sent: forward.Inbound{Router: router}, SentBy: forward.Sender, Names: entry.Names}, nil
 }
 
-func templates(cfg config.E2B) map[string]lasting.Template {
-	list := map[string]lasting.Template{}
+func templates(cfg config.E2B) map[string]persistent.Template {
+	list := map[string]persistent.Template{}
 	for name, t := range cfg.Templates {
-		list[name] = lasting.Template{Name: name, Image: t.Image, CPUs: t.CPUs, Memory: int64(t.Memory), Env: t.Env,
+		list[name] = persistent.Template{Name: name, Image: t.Image, CPUs: t.CPUs, Memory: int64(t.Memory), Env: t.Env,
 			Start: t.Start, Ready: t.Ready, ReadyTimeout: t.ReadyTimeout.Duration()}
 	}
 	return list

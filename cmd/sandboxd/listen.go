@@ -40,7 +40,7 @@ func (d *daemon) answer(ctx context.Context, cfg config.Config) error {
 		return running.counting(api.New(d.service, api.Config{
 			Authenticator: authenticate, Hold: d.tokens.Hold, Router: router, Nodes: nodes, Warnings: warnings,
 			Version: version.String(), MaxRequest: cfg.Exec.MaxRequestBytes, MaxOutput: cfg.Exec.MaxOutputBytes,
-			Stopping: ctx.Done(), Metrics: metrics, Doctor: doctorOf(d), RemoveUser: d.lasting.RemoveUser,
+			Stopping: ctx.Done(), Metrics: metrics, Doctor: doctorOf(d), RemoveUser: d.persistent.RemoveUser,
 			Log: d.log, LogCalls: func() bool { return d.cfg.Load().Log.Access },
 		}))
 	}

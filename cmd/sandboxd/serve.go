@@ -24,12 +24,12 @@ func serve(ctx context.Context, cfg config.Config, read func() (config.Config, e
 	if d.membership != nil {
 		d.member = d.membership.Start(context.WithoutCancel(ctx), member.Parts{
 			Docker: d.docker, Executor: d.executor, Registry: d.registry, Runner: d.runner, Processes: d.processes,
-			Service: d.service, Lasting: d.lasting,
+			Service: d.service, Persistent: d.persistent,
 		})
 		defer d.member.Shutdown()
 	}
 	d.executor.Start(ctx, d.processes)
-	d.lasting.Start(ctx)
+	d.persistent.Start(ctx)
 	defer inBackground(context.WithoutCancel(ctx), d.watchMounts)() // also while the service waits for commands to end
 	defer inBackground(ctx, d.pool.Fill)()
 	defer inBackground(ctx, func(ctx context.Context) { d.reloadWhenever(ctx, hungUp) })()

@@ -56,10 +56,10 @@ func (d *daemon) planSettings(cfg config.Config, rules policy.EgressRules) plan.
 func poolSettings(cfg config.Config) sandbox.PoolConfig {
 	pool := sandbox.PoolConfig{
 		Size: int(cfg.Pool.Size), Max: int(cfg.Pool.Max), MinFreeMemory: int64(cfg.Pool.MinFreeMemory),
-		Lasting: []plan.Lasting{{}}, // one of the service's own image
+		Persistent: []plan.Persistent{{}}, // one of the service's own image
 	}
 	for _, t := range cfg.E2B.Templates {
-		pool.Lasting = append(pool.Lasting, plan.Lasting{Image: t.Image, CPUs: t.CPUs, Memory: int64(t.Memory)})
+		pool.Persistent = append(pool.Persistent, plan.Persistent{Image: t.Image, CPUs: t.CPUs, Memory: int64(t.Memory)})
 	}
 	return pool
 }

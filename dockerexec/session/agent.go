@@ -25,7 +25,7 @@ var (
 	// Forward connects to ports of the container's own loopback, so this needs no access to the
 	// container's network, and opens none.
 	Forward = Mode{"forward", wire.ForwardVersion}
-	// Bridge passes streams on to the first process of a lasting container (package control).
+	// Bridge passes streams on to the first process of a persistent container (package control).
 	Bridge = Mode{"bridge", control.Version}
 )
 
@@ -116,7 +116,7 @@ func AskOnce(ctx context.Context, stream control.Stream, r control.Request) (ans
 // readyLimit is how long an agent may take to say that a shell waits.
 const readyLimit = 20 * time.Second
 
-// AwaitShell blocks until a shell waits for the first command in a lasting container, or none can,
+// AwaitShell blocks until a shell waits for the first command in a persistent container, or none can,
 // for 20 s at most; nobody has the container yet. The agent is of mode Bridge.
 //
 // The shell is started from the image alone, without anybody's text or home. The first program that

@@ -12,7 +12,7 @@
 // its program; tree.go keeps track of processes, and leftovers.go of what commands leave behind. ahead.go starts the next command's shell, waiting.go is such a shell.
 // init.go is the first process after its session: it makes sure that no command outlives its agent. process.go, with
 // log.go, state.go and ready.go, is another mode, which runs one command without a session; forward.go connects to its
-// ports. lasting.go, with the other lasting*.go and followers.go, is the first process of a lasting container, whose
+// ports. persistent.go, with the other persistent*.go and followers.go, is the first process of a persistent container, whose
 // commands go on without a session; bridge.go connects to it. output.go and spool.go carry a command's output, wait.go waits for
 // children, written.go measures the root filesystem, oom.go has commands killed before the agent, accesstimes.go checks mounts,
 // lookup.go has gVisor release what was removed.

@@ -42,16 +42,16 @@ const answerFirst = 2 * time.Millisecond
 // began with. A launcher that waits before its exec is exact, but saves only the fork, and bash's start is what takes
 // the time. A waiting shell that executes programs gained nothing under gVisor and lost under runc.
 type ahead struct {
-	tree     *processTree
-	devNull  int
-	uid      uint32
-	builtin  string
-	env      []string        // the image's PATH and locale
-	programs []spawn.Program // of a command that the shell may take
-	shells   []spawn.Program // those among them that no command can have replaced
-	options  []string        // before the command line
-	lasting  bool            // commands may leave something behind
-	besides  func() []int    // lists processes that belong to no command
+	tree       *processTree
+	devNull    int
+	uid        uint32
+	builtin    string
+	env        []string        // the image's PATH and locale
+	programs   []spawn.Program // of a command that the shell may take
+	shells     []spawn.Program // those among them that no command can have replaced
+	options    []string        // before the command line
+	persistent bool            // commands may leave something behind
+	besides    func() []int    // lists processes that belong to no command
 
 	mu      sync.Mutex
 	running int           // commands
@@ -78,13 +78,13 @@ func newAhead(tree *processTree, devNull int, uid uint32, builtin string, enviro
 	return a
 }
 
-// newLastingAhead starts shells for what clients of E2B run, /bin/bash -l -c COMMAND, where commands may leave something behind.
+// newPersistentAhead starts shells for what clients of E2B run, /bin/bash -l -c COMMAND, where commands may leave something behind.
 // The root filesystem is writable there, but not to the commands' user; where root may run commands, it may do anything anyway.
-func newLastingAhead(tree *processTree, devNull int, uid uint32, builtin string, environ []string, besides func() []int) *ahead {
+func newPersistentAhead(tree *processTree, devNull int, uid uint32, builtin string, environ []string, besides func() []int) *ahead {
 	a := newAhead(tree, devNull, uid, builtin, environ)
 	a.programs, a.options = places("/bin/bash", "", ""), []string{"-c", "-c"}
 	a.shells = a.programs
-	a.lasting, a.useless, a.besides = true, false, besides
+	a.persistent, a.useless, a.besides = true, false, besides
 	return a
 }
 
@@ -193,7 +193,7 @@ func (a *ahead) start(s *waitingShell) error {
 	root, err := a.tree.start(s.starting, spawn.Process{
 		Programs: a.shells, Args: append(slices.Clone(a.options), text+strings.Repeat(" ", max(0, aheadRoom-len(text)))),
 		Env: append([]string{"ROOM=" + strings.Repeat(" ", aheadRoom)}, a.env...), Dir: "/", UID: a.uid,
-		Files: append(files.child[:], ends[1]), GiveOrphans: a.lasting,
+		Files: append(files.child[:], ends[1]), GiveOrphans: a.persistent,
 	})
 	if err != nil {
 		files.close()

@@ -65,7 +65,7 @@ func serveAhead(builtin string) (int, error) {
 	environ := []string{"PATH=" + defaultPath, "LANG=C.UTF-8"}
 	a := newAhead(tree, null, uid, builtin, environ)
 	if named {
-		a = newLastingAhead(tree, null, uid, builtin, environ, a.besides)
+		a = newPersistentAhead(tree, null, uid, builtin, environ, a.besides)
 	}
 	a.useless = builtin == "-"
 	for {

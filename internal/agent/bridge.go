@@ -15,7 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A bridge is the way to the first process of a lasting container: it hands its own stdin and stdout to that process, and
+// A bridge is the way to the first process of a persistent container: it hands its own stdin and stdout to that process, and
 // rests for as long as they are used. If it carried the bytes itself, two more processes would have to be woken for each
 // message in each direction, which in gVisor takes milliseconds.
 
@@ -54,7 +54,7 @@ func take(bridge *net.UnixConn) (bridged, error) {
 }
 
 // count keeps a bridge's process in l.bridges until done is called.
-func (l *lasting) count(bridge *net.UnixConn) (done func()) {
+func (l *persistent) count(bridge *net.UnixConn) (done func()) {
 	var pid int
 	if raw, err := bridge.SyscallConn(); err == nil {
 		_ = raw.Control(func(fd uintptr) {
@@ -75,7 +75,7 @@ func (l *lasting) count(bridge *net.UnixConn) (done func()) {
 }
 
 // bridging lists the pids of the bridges.
-func (l *lasting) bridging() []int {
+func (l *persistent) bridging() []int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return slices.Collect(maps.Keys(l.bridges))
@@ -121,7 +121,7 @@ func give(path string, in, out int) (*net.UnixConn, error) {
 	}
 }
 
-// Bridge hands stdin and stdout to the first process of a lasting container, and returns when that process is done with them.
+// Bridge hands stdin and stdout to the first process of a persistent container, and returns when that process is done with them.
 func Bridge(socket string) error {
 	if err := harden(); err != nil {
 		return err

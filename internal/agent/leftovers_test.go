@@ -293,9 +293,9 @@ func hurries() (int, error) {
 	return 0, nil
 }
 
-// What drains at a lasting command's end is the command's; what sleeps holds nothing up, and goes on.
-func TestWhatDrainsInALastingContainer(t *testing.T) {
-	l := beginLasting(t)
+// What drains at a persistent command's end is the command's; what sleeps holds nothing up, and goes on.
+func TestWhatDrainsInAPersistentContainer(t *testing.T) {
+	l := beginPersistent(t)
 	for text, want := range map[string]string{
 		`echo a > >(` + busy + `cat)`: "a\n[0 0 false]",
 		`sleep 3022 & echo b`:         "b\n[0 0 false]",
@@ -311,9 +311,9 @@ func TestWhatDrainsInALastingContainer(t *testing.T) {
 	}
 }
 
-// A lasting command that has ended in time is not ended because of what it has left, nor is that.
-func TestWhatDrainsLongerThanALastingCommandMayRun(t *testing.T) {
-	l := beginLasting(t)
+// A persistent command that has ended in time is not ended because of what it has left, nor is that.
+func TestWhatDrainsLongerThanAPersistentCommandMayRun(t *testing.T) {
+	l := beginPersistent(t)
 	stream, _ := l.start("", func(r *control.Request) {
 		text := `echo a > >(end=$((${EPOCHREALTIME/./} + 1500000)); while ((${EPOCHREALTIME/./} < end)); do :; done; cat)`
 		r.Run.Args[0], r.Run.Args[2], r.Run.TimeoutMs = "bash", text, 1000

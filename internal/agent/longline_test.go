@@ -58,8 +58,8 @@ func TestLongCommandLineOfAProcess(t *testing.T) {
 	}
 }
 
-func TestLongCommandLineInALastingContainer(t *testing.T) {
-	l := beginLasting(t)
+func TestLongCommandLineInAPersistentContainer(t *testing.T) {
+	l := beginPersistent(t)
 	stream, _ := l.start("", func(r *control.Request) {
 		r.Run.Args, r.Run.Env = []string{"/bin/bash", "-l", "-c", longLine}, append(r.Run.Env, "HOME=/nowhere")
 	})

@@ -24,7 +24,7 @@ type maker struct {
 }
 
 // make makes the first that is missing of a path, as the tenant's. What is below that, the tenant can make.
-func (l *lasting) make(m *control.Make) control.Answer {
+func (l *persistent) make(m *control.Make) control.Answer {
 	if m == nil || !path.IsAbs(m.Path) || path.Clean(m.Path) != m.Path {
 		return control.Answer{Fault: wire.FaultAgent, Message: "the path is not absolute and clean"}
 	}

@@ -69,7 +69,7 @@ func TestWhatIsMissingIsMade(t *testing.T) {
 // TestNothingIsMadeForOthers is for directories that are not the owner's, or are mounted, and paths that are not clean.
 func TestNothingIsMadeForOthers(t *testing.T) {
 	for _, asked := range []*control.Make{nil, {}, {Path: "x"}, {Path: "/opt/../x"}, {Path: "/proc/x", Dir: true}} {
-		if a := (&lasting{uid: uint32(os.Getuid())}).make(asked); a.Fault == wire.FaultNone {
+		if a := (&persistent{uid: uint32(os.Getuid())}).make(asked); a.Fault == wire.FaultNone {
 			t.Errorf("%+v was made", asked)
 		}
 	}

@@ -49,7 +49,7 @@ func TestOutputOfThoseLeftBehind(t *testing.T) {
 			t.Fatalf("output %d: %d bytes, %v", i, n, err)
 		}
 	}
-	(&lastingCommand{pipes: files}).drain()
+	(&persistentCommand{pipes: files}).drain()
 	text := make([]byte, 2*maxPipe) // so that it must be read
 	for i, end := range files.child[1:] {
 		if n, err := unix.Write(end, text); n != len(text) || err != nil {
@@ -75,7 +75,7 @@ func TestOutputThatNobodyHas(t *testing.T) {
 			t.Errorf("output %d: %d bytes, %v, ended %v", i, n, err, o.ended)
 		}
 	}
-	(&lastingCommand{pipes: files}).drain()
+	(&persistentCommand{pipes: files}).drain()
 	if _, err := polled.Stat(); !errors.Is(err, os.ErrClosed) {
 		t.Errorf("it is open still: %v", err)
 	}

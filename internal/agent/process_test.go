@@ -96,7 +96,7 @@ func firstProcess(dir string) (int, error) {
 	}
 	if socket := os.Getenv(envSocket); socket != "" {
 		startLimit = 3 * time.Second
-		return 0, runLasting(socket, uint32(os.Getuid()), false, nil, os.Getenv(envBuiltin))
+		return 0, runPersistent(socket, uint32(os.Getuid()), false, nil, os.Getenv(envBuiltin))
 	}
 	return RunProcess(dir, uint32(os.Getuid()), nil)
 }

@@ -17,7 +17,7 @@ import (
 	"github.com/daycare-run/sandbox/internal/access"
 	"github.com/daycare-run/sandbox/internal/errs"
 	"github.com/daycare-run/sandbox/internal/ids"
-	"github.com/daycare-run/sandbox/internal/lasting"
+	"github.com/daycare-run/sandbox/internal/persistent"
 )
 
 // controlCall is a call of the control plane, with its caller.
@@ -74,7 +74,7 @@ func (s *server) keyed(req *http.Request) (access.Caller, bool) {
 }
 
 // owner returns the owner of a sandbox; the zero Caller if the token is gone.
-func (s *server) owner(i lasting.Info) access.Caller {
+func (s *server) owner(i persistent.Info) access.Caller {
 	owner, _ := s.cfg.Tokens.Named(i.Owner)
 	return owner
 }
@@ -102,7 +102,7 @@ const sandboxHeader = "E2b-Sandbox-Id"
 
 // called is a call into a sandbox.
 type called struct {
-	*lasting.Sandbox
+	*persistent.Sandbox
 	// user is the user that the client names: empty for the sandbox's own.
 	user string
 	// keepalive is how often the client wants to hear something on a stream.
@@ -114,7 +114,7 @@ type calledKey struct{}
 func calledOf(ctx context.Context) called { return ctx.Value(calledKey{}).(called) }
 
 // credentials return the sandbox that a request is for, and the user that the client names, according to what the request proves.
-type credentials func(*http.Request) (b *lasting.Sandbox, user string, err error)
+type credentials func(*http.Request) (b *persistent.Sandbox, user string, err error)
 
 // within answers calls into a sandbox from callers with the credentials that the route takes.
 func (s *server) within(by credentials, handler http.Handler, fail func(http.ResponseWriter, *http.Request, error)) http.Handler {
@@ -148,7 +148,7 @@ func (s *server) within(by credentials, handler http.Handler, fail func(http.Res
 }
 
 // called lets the host that holds the sandbox answer a call into it. If that is this host, it wakes the sandbox.
-func (s *server) called(w http.ResponseWriter, req *http.Request, b *lasting.Sandbox) (_ *http.Request, done func(), err error) {
+func (s *server) called(w http.ResponseWriter, req *http.Request, b *persistent.Sandbox) (_ *http.Request, done func(), err error) {
 	here, done, err := s.route(w, req, s.owner(b.Info()), b.ID(), false)
 	if err != nil || done == nil {
 		return req, nil, err
@@ -174,7 +174,7 @@ func errLost(id string) error {
 }
 
 // byToken accepts a sandbox's own token.
-func (s *server) byToken(req *http.Request) (*lasting.Sandbox, string, error) {
+func (s *server) byToken(req *http.Request) (*persistent.Sandbox, string, error) {
 	b, err := s.find(req)
 	user, _, _ := req.BasicAuth()
 	if name := req.URL.Query().Get("username"); name != "" {
@@ -184,7 +184,7 @@ func (s *server) byToken(req *http.Request) (*lasting.Sandbox, string, error) {
 }
 
 // find returns the sandbox that a call is for. Without its token it does not exist; with it, the caller is told if it is gone.
-func (s *server) find(req *http.Request) (*lasting.Sandbox, error) {
+func (s *server) find(req *http.Request) (*persistent.Sandbox, error) {
 	if said, is := sentBy(req.Context()); is {
 		return s.sentTo(said)
 	}
@@ -216,7 +216,7 @@ func (s *server) find(req *http.Request) (*lasting.Sandbox, error) {
 }
 
 // sentTo returns the sandbox that another host has sent a call for, if it belongs to the call's caller.
-func (s *server) sentTo(said sent) (*lasting.Sandbox, error) {
+func (s *server) sentTo(said sent) (*persistent.Sandbox, error) {
 	b, err := s.cfg.Sandboxes.Any(said.id)
 	if err == nil && b.Info().Owner != said.Name || cerrdefs.IsNotFound(err) {
 		return nil, errEnded(said.id)
@@ -225,8 +225,8 @@ func (s *server) sentTo(said sent) (*lasting.Sandbox, error) {
 }
 
 // awake resumes a paused sandbox, if a call may do that.
-func awake(ctx context.Context, b *lasting.Sandbox) error {
-	if b.Info().State == lasting.StateEnded {
+func awake(ctx context.Context, b *persistent.Sandbox) error {
+	if b.Info().State == persistent.StateEnded {
 		return errLost(b.ID())
 	}
 	err := b.Touch(ctx)
@@ -263,9 +263,9 @@ func (s *server) health(w http.ResponseWriter, req *http.Request) {
 	}
 	defer done()
 	switch b.Info().State {
-	case lasting.StateRunning:
+	case persistent.StateRunning:
 		w.WriteHeader(http.StatusNoContent)
-	case lasting.StatePaused:
+	case persistent.StatePaused:
 		fail(w, ended{b.ID(), "the sandbox is paused"})
 	default:
 		fail(w, errLost(b.ID()))

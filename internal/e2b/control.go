@@ -11,7 +11,7 @@ import (
 	cerrdefs "github.com/containerd/errdefs"
 	"github.com/go-json-experiment/json"
 
-	"github.com/daycare-run/sandbox/internal/lasting"
+	"github.com/daycare-run/sandbox/internal/persistent"
 	"github.com/daycare-run/sandbox/internal/strictjson"
 )
 
@@ -103,7 +103,7 @@ func moved(req *http.Request, paused bool) (time.Time, error) {
 }
 
 // owned makes a handler of a function about a sandbox of the caller's, which returns the status and the body, if any, to answer.
-func (s *server) owned(do func(controlCall, *lasting.Sandbox, *http.Request) (status int, body any, err error)) handlerOfControl {
+func (s *server) owned(do func(controlCall, *persistent.Sandbox, *http.Request) (status int, body any, err error)) handlerOfControl {
 	return func(c controlCall, w http.ResponseWriter, req *http.Request) error {
 		b, err := s.cfg.Sandboxes.Find(c.Token, req.PathValue("id"))
 		if err != nil {
@@ -122,26 +122,26 @@ func (s *server) owned(do func(controlCall, *lasting.Sandbox, *http.Request) (st
 	}
 }
 
-func (s *server) get(c controlCall, b *lasting.Sandbox, _ *http.Request) (int, any, error) {
+func (s *server) get(c controlCall, b *persistent.Sandbox, _ *http.Request) (int, any, error) {
 	i := b.Info()
 	return http.StatusOK, s.detail(c, i), isThere(i)
 }
 
 // isThere returns an error for a sandbox that has ended by itself. For clients it is gone; its rest is being removed.
-func isThere(i lasting.Info) error {
-	if i.State == lasting.StateEnded {
+func isThere(i persistent.Info) error {
+	if i.State == persistent.StateEnded {
 		return notFound("the sandbox %q has ended: its container was lost", i.ID)
 	}
 	return nil
 }
 
-func (s *server) kill(_ controlCall, b *lasting.Sandbox, req *http.Request) (int, any, error) {
+func (s *server) kill(_ controlCall, b *persistent.Sandbox, req *http.Request) (int, any, error) {
 	return http.StatusNoContent, nil, b.Kill(req.Context())
 }
 
-func (s *server) connect(c controlCall, b *lasting.Sandbox, req *http.Request) (int, any, error) {
+func (s *server) connect(c controlCall, b *persistent.Sandbox, req *http.Request) (int, any, error) {
 	i := b.Info()
-	at, err := moved(req, i.State == lasting.StatePaused)
+	at, err := moved(req, i.State == persistent.StatePaused)
 	if err != nil {
 		return 0, nil, err
 	}
@@ -149,14 +149,14 @@ func (s *server) connect(c controlCall, b *lasting.Sandbox, req *http.Request) (
 		return 0, nil, err
 	}
 	status := http.StatusOK
-	if i.State == lasting.StatePaused {
+	if i.State == persistent.StatePaused {
 		status = http.StatusCreated
 	}
 	err = b.Connect(req.Context(), at)
 	return status, s.made(c, b.Info()), err
 }
 
-func (s *server) timeout(_ controlCall, b *lasting.Sandbox, req *http.Request) (int, any, error) {
+func (s *server) timeout(_ controlCall, b *persistent.Sandbox, req *http.Request) (int, any, error) {
 	at, err := moved(req, false)
 	if err == nil {
 		err = b.SetDeadline(at)
@@ -164,7 +164,7 @@ func (s *server) timeout(_ controlCall, b *lasting.Sandbox, req *http.Request) (
 	return http.StatusNoContent, nil, err
 }
 
-func (s *server) pause(_ controlCall, b *lasting.Sandbox, req *http.Request) (int, any, error) {
+func (s *server) pause(_ controlCall, b *persistent.Sandbox, req *http.Request) (int, any, error) {
 	var body struct {
 		Memory *bool `json:"memory"`
 	}
@@ -183,7 +183,7 @@ func later(what string) handlerOfControl {
 }
 
 func (s *server) laterOwned(what string) handlerOfControl {
-	return s.owned(func(controlCall, *lasting.Sandbox, *http.Request) (int, any, error) {
+	return s.owned(func(controlCall, *persistent.Sandbox, *http.Request) (int, any, error) {
 		return 0, nil, unimplemented{what}
 	})
 }

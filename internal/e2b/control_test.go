@@ -13,7 +13,7 @@ import (
 
 	cerrdefs "github.com/containerd/errdefs"
 
-	"github.com/daycare-run/sandbox/internal/lasting"
+	"github.com/daycare-run/sandbox/internal/persistent"
 	"github.com/daycare-run/sandbox/internal/strictjson"
 )
 
@@ -32,8 +32,8 @@ func TestKeys(t *testing.T) {
 func TestWhatIsMade(t *testing.T) {
 	l := newLab(t)
 	b := l.create(`{"templateID":"base","timeout":300,"metadata":{"a":"1"},"envVars":{"X":"y"},"secure":true,"autoPause":true,"autoResume":{"enabled":true}}`)
-	made := b.lasting().Info()
-	if made.OnDeadline != lasting.Pause || !made.AutoResume || !slices.Equal(made.Network.Allow, []string{"*"}) || time.Until(made.Deadline) < 290*time.Second {
+	made := b.persistent().Info()
+	if made.OnDeadline != persistent.Pause || !made.AutoResume || !slices.Equal(made.Network.Allow, []string{"*"}) || time.Until(made.Deadline) < 290*time.Second {
 		t.Errorf("%+v", made)
 	}
 	if got := run(b, command("echo $X")); got.stdout != "y\n" {
@@ -118,32 +118,32 @@ func TestValuesOfABodyAreBounded(t *testing.T) {
 }
 
 func TestNetworks(t *testing.T) {
-	all := lasting.Network{Allow: []string{"*"}}
+	all := persistent.Network{Allow: []string{"*"}}
 	for _, tt := range []struct {
 		body    string
 		blocked bool
-		want    lasting.Network
+		want    persistent.Network
 	}{
 		{`{}`, false, all},
-		{`{}`, true, lasting.Network{None: true}},
+		{`{}`, true, persistent.Network{None: true}},
 		{`{"allow_internet_access":true}`, true, all},
-		{`{"allow_internet_access":false}`, false, lasting.Network{None: true}},
-		{`{"network":{"denyOut":["0.0.0.0/0"]}}`, false, lasting.Network{}},
-		{`{"network":{"allowOut":["*.example.org","a.example.com"],"denyOut":["0.0.0.0/0","b.example.org"]}}`, false, lasting.Network{Allow: []string{"*.example.org", "a.example.com"}, Deny: []string{"b.example.org"}}},
-		{`{"network":{"allowOut":["a.example.org"]}}`, true, lasting.Network{Allow: []string{"a.example.org"}}},
+		{`{"allow_internet_access":false}`, false, persistent.Network{None: true}},
+		{`{"network":{"denyOut":["0.0.0.0/0"]}}`, false, persistent.Network{}},
+		{`{"network":{"allowOut":["*.example.org","a.example.com"],"denyOut":["0.0.0.0/0","b.example.org"]}}`, false, persistent.Network{Allow: []string{"*.example.org", "a.example.com"}, Deny: []string{"b.example.org"}}},
+		{`{"network":{"allowOut":["a.example.org"]}}`, true, persistent.Network{Allow: []string{"a.example.org"}}},
 		{`{"network":{"allowOut":["0.0.0.0/0"]}}`, true, all},
-		{`{"network":{"allowOut":[]}}`, false, lasting.Network{}},
-		{`{"network":{"allowOut":["192.0.2.0/24","a.example.org"],"denyOut":["0.0.0.0/0","192.0.2.7","::/0"]}}`, false, lasting.Network{
+		{`{"network":{"allowOut":[]}}`, false, persistent.Network{}},
+		{`{"network":{"allowOut":["192.0.2.0/24","a.example.org"],"denyOut":["0.0.0.0/0","192.0.2.7","::/0"]}}`, false, persistent.Network{
 			Allow: []string{"a.example.org"}, Addresses: []string{"192.0.2.0/24"}, DenyAddresses: []string{"192.0.2.7"},
 		}},
-		{`{"network":{"allowOut":["192.0.2.7"]}}`, true, lasting.Network{Addresses: []string{"192.0.2.7"}}},
-		{`{"network":{"denyOut":["0.0.0.0/0","192.0.2.0/24","a.example.org"]}}`, false, lasting.Network{}},
+		{`{"network":{"allowOut":["192.0.2.7"]}}`, true, persistent.Network{Addresses: []string{"192.0.2.7"}}},
+		{`{"network":{"denyOut":["0.0.0.0/0","192.0.2.0/24","a.example.org"]}}`, false, persistent.Network{}},
 		{`{"network":{"denyOut":[],"rules":{},"allowPublicTraffic":false}}`, false, all},
 		{`{"network":{"denyOut":["::/0"]}}`, false, all}, // sandboxes have no IPv6
-		{`{"network":null,"allow_internet_access":null}`, true, lasting.Network{None: true}},
+		{`{"network":null,"allow_internet_access":null}`, true, persistent.Network{None: true}},
 	} {
 		l := newLab(t, func(c *Config) { c.Blocked = tt.blocked })
-		if got := l.create(tt.body).lasting().Info().Network; !reflect.DeepEqual(got, tt.want) {
+		if got := l.create(tt.body).persistent().Info().Network; !reflect.DeepEqual(got, tt.want) {
 			t.Errorf("%s: %+v", tt.body, got)
 		}
 	}
@@ -157,7 +157,7 @@ func TestNetworkOfOneThatRuns(t *testing.T) {
 		`{"allow_internet_access":false}`:                        nil, `{}`: {"*"},
 	} {
 		status, text, _ := l.call(annesKey, "PUT", "/sandboxes/"+b.ID+"/network", body)
-		if got := b.lasting().Info().Network; status != http.StatusNoContent || got.None || !slices.Equal(got.Allow, want) {
+		if got := b.persistent().Info().Network; status != http.StatusNoContent || got.None || !slices.Equal(got.Allow, want) {
 			t.Errorf("%s: %d %s %+v", body, status, text, got)
 		}
 	}
@@ -167,7 +167,7 @@ func TestLives(t *testing.T) {
 	l := newLab(t)
 	b := l.create(`{"timeout":60}`)
 	path := "/sandboxes/" + b.ID
-	made := b.lasting() // also when it is gone
+	made := b.persistent() // also when it is gone
 	at := func() time.Duration { return time.Until(made.Info().Deadline).Round(10 * time.Second) }
 	for _, step := range []struct {
 		call, body string
@@ -207,7 +207,7 @@ func TestLivesThatNobodyNames(t *testing.T) {
 		if err := json.Unmarshal([]byte(text), b); err != nil {
 			t.Fatal(err)
 		}
-		left := time.Until(b.lasting().Info().Deadline)
+		left := time.Until(b.persistent().Info().Deadline)
 		if left > want || left < want-5*time.Second {
 			t.Errorf("POST %s: %s left", path, left)
 		}
@@ -226,7 +226,7 @@ func TestLivesThatNobodyNames(t *testing.T) {
 		{"/v2/sandboxes/" + b.ID + "/connect", `{"memory":true}`, 201, 300 * time.Second},
 	} {
 		status, text, _ := l.call(annesKey, "POST", step.path, step.body)
-		left := time.Until(b.lasting().Info().Deadline)
+		left := time.Until(b.persistent().Info().Deadline)
 		if status != step.want || left > step.most || left < step.most-5*time.Second {
 			t.Errorf("%s: %d %s, %s left", step.path, status, text, left)
 		}
@@ -270,7 +270,7 @@ func TestLists(t *testing.T) {
 	for _, metadata := range []string{`{"a":"x y","b":"ä&="}`, `{"a":"x y"}`, `{}`} {
 		ids = append(ids, l.create(`{"metadata":`+metadata+`}`).ID)
 	}
-	made := l.create(`{"templateID":"node"}`).lasting()
+	made := l.create(`{"templateID":"node"}`).persistent()
 	l.call(annesKey, "POST", "/sandboxes/"+ids[2]+"/pause", "")
 	list := func(query string) (got []string, next string) {
 		t.Helper()
@@ -398,7 +398,7 @@ func TestMetrics(t *testing.T) {
 		t.Errorf("%s", text)
 	}
 	const want = `{"timestamp":"2023-11-14T22:13:20Z","timestampUnix":1700000000,"cpuUsedPct":3,"cpuCount":2,"memUsed":5,"memTotal":7,"memCache":0,"diskUsed":9,"diskTotal":11}`
-	got, err := json.Marshal(metric(lasting.Metrics{At: time.Unix(1700000000, 0), CPUs: 1.5, CPUPercent: 3, Memory: 5, MemoryLimit: 7, Disk: 9, DiskTotal: 11}))
+	got, err := json.Marshal(metric(persistent.Metrics{At: time.Unix(1700000000, 0), CPUs: 1.5, CPUPercent: 3, Memory: 5, MemoryLimit: 7, Disk: 9, DiskTotal: 11}))
 	if err != nil || string(got) != want {
 		t.Errorf("%s %v", got, err)
 	}

@@ -8,7 +8,7 @@ import (
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 
-	"github.com/daycare-run/sandbox/internal/lasting"
+	"github.com/daycare-run/sandbox/internal/persistent"
 )
 
 // createBody is what a client says about a sandbox to be created.
@@ -58,10 +58,10 @@ func (s *server) create(c controlCall, w http.ResponseWriter, req *http.Request)
 }
 
 // askedBy reads what a call asks for that creates.
-func (s *server) askedBy(req *http.Request) (lasting.Create, error) {
+func (s *server) askedBy(req *http.Request) (persistent.Create, error) {
 	var body createBody
 	if err := read(req, &body); err != nil {
-		return lasting.Create{}, err
+		return persistent.Create{}, err
 	}
 	asked, err := s.asked(body)
 	if err == nil {
@@ -70,33 +70,33 @@ func (s *server) askedBy(req *http.Request) (lasting.Create, error) {
 	return asked, err
 }
 
-// asked translates what a client says for package lasting. It refuses by name what this service cannot do, or cannot enforce.
-func (s *server) asked(body createBody) (lasting.Create, error) {
+// asked translates what a client says for package persistent. It refuses by name what this service cannot do, or cannot enforce.
+func (s *server) asked(body createBody) (persistent.Create, error) {
 	switch {
 	case given(body.MCP):
-		return lasting.Create{}, invalid("mcp: there is no MCP gateway here: leave it out")
+		return persistent.Create{}, invalid("mcp: there is no MCP gateway here: leave it out")
 	case given(body.IAM):
-		return lasting.Create{}, invalid("iam: there are no identities here: leave it out")
+		return persistent.Create{}, invalid("iam: there are no identities here: leave it out")
 	case len(body.VolumeMounts) > 0:
-		return lasting.Create{}, invalid("volumeMounts: there are no volumes here: leave it out")
+		return persistent.Create{}, invalid("volumeMounts: there are no volumes here: leave it out")
 	case body.KeepMemory != nil && !*body.KeepMemory:
-		return lasting.Create{}, invalid("autoPauseMemory: false is not possible: a sandbox that is paused keeps what is in its memory")
+		return persistent.Create{}, invalid("autoPauseMemory: false is not possible: a sandbox that is paused keeps what is in its memory")
 	case body.AutoResume != nil && body.AutoResume.Timeout != nil:
-		return lasting.Create{}, invalid("autoResume.timeout is not known here: a sandbox that is resumed keeps its deadline")
+		return persistent.Create{}, invalid("autoResume.timeout is not known here: a sandbox that is resumed keeps its deadline")
 	}
-	asked := lasting.Create{
+	asked := persistent.Create{
 		Metadata: body.Metadata, Env: body.EnvVars, AutoResume: body.AutoResume != nil && body.AutoResume.Enabled,
 	}
 	var err error
 	if asked.Template, err = s.named(cmp.Or(body.TemplateID, baseTemplate)); err != nil {
-		return lasting.Create{}, err
+		return persistent.Create{}, err
 	}
 	if isSet(body.AutoPause) {
-		asked.OnDeadline = lasting.Pause
+		asked.OnDeadline = persistent.Pause
 	}
 	var kept note
 	if asked.Network, kept, err = s.policy(body.Internet, body.Network); err != nil {
-		return lasting.Create{}, err
+		return persistent.Create{}, err
 	}
 	asked.Note, err = json.Marshal(kept)
 	return asked, err

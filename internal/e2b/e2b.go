@@ -1,5 +1,5 @@
 // Package e2b is a second HTTP API, for clients that are written for E2B: npm's e2b and those like it run unmodified. It only
-// translates: package lasting decides what a sandbox is and does, and the facade (package sandbox) does the same for files.
+// translates: package persistent decides what a sandbox is and does, and the facade (package sandbox) does the same for files.
 //
 // e2b.go has the routes and what comes before each. caller.go finds out who calls, and by which token; signature.go reads signed
 // URLs, and route.go finds the host that answers. errors.go turns errors into answers, as JSON and in the Connect protocol.
@@ -24,14 +24,14 @@ import (
 
 	"github.com/daycare-run/sandbox/internal/access"
 	"github.com/daycare-run/sandbox/internal/errs"
-	"github.com/daycare-run/sandbox/internal/lasting"
 	"github.com/daycare-run/sandbox/internal/pace"
+	"github.com/daycare-run/sandbox/internal/persistent"
 	"github.com/daycare-run/sandbox/internal/sandbox"
 )
 
 // Config is what New needs. All fields but Domain and Cluster must be set.
 type Config struct {
-	Sandboxes *lasting.Sandboxes
+	Sandboxes *persistent.Sandboxes
 	// Cluster is nil where there is one host.
 	Cluster *Cluster
 	// Service counts the calls of the control plane.
@@ -45,7 +45,7 @@ type Config struct {
 	// Blocked says that a sandbox has no network if its creator does not mention the network; otherwise it has all of it.
 	Blocked bool
 	// Templates returns the current templates of sandboxes by name, besides "base".
-	Templates func() map[string]lasting.Template
+	Templates func() map[string]persistent.Template
 	// MaxRequest bounds a request that is read whole, or one message of it, in bytes. It does not bound uploads.
 	MaxRequest int64
 	// Domain is the domain of the host names of sandboxes' ports, with a port if clients are to name one; empty is none.

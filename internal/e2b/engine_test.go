@@ -26,7 +26,7 @@ import (
 	"github.com/daycare-run/sandbox/internal/sandboxtest"
 )
 
-// engine implements lasting.Executor without containers: commands run on this host, in the home of a real facade's user.
+// engine implements persistent.Executor without containers: commands run on this host, in the home of a real facade's user.
 type engine struct {
 	dir string // the facade's
 	// inert has every command end at once, and none run.
@@ -44,16 +44,16 @@ func newEngine(dir string) *engine {
 	return &engine{dir: dir, made: map[string]dockerexec.Spec{}, commands: map[string][]*hostCommand{}, streams: map[string][]net.Conn{}}
 }
 
-func (e *engine) StartLasting(_ context.Context, spec dockerexec.Spec, _ quota.Token) (dockerexec.ProcessContainer, error) {
+func (e *engine) StartPersistent(_ context.Context, spec dockerexec.Spec, _ quota.Token) (dockerexec.ProcessContainer, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.made[spec.Lasting] = spec
-	return dockerexec.ProcessContainer{ID: spec.Lasting, Spec: spec, Running: true}, os.MkdirAll(e.home(spec.Lasting), 0o755)
+	e.made[spec.Persistent] = spec
+	return dockerexec.ProcessContainer{ID: spec.Persistent, Spec: spec, Running: true}, os.MkdirAll(e.home(spec.Persistent), 0o755)
 }
 
 func (e *engine) home(id string) string { return filepath.Join(sandboxtest.Home(e.dir, id), "user") }
 
-func (e *engine) Lasting(context.Context) (list []dockerexec.ProcessContainer, _ error) {
+func (e *engine) Persistent(context.Context) (list []dockerexec.ProcessContainer, _ error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	for id, spec := range e.made {
@@ -62,7 +62,7 @@ func (e *engine) Lasting(context.Context) (list []dockerexec.ProcessContainer, _
 	return list, nil
 }
 
-func (e *engine) LastingRuns(id string) bool {
+func (e *engine) PersistentRuns(id string) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	_, there := e.made[id]
@@ -92,7 +92,7 @@ func (e *engine) RemoveProcess(_ context.Context, id string) error {
 
 // close ends all commands.
 func (e *engine) close() {
-	all, _ := e.Lasting(context.Background())
+	all, _ := e.Persistent(context.Background())
 	for _, c := range all {
 		_ = e.RemoveProcess(context.Background(), c.ID)
 	}
@@ -100,10 +100,10 @@ func (e *engine) close() {
 
 func (e *engine) SetEgress(context.Context, string, dockerexec.Egress) error { return nil }
 
-func (e *engine) LastingEnd(context.Context, string) *dockerexec.Exhausted { return nil }
-func (e *engine) LastingKilled(string) *dockerexec.Exhausted               { return nil }
+func (e *engine) PersistentEnd(context.Context, string) *dockerexec.Exhausted { return nil }
+func (e *engine) PersistentKilled(string) *dockerexec.Exhausted               { return nil }
 
-func (e *engine) LastingUsage(context.Context, string) (cgroup.Usage, error) {
+func (e *engine) PersistentUsage(context.Context, string) (cgroup.Usage, error) {
 	return cgroup.Usage{At: time.Now(), CPU: time.Hour, Memory: 5, MemoryLimit: 7 << 30, Cache: 3}, nil
 }
 
@@ -121,7 +121,7 @@ func (e *engine) DialProcess(ctx context.Context, _ string, port int) (session.P
 	return session.PortConn{Conn: conn.(*net.TCPConn), Stream: hostStream{conn}}, nil
 }
 
-func (e *engine) AskLasting(_ context.Context, id string) (control.Stream, error) {
+func (e *engine) AskPersistent(_ context.Context, id string) (control.Stream, error) {
 	here, there := net.Pipe()
 	e.mu.Lock()
 	e.streams[id] = append(e.streams[id], there)

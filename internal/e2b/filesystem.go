@@ -14,7 +14,7 @@ import (
 
 	"github.com/daycare-run/sandbox/internal/e2b/filesystempb"
 	"github.com/daycare-run/sandbox/internal/errs"
-	"github.com/daycare-run/sandbox/internal/lasting"
+	"github.com/daycare-run/sandbox/internal/persistent"
 )
 
 // homeDir is where relative paths begin.
@@ -45,11 +45,11 @@ func (c called) path(written string) (string, error) {
 	switch c.user {
 	case "", "user":
 		return resolve(homeDir, written)
-	case lasting.RootUser:
+	case persistent.RootUser:
 		if !c.Info().Root {
-			return "", lasting.ErrNoRoot
+			return "", persistent.ErrNoRoot
 		}
-		return resolve(lasting.RootHome, written)
+		return resolve(persistent.RootHome, written)
 	}
 	return "", errs.Unauthenticated("there is no user %.64q in the sandbox; there is user", c.user)
 }
@@ -68,7 +68,7 @@ func onHost(at string) string {
 // the host refuses because a symbolic link is in the way is tried inside, where links lead where they do for the tenant.
 func (c called) at(do func(fileSystem) error, paths ...string) error {
 	place := onHost(paths[0])
-	if place == "" || c.user == lasting.RootUser || slices.ContainsFunc(paths, func(p string) bool { return onHost(p) != place }) {
+	if place == "" || c.user == persistent.RootUser || slices.ContainsFunc(paths, func(p string) bool { return onHost(p) != place }) {
 		return do(insideFiles{c})
 	}
 	err := do(hostFiles{c})

@@ -9,7 +9,7 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/daycare-run/sandbox/internal/lasting"
+	"github.com/daycare-run/sandbox/internal/persistent"
 )
 
 // madeBody is what a client is told of a sandbox that it has created or connected to.
@@ -24,7 +24,7 @@ type madeBody struct {
 	Domain             *string `json:"domain"`
 }
 
-func (s *server) made(c controlCall, i lasting.Info) madeBody {
+func (s *server) made(c controlCall, i persistent.Info) madeBody {
 	made := madeBody{
 		SandboxID: i.ID, TemplateID: i.Template, ClientID: "daycare", Alias: i.Template,
 		EnvdVersion: envdVersion, EnvdAccessToken: s.accessToken(c.Caller, i.ID), Domain: s.domain(),
@@ -64,9 +64,9 @@ type listedBody struct {
 // movedMetadata is the key that tells clients that a sandbox has lost everything but its home.
 const movedMetadata = "daycare.restarted"
 
-func listed(i lasting.Info) listedBody {
+func listed(i persistent.Info) listedBody {
 	state := "running"
-	if i.State == lasting.StatePaused {
+	if i.State == persistent.StatePaused {
 		state = "paused"
 	}
 	metadata := map[string]string{}
@@ -107,10 +107,10 @@ type toldLifecycle struct {
 // allAddresses is how clients name everything.
 const allAddresses = "0.0.0.0/0"
 
-func (s *server) detail(c controlCall, i lasting.Info) detailBody {
+func (s *server) detail(c controlCall, i persistent.Info) detailBody {
 	d := detailBody{listedBody: listed(i), EnvdAccessToken: s.accessToken(c.Caller, i.ID), Domain: s.domain(), Internet: !i.Network.None}
 	d.Lifecycle = toldLifecycle{OnTimeout: "kill", AutoResume: i.AutoResume}
-	if i.OnDeadline == lasting.Pause {
+	if i.OnDeadline == persistent.Pause {
 		d.Lifecycle.OnTimeout = "pause"
 	}
 	if n := i.Network; len(n.Allow) != 1 || n.Allow[0] != "*" {
@@ -134,7 +134,7 @@ type metricBody struct {
 	DiskTotal     int64     `json:"diskTotal"`
 }
 
-func metric(m lasting.Metrics) metricBody {
+func metric(m persistent.Metrics) metricBody {
 	return metricBody{
 		Timestamp: m.At.UTC(), TimestampUnix: m.At.Unix(), CPUUsedPct: m.CPUPercent, CPUCount: int(math.Ceil(m.CPUs)),
 		MemUsed: m.Memory, MemTotal: m.MemoryLimit, MemCache: m.MemoryCache, DiskUsed: m.Disk, DiskTotal: m.DiskTotal,
@@ -142,7 +142,7 @@ func metric(m lasting.Metrics) metricBody {
 }
 
 // metrics answers with one current sample, if a range of times that is asked for has it: none are kept.
-func (s *server) metrics(_ controlCall, b *lasting.Sandbox, req *http.Request) (int, any, error) {
+func (s *server) metrics(_ controlCall, b *persistent.Sandbox, req *http.Request) (int, any, error) {
 	list := []metricBody{}
 	start, err := readSeconds(req, "start", 0)
 	if err != nil {
@@ -155,7 +155,7 @@ func (s *server) metrics(_ controlCall, b *lasting.Sandbox, req *http.Request) (
 	if start > end {
 		return 0, nil, invalid("start %d is after end %d", start, end)
 	}
-	if b.Info().State == lasting.StateRunning {
+	if b.Info().State == persistent.StateRunning {
 		m, err := b.Metrics(req.Context())
 		if err != nil {
 			return 0, nil, err

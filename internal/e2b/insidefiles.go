@@ -19,7 +19,7 @@ import (
 	"github.com/daycare-run/sandbox/dockerexec/session"
 	"github.com/daycare-run/sandbox/internal/errs"
 	"github.com/daycare-run/sandbox/internal/files"
-	"github.com/daycare-run/sandbox/internal/lasting"
+	"github.com/daycare-run/sandbox/internal/persistent"
 )
 
 // insideFiles implements files for the whole container, with programs that run there like any command: they can
@@ -57,13 +57,13 @@ const (
 type script struct {
 	of        insideFiles
 	doing, at string
-	reader    *lasting.Reader
+	reader    *persistent.Reader
 	ended     bool
 	said      bytes.Buffer // the beginning of its stderr
 }
 
 func (i insideFiles) start(ctx context.Context, stdin bool, doing, text string, args ...string) (*script, error) {
-	command := lasting.Command{Argv: append([]string{"/bin/sh", "-c", text, "sh"}, args...), User: i.user, Cwd: "/", Stdin: stdin}
+	command := persistent.Command{Argv: append([]string{"/bin/sh", "-c", text, "sh"}, args...), User: i.user, Cwd: "/", Stdin: stdin}
 	reader, err := i.Start(ctx, command)
 	if err != nil {
 		return nil, err
@@ -113,7 +113,7 @@ func (s *script) close(ctx context.Context) {
 	if !s.ended {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), inputLimit)
 		defer cancel()
-		_ = s.of.Signal(ctx, lasting.Selector{PID: s.reader.PID()}, unix.SIGKILL) // it may have ended
+		_ = s.of.Signal(ctx, persistent.Selector{PID: s.reader.PID()}, unix.SIGKILL) // it may have ended
 	}
 	s.reader.Close()
 }
@@ -147,14 +147,14 @@ func (i insideFiles) write(ctx context.Context, at string, body io.Reader) error
 		ended <- err
 		cancel(err)
 	}()
-	if err := i.feed(ctx, lasting.Selector{PID: s.reader.PID()}, body); err != nil {
+	if err := i.feed(ctx, persistent.Selector{PID: s.reader.PID()}, body); err != nil {
 		cancel(err)
 	}
 	return <-ended
 }
 
 // feed gives a command its input, to the end or until ctx ends. A command that takes no more says why by its status.
-func (i insideFiles) feed(ctx context.Context, which lasting.Selector, from io.Reader) error {
+func (i insideFiles) feed(ctx context.Context, which persistent.Selector, from io.Reader) error {
 	buffer := make([]byte, 64<<10)
 	for ctx.Err() == nil {
 		n, err := io.ReadFull(from, buffer)
@@ -185,7 +185,7 @@ func (i insideFiles) feed(ctx context.Context, which lasting.Selector, from io.R
 }
 
 // failed turns the end of a script into an error of the class that it would have on the host.
-func failed(doing, at string, end lasting.End, said string) error {
+func failed(doing, at string, end persistent.End, said string) error {
 	said = strings.TrimSpace(said)
 	switch {
 	case end.Signal != 0:
@@ -325,7 +325,7 @@ func nothing([]byte) error { return nil }
 
 // makeMissing has made what the user cannot make; whatever else is wrong, the script says that follows.
 func (i insideFiles) makeMissing(ctx context.Context, at string, dir bool) {
-	if i.user != lasting.RootUser && onHost(at) == "" {
+	if i.user != persistent.RootUser && onHost(at) == "" {
 		_ = i.MakeMissing(ctx, at, dir)
 	}
 }

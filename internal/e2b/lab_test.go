@@ -19,7 +19,7 @@ import (
 	"github.com/daycare-run/sandbox/images"
 	"github.com/daycare-run/sandbox/internal/access"
 	"github.com/daycare-run/sandbox/internal/hostfs"
-	"github.com/daycare-run/sandbox/internal/lasting"
+	"github.com/daycare-run/sandbox/internal/persistent"
 	"github.com/daycare-run/sandbox/internal/plan"
 	"github.com/daycare-run/sandbox/internal/quota"
 	"github.com/daycare-run/sandbox/internal/sandbox"
@@ -37,7 +37,7 @@ type lab struct {
 	url       string
 	surface   http.Handler
 	facade    *sandboxtest.Lab
-	sandboxes *lasting.Sandboxes
+	sandboxes *persistent.Sandboxes
 	engine    *engine
 	tokens    *access.Tokens
 }
@@ -82,8 +82,8 @@ func newLabWith(t *testing.T, quotas *quota.Ledger, change ...func(*Config)) *la
 	cfg := Config{
 		Service: l.facade.Service, Tokens: l.tokens, Secret: bytes.Repeat([]byte{7}, 32), MaxRequest: 1 << 20,
 		Admit: func(*http.Request) error { return nil }, Life: t.Context(), Log: zerolog.Nop(),
-		Templates: func() map[string]lasting.Template {
-			return map[string]lasting.Template{baseTemplate: {CPUs: 1.5, Memory: 1 << 30}, "node": {CPUs: 2}}
+		Templates: func() map[string]persistent.Template {
+			return map[string]persistent.Template{baseTemplate: {CPUs: 1.5, Memory: 1 << 30}, "node": {CPUs: 2}}
 		},
 	}
 	l.openSandboxes(&cfg)
@@ -105,7 +105,7 @@ func (l *lab) openSandboxes(cfg *Config) {
 	trash := hostfs.NewTrash(func(string, error) {})
 	go trash.Work(l.t.Context())
 	var err error
-	l.sandboxes, err = lasting.Open(lasting.Config{
+	l.sandboxes, err = persistent.Open(persistent.Config{
 		Dir: filepath.Join(l.facade.Dir, "lasting"), Service: l.facade.Service, Executor: l.engine, Trash: trash,
 		Owner: func(name string) (quota.Token, bool) {
 			caller, known := l.tokens.Named(name)
@@ -159,8 +159,8 @@ type box struct {
 // home is the sandbox's on this host.
 func (b *box) home() string { return b.engine.home(b.ID) }
 
-// lasting is the sandbox as the surface has it.
-func (b *box) lasting() *lasting.Sandbox {
+// persistent is the sandbox as the surface has it.
+func (b *box) persistent() *persistent.Sandbox {
 	b.t.Helper()
 	found, err := b.sandboxes.Any(b.ID)
 	if err != nil {

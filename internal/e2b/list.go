@@ -9,7 +9,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/daycare-run/sandbox/internal/lasting"
+	"github.com/daycare-run/sandbox/internal/persistent"
 )
 
 // maxPage is the maximum number of sandboxes on a page.
@@ -37,8 +37,8 @@ func (s *server) list(c controlCall, w http.ResponseWriter, req *http.Request) e
 	if err != nil {
 		return err
 	}
-	all = slices.DeleteFunc(all, func(i lasting.Info) bool { return !f.has(i) })
-	slices.SortFunc(all, func(a, b lasting.Info) int { return f.order(placeOf(a), placeOf(b)) })
+	all = slices.DeleteFunc(all, func(i persistent.Info) bool { return !f.has(i) })
+	slices.SortFunc(all, func(a, b persistent.Info) int { return f.order(placeOf(a), placeOf(b)) })
 	page := []listedBody{}
 	for _, i := range all {
 		if f.from != "" && f.order(placeOf(i), f.from) <= 0 {
@@ -56,7 +56,9 @@ func (s *server) list(c controlCall, w http.ResponseWriter, req *http.Request) e
 }
 
 // placeOf returns a sandbox's place in the order of all, as text that sorts that way.
-func placeOf(i lasting.Info) string { return i.Started.UTC().Format("20060102150405.000000000") + i.ID }
+func placeOf(i persistent.Info) string {
+	return i.Started.UTC().Format("20060102150405.000000000") + i.ID
+}
 
 func (f filter) order(a, b string) int {
 	if f.ascending {
@@ -65,13 +67,13 @@ func (f filter) order(a, b string) int {
 	return strings.Compare(b, a)
 }
 
-func (f filter) behind(i lasting.Info) filter {
+func (f filter) behind(i persistent.Info) filter {
 	f.from = placeOf(i)
 	return f
 }
 
-func (f filter) has(i lasting.Info) bool {
-	if i.State == lasting.StateEnded || len(f.states) > 0 && !slices.Contains(f.states, listed(i).State) {
+func (f filter) has(i persistent.Info) bool {
+	if i.State == persistent.StateEnded || len(f.states) > 0 && !slices.Contains(f.states, listed(i).State) {
 		return false
 	}
 	for key, want := range f.metadata {

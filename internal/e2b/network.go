@@ -8,7 +8,7 @@ import (
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 
-	"github.com/daycare-run/sandbox/internal/lasting"
+	"github.com/daycare-run/sandbox/internal/persistent"
 )
 
 // networkBody is what a client says about a sandbox's network. What is not supported is read so that it can be refused by name.
@@ -25,11 +25,11 @@ type networkBody struct {
 }
 
 // policy reads what a new sandbox may reach, and who may reach it.
-func (s *server) policy(internet *bool, text jsontext.Value) (lasting.Network, note, error) {
+func (s *server) policy(internet *bool, text jsontext.Value) (persistent.Network, note, error) {
 	var written networkBody
 	if given(text) {
 		if err := json.Unmarshal(text, &written, json.RejectUnknownMembers(true)); err != nil {
-			return lasting.Network{}, note{}, named("network", err)
+			return persistent.Network{}, note{}, named("network", err)
 		}
 	}
 	if internet == nil {
@@ -39,7 +39,7 @@ func (s *server) policy(internet *bool, text jsontext.Value) (lasting.Network, n
 	return reach, note{Private: written.Public != nil && !*written.Public}, err
 }
 
-func (s *server) reach(internet *bool, n networkBody) (lasting.Network, error) {
+func (s *server) reach(internet *bool, n networkBody) (persistent.Network, error) {
 	for _, field := range []struct {
 		name, why string
 		value     jsontext.Value
@@ -50,44 +50,44 @@ func (s *server) reach(internet *bool, n networkBody) (lasting.Network, error) {
 		{"httpsPorts", "TLS to ports is not terminated here", n.HTTPSPorts},
 	} {
 		if given(field.value) && string(field.value) != "{}" && string(field.value) != "[]" {
-			return lasting.Network{}, invalid("network.%s is not possible here (%s): leave it out", field.name, field.why)
+			return persistent.Network{}, invalid("network.%s is not possible here (%s): leave it out", field.name, field.why)
 		}
 	}
 	if internet != nil && !*internet {
 		if len(n.AllowOut) > 0 {
-			return lasting.Network{}, invalid("network.allowOut: allow_internet_access is false, so nothing can be allowed: leave one of them out")
+			return persistent.Network{}, invalid("network.allowOut: allow_internet_access is false, so nothing can be allowed: leave one of them out")
 		}
-		return lasting.Network{None: true}, nil
+		return persistent.Network{None: true}, nil
 	}
 	allow, err := readList("allowOut", n.AllowOut)
 	if err != nil {
-		return lasting.Network{}, err
+		return persistent.Network{}, err
 	}
 	deny, err := readList("denyOut", n.DenyOut)
 	if err != nil {
-		return lasting.Network{}, err
+		return persistent.Network{}, err
 	}
 	return s.together(allow, deny, internet, n.AllowOut != nil)
 }
 
 // together returns what both lists leave; given says whether the first was sent. It refuses lists that could not be enforced.
-func (s *server) together(allow, deny reachList, internet *bool, given bool) (lasting.Network, error) {
+func (s *server) together(allow, deny reachList, internet *bool, given bool) (persistent.Network, error) {
 	all, some := allow.all, len(allow.names)+len(allow.ranges) > 0
 	switch {
 	case len(deny.names) > 0 && (all || len(allow.ranges) > 0 || !some && !deny.all):
-		return lasting.Network{}, invalid("network.denyOut: names can be denied only if allowOut lists names, and no addresses, at which they would still be reached: list what may be reached in allowOut, or deny everything with 0.0.0.0/0")
+		return persistent.Network{}, invalid("network.denyOut: names can be denied only if allowOut lists names, and no addresses, at which they would still be reached: list what may be reached in allowOut, or deny everything with 0.0.0.0/0")
 	case len(deny.ranges) > 0 && (all || !some && !given && !deny.all):
-		return lasting.Network{}, invalid("network.denyOut: addresses can be denied only out of a list of what is allowed: give that list in allowOut, or deny everything with 0.0.0.0/0")
+		return persistent.Network{}, invalid("network.denyOut: addresses can be denied only out of a list of what is allowed: give that list in allowOut, or deny everything with 0.0.0.0/0")
 	case all:
-		return lasting.Network{Allow: []string{"*"}}, nil
+		return persistent.Network{Allow: []string{"*"}}, nil
 	case some:
-		return lasting.Network{Allow: allow.names, Deny: deny.names, Addresses: allow.ranges, DenyAddresses: deny.ranges}, nil
+		return persistent.Network{Allow: allow.names, Deny: deny.names, Addresses: allow.ranges, DenyAddresses: deny.ranges}, nil
 	case deny.all, given: // a list is all that may be reached, also an empty one
-		return lasting.Network{}, nil // nothing, until PUT …/network says otherwise
+		return persistent.Network{}, nil // nothing, until PUT …/network says otherwise
 	case s.cfg.Blocked && internet == nil:
-		return lasting.Network{None: true}, nil
+		return persistent.Network{None: true}, nil
 	}
-	return lasting.Network{Allow: []string{"*"}}, nil
+	return persistent.Network{Allow: []string{"*"}}, nil
 }
 
 // reachList is a list of allowOut or denyOut. all says that it contains every address.
@@ -123,7 +123,7 @@ func readList(field string, list []string) (r reachList, err error) {
 }
 
 // network replaces what a sandbox that runs may reach.
-func (s *server) network(_ controlCall, b *lasting.Sandbox, req *http.Request) (int, any, error) {
+func (s *server) network(_ controlCall, b *persistent.Sandbox, req *http.Request) (int, any, error) {
 	var body networkBody
 	if err := read(req, &body); err != nil {
 		return 0, nil, err
@@ -136,7 +136,7 @@ func (s *server) network(_ controlCall, b *lasting.Sandbox, req *http.Request) (
 		return 0, nil, err
 	}
 	if asked.None {
-		asked = lasting.Network{} // its interface stays, and leads nowhere
+		asked = persistent.Network{} // its interface stays, and leads nowhere
 	}
 	return http.StatusNoContent, nil, b.SetNetwork(req.Context(), asked)
 }

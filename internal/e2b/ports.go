@@ -19,7 +19,7 @@ import (
 	"github.com/daycare-run/sandbox/internal/errs"
 	"github.com/daycare-run/sandbox/internal/httplog"
 	"github.com/daycare-run/sandbox/internal/ids"
-	"github.com/daycare-run/sandbox/internal/lasting"
+	"github.com/daycare-run/sandbox/internal/persistent"
 	"github.com/daycare-run/sandbox/internal/quota"
 )
 
@@ -46,13 +46,13 @@ const (
 	maxPortHead  = 256 << 10 // of an answer, in bytes
 )
 
-// note is what this package keeps with a sandbox, besides what lasting knows.
+// note is what this package keeps with a sandbox, besides what persistent knows.
 type note struct {
 	// Private requires the traffic token of whoever calls a port.
 	Private bool `json:"private,omitzero"`
 }
 
-func noteOf(i lasting.Info) (n note) {
+func noteOf(i persistent.Info) (n note) {
 	if len(i.Note) > 0 && json.Unmarshal(i.Note, &n) != nil {
 		n.Private = true // what cannot be read permits nothing
 	}
@@ -167,7 +167,7 @@ func (p *ports) serve(at portHost, w http.ResponseWriter, req *http.Request) {
 }
 
 // admit returns the sandbox, if the request may reach its ports.
-func (p *ports) admit(at portHost, req *http.Request) (*lasting.Sandbox, error) {
+func (p *ports) admit(at portHost, req *http.Request) (*persistent.Sandbox, error) {
 	b, err := p.of.cfg.Sandboxes.Any(at.id)
 	if cerrdefs.IsNotFound(err) && p.of.unknownIDs.Allow() {
 		if err = p.of.known(req.Context(), at.id, err); err == nil {

@@ -9,7 +9,7 @@ import (
 	"github.com/opencontainers/runtime-spec/specs-go"
 
 	"github.com/daycare-run/sandbox/internal/e2b/processpb"
-	"github.com/daycare-run/sandbox/internal/lasting"
+	"github.com/daycare-run/sandbox/internal/persistent"
 )
 
 func (s *server) listProcesses(ctx context.Context, c called, _ *processpb.ListRequest) (*processpb.ListResponse, error) {
@@ -38,7 +38,7 @@ func (s *server) startProcess(ctx context.Context, c called, r *processpb.StartR
 	if config.GetCmd() == "" {
 		return invalid("process.cmd is empty")
 	}
-	command := lasting.Command{
+	command := persistent.Command{
 		Argv: append([]string{config.GetCmd()}, config.GetArgs()...), Env: config.GetEnvs(), Cwd: config.GetCwd(), User: c.user,
 		Stdin: r.Stdin == nil || r.GetStdin(), Tag: r.GetTag(),
 	}
@@ -54,7 +54,7 @@ func (s *server) startProcess(ctx context.Context, c called, r *processpb.StartR
 			return context.DeadlineExceeded
 		}
 	}
-	refused := c.Files().LastingRefusals(c.ID())
+	refused := c.Files().PersistentRefusals(c.ID())
 	defer refused()
 	reader, err := c.Start(ctx, command)
 	if err != nil {
@@ -71,7 +71,7 @@ func (s *server) connectProcess(ctx context.Context, c called, r *processpb.Conn
 	if err != nil {
 		return err
 	}
-	refused := c.Files().LastingRefusals(c.ID())
+	refused := c.Files().PersistentRefusals(c.ID())
 	defer refused()
 	reader, err := c.Follow(ctx, which)
 	if err != nil {
@@ -138,20 +138,20 @@ func (s *server) closeStdin(ctx context.Context, c called, r *processpb.CloseStd
 	return &processpb.CloseStdinResponse{}, c.CloseInput(ctx, which)
 }
 
-func selector(p *processpb.ProcessSelector) (lasting.Selector, error) {
+func selector(p *processpb.ProcessSelector) (persistent.Selector, error) {
 	switch which := p.GetSelector().(type) {
 	case *processpb.ProcessSelector_Pid:
 		if which.Pid == 0 {
-			return lasting.Selector{}, notFound("there is no process with the pid 0")
+			return persistent.Selector{}, notFound("there is no process with the pid 0")
 		}
-		return lasting.Selector{PID: int(which.Pid)}, nil
+		return persistent.Selector{PID: int(which.Pid)}, nil
 	case *processpb.ProcessSelector_Tag:
 		if which.Tag == "" {
-			return lasting.Selector{}, invalid("process.tag is empty")
+			return persistent.Selector{}, invalid("process.tag is empty")
 		}
-		return lasting.Selector{Tag: which.Tag}, nil
+		return persistent.Selector{Tag: which.Tag}, nil
 	}
-	return lasting.Selector{}, invalid("process is missing: give a pid or a tag")
+	return persistent.Selector{}, invalid("process is missing: give a pid or a tag")
 }
 
 // maxSide is the most columns or rows that a terminal's size can have.

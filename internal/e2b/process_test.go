@@ -112,7 +112,7 @@ func TestWhatCouldNotBeReached(t *testing.T) {
 	lab := newLab(t)
 	b, other := lab.create(`{}`), lab.create(`{}`)
 	refuse := func(b *box, name string, port uint16) {
-		lab.facade.Refuse(dockerexec.Spec{Lasting: b.ID}, decisions.Decision{Name: name, Port: port, Via: decisions.TCP, Verdict: decisions.Denied, Reason: "no"})
+		lab.facade.Refuse(dockerexec.Spec{Persistent: b.ID}, decisions.Decision{Name: name, Port: port, Via: decisions.TCP, Verdict: decisions.Denied, Reason: "no"})
 	}
 	refuse(b, "before.org", 0)
 	for code, want := range map[string]string{

@@ -10,7 +10,7 @@ import (
 
 	"github.com/daycare-run/sandbox/internal/access"
 	"github.com/daycare-run/sandbox/internal/errs"
-	"github.com/daycare-run/sandbox/internal/lasting"
+	"github.com/daycare-run/sandbox/internal/persistent"
 )
 
 // Router decides which of several hosts answers a call about a sandbox.
@@ -109,7 +109,7 @@ func (s *server) target(c controlCall, req *http.Request) (string, error) {
 		return said.id, nil
 	case id == "":
 		_, err := s.askedBy(req)
-		return lasting.NewID(), err
+		return persistent.NewID(), err
 	default:
 		_, err := s.cfg.Sandboxes.Find(c.Token, id)
 		if cerrdefs.IsNotFound(err) {
@@ -152,7 +152,7 @@ func (s *server) controlledAt(c controlCall, handle handlerOfControl, w http.Res
 }
 
 // all returns the caller's sandboxes, on all hosts.
-func (s *server) all(ctx context.Context, c controlCall) ([]lasting.Info, error) {
+func (s *server) all(ctx context.Context, c controlCall) ([]persistent.Info, error) {
 	if s.cfg.Cluster == nil {
 		return s.cfg.Sandboxes.List(c.Token), nil
 	}
@@ -161,5 +161,5 @@ func (s *server) all(ctx context.Context, c controlCall) ([]lasting.Info, error)
 		return nil, err
 	}
 	list := s.cfg.Sandboxes.List(c.Token)
-	return slices.DeleteFunc(list, func(i lasting.Info) bool { return !names[i.ID] }), nil
+	return slices.DeleteFunc(list, func(i persistent.Info) bool { return !names[i.ID] }), nil
 }

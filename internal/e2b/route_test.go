@@ -10,7 +10,7 @@ import (
 	"testing"
 
 	"github.com/daycare-run/sandbox/internal/access"
-	"github.com/daycare-run/sandbox/internal/lasting"
+	"github.com/daycare-run/sandbox/internal/persistent"
 	"github.com/daycare-run/sandbox/internal/quota"
 )
 
@@ -40,7 +40,7 @@ func (l *learning) Await(_ context.Context, id string) error {
 func TestWhatHostsSend(t *testing.T) {
 	var sent http.Handler
 	var router asked
-	id := lasting.NewID()
+	id := persistent.NewID()
 	newLab(t, func(c *Config) {
 		anne, _ := c.Tokens.Named("anne")
 		c.Cluster = &Cluster{Router: &asked{}, Sent: &router, SentBy: func(*http.Request) (access.Caller, string, error) { return anne, id, nil }}
@@ -84,7 +84,7 @@ func TestACreateThatIsNotInOrderIsRoutedNowhere(t *testing.T) {
 		}
 	}
 	list := l.sandboxes.All()
-	if !slices.ContainsFunc(list, func(i lasting.Info) bool { return i.Metadata["a"] == "b" }) {
+	if !slices.ContainsFunc(list, func(i persistent.Info) bool { return i.Metadata["a"] == "b" }) {
 		t.Errorf("what was asked for is not there: %+v", list)
 	}
 }
@@ -92,9 +92,9 @@ func TestACreateThatIsNotInOrderIsRoutedNowhere(t *testing.T) {
 // A sandbox of which another host has just recorded something is found by its ports, and by what its token has signed.
 func TestWhatAnotherHostHasJustRecorded(t *testing.T) {
 	var l portLab
-	called, signed := lasting.NewID(), lasting.NewID()
+	called, signed := persistent.NewID(), persistent.NewID()
 	learn := func(id string) {
-		if _, err := l.sandboxes.Create(t.Context(), quota.Token{Name: "anne"}, lasting.Create{ID: id}); err != nil {
+		if _, err := l.sandboxes.Create(t.Context(), quota.Token{Name: "anne"}, persistent.Create{ID: id}); err != nil {
 			t.Error(err)
 		}
 	}

@@ -10,12 +10,12 @@ import (
 	"time"
 
 	"github.com/daycare-run/sandbox/internal/errs"
-	"github.com/daycare-run/sandbox/internal/lasting"
+	"github.com/daycare-run/sandbox/internal/persistent"
 )
 
 // byTokenOrSignature also accepts a signature that was made with a sandbox's token, for one operation on one
 // path as one user. Only the routes of /files accept it, and they read path and user from where it does.
-func (s *server) byTokenOrSignature(req *http.Request) (*lasting.Sandbox, string, error) {
+func (s *server) byTokenOrSignature(req *http.Request) (*persistent.Sandbox, string, error) {
 	query := req.URL.Query()
 	if !query.Has("signature") {
 		if _, sent := sentBy(req.Context()); !sent && req.Header.Get(sandboxHeader) == "" {
@@ -33,7 +33,7 @@ func (s *server) byTokenOrSignature(req *http.Request) (*lasting.Sandbox, string
 
 // signed returns the sandbox whose token has signed a request for /files. No header names it. The errors are in
 // E2B's words, which tests of clients hold on to.
-func (s *server) signed(req *http.Request) (*lasting.Sandbox, error) {
+func (s *server) signed(req *http.Request) (*persistent.Sandbox, error) {
 	query := req.URL.Query()
 	operation := "read"
 	if req.Method == http.MethodPost {

@@ -15,7 +15,7 @@ import (
 	"github.com/daycare-run/sandbox/internal/e2b/processpb"
 	"github.com/daycare-run/sandbox/internal/egress/decisions"
 	"github.com/daycare-run/sandbox/internal/hints"
-	"github.com/daycare-run/sandbox/internal/lasting"
+	"github.com/daycare-run/sandbox/internal/persistent"
 )
 
 // errQuiet says that nothing has come for as long as the client is willing to wait.
@@ -28,7 +28,7 @@ const lastBytes = 4 << 10
 type refusals func() (lines []decisions.Summary, more int)
 
 // follow sends what a command of c's sandbox does, until the command or the call ends.
-func follow(ctx context.Context, reader *lasting.Reader, c called, refused refusals, send func(*processpb.ProcessEvent) error) error {
+func follow(ctx context.Context, reader *persistent.Reader, c called, refused refusals, send func(*processpb.ProcessEvent) error) error {
 	var last [2][]byte // of each stream: the one may be told long after the other
 	start := &processpb.ProcessEvent_StartEvent{Pid: uint32(reader.PID())}
 	if err := send(&processpb.ProcessEvent{Event: &processpb.ProcessEvent_Start{Start: start}}); err != nil {
@@ -62,7 +62,7 @@ func follow(ctx context.Context, reader *lasting.Reader, c called, refused refus
 }
 
 // next returns the next event, or errQuiet if none comes within keepalive.
-func next(ctx context.Context, reader *lasting.Reader, keepalive time.Duration) (lasting.Event, error) {
+func next(ctx context.Context, reader *persistent.Reader, keepalive time.Duration) (persistent.Event, error) {
 	waiting, cancel := context.WithTimeoutCause(ctx, keepalive, errQuiet)
 	defer cancel()
 	event, err := reader.Next(waiting)
@@ -75,7 +75,7 @@ func next(ctx context.Context, reader *lasting.Reader, keepalive time.Duration) 
 	return event, err
 }
 
-func output(e lasting.Event, terminal bool) *processpb.ProcessEvent_DataEvent {
+func output(e persistent.Event, terminal bool) *processpb.ProcessEvent_DataEvent {
 	switch {
 	case terminal:
 		return &processpb.ProcessEvent_DataEvent{Output: &processpb.ProcessEvent_DataEvent_Pty{Pty: e.Data}}
@@ -86,7 +86,7 @@ func output(e lasting.Event, terminal bool) *processpb.ProcessEvent_DataEvent {
 }
 
 // sendEnd reports how a command ended, in the words of Go's os/exec, which E2B's clients know.
-func sendEnd(end lasting.End, refused refusals, send func(*processpb.ProcessEvent) error) error {
+func sendEnd(end persistent.End, refused refusals, send func(*processpb.ProcessEvent) error) error {
 	if end.TimedOut {
 		return fmt.Errorf("the command was ended by its timeout%s: %w", more(end, refused), context.DeadlineExceeded)
 	}
@@ -108,7 +108,7 @@ func sendEnd(end lasting.End, refused refusals, send func(*processpb.ProcessEven
 const maxNames = 5
 
 // more returns what else there is to say about a command that failed.
-func more(end lasting.End, refused refusals) (text string) {
+func more(end persistent.End, refused refusals) (text string) {
 	lines, further := refused()
 	var names []string
 	for _, line := range lines {
@@ -136,7 +136,7 @@ func more(end lasting.End, refused refusals) (text string) {
 	return text
 }
 
-func signalText(end lasting.End) string {
+func signalText(end persistent.End) string {
 	if name := unix.SignalName(end.Signal); name == "" {
 		return fmt.Sprintf("signal %d", int(end.Signal)) // a real-time one
 	}

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/daycare-run/sandbox/internal/lasting"
+	"github.com/daycare-run/sandbox/internal/persistent"
 	"github.com/daycare-run/sandbox/internal/plan"
 )
 
@@ -42,10 +42,10 @@ type templateBody struct {
 }
 
 // templates returns all templates, the base among them, by name.
-func (s *server) templates() map[string]lasting.Template {
+func (s *server) templates() map[string]persistent.Template {
 	all := maps.Clone(s.cfg.Templates())
 	if all == nil {
-		all = map[string]lasting.Template{}
+		all = map[string]persistent.Template{}
 	}
 	base := all[baseTemplate]
 	base.Name = baseTemplate
@@ -62,7 +62,7 @@ func (s *server) listTemplates(_ controlCall, w http.ResponseWriter, req *http.R
 			TemplateID: name, Names: []string{name}, Aliases: []string{name}, BuildID: noBuild, BuildStatus: "ready", BuildCount: 1,
 			EnvdVersion: envdVersion, CreatedAt: s.since, UpdatedAt: s.since,
 		}
-		limits, err := s.cfg.Service.LastingLimits(req.Context(), plan.Lasting{Image: t.Image, CPUs: t.CPUs, Memory: t.Memory})
+		limits, err := s.cfg.Service.PersistentLimits(req.Context(), plan.Persistent{Image: t.Image, CPUs: t.CPUs, Memory: t.Memory})
 		if err != nil {
 			told.BuildStatus = "error"
 		}
@@ -74,7 +74,7 @@ func (s *server) listTemplates(_ controlCall, w http.ResponseWriter, req *http.R
 }
 
 // named returns the template of a name, with or without the one tag that each has.
-func (s *server) named(name string) (lasting.Template, error) {
+func (s *server) named(name string) (persistent.Template, error) {
 	bare := strings.TrimSuffix(name, ":"+defaultTag)
 	t, known := s.templates()[bare]
 	if !known {

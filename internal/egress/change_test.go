@@ -19,7 +19,7 @@ func TestChange(t *testing.T) {
 	s := &stack{owner: &Egress{}, table: none{}, gateway: &gatewayLink{}}
 	s.endpoints.init(dockerexec.Network{Subnet: netip.MustParsePrefix("10.1.2.0/28"), Gateway: netip.MustParseAddr("10.1.2.1")})
 	spec := func(id string, domains ...string) dockerexec.Spec {
-		return dockerexec.Spec{User: "u", Lasting: id, Egress: dockerexec.Egress{Profile: "isolated", Domains: domains}}
+		return dockerexec.Spec{User: "u", Persistent: id, Egress: dockerexec.Egress{Profile: "isolated", Domains: domains}}
 	}
 	addr, err := s.add(spec("s1"), 1)
 	if err != nil {
@@ -87,7 +87,7 @@ func TestNamesThatShareAnAddress(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &stack{owner: &Egress{}, endpoints: *testEndpoints("10.1.2.0/28"), table: none{}, gateway: &gatewayLink{}}
 		spec := testSpec("u", "a.example", "b.example")
-		spec.Lasting = "s1"
+		spec.Persistent = "s1"
 		addr, err := s.add(spec, 1)
 		must(t, err)
 		ep, shared := s.endpoints.at(addr), netip.MustParseAddr("192.0.2.1")
@@ -138,7 +138,7 @@ func TestAChangeThatFailsHalfWay(t *testing.T) {
 	// No interface is found here, so that nothing gets as far as the gateway.
 	s := &stack{owner: &Egress{}, endpoints: *testEndpoints("10.1.2.0/28"), table: table, gateway: &gatewayLink{interfaces: &interfaces{}}}
 	to := testSpec("u", "*")
-	to.Lasting = "s1"
+	to.Persistent = "s1"
 	addr, err := s.add(to, 1)
 	must(t, err)
 	first := s.endpoints.at(addr)
@@ -172,7 +172,7 @@ func TestAChangeWhileAContainerIsBound(t *testing.T) {
 		table := overtaken{}
 		s := &stack{owner: &Egress{interfaces: &interfaces{}}, endpoints: *testEndpoints("10.1.2.0/28"), table: none{}, gateway: &gatewayLink{interfaces: &interfaces{}}}
 		before := testSpec("u", "*")
-		before.Lasting = "s1"
+		before.Persistent = "s1"
 		addr, err := s.add(before, 1)
 		must(t, err)
 		after := before

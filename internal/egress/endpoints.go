@@ -68,7 +68,7 @@ func (r *reach) under(names []string, addr netip.Addr) (name string, ok bool) {
 // newEndpoint makes an endpoint of what a Spec may reach. The Spec may have come from a container's labels.
 func newEndpoint(spec dockerexec.Spec) (*endpoint, error) {
 	ep := &endpoint{user: spec.User, container: spec.ContainerName(), field: "allowedDomains", binding: make(binding, 1), done: make(chan struct{})}
-	if spec.Lasting != "" {
+	if spec.Persistent != "" {
 		ep.field = "allowOut"
 	}
 	reach := &reach{}
@@ -101,7 +101,7 @@ func (ep *endpoint) User() string { return ep.user }
 // Allows reports whether the container may connect to a name.
 func (ep *endpoint) Allows(name string) bool { return ep.dns.Allows(name) }
 
-// Field returns where the names that it may reach are listed: a sandbox that lasts has E2B's words, and the settings files of
+// Field returns where the names that it may reach are listed: a persistent sandbox has E2B's words, and the settings files of
 // the wrapper have the API's.
 func (ep *endpoint) Field() string { return ep.field }
 

@@ -76,7 +76,7 @@ func (f *fakePool) Bind(_ context.Context, class string, leave int, a quota.Acco
 	return f.planner.GiveHome(list[0].User, a.User)
 }
 
-func (f *fakePool) BindLasting(ctx context.Context, class string, leave int, user string, egress dockerexec.Egress) error {
+func (f *fakePool) BindPersistent(ctx context.Context, class string, leave int, user string, egress dockerexec.Egress) error {
 	return f.Bind(ctx, class, leave, quota.Account{User: user}, egress)
 }
 
@@ -88,7 +88,7 @@ func newPool(t *testing.T, size, most int) (*Service, *Pool, *fakePool) {
 	cfg := testConfig()
 	cfg.Decisions = decisions.New(100)
 	fake := &fakePool{planner: planner.Files(), waits: map[string][]dockerexec.Spec{}, specs: map[string]dockerexec.Spec{}, bound: map[string]string{}}
-	pool := OpenPool(filepath.Join(root, "pool", "classes.json"), PoolConfig{Size: size, Max: most, Lasting: []plan.Lasting{{}, {CPUs: 0.5}, {Image: "theirs"}}}, planner, fake, cfg.Quotas, nil, zerolog.Nop())
+	pool := OpenPool(filepath.Join(root, "pool", "classes.json"), PoolConfig{Size: size, Max: most, Persistent: []plan.Persistent{{}, {CPUs: 0.5}, {Image: "theirs"}}}, planner, fake, cfg.Quotas, nil, zerolog.Nop())
 	executor := &fakeExecutor{t: t, run: func(dockerexec.Spec, dockerexec.Command, session.Output) (dockerexec.Result, error) {
 		return dockerexec.Result{}, nil
 	}}

@@ -41,21 +41,21 @@ func TestACallIsDecidedOnceAndPlannedOnce(t *testing.T) {
 	exec := func(user string) func() error {
 		return func() error { return first(t, s, user, Registration{}, Request{Confinement: workspace}) }
 	}
-	lasting := func(id string) func() error {
+	persistent := func(id string) func() error {
 		return func() error {
 			if _, _, err := s.Put(id, Registration{UserID: id}); err != nil {
 				return err
 			}
-			_, _, err := s.PlanLasting(t.Context(), id, plan.Lasting{NoNetwork: true}, true)
+			_, _, err := s.PlanPersistent(t.Context(), id, plan.Persistent{NoNetwork: true}, true)
 			return err
 		}
 	}
 	counts("a first call", exec("one"))
 	counts("another call", exec("one"))
-	counts("a sandbox that lasts", lasting("box-1"))
+	counts("a persistent sandbox", persistent("box-1"))
 	pool.fillNow(t)
 	counts("a first call from the pool", exec("two"))
-	counts("a sandbox that lasts from the pool", lasting("box-2"))
+	counts("a persistent sandbox from the pool", persistent("box-2"))
 	if got := pool.Stats(); got.Asked[poolHit] != 2 {
 		t.Errorf("not from the pool: %+v", got)
 	}

@@ -23,8 +23,8 @@ type PoolConfig struct {
 	Size, Max int
 	// MinFreeMemory is how many bytes of memory the host must have available for more to be made.
 	MinFreeMemory int64
-	// Lasting are what sandboxes that last are made of now. No containers wait for other kinds of them.
-	Lasting []plan.Lasting
+	// Persistent are what sandboxes that last are made of now. No containers wait for other kinds of them.
+	Persistent []plan.Persistent
 }
 
 // poolExecutor makes the pool's containers and gives them to users. *dockerexec.Executor is one.
@@ -33,7 +33,7 @@ type poolExecutor interface {
 	Stocked() (all map[string]int, ready int)
 	Trim(most map[string]int)
 	Bind(ctx context.Context, class string, leave int, a quota.Account, egress dockerexec.Egress) error
-	BindLasting(ctx context.Context, class string, leave int, user string, egress dockerexec.Egress) error
+	BindPersistent(ctx context.Context, class string, leave int, user string, egress dockerexec.Egress) error
 	DropPooled(user string) error
 	NewPoolUser() (string, error)
 }
@@ -164,7 +164,7 @@ func (p *Pool) Stats() PoolStats {
 	return s
 }
 
-// bind gives a user who has no folder one of the pool's, with the container that has it. shape is that of a sandbox that lasts;
+// bind gives a user who has no folder one of the pool's, with the container that has it. shape is that of a persistent sandbox;
 // nil for calls. Nothing depends on bind: whoever asked continues as always, and finds the container by its Spec or makes one.
 func (p *Pool) bind(ctx context.Context, c plan.Decided, shape *plan.Shape, token quota.Token) (hit bool) {
 	if p == nil || p.size() == 0 {
@@ -211,7 +211,7 @@ func (p *Pool) bindOnce(ctx context.Context, c plan.Decided, shape *plan.Shape, 
 func (p *Pool) take(ctx context.Context, class keyedClass, c plan.Decided, token quota.Token) error {
 	user, leave := c.User.String(), p.toLeave(share{class.key, token.Name})
 	if class.Lasts {
-		return p.executor.BindLasting(ctx, class.key, leave, user, c.Egress)
+		return p.executor.BindPersistent(ctx, class.key, leave, user, c.Egress)
 	}
 	return p.executor.Bind(ctx, class.key, leave, quota.Account{User: user, Token: token}, c.Egress)
 }

@@ -288,7 +288,7 @@ func restrictions(denied ...string) plan.Restrictions {
 // kept for one is what the next one's plan asks for.
 func TestPoolOfSandboxesThatLast(t *testing.T) {
 	s, pool, fake := newPool(t, 1, 7)
-	kinds := []plan.Lasting{{NoNetwork: true}, {NoNetwork: true, CPUs: 0.5}, {Allow: []string{"a.example"}}, {Allow: []string{"*"}}}
+	kinds := []plan.Persistent{{NoNetwork: true}, {NoNetwork: true, CPUs: 0.5}, {Allow: []string{"a.example"}}, {Allow: []string{"*"}}}
 	come := func(n int) {
 		for i, kind := range kinds {
 			id := fmt.Sprintf("box-%d-%d", n, i)
@@ -296,8 +296,8 @@ func TestPoolOfSandboxesThatLast(t *testing.T) {
 				t.Fatal(err)
 			}
 			kind.Env = []map[string]string{{"OF": id}} // which is no part of its container
-			spec, env, err := s.PlanLasting(t.Context(), id, kind, true)
-			if err != nil || env["OF"] != id || spec.Lasting != id {
+			spec, env, err := s.PlanPersistent(t.Context(), id, kind, true)
+			if err != nil || env["OF"] != id || spec.Persistent != id {
 				t.Fatalf("%+v, %v, %v", spec, env, err)
 			}
 			waited, is := fake.specs[fake.bound[id]]
@@ -307,7 +307,7 @@ func TestPoolOfSandboxesThatLast(t *testing.T) {
 			if !is {
 				continue
 			}
-			waited.User, waited.Lasting, waited.SpoolDir, waited.Egress = spec.User, spec.Lasting, spec.SpoolDir, spec.Egress
+			waited.User, waited.Persistent, waited.SpoolDir, waited.Egress = spec.User, spec.Persistent, spec.SpoolDir, spec.Egress
 			waited.Mounts[0].Source = spec.Mounts[0].Source
 			if waited.Fingerprint() != spec.Fingerprint() {
 				t.Errorf("what waited: %+v\nwhat is asked for: %+v", waited, spec)
@@ -341,13 +341,13 @@ func TestPoolOfAnImageThatChanges(t *testing.T) {
 	platform := plantest.Platform(t)
 	platform.FindOther = func(context.Context, string) (images.Image, error) { return images.Image{ID: image}, fault }
 	pool.planner.Platforms().Use(platform)
-	kind := plan.Lasting{Image: "theirs", NoNetwork: true}
+	kind := plan.Persistent{Image: "theirs", NoNetwork: true}
 	come := func(id string) {
 		t.Helper()
 		if _, _, err := s.Put(id, Registration{UserID: id}); err != nil {
 			t.Fatal(err)
 		}
-		if _, _, err := s.PlanLasting(t.Context(), id, kind, true); err != nil {
+		if _, _, err := s.PlanPersistent(t.Context(), id, kind, true); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -390,7 +390,7 @@ func TestPoolOfAnImageThatChanges(t *testing.T) {
 	fault = nil
 	come("third")
 	pool.fillNow(t)
-	pool.Use(PoolConfig{Size: 1, Max: 7, Lasting: []plan.Lasting{{}}})
+	pool.Use(PoolConfig{Size: 1, Max: 7, Persistent: []plan.Persistent{{}}})
 	pool.fillNow(t)
 	if got := waits(); len(got) != 0 {
 		t.Errorf("of no template: %s", got)
@@ -414,7 +414,7 @@ func TestPoolIsSharedByTokens(t *testing.T) {
 			if _, _, err := scoped.Put(id, Registration{UserID: id}); err != nil {
 				t.Fatal(err)
 			}
-			if _, _, err := scoped.PlanLasting(t.Context(), id, plan.Lasting{NoNetwork: true}, true); err != nil {
+			if _, _, err := scoped.PlanPersistent(t.Context(), id, plan.Persistent{NoNetwork: true}, true); err != nil {
 				t.Fatal(err)
 			}
 			return fake.bound[id] != ""

@@ -41,7 +41,7 @@ type keyedClass struct {
 	key string
 }
 
-// classOf returns the class of a call, or of a sandbox that lasts if shape is not nil. ok is false for those without a class:
+// classOf returns the class of a call, or of a persistent sandbox if shape is not nil. ok is false for those without a class:
 // they see anything from outside the home, are of apps, or see less than others; or no more are made in that shape.
 func (p *Pool) classOf(ctx context.Context, c plan.Decided, shape *plan.Shape) (class keyedClass, ok bool) {
 	if len(c.Mounts) > 0 || c.SkillsDir != "" || c.AppID != "" || len(c.Subject.AppRoots) > 0 || len(c.DenyRead)+len(c.DenyWrite) > 0 || c.Decision.Events {
@@ -86,12 +86,12 @@ func (p *Pool) keyOf(ctx context.Context, class poolClass, decision policy.Decis
 	if !class.Lasts {
 		return class.key(decision), nil
 	}
-	platform, err := p.planner.LastingPlatform(ctx, class.Shape)
-	return class.lastingKey(decision, platform), err
+	platform, err := p.planner.PersistentPlatform(ctx, class.Shape)
+	return class.persistentKey(decision, platform), err
 }
 
-// lastingKey is key for a class of sandboxes that last.
-func (class poolClass) lastingKey(decision policy.Decision, p plan.Platform) string {
+// persistentKey is key for a class of sandboxes that last.
+func (class poolClass) persistentKey(decision policy.Decision, p plan.Platform) string {
 	return class.key(decision) + " " + string(dockerexec.Spec{Platform: p.Platform, Root: class.Shape.Root}.Fingerprint())
 }
 
@@ -176,7 +176,7 @@ func (p *Pool) pooledSpec(ctx context.Context, class keyedClass, user string) (d
 	}
 	var made plan.Plan
 	if class.Lasts {
-		made, err = p.planner.PlanLasting(ctx, c, user, class.Shape)
+		made, err = p.planner.PlanPersistent(ctx, c, user, class.Shape)
 	} else {
 		made, err = p.planner.Plan(ctx, c, false)
 	}

@@ -1,4 +1,4 @@
-// Package control is the protocol between the service and the agent of a lasting container, in frames of package wire.
+// Package control is the protocol between the service and the agent of a persistent container, in frames of package wire.
 //
 // That agent is the container's first process: it has the commands, and listens at SocketPath. For each connection the
 // service starts another process, a bridge, which hands its stdin and stdout over at that socket. So commands need no
@@ -23,7 +23,7 @@ import (
 	"github.com/daycare-run/sandbox/internal/agent/wire"
 )
 
-// Version is raised with every change that the other end could not understand: a lasting container keeps the agent
+// Version is raised with every change that the other end could not understand: a persistent container keeps the agent
 // that it was made with.
 const Version = 1
 
@@ -33,7 +33,7 @@ const (
 	SocketPath = SocketDir + "/agent"
 )
 
-// The bounds of a lasting container.
+// The bounds of a persistent container.
 const (
 	// MaxCommands is how many commands it runs at a time.
 	MaxCommands = 200

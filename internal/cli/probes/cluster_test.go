@@ -267,7 +267,7 @@ func TestExpiryOfSeveralAuthorities(t *testing.T) {
 		t.Fatal(err)
 	}
 	caFile := filepath.Join(dir, forward.AuthorityFile)
-	lasting, err := os.ReadFile(caFile)
+	persistent, err := os.ReadFile(caFile)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -281,7 +281,7 @@ func TestExpiryOfSeveralAuthorities(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(caFile, append(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), lasting...), 0o600); err != nil {
+	if err := os.WriteFile(caFile, append(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), persistent...), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	host := config.Cluster{

@@ -52,10 +52,10 @@ func read(req *http.Request) (a about, _ error) {
 const E2B = "e2b"
 
 // recordsOf has, by wire, the kind of the records that the calls are about.
-var recordsOf = map[string]string{"": "sandboxes", E2B: Lasting}
+var recordsOf = map[string]string{"": "sandboxes", E2B: Persistent}
 
-// Lasting is the kind of the records of lasting sandboxes.
-const Lasting = "lasting"
+// Persistent is the kind of the records of persistent sandboxes.
+const Persistent = "lasting"
 
 // Received returns a call that another host has sent, as it came to that host, and its wire.
 func Received(req *http.Request) (_ *http.Request, wire string) {

@@ -3,7 +3,7 @@
 //
 // A Membership is what the service's parts are made with: the lease, the seats and the shared records. A Member begins
 // with those parts, and runs. membership.go has the first, member.go the second; records.go has the shared records,
-// lasting.go those that are sealed, users.go finds hosts for users, fence.go follows leases and lost hosts, same.go
+// persistent.go those that are sealed, users.go finds hosts for users, fence.go follows leases and lost hosts, same.go
 // compares settings.
 package member
 
@@ -19,7 +19,7 @@ import (
 	"github.com/daycare-run/sandbox/api/types"
 	"github.com/daycare-run/sandbox/dockerexec"
 	"github.com/daycare-run/sandbox/internal/cluster/forward"
-	"github.com/daycare-run/sandbox/internal/lasting"
+	"github.com/daycare-run/sandbox/internal/persistent"
 	"github.com/daycare-run/sandbox/internal/process"
 	"github.com/daycare-run/sandbox/internal/registry"
 	"github.com/daycare-run/sandbox/internal/sandbox"
@@ -31,12 +31,12 @@ type Parts struct {
 	Docker interface {
 		Ping(context.Context) (dockertypes.Ping, error)
 	}
-	Executor  *dockerexec.Executor
-	Registry  *registry.Registry
-	Runner    *workload.Runner
-	Processes *process.Manager
-	Service   *sandbox.Service
-	Lasting   *lasting.Sandboxes
+	Executor   *dockerexec.Executor
+	Registry   *registry.Registry
+	Runner     *workload.Runner
+	Processes  *process.Manager
+	Service    *sandbox.Service
+	Persistent *persistent.Sandboxes
 }
 
 // Member is this host in its cluster. It is safe for concurrent use.
@@ -75,7 +75,7 @@ func (m *Member) start(ctx context.Context) {
 		}
 	})
 	m.cluster.Keep("processes", m.applyProcess)
-	m.cluster.Keep(forward.Lasting, m.applyLasting)
+	m.cluster.Keep(forward.Persistent, m.applyPersistent)
 	first := make(chan struct{})
 	ends := []func(){inBackground(ctx, func(ctx context.Context) { m.cluster.Run(ctx, first) })}
 	select {
@@ -108,7 +108,7 @@ func (m *Member) Take(user string) error {
 	if err := m.parts.Processes.Adopt(user); err != nil {
 		return err
 	}
-	return m.adoptLasting(user)
+	return m.adoptPersistent(user)
 }
 
 // Release ends everything of a user's that runs on this host. It implements forward.Local.
@@ -118,7 +118,7 @@ func (m *Member) Release(ctx context.Context, user string) error {
 	if err := m.parts.Processes.Release(ctx, user); err != nil {
 		return err
 	}
-	if err := m.parts.Lasting.Release(ctx, user); err != nil {
+	if err := m.parts.Persistent.Release(ctx, user); err != nil {
 		return err
 	}
 	return m.parts.Executor.Leave(ctx, user)
@@ -127,7 +127,7 @@ func (m *Member) Release(ctx context.Context, user string) error {
 // Busy reports whether a user has something on this host that no other host would start again. It implements
 // forward.Local.
 func (m *Member) Busy(user string) bool {
-	return m.parts.Processes.Busy(user) || m.parts.Lasting.Busy(user)
+	return m.parts.Processes.Busy(user) || m.parts.Persistent.Busy(user)
 }
 
 // List returns the hosts of the cluster for callers.

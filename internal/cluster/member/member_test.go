@@ -17,7 +17,7 @@ import (
 	"github.com/daycare-run/sandbox/internal/cluster/etcdtest"
 	"github.com/daycare-run/sandbox/internal/cluster/fence"
 	"github.com/daycare-run/sandbox/internal/cluster/forward"
-	"github.com/daycare-run/sandbox/internal/lasting"
+	"github.com/daycare-run/sandbox/internal/persistent"
 	"github.com/daycare-run/sandbox/internal/sandboxtest"
 )
 
@@ -32,11 +32,11 @@ func oneHost(t *testing.T, release func(user string)) (_ *Member, etcd *cluster.
 		log:     log,
 	}
 	service := sandboxtest.New(t, sandboxtest.Options{})
-	sandboxes, err := lasting.Open(lasting.Config{Shared: joined.Lasting(), Service: service, Log: log})
+	sandboxes, err := persistent.Open(persistent.Config{Shared: joined.Persistent(), Service: service, Log: log})
 	if err != nil {
 		t.Fatal(err)
 	}
-	m := newMember(joined, Parts{Service: service, Lasting: sandboxes})
+	m := newMember(joined, Parts{Service: service, Persistent: sandboxes})
 	m.router = forward.New(forward.Config{Cluster: m.cluster, Local: released{m, release}, Log: log})
 	first := make(chan struct{})
 	t.Cleanup(inBackground(context.Background(), func(ctx context.Context) { m.cluster.Run(ctx, first) }))
@@ -79,11 +79,11 @@ func TestWhoIsGivenUpSlowlyHoldsUpNobody(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	m.parts.Lasting.Abandon("slow")
+	m.parts.Persistent.Abandon("slow")
 	defer inBackground(t.Context(), m.tendUsers)()
 	defer close(let)
 	<-slow
-	m.parts.Lasting.Abandon("ended")
+	m.parts.Persistent.Abandon("ended")
 	m.mu.Lock()
 	m.wanted["bob"] = map[string]bool{"p": true}
 	m.mu.Unlock()

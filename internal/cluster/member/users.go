@@ -42,7 +42,7 @@ func (m *Member) unheld() []string {
 	m.mu.Lock()
 	wanted := slices.Collect(maps.Keys(m.wanted))
 	m.mu.Unlock()
-	wanted = append(wanted, m.parts.Lasting.Due()...)
+	wanted = append(wanted, m.parts.Persistent.Due()...)
 	return slices.DeleteFunc(wanted, func(user string) bool {
 		_, held := m.cluster.Seat(user)
 		return held
@@ -94,7 +94,7 @@ func (m *Member) dropEnded(ctx context.Context) {
 	turns.SetLimit(givenAtOnce)
 	defer func() { _ = turns.Wait() }()
 	for ; ctx.Err() == nil; cluster.Wait(ctx, tendEvery) {
-		m.parts.Lasting.Leave(turns.Go, func(id string) error {
+		m.parts.Persistent.Leave(turns.Go, func(id string) error {
 			ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 			defer cancel()
 			err := m.router.Drop(ctx, id, func() bool { return m.parts.Service.HasSandbox(id) })

@@ -1,0 +1,152 @@
+package dockerexec
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	cerrdefs "github.com/containerd/errdefs"
+
+	"github.com/daycare-run/sandbox/dockerexec/life"
+	"github.com/daycare-run/sandbox/dockerexec/session"
+	"github.com/daycare-run/sandbox/internal/agent/control"
+	"github.com/daycare-run/sandbox/internal/cgroup"
+	"github.com/daycare-run/sandbox/internal/quota"
+)
+
+// A persistent container is made, found and ended like that of a process, and only on request: it is never idle, and
+// never stale. Its first program has its commands (package control), so these keep running without the service.
+// InspectProcess, PauseProcess, ResumeProcess, RemoveProcess and DialProcess are for it, too.
+
+// StartPersistent makes the Spec's container, unless BindPersistent has, and waits until it takes commands; it is started in
+// the token's turn. After an error nothing is left of it.
+func (p *detached) StartPersistent(ctx context.Context, spec Spec, token quota.Token) (ProcessContainer, error) {
+	if bound, is, err := p.boundPersistent(ctx, spec); is || err != nil {
+		return bound, err
+	}
+	return p.startAlone(ctx, spec, token, "sandbox")
+}
+
+// Persistent lists this instance's persistent containers, including those that have ended, without those in the pool. Those that run can
+// be used then.
+func (p *detached) Persistent(ctx context.Context) ([]ProcessContainer, error) {
+	if err := p.reconcileOnce(ctx); err != nil {
+		return nil, err
+	}
+	list, err := p.listAlone(ctx, labelPersistent)
+	return slices.DeleteFunc(list, func(p ProcessContainer) bool { return p.Spec.IsPooled() }), err
+}
+
+// AskPersistent opens a stream for one control.Request to a persistent container. The error is errdefs.ErrNotFound if the
+// container does not run, and ErrPaused if it was paused on request.
+func (h *host) AskPersistent(ctx context.Context, id string) (control.Stream, error) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	defer context.AfterFunc(h.ctx, func() { cancel(context.Cause(h.ctx)) })()
+	c := h.runningDetached(id)
+	if c == nil {
+		return nil, fmt.Errorf("the sandbox does not run: %w", cerrdefs.ErrNotFound)
+	}
+	done, err := c.Use(ctx)
+	if errors.Is(err, life.ErrLeft) {
+		return nil, fmt.Errorf("the sandbox does not run: %w", cerrdefs.ErrNotFound)
+	}
+	if err != nil {
+		return nil, h.explain(err)
+	}
+	defer done()
+	agent, err := h.agentOf(ctx, c, &c.asks, session.Bridge)
+	if err != nil {
+		return nil, h.explain(err)
+	}
+	stream, err := agent.Ask(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("cannot reach the sandbox's commands: %w", err)
+	}
+	return stream, nil
+}
+
+// PersistentRuns reports whether a persistent container is there, paused or not. Until what runs was compared with Docker for the first
+// time, none is known to be gone.
+func (p *detached) PersistentRuns(id string) bool {
+	return !p.reconciled.Load() || p.runningDetached(id) != nil
+}
+
+// persistentEgress returns what a container that was found may reach: what its sandbox's record says, or nothing without one.
+func (h *host) persistentEgress(spec Spec) *Egress {
+	if h.cfg.PersistentEgress != nil {
+		if reach, known := h.cfg.PersistentEgress(spec.Persistent); known && reach.Profile == spec.Egress.Profile {
+			return &reach
+		}
+	}
+	return &Egress{Profile: spec.Egress.Profile, Domains: []string{}, Denied: []string{}}
+}
+
+// SetEgress changes what a persistent container may reach from now on. Its Spec names the network, and what may pass
+// there can be changed; the caller keeps a record of it, for Config.PersistentEgress. The error is
+// errdefs.ErrFailedPrecondition if the container has no network, or another one.
+func (p *detached) SetEgress(ctx context.Context, id string, reach Egress) error {
+	c := p.runningDetached(id)
+	switch {
+	case c == nil:
+		return fmt.Errorf("the sandbox does not run: %w", cerrdefs.ErrNotFound)
+	case c.spec.Egress.Profile == "" || reach.Profile != c.spec.Egress.Profile:
+		return fmt.Errorf("the sandbox was made without a network, or with another one, which cannot be changed: make another sandbox: %w", cerrdefs.ErrFailedPrecondition)
+	}
+	endpoint, err := p.endpoint(ctx, c)
+	if err != nil {
+		return p.engine.Explain(err)
+	}
+	endpoint.Spec.Egress = reach
+	if err := p.cfg.Networks.Change(endpoint); err != nil {
+		return err
+	}
+	c.reach.Store(&reach)
+	return nil
+}
+
+// PersistentUsage asks the engine what a container uses.
+func (h *host) PersistentUsage(ctx context.Context, id string) (cgroup.Usage, error) {
+	usage, err := h.engine.Usage(ctx, id)
+	if err != nil {
+		err = h.engine.Explain(err)
+	}
+	return usage, err
+}
+
+// Containers that run without the service are never idle, so they are paused and resumed only on request. While
+// paused, they cannot be used. Only a signal resumes one all the same, because its sender wants it to end.
+
+// PauseProcess pauses the container of a process, or a persistent one, until ResumeProcess. Connections to its ports end.
+// The error is errdefs.ErrNotFound if the container has ended.
+func (p *detached) PauseProcess(ctx context.Context, id string) error {
+	c := p.runningDetached(id)
+	err := life.ErrLeft
+	if c != nil {
+		err = c.Pause(ctx)
+	}
+	if errors.Is(err, life.ErrLeft) {
+		return fmt.Errorf("cannot pause the process: it does not run: %w", cerrdefs.ErrNotFound)
+	}
+	if err != nil {
+		return fmt.Errorf("cannot pause the process: %w", p.engine.Explain(err))
+	}
+	c.ports.HangUp() // not before: who is connecting then learns that the container was paused
+	return nil
+}
+
+// ResumeProcess resumes a container that was paused. It does nothing if the container runs, or does not exist.
+func (p *detached) ResumeProcess(ctx context.Context, id string) error {
+	c := p.runningDetached(id)
+	if c == nil {
+		return nil
+	}
+	if err := c.Resume(ctx); err != nil && !errors.Is(err, life.ErrLeft) {
+		return fmt.Errorf("cannot resume the process: %w", p.engine.Explain(err))
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.lookUpSoon(c)
+	return nil
+}

@@ -1,0 +1,258 @@
+package dockerexec
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	cerrdefs "github.com/containerd/errdefs"
+	"github.com/docker/docker/api/types/mount"
+	"github.com/libp2p/go-yamux/v5"
+
+	"github.com/daycare-run/sandbox/dockerexec/life"
+	"github.com/daycare-run/sandbox/dockerexec/session"
+	"github.com/daycare-run/sandbox/internal/agent/control"
+	"github.com/daycare-run/sandbox/internal/agent/mux"
+	"github.com/daycare-run/sandbox/internal/agent/wire"
+	"github.com/daycare-run/sandbox/internal/quota"
+)
+
+// One that lasts differs in what its first program does, and in that program's own folder.
+func TestPersistentOfASpec(t *testing.T) {
+	s := fullSpec()
+	s.Process, s.Persistent = Process{}, "s1"
+	host := hostConfig(t, s, "")
+	if got := askedFor(t, s, "", Prepared{}, wiring{}).Entrypoint; !slices.Equal(got, []string{session.AgentPath, "lasting"}) {
+		t.Errorf("%q", got)
+	}
+	if got, want := host.Tmpfs[control.SocketDir], "rw,nosuid,nodev,size=65536,mode=700,noexec,uid=2147484648,gid=1001"; got != want {
+		t.Errorf("%q, want %q", got, want)
+	}
+	if slices.ContainsFunc(host.Mounts, func(m mount.Mount) bool { return m.Target == wire.SpoolPath }) {
+		t.Error("it has a spool, which nobody reads")
+	}
+	if host.RestartPolicy.Name != "no" || !strings.Contains(s.text(), `"lasting":"s1"`) {
+		t.Errorf("%+v, %s", host.RestartPolicy, s.text())
+	}
+}
+
+// answers is an agent that answers each request with its number.
+func answers(t *testing.T, count *atomic.Int64) func(string, attachStream) {
+	return func(_ string, conn attachStream) {
+		defer conn.Close()
+		if err := wire.WriteMessage(conn, wire.KindHello, wire.Hello{Version: control.Version}); err != nil {
+			return
+		}
+		mux, err := yamux.Server(conn, mux.Config(100), nil)
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		defer mux.Close()
+		for {
+			stream, err := mux.AcceptStream()
+			if err != nil {
+				return
+			}
+			var r control.Request
+			if err := wire.ReadMessage(stream, wire.KindRequest, &r); err == nil {
+				_ = wire.WriteMessage(stream, wire.KindAnswer, control.Answer{PID: int(count.Add(1))})
+			}
+			_ = stream.Close()
+		}
+	}
+}
+
+// It is there for the next service, whatever the settings are by then, and until it is removed.
+func TestAContainerPersistent(t *testing.T) { synctest.Test(t, aContainerPersistent) }
+
+func aContainerPersistent(t *testing.T) {
+	engine := newScriptedEngine(t)
+	var count atomic.Int64
+	engine.attach, engine.unasked = answers(t, &count), true
+	begin := func(platform Platform) *Executor {
+		e := engine.executor()
+		e.cfg.Platform = func(context.Context) (Platform, error) { return platform, nil }
+		return e
+	}
+	first := begin(engine.platform())
+	spec := engine.spec("alice")
+	spec.Persistent = "s1"
+	made, err := first.StartPersistent(t.Context(), spec, quota.Token{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	asks := func(e *Executor) (string, error) {
+		stream, err := e.AskPersistent(t.Context(), made.ID)
+		if err != nil {
+			return "", err
+		}
+		defer stream.Close()
+		var a control.Answer
+		err = errors.Join(stream.SetDeadline(time.Now().Add(time.Minute)), wire.WriteMessage(stream, wire.KindRequest, control.Request{Do: control.List}))
+		err = errors.Join(err, wire.ReadMessage(stream, wire.KindAnswer, &a))
+		return fmt.Sprint(a), err
+	}
+	if _, err := asks(first); err != nil {
+		t.Fatal(err)
+	}
+	first.Shutdown()
+	changed := engine.platform()
+	changed.ImageID = "sha256:another"
+	second := begin(changed)
+	defer second.Shutdown()
+	second.Start(t.Context(), noProcesses{})
+	found, err := second.Persistent(t.Context())
+	if err != nil || len(found) != 1 || found[0].ID != made.ID || found[0].Spec.Persistent != "s1" {
+		t.Fatalf("%+v, %v", found, err)
+	}
+	if _, err := asks(second); err != nil {
+		t.Fatal(err)
+	}
+	if err := second.RemoveProcess(t.Context(), made.ID); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := asks(second); !cerrdefs.IsNotFound(err) {
+		t.Errorf("%v", err)
+	}
+}
+
+// What says how far a sandbox reaches has locks of its own, and asks the Executor while it holds them.
+func TestAdoptingAPersistentContainerAsksWithoutLocks(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		engine := newScriptedEngine(t)
+		e := engine.executor()
+		defer e.Shutdown()
+		spec := engine.spec("alice")
+		spec.Persistent = "s1"
+		id := engine.add(spec.labels(), "")
+		asked := 0
+		e.cfg.PersistentEgress = func(string) (Egress, bool) {
+			if asked++; !e.mu.TryLock() {
+				t.Error("it would wait for whoever asks it")
+				return Egress{}, false
+			}
+			e.mu.Unlock()
+			return Egress{}, !e.PersistentRuns(id)
+		}
+		if err := e.Reconcile(t.Context()); err != nil || !e.PersistentRuns(id) || asked != 1 {
+			t.Errorf("asked %d times: %v", asked, err)
+		}
+	})
+}
+
+// One that would see a hidden file, of which that became known while it was being started, does not run and begins nothing.
+func TestAContainerThatIsExpelledAsItStarts(t *testing.T) {
+	for kind, change := range map[string]func(*Spec){
+		"lasting": func(s *Spec) { s.Persistent = "s1" },
+		"process": func(s *Spec) { s.Process = Process{ID: "p1", Dir: s.SpoolDir} },
+	} {
+		t.Run(kind, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				engine := newScriptedEngine(t)
+				var count atomic.Int64
+				engine.attach, engine.unasked = answers(t, &count), true
+				e := engine.executor()
+				defer e.Shutdown()
+				spec := engine.spec("alice")
+				change(&spec)
+				engine.started = func(string) { e.Expel(spec.Fingerprint()) }
+				if _, err := e.startAlone(t.Context(), spec, quota.Token{}, kind); err == nil || !strings.Contains(err.Error(), "lost before the command began") {
+					t.Error(err)
+				}
+				synctest.Wait()
+				if left := len(engine.containers) + len(e.all); left != 0 || slices.Contains(engine.signals, "USR1") {
+					t.Errorf("%d are left; signals: %v", left, engine.signals)
+				}
+				if got := fmt.Sprint(e.cfg.Mounts.(*preparerLog).calls); got != "[prepare alice release alice]" {
+					t.Error(got)
+				}
+			})
+		})
+	}
+}
+
+// Who asks a container that was paused on request is told so, and may resume it.
+func TestAskingAContainerThatWasPaused(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		engine := newScriptedEngine(t)
+		var count atomic.Int64
+		engine.attach, engine.unasked = answers(t, &count), true
+		e := engine.executor()
+		defer e.Shutdown()
+		spec := engine.spec("alice")
+		spec.Persistent = "s1"
+		made, err := e.StartPersistent(t.Context(), spec, quota.Token{})
+		if err == nil {
+			err = e.PauseProcess(t.Context(), made.ID)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := e.AskPersistent(t.Context(), made.ID); !errors.Is(err, life.ErrPaused) {
+			t.Errorf("asked: %v", err)
+		}
+		if _, err := e.DialProcess(t.Context(), made.ID, 80); !errors.Is(err, life.ErrPaused) {
+			t.Errorf("dialled: %v", err)
+		}
+		if err := e.ResumeProcess(t.Context(), made.ID); err != nil {
+			t.Fatal(err)
+		}
+		stream, err := e.AskPersistent(t.Context(), made.ID)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = stream.Close()
+	})
+}
+
+// So is who connects to a port just when the container is paused.
+func TestConnectingToAContainerThatIsPausedMeanwhile(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		engine := newScriptedEngine(t)
+		engine.unasked = true
+		var bridges, count atomic.Int64
+		engine.attach = func(id string, conn attachStream) {
+			if bridges.Add(1) == 1 {
+				answers(t, &count)(id, conn)
+				return
+			}
+			defer conn.Close()
+			if err := wire.WriteMessage(conn, wire.KindHello, wire.Hello{Version: wire.ForwardVersion}); err != nil {
+				return
+			}
+			mux, err := yamux.Server(conn, mux.Config(100), nil)
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			<-mux.CloseChan()
+		}
+		e := engine.executor()
+		defer e.Shutdown()
+		spec := engine.spec("alice")
+		spec.Persistent = "s1"
+		made, err := e.StartPersistent(t.Context(), spec, quota.Token{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		dialled := make(chan error)
+		go func() {
+			_, err := e.DialProcess(t.Context(), made.ID, 80)
+			dialled <- err
+		}()
+		synctest.Wait()
+		if err := e.PauseProcess(t.Context(), made.ID); err != nil {
+			t.Fatal(err)
+		}
+		if err := <-dialled; !errors.Is(err, life.ErrPaused) {
+			t.Error(err)
+		}
+	})
+}

@@ -1,0 +1,216 @@
+package persistent
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"github.com/daycare-run/sandbox/dockerexec"
+)
+
+// retryAfter is how long until a sandbox that could not be ended or removed is tried again.
+const retryAfter = 10 * time.Second
+
+// busyFor is how long until a sandbox that is being changed is looked at again.
+const busyFor = 100 * time.Millisecond
+
+// endsAtOnce is how many sandboxes are ended at a time. Those of one owner are a quarter of it at most, as package budget says:
+// however slow they are, another owner's are ended in time.
+const endsAtOnce = 32
+
+// never is the time until something that no time brings about.
+const never = time.Hour
+
+// rouse makes keepDeadlines look at the deadlines again.
+func (s *Sandboxes) rouse() {
+	select {
+	case s.wake <- struct{}{}:
+	default:
+	}
+}
+
+// keepDeadlines ends or pauses sandboxes at their deadlines, and removes those that have ended by themselves, and what is left of
+// those that are gone, until Shutdown.
+func (s *Sandboxes) keepDeadlines() {
+	var looked time.Time
+	for s.life.Err() == nil {
+		next := s.endDue()
+		if (!s.allFound() || s.again.Load()) && !s.looking.Load() { // look rouses at its end
+			if time.Since(looked) >= retryAfter {
+				looked = time.Now()
+				s.looking.Store(true)
+				s.work.Go(s.look)
+			} else {
+				next = min(next, time.Until(looked.Add(retryAfter)))
+			}
+		}
+		timer := time.NewTimer(next)
+		select {
+		case <-timer.C:
+		case <-s.wake:
+		case <-s.life.Done():
+		}
+		timer.Stop()
+	}
+}
+
+// look looks for the containers beside the deadlines: one that is slow to be removed or paused holds up no other sandbox.
+func (s *Sandboxes) look() {
+	defer s.rouse()
+	defer s.looking.Store(false)
+	if err := s.find(s.life); err != nil && s.life.Err() == nil {
+		s.cfg.Log.Warn().Err(err).Msg("cannot look for the containers of persistent sandboxes yet; trying again")
+	}
+}
+
+// endDue begins to end what is due, and returns the time until there is more to do.
+func (s *Sandboxes) endDue() time.Duration {
+	next := never
+	for _, e := range s.entries() {
+		if !e.isHeld() {
+			continue
+		}
+		wait, due := s.untilDue(e, time.Now())
+		if due {
+			wait = s.beginEnd(e)
+		}
+		next = min(next, wait)
+	}
+	return max(next, time.Millisecond)
+}
+
+// beginEnd has a sandbox that is due ended in the background, and returns how long until it is to be looked at again.
+func (s *Sandboxes) beginEnd(e *entry) time.Duration {
+	e.mu.Lock()
+	ending, again, owner := e.ending, time.Until(e.retry), e.record.Owner
+	e.mu.Unlock()
+	switch {
+	case ending:
+		return never
+	case again > 0:
+		return again
+	case !s.ends.Take(owner, 1):
+		return never // whoever gives a place back rouses
+	case !e.changing.TryLock(): // it is being changed or created
+		s.ends.Give(owner, 1)
+		return busyFor
+	}
+	e.setEnding(true, time.Time{})
+	s.work.Go(func() {
+		defer s.rouse()
+		defer s.ends.Give(owner, 1)
+		defer e.changing.Unlock()
+		var retry time.Time
+		if !s.end(e) {
+			retry = time.Now().Add(retryAfter)
+		}
+		e.setEnding(false, retry)
+	})
+	return never
+}
+
+// setEnding records whether a sandbox is being ended, and when that may be tried again.
+func (e *entry) setEnding(ending bool, retry time.Time) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.ending, e.retry = ending, retry
+}
+
+// untilDue returns how long a sandbox has left. One that has ended by itself has nothing left, paused or not. untilDue does not
+// wait for a change that is under way.
+func (s *Sandboxes) untilDue(e *entry, now time.Time) (wait time.Duration, due bool) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	switch r := e.record; {
+	case e.gone, s.state(e) == StateEnded, r.timeHasCome(now):
+		return 0, true
+	case r.Deadline.IsZero() || r.Paused:
+		return never, false
+	default:
+		return r.Deadline.Sub(now), false
+	}
+}
+
+// timeHasCome reports whether a deadline has passed. A paused sandbox has none.
+func (r record) timeHasCome(now time.Time) bool {
+	return !r.Paused && !r.Deadline.IsZero() && !r.Deadline.After(now)
+}
+
+// isLost asks Docker whether a sandbox that seems to have ended has no container that runs. What another host's seat, or an
+// earlier lease, has ended is not lost: it goes on from its home.
+func (s *Sandboxes) isLost(e *entry, container string) (bool, error) {
+	ctx, cancel := context.WithTimeout(s.life, removalLimit)
+	defer cancel()
+	all, err := s.cfg.Executor.Persistent(ctx)
+	if err != nil || slices.ContainsFunc(all, func(c dockerexec.ProcessContainer) bool {
+		return c.Running && (c.ID == container || c.Spec.Persistent == e.id)
+	}) {
+		return false, err
+	}
+	return s.cfg.Shared == nil || s.cfg.Shared.Leased(e.id, e.recorded().Epoch), nil
+}
+
+// hasEnded is the event that a sandbox was ended or paused at its deadline, or was removed because its container is lost.
+type hasEnded struct {
+	sandbox      string
+	paused, lost bool
+}
+
+// Line implements events.Line.
+func (h hasEnded) Line(log *zerolog.Logger, _ string) {
+	if h.lost {
+		log.Warn().Str("sandbox", h.sandbox).Msg("a sandbox has ended by itself, as its container is lost; what it had is removed")
+		return
+	}
+	log.Info().Str("sandbox", h.sandbox).Bool("paused", h.paused).Msg("a sandbox's time has come")
+}
+
+// end ends or pauses a sandbox that is due, or removes the rest of one, and reports whether that is done. entry.changing is held.
+func (s *Sandboxes) end(e *entry) bool {
+	if !e.isHeld() || s.entry(e.id) != e {
+		return true
+	}
+	e.mu.Lock()
+	r, gone, container, ended, isTime := e.record, e.gone, e.container, s.state(e) == StateEnded, e.record.timeHasCome(time.Now())
+	e.mu.Unlock()
+	told := hasEnded{sandbox: e.id}
+	var err error
+	switch {
+	case gone || isTime && r.OnDeadline == Kill:
+		err = s.remove(e)
+	case ended:
+		if told.lost, err = s.isLost(e, container); err == nil && !told.lost {
+			return false
+		}
+		if err == nil && s.keepsHome(e, container) {
+			return e.hasMoved()
+		}
+		if err == nil {
+			err = s.remove(e)
+		}
+	case isTime:
+		told.paused = true
+		err = s.pauseNow(e)
+	default:
+		return true // it has been changed meanwhile
+	}
+	if err != nil && s.life.Err() == nil {
+		s.cfg.Log.Error().Err(err).Str("sandbox", e.id).Msg("cannot end a sandbox whose time has come, or whose container is lost; trying again")
+	} else if err == nil {
+		stream, _ := s.cfg.Service.Events()
+		stream.Tell(s.life, "", told)
+	}
+	return err == nil
+}
+
+// pauseNow pauses a sandbox even if that cannot be recorded. entry.changing is held.
+func (s *Sandboxes) pauseNow(e *entry) error {
+	ctx, cancel := context.WithTimeout(s.life, removalLimit)
+	defer cancel()
+	return (&Sandbox{of: s, entry: e}).pause(ctx, func(e *entry, how func(*record)) error {
+		s.must(e, how)
+		return nil
+	})
+}

@@ -1,0 +1,146 @@
+package persistent
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	cerrdefs "github.com/containerd/errdefs"
+	"github.com/libp2p/go-yamux/v5"
+
+	"github.com/daycare-run/sandbox/dockerexec"
+	"github.com/daycare-run/sandbox/internal/agent/control"
+	"github.com/daycare-run/sandbox/internal/agent/wire"
+	"github.com/daycare-run/sandbox/internal/hints"
+)
+
+const outOf128Mi = "out of memory: this container may use 128Mi (limits.memory), its tmpfs included"
+
+// A command whose container runs out of memory was killed, and its sandbox goes on from the home, also after a restart of the
+// service.
+func TestASandboxThatRunsOutOfMemory(t *testing.T) {
+	for name, again := range map[string]bool{"at once": false, "for the next service": true, "before Docker notices": false} {
+		t.Run(name, func(t *testing.T) {
+			l := newLab(t)
+			l.unnoticed = name == "before Docker notices"
+			s := l.open()
+			b := l.create(s, Create{Template: Template{Name: "base", Env: map[string]string{"A": "b"}}})
+			home := filepath.Join(l.dir, "users", b.ID(), "home")
+			if err := os.WriteFile(filepath.Join(home, "kept"), nil, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			container := "c-" + b.ID()
+			l.answer = func(stream *yamux.Stream, _ control.Request) {
+				_ = wire.WriteMessage(stream, wire.KindAnswer, control.Answer{PID: 7})
+				l.exhaust(container)
+			}
+			r, err := b.Start(t.Context(), Command{Argv: []string{"true"}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer r.Close()
+			e, err := r.Next(t.Context())
+			if err != nil || e.End == nil || e.End.Signal != syscall.SIGKILL || len(e.End.Hints) != 1 || hints.Say(hints.E2B, e.End.Hints)[0].Message != outOf128Mi {
+				t.Fatalf("%+v, %v", e.End, err)
+			}
+			if again {
+				s.Shutdown()
+				s = l.open()
+			}
+			if b, err = s.Find(alice, b.ID()); err != nil || b.Info().State != StateRunning || b.Info().Moved != nil {
+				t.Fatalf("%+v, %v", b, err)
+			}
+			if err := b.Connect(t.Context(), b.Info().Deadline); err != nil {
+				t.Fatal(err)
+			}
+			i := b.Info()
+			if !l.PersistentRuns(container+"-again") || l.PersistentRuns(container) || i.State != StateRunning || i.Moved == nil || i.Moved.Why != outOf128Mi {
+				t.Errorf("%+v", i)
+			}
+			if _, err := os.Stat(filepath.Join(home, "kept")); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+// A sandbox that runs out of memory again while it is made ready holds up nobody: its call is told, and the next one tries again.
+func TestASandboxThatRunsOutOfMemoryAgain(t *testing.T) {
+	l := newLab(t)
+	l.unnoticed = true
+	s := l.open()
+	runs := func(stream *yamux.Stream, _ control.Request) {
+		_ = wire.WriteMessage(stream, wire.KindAnswer, control.Answer{PID: 7})
+		_ = wire.WriteMessage(stream, wire.KindExit, wire.Exit{})
+	}
+	l.answer = runs
+	b := l.create(s, Create{Template: Template{Name: "base", Start: "serve", Ready: "true"}})
+	l.exhaust("c-" + b.ID())
+	l.answer = func(stream *yamux.Stream, r control.Request) { // to the start command
+		l.exhaust("c-" + b.ID() + "-again")
+		runs(stream, r)
+	}
+	call := func() error {
+		done := make(chan error, 1)
+		go func() {
+			r, err := b.Start(t.Context(), Command{Argv: []string{"true"}})
+			if err == nil {
+				r.Close()
+			}
+			done <- err
+		}()
+		select {
+		case err := <-done:
+			return err
+		case <-time.After(10 * time.Second):
+			t.Fatal("a call does not come back")
+			return nil
+		}
+	}
+	if err := call(); !cerrdefs.IsResourceExhausted(err) || !strings.Contains(err.Error(), outOf128Mi) {
+		t.Errorf("%v", err)
+	}
+	l.answer = runs
+	b, err := s.Find(alice, b.ID())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := call(); err != nil || b.Info().State != StateRunning {
+		t.Errorf("%+v, %v", b.Info(), err)
+	}
+}
+
+// One that is lost in another way has ended.
+func TestASandboxThatIsLost(t *testing.T) {
+	l := newLabOf(t)
+	b := l.create(l.s, Create{})
+	l.lose("c-" + b.ID())
+	if err := b.Connect(t.Context(), b.Info().Deadline); !cerrdefs.IsUnavailable(err) || strings.Contains(err.Error(), "memory") {
+		t.Errorf("%v", err)
+	}
+}
+
+// A program that is killed for memory in a container that goes on has its reason, too.
+func TestAKilledCommand(t *testing.T) {
+	l := newLabOf(t)
+	b := l.create(l.s, Create{})
+	l.killed = &dockerexec.Exhausted{Limit: dockerexec.LimitMemory, Value: 128 << 20}
+	for want, exit := range map[int]wire.Exit{1: {Code: 137}, 0: {Code: 1}} {
+		l.answer = func(stream *yamux.Stream, _ control.Request) {
+			_ = wire.WriteMessage(stream, wire.KindAnswer, control.Answer{PID: 7})
+			_ = wire.WriteMessage(stream, wire.KindExit, exit)
+		}
+		r, err := b.Start(t.Context(), Command{Argv: []string{"true"}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		e, err := r.Next(t.Context())
+		if err != nil || e.End == nil || len(e.End.Hints) != want {
+			t.Errorf("%+v: %+v, %v", exit, e.End, err)
+		}
+		r.Close()
+	}
+}

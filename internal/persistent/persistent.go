@@ -1,0 +1,317 @@
+// Package persistent manages the persistent sandboxes. Each is a user with a home of its own and one container with one
+// Spec, from Create to Kill or to its deadline. Its commands, and what they leave behind, go on when their call or
+// the service ends. It belongs to the caller's token by which it was created; for everybody else it does not exist.
+//
+// persistent.go finds sandboxes, create.go creates them, and sandbox.go operates on one. record.go defines the record, on
+// disk or with the other hosts of a cluster: shared.go has what differs there. deadline.go keeps deadlines. commands.go
+// and reader.go talk to the container's first process (package control), and counts.go counts the commands there.
+package persistent
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	cerrdefs "github.com/containerd/errdefs"
+	"github.com/rs/zerolog"
+
+	"github.com/daycare-run/sandbox/dockerexec"
+	"github.com/daycare-run/sandbox/dockerexec/session"
+	"github.com/daycare-run/sandbox/internal/agent/control"
+	"github.com/daycare-run/sandbox/internal/budget"
+	"github.com/daycare-run/sandbox/internal/cgroup"
+	"github.com/daycare-run/sandbox/internal/errs"
+	"github.com/daycare-run/sandbox/internal/hostfs"
+	"github.com/daycare-run/sandbox/internal/ids"
+	"github.com/daycare-run/sandbox/internal/quota"
+	"github.com/daycare-run/sandbox/internal/sandbox"
+)
+
+// Config is what Sandboxes need. All fields but Shared must be set.
+type Config struct {
+	// Dir holds the records. It is created if missing.
+	Dir string
+	// Shared keeps the records instead of Dir, for several hosts.
+	Shared Shared
+	// Service is the one for everyone: it has the users' files and the quotas, and decides what a container is.
+	Service  *sandbox.Service
+	Executor Executor
+	// Trash takes what is left of sandboxes.
+	Trash *hostfs.Trash
+	// Owner returns the current token of this name, whose bounds apply to its sandboxes, and false if
+	// there is none any more. Then nobody reaches them, and they end at their deadlines.
+	Owner func(name string) (quota.Token, bool)
+	// Owner and Root are functions, because a reload changes what they return.
+	//
+	// Root reports whether commands may be root's now: under gVisor, in sandboxes that are created while they may.
+	Root func() bool
+	Log  zerolog.Logger
+
+	recountEvery time.Duration
+}
+
+// Executor manages the containers. *dockerexec.Executor implements it.
+type Executor interface {
+	StartPersistent(context.Context, dockerexec.Spec, quota.Token) (dockerexec.ProcessContainer, error)
+	Persistent(context.Context) ([]dockerexec.ProcessContainer, error)
+	PersistentRuns(id string) bool
+	AskPersistent(ctx context.Context, id string) (control.Stream, error)
+	Ahead() bool
+	PauseProcess(ctx context.Context, id string) error
+	ResumeProcess(ctx context.Context, id string) error
+	RemoveProcess(ctx context.Context, id string) error
+	DialProcess(ctx context.Context, id string, port int) (session.PortConn, error)
+	SetEgress(ctx context.Context, id string, reach dockerexec.Egress) error
+	PersistentUsage(ctx context.Context, id string) (cgroup.Usage, error)
+	PersistentEnd(ctx context.Context, id string) *dockerexec.Exhausted
+	PersistentKilled(id string) *dockerexec.Exhausted
+}
+
+// Sandboxes are the persistent sandboxes of one service. They are safe for concurrent use.
+type Sandboxes struct {
+	cfg Config
+
+	life   context.Context // ends with Shutdown
+	cancel context.CancelFunc
+	work   sync.WaitGroup
+	wake   chan struct{} // holds a value when a deadline has changed
+	ends   *budget.Pool  // of those that are ended at a time, by owner
+
+	again   atomic.Bool // the containers are to be looked for again, as something failed
+	looking atomic.Bool // look runs
+
+	// sought counts what makes this host look for the containers; found is its value when the last complete look began.
+	// While they are equal, a sandbox with no container known has none.
+	sought, found atomic.Int64
+
+	mu      sync.Mutex
+	all     map[string]*entry
+	leaving map[string]bool // ids of sandboxes of which only the seat is left
+	giving  map[string]bool // those of them whose seat is being given up
+}
+
+// entry is one sandbox.
+type entry struct {
+	id string
+	// changing is held while the sandbox is paused, resumed or removed, and while its record is written. Nobody else pauses or
+	// resumes its container.
+	changing sync.Mutex
+
+	mu        sync.Mutex
+	record    record
+	container string           // Docker's id; empty while it is not known
+	gone      bool             // for callers: it is being removed, or not created yet
+	usage     cgroup.Usage     // as it was asked for last
+	disk      diskUsage        // with a lock of its own
+	give      func()           // gives back its place in the quotas
+	commands  map[int]*counted // by pid; nil where none is counted
+	counted   bool             // commands has all that run
+	counting  bool             // a recount is under way
+	ending    bool             // it is being ended, as it was due
+	retry     time.Time        // not to be ended again before then, as that has failed
+
+	learning    sync.Mutex            // held while it is found out why a container ended
+	exhausted   *dockerexec.Exhausted // what has ended the container exhaustedIn
+	exhaustedIn string
+
+	// moved says that the sandbox has no container, and goes on from its home when it is used: its container ran out of memory,
+	// or this host has come to hold it.
+	moved bool
+	// For a cluster: held says that this host holds the sandbox, as it always does without one; removed that its record is gone. released is the epoch of the record whose
+	// container Release has removed, and revision is the record's.
+	held, removed bool
+	released      int64
+	revision      int64
+}
+
+// recorded returns the current record. Nobody changes what its maps hold.
+func (e *entry) recorded() record {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.record
+}
+
+// containerID returns Docker's id of the container; empty if there is none, or it is not known.
+func (e *entry) containerID() string {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.container
+}
+
+// Open reads the records. A damaged one is set aside, and Start removes its container.
+func Open(cfg Config) (*Sandboxes, error) {
+	cfg.recountEvery = cmp.Or(cfg.recountEvery, recountEvery)
+	s := &Sandboxes{cfg: cfg, wake: make(chan struct{}, 1), ends: budget.NewPool(endsAtOnce, 0), all: map[string]*entry{}, leaving: map[string]bool{}, giving: map[string]bool{}}
+	s.sought.Store(1)
+	s.life, s.cancel = context.WithCancel(context.Background())
+	if cfg.Shared != nil {
+		return s, nil
+	}
+	records, err := readRecords(s.records(), cfg.Log)
+	if err != nil {
+		return nil, fmt.Errorf("cannot read the records of persistent sandboxes: %w", err)
+	}
+	for _, r := range records {
+		give, err := s.service(quota.Token{Name: r.Owner}).TakeContainer(r.ID, true)
+		if err != nil {
+			return nil, err
+		}
+		s.all[r.ID] = &entry{id: r.ID, record: r, gone: r.gone(), give: give, commands: map[int]*counted{}, held: true, moved: r.OutOfMemory != nil}
+	}
+	return s, nil
+}
+
+// Start finds the sandboxes' containers, removes those that belong to no sandbox, and begins to
+// keep deadlines. The Executor has to have started.
+func (s *Sandboxes) Start(ctx context.Context) {
+	if err := s.find(ctx); err != nil {
+		s.cfg.Log.Warn().Err(err).Msg("cannot look for the containers of persistent sandboxes yet; trying again")
+	}
+	s.work.Go(s.keepDeadlines)
+	s.work.Go(s.keepCounts)
+}
+
+// Shutdown ends neither sandboxes nor their commands.
+func (s *Sandboxes) Shutdown() {
+	s.cancel()
+	s.work.Wait()
+}
+
+func (s *Sandboxes) service(owner quota.Token) *sandbox.Service {
+	return s.cfg.Service.Scoped(ids.Everyone(), owner)
+}
+
+// find finds the containers, and removes those without a record. What fails for one is tried again,
+// and does not affect the others.
+func (s *Sandboxes) find(ctx context.Context) error {
+	s.mu.Lock()
+	sandboxes := len(s.all)
+	s.mu.Unlock()
+	sought := s.sought.Load() // a sandbox that is adopted from here on may be missed
+	found, err := s.cfg.Executor.Persistent(ctx)
+	if err != nil {
+		return err
+	}
+	s.again.Store(false)
+	for _, c := range found {
+		e, known := s.whose(c)
+		if !known {
+			s.again.Store(true)
+			continue
+		}
+		if e == nil {
+			s.cfg.Log.Warn().Str("sandbox", c.Spec.Persistent).Msg("removing a container that belongs to no sandbox of this host")
+			if err := s.cfg.Executor.RemoveProcess(ctx, c.ID); err != nil {
+				s.again.Store(true)
+				s.cfg.Log.Error().Err(err).Str("sandbox", c.Spec.Persistent).Msg("cannot remove a container that belongs to no sandbox of this host; trying again")
+			}
+			continue
+		}
+		e.mu.Lock()
+		if e.container == "" {
+			e.container = c.ID
+		}
+		paused := e.record.Paused && c.Running
+		e.mu.Unlock()
+		if paused && !s.pauseAgain(e, c.ID) {
+			s.again.Store(true)
+			s.rouse()
+		}
+	}
+	if s.found.Swap(sought) != sought {
+		s.cfg.Log.Info().Int("sandboxes", sandboxes).Int("containers", len(found)).Msg("found persistent sandboxes and their containers")
+	}
+	return nil
+}
+
+// allFound reports whether a sandbox with no container known has none.
+func (s *Sandboxes) allFound() bool { return s.found.Load() == s.sought.Load() }
+
+// pauseAgain pauses the container of a sandbox that is recorded as paused, and reports whether that is done. It leaves a sandbox
+// alone that is being changed: whoever resumes it has not recorded that yet.
+func (s *Sandboxes) pauseAgain(e *entry, container string) bool {
+	if !e.changing.TryLock() {
+		return false
+	}
+	defer e.changing.Unlock()
+	e.mu.Lock()
+	paused := e.record.Paused && e.container == container
+	e.mu.Unlock()
+	if !paused {
+		return true
+	}
+	ctx, cancel := context.WithTimeout(s.life, removalLimit)
+	defer cancel()
+	err := s.cfg.Executor.PauseProcess(ctx, container)
+	if err != nil && (!cerrdefs.IsNotFound(err) || s.cfg.Executor.PersistentRuns(container)) {
+		s.cfg.Log.Error().Err(err).Str("sandbox", e.id).Msg("cannot pause a sandbox that is recorded as paused; trying again")
+		return false
+	}
+	return true
+}
+
+// entry returns the entry of a sandbox; nil if there is none.
+func (s *Sandboxes) entry(id string) *entry {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.all[id]
+}
+
+// Find returns a sandbox that this owner has created. For others it does not exist.
+func (s *Sandboxes) Find(owner quota.Token, id string) (*Sandbox, error) {
+	b, err := s.Any(id)
+	if err != nil || b.entry.recorded().Owner != owner.Name {
+		return nil, errs.NotFound("there is no sandbox %.64q", id)
+	}
+	b.service = s.service(owner)
+	return b, nil
+}
+
+// Any returns a sandbox, whoever created it, if its owner still exists: it is for callers that have proved that they may.
+func (s *Sandboxes) Any(id string) (*Sandbox, error) {
+	if e := s.entry(id); e != nil {
+		s.keepHome(e)
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		if owner, known := s.cfg.Owner(e.record.Owner); known && !e.gone {
+			return &Sandbox{of: s, entry: e, service: s.service(owner)}, nil
+		}
+	}
+	return nil, errs.NotFound("there is no sandbox %.64q", id)
+}
+
+// List returns an owner's sandboxes, the oldest first.
+func (s *Sandboxes) List(owner quota.Token) []Info {
+	return s.list(func(r record) bool { return r.Owner == owner.Name })
+}
+
+// All returns everybody's sandboxes, the oldest first.
+func (s *Sandboxes) All() []Info { return s.list(func(record) bool { return true }) }
+
+func (s *Sandboxes) list(match func(record) bool) []Info {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	list := []Info{}
+	for _, e := range s.all {
+		e.mu.Lock()
+		if !e.gone && match(e.record) {
+			list = append(list, s.info(e))
+		}
+		e.mu.Unlock()
+	}
+	slices.SortFunc(list, func(a, b Info) int {
+		if c := a.Started.Compare(b.Started); c != 0 {
+			return c
+		}
+		return strings.Compare(a.ID, b.ID)
+	})
+	return list
+}
+
+// errEnded is the error for a sandbox whose container is lost.
+var errEnded = fmt.Errorf("the sandbox has ended: its container was lost, as when the engine is restarted; make another one: %w", cerrdefs.ErrUnavailable)

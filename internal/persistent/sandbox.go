@@ -1,0 +1,333 @@
+package persistent
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	cerrdefs "github.com/containerd/errdefs"
+
+	"github.com/daycare-run/sandbox/dockerexec"
+	"github.com/daycare-run/sandbox/dockerexec/life"
+	"github.com/daycare-run/sandbox/dockerexec/session"
+	"github.com/daycare-run/sandbox/internal/errs"
+	"github.com/daycare-run/sandbox/internal/ids"
+	"github.com/daycare-run/sandbox/internal/sandbox"
+)
+
+// Sandbox is a persistent sandbox, for one caller.
+type Sandbox struct {
+	of      *Sandboxes
+	entry   *entry
+	service *sandbox.Service
+	// asleep says that requests do not resume the sandbox, nor start it again if it runs out of memory meanwhile. Whoever makes
+	// them may hold entry.changing.
+	asleep bool
+}
+
+// State is the state of a sandbox.
+type State int
+
+// The states. In StateEnded its container is lost, with its commands and its root filesystem.
+const (
+	StateRunning State = iota
+	StatePaused
+	StateEnded
+)
+
+// Info describes a sandbox.
+type Info struct {
+	ID, Template string
+	// Owner is the name of the token by which it was made.
+	Owner      string
+	Metadata   map[string]string // must not be changed
+	Note       json.RawMessage
+	Started    time.Time
+	Deadline   time.Time // zero for none
+	OnDeadline OnDeadline
+	AutoResume bool
+	Root       bool // commands may run as root now
+	State      State
+	CPUs       float64
+	Memory     int64 // bytes
+	Network    Network
+	// Moved is about the last time that another host started it again from its home alone; nil for never.
+	Moved *Moved
+}
+
+// ID returns the name of the sandbox, of its user, and of the sandbox that is registered for file calls.
+func (b *Sandbox) ID() string { return b.entry.id }
+
+// Info returns what is known, without asking Docker or the container.
+func (b *Sandbox) Info() Info {
+	b.entry.mu.Lock()
+	defer b.entry.mu.Unlock()
+	return b.of.info(b.entry)
+}
+
+// info is called with entry.mu held.
+func (s *Sandboxes) info(e *entry) Info {
+	r := e.record
+	return Info{
+		ID: r.ID, Template: r.Template, Owner: r.Owner, Metadata: r.Metadata, Note: r.Note, Started: r.Started, Deadline: r.Deadline,
+		OnDeadline: r.OnDeadline, AutoResume: r.AutoResume, Root: r.Root && s.cfg.Root(), State: s.state(e), CPUs: r.CPUs, Memory: r.Memory, Network: r.Network, Moved: r.Moved,
+	}
+}
+
+// state is called with entry.mu held.
+func (s *Sandboxes) state(e *entry) State {
+	here := e.held && !e.moved // where its container is
+	switch {
+	case here && e.container != "" && (e.exhaustedIn == e.container || !s.cfg.Executor.PersistentRuns(e.container)), here && e.container == "" && e.record.Made && s.allFound():
+		return StateEnded
+	case e.record.Paused:
+		return StatePaused
+	}
+	return StateRunning
+}
+
+// Files returns the service for the file calls of the sandbox's user, with this sandbox's id. The home is /home.
+func (b *Sandbox) Files() *sandbox.Service { return b.service }
+
+// changes calls do with entry.changing held, unless the sandbox is gone.
+func (b *Sandbox) changes(do func() error) error {
+	b.entry.changing.Lock()
+	defer b.entry.changing.Unlock()
+	b.entry.mu.Lock()
+	gone := b.entry.gone
+	b.entry.mu.Unlock()
+	if gone {
+		return errs.NotFound("there is no sandbox %.64q", b.entry.id)
+	}
+	return do()
+}
+
+// SetDeadline sets when the sandbox ends or is paused, sooner or later than before. Zero is never.
+func (b *Sandbox) SetDeadline(at time.Time) error {
+	return b.changes(func() error { return b.setDeadline(at) })
+}
+
+func (b *Sandbox) setDeadline(at time.Time) error {
+	return b.of.change(b.entry, func(r *record) {
+		r.Deadline, r.Length = time.Time{}, 0
+		if !at.IsZero() {
+			r.Deadline, r.Length = at.UTC(), time.Until(at)
+		}
+	})
+}
+
+// Connect resumes the sandbox if it is paused, and moves its deadline to a later time, never to a sooner one.
+func (b *Sandbox) Connect(ctx context.Context, at time.Time) error {
+	return b.changes(func() error {
+		r := b.entry.recorded()
+		if at.IsZero() && !r.Deadline.IsZero() || !r.Deadline.IsZero() && at.After(r.Deadline) {
+			if err := b.setDeadline(at); err != nil {
+				return err
+			}
+		}
+		return b.resume(ctx)
+	})
+}
+
+// Pause stops all that runs in the sandbox until it is resumed. The error is of class Conflict when it is paused already.
+func (b *Sandbox) Pause(ctx context.Context) error {
+	return b.changes(func() error { return b.pause(ctx, b.of.change) })
+}
+
+// pause pauses the sandbox. record decides whether it does so even if that cannot be recorded.
+func (b *Sandbox) pause(ctx context.Context, record func(*entry, func(*record)) error) error {
+	if b.entry.hasMoved() && b.Info().State == StateRunning {
+		return record(b.entry, paused(true)) // nothing of it runs
+	}
+	container, already, err := b.container(ctx)
+	switch {
+	case err != nil:
+		return err
+	case already:
+		return errs.Conflict("sandbox %q is paused already", b.entry.id)
+	}
+	// In this order, so that a sandbox that is recorded as paused does not run after a crash.
+	if err := record(b.entry, paused(true)); err != nil {
+		return err
+	}
+	if err := b.of.cfg.Executor.PauseProcess(ctx, container); err != nil {
+		b.of.must(b.entry, paused(false)) // a paused sandbox has no deadline
+		return err
+	}
+	return nil
+}
+
+// Resume lets a paused sandbox go on. One that is not paused is left as it is.
+func (b *Sandbox) Resume(ctx context.Context) error {
+	return b.changes(func() error { return b.resume(ctx) })
+}
+
+func (b *Sandbox) resume(ctx context.Context) error {
+	if b.entry.hasMoved() {
+		return b.begin(ctx)
+	}
+	container, sleeps, err := b.container(ctx)
+	if err != nil || !sleeps {
+		return err
+	}
+	if err := b.of.cfg.Executor.ResumeProcess(ctx, container); err != nil {
+		return fmt.Errorf("cannot resume sandbox %q: %w", b.entry.id, err)
+	}
+	b.of.must(b.entry, resumed) // it runs, so it has its deadline
+	return nil
+}
+
+func resumed(r *record) {
+	if r.Paused && r.Length > 0 && r.Deadline.Before(time.Now()) { // or it would be paused again at once
+		r.Deadline = time.Now().Add(r.Length).UTC()
+	}
+	r.Paused = false
+}
+
+func paused(is bool) func(*record) { return func(r *record) { r.Paused = is } }
+
+// container returns the container's id, and looks for it if the service could not ask Docker
+// before; it is empty if the sandbox has moved. The error is errEnded if the container is lost.
+func (b *Sandbox) container(ctx context.Context) (id string, paused bool, err error) {
+	look := func() (string, State) {
+		b.entry.mu.Lock()
+		defer b.entry.mu.Unlock()
+		return b.entry.container, b.of.state(b.entry)
+	}
+	id, state := look()
+	if id == "" && !b.entry.hasMoved() {
+		if err := b.of.find(ctx); err != nil {
+			return "", false, fmt.Errorf("cannot find the container of sandbox %q: %w", b.entry.id, err)
+		}
+		if id, state = look(); id == "" {
+			return "", false, errEnded
+		}
+	}
+	if state == StateEnded {
+		return "", false, b.entry.endedBy()
+	}
+	return id, state == StatePaused, nil
+}
+
+// endedBy returns the error for a container that is lost: what it is known to be out of, or errEnded.
+func (e *entry) endedBy() error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.container != "" && e.exhaustedIn == e.container {
+		return *e.exhausted
+	}
+	return errEnded
+}
+
+// Touch resumes the sandbox if it is paused and may be resumed by a call. The error is of class FailedPrecondition if it
+// may not.
+func (b *Sandbox) Touch(ctx context.Context) error {
+	_, err := b.running(ctx)
+	return err
+}
+
+// running returns the container of a sandbox that runs, after starting or resuming it if necessary.
+func (b *Sandbox) running(ctx context.Context) (string, error) {
+	if err := b.settle(ctx); err != nil {
+		return "", err
+	}
+	id, sleeps, err := b.container(ctx)
+	if err != nil || !sleeps {
+		return id, err
+	}
+	if b.asleep || !b.entry.recorded().AutoResume {
+		return "", fmt.Errorf("sandbox %q is paused: connect to it, or resume it: %w", b.entry.id, cerrdefs.ErrFailedPrecondition)
+	}
+	if err := b.Resume(ctx); err != nil || id != "" {
+		return id, err
+	}
+	return b.running(ctx) // it has another container now
+}
+
+// insideTries is how often a call looks again at a sandbox that was paused just when the call came.
+const insideTries = 10
+
+// inside calls do, which needs the sandbox's container to run. If the sandbox is paused meanwhile,
+// the call resumes it if it may, or is refused.
+func inside[T any](ctx context.Context, b *Sandbox, do func(container string) (T, error)) (done T, err error) {
+	for try := range insideTries {
+		container, err := b.running(ctx)
+		if err != nil {
+			return done, err
+		}
+		done, err = do(container)
+		if _, is := errors.AsType[dockerexec.Exhausted](err); is && !b.asleep && try < insideTries-1 { // nothing of the call has begun there
+			b.of.keepHome(b.entry)
+			continue
+		}
+		if !errors.Is(err, life.ErrPaused) {
+			return done, err
+		}
+	}
+	return done, fmt.Errorf("sandbox %q was paused again each time the call reached it: %w", b.entry.id, cerrdefs.ErrFailedPrecondition)
+}
+
+// Dial connects to a TCP port of the container's own loopback. It blocks until a program there has accepted.
+func (b *Sandbox) Dial(ctx context.Context, port int) (session.PortConn, error) {
+	return inside(ctx, b, func(container string) (session.PortConn, error) {
+		return b.of.cfg.Executor.DialProcess(ctx, container, port)
+	})
+}
+
+// Kill removes the sandbox and all that it has. When it returns, even with an error, the sandbox is
+// gone for callers; what could not be removed is tried again.
+func (b *Sandbox) Kill(ctx context.Context) error {
+	return b.changes(func() error { return b.of.remove(b.entry) })
+}
+
+// remove removes a sandbox. Its container goes even if that cannot be recorded; entry.changing is held.
+func (s *Sandboxes) remove(e *entry) error {
+	e.mu.Lock()
+	e.gone = true
+	r, container := e.record, e.container
+	e.mu.Unlock()
+	var unrecorded error
+	if !r.Removing {
+		unrecorded = s.removing(e)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), removalLimit)
+	defer cancel()
+	if container == "" && !s.allFound() {
+		if err := s.find(ctx); err != nil {
+			return err
+		}
+		e.mu.Lock()
+		container = e.container
+		e.mu.Unlock()
+	}
+	if container != "" {
+		if err := s.cfg.Executor.RemoveProcess(ctx, container); err != nil {
+			return err
+		}
+	}
+	e.mu.Lock()
+	e.countNoMore()
+	e.mu.Unlock()
+	e.give()               // what is left are files
+	if unrecorded != nil { // another host may have it by now, with its files
+		return unrecorded
+	}
+	user, err := ids.ParseUser(r.ID)
+	if err == nil {
+		err = s.cfg.Service.RemoveFiles(s.cfg.Trash, user)
+	}
+	if err == nil {
+		if err = s.cfg.Service.Delete(ctx, r.ID); cerrdefs.IsNotFound(err) {
+			err = nil
+		}
+	}
+	if err != nil {
+		return err
+	}
+	return s.forget(r.ID)
+}
+
+// removalLimit bounds the removal of one sandbox.
+const removalLimit = time.Minute
