@@ -1,15 +1,18 @@
 // Package api is the HTTP interface: the routes, who may call them, and how errors become answers.
 //
-// api.go has the table of routes, and routes.go the plain ones. middleware.go is what every request passes: the
-// caller, limits, the log line. handle.go makes handlers from functions that return a value, decode.go and query.go
-// read requests, and registration.go converts sandboxes. classes.go is the one map from error classes to statuses,
-// and call.go the event of an answered request. exec.go has the buffered exec, stream.go and signal.go the streamed
-// one, attach.go, input.go and terminal.go the one over a WebSocket, detached.go those that go on without their
-// caller. encode.go and text.go turn bytes into JSON. files.go has the file calls, transfer.go uploads and downloads, archive.go those of directories,
-// processes.go durable processes, processlog.go their logs, decisions.go and follow.go egress decisions, events.go
-// events, calls.go the last hour's calls, nodes.go the hosts, and lines.go endless streams. connections.go shares
-// connections, body.go bounds bodies in time and memory, wire.go puts net/http's own answers into the contract's
-// form, users.go removes users, contract.go serves openapi.yaml, upgrade.go opens WebSockets, and sendfile.go lets the kernel copy files.
+// api.go has the table of routes, and routes.go the plain ones. middleware.go is what every request
+// passes: the caller, limits, the log line. handle.go makes handlers from functions that return a
+// value, decode.go and query.go read requests, and registration.go converts sandboxes. classes.go
+// is the one map from error classes to statuses, and call.go the event of an answered request.
+// exec.go has the buffered exec, stream.go and signal.go the streamed one, attach.go, input.go and
+// terminal.go the one over a WebSocket, detached.go those that go on without their caller.
+// encode.go and text.go turn bytes into JSON. files.go has the file calls, transfer.go uploads and
+// downloads, archive.go those of directories, processes.go durable processes, processlog.go their
+// logs, decisions.go and follow.go egress decisions, events.go events, calls.go the last hour's
+// calls, nodes.go the hosts, and lines.go endless streams. connections.go shares connections,
+// body.go bounds bodies in time and memory, wire.go puts net/http's own answers into the contract's
+// form, users.go removes users, contract.go serves openapi.yaml, upgrade.go opens WebSockets, and
+// sendfile.go lets the kernel copy files.
 package api
 
 import (
@@ -46,7 +49,8 @@ type Authenticator func(*http.Request) (access.Caller, error)
 type Config struct {
 	// Authenticator is called for each request. Nil refuses all requests.
 	Authenticator Authenticator
-	// Hold returns a context that also ends when a caller's token is no longer in force for the same users. Nil is for callers without tokens.
+	// Hold returns a context that also ends when a caller's token is no longer in force for the
+	// same users. Nil is for callers without tokens.
 	Hold func(context.Context, access.Caller) (context.Context, context.CancelFunc)
 	// Router says which host answers a call. Nil is for a single host, which answers all calls.
 	Router Router
@@ -77,19 +81,22 @@ type Config struct {
 
 // Router says which of several hosts answers a call about a user.
 type Router interface {
-	// Route is called once a caller is admitted. If another host answers, it has done so when Route returns, and done is
-	// nil. Otherwise this host answers until done is called, within ctx, which also ends when it may no longer do so. A
-	// call that only looks is answered here too when no host holds the user; it does not make this host the holder.
+	// Route is called once a caller is admitted. If another host answers, it has done so when Route
+	// returns, and done is nil. Otherwise this host answers until done is called, within ctx, which
+	// also ends when it may no longer do so. A call that only looks is answered here too when no
+	// host holds the user; it does not make this host the holder.
 	Route(w http.ResponseWriter, req *http.Request, caller access.Caller, user string, looks bool) (ctx context.Context, done func(), err error)
 	// Await waits until this host knows everything about a sandbox that any host knew.
 	Await(ctx context.Context, id string) error
-	// Host is this host's name. Gather returns the other hosts' answers to the same caller's GET, by host;
-	// silent are the hosts that do not answer. It returns none if the request came from another host.
+	// Host is this host's name. Gather returns the other hosts' answers to the same caller's GET,
+	// by host; silent are the hosts that do not answer. It returns none if the request came from
+	// another host.
 	Host() string
 	Gather(ctx context.Context, caller access.Caller, pathAndQuery string) (answers map[string][]byte, silent []string)
 }
 
-// server answers one request. Each request has its own, whose service is limited to what its caller may reach.
+// server answers one request. Each request has its own, whose service is limited to what its caller
+// may reach.
 type server struct {
 	cfg     Config
 	service *sandbox.Service
@@ -125,8 +132,8 @@ type handler = func(*server, http.ResponseWriter, *http.Request) error
 type who int
 
 const (
-	// forUsers is for every caller. A caller who acts for some users only gets a service that contains nothing
-	// of other users.
+	// forUsers is for every caller. A caller who acts for some users only gets a service that
+	// contains nothing of other users.
 	forUsers who = iota + 1
 	// forOperators is for callers who act for everyone: the route is about the service as a whole.
 	forOperators
@@ -198,8 +205,8 @@ func New(service *sandbox.Service, cfg Config) http.Handler {
 		return fmt.Errorf("the path %.200q has an empty component, . or ..: %w", req.URL.Path, cerrdefs.ErrInvalidArgument)
 	}}
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
-		// The mux would redirect a path with such a component, and then the caller would get an answer about a path
-		// that it did not ask for.
+		// The mux would redirect a path with such a component, and then the caller would get an
+		// answer about a path that it did not ask for.
 		if clean := path.Clean("/" + req.URL.Path); req.URL.Path != clean && req.URL.Path != clean+"/" {
 			m.serve(w, req, unclean)
 			return
@@ -213,8 +220,8 @@ type reportedError struct{ error }
 
 func (e reportedError) Unwrap() error { return e.error }
 
-// fail answers even when the caller has hung up: a caller that closed only its sending side still reads, and
-// a request without an answer becomes a 200.
+// fail answers even when the caller has hung up: a caller that closed only its sending side still
+// reads, and a request without an answer becomes a 200.
 func (s *server) fail(w http.ResponseWriter, err error) {
 	failure, status := s.failure(err)
 	switch status {
@@ -239,8 +246,8 @@ func (s *server) failure(err error) (types.Error, int) {
 func (s *server) answer(w http.ResponseWriter, status int, body any) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
-	// Written while it is encoded, because encoded output may be six times as long. A text or a path may have
-	// bytes that JSON cannot hold: each becomes U+FFFD.
+	// Written while it is encoded, because encoded output may be six times as long. A text or a
+	// path may have bytes that JSON cannot hold: each becomes U+FFFD.
 	err := json.MarshalWrite(w, body, jsontext.AllowInvalidUTF8(true))
 	if err == nil {
 		_, err = io.WriteString(w, "\n")

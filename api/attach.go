@@ -19,8 +19,8 @@ import (
 	"github.com/daycare-run/sandbox/internal/egress/decisions"
 )
 
-// attach is an exec over a WebSocket: the first message is the exec as JSON. After that, stdin and signals
-// come in, and output and the exit go out.
+// attach is an exec over a WebSocket: the first message is the exec as JSON. After that, stdin and
+// signals come in, and output and the exit go out.
 func (s *server) attach(w http.ResponseWriter, req *http.Request) error {
 	if err := wantsWebSocket(req, "GET …/exec is for WebSockets; to run a command, POST it"); err != nil {
 		return err
@@ -37,8 +37,8 @@ func wantsWebSocket(req *http.Request, otherwise string) error {
 	return nil
 }
 
-// conversation handles a WebSocket. It ends with ctx, writes for as long as writing lasts, and calls hangUp
-// with the reason when nothing more comes in.
+// conversation handles a WebSocket. It ends with ctx, writes for as long as writing lasts, and
+// calls hangUp with the reason when nothing more comes in.
 type conversation func(ctx, writing context.Context, a *attached, hangUp func(why error)) (*types.Result, error)
 
 // converse makes the connection a WebSocket, runs the conversation, and sends how it ended.
@@ -51,11 +51,12 @@ func (s *server) converse(w http.ResponseWriter, req *http.Request, talk convers
 	defer conn.CloseNow()
 	conn.SetReadLimit(s.cfg.MaxRequest)
 	a := &attached{conn: conn, memory: s.memory, frame: make([]byte, 1, 1+frameCapacity)}
-	// Canceling a write breaks the connection, so writes have their own context: a caller whose fault ends the
-	// command is still told about it.
+	// Canceling a write breaks the connection, so writes have their own context: a caller whose
+	// fault ends the command is still told about it.
 	writing, stopWriting := context.WithCancel(req.Context())
 	defer stopWriting()
-	// Events rather than pings: pings have their own timeout, which would cut off a caller who pauses.
+	// Events rather than pings: pings have their own timeout, which would cut off a caller who
+	// pauses.
 	a.quiet = time.AfterFunc(keepAlive, func() { _ = a.event(writing, types.Event{Type: types.EventKeepAlive}) })
 	defer a.quiet.Stop()
 	ctx, cancel := context.WithCancelCause(req.Context())
@@ -84,7 +85,8 @@ func (s *server) converse(w http.ResponseWriter, req *http.Request, talk convers
 	return nil
 }
 
-// callerRemains reports whether the caller is still connected although nothing more is read from it.
+// callerRemains reports whether the caller is still connected although nothing more is read from
+// it.
 func callerRemains(why error) bool {
 	return cerrdefs.IsInvalidArgument(why) || cerrdefs.IsResourceExhausted(why) || errors.Is(why, attach.ErrReplaced)
 }
@@ -134,7 +136,8 @@ func (a *attached) run(ctx, writing context.Context, s *server, id string, hangU
 	r.Started = func() { _ = a.event(writing, types.Event{Type: types.EventStart}) }
 	r.Refused = func(line decisions.Summary) { _ = a.event(writing, refusal(line)) }
 	go func() {
-		// If the input ends by anything but its own eof, the caller has gone or has broken the rules.
+		// If the input ends by anything but its own eof, the caller has gone or has broken the
+		// rules.
 		err := a.receive(ctx, in)
 		in.End(err)
 		hangUp(err)

@@ -12,14 +12,14 @@ import (
 	"github.com/daycare-run/sandbox/internal/pace"
 )
 
-// memoryOf returns the bytes that the requests of all callers, and the answers that hold a file, a list or output,
-// may take together: room for several of the largest of each.
+// memoryOf returns the bytes that the requests of all callers, and the answers that hold a file, a
+// list or output, may take together: room for several of the largest of each.
 func memoryOf(maxRequest int64) *budget.Pool {
 	return budget.NewPool(int(max(512<<20, 16*maxRequest)), 0)
 }
 
-// requestMemory is one request's part of the memory that callers share. It holds the body or messages until
-// the answer, and a file that was read until it is sent.
+// requestMemory is one request's part of the memory that callers share. It holds the body or
+// messages until the answer, and a file that was read until it is sent.
 type requestMemory struct {
 	of     *budget.Pool
 	holder string // the caller
@@ -35,7 +35,8 @@ func (m *requestMemory) take(n int) error {
 	return nil
 }
 
-// handOver returns what the request has taken so far, for what outlives it. The request itself has nothing then.
+// handOver returns what the request has taken so far, for what outlives it. The request itself has
+// nothing then.
 func (m *requestMemory) handOver() *requestMemory {
 	rest := *m
 	m.bytes = 0

@@ -17,13 +17,15 @@ import (
 	"github.com/daycare-run/sandbox/internal/quota"
 )
 
-// Call is the event of an answered request. It contains nothing that the request carried: no query, no header, no body.
+// Call is the event of an answered request. It contains nothing that the request carried: no query,
+// no header, no body.
 type Call struct {
 	// Route is the pattern of the route, such as "GET /v1/health"; "/" for a path without a route.
 	Route string
 	// Status is 200 for every success.
 	Status int
-	// Kind is the kind of the error that was sent, including at the end of a stream; empty for none.
+	// Kind is the kind of the error that was sent, including at the end of a stream; empty for
+	// none.
 	Kind types.Kind
 	// Quota is the quota that was exceeded; nil for none.
 	Quota *quota.Exceeded
@@ -61,7 +63,8 @@ func (m *middleware) tell(req *http.Request, r route, caller access.Caller, answ
 	stream.Tell(req.Context(), "", c)
 }
 
-// Line implements events.Line. It writes an error's text only if the error is the service's own fault.
+// Line implements events.Line. It writes an error's text only if the error is the service's own
+// fault.
 func (c Call) Line(log *zerolog.Logger, _ string) {
 	line := log.Debug()
 	if c.shown {

@@ -12,8 +12,8 @@ import (
 	"github.com/daycare-run/sandbox/internal/errs"
 )
 
-// classes is the one place where an error's class becomes a kind and a status. An error without a class is
-// Docker's fault.
+// classes is the one place where an error's class becomes a kind and a status. An error without a
+// class is Docker's fault.
 var classes = []struct {
 	is     func(error) bool
 	kind   types.Kind
@@ -42,8 +42,8 @@ func isTooLarge(err error) bool {
 
 func isFull(err error) bool { return errors.Is(err, errs.ErrNoSpace) }
 
-// Classes that only HTTP has: a download's Range that is not in the file, a download's condition that the
-// file does not meet, and a method that the path does not have.
+// Classes that only HTTP has: a download's Range that is not in the file, a download's condition
+// that the file does not meet, and a method that the path does not have.
 var (
 	errBeyond  = errors.New("range not satisfiable")
 	errChanged = errors.New("precondition failed")
@@ -67,8 +67,8 @@ func classify(err error) (types.Error, int) {
 	panic("the last class takes every error")
 }
 
-// message returns the error's text without the class name at its end, because kind and status already say
-// that. The name of a permission error stays, because it may be the kernel's reason.
+// message returns the error's text without the class name at its end, because kind and status
+// already say that. The name of a permission error stays, because it may be the kernel's reason.
 func message(err error) string {
 	text := err.Error()
 	for _, class := range []error{

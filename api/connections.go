@@ -14,9 +14,10 @@ import (
 	"github.com/daycare-run/sandbox/internal/budget"
 )
 
-// Connections shares a service's connections among its callers: by uid at the socket, by token over TCP, and
-// by address before a token has arrived. A caller with its full share loses its longest idle connection to a
-// new one. If none is idle, that of an address with more connections is lost, or the new one is refused. It is safe for concurrent use.
+// Connections shares a service's connections among its callers: by uid at the socket, by token over
+// TCP, and by address before a token has arrived. A caller with its full share loses its longest
+// idle connection to a new one. If none is idle, that of an address with more connections is lost,
+// or the new one is refused. It is safe for concurrent use.
 type Connections struct {
 	shared  *budget.Pool
 	reserve *budget.Pool // for operators, when nothing else is free
@@ -26,7 +27,8 @@ type Connections struct {
 	refused uint64
 }
 
-// operatorsReserve is the number of connections reserved for operators. Each may have a quarter of them.
+// operatorsReserve is the number of connections reserved for operators. Each may have a quarter of
+// them.
 const operatorsReserve = 64
 
 // NewConnections returns a Connections that shares total connections.
@@ -43,8 +45,8 @@ func (c *Connections) Stats() budget.Stats {
 	return s
 }
 
-// addressShare returns the name of the share that a connection takes while only its address is known. An IPv6
-// address counts by its /64, because its owner has 2^64 of them.
+// addressShare returns the name of the share that a connection takes while only its address is
+// known. An IPv6 address counts by its /64, because its owner has 2^64 of them.
 func addressShare(conn net.Conn) string {
 	addr, err := netip.ParseAddrPort(conn.RemoteAddr().String())
 	if err != nil {
@@ -54,8 +56,8 @@ func addressShare(conn net.Conn) string {
 	return "address " + prefix.String()
 }
 
-// enter reports whether a new connection gets a place. caller is whose share it takes; empty if no token was
-// shown yet, or if the peer may not call at all.
+// enter reports whether a new connection gets a place. caller is whose share it takes; empty if no
+// token was shown yet, or if the peer may not call at all.
 func (c *Connections) enter(w *wire, caller string, operator bool) bool {
 	w.known = caller != ""
 	name := "caller " + caller
@@ -72,7 +74,8 @@ func (c *Connections) enter(w *wire, caller string, operator bool) bool {
 	return true
 }
 
-// take gets a place for a connection, if need be that of an idle one, which is closed. The caller holds mu.
+// take gets a place for a connection, if need be that of an idle one, which is closed. The caller
+// holds mu.
 func (c *Connections) take(w *wire, name string) bool {
 	if c.hold(w, c.shared, name) {
 		return true
@@ -92,9 +95,9 @@ func (c *Connections) take(w *wire, name string) bool {
 	return true
 }
 
-// spare returns an idle connection, without a token, of the holder with the most places among those that have one, or
-// nil. That holder has more places than name has, so whoever has many takes nothing from whoever has few. The caller
-// holds mu.
+// spare returns an idle connection, without a token, of the holder with the most places among those
+// that have one, or nil. That holder has more places than name has, so whoever has many takes
+// nothing from whoever has few. The caller holds mu.
 func (c *Connections) spare(name string) (found *wire) {
 	most := c.shared.Of(name)
 	for e := c.resting.Front(); e != nil; e = e.Next() {

@@ -50,10 +50,12 @@ func (s *server) decisions(w http.ResponseWriter, req *http.Request) error {
 	return nil
 }
 
-// decisionBytes is the memory that one of the decisions asked for takes: Recent makes room for twice as many.
+// decisionBytes is the memory that one of the decisions asked for takes: Recent makes room for
+// twice as many.
 const decisionBytes = 512
 
-// decisionAnswer is a types.DecisionList that makes its decisions while encoding: all at once would take megabytes per caller.
+// decisionAnswer is a types.DecisionList that makes its decisions while encoding: all at once would
+// take megabytes per caller.
 type decisionAnswer struct {
 	Decisions  lazyList[types.Decision] `json:"decisions"`
 	Unanswered []string                 `json:"unanswered,omitempty"`

@@ -15,8 +15,8 @@ import (
 	"github.com/daycare-run/sandbox/pathmap"
 )
 
-// decode reads a JSON body strictly: unknown keys, duplicate keys, wrong types and anything after the value
-// are the caller's faults.
+// decode reads a JSON body strictly: unknown keys, duplicate keys, wrong types and anything after
+// the value are the caller's faults.
 func (s *server) decode(req *http.Request, into any) error {
 	body, err := readBody(req)
 	if err != nil {
@@ -53,7 +53,8 @@ func readBody(req *http.Request) ([]byte, error) {
 	return body, nil
 }
 
-// decodeJSON reports only the first fault, without values: they may be secrets. What it decodes counts as memory, as text does.
+// decodeJSON reports only the first fault, without values: they may be secrets. What it decodes
+// counts as memory, as text does.
 func decodeJSON(text []byte, into any, memory *requestMemory) error {
 	if len(bytes.TrimSpace(text)) == 0 {
 		return fmt.Errorf("the body is empty; it has to be a JSON object: %w", cerrdefs.ErrInvalidArgument)

@@ -76,7 +76,8 @@ func relay(ctx context.Context, execID string, from *attach.Attachment[sandbox.R
 	}
 }
 
-// startDetached starts a command that keeps the request's memory to its end: its stdin and environment last as long.
+// startDetached starts a command that keeps the request's memory to its end: its stdin and
+// environment last as long.
 func (s *server) startDetached(ctx context.Context, id string, r sandbox.Request, stdin bool) (*attach.Exec[sandbox.Result], error) {
 	kept := s.memory.handOver()
 	r.Ended = kept.release

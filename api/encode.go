@@ -23,8 +23,8 @@ func encodePart(data []byte) (string, types.Encoding) {
 	return base64.StdEncoding.EncodeToString(data), types.Base64
 }
 
-// textStream cuts an output into parts so that text stays text: a character that is cut off at the end of a
-// part waits for the next part.
+// textStream cuts an output into parts so that text stays text: a character that is cut off at the
+// end of a part waits for the next part.
 type textStream struct{ rest []byte }
 
 // next returns the bytes to send now that data has arrived.

@@ -25,10 +25,12 @@ import (
 // serverSent is the media type of server-sent events.
 const serverSent = "text/event-stream"
 
-// gather is how long events are collected before they are sent, so that a flood of them is sent in few pieces.
+// gather is how long events are collected before they are sent, so that a flood of them is sent in
+// few pieces.
 const gather = 100 * time.Millisecond
 
-// events answers with events, from a given one or from now on, until the caller goes or the service stops.
+// events answers with events, from a given one or from now on, until the caller goes or the service
+// stops.
 func (s *server) events(w http.ResponseWriter, req *http.Request) error {
 	stream, scope := s.service.Events()
 	if stream == nil {
@@ -77,7 +79,8 @@ func (s *server) events(w http.ResponseWriter, req *http.Request) error {
 	return nil
 }
 
-// readEventQuery reads the query. gap reports whether the last event that the caller saw came from another run of the service.
+// readEventQuery reads the query. gap reports whether the last event that the caller saw came from
+// another run of the service.
 func readEventQuery(req *http.Request, stream *events.Stream) (filter events.Filter, after uint64, gap bool, err error) {
 	values, err := query(req, "userId", "kind", "replay")
 	if err != nil {

@@ -15,7 +15,8 @@ import (
 	"github.com/daycare-run/sandbox/internal/sandbox"
 )
 
-// ndjson is the media type that asks for a stream of JSON events; types.Frames asks for one in which output is not JSON.
+// ndjson is the media type that asks for a stream of JSON events; types.Frames asks for one in
+// which output is not JSON.
 const ndjson = "application/x-ndjson"
 
 func (s *server) exec(w http.ResponseWriter, req *http.Request) error {
@@ -49,7 +50,8 @@ type sentExec struct {
 	Stdin *string `json:"stdin,omitempty"`
 }
 
-// request converts an exec's JSON to the facade's request. Its Stdin is nil if none is given, or an empty one.
+// request converts an exec's JSON to the facade's request. Its Stdin is nil if none is given, or an
+// empty one.
 func request(body sentExec) (sandbox.Request, error) {
 	r := sandbox.Request{
 		Command: body.Command, Argv: body.Argv, Login: body.Login, Confinement: sandbox.Confinement{
@@ -100,8 +102,9 @@ func (e sentExec) stdin() ([]byte, error) {
 // givesStdin reports whether stdin is given, be it empty; it does not come in messages then.
 func (e sentExec) givesStdin() bool { return e.Stdin != nil || e.StdinEncoding != types.Text }
 
-// buffer answers with everything at the end, or with both ends of it. The output counts as the request's memory until the
-// caller has read it. Output for which there is no room is dropped, because the command has already had its effects.
+// buffer answers with everything at the end, or with both ends of it. The output counts as the
+// request's memory until the caller has read it. Output for which there is no room is dropped,
+// because the command has already had its effects.
 func (s *server) buffer(w http.ResponseWriter, req *http.Request, r sandbox.Request) error {
 	outputs := [2]kept{{most: s.cfg.MaxOutput}, {most: s.cfg.MaxOutput}}
 	ended, err := s.service.Exec(req.Context(), req.PathValue("id"), r, func(stream session.Stream, data []byte) error {

@@ -142,7 +142,8 @@ var (
 	lastSecond  = time.Date(10_000, 1, 1, 0, 0, 0, 0, time.UTC).Unix() - 1
 )
 
-// sayable moves a file's time to the nearest second that an answer can have: whoever owns a file may give it any other.
+// sayable moves a file's time to the nearest second that an answer can have: whoever owns a file
+// may give it any other.
 func sayable(t time.Time) time.Time {
 	return time.Unix(max(firstSecond, min(t.Unix(), lastSecond)), int64(t.Nanosecond())).UTC()
 }

@@ -15,8 +15,8 @@ import (
 	"github.com/daycare-run/sandbox/internal/events"
 )
 
-// following bounds how many callers follow events or decisions. Callers share the places: one with many
-// connections leaves some to others, and to the operator.
+// following bounds how many callers follow events or decisions. Callers share the places: one with
+// many connections leaves some to others, and to the operator.
 type following struct{ events, decisions *budget.Pool }
 
 func newFollowing() following {
@@ -32,8 +32,8 @@ func (s *server) place(of *budget.Pool, what string) (leave func(), err error) {
 	return func() { of.Give(who, 1) }, nil
 }
 
-// follow answers with the recent decisions and then with each new one, until the caller goes or the service
-// stops.
+// follow answers with the recent decisions and then with each new one, until the caller goes or the
+// service stops.
 func (s *server) follow(w http.ResponseWriter, req *http.Request, q decisionQuery) error {
 	leave, err := s.place(s.following.decisions, "egress decisions")
 	if err != nil {
@@ -51,8 +51,8 @@ func (s *server) follow(w http.ResponseWriter, req *http.Request, q decisionQuer
 	return nil
 }
 
-// decisions sends the recent decisions and then those that the follower receives, until ctx ends or the
-// caller has gone. The follower has to exist before recent is read.
+// decisions sends the recent decisions and then those that the follower receives, until ctx ends or
+// the caller has gone. The follower has to exist before recent is read.
 func (s *lineStream) decisions(ctx context.Context, follower *decisions.Follower, recent []decisions.Decision) {
 	told := newOverlap(recent)
 	err := s.flush() // sends the headers, even without decisions

@@ -8,7 +8,8 @@ type nothing struct{}
 // created is the answer of a call that has created something.
 type created struct{ body any }
 
-// answers makes the handler of a route whose requests have no body. If do returns an error, its answer is ignored.
+// answers makes the handler of a route whose requests have no body. If do returns an error, its
+// answer is ignored.
 func answers[Answer any](do func(*server, *http.Request) (Answer, error)) handler {
 	return func(s *server, w http.ResponseWriter, req *http.Request) error {
 		answer, err := do(s, req)

@@ -58,8 +58,8 @@ func take(kind websocket.MessageType, message []byte, in input, memory *requestM
 	return in.Put(message[1:])
 }
 
-// inputError returns why reading ended: the caller has gone, or it broke the WebSocket protocol. Both are the
-// caller's doing.
+// inputError returns why reading ended: the caller has gone, or it broke the WebSocket protocol.
+// Both are the caller's doing.
 func inputError(err error) error {
 	var closed websocket.CloseError
 	var network *net.OpError

@@ -8,8 +8,8 @@ import (
 	"github.com/daycare-run/sandbox/internal/utf8cut"
 )
 
-// kept collects an output as it comes, and keeps its two ends, each of half of most bytes: of a long log, the errors
-// are at the end.
+// kept collects an output as it comes, and keeps its two ends, each of half of most bytes: of a
+// long log, the errors are at the end.
 type kept struct {
 	most  int64
 	head  []byte
@@ -35,8 +35,8 @@ func (k *kept) Write(p []byte) (int, error) {
 	return n, nil
 }
 
-// encoded returns what is kept, and where what is left out belongs; nil if nothing is. A character of which only a part
-// is kept is left out, unless the output is no text.
+// encoded returns what is kept, and where what is left out belongs; nil if nothing is. A character
+// of which only a part is kept is left out, unless the output is no text.
 func (k *kept) encoded() (string, types.Encoding, *types.Cut) {
 	_, most := k.room()
 	head, tail := k.head, k.tail[max(0, len(k.tail)-most):]

@@ -11,7 +11,8 @@ import (
 )
 
 const (
-	// keepAlive is the longest silence of a stream, so that nothing along the way takes it for dead.
+	// keepAlive is the longest silence of a stream, so that nothing along the way takes it for
+	// dead.
 	keepAlive = 15 * time.Second
 	// lastWrite is how long a caller may take to read the data being sent when the service stops.
 	lastWrite = time.Second
@@ -28,8 +29,8 @@ type lineStream struct {
 	watch   sync.WaitGroup
 }
 
-// openStream begins an answer. Its context ends when the caller goes, its token ends, or the service stops.
-// The handler closes the stream before it returns.
+// openStream begins an answer. Its context ends when the caller goes, its token ends, or the
+// service stops. The handler closes the stream before it returns.
 func (s *server) openStream(w http.ResponseWriter, req *http.Request, kind string) (context.Context, *lineStream) {
 	ctx, end := context.WithCancel(req.Context())
 	stream := &lineStream{to: w, control: http.NewResponseController(w), end: end}

@@ -29,8 +29,8 @@ type middleware struct {
 	streamed  streamedExecs
 }
 
-// serve answers one request: it identifies the caller, limits the service to what that caller may reach, runs
-// the route with its body bounded in size and time, and logs the call.
+// serve answers one request: it identifies the caller, limits the service to what that caller may
+// reach, runs the route with its body bounded in size and time, and logs the call.
 func (m *middleware) serve(w http.ResponseWriter, req *http.Request, r route) {
 	s := &server{cfg: m.cfg, streamed: &m.streamed, following: &m.following, id: requestID(req), memory: &requestMemory{of: m.memory}}
 	defer s.memory.release()
@@ -60,8 +60,8 @@ func (m *middleware) serve(w http.ResponseWriter, req *http.Request, r route) {
 	}
 }
 
-// answer runs the route as one of its user's and its caller's calls, on the host that holds the user. The
-// call is counted for both here, before any other host is asked.
+// answer runs the route as one of its user's and its caller's calls, on the host that holds the
+// user. The call is counted for both here, before any other host is asked.
 func (m *middleware) answer(s *server, w http.ResponseWriter, req *http.Request, r route, caller access.Caller) error {
 	asked, err := s.service.Ask(req.PathValue("id"))
 	if err != nil {

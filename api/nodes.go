@@ -19,8 +19,8 @@ type Nodes interface {
 	Remove(ctx context.Context, node string) error
 }
 
-// fromOthers calls take with each other host's answer to the same request, and returns the names of the hosts
-// that do not answer. It does nothing for a request about a single user.
+// fromOthers calls take with each other host's answer to the same request, and returns the names of
+// the hosts that do not answer. It does nothing for a request about a single user.
 func fromOthers[List any](s *server, req *http.Request, take func(host string, list List)) (silent []string) {
 	if s.cfg.Router == nil || s.service.Named(req.URL.Query().Get("userId")) != "" {
 		return nil

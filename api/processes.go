@@ -44,7 +44,8 @@ func (s *server) allProcesses(req *http.Request) (types.AllProcesses, error) {
 	return all, s.memory.take(len(all.Processes) * each)
 }
 
-// shownCommand is how many bytes of a command the list of all users' processes has: each user may have many of 2 MiB.
+// shownCommand is how many bytes of a command the list of all users' processes has: each user may
+// have many of 2 MiB.
 const shownCommand = 1 << 10
 
 // shorten cuts a process's command.
@@ -75,8 +76,8 @@ const (
 	defaultWait = 30_000
 )
 
-// waitProcess answers when a process has ended for good or, if that is asked for, when it is ready, and at the end of the
-// time at the latest.
+// waitProcess answers when a process has ended for good or, if that is asked for, when it is ready,
+// and at the end of the time at the latest.
 func (s *server) waitProcess(req *http.Request) (waited types.WaitedProcess, err error) {
 	values, err := query(req, "until", "timeoutMs")
 	if err != nil {

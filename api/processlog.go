@@ -42,8 +42,8 @@ func (s *server) answerLog(w http.ResponseWriter, part process.LogPart) {
 	}{part.Truncated, part.Notice}) // the rest of a types.ProcessLog
 }
 
-// wholeBegin returns a part's data. If the data begins in the middle of a character, the rest of that
-// character is dropped, so that text stays text.
+// wholeBegin returns a part's data. If the data begins in the middle of a character, the rest of
+// that character is dropped, so that text stays text.
 func wholeBegin(part process.LogPart) []byte {
 	data := part.Data
 	if part.Truncated {
@@ -88,8 +88,8 @@ func readLogQuery(req *http.Request) (q process.LogQuery, follow bool, err error
 	return q, follow, err
 }
 
-// followProcessLog answers with the end of a log and then with new data, until the process has ended for
-// good, the caller goes or the service stops.
+// followProcessLog answers with the end of a log and then with new data, until the process has
+// ended for good, the caller goes or the service stops.
 func (s *server) followProcessLog(w http.ResponseWriter, req *http.Request, q process.LogQuery) error {
 	id, processID := req.PathValue("id"), req.PathValue("processId")
 	if _, err := s.service.Process(id, processID); err != nil {
@@ -140,8 +140,8 @@ func (s *server) relayLog(w http.ResponseWriter, req *http.Request,
 	}
 }
 
-// lastOfLog says why a log has ended. It says nothing to a caller who has gone, nor when the service stops,
-// because the process may go on.
+// lastOfLog says why a log has ended. It says nothing to a caller who has gone, nor when the
+// service stops, because the process may go on.
 func (s *server) lastOfLog(ctx context.Context, id, processID string, ended error) ([]any, error) {
 	var end types.ProcessLogEnd
 	if ended == nil {

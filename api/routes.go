@@ -111,7 +111,8 @@ type sandboxAnswer struct {
 	Sandboxes lazyList[types.Sandbox] `json:"sandboxes"`
 }
 
-// list counts its answer as the request's memory, but for the directories, which it shares with the registry.
+// list counts its answer as the request's memory, but for the directories, which it shares with the
+// registry.
 func (s *server) list(*http.Request) (sandboxAnswer, error) {
 	boxes := s.service.List()
 	const each = 512

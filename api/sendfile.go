@@ -9,8 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Listener makes downloads fast over a Unix socket: the kernel copies a file's bytes into the socket
-// directly. net/http does that only for connections that it knows to be TCP.
+// Listener makes downloads fast over a Unix socket: the kernel copies a file's bytes into the
+// socket directly. net/http does that only for connections that it knows to be TCP.
 func Listener(l net.Listener) net.Listener { return listener{l} }
 
 type listener struct{ net.Listener }
@@ -25,7 +25,8 @@ func (l listener) Accept() (net.Conn, error) {
 
 type conn struct{ *net.UnixConn }
 
-// ReadFrom implements io.ReaderFrom, which net/http looks for. It hides UnixConn's ReadFrom, which is for datagrams.
+// ReadFrom implements io.ReaderFrom, which net/http looks for. It hides UnixConn's ReadFrom, which
+// is for datagrams.
 func (c *conn) ReadFrom(from io.Reader) (int64, error) {
 	sent, err := c.sendFile(from)
 	if err != nil {
@@ -39,8 +40,8 @@ func (c *conn) ReadFrom(from io.Reader) (int64, error) {
 // sendChunk bounds one system call, so that a deadline is noticed in time.
 const sendChunk = 4 << 20
 
-// sendFile sends as much of a file as it can. It stops at the end of the file, at the limit, and where the
-// kernel does not support it.
+// sendFile sends as much of a file as it can. It stops at the end of the file, at the limit, and
+// where the kernel does not support it.
 func (c *conn) sendFile(from io.Reader) (sent int64, err error) {
 	limited, ok := from.(*io.LimitedReader)
 	if !ok {

@@ -8,8 +8,8 @@ import (
 	"github.com/daycare-run/sandbox/internal/attach"
 )
 
-// streamedExecs are the commands whose output is being streamed, so that signals can find them. It is safe
-// for concurrent use.
+// streamedExecs are the commands whose output is being streamed, so that signals can find them. It
+// is safe for concurrent use.
 type streamedExecs struct {
 	mu     sync.Mutex
 	inputs map[streamedExec]*attach.Input
@@ -17,7 +17,8 @@ type streamedExecs struct {
 
 type streamedExec struct{ sandboxID, execID string }
 
-// add returns the input and id of a new command. The caller calls remove when the command has ended.
+// add returns the input and id of a new command. The caller calls remove when the command has
+// ended.
 func (s *streamedExecs) add(sandboxID string) (in *attach.Input, execID string, remove func()) {
 	in = attach.NewInput(false, func(int) {})
 	key := streamedExec{sandboxID, attach.NewID()}
@@ -37,7 +38,8 @@ func (s *streamedExecs) find(sandboxID, execID string) *attach.Input {
 	return s.inputs[streamedExec{sandboxID, execID}]
 }
 
-// signalExec sends a signal to the command of a streamed exec, or of one that goes on without its caller.
+// signalExec sends a signal to the command of a streamed exec, or of one that goes on without its
+// caller.
 func (s *server) signalExec(req *http.Request, body types.ExecSignal) (nothing, error) {
 	signal, err := parseSignal(body.Signal)
 	if err != nil {

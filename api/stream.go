@@ -16,7 +16,8 @@ import (
 	"github.com/daycare-run/sandbox/internal/sandbox"
 )
 
-// stream answers with events as they happen. A fault before the command starts is an ordinary error.
+// stream answers with events as they happen. A fault before the command starts is an ordinary
+// error.
 func (s *server) stream(w http.ResponseWriter, req *http.Request, r sandbox.Request) error {
 	stream := newEventStream(s, w, req)
 	defer stream.close()
@@ -29,7 +30,8 @@ func (s *server) stream(w http.ResponseWriter, req *http.Request, r sandbox.Requ
 	return stream.finish(ended, err)
 }
 
-// eventStream is a streamed exec's answer, which begins with the first event. It is safe for concurrent use.
+// eventStream is a streamed exec's answer, which begins with the first event. It is safe for
+// concurrent use.
 type eventStream struct {
 	of      *server
 	to      http.ResponseWriter
@@ -79,7 +81,8 @@ func (s *eventStream) send(e types.Event) error {
 	return s.write(types.ChannelEvent, text)
 }
 
-// sendInOrder sends an event. Before one that tells of lost output comes all output that was before that.
+// sendInOrder sends an event. Before one that tells of lost output comes all output that was before
+// that.
 func (s *eventStream) sendInOrder(e types.Event) error {
 	if e.Type == types.EventLost {
 		for _, stream := range []session.Stream{session.Stdout, session.Stderr} {

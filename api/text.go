@@ -14,15 +14,16 @@ import (
 // textPiece is how much of a text is encoded at a time, in bytes.
 const textPiece = 64 << 10
 
-// largeText is a field of an answer that may be large. Encoded as a whole, it would take up to six times its
-// length, for as long as nobody reads the answer.
+// largeText is a field of an answer that may be large. Encoded as a whole, it would take up to six
+// times its length, for as long as nobody reads the answer.
 type largeText struct {
 	name, text string // UTF-8
 	encoded    string // the name of the field for the encoding
 	encoding   types.Encoding
 }
 
-// answerTexts answers with an object that has these fields and then those of rest, which has at least one.
+// answerTexts answers with an object that has these fields and then those of rest, which has at
+// least one.
 func (s *server) answerTexts(w http.ResponseWriter, texts []largeText, rest any) {
 	w.Header().Set("Content-Type", "application/json")
 	if err := writeTexts(w, texts, rest); err != nil {

@@ -65,7 +65,8 @@ func bodyIs(req *http.Request, media string) error {
 	return nil
 }
 
-// sent reports whether a call whose body goes to files has failed, and returns the error that is still to be answered.
+// sent reports whether a call whose body goes to files has failed, and returns the error that is
+// still to be answered.
 func (s *server) sent(w http.ResponseWriter, body *uploadBody, err error) (bool, error) {
 	switch {
 	case body.fault != nil:
@@ -95,8 +96,8 @@ func fileMode(query map[string]string) (fs.FileMode, error) {
 // lingering is how long a caller whose upload has failed may go on sending.
 const lingering = 5 * time.Second
 
-// drain reads the rest of a body after the answer: a caller that is still sending would otherwise find the
-// connection broken, and might never read the answer.
+// drain reads the rest of a body after the answer: a caller that is still sending would otherwise
+// find the connection broken, and might never read the answer.
 func (b *uploadBody) drain() {
 	_ = b.control.Flush()
 	from := b.from
@@ -106,8 +107,8 @@ func (b *uploadBody) drain() {
 	_, _ = io.Copy(io.Discard, from)
 }
 
-// uploadBody is a request's body on its way to a file. There is no buffer in between: a reader with a large
-// buffer gets everything that the socket holds at once.
+// uploadBody is a request's body on its way to a file. There is no buffer in between: a reader with
+// a large buffer gets everything that the socket holds at once.
 type uploadBody struct {
 	from    io.Reader
 	control *http.ResponseController
@@ -117,8 +118,9 @@ type uploadBody struct {
 
 func (b *uploadBody) Read(p []byte) (int, error) {
 	if !b.begun {
-		// Without full duplex, the server ends the body when the answer begins. It is not enabled earlier: if
-		// nobody had begun to read the body, the server would read the next request while it still reads this one.
+		// Without full duplex, the server ends the body when the answer begins. It is not enabled
+		// earlier: if nobody had begun to read the body, the server would read the next request
+		// while it still reads this one.
 		_ = b.control.EnableFullDuplex()
 		b.begun = true
 	}
@@ -171,7 +173,8 @@ func disposition(name string) string {
 	return mime.FormatMediaType("attachment", map[string]string{"filename": strings.ToValidUTF8(name, "\uFFFD")})
 }
 
-// contentWriter keeps http.ServeContent and websocket.Accept from answering a failure in plain text.
+// contentWriter keeps http.ServeContent and websocket.Accept from answering a failure in plain
+// text.
 type contentWriter struct {
 	http.ResponseWriter
 	refused int // the failure's status

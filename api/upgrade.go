@@ -8,8 +8,8 @@ import (
 	cerrdefs "github.com/containerd/errdefs"
 )
 
-// upgrade makes a request a WebSocket, which the caller closes. Both results are nil when nobody is left to
-// answer.
+// upgrade makes a request a WebSocket, which the caller closes. Both results are nil when nobody is
+// left to answer.
 func upgrade(w http.ResponseWriter, req *http.Request) (*websocket.Conn, error) {
 	out := &contentWriter{ResponseWriter: w}
 	conn, err := websocket.Accept(out, req, &websocket.AcceptOptions{

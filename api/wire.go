@@ -21,13 +21,14 @@ import (
 	"github.com/daycare-run/sandbox/internal/budget"
 )
 
-// What is not a valid request never reaches a handler: net/http itself answers a header that is too large, an
-// unknown expectation, or a line that is not HTTP, as plain text. Here such an answer gets the contract's
-// form on its way out.
+// What is not a valid request never reaches a handler: net/http itself answers a header that is too
+// large, an unknown expectation, or a line that is not HTTP, as plain text. Here such an answer
+// gets the contract's form on its way out.
 
-// Prepare makes a server answer invalid requests in the contract's form too, and share its connections among the
-// callers that who names. An operator gets a place even when others have them all; a nil who names nobody. Serve the
-// returned listener; it sends a file's bytes without copying them here where the kernel can do that.
+// Prepare makes a server answer invalid requests in the contract's form too, and share its
+// connections among the callers that who names. An operator gets a place even when others have them
+// all; a nil who names nobody. Serve the returned listener; it sends a file's bytes without copying
+// them here where the kernel can do that.
 func Prepare(server *http.Server, l net.Listener, shared *Connections, who func(net.Conn) (caller string, operator bool)) net.Listener {
 	if server.ConnState != nil {
 		panic("the server has a ConnState")
@@ -107,7 +108,8 @@ func (c *wire) Close() error {
 	return c.Conn.Close()
 }
 
-// Write sends a handler's answer unchanged, and net/http's own answers, each of which is one Write, in the contract's form.
+// Write sends a handler's answer unchanged, and net/http's own answers, each of which is one Write,
+// in the contract's form.
 func (c *wire) Write(p []byte) (int, error) {
 	if c.answering.Load() {
 		return c.Conn.Write(p)

@@ -18,8 +18,8 @@ import (
 // adoption has the times that a killed service takes to find its processes again.
 type adoption struct {
 	asked, processes int
-	// answers is the time from the start of sandboxd until it lists processes, adopted until it has looked at them; stop is
-	// the time to end one of them afterwards.
+	// answers is the time from the start of sandboxd until it lists processes, adopted until it has
+	// looked at them; stop is the time to end one of them afterwards.
 	answers, adopted, stop sample
 }
 
@@ -93,8 +93,8 @@ func (s *service) measureAdoption(ctx context.Context) (found adoption, err erro
 	return found, nil
 }
 
-// timeAdoption kills the service and starts it again. One more process ends meanwhile. The records do not show that, so a
-// service that lists it as ended has looked at the containers.
+// timeAdoption kills the service and starts it again. One more process ends meanwhile. The records
+// do not show that, so a service that lists it as ended has looked at the containers.
 func (s *service) timeAdoption(ctx context.Context, before map[string]types.Process, found *adoption) error {
 	probe, err := s.api.StartProcess(ctx, adoptUser, sleeping)
 	if err != nil {
@@ -144,7 +144,8 @@ func (s *service) timeAdoption(ctx context.Context, before map[string]types.Proc
 	}
 }
 
-// adopted returns an error until all processes are listed as they were and the probe is listed as ended.
+// adopted returns an error until all processes are listed as they were and the probe is listed as
+// ended.
 func adopted(list []types.Process, before map[string]types.Process, probe string) error {
 	same, ended := 0, false
 	for _, p := range list {

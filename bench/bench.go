@@ -141,7 +141,8 @@ type step struct {
 	run        func() error
 }
 
-// steps runs the steps that were asked for. A failed step is noted and the others still run, because a run is long.
+// steps runs the steps that were asked for. A failed step is noted and the others still run,
+// because a run is long.
 func (l *lab) steps(ctx context.Context, of string, list []step) error {
 	for _, s := range list {
 		if !l.settings.has(s.part) {

@@ -18,8 +18,9 @@ import (
 	"github.com/daycare-run/sandbox/client"
 )
 
-// clusterLab is three services, each with a fence, and an etcd of one member. Either they share one Docker, so Docker's own costs
-// on several hosts are not included, or each has its own Docker and a share of the processors.
+// clusterLab is three services, each with a fence, and an etcd of one member. Either they share one
+// Docker, so Docker's own costs on several hosts are not included, or each has its own Docker and a
+// share of the processors.
 type clusterLab struct {
 	*lab
 	dir   string
@@ -35,7 +36,8 @@ type clusterHost struct {
 	engine *engine // nil if all hosts share one
 }
 
-// clusterRuntime is the runtime under which this is measured: what several hosts add is the same under all runtimes.
+// clusterRuntime is the runtime under which this is measured: what several hosts add is the same
+// under all runtimes.
 const clusterRuntime = "runsc"
 
 // withCluster starts the hosts, runs and removes them. With share each has its own Docker.
@@ -195,7 +197,8 @@ func (c *clusterLab) together(ctx context.Context) error {
 	return nil
 }
 
-// close ends each host's fence, then its service, which removes the host's containers, and then its Docker; etcd comes last.
+// close ends each host's fence, then its service, which removes the host's containers, and then its
+// Docker; etcd comes last.
 func (c *clusterLab) close() (err error) {
 	for _, h := range c.hosts {
 		if h.fence != nil && h.fence.ProcessState == nil {
@@ -216,7 +219,8 @@ func (c *clusterLab) close() (err error) {
 	return err
 }
 
-// removeGroups removes the control groups that were made for the host's containers, which are named after its dataDir.
+// removeGroups removes the control groups that were made for the host's containers, which are named
+// after its dataDir.
 func (h *clusterHost) removeGroups() {
 	sum := sha256.Sum256([]byte(h.path("data")))
 	name := "daycaresandbox" + hex.EncodeToString(sum[:6]) + ".slice"

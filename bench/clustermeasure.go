@@ -13,14 +13,16 @@ import (
 
 // clustered has the measurements of several hosts.
 type clustered struct {
-	// held is an exec at the host that holds the user, forwarded the same exec at another host, and alone at a service without
-	// cluster; the overheads are their times less the exec's own time.
+	// held is an exec at the host that holds the user, forwarded the same exec at another host, and
+	// alone at a service without cluster; the overheads are their times less the exec's own time.
 	held, forwarded, alone, heldOverhead, forwardedOverhead, aloneOverhead sample
-	// first is a new user's PUT: the claim of a seat, and the record. many is the time of manyUsers PUTs, clusterAtOnce at once.
+	// first is a new user's PUT: the claim of a seat, and the record. many is the time of manyUsers
+	// PUTs, clusterAtOnce at once.
 	first, many sample
 	// answered is the time from a host's loss until another host answers a call of its user.
 	answered sample
-	// oneHost and allHosts are warm execs per second; ownDoors is allHosts when each call comes to its user's host.
+	// oneHost and allHosts are warm execs per second; ownDoors is allHosts when each call comes to
+	// its user's host.
 	oneHost, allHosts, ownDoors speeds
 }
 
@@ -54,7 +56,8 @@ func (l *lab) measureCluster(ctx context.Context, runtime string, found *cluster
 	return l.withCluster(ctx, runtime, true, func(c *clusterLab) error { return c.measureShared(ctx, found) })
 }
 
-// holder finds the host that has a user's container. After a loss the other hosts may not yet have found the returned one.
+// holder finds the host that has a user's container. After a loss the other hosts may not yet have
+// found the returned one.
 func (c *clusterLab) holder(ctx context.Context, user string) (holder, other *clusterHost, err error) {
 	for range 100 {
 		for i, h := range c.hosts {

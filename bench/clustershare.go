@@ -38,15 +38,16 @@ const (
 	sharedImage = "bench"
 )
 
-// engine is a host's own Docker, in one control group with the host's containers, its service and its fence.
+// engine is a host's own Docker, in one control group with the host's containers, its service and
+// its fence.
 type engine struct {
 	group   string
 	process *exec.Cmd
 	docker  *client.Client
 }
 
-// The scripts enter a host's control group and make it the root of the visible ones. The network is etcd's, because a dockerd
-// without a bridge removes the bridge that it finds.
+// The scripts enter a host's control group and make it the root of the visible ones. The network is
+// etcd's, because a dockerd without a bridge removes the bridge that it finds.
 const (
 	firstInside = `set -e; group=$1 network=$2; shift 2; echo $$ >"$group/cgroup.procs"
 exec nsenter --net="/proc/$network/ns/net" unshare --mount --cgroup sh -ec 'umount ` + cpuGroups + `; mount -t cgroup -o cpu cgroup ` + cpuGroups + `; exec "$@"' sh "$@"`
@@ -104,7 +105,8 @@ func (c *clusterLab) startEngine(ctx context.Context, s *service) (_ *engine, er
 	return e, c.giveImage(ctx, s)
 }
 
-// giveImage makes an image that holds only `true`, from the existing image, for a Docker without images.
+// giveImage makes an image that holds only `true`, from the existing image, for a Docker without
+// images.
 func (c *clusterLab) giveImage(ctx context.Context, s *service) error {
 	ctx, cancel := context.WithTimeout(ctx, startLimit)
 	defer cancel()
@@ -227,7 +229,8 @@ func (c *clusterLab) measureShared(ctx context.Context, found *clustered) error 
 	return nil
 }
 
-// shareWay is a set of calls, each to the host that door returns; idle are the hosts that get no calls.
+// shareWay is a set of calls, each to the host that door returns; idle are the hosts that get no
+// calls.
 type shareWay struct {
 	into  *speeds
 	door  func(user string, turn int) *clusterHost
@@ -246,8 +249,9 @@ func (w shareWay) measure(ctx context.Context) error {
 	return err
 }
 
-// occupy makes hosts use up their shares of the processors until release is called. Where processors are idle, gVisor's threads
-// spin for work. That would use up some of the only busy host's share, but not when all hosts are busy.
+// occupy makes hosts use up their shares of the processors until release is called. Where
+// processors are idle, gVisor's threads spin for work. That would use up some of the only busy
+// host's share, but not when all hosts are busy.
 func occupy(hosts []*clusterHost) (release func(), err error) {
 	var loops []*exec.Cmd
 	release = func() {

@@ -19,8 +19,8 @@ type cold struct {
 	run, exit sample
 }
 
-// measureCold measures the ways by turns, and each turn begins with another way, so that Docker's tidying up after one way
-// affects all of them.
+// measureCold measures the ways by turns, and each turn begins with another way, so that Docker's
+// tidying up after one way affects all of them.
 func (s *service) measureCold(ctx context.Context) (cold, error) {
 	var c cold
 	t, err := s.twin(ctx, "true")
@@ -53,7 +53,8 @@ func (s *service) measureCold(ctx context.Context) (cold, error) {
 	return c, nil
 }
 
-// timeCold measures the first exec of a new user, including the making of the home, and removes the container.
+// timeCold measures the first exec of a new user, including the making of the home, and removes the
+// container.
 func (s *service) timeCold(ctx context.Context, r types.Registration, e types.Exec) (time.Duration, error) {
 	user := r.UserID
 	if _, err := s.api.Put(ctx, user, r); err != nil {

@@ -10,7 +10,8 @@ import (
 	"os"
 )
 
-// makeLarge makes a file that has no holes and cannot be compressed, and waits until it is on the disk.
+// makeLarge makes a file that has no holes and cannot be compressed, and waits until it is on the
+// disk.
 func makeLarge(ctx context.Context, path string, size int64) (err error) {
 	file, err := os.Create(path)
 	if err != nil {

@@ -19,7 +19,8 @@ import (
 	"github.com/daycare-run/sandbox/internal/cgroup"
 )
 
-// creation has the times of a new user's sandbox and its first `true`, by the way in which users come.
+// creation has the times of a new user's sandbox and its first `true`, by the way in which users
+// come.
 type creation struct {
 	// one after the other, one every spacing, and all at once.
 	one, spaced, burst sample
@@ -27,11 +28,14 @@ type creation struct {
 	dockerOne, dockerBurst sample
 	// pooled and pooledBurst are users for whom a container waits.
 	pooled, pooledBurst sample
-	// alone are first calls for which no pool has containers, without a pool; refilling are such calls while a pool is filled.
+	// alone are first calls for which no pool has containers, without a pool; refilling are such
+	// calls while a pool is filled.
 	alone, refilling sample
-	// frozen are first calls of users whose container is frozen; frozenShell are those of a shell's command.
+	// frozen are first calls of users whose container is frozen; frozenShell are those of a shell's
+	// command.
 	frozen, frozenShell sample
-	// frozenTime is the processor time of a hundred frozen containers in a minute; empty if it was not measured.
+	// frozenTime is the processor time of a hundred frozen containers in a minute; empty if it was
+	// not measured.
 	frozenTime sample
 	// missed says why some of them were not measured.
 	missed []string
@@ -131,8 +135,8 @@ func (s *service) dropUsers(ctx context.Context) error {
 	})
 }
 
-// measureCreations uses a new service for each measurement. A failure is noted: the service may be older than pools or
-// frozen containers.
+// measureCreations uses a new service for each measurement. A failure is noted: the service may be
+// older than pools or frozen containers.
 func (l *lab) measureCreations(ctx context.Context, found *runtimeFindings) error {
 	c := &found.creation
 	var without []string
@@ -229,7 +233,8 @@ func (s *service) measureFrozen(ctx context.Context, c *creation) error {
 	return s.measureFrozenTime(ctx, c)
 }
 
-// frozenFor is how long frozen containers' time is counted: Go's collector runs every two minutes by itself.
+// frozenFor is how long frozen containers' time is counted: Go's collector runs every two minutes
+// by itself.
 const frozenFor = 2 * time.Minute
 
 // measureFrozenTime counts from the moment when all users' containers are frozen.

@@ -50,7 +50,8 @@ func createSection(f findings) section {
 	return s
 }
 
-// creationVerdicts compares one runtime's times with the targets. A time that was not measured has no value.
+// creationVerdicts compares one runtime's times with the targets. A time that was not measured has
+// no value.
 func creationVerdicts(r runtimeFindings) (list []verdict) {
 	c := r.creation
 	judged := func(of sample, v verdict) {

@@ -11,8 +11,8 @@ import (
 
 // deciding has the times to decide about a call with many grants, without looking at the host.
 type deciding struct {
-	// tags is the time to read the tags; decide, spec and fingerprint are the parts of a decision, and all is the sum of
-	// these three, each time.
+	// tags is the time to read the tags; decide, spec and fingerprint are the parts of a decision,
+	// and all is the sum of these three, each time.
 	tags, decide, spec, fingerprint, all sample
 	// bare is the sum for a call without tags to the same sandbox.
 	bare sample
@@ -74,7 +74,8 @@ func (d *deciding) decideOnce(subject policy.Subject, grants policy.Grants) erro
 	return nil
 }
 
-// manyGrants returns a sandbox with decidingMounts mounts, and decidingTags tags that a call to it may be granted.
+// manyGrants returns a sandbox with decidingMounts mounts, and decidingTags tags that a call to it
+// may be granted.
 func manyGrants() (policy.Subject, []string, error) {
 	subject := policy.Subject{HasSkills: true}
 	subject.Network, subject.Events = true, true

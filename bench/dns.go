@@ -14,14 +14,14 @@ import (
 
 // dnsFindings has how many questions DNS servers answer per second of their processor time.
 type dnsFindings struct {
-	// dnsmasq and filter answer the same questions from their caches; denied asks for names that the filter's client
-	// may not have.
+	// dnsmasq and filter answer the same questions from their caches; denied asks for names that
+	// the filter's client may not have.
 	dnsmasq, filter, denied dnsRates
-	// one is the filter with one client that may have one name; crowd has a thousand clients, and list a
-	// thousand names.
+	// one is the filter with one client that may have one name; crowd has a thousand clients, and
+	// list a thousand names.
 	one, crowd, list dnsRates
-	// dnsmasqHalf and filterHalf are latencies at half of the rate that each can do; nothingHalf is that of a
-	// server that does nothing, at half of the filter's rate.
+	// dnsmasqHalf and filterHalf are latencies at half of the rate that each can do; nothingHalf is
+	// that of a server that does nothing, at half of the filter's rate.
 	dnsmasqHalf, filterHalf, nothingHalf dnsLatencies
 }
 
@@ -39,7 +39,8 @@ func (r *dnsRates) add(l load, err error) error {
 }
 
 const (
-	// dnsNames is how many names there are, and how many a long list has; dnsCrowd is how many clients.
+	// dnsNames is how many names there are, and how many a long list has; dnsCrowd is how many
+	// clients.
 	dnsNames, dnsCrowd = 1000, 1000
 	// dnsTTL is longer than a run.
 	dnsTTL = 12 * time.Hour

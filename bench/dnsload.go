@@ -22,15 +22,16 @@ type dnsServer struct {
 
 // load is the result of one run of dnsperf.
 type load struct {
-	// perSecond is how many questions were answered per second, and perCPU how many per second of the server's
-	// processor time.
+	// perSecond is how many questions were answered per second, and perCPU how many per second of
+	// the server's processor time.
 	perSecond, perCPU float64
 	// latency has the latency of each answer, if latencies were asked for.
 	latency sample
 }
 
 const (
-	// dnsClients is how many sockets dnsperf asks from, and dnsOutstanding how many questions may be under way.
+	// dnsClients is how many sockets dnsperf asks from, and dnsOutstanding how many questions may
+	// be under way.
 	dnsClients, dnsOutstanding = 4, 100
 	// leastAnswered is the share of questions that must get the expected answer: UDP may lose some.
 	leastAnswered = 0.999
@@ -49,8 +50,8 @@ func writeQuestions(path, code string, names []string) (questions, error) {
 	return questions{path, code}, os.WriteFile(path, []byte(b.String()), 0o600)
 }
 
-// ask loads a server for some seconds. If rate is 0 it asks as fast as the server answers. Otherwise it asks at that rate
-// per second and keeps each answer's latency.
+// ask loads a server for some seconds. If rate is 0 it asks as fast as the server answers.
+// Otherwise it asks at that rate per second and keeps each answer's latency.
 func (l *lab) ask(ctx context.Context, server dnsServer, q questions, seconds int, rate float64) (load, error) {
 	args := []string{
 		"-s", server.addr.Addr().String(), "-p", fmt.Sprint(server.addr.Port()), "-a", dnsAsker.String(), "-d", q.file,
@@ -58,8 +59,8 @@ func (l *lab) ask(ctx context.Context, server dnsServer, q questions, seconds in
 	}
 	program := "dnsperf"
 	if rate > 0 {
-		// Its two threads spin. If each has a core, a server waits for one, which would not be the server's own
-		// latency.
+		// Its two threads spin. If each has a core, a server waits for one, which would not be the
+		// server's own latency.
 		args = append([]string{"-n", "19", program}, append(args, "-v", "-Q", fmt.Sprintf("%.0f", rate))...)
 		program = "nice"
 	}
@@ -152,8 +153,8 @@ func processorTime(pid int) (time.Duration, error) {
 	return time.Duration(ticks) * time.Second / ticksPerSecond, nil
 }
 
-// threadTime returns how long a process's threads have run so far, in finer steps than processorTime. Ended threads are
-// not counted.
+// threadTime returns how long a process's threads have run so far, in finer steps than
+// processorTime. Ended threads are not counted.
 func threadTime(pid int) (sum time.Duration, err error) {
 	threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/schedstat", pid))
 	if err != nil || len(threads) == 0 {

@@ -79,8 +79,8 @@ func (s *service) dockerExec(ctx context.Context, argv ...string) (int64, error)
 	return counted.n, err
 }
 
-// dockerExecTo does what `docker exec` does: create, attach, read to the end, and ask for the exit code. The command runs
-// as the sandbox's user.
+// dockerExecTo does what `docker exec` does: create, attach, read to the end, and ask for the exit
+// code. The command runs as the sandbox's user.
 func (s *service) dockerExecTo(ctx context.Context, stdout io.Writer, argv ...string) (int, error) {
 	created, err := s.docker.ContainerExecCreate(ctx, s.container, container.ExecOptions{
 		Cmd: argv, AttachStdout: true, AttachStderr: true, User: s.owner,
@@ -126,9 +126,9 @@ func (s *service) twin(ctx context.Context, argv ...string) (twin, error) {
 	return t, nil
 }
 
-// dockerRun does what `docker run` does, with or without --rm: create, attach, wait in the background, start, read to the
-// end. It returns the time until the container has exited and, with rm, has been removed. Without rm it removes the
-// container afterwards.
+// dockerRun does what `docker run` does, with or without --rm: create, attach, wait in the
+// background, start, read to the end. It returns the time until the container has exited and, with
+// rm, has been removed. Without rm it removes the container afterwards.
 func (s *service) dockerRun(ctx context.Context, t twin, rm bool) (_ time.Duration, err error) {
 	t.host.AutoRemove = rm
 	condition := container.WaitConditionNextExit
@@ -174,14 +174,15 @@ func (s *service) remove(id string) error {
 	return forceRemove(ctx, s.docker, id)
 }
 
-// forceRemove removes a container in any state. It resumes it first, because a paused gVisor does not end.
+// forceRemove removes a container in any state. It resumes it first, because a paused gVisor does
+// not end.
 func forceRemove(ctx context.Context, docker *client.Client, id string) error {
 	_ = docker.ContainerUnpause(ctx, id) // fails if it is not paused
 	return docker.ContainerRemove(ctx, id, container.RemoveOptions{Force: true, RemoveVolumes: true})
 }
 
-// removeAll removes the containers with a label. It repeats until it has found none twice in a row, because Docker may be
-// making or removing one.
+// removeAll removes the containers with a label. It repeats until it has found none twice in a row,
+// because Docker may be making or removing one.
 func removeAll(ctx context.Context, docker *client.Client, label string) error {
 	for empty := 0; empty < 2; {
 		list, err := docker.ContainerList(ctx, container.ListOptions{All: true, Filters: filters.NewArgs(filters.Arg("label", label))})

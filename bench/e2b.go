@@ -19,15 +19,18 @@ import (
 
 // foreign has the times of the stock client of E2B and of our own.
 type foreign struct {
-	// run is commands.run("true"), exec is the same by our client, and login is exec with a login shell, which run uses, too.
+	// run is commands.run("true"), exec is the same by our client, and login is exec with a login
+	// shell, which run uses, too.
 	run, exec, login sample
 	// answered and quiet are run and login with a server that runs nothing: each client's own time.
 	answered, quiet sample
 	// create is the creation of a sandbox and its first command.
 	create sample
-	// write and read transfer a file of e2bBytes; upload and download do the same by our client, over TCP as well.
+	// write and read transfer a file of e2bBytes; upload and download do the same by our client,
+	// over TCP as well.
 	write, read, upload, download sample
-	// discarded and supplied are write and read with a server that does nothing else: the stock client's own time.
+	// discarded and supplied are write and read with a server that does nothing else: the stock
+	// client's own time.
 	discarded, supplied sample
 }
 
@@ -60,8 +63,8 @@ func (l *lab) e2bSettings() ([]string, error) {
 	return append([]string{"SANDBOXD_E2B_LISTEN=" + l.e2bAddress, "SANDBOXD_TCP_LISTEN=" + l.tcpAddress, "SANDBOXD_TCP_TOKENS_FILE=" + tokens}, poolSettings...), nil
 }
 
-// idleServer serves both clients without sandboxes: commands end at once, written data is discarded, and read data is in
-// memory.
+// idleServer serves both clients without sandboxes: commands end at once, written data is
+// discarded, and read data is in memory.
 func idleServer() *httptest.Server {
 	data := make([]byte, e2bBytes)
 	answer := func(text string, status int) http.HandlerFunc {

@@ -45,7 +45,8 @@ func e2bSection(f findings) section {
 	return s
 }
 
-// leastOf shows how much of each ratio, and of the difference, would be left with a server that takes no time.
+// leastOf shows how much of each ratio, and of the difference, would be left with a server that
+// takes no time.
 func leastOf(runtime string, x foreign) table {
 	over, least := apart(x.run, x.login), apart(x.answered, x.quiet)
 	return table{

@@ -5,7 +5,8 @@ import (
 	"time"
 )
 
-// These are the targets for files: the service's own time for a small one, and the speed of a large one relative to cp.
+// These are the targets for files: the service's own time for a small one, and the speed of a large
+// one relative to cp.
 const (
 	readTarget  = 500 * time.Microsecond
 	largeTarget = 0.6

@@ -11,8 +11,8 @@ import (
 	"github.com/daycare-run/sandbox/client"
 )
 
-// flood has the times of a warm exec of `true` while another command of the same container prints as fast as it can, and
-// while none does.
+// flood has the times of a warm exec of `true` while another command of the same container prints
+// as fast as it can, and while none does.
 type flood struct {
 	quiet, api, docker sample
 	// rate is what the other command printed meanwhile, in bytes per second.

@@ -8,8 +8,9 @@ import (
 
 // grants has the times of a warm exec of `true` by its grants.
 type grants struct {
-	// none and workspace are the same call again and again; each call of alternating asks for other grants than the one
-	// before. paused is the call of none after as long a pause as a container has in alternating.
+	// none and workspace are the same call again and again; each call of alternating asks for other
+	// grants than the one before. paused is the call of none after as long a pause as a container
+	// has in alternating.
 	none, workspace, alternating, paused sample
 	// cold counts the calls among them that found no container.
 	cold int

@@ -5,7 +5,8 @@ import (
 	"time"
 )
 
-// These are the targets: the time of a decision, and the time of a call with grants relative to one without.
+// These are the targets: the time of a decision, and the time of a call with grants relative to one
+// without.
 const (
 	decidingTarget = 50 * time.Microsecond
 	grantsTarget   = 1.05

@@ -17,8 +17,8 @@ import (
 // guarded compares the guard with the direct way and with another proxy.
 type guarded struct {
 	guard, direct, proxy connections
-	// idle and sockets are how many connections a program had open, and how many more sockets sandboxd
-	// had then; before and during are its resident memory, in bytes.
+	// idle and sockets are how many connections a program had open, and how many more sockets
+	// sandboxd had then; before and during are its resident memory, in bytes.
 	idle, sockets  int
 	before, during int64
 }
@@ -28,8 +28,8 @@ type connections struct {
 	streams speeds // of downloads over TLS
 	// connect is the time of a TCP connection, secure that of the connection and the TLS handshake.
 	connect, secure sample
-	// busy is the processor time of the process in the way while the connections are made. For the direct way it is that of
-	// sandboxd, which only has the calls.
+	// busy is the processor time of the process in the way while the connections are made. For the
+	// direct way it is that of sandboxd, which only has the calls.
 	busy time.Duration
 }
 
@@ -86,7 +86,8 @@ func (s *service) measureGuardStreams(ctx context.Context, ways []way) error {
 	return nil
 }
 
-// download returns the speed at which curl inside gets bytes over one TLS connection, from the first byte on.
+// download returns the speed at which curl inside gets bytes over one TLS connection, from the
+// first byte on.
 func (s *service) download(ctx context.Context, way way, bytes int64) (float64, error) {
 	out, err := s.reach(ctx, way.domains, "curl", "-sS", "--http1.1", "--resolve", fmt.Sprintf("%s:443:%s", originName, way.addr), "--cacert", "/home/"+caFile, "-o", "/dev/null",
 		"-w", "%{size_download} %{time_starttransfer} %{time_total}", fmt.Sprintf("https://%s/bytes?n=%d", originName, bytes))

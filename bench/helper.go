@@ -14,9 +14,9 @@ import (
 	"time"
 )
 
-// The benchmark starts itself again where it needs a separate process: for a DNS filter whose processor time is counted,
-// and for rules in a network namespace that ends with the process. A helper gets its plan as JSON, answers in lines of
-// JSON, and ends when its stdin is closed.
+// The benchmark starts itself again where it needs a separate process: for a DNS filter whose
+// processor time is counted, and for rules in a network namespace that ends with the process. A
+// helper gets its plan as JSON, answers in lines of JSON, and ends when its stdin is closed.
 const helperWord = "run-helper"
 
 const (

@@ -16,8 +16,9 @@ import (
 )
 
 const (
-	// idleConnections is how many connections a program keeps open: one user alone may have a quarter of the descriptors,
-	// which allows that many if the service has 20,000. idleLimit is how long opening them may take.
+	// idleConnections is how many connections a program keeps open: one user alone may have a
+	// quarter of the descriptors, which allows that many if the service has 20,000. idleLimit is
+	// how long opening them may take.
 	idleConnections = 1500
 	idleLimit       = 3 * time.Minute
 	// otherSockets is how many other sockets may have been open before and closed since.

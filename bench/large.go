@@ -28,7 +28,8 @@ type large struct {
 const (
 	// largeRounds is how often each way takes its turn.
 	largeRounds = 2
-	// spare is how many times a file's size must be free on the disk; smallest is the smallest useful size.
+	// spare is how many times a file's size must be free on the disk; smallest is the smallest
+	// useful size.
 	spare, smallest = 6, 16 << 20
 )
 
@@ -117,8 +118,8 @@ type transfer struct {
 	run    func() (time.Duration, error)
 }
 
-// compete measures both ways by turns; every second round begins with the other one. After each transfer, the target is
-// compared with the source and deleted.
+// compete measures both ways by turns; every second round begins with the other one. After each
+// transfer, the target is compared with the source and deleted.
 func (s *service) compete(ctx context.Context, name, source, target string, bytes int64, ours, theirs transfer) error {
 	ways := []transfer{ours, theirs}
 	for round := range 1 + largeRounds {

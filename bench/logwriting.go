@@ -18,10 +18,12 @@ import (
 
 // writing has the speed at which a process's output is logged while no service runs.
 type writing struct {
-	// log, file and dropped are the speeds of the same output into the log, a file in /tmp and /dev/null.
+	// log, file and dropped are the speeds of the same output into the log, a file in /tmp and
+	// /dev/null.
 	log, file, dropped speeds
 	lost               uint64
-	// lines is how many lines were kept, files in how many files, and fault what is wrong with them, or empty.
+	// lines is how many lines were kept, files in how many files, and fault what is wrong with
+	// them, or empty.
 	lines int64
 	files int
 	fault string
@@ -31,7 +33,8 @@ const (
 	lineBytes = 100
 	// keptPart is the part of the output that the log may keep.
 	keptPart = 4
-	// writingLimit is how long one log may take, and writingPoll is the time between two looks at its state.
+	// writingLimit is how long one log may take, and writingPoll is the time between two looks at
+	// its state.
 	writingLimit, writingPoll = 5 * time.Minute, 20 * time.Millisecond
 )
 
@@ -60,8 +63,8 @@ func (s *service) measureWriting(ctx context.Context) (found writing, err error)
 	return found, nil
 }
 
-// timeWriting starts a process that waits for a sign, stops the service, gives the sign, and starts the service
-// again when the process has ended.
+// timeWriting starts a process that waits for a sign, stops the service, gives the sign, and starts
+// the service again when the process has ended.
 func (s *service) timeWriting(ctx context.Context, seq string, lines int64, found *writing) error {
 	p, err := s.api.StartProcess(ctx, boxID, types.StartProcess{Argv: []string{"sh", "-c", `until [ -e /home/go ]; do sleep 0.01; done; exec ` + seq}})
 	if err != nil {
@@ -138,7 +141,8 @@ func (s *service) awaitExited(ctx context.Context, id string) (types.Process, er
 }
 
 // checkNumbered reads what a log has kept, the oldest file first: every line must follow the one
-// before, and the last line must be the last printed. It returns the number of lines and of files, and what is wrong.
+// before, and the last line must be the last printed. It returns the number of lines and of files,
+// and what is wrong.
 func checkNumbered(log string, last int64) (lines int64, files int, fault string, _ error) {
 	var want []byte
 	for n := launch.MaxLogFiles; n >= 0; n-- {

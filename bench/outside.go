@@ -15,8 +15,8 @@ import (
 	"github.com/daycare-run/sandbox/internal/egress/rules"
 )
 
-// The benchmarks have a test internet of their own, so that they and the tests may run at once. It is in the range that
-// is set aside for benchmarks (RFC 2544).
+// The benchmarks have a test internet of their own, so that they and the tests may run at once. It
+// is in the range that is set aside for benchmarks (RFC 2544).
 var worldPublic = netip.MustParsePrefix("198.19.51.0/24")
 
 const (
@@ -55,7 +55,8 @@ func newWorld(ctx context.Context) (*inet.Inet, error) {
 	return world, nil
 }
 
-// worldSettings are the settings of a service in the test internet. First calls have to make a container.
+// worldSettings are the settings of a service in the test internet. First calls have to make a
+// container.
 func (l *lab) worldSettings() ([]string, error) {
 	return []string{
 		"SANDBOXD_DOCKER_ISOLATED_DNS_SERVERS=" + l.world.DNSServers()[0].String(),

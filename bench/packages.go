@@ -32,12 +32,12 @@ const (
 	registryLimit = 20 * time.Second
 )
 
-// hostAuthorities is Debian's file of the authorities that the host trusts. A local mirror may have a certificate of an
-// authority that the image does not know.
+// hostAuthorities is Debian's file of the authorities that the host trusts. A local mirror may have
+// a certificate of an authority that the image does not know.
 const hostAuthorities = "/etc/ssl/certs/ca-certificates.crt"
 
-// hostsWay returns the settings with which a service reaches the registry as this host does: by its resolvers, and at the
-// addresses that they return, even if these do not look public.
+// hostsWay returns the settings with which a service reaches the registry as this host does: by its
+// resolvers, and at the addresses that they return, even if these do not look public.
 func hostsWay(ctx context.Context) ([]string, error) {
 	host, err := dns.ClientConfigFromFile("/etc/resolv.conf")
 	if err != nil {
@@ -68,8 +68,8 @@ func hostsWay(ctx context.Context) ([]string, error) {
 	}, nil
 }
 
-// measureInstalls measures both ways by turns; each turn begins with the other one. If not even open egress reaches the
-// registry, it measures nothing.
+// measureInstalls measures both ways by turns; each turn begins with the other one. If not even
+// open egress reaches the registry, it measures nothing.
 func (s *service) measureInstalls(ctx context.Context, found *packages) error {
 	if _, err := s.api.Put(ctx, boxID, travelling(boxID)); err != nil {
 		return err

@@ -18,10 +18,12 @@ import (
 type looking struct {
 	// content is the time from the first answer until a row of a list is drawn.
 	content []time.Duration
-	// plain is how a tall page without any work scrolls; views are how the pages of the console scroll, by name.
+	// plain is how a tall page without any work scrolls; views are how the pages of the console
+	// scroll, by name.
 	plain frames
 	views []viewFrames
-	// one is how much more of a core the service takes with a page open than without; ten is the additional memory with ten.
+	// one is how much more of a core the service takes with a page open than without; ten is the
+	// additional memory with ten.
 	one float64
 	ten int64
 }
@@ -33,9 +35,11 @@ type viewFrames struct {
 
 // frames are the frames of a scrolling list.
 type frames struct {
-	// Work is the time from each frame's beginning until the page's own thread was done: events, scripts, style, layout and paint.
+	// Work is the time from each frame's beginning until the page's own thread was done: events,
+	// scripts, style, layout and paint.
 	Work []float64
-	// Late is how many frames came more than half a frame late, for whatever reason: here the browser has no GPU.
+	// Late is how many frames came more than half a frame late, for whatever reason: here the
+	// browser has no GPU.
 	Late int
 }
 
@@ -62,7 +66,8 @@ func (f frames) sample() sample {
 	return s
 }
 
-// scrolling scrolls a list by two rows in each frame. A message sent in a frame arrives when the frame's work is over.
+// scrolling scrolls a list by two rows in each frame. A message sent in a frame arrives when the
+// frame's work is over.
 const scrolling = `(async () => {
   const list = [...document.querySelectorAll(".list")].sort((a, b) => b.scrollHeight - a.scrollHeight)[0];
   const channel = new MessageChannel(), work = [];
@@ -205,7 +210,8 @@ func (p page) memory() (int64, error) {
 	return statusBytes(text, "VmRSS")
 }
 
-// openTen sends the requests of ten pages, and returns the most memory that the service has meanwhile.
+// openTen sends the requests of ten pages, and returns the most memory that the service has
+// meanwhile.
 func (p page) openTen() (int64, error) {
 	for range 10 {
 		follower, err := http.Get(p.base + "/v1/events?replay=true")

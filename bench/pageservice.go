@@ -31,15 +31,16 @@ const (
 	pagePeriod                               = 50 * time.Millisecond
 )
 
-// plainPage is the page with which the console's frames are compared: a tall one that only the browser works on.
+// plainPage is the page with which the console's frames are compared: a tall one that only the
+// browser works on.
 const plainPage = `<!doctype html><title>plain</title><div class="list" id="list"></div><script>
 const list = document.getElementById("list");
 list.style = "height:600px;overflow-y:auto";
 for (let i = 0; i < 1000; i++) list.append(Object.assign(document.createElement("p"), {textContent: "line " + i}));
 </script>`
 
-// runPage serves the console and the API on a port of the loopback, of a service whose containers are made up: there is no engine
-// below. Events, decisions, HTTP and JSON are the real ones.
+// runPage serves the console and the API on a port of the loopback, of a service whose containers
+// are made up: there is no engine below. Events, decisions, HTTP and JSON are the real ones.
 func runPage(ctx context.Context, text string, stdout io.Writer) error {
 	var dir string
 	if err := readPlan(text, &dir); err != nil {

@@ -24,8 +24,8 @@ var parts = []part{
 // insideParts are measured in one container of a service without a network, one after the other.
 var insideParts = []string{"warm", "line", "session", "cold", "together", "streams", "slow", "flood", "memory", "reading", "large", "grants", "surface"}
 
-// rootParts make networks, rules or control groups, or read about other users' processes; internetParts need the test internet;
-// pictureParts are shown in the picture.
+// rootParts make networks, rules or control groups, or read about other users' processes;
+// internetParts need the test internet; pictureParts are shown in the picture.
 var (
 	pictureParts  = []string{"warm", "line", "session"}
 	rootParts     = []string{"rest", "network", "dns", "guard", "policy", "packages", "e2b", "cluster"}

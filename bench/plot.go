@@ -18,7 +18,8 @@ import (
 
 const pictureName = "latency.svg"
 
-// The colours of the ways can be told apart even by people who see red and green alike (Okabe and Ito).
+// The colours of the ways can be told apart even by people who see red and green alike (Okabe and
+// Ito).
 var (
 	apiColour    = color.RGBA{R: 0x00, G: 0x72, B: 0xb2, A: 0xff}
 	dockerColour = color.RGBA{R: 0xd5, G: 0x5e, B: 0x00, A: 0xff}

@@ -19,8 +19,8 @@ import (
 
 // durable has the measurements of durable processes.
 type durable struct {
-	// started is the time until the first line is in the log, answered the time until POST answers, and run the time of
-	// docker run -d until the first line is in Docker's log.
+	// started is the time until the first line is in the log, answered the time until POST answers,
+	// and run the time of docker run -d until the first line is in Docker's log.
 	started, answered, run sample
 	adoption               adoption
 	writing                writing
@@ -40,7 +40,8 @@ func (l *lab) processSettings() ([]string, error) {
 	return []string{fmt.Sprintf("SANDBOXD_PROCESSES_MAX_LOG=%d", l.settings.logBytes/keptPart)}, nil
 }
 
-// measureProcesses measures starts first, while nothing else exists, and adoption last, because it leaves records.
+// measureProcesses measures starts first, while nothing else exists, and adoption last, because it
+// leaves records.
 func (s *service) measureProcesses(ctx context.Context, found *durable) error {
 	return s.steps(ctx, s.runtime+": ", []step{
 		{"processes", "starting processes", func() error { return s.measureStarts(ctx, found) }},
@@ -107,8 +108,8 @@ func awaitFile(ctx context.Context, name string, want []byte) error {
 	}
 }
 
-// dockerRunDetached does what `docker run -d` and then `docker logs -f` do, until the first line: create, start, follow. It
-// then removes the container.
+// dockerRunDetached does what `docker run -d` and then `docker logs -f` do, until the first line:
+// create, start, follow. It then removes the container.
 func (s *service) dockerRunDetached(ctx context.Context, t twin) (_ time.Duration, err error) {
 	begun := time.Now()
 	// Not cancelled half-way: Docker might still make the container after our last look.

@@ -16,9 +16,9 @@ import (
 // proxyNumber is the address of the test internet at which the proxy listens.
 const proxyNumber = 30
 
-// proxy is HAProxy, which reads the name in a TLS greeting, connects to the origin and splices, as the guard does. It
-// is in the test internet, where a program reaches it past the guard. So what it adds to a direct connection is what a
-// proxy other than the guard would add.
+// proxy is HAProxy, which reads the name in a TLS greeting, connects to the origin and splices, as
+// the guard does. It is in the test internet, where a program reaches it past the guard. So what it
+// adds to a direct connection is what a proxy other than the guard would add.
 type proxy struct {
 	process *exec.Cmd
 	addr    netip.Addr

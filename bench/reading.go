@@ -15,7 +15,8 @@ import (
 
 // reading has the times to read a small file of the home.
 type reading struct {
-	// api is a read through the API, health a call that only goes through HTTP, and floor a read without the service.
+	// api is a read through the API, health a call that only goes through HTTP, and floor a read
+	// without the service.
 	api, health, floor sample
 }
 

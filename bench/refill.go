@@ -16,15 +16,16 @@ import (
 )
 
 const (
-	// refillRounds is how often first calls without a pool and first calls during a refill take turns. Thus a machine that
-	// is slower for a while is slower for both.
+	// refillRounds is how often first calls without a pool and first calls during a refill take
+	// turns. Thus a machine that is slower for a while is slower for both.
 	refillRounds = 5
-	// refillPhase is how long after a container has become ready a call of the latter may come: until the next one is ready,
-	// including the rest before it is begun.
+	// refillPhase is how long after a container has become ready a call of the latter may come:
+	// until the next one is ready, including the rest before it is begun.
 	refillPhase = 1300 * time.Millisecond
 )
 
-// measureRefilling needs a service whose pool is set by its settings file. No pool has containers for its first calls.
+// measureRefilling needs a service whose pool is set by its settings file. No pool has containers
+// for its first calls.
 func (s *service) measureRefilling(ctx context.Context, c *creation) error {
 	if _, err := s.newUser(ctx, "first"); err != nil { // so that the service knows which calls come
 		return err

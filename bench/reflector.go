@@ -10,9 +10,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// runReflector answers every datagram with itself, marked as a DNS answer without an error. It shows what the
-// machine, the kernel and dnsperf take for a question if the server does nothing. It waits in the system call, so that only
-// the kernel's scheduler is involved.
+// runReflector answers every datagram with itself, marked as a DNS answer without an error. It
+// shows what the machine, the kernel and dnsperf take for a question if the server does nothing. It
+// waits in the system call, so that only the kernel's scheduler is involved.
 func runReflector(ctx context.Context, text string, stdout io.Writer) error {
 	var at netip.AddrPort
 	if err := readPlan(text, &at); err != nil {

@@ -28,10 +28,11 @@ import (
 type registering struct {
 	// Others is how many other containers are registered meanwhile.
 	Others int
-	// Add comes before the container is made, Bind when it has started, and Remove when it is gone. All is the sum of the
-	// three, each time, and AddRemove the sum without Bind.
+	// Add comes before the container is made, Bind when it has started, and Remove when it is gone.
+	// All is the sum of the three, each time, and AddRemove the sum without Bind.
 	Add, Bind, Remove, AddRemove, All sample
-	// Move and Delete are the kernel's times to move such an interface into another namespace, and to delete it there.
+	// Move and Delete are the kernel's times to move such an interface into another namespace, and
+	// to delete it there.
 	Move, Delete sample
 }
 
@@ -47,8 +48,8 @@ type registerPlan struct {
 	Dir           string
 }
 
-// measureRegistering measures in a process with a network of its own: with real rules, and without touching this host's
-// network.
+// measureRegistering measures in a process with a network of its own: with real rules, and without
+// touching this host's network.
 func (l *lab) measureRegistering(ctx context.Context) ([]registering, error) {
 	var all []registering
 	for _, others := range registerCrowds {
@@ -137,13 +138,15 @@ func runRegistering(ctx context.Context, text string, stdout io.Writer) (err err
 	return answer(stdout, found)
 }
 
-// guest is the namespace of the container that comes and goes, a thread in it, and another one to move interfaces to.
+// guest is the namespace of the container that comes and goes, a thread in it, and another one to
+// move interfaces to.
 type guest struct {
 	space, aside netns.NsHandle
 	thread       int
 }
 
-// comeAndGo registers a container and removes it, with an interface of its own, and measures the floor with another.
+// comeAndGo registers a container and removes it, with an interface of its own, and measures the
+// floor with another.
 func (r *registering) comeAndGo(networks *egress.Egress, spec dockerexec.Spec, bridge netlink.Link, g guest) error {
 	const port = "guest"
 	if err := addPort(bridge, port, g.space); err != nil { // it goes away with the container
@@ -227,8 +230,8 @@ func makeBridge() (netlink.Link, error) {
 	return bridge, errors.Join(netlink.AddrAdd(bridge, addr), netlink.LinkSetUp(bridge), netlink.LinkSetUp(loopback))
 }
 
-// populate registers the others and gives each a port of the bridge. It returns the namespace of the container that
-// comes and goes, and a thread in it.
+// populate registers the others and gives each a port of the bridge. It returns the namespace of
+// the container that comes and goes, and a thread in it.
 func populate(networks *egress.Egress, bridge netlink.Link, others int) (space netns.NsHandle, thread int, err error) {
 	crowd, _, err := newSpace()
 	if err != nil {
@@ -276,7 +279,8 @@ type gatewayPlan struct {
 	Sysctls       map[string]string
 }
 
-// startGateway starts the gateway of a network in a namespace of its own, as Docker does in a container.
+// startGateway starts the gateway of a network in a namespace of its own, as Docker does in a
+// container.
 func startGateway(ctx context.Context, networks *egress.Egress, n *dockerexec.Network) (*helper, error) {
 	made, _, err := networks.Gateway(*n)
 	if err != nil {

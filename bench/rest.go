@@ -17,8 +17,8 @@ import (
 
 // resting has the memory and processor time of containers in which nothing runs.
 type resting struct {
-	// waiting have the agent and the next command's shell, alone have only the agent, and bare have a program that sleeps
-	// instead of it.
+	// waiting have the agent and the next command's shell, alone have only the agent, and bare have
+	// a program that sleeps instead of it.
 	waiting, alone, bare atRest
 }
 
@@ -60,7 +60,8 @@ func (s *service) measureResting(ctx context.Context, found *atRest) error {
 	return s.watchResting(ctx, ids, found)
 }
 
-// measureAgentAlone measures containers without waiting shells, and then as many in which a program sleeps.
+// measureAgentAlone measures containers without waiting shells, and then as many in which a program
+// sleeps.
 func (s *service) measureAgentAlone(ctx context.Context, found *resting) error {
 	if err := s.measureResting(ctx, &found.alone); err != nil {
 		return err
@@ -162,8 +163,8 @@ func proportional(id string) (sum int64, _ error) {
 	return sum, nil
 }
 
-// addressSpaces leaves out processes that share the memory of an earlier one, as gVisor's processes for the threads of one
-// program do. The kernel reports the whole memory for each of them.
+// addressSpaces leaves out processes that share the memory of an earlier one, as gVisor's processes
+// for the threads of one program do. The kernel reports the whole memory for each of them.
 func addressSpaces(pids []int) (owners []int, _ error) {
 	const memory = 1 // KCMP_VM, kcmp(2)
 next:
@@ -182,7 +183,8 @@ next:
 	return owners, nil
 }
 
-// hostProcesses returns a container's processes on the host: under gVisor, its kernel and its file server.
+// hostProcesses returns a container's processes on the host: under gVisor, its kernel and its file
+// server.
 func hostProcesses(id string) (pids []int, _ error) {
 	groups, err := filepath.Glob("/proc/[0-9]*/cgroup")
 	if err != nil {

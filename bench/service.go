@@ -67,8 +67,8 @@ func buildFloor(ctx context.Context, dir string) (string, error) {
 	return path, nil
 }
 
-// startService returns when the warm container exists, with the floor program in its home. name is the name of the
-// service's folder; settings are additional variables.
+// startService returns when the warm container exists, with the floor program in its home. name is
+// the name of the service's folder; settings are additional variables.
 func (l *lab) startService(ctx context.Context, runtime, name string, settings []string) (_ *service, err error) {
 	s := &service{
 		lab: l, runtime: runtime, dir: filepath.Join(l.dir, name), given: settings, ended: make(chan struct{}),
@@ -248,8 +248,8 @@ func (s *service) explain(err error) error {
 	return fmt.Errorf("%w; sandboxd's last lines:\n%s", err, strings.Join(lines[max(0, len(lines)-5):], "\n"))
 }
 
-// close stops the daemon. It removes the daemon's containers and ours, the volumes of its users' /tmp, and its networks
-// with their rules.
+// close stops the daemon. It removes the daemon's containers and ours, the volumes of its users'
+// /tmp, and its networks with their rules.
 func (s *service) close() error {
 	if s.api != nil {
 		s.api.Close()

@@ -14,7 +14,8 @@ import (
 
 // commandLine has the times of whole commands, from their start to their end.
 type commandLine struct {
-	// sandbox is `sandbox exec`, docker is `docker exec`, and floor is a `sandbox` that only prints its help.
+	// sandbox is `sandbox exec`, docker is `docker exec`, and floor is a `sandbox` that only prints
+	// its help.
 	sandbox, docker, floor sample
 }
 
@@ -57,7 +58,8 @@ func timeProgram(ctx context.Context, argv []string) (time.Duration, error) {
 	return time.Since(begun), nil
 }
 
-// typical has the times of the commands of an agent's session; inside are those in a shell in the container.
+// typical has the times of the commands of an agent's session; inside are those in a shell in the
+// container.
 type typical struct{ api, docker, inside sample }
 
 // project is where the commands run. projectScript makes its files.

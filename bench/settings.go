@@ -14,7 +14,8 @@ import (
 type settings struct {
 	// runtimes has Docker's names of the runtimes to measure, one after the other.
 	runtimes []string
-	// out is the folder of the report; if it is empty, the report goes to standard output, without a picture.
+	// out is the folder of the report; if it is empty, the report goes to standard output, without
+	// a picture.
 	out string
 	// bin is the folder of the service's binaries.
 	bin string
@@ -32,8 +33,8 @@ type settings struct {
 	users int
 	// processes is how many processes are adopted at once.
 	processes int
-	// streamBytes is the size of a stream, largeBytes that of a large file, and logBytes that of a process's
-	// output.
+	// streamBytes is the size of a stream, largeBytes that of a large file, and logBytes that of a
+	// process's output.
 	streamBytes, largeBytes, logBytes int64
 }
 

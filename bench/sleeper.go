@@ -12,8 +12,8 @@ import (
 	"github.com/daycare-run/sandbox/api/types"
 )
 
-// runSleeper runs a service whose every exec is a short sleep. The rest of a call's time is the cost of HTTP, JSON and the
-// waking of two processes that have rested.
+// runSleeper runs a service whose every exec is a short sleep. The rest of a call's time is the
+// cost of HTTP, JSON and the waking of two processes that have rested.
 func runSleeper(ctx context.Context, text string, stdout io.Writer) error {
 	var socket string
 	if err := readPlan(text, &socket); err != nil {

@@ -6,7 +6,8 @@ import (
 	"time"
 )
 
-// slowReader has the memory that the daemon needs while a reader is slower than the program that prints.
+// slowReader has the memory that the daemon needs while a reader is slower than the program that
+// prints.
 type slowReader struct {
 	// rate is the reader's speed, in bytes per second.
 	rate float64
@@ -17,7 +18,8 @@ type slowReader struct {
 }
 
 const (
-	// slowest is the reader's rate if the stream can reach twice that. Otherwise the rate is half the stream's.
+	// slowest is the reader's rate if the stream can reach twice that. Otherwise the rate is half
+	// the stream's.
 	slowest = 100e6
 	// burst is how much the reader reads at full speed before it pauses, in bytes.
 	burst = 8 << 20

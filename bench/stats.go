@@ -56,7 +56,8 @@ func (s speeds) median() float64 {
 	return slices.Sorted(slices.Values(s))[(len(s)-1)/2]
 }
 
-// paired returns the median of a / b, round by round: a machine that is slower for a while is slower for both.
+// paired returns the median of a / b, round by round: a machine that is slower for a while is
+// slower for both.
 func paired(a, b speeds) float64 {
 	var ratios speeds
 	for i := range min(len(a), len(b)) {
@@ -65,8 +66,9 @@ func paired(a, b speeds) float64 {
 	return ratios.median()
 }
 
-// apart returns how much longer a is than b. It takes the difference of the medians of each pair of rows of the same turn,
-// and returns the median of the differences. A machine that is slower for a while is slower for both.
+// apart returns how much longer a is than b. It takes the difference of the medians of each pair of
+// rows of the same turn, and returns the median of the differences. A machine that is slower for a
+// while is slower for both.
 func apart(a, b sample) time.Duration {
 	var by sample
 	for i := 0; i+rowLength <= min(len(a), len(b)); i += rowLength {

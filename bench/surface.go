@@ -20,11 +20,11 @@ import (
 
 // surface has the times that HTTP adds to an exec.
 type surface struct {
-	// overhead is a warm exec's time less the time that the service says the exec took; floor is the same for a service
-	// that only sleeps.
+	// overhead is a warm exec's time less the time that the service says the exec took; floor is
+	// the same for a service that only sleeps.
 	overhead, floor sample
-	// stream and attached are the times from a program's first write until its reader has it, over NDJSON and over a
-	// WebSocket.
+	// stream and attached are the times from a program's first write until its reader has it, over
+	// NDJSON and over a WebSocket.
 	stream, attached sample
 	// pipe is the time of a byte through a pipe between two processes inside.
 	pipe  sample
@@ -40,7 +40,8 @@ type crowd struct {
 // restLength is about the time of an exec.
 const restLength = 4 * time.Millisecond
 
-// crowdUsers is how many users share the simultaneous execs, because a container's processes are bounded.
+// crowdUsers is how many users share the simultaneous execs, because a container's processes are
+// bounded.
 const crowdUsers = 10
 
 // measureSurface measures the ways by turns, in rows.
@@ -198,7 +199,8 @@ func (s *service) web() *http.Client {
 	return s.http
 }
 
-// measureCrowd starts more execs at once than the service takes; each lasts until all have come. It runs after memory is measured.
+// measureCrowd starts more execs at once than the service takes; each lasts until all have come. It
+// runs after memory is measured.
 func (s *service) measureCrowd(ctx context.Context) (crowd, error) {
 	for i := range crowdUsers {
 		user := fmt.Sprint("crowd-", i)

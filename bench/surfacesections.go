@@ -6,7 +6,8 @@ import (
 	"time"
 )
 
-// These are the targets: the time that HTTP may add, and how many execs the service must take at a time.
+// These are the targets: the time that HTTP may add, and how many execs the service must take at a
+// time.
 const (
 	overheadTarget  = 500 * time.Microsecond
 	firstByteTarget = time.Millisecond

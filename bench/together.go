@@ -10,7 +10,8 @@ import (
 // together has the times of many simultaneous execs of `true`, until the last has ended.
 type together struct {
 	api, docker, floor sample
-	// failures counts execs through the API that failed, of all rounds; first is the first one's error.
+	// failures counts execs through the API that failed, of all rounds; first is the first one's
+	// error.
 	failures int
 	first    error
 }
@@ -42,7 +43,8 @@ func (s *service) measureTogether(ctx context.Context) (together, error) {
 	if t.failures > 0 {
 		s.say("%s: %d execs FAILED, the first with: %v", s.runtime, t.failures, t.first)
 	}
-	// Last, because Docker needs some time to tidy up afterwards, and fewer, because docker exec is slow.
+	// Last, because Docker needs some time to tidy up afterwards, and fewer, because docker exec is
+	// slow.
 	for range max(1, s.settings.rounds/4) {
 		took, faults := s.allAtOnce(func() error { _, err := s.dockerExec(ctx, "true"); return err })
 		if len(faults) > 0 {

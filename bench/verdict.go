@@ -103,7 +103,8 @@ func (v verdict) cells() []string {
 	return append(cells, v.spread())
 }
 
-// spread returns the difference between the passes' values as a part of their mean, or "" if they are not numbers.
+// spread returns the difference between the passes' values as a part of their mean, or "" if they
+// are not numbers.
 func (v verdict) spread() string {
 	if len(v.passes) < 2 || !v.measured() {
 		return ""
@@ -121,7 +122,8 @@ func (v verdict) spread() string {
 	return fmt.Sprintf("%.0f %%", 100*(high-low)/(sum/float64(len(v.passes))))
 }
 
-// merge joins the sections of all passes into one. A cell in which they differ has all of their values.
+// merge joins the sections of all passes into one. A cell in which they differ has all of their
+// values.
 func merge(passes []section) section {
 	all := passes[0]
 	for i, next := range passes[1:] {
@@ -137,7 +139,8 @@ func merge(passes []section) section {
 	return all
 }
 
-// judged adds the verdicts of a pass to those of the passes before it. A verdict that a pass lacks counts as not measured.
+// judged adds the verdicts of a pass to those of the passes before it. A verdict that a pass lacks
+// counts as not measured.
 func judged(all, next []verdict, before int) []verdict {
 	for _, v := range next {
 		at := slices.IndexFunc(all, func(one verdict) bool { return one.runtime == v.runtime && one.what == v.what })
@@ -152,7 +155,8 @@ func judged(all, next []verdict, before int) []verdict {
 	return all
 }
 
-// joined adds the values of another pass to a table's cells. Rows that only one pass has stay as they are.
+// joined adds the values of another pass to a table's cells. Rows that only one pass has stay as
+// they are.
 func joined(rows, others [][]string) [][]string {
 	for i, other := range others {
 		if i >= len(rows) || len(other) != len(rows[i]) {

@@ -15,10 +15,12 @@ type warm []warmCommand
 type warmCommand struct {
 	name string
 	call types.Exec
-	// argv is the same command for docker exec and the floor program; if it is empty, neither runs it.
+	// argv is the same command for docker exec and the floor program; if it is empty, neither runs
+	// it.
 	argv []string
-	// atOnce are calls through the API that come when the previous one has answered, next are calls that come when the
-	// next command's shell has started, and rested are calls that come some time later.
+	// atOnce are calls through the API that come when the previous one has answered, next are calls
+	// that come when the next command's shell has started, and rested are calls that come some time
+	// later.
 	atOnce, next, rested, docker sample
 	// floor are starts inside at once, and floorRested starts after a rest.
 	floor, floorRested sample
@@ -48,14 +50,15 @@ const (
 	rowLength = 10
 	// rest is the time between an answer and the next call, as of a caller who thinks in between.
 	rest = 70 * time.Millisecond
-	// settle is how long Docker may tidy up after a row of docker execs, so that this neither favours docker exec nor
-	// slows what comes next.
+	// settle is how long Docker may tidy up after a row of docker execs, so that this neither
+	// favours docker exec nor slows what comes next.
 	settle = 300 * time.Millisecond
 	// dockerEvery says that docker exec runs in every third turn: it is slow, and varies little.
 	dockerEvery = 3
 )
 
-// shellStarts is, by runtime, how soon after an answer a call finds the next command's shell started.
+// shellStarts is, by runtime, how soon after an answer a call finds the next command's shell
+// started.
 var shellStarts = map[string]time.Duration{"runc": 8 * time.Millisecond, "runsc": 16 * time.Millisecond}
 
 // measureWarm takes turns, so that any drift of the machine affects all ways alike.
@@ -113,9 +116,9 @@ func (s *service) warmTurn(ctx context.Context, c *warmCommand, docker bool) err
 	return nil
 }
 
-// ready returns how long after a command's end the next command's shell is ready: how much longer a call at once takes than
-// one after a rest. It returns false if no shell has started before its command, so that both take as long as bash started
-// as a program.
+// ready returns how long after a command's end the next command's shell is ready: how much longer a
+// call at once takes than one after a rest. It returns false if no shell has started before its
+// command, so that both take as long as bash started as a program.
 func (w warm) ready() (sample, bool) {
 	if len(w) == 0 {
 		return nil, false

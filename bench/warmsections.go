@@ -5,18 +5,21 @@ import (
 	"time"
 )
 
-// warmTarget holds the targets for the medians of warm commands under one runtime. 0 means no target.
+// warmTarget holds the targets for the medians of warm commands under one runtime. 0 means no
+// target.
 type warmTarget struct {
-	// docker is how many times faster than docker exec `true` must be when calls come at once; floor is how many times
-	// the floor it may take then.
+	// docker is how many times faster than docker exec `true` must be when calls come at once;
+	// floor is how many times the floor it may take then.
 	docker, floor float64
-	// program and programFloor are for `true`; shell, shellFloor and lsFloor are for the shell. They hold for calls that come
-	// one after the other or after a rest: a time, and a multiple of the program's time inside, for the shell of bash's.
+	// program and programFloor are for `true`; shell, shellFloor and lsFloor are for the shell.
+	// They hold for calls that come one after the other or after a rest: a time, and a multiple of
+	// the program's time inside, for the shell of bash's.
 	program, shell                    time.Duration
 	programFloor, shellFloor, lsFloor float64
 	// ready is the time until the next command's shell has started.
 	ready time.Duration
-	// line is for the whole command line; session is how many times faster than by docker exec a session must be.
+	// line is for the whole command line; session is how many times faster than by docker exec a
+	// session must be.
 	line    time.Duration
 	session float64
 }

@@ -2,8 +2,8 @@ package main
 
 import "strings"
 
-// reasons say what is known about targets that have been missed. The report has the reasons of the targets that this run
-// missed. title and what are prefixes.
+// reasons say what is known about targets that have been missed. The report has the reasons of the
+// targets that this run missed. title and what are prefixes.
 var reasons = []struct{ title, what, text string }{
 	{"Warm commands", "`true`, at once: p50 of API ÷ floor", `Starting the program is less than a third of the call under runc.
   The rest is wake-ups: the call passes from the caller through sandboxd, dockerd and the shim to the agent, and its end comes
@@ -132,8 +132,8 @@ func reason(title string, v verdict) string {
 	return ""
 }
 
-// why explains differences that come from the nature of the machine or of the other program, not from a drift. Every
-// report ends with it.
+// why explains differences that come from the nature of the machine or of the other program, not
+// from a drift. Every report ends with it.
 const why = `## Where the time goes
 
 - **Downloads.** cp lets the kernel copy from file to file, in one process. A download goes through a

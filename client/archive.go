@@ -12,9 +12,10 @@ import (
 // tarType is the media type of a directory.
 const tarType = "application/x-tar"
 
-// Pack reads a directory as a tar stream; the caller closes it. With follow, it reads what a symbolic link at the end of the
-// path leads to. A stream that is cut short ends with an error, never with io.EOF. Whoever unpacks it must reckon with any
-// names in it, and with symbolic links that lead anywhere.
+// Pack reads a directory as a tar stream; the caller closes it. With follow, it reads what a
+// symbolic link at the end of the path leads to. A stream that is cut short ends with an error,
+// never with io.EOF. Whoever unpacks it must reckon with any names in it, and with symbolic links
+// that lead anywhere.
 func (c *Client) Pack(ctx context.Context, id, path string, follow bool) (io.ReadCloser, error) {
 	request, err := newRequest(ctx, http.MethodGet, archivePath(id, path, follow), nil)
 	if err != nil {
@@ -27,9 +28,9 @@ func (c *Client) Pack(ctx context.Context, id, path string, follow bool) (io.Rea
 	return response.Body, nil
 }
 
-// Unpack writes a tar stream below a directory, which is made if it is missing. With follow, it writes to what a symbolic link
-// at the end of the path leads to. After an error, entries that were written before stay. Body may then still be
-// read for a moment.
+// Unpack writes a tar stream below a directory, which is made if it is missing. With follow, it
+// writes to what a symbolic link at the end of the path leads to. After an error, entries that were
+// written before stay. Body may then still be read for a moment.
 func (c *Client) Unpack(ctx context.Context, id, path string, body io.Reader, follow bool) (types.Unpacked, error) {
 	var done types.Unpacked
 	request, err := newRequest(ctx, http.MethodPut, archivePath(id, path, follow), io.NopCloser(body))

@@ -15,29 +15,32 @@ import (
 
 // Streams are what an attached exec reads from and writes to.
 type Streams struct {
-	// Stdin is read until io.EOF; nil means none. Any other error cuts the connection and is the call's, because the
-	// command would take what came before for all. The call does not wait for a Read that blocks, so a terminal's
-	// stdin may still be read after it returns.
+	// Stdin is read until io.EOF; nil means none. Any other error cuts the connection and is the
+	// call's, because the command would take what came before for all. The call does not wait for a
+	// Read that blocks, so a terminal's stdin may still be read after it returns.
 	Stdin io.Reader
 	// Stdout and Stderr receive output as it arrives; nil drops it.
 	Stdout, Stderr io.Writer
 	// Signals are names such as INT, sent to the command's process group once it has started.
 	Signals <-chan string
-	// Resizes are the new sizes of the local terminal. The command has a terminal if Exec.TTY asks for one.
+	// Resizes are the new sizes of the local terminal. The command has a terminal if Exec.TTY asks
+	// for one.
 	Resizes <-chan Size
-	// Started is called when the command starts, and when the caller has reattached to one; nil for none.
+	// Started is called when the command starts, and when the caller has reattached to one; nil for
+	// none.
 	Started func(Start)
-	// Lost is called with how many bytes of output are no longer kept at this place, for a caller who has come back; nil
-	// for none.
+	// Lost is called with how many bytes of output are no longer kept at this place, for a caller
+	// who has come back; nil for none.
 	Lost func(int64)
-	// Refused is called with each name that the command could not reach, as soon as that is known; nil for none.
+	// Refused is called with each name that the command could not reach, as soon as that is known;
+	// nil for none.
 	Refused func(types.Refusal)
 }
 
 // Start is what is known when a command has started.
 type Start struct {
-	// ExecID is for Signal and, if the exec has DetachOnDisconnect, for Reattach; empty if the exec supports
-	// neither.
+	// ExecID is for Signal and, if the exec has DetachOnDisconnect, for Reattach; empty if the exec
+	// supports neither.
 	ExecID string
 }
 
@@ -47,9 +50,9 @@ type Size struct{ Rows, Cols int }
 // Terminal returns the size in the form that an exec takes.
 func (s Size) Terminal() *types.Terminal { return &types.Terminal{Rows: &s.Rows, Cols: &s.Cols} }
 
-// Attach runs a command, writes its output as it arrives, and returns when the command ends. When ctx ends,
-// the connection is cut and, unless e.DetachOnDisconnect is set, the command ends too. A command with s.Stdin
-// or a terminal uses a WebSocket, any other a single request.
+// Attach runs a command, writes its output as it arrives, and returns when the command ends. When
+// ctx ends, the connection is cut and, unless e.DetachOnDisconnect is set, the command ends too. A
+// command with s.Stdin or a terminal uses a WebSocket, any other a single request.
 func (c *Client) Attach(ctx context.Context, id string, e types.Exec, s Streams) (types.Result, error) {
 	ctx, cut := context.WithCancelCause(ctx)
 	defer cut(nil)
@@ -118,7 +121,8 @@ func (a *attachment) send(ctx context.Context, message any) error {
 	return a.conn.Write(ctx, websocket.MessageText, text)
 }
 
-// feed sends stdin as fast as the command takes it. It cuts the connection if stdin cannot be read to its end.
+// feed sends stdin as fast as the command takes it. It cuts the connection if stdin cannot be read
+// to its end.
 func (a *attachment) feed(ctx context.Context, cut context.CancelCauseFunc) {
 	buffer := make([]byte, 1+32<<10)
 	buffer[0] = types.ChannelStdin

@@ -1,11 +1,12 @@
-// Package client calls the API: it registers sandboxes, runs commands in them, reads and writes their files,
-// and shows what there is.
+// Package client calls the API: it registers sandboxes, runs commands in them, reads and writes
+// their files, and shows what there is.
 //
-// connect.go says where a service is and how to reach it, client.go has the plain calls, files.go and download.go the calls
-// on files, and archive.go those on whole directories. stream.go has the exec with output as it arrives, attach.go the one
-// with stdin or a terminal as well, and detached.go how to reattach to one. processes.go has the durable processes,
-// decisions.go what calls reached over the network, events.go the service's events, follow.go the reading of streams, and
-// proxy.go a reverse proxy.
+// connect.go says where a service is and how to reach it, client.go has the plain calls, files.go
+// and download.go the calls on files, and archive.go those on whole directories. stream.go has the
+// exec with output as it arrives, attach.go the one with stdin or a terminal as well, and
+// detached.go how to reattach to one. processes.go has the durable processes, decisions.go what
+// calls reached over the network, events.go the service's events, follow.go the reading of streams,
+// and proxy.go a reverse proxy.
 package client
 
 import (
@@ -42,8 +43,9 @@ type Error struct {
 	Message string
 	// RequestID identifies the call in the service's log.
 	RequestID string
-	// RetryAfter is how long the service asks the caller to wait before another try; 0 if it does not say. This
-	// package does not retry by itself. A call that was refused as busy has not begun.
+	// RetryAfter is how long the service asks the caller to wait before another try; 0 if it does
+	// not say. This package does not retry by itself. A call that was refused as busy has not
+	// begun.
 	RetryAfter time.Duration
 }
 
@@ -81,8 +83,9 @@ func (c *Client) Resume(ctx context.Context, id string) (types.Sandbox, error) {
 	return ask[types.Sandbox](ctx, c, http.MethodPost, sandboxPath(id)+"/resume", nil)
 }
 
-// RemoveUser ends and removes everything of a user: commands, processes, containers and sandboxes, and with home
-// the user's files, too. It blocks until that is done. After an error it can be repeated.
+// RemoveUser ends and removes everything of a user: commands, processes, containers and sandboxes,
+// and with home the user's files, too. It blocks until that is done. After an error it can be
+// repeated.
 func (c *Client) RemoveUser(ctx context.Context, user string, home bool) (types.RemovedUser, error) {
 	path := "/v1/users/" + url.PathEscape(user)
 	if home {
@@ -133,7 +136,8 @@ func (c *Client) Health(ctx context.Context) (types.Health, error) {
 	return ask[types.Health](ctx, c, http.MethodGet, "/v1/health", nil)
 }
 
-// Doctor makes the service check its host, which takes seconds. It is for callers who act for everyone.
+// Doctor makes the service check its host, which takes seconds. It is for callers who act for
+// everyone.
 func (c *Client) Doctor(ctx context.Context) (types.DoctorReport, error) {
 	return ask[types.DoctorReport](ctx, c, http.MethodGet, "/v1/doctor", nil)
 }
@@ -172,7 +176,8 @@ func (c *Client) call(ctx context.Context, method, path string, body, into any) 
 // ndjson is the media type of event streams.
 const ndjson = "application/x-ndjson"
 
-// send sends body, if there is one. accept is the media type of the response, whose body the caller closes.
+// send sends body, if there is one. accept is the media type of the response, whose body the caller
+// closes.
 func (c *Client) send(ctx context.Context, method, path, accept string, body any) (*http.Response, error) {
 	var content io.Reader
 	if body != nil {

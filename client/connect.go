@@ -19,11 +19,11 @@ type Config struct {
 	URL string
 	// Token is the caller's token; it is for URL only.
 	Token string
-	// TLS is for https; nil trusts the authorities that the host trusts and has no client certificate. Open
-	// copies it.
+	// TLS is for https; nil trusts the authorities that the host trusts and has no client
+	// certificate. Open copies it.
 	TLS *tls.Config
-	// WrapTransport wraps the transport, for callers who want to observe requests; nil for none. Downloads do
-	// not use it.
+	// WrapTransport wraps the transport, for callers who want to observe requests; nil for none.
+	// Downloads do not use it.
 	WrapTransport func(http.RoundTripper) http.RoundTripper
 }
 

@@ -22,8 +22,8 @@ type DecisionQuery struct {
 	After uint64
 	// Since selects decisions made at that time or later.
 	Since time.Time
-	// Limit is the maximum number of decisions from before the call, from 0 to 10000; the latest ones are
-	// returned. Nil means 100.
+	// Limit is the maximum number of decisions from before the call, from 0 to 10000; the latest
+	// ones are returned. Nil means 100.
 	Limit *int
 }
 
@@ -63,10 +63,11 @@ func (c *Client) AllDecisions(ctx context.Context, q DecisionQuery) (list types.
 	return list, err
 }
 
-// FollowDecisions returns the latest decisions that match and then each new one, with a Count of 1. An event
-// without a Decision says how many were dropped because they were not read in time. The sequence calls the
-// service again each time it is ranged over. It blocks for the next event until the caller stops, or yields
-// one last error: the cause of ctx, or ErrStopped when the service stops.
+// FollowDecisions returns the latest decisions that match and then each new one, with a Count of 1.
+// An event without a Decision says how many were dropped because they were not read in time. The
+// sequence calls the service again each time it is ranged over. It blocks for the next event until
+// the caller stops, or yields one last error: the cause of ctx, or ErrStopped when the service
+// stops.
 func (c *Client) FollowDecisions(ctx context.Context, q DecisionQuery) iter.Seq2[types.DecisionEvent, error] {
 	return follow[types.DecisionEvent](ctx, c, q.path(true))
 }

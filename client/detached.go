@@ -9,10 +9,11 @@ import (
 	"github.com/daycare-run/sandbox/api/types"
 )
 
-// Reattach connects to an exec with DetachOnDisconnect, replaces the caller attached to it, and returns when
-// it ends, as Attach does. offset is how many bytes of output, of both streams together, the caller already
-// has: later output that is still kept is written first. Without s.Stdin, stdin is left alone. The error is
-// of kind notFound if there is no such exec, and of kind conflict if another caller has replaced this one.
+// Reattach connects to an exec with DetachOnDisconnect, replaces the caller attached to it, and
+// returns when it ends, as Attach does. offset is how many bytes of output, of both streams
+// together, the caller already has: later output that is still kept is written first. Without
+// s.Stdin, stdin is left alone. The error is of kind notFound if there is no such exec, and of kind
+// conflict if another caller has replaced this one.
 func (c *Client) Reattach(ctx context.Context, id, execID string, offset int64, s Streams) (types.Result, error) {
 	ctx, cut := context.WithCancelCause(ctx)
 	defer cut(nil)

@@ -15,8 +15,8 @@ import (
 	"time"
 )
 
-// Download is a file that arrives while it is read; the reader closes it. io.Copy to an *os.File lets the
-// kernel move the bytes from the connection to the file directly.
+// Download is a file that arrives while it is read; the reader closes it. io.Copy to an *os.File
+// lets the kernel move the bytes from the connection to the file directly.
 type Download struct {
 	// Size is the number of bytes to come. If fewer come, the error is io.ErrUnexpectedEOF.
 	Size    int64
@@ -30,13 +30,14 @@ type Download struct {
 	forget func() bool
 }
 
-// Download reads a file as a stream, from an offset in bytes. It uses its own connection, which ends with
-// ctx.
+// Download reads a file as a stream, from an offset in bytes. It uses its own connection, which
+// ends with ctx.
 func (c *Client) Download(ctx context.Context, id, path string, offset int64) (*Download, error) {
 	return c.DownloadWith(ctx, id, path, offset, false)
 }
 
-// DownloadWith is Download; with follow, it reads what a symbolic link at the end of the path leads to.
+// DownloadWith is Download; with follow, it reads what a symbolic link at the end of the path leads
+// to.
 func (c *Client) DownloadWith(ctx context.Context, id, path string, offset int64, follow bool) (_ *Download, err error) {
 	query := url.Values{"path": {path}}
 	if follow {

@@ -21,7 +21,8 @@ type EventQuery struct {
 	UserID string
 	// Kinds are call, container, process, decision, node and seat; empty for all.
 	Kinds []types.ServiceKind
-	// Replay starts with the events that the service has kept. After, an event's ID, starts after that event.
+	// Replay starts with the events that the service has kept. After, an event's ID, starts after
+	// that event.
 	Replay bool
 	After  string
 }
@@ -29,9 +30,9 @@ type EventQuery struct {
 // maxEvent bounds one event, in bytes.
 const maxEvent = 1 << 20
 
-// Events returns events as they happen; the first one is ServiceOpen. The sequence calls the service again
-// each time it is ranged over. It blocks for the next event until the caller stops, or yields one last error:
-// the cause of ctx, or ErrStopped when the service stops.
+// Events returns events as they happen; the first one is ServiceOpen. The sequence calls the
+// service again each time it is ranged over. It blocks for the next event until the caller stops,
+// or yields one last error: the cause of ctx, or ErrStopped when the service stops.
 func (c *Client) Events(ctx context.Context, q EventQuery) iter.Seq2[types.ServiceEvent, error] {
 	return stream(ctx, func(ctx context.Context) (*http.Response, error) { return c.openEvents(ctx, q) }, serverSent)
 }

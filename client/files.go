@@ -16,8 +16,8 @@ import (
 	"github.com/daycare-run/sandbox/api/types"
 )
 
-// Paths in these calls may contain any bytes. They are relative to the working directory, absolute, or start
-// with ~/ for the home.
+// Paths in these calls may contain any bytes. They are relative to the working directory, absolute,
+// or start with ~/ for the home.
 
 // Target returns a path in the form of a body.
 func Target(path string) types.Target {
@@ -111,9 +111,10 @@ func (c *Client) Explain(ctx context.Context, id string, e types.Explain) (types
 	return ask[types.Explanation](ctx, c, http.MethodPost, sandboxPath(id)+"/explain", e)
 }
 
-// Upload writes a file of any size from a stream. A body that is a regular file is sent as long as it is when the
-// upload begins, whatever is added to it meanwhile; it is an error if it gets shorter. If the stream fails or ctx
-// ends, nothing is changed. After an error, body may still be read for a moment.
+// Upload writes a file of any size from a stream. A body that is a regular file is sent as long as
+// it is when the upload begins, whatever is added to it meanwhile; it is an error if it gets
+// shorter. If the stream fails or ctx ends, nothing is changed. After an error, body may still be
+// read for a moment.
 func (c *Client) Upload(ctx context.Context, id, path string, body io.Reader, exclusive bool) (types.Written, error) {
 	return c.UploadWith(ctx, id, path, body, UploadOptions{Exclusive: exclusive})
 }
@@ -160,8 +161,9 @@ func (c *Client) UploadWith(ctx context.Context, id, path string, body io.Reader
 	return written, readAnswer(response, &written)
 }
 
-// size returns how much is left of a file, or -1 for any other body, which is then sent in chunks. A known size is faster:
-// the service reads whatever its socket holds at once, and not a chunk at a time.
+// size returns how much is left of a file, or -1 for any other body, which is then sent in chunks.
+// A known size is faster: the service reads whatever its socket holds at once, and not a chunk at a
+// time.
 func size(body io.Reader) int64 {
 	file, ok := body.(*os.File)
 	if !ok {
@@ -181,7 +183,8 @@ func size(body io.Reader) int64 {
 	return info.Size() - at
 }
 
-// sized is a file that is sent with its size. net/http reads a body to its end, and fails if that is not where the size says.
+// sized is a file that is sent with its size. net/http reads a body to its end, and fails if that
+// is not where the size says.
 type sized struct {
 	from io.Reader
 	left int64

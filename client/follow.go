@@ -15,7 +15,8 @@ import (
 // ErrStopped is the error of a sequence that ended because the service stopped.
 var ErrStopped = errors.New("the service has stopped")
 
-// follow returns the lines of a stream. The last error is the cause of ctx, ErrStopped or a failure.
+// follow returns the lines of a stream. The last error is the cause of ctx, ErrStopped or a
+// failure.
 func follow[Event any](ctx context.Context, c *Client, path string) iter.Seq2[Event, error] {
 	return stream(ctx, func(ctx context.Context) (*http.Response, error) {
 		return c.send(ctx, http.MethodGet, path, ndjson, nil)
@@ -25,7 +26,8 @@ func follow[Event any](ctx context.Context, c *Client, path string) iter.Seq2[Ev
 	})
 }
 
-// stream yields the events that next reads from an answer, one after the other, until it returns an error: io.EOF at the end.
+// stream yields the events that next reads from an answer, one after the other, until it returns an
+// error: io.EOF at the end.
 func stream[Event any](ctx context.Context, open func(context.Context) (*http.Response, error), next func(io.Reader) func(*Event) error) iter.Seq2[Event, error] {
 	return func(yield func(Event, error) bool) {
 		ctx, cancel := context.WithCancel(ctx)

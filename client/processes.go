@@ -24,8 +24,8 @@ func (c *Client) Processes(ctx context.Context, id string) ([]types.Process, err
 	return list.Processes, err
 }
 
-// AllProcesses lists the processes of all users for whom the caller acts, by creation, and the hosts of the cluster that did
-// not answer. Of Command and Argv it has the beginning.
+// AllProcesses lists the processes of all users for whom the caller acts, by creation, and the
+// hosts of the cluster that did not answer. Of Command and Argv it has the beginning.
 func (c *Client) AllProcesses(ctx context.Context) (types.AllProcesses, error) {
 	return ask[types.AllProcesses](ctx, c, http.MethodGet, "/v1/processes", nil)
 }
@@ -43,11 +43,12 @@ type Wait struct {
 	Timeout time.Duration
 }
 
-// waitAtOnce is how long the service is asked to wait in one call. Proxies end calls that take much longer.
+// waitAtOnce is how long the service is asked to wait in one call. Proxies end calls that take much
+// longer.
 const waitAtOnce = time.Minute
 
-// WaitProcess blocks until a process has ended and will not be restarted or, with w.Ready, until it is ready or has ended
-// so. Without that, TimedOut says that w.Timeout is over.
+// WaitProcess blocks until a process has ended and will not be restarted or, with w.Ready, until it
+// is ready or has ended so. Without that, TimedOut says that w.Timeout is over.
 func (c *Client) WaitProcess(ctx context.Context, id, processID string, w Wait) (types.WaitedProcess, error) {
 	until := "end"
 	if w.Ready {
@@ -67,9 +68,9 @@ func (c *Client) WaitProcess(ctx context.Context, id, processID string, w Wait) 
 	}
 }
 
-// FindProcess returns the id of the process with an id or a name. Of those that have a name, it is the one that has not
-// ended, or else the one that was started last. A word in the form of an id is one, so that no name hides another
-// process's id.
+// FindProcess returns the id of the process with an id or a name. Of those that have a name, it is
+// the one that has not ended, or else the one that was started last. A word in the form of an id is
+// one, so that no name hides another process's id.
 func (c *Client) FindProcess(ctx context.Context, id, word string) (processID string, err error) {
 	if processIDs.MatchString(word) {
 		return word, nil
@@ -102,14 +103,15 @@ func finished(p types.Process) bool {
 	return !p.Runs() && (!p.KeepAlive || p.DesiredState == types.ProcessStopped)
 }
 
-// StopProcess stops a process for good, with the signal TERM, INT, HUP or KILL; empty means TERM. It blocks
-// until the process has ended, which takes some seconds if the process does not heed the signal.
+// StopProcess stops a process for good, with the signal TERM, INT, HUP or KILL; empty means TERM.
+// It blocks until the process has ended, which takes some seconds if the process does not heed the
+// signal.
 func (c *Client) StopProcess(ctx context.Context, id, processID, signal string) (types.Process, error) {
 	return ask[types.Process](ctx, c, http.MethodPost, processPath(id, processID)+"/stop", types.StopProcess{Signal: signal})
 }
 
-// StopProcesses stops all processes of the sandbox's user, as StopProcess does with TERM, and returns those
-// that it stopped.
+// StopProcesses stops all processes of the sandbox's user, as StopProcess does with TERM, and
+// returns those that it stopped.
 func (c *Client) StopProcesses(ctx context.Context, id string) ([]types.Process, error) {
 	list, err := ask[types.ProcessList](ctx, c, http.MethodPost, processesPath(id)+"/stop-all", nil)
 	return list.Processes, err
@@ -120,9 +122,9 @@ func (c *Client) RemoveProcess(ctx context.Context, id, processID string) error 
 	return c.call(ctx, http.MethodDelete, processPath(id, processID), nil, nil)
 }
 
-// LogQuery selects the end of a process's log: the last Lines lines, and at most the last Bytes bytes of
-// those. 0 means the service's default: 100 lines and 1 MiB. With First it is the first ones, and all of the log if it is
-// followed.
+// LogQuery selects the end of a process's log: the last Lines lines, and at most the last Bytes
+// bytes of those. 0 means the service's default: 100 lines and 1 MiB. With First it is the first
+// ones, and all of the log if it is followed.
 type LogQuery struct {
 	First bool
 	Lines int
@@ -151,10 +153,11 @@ func (c *Client) ProcessLog(ctx context.Context, id, processID string, q LogQuer
 	return ask[types.ProcessLog](ctx, c, http.MethodGet, q.path(id, processID, false), nil)
 }
 
-// FollowProcessLog returns the end of a process's log and then new data, as events with data, a notice or the
-// end. After the end event it is over: the process will not be started again. Until then it blocks for the
-// next event, until the caller stops, or yields one last error: the cause of ctx, ErrStopped when the service
-// stops, or an Error. The sequence calls the service again each time it is ranged over.
+// FollowProcessLog returns the end of a process's log and then new data, as events with data, a
+// notice or the end. After the end event it is over: the process will not be started again. Until
+// then it blocks for the next event, until the caller stops, or yields one last error: the cause of
+// ctx, ErrStopped when the service stops, or an Error. The sequence calls the service again each
+// time it is ranged over.
 func (c *Client) FollowProcessLog(ctx context.Context, id, processID string, q LogQuery) iter.Seq2[types.ProcessLogEvent, error] {
 	return func(yield func(types.ProcessLogEvent, error) bool) {
 		for event, err := range follow[types.ProcessLogEvent](ctx, c, q.path(id, processID, true)) {

@@ -53,8 +53,8 @@ func (c *Client) stream(ctx context.Context, id string, e types.Exec, s Streams)
 	}
 }
 
-// Signal sends a signal, with a name such as INT, to the process group of a streamed exec or of one with
-// DetachOnDisconnect. The error is of kind notFound if there is no such exec.
+// Signal sends a signal, with a name such as INT, to the process group of a streamed exec or of one
+// with DetachOnDisconnect. The error is of kind notFound if there is no such exec.
 func (c *Client) Signal(ctx context.Context, id, execID, name string) error {
 	return c.call(ctx, http.MethodPost, execPath(id, execID)+"/signal", types.ExecSignal{Signal: name}, nil)
 }

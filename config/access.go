@@ -17,10 +17,10 @@ import (
 
 // Access says who may use the service's socket, beside its mode.
 type Access struct {
-	// Peers are the uids of the processes that may call, each once. Default: root's and the service's own;
-	// an empty list, which would let nobody in, is refused. If there are other uids, the socket's mode is
-	// 0666 instead of 0600, and that of its folder, if the service makes it, 0711 instead of 0700: the
-	// kernel tells the service who connects.
+	// Peers are the uids of the processes that may call, each once. Default: root's and the
+	// service's own; an empty list, which would let nobody in, is refused. If there are other uids,
+	// the socket's mode is 0666 instead of 0600, and that of its folder, if the service makes it,
+	// 0711 instead of 0700: the kernel tells the service who connects.
 	Peers []int `json:"peers" env:"PEERS" reload:"restart"`
 }
 
@@ -36,33 +36,34 @@ func (a Access) PeerUIDs(uid int) []uint32 {
 	return uids
 }
 
-// TCP is where the service listens beside its socket, for callers with a token. All fields but Listen are for E2B, too. All
-// paths are absolute and clean, and not in UsersDir.
+// TCP is where the service listens beside its socket, for callers with a token. All fields but
+// Listen are for E2B, too. All paths are absolute and clean, and not in UsersDir.
 type TCP struct {
-	// Listen is an address and a port, such as 127.0.0.1:7480, or a port on all addresses, such as :7480.
-	// Default "": the service does not listen on TCP.
+	// Listen is an address and a port, such as 127.0.0.1:7480, or a port on all addresses, such as
+	// :7480. Default "": the service does not listen on TCP.
 	Listen string `json:"listen" env:"LISTEN" reload:"restart"`
 
-	// TokensFile holds the tokens, each with a name and, if it is only for some users, with these users. Only its owner may have
-	// access to it. Must be set if Listen or E2B.Listen is. On SIGHUP the file of the same name is read again.
+	// TokensFile holds the tokens, each with a name and, if it is only for some users, with these
+	// users. Only its owner may have access to it. Must be set if Listen or E2B.Listen is. On
+	// SIGHUP the file of the same name is read again.
 	TokensFile string `json:"tokensFile" env:"TOKENS_FILE" reload:"restart"`
 
-	// CertFile and KeyFile, both PEM, are the service's certificate with its chain and its key. Default "":
-	// no TLS, with a warning unless Listen is loopback.
+	// CertFile and KeyFile, both PEM, are the service's certificate with its chain and its key.
+	// Default "": no TLS, with a warning unless Listen is loopback.
 	CertFile string `json:"certFile" env:"CERT_FILE" reload:"restart"`
 	KeyFile  string `json:"keyFile" env:"KEY_FILE" reload:"restart"`
 
-	// ClientCAFile, PEM, has authorities, one of which must have signed the caller's certificate. The caller
-	// needs a token as well. Default "": callers need no certificate.
+	// ClientCAFile, PEM, has authorities, one of which must have signed the caller's certificate.
+	// The caller needs a token as well. Default "": callers need no certificate.
 	ClientCAFile string `json:"clientCaFile" env:"CLIENT_CA_FILE" reload:"restart"`
 
-	// AllowedHosts are names and addresses, without a port, by which callers may address the service. The
-	// host in Listen, localhost and loopback addresses are always allowed; if Listen is for all addresses,
-	// every address is. Default none.
+	// AllowedHosts are names and addresses, without a port, by which callers may address the
+	// service. The host in Listen, localhost and loopback addresses are always allowed; if Listen
+	// is for all addresses, every address is. Default none.
 	AllowedHosts []string `json:"allowedHosts" env:"ALLOWED_HOSTS" reload:"restart"`
 
-	// AllowedOrigins are web pages from which a browser may call, such as https://console.example.org.
-	// Default none.
+	// AllowedOrigins are web pages from which a browser may call, such as
+	// https://console.example.org. Default none.
 	AllowedOrigins []string `json:"allowedOrigins" env:"ALLOWED_ORIGINS" reload:"restart"`
 
 	// Console serves the console at /console, where a browser signs in with a token. Default false.
@@ -112,7 +113,8 @@ func (t TCP) check(f *faults, shared bool) {
 	f.each("tcp.allowedOrigins", t.AllowedOrigins, checkOrigin)
 }
 
-// checkUnused finds settings that have no effect: whoever wrote them thinks that the service listens.
+// checkUnused finds settings that have no effect: whoever wrote them thinks that the service
+// listens.
 func (t TCP) checkUnused(f *faults) {
 	for _, s := range fields(reflect.ValueOf(&t).Elem(), "tcp", "") {
 		if isEmpty := s.value.Kind() == reflect.Slice && s.value.Len() == 0; !isEmpty && !s.value.IsZero() {

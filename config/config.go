@@ -1,17 +1,18 @@
-// Package config reads settings.json, which may have comments (// and /* */) and commas at the ends of lists, and the
-// environment into a Config.
+// Package config reads settings.json, which may have comments (// and /* */) and commas at the ends
+// of lists, and the environment into a Config.
 //
-// It is strict: an unknown key, an unreadable value or an impossible one is a fault, and all faults come
-// in one message, each with its key. The environment overrides the file, and the file overrides Default.
-// A variable is named after its key: docker.socketPath is SANDBOXD_DOCKER_SOCKET_PATH.
+// It is strict: an unknown key, an unreadable value or an impossible one is a fault, and all faults
+// come in one message, each with its key. The environment overrides the file, and the file
+// overrides Default. A variable is named after its key: docker.socketPath is
+// SANDBOXD_DOCKER_SOCKET_PATH.
 package config
 
 import "time"
 
-// Config has the operator's settings. Load makes it, starting from Default. The json tags are the keys of settings.json, the env
-// tags the names of the variables after SANDBOXD_. The reload tags say whether a change takes effect when the settings are read
-// again ("live") or needs a restart ("restart"). shown:"no" says that a setting may hold a secret, so that Values does not show
-// it.
+// Config has the operator's settings. Load makes it, starting from Default. The json tags are the
+// keys of settings.json, the env tags the names of the variables after SANDBOXD_. The reload tags
+// say whether a change takes effect when the settings are read again ("live") or needs a restart
+// ("restart"). shown:"no" says that a setting may hold a secret, so that Values does not show it.
 type Config struct {
 	// Docker is the object of this name in Daycare's settings.json, key for key.
 	Docker Docker `json:"docker" envPrefix:"DOCKER_"`
@@ -35,8 +36,8 @@ type Config struct {
 	// /var/lib/daycare-sandbox.
 	DataDir string `json:"dataDir" env:"DATA_DIR" reload:"restart"`
 
-	// Listen is the Unix socket of the API. Absolute, clean, not in UsersDir, at most 107 bytes, which
-	// is the kernel's limit. Default /run/daycare-sandbox/sandboxd.sock.
+	// Listen is the Unix socket of the API. Absolute, clean, not in UsersDir, at most 107 bytes,
+	// which is the kernel's limit. Default /run/daycare-sandbox/sandboxd.sock.
 	Listen string `json:"listen" env:"LISTEN" reload:"restart"`
 
 	// Access says who may use that socket.
@@ -51,10 +52,10 @@ type Config struct {
 	// Cluster makes this host one of several.
 	Cluster Cluster `json:"cluster" envPrefix:"CLUSTER_"`
 
-	// HomeOwner owns the homes that the service creates: one owner of all homes, as uid:gid, or a range of ids,
-	// of which each home gets its own, as user and as group. A home that exists already keeps its owner. Commands
-	// run as the owner of the home, so it is never root, and nobody else on the host should have these ids.
-	// Default 200000-299999.
+	// HomeOwner owns the homes that the service creates: one owner of all homes, as uid:gid, or a
+	// range of ids, of which each home gets its own, as user and as group. A home that exists
+	// already keeps its owner. Commands run as the owner of the home, so it is never root, and
+	// nobody else on the host should have these ids. Default 200000-299999.
 	HomeOwner Owners `json:"homeOwner" env:"HOME_OWNER" reload:"live"`
 
 	// Limits bound each container.
@@ -78,13 +79,13 @@ type Config struct {
 	// Processes bounds durable processes.
 	Processes Processes `json:"processes" envPrefix:"PROCESSES_"`
 
-	// ShutdownGrace is how long running commands may go on when the service is told to stop; in milliseconds,
-	// from 0 to 600000. The service's supervisor must wait longer: docker stop waits for 10 s, systemd for
-	// 90 s. Default 10000.
+	// ShutdownGrace is how long running commands may go on when the service is told to stop; in
+	// milliseconds, from 0 to 600000. The service's supervisor must wait longer: docker stop waits
+	// for 10 s, systemd for 90 s. Default 10000.
 	ShutdownGrace Millis `json:"shutdownGraceMs" env:"SHUTDOWN_GRACE_MS" reload:"live"`
 
-	// AgentPath is the path of the program sandbox-agent on the host, absolute and clean, not in UsersDir.
-	// Default "": the program in the directory of the service's own executable.
+	// AgentPath is the path of the program sandbox-agent on the host, absolute and clean, not in
+	// UsersDir. Default "": the program in the directory of the service's own executable.
 	AgentPath string `json:"agentPath" env:"AGENT_PATH" reload:"restart"`
 
 	// Log says what is logged and how.
@@ -104,8 +105,8 @@ type Docker struct {
 	// Enabled must be true, the default: this service is the Docker mode.
 	Enabled bool `json:"enabled" env:"ENABLED" reload:"restart"`
 
-	// Image is the sandbox image without a tag, or with a digest, in which case Tag is ignored. Default
-	// daycare-sandbox.
+	// Image is the sandbox image without a tag, or with a digest, in which case Tag is ignored.
+	// Default daycare-sandbox.
 	Image string `json:"image" env:"IMAGE" reload:"live"`
 
 	// Tag is the tag of Image. Default latest.
@@ -115,13 +116,14 @@ type Docker struct {
 	// Default /var/run/docker.sock.
 	SocketPath string `json:"socketPath" env:"SOCKET_PATH" reload:"restart"`
 
-	// Runtime is the name of an OCI runtime that Docker knows. If it is gVisor, and Docker also knows <runtime>-offline, the same
-	// program with the same arguments followed by --network=none, containers of calls without a network use that one, which saves
-	// Docker's part of their start. Default runsc.
+	// Runtime is the name of an OCI runtime that Docker knows. If it is gVisor, and Docker also
+	// knows <runtime>-offline, the same program with the same arguments followed by --network=none,
+	// containers of calls without a network use that one, which saves Docker's part of their start.
+	// Default runsc.
 	Runtime string `json:"runtime" env:"RUNTIME" reload:"live"`
 
-	// EventsRuntime is the runtime of the containers of calls with @events. It must let programs open a
-	// Unix socket of the host, as gVisor does with --host-uds=open. Default runsc-events.
+	// EventsRuntime is the runtime of the containers of calls with @events. It must let programs
+	// open a Unix socket of the host, as gVisor does with --host-uds=open. Default runsc-events.
 	EventsRuntime string `json:"eventsRuntime" env:"EVENTS_RUNTIME" reload:"live"`
 
 	// EnableWeakerNestedSandbox accepts a weaker runtime if Docker does not know Runtime. Default
@@ -131,18 +133,18 @@ type Docker struct {
 	// ReadOnly makes the container's root filesystem read-only. Default true.
 	ReadOnly bool `json:"readOnly" env:"READ_ONLY" reload:"live"`
 
-	// UnconfinedSecurity runs containers without Docker's seccomp and AppArmor profiles. The agent's own
-	// filter stays. Default false.
+	// UnconfinedSecurity runs containers without Docker's seccomp and AppArmor profiles. The
+	// agent's own filter stays. Default false.
 	UnconfinedSecurity bool `json:"unconfinedSecurity" env:"UNCONFINED_SECURITY" reload:"live"`
 
-	// AllowUserNamespaces lets commands make user namespaces, and in them mounts and other namespaces, as
-	// browsers and bubblewrap do. It is refused with CapAdd SYS_ADMIN or ALL, with which a command could remove
-	// masks. Default false.
+	// AllowUserNamespaces lets commands make user namespaces, and in them mounts and other
+	// namespaces, as browsers and bubblewrap do. It is refused with CapAdd SYS_ADMIN or ALL, with
+	// which a command could remove masks. Default false.
 	AllowUserNamespaces bool `json:"allowUserNamespaces" env:"ALLOW_USER_NAMESPACES" reload:"live"`
 
-	// CapAdd names capabilities to add after CapDrop, or ALL. After Load they are upper case without
-	// CAP_. Commands never run as root and get no new privileges, so this is only their bounding set,
-	// which gives them nothing by itself. Default none.
+	// CapAdd names capabilities to add after CapDrop, or ALL. After Load they are upper case
+	// without CAP_. Commands never run as root and get no new privileges, so this is only their
+	// bounding set, which gives them nothing by itself. Default none.
 	CapAdd []string `json:"capAdd" env:"CAP_ADD" reload:"live"`
 
 	// CapDrop names capabilities to remove from Docker's default set, or ALL. After Load they are
@@ -165,17 +167,19 @@ type Docker struct {
 
 // Limits bound what one container may use.
 type Limits struct {
-	// CPUs is the number of CPUs, which may be a fraction. At least 0.01, Docker's minimum. Default 4.
+	// CPUs is the number of CPUs, which may be a fraction. At least 0.01, Docker's minimum. Default
+	// 4.
 	CPUs float64 `json:"cpus" env:"CPUS" reload:"live"`
 
 	// Memory bounds memory, including everything in tmpfs. At least 64Mi. Default 16Gi.
 	Memory Size `json:"memory" env:"MEMORY" reload:"live"`
 
-	// PIDs bounds the number of processes and threads, without gVisor's own. At least 128. Default 1024.
+	// PIDs bounds the number of processes and threads, without gVisor's own. At least 128. Default
+	// 1024.
 	PIDs int64 `json:"pids" env:"PIDS" reload:"live"`
 
-	// OpenFiles is how many descriptors a process may have: its RLIMIT_NOFILE. From 1024 to 1048576, and no
-	// more than Docker's own limit, unless Docker may raise it. Default 16384.
+	// OpenFiles is how many descriptors a process may have: its RLIMIT_NOFILE. From 1024 to
+	// 1048576, and no more than Docker's own limit, unless Docker may raise it. Default 16384.
 	OpenFiles int64 `json:"openFiles" env:"OPEN_FILES" reload:"live"`
 
 	// Shm is the size of /dev/shm. At least 64Ki, as with each tmpfs here. Default 1Gi.
@@ -191,21 +195,22 @@ type Limits struct {
 	VarTmp Size `json:"varTmp" env:"VAR_TMP" reload:"live"`
 }
 
-// Exec bounds what one command may use. Times are at most a day: what runs longer should be a process.
+// Exec bounds what one command may use. Times are at most a day: what runs longer should be a
+// process.
 type Exec struct {
 	// DefaultTimeout is for calls that name none; in milliseconds, at least 1. Default 30000.
 	DefaultTimeout Millis `json:"defaultTimeoutMs" env:"DEFAULT_TIMEOUT_MS" reload:"live"`
 
-	// MaxTimeout is the longest timeout that a call may name; in milliseconds, at least DefaultTimeout.
-	// Default 300000.
+	// MaxTimeout is the longest timeout that a call may name; in milliseconds, at least
+	// DefaultTimeout. Default 300000.
 	MaxTimeout Millis `json:"maxTimeoutMs" env:"MAX_TIMEOUT_MS" reload:"live"`
 
-	// MaxAttachedTimeout is the longest timeout that a call with a terminal may name, and its default;
-	// in milliseconds, at least 1. Default 28800000, which is 8 hours.
+	// MaxAttachedTimeout is the longest timeout that a call with a terminal may name, and its
+	// default; in milliseconds, at least 1. Default 28800000, which is 8 hours.
 	MaxAttachedTimeout Millis `json:"maxAttachedTimeoutMs" env:"MAX_ATTACHED_TIMEOUT_MS" reload:"live"`
 
-	// MaxOutputBytes is how many bytes are kept of stdout, and as many of stderr. From 1 to 1073741824.
-	// Default 1000000.
+	// MaxOutputBytes is how many bytes are kept of stdout, and as many of stderr. From 1 to
+	// 1073741824. Default 1000000.
 	MaxOutputBytes int64 `json:"maxOutputBytes" env:"MAX_OUTPUT_BYTES" reload:"restart"`
 
 	// MaxRequestBytes bounds the body of a request. From 1024 to 1073741824. Default 16777216.
@@ -214,9 +219,10 @@ type Exec struct {
 	// KillGrace is the time between SIGTERM and SIGKILL; in milliseconds, 0 for none. Default 2000.
 	KillGrace Millis `json:"killGraceMs" env:"KILL_GRACE_MS" reload:"live"`
 
-	// Ahead is how many shells wait in a container for its next command while no command runs there: 1, or 0 for
-	// none. Such a shell takes some 7 MiB of the container's memory under gVisor, otherwise 4 MiB, and needs bash and
-	// the builtin of sandbox-image/ahead.c in the image. Default 1.
+	// Ahead is how many shells wait in a container for its next command while no command runs
+	// there: 1, or 0 for none. Such a shell takes some 7 MiB of the container's memory under
+	// gVisor, otherwise 4 MiB, and needs bash and the builtin of sandbox-image/ahead.c in the
+	// image. Default 1.
 	Ahead int64 `json:"ahead" env:"AHEAD" reload:"live"`
 }
 
@@ -235,16 +241,18 @@ type MaxImage struct {
 	Pixels int64 `json:"pixels" env:"PIXELS" reload:"live"`
 }
 
-// Pool says how many containers wait for new users. Each has started, with a home of its own, and uses as much as an
-// idle container.
+// Pool says how many containers wait for new users. Each has started, with a home of its own, and
+// uses as much as an idle container.
 type Pool struct {
-	// Size is how many wait for each kind of first call that has come lately, 0 for none. From 0 to 1000. Default 2.
+	// Size is how many wait for each kind of first call that has come lately, 0 for none. From 0 to
+	// 1000. Default 2.
 	Size int64 `json:"size" env:"SIZE" reload:"live"`
 
 	// Max is how many wait in all. From 1 to 1000. Default 8.
 	Max int64 `json:"max" env:"MAX" reload:"live"`
 
-	// MinFreeMemory is how much memory the host must have free before another is made. At least 64Ki. Default 1Gi.
+	// MinFreeMemory is how much memory the host must have free before another is made. At least
+	// 64Ki. Default 1Gi.
 	MinFreeMemory Size `json:"minFreeMemory" env:"MIN_FREE_MEMORY" reload:"live"`
 }
 
@@ -253,13 +261,14 @@ type Processes struct {
 	// MaxLog bounds the log of one process, over all of its files. At least 64Ki. Default 100Mi.
 	MaxLog Size `json:"maxLog" env:"MAX_LOG" reload:"live"`
 
-	// StopGrace is the time between the signal that should stop a process and SIGKILL; in milliseconds,
-	// from 1 to 600000. Default 8000.
+	// StopGrace is the time between the signal that should stop a process and SIGKILL; in
+	// milliseconds, from 1 to 600000. Default 8000.
 	StopGrace Millis `json:"stopGraceMs" env:"STOP_GRACE_MS" reload:"live"`
 
-	// ExposePorts are the ports of the host's 127.0.0.1 at which processes may be reached if their callers
-	// ask for it, as first-last, such as 20000-20999; from 1024 on. A change applies to processes that are
-	// started later, and to all when the service is restarted. Default "": none may.
+	// ExposePorts are the ports of the host's 127.0.0.1 at which processes may be reached if their
+	// callers ask for it, as first-last, such as 20000-20999; from 1024 on. A change applies to
+	// processes that are started later, and to all when the service is restarted. Default "": none
+	// may.
 	ExposePorts PortRange `json:"exposePorts" env:"EXPOSE_PORTS" reload:"live"`
 }
 
@@ -271,8 +280,8 @@ type Log struct {
 	// Format is json or text. Default json.
 	Format string `json:"format" env:"FORMAT" reload:"live"`
 
-	// Access logs each call in a line of level info: who called what, and how it was answered. The line has
-	// nothing of the call's contents. Default false: the line has level debug.
+	// Access logs each call in a line of level info: who called what, and how it was answered. The
+	// line has nothing of the call's contents. Default false: the line has level debug.
 	Access bool `json:"access" env:"ACCESS" reload:"live"`
 }
 

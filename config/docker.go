@@ -65,8 +65,8 @@ func (d Docker) check(f *faults) {
 	f.each("docker.localDnsServers", d.LocalDNSServers, checkResolver)
 }
 
-// checkNamespaces refuses capabilities with which a command that can make mounts could remove the mounts that
-// hide something from it.
+// checkNamespaces refuses capabilities with which a command that can make mounts could remove the
+// mounts that hide something from it.
 func (d Docker) checkNamespaces(f *faults) {
 	if !d.AllowUserNamespaces {
 		return
@@ -154,8 +154,8 @@ func checkAddr(addr netip.Addr) error {
 	return nil
 }
 
-// isHost reports whether name is a host name. Its last label has a letter; without one it would be a
-// mistyped address.
+// isHost reports whether name is a host name. Its last label has a letter; without one it would be
+// a mistyped address.
 func isHost(name string) bool {
 	labels := strings.Split(strings.TrimSuffix(strings.ToLower(name), "."), ".")
 	for _, label := range labels {

@@ -10,32 +10,34 @@ import (
 	"github.com/daycare-run/sandbox/internal/strictjson"
 )
 
-// E2B is a second API, for clients that are written against E2B. Its callers' keys are the tokens of tcp.tokensFile. It
-// uses the TLS and the host names of TCP, whether or not TCP listens.
+// E2B is a second API, for clients that are written against E2B. Its callers' keys are the tokens
+// of tcp.tokensFile. It uses the TLS and the host names of TCP, whether or not TCP listens.
 type E2B struct {
-	// Listen is an address and a port, such as 127.0.0.1:7482, or a port on all addresses. Default "": the service
-	// does not serve such clients.
+	// Listen is an address and a port, such as 127.0.0.1:7482, or a port on all addresses. Default
+	// "": the service does not serve such clients.
 	Listen string `json:"listen" env:"LISTEN" reload:"restart"`
 
-	// Domain is the domain below which programs that listen in sandboxes are reached, as clients' getHost names them:
-	// <port>-<id>.<domain>. All these names must lead to Listen, and TCP's certificate must be for them. The domain must hold
-	// nothing else, because what runs in a sandbox can set cookies for it. If it has a port, such as localhost:7482, clients
-	// use that port. Default "": such programs are not reached.
+	// Domain is the domain below which programs that listen in sandboxes are reached, as clients'
+	// getHost names them: <port>-<id>.<domain>. All these names must lead to Listen, and TCP's
+	// certificate must be for them. The domain must hold nothing else, because what runs in a
+	// sandbox can set cookies for it. If it has a port, such as localhost:7482, clients use that
+	// port. Default "": such programs are not reached.
 	Domain string `json:"domain" env:"DOMAIN" reload:"restart"`
 
-	// DefaultNetwork is what a sandbox reaches if its creator does not say: "open", all of the public internet, as with
-	// E2B, or "blocked", nothing. Default open.
+	// DefaultNetwork is what a sandbox reaches if its creator does not say: "open", all of the
+	// public internet, as with E2B, or "blocked", nothing. Default open.
 	DefaultNetwork string `json:"defaultNetwork" env:"DEFAULT_NETWORK" reload:"restart"`
 
-	// AllowRoot lets clients name the user root for commands and files of sandboxes that are made from then on, if
-	// docker.runtime is gVisor. Inside, root has the capabilities that Docker gives by default, except those for raw packets,
-	// devices and chroot. Only the host's root can enter the folders of such users in usersDir. When it is turned off, the
-	// user root is refused in all sandboxes. Default false.
+	// AllowRoot lets clients name the user root for commands and files of sandboxes that are made
+	// from then on, if docker.runtime is gVisor. Inside, root has the capabilities that Docker
+	// gives by default, except those for raw packets, devices and chroot. Only the host's root can
+	// enter the folders of such users in usersDir. When it is turned off, the user root is refused
+	// in all sandboxes. Default false.
 	AllowRoot bool `json:"allowRoot" env:"ALLOW_ROOT" reload:"live"`
 
-	// Templates are what sandboxes can be made from, by names of up to 64 of a-z, 0-9, "_", "." and "-", a letter or digit
-	// first. A template named base replaces our own. `sandbox template` edits them. Their variable holds a JSON object.
-	// Default none but base.
+	// Templates are what sandboxes can be made from, by names of up to 64 of a-z, 0-9, "_", "." and
+	// "-", a letter or digit first. A template named base replaces our own. `sandbox template`
+	// edits them. Their variable holds a JSON object. Default none but base.
 	Templates map[string]E2BTemplate `json:"templates" env:"TEMPLATES" reload:"live"`
 }
 
@@ -48,15 +50,17 @@ type E2BTemplate struct {
 	Memory Size    `json:"memory"`
 	// Env are variables; those of a sandbox's creator and of a command's caller override them.
 	Env map[string]string `json:"env" shown:"no"`
-	// Start is a command line that bash runs when a sandbox has been made, and that keeps running. Ready is a command line that
-	// is run again and again until it exits with 0: then the sandbox is ready. A sandbox that is not ready after ReadyTimeoutMs
-	// is removed, and the call that makes it fails; 0 is a minute.
+	// Start is a command line that bash runs when a sandbox has been made, and that keeps running.
+	// Ready is a command line that is run again and again until it exits with 0: then the sandbox
+	// is ready. A sandbox that is not ready after ReadyTimeoutMs is removed, and the call that
+	// makes it fails; 0 is a minute.
 	Start        string `json:"start" shown:"no"`
 	Ready        string `json:"ready" shown:"no"`
 	ReadyTimeout Millis `json:"readyTimeoutMs"`
 }
 
-// e2bDomainPattern matches host names with or without a port. A port and a sandbox's id come before the name.
+// e2bDomainPattern matches host names with or without a port. A port and a sandbox's id come before
+// the name.
 var e2bDomainPattern = regexp.MustCompile(`^([a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?\.)*[a-z]([a-z0-9-]{0,61}[a-z0-9])?(:[1-9][0-9]{0,4})?$`)
 
 const (

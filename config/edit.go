@@ -15,8 +15,8 @@ import (
 	"github.com/daycare-run/sandbox/internal/strictjson"
 )
 
-// AddE2BTemplate returns the text of a settings file with one more template. Everything else stays as it is, including comments
-// and order. An empty text stands for a missing file.
+// AddE2BTemplate returns the text of a settings file with one more template. Everything else stays
+// as it is, including comments and order. An empty text stands for a missing file.
 func AddE2BTemplate(text []byte, name string, t E2BTemplate) ([]byte, error) {
 	return add(text, t, "e2b", "templates", name)
 }
@@ -34,8 +34,8 @@ func RemoveE2BTemplate(text []byte, name string) ([]byte, error) {
 	return checked(object.remove(text, *m))
 }
 
-// SetCluster returns the text of a settings file with cluster set; it fails if something is set there already. Everything else
-// stays as it is. An empty text stands for a missing file.
+// SetCluster returns the text of a settings file with cluster set; it fails if something is set
+// there already. Everything else stays as it is. An empty text stands for a missing file.
 func SetCluster(text []byte, c Cluster) ([]byte, error) {
 	text = begun(text)
 	before, wrong := load(text, nil)
@@ -63,7 +63,8 @@ func begun(text []byte) []byte {
 	return text
 }
 
-// add returns a text with a value added where the keys lead to, and with the missing objects on the way.
+// add returns a text with a value added where the keys lead to, and with the missing objects on the
+// way.
 func add(text []byte, value any, keys ...string) ([]byte, error) {
 	said, err := json.Marshal(value, json.OmitZeroStructFields(true))
 	if err != nil {
@@ -113,7 +114,8 @@ func (o objectText) member(name string) *member {
 	return nil
 }
 
-// findObject returns the object that the keys lead to, or else the last one on the way and the keys that are missing in it.
+// findObject returns the object that the keys lead to, or else the last one on the way and the keys
+// that are missing in it.
 func findObject(text []byte, keys []string) (o objectText, missing []string, err error) {
 	plain := jsonc.ToJSON(text) // of the same length, so offsets are the same
 	for at := 0; ; keys = keys[1:] {

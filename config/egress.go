@@ -14,26 +14,27 @@ import (
 // Egress says what containers can reach over the network, and bounds what that costs.
 type Egress struct {
 	// Name begins the names of what the service makes on the host: the networks <name>-isolated and
-	// <name>-local, the nftables tables of the same names, and the bridges <name>-iso and <name>-loc.
-	// 1 to 11 of a-z, 0-9 and "-", a letter first and no "-" last. Default daycare.
+	// <name>-local, the nftables tables of the same names, and the bridges <name>-iso and
+	// <name>-loc. 1 to 11 of a-z, 0-9 and "-", a letter first and no "-" last. Default daycare.
 	Name string `json:"name" env:"NAME" reload:"restart"`
 
-	// Subnets are private IPv4 prefixes from which the networks' own subnets are taken, a /22 each or all
-	// of a smaller range: the first ones that collide with nothing on the host. At least one; each /23 or
-	// larger, and no two overlap. Default 10.213.0.0/16, 172.29.0.0/16 and 192.168.224.0/20.
+	// Subnets are private IPv4 prefixes from which the networks' own subnets are taken, a /22 each
+	// or all of a smaller range: the first ones that collide with nothing on the host. At least
+	// one; each /23 or larger, and no two overlap. Default 10.213.0.0/16, 172.29.0.0/16 and
+	// 192.168.224.0/20.
 	Subnets []string `json:"subnets" env:"SUBNETS" reload:"restart"`
 
-	// ExtraPorts are TCP ports beside 80 and 443 that filtered calls may reach at their allowed names.
-	// From 1 to 65535, each once, at most 128. Unless 25 is one of them, no call reaches port 25, not even
-	// with "*". Default none.
+	// ExtraPorts are TCP ports beside 80 and 443 that filtered calls may reach at their allowed
+	// names. From 1 to 65535, each once, at most 128. Unless 25 is one of them, no call reaches
+	// port 25, not even with "*". Default none.
 	ExtraPorts []int `json:"extraPorts" env:"EXTRA_PORTS" reload:"restart"`
 
 	// AllowGlobalWildcard lets a call name "*", which is all of the internet. Default true.
 	AllowGlobalWildcard bool `json:"allowGlobalWildcard" env:"ALLOW_GLOBAL_WILDCARD" reload:"live"`
 
 	// Presets are further values of packageManagers beside the built-in ones: a name of up to 32 of
-	// a-z, 0-9 and "-", a letter first, and the domain patterns that it stands for, at least one. The
-	// patterns themselves are not checked here. The variable holds a JSON object. Default none.
+	// a-z, 0-9 and "-", a letter first, and the domain patterns that it stands for, at least one.
+	// The patterns themselves are not checked here. The variable holds a JSON object. Default none.
 	Presets map[string][]string `json:"presets" env:"PRESETS" reload:"live"`
 
 	// AlsoPublic are IPv4 prefixes that the profile "isolated" reaches as if they were public, such
@@ -41,34 +42,35 @@ type Egress struct {
 	// clouds have their metadata), multicast or reserved addresses. Default none.
 	AlsoPublic []string `json:"alsoPublic" env:"ALSO_PUBLIC" reload:"restart"`
 
-	// CAFile is a file with certificates in PEM, such as that of an in-house mirror, that programs in
-	// containers trust beside those of the image. It is read at start and at SIGHUP, and may be the host's own
-	// bundle. Default "": none.
+	// CAFile is a file with certificates in PEM, such as that of an in-house mirror, that programs
+	// in containers trust beside those of the image. It is read at start and at SIGHUP, and may be
+	// the host's own bundle. Default "": none.
 	CAFile string `json:"caFile" env:"CA_FILE" reload:"live"`
 
-	// OwnAddresses are public IPv4 addresses of the host that it does not hold itself, because a cloud or a
-	// router translates them. No call reaches them, just as none reaches the addresses that the host holds.
-	// Each once. Default none.
+	// OwnAddresses are public IPv4 addresses of the host that it does not hold itself, because a
+	// cloud or a router translates them. No call reaches them, just as none reaches the addresses
+	// that the host holds. Each once. Default none.
 	OwnAddresses []string `json:"ownAddresses" env:"OWN_ADDRESSES" reload:"restart"`
 
-	// AskMetadata lets the service ask for such addresses, when it starts, at the metadata server that
-	// clouds have at 169.254.169.254. Default true.
+	// AskMetadata lets the service ask for such addresses, when it starts, at the metadata server
+	// that clouds have at 169.254.169.254. Default true.
 	AskMetadata bool `json:"askMetadata" env:"ASK_METADATA" reload:"restart"`
 
 	// QueriesPerSecond bounds the DNS queries of one container. From 1 to 1000000. Default 200.
 	QueriesPerSecond int `json:"queriesPerSecond" env:"QUERIES_PER_SECOND" reload:"restart"`
 
-	// MaxConnections bounds, for a filtered container, the connections that it has open to ports 80 and 443 and those that it
-	// opens per second; for any other, the flows that the host tracks for it. From 1 to 65536. Default 4096.
+	// MaxConnections bounds, for a filtered container, the connections that it has open to ports 80
+	// and 443 and those that it opens per second; for any other, the flows that the host tracks for
+	// it. From 1 to 65536. Default 4096.
 	MaxConnections int `json:"maxConnections" env:"MAX_CONNECTIONS" reload:"restart"`
 
-	// MaxUserConnections bounds the same over all containers of one user. From 1 to 1000000. The service's
-	// descriptors bound it further: one user gets a quarter of those for connections, so that some are left
-	// for others. Default 8192.
+	// MaxUserConnections bounds the same over all containers of one user. From 1 to 1000000. The
+	// service's descriptors bound it further: one user gets a quarter of those for connections, so
+	// that some are left for others. Default 8192.
 	MaxUserConnections int `json:"maxUserConnections" env:"MAX_USER_CONNECTIONS" reload:"restart"`
 
-	// MaxDomains bounds the number of patterns that a call names, including those of its presets. From 1
-	// to 10000. Default 256.
+	// MaxDomains bounds the number of patterns that a call names, including those of its presets.
+	// From 1 to 10000. Default 256.
 	MaxDomains int `json:"maxDomains" env:"MAX_DOMAINS" reload:"live"`
 
 	// DecisionLog is how many of the latest decisions are kept for reading. From 100 to 1000000.

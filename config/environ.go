@@ -18,12 +18,12 @@ import (
 // prefix begins the names of all our variables.
 const prefix = "SANDBOXD_"
 
-// emptyText stands for a variable's empty value, because the parser takes an empty variable for one that is not set. No
-// variable can hold a NUL.
+// emptyText stands for a variable's empty value, because the parser takes an empty variable for one
+// that is not set. No variable can hold a NUL.
 const emptyText = "\x00"
 
-// override sets the values of environ in c. It returns the variable of each key that environ sets, and the faults of
-// variables that are unknown or cannot be used.
+// override sets the values of environ in c. It returns the variable of each key that environ sets,
+// and the faults of variables that are unknown or cannot be used.
 func override(c *Config, environ map[string]string) (map[string]string, strictjson.Faults) {
 	key := map[string]string{}
 	present := map[string]string{} // of former variables
@@ -73,8 +73,8 @@ type refused struct {
 	strictjson.Faults
 }
 
-// parsers read the values of variables. The env package's own errors name Go fields; these name the variable that is being
-// parsed.
+// parsers read the values of variables. The env package's own errors name Go fields; these name the
+// variable that is being parsed.
 type parsers struct {
 	types    map[reflect.Type]env.ParserFunc
 	key      map[string]string // of each variable

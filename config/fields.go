@@ -21,7 +21,8 @@ type field struct {
 	value    reflect.Value
 }
 
-// fields lists the settings of a section, in the order of its type. The section must be addressable.
+// fields lists the settings of a section, in the order of its type. The section must be
+// addressable.
 func fields(section reflect.Value, key, variable string) (list []field) {
 	for i := range section.NumField() {
 		tag, value := section.Type().Field(i).Tag, section.Field(i)

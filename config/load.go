@@ -18,9 +18,10 @@ import (
 // DefaultFile is read if it exists and no other file is named.
 const DefaultFile = "/etc/daycare-sandbox/settings.json"
 
-// Find loads the settings file named, or else the file in SANDBOXD_SETTINGS, or else DefaultFile if it exists, with
-// the variables of environ over it. If these are those of another process, whose root or working directory may be another,
-// at returns where a path of that process is found from here; it may be nil. file is the path that was read; empty for none.
+// Find loads the settings file named, or else the file in SANDBOXD_SETTINGS, or else DefaultFile if
+// it exists, with the variables of environ over it. If these are those of another process, whose
+// root or working directory may be another, at returns where a path of that process is found from
+// here; it may be nil. file is the path that was read; empty for none.
 func Find(named string, environ []string, at func(path string) string) (c Config, file string, err error) {
 	if at == nil {
 		at = func(path string) string { return path }
@@ -47,8 +48,8 @@ const maxFile = 1 << 20
 // A variable that is set is taken literally, even when it is empty: that is an empty string or an
 // empty list. Lists are separated by commas; egress.presets is written as in the file.
 //
-// The error names every fault of file and environment with its key and value. The value of an unknown
-// key or variable is left out, because it may be a misplaced secret.
+// The error names every fault of file and environment with its key and value. The value of an
+// unknown key or variable is left out, because it may be a misplaced secret.
 func Load(path string, environ map[string]string) (Config, error) {
 	if path == "" {
 		c, wrong := load(nil, environ)
@@ -68,7 +69,8 @@ func Load(path string, environ map[string]string) (Config, error) {
 	return c, nil
 }
 
-// load is Load without the file system. nil data means that there is no file; the data of an empty file is not nil.
+// load is Load without the file system. nil data means that there is no file; the data of an empty
+// file is not nil.
 func load(data []byte, environ map[string]string) (Config, strictjson.Faults) {
 	c := Default()
 	var wrong strictjson.Faults

@@ -5,10 +5,10 @@ import (
 	"reflect"
 )
 
-// Next returns the settings for a service that runs with c after its settings have been read again. Settings
-// that may change while it runs are those of read, the others those of c. changed are the keys of the settings
-// that change now, and pending those that need a restart to change. The error says which settings are
-// impossible together; the service must not change anything then.
+// Next returns the settings for a service that runs with c after its settings have been read again.
+// Settings that may change while it runs are those of read, the others those of c. changed are the
+// keys of the settings that change now, and pending those that need a restart to change. The error
+// says which settings are impossible together; the service must not change anything then.
 func (c Config) Next(read Config) (next Config, changed, pending []string, err error) {
 	next = c
 	now, later := settings(&next), settings(&read)

@@ -27,8 +27,8 @@ func fromText[T any](raw []byte, to *T, parse func(string) (T, error)) error {
 	return err
 }
 
-// Size is a number of bytes. Its text is a whole number with a unit: Ki, Mi, Gi and Ti are powers of
-// 1024, K, M, G and T powers of 1000, and no unit means bytes.
+// Size is a number of bytes. Its text is a whole number with a unit: Ki, Mi, Gi and Ti are powers
+// of 1024, K, M, G and T powers of 1000, and no unit means bytes.
 type Size int64
 
 const (
@@ -128,8 +128,8 @@ type Millis int64
 // Duration returns m as a time.Duration. It does not overflow for what Validate accepts.
 func (m Millis) Duration() time.Duration { return time.Duration(m) * time.Millisecond }
 
-// Owners are a user and a group of the host, written uid:gid; or, if Last is not 0, the ids from UID to Last, each for
-// a user and a group, written first-last.
+// Owners are a user and a group of the host, written uid:gid; or, if Last is not 0, the ids from
+// UID to Last, each for a user and a group, written first-last.
 type Owners struct{ UID, GID, Last uint32 }
 
 // parseOwners reads owners such as "1000:1000" or "200000-299999".
@@ -166,8 +166,8 @@ func (o Owners) String() string {
 	return fmt.Sprintf("%d:%d", o.UID, o.GID)
 }
 
-// PortRange is a range of TCP ports, written first-last. The zero PortRange has no ports and is written as an
-// empty text.
+// PortRange is a range of TCP ports, written first-last. The zero PortRange has no ports and is
+// written as an empty text.
 type PortRange struct{ First, Last int }
 
 // parsePortRange reads a range such as "20000-20999".

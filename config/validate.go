@@ -32,15 +32,16 @@ const (
 	maxMillis = Millis(24 * time.Hour / time.Millisecond)
 	maxBytes  = int64(gi)
 
-	// maxID is one less than the largest id of a process in Docker (2^31-1): the agent's id is 2^31 above the command's.
+	// maxID is one less than the largest id of a process in Docker (2^31-1): the agent's id is 2^31
+	// above the command's.
 	maxID = 1<<31 - 2
 )
 
 // zerolog's levels, by name only.
 var levels = []string{"trace", "debug", "info", "warn", "error", "fatal", "panic", "disabled"}
 
-// Validate returns nil if every value is possible, else one error that names each impossible value with its
-// key. It does not check what the host and Docker have (a directory, an image, a runtime).
+// Validate returns nil if every value is possible, else one error that names each impossible value
+// with its key. It does not check what the host and Docker have (a directory, an image, a runtime).
 func (c Config) Validate() error {
 	if wrong := c.check(); len(wrong.Faults) > 0 {
 		return fmt.Errorf("cannot use these settings: %w", wrong)
@@ -79,8 +80,8 @@ func (c Config) check() faults {
 	return f
 }
 
-// checkPaths checks the paths. The service's own files must not be in usersDir, because containers write
-// there.
+// checkPaths checks the paths. The service's own files must not be in usersDir, because containers
+// write there.
 func (c Config) checkPaths(f *faults) {
 	users := f.path("usersDir", c.UsersDir)
 	if c.UsersDir == "/" {

@@ -21,8 +21,8 @@ const maxValue = 500
 // notShown replaces what may hold a secret.
 const notShown = "(not shown)"
 
-// Values returns all settings for others to see. Secrets belong in files that settings name. If a setting may hold a secret all
-// the same, as its tag shown:"no" says, notShown replaces it.
+// Values returns all settings for others to see. Secrets belong in files that settings name. If a
+// setting may hold a secret all the same, as its tag shown:"no" says, notShown replaces it.
 func (c Config) Values() (list []Value) {
 	for _, f := range settings(&c) {
 		value := shown(f.value, f.hidden).Interface()
@@ -44,8 +44,8 @@ func (c Config) Values() (list []Value) {
 	return list
 }
 
-// shown returns a copy of a setting, or of a part of one, as others may see it. Of a hidden setting, the keys of maps and the
-// program of a command remain.
+// shown returns a copy of a setting, or of a part of one, as others may see it. Of a hidden
+// setting, the keys of maps and the program of a command remain.
 func shown(v reflect.Value, hidden bool) reflect.Value {
 	result := reflect.New(v.Type()).Elem()
 	result.Set(v)

@@ -5,7 +5,8 @@ import (
 	"weak"
 )
 
-// accounts are the rates of users: each is for all endpoints of a user together, for as long as one of them exists.
+// accounts are the rates of users: each is for all endpoints of a user together, for as long as one
+// of them exists.
 type accounts struct {
 	mu      sync.Mutex
 	byUser  map[string]weak.Pointer[bucket]

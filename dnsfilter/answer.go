@@ -17,8 +17,8 @@ type answer struct {
 	ede     []byte // an EDNS option that says why, or nil
 }
 
-// Answers that need no upstream. An endpoint may remember for a moment that a name is denied; the next
-// container at its address is another one, with a cache of its own.
+// Answers that need no upstream. An endpoint may remember for a moment that a name is denied; the
+// next container at its address is another one, with a cache of its own.
 var (
 	answerDenied   = answer{verdict: Denied, reason: reasonName, rcode: dns.RcodeNameError, ttl: localTTL, ede: edeFiltered}
 	answerNotHost  = answer{verdict: Denied, reason: reasonForm, rcode: dns.RcodeNameError, ttl: localTTL, ede: edeFiltered}
@@ -57,8 +57,9 @@ func ede(code uint16, text string) []byte {
 	return append(b, text...)
 }
 
-// soaHead and soaData are the SOA record that says for how long there is nothing, without its time to
-// live and last field, which repeats it. It is made up: the zone is the root, which holds every name.
+// soaHead and soaData are the SOA record that says for how long there is nothing, without its time
+// to live and last field, which repeats it. It is made up: the zone is the root, which holds every
+// name.
 var (
 	soaHead = []byte{0, 0, byte(dns.TypeSOA), 0, dns.ClassINET}
 	soaData = func() []byte {

@@ -11,21 +11,23 @@ import (
 	"github.com/miekg/dns"
 )
 
-// An attacker who cannot see a question may still guess its id and port, and answer before the upstream does. So a
-// question by UDP carries more that an answer has to repeat: a case for each of its letters (0x20), and a cookie
-// (RFC 7873), with the upstream's own once that has sent one. What an upstream does not repeat by TCP either,
-// where nobody else can answer, is not asked of it by UDP for a while.
+// An attacker who cannot see a question may still guess its id and port, and answer before the
+// upstream does. So a question by UDP carries more that an answer has to repeat: a case for each of
+// its letters (0x20), and a cookie (RFC 7873), with the upstream's own once that has sent one. What
+// an upstream does not repeat by TCP either, where nobody else can answer, is not asked of it by
+// UDP for a while.
 
 // antiSpoofing is what an upstream is known to repeat.
 type antiSpoofing struct {
 	clientCookie atomic.Pointer[string] // our cookie for it, in hex
 	serverCookie atomic.Pointer[string] // its own, in hex; nil until it has sent one
-	// plainCase and noCookie are until when it need not repeat the case and the cookie, in nanoseconds since 1970.
+	// plainCase and noCookie are until when it need not repeat the case and the cookie, in
+	// nanoseconds since 1970.
 	plainCase, noCookie atomic.Int64
 }
 
-// How long an upstream is not asked to repeat what it does not, in nanoseconds: plainFor where TCP has shown that,
-// plainWithout where it takes no TCP.
+// How long an upstream is not asked to repeat what it does not, in nanoseconds: plainFor where TCP
+// has shown that, plainWithout where it takes no TCP.
 const (
 	plainFor     = int64(time.Hour)
 	plainWithout = int64(time.Minute)
@@ -98,7 +100,8 @@ func (d *antiSpoofing) echoes(reply, asked *dns.Msg) bool {
 	return strings.HasPrefix(got, sent[:ownCookie])
 }
 
-// learn records what an answer shows about the upstream. An answer by stream is certainly the upstream's own.
+// learn records what an answer shows about the upstream. An answer by stream is certainly the
+// upstream's own.
 func (d *antiSpoofing) learn(reply, asked *dns.Msg, stream bool, now int64) {
 	sent, got := cookieOf(asked), cookieOf(reply)
 	if sent != "" && minCookie <= len(got) && len(got) <= maxCookie && strings.HasPrefix(got, sent[:ownCookie]) {

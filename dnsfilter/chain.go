@@ -17,8 +17,8 @@ const (
 
 var errChain = fmt.Errorf("more than %d aliases, or a loop of them", maxLinks)
 
-// found is what the upstreams know of a name: the records at the end of its chain of aliases, or for
-// how long there are none.
+// found is what the upstreams know of a name: the records at the end of its chain of aliases, or
+// for how long there are none.
 type found struct {
 	rcode   int
 	records []dns.RR // as if they were the name's own
@@ -111,8 +111,8 @@ func (r *resolver) collect(reply *dns.Msg, name string, qtype uint16, ttl uint32
 	return f
 }
 
-// addrOf returns the address of an A or AAAA record; one without a usable address has the zero Addr,
-// which nothing admits.
+// addrOf returns the address of an A or AAAA record; one without a usable address has the zero
+// Addr, which nothing admits.
 func addrOf(rr dns.RR) (addr netip.Addr, isAddr bool) {
 	switch rr := rr.(type) {
 	case *dns.A:

@@ -15,9 +15,10 @@ type Config struct {
 	// Sockets are where questions are answered; see Listen. Shutdown closes them.
 	Sockets []Socket
 
-	// Upstreams are the resolvers, the preferred one first: address, address:port (UDP, and TCP when truncated
-	// or in doubt) or tls://host[:port], where the host is an address or a name that the certificate has. Such
-	// a name is found with the host's own resolver. At least one; SetUpstreams replaces them.
+	// Upstreams are the resolvers, the preferred one first: address, address:port (UDP, and TCP
+	// when truncated or in doubt) or tls://host[:port], where the host is an address or a name that
+	// the certificate has. Such a name is found with the host's own resolver. At least one;
+	// SetUpstreams replaces them.
 	Upstreams []string
 
 	// Admits reports whether an endpoint may learn an address; the others are struck from answers.
@@ -28,19 +29,19 @@ type Config struct {
 	// called for each question and returns the same pointer until the registration changes.
 	Endpoint func(netip.Addr) *Endpoint
 
-	// HostName is what every endpoint calls itself, in lower case. It is answered as localhost is: with the loopback's address,
-	// whatever an endpoint may reach. Default none.
+	// HostName is what every endpoint calls itself, in lower case. It is answered as localhost is:
+	// with the loopback's address, whatever an endpoint may reach. Default none.
 	HostName string
 
-	// QueriesPerSecond bounds the questions of one endpoint, which may ask those of two seconds at once. All
-	// endpoints of a user together may ask four times as many. Default 200.
+	// QueriesPerSecond bounds the questions of one endpoint, which may ask those of two seconds at
+	// once. All endpoints of a user together may ask four times as many. Default 200.
 	QueriesPerSecond int
 
 	// Timeout bounds a lookup, TryTimeout one attempt with one upstream. Default 4 s and 1 s.
 	Timeout, TryTimeout time.Duration
 
-	// CacheSize is the number of answers to keep; when it is full, the user who has most of them makes
-	// room. An answer takes at most about 5 KiB, most take 300 bytes. Default 8192.
+	// CacheSize is the number of answers to keep; when it is full, the user who has most of them
+	// makes room. An answer takes at most about 5 KiB, most take 300 bytes. Default 8192.
 	CacheSize int
 
 	// MaxLookups bounds the questions that wait for an upstream at once, over all users. Each has a
@@ -56,12 +57,12 @@ type Config struct {
 	// RootCAs are the authorities that may vouch for an upstream over TLS. Default the host's.
 	RootCAs *x509.CertPool
 
-	// Decided, if set, is called for each question, unless it is about the endpoint's own name or localhost. It runs before the answer is sent, on several
-	// goroutines, and must not block.
+	// Decided, if set, is called for each question, unless it is about the endpoint's own name or
+	// localhost. It runs before the answer is sent, on several goroutines, and must not block.
 	Decided func(Decision)
 
-	// Now is the clock for the cache, rates and memories of failures, by the monotonic part of its times, if they have one.
-	// Default time.Now.
+	// Now is the clock for the cache, rates and memories of failures, by the monotonic part of its
+	// times, if they have one. Default time.Now.
 	Now func() time.Time
 
 	// Log receives what happens to sockets and upstreams, never what was asked.
@@ -72,7 +73,8 @@ const (
 	burst    = 2 * time.Second // an endpoint may ask the questions of this time at once
 	userRate = 4               // a user may ask so many times what an endpoint may
 
-	// minTTL and maxTTL bound how long an answer is kept, and maxNegativeTTL how long it is kept that there is none.
+	// minTTL and maxTTL bound how long an answer is kept, and maxNegativeTTL how long it is kept
+	// that there is none.
 	minTTL, maxTTL, maxNegativeTTL = time.Second, time.Hour, 5 * time.Minute
 )
 
@@ -89,7 +91,8 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-// validate returns all faults of a configuration with its defaults, joined, except those of upstreams.
+// validate returns all faults of a configuration with its defaults, joined, except those of
+// upstreams.
 func (c Config) validate() error {
 	var faults []error
 	for fault, is := range map[string]bool{

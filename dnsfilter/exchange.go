@@ -7,8 +7,8 @@ import (
 	"github.com/miekg/dns"
 )
 
-// SetUpstreams replaces the resolvers. The answers of the earlier ones are forgotten, and what they are being asked is asked
-// of the new ones instead. An error changes nothing.
+// SetUpstreams replaces the resolvers. The answers of the earlier ones are forgotten, and what they
+// are being asked is asked of the new ones instead. An error changes nothing.
 func (s *Server) SetUpstreams(specs []string) error {
 	upstreams, err := s.config.parseUpstreams(specs)
 	if err != nil {
@@ -23,9 +23,9 @@ func (s *Server) SetUpstreams(specs []string) error {
 	return nil
 }
 
-// Ask asks one upstream, in the form of Config.Upstreams, for the address of a name, as a Server would. It
-// returns the upstream's response code, such as NOERROR or NXDOMAIN: any code means that the upstream
-// answers. ctx bounds it.
+// Ask asks one upstream, in the form of Config.Upstreams, for the address of a name, as a Server
+// would. It returns the upstream's response code, such as NOERROR or NXDOMAIN: any code means that
+// the upstream answers. ctx bounds it.
 func Ask(ctx context.Context, spec, name string) (rcode string, err error) {
 	u, err := parseUpstream(spec)
 	if err != nil {

@@ -6,8 +6,9 @@ import (
 	"time"
 )
 
-// flights are the lookups under way, one for each key: later callers with the same key wait for the same
-// lookup. A lookup belongs to the group and not to its first caller, so it outlives that caller's context.
+// flights are the lookups under way, one for each key: later callers with the same key wait for the
+// same lookup. A lookup belongs to the group and not to its first caller, so it outlives that
+// caller's context.
 type flights struct {
 	mu     sync.Mutex
 	byKey  map[string]*flight

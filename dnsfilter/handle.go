@@ -19,9 +19,10 @@ type pending struct {
 	name string
 }
 
-// handle answers a packet of an endpoint, or of an unknown source if ep is nil, into out, without waiting. If an upstream has
-// to be asked, it returns a pending question instead, with which the caller goes on with resolve. An empty reply is not sent.
-// Over a stream answers may be large, and nothing is dropped, because nothing gets lost there: a question too many is the last.
+// handle answers a packet of an endpoint, or of an unknown source if ep is nil, into out, without
+// waiting. If an upstream has to be asked, it returns a pending question instead, with which the
+// caller goes on with resolve. An empty reply is not sent. Over a stream answers may be large, and
+// nothing is dropped, because nothing gets lost there: a question too many is the last.
 func (s *Server) handle(q *question, ep *Endpoint, packet, out []byte, stream bool) ([]byte, *pending) {
 	now := s.config.Now()
 	if ep == nil {
@@ -76,8 +77,8 @@ func (s *Server) decide(q *question, ep *Endpoint, now time.Time, out []byte) ([
 	if !q.host {
 		return s.report(&answerNotHost, ep, "", now, q, out), nil
 	}
-	// The cache is asked first because it has the name as a string, which spares making one. Its entry
-	// is used only if the name is allowed.
+	// The cache is asked first because it has the name as a string, which spares making one. Its
+	// entry is used only if the name is allowed.
 	nanos := s.since(now)
 	e := s.resolver.Load().cache.get(q.setKey(), nanos)
 	var name string
@@ -100,7 +101,8 @@ func (s *Server) decide(q *question, ep *Endpoint, now time.Time, out []byte) ([
 	return s.report(&a, ep, name, now, q, out), nil
 }
 
-// own returns the answer about a name that every endpoint has for itself, or nil. No network of containers has IPv6.
+// own returns the answer about a name that every endpoint has for itself, or nil. No network of
+// containers has IPv6.
 func (s *Server) own(q *question, name string) *answer {
 	switch {
 	case name == "ip6-localhost", name == "ip6-loopback":
@@ -132,11 +134,11 @@ func (s *Server) local(q *question, ep *Endpoint, name string) *answer {
 	}
 }
 
-// forwards reports whether upstreams are asked for a type of record. For filtered endpoints it is only
-// addresses: another type has nothing that a connection needs, and TXT and NULL carry data in. HTTPS
-// and SVCB are never forwarded: they hold addresses, and keys that hide from the guard which name is
-// meant. Their absence is an ordinary answer, after which programs use A. AAAA is not forwarded either:
-// no network of containers has IPv6.
+// forwards reports whether upstreams are asked for a type of record. For filtered endpoints it is
+// only addresses: another type has nothing that a connection needs, and TXT and NULL carry data in.
+// HTTPS and SVCB are never forwarded: they hold addresses, and keys that hide from the guard which
+// name is meant. Their absence is an ordinary answer, after which programs use A. AAAA is not
+// forwarded either: no network of containers has IPv6.
 func forwards(qtype uint16, open bool) bool {
 	switch qtype {
 	case dns.TypeA:
@@ -175,7 +177,8 @@ func (s *Server) report(a *answer, ep *Endpoint, name string, now time.Time, q *
 	return a.appendTo(out, q)
 }
 
-// resolve answers a question from upstreams. The caller has taken a lookup for it, which resolve gives back.
+// resolve answers a question from upstreams. The caller has taken a lookup for it, which resolve
+// gives back.
 func (s *Server) resolve(ctx context.Context, q *question, ask *pending, out []byte) []byte {
 	defer s.lookups.Give(ask.ep.User, 1)
 	e, err := s.fetch(ctx, ask.ep, string(q.setKey()), q.qtype)

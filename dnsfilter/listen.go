@@ -28,10 +28,11 @@ func (s Socket) Close() {
 	}
 }
 
-// Listen binds an address, the gateway of a bridge, by TCP and by UDP. It must be specific, so that an answer comes from the
-// address that was asked; it need not exist yet. Port 0 takes one that is free for TCP. There is a UDP socket for each
-// processor: the kernel spreads clients over them. TCP comes first because its address is not shared: a second server at the
-// same address fails there, and does not take questions from the first.
+// Listen binds an address, the gateway of a bridge, by TCP and by UDP. It must be specific, so that
+// an answer comes from the address that was asked; it need not exist yet. Port 0 takes one that is
+// free for TCP. There is a UDP socket for each processor: the kernel spreads clients over them. TCP
+// comes first because its address is not shared: a second server at the same address fails there,
+// and does not take questions from the first.
 func Listen(ctx context.Context, at netip.AddrPort) (bound Socket, err error) {
 	if !at.IsValid() || at.Addr().IsUnspecified() || at.Addr().IsMulticast() || at.Addr().Is4In6() {
 		return bound, fmt.Errorf("cannot answer DNS at %s: it is no specific address", at)

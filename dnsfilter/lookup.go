@@ -25,8 +25,8 @@ func questionFor(name string, qtype uint16) (*question, error) {
 	return q, nil
 }
 
-// find returns the entry for a question from the cache, or else from upstreams, for which it waits. When ctx ends it returns
-// at once, but the lookup counts until the upstreams are no longer asked.
+// find returns the entry for a question from the cache, or else from upstreams, for which it waits.
+// When ctx ends it returns at once, but the lookup counts until the upstreams are no longer asked.
 func (s *Server) find(ctx context.Context, ep *Endpoint, q *question) (*entry, error) {
 	key := q.setKey()
 	if e := s.resolver.Load().cache.get(key, s.since(s.config.Now())); e != nil {
@@ -66,8 +66,8 @@ func (s *Server) run(f func()) bool {
 	return true
 }
 
-// fetch asks the upstreams, or waits for a caller that asks them the same, and keeps their answer. If others take their
-// place meanwhile, those are asked.
+// fetch asks the upstreams, or waits for a caller that asks them the same, and keeps their answer.
+// If others take their place meanwhile, those are asked.
 func (s *Server) fetch(ctx context.Context, ep *Endpoint, key string, qtype uint16) (*entry, error) {
 	for {
 		r := s.resolver.Load()
@@ -80,7 +80,8 @@ func (s *Server) fetch(ctx context.Context, ep *Endpoint, key string, qtype uint
 
 func (r *resolver) fetch(ctx context.Context, ep *Endpoint, key string, qtype uint16) (*entry, error) {
 	return r.flights.do(ctx, key, r.config.Timeout, func(ctx context.Context) *entry {
-		// A caller that looked in the cache just before another lookup ended finds that one's result here.
+		// A caller that looked in the cache just before another lookup ended finds that one's
+		// result here.
 		if e := r.cache.get([]byte(key), r.server.since(r.config.Now())); e != nil {
 			return e
 		}
@@ -94,7 +95,8 @@ func (r *resolver) fetch(ctx context.Context, ep *Endpoint, key string, qtype ui
 		}
 		now := r.server.since(r.config.Now())
 		if err != nil {
-			// RFC 9520 wants failures kept too: not for long, but long enough to spare upstreams that are down.
+			// RFC 9520 wants failures kept too: not for long, but long enough to spare upstreams
+			// that are down.
 			e.failed, e.rcode, e.ttl = true, dns.RcodeServerFailure, minTTL
 		} else {
 			e.rcode, e.count, e.struck = f.rcode, len(f.records), f.struck

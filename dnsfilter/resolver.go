@@ -9,8 +9,8 @@ import (
 	"github.com/miekg/dns"
 )
 
-// resolver is a list of upstreams with their answers and the lookups under way. It is exchanged as a whole, so no answer of
-// earlier upstreams is kept, or given as one of theirs.
+// resolver is a list of upstreams with their answers and the lookups under way. It is exchanged as
+// a whole, so no answer of earlier upstreams is kept, or given as one of theirs.
 type resolver struct {
 	server    *Server
 	config    *Config // the server's
@@ -34,14 +34,16 @@ func (r *resolver) close() {
 	}
 }
 
-// failureMemory is how long an upstream that failed comes after the others before it is probed again.
+// failureMemory is how long an upstream that failed comes after the others before it is probed
+// again.
 const failureMemory = 10 * time.Second
 
 // rounds is how many times each upstream is asked: a datagram may be lost.
 const rounds = 2
 
-// exchange asks one upstream after the other until one answers: with a name's records, or that there
-// are none. An answer with an error does not count against the upstream: the name may be the reason.
+// exchange asks one upstream after the other until one answers: with a name's records, or that
+// there are none. An answer with an error does not count against the upstream: the name may be the
+// reason.
 func (r *resolver) exchange(ctx context.Context, name string, qtype uint16) (*dns.Msg, error) {
 	query := new(dns.Msg)
 	query.SetQuestion(name, qtype)
@@ -70,7 +72,8 @@ func (r *resolver) exchange(ctx context.Context, name string, qtype uint16) (*dn
 	return nil, errors.Join(faults...)
 }
 
-// try asks one upstream. If it does not answer it is probed: the reason may be the name, which an endpoint has chosen.
+// try asks one upstream. If it does not answer it is probed: the reason may be the name, which an
+// endpoint has chosen.
 func (r *resolver) try(ctx context.Context, u *upstream, query *dns.Msg) (*dns.Msg, error) {
 	query = query.Copy()
 	query.Id = dns.Id()
@@ -88,8 +91,9 @@ func (r *resolver) try(ctx context.Context, u *upstream, query *dns.Msg) (*dns.M
 	return nil, fmt.Errorf("%s: %w", u.spec, err)
 }
 
-// probe asks an upstream in the background for what every resolver knows, and remembers whether it answers. No
-// other questions decide that, so no endpoint can put an upstream after the others for all endpoints.
+// probe asks an upstream in the background for what every resolver knows, and remembers whether it
+// answers. No other questions decide that, so no endpoint can put an upstream after the others for
+// all endpoints.
 func (r *resolver) probe(ctx context.Context, u *upstream) {
 	r.flights.start(ctx, fmt.Sprintf("probe %p", u), r.config.TryTimeout, func(ctx context.Context) *entry {
 		query := new(dns.Msg).SetQuestion(".", dns.TypeNS)
@@ -108,8 +112,8 @@ func (r *resolver) recovered(u *upstream) {
 	}
 }
 
-// order returns the upstreams in the order in which to try them: as configured, but those that failed lately at the
-// end. They are probed from time to time.
+// order returns the upstreams in the order in which to try them: as configured, but those that
+// failed lately at the end. They are probed from time to time.
 func (r *resolver) order(ctx context.Context) []*upstream {
 	now := r.server.since(r.config.Now())
 	order := make([]*upstream, 0, len(r.upstreams))

@@ -1,11 +1,12 @@
-// Package dnsfilter is the DNS server that containers ask. It answers for the names that their policy
-// allows, and for no others: those are denied at once and never forwarded, so that a question carries
-// nothing out. The source address tells which container asks.
+// Package dnsfilter is the DNS server that containers ask. It answers for the names that their
+// policy allows, and for no others: those are denied at once and never forwarded, so that a
+// question carries nothing out. The source address tells which container asks.
 //
-// A packet is parsed in question.go, decided in handle.go, and answered there from the cache or, by a goroutine of its
-// own, from upstream resolvers: flight.go shares one lookup among those who ask the same, chain.go follows aliases and
-// strikes out addresses, resolver.go chooses among upstreams, and antispoofing.go makes their answers hard to forge.
-// account.go has the rate of each user.
+// A packet is parsed in question.go, decided in handle.go, and answered there from the cache or, by
+// a goroutine of its own, from upstream resolvers: flight.go shares one lookup among those who ask
+// the same, chain.go follows aliases and strikes out addresses, resolver.go chooses among
+// upstreams, and antispoofing.go makes their answers hard to forge. account.go has the rate of each
+// user.
 package dnsfilter
 
 import (
@@ -67,8 +68,8 @@ func New(config Config) (*Server, error) {
 	return s, nil
 }
 
-// Start begins to answer at the configuration's sockets, until Shutdown; of ctx only the values are used. A server starts
-// only once, and not after Shutdown.
+// Start begins to answer at the configuration's sockets, until Shutdown; of ctx only the values are
+// used. A server starts only once, and not after Shutdown.
 func (s *Server) Start(ctx context.Context) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -86,8 +87,8 @@ func (s *Server) Start(ctx context.Context) error {
 	return nil
 }
 
-// Shutdown ends the server: it stops answering, gives up lookups, and waits until all goroutines have
-// ended, or ctx has. Called again it waits again.
+// Shutdown ends the server: it stops answering, gives up lookups, and waits until all goroutines
+// have ended, or ctx has. Called again it waits again.
 func (s *Server) Shutdown(ctx context.Context) error {
 	s.mu.Lock()
 	s.started, s.closed = true, true
@@ -112,14 +113,15 @@ func (s *Server) Shutdown(ctx context.Context) error {
 	}
 }
 
-// since returns the nanoseconds between New and a time of Config.Now, by the monotonic clock: setting the host's clock does not
-// change them.
+// since returns the nanoseconds between New and a time of Config.Now, by the monotonic clock:
+// setting the host's clock does not change them.
 func (s *Server) since(now time.Time) int64 { return int64(now.Sub(s.begun)) }
 
 // Forwarded returns how many questions were put to upstreams.
 func (s *Server) Forwarded() uint64 { return s.forwarded.Load() }
 
-// Known returns what Resolve would return, if that is known without asking an upstream. It does not block.
+// Known returns what Resolve would return, if that is known without asking an upstream. It does not
+// block.
 func (s *Server) Known(name string) (addrs []netip.Addr, known bool) {
 	q, err := questionFor(name, dns.TypeA)
 	if err != nil {
@@ -132,11 +134,11 @@ func (s *Server) Known(name string) (addrs []netip.Addr, known bool) {
 	return e.addrs, len(e.addrs) > 0
 }
 
-// Resolve returns the addresses of a name for the guard, through the same cache and upstreams as a question
-// of the endpoint, and only those that Config.Admits admits. It does not check whether the endpoint may
-// have the name, and it does not count or report a question. The name is in lower case and without a
-// trailing dot. Without any address the error is of class NotFound; if that cannot be known now,
-// Unavailable. The caller must not change the addresses.
+// Resolve returns the addresses of a name for the guard, through the same cache and upstreams as a
+// question of the endpoint, and only those that Config.Admits admits. It does not check whether the
+// endpoint may have the name, and it does not count or report a question. The name is in lower case
+// and without a trailing dot. Without any address the error is of class NotFound; if that cannot be
+// known now, Unavailable. The caller must not change the addresses.
 func (s *Server) Resolve(ctx context.Context, ep *Endpoint, name string) ([]netip.Addr, error) {
 	q, err := questionFor(name, dns.TypeA)
 	if err != nil {

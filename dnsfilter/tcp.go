@@ -43,9 +43,10 @@ func (s *Server) serveTCP(ctx context.Context, listener *net.TCPListener) {
 	}
 }
 
-// serveConn answers one question after the other until the client closes, is idle, sends something else, or has asked too
-// many: what it sends on an open connection costs it next to nothing, and further connections have a rate of their own. It
-// ends with the registration of its endpoint: what waits in it is not from the next endpoint that has the address.
+// serveConn answers one question after the other until the client closes, is idle, sends something
+// else, or has asked too many: what it sends on an open connection costs it next to nothing, and
+// further connections have a rate of their own. It ends with the registration of its endpoint: what
+// waits in it is not from the next endpoint that has the address.
 func (s *Server) serveConn(ctx context.Context, conn net.Conn, source netip.Addr, ep *Endpoint) {
 	var q question
 	packet := make([]byte, maxQuery)

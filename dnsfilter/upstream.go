@@ -86,8 +86,9 @@ func (u *upstream) exchange(ctx context.Context, query *dns.Msg) (*dns.Msg, erro
 	return reply, err
 }
 
-// exchangeProtected asks by UDP, and by TCP where that is not enough: for an answer that is too large, or that may be
-// forged. again says that more is known of the upstream now and it is to be asked once more.
+// exchangeProtected asks by UDP, and by TCP where that is not enough: for an answer that is too
+// large, or that may be forged. again says that more is known of the upstream now and it is to be
+// asked once more.
 func (u *upstream) exchangeProtected(ctx context.Context, query *dns.Msg) (reply *dns.Msg, again bool, err error) {
 	now := time.Now().UnixNano()
 	asked := u.spoofing.protect(query, now)
@@ -128,9 +129,9 @@ func (u *upstream) exchangeTCP(ctx context.Context, query *dns.Msg, packed []byt
 	return exchangeStream(conn, query, packed)
 }
 
-// exchangeUDP uses a connected socket of its own: another port for each question, and datagrams from
-// elsewhere are not received. What comes with another id or question is not the answer, which may
-// still come.
+// exchangeUDP uses a connected socket of its own: another port for each question, and datagrams
+// from elsewhere are not received. What comes with another id or question is not the answer, which
+// may still come.
 func (u *upstream) exchangeUDP(ctx context.Context, query *dns.Msg, packed []byte) (*dns.Msg, error) {
 	conn, err := new(net.Dialer).DialContext(ctx, "udp", u.address)
 	if err != nil {

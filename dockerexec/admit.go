@@ -11,9 +11,9 @@ import (
 	"github.com/daycare-run/sandbox/internal/quota"
 )
 
-// admit waits for the turn of a container that is to be made, and takes a place for it. If there are too many
-// containers, an idle one makes room. The error is a *quota.Exceeded, or why the container is no longer waited for.
-// The turn lasts until done is called.
+// admit waits for the turn of a container that is to be made, and takes a place for it. If there
+// are too many containers, an idle one makes room. The error is a *quota.Exceeded, or why the
+// container is no longer waited for. The turn lasts until done is called.
 func (w *warm) admit(c *container) (done func(), err error) {
 	account := c.account()
 	done, err = w.cfg.Quotas.SpareTurn(c.Making(), account, c.Wanted())
@@ -34,8 +34,8 @@ func (w *warm) admit(c *container) (done func(), err error) {
 	return done, nil
 }
 
-// place takes a place for one more container. A container that makes room is gone before its place is taken, so there
-// are never more than allowed.
+// place takes a place for one more container. A container that makes room is gone before its place
+// is taken, so there are never more than allowed.
 func (w *warm) place(ctx context.Context, account quota.Account) (give func(), err error) {
 	for {
 		give, err = w.cfg.Quotas.Take(account, quota.Containers, 1)
@@ -56,8 +56,9 @@ func (w *warm) place(ctx context.Context, account quota.Account) (give func(), e
 	}
 }
 
-// makeRoom returns a container that is being removed and that no other call waits for: one that is leaving anyway, or
-// else the one idle for longest among those that the bound counts. It returns nil if all are in use.
+// makeRoom returns a container that is being removed and that no other call waits for: one that is
+// leaving anyway, or else the one idle for longest among those that the bound counts. It returns
+// nil if all are in use.
 func (w *warm) makeRoom(full *quota.Exceeded) *container {
 	w.mu.Lock()
 	for c := range w.all {
@@ -79,8 +80,8 @@ func (w *warm) makeRoom(full *quota.Exceeded) *container {
 	return oldest
 }
 
-// idlest evicts the container that has been idle for longest. If the total is full, it is a pooled one, or one of the
-// user with the most containers. e.mu is held.
+// idlest evicts the container that has been idle for longest. If the total is full, it is a pooled
+// one, or one of the user with the most containers. e.mu is held.
 func (w *warm) idlest(full *quota.Exceeded) *container {
 	has := map[string]int{}
 	var idle []*container

@@ -13,15 +13,15 @@ import (
 	"github.com/daycare-run/sandbox/dockerexec/life"
 )
 
-// After a restart there may be a hundred containers to take over, and each costs an exec. So they queue, and a few are
-// taken over at a time. A container that a call waits for skips the queue. One for calls that was found paused stays so
-// until then: nothing runs in it.
+// After a restart there may be a hundred containers to take over, and each costs an exec. So they
+// queue, and a few are taken over at a time. A container that a call waits for skips the queue. One
+// for calls that was found paused stays so until then: nothing runs in it.
 
 // adoptionsAtOnce is how many containers that no call waits for are taken over at a time.
 const adoptionsAtOnce = 4
 
-// adopt takes over containers that were found, and that are in the registry. What is there for calls and was paused then
-// is left to the call that wakes it, even if that has come already.
+// adopt takes over containers that were found, and that are in the registry. What is there for
+// calls and was paused then is left to the call that wakes it, even if that has come already.
 func (h *host) adopt(found []*container) {
 	for _, c := range found {
 		if c.spec.isDetached() || !c.foundPaused {
@@ -53,9 +53,9 @@ func (h *host) takeOver(c *container) {
 	h.prepare(c, &h.cfg.Log)
 }
 
-// takeOverDetached resumes a container that was not paused on request, prepares the host for it again, and opens its
-// network access. A container for which the host cannot be prepared, or whose interface leads nowhere, is stopped:
-// recreated it has what it needs.
+// takeOverDetached resumes a container that was not paused on request, prepares the host for it
+// again, and opens its network access. A container for which the host cannot be prepared, or whose
+// interface leads nowhere, is stopped: recreated it has what it needs.
 func (h *host) takeOverDetached(c *container) {
 	ctx, cancel := context.WithTimeout(h.ctx, creationLimit)
 	defer cancel()
@@ -76,13 +76,14 @@ func (h *host) takeOverDetached(c *container) {
 	h.bindFound(ctx, c)
 }
 
-// staysPaused reports whether a container that was found paused is one that was, or may have been, paused on request.
+// staysPaused reports whether a container that was found paused is one that was, or may have been,
+// paused on request.
 func (h *host) staysPaused(c *container) bool {
 	return c.spec.Persistent != "" || h.watcher != nil && h.watcher.Paused(c.spec.User, c.spec.Process.ID)
 }
 
-// prepareFound prepares the host for a running container that was found, if that has failed before. While its storage
-// does not answer it tries again, until ctx ends.
+// prepareFound prepares the host for a running container that was found, if that has failed before.
+// While its storage does not answer it tries again, until ctx ends.
 func (h *host) prepareFound(ctx context.Context, c *container) error {
 	if c.mounts.prepare(h.cfg.Mounts, c.spec) == nil {
 		return nil
@@ -97,7 +98,8 @@ func (h *host) prepareFound(ctx context.Context, c *container) error {
 	return err
 }
 
-// bindFound opens network access for a detached container that was found. If that fails, mendNetworks tries it again.
+// bindFound opens network access for a detached container that was found. If that fails,
+// mendNetworks tries it again.
 func (h *host) bindFound(ctx context.Context, c *container) {
 	err := h.bind(ctx, c)
 	if cerrdefs.IsNotFound(err) {

@@ -18,8 +18,9 @@ const agentDir = "agent"
 // agentPrefix is the prefix of their names.
 const agentPrefix = "sandbox-agent-"
 
-// Install installs the service's own files that containers mount, and returns their paths: the agent's binary, and the
-// directory of masks. dataDir must be visible to Docker under the same path.
+// Install installs the service's own files that containers mount, and returns their paths: the
+// agent's binary, and the directory of masks. dataDir must be visible to Docker under the same
+// path.
 func Install(binary, dataDir string) (agent, masks string, err error) {
 	if agent, err = installAgent(binary, dataDir); err != nil {
 		return "", "", err
@@ -28,8 +29,9 @@ func Install(binary, dataDir string) (agent, masks string, err error) {
 	return agent, masks, err
 }
 
-// installAgent copies the agent's binary to a path under dataDir that is named after its content, and returns that
-// path. Running containers keep the agent that they were made with, and a new agent makes a new platform.
+// installAgent copies the agent's binary to a path under dataDir that is named after its content,
+// and returns that path. Running containers keep the agent that they were made with, and a new
+// agent makes a new platform.
 func installAgent(binary, dataDir string) (string, error) {
 	path, err := install(binary, filepath.Join(dataDir, agentDir), agentPrefix)
 	if errors.Is(err, os.ErrNotExist) {
@@ -41,7 +43,8 @@ func installAgent(binary, dataDir string) (string, error) {
 	return path, nil
 }
 
-// install copies a program into a folder, under a name that consists of prefix and a hash of its content.
+// install copies a program into a folder, under a name that consists of prefix and a hash of its
+// content.
 func install(binary, dir, prefix string) (string, error) {
 	content, err := os.ReadFile(binary)
 	if err != nil {

@@ -11,8 +11,9 @@ import (
 	"github.com/daycare-run/sandbox/internal/engine"
 )
 
-// Owner is the service that something in Docker belongs to. Only one service uses a dataDir at a time, so what carries
-// this dataDir and another instance belongs to a service that is gone and whose id was lost.
+// Owner is the service that something in Docker belongs to. Only one service uses a dataDir at a
+// time, so what carries this dataDir and another instance belongs to a service that is gone and
+// whose id was lost.
 type Owner struct {
 	Instance string
 	DataDir  string
@@ -22,7 +23,8 @@ func (o Owner) labels() map[string]string {
 	return map[string]string{labelInstance: o.Instance, labelData: o.DataDir}
 }
 
-// InstanceLabels returns the labels of things that their service's Executor removes although they have no DataDir label.
+// InstanceLabels returns the labels of things that their service's Executor removes although they
+// have no DataDir label.
 func (o Owner) InstanceLabels() map[string]string {
 	return map[string]string{labelInstance: o.Instance}
 }
@@ -44,7 +46,8 @@ type Belonging struct {
 
 func (b Belonging) String() string { return b.Kind + " " + b.Name }
 
-// Belongings returns everything in Docker that services of ours have made, in an order in which it can be removed.
+// Belongings returns everything in Docker that services of ours have made, in an order in which it
+// can be removed.
 func Belongings(ctx context.Context, eng engine.Engine) ([]Belonging, error) {
 	containers, err := eng.List(ctx, true, labelInstance)
 	if err != nil {
@@ -80,7 +83,8 @@ func Belongings(ctx context.Context, eng engine.Engine) ([]Belonging, error) {
 	return all, nil
 }
 
-// isGhost reports whether a container of the engine's list does not exist any more (engine.Removing).
+// isGhost reports whether a container of the engine's list does not exist any more
+// (engine.Removing).
 func isGhost(ctx context.Context, eng engine.Engine, listed engine.Container) bool {
 	if listed.State != engine.Removing {
 		return false
@@ -89,8 +93,8 @@ func isGhost(ctx context.Context, eng engine.Engine, listed engine.Container) bo
 	return cerrdefs.IsNotFound(err)
 }
 
-// Remove removes it, with all that runs in it if it is a container. It is no error if it is gone already. A network
-// stays if containers that are not ours are on it, and the error says which.
+// Remove removes it, with all that runs in it if it is a container. It is no error if it is gone
+// already. A network stays if containers that are not ours are on it, and the error says which.
 func (b Belonging) Remove(ctx context.Context, eng engine.Engine) error {
 	var err error
 	switch b.Kind {
@@ -138,7 +142,8 @@ func (h *host) removeOrphans(ctx context.Context) error {
 	return nil
 }
 
-// fear registers a container that is not this service's and may run programs: nobody knows where they can write.
+// fear registers a container that is not this service's and may run programs: nobody knows where
+// they can write.
 func (h *host) fear(id string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -17,17 +17,19 @@ import (
 
 // Calls find their container by its Spec's fingerprint. So does what waits in the pool.
 
-// maxCommands is how many commands may run, or wait to run, in one container. An agent takes more, so it refuses none.
+// maxCommands is how many commands may run, or wait to run, in one container. An agent takes more,
+// so it refuses none.
 const maxCommands = 500
 
-// acquired says what a call met: no container, or a frozen one. thawing is set while its container may still be resuming.
+// acquired says what a call met: no container, or a frozen one. thawing is set while its container
+// may still be resuming.
 type acquired struct {
 	cold, thawed bool
 	thawing      *life.Thawing
 }
 
-// acquire returns the Spec's container, ready and counted as in use until release. One that was frozen may still be
-// resuming. It blocks while the container is being made.
+// acquire returns the Spec's container, ready and counted as in use until release. One that was
+// frozen may still be resuming. It blocks while the container is being made.
 func (w *warm) acquire(ctx context.Context, spec Spec, token quota.Token) (c *container, got acquired, err error) {
 	c, got, err = w.find(ctx, spec, token)
 	if err != nil {
@@ -76,7 +78,8 @@ func (w *warm) find(ctx context.Context, spec Spec, token quota.Token) (c *conta
 	return c, got, nil
 }
 
-// woken has a container that a call has found frozen resume, or be taken over, and reports whether it is thawed.
+// woken has a container that a call has found frozen resume, or be taken over, and reports whether
+// it is thawed.
 func (w *warm) woken(c *container, from life.State, thawing *life.Thawing) bool {
 	if from != life.Frozen {
 		return false
@@ -109,8 +112,8 @@ func (w *warm) release(c *container) {
 	}
 }
 
-// retire removes the containers that match: at once if they are unused, else when their last call returns. A call waits
-// for a container that is still being made.
+// retire removes the containers that match: at once if they are unused, else when their last call
+// returns. A call waits for a container that is still being made.
 func (h *host) retire(match func(*container, life.Now) bool) {
 	var unused []*container
 	h.mu.Lock()
@@ -126,8 +129,8 @@ func (h *host) retire(match func(*container, life.Now) bool) {
 	}
 }
 
-// Leave removes all containers of a user's calls, with what runs in them, and returns when they are gone or ctx has
-// ended.
+// Leave removes all containers of a user's calls, with what runs in them, and returns when they are
+// gone or ctx has ended.
 func (w *warm) Leave(ctx context.Context, user string) error {
 	w.mu.Lock()
 	var theirs []*container
@@ -166,7 +169,8 @@ type Container struct {
 // Containers lists this instance's containers of users, by name.
 func (w *warm) Containers() []Container { return w.list(false) }
 
-// Pooled lists this instance's containers that wait for future users, or are being made for them, by name.
+// Pooled lists this instance's containers that wait for future users, or are being made for them,
+// by name.
 func (w *warm) Pooled() []Container { return w.list(true) }
 
 func (w *warm) list(pooled bool) []Container {
@@ -218,8 +222,8 @@ func (c *container) describe(state string) Container {
 	}
 }
 
-// publish publishes the state of a container to callers that may know of its user, and of a pooled one to callers that
-// act for everyone.
+// publish publishes the state of a container to callers that may know of its user, and of a pooled
+// one to callers that act for everyone.
 func (h *host) publish(c *container, state string) {
 	told := c.describe(state)
 	h.cfg.Events.Publish(events.Container, told.User, told)

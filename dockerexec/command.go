@@ -20,8 +20,8 @@ type Command struct {
 // Result is how a command ended, and what its container had to do with it.
 type Result struct {
 	session.Result
-	// Exhausted is the limit that the container used up while the command ran; nil for none. If that
-	// ended the container, Signal is SIGKILL.
+	// Exhausted is the limit that the container used up while the command ran; nil for none. If
+	// that ended the container, Signal is SIGKILL.
 	Exhausted *Exhausted
 	// Cold says that a container had to be made for this command, and Thawed that its container was
 	// frozen.

@@ -13,9 +13,10 @@ import (
 	"github.com/daycare-run/sandbox/internal/quota"
 )
 
-// container is one container. Its Life says in which state it is; the rest is what it has. Most take the commands of
-// calls, through a session with the agent inside. A detached one runs by itself: it is that of a durable process, or a
-// persistent one. What waits in the pool is not detached yet, whatever it will be.
+// container is one container. Its Life says in which state it is; the rest is what it has. Most
+// take the commands of calls, through a session with the agent inside. A detached one runs by
+// itself: it is that of a durable process, or a persistent one. What waits in the pool is not
+// detached yet, whatever it will be.
 type container struct {
 	*life.Life
 	spec        Spec
@@ -29,7 +30,8 @@ type container struct {
 	// Its maker sets these before it is settled.
 	resources
 	sess *session.Session
-	// ports and asks are the agents of a container without a session that connect to its ports and run its commands.
+	// ports and asks are the agents of a container without a session that connect to its ports and
+	// run its commands.
 	ports, asks session.OnDemand
 
 	// reach is what a persistent container may reach now; nil means what its Spec says.
@@ -53,7 +55,8 @@ type container struct {
 	unregistered *Endpoint
 }
 
-// resources are what a container has besides itself. When it leaves the pool they go to the container that it becomes.
+// resources are what a container has besides itself. When it leaves the pool they go to the
+// container that it becomes.
 type resources struct {
 	mounts *preparation
 	spool  string       // the spool file's path
@@ -135,7 +138,8 @@ func (h *host) newContainer(spec Spec, fingerprint Fingerprint, id string, pause
 // isDetached reports whether the container goes on without calls and without the service.
 func (s Spec) isDetached() bool { return !s.hasSession() && !s.IsPooled() }
 
-// platform returns the platform without which the container is stale. A persistent container has its template's in its Spec.
+// platform returns the platform without which the container is stale. A persistent container has
+// its template's in its Spec.
 func (c *container) platform() Platform {
 	if c.stockedOn != nil {
 		return *c.stockedOn

@@ -14,10 +14,12 @@ import (
 	"github.com/daycare-run/sandbox/internal/engine"
 )
 
-// Endpoint is a running container on a network. PID is its first process's, as the host counts; 0 if Docker did not say.
+// Endpoint is a running container on a network. PID is its first process's, as the host counts; 0
+// if Docker did not say.
 type Endpoint struct {
 	Spec Spec
-	// Holder identifies the container that has the address, even when its name and its user change. It is unique.
+	// Holder identifies the container that has the address, even when its name and its user change.
+	// It is unique.
 	Holder uint64
 	Addr   netip.Addr
 	MAC    net.HardwareAddr
@@ -26,7 +28,8 @@ type Endpoint struct {
 
 func (h *host) newHolder() uint64 { return h.holders.Add(1) }
 
-// join registers a container that is to be made and returns its address; invalid if it has no network.
+// join registers a container that is to be made and returns its address; invalid if it has no
+// network.
 func (h *host) join(ctx context.Context, c *container) (addr netip.Addr, err error) {
 	profile := c.spec.Egress.Profile
 	if profile == "" {
@@ -75,8 +78,8 @@ func (h *host) leave(c *container) {
 	}
 }
 
-// bind opens network access for a container that has started. A pooled one whose network is to be open gets none until
-// it has a user.
+// bind opens network access for a container that has started. A pooled one whose network is to be
+// open gets none until it has a user.
 func (h *host) bind(ctx context.Context, c *container) error {
 	if c.spec.Egress.Profile == "" {
 		return nil
@@ -105,8 +108,8 @@ func (h *host) assign(from, to *container) error {
 	return h.cfg.Networks.Bind(endpoint)
 }
 
-// endpointLimit is how long Docker may take to say how a container is connected. If the container's start is held up
-// by what runs in it, Docker never answers.
+// endpointLimit is how long Docker may take to say how a container is connected. If the container's
+// start is held up by what runs in it, Docker never answers.
 const endpointLimit = 15 * time.Second
 
 // endpoint asks Docker how a container is connected.
@@ -141,8 +144,8 @@ func (c *container) endpointOn(endpoints []engine.Endpoint) (Endpoint, error) {
 	return Endpoint{Spec: c.effectiveSpec(), Addr: at.Addr, MAC: at.MAC}, nil
 }
 
-// foundAt notes where Docker's list says that a container is, for Networks: the list also has those about which Docker says
-// nothing. e.mu is held.
+// foundAt notes where Docker's list says that a container is, for Networks: the list also has those
+// about which Docker says nothing. e.mu is held.
 func (h *host) foundAt(c *container, found engine.Container) {
 	if c.spec.Egress.Profile == "" {
 		return
@@ -154,7 +157,8 @@ func (h *host) foundAt(c *container, found engine.Container) {
 	}
 }
 
-// unregistered returns the containers on a network that were found there and that Networks does not know yet.
+// unregistered returns the containers on a network that were found there and that Networks does not
+// know yet.
 func (h *host) unregistered(ctx context.Context, n Network) (list []*container, at []Endpoint) {
 	h.mu.Lock()
 	for c := range h.all {
@@ -178,8 +182,8 @@ func (h *host) unregistered(ctx context.Context, n Network) (list []*container, 
 	return list, at
 }
 
-// registered notes that Networks knows containers now. Those that were given up meanwhile are taken back: when they left,
-// Networks may not have known them yet.
+// registered notes that Networks knows containers now. Those that were given up meanwhile are taken
+// back: when they left, Networks may not have known them yet.
 func (h *host) registered(list []*container, at []Endpoint) {
 	for i, c := range list {
 		h.mu.Lock()

@@ -22,7 +22,8 @@ import (
 	"github.com/daycare-run/sandbox/internal/quota"
 )
 
-// Config is what an Executor needs. All fields but Host, Quotas, MayStart, CgroupParent and PersistentEgress must be set.
+// Config is what an Executor needs. All fields but Host, Quotas, MayStart, CgroupParent and
+// PersistentEgress must be set.
 type Config struct {
 	// Instance is the Platform.Instance of all containers that this Executor may touch.
 	Instance string
@@ -32,10 +33,11 @@ type Config struct {
 	DataDir string
 	// Idle says what happens to containers in which nothing runs, until SetIdle changes it.
 	Idle Idle
-	// Ahead starts a shell that waits for the next command in each container in which nothing runs, until SetAhead changes it.
+	// Ahead starts a shell that waits for the next command in each container in which nothing runs,
+	// until SetAhead changes it.
 	Ahead bool
-	// MayStart is asked before and after each start of a user's container and each binding of one; an error of class
-	// Unavailable says that none may be started or bound. Nil always allows it.
+	// MayStart is asked before and after each start of a user's container and each binding of one;
+	// an error of class Unavailable says that none may be started or bound. Nil always allows it.
 	MayStart func(user string) error
 	// CgroupParent is the control group below which containers are put; empty for Docker's own.
 	CgroupParent string
@@ -46,38 +48,42 @@ type Config struct {
 	// ImagesChanged is called when Docker's images may have changed, so that the next Platform
 	// is a fresh one. It must not block.
 	ImagesChanged func()
-	// Quotas bound how many containers there may be, and how many are made at a time; nil for no bounds.
+	// Quotas bound how many containers there may be, and how many are made at a time; nil for no
+	// bounds.
 	Quotas *quota.Ledger
-	// PoolDir is the folder of pooled containers' homes, on Docker's host. GiveHome renames the folder of a PoolUser to that
-	// of a user who has none: the error is fs.ErrNotExist if the folder is not there, and fs.ErrExist if the user has one.
+	// PoolDir is the folder of pooled containers' homes, on Docker's host. GiveHome renames the
+	// folder of a PoolUser to that of a user who has none: the error is fs.ErrNotExist if the
+	// folder is not there, and fs.ErrExist if the user has one.
 	PoolDir  string
 	GiveHome func(from, to string) error
 	// Networks decides what passes on the containers' networks.
 	Networks networks
-	// PersistentEgress returns what a persistent sandbox's container that an earlier service made may reach now. Nil is for a
-	// service without such sandboxes: they reach nothing. It is called without locks, and may call the Executor.
+	// PersistentEgress returns what a persistent sandbox's container that an earlier service made
+	// may reach now. Nil is for a service without such sandboxes: they reach nothing. It is called
+	// without locks, and may call the Executor.
 	PersistentEgress func(id string) (reach Egress, known bool)
 	// Events gets the states of containers, and Incidents; nil for none.
 	Events *events.Stream
 	Log    zerolog.Logger
 }
 
-// processWatcher is notified of the ends of durable processes' containers. Its methods must not block.
+// processWatcher is notified of the ends of durable processes' containers. Its methods must not
+// block.
 type processWatcher interface {
 	// Ended says that the container of a process has ended or is gone, and may be wrong.
 	Ended(process string)
 	// Lost says that calls of Ended may have been missed.
 	Lost()
-	// Paused reports whether the container of a user's process that was found paused is to stay so. If that is not known yet it
-	// stays so, too, and ResumeProcess is called later.
+	// Paused reports whether the container of a user's process that was found paused is to stay so.
+	// If that is not known yet it stays so, too, and ResumeProcess is called later.
 	Paused(user, process string) bool
 }
 
 // Executor keeps one container for each Spec in use. It is safe for concurrent use.
 //
-// It has three parts, of which the first knows nothing of the others: host makes, registers and removes containers, and
-// follows Docker; warm has those of calls, from the pool to the next command; detached has those that run by
-// themselves.
+// It has three parts, of which the first knows nothing of the others: host makes, registers and
+// removes containers, and follows Docker; warm has those of calls, from the pool to the next
+// command; detached has those that run by themselves.
 type Executor struct {
 	*host
 	*warm
@@ -106,7 +112,8 @@ type host struct {
 	guard    mounts.Guard
 	starting atomic.Int64 // how many starts Docker is asked for
 	holders  atomic.Uint64
-	// adopting holds one for each container that is being adopted, except those that calls wait for.
+	// adopting holds one for each container that is being adopted, except those that calls wait
+	// for.
 	adopting   chan struct{}
 	removals   singleflight.Group // of containers, by Docker's id
 	networking sync.Mutex         // held while a network is inspected, made or removed
@@ -137,7 +144,8 @@ type warm struct {
 	warmingTotal int
 }
 
-// detached has the containers that run by themselves: those of durable processes, and persistent ones.
+// detached has the containers that run by themselves: those of durable processes, and persistent
+// ones.
 type detached struct{ *host }
 
 // New returns an Executor for a Docker daemon, which need not be up. Shutdown closes the client.
@@ -159,14 +167,16 @@ func New(docker *client.Client, cfg Config) *Executor {
 	return &Executor{host: h, warm: w, detached: &detached{h}}
 }
 
-// SetAhead changes whether shells wait for commands. A shell that waits already does so until the next command.
+// SetAhead changes whether shells wait for commands. A shell that waits already does so until the
+// next command.
 func (h *host) SetAhead(ahead bool) { h.ahead.Store(ahead) }
 
 // Ahead reports whether shells wait for the next command.
 func (h *host) Ahead() bool { return h.ahead.Load() }
 
-// Start adopts or removes what an earlier service left, as Reconcile does. Then, until Shutdown, it follows Docker's
-// events, and freezes and removes idle containers. A daemon that is down is waited for in the background.
+// Start adopts or removes what an earlier service left, as Reconcile does. Then, until Shutdown, it
+// follows Docker's events, and freezes and removes idle containers. A daemon that is down is waited
+// for in the background.
 func (e *Executor) Start(ctx context.Context, processes processWatcher) {
 	e.watcher = processes
 	e.readRecords()
@@ -181,8 +191,9 @@ func (e *Executor) Start(ctx context.Context, processes processWatcher) {
 	e.work.Go(e.removeShims)
 }
 
-// Shutdown ends the running commands and waits until everything has stopped. Containers stay for the next service to
-// adopt, except pooled ones and those whose commands are not known to have ended: these are removed before it returns.
+// Shutdown ends the running commands and waits until everything has stopped. Containers stay for
+// the next service to adopt, except pooled ones and those whose commands are not known to have
+// ended: these are removed before it returns.
 func (e *Executor) Shutdown() {
 	e.EndCommands()
 	e.mu.Lock()
@@ -226,16 +237,17 @@ func (h *host) leaveBehind(c *container) {
 	}
 }
 
-// EndCommands ends the running commands as if their callers had gone, and those that come later. The error of their
-// calls is of class Unavailable. It does not wait for them.
+// EndCommands ends the running commands as if their callers had gone, and those that come later.
+// The error of their calls is of class Unavailable. It does not wait for them.
 func (w *warm) EndCommands() { w.stop(errStopping) }
 
 var errStopping = fmt.Errorf("the service is stopping, so the command was ended; run it again when the service is back: %w", cerrdefs.ErrUnavailable)
 
-// Run executes a command in the container of the Spec, which is made if there is none. It blocks until the command and
-// everything that it left running have ended. When ctx ends, so does the command, and the error is ctx's cause. An
-// error that wraps session.ErrBroken says that it is unknown how far the command got. A container that is lost before the
-// command has begun is replaced.
+// Run executes a command in the container of the Spec, which is made if there is none. It blocks
+// until the command and everything that it left running have ended. When ctx ends, so does the
+// command, and the error is ctx's cause. An error that wraps session.ErrBroken says that it is
+// unknown how far the command got. A container that is lost before the command has begun is
+// replaced.
 func (w *warm) Run(ctx context.Context, spec Spec, command Command, out session.Output) (result Result, err error) {
 	ctx, end := context.WithCancelCause(ctx)
 	defer end(nil)
@@ -253,7 +265,8 @@ func (w *warm) Run(ctx context.Context, spec Spec, command Command, out session.
 	return result, err
 }
 
-// runOnce is Run in one container. waited is how long the call has already waited for earlier containers.
+// runOnce is Run in one container. waited is how long the call has already waited for earlier
+// containers.
 func (w *warm) runOnce(ctx context.Context, spec Spec, command Command, out session.Output, waited time.Duration) (Result, error) {
 	begun := time.Now()
 	c, got, err := w.acquire(ctx, spec, command.Token)

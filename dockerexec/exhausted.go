@@ -56,7 +56,8 @@ func SizeText(bytes int64) string {
 	return fmt.Sprint(bytes)
 }
 
-// exhausted returns what a container with these limits has used up, according to counts of before and now; nil for nothing.
+// exhausted returns what a container with these limits has used up, according to counts of before
+// and now; nil for nothing.
 func (l Limits) exhausted(before, now cgroup.Refusals) *Exhausted {
 	switch {
 	case now.Killed > before.Killed:
@@ -73,7 +74,8 @@ func (l Limits) OutOfProcesses() *Exhausted { return &Exhausted{LimitPids, l.Pid
 // OutOfMemory returns what is said of a container that has used up its memory.
 func (l Limits) OutOfMemory() *Exhausted { return &Exhausted{LimitMemory, l.Memory} }
 
-// countRefusals notes what a container was refused so far, so that it is not told again, and returns what is new; nil for nothing.
+// countRefusals notes what a container was refused so far, so that it is not told again, and
+// returns what is new; nil for nothing.
 func (h *host) countRefusals(c *container) (*Exhausted, error) {
 	now, err := h.cgroups.Refusals(c.ID())
 	if err != nil {
@@ -86,8 +88,8 @@ func (h *host) countRefusals(c *container) (*Exhausted, error) {
 	return c.spec.Platform.Limits.exhausted(before, now), nil
 }
 
-// learnEnd finds out whether a container that no longer works has used up a limit, before anything of it is removed. Under
-// gVisor it has ended then, because the kernel kills all of gVisor's.
+// learnEnd finds out whether a container that no longer works has used up a limit, before anything
+// of it is removed. Under gVisor it has ended then, because the kernel kills all of gVisor's.
 func (h *host) learnEnd(c *container) {
 	defer close(c.learned)
 	if c.ID() == "" {
@@ -118,8 +120,8 @@ func (h *host) dockersReason(ctx context.Context, id string) *Exhausted {
 	return now.Spec.Platform.Limits.OutOfMemory()
 }
 
-// PersistentEnd returns the limit that has ended a persistent container; nil if it has not ended, or otherwise. It waits for a moment
-// until Docker has noticed the end.
+// PersistentEnd returns the limit that has ended a persistent container; nil if it has not ended,
+// or otherwise. It waits for a moment until Docker has noticed the end.
 func (p *detached) PersistentEnd(ctx context.Context, id string) *Exhausted {
 	if c := p.runningDetached(id); c != nil && c.spec.Platform.GVisor { // of which the kernel kills all
 		if now, err := p.cgroups.Refusals(id); err == nil && now.Killed > 0 {
@@ -129,8 +131,8 @@ func (p *detached) PersistentEnd(ctx context.Context, id string) *Exhausted {
 	return p.dockersReason(ctx, id)
 }
 
-// PersistentKilled returns what a persistent container that goes on is out of, if programs in it were killed for that since it was
-// asked last; nil if none were.
+// PersistentKilled returns what a persistent container that goes on is out of, if programs in it
+// were killed for that since it was asked last; nil if none were.
 func (p *detached) PersistentKilled(id string) *Exhausted {
 	c := p.runningDetached(id)
 	if c == nil {
@@ -154,7 +156,8 @@ func (c *container) why() string {
 // learnLimit is how long a call whose container was lost waits to be told why.
 const learnLimit = endingLag + endingLag/2
 
-// ended returns how a command ended whose container was lost, if that used up a limit; nil if it did not, or that is not known.
+// ended returns how a command ended whose container was lost, if that used up a limit; nil if it
+// did not, or that is not known.
 func (c *container) ended(ctx context.Context) *Exhausted {
 	ctx, cancel := context.WithTimeout(ctx, learnLimit)
 	defer cancel()
@@ -167,8 +170,9 @@ func (c *container) ended(ctx context.Context) *Exhausted {
 	return nil
 }
 
-// lostWith returns the error of a command whose container was lost. If the command may have begun and a limit has ended the
-// container, that is how the command ended: by SIGKILL, with the output until then.
+// lostWith returns the error of a command whose container was lost. If the command may have begun
+// and a limit has ended the container, that is how the command ended: by SIGKILL, with the output
+// until then.
 func (w *warm) lostWith(ctx context.Context, c *container, result *Result, err error) error {
 	cause := session.Cause(err)
 	if cause == nil {
@@ -182,8 +186,8 @@ func (w *warm) lostWith(ctx context.Context, c *container, result *Result, err e
 	return err
 }
 
-// outOfWhat returns the limit because of which a command may have failed although its container goes on. Under gVisor that is
-// rare, because the kernel ends all of it, and refuses it no thread.
+// outOfWhat returns the limit because of which a command may have failed although its container
+// goes on. Under gVisor that is rare, because the kernel ends all of it, and refuses it no thread.
 func (w *warm) outOfWhat(c *container, r Result) *Exhausted {
 	killed := r.Signal == unix.SIGKILL || r.ExitCode == 128+int(unix.SIGKILL)
 	failed := r.Signal != 0 || r.ExitCode != 0

@@ -13,8 +13,8 @@ func (s Spec) Fingerprint() Fingerprint {
 	return Fingerprint(hex.EncodeToString(sum[:]))
 }
 
-// canonical is a form in which different Specs have different texts: each string and each list is preceded by its
-// length.
+// canonical is a form in which different Specs have different texts: each string and each list is
+// preceded by its length.
 type canonical []byte
 
 func (c canonical) number(n uint64) canonical { return binary.LittleEndian.AppendUint64(c, n) }

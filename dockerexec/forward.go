@@ -12,11 +12,11 @@ import (
 	"github.com/daycare-run/sandbox/dockerexec/session"
 )
 
-// A program in a process's container is reached through an agent there, which connects to the container's own
-// loopback. So this needs no access to the container's network, and opens none.
+// A program in a process's container is reached through an agent there, which connects to the
+// container's own loopback. So this needs no access to the container's network, and opens none.
 
-// DialProcess connects to a TCP port of the loopback in a process's container. It blocks until the program there has
-// accepted. ctx bounds the call, not the connection.
+// DialProcess connects to a TCP port of the loopback in a process's container. It blocks until the
+// program there has accepted. ctx bounds the call, not the connection.
 func (p *detached) DialProcess(ctx context.Context, id string, port int) (session.PortConn, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -44,7 +44,8 @@ func (p *detached) dialProcess(ctx context.Context, id string, port int) (sessio
 	return conn, err
 }
 
-// explain is engine.Explain, except that life.ErrPaused stays what it is: callers resume the container.
+// explain is engine.Explain, except that life.ErrPaused stays what it is: callers resume the
+// container.
 func (h *host) explain(err error) error {
 	if errors.Is(err, life.ErrPaused) {
 		return err
@@ -52,7 +53,8 @@ func (h *host) explain(err error) error {
 	return h.engine.Explain(err)
 }
 
-// agentOf returns the agent of a mode in a container that runs without the service, and starts it if needed.
+// agentOf returns the agent of a mode in a container that runs without the service, and starts it
+// if needed.
 func (h *host) agentOf(
 	ctx context.Context, c *container, of *session.OnDemand, mode session.Mode,
 ) (*session.Agent, error) {
@@ -64,7 +66,8 @@ func (h *host) agentOf(
 		defer done()
 		agent, err := session.StartAgent(h.ctx, h.starter(c.ID()), mode)
 		if errors.Is(err, context.DeadlineExceeded) {
-			// The tenant may have stopped the agent while it was starting, and Docker would wait for it forever.
+			// The tenant may have stopped the agent while it was starting, and Docker would wait
+			// for it forever.
 			err = errors.Join(err, h.engine.AbortExecs(c.ID()))
 		}
 		return agent, err
@@ -78,7 +81,8 @@ func (h *host) starter(id string) session.Start {
 	}
 }
 
-// attach opens the stdin and stdout of the first process of a container that has not been started yet.
+// attach opens the stdin and stdout of the first process of a container that has not been started
+// yet.
 func (h *host) attach(ctx context.Context, id string) (session.Conn, error) {
 	conn, err := h.engine.Attach(ctx, id)
 	if err != nil {

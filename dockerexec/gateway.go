@@ -16,15 +16,17 @@ import (
 	"github.com/daycare-run/sandbox/internal/engine"
 )
 
-// A network of ours has a gateway: a container in whose network namespace the interfaces of filtered containers end.
-// It runs the service's own program, and stays when the service ends. What it does is up to Networks.
+// A network of ours has a gateway: a container in whose network namespace the interfaces of
+// filtered containers end. It runs the service's own program, and stays when the service ends. What
+// it does is up to Networks.
 
 // Gateway says what a network's gateway is made with.
 type Gateway struct {
 	// Program is the program's file, which is copied, and Arguments are its arguments.
 	Program   string
 	Arguments []string
-	// Dir is a folder that it shares with the service, mounted at Target. It is recreated with the gateway.
+	// Dir is a folder that it shares with the service, mounted at Target. It is recreated with the
+	// gateway.
 	Dir, Target string
 	// Sysctls are those of its network namespace.
 	Sysctls map[string]string
@@ -47,8 +49,8 @@ func (g Gateway) likeness() string {
 	return hex.EncodeToString(sum[:8])
 }
 
-// gateway finds or makes the gateway of a network, and returns the network with it. networking is held. The containers
-// whose gateway is gone are given up.
+// gateway finds or makes the gateway of a network, and returns the network with it. networking is
+// held. The containers whose gateway is gone are given up.
 func (h *host) gateway(ctx context.Context, n Network) (Network, error) {
 	g, wanted, err := h.cfg.Networks.Gateway(n)
 	if err != nil || !wanted {
@@ -91,7 +93,8 @@ func (h *host) gateway(ctx context.Context, n Network) (Network, error) {
 	return n, nil
 }
 
-// filteredAlone returns how many filtered containers of processes, and persistent ones, are on a network.
+// filteredAlone returns how many filtered containers of processes, and persistent ones, are on a
+// network.
 func (h *host) filteredAlone(profile string) (n int) {
 	for _, c := range h.inState(life.Ready, life.Frozen) {
 		if reach := c.effectiveSpec().Egress; c.spec.isDetached() && reach.Profile == profile && !reach.IsOpen() {
@@ -157,7 +160,8 @@ func removeOthers(program string) error {
 	return err
 }
 
-// considerGateway removes a gateway whose networks have another name now. The others are checked when they are used.
+// considerGateway removes a gateway whose networks have another name now. The others are checked
+// when they are used.
 func (h *host) considerGateway(found engine.Container, platform Platform) {
 	for profile := range bridgeSuffixes {
 		if found.Name == platform.Network+"-"+profile+gatewaySuffix {

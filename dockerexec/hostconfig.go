@@ -30,8 +30,8 @@ func (s Spec) commands() creds.IDs {
 	return creds.IDs{UID: s.UID, GID: s.GID, Bounding: s.Platform.given(creds.Needed), Root: s.Root}
 }
 
-// given returns those of the capabilities that a container has by CapDrop and CapAdd, as Docker reads them. All of
-// names are in its default set.
+// given returns those of the capabilities that a container has by CapDrop and CapAdd, as Docker
+// reads them. All of names are in its default set.
 func (p Platform) given(names []string) (given []string) {
 	const all = "ALL"
 	for _, name := range names {
@@ -56,9 +56,9 @@ func (p Platform) withAgents() (drop, add []string) {
 	return drop, add
 }
 
-// rootCapabilities are all that root has in a container whose commands may run as root, whatever the settings add:
-// Docker's default set without NET_RAW, which allows forging packets, MKNOD, which allows making devices, and
-// SYS_CHROOT, which package seccomp makes useless.
+// rootCapabilities are all that root has in a container whose commands may run as root, whatever
+// the settings add: Docker's default set without NET_RAW, which allows forging packets, MKNOD,
+// which allows making devices, and SYS_CHROOT, which package seccomp makes useless.
 var rootCapabilities = []string{
 	"AUDIT_WRITE", "CHOWN", "DAC_OVERRIDE", "FOWNER", "FSETID", "KILL", "NET_BIND_SERVICE", "SETFCAP", "SETGID", "SETPCAP", "SETUID",
 }
@@ -83,8 +83,9 @@ func (s Spec) mode() string {
 	return "session"
 }
 
-// stopSignal returns the signal that ends the first program, and with it the whole container. The kernel drops signals for
-// which a first process has no handler, and one that starts commands while others run has none (package spawn).
+// stopSignal returns the signal that ends the first program, and with it the whole container. The
+// kernel drops signals for which a first process has no handler, and one that starts commands while
+// others run has none (package spawn).
 func (s Spec) stopSignal() syscall.Signal {
 	if s.Process.ID != "" {
 		return syscall.SIGTERM
@@ -92,7 +93,8 @@ func (s Spec) stopSignal() syscall.Signal {
 	return syscall.SIGKILL
 }
 
-// exchange returns what the first program and the service share: a spool, or a process's folder; nothing for a persistent container.
+// exchange returns what the first program and the service share: a spool, or a process's folder;
+// nothing for a persistent container.
 func (s Spec) exchange(spoolFile string) []specs.Mount {
 	switch {
 	case s.Process.ID != "":
@@ -103,8 +105,8 @@ func (s Spec) exchange(spoolFile string) []specs.Mount {
 	return []specs.Mount{engine.BindMount(spoolFile, wire.SpoolPath, false)}
 }
 
-// hasSession reports whether the container lives by a session with the service, and has a file for large outputs. That of a
-// process or of a detached sandbox runs without the service.
+// hasSession reports whether the container lives by a session with the service, and has a file for
+// large outputs. That of a process or of a detached sandbox runs without the service.
 func (s Spec) hasSession() bool { return s.Process.ID == "" && s.Persistent == "" }
 
 // wiring says how a container is connected; it is empty for one without a network.
@@ -215,8 +217,9 @@ func (p Platform) resources() specs.LinuxResources {
 	}
 }
 
-// oomScoreAdj makes a host that is out of memory kill tenants' programs, agents included, before any program of its own:
-// limits are per container, and files in memory count for no process. Package agent uses the room above it for commands.
+// oomScoreAdj makes a host that is out of memory kill tenants' programs, agents included, before
+// any program of its own: limits are per container, and files in memory count for no process.
+// Package agent uses the room above it for commands.
 const oomScoreAdj = 900
 
 // socketDirSize bounds the agent's own folder, in bytes. It holds one socket.
@@ -239,8 +242,8 @@ func (p Platform) rlimits() []specs.POSIXRlimit {
 	return limits
 }
 
-// Of gVisor's own threads on the host: how many there are for each of a container's threads, and besides. gVisor ends
-// when it cannot start one.
+// Of gVisor's own threads on the host: how many there are for each of a container's threads, and
+// besides. gVisor ends when it cannot start one.
 const (
 	sentryThreads = 2
 	sentrySpare   = 256

@@ -10,29 +10,32 @@ import (
 	"github.com/daycare-run/sandbox/internal/cgroup"
 )
 
-// A container in which nothing runs is frozen after a while: Docker pauses it, so that it takes hardly any processor
-// time (gVisor's kernel keeps running), and the next call resumes it. It is removed after a longer while, or when
-// there are too many or the host has little memory left.
+// A container in which nothing runs is frozen after a while: Docker pauses it, so that it takes
+// hardly any processor time (gVisor's kernel keeps running), and the next call resumes it. It is
+// removed after a longer while, or when there are too many or the host has little memory left.
 
 // Idle says what happens to containers in which nothing runs, except those of durable processes.
 type Idle struct {
 	// FreezeAfter is how long one is idle before it is frozen; 0 means never.
 	FreezeAfter time.Duration
-	// ReclaimAfter is how long a frozen one is idle before its memory is reclaimed, if the host has zram; 0 means never.
+	// ReclaimAfter is how long a frozen one is idle before its memory is reclaimed, if the host has
+	// zram; 0 means never.
 	ReclaimAfter time.Duration
 	// RemoveAfter is how long one is idle before it is removed.
 	RemoveAfter time.Duration
-	// MaxContainers is how many of them there may be; 0 means no bound. The least recently used are removed first.
+	// MaxContainers is how many of them there may be; 0 means no bound. The least recently used are
+	// removed first.
 	MaxContainers int
-	// MinFreeMemory is how much of the host's memory must be free, in bytes, or they are removed, too; 0 means no bound.
+	// MinFreeMemory is how much of the host's memory must be free, in bytes, or they are removed,
+	// too; 0 means no bound.
 	MinFreeMemory int64
 }
 
 // SetIdle changes what happens to idle containers, including existing ones, within seconds.
 func (w *warm) SetIdle(idle Idle) { w.idle.Store(&idle) }
 
-// tidyAfter is how long a container may be idle that keeps something in the user's directories where nothing would be
-// otherwise: the user's other programs meet that.
+// tidyAfter is how long a container may be idle that keeps something in the user's directories
+// where nothing would be otherwise: the user's other programs meet that.
 func (i Idle) tidyAfter() time.Duration {
 	const most = 30 * time.Second
 	if i.FreezeAfter > 0 {
@@ -81,8 +84,8 @@ func (c *container) age(of life.Now, now time.Time) time.Duration {
 	return now.Sub(of.LastUsed)
 }
 
-// removeExcess removes the least recently used containers while there are more than allowed or the host has too little
-// memory. Each is gone before the next is removed.
+// removeExcess removes the least recently used containers while there are more than allowed or the
+// host has too little memory. Each is gone before the next is removed.
 func (w *warm) removeExcess(idle Idle) {
 	for w.ctx.Err() == nil {
 		unused := w.unused()

@@ -9,8 +9,9 @@ import (
 	"github.com/daycare-run/sandbox/internal/events"
 )
 
-// Incident is an event that only operators are told of: how a container came to be, why it is removed, or what
-// happened to a call because of that. Only those of its fields that are set are logged.
+// Incident is an event that only operators are told of: how a container came to be, why it is
+// removed, or what happened to a call because of that. Only those of its fields that are set are
+// logged.
 type Incident struct {
 	What      string        // in the words of the log
 	Level     zerolog.Level // at least Info, and with an error at least Warn
@@ -48,7 +49,8 @@ func (i Incident) Line(log *zerolog.Logger, user string) {
 	line.Msg(i.What)
 }
 
-// tell tells operators what has happened to a container. Executor.mu must not be held: the log is written meanwhile.
+// tell tells operators what has happened to a container. Executor.mu must not be held: the log is
+// written meanwhile.
 func (h *host) tell(ctx context.Context, c *container, i Incident) {
 	user := c.spec.User
 	if i.Container, i.Sandbox = c.spec.ContainerName(), c.spec.Persistent; i.Sandbox != "" {

@@ -17,8 +17,8 @@ import (
 	"github.com/daycare-run/sandbox/internal/engine"
 )
 
-// A container has one maker, from Begin to Succeed. If it comes to Leaving meanwhile, or to its end, the maker's context
-// ends, and the maker removes what there is.
+// A container has one maker, from Begin to Succeed. If it comes to Leaving meanwhile, or to its
+// end, the maker's context ends, and the maker removes what there is.
 
 // creationLimit bounds making a container, from the first question to the agent's greeting.
 const creationLimit = 2 * time.Minute
@@ -34,7 +34,8 @@ func (w *warm) make(c *container, log *zerolog.Logger) {
 	w.prepare(c, log)
 }
 
-// prepare makes a container for calls, or takes one over that was found. log is the log of the call that it does this for.
+// prepare makes a container for calls, or takes one over that was found. log is the log of the call
+// that it does this for.
 func (h *host) prepare(c *container, log *zerolog.Logger) {
 	ctx, cancel := context.WithTimeout(log.WithContext(h.ctx), creationLimit)
 	defer cancel()
@@ -58,8 +59,8 @@ func (h *host) prepare(c *container, log *zerolog.Logger) {
 	h.tell(ctx, c, Incident{What: "container ready", Runtime: c.spec.Runtime(), Adopted: adopted, Took: time.Since(begun)})
 }
 
-// notMade ends the making of a container for calls: its callers learn why, and nothing is left of it. But at Shutdown, one
-// that was to be taken over is left to the next service.
+// notMade ends the making of a container for calls: its callers learn why, and nothing is left of
+// it. But at Shutdown, one that was to be taken over is left to the next service.
 func (h *host) notMade(ctx context.Context, c *container, adopted bool, err error) {
 	if adopted && h.ctx.Err() != nil {
 		c.hangUp()
@@ -93,8 +94,8 @@ func (h *host) abandon(c *container, why error) {
 	}
 }
 
-// establish sets c's id, spool and session. The error is errLost if the container has ended by itself or was ended by
-// hand.
+// establish sets c's id, spool and session. The error is errLost if the container has ended by
+// itself or was ended by hand.
 func (h *host) establish(ctx context.Context, c *container, adopted bool) (err error) {
 	defer func() {
 		if _, refused := errors.AsType[refusedStart](err); err != nil && !refused && c.is(life.Leaving, life.Ended) {
@@ -123,7 +124,8 @@ func (h *host) establish(ctx context.Context, c *container, adopted bool) (err e
 	} else {
 		err = h.connect(ctx, c)
 	}
-	// In an adopted container the previous service's agent may still be ending, and it ends all that begins there.
+	// In an adopted container the previous service's agent may still be ending, and it ends all
+	// that begins there.
 	if err != nil && (adopted || h.isLost(ctx, c)) {
 		return fmt.Errorf("%w (%v)", errLost, err)
 	}
@@ -195,8 +197,8 @@ func (h *host) start(ctx context.Context, c *container) error {
 // addressTries is how many addresses are tried, each of which someone else may have.
 const addressTries = 5
 
-// create makes the container and its spool, and returns its mounts. If a container of ours has the name, that
-// container was given up, so it is removed first.
+// create makes the container and its spool, and returns its mounts. If a container of ours has the
+// name, that container was given up, so it is removed first.
 func (h *host) create(ctx context.Context, c *container, addr netip.Addr) ([]specs.Mount, error) {
 	if err := c.spec.makeMasks(); err != nil {
 		return nil, err
@@ -264,7 +266,8 @@ func (h *host) clearName(ctx context.Context, name string) error {
 	return h.removeFound(found.ID, spoolOf(found.Mounts))
 }
 
-// watchSession gives a container up when its session ends. In one that no call wants yet it has a shell started ahead.
+// watchSession gives a container up when its session ends. In one that no call wants yet it has a
+// shell started ahead.
 func (h *host) watchSession(c *container) {
 	if c.Now().Calls == 0 && h.ahead.Load() {
 		c.sess.StartAhead()

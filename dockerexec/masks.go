@@ -15,11 +15,13 @@ import (
 	"github.com/daycare-run/sandbox/internal/engine"
 )
 
-// A mask is a read-only bind of something of the service's own that is empty. Under gVisor it must be a bind: a
-// process there may make a user namespace and in it an overlay of what is mounted, and an overlay shows what a tmpfs
-// covers. Binds are mounts of the gofer's as well, behind which there is no other view.
+// A mask is a read-only bind of something of the service's own that is empty. Under gVisor it must
+// be a bind: a process there may make a user namespace and in it an overlay of what is mounted, and
+// an overlay shows what a tmpfs covers. Binds are mounts of the gofer's as well, behind which there
+// is no other view.
 
-// The sources of masks, below Platform.MaskDir. They are root's, and either closed to everyone or empty for everyone.
+// The sources of masks, below Platform.MaskDir. They are root's, and either closed to everyone or
+// empty for everyone.
 const (
 	maskFile      = "file"
 	maskClosed    = "closed"
@@ -27,11 +29,13 @@ const (
 	maskWithPlace = "places-" // then a hash of the names of the mount points in it
 )
 
-// HostName is what every container calls itself. Its own address is the loopback, which all of them have.
+// HostName is what every container calls itself. Its own address is the loopback, which all of them
+// have.
 const HostName = "sandbox"
 
-// The files of names, in the same directory. They are ours in every container: in Docker's, localhost is also ::1, which
-// containers on a network cannot bind, and the servers of a container without a network are the host's.
+// The files of names, in the same directory. They are ours in every container: in Docker's,
+// localhost is also ::1, which containers on a network cannot bind, and the servers of a container
+// without a network are the host's.
 const (
 	hostsFile        = "hosts"
 	offlineHostsFile = "hosts-offline" // where the runtime makes the loopback, it has ::1
@@ -96,7 +100,8 @@ func (p Platform) maskSource(m Mask) string {
 	}
 }
 
-// makeMasks makes the sources of the Spec's masks that hold mount points. They stay: masks with the same names share them.
+// makeMasks makes the sources of the Spec's masks that hold mount points. They stay: masks with the
+// same names share them.
 func (s Spec) makeMasks() error {
 	for _, m := range s.Masks {
 		if len(m.Holds) == 0 {

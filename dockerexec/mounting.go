@@ -24,13 +24,14 @@ type Prepared struct {
 
 // mountPreparer makes mount points on the host.
 type mountPreparer interface {
-	// Prepare makes the mount points of a Spec and returns what else must be mounted. Each successful Prepare is followed
-	// by one Release.
+	// Prepare makes the mount points of a Spec and returns what else must be mounted. Each
+	// successful Prepare is followed by one Release.
 	Prepare(Spec) (Prepared, error)
 	// Release removes what no other container needs.
 	Release(Spec)
-	// Rebind turns what was prepared for one Spec into what another needs, whose container and directories are the same
-	// under other names. Even after an error it is the second Spec that must be released.
+	// Rebind turns what was prepared for one Spec into what another needs, whose container and
+	// directories are the same under other names. Even after an error it is the second Spec that
+	// must be released.
 	Rebind(from, to Spec) error
 }
 
@@ -87,8 +88,8 @@ func (h *host) repeat(do func() (done bool)) {
 	}
 }
 
-// startExclusively starts a container while nothing runs that could change where the names of its mounts lead. After an
-// error nothing of it runs.
+// startExclusively starts a container while nothing runs that could change where the names of its
+// mounts lead. After an error nothing of it runs.
 func (h *host) startExclusively(ctx context.Context, c *container, all []specs.Mount) error {
 	if err := h.reconcileOnce(ctx); err != nil { // before, it is not known who may write where
 		return err
@@ -128,7 +129,8 @@ func (h *host) mayStart(user string) error {
 // Starting returns how many containers Docker is starting now.
 func (h *host) Starting() int { return int(h.starting.Load()) }
 
-// accessTimesByExec is session.AccessTimes for a container without a session, in which no command has begun.
+// accessTimesByExec is session.AccessTimes for a container without a session, in which no command
+// has begun.
 func (h *host) accessTimesByExec(ctx context.Context, c *container, targets []string) ([]string, error) {
 	ctx, cancel := context.WithTimeout(ctx, session.AccessTimesLimit)
 	defer cancel()

@@ -16,18 +16,19 @@ import (
 	"github.com/daycare-run/sandbox/internal/engine"
 )
 
-// A container with network access is on a bridge network of ours, one for each profile. Docker makes the bridge and
-// moves packets; what may pass is up to Networks.
+// A container with network access is on a bridge network of ours, one for each profile. Docker
+// makes the bridge and moves packets; what may pass is up to Networks.
 
 // Egress is what a container may reach. Without a Profile it has no interface at all.
 type Egress struct {
 	// Profile names the network.
 	Profile string `json:"profile"`
-	// Domains are patterns of names, in canonical form, and Denied patterns of names that Domains allows but that may not
-	// be reached all the same.
+	// Domains are patterns of names, in canonical form, and Denied patterns of names that Domains
+	// allows but that may not be reached all the same.
 	Domains []string `json:"domains"`
 	Denied  []string `json:"denied"`
-	// Addresses are addresses and ranges that may be reached whatever the name, except those in DeniedAddresses.
+	// Addresses are addresses and ranges that may be reached whatever the name, except those in
+	// DeniedAddresses.
 	Addresses       []string `json:"addresses,omitempty"`
 	DeniedAddresses []string `json:"deniedAddresses,omitempty"`
 }
@@ -40,8 +41,8 @@ type Network struct {
 	Profile, Name, Bridge string
 	Subnet                netip.Prefix
 	Gateway               netip.Addr
-	// GatewayID is the container that is its gateway, and GatewayDir the folder that the gateway shares with the service.
-	// Both are empty if there is none.
+	// GatewayID is the container that is its gateway, and GatewayDir the folder that the gateway
+	// shares with the service. Both are empty if there is none.
 	GatewayID, GatewayDir string
 }
 
@@ -51,20 +52,22 @@ type networks interface {
 	Subnets() ([]netip.Prefix, error)
 	// Gateway says what a network's gateway is made with, if it is to have one.
 	Gateway(Network) (g Gateway, wanted bool, err error)
-	// Open makes a network ready, if it is not, and registers the endpoints. It is called before each use. Whatever else is on
-	// a network that was not ready is cut off for good. The error is errdefs.ErrFailedPrecondition if the network is not what
-	// Docker takes it for.
+	// Open makes a network ready, if it is not, and registers the endpoints. It is called before
+	// each use. Whatever else is on a network that was not ready is cut off for good. The error is
+	// errdefs.ErrFailedPrecondition if the network is not what Docker takes it for.
 	Open(context.Context, Network, []Endpoint) error
 	// ResolvConf returns the host's file for /etc/resolv.conf.
 	ResolvConf(profile string) string
-	// Add registers a container that will be made, and gives it an address. Each Add is followed by a Remove, and so is
-	// each Endpoint of Open. For a holder see Endpoint.
+	// Add registers a container that will be made, and gives it an address. Each Add is followed by
+	// a Remove, and so is each Endpoint of Open. For a holder see Endpoint.
 	Add(spec Spec, holder uint64) (netip.Addr, error)
-	// Bind opens network access for a container that has started and in which nothing of a tenant runs yet.
+	// Bind opens network access for a container that has started and in which nothing of a tenant
+	// runs yet.
 	Bind(Endpoint) error
 	// Assign lets a holder that could reach nothing reach what another Spec allows.
 	Assign(holder uint64, from, to Spec) error
-	// Change lets a running container reach what its Endpoint's Spec says, instead of what it could reach before.
+	// Change lets a running container reach what its Endpoint's Spec says, instead of what it could
+	// reach before.
 	Change(Endpoint) error
 	// Remove ends a holder's connections and takes its address back, if it still has one.
 	Remove(profile string, holder uint64)
@@ -111,8 +114,9 @@ func (h *host) network(ctx context.Context, base, profile string) (Network, erro
 	return made, nil
 }
 
-// open makes sure that a network's gateway is there, and that the network is ready. It names all containers of an earlier
-// service, whoever is the first to open the network: one that was not named would have lost it. networking is held.
+// open makes sure that a network's gateway is there, and that the network is ready. It names all
+// containers of an earlier service, whoever is the first to open the network: one that was not
+// named would have lost it. networking is held.
 func (h *host) open(ctx context.Context, n Network) (Network, error) {
 	n, err := h.gateway(ctx, n)
 	if err != nil {
@@ -126,8 +130,8 @@ func (h *host) open(ctx context.Context, n Network) (Network, error) {
 	return n, nil
 }
 
-// findNetwork returns errdefs.ErrNotFound if there is no such network, and errdefs.ErrFailedPrecondition if there is
-// one that is ours to replace.
+// findNetwork returns errdefs.ErrNotFound if there is no such network, and
+// errdefs.ErrFailedPrecondition if there is one that is ours to replace.
 func (h *host) findNetwork(ctx context.Context, n Network) (Network, error) {
 	found, err := h.engine.FindNetwork(ctx, n.Name, n.Bridge)
 	if cerrdefs.IsNotFound(err) {
@@ -153,7 +157,8 @@ func (h *host) findNetwork(ctx context.Context, n Network) (Network, error) {
 	return n, nil
 }
 
-// makeNetwork uses the first subnet that Docker accepts, too: Docker knows the subnets of its other networks.
+// makeNetwork uses the first subnet that Docker accepts, too: Docker knows the subnets of its other
+// networks.
 func (h *host) makeNetwork(ctx context.Context, n Network) (Network, error) {
 	subnets, err := h.cfg.Networks.Subnets()
 	if err != nil {
@@ -177,7 +182,8 @@ func (h *host) makeNetwork(ctx context.Context, n Network) (Network, error) {
 	return Network{}, fmt.Errorf("cannot make network %s: %w", n.Name, h.engine.Explain(errors.Join(refusals...)))
 }
 
-// networkRemovalLimit gives containers that are being made on the network the time to get ready and be removed with it.
+// networkRemovalLimit gives containers that are being made on the network the time to get ready and
+// be removed with it.
 const networkRemovalLimit = 15 * time.Second
 
 // removeNetwork removes a network with the containers on it, which are of no use without it.
@@ -233,8 +239,8 @@ func (h *host) watchNetworks() {
 	}
 }
 
-// mendNetworks checks the networks in use now, with their gateways, and recreates what is gone or was changed. Then it binds
-// the containers that could not be bound before.
+// mendNetworks checks the networks in use now, with their gateways, and recreates what is gone or
+// was changed. Then it binds the containers that could not be bound before.
 func (h *host) mendNetworks() {
 	for profile, base := range h.networksInUse() {
 		if _, err := h.network(h.ctx, base, profile); err != nil {
@@ -249,7 +255,8 @@ func (h *host) mendNetworks() {
 	}
 }
 
-// withoutNetwork returns the containers of processes, and persistent ones, that run without a network because they could not be bound.
+// withoutNetwork returns the containers of processes, and persistent ones, that run without a
+// network because they could not be bound.
 func (h *host) withoutNetwork(profile string) (list []*container) {
 	for _, c := range h.inState(life.Ready, life.Frozen) {
 		h.mu.Lock()

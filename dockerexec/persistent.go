@@ -15,12 +15,13 @@ import (
 	"github.com/daycare-run/sandbox/internal/quota"
 )
 
-// A persistent container is made, found and ended like that of a process, and only on request: it is never idle, and
-// never stale. Its first program has its commands (package control), so these keep running without the service.
-// InspectProcess, PauseProcess, ResumeProcess, RemoveProcess and DialProcess are for it, too.
+// A persistent container is made, found and ended like that of a process, and only on request: it
+// is never idle, and never stale. Its first program has its commands (package control), so these
+// keep running without the service. InspectProcess, PauseProcess, ResumeProcess, RemoveProcess and
+// DialProcess are for it, too.
 
-// StartPersistent makes the Spec's container, unless BindPersistent has, and waits until it takes commands; it is started in
-// the token's turn. After an error nothing is left of it.
+// StartPersistent makes the Spec's container, unless BindPersistent has, and waits until it takes
+// commands; it is started in the token's turn. After an error nothing is left of it.
 func (p *detached) StartPersistent(ctx context.Context, spec Spec, token quota.Token) (ProcessContainer, error) {
 	if bound, is, err := p.boundPersistent(ctx, spec); is || err != nil {
 		return bound, err
@@ -28,8 +29,8 @@ func (p *detached) StartPersistent(ctx context.Context, spec Spec, token quota.T
 	return p.startAlone(ctx, spec, token, "sandbox")
 }
 
-// Persistent lists this instance's persistent containers, including those that have ended, without those in the pool. Those that run can
-// be used then.
+// Persistent lists this instance's persistent containers, including those that have ended, without
+// those in the pool. Those that run can be used then.
 func (p *detached) Persistent(ctx context.Context) ([]ProcessContainer, error) {
 	if err := p.reconcileOnce(ctx); err != nil {
 		return nil, err
@@ -38,8 +39,8 @@ func (p *detached) Persistent(ctx context.Context) ([]ProcessContainer, error) {
 	return slices.DeleteFunc(list, func(p ProcessContainer) bool { return p.Spec.IsPooled() }), err
 }
 
-// AskPersistent opens a stream for one control.Request to a persistent container. The error is errdefs.ErrNotFound if the
-// container does not run, and ErrPaused if it was paused on request.
+// AskPersistent opens a stream for one control.Request to a persistent container. The error is
+// errdefs.ErrNotFound if the container does not run, and ErrPaused if it was paused on request.
 func (h *host) AskPersistent(ctx context.Context, id string) (control.Stream, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -67,13 +68,14 @@ func (h *host) AskPersistent(ctx context.Context, id string) (control.Stream, er
 	return stream, nil
 }
 
-// PersistentRuns reports whether a persistent container is there, paused or not. Until what runs was compared with Docker for the first
-// time, none is known to be gone.
+// PersistentRuns reports whether a persistent container is there, paused or not. Until what runs
+// was compared with Docker for the first time, none is known to be gone.
 func (p *detached) PersistentRuns(id string) bool {
 	return !p.reconciled.Load() || p.runningDetached(id) != nil
 }
 
-// persistentEgress returns what a container that was found may reach: what its sandbox's record says, or nothing without one.
+// persistentEgress returns what a container that was found may reach: what its sandbox's record
+// says, or nothing without one.
 func (h *host) persistentEgress(spec Spec) *Egress {
 	if h.cfg.PersistentEgress != nil {
 		if reach, known := h.cfg.PersistentEgress(spec.Persistent); known && reach.Profile == spec.Egress.Profile {
@@ -83,9 +85,10 @@ func (h *host) persistentEgress(spec Spec) *Egress {
 	return &Egress{Profile: spec.Egress.Profile, Domains: []string{}, Denied: []string{}}
 }
 
-// SetEgress changes what a persistent container may reach from now on. Its Spec names the network, and what may pass
-// there can be changed; the caller keeps a record of it, for Config.PersistentEgress. The error is
-// errdefs.ErrFailedPrecondition if the container has no network, or another one.
+// SetEgress changes what a persistent container may reach from now on. Its Spec names the network,
+// and what may pass there can be changed; the caller keeps a record of it, for
+// Config.PersistentEgress. The error is errdefs.ErrFailedPrecondition if the container has no
+// network, or another one.
 func (p *detached) SetEgress(ctx context.Context, id string, reach Egress) error {
 	c := p.runningDetached(id)
 	switch {
@@ -115,11 +118,12 @@ func (h *host) PersistentUsage(ctx context.Context, id string) (cgroup.Usage, er
 	return usage, err
 }
 
-// Containers that run without the service are never idle, so they are paused and resumed only on request. While
-// paused, they cannot be used. Only a signal resumes one all the same, because its sender wants it to end.
+// Containers that run without the service are never idle, so they are paused and resumed only on
+// request. While paused, they cannot be used. Only a signal resumes one all the same, because its
+// sender wants it to end.
 
-// PauseProcess pauses the container of a process, or a persistent one, until ResumeProcess. Connections to its ports end.
-// The error is errdefs.ErrNotFound if the container has ended.
+// PauseProcess pauses the container of a process, or a persistent one, until ResumeProcess.
+// Connections to its ports end. The error is errdefs.ErrNotFound if the container has ended.
 func (p *detached) PauseProcess(ctx context.Context, id string) error {
 	c := p.runningDetached(id)
 	err := life.ErrLeft
@@ -136,7 +140,8 @@ func (p *detached) PauseProcess(ctx context.Context, id string) error {
 	return nil
 }
 
-// ResumeProcess resumes a container that was paused. It does nothing if the container runs, or does not exist.
+// ResumeProcess resumes a container that was paused. It does nothing if the container runs, or does
+// not exist.
 func (p *detached) ResumeProcess(ctx context.Context, id string) error {
 	c := p.runningDetached(id)
 	if c == nil {

@@ -19,27 +19,31 @@ import (
 	"github.com/daycare-run/sandbox/pathmap"
 )
 
-// A pooled container is like any other, except that its user is still to come. Its home lies in a folder like a
-// user's, which lies in a folder of the container's own that belongs to root. The container may reach nothing, and
-// runs nothing for anybody before it is bound: then the folder with the home is renamed to be the user's, and from
-// then on it is a container with the user's Spec. It is bound once.
+// A pooled container is like any other, except that its user is still to come. Its home lies in a
+// folder like a user's, which lies in a folder of the container's own that belongs to root. The
+// container may reach nothing, and runs nothing for anybody before it is bound: then the folder
+// with the home is renamed to be the user's, and from then on it is a container with the user's
+// Spec. It is bound once.
 
 // poolDir is the folder of the pool in usersDir. No user can have that name.
 const poolDir = ".pool"
 
-// PoolUser returns the User of a pooled container's Spec: the path in usersDir of the folder that becomes the user's.
+// PoolUser returns the User of a pooled container's Spec: the path in usersDir of the folder that
+// becomes the user's.
 func PoolUser(id string) string { return poolDir + "/" + id + "/user" }
 
-// poolFolder returns the folder in the pool of a PoolUser's container: it holds what is to be the user's, and the spool.
+// poolFolder returns the folder in the pool of a PoolUser's container: it holds what is to be the
+// user's, and the spool.
 func (h *host) poolFolder(user string) string {
 	return filepath.Join(h.cfg.PoolDir, filepath.Base(filepath.Dir(user)))
 }
 
-// ErrHomesStay says that the file system of usersDir lacks what a pool needs, and will lack it the next time, too.
+// ErrHomesStay says that the file system of usersDir lacks what a pool needs, and will lack it the
+// next time, too.
 var ErrHomesStay = errors.New("the file system of usersDir cannot be used for a pool")
 
-// NewPoolUser returns a new PoolUser, if containers may be started now. Its folder's name says which service it
-// belongs to: services may share usersDir.
+// NewPoolUser returns a new PoolUser, if containers may be started now. Its folder's name says
+// which service it belongs to: services may share usersDir.
 func (w *warm) NewPoolUser() (string, error) {
 	random := make([]byte, 8)
 	_, _ = rand.Read(random) // never fails
@@ -47,13 +51,14 @@ func (w *warm) NewPoolUser() (string, error) {
 	return user, w.mayStart(user)
 }
 
-// IsOfPool reports whether a PoolUser belongs to this Executor, or to an earlier one with the same Config.Host and Instance.
+// IsOfPool reports whether a PoolUser belongs to this Executor, or to an earlier one with the same
+// Config.Host and Instance.
 func (w *warm) IsOfPool(user string) bool {
 	return strings.HasPrefix(user, poolDir+"/"+poolPrefix(w.cfg.Host, w.cfg.Instance))
 }
 
-// poolPrefix returns the prefix of the names of a service's folders in the pool. Hosts that share usersDir have
-// different names, even if the dataDir of one is a copy of another's.
+// poolPrefix returns the prefix of the names of a service's folders in the pool. Hosts that share
+// usersDir have different names, even if the dataDir of one is a copy of another's.
 func poolPrefix(host, instance string) string {
 	if host != "" {
 		instance = host + "." + instance
@@ -64,7 +69,8 @@ func poolPrefix(host, instance string) string {
 // IsPooled reports whether the Spec is that of a container whose user is still to come.
 func (s Spec) IsPooled() bool { return strings.HasPrefix(s.User, poolDir+"/") }
 
-// movedTo returns what a path in a pooled Spec's home becomes when the home is a user's; other paths stay.
+// movedTo returns what a path in a pooled Spec's home becomes when the home is a user's; other
+// paths stay.
 func movedTo(s Spec, user string) func(name string) string {
 	usersDir := filepath.Dir(filepath.Dir(s.SpoolDir))
 	from, to := filepath.Join(usersDir, s.User), filepath.Join(usersDir, user)
@@ -96,9 +102,9 @@ func (s Spec) boundTo(user string, egress Egress) Spec {
 	return s
 }
 
-// Stock makes a container for the pool, for a future user of that class. spec's User is a PoolUser. It blocks until
-// the container is ready. The container is made when no call waits for another, or in its turn; after an error nothing
-// is left of it.
+// Stock makes a container for the pool, for a future user of that class. spec's User is a PoolUser.
+// It blocks until the container is ready. The container is made when no call waits for another, or
+// in its turn; after an error nothing is left of it.
 func (w *warm) Stock(ctx context.Context, class string, spec Spec) error {
 	if !spec.IsPooled() || spec.home().Since == 0 {
 		return errors.Join(fmt.Errorf("cannot fill the pool: %w: it does not tell when a directory was made", ErrHomesStay), w.DropPooled(spec.User))
@@ -139,7 +145,8 @@ func (w *warm) Stock(ctx context.Context, class string, spec Spec) error {
 // stockAnyway is how long calls that wait for containers of their own may delay one for the pool.
 const stockAnyway = 2 * time.Second
 
-// Stocked returns how many pooled containers there are of each class, and how many of all are ready for a user.
+// Stocked returns how many pooled containers there are of each class, and how many of all are ready
+// for a user.
 func (w *warm) Stocked() (all map[string]int, ready int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -170,17 +177,18 @@ func (w *warm) Trim(limits map[string]int) {
 // ErrNotStocked says that no container of the class waits for the user.
 var ErrNotStocked = errors.New("no container of this kind waits for a user")
 
-// Bind gives a user the pooled container of a class that has waited longest, with its home, if at least leave others
-// remain. The user must not have a home. Calls find the container by its Spec. After an error the user has no
-// container of the pool, and has a home only if it could not be taken back.
+// Bind gives a user the pooled container of a class that has waited longest, with its home, if at
+// least leave others remain. The user must not have a home. Calls find the container by its Spec.
+// After an error the user has no container of the pool, and has a home only if it could not be
+// taken back.
 func (w *warm) Bind(ctx context.Context, class string, leave int, a quota.Account, egress Egress) error {
 	return w.bindPooled(ctx, class, leave, egress, a.User, func() (give func(), err error) {
 		return w.cfg.Quotas.Take(a, quota.Containers, 1)
 	}, a.Token)
 }
 
-// BindPersistent is Bind for a persistent container, of the sandbox that has its user's name: StartPersistent finds it. The caller
-// accounts for its place.
+// BindPersistent is Bind for a persistent container, of the sandbox that has its user's name:
+// StartPersistent finds it. The caller accounts for its place.
 func (w *warm) BindPersistent(ctx context.Context, class string, leave int, user string, egress Egress) error {
 	return w.bindPooled(ctx, class, leave, egress, user, func() (give func(), err error) { return nil, nil }, quota.Token{})
 }
@@ -207,8 +215,8 @@ func (w *warm) bindPooled(ctx context.Context, class string, leave int, egress E
 	return nil
 }
 
-// boundNow has a bound container be given up when its session ends, and has Docker rename it. At Shutdown it is left to
-// the next service.
+// boundNow has a bound container be given up when its session ends, and has Docker rename it. At
+// Shutdown it is left to the next service.
 func (w *warm) boundNow(c *container) {
 	if !c.spec.isDetached() {
 		w.publish(c, "idle")
@@ -221,8 +229,8 @@ func (w *warm) boundNow(c *container) {
 	w.leaveAtShutdown(c)
 }
 
-// handOver gives a container's network access, record and home to the user that it is bound to, if it may run for that
-// user. That is checked just before the home is the user's, and just after.
+// handOver gives a container's network access, record and home to the user that it is bound to, if
+// it may run for that user. That is checked just before the home is the user's, and just after.
 func (w *warm) handOver(from, to *container) error {
 	err := w.assign(from, to)
 	if err == nil {
@@ -237,7 +245,8 @@ func (w *warm) handOver(from, to *container) error {
 	return err
 }
 
-// giveHome renames a pooled home's folder to be a user's, if containers may be started for that user.
+// giveHome renames a pooled home's folder to be a user's, if containers may be started for that
+// user.
 func (h *host) giveHome(pooled, user string) error {
 	if err := h.mayStart(user); err != nil {
 		return err
@@ -245,7 +254,8 @@ func (h *host) giveHome(pooled, user string) error {
 	return h.cfg.GiveHome(pooled, user)
 }
 
-// waiting returns the container of a class that has waited longest; nil if no more than leave wait. e.mu is held.
+// waiting returns the container of a class that has waited longest; nil if no more than leave wait.
+// e.mu is held.
 func (w *warm) waiting(class string, leave int) (longest *container) {
 	if w.closed {
 		return nil
@@ -266,8 +276,8 @@ func (w *warm) waiting(class string, leave int) (longest *container) {
 	return longest
 }
 
-// claim takes a container out of the pool. The container that it becomes is in the registry at once, so that calls can wait
-// for it.
+// claim takes a container out of the pool. The container that it becomes is in the registry at
+// once, so that calls can wait for it.
 func (w *warm) claim(class string, leave int, user string, egress Egress, place func() (func(), error), token quota.Token) (from, to *container, err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -314,8 +324,8 @@ func (w *warm) become(from *container, spec Spec) (to *container) {
 	return to
 }
 
-// rename gives a bound container the name that any other with its Spec has. Nothing depends on it, so it does not
-// compete with the first command.
+// rename gives a bound container the name that any other with its Spec has. Nothing depends on it,
+// so it does not compete with the first command.
 func (h *host) rename(c *container) {
 	select {
 	case <-time.After(renameAfter):
@@ -340,8 +350,8 @@ func (h *host) renameFound(c *container, found engine.Container) {
 // renameAfter is how long rename waits, and renameLimit bounds the renaming.
 const renameAfter, renameLimit = time.Second, 30 * time.Second
 
-// boundPersistent finds the container that was bound to a Spec's sandbox. One that has ended, or whose Spec has changed
-// since, is removed: a sandbox has one container.
+// boundPersistent finds the container that was bound to a Spec's sandbox. One that has ended, or
+// whose Spec has changed since, is removed: a sandbox has one container.
 func (p *detached) boundPersistent(ctx context.Context, spec Spec) (found ProcessContainer, is bool, err error) {
 	fingerprint := spec.Fingerprint()
 	var others []string

@@ -15,8 +15,9 @@ import (
 	"github.com/daycare-run/sandbox/internal/engine"
 )
 
-// Docker's labels cannot change, so a record in dataDir says what a container of the pool was bound to. It is on disk
-// before the home is the user's and before the first command. A container of the pool without a record belongs to no user.
+// Docker's labels cannot change, so a record in dataDir says what a container of the pool was bound
+// to. It is on disk before the home is the user's and before the first command. A container of the
+// pool without a record belongs to no user.
 
 // poolRecord says what a container of the pool was bound to.
 type poolRecord struct {
@@ -56,12 +57,12 @@ func (h *host) unbind(id string) error {
 	return h.records().Remove(id)
 }
 
-// poolRest is what earlier services left of the pool and has not been compared with Docker yet: the ids of the containers
-// that were bound, and the folders.
+// poolRest is what earlier services left of the pool and has not been compared with Docker yet: the
+// ids of the containers that were bound, and the folders.
 type poolRest struct{ bound, folders []string }
 
-// readRecords reads the records of earlier services, and which folders they left. A record that cannot be read is set
-// aside: then its container belongs to no user. Nothing uses the pool yet.
+// readRecords reads the records of earlier services, and which folders they left. A record that
+// cannot be read is set aside: then its container belongs to no user. Nothing uses the pool yet.
 func (h *host) readRecords() {
 	err := h.records().Load(func(id string, text []byte) error {
 		record, err := parsePoolRecord(id, text)
@@ -98,8 +99,9 @@ func parsePoolRecord(id string, text []byte) (r poolRecord, err error) {
 	return r, nil
 }
 
-// recoverBound finishes bindings of a service that ended between record and rename, or whose rename the disk has lost,
-// and removes the records whose home is not their user's. Nothing uses the pool yet.
+// recoverBound finishes bindings of a service that ended between record and rename, or whose rename
+// the disk has lost, and removes the records whose home is not their user's. Nothing uses the pool
+// yet.
 func (h *host) recoverBound() {
 	for id, record := range h.bound {
 		err := h.giveHome(record.Pooled, record.Spec.User)
@@ -130,8 +132,8 @@ func (h *host) DropPooled(user string) error {
 	return h.removePooled(h.poolFolder(user))
 }
 
-// removePooled removes the folder of a pooled container that is gone. It removes only directories: a folder with a
-// file in it has been used, and stays. Folders outside the pool are left alone.
+// removePooled removes the folder of a pooled container that is gone. It removes only directories:
+// a folder with a file in it has been used, and stays. Folders outside the pool are left alone.
 func (h *host) removePooled(dir string) error {
 	if h.cfg.PoolDir == "" || filepath.Dir(dir) != h.cfg.PoolDir {
 		return nil
@@ -139,8 +141,8 @@ func (h *host) removePooled(dir string) error {
 	return removePoolDirs(dir)
 }
 
-// PoolFolders returns the folders of an instance's pooled containers in dir, the folder of the pool, which other
-// services may use, too. host is its Config.Host.
+// PoolFolders returns the folders of an instance's pooled containers in dir, the folder of the
+// pool, which other services may use, too. host is its Config.Host.
 func PoolFolders(dir, host, instance string) (folders []string) {
 	entries, _ := os.ReadDir(dir) // there may be none
 	for _, entry := range entries {
@@ -151,7 +153,8 @@ func PoolFolders(dir, host, instance string) (folders []string) {
 	return folders
 }
 
-// RemovePoolFolder removes the folder of a pooled container that is gone. A folder with a file in it, other than a spool, stays.
+// RemovePoolFolder removes the folder of a pooled container that is gone. A folder with a file in
+// it, other than a spool, stays.
 func RemovePoolFolder(folder string) error {
 	spools, _ := filepath.Glob(filepath.Join(folder, spoolPrefix+"*"))
 	for _, spool := range spools {
@@ -187,8 +190,9 @@ func removeDirs(root *os.Root, name string) error {
 	return root.Remove(name)
 }
 
-// tidyPool removes, once, the records and folders that earlier services left of pooled containers that are gone. listed are the
-// containers that Docker has. Where it did not answer at the start, this service may have a pool by now that is newer than the list.
+// tidyPool removes, once, the records and folders that earlier services left of pooled containers
+// that are gone. listed are the containers that Docker has. Where it did not answer at the start,
+// this service may have a pool by now that is newer than the list.
 func (h *host) tidyPool(listed []engine.Container) {
 	has, is := map[string]bool{}, map[string]bool{}
 	for _, found := range listed {

@@ -18,24 +18,27 @@ import (
 	"github.com/daycare-run/sandbox/internal/quota"
 )
 
-// A durable process has a container of its own, made from a Spec like any other, whose first program runs the command
-// without the service. The Executor makes, finds and ends such containers, and sees to what they need on the host and
-// on the network; others decide whether one should run.
+// A durable process has a container of its own, made from a Spec like any other, whose first
+// program runs the command without the service. The Executor makes, finds and ends such containers,
+// and sees to what they need on the host and on the network; others decide whether one should run.
 
-// Process is what a Spec's container runs by itself. Without an ID the container waits for commands instead.
+// Process is what a Spec's container runs by itself. Without an ID the container waits for commands
+// instead.
 type Process struct {
 	ID string `json:"id"`
-	// Dir is a folder on the host that belongs to the agent (package creds) and is mounted at launch.Dir. It holds a launch.json.
+	// Dir is a folder on the host that belongs to the agent (package creds) and is mounted at
+	// launch.Dir. It holds a launch.json.
 	Dir string `json:"dir"`
 }
 
-// StartProcess makes the Spec's container, in the token's turn, and lets its command begin once the mounts are verified
-// and the network is open. After an error nothing is left of it.
+// StartProcess makes the Spec's container, in the token's turn, and lets its command begin once the
+// mounts are verified and the network is open. After an error nothing is left of it.
 func (p *detached) StartProcess(ctx context.Context, spec Spec, token quota.Token) (ProcessContainer, error) {
 	return p.startAlone(ctx, spec, token, "process")
 }
 
-// startAlone starts a container that runs without the service: that of a process, or a persistent one. noun is its name in errors.
+// startAlone starts a container that runs without the service: that of a process, or a persistent
+// one. noun is its name in errors.
 func (p *detached) startAlone(ctx context.Context, spec Spec, token quota.Token, noun string) (started ProcessContainer, err error) {
 	done, err := p.cfg.Quotas.Turn(ctx, quota.Account{User: spec.User, Token: token})
 	if err != nil {
@@ -78,7 +81,8 @@ func (p *detached) startAlone(ctx context.Context, spec Spec, token quota.Token,
 	return ProcessContainer{}, fmt.Errorf("cannot start the %s: %s", noun, spec.withoutHostPaths(p.engine.Explain(errors.Join(err, gone)).Error()))
 }
 
-// launch lets the command of a process's container begin, or waits until a persistent one takes commands.
+// launch lets the command of a process's container begin, or waits until a persistent one takes
+// commands.
 func (h *host) launch(ctx context.Context, c *container) error {
 	if err := h.bind(ctx, c); err != nil {
 		return err
@@ -93,7 +97,8 @@ func (h *host) launch(ctx context.Context, c *container) error {
 		}
 		return err
 	}
-	// The first program starts nothing until it is told to, and it listens once it has read what to start.
+	// The first program starts nothing until it is told to, and it listens once it has read what to
+	// start.
 	if err := h.awaitLaunchRead(ctx, c); err != nil {
 		return err
 	}
@@ -129,8 +134,8 @@ func (h *host) awaitLaunchRead(ctx context.Context, c *container) error {
 // endingLimit is how long Docker may take to notice that a container has ended.
 const endingLimit = 5 * time.Second
 
-// StopProcess sends a signal to the first program, which passes it on to everything it has started, and kills what is
-// left after the grace period. It blocks until the container has ended.
+// StopProcess sends a signal to the first program, which passes it on to everything it has started,
+// and kills what is left after the grace period. It blocks until the container has ended.
 func (h *host) StopProcess(ctx context.Context, id string, signal syscall.Signal, grace time.Duration) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -146,7 +151,8 @@ func (h *host) StopProcess(ctx context.Context, id string, signal syscall.Signal
 		}
 		wait := step.wait
 		if err != nil {
-			// A runtime fails like this when the container has just ended and Docker does not know it yet.
+			// A runtime fails like this when the container has just ended and Docker does not know
+			// it yet.
 			wait = min(wait, endingLimit)
 			fault = fmt.Errorf("cannot signal the process: %w", h.engine.Explain(err))
 		}
@@ -167,8 +173,8 @@ func (h *host) StopProcess(ctx context.Context, id string, signal syscall.Signal
 	return fault
 }
 
-// RemoveProcess removes a process's container, running or not, with all that it had. It blocks until Docker has done it.
-// After an error it can be removed again.
+// RemoveProcess removes a process's container, running or not, with all that it had. It blocks
+// until Docker has done it. After an error it can be removed again.
 func (h *host) RemoveProcess(ctx context.Context, id string) error {
 	c := h.known(id)
 	if c == nil { // an earlier service's, which has ended

@@ -55,8 +55,8 @@ func (h *host) InspectProcess(ctx context.Context, id string) (ProcessContainer,
 	return p, nil
 }
 
-// processSpec reads a Spec back as it was written. A process outlives the service that started it, so that service's
-// Specs may have had other fields, and another fingerprint.
+// processSpec reads a Spec back as it was written. A process outlives the service that started it,
+// so that service's Specs may have had other fields, and another fingerprint.
 func processSpec(labels map[string]string) (Spec, error) {
 	var s Spec
 	if err := json.Unmarshal([]byte(labels[labelSpec]), &s); err != nil {

@@ -12,14 +12,16 @@ import (
 	"github.com/daycare-run/sandbox/internal/engine"
 )
 
-// namespaceCalls are the system calls that Docker's profile denies to commands, and that are of use to a command that
-// may make user namespaces. The kernel judges them by the namespace in which they are made.
+// namespaceCalls are the system calls that Docker's profile denies to commands, and that are of use
+// to a command that may make user namespaces. The kernel judges them by the namespace in which they
+// are made.
 var namespaceCalls = []string{
 	"chroot", "clone", "fsconfig", "fsmount", "fsopen", "fspick", "mount", "mount_setattr", "move_mount", "open_tree",
 	"open_tree_attr", "pivot_root", "setdomainname", "sethostname", "setns", "umount", "umount2", "unshare",
 }
 
-// namespaceProfile returns Docker's own seccomp profile with these calls allowed, in the form that its API takes.
+// namespaceProfile returns Docker's own seccomp profile with these calls allowed, in the form that
+// its API takes.
 var namespaceProfile = sync.OnceValue(func() string {
 	profile := seccomp.DefaultProfile()
 	for _, rule := range profile.Syscalls {

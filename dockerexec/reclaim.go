@@ -6,18 +6,21 @@ import (
 	"github.com/daycare-run/sandbox/dockerexec/life"
 )
 
-// The memory of a container that has been idle and frozen for a while is reclaimed: the kernel is asked to move it to
-// compressed memory (zram), from where it comes back as it is used. It never goes to a disk: there are secrets in it.
+// The memory of a container that has been idle and frozen for a while is reclaimed: the kernel is
+// asked to move it to compressed memory (zram), from where it comes back as it is used. It never
+// goes to a disk: there are secrets in it.
 
 const (
-	// reclaimTries is how often reclaiming the memory of a frozen container is tried, as the kernel gives back only what
-	// it has the time for. enoughReclaimed is how much may be left, in bytes, for it not to be tried again: of a gVisor
-	// container the kernel keeps 5 MiB for itself, page tables for the most part.
+	// reclaimTries is how often reclaiming the memory of a frozen container is tried, as the kernel
+	// gives back only what it has the time for. enoughReclaimed is how much may be left, in bytes,
+	// for it not to be tried again: of a gVisor container the kernel keeps 5 MiB for itself, page
+	// tables for the most part.
 	reclaimTries    = 8
 	enoughReclaimed = 8 << 20
 )
 
-// reclaimFrozen reclaims the memory of frozen containers that were last used before a time, one after the other.
+// reclaimFrozen reclaims the memory of frozen containers that were last used before a time, one
+// after the other.
 func (w *warm) reclaimFrozen(before time.Time) {
 	swap, err := w.cgroups.Swap()
 	if err != nil || !swap.Compressed || swap.Disk {

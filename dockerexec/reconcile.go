@@ -17,8 +17,8 @@ import (
 	"github.com/daycare-run/sandbox/internal/quota"
 )
 
-// followDocker keeps the Executor's picture in line with Docker's: by Docker's events while they last, and by a look at
-// everything whenever they begin again.
+// followDocker keeps the Executor's picture in line with Docker's: by Docker's events while they
+// last, and by a look at everything whenever they begin again.
 func (h *host) followDocker(processes processWatcher) {
 	wait := backoff.NewExponentialBackOff()
 	wait.InitialInterval = 100 * time.Millisecond
@@ -37,7 +37,8 @@ func (h *host) followDocker(processes processWatcher) {
 	}
 }
 
-// compareAgain is how long after a comparison that has failed the next one is made, while Docker's events last.
+// compareAgain is how long after a comparison that has failed the next one is made, while Docker's
+// events last.
 const compareAgain = 5 * time.Second
 
 // compare is reconcile for follow. After an error it returns when to try again.
@@ -96,8 +97,8 @@ func (h *host) heard(event engine.Event, processes processWatcher) {
 	}
 }
 
-// disconnected removes a container that was taken off its network, which has ended, or somebody did it by hand: without
-// its network it is of no use. A detached one goes on.
+// disconnected removes a container that was taken off its network, which has ended, or somebody did
+// it by hand: without its network it is of no use. A detached one goes on.
 func (h *host) disconnected(id string) {
 	h.mu.Lock()
 	c := h.ids[id]
@@ -119,13 +120,14 @@ func (h *host) disconnected(id string) {
 	}
 }
 
-// Reconcile looks at all containers of this instance. It adopts those that run, are current and are not known yet, and
-// removes those that are stale, dead or unreadable, once they are no longer in use. Other containers are not even
-// listed.
+// Reconcile looks at all containers of this instance. It adopts those that run, are current and are
+// not known yet, and removes those that are stale, dead or unreadable, once they are no longer in
+// use. Other containers are not even listed.
 func (h *host) Reconcile(ctx context.Context) error { return h.reconcile(ctx, func() {}) }
 
-// reconcile is Reconcile. It calls seen when all containers have been looked at. Without a platform, which is its error then, it
-// does all the same what needs none: what runs is known, and nothing is taken for stale.
+// reconcile is Reconcile. It calls seen when all containers have been looked at. Without a
+// platform, which is its error then, it does all the same what needs none: what runs is known, and
+// nothing is taken for stale.
 func (h *host) reconcile(ctx context.Context, seen func()) error {
 	h.cfg.ImagesChanged()
 	current, unknown := h.cfg.Platform(ctx)
@@ -156,8 +158,8 @@ func (h *host) reconcile(ctx context.Context, seen func()) error {
 		}
 	}
 	complete := h.isReconciled()
-	// Everything that will be kept is prepared before any of it can be given up: what one container no longer needs,
-	// another may need.
+	// Everything that will be kept is prepared before any of it can be given up: what one container
+	// no longer needs, another may need.
 	var preparing sync.WaitGroup
 	for _, c := range adopted { // those whose storage is silent are waited for together
 		preparing.Go(func() { _ = c.mounts.prepare(h.cfg.Mounts, c.spec) }) // its maker reports the error, too
@@ -176,8 +178,8 @@ func (h *host) reconcile(ctx context.Context, seen func()) error {
 	return h.removeUnusedTmp(ctx)
 }
 
-// isReconciled notes that the registry has all containers of earlier services now, and reports whether it does: at
-// Shutdown none is taken over.
+// isReconciled notes that the registry has all containers of earlier services now, and reports
+// whether it does: at Shutdown none is taken over.
 func (h *host) isReconciled() bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -194,7 +196,8 @@ func (h *host) unended() map[string]*container {
 	return maps.Clone(h.ids)
 }
 
-// loseMissing has those containers end that do not run according to Docker's list, which was made after them.
+// loseMissing has those containers end that do not run according to Docker's list, which was made
+// after them.
 func (h *host) loseMissing(before map[string]*container, listed []engine.Container) {
 	for _, found := range listed {
 		if found.State != specs.StateStopped && found.State != engine.Removing {
@@ -206,8 +209,8 @@ func (h *host) loseMissing(before map[string]*container, listed []engine.Contain
 	}
 }
 
-// mendPauses has those paused, or go on, that Docker has otherwise than it should: somebody did that, or Docker went down
-// meanwhile.
+// mendPauses has those paused, or go on, that Docker has otherwise than it should: somebody did
+// that, or Docker went down meanwhile.
 func (h *host) mendPauses(listed []engine.Container) {
 	for _, found := range listed {
 		h.mu.Lock()
@@ -224,9 +227,9 @@ func (h *host) mendPauses(listed []engine.Container) {
 	}
 }
 
-// reconcileOnce compares with Docker if that has not succeeded yet, as after a start without Docker: until the containers of an
-// earlier service are known, no network can be opened without cutting them off, and nothing can be done with a persistent one. It
-// waits for Start.
+// reconcileOnce compares with Docker if that has not succeeded yet, as after a start without
+// Docker: until the containers of an earlier service are known, no network can be opened without
+// cutting them off, and nothing can be done with a persistent one. It waits for Start.
 func (h *host) reconcileOnce(ctx context.Context) error {
 	if h.reconciled.Load() {
 		return nil
@@ -254,9 +257,9 @@ func (h *host) reconcileOnce(ctx context.Context) error {
 	}
 }
 
-// consider registers a container that this service does not know, for the caller to adopt, or has it removed. A pooled
-// one belongs to no user yet, whatever kind it is to be. It may be bound meanwhile, so what is known of it is looked at
-// together. A nil platform is not known.
+// consider registers a container that this service does not know, for the caller to adopt, or has
+// it removed. A pooled one belongs to no user yet, whatever kind it is to be. It may be bound
+// meanwhile, so what is known of it is looked at together. A nil platform is not known.
 func (h *host) consider(found engine.Container, platform *Platform) (adopted *container) {
 	h.mu.Lock()
 	spec, fingerprint, err := h.specOf(found)
@@ -305,8 +308,9 @@ func (h *host) consider(found engine.Container, platform *Platform) (adopted *co
 	return nil
 }
 
-// specOf returns the Spec of a container that was found, and its fingerprint. Detached containers outlive the service
-// that started them, whose Specs may have had other fields and so another fingerprint. e.mu is held.
+// specOf returns the Spec of a container that was found, and its fingerprint. Detached containers
+// outlive the service that started them, whose Specs may have had other fields and so another
+// fingerprint. e.mu is held.
 func (h *host) specOf(found engine.Container) (Spec, Fingerprint, error) {
 	if record, bound := h.bound[found.ID]; bound {
 		return record.Spec, record.Spec.Fingerprint(), nil
@@ -325,7 +329,8 @@ func runsItself(labels map[string]string) bool {
 	return (labels[labelProcess] != "" || labels[labelPersistent] != "") && !Spec{User: labels[labelUser]}.IsPooled()
 }
 
-// knows reports whether a container is in the registry, even if Docker's events do not reach it yet. e.mu is held.
+// knows reports whether a container is in the registry, even if Docker's events do not reach it
+// yet. e.mu is held.
 func (h *host) knows(id string) bool {
 	for c := range h.all {
 		if c.ID() == id {

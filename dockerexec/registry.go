@@ -13,10 +13,11 @@ import (
 	"github.com/daycare-run/sandbox/dockerexec/life"
 )
 
-// The registry has every container of this service's from the wish for it to its last trace. A container ends by one of
-// four verbs. To stop it is to end its programs; it stays until it is removed. To remove it is to end its programs and
-// leave nothing of it. To evict it is to remove it because nobody needs it and another one needs its place. To release
-// it is to leave it to the next service.
+// The registry has every container of this service's from the wish for it to its last trace. A
+// container ends by one of four verbs. To stop it is to end its programs; it stays until it is
+// removed. To remove it is to end its programs and leave nothing of it. To evict it is to remove it
+// because nobody needs it and another one needs its place. To release it is to leave it to the next
+// service.
 
 // inUse are the states of containers that use what they have, or will.
 var inUse = []life.State{life.Queued, life.Starting, life.Ready, life.Draining, life.Frozen}
@@ -48,7 +49,8 @@ func (h *host) known(id string) *container {
 	return nil
 }
 
-// runningDetached returns the container of a process, or a persistent one, while it runs, paused or not; otherwise nil.
+// runningDetached returns the container of a process, or a persistent one, while it runs, paused or
+// not; otherwise nil.
 func (h *host) runningDetached(id string) *container {
 	h.mu.Lock()
 	c := h.ids[id]
@@ -59,7 +61,8 @@ func (h *host) runningDetached(id string) *container {
 	return c
 }
 
-// HoldsFile reports whether a container of a user's, of whatever kind, has a file as a mount of its own.
+// HoldsFile reports whether a container of a user's, of whatever kind, has a file as a mount of its
+// own.
 func (h *host) HoldsFile(user string, id FileID) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -79,7 +82,8 @@ func (h *host) follow(c *container) {
 	h.ids[c.ID()] = c
 }
 
-// died is what Docker's event says: the programs of the container with an id have ended, or it is gone.
+// died is what Docker's event says: the programs of the container with an id have ended, or it is
+// gone.
 func (h *host) died(id string) {
 	h.mu.Lock()
 	c := h.ids[id]
@@ -89,8 +93,8 @@ func (h *host) died(id string) {
 	}
 }
 
-// lose has a container end whose programs have ended, or whose session has. A detached one keeps its exit code; others
-// are removed, with what is learned of their end.
+// lose has a container end whose programs have ended, or whose session has. A detached one keeps
+// its exit code; others are removed, with what is learned of their end.
 func (h *host) lose(c *container) {
 	switch c.Do(life.Die, lostError{errLost}) {
 	case life.Ends:
@@ -108,8 +112,8 @@ func (h *host) lose(c *container) {
 	}
 }
 
-// Expel removes a container with all that runs in it, or stops it if it is detached. It does not block: if the container
-// is being made, its maker removes it, and no call gets it.
+// Expel removes a container with all that runs in it, or stops it if it is detached. It does not
+// block: if the container is being made, its maker removes it, and no call gets it.
 func (h *host) Expel(fingerprint Fingerprint) {
 	h.mu.Lock()
 	var those []*container
@@ -168,8 +172,8 @@ func (h *host) kill(c *container, why string) {
 // removeLater is removed in the background.
 func (h *host) removeLater(c *container) { h.work.Go(func() { h.removed(c) }) }
 
-// removed is remove for callers that have nobody to tell of an error: it tries until Docker has removed the container, or
-// the service ends. Until then it is known whose programs may still run.
+// removed is remove for callers that have nobody to tell of an error: it tries until Docker has
+// removed the container, or the service ends. Until then it is known whose programs may still run.
 func (h *host) removed(c *container) {
 	again := func() (done bool) {
 		if err := h.remove(c); err != nil {
@@ -182,8 +186,9 @@ func (h *host) removed(c *container) {
 	}
 }
 
-// remove removes a container that came to Leaving, with all that it has, and forgets it. It blocks until Docker has done
-// it. One that Docker does not remove stays Leaving, and can be removed again.
+// remove removes a container that came to Leaving, with all that it has, and forgets it. It blocks
+// until Docker has done it. One that Docker does not remove stays Leaving, and can be removed
+// again.
 func (h *host) remove(c *container) error {
 	c.removing.Lock()
 	defer c.removing.Unlock()
@@ -198,7 +203,8 @@ func (h *host) remove(c *container) error {
 	return err
 }
 
-// dispose removes a container with all that it has on the host. It reports whether the container is still there.
+// dispose removes a container with all that it has on the host. It reports whether the container is
+// still there.
 func (h *host) dispose(c *container) (there bool, err error) {
 	c.hangUp()
 	var faults []error
@@ -218,8 +224,8 @@ func (h *host) dispose(c *container) (there bool, err error) {
 	return false, errors.Join(append(faults, h.dropTmp(c))...)
 }
 
-// free gives back what a container has on the network and, if its programs have ended, on the host: removing a mount
-// point uncovers what it hides.
+// free gives back what a container has on the network and, if its programs have ended, on the host:
+// removing a mount point uncovers what it hides.
 func (h *host) free(c *container, ended bool) {
 	h.leave(c)
 	if ended {
@@ -256,7 +262,8 @@ func (h *host) unlist(c *container) {
 	c.Do(life.Removed, nil)
 }
 
-// errLost marks a container that ended before a call's command began in it: another container will do.
+// errLost marks a container that ended before a call's command began in it: another container will
+// do.
 var errLost = errors.New("the container was lost before the command began: it was removed, killed or has ended by itself")
 
 // lostError is an error for a caller that also matches errLost.
@@ -278,11 +285,13 @@ func (h *host) retryLost(ctx context.Context, user string, do func() error) erro
 	}
 }
 
-// endingLag is how long a container in which an exec fails may take to end. Docker may notice its end later.
+// endingLag is how long a container in which an exec fails may take to end. Docker may notice its
+// end later.
 const endingLag = 2 * time.Second
 
-// isLost reports whether making a container ready failed because the container has ended. Docker does not end an exec's
-// stream when the container ends while the exec is being set up; its event ends ctx.
+// isLost reports whether making a container ready failed because the container has ended. Docker
+// does not end an exec's stream when the container ends while the exec is being set up; its event
+// ends ctx.
 func (h *host) isLost(ctx context.Context, c *container) bool {
 	if ctx.Err() != nil {
 		return errors.Is(context.Cause(ctx), errLost)

@@ -17,15 +17,15 @@ import (
 // removalLimit bounds removing a container; removing continues while the service shuts down.
 const removalLimit = 30 * time.Second
 
-// removeFound removes a container from Docker's list, with everything that it had in the pool. It blocks until Docker has
-// done it.
+// removeFound removes a container from Docker's list, with everything that it had in the pool. It
+// blocks until Docker has done it.
 func (h *host) removeFound(id, spool string) error {
 	return errors.Join(h.removeContainer(id), removeSpool(spool), h.unbind(id), h.removePooled(filepath.Dir(spool)))
 }
 
-// removeContainer removes a container once at a time: calls that come meanwhile share the result. If Docker 20.10 is
-// asked twice at one moment, it may lose the container's name and keep the rest, until Docker is started again. It is no
-// error if the container is gone already.
+// removeContainer removes a container once at a time: calls that come meanwhile share the result.
+// If Docker 20.10 is asked twice at one moment, it may lose the container's name and keep the rest,
+// until Docker is started again. It is no error if the container is gone already.
 func (h *host) removeContainer(id string) error {
 	_, err, _ := h.removals.Do(id, func() (any, error) {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(h.ctx), removalLimit)
@@ -42,7 +42,8 @@ func (h *host) removeContainer(id string) error {
 	return err
 }
 
-// patience says how long to wait before Docker is asked again for what it refuses while it is busy with a container.
+// patience says how long to wait before Docker is asked again for what it refuses while it is busy
+// with a container.
 func patience() backoff.BackOff {
 	wait := backoff.NewExponentialBackOff()
 	wait.InitialInterval, wait.MaxInterval = 20*time.Millisecond, time.Second

@@ -15,24 +15,27 @@ import (
 	"github.com/daycare-run/sandbox/pathmap"
 )
 
-// gVisor's kernel keeps open what it has looked up, so the space of a file that is removed from outside stays taken
-// until the path is looked up again. So the agents of a user's containers are asked to do that, in the background.
+// gVisor's kernel keeps open what it has looked up, so the space of a file that is removed from
+// outside stays taken until the path is looked up again. So the agents of a user's containers are
+// asked to do that, in the background.
 
 const (
-	// lookUpAfter is how long removed paths are gathered, and thawAfter the same for a frozen container, which is
-	// thawed for them.
+	// lookUpAfter is how long removed paths are gathered, and thawAfter the same for a frozen
+	// container, which is thawed for them.
 	lookUpAfter = time.Second
 	thawAfter   = 30 * time.Second
-	// lookUpLimit is how long a container may take for its paths, and lookUpAtOnce is how many are in one message.
+	// lookUpLimit is how long a container may take for its paths, and lookUpAtOnce is how many are
+	// in one message.
 	lookUpLimit  = 5 * time.Second
 	lookUpAtOnce = 64
-	// maxRemoved is how many paths a container may have waiting. One with more is removed when it is unused.
+	// maxRemoved is how many paths a container may have waiting. One with more is removed when it
+	// is unused.
 	maxRemoved = 4096
 )
 
-// Removed has a user's containers release what was at a path, because it is gone, or is another file now. Both names
-// of the path matter: on the host, and inside, if that is below /tmp. It does not block. A container that was paused
-// on request releases it when it is resumed.
+// Removed has a user's containers release what was at a path, because it is gone, or is another
+// file now. Both names of the path matter: on the host, and inside, if that is below /tmp. It does
+// not block. A container that was paused on request releases it when it is resumed.
 func (h *host) Removed(user, host, inside string) {
 	full := map[*container]bool{}
 	h.mu.Lock()
@@ -80,7 +83,8 @@ func (s Spec) placesOf(host, inside string) (places []string) {
 // canBeAsked are the states in which an agent can be asked.
 var canBeAsked = []life.State{life.Ready, life.Draining, life.Frozen}
 
-// lookUpSoon has a container's removed paths looked up, if there are any and it can be asked; e.mu is held.
+// lookUpSoon has a container's removed paths looked up, if there are any and it can be asked; e.mu
+// is held.
 func (h *host) lookUpSoon(c *container) {
 	if len(c.removed) > 0 && !c.lookingUp && !h.closed && c.is(canBeAsked...) {
 		c.lookingUp = true
@@ -88,8 +92,8 @@ func (h *host) lookUpSoon(c *container) {
 	}
 }
 
-// lookUpRemoved has a container's removed paths looked up until there are none. What fails is tried again with the
-// next removal, or when the container is resumed.
+// lookUpRemoved has a container's removed paths looked up until there are none. What fails is tried
+// again with the next removal, or when the container is resumed.
 func (h *host) lookUpRemoved(c *container) {
 	for again := true; again; {
 		wait := lookUpAfter
@@ -164,7 +168,8 @@ func (h *host) askDetached(ctx context.Context, c *container, paths []string) er
 	return err
 }
 
-// lookUpByExec starts an agent for that, as the first process of a durable process's container is not connected.
+// lookUpByExec starts an agent for that, as the first process of a durable process's container is
+// not connected.
 func (h *host) lookUpByExec(ctx context.Context, c *container, paths []string) error {
 	done, err := c.Use(ctx)
 	if err != nil {

@@ -14,7 +14,8 @@ func (o Owner) ForgottenShims(ctx context.Context, eng engine.Engine) ([]engine.
 	return eng.ForgottenShims(ctx, func(s engine.Shim) bool { return isOf(s, o.DataDir) })
 }
 
-// isOf reports whether a shim's container had an agent of a dataDir mounted, or of any if dataDir is empty.
+// isOf reports whether a shim's container had an agent of a dataDir mounted, or of any if dataDir
+// is empty.
 func isOf(s engine.Shim, dataDir string) bool {
 	for _, source := range s.Sources {
 		dir, name := filepath.Split(source)

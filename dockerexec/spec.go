@@ -1,10 +1,12 @@
-// Package dockerexec runs commands in Docker containers: it turns a Spec into a container, keeps containers warm for
-// the next call with the same Spec, talks to the agent inside, and removes what is idle or stale.
+// Package dockerexec runs commands in Docker containers: it turns a Spec into a container, keeps
+// containers warm for the next call with the same Spec, talks to the agent inside, and removes what
+// is idle or stale.
 //
-// spec.go says what a container is, and hostconfig.go alone translates that for Docker. executor.go takes calls;
-// containers.go keeps the containers, container.go makes them, idle.go freezes them and remove.go removes them;
-// package session talks to the agents inside. reconcile.go compares with what Docker has. process.go starts and ends durable processes, processes.go finds them, and forward.go reaches their ports. The
-// other files are named after what they hold.
+// spec.go says what a container is, and hostconfig.go alone translates that for Docker. executor.go
+// takes calls; containers.go keeps the containers, container.go makes them, idle.go freezes them
+// and remove.go removes them; package session talks to the agents inside. reconcile.go compares
+// with what Docker has. process.go starts and ends durable processes, processes.go finds them, and
+// forward.go reaches their ports. The other files are named after what they hold.
 package dockerexec
 
 import (
@@ -25,22 +27,24 @@ type Spec struct {
 	// UID and GID are what commands run as: the owner of the tenant's home.
 	UID uint32 `json:"uid"`
 	GID uint32 `json:"gid"`
-	// Passwd and Group are files on Docker's host for /etc/passwd and /etc/group, whose names change with their content;
-	// empty if the image's own will do.
+	// Passwd and Group are files on Docker's host for /etc/passwd and /etc/group, whose names
+	// change with their content; empty if the image's own will do.
 	Passwd string `json:"passwd"`
 	Group  string `json:"group"`
-	// SpoolDir is a directory on the host beside the tenant's home, for the file that large outputs pass through.
-	// Commands must not be able to reach it.
+	// SpoolDir is a directory on the host beside the tenant's home, for the file that large outputs
+	// pass through. Commands must not be able to reach it.
 	SpoolDir string `json:"spoolDir"`
-	// Mounts are host directories and files, and Masks hide something in them. Their order does not matter.
+	// Mounts are host directories and files, and Masks hide something in them. Their order does not
+	// matter.
 	Mounts []Mount `json:"mounts"`
 	Masks  []Mask  `json:"masks"`
 	// Pins are directories that commands must not rename, because a mask or a mount is below them.
 	Pins []Pin `json:"pins"`
-	// Links are the further names of hidden files, which are hidden, too. Another name makes another Spec, because a
-	// container has masks only for the names that it was made with.
+	// Links are the further names of hidden files, which are hidden, too. Another name makes
+	// another Spec, because a container has masks only for the names that it was made with.
 	Links []Link `json:"links"`
-	// Symlinks lead to what a call gives up. They are only watched: when one leads elsewhere, the container is ended.
+	// Symlinks lead to what a call gives up. They are only watched: when one leads elsewhere, the
+	// container is ended.
 	Symlinks []Symlink `json:"symlinks,omitempty"`
 	// Events selects Platform.EventsRuntime instead of Runtime.
 	Events bool `json:"events"`
@@ -50,12 +54,13 @@ type Spec struct {
 	Process Process `json:"process"`
 	// Persistent makes the container a persistent one, of the sandbox with that id.
 	Persistent string `json:"lasting,omitempty"`
-	// Root lets commands of a persistent container run as root, with rootCapabilities. It is for gVisor only.
+	// Root lets commands of a persistent container run as root, with rootCapabilities. It is for
+	// gVisor only.
 	Root bool `json:"root,omitempty"`
 }
 
-// Platform is the part of a Spec that the settings and the host decide. It is the same for every call. A container of
-// another platform is stale.
+// Platform is the part of a Spec that the settings and the host decide. It is the same for every
+// call. A container of another platform is stale.
 type Platform struct {
 	// Instance distinguishes the containers of several services on one Docker.
 	Instance string `json:"instance"`
@@ -69,16 +74,16 @@ type Platform struct {
 	// containers that may open the caller's control socket.
 	Runtime       string `json:"runtime"`
 	EventsRuntime string `json:"eventsRuntime"`
-	// Offline is the runtime of containers that run calls without a network, if it gives them a loopback of their own
-	// when Docker gives them no network at all, not even the one that it calls none. That saves Docker's part of a start.
-	// Empty means Runtime on that network.
+	// Offline is the runtime of containers that run calls without a network, if it gives them a
+	// loopback of their own when Docker gives them no network at all, not even the one that it
+	// calls none. That saves Docker's part of a start. Empty means Runtime on that network.
 	Offline string `json:"offline,omitempty"`
 	// GVisor says that Runtime and EventsRuntime are gVisor, whose kernel is the container's own.
 	GVisor bool `json:"gvisor,omitempty"`
 	// MaskDir is the directory on Docker's host with the sources of masks (Install).
 	MaskDir string `json:"maskDir"`
-	// Bundle is a file of certificates on Docker's host, whose name changes with its content and that programs find at
-	// BundleAt; empty if the image's own will do.
+	// Bundle is a file of certificates on Docker's host, whose name changes with its content and
+	// that programs find at BundleAt; empty if the image's own will do.
 	Bundle   string `json:"bundle"`
 	BundleAt string `json:"bundleAt"`
 	// Network is the prefix of the names of our networks and of their interfaces.
@@ -89,7 +94,8 @@ type Platform struct {
 	Unconfined bool `json:"unconfined"`
 	// UserNamespaces lets commands make user namespaces, and mounts and other namespaces in them.
 	UserNamespaces bool `json:"userNamespaces"`
-	// CapDrop and CapAdd are in Docker's form: CapDrop is taken from its default set, then CapAdd is added.
+	// CapDrop and CapAdd are in Docker's form: CapDrop is taken from its default set, then CapAdd
+	// is added.
 	CapDrop []string `json:"capDrop"`
 	CapAdd  []string `json:"capAdd"`
 	Limits  Limits   `json:"limits"`
@@ -99,7 +105,8 @@ type Platform struct {
 type Limits struct {
 	NanoCPUs int64 `json:"nanoCpus"`
 	Memory   int64 `json:"memory"`
-	// Pids bounds processes and threads; under gVisor, those of commands and those of the agent each.
+	// Pids bounds processes and threads; under gVisor, those of commands and those of the agent
+	// each.
 	Pids int64 `json:"pids"`
 	// OpenFiles bounds the descriptors of one process.
 	OpenFiles int64 `json:"openFiles"`
@@ -116,8 +123,8 @@ type Mount struct {
 	ReadOnly bool   `json:"readOnly"`
 	// ID is what Source was when the Spec was made: another file of that name makes another Spec.
 	ID FileID `json:"id"`
-	// Verify is set if a tenant may influence what Source's components are. Docker takes a name, so before the first
-	// command runs it is verified that Docker mounted the file with that ID.
+	// Verify is set if a tenant may influence what Source's components are. Docker takes a name, so
+	// before the first command runs it is verified that Docker mounted the file with that ID.
 	Verify bool `json:"verify"`
 }
 
@@ -144,8 +151,8 @@ const homeTarget = "/home"
 type FileID struct {
 	Dev uint64 `json:"dev"`
 	Ino uint64 `json:"ino"`
-	// Since is a time in nanoseconds that tells the file from earlier and later ones: a file system reuses the number of
-	// a file that is gone. 0 means that it is unknown.
+	// Since is a time in nanoseconds that tells the file from earlier and later ones: a file system
+	// reuses the number of a file that is gone. 0 means that it is unknown.
 	Since int64 `json:"since"`
 }
 
@@ -164,7 +171,8 @@ type Symlink struct {
 	Text   string `json:"text"`
 }
 
-// standsIn reports whether the Spec keeps something on the host at a path that does not exist otherwise.
+// standsIn reports whether the Spec keeps something on the host at a path that does not exist
+// otherwise.
 func (s Spec) standsIn() bool {
 	return slices.ContainsFunc(s.Masks, func(m Mask) bool { return m.Vacant && !m.Absent })
 }
@@ -176,19 +184,21 @@ type Mask struct {
 	File bool `json:"file"`
 	// Listable makes it an empty directory that may be listed, instead of one that may not.
 	Listable bool `json:"listable"`
-	// Vacant is for a path that does not exist and must not come to exist, although the container may write around it: an
-	// empty directory that may be listed, of which nothing stays on the host.
+	// Vacant is for a path that does not exist and must not come to exist, although the container
+	// may write around it: an empty directory that may be listed, of which nothing stays on the
+	// host.
 	Vacant bool `json:"vacant"`
-	// Absent is for a path that does not exist and that no command of the container can make: nothing is mounted. When
-	// somebody else makes it, the container is ended.
+	// Absent is for a path that does not exist and that no command of the container can make:
+	// nothing is mounted. When somebody else makes it, the container is ended.
 	Absent bool `json:"absent"`
-	// Holds are the mount points in it, relative to Target: what an app sees of the directory of all apps.
+	// Holds are the mount points in it, relative to Target: what an app sees of the directory of
+	// all apps.
 	Holds []string `json:"holds"`
-	// Place is a path on the host where something must exist for the mask to be mounted; empty for a path of the image,
-	// and for one that is absent.
+	// Place is a path on the host where something must exist for the mask to be mounted; empty for
+	// a path of the image, and for one that is absent.
 	Place string `json:"place"`
-	// ID is what the mask hides: a mask does not outlive the file it was put on, so another file makes another Spec. Zero
-	// means nothing.
+	// ID is what the mask hides: a mask does not outlive the file it was put on, so another file
+	// makes another Spec. Zero means nothing.
 	ID FileID `json:"id"`
 }
 
@@ -274,8 +284,8 @@ func specFromLabels(labels map[string]string) (Spec, error) {
 	return s, nil
 }
 
-// withoutHostPaths returns a message without this Spec's paths on the host: a mount's path becomes its place inside,
-// the others become words.
+// withoutHostPaths returns a message without this Spec's paths on the host: a mount's path becomes
+// its place inside, the others become words.
 func (s Spec) withoutHostPaths(message string) string {
 	hidden := []string{s.Platform.Agent, session.AgentPath, s.Platform.MaskDir, "(a mask)", s.Platform.Bundle, s.Platform.BundleAt, s.Passwd, "/etc/passwd", s.Group, "/etc/group"}
 	for _, m := range s.Mounts {

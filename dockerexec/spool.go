@@ -17,10 +17,12 @@ import (
 // spoolPrefix begins the name of every spool file on the host.
 const spoolPrefix = ".spool-"
 
-// SpoolPattern returns a pattern for the names of an instance's spool files: services of other hosts may have theirs beside them.
+// SpoolPattern returns a pattern for the names of an instance's spool files: services of other
+// hosts may have theirs beside them.
 func (o Owner) SpoolPattern() string { return spoolPrefix + o.Instance + "-*" }
 
-// makeSpool makes a spool file, which belongs to the agent, for a container that is about to be created.
+// makeSpool makes a spool file, which belongs to the agent, for a container that is about to be
+// created.
 func makeSpool(spec Spec) (path string, err error) {
 	return session.CreateSpool(spec.SpoolDir, spec.Platform.owner().SpoolPattern(), spec.UID, spec.GID)
 }

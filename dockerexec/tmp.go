@@ -16,11 +16,13 @@ import (
 	"github.com/daycare-run/sandbox/internal/quota"
 )
 
-// A user's /tmp is a Docker volume: a tmpfs that exists from the start of the user's first container to the end of the
-// last one. So it is shared, bounded, and emptied when no container uses it.
+// A user's /tmp is a Docker volume: a tmpfs that exists from the start of the user's first
+// container to the end of the last one. So it is shared, bounded, and emptied when no container
+// uses it.
 
-// tmpName returns the volume's name. It depends on which directory the home is, not on the home's name: a pooled
-// container has both before there is a user. Another size makes another volume: a volume's size is fixed.
+// tmpName returns the volume's name. It depends on which directory the home is, not on the home's
+// name: a pooled container has both before there is a user. Another size makes another volume: a
+// volume's size is fixed.
 func (s Spec) tmpName() string {
 	whose := "user " + s.User
 	if home := s.home(); home.Since != 0 { // otherwise a later home may have the number of an earlier one
@@ -30,8 +32,8 @@ func (s Spec) tmpName() string {
 	return "daycare-sandbox-tmp-" + hex.EncodeToString(sum[:16])
 }
 
-// tmpName returns the volume that a container has. If another version of the service made it, it may differ from its
-// Spec's.
+// tmpName returns the volume that a container has. If another version of the service made it, it
+// may differ from its Spec's.
 func (c *container) tmpName() string { return cmp.Or(c.tmp, c.spec.tmpName()) }
 
 // tmpOf returns the /tmp volume of an existing container; empty if the engine does not say.
@@ -55,13 +57,15 @@ func (s Spec) tmpVolume() engine.Volume {
 	}
 }
 
-// Tmp returns where the user's /tmp is on Docker's host. It exists while the user has a container, so one is held
-// until release: any of the user's that has it, or that of the Spec, which is made if create is set, within the token's
-// bounds and in its turn; otherwise the error is errdefs.ErrNotFound. It blocks while a container is being made.
+// Tmp returns where the user's /tmp is on Docker's host. It exists while the user has a container,
+// so one is held until release: any of the user's that has it, or that of the Spec, which is made
+// if create is set, within the token's bounds and in its turn; otherwise the error is
+// errdefs.ErrNotFound. It blocks while a container is being made.
 func (w *warm) Tmp(ctx context.Context, spec Spec, token quota.Token, create bool) (dir string, release func(), err error) {
 	c := w.hold(spec)
 	if c == nil && w.hasTmp(spec.tmpName()) {
-		// A process has it. If that ends meanwhile, open files stay open, and the rest is not found.
+		// A process has it. If that ends meanwhile, open files stay open, and the rest is not
+		// found.
 		found, err := w.engine.FindVolume(ctx, spec.tmpName())
 		if err == nil {
 			return found.Dir, func() {}, nil
@@ -106,8 +110,8 @@ func (w *warm) hold(spec Spec) *container {
 	return nil
 }
 
-// removeTmp removes a volume that no container has any more. One in use is left to its last user; Docker may also
-// report one as in use for a moment after that user has gone.
+// removeTmp removes a volume that no container has any more. One in use is left to its last user;
+// Docker may also report one as in use for a moment after that user has gone.
 func (h *host) removeTmp(ctx context.Context, name string) error {
 	for wait := 20 * time.Millisecond; ; wait *= 2 {
 		err := h.engine.RemoveVolume(ctx, name)
@@ -139,7 +143,8 @@ func (h *host) hasTmp(name string) bool {
 	return h.closed
 }
 
-// removeUnusedTmp removes this instance's volumes that no container has: those of an earlier service.
+// removeUnusedTmp removes this instance's volumes that no container has: those of an earlier
+// service.
 func (h *host) removeUnusedTmp(ctx context.Context) error {
 	found, err := h.engine.ListVolumes(ctx, labelInstance+"="+h.cfg.Instance, true)
 	if err != nil {

@@ -13,10 +13,11 @@ import (
 const (
 	// usageAge is how old an answer of Usages may be: it reads two files for each container.
 	usageAge = 10 * time.Second
-	// maxStatsAsked is how many of the containers whose control groups cannot be read here Docker is asked about: asking
-	// costs a thousand times as much.
+	// maxStatsAsked is how many of the containers whose control groups cannot be read here Docker
+	// is asked about: asking costs a thousand times as much.
 	maxStatsAsked = 64
-	// statsLimit is how long Docker may take for all of them; those that it has not answered for by then are left out.
+	// statsLimit is how long Docker may take for all of them; those that it has not answered for by
+	// then are left out.
 	statsLimit = 5 * time.Second
 )
 
@@ -28,8 +29,9 @@ type usages struct {
 	all map[string]cgroup.Usage
 }
 
-// Usages returns what the containers of calls and of the pool use, by name, at most ten seconds old. Those for which it is
-// unknown are left out. It is read on request only, and nil if ctx ends while another call reads. The map must not be changed.
+// Usages returns what the containers of calls and of the pool use, by name, at most ten seconds
+// old. Those for which it is unknown are left out. It is read on request only, and nil if ctx ends
+// while another call reads. The map must not be changed.
 func (w *warm) Usages(ctx context.Context) map[string]cgroup.Usage {
 	u := &w.usages
 	select {

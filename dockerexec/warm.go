@@ -6,16 +6,17 @@ import (
 	"github.com/daycare-run/sandbox/internal/quota"
 )
 
-// maxWarming is how many containers that no call has asked for may be on their way for one user, and maxWarmingTotal for all.
+// maxWarming is how many containers that no call has asked for may be on their way for one user,
+// and maxWarmingTotal for all.
 const (
 	maxWarming      = 16
 	maxWarmingTotal = 500
 )
 
-// Warm makes the container of a user's Spec, if there is none, for a future call. It does not block, not even for the
-// Spec: plan is called in the background. The container is made when no call waits for another one; once a call asks
-// for it, it gets its turn like those that calls wait for. If too many are on their way, it is left to the call. token
-// is the token of the caller.
+// Warm makes the container of a user's Spec, if there is none, for a future call. It does not
+// block, not even for the Spec: plan is called in the background. The container is made when no
+// call waits for another one; once a call asks for it, it gets its turn like those that calls wait
+// for. If too many are on their way, it is left to the call. token is the token of the caller.
 func (w *warm) Warm(user string, token quota.Token, plan func(context.Context) (Spec, error)) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -53,8 +53,8 @@ func NewFinder(docker *dockerd.Client, ref string) *Finder {
 	return &Finder{docker: docker, ref: ref}
 }
 
-// Find returns the image. The first call after Forget asks Docker. If the image is missing, the error is
-// errdefs.ErrFailedPrecondition, and the message says how to get it.
+// Find returns the image. The first call after Forget asks Docker. If the image is missing, the
+// error is errdefs.ErrFailedPrecondition, and the message says how to get it.
 func (f *Finder) Find(ctx context.Context) (Image, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

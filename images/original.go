@@ -20,10 +20,11 @@ import (
 	"github.com/daycare-run/sandbox/internal/durable"
 )
 
-// Original is what the service reads from an image, to give containers its own versions of these files. What is not in
-// the image is empty.
+// Original is what the service reads from an image, to give containers its own versions of these
+// files. What is not in the image is empty.
 type Original struct {
-	// Bundle holds the certificates that programs of the image trust, and BundleAt is where they look for them.
+	// Bundle holds the certificates that programs of the image trust, and BundleAt is where they
+	// look for them.
 	Bundle   []byte `json:"bundle"`
 	BundleAt string `json:"bundleAt"`
 	// Passwd and Group are the files of these names.
@@ -31,7 +32,8 @@ type Original struct {
 	Group  []byte `json:"group"`
 }
 
-// bundles are the files in which distributions keep the certificates that they trust. The first one is Debian's.
+// bundles are the files in which distributions keep the certificates that they trust. The first one
+// is Debian's.
 var bundles = []string{
 	"/etc/ssl/certs/ca-certificates.crt",
 	"/etc/pki/ca-trust/extracted/pem/tls-ca-bundle.pem",
@@ -56,15 +58,15 @@ type Originals struct {
 	labels map[string]string
 }
 
-// NewOriginals returns Originals that remember in dir what they have read. labels are those of the container that is
-// made for reading, so that it can be found if the service was killed meanwhile.
+// NewOriginals returns Originals that remember in dir what they have read. labels are those of the
+// container that is made for reading, so that it can be found if the service was killed meanwhile.
 func NewOriginals(docker *dockerd.Client, dir string, labels map[string]string) *Originals {
 	_ = durable.Sweep(dir) // of writes that a crash cut short; dir need not be there
 	return &Originals{docker: docker, dir: dir, labels: labels}
 }
 
-// Read reads an image, once for each content id: it makes a container, has Docker read its files and removes it again.
-// Nothing of the image is run.
+// Read reads an image, once for each content id: it makes a container, has Docker read its files
+// and removes it again. Nothing of the image is run.
 func (o *Originals) Read(ctx context.Context, id string) (*Overrides, error) {
 	record := filepath.Join(o.dir, "image-"+strings.TrimPrefix(id, "sha256:")+".json")
 	if original, err := readOriginal(record); err == nil {
@@ -133,7 +135,8 @@ func (o *Originals) read(ctx context.Context, id string) (_ Original, err error)
 	return found, err
 }
 
-// file reads a file and returns its real path. A file that does not exist, or is not a regular file, is empty.
+// file reads a file and returns its real path. A file that does not exist, or is not a regular
+// file, is empty.
 func (o *Originals) file(ctx context.Context, from, name string) (text []byte, at string, _ error) {
 	for range maxLinks {
 		stat, err := o.docker.ContainerStatPath(ctx, from, name)

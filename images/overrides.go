@@ -16,8 +16,8 @@ import (
 	"github.com/daycare-run/sandbox/internal/durable"
 )
 
-// Overrides makes files that containers of an image get instead of the image's own. Their names change with their
-// content. It is safe for concurrent use.
+// Overrides makes files that containers of an image get instead of the image's own. Their names
+// change with their content. It is safe for concurrent use.
 type Overrides struct {
 	dir      string
 	original Original
@@ -26,16 +26,18 @@ type Overrides struct {
 	accounts map[[2]uint32]Accounts
 }
 
-// NewOverrides returns Overrides that keep their files in dir, which must be visible to Docker, too.
+// NewOverrides returns Overrides that keep their files in dir, which must be visible to Docker,
+// too.
 func NewOverrides(dir string, original Original) *Overrides {
 	return &Overrides{dir: dir, original: original, accounts: map[[2]uint32]Accounts{}}
 }
 
-// Accounts are files on the host, for /etc/passwd and /etc/group. Empty means that the image's own will do.
+// Accounts are files on the host, for /etc/passwd and /etc/group. Empty means that the image's own
+// will do.
 type Accounts struct{ Passwd, Group string }
 
-// ParseCertificates reads certificates in PEM, at least one. Anything else in a block is an error; text between
-// blocks, as bundles have it, is not.
+// ParseCertificates reads certificates in PEM, at least one. Anything else in a block is an error;
+// text between blocks, as bundles have it, is not.
 func ParseCertificates(text []byte) ([]*x509.Certificate, error) {
 	var list []*x509.Certificate
 	for {
@@ -61,8 +63,8 @@ func ParseCertificates(text []byte) ([]*x509.Certificate, error) {
 	return list, nil
 }
 
-// Bundle returns a file on the host with the image's certificates and those of more that it lacks, and the file's
-// place inside, where programs of the image look by themselves.
+// Bundle returns a file on the host with the image's certificates and those of more that it lacks,
+// and the file's place inside, where programs of the image look by themselves.
 func (o *Overrides) Bundle(more []*x509.Certificate) (source, target string, _ error) {
 	text := bytes.Clone(o.original.Bundle)
 	if len(text) > 0 && !bytes.HasSuffix(text, []byte("\n")) {
@@ -92,8 +94,8 @@ func (o *Overrides) Bundle(more []*x509.Certificate) (source, target string, _ e
 // AccountName is the name of the user that runs commands if the image has no name for its id.
 const AccountName = "user"
 
-// Accounts gives a user and a group names, if the image has none for them: some programs, such as ssh, do not run for
-// a user without a name.
+// Accounts gives a user and a group names, if the image has none for them: some programs, such as
+// ssh, do not run for a user without a name.
 func (o *Overrides) Accounts(uid, gid uint32) (Accounts, error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -114,7 +116,8 @@ func (o *Overrides) Accounts(uid, gid uint32) (Accounts, error) {
 	return made, err
 }
 
-// AccountsAt gives a user and a group the name AccountName, whatever the image calls them, and the user a home.
+// AccountsAt gives a user and a group the name AccountName, whatever the image calls them, and the
+// user a home.
 func (o *Overrides) AccountsAt(uid, gid uint32, home string) (made Accounts, err error) {
 	if made.Passwd, err = o.passwd(uid, gid, home); err == nil {
 		made.Group, err = o.group(gid)
@@ -122,7 +125,8 @@ func (o *Overrides) AccountsAt(uid, gid uint32, home string) (made Accounts, err
 	return made, err
 }
 
-// passwd and group return files in which an id has the name AccountName: a lookup takes the first line that matches.
+// passwd and group return files in which an id has the name AccountName: a lookup takes the first
+// line that matches.
 func (o *Overrides) passwd(uid, gid uint32, home string) (string, error) {
 	shell := "/bin/sh"
 	if root, ok := account(o.original.Passwd, 0); ok && len(root) == 7 && root[6] != "" {

@@ -18,11 +18,11 @@ type Mount struct {
 // Map translates paths over a list of mounts. It does not change after New, and any number of
 // goroutines may use it. The zero value has no mounts, so no path maps.
 //
-// Locate(Parse(h)) is h for every host path h that maps. Parse(Locate(c)) is c for every container path c
-// that maps, with one exception that is in the nature of mounts: when the mounts show a host path at two
-// places, it has two names. Locate leads from both to it, and Parse always returns the same one of them: the
-// one under the longest host mount and, where one host path is mounted twice, under the container path that
-// sorts first.
+// Locate(Parse(h)) is h for every host path h that maps. Parse(Locate(c)) is c for every container
+// path c that maps, with one exception that is in the nature of mounts: when the mounts show a host
+// path at two places, it has two names. Locate leads from both to it, and Parse always returns the
+// same one of them: the one under the longest host mount and, where one host path is mounted twice,
+// under the container path that sorts first.
 type Map struct {
 	// byHost is in the order in which Parse prefers mounts, byContainer in that of Locate.
 	byHost, byContainer []Mount
@@ -48,7 +48,8 @@ func New(mounts ...Mount) (Map, error) {
 		return Map{}, errors.Join(faults...)
 	}
 
-	// Of two mounts that hold one path, the longer is the nested one; so sorting by length is enough.
+	// Of two mounts that hold one path, the longer is the nested one; so sorting by length is
+	// enough.
 	byHost, byContainer := slices.Clone(mounts), slices.Clone(mounts)
 	slices.SortFunc(byHost, func(a, b Mount) int {
 		return cmp.Or(
@@ -63,8 +64,8 @@ func New(mounts ...Mount) (Map, error) {
 	return Map{byHost: byHost, byContainer: byContainer}, nil
 }
 
-// inside returns the container path of a host path. There is none if no mount shows the path, another mount
-// covers it, or the result would be longer than MaxLen.
+// inside returns the container path of a host path. There is none if no mount shows the path,
+// another mount covers it, or the result would be longer than MaxLen.
 func (m Map) inside(host string) (ContainerPath, bool) {
 	for _, mount := range m.byHost {
 		rest, ok := CutDir(host, mount.Host.name)
@@ -79,8 +80,8 @@ func (m Map) inside(host string) (ContainerPath, bool) {
 	return ContainerPath{}, false
 }
 
-// Parse returns the container path for an absolute path that a caller wrote: a container path, or a host path
-// that a mount shows. The error is that of ParseContainer.
+// Parse returns the container path for an absolute path that a caller wrote: a container path, or a
+// host path that a mount shows. The error is that of ParseContainer.
 func (m Map) Parse(written string) (ContainerPath, error) {
 	path, err := ParseContainer(written)
 	if err != nil {
@@ -89,8 +90,8 @@ func (m Map) Parse(written string) (ContainerPath, error) {
 	return m.Inside(path), nil
 }
 
-// Inside returns the container path of what may be a host path that a mount shows; any other path is returned as
-// it is.
+// Inside returns the container path of what may be a host path that a mount shows; any other path
+// is returned as it is.
 func (m Map) Inside(path ContainerPath) ContainerPath {
 	if inside, ok := m.inside(path.name); ok {
 		return inside
@@ -98,8 +99,9 @@ func (m Map) Inside(path ContainerPath) ContainerPath {
 	return path
 }
 
-// Locate returns the mount that shows p, and the path of p below it, relative and clean; "." is the mount
-// itself. The error is of class ErrNotFound when p is under no mount, and ErrInvalidArgument when p is zero.
+// Locate returns the mount that shows p, and the path of p below it, relative and clean; "." is the
+// mount itself. The error is of class ErrNotFound when p is under no mount, and ErrInvalidArgument
+// when p is zero.
 func (m Map) Locate(p ContainerPath) (Mount, string, error) {
 	if p.IsZero() {
 		return Mount{}, "", containerFault("", "is empty")
@@ -111,8 +113,8 @@ func (m Map) Locate(p ContainerPath) (Mount, string, error) {
 	return mount, cmp.Or(rest, "."), nil
 }
 
-// find resolves a name as the kernel does: the mount nearest to it wins, and hides what the others have
-// there.
+// find resolves a name as the kernel does: the mount nearest to it wins, and hides what the others
+// have there.
 func (m Map) find(p ContainerPath) (Mount, string, bool) {
 	for _, mount := range m.byContainer {
 		if rest, ok := CutDir(p.name, mount.Container.name); ok {

@@ -1,6 +1,7 @@
 // Package pathmap translates between paths on the host and paths inside a container, over the list
-// of mounts that the container has. It decides on names alone: it opens nothing, follows no symbolic
-// link and knows nothing of modes, so a path that maps is a path that has a name, never a permission.
+// of mounts that the container has. It decides on names alone: it opens nothing, follows no
+// symbolic link and knows nothing of modes, so a path that maps is a path that has a name, never a
+// permission.
 //
 // No error of this package has a host path in its text, because texts travel to the caller.
 package pathmap
@@ -16,8 +17,8 @@ import (
 // MaxLen is the length in bytes of the longest path.
 const MaxLen = 4096
 
-// HostPath is an absolute, clean path on the host. ParseHost makes it; the zero value is no path, and
-// whatever takes a HostPath refuses it. The bytes need not be UTF-8.
+// HostPath is an absolute, clean path on the host. ParseHost makes it; the zero value is no path,
+// and whatever takes a HostPath refuses it. The bytes need not be UTF-8.
 type HostPath struct{ name string }
 
 // ContainerPath is an absolute, clean path inside a container. ParseContainer and Resolve make it;
@@ -45,10 +46,10 @@ func ParseContainer(name string) (ContainerPath, error) {
 	return ContainerPath{name}, nil
 }
 
-// Resolve returns the path that name means to someone whose working directory is p: name itself if it is
-// absolute, else name under p. The result is clean; "." and ".." are resolved by name, as if no component
-// were a symbolic link, so only the result may be checked and used, never name. An empty name means p. The
-// error is of class ErrInvalidArgument.
+// Resolve returns the path that name means to someone whose working directory is p: name itself if
+// it is absolute, else name under p. The result is clean; "." and ".." are resolved by name, as if
+// no component were a symbolic link, so only the result may be checked and used, never name. An
+// empty name means p. The error is of class ErrInvalidArgument.
 func (p ContainerPath) Resolve(name string) (ContainerPath, error) {
 	if p.IsZero() {
 		return ContainerPath{}, containerFault("", "is empty")
@@ -60,8 +61,9 @@ func (p ContainerPath) Resolve(name string) (ContainerPath, error) {
 	return p.ResolveName(name)
 }
 
-// ResolveName is Resolve for the names of files that may exist already, whose tenant chose them: all bytes but NUL
-// may be in it. What it returns is for file calls alone; a mount or a working directory has no control characters.
+// ResolveName is Resolve for the names of files that may exist already, whose tenant chose them:
+// all bytes but NUL may be in it. What it returns is for file calls alone; a mount or a working
+// directory has no control characters.
 func (p ContainerPath) ResolveName(name string) (ContainerPath, error) {
 	switch {
 	case p.IsZero():
@@ -80,8 +82,8 @@ func (p ContainerPath) ResolveName(name string) (ContainerPath, error) {
 	return ContainerPath{name}, nil
 }
 
-// CheckControl returns an error of class ErrInvalidArgument for a name with a NUL or another control character
-// than tab and newline.
+// CheckControl returns an error of class ErrInvalidArgument for a name with a NUL or another
+// control character than tab and newline.
 func CheckControl(name string) error {
 	if fault := controlFault(name); fault != "" {
 		return containerFault(name, fault)
@@ -89,8 +91,8 @@ func CheckControl(name string) error {
 	return nil
 }
 
-// Within reports whether p is dir or lies under it. Whole components are compared: /home/user10 is not
-// within /home/user1. A zero path is within nothing and holds nothing.
+// Within reports whether p is dir or lies under it. Whole components are compared: /home/user10 is
+// not within /home/user1. A zero path is within nothing and holds nothing.
 func (p ContainerPath) Within(dir ContainerPath) bool {
 	return Within(p.name, dir.name)
 }
@@ -108,7 +110,8 @@ func (p ContainerPath) String() string { return p.name }
 // must not reach a caller.
 func (p HostPath) String() string { return p.name }
 
-// check returns what is wrong with name as a path, as the rest of a sentence that begins with "it", or "".
+// check returns what is wrong with name as a path, as the rest of a sentence that begins with "it",
+// or "".
 func check(name string) string {
 	if fault := checkBytes(name); fault != "" {
 		return fault
@@ -164,8 +167,8 @@ func Within(name, dir string) bool {
 	return ok
 }
 
-// CutDir returns the rest of a clean path below dir, without a leading slash, and whether it is dir or lies
-// below it. The rest of dir itself is "".
+// CutDir returns the rest of a clean path below dir, without a leading slash, and whether it is dir
+// or lies below it. The rest of dir itself is "".
 func CutDir(name, dir string) (rest string, within bool) {
 	switch {
 	case dir == "" || len(name) < len(dir):

@@ -17,11 +17,13 @@ type CallMinute struct {
 	Ways    []WayTimes `json:"ways"`
 }
 
-// WayTimes are the times of the calls that got their container in one way: warm, frozen, pooled or cold.
+// WayTimes are the times of the calls that got their container in one way: warm, frozen, pooled or
+// cold.
 type WayTimes struct {
 	Way   string `json:"way"`
 	Calls int    `json:"calls"`
-	// Start is the time until the command was handed over, FirstByte until its first output, End until the call was over.
+	// Start is the time until the command was handed over, FirstByte until its first output, End
+	// until the call was over.
 	Start     Percentiles `json:"start"`
 	FirstByte Percentiles `json:"firstByte"`
 	End       Percentiles `json:"end"`
@@ -60,7 +62,8 @@ type DoctorFinding struct {
 type Setting struct {
 	Key   string `json:"key"`
 	Value string `json:"value"` // as JSON; only its beginning if it is long
-	// Live reports whether a change takes effect without a restart; Pending reports whether a changed value waits for a restart.
+	// Live reports whether a change takes effect without a restart; Pending reports whether a
+	// changed value waits for a restart.
 	Live    bool `json:"live"`
 	Pending bool `json:"pending"`
 }

@@ -17,8 +17,8 @@ const (
 // Via is the place where the verdict was given.
 type Via string
 
-// The places: a query to the DNS filter, the SNI of a TLS connection, the Host of an HTTP request, and a
-// connection to an extra port; or a connection or datagram to a port that is not open.
+// The places: a query to the DNS filter, the SNI of a TLS connection, the Host of an HTTP request,
+// and a connection to an extra port; or a connection or datagram to a port that is not open.
 const (
 	ViaDNS  Via = "dns"
 	ViaTLS  Via = "tls"
@@ -27,8 +27,8 @@ const (
 	ViaUDP  Via = "udp"
 )
 
-// ReasonNotAllowed is the reason of a denial that listing the name in allowedDomains would have prevented.
-// Other reasons are for people.
+// ReasonNotAllowed is the reason of a denial that listing the name in allowedDomains would have
+// prevented. Other reasons are for people.
 const ReasonNotAllowed = "the name is not allowed for this call"
 
 // Refusal is something that a command tried to reach and could not.
@@ -43,11 +43,13 @@ type Refusal struct {
 	Count   uint64  `json:"count"`
 }
 
-// Decision is what egress decided about one attempt, or about several that differ only in their time.
+// Decision is what egress decided about one attempt, or about several that differ only in their
+// time.
 type Decision struct {
 	// Seq numbers the latest attempt, over all users; it starts again when the service restarts.
 	Seq uint64 `json:"seq"`
-	// Time is when the latest attempt was made and First the first one; Count is the number of attempts.
+	// Time is when the latest attempt was made and First the first one; Count is the number of
+	// attempts.
 	Time  time.Time `json:"time"`
 	First time.Time `json:"first"`
 	Count uint64    `json:"count"`
@@ -57,12 +59,14 @@ type Decision struct {
 	// Name is in lower case and without a trailing dot; empty if no name could be read.
 	Name string `json:"name"`
 	Via  Via    `json:"via"`
-	// Port belongs to tls, http, tcp and udp; Type belongs to dns: the record type, such as AAAA, if it has a name.
+	// Port belongs to tls, http, tcp and udp; Type belongs to dns: the record type, such as AAAA,
+	// if it has a name.
 	Port    uint16  `json:"port,omitzero"`
 	Type    string  `json:"type,omitempty"`
 	Verdict Verdict `json:"verdict"`
 	Reason  string  `json:"reason"`
-	// Node is the host that decided; Seq is that host's. It is empty for a service that is the only one.
+	// Node is the host that decided; Seq is that host's. It is empty for a service that is the only
+	// one.
 	Node string `json:"node,omitempty"`
 }
 

@@ -21,8 +21,8 @@ type ServiceEvent struct {
 // ServiceKind is what an event is about.
 type ServiceKind string
 
-// The kinds. A stream begins with open. A gap means that events at this point are no longer kept, or that the
-// service was restarted: fetch the current state again.
+// The kinds. A stream begins with open. A gap means that events at this point are no longer kept,
+// or that the service was restarted: fetch the current state again.
 const (
 	ServiceOpen      ServiceKind = "open"
 	ServiceGap       ServiceKind = "gap"
@@ -46,9 +46,9 @@ type CallEvent struct {
 	Grants    string `json:"grants,omitempty"`
 	Network   string `json:"network,omitempty"`
 	Container string `json:"container,omitempty"`
-	// Outcome and the fields after it belong to ended. Way is warm, frozen, pooled or cold if it got a
-	// container. StartMs is the time until its command had been handed over, TotalMs the time of the whole call.
-	// Reason is the limit that it used up, for people.
+	// Outcome and the fields after it belong to ended. Way is warm, frozen, pooled or cold if it
+	// got a container. StartMs is the time until its command had been handed over, TotalMs the time
+	// of the whole call. Reason is the limit that it used up, for people.
 	Outcome  string  `json:"outcome,omitempty"`
 	Reason   string  `json:"reason,omitempty"`
 	Way      string  `json:"way,omitempty"`
@@ -63,7 +63,8 @@ type ContainerEvent struct {
 	Name        string `json:"name"`
 	Fingerprint string `json:"fingerprint"`
 	Runtime     string `json:"runtime"`
-	// State is starting, idle, frozen, pooled or removed. CallEvent says whether commands run in it.
+	// State is starting, idle, frozen, pooled or removed. CallEvent says whether commands run in
+	// it.
 	State     string    `json:"state"`
 	CreatedAt time.Time `json:"createdAt"`
 }
@@ -75,7 +76,8 @@ type ProcessEvent struct {
 	Name      string `json:"name"`
 	// Status is a ProcessState, or removed.
 	Status string `json:"status"`
-	// Reason says why it does not run, if its exit does not say, or what its start had to do: text for a person.
+	// Reason says why it does not run, if its exit does not say, or what its start had to do: text
+	// for a person.
 	Reason string `json:"reason,omitempty"`
 }
 
@@ -86,7 +88,8 @@ type NodeEvent struct {
 	State string `json:"state"`
 }
 
-// SeatEvent reports that a host now holds a user. From is the lost host from which it took the user over.
+// SeatEvent reports that a host now holds a user. From is the lost host from which it took the user
+// over.
 type SeatEvent struct {
 	Node string `json:"node"`
 	From string `json:"from,omitempty"`

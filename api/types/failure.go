@@ -9,8 +9,8 @@ type Failure struct {
 type Error struct {
 	Kind    Kind   `json:"kind"`
 	Message string `json:"message"`
-	// RequestID is the answer's X-Request-Id, which the service logs with the call; at the end of a stream, the
-	// stream's. The error of a command in a list has none.
+	// RequestID is the answer's X-Request-Id, which the service logs with the call; at the end of a
+	// stream, the stream's. The error of a command in a list has none.
 	RequestID string `json:"requestId,omitempty"`
 }
 

@@ -2,20 +2,22 @@ package types
 
 import "time"
 
-// Target names a file or directory in the body of a file call: relative to the working directory, absolute,
-// or as ~/… in the home. Exactly one of the two fields is set.
+// Target names a file or directory in the body of a file call: relative to the working directory,
+// absolute, or as ~/… in the home. Exactly one of the two fields is set.
 type Target struct {
 	Path string `json:"path,omitempty"`
-	// PathBase64 is for a path that is not UTF-8, or has control characters other than tab and newline.
+	// PathBase64 is for a path that is not UTF-8, or has control characters other than tab and
+	// newline.
 	PathBase64 string `json:"pathBase64,omitempty"`
 }
 
 // Seeing says how a file call finds its target.
 type Seeing struct {
-	// Follow follows a symbolic link that is the last component of the path. A link before it is followed in any case.
+	// Follow follows a symbolic link that is the last component of the path. A link before it is
+	// followed in any case.
 	Follow bool `json:"follow,omitzero"`
-	// Permissions, unless nil, are tags: the call sees and writes what a command with them does, and not all that
-	// the sandbox holds.
+	// Permissions, unless nil, are tags: the call sees and writes what a command with them does,
+	// and not all that the sandbox holds.
 	Permissions []string `json:"permissions,omitzero"`
 }
 
@@ -63,7 +65,8 @@ type ReadResult struct {
 	Bytes int64 `json:"bytes"`
 	// MimeType is set for images.
 	MimeType string `json:"mimeType,omitempty"`
-	// Encoding is set for bytes that say that they are a text: utf-16le, utf-16be, utf-32le or utf-32be.
+	// Encoding is set for bytes that say that they are a text: utf-16le, utf-16be, utf-32le or
+	// utf-32be.
 	Encoding string `json:"encoding,omitempty"`
 	// Lines is set for text, and nil otherwise.
 	*Lines
@@ -105,27 +108,29 @@ type Write struct {
 // Written says what a write or an upload wrote, and where.
 type Written struct {
 	Bytes int64 `json:"bytes"`
-	// ResolvedPath is the path on the host, SandboxPath the path as an agent names it: ~/… in the home.
+	// ResolvedPath is the path on the host, SandboxPath the path as an agent names it: ~/… in the
+	// home.
 	ResolvedPath string `json:"resolvedPath"`
 	SandboxPath  string `json:"sandboxPath"`
 }
 
 // Entry is a name in a directory.
 type Entry struct {
-	// Name has U+FFFD for what is not UTF-8. NameBase64 has the exact name if it is not UTF-8 or has control
-	// characters, which only Target.PathBase64 can have.
+	// Name has U+FFFD for what is not UTF-8. NameBase64 has the exact name if it is not UTF-8 or
+	// has control characters, which only Target.PathBase64 can have.
 	Name       string `json:"name"`
 	NameBase64 string `json:"nameBase64,omitempty"`
 	// LinkTarget is what a symbolic link says, in the same two forms.
 	LinkTarget       string `json:"linkTarget,omitempty"`
 	LinkTargetBase64 string `json:"linkTargetBase64,omitempty"`
-	// Type is file, directory, symlink, fifo, socket or device, or in a Listing mount: another file system is mounted
-	// there on the host, which no call enters, and the other fields say nothing.
+	// Type is file, directory, symlink, fifo, socket or device, or in a Listing mount: another file
+	// system is mounted there on the host, which no call enters, and the other fields say nothing.
 	Type string `json:"type"`
 	Size int64  `json:"size"`
 	// Mode is the permission bits in octal, such as 0644.
 	Mode string `json:"mode"`
-	// Mtime is in the years 1 to 9999: a time before or after them is told as their first or last second.
+	// Mtime is in the years 1 to 9999: a time before or after them is told as their first or last
+	// second.
 	Mtime time.Time `json:"mtime"`
 }
 

@@ -25,12 +25,13 @@ type StartProcess struct {
 	Expose []Expose `json:"expose,omitempty"`
 }
 
-// Ready is a check that is repeated inside the container: either a shell command line that exits with code 0,
-// or a TCP port of the process's own loopback that accepts a connection.
+// Ready is a check that is repeated inside the container: either a shell command line that exits
+// with code 0, or a TCP port of the process's own loopback that accepts a connection.
 type Ready struct {
 	Command string `json:"command,omitempty"`
 	Port    int    `json:"port,omitzero"`
-	// IntervalMs is the time between two checks, TimeoutMs the limit of one check; 0 means 500 and 2000.
+	// IntervalMs is the time between two checks, TimeoutMs the limit of one check; 0 means 500 and
+	// 2000.
 	IntervalMs int64 `json:"intervalMs,omitzero"`
 	TimeoutMs  int64 `json:"timeoutMs,omitzero"`
 }
@@ -39,7 +40,8 @@ type Ready struct {
 type Readiness struct {
 	Ready
 	OK bool `json:"ok"`
-	// Since is when OK last changed; zero before the first check, and for a process that does not run.
+	// Since is when OK last changed; zero before the first check, and for a process that does not
+	// run.
 	Since time.Time `json:"since,omitzero"`
 	// Message says why it is not ready, for people. The text comes from the process itself.
 	Message string `json:"message,omitempty"`
@@ -48,7 +50,8 @@ type Readiness struct {
 // Expose is a TCP port of a process's own loopback that programs on the host may reach.
 type Expose struct {
 	Port int `json:"port"`
-	// HostPort is the port of the host's loopback that leads to it; 0 means the first allowed port that is free.
+	// HostPort is the port of the host's loopback that leads to it; 0 means the first allowed port
+	// that is free.
 	HostPort int `json:"hostPort,omitzero"`
 }
 
@@ -102,14 +105,14 @@ type Process struct {
 	// DesiredState is ProcessRunning or ProcessStopped.
 	DesiredState ProcessState `json:"desiredState"`
 	Status       ProcessState `json:"status"`
-	// Reason says why it does not run when ExitCode and Signal do not: text for a person. ExitReason is what
-	// it was of the last exit, also once the process runs again.
+	// Reason says why it does not run when ExitCode and Signal do not: text for a person.
+	// ExitReason is what it was of the last exit, also once the process runs again.
 	Reason     string `json:"reason,omitempty"`
 	ExitReason string `json:"exitReason,omitempty"`
 	// Notice says what its last start had to do that changes what it finds: text for a person.
 	Notice string `json:"notice,omitempty"`
-	// RestartCount is the number of restarts. BackoffMs is the delay before the last or the next restart, in
-	// milliseconds; NextRestartAt is set while the process waits for its next restart.
+	// RestartCount is the number of restarts. BackoffMs is the delay before the last or the next
+	// restart, in milliseconds; NextRestartAt is set while the process waits for its next restart.
 	RestartCount  int       `json:"restartCount"`
 	BackoffMs     int64     `json:"backoffMs"`
 	NextRestartAt time.Time `json:"nextRestartAt,omitzero"`
@@ -117,8 +120,8 @@ type Process struct {
 	UpdatedAt     time.Time `json:"updatedAt"`
 	LastStartedAt time.Time `json:"lastStartedAt,omitzero"`
 	LastExitedAt  time.Time `json:"lastExitedAt,omitzero"`
-	// ExitCode and Signal, a name such as SIGKILL, say how it ended last. Both are nil if it has never ended, or
-	// if nobody knows.
+	// ExitCode and Signal, a name such as SIGKILL, say how it ended last. Both are nil if it has
+	// never ended, or if nobody knows.
 	ExitCode *int    `json:"exitCode"`
 	Signal   *string `json:"signal"`
 	// OOMKilled reports whether it was killed because it had used up its memory.

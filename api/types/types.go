@@ -1,5 +1,5 @@
-// Package types defines the JSON of the API as Go types, for the server and the client. The contract is
-// api/openapi.yaml; a test checks that these types agree with it.
+// Package types defines the JSON of the API as Go types, for the server and the client. The
+// contract is api/openapi.yaml; a test checks that these types agree with it.
 package types
 
 import "time"
@@ -13,13 +13,13 @@ type Registration struct {
 	Mounts []Mount `json:"mounts,omitempty"`
 	// SkillsDir is the host directory that calls see read-only as /shared/skills; empty for none.
 	SkillsDir string `json:"skillsDir,omitempty"`
-	// Warm are the tags of an expected call, as in Exec.Permissions without @network. The call's container is
-	// made in the background. Nil makes none; empty stands for a call without grants.
+	// Warm are the tags of an expected call, as in Exec.Permissions without @network. The call's
+	// container is made in the background. Nil makes none; empty stands for a call without grants.
 	Warm []string `json:"warm,omitzero"`
 }
 
-// Permissions are what a sandbox holds and a call may be granted. Paths are container paths, or host paths
-// under a mount.
+// Permissions are what a sandbox holds and a call may be granted. Paths are container paths, or
+// host paths under a mount.
 type Permissions struct {
 	// WorkingDir is in the user's home. Default /home.
 	WorkingDir string `json:"workingDir,omitempty"`
@@ -70,39 +70,43 @@ type RemovedUser struct {
 
 // Exec is the body of POST /v1/sandboxes/{id}/exec, and the first message of an attached exec.
 type Exec struct {
-	// Command is a shell command line; Argv is a program with its arguments. Exactly one of them is set.
+	// Command is a shell command line; Argv is a program with its arguments. Exactly one of them is
+	// set.
 	Command string   `json:"command,omitempty"`
 	Argv    []string `json:"argv,omitempty"`
 	// Login makes the shell a login shell.
 	Login bool `json:"login,omitzero"`
 	// Permissions are the call's grants: @network, @events, @workspace, @read:/path, @write:/path.
 	Permissions []string `json:"permissions,omitempty"`
-	// AllowedDomains are the names to reach: example.com, *.example.com for every name below it, or * for all
-	// names. PackageManagers are presets of such names: node, python and so on. Both need @network.
+	// AllowedDomains are the names to reach: example.com, *.example.com for every name below it, or
+	// * for all names. PackageManagers are presets of such names: node, python and so on. Both need
+	// @network.
 	AllowedDomains  []string `json:"allowedDomains,omitempty"`
 	PackageManagers []string `json:"packageManagers,omitempty"`
 	Restrictions
 	// Home is where HOME and similar variables point: a directory that the call may write to.
 	Home string `json:"home,omitempty"`
-	// Cwd is relative to the working directory, or an absolute path in it, in /tmp or in a further mount.
+	// Cwd is relative to the working directory, or an absolute path in it, in /tmp or in a further
+	// mount.
 	Cwd string `json:"cwd,omitempty"`
 	// Env and Secrets are added to the environment; secrets are never logged.
 	Env     map[string]string `json:"env,omitempty"`
 	Secrets map[string]string `json:"secrets,omitempty"`
 	// TimeoutMs is in milliseconds; absent for the service's default.
 	TimeoutMs *int64 `json:"timeoutMs,omitempty"`
-	// Stdin is the whole stdin: text, or base64 when StdinEncoding says so. It is sent unless it is empty; to give an
-	// attached exec an empty one, set StdinEncoding to Base64. An attached exec that sends neither sends its stdin as
-	// messages.
+	// Stdin is the whole stdin: text, or base64 when StdinEncoding says so. It is sent unless it is
+	// empty; to give an attached exec an empty one, set StdinEncoding to Base64. An attached exec
+	// that sends neither sends its stdin as messages.
 	Stdin         string   `json:"stdin,omitempty"`
 	StdinEncoding Encoding `json:"stdinEncoding,omitempty"`
-	// TTY asks for a pseudo-terminal as stdin, stdout and stderr; all output then comes as stdout. Only an
-	// attached exec may have one.
+	// TTY asks for a pseudo-terminal as stdin, stdout and stderr; all output then comes as stdout.
+	// Only an attached exec may have one.
 	TTY *Terminal `json:"tty,omitempty"`
-	// DetachOnDisconnect lets the command go on when the caller's connection is lost. Only a streamed or
-	// attached exec may set it.
+	// DetachOnDisconnect lets the command go on when the caller's connection is lost. Only a
+	// streamed or attached exec may set it.
 	DetachOnDisconnect bool `json:"detachOnDisconnect,omitzero"`
-	// OnlyIfRunning refuses the call if the sandbox is paused. Without it, the call resumes the sandbox.
+	// OnlyIfRunning refuses the call if the sandbox is paused. Without it, the call resumes the
+	// sandbox.
 	OnlyIfRunning bool `json:"onlyIfRunning,omitzero"`
 }
 
@@ -112,14 +116,15 @@ type Terminal struct {
 	Cols *int `json:"cols,omitempty"`
 }
 
-// Restrictions are what a call gives up. They override its grants and the names that it asks for. Each list
-// has at most 64 entries.
+// Restrictions are what a call gives up. They override its grants and the names that it asks for.
+// Each list has at most 64 entries.
 type Restrictions struct {
-	// DenyRead are paths hidden from the call, and DenyWrite paths that it may not write: container paths, or
-	// host paths under a mount, with everything below them.
+	// DenyRead are paths hidden from the call, and DenyWrite paths that it may not write: container
+	// paths, or host paths under a mount, with everything below them.
 	DenyRead  []string `json:"denyRead,omitempty"`
 	DenyWrite []string `json:"denyWrite,omitempty"`
-	// DeniedDomains are names that the call may not reach, written as in AllowedDomains. They cannot be combined with *.
+	// DeniedDomains are names that the call may not reach, written as in AllowedDomains. They
+	// cannot be combined with *.
 	DeniedDomains []string `json:"deniedDomains,omitempty"`
 }
 
@@ -150,8 +155,8 @@ type Result struct {
 	DurationMs float64 `json:"durationMs"`
 	// Cold reports whether a container had to be made first.
 	Cold bool `json:"cold"`
-	// Egress is what the command tried to reach and could not; never nil in an answer. Calls that run in one
-	// container at the same time also get each other's entries.
+	// Egress is what the command tried to reach and could not; never nil in an answer. Calls that
+	// run in one container at the same time also get each other's entries.
 	Egress []Refusal `json:"egress"`
 	// EgressMore is the number of further names; 1000 means at least that many.
 	EgressMore int `json:"egressMore,omitzero"`
@@ -177,7 +182,8 @@ type Hint struct {
 	Kind HintKind `json:"kind"`
 	// Message is for people and agents, in the API's terms.
 	Message string `json:"message"`
-	// Commands belongs to leftovers: command lines of processes that were ended. Count is how many were ended.
+	// Commands belongs to leftovers: command lines of processes that were ended. Count is how many
+	// were ended.
 	Commands []string `json:"commands,omitempty"`
 	Count    int      `json:"count,omitzero"`
 	// Path belongs to readOnly and noSpace: where, if that is known.
@@ -210,9 +216,10 @@ type Cut struct {
 // EventType is the kind of an Event.
 type EventType string
 
-// The events: one start; any number of stdout, stderr, and egress for names that the command could not reach;
-// one exit or error at the end. An attached exec gets output as binary messages instead, and a stdin event
-// says how much stdin was taken. A keepalive is sent after 15 seconds without another event.
+// The events: one start; any number of stdout, stderr, and egress for names that the command could
+// not reach; one exit or error at the end. An attached exec gets output as binary messages instead,
+// and a stdin event says how much stdin was taken. A keepalive is sent after 15 seconds without
+// another event.
 const (
 	EventStart     EventType = "start"
 	EventStdout    EventType = "stdout"
@@ -245,8 +252,8 @@ type Event struct {
 	Error *Error `json:"error,omitempty"`
 }
 
-// Input is a text message that the client of an attached exec sends after the first one. Stdin is sent in
-// binary messages.
+// Input is a text message that the client of an attached exec sends after the first one. Stdin is
+// sent in binary messages.
 type Input struct {
 	Type InputType `json:"type"`
 	// Signal belongs to signal: HUP, INT, QUIT, KILL, USR1, USR2, TERM, CONT, STOP, TSTP or WINCH.
@@ -259,15 +266,16 @@ type Input struct {
 // InputType is the kind of an input.
 type InputType string
 
-// The inputs: the end of stdin, a signal for the command's process group, and a terminal's new size.
+// The inputs: the end of stdin, a signal for the command's process group, and a terminal's new
+// size.
 const (
 	InputEOF    InputType = "eof"
 	InputSignal InputType = "signal"
 	InputResize InputType = "resize"
 )
 
-// StdinWindow is how many bytes of stdin an attached exec may send ahead of the bytes that stdin events have
-// acknowledged.
+// StdinWindow is how many bytes of stdin an attached exec may send ahead of the bytes that stdin
+// events have acknowledged.
 const StdinWindow = 1 << 20
 
 // The first byte of a binary message of an attached exec, and of a frame of a streamed one.
@@ -278,9 +286,9 @@ const (
 	ChannelEvent  byte = 3 // only in frames
 )
 
-// Frames is the media type of a streamed exec whose events are frames: a header of FrameHeader bytes (the
-// channel, three zeros and the length in big-endian order), then that many bytes of output or an Event.
-// Docker's streams use the same frames.
+// Frames is the media type of a streamed exec whose events are frames: a header of FrameHeader
+// bytes (the channel, three zeros and the length in big-endian order), then that many bytes of
+// output or an Event. Docker's streams use the same frames.
 const (
 	Frames      = "application/vnd.daycare.exec-frames"
 	FrameHeader = 8
@@ -318,7 +326,8 @@ type PooledContainer struct {
 // ContainerUsage is what a container consumes.
 type ContainerUsage struct {
 	At time.Time `json:"at"`
-	// CPUMs is the CPU time that it has used since it started; MemoryBytes is its memory, including the kernel's cache.
+	// CPUMs is the CPU time that it has used since it started; MemoryBytes is its memory, including
+	// the kernel's cache.
 	CPUMs       float64 `json:"cpuMs"`
 	MemoryBytes int64   `json:"memoryBytes"`
 }
@@ -326,7 +335,8 @@ type ContainerUsage struct {
 // ContainerList is the answer of GET /v1/containers.
 type ContainerList struct {
 	Containers []Container `json:"containers"`
-	// Pooled are the containers that have no user yet; nil for a caller who acts for some users only.
+	// Pooled are the containers that have no user yet; nil for a caller who acts for some users
+	// only.
 	Pooled []PooledContainer `json:"pooled,omitzero"`
 	// Unanswered are the hosts of the cluster that did not answer, so their containers are missing.
 	Unanswered []string `json:"unanswered,omitempty"`
@@ -378,6 +388,7 @@ type Health struct {
 type Settings struct {
 	// LoadedAt is when they were read.
 	LoadedAt time.Time `json:"loadedAt"`
-	// Pending are the keys of settings that have changed since then and need a restart; never nil in an answer.
+	// Pending are the keys of settings that have changed since then and need a restart; never nil
+	// in an answer.
 	Pending []string `json:"pending"`
 }

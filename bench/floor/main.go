@@ -1,8 +1,8 @@
 //go:build linux
 
-// Command floor measures what starting a program costs where it runs: it starts a
-// program, `true` unless another one is named, by vfork and exec, waits for it, and prints how long that took. The benchmarks run it inside a
-// sandbox's container; nothing that runs commands there can be faster.
+// Command floor measures what starting a program costs where it runs: it starts a program, `true`
+// unless another one is named, by vfork and exec, waits for it, and prints how long that took. The
+// benchmarks run it inside a sandbox's container; nothing that runs commands there can be faster.
 //
 //	floor serial N PROGRAM ARG...  prints N durations in nanoseconds, one a line
 //	floor rested N PROGRAM ARG...  the same, with a rest before each
@@ -23,7 +23,8 @@ import (
 	"time"
 )
 
-// stay is for who prints a stamp: a process's end is work, too, which would get into the way of what it printed.
+// stay is for who prints a stamp: a process's end is work, too, which would get into the way of
+// what it printed.
 const stay = 10 * time.Millisecond
 
 // rest is as long as that of the calls with which it is compared.

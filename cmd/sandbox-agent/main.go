@@ -1,6 +1,7 @@
 //go:build linux
 
-// Command sandbox-agent runs inside each container; only sandboxd starts it. Its first argument is its mode:
+// Command sandbox-agent runs inside each container; only sandboxd starts it. Its first argument is
+// its mode:
 //
 //   - session speaks the protocol of agent/wire on stdin and stdout. The container's first process starts as a session, too, and
 //     then becomes `sandbox-agent rest`.
@@ -24,8 +25,8 @@ import (
 	"github.com/daycare-run/sandbox/internal/agent/seccomp"
 )
 
-// The main goroutine stays on the process's first thread, as agent.Serve requires. The memory profiler is off, because
-// nobody would read its table.
+// The main goroutine stays on the process's first thread, as agent.Serve requires. The memory
+// profiler is off, because nobody would read its table.
 func init() {
 	runtime.LockOSThread()
 	runtime.MemProfileRate = 0
@@ -68,7 +69,8 @@ func run(args []string) (code int, err error) {
 		if err := agent.Serve(commands.UID, score); err != nil || os.Getpid() != 1 {
 			return exitCode(err)
 		}
-		// Execute the program anew, so that nothing of the session takes memory, and without its capabilities.
+		// Execute the program anew, so that nothing of the session takes memory, and without its
+		// capabilities.
 		return 1, unix.Exec(os.Args[0], []string{os.Args[0], "rest"}, os.Environ())
 	case "lasting":
 		return exitCode(agent.RunPersistent(control.SocketPath, commands.UID, commands.Root, score))
@@ -81,7 +83,8 @@ func run(args []string) (code int, err error) {
 	}
 }
 
-// capabilities are those that each mode keeps: SETUID to run commands as their user, KILL to end them.
+// capabilities are those that each mode keeps: SETUID to run commands as their user, KILL to end
+// them.
 var capabilities = map[string][]string{
 	"rest":    nil,
 	"process": {"SETUID", "KILL"},

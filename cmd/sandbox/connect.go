@@ -24,8 +24,8 @@ type app struct {
 	tokenFile, caFile, certFile, keyFile string
 }
 
-// flags adds the flags of every command. What is not given is taken from the environment; a flag for one way to
-// reach the service overrides the variable for the other way.
+// flags adds the flags of every command. What is not given is taken from the environment; a flag
+// for one way to reach the service overrides the variable for the other way.
 func (a *app) flags(root *cobra.Command) {
 	flags := root.PersistentFlags()
 	flags.StringVar(&a.socket, "socket", "", "the service's socket (default "+defaultSocket+")")
@@ -48,8 +48,8 @@ func (a *app) flags(root *cobra.Command) {
 	}
 }
 
-// client returns a client for one command. Faults of the flags were reported before the command began. For completions
-// they are not, so these get a client without a service.
+// client returns a client for one command. Faults of the flags were reported before the command
+// began. For completions they are not, so these get a client without a service.
 func (a *app) client() *client.Client {
 	c, err := a.open()
 	if err != nil {

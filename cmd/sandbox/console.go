@@ -56,7 +56,8 @@ browser can sign in, once. The console calls the service as this command would. 
 	return cmd
 }
 
-// hostOf returns an address as a browser has it in Host, which is without the port that http has by default.
+// hostOf returns an address as a browser has it in Host, which is without the port that http has by
+// default.
 func hostOf(address net.Addr) string { return strings.TrimSuffix(address.String(), ":80") }
 
 // oneTime returns a console at a host, for whoever presents the secret first.

@@ -175,8 +175,9 @@ func download(ctx context.Context, c *client.Client, id string, e ends, terminal
 // copyBuffer is about as much as a Unix socket holds.
 const copyBuffer = 256 << 10
 
-// save writes a stream to a file. A file that exists is replaced and keeps its mode; a new one has mode, less the
-// umask. At any time the name has the old file or the whole new one. cut ends the stream.
+// save writes a stream to a file. A file that exists is replaced and keeps its mode; a new one has
+// mode, less the umask. At any time the name has the old file or the whole new one. cut ends the
+// stream.
 func save(ctx context.Context, name string, mode fs.FileMode, from io.Reader, cut func()) error {
 	old, err := os.Stat(name)
 	switch {
@@ -193,8 +194,8 @@ func save(ctx context.Context, name string, mode fs.FileMode, from io.Reader, cu
 	return replace(ctx, name, old.Mode().Perm(), old, from, cut)
 }
 
-// replace writes a stream to a file that then takes the place of name. Only while that file is there does a signal not end us
-// at once.
+// replace writes a stream to a file that then takes the place of name. Only while that file is
+// there does a signal not end us at once.
 func replace(ctx context.Context, name string, mode fs.FileMode, old fs.FileInfo, from io.Reader, cut func()) (err error) {
 	ctx, stop := signal.NotifyContext(ctx, unix.SIGINT, unix.SIGTERM, unix.SIGHUP)
 	defer stop()

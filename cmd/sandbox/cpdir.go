@@ -66,7 +66,8 @@ func uploadTree(ctx context.Context, c *client.Client, id string, e ends, termin
 // staysWhole says what a copy that has failed leaves.
 const staysWhole = "what was written stays, whole files only"
 
-// onlyContents reports whether a source has no name that its copy could keep, as . and x/. and the home.
+// onlyContents reports whether a source has no name that its copy could keep, as . and x/. and the
+// home.
 func onlyContents(source string) bool {
 	last := path.Base(source)
 	return last == "." || last == ".." || last == "/" || last == "~" || strings.HasSuffix(source, "/.")
@@ -75,7 +76,8 @@ func onlyContents(source string) bool {
 // errGone ends an archive that nobody reads any more.
 var errGone = errors.New("the service takes no more of it")
 
-// downloadTree copies a directory out of a sandbox. What is in the archive is the sandbox's to choose.
+// downloadTree copies a directory out of a sandbox. What is in the archive is the sandbox's to
+// choose.
 func downloadTree(ctx context.Context, c *client.Client, id string, e ends, terminal io.Writer) (err error) {
 	local := e.local
 	if info, err := os.Stat(local); !onlyContents(e.remote) && (err == nil && info.IsDir() || strings.HasSuffix(local, "/")) {

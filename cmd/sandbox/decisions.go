@@ -20,7 +20,8 @@ type decisionTable struct {
 
 func newDecisionTable(out io.Writer) *decisionTable { return decisionsIn(out, width(out), time.Now) }
 
-// decisionsIn returns a table of at most so many columns, for which users, names and reasons are cut; 0 means no limit.
+// decisionsIn returns a table of at most so many columns, for which users, names and reasons are
+// cut; 0 means no limit.
 func decisionsIn(out io.Writer, columns int, now func() time.Time) *decisionTable {
 	return &decisionTable{out: out, now: now, table: table{
 		columns: columns, widths: []int{len(time.TimeOnly), 0, 0, 0, 24, 0}, gives: 4, cut: fitEnd,
@@ -71,7 +72,8 @@ func orDash(name string) string {
 	return printable(name)
 }
 
-// advice is whose words tell what to do about what a command did not get, and the names that its call has denied itself.
+// advice is whose words tell what to do about what a command did not get, and the names that its
+// call has denied itself.
 type advice struct {
 	door   hints.Door
 	denied []string // patterns

@@ -17,8 +17,8 @@ import (
 	"github.com/daycare-run/sandbox/api/types"
 )
 
-// doctorCommand runs sandboxd's doctor, which has the code that checks a host, so that other commands do not load it.
-// For a service on TCP it shows what the service finds on its own host.
+// doctorCommand runs sandboxd's doctor, which has the code that checks a host, so that other
+// commands do not load it. For a service on TCP it shows what the service finds on its own host.
 func doctorCommand(a *app) *cobra.Command {
 	return &cobra.Command{
 		Use:   "doctor [flags]",

@@ -120,7 +120,8 @@ func followDecisions(cmd *cobra.Command, c *client.Client, q client.DecisionQuer
 	})
 }
 
-// follow prints events until they end, each with print or as a line of JSON. If it is interrupted, it returns exit code 130.
+// follow prints events until they end, each with print or as a line of JSON. If it is interrupted,
+// it returns exit code 130.
 func follow[Event any](cmd *cobra.Command, asJSON bool, events func(context.Context) iter.Seq2[Event, error], print func(Event) error) error {
 	ctx, stop := signal.NotifyContext(cmd.Context(), unix.SIGINT, unix.SIGTERM, unix.SIGHUP)
 	defer stop()

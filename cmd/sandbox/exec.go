@@ -134,8 +134,8 @@ func runExec(cmd *cobra.Command, c *client.Client, f execFlags, args []string) e
 	return conclude(cmd.ErrOrStderr(), result, err, advice{hints.CLI, f.restrictions.DeniedDomains}, f.stats)
 }
 
-// conclude prints how a command has ended, as far as that is asked for, and what else there is to say, and returns its
-// exit code.
+// conclude prints how a command has ended, as far as that is asked for, and what else there is to
+// say, and returns its exit code.
 func conclude(out io.Writer, result types.Result, err error, remedy advice, stats bool) error {
 	if cut, is := errors.AsType[cutOff](err); is {
 		return exitCode(128 + int(cut))
@@ -194,8 +194,8 @@ func (c cutOff) Error() string { return syscall.Signal(c).String() }
 // patience is how many interrupts the command gets before the connection is cut.
 const patience = 2
 
-// relaySignals passes on the signals that a terminal or a caller sends us, until ctx ends. It does not pass SIGHUP
-// on to a command that goes on without us.
+// relaySignals passes on the signals that a terminal or a caller sends us, until ctx ends. It does
+// not pass SIGHUP on to a command that goes on without us.
 func relaySignals(ctx context.Context, cut context.CancelCauseFunc, goesOn bool) <-chan string {
 	came := make(chan os.Signal, 16)
 	signal.Notify(came, unix.SIGINT, unix.SIGTERM, unix.SIGHUP, unix.SIGQUIT)

@@ -45,8 +45,8 @@ The longest place that contains a path decides about it: "hidden" is neither rea
 	return cmd
 }
 
-// printExplanation prints lines of at most so many columns, for which only the reason is cut; 0 means no
-// limit.
+// printExplanation prints lines of at most so many columns, for which only the reason is cut; 0
+// means no limit.
 func printExplanation(out io.Writer, e types.Explanation, columns int) error {
 	rows := [][]string{{"PLACE", "MODE", "WHY"}}
 	for _, place := range e.Places {

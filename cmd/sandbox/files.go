@@ -123,7 +123,8 @@ func statCommand(a *app) *cobra.Command {
 	})
 }
 
-// entryName returns an entry's name as a terminal can show it: a directory with a slash, a symbolic link with what it says.
+// entryName returns an entry's name as a terminal can show it: a directory with a slash, a symbolic
+// link with what it says.
 func entryName(e types.Entry) (string, error) {
 	name, err := client.Name(e)
 	if err != nil {

@@ -1,11 +1,13 @@
-// Command sandbox drives sandboxd from a shell: it runs commands in a user's sandbox, reads and writes
-// its files, and shows what the service has.
+// Command sandbox drives sandboxd from a shell: it runs commands in a user's sandbox, reads and
+// writes its files, and shows what the service has.
 //
-// root.go has the commands that need no sandbox, connect.go finds the service, and target.go finds the sandbox of the other
-// commands. exec.go and attach.go run commands, at this terminal with tty.go; process.go and the files whose names begin with
-// process handle durable processes. wrap.go runs a command under a settings file, mcp.go serves a sandbox to an agent, and
-// doctor.go runs sandboxd's doctor. read.go, ls.go, cp.go and files.go handle files, user.go removes users, explain.go shows
-// what a call would get, warm.go makes its container in advance, and egress.go with decisions.go shows what calls tried to reach.
+// root.go has the commands that need no sandbox, connect.go finds the service, and target.go finds
+// the sandbox of the other commands. exec.go and attach.go run commands, at this terminal with
+// tty.go; process.go and the files whose names begin with process handle durable processes. wrap.go
+// runs a command under a settings file, mcp.go serves a sandbox to an agent, and doctor.go runs
+// sandboxd's doctor. read.go, ls.go, cp.go and files.go handle files, user.go removes users,
+// explain.go shows what a call would get, warm.go makes its container in advance, and egress.go
+// with decisions.go shows what calls tried to reach.
 package main
 
 import (

@@ -114,7 +114,8 @@ func (f mcpFlags) config(ctx context.Context, c *client.Client) (mcp.Config, err
 	}, nil
 }
 
-// allGrants returns the tags of the flags. It checks them, because the service would find a mistake only with a call.
+// allGrants returns the tags of the flags. It checks them, because the service would find a mistake
+// only with a call.
 func (f mcpFlags) allGrants() ([]string, error) {
 	var faults []error
 	for _, tag := range f.grants {
@@ -127,7 +128,8 @@ func (f mcpFlags) allGrants() ([]string, error) {
 	return w.permissions(), errors.Join(faults...)
 }
 
-// held returns what a sandbox holds, as tags. An app writes to its own data instead of the working directory.
+// held returns what a sandbox holds, as tags. An app writes to its own data instead of the working
+// directory.
 func held(p types.Permissions) []string {
 	tags := []string{policy.TagWorkspace}
 	if p.AppID != "" {

@@ -16,8 +16,9 @@ import (
 	"github.com/daycare-run/sandbox/internal/archive"
 )
 
-// tree is a directory here that is sent as an archive. It is read through its own descriptor: whoever may write to
-// it and exchanges its entries meanwhile brings nothing from elsewhere into the archive.
+// tree is a directory here that is sent as an archive. It is read through its own descriptor:
+// whoever may write to it and exchanges its entries meanwhile brings nothing from elsewhere into
+// the archive.
 type tree struct {
 	root *os.Root
 	left archive.LeftOut
@@ -46,7 +47,8 @@ func (t *tree) pack(ctx context.Context, to io.Writer) error {
 	return buffered.Flush()
 }
 
-// directory adds a directory and what is in it. Each level holds one descriptor, as many as an archive has levels at most.
+// directory adds a directory and what is in it. Each level holds one descriptor, as many as an
+// archive has levels at most.
 func (t *tree) directory(ctx context.Context, out *archive.Writer, dir *os.Root, name string) error {
 	opened, err := dir.Open(".")
 	if err != nil {
@@ -116,7 +118,8 @@ func (t *tree) entry(ctx context.Context, out *archive.Writer, dir *os.Root, lea
 // errExchanged is the error for what is another thing by now.
 var errExchanged = errors.New("it was exchanged for something else meanwhile")
 
-// openSame opens a directory below another, if it is the one that info describes: os.Root follows symbolic links.
+// openSame opens a directory below another, if it is the one that info describes: os.Root follows
+// symbolic links.
 func openSame(dir *os.Root, leaf string, info fs.FileInfo) (*os.Root, error) {
 	below, err := dir.OpenRoot(leaf)
 	if err != nil {

@@ -37,7 +37,8 @@ func resumeCommand(a *app) *cobra.Command {
 	})
 }
 
-// changeCommand completes a command that changes the state of a sandbox, or of all that are a user's here.
+// changeCommand completes a command that changes the state of a sandbox, or of all that are a
+// user's here.
 func changeCommand(a *app, change func(*client.Client, context.Context, string) (types.Sandbox, error), cmd *cobra.Command) *cobra.Command {
 	var t target
 	var asJSON bool

@@ -67,7 +67,8 @@ and where its log is on the service's host.`,
 	}, func(out io.Writer, p types.Process) error { return printProcess(out, p, time.Now()) })
 }
 
-// with calls do with the id of an existing sandbox, for commands that only look at it or end something.
+// with calls do with the id of an existing sandbox, for commands that only look at it or end
+// something.
 func (t target) with(cmd *cobra.Command, a *app, grants []string, do func(c *client.Client, id string) error) error {
 	c := a.client()
 	defer c.Close()

@@ -10,7 +10,8 @@ import (
 	"github.com/daycare-run/sandbox/client"
 )
 
-// completeProcesses completes up to so many arguments that are processes; a negative number means no limit.
+// completeProcesses completes up to so many arguments that are processes; a negative number means
+// no limit.
 func (t *target) completeProcesses(a *app, most int) cobra.CompletionFunc {
 	return func(cmd *cobra.Command, args []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
 		if most >= 0 && len(args) >= most {
@@ -33,7 +34,8 @@ func (t *target) completeProcesses(a *app, most int) cobra.CompletionFunc {
 	}
 }
 
-// processes returns those of the flags' user, or none if a sandbox would have to be registered to find them.
+// processes returns those of the flags' user, or none if a sandbox would have to be registered to
+// find them.
 func (t *target) processes(ctx context.Context, c *client.Client) []types.Process {
 	id := t.sandbox
 	if id == "" {

@@ -127,8 +127,8 @@ func (f startFlags) tell(cmd *cobra.Command, started types.StartedProcess) error
 	return nil
 }
 
-// awaitReady waits until a process is ready, and returns its last known state. It returns an error if that takes longer
-// than wait, or if the process has ended and will not be restarted.
+// awaitReady waits until a process is ready, and returns its last known state. It returns an error
+// if that takes longer than wait, or if the process has ended and will not be restarted.
 func awaitReady(ctx context.Context, c *client.Client, sandbox, id string, wait time.Duration) (types.Process, error) {
 	waited, err := c.WaitProcess(ctx, sandbox, id, client.Wait{Ready: true, Timeout: wait})
 	switch p := waited.Process; {

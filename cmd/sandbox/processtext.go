@@ -11,8 +11,8 @@ import (
 	"github.com/daycare-run/sandbox/api/types"
 )
 
-// printProcesses prints lines of at most so many columns, for which names and commands are cut; 0 means no
-// limit.
+// printProcesses prints lines of at most so many columns, for which names and commands are cut; 0
+// means no limit.
 func printProcesses(out io.Writer, list []types.Process, columns int, now time.Time) error {
 	rows := [][]string{{"ID", "NAME", "STATUS", "UP/ENDED", "RESTARTS", "EXIT", "COMMAND"}}
 	for _, p := range list {
@@ -81,7 +81,8 @@ func exitText(p types.Process) string {
 	}
 }
 
-// lastExitText returns when and how a process ended last; "" if it never has. Why is in the status of one that does not run.
+// lastExitText returns when and how a process ended last; "" if it never has. Why is in the status
+// of one that does not run.
 func lastExitText(p types.Process) string {
 	if p.LastExitedAt.IsZero() {
 		return ""
@@ -109,8 +110,8 @@ func ending(p types.Process) (text string) {
 	return text
 }
 
-// commandText returns what a process runs, in a printable line. Arguments that a shell would split are
-// quoted.
+// commandText returns what a process runs, in a printable line. Arguments that a shell would split
+// are quoted.
 func commandText(p types.Process) string {
 	if p.Command != "" {
 		return printable(p.Command)

@@ -11,7 +11,8 @@ import (
 	"github.com/daycare-run/sandbox/client"
 )
 
-// mostAway is how long wait goes on while the service does not answer: a restart takes some seconds.
+// mostAway is how long wait goes on while the service does not answer: a restart takes some
+// seconds.
 const mostAway = 2 * time.Minute
 
 func processWaitCommand(a *app) *cobra.Command {

@@ -7,7 +7,8 @@ import (
 	"time"
 )
 
-// progress passes on as many bytes as a transfer had when it began, and draws its progress on a terminal.
+// progress passes on as many bytes as a transfer had when it began, and draws its progress on a
+// terminal.
 type progress struct {
 	from  io.Reader
 	out   io.Writer
@@ -28,8 +29,8 @@ const redraw = 100 * time.Millisecond
 // clearLine goes to the beginning of the line and clears it.
 const clearLine = "\r\x1b[K"
 
-// watch shows the progress of a transfer of total bytes, if these are many and out is a terminal. It returns the
-// reader to read from, and what to call at the end.
+// watch shows the progress of a transfer of total bytes, if these are many and out is a terminal.
+// It returns the reader to read from, and what to call at the end.
 func watch(from io.Reader, out io.Writer, name string, total int64) (_ io.Reader, finish func()) {
 	if total < progressFrom || width(out) == 0 {
 		return from, func() {}

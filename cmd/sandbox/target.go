@@ -76,7 +76,8 @@ func ofSandboxes(word func(types.Sandbox) string) func(context.Context, *client.
 	}
 }
 
-// register returns the sandbox's id. For a user, it registers a sandbox that holds what the grants need.
+// register returns the sandbox's id. For a user, it registers a sandbox that holds what the grants
+// need.
 func (t target) register(ctx context.Context, c *client.Client, grants []string) (string, error) {
 	if t.sandbox != "" {
 		return t.sandbox, nil
@@ -86,8 +87,8 @@ func (t target) register(ctx context.Context, c *client.Client, grants []string)
 	return id, err
 }
 
-// find is register for commands that only look at something or end it: it does not make a new user. So it also reports
-// a misspelt name.
+// find is register for commands that only look at something or end it: it does not make a new user.
+// So it also reports a misspelt name.
 func (t target) find(ctx context.Context, c *client.Client, grants []string) (string, error) {
 	if t.sandbox != "" {
 		return t.sandbox, nil
@@ -104,7 +105,8 @@ func (t target) find(ctx context.Context, c *client.Client, grants []string) (st
 	return t.register(ctx, c, grants)
 }
 
-// ofUser returns the sandboxes of the user, whoever has registered them. It is an error if there is none.
+// ofUser returns the sandboxes of the user, whoever has registered them. It is an error if there is
+// none.
 func (t target) ofUser(ctx context.Context, c *client.Client) ([]types.Sandbox, error) {
 	boxes, err := c.List(ctx)
 	if err != nil {
@@ -117,8 +119,8 @@ func (t target) ofUser(ctx context.Context, c *client.Client) ([]types.Sandbox, 
 	return boxes, nil
 }
 
-// all returns the ids of the sandboxes that register has made for the user, whatever the grants were; or the one of
-// --sandbox. It is an error if there is none.
+// all returns the ids of the sandboxes that register has made for the user, whatever the grants
+// were; or the one of --sandbox. It is an error if there is none.
 func (t target) all(ctx context.Context, c *client.Client) (ids []string, _ error) {
 	if t.sandbox != "" {
 		return []string{t.sandbox}, nil
@@ -144,10 +146,10 @@ func ownID(user string) string { return "cli-" + user }
 // grantsOf matches what needs puts after ownID.
 var grantsOf = regexp.MustCompile(`^(-[0-9a-f]{8})?$`)
 
-// needs returns the id of a user's sandbox and what it must hold for the grants. The command line has
-// its own ids, so that it does not touch other callers' registrations. The id depends on the grants,
-// because a registration replaces the one before: with one id for all, a call with fewer grants would
-// take away what another call at the same time is about to use.
+// needs returns the id of a user's sandbox and what it must hold for the grants. The command line
+// has its own ids, so that it does not touch other callers' registrations. The id depends on the
+// grants, because a registration replaces the one before: with one id for all, a call with fewer
+// grants would take away what another call at the same time is about to use.
 func needs(user string, grants []string) (id string, p types.Permissions) {
 	var special []string
 	for _, tag := range grants {
@@ -205,7 +207,8 @@ func (w *grantFlags) flags(cmd *cobra.Command) {
 // presets returns the names of the built-in presets.
 func presets() []string { return policy.Presets{}.Names() }
 
-// permissions returns the call's grants. A call that names something to reach also asks for the network.
+// permissions returns the call's grants. A call that names something to reach also asks for the
+// network.
 func (w grantFlags) permissions() []string {
 	if len(w.domains)+len(w.managers) == 0 || slices.Contains(w.grants, policy.TagNetwork) {
 		return w.grants

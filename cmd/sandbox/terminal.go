@@ -53,7 +53,8 @@ func fitEnd(text string, columns int) string {
 	return "…" + string(runes[len(runes)-columns+1:])
 }
 
-// table has lines whose columns widen with their contents. To fit a terminal one column is cut, and the last one gets the rest.
+// table has lines whose columns widen with their contents. To fit a terminal one column is cut, and
+// the last one gets the rest.
 type table struct {
 	columns int   // of the terminal; 0 if there is none
 	widths  []int // of all columns but the last

@@ -6,7 +6,8 @@ import (
 	"time"
 )
 
-// treeProgress counts the bytes of an archive, bounds them, and draws its progress on a terminal once that takes a while.
+// treeProgress counts the bytes of an archive, bounds them, and draws its progress on a terminal
+// once that takes a while.
 type treeProgress struct {
 	out          io.Writer // nil if that is no terminal
 	name         string

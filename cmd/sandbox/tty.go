@@ -33,9 +33,9 @@ func askForTerminal(e *types.Exec, file *os.File) {
 	}
 }
 
-// sitDown connects our terminal to a command, whose own has the same size and has handled what is printed. Keys that are
-// passed on are not handled here; if none are, those for signals work as ever. leave, which may be called twice, restores our
-// terminal.
+// sitDown connects our terminal to a command, whose own has the same size and has handled what is
+// printed. Keys that are passed on are not handled here; if none are, those for signals work as
+// ever. leave, which may be called twice, restores our terminal.
 func sitDown(ctx context.Context, file *os.File, streams *client.Streams) (leave func(), err error) {
 	before, err := term.SaveState(file.Fd())
 	switch {
@@ -71,8 +71,9 @@ func printAsIs(file *os.File) error {
 	return unix.IoctlSetTermios(int(file.Fd()), unix.TCSETS, mode)
 }
 
-// input returns what to pass on of stdin: nothing if it is /dev/null, or not open for reading, which is how nohup leaves it.
-// Then the command reads /dev/null, too, and not a pipe, which some programs would search. A terminal that is gone has ended.
+// input returns what to pass on of stdin: nothing if it is /dev/null, or not open for reading,
+// which is how nohup leaves it. Then the command reads /dev/null, too, and not a pipe, which some
+// programs would search. A terminal that is gone has ended.
 func input(stdin io.Reader) io.Reader {
 	file, is := stdin.(*os.File)
 	if !is {
@@ -147,8 +148,8 @@ func resizes(ctx context.Context, file *os.File) <-chan client.Size {
 	return sizes
 }
 
-// keyboard reads a terminal. A terminal that is gone has no more keys, but that is not the end of input, which
-// a person types. SIGHUP comes then, and decides what happens.
+// keyboard reads a terminal. A terminal that is gone has no more keys, but that is not the end of
+// input, which a person types. SIGHUP comes then, and decides what happens.
 type keyboard struct {
 	ctx  context.Context
 	file *os.File

@@ -14,9 +14,9 @@ import (
 	"github.com/daycare-run/sandbox/internal/archive"
 )
 
-// treeWriter writes a hostile archive's entries below a directory here. Each directory is entered from the one above by
-// its descriptor, and only if it is a directory and no symbolic link. So nothing is written elsewhere, whatever
-// links the archive brings or are there already.
+// treeWriter writes a hostile archive's entries below a directory here. Each directory is entered
+// from the one above by its descriptor, and only if it is a directory and no symbolic link. So
+// nothing is written elsewhere, whatever links the archive brings or are there already.
 type treeWriter struct {
 	dir string // made with the first entry
 
@@ -99,7 +99,8 @@ func (t *treeWriter) entry(e archive.Entry, from io.Reader, buffer []byte) error
 	}
 }
 
-// begin opens the directory, and makes it if it is missing. Its own name is the caller's to choose, so a link there is followed.
+// begin opens the directory, and makes it if it is missing. Its own name is the caller's to choose,
+// so a link there is followed.
 func (t *treeWriter) begin(e archive.Entry) error {
 	mode := fs.FileMode(0o777)
 	if e.Name == "." {
@@ -116,7 +117,8 @@ func (t *treeWriter) begin(e archive.Entry) error {
 	return nil
 }
 
-// enter returns the directory with these components. Those of the last one that are the same stay open.
+// enter returns the directory with these components. Those of the last one that are the same stay
+// open.
 func (t *treeWriter) enter(parts []string) (*os.Root, error) {
 	same := 0
 	for same < len(parts) && same+1 < len(t.way) && t.way[same+1].name == parts[same] {
@@ -191,7 +193,8 @@ func makeLink(dir *os.Root, leaf, text string) error {
 	return putInPlace(dir, part, leaf)
 }
 
-// makeFile makes a file, or replaces one, which keeps its mode. At any time the name has the old file or the whole new one.
+// makeFile makes a file, or replaces one, which keeps its mode. At any time the name has the old
+// file or the whole new one.
 func makeFile(dir *os.Root, leaf string, e archive.Entry, from io.Reader, buffer []byte) (err error) {
 	mode := e.Mode | ownerReads
 	old, err := dir.Lstat(leaf)
@@ -225,7 +228,8 @@ func makeFile(dir *os.Root, leaf string, e archive.Entry, from io.Reader, buffer
 // partName is the name of what is not complete yet.
 func partName() string { return ".sandbox-cp-" + rand.Text() }
 
-// putInPlace gives a new entry its name. A link that has the name by now is replaced, and not followed.
+// putInPlace gives a new entry its name. A link that has the name by now is replaced, and not
+// followed.
 func putInPlace(dir *os.Root, part, leaf string) error {
 	err := dir.Rename(part, leaf)
 	if err != nil {

@@ -160,7 +160,8 @@ func realPath(name string) string {
 	}
 }
 
-// wrapID returns the id of the sandbox for a call. Each registration has its own id, since it replaces what has the same id.
+// wrapID returns the id of the sandbox for a call. Each registration has its own id, since it
+// replaces what has the same id.
 func wrapID(r types.Registration) string {
 	text, _ := json.Marshal(r) // strings and booleans
 	sum := sha256.Sum256(text)

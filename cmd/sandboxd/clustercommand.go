@@ -68,8 +68,8 @@ which writes these settings, with all members of etcd:
 	return parent
 }
 
-// clusterOf returns the settings of a host whose files are in folder. Without etcd addresses, an etcd member runs on
-// the host itself.
+// clusterOf returns the settings of a host whose files are in folder. Without etcd addresses, an
+// etcd member runs on the host itself.
 func clusterOf(host, address, folder string, etcd []string) config.Cluster {
 	at := func(name string) string { return filepath.Join(folder, name) }
 	if len(etcd) == 0 {
@@ -115,7 +115,8 @@ the settings file. If the folder has the authority, join makes the certificates 
 	return cmd
 }
 
-// certified makes sure that a host has its certificates. It creates them if the authority's key is here.
+// certified makes sure that a host has its certificates. It creates them if the authority's key is
+// here.
 func certified(c config.Cluster, folder, address string) error {
 	if _, err := os.Stat(c.CertFile); errors.Is(err, fs.ErrNotExist) {
 		err := forward.Issue(folder, c.Name, address)

@@ -10,8 +10,9 @@ import (
 	"github.com/daycare-run/sandbox/internal/datadir"
 )
 
-// openConsole serves the console in front of the API that is served over TCP. The key that seals its sessions is kept
-// in dataDir, so sessions survive a restart. A damaged key is replaced, which ends all sessions.
+// openConsole serves the console in front of the API that is served over TCP. The key that seals
+// its sessions is kept in dataDir, so sessions survive a restart. A damaged key is replaced, which
+// ends all sessions.
 func openConsole(dataDir string, callers access.TCP, served http.Handler) (http.Handler, error) {
 	key, err := datadir.Secret(filepath.Join(dataDir, "console.key"), true)
 	if err != nil {

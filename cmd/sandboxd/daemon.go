@@ -41,7 +41,8 @@ import (
 
 // daemon holds the parts of the service. Each is made from those above it.
 type daemon struct {
-	// read reads the settings again. It is a function, because only the command line knows from where.
+	// read reads the settings again. It is a function, because only the command line knows from
+	// where.
 	read    func() (config.Config, error)
 	logs    *logs
 	log     zerolog.Logger
@@ -151,7 +152,8 @@ func (d *daemon) openHost(cfg config.Config) error {
 	return err
 }
 
-// apiConnections shares out half of the descriptors that users' connections leave. Each connection also takes memory.
+// apiConnections shares out half of the descriptors that users' connections leave. Each connection
+// also takes memory.
 func apiConnections() (*api.Connections, error) {
 	const most = 4096
 	descriptors, err := budget.Descriptors()
@@ -271,7 +273,8 @@ func (d *daemon) openService(ctx context.Context, cfg config.Config) error {
 	return err
 }
 
-// owner returns the current token with this name. An empty name means callers on the socket, who have no token.
+// owner returns the current token with this name. An empty name means callers on the socket, who
+// have no token.
 func (d *daemon) owner(name string) (quota.Token, bool) {
 	if name == "" || d.tokens == nil {
 		return quota.Token{}, name == ""

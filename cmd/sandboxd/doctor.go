@@ -29,7 +29,8 @@ type doctorFlags struct {
 	cluster           bool
 }
 
-// exitUsage is the exit code for an invalid command line, in commands whose exit code 1 has another meaning.
+// exitUsage is the exit code for an invalid command line, in commands whose exit code 1 has another
+// meaning.
 const exitUsage = 2
 
 func doctorCommand(settings *string) *cobra.Command {
@@ -168,7 +169,8 @@ func (t findingTable) print(f doctor.Finding) {
 	_, _ = io.WriteString(t.out, text) // if nobody reads the output, the exit code remains
 }
 
-// indented formats a text of several lines so that it stays in its column and contains no terminal control characters.
+// indented formats a text of several lines so that it stays in its column and contains no terminal
+// control characters.
 func indented(text, indent string) string {
 	lines := strings.Split(text, "\n")
 	for i, line := range lines {

@@ -16,7 +16,8 @@ import (
 // look examines the host and returns a report.
 type look = func(context.Context) (types.DoctorReport, error)
 
-// oneAtATime refuses a call while another is in progress, because a look starts programs and queries resolvers.
+// oneAtATime refuses a call while another is in progress, because a look starts programs and
+// queries resolvers.
 func oneAtATime(look look) look {
 	var looking sync.Mutex
 	return func(ctx context.Context) (types.DoctorReport, error) {

@@ -14,8 +14,8 @@ import (
 	"github.com/daycare-run/sandbox/internal/persistent"
 )
 
-// openE2B listens for E2B's clients as configured, or returns nil. sent serves requests that other hosts forward from
-// theirs.
+// openE2B listens for E2B's clients as configured, or returns nil. sent serves requests that other
+// hosts forward from theirs.
 func (d *daemon) openE2B(ctx context.Context, cfg config.Config, running *callCounter) (_ []endpoint, sent http.Handler, _ error) {
 	if cfg.E2B.Listen == "" {
 		return nil, http.HandlerFunc(noE2B), nil
@@ -45,12 +45,12 @@ func noE2B(w http.ResponseWriter, _ *http.Request) {
 	http.Error(w, `{"code":503,"message":"the host that holds the sandbox has no e2b.listen: set it on all hosts"}`, http.StatusServiceUnavailable)
 }
 
-// e2bHosts returns the secret for the sandboxes' tokens, and the E2B surface's view of the other hosts, nil on a single
-// host.
+// e2bHosts returns the secret for the sandboxes' tokens, and the E2B surface's view of the other
+// hosts, nil on a single host.
 func (d *daemon) e2bHosts(cfg config.Config) (secret []byte, hosts *e2b.Cluster, err error) {
 	if d.membership == nil {
-		// It has to outlive the service, because clients keep their tokens. Replacing a damaged key would lock all of
-		// them out.
+		// It has to outlive the service, because clients keep their tokens. Replacing a damaged key
+		// would lock all of them out.
 		if secret, err = datadir.Secret(filepath.Join(cfg.DataDir, "e2b.key"), false); err != nil {
 			err = fmt.Errorf("cannot keep the key for tokens of E2B's sandboxes, all of which get other tokens with another key: %w", err)
 		}

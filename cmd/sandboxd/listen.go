@@ -26,8 +26,8 @@ type endpoint struct {
 	server   *http.Server
 }
 
-// answer serves HTTP on the socket and, as configured, on TCP, to other hosts and to E2B's clients. When ctx ends, it
-// stops them as stop describes.
+// answer serves HTTP on the socket and, as configured, on TCP, to other hosts and to E2B's clients.
+// When ctx ends, it stops them as stop describes.
 func (d *daemon) answer(ctx context.Context, cfg config.Config) error {
 	running, metrics := &callCounter{}, d.metrics.Handler(d)
 	foreign, sent, err := d.openE2B(ctx, cfg, running)
@@ -68,7 +68,8 @@ func (d *daemon) answer(ctx context.Context, cfg config.Config) error {
 	return serveAll(ctx, endpoints, func(servers ...*http.Server) error { return d.stop(ctx, running, servers...) })
 }
 
-// serveAll serves until ctx ends, and then calls stop. It also returns if a server can no longer accept connections.
+// serveAll serves until ctx ends, and then calls stop. It also returns if a server can no longer
+// accept connections.
 func serveAll(ctx context.Context, endpoints []endpoint, stop func(...*http.Server) error) error {
 	failed := make(chan error, len(endpoints))
 	servers := make([]*http.Server, len(endpoints))
@@ -87,7 +88,8 @@ func serveAll(ctx context.Context, endpoints []endpoint, stop func(...*http.Serv
 	return stop(servers...)
 }
 
-// listenAll opens the socket and the TCP listener, which share the connections. If one cannot be opened, none is.
+// listenAll opens the socket and the TCP listener, which share the connections. If one cannot be
+// opened, none is.
 func listenAll(ctx context.Context, cfg config.Config, tokens *access.Tokens, shared *api.Connections, handler func(api.Authenticator, []string) http.Handler, log zerolog.Logger) ([]endpoint, error) {
 	tcp, warnings, err := listenTCP("tcp.listen", cfg.TCP.Listen, cfg.TCP, log)
 	if err != nil {
@@ -122,8 +124,8 @@ func listenAll(ctx context.Context, cfg config.Config, tokens *access.Tokens, sh
 // maxHeader is the limit of a request's headers in bytes.
 const maxHeader = 64 << 10
 
-// kept is how long a connection may be without a request. Callers are told keptTold, so that none sends a request in
-// the moment in which its connection is closed.
+// kept is how long a connection may be without a request. Callers are told keptTold, so that none
+// sends a request in the moment in which its connection is closed.
 const (
 	kept     = 2 * time.Minute
 	keptTold = kept - 5*time.Second
@@ -139,7 +141,8 @@ func newServer(handler http.Handler, log zerolog.Logger) *http.Server {
 	}
 }
 
-// tellingIdle adds to the answers of HTTP/1 how long their connection may be idle. HTTP/2 forbids that header.
+// tellingIdle adds to the answers of HTTP/1 how long their connection may be idle. HTTP/2 forbids
+// that header.
 func tellingIdle(handler http.Handler) http.Handler {
 	told := fmt.Sprintf("timeout=%d", int(keptTold.Seconds()))
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
@@ -155,8 +158,8 @@ func tcpCallers(cfg config.TCP, address string, tokens *access.Tokens) access.TC
 	return access.TCP{Tokens: tokens, Listen: address, Hosts: cfg.AllowedHosts, Origins: cfg.AllowedOrigins}
 }
 
-// listenTCP listens at the address of a setting, with TLS if configured. It returns nil if the address is empty. The
-// warnings are for the operator and have been logged.
+// listenTCP listens at the address of a setting, with TLS if configured. It returns nil if the
+// address is empty. The warnings are for the operator and have been logged.
 func listenTCP(key, address string, cfg config.TCP, log zerolog.Logger) (_ net.Listener, warnings []string, _ error) {
 	if address == "" {
 		return nil, nil, nil

@@ -10,8 +10,8 @@ import (
 	"github.com/daycare-run/sandbox/config"
 )
 
-// logs is where the service's log goes. Its format and its level may change while the service runs. The level is
-// zerolog's global one, because a logger's own level is copied with the logger.
+// logs is where the service's log goes. Its format and its level may change while the service runs.
+// The level is zerolog's global one, because a logger's own level is copied with the logger.
 type logs struct {
 	to  io.Writer
 	out atomic.Pointer[io.Writer]

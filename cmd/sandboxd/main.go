@@ -1,5 +1,5 @@
-// Command sandboxd is the service: it listens on a Unix socket and runs users' commands in gVisor containers of their
-// own.
+// Command sandboxd is the service: it listens on a Unix socket and runs users' commands in gVisor
+// containers of their own.
 package main
 
 import (
@@ -24,7 +24,8 @@ func main() {
 	}
 }
 
-// exitError is an error with its own exit code, or only an exit code if everything has already been printed.
+// exitError is an error with its own exit code, or only an exit code if everything has already been
+// printed.
 type exitError struct {
 	code int
 	error

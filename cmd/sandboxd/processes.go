@@ -10,7 +10,8 @@ import (
 	"github.com/daycare-run/sandbox/internal/process"
 )
 
-// openProcesses reads the records of durable processes. Those that run are found when the executor starts.
+// openProcesses reads the records of durable processes. Those that run are found when the executor
+// starts.
 func (d *daemon) openProcesses(cfg config.Config) error {
 	boot, err := process.HostBootID()
 	if err != nil {

@@ -18,16 +18,17 @@ import (
 	"github.com/daycare-run/sandbox/internal/sandbox"
 )
 
-// notifyReload returns the signals by which an operator asks to reload settings and tokens. A signal that arrives while
-// the service starts is kept.
+// notifyReload returns the signals by which an operator asks to reload settings and tokens. A
+// signal that arrives while the service starts is kept.
 func notifyReload() (came chan os.Signal, stop func()) {
 	came = make(chan os.Signal, 1)
 	signal.Notify(came, syscall.SIGHUP)
 	return came, func() { signal.Stop(came) }
 }
 
-// reloadWhenever reads the tokens and then the settings again at each signal, until ctx ends. The tokens do not wait for
-// settings that are still being read, which can take as long as Docker does not answer: one may have to be revoked at once.
+// reloadWhenever reads the tokens and then the settings again at each signal, until ctx ends. The
+// tokens do not wait for settings that are still being read, which can take as long as Docker does
+// not answer: one may have to be revoked at once.
 func (d *daemon) reloadWhenever(ctx context.Context, asked <-chan os.Signal) {
 	settings := make(chan struct{}, 1)
 	defer inBackground(ctx, func(ctx context.Context) {
@@ -64,8 +65,8 @@ func (d *daemon) note(change func(*sandbox.Loaded)) sandbox.Loaded {
 	return d.loaded
 }
 
-// reload reads the settings again and applies what can change without a restart; it logs the rest. Settings with any
-// fault change nothing.
+// reload reads the settings again and applies what can change without a restart; it logs the rest.
+// Settings with any fault change nothing.
 func (d *daemon) reload(ctx context.Context) {
 	next, err := d.consider(ctx)
 	if err == nil {
@@ -90,8 +91,9 @@ func (d *daemon) reload(ctx context.Context) {
 	}
 }
 
-// reloadTokens reads the tokens again. They apply to new requests; of the requests in progress, those that only follow
-// something end if their token is gone. If any token has a fault, the old tokens stay.
+// reloadTokens reads the tokens again. They apply to new requests; of the requests in progress,
+// those that only follow something end if their token is gone. If any token has a fault, the old
+// tokens stay.
 func (d *daemon) reloadTokens() error {
 	next, err := readTokens(*d.cfg.Load())
 	if err != nil {

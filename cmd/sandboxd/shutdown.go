@@ -21,7 +21,8 @@ const endLimit = 5 * time.Second
 // flushLimit is how long callers have to receive the last responses.
 const flushLimit = time.Second
 
-// callCounter counts calls in progress, including those over a WebSocket, which http.Server does not wait for.
+// callCounter counts calls in progress, including those over a WebSocket, which http.Server does
+// not wait for.
 type callCounter struct {
 	mu      sync.Mutex
 	running int
@@ -72,9 +73,9 @@ func (c *callCounter) wait(ctx context.Context) bool {
 	}
 }
 
-// stop accepts no more connections and lets the calls in progress end by themselves, for shutdownGraceMs or until the
-// process is signalled again. Then it ends their commands as if the callers had gone, and the callers are told. ctx has
-// already ended.
+// stop accepts no more connections and lets the calls in progress end by themselves, for
+// shutdownGraceMs or until the process is signalled again. Then it ends their commands as if the
+// callers had gone, and the callers are told. ctx has already ended.
 func (d *daemon) stop(ctx context.Context, calls *callCounter, servers ...*http.Server) error {
 	cfg := d.cfg.Load()
 	again := make(chan os.Signal, 1)
@@ -114,7 +115,8 @@ func (d *daemon) stop(ctx context.Context, calls *callCounter, servers ...*http.
 	return errors.Join(faults...)
 }
 
-// cut ends the running commands, with the grace period of a command whose caller has gone, or at once.
+// cut ends the running commands, with the grace period of a command whose caller has gone, or at
+// once.
 func (d *daemon) cut(ctx context.Context, calls *callCounter, grace time.Duration, atOnce bool) {
 	for _, c := range d.executor.Containers() {
 		if c.Commands > 0 {

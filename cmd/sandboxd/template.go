@@ -96,7 +96,8 @@ func listTemplates(out io.Writer, all map[string]config.E2BTemplate) error {
 	return table.Flush()
 }
 
-// editSettings edits the settings file and keeps its mode. It makes a missing file if create is set.
+// editSettings edits the settings file and keeps its mode. It makes a missing file if create is
+// set.
 func editSettings(named string, create bool, edit func([]byte) ([]byte, error)) error {
 	_, file, err := config.Find(named, os.Environ(), nil)
 	if err != nil && !(create && errors.Is(err, fs.ErrNotExist)) {

@@ -30,7 +30,8 @@ type Config struct {
 	Paused bool
 }
 
-// Life is the life of one container. It is safe for concurrent use. Methods without a context do not block.
+// Life is the life of one container. It is safe for concurrent use. Methods without a context do
+// not block.
 type Life struct {
 	engine   Engine
 	detached bool
@@ -53,8 +54,9 @@ type Life struct {
 	pause    pause
 }
 
-// New returns the Life of a container that is to be made, or of one that was found. One to be made is Queued. One that
-// was found is Frozen if it is paused, else Ready if it is detached, else Starting. ctx bounds the making of it.
+// New returns the Life of a container that is to be made, or of one that was found. One to be made
+// is Queued. One that was found is Frozen if it is paused, else Ready if it is detached, else
+// Starting. ctx bounds the making of it.
 func New(ctx context.Context, c Config) *Life {
 	l := &Life{
 		engine: c.Engine, detached: c.Detached, id: c.ID, lastUsed: time.Now(),
@@ -82,18 +84,20 @@ type Outcome uint8
 
 // The outcomes.
 const (
-	// Refused means that the table does not allow the event in the present state: somebody else was faster.
+	// Refused means that the table does not allow the event in the present state: somebody else was
+	// faster.
 	Refused Outcome = iota
 	// Done means that there is nothing to do: what was Queued or Starting is its maker's to end.
 	Done
 	// Ends means that the container came to Ended: the caller frees what its programs had.
 	Ends
-	// Removes means that the container came to Leaving: the caller removes it, and then does Removed.
+	// Removes means that the container came to Leaving: the caller removes it, and then does
+	// Removed.
 	Removes
 )
 
-// Do has an event happen. why is the reason of Die, Remove, Release and Fail; the first reason stays, except that Fail's is
-// kept in any case.
+// Do has an event happen. why is the reason of Die, Remove, Release and Fail; the first reason
+// stays, except that Fail's is kept in any case.
 func (l *Life) Do(on Event, why error) Outcome {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -199,10 +203,11 @@ func closeOnce(c chan struct{}) {
 	}
 }
 
-// Join counts a call, of which there may be at most limit; it must be followed by Return. It returns the state that the
-// container was in: from Queued, Starting and Draining the call waits for Settled; from Frozen to Starting, the caller
-// has it taken over. thawing is set while it may still be resuming: the caller that found it Frozen calls Thaw. The
-// error is ErrLeft, ErrPaused, or errdefs.ErrResourceExhausted.
+// Join counts a call, of which there may be at most limit; it must be followed by Return. It
+// returns the state that the container was in: from Queued, Starting and Draining the call waits
+// for Settled; from Frozen to Starting, the caller has it taken over. thawing is set while it may
+// still be resuming: the caller that found it Frozen calls Thaw. The error is ErrLeft, ErrPaused,
+// or errdefs.ErrResourceExhausted.
 func (l *Life) Join(limit int) (from State, thawing *Thawing, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -222,8 +227,8 @@ func (l *Life) Join(limit int) (from State, thawing *Thawing, err error) {
 	return from, l.thawing, nil
 }
 
-// Command counts a command that may be running until end is called. If the container is held and no command has begun
-// there yet, it waits for the holder. The error is the context's cause.
+// Command counts a command that may be running until end is called. If the container is held and no
+// command has begun there yet, it waits for the holder. The error is the context's cause.
 func (l *Life) Command(ctx context.Context) (end func(), err error) {
 	err = l.wait(ctx, func() (bool, error) { return l.pause.ran || l.pause.holders == 0, nil }, func() {
 		l.pause.ran = true

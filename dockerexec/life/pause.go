@@ -13,13 +13,15 @@ import (
 // Engine pauses and resumes containers. Both calls succeed if nothing runs in the container.
 type Engine interface {
 	Pause(ctx context.Context, id string) error
-	// Resume ends a container that stays paused, and returns an error then. It also does if the engine does not answer.
+	// Resume ends a container that stays paused, and returns an error then. It also does if the
+	// engine does not answer.
 	Resume(ctx context.Context, id string) error
 }
 
 const (
-	// maxHeld is how much longer a container may be held than it has run since, and restFor is how long it runs when that
-	// is reached: callers that hold it one after the other, or overlap, leave it half of the time.
+	// maxHeld is how much longer a container may be held than it has run since, and restFor is how
+	// long it runs when that is reached: callers that hold it one after the other, or overlap,
+	// leave it half of the time.
 	maxHeld = 3 * time.Second
 	restFor = time.Second
 )
@@ -42,14 +44,15 @@ func (p *pause) wake() {
 	p.changed = make(chan struct{})
 }
 
-// paused reports whether the container is to be paused now. One in which no command has begun is held by Command alone.
+// paused reports whether the container is to be paused now. One in which no command has begun is
+// held by Command alone.
 func (l *Life) paused() bool {
 	return l.pause.users == 0 && (l.state == Frozen || l.pause.holders > 0 && l.pause.ran)
 }
 
-// Use keeps the container from being paused until done is called. It waits while the container is held, and resumes one
-// that is paused for no other reason than that it was found so. The error is ErrPaused, ErrLeft, the context's cause, or
-// why it cannot be resumed: then it was ended.
+// Use keeps the container from being paused until done is called. It waits while the container is
+// held, and resumes one that is paused for no other reason than that it was found so. The error is
+// ErrPaused, ErrLeft, the context's cause, or why it cannot be resumed: then it was ended.
 func (l *Life) Use(ctx context.Context) (done func(), err error) {
 	return l.use(ctx, func() error {
 		if l.state == Frozen && l.reason == Requested {
@@ -59,13 +62,15 @@ func (l *Life) Use(ctx context.Context) (done func(), err error) {
 	})
 }
 
-// Wake is Use for who must reach the container although it is paused on request, which ends the pause.
+// Wake is Use for who must reach the container although it is paused on request, which ends the
+// pause.
 func (l *Life) Wake(ctx context.Context) (done func(), err error) {
 	return l.use(ctx, func() error { return nil })
 }
 
-// Visit is Use for what a call does not see: a container that is frozen because it is idle resumes for it, and is paused
-// again when done is called. The error is also ErrPaused if it is frozen for another reason.
+// Visit is Use for what a call does not see: a container that is frozen because it is idle resumes
+// for it, and is paused again when done is called. The error is also ErrPaused if it is frozen for
+// another reason.
 func (l *Life) Visit(ctx context.Context) (done func(), err error) {
 	err = l.wait(ctx, func() (bool, error) {
 		switch l.state {
@@ -120,8 +125,8 @@ func (l *Life) use(ctx context.Context, refused func() error) (done func(), err 
 	return l.doneUsing(), nil
 }
 
-// UseToRemove is Use for who removes the container: it must be Leaving, or Starting and be made once more. It may be
-// paused still.
+// UseToRemove is Use for who removes the container: it must be Leaving, or Starting and be made
+// once more. It may be paused still.
 func (l *Life) UseToRemove(ctx context.Context) (done func(), err error) {
 	err = l.wait(ctx, func() (bool, error) { return l.pause.holders == 0 || !l.pause.ran, nil }, func() {
 		l.pause.users++
@@ -142,15 +147,15 @@ func (l *Life) doneUsing() func() {
 	return sync.OnceFunc(func() { l.leave(&l.pause.users) })
 }
 
-// Hold keeps the container paused until release is called. It waits while somebody is at it, and while it rests from
-// holders before. A container in which no command has begun is not paused: its first one waits. One in which nothing
-// runs needs no pause.
+// Hold keeps the container paused until release is called. It waits while somebody is at it, and
+// while it rests from holders before. A container in which no command has begun is not paused: its
+// first one waits. One in which nothing runs needs no pause.
 func (l *Life) Hold(ctx context.Context) (release func() error, err error) {
 	return l.hold(ctx, func() (bool, error) { return (l.pause.users == 0 || !l.pause.ran) && !l.pause.rests, nil })
 }
 
-// TryHold is Hold for a user of another container. It waits for nobody: while somebody is at the container, release is
-// nil, because that one may wait for the caller's container.
+// TryHold is Hold for a user of another container. It waits for nobody: while somebody is at the
+// container, release is nil, because that one may wait for the caller's container.
 func (l *Life) TryHold(ctx context.Context) (release func() error, err error) {
 	release, err = l.hold(ctx, func() (bool, error) {
 		if l.pause.users > 0 && l.pause.ran {
@@ -183,8 +188,8 @@ func (l *Life) hold(ctx context.Context, may func() (bool, error)) (release func
 	return release, nil
 }
 
-// Freeze pauses the container if it is idle, until the next call. It waits while somebody is at it, and reports whether
-// it is frozen at the end. After an error it goes on as before.
+// Freeze pauses the container if it is idle, until the next call. It waits while somebody is at it,
+// and reports whether it is frozen at the end. After an error it goes on as before.
 func (l *Life) Freeze(ctx context.Context) (frozen bool, err error) {
 	if l.Do(Freeze, nil) == Refused {
 		return false, nil
@@ -192,8 +197,9 @@ func (l *Life) Freeze(ctx context.Context) (frozen bool, err error) {
 	return l.sleep(ctx)
 }
 
-// Pause pauses a detached container until Resume: uses are refused from now on, and the present ones are waited for.
-// The error is ErrLeft if it does not run, and errdefs.ErrConflict if it was resumed meanwhile.
+// Pause pauses a detached container until Resume: uses are refused from now on, and the present
+// ones are waited for. The error is ErrLeft if it does not run, and errdefs.ErrConflict if it was
+// resumed meanwhile.
 func (l *Life) Pause(ctx context.Context) error {
 	if l.Do(Pause, nil) == Refused {
 		return ErrLeft
@@ -205,7 +211,8 @@ func (l *Life) Pause(ctx context.Context) error {
 	return err
 }
 
-// sleep has Docker pause a container that is Frozen. It stays Frozen unless somebody wakes it, or after an error.
+// sleep has Docker pause a container that is Frozen. It stays Frozen unless somebody wakes it, or
+// after an error.
 func (l *Life) sleep(ctx context.Context) (frozen bool, err error) {
 	err = l.wait(ctx, func() (bool, error) { return l.state != Frozen || l.pause.users == 0, nil }, func() {})
 	if err == nil {
@@ -218,8 +225,9 @@ func (l *Life) sleep(ctx context.Context) (frozen bool, err error) {
 	return l.Now().State == Frozen, nil
 }
 
-// Resume ends a pause that was asked for, and returns when the container runs. It does nothing if it runs. The error is
-// ErrLeft if it does not exist, or why it cannot be resumed: then it was ended, unless the engine does not answer.
+// Resume ends a pause that was asked for, and returns when the container runs. It does nothing if
+// it runs. The error is ErrLeft if it does not exist, or why it cannot be resumed: then it was
+// ended, unless the engine does not answer.
 func (l *Life) Resume(ctx context.Context) error {
 	done, err := l.Wake(ctx)
 	if err != nil {
@@ -235,8 +243,8 @@ type Thawing struct {
 	err  error // when done is closed
 }
 
-// Thaw resumes a container that Join has found Frozen. What is sent to its agent meanwhile waits there, so a command
-// begins when the container resumes, and not when Docker has said so.
+// Thaw resumes a container that Join has found Frozen. What is sent to its agent meanwhile waits
+// there, so a command begins when the container resumes, and not when Docker has said so.
 func (l *Life) Thaw(ctx context.Context, t *Thawing) error {
 	done, err := l.Use(ctx)
 	if err == nil {
@@ -255,8 +263,8 @@ func (l *Life) Thaw(ctx context.Context, t *Thawing) error {
 // Done is closed when the container has resumed, or cannot.
 func (t *Thawing) Done() <-chan struct{} { return t.done }
 
-// Explain returns the error of a session that broke, with the reason why its container did not resume. It waits for that
-// until ctx ends.
+// Explain returns the error of a session that broke, with the reason why its container did not
+// resume. It waits for that until ctx ends.
 func (t *Thawing) Explain(ctx context.Context, err error) error {
 	select {
 	case <-t.done:
@@ -269,15 +277,16 @@ func (t *Thawing) Explain(ctx context.Context, err error) error {
 	return err
 }
 
-// Resumed notes that Docker has resumed the container, for whomever. Docker may tell so late, when it is paused again: so
-// what is taken for paused is asked for anew the next time.
+// Resumed notes that Docker has resumed the container, for whomever. Docker may tell so late, when
+// it is paused again: so what is taken for paused is asked for anew the next time.
 func (l *Life) Resumed() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.pause.doubt = l.pause.doubt || l.pause.is
 }
 
-// Seen compares with whether the engine's list has the container paused, and mends what differs. It may be late.
+// Seen compares with whether the engine's list has the container paused, and mends what differs. It
+// may be late.
 func (l *Life) Seen(ctx context.Context, paused bool) error {
 	l.mu.Lock()
 	differs := paused != l.paused()
@@ -315,8 +324,8 @@ func (l *Life) settle(ctx context.Context) error {
 	return err
 }
 
-// wait does something once may allows it. may and do are called with Life.mu held. The error is may's, or the context's
-// cause.
+// wait does something once may allows it. may and do are called with Life.mu held. The error is
+// may's, or the context's cause.
 func (l *Life) wait(ctx context.Context, may func() (bool, error), do func()) error {
 	for {
 		l.mu.Lock()

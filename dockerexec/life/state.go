@@ -15,7 +15,8 @@ const (
 	Draining
 	// Frozen is paused for as long as nobody needs it. Its Reason says who may wake it.
 	Frozen
-	// Ended has no programs any more, and keeps their exit code. Only a detached container comes to it.
+	// Ended has no programs any more, and keeps their exit code. Only a detached container comes to
+	// it.
 	Ended
 	// Leaving is being removed. No call gets it.
 	Leaving
@@ -92,8 +93,8 @@ const (
 	found          // Reason is Found
 )
 
-// A transition is a line of the table: in a state, an event leads to another state if the guard holds. An event that
-// no line allows is refused, and changes nothing.
+// A transition is a line of the table: in a state, an event leads to another state if the guard
+// holds. An event that no line allows is refused, and changes nothing.
 type transition struct {
 	from  State
 	on    Event

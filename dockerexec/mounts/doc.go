@@ -1,16 +1,18 @@
-// Package mounts starts containers whose mounts lead through directories that hostile programs can change.
+// Package mounts starts containers whose mounts lead through directories that hostile programs can
+// change.
 //
 // # The attack
 //
-// A container gets some 25 mounts, and Docker takes their names: what to mount, and where. Many lead through the home of
-// a tenant, whose programs run meanwhile in other containers. They can exchange a directory for a link between our look at
-// a name and Docker's. Then the host's root mounts a file of the host's choice into the tenant's container, or makes a
-// directory where the link leads, or lays a mask over the wrong place so that a secret is seen.
+// A container gets some 25 mounts, and Docker takes their names: what to mount, and where. Many
+// lead through the home of a tenant, whose programs run meanwhile in other containers. They can
+// exchange a directory for a link between our look at a name and Docker's. Then the host's root
+// mounts a file of the host's choice into the tenant's container, or makes a directory where the
+// link leads, or lays a mask over the wrong place so that a secret is seen.
 //
 // # The rule
 //
-// While a container starts, nothing runs that could change where the names of its mounts lead, and afterwards it is
-// verified that the files are mounted that were meant.
+// While a container starts, nothing runs that could change where the names of its mounts lead, and
+// afterwards it is verified that the files are mounted that were meant.
 //
 //   - [Guard.Start] pauses each neighbour that can write to a directory in which the runtime looks a name up, checks each
 //     mount point and source by a descriptor that follows no link, and has the engine start the container. The neighbours
@@ -21,7 +23,8 @@
 //     another service that verifies the same file sees that, and waits. When programs keep changing access times, who can
 //     write there is paused for the look.
 //
-// What a program of the host changes meanwhile is not prevented by the pauses, and is found by Verify.
+// What a program of the host changes meanwhile is not prevented by the pauses, and is found by
+// Verify.
 //
 // # The order of locks
 //
@@ -64,7 +67,8 @@ func (m Mount) Check() error {
 	return unix.Close(fd)
 }
 
-// Neighbour is another container, with the directories and files of the host that its programs can write to.
+// Neighbour is another container, with the directories and files of the host that its programs can
+// write to.
 type Neighbour struct {
 	Life   *life.Life
 	Writes []string
@@ -74,7 +78,8 @@ type Neighbour struct {
 type Guard struct {
 	// Neighbours returns all containers but one that may have programs. It must not block.
 	Neighbours func(of *life.Life) []Neighbour
-	// Failed is told of a neighbour that could not be resumed: it is to be mended (Life.Mend), or was ended.
+	// Failed is told of a neighbour that could not be resumed: it is to be mended (Life.Mend), or
+	// was ended.
 	Failed func(*life.Life, error)
 
 	starts    starts

@@ -6,8 +6,8 @@ import (
 	"sync"
 )
 
-// fileLocks is a lock for each file, so that only containers that mount the same file wait for a container that does
-// not answer. The zero value is ready.
+// fileLocks is a lock for each file, so that only containers that mount the same file wait for a
+// container that does not answer. The zero value is ready.
 type fileLocks struct {
 	mu   sync.Mutex
 	held map[File]*fileLock
@@ -18,7 +18,8 @@ type fileLock struct {
 	users int           // how many have it or wait for it, under fileLocks.mu
 }
 
-// lock locks the mounted files, and returns what unlocks them. The error is the context's cause; then none is locked.
+// lock locks the mounted files, and returns what unlocks them. The error is the context's cause;
+// then none is locked.
 func (l *fileLocks) lock(ctx context.Context, mounts []Mount) (unlock func(), err error) {
 	var files []File
 	for _, m := range mounts {

@@ -19,9 +19,10 @@ import (
 	"github.com/daycare-run/sandbox/pathmap"
 )
 
-// A runtime looks up the places of mounts by name, and makes missing ones, as the host's root. A place in a home, or
-// in another directory that commands can write to, leads wherever they let it lead at that moment. So while a
-// container starts, all containers that could change one of these names are paused.
+// A runtime looks up the places of mounts by name, and makes missing ones, as the host's root. A
+// place in a home, or in another directory that commands can write to, leads wherever they let it
+// lead at that moment. So while a container starts, all containers that could change one of these
+// names are paused.
 
 // mountPoint is a place inside a mounted directory of the host where something else is mounted.
 type mountPoint struct {
@@ -55,7 +56,8 @@ func mountPoints(mounts []specs.Mount) (found []mountPoint, err error) {
 	return found, nil
 }
 
-// check makes sure that the mount point exists, is of the kind that the runtime will take it for, and is reached without a link.
+// check makes sure that the mount point exists, is of the kind that the runtime will take it for,
+// and is reached without a link.
 func (p mountPoint) check() error {
 	fd, err := unix.Openat2(unix.AT_FDCWD, p.place, &unix.OpenHow{
 		Flags: unix.O_PATH | unix.O_NOFOLLOW | unix.O_CLOEXEC, Resolve: unix.RESOLVE_NO_SYMLINKS,
@@ -117,7 +119,8 @@ func Writes(mounts []specs.Mount) (list []string) {
 	return list
 }
 
-// isChangedBy reports whether a process that can write to a directory can change what the runtime looks up.
+// isChangedBy reports whether a process that can write to a directory can change what the runtime
+// looks up.
 func (s *start) isChangedBy(dir string) bool {
 	return slices.ContainsFunc(s.resolves, func(name string) bool { return pathmap.Within(name, dir) })
 }
@@ -140,8 +143,8 @@ func (s *start) check() error {
 	return nil
 }
 
-// starts holds the starts under way or waiting, in the order in which they came. If the container of one start could
-// disturb another start, the later of the two waits.
+// starts holds the starts under way or waiting, in the order in which they came. If the container
+// of one start could disturb another start, the later of the two waits.
 type starts struct {
 	mu   sync.Mutex
 	line []*start
@@ -174,17 +177,17 @@ func (all *starts) enter(ctx context.Context, s *start) (leave func(), err error
 	return leave, nil
 }
 
-// startLimit is how long Docker may take to start a container while others are paused for that. It is less than a
-// session waits for its agent. creationLimit is how long otherwise.
+// startLimit is how long Docker may take to start a container while others are paused for that. It
+// is less than a session waits for its agent. creationLimit is how long otherwise.
 const startLimit, creationLimit = 12 * time.Second, 2 * time.Minute
 
 // pausesAtOnce is how many containers are being paused at a time.
 const pausesAtOnce = 8
 
-// Start has do start a container while nothing runs that could change where the names of its mounts lead. verified are
-// those that Verify looks at afterwards. It waits for starts that could disturb this one, and for its neighbours to be
-// paused. do's context has a limit, and does not end with ctx: an engine carries on when its caller leaves, and the
-// others may only resume when it is done.
+// Start has do start a container while nothing runs that could change where the names of its mounts
+// lead. verified are those that Verify looks at afterwards. It waits for starts that could disturb
+// this one, and for its neighbours to be paused. do's context has a limit, and does not end with
+// ctx: an engine carries on when its caller leaves, and the others may only resume when it is done.
 func (g *Guard) Start(ctx context.Context, of *life.Life, mounts []specs.Mount, verified []Mount, do func(context.Context) error) error {
 	s, err := newStart(mounts, verified)
 	if err != nil {
@@ -212,8 +215,9 @@ func (g *Guard) Start(ctx context.Context, of *life.Life, mounts []specs.Mount, 
 	return do(starting)
 }
 
-// pauseWriters uses hold to pause the containers that can write to a directory that matters to another one, and
-// reports whether there are any. resume lets them run again; it must be called also after an error.
+// pauseWriters uses hold to pause the containers that can write to a directory that matters to
+// another one, and reports whether there are any. resume lets them run again; it must be called
+// also after an error.
 func (g *Guard) pauseWriters(ctx context.Context, of *life.Life, hold func(*life.Life, context.Context) (func() error, error), matters func(dir string) bool) (paused bool, resume func(), err error) {
 	var mu sync.Mutex
 	resumes := map[*life.Life]func() error{}

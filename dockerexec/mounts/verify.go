@@ -16,9 +16,10 @@ import (
 	"github.com/daycare-run/sandbox/pathmap"
 )
 
-// Verify makes sure that a container has mounted the intended files. No command of the tenant has run in it yet, so its
-// agent can be asked: accessTimes asks it for the access times of targets, as the agent writes them. Verify blocks, for
-// some seconds if others interfere. An error means that the container must not be used.
+// Verify makes sure that a container has mounted the intended files. No command of the tenant has
+// run in it yet, so its agent can be asked: accessTimes asks it for the access times of targets, as
+// the agent writes them. Verify blocks, for some seconds if others interfere. An error means that
+// the container must not be used.
 func (g *Guard) Verify(ctx context.Context, of *life.Life, list []Mount, accessTimes func(targets []string) ([]string, error)) error {
 	unlock, err := g.verifying.lock(ctx, list) // two containers may mount the same directory
 	if err != nil {
@@ -52,8 +53,9 @@ func (g *Guard) Verify(ctx context.Context, of *life.Life, list []Mount, accessT
 	}
 }
 
-// verifyUndisturbed is verifyOnce while the containers are paused whose commands can set the access times: those that also
-// mount the directories, and may write to them. A container that is only being taken into use runs no command yet.
+// verifyUndisturbed is verifyOnce while the containers are paused whose commands can set the access
+// times: those that also mount the directories, and may write to them. A container that is only
+// being taken into use runs no command yet.
 func (g *Guard) verifyUndisturbed(ctx context.Context, of *life.Life, mounts []Mount, accessTimes func([]string) ([]string, error)) (none difference, err error) {
 	_, resume, err := g.pauseWriters(ctx, of, (*life.Life).TryHold, func(dir string) bool {
 		return slices.ContainsFunc(mounts, func(m Mount) bool { return pathmap.Within(m.Source, dir) })
@@ -66,20 +68,24 @@ func (g *Guard) verifyUndisturbed(ctx context.Context, of *life.Life, mounts []M
 }
 
 const (
-	// undisturbedAfter is how often a disturbed look is repeated before those are paused who may disturb it.
+	// undisturbedAfter is how often a disturbed look is repeated before those are paused who may
+	// disturb it.
 	undisturbedAfter = 2
-	// verifyTries is how often a mount that lacks its source's mark is looked at, although the source still has it.
+	// verifyTries is how often a mount that lacks its source's mark is looked at, although the
+	// source still has it.
 	verifyTries = 4
-	// disturbedLimit is how long others may interfere: another service, on this host or on another one with the same
-	// storage, may mark the same file, and so may a program of the host.
+	// disturbedLimit is how long others may interfere: another service, on this host or on another
+	// one with the same storage, may mark the same file, and so may a program of the host.
 	disturbedLimit = 10 * time.Second
-	// markedLimit is how long to wait for another service's mark to go. A service that has died may have left it.
+	// markedLimit is how long to wait for another service's mark to go. A service that has died may
+	// have left it.
 	markedLimit = time.Second
 	// marksBegin is how far in the future a mark is at least.
 	marksBegin = time.Hour
 )
 
-// rest waits for a random time, so that services that disturb each other drift apart. It reports whether ctx has not ended.
+// rest waits for a random time, so that services that disturb each other drift apart. It reports
+// whether ctx has not ended.
 func rest(ctx context.Context) bool {
 	select {
 	case <-time.After(time.Millisecond + mathrand.N(20*time.Millisecond)):
@@ -89,8 +95,8 @@ func rest(ctx context.Context) bool {
 	}
 }
 
-// difference is a mount at which its source's mark was not seen. disturbed says that the source has lost the mark
-// meanwhile, so nothing is known.
+// difference is a mount at which its source's mark was not seen. disturbed says that the source has
+// lost the mark meanwhile, so nothing is known.
 type difference struct {
 	target    string
 	disturbed bool
@@ -151,15 +157,15 @@ func (m Mount) open() (fd int, st unix.Stat_t, err error) {
 	return fd, st, nil
 }
 
-// mark is an access time that was given to a mount's source. It cannot be guessed, and it is in the future, as only
-// marks are. So it also tells other services that the file is being looked at.
+// mark is an access time that was given to a mount's source. It cannot be guessed, and it is in the
+// future, as only marks are. So it also tells other services that the file is being looked at.
 type mark struct {
 	fd         int
 	at, before unix.Timespec
 }
 
-// setMark marks a mount's source, once no other mark is on it or one has been there for too long. The mark is nil if
-// the file system is read-only.
+// setMark marks a mount's source, once no other mark is on it or one has been there for too long.
+// The mark is nil if the file system is read-only.
 func setMark(ctx context.Context, m Mount) (_ *mark, err error) {
 	fd, st, err := m.open()
 	if err != nil {
@@ -174,7 +180,8 @@ func setMark(ctx context.Context, m Mount) (_ *mark, err error) {
 	if on.before = st.Atim; st.Atim.Sec > time.Now().Unix() { // a mark that was left, or is another service's
 		on.before = unix.Timespec{Sec: time.Now().Unix()}
 	}
-	// In the future also because the kernel updates an access time that is older than a change or than a day.
+	// In the future also because the kernel updates an access time that is older than a change or
+	// than a day.
 	var random [8]byte
 	_, _ = rand.Read(random[:]) // never fails
 	number := binary.LittleEndian.Uint64(random[:])
@@ -206,7 +213,8 @@ func (on *mark) isThere() bool {
 	return unix.Fstat(on.fd, &st) == nil && st.Atim == on.at
 }
 
-// remove gives the file its old access time back, unless it has another one by now: that may be a mark that somebody looks for.
+// remove gives the file its old access time back, unless it has another one by now: that may be a
+// mark that somebody looks for.
 func (on *mark) remove() {
 	if on.isThere() {
 		_ = on.set(on.before)

@@ -96,8 +96,8 @@ func (a *Agent) Dial(ctx context.Context, port int) (_ PortConn, err error) {
 	return PortConn{wire.Carry(stream), stream}, stream.SetDeadline(time.Time{})
 }
 
-// Ask opens a stream for one control.Request to an agent of mode Bridge. The caller closes the stream.
-// If ctx ends meanwhile, the error is its cause.
+// Ask opens a stream for one control.Request to an agent of mode Bridge. The caller closes the
+// stream. If ctx ends meanwhile, the error is its cause.
 func (a *Agent) Ask(ctx context.Context) (control.Stream, error) {
 	stream, err := openStream(ctx, a.mux)
 	if err != nil {
@@ -116,8 +116,8 @@ func AskOnce(ctx context.Context, stream control.Stream, r control.Request) (ans
 // readyLimit is how long an agent may take to say that a shell waits.
 const readyLimit = 20 * time.Second
 
-// AwaitShell blocks until a shell waits for the first command in a persistent container, or none can,
-// for 20 s at most; nobody has the container yet. The agent is of mode Bridge.
+// AwaitShell blocks until a shell waits for the first command in a persistent container, or none
+// can, for 20 s at most; nobody has the container yet. The agent is of mode Bridge.
 //
 // The shell is started from the image alone, without anybody's text or home. The first program that
 // starts in a container is slow under gVisor, whose kernel has none of the image's files yet, so

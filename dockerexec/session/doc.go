@@ -6,7 +6,8 @@
 // output may come through the spool, a file that both have.
 //
 // A container that runs without the service has an Agent for each purpose, started with its first
-// use (OnDemand): one connects to ports (Forward), one passes requests on (Bridge, package control).
+// use (OnDemand): one connects to ports (Forward), one passes requests on (Bridge, package
+// control).
 //
 // The package gets its connections from its caller: a Conn to the first process, and a Start that
 // starts another. It decides nothing about containers, and does not know Docker's client.

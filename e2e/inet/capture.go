@@ -17,8 +17,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A Capture counts every IP packet that arrives in the namespace, whether anything listens for it or
-// not. Its methods may be called concurrently.
+// A Capture counts every IP packet that arrives in the namespace, whether anything listens for it
+// or not. Its methods may be called concurrently.
 type Capture struct {
 	in      *Inet
 	raw     *os.File
@@ -32,8 +32,8 @@ type Capture struct {
 	lost    uint64
 }
 
-// syncHops is how often a packet may be put into a queue on its way here, with room to spare: by the
-// container, and again by the host that forwards it.
+// syncHops is how often a packet may be put into a queue on its way here, with room to spare: by
+// the container, and again by the host that forwards it.
 const syncHops = 4
 
 // syncPatience is how long a marker may take.
@@ -74,8 +74,8 @@ func (c *Capture) Close() error {
 	return errors.Join(c.raw.Close(), c.marker.Close())
 }
 
-// Packets returns how many packets of each flow have arrived. What the kernel sends in one piece, as
-// it does with TCP on one machine, is one packet.
+// Packets returns how many packets of each flow have arrived. What the kernel sends in one piece,
+// as it does with TCP on one machine, is one packet.
 func (c *Capture) Packets() map[Flow]int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -98,8 +98,8 @@ func (c *Capture) Seen(match Flow) (count int) {
 // Sync returns once everything has been counted that was sent before, by the host or by a container
 // through the host. It fails when a packet was lost to the count: then nothing can be said of it.
 //
-// A packet waits in a queue of the CPU that sent it, and after each hop at the end of it again. So a
-// marker goes through each CPU's queue, once for each hop.
+// A packet waits in a queue of the CPU that sent it, and after each hop at the end of it again. So
+// a marker goes through each CPU's queue, once for each hop.
 func (c *Capture) Sync(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, syncPatience)
 	defer cancel()

@@ -57,8 +57,8 @@ func dump[T any](list func() ([]T, error)) (all []T, err error) {
 	return all, err
 }
 
-// settle chooses the pair, and fails when something is taken. What stands in the way and was made by a
-// process that is gone, it removes first.
+// settle chooses the pair, and fails when something is taken. What stands in the way and was made
+// by a process that is gone, it removes first.
 func (c *Config) settle(host *netlink.Handle) error {
 	taken, err := claims(host)
 	if err != nil {

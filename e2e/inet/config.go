@@ -11,13 +11,13 @@ import (
 
 // Config says what a test internet is. Its zero value is 198.51.100.0/24, named e2e-inet.
 type Config struct {
-	// Name is that of the namespace and of the host's end of the veth pair: up to 15 letters, digits
-	// and hyphens. What has this name, and no process alive to hold it, New removes.
+	// Name is that of the namespace and of the host's end of the veth pair: up to 15 letters,
+	// digits and hyphens. What has this name, and no process alive to hold it, New removes.
 	// Default: e2e-inet.
 	Name string
 
-	// Public is the IPv4 range that looks public, from /16 to /26. The host must have nothing in it.
-	// Default: 198.51.100.0/24.
+	// Public is the IPv4 range that looks public, from /16 to /26. The host must have nothing in
+	// it. Default: 198.51.100.0/24.
 	Public netip.Prefix
 
 	// Extra are further addresses, IPv4 or IPv6, such as 10.77.0.5 to stand for a private one and

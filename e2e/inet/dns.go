@@ -60,8 +60,8 @@ func (d *DNS) Asked(name string) (count int) {
 	return count
 }
 
-// FailName sets what happens to questions for one name, which need not exist. It is not inherited by
-// names below it.
+// FailName sets what happens to questions for one name, which need not exist. It is not inherited
+// by names below it.
 func (d *DNS) FailName(name string, fault Fault) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

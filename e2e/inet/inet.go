@@ -11,8 +11,8 @@
 // it, and the namespace has routes back to private and documentation ranges alone, so that a forged
 // public source gets no answer either.
 //
-// config.go and claims.go say what may be held; space.go makes the namespace. dns.go and zone.go are
-// the DNS servers, origin.go the web servers, listen.go the rest, capture.go counts packets.
+// config.go and claims.go say what may be held; space.go makes the namespace. dns.go and zone.go
+// are the DNS servers, origin.go the web servers, listen.go the rest, capture.go counts packets.
 package inet
 
 import (
@@ -44,9 +44,10 @@ type Inet struct {
 	working sync.WaitGroup // is only added to under mu, while not closed
 }
 
-// New makes a test internet, as root. First it removes what runs that were killed have left under the
-// same name, or under any where it stands in the way; when such a run is still alive, or when an address
-// is taken otherwise, it fails and says by whom. The context is for New alone. The caller closes the Inet.
+// New makes a test internet, as root. First it removes what runs that were killed have left under
+// the same name, or under any where it stands in the way; when such a run is still alive, or when
+// an address is taken otherwise, it fails and says by whom. The context is for New alone. The
+// caller closes the Inet.
 func New(ctx context.Context, cfg Config) (*Inet, error) {
 	cfg = cfg.withDefaults()
 	in, err := build(ctx, cfg)

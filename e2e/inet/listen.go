@@ -38,8 +38,8 @@ const maxData = 4096
 // sends, until the Inet is closed.
 func (in *Inet) Listen(at netip.AddrPort) error { return in.Serve(at, in.echo) }
 
-// Serve accepts TCP connections, logs them and has serve speak with each. It closes a connection when serve has returned,
-// or when the Inet is closed.
+// Serve accepts TCP connections, logs them and has serve speak with each. It closes a connection
+// when serve has returned, or when the Inet is closed.
 func (in *Inet) Serve(at netip.AddrPort, serve func(*net.TCPConn)) error {
 	l, err := in.listen(at)
 	if err != nil {

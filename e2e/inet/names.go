@@ -14,8 +14,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Namespaces have names as ip netns gives them: files here. A lock on the folder is held while names
-// come and go, and a lock on a name while its process lives: what is not locked is a leftover.
+// Namespaces have names as ip netns gives them: files here. A lock on the folder is held while
+// names come and go, and a lock on a name while its process lives: what is not locked is a
+// leftover.
 const namesDir = "/run/netns"
 
 var errInUse = errors.New("a process that is alive has one of this name")

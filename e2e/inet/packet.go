@@ -46,8 +46,9 @@ var protocols = map[byte]string{
 // snapLength is how much of a packet is looked at: more than its headers.
 const snapLength = 512
 
-// parse reads an IP packet's headers, and for UDP returns what follows them. A packet that is not IP
-// is not ok; one that is cut off, or makes no sense further on, is of the flow as far as that is known.
+// parse reads an IP packet's headers, and for UDP returns what follows them. A packet that is not
+// IP is not ok; one that is cut off, or makes no sense further on, is of the flow as far as that is
+// known.
 func parse(packet []byte) (f Flow, payload []byte, ok bool) {
 	if len(packet) == 0 {
 		return f, nil, false

@@ -177,8 +177,8 @@ func (e *end) find(name string) (err error) {
 	return e.handle.LinkSetUp(e.link)
 }
 
-// ready waits, for milliseconds, until the kernel has noticed that the other end is up as well. Until
-// then it drops what is sent.
+// ready waits, for milliseconds, until the kernel has noticed that the other end is up as well.
+// Until then it drops what is sent.
 func (e end) ready(ctx context.Context) error {
 	return retry(ctx, func() (done bool, err error) {
 		link, err := e.handle.LinkByIndex(e.link.Attrs().Index)

@@ -126,8 +126,8 @@ func (d *DNS) lookup(name string, qtype uint16) (answer []dns.RR, rcode int) {
 	return nil, dns.RcodeServerFailure
 }
 
-// find returns what is known of a canonical name: its own node, that of the nearest wildcard, or, if
-// there are names below it, an empty one.
+// find returns what is known of a canonical name: its own node, that of the nearest wildcard, or,
+// if there are names below it, an empty one.
 func (d *DNS) find(name string) (found node, exists bool) {
 	if found, exists = d.names[name]; exists {
 		return found, !found.absent

@@ -1,5 +1,5 @@
-// Command loopback shows a folder at a mount point, with caches of its own of names and attributes, as each host has of a
-// network's filesystem. It serves until the mount point is unmounted.
+// Command loopback shows a folder at a mount point, with caches of its own of names and attributes,
+// as each host has of a network's filesystem. It serves until the mount point is unmounted.
 package main
 
 import (
@@ -13,7 +13,8 @@ import (
 	"github.com/hanwen/go-fuse/v2/fuse"
 )
 
-// cached is for how long the kernel believes what it was told: what NFS begins with is three seconds.
+// cached is for how long the kernel believes what it was told: what NFS begins with is three
+// seconds.
 const cached = time.Second
 
 func main() {

@@ -1,5 +1,5 @@
-// Package watchdog limits how long the scenarios of a suite may take, which run beside each other, and tells which one
-// hangs. stacks.go picks the goroutines of a dump that tell why.
+// Package watchdog limits how long the scenarios of a suite may take, which run beside each other,
+// and tells which one hangs. stacks.go picks the goroutines of a dump that tell why.
 package watchdog
 
 import (
@@ -15,11 +15,12 @@ type Config struct {
 	// Limit is how long a scenario may take, with all its cases and cleanups.
 	Limit time.Duration
 
-	// Reserve is how long before go test's own limit the suite ends, at most; of a short limit a quarter.
+	// Reserve is how long before go test's own limit the suite ends, at most; of a short limit a
+	// quarter.
 	Reserve time.Duration
 
-	// End is called once, with the scenarios that hang: one whose time is up, or all that run when that of the
-	// suite is. It ends the process.
+	// End is called once, with the scenarios that hang: one whose time is up, or all that run when
+	// that of the suite is. It ends the process.
 	End func(why string, scenarios []string)
 }
 
@@ -58,7 +59,8 @@ func (d *Watchdog) Watches(name string) bool {
 	return false
 }
 
-// Watch limits the scenario until its cleanups have run that are registered from now on. After Stop it does not return.
+// Watch limits the scenario until its cleanups have run that are registered from now on. After Stop
+// it does not return.
 func (d *Watchdog) Watch(s Scenario) {
 	d.mu.Lock()
 	if d.stopped {

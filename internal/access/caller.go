@@ -1,8 +1,8 @@
-// Package access identifies the caller: by the uid at the other end of the Unix socket, or by a token over
-// TCP. It does not decide what the caller may then do.
+// Package access identifies the caller: by the uid at the other end of the Unix socket, or by a
+// token over TCP. It does not decide what the caller may then do.
 //
-// caller.go defines a caller, tokens.go reads the tokens file, unix.go and tcp.go are the two ways in, tls.go
-// is encryption for TCP, and folder.go checks that a socket's folder is safe.
+// caller.go defines a caller, tokens.go reads the tokens file, unix.go and tcp.go are the two ways
+// in, tls.go is encryption for TCP, and folder.go checks that a socket's folder is safe.
 package access
 
 import (
@@ -20,6 +20,7 @@ type Caller struct {
 	Users ids.Users
 	// Token is what quotas apply to; the zero value for a caller at the socket.
 	Token quota.Token
-	// Key identifies the token without revealing it, even among tokens of the same name. It is zero for a caller at the socket.
+	// Key identifies the token without revealing it, even among tokens of the same name. It is zero
+	// for a caller at the socket.
 	Key [sha256.Size]byte
 }

@@ -7,9 +7,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// CheckFolder checks the folder in which a socket is to be created. If others can change what is in it, they
-// could put their own socket in the service's place, which is an error. If others can look into it, open says
-// what to do about it: the socket's own mode still keeps them out.
+// CheckFolder checks the folder in which a socket is to be created. If others can change what is in
+// it, they could put their own socket in the service's place, which is an error. If others can look
+// into it, open says what to do about it: the socket's own mode still keeps them out.
 func CheckFolder(dir string) (open string, err error) {
 	info, err := os.Stat(dir)
 	if err != nil {

@@ -13,8 +13,8 @@ import (
 	"github.com/rs/zerolog"
 )
 
-// SocketMode returns the mode of the socket of a service that runs as uid. If callers other than that and root are allowed,
-// everybody may connect and the authenticator checks who they are.
+// SocketMode returns the mode of the socket of a service that runs as uid. If callers other than
+// that and root are allowed, everybody may connect and the authenticator checks who they are.
 func SocketMode(peers []uint32, uid int) fs.FileMode {
 	for _, peer := range peers {
 		if peer != 0 && int(peer) != uid {
@@ -24,8 +24,9 @@ func SocketMode(peers []uint32, uid int) fs.FileMode {
 	return 0o600
 }
 
-// ListenUnix makes the service's socket. A socket that nobody listens on is a leftover and is replaced; one that answers belongs to
-// another service. The folder is made so that allowed callers can reach the socket.
+// ListenUnix makes the service's socket. A socket that nobody listens on is a leftover and is
+// replaced; one that answers belongs to another service. The folder is made so that allowed callers
+// can reach the socket.
 func ListenUnix(ctx context.Context, socket string, mode fs.FileMode, log zerolog.Logger) (net.Listener, error) {
 	folder, way := filepath.Dir(socket), fs.FileMode(0o700)
 	if mode != 0o600 {
@@ -54,7 +55,8 @@ func ListenUnix(ctx context.Context, socket string, mode fs.FileMode, log zerolo
 			return nil, fmt.Errorf("cannot replace the old socket: %w", err)
 		}
 	}
-	// The socket is bound under a temporary name and renamed once its mode is right, so nobody can connect in between.
+	// The socket is bound under a temporary name and renamed once its mode is right, so nobody can
+	// connect in between.
 	temporary := fmt.Sprintf("%s.%d", socket, os.Getpid())
 	listener, err := net.Listen("unix", temporary)
 	if err != nil {

@@ -10,9 +10,9 @@ import (
 	"github.com/daycare-run/sandbox/internal/errs"
 )
 
-// TCP is the way in over TCP. It refuses browsers that were tricked into calling the service, by a foreign
-// page (another Origin) or by a name that was made to resolve to this service (another Host), before it looks
-// at the token.
+// TCP is the way in over TCP. It refuses browsers that were tricked into calling the service, by a
+// foreign page (another Origin) or by a name that was made to resolve to this service (another
+// Host), before it looks at the token.
 type TCP struct {
 	Tokens *Tokens
 	// Listen is the address on which the service listens, as host:port.
@@ -23,8 +23,8 @@ type TCP struct {
 	Origins []string
 }
 
-// Caller returns who sent a request. The error is of class Unauthenticated if a token is missing or wrong,
-// InvalidArgument for a body without a Content-Type, and PermissionDenied otherwise.
+// Caller returns who sent a request. The error is of class Unauthenticated if a token is missing or
+// wrong, InvalidArgument for a body without a Content-Type, and PermissionDenied otherwise.
 func (t TCP) Caller(req *http.Request) (Caller, error) {
 	if err := t.Admit(req); err != nil {
 		return Caller{}, err
@@ -56,9 +56,9 @@ func (t TCP) Admit(req *http.Request) error {
 	return refuseOrigin(req, t.Origins)
 }
 
-// mayBeCalled checks a Host header. A browser takes it from the address of its page, so it cannot be one of
-// these names if somebody made another name resolve to this host. An IP address cannot be made to lead
-// elsewhere: if the service listens on all addresses, any of them is accepted.
+// mayBeCalled checks a Host header. A browser takes it from the address of its page, so it cannot
+// be one of these names if somebody made another name resolve to this host. An IP address cannot be
+// made to lead elsewhere: if the service listens on all addresses, any of them is accepted.
 func (t TCP) mayBeCalled(host string) bool {
 	name := hostOf(host)
 	listen := hostOf(t.Listen)
@@ -95,8 +95,8 @@ func refuseOrigin(req *http.Request, allowed []string) error {
 	return nil
 }
 
-// Exposed reports whether unencrypted traffic to an address can be read on the way, because the address is
-// not a loopback address of this host.
+// Exposed reports whether unencrypted traffic to an address can be read on the way, because the
+// address is not a loopback address of this host.
 func Exposed(listen string) bool {
 	host := hostOf(listen)
 	addr, err := netip.ParseAddr(host)

@@ -7,9 +7,9 @@ import (
 	"github.com/docker/go-connections/tlsconfig"
 )
 
-// Encryption returns the TLS configuration for a certificate and key, both PEM files; nil, which means no
-// TLS, if they are empty. With authorities, callers need a certificate of one of them. HTTP/2 is not offered,
-// because it has no WebSockets here.
+// Encryption returns the TLS configuration for a certificate and key, both PEM files; nil, which
+// means no TLS, if they are empty. With authorities, callers need a certificate of one of them.
+// HTTP/2 is not offered, because it has no WebSockets here.
 func Encryption(certificate, key, authorities string) (*tls.Config, error) {
 	if certificate == "" {
 		return nil, nil

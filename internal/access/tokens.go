@@ -25,12 +25,13 @@ const (
 	// minToken is the length of 128 bits in hex.
 	minToken = 32
 	maxToken = 1024
-	// MaxTokensFile is the maximum size of a tokens file in bytes, and so bounds the user names of one token together.
+	// MaxTokensFile is the maximum size of a tokens file in bytes, and so bounds the user names of
+	// one token together.
 	MaxTokensFile = 1 << 20
 )
 
-// Tokens are the callers that are identified by a token. It keeps only hashes of the tokens. It is safe for
-// concurrent use.
+// Tokens are the callers that are identified by a token. It keeps only hashes of the tokens. It is
+// safe for concurrent use.
 type Tokens struct {
 	known atomic.Pointer[[]Caller]
 
@@ -58,15 +59,16 @@ type tokenEntry struct {
 	// Name is for logs and messages.
 	Name  string `json:"name"`
 	Token string `json:"token"`
-	// Users are the users for whom its bearer acts. If the key is absent, it acts for everyone. Null and an
-	// empty list are refused, so that a list left empty by mistake does not open everything.
+	// Users are the users for whom its bearer acts. If the key is absent, it acts for everyone.
+	// Null and an empty list are refused, so that a list left empty by mistake does not open
+	// everything.
 	Users []string `json:"users"`
 	// Quotas bound this token, by the keys of the setting quotas.perToken. They only lower those.
 	Quotas map[string]int `json:"quotas"`
 }
 
-// ReadTokens reads a tokens file, which must be a regular file that only its owner can read or write. The
-// error names the faulty entry, and never contains a token.
+// ReadTokens reads a tokens file, which must be a regular file that only its owner can read or
+// write. The error names the faulty entry, and never contains a token.
 func ReadTokens(path string) (*Tokens, error) {
 	text, err := readPrivate(path)
 	if err != nil {
@@ -176,8 +178,9 @@ func (e tokenEntry) read() (Caller, error) {
 	return c, nil
 }
 
-// Use puts the tokens of next into force in place of the present ones, from the next Find on. gone are the names of
-// tokens that are no longer in force, and come the names of new ones. The name of a replaced token is in both.
+// Use puts the tokens of next into force in place of the present ones, from the next Find on. gone
+// are the names of tokens that are no longer in force, and come the names of new ones. The name of
+// a replaced token is in both.
 func (t *Tokens) Use(next *Tokens) (gone, come []string) {
 	now := next.known.Load()
 	before := t.known.Swap(now)
@@ -233,8 +236,8 @@ func (t *Tokens) first(is func(Caller) bool) (Caller, bool) {
 
 var errGone = errs.Unauthenticated("the token is no longer in force, or not for the same users")
 
-// Hold returns a context that also ends when the caller's token is no longer in force, even if another token has its name,
-// or when it acts for other users than before.
+// Hold returns a context that also ends when the caller's token is no longer in force, even if
+// another token has its name, or when it acts for other users than before.
 func (t *Tokens) Hold(ctx context.Context, c Caller) (context.Context, context.CancelFunc) {
 	return t.hold(ctx, func(now Caller) bool { return now.same(c) && now.Users.Equal(c.Users) })
 }

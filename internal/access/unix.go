@@ -26,8 +26,8 @@ type peer struct {
 	err error
 }
 
-// ConnContext records who is at the other end of a connection; use it in the http.Server of a Unix socket.
-// The kernel reports who opened the connection, whoever holds it since.
+// ConnContext records who is at the other end of a connection; use it in the http.Server of a Unix
+// socket. The kernel reports who opened the connection, whoever holds it since.
 func ConnContext(ctx context.Context, c net.Conn) context.Context {
 	var p peer
 	p.uid, p.err = peerUID(c)
@@ -79,8 +79,8 @@ func (u Unix) Caller(req *http.Request) (Caller, error) {
 	return Caller{Name: name(p.uid), Users: ids.Everyone()}, nil
 }
 
-// Peer names the caller at the other end of a connection, and reports whether it runs as root or as the
-// service's own user. The name is empty for a caller that may not call.
+// Peer names the caller at the other end of a connection, and reports whether it runs as root or as
+// the service's own user. The name is empty for a caller that may not call.
 func (u Unix) Peer(c net.Conn) (caller string, operator bool) {
 	uid, err := peerUID(c)
 	if err != nil || !slices.Contains(u.Peers, uid) {

@@ -11,9 +11,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// AccessTimes prints the access time of each path, in seconds and nanoseconds, one line each. By it the service knows that
-// the path is the file that it meant to mount. Each path must be a mount point: if the runtime was led elsewhere, it
-// has mounted something elsewhere, and the path still has what was there before.
+// AccessTimes prints the access time of each path, in seconds and nanoseconds, one line each. By it
+// the service knows that the path is the file that it meant to mount. Each path must be a mount
+// point: if the runtime was led elsewhere, it has mounted something elsewhere, and the path still
+// has what was there before.
 func AccessTimes(out io.Writer, paths []string) error {
 	mounts, err := mountPoints()
 	if err != nil {
@@ -33,7 +34,8 @@ func AccessTimes(out io.Writer, paths []string) error {
 	return lines.Flush()
 }
 
-// mountPoints returns all mount points, as the kernel lists them: no link is followed. See proc(5), mountinfo.
+// mountPoints returns all mount points, as the kernel lists them: no link is followed. See proc(5),
+// mountinfo.
 func mountPoints() (map[string]bool, error) {
 	list, err := os.ReadFile("/proc/self/mountinfo")
 	if err != nil {
@@ -48,7 +50,8 @@ func mountPoints() (map[string]bool, error) {
 	return places, nil
 }
 
-// unescape replaces \ and three octal digits, which stand for a space, a tab, a newline or a backslash.
+// unescape replaces \ and three octal digits, which stand for a space, a tab, a newline or a
+// backslash.
 func unescape(text string) string {
 	for at := 0; ; at++ {
 		next := strings.IndexByte(text[at:], '\\')

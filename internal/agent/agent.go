@@ -2,20 +2,23 @@
 
 // Package agent is the program inside a container: it starts commands, feeds them, streams what
 // they print, and makes sure that nothing outlives them. One Agent serves one session, over its
-// stdin and stdout; when they close, every command ends. The first agent is the container's first process; later ones
-// are started by docker exec.
+// stdin and stdout; when they close, every command ends. The first agent is the container's first
+// process; later ones are started by docker exec.
 //
-// The agent runs as another user than the commands (package creds), so they can neither signal nor trace it, nor open
-// what it has open. The service treats what the agent says as a tenant's input all the same.
+// The agent runs as another user than the commands (package creds), so they can neither signal nor
+// trace it, nor open what it has open. The service treats what the agent says as a tenant's input
+// all the same.
 //
-// agent.go accepts streams; command.go runs one command, with pipes.go or terminal.go for its files and programs.go for
-// its program; tree.go keeps track of processes, and leftovers.go of what commands leave behind. ahead.go starts the next command's shell, waiting.go is such a shell.
-// init.go is the first process after its session: it makes sure that no command outlives its agent. process.go, with
-// log.go, state.go and ready.go, is another mode, which runs one command without a session; forward.go connects to its
-// ports. persistent.go, with the other persistent*.go and followers.go, is the first process of a persistent container, whose
-// commands go on without a session; bridge.go connects to it. output.go and spool.go carry a command's output, wait.go waits for
-// children, written.go measures the root filesystem, oom.go has commands killed before the agent, accesstimes.go checks mounts,
-// lookup.go has gVisor release what was removed.
+// agent.go accepts streams; command.go runs one command, with pipes.go or terminal.go for its files
+// and programs.go for its program; tree.go keeps track of processes, and leftovers.go of what
+// commands leave behind. ahead.go starts the next command's shell, waiting.go is such a shell.
+// init.go is the first process after its session: it makes sure that no command outlives its agent.
+// process.go, with log.go, state.go and ready.go, is another mode, which runs one command without a
+// session; forward.go connects to its ports. persistent.go, with the other persistent*.go and
+// followers.go, is the first process of a persistent container, whose commands go on without a
+// session; bridge.go connects to it. output.go and spool.go carry a command's output, wait.go waits
+// for children, written.go measures the root filesystem, oom.go has commands killed before the
+// agent, accesstimes.go checks mounts, lookup.go has gVisor release what was removed.
 package agent
 
 import (
@@ -56,14 +59,16 @@ type Agent struct {
 	missing map[uint32]bool // ids before it that have not come yet
 }
 
-// Serve runs the agent for its whole life. It must be called on the process's first thread, by a goroutine that is locked
-// to it, so that commands are started on other threads (see processTree). It takes over stdin and stdout and returns when
-// they close or break, after it has killed every other process of the container except the first. The caller should
-// then exit or, if it is the first process and there was no error, go on with RunInit. Commands run as uid; score may be nil.
+// Serve runs the agent for its whole life. It must be called on the process's first thread, by a
+// goroutine that is locked to it, so that commands are started on other threads (see processTree).
+// It takes over stdin and stdout and returns when they close or break, after it has killed every
+// other process of the container except the first. The caller should then exit or, if it is the
+// first process and there was no error, go on with RunInit. Commands run as uid; score may be nil.
 func Serve(uid uint32, score *OOMScore) (err error) {
 	debug.SetGCPercent(50)
-	// Two threads would wake each other for every step of a command, which in gVisor costs more than the step.
-	// Calls that block in the kernel for long tell the runtime so (spawn.Block) or wait in the poller.
+	// Two threads would wake each other for every step of a command, which in gVisor costs more
+	// than the step. Calls that block in the kernel for long tell the runtime so (spawn.Block) or
+	// wait in the poller.
 	runtime.GOMAXPROCS(1)
 	if unix.Gettid() != os.Getpid() {
 		return errors.New("the agent does not run on its first thread")
@@ -93,7 +98,8 @@ func Serve(uid uint32, score *OOMScore) (err error) {
 		}
 	}
 	defer func() {
-		// What survives this ends with the container: the first process sees that the end was not confirmed.
+		// What survives this ends with the container: the first process sees that the end was not
+		// confirmed.
 		endErr := a.tree.end()
 		if endErr == nil && !first {
 			endErr = a.spool.end()
@@ -107,7 +113,8 @@ func Serve(uid uint32, score *OOMScore) (err error) {
 	if err != nil {
 		return fmt.Errorf("cannot open the session: %w", err)
 	}
-	// Without the control stream nothing could be killed any more, so the end of either ends the session.
+	// Without the control stream nothing could be killed any more, so the end of either ends the
+	// session.
 	ended := make(chan error, 2)
 	control, err := mux.AcceptStream()
 	if err != nil {
@@ -118,8 +125,8 @@ func Serve(uid uint32, score *OOMScore) (err error) {
 	return sessionError(<-ended)
 }
 
-// greet answers the service's Hello. It waits for that, because Docker drops what the first process prints before the
-// service is attached.
+// greet answers the service's Hello. It waits for that, because Docker drops what the first process
+// prints before the service is attached.
 func greet(conn io.ReadWriter) error {
 	if err := wire.ReadMessage(conn, wire.KindHello, &wire.Hello{}); err != nil {
 		return err
@@ -135,8 +142,8 @@ func sessionError(err error) error {
 	return fmt.Errorf("session broken: %w", err)
 }
 
-// harden keeps other processes of the same user from tracing the agent, and commands before their exec, and lets the
-// agent adopt what commands orphan.
+// harden keeps other processes of the same user from tracing the agent, and commands before their
+// exec, and lets the agent adopt what commands orphan.
 func harden() error {
 	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
 		return fmt.Errorf("cannot become undumpable: %w", err)
@@ -197,7 +204,8 @@ func (a *Agent) remove(id uint32) {
 // maxEarly bounds the control frames that are kept for a command that has not started yet.
 const maxEarly = 16
 
-// keepEarly adds a frame to those that wait for a command's start. What ends the command always has a place.
+// keepEarly adds a frame to those that wait for a command's start. What ends the command always has
+// a place.
 func keepEarly(early []wire.Control, m wire.Control) []wire.Control {
 	ends := func(m wire.Control) bool { return m.Terminate || m.Signal == int(unix.SIGKILL) }
 	if len(early) < maxEarly || ends(m) && !slices.ContainsFunc(early, ends) {

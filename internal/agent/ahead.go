@@ -18,29 +18,33 @@ import (
 	"github.com/daycare-run/sandbox/internal/agent/spawn"
 )
 
-// aheadBuiltin is the path of the compiled sandbox-image/ahead.c in the image. The number is raised with every change that
-// the other end could not understand, because an image may be older or newer than the agent.
+// aheadBuiltin is the path of the compiled sandbox-image/ahead.c in the image. The number is raised
+// with every change that the other end could not understand, because an image may be older or newer
+// than the agent.
 const aheadBuiltin = "/usr/lib/daycare-sandbox/ahead.2.so"
 
-// aheadRoom is how many bytes of its command line, and of its environment, /proc shows for a shell that was started ahead.
+// aheadRoom is how many bytes of its command line, and of its environment, /proc shows for a shell
+// that was started ahead.
 const aheadRoom = 4 << 10
 
-// answerFirst is the time between a command's end and the start of the next one's shell. Started at once, the shell would
-// take the processor from the processes that carry the answer to the caller.
+// answerFirst is the time between a command's end and the start of the next one's shell. Started at
+// once, the shell would take the processor from the processes that carry the answer to the caller.
 const answerFirst = 2 * time.Millisecond
 
-// ahead starts the next command's shell before the command comes. The shell waits for it in the builtin of
-// sandbox-image/ahead.c, with its standard files in place.
+// ahead starts the next command's shell before the command comes. The shell waits for it in the
+// builtin of sandbox-image/ahead.c, with its standard files in place.
 //
-// A shell waits only while nothing else lives in the container: it is started when the last command has ended with
-// all that it left, from the image's own files and environment, and the next command to begin takes it or ends it. So
-// no command can have touched the shell of the next one, though both run as one user.
+// A shell waits only while nothing else lives in the container: it is started when the last command
+// has ended with all that it left, from the image's own files and environment, and the next command
+// to begin takes it or ends it. So no command can have touched the shell of the next one, though
+// both run as one user.
 //
-// The builtin makes bash's variables again and runs the text as bash -c does. Cheaper ways were measured, and differ:
-// eval of a text that read has read names eval in syntax errors and changes $_; source from a descriptor changes line
-// numbers, return and BASH_SOURCE; BASH_ARGV0 changes $0, and no message. All three keep the environment that bash
-// began with. A launcher that waits before its exec is exact, but saves only the fork, and bash's start is what takes
-// the time. A waiting shell that executes programs gained nothing under gVisor and lost under runc.
+// The builtin makes bash's variables again and runs the text as bash -c does. Cheaper ways were
+// measured, and differ: eval of a text that read has read names eval in syntax errors and changes
+// $_; source from a descriptor changes line numbers, return and BASH_SOURCE; BASH_ARGV0 changes $0,
+// and no message. All three keep the environment that bash began with. A launcher that waits before
+// its exec is exact, but saves only the fork, and bash's start is what takes the time. A waiting
+// shell that executes programs gained nothing under gVisor and lost under runc.
 type ahead struct {
 	tree       *processTree
 	devNull    int
@@ -60,14 +64,16 @@ type ahead struct {
 	useless bool          // no shell could wait, or none may
 }
 
-// newAhead returns an ahead without a shell; environ is the environment that the container gives the agent.
+// newAhead returns an ahead without a shell; environ is the environment that the container gives
+// the agent.
 func newAhead(tree *processTree, devNull int, uid uint32, builtin string, environ []string) *ahead {
 	a := &ahead{
 		tree: tree, devNull: devNull, uid: uid, builtin: builtin,
 		env: append(localeOf(environ), "PATH="+pathOf(environ)), programs: shellPrograms(environ, "/"), options: []string{"-c", "--"},
 		besides: func() []int { return nil },
 	}
-	// Any other directory may be off the read-only root, where a command could have put its own bash.
+	// Any other directory may be off the read-only root, where a command could have put its own
+	// bash.
 	own := strings.Split(pathOf(environ), ":")
 	if other := slices.IndexFunc(own, func(dir string) bool {
 		return !slices.Contains(strings.Split(defaultPath, ":"), dir)
@@ -78,8 +84,9 @@ func newAhead(tree *processTree, devNull int, uid uint32, builtin string, enviro
 	return a
 }
 
-// newPersistentAhead starts shells for what clients of E2B run, /bin/bash -l -c COMMAND, where commands may leave something behind.
-// The root filesystem is writable there, but not to the commands' user; where root may run commands, it may do anything anyway.
+// newPersistentAhead starts shells for what clients of E2B run, /bin/bash -l -c COMMAND, where
+// commands may leave something behind. The root filesystem is writable there, but not to the
+// commands' user; where root may run commands, it may do anything anyway.
 func newPersistentAhead(tree *processTree, devNull int, uid uint32, builtin string, environ []string, besides func() []int) *ahead {
 	a := newAhead(tree, devNull, uid, builtin, environ)
 	a.programs, a.options = places("/bin/bash", "", ""), []string{"-c", "-c"}
@@ -136,7 +143,8 @@ func (a *ahead) ready() {
 	}
 }
 
-// prepare starts a shell, unless there is one or anything else runs, besides the first process, the agent and bridges.
+// prepare starts a shell, unless there is one or anything else runs, besides the first process, the
+// agent and bridges.
 func (a *ahead) prepare() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -147,7 +155,8 @@ func (a *ahead) prepare() {
 	go a.run(a.shell) // the start may take long: nothing waits for it
 }
 
-// isOnlyProcess reports whether the container has no process but the first, the caller and those in besides.
+// isOnlyProcess reports whether the container has no process but the first, the caller and those in
+// besides.
 func isOnlyProcess(besides ...int) bool {
 	dir, err := os.Open("/proc")
 	if err != nil {
@@ -229,8 +238,8 @@ func lineOf(p spawn.Process) (text string, login, is bool) {
 	return "", false, false
 }
 
-// maxAheadAll bounds what a waiting shell gets besides the command line, in bytes: the kernel does not take much more
-// (execve(2)), and an ordinary start gets its error.
+// maxAheadAll bounds what a waiting shell gets besides the command line, in bytes: the kernel does
+// not take much more (execve(2)), and an ordinary start gets its error.
 const maxAheadAll = 1 << 20
 
 func fitsRequest(p spawn.Process) bool {
@@ -244,8 +253,8 @@ func fitsRequest(p spawn.Process) bool {
 	return size <= maxAheadAll && !slices.ContainsFunc(p.Args, func(text string) bool { return strings.ContainsRune(text, 0) })
 }
 
-// readAtStart reports whether bash, the dynamic linker or the C library reads an entry of the environment when a
-// program starts, and at no other time.
+// readAtStart reports whether bash, the dynamic linker or the C library reads an entry of the
+// environment when a program starts, and at no other time.
 func readAtStart(entry string) bool {
 	name, _, _ := strings.Cut(entry, "=")
 	switch name {

@@ -15,9 +15,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A bridge is the way to the first process of a persistent container: it hands its own stdin and stdout to that process, and
-// rests for as long as they are used. If it carried the bytes itself, two more processes would have to be woken for each
-// message in each direction, which in gVisor takes milliseconds.
+// A bridge is the way to the first process of a persistent container: it hands its own stdin and
+// stdout to that process, and rests for as long as they are used. If it carried the bytes itself,
+// two more processes would have to be woken for each message in each direction, which in gVisor
+// takes milliseconds.
 
 // bridged is a connection over the files of a bridge. Closing it ends the bridge.
 type bridged struct {
@@ -121,7 +122,8 @@ func give(path string, in, out int) (*net.UnixConn, error) {
 	}
 }
 
-// Bridge hands stdin and stdout to the first process of a persistent container, and returns when that process is done with them.
+// Bridge hands stdin and stdout to the first process of a persistent container, and returns when
+// that process is done with them.
 func Bridge(socket string) error {
 	if err := harden(); err != nil {
 		return err

@@ -110,7 +110,8 @@ func (c *command) run(start wire.Start, p spawn.Process, shell *waitingShell) wi
 	return c.finish(io, root, start)
 }
 
-// gaveUp is the exit code of a waiting shell that could not begin its command; a command may exit with it, too.
+// gaveUp is the exit code of a waiting shell that could not begin its command; a command may exit
+// with it, too.
 const gaveUp = 126
 
 func (c *command) runAhead(start wire.Start, shell *waitingShell) wire.Exit {
@@ -145,8 +146,8 @@ func (c *command) open(start wire.Start) (*pipes, error) {
 	return openPipes(start.Stdin, c.devNull)
 }
 
-// carry carries the command's input and output until it has ended with all that it started. The Exit says what was cut,
-// and what was ended.
+// carry carries the command's input and output until it has ended with all that it started. The
+// Exit says what was cut, and what was ended.
 func (c *command) carry(p *pipes, root *rootProcess, start wire.Start) (exit wire.Exit) {
 	if start.Stdin {
 		go c.feed(p)
@@ -172,15 +173,16 @@ func (c *command) carry(p *pipes, root *rootProcess, start wire.Start) (exit wir
 		// its agent is gone.
 		os.Exit(1)
 	}
-	// All writers are gone. A reader still waits only if an end of its pipe was passed on to another command.
+	// All writers are gone. A reader still waits only if an end of its pipe was passed on to
+	// another command.
 	p.stopWaiting()
 	outputs.Wait()
 	exit.Truncated = cut[0] || cut[1]
 	return exit
 }
 
-// feed copies the stream to the command's stdin. A reset stream means that the service no longer waits for the
-// command.
+// feed copies the stream to the command's stdin. A reset stream means that the service no longer
+// waits for the command.
 func (c *command) feed(p *pipes) {
 	_, err := io.CopyBuffer(onlyWriter{p.stdin}, onlyReader{c.stream}, make([]byte, 32<<10))
 	p.endStdin()
@@ -236,7 +238,8 @@ func (c *command) forward(from *output, kind wire.Kind, limit int64) (truncated 
 	}
 }
 
-// send writes one frame and reports whether it could. The frame has room for its header before the payload.
+// send writes one frame and reports whether it could. The frame has room for its header before the
+// payload.
 func (c *command) send(kind wire.Kind, frame []byte) bool {
 	if len(frame) > spoolThreshold {
 		if spooled := c.spool.put(kind, frame[wire.HeaderSize:]); spooled != nil {
@@ -319,7 +322,8 @@ func (c *command) terminate(root *rootProcess, grace time.Duration) {
 	time.AfterFunc(grace, func() { c.tree.signal(root, unix.SIGKILL, false) })
 }
 
-// maxText bounds the Message of an Exit, in bytes: as JSON, which may take six bytes for one, it still fits into a frame.
+// maxText bounds the Message of an Exit, in bytes: as JSON, which may take six bytes for one, it
+// still fits into a frame.
 const maxText = 2 << 10
 
 // cutText shortens a text to maxText bytes.

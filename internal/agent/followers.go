@@ -9,11 +9,13 @@ import (
 	"github.com/daycare-run/sandbox/internal/agent/wire"
 )
 
-// followers are the followers of one command, which goes on without them, and what it printed while there were none.
+// followers are the followers of one command, which goes on without them, and what it printed while
+// there were none.
 //
-// A follower that takes nothing must not stop the others, nor the command: when maxWaiting bytes wait for it, the command
-// waits for it for a while, which is backpressure to a follower that is only slow; then it is cut off. What waited for the
-// last follower when it left is kept for the next one.
+// A follower that takes nothing must not stop the others, nor the command: when maxWaiting bytes
+// wait for it, the command waits for it for a while, which is backpressure to a follower that is
+// only slow; then it is cut off. What waited for the last follower when it left is kept for the
+// next one.
 type followers struct {
 	patience time.Duration // how long the command waits for a follower that takes nothing
 
@@ -25,18 +27,22 @@ type followers struct {
 	exit *wire.Exit
 }
 
-// piece is a piece of output. Its data is shared by all followers, and does not change once a follower has it.
+// piece is a piece of output. Its data is shared by all followers, and does not change once a
+// follower has it.
 type piece struct {
 	kind wire.Kind
 	data []byte
 }
 
 const (
-	// maxWaiting is how much output may wait for one follower, and how much is kept while there is none, in bytes.
+	// maxWaiting is how much output may wait for one follower, and how much is kept while there is
+	// none, in bytes.
 	maxWaiting = 1 << 20
-	// maxNews is about how much a follower gets at a time, in bytes: if it takes that much within followPatience, it is not cut off.
+	// maxNews is about how much a follower gets at a time, in bytes: if it takes that much within
+	// followPatience, it is not cut off.
 	maxNews = 128 << 10
-	// pieceOverhead is what a piece costs beside its data. keptPiece is the size up to which small ones are put together.
+	// pieceOverhead is what a piece costs beside its data. keptPiece is the size up to which small
+	// ones are put together.
 	pieceOverhead = 64
 	keptPiece     = 4 << 10
 	// followPatience is long for a network and short for a command.
@@ -51,7 +57,8 @@ func newFollowers() *followers {
 	return &followers{patience: followPatience, all: map[*follower]bool{}}
 }
 
-// follower is one follower of a command. The mutex of its followers covers waiting, size, lost and cut.
+// follower is one follower of a command. The mutex of its followers covers waiting, size, lost and
+// cut.
 type follower struct {
 	of      *followers
 	waiting []piece
@@ -88,7 +95,8 @@ func notify(c chan struct{}) {
 	}
 }
 
-// write gives output to all followers, or keeps it if there are none. The data must not change afterwards.
+// write gives output to all followers, or keeps it if there are none. The data must not change
+// afterwards.
 func (fs *followers) write(kind wire.Kind, data []byte) {
 	p := piece{kind, data}
 	fs.mu.Lock()
@@ -137,7 +145,8 @@ func (f *follower) give(p piece) {
 	notify(f.more)
 }
 
-// await gives a piece to a follower for which too much waits, once it has taken some. It reports false if it left or was cut off.
+// await gives a piece to a follower for which too much waits, once it has taken some. It reports
+// false if it left or was cut off.
 func (fs *followers) await(f *follower, p piece, expired <-chan struct{}) bool {
 	for {
 		late := false
@@ -165,7 +174,8 @@ func (fs *followers) await(f *follower, p piece, expired <-chan struct{}) bool {
 	}
 }
 
-// keep keeps a piece for the next follower, and drops the oldest ones above maxWaiting. The mutex is held.
+// keep keeps a piece for the next follower, and drops the oldest ones above maxWaiting. The mutex
+// is held.
 func (fs *followers) keep(p piece) {
 	if n := len(fs.kept); n > 0 && fs.kept[n-1].kind == p.kind && len(fs.kept[n-1].data)+len(p.data) <= keptPiece {
 		last := fs.kept[n-1]

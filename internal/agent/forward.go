@@ -22,8 +22,8 @@ const maxForwarded = 1000
 // dialLimit is how long a program inside may take to accept a connection.
 const dialLimit = 10 * time.Second
 
-// Forward forwards connections from stdin and stdout to TCP ports of the container's own loopback, until stdin
-// or stdout closes or breaks. It ends nothing but the connections.
+// Forward forwards connections from stdin and stdout to TCP ports of the container's own loopback,
+// until stdin or stdout closes or breaks. It ends nothing but the connections.
 func Forward() error {
 	debug.SetGCPercent(50)
 	conn, err := takeStdio()
@@ -64,8 +64,8 @@ func forward(stream *yamux.Stream) {
 	carry(stream, conn)
 }
 
-// carry relays a connection until it has ended, and closes it. Unless it has ended well, closing it makes the kernel
-// break it off, also when the agent's own end closes it.
+// carry relays a connection until it has ended, and closes it. Unless it has ended well, closing it
+// makes the kernel break it off, also when the agent's own end closes it.
 func carry(stream *yamux.Stream, conn *net.TCPConn) {
 	_ = conn.SetLinger(0)
 	whole := relay.Both(conn, wire.Carry(stream), func() {

@@ -13,9 +13,9 @@ import (
 	"github.com/daycare-run/sandbox/internal/agent/wire"
 )
 
-// RunInit is what a container's first process does after its session: it collects orphans until an agent ends without
-// having confirmed that all commands have ended. Then it returns an error; when the first process exits, the kernel kills
-// whatever is left in the container.
+// RunInit is what a container's first process does after its session: it collects orphans until an
+// agent ends without having confirmed that all commands have ended. Then it returns an error; when
+// the first process exits, the kernel kills whatever is left in the container.
 func RunInit() error {
 	children, begun := make(chan os.Signal, 1), make(chan os.Signal, 1)
 	signal.Notify(children, unix.SIGCHLD)

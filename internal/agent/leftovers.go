@@ -17,13 +17,14 @@ import (
 	"github.com/daycare-run/sandbox/internal/agent/wire"
 )
 
-// What a command leaves behind is either draining, as the tee of `exec > >(tee log)` is when the shell has ended, or it
-// goes on for itself, as a server does. The one that drains has work: all writers of its pipe are gone, so it never
-// waits. It computes, or it writes. So nobody looks at what a process has open, which only its own user may. Leftovers
-// are waited for while they run or print; those that sleep are ended.
+// What a command leaves behind is either draining, as the tee of `exec > >(tee log)` is when the
+// shell has ended, or it goes on for itself, as a server does. The one that drains has work: all
+// writers of its pipe are gone, so it never waits. It computes, or it writes. So nobody looks at
+// what a process has open, which only its own user may. Leftovers are waited for while they run or
+// print; those that sleep are ended.
 const (
-	// leftQuiet is how long leftovers may do nothing until they are taken to go on for themselves, and leftLimit how
-	// long they may take in all.
+	// leftQuiet is how long leftovers may do nothing until they are taken to go on for themselves,
+	// and leftLimit how long they may take in all.
 	leftQuiet = 50 * time.Millisecond
 	leftLimit = 2 * time.Second
 	// termQuiet and termLimit are the same after SIGTERM.
@@ -33,9 +34,10 @@ const (
 	lookEvery = 4 * time.Millisecond
 )
 
-// endLeftovers lets what a command has left drain, and asks the rest to end. It returns the command lines of those that
-// it has asked, and how many more there were. What is still there then is for sweep. When hurry is closed, nothing is
-// waited for any more; if it was from the beginning, nothing is told either.
+// endLeftovers lets what a command has left drain, and asks the rest to end. It returns the command
+// lines of those that it has asked, and how many more there were. What is still there then is for
+// sweep. When hurry is closed, nothing is waited for any more; if it was from the beginning,
+// nothing is told either.
 func (t *processTree) endLeftovers(root *rootProcess, outputs []*output, hurry <-chan struct{}) (lines []string, more int) {
 	group := func() ([]int, <-chan struct{}) { return t.leftBy(root) }
 	select {
@@ -59,8 +61,8 @@ func (t *processTree) endLeftovers(root *rootProcess, outputs []*output, hurry <
 	return lines, more
 }
 
-// leftBy lists what a command has left, with all that is below it, and returns a channel that is closed when a child has
-// been collected. That is for looking: any of them may have ended.
+// leftBy lists what a command has left, with all that is below it, and returns a channel that is
+// closed when a child has been collected. That is for looking: any of them may have ended.
 func (t *processTree) leftBy(root *rootProcess) ([]int, <-chan struct{}) {
 	t.mu.Lock()
 	pids, reaped := t.leftovers(root), t.reaped
@@ -77,7 +79,8 @@ func below(pids []int) []int {
 	return all
 }
 
-// settled is why settle has returned: the group is gone, or it still has processes, or hurry was closed.
+// settled is why settle has returned: the group is gone, or it still has processes, or hurry was
+// closed.
 type settled int
 
 const (
@@ -86,8 +89,8 @@ const (
 	hurried
 )
 
-// settle waits until a group of processes is gone or has done nothing for the time quiet, but not longer than limit, and
-// not when hurry is closed.
+// settle waits until a group of processes is gone or has done nothing for the time quiet, but not
+// longer than limit, and not when hurry is closed.
 func settle(group func() ([]int, <-chan struct{}), outputs []*output, quiet, limit time.Duration, hurry <-chan struct{}) settled {
 	var before activity
 	begun := time.Now()
@@ -153,14 +156,15 @@ func threads(pid int) (ids []int) {
 	return ids
 }
 
-// readStat returns a thread's state, as proc(5) calls it, and the processor time that it has spent. A thread that is gone
-// has state 0.
+// readStat returns a thread's state, as proc(5) calls it, and the processor time that it has spent.
+// A thread that is gone has state 0.
 func readStat(pid, thread int) (state byte, spent string) {
 	stat, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/task/" + strconv.Itoa(thread) + "/stat")
 	if err != nil {
 		return 0, ""
 	}
-	// The name may have anything in it: pid (name) state ppid ..., with the times as the 14th and the 15th.
+	// The name may have anything in it: pid (name) state ppid ..., with the times as the 14th and
+	// the 15th.
 	fields := strings.Fields(string(stat[bytes.LastIndexByte(stat, ')')+1:]))
 	if len(fields) < 13 {
 		return 0, ""
@@ -173,11 +177,12 @@ func stateOf(pid, thread int) byte {
 	return state
 }
 
-// readLimit is how long reading command lines may take: a process can make the kernel wait for its memory.
+// readLimit is how long reading command lines may take: a process can make the kernel wait for its
+// memory.
 const readLimit = 100 * time.Millisecond
 
-// commandLines returns the command lines of processes, within the bounds of a wire.Exit, and how many more there are. What
-// cannot be read, or is empty, is left out and counted.
+// commandLines returns the command lines of processes, within the bounds of a wire.Exit, and how
+// many more there are. What cannot be read, or is empty, is left out and counted.
 func commandLines(pids []int) (lines []string, more int) {
 	found := make(chan string, wire.MaxLeftovers)
 	go func() {
@@ -212,7 +217,8 @@ func printable(text []byte) string {
 	}, string(text))
 }
 
-// commandLine returns a process's arguments with blanks between them, and no character that is not printed.
+// commandLine returns a process's arguments with blanks between them, and no character that is not
+// printed.
 func commandLine(pid int) string {
 	file, err := os.Open("/proc/" + strconv.Itoa(pid) + "/cmdline")
 	if err != nil {

@@ -17,8 +17,8 @@ import (
 )
 
 // rotatingLog writes a durable process's output to launch.LogFile and starts a new file when one is
-// full. It never fails: output that cannot be written is dropped and counted, and the log says so when
-// it can be written again. One goroutine writes.
+// full. It never fails: output that cannot be written is dropped and counted, and the log says so
+// when it can be written again. One goroutine writes.
 //
 // Links in the directory are not followed, and no file there makes it wait.
 type rotatingLog struct {
@@ -159,7 +159,8 @@ func (r *rotatingLog) ready() error {
 	return r.open()
 }
 
-// shift makes the current file an older one. The oldest file but the first goes; the others are only renamed.
+// shift makes the current file an older one. The oldest file but the first goes; the others are
+// only renamed.
 func (r *rotatingLog) shift() error {
 	current := filepath.Join(r.dir, launch.LogFile)
 	old := func(n int) string { return filepath.Join(r.dir, launch.OldLog(n)) }
@@ -179,7 +180,8 @@ func (r *rotatingLog) shift() error {
 			noteRotated(first)
 		}
 		for n := files; n > 1; n-- {
-			// A file that does not exist yet, or cannot be renamed, is no reason to lose new output.
+			// A file that does not exist yet, or cannot be renamed, is no reason to lose new
+			// output.
 			_ = unix.Rename(old(n-1), old(n))
 		}
 		err = unix.Rename(current, old(1))
@@ -198,7 +200,8 @@ func isThere(name string) bool {
 // rotatedNote is the last line of the first file, once the file after it is gone.
 const rotatedNote = "[sandbox: output is left out here: the log has reached its bound]\n"
 
-// noteRotated adds rotatedNote to the first file, if it is not there yet. If that fails, the next rotation tries again.
+// noteRotated adds rotatedNote to the first file, if it is not there yet. If that fails, the next
+// rotation tries again.
 func noteRotated(first string) {
 	file, err := os.OpenFile(first, os.O_RDWR|os.O_APPEND|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
 	if err != nil {

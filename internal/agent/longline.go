@@ -13,12 +13,12 @@ import (
 	"github.com/daycare-run/sandbox/internal/agent/spawn"
 )
 
-// fromFile is the command line of a shell that reads a longer one from descriptor 3, which that one does not see.
-// Without a cat it exits with 126.
+// fromFile is the command line of a shell that reads a longer one from descriptor 3, which that one
+// does not see. Without a cat it exits with 126.
 const fromFile = `eval "$(PATH=$PATH:/usr/bin:/bin cat <&3 || echo exit 126)" 3<&-`
 
-// shorten gives a shell whose command line is longer than an argument may be the line in a file. It returns the process to
-// start, and what closes the file then.
+// shorten gives a shell whose command line is longer than an argument may be the line in a file. It
+// returns the process to start, and what closes the file then.
 func shorten(p spawn.Process) (_ spawn.Process, done func(), err error) {
 	done = func() {}
 	last := len(p.Args) - 1

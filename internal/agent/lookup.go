@@ -10,9 +10,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// LookUp looks paths up as the tenant, because the agent's own user may not be allowed into the tenant's directories.
-// By that gVisor's kernel releases what was removed there, which it keeps open otherwise. Nothing is told of what is
-// found, and wherever a link leads, the tenant could have looked there, too.
+// LookUp looks paths up as the tenant, because the agent's own user may not be allowed into the
+// tenant's directories. By that gVisor's kernel releases what was removed there, which it keeps
+// open otherwise. Nothing is told of what is found, and wherever a link leads, the tenant could
+// have looked there, too.
 func LookUp(uid uint32, paths []string) error {
 	looked := make(chan error)
 	go func() {

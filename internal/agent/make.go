@@ -23,7 +23,8 @@ type maker struct {
 	owner, tenant uint32
 }
 
-// make makes the first that is missing of a path, as the tenant's. What is below that, the tenant can make.
+// make makes the first that is missing of a path, as the tenant's. What is below that, the tenant
+// can make.
 func (l *persistent) make(m *control.Make) control.Answer {
 	if m == nil || !path.IsAbs(m.Path) || path.Clean(m.Path) != m.Path {
 		return control.Answer{Fault: wire.FaultAgent, Message: "the path is not absolute and clean"}
@@ -34,8 +35,8 @@ func (l *persistent) make(m *control.Make) control.Answer {
 	return control.Answer{}
 }
 
-// make leaves alone what is there already, what others than the owner have to do with (a link, a directory, a mount
-// on the way), and what the agent itself may not see.
+// make leaves alone what is there already, what others than the owner have to do with (a link, a
+// directory, a mount on the way), and what the agent itself may not see.
 func (m maker) make(at string, dir bool) error {
 	parent, name, last, err := m.missing(at)
 	if err != nil || name == "" {
@@ -50,8 +51,9 @@ func (m maker) make(at string, dir bool) error {
 	return <-made
 }
 
-// missing returns the directory in which something of a path is missing, and the name of that; last says that
-// it is the end of the path. Links are not followed: they may be the tenant's, and lead anywhere.
+// missing returns the directory in which something of a path is missing, and the name of that; last
+// says that it is the end of the path. Links are not followed: they may be the tenant's, and lead
+// anywhere.
 func (m maker) missing(at string) (parent int, name string, last bool, err error) {
 	const flags = unix.O_RDONLY | unix.O_DIRECTORY | unix.O_NOFOLLOW | unix.O_CLOEXEC
 	if parent, err = unix.Open(m.root, flags, 0); err != nil {
@@ -80,7 +82,8 @@ func (m maker) missing(at string) (parent int, name string, last bool, err error
 	return -1, "", false, err
 }
 
-// mount identifies a mount: by its number, where the kernel tells it, and otherwise, as in gVisor, by its device.
+// mount identifies a mount: by its number, where the kernel tells it, and otherwise, as in gVisor,
+// by its device.
 type mount struct{ device, number uint64 }
 
 func mountOf(dir int) (mount, error) {
@@ -95,7 +98,8 @@ func mountOf(dir int) (mount, error) {
 	return m, nil
 }
 
-// owns refuses a directory that is not the owner's, or is on another mount: what is mounted is somebody's outside.
+// owns refuses a directory that is not the owner's, or is on another mount: what is mounted is
+// somebody's outside.
 func (m maker) owns(dir int, root mount) error {
 	var st unix.Stat_t
 	if err := unix.Fstat(dir, &st); err != nil {
@@ -108,9 +112,10 @@ func (m maker) owns(dir int, root mount) error {
 	return err
 }
 
-// makeIn makes an empty file or a directory as the tenant, in a directory of its own, and moves it from there as the owner.
-// So nobody needs the right to give files away, and nobody else can make anything in parent meanwhile. It needs a thread for
-// itself. While the saved user is the owner, the thread can become either.
+// makeIn makes an empty file or a directory as the tenant, in a directory of its own, and moves it
+// from there as the owner. So nobody needs the right to give files away, and nobody else can make
+// anything in parent meanwhile. It needs a thread for itself. While the saved user is the owner,
+// the thread can become either.
 func (m maker) makeIn(parent int, name string, dir bool) error {
 	agent := uint32(os.Getuid())
 	if err := become(agent, m.owner, m.owner); err != nil {

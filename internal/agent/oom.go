@@ -10,12 +10,14 @@ import (
 	"sync"
 )
 
-// commandsOOM is by how much the oom_score_adj of commands exceeds the agent's (proc(5)): as if each used another tenth
-// of the memory. So a container that has no memory left loses commands before its agent.
+// commandsOOM is by how much the oom_score_adj of commands exceeds the agent's (proc(5)): as if
+// each used another tenth of the memory. So a container that has no memory left loses commands
+// before its agent.
 const commandsOOM = 100
 
-// OOMScore is the agent's own oom_score_adj. It is raised while commands are being started, because a child inherits its
-// parent's. The agent cannot write to a command's own file: it belongs to root first, and then to the command's user.
+// OOMScore is the agent's own oom_score_adj. It is raised while commands are being started, because
+// a child inherits its parent's. The agent cannot write to a command's own file: it belongs to root
+// first, and then to the command's user.
 type OOMScore struct {
 	file *os.File
 	own  int
@@ -24,8 +26,8 @@ type OOMScore struct {
 	starting int
 }
 
-// OpenOOMScore has to be called while the process is root. It returns nil if the file cannot be used: without it, the
-// process that uses the least memory still goes last.
+// OpenOOMScore has to be called while the process is root. It returns nil if the file cannot be
+// used: without it, the process that uses the least memory still goes last.
 func OpenOOMScore() *OOMScore {
 	file, err := os.OpenFile("/proc/self/oom_score_adj", os.O_RDWR, 0)
 	if err != nil {
@@ -42,7 +44,8 @@ func OpenOOMScore() *OOMScore {
 	return &OOMScore{file: file, own: own}
 }
 
-// raise gives the agent the score of commands until lower is called. On a nil OOMScore both do nothing.
+// raise gives the agent the score of commands until lower is called. On a nil OOMScore both do
+// nothing.
 func (s *OOMScore) raise() { s.count(1) }
 
 func (s *OOMScore) lower() { s.count(-1) }

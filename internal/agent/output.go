@@ -112,8 +112,8 @@ func (o *output) fill() (stopped bool) {
 	return o.isStopped()
 }
 
-// readInBulk takes the pipe out of the poller, if it is there, and closes the descriptor that was in it. If no descriptor
-// is left for that, the pipe stays in the poller.
+// readInBulk takes the pipe out of the poller, if it is there, and closes the descriptor that was
+// in it. If no descriptor is left for that, the pipe stays in the poller.
 func (o *output) readInBulk() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -175,7 +175,8 @@ func (o *output) moves() bool {
 	return held > 0
 }
 
-// discard drops all output until the last writer is gone, and closes the pipe. It is called when there is no reader any more.
+// discard drops all output until the last writer is gone, and closes the pipe. It is called when
+// there is no reader any more.
 func (o *output) discard() {
 	if o.file == nil {
 		o.file = os.NewFile(uintptr(o.bulk), "pipe")

@@ -40,8 +40,9 @@ type persistent struct {
 // maxEnded is how many commands that have ended without a follower are kept. The oldest go first.
 const maxEnded = 64
 
-// RunPersistent is the main function of that process: until it is killed, it runs commands for clients of the socket, as uid or,
-// if root is set and a client asks for it, as root. Like Serve it must be called on the first thread; score may be nil.
+// RunPersistent is the main function of that process: until it is killed, it runs commands for
+// clients of the socket, as uid or, if root is set and a client asks for it, as root. Like Serve it
+// must be called on the first thread; score may be nil.
 func RunPersistent(socket string, uid uint32, root bool, score *OOMScore) error {
 	return runPersistent(socket, uid, root, score, aheadBuiltin)
 }
@@ -185,7 +186,8 @@ func (l *persistent) act(stream *yamux.Stream, c *persistentCommand, r control.R
 	return errBroken
 }
 
-// leaving returns a channel that is closed when the other end has left a stream on which nothing more is to come.
+// leaving returns a channel that is closed when the other end has left a stream on which nothing
+// more is to come.
 func leaving(stream io.Reader) <-chan struct{} {
 	gone := make(chan struct{})
 	go func() {
@@ -195,7 +197,8 @@ func leaving(stream io.Reader) <-chan struct{} {
 	return gone
 }
 
-// find returns the command that is meant, or nil. With a tag it is the newest one that runs or else, for Follow, that has ended.
+// find returns the command that is meant, or nil. With a tag it is the newest one that runs or
+// else, for Follow, that has ended.
 func (l *persistent) find(r control.Request) (found *persistentCommand) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

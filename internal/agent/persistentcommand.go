@@ -23,7 +23,8 @@ import (
 	"github.com/daycare-run/sandbox/internal/agent/wire"
 )
 
-// persistentCommand is a command that goes on without followers. What it starts and leaves behind goes on, too.
+// persistentCommand is a command that goes on without followers. What it starts and leaves behind
+// goes on, too.
 type persistentCommand struct {
 	tree     *processTree
 	root     *rootProcess
@@ -39,7 +40,8 @@ type persistentCommand struct {
 	closed bool // the input was closed; for whoever has taken the value of input
 }
 
-// run carries the command's output until the command has ended, and drains the output of what it left behind.
+// run carries the command's output until the command has ended, and drains the output of what it
+// left behind.
 func (c *persistentCommand) run(timeout time.Duration) {
 	isInTime := func() bool { return true } // once it has ended
 	if timeout > 0 {
@@ -56,7 +58,8 @@ func (c *persistentCommand) run(timeout time.Duration) {
 	if inTime && c.leavesSession() {
 		settle(c.session, c.pipes.outputs[:], leftQuiet, leftLimit, nil)
 	}
-	// Other processes may have the pipes, for long: only what has been printed by now counts as the command's.
+	// Other processes may have the pipes, for long: only what has been printed by now counts as the
+	// command's.
 	c.pipes.stopWaiting()
 	outputs.Wait()
 	exit := wire.Exit{TimedOut: !inTime}
@@ -71,14 +74,14 @@ func (c *persistentCommand) run(timeout time.Duration) {
 	c.drain()
 }
 
-// leavesSession reports whether the command, which has ended, may have left processes of its session. At a terminal, job
-// control may have given them process groups of their own.
+// leavesSession reports whether the command, which has ended, may have left processes of its
+// session. At a terminal, job control may have given them process groups of their own.
 func (c *persistentCommand) leavesSession() bool {
 	return c.terminal || !errors.Is(unix.Kill(-c.root.pid, 0), unix.ESRCH)
 }
 
-// session lists what the command, which has ended, has left of its session, and returns a channel that is closed when a
-// child has been collected.
+// session lists what the command, which has ended, has left of its session, and returns a channel
+// that is closed when a child has been collected.
 func (c *persistentCommand) session() ([]int, <-chan struct{}) {
 	c.tree.mu.Lock()
 	defer c.tree.mu.Unlock()
@@ -118,7 +121,8 @@ func (c *persistentCommand) stopInput() {
 	c.input <- struct{}{}
 }
 
-// drain reads what the processes left behind print: without a reader, printing would end them (pipe(7)).
+// drain reads what the processes left behind print: without a reader, printing would end them
+// (pipe(7)).
 func (c *persistentCommand) drain() {
 	if c.terminal {
 		c.pipes.close() // a terminal tells them by itself
@@ -201,8 +205,9 @@ func (c *persistentCommand) entry() control.Entry {
 	return control.Entry{PID: c.root.pid, Tag: c.tag, Terminal: c.terminal, Note: c.note}
 }
 
-// killSession kills a root, what is below it and its whole session, until nothing of that is left. A process that has
-// made itself independent, with a session of its own below another parent, goes on.
+// killSession kills a root, what is below it and its whole session, until nothing of that is left.
+// A process that has made itself independent, with a session of its own below another parent, goes
+// on.
 func (t *processTree) killSession(root *rootProcess) {
 	for deadline := time.Now().Add(cleanupLimit); time.Now().Before(deadline); time.Sleep(5 * time.Millisecond) {
 		t.mu.Lock()
@@ -225,7 +230,8 @@ func (t *processTree) killSession(root *rootProcess) {
 	}
 }
 
-// session lists the processes of a session that have not ended. While there are any, its id is not reused.
+// session lists the processes of a session that have not ended. While there are any, its id is not
+// reused.
 func session(id int) (pids []int) {
 	entries, err := os.ReadDir("/proc")
 	if err != nil {

@@ -41,7 +41,8 @@ func (l *persistent) begin(stream *yamux.Stream, r control.Request) error {
 	return l.follow(stream, c, f)
 }
 
-// enter takes a place for one more command, if there is one. enterDone gives it back, or to the command.
+// enter takes a place for one more command, if there is one. enterDone gives it back, or to the
+// command.
 func (l *persistent) enter() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()

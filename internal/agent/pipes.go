@@ -13,8 +13,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// pipes are a command's three standard files: our ends, and the child's as plain descriptors,
-// which must stay blocking. With a terminal they are all the same, but for a stdin that is /dev/null.
+// pipes are a command's three standard files: our ends, and the child's as plain descriptors, which
+// must stay blocking. With a terminal they are all the same, but for a stdin that is /dev/null.
 type pipes struct {
 	stdin    *os.File   // nil when the command reads /dev/null
 	outputs  [2]*output // the second is nil with a terminal
@@ -62,8 +62,9 @@ func pipe(end int) (child int, ours *os.File, err error) {
 	return child, os.NewFile(uintptr(our), "pipe"), nil
 }
 
-// closeChildEnds is called when the child has its ends. A terminal's end is kept until close: otherwise a
-// command that closes its own for a while, and opens /dev/tty again, would end our reading.
+// closeChildEnds is called when the child has its ends. A terminal's end is kept until close:
+// otherwise a command that closes its own for a while, and opens /dev/tty again, would end our
+// reading.
 func (p *pipes) closeChildEnds() {
 	if p.terminal != nil {
 		return
@@ -142,7 +143,8 @@ func (s stdio) Read(p []byte) (int, error)  { return s.in.Read(p) }
 func (s stdio) Write(p []byte) (int, error) { return s.out.Write(p) }
 func (s stdio) Close() error                { return errors.Join(s.in.Close(), s.out.Close()) }
 
-// The session has no deadlines: a write waits for the service to read, and a service that is gone closes both files.
+// The session has no deadlines: a write waits for the service to read, and a service that is gone
+// closes both files.
 func (s stdio) SetDeadline(time.Time) error      { return nil }
 func (s stdio) SetReadDeadline(time.Time) error  { return nil }
 func (s stdio) SetWriteDeadline(time.Time) error { return nil }

@@ -33,14 +33,16 @@ type durable struct {
 // drainLimit is how long the rest of the output may take once all processes have died.
 const drainLimit = 2 * time.Second
 
-// RunProcess is the main function of a durable process's first process, as package launch describes it. The directory is
-// launch.Dir for all but tests, the command runs as the user uid, and score may be nil. It returns the code to exit with,
-// and an error if something went wrong with the agent itself.
+// RunProcess is the main function of a durable process's first process, as package launch describes
+// it. The directory is launch.Dir for all but tests, the command runs as the user uid, and score
+// may be nil. It returns the code to exit with, and an error if something went wrong with the agent
+// itself.
 func RunProcess(dir string, uid uint32, score *OOMScore) (code int, err error) {
 	debug.SetGCPercent(50)
 	d := &durable{dir: dir, uid: uid, score: score, signals: make(chan os.Signal, 16)}
 	signal.Notify(d.signals, unix.SIGTERM, unix.SIGINT, unix.SIGHUP, unix.SIGUSR1)
-	// The container's limit on file sizes applies to the log, too: reaching it is to be no more than an error of the write.
+	// The container's limit on file sizes applies to the log, too: reaching it is to be no more
+	// than an error of the write.
 	signal.Notify(make(chan os.Signal, 1), unix.SIGXFSZ)
 	if err := errors.Join(harden(), spawn.DefaultSignals(unix.SIGTERM, unix.SIGINT, unix.SIGHUP, unix.SIGUSR1, unix.SIGXFSZ)); err != nil {
 		return launch.CodeAgent, err
@@ -147,7 +149,8 @@ func (d *durable) command(p spawn.Process, log *rotatingLog, l launch.Launch) (l
 	return state, root.status, nil
 }
 
-// endLeftovers gives what the command has left its time to end, unless the process is being stopped.
+// endLeftovers gives what the command has left its time to end, unless the process is being
+// stopped.
 func (d *durable) endLeftovers(tree *processTree, hurry <-chan struct{}, stopped func()) {
 	done := make(chan struct{})
 	go func() {
@@ -189,9 +192,10 @@ func startLogged(p spawn.Process, score *OOMScore) (output int, root *rootProces
 	return pipe[0], root, tree, nil
 }
 
-// After a read of at least fewBytes, but less than manyBytes, the reader pauses for logPause: otherwise
-// each write of a few kilobytes would have to wake it. A read of growBytes or more makes the pipe large.
-// That is not done for all pipes, because those of a user are bounded together (pipe(7)).
+// After a read of at least fewBytes, but less than manyBytes, the reader pauses for logPause:
+// otherwise each write of a few kilobytes would have to wake it. A read of growBytes or more makes
+// the pipe large. That is not done for all pipes, because those of a user are bounded together
+// (pipe(7)).
 const (
 	fewBytes  = 512
 	growBytes = 32 << 10

@@ -14,7 +14,8 @@ import (
 // defaultPath is the PATH of an environment without one.
 const defaultPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
-// prepare turns a command into a process of the user uid, with the places where the shell or the program may be.
+// prepare turns a command into a process of the user uid, with the places where the shell or the
+// program may be.
 func prepare(start launch.Command, uid uint32) (spawn.Process, wire.Exit) {
 	p := spawn.Process{Env: start.Env, Dir: start.Cwd, UID: uid}
 	switch {
@@ -52,8 +53,8 @@ func pathOf(env []string) string {
 	return path
 }
 
-// places returns where a program may be, as execvp(3) looks for it, in the command's own PATH and directory. The
-// command's own process finds out whether it is there, with the rights of its user.
+// places returns where a program may be, as execvp(3) looks for it, in the command's own PATH and
+// directory. The command's own process finds out whether it is there, with the rights of its user.
 func places(name, path, dir string) []spawn.Program {
 	if strings.Contains(name, "/") {
 		return []spawn.Program{{Path: name, Name: name}}

@@ -27,8 +27,8 @@ type checks struct {
 	tree  *processTree
 }
 
-// startChecks starts the checks, and sends each change of their result on found. end stops them and returns when
-// nothing of them runs any more. Without a launch.Ready there are no checks.
+// startChecks starts the checks, and sends each change of their result on found. end stops them and
+// returns when nothing of them runs any more. Without a launch.Ready there are no checks.
 func startChecks(l launch.Launch, uid uint32, tree *processTree) (found <-chan launch.Readiness, end func()) {
 	if l.Ready == nil {
 		return nil, func() {}
@@ -84,8 +84,8 @@ func (c checks) check(ctx context.Context) error {
 	return c.shell(ctx)
 }
 
-// shell runs the check's command line. Only if that takes too long is its whole process group killed. Whatever
-// else it leaves running ends with the container.
+// shell runs the check's command line. Only if that takes too long is its whole process group
+// killed. Whatever else it leaves running ends with the container.
 func (c checks) shell(ctx context.Context) error {
 	p, fault := prepare(c.start, c.uid)
 	if fault.Fault != wire.FaultNone {

@@ -13,9 +13,10 @@ import (
 	"github.com/daycare-run/sandbox/internal/agent/wire"
 )
 
-// spool is the agent's end of the spool file, which is the agent's alone. With the file, besides its slots, the
-// first process watches the agent: an agent holds the file's lock for all its life, and marks whether commands
-// may be running. When the agent has ended, for whatever reason, the kernel gives the lock to the first process.
+// spool is the agent's end of the spool file, which is the agent's alone. With the file, besides
+// its slots, the first process watches the agent: an agent holds the file's lock for all its life,
+// and marks whether commands may be running. When the agent has ended, for whatever reason, the
+// kernel gives the lock to the first process.
 type spool struct {
 	file *os.File
 	free chan int
@@ -66,8 +67,8 @@ func (s *spool) lock() error {
 	}
 }
 
-// watch is called by the first process; begun receives a value for each agent that has begun. It returns when an
-// agent has ended and left commands running.
+// watch is called by the first process; begun receives a value for each agent that has begun. It
+// returns when an agent has ended and left commands running.
 func (s *spool) watch(begun <-chan os.Signal) error {
 	if err := s.mark(markWatched, 1); err != nil {
 		return err
@@ -90,7 +91,8 @@ func (s *spool) watch(begun <-chan os.Signal) error {
 	return nil
 }
 
-// begin waits for an earlier agent to end, and tells the first process to watch this one. No command may run before it.
+// begin waits for an earlier agent to end, and tells the first process to watch this one. No
+// command may run before it.
 func (s *spool) begin(tell func() error) error {
 	for begun := time.Now(); ; time.Sleep(time.Millisecond) {
 		watched, err := s.marked(markWatched)

@@ -14,9 +14,9 @@ import (
 	"github.com/daycare-run/sandbox/internal/agent/launch"
 )
 
-// stateFile replaces launch.StateFile as a whole. The file that will take its place is kept ready at its
-// full size, so that the end of a process can be recorded even on a full disk. If there was no room for
-// that file, the new state is written over the old one.
+// stateFile replaces launch.StateFile as a whole. The file that will take its place is kept ready
+// at its full size, so that the end of a process can be recorded even on a full disk. If there was
+// no room for that file, the new state is written over the old one.
 //
 // It is not synced: after a crash of the host the process is gone, whatever its state says.
 type stateFile struct {
@@ -71,7 +71,8 @@ func (s *stateFile) write(state launch.State, last bool) error {
 	return nil
 }
 
-// overwrite needs no room on the disk. If the old state was longer, blanks follow: a reader never sees a mixture.
+// overwrite needs no room on the disk. If the old state was longer, blanks follow: a reader never
+// sees a mixture.
 func (s *stateFile) overwrite(data []byte) error {
 	_ = os.RemoveAll(s.next)
 	fd, err := unix.Open(s.name, unix.O_WRONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)

@@ -15,9 +15,9 @@ import (
 // endOfFile is what a person types at a terminal to end the input (termios(3), VEOF).
 const endOfFile = 0x04
 
-// openTerminal opens a pseudo-terminal, whose far side is the command's three files, or its outputs alone if there is
-// no stdin. The near side has one descriptor each for output, for stdin and for everything else, because they are
-// closed at different times.
+// openTerminal opens a pseudo-terminal, whose far side is the command's three files, or its outputs
+// alone if there is no stdin. The near side has one descriptor each for output, for stdin and for
+// everything else, because they are closed at different times.
 //
 // The terminal belongs to the user uid.
 func openTerminal(stdin bool, size *specs.Box, uid uint32, devNull int) (_ *pipes, err error) {
@@ -57,8 +57,8 @@ func openTerminal(stdin bool, size *specs.Box, uid uint32, devNull int) (_ *pipe
 	return p, resize(p.terminal, size)
 }
 
-// openAs opens a file with the rights of another user. Meanwhile that is this thread's effective user; for signals
-// and tracers, its real and its saved user count.
+// openAs opens a file with the rights of another user. Meanwhile that is this thread's effective
+// user; for signals and tracers, its real and its saved user count.
 func openAs(uid uint32, name string, flags int) (fd int, err error) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
@@ -91,7 +91,8 @@ func duplicate(fd int) (*os.File, error) {
 	return os.NewFile(uintptr(twin), "terminal"), nil
 }
 
-// resize sets a terminal's size. If it is a new one, the foreground process group gets SIGWINCH. A nil size does nothing.
+// resize sets a terminal's size. If it is a new one, the foreground process group gets SIGWINCH. A
+// nil size does nothing.
 func resize(terminal *os.File, size *specs.Box) error {
 	if size == nil {
 		return nil

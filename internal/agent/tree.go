@@ -20,14 +20,16 @@ import (
 	"github.com/daycare-run/sandbox/internal/agent/spawn"
 )
 
-// processTree keeps track of the agent's children. Each is either a root, the first process of a command that
-// is running, or a leftover: package spawn makes every root a subreaper, so a process becomes a
-// child of the agent without being a root only when the command that it belonged to has ended.
-// Hence the one rule: a leftover is ended, by whoever ran the command that left it. (With CLONE_PARENT a root could give
-// the agent a child, too, and of another thread than the first one; package seccomp refuses that.)
+// processTree keeps track of the agent's children. Each is either a root, the first process of a
+// command that is running, or a leftover: package spawn makes every root a subreaper, so a process
+// becomes a child of the agent without being a root only when the command that it belonged to has
+// ended. Hence the one rule: a leftover is ended, by whoever ran the command that left it. (With
+// CLONE_PARENT a root could give the agent a child, too, and of another thread than the first one;
+// package seccomp refuses that.)
 //
 // The kernel keeps children by thread. It gives orphans to the first thread of a subreaper, and the
-// agent's first thread starts nothing (Serve is called on it, locked), so it is enough to look there.
+// agent's first thread starts nothing (Serve is called on it, locked), so it is enough to look
+// there.
 type processTree struct {
 	score *OOMScore
 
@@ -48,15 +50,17 @@ type rootProcess struct {
 	exited chan struct{}
 }
 
-// startLimit is how long a command may take to start, even on a busy machine: a start that another process has stopped
-// is given up then. Tests set less.
+// startLimit is how long a command may take to start, even on a busy machine: a start that another
+// process has stopped is given up then. Tests set less.
 var startLimit = 30 * time.Second
 
-// cleanupLimit is how long leftovers may take to die after SIGKILL, including those of commands that end meanwhile.
+// cleanupLimit is how long leftovers may take to die after SIGKILL, including those of commands
+// that end meanwhile.
 const cleanupLimit = 30 * time.Second
 
-// lookAgain is how long to wait before looking for leftovers again when none has been collected. A dead process that is
-// traced cannot be collected until its tracer has died, and the tracer may become a leftover only when that process dies.
+// lookAgain is how long to wait before looking for leftovers again when none has been collected. A
+// dead process that is traced cannot be collected until its tracer has died, and the tracer may
+// become a leftover only when that process dies.
 const lookAgain = 10 * time.Millisecond
 
 func newProcessTree(score *OOMScore) *processTree {
@@ -101,8 +105,8 @@ func (t *processTree) start(ctx context.Context, p spawn.Process) (*rootProcess,
 
 var errEnding = errors.New("the session is ending")
 
-// end prevents further starts and kills every process of the container but the first and the caller (kill(2),
-// pid -1). An error means that something is left, and that the container has to go.
+// end prevents further starts and kills every process of the container but the first and the caller
+// (kill(2), pid -1). An error means that something is left, and that the container has to go.
 func (t *processTree) end() error {
 	t.mu.Lock()
 	t.ending = true
@@ -122,8 +126,9 @@ func (t *processTree) end() error {
 	}
 }
 
-// reap waits for children for as long as the agent lives. It first looks at who has died, or stopped, and
-// collects it only under the lock, so that a pid under the lock always means the same process.
+// reap waits for children for as long as the agent lives. It first looks at who has died, or
+// stopped, and collects it only under the lock, so that a pid under the lock always means the same
+// process.
 func (t *processTree) reap() {
 	for {
 		var info siginfo
@@ -153,7 +158,8 @@ func (t *processTree) collect(pid int) {
 		return
 	}
 	if !status.Exited() && !status.Signaled() {
-		// It has made its parent its tracer (PTRACE_TRACEME) and stopped. The agent traces nobody, so it would never go on.
+		// It has made its parent its tracer (PTRACE_TRACEME) and stopped. The agent traces nobody,
+		// so it would never go on.
 		_ = unix.Kill(pid, unix.SIGKILL)
 		return
 	}
@@ -174,9 +180,10 @@ func (t *processTree) collect(pid int) {
 	t.reaped = make(chan struct{})
 }
 
-// adopt notes that the children of the agent that nobody owns yet are leftovers of these commands: their roots have ended, or
-// leftovers of theirs have. Others that have ended in the same moment, and are not collected yet, may have left them as well.
-// Then all of these commands wait for them. It is called with mu held.
+// adopt notes that the children of the agent that nobody owns yet are leftovers of these commands:
+// their roots have ended, or leftovers of theirs have. Others that have ended in the same moment,
+// and are not collected yet, may have left them as well. Then all of these commands wait for them.
+// It is called with mu held.
 func (t *processTree) adopt(owners []*rootProcess) {
 	orphans := slices.DeleteFunc(ownChildren(), func(pid int) bool {
 		return t.roots[pid] != nil || t.owners[pid] != nil || t.isStarting(pid)
@@ -210,7 +217,8 @@ func hasEnded(pid int) bool {
 	return err == nil && info.Signo != 0
 }
 
-// isStarting reports whether a pid is that of a child that is not a root yet. It is called with mu held.
+// isStarting reports whether a pid is that of a child that is not a root yet. It is called with mu
+// held.
 func (t *processTree) isStarting(pid int) bool {
 	for at := range t.starting {
 		if int(atomic.LoadInt32(at)) == pid {
@@ -247,9 +255,9 @@ func (t *processTree) signalTree(root *rootProcess, signal unix.Signal) {
 	}
 }
 
-// signalAll is for a tree with one command. It sends a signal to the command's process group, which no
-// process leaves unseen by forking, and to whatever else is below the agent at this moment. Each process
-// gets it only once: for many programs a second signal means something else.
+// signalAll is for a tree with one command. It sends a signal to the command's process group, which
+// no process leaves unseen by forking, and to whatever else is below the agent at this moment. Each
+// process gets it only once: for many programs a second signal means something else.
 func (t *processTree) signalAll(root *rootProcess, signal unix.Signal) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -268,8 +276,8 @@ func (t *processTree) signalAll(root *rootProcess, signal unix.Signal) {
 	}
 }
 
-// sweep kills what a command has left behind, or with nil what any has, and returns when it is gone. An error means
-// that something could not be killed, and that the container should go.
+// sweep kills what a command has left behind, or with nil what any has, and returns when it is
+// gone. An error means that something could not be killed, and that the container should go.
 func (t *processTree) sweep(root *rootProcess) error {
 	var deadline *time.Timer
 	for {
@@ -300,8 +308,8 @@ func (t *processTree) sweep(root *rootProcess) error {
 	}
 }
 
-// leftovers lists the children of the agent that a command has left, or with nil those that any has. It is called
-// with mu held.
+// leftovers lists the children of the agent that a command has left, or with nil those that any
+// has. It is called with mu held.
 func (t *processTree) leftovers(root *rootProcess) []int {
 	if root == nil {
 		return slices.DeleteFunc(ownChildren(), func(pid int) bool { return t.roots[pid] != nil || t.isStarting(pid) })
@@ -345,8 +353,8 @@ func children(pid int) []int {
 	return pids
 }
 
-// readChildren reads one thread's list of children. gVisor lists a child's threads beside the child itself.
-// They are left out, because a signal to a thread is a signal to its process.
+// readChildren reads one thread's list of children. gVisor lists a child's threads beside the child
+// itself. They are left out, because a signal to a thread is a signal to its process.
 func readChildren(file string) []int {
 	list, err := os.ReadFile(file)
 	if err != nil {

@@ -19,7 +19,8 @@ type siginfo struct {
 	_                  [108]byte
 }
 
-// waitAny waits until any child has ended, or has stopped although nobody but the agent traces it, and leaves it to be collected.
+// waitAny waits until any child has ended, or has stopped although nobody but the agent traces it,
+// and leaves it to be collected.
 func waitAny(info *siginfo) error {
 	for {
 		_, errno := spawn.Block(unix.SYS_WAITID, unix.P_ALL, 0, uintptr(unsafe.Pointer(info)), unix.WEXITED|unix.WNOWAIT)

@@ -15,8 +15,9 @@ import (
 	"github.com/daycare-run/sandbox/internal/agent/spawn"
 )
 
-// waitingShell is a shell that waits for a command, or will when it has started. It alone has the other end of its socket.
-// Our end blocks: in the runtime's poller it would wake the agent while the command begins.
+// waitingShell is a shell that waits for a command, or will when it has started. It alone has the
+// other end of its socket. Our end blocks: in the runtime's poller it would wake the agent while
+// the command begins.
 type waitingShell struct {
 	starting context.Context // for its start; without a limit, whose timer would wake gVisor's kernel when the shell waits
 	giveUp   context.CancelFunc
@@ -35,10 +36,12 @@ func newWaitingShell() *waitingShell {
 	return s
 }
 
-// awaitLimit is how long a command waits for a shell that is still starting, before it gets a process of its own.
+// awaitLimit is how long a command waits for a shell that is still starting, before it gets a
+// process of its own.
 const awaitLimit = 5 * time.Second
 
-// await reports whether the shell waits for a command, as soon as that is known. It gives up after awaitLimit or with ctx.
+// await reports whether the shell waits for a command, as soon as that is known. It gives up after
+// awaitLimit or with ctx.
 func (s *waitingShell) await(ctx context.Context) bool {
 	select {
 	case <-s.ready:
@@ -55,7 +58,8 @@ func (s *waitingShell) await(ctx context.Context) bool {
 	}
 }
 
-// hand sends the shell its command. It blocks until all of it has been taken; an error means that it was not.
+// hand sends the shell its command. It blocks until all of it has been taken; an error means that
+// it was not.
 func (s *waitingShell) hand(p spawn.Process, stdin bool) error {
 	for request := encodeRequest(p, stdin); len(request) > 0; {
 		n, err := unix.SendmsgN(s.socket, request, nil, nil, unix.MSG_NOSIGNAL)
@@ -67,8 +71,9 @@ func (s *waitingShell) hand(p spawn.Process, stdin bool) error {
 	return nil
 }
 
-// handOver is like hand, but returns when the command begins. A shell that is stopped, or is another program by now, may take
-// no longer than a start, which ctx limits. A *spawn.Error says that the command could not begin.
+// handOver is like hand, but returns when the command begins. A shell that is stopped, or is
+// another program by now, may take no longer than a start, which ctx limits. A *spawn.Error says
+// that the command could not begin.
 func (s *waitingShell) handOver(ctx context.Context, p spawn.Process, stdin bool) error {
 	expired := make(chan struct{})
 	stop := context.AfterFunc(ctx, func() {
@@ -108,7 +113,8 @@ func encodeRequest(p spawn.Process, stdin bool) []byte {
 	return request
 }
 
-// failure returns why a shell could not begin its command, or nil. It blocks until the shell has answered or closed its end.
+// failure returns why a shell could not begin its command, or nil. It blocks until the shell has
+// answered or closed its end.
 func (s *waitingShell) failure() error {
 	var answer [8]byte
 	if !s.receive(answer[:]) {

@@ -1,10 +1,10 @@
-// Package archive writes and reads directories as tar streams whose other end may be hostile: what is in a sandbox
-// may have any names, and who sends an archive may have made it by hand.
+// Package archive writes and reads directories as tar streams whose other end may be hostile: what
+// is in a sandbox may have any names, and who sends an archive may have made it by hand.
 //
-// An archive has directories, regular files and symbolic links, and no more of each than this package allows. A
-// directory comes before what is in it; "." is the directory itself. Permission bits are kept; owners and times
-// mean nothing here. Whoever makes files of an archive's entries must still not follow a symbolic link, whether an
-// earlier entry has made it or somebody else.
+// An archive has directories, regular files and symbolic links, and no more of each than this
+// package allows. A directory comes before what is in it; "." is the directory itself. Permission
+// bits are kept; owners and times mean nothing here. Whoever makes files of an archive's entries
+// must still not follow a symbolic link, whether an earlier entry has made it or somebody else.
 package archive
 
 import (

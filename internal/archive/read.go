@@ -12,8 +12,8 @@ import (
 	"github.com/daycare-run/sandbox/internal/errs"
 )
 
-// Reader reads an archive that somebody else has made. Its errors are of class ErrInvalidArgument for what an
-// archive must not have, and name the entry.
+// Reader reads an archive that somebody else has made. Its errors are of class ErrInvalidArgument
+// for what an archive must not have, and name the entry.
 type Reader struct {
 	from    io.Reader
 	tar     *tar.Reader

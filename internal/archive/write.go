@@ -25,11 +25,13 @@ func NewWriter(to io.Writer) *Writer {
 	return &Writer{tar: tar.NewWriter(to), buffer: make([]byte, copyBuffer)}
 }
 
-// ErrShorter is the error for a file that has fewer bytes than its entry says: there is no way to go on.
+// ErrShorter is the error for a file that has fewer bytes than its entry says: there is no way to
+// go on.
 var ErrShorter = errors.New("it got shorter while it was copied")
 
-// Add writes an entry; content is that of a file, and not read beyond its size. The error is of class
-// ErrInvalidArgument if the archive would be larger than allowed; then it can be ended by Fail.
+// Add writes an entry; content is that of a file, and not read beyond its size. The error is of
+// class ErrInvalidArgument if the archive would be larger than allowed; then it can be ended by
+// Fail.
 func (w *Writer) Add(e Entry, content io.Reader) error {
 	if err := Check(e.Name); err != nil {
 		return err

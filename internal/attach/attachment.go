@@ -8,8 +8,8 @@ import (
 	"github.com/daycare-run/sandbox/internal/errs"
 )
 
-// Attachment is one caller that follows an Exec: first both ends of the output that are kept, then new output. While a caller
-// is attached, the command waits for it rather than lose any output.
+// Attachment is one caller that follows an Exec: first both ends of the output that are kept, then
+// new output. While a caller is attached, the command waits for it rather than lose any output.
 type Attachment[Result any] struct {
 	exec   *Exec[Result]
 	news   chan struct{} // holds one when there may be something to take
@@ -26,9 +26,10 @@ type Attachment[Result any] struct {
 // maxData is how many bytes of output one Event has at most.
 const maxData = 64 << 10
 
-// Attach follows the output from a position on, and replaces the caller that is attached already. A position
-// beyond the end is the caller's error. The first attachment may send a Window of stdin at once; Taken tells a
-// later one how much it may send, because the command may not have read yet what an earlier one sent.
+// Attach follows the output from a position on, and replaces the caller that is attached already. A
+// position beyond the end is the caller's error. The first attachment may send a Window of stdin at
+// once; Taken tells a later one how much it may send, because the command may not have read yet
+// what an earlier one sent.
 func (e *Exec[Result]) Attach(from int64) (*Attachment[Result], error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -48,7 +49,8 @@ func (e *Exec[Result]) Attach(from int64) (*Attachment[Result], error) {
 	return v, nil
 }
 
-// Close detaches the caller; the command goes on. If it is called again, or another has taken its place, it does nothing.
+// Close detaches the caller; the command goes on. If it is called again, or another has taken its
+// place, it does nothing.
 func (v *Attachment[Result]) Close() {
 	v.exec.mu.Lock()
 	defer v.exec.mu.Unlock()
@@ -78,8 +80,8 @@ type Event[Result any] struct {
 	Err    error
 }
 
-// Next waits for the next event and returns it. The error is ErrReplaced or ctx's cause. Only one goroutine
-// may call Next.
+// Next waits for the next event and returns it. The error is ErrReplaced or ctx's cause. Only one
+// goroutine may call Next.
 func (v *Attachment[Result]) Next(ctx context.Context) (Event[Result], error) {
 	for {
 		if ctx.Err() != nil {
@@ -144,7 +146,8 @@ func (v *Attachment[Result]) Put(data []byte) error {
 	})
 }
 
-// Tell passes other input on to the command. It fails with ErrReplaced when another attachment has taken the place of this one.
+// Tell passes other input on to the command. It fails with ErrReplaced when another attachment has
+// taken the place of this one.
 func (v *Attachment[Result]) Tell(what func(*Input) error) error {
 	v.exec.mu.Lock()
 	defer v.exec.mu.Unlock()

@@ -50,8 +50,8 @@ func (e *Exec[Result]) Refused(line decisions.Summary) {
 	e.change(func() { e.refused = append(e.refused, line) })
 }
 
-// Output keeps what the command has printed. It waits for the caller that is attached, if there is one, unless the
-// command is to end; the error is ctx's cause.
+// Output keeps what the command has printed. It waits for the caller that is attached, if there is
+// one, unless the command is to end; the error is ctx's cause.
 func (e *Exec[Result]) Output(ctx context.Context, stream session.Stream, data []byte) error {
 	for !e.print(stream, data) {
 		select {
@@ -74,8 +74,8 @@ func (e *Exec[Result]) print(stream session.Stream, data []byte) bool {
 	return true
 }
 
-// End says that the command is to end, because its time is up or somebody kills it. An attached caller that does not
-// take its output must not keep it from ending.
+// End says that the command is to end, because its time is up or somebody kills it. An attached
+// caller that does not take its output must not keep it from ending.
 func (e *Exec[Result]) End() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -135,8 +135,8 @@ func (e *Exec[Result]) hasEnded() bool {
 	}
 }
 
-// Kill ends the command with all that it started, and waits for its end; the error is ctx's cause. It leaves a
-// command alone that has ended.
+// Kill ends the command with all that it started, and waits for its end; the error is ctx's cause.
+// It leaves a command alone that has ended.
 func (e *Exec[Result]) Kill(ctx context.Context) error {
 	if !e.hasEnded() {
 		e.End()

@@ -9,15 +9,16 @@ import (
 	"github.com/daycare-run/sandbox/internal/errs"
 )
 
-// Input is a caller's input to a running command: stdin, signals, terminal sizes. None of its methods waits for the command.
+// Input is a caller's input to a running command: stdin, signals, terminal sizes. None of its
+// methods waits for the command.
 type Input struct {
 	stdin   *stdin
 	signals chan syscall.Signal
 	resizes chan specs.Box // holds the latest; nil without a terminal
 }
 
-// NewInput returns the Input of a command with a terminal or without one. taken is called with how many
-// bytes of stdin the command has been given since the last call.
+// NewInput returns the Input of a command with a terminal or without one. taken is called with how
+// many bytes of stdin the command has been given since the last call.
 func NewInput(terminal bool, taken func(int)) *Input {
 	in := &Input{stdin: newStdin(taken), signals: make(chan syscall.Signal, 16)}
 	if terminal {
@@ -44,7 +45,8 @@ func (in *Input) Tell(what func(*Input) error) error { return what(in) }
 // End ends stdin with why: io.EOF, or the reason why nothing more comes. The first end counts.
 func (in *Input) End(why error) { in.stdin.end(why) }
 
-// Signal sends a signal to the command, or drops it if more wait already than a command is likely to look at.
+// Signal sends a signal to the command, or drops it if more wait already than a command is likely
+// to look at.
 func (in *Input) Signal(signal syscall.Signal) {
 	select {
 	case in.signals <- signal:
@@ -52,7 +54,8 @@ func (in *Input) Signal(signal syscall.Signal) {
 	}
 }
 
-// Resize sets the size of the command's terminal; the latest one counts. Only one goroutine at a time may call it.
+// Resize sets the size of the command's terminal; the latest one counts. Only one goroutine at a
+// time may call it.
 func (in *Input) Resize(size specs.Box) error {
 	if in.resizes == nil {
 		return errs.Invalid("cannot resize the terminal: this command has none, because it was started without tty")

@@ -8,26 +8,28 @@ import (
 	"github.com/daycare-run/sandbox/internal/utf8cut"
 )
 
-// What is kept of a command's output, at least, if there is as much: the first KeptHead bytes, and the last Kept bytes.
-// Of output that changes its stream all the time, less is kept.
+// What is kept of a command's output, at least, if there is as much: the first KeptHead bytes, and
+// the last Kept bytes. Of output that changes its stream all the time, less is kept.
 const (
 	KeptHead = 64 << 10
 	Kept     = 1 << 20
 )
 
-// maxRuns bounds what is kept of output that changes from one stream to the other and back all the time.
+// maxRuns bounds what is kept of output that changes from one stream to the other and back all the
+// time.
 const maxRuns = 16 << 10
 
-// ring keeps both ends of a command's output, in the order in which it came. A position is a number of bytes
-// of both streams from the beginning.
+// ring keeps both ends of a command's output, in the order in which it came. A position is a number
+// of bytes of both streams from the beginning.
 type ring struct {
 	head span // set when the tail first forgets
 	tail span
 }
 
-// maxAhead is how far a command may be ahead of what its caller's connection has taken, in bytes of output. It is
-// less than what is kept, so that what was on its way when the connection broke is still there. That holds for a Unix
-// socket. TCP takes up to several MiB at each end, and a proxy more: what is then no longer there is told as lost.
+// maxAhead is how far a command may be ahead of what its caller's connection has taken, in bytes of
+// output. It is less than what is kept, so that what was on its way when the connection broke is
+// still there. That holds for a Unix socket. TCP takes up to several MiB at each end, and a proxy
+// more: what is then no longer there is told as lost.
 const maxAhead = Kept / 2
 
 // keeps reports whether another write forgets nothing from a position on.
@@ -56,7 +58,8 @@ func (r *ring) write(stream session.Stream, data []byte) {
 	}
 }
 
-// keep forgets all but the head and the last bytes of the output, and the rest of a character that these begin in.
+// keep forgets all but the head and the last bytes of the output, and the rest of a character that
+// these begin in.
 func (r *ring) keep(bytes int64) {
 	t := &r.tail
 	forget := utf8cut.Back(t.data, len(t.data)-int(bytes))
@@ -75,8 +78,8 @@ func (r *ring) kept(at int64) int64 {
 	return max(at, r.tail.start())
 }
 
-// read returns a piece of one stream from a position on that is kept and not the end, of at most so many bytes.
-// The bytes are valid until the next write.
+// read returns a piece of one stream from a position on that is kept and not the end, of at most so
+// many bytes. The bytes are valid until the next write.
 func (r *ring) read(at int64, most int) (session.Stream, []byte) {
 	s := &r.tail
 	if at < r.head.end {

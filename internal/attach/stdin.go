@@ -10,8 +10,9 @@ import (
 // Window is how many bytes of stdin a caller may send beyond those that were acknowledged.
 const Window = 1 << 20
 
-// stdin holds what has come and the command has not read yet. It never makes the caller wait, so that a signal
-// or a hang-up that follows is seen at once. It is the caller's error to send more than the Window.
+// stdin holds what has come and the command has not read yet. It never makes the caller wait, so
+// that a signal or a hang-up that follows is seen at once. It is the caller's error to send more
+// than the Window.
 type stdin struct {
 	// taken is called when n bytes have been read.
 	taken func(n int)

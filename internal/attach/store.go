@@ -1,9 +1,10 @@
-// Package attach connects a running command and its caller. It carries the stdin, signals and terminal sizes
-// that go in. For commands that go on when their caller's connection is lost, it keeps both ends of what
-// they have printed and how they ended, for a caller that comes back.
+// Package attach connects a running command and its caller. It carries the stdin, signals and
+// terminal sizes that go in. For commands that go on when their caller's connection is lost, it
+// keeps both ends of what they have printed and how they ended, for a caller that comes back.
 //
-// stdin.go and input.go have what goes in; store.go has the commands that go on, exec.go one of them, attachment.go
-// the caller that is attached to it, and ring.go its output. All of it is in memory and bounded.
+// stdin.go and input.go have what goes in; store.go has the commands that go on, exec.go one of
+// them, attachment.go the caller that is attached to it, and ring.go its output. All of it is in
+// memory and bounded.
 package attach
 
 import (
@@ -25,15 +26,15 @@ import (
 
 // Config bounds a Store. Keep must be set.
 type Config struct {
-	// Quotas bound how many commands there may be, including those that have ended; nil for no bounds. The
-	// oldest ended command makes room for a new one.
+	// Quotas bound how many commands there may be, including those that have ended; nil for no
+	// bounds. The oldest ended command makes room for a new one.
 	Quotas *quota.Ledger
 	// Keep is how long a command that has ended is kept.
 	Keep time.Duration
 }
 
-// Store holds the commands that go on when their caller's connection is lost. Result says how a command ended.
-// A Store is safe for concurrent use.
+// Store holds the commands that go on when their caller's connection is lost. Result says how a
+// command ended. A Store is safe for concurrent use.
 type Store[Result any] struct {
 	cfg    Config
 	ctx    context.Context // ends with Shutdown
@@ -64,9 +65,10 @@ func (c Command) account() quota.Account { return quota.Account{User: c.User, To
 // NewID returns the id of a new exec, which cannot be guessed.
 func NewID() string { return "x-" + strings.ToLower(rand.Text()) }
 
-// Start runs a command in the background. run calls the methods of Exec that are for it, and returns when
-// the command has ended. A command that ends before Started is called is forgotten at once. The error is
-// of class ResourceExhausted if there are too many commands, or Unavailable after Shutdown.
+// Start runs a command in the background. run calls the methods of Exec that are for it, and
+// returns when the command has ended. A command that ends before Started is called is forgotten at
+// once. The error is of class ResourceExhausted if there are too many commands, or Unavailable
+// after Shutdown.
 func (s *Store[Result]) Start(c Command, run func(context.Context, *Exec[Result]) (Result, error)) (*Exec[Result], error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -94,7 +96,8 @@ func (s *Store[Result]) Start(c Command, run func(context.Context, *Exec[Result]
 
 var errStopping = fmt.Errorf("the service is shutting down: %w", errdefs.ErrUnavailable)
 
-// makeRoom takes a place for a new command. If there are too many, it forgets ended ones; s.mu is held.
+// makeRoom takes a place for a new command. If there are too many, it forgets ended ones; s.mu is
+// held.
 func (s *Store[Result]) makeRoom(c Command) (give func(), err error) {
 	for {
 		give, err := s.cfg.Quotas.Take(c.account(), quota.DetachedExecs, 1)

@@ -4,7 +4,8 @@ package budget
 type Connections struct {
 	// Descriptors are for sockets and pipes.
 	Descriptors *Pool
-	// Hellos are bytes that clients have sent and no server has yet: ClientHellos, and heads of HTTP requests.
+	// Hellos are bytes that clients have sent and no server has yet: ClientHellos, and heads of
+	// HTTP requests.
 	Hellos *Pool
 	// Buffers are bytes that the kernel may hold for sockets.
 	Buffers *Pool
@@ -15,15 +16,15 @@ type Connections struct {
 const (
 	// perConnection is how many descriptors a connection takes: its client's and its origin's.
 	perConnection = 2
-	// leastBuffers and mostBuffers bound what the kernel may hold for one connection: a user with few has fast ones, and
-	// a user with thousands has small ones.
+	// leastBuffers and mostBuffers bound what the kernel may hold for one connection: a user with
+	// few has fast ones, and a user with thousands has small ones.
 	leastBuffers, mostBuffers = 32 << 10, 4 << 20
 	// hellos and userHellos bound, in total and per user, what lies in this process's own memory.
 	hellos, userHellos = 64 << 20, 8 << 20
 )
 
-// NewConnections shares what this process and this host have. A user may have at most perUser connections; 0 means no
-// such bound.
+// NewConnections shares what this process and this host have. A user may have at most perUser
+// connections; 0 means no such bound.
 func NewConnections(perUser int) (*Connections, error) {
 	descriptors, err := Descriptors()
 	if err != nil {
@@ -37,7 +38,8 @@ func NewConnections(perUser int) (*Connections, error) {
 	}, nil
 }
 
-// TakeBuffers takes what the kernel may hold for one connection and returns it, in bytes; 0 if there is not enough.
+// TakeBuffers takes what the kernel may hold for one connection and returns it, in bytes; 0 if
+// there is not enough.
 func (c *Connections) TakeBuffers(user string) int {
 	return c.Buffers.TakeShare(user, leastBuffers, mostBuffers)
 }

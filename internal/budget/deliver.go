@@ -8,20 +8,22 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// When a socket is closed, the kernel keeps what its peer has not taken yet, for minutes, and a peer need not take
-// anything. So what a connection has of a budget is given back only when everything is delivered.
+// When a socket is closed, the kernel keeps what its peer has not taken yet, for minutes, and a
+// peer need not take anything. So what a connection has of a budget is given back only when
+// everything is delivered.
 
 // deliveryPause is how often what is left of a connection is checked.
 const deliveryPause = 100 * time.Millisecond
 
-// undelivered is what is left of a connection that has ended. Its zero value is for one that has just ended.
+// undelivered is what is left of a connection that has ended. Its zero value is for one that has
+// just ended.
 type undelivered struct {
 	bytes int
 	since time.Time // when it became less
 }
 
-// waits reports whether a connection with so many bytes left should stay, and whether it is late: its peer has taken
-// nothing for at least most.
+// waits reports whether a connection with so many bytes left should stay, and whether it is late:
+// its peer has taken nothing for at least most.
 func (u *undelivered) waits(left int, now time.Time, most time.Duration) (stays, late bool) {
 	const ends = 2 // the end of each of two sockets counts as a byte
 	if left <= ends {
@@ -34,8 +36,8 @@ func (u *undelivered) waits(left int, now time.Time, most time.Duration) (stays,
 	return !late, late
 }
 
-// unsent returns how many bytes the kernel has still to deliver to a TCP socket's peer. It is 0 for a connection that
-// was reset.
+// unsent returns how many bytes the kernel has still to deliver to a TCP socket's peer. It is 0 for
+// a connection that was reset.
 func unsent(fd int) int {
 	n, err := unix.IoctlGetInt(fd, unix.SIOCOUTQ)
 	if err != nil || n <= 0 {
@@ -48,8 +50,9 @@ func unsent(fd int) int {
 	return n
 }
 
-// Deliver waits until the kernel has delivered what was written to a connection that is about to be closed. If the
-// peer takes nothing for at least most, or if ctx ends, closing resets the connection.
+// Deliver waits until the kernel has delivered what was written to a connection that is about to be
+// closed. If the peer takes nothing for at least most, or if ctx ends, closing resets the
+// connection.
 func Deliver(ctx context.Context, c *net.TCPConn, most time.Duration) {
 	raw, err := c.SyscallConn()
 	if err != nil {

@@ -8,8 +8,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Descriptors returns how many descriptors the whole process may have open. Go has already raised the limit to the
-// hard one, and gives programs that it starts the earlier limit.
+// Descriptors returns how many descriptors the whole process may have open. Go has already raised
+// the limit to the hard one, and gives programs that it starts the earlier limit.
 func Descriptors() (int, error) {
 	var limit unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
@@ -18,13 +18,14 @@ func Descriptors() (int, error) {
 	return int(min(limit.Cur, 1<<30)), nil
 }
 
-// Spare returns how many of the descriptors are left for connections of users: the API, the DNS filter, Docker's
-// streams and files have at least a quarter, or half of a small number.
+// Spare returns how many of the descriptors are left for connections of users: the API, the DNS
+// filter, Docker's streams and files have at least a quarter, or half of a small number.
 func Spare(descriptors int) int {
 	return descriptors - max(descriptors/4, min(descriptors/2, 1024))
 }
 
-// TCPMemory returns how many bytes all TCP buffers of the host may take before the kernel begins to care.
+// TCPMemory returns how many bytes all TCP buffers of the host may take before the kernel begins to
+// care.
 func TCPMemory() int {
 	const standard = 256 << 20
 	var pages int

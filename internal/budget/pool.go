@@ -1,8 +1,9 @@
 // Package budget shares the service's limited supplies among its users: descriptors, bytes, ports.
 //
-// A user may take something while it has no more than a third of what nobody has. So a single user gets a quarter of
-// everything, a second one a quarter of what is left, and so on: however much some have taken, something is left for
-// the next user, and a user who has little gets it before one who has much.
+// A user may take something while it has no more than a third of what nobody has. So a single user
+// gets a quarter of everything, a second one a quarter of what is left, and so on: however much
+// some have taken, something is left for the next user, and a user who has little gets it before
+// one who has much.
 package budget
 
 import "sync"
@@ -24,7 +25,8 @@ type Stats struct {
 	Refused uint64
 }
 
-// NewPool returns a pool of total things. One user may have at most most of them; 0 means no such bound.
+// NewPool returns a pool of total things. One user may have at most most of them; 0 means no such
+// bound.
 func NewPool(total, most int) *Pool {
 	if most == 0 {
 		most = total
@@ -39,9 +41,9 @@ func (p *Pool) Take(user string, n int) bool {
 	return p.take(user, n)
 }
 
-// TakeShare takes a part of what user could still get, between least and most: little if much is already taken. The
-// second half of what a single user may have is given only in shares of least. It returns 0 if not even least is
-// available.
+// TakeShare takes a part of what user could still get, between least and most: little if much is
+// already taken. The second half of what a single user may have is given only in shares of least.
+// It returns 0 if not even least is available.
 func (p *Pool) TakeShare(user string, least, most int) int {
 	const parts = 32
 	p.mu.Lock()

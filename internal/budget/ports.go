@@ -6,12 +6,13 @@ import (
 	"time"
 )
 
-// timeWait is how long the kernel keeps a port after a connection that its own side ended first: a minute
-// (TCP_TIMEWAIT_LEN, which cannot be set), and up to five seconds more, because its timers of that length are coarse.
+// timeWait is how long the kernel keeps a port after a connection that its own side ended first: a
+// minute (TCP_TIMEWAIT_LEN, which cannot be set), and up to five seconds more, because its timers
+// of that length are coarse.
 const timeWait = 66 * time.Second
 
-// Ports are the host's own ports towards each destination. A connection takes one, and if our side ends it first, the
-// kernel keeps the port for a minute more. It is safe for concurrent use.
+// Ports are the host's own ports towards each destination. A connection takes one, and if our side
+// ends it first, the kernel keeps the port for a minute more. It is safe for concurrent use.
 type Ports struct {
 	begun time.Time
 	total int   // towards one destination
@@ -31,7 +32,8 @@ type wait struct {
 	count int
 }
 
-// NewPorts shares total ports towards each destination, and four times as many over all destinations.
+// NewPorts shares total ports towards each destination, and four times as many over all
+// destinations.
 func NewPorts(total int) *Ports {
 	const destinations = 4
 	return &Ports{begun: time.Now(), total: total, all: NewPool(destinations*total, 0), pools: map[netip.AddrPort]*Pool{}}
@@ -69,7 +71,8 @@ func (p *Ports) Give(user string, to netip.AddrPort, kept bool) {
 		p.give(user, to, 1)
 		return
 	}
-	// Rounded, so that a flood takes one entry a second. A time's own Truncate would lose its monotonic clock.
+	// Rounded, so that a flood takes one entry a second. A time's own Truncate would lose its
+	// monotonic clock.
 	until := p.begun.Add((now.Sub(p.begun) + timeWait).Truncate(time.Second) + time.Second)
 	if n := len(p.waiting); n > 0 {
 		if last := &p.waiting[n-1]; last.until.Equal(until) && last.user == user && last.to == to {

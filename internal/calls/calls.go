@@ -12,7 +12,8 @@ type Event struct {
 	ID uint64
 	// What is Began, Running or Ended. Exec is filled in as far as the exec has come.
 	What string
-	// Sandbox is empty if there is no sandbox of that name. Command, Grants and Network are what the caller wrote, cut.
+	// Sandbox is empty if there is no sandbox of that name. Command, Grants and Network are what
+	// the caller wrote, cut.
 	Sandbox, Command, Grants, Network string
 	// In is the name of its container, once the call has been decided.
 	In string
@@ -30,16 +31,18 @@ const (
 type Exec struct {
 	Outcome string // one of Outcomes
 	Reason  string // the limit that it used up, for a person; empty for none
-	// InContainer reports whether it got a container, Cold whether the container had to be made for it, Pooled whether
-	// it came from the pool, Thawed whether it was frozen, and Ahead whether its shell had been started before.
+	// InContainer reports whether it got a container, Cold whether the container had to be made for
+	// it, Pooled whether it came from the pool, Thawed whether it was frozen, and Ahead whether its
+	// shell had been started before.
 	InContainer, Cold, Pooled, Thawed, Ahead bool
 	// ExitCode and Signal belong to a command that has ended.
 	ExitCode int
 	Signal   syscall.Signal
 	// FirstByte is when its first output came; 0 if there was none.
 	FirstByte time.Duration
-	// Decide is the time to check the call and determine what it may see; Container to find or make its container; Start
-	// to hand the command to the agent; Run from then until its end; and Total the time of the whole call.
+	// Decide is the time to check the call and determine what it may see; Container to find or make
+	// its container; Start to hand the command to the agent; Run from then until its end; and Total
+	// the time of the whole call.
 	Decide, Container, Start, Run, Total time.Duration
 }
 

@@ -13,14 +13,16 @@ var Ways = []string{"warm", "frozen", "pooled", "cold"}
 
 const (
 	hourMinutes = 60
-	// hourUsers is how many users each minute counts separately; the calls of further users are counted under no user.
+	// hourUsers is how many users each minute counts separately; the calls of further users are
+	// counted under no user.
 	hourUsers = 256
 	// Times are counted in steps of √2, beginning with fastest.
 	timeSteps = 44
 	fastest   = 50 * time.Microsecond
 )
 
-// Hour counts the calls of the last hour by minute, user and way. It is bounded, and safe for concurrent use.
+// Hour counts the calls of the last hour by minute, user and way. It is bounded, and safe for
+// concurrent use.
 type Hour struct {
 	now func() time.Time
 
@@ -100,7 +102,8 @@ func (s *steps) add(d time.Duration) {
 	s[min(max(step, 0), timeSteps-1)]++
 }
 
-// quantile returns a time that the given part of the calls did not exceed, accurate to a fifth; 0 for none.
+// quantile returns a time that the given part of the calls did not exceed, accurate to a fifth; 0
+// for none.
 func (s *steps) quantile(part float64) time.Duration {
 	var all uint32
 	for _, n := range s {
@@ -133,8 +136,8 @@ type WayTimes struct {
 // Percentiles are the times that 50 and 95 of 100 calls did not exceed.
 type Percentiles struct{ P50, P95 time.Duration }
 
-// Minutes returns the last hour, oldest minute first, and its total, for the users in scope; a nil scope
-// means all calls, including those of no user.
+// Minutes returns the last hour, oldest minute first, and its total, for the users in scope; a nil
+// scope means all calls, including those of no user.
 func (h *Hour) Minutes(scope func(user string) bool) (minutes []Minute, all Minute) {
 	now := h.now().Unix() / 60
 	h.mu.Lock()

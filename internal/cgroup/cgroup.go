@@ -1,5 +1,5 @@
-// Package cgroup reads what containers use from their control groups, reclaims the memory of idle ones, and tells how
-// much memory and swap the host has.
+// Package cgroup reads what containers use from their control groups, reclaims the memory of idle
+// ones, and tells how much memory and swap the host has.
 package cgroup
 
 import (
@@ -18,7 +18,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Host is the file in which a host lists its swap, and the directory of its control groups. It is safe for concurrent use.
+// Host is the file in which a host lists its swap, and the directory of its control groups. It is
+// safe for concurrent use.
 type Host struct {
 	Swaps, ControlGroups string
 
@@ -65,7 +66,8 @@ var versions = []version{
 	{usage: "memory.current", time: "cpu.stat", word: "usage_usec", reclaim: "memory.reclaim", swap: "memory.swap.max", killed: "memory.events"},
 }
 
-// place is where Docker puts containers' control groups: in parent, named by the container's id between a prefix and a suffix.
+// place is where Docker puts containers' control groups: in parent, named by the container's id
+// between a prefix and a suffix.
 type place struct {
 	*version
 	parent, prefix, suffix string
@@ -76,8 +78,9 @@ func (p place) memoryOf(id string) string { return filepath.Join(p.memory, p.gro
 func (p place) cpuOf(id string) string    { return filepath.Join(p.cpu, p.groupOf(id)) }
 func (p place) groupOf(id string) string  { return filepath.Join(p.parent, p.prefix+id+p.suffix) }
 
-// find returns where a container's control group is. Docker calls the group by the id alone, or as systemd does. The group that
-// it is in is Docker's own, or the one that Docker's or our settings name: a slice of systemd's may be below another one.
+// find returns where a container's control group is. Docker calls the group by the id alone, or as
+// systemd does. The group that it is in is Docker's own, or the one that Docker's or our settings
+// name: a slice of systemd's may be below another one.
 func (h *Host) find(id string) (place, error) {
 	if last := h.last.Load(); last != nil {
 		if _, err := os.Lstat(filepath.Join(h.ControlGroups, last.memoryOf(id), last.usage)); err == nil {
@@ -101,8 +104,8 @@ func (h *Host) find(id string) (place, error) {
 	return place{}, fmt.Errorf("its control group is not below %s: %w", h.ControlGroups, fs.ErrNotExist)
 }
 
-// Reclaim makes the kernel reclaim the memory of a container, and returns how much of it is left, in bytes. It blocks
-// while the memory is written to swap.
+// Reclaim makes the kernel reclaim the memory of a container, and returns how much of it is left,
+// in bytes. It blocks while the memory is written to swap.
 func (h *Host) Reclaim(id string) (left int64, err error) {
 	at, err := h.find(id)
 	if err != nil {
@@ -141,7 +144,8 @@ func readNumber(file string) (int64, error) {
 	return n, nil
 }
 
-// ForbidSwap keeps a resumed container from swapping, where its limit of memory does not bound that.
+// ForbidSwap keeps a resumed container from swapping, where its limit of memory does not bound
+// that.
 func (h *Host) ForbidSwap(id string) {
 	if at, err := h.find(id); err == nil && at.swap != "" {
 		_ = allowSwap(filepath.Join(h.ControlGroups, at.memoryOf(id), at.swap), false)
@@ -185,8 +189,8 @@ func (h *Host) MayReclaim() error {
 	return fmt.Errorf("there are no control groups at %s", h.ControlGroups)
 }
 
-// mayBeAsked returns an error if the kernel cannot be asked for a group's memory. The file is in all groups of version 2, the
-// root among them.
+// mayBeAsked returns an error if the kernel cannot be asked for a group's memory. The file is in
+// all groups of version 2, the root among them.
 func mayBeAsked(group string) error {
 	if _, err := os.Lstat(filepath.Join(group, versions[1].reclaim)); errors.Is(err, fs.ErrNotExist) {
 		return errors.New("this kernel cannot be asked for the memory of a group: control groups of version 2 have memory.reclaim from Linux 5.19 on")
@@ -202,7 +206,8 @@ type Usage struct {
 	Memory, Cache, MemoryLimit int64
 }
 
-// Usage reads what a container uses. Its Memory includes the kernel's cache, as its limit does, and Cache is 0.
+// Usage reads what a container uses. Its Memory includes the kernel's cache, as its limit does, and
+// Cache is 0.
 func (h *Host) Usage(id string) (u Usage, err error) {
 	at, err := h.find(id)
 	if err != nil {
@@ -259,8 +264,8 @@ func readTime(file, word string) (time.Duration, error) {
 	return time.Duration(us) * time.Microsecond, err
 }
 
-// AvailableMemory returns how much the host could give to programs without swapping, in bytes. If that is unknown, it
-// is so much that nothing is removed because of it.
+// AvailableMemory returns how much the host could give to programs without swapping, in bytes. If
+// that is unknown, it is so much that nothing is removed because of it.
 func AvailableMemory() int64 {
 	const unknown = 1 << 62
 	text, err := os.ReadFile("/proc/meminfo")

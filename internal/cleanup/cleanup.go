@@ -1,5 +1,6 @@
-// Package cleanup removes what a service has left on its host: containers with what runs in them, networks and their
-// rules, files. It knows all that a service makes, and works when dataDir is gone.
+// Package cleanup removes what a service has left on its host: containers with what runs in them,
+// networks and their rules, files. It knows all that a service makes, and works when dataDir is
+// gone.
 package cleanup
 
 import (
@@ -38,7 +39,8 @@ type Cleanup struct {
 	Config config.Config
 	// Out receives a line for each thing that is removed.
 	Out io.Writer
-	// Data removes records, too; All also what services that do not run have left; DryRun only says what would be removed.
+	// Data removes records, too; All also what services that do not run have left; DryRun only says
+	// what would be removed.
 	Data, All, DryRun bool
 
 	// kept names what was not removed because it belongs to running services.
@@ -48,8 +50,8 @@ type Cleanup struct {
 	instances map[string]bool
 }
 
-// Run removes everything, or returns a HeldError and has changed nothing. Once ctx has ended it removes nothing more; the
-// next cleanup goes on from there.
+// Run removes everything, or returns a HeldError and has changed nothing. Once ctx has ended it
+// removes nothing more; the next cleanup goes on from there.
 func (c *Cleanup) Run(ctx context.Context) error {
 	free, err := c.hold(c.Config.DataDir)
 	if err != nil {
@@ -90,8 +92,9 @@ func (c *Cleanup) Run(ctx context.Context) error {
 	return errors.Join(c.faults...)
 }
 
-// remove calls do, prints what was removed, and reports whether it was. In a dry run it only prints. Everything is removed
-// by way of it, so that nothing more is once ctx has ended: what comes later relies on what comes earlier being gone.
+// remove calls do, prints what was removed, and reports whether it was. In a dry run it only
+// prints. Everything is removed by way of it, so that nothing more is once ctx has ended: what
+// comes later relies on what comes earlier being gone.
 func (c *Cleanup) remove(ctx context.Context, what string, do func() error) bool {
 	if ctx.Err() != nil {
 		return false
@@ -108,7 +111,8 @@ func (c *Cleanup) remove(ctx context.Context, what string, do func() error) bool
 	return true
 }
 
-// hold keeps services from using dir until free is called. A directory that does not exist needs no lock.
+// hold keeps services from using dir until free is called. A directory that does not exist needs no
+// lock.
 func (c *Cleanup) hold(dir string) (free func(), err error) {
 	if _, err := os.Stat(dir); errors.Is(err, fs.ErrNotExist) {
 		return func() {}, nil
@@ -123,7 +127,8 @@ func (c *Cleanup) hold(dir string) (free func(), err error) {
 	return func() { _ = lock.Close() }, nil
 }
 
-// choose returns the belongings to remove, and locks the data directories of their services until free is called.
+// choose returns the belongings to remove, and locks the data directories of their services until
+// free is called.
 func (c *Cleanup) choose(all []dockerexec.Belonging) (mine []dockerexec.Belonging, free func()) {
 	own, _ := datadir.ReadInstance(c.Config.DataDir) // without an id, the service's belongings are found by the name of its dataDir
 	c.instances = map[string]bool{own: true}
@@ -162,8 +167,8 @@ func (c *Cleanup) choose(all []dockerexec.Belonging) (mine []dockerexec.Belongin
 	}
 }
 
-// tables removes the rules of networks that are gone. It runs last, because the rules confine what is still on a
-// network.
+// tables removes the rules of networks that are gone. It runs last, because the rules confine what
+// is still on a network.
 func (c *Cleanup) tables(ctx context.Context, all, mine []dockerexec.Belonging, confined map[string]bool) {
 	names := []string{c.Config.Egress.Name + "-isolated", c.Config.Egress.Name + "-local"}
 	for _, b := range mine {
@@ -235,8 +240,8 @@ func (c *Cleanup) files(ctx context.Context) {
 	}
 }
 
-// pool removes the pooled homes that no user has been given. They belong to nobody and hold only directories. Other
-// services may keep their own beside them.
+// pool removes the pooled homes that no user has been given. They belong to nobody and hold only
+// directories. Other services may keep their own beside them.
 func (c *Cleanup) pool(ctx context.Context) {
 	dir := rootfs.PoolDir(c.Config.UsersDir)
 	if at, err := os.Lstat(dir); err != nil || !at.IsDir() {

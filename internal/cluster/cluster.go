@@ -1,9 +1,11 @@
-// Package cluster decides which of several hosts holds a user. In etcd, a host's membership is a key on its lease, a user's
-// seat is a key on the lease of the user's host, and a user's records are written in transactions that fail if another host
-// has the seat by then. The lease itself belongs to the fence (internal/cluster/fence), which outlives the service.
+// Package cluster decides which of several hosts holds a user. In etcd, a host's membership is a
+// key on its lease, a user's seat is a key on the lease of the user's host, and a user's records
+// are written in transactions that fail if another host has the seat by then. The lease itself
+// belongs to the fence (internal/cluster/fence), which outlives the service.
 //
-// cluster.go has the known state, watch.go keeps it current, dial.go connects to etcd, events.go tells of changes of hosts and
-// seats, seats.go claims seats and gives them up, lost.go deals with lost hosts, records.go stores users' records.
+// cluster.go has the known state, watch.go keeps it current, dial.go connects to etcd, events.go
+// tells of changes of hosts and seats, seats.go claims seats and gives them up, lost.go deals with
+// lost hosts, records.go stores users' records.
 package cluster
 
 import (
@@ -43,21 +45,25 @@ type Node struct {
 	epoch int64
 }
 
-// Seat says that a host holds a user. Each seat has an Epoch of its own, and later ones are greater.
+// Seat says that a host holds a user. Each seat has an Epoch of its own, and later ones are
+// greater.
 type Seat struct {
 	User, Host string
 	Epoch      int64
-	// Lease is the host's lease when it got the seat. The seat ends with that lease, even if the host has a new one by then.
+	// Lease is the host's lease when it got the seat. The seat ends with that lease, even if the
+	// host has a new one by then.
 	Lease int64
 }
 
-// Config configures a Cluster; all fields must be set except Instance, Fences, LocalHomes and Events.
+// Config configures a Cluster; all fields must be set except Instance, Fences, LocalHomes and
+// Events.
 type Config struct {
 	// Host is this host's name, Address is where the other hosts reach it.
 	Host, Address, Version string
 	// Instance is the id of this host's dataDir.
 	Instance string
-	// Fences says that a lost host's users may be taken over only after FenceLost, on any host, has fenced it off.
+	// Fences says that a lost host's users may be taken over only after FenceLost, on any host, has
+	// fenced it off.
 	Fences bool
 	// LocalHomes says that only the host that held a user first may ever hold that user.
 	LocalHomes bool
@@ -133,7 +139,8 @@ func (c *Cluster) Seat(user string) (Seat, bool) {
 	return s, ok
 }
 
-// Holds reports whether this host holds a user, or may hold one: its seats are not known before etcd has been read.
+// Holds reports whether this host holds a user, or may hold one: its seats are not known before
+// etcd has been read.
 func (c *Cluster) Holds(user string) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -152,7 +159,8 @@ func (c *Cluster) Seated() (list []Seat) {
 	return list
 }
 
-// MayStart returns nil while this host, as far as is known, holds a user with the given lease, which is the one it has now.
+// MayStart returns nil while this host, as far as is known, holds a user with the given lease,
+// which is the one it has now.
 func (c *Cluster) MayStart(user string, lease int64) error {
 	if s, held := c.Seat(user); held && s.Host == c.cfg.Host && s.Lease == lease {
 		return nil
@@ -160,8 +168,8 @@ func (c *Cluster) MayStart(user string, lease int64) error {
 	return fmt.Errorf("this host does not hold user %q now: ask again: %w", user, cerrdefs.ErrUnavailable)
 }
 
-// Reached waits until everything up to a revision of etcd is known here. It must be one at which a key of ours was written or
-// deleted: others may never be heard of.
+// Reached waits until everything up to a revision of etcd is known here. It must be one at which a
+// key of ours was written or deleted: others may never be heard of.
 func (c *Cluster) Reached(ctx context.Context, revision int64) error {
 	return c.until(ctx, func() bool { return c.revision >= revision })
 }
@@ -183,7 +191,8 @@ func (c *Cluster) until(ctx context.Context, wanted func() bool) error {
 	}
 }
 
-// Answers asks etcd, and returns an error that says what to do if etcd does not answer. etcd may have to choose a leader first.
+// Answers asks etcd, and returns an error that says what to do if etcd does not answer. etcd may
+// have to choose a leader first.
 func (c *Cluster) Answers(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, askLimit)
 	defer cancel()
@@ -196,7 +205,8 @@ func (c *Cluster) Answers(ctx context.Context) error {
 // errLeaseEnded is the cause with which Leased's context ends.
 var errLeaseEnded = fmt.Errorf("this host has lost its lease, so it records nothing for users before it has one again: ask another host, or this one later (sandbox node list says which have one): %w", cerrdefs.ErrUnavailable)
 
-// unanswered returns the error for a caller when etcd is silent (err), is full, or ctx has ended with the lease.
+// unanswered returns the error for a caller when etcd is silent (err), is full, or ctx has ended
+// with the lease.
 func unanswered(ctx context.Context, err error) error {
 	if context.Cause(ctx) == errLeaseEnded {
 		return errLeaseEnded
@@ -207,7 +217,8 @@ func unanswered(ctx context.Context, err error) error {
 	return fmt.Errorf("the cluster's etcd does not answer, so no host may take the user: see that a majority of its members runs and can be reached (%w): %v", cerrdefs.ErrUnavailable, err)
 }
 
-// place chooses the host for a new user: the one with the fewest users that is not draining; on a tie, this one. mu is held.
+// place chooses the host for a new user: the one with the fewest users that is not draining; on a
+// tie, this one. mu is held.
 func (c *Cluster) place() (Node, bool) {
 	load := func(n Node) int { return c.users[n.Name] + c.claiming[n.Name] }
 	var free []Node

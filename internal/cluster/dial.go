@@ -21,14 +21,16 @@ import (
 type Etcd = clientv3.Client
 
 const (
-	// silentLimit is how long a member of etcd may take to answer a question for which it needs no other member.
+	// silentLimit is how long a member of etcd may take to answer a question for which it needs no
+	// other member.
 	silentLimit = 2 * time.Second
 	// lookEvery is how often a member, each in its turn, is asked such a question.
 	lookEvery = silentLimit / 8
 )
 
-// Dial connects to etcd, which need not be up. Calls go in turn to those of its members that are connected. The connection to
-// a silent member is closed: its process hangs, or packets do not reach it.
+// Dial connects to etcd, which need not be up. Calls go in turn to those of its members that are
+// connected. The connection to a silent member is closed: its process hangs, or packets do not
+// reach it.
 func Dial(endpoints []string, encryption *tls.Config) (*Etcd, error) {
 	connect := func() (*members, *Etcd, error) {
 		m := &members{connections: map[string]net.Conn{}}
@@ -44,7 +46,8 @@ func Dial(endpoints []string, encryption *tls.Config) (*Etcd, error) {
 	if err != nil {
 		return nil, err
 	}
-	// Checks have their own connections: on shared ones they would use up turns of calls, which could then all go to one member.
+	// Checks have their own connections: on shared ones they would use up turns of calls, which
+	// could then all go to one member.
 	looked, looks, err := connect()
 	if err != nil {
 		_ = client.Close()
@@ -57,7 +60,8 @@ func Dial(endpoints []string, encryption *tls.Config) (*Etcd, error) {
 	return client, nil
 }
 
-// What matters in gRPC's own log also comes as an error. Its logger may be set only before anything else of gRPC is called.
+// What matters in gRPC's own log also comes as an error. Its logger may be set only before anything
+// else of gRPC is called.
 func init() { grpclog.SetLoggerV2(grpclog.NewLoggerV2(io.Discard, io.Discard, io.Discard)) }
 
 // members are the connections to etcd's members.
@@ -86,8 +90,9 @@ func (m *members) drop(address string) {
 	}
 }
 
-// leaveSilent closes connections to members that do not answer, until ctx ends. A call that waits there fails, or, like a
-// watch, continues at another member. gRPC sends nothing on a new connection before the other end has sent something.
+// leaveSilent closes connections to members that do not answer, until ctx ends. A call that waits
+// there fails, or, like a watch, continues at another member. gRPC sends nothing on a new
+// connection before the other end has sent something.
 //
 // gRPC's own pings come every ten seconds at most, whatever is set.
 func leaveSilent(ctx context.Context, looks *Etcd, all ...*members) {

@@ -9,7 +9,8 @@ import (
 	"github.com/daycare-run/sandbox/internal/events"
 )
 
-// Every host learns of the changes of all hosts by watching etcd, so each host's stream of events has them.
+// Every host learns of the changes of all hosts by watching etcd, so each host's stream of events
+// has them.
 
 // state returns the state of a host as far as it is known; mu is held.
 func (c *Cluster) state(host string) string {
@@ -35,8 +36,9 @@ func (c *Cluster) nodeChanged(host string) (changed changes.Node, has bool) {
 	return changes.Node{Name: host, State: now}, before != now
 }
 
-// seatTaken returns the event of a user whom a host holds now, or forgets the last host of a user who was deleted. What is known
-// already is no event: after a watch has broken, all is read again. mu is held.
+// seatTaken returns the event of a user whom a host holds now, or forgets the last host of a user
+// who was deleted. What is known already is no event: after a watch has broken, all is read again.
+// mu is held.
 func (c *Cluster) seatTaken(user string, value []byte, revision int64) (taken changes.Seat, has bool) {
 	var by held
 	before := c.holders[user]
@@ -52,8 +54,9 @@ func (c *Cluster) seatTaken(user string, value []byte, revision int64) (taken ch
 	return taken, before != now
 }
 
-// Leased returns a context that ends when this host is fenced; until the host joins again, the context has ended. Requests to
-// etcd for a user wait no longer than that, because the fence kills a service that does not stop its work for users.
+// Leased returns a context that ends when this host is fenced; until the host joins again, the
+// context has ended. Requests to etcd for a user wait no longer than that, because the fence kills
+// a service that does not stop its work for users.
 func (c *Cluster) Leased() context.Context {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -19,9 +19,10 @@ import (
 	"github.com/daycare-run/sandbox/internal/errs"
 )
 
-// A host that has joined has a key /members/<host> that no lease ends. The key is deleted when the host's fence reports that
-// nothing runs there, or when cluster.fenceCommand has succeeded. A host that joins with another lease writes a new one, whose
-// revision is the host's epoch. /held/<user> outlives the seat: it is the host that held the user last, with its epoch then.
+// A host that has joined has a key /members/<host> that no lease ends. The key is deleted when the
+// host's fence reports that nothing runs there, or when cluster.fenceCommand has succeeded. A host
+// that joins with another lease writes a new one, whose revision is the host's epoch. /held/<user>
+// outlives the seat: it is the host that held the user last, with its epoch then.
 
 // held is the host that held a user last.
 type held struct {
@@ -29,7 +30,8 @@ type held struct {
 	Epoch int64  `json:"epoch"`
 }
 
-// ErrNotFenced is returned for a user whose host is lost and may still run something: cluster.fenceCommand has not succeeded yet.
+// ErrNotFenced is returned for a user whose host is lost and may still run something:
+// cluster.fenceCommand has not succeeded yet.
 var ErrNotFenced = fmt.Errorf("it may still run something: %w", cerrdefs.ErrUnavailable)
 
 // atHostError says that a user's home is only on one host.
@@ -37,7 +39,8 @@ type atHostError struct{ host string }
 
 func (e atHostError) Error() string { return "the home is on host " + strconv.Quote(e.host) }
 
-// lastly claims a seat for a user whom a host has held before, if the answer to the first try says so.
+// lastly claims a seat for a user whom a host has held before, if the answer to the first try says
+// so.
 func (c *Cluster) lastly(ctx context.Context, user string, target Node, answer *clientv3.TxnResponse, conditions []clientv3.Cmp, then []clientv3.Op) (*clientv3.TxnResponse, error) {
 	if answer.Succeeded {
 		return answer, nil
@@ -69,7 +72,8 @@ func (c *Cluster) lastly(ctx context.Context, user string, target Node, answer *
 	return answer, nil
 }
 
-// Left records that nothing runs any more of what a host ran on a lease. It is called after everything there was killed.
+// Left records that nothing runs any more of what a host ran on a lease. It is called after
+// everything there was killed.
 func Left(ctx context.Context, etcd *Etcd, host string, lease int64) error {
 	key := Prefix + "members/" + host
 	_, err := etcd.Txn(ctx).If(clientv3.Compare(clientv3.Value(key), "=", strconv.FormatInt(lease, 10))).Then(clientv3.OpDelete(key)).Commit()
@@ -78,15 +82,15 @@ func Left(ctx context.Context, etcd *Etcd, host string, lease int64) error {
 
 // Fencing configures FenceLost.
 type Fencing struct {
-	// Run makes sure that nothing runs on a host, or fails. The epoch is that of the host's lease. It is a function, as an
-	// argument of FenceLost would be.
+	// Run makes sure that nothing runs on a host, or fails. The epoch is that of the host's lease.
+	// It is a function, as an argument of FenceLost would be.
 	Run func(ctx context.Context, host string, epoch int64) error
 	// Limit is how long Run may take, Again is how long to wait before the next try.
 	Limit, Again time.Duration
 }
 
-// FenceLost fences off each host that was lost while it held users: it calls Run, on one of the hosts at a time, until Run
-// has succeeded. It returns when ctx ends.
+// FenceLost fences off each host that was lost while it held users: it calls Run, on one of the
+// hosts at a time, until Run has succeeded. It returns when ctx ends.
 func (c *Cluster) FenceLost(ctx context.Context, f Fencing) {
 	var running sync.WaitGroup
 	defer running.Wait()
@@ -132,7 +136,8 @@ func Wait(ctx context.Context, long time.Duration) bool {
 	}
 }
 
-// lost returns the hosts that had a lease and have not reported that nothing runs there, with their epochs.
+// lost returns the hosts that had a lease and have not reported that nothing runs there, with their
+// epochs.
 func (c *Cluster) lost() map[string]int64 {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -145,7 +150,8 @@ func (c *Cluster) lost() map[string]int64 {
 	return list
 }
 
-// fenceOff fences off a host, if no other host is doing so. The key that names the host doing it is on that host's lease.
+// fenceOff fences off a host, if no other host is doing so. The key that names the host doing it is
+// on that host's lease.
 func (c *Cluster) fenceOff(ctx context.Context, f Fencing, host string, epoch int64) error {
 	own, lives := c.Node(c.cfg.Host)
 	if !lives {
@@ -195,7 +201,8 @@ func (c *Cluster) fenceOff(ctx context.Context, f Fencing, host string, epoch in
 	return failed
 }
 
-// commit does the operations if the conditions hold, and otherwise gets the key of the first operation.
+// commit does the operations if the conditions hold, and otherwise gets the key of the first
+// operation.
 func (c *Cluster) commit(ctx context.Context, conditions []clientv3.Cmp, then ...clientv3.Op) (*clientv3.TxnResponse, error) {
 	ctx, cancel := context.WithTimeout(ctx, askLimit)
 	defer cancel()

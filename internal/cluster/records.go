@@ -19,12 +19,13 @@ import (
 type Change struct {
 	Kind, Name string
 	Value      []byte
-	// If is the revision that the record must have, 0 if it must not exist; nil if that does not matter.
+	// If is the revision that the record must have, 0 if it must not exist; nil if that does not
+	// matter.
 	If *int64
 }
 
-// Write changes records of a user, all or none. It fails unless this host holds the user when etcd commits the change. It
-// returns the revision of the change.
+// Write changes records of a user, all or none. It fails unless this host holds the user when etcd
+// commits the change. It returns the revision of the change.
 func (c *Cluster) Write(ctx context.Context, user string, changes ...Change) (int64, error) {
 	s, ok := c.Seat(user)
 	if !ok || s.Host != c.cfg.Host {
@@ -55,7 +56,8 @@ func (c *Cluster) Write(ctx context.Context, user string, changes ...Change) (in
 	return answer.Header.Revision, nil
 }
 
-// Read returns a record as it is in etcd, nil for none. When it returns, everything up to the record's revision is known here.
+// Read returns a record as it is in etcd, nil for none. When it returns, everything up to the
+// record's revision is known here.
 func (c *Cluster) Read(ctx context.Context, kind, name string) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, askLimit)
 	defer cancel()
@@ -84,7 +86,8 @@ func (c *Cluster) List(ctx context.Context, kind, prefix string) (map[string][]b
 	return all, nil
 }
 
-// Names returns the names of the records of a kind in etcd. When it returns, these records are known here.
+// Names returns the names of the records of a kind in etcd. When it returns, these records are
+// known here.
 func (c *Cluster) Names(ctx context.Context, kind string) (map[string]bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, askLimit)
 	defer cancel()
@@ -100,7 +103,8 @@ func (c *Cluster) Names(ctx context.Context, kind string) (map[string]bool, erro
 	return names, c.Reached(ctx, latest)
 }
 
-// Hoards reports whether etcd keeps what was before the last so many changes, as one that never compacts its history.
+// Hoards reports whether etcd keeps what was before the last so many changes, as one that never
+// compacts its history.
 func (c *Cluster) Hoards(ctx context.Context, changes int64) (bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, askLimit)
 	defer cancel()
@@ -115,7 +119,8 @@ func (c *Cluster) Hoards(ctx context.Context, changes int64) (bool, error) {
 	return err == nil, err
 }
 
-// Owner assigns one of the host's numeric ids to a user's home, unless it belongs to a user whose home is not known to be gone.
+// Owner assigns one of the host's numeric ids to a user's home, unless it belongs to a user whose
+// home is not known to be gone.
 func (c *Cluster) Owner(ctx context.Context, id uint32, user string, isGone func(other string) bool) (bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, askLimit)
 	defer cancel()

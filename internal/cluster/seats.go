@@ -19,8 +19,9 @@ import (
 // askLimit bounds a request to etcd that a caller waits for.
 const askLimit = 5 * time.Second
 
-// Join makes this host a member of the cluster for as long as a lease lives. Nothing may run when the lease is new. Seats of
-// this host that are on another lease are given up: they would end with it, unannounced.
+// Join makes this host a member of the cluster for as long as a lease lives. Nothing may run when
+// the lease is new. Seats of this host that are on another lease are given up: they would end with
+// it, unannounced.
 func (c *Cluster) Join(ctx context.Context, lease int64) error {
 	c.mu.Lock()
 	if ctx.Err() != nil { // the lease may have passed, and what is asked must not go on under it
@@ -58,7 +59,8 @@ func (c *Cluster) Join(ctx context.Context, lease int64) error {
 	return c.Reached(ctx, put.Header.Revision)
 }
 
-// giveUpOthers removes this host's seats that are not on the given lease, which the last Join must have.
+// giveUpOthers removes this host's seats that are not on the given lease, which the last Join must
+// have.
 func (c *Cluster) giveUpOthers(ctx context.Context, lease int64) error {
 	all, err := c.etcd.Get(ctx, keyOf("seats", ""), clientv3.WithPrefix())
 	if err != nil {
@@ -90,7 +92,8 @@ func (c *Cluster) noneTakes() error {
 	return fmt.Errorf("no host takes users now: each that has a lease is draining; sandbox node undrain HOST ends that: %w", cerrdefs.ErrUnavailable)
 }
 
-// Hold returns a user's seat. If no host holds the user, it claims a seat for the host with the fewest users.
+// Hold returns a user's seat. If no host holds the user, it claims a seat for the host with the
+// fewest users.
 func (c *Cluster) Hold(ctx context.Context, user string) (Seat, error) {
 	if s, ok := c.Seat(user); ok {
 		return s, nil
@@ -152,7 +155,8 @@ func (c *Cluster) Hold(ctx context.Context, user string) (Seat, error) {
 
 var errHostGone = errors.New("the host that was to have the seat has gone")
 
-// claim takes a user's seat for a host, if it is free and the host lives, and waits until the seat's host is known here.
+// claim takes a user's seat for a host, if it is free and the host lives, and waits until the
+// seat's host is known here.
 func (c *Cluster) claim(ctx context.Context, user string, target Node) error {
 	if target.epoch == 0 { // it has reported that nothing runs there any more
 		return errHostGone
@@ -167,7 +171,8 @@ func (c *Cluster) claim(ctx context.Context, user string, target Node) error {
 	if err != nil {
 		return err
 	}
-	// The last holder is written even without fencing: cluster.fenceCommand, once set, also covers users held by then.
+	// The last holder is written even without fencing: cluster.fenceCommand, once set, also covers
+	// users held by then.
 	then := []clientv3.Op{clientv3.OpPut(seat, target.Name, clientv3.WithLease(clientv3.LeaseID(target.Lease))), clientv3.OpPut(last, string(by))}
 	answer, err := c.etcd.Txn(ctx).If(append(conditions, clientv3.Compare(clientv3.CreateRevision(last), "=", 0))...).
 		Then(then...).Else(clientv3.OpGet(seat), clientv3.OpGet(last)).Commit()
@@ -188,8 +193,8 @@ func (c *Cluster) claim(ctx context.Context, user string, target Node) error {
 	return c.Reached(ctx, revision)
 }
 
-// Give gives up this host's seat of a user; Hold chooses the next host. For a deleted user, the last holder is forgotten, too,
-// even where homes are local.
+// Give gives up this host's seat of a user; Hold chooses the next host. For a deleted user, the
+// last holder is forgotten, too, even where homes are local.
 func (c *Cluster) Give(ctx context.Context, user string, isNoMore bool) error {
 	s, ok := c.Seat(user)
 	if !ok || s.Host != c.cfg.Host {
@@ -205,7 +210,8 @@ func (c *Cluster) Give(ctx context.Context, user string, isNoMore bool) error {
 	if _, err := c.etcd.Txn(ctx).If(clientv3.Compare(clientv3.CreateRevision(seat), "=", s.Epoch)).Then(then...).Commit(); err != nil {
 		return unanswered(ctx, err)
 	}
-	// It is gone now, or was before. Until this is known, this host may go on as if it had the seat.
+	// It is gone now, or was before. Until this is known, this host may go on as if it had the
+	// seat.
 	return c.until(ctx, func() bool { return c.seats[user] != s })
 }
 

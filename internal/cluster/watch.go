@@ -25,8 +25,9 @@ type watcher struct {
 	wake  chan struct{} // has an element while queue is not empty
 }
 
-// Keep registers told, which is called in order with each record of a kind, and with a nil value for a deleted one. When
-// Reached returns, told was called with all records up to that revision. Keep is called before Run, and told must not block.
+// Keep registers told, which is called in order with each record of a kind, and with a nil value
+// for a deleted one. When Reached returns, told was called with all records up to that revision.
+// Keep is called before Run, and told must not block.
 func (c *Cluster) Keep(kind string, told func(name string, value []byte, revision int64)) {
 	c.keepers = append(c.keepers, keeper{kind, told})
 }
@@ -34,7 +35,8 @@ func (c *Cluster) Keep(kind string, told func(name string, value []byte, revisio
 // retryAfter is how long to wait before asking etcd again.
 const retryAfter = 250 * time.Millisecond
 
-// Run keeps the known state current until ctx ends. It closes first after everything has been read once.
+// Run keeps the known state current until ctx ends. It closes first after everything has been read
+// once.
 func (c *Cluster) Run(ctx context.Context, first chan<- struct{}) {
 	known := map[string]bool{} // keys, to find those that were deleted between two watches
 	for ctx.Err() == nil {
@@ -53,7 +55,8 @@ func (c *Cluster) Run(ctx context.Context, first chan<- struct{}) {
 	}
 }
 
-// Known reports whether etcd has been read once. While etcd does not answer, the known state may be out of date.
+// Known reports whether etcd has been read once. While etcd does not answer, the known state may be
+// out of date.
 func (c *Cluster) Known() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -96,7 +99,8 @@ func (c *Cluster) follow(ctx context.Context, known map[string]bool) error {
 		if err := answer.Err(); err != nil {
 			return err
 		}
-		// A watch that is behind gets the events in parts, and each part has the revision that etcd is at.
+		// A watch that is behind gets the events in parts, and each part has the revision that etcd
+		// is at.
 		revision := answer.Header.Revision
 		if n := len(answer.Events); n > 0 {
 			revision = answer.Events[n-1].Kv.ModRevision
@@ -106,8 +110,8 @@ func (c *Cluster) follow(ctx context.Context, known map[string]bool) error {
 	return ctx.Err()
 }
 
-// take makes changes known. It calls the keepers before it announces that the revision is reached. The first read publishes no
-// events.
+// take makes changes known. It calls the keepers before it announces that the revision is reached.
+// The first read publishes no events.
 func (c *Cluster) take(changes []*clientv3.Event, revision int64, known map[string]bool) {
 	var news []func()
 	for _, change := range changes {
@@ -143,7 +147,8 @@ func (c *Cluster) take(changes []*clientv3.Event, revision int64, known map[stri
 	}
 }
 
-// takeOwn makes a change of a host or a seat known. It returns a function that publishes the change's event; nil for none.
+// takeOwn makes a change of a host or a seat known. It returns a function that publishes the
+// change's event; nil for none.
 func (c *Cluster) takeOwn(kind, name string, value []byte, change *clientv3.Event) (happened func()) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -204,8 +209,8 @@ func (w *watcher) add(s Seat) {
 	}
 }
 
-// Watch calls told with each seat that is taken or given up, in order, until ctx ends; first with the seats that exist. A Seat
-// with an empty Host has been given up. The callback must not block.
+// Watch calls told with each seat that is taken or given up, in order, until ctx ends; first with
+// the seats that exist. A Seat with an empty Host has been given up. The callback must not block.
 func (c *Cluster) Watch(ctx context.Context, told func(Seat)) {
 	w := &watcher{wake: make(chan struct{}, 1)}
 	c.mu.Lock()

@@ -1,9 +1,10 @@
-// Package console serves the console: a page that shows what the service does, and that uses only its API.
-// The page is embedded, and loads nothing from elsewhere.
+// Package console serves the console: a page that shows what the service does, and that uses only
+// its API. The page is embedded, and loads nothing from elsewhere.
 //
-// Signing in takes a secret once and returns a session: a cookie, which the browser sends, and a key, which the page keeps in its
-// origin's storage and sends with each request. Both are needed, even for reading: the ports of a host share cookies, so a server
-// at another port may get the cookie, but never the key. A session ends after 12 hours, or with what its secret stands for.
+// Signing in takes a secret once and returns a session: a cookie, which the browser sends, and a
+// key, which the page keeps in its origin's storage and sends with each request. Both are needed,
+// even for reading: the ports of a host share cookies, so a server at another port may get the
+// cookie, but never the key. A session ends after 12 hours, or with what its secret stands for.
 //
 // The cookie contains the sealed session, so the session survives a restart of the service.
 package console
@@ -37,11 +38,14 @@ var assets embed.FS
 
 // Config configures a console; all fields must be set.
 type Config struct {
-	// API answers /v1/ and everything else that is not the console's. A session's requests have its authorization, and no Origin.
+	// API answers /v1/ and everything else that is not the console's. A session's requests have its
+	// authorization, and no Origin.
 	API http.Handler
-	// SignIn returns the Authorization header for a secret; it may be empty. It is called once per session.
+	// SignIn returns the Authorization header for a secret; it may be empty. It is called once per
+	// session.
 	SignIn func(secret string) (authorization string, ok bool)
-	// Admit refuses requests that a browser was tricked into, by the name under which it calls the service.
+	// Admit refuses requests that a browser was tricked into, by the name under which it calls the
+	// service.
 	Admit func(*http.Request) error
 	// SealKey, of 32 bytes, seals cookies: whoever has it and a cookie has the session's rights.
 	SealKey []byte
@@ -66,7 +70,8 @@ type Console struct {
 
 	mu    sync.Mutex
 	ended map[[sha256.Size]byte]time.Time // by hash of the cookie: when the session began
-	// endedAll has, by authorization, the time up to which sessions that had begun were all ended. It is used when ended is full.
+	// endedAll has, by authorization, the time up to which sessions that had begun were all ended.
+	// It is used when ended is full.
 	endedAll map[string]time.Time
 	open     map[*request]bool
 }
@@ -108,7 +113,8 @@ func (c *Console) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	}
 }
 
-// paced returns a request that the API does not answer: its body has to arrive in time, even if nobody reads it.
+// paced returns a request that the API does not answer: its body has to arrive in time, even if
+// nobody reads it.
 func paced(w http.ResponseWriter, req *http.Request) *http.Request {
 	if req.ContentLength == 0 {
 		return req
@@ -201,7 +207,8 @@ func (c *Console) cookie(req *http.Request, value string, age int) *http.Cookie 
 	}
 }
 
-// end ends a session now. If too many were ended to remember each one, it ends all with the same authorization.
+// end ends a session now. If too many were ended to remember each one, it ends all with the same
+// authorization.
 func (c *Console) end(cookie [sha256.Size]byte, s session) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -264,7 +271,8 @@ func (c *Console) find(req *http.Request) (cookie [sha256.Size]byte, s session, 
 	return cookie, s, !c.hasEnded(cookie, s) && c.now().Sub(s.Begun) < sessionTime && subtle.ConstantTimeCompare(key[:], s.Key[:]) == 1
 }
 
-// pass passes a request on to the API. A request that has a session's key, but no valid session, is refused.
+// pass passes a request on to the API. A request that has a session's key, but no valid session, is
+// refused.
 func (c *Console) pass(w http.ResponseWriter, req *http.Request) {
 	if req.Header.Get(keyHeader) == "" {
 		c.cfg.API.ServeHTTP(w, req)

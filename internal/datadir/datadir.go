@@ -1,5 +1,5 @@
-// Package datadir is a service's dataDir: which service holds it, the id by which that service's belongings are known, and
-// the keys that outlive it.
+// Package datadir is a service's dataDir: which service holds it, the id by which that service's
+// belongings are known, and the keys that outlive it.
 package datadir
 
 import (
@@ -32,7 +32,8 @@ func (e InUseError) Error() string {
 	return fmt.Sprintf("cannot use dataDir %s: the service with pid %s uses it", e.Dir, e.PID)
 }
 
-// Open makes dataDir if it is missing and locks it for this service until Close is called or the process ends.
+// Open makes dataDir if it is missing and locks it for this service until Close is called or the
+// process ends.
 func Open(dir string, log zerolog.Logger) (*Dir, error) {
 	if err := os.MkdirAll(dir, 0o711); err != nil {
 		return nil, fmt.Errorf("cannot open dataDir: %w", err)
@@ -66,7 +67,8 @@ func Lock(dir string) (*os.File, error) {
 		} else if err != nil {
 			return nil, errors.Join(fmt.Errorf("cannot lock dataDir %s: %w", dir, err), lock.Close())
 		}
-		// A cleanup that has just ended may have removed the file, and a lock on a removed file excludes nobody.
+		// A cleanup that has just ended may have removed the file, and a lock on a removed file
+		// excludes nobody.
 		if same, err := isAt(lock, name); err != nil || !same {
 			if err := errors.Join(err, lock.Close()); err != nil {
 				return nil, fmt.Errorf("cannot lock dataDir %s: %w", dir, err)
@@ -102,8 +104,8 @@ var instancePattern = regexp.MustCompile(`^[0-9a-f]{16}$`)
 
 func instanceFile(dir string) string { return filepath.Join(dir, "instance") }
 
-// ReadInstance returns the id of this dataDir's service. The error is fs.ErrNotExist if there is no id yet, and
-// errDamaged if the file is damaged.
+// ReadInstance returns the id of this dataDir's service. The error is fs.ErrNotExist if there is no
+// id yet, and errDamaged if the file is damaged.
 func ReadInstance(dir string) (string, error) {
 	text, err := os.ReadFile(instanceFile(dir))
 	if err != nil {
@@ -118,8 +120,8 @@ func ReadInstance(dir string) (string, error) {
 
 var errDamaged = errors.New("it should hold 16 hexadecimal digits")
 
-// openInstance is ReadInstance, but makes an id if there is none. Belongings made under a lost id also carry the name
-// of this dataDir, and the executor removes them.
+// openInstance is ReadInstance, but makes an id if there is none. Belongings made under a lost id
+// also carry the name of this dataDir, and the executor removes them.
 func openInstance(dir string, log zerolog.Logger) (string, error) {
 	id, err := ReadInstance(dir)
 	name := instanceFile(dir)
@@ -148,7 +150,8 @@ func (d *Dir) Close() { _ = d.lock.Close() }
 // SecretSize is the size of the service's own keys in bytes.
 const SecretSize = 32
 
-// Secret reads a key that outlives the service, or makes it. A damaged key is an error unless mayReplace is set.
+// Secret reads a key that outlives the service, or makes it. A damaged key is an error unless
+// mayReplace is set.
 func Secret(file string, mayReplace bool) ([]byte, error) {
 	secret, err := os.ReadFile(file)
 	isDamaged := err == nil && len(secret) != SecretSize

@@ -1,5 +1,6 @@
-// Package dockerd is what must be known about the Docker daemon itself: how to connect to it, what its errors ask a
-// person to do, and what it reports about itself (info.go). What it does with containers is package engine's.
+// Package dockerd is what must be known about the Docker daemon itself: how to connect to it, what
+// its errors ask a person to do, and what it reports about itself (info.go). What it does with
+// containers is package engine's.
 package dockerd
 
 import (
@@ -12,8 +13,8 @@ import (
 // Client is the client of the Docker API, for packages that pass it on.
 type Client = client.Client
 
-// Connect returns a client for the Docker daemon behind a Unix socket; it speaks whatever API version the daemon does.
-// It does not connect yet: if the daemon is down, the calls fail.
+// Connect returns a client for the Docker daemon behind a Unix socket; it speaks whatever API
+// version the daemon does. It does not connect yet: if the daemon is down, the calls fail.
 func Connect(socketPath string) (*client.Client, error) {
 	docker, err := client.NewClientWithOpts(client.WithHost("unix://"+socketPath), client.WithAPIVersionNegotiation())
 	if err != nil {
@@ -22,8 +23,8 @@ func Connect(socketPath string) (*client.Client, error) {
 	return docker, nil
 }
 
-// Explain turns an error from Docker into one for our callers. Docker's error classes are not ours, so nothing is
-// wrapped: a missing container does not mean "not found" to a caller.
+// Explain turns an error from Docker into one for our callers. Docker's error classes are not ours,
+// so nothing is wrapped: a missing container does not mean "not found" to a caller.
 func Explain(docker *client.Client, err error) error {
 	switch {
 	case client.IsErrConnectionFailed(err):

@@ -31,8 +31,9 @@ type Info struct {
 	Ahead time.Duration
 	// GVisor are those of Runtimes whose program is gVisor's.
 	GVisor []string
-	// Offline maps some of Runtimes to a runtime that gives a container a loopback when Docker gives it no network at all: runc to
-	// itself, and a gVisor runtime to one whose name is the same with -offline appended, and that is the same with --network=none.
+	// Offline maps some of Runtimes to a runtime that gives a container a loopback when Docker
+	// gives it no network at all: runc to itself, and a gVisor runtime to one whose name is the
+	// same with -offline appended, and that is the same with --network=none.
 	Offline map[string]string
 }
 

@@ -1,5 +1,5 @@
-// Package durable writes the service's records so that a crash or a power cut leaves either the old file or
-// the new one, complete: never a missing, partial or empty file.
+// Package durable writes the service's records so that a crash or a power cut leaves either the old
+// file or the new one, complete: never a missing, partial or empty file.
 package durable
 
 import (
@@ -14,7 +14,8 @@ import (
 	"github.com/google/renameio/v2"
 )
 
-// WriteFile replaces a file atomically. When it returns, its content and its name are on disk. The umask is not applied.
+// WriteFile replaces a file atomically. When it returns, its content and its name are on disk. The
+// umask is not applied.
 func WriteFile(name string, content []byte, mode fs.FileMode) error {
 	dir := filepath.Dir(name)
 	// In the same directory: the library would try TMPDIR first, which others can write to.
@@ -25,8 +26,8 @@ func WriteFile(name string, content []byte, mode fs.FileMode) error {
 	return SyncDir(dir) // which renameio leaves to its callers
 }
 
-// Keep writes a file that is named after its content, in a directory that it makes. A file that is already
-// there with this content is left alone.
+// Keep writes a file that is named after its content, in a directory that it makes. A file that is
+// already there with this content is left alone.
 func Keep(name string, content []byte, mode fs.FileMode) error {
 	if there, err := os.ReadFile(name); err == nil && bytes.Equal(there, content) {
 		return nil

@@ -11,14 +11,16 @@ import (
 	"github.com/daycare-run/sandbox/internal/files"
 )
 
-// bodiesOf returns how many bytes of requests that are read whole all callers together may have here at a time:
-// room for some of the largest. One owner alone has a quarter of that, and one sandbox half of the quarter.
+// bodiesOf returns how many bytes of requests that are read whole all callers together may have
+// here at a time: room for some of the largest. One owner alone has a quarter of that, and one
+// sandbox half of the quarter.
 func bodiesOf(maxRequest int64) share {
 	total := int(max(256<<20, 16*maxRequest))
 	return newShare(total, total/8)
 }
 
-// kept counts what a request has in memory until it is answered, out of what all callers share: its body, and lists.
+// kept counts what a request has in memory until it is answered, out of what all callers share: its
+// body, and lists.
 type kept struct {
 	io.ReadCloser // the body
 	of            share
@@ -53,7 +55,8 @@ func (s *server) keeping(handler http.Handler) http.Handler {
 	})
 }
 
-// takeListed counts the directory entries with which a call in the Connect protocol is to be answered.
+// takeListed counts the directory entries with which a call in the Connect protocol is to be
+// answered.
 func takeListed(ctx context.Context, dir string, entries ...files.Entry) error {
 	const beside = 256 // for the rest of what is answered for each
 	n := 0

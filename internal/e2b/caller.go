@@ -113,7 +113,8 @@ type calledKey struct{}
 
 func calledOf(ctx context.Context) called { return ctx.Value(calledKey{}).(called) }
 
-// credentials return the sandbox that a request is for, and the user that the client names, according to what the request proves.
+// credentials return the sandbox that a request is for, and the user that the client names,
+// according to what the request proves.
 type credentials func(*http.Request) (b *persistent.Sandbox, user string, err error)
 
 // within answers calls into a sandbox from callers with the credentials that the route takes.
@@ -147,7 +148,8 @@ func (s *server) within(by credentials, handler http.Handler, fail func(http.Res
 	})
 }
 
-// called lets the host that holds the sandbox answer a call into it. If that is this host, it wakes the sandbox.
+// called lets the host that holds the sandbox answer a call into it. If that is this host, it wakes
+// the sandbox.
 func (s *server) called(w http.ResponseWriter, req *http.Request, b *persistent.Sandbox) (_ *http.Request, done func(), err error) {
 	here, done, err := s.route(w, req, s.owner(b.Info()), b.ID(), false)
 	if err != nil || done == nil {
@@ -183,7 +185,8 @@ func (s *server) byToken(req *http.Request) (*persistent.Sandbox, string, error)
 	return b, user, err
 }
 
-// find returns the sandbox that a call is for. Without its token it does not exist; with it, the caller is told if it is gone.
+// find returns the sandbox that a call is for. Without its token it does not exist; with it, the
+// caller is told if it is gone.
 func (s *server) find(req *http.Request) (*persistent.Sandbox, error) {
 	if said, is := sentBy(req.Context()); is {
 		return s.sentTo(said)
@@ -215,7 +218,8 @@ func (s *server) find(req *http.Request) (*persistent.Sandbox, error) {
 	return nil, notFound("there is no sandbox %.64q for this access token", id)
 }
 
-// sentTo returns the sandbox that another host has sent a call for, if it belongs to the call's caller.
+// sentTo returns the sandbox that another host has sent a call for, if it belongs to the call's
+// caller.
 func (s *server) sentTo(said sent) (*persistent.Sandbox, error) {
 	b, err := s.cfg.Sandboxes.Any(said.id)
 	if err == nil && b.Info().Owner != said.Name || cerrdefs.IsNotFound(err) {
@@ -289,7 +293,8 @@ func (s *server) admit(req *http.Request, at portHost, below bool) error {
 	return s.cfg.Admit(&known)
 }
 
-// Call is the event that a request was answered. It has nothing that the request carried, and no name that a caller made up.
+// Call is the event that a request was answered. It has nothing that the request carried, and no
+// name that a caller made up.
 type Call struct {
 	Route  string
 	Status int

@@ -15,7 +15,8 @@ import (
 	"github.com/daycare-run/sandbox/internal/strictjson"
 )
 
-// read reads a body, which can then be read again. It refuses unknown fields: one might be a limit that nobody would then keep.
+// read reads a body, which can then be read again. It refuses unknown fields: one might be a limit
+// that nobody would then keep.
 func read(req *http.Request, into any) error {
 	text, err := io.ReadAll(req.Body)
 	if err != nil {
@@ -90,7 +91,8 @@ type movedBody struct {
 	Memory    *bool `json:"memory"`
 }
 
-// moved reads the new deadline that a call gives a sandbox. Whoever resumes a paused one may say what is to be in its memory.
+// moved reads the new deadline that a call gives a sandbox. Whoever resumes a paused one may say
+// what is to be in its memory.
 func moved(req *http.Request, paused bool) (time.Time, error) {
 	var body movedBody
 	if err := read(req, &body); err != nil {
@@ -102,7 +104,8 @@ func moved(req *http.Request, paused bool) (time.Time, error) {
 	return deadline(req, body.Timeout)
 }
 
-// owned makes a handler of a function about a sandbox of the caller's, which returns the status and the body, if any, to answer.
+// owned makes a handler of a function about a sandbox of the caller's, which returns the status and
+// the body, if any, to answer.
 func (s *server) owned(do func(controlCall, *persistent.Sandbox, *http.Request) (status int, body any, err error)) handlerOfControl {
 	return func(c controlCall, w http.ResponseWriter, req *http.Request) error {
 		b, err := s.cfg.Sandboxes.Find(c.Token, req.PathValue("id"))
@@ -127,7 +130,8 @@ func (s *server) get(c controlCall, b *persistent.Sandbox, _ *http.Request) (int
 	return http.StatusOK, s.detail(c, i), isThere(i)
 }
 
-// isThere returns an error for a sandbox that has ended by itself. For clients it is gone; its rest is being removed.
+// isThere returns an error for a sandbox that has ended by itself. For clients it is gone; its rest
+// is being removed.
 func isThere(i persistent.Info) error {
 	if i.State == persistent.StateEnded {
 		return notFound("the sandbox %q has ended: its container was lost", i.ID)
@@ -177,7 +181,8 @@ func (s *server) pause(_ controlCall, b *persistent.Sandbox, req *http.Request) 
 	return http.StatusNoContent, nil, b.Pause(req.Context())
 }
 
-// later answers for what E2B has and this service lacks; laterOwned does so only for a sandbox of the caller's.
+// later answers for what E2B has and this service lacks; laterOwned does so only for a sandbox of
+// the caller's.
 func later(what string) handlerOfControl {
 	return func(controlCall, http.ResponseWriter, *http.Request) error { return unimplemented{what} }
 }

@@ -70,7 +70,8 @@ func (s *server) askedBy(req *http.Request) (persistent.Create, error) {
 	return asked, err
 }
 
-// asked translates what a client says for package persistent. It refuses by name what this service cannot do, or cannot enforce.
+// asked translates what a client says for package persistent. It refuses by name what this service
+// cannot do, or cannot enforce.
 func (s *server) asked(body createBody) (persistent.Create, error) {
 	switch {
 	case given(body.MCP):

@@ -1,13 +1,17 @@
-// Package e2b is a second HTTP API, for clients that are written for E2B: npm's e2b and those like it run unmodified. It only
-// translates: package persistent decides what a sandbox is and does, and the facade (package sandbox) does the same for files.
+// Package e2b is a second HTTP API, for clients that are written for E2B: npm's e2b and those like
+// it run unmodified. It only translates: package persistent decides what a sandbox is and does, and
+// the facade (package sandbox) does the same for files.
 //
-// e2b.go has the routes and what comes before each. caller.go finds out who calls, and by which token; signature.go reads signed
-// URLs, and route.go finds the host that answers. errors.go turns errors into answers, as JSON and in the Connect protocol.
-// control.go is the control plane: create.go creates a sandbox, network.go reads what it may reach, list.go lists sandboxes,
-// info.go describes one, templates.go describes templates. process.go is process.Process and stream.go its streams; filesystem.go is filesystem.Filesystem and
-// watch.go its watchers. files.go is /files. hostfiles.go operates on files on the host, insidefiles.go in the container; form.go
-// reads forms. ports.go leads to programs that listen in a sandbox, portconn.go is one connection. bodies.go counts the memory of
-// requests, and share.go divides what there is among owners. processpb and filesystempb have the messages of both services.
+// e2b.go has the routes and what comes before each. caller.go finds out who calls, and by which
+// token; signature.go reads signed URLs, and route.go finds the host that answers. errors.go turns
+// errors into answers, as JSON and in the Connect protocol. control.go is the control plane:
+// create.go creates a sandbox, network.go reads what it may reach, list.go lists sandboxes, info.go
+// describes one, templates.go describes templates. process.go is process.Process and stream.go its
+// streams; filesystem.go is filesystem.Filesystem and watch.go its watchers. files.go is /files.
+// hostfiles.go operates on files on the host, insidefiles.go in the container; form.go reads forms.
+// ports.go leads to programs that listen in a sandbox, portconn.go is one connection. bodies.go
+// counts the memory of requests, and share.go divides what there is among owners. processpb and
+// filesystempb have the messages of both services.
 package e2b
 
 import (
@@ -42,21 +46,25 @@ type Config struct {
 	Tokens *access.Tokens
 	// Secret is what the sandboxes' own tokens are derived from: 32 bytes that outlive the service.
 	Secret []byte
-	// Blocked says that a sandbox has no network if its creator does not mention the network; otherwise it has all of it.
+	// Blocked says that a sandbox has no network if its creator does not mention the network;
+	// otherwise it has all of it.
 	Blocked bool
 	// Templates returns the current templates of sandboxes by name, besides "base".
 	Templates func() map[string]persistent.Template
-	// MaxRequest bounds a request that is read whole, or one message of it, in bytes. It does not bound uploads.
+	// MaxRequest bounds a request that is read whole, or one message of it, in bytes. It does not
+	// bound uploads.
 	MaxRequest int64
-	// Domain is the domain of the host names of sandboxes' ports, with a port if clients are to name one; empty is none.
+	// Domain is the domain of the host names of sandboxes' ports, with a port if clients are to
+	// name one; empty is none.
 	Domain string
-	// TLS says that requests come over TLS. A request itself does not say so, because its connection is counted on the way to it.
+	// TLS says that requests come over TLS. A request itself does not say so, because its
+	// connection is counted on the way to it.
 	TLS bool
 	// Life ends when the service stops.
 	Life context.Context
 	Log  zerolog.Logger
-	// BodyDelay is how far the sender of a body may be behind a slow line, and AnswerDelay how long a
-	// piece of an answer may wait to be taken. Zero means those of package pace.
+	// BodyDelay is how far the sender of a body may be behind a slow line, and AnswerDelay how long
+	// a piece of an answer may wait to be taken. Zero means those of package pace.
 	BodyDelay, AnswerDelay time.Duration
 	// Unasked is how long a watcher lives while nobody asks for its events. Zero means ten minutes.
 	Unasked time.Duration
@@ -65,8 +73,8 @@ type Config struct {
 // baseTemplate is the name of our own image.
 const baseTemplate = "base"
 
-// envdVersion is the version that clients are told: it decides which of their features they use. Of those, metadata
-// of files alone are not here; they are refused by name.
+// envdVersion is the version that clients are told: it decides which of their features they use. Of
+// those, metadata of files alone are not here; they are refused by name.
 const envdVersion = "0.6.4"
 
 type server struct {
@@ -76,11 +84,13 @@ type server struct {
 	ports    *ports
 	since    time.Time // when the service started
 
-	// Anybody may name a sandbox, or send a signature, that is not known here: these bound how often etcd is asked for such.
+	// Anybody may name a sandbox, or send a signature, that is not known here: these bound how
+	// often etcd is asked for such.
 	unknownIDs, unknownSignatures *rate.Limiter
 }
 
-// How often etcd is asked for what strangers send, a second: for one sandbox's record, and for the names of all.
+// How often etcd is asked for what strangers send, a second: for one sandbox's record, and for the
+// names of all.
 const (
 	askedForID        = 50
 	askedForSignature = 2
@@ -248,7 +258,8 @@ func (s *server) signedRoutes() map[string]handlerInside {
 	return map[string]handlerInside{"GET /files": s.download, "POST /files": s.upload}
 }
 
-// unary and stream make a handler of the Connect protocol, and pass on the sandbox that the call is for.
+// unary and stream make a handler of the Connect protocol, and pass on the sandbox that the call is
+// for.
 func unary[In, Out any](do func(context.Context, called, *In) (*Out, error)) func(context.Context, *connect.Request[In]) (*connect.Response[Out], error) {
 	return func(ctx context.Context, req *connect.Request[In]) (*connect.Response[Out], error) {
 		out, err := do(ctx, calledOf(ctx), req.Msg)

@@ -17,7 +17,8 @@ import (
 	"github.com/daycare-run/sandbox/internal/quota"
 )
 
-// classes is the only map from an error's class to what clients are told: a status, and a code of the Connect protocol.
+// classes is the only map from an error's class to what clients are told: a status, and a code of
+// the Connect protocol.
 var classes = []struct {
 	is     func(error) bool
 	status int
@@ -85,7 +86,8 @@ type notOpen struct {
 
 func (e notOpen) Unwrap() error { return e.ended }
 
-// message returns an error's text for clients, which know the home's directory by its path. It is valid UTF-8, as JSON is.
+// message returns an error's text for clients, which know the home's directory by its path. It is
+// valid UTF-8, as JSON is.
 func message(err error) string {
 	text := strings.ReplaceAll(err.Error(), `"~/user`, `"/home/user`)
 	return strings.ToValidUTF8(strings.ReplaceAll(text, `"~`, `"/home`), "\uFFFD")

@@ -183,7 +183,8 @@ func (c called) write(ctx context.Context, name string, body io.Reader) (written
 	return writtenBody{Name: path.Base(at), Path: at, Type: "file"}, err
 }
 
-// begunReader knows whether it has been read: what was read cannot be written elsewhere. Its errors count as the caller's.
+// begunReader knows whether it has been read: what was read cannot be written elsewhere. Its errors
+// count as the caller's.
 type begunReader struct {
 	io.Reader
 	begun bool

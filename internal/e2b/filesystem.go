@@ -54,7 +54,8 @@ func (c called) path(written string) (string, error) {
 	return "", errs.Unauthenticated("there is no user %.64q in the sandbox; there is user", c.user)
 }
 
-// onHost returns which of the directories that the service reaches on the host a path lies in; empty for none.
+// onHost returns which of the directories that the service reaches on the host a path lies in;
+// empty for none.
 func onHost(at string) string {
 	for _, place := range []string{homeDir, "/tmp"} {
 		if at == place || strings.HasPrefix(at, place+"/") {
@@ -64,8 +65,9 @@ func onHost(at string) string {
 	return ""
 }
 
-// at runs do on the host if all paths lie in one place there, and otherwise inside, as for root, who may do more there. What
-// the host refuses because a symbolic link is in the way is tried inside, where links lead where they do for the tenant.
+// at runs do on the host if all paths lie in one place there, and otherwise inside, as for root,
+// who may do more there. What the host refuses because a symbolic link is in the way is tried
+// inside, where links lead where they do for the tenant.
 func (c called) at(do func(fileSystem) error, paths ...string) error {
 	place := onHost(paths[0])
 	if place == "" || c.user == persistent.RootUser || slices.ContainsFunc(paths, func(p string) bool { return onHost(p) != place }) {
@@ -125,8 +127,9 @@ func (c called) look(ctx context.Context, at string) (*filesystempb.EntryInfo, e
 	return c.tell(ctx, []entry{found})[0], nil
 }
 
-// tell returns entries as clients know them: of a link with where it leads, and type and mode of what is there.
-// What leads nowhere, or cannot be resolved by the image's programs, stays a link to what it says.
+// tell returns entries as clients know them: of a link with where it leads, and type and mode of
+// what is there. What leads nowhere, or cannot be resolved by the image's programs, stays a link to
+// what it says.
 func (c called) tell(ctx context.Context, entries []entry) []*filesystempb.EntryInfo {
 	infos, links := make([]*filesystempb.EntryInfo, len(entries)), map[string]*filesystempb.EntryInfo{}
 	for i, e := range entries {

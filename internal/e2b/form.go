@@ -8,11 +8,11 @@ import (
 )
 
 const (
-	// formBuffer is how much of a form is read at once, in bytes: its parser asks for 5 KiB, and each
-	// read from a connection costs a system call and a deadline.
+	// formBuffer is how much of a form is read at once, in bytes: its parser asks for 5 KiB, and
+	// each read from a connection costs a system call and a deadline.
 	formBuffer = 256 << 10
-	// maxPartHeader is how many bytes may come from the end of one part to the end of the next one's
-	// header: mime/multipart alone would allow ten mebibytes.
+	// maxPartHeader is how many bytes may come from the end of one part to the end of the next
+	// one's header: mime/multipart alone would allow ten mebibytes.
 	maxPartHeader = 64 << 10
 )
 
@@ -30,8 +30,8 @@ func newFormReader(body io.Reader, boundary string) *formReader {
 	return &formReader{parts: multipart.NewReader(from, boundary), from: from}
 }
 
-// next returns a part with the parameters of its Content-Disposition, and io.EOF after the last one. What was left of the part
-// before is dropped.
+// next returns a part with the parameters of its Content-Disposition, and io.EOF after the last
+// one. What was left of the part before is dropped.
 func (f *formReader) next() (body io.Reader, parameters map[string]string, err error) {
 	if f.part != nil {
 		// NextRawPart would do so itself, and a body may be of any size.
@@ -56,7 +56,8 @@ func (f *formReader) next() (body io.Reader, parameters map[string]string, err e
 	return f.part, parameters, nil
 }
 
-// headerReader fails with errPartHeader when a header is longer than what is left for it. It does not count bodies.
+// headerReader fails with errPartHeader when a header is longer than what is left for it. It does
+// not count bodies.
 type headerReader struct {
 	io.Reader
 	inHeader bool

@@ -15,7 +15,8 @@ import (
 // fileSystem is what file calls need from a place. All paths are absolute and clean.
 type fileSystem interface {
 	stat(ctx context.Context, at string) (entry, error)
-	// list visits what is in a directory and, down to depth, below it, each directory before what is in it.
+	// list visits what is in a directory and, down to depth, below it, each directory before what
+	// is in it.
 	list(ctx context.Context, dir string, depth uint32, visit func(entry) error) error
 	// mkdir makes a directory and those above it; one that exists already is no error.
 	mkdir(ctx context.Context, at string) error
@@ -108,7 +109,8 @@ func (h hostFiles) open(ctx context.Context, at string) (content, error) {
 	if err != nil {
 		return content{}, err
 	}
-	// The file itself: in a wrapper net/http would see no descriptor, and copy what the kernel could send.
+	// The file itself: in a wrapper net/http would see no descriptor, and copy what the kernel
+	// could send.
 	return content{whole: file, parts: file.ReadSeekCloser, modTime: file.ModTime}, nil
 }
 

@@ -141,7 +141,8 @@ func metric(m persistent.Metrics) metricBody {
 	}
 }
 
-// metrics answers with one current sample, if a range of times that is asked for has it: none are kept.
+// metrics answers with one current sample, if a range of times that is asked for has it: none are
+// kept.
 func (s *server) metrics(_ controlCall, b *persistent.Sandbox, req *http.Request) (int, any, error) {
 	list := []metricBody{}
 	start, err := readSeconds(req, "start", 0)

@@ -22,8 +22,9 @@ import (
 	"github.com/daycare-run/sandbox/internal/persistent"
 )
 
-// insideFiles implements files for the whole container, with programs that run there like any command: they can
-// do no more than the tenant, and what they say is the tenant's word. They need a shell, and GNU's find and mv.
+// insideFiles implements files for the whole container, with programs that run there like any
+// command: they can do no more than the tenant, and what they say is the tenant's word. They need a
+// shell, and GNU's find and mv.
 type insideFiles struct{ called }
 
 // Exit statuses of the scripts.
@@ -44,7 +45,8 @@ const (
 	printed = `%y\t%m\t%s\t%T@\t%u\t%g\t%p\t%l\0`
 	statIt  = prelude + `there "$1"; exec find "$1" -maxdepth 0 -printf '` + printed + `'`
 	listIt  = prelude + `there "$1"; [ -d "$1" ] || exit 101; [ -r "$1" ] && [ -x "$1" ] || exit 103; find "${1%/}/" -mindepth 1 -maxdepth "$2" -printf '` + printed + `' 2>/dev/null; exit 0`
-	// resolveIt prints for each of its arguments that leads somewhere type and mode of what is there, then where that is.
+	// resolveIt prints for each of its arguments that leads somewhere type and mode of what is
+	// there, then where that is.
 	resolveIt = `export LC_ALL=C; find -L "$@" -maxdepth 0 ! -type l -printf '%y\t%m\t%p\0' 2>/dev/null; printf '\0'; exec realpath -e -z -- "$@" 2>/dev/null`
 	mkdirIt   = prelude + `[ -e "$1" ] && ! [ -d "$1" ] && exit 101; exec mkdir -p -- "$1"`
 	moveIt    = prelude + `there "$1"; mkdir -p -- "$(dirname -- "$2")" && exec mv -T -f -- "$1" "$2"`
@@ -71,7 +73,8 @@ func (i insideFiles) start(ctx context.Context, stdin bool, doing, text string, 
 	return &script{of: i, doing: doing, at: args[0], reader: reader}, nil
 }
 
-// next returns what the script prints, valid until the next call; after the end, io.EOF or what went wrong.
+// next returns what the script prints, valid until the next call; after the end, io.EOF or what
+// went wrong.
 func (s *script) next(ctx context.Context) ([]byte, error) {
 	const most = 1 << 10
 	for {
@@ -131,8 +134,9 @@ func (i insideFiles) run(ctx context.Context, out func([]byte) error, doing, tex
 // inputLimit is how long a script may take to read a piece of its input.
 const inputLimit = time.Minute
 
-// write reads the body only in the caller's goroutine, and never after it has returned: a form then goes
-// on to its next file, and the tenant's programs must not be able to make two goroutines read it at once.
+// write reads the body only in the caller's goroutine, and never after it has returned: a form then
+// goes on to its next file, and the tenant's programs must not be able to make two goroutines read
+// it at once.
 func (i insideFiles) write(ctx context.Context, at string, body io.Reader) error {
 	i.makeMissing(ctx, at, false)
 	s, err := i.start(ctx, true, "write", writeIt, at)
@@ -153,7 +157,8 @@ func (i insideFiles) write(ctx context.Context, at string, body io.Reader) error
 	return <-ended
 }
 
-// feed gives a command its input, to the end or until ctx ends. A command that takes no more says why by its status.
+// feed gives a command its input, to the end or until ctx ends. A command that takes no more says
+// why by its status.
 func (i insideFiles) feed(ctx context.Context, which persistent.Selector, from io.Reader) error {
 	buffer := make([]byte, 64<<10)
 	for ctx.Err() == nil {
@@ -255,14 +260,15 @@ func (i insideFiles) entries(ctx context.Context, doing, script string, visit fu
 	}, doing, script, args...)
 }
 
-// resolveLimit is how long programs of the image may take to resolve the links of a call, and mostResolved how much
-// they may print.
+// resolveLimit is how long programs of the image may take to resolve the links of a call, and
+// mostResolved how much they may print.
 const (
 	resolveLimit = 10 * time.Second
 	mostResolved = 8 << 20
 )
 
-// resolve returns what links lead to, by the links' paths. It leaves out what leads nowhere, and what goes beyond the limits.
+// resolve returns what links lead to, by the links' paths. It leaves out what leads nowhere, and
+// what goes beyond the limits.
 func (i insideFiles) resolve(ctx context.Context, links []string) map[string]entry {
 	ctx, cancel := context.WithTimeout(ctx, resolveLimit)
 	defer cancel()
@@ -306,7 +312,8 @@ func parseEntry(line string) (entry, bool) {
 	if err != nil || err2 != nil || err3 != nil {
 		return entry{}, false
 	}
-	// Neither a name nor a link's target has a NUL, but both may have tabs: the last one is taken as the separator.
+	// Neither a name nor a link's target has a NUL, but both may have tabs: the last one is taken
+	// as the separator.
 	at, link := fields[6], ""
 	if cut := strings.LastIndexByte(at, '\t'); cut >= 0 {
 		at, link = at[:cut], at[cut+1:]
@@ -323,7 +330,8 @@ func parseEntry(line string) (entry, bool) {
 
 func nothing([]byte) error { return nil }
 
-// makeMissing has made what the user cannot make; whatever else is wrong, the script says that follows.
+// makeMissing has made what the user cannot make; whatever else is wrong, the script says that
+// follows.
 func (i insideFiles) makeMissing(ctx context.Context, at string, dir bool) {
 	if i.user != persistent.RootUser && onHost(at) == "" {
 		_ = i.MakeMissing(ctx, at, dir)
@@ -344,7 +352,8 @@ func (i insideFiles) remove(ctx context.Context, at string) error {
 	return i.run(ctx, nothing, "remove", removeIt, at)
 }
 
-// open returns when the first bytes have come, or the end, so that a file that cannot be read is an error.
+// open returns when the first bytes have come, or the end, so that a file that cannot be read is an
+// error.
 func (i insideFiles) open(ctx context.Context, at string) (content, error) {
 	s, err := i.start(ctx, false, "read", readIt, at)
 	if err != nil {

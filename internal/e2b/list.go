@@ -23,7 +23,8 @@ type filter struct {
 	after     time.Time
 	ascending bool
 	limit     int
-	// from is where the page begins: after the sandbox with this place in the order; empty for the first page.
+	// from is where the page begins: after the sandbox with this place in the order; empty for the
+	// first page.
 	from string
 }
 

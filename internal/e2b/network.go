@@ -11,7 +11,8 @@ import (
 	"github.com/daycare-run/sandbox/internal/persistent"
 )
 
-// networkBody is what a client says about a sandbox's network. What is not supported is read so that it can be refused by name.
+// networkBody is what a client says about a sandbox's network. What is not supported is read so
+// that it can be refused by name.
 type networkBody struct {
 	AllowOut []string `json:"allowOut"`
 	DenyOut  []string `json:"denyOut"`
@@ -70,7 +71,8 @@ func (s *server) reach(internet *bool, n networkBody) (persistent.Network, error
 	return s.together(allow, deny, internet, n.AllowOut != nil)
 }
 
-// together returns what both lists leave; given says whether the first was sent. It refuses lists that could not be enforced.
+// together returns what both lists leave; given says whether the first was sent. It refuses lists
+// that could not be enforced.
 func (s *server) together(allow, deny reachList, internet *bool, given bool) (persistent.Network, error) {
 	all, some := allow.all, len(allow.names)+len(allow.ranges) > 0
 	switch {

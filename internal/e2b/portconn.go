@@ -10,8 +10,8 @@ import (
 	"github.com/daycare-run/sandbox/dockerexec/session"
 )
 
-// portCloseLimit is how long the program at a port has to read what was sent to it, and to close its end, once the connection is
-// closed. Then the connection is broken off.
+// portCloseLimit is how long the program at a port has to read what was sent to it, and to close
+// its end, once the connection is closed. Then the connection is broken off.
 const portCloseLimit = time.Second
 
 // portConn is a connection to a port, as net/http wants it. It ends when it has been idle for long.
@@ -25,7 +25,8 @@ type portConn struct {
 	reading sync.Mutex // held while somebody reads
 }
 
-// newPortConn returns a portConn that calls give when both of its directions have ended, or it was broken off.
+// newPortConn returns a portConn that calls give when both of its directions have ended, or it was
+// broken off.
 func newPortConn(conn session.PortConn, give func()) *portConn {
 	c := &portConn{PortConn: conn}
 	c.end = sync.OnceFunc(func() {
@@ -45,7 +46,8 @@ func newPortConn(conn session.PortConn, give func()) *portConn {
 	return c
 }
 
-// finish ends the direction to the program, waits for the end of the other one, and reports whether both have ended well.
+// finish ends the direction to the program, waits for the end of the other one, and reports whether
+// both have ended well.
 func (c *portConn) finish() bool {
 	c.writing.Lock()
 	whole := !c.broken && c.PortConn.CloseWrite() == nil

@@ -23,15 +23,17 @@ import (
 	"github.com/daycare-run/sandbox/internal/quota"
 )
 
-// Each port of a sandbox has a host name of its own, <port>-<id>.<domain>, as clients' getHost returns it. Requests
-// go through the agent to the container's own loopback: nothing leads into its network, and it need not have any.
+// Each port of a sandbox has a host name of its own, <port>-<id>.<domain>, as clients' getHost
+// returns it. Requests go through the agent to the container's own loopback: nothing leads into its
+// network, and it need not have any.
 
 const (
 	// ownPort is the port at which E2B's sandboxes answer the calls into them.
 	ownPort = 49983
 	// trafficHeader has the token for a sandbox whose ports are private.
 	trafficHeader = "E2b-Traffic-Access-Token"
-	// portHeader names a port of the sandbox that sandboxHeader names, where the host name does not.
+	// portHeader names a port of the sandbox that sandboxHeader names, where the host name does
+	// not.
 	portHeader = "E2b-Sandbox-Port"
 )
 
@@ -65,7 +67,8 @@ type portHost struct {
 	port int
 }
 
-// hostBelow reads a Host header that is below the domain: the port of a sandbox, or the name of the control plane.
+// hostBelow reads a Host header that is below the domain: the port of a sandbox, or the name of the
+// control plane.
 func (s *server) hostBelow(host string) (at portHost, below bool) {
 	if s.cfg.Domain == "" {
 		return portHost{}, false
@@ -85,7 +88,8 @@ func (s *server) hostBelow(host string) (at portHost, below bool) {
 	return portHost{id, port}, true
 }
 
-// headerPort reads the headers that say which port a request for the service's own name is for; ownPort if there is none.
+// headerPort reads the headers that say which port a request for the service's own name is for;
+// ownPort if there is none.
 func headerPort(header http.Header) (portHost, error) {
 	numbers, id := header.Values(portHeader), header.Get(sandboxHeader)
 	if len(numbers) == 0 {
@@ -107,7 +111,8 @@ func parsePort(text string) (port int, valid bool) {
 	return int(n), err == nil && n > 0 && strconv.FormatUint(n, 10) == text
 }
 
-// nameOf returns the name of a host, which may have a port, in the form in which names are compared.
+// nameOf returns the name of a host, which may have a port, in the form in which names are
+// compared.
 func nameOf(host string) string {
 	if name, _, err := net.SplitHostPort(host); err == nil {
 		host = name
@@ -143,7 +148,8 @@ func (p *ports) serve(at portHost, w http.ResponseWriter, req *http.Request) {
 		p.fail(w, at, err)
 		return
 	}
-	// Anybody may call: strangers' requests count for the sandbox, and use up nothing else that its owner has.
+	// Anybody may call: strangers' requests count for the sandbox, and use up nothing else that its
+	// owner has.
 	asked, err := p.of.cfg.Service.Scoped(ids.Everyone(), quota.Token{}).Ask(b.ID())
 	if err != nil {
 		fail(w, err)
@@ -188,7 +194,8 @@ func (p *ports) admit(at portHost, req *http.Request) (*persistent.Sandbox, erro
 	return b, nil
 }
 
-// rewrite makes a request ready for the program in the sandbox: for the same host, and without the service's secrets.
+// rewrite makes a request ready for the program in the sandbox: for the same host, and without the
+// service's secrets.
 func (p *ports) rewrite(r *httputil.ProxyRequest) {
 	at := r.In.Context().Value(portKey{}).(portHost)
 	r.Out.URL.Scheme, r.Out.URL.Host = "http", net.JoinHostPort(at.id, strconv.Itoa(at.port))
@@ -215,7 +222,8 @@ func (p *ports) rewrite(r *httputil.ProxyRequest) {
 	}
 }
 
-// hostsOwn removes the headers that hosts use among themselves: programs neither receive nor send them.
+// hostsOwn removes the headers that hosts use among themselves: programs neither receive nor send
+// them.
 func hostsOwn(header http.Header) {
 	maps.DeleteFunc(header, func(name string, _ []string) bool { return strings.HasPrefix(name, "X-Daycare-") })
 }

@@ -32,7 +32,8 @@ func (s *server) listProcesses(ctx context.Context, c called, _ *processpb.ListR
 	return list, nil
 }
 
-// startProcess starts a command and follows it. The call's deadline is also the command's; a lost connection does not end it.
+// startProcess starts a command and follows it. The call's deadline is also the command's; a lost
+// connection does not end it.
 func (s *server) startProcess(ctx context.Context, c called, r *processpb.StartRequest, send func(*processpb.StartResponse) error) error {
 	config := r.GetProcess()
 	if config.GetCmd() == "" {

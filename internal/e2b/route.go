@@ -25,22 +25,25 @@ type Router interface {
 
 // Cluster is what the surface needs where there are several hosts. All fields must be set.
 type Cluster struct {
-	// Router is for callers' calls, and Sent for those that other hosts send on. SentBy returns the caller of such a call
-	// and its sandbox, as the other host has established them; for a call into a sandbox the caller is the sandbox's owner.
+	// Router is for callers' calls, and Sent for those that other hosts send on. SentBy returns the
+	// caller of such a call and its sandbox, as the other host has established them; for a call
+	// into a sandbox the caller is the sandbox's owner.
 	Router, Sent Router
 	SentBy       func(*http.Request) (caller access.Caller, id string, err error)
 	// Names returns the names of all sandboxes. When it returns, this host knows all about them.
 	Names func(ctx context.Context) (map[string]bool, error)
 }
 
-// Surface answers callers; its Sent answers the calls that other hosts send on, and is nil if there is one host.
+// Surface answers callers; its Sent answers the calls that other hosts send on, and is nil if there
+// is one host.
 type Surface struct {
 	http.Handler
 	Sent http.Handler
 }
 
-// sent is what another host says about a call that it has sent on. It is not taken from what the caller
-// wrote: a caller may even have a header dropped on the way between hosts, by naming it in Connection.
+// sent is what another host says about a call that it has sent on. It is not taken from what the
+// caller wrote: a caller may even have a header dropped on the way between hosts, by naming it in
+// Connection.
 type sent struct {
 	access.Caller
 	id string // of the sandbox
@@ -54,7 +57,8 @@ func sentBy(ctx context.Context) (sent, bool) {
 	return said, is
 }
 
-// sent answers calls that other hosts send on. They have identified the caller; the key is that of this host's file of tokens.
+// sent answers calls that other hosts send on. They have identified the caller; the key is that of
+// this host's file of tokens.
 func (s *server) sent(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		caller, id, err := s.cfg.Cluster.SentBy(req)
@@ -96,8 +100,8 @@ func (s *server) known(ctx context.Context, id string, err error) error {
 }
 
 // target returns the sandbox that a call of the control plane is about; empty for none. A sandbox
-// that is to be created gets its id before it is known which host creates it, and only if the call is in order: the host is
-// chosen by giving it the id's seat.
+// that is to be created gets its id before it is known which host creates it, and only if the call
+// is in order: the host is chosen by giving it the id's seat.
 func (s *server) target(c controlCall, req *http.Request) (string, error) {
 	said, isSent := sentBy(req.Context())
 	switch id := req.PathValue("id"); {

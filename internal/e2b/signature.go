@@ -13,8 +13,9 @@ import (
 	"github.com/daycare-run/sandbox/internal/persistent"
 )
 
-// byTokenOrSignature also accepts a signature that was made with a sandbox's token, for one operation on one
-// path as one user. Only the routes of /files accept it, and they read path and user from where it does.
+// byTokenOrSignature also accepts a signature that was made with a sandbox's token, for one
+// operation on one path as one user. Only the routes of /files accept it, and they read path and
+// user from where it does.
 func (s *server) byTokenOrSignature(req *http.Request) (*persistent.Sandbox, string, error) {
 	query := req.URL.Query()
 	if !query.Has("signature") {
@@ -31,8 +32,8 @@ func (s *server) byTokenOrSignature(req *http.Request) (*persistent.Sandbox, str
 	return b, query.Get("username"), err
 }
 
-// signed returns the sandbox whose token has signed a request for /files. No header names it. The errors are in
-// E2B's words, which tests of clients hold on to.
+// signed returns the sandbox whose token has signed a request for /files. No header names it. The
+// errors are in E2B's words, which tests of clients hold on to.
 func (s *server) signed(req *http.Request) (*persistent.Sandbox, error) {
 	query := req.URL.Query()
 	operation := "read"
@@ -60,7 +61,8 @@ func (s *server) signed(req *http.Request) (*persistent.Sandbox, error) {
 	return s.cfg.Sandboxes.Any(id)
 }
 
-// signer returns the id of the sandbox whose token has made a signature; empty if none is known here.
+// signer returns the id of the sandbox whose token has made a signature; empty if none is known
+// here.
 func (s *server) signer(given []byte, what, expires string) string {
 	for _, info := range s.cfg.Sandboxes.All() {
 		if owner, known := s.cfg.Tokens.Named(info.Owner); known && hmac.Equal(given, []byte(signature(what+s.accessToken(owner, info.ID), expires))) {

@@ -21,7 +21,8 @@ import (
 // errQuiet says that nothing has come for as long as the client is willing to wait.
 var errQuiet = errors.New("nothing has come")
 
-// lastBytes is how much of a command's last output is looked at, of each stream, when it has failed.
+// lastBytes is how much of a command's last output is looked at, of each stream, when it has
+// failed.
 const lastBytes = 4 << 10
 
 // refusals ends the gathering of what a sandbox could not reach, and returns it.

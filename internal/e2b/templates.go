@@ -12,7 +12,8 @@ import (
 	"github.com/daycare-run/sandbox/internal/plan"
 )
 
-// builds is what calls about templates are for, except those that only look at the templates there are.
+// builds is what calls about templates are for, except those that only look at the templates there
+// are.
 const builds = "templates that are built or changed by calls; the operator names images in e2b.templates"
 
 // noBuild stands for the id of a build, of which there are none.
@@ -53,7 +54,8 @@ func (s *server) templates() map[string]persistent.Template {
 	return all
 }
 
-// listTemplates answers with the templates that sandboxes can be made from. One whose image cannot be used is in error.
+// listTemplates answers with the templates that sandboxes can be made from. One whose image cannot
+// be used is in error.
 func (s *server) listTemplates(_ controlCall, w http.ResponseWriter, req *http.Request) error {
 	all, list := s.templates(), []templateBody{}
 	for _, name := range slices.Sorted(maps.Keys(all)) {

@@ -22,7 +22,8 @@ const (
 	mostOfOne     = 8
 	mostOfAll     = 48
 	keptForOthers = 12
-	// mostWaiting bounds the events that wait to be asked for, and mostWaitingNames their names, in bytes.
+	// mostWaiting bounds the events that wait to be asked for, and mostWaitingNames their names, in
+	// bytes.
 	mostWaiting      = 10_000
 	mostWaitingNames = 1 << 20
 	// unasked is how long a watcher lives while nobody asks for its events.
@@ -107,7 +108,8 @@ var changes = map[hostfs.Change]filesystempb.EventType{
 	hostfs.Chmodded: filesystempb.EventType_EVENT_TYPE_CHMOD,
 }
 
-// tellEvents returns events in a directory as clients know them. With entries they have what is there now, if anything is.
+// tellEvents returns events in a directory as clients know them. With entries they have what is
+// there now, if anything is.
 func (c called) tellEvents(ctx context.Context, dir string, entries bool, events []hostfs.Event) []*filesystempb.FilesystemEvent {
 	list := make([]*filesystempb.FilesystemEvent, len(events))
 	var found []entry
@@ -167,8 +169,9 @@ func (s *server) watchDir(ctx context.Context, c called, r *filesystempb.WatchDi
 	}
 }
 
-// createWatcher creates a watcher whose events are asked for. It ends when it is removed, when more events wait than
-// are kept, with its directory, so also with its sandbox, and when nobody has asked for long: then it was forgotten.
+// createWatcher creates a watcher whose events are asked for. It ends when it is removed, when more
+// events wait than are kept, with its directory, so also with its sandbox, and when nobody has
+// asked for long: then it was forgotten.
 func (s *server) createWatcher(ctx context.Context, c called, r *filesystempb.CreateWatcherRequest) (*filesystempb.CreateWatcherResponse, error) {
 	at, err := c.path(r.GetPath())
 	if err != nil {

@@ -11,8 +11,9 @@ import (
 	"github.com/daycare-run/sandbox/internal/egress/rules"
 )
 
-// restore registers the containers that exist when the stack opens. It returns the rules' state for the open ones,
-// and the addresses of the filtered ones. An open one whose interface is not found reaches nothing until it is bound.
+// restore registers the containers that exist when the stack opens. It returns the rules' state for
+// the open ones, and the addresses of the filtered ones. An open one whose interface is not found
+// reaches nothing until it is bound.
 func (s *stack) restore(list []dockerexec.Endpoint) (rules.State, map[netip.Addr]bool) {
 	var state rules.State
 	filtered := map[netip.Addr]bool{}
@@ -71,8 +72,9 @@ func (s *stack) newEndpoint(spec dockerexec.Spec, holder uint64) (*endpoint, err
 	return ep, nil
 }
 
-// assign replaces an endpoint that could reach nothing by another Spec's: it was filtered and had no names, or is open and not
-// bound yet. What is filtered stays filtered, and what is open stays open, so the container is already connected properly.
+// assign replaces an endpoint that could reach nothing by another Spec's: it was filtered and had
+// no names, or is open and not bound yet. What is filtered stays filtered, and what is open stays
+// open, so the container is already connected properly.
 func (s *stack) assign(holder uint64, from, to dockerexec.Spec) error {
 	s.changing.Lock()
 	defer s.changing.Unlock()
@@ -86,9 +88,9 @@ func (s *stack) assign(holder uint64, from, to dockerexec.Spec) error {
 	return s.endpoints.replace(from.ContainerName(), ep)
 }
 
-// change changes what a running container may reach, and ends the connections that it may not have any more. An open
-// container becomes filtered by being cut off first, so all of its connections end; after an error in that, it has no
-// network until it is changed again, which starts over.
+// change changes what a running container may reach, and ends the connections that it may not have
+// any more. An open container becomes filtered by being cut off first, so all of its connections
+// end; after an error in that, it has no network until it is changed again, which starts over.
 func (s *stack) change(e dockerexec.Endpoint) error {
 	s.changing.Lock()
 	defer s.changing.Unlock()
@@ -133,7 +135,8 @@ func (s *stack) change(e dockerexec.Endpoint) error {
 	return nil
 }
 
-// admit lets a container that is not bound yet use its address. After an error the address is free again.
+// admit lets a container that is not bound yet use its address. After an error the address is free
+// again.
 func (s *stack) admit(ep *endpoint) (err error) {
 	switch {
 	case ep.open:

@@ -1,11 +1,12 @@
-// Package egress limits containers to the names that they may reach. It knows which container has which address.
-// For each network it runs the DNS filter, the guard in the gateway that filtered containers are connected to, and
-// the rules for containers that may reach all of the internet.
+// Package egress limits containers to the names that they may reach. It knows which container has
+// which address. For each network it runs the DNS filter, the guard in the gateway that filtered
+// containers are connected to, and the rules for containers that may reach all of the internet.
 //
-// egress.go has the API; stack.go is one network; admission.go adds, changes and removes its containers; endpoints.go registers
-// them; gatewaylink.go connects filtered ones to the gateway; relay.go carries connections that the guard does not inspect; refused.go
-// reports what the gateway refused;
-// subnets.go, interfaces.go, route.go, own.go and resolvers.go ask about the host; reports.go reports DNS questions.
+// egress.go has the API; stack.go is one network; admission.go adds, changes and removes its
+// containers; endpoints.go registers them; gatewaylink.go connects filtered ones to the gateway;
+// relay.go carries connections that the guard does not inspect; refused.go reports what the gateway
+// refused; subnets.go, interfaces.go, route.go, own.go and resolvers.go ask about the host;
+// reports.go reports DNS questions.
 package egress
 
 import (
@@ -35,27 +36,29 @@ type Config struct {
 	Dir string
 	// Profiles are the ways out, by name.
 	Profiles map[string]Profile
-	// GatewayProgram is the file of the service's own program, which gateways run too. GatewayDir is a folder on
-	// Docker's host for what gateways share with the service.
+	// GatewayProgram is the file of the service's own program, which gateways run too. GatewayDir
+	// is a folder on Docker's host for what gateways share with the service.
 	GatewayProgram, GatewayDir string
 	// Subnets are the ranges that networks are taken from, the preferred one first.
 	Subnets []netip.Prefix
 	// AlsoPublic are ranges that count as public although they are not.
 	AlsoPublic []netip.Prefix
-	// Own are addresses of the host that none of its interfaces has. AskMetadata says to ask the cloud for more of them.
+	// Own are addresses of the host that none of its interfaces has. AskMetadata says to ask the
+	// cloud for more of them.
 	Own         []netip.Addr
 	AskMetadata bool
-	// ExtraPorts are the TCP ports besides 80 and 443 that filtered containers reach at allowed names.
+	// ExtraPorts are the TCP ports besides 80 and 443 that filtered containers reach at allowed
+	// names.
 	ExtraPorts []uint16
 	// QueriesPerSecond and MaxConnections bound one container.
 	QueriesPerSecond, MaxConnections int
 	// MaxUserConnections bounds the connections of all of a user's containers.
 	MaxUserConnections int
-	// AcceptWeaker accepts that there are no rules where the kernel or the service's rights allow none:
-	// containers may be open then, but not filtered.
+	// AcceptWeaker accepts that there are no rules where the kernel or the service's rights allow
+	// none: containers may be open then, but not filtered.
 	AcceptWeaker bool
-	// MayPass is called before each lookup and each connection; an error means that nothing new may pass. It must not
-	// block. Nil means that everything may pass.
+	// MayPass is called before each lookup and each connection; an error means that nothing new may
+	// pass. It must not block. Nil means that everything may pass.
 	MayPass func() error
 	// Decisions takes every verdict.
 	Decisions *decisions.Log
@@ -70,7 +73,8 @@ type Profile struct {
 	Upstreams []string
 }
 
-// Egress controls the networks of one service. It implements dockerexec.Config.Networks and is safe for concurrent use.
+// Egress controls the networks of one service. It implements dockerexec.Config.Networks and is safe
+// for concurrent use.
 type Egress struct {
 	cfg        Config
 	budget     *budget.Connections
@@ -86,8 +90,8 @@ type Egress struct {
 	closed bool
 }
 
-// New removes the rules of networks that are gone; a network gets its rules and servers from Open. If
-// rules cannot be made here, the error says what to do.
+// New removes the rules of networks that are gone; a network gets its rules and servers from Open.
+// If rules cannot be made here, the error says what to do.
 func New(cfg Config) (*Egress, error) {
 	weak := Probe(cfg.Name)
 	if weak != nil && !cfg.AcceptWeaker {
@@ -124,7 +128,8 @@ func New(cfg Config) (*Egress, error) {
 // Weak returns why no container can be filtered, or nil.
 func (e *Egress) Weak() error { return e.weak }
 
-// Probe checks whether the kernel supports our rules, without making any. The error says what is missing.
+// Probe checks whether the kernel supports our rules, without making any. The error says what is
+// missing.
 func Probe(name string) error {
 	table, err := rules.New(rules.Config{
 		Table: name + "-probe", Questions: 1, Connections: 1,
@@ -139,8 +144,8 @@ func Probe(name string) error {
 	return err
 }
 
-// Subnets returns the subnets that a new network may have, the preferred one first. None overlaps an address or a
-// route of the host, or another service's network.
+// Subnets returns the subnets that a new network may have, the preferred one first. None overlaps
+// an address or a route of the host, or another service's network.
 func (e *Egress) Subnets() ([]netip.Prefix, error) {
 	taken, err := hostRanges()
 	if err != nil {
@@ -158,9 +163,10 @@ func (e *Egress) Subnets() ([]netip.Prefix, error) {
 	return free, nil
 }
 
-// Open makes a network ready. running are the containers on it; access of any others is closed. An open network is only
-// checked, and learns of new containers, so Open may be called before each use. The error is
-// errdefs.ErrFailedPrecondition if the bridge is missing or lacks its address: it has to be recreated.
+// Open makes a network ready. running are the containers on it; access of any others is closed. An
+// open network is only checked, and learns of new containers, so Open may be called before each
+// use. The error is errdefs.ErrFailedPrecondition if the bridge is missing or lacks its address: it
+// has to be recreated.
 func (e *Egress) Open(ctx context.Context, n dockerexec.Network, running []dockerexec.Endpoint) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -190,8 +196,8 @@ func (e *Egress) ResolvConf(profile string) string {
 	return filepath.Join(e.cfg.Dir, "resolv-"+profile+".conf")
 }
 
-// Add registers what a container may reach before it exists, and gives it an address on its profile's network, which
-// must be open. Remove gives the address back.
+// Add registers what a container may reach before it exists, and gives it an address on its
+// profile's network, which must be open. Remove gives the address back.
 func (e *Egress) Add(spec dockerexec.Spec, holder uint64) (netip.Addr, error) {
 	s, err := e.stack(spec.Egress.Profile)
 	if err != nil {
@@ -200,7 +206,8 @@ func (e *Egress) Add(spec dockerexec.Spec, holder uint64) (netip.Addr, error) {
 	return s.add(spec, holder)
 }
 
-// Bind connects a container that has started. It comes before anything of a tenant runs in the container.
+// Bind connects a container that has started. It comes before anything of a tenant runs in the
+// container.
 func (e *Egress) Bind(ep dockerexec.Endpoint) error {
 	s, err := e.stack(ep.Spec.Egress.Profile)
 	if err != nil {
@@ -219,8 +226,8 @@ func (e *Egress) Assign(holder uint64, from, to dockerexec.Spec) error {
 	return s.assign(holder, from, to)
 }
 
-// Change lets a running container reach what its endpoint's Spec says, instead of what it could reach so far. The
-// error is errdefs.ErrFailedPrecondition if it was filtered and is to be open.
+// Change lets a running container reach what its endpoint's Spec says, instead of what it could
+// reach so far. The error is errdefs.ErrFailedPrecondition if it was filtered and is to be open.
 func (e *Egress) Change(ep dockerexec.Endpoint) error {
 	s, err := e.stack(ep.Spec.Egress.Profile)
 	if err != nil {
@@ -229,8 +236,9 @@ func (e *Egress) Change(ep dockerexec.Endpoint) error {
 	return s.change(ep)
 }
 
-// Remove cuts a container off at once and forgets it; it does nothing if the container has no address any more. The address is
-// not used again before all of its flows are gone, about a millisecond later.
+// Remove cuts a container off at once and forgets it; it does nothing if the container has no
+// address any more. The address is not used again before all of its flows are gone, about a
+// millisecond later.
 func (e *Egress) Remove(profile string, holder uint64) {
 	if s, err := e.stack(profile); err == nil {
 		s.remove(holder)
@@ -282,7 +290,8 @@ func (e *Egress) Stats() map[string]Stats {
 	return stats
 }
 
-// Budgets returns how much users' connections take of each budget that the whole service shares, by the budget's name.
+// Budgets returns how much users' connections take of each budget that the whole service shares, by
+// the budget's name.
 func (e *Egress) Budgets() map[string]budget.Stats { return e.budget.Stats() }
 
 func (e *Egress) admits(p Profile) policy.Addresses {

@@ -15,7 +15,8 @@ import (
 	"github.com/daycare-run/sandbox/internal/policy"
 )
 
-// endpoint is a container on a network. It is revoked when it is removed or replaced. It implements guard.Endpoint.
+// endpoint is a container on a network. It is revoked when it is removed or replaced. It implements
+// guard.Endpoint.
 type endpoint struct {
 	user, container string
 	field           string
@@ -32,8 +33,8 @@ type endpoint struct {
 	revoke          func() // closes done
 }
 
-// binding is held while a container is bound, while how it is connected is changed, and while it is cut off, after which it is
-// never bound. An endpoint has that of the one that it replaces.
+// binding is held while a container is bound, while how it is connected is changed, and while it is
+// cut off, after which it is never bound. An endpoint has that of the one that it replaces.
 type binding chan struct{}
 
 func (b binding) lock()   { b <- struct{}{} }
@@ -53,7 +54,8 @@ func (r *reach) allows(name string, addr netip.Addr) bool {
 	return r.Egress.Allows(name)
 }
 
-// under returns the first of names under which addr may be reached, or none if it may be reached whatever the name.
+// under returns the first of names under which addr may be reached, or none if it may be reached
+// whatever the name.
 func (r *reach) under(names []string, addr netip.Addr) (name string, ok bool) {
 	if r.allows("", addr) {
 		return "", true
@@ -65,7 +67,8 @@ func (r *reach) under(names []string, addr netip.Addr) (name string, ok bool) {
 	return names[i], true
 }
 
-// newEndpoint makes an endpoint of what a Spec may reach. The Spec may have come from a container's labels.
+// newEndpoint makes an endpoint of what a Spec may reach. The Spec may have come from a container's
+// labels.
 func newEndpoint(spec dockerexec.Spec) (*endpoint, error) {
 	ep := &endpoint{user: spec.User, container: spec.ContainerName(), field: "allowedDomains", binding: make(binding, 1), done: make(chan struct{})}
 	if spec.Persistent != "" {
@@ -101,8 +104,8 @@ func (ep *endpoint) User() string { return ep.user }
 // Allows reports whether the container may connect to a name.
 func (ep *endpoint) Allows(name string) bool { return ep.dns.Allows(name) }
 
-// Field returns where the names that it may reach are listed: a persistent sandbox has E2B's words, and the settings files of
-// the wrapper have the API's.
+// Field returns where the names that it may reach are listed: a persistent sandbox has E2B's words,
+// and the settings files of the wrapper have the API's.
 func (ep *endpoint) Field() string { return ep.field }
 
 // Direct reports whether the container may connect to an address whatever the name.
@@ -129,8 +132,8 @@ func (es *endpoints) init(n dockerexec.Network) {
 	es.byAddr, es.byName = map[netip.Addr]*endpoint{}, map[string]*endpoint{}
 }
 
-// restore registers a container at the address that it has. It reports false if the address or the name is
-// taken, or no container can have the address.
+// restore registers a container at the address that it has. It reports false if the address or the
+// name is taken, or no container can have the address.
 func (es *endpoints) restore(ep *endpoint, addr netip.Addr) bool {
 	es.mu.Lock()
 	defer es.mu.Unlock()
@@ -163,7 +166,8 @@ func (es *endpoints) register(ep *endpoint) error {
 	return fmt.Errorf("all addresses of %s are in use: %w", es.subnet, errdefs.ErrResourceExhausted)
 }
 
-// replace puts ep in the place of the container of that name, which must have the same holder, and revokes the old one.
+// replace puts ep in the place of the container of that name, which must have the same holder, and
+// revokes the old one.
 func (es *endpoints) replace(container string, ep *endpoint) error {
 	es.mu.Lock()
 	defer es.mu.Unlock()
@@ -181,13 +185,14 @@ func (es *endpoints) replace(container string, ep *endpoint) error {
 	return nil
 }
 
-// usable reports whether a container may have an address: it is in the subnet, and not one of the network's own.
+// usable reports whether a container may have an address: it is in the subnet, and not one of the
+// network's own.
 func (es *endpoints) usable(addr netip.Addr) bool {
 	return addr.Is4() && es.subnet.Contains(addr) && es.subnet.Contains(addr.Next()) && addr != es.subnet.Addr() && addr != es.gateway
 }
 
-// unregister forgets a container, whose address stays taken until release. It reports whether the container
-// was registered.
+// unregister forgets a container, whose address stays taken until release. It reports whether the
+// container was registered.
 func (es *endpoints) unregister(ep *endpoint) bool {
 	es.mu.Lock()
 	defer es.mu.Unlock()
@@ -208,8 +213,8 @@ func (es *endpoints) release(ep *endpoint) {
 	}
 }
 
-// lockBinding returns the container with an address, or nil, and holds its binding until unlock is called. Waiting for the
-// binding, the container may have been replaced.
+// lockBinding returns the container with an address, or nil, and holds its binding until unlock is
+// called. Waiting for the binding, the container may have been replaced.
 func (es *endpoints) lockBinding(addr netip.Addr) (ep *endpoint, unlock func()) {
 	for {
 		ep = es.at(addr)

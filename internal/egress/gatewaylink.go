@@ -17,12 +17,13 @@ import (
 	"github.com/daycare-run/sandbox/internal/egress/gateway"
 )
 
-// gatewayQuestions is how many times a container's limit of questions per second the gateway lets through to
-// the DNS filter, which turns down and reports those beyond the limit. The gateway drops the rest.
+// gatewayQuestions is how many times a container's limit of questions per second the gateway lets
+// through to the DNS filter, which turns down and reports those beyond the limit. The gateway drops
+// the rest.
 const gatewayQuestions = 5
 
-// Gateway returns what a network's gateway is made from. It reports false where nothing can be filtered: such a
-// network has no gateway.
+// Gateway returns what a network's gateway is made from. It reports false where nothing can be
+// filtered: such a network has no gateway.
 func (e *Egress) Gateway(n dockerexec.Network) (dockerexec.Gateway, bool, error) {
 	if e.weak != nil {
 		return dockerexec.Gateway{}, false, nil
@@ -65,8 +66,8 @@ func (g *gatewayLink) dnsSockets() []dnsfilter.Socket {
 	return []dnsfilter.Socket{{TCP: g.DNSOverTCP, UDP: g.DNSOverUDP}}
 }
 
-// connect moves the host's end of a container's interface from the bridge to the gateway, or checks that it is
-// there already. From then on the container reaches the gateway and nothing else.
+// connect moves the host's end of a container's interface from the bridge to the gateway, or checks
+// that it is there already. From then on the container reaches the gateway and nothing else.
 func (g *gatewayLink) connect(ep dockerexec.Endpoint) error {
 	name := gateway.LinkName(ep.Addr)
 	veth, err := g.interfaces.vethOf(ep.PID, g.bridge)
@@ -118,7 +119,8 @@ func (l *interfaces) move(name string, space *os.File, as string) error {
 	return nil
 }
 
-// checkPeer checks that the interface of that name in a network namespace is the other end of one of a process's interfaces.
+// checkPeer checks that the interface of that name in a network namespace is the other end of one
+// of a process's interfaces.
 func (l *interfaces) checkPeer(pid int, space *os.File, name string) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()

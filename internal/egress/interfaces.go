@@ -88,9 +88,9 @@ func (l *interfaces) close() {
 	}
 }
 
-// vethOf finds the host's end of a container's interface: the port of the bridge whose other end is in
-// the network namespace of a process. It asks that namespace, which has few interfaces, and not the host,
-// which has one for each container.
+// vethOf finds the host's end of a container's interface: the port of the bridge whose other end is
+// in the network namespace of a process. It asks that namespace, which has few interfaces, and not
+// the host, which has one for each container.
 func (l *interfaces) vethOf(pid int, bridge string) (string, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -14,9 +14,9 @@ import (
 	"github.com/rs/zerolog"
 )
 
-// A cloud's host often has a public address that none of its interfaces has: the cloud translates it, and
-// what a container sends there comes back to the host. No route shows such an address, so the operator names
-// it, and the cloud is asked for it.
+// A cloud's host often has a public address that none of its interfaces has: the cloud translates
+// it, and what a container sends there comes back to the host. No route shows such an address, so
+// the operator names it, and the cloud is asked for it.
 
 // ownAddresses are the addresses of the host that the kernel does not know.
 type ownAddresses struct {
@@ -26,7 +26,8 @@ type ownAddresses struct {
 	finder sync.WaitGroup
 }
 
-// newOwnAddresses starts with the named addresses and, if ask is set, asks the cloud for more, until ctx ends.
+// newOwnAddresses starts with the named addresses and, if ask is set, asks the cloud for more,
+// until ctx ends.
 func newOwnAddresses(ctx context.Context, named []netip.Addr, ask bool, log zerolog.Logger) *ownAddresses {
 	o := &ownAddresses{known: make(chan struct{}), addrs: slices.Clone(named)}
 	if !ask {
@@ -72,13 +73,14 @@ func (o *ownAddresses) prefixes() []netip.Prefix {
 const MetadataServer = "http://169.254.169.254"
 
 const (
-	// metadataPatience bounds all questions together, metadataDial each connection: where there is no
-	// cloud, there is no answer.
+	// metadataPatience bounds all questions together, metadataDial each connection: where there is
+	// no cloud, there is no answer.
 	metadataPatience = time.Second
 	metadataDial     = 300 * time.Millisecond
 )
 
-// metadataQuestion is how to ask one cloud for a host's public address. Other clouds answer with an error, or no address.
+// metadataQuestion is how to ask one cloud for a host's public address. Other clouds answer with an
+// error, or no address.
 type metadataQuestion struct {
 	path   string
 	header [2]string
@@ -93,8 +95,8 @@ var metadataQuestions = []metadataQuestion{
 	{path: "/metadata/v1/floating_ip/ipv4/ip_address"},
 }
 
-// PublicAddresses asks a metadata server which public addresses the host has. Where there is no server, it
-// takes a moment and returns nothing.
+// PublicAddresses asks a metadata server which public addresses the host has. Where there is no
+// server, it takes a moment and returns nothing.
 func PublicAddresses(ctx context.Context, server string) (addrs []netip.Addr) {
 	ctx, cancel := context.WithTimeout(ctx, metadataPatience)
 	defer cancel()

@@ -12,7 +12,8 @@ import (
 	"github.com/daycare-run/sandbox/internal/egress/gateway"
 )
 
-// startRefused reports what filtered containers sent to ports that are not open, until life ends. The kernel has refused it.
+// startRefused reports what filtered containers sent to ports that are not open, until life ends.
+// The kernel has refused it.
 func (s *stack) startRefused(life context.Context) {
 	if s.gateway == nil {
 		return
@@ -58,7 +59,8 @@ func openPorts(extra []uint16) string {
 	return fmt.Sprintf("only TCP ports %s are open here; the operator can open more with egress.extraPorts", list)
 }
 
-// asked returns the name under which a container got an address, the latest if there are several, or else the address.
+// asked returns the name under which a container got an address, the latest if there are several,
+// or else the address.
 func (ep *endpoint) asked(addr netip.Addr) string {
 	if names := ep.answers.namesOf(addr, time.Now()); len(names) > 0 {
 		return names[0]

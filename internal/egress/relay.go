@@ -13,22 +13,25 @@ import (
 	"github.com/daycare-run/sandbox/internal/egress/sockopt"
 )
 
-// A relay carries connections to ports besides 80 and 443, and to addresses that may be reached whatever the name. The former
-// have no name that could be read: they may go to addresses that DNS answered for allowed names, while the answers last.
+// A relay carries connections to ports besides 80 and 443, and to addresses that may be reached
+// whatever the name. The former have no name that could be read: they may go to addresses that DNS
+// answered for allowed names, while the answers last.
 
 const (
-	// leastTTL is the least time that an address may be reached: programs hold on to addresses for a moment.
+	// leastTTL is the least time that an address may be reached: programs hold on to addresses for
+	// a moment.
 	leastTTL = time.Minute
 	// mostTTL is the longest.
 	mostTTL = time.Hour
-	// mostAnswers bounds the answers, each a name and an address, that one container can make us remember, and mostNames
-	// those of one address.
+	// mostAnswers bounds the answers, each a name and an address, that one container can make us
+	// remember, and mostNames those of one address.
 	mostAnswers, mostNames = 1024, 16
 	// relayDial bounds the time to connect to an address.
 	relayDial = 10 * time.Second
 )
 
-// answers are the addresses that a container has got from DNS, each with its names: several may have the same address.
+// answers are the addresses that a container has got from DNS, each with its names: several may
+// have the same address.
 type answers struct {
 	mu    sync.Mutex
 	names map[netip.Addr][]answeredName // the one answered last comes last
@@ -40,8 +43,9 @@ type answeredName struct {
 	until time.Time
 }
 
-// note remembers addresses of an allowed name. Where even expired answers leave no room, an address takes the place of one of its
-// own names, or of one of several that another address has; it is not remembered if there is none.
+// note remembers addresses of an allowed name. Where even expired answers leave no room, an address
+// takes the place of one of its own names, or of one of several that another address has; it is not
+// remembered if there is none.
 func (a *answers) note(name string, addrs []netip.Addr, ttl time.Duration, now time.Time) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -122,8 +126,9 @@ type relayed struct {
 	cut    context.CancelFunc
 }
 
-// enter counts a connection until leave is called, if it is allowed. It decides under the lock, so that after a change of
-// what is allowed either recheck finds the connection, or the decision follows the change.
+// enter counts a connection until leave is called, if it is allowed. It decides under the lock, so
+// that after a change of what is allowed either recheck finds the connection, or the decision
+// follows the change.
 func (ep *endpoint) enter(addr netip.Addr, cut context.CancelFunc) (r *relayed, leave func(), ok bool) {
 	r = &relayed{addr: addr, names: ep.answers.namesOf(addr, time.Now()), cut: cut}
 	rs := &ep.relays
@@ -144,8 +149,8 @@ func (ep *endpoint) enter(addr netip.Addr, cut context.CancelFunc) (r *relayed, 
 	}, true
 }
 
-// recheck ends the connections that now does not allow, under whichever name. The caller has stored now, so new connections
-// follow it already.
+// recheck ends the connections that now does not allow, under whichever name. The caller has stored
+// now, so new connections follow it already.
 func (rs *relays) recheck(now *reach) {
 	rs.mu.Lock()
 	defer rs.mu.Unlock()
@@ -185,8 +190,8 @@ func pause(ctx context.Context, d time.Duration) {
 	}
 }
 
-// relay connects a container to the address that it dialled, if allowed, and carries bytes until both sides have
-// ended, or the container has gone.
+// relay connects a container to the address that it dialled, if allowed, and carries bytes until
+// both sides have ended, or the container has gone.
 func (s *stack) relay(life context.Context, c *net.TCPConn, port uint16) {
 	defer abort(c)
 	ep := s.endpoints.served(addrPortOf(c.RemoteAddr()).Addr())
@@ -248,8 +253,9 @@ func (s *stack) relay(life context.Context, c *net.TCPConn, port uint16) {
 // relayDescriptors is how many a relayed connection has: two sockets.
 const relayDescriptors = 2
 
-// takeRelay takes what a relayed connection needs from its user's budgets, and returns how many bytes the kernel may hold
-// for it, or 0 if a budget is used up. Whichever side ends it first, the port counts as one that the kernel keeps.
+// takeRelay takes what a relayed connection needs from its user's budgets, and returns how many
+// bytes the kernel may hold for it, or 0 if a budget is used up. Whichever side ends it first, the
+// port counts as one that the kernel keeps.
 func (e *Egress) takeRelay(user string, to netip.AddrPort) (buffers int, give func()) {
 	b := e.budget
 	if !b.Descriptors.Take(user, relayDescriptors) {

@@ -8,8 +8,8 @@ import (
 	"github.com/miekg/dns"
 )
 
-// SetUpstreams changes the resolvers of profiles, including those of open networks. Profiles that are not in upstreams
-// keep theirs.
+// SetUpstreams changes the resolvers of profiles, including those of open networks. Profiles that
+// are not in upstreams keep theirs.
 func (e *Egress) SetUpstreams(upstreams map[string][]string) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -56,8 +56,8 @@ func HostResolvers() ([]string, error) {
 	return servers, nil
 }
 
-// usableServers returns the servers of a resolv.conf that can be asked: link-local ones cannot. The unspecified address is
-// the host itself there (resolv.conf(5)).
+// usableServers returns the servers of a resolv.conf that can be asked: link-local ones cannot. The
+// unspecified address is the host itself there (resolv.conf(5)).
 func usableServers(listed []string) (servers []string) {
 	for _, s := range listed {
 		addr, err := netip.ParseAddr(s)

@@ -34,11 +34,13 @@ type route struct {
 }
 
 const (
-	// routeLifetime is how long an answer is used, and so how late a new address of the host is known to
-	// be its own. It is for programs that open one connection after the other to the same server.
+	// routeLifetime is how long an answer is used, and so how late a new address of the host is
+	// known to be its own. It is for programs that open one connection after the other to the same
+	// server.
 	routeLifetime = time.Second
 	routesKnown   = 1024
-	// routePatience bounds the wait for the kernel's answer, during which others wait too: it comes within microseconds.
+	// routePatience bounds the wait for the kernel's answer, during which others wait too: it comes
+	// within microseconds.
 	routePatience = 500 * time.Millisecond
 )
 
@@ -73,7 +75,8 @@ func (r *routes) drop() {
 	}
 }
 
-// own reports whether the kernel would deliver to the host itself. If the kernel does not say, it reports true.
+// own reports whether the kernel would deliver to the host itself. If the kernel does not say, it
+// reports true.
 func (r *routes) own(addr netip.Addr) bool {
 	addr = addr.Unmap()
 	r.mu.Lock()
@@ -92,7 +95,8 @@ func (r *routes) own(addr netip.Addr) bool {
 	return own
 }
 
-// ask looks up a route. The lock is held. After an error the socket is recreated, since an answer may be left in it.
+// ask looks up a route. The lock is held. After an error the socket is recreated, since an answer
+// may be left in it.
 func (r *routes) ask(addr netip.Addr) (own bool, err error) {
 	if r.closed {
 		return false, errClosed

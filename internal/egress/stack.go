@@ -19,7 +19,8 @@ import (
 	"github.com/daycare-run/sandbox/internal/policy"
 )
 
-// checkEvery is how often the rules are compared with the kernel's when nothing says that they changed.
+// checkEvery is how often the rules are compared with the kernel's when nothing says that they
+// changed.
 const checkEvery = 30 * time.Second
 
 // closeLimit bounds how long a stack's servers may take to end.
@@ -105,7 +106,8 @@ func (e *Egress) openStack(ctx context.Context, n dockerexec.Network, running []
 	return s, nil
 }
 
-// setRules sets the rules and the gateway's attachments to those of the running containers, and of no others.
+// setRules sets the rules and the gateway's attachments to those of the running containers, and of
+// no others.
 func (s *stack) setRules(ctx context.Context, running []dockerexec.Endpoint) error {
 	if s.owner.weak != nil {
 		s.restore(running)
@@ -129,7 +131,8 @@ func (s *stack) setRules(ctx context.Context, running []dockerexec.Endpoint) err
 	return s.gateway.Restart(attached)
 }
 
-// startDNS starts the DNS filter, at the bridge's gateway address for open containers and in the gateway for filtered ones.
+// startDNS starts the DNS filter, at the bridge's gateway address for open containers and in the
+// gateway for filtered ones.
 func (s *stack) startDNS(ctx context.Context, upstreams []string) (err error) {
 	cfg, n := &s.owner.cfg, s.network
 	bound, err := dnsfilter.Listen(ctx, netip.AddrPortFrom(n.Gateway, dnsPort))
@@ -166,7 +169,8 @@ func (s *stack) openTable() (*rules.Table, error) {
 	})
 }
 
-// mailPort is where servers hand mail to each other: mail sent there from a host is held against that host.
+// mailPort is where servers hand mail to each other: mail sent there from a host is held against
+// that host.
 const mailPort = 25
 
 // closedPorts returns the ports that cannot be reached unless the operator has named them.
@@ -244,10 +248,12 @@ func (s *stack) close() {
 	s.gateway.close()
 }
 
-// backgroundMost is how many removed containers of a network may wait at once for their flows to be forgotten.
+// backgroundMost is how many removed containers of a network may wait at once for their flows to be
+// forgotten.
 const backgroundMost = 16
 
-// background runs do in a goroutine that close waits for, or itself if the stack has closed or too much is pending.
+// background runs do in a goroutine that close waits for, or itself if the stack has closed or too
+// much is pending.
 func (s *stack) background(do func()) {
 	s.mu.Lock()
 	if s.closed || s.pending == backgroundMost {

@@ -12,7 +12,8 @@ import (
 	"github.com/daycare-run/sandbox/internal/egress/rules"
 )
 
-// Rules outlive the service that made them, and drop packets from their subnet wherever it is used next.
+// Rules outlive the service that made them, and drop packets from their subnet wherever it is used
+// next.
 
 // removeStaleRules removes the tables of services whose bridges are gone.
 func removeStaleRules(log zerolog.Logger) error {

@@ -9,11 +9,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// subnetBits is the prefix length of a network: room for 1021 containers. Larger ones would only collide more.
+// subnetBits is the prefix length of a network: room for 1021 containers. Larger ones would only
+// collide more.
 const subnetBits = 22
 
-// freeSubnets returns, for each range, the first few networks of that size that overlap none of taken. A
-// range that is smaller is one network.
+// freeSubnets returns, for each range, the first few networks of that size that overlap none of
+// taken. A range that is smaller is one network.
 func freeSubnets(ranges, taken []netip.Prefix) []netip.Prefix {
 	const most = 8 // of each range
 	var free []netip.Prefix
@@ -46,7 +47,8 @@ func overlaps(p netip.Prefix, others []netip.Prefix) bool {
 	return false
 }
 
-// hostRanges returns the networks that the host has addresses in or routes to, without the default route.
+// hostRanges returns the networks that the host has addresses in or routes to, without the default
+// route.
 func hostRanges() ([]netip.Prefix, error) {
 	var ranges []netip.Prefix
 	addrs, err := netlink.AddrList(nil, netlink.FAMILY_V4)

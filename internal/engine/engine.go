@@ -144,7 +144,8 @@ type Networks interface {
 
 // Volumes are the verbs about volumes. Create makes them, with the containers that mount them.
 type Volumes interface {
-	// FindVolume returns the volume of a name, with its Dir. The error is NotFound if there is none.
+	// FindVolume returns the volume of a name, with its Dir. The error is NotFound if there is
+	// none.
 	FindVolume(ctx context.Context, name string) (Volume, error)
 	// RemoveVolume removes a volume with what is in it. The error is NotFound if there is none, and
 	// Conflict while a container has it, whether it runs or not, or had it a moment ago.

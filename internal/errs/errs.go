@@ -9,8 +9,8 @@ import (
 	"github.com/containerd/errdefs"
 )
 
-// ErrNoSpace is the class of errors about a full disk, an exhausted quota, and a file that would grow too
-// large. What was stored before is still there.
+// ErrNoSpace is the class of errors about a full disk, an exhausted quota, and a file that would
+// grow too large. What was stored before is still there.
 var ErrNoSpace = errors.New("the disk or quota is full")
 
 // Invalid returns an error about a fault in the request.

@@ -10,8 +10,8 @@ import (
 	"github.com/rs/zerolog"
 )
 
-// Redact logs an error that names host paths, and returns one that does not. It uses the logger in ctx, which
-// has the request's id, and log if ctx has none.
+// Redact logs an error that names host paths, and returns one that does not. It uses the logger in
+// ctx, which has the request's id, and log if ctx has none.
 func Redact(ctx context.Context, log zerolog.Logger, message string, err error) error {
 	if ofCall := zerolog.Ctx(ctx); ofCall.GetLevel() != zerolog.Disabled {
 		log = *ofCall

@@ -1,10 +1,10 @@
-// Package events is the single stream of what happens in the service: calls, containers, processes, egress
-// decisions, and a cluster's hosts and seats. Metrics, the log and the followers of /v1/events all get the
-// same events. Events that only operators may see are of the kind Told.
+// Package events is the single stream of what happens in the service: calls, containers, processes,
+// egress decisions, and a cluster's hosts and seats. Metrics, the log and the followers of
+// /v1/events all get the same events. Events that only operators may see are of the kind Told.
 //
-// Recent events are kept in one ring per kind, so that a flood of one kind takes no room from the others.
-// Followers have no queue: each has a place in the rings, and reads from there. A follower that does not read
-// costs nobody anything, and is told of a gap when it comes back too late.
+// Recent events are kept in one ring per kind, so that a flood of one kind takes no room from the
+// others. Followers have no queue: each has a place in the rings, and reads from there. A follower
+// that does not read costs nobody anything, and is told of a gap when it comes back too late.
 package events
 
 import (
@@ -66,7 +66,8 @@ type Event struct {
 	log *zerolog.Logger // the logger of the call it belongs to, with the request's id; nil for none
 }
 
-// MaxFollowers is how many may follow, which the callers of Follow enforce: each one searches the rings up to ten times a second.
+// MaxFollowers is how many may follow, which the callers of Follow enforce: each one searches the
+// rings up to ten times a second.
 const MaxFollowers = 64
 
 // Stream is safe for concurrent use. A nil Stream accepts events and keeps none.
@@ -88,7 +89,8 @@ type ring struct {
 	gone   uint64 // the Seq of the latest event that was overwritten
 }
 
-// New returns a stream. The publisher calls the sinks with every event, before followers see it. A sink must not block.
+// New returns a stream. The publisher calls the sinks with every event, before followers see it. A
+// sink must not block.
 func New(sinks ...func(*Event)) *Stream {
 	s := &Stream{Epoch: rand.Text()[:12], sinks: sinks}
 	for kind := range s.rings {
@@ -148,8 +150,8 @@ func Texts(line *zerolog.Event, fields ...string) *zerolog.Event {
 	return line
 }
 
-// Log returns the sink that writes log lines about events. The publisher of a Line waits until it is written,
-// and so must hold no lock that others wait for.
+// Log returns the sink that writes log lines about events. The publisher of a Line waits until it
+// is written, and so must hold no lock that others wait for.
 func Log(to zerolog.Logger) func(*Event) {
 	return func(e *Event) {
 		if line, is := e.Detail.(Line); is {
@@ -169,7 +171,8 @@ func (r *ring) add(e Event) {
 type Filter struct {
 	User  string
 	Kinds []Kind
-	// Scope reports whether the follower may see a user's events; nil allows all, including events without a user.
+	// Scope reports whether the follower may see a user's events; nil allows all, including events
+	// without a user.
 	Scope func(user string) bool
 }
 
@@ -213,8 +216,9 @@ func (f *Follower) Place() uint64 { return f.place }
 // Batch is the maximum number of events that Next returns.
 const Batch = 512
 
-// Next returns the next events in order, and waits until there is one that matches. gap reports whether
-// earlier events are no longer kept; they may have been about other users. The error is the context's.
+// Next returns the next events in order, and waits until there is one that matches. gap reports
+// whether earlier events are no longer kept; they may have been about other users. The error is the
+// context's.
 func (f *Follower) Next(ctx context.Context) (list []Event, gap bool, err error) {
 	for {
 		list, gap, changed := f.take()

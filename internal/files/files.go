@@ -1,5 +1,6 @@
-// Package files carries out the file calls: it reads, writes, lists, watches, packs and unpacks what is in a user's home, in /tmp and in
-// further mounts, on the host's side of them. A path is one inside, and policy decides about it as about a command's.
+// Package files carries out the file calls: it reads, writes, lists, watches, packs and unpacks
+// what is in a user's home, in /tmp and in further mounts, on the host's side of them. A path is
+// one inside, and policy decides about it as about a command's.
 package files
 
 import (
@@ -53,8 +54,8 @@ func (f *Files) Scoped(sandboxes *registry.Registry, token quota.Token) *Files {
 // SetMaxImage bounds the images that a read returns.
 func (f *Files) SetMaxImage(most ImageBounds) { f.images.Store(&most) }
 
-// Write replaces a file's content, or appends to it. A reader sees the old content or the new. After an
-// error, including one of the body, the old content is still there.
+// Write replaces a file's content, or appends to it. A reader sees the old content or the new.
+// After an error, including one of the body, the old content is still there.
 func (f *Files) Write(ctx context.Context, id string, r WriteRequest) (Written, error) {
 	if r.Append && r.Exclusive {
 		return Written{}, errs.Invalid("append and exclusive are both set; a file that must not exist has nothing to append to")
@@ -76,7 +77,8 @@ func (f *Files) Write(ctx context.Context, id string, r WriteRequest) (Written, 
 		return Written{}, t.failed("write", err)
 	}
 	defer file.Abort()
-	// Each write switches to the owner's identity, which costs as much as 4 KiB: a body's small pieces are gathered.
+	// Each write switches to the owner's identity, which costs as much as 4 KiB: a body's small
+	// pieces are gathered.
 	to := bufio.NewWriterSize(file, copyBuffer)
 	if _, err := to.ReadFrom(r.Body); err != nil {
 		return Written{}, t.failed("write", err)
@@ -154,7 +156,8 @@ func (f *Files) ListDir(ctx context.Context, id string, where Where) (Listing, e
 	return list, nil
 }
 
-// Usage returns the disk space that a user's home takes, and what its file system has free, in bytes.
+// Usage returns the disk space that a user's home takes, and what its file system has free, in
+// bytes.
 func (f *Files) Usage(ctx context.Context, id string) (used, free int64, err error) {
 	box, err := f.sandboxes.Find(id)
 	if err != nil {

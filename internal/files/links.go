@@ -13,15 +13,16 @@ import (
 const (
 	// mostLinks is how many symbolic links are followed for one path, as in Linux.
 	mostLinks = 40
-	// mostWalked bounds the components that are looked at for one path: a link with many ".." has the same ones
-	// looked at again and again.
+	// mostWalked bounds the components that are looked at for one path: a link with many ".." has
+	// the same ones looked at again and again.
 	mostWalked = 10_000
 )
 
-// followLinks replaces the symbolic links in the target's path by what they lead to, and opens the root of where that
-// ends. A link's text is a path inside, like one that a caller writes: the view decides about each path before anything
-// is looked at there, and about the last one before the call. The call then opens that very path and follows nothing; if
-// a link has come into it meanwhile, it fails. So there is nothing to win by exchanging something in between.
+// followLinks replaces the symbolic links in the target's path by what they lead to, and opens the
+// root of where that ends. A link's text is a path inside, like one that a caller writes: the view
+// decides about each path before anything is looked at there, and about the last one before the
+// call. The call then opens that very path and follows nothing; if a link has come into it
+// meanwhile, it fails. So there is nothing to win by exchanging something in between.
 func (t *fileTarget) followLinks(check accessCheck, open func() error) error {
 	done, rest := "/", parts(t.path.String()) // done has no links
 	byTmp := false
@@ -62,8 +63,8 @@ func (t *fileTarget) followLinks(check accessCheck, open func() error) error {
 	}
 }
 
-// nextLink returns the first symbolic link in the target's path, as a path inside, and its text, if the view shows them. It
-// opens the path's root.
+// nextLink returns the first symbolic link in the target's path, as a path inside, and its text, if
+// the view shows them. It opens the path's root.
 func (t *fileTarget) nextLink(check accessCheck, open func() error) (link, text string, err error) {
 	if t.allow(accessCheck{doing: check.doing, mode: policy.ReadOnly}) != nil {
 		return "", "", t.allow(check) // which fails, too, and says what was asked for
@@ -84,8 +85,8 @@ func (t *fileTarget) nextLink(check accessCheck, open func() error) (link, text 
 	return at.String(), text, nil
 }
 
-// allowLed is allow for where links lead. Those in /tmp lead no writes out of it: a command that was granted nothing can make
-// them, and would choose what its caller's next call changes.
+// allowLed is allow for where links lead. Those in /tmp lead no writes out of it: a command that
+// was granted nothing can make them, and would choose what its caller's next call changes.
 func (t *fileTarget) allowLed(check accessCheck, byTmp bool) error {
 	if err := t.allow(check); err != nil || !byTmp || check.mode < policy.Writable || t.path.Within(policy.Tmp) {
 		return err

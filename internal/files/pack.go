@@ -45,9 +45,9 @@ func (p *Packing) Close() {
 	p.target.close()
 }
 
-// Send writes the archive. What may not be seen is left out, as by ListDir, and counted in it, as are FIFOs, sockets
-// and devices, what is in other mounts, and what the owner has closed to itself. After an error, the archive has
-// no end; where it can, it says why.
+// Send writes the archive. What may not be seen is left out, as by ListDir, and counted in it, as
+// are FIFOs, sockets and devices, what is in other mounts, and what the owner has closed to itself.
+// After an error, the archive has no end; where it can, it says why.
 func (p *Packing) Send(to io.Writer) error {
 	out := archive.NewWriter(to)
 	err := out.Add(archiveEntry(".", archive.Directory, p.info), nil)
@@ -91,7 +91,8 @@ func (p *Packing) next(out *archive.Writer) error {
 	return nil
 }
 
-// sees reports whether an entry is shown, and a directory's entries with it; it counts one that is not.
+// sees reports whether an entry is shown, and a directory's entries with it; it counts one that is
+// not.
 func (p *Packing) sees(name string, is hostfs.Type) (shown, enter bool) {
 	t := &p.target
 	child, err := t.path.ResolveName("./" + name)

@@ -39,8 +39,8 @@ type ImageBounds struct {
 	Pixels int
 }
 
-// Read returns a file's content: a picture that agents can look at, text cut to what they can take in, or on request all
-// of it. What is neither is returned as bytes.
+// Read returns a file's content: a picture that agents can look at, text cut to what they can take
+// in, or on request all of it. What is neither is returned as bytes.
 func (f *Files) Read(ctx context.Context, id string, r ReadRequest) (ReadResult, error) {
 	if _, err := f.sandboxes.Find(id); err != nil {
 		return ReadResult{}, err
@@ -71,7 +71,8 @@ func (f *Files) Read(ctx context.Context, id string, r ReadRequest) (ReadResult,
 // lines reports whether the request is for certain lines.
 func (r ReadRequest) lines() bool { return r.Offset != 0 || r.SkipBytes != 0 || r.Limit != 0 }
 
-// fill reads a file that had out.Bytes when it was opened. What others append meanwhile is not read, because it has no bound.
+// fill reads a file that had out.Bytes when it was opened. What others append meanwhile is not
+// read, because it has no bound.
 func (out *ReadResult) fill(file io.ReadSeeker, r ReadRequest, most ImageBounds) error {
 	if r.Binary {
 		return out.take(file, r)
@@ -99,7 +100,8 @@ func (out *ReadResult) fill(file io.ReadSeeker, r ReadRequest, most ImageBounds)
 	return nil
 }
 
-// image takes a file that is a picture, and reports whether it is one. Otherwise the file is at its beginning again.
+// image takes a file that is a picture, and reports whether it is one. Otherwise the file is at its
+// beginning again.
 func (out *ReadResult) image(file io.ReadSeeker, r ReadRequest, most ImageBounds) (bool, error) {
 	head := make([]byte, min(sniffed, out.Bytes))
 	n, err := io.ReadFull(file, head)
@@ -237,8 +239,8 @@ func (out *ReadResult) lines(file *bufio.Reader, r ReadRequest) error {
 
 const byLimit = "limit"
 
-// line reads to the next newline. part is as much of the line as the window may need; the rest, and lines
-// outside the window, are only counted.
+// line reads to the next newline. part is as much of the line as the window may need; the rest, and
+// lines outside the window, are only counted.
 func (w *window) line(file *bufio.Reader, number int) (size int, part []byte, err error) {
 	for {
 		chunk, err := file.ReadSlice('\n')

@@ -8,12 +8,14 @@ import (
 
 // Where names a file or directory for a file call, as it came.
 type Where struct {
-	// Path is relative to the working directory, begins with ~/, or is absolute. All bytes but NUL may be in it.
+	// Path is relative to the working directory, begins with ~/, or is absolute. All bytes but NUL
+	// may be in it.
 	Path string
-	// Follow follows a symbolic link that is the last component. A link before it is followed in any case.
+	// Follow follows a symbolic link that is the last component. A link before it is followed in
+	// any case.
 	Follow bool
-	// Permissions, unless nil, are tags: the call sees and writes what a command with them does, and not all that the
-	// sandbox holds.
+	// Permissions, unless nil, are tags: the call sees and writes what a command with them does,
+	// and not all that the sandbox holds.
 	Permissions []string
 }
 
@@ -22,23 +24,25 @@ type ReadRequest struct {
 	Path        string // this and the next two are as in Where
 	Follow      bool
 	Permissions []string
-	// Offset is the first line, from 1, and SkipBytes how many bytes of it are left out; Limit is how many lines. 0 means
-	// not given. They apply only to text.
+	// Offset is the first line, from 1, and SkipBytes how many bytes of it are left out; Limit is
+	// how many lines. 0 means not given. They apply only to text.
 	Offset, SkipBytes, Limit int
-	// Raw returns the whole text, without a cut; Binary returns the bytes, whatever they are. Lossy takes as text what is
-	// not UTF-8, with U+FFFD in it.
+	// Raw returns the whole text, without a cut; Binary returns the bytes, whatever they are. Lossy
+	// takes as text what is not UTF-8, with U+FFFD in it.
 	Raw, Binary, Lossy bool
-	// Room is asked for room for so many bytes before a file is read into memory of which the answer has more
-	// than agents usually take. Read returns its error. Nil means that there is always room.
+	// Room is asked for room for so many bytes before a file is read into memory of which the
+	// answer has more than agents usually take. Read returns its error. Nil means that there is
+	// always room.
 	Room func(bytes int) error
 }
 
 // ReadResult is a file's content. The fields are those that Daycare has.
 type ReadResult struct {
-	// IsText says that Content is text: UTF-8 without NUL, unless the caller wants it Lossy. Content that is not text and
-	// has no MimeType is just bytes.
+	// IsText says that Content is text: UTF-8 without NUL, unless the caller wants it Lossy.
+	// Content that is not text and has no MimeType is just bytes.
 	IsText bool
-	// Encoding is that of bytes which say themselves that they are a text: utf-16le, utf-16be, utf-32le or utf-32be.
+	// Encoding is that of bytes which say themselves that they are a text: utf-16le, utf-16be,
+	// utf-32le or utf-32be.
 	Encoding string
 	// Content is the text, or the bytes.
 	Content []byte

@@ -12,8 +12,8 @@ import (
 	"github.com/daycare-run/sandbox/pathmap"
 )
 
-// fileTarget is a path that a file call names. Policy allows it and its mount was found on the host, but the
-// file itself was not looked at yet: that goes through root and name.
+// fileTarget is a path that a file call names. Policy allows it and its mount was found on the
+// host, but the file itself was not looked at yet: that goes through root and name.
 type fileTarget struct {
 	asked pathmap.ContainerPath // as the caller named it
 	path  pathmap.ContainerPath // where the links in it lead
@@ -84,8 +84,8 @@ func linkIf(follow bool, otherwise lastLink) lastLink {
 	return otherwise
 }
 
-// target finds a path that a caller wrote, through the symbolic links in it. A call without permissions has the view
-// of all that the sandbox holds.
+// target finds a path that a caller wrote, through the symbolic links in it. A call without
+// permissions has the view of all that the sandbox holds.
 func (f *Files) target(ctx context.Context, id, field string, where Where, check accessCheck) (fileTarget, error) {
 	box, err := f.sandboxes.Find(id)
 	if err != nil {

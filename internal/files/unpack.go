@@ -26,16 +26,18 @@ type Unpacked struct {
 	SandboxPath string
 }
 
-// The bits that each entry has, so that what follows in an archive can be put into it, and read later.
+// The bits that each entry has, so that what follows in an archive can be put into it, and read
+// later.
 const (
 	ownerReads   fs.FileMode = 0o400
 	ownerChanges fs.FileMode = 0o700 // of a directory
 )
 
-// Unpack writes an archive's entries below a directory, which it makes if it is missing. Each entry is decided about
-// as a call of its own: no symbolic link is followed, neither one that is there nor one that the archive brings.
-// A file that exists is replaced as by Write, a link by a link, and a directory takes what is new. After an error,
-// what came before it stays, whole files only; the error says how much that is.
+// Unpack writes an archive's entries below a directory, which it makes if it is missing. Each entry
+// is decided about as a call of its own: no symbolic link is followed, neither one that is there
+// nor one that the archive brings. A file that exists is replaced as by Write, a link by a link,
+// and a directory takes what is new. After an error, what came before it stays, whole files only;
+// the error says how much that is.
 func (f *Files) Unpack(ctx context.Context, id string, where Where, body io.Reader) (Unpacked, error) {
 	t, err := f.target(ctx, id, "path", where, accessCheck{doing: "write", mode: policy.Writable, last: linkIf(where.Follow, refuseLink)})
 	if err != nil {

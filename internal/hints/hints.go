@@ -1,5 +1,5 @@
-// Package hints words what a call's result says beside the output, once for all doors: what happened, and what to do
-// about it in the terms of whoever is told.
+// Package hints words what a call's result says beside the output, once for all doors: what
+// happened, and what to do about it in the terms of whoever is told.
 package hints
 
 import (
@@ -10,8 +10,8 @@ import (
 	"github.com/daycare-run/sandbox/api/types"
 )
 
-// Hint is something that a call's result says. Whoever finds it out sets its kind and the fields of that kind; each door
-// adds the message.
+// Hint is something that a call's result says. Whoever finds it out sets its kind and the fields of
+// that kind; each door adds the message.
 type Hint = types.Hint
 
 // The kinds for those who must not know the API's types.
@@ -34,7 +34,8 @@ const (
 	doors
 )
 
-// kind says what a kind's hints tell: what happened, and each door's advice; "" where there is none.
+// kind says what a kind's hints tell: what happened, and each door's advice; "" where there is
+// none.
 type kind struct {
 	happened func(Hint) string
 	advice   [doors]string
@@ -92,8 +93,8 @@ var kinds = map[types.HintKind]kind{
 	},
 }
 
-// Say returns hints with their messages in a door's words; never nil. A kind that is not known here keeps the message
-// that came with it.
+// Say returns hints with their messages in a door's words; never nil. A kind that is not known here
+// keeps the message that came with it.
 func Say(door Door, list []Hint) []Hint {
 	said := make([]Hint, len(list))
 	for i, h := range list {
@@ -115,8 +116,8 @@ func Say(door Door, list []Hint) []Hint {
 	return said
 }
 
-// Leftovers returns the hint about processes that were ended with their command: the command lines of some, and how many
-// more there were.
+// Leftovers returns the hint about processes that were ended with their command: the command lines
+// of some, and how many more there were.
 func Leftovers(commands []string, more int) []Hint {
 	count := len(commands) + more
 	if count == 0 {

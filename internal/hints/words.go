@@ -7,10 +7,11 @@ import (
 	"github.com/daycare-run/sandbox/api/types"
 )
 
-// Of returns what the end of a failed command's output says, for a command that had a network or not. Only the programs know
-// what they tried, so their words tell; whoever fakes them misleads nobody but the caller that runs him. A program that tries
-// again and again until its time is up has said nothing yet: then nothing tells whether it wanted a network, and the hint says
-// only that there was none.
+// Of returns what the end of a failed command's output says, for a command that had a network or
+// not. Only the programs know what they tried, so their words tell; whoever fakes them misleads
+// nobody but the caller that runs him. A program that tries again and again until its time is up
+// has said nothing yet: then nothing tells whether it wanted a network, and the hint says only that
+// there was none.
 func Of(output []byte, network, timedOut bool) (list []Hint) {
 	lower := bytes.ToLower(output)
 	if !network && (timedOut || hasAny(lower, unreached)) {
@@ -36,18 +37,20 @@ var unreached = []string{
 // readOnly is what the C library, Node and Go say, in lower case.
 const readOnly = "read-only file system"
 
-// noProcess is what shells and languages say when the kernel starts no further process or thread for them.
+// noProcess is what shells and languages say when the kernel starts no further process or thread
+// for them.
 var noProcess = regexp.MustCompile(`(?i)(fork|clone|spawn|thread)[^\n]*(resource temporarily unavailable|eagain)|` +
 	`fork: retry:|fork_exec[\s\S]*errno 11\b|can(not|'t) (fork|start new thread)|unable to create (new )?native thread|failed to create new os thread`)
 
-// NoProcess reports whether the end of a failed command's output says that no more processes or threads could be started.
+// NoProcess reports whether the end of a failed command's output says that no more processes or
+// threads could be started.
 func NoProcess(output []byte) bool { return noProcess.Match(output) }
 
 // absolute finds absolute paths, which are no ends of relative ones.
 var absolute = regexp.MustCompile(`(?:^|[\s'"‘’:;,=(\[])(/[^\s'"‘’:;,)\]]+)`)
 
-// pathAt returns the last absolute path in the line at i; "" if there is none. lower has the line's bytes wherever output has,
-// unless a letter's lower case has another length.
+// pathAt returns the last absolute path in the line at i; "" if there is none. lower has the line's
+// bytes wherever output has, unless a letter's lower case has another length.
 func pathAt(lower, output []byte, i int) string {
 	if len(lower) != len(output) {
 		output = lower

@@ -24,10 +24,10 @@ const (
 	Exclusive
 )
 
-// Writer writes a file. Replaced and new files are written next to their final place, under a name that
-// begins with temporaryPrefix, and appear with Commit: a reader sees the old content or the new, and a crash
-// leaves one of the two. Appended data appears with each Write. Only one goroutine at a time may use a
-// Writer, and must end it with Commit or Abort, either of which closes it.
+// Writer writes a file. Replaced and new files are written next to their final place, under a name
+// that begins with temporaryPrefix, and appear with Commit: a reader sees the old content or the
+// new, and a crash leaves one of the two. Appended data appears with each Write. Only one goroutine
+// at a time may use a Writer, and must end it with Commit or Abort, either of which closes it.
 type Writer struct {
 	root         *Root
 	name         string
@@ -51,10 +51,11 @@ type Writer struct {
 	replaced bool
 }
 
-// Create starts writing a regular file, and makes missing directories. It reports obstacles before a byte is
-// written: the error is of class ErrConflict when Exclusive finds the file there, ErrInvalidArgument or
-// ErrPermissionDenied when the name or the existing file is unsuitable, as for OpenFile, or errs.ErrNoSpace.
-// A file that replaces another keeps its permission bits, but not its owner; a new one has those of mode.
+// Create starts writing a regular file, and makes missing directories. It reports obstacles before
+// a byte is written: the error is of class ErrConflict when Exclusive finds the file there,
+// ErrInvalidArgument or ErrPermissionDenied when the name or the existing file is unsuitable, as
+// for OpenFile, or errs.ErrNoSpace. A file that replaces another keeps its permission bits, but not
+// its owner; a new one has those of mode.
 func (r *Root) Create(name string, how CreateMode, mode fs.FileMode) (*Writer, error) {
 	if err := checkEntry(name); err != nil {
 		return nil, err
@@ -95,8 +96,8 @@ func (w *Writer) open() (err error) {
 	return err
 }
 
-// target opens the file that has the name now, and refuses one that may not be written. If there is none, the
-// descriptor is -1; otherwise the caller closes it.
+// target opens the file that has the name now, and refuses one that may not be written. If there is
+// none, the descriptor is -1; otherwise the caller closes it.
 func (w *Writer) target() (int, Info, error) {
 	entry, info, err := openPath(w.dir, w.leaf)
 	switch {

@@ -9,8 +9,9 @@ import (
 	"github.com/daycare-run/sandbox/internal/errs"
 )
 
-// classify turns an errno about name into an error with a class and a readable text. Any other error already
-// has both and is returned as it is. An errno that is the machine's fault alone, such as EIO, gets no class.
+// classify turns an errno about name into an error with a class and a readable text. Any other
+// error already has both and is returned as it is. An errno that is the machine's fault alone, such
+// as EIO, gets no class.
 func classify(name string, err error) error {
 	errno, ok := errors.AsType[unix.Errno](err)
 	if !ok {

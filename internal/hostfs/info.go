@@ -12,8 +12,8 @@ import (
 // Type is the kind of a directory entry.
 type Type string
 
-// The types. Mount is a listed entry on which another file system is mounted: it has a name and nothing else,
-// and no operation enters it.
+// The types. Mount is a listed entry on which another file system is mounted: it has a name and
+// nothing else, and no operation enters it.
 const (
 	Regular   Type = "file"
 	Directory Type = "directory"
@@ -44,12 +44,13 @@ type Info struct {
 	Nlink uint32
 	// Link is the target of a symbolic link as written, wherever it leads.
 	Link string
-	// closed says that it is a directory of root's that nobody else may enter, as those on which masks are mounted.
+	// closed says that it is a directory of root's that nobody else may enter, as those on which
+	// masks are mounted.
 	closed bool
 }
 
-// inspect describes the file behind the descriptor dir if name is empty, and otherwise the entry name in dir,
-// without following it.
+// inspect describes the file behind the descriptor dir if name is empty, and otherwise the entry
+// name in dir, without following it.
 func inspect(dir int, name string) (Info, error) {
 	flags := unix.AT_SYMLINK_NOFOLLOW | unix.AT_NO_AUTOMOUNT
 	if name == "" {

@@ -8,10 +8,10 @@ import (
 	"github.com/daycare-run/sandbox/internal/errs"
 )
 
-// refuseLink returns an error of class ErrPermissionDenied when info is a file with several names, one of
-// which is denied. It searches the denied directories each time, up to 20,000 entries, and refuses when there
-// are more. Its caller has the owner's identity, which may have no access to those directories, so it
-// searches on another thread.
+// refuseLink returns an error of class ErrPermissionDenied when info is a file with several names,
+// one of which is denied. It searches the denied directories each time, up to 20,000 entries, and
+// refuses when there are more. Its caller has the owner's identity, which may have no access to
+// those directories, so it searches on another thread.
 func (r *Root) refuseLink(info Info, name string) error {
 	if info.Type != Regular || info.Nlink < 2 || len(r.denied) == 0 {
 		return nil
@@ -38,9 +38,9 @@ func (r *Root) deniedName(id ID, name string) error {
 	return nil
 }
 
-// DeniedLinks returns the identities of the denied regular files that have several names, sorted. Whoever
-// makes a container must cover the other names there too. The error says that the denied directories cannot
-// be read, or have more than two million entries.
+// DeniedLinks returns the identities of the denied regular files that have several names, sorted.
+// Whoever makes a container must cover the other names there too. The error says that the denied
+// directories cannot be read, or have more than two million entries.
 func (r *Root) DeniedLinks() (ids []ID, err error) {
 	defer r.walk()()
 	err = r.asService(func() error {
@@ -62,10 +62,10 @@ func (r *Root) DeniedLinks() (ids []ID, err error) {
 	return slices.Compact(ids), nil
 }
 
-// FindNames returns all names beneath the root, outside the denied ones, of regular files with the given
-// identities, sorted. It returns an error and no names if it finds more of them than most, has more than two
-// million entries to visit, or meets directories nested too deep: a partial list would be useless. Names that
-// someone moves during the search can be missed.
+// FindNames returns all names beneath the root, outside the denied ones, of regular files with the
+// given identities, sorted. It returns an error and no names if it finds more of them than most,
+// has more than two million entries to visit, or meets directories nested too deep: a partial list
+// would be useless. Names that someone moves during the search can be missed.
 func (r *Root) FindNames(ids []ID, most int) (names []string, err error) {
 	if len(ids) == 0 {
 		return nil, nil

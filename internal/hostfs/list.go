@@ -12,8 +12,8 @@ import (
 	"github.com/daycare-run/sandbox/internal/errs"
 )
 
-// Stat describes the entry name itself: a symbolic link is a Symlink, wherever it leads. It needs no
-// permission on the file, only on the directories that lead to it.
+// Stat describes the entry name itself: a symbolic link is a Symlink, wherever it leads. It needs
+// no permission on the file, only on the directories that lead to it.
 func (r *Root) Stat(name string) (Info, error) {
 	if err := checkName(name); err != nil {
 		return Info{}, err
@@ -29,17 +29,18 @@ func (r *Root) Stat(name string) (Info, error) {
 }
 
 const (
-	// mostNames bounds how many names of one directory List reads, and sortedAtOnce how many it holds in memory
-	// beyond those that it returns.
+	// mostNames bounds how many names of one directory List reads, and sortedAtOnce how many it
+	// holds in memory beyond those that it returns.
 	mostNames    = 1_000_000
 	sortedAtOnce = 16 << 10
 	// mostListed bounds the names that List returns, including link targets, in bytes.
 	mostListed = 4 << 20
 )
 
-// List returns the first entries of a directory, sorted by name, at most the given number and 4 MiB of names,
-// and whether there are more. An entry that vanishes meanwhile is left out. In a directory with over a
-// million entries, List does not see all of them, and returns the first of those that it saw.
+// List returns the first entries of a directory, sorted by name, at most the given number and 4 MiB
+// of names, and whether there are more. An entry that vanishes meanwhile is left out. In a
+// directory with over a million entries, List does not see all of them, and returns the first of
+// those that it saw.
 func (r *Root) List(name string, most int) (entries []Info, more bool, err error) {
 	if err := checkName(name); err != nil {
 		return nil, false, err

@@ -15,8 +15,8 @@ import (
 // newDirectory is the mode of a new directory.
 const newDirectory = 0o755
 
-// Mkdir makes a directory with mode 0755. With parents, it also makes missing parents, and an existing
-// directory is not an error.
+// Mkdir makes a directory with mode 0755. With parents, it also makes missing parents, and an
+// existing directory is not an error.
 func (r *Root) Mkdir(name string, parents bool) error {
 	if err := checkName(name); err != nil {
 		return err
@@ -49,8 +49,9 @@ func (r *Root) Mkdir(name string, parents bool) error {
 	})
 }
 
-// MakeDir makes a directory with these permission bits, and missing ones above it with 0755. A directory that is
-// there keeps its own, and made is false; anything else there is an error, as for Create.
+// MakeDir makes a directory with these permission bits, and missing ones above it with 0755. A
+// directory that is there keeps its own, and made is false; anything else there is an error, as for
+// Create.
 func (r *Root) MakeDir(name string, mode fs.FileMode) (made bool, err error) {
 	if err := checkName(name); err != nil {
 		return false, err
@@ -98,8 +99,8 @@ func (r *Root) isDir(dir int, leaf, name string) error {
 	return nil
 }
 
-// makeDirs makes the missing directories of name, each through the descriptor of its parent, and returns the
-// last one's descriptor. The caller closes it.
+// makeDirs makes the missing directories of name, each through the descriptor of its parent, and
+// returns the last one's descriptor. The caller closes it.
 func (r *Root) makeDirs(name string) (int, error) {
 	dir, err := openBeneath(r.dir, name, asParent, 0)
 	if err == nil {
@@ -143,9 +144,9 @@ func makeDir(parent int, leaf string) (int, error) {
 	return dir, nil
 }
 
-// widen gives a new directory the bits that the service's umask removed. By then, the owner may have put
-// another directory there; but the owner, under whose identity this happens, could widen that one as well.
-// fchmod does not take an O_PATH descriptor, so this goes through /proc.
+// widen gives a new directory the bits that the service's umask removed. By then, the owner may
+// have put another directory there; but the owner, under whose identity this happens, could widen
+// that one as well. fchmod does not take an O_PATH descriptor, so this goes through /proc.
 func widen(dir int, to uint32) error {
 	var st unix.Stat_t
 	if err := unix.Fstat(dir, &st); err != nil {

@@ -8,10 +8,10 @@ import (
 	"github.com/daycare-run/sandbox/internal/errs"
 )
 
-// Move renames a file or directory within the root. Without replace, the error is of class ErrConflict when
-// to exists; with replace, a file may replace a file, and a directory an empty directory. Move neither moves
-// nor replaces a symbolic link, and does not move a denied file, whether by one of its names or in a
-// directory. The directory of to must exist.
+// Move renames a file or directory within the root. Without replace, the error is of class
+// ErrConflict when to exists; with replace, a file may replace a file, and a directory an empty
+// directory. Move neither moves nor replaces a symbolic link, and does not move a denied file,
+// whether by one of its names or in a directory. The directory of to must exist.
 func (r *Root) Move(from, to string, replace bool) error {
 	if err := errors.Join(checkEntry(from), checkEntry(to)); err != nil {
 		return err
@@ -69,8 +69,9 @@ func (r *Root) move(from, to string, replace bool) error {
 	return classify(to, err)
 }
 
-// renameNew renames to a name that must be free. A file system without RENAME_NOREPLACE answers EINVAL;
-// there, a file gets the new name before it loses the old one, and a directory cannot be moved.
+// renameNew renames to a name that must be free. A file system without RENAME_NOREPLACE answers
+// EINVAL; there, a file gets the new name before it loses the old one, and a directory cannot be
+// moved.
 func renameNew(fromDir int, from string, toDir int, to string) error {
 	err := unix.Renameat2(fromDir, from, toDir, to, unix.RENAME_NOREPLACE)
 	if !errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.ENOSYS) {

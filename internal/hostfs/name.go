@@ -12,8 +12,8 @@ import (
 // maxName is the length in bytes of the longest name.
 const maxName = 4096
 
-// checkName returns an error of class ErrInvalidArgument unless name is relative, clean, and stays beneath
-// the root. All bytes but NUL are allowed, UTF-8 or not.
+// checkName returns an error of class ErrInvalidArgument unless name is relative, clean, and stays
+// beneath the root. All bytes but NUL are allowed, UTF-8 or not.
 func checkName(name string) error {
 	switch {
 	case name == "":

@@ -11,10 +11,11 @@ import (
 	"github.com/daycare-run/sandbox/internal/errs"
 )
 
-// owner is the identity under which a thread touches files: user and group, without supplementary groups or
-// effective capabilities. The kernel checks fsuid; unlike the effective uid, it does not expose the service
-// to the owner's signals and ptrace. setfsuid itself drops the capabilities over files, but not
-// CAP_SYS_RESOURCE, which lets a write ignore the quota and the reserved blocks; so all are dropped.
+// owner is the identity under which a thread touches files: user and group, without supplementary
+// groups or effective capabilities. The kernel checks fsuid; unlike the effective uid, it does not
+// expose the service to the owner's signals and ptrace. setfsuid itself drops the capabilities over
+// files, but not CAP_SYS_RESOURCE, which lets a write ignore the quota and the reserved blocks; so
+// all are dropped.
 type owner struct {
 	uid, gid int
 	// self says that the service is the owner, so nothing has to change.
@@ -52,7 +53,8 @@ func (o *owner) do(work func() error) (err error) {
 	}
 	runtime.LockOSThread()
 	defer func() {
-		// A thread that cannot be restored stays locked, and the runtime ends it with the goroutine.
+		// A thread that cannot be restored stays locked, and the runtime ends it with the
+		// goroutine.
 		if failed := o.leave(); failed != nil {
 			err = errors.Join(err, failed)
 			return
@@ -65,7 +67,8 @@ func (o *owner) do(work func() error) (err error) {
 	return work()
 }
 
-// enter and leave use the calls of x/sys, which change one thread; those of syscall change all threads.
+// enter and leave use the calls of x/sys, which change one thread; those of syscall change all
+// threads.
 func (o *owner) enter() error {
 	if len(o.groups) > 0 {
 		if err := unix.Setgroups(nil); err != nil {
@@ -81,8 +84,8 @@ func (o *owner) enter() error {
 	})
 }
 
-// leave first restores the capabilities, which the other calls need. It does so twice, because the change of
-// fsuid to 0 raises the capabilities over files, which the service may not have had.
+// leave first restores the capabilities, which the other calls need. It does so twice, because the
+// change of fsuid to 0 raises the capabilities over files, which the service may not have had.
 func (o *owner) leave() error {
 	err := o.capset(o.caps)
 	if err == nil {
@@ -100,7 +103,8 @@ func (o *owner) leave() error {
 	return nil
 }
 
-// setIDs checks the result: setfsuid reports no error. For an invalid id it returns the present one.
+// setIDs checks the result: setfsuid reports no error. For an invalid id it returns the present
+// one.
 func setIDs(uid, gid int) error {
 	_, _ = unix.SetfsgidRetGid(gid)
 	_, _ = unix.SetfsuidRetUid(uid)

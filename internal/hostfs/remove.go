@@ -10,9 +10,10 @@ import (
 	"github.com/daycare-run/sandbox/internal/errs"
 )
 
-// Remove removes an entry; of a symbolic link, the link itself. For a directory, even an empty one, the error
-// is of class ErrInvalidArgument unless recursive is set; then everything in it is removed too, except what
-// is on another file system, at which Remove stops with an error. What was removed by then is gone.
+// Remove removes an entry; of a symbolic link, the link itself. For a directory, even an empty one,
+// the error is of class ErrInvalidArgument unless recursive is set; then everything in it is
+// removed too, except what is on another file system, at which Remove stops with an error. What was
+// removed by then is gone.
 func (r *Root) Remove(name string, recursive bool) error {
 	if err := checkEntry(name); err != nil {
 		return err
@@ -39,9 +40,9 @@ func (r *Root) Remove(name string, recursive bool) error {
 	})
 }
 
-// removeAll removes the directory leaf of dir. The owner may move it meanwhile, or put another directory in
-// its place: then what is in the opened directory is removed, and nothing of the other one, since rmdir
-// removes only an empty directory.
+// removeAll removes the directory leaf of dir. The owner may move it meanwhile, or put another
+// directory in its place: then what is in the opened directory is removed, and nothing of the other
+// one, since rmdir removes only an empty directory.
 func removeAll(dir int, leaf, name string) error {
 	t := tree{left: mostRemoved}
 	defer t.close()
@@ -72,7 +73,8 @@ func removeAll(dir int, leaf, name string) error {
 	return nil
 }
 
-// remove removes an entry, or enters it if it is a directory that holds something. The error may be a bare errno.
+// remove removes an entry, or enters it if it is a directory that holds something. The error may be
+// a bare errno.
 func (t *tree) remove(parent int, leaf, path string) error {
 	err := unlink(parent, leaf)
 	if errors.Is(err, unix.ENOTEMPTY) || errors.Is(err, unix.EEXIST) {
@@ -81,8 +83,9 @@ func (t *tree) remove(parent int, leaf, path string) error {
 	return err
 }
 
-// unlink removes an entry that is not a directory, or is an empty one. That takes no permission on the directory
-// itself, which may be a mount point of root's for a mask. The error is ENOTEMPTY or EEXIST for one that holds something.
+// unlink removes an entry that is not a directory, or is an empty one. That takes no permission on
+// the directory itself, which may be a mount point of root's for a mask. The error is ENOTEMPTY or
+// EEXIST for one that holds something.
 func unlink(dir int, name string) error {
 	err := unix.Unlinkat(dir, name, 0)
 	if errors.Is(err, unix.EISDIR) || errors.Is(err, unix.EPERM) { // POSIX has EPERM for a directory

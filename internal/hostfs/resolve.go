@@ -9,21 +9,22 @@ import (
 )
 
 const (
-	// beneath makes openat2 refuse a symbolic link as any component (ELOOP) and any mount on the way
-	// (EXDEV). Names have no "..", so EXDEV means nothing else.
+	// beneath makes openat2 refuse a symbolic link as any component (ELOOP) and any mount on the
+	// way (EXDEV). Names have no "..", so EXDEV means nothing else.
 	beneath = unix.RESOLVE_BENEATH | unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_MAGICLINKS | unix.RESOLVE_NO_XDEV
 
 	// asEntry opens any entry, including a symbolic link itself, without side effects on it.
 	asEntry = unix.O_PATH | unix.O_NOFOLLOW
-	// asParent opens a directory for lookups. With O_NOFOLLOW, a link would be ENOTDIR; without it, it is ELOOP.
+	// asParent opens a directory for lookups. With O_NOFOLLOW, a link would be ENOTDIR; without it,
+	// it is ELOOP.
 	asParent = unix.O_PATH | unix.O_DIRECTORY
-	// asList opens a directory to read its entries. The kernel checks O_DIRECTORY before it opens anything, so
-	// this does not block on a FIFO or touch a device.
+	// asList opens a directory to read its entries. The kernel checks O_DIRECTORY before it opens
+	// anything, so this does not block on a FIFO or touch a device.
 	asList = unix.O_RDONLY | unix.O_DIRECTORY | unix.O_NONBLOCK
 )
 
-// retry repeats a system call that was disturbed, but not forever: the owner of the files may be able to
-// disturb it each time.
+// retry repeats a system call that was disturbed, but not forever: the owner of the files may be
+// able to disturb it each time.
 func retry(call func() error) error {
 	const attempts = 64
 	var err error
@@ -35,8 +36,8 @@ func retry(call func() error) error {
 	return err
 }
 
-// openBeneath is the only place that opens a file by name. The caller closes the descriptor. The error is a
-// bare errno.
+// openBeneath is the only place that opens a file by name. The caller closes the descriptor. The
+// error is a bare errno.
 func openBeneath(dir int, name string, flags int, mode uint64) (int, error) {
 	how := unix.OpenHow{Flags: uint64(flags) | unix.O_CLOEXEC, Mode: mode, Resolve: beneath}
 	fd := -1
@@ -92,10 +93,10 @@ func (r *Root) fail(name string, err error) error {
 	return classify(name, err)
 }
 
-// FirstLink returns the first component of a name that is a symbolic link, as a name, and the link's text. Both are
-// empty if there is none before the name ends or leads nowhere. It follows nothing: whoever does is to resolve
-// the text to another name, and to decide about that one as about any. An operation on it then has the file of that
-// very name, or fails.
+// FirstLink returns the first component of a name that is a symbolic link, as a name, and the
+// link's text. Both are empty if there is none before the name ends or leads nowhere. It follows
+// nothing: whoever does is to resolve the text to another name, and to decide about that one as
+// about any. An operation on it then has the file of that very name, or fails.
 func (r *Root) FirstLink(name string) (at, text string, err error) {
 	if err := checkName(name); err != nil {
 		return "", "", err
@@ -116,9 +117,9 @@ func (r *Root) FirstLink(name string) (at, text string, err error) {
 	return at, text, err
 }
 
-// obstacle looks at the components of name one by one, and returns an error about the first that does not
-// lead on. It looks after the fact, so it may find a different one than the one that stopped the operation,
-// or nil.
+// obstacle looks at the components of name one by one, and returns an error about the first that
+// does not lead on. It looks after the fact, so it may find a different one than the one that
+// stopped the operation, or nil.
 func (r *Root) obstacle(name string) (found error) {
 	r.walkTo(name, func(part string, info Info, err error) {
 		switch {
@@ -134,8 +135,8 @@ func (r *Root) obstacle(name string) (found error) {
 	return found
 }
 
-// walkTo looks at the components of name one by one, and calls stop with the first that cannot be opened or is no
-// directory, if there is one. It follows no links.
+// walkTo looks at the components of name one by one, and calls stop with the first that cannot be
+// opened or is no directory, if there is one. It follows no links.
 func (r *Root) walkTo(name string, stop func(part string, info Info, err error)) {
 	dir := r.dir
 	for end := 0; end < len(name); end++ {

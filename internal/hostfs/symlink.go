@@ -12,8 +12,8 @@ import (
 // maxLink is the length in bytes of the longest text that a symbolic link can have.
 const maxLink = unix.PathMax - 1
 
-// Symlink makes a symbolic link with this text, whatever it leads to, and missing directories. It replaces another
-// link; anything else that is there is an error of class ErrConflict.
+// Symlink makes a symbolic link with this text, whatever it leads to, and missing directories. It
+// replaces another link; anything else that is there is an error of class ErrConflict.
 func (r *Root) Symlink(text, name string) error {
 	if err := checkEntry(name); err != nil {
 		return err

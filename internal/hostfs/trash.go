@@ -15,12 +15,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Trash removes trees that a tenant has written, whatever they contain. It works in the background, on one tree after
-// the other, with a fixed number of descriptors and a fixed amount of memory, and for at most half of the time.
+// Trash removes trees that a tenant has written, whatever they contain. It works in the background,
+// on one tree after the other, with a fixed number of descriptors and a fixed amount of memory, and
+// for at most half of the time.
 //
-// A tree is first renamed into a folder of its own, which is all that Discard waits for. There, the files of
-// a directory are removed, and its directories are moved up into the folder: so depth costs nothing, each
-// directory is moved once, and no name gets longer. Resume finds what is left when the service ends.
+// A tree is first renamed into a folder of its own, which is all that Discard waits for. There, the
+// files of a directory are removed, and its directories are moved up into the folder: so depth
+// costs nothing, each directory is moved once, and no name gets longer. Resume finds what is left
+// when the service ends.
 type Trash struct {
 	failed func(dir string, err error)
 
@@ -29,7 +31,8 @@ type Trash struct {
 	more  chan struct{} // buffered; holds a token when the queue is not empty
 }
 
-// NewTrash returns a Trash, which calls failed for what could not be removed. Work does the removing.
+// NewTrash returns a Trash, which calls failed for what could not be removed. Work does the
+// removing.
 func NewTrash(failed func(dir string, err error)) *Trash {
 	return &Trash{failed: failed, more: make(chan struct{}, 1)}
 }
@@ -37,8 +40,8 @@ func NewTrash(failed func(dir string, err error)) *Trash {
 // trashPrefix begins the names of the folders that trees are moved into.
 const trashPrefix = ".removed-"
 
-// Discard moves a directory away at once, into a folder that it makes in beside, which must be on the same
-// file system and out of tenants' reach. A directory that does not exist is not an error.
+// Discard moves a directory away at once, into a folder that it makes in beside, which must be on
+// the same file system and out of tenants' reach. A directory that does not exist is not an error.
 func (t *Trash) Discard(dir, beside string) error {
 	if _, err := os.Lstat(dir); errors.Is(err, os.ErrNotExist) {
 		return nil
@@ -118,9 +121,9 @@ type removal struct {
 // turn is how long a removal works before it rests for as long.
 const turn = 10 * time.Millisecond
 
-// RemoveTree removes a directory with everything below it, however deep or wide, with a fixed number of
-// descriptors. It works half of the time, and returns when it is done or ctx ends. It is an error if the
-// directory does not exist.
+// RemoveTree removes a directory with everything below it, however deep or wide, with a fixed
+// number of descriptors. It works half of the time, and returns when it is done or ctx ends. It is
+// an error if the directory does not exist.
 func RemoveTree(ctx context.Context, name string) error {
 	fd, err := unix.Open(name, asList|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -148,8 +151,9 @@ func RemoveTree(ctx context.Context, name string) error {
 	}
 }
 
-// remove removes an entry of the folder, then the last directory that was in it, then the last one in that, and so on:
-// a chain of directories is removed at once. Other directories are moved into the folder and come later.
+// remove removes an entry of the folder, then the last directory that was in it, then the last one
+// in that, and so on: a chain of directories is removed at once. Other directories are moved into
+// the folder and come later.
 func (r *removal) remove(entry string) error {
 	for entry != "" {
 		gone, err := r.drop(r.folder, entry)
@@ -182,7 +186,8 @@ func (r *removal) remove(entry string) error {
 	return nil
 }
 
-// drop removes an entry that is not a directory, or is an empty one, and reports whether it is gone.
+// drop removes an entry that is not a directory, or is an empty one, and reports whether it is
+// gone.
 func (r *removal) drop(dir *os.File, name string) (gone bool, _ error) {
 	if err := r.rest(); err != nil {
 		return false, err
@@ -204,7 +209,8 @@ func (r *removal) up(from *os.File, name string) string {
 	for range 100 {
 		r.moved++
 		to := fmt.Sprintf("%d-%s", r.moved, rand.Text()[:8])
-		// This could replace an empty directory, but none has that name. Not all file systems can be told not to replace one.
+		// This could replace an empty directory, but none has that name. Not all file systems can
+		// be told not to replace one.
 		err := unix.Renameat(int(from.Fd()), name, int(r.folder.Fd()), to)
 		if errors.Is(err, unix.EEXIST) || errors.Is(err, unix.ENOTEMPTY) {
 			continue

@@ -15,13 +15,14 @@ import (
 const (
 	// maxDepth bounds the descriptors that a walk holds: one for each directory on the way down.
 	maxDepth = 512
-	// mostVisited bounds the entries in the walk of a whole tree, and mostChecked those in the walks that a single read may cause.
+	// mostVisited bounds the entries in the walk of a whole tree, and mostChecked those in the
+	// walks that a single read may cause.
 	mostVisited = 2_000_000
 	mostChecked = 20_000
 )
 
-// tree walks directories by descriptor, depth first, with a stack of its own. A directory on the stack may be
-// moved meanwhile; the walk goes on in the same directories.
+// tree walks directories by descriptor, depth first, with a stack of its own. A directory on the
+// stack may be moved meanwhile; the walk goes on in the same directories.
 type tree struct {
 	levels []*level
 	// left is how many more entries may be visited.
@@ -97,8 +98,9 @@ func (r *Root) scan(name string, most int, skip []string, visit func(path string
 	})
 }
 
-// visitAll calls visit for each entry at or beneath name, except those in skip and what is beneath them. It does not
-// follow links or cross mounts. An entry that vanishes, or turns into something that cannot be entered, is passed over.
+// visitAll calls visit for each entry at or beneath name, except those in skip and what is beneath
+// them. It does not follow links or cross mounts. An entry that vanishes, or turns into something
+// that cannot be entered, is passed over.
 func (r *Root) visitAll(name string, most int, skip []string, visit func(path string, info Info) error) error {
 	info, err := statAt(r.dir, name)
 	if passedOver(err) {
@@ -150,8 +152,8 @@ func (t *tree) visit(dir int, leaf, path string, info Info, visit func(string, I
 	return nil
 }
 
-// passedOver reports whether err says that there is nothing to walk: the entry is gone, or is something that
-// a walk neither follows nor crosses.
+// passedOver reports whether err says that there is nothing to walk: the entry is gone, or is
+// something that a walk neither follows nor crosses.
 func passedOver(err error) bool {
 	return errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ENOTDIR) ||
 		errors.Is(err, unix.ELOOP) || errors.Is(err, unix.EXDEV)

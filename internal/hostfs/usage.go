@@ -9,9 +9,10 @@ import (
 // mostCounted bounds the entries that Usage counts.
 const mostCounted = 50_000
 
-// Usage returns, in bytes, the disk space that the files in a root take, and the space that its file system
-// has free for users other than the host's root. A file with several names counts in parts. With more than
-// 50,000 entries, or entries nested deeper than 512, used covers only those that were visited.
+// Usage returns, in bytes, the disk space that the files in a root take, and the space that its
+// file system has free for users other than the host's root. A file with several names counts in
+// parts. With more than 50,000 entries, or entries nested deeper than 512, used covers only those
+// that were visited.
 func (r *Root) Usage() (used, free int64, err error) {
 	defer r.walk()()
 	err = r.asService(func() error {

@@ -11,9 +11,9 @@ import (
 	"github.com/daycare-run/sandbox/internal/errs"
 )
 
-// Walk reads a tree entry by entry, at its caller's pace: between two calls it holds nothing but the descriptors
-// of the directories on the way down. Only one goroutine at a time may use it. Whoever began it closes it, before
-// the root.
+// Walk reads a tree entry by entry, at its caller's pace: between two calls it holds nothing but
+// the descriptors of the directories on the way down. Only one goroutine at a time may use it.
+// Whoever began it closes it, before the root.
 type Walk struct {
 	root   *Root
 	tree   tree
@@ -27,8 +27,8 @@ type Walk struct {
 // ErrOtherName is the error of Walk.Open for another name of a denied file.
 var ErrOtherName = errs.Denied("it is another name of a denied file")
 
-// Walk begins to read the directory name, with at most so many entries, and describes it. Errors are as for
-// List, and of class ErrResourceExhausted if the user has too many walks open.
+// Walk begins to read the directory name, with at most so many entries, and describes it. Errors
+// are as for List, and of class ErrResourceExhausted if the user has too many walks open.
 func (r *Root) Walk(name string, most int) (*Walk, Info, error) {
 	if err := checkName(name); err != nil {
 		return nil, Info{}, err
@@ -62,8 +62,9 @@ func (r *Root) Walk(name string, most int) (*Walk, Info, error) {
 	return w, info, nil
 }
 
-// Next returns another entry, with its name below the directory at which the walk began; io.EOF at the end. An
-// entry that vanishes meanwhile is left out. The entries of a directory come after it, if Enter is called for it.
+// Next returns another entry, with its name below the directory at which the walk began; io.EOF at
+// the end. An entry that vanishes meanwhile is left out. The entries of a directory come after it,
+// if Enter is called for it.
 func (w *Walk) Next() (name string, info Info, err error) {
 	err = w.root.asOwner(func() error {
 		for len(w.tree.levels) > 0 {
@@ -93,8 +94,8 @@ func (w *Walk) Next() (name string, info Info, err error) {
 	return name, info, nil
 }
 
-// Enter goes into the directory that Next has returned. The error is of class ErrPermissionDenied if its owner may
-// not read it, and ErrNotFound if it is no such directory any more.
+// Enter goes into the directory that Next has returned. The error is of class ErrPermissionDenied
+// if its owner may not read it, and ErrNotFound if it is no such directory any more.
 func (w *Walk) Enter() error {
 	name := path.Join(w.parent.path, w.leaf)
 	return w.root.asOwner(func() error {
@@ -134,8 +135,8 @@ func (w *Walk) Open() (file *os.File, info Info, err error) {
 	return file, info, err
 }
 
-// Kept reports whether the directory that Next has returned is there for a container's mask alone, as those that
-// Create refuses.
+// Kept reports whether the directory that Next has returned is there for a container's mask alone,
+// as those that Create refuses.
 func (w *Walk) Kept() bool { return w.info.closed }
 
 // Close ends the walk.

@@ -10,12 +10,12 @@ import (
 // descriptors and a processor.
 const walksAtOnce = 4
 
-// heldAtOnce is how many Walks a user may have open: each holds up to maxDepth descriptors for as long as its
-// reader takes.
+// heldAtOnce is how many Walks a user may have open: each holds up to maxDepth descriptors for as
+// long as its reader takes.
 const heldAtOnce = 8
 
-// Walks bounds the walks of each user's trees, however many calls ask for them; further ones wait. The zero
-// value is ready to use. It is safe for concurrent use.
+// Walks bounds the walks of each user's trees, however many calls ask for them; further ones wait.
+// The zero value is ready to use. It is safe for concurrent use.
 type Walks struct {
 	mu sync.Mutex
 	of map[string]*walkers
@@ -23,7 +23,8 @@ type Walks struct {
 	held map[string]int
 }
 
-// hold counts one more open Walk of a user, until it is released. The error is of class ResourceExhausted.
+// hold counts one more open Walk of a user, until it is released. The error is of class
+// ResourceExhausted.
 func (w *Walks) hold(user string) (release func(), err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

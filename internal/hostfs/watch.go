@@ -59,7 +59,8 @@ type watchedDir struct {
 	names map[string]bool
 }
 
-// Watch starts to watch a directory, and with recursive also those below it. Root must stay open until the Watcher is closed.
+// Watch starts to watch a directory, and with recursive also those below it. Root must stay open
+// until the Watcher is closed.
 func (r *Root) Watch(name string, recursive bool) (*Watcher, error) {
 	if err := checkName(name); err != nil {
 		return nil, err
@@ -83,8 +84,8 @@ func (r *Root) Watch(name string, recursive bool) (*Watcher, error) {
 // Close also ends a Next that waits.
 func (w *Watcher) Close() { _ = w.events.Close() }
 
-// add watches a directory as the owner, and with recursive also those below it. It calls found for the
-// entries that are already there, unless found is nil.
+// add watches a directory as the owner, and with recursive also those below it. It calls found for
+// the entries that are already there, unless found is nil.
 func (w *Watcher) add(rel string, found func(Event)) error {
 	below, err := w.addOne(rel, found)
 	if err != nil {
@@ -98,8 +99,8 @@ func (w *Watcher) add(rel string, found func(Event)) error {
 	return nil
 }
 
-// addOne watches a directory by descriptor, and returns the directories in it that must be watched too. It
-// leaves nothing open, because a tenant can nest directories as deep as it likes.
+// addOne watches a directory by descriptor, and returns the directories in it that must be watched
+// too. It leaves nothing open, because a tenant can nest directories as deep as it likes.
 func (w *Watcher) addOne(rel string, found func(Event)) (below []string, _ error) {
 	fd, err := openBeneath(w.root.dir, path.Join(w.name, rel), asList, 0)
 	if err != nil {
@@ -157,8 +158,8 @@ func (w *Watcher) watch(fd int, rel string) (*watchedDir, error) {
 	return d, nil
 }
 
-// Next waits for changes. The error is ctx's cause, or says that the directory can no longer be watched, for
-// example because there were too many changes to keep.
+// Next waits for changes. The error is ctx's cause, or says that the directory can no longer be
+// watched, for example because there were too many changes to keep.
 func (w *Watcher) Next(ctx context.Context) ([]Event, error) {
 	stop := context.AfterFunc(ctx, func() { _ = w.events.SetReadDeadline(time.Unix(1, 0)) })
 	defer func() {
@@ -185,8 +186,8 @@ func (w *Watcher) Next(ctx context.Context) ([]Event, error) {
 	}
 }
 
-// read converts the kernel's events. It reads the directories that appear, and a tenant can move those in and
-// out as often as it likes, so it counts as one of the user's walks.
+// read converts the kernel's events. It reads the directories that appear, and a tenant can move
+// those in and out as often as it likes, so it counts as one of the user's walks.
 func (w *Watcher) read(events []byte) (list []Event, err error) {
 	if w.recursive {
 		defer w.root.walk()()
@@ -276,7 +277,8 @@ func (w *Watcher) change(d *watchedDir, name string, event *unix.InotifyEvent, t
 	return nil
 }
 
-// forget stops watching a directory that was moved away, and those below it: it has another name now.
+// forget stops watching a directory that was moved away, and those below it: it has another name
+// now.
 func (w *Watcher) forget(rel string) {
 	for wd, d := range w.dirs {
 		if d.rel == rel || strings.HasPrefix(d.rel, rel+"/") {

@@ -11,8 +11,8 @@ import (
 	"github.com/daycare-run/sandbox/internal/errs"
 )
 
-// Write writes all of p or returns an error, of class errs.ErrNoSpace when the disk or the quota is full.
-// After an error, nothing of what was written is left, and Commit returns the same error.
+// Write writes all of p or returns an error, of class errs.ErrNoSpace when the disk or the quota is
+// full. After an error, nothing of what was written is left, and Commit returns the same error.
 func (w *Writer) Write(p []byte) (int, error) {
 	if w.closed {
 		return 0, os.ErrClosed
@@ -44,9 +44,9 @@ func (w *Writer) Write(p []byte) (int, error) {
 	return int(w.written - before), nil
 }
 
-// Commit makes the file durable and visible, and returns how many bytes were written. The error is of class
-// ErrConflict if, meanwhile, the directory was moved, or Exclusive or an Append that makes the file found the
-// name taken. After an error, the Writer is as after Abort.
+// Commit makes the file durable and visible, and returns how many bytes were written. The error is
+// of class ErrConflict if, meanwhile, the directory was moved, or Exclusive or an Append that makes
+// the file found the name taken. After an error, the Writer is as after Abort.
 func (w *Writer) Commit() (int64, error) {
 	if w.closed {
 		return 0, os.ErrClosed
@@ -100,14 +100,16 @@ func (w *Writer) finish() error {
 // Replaced reports whether Commit has put a new file in the place of another.
 func (w *Writer) Replaced() bool { return w.replaced }
 
-// Keep makes Commit write into an existing file, instead of replacing it, if held reports that this very file has to
-// stay. A reader may then see a part of the new content.
+// Keep makes Commit write into an existing file, instead of replacing it, if held reports that this
+// very file has to stay. A reader may then see a part of the new content.
 func (w *Writer) Keep(held func(ID) bool) { w.held = held }
 
-// NoSync makes Commit not wait for the disk, for one of many files: after a power cut, it may be missing or empty.
+// NoSync makes Commit not wait for the disk, for one of many files: after a power cut, it may be
+// missing or empty.
 func (w *Writer) NoSync() { w.unsynced = true }
 
-// overwrite gives an existing file the new content. The space for it is taken before a byte of the old one is lost.
+// overwrite gives an existing file the new content. The space for it is taken before a byte of the
+// old one is lost.
 func (w *Writer) overwrite(entry int, there Info) error {
 	fd, _, err := w.root.reopen(entry, there, w.name, unix.O_WRONLY)
 	if err != nil {
@@ -124,7 +126,8 @@ func (w *Writer) overwrite(entry int, there Info) error {
 	if now, err := inspect(w.file, ""); err != nil || now.Size != w.written {
 		return errs.Conflict("%s changed while it was written", quoted(w.name))
 	}
-	// By the descriptor: the owner can have put anything under the name, such as a FIFO that nobody writes to.
+	// By the descriptor: the owner can have put anything under the name, such as a FIFO that nobody
+	// writes to.
 	if _, err := io.Copy(to, io.NewSectionReader(readerAt(w.file), 0, w.written)); err != nil {
 		return classify(w.name, err)
 	}
@@ -145,8 +148,9 @@ func (fd readerAt) ReadAt(p []byte, at int64) (n int, err error) {
 	return max(n, 0), err
 }
 
-// inPlace checks, as late as possible, that the directory is still where it was and the new file is in it. Otherwise
-// the owner has moved them, and the content would appear elsewhere, or something else would appear here.
+// inPlace checks, as late as possible, that the directory is still where it was and the new file is
+// in it. Otherwise the owner has moved them, and the content would appear elsewhere, or something
+// else would appear here.
 func (w *Writer) inPlace() error {
 	dir, err := openBeneath(w.root.dir, w.parent, asParent, 0)
 	if err != nil {
@@ -175,8 +179,8 @@ func (w *Writer) Abort() {
 	w.close()
 }
 
-// fail undoes what was written, once. Appended bytes are cut off again, unless somebody else has appended
-// since: those bytes are not ours to cut.
+// fail undoes what was written, once. Appended bytes are cut off again, unless somebody else has
+// appended since: those bytes are not ours to cut.
 func (w *Writer) fail(err error) {
 	if w.failed != nil {
 		return

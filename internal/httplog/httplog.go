@@ -1,6 +1,7 @@
-// Package httplog turns what net/http logs about its own work into events of the service's log. net/http prints
-// lines, some of them chosen by peers (a server's "unsolicited response"), without a limit. Here each line is one
-// field of one event, so it cannot pass for another event; it is cut to a bounded length, and their rate is limited.
+// Package httplog turns what net/http logs about its own work into events of the service's log.
+// net/http prints lines, some of them chosen by peers (a server's "unsolicited response"), without
+// a limit. Here each line is one field of one event, so it cannot pass for another event; it is cut
+// to a bounded length, and their rate is limited.
 package httplog
 
 import (
@@ -14,7 +15,8 @@ import (
 )
 
 const (
-	// maxLine and maxPanic bound the length of a line. A panic's line includes the stack, and does not come from a peer.
+	// maxLine and maxPanic bound the length of a line. A panic's line includes the stack, and does
+	// not come from a peer.
 	maxLine, maxPanic = 256, 16 << 10
 	// perPeriod is how many lines are logged in each period.
 	perPeriod = 10
@@ -26,7 +28,8 @@ func New(to zerolog.Logger, from string) *log.Logger {
 	return log.New(&writer{log: to, from: from}, "", 0)
 }
 
-// UseForStandard makes the standard logger write to the log, because http.Transport has no logger of its own.
+// UseForStandard makes the standard logger write to the log, because http.Transport has no logger
+// of its own.
 func UseForStandard(to zerolog.Logger) {
 	log.SetFlags(0)
 	log.SetPrefix("")

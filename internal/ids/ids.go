@@ -10,7 +10,8 @@ import (
 	"github.com/daycare-run/sandbox/internal/errs"
 )
 
-// User names a tenant. It is made by ParseUser, and is safe as a file name, a container name and a label.
+// User names a tenant. It is made by ParseUser, and is safe as a file name, a container name and a
+// label.
 type User struct{ id string }
 
 // Sandbox names a registered sandbox. It is made by ParseSandbox alone, and is safe as a file name.
@@ -33,7 +34,8 @@ func ParseUser(s string) (User, error) {
 	return User{s}, nil
 }
 
-// Pooled returns a pool container's first user. dockerexec.PoolUser makes such names, which no real user can have.
+// Pooled returns a pool container's first user. dockerexec.PoolUser makes such names, which no real
+// user can have.
 func Pooled(name string) User { return User{name} }
 
 // ParseSandbox accepts the same names as ParseUser, but up to 128 characters.

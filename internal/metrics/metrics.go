@@ -1,5 +1,5 @@
-// Package metrics is what Prometheus gets: metrics.go counts what happens, state.go reads what is at each scrape. No label
-// has a value that a tenant chooses.
+// Package metrics is what Prometheus gets: metrics.go counts what happens, state.go reads what is
+// at each scrape. No label has a value that a tenant chooses.
 package metrics
 
 import (
@@ -26,8 +26,8 @@ var execBuckets = []float64{.0001, .00025, .0005, .001, .0025, .005, .01, .025, 
 // phases are the parts of an exec's time. The last one is the total.
 var phases = [...]string{"decide", "container", "start", "run", "total"}
 
-// Metrics counts events. Its label children are looked up beforehand, so counting an exec costs less than a
-// microsecond.
+// Metrics counts events. Its label children are looked up beforehand, so counting an exec costs
+// less than a microsecond.
 type Metrics struct {
 	registry *prometheus.Registry // holds all of them
 

@@ -71,7 +71,8 @@ func (to scrape) tell(kind prometheus.ValueType, name, help string, n float64, l
 	to <- prometheus.MustNewConstMetric(prometheus.NewDesc(name, help, names, nil), kind, n, values...)
 }
 
-// Describe implements prometheus.Collector. It describes nothing, because the labels are known only at a scrape.
+// Describe implements prometheus.Collector. It describes nothing, because the labels are known only
+// at a scrape.
 func (stateCollector) Describe(chan<- *prometheus.Desc) {}
 
 // Collect implements prometheus.Collector. It reads everything at the time of the scrape.

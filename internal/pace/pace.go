@@ -1,5 +1,5 @@
-// Package pace ends HTTP requests whose other end is slow: a body must arrive, and an answer must be taken, at a rate
-// that any line has. How long a handler itself takes does not matter.
+// Package pace ends HTTP requests whose other end is slow: a body must arrive, and an answer must
+// be taken, at a rate that any line has. How long a handler itself takes does not matter.
 package pace
 
 import (
@@ -21,8 +21,9 @@ const (
 	maxPiece = 256 << 10
 )
 
-// Body returns a request's body that must arrive in time: its sender may be behind by limit, and each byte earns its
-// part of a second. It is bounded even if nobody reads it: the server reads what is left of it before it goes on.
+// Body returns a request's body that must arrive in time: its sender may be behind by limit, and
+// each byte earns its part of a second. It is bounded even if nobody reads it: the server reads
+// what is left of it before it goes on.
 func Body(w http.ResponseWriter, from io.ReadCloser, limit time.Duration) *Sent {
 	b := &Sent{ReadCloser: from, answer: w, control: http.NewResponseController(w), limit: limit, left: limit}
 	b.wait(b.left)
@@ -64,13 +65,15 @@ func (b *Sent) wait(limit time.Duration) {
 	_ = b.control.SetReadDeadline(time.Now().Add(limit)) // every connection has deadlines
 }
 
-// Answer returns a ResponseWriter each piece of which must be taken within limit. After that, writes fail, and the connection
-// ends with the handler. The server itself writes the last piece, so the bound stays when the handler has returned: see Free.
+// Answer returns a ResponseWriter each piece of which must be taken within limit. After that,
+// writes fail, and the connection ends with the handler. The server itself writes the last piece,
+// so the bound stays when the handler has returned: see Free.
 func Answer(w http.ResponseWriter, limit time.Duration) http.ResponseWriter {
 	return &answer{ResponseWriter: w, control: http.NewResponseController(w), limit: limit}
 }
 
-// Free lets an answer wait for its reader, whatever bound an earlier answer on the connection has left.
+// Free lets an answer wait for its reader, whatever bound an earlier answer on the connection has
+// left.
 func Free(w http.ResponseWriter) {
 	_ = http.NewResponseController(w).SetWriteDeadline(time.Time{}) // a test's connection has no deadlines
 }
@@ -99,7 +102,8 @@ func (a *answer) bound() error {
 	return a.control.SetWriteDeadline(deadline)
 }
 
-// SetWriteDeadline bounds the whole answer, besides its pieces; the zero time ends that. It is for http.ResponseController.
+// SetWriteDeadline bounds the whole answer, besides its pieces; the zero time ends that. It is for
+// http.ResponseController.
 func (a *answer) SetWriteDeadline(t time.Time) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()

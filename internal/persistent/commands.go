@@ -36,14 +36,17 @@ type Command struct {
 	User string
 	// Terminal is the size of a terminal; nil is none.
 	Terminal *specs.Box
-	// Stdin says that there will be input; without it stdin is /dev/null. A terminal always takes input.
+	// Stdin says that there will be input; without it stdin is /dev/null. A terminal always takes
+	// input.
 	Stdin bool
 	Tag   string
-	// Timeout is how long the command may run before it is killed with all that is below it; 0 is for ever.
+	// Timeout is how long the command may run before it is killed with all that is below it; 0 is
+	// for ever.
 	Timeout time.Duration
 }
 
-// RootUser is the name of the superuser in a sandbox that has Info.Root, and RootHome its home directory.
+// RootUser is the name of the superuser in a sandbox that has Info.Root, and RootHome its home
+// directory.
 const (
 	RootUser = "root"
 	RootHome = "/root"
@@ -95,7 +98,8 @@ func (n note) encode() json.RawMessage {
 	return text
 }
 
-// Start starts a command and returns a Reader that follows it. The command goes on whatever becomes of the Reader.
+// Start starts a command and returns a Reader that follows it. The command goes on whatever becomes
+// of the Reader.
 func (b *Sandbox) Start(ctx context.Context, c Command) (*Reader, error) {
 	root := c.User == RootUser
 	switch {
@@ -168,7 +172,8 @@ func (b *Sandbox) follow(ctx context.Context, r control.Request) (*Reader, error
 	return newReader(stream, answer.PID, terminal, out, b.whyLost, func(ended bool) { b.entry.left(answer.PID, ended) }), nil
 }
 
-// hasTerminal reports whether the command that an answer is about has a terminal. An older agent says it only of one that runs.
+// hasTerminal reports whether the command that an answer is about has a terminal. An older agent
+// says it only of one that runs.
 func (b *Sandbox) hasTerminal(ctx context.Context, r control.Request, answer control.Answer) bool {
 	switch {
 	case r.Do == control.Begin:
@@ -238,8 +243,8 @@ func (b *Sandbox) lost(ctx context.Context, err error) error {
 	return why
 }
 
-// whyLost returns the error for a connection that has broken: it ends no command, unless the sandbox has ended. One that is
-// being created counts as gone, too, but nobody has killed it.
+// whyLost returns the error for a connection that has broken: it ends no command, unless the
+// sandbox has ended. One that is being created counts as gone, too, but nobody has killed it.
 func (b *Sandbox) whyLost() error {
 	if found := b.of.whyEnded(b.entry, b.entry.containerID()); found != nil {
 		return *found
@@ -255,7 +260,8 @@ func (b *Sandbox) whyLost() error {
 	return errLost
 }
 
-// faultOf returns the error for what went wrong inside. The container's own words are never all of its text.
+// faultOf returns the error for what went wrong inside. The container's own words are never all of
+// its text.
 func faultOf(a control.Answer) error {
 	message := fmt.Sprintf("%.2000s", a.Message)
 	switch a.Fault {
@@ -287,9 +293,9 @@ func (b *Sandbox) act(ctx context.Context, which Selector, r control.Request, in
 	return err
 }
 
-// MakeMissing makes the first that is missing of an absolute path if that belongs into a directory of root's in the
-// container's own root filesystem, where the tenant can make nothing, and gives it to the tenant. What is mounted there is
-// left alone.
+// MakeMissing makes the first that is missing of an absolute path if that belongs into a directory
+// of root's in the container's own root filesystem, where the tenant can make nothing, and gives it
+// to the tenant. What is mounted there is left alone.
 func (b *Sandbox) MakeMissing(ctx context.Context, at string, dir bool) error {
 	return b.act(ctx, Selector{}, control.Request{Do: control.MakeMissing, Make: &control.Make{Path: at, Dir: dir}}, nil)
 }
@@ -311,7 +317,8 @@ func (b *Sandbox) Input(ctx context.Context, which Selector, data []byte) error 
 	}
 }
 
-// refuseRoot returns ErrNoRoot for a command that was started as root while that was allowed, if it no longer is.
+// refuseRoot returns ErrNoRoot for a command that was started as root while that was allowed, if it
+// no longer is.
 func (b *Sandbox) refuseRoot(ctx context.Context, which Selector) error {
 	if !b.entry.recorded().Root || b.of.cfg.Root() {
 		return nil

@@ -76,7 +76,8 @@ func (e *entry) uncount() {
 	e.counted = true
 }
 
-// countNoMore is uncount for a sandbox that gets no other container, or none before Adopt; the entry's lock is held.
+// countNoMore is uncount for a sandbox that gets no other container, or none before Adopt; the
+// entry's lock is held.
 func (e *entry) countNoMore() {
 	e.uncount()
 	e.commands = nil
@@ -95,8 +96,8 @@ func (s *Sandboxes) keepCounts() {
 	}
 }
 
-// recount asks all containers of which it is not certain how many commands run. None of them holds up another. It also notices
-// sandboxes that have ended.
+// recount asks all containers of which it is not certain how many commands run. None of them holds
+// up another. It also notices sandboxes that have ended.
 func (s *Sandboxes) recount() {
 	for _, e := range s.entries() {
 		e.mu.Lock()

@@ -63,8 +63,9 @@ type Template struct {
 type Network struct {
 	// None means no interface at all, which cannot be changed later.
 	None bool `json:"none,omitempty"`
-	// Allow lists patterns of names, as in allowedDomains, and Deny patterns of names to exclude again. Addresses and ranges are
-	// reached whatever the name, except for narrower ones in DenyAddresses. With neither names nor addresses nothing is reached.
+	// Allow lists patterns of names, as in allowedDomains, and Deny patterns of names to exclude
+	// again. Addresses and ranges are reached whatever the name, except for narrower ones in
+	// DenyAddresses. With neither names nor addresses nothing is reached.
 	Allow         []string `json:"allow,omitempty"`
 	Deny          []string `json:"deny,omitempty"`
 	Addresses     []string `json:"addresses,omitempty"`

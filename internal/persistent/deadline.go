@@ -16,8 +16,8 @@ const retryAfter = 10 * time.Second
 // busyFor is how long until a sandbox that is being changed is looked at again.
 const busyFor = 100 * time.Millisecond
 
-// endsAtOnce is how many sandboxes are ended at a time. Those of one owner are a quarter of it at most, as package budget says:
-// however slow they are, another owner's are ended in time.
+// endsAtOnce is how many sandboxes are ended at a time. Those of one owner are a quarter of it at
+// most, as package budget says: however slow they are, another owner's are ended in time.
 const endsAtOnce = 32
 
 // never is the time until something that no time brings about.
@@ -31,8 +31,8 @@ func (s *Sandboxes) rouse() {
 	}
 }
 
-// keepDeadlines ends or pauses sandboxes at their deadlines, and removes those that have ended by themselves, and what is left of
-// those that are gone, until Shutdown.
+// keepDeadlines ends or pauses sandboxes at their deadlines, and removes those that have ended by
+// themselves, and what is left of those that are gone, until Shutdown.
 func (s *Sandboxes) keepDeadlines() {
 	var looked time.Time
 	for s.life.Err() == nil {
@@ -56,7 +56,8 @@ func (s *Sandboxes) keepDeadlines() {
 	}
 }
 
-// look looks for the containers beside the deadlines: one that is slow to be removed or paused holds up no other sandbox.
+// look looks for the containers beside the deadlines: one that is slow to be removed or paused
+// holds up no other sandbox.
 func (s *Sandboxes) look() {
 	defer s.rouse()
 	defer s.looking.Store(false)
@@ -81,7 +82,8 @@ func (s *Sandboxes) endDue() time.Duration {
 	return max(next, time.Millisecond)
 }
 
-// beginEnd has a sandbox that is due ended in the background, and returns how long until it is to be looked at again.
+// beginEnd has a sandbox that is due ended in the background, and returns how long until it is to
+// be looked at again.
 func (s *Sandboxes) beginEnd(e *entry) time.Duration {
 	e.mu.Lock()
 	ending, again, owner := e.ending, time.Until(e.retry), e.record.Owner
@@ -118,8 +120,8 @@ func (e *entry) setEnding(ending bool, retry time.Time) {
 	e.ending, e.retry = ending, retry
 }
 
-// untilDue returns how long a sandbox has left. One that has ended by itself has nothing left, paused or not. untilDue does not
-// wait for a change that is under way.
+// untilDue returns how long a sandbox has left. One that has ended by itself has nothing left,
+// paused or not. untilDue does not wait for a change that is under way.
 func (s *Sandboxes) untilDue(e *entry, now time.Time) (wait time.Duration, due bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -138,8 +140,8 @@ func (r record) timeHasCome(now time.Time) bool {
 	return !r.Paused && !r.Deadline.IsZero() && !r.Deadline.After(now)
 }
 
-// isLost asks Docker whether a sandbox that seems to have ended has no container that runs. What another host's seat, or an
-// earlier lease, has ended is not lost: it goes on from its home.
+// isLost asks Docker whether a sandbox that seems to have ended has no container that runs. What
+// another host's seat, or an earlier lease, has ended is not lost: it goes on from its home.
 func (s *Sandboxes) isLost(e *entry, container string) (bool, error) {
 	ctx, cancel := context.WithTimeout(s.life, removalLimit)
 	defer cancel()
@@ -152,7 +154,8 @@ func (s *Sandboxes) isLost(e *entry, container string) (bool, error) {
 	return s.cfg.Shared == nil || s.cfg.Shared.Leased(e.id, e.recorded().Epoch), nil
 }
 
-// hasEnded is the event that a sandbox was ended or paused at its deadline, or was removed because its container is lost.
+// hasEnded is the event that a sandbox was ended or paused at its deadline, or was removed because
+// its container is lost.
 type hasEnded struct {
 	sandbox      string
 	paused, lost bool
@@ -167,7 +170,8 @@ func (h hasEnded) Line(log *zerolog.Logger, _ string) {
 	log.Info().Str("sandbox", h.sandbox).Bool("paused", h.paused).Msg("a sandbox's time has come")
 }
 
-// end ends or pauses a sandbox that is due, or removes the rest of one, and reports whether that is done. entry.changing is held.
+// end ends or pauses a sandbox that is due, or removes the rest of one, and reports whether that is
+// done. entry.changing is held.
 func (s *Sandboxes) end(e *entry) bool {
 	if !e.isHeld() || s.entry(e.id) != e {
 		return true

@@ -6,10 +6,11 @@ import (
 	"github.com/daycare-run/sandbox/dockerexec"
 )
 
-// A sandbox whose container ran out of memory has lost what ran there, and its root filesystem. Its home stays, and the next call
-// starts it again from that, as after a lost host.
+// A sandbox whose container ran out of memory has lost what ran there, and its root filesystem. Its
+// home stays, and the next call starts it again from that, as after a lost host.
 
-// whyEnded returns the limit that has ended a container of a sandbox; nil for none. Everybody who asks hears the same.
+// whyEnded returns the limit that has ended a container of a sandbox; nil for none. Everybody who
+// asks hears the same.
 func (s *Sandboxes) whyEnded(e *entry, container string) *dockerexec.Exhausted {
 	e.learning.Lock()
 	defer e.learning.Unlock()
@@ -51,8 +52,9 @@ func (s *Sandboxes) keepHome(e *entry) {
 	}
 }
 
-// keepsHome reports whether a sandbox that has ended goes on from its home, which it does if its container ran out of memory. If
-// the rest of the container cannot be removed, the sandbox has not moved yet, and that is tried again. entry.changing is held.
+// keepsHome reports whether a sandbox that has ended goes on from its home, which it does if its
+// container ran out of memory. If the rest of the container cannot be removed, the sandbox has not
+// moved yet, and that is tried again. entry.changing is held.
 func (s *Sandboxes) keepsHome(e *entry, container string) bool {
 	if e.recorded().From == nil {
 		return false // an earlier service made it, and has not recorded of what

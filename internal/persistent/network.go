@@ -13,9 +13,10 @@ import (
 	"github.com/daycare-run/sandbox/internal/agent/control"
 )
 
-// SetNetwork replaces what the sandbox may reach. Connections that are no longer allowed end, and those that are
-// still allowed go on, unless the sandbox had all of the network before. The error is of class FailedPrecondition
-// if the sandbox was created without a network, or if it is restricted to names and is to have all of the network.
+// SetNetwork replaces what the sandbox may reach. Connections that are no longer allowed end, and
+// those that are still allowed go on, unless the sandbox had all of the network before. The error
+// is of class FailedPrecondition if the sandbox was created without a network, or if it is
+// restricted to names and is to have all of the network.
 func (b *Sandbox) SetNetwork(ctx context.Context, n Network) error {
 	return b.changes(func() error {
 		before := b.entry.recorded()
@@ -33,7 +34,8 @@ func (b *Sandbox) SetNetwork(ctx context.Context, n Network) error {
 		if err != nil {
 			return err
 		}
-		// While it is not known which of the two applies, a service that starts lets the sandbox reach nothing.
+		// While it is not known which of the two applies, a service that starts lets the sandbox
+		// reach nothing.
 		set := func(n Network, reach *dockerexec.Egress) error {
 			return b.of.change(b.entry, func(r *record) { r.Network, r.Reach = n, reach })
 		}
@@ -47,7 +49,8 @@ func (b *Sandbox) SetNetwork(ctx context.Context, n Network) error {
 	})
 }
 
-// Egress returns what a sandbox's container may reach, for a container that an earlier service created.
+// Egress returns what a sandbox's container may reach, for a container that an earlier service
+// created.
 func (s *Sandboxes) Egress(id string) (reach dockerexec.Egress, known bool) {
 	e := s.entry(id)
 	if e == nil {
@@ -66,8 +69,9 @@ type Metrics struct {
 	At time.Time
 	// CPUPercent is relative to one processor, since the last call or the sandbox's start.
 	CPUs, CPUPercent float64
-	// Memory excludes MemoryCache. All sizes are in bytes. Disk is what the home takes and, under gVisor, the root
-	// filesystem beyond the image, at most half a minute old; DiskTotal adds what is free on the home's file system.
+	// Memory excludes MemoryCache. All sizes are in bytes. Disk is what the home takes and, under
+	// gVisor, the root filesystem beyond the image, at most half a minute old; DiskTotal adds what
+	// is free on the home's file system.
 	Memory, MemoryLimit, MemoryCache, Disk, DiskTotal int64
 }
 
@@ -105,7 +109,8 @@ func (b *Sandbox) Metrics(ctx context.Context) (Metrics, error) {
 	return m, nil
 }
 
-// diskUsage is what a sandbox took on disk when last counted. Its lock is held during a count, so that only one runs.
+// diskUsage is what a sandbox took on disk when last counted. Its lock is held during a count, so
+// that only one runs.
 type diskUsage struct {
 	mu         sync.Mutex
 	at         time.Time

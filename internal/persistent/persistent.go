@@ -1,10 +1,12 @@
-// Package persistent manages the persistent sandboxes. Each is a user with a home of its own and one container with one
-// Spec, from Create to Kill or to its deadline. Its commands, and what they leave behind, go on when their call or
-// the service ends. It belongs to the caller's token by which it was created; for everybody else it does not exist.
+// Package persistent manages the persistent sandboxes. Each is a user with a home of its own and
+// one container with one Spec, from Create to Kill or to its deadline. Its commands, and what they
+// leave behind, go on when their call or the service ends. It belongs to the caller's token by
+// which it was created; for everybody else it does not exist.
 //
-// persistent.go finds sandboxes, create.go creates them, and sandbox.go operates on one. record.go defines the record, on
-// disk or with the other hosts of a cluster: shared.go has what differs there. deadline.go keeps deadlines. commands.go
-// and reader.go talk to the container's first process (package control), and counts.go counts the commands there.
+// persistent.go finds sandboxes, create.go creates them, and sandbox.go operates on one. record.go
+// defines the record, on disk or with the other hosts of a cluster: shared.go has what differs
+// there. deadline.go keeps deadlines. commands.go and reader.go talk to the container's first
+// process (package control), and counts.go counts the commands there.
 package persistent
 
 import (
@@ -38,17 +40,19 @@ type Config struct {
 	Dir string
 	// Shared keeps the records instead of Dir, for several hosts.
 	Shared Shared
-	// Service is the one for everyone: it has the users' files and the quotas, and decides what a container is.
+	// Service is the one for everyone: it has the users' files and the quotas, and decides what a
+	// container is.
 	Service  *sandbox.Service
 	Executor Executor
 	// Trash takes what is left of sandboxes.
 	Trash *hostfs.Trash
-	// Owner returns the current token of this name, whose bounds apply to its sandboxes, and false if
-	// there is none any more. Then nobody reaches them, and they end at their deadlines.
+	// Owner returns the current token of this name, whose bounds apply to its sandboxes, and false
+	// if there is none any more. Then nobody reaches them, and they end at their deadlines.
 	Owner func(name string) (quota.Token, bool)
 	// Owner and Root are functions, because a reload changes what they return.
 	//
-	// Root reports whether commands may be root's now: under gVisor, in sandboxes that are created while they may.
+	// Root reports whether commands may be root's now: under gVisor, in sandboxes that are created
+	// while they may.
 	Root func() bool
 	Log  zerolog.Logger
 
@@ -85,8 +89,8 @@ type Sandboxes struct {
 	again   atomic.Bool // the containers are to be looked for again, as something failed
 	looking atomic.Bool // look runs
 
-	// sought counts what makes this host look for the containers; found is its value when the last complete look began.
-	// While they are equal, a sandbox with no container known has none.
+	// sought counts what makes this host look for the containers; found is its value when the last
+	// complete look began. While they are equal, a sandbox with no container known has none.
 	sought, found atomic.Int64
 
 	mu      sync.Mutex
@@ -98,8 +102,8 @@ type Sandboxes struct {
 // entry is one sandbox.
 type entry struct {
 	id string
-	// changing is held while the sandbox is paused, resumed or removed, and while its record is written. Nobody else pauses or
-	// resumes its container.
+	// changing is held while the sandbox is paused, resumed or removed, and while its record is
+	// written. Nobody else pauses or resumes its container.
 	changing sync.Mutex
 
 	mu        sync.Mutex
@@ -119,11 +123,12 @@ type entry struct {
 	exhausted   *dockerexec.Exhausted // what has ended the container exhaustedIn
 	exhaustedIn string
 
-	// moved says that the sandbox has no container, and goes on from its home when it is used: its container ran out of memory,
-	// or this host has come to hold it.
+	// moved says that the sandbox has no container, and goes on from its home when it is used: its
+	// container ran out of memory, or this host has come to hold it.
 	moved bool
-	// For a cluster: held says that this host holds the sandbox, as it always does without one; removed that its record is gone. released is the epoch of the record whose
-	// container Release has removed, and revision is the record's.
+	// For a cluster: held says that this host holds the sandbox, as it always does without one;
+	// removed that its record is gone. released is the epoch of the record whose container Release
+	// has removed, and revision is the record's.
 	held, removed bool
 	released      int64
 	revision      int64
@@ -232,8 +237,9 @@ func (s *Sandboxes) find(ctx context.Context) error {
 // allFound reports whether a sandbox with no container known has none.
 func (s *Sandboxes) allFound() bool { return s.found.Load() == s.sought.Load() }
 
-// pauseAgain pauses the container of a sandbox that is recorded as paused, and reports whether that is done. It leaves a sandbox
-// alone that is being changed: whoever resumes it has not recorded that yet.
+// pauseAgain pauses the container of a sandbox that is recorded as paused, and reports whether that
+// is done. It leaves a sandbox alone that is being changed: whoever resumes it has not recorded
+// that yet.
 func (s *Sandboxes) pauseAgain(e *entry, container string) bool {
 	if !e.changing.TryLock() {
 		return false
@@ -272,7 +278,8 @@ func (s *Sandboxes) Find(owner quota.Token, id string) (*Sandbox, error) {
 	return b, nil
 }
 
-// Any returns a sandbox, whoever created it, if its owner still exists: it is for callers that have proved that they may.
+// Any returns a sandbox, whoever created it, if its owner still exists: it is for callers that have
+// proved that they may.
 func (s *Sandboxes) Any(id string) (*Sandbox, error) {
 	if e := s.entry(id); e != nil {
 		s.keepHome(e)

@@ -25,7 +25,8 @@ type Event struct {
 	Stream session.Stream
 	// Data is valid until the next call of Next.
 	Data []byte
-	// Lost is how many bytes are missing before Data, because more came while nobody followed than is kept.
+	// Lost is how many bytes are missing before Data, because more came while nobody followed than
+	// is kept.
 	Lost int64
 	// End is set in the last event alone, which has nothing else.
 	End *End
@@ -101,7 +102,8 @@ func (r *Reader) Next(ctx context.Context) (Event, error) {
 	}
 }
 
-// read passes on what comes. Whoever gets an event is done with the previous one, so two buffers are enough.
+// read passes on what comes. Whoever gets an event is done with the previous one, so two buffers
+// are enough.
 func (r *Reader) read() {
 	defer close(r.events)
 	var buffers [2][]byte
@@ -137,7 +139,8 @@ func (r *Reader) read() {
 	}
 }
 
-// explained returns the end of a command whose container ran out of memory as what it is, also if that ended the container.
+// explained returns the end of a command whose container ran out of memory as what it is, also if
+// that ended the container.
 func (r *Reader) explained(e Event, err error) (Event, error) {
 	select {
 	case <-r.closed:

@@ -13,7 +13,8 @@ const (
 	readyPause = 100 * time.Millisecond
 )
 
-// makeReady runs a template's start command, and then its ready command until that says that the sandbox is ready.
+// makeReady runs a template's start command, and then its ready command until that says that the
+// sandbox is ready.
 func (b *Sandbox) makeReady(ctx context.Context, t Template) error {
 	if t.Start != "" {
 		r, err := b.Start(ctx, shell(t.Start))

@@ -40,12 +40,14 @@ type record struct {
 	Reach  *dockerexec.Egress `json:"reach,omitempty"`
 	CPUs   float64            `json:"cpus"`
 	Memory int64              `json:"memory"`
-	// Made says that the creation was completed, and Removing that the sandbox is to go: what is left is removed.
+	// Made says that the creation was completed, and Removing that the sandbox is to go: what is
+	// left is removed.
 	Made     bool `json:"made"`
 	Removing bool `json:"removing,omitempty"`
 
-	// From is what to create the container from again, and Moved is about the last time that this happened. OutOfMemory says
-	// that it is to happen, in the words for whoever used the container, which is gone.
+	// From is what to create the container from again, and Moved is about the last time that this
+	// happened. OutOfMemory says that it is to happen, in the words for whoever used the container,
+	// which is gone.
 	From        *Template `json:"from,omitempty"`
 	Moved       *Moved    `json:"moved,omitempty"`
 	OutOfMemory *string   `json:"outOfMemory,omitempty"`
@@ -127,8 +129,9 @@ func (s *Sandboxes) change(e *entry, how func(*record)) error {
 	return nil
 }
 
-// must changes a sandbox's record even if it cannot be written, as on a full disk: what is to end ends all
-// the same. It is written with the next change; until then a service that starts reads the old record.
+// must changes a sandbox's record even if it cannot be written, as on a full disk: what is to end
+// ends all the same. It is written with the next change; until then a service that starts reads the
+// old record.
 func (s *Sandboxes) must(e *entry, how func(*record)) {
 	err := s.change(e, how)
 	if err == nil {

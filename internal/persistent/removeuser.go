@@ -10,8 +10,9 @@ import (
 	"github.com/daycare-run/sandbox/internal/sandbox"
 )
 
-// RemoveUser removes a user for a caller who sees the users of service. Each sandbox here is a user with a home of its
-// own, and is killed. In a cluster this host holds the user, and gives up the seat of one of whom nothing is left.
+// RemoveUser removes a user for a caller who sees the users of service. Each sandbox here is a user
+// with a home of its own, and is killed. In a cluster this host holds the user, and gives up the
+// seat of one of whom nothing is left.
 func (s *Sandboxes) RemoveUser(ctx context.Context, service *sandbox.Service, user ids.User, home bool) (sandbox.RemovedUser, error) {
 	name := user.String()
 	if service.Named(name) == "" { // it is not this caller's to end, and neither is its seat

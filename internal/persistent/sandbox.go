@@ -22,8 +22,8 @@ type Sandbox struct {
 	of      *Sandboxes
 	entry   *entry
 	service *sandbox.Service
-	// asleep says that requests do not resume the sandbox, nor start it again if it runs out of memory meanwhile. Whoever makes
-	// them may hold entry.changing.
+	// asleep says that requests do not resume the sandbox, nor start it again if it runs out of
+	// memory meanwhile. Whoever makes them may hold entry.changing.
 	asleep bool
 }
 
@@ -53,11 +53,13 @@ type Info struct {
 	CPUs       float64
 	Memory     int64 // bytes
 	Network    Network
-	// Moved is about the last time that another host started it again from its home alone; nil for never.
+	// Moved is about the last time that another host started it again from its home alone; nil for
+	// never.
 	Moved *Moved
 }
 
-// ID returns the name of the sandbox, of its user, and of the sandbox that is registered for file calls.
+// ID returns the name of the sandbox, of its user, and of the sandbox that is registered for file
+// calls.
 func (b *Sandbox) ID() string { return b.entry.id }
 
 // Info returns what is known, without asking Docker or the container.
@@ -88,7 +90,8 @@ func (s *Sandboxes) state(e *entry) State {
 	return StateRunning
 }
 
-// Files returns the service for the file calls of the sandbox's user, with this sandbox's id. The home is /home.
+// Files returns the service for the file calls of the sandbox's user, with this sandbox's id. The
+// home is /home.
 func (b *Sandbox) Files() *sandbox.Service { return b.service }
 
 // changes calls do with entry.changing held, unless the sandbox is gone.
@@ -118,7 +121,8 @@ func (b *Sandbox) setDeadline(at time.Time) error {
 	})
 }
 
-// Connect resumes the sandbox if it is paused, and moves its deadline to a later time, never to a sooner one.
+// Connect resumes the sandbox if it is paused, and moves its deadline to a later time, never to a
+// sooner one.
 func (b *Sandbox) Connect(ctx context.Context, at time.Time) error {
 	return b.changes(func() error {
 		r := b.entry.recorded()
@@ -131,7 +135,8 @@ func (b *Sandbox) Connect(ctx context.Context, at time.Time) error {
 	})
 }
 
-// Pause stops all that runs in the sandbox until it is resumed. The error is of class Conflict when it is paused already.
+// Pause stops all that runs in the sandbox until it is resumed. The error is of class Conflict when
+// it is paused already.
 func (b *Sandbox) Pause(ctx context.Context) error {
 	return b.changes(func() error { return b.pause(ctx, b.of.change) })
 }
@@ -211,7 +216,8 @@ func (b *Sandbox) container(ctx context.Context) (id string, paused bool, err er
 	return id, state == StatePaused, nil
 }
 
-// endedBy returns the error for a container that is lost: what it is known to be out of, or errEnded.
+// endedBy returns the error for a container that is lost: what it is known to be out of, or
+// errEnded.
 func (e *entry) endedBy() error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -221,8 +227,8 @@ func (e *entry) endedBy() error {
 	return errEnded
 }
 
-// Touch resumes the sandbox if it is paused and may be resumed by a call. The error is of class FailedPrecondition if it
-// may not.
+// Touch resumes the sandbox if it is paused and may be resumed by a call. The error is of class
+// FailedPrecondition if it may not.
 func (b *Sandbox) Touch(ctx context.Context) error {
 	_, err := b.running(ctx)
 	return err
@@ -269,7 +275,8 @@ func inside[T any](ctx context.Context, b *Sandbox, do func(container string) (T
 	return done, fmt.Errorf("sandbox %q was paused again each time the call reached it: %w", b.entry.id, cerrdefs.ErrFailedPrecondition)
 }
 
-// Dial connects to a TCP port of the container's own loopback. It blocks until a program there has accepted.
+// Dial connects to a TCP port of the container's own loopback. It blocks until a program there has
+// accepted.
 func (b *Sandbox) Dial(ctx context.Context, port int) (session.PortConn, error) {
 	return inside(ctx, b, func(container string) (session.PortConn, error) {
 		return b.of.cfg.Executor.DialProcess(ctx, container, port)
@@ -282,7 +289,8 @@ func (b *Sandbox) Kill(ctx context.Context) error {
 	return b.changes(func() error { return b.of.remove(b.entry) })
 }
 
-// remove removes a sandbox. Its container goes even if that cannot be recorded; entry.changing is held.
+// remove removes a sandbox. Its container goes even if that cannot be recorded; entry.changing is
+// held.
 func (s *Sandboxes) remove(e *entry) error {
 	e.mu.Lock()
 	e.gone = true

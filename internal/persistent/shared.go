@@ -18,13 +18,14 @@ import (
 
 // Shared keeps the records of a cluster's sandboxes. Each host receives them through Apply.
 type Shared interface {
-	// Write replaces the record of a sandbox, or removes it where text is nil, and returns its revision. It fails unless this
-	// host holds the sandbox.
+	// Write replaces the record of a sandbox, or removes it where text is nil, and returns its
+	// revision. It fails unless this host holds the sandbox.
 	Write(id string, text []byte) (revision int64, err error)
-	// Seat returns this host's name, and the epoch of a sandbox's seat; 0 if this host does not hold it.
+	// Seat returns this host's name, and the epoch of a sandbox's seat; 0 if this host does not
+	// hold it.
 	Seat(id string) (host string, epoch int64)
-	// Leased reports whether this host holds a sandbox's seat of that epoch, under the lease that it has now: nobody else has ended
-	// what it ran there.
+	// Leased reports whether this host holds a sandbox's seat of that epoch, under the lease that
+	// it has now: nobody else has ended what it ran there.
 	Leased(id string, epoch int64) bool
 	// Known reports whether all existing records and seats are known.
 	Known() bool
@@ -61,8 +62,8 @@ func (s *Sandboxes) share(e *entry, text []byte) error {
 	return err
 }
 
-// Apply updates a sandbox from its shared record and that record's revision; nil means that it was removed. What this host has
-// written since wins.
+// Apply updates a sandbox from its shared record and that record's revision; nil means that it was
+// removed. What this host has written since wins.
 func (s *Sandboxes) Apply(id string, text []byte, revision int64) {
 	var r record
 	if text != nil {
@@ -128,7 +129,8 @@ func (s *Sandboxes) Adopt(id string) error {
 	return nil
 }
 
-// Release ends what runs of a sandbox that this host will no longer hold. Its record stays as it is.
+// Release ends what runs of a sandbox that this host will no longer hold. Its record stays as it
+// is.
 func (s *Sandboxes) Release(ctx context.Context, id string) error {
 	e := s.entry(id)
 	if e == nil || !e.isHeld() {
@@ -137,7 +139,8 @@ func (s *Sandboxes) Release(ctx context.Context, id string) error {
 	e.changing.Lock()
 	defer e.changing.Unlock()
 	e.mu.Lock()
-	// Even if the rest fails, and if this host takes it again under the same seat: what goes on from the home has not ended.
+	// Even if the rest fails, and if this host takes it again under the same seat: what goes on
+	// from the home has not ended.
 	e.container, e.moved, e.released = "", true, e.record.Epoch
 	e.mu.Unlock()
 	if err := s.removeContainers(ctx, id); err != nil {
@@ -187,7 +190,8 @@ func (e *entry) hasMoved() bool {
 	return e.moved
 }
 
-// whose returns a container's sandbox; nil is none: the container is to be removed. known is false while that is unclear.
+// whose returns a container's sandbox; nil is none: the container is to be removed. known is false
+// while that is unclear.
 func (s *Sandboxes) whose(c dockerexec.ProcessContainer) (_ *entry, known bool) {
 	e := s.entry(c.Spec.Persistent)
 	switch {
@@ -300,7 +304,8 @@ func (r record) lostBy() string {
 	return fmt.Sprintf("its host %q was lost, or gave it up", r.Host)
 }
 
-// removing records that a sandbox is to be removed. Without a cluster, it is removed even if that cannot be written.
+// removing records that a sandbox is to be removed. Without a cluster, it is removed even if that
+// cannot be written.
 func (s *Sandboxes) removing(e *entry) error {
 	mark := func(r *record) { r.Removing = true }
 	if s.cfg.Shared != nil {
@@ -341,8 +346,8 @@ func (s *Sandboxes) Abandon(id string) {
 	}
 }
 
-// Leave has start run a function for each id whose seat is no longer needed, unless one is running: it calls give for that id.
-// Where that fails, the next Leave tries again.
+// Leave has start run a function for each id whose seat is no longer needed, unless one is running:
+// it calls give for that id. Where that fails, the next Leave tries again.
 func (s *Sandboxes) Leave(start func(func() error), give func(id string) error) {
 	s.mu.Lock()
 	var ids []string

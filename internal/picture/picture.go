@@ -20,9 +20,9 @@ type Picture struct {
 	Width, Height int
 }
 
-// Parse reports whether the data is one whole picture with at least one pixel: its header can be decoded, and its parts
-// follow each other to the format's end. It decodes no pixels, and takes time and memory for the data alone, whatever size
-// of the picture that states.
+// Parse reports whether the data is one whole picture with at least one pixel: its header can be
+// decoded, and its parts follow each other to the format's end. It decodes no pixels, and takes
+// time and memory for the data alone, whatever size of the picture that states.
 func Parse(data []byte) (Picture, bool) {
 	config, format, err := image.DecodeConfig(bytes.NewReader(data))
 	if err != nil || config.Width < 1 || config.Height < 1 {

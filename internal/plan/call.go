@@ -13,31 +13,34 @@ import (
 type Confinement struct {
 	// Permissions are the call's grants, as tags.
 	Permissions []string
-	// AllowedDomains are patterns of the names that the call wants to reach, PackageManagers the names of
-	// presets of such patterns. They need @network.
+	// AllowedDomains are patterns of the names that the call wants to reach, PackageManagers the
+	// names of presets of such patterns. They need @network.
 	AllowedDomains, PackageManagers []string
 	Restrictions
-	// Home is where HOME points and tools keep their state, a directory that the call may write to. If it is
-	// empty, HOME is the home, and state is kept there, or in /tmp if not all of the home can be written.
+	// Home is where HOME points and tools keep their state, a directory that the call may write to.
+	// If it is empty, HOME is the home, and state is kept there, or in /tmp if not all of the home
+	// can be written.
 	Home string
 }
 
-// Restrictions take away from what a call or a process would get otherwise. They win over everything that it asks for.
+// Restrictions take away from what a call or a process would get otherwise. They win over
+// everything that it asks for.
 type Restrictions struct {
-	// DenyRead lists paths that may be neither read nor written, and DenyWrite paths that may not be
-	// written, with all below. They are absolute: paths inside, or of the host under a mount.
+	// DenyRead lists paths that may be neither read nor written, and DenyWrite paths that may not
+	// be written, with all below. They are absolute: paths inside, or of the host under a mount.
 	// DeniedDomains lists patterns of names that may not be reached. Each has at most 64 entries.
 	DenyRead      []string `json:"denyRead,omitempty"`
 	DenyWrite     []string `json:"denyWrite,omitempty"`
 	DeniedDomains []string `json:"deniedDomains,omitempty"`
 }
 
-// Call is a request to a sandbox, with everything that decides about it. It is resolved once and passed down, and nobody
-// changes it.
+// Call is a request to a sandbox, with everything that decides about it. It is resolved once and
+// passed down, and nobody changes it.
 type Call struct {
 	registry.Sandbox
 	Confinement
-	// Shown is all that the call's containers may show of the host; Paths is a map of it. /tmp has no fixed place on the host.
+	// Shown is all that the call's containers may show of the host; Paths is a map of it. /tmp has
+	// no fixed place on the host.
 	Shown   []pathmap.Mount
 	Paths   pathmap.Map
 	Subject policy.Subject
@@ -69,8 +72,8 @@ func (p *Planner) Resolve(box registry.Sandbox, asked Confinement) (*Call, error
 	return c, err
 }
 
-// Path parses a path that the caller wrote: an absolute path, in the container or on the host under a mount,
-// one below the home that begins with ~/, or one relative to the working directory.
+// Path parses a path that the caller wrote: an absolute path, in the container or on the host under
+// a mount, one below the home that begins with ~/, or one relative to the working directory.
 func (c *Call) Path(written string) (pathmap.ContainerPath, error) {
 	if written == "~" || strings.HasPrefix(written, "~/") {
 		return policy.Home.Resolve("." + written[1:])
@@ -105,6 +108,6 @@ func (c *Call) Directory(written string) (pathmap.ContainerPath, error) {
 	return cwd, nil
 }
 
-// CannotFilter reports whether no call can be filtered by name on this host. A container with a network then has all of it from
-// its start.
+// CannotFilter reports whether no call can be filtered by name on this host. A container with a
+// network then has all of it from its start.
 func (c *Call) CannotFilter() bool { return c.cfg.CannotFilter != nil }

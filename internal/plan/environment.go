@@ -11,10 +11,11 @@ import (
 	"github.com/daycare-run/sandbox/internal/errs"
 )
 
-// variables returns the variables that say where a command's home is and make tools keep their state where it
-// can be written. Tools look for their configuration at home and write below state, which is home if that can
-// be written; temporary files go to tmp. A tool that would then find only in state what is configured at home
-// (git's configuration, npm's, what pip has installed for a user) is left to look at home.
+// variables returns the variables that say where a command's home is and make tools keep their
+// state where it can be written. Tools look for their configuration at home and write below state,
+// which is home if that can be written; temporary files go to tmp. A tool that would then find only
+// in state what is configured at home (git's configuration, npm's, what pip has installed for a
+// user) is left to look at home.
 func (p Plan) variables() map[string]string {
 	state, caches := p.state, p.cacheDir()
 	return map[string]string{
@@ -62,8 +63,8 @@ func (p Plan) cacheDir() string {
 	return p.state + "/.cache"
 }
 
-// trustVariables returns the variables that make programs trust the certificates of a bundle if they do not
-// look where the image's own programs do, or have a list of their own.
+// trustVariables returns the variables that make programs trust the certificates of a bundle if
+// they do not look where the image's own programs do, or have a list of their own.
 func trustVariables(bundle string) map[string]string {
 	if bundle == "" {
 		return nil
@@ -79,8 +80,8 @@ func trustVariables(bundle string) map[string]string {
 	return variables
 }
 
-// offlineVariables returns the variables that make tools give up at once where there is no network, instead of trying again
-// until their caller's time is up.
+// offlineVariables returns the variables that make tools give up at once where there is no network,
+// instead of trying again until their caller's time is up.
 func (p Plan) offlineVariables() map[string]string {
 	if p.Spec.Egress.Profile != "" {
 		return nil
@@ -102,8 +103,8 @@ var quietVariables = map[string]string{
 	"PIP_DISABLE_PIP_VERSION_CHECK": "1",
 }
 
-// Environment returns a command's whole environment, sorted: the image's, then what this service sets, then
-// what the call gives, where later values replace earlier ones.
+// Environment returns a command's whole environment, sorted: the image's, then what this service
+// sets, then what the call gives, where later values replace earlier ones.
 func (p Plan) Environment(given ...map[string]string) []string {
 	layers := append([]map[string]string{p.variables(), quietVariables, p.offlineVariables(), trustVariables(p.Spec.Platform.BundleAt)}, given...)
 	all := merged(p.platform.env, layers...)
@@ -113,8 +114,9 @@ func (p Plan) Environment(given ...map[string]string) []string {
 	return listed(all)
 }
 
-// trustMounted makes git work in directories of other owners, as what is mounted may be, unless the variables say
-// themselves whom git is to trust. Nothing that a command sees is another tenant's, but what the caller has mounted.
+// trustMounted makes git work in directories of other owners, as what is mounted may be, unless the
+// variables say themselves whom git is to trust. Nothing that a command sees is another tenant's,
+// but what the caller has mounted.
 func trustMounted(all map[string]string) {
 	const count, key, value, name = "GIT_CONFIG_COUNT", "GIT_CONFIG_KEY_", "GIT_CONFIG_VALUE_", "safe.directory"
 	n := 0

@@ -20,22 +20,24 @@ const PersistentHome = "/home/user"
 type Persistent struct {
 	// Image is a reference to an image that Docker has; empty for the service's own.
 	Image string
-	// CPUs and Memory, in bytes, are at most those of the settings; 0 means the same as the settings.
+	// CPUs and Memory, in bytes, are at most those of the settings; 0 means the same as the
+	// settings.
 	CPUs   float64
 	Memory int64
 	// Root lets commands run as root, if the runtime is gVisor.
 	Root bool
 	// Env has the variables of every command; later ones win.
 	Env []map[string]string
-	// NoNetwork means no network interface at all. Otherwise, Allow and Deny are patterns of names, and
-	// AllowAddresses and DenyAddresses are addresses and ranges. If nothing is allowed, nothing can be reached.
+	// NoNetwork means no network interface at all. Otherwise, Allow and Deny are patterns of names,
+	// and AllowAddresses and DenyAddresses are addresses and ranges. If nothing is allowed, nothing
+	// can be reached.
 	NoNetwork                     bool
 	Allow, Deny                   []string
 	AllowAddresses, DenyAddresses []string
 }
 
-// Shape is what distinguishes the containers of sandboxes that last, apart from whose they are and what they may reach. The
-// fields are those of Persistent.
+// Shape is what distinguishes the containers of sandboxes that last, apart from whose they are and
+// what they may reach. The fields are those of Persistent.
 type Shape struct {
 	Image  string  `json:"image,omitempty"`
 	CPUs   float64 `json:"cpus,omitempty"`
@@ -64,8 +66,9 @@ func (p *Planner) DecidePersistent(box registry.Sandbox, l Persistent) (Decided,
 	return d, err
 }
 
-// PlanPersistent plans the container of a persistent sandbox. The user's whole home is mounted, with nothing hidden in it,
-// because it is the sandbox's own. The root filesystem is the container's.
+// PlanPersistent plans the container of a persistent sandbox. The user's whole home is mounted,
+// with nothing hidden in it, because it is the sandbox's own. The root filesystem is the
+// container's.
 func (p *Planner) PlanPersistent(ctx context.Context, d Decided, id string, l Shape) (Plan, error) {
 	made, err := p.Plan(ctx, d, false)
 	if err != nil {
@@ -82,7 +85,8 @@ func (p *Planner) PlanPersistent(ctx context.Context, d Decided, id string, l Sh
 	spec.Persistent, spec.Passwd, spec.Group, spec.Platform = id, accounts.Passwd, accounts.Group, made.platform.Platform
 	spec.Masks, spec.Pins, spec.Links = nil, nil, nil
 	if spec.Root = l.Root && made.platform.isGVisor(spec.Runtime()); spec.Root && !spec.IsPooled() {
-		// What root leaves in its home may run as root for whoever starts it, so no user of the host may reach it.
+		// What root leaves in its home may run as root for whoever starts it, so no user of the
+		// host may reach it.
 		if err := p.rootfs.CloseUserDir(spec.User); err != nil {
 			return Plan{}, fmt.Errorf("cannot close the folder of user %q: %w", spec.User, errs.WithoutPath(err))
 		}
@@ -117,7 +121,8 @@ func (p *Planner) PersistentPlatform(ctx context.Context, l Shape) (made Platfor
 	return made, err
 }
 
-// PersistentLimits returns the limits that a persistent sandbox would have. The error says why there can be none.
+// PersistentLimits returns the limits that a persistent sandbox would have. The error says why
+// there can be none.
 func (p *Planner) PersistentLimits(ctx context.Context, l Shape) (dockerexec.Limits, error) {
 	made, err := p.PersistentPlatform(ctx, l)
 	return made.Limits, err
@@ -142,7 +147,8 @@ func (l Shape) limits(most dockerexec.Limits) (dockerexec.Limits, error) {
 	return most, nil
 }
 
-// PersistentEgress returns what a persistent sandbox may reach. As for calls, the operator's rules decide.
+// PersistentEgress returns what a persistent sandbox may reach. As for calls, the operator's rules
+// decide.
 func (p *Planner) PersistentEgress(box registry.Sandbox, l Persistent) (dockerexec.Egress, error) {
 	if l.NoNetwork {
 		return dockerexec.Egress{}, nil

@@ -31,8 +31,8 @@ type Plan struct {
 	state, tmp string
 }
 
-// Plan finds on the host what a call's container is made of. Directories that the call may write to are made, unless it is a
-// dry run.
+// Plan finds on the host what a call's container is made of. Directories that the call may write to
+// are made, unless it is a dry run.
 func (p *Planner) Plan(ctx context.Context, d Decided, dryRun bool) (Plan, error) {
 	p.plans.Add(1)
 	made := Plan{Decided: d}
@@ -123,9 +123,10 @@ func (p *Plan) placeHome(opened *rootfs.Home, dryRun bool) error {
 	return nil
 }
 
-// cachePlace returns where tools keep their state in a call that may write only to a part of what it sees: in one of
-// the directories that its tags let it write to, because /tmp is small and in memory. Whoever may write there may use it,
-// too. An app's data needs no tag, and stays as the app makes it.
+// cachePlace returns where tools keep their state in a call that may write only to a part of what
+// it sees: in one of the directories that its tags let it write to, because /tmp is small and in
+// memory. Whoever may write there may use it, too. An app's data needs no tag, and stays as the app
+// makes it.
 func (p *Plan) cachePlace(opened *rootfs.Home, dryRun bool) (place string, found bool) {
 	regions := slices.Clone(p.Decision.View.Regions())
 	slices.SortStableFunc(regions, func(a, b policy.Region) int { // what holds the working directory first
@@ -180,8 +181,9 @@ func (p *Planner) MakeTmpHome(ctx context.Context, made Plan, executor TmpOpener
 	return nil
 }
 
-// OpenTmp opens the user's /tmp, for what is at path; it exists while the user has a container; create makes a container on behalf of the token.
-// The caller closes the root before it calls release. The error is of class NotFound if there is none.
+// OpenTmp opens the user's /tmp, for what is at path; it exists while the user has a container;
+// create makes a container on behalf of the token. The caller closes the root before it calls
+// release. The error is of class NotFound if there is none.
 func (p *Planner) OpenTmp(
 	ctx context.Context, spec dockerexec.Spec, path pathmap.ContainerPath, executor TmpOpener, token quota.Token, create bool,
 ) (root *hostfs.Root, dir string, release func(), err error) {
@@ -199,9 +201,10 @@ func (p *Planner) OpenTmp(
 	return root, dir, release, nil
 }
 
-// maxMounts is how many bind mounts one call's container may have under gVisor, besides those that every
-// container has. gVisor gets a descriptor for each, and does not start when their numbers reach 253, where it
-// puts its stdio (google/gvisor#10232): with Docker's own mounts, that is from some 222 on.
+// maxMounts is how many bind mounts one call's container may have under gVisor, besides those that
+// every container has. gVisor gets a descriptor for each, and does not start when their numbers
+// reach 253, where it puts its stdio (google/gvisor#10232): with Docker's own mounts, that is from
+// some 222 on.
 const maxMounts = 200
 
 // checkMountCount refuses a Spec that gVisor could not start.

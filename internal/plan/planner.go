@@ -1,6 +1,7 @@
-// Package plan turns a call into what its container is made of. A Call is a request to a registered sandbox, with its paths;
-// Decide asks policy about it, once; and Plan makes that concrete on this host: the Spec of a container, whose filesystem rootfs
-// plans, with the platform of the moment. Calls are planned for the facade, and for whatever starts processes again by itself.
+// Package plan turns a call into what its container is made of. A Call is a request to a registered
+// sandbox, with its paths; Decide asks policy about it, once; and Plan makes that concrete on this
+// host: the Spec of a container, whose filesystem rootfs plans, with the platform of the moment.
+// Calls are planned for the facade, and for whatever starts processes again by itself.
 package plan
 
 import (
@@ -22,7 +23,8 @@ type Config struct {
 	Egress policy.EgressRules
 	// MaxDomains is how many patterns one call may have, including those of its presets.
 	MaxDomains int
-	// CannotFilter is why no call can be filtered by name, on a host whose operator accepts that; nil where calls can be.
+	// CannotFilter is why no call can be filtered by name, on a host whose operator accepts that;
+	// nil where calls can be.
 	CannotFilter error
 	// LocalUsers have the profile local, all others the profile isolated.
 	LocalUsers map[string]bool
@@ -39,15 +41,16 @@ type Planner struct {
 	decisions, plans atomic.Uint64
 }
 
-// NewPlanner returns a Planner of calls to the sandboxes of a registry; it owns none of these parts.
+// NewPlanner returns a Planner of calls to the sandboxes of a registry; it owns none of these
+// parts.
 func NewPlanner(sandboxes *registry.Registry, cfg Config, files *rootfs.Planner, platforms *Platforms, log zerolog.Logger) *Planner {
 	p := &Planner{registry: sandboxes, rootfs: files, platforms: platforms, log: log}
 	p.cfg.Store(&cfg)
 	return p
 }
 
-// Use replaces the Config for later calls. CannotFilter must be that of NewPlanner. A container keeps what it was made with: a
-// call for which the settings make a difference gets another one.
+// Use replaces the Config for later calls. CannotFilter must be that of NewPlanner. A container
+// keeps what it was made with: a call for which the settings make a difference gets another one.
 func (p *Planner) Use(cfg Config) { p.cfg.Store(&cfg) }
 
 // Sandboxes returns the registry of all sandboxes.
@@ -82,7 +85,8 @@ func (p *Planner) Decide(c *Call) (Decided, error) {
 	return d, err
 }
 
-// DecideView is Decide without what the call may reach: for a file call, or for what has its names from elsewhere.
+// DecideView is Decide without what the call may reach: for a file call, or for what has its names
+// from elsewhere.
 func (p *Planner) DecideView(c *Call) (d Decided, err error) {
 	p.decisions.Add(1)
 	d.Call = c

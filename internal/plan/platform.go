@@ -27,11 +27,13 @@ type PlatformConfig struct {
 	// Find finds the image; Forget makes the next Find a fresh one.
 	Find   func(context.Context) (images.Image, error)
 	Forget func()
-	// FindOther finds another image by its reference, and looks each time; nil if there are no others.
+	// FindOther finds another image by its reference, and looks each time; nil if there are no
+	// others.
 	FindOther func(ctx context.Context, reference string) (images.Image, error)
 	// Overrides makes the files that containers get instead of those of an image.
 	Overrides func(ctx context.Context, imageID string) (*images.Overrides, error)
-	// Certificates are trusted in containers besides the image's own; empty for the image's own alone.
+	// Certificates are trusted in containers besides the image's own; empty for the image's own
+	// alone.
 	Certificates []*x509.Certificate
 	// Inspect asks Docker for its runtimes and size.
 	Inspect func(context.Context) (dockerd.Info, error)
@@ -142,7 +144,8 @@ func (p *Platforms) of(ctx context.Context, reference string) (Platform, error) 
 	return other, other.addOverrides(ctx, cfg, image)
 }
 
-// addOverrides sets a platform's image, with the files that containers get instead of that image's own.
+// addOverrides sets a platform's image, with the files that containers get instead of that image's
+// own.
 func (p *Platform) addOverrides(ctx context.Context, cfg *PlatformConfig, image images.Image) (err error) {
 	p.ImageID, p.env, p.Version = image.ID, image.Env, image.Version
 	if p.overrides, err = cfg.Overrides(ctx, image.ID); err != nil {

@@ -14,8 +14,8 @@ import (
 // givenUp is where the paths of a call's restrictions lead.
 type givenUp struct{ read, write []rootfs.Followed }
 
-// follow replaces the paths of restrictions by what symbolic links make of them. What then belongs to the image is left
-// out: it holds nothing of the user's.
+// follow replaces the paths of restrictions by what symbolic links make of them. What then belongs
+// to the image is left out: it holds nothing of the user's.
 func (p *Planner) follow(c *Call, given *policy.Restrictions) (all givenUp, err error) {
 	for _, list := range []struct {
 		field string
@@ -45,8 +45,9 @@ func (c *Call) isImage(path pathmap.ContainerPath) bool {
 	})
 }
 
-// kept returns the links that lead to what is given up. A call that may not write to a path must not be able to put
-// another file there; for reading, what the link leads to is hidden whatever becomes of the link.
+// kept returns the links that lead to what is given up. A call that may not write to a path must
+// not be able to put another file there; for reading, what the link leads to is hidden whatever
+// becomes of the link.
 func (g givenUp) kept(p *Planner, c *Call, view policy.View) ([]policy.Symlink, error) {
 	var links []policy.Symlink
 	for i, to := range g.write {
@@ -68,7 +69,8 @@ func (g givenUp) kept(p *Planner, c *Call, view policy.View) ([]policy.Symlink, 
 	return slices.Compact(links), nil
 }
 
-// appendShown appends symbolic links at all places where the call sees them: nobody goes through the others.
+// appendShown appends symbolic links at all places where the call sees them: nobody goes through
+// the others.
 func (p *Planner) appendShown(all []policy.Symlink, c *Call, view policy.View, links []policy.Symlink) []policy.Symlink {
 	for _, link := range links {
 		for _, place := range p.rootfs.SamePlaces(c.Shown, []pathmap.ContainerPath{link.Path}) {

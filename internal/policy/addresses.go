@@ -6,9 +6,10 @@ import (
 	"sync"
 )
 
-// A span is a range of addresses that does not belong to the public internet. One table serves all: the DNS filter
-// strips these addresses from answers, the guard does not connect to them, and the rules drop packets to them. Whole
-// ranges are listed even where a few of their addresses would do no harm: ranges that nobody needs are not split.
+// A span is a range of addresses that does not belong to the public internet. One table serves all:
+// the DNS filter strips these addresses from answers, the guard does not connect to them, and the
+// rules drop packets to them. Whole ranges are listed even where a few of their addresses would do
+// no harm: ranges that nobody needs are not split.
 type span struct {
 	prefix  string
 	private bool // a private network, which a profile with private addresses may reach
@@ -35,8 +36,8 @@ var spans = []span{
 	{"224.0.0.0/4", false, "RFC 5771: multicast"},
 	{"240.0.0.0/4", false, "RFC 1112: reserved; RFC 919: 255.255.255.255, broadcast"},
 
-	// In IPv6 the internet is 2000::/3. The rest is listed for the reader, and so that the table still holds
-	// when more of it is allocated.
+	// In IPv6 the internet is 2000::/3. The rest is listed for the reader, and so that the table
+	// still holds when more of it is allocated.
 	{"::/3", false, "RFC 4291: unspecified, loopback, and forms that hold an IPv4 address: " +
 		"::/96 compatible, ::ffff:0:0/96 mapped, 64:ff9b::/96 (RFC 6052) and 64:ff9b:1::/48 (RFC 8215) NAT64; " +
 		"100::/64 discard (RFC 6666)"},
@@ -66,14 +67,14 @@ var spanPrefixes = sync.OnceValue(func() []netip.Prefix {
 	return prefixes
 })
 
-// publicAddress reports whether addr belongs to the public internet. An IPv4 address written as IPv6 does
-// not, whichever it is: nothing needs that form, and it has been used to get past lists.
+// publicAddress reports whether addr belongs to the public internet. An IPv4 address written as
+// IPv6 does not, whichever it is: nothing needs that form, and it has been used to get past lists.
 func publicAddress(addr netip.Addr) bool {
 	return addr.IsValid() && addr.Zone() == "" && find(addr) < 0
 }
 
-// privateAddress reports whether addr belongs to a private network: that of a house, an office or a cloud,
-// but not a machine's own (loopback), a neighbour's (link-local) or a group's (multicast).
+// privateAddress reports whether addr belongs to a private network: that of a house, an office or a
+// cloud, but not a machine's own (loopback), a neighbour's (link-local) or a group's (multicast).
 func privateAddress(addr netip.Addr) bool {
 	if !addr.IsValid() || addr.Zone() != "" {
 		return false
@@ -92,13 +93,15 @@ func find(addr netip.Addr) int {
 	return -1
 }
 
-// Addresses is the set of addresses that a profile may reach. The zero value is the public internet.
+// Addresses is the set of addresses that a profile may reach. The zero value is the public
+// internet.
 type Addresses struct {
 	// Private admits private networks as well.
 	Private bool
 
-	// Own reports whether an address is the host's own; these are never admitted. It is called each time, so
-	// that it can follow the host, for addresses that would otherwise be admitted. Default: none is.
+	// Own reports whether an address is the host's own; these are never admitted. It is called each
+	// time, so that it can follow the host, for addresses that would otherwise be admitted.
+	// Default: none is.
 	Own func(netip.Addr) bool
 
 	// Extra are ranges that count as public although they are not, such as a test's internet.
@@ -118,8 +121,8 @@ func (a Addresses) ranges(addr netip.Addr) bool {
 	return addr.Zone() == "" && slices.ContainsFunc(a.Extra, func(p netip.Prefix) bool { return p.Contains(addr) })
 }
 
-// Excluded4 returns the IPv4 ranges that Admits refuses on every host, without the addresses of Own. It is
-// for rules that name ranges. The prefixes do not overlap.
+// Excluded4 returns the IPv4 ranges that Admits refuses on every host, without the addresses of
+// Own. It is for rules that name ranges. The prefixes do not overlap.
 func (a Addresses) Excluded4() []netip.Prefix {
 	var excluded []netip.Prefix
 	for i, prefix := range spanPrefixes() {

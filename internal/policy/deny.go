@@ -6,17 +6,17 @@ import (
 	"github.com/daycare-run/sandbox/pathmap"
 )
 
-// denied is a path that no call may read or write. The lists are short enough to be read in one go; each row
-// says why it is there.
+// denied is a path that no call may read or write. The lists are short enough to be read in one go;
+// each row says why it is there.
 type denied struct {
 	path string // relative to the home in homeDenied, absolute in systemDenied
 	why  string
 	file bool // in systemDenied: it is a file; in a home, what is there decides
 }
 
-// homeDenied are the secrets of a home. The first rows are the well-known ones, the others their equivalents:
-// what holds a credential that works elsewhere and that no tool needs to run here. .npmrc and .cargo, for
-// example, hold tokens for some users, but settings that tools need for all.
+// homeDenied are the secrets of a home. The first rows are the well-known ones, the others their
+// equivalents: what holds a credential that works elsewhere and that no tool needs to run here.
+// .npmrc and .cargo, for example, hold tokens for some users, but settings that tools need for all.
 var homeDenied = []denied{
 	{path: ".ssh", why: "SSH keys"},
 	{path: ".gnupg", why: "GnuPG keys"},

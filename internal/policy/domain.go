@@ -13,9 +13,9 @@ import (
 	"github.com/daycare-run/sandbox/internal/errs"
 )
 
-// Domain is a pattern of names in its one canonical form, lower-case A-labels without a final dot: a name
-// (example.com), all names below one at any depth (*.example.com, which does not match example.com itself),
-// or all names (*). ParseDomain makes it; the zero value matches nothing.
+// Domain is a pattern of names in its one canonical form, lower-case A-labels without a final dot:
+// a name (example.com), all names below one at any depth (*.example.com, which does not match
+// example.com itself), or all names (*). ParseDomain makes it; the zero value matches nothing.
 type Domain struct{ pattern string }
 
 func (d Domain) String() string { return d.pattern }
@@ -27,8 +27,8 @@ const (
 	maxLabel  = 63
 )
 
-// ParseDomain parses a pattern that a person or an agent wrote. The error, of class ErrInvalidArgument, has
-// the pattern and the reason.
+// ParseDomain parses a pattern that a person or an agent wrote. The error, of class
+// ErrInvalidArgument, has the pattern and the reason.
 func ParseDomain(s string) (Domain, error) { return parsePattern(s, whyNotBelow) }
 
 // parseDenial parses a pattern to deny: a wildcard may deny as much as it likes.
@@ -45,8 +45,8 @@ func parsePattern(s string, whyNotBelow func(string) string) (Domain, error) {
 	if reason == "" && below {
 		reason = whyNotBelow(name)
 	} else if reason == "" && !strings.Contains(name, ".") {
-		// What a single label means depends on where it is resolved (com, github, localhost, nas), and it is
-		// usually a slip for a domain or a preset.
+		// What a single label means depends on where it is resolved (com, github, localhost, nas),
+		// and it is usually a slip for a domain or a preset.
 		reason = "has no dot; name all of the domain, such as example.com"
 	}
 	switch {
@@ -59,8 +59,8 @@ func parsePattern(s string, whyNotBelow func(string) string) (Domain, error) {
 	}
 }
 
-// hostNames maps as browsers and resolvers do (UTS 46, non-transitional) and refuses what no host name has.
-// whyNoLabels checks hyphens: names such as r3---sn-x.googlevideo.com are in use.
+// hostNames maps as browsers and resolvers do (UTS 46, non-transitional) and refuses what no host
+// name has. whyNoLabels checks hyphens: names such as r3---sn-x.googlevideo.com are in use.
 var hostNames = idna.New(idna.MapForLookup(), idna.BidiRule(), idna.CheckHyphens(false))
 
 func parseHost(s string) (name, reason string) {
@@ -98,14 +98,15 @@ func whyNoHost(s string) string {
 	case strings.Contains(s, "*"):
 		return "has a wildcard that is not the whole first label; use *.example.com, or * alone"
 	case strings.Contains(s, "_"):
-		// Such names are records about a service (_dmarc), not hosts, and no authority certifies one.
+		// Such names are records about a service (_dmarc), not hosts, and no authority certifies
+		// one.
 		return "has an underscore, which no host name has"
 	}
 	return ""
 }
 
-// isUnseen reports whether IDNA would drop a rune silently, or it looks like nothing. Two joiners are left to
-// IDNA, which knows the scripts that need them.
+// isUnseen reports whether IDNA would drop a rune silently, or it looks like nothing. Two joiners
+// are left to IDNA, which knows the scripts that need them.
 func isUnseen(r rune) bool {
 	return unicode.IsControl(r) || unicode.IsSpace(r) || (unicode.In(r, unicode.Cf, unicode.Variation_Selector, unicode.Other_Default_Ignorable_Code_Point) && r != '\u200c' && r != '\u200d')
 }
@@ -150,8 +151,8 @@ func whyNoLabels(name string) string {
 	return ""
 }
 
-// isNumber implements the URL standard's rule for a last label ("ends in a number"): 127.1, 0x7f.1 and
-// 2130706433 all are addresses.
+// isNumber implements the URL standard's rule for a last label ("ends in a number"): 127.1, 0x7f.1
+// and 2130706433 all are addresses.
 func isNumber(label string) bool {
 	digits := "0123456789"
 	if rest, ok := strings.CutPrefix(label, "0x"); ok {
@@ -164,7 +165,8 @@ func whyNotBelow(name string) string {
 	if len(wildcard)+len(name) > maxName {
 		return fmt.Sprintf("leaves no room for a name below it; a name has at most %d characters", maxName)
 	}
-	// Names such as ck are not suffixes in the list, but all names below them are: hence the second lookup.
+	// Names such as ck are not suffixes in the list, but all names below them are: hence the second
+	// lookup.
 	for _, suffix := range []string{name, "any-name." + name} {
 		if public, icann := publicsuffix.PublicSuffix(suffix); icann && public == suffix {
 			return fmt.Sprintf("would allow everyone who has a name below %s; name the domain, such as *.example.%[1]s", name)

@@ -8,9 +8,9 @@ import (
 	"strings"
 )
 
-// Domains is the set of names that a call may reach, as patterns. It is immutable. A pattern whose names
-// another one allows is left out, so two sets that allow the same names are Equal, however they were written.
-// The zero value allows nothing.
+// Domains is the set of names that a call may reach, as patterns. It is immutable. A pattern whose
+// names another one allows is left out, so two sets that allow the same names are Equal, however
+// they were written. The zero value allows nothing.
 type Domains struct {
 	list  []Domain
 	index map[string]reach // by name; a wildcard by the name after its "*."
@@ -27,7 +27,8 @@ const (
 // ParseDomains parses patterns. All faults come in one error, of class ErrInvalidArgument.
 func ParseDomains(patterns []string) (Domains, error) { return parseEach(patterns, ParseDomain) }
 
-// ParseDenied parses the patterns of deniedDomains: they may include patterns that no call could be allowed.
+// ParseDenied parses the patterns of deniedDomains: they may include patterns that no call could be
+// allowed.
 func ParseDenied(patterns []string) (Domains, error) { return parseEach(patterns, parseDenial) }
 
 func parseEach(patterns []string, parse func(string) (Domain, error)) (Domains, error) {
@@ -124,10 +125,11 @@ func (d Domains) List() []string {
 	return patterns
 }
 
-// Allows reports whether a name may be reached. It takes names as they are on the wire of DNS, TLS and HTTP:
-// letters, digits, hyphens and underscores, in any case, with or without a final dot. No pattern but * allows
-// a name with anything else in it (an address in brackets, a port, an escaped dot, a letter beyond ASCII).
-// The time does not depend on the number of patterns, and nothing is allocated.
+// Allows reports whether a name may be reached. It takes names as they are on the wire of DNS, TLS
+// and HTTP: letters, digits, hyphens and underscores, in any case, with or without a final dot. No
+// pattern but * allows a name with anything else in it (an address in brackets, a port, an escaped
+// dot, a letter beyond ASCII). The time does not depend on the number of patterns, and nothing is
+// allocated.
 func (d Domains) Allows(name string) bool {
 	if len(d.index) == 0 {
 		return d.Everything()

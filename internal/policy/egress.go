@@ -6,12 +6,13 @@ import (
 	"github.com/daycare-run/sandbox/internal/errs"
 )
 
-// Egress is what a call may reach. The names that it may reach say all of it, so nothing can contradict them:
-// no names mean no network, and only * means all of it. The zero value is no network.
+// Egress is what a call may reach. The names that it may reach say all of it, so nothing can
+// contradict them: no names mean no network, and only * means all of it. The zero value is no
+// network.
 type Egress struct {
 	Domains Domains
-	// Denied are names among these that the call may not reach after all. It is empty where all names are
-	// allowed, because nothing is filtered there.
+	// Denied are names among these that the call may not reach after all. It is empty where all
+	// names are allowed, because nothing is filtered there.
 	Denied Domains
 }
 
@@ -38,9 +39,10 @@ type EgressRequest struct {
 // maxNamed is how many names a call may list, however few of them the settings let it reach.
 const maxNamed = 10_000
 
-// Decide implements the table of "Exec Allowed Domains": it joins the names of both lists, and checks whether
-// the call may reach them. All faults come in one error, of class ErrInvalidArgument for what cannot be
-// parsed or says too little, and of class ErrPermissionDenied for what is not allowed.
+// Decide implements the table of "Exec Allowed Domains": it joins the names of both lists, and
+// checks whether the call may reach them. All faults come in one error, of class ErrInvalidArgument
+// for what cannot be parsed or says too little, and of class ErrPermissionDenied for what is not
+// allowed.
 func (r EgressRules) Decide(q EgressRequest) (Egress, error) {
 	for _, list := range []struct {
 		field   string

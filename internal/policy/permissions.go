@@ -14,14 +14,16 @@ import (
 type Permissions struct {
 	// WorkingDir is where commands start and what @workspace makes writable.
 	WorkingDir pathmap.ContainerPath
-	// WriteDirs and ReadDirs are the directories that @write: and @read: may name, with everything below.
+	// WriteDirs and ReadDirs are the directories that @write: and @read: may name, with everything
+	// below.
 	WriteDirs, ReadDirs []pathmap.ContainerPath
 	Network, Events     bool
 	// AppID is the app that the sandbox belongs to; zero for none.
 	AppID AppID
 }
 
-// AppID names an app: a directory below Workspace/apps. ParseAppID makes it; the zero value is none.
+// AppID names an app: a directory below Workspace/apps. ParseAppID makes it; the zero value is
+// none.
 type AppID struct{ name string }
 
 func (a AppID) String() string { return a.name }
@@ -29,11 +31,12 @@ func (a AppID) String() string { return a.name }
 // IsZero reports whether there is no app.
 func (a AppID) IsZero() bool { return a.name == "" }
 
-// appPattern is compiled on first use: that takes longer than everything else that a command-line program initializes.
+// appPattern is compiled on first use: that takes longer than everything else that a command-line
+// program initializes.
 var appPattern = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.-]{0,127}$`) })
 
-// ParseAppID accepts 1 to 128 letters, digits, dots, dashes and underscores that begin with a letter or
-// digit. An empty string means no app.
+// ParseAppID accepts 1 to 128 letters, digits, dots, dashes and underscores that begin with a
+// letter or digit. An empty string means no app.
 func ParseAppID(s string) (AppID, error) {
 	if s != "" && !appPattern().MatchString(s) {
 		return AppID{}, errs.Invalid("%.140q may only have letters, digits, and . _ - after the first character, at most 128", s)
@@ -44,8 +47,8 @@ func ParseAppID(s string) (AppID, error) {
 // appsName is the directory of apps in a workspace ("App directory isolation").
 const appsName = "apps"
 
-// Workspace returns the directory whose apps directory counts for this sandbox: the working directory or, if
-// that lies in the app's own directory, the workspace that holds the app.
+// Workspace returns the directory whose apps directory counts for this sandbox: the working
+// directory or, if that lies in the app's own directory, the workspace that holds the app.
 func (p Permissions) Workspace() pathmap.ContainerPath {
 	if p.AppID.IsZero() {
 		return p.WorkingDir
@@ -70,14 +73,15 @@ func (s Subject) appRoots() []pathmap.ContainerPath {
 	return append([]pathmap.ContainerPath{child(Home, appsName), s.AppRoot()}, s.AppRoots...)
 }
 
-// holdsWorkspace reports whether @workspace may be granted. An app agent writes only to its data, unless its
-// writeDirs say more.
+// holdsWorkspace reports whether @workspace may be granted. An app agent writes only to its data,
+// unless its writeDirs say more.
 func (s Subject) holdsWorkspace() bool {
 	return s.Held().allows(s.WorkingDir, Writable)
 }
 
-// Check returns an error if a sandbox cannot hold its working directory or a grantable path, because no view
-// could show it so. All faults come in one error, of class ErrInvalidArgument or ErrPermissionDenied.
+// Check returns an error if a sandbox cannot hold its working directory or a grantable path,
+// because no view could show it so. All faults come in one error, of class ErrInvalidArgument or
+// ErrPermissionDenied.
 func (s Subject) Check() error {
 	if err := errors.Join(few("permissions.writeDirs", s.WriteDirs), few("permissions.readDirs", s.ReadDirs)); err != nil {
 		return err

@@ -1,12 +1,14 @@
-// Package policy decides what a call may see and reach: what a sandbox holds, what a call's tags ask
-// for, and the view of the file system that follows. It is pure: no I/O and no logging.
+// Package policy decides what a call may see and reach: what a sandbox holds, what a call's tags
+// ask for, and the view of the file system that follows. It is pure: no I/O and no logging.
 //
-// permissions.go has what a sandbox holds, tags.go what a call asks for, and deny.go the paths that nobody sees. regions.go
-// turns these into regions, restrict.go takes away what a call gives up, and view.go answers questions about the result.
-// domain.go and domains.go have names and sets of names, presets.go the names of package managers, egress.go what a call may
-// reach, addresses.go which addresses a profile may reach, and ranges.go those allowed whatever the name.
+// permissions.go has what a sandbox holds, tags.go what a call asks for, and deny.go the paths that
+// nobody sees. regions.go turns these into regions, restrict.go takes away what a call gives up,
+// and view.go answers questions about the result. domain.go and domains.go have names and sets of
+// names, presets.go the names of package managers, egress.go what a call may reach, addresses.go
+// which addresses a profile may reach, and ranges.go those allowed whatever the name.
 //
-// docs/security/files.md lists the rules, each with the code that keeps it and the test that shows it.
+// docs/security/files.md lists the rules, each with the code that keeps it and the test that shows
+// it.
 package policy
 
 import "github.com/daycare-run/sandbox/pathmap"
@@ -25,8 +27,8 @@ type Subject struct {
 	Mounts []Mount
 	// HasSkills says that skills are mounted.
 	HasSkills bool
-	// AppRoots are the app directories of this user's other sandboxes: an agent sees no app in any of them but
-	// its own.
+	// AppRoots are the app directories of this user's other sandboxes: an agent sees no app in any
+	// of them but its own.
 	AppRoots []pathmap.ContainerPath
 }
 
@@ -50,8 +52,8 @@ type Symlink struct {
 	Text string
 }
 
-// Decide checks a call's grants against what the sandbox holds. If a grant goes beyond that, the error is of
-// class ErrPermissionDenied, and names the grant and what is held.
+// Decide checks a call's grants against what the sandbox holds. If a grant goes beyond that, the
+// error is of class ErrPermissionDenied, and names the grant and what is held.
 func (s Subject) Decide(g Grants) (Decision, error) {
 	view := s.view(g)
 	if err := s.check(g, view); err != nil {
@@ -60,7 +62,8 @@ func (s Subject) Decide(g Grants) (Decision, error) {
 	return Decision{View: view, Network: g.Network, Events: g.Events}, nil
 }
 
-// Held returns the view with all that the sandbox holds. The file calls, which have no tags, go by it.
+// Held returns the view with all that the sandbox holds. The file calls, which have no tags, go by
+// it.
 func (s Subject) Held() View { return s.view(s.everything()) }
 
 // everything returns what the sandbox holds, as grants. An app's data needs no grant.

@@ -20,9 +20,10 @@ type preset struct {
 	more    []string // what name+"+" allows besides domains
 }
 
-// builtInPresets are those of the document Exec Allowed Domains, row by row, and debian, for who installs packages as root
-// in a sandbox of E2B's. What the tools need besides, to the extent that it is known, is a preset of its own (ruby+): it
-// often includes hosts where anybody can publish, such as GitHub's.
+// builtInPresets are those of the document Exec Allowed Domains, row by row, and debian, for who
+// installs packages as root in a sandbox of E2B's. What the tools need besides, to the extent that
+// it is known, is a preset of its own (ruby+): it often includes hosts where anybody can publish,
+// such as GitHub's.
 var builtInPresets = []preset{
 	{"dart", []string{"pub.dev", "storage.googleapis.com"}, []string{"pub", "flutter"}, nil},
 	{"debian", []string{"deb.debian.org", "security.debian.org"}, []string{"apt", "apt-get", "dpkg"}, nil},
@@ -39,7 +40,8 @@ var builtInPresets = []preset{
 		[]string{"static.rust-lang.org", "github.com", "codeload.github.com"}},
 }
 
-// builtIn returns the parsed table. It is parsed on first use, because client programs hardly ever need it.
+// builtIn returns the parsed table. It is parsed on first use, because client programs hardly ever
+// need it.
 var builtIn = sync.OnceValue(func() map[string]Domains {
 	parsed := map[string]Domains{}
 	parse := func(name string, patterns []string) {
@@ -63,8 +65,8 @@ type Presets struct{ own map[string]Domains }
 
 var presetPattern = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[a-z0-9-]{1,32}$`) })
 
-// NewPresets adds an operator's own presets to the built-in ones: a name, and the patterns that it stands
-// for. All faults come in one error, of class ErrInvalidArgument.
+// NewPresets adds an operator's own presets to the built-in ones: a name, and the patterns that it
+// stands for. All faults come in one error, of class ErrInvalidArgument.
 func NewPresets(own map[string][]string) (Presets, error) {
 	parsed := make(map[string]Domains, len(own))
 	var faults []error
@@ -123,7 +125,8 @@ func (p Presets) all() map[string]Domains {
 	return all
 }
 
-// meant returns a hint at the preset that was probably meant by a name in capitals or by the name of a tool.
+// meant returns a hint at the preset that was probably meant by a name in capitals or by the name
+// of a tool.
 func (p Presets) meant(name string) string {
 	name = strings.ToLower(strings.TrimSpace(name))
 	i := slices.IndexFunc(builtInPresets, func(row preset) bool { return slices.Contains(row.aliases, name) })

@@ -7,14 +7,16 @@ import (
 	"github.com/daycare-run/sandbox/internal/errs"
 )
 
-// Ranges are addresses that may be reached whatever the name. Where ranges of both lists hold an address, the
-// narrower range decides; of two equal ranges, the one that allows. The zero value allows none.
+// Ranges are addresses that may be reached whatever the name. Where ranges of both lists hold an
+// address, the narrower range decides; of two equal ranges, the one that allows. The zero value
+// allows none.
 type Ranges struct{ allowed, denied []netip.Prefix }
 
 // maxRanges is how many ranges each list may have: each connection is compared with all of them.
 const maxRanges = 256
 
-// ParseRanges parses IPv4 addresses and ranges. All faults come in one error, of class ErrInvalidArgument.
+// ParseRanges parses IPv4 addresses and ranges. All faults come in one error, of class
+// ErrInvalidArgument.
 func ParseRanges(allowed, denied []string) (r Ranges, err error) {
 	var faults []error
 	for _, list := range []struct {
@@ -57,7 +59,8 @@ func parseRange(s string) (netip.Prefix, error) {
 	return prefix, nil
 }
 
-// Allows reports whether an address may be reached. Whether a profile may reach it at all is up to Addresses.
+// Allows reports whether an address may be reached. Whether a profile may reach it at all is up to
+// Addresses.
 func (r Ranges) Allows(addr netip.Addr) bool {
 	allowed := longest(r.allowed, addr)
 	return allowed >= 0 && allowed >= longest(r.denied, addr)

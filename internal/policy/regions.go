@@ -8,7 +8,8 @@ import (
 	"github.com/daycare-run/sandbox/pathmap"
 )
 
-// view returns the regions that result from grants. What is hidden or an app's stays so, whatever is granted.
+// view returns the regions that result from grants. What is hidden or an app's stays so, whatever
+// is granted.
 func (s Subject) view(g Grants) View {
 	all := make([]Region, 0, len(g.Read)+len(g.Write)+len(s.AppRoots)+8+len(deniedRegions()))
 	all = append(all,
@@ -63,8 +64,8 @@ func (s Subject) mountOf(p pathmap.ContainerPath) (best Mount, found bool) {
 	return best, found
 }
 
-// simplified sorts the regions, and leaves out those that are not allowed or change nothing: the path of one
-// grant often lies in that of another.
+// simplified sorts the regions, and leaves out those that are not allowed or change nothing: the
+// path of one grant often lies in that of another.
 func (s Subject) simplified(all []Region) View {
 	sorted := make([]*Region, len(all)) // they are large to move
 	for i := range all {
@@ -83,8 +84,8 @@ func (s Subject) simplified(all []Region) View {
 	return v
 }
 
-// compareRegions sorts by path. Of several regions with one path, the last one counts: the rule that allows
-// least, or else the grant that allows most, in whatever order they were asked for.
+// compareRegions sorts by path. Of several regions with one path, the last one counts: the rule
+// that allows least, or else the grant that allows most, in whatever order they were asked for.
 func compareRegions(a, b *Region) int {
 	if c := comparePaths(a.Path, b.Path); c != 0 {
 		return c
@@ -98,14 +99,16 @@ func compareRegions(a, b *Region) int {
 	return cmp.Or(cmp.Compare(a.Mode, b.Mode), cmp.Compare(a.from, b.from), strings.Compare(a.Why, b.Why))
 }
 
-// adds reports whether a region may be where it is and changes something there. v has the regions around it.
+// adds reports whether a region may be where it is and changes something there. v has the regions
+// around it.
 func (s Subject) adds(v View, r *Region) bool {
 	around := v.above(r.Path)
 	return around == nil || (!s.closed(around, r) && (!redundant(around, r) || !s.sameMount(around.Path, r.Path)))
 }
 
-// closed reports whether a region must not be opened where it is: it lies in something hidden, or in a
-// directory of apps and is not this sandbox's app, or is a grant inside something that no grant opens.
+// closed reports whether a region must not be opened where it is: it lies in something hidden, or
+// in a directory of apps and is not this sandbox's app, or is a grant inside something that no
+// grant opens.
 func (s Subject) closed(around, r *Region) bool {
 	switch {
 	case around.Mode == Hidden:
@@ -117,7 +120,8 @@ func (s Subject) closed(around, r *Region) bool {
 	}
 }
 
-// redundant reports whether a region changes nothing. A grant takes nothing away, so reading is nothing new where one may write.
+// redundant reports whether a region changes nothing. A grant takes nothing away, so reading is
+// nothing new where one may write.
 func redundant(around, r *Region) bool {
 	switch r.Mode {
 	case ReadOnly:

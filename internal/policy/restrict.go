@@ -12,18 +12,20 @@ import (
 // maxRestrictions is how many entries each list of a call's restrictions may have.
 const maxRestrictions = 64
 
-// maxDepth is how many components a path of a call's restrictions may have: each of its directories is watched.
+// maxDepth is how many components a path of a call's restrictions may have: each of its directories
+// is watched.
 const maxDepth = 24
 
-// Restrictions are what a call gives up of what it would otherwise see. They take precedence over every
-// grant, and the zero value gives up nothing.
+// Restrictions are what a call gives up of what it would otherwise see. They take precedence over
+// every grant, and the zero value gives up nothing.
 type Restrictions struct {
-	// DenyRead can be neither read nor written, and DenyWrite cannot be written, with everything below.
+	// DenyRead can be neither read nor written, and DenyWrite cannot be written, with everything
+	// below.
 	DenyRead, DenyWrite []pathmap.ContainerPath
 }
 
-// ParseRestrictions parses the paths of a call's restrictions, as ParseTags does those of tags. All faults
-// come in one error, of class ErrInvalidArgument, each with its field and index.
+// ParseRestrictions parses the paths of a call's restrictions, as ParseTags does those of tags. All
+// faults come in one error, of class ErrInvalidArgument, each with its field and index.
 func ParseRestrictions(denyRead, denyWrite []string, paths pathmap.Map) (Restrictions, error) {
 	var r Restrictions
 	var faults []error
@@ -56,8 +58,8 @@ func tooMany(field string, list []string, most int) error {
 	return errs.Invalid("%s has %d entries; at most %d are allowed", field, len(list), most)
 }
 
-// Restrict removes from a view what a call gives up. A path that no view could hide or make read-only is an
-// error of class ErrInvalidArgument; all faults come in one error.
+// Restrict removes from a view what a call gives up. A path that no view could hide or make
+// read-only is an error of class ErrInvalidArgument; all faults come in one error.
 func (s Subject) Restrict(v View, r Restrictions) (View, error) {
 	var faults []error
 	for i, path := range r.DenyRead {
@@ -115,7 +117,8 @@ func (s Subject) protect(v View, paths []pathmap.ContainerPath) View {
 	return kept
 }
 
-// hide removes what is at paths, with all regions in them. A path that is hidden anyway keeps its reason.
+// hide removes what is at paths, with all regions in them. A path that is hidden anyway keeps its
+// reason.
 func hide(v View, paths []pathmap.ContainerPath) View {
 	paths = slices.DeleteFunc(slices.Clone(paths), func(path pathmap.ContainerPath) bool {
 		at := v.at(path.String())

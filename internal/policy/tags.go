@@ -18,8 +18,9 @@ const (
 	TagWrite     = "@write:"
 )
 
-// maxPlaces is how many tags a call may have, and how many directories each list of a sandbox's permissions:
-// each may become a mount, which is compared with all others and verified with a descriptor of its own.
+// maxPlaces is how many tags a call may have, and how many directories each list of a sandbox's
+// permissions: each may become a mount, which is compared with all others and verified with a
+// descriptor of its own.
 const maxPlaces = 256
 
 // SplitTag returns which tag it is, and its path as written. kind is empty if it is not a tag.
@@ -36,15 +37,16 @@ func SplitTag(tag string) (kind, path string) {
 	return "", ""
 }
 
-// Grants are what a call asks for. The zero value asks for nothing: no network, and no writable place but
-// /tmp.
+// Grants are what a call asks for. The zero value asks for nothing: no network, and no writable
+// place but /tmp.
 type Grants struct {
 	Network, Events, Workspace bool
 	Write, Read                []pathmap.ContainerPath
 }
 
-// ParseTags returns the grants that a call's tags ask for. A tag's path is absolute: a container path, or a
-// host path that paths shows. All faults come in one error, of class ErrInvalidArgument, each with its tag.
+// ParseTags returns the grants that a call's tags ask for. A tag's path is absolute: a container
+// path, or a host path that paths shows. All faults come in one error, of class ErrInvalidArgument,
+// each with its tag.
 func ParseTags(tags []string, paths pathmap.Map) (Grants, error) {
 	var g Grants
 	if len(tags) > maxPlaces {
@@ -83,8 +85,8 @@ func appendTag(faults []error, tag string, err error) []error {
 	return append(faults, errs.Invalid("permissions: tag %.200q: %v", tag, err))
 }
 
-// check refuses what the sandbox does not hold. v is the view that results from the grants: a path in a
-// directory that is held may still be hidden, an app's, or on a read-only mount.
+// check refuses what the sandbox does not hold. v is the view that results from the grants: a path
+// in a directory that is held may still be hidden, an app's, or on a read-only mount.
 func (s Subject) check(g Grants, v View) error {
 	if g.Network && !s.Network {
 		return s.notHeld(TagNetwork, "")
@@ -109,7 +111,8 @@ func (s Subject) check(g Grants, v View) error {
 	return nil
 }
 
-// writes and reads report whether a path lies in a place that is held. What every call has counts as held.
+// writes and reads report whether a path lies in a place that is held. What every call has counts
+// as held.
 func (s Subject) writes(held Grants, path pathmap.ContainerPath) bool {
 	return path.Within(Tmp) || (held.Workspace && path.Within(s.WorkingDir)) || slices.ContainsFunc(held.Write, path.Within) ||
 		(!s.AppID.IsZero() && path.Within(s.appData()))

@@ -29,7 +29,8 @@ type Region struct {
 	Mode Mode
 	// File says that a hidden path of the image is a file.
 	File bool
-	// GivenUp says that the call itself gives the path up: where nothing is, there is nothing to hide.
+	// GivenUp says that the call itself gives the path up: where nothing is, there is nothing to
+	// hide.
 	GivenUp bool
 	from    origin
 	// Why is the reason, for a person.
@@ -48,15 +49,15 @@ const (
 // Granted reports whether the region is there because the call asked for it.
 func (r Region) Granted() bool { return r.from == granted }
 
-// View is the file system that a call sees, as regions. It is immutable. Inside a container each region is a
-// mount, and the file calls look their paths up here, so both follow one decision.
+// View is the file system that a call sees, as regions. It is immutable. Inside a container each
+// region is a mount, and the file calls look their paths up here, so both follow one decision.
 type View struct{ regions []Region }
 
 // Regions returns the regions sorted by path, so that each comes after those that hold it.
 func (v View) Regions() []Region { return v.regions }
 
-// At returns the region that decides about a path: the longest that holds it. There is none for a path that
-// belongs to the image, or to nothing.
+// At returns the region that decides about a path: the longest that holds it. There is none for a
+// path that belongs to the image, or to nothing.
 func (v View) At(p pathmap.ContainerPath) (Region, bool) { return found(v.at(p.String())) }
 
 // Around returns the region that would decide about a region's path if that region did not exist.
@@ -105,9 +106,9 @@ func (v View) Holds(p pathmap.ContainerPath) (Region, bool) {
 	return Region{}, false
 }
 
-// Pinned returns the directories between a writable region and another region below it, sorted by path.
-// Whoever could rename one of them would carry what is below it to a name that no region guards, so each is
-// made a mount of its own, which cannot be renamed.
+// Pinned returns the directories between a writable region and another region below it, sorted by
+// path. Whoever could rename one of them would carry what is below it to a name that no region
+// guards, so each is made a mount of its own, which cannot be renamed.
 func (v View) Pinned() []pathmap.ContainerPath {
 	var pinned []pathmap.ContainerPath
 	for _, r := range v.regions {

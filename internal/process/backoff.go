@@ -10,7 +10,8 @@ const (
 	stableAfter  = 30 * time.Second
 )
 
-// restartsAtOnce bounds concurrent restarts after a host was lost, or was away, and restartsOfUser those of one user.
+// restartsAtOnce bounds concurrent restarts after a host was lost, or was away, and restartsOfUser
+// those of one user.
 const (
 	restartsAtOnce = 4
 	restartsOfUser = restartsAtOnce - 1

@@ -35,7 +35,8 @@ const (
 	removed      change = "process removed"
 )
 
-// publish publishes the current state of a process. The turn is held, but no lock, because the log is written meanwhile.
+// publish publishes the current state of a process. The turn is held, but no lock, because the log
+// is written meanwhile.
 func (m *Manager) publish(p *process, status string, what change) {
 	r := p.record
 	m.cfg.Events.Publish(events.Process, r.UserID, Changed{

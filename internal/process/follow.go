@@ -26,7 +26,8 @@ type LogPart struct {
 	Data []byte // in Follow, valid until emit returns
 	// Truncated says that the bytes asked for were too few for the lines.
 	Truncated bool
-	// Notice reports something that is not in the log, such as that it was shortened; empty for none.
+	// Notice reports something that is not in the log, such as that it was shortened; empty for
+	// none.
 	Notice string
 }
 
@@ -174,9 +175,10 @@ func (l *Log) advance() (more bool) {
 // advanceTries is how often the names are looked up if they change meanwhile.
 const advanceTries = 100
 
-// follows opens the file after the one at this place. The result is certain if that one is still there:
-// files only move to higher places, the highest first, so no file below has moved meanwhile, except one
-// that moved up to close the gap before it. next is nil while the next file does not exist yet.
+// follows opens the file after the one at this place. The result is certain if that one is still
+// there: files only move to higher places, the highest first, so no file below has moved meanwhile,
+// except one that moved up to close the gap before it. next is nil while the next file does not
+// exist yet.
 func (l *Log) follows(place int) (next *logFile, certain bool) {
 	n := place
 	for n > 0 && next == nil {
@@ -197,7 +199,8 @@ func (l *Log) follows(place int) (next *logFile, certain bool) {
 	return next, certain
 }
 
-// enter makes the oldest file the next one; it owns files. doubtful says that there may be an older one.
+// enter makes the oldest file the next one; it owns files. doubtful says that there may be an older
+// one.
 func (l *Log) enter(files []*logFile, doubtful bool) bool {
 	if len(files) == 0 {
 		return false
@@ -208,8 +211,8 @@ func (l *Log) enter(files []*logFile, doubtful bool) bool {
 	return true
 }
 
-// skip goes from a file that was removed to the oldest of those newer than it; it owns files. The first file, to which a
-// note may have been added since, is older than any that is removed.
+// skip goes from a file that was removed to the oldest of those newer than it; it owns files. The
+// first file, to which a note may have been added since, is older than any that is removed.
 func (l *Log) skip(files []*logFile) (more bool) {
 	modified := l.at.modified
 	if info, err := l.at.Stat(); err == nil {

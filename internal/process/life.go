@@ -50,7 +50,8 @@ func (m *Manager) enter(ctx context.Context) (_ context.Context, leave func(), _
 	return joined, func() { stop(); cancel(nil); m.work.Done() }, nil
 }
 
-// background runs f in a goroutine of the manager. After Shutdown it does nothing and returns false.
+// background runs f in a goroutine of the manager. After Shutdown it does nothing and returns
+// false.
 func (m *Manager) background(f func(context.Context)) bool {
 	ctx, leave, err := m.enter(m.ctx)
 	if err != nil {

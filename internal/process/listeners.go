@@ -17,15 +17,16 @@ import (
 	"github.com/daycare-run/sandbox/internal/relay"
 )
 
-// Bounds. Connections beyond them wait: one of each port after it was accepted, the others to be accepted.
+// Bounds. Connections beyond them wait: one of each port after it was accepted, the others to be
+// accepted.
 const (
 	maxPorts          = 16   // of one owner
 	maxConnections    = 64   // of one owner
 	maxAllConnections = 1000 // of all, of which each user has a share: see budget.Pool
 )
 
-// closeLimit is how long Close and Shutdown wait for connections to break; retryInterval is how often a port that is
-// in use is tried again.
+// closeLimit is how long Close and Shutdown wait for connections to break; retryInterval is how
+// often a port that is in use is tried again.
 const (
 	closeLimit    = 2 * time.Second
 	retryInterval = 5 * time.Second
@@ -38,7 +39,8 @@ const Loopback = "127.0.0.1"
 // has closed its direction.
 type Conn interface {
 	relay.Conn
-	// Close ends a connection that is over. Abort breaks it, so that Read and Write end. It must not block.
+	// Close ends a connection that is over. Abort breaks it, so that Read and Write end. It must
+	// not block.
 	Close() error
 	Abort()
 }
@@ -112,8 +114,9 @@ func (l *Listeners) admits(i int, p Port) error {
 	return nil
 }
 
-// Open listens for an owner that belongs to a user and has no ports yet, and returns the ports with their host ports. It
-// listens on all of them or on none: the error is of class Conflict if a port is in use, and Denied if it is not allowed.
+// Open listens for an owner that belongs to a user and has no ports yet, and returns the ports with
+// their host ports. It listens on all of them or on none: the error is of class Conflict if a port
+// is in use, and Denied if it is not allowed.
 func (l *Listeners) Open(user, name string, ports []Port, dial Dial) (_ []Port, err error) {
 	if len(ports) == 0 {
 		return nil, nil
@@ -172,7 +175,8 @@ func (l *Listeners) Ports(name string) []Port {
 	return nil
 }
 
-// enter adds an owner that does not listen yet, and leave removes one that does not serve yet; l.mu is held.
+// enter adds an owner that does not listen yet, and leave removes one that does not serve yet; l.mu
+// is held.
 func (l *Listeners) enter(user, name string, ports []Port, dial Dial) (*owner, error) {
 	if l.closed || l.owners[name] != nil {
 		return nil, errors.New("cannot expose ports: the service is shutting down, or they are exposed already")
@@ -292,7 +296,8 @@ func (l *Listeners) Shutdown() {
 	l.await(&work)
 }
 
-// end closes an owner's listeners and cancels its context, which its goroutines notice; Listeners.mu is held.
+// end closes an owner's listeners and cancels its context, which its goroutines notice;
+// Listeners.mu is held.
 func (o *owner) end() {
 	o.cancel()
 	for _, listener := range o.listeners {
@@ -302,7 +307,8 @@ func (o *owner) end() {
 	}
 }
 
-// await waits for connections to break, but not for ever: the program inside may be slow on purpose.
+// await waits for connections to break, but not for ever: the program inside may be slow on
+// purpose.
 func (l *Listeners) await(work *sync.WaitGroup) {
 	done := make(chan struct{})
 	go func() {

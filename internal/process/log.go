@@ -19,11 +19,13 @@ import (
 )
 
 // The log of a process is process.log and, for what was rotated away, process.log.1, process.log.2
-// and so on, the older the higher; the first of all may be kept as process.log.first. The process may write to their directory: whatever is found
-// there must not make a reader wait or leave the directory.
+// and so on, the older the higher; the first of all may be kept as process.log.first. The process
+// may write to their directory: whatever is found there must not make a reader wait or leave the
+// directory.
 const logName = launch.LogFile
 
-// The place of a file of the log is its number, and lastPlace for the first file that there was. Files move to higher places.
+// The place of a file of the log is its number, and lastPlace for the first file that there was.
+// Files move to higher places.
 const lastPlace = launch.MaxLogFiles + 1
 
 // Log reads what a process has written, from a position of its own. It is for one goroutine at a
@@ -84,7 +86,8 @@ func (l *Log) moveTo(file *logFile, offset int64) {
 	l.at, l.offset, l.next, l.skips = file, offset, nil, false
 }
 
-// Read returns the end of what the process has written, or its beginning; Follow goes on from there.
+// Read returns the end of what the process has written, or its beginning; Follow goes on from
+// there.
 func (l *Log) Read(q LogQuery) (LogPart, error) {
 	lines, size := cmp.Or(q.Lines, 100), min(cmp.Or(q.Bytes, maxLogBytes), maxLogBytes)
 	if q.First {
@@ -203,8 +206,9 @@ func (l *Log) files() []*logFile {
 // listTries is how often the names are listed if they change meanwhile.
 const listTries = 10
 
-// list opens the files one name after the other. Rotation renames the older ones first, and while it goes on one name is
-// missing. The list is certain if, once all are open, each file is where it was found: files only move to higher names.
+// list opens the files one name after the other. Rotation renames the older ones first, and while
+// it goes on one name is missing. The list is certain if, once all are open, each file is where it
+// was found: files only move to higher names.
 func (l *Log) list() (files []*logFile, certain bool) {
 	var places []int
 	missing := 0

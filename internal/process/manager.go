@@ -23,23 +23,29 @@ type Config struct {
 	// Dir holds the records. Only the service may use it, and only one service at a time.
 	Dir    string
 	Runner Runner
-	// Shared, if set, keeps the records instead of Dir, for several hosts. KeyFile, the same on all of
-	// them, then holds the key that seals secrets, and Adopt says whose processes are this host's.
+	// Shared, if set, keeps the records instead of Dir, for several hosts. KeyFile, the same on all
+	// of them, then holds the key that seals secrets, and Adopt says whose processes are this
+	// host's.
 	Shared  Shared
 	KeyFile string
-	// LogDir returns the directory on the host that holds the log of one process, and nothing else. The
-	// process may write to that directory, but not to those above it. Open, Adopt, Start and Log call it.
+	// LogDir returns the directory on the host that holds the log of one process, and nothing else.
+	// The process may write to that directory, but not to those above it. Open, Adopt, Start and
+	// Log call it.
 	LogDir func(Record) string
-	// Discard removes that directory when the process is removed; what a tenant has put into it may be deleted later.
+	// Discard removes that directory when the process is removed; what a tenant has put into it may
+	// be deleted later.
 	Discard func(Record) error
 	Clock   Clock
-	// Paused reports whether a user's sandbox is paused; nil if none ever is. Other users may have sandboxes of the same id.
+	// Paused reports whether a user's sandbox is paused; nil if none ever is. Other users may have
+	// sandboxes of the same id.
 	Paused func(user, sandboxID string) bool
-	// Ports listens on the host for processes with ports to expose. Whoever created it shuts it down, after Shutdown.
+	// Ports listens on the host for processes with ports to expose. Whoever created it shuts it
+	// down, after Shutdown.
 	Ports *Listeners
 	// BootID identifies this boot of Docker's host; see HostBootID.
 	BootID string
-	// Quotas bound the number of processes, including ended ones, and of their ports; nil for no bounds.
+	// Quotas bound the number of processes, including ended ones, and of their ports; nil for no
+	// bounds.
 	Quotas *quota.Ledger
 	// Bounds apply until SetBounds is called.
 	Bounds Bounds
@@ -130,7 +136,8 @@ func (m *Manager) refresh(r Record) Record {
 	}
 	r.Paused = r.Status == Running && m.paused(r)
 	if r.Status != Running && r.starting() {
-		// Its caller got no answer, and part of it may have been done: running it twice is worse than not at all.
+		// Its caller got no answer, and part of it may have been done: running it twice is worse
+		// than not at all.
 		r.DesiredState, r.Status = Stopped, Exited
 		r.Reason = "the service ended while it was being started; start it again if it is still wanted"
 	}

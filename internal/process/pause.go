@@ -13,8 +13,8 @@ import (
 // pausedAtOnce is how many processes are paused or resumed at a time.
 const pausedAtOnce = 4
 
-// Paused reports whether a process that was found paused is to stay so. As long as its record has not been read, it may have been
-// paused on request; adopt resumes it if it was not.
+// Paused reports whether a process that was found paused is to stay so. As long as its record has
+// not been read, it may have been paused on request; adopt resumes it if it was not.
 func (m *Manager) Paused(user, id string) bool {
 	p, read := m.known(user, id)
 	if p == nil {
@@ -27,7 +27,8 @@ func (m *Manager) paused(r Record) bool {
 	return m.cfg.Paused != nil && m.cfg.Paused(r.UserID, r.SandboxID)
 }
 
-// FollowPause pauses or resumes the processes of a sandbox, as Config.Paused says. It blocks until that is done.
+// FollowPause pauses or resumes the processes of a sandbox, as Config.Paused says. It blocks until
+// that is done.
 func (m *Manager) FollowPause(ctx context.Context, sandboxID string) error {
 	var following errgroup.Group
 	following.SetLimit(pausedAtOnce)

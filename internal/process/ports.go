@@ -15,7 +15,8 @@ type Port struct {
 	Fault string `json:"fault,omitempty"`
 }
 
-// PortRange is the range of host ports that may be used, both ends included. The zero PortRange is empty.
+// PortRange is the range of host ports that may be used, both ends included. The zero PortRange is
+// empty.
 type PortRange struct{ First, Last int }
 
 func (r PortRange) has(port int) bool { return r.First > 0 && r.First <= port && port <= r.Last }

@@ -2,13 +2,14 @@
 // with KeepAlive, are started again when they end. It records the desired and the actual state, and
 // decides; a Runner creates and ends the containers.
 //
-// record.go defines what is known of a process, store.go keeps it on disk, and secrets.go seals what nobody may
-// read there. runner.go declares what the package needs from others. manager.go holds all processes and
-// process.go one; start.go, stop.go and wait.go serve callers, restart.go starts ended processes again after the delay
-// of backoff.go. reconcile.go compares the records with the existing containers when queue.go triggers it.
-// life.go lets callers hang up, and shuts everything down. log.go reads what a process has written, follow.go
-// keeps reading, and watch.go wakes it. expose.go handles what is visible from outside: readiness and ports.
-// listeners.go listens for the ports on the host's loopback (ports.go), and relay.go carries their connections.
+// record.go defines what is known of a process, store.go keeps it on disk, and secrets.go seals
+// what nobody may read there. runner.go declares what the package needs from others. manager.go
+// holds all processes and process.go one; start.go, stop.go and wait.go serve callers, restart.go
+// starts ended processes again after the delay of backoff.go. reconcile.go compares the records
+// with the existing containers when queue.go triggers it. life.go lets callers hang up, and shuts
+// everything down. log.go reads what a process has written, follow.go keeps reading, and watch.go
+// wakes it. expose.go handles what is visible from outside: readiness and ports. listeners.go
+// listens for the ports on the host's loopback (ports.go), and relay.go carries their connections.
 //
 // For each process, one goroutine at a time decides: the one that holds the process's turn. It
 // keeps the turn during calls of the Runner. Processes do not wait for each other.
@@ -87,7 +88,8 @@ func (p *process) instance() Instance {
 
 func (m *Manager) now() time.Time { return m.cfg.Clock.Now().UTC() }
 
-// keep writes r to disk and then makes it visible; the turn is held. After an error nothing has changed.
+// keep writes r to disk and then makes it visible; the turn is held. After an error nothing has
+// changed.
 func (m *Manager) keep(p *process, r Record, what change) error {
 	r.UpdatedAt = m.now()
 	if err := m.store.write(r); err != nil {

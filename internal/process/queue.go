@@ -37,10 +37,12 @@ func only(id string) selection { return selection{ids: map[string]bool{id: true}
 
 var every = selection{all: true}
 
-// Ended tells the manager that the container of a process has ended or is gone. It may be wrong. It does not block.
+// Ended tells the manager that the container of a process has ended or is gone. It may be wrong. It
+// does not block.
 func (m *Manager) Ended(id string) { m.enqueue(only(id)) }
 
-// Lost tells the manager that calls of Ended may be missing. It does not block; Reconcile does the same and waits.
+// Lost tells the manager that calls of Ended may be missing. It does not block; Reconcile does the
+// same and waits.
 func (m *Manager) Lost() { m.enqueue(every) }
 
 // enqueue makes a goroutine reconcile processes soon, many requests at once.

@@ -83,8 +83,9 @@ func (m *Manager) list(ctx context.Context, s selection) (*sync.WaitGroup, error
 	return considered, nil
 }
 
-// known returns the process of a container, nil for none. One that is just being started is known: its id is registered before
-// its container exists. As long as read is false, an unknown process may have a record.
+// known returns the process of a container, nil for none. One that is just being started is known:
+// its id is registered before its container exists. As long as read is false, an unknown process
+// may have a record.
 func (m *Manager) known(user, id string) (p *process, read bool) {
 	read = m.cfg.Shared == nil || !m.cfg.Shared.Holds(user)
 	m.mu.Lock()
@@ -121,7 +122,8 @@ func (m *Manager) consider(ctx context.Context, p *process, generation uint64, f
 	r := p.record
 	var own *Instance
 	for _, i := range found {
-		// After a restart of the host no running container can be the recorded run, whatever it looks like.
+		// After a restart of the host no running container can be the recorded run, whatever it
+		// looks like.
 		if r.Instance.same(i.identity()) && (!i.Running || r.BootID == m.cfg.BootID) {
 			own = &i
 			continue

@@ -58,28 +58,33 @@ type Record struct {
 	HasSecrets bool `json:"hasSecrets,omitempty"`
 	// Readiness is reported for a running process, and not kept.
 	Readiness Readiness `json:"-"`
-	// Paused says that a running process is paused with its sandbox. It is not kept: the sandbox's record has it.
+	// Paused says that a running process is paused with its sandbox. It is not kept: the sandbox's
+	// record has it.
 	Paused  bool   `json:"-"`
 	LogPath string `json:"logPath,omitempty"`
 
 	DesiredState State `json:"desiredState"`
 	Status       State `json:"status"`
-	// Reason says why the process does not run, if its exit does not say: text for a person. ExitReason is
-	// what it was of the last exit, also once the process runs again.
+	// Reason says why the process does not run, if its exit does not say: text for a person.
+	// ExitReason is what it was of the last exit, also once the process runs again.
 	Reason     string `json:"reason,omitempty"`
 	ExitReason string `json:"exitReason,omitempty"`
-	// Notice says what its last start had to do that changes what the process finds: text for a person.
+	// Notice says what its last start had to do that changes what the process finds: text for a
+	// person.
 	Notice string `json:"notice,omitempty"`
 
-	// Instance and BootID identify the current run of the process; both are empty while it does not run.
+	// Instance and BootID identify the current run of the process; both are empty while it does not
+	// run.
 	Instance Identity `json:"instance,omitzero"`
 	BootID   string   `json:"bootId,omitempty"`
-	// PID is that of its first program on Docker's host, for information: nothing acts on it. 0 is none.
+	// PID is that of its first program on Docker's host, for information: nothing acts on it. 0 is
+	// none.
 	PID int `json:"pid,omitempty"`
 
 	// RestartCount is how often it was started again, including failed attempts.
 	RestartCount int `json:"restartCount"`
-	// BackoffMs is the delay before the last restart or the next one; NextRestartAt is set while it waits for that.
+	// BackoffMs is the delay before the last restart or the next one; NextRestartAt is set while it
+	// waits for that.
 	BackoffMs     int64     `json:"backoffMs"`
 	NextRestartAt time.Time `json:"nextRestartAt,omitzero"`
 
@@ -132,8 +137,8 @@ func (r Record) State() State {
 // Finished reports whether a process neither runs nor is going to.
 func (r Record) Finished() bool { return r.Status != Running && !r.wanted() && !r.starting() }
 
-// wanted reports whether a process is to be started again when it does not run. One that has never run is not: its caller
-// got no answer, or an error.
+// wanted reports whether a process is to be started again when it does not run. One that has never
+// run is not: its caller got no answer, or an error.
 func (r Record) wanted() bool {
 	return r.KeepAlive && r.DesiredState == Running && !r.LastStartedAt.IsZero()
 }

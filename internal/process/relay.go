@@ -68,8 +68,9 @@ func (o *owner) pause(d time.Duration) bool {
 	}
 }
 
-// relay carries one connection. A connection that reaches no program is broken, as if nothing listened, and
-// so is one whose service ends: until both directions have ended well, closing it makes the kernel break it.
+// relay carries one connection. A connection that reaches no program is broken, as if nothing
+// listened, and so is one whose service ends: until both directions have ended well, closing it
+// makes the kernel break it.
 func (o *owner) relay(outside *net.TCPConn, port int, log zerolog.Logger) {
 	_ = outside.SetLinger(0)
 	inside, err := o.dial(o.ctx, port)

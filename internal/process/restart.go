@@ -88,14 +88,15 @@ func (m *Manager) arm(p *process) {
 	})
 }
 
-// dueRestarts are a user's restarts: how many are under way, and the processes that wait for one of these to end.
+// dueRestarts are a user's restarts: how many are under way, and the processes that wait for one of
+// these to end.
 type dueRestarts struct {
 	running int
 	waiting []*process
 }
 
-// restartInTurn is called by the timer. It restarts restartsOfUser of a user's processes at a time, so that slow starts of one
-// user leave a place for others.
+// restartInTurn is called by the timer. It restarts restartsOfUser of a user's processes at a time,
+// so that slow starts of one user leave a place for others.
 func (m *Manager) restartInTurn(ctx context.Context, p *process) {
 	user := p.record.UserID
 	m.mu.Lock()

@@ -15,16 +15,17 @@ import (
 // service. Many goroutines use it at once, but for any one process only one at a time, apart from
 // Readiness, Dial, and a Stop that comes during another one.
 type Runner interface {
-	// Start creates the process's container and starts its command. It blocks until the command runs.
-	// After an error nothing is left of it. A first start may have been planned already; a nil plan is made by the Runner.
+	// Start creates the process's container and starts its command. It blocks until the command
+	// runs. After an error nothing is left of it. A first start may have been planned already; a
+	// nil plan is made by the Runner.
 	Start(ctx context.Context, r Record, secrets map[string]string, planned *plan.Plan) (Instance, error)
 	// Instances returns the containers of all processes, running or ended.
 	Instances(ctx context.Context) ([]Instance, error)
 	// Stop sends the signal to the whole process and kills what is left after the grace. It blocks
 	// until the process has ended, and returns nil if it already has, or is gone.
 	Stop(ctx context.Context, i Instance, signal syscall.Signal, grace time.Duration) error
-	// Pause keeps everything in a running instance from running until Resume. Both return nil if that
-	// is already so. The class errdefs.ErrNotFound says that the instance has ended.
+	// Pause keeps everything in a running instance from running until Resume. Both return nil if
+	// that is already so. The class errdefs.ErrNotFound says that the instance has ended.
 	Pause(ctx context.Context, i Instance) error
 	Resume(ctx context.Context, i Instance) error
 	// Remove removes an instance, ended or running. It returns nil if the instance is gone already.
@@ -46,8 +47,8 @@ type Instance struct {
 	Started   time.Time // as Docker says
 	PID       int       // of its first program on Docker's host; 0 when it does not run
 	Running   bool
-	// Applied is what the container was made from, a JSON document that is kept in sandbox.json. Start
-	// sets it; nil keeps nothing.
+	// Applied is what the container was made from, a JSON document that is kept in sandbox.json.
+	// Start sets it; nil keeps nothing.
 	Applied []byte
 	// Notice says what Start had to do that changes what the process finds; empty for nothing.
 	Notice string
@@ -68,8 +69,8 @@ type Exit struct {
 // Clock is the source of time.
 type Clock interface {
 	Now() time.Time
-	// AfterFunc calls f after d in a goroutine of its own, unless stop is called first. stop reports
-	// whether it prevented the call.
+	// AfterFunc calls f after d in a goroutine of its own, unless stop is called first. stop
+	// reports whether it prevented the call.
 	AfterFunc(d time.Duration, f func()) (stop func() bool)
 }
 

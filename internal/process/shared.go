@@ -15,14 +15,16 @@ import (
 	"github.com/daycare-run/sandbox/internal/quota"
 )
 
-// Shared keeps the records of a cluster's processes, by name. Writing for a user fails unless this host holds the user.
+// Shared keeps the records of a cluster's processes, by name. Writing for a user fails unless this
+// host holds the user.
 type Shared interface {
 	// Write replaces values, all or none; a nil value is removed.
 	Write(user string, values map[string][]byte) error
 	// Read returns a value, nil if there is none; List returns all of a user's.
 	Read(user, name string) ([]byte, error)
 	List(user string) (map[string][]byte, error)
-	// Holds reports whether this host holds a user, or may hold it. It is false if another host does, or none.
+	// Holds reports whether this host holds a user, or may hold it. It is false if another host
+	// does, or none.
 	Holds(user string) bool
 }
 
@@ -48,8 +50,9 @@ func secretsOf(r Record) string { return r.ID + "." + secretsFile }
 // load returns nothing: Adopt reads the records of a user.
 func (s shared) load() ([]Record, []string, error) { return nil, nil, nil }
 
-// maxShared bounds what a cluster keeps of a process, in bytes: its record as it is written, and its secrets. Each change writes the
-// record anew, and etcd keeps the earlier ones for a while. What a process becomes adds little, and etcd takes 1.5 MiB at once.
+// maxShared bounds what a cluster keeps of a process, in bytes: its record as it is written, and
+// its secrets. Each change writes the record anew, and etcd keeps the earlier ones for a while.
+// What a process becomes adds little, and etcd takes 1.5 MiB at once.
 const maxShared = 64 << 10
 
 func (s shared) fits(r Record, sealed []byte) error {
@@ -130,15 +133,16 @@ func (m *Manager) Adopt(user string) error {
 	return nil
 }
 
-// releasedAtOnce is how many processes of a user are released at a time. Each may take its whole grace to end, and a host that
-// gives the user up waits for all of them.
+// releasedAtOnce is how many processes of a user are released at a time. Each may take its whole
+// grace to end, and a host that gives the user up waits for all of them.
 const releasedAtOnce = 32
 
 // killRoom is how long before a release has to be done SIGKILL is sent to what has not ended.
 const killRoom = 5 * time.Second
 
-// Release ends the processes of a user that this host will no longer hold, and forgets them. They have their grace, or less if
-// ctx ends before. Their records stay as they are: another host finds that they do not run. After an error some may still run.
+// Release ends the processes of a user that this host will no longer hold, and forgets them. They
+// have their grace, or less if ctx ends before. Their records stay as they are: another host finds
+// that they do not run. After an error some may still run.
 func (m *Manager) Release(ctx context.Context, user string) error {
 	var releasing errgroup.Group
 	releasing.SetLimit(releasedAtOnce)

@@ -17,11 +17,12 @@ import (
 // maxName is the maximum length of a process's name, in characters.
 const maxName = 80
 
-// Start creates a process and starts it. It blocks until the command runs. token is the one by which
-// it is asked for. The secrets are passed to the Runner at each start; the manager keeps them sealed,
-// and only if there may be another start. planned is what the process runs in at its first start; later ones
-// are planned anew, and so is the first if it is nil. The notices say what was changed in the request. After an
-// error there is no such process; errdefs.ErrResourceExhausted says that there are too many.
+// Start creates a process and starts it. It blocks until the command runs. token is the one by
+// which it is asked for. The secrets are passed to the Runner at each start; the manager keeps them
+// sealed, and only if there may be another start. planned is what the process runs in at its first
+// start; later ones are planned anew, and so is the first if it is nil. The notices say what was
+// changed in the request. After an error there is no such process; errdefs.ErrResourceExhausted
+// says that there are too many.
 func (m *Manager) Start(ctx context.Context, n Intent, token quota.Token, secrets map[string]string, planned *plan.Plan) (_ Record, notices []string, _ error) {
 	n, notices, err := n.checked()
 	if err != nil {
@@ -115,7 +116,8 @@ func (m *Manager) admit(ctx context.Context, r Record, account quota.Account) (*
 	return p, nil
 }
 
-// isFree returns an error if a process of the user's that has not ended has the name of a new one; m.mu is held.
+// isFree returns an error if a process of the user's that has not ended has the name of a new one;
+// m.mu is held.
 func (m *Manager) isFree(r Record) error {
 	for _, p := range m.processes {
 		if r.Name != "" && p.record.UserID == r.UserID && p.record.Name == r.Name && !p.record.Finished() {
@@ -125,8 +127,8 @@ func (m *Manager) isFree(r Record) error {
 	return nil
 }
 
-// makeRoom takes a place for a new process. If there is none, the user's oldest process that has ended is removed with its
-// log. Other users' are left alone.
+// makeRoom takes a place for a new process. If there is none, the user's oldest process that has
+// ended is removed with its log. Other users' are left alone.
 func (m *Manager) makeRoom(ctx context.Context, account quota.Account) (give func(), err error) {
 	for {
 		give, err := m.cfg.Quotas.Take(account, quota.Processes, 1)
@@ -155,7 +157,8 @@ func (m *Manager) oldestEnded(user string, full *quota.Exceeded) (oldest Record,
 	return oldest, there
 }
 
-// begin records a new process and starts it; the turn is held. After an error nothing is left of it.
+// begin records a new process and starts it; the turn is held. After an error nothing is left of
+// it.
 func (m *Manager) begin(ctx context.Context, p *process, secrets map[string]string, planned *plan.Plan) error {
 	var sealed []byte
 	if p.record.KeepAlive && len(secrets) > 0 { // others are not started again

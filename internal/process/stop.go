@@ -26,7 +26,8 @@ func (m *Manager) Stop(ctx context.Context, user, id string, signal syscall.Sign
 	m.mu.Unlock()
 	stop := m.join(p, stopping, func(ctx context.Context) error { return m.stop(ctx, p, signal) })
 	if signalled {
-		// The turn's holder waits for it to end. The signal names the container, so it cannot reach another one.
+		// The turn's holder waits for it to end. The signal names the container, so it cannot reach
+		// another one.
 		if err := m.signalAgain(ctx, i, signal); err != nil {
 			return Record{}, err
 		}
@@ -67,8 +68,9 @@ func (m *Manager) StopAll(ctx context.Context, user string) ([]Record, error) {
 	return stopped, errors.Join(faults...)
 }
 
-// Remove deletes a user's process and its log, after stopping it with SIGTERM if it runs. It blocks until
-// that is done; if ctx ends, it is done all the same. After any other error the process is still there.
+// Remove deletes a user's process and its log, after stopping it with SIGTERM if it runs. It blocks
+// until that is done; if ctx ends, it is done all the same. After any other error the process is
+// still there.
 func (m *Manager) Remove(ctx context.Context, user, id string) error {
 	p, err := m.find(user, id)
 	if err != nil {

@@ -10,8 +10,9 @@ import (
 // readyPoll is how often Wait looks whether a process is ready.
 const readyPoll = 200 * time.Millisecond
 
-// Wait blocks until a user's process will not run again or, with ready, until it is ready before that. After most it
-// gives up, and inTime is false. It returns the record as it is then. A process that is removed meanwhile is not found.
+// Wait blocks until a user's process will not run again or, with ready, until it is ready before
+// that. After most it gives up, and inTime is false. It returns the record as it is then. A process
+// that is removed meanwhile is not found.
 func (m *Manager) Wait(ctx context.Context, user, id string, ready bool, most time.Duration) (r Record, inTime bool, _ error) {
 	p, err := m.find(user, id)
 	if err != nil {

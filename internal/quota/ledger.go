@@ -37,8 +37,8 @@ func (l *Ledger) Use(limits Limits) {
 	l.dispatch()
 }
 
-// Take takes n of a resource until release is called; calling it more than once does no harm. The error is an
-// *Exceeded.
+// Take takes n of a resource until release is called; calling it more than once does no harm. The
+// error is an *Exceeded.
 func (l *Ledger) Take(a Account, r Resource, n int) (release func(), err error) {
 	if l == nil {
 		return func() {}, nil
@@ -128,7 +128,8 @@ func (a Account) name(scope Scope) string {
 	return ""
 }
 
-// bound returns the bound of a scope and the setting that it comes from; 0 means none. The lock is held.
+// bound returns the bound of a scope and the setting that it comes from; 0 means none. The lock is
+// held.
 func (l *Ledger) bound(a Account, scope Scope, r Resource) (bound int, setting string) {
 	switch scope {
 	case User:

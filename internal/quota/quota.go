@@ -1,8 +1,9 @@
-// Package quota bounds what one user, one token and all of them together may have at a time, and how often they may
-// ask. All such bounds are kept here: whoever is about to make something takes it here first.
+// Package quota bounds what one user, one token and all of them together may have at a time, and
+// how often they may ask. All such bounds are kept here: whoever is about to make something takes
+// it here first.
 //
-// quota.go has the bounds and what they apply to, ledger.go counts, turn.go lets cold starts begin, with users taking
-// turns, and rate.go bounds requests.
+// quota.go has the bounds and what they apply to, ledger.go counts, turn.go lets cold starts begin,
+// with users taking turns, and rate.go bounds requests.
 package quota
 
 import (
@@ -50,8 +51,8 @@ func Resources() []Resource {
 	return list
 }
 
-// Bounds are the most that there may be of each resource; zero means no bound. Hosts of a cluster tell each other the
-// bounds of tokens as JSON, so the names of the fields must stay.
+// Bounds are the most that there may be of each resource; zero means no bound. Hosts of a cluster
+// tell each other the bounds of tokens as JSON, so the names of the fields must stay.
 type Bounds struct {
 	Containers        int
 	ColdStarts        int
@@ -85,14 +86,15 @@ func (b *Bounds) Set(key string, bound int) error {
 	return nil
 }
 
-// Limits are the bounds for each user, for each token that acts only for some users, and for all together. A request
-// must be within all that apply to it.
+// Limits are the bounds for each user, for each token that acts only for some users, and for all
+// together. A request must be within all that apply to it.
 type Limits struct{ PerUser, PerToken, Total Bounds }
 
 // Token is the token that a call came with. The zero value is none: the caller came by the socket.
 type Token struct {
 	Name string
-	// Some says that it acts only for some users. A token that acts for all is bounded by Own and the totals.
+	// Some says that it acts only for some users. A token that acts for all is bounded by Own and
+	// the totals.
 	Some bool
 	// Own are bounds of this token, which lower those of all tokens.
 	Own Bounds
@@ -185,7 +187,8 @@ func (r Resource) retryAfter() time.Duration {
 	return time.Second // most commands are over then
 }
 
-// RetryAfter returns after how many seconds a refused caller may usefully try again; most commands are over in one.
+// RetryAfter returns after how many seconds a refused caller may usefully try again; most commands
+// are over in one.
 func RetryAfter(err error) string {
 	full, is := errors.AsType[*Exceeded](err)
 	if !is {

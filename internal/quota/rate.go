@@ -6,12 +6,12 @@ import (
 	"golang.org/x/time/rate"
 )
 
-// maxRates is how many holders' rates are remembered at least. Beyond that, holders that have not asked lately are
-// forgotten whenever there are twice as many as were left the last time.
+// maxRates is how many holders' rates are remembered at least. Beyond that, holders that have not
+// asked lately are forgotten whenever there are twice as many as were left the last time.
 const maxRates = 4096
 
-// Ask counts a request of the account's user, of its token, or of both. The error is an *Exceeded. After a pause,
-// twice as many requests as in a second may come at once.
+// Ask counts a request of the account's user, of its token, or of both. The error is an *Exceeded.
+// After a pause, twice as many requests as in a second may come at once.
 func (l *Ledger) Ask(a Account) error {
 	if l == nil {
 		return nil

@@ -11,7 +11,8 @@ type waiter struct {
 	turn    chan func() // gets the function that ends the turn
 }
 
-// line holds the waiters, by user. Tokens and users are in the order of their turns: after a turn they go to the end.
+// line holds the waiters, by user. Tokens and users are in the order of their turns: after a turn
+// they go to the end.
 type line struct {
 	tokens, users []string
 	of            map[string][]*waiter
@@ -64,16 +65,18 @@ func without(list []string, name string) []string {
 	return slices.DeleteFunc(list, func(other string) bool { return other == name })
 }
 
-// Turn waits until a container may be made for an account: the tokens by which users come take turns, and so do the
-// users of each token, however many wait for each. The turn lasts until done is called. The error is ctx's cause.
+// Turn waits until a container may be made for an account: the tokens by which users come take
+// turns, and so do the users of each token, however many wait for each. The turn lasts until done
+// is called. The error is ctx's cause.
 func (l *Ledger) Turn(ctx context.Context, a Account) (done func(), err error) {
 	now := make(chan struct{})
 	close(now)
 	return l.SpareTurn(ctx, a, now)
 }
 
-// SpareTurn is Turn for a container that no call waits for: it comes when nobody has a turn or waits for one. Once
-// wanted is closed, a call waits for it after all, and it becomes a turn like any other.
+// SpareTurn is Turn for a container that no call waits for: it comes when nobody has a turn or
+// waits for one. Once wanted is closed, a call waits for it after all, and it becomes a turn like
+// any other.
 func (l *Ledger) SpareTurn(ctx context.Context, a Account, wanted <-chan struct{}) (done func(), err error) {
 	if l == nil {
 		return func() {}, context.Cause(ctx)
@@ -130,7 +133,8 @@ func (l *Ledger) dispatch() {
 	}
 }
 
-// give gives a turn to the next waiter in a line that may have one, and reports whether there is one; the lock is held.
+// give gives a turn to the next waiter in a line that may have one, and reports whether there is
+// one; the lock is held.
 func (l *Ledger) give(in *line) bool {
 	n := l.next(in)
 	if n == nil {
@@ -147,7 +151,8 @@ func (l *Ledger) give(in *line) bool {
 	return true
 }
 
-// next returns the first waiter in a line, in the order of turns, that no bound holds back; the lock is held.
+// next returns the first waiter in a line, in the order of turns, that no bound holds back; the
+// lock is held.
 func (l *Ledger) next(in *line) *waiter {
 	for _, token := range in.tokens {
 		for _, user := range in.users {

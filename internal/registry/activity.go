@@ -7,10 +7,11 @@ import (
 	"github.com/daycare-run/sandbox/internal/ids"
 )
 
-// A sandbox may be paused: its record says so. Commands count themselves here, so that none runs in a sandbox that is
-// paused, and none begins for a user who is being removed.
+// A sandbox may be paused: its record says so. Commands count themselves here, so that none runs in
+// a sandbox that is paused, and none begins for a user who is being removed.
 
-// activity is what pausing needs to know of one sandbox until it is deleted: a later sandbox of that id has its own.
+// activity is what pausing needs to know of one sandbox until it is deleted: a later sandbox of
+// that id has its own.
 type activity struct {
 	commands int        // in progress; under records.mu
 	change   sync.Mutex // held while its processes are made to follow the record
@@ -60,7 +61,8 @@ func (r *records) LockPause(id ids.Sandbox) (unlock func()) {
 	return a.change.Unlock
 }
 
-// SetPaused durably records whether a sandbox is paused. A sandbox with commands in progress is not paused.
+// SetPaused durably records whether a sandbox is paused. A sandbox with commands in progress is not
+// paused.
 func (r *Registry) SetPaused(id ids.Sandbox, paused bool) (Sandbox, error) {
 	defer r.change(id)()
 	s, is := r.sandboxes[id]
@@ -83,8 +85,8 @@ func (r *Registry) SetPaused(id ids.Sandbox, paused bool) (Sandbox, error) {
 	return s, err
 }
 
-// IsPaused reports whether a user has a paused sandbox of that id. A process may be older than the sandbox, and
-// belong to another user.
+// IsPaused reports whether a user has a paused sandbox of that id. A process may be older than the
+// sandbox, and belong to another user.
 func (r *Registry) IsPaused(user, id string) bool {
 	box, err := r.Find(id)
 	return err == nil && box.Paused && box.User.String() == user

@@ -9,13 +9,15 @@ import (
 	"github.com/daycare-run/sandbox/pathmap"
 )
 
-// appDirs is an index of the registered apps: for each user, the directories that hold the apps of that user's
-// sandboxes. Its cost is one user's apps, however many users there are. records.mu guards it.
+// appDirs is an index of the registered apps: for each user, the directories that hold the apps of
+// that user's sandboxes. Its cost is one user's apps, however many users there are. records.mu
+// guards it.
 type appDirs map[ids.User]*userAppDirs
 
 type userAppDirs struct {
 	apps map[pathmap.ContainerPath]int // how many sandboxes have their app there
-	// sorted are the keys of apps; nil until somebody asks. A list that was handed out is never changed.
+	// sorted are the keys of apps; nil until somebody asks. A list that was handed out is never
+	// changed.
 	sorted []pathmap.ContainerPath
 }
 
@@ -48,8 +50,8 @@ func (a appDirs) count(box Sandbox, n int) {
 	}
 }
 
-// of returns a user's app directories in order. ready is false if the list has yet to be made, for which the caller
-// needs records.mu for writing and make.
+// of returns a user's app directories in order. ready is false if the list has yet to be made, for
+// which the caller needs records.mu for writing and make.
 func (a appDirs) of(user ids.User) (list []pathmap.ContainerPath, ready bool) {
 	of := a[user]
 	if of == nil {

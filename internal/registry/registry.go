@@ -1,5 +1,5 @@
-// Package registry holds what is registered: the sandboxes, their records on disk or in a cluster, who of them is paused, and
-// which users are being removed.
+// Package registry holds what is registered: the sandboxes, their records on disk or in a cluster,
+// who of them is paused, and which users are being removed.
 package registry
 
 import (
@@ -32,7 +32,8 @@ type Sandbox struct {
 	AppID               string
 	Mounts              []Mount
 	SkillsDir           string // on the host; empty for none
-	// Token is the name of the token with which it was registered; empty for a caller at the socket.
+	// Token is the name of the token with which it was registered; empty for a caller at the
+	// socket.
 	Token string
 	// Paused says that nothing in it may run until it is resumed.
 	Paused    bool
@@ -40,15 +41,16 @@ type Sandbox struct {
 	UpdatedAt time.Time
 }
 
-// Mount is a further directory of the host at a container path. Calls see it, or a part of it, by grant.
+// Mount is a further directory of the host at a container path. Calls see it, or a part of it, by
+// grant.
 type Mount struct {
 	Source   pathmap.HostPath
 	Target   pathmap.ContainerPath
 	ReadOnly bool
 }
 
-// Registry holds the sandboxes, each in a file of its own under its directory. It is safe for concurrent use.
-// In a registry that Scoped has returned, other users' sandboxes do not exist.
+// Registry holds the sandboxes, each in a file of its own under its directory. It is safe for
+// concurrent use. In a registry that Scoped has returned, other users' sandboxes do not exist.
 type Registry struct {
 	*records
 	scope ids.Users   // the users whose sandboxes exist here
@@ -122,8 +124,8 @@ func (r *Registry) Scoped(users ids.Users, token quota.Token) *Registry {
 	return &Registry{records: r.records, scope: users, token: token}
 }
 
-// Put registers a sandbox or replaces it, durably, and reports whether it is new. A sandbox keeps its user: a
-// different user is a conflict.
+// Put registers a sandbox or replaces it, durably, and reports whether it is new. A sandbox keeps
+// its user: a different user is a conflict.
 func (r *Registry) Put(s Sandbox, now time.Time) (_ Sandbox, created bool, _ error) {
 	if !r.scope.Has(s.User) {
 		return Sandbox{}, false, errs.Denied("userId %q: this caller may act for %s alone", s.User, r.scope)
@@ -174,7 +176,8 @@ func (r *records) lockOf(id ids.Sandbox) *sync.Mutex {
 	return &r.writing[maphash.Comparable(seed, id)%uint64(len(r.writing))]
 }
 
-// change locks a sandbox's record against other changes, and the map of all sandboxes, until done is called.
+// change locks a sandbox's record against other changes, and the map of all sandboxes, until done
+// is called.
 func (r *records) change(id ids.Sandbox) (done func()) {
 	writing := r.lockOf(id)
 	writing.Lock()
@@ -182,8 +185,8 @@ func (r *records) change(id ids.Sandbox) (done func()) {
 	return func() { r.mu.Unlock(); writing.Unlock() }
 }
 
-// unlocked runs do, which is slow, without mu within change: other sandboxes' calls need not wait for a disk,
-// which syncs many records as fast as one.
+// unlocked runs do, which is slow, without mu within change: other sandboxes' calls need not wait
+// for a disk, which syncs many records as fast as one.
 func (r *records) unlocked(do func() error) error {
 	r.mu.Unlock()
 	defer r.mu.Lock()
@@ -222,8 +225,8 @@ func (r *records) forget(id ids.Sandbox) {
 	delete(r.active, id)
 }
 
-// AppRoots returns the app directories of a user's sandboxes that are apps. The caller must not change the
-// list.
+// AppRoots returns the app directories of a user's sandboxes that are apps. The caller must not
+// change the list.
 func (r *Registry) AppRoots(user ids.User) []pathmap.ContainerPath {
 	r.mu.RLock()
 	dirs, ready := r.apps.of(user)

@@ -9,8 +9,9 @@ import (
 
 // Records keep the records of a cluster's sandboxes, which each host gets through Registry.Apply.
 type Records interface {
-	// Write replaces the record of a user's sandbox, or removes it if text is nil, and returns its new revision.
-	// It fails unless the record has the given revision, 0 for none, and this host holds the user.
+	// Write replaces the record of a user's sandbox, or removes it if text is nil, and returns its
+	// new revision. It fails unless the record has the given revision, 0 for none, and this host
+	// holds the user.
 	Write(user, id string, text []byte, revision int64) (int64, error)
 }
 
@@ -26,7 +27,8 @@ func OpenShared(shared Records, quotas *quota.Ledger) *Registry {
 	}
 }
 
-// Apply updates a sandbox from its shared record; a nil text means that it was removed. What this host has written since wins.
+// Apply updates a sandbox from its shared record; a nil text means that it was removed. What this
+// host has written since wins.
 func (r *records) Apply(id string, text []byte, revision int64) error {
 	s, err := parseRecord(id, text)
 	if parsed, bad := ids.ParseSandbox(id); text == nil {

@@ -17,12 +17,13 @@ type Conn interface {
 	SetWriteDeadline(time.Time) error
 }
 
-// stallLimit is how long either end may leave what was sent to it unread. Without it, nobody would ever notice
-// that one end has gone while the other takes nothing.
+// stallLimit is how long either end may leave what was sent to it unread. Without it, nobody would
+// ever notice that one end has gone while the other takes nothing.
 const stallLimit = 5 * time.Minute
 
-// Both copies in both directions until both have ended, passes their ends on, and reports whether both have ended well. If
-// either breaks it calls abort, which must break both connections: no peer may take what has come so far for everything.
+// Both copies in both directions until both have ended, passes their ends on, and reports whether
+// both have ended well. If either breaks it calls abort, which must break both connections: no peer
+// may take what has come so far for everything.
 func Both(a, b Conn, abort func()) (whole bool) {
 	var broken atomic.Bool
 	carry := func(to, from Conn) {

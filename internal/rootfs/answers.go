@@ -13,9 +13,10 @@ import (
 	"github.com/daycare-run/sandbox/dockerexec"
 )
 
-// questions are the directories that were asked whether they answer, and have not answered yet. A hanging
-// network filesystem, or one that a program serves, keeps whoever asks it in the kernel. So it is asked in a
-// goroutine of its own, one for each directory, before any lock is taken that others wait for.
+// questions are the directories that were asked whether they answer, and have not answered yet. A
+// hanging network filesystem, or one that a program serves, keeps whoever asks it in the kernel. So
+// it is asked in a goroutine of its own, one for each directory, before any lock is taken that
+// others wait for.
 type questions struct {
 	mu   sync.Mutex
 	open map[string]question
@@ -29,18 +30,19 @@ type question struct {
 const (
 	// answerLimit is how long a directory may take to answer a call, which waits alone.
 	answerLimit = 5 * time.Second
-	// watchLimit is how long it may take to answer the watch, for which all others wait. A home that is only slow, on a busy
-	// host, answers in time.
+	// watchLimit is how long it may take to answer the watch, for which all others wait. A home
+	// that is only slow, on a busy host, answers in time.
 	watchLimit = 2 * time.Second
 )
 
-// ask fails if a directory does not answer within a limit, and fails at once while it still does not. With fresh,
-// the filesystem itself has to answer, instead of what this host has cached of it.
+// ask fails if a directory does not answer within a limit, and fails at once while it still does
+// not. With fresh, the filesystem itself has to answer, instead of what this host has cached of it.
 func (q *questions) ask(dir, whose string, fresh bool, limit time.Duration) error {
 	return q.begin(dir, fresh).wait(whose, limit)
 }
 
-// begin asks a directory and does not wait. The question is the one that the directory has not answered yet, if there is one.
+// begin asks a directory and does not wait. The question is the one that the directory has not
+// answered yet, if there is one.
 func (q *questions) begin(dir string, fresh bool) question {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -105,8 +107,8 @@ func (p *Preparer) ask(spec dockerexec.Spec, limit time.Duration) error {
 	return nil
 }
 
-// askAll asks everything that Specs mount at the same time, once, so that watchLimit is for all of it together. The result fails
-// for a Spec of which something does not answer.
+// askAll asks everything that Specs mount at the same time, once, so that watchLimit is for all of
+// it together. The result fails for a Spec of which something does not answer.
 func (p *Preparer) askAll(specs iter.Seq[dockerexec.Spec]) (answers func(dockerexec.Spec) error) {
 	asked := map[string]question{}
 	for spec := range specs {

@@ -17,7 +17,8 @@ import (
 const (
 	// maxSymlinks is how many symbolic links a path may lead through, as in the kernel.
 	maxSymlinks = 40
-	// maxSteps bounds the components that are looked at for one path: each link's text can have thousands.
+	// maxSteps bounds the components that are looked at for one path: each link's text can have
+	// thousands.
 	maxSteps = 1000
 )
 
@@ -29,9 +30,9 @@ type Followed struct {
 	Links []policy.Symlink
 }
 
-// Follow resolves the symbolic links of a path as a container's kernel would that has all mounts of paths. What belongs
-// to the image has no links for it. The error is of class ErrPermissionDenied if nobody can say where a path leads, and
-// ErrUnavailable if a mount does not answer.
+// Follow resolves the symbolic links of a path as a container's kernel would that has all mounts of
+// paths. What belongs to the image has no links for it. The error is of class ErrPermissionDenied
+// if nobody can say where a path leads, and ErrUnavailable if a mount does not answer.
 func (p *Planner) Follow(paths pathmap.Map, path pathmap.ContainerPath) (Followed, error) {
 	f := follower{planner: p, paths: paths, answer: map[string]bool{}}
 	if err := f.walk(path.String()); cerrdefs.IsUnavailable(err) {

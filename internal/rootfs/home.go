@@ -64,8 +64,8 @@ func (h *Home) Usage() (used, free int64, err error) {
 	return root.Usage()
 }
 
-// MakeDir makes a directory of the home, with those above it, as the home's owner, unless it exists, and reports
-// whether it has. Paths outside the home are left alone.
+// MakeDir makes a directory of the home, with those above it, as the home's owner, unless it
+// exists, and reports whether it has. Paths outside the home are left alone.
 func (h *Home) MakeDir(path pathmap.ContainerPath) (made bool, _ error) {
 	rest, ok := pathmap.CutDir(path.String(), policy.Home.String())
 	if !ok || rest == "" {
@@ -86,8 +86,9 @@ func (h *Home) makeDir(name string) (made bool, _ error) {
 	return err == nil, err
 }
 
-// MakeCaches makes .cache, with a directory tmp, in a directory of a mount, as the home's owner, unless it exists. It
-// reports whether it is the owner's, and on a disk. A dry run makes nothing, and reports what would be expected.
+// MakeCaches makes .cache, with a directory tmp, in a directory of a mount, as the home's owner,
+// unless it exists. It reports whether it is the owner's, and on a disk. A dry run makes nothing,
+// and reports what would be expected.
 func (h *Home) MakeCaches(at pathmap.Mount, rest string, dryRun bool) bool {
 	host := h.planner.real(at.Host)
 	if at.Container != policy.Home && h.planner.questions.ask(host, "", true, answerLimit) != nil {
@@ -144,7 +145,8 @@ func (h *Home) makeCaches(at pathmap.Mount, caches string, isNew bool) error {
 	if err := root.Mkdir(path.Join(caches, "tmp"), true); err != nil || !isNew || (dockerexec.Spec{User: h.user}).IsPooled() {
 		return err
 	}
-	// In a working tree nobody wants to add them. Nothing depends on it, and another call may be making it, too.
+	// In a working tree nobody wants to add them. Nothing depends on it, and another call may be
+	// making it, too.
 	if ignore, err := root.Create(path.Join(caches, ".gitignore"), hostfs.Exclusive, 0o644); err == nil {
 		defer ignore.Abort()
 		if _, err := ignore.Write([]byte("*\n")); err == nil {
@@ -171,8 +173,8 @@ func (p *Planner) OpenRoot(ctx context.Context, user string, at pathmap.Mount) (
 	return root, nil
 }
 
-// OpenHome opens a user's home, and makes it if there is none. No step below UsersDir follows a link that
-// leads out of it.
+// OpenHome opens a user's home, and makes it if there is none. No step below UsersDir follows a
+// link that leads out of it.
 func (p *Planner) OpenHome(ctx context.Context, user string) (*Home, error) {
 	path, err := p.HomePath(user)
 	if err != nil {
@@ -209,8 +211,8 @@ func (p *Planner) OpenHome(ctx context.Context, user string) (*Home, error) {
 	return h, nil
 }
 
-// makeHome makes a user's home unless another call has just done so: a second home would replace the one that
-// a container may have mounted by then.
+// makeHome makes a user's home unless another call has just done so: a second home would replace
+// the one that a container may have mounted by then.
 func (p *Planner) makeHome(user string) error {
 	p.making.Lock()
 	defer p.making.Unlock()

@@ -22,7 +22,8 @@ type identity struct {
 // identify follows links: the path is the operator's.
 func identify(name string) (identity, error) { return identifyAt(unix.AT_FDCWD, name, 0) }
 
-// identifyNoFollow follows no link, so that nobody who may put a link there has a say in what is mounted.
+// identifyNoFollow follows no link, so that nobody who may put a link there has a say in what is
+// mounted.
 func identifyNoFollow(name string) (identity, error) {
 	fd, err := openNoFollow(name)
 	if err != nil {
@@ -67,8 +68,8 @@ func OpenBelow(root, name string) (int, error) {
 	return openBeneath(fd, name, unix.O_PATH|unix.O_DIRECTORY)
 }
 
-// openBeneath resolves a name below a directory's descriptor without following any link. Unlike in hostfs,
-// other file systems may be mounted on the way: the operator mounts them.
+// openBeneath resolves a name below a directory's descriptor without following any link. Unlike in
+// hostfs, other file systems may be mounted on the way: the operator mounts them.
 func openBeneath(fd int, name string, flags uint64) (int, error) {
 	for {
 		got, err := unix.Openat2(fd, name, &unix.OpenHow{
@@ -124,8 +125,8 @@ func openIdentified(cfg hostfs.Config, meant identity, exchanged error) (*hostfs
 	return root, nil
 }
 
-// OpenTmp opens the /tmp of a Spec's user, and checks that it is the tmpfs that Docker has mounted: where the
-// service does not see Docker's mounts, there is only an ordinary directory.
+// OpenTmp opens the /tmp of a Spec's user, and checks that it is the tmpfs that Docker has mounted:
+// where the service does not see Docker's mounts, there is only an ordinary directory.
 func (p *Planner) OpenTmp(dir string, spec dockerexec.Spec) (*hostfs.Root, error) {
 	fd, err := unix.Open(dir, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {

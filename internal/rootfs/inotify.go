@@ -15,9 +15,9 @@ import (
 // watchedEvents are those that put something under a name, or take away what a mask was mounted on.
 const watchedEvents = unix.IN_CREATE | unix.IN_MOVED_TO | unix.IN_DELETE | unix.IN_MOVED_FROM | unix.IN_ONLYDIR
 
-// watches are the directories of the one inotify instance for all containers, and the containers that need
-// them. The kernel has one watch per directory, whoever asks for it, so each container has its own names for
-// it: one container's name for a directory says nothing about another's.
+// watches are the directories of the one inotify instance for all containers, and the containers
+// that need them. The kernel has one watch per directory, whoever asks for it, so each container
+// has its own names for it: one container's name for a directory says nothing about another's.
 type watches struct {
 	on   bool
 	fd   int                                                    // inotify; Watch closes it
@@ -65,7 +65,8 @@ func (w watches) add(dir int, name string, want children, holder dockerexec.Fing
 	return watchedDir{wd, name}, nil
 }
 
-// keep removes a container's other watches, and the kernel's watches that no container needs any more.
+// keep removes a container's other watches, and the kernel's watches that no container needs any
+// more.
 func (w watches) keep(holder dockerexec.Fingerprint, still map[watchedDir]bool) {
 	for dir := range w.held[holder] {
 		if still[dir] {
@@ -100,8 +101,8 @@ func (w watches) ended(wd int) {
 	delete(w.dirs, wd)
 }
 
-// changes are the host paths at which something has appeared or gone, by the container that knows them by
-// this name, with the position of the last event about each.
+// changes are the host paths at which something has appeared or gone, by the container that knows
+// them by this name, with the position of the last event about each.
 type changes map[dockerexec.Fingerprint]map[string]uint64
 
 func (c changes) add(holder dockerexec.Fingerprint, name string, at uint64) {
@@ -111,8 +112,8 @@ func (c changes) add(holder dockerexec.Fingerprint, name string, at uint64) {
 	c[holder][name] = at
 }
 
-// parse returns the changes that inotify events report, and charges what that takes to their users. lost says that
-// some events were dropped.
+// parse returns the changes that inotify events report, and charges what that takes to their users.
+// lost says that some events were dropped.
 func (w *watches) parse(events []byte, of map[dockerexec.Fingerprint]mounted) (changed changes, lost bool) {
 	changed = changes{}
 	begun, looks, kept := time.Now(), 0, map[string]int{}

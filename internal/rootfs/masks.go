@@ -13,7 +13,8 @@ import (
 	"github.com/daycare-run/sandbox/pathmap"
 )
 
-// mask returns the mask that hides a region. In a home or a further mount, something must exist on the host to mount it on.
+// mask returns the mask that hides a region. In a home or a further mount, something must exist on
+// the host to mount it on.
 func (b *builder) mask(r policy.Region) (dockerexec.Mask, error) {
 	m := dockerexec.Mask{Target: r.Path.String(), Listable: r.Mode == policy.Empty, Holds: b.mountPointsIn(r)}
 	at, rest, err := b.Paths.Locate(r.Path)
@@ -61,8 +62,8 @@ func (b *builder) mountPointsIn(r policy.Region) (names []string) {
 	return names
 }
 
-// isReadOnly reports whether a mount's file system is read-only, so that nothing can appear in it. It checks
-// each mount once: most masks are in one mount.
+// isReadOnly reports whether a mount's file system is read-only, so that nothing can appear in it.
+// It checks each mount once: most masks are in one mount.
 func (b *builder) isReadOnly(at pathmap.Mount) bool {
 	is, known := b.readOnly[at]
 	if !known {
@@ -73,8 +74,8 @@ func (b *builder) isReadOnly(at pathmap.Mount) bool {
 	return is
 }
 
-// addVacant adds a mask for a read-only region in a writable one, if nothing is there. It returns false for
-// all other regions, which are mounted.
+// addVacant adds a mask for a read-only region in a writable one, if nothing is there. It returns
+// false for all other regions, which are mounted.
 func (b *builder) addVacant(r policy.Region) (bool, error) {
 	around, ok := b.Decision.View.Around(r.Path)
 	if !ok || around.Mode != policy.Writable {
@@ -99,8 +100,9 @@ func (b *builder) addVacant(r policy.Region) (bool, error) {
 	return true, nil
 }
 
-// isBelowFile reports whether nothing can be at a path because a component of it is a file. Where the call may write
-// around that file, it gets a read-only mount, which cannot be replaced by a directory.
+// isBelowFile reports whether nothing can be at a path because a component of it is a file. Where
+// the call may write around that file, it gets a read-only mount, which cannot be replaced by a
+// directory.
 func (b *builder) isBelowFile(at pathmap.Mount, rest string, state pathState) (bool, error) {
 	if state.exists {
 		return false, nil
@@ -134,7 +136,8 @@ func (b *builder) keepFile(at pathmap.Mount, rest string) error {
 	return err
 }
 
-// isInFile reports whether a path is, or is below, a file that keeps what a call gives up from coming to exist.
+// isInFile reports whether a path is, or is below, a file that keeps what a call gives up from
+// coming to exist.
 func (b *builder) isInFile(path pathmap.ContainerPath) bool {
 	return slices.ContainsFunc(b.files, path.Within)
 }
@@ -155,8 +158,8 @@ func (b *builder) stateOf(at pathmap.Mount, rest string) (pathState, error) {
 // maxLinkNames is how many further names of hidden files are looked for.
 const maxLinkNames = 1000
 
-// addLinks adds the further names that hidden files have in their mount. The whole mount is visited only if
-// there are such files.
+// addLinks adds the further names that hidden files have in their mount. The whole mount is visited
+// only if there are such files.
 func (b *builder) addLinks(at pathmap.Mount, hidden []string) error {
 	root, err := openRoot(b.home.inDir(b.hostPath(at, "."), hidden))
 	if err != nil {
@@ -181,8 +184,8 @@ func (b *builder) addLinks(at pathmap.Mount, hidden []string) error {
 	return nil
 }
 
-// linkDirs returns the directories that hold further names of hidden files, could be renamed, and are not
-// mounts anyway.
+// linkDirs returns the directories that hold further names of hidden files, could be renamed, and
+// are not mounts anyway.
 func linkDirs(spec dockerexec.Spec) []string {
 	mounted := map[string]bool{}
 	for _, m := range spec.Mounts {

@@ -15,8 +15,9 @@ import (
 	"github.com/daycare-run/sandbox/internal/hostfs"
 )
 
-// Preparer makes the mount points of masks and pins in homes and further mounts, and removes them when no
-// container needs them any more. It implements dockerexec.Config.Mounts, and is safe for concurrent use.
+// Preparer makes the mount points of masks and pins in homes and further mounts, and removes them
+// when no container needs them any more. It implements dockerexec.Config.Mounts, and is safe for
+// concurrent use.
 type Preparer struct {
 	usersDir string
 	log      zerolog.Logger
@@ -40,11 +41,13 @@ func NewPreparer(usersDir string, log zerolog.Logger) *Preparer {
 	return &Preparer{usersDir: usersDir, log: log, needed: map[string]int{}, made: map[string]bool{}, mounted: map[dockerexec.Fingerprint]mounted{}}
 }
 
-// mountPoint is a host path on which something is mounted, or a directory above it, and its container path.
+// mountPoint is a host path on which something is mounted, or a directory above it, and its
+// container path.
 type mountPoint struct{ name, target string }
 
-// mountPoints returns the mount points of a Spec that Prepare makes if they are missing. Each comes with the directories
-// above it in its home or further mount, which may be several times among them.
+// mountPoints returns the mount points of a Spec that Prepare makes if they are missing. Each comes
+// with the directories above it in its home or further mount, which may be several times among
+// them.
 func (p *Preparer) mountPoints(spec dockerexec.Spec) []mountPoint {
 	targets := linkDirs(spec)
 	for _, pin := range spec.Pins {
@@ -65,7 +68,8 @@ func (p *Preparer) mountPoints(spec dockerexec.Spec) []mountPoint {
 	return all
 }
 
-// Prepare makes the mount points of a Spec's masks and pins, and returns what must be mounted besides.
+// Prepare makes the mount points of a Spec's masks and pins, and returns what must be mounted
+// besides.
 func (p *Preparer) Prepare(spec dockerexec.Spec) (_ dockerexec.Prepared, err error) {
 	if err := p.ask(spec, answerLimit); err != nil {
 		return dockerexec.Prepared{}, err
@@ -178,7 +182,8 @@ func (p *Preparer) pin(dirs *rootDirs, pin dockerexec.Pin) (dockerexec.Mount, er
 	}, nil
 }
 
-// makeDirs makes the directories of a path as the home's owner, and remembers those that did not exist.
+// makeDirs makes the directories of a path as the home's owner, and remembers those that did not
+// exist.
 func (p *Preparer) makeDirs(dir *rootDir, name string) error {
 	for i := range len(name) + 1 {
 		if i < len(name) && name[i] != '/' {
@@ -194,8 +199,8 @@ func (p *Preparer) makeDirs(dir *rootDir, name string) error {
 	return nil
 }
 
-// makeMountPoint makes a mask's mount point if nothing is there: a directory of root's that is closed to
-// everyone or, for a mask that can be listed, an ordinary one.
+// makeMountPoint makes a mask's mount point if nothing is there: a directory of root's that is
+// closed to everyone or, for a mask that can be listed, an ordinary one.
 func (p *Preparer) makeMountPoint(dirs *rootDirs, m dockerexec.Mask) error {
 	dir, name, err := dirs.mustFind(m.Target)
 	if err != nil {
@@ -223,8 +228,9 @@ func (p *Preparer) makeMountPoint(dirs *rootDirs, m dockerexec.Mask) error {
 	return makeListable(parent, leaf)
 }
 
-// makeListable gives a mount point that was just made the mode of one that programs may list. The tenant can have
-// exchanged it meanwhile, but has no directory like it that is not a mount point, too.
+// makeListable gives a mount point that was just made the mode of one that programs may list. The
+// tenant can have exchanged it meanwhile, but has no directory like it that is not a mount point,
+// too.
 func makeListable(parent int, leaf string) error {
 	fd, err := openBeneath(parent, leaf, unix.O_RDONLY|unix.O_DIRECTORY)
 	if err != nil {
@@ -241,8 +247,8 @@ func makeListable(parent int, leaf string) error {
 	return unix.Fchmod(fd, listableDir)
 }
 
-// removeMountPoint removes what makeMountPoint or makeDirs has made, if it is still empty. What isStandIn recognises
-// was made here, by this service or an earlier one.
+// removeMountPoint removes what makeMountPoint or makeDirs has made, if it is still empty. What
+// isStandIn recognises was made here, by this service or an earlier one.
 func (p *Preparer) removeMountPoint(dir *rootDir, rest string) {
 	parent, leaf, err := openParent(dir.fd, rest)
 	if err != nil {
@@ -256,8 +262,8 @@ func (p *Preparer) removeMountPoint(dir *rootDir, rest string) {
 	}
 }
 
-// maskLinks adds masks for the further names of hidden files, and pins for the directories that hold those
-// names, if they could be renamed.
+// maskLinks adds masks for the further names of hidden files, and pins for the directories that
+// hold those names, if they could be renamed.
 func (p *Preparer) maskLinks(dirs *rootDirs, prepared *dockerexec.Prepared) error {
 	for _, link := range dirs.spec.Links {
 		prepared.Masks = append(prepared.Masks, dockerexec.Mask{Target: link.Target, File: true})

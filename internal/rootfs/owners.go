@@ -11,15 +11,16 @@ import (
 	"github.com/daycare-run/sandbox/dockerexec"
 )
 
-// Owners says who owns new homes: UID and GID own all of them or, if Last is not 0, each has an id of its
-// own, as user and as group, from UID to Last. Then one tenant cannot use up for others what the kernel
-// counts by user, such as inotify instances, even under a runtime that shares the host's kernel.
+// Owners says who owns new homes: UID and GID own all of them or, if Last is not 0, each has an id
+// of its own, as user and as group, from UID to Last. Then one tenant cannot use up for others what
+// the kernel counts by user, such as inotify instances, even under a runtime that shares the host's
+// kernel.
 type Owners struct{ UID, GID, Last uint32 }
 
 var errNoOwnerLeft = errors.New("each id in homeOwner owns a home already; the operator has to widen the range")
 
-// of returns the range from which the owner of a user's home is chosen. The pool, which nobody has asked for,
-// does not get the last quarter of a range.
+// of returns the range from which the owner of a user's home is chosen. The pool, which nobody has
+// asked for, does not get the last quarter of a range.
 func (o Owners) of(user string) (Owners, error) {
 	if o.Last == 0 || !(dockerexec.Spec{User: user}).IsPooled() {
 		return o, nil
@@ -31,16 +32,16 @@ func (o Owners) of(user string) (Owners, error) {
 	return o, nil
 }
 
-// allotted are the ids that homes have been given since the start. An id whose home is gone may still be that
-// of a container, so it is given again as late as possible.
+// allotted are the ids that homes have been given since the start. An id whose home is gone may
+// still be that of a container, so it is given again as late as possible.
 type allotted struct {
 	latest uint32
 	given  map[uint32]bool
 }
 
-// next chooses the owner of a home that is about to be made in usersDir. The ids that own a home there are
-// taken. Only one call may choose at a time. Hosts that share usersDir pass claim, which reports whether this
-// host gets an id; a host alone passes nil.
+// next chooses the owner of a home that is about to be made in usersDir. The ids that own a home
+// there are taken. Only one call may choose at a time. Hosts that share usersDir pass claim, which
+// reports whether this host gets an id; a host alone passes nil.
 func (a *allotted) next(o Owners, usersDir string, claim func(id uint32) (bool, error)) (uid, gid uint32, err error) {
 	if o.Last == 0 {
 		return o.UID, o.GID, nil
@@ -99,8 +100,9 @@ func homeOwners(usersDir string) (map[uint32]bool, error) {
 	return taken, nil
 }
 
-// addOwners adds the owners of the homes in a folder's entries. For a home on a filesystem of its own, it
-// takes what this host has cached: the filesystem may not answer, which must not affect other users.
+// addOwners adds the owners of the homes in a folder's entries. For a home on a filesystem of its
+// own, it takes what this host has cached: the filesystem may not answer, which must not affect
+// other users.
 func addOwners(taken map[uint32]bool, folder, home string) error {
 	dir, err := os.Open(folder)
 	if err != nil {

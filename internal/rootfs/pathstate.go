@@ -21,8 +21,9 @@ type pathState struct {
 	id     dockerexec.FileID
 }
 
-// stateOf returns what is at a name below a directory's descriptor, as root and without following any link. A
-// link is an error: a mount over it would land elsewhere, and the link itself could still be replaced.
+// stateOf returns what is at a name below a directory's descriptor, as root and without following
+// any link. A link is an error: a mount over it would land elsewhere, and the link itself could
+// still be replaced.
 func (e *emptyDirs) stateOf(fd int, name string) (pathState, error) {
 	dir, leaf := fd, name
 	if strings.Contains(name, "/") {
@@ -50,28 +51,30 @@ func (e *emptyDirs) stateOf(fd int, name string) (pathState, error) {
 	default:
 		it.file = true
 		it.empty = st.mode&unix.S_IFMT == unix.S_IFREG && st.size == 0
-		// A file may go and come back by another of its names. The mask does not survive that, and the change time
-		// shows it.
+		// A file may go and come back by another of its names. The mask does not survive that, and
+		// the change time shows it.
 		it.id.Since = st.changed
 	}
 	return it, nil
 }
 
-// The modes of the directories of root's on which masks are mounted where nothing else is: closed where the deny list
-// hides something, and one that programs can list where a call gives something up.
+// The modes of the directories of root's on which masks are mounted where nothing else is: closed
+// where the deny list hides something, and one that programs can list where a call gives something
+// up.
 const (
 	closedDir   = 0
 	listableDir = 0o555
 )
 
-// isStandIn reports whether a directory with an owner and a mode may be one that a mask is mounted on.
+// isStandIn reports whether a directory with an owner and a mode may be one that a mask is mounted
+// on.
 func isStandIn(uid, mode uint32) bool {
 	perm := mode & 0o7777
 	return uid == 0 && mode&unix.S_IFMT == unix.S_IFDIR && (perm == closedDir || perm == listableDir)
 }
 
-// stateError returns nil for a path that does not exist, including one below something that is not a
-// directory, where nothing can be.
+// stateError returns nil for a path that does not exist, including one below something that is not
+// a directory, where nothing can be.
 func stateError(err error) error {
 	switch {
 	case errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ENOTDIR):
@@ -85,7 +88,8 @@ func stateError(err error) error {
 // isVacant reports whether nothing is there, or only what a mask is mounted on.
 func (s pathState) isVacant() bool { return !s.exists || (s.empty && !s.file && s.closed) }
 
-// maskedBy returns the id of what a mask hides there: zero for nothing, and for what is there only to mount masks on.
+// maskedBy returns the id of what a mask hides there: zero for nothing, and for what is there only
+// to mount masks on.
 func (s pathState) maskedBy(m dockerexec.Mask) dockerexec.FileID {
 	if s.isVacant() || (m.Listable && s.empty && !s.file) {
 		return dockerexec.FileID{}
@@ -93,8 +97,9 @@ func (s pathState) maskedBy(m dockerexec.Mask) dockerexec.FileID {
 	return s.id
 }
 
-// emptyDirs are closed directories that were found empty: the many on which masks are mounted need not be read again
-// for each call. Only root can put something into one, which changes its change time. It is safe for concurrent use.
+// emptyDirs are closed directories that were found empty: the many on which masks are mounted need
+// not be read again for each call. Only root can put something into one, which changes its change
+// time. It is safe for concurrent use.
 type emptyDirs struct {
 	mu    sync.Mutex
 	found map[emptyDir]bool
@@ -114,7 +119,8 @@ func (e *emptyDirs) have(it identity) bool {
 	return e.found[emptyDir{it.id, it.changed}]
 }
 
-// add remembers a directory, unless it has changed so recently that a further change might have the same time.
+// add remembers a directory, unless it has changed so recently that a further change might have the
+// same time.
 func (e *emptyDirs) add(it identity, now time.Time) {
 	if now.Sub(time.Unix(0, it.changed)) < time.Second {
 		return
@@ -127,7 +133,8 @@ func (e *emptyDirs) add(it identity, now time.Time) {
 	e.found[emptyDir{it.id, it.changed}] = true
 }
 
-// isEmptyDir reads a directory's first entries. A directory that cannot be read does not count as empty.
+// isEmptyDir reads a directory's first entries. A directory that cannot be read does not count as
+// empty.
 func isEmptyDir(dir int, name string) bool {
 	fd, err := openBeneath(dir, name, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NONBLOCK)
 	if err != nil {

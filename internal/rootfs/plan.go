@@ -26,8 +26,8 @@ type Request struct {
 	DryRun bool
 }
 
-// Plan returns a Spec with the filesystem of a container and the user that owns it. Granted directories of
-// the home are made if they do not exist, unless it is a dry run.
+// Plan returns a Spec with the filesystem of a container and the user that owns it. Granted
+// directories of the home are made if they do not exist, unless it is a dry run.
 func (h *Home) Plan(r Request) (dockerexec.Spec, error) {
 	b := &builder{Request: r, home: h, secrets: map[pathmap.Mount][]string{}, readOnly: map[pathmap.Mount]bool{}, spec: dockerexec.Spec{
 		User: h.user, UID: h.uid, GID: h.gid, SpoolDir: h.spoolDir(), Events: r.Decision.Events,
@@ -58,8 +58,9 @@ func (h *Home) Plan(r Request) (dockerexec.Spec, error) {
 	return b.spec, checkNames(b.spec)
 }
 
-// checkNames refuses what Docker cannot be told to mount at: its API is JSON, in which a name that is not UTF-8 becomes
-// another one. The mount would be at that one, and what it is to hide would be seen.
+// checkNames refuses what Docker cannot be told to mount at: its API is JSON, in which a name that
+// is not UTF-8 becomes another one. The mount would be at that one, and what it is to hide would be
+// seen.
 func checkNames(spec dockerexec.Spec) error {
 	var targets []string
 	for _, m := range spec.Mounts {
@@ -122,7 +123,8 @@ func (b *builder) addRegion(r policy.Region) error {
 	}
 }
 
-// mount returns the mount for a region. In the home, it is made if it does not exist, unless it is a dry run.
+// mount returns the mount for a region. In the home, it is made if it does not exist, unless it is
+// a dry run.
 func (b *builder) mount(r policy.Region) (dockerexec.Mount, error) {
 	m := dockerexec.Mount{Target: r.Path.String(), ReadOnly: r.Mode != policy.Writable}
 	at, rest, err := b.Paths.Locate(r.Path)
@@ -151,8 +153,8 @@ func (b *builder) mount(r policy.Region) (dockerexec.Mount, error) {
 	return m, b.checkMounted(r.Path, it, err)
 }
 
-// makeGranted makes what a region of the home is to show, if it is not there. Only its name says whether that is to be a
-// file: notes.md is one, and of .env nobody knows.
+// makeGranted makes what a region of the home is to show, if it is not there. Only its name says
+// whether that is to be a file: notes.md is one, and of .env nobody knows.
 func (b *builder) makeGranted(r policy.Region, rest string) error {
 	base := path.Base(rest)
 	name, ext := strings.TrimPrefix(base, "."), path.Ext(strings.TrimPrefix(base, "."))
@@ -177,8 +179,8 @@ func (b *builder) makeGranted(r policy.Region, rest string) error {
 	return err
 }
 
-// isFileExtension reports whether the end of a name says that it is a file's: letters, then letters or digits, other
-// than those of directories (conf.d, project.git).
+// isFileExtension reports whether the end of a name says that it is a file's: letters, then letters
+// or digits, other than those of directories (conf.d, project.git).
 func isFileExtension(ext string) bool {
 	if len(ext) < 2 || ext == ".d" || ext == ".git" || ext[1] >= '0' && ext[1] <= '9' {
 		return false
@@ -231,8 +233,8 @@ func (b *builder) addEventsSocket() error {
 	return nil
 }
 
-// CountMounts returns how many bind mounts a Spec takes besides those that every container has, and how many of them
-// are for further names of hidden files.
+// CountMounts returns how many bind mounts a Spec takes besides those that every container has, and
+// how many of them are for further names of hidden files.
 func CountMounts(spec dockerexec.Spec) (all, forLinks int) {
 	forLinks = len(spec.Links) + len(linkDirs(spec))
 	return len(spec.Mounts) + len(spec.Masks) + len(spec.Pins) + forLinks, forLinks

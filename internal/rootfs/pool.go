@@ -14,10 +14,10 @@ import (
 	"github.com/daycare-run/sandbox/pathmap"
 )
 
-// A container of the pool has a home before it has a user, alone in a folder that is like a user's. That
-// folder lies in <usersDir>/.pool/<id>, which is closed to everyone but root. It is renamed as a whole to
-// become the user's: a mount is of the directory, whatever its name. A rename never replaces a directory that
-// is not empty, without any flag: network filesystems support none.
+// A container of the pool has a home before it has a user, alone in a folder that is like a user's.
+// That folder lies in <usersDir>/.pool/<id>, which is closed to everyone but root. It is renamed as
+// a whole to become the user's: a mount is of the directory, whatever its name. A rename never
+// replaces a directory that is not empty, without any flag: network filesystems support none.
 
 // PoolDir returns the pool's folder in usersDir.
 func PoolDir(usersDir string) string {
@@ -49,8 +49,9 @@ func makeDir(users *os.Root, name string, mode fs.FileMode) error {
 	return nil
 }
 
-// checkReplacing checks that the filesystem lets no directory replace one of the pool's that holds a home. If
-// it does, the error is dockerexec.ErrHomesStay: then a user's home could be replaced, too.
+// checkReplacing checks that the filesystem lets no directory replace one of the pool's that holds
+// a home. If it does, the error is dockerexec.ErrHomesStay: then a user's home could be replaced,
+// too.
 func checkReplacing(users *os.Root, pooled string) error {
 	dir, err := users.Open(filepath.Dir(pooled))
 	if err != nil {
@@ -71,8 +72,8 @@ func checkReplacing(users *os.Root, pooled string) error {
 	return nil
 }
 
-// renameDir renames a directory to a free name, or over an empty directory. The error is fs.ErrExist if
-// something else has the name. It uses rename(2) alone: os.Rename looks first.
+// renameDir renames a directory to a free name, or over an empty directory. The error is
+// fs.ErrExist if something else has the name. It uses rename(2) alone: os.Rename looks first.
 func renameDir(fromDir int, from string, toDir int, to string) error {
 	err := unix.Renameat(fromDir, from, toDir, to)
 	if errors.Is(err, unix.ENOTDIR) { // a file or a link; ENOTEMPTY is fs.ErrExist
@@ -81,8 +82,8 @@ func renameDir(fromDir int, from string, toDir int, to string) error {
 	return err
 }
 
-// spoolDir returns the user's folder, which holds the home. A pooled container's folder becomes the user's
-// with nothing else in it, so what the container needs besides is in the folder above.
+// spoolDir returns the user's folder, which holds the home. A pooled container's folder becomes the
+// user's with nothing else in it, so what the container needs besides is in the folder above.
 func (h *Home) spoolDir() string {
 	dir := filepath.Dir(h.dir)
 	if (dockerexec.Spec{User: h.user}).IsPooled() {
@@ -91,7 +92,8 @@ func (h *Home) spoolDir() string {
 	return dir
 }
 
-// CloseUserDir keeps everyone but root out of a user's folder on the host, whatever the user does to the home in it.
+// CloseUserDir keeps everyone but root out of a user's folder on the host, whatever the user does
+// to the home in it.
 func (p *Planner) CloseUserDir(user string) error {
 	fd, err := OpenBelow(p.cfg().UsersDir, user)
 	if err != nil {
@@ -119,16 +121,16 @@ func checkPoolDir(users *os.Root, pool string) error {
 	return nil
 }
 
-// HasFolder reports whether something is where a user's folder would be. Then the pool has no home for the
-// user: somebody has made a folder without a home, with its owner and mode.
+// HasFolder reports whether something is where a user's folder would be. Then the pool has no home
+// for the user: somebody has made a folder without a home, with its owner and mode.
 func (p *Planner) HasFolder(user string) bool {
 	_, err := os.Lstat(p.UserDir(user))
 	return !errors.Is(err, fs.ErrNotExist)
 }
 
-// GiveHome renames the folder with a pooled container's home to that of a user who has none, as if it had
-// been made now. The error is fs.ErrNotExist if the pooled folder does not exist, fs.ErrExist if the user has
-// a folder, and dockerexec.ErrHomesStay if the filesystem cannot do it.
+// GiveHome renames the folder with a pooled container's home to that of a user who has none, as if
+// it had been made now. The error is fs.ErrNotExist if the pooled folder does not exist,
+// fs.ErrExist if the user has a folder, and dockerexec.ErrHomesStay if the filesystem cannot do it.
 func (p *Planner) GiveHome(pooled, user string) error {
 	p.making.Lock()
 	defer p.making.Unlock()
@@ -163,7 +165,8 @@ func (p *Planner) GiveHome(pooled, user string) error {
 	case err != nil || p.cfg().ClaimOwner == nil:
 		return err
 	}
-	// After a power cut, another host may hold the user, and then this one does not rename the home again.
+	// After a power cut, another host may hold the user, and then this one does not rename the home
+	// again.
 	return errors.Join(syncDir(users, user), to.Sync())
 }
 
@@ -175,7 +178,8 @@ func syncDir(root *os.Root, name string) error {
 	return errors.Join(dir.Sync(), dir.Close())
 }
 
-// Rebind is for dockerexec.Config.Mounts: from now on, the directories of one Spec have the names of another.
+// Rebind is for dockerexec.Config.Mounts: from now on, the directories of one Spec have the names
+// of another.
 func (p *Preparer) Rebind(from, to dockerexec.Spec) error {
 	err := p.ask(to, answerLimit)
 	p.mu.Lock()

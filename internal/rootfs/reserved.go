@@ -10,8 +10,8 @@ import (
 	"github.com/daycare-run/sandbox/pathmap"
 )
 
-// This file has all reserved paths: container paths at which no further mount may be, and host paths that are
-// never mounted.
+// This file has all reserved paths: container paths at which no further mount may be, and host
+// paths that are never mounted.
 
 // EventsPath is where a call with @events finds the caller's control socket.
 const EventsPath = "/run/daycare/control.sock"
@@ -19,8 +19,8 @@ const EventsPath = "/run/daycare/control.sock"
 // processesDir is the directory in a user's folder that holds the folders of durable processes.
 const processesDir = "processes"
 
-// reservedInside are the container paths that belong to the container. A further mount may be neither in them
-// nor around them.
+// reservedInside are the container paths that belong to the container. A further mount may be
+// neither in them nor around them.
 var reservedInside = []string{
 	"/.daycare", "/bin", "/boot", "/dev", "/etc", "/home", "/lib", "/lib32", "/lib64", "/libx32", "/opt", "/proc",
 	"/root", "/run", "/sbin", "/shared/skills", "/sys", "/tmp", "/usr", "/var",
@@ -36,7 +36,8 @@ func CheckTarget(field string, target pathmap.ContainerPath) error {
 	return nil
 }
 
-// CheckSource refuses a host path that may not be mounted: it is in none of AllowedMountRoots, or reserved.
+// CheckSource refuses a host path that may not be mounted: it is in none of AllowedMountRoots, or
+// reserved.
 func (p *Planner) CheckSource(field string, source pathmap.HostPath) error {
 	allowed := slices.ContainsFunc(p.cfg().AllowedMountRoots, func(root string) bool { return pathmap.Within(source.String(), root) })
 	if !allowed {
@@ -48,9 +49,9 @@ func (p *Planner) CheckSource(field string, source pathmap.HostPath) error {
 	return nil
 }
 
-// reserved returns why a host path is never mounted, or "": it is the service's own, or may be seen only as
-// part of a home, in which secrets are hidden. Paths are compared by where they really are, so that an
-// operator's link is not another name for a home.
+// reserved returns why a host path is never mounted, or "": it is the service's own, or may be seen
+// only as part of a home, in which secrets are hidden. Paths are compared by where they really are,
+// so that an operator's link is not another name for a home.
 func (p *Planner) reserved(source pathmap.HostPath) string {
 	users, err := pathmap.ParseHost(p.cfg().UsersDir)
 	if err != nil {

@@ -19,8 +19,8 @@ type mountView struct{ dir, target string }
 // at returns the host path of a path in the directory.
 func (v mountView) at(rest string) string { return filepath.Join(v.dir, rest) }
 
-// viewOf returns the mount that shows a container path, and the rest of the path below it. ok is false for a
-// path that belongs to the image.
+// viewOf returns the mount that shows a container path, and the rest of the path below it. ok is
+// false for a path that belongs to the image.
 func (p *Preparer) viewOf(spec dockerexec.Spec, target string) (v mountView, rest string, ok bool) {
 	v = mountView{filepath.Join(p.usersDir, spec.User, "home"), policy.Home.String()}
 	if rest, ok = pathmap.CutDir(target, v.target); ok {
@@ -35,8 +35,8 @@ func (p *Preparer) viewOf(spec dockerexec.Spec, target string) (v mountView, res
 	return v, rest, ok
 }
 
-// protectedMounts returns the mounts that make something in a writable place read-only. Like a mask, such a
-// mount is lost when somebody on the host puts another file under its name.
+// protectedMounts returns the mounts that make something in a writable place read-only. Like a
+// mask, such a mount is lost when somebody on the host puts another file under its name.
 func protectedMounts(spec dockerexec.Spec) []dockerexec.Mount {
 	var all []dockerexec.Mount
 	for _, m := range spec.Mounts {
@@ -66,8 +66,8 @@ func (p *Preparer) rootDirs(spec dockerexec.Spec) *rootDirs {
 	return &rootDirs{preparer: p, spec: spec, open: map[string]*rootDir{}}
 }
 
-// find returns the directory that holds a container path, and the rest of the path below it. It is nil for a
-// path that belongs to the image.
+// find returns the directory that holds a container path, and the rest of the path below it. It is
+// nil for a path that belongs to the image.
 func (d *rootDirs) find(target string) (_ *rootDir, rest string, _ error) {
 	view, rest, ok := d.preparer.viewOf(d.spec, target)
 	if !ok || d.silent != nil {

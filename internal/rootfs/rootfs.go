@@ -1,7 +1,8 @@
-// Package rootfs decides what the filesystem of a container is made of, and prepares the host for it. A Planner
-// turns a view of policy into the mounts, masks, pins and links of a dockerexec.Spec. A Preparer makes the mount
-// points that a Spec needs on the host, and expels containers whose masks no longer cover what they were put on. The
-// package knows nothing of calls, requests and records.
+// Package rootfs decides what the filesystem of a container is made of, and prepares the host for
+// it. A Planner turns a view of policy into the mounts, masks, pins and links of a dockerexec.Spec.
+// A Preparer makes the mount points that a Spec needs on the host, and expels containers whose
+// masks no longer cover what they were put on. The package knows nothing of calls, requests and
+// records.
 package rootfs
 
 import (
@@ -21,16 +22,18 @@ import (
 type Config struct {
 	// UsersDir holds the users' homes on the host.
 	UsersDir string
-	// AllowedMountRoots are the host directories in which further mounts and skills may be; empty for nowhere.
+	// AllowedMountRoots are the host directories in which further mounts and skills may be; empty
+	// for nowhere.
 	AllowedMountRoots []string
-	// OwnPlaces are the service's own files and directories, such as its dataDir, its sockets and its keys,
-	// which are never mounted.
+	// OwnPlaces are the service's own files and directories, such as its dataDir, its sockets and
+	// its keys, which are never mounted.
 	OwnPlaces []string
 	// EventsSocket is the caller's control socket on the host; empty for none.
 	EventsSocket string
 	// HomeOwners says who owns new homes.
 	HomeOwners Owners
-	// ClaimOwner claims an id for a user's home, and reports false if it is another's. It is nil unless several hosts make homes.
+	// ClaimOwner claims an id for a user's home, and reports false if it is another's. It is nil
+	// unless several hosts make homes.
 	ClaimOwner func(id uint32, user string) (bool, error)
 }
 
@@ -57,8 +60,8 @@ type settings struct {
 // link is a directory of the operator's whose path leads through links.
 type link struct{ named, real string }
 
-// NewPlanner returns a Planner. Links in UsersDir and AllowedMountRoots are resolved here and in Use: below
-// these directories no link is followed.
+// NewPlanner returns a Planner. Links in UsersDir and AllowedMountRoots are resolved here and in
+// Use: below these directories no link is followed.
 func NewPlanner(cfg Config, log zerolog.Logger) *Planner {
 	p := &Planner{log: log}
 	p.Use(cfg)
@@ -84,7 +87,8 @@ func (p *Planner) Use(cfg Config) {
 
 func (p *Planner) cfg() *settings { return p.present.Load() }
 
-// real resolves the links that lead to one of the operator's directories, in a path that is in that directory.
+// real resolves the links that lead to one of the operator's directories, in a path that is in that
+// directory.
 func (p *Planner) real(path pathmap.HostPath) string {
 	name := path.String()
 	for _, l := range p.cfg().links {
@@ -95,8 +99,8 @@ func (p *Planner) real(path pathmap.HostPath) string {
 	return name
 }
 
-// ProcessDir returns the folder of a durable process. It lies next to the user's home, on the same disk: what
-// fills it is the tenant's own.
+// ProcessDir returns the folder of a durable process. It lies next to the user's home, on the same
+// disk: what fills it is the tenant's own.
 func (p *Planner) ProcessDir(user, id string) string {
 	return filepath.Join(p.UserDir(user), processesDir, id)
 }

@@ -15,10 +15,10 @@ import (
 	"github.com/daycare-run/sandbox/dockerexec"
 )
 
-// A mask belongs to the file that it was mounted on, and so does a mount that keeps a file from being
-// written. When somebody on the host puts another file in its place, the commands that are running would see
-// or write that one. The next call gets another Spec. The watch is for the running commands: their containers
-// are expelled as soon as this happens.
+// A mask belongs to the file that it was mounted on, and so does a mount that keeps a file from
+// being written. When somebody on the host puts another file in its place, the commands that are
+// running would see or write that one. The next call gets another Spec. The watch is for the
+// running commands: their containers are expelled as soon as this happens.
 
 // mounted is a Spec that has containers: the next one may be made before the previous one is gone.
 type mounted struct {
@@ -27,8 +27,8 @@ type mounted struct {
 	containers int
 }
 
-// Watch expels containers whose masks no longer cover what they did, until ctx ends. It calls expel for each
-// of them without holding a lock, and may call it again for the same one.
+// Watch expels containers whose masks no longer cover what they did, until ctx ends. It calls expel
+// for each of them without holding a lock, and may call it again for the same one.
 func (p *Preparer) Watch(ctx context.Context, expel func(dockerexec.Fingerprint)) error {
 	fd, err := unix.InotifyInit1(unix.IN_CLOEXEC | unix.IN_NONBLOCK)
 	if err != nil {
@@ -65,7 +65,8 @@ func (p *Preparer) Watch(ctx context.Context, expel func(dockerexec.Fingerprint)
 	}
 }
 
-// begin starts the watch for all Specs that have a container, and returns those that cannot be watched.
+// begin starts the watch for all Specs that have a container, and returns those that cannot be
+// watched.
 func (p *Preparer) begin(fd int) (unwatched []dockerexec.Fingerprint) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -169,16 +170,17 @@ func (p *Preparer) handle(events []byte) (gone []dockerexec.Fingerprint) {
 	return gone
 }
 
-// maxWatched is how many directories may be watched for one container, and maxWatchedOfUser for all of a user's: the
-// kernel's limit is for all users together. The bounds of policy keep one container below maxWatched.
+// maxWatched is how many directories may be watched for one container, and maxWatchedOfUser for all
+// of a user's: the kernel's limit is for all users together. The bounds of policy keep one
+// container below maxWatched.
 const (
 	maxWatched       = 4000
 	maxWatchedOfUser = 8000
 )
 
-// watchSpec watches the directories in which something that is to be hidden may appear, as they are now, and
-// no others for that container; p.mu is held. A container must not run unless all of them can be watched. A
-// directory that was watched before stays watched in between: no event is lost.
+// watchSpec watches the directories in which something that is to be hidden may appear, as they are
+// now, and no others for that container; p.mu is held. A container must not run unless all of them
+// can be watched. A directory that was watched before stays watched in between: no event is lost.
 func (p *Preparer) watchSpec(spec dockerexec.Spec) error {
 	if !p.watches.on {
 		return nil
@@ -204,8 +206,8 @@ func (p *Preparer) watchSpec(spec dockerexec.Spec) error {
 		case !errors.Is(err, unix.ENOENT) && !errors.Is(err, unix.ENOTDIR) && !errors.Is(err, unix.ELOOP):
 			return fmt.Errorf("cannot watch what is hidden: %w", err)
 		}
-		// What does not exist or is not a directory has nothing in it; its appearance is an event in the directory
-		// above. The same goes for a link: what is behind it is not looked at.
+		// What does not exist or is not a directory has nothing in it; its appearance is an event
+		// in the directory above. The same goes for a link: what is behind it is not looked at.
 	}
 	p.watches.keep(own, now)
 	return nil
@@ -245,8 +247,9 @@ func (p *Preparer) unwatch(spec dockerexec.Spec) {
 	}
 }
 
-// touches reports whether a path at which something has appeared or gone is at or above one of a Spec's masks or protected
-// mounts, or below a mask. broken says that a protected mount is lost: it does not come back, even when the same file does.
+// touches reports whether a path at which something has appeared or gone is at or above one of a
+// Spec's masks or protected mounts, or below a mask. broken says that a protected mount is lost: it
+// does not come back, even when the same file does.
 func (p *Preparer) touches(changed map[string]uint64, known mounted) (touched, broken bool) {
 	masks, toMasks, toMounts := map[string]bool{}, map[string]bool{}, map[string]bool{}
 	for _, m := range known.Masks {
@@ -291,8 +294,8 @@ func isWithin(name string, dirs map[string]bool) bool {
 	return true
 }
 
-// isIntact reports whether a Spec's masks still cover what they were mounted on, and its protected mounts
-// still show what is there; p.mu is held.
+// isIntact reports whether a Spec's masks still cover what they were mounted on, and its protected
+// mounts still show what is there; p.mu is held.
 func (p *Preparer) isIntact(spec dockerexec.Spec) bool {
 	dirs := p.rootDirs(spec)
 	defer dirs.close()
@@ -325,7 +328,8 @@ func (p *Preparer) isUnwatchedIntact(spec dockerexec.Spec) bool {
 	return p.isUnchanged(dirs)
 }
 
-// isUnchanged is isIntact for that on which nothing is mounted, so that nothing guards it but the watch.
+// isUnchanged is isIntact for that on which nothing is mounted, so that nothing guards it but the
+// watch.
 func (p *Preparer) isUnchanged(dirs *rootDirs) bool {
 	return !slices.ContainsFunc(dirs.spec.Masks, func(m dockerexec.Mask) bool { return m.Absent && !p.covers(dirs, m) }) &&
 		!slices.ContainsFunc(dirs.spec.Symlinks, func(link dockerexec.Symlink) bool { return !leadsOn(dirs, link) })

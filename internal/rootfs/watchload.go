@@ -9,10 +9,10 @@ import (
 	"github.com/daycare-run/sandbox/dockerexec"
 )
 
-// All containers share one queue in the kernel and one goroutine that reads it, so what happens in one user's
-// directories must not take much of either. Names that no container asks about are skipped as they are read.
-// A user who fills the queue anyway, or keeps changing what is to be hidden, loses the containers: they are
-// ended rather than watched with a delay.
+// All containers share one queue in the kernel and one goroutine that reads it, so what happens in
+// one user's directories must not take much of either. Names that no container asks about are
+// skipped as they are read. A user who fills the queue anyway, or keeps changing what is to be
+// hidden, loses the containers: they are ended rather than watched with a delay.
 
 // errTooMuch is why such containers are ended.
 var errTooMuch = errors.New("there are more changes than can be checked")
@@ -22,7 +22,8 @@ const (
 	between = 5 * time.Millisecond
 	// maxLooks is how much time per second may be spent on checking one user's containers again.
 	maxLooks = 250 * time.Millisecond
-	// queueSize is more bytes than the kernel keeps of events with short names (fs.inotify.max_queued_events is 16384).
+	// queueSize is more bytes than the kernel keeps of events with short names
+	// (fs.inotify.max_queued_events is 16384).
 	queueSize = 1 << 20
 )
 
@@ -46,7 +47,8 @@ func newWatches(fd int) watches {
 	}
 }
 
-// drained returns the users with the most events since the queue was last empty, if it is empty now.
+// drained returns the users with the most events since the queue was last empty, if it is empty
+// now.
 func (l *load) drained(empty bool) (loudest map[string]bool) {
 	if !empty {
 		return nil
@@ -79,10 +81,12 @@ func (l *load) spend(user string, now time.Time, took time.Duration) bool {
 	return spent.took <= maxLooks
 }
 
-// children are the names in a directory that a container's masks and protected mounts are about; nil means all names.
+// children are the names in a directory that a container's masks and protected mounts are about;
+// nil means all names.
 type children map[string]bool
 
-// has reports whether an event is about one of them. An event without a name is about the directory itself.
+// has reports whether an event is about one of them. An event without a name is about the directory
+// itself.
 func (c children) has(name []byte) bool { return c == nil || len(name) == 0 || c[string(name)] }
 
 // wantedDir is a directory to watch: its container path, and the names in it that matter.
@@ -91,8 +95,8 @@ type wantedDir struct {
 	want   children
 }
 
-// wantedDirs returns the host directories with a Spec's masks and protected mounts, and the directories above
-// them.
+// wantedDirs returns the host directories with a Spec's masks and protected mounts, and the
+// directories above them.
 func (p *Preparer) wantedDirs(spec dockerexec.Spec) map[string]wantedDir {
 	dirs := map[string]wantedDir{}
 	for _, m := range spec.Masks {
@@ -107,7 +111,8 @@ func (p *Preparer) wantedDirs(spec dockerexec.Spec) map[string]wantedDir {
 	return dirs
 }
 
-// addWanted adds a directory and those above it. In it, one child matters, or everything if child is empty.
+// addWanted adds a directory and those above it. In it, one child matters, or everything if child
+// is empty.
 func (p *Preparer) addWanted(dirs map[string]wantedDir, spec dockerexec.Spec, target, child string) {
 	view, rest, ok := p.viewOf(spec, target)
 	if !ok {

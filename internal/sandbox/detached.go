@@ -11,20 +11,20 @@ import (
 	"github.com/daycare-run/sandbox/internal/attach"
 )
 
-// keepDetached is how long a command that ran on without its caller is kept after its end, with up to 2 MiB
-// of its output.
+// keepDetached is how long a command that ran on without its caller is kept after its end, with up
+// to 2 MiB of its output.
 const keepDetached = 5 * time.Minute
 
-// endSlack is how long after its timeout a command may still be held up by a caller that does not take its
-// output: its container may have to be made first.
+// endSlack is how long after its timeout a command may still be held up by a caller that does not
+// take its output: its container may have to be made first.
 const endSlack = time.Minute
 
 // detached is a command that continues when its caller's connection is lost.
 type detached = attach.Exec[Result]
 
-// StartExec runs a command as Exec does, but in the background: callers may attach and leave. With stdin, its
-// input comes from them. A faulty request makes the command end before its start. Of ctx it uses only the
-// log, which has the request's id.
+// StartExec runs a command as Exec does, but in the background: callers may attach and leave. With
+// stdin, its input comes from them. A faulty request makes the command end before its start. Of ctx
+// it uses only the log, which has the request's id.
 func (s *Service) StartExec(ctx context.Context, id string, r Request, stdin bool) (*detached, error) {
 	box, err := s.Get(id)
 	if err != nil {

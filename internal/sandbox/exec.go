@@ -20,31 +20,33 @@ import (
 	"github.com/daycare-run/sandbox/internal/quota"
 )
 
-// maxCommandBytes bounds a command with its environment: about what Linux can start. A command line alone may be as long,
-// and single arguments and variables have launch.MaxString.
+// maxCommandBytes bounds a command with its environment: about what Linux can start. A command line
+// alone may be as long, and single arguments and variables have launch.MaxString.
 const maxCommandBytes = 2 << 20
 
 // Request is a command that a caller asks for, as it came.
 type Request struct {
-	// Command is a shell command line, Argv a program with its arguments: exactly one of them is set.
+	// Command is a shell command line, Argv a program with its arguments: exactly one of them is
+	// set.
 	Command string
 	Argv    []string
 	// Login makes the shell a login shell. It needs Command.
 	Login bool
 	Confinement
-	// Cwd is relative to the working directory, or absolute, and in the working directory, /tmp or a further mount;
-	// empty is the working directory.
+	// Cwd is relative to the working directory, or absolute, and in the working directory, /tmp or
+	// a further mount; empty is the working directory.
 	Cwd string
 	// Env and Secrets are added to the environment. Secrets win, and are never logged.
 	Env     map[string]string
 	Secrets map[string]string
-	// Terminal asks for a pseudo-terminal of that size, and Resizes are its new sizes; nil for none. With a
-	// terminal, all output is stdout.
+	// Terminal asks for a pseudo-terminal of that size, and Resizes are its new sizes; nil for
+	// none. With a terminal, all output is stdout.
 	Terminal *specs.Box
 	Resizes  <-chan specs.Box
 	// Timeout is nil for the default, which with a terminal is the maximum.
 	Timeout *time.Duration
-	// OnlyIfRunning refuses the command if the sandbox is paused. Otherwise a paused sandbox is resumed.
+	// OnlyIfRunning refuses the command if the sandbox is paused. Otherwise a paused sandbox is
+	// resumed.
 	OnlyIfRunning bool
 	// Stdin is nil for none.
 	Stdin io.Reader
@@ -53,10 +55,12 @@ type Request struct {
 	// Started is called once, when a container is ready and just before the command starts; nil
 	// for none.
 	Started func()
-	// Refused is called with each line of Result.Refused as soon as it is known, with the count at that time;
-	// nil for none. It is called by one goroutine at a time, after Started and concurrently with the output.
+	// Refused is called with each line of Result.Refused as soon as it is known, with the count at
+	// that time; nil for none. It is called by one goroutine at a time, after Started and
+	// concurrently with the output.
 	Refused func(decisions.Summary)
-	// Ended is called when a command that StartExec has started needs nothing of the request any more; nil for none.
+	// Ended is called when a command that StartExec has started needs nothing of the request any
+	// more; nil for none.
 	Ended func()
 }
 
@@ -67,8 +71,8 @@ type Result struct {
 	Cwd string
 	// Duration is from the call to the command's end.
 	Duration time.Duration
-	// Refused is what the command tried to reach and could not, and MoreRefused how many further names there
-	// were. Calls that run in one container at the same time also have each other's.
+	// Refused is what the command tried to reach and could not, and MoreRefused how many further
+	// names there were. Calls that run in one container at the same time also have each other's.
 	Refused     []decisions.Summary
 	MoreRefused int
 	// Hints are what else is to be said, without messages: each door has its own words.
@@ -80,9 +84,9 @@ func (r Result) Failed() bool {
 	return r.ExitCode != 0 || r.Signal != 0 || r.TimedOut || r.CommandFault != ""
 }
 
-// Exec runs a command in the sandbox's container, and blocks until the command and all that it started have
-// ended. out receives its output, as session.Output says. Faults of the request are found before anything
-// is started. When ctx ends, so does the command.
+// Exec runs a command in the sandbox's container, and blocks until the command and all that it
+// started have ended. out receives its output, as session.Output says. Faults of the request are
+// found before anything is started. When ctx ends, so does the command.
 func (s *Service) Exec(ctx context.Context, id string, r Request, out session.Output) (Result, error) {
 	box, err := s.Get(id)
 	if err != nil {

@@ -20,8 +20,8 @@ type outputs struct {
 	all map[uint64]*lastOutput
 }
 
-// lastOutput is the end of one command's output, with both streams in the order in which they came. It uses
-// memory only for what came, up to maxOutputKept.
+// lastOutput is the end of one command's output, with both streams in the order in which they came.
+// It uses memory only for what came, up to maxOutputKept.
 type lastOutput struct {
 	sandbox, user string // its owner: another user's sandbox may have that name by now
 
@@ -79,8 +79,9 @@ func (s *Service) heard(w *execWatch, out session.Output) (_ session.Output, end
 		}
 }
 
-// Output returns what a command that runs in a sandbox printed last, 4 KiB at most, and whether there was more before.
-// The error is of class NotFound if there is no such sandbox, or if no command with that call ID runs in it.
+// Output returns what a command that runs in a sandbox printed last, 4 KiB at most, and whether
+// there was more before. The error is of class NotFound if there is no such sandbox, or if no
+// command with that call ID runs in it.
 func (s *Service) Output(id string, call uint64) (text []byte, cut bool, err error) {
 	box, err := s.Get(id)
 	if err != nil {

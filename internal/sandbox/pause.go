@@ -7,11 +7,13 @@ import (
 	"github.com/daycare-run/sandbox/internal/errs"
 )
 
-// A sandbox may be paused: its record says so, its durable processes are paused, and its user's idle containers are
-// frozen. Whatever runs something in it resumes it first. Its files are on the host, and stay within reach.
+// A sandbox may be paused: its record says so, its durable processes are paused, and its user's
+// idle containers are frozen. Whatever runs something in it resumes it first. Its files are on the
+// host, and stay within reach.
 
-// Pause pauses a sandbox until it is resumed, across restarts of the service. It freezes the sandbox's processes, and
-// its user's other containers in which nothing runs. The error is of class Conflict while commands run in it.
+// Pause pauses a sandbox until it is resumed, across restarts of the service. It freezes the
+// sandbox's processes, and its user's other containers in which nothing runs. The error is of class
+// Conflict while commands run in it.
 func (s *Service) Pause(ctx context.Context, id string) (Sandbox, error) {
 	box, err := s.setPaused(ctx, id, true)
 	if err != nil {
@@ -45,8 +47,8 @@ func (s *Service) setPaused(ctx context.Context, id string, paused bool) (Sandbo
 	return box, nil
 }
 
-// enter counts a command of a sandbox as in progress until leave is called. It resumes a paused sandbox, or
-// refuses the command if onlyIfRunning is set.
+// enter counts a command of a sandbox as in progress until leave is called. It resumes a paused
+// sandbox, or refuses the command if onlyIfRunning is set.
 func (s *Service) enter(ctx context.Context, box Sandbox, onlyIfRunning bool) (leave func(), err error) {
 	for {
 		leave, paused, err := s.registry.Begin(box)

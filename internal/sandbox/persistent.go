@@ -17,9 +17,10 @@ import (
 	"github.com/daycare-run/sandbox/internal/quota"
 )
 
-// PlanPersistent returns the Spec of the container of a persistent sandbox, and its commands' environment. With fromPool it
-// first gives its user, who must not have a folder yet, one of the pool's homes, with the container that has it: whoever
-// starts the Spec finds these. Nothing depends on whether there is one.
+// PlanPersistent returns the Spec of the container of a persistent sandbox, and its commands'
+// environment. With fromPool it first gives its user, who must not have a folder yet, one of the
+// pool's homes, with the container that has it: whoever starts the Spec finds these. Nothing
+// depends on whether there is one.
 func (s *Service) PlanPersistent(ctx context.Context, id string, l plan.Persistent, fromPool bool) (dockerexec.Spec, map[string]string, error) {
 	for _, variables := range l.Env {
 		if err := plan.CheckVariables("env", variables); err != nil {
@@ -45,13 +46,15 @@ func (s *Service) PlanPersistent(ctx context.Context, id string, l plan.Persiste
 	return p.Spec, p.PersistentEnvironment(l.Env...), nil
 }
 
-// PersistentLimits returns the limits that a persistent sandbox would have. The error says why there can be none.
+// PersistentLimits returns the limits that a persistent sandbox would have. The error says why
+// there can be none.
 func (s *Service) PersistentLimits(ctx context.Context, l plan.Persistent) (dockerexec.Limits, error) {
 	return s.planner.PersistentLimits(ctx, l.Shape())
 }
 
-// PersistentRefusals begins to gather what a persistent sandbox tries to reach and cannot, whichever of its commands tries. end
-// ends that, and returns it as Result.Refused and MoreRefused have it; whoever calls PersistentRefusals has to call it.
+// PersistentRefusals begins to gather what a persistent sandbox tries to reach and cannot,
+// whichever of its commands tries. end ends that, and returns it as Result.Refused and MoreRefused
+// have it; whoever calls PersistentRefusals has to call it.
 func (s *Service) PersistentRefusals(id string) (end func() ([]decisions.Summary, int)) {
 	if s.cfg().Decisions == nil {
 		return (*refusals)(nil).end
@@ -59,7 +62,8 @@ func (s *Service) PersistentRefusals(id string) (end func() ([]decisions.Summary
 	return s.refusals(dockerexec.Spec{Persistent: id}.ContainerName(), nil).end
 }
 
-// PersistentEgress returns what a persistent sandbox may reach. As for calls, the operator's rules decide.
+// PersistentEgress returns what a persistent sandbox may reach. As for calls, the operator's rules
+// decide.
 func (s *Service) PersistentEgress(id string, l plan.Persistent) (dockerexec.Egress, error) {
 	box, err := s.Get(id)
 	if err != nil {
@@ -76,8 +80,8 @@ func CheckCommand(argv []string, env map[string]string) error {
 // removedUsers is the folder in usersDir that holds the remains of users until they are removed.
 const removedUsers = ".removed"
 
-// RemoveFiles removes all that a user has on the host. The files are removed in the background. The user's
-// containers must be gone.
+// RemoveFiles removes all that a user has on the host. The files are removed in the background. The
+// user's containers must be gone.
 func (s *Service) RemoveFiles(trash *hostfs.Trash, user ids.User) error {
 	planner := s.planner.Files()
 	beside := filepath.Join(planner.UsersDir(), removedUsers)
@@ -90,8 +94,8 @@ func (s *Service) RemoveFiles(trash *hostfs.Trash, user ids.User) error {
 	return nil
 }
 
-// TakeCommand counts a command of a persistent sandbox, until done is called. With there, the command exists
-// already, and is counted even beyond the bound.
+// TakeCommand counts a command of a persistent sandbox, until done is called. With there, the
+// command exists already, and is counted even beyond the bound.
 func (s *Service) TakeCommand(id string, there bool) (done func(), err error) {
 	box, err := s.Get(id)
 	if err != nil {

@@ -19,11 +19,13 @@ import (
 
 // PoolConfig says how many containers are kept ready for new users.
 type PoolConfig struct {
-	// Size is how many are kept for each kind of first call that came lately, and Max how many in all. A Size of 0 means none.
+	// Size is how many are kept for each kind of first call that came lately, and Max how many in
+	// all. A Size of 0 means none.
 	Size, Max int
 	// MinFreeMemory is how many bytes of memory the host must have available for more to be made.
 	MinFreeMemory int64
-	// Persistent are what sandboxes that last are made of now. No containers wait for other kinds of them.
+	// Persistent are what sandboxes that last are made of now. No containers wait for other kinds
+	// of them.
 	Persistent []plan.Persistent
 }
 
@@ -38,8 +40,8 @@ type poolExecutor interface {
 	NewPoolUser() (string, error)
 }
 
-// Pool keeps containers ready for users who are still to come, with homes of their own. The first calls of
-// recent users decide which kinds of containers it keeps. It is safe for concurrent use.
+// Pool keeps containers ready for users who are still to come, with homes of their own. The first
+// calls of recent users decide which kinds of containers it keeps. It is safe for concurrent use.
 type Pool struct {
 	planner  *plan.Planner
 	quotas   *quota.Ledger
@@ -66,7 +68,8 @@ type Pool struct {
 	said   string // the last failure to fill it that was logged
 }
 
-// What the pool was for a user's first call. After all but poolHit, the call makes a container of its own.
+// What the pool was for a user's first call. After all but poolHit, the call makes a container of
+// its own.
 const (
 	poolHit    = "hit"
 	poolEmpty  = "empty"  // no container of the class waits
@@ -90,7 +93,8 @@ type PoolStats struct {
 	Off string
 }
 
-// OpenPool returns a Pool that continues with the kinds of containers recorded in file. Fill fills it.
+// OpenPool returns a Pool that continues with the kinds of containers recorded in file. Fill fills
+// it.
 func OpenPool(file string, cfg PoolConfig, planner *plan.Planner, executor poolExecutor, quotas *quota.Ledger, events *events.Stream, log zerolog.Logger) *Pool {
 	p := &Pool{
 		planner: planner, executor: executor, quotas: quotas, events: events, classes: readClasses(file, log), log: log,
@@ -112,7 +116,8 @@ func (p *Pool) Use(cfg PoolConfig) {
 // maxFutile is how many failures in a row, due to the file system, turn the pool off.
 const maxFutile = 3
 
-// countFailure counts failures that will happen again. Others do not count; a container that a user gets resets the count.
+// countFailure counts failures that will happen again. Others do not count; a container that a user
+// gets resets the count.
 func (p *Pool) countFailure(err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -164,8 +169,9 @@ func (p *Pool) Stats() PoolStats {
 	return s
 }
 
-// bind gives a user who has no folder one of the pool's, with the container that has it. shape is that of a persistent sandbox;
-// nil for calls. Nothing depends on bind: whoever asked continues as always, and finds the container by its Spec or makes one.
+// bind gives a user who has no folder one of the pool's, with the container that has it. shape is
+// that of a persistent sandbox; nil for calls. Nothing depends on bind: whoever asked continues as
+// always, and finds the container by its Spec or makes one.
 func (p *Pool) bind(ctx context.Context, c plan.Decided, shape *plan.Shape, token quota.Token) (hit bool) {
 	if p == nil || p.size() == 0 {
 		return false

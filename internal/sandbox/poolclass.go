@@ -16,15 +16,17 @@ import (
 	"github.com/daycare-run/sandbox/pathmap"
 )
 
-// A class is what first calls have in common if their containers differ only in the user, the home and the names that
-// may be reached. Its key identifies what policy decides, so two classes with one decision are one class.
+// A class is what first calls have in common if their containers differ only in the user, the home
+// and the names that may be reached. Its key identifies what policy decides, so two classes with
+// one decision are one class.
 
 // poolClass is a first call without its user: enough to plan a container by.
 type poolClass struct {
 	WorkingDir string   `json:"workingDir"`
 	WriteDirs  []string `json:"writeDirs,omitempty"`
 	ReadDirs   []string `json:"readDirs,omitempty"`
-	// Permissions are the call's tags but @network, with container paths, and Home is where HOME points.
+	// Permissions are the call's tags but @network, with container paths, and Home is where HOME
+	// points.
 	Permissions []string `json:"permissions,omitempty"`
 	Home        string   `json:"home,omitempty"`
 	// Profile is that of the network; empty for no network. Open means all of it.
@@ -41,8 +43,9 @@ type keyedClass struct {
 	key string
 }
 
-// classOf returns the class of a call, or of a persistent sandbox if shape is not nil. ok is false for those without a class:
-// they see anything from outside the home, are of apps, or see less than others; or no more are made in that shape.
+// classOf returns the class of a call, or of a persistent sandbox if shape is not nil. ok is false
+// for those without a class: they see anything from outside the home, are of apps, or see less than
+// others; or no more are made in that shape.
 func (p *Pool) classOf(ctx context.Context, c plan.Decided, shape *plan.Shape) (class keyedClass, ok bool) {
 	if len(c.Mounts) > 0 || c.SkillsDir != "" || c.AppID != "" || len(c.Subject.AppRoots) > 0 || len(c.DenyRead)+len(c.DenyWrite) > 0 || c.Decision.Events {
 		return class, false
@@ -80,8 +83,9 @@ func (p *Pool) classOf(ctx context.Context, c plan.Decided, shape *plan.Shape) (
 	return class, err == nil && class.size() <= maxClassSize
 }
 
-// keyOf returns the key of a class that policy has decided about. That of sandboxes that last includes what their containers
-// are made from: with another image of the same name they are another class.
+// keyOf returns the key of a class that policy has decided about. That of sandboxes that last
+// includes what their containers are made from: with another image of the same name they are
+// another class.
 func (p *Pool) keyOf(ctx context.Context, class poolClass, decision policy.Decision) (string, error) {
 	if !class.Lasts {
 		return class.key(decision), nil

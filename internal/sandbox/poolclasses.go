@@ -16,10 +16,11 @@ import (
 	"github.com/daycare-run/sandbox/internal/durable"
 )
 
-// First calls vote for the classes that are kept: each user has one vote, that of the latest call, and the
-// classes with the most votes are kept. When there are too many votes, the token that has the most loses its
-// oldest one. So no user chooses for others, and neither do the users of one token. Settings could not say what
-// the classes are: a class has the working directory, the directories and the tags that a caller registers and asks for.
+// First calls vote for the classes that are kept: each user has one vote, that of the latest call,
+// and the classes with the most votes are kept. When there are too many votes, the token that has
+// the most loses its oldest one. So no user chooses for others, and neither do the users of one
+// token. Settings could not say what the classes are: a class has the working directory, the
+// directories and the tags that a caller registers and asks for.
 
 const (
 	// maxClasses is how many classes are kept.
@@ -61,7 +62,8 @@ func (p *poolClasses) note(v vote) {
 	p.isNew = p.isNew || !slices.Equal(before, keys(p.kept()))
 }
 
-// ranked returns all classes, those with most votes first, and among equals the latest; p.mu is held.
+// ranked returns all classes, those with most votes first, and among equals the latest; p.mu is
+// held.
 func (p *poolClasses) ranked() (list []keyedClass) {
 	votes, latest := map[string]int{}, map[string]int{}
 	for i, v := range p.votes {
@@ -145,7 +147,8 @@ type voteRecord struct {
 	Caller string `json:"caller,omitempty"`
 }
 
-// readClasses reads the classes from a file. If that fails, it starts without any, and first calls bring them back.
+// readClasses reads the classes from a file. If that fails, it starts without any, and first calls
+// bring them back.
 func readClasses(file string, log zerolog.Logger) *poolClasses {
 	p := &poolClasses{file: file}
 	text, err := os.ReadFile(file)

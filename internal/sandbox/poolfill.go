@@ -10,19 +10,22 @@ import (
 )
 
 const (
-	// fillEvery is how often the pool checks whether something is missing, and fillSoon how often while something is.
+	// fillEvery is how often the pool checks whether something is missing, and fillSoon how often
+	// while something is.
 	fillEvery, fillSoon = time.Second, 50 * time.Millisecond
-	// fillAfter is how long after the last first call the pool is filled, and fillAnyway how long running
-	// commands, and calls that come one after the other, may delay that.
+	// fillAfter is how long after the last first call the pool is filled, and fillAnyway how long
+	// running commands, and calls that come one after the other, may delay that.
 	fillAfter, fillAnyway = 200 * time.Millisecond, 2 * time.Second
-	// fillRests is how long the pool rests after it has made a container, as a multiple of how long that took, for unlikeFor
-	// after a first call of a kind for which none are kept: such a call makes its own meanwhile, and gains nothing.
+	// fillRests is how long the pool rests after it has made a container, as a multiple of how long
+	// that took, for unlikeFor after a first call of a kind for which none are kept: such a call
+	// makes its own meanwhile, and gains nothing.
 	fillRests, unlikeFor = 4, 10 * time.Second
 	// fillAgain is how long the pool waits after a failure.
 	fillAgain = 10 * time.Second
 )
 
-// Fill keeps the pool full until ctx ends. It makes one container at a time, when no call waits for one, or in its turn.
+// Fill keeps the pool full until ctx ends. It makes one container at a time, when no call waits for
+// one, or in its turn.
 func (p *Pool) Fill(ctx context.Context) {
 	wait := fillSoon
 	for {
@@ -80,7 +83,8 @@ func (p *Pool) failed(err error) {
 	}
 }
 
-// missing returns a class that has too few containers, the one with most votes first. It removes containers that are too many.
+// missing returns a class that has too few containers, the one with most votes first. It removes
+// containers that are too many.
 func (p *Pool) missing() (class keyedClass, ok bool) {
 	size := p.size()
 	most, left := map[string]int{}, p.cfg.Load().Max
@@ -99,7 +103,8 @@ func (p *Pool) missing() (class keyedClass, ok bool) {
 	return class, false
 }
 
-// quiet reports whether no first call has just come, the pool does not rest, and no commands run that a start would slow.
+// quiet reports whether no first call has just come, the pool does not rest, and no commands run
+// that a start would slow.
 func (p *Pool) quiet() bool {
 	p.mu.Lock()
 	since := time.Since(p.last)

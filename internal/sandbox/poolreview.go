@@ -19,8 +19,9 @@ func (p *Pool) Review() {
 	}
 }
 
-// revise checks, once after Review, what sandboxes that last are made from now. A class whose image is now another one gets a
-// new key, and a class of which no more are made is forgotten. Trim removes the containers that waited for the old ones.
+// revise checks, once after Review, what sandboxes that last are made from now. A class whose image
+// is now another one gets a new key, and a class of which no more are made is forgotten. Trim
+// removes the containers that waited for the old ones.
 func (p *Pool) revise(ctx context.Context) {
 	if !p.review.Swap(false) {
 		return
@@ -52,8 +53,9 @@ type share struct{ class, caller string }
 // keptFor is how long a token that got a container of a class leaves the last one to others.
 const keptFor = 10 * time.Second
 
-// toLeave returns how many containers of a class a token must leave to others that come for it. Otherwise, a
-// token that makes and ends sandboxes again and again would get each container as soon as it waits.
+// toLeave returns how many containers of a class a token must leave to others that come for it.
+// Otherwise, a token that makes and ends sandboxes again and again would get each container as soon
+// as it waits.
 func (p *Pool) toLeave(h share) int {
 	p.mu.Lock()
 	maps.DeleteFunc(p.taken, func(_ share, at time.Time) bool { return time.Since(at) > keptFor })

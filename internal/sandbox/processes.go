@@ -8,9 +8,10 @@ import (
 	"github.com/daycare-run/sandbox/internal/process"
 )
 
-// StartProcess starts a durable process with what the sandbox holds, and blocks until its command runs. The
-// intent is as it came: the process's user, directory and network follow from the sandbox. Faults of the
-// request are found before anything is started. The notices say what was changed in it.
+// StartProcess starts a durable process with what the sandbox holds, and blocks until its command
+// runs. The intent is as it came: the process's user, directory and network follow from the
+// sandbox. Faults of the request are found before anything is started. The notices say what was
+// changed in it.
 func (s *Service) StartProcess(ctx context.Context, id string, n process.Intent, secrets map[string]string) (process.Record, []string, error) {
 	c, err := s.call(id, n.Confinement())
 	if err != nil {
@@ -52,7 +53,8 @@ func (s *Service) Processes(id string) ([]process.Record, error) {
 	return ofUser(s, id, func(user string) ([]process.Record, error) { return s.processes.List(user), nil })
 }
 
-// AllProcesses lists the processes of all users for whom the service's callers act, in the order of their creation.
+// AllProcesses lists the processes of all users for whom the service's callers act, in the order of
+// their creation.
 func (s *Service) AllProcesses() []process.Record { return s.processes.ListOf(s.scope.HasName) }
 
 // Process finds a process of the sandbox's user. It does not find another user's.
@@ -60,8 +62,8 @@ func (s *Service) Process(id, processID string) (process.Record, error) {
 	return ofUser(s, id, func(user string) (process.Record, error) { return s.processes.Get(user, processID) })
 }
 
-// WaitProcess waits for a process's end or, with ready, for its readiness, but no longer than most; inTime says whether
-// that came. It returns the process as it is then.
+// WaitProcess waits for a process's end or, with ready, for its readiness, but no longer than most;
+// inTime says whether that came. It returns the process as it is then.
 func (s *Service) WaitProcess(ctx context.Context, id, processID string, ready bool, most time.Duration) (r process.Record, inTime bool, _ error) {
 	box, err := s.Get(id)
 	if err != nil {
@@ -70,8 +72,8 @@ func (s *Service) WaitProcess(ctx context.Context, id, processID string, ready b
 	return s.processes.Wait(ctx, box.User.String(), processID, ready, most)
 }
 
-// StopProcess ends a process with a signal, for good: it is not started again. It blocks until all of it has
-// ended.
+// StopProcess ends a process with a signal, for good: it is not started again. It blocks until all
+// of it has ended.
 func (s *Service) StopProcess(ctx context.Context, id, processID string, signal syscall.Signal) (process.Record, error) {
 	return ofUser(s, id, func(user string) (process.Record, error) {
 		return s.processes.Stop(ctx, user, processID, signal)
@@ -102,8 +104,9 @@ func (s *Service) ReadProcessLog(_ context.Context, id, processID string, q proc
 	return log.Read(q)
 }
 
-// FollowProcessLog passes the end of a process's log to each, or with First all of it, and then more as it comes. It returns nil when
-// the process has ended for good and all was passed on, or else each's error, or the cause of ctx's end.
+// FollowProcessLog passes the end of a process's log to each, or with First all of it, and then
+// more as it comes. It returns nil when the process has ended for good and all was passed on, or
+// else each's error, or the cause of ctx's end.
 func (s *Service) FollowProcessLog(ctx context.Context, id, processID string, q process.LogQuery, each func(process.LogPart) error) error {
 	log, err := s.openLog(id, processID)
 	if err != nil {

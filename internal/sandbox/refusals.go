@@ -7,8 +7,8 @@ import (
 	"github.com/daycare-run/sandbox/internal/egress/decisions"
 )
 
-// refusals collects what one call tried to reach and could not, and reports it as it happens if there is a
-// listener. It is nil for a call without a network.
+// refusals collects what one call tried to reach and could not, and reports it as it happens if
+// there is a listener. It is nil for a call without a network.
 type refusals struct {
 	tally *decisions.Tally
 	tell  func(decisions.Summary) // nil if nothing is to be told

@@ -66,7 +66,8 @@ func (s *Service) parseRegistration(id string, r Registration) (Sandbox, error) 
 	return box, subject.Check()
 }
 
-// maxRegistered bounds the paths of a sandbox, in bytes: each is kept in memory, and there may be many.
+// maxRegistered bounds the paths of a sandbox, in bytes: each is kept in memory, and there may be
+// many.
 const maxRegistered = 64 << 10
 
 func size(box Sandbox) int {
@@ -80,8 +81,8 @@ func size(box Sandbox) int {
 	return n
 }
 
-// maxFurtherMounts is how many further mounts a sandbox may have: each is a mount in every container that was
-// granted it.
+// maxFurtherMounts is how many further mounts a sandbox may have: each is a mount in every
+// container that was granted it.
 const maxFurtherMounts = 64
 
 // parseMounts parses the further mounts and the skills.
@@ -117,10 +118,11 @@ func (s *Service) parseMounts(box *Sandbox, asked Registration) error {
 	return err
 }
 
-// checkTargets refuses a further mount whose target is also the name of something on the host that a mount shows.
-// Callers write paths of either kind, so a path there would mean two files. There is one meaning where a mount has the
-// same path on both sides. The places of the home and of the skills are fixed: there, the path on the host counts. So it
-// does where a target is above the home's path on the host, as /data is: nobody means a file of a mount by that path.
+// checkTargets refuses a further mount whose target is also the name of something on the host that
+// a mount shows. Callers write paths of either kind, so a path there would mean two files. There is
+// one meaning where a mount has the same path on both sides. The places of the home and of the
+// skills are fixed: there, the path on the host counts. So it does where a target is above the
+// home's path on the host, as /data is: nobody means a file of a mount by that path.
 func checkTargets(c *plan.Call) error {
 	for i, m := range c.Mounts {
 		target := m.Target.String()

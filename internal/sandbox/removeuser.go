@@ -22,9 +22,10 @@ type RemovedUser struct {
 	Home bool
 }
 
-// RemoveUser ends everything of a user (commands, processes, containers) and forgets the user's sandboxes. With home, it
-// also removes what the user has on the host; trash does that in the background. Meanwhile the user's other calls are
-// refused. After an error something may be left: calling it again goes on. A user who has nothing is not found.
+// RemoveUser ends everything of a user (commands, processes, containers) and forgets the user's
+// sandboxes. With home, it also removes what the user has on the host; trash does that in the
+// background. Meanwhile the user's other calls are refused. After an error something may be left:
+// calling it again goes on. A user who has nothing is not found.
 func (s *Service) RemoveUser(ctx context.Context, trash *hostfs.Trash, user ids.User, home bool) (r RemovedUser, _ error) {
 	name := user.String()
 	theirs := func() []Sandbox {
@@ -59,7 +60,8 @@ func (s *Service) RemoveUser(ctx context.Context, trash *hostfs.Trash, user ids.
 	return r, nil
 }
 
-// endAll ends everything of a user for whom nothing begins meanwhile, and returns when nothing is left.
+// endAll ends everything of a user for whom nothing begins meanwhile, and returns when nothing is
+// left.
 func (s *Service) endAll(ctx context.Context, user ids.User) error {
 	const again = 20 * time.Millisecond // what had begun before may still make a container or a process
 	name := user.String()

@@ -1,8 +1,9 @@
-// Package sandbox is the facade: it holds what is registered, and carries out calls. It is the one place that
-// fixes the order of checks before anything runs.
+// Package sandbox is the facade: it holds what is registered, and carries out calls. It is the one
+// place that fixes the order of checks before anything runs.
 //
-// A Service finds a request's sandbox in the registry, checks the request, and has package plan decide about it and plan its
-// container, once. Then an Executor runs it, or package process starts it.
+// A Service finds a request's sandbox in the registry, checks the request, and has package plan
+// decide about it and plan its container, once. Then an Executor runs it, or package process starts
+// it.
 package sandbox
 
 import (
@@ -26,10 +27,11 @@ import (
 	"github.com/daycare-run/sandbox/internal/registry"
 )
 
-// Config is what decides about calls. All fields must be set, except where they say that nil means none. A
-// Config that config.Load has accepted gives valid values.
+// Config is what decides about calls. All fields must be set, except where they say that nil means
+// none. A Config that config.Load has accepted gives valid values.
 type Config struct {
-	// DefaultTimeout is for calls that name no timeout; MaxTimeout is the longest that a call may name.
+	// DefaultTimeout is for calls that name no timeout; MaxTimeout is the longest that a call may
+	// name.
 	DefaultTimeout, MaxTimeout time.Duration
 	// MaxAttachedTimeout is the longest for a call with a terminal, and its default.
 	MaxAttachedTimeout time.Duration
@@ -52,7 +54,8 @@ type Loaded struct {
 	At time.Time
 	// Pending are the keys of the settings that need a restart to take effect.
 	Pending []string
-	// Refused says that the settings were read again later and could not be used; TokensRefused says the same of the tokens.
+	// Refused says that the settings were read again later and could not be used; TokensRefused
+	// says the same of the tokens.
 	Refused, TokensRefused bool
 }
 
@@ -153,8 +156,8 @@ type Registration struct {
 	AppID               string // empty for an agent that is no app
 	Mounts              []MountRequest
 	SkillsDir           string // on the host, below one of allowedMountRoots; empty for none
-	// Warm are the tags of an expected call, whose container is made in the background; nil for none, and empty
-	// for a call without grants. They are not part of the Sandbox.
+	// Warm are the tags of an expected call, whose container is made in the background; nil for
+	// none, and empty for a call without grants. They are not part of the Sandbox.
 	Warm []string
 }
 

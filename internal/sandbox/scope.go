@@ -16,9 +16,10 @@ import (
 	"github.com/daycare-run/sandbox/pathmap"
 )
 
-// Scoped returns the service for callers who act for some users alone, or who use a token, whose quotas bound
-// them. What belongs to others does not exist there: every call finds its sandbox in the registry, and this
-// one has no others. Such a caller may also not hand out what is not its users' own: see mayHold.
+// Scoped returns the service for callers who act for some users alone, or who use a token, whose
+// quotas bound them. What belongs to others does not exist there: every call finds its sandbox in
+// the registry, and this one has no others. Such a caller may also not hand out what is not its
+// users' own: see mayHold.
 func (s *Service) Scoped(users ids.Users, token quota.Token) *Service {
 	if users.All() && token == (quota.Token{}) {
 		return s
@@ -34,8 +35,9 @@ func (s *Service) account(user ids.User) quota.Account {
 	return quota.Account{User: user.String(), Token: s.token}
 }
 
-// Ask counts a request for a sandbox, or with an empty id for none, until done is called: its user and the caller's
-// token may make so many per second, and have so many at a time. The error is of class ResourceExhausted.
+// Ask counts a request for a sandbox, or with an empty id for none, until done is called: its user
+// and the caller's token may make so many per second, and have so many at a time. The error is of
+// class ResourceExhausted.
 func (s *Service) Ask(id string) (done func(), err error) {
 	account := quota.Account{Token: s.token}
 	if box, err := s.Get(id); err == nil {
@@ -48,8 +50,8 @@ func (s *Service) Ask(id string) (done func(), err error) {
 	return quotas.Take(account, quota.Calls, 1)
 }
 
-// mayHold refuses permissions that a caller who acts for some users alone cannot give: the caller's control
-// socket, and host directories outside the user's folder in usersDir.
+// mayHold refuses permissions that a caller who acts for some users alone cannot give: the caller's
+// control socket, and host directories outside the user's folder in usersDir.
 func (s *Service) mayHold(box Sandbox) error {
 	if s.scope.All() || !s.scope.Has(box.User) { // the registry refuses another user
 		return nil
@@ -83,8 +85,8 @@ func (s *Service) Containers() []dockerexec.Container {
 	return slices.DeleteFunc(slices.Clone(all), func(c dockerexec.Container) bool { return !s.scope.HasName(c.User) })
 }
 
-// Pooled lists the containers that wait for users who are still to come, by name. They belong to nobody, so
-// callers who act for some users alone get nil.
+// Pooled lists the containers that wait for users who are still to come, by name. They belong to
+// nobody, so callers who act for some users alone get nil.
 func (s *Service) Pooled() []dockerexec.Container {
 	if !s.scope.All() {
 		return nil
@@ -92,7 +94,8 @@ func (s *Service) Pooled() []dockerexec.Container {
 	return s.executor.Pooled()
 }
 
-// Usages returns what all containers take, by name, as of the last seconds. It is not scoped: the caller picks what may be shown.
+// Usages returns what all containers take, by name, as of the last seconds. It is not scoped: the
+// caller picks what may be shown.
 func (s *Service) Usages(ctx context.Context) map[string]cgroup.Usage {
 	return s.executor.Usages(ctx)
 }
@@ -107,7 +110,8 @@ func (s *Service) Calls() (minutes []calls.Minute, all calls.Minute) {
 	return hour.Minutes(scope)
 }
 
-// Events returns the stream of events, and whose events a caller may know of: a nil scope is for all, including those of no user.
+// Events returns the stream of events, and whose events a caller may know of: a nil scope is for
+// all, including those of no user.
 func (s *Service) Events() (stream *events.Stream, scope func(user string) bool) {
 	if s.scope.All() {
 		return s.cfg().Events, nil

@@ -12,8 +12,8 @@ import (
 	"github.com/daycare-run/sandbox/pathmap"
 )
 
-// withLimits adds to hints that something was full what bounds it. What it was is in the command's words or, if those name
-// a file by a path that is not absolute, /tmp if that is full.
+// withLimits adds to hints that something was full what bounds it. What it was is in the command's
+// words or, if those name a file by a path that is not absolute, /tmp if that is full.
 func (s *Service) withLimits(ctx context.Context, p plan.Plan, list []hints.Hint) []hints.Hint {
 	l := p.Spec.Platform.Limits
 	bounds := []struct {

@@ -8,8 +8,8 @@ import (
 	"github.com/daycare-run/sandbox/internal/errs"
 )
 
-// checkWarm refuses tags that a call to the sandbox would be refused, and tags that do not determine a
-// container: one with a network also depends on the names of its call.
+// checkWarm refuses tags that a call to the sandbox would be refused, and tags that do not
+// determine a container: one with a network also depends on the names of its call.
 func (s *Service) checkWarm(box Sandbox, tags []string) error {
 	c, err := s.planner.Resolve(box, Confinement{Permissions: tags})
 	if err != nil {

@@ -16,8 +16,8 @@ import (
 	"github.com/daycare-run/sandbox/internal/sandbox"
 )
 
-// Lab is a service made by New, with what is below it. alice has the sandboxes "a" and "agent-7" there, which
-// hold the network.
+// Lab is a service made by New, with what is below it. alice has the sandboxes "a" and "agent-7"
+// there, which hold the network.
 type Lab struct {
 	*sandbox.Service
 	// T is the test that the lab is for.
@@ -38,7 +38,8 @@ func Started(do func(context.Context, dockerexec.Command, session.Output) (docke
 	}
 }
 
-// NewLab makes a lab. Without run, commands do nothing and exit with 0; change changes what else is below the service.
+// NewLab makes a lab. Without run, commands do nothing and exit with 0; change changes what else is
+// below the service.
 func NewLab(t testing.TB, run RunFunc, change ...func(*Options)) *Lab {
 	t.Helper()
 	l := &Lab{T: t, Dir: t.TempDir(), Runner: &Runner{}}

@@ -17,12 +17,13 @@ import (
 	"github.com/daycare-run/sandbox/internal/process"
 )
 
-// Runner implements process.Runner: its processes run until they are stopped, or a Lab ends them. A process's log is
-// what a test writes to it.
+// Runner implements process.Runner: its processes run until they are stopped, or a Lab ends them. A
+// process's log is what a test writes to it.
 type Runner struct {
 	// Fault is why nothing can be started, stopped or removed; nil if it can.
 	Fault error
-	// Secrets are those of the last start, and Signals those that stopped processes, each with the process's id.
+	// Secrets are those of the last start, and Signals those that stopped processes, each with the
+	// process's id.
 	Secrets map[string]string
 	Signals []string
 

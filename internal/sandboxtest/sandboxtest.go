@@ -1,5 +1,5 @@
-// Package sandboxtest makes services for the tests of other packages: real services over temporary folders,
-// without Docker.
+// Package sandboxtest makes services for the tests of other packages: real services over temporary
+// folders, without Docker.
 package sandboxtest
 
 import (
@@ -30,8 +30,8 @@ import (
 	"github.com/daycare-run/sandbox/internal/sandbox"
 )
 
-// Options say what is different from a service whose commands do nothing and exit with 0, and whose processes run
-// without doing anything.
+// Options say what is different from a service whose commands do nothing and exit with 0, and whose
+// processes run without doing anything.
 type Options struct {
 	// Dir holds the service's folders, the homes in users; a temporary one if it is empty.
 	Dir string

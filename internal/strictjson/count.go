@@ -7,15 +7,18 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// MaxValues is how many values a text may have: list items and object members, at any depth. No command that Linux
-// can start has that many words and variables, and no text of 1 MiB has that many items that are strings.
+// MaxValues is how many values a text may have: list items and object members, at any depth. No
+// command that Linux can start has that many words and variables, and no text of 1 MiB has that
+// many items that are strings.
 const MaxValues = 256 << 10
 
-// ValueBytes is roughly the memory for reading a value, besides its text. It is small because values that occur in masses are.
+// ValueBytes is roughly the memory for reading a value, besides its text. It is small because
+// values that occur in masses are.
 const ValueBytes = 128
 
-// Count returns how many values text has. If there are more than MaxValues, the error is a Fault that names the list or
-// object with the first excess value, or root for the whole text. If text stops being JSON, the rest is not counted.
+// Count returns how many values text has. If there are more than MaxValues, the error is a Fault
+// that names the list or object with the first excess value, or root for the whole text. If text
+// stops being JSON, the rest is not counted.
 func Count(text []byte, root string) (values int, _ error) {
 	in := jsontext.NewDecoder(bytes.NewBuffer(text), jsontext.AllowDuplicateNames(true))
 	for {

@@ -1,7 +1,9 @@
-// Package strictjson reads JSON that people and callers write: settings, tokens, wrapper settings and requests. Everything
-// that is unknown, unreadable or duplicate is a fault. It reports all faults together, each with its field.
+// Package strictjson reads JSON that people and callers write: settings, tokens, wrapper settings
+// and requests. Everything that is unknown, unreadable or duplicate is a fault. It reports all
+// faults together, each with its field.
 //
-// decode.go decodes, count.go bounds the number of values, fault.go describes faults, and nearest.go suggests what was meant.
+// decode.go decodes, count.go bounds the number of values, fault.go describes faults, and
+// nearest.go suggests what was meant.
 package strictjson
 
 import (
@@ -26,7 +28,8 @@ type Options struct {
 	Secret bool
 	// Moved maps fields of former versions to those that replaced them.
 	Moved map[string]string
-	// Former maps fields' former names to their present ones: either one sets the field, but both together are a fault.
+	// Former maps fields' former names to their present ones: either one sets the field, but both
+	// together are a fault.
 	Former map[string]string
 }
 
@@ -35,9 +38,10 @@ const mostFaults = 100
 
 var errEnough = errors.New("there are too many faults")
 
-// Decode sets what into points to from text, and returns everything that is wrong with text. A field whose value is
-// refused keeps its present value; a refused list item is zero, so that later items keep their index. Lists and maps
-// are replaced. If text stops being JSON, or has more than MaxValues values, the rest is not read.
+// Decode sets what into points to from text, and returns everything that is wrong with text. A
+// field whose value is refused keeps its present value; a refused list item is zero, so that later
+// items keep their index. Lists and maps are replaced. If text stops being JSON, or has more than
+// MaxValues values, the rest is not read.
 //
 // Types with UnmarshalJSON decode themselves, and their Want method says which values they accept.
 func Decode(text []byte, into any, how Options) Faults {
@@ -180,7 +184,8 @@ func (d *decoder) object(v reflect.Value, field string) error {
 	})
 }
 
-// isTwice records that a field is given under one of its names, and reports whether it was already given under the other.
+// isTwice records that a field is given under one of its names, and reports whether it was already
+// given under the other.
 func (d *decoder) isTwice(field string, again bool) bool {
 	if len(d.how.Former) == 0 {
 		return false
@@ -218,7 +223,8 @@ func (d *decoder) dictionary(v reflect.Value, field string) error {
 	return nil
 }
 
-// members reads an object's members into the values that target returns for their names; it skips those with an invalid one.
+// members reads an object's members into the values that target returns for their names; it skips
+// those with an invalid one.
 func (d *decoder) members(field string, target func(name string, again bool) (reflect.Value, error)) error {
 	if _, err := d.in.ReadToken(); err != nil {
 		return err

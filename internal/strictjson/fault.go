@@ -22,7 +22,8 @@ const (
 	Syntax                // the text is not JSON; Field is the place in it
 )
 
-// Fault is one thing that is wrong: the field, as a path such as docker.capAdd[1], and what is wrong with it.
+// Fault is one thing that is wrong: the field, as a path such as docker.capAdd[1], and what is
+// wrong with it.
 type Fault struct {
 	Field, Says string
 	Kind        Kind
@@ -71,7 +72,8 @@ func (d *decoder) mistyped(want reflect.Type, field string, raw jsontext.Value) 
 	return d.refuse(Refused, field, "want %s, got %s", Want(want), got)
 }
 
-// syntax returns the fault for the place where the text stops being JSON, without the decoder's own words for it.
+// syntax returns the fault for the place where the text stops being JSON, without the decoder's own
+// words for it.
 func (d *decoder) syntax(text []byte, err error) Fault {
 	offset := int64(len(text))
 	if s, ok := errors.AsType[*jsontext.SyntacticError](err); ok {
@@ -97,8 +99,8 @@ func position(text []byte, offset int64) string {
 // plain are the characters that are safe in a message.
 const plain = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-"
 
-// Path returns the path of name in field, which is empty for the whole text. A name that could garble a
-// message is quoted.
+// Path returns the path of name in field, which is empty for the whole text. A name that could
+// garble a message is quoted.
 func Path(field, name string) string {
 	if name == "" || len(name) > 64 || strings.Trim(name, plain) != "" {
 		name = Quote(name)
@@ -112,7 +114,8 @@ func Path(field, name string) string {
 // mostShown is how much of a value is shown in a message, in bytes before escaping.
 const mostShown = 100
 
-// Quote formats a value for a message: escaped, so that it stays on one line, and cut, so that it stays readable.
+// Quote formats a value for a message: escaped, so that it stays on one line, and cut, so that it
+// stays readable.
 func Quote(value string) string {
 	if len(value) > mostShown {
 		return fmt.Sprintf("%q...", value[:mostShown])
@@ -138,7 +141,8 @@ func brief(raw jsontext.Value) string {
 // ErrKind is returned by UnmarshalJSON for a value of a different JSON kind than the type accepts.
 var ErrKind = errors.New("is of another kind")
 
-// Text returns the text of a JSON string, for a type that decodes itself from one; ErrKind for any other value.
+// Text returns the text of a JSON string, for a type that decodes itself from one; ErrKind for any
+// other value.
 func Text(raw []byte) (string, error) {
 	if jsontext.Value(raw).Kind() != '"' {
 		return "", ErrKind

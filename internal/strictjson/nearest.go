@@ -5,7 +5,8 @@ import (
 	"strings"
 )
 
-// Nearest returns " (did you mean x?)" for the known name that is nearest to name, or "" if none is near.
+// Nearest returns " (did you mean x?)" for the known name that is nearest to name, or "" if none is
+// near.
 func Nearest(name string, known []string) string {
 	// If more than a third of the letters are wrong, it is a different word.
 	best, least := "", min(len(name)/3+1, 4)
@@ -23,7 +24,8 @@ func Nearest(name string, known []string) string {
 	return fmt.Sprintf(" (did you mean %s?)", best)
 }
 
-// distance returns how many letters have to be inserted, deleted, replaced or swapped with the next one to turn a into b.
+// distance returns how many letters have to be inserted, deleted, replaced or swapped with the next
+// one to turn a into b.
 func distance(a, b string) int {
 	before, row := make([]int, len(b)+1), make([]int, len(b)+1)
 	for j := range row {

@@ -3,7 +3,8 @@ package utf8cut
 
 import "unicode/utf8"
 
-// Head returns the first characters of a text, at most so many bytes. What is not UTF-8 is cut anywhere.
+// Head returns the first characters of a text, at most so many bytes. What is not UTF-8 is cut
+// anywhere.
 func Head(text []byte, most int) []byte {
 	if len(text) <= most {
 		return text

@@ -20,7 +20,8 @@ var Version = Release
 type Info struct {
 	// Version is the release; a build of a later commit tells it by its Revision.
 	Version string `json:"version"`
-	// Revision is the commit that it was built from, and Modified says that there were changes beside it.
+	// Revision is the commit that it was built from, and Modified says that there were changes
+	// beside it.
 	Revision string `json:"revision,omitempty"`
 	Modified bool   `json:"modified,omitzero"`
 	// Time is when that commit was made.

@@ -19,8 +19,8 @@ import (
 	"github.com/daycare-run/sandbox/internal/rootfs"
 )
 
-// dropLaunch removes launch.json from a process's folder below users, without following a link. If a tenant
-// has put a directory there instead, it is left.
+// dropLaunch removes launch.json from a process's folder below users, without following a link. If
+// a tenant has put a directory there instead, it is left.
 func dropLaunch(users, folder string) error {
 	fd, err := rootfs.OpenBelow(users, folder)
 	if err != nil {
@@ -34,7 +34,8 @@ func dropLaunch(users, folder string) error {
 	return fmt.Errorf("cannot remove the launch file of a process: %w", err)
 }
 
-// writeLaunch makes the folder of a process, which belongs to its agent, and writes what is to be run into it.
+// writeLaunch makes the folder of a process, which belongs to its agent, and writes what is to be
+// run into it.
 func (r *Runner) writeLaunch(ctx context.Context, p process.Record, uid, gid uint32, l launch.Launch) error {
 	if err := l.Validate(); err != nil {
 		return errs.Invalid("cannot run the process: %v", err)
@@ -52,8 +53,8 @@ func (r *Runner) writeLaunch(ctx context.Context, p process.Record, uid, gid uin
 	return nil
 }
 
-// writeLaunchFile writes launch.json into a process's folder, for its agent alone. The folder's content comes
-// from a container: nothing in it is reached through a name that could be a link.
+// writeLaunchFile writes launch.json into a process's folder, for its agent alone. The folder's
+// content comes from a container: nothing in it is reached through a name that could be a link.
 func writeLaunchFile(dir string, tenant uint32, agent, gid int, text []byte, olderLogs int) error {
 	if err := os.MkdirAll(filepath.Dir(dir), 0o711); err != nil {
 		return err
@@ -86,8 +87,8 @@ func writeLaunchFile(dir string, tenant uint32, agent, gid int, text []byte, old
 	return nil
 }
 
-// takeLogs gives a process's log to its agent, which continues it, if it belongs to the tenant: that is so in
-// folders that an earlier version has made.
+// takeLogs gives a process's log to its agent, which continues it, if it belongs to the tenant:
+// that is so in folders that an earlier version has made.
 func takeLogs(dir int, tenant uint32, agent, older int) error {
 	for n := range older + 1 {
 		name := launch.LogFile
@@ -109,8 +110,8 @@ func takeLogs(dir int, tenant uint32, agent, older int) error {
 	return nil
 }
 
-// noteInLog ends a process's log with a line of the service's own, as its agent writes them. The file comes from a container: no
-// link is followed, and what is no file is left.
+// noteInLog ends a process's log with a line of the service's own, as its agent writes them. The
+// file comes from a container: no link is followed, and what is no file is left.
 func noteInLog(dir, text string) error {
 	const flags = unix.O_RDWR | unix.O_APPEND | unix.O_NOFOLLOW | unix.O_NONBLOCK | unix.O_NOCTTY | unix.O_CLOEXEC
 	fd, err := unix.Open(filepath.Join(dir, launch.LogFile), flags, 0)

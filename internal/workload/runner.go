@@ -1,5 +1,5 @@
-// Package workload runs what goes on without its caller. Runner runs the durable processes that package process decides about, each
-// in a container that is planned as for a call.
+// Package workload runs what goes on without its caller. Runner runs the durable processes that
+// package process decides about, each in a container that is planned as for a call.
 package workload
 
 import (
@@ -42,8 +42,8 @@ type processExecutor interface {
 	plan.TmpOpener
 }
 
-// Runner runs durable processes as calls are run, with what their sandboxes hold when they start. It
-// implements process.Runner.
+// Runner runs durable processes as calls are run, with what their sandboxes hold when they start.
+// It implements process.Runner.
 type Runner struct {
 	planner  *plan.Planner
 	executor processExecutor
@@ -52,9 +52,9 @@ type Runner struct {
 	maxLog   atomic.Int64
 }
 
-// NewRunner returns a Runner. maxLog bounds the log of one process, in bytes, over all of its files. trash
-// takes the folders of removed processes. Launch files that a killed service has written and that were not
-// read are removed: they may hold secrets.
+// NewRunner returns a Runner. maxLog bounds the log of one process, in bytes, over all of its
+// files. trash takes the folders of removed processes. Launch files that a killed service has
+// written and that were not read are removed: they may hold secrets.
 func NewRunner(planner *plan.Planner, executor processExecutor, trash *hostfs.Trash, maxLog int64, log zerolog.Logger) (*Runner, error) {
 	r := &Runner{planner: planner, executor: executor, trash: trash, log: log}
 	r.SetMaxLog(maxLog)
@@ -64,7 +64,8 @@ func NewRunner(planner *plan.Planner, executor processExecutor, trash *hostfs.Tr
 	return r, r.DropUnread("")
 }
 
-// DropUnread removes the unread launch files of a user's processes, or of all processes if user is empty.
+// DropUnread removes the unread launch files of a user's processes, or of all processes if user is
+// empty.
 func (r *Runner) DropUnread(user string) error {
 	folders, err := r.planner.Files().ProcessDirs()
 	for _, folder := range folders {
@@ -188,7 +189,8 @@ func (r *Runner) Remove(ctx context.Context, i process.Instance) error {
 	return r.executor.RemoveProcess(ctx, i.Container)
 }
 
-// Exit implements process.Runner. It reports the end as Docker saw it, and what the process's first program says if that fits.
+// Exit implements process.Runner. It reports the end as Docker saw it, and what the process's first
+// program says if that fits.
 func (r *Runner) Exit(ctx context.Context, i process.Instance) (process.Exit, error) {
 	ended, err := r.executor.InspectProcess(ctx, i.Container)
 	if err != nil {

@@ -1,5 +1,5 @@
-// Command figures prints what says how much a maintainer has to know at once. It is not a gate: who splits a type to
-// meet a number has missed it.
+// Command figures prints what says how much a maintainer has to know at once. It is not a gate: who
+// splits a type to meet a number has missed it.
 //
 //	go run ./tools/figures
 package main

@@ -1,5 +1,6 @@
-// Command proto generates Go code for the given .proto files, each in its file's directory. It needs no other program:
-// protocompile does the work of protoc, and protoc-gen-go's own package writes the code.
+// Command proto generates Go code for the given .proto files, each in its file's directory. It
+// needs no other program: protocompile does the work of protoc, and protoc-gen-go's own package
+// writes the code.
 package main
 
 import (

@@ -11,8 +11,9 @@ import (
 	"syscall"
 )
 
-// With this file cmd/sandbox-agent is one that a hostile container might have: behind what a command prints that says
-// "announces N" comes the header of an Exit of N bytes, and nothing else ever.
+// With this file cmd/sandbox-agent is one that a hostile container might have: behind what a
+// command prints that says "announces N" comes the header of an Exit of N bytes, and nothing else
+// ever.
 func init() {
 	if len(os.Args) < 2 || os.Args[1] != "session" {
 		return

@@ -1,8 +1,10 @@
-// Package control is the protocol between the service and the agent of a persistent container, in frames of package wire.
+// Package control is the protocol between the service and the agent of a persistent container, in
+// frames of package wire.
 //
-// That agent is the container's first process: it has the commands, and listens at SocketPath. For each connection the
-// service starts another process, a bridge, which hands its stdin and stdout over at that socket. So commands need no
-// service. The agent sends a Hello, then both ends speak yamux, with the service as the client. Every stream is one Request:
+// That agent is the container's first process: it has the commands, and listens at SocketPath. For
+// each connection the service starts another process, a bridge, which hands its stdin and stdout
+// over at that socket. So commands need no service. The agent sends a Hello, then both ends speak
+// yamux, with the service as the client. Every stream is one Request:
 //
 //	service to agent:  a Request, and for Input the bytes that it announces
 //	agent to service:  an Answer. If it has no fault: for List an Entry for each command, and an empty one at the end; for
@@ -23,8 +25,8 @@ import (
 	"github.com/daycare-run/sandbox/internal/agent/wire"
 )
 
-// Version is raised with every change that the other end could not understand: a persistent container keeps the agent
-// that it was made with.
+// Version is raised with every change that the other end could not understand: a persistent
+// container keeps the agent that it was made with.
 const Version = 1
 
 // SocketDir holds the agent's socket. It is a tmpfs that is the agent's alone.
@@ -56,12 +58,14 @@ const (
 	CloseInput Verb = "closeInput"
 	Resize     Verb = "resize"
 	Signal     Verb = "signal"
-	// Written asks how much the root filesystem has taken. An older agent answers FaultMissing, as for a command.
+	// Written asks how much the root filesystem has taken. An older agent answers FaultMissing, as
+	// for a command.
 	Written Verb = "written"
-	// Ready starts a shell that waits for the next command, and is answered when the shell waits or cannot. An older agent
-	// answers FaultMissing.
+	// Ready starts a shell that waits for the next command, and is answered when the shell waits or
+	// cannot. An older agent answers FaultMissing.
 	Ready Verb = "ready"
-	// MakeMissing makes what is missing in a directory of root's, and gives it to the tenant. An older agent answers FaultMissing.
+	// MakeMissing makes what is missing in a directory of root's, and gives it to the tenant. An
+	// older agent answers FaultMissing.
 	MakeMissing Verb = "make"
 	// LookUp looks Paths up as the tenant. An older agent answers FaultMissing.
 	LookUp Verb = "lookUp"
@@ -85,7 +89,8 @@ type Request struct {
 	Paths []string `json:"paths,omitempty"`
 }
 
-// Make is a directory, or an empty file, of which the first component that is missing is to be made.
+// Make is a directory, or an empty file, of which the first component that is missing is to be
+// made.
 type Make struct {
 	Path string `json:"path"` // absolute and clean
 	Dir  bool   `json:"dir,omitempty"`
@@ -100,7 +105,8 @@ type Run struct {
 	Ahead bool `json:"ahead,omitempty"`
 	// Root runs the command as root, in a container that was made for that.
 	Root bool `json:"root,omitempty"`
-	// TimeoutMs is after how many milliseconds the command is killed with all that is below it; 0 means never.
+	// TimeoutMs is after how many milliseconds the command is killed with all that is below it; 0
+	// means never.
 	TimeoutMs int64 `json:"timeoutMs,omitempty"`
 	// Note is for the service's own use, and is returned in lists.
 	Note json.RawMessage `json:"note,omitempty"`
@@ -122,9 +128,11 @@ type Answer struct {
 	Message string     `json:"message,omitempty"`
 	// Lost is how many bytes of output are missing here.
 	Lost int64 `json:"lost,omitempty"`
-	// Terminal says for Begin and Follow whether the command has a terminal. An older agent does not say: nil.
+	// Terminal says for Begin and Follow whether the command has a terminal. An older agent does
+	// not say: nil.
 	Terminal *bool `json:"terminal,omitempty"`
-	// Written is how many bytes the root filesystem takes up beyond the image; 0 if that is not known.
+	// Written is how many bytes the root filesystem takes up beyond the image; 0 if that is not
+	// known.
 	Written int64 `json:"written,omitempty"`
 }
 

@@ -16,10 +16,11 @@ var numbers = map[string]uintptr{
 	"KILL": unix.CAP_KILL, "SETGID": unix.CAP_SETGID, "SETPCAP": unix.CAP_SETPCAP, "SETUID": unix.CAP_SETUID,
 }
 
-// Become turns a process that began as root into the agent's user, with the named capabilities in Needed and no
-// others. Commands that it starts as IDs.UID lose these, too, at their exec and not sooner, so that nobody can
-// trace a child that still has the agent's memory (ptrace(2), access mode checking). The returned IDs.Root says
-// whether commands may run as root here: then they may reach the agent, and what it says is theirs.
+// Become turns a process that began as root into the agent's user, with the named capabilities in
+// Needed and no others. Commands that it starts as IDs.UID lose these, too, at their exec and not
+// sooner, so that nobody can trace a child that still has the agent's memory (ptrace(2), access
+// mode checking). The returned IDs.Root says whether commands may run as root here: then they may
+// reach the agent, and what it says is theirs.
 func Become(keep ...string) (IDs, error) {
 	ids, err := Parse(os.Getenv(Variable))
 	if err != nil {
@@ -67,8 +68,9 @@ func prctl(option int, argument uintptr) error {
 	return nil
 }
 
-// setCapabilities sets the permitted and effective sets of all threads, and empties the inheritable one. With permitted, the
-// permitted set keeps what it has: under no-new-privs, a program executed as root gets no more than that (execve(2)).
+// setCapabilities sets the permitted and effective sets of all threads, and empties the inheritable
+// one. With permitted, the permitted set keeps what it has: under no-new-privs, a program executed
+// as root gets no more than that (execve(2)).
 func setCapabilities(names []string, permitted bool) error {
 	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
 	var had, sets [2]unix.CapUserData

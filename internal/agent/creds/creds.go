@@ -1,8 +1,9 @@
-// Package creds defines the users inside a container: commands run as the owner of the tenant's home; the
-// agent and the first process run as a user of their own, which nothing else on the host uses. So no command
-// can signal, stop or trace the agent, or open what it has open.
+// Package creds defines the users inside a container: commands run as the owner of the tenant's
+// home; the agent and the first process run as a user of their own, which nothing else on the host
+// uses. So no command can signal, stop or trace the agent, or open what it has open.
 //
-// A container's processes begin as root, with the capabilities in Needed alone; Become is the first thing that they do.
+// A container's processes begin as root, with the capabilities in Needed alone; Become is the first
+// thing that they do.
 package creds
 
 import (
@@ -15,22 +16,25 @@ import (
 // IDs are the user and group that commands run as.
 type IDs struct {
 	UID, GID uint32
-	// Bounding are the capabilities in Needed that stay in the commands' bounding set, because the operator's
-	// settings have them there.
+	// Bounding are the capabilities in Needed that stay in the commands' bounding set, because the
+	// operator's settings have them there.
 	Bounding []string
-	// Root lets commands run as root, too, with all capabilities that the container was started with.
+	// Root lets commands run as root, too, with all capabilities that the container was started
+	// with.
 	Root bool
 }
 
-// Agent returns the user that the agent runs as beside commands of uid. It is above every user that Docker runs a process
-// as (2^31-1), so no other process has it. It differs for each uid: what the kernel counts by user, it counts by tenant.
+// Agent returns the user that the agent runs as beside commands of uid. It is above every user that
+// Docker runs a process as (2^31-1), so no other process has it. It differs for each uid: what the
+// kernel counts by user, it counts by tenant.
 func Agent(uid uint32) uint32 { return uid ^ 1<<31 }
 
-// maxUID is the largest uid that has an agent's: that of the next one would be 2^32-1, which is no user.
+// maxUID is the largest uid that has an agent's: that of the next one would be 2^32-1, which is no
+// user.
 const maxUID = 1<<31 - 2
 
-// Needed are the capabilities that a container has for the agent. Except with IDs.Root, it gives up SETGID and SETPCAP
-// when it has become its user, and commands have none of them.
+// Needed are the capabilities that a container has for the agent. Except with IDs.Root, it gives up
+// SETGID and SETPCAP when it has become its user, and commands have none of them.
 var Needed = []string{"KILL", "SETGID", "SETPCAP", "SETUID"}
 
 // Variable is the environment variable that tells a container's processes the IDs.

@@ -1,6 +1,6 @@
-// Package launch defines what to run (Command), and how the service and the first program of a durable process's
-// container, our agent, talk to each other. They have no connection: they share a directory, which the service
-// binds to Dir, and the container's exit code.
+// Package launch defines what to run (Command), and how the service and the first program of a
+// durable process's container, our agent, talk to each other. They have no connection: they share a
+// directory, which the service binds to Dir, and the container's exit code.
 //
 //	launch.json    by the service, mode 0400: what to run. The agent removes it, for it holds secrets.
 //	SIGUSR1        from the service, once launch.json is gone: start it. Sent again it does nothing.
@@ -9,11 +9,11 @@
 //	process.log    by the agent: stdout and stderr in their order; older parts are process.log.1, .2, ..., and the
 //	               first of all is process.log.first
 //
-// Once launch.json is gone, so is the state.json of an earlier run. SIGTERM, SIGINT and SIGHUP go to the
-// whole command; before the start they end the agent.
+// Once launch.json is gone, so is the state.json of an earlier run. SIGTERM, SIGINT and SIGHUP go
+// to the whole command; before the start they end the agent.
 //
-// The directory belongs to the agent (package creds), and commands cannot open it. What the service reads from it
-// comes from a container all the same, and is opened and parsed as a tenant's input.
+// The directory belongs to the agent (package creds), and commands cannot open it. What the service
+// reads from it comes from a container all the same, and is opened and parsed as a tenant's input.
 package launch
 
 import (
@@ -48,15 +48,17 @@ const (
 	MaxStateSize = 4 << 10
 )
 
-// CodeAgent is the container's exit code when the agent failed before it came to the command. Otherwise the code is the
-// command's, 128 plus the number of the signal that ended it, or 126 or 127 when it could not be started, as in a shell.
+// CodeAgent is the container's exit code when the agent failed before it came to the command.
+// Otherwise the code is the command's, 128 plus the number of the signal that ended it, or 126 or
+// 127 when it could not be started, as in a shell.
 const CodeAgent = 125
 
 // Command is what to run: by a process's first program, or by the agent of a session (wire.Start).
 type Command struct {
-	// Process has the program with its arguments (Args, looked up in Env's PATH; empty when Shell is set), the whole
-	// environment (Env), an absolute path inside the container (Cwd), and whether the command has a pseudo-terminal
-	// of ConsoleSize as stdin, stdout and stderr (Terminal). Its other fields are ignored.
+	// Process has the program with its arguments (Args, looked up in Env's PATH; empty when Shell
+	// is set), the whole environment (Env), an absolute path inside the container (Cwd), and
+	// whether the command has a pseudo-terminal of ConsoleSize as stdin, stdout and stderr
+	// (Terminal). Its other fields are ignored.
 	specs.Process
 	// Shell is a command line for bash, or for sh where the image has no bash.
 	Shell string `json:"shell,omitempty"`
@@ -75,12 +77,14 @@ type Launch struct {
 	Ready *Ready `json:"ready,omitempty"`
 }
 
-// Ready is a check that the agent repeats. It succeeds if a shell command line, run in the command's directory
-// and environment, ends with code 0, or if a TCP port of the container's loopback accepts a connection.
+// Ready is a check that the agent repeats. It succeeds if a shell command line, run in the
+// command's directory and environment, ends with code 0, or if a TCP port of the container's
+// loopback accepts a connection.
 type Ready struct {
 	Command string `json:"command,omitempty"`
 	Port    int    `json:"port,omitempty"`
-	// IntervalMs is the time between two checks, and TimeoutMs how long one may take, in milliseconds.
+	// IntervalMs is the time between two checks, and TimeoutMs how long one may take, in
+	// milliseconds.
 	IntervalMs int64 `json:"intervalMs"`
 	TimeoutMs  int64 `json:"timeoutMs"`
 }
@@ -102,8 +106,8 @@ type Log struct {
 	// MaxBytes is the most that one file holds, MinLogBytes or more. Lines up to 64 KiB, or half
 	// of a smaller MaxBytes, are not cut between two files.
 	MaxBytes int64 `json:"maxBytes"`
-	// Files is how many older files are kept, from 0 to MaxLogFiles. If it is more than 1, the first file that there
-	// was is one of them.
+	// Files is how many older files are kept, from 0 to MaxLogFiles. If it is more than 1, the
+	// first file that there was is one of them.
 	Files int `json:"files"`
 }
 
@@ -181,8 +185,8 @@ type Readiness struct {
 	Message string `json:"message,omitempty"`
 }
 
-// maxFault and maxMessage bound a Fault and a Readiness's Message in bytes: as JSON, which may take six bytes
-// for one, the state stays below MaxStateSize.
+// maxFault and maxMessage bound a Fault and a Readiness's Message in bytes: as JSON, which may take
+// six bytes for one, the state stays below MaxStateSize.
 const (
 	maxFault   = 400
 	maxMessage = 160
@@ -199,8 +203,8 @@ func (s State) Encode() []byte {
 	return data
 }
 
-// ParseState parses a state.json, which is a tenant's input. Fields that a later version may add are
-// ignored; a value that is out of range is an error.
+// ParseState parses a state.json, which is a tenant's input. Fields that a later version may add
+// are ignored; a value that is out of range is an error.
 func ParseState(data []byte) (State, error) {
 	var s State
 	if err := decode(data, MaxStateSize, &s, false); err != nil {

@@ -1,4 +1,5 @@
-// Package mux configures yamux, with which service and agent share one connection among commands, and has it write less often.
+// Package mux configures yamux, with which service and agent share one connection among commands,
+// and has it write less often.
 package mux
 
 import (

@@ -10,16 +10,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// mounting are the calls that make, move and remove mounts and namespaces. Beside them, clone and unshare are
-// refused if they have a flag for a namespace.
+// mounting are the calls that make, move and remove mounts and namespaces. Beside them, clone and
+// unshare are refused if they have a flag for a namespace.
 var mounting = []uint32{
 	unix.SYS_MOUNT, unix.SYS_UMOUNT2, unix.SYS_PIVOT_ROOT, unix.SYS_CHROOT, unix.SYS_SETNS,
 	unix.SYS_OPEN_TREE, unix.SYS_OPEN_TREE_ATTR, unix.SYS_MOVE_MOUNT, unix.SYS_MOUNT_SETATTR,
 	unix.SYS_FSOPEN, unix.SYS_FSCONFIG, unix.SYS_FSMOUNT, unix.SYS_FSPICK,
 }
 
-// never are the calls that no command may make: they reach files without their names, or parts of the kernel that
-// have had more faults than a command has uses for them.
+// never are the calls that no command may make: they reach files without their names, or parts of
+// the kernel that have had more faults than a command has uses for them.
 var never = []uint32{
 	unix.SYS_NAME_TO_HANDLE_AT, unix.SYS_OPEN_BY_HANDLE_AT, unix.SYS_FANOTIFY_INIT, unix.SYS_FANOTIFY_MARK,
 	unix.SYS_KEYCTL, unix.SYS_ADD_KEY, unix.SYS_REQUEST_KEY,
@@ -29,26 +29,28 @@ var never = []uint32{
 	unix.SYS_INIT_MODULE, unix.SYS_FINIT_MODULE, unix.SYS_DELETE_MODULE,
 }
 
-// families are the families of sockets that commands may make. They belong to the container's network. Some of the others
-// lead past it (AF_VSOCK to the machine that the host runs on, and to whatever listens in any other container), and all
-// lead to parts of the kernel like those above.
+// families are the families of sockets that commands may make. They belong to the container's
+// network. Some of the others lead past it (AF_VSOCK to the machine that the host runs on, and to
+// whatever listens in any other container), and all lead to parts of the kernel like those above.
 var families = []uint32{unix.AF_UNIX, unix.AF_INET, unix.AF_INET6, unix.AF_NETLINK, unix.AF_PACKET}
 
-// newest is the last call that this filter was written for. It answers a later one as if that did not exist.
+// newest is the last call that this filter was written for. It answers a later one as if that did
+// not exist.
 const newest = unix.SYS_RSEQ_SLICE_YIELD
 
-// namespaces are the flags of clone(2) and unshare(2) for a namespace. CLONE_NEWTIME is a flag of unshare alone: in
-// the flags of clone its bit is part of a signal's number.
+// namespaces are the flags of clone(2) and unshare(2) for a namespace. CLONE_NEWTIME is a flag of
+// unshare alone: in the flags of clone its bit is part of a signal's number.
 const namespaces = unix.CLONE_NEWNS | unix.CLONE_NEWCGROUP | unix.CLONE_NEWUTS | unix.CLONE_NEWIPC |
 	unix.CLONE_NEWUSER | unix.CLONE_NEWPID | unix.CLONE_NEWNET
 
-// siblings is the flag of clone(2) that gives the new process the caller's parent. A command's first process could make
-// the agent the parent of what the agent has not started and does not look for, so that would outlive the command. No setting
-// allows it, nor clone3, whose flags a filter cannot see: without that the C libraries use clone.
+// siblings is the flag of clone(2) that gives the new process the caller's parent. A command's
+// first process could make the agent the parent of what the agent has not started and does not look
+// for, so that would outlive the command. No setting allows it, nor clone3, whose flags a filter
+// cannot see: without that the C libraries use clone.
 const siblings = unix.CLONE_PARENT
 
-// Where struct seccomp_data has what a filter looks at. Of the first argument that is the lower half, which is
-// all that these calls use.
+// Where struct seccomp_data has what a filter looks at. Of the first argument that is the lower
+// half, which is all that these calls use.
 const (
 	offsetNumber   = 0
 	offsetArch     = 4
@@ -62,8 +64,9 @@ var (
 	noFamily = bpf.RetConstant{Val: unix.SECCOMP_RET_ERRNO | uint32(unix.EAFNOSUPPORT)}
 )
 
-// filter returns the program. For all but four calls its answer depends on the call's number alone, so that Linux and
-// gVisor can cache it. It answers calls of another architecture's table (32 bits, x32) as if they did not exist.
+// filter returns the program. For all but four calls its answer depends on the call's number alone,
+// so that Linux and gVisor can cache it. It answers calls of another architecture's table (32 bits,
+// x32) as if they did not exist.
 func filter(userNamespaces bool) []bpf.Instruction {
 	var rules []rule
 	refuse := func(numbers []uint32) {
@@ -97,8 +100,9 @@ type rule struct {
 	program []bpf.Instruction
 }
 
-// search finds a call's rule in sorted rules by binary search. gVisor fills its cache by running the program for every
-// number, anew for each process and thread that starts, so the way to allow has to be short.
+// search finds a call's rule in sorted rules by binary search. gVisor fills its cache by running
+// the program for every number, anew for each process and thread that starts, so the way to allow
+// has to be short.
 func search(rules []rule) []bpf.Instruction {
 	if len(rules) == 1 {
 		other := bpf.JumpIf{Cond: bpf.JumpNotEqual, Val: rules[0].number, SkipTrue: uint8(len(rules[0].program))}

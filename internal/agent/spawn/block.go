@@ -4,8 +4,9 @@ package spawn
 
 import "syscall"
 
-// Block makes a system call that is known to block, with up to four arguments. The runtime takes it to block from the start:
-// other goroutines go on at once, rather than when the runtime looks for such calls, up to 10 ms later.
+// Block makes a system call that is known to block, with up to four arguments. The runtime takes it
+// to block from the start: other goroutines go on at once, rather than when the runtime looks for
+// such calls, up to 10 ms later.
 //
 //go:uintptrescapes
 //go:noinline

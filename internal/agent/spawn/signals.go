@@ -25,11 +25,12 @@ const (
 	ignored        = 1 // SIG_IGN
 )
 
-// DefaultSignals gives up the signal handlers of Go's runtime, except those of the signals to keep. A fault then ends
-// the program without a trace of its goroutines, and goroutines are not preempted by signals.
+// DefaultSignals gives up the signal handlers of Go's runtime, except those of the signals to keep.
+// A fault then ends the program without a trace of its goroutines, and goroutines are not preempted
+// by signals.
 //
-// SIGPIPE's handler is kept, so that a write to a closed pipe is an error and no more, and so are those of the three
-// signals that thread libraries reserve: for a child these do nothing.
+// SIGPIPE's handler is kept, so that a write to a closed pipe is an error and no more, and so are
+// those of the three signals that thread libraries reserve: for a child these do nothing.
 func DefaultSignals(keep ...syscall.Signal) error {
 	for signal := syscall.Signal(1); signal <= lastSignal; signal++ {
 		switch {

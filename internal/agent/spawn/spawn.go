@@ -10,11 +10,12 @@
 // that, and an intermediate program would cost a second exec, several milliseconds in gVisor. So
 // this package has its own vfork.
 //
-// The program runs as another user than the caller. So from its setresuid to its exec other processes of that
-// user may signal the child, which still has the caller's memory. Nobody can trace it, because it has the
-// caller's capabilities until the exec. A signal must do nothing but end it, so the caller gives up the runtime's
-// signal handlers (DefaultSignals), which would run in that memory. A process that stops the child delays only
-// one start, because the caller goes on, and kills the child when that start's context ends.
+// The program runs as another user than the caller. So from its setresuid to its exec other
+// processes of that user may signal the child, which still has the caller's memory. Nobody can
+// trace it, because it has the caller's capabilities until the exec. A signal must do nothing but
+// end it, so the caller gives up the runtime's signal handlers (DefaultSignals), which would run in
+// that memory. A process that stops the child delays only one start, because the caller goes on,
+// and kills the child when that start's context ends.
 package spawn
 
 import (
@@ -39,17 +40,21 @@ type Process struct {
 	Env []string
 	// Dir is the working directory. It is changed to as UID.
 	Dir string
-	// UID is the user that the process runs as, in the caller's groups; root is in its own group alone. For a user other than
-	// its own the caller needs the capability SETUID, and for root SETGID, too.
+	// UID is the user that the process runs as, in the caller's groups; root is in its own group
+	// alone. For a user other than its own the caller needs the capability SETUID, and for root
+	// SETGID, too.
 	UID uint32
-	// Files become descriptors 0, 1, 2 and so on. They must be close-on-exec, and higher than what they become.
+	// Files become descriptors 0, 1, 2 and so on. They must be close-on-exec, and higher than what
+	// they become.
 	Files []int
 	// Terminal makes the second of Files, a terminal, the controlling one of the process's session.
 	Terminal bool
-	// GiveOrphans makes the process no subreaper: what it orphans is the caller's at once. That is for
-	// commands that live long and may leave zombies, if the caller need not tell whose an orphan was.
+	// GiveOrphans makes the process no subreaper: what it orphans is the caller's at once. That is
+	// for commands that live long and may leave zombies, if the caller need not tell whose an
+	// orphan was.
 	GiveOrphans bool
-	// PID is where the kernel puts the child's pid before the child begins, for whoever sees the pid meanwhile; nil for nowhere.
+	// PID is where the kernel puts the child's pid before the child begins, for whoever sees the
+	// pid meanwhile; nil for nowhere.
 	PID *int32
 }
 
@@ -80,10 +85,11 @@ func (e *Error) Error() string {
 
 func (e *Error) Unwrap() error { return e.Errno }
 
-// Start runs the process in a session and process group of its own and returns its pid, which
-// the caller must wait for, but not before Start returns. It blocks until the child has executed the
-// program or failed: then it returns the pid beside an *Error, unless there was no fork. A child that has not executed
-// the program when the context ends, for example because it is stopped, is killed: that is an *Error with ETIME.
+// Start runs the process in a session and process group of its own and returns its pid, which the
+// caller must wait for, but not before Start returns. It blocks until the child has executed the
+// program or failed: then it returns the pid beside an *Error, unless there was no fork. A child
+// that has not executed the program when the context ends, for example because it is stopped, is
+// killed: that is an *Error with ETIME.
 func Start(ctx context.Context, p Process) (int, error) {
 	c, err := newChild(p)
 	if err != nil {
@@ -202,8 +208,8 @@ func (c *child) finish() bool {
 	return c.expired
 }
 
-// vfork returns in the parent only, once the child has executed a program or ended. To the runtime it is a
-// blocking system call, so that other goroutines go on.
+// vfork returns in the parent only, once the child has executed a program or ended. To the runtime
+// it is a blocking system call, so that other goroutines go on.
 //
 // From the fork to the exec the child runs on the parent's stack and in its memory: no function
 // it calls may grow the stack, allocate, or be instrumented.
@@ -276,7 +282,8 @@ func (c *child) run() {
 	c.exec()
 }
 
-// exec executes the first program that exists, as execvp(3) does: one that may not be executed is passed over, too.
+// exec executes the first program that exists, as execvp(3) does: one that may not be executed is
+// passed over, too.
 //
 //go:nosplit
 //go:norace
@@ -316,13 +323,14 @@ func (c *child) exec() {
 // atCWD is AT_FDCWD as an argument.
 const atCWD = ^uintptr(-unix.AT_FDCWD - 1)
 
-// rawVfork is clone(2) with the given flags and the place for the child's pid. The return address is kept in a
-// register, because the child overwrites the stack that it would be on.
+// rawVfork is clone(2) with the given flags and the place for the child's pid. The return address
+// is kept in a register, because the child overwrites the stack that it would be on.
 //
 //go:noescape
 func rawVfork(flags uintptr, tid *int32) (pid uintptr, errno syscall.Errno)
 
-// The runtime keeps these functions for programs that make system calls by themselves (go.dev/issue/67401).
+// The runtime keeps these functions for programs that make system calls by themselves
+// (go.dev/issue/67401).
 
 //go:linkname entersyscallblock runtime.entersyscallblock
 func entersyscallblock()

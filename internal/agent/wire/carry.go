@@ -20,7 +20,8 @@ type (
 	}
 )
 
-// RequestPort asks the agent to connect a stream to a TCP port of the container's own loopback, and waits for the answer.
+// RequestPort asks the agent to connect a stream to a TCP port of the container's own loopback, and
+// waits for the answer.
 func RequestPort(stream io.ReadWriter, port int) error {
 	if err := WriteMessage(stream, kindDial, dial{port}); err != nil {
 		return err
@@ -54,8 +55,9 @@ func AnswerPort(stream io.Writer, why error) error {
 	return WriteMessage(stream, kindDialed, answer)
 }
 
-// carried is a connection on a stream, as Data frames with an End frame at the end of each direction. A stream
-// that ends without an End frame has broken: if its session ends, that looks like an end of the stream.
+// carried is a connection on a stream, as Data frames with an End frame at the end of each
+// direction. A stream that ends without an End frame has broken: if its session ends, that looks
+// like an end of the stream.
 //
 // One goroutine may read while another one writes.
 type carried struct {

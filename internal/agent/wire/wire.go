@@ -1,8 +1,8 @@
 // Package wire is the protocol between the service and the agent inside a container.
 //
-// The agent's stdin and stdout are one connection. On it the service first sends a Hello, and the agent answers with one;
-// then both ends speak yamux, with the service as the client. The service opens the control stream before
-// any other and keeps it; every further stream is one command:
+// The agent's stdin and stdout are one connection. On it the service first sends a Hello, and the
+// agent answers with one; then both ends speak yamux, with the service as the client. The service
+// opens the control stream before any other and keeps it; every further stream is one command:
 //
 //	service to agent:  a Start frame, then the command's stdin as plain bytes; half-close is EOF
 //	agent to service:  Stdout and Stderr frames as they come, and one Exit frame at the end
@@ -16,8 +16,8 @@
 // Control frames name a command by its yamux stream id. They have a stream of their own because a
 // command that does not read its stdin stops the flow of its own stream, and must be killable then.
 //
-// The agent has a second mode, which runs no commands but reaches ports. It greets unasked and has no
-// control stream; every stream is one TCP connection:
+// The agent has a second mode, which runs no commands but reaches ports. It greets unasked and has
+// no control stream; every stream is one TCP connection:
 //
 //	service to agent:  a Dial frame; then, once Dialed has come, Data frames, and an End frame
 //	agent to service:  a Dialed frame, then Data frames, and an End frame
@@ -37,8 +37,9 @@ import (
 	"github.com/daycare-run/sandbox/internal/agent/launch"
 )
 
-// Version is raised with every change that the other end could not understand, and ForwardVersion with those of
-// the second mode: containers of durable processes keep the agent that they were made with.
+// Version is raised with every change that the other end could not understand, and ForwardVersion
+// with those of the second mode: containers of durable processes keep the agent that they were made
+// with.
 const (
 	Version        = 7
 	ForwardVersion = 1
@@ -78,16 +79,18 @@ const MaxData = 128<<10 - HeaderSize
 const SpoolPath = "/.daycare/spool"
 
 // SpoolSlots is how many slots the spool file has; each holds up to MaxData bytes, and slot i
-// begins at i*SpoolSlotSize. SpoolSize is the size of the whole file: what follows the slots is for the container's own use.
+// begins at i*SpoolSlotSize. SpoolSize is the size of the whole file: what follows the slots is for
+// the container's own use.
 const (
 	SpoolSlots    = 32
 	SpoolSlotSize = 128 << 10
 	SpoolSize     = SpoolSlots*SpoolSlotSize + 4<<10
 )
 
-// maxStart is the largest payload of a Start or a Request, in bytes. Only the service sends these: they carry a command's
-// whole argument list and environment. Linux bounds these at about 2 MiB in practice, and JSON takes up to six bytes for each.
-// maxMessage is the largest payload of a JSON frame without a bound of its own.
+// maxStart is the largest payload of a Start or a Request, in bytes. Only the service sends these:
+// they carry a command's whole argument list and environment. Linux bounds these at about 2 MiB in
+// practice, and JSON takes up to six bytes for each. maxMessage is the largest payload of a JSON
+// frame without a bound of its own.
 const (
 	maxStart   = 14 << 20
 	maxMessage = 16 << 10
@@ -106,17 +109,19 @@ type Hello struct {
 
 // Start asks for a command.
 type Start struct {
-	// Command is what to run. All that it prints to a terminal is Stdout. If the stream carries a terminal's stdin, the end
-	// of the stream becomes the terminal's end-of-file character.
+	// Command is what to run. All that it prints to a terminal is Stdout. If the stream carries a
+	// terminal's stdin, the end of the stream becomes the terminal's end-of-file character.
 	launch.Command
 	// Stdin says that the stream carries the command's stdin; without it stdin is /dev/null.
 	Stdin bool `json:"stdin,omitempty"`
 	// MaxOutput is how many bytes each of stdout and stderr may carry; the agent reads on and
 	// drops the rest. 0 means no bound.
 	MaxOutput int64 `json:"maxOutput,omitempty"`
-	// Ahead makes the agent start the next command's shell when this one has ended and nothing else runs.
+	// Ahead makes the agent start the next command's shell when this one has ended and nothing else
+	// runs.
 	Ahead bool `json:"ahead,omitempty"`
-	// LookUp asks for no command, but for paths to be looked up as the commands' user. The Exit comes when that is done.
+	// LookUp asks for no command, but for paths to be looked up as the commands' user. The Exit
+	// comes when that is done.
 	LookUp []string `json:"lookUp,omitempty"`
 }
 
@@ -145,17 +150,20 @@ type Exit struct {
 	Message string `json:"message,omitempty"`
 	// Ahead says that the command ran in a shell that had been started ahead of it.
 	Ahead bool `json:"ahead,omitempty"`
-	// InTime says that the command itself had ended before it was to be terminated: only what it had left was then.
+	// InTime says that the command itself had ended before it was to be terminated: only what it
+	// had left was then.
 	InTime bool `json:"inTime,omitempty"`
-	// Leftovers are the command lines of what the command had left running and the agent has ended, at most
-	// MaxLeftovers of up to MaxLeftover bytes each, and MoreLeftovers is how many there were besides.
+	// Leftovers are the command lines of what the command had left running and the agent has ended,
+	// at most MaxLeftovers of up to MaxLeftover bytes each, and MoreLeftovers is how many there
+	// were besides.
 	Leftovers     []string `json:"leftovers,omitempty"`
 	MoreLeftovers int      `json:"moreLeftovers,omitempty"`
 	// TimedOut says that the command was killed because its time was up.
 	TimedOut bool `json:"timedOut,omitempty"`
 }
 
-// The bounds of an Exit's Leftovers: as JSON, which may take six bytes for one, they fit into a frame.
+// The bounds of an Exit's Leftovers: as JSON, which may take six bytes for one, they fit into a
+// frame.
 const (
 	MaxLeftovers = 8
 	MaxLeftover  = 200
@@ -175,7 +183,8 @@ type Control struct {
 	Resize *specs.Box `json:"resize,omitempty"`
 	// Release gives back slots of the spool; Stream means nothing then.
 	Release []int `json:"release,omitempty"`
-	// Ahead makes the agent start a shell for the next command if nothing runs; Stream means nothing then.
+	// Ahead makes the agent start a shell for the next command if nothing runs; Stream means
+	// nothing then.
 	Ahead bool `json:"ahead,omitempty"`
 }
 
@@ -222,8 +231,8 @@ func Header(kind Kind, length int) [HeaderSize]byte {
 	return h
 }
 
-// WriteMessage writes one JSON frame with a single Write. The error is syscall.EMSGSIZE, and nothing is sent, if the message is
-// larger than its kind may be.
+// WriteMessage writes one JSON frame with a single Write. The error is syscall.EMSGSIZE, and
+// nothing is sent, if the message is larger than its kind may be.
 func WriteMessage(w io.Writer, kind Kind, message any) error {
 	payload, err := json.Marshal(message)
 	if err != nil {
@@ -290,7 +299,8 @@ func ReadMessage(r io.Reader, want Kind, message any) error {
 	return DecodeMessage(r, length, message)
 }
 
-// DecodeMessage reads a JSON payload of the given length. It takes memory as bytes arrive, not as length announces them.
+// DecodeMessage reads a JSON payload of the given length. It takes memory as bytes arrive, not as
+// length announces them.
 func DecodeMessage(r io.Reader, length int, message any) error {
 	payload, err := io.ReadAll(io.LimitReader(r, int64(length)))
 	if err == nil && len(payload) < length {

@@ -24,7 +24,8 @@ type Host struct {
 
 // Asked answers the questions that the checks of several hosts ask.
 type Asked interface {
-	// Certificates returns when this host's certificates expire, by file, or why one of them cannot be used.
+	// Certificates returns when this host's certificates expire, by file, or why one of them cannot
+	// be used.
 	Certificates() (map[string]time.Time, error)
 	// Etcd returns how long etcd takes for one question.
 	Etcd(context.Context) (time.Duration, error)
@@ -119,7 +120,8 @@ func (c *Cluster) certificates(context.Context) Finding {
 	return expiry(all, c.Now)
 }
 
-// expiry returns the finding about the certificate that expires first. all has the times by the certificates' names.
+// expiry returns the finding about the certificate that expires first. all has the times by the
+// certificates' names.
 func expiry(all map[string]time.Time, now time.Time) Finding {
 	var first string
 	for name, at := range all {
@@ -257,7 +259,8 @@ func (c *Cluster) homes(context.Context) Finding {
 	return ok("renames, locks and times work")
 }
 
-// inotify looks at the limits that users' programs that watch files share, since they run under one uid of the host.
+// inotify looks at the limits that users' programs that watch files share, since they run under one
+// uid of the host.
 func (c *Cluster) inotify(context.Context) Finding {
 	low, remedy, err := sysctl(c.Ask.Sysctl).low(limit{"fs.inotify.max_user_instances", 128, 128}, limit{"fs.inotify.max_user_watches", 65536, 65536})
 	switch {
@@ -269,12 +272,14 @@ func (c *Cluster) inotify(context.Context) Finding {
 	return ok("enough watches; they do not report what another host changes")
 }
 
-// retries is how often TCP resends unacknowledged data, doubling the wait each time, before it gives a connection up: 4 retries
-// take 6 to 13 s, the kernel's default of 15 takes a quarter of an hour.
+// retries is how often TCP resends unacknowledged data, doubling the wait each time, before it
+// gives a connection up: 4 retries take 6 to 13 s, the kernel's default of 15 takes a quarter of an
+// hour.
 const retries = "net.ipv4.tcp_retries2"
 
-// connections checks how soon hosts talk again once a link between them is back. etcd's members set no timeouts on sending to
-// each other (its timeout transport sets Dial, which net/http does not call where DialContext is set), so they wait for TCP.
+// connections checks how soon hosts talk again once a link between them is back. etcd's members set
+// no timeouts on sending to each other (its timeout transport sets Dial, which net/http does not
+// call where DialContext is set), so they wait for TCP.
 func (c *Cluster) connections(context.Context) Finding {
 	n, err := c.Ask.Sysctl(retries)
 	if err != nil {

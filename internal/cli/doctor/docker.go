@@ -18,8 +18,9 @@ type AskDocker func(context.Context) (dockerd.Info, error)
 
 const startEngine = "start it: systemctl start docker, or dockerd; and check that docker.socketPath is its socket"
 
-// oldestMajor and oldestMinor are the oldest API version that the service works with, and oldestDocker is the first Docker
-// that has it. A daemon's own version says less: each distribution numbers it in its own way.
+// oldestMajor and oldestMinor are the oldest API version that the service works with, and
+// oldestDocker is the first Docker that has it. A daemon's own version says less: each distribution
+// numbers it in its own way.
 const (
 	oldestMajor, oldestMinor = 1, 41
 	oldestDocker             = "20.10"
@@ -46,8 +47,9 @@ func DockerAnswers(socket string, ask AskDocker) Check {
 	}}
 }
 
-// RuntimeKnown reports whether Docker knows a runtime that the settings name under key, and whether the
-// runtime's program runs. unused, if not empty, says why the runtime is not needed. version runs the program.
+// RuntimeKnown reports whether Docker knows a runtime that the settings name under key, and whether
+// the runtime's program runs. unused, if not empty, says why the runtime is not needed. version
+// runs the program.
 func RuntimeKnown(key, name, unused string, weaker bool, ask AskDocker, version func(ctx context.Context, program string) (string, error)) Check {
 	return Check{"runtime " + name, func(ctx context.Context) Finding {
 		e, err := ask(ctx)
@@ -76,7 +78,8 @@ func RuntimeKnown(key, name, unused string, weaker bool, ask AskDocker, version 
 	}}
 }
 
-// OfflineRuntime reports whether Docker has a runtime with which containers without a network need no network of Docker's.
+// OfflineRuntime reports whether Docker has a runtime with which containers without a network need
+// no network of Docker's.
 func OfflineRuntime(name string, ask AskDocker) Check {
 	return Check{"offline runtime", func(ctx context.Context) Finding {
 		e, err := ask(ctx)
@@ -93,7 +96,8 @@ func OfflineRuntime(name string, ask AskDocker) Check {
 	}}
 }
 
-// freezer is the program that calls runsc for Docker and stops paused containers completely: deploy/runsc-freezer.
+// freezer is the program that calls runsc for Docker and stops paused containers completely:
+// deploy/runsc-freezer.
 const freezer = "runsc-freezer"
 
 // FreezingRuntime reports whether gVisor itself stops when Docker pauses a container of a runtime.
@@ -113,8 +117,8 @@ func FreezingRuntime(name string, ask AskDocker) Check {
 	}}
 }
 
-// ImageThere reports whether the sandbox image is there, and whether it fits this build. find returns the version on the
-// image's label: none, for an image that is not this project's.
+// ImageThere reports whether the sandbox image is there, and whether it fits this build. find
+// returns the version on the image's label: none, for an image that is not this project's.
 func ImageThere(ref, wanted string, ask AskDocker, find func(context.Context) (version string, err error)) Check {
 	return Check{"image", func(ctx context.Context) Finding {
 		if _, err := ask(ctx); err != nil {

@@ -1,9 +1,11 @@
-// Package doctor checks a host and the service on it. For each check it reports whether all is well, and if not, what to do.
-// It changes nothing, and gets the functions that ask Docker, the kernel and the service from its caller.
+// Package doctor checks a host and the service on it. For each check it reports whether all is
+// well, and if not, what to do. It changes nothing, and gets the functions that ask Docker, the
+// kernel and the service from its caller.
 //
-// doctor.go runs the checks. docker.go checks Docker, network.go what calls can reach, host.go files, disk and clock, kernel.go
-// the kernel's limits, cluster.go several hosts, tcp.go access by TCP, service.go the service, leftovers.go what services that
-// are gone have left behind, and probe.go runs a command.
+// doctor.go runs the checks. docker.go checks Docker, network.go what calls can reach, host.go
+// files, disk and clock, kernel.go the kernel's limits, cluster.go several hosts, tcp.go access by
+// TCP, service.go the service, leftovers.go what services that are gone have left behind, and
+// probe.go runs a command.
 package doctor
 
 import (
@@ -14,7 +16,8 @@ import (
 	"github.com/daycare-run/sandbox/api/types"
 )
 
-// The levels of findings. A host with warnings works; a host with a fault does not work, or not as it is meant to.
+// The levels of findings. A host with warnings works; a host with a fault does not work, or not as
+// it is meant to.
 const (
 	OK      = "ok"
 	Warning = "warning"
@@ -22,15 +25,16 @@ const (
 	Skipped = "skipped" // it cannot be known; Found says why
 )
 
-// Finding is the result of one check: Found says in a line how things are, Remedy what to do about a warning or a fault.
+// Finding is the result of one check: Found says in a line how things are, Remedy what to do about
+// a warning or a fault.
 type Finding = types.DoctorFinding
 
 // Check is one thing to check.
 type Check struct {
 	// Name is unique, and short enough for a column.
 	Name string
-	// Look does the check. Its Finding needs no Check name. Only its context bounds it. It is a function, because a check is
-	// one, with a name.
+	// Look does the check. Its Finding needs no Check name. Only its context bounds it. It is a
+	// function, because a check is one, with a name.
 	Look func(context.Context) Finding
 }
 
@@ -46,7 +50,8 @@ type Report struct {
 // lookLimit bounds one check; the longest one makes a container.
 const lookLimit = time.Minute
 
-// Run runs the checks one after the other, and calls each with every finding as soon as it is known.
+// Run runs the checks one after the other, and calls each with every finding as soon as it is
+// known.
 func Run(ctx context.Context, checks []Check, each func(Finding)) Report {
 	r := Report{Findings: []Finding{}}
 	for _, check := range checks {

@@ -22,7 +22,8 @@ func Rights(uid int) Check {
 type Place struct {
 	Mode fs.FileMode
 	UID  uint32
-	// Unwritable is why the service, as root, could not write there; nil if it could, or if doctor is not run by root.
+	// Unwritable is why the service, as root, could not write there; nil if it could, or if doctor
+	// is not run by root.
 	Unwritable error
 }
 
@@ -164,15 +165,16 @@ type Clocks struct {
 	Now time.Time
 	// Built is when this build was made; zero if that is not known.
 	Built time.Time
-	// Synced asks the kernel whether something keeps its clock right. It is a function, because the check asks when it runs.
+	// Synced asks the kernel whether something keeps its clock right. It is a function, because the
+	// check asks when it runs.
 	Synced func() (bool, error)
 }
 
 // skew is by how much Docker's clock may differ.
 const skew = 10 * time.Second
 
-// Right reports whether the host's clock is right, as far as can be told: certificates, timeouts and logs depend
-// on it.
+// Right reports whether the host's clock is right, as far as can be told: certificates, timeouts
+// and logs depend on it.
 func (c Clocks) Right(ask AskDocker) Check {
 	return Check{"clock", func(ctx context.Context) Finding {
 		const set = "set the clock, and let chrony or systemd-timesyncd keep it right"

@@ -32,9 +32,9 @@ func (s sysctl) low(limits ...limit) (low []string, remedy string, _ error) {
 	return low, remedy, nil
 }
 
-// KernelLimits reports whether the host keeps working if one user takes all that the settings allow of what the kernel has only
-// once: processes in all containers of one user, and files that the programs of one container have open. No control group bounds
-// these over all containers of a user.
+// KernelLimits reports whether the host keeps working if one user takes all that the settings allow
+// of what the kernel has only once: processes in all containers of one user, and files that the
+// programs of one container have open. No control group bounds these over all containers of a user.
 func KernelLimits(processes, files int, sysctl sysctl) Check {
 	return Check{"kernel limits", func(context.Context) Finding {
 		low, remedy, err := sysctl.low(

@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// Leftovers returns the check for what services that are gone have left on the host. find returns a line for each thing,
-// such as "container x, of dataDir /y, which is gone".
+// Leftovers returns the check for what services that are gone have left on the host. find returns a
+// line for each thing, such as "container x, of dataDir /y, which is gone".
 func Leftovers(root bool, find func(context.Context) ([]string, error)) Check {
 	return Check{"leftovers", func(ctx context.Context) Finding {
 		left, err := find(ctx)

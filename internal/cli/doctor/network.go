@@ -12,8 +12,8 @@ import (
 // askLimit is how long a resolver may take.
 const askLimit = 2 * time.Second
 
-// RulesUsable reports whether the service can restrict containers to names. probe asks the kernel; run without root, it
-// would say nothing about the service's rights.
+// RulesUsable reports whether the service can restrict containers to names. probe asks the kernel;
+// run without root, it would say nothing about the service's rights.
 func RulesUsable(root, weaker bool, probe func() error) Check {
 	return Check{"nftables", func(context.Context) Finding {
 		if !root {
@@ -27,8 +27,9 @@ func RulesUsable(root, weaker bool, probe func() error) Check {
 	}}
 }
 
-// OwnAddresses returns the check that says which public addresses count as the host's own although the host does not
-// hold them. named are those that the operator names; ask asks the cloud, and is nil if the operator does not want that.
+// OwnAddresses returns the check that says which public addresses count as the host's own although
+// the host does not hold them. named are those that the operator names; ask asks the cloud, and is
+// nil if the operator does not want that.
 func OwnAddresses(named []string, ask func(context.Context) []string) Check {
 	return Check{"own addresses", func(ctx context.Context) Finding {
 		var says []string
@@ -69,8 +70,9 @@ type Upstreams struct {
 	Err     error // why there are none
 }
 
-// Resolvers returns a check for each resolver. A resolver that is down is a fault if its profile has no other that answers.
-// The resolvers are asked for name; any answer, also a refusal, shows that a resolver is up.
+// Resolvers returns a check for each resolver. A resolver that is down is a fault if its profile
+// has no other that answers. The resolvers are asked for name; any answer, also a refusal, shows
+// that a resolver is up.
 func (u Upstreams) Resolvers(name string, ask func(ctx context.Context, server, name string) (rcode string, err error)) []Check {
 	if u.Err != nil {
 		return []Check{{"resolvers of " + u.Key, func(context.Context) Finding { return wrong("set "+u.Key, "%v", u.Err) }}}
@@ -109,9 +111,9 @@ func (u Upstreams) Resolvers(name string, ask func(ctx context.Context, server, 
 	return checks
 }
 
-// NameserverPort reports whether the service can answer DNS at the gateways of its networks. try takes port 53
-// of an address that nothing else uses, by UDP and TCP, and gives it back: that fails if another program has the
-// port on every address.
+// NameserverPort reports whether the service can answer DNS at the gateways of its networks. try
+// takes port 53 of an address that nothing else uses, by UDP and TCP, and gives it back: that fails
+// if another program has the port on every address.
 func NameserverPort(try func() error) Check {
 	return Check{"port 53", func(context.Context) Finding {
 		err := try()

@@ -19,8 +19,8 @@ type Service interface {
 	Delete(ctx context.Context, id string) error
 }
 
-// Probe lets the service run commands of a user of its own. What remains is the user's home, empty, and until
-// their idle time has passed, the containers.
+// Probe lets the service run commands of a user of its own. What remains is the user's home, empty,
+// and until their idle time has passed, the containers.
 type Probe struct {
 	Service Service
 	Ask     AskDocker

@@ -12,7 +12,8 @@ import (
 // askHealth asks the service for its health.
 type askHealth func(context.Context) (types.Health, error)
 
-// ServiceAnswers reports whether the service answers, can run commands, and has the version of this build, mine.
+// ServiceAnswers reports whether the service answers, can run commands, and has the version of this
+// build, mine.
 func ServiceAnswers(socket, mine string, ask askHealth) Check {
 	return Check{"service", func(ctx context.Context) Finding {
 		h, err := ask(ctx)

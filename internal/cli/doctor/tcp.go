@@ -19,8 +19,9 @@ type Program struct {
 
 func (p Program) String() string { return fmt.Sprintf("%s (pid %d)", p.Name, p.PID) }
 
-// TCPAddress reports whether the service can listen at the address of a setting, or does. service is its pid; 0 if it
-// does not run. try listens at the address and stops, and holder finds the program that has the address.
+// TCPAddress reports whether the service can listen at the address of a setting, or does. service
+// is its pid; 0 if it does not run. try listens at the address and stops, and holder finds the
+// program that has the address.
 func TCPAddress(setting, address string, service int, try func() error, holder func() (Program, error)) Check {
 	return Check{setting, func(context.Context) Finding {
 		err := try()
@@ -50,7 +51,8 @@ func TCPAddress(setting, address string, service int, try func() error, holder f
 	}}
 }
 
-// TCPTokens reports whether the service could read its tokens. read reads them as the service would.
+// TCPTokens reports whether the service could read its tokens. read reads them as the service
+// would.
 func TCPTokens(path string, read func() error) Check {
 	return Check{"tcp.tokensFile", func(context.Context) Finding {
 		err := read()
@@ -65,8 +67,8 @@ func TCPTokens(path string, read func() error) Check {
 	}}
 }
 
-// Certificate is the service's certificate, and the files that it is read from. What it needs of the host are functions,
-// because the check asks when it runs.
+// Certificate is the service's certificate, and the files that it is read from. What it needs of
+// the host are functions, because the check asks when it runs.
 type Certificate struct {
 	File, KeyFile string
 	// Load reads the certificate as the service would, with its key and the authorities of callers.
@@ -77,10 +79,12 @@ type Certificate struct {
 	Now   time.Time
 }
 
-// soon is how long before a certificate's end there is a warning; a quarter of its lifetime if that is less.
+// soon is how long before a certificate's end there is a warning; a quarter of its lifetime if that
+// is less.
 const soon = 14 * 24 * time.Hour
 
-// Valid reports whether callers can trust the certificate, and whether only the service can read its key.
+// Valid reports whether callers can trust the certificate, and whether only the service can read
+// its key.
 func (c Certificate) Valid() Check {
 	return Check{"tcp.certFile", func(ctx context.Context) Finding {
 		const renew = "put a new one in its place, and start the service again"

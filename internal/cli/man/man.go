@@ -1,5 +1,5 @@
-// Package man writes the manual pages of a command line. cobra's own package imports a Markdown parser, whose initialization
-// would slow down the start of each command.
+// Package man writes the manual pages of a command line. cobra's own package imports a Markdown
+// parser, whose initialization would slow down the start of each command.
 package man
 
 import (
@@ -11,8 +11,8 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// Command returns `man DIR`, for packagers: it writes a page of the given section for each command, as in
-// `sandbox man /usr/share/man/man1`. title is the heading of the pages.
+// Command returns `man DIR`, for packagers: it writes a page of the given section for each command,
+// as in `sandbox man /usr/share/man/man1`. title is the heading of the pages.
 func Command(section, title string) *cobra.Command {
 	return &cobra.Command{
 		Use:    "man DIR",
@@ -85,7 +85,8 @@ func seeAlso(cmd *cobra.Command, section string) string {
 	return strings.Join(pages, "\n")
 }
 
-// escape keeps roff from reading commands in a text: a backslash anywhere, and a period or a quote at the start of a line.
+// escape keeps roff from reading commands in a text: a backslash anywhere, and a period or a quote
+// at the start of a line.
 func escape(text string) string {
 	text = strings.ReplaceAll(text, `\`, `\e`)
 	lines := strings.Split(text, "\n")

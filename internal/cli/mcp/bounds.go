@@ -11,17 +11,19 @@ import (
 	"github.com/daycare-run/sandbox/pathmap"
 )
 
-// Bounds are what calls may ask for. This package refuses what exceeds them; the service refuses what the sandbox
-// does not hold.
+// Bounds are what calls may ask for. This package refuses what exceeds them; the service refuses
+// what the sandbox does not hold.
 type Bounds struct {
 	// Grants are tags: @workspace, @network, @events, @write:/path, @read:/path.
 	Grants []string
-	// Domains and PackageManagers are what calls may ask to reach. If both are empty, a call with @network may name any domain.
+	// Domains and PackageManagers are what calls may ask to reach. If both are empty, a call with
+	// @network may name any domain.
 	Domains         policy.Domains
 	PackageManagers []string
 	// Expose reports whether ports of processes may be reached from the host.
 	Expose bool
-	// WorkingDir is the sandbox's working directory in the container, and Home the path of the user's home on the host.
+	// WorkingDir is the sandbox's working directory in the container, and Home the path of the
+	// user's home on the host.
 	WorkingDir, Home string
 }
 
@@ -30,8 +32,8 @@ func (b Bounds) has(tag string) bool { return slices.Contains(b.Grants, tag) }
 // free reports whether calls may name any domain.
 func (b Bounds) free() bool { return b.Domains.IsZero() && len(b.PackageManagers) == 0 }
 
-// tags checks the permissions of a call, and returns them in the form for the service. It joins all faults into
-// one error.
+// tags checks the permissions of a call, and returns them in the form for the service. It joins all
+// faults into one error.
 func (b Bounds) tags(tags []string) ([]string, error) {
 	var faults []error
 	var all []string
@@ -88,8 +90,8 @@ func (b Bounds) names(domains, managers []string) error {
 	return errors.Join(faults...)
 }
 
-// inside returns the container's path for a path that an agent wrote: relative to the working directory, from the
-// home as ~/…, absolute, or the host's path of something in the home.
+// inside returns the container's path for a path that an agent wrote: relative to the working
+// directory, from the home as ~/…, absolute, or the host's path of something in the home.
 func (b Bounds) inside(name string) string {
 	switch {
 	case name == "~" || strings.HasPrefix(name, "~/"):
@@ -104,8 +106,8 @@ func (b Bounds) inside(name string) string {
 	return name
 }
 
-// writes and reads report whether a file call may write or read a path. The service would go by what the sandbox
-// holds, which always includes its working directory.
+// writes and reads report whether a file call may write or read a path. The service would go by
+// what the sandbox holds, which always includes its working directory.
 func (b Bounds) writes(inside string) bool {
 	return pathmap.Within(inside, policy.Tmp.String()) || (b.has(policy.TagWorkspace) && pathmap.Within(inside, b.WorkingDir)) || b.inTag(policy.TagWrite, inside)
 }

@@ -25,7 +25,8 @@ func (s *Server) execText() string {
 		s.cfg.MaxTimeout)
 }
 
-// runExec runs a command. When ctx ends because the client has cancelled the request, so does the command.
+// runExec runs a command. When ctx ends because the client has cancelled the request, so does the
+// command.
 func (s *Server) runExec(ctx context.Context, req *mcp.CallToolRequest, in ExecInput) (*mcp.CallToolResult, error) {
 	e, err := s.exec(in.CommandInput)
 	if err != nil {
@@ -49,10 +50,12 @@ func (s *Server) runExec(ctx context.Context, req *mcp.CallToolRequest, in ExecI
 	return text(resultText(stdout.String(), stderr.String(), result, in.DeniedDomains)), nil
 }
 
-// progressEvery is how often a client that has asked for progress is told that a command still runs.
+// progressEvery is how often a client that has asked for progress is told that a command still
+// runs.
 const progressEvery = 2 * time.Second
 
-// progress tells the client how much a command has printed, until the function that it returns is called.
+// progress tells the client how much a command has printed, until the function that it returns is
+// called.
 func (s *Server) progress(ctx context.Context, req *mcp.CallToolRequest, stdout, stderr *clipped) (end func()) {
 	token := req.Params.GetProgressToken()
 	if token == nil {

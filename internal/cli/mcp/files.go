@@ -75,8 +75,8 @@ func (s *Server) writable() string {
 	return strings.Join(places, ", ")
 }
 
-// seeing returns what calls for files may see: the service follows links, and what they lead to is to be within the
-// bounds, too.
+// seeing returns what calls for files may see: the service follows links, and what they lead to is
+// to be within the bounds, too.
 func (s *Server) seeing(follow bool) types.Seeing {
 	tags := []string{} // nil is all that the sandbox holds
 	for _, tag := range s.cfg.Bounds.Grants {
@@ -89,8 +89,8 @@ func (s *Server) seeing(follow bool) types.Seeing {
 	return types.Seeing{Follow: follow, Permissions: tags}
 }
 
-// target returns a path for the service, if it is within the bounds. A path in the home begins with ~/, so that it
-// is not mistaken for a path of the host.
+// target returns a path for the service, if it is within the bounds. A path in the home begins with
+// ~/, so that it is not mistaken for a path of the host.
 func (s *Server) target(doing, name string, allowed func(string) bool) (types.Target, error) {
 	if name == "" {
 		return types.Target{}, errors.New("path is empty")
@@ -201,7 +201,8 @@ func (s *Server) write(ctx context.Context, _ *mcp.CallToolRequest, in WriteInpu
 // maxEdit is the largest file that edit changes, in bytes.
 const maxEdit = 4 << 20
 
-// edit replaces a text that is in a file once. It goes by bytes, so what is not UTF-8 stays as it is.
+// edit replaces a text that is in a file once. It goes by bytes, so what is not UTF-8 stays as it
+// is.
 func (s *Server) edit(ctx context.Context, _ *mcp.CallToolRequest, in EditInput) (*mcp.CallToolResult, error) {
 	target, err := s.target("edit", in.Path, s.cfg.Bounds.writes)
 	if err != nil {

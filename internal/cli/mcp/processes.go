@@ -95,7 +95,8 @@ func (s *Server) addProcesses() {
 		"Remove a process with its log. If it runs, it is stopped first.")
 }
 
-// waitDefault is how long a call waits for a process, unless it says something else, and waitMost the longest.
+// waitDefault is how long a call waits for a process, unless it says something else, and waitMost
+// the longest.
 const (
 	waitDefault = 30 * time.Second
 	waitMost    = 5 * time.Minute
@@ -171,7 +172,8 @@ func (s *Server) processList(ctx context.Context, _ *mcp.CallToolRequest, _ NoIn
 	return processesResult(list, "there are no processes"), nil
 }
 
-// logLines is how many lines of a log process_get returns by default, and mostLines the most it returns.
+// logLines is how many lines of a log process_get returns by default, and mostLines the most it
+// returns.
 const (
 	logLines  = 20
 	mostLines = 1000

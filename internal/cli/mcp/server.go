@@ -1,8 +1,9 @@
-// Package mcp serves one sandbox to an agent over the Model Context Protocol: tools that run commands, read and
-// write files, and keep processes, as calls of the service.
+// Package mcp serves one sandbox to an agent over the Model Context Protocol: tools that run
+// commands, read and write files, and keep processes, as calls of the service.
 //
-// server.go has the server, bounds.go what calls may ask for, command.go the inputs of calls that run a command; exec.go,
-// files.go and processes.go have the tools, text.go the texts of their results.
+// server.go has the server, bounds.go what calls may ask for, command.go the inputs of calls that
+// run a command; exec.go, files.go and processes.go have the tools, text.go the texts of their
+// results.
 package mcp
 
 import (
@@ -57,11 +58,13 @@ var (
 	onlyEnds  = mcp.ToolAnnotations{IdempotentHint: true}
 )
 
-// handler answers a call of a tool with a text or a picture. There is no structured content: some clients show that alone
-// to their agent, others both, so a text in it would be missed or sent twice.
+// handler answers a call of a tool with a text or a picture. There is no structured content: some
+// clients show that alone to their agent, others both, so a text in it would be missed or sent
+// twice.
 type handler[In any] func(context.Context, *mcp.CallToolRequest, In) (*mcp.CallToolResult, error)
 
-// addTool adds a tool. It sets the title in both places where clients of the protocol's versions look for it.
+// addTool adds a tool. It sets the title in both places where clients of the protocol's versions
+// look for it.
 func addTool[In any](s *Server, name, title string, hints mcp.ToolAnnotations, handle handler[In], description string) {
 	hints.Title = title
 	tool := &mcp.Tool{Name: name, Title: title, Description: description, Annotations: &hints}
@@ -85,8 +88,8 @@ var (
 // leaveAfter is how long Run waits for calls that are being ended.
 const leaveAfter = 5 * time.Second
 
-// Run serves one client on a transport, until the client leaves or ctx ends. Calls that are being answered then are ended,
-// with their commands.
+// Run serves one client on a transport, until the client leaves or ctx ends. Calls that are being
+// answered then are ended, with their commands.
 func (s *Server) Run(ctx context.Context, transport mcp.Transport) error {
 	s.server.AddReceivingMiddleware(func(next mcp.MethodHandler) mcp.MethodHandler {
 		return func(call context.Context, method string, req mcp.Request) (mcp.Result, error) {

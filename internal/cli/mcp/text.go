@@ -70,7 +70,8 @@ func text(what string) *mcp.CallToolResult {
 	return &mcp.CallToolResult{Content: []mcp.Content{&mcp.TextContent{Text: what}}}
 }
 
-// resultText returns a command's result for an agent: what the command printed, then notices about it.
+// resultText returns a command's result for an agent: what the command printed, then notices about
+// it.
 func resultText(stdout, stderr string, r types.Result, denied []string) string {
 	var all strings.Builder
 	all.WriteString(stdout)

@@ -168,7 +168,8 @@ func (a asked) ownFile() string {
 	return filepath.Join(a.cfg.UsersDir, ".doctor-"+rand.Text())
 }
 
-// Unseen makes a file, then replaces it, and returns the hosts that still read the old content after a second.
+// Unseen makes a file, then replaces it, and returns the hosts that still read the old content
+// after a second.
 func (a asked) Unseen(ctx context.Context) (map[string]error, error) {
 	name := a.ownFile()
 	defer os.Remove(name)

@@ -1,9 +1,11 @@
-// Package probes has the checks of doctor for a host: it asks the host, its Docker, the service's own process and, in a
-// cluster, the other hosts what the checks of internal/cli/doctor want to know. It changes nothing, except that it makes
-// files in usersDir for a moment where it checks a cluster's homes.
+// Package probes has the checks of doctor for a host: it asks the host, its Docker, the service's
+// own process and, in a cluster, the other hosts what the checks of internal/cli/doctor want to
+// know. It changes nothing, except that it makes files in usersDir for a moment where it checks a
+// cluster's homes.
 //
-// host.go asks the host and Docker, tcp.go what listens, cluster.go etcd and the other hosts, leftovers.go what services
-// that are gone have left, and settings.go finds the settings that all is checked against.
+// host.go asks the host and Docker, tcp.go what listens, cluster.go etcd and the other hosts,
+// leftovers.go what services that are gone have left, and settings.go finds the settings that all
+// is checked against.
 package probes
 
 import (
@@ -35,8 +37,8 @@ import (
 	"github.com/daycare-run/sandbox/internal/version"
 )
 
-// Host returns the checks that need no service. Without settings there is nothing to check a host against. close
-// releases what the checks use.
+// Host returns the checks that need no service. Without settings there is nothing to check a host
+// against. close releases what the checks use.
 func Host(s *Settings, probeName string) (checks []doctor.Check, close func()) {
 	checks = []doctor.Check{doctor.Settings(s.From, s.Err), doctor.Rights(os.Geteuid())}
 	if s.Err != nil {
@@ -65,7 +67,8 @@ func Host(s *Settings, probeName string) (checks []doctor.Check, close func()) {
 	return append(checks, clocks.Right(s.AskDocker)), host.close
 }
 
-// idleMemory checks whether the service, or this program if none runs, can reclaim the memory of frozen containers.
+// idleMemory checks whether the service, or this program if none runs, can reclaim the memory of
+// frozen containers.
 func idleMemory(s *Settings) func() (doctor.Memory, error) {
 	return func() (doctor.Memory, error) {
 		host := cgroup.ThisHost()

@@ -13,8 +13,8 @@ import (
 	"github.com/daycare-run/sandbox/internal/engine"
 )
 
-// leftovers returns the belongings in Docker of services whose dataDir is gone or now has another service, and the
-// shims of containers that Docker has forgotten.
+// leftovers returns the belongings in Docker of services whose dataDir is gone or now has another
+// service, and the shims of containers that Docker has forgotten.
 func leftovers(belongings []dockerexec.Belonging, shims []engine.Shim) (left []string) {
 	for _, b := range belongings {
 		if why := whyAbandoned(b.Owner); why != "" {

@@ -26,9 +26,9 @@ type Settings struct {
 	AskDocker doctor.AskDocker
 }
 
-// FindSettings reads the file named here, by the flag or by SANDBOXD_SETTINGS, with this shell's variables. If none is named it
-// takes the settings with which the service behind the socket was started, overridden by this shell's variables; without a
-// service, what sandboxd would read here.
+// FindSettings reads the file named here, by the flag or by SANDBOXD_SETTINGS, with this shell's
+// variables. If none is named it takes the settings with which the service behind the socket was
+// started, overridden by this shell's variables; without a service, what sandboxd would read here.
 func FindSettings(named, socket string) *Settings {
 	environ, pid := os.Environ(), 0
 	var at func(path string) string
@@ -89,7 +89,8 @@ func startOf(socket string) (processStart, bool) {
 
 func (s processStart) proc() string { return fmt.Sprintf("/proc/%d", s.pid) }
 
-// servicePID returns the id of the process behind a socket, or 0 if there is none or it cannot be seen from here.
+// servicePID returns the id of the process behind a socket, or 0 if there is none or it cannot be
+// seen from here.
 func servicePID(socket string) int {
 	conn, err := net.Dial("unix", socket)
 	if err != nil {

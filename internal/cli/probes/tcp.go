@@ -22,8 +22,8 @@ import (
 	"github.com/daycare-run/sandbox/internal/cli/doctor"
 )
 
-// tcpChecks returns the checks of the TCP listeners, E2B's included, or nil if there are none. service is the service's
-// process id, or 0 if it does not run.
+// tcpChecks returns the checks of the TCP listeners, E2B's included, or nil if there are none.
+// service is the service's process id, or 0 if it does not run.
 func tcpChecks(s *Settings, service int) (checks []doctor.Check) {
 	tcp := s.TCP
 	for _, way := range []struct{ setting, address string }{{"tcp.listen", tcp.Listen}, {"e2b.listen", s.E2B.Listen}} {

@@ -1,4 +1,5 @@
-// Package usage makes a command line explain its usage errors: what is wrong with a call, and what the command takes.
+// Package usage makes a command line explain its usage errors: what is wrong with a call, and what
+// the command takes.
 package usage
 
 import (
@@ -12,11 +13,12 @@ import (
 	"github.com/daycare-run/sandbox/internal/strictjson"
 )
 
-// Explain changes the errors of root and of all commands below it, and returns root, which must be complete. A command that
-// only has subcommands refuses any other word; cobra would print its help and exit with 0. An error's type is kept, so a
-// command may choose its exit code.
+// Explain changes the errors of root and of all commands below it, and returns root, which must be
+// complete. A command that only has subcommands refuses any other word; cobra would print its help
+// and exit with 0. An error's type is kept, so a command may choose its exit code.
 func Explain(root *cobra.Command) *cobra.Command {
-	// cobra adds these two only when it executes root, which is too late here. The second captures root's current writer.
+	// cobra adds these two only when it executes root, which is too late here. The second captures
+	// root's current writer.
 	root.InitDefaultHelpCmd()
 	out := root.OutOrStdout()
 	root.SetOut(outOf{root})
@@ -36,7 +38,8 @@ type outOf struct{ cmd *cobra.Command }
 
 func (o outOf) Write(text []byte) (int, error) { return o.cmd.OutOrStdout().Write(text) }
 
-// topic returns an error unless the words name a command. Without it, help would print the page of the nearest parent.
+// topic returns an error unless the words name a command. Without it, help would print the page of
+// the nearest parent.
 func topic(root *cobra.Command, words []string) error {
 	for at := root; len(words) > 0; words = words[1:] {
 		next, _, err := at.Find(words[:1])

@@ -12,8 +12,8 @@ import (
 	"github.com/daycare-run/sandbox/pathmap"
 )
 
-// Applied is the sandbox.json of a durable process: what its container was made from. It is read to give another
-// command what the process was granted.
+// Applied is the sandbox.json of a durable process: what its container was made from. It is read to
+// give another command what the process was granted.
 type Applied struct {
 	User   string         `json:"user"`
 	Events bool           `json:"events"`
@@ -63,8 +63,8 @@ const (
 	insideEvents = "/run/daycare/control.sock"
 )
 
-// Plan returns a call with what the process was granted. denied are the paths in a home that every call is
-// denied, so the call need not name them.
+// Plan returns a call with what the process was granted. denied are the paths in a home that every
+// call is denied, so the call need not name them.
 func (a Applied) Plan(w Where, denied []string) (Call, error) {
 	if w.User != "" && w.User != a.User {
 		return Call{}, fmt.Errorf("--user %s: the process belongs to %s: leave --user out", w.User, a.User)
@@ -100,7 +100,8 @@ func (a Applied) Plan(w Where, denied []string) (Call, error) {
 	return p.call, nil
 }
 
-// mounts turns mounts into grants. A mount in another one is handled after it, and adds only what differs.
+// mounts turns mounts into grants. A mount in another one is handled after it, and adds only what
+// differs.
 func (a Applied) mounts(p *planner) {
 	sorted := slices.Clone(a.Mounts)
 	slices.SortFunc(sorted, func(x, y appliedMount) int { return len(x.Target) - len(y.Target) })

@@ -7,7 +7,8 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// others, otherFilesystem and otherNetwork have the remaining keys of srt's form. A nil value was not given.
+// others, otherFilesystem and otherNetwork have the remaining keys of srt's form. A nil value was
+// not given.
 type others struct {
 	EnableWeakerNestedSandbox    bool           `json:"enableWeakerNestedSandbox"`
 	EnableWeakerNetworkIsolation bool           `json:"enableWeakerNetworkIsolation"`
@@ -45,8 +46,8 @@ type otherNetwork struct {
 	FilterRequest       jsontext.Value `json:"filterRequest"`
 }
 
-// refused returns an error for the keys that ask for what the service does not do: to ignore them would give the
-// command more than the file says.
+// refused returns an error for the keys that ask for what the service does not do: to ignore them
+// would give the command more than the file says.
 func (s Settings) refused() error {
 	n := s.Network
 	var faults []error

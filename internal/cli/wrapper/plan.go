@@ -11,8 +11,8 @@ import (
 	"github.com/daycare-run/sandbox/pathmap"
 )
 
-// Call is what to ask the service for: a sandbox that holds what the settings name, and a command in it, whose
-// Command or Argv the caller still has to set.
+// Call is what to ask the service for: a sandbox that holds what the settings name, and a command
+// in it, whose Command or Argv the caller still has to set.
 type Call struct {
 	Registration types.Registration
 	Exec         types.Exec
@@ -111,8 +111,8 @@ func (p *planner) allowWrite(entries []string) error {
 	return nil
 }
 
-// denyRead hides what the command would see. What it does not see anyway is skipped; allowRead may give back a
-// whole directory.
+// denyRead hides what the command would see. What it does not see anyway is skipped; allowRead may
+// give back a whole directory.
 func (p *planner) denyRead(entries, allowed []string) error {
 	const field = "filesystem.denyRead"
 	names, err := p.where.resolveAll(field, entries)
@@ -164,9 +164,9 @@ func (p *planner) denyWrite(entries []string) error {
 	return nil
 }
 
-// CommandOf returns how to run arguments. Several arguments, or a single word, are a program with its arguments,
-// passed on as they are. One argument with a blank or another character that is special to a shell is a command
-// line for the shell.
+// CommandOf returns how to run arguments. Several arguments, or a single word, are a program with
+// its arguments, passed on as they are. One argument with a blank or another character that is
+// special to a shell is a command line for the shell.
 func CommandOf(args []string) (command string, argv []string) {
 	if len(args) == 1 && strings.ContainsAny(args[0], " \t\n\"'`$&|;<>()*?[]{}~#\\!=") {
 		return args[0], nil

@@ -9,8 +9,8 @@ import (
 	"github.com/daycare-run/sandbox/pathmap"
 )
 
-// Where is where a command is run: everything about the host that is needed to read its settings. Paths are
-// absolute, clean and, as far as they exist, without links.
+// Where is where a command is run: everything about the host that is needed to read its settings.
+// Paths are absolute, clean and, as far as they exist, without links.
 type Where struct {
 	// Cwd is the working directory, and Home the caller's home, for ~.
 	Cwd, Home string
@@ -25,7 +25,8 @@ type Where struct {
 // DefaultUser is the user of a command that is run outside of all homes.
 const DefaultUser = "wrapper"
 
-// Places in a container: of the home, of a working directory whose own path is taken there, and of /tmp.
+// Places in a container: of the home, of a working directory whose own path is taken there, and of
+// /tmp.
 const (
 	insideHome = "/home"
 	insideWork = "/workspace"
@@ -44,8 +45,8 @@ type root struct{ host, inside string }
 // roots are what a command sees of the host; the first root has the working directory.
 type roots []root
 
-// find returns the user and the directory that has the working directory in it: the user's home, or else the
-// working directory itself, which is mounted.
+// find returns the user and the directory that has the working directory in it: the user's home, or
+// else the working directory itself, which is mounted.
 func (w Where) find() (user string, base root, mounted bool, err error) {
 	if rest, ok := pathmap.CutDir(w.Cwd, w.UsersDir); ok {
 		owner, below, _ := strings.Cut(rest, "/")

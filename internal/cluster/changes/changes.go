@@ -6,8 +6,8 @@ import "github.com/rs/zerolog"
 // Node is the event of a host whose state has changed. It belongs to no user.
 type Node struct {
 	Name string
-	// State is up, draining, lost (it may still run something), fencing (cluster.fenceCommand runs against it), away (nothing of it
-	// runs) or, of this host, fenced: it has no lease any more.
+	// State is up, draining, lost (it may still run something), fencing (cluster.fenceCommand runs
+	// against it), away (nothing of it runs) or, of this host, fenced: it has no lease any more.
 	State string
 }
 
@@ -27,8 +27,8 @@ func (n Node) Line(log *zerolog.Logger, _ string) {
 	log.WithLevel(said.level).Str("host", n.Name).Msg(said.text)
 }
 
-// Seat is the event of a host that holds a user now; it belongs to that user. From is the host that held the user before and
-// is lost, or empty. The epochs are those of the two hosts' seats.
+// Seat is the event of a host that holds a user now; it belongs to that user. From is the host that
+// held the user before and is lost, or empty. The epochs are those of the two hosts' seats.
 type Seat struct {
 	Host      string
 	Epoch     int64

@@ -48,8 +48,8 @@ type member struct {
 	log    bytes.Buffer // to be read when it has exited
 }
 
-// StartMembers runs a server of so many members until the test ends, with further options. signal sends one of them
-// a signal: SIGKILL ends it, SIGSTOP makes it silent until SIGCONT.
+// StartMembers runs a server of so many members until the test ends, with further options. signal
+// sends one of them a signal: SIGKILL ends it, SIGSTOP makes it silent until SIGCONT.
 func StartMembers(t testing.TB, members int, options ...string) (client *clientv3.Client, endpoints []string, signal func(member int, sent syscall.Signal)) {
 	t.Helper()
 	program, err := Program()

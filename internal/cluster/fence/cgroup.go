@@ -14,7 +14,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Group is the path of the control group that all our containers are below, from the root of the host's hierarchies.
+// Group is the path of the control group that all our containers are below, from the root of the
+// host's hierarchies.
 type Group string
 
 // GroupOf returns the group of a service's containers.
@@ -26,8 +27,8 @@ func GroupOf(instance string) Group {
 // killLimit is how long killing may take.
 const killLimit = 2 * time.Second
 
-// roots returns where the hierarchies that hold the processes of containers are mounted: the one of version 2; of version 1,
-// the freezer's and those of pids or devices.
+// roots returns where the hierarchies that hold the processes of containers are mounted: the one of
+// version 2; of version 1, the freezer's and those of pids or devices.
 func roots() (v2 string, v1 []string, err error) {
 	mounts, err := os.ReadFile("/proc/self/mounts")
 	if err != nil {
@@ -69,8 +70,9 @@ func (g Group) dirs() (list []string, err error) {
 	return []string{filepath.Join(v2, string(g))}, nil
 }
 
-// KillAll kills every process in the group and below it, including frozen ones and ones that appear meanwhile, until none is
-// left. A process that appears later stays frozen until Open: the group is made, if need be, and left frozen.
+// KillAll kills every process in the group and below it, including frozen ones and ones that appear
+// meanwhile, until none is left. A process that appears later stays frozen until Open: the group is
+// made, if need be, and left frozen.
 func (g Group) KillAll(limit time.Duration) error {
 	dirs, err := g.dirs()
 	if err != nil {
@@ -99,7 +101,8 @@ func (g Group) KillAll(limit time.Duration) error {
 	}
 }
 
-// killBelow sends SIGKILL to each process, then thaws the processes so that they die, and returns how many there were.
+// killBelow sends SIGKILL to each process, then thaws the processes so that they die, and returns
+// how many there were.
 func killBelow(top string) (found int, _ error) {
 	if err := set(top, true); err != nil { // nothing starts or runs during the killing
 		return 0, err
@@ -129,7 +132,8 @@ func killBelow(top string) (found int, _ error) {
 	if found == 0 || err != nil {
 		return found, err
 	}
-	// In version 1, a frozen process dies when it thaws: it takes the signal before it runs any of its own code.
+	// In version 1, a frozen process dies when it thaws: it takes the signal before it runs any of
+	// its own code.
 	for _, dir := range frozen {
 		if err := set(dir, false); err != nil {
 			return found, err
@@ -141,7 +145,8 @@ func killBelow(top string) (found int, _ error) {
 // gone reports whether an error means that a group was removed meanwhile.
 func gone(err error) bool { return errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENODEV) }
 
-// set freezes or thaws a group of either version. A group of a hierarchy that cannot freeze is left alone.
+// set freezes or thaws a group of either version. A group of a hierarchy that cannot freeze is left
+// alone.
 func set(dir string, frozen bool) error {
 	for file, states := range map[string][2]string{"cgroup.freeze": {"0", "1"}, "freezer.state": {"THAWED", "FROZEN"}} {
 		state := states[0]

@@ -1,10 +1,12 @@
-// Package fence makes sure that a host runs nothing once it can no longer prove its membership of the cluster. The fence is a
-// process of its own (sandboxd fence) that holds the host's lease. So the service keeps its users if it crashes or is replaced,
-// and a host that is cut off has killed everything it ran before another host may take its users over. The fence kills by
-// control group, without asking Docker.
+// Package fence makes sure that a host runs nothing once it can no longer prove its membership of
+// the cluster. The fence is a process of its own (sandboxd fence) that holds the host's lease. So
+// the service keeps its users if it crashes or is replaced, and a host that is cut off has killed
+// everything it ran before another host may take its users over. The fence kills by control group,
+// without asking Docker.
 //
-// fence.go has the life of a lease, record.go has what the fence and the service tell each other, cgroup.go kills, member.go is
-// the service's side, guard.go stands in for a fence that has died, and watchdog.go resets the host if the fence cannot kill.
+// fence.go has the life of a lease, record.go has what the fence and the service tell each other,
+// cgroup.go kills, member.go is the service's side, guard.go stands in for a fence that has died,
+// and watchdog.go resets the host if the fence cannot kill.
 package fence
 
 import (
@@ -20,19 +22,22 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
-// The times of a lease. Another host may take over TTL after etcd last heard from this one, which is not before the last answered
-// renewal was sent. This host begins to kill Limit after that renewal was sent, so it has the rest of TTL for killing.
+// The times of a lease. Another host may take over TTL after etcd last heard from this one, which
+// is not before the last answered renewal was sent. This host begins to kill Limit after that
+// renewal was sent, so it has the rest of TTL for killing.
 const (
 	TTL   = 12 * time.Second
 	Renew = 2 * time.Second
 	Limit = 6 * time.Second
 	// hedge is how long a renewal may remain unanswered before another is sent beside it.
 	hedge = Renew / 4
-	// ackLimit is how long the service has to report that it does nothing for users any more, before it is killed itself.
+	// ackLimit is how long the service has to report that it does nothing for users any more,
+	// before it is killed itself.
 	ackLimit = time.Second
 	// orphanedStarts is how long Docker may go on starting containers for a service that has ended.
 	orphanedStarts = 15 * time.Second
-	// goneLimit is how long a service that ran may be away: a service that is replaced is back by then.
+	// goneLimit is how long a service that ran may be away: a service that is replaced is back by
+	// then.
 	goneLimit = time.Minute
 )
 
@@ -40,19 +45,22 @@ const (
 type Config struct {
 	// Files are the files of the record and of the service's beat.
 	Files Files
-	// Group is the control group that all our containers are below, as a path such as /daycare.slice.
+	// Group is the control group that all our containers are below, as a path such as
+	// /daycare.slice.
 	Group Group
 	// UsersDir is checked before a lease is taken.
 	UsersDir string
 	// Remount is the command to run before that check; empty for none.
 	Remount []string
-	// Killed is called when everything that ran on a lease is killed, before the lease is given back; nil for nothing. It
-	// is a function, because the fence writes no keys: what they mean is the cluster's.
+	// Killed is called when everything that ran on a lease is killed, before the lease is given
+	// back; nil for nothing. It is a function, because the fence writes no keys: what they mean is
+	// the cluster's.
 	Killed func(ctx context.Context, lease int64) error
-	// Watchdog is a device, such as /dev/watchdog, or a named pipe, that resets the host unless it is fed in time; empty for none.
+	// Watchdog is a device, such as /dev/watchdog, or a named pipe, that resets the host unless it
+	// is fed in time; empty for none.
 	Watchdog string
-	// Guard has the arguments with which this program calls Guard, without the last one, the fence's process id;
-	// empty for no guard.
+	// Guard has the arguments with which this program calls Guard, without the last one, the
+	// fence's process id; empty for no guard.
 	Guard []string
 	Log   zerolog.Logger
 }
@@ -71,8 +79,9 @@ type Fence struct {
 // New returns a Fence.
 func New(etcd *clientv3.Client, cfg Config) *Fence { return &Fence{cfg: cfg, etcd: etcd} }
 
-// Run holds a lease until ctx ends. It then leaves the lease and everything that runs alone: the next Fence goes on with them.
-// Whenever the lease cannot be kept, everything is killed first. Run fails at once if another Fence has these Files.
+// Run holds a lease until ctx ends. It then leaves the lease and everything that runs alone: the
+// next Fence goes on with them. Whenever the lease cannot be kept, everything is killed first. Run
+// fails at once if another Fence has these Files.
 func (f *Fence) Run(ctx context.Context) error {
 	release, err := f.cfg.Files.hold(f.cfg.Log)
 	if err != nil {
@@ -118,7 +127,8 @@ func (f *Fence) take(ctx context.Context) error {
 		return err
 	}
 	f.disarm()
-	// Containers that Docker still starts for an earlier lease are frozen in the group and die there: they must not be thawed.
+	// Containers that Docker still starts for an earlier lease are frozen in the group and die
+	// there: they must not be thawed.
 	if lives && beat.Starting > 0 {
 		return fmt.Errorf("%d containers are still being started by Docker", beat.Starting)
 	}
@@ -156,8 +166,9 @@ type renewal struct {
 	err  error
 }
 
-// keep renews the lease until it cannot be kept, and returns why. While a renewal is unanswered, others are sent to other
-// members of etcd: a member that is cut off is silent, and so is a member that waits for a leader that is cut off.
+// keep renews the lease until it cannot be kept, and returns why. While a renewal is unanswered,
+// others are sent to other members of etcd: a member that is cut off is silent, and so is a member
+// that waits for a leader that is cut off.
 func (f *Fence) keep(ctx context.Context) string {
 	ctx, end := context.WithCancel(ctx)
 	defer end()
@@ -229,7 +240,8 @@ func (f *Fence) renewed(answer renewal) string {
 	return ""
 }
 
-// unfit returns why the service cannot keep its users although the lease could be kept; empty if it can.
+// unfit returns why the service cannot keep its users although the lease could be kept; empty if it
+// can.
 func (f *Fence) unfit() string {
 	switch beat, found := f.cfg.Files.Beat(f.rec.Boot); {
 	case !found || beat.At < f.rec.Taken:
@@ -241,7 +253,8 @@ func (f *Fence) unfit() string {
 	return ""
 }
 
-// fence kills everything that runs, makes the service stop its work for users, and gives the lease back.
+// fence kills everything that runs, makes the service stop its work for users, and gives the lease
+// back.
 func (f *Fence) fence(ctx context.Context, reason string) {
 	begun := now()
 	lease := f.rec.Lease
@@ -253,7 +266,8 @@ func (f *Fence) fence(ctx context.Context, reason string) {
 	f.rec.Fenced, f.rec.Lease = true, 0
 	f.rec.Count++
 	f.rec.Boot = bootID()
-	// The record comes first, because it is read at each start; killing must not wait for anything else.
+	// The record comes first, because it is read at each start; killing must not wait for anything
+	// else.
 	if err := f.cfg.Files.Write(f.rec); err != nil {
 		f.cfg.Log.Error().Err(err).Msg("cannot tell the service that this host is fenced off")
 	}
@@ -298,7 +312,8 @@ func (f *Fence) quiet() {
 	}
 }
 
-// soundHomes makes sure that files in the homes' folder can be written, renamed and read within a time limit.
+// soundHomes makes sure that files in the homes' folder can be written, renamed and read within a
+// time limit.
 func (f *Fence) soundHomes(ctx context.Context) error {
 	const limit = 5 * time.Second
 	ctx, cancel := context.WithTimeout(ctx, limit)

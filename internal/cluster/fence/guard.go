@@ -14,8 +14,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// guarded keeps a guard of this fence running until ctx ends, and then leaves it running. The guard is for when both the fence
-// and the service are dead; each of these kills at the deadline, too.
+// guarded keeps a guard of this fence running until ctx ends, and then leaves it running. The guard
+// is for when both the fence and the service are dead; each of these kills at the deadline, too.
 func (f *Fence) guarded(ctx context.Context) {
 	for ; ctx.Err() == nil; wait(ctx, time.Second) {
 		guard := exec.Command("/proc/self/exe", append(f.cfg.Guard, fmt.Sprint(os.Getpid()))...)
@@ -35,9 +35,10 @@ func (f *Fence) guarded(ctx context.Context) {
 	}
 }
 
-// Guard kills everything that runs once a lease that a fence has left behind is over. It needs neither etcd nor Docker. It ends
-// when another fence, which has its own guard, goes on with the lease, or when the folder of the files is gone. If fence, the
-// process id of the fence, is 0, it guards all fences, one after the other.
+// Guard kills everything that runs once a lease that a fence has left behind is over. It needs
+// neither etcd nor Docker. It ends when another fence, which has its own guard, goes on with the
+// lease, or when the folder of the files is gone. If fence, the process id of the fence, is 0, it
+// guards all fences, one after the other.
 func Guard(ctx context.Context, fence int, files Files, group Group, log zerolog.Logger) {
 	g := &guard{fence: fence, files: files, group: group, log: log, record: files.Read()}
 	g.before = g.record.Fence
@@ -94,8 +95,9 @@ func (g *guard) look() (done bool) {
 	return gone
 }
 
-// outlastGuards waits until no guard kills by an earlier record: it would kill what runs on the next lease, and leave the group
-// frozen. The record says that nothing may run, so no guard begins anew.
+// outlastGuards waits until no guard kills by an earlier record: it would kill what runs on the
+// next lease, and leave the group frozen. The record says that nothing may run, so no guard begins
+// anew.
 func (f *Fence) outlastGuards(ctx context.Context) error {
 	if err := f.cfg.Files.Write(f.rec); err != nil {
 		return err

@@ -11,8 +11,8 @@ import (
 	"github.com/rs/zerolog"
 )
 
-// Member is the service's side: it watches the deadline, and stops all work for users when it has passed. It is safe for
-// concurrent use.
+// Member is the service's side: it watches the deadline, and stops all work for users when it has
+// passed. It is safe for concurrent use.
 type Member struct {
 	files Files
 	group Group
@@ -79,8 +79,8 @@ type Service interface {
 	Starting() int
 }
 
-// Run follows the fence until ctx ends. It writes beats, so that the fence knows of it, and kills everything at the deadline,
-// too: the fence itself may be dead.
+// Run follows the fence until ctx ends. It writes beats, so that the fence knows of it, and kills
+// everything at the deadline, too: the fence itself may be dead.
 func (m *Member) Run(ctx context.Context, service Service) {
 	beat := Beat{Boot: bootID(), PID: m.pid, Started: startOf(m.pid)}
 	var joined int64

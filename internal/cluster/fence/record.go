@@ -14,7 +14,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Files are the files through which fence and service talk, in a folder in memory: they must not wait for a disk.
+// Files are the files through which fence and service talk, in a folder in memory: they must not
+// wait for a disk.
 type Files struct{ Base string } // such as /run/daycare-sandbox/sandboxd.sock
 
 // Record is what the fence tells the service. Times are measured from the host's start.
@@ -30,7 +31,8 @@ type Record struct {
 	Taken time.Duration `json:"taken"`
 	// Fenced says that nothing may run.
 	Fenced bool `json:"fenced"`
-	// Count grows with each lease and each fencing, and so tells them apart; Fences counts the fencings.
+	// Count grows with each lease and each fencing, and so tells them apart; Fences counts the
+	// fencings.
 	Count  int `json:"count"`
 	Fences int `json:"fences"`
 }
@@ -43,7 +45,8 @@ type Beat struct {
 	Boot string        `json:"boot"`
 	At   time.Duration `json:"at"`
 	PID  int           `json:"pid"`
-	// Started is the process's start time from the kernel: another process may have its number by now.
+	// Started is the process's start time from the kernel: another process may have its number by
+	// now.
 	Started string `json:"started"`
 	// Unfit says why the service cannot keep its users; empty if it can.
 	Unfit string `json:"unfit,omitempty"`
@@ -53,7 +56,8 @@ type Beat struct {
 	Starting int `json:"starting"`
 }
 
-// now returns the time since the host's start, which also passes while the host sleeps, and which nobody can set.
+// now returns the time since the host's start, which also passes while the host sleeps, and which
+// nobody can set.
 func now() time.Duration {
 	var ts unix.Timespec
 	if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &ts); err != nil {
@@ -62,8 +66,8 @@ func now() time.Duration {
 	return time.Duration(ts.Nano())
 }
 
-// hold keeps other fences away from this host until release is called or this process ends. It fails only if there is another
-// fence: a fence that cannot write here still kills what runs.
+// hold keeps other fences away from this host until release is called or this process ends. It
+// fails only if there is another fence: a fence that cannot write here still kills what runs.
 func (f Files) hold(log zerolog.Logger) (release func(), err error) {
 	name := f.Base + ".fence"
 	lock, err := os.OpenFile(name, os.O_RDWR|os.O_CREATE, 0o600)
@@ -82,8 +86,9 @@ func (f Files) hold(log zerolog.Logger) (release func(), err error) {
 	return release, nil
 }
 
-// kills is the lock on killing by the record. Guards share it (unix.LOCK_SH) while they look at the record and kill, and a fence
-// takes it alone (unix.LOCK_EX) before it opens the group. The error is unix.EWOULDBLOCK if another process has it; it never waits.
+// kills is the lock on killing by the record. Guards share it (unix.LOCK_SH) while they look at the
+// record and kill, and a fence takes it alone (unix.LOCK_EX) before it opens the group. The error
+// is unix.EWOULDBLOCK if another process has it; it never waits.
 func (f Files) kills(how int) (release func(), err error) {
 	lock, err := os.OpenFile(f.Base+".kills", os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
@@ -96,7 +101,8 @@ func (f Files) kills(how int) (release func(), err error) {
 	return func() { _ = lock.Close() }, nil
 }
 
-// Read returns the record; if none can be read, or it is of an earlier boot, an empty one of this boot.
+// Read returns the record; if none can be read, or it is of an earlier boot, an empty one of this
+// boot.
 func (f Files) Read() Record {
 	var r Record
 	if !read(f.Base+".lease", &r) || r.Boot != bootID() {

@@ -8,11 +8,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// resetAfter is how long a watchdog goes unfed before it resets the host. It is not fed after the lease's deadline, so everything
-// that the host ran has ended before another host takes over, whatever keeps the fence from killing.
+// resetAfter is how long a watchdog goes unfed before it resets the host. It is not fed after the
+// lease's deadline, so everything that the host ran has ended before another host takes over,
+// whatever keeps the fence from killing.
 const resetAfter = TTL - Limit - time.Second
 
-// watchdog is an open watchdog. If this process dies and nobody opens the device in time, the kernel resets the host.
+// watchdog is an open watchdog. If this process dies and nobody opens the device in time, the
+// kernel resets the host.
 type watchdog struct {
 	fd      int
 	refuses bool // to be fed
@@ -23,7 +25,8 @@ func (f *Fence) arm() error {
 	if f.cfg.Watchdog == "" || f.watchdog != nil {
 		return nil
 	}
-	// Non-blocking: a pipe without a reader is no watchdog, and a pipe whose reader hangs must not block the fence.
+	// Non-blocking: a pipe without a reader is no watchdog, and a pipe whose reader hangs must not
+	// block the fence.
 	fd, err := unix.Open(f.cfg.Watchdog, unix.O_WRONLY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
 	if err == nil {
 		if err = setReset(fd); err != nil {

@@ -32,8 +32,8 @@ const (
 	hostYears      = 2
 )
 
-// MakeAuthority makes a cluster's own certificate authority in a folder, and the key that secrets are sealed with. It does not
-// overwrite files.
+// MakeAuthority makes a cluster's own certificate authority in a folder, and the key that secrets
+// are sealed with. It does not overwrite files.
 func MakeAuthority(dir string) error {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return err
@@ -51,7 +51,8 @@ func MakeAuthority(dir string) error {
 	return issue(form, nil, filepath.Join(dir, AuthorityFile), filepath.Join(dir, authorityKey))
 }
 
-// Issue makes a certificate for a host's name and address with the authority in a folder, and writes it to that folder.
+// Issue makes a certificate for a host's name and address with the authority in a folder, and
+// writes it to that folder.
 func Issue(dir, host, address string) error {
 	authority, err := tls.LoadX509KeyPair(filepath.Join(dir, AuthorityFile), filepath.Join(dir, authorityKey))
 	if err != nil {

@@ -23,7 +23,8 @@ type user struct {
 	leaving chan struct{} // closed when the user has left, or stays after all; nil while the user is not leaving
 }
 
-// partly is the epoch of a user of whom something was released: take releases the rest before it takes the user over anew.
+// partly is the epoch of a user of whom something was released: take releases the rest before it
+// takes the user over anew.
 const partly = -1
 
 type call struct{ end context.CancelCauseFunc }
@@ -61,7 +62,8 @@ func (r *Router) take(name string, u *user, epoch int64) error {
 	return nil
 }
 
-// follow takes a user over or gives the user up, as the seat is now. It reports false if it must be tried again.
+// follow takes a user over or gives the user up, as the seat is now. It reports false if it must be
+// tried again.
 func (r *Router) follow(ctx context.Context, name string) bool {
 	seat, here := r.seated(name)
 	u := r.user(name) // afterwards, as forget does not forget a user who is here
@@ -107,7 +109,8 @@ func (r *Router) forget(name string, u *user) {
 	}
 }
 
-// enter admits a call for a user whom this host holds. again reports whether the caller must look the seat up anew.
+// enter admits a call for a user whom this host holds. again reports whether the caller must look
+// the seat up anew.
 func (r *Router) enter(waiting, ctx context.Context, seat cluster.Seat) (_ context.Context, done func(), again bool, err error) {
 	u := r.user(seat.User)
 	r.mu.Lock()
@@ -141,7 +144,8 @@ func (r *Router) enter(waiting, ctx context.Context, seat cluster.Seat) (_ conte
 		defer r.mu.Unlock()
 		delete(u.calls, c)
 	})
-	// The seat is checked once the call is counted: from here on, Stop, follow and giveUp know of the call.
+	// The seat is checked once the call is counted: from here on, Stop, follow and giveUp know of
+	// the call.
 	if now, held := r.cfg.Cluster.Seat(seat.User); !held || now != seat {
 		done()
 		return nil, nil, true, nil
@@ -161,7 +165,8 @@ func (r *Router) enter(waiting, ctx context.Context, seat cluster.Seat) (_ conte
 	return ctx, done, false, nil
 }
 
-// fencedError is the error of a call that this host did not begin, because it may do nothing for users now.
+// fencedError is the error of a call that this host did not begin, because it may do nothing for
+// users now.
 type fencedError struct{ error }
 
 func (e fencedError) Unwrap() error { return e.error }
@@ -179,7 +184,8 @@ func (r *Router) endCalls(name string, why error) {
 	}
 }
 
-// Stop ends the calls that this host answers, and admits none until Go. It returns when the calls or ctx have ended.
+// Stop ends the calls that this host answers, and admits none until Go. It returns when the calls
+// or ctx have ended.
 func (r *Router) Stop(ctx context.Context) {
 	r.mu.Lock()
 	r.stopping = true
@@ -211,7 +217,8 @@ func (r *Router) Calls(name string) (n int) {
 	return n
 }
 
-// idle waits until no call of a user, or with an empty name of any user, is being answered. It reports false if ctx ends first.
+// idle waits until no call of a user, or with an empty name of any user, is being answered. It
+// reports false if ctx ends first.
 func (r *Router) idle(ctx context.Context, name string) bool {
 	for r.Calls(name) > 0 {
 		if !cluster.Wait(ctx, 2*time.Millisecond) {
@@ -221,8 +228,9 @@ func (r *Router) idle(ctx context.Context, name string) bool {
 	return true
 }
 
-// HandOver gives a user to another host, unless the user is busy: then nothing happens. With evenBusy it gives every user away once
-// the running calls have ended; when ctx ends, it ends them. Calls that come meanwhile wait, and are answered by the other host.
+// HandOver gives a user to another host, unless the user is busy: then nothing happens. With
+// evenBusy it gives every user away once the running calls have ended; when ctx ends, it ends them.
+// Calls that come meanwhile wait, and are answered by the other host.
 func (r *Router) HandOver(ctx context.Context, name string, evenBusy bool) error {
 	if _, here := r.seated(name); !here {
 		return nil
@@ -234,8 +242,8 @@ func (r *Router) HandOver(ctx context.Context, name string, evenBusy bool) error
 	return err
 }
 
-// Drop gives up a deleted user, as HandOver does with evenBusy, unless isBack says that the calls which have ended meanwhile
-// have made the user anew.
+// Drop gives up a deleted user, as HandOver does with evenBusy, unless isBack says that the calls
+// which have ended meanwhile have made the user anew.
 func (r *Router) Drop(ctx context.Context, name string, isBack func() bool) error {
 	return r.giveUp(ctx, name, leave{evenBusy: true, isBack: isBack})
 }
@@ -248,8 +256,8 @@ type leave struct {
 
 var errBusy = errors.New("the user is busy")
 
-// busy reports whether a user who is leaving has something to be waited for. Nothing more can begin meanwhile. As long as a user
-// is not taken over, it is not known what runs.
+// busy reports whether a user who is leaving has something to be waited for. Nothing more can begin
+// meanwhile. As long as a user is not taken over, it is not known what runs.
 func (r *Router) busy(name string, u *user) bool {
 	if r.Calls(name) > 0 || !u.taking.TryLock() {
 		return true
@@ -302,9 +310,10 @@ func (r *Router) giveUp(ctx context.Context, name string, how leave) (err error)
 	return r.giveSeat(context.WithoutCancel(ctx), name, how.isBack != nil)
 }
 
-// giveSeat gives up the seat of a user of whom nothing is left here. It tries until the seat is gone, for etcd may yet do what it
-// has not answered: another host may have the user at any moment, so no call may begin here. The seat ends with the lease at the
-// latest. An error means that, or that the service ends.
+// giveSeat gives up the seat of a user of whom nothing is left here. It tries until the seat is
+// gone, for etcd may yet do what it has not answered: another host may have the user at any moment,
+// so no call may begin here. The seat ends with the lease at the latest. An error means that, or
+// that the service ends.
 func (r *Router) giveSeat(ctx context.Context, name string, isNoMore bool) error {
 	for {
 		err := r.cfg.Cluster.Give(ctx, name, isNoMore)

@@ -1,10 +1,12 @@
-// Package forward lets every host of a cluster answer every call: a host that does not hold the call's user sends the call to
-// the host that does, over TLS that both sides authenticate with certificates. With the call go the caller's identity, the
-// request's id and the seat's epoch. A host that no longer has the seat of that epoch says so before it has begun anything;
-// only then is the call sent again, once.
+// Package forward lets every host of a cluster answer every call: a host that does not hold the
+// call's user sends the call to the host that does, over TLS that both sides authenticate with
+// certificates. With the call go the caller's identity, the request's id and the seat's epoch. A
+// host that no longer has the seat of that epoch says so before it has begun anything; only then is
+// the call sent again, once.
 //
-// forward.go decides where a call is answered, calls.go counts the calls answered here, proxy.go sends the others, gather.go
-// and look.go ask other hosts, listen.go admits only hosts, and identity.go has what hosts tell each other about a caller.
+// forward.go decides where a call is answered, calls.go counts the calls answered here, proxy.go
+// sends the others, gather.go and look.go ask other hosts, listen.go admits only hosts, and
+// identity.go has what hosts tell each other about a caller.
 package forward
 
 import (
@@ -28,10 +30,11 @@ type Local interface {
 	MayStart(user string) error
 	// Take is called before the first call of a user whom this host holds is admitted.
 	Take(user string) error
-	// Release is called when this host does not hold the user any more. It ends everything that runs for the user, and
-	// returns when it has ended.
+	// Release is called when this host does not hold the user any more. It ends everything that
+	// runs for the user, and returns when it has ended.
 	Release(ctx context.Context, user string) error
-	// Busy reports whether something of a user runs here that ends with Release and that no other host starts again.
+	// Busy reports whether something of a user runs here that ends with Release and that no other
+	// host starts again.
 	Busy(user string) bool
 }
 
@@ -86,8 +89,9 @@ type Entry struct {
 	Wire string
 }
 
-// Route finds out which host answers a call of a user. If another host has answered it, done is nil. Otherwise this host must
-// answer it and then call done; ctx ends if the call may not go on. A call that only looks claims no seat.
+// Route finds out which host answers a call of a user. If another host has answered it, done is
+// nil. Otherwise this host must answer it and then call done; ctx ends if the call may not go on. A
+// call that only looks claims no seat.
 func (e Entry) Route(w http.ResponseWriter, req *http.Request, caller access.Caller, name string, looks bool) (ctx context.Context, done func(), err error) {
 	if _, held := e.cfg.Cluster.Seat(name); looks && !held {
 		return req.Context(), func() {}, nil
@@ -132,12 +136,12 @@ func (e Entry) Route(w http.ResponseWriter, req *http.Request, caller access.Cal
 	}
 }
 
-// endedGrace is how long the rest of an ended call's answer may take, with the command's own end. It is less than patience, for
-// which the end of calls is waited.
+// endedGrace is how long the rest of an ended call's answer may take, with the command's own end.
+// It is less than patience, for which the end of calls is waited.
 const endedGrace = patience / 2
 
-// admit is enter for a call that is answered to w. A call that is ended has endedGrace for the rest of its answer: its handler
-// does not wait for a caller who reads nothing.
+// admit is enter for a call that is answered to w. A call that is ended has endedGrace for the rest
+// of its answer: its handler does not wait for a caller who reads nothing.
 func (r *Router) admit(waiting context.Context, w http.ResponseWriter, req *http.Request, seat cluster.Seat) (_ context.Context, done func(), again bool, err error) {
 	ctx, left, again, err := r.enter(waiting, req.Context(), seat)
 	if left == nil {
@@ -178,7 +182,8 @@ func (e Entry) Await(ctx context.Context, id string) error {
 	return err
 }
 
-// Names returns the names of all sandboxes of the wire. When it returns, their records are known here.
+// Names returns the names of all sandboxes of the wire. When it returns, their records are known
+// here.
 func (e Entry) Names(ctx context.Context) (map[string]bool, error) {
 	return e.cfg.Cluster.Names(ctx, recordsOf[e.Wire])
 }
@@ -186,7 +191,8 @@ func (e Entry) Names(ctx context.Context) (map[string]bool, error) {
 // Inbound routes the calls that other hosts send: they are answered here or not at all.
 type Inbound struct{ *Router }
 
-// Route is like Entry.Route, but never sends the call on: a call for a user whom this host does not hold is misdirected.
+// Route is like Entry.Route, but never sends the call on: a call for a user whom this host does not
+// hold is misdirected.
 func (i Inbound) Route(w http.ResponseWriter, req *http.Request, _ access.Caller, name string, _ bool) (context.Context, func(), error) {
 	about, err := read(req)
 	if err != nil {
@@ -216,11 +222,12 @@ func (i Inbound) Route(w http.ResponseWriter, req *http.Request, _ access.Caller
 	}
 }
 
-// movedHeader marks an answer that says that nothing was begun, because this host does not hold the user. It tells such an
-// answer from one of a user's program.
+// movedHeader marks an answer that says that nothing was begun, because this host does not hold the
+// user. It tells such an answer from one of a user's program.
 const movedHeader = "X-Daycare-Moved"
 
-// fencedHeader marks an answer that says that nothing was begun, because this host may do nothing now: another takes over.
+// fencedHeader marks an answer that says that nothing was begun, because this host may do nothing
+// now: another takes over.
 const fencedHeader = "X-Daycare-Fenced"
 
 // Await does nothing: the host that sent the call has waited.

@@ -21,7 +21,8 @@ const (
 // Host returns this host's name.
 func (r *Router) Host() string { return r.cfg.Cluster.Host() }
 
-// Gather sends a caller's GET to all other hosts. It returns their answers by host, and the hosts that did not answer.
+// Gather sends a caller's GET to all other hosts. It returns their answers by host, and the hosts
+// that did not answer.
 func (e Entry) Gather(ctx context.Context, caller access.Caller, pathAndQuery string) (answers map[string][]byte, silent []string) {
 	ctx, cancel := context.WithTimeout(ctx, gatherLimit)
 	defer cancel()

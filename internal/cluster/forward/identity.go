@@ -26,7 +26,8 @@ type about struct {
 	Token    quota.Token `json:"token"`
 	User     string      `json:"user"` // the user whose call it is
 	Epoch    int64       `json:"epoch"`
-	// Wire names the surface that is to answer the call, and Remote is the address of the caller's connection.
+	// Wire names the surface that is to answer the call, and Remote is the address of the caller's
+	// connection.
 	Wire   string `json:"wire,omitempty"`
 	Remote string `json:"remote,omitempty"`
 }
@@ -75,8 +76,8 @@ func Caller(req *http.Request) (access.Caller, error) {
 	return caller, err
 }
 
-// Sender authenticates a call that another host has sent. TLS has verified that the sender is a host, and the host says who the
-// caller is and which user the call is about.
+// Sender authenticates a call that another host has sent. TLS has verified that the sender is a
+// host, and the host says who the caller is and which user the call is about.
 func Sender(req *http.Request) (_ access.Caller, user string, _ error) {
 	if req.TLS == nil || len(req.TLS.VerifiedChains) == 0 {
 		return access.Caller{}, "", errs.Denied("only hosts of the cluster may call here")
@@ -123,7 +124,8 @@ func ReadCertificates(authority, certificate, key string) (c Certificates, err e
 	return c, nil
 }
 
-// server returns the TLS settings of the listener for other hosts: it rejects peers without a certificate of the authority.
+// server returns the TLS settings of the listener for other hosts: it rejects peers without a
+// certificate of the authority.
 func (c Certificates) server() *tls.Config {
 	return &tls.Config{
 		MinVersion: tls.VersionTLS13, Certificates: []tls.Certificate{c.own}, ClientAuth: tls.RequireAndVerifyClientCert, ClientCAs: c.authority,
@@ -131,7 +133,8 @@ func (c Certificates) server() *tls.Config {
 	}
 }
 
-// Client returns the TLS settings for calling a host by its name. With an empty name, that in the address counts, as for etcd.
+// Client returns the TLS settings for calling a host by its name. With an empty name, that in the
+// address counts, as for etcd.
 func (c Certificates) Client(host string) *tls.Config {
 	return &tls.Config{MinVersion: tls.VersionTLS13, Certificates: []tls.Certificate{c.own}, RootCAs: c.authority, ServerName: host}
 }

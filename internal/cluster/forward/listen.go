@@ -11,14 +11,15 @@ import (
 )
 
 const (
-	// maxUnproved is how many connections there may be at a time whose other end has not shown a certificate yet. One address
-	// may have a quarter of them.
+	// maxUnproved is how many connections there may be at a time whose other end has not shown a
+	// certificate yet. One address may have a quarter of them.
 	maxUnproved = 4096
 	// proofLimit is how long the other end has to show its certificate.
 	proofLimit = 10 * time.Second
 )
 
-// hostsOnly returns only connections of hosts, as *tls.Conn. Other connections take few places, and none for long.
+// hostsOnly returns only connections of hosts, as *tls.Conn. Other connections take few places, and
+// none for long.
 type hostsOnly struct {
 	net.Listener
 	config   *tls.Config
@@ -94,7 +95,8 @@ func (h *hostsOnly) give(a accepted) bool {
 	}
 }
 
-// addressOf returns the address or network whose share a connection uses. A client with one IPv6 address usually has 2^64.
+// addressOf returns the address or network whose share a connection uses. A client with one IPv6
+// address usually has 2^64.
 func addressOf(conn net.Conn) string {
 	addr := conn.RemoteAddr().(*net.TCPAddr).AddrPort().Addr().Unmap()
 	prefix, _ := addr.WithZone("").Prefix(min(addr.BitLen(), 64)) // never fails: the length fits the address

@@ -17,7 +17,8 @@ import (
 // lookPath is where a host tells another host what it sees.
 const lookPath = "/cluster/look"
 
-// Sight is what a host sees at a time: its clock, and a file that the asking host has put into usersDir.
+// Sight is what a host sees at a time: its clock, and a file that the asking host has put into
+// usersDir.
 type Sight struct {
 	Now     time.Time `json:"now"`
 	Content string    `json:"content"` // of the file; empty for none
@@ -30,8 +31,9 @@ type Sight struct {
 // lookedAt matches the names of files that a host reads for another host: no files of users.
 var lookedAt = regexp.MustCompile(`^\.doctor-[A-Z2-7]{26}$`)
 
-// ServeHosts answers a question between hosts that is about no user, and reports whether the request was one. The sender has
-// a host's certificate. A call that a host sends for a caller is no such question, whatever path the caller has asked for.
+// ServeHosts answers a question between hosts that is about no user, and reports whether the
+// request was one. The sender has a host's certificate. A call that a host sends for a caller is no
+// such question, whatever path the caller has asked for.
 func ServeHosts(w http.ResponseWriter, req *http.Request, usersDir string, settings func() map[string]string) bool {
 	path := req.URL.Path
 	if req.Header.Get(header) != "" || path != PingPath && path != lookPath {

@@ -31,7 +31,8 @@ type away struct {
 	end  context.CancelCauseFunc
 }
 
-// smallBody is the largest body that is kept to be sent again. A larger body is sent once the host has taken the call.
+// smallBody is the largest body that is kept to be sent again. A larger body is sent once the host
+// has taken the call.
 const smallBody = 64 << 10
 
 // sending is the body of a call, which may have to be sent twice.
@@ -107,8 +108,8 @@ func (s *sending) attach(out *http.Request) error {
 	return nil
 }
 
-// dress turns the caller's request into the one for the other host. A call of a wire other than the API's is sent as it came:
-// its credentials are those of a sandbox, or of a program in a sandbox.
+// dress turns the caller's request into the one for the other host. A call of a wire other than the
+// API's is sent as it came: its credentials are those of a sandbox, or of a program in a sandbox.
 func (s *sending) dress(pr *httputil.ProxyRequest, id string) {
 	if s.wire == "" {
 		pr.Out.Header.Del("Authorization")
@@ -123,7 +124,8 @@ func (s *sending) dress(pr *httputil.ProxyRequest, id string) {
 	}
 }
 
-// track returns a context for a call that a seat's host answers. It ends when end is called or that host loses the seat.
+// track returns a context for a call that a seat's host answers. It ends when end is called or that
+// host loses the seat.
 func (r *Router) track(ctx context.Context, seat cluster.Seat) (_ context.Context, end func()) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	out := &away{seat, cancel}
@@ -138,8 +140,8 @@ func (r *Router) track(ctx context.Context, seat cluster.Seat) (_ context.Contex
 	}
 }
 
-// send lets the host that holds a user answer a call. If it returns errMoved or errNotReached, nothing was begun, and nothing
-// was answered.
+// send lets the host that holds a user answer a call. If it returns errMoved or errNotReached,
+// nothing was begun, and nothing was answered.
 func (r *Router) send(waiting context.Context, w http.ResponseWriter, req *http.Request, caller access.Caller, seat cluster.Seat, body *sending) error {
 	p, err := r.peer(waiting, seat.Host)
 	if err != nil {
@@ -210,7 +212,8 @@ func lostError(host string) error {
 // lostGrace is how long an answer may be on its way after its user's seat has gone.
 const lostGrace = time.Second
 
-// recall ends calls sent to a host that does not hold their user any more: that host may never answer.
+// recall ends calls sent to a host that does not hold their user any more: that host may never
+// answer.
 func (r *Router) recall(now cluster.Seat) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -257,7 +260,8 @@ const (
 	silence    = 3 * time.Second
 )
 
-// peer returns the peer of a host that answers. Nothing is sent to a silent host, so the call can be sent elsewhere.
+// peer returns the peer of a host that answers. Nothing is sent to a silent host, so the call can
+// be sent elsewhere.
 func (r *Router) peer(ctx context.Context, host string) (*peer, error) {
 	node, ok := r.cfg.Cluster.Node(host)
 	if !ok {

@@ -63,8 +63,8 @@ func (l leases) Stop(ctx context.Context) { l.router.Stop(ctx) }
 // Starting implements fence.Service.
 func (l leases) Starting() int { return l.parts.Executor.Starting() }
 
-// join registers this host in the cluster, retrying until it succeeds or ctx ends. It waits for the end of an earlier
-// join.
+// join registers this host in the cluster, retrying until it succeeds or ctx ends. It waits for the
+// end of an earlier join.
 func (m *Member) join(ctx context.Context, lease int64) {
 	m.joins.one.Lock()
 	defer m.joins.one.Unlock()
@@ -123,7 +123,8 @@ func (m *Member) fenceLost(ctx context.Context) {
 	m.cluster.FenceLost(ctx, cluster.Fencing{Limit: fenceCommandLimit, Again: fenceCommandAgain, Run: m.fenceOff})
 }
 
-// fenceOff runs cluster.fenceCommand for one host while this one has its lease: after that, another may do the same.
+// fenceOff runs cluster.fenceCommand for one host while this one has its lease: after that, another
+// may do the same.
 func (m *Member) fenceOff(ctx context.Context, host string, epoch int64) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -135,7 +136,8 @@ func (m *Member) fenceOff(ctx context.Context, host string, epoch int64) error {
 	return runFenceCommand(ctx, m.settings.FenceCommand, host, epoch)
 }
 
-// runFenceCommand runs a program that is told which host is lost. When ctx ends, it kills the program and its children.
+// runFenceCommand runs a program that is told which host is lost. When ctx ends, it kills the
+// program and its children.
 func runFenceCommand(ctx context.Context, argv []string, host string, epoch int64) error {
 	cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)
 	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "FENCE_HOST=" + host, "FENCE_EPOCH=" + strconv.FormatInt(epoch, 10)}

@@ -1,10 +1,11 @@
-// Package member is this host's service as a member of a cluster: it lets the records of sandboxes, processes and
-// persistent sandboxes go to all hosts, takes users over and gives them up, and follows the fence.
+// Package member is this host's service as a member of a cluster: it lets the records of sandboxes,
+// processes and persistent sandboxes go to all hosts, takes users over and gives them up, and
+// follows the fence.
 //
-// A Membership is what the service's parts are made with: the lease, the seats and the shared records. A Member begins
-// with those parts, and runs. membership.go has the first, member.go the second; records.go has the shared records,
-// persistent.go those that are sealed, users.go finds hosts for users, fence.go follows leases and lost hosts, same.go
-// compares settings.
+// A Membership is what the service's parts are made with: the lease, the seats and the shared
+// records. A Member begins with those parts, and runs. membership.go has the first, member.go the
+// second; records.go has the shared records, persistent.go those that are sealed, users.go finds
+// hosts for users, fence.go follows leases and lost hosts, same.go compares settings.
 package member
 
 import (
@@ -55,8 +56,8 @@ type Member struct {
 // firstLimit is how long Start waits for etcd.
 const firstLimit = 5 * time.Second
 
-// Start takes part in the cluster until Shutdown is called. It returns when everything that the cluster has recorded is
-// known here, or when that takes too long.
+// Start takes part in the cluster until Shutdown is called. It returns when everything that the
+// cluster has recorded is known here, or when that takes too long.
 func (m *Membership) Start(ctx context.Context, parts Parts) *Member {
 	s := newMember(m, parts)
 	s.router = forward.New(forward.Config{Cluster: m.cluster, Local: s, Certificates: m.certs, Log: m.log})
@@ -94,7 +95,8 @@ func (m *Member) start(ctx context.Context) {
 	}
 }
 
-// Shutdown ends this host's part in the cluster; what runs for users goes on. It waits for the end of what it does.
+// Shutdown ends this host's part in the cluster; what runs for users goes on. It waits for the end
+// of what it does.
 func (m *Member) Shutdown() { m.stop() }
 
 // Router returns what decides where calls are answered.
@@ -124,8 +126,8 @@ func (m *Member) Release(ctx context.Context, user string) error {
 	return m.parts.Executor.Leave(ctx, user)
 }
 
-// Busy reports whether a user has something on this host that no other host would start again. It implements
-// forward.Local.
+// Busy reports whether a user has something on this host that no other host would start again. It
+// implements forward.Local.
 func (m *Member) Busy(user string) bool {
 	return m.parts.Processes.Busy(user) || m.parts.Persistent.Busy(user)
 }

@@ -18,7 +18,8 @@ import (
 	"github.com/daycare-run/sandbox/internal/version"
 )
 
-// Membership is this host's place in a cluster: its lease, its seats, and the records that all hosts share.
+// Membership is this host's place in a cluster: its lease, its seats, and the records that all
+// hosts share.
 type Membership struct {
 	settings config.Cluster
 	etcd     *cluster.Etcd
@@ -39,8 +40,8 @@ func Dial(cfg config.Cluster) (*cluster.Etcd, forward.Certificates, error) {
 	return etcd, certs, err
 }
 
-// FenceGroup returns the control group of a service's containers. The fence has to know it before the service has ever
-// run.
+// FenceGroup returns the control group of a service's containers. The fence has to know it before
+// the service has ever run.
 func FenceGroup(cfg config.Config) fence.Group {
 	sum := sha256.Sum256([]byte(cfg.DataDir))
 	return fence.GroupOf(hex.EncodeToString(sum[:6]))
@@ -49,7 +50,8 @@ func FenceGroup(cfg config.Config) fence.Group {
 // FenceFiles returns the files by which a service and its fence know of each other.
 func FenceFiles(cfg config.Config) fence.Files { return fence.Files{Base: cfg.Listen} }
 
-// Open reads this host's certificates and keys, and makes it a member of its cluster. instance is the id of its dataDir.
+// Open reads this host's certificates and keys, and makes it a member of its cluster. instance is
+// the id of its dataDir.
 func Open(cfg config.Config, instance string, stream *events.Stream, log zerolog.Logger) (*Membership, error) {
 	c := cfg.Cluster
 	sealing, err := ReadSealingKey(c.SealingKeyFile)
@@ -94,8 +96,8 @@ func (m *Membership) Derive(purpose string) ([]byte, error) {
 // MayRun returns nil while this host has a lease.
 func (m *Membership) MayRun() error { return m.fence.MayStart() }
 
-// MayStart returns nil while this host has a lease and the user's seat. Pooled containers belong to no user yet and need
-// no seat.
+// MayStart returns nil while this host has a lease and the user's seat. Pooled containers belong to
+// no user yet and need no seat.
 func (m *Membership) MayStart(user string) error {
 	if err := m.fence.MayStart(); err != nil || (dockerexec.Spec{User: user}).IsPooled() {
 		return err

@@ -14,8 +14,8 @@ import (
 	"github.com/daycare-run/sandbox/internal/persistent"
 )
 
-// Persistent returns the records of persistent sandboxes that all hosts share. They are sealed, because environments hold
-// secrets.
+// Persistent returns the records of persistent sandboxes that all hosts share. They are sealed,
+// because environments hold secrets.
 func (m *Membership) Persistent() persistent.Shared { return persistentRecords{m} }
 
 type persistentRecords struct{ *Membership }

@@ -15,8 +15,8 @@ func (m *Membership) Settings(cfg config.Config) map[string]string {
 	return SameSettings(cfg, m.sealing)
 }
 
-// SameSettings returns digests of the settings that must be the same on all hosts. They are keyed with the key that the
-// hosts share, so they reveal only whether two settings are equal.
+// SameSettings returns digests of the settings that must be the same on all hosts. They are keyed
+// with the key that the hosts share, so they reveal only whether two settings are equal.
 func SameSettings(cfg config.Config, sealing []byte) map[string]string {
 	tokens, _ := os.ReadFile(cfg.TCP.TokensFile) // its errors are reported elsewhere
 	digests := map[string]string{}

@@ -22,8 +22,8 @@ const (
 	givenAtOnce = 8
 )
 
-// tendUsers finds a host for each user whose processes have to run. Beside that it gives users up, for which their calls
-// have to end.
+// tendUsers finds a host for each user whose processes have to run. Beside that it gives users up,
+// for which their calls have to end.
 func (m *Member) tendUsers(ctx context.Context) {
 	defer inBackground(ctx, m.dropEnded)()
 	defer inBackground(ctx, m.handOver)()
@@ -36,8 +36,8 @@ func (m *Member) tendUsers(ctx context.Context) {
 	}
 }
 
-// unheld returns users and sandboxes that have something to run or whose deadline has passed, and whose seat no host
-// holds.
+// unheld returns users and sandboxes that have something to run or whose deadline has passed, and
+// whose seat no host holds.
 func (m *Member) unheld() []string {
 	m.mu.Lock()
 	wanted := slices.Collect(maps.Keys(m.wanted))
@@ -68,7 +68,8 @@ func (m *Member) handOver(ctx context.Context) {
 	}
 }
 
-// drain hands over the users who are idle when their turn comes, or all users. It returns when the last turn has come.
+// drain hands over the users who are idle when their turn comes, or all users. It returns when the
+// last turn has come.
 func (m *Member) drain(ctx context.Context, turns *errgroup.Group, all bool) {
 	if !slices.ContainsFunc(m.cluster.Nodes(), func(n cluster.Node) bool { return !n.Draining }) {
 		return // no host would take them

@@ -4,10 +4,10 @@ package decisions
 // program alternates between, and so few that they are quickly searched.
 const maxPending = 8
 
-// calls has the tallies of one container. There may be hundreds, and a program may flood: so lines are
-// gathered here first, where a repeat costs the same for any number of tallies. They are reported to all
-// tallies when others need the room, before a tally begins or ends, and when one is asked for news. The
-// log's mutex guards it.
+// calls has the tallies of one container. There may be hundreds, and a program may flood: so lines
+// are gathered here first, where a repeat costs the same for any number of tallies. They are
+// reported to all tallies when others need the room, before a tally begins or ends, and when one is
+// asked for news. The log's mutex guards it.
 type calls struct {
 	tallies []*Tally
 	waiting []*Tally  // those that Next waits for

@@ -4,10 +4,10 @@
 // reader holds it for longer than a few microseconds: Recent copies small pieces at a time, and a
 // follower has a buffer of its own that overflows rather than wait. There is no goroutine here.
 //
-// Repeats are one entry: a program that asks the same 10,000 times moves one entry to the end. Entries
-// share one capacity, and when that is full, the user who has the most of them makes room with its own
-// least recently seen one. So a single user may use all of it, and a user that keeps asking for new
-// names drives out only its own entries.
+// Repeats are one entry: a program that asks the same 10,000 times moves one entry to the end.
+// Entries share one capacity, and when that is full, the user who has the most of them makes room
+// with its own least recently seen one. So a single user may use all of it, and a user that keeps
+// asking for new names drives out only its own entries.
 package decisions
 
 import "time"
@@ -22,8 +22,8 @@ const (
 	TLS Via = "tls"
 	// HTTP is a request to the guard, decided by its Host.
 	HTTP Via = "http"
-	// TCP is a relayed connection, decided by the name that its address was an answer for, or by the address; or one to a port
-	// that is not open.
+	// TCP is a relayed connection, decided by the name that its address was an answer for, or by
+	// the address; or one to a port that is not open.
 	TCP Via = "tcp"
 	// UDP is a datagram to a port that is not open.
 	UDP Via = "udp"
@@ -54,10 +54,11 @@ type Decision struct {
 	First, Time time.Time
 	// User and Container made the request. They are empty if no container is known at the source.
 	User, Container string
-	// Name is what was asked for, in lower case and without a trailing dot; or an address, where no name was asked for. It is
-	// empty if neither could be read.
+	// Name is what was asked for, in lower case and without a trailing dot; or an address, where no
+	// name was asked for. It is empty if neither could be read.
 	Name string
-	// Via, Port and Type say how: Port is 0 for DNS, and Type is the type of record for DNS and empty for others.
+	// Via, Port and Type say how: Port is 0 for DNS, and Type is the type of record for DNS and
+	// empty for others.
 	Via     Via
 	Port    uint16
 	Type    string

@@ -13,8 +13,8 @@ type Filter struct {
 	// Name matches itself and all names below it: example.org matches www.example.org, and not
 	// badexample.org. It is in lower case and without a trailing dot.
 	Name string
-	// After is a Seq: it matches what was added or repeated after that one. Numbers start again with
-	// each Log.
+	// After is a Seq: it matches what was added or repeated after that one. Numbers start again
+	// with each Log.
 	After uint64
 	// Since matches what was decided at that time or later.
 	Since time.Time

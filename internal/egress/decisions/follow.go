@@ -31,8 +31,8 @@ type numbered struct {
 }
 
 // Follow begins to follow. To see earlier decisions as well, call Recent after Follow: nothing is
-// missed then, and what is added in between may be in both. The caller closes the follower. The error
-// is of class ResourceExhausted: there are 32 followers already.
+// missed then, and what is added in between may be in both. The caller closes the follower. The
+// error is of class ResourceExhausted: there are 32 followers already.
 func (l *Log) Follow(filter Filter) (*Follower, error) {
 	filter.scope = l.scope
 	f := &Follower{log: l, filter: filter, heard: make(chan numbered, backlog)}
@@ -46,9 +46,10 @@ func (l *Log) Follow(filter Filter) (*Follower, error) {
 	return f, nil
 }
 
-// Next waits for the next decision, whose Count is 1, and returns it. If the follower was too slow, the
-// oldest of 1024 waiting decisions gave way to newer ones: lost is how many did right before the one
-// that is returned. The error is the context's, or io.EOF after Close. Only one goroutine may call Next.
+// Next waits for the next decision, whose Count is 1, and returns it. If the follower was too slow,
+// the oldest of 1024 waiting decisions gave way to newer ones: lost is how many did right before
+// the one that is returned. The error is the context's, or io.EOF after Close. Only one goroutine
+// may call Next.
 func (f *Follower) Next(ctx context.Context) (d Decision, lost uint64, err error) {
 	if err := ctx.Err(); err != nil {
 		return Decision{}, 0, err

@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// Log keeps decisions. It is safe for concurrent use. A Log that Scoped returns has the same decisions and shows a part
-// of them.
+// Log keeps decisions. It is safe for concurrent use. A Log that Scoped returns has the same
+// decisions and shows a part of them.
 type Log struct {
 	*kept
 	scope func(user string) bool // whose decisions are reported; nil for everyone's
@@ -29,8 +29,9 @@ type kept struct {
 	calls     map[string]*calls // by container, if it has any
 }
 
-// New returns a log for capacity entries, at least 1. An entry takes at most about 1 KiB, most take half of that. told, if
-// given, is called for each entry when it is new and, while it is repeated, once a second; it must not block.
+// New returns a log for capacity entries, at least 1. An entry takes at most about 1 KiB, most take
+// half of that. told, if given, is called for each entry when it is new and, while it is repeated,
+// once a second; it must not block.
 func New(capacity int, told ...func(Decision)) *Log {
 	l := &Log{kept: &kept{
 		seed:   maphash.MakeSeed(),
@@ -44,8 +45,8 @@ func New(capacity int, told ...func(Decision)) *Log {
 	return l
 }
 
-// Scoped returns the log for callers who may know only about some users: Recent and Follow return nothing of others, nor
-// decisions without a user. Totals are over all users.
+// Scoped returns the log for callers who may know only about some users: Recent and Follow return
+// nothing of others, nor decisions without a user. Totals are over all users.
 func (l *Log) Scoped(users func(user string) bool) *Log {
 	return &Log{kept: l.kept, scope: users}
 }
@@ -95,8 +96,8 @@ func (l *Log) Totals() map[Kind]uint64 {
 // piece is how many entries are looked at before Add gets its turn.
 const piece = 64
 
-// Recent returns the entries that match, the oldest first: if there are more than limit, the newest of
-// them. A limit of 0 or less means all. What is added meanwhile may be in it or not.
+// Recent returns the entries that match, the oldest first: if there are more than limit, the newest
+// of them. A limit of 0 or less means all. What is added meanwhile may be in it or not.
 func (l *Log) Recent(filter Filter, limit int) []Decision {
 	filter.scope = l.scope
 	matching := 0
@@ -126,8 +127,8 @@ func newest(found []Decision, limit int) []Decision {
 	return found
 }
 
-// look calls take with what matches in one piece of the entries, and reports whether there are further ones. A repeated entry
-// stays in its slot, so nothing is passed over.
+// look calls take with what matches in one piece of the entries, and reports whether there are
+// further ones. A repeated entry stays in its slot, so nothing is passed over.
 func (l *Log) look(filter *Filter, from int, take func(*Decision)) (more bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// store holds the entries. All of its methods are fast, whatever it holds: the slowest is logarithmic
-// in the number of users.
+// store holds the entries. All of its methods are fast, whatever it holds: the slowest is
+// logarithmic in the number of users.
 type store struct {
 	used   []entry // never beyond its capacity: entries are pointed to
 	index  map[key]*entry
@@ -67,8 +67,8 @@ func (s *store) owner(user string) *owner {
 	return o
 }
 
-// free returns a slot for an entry of o. If none is left, the oldest entry of the owner with the most is
-// removed; that is o itself if none has more.
+// free returns a slot for an entry of o. If none is left, the oldest entry of the owner with the
+// most is removed; that is o itself if none has more.
 func (s *store) free(o *owner) *entry {
 	if len(s.used) < cap(s.used) {
 		s.used = s.used[:len(s.used)+1]

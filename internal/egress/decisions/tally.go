@@ -39,10 +39,10 @@ type Tally struct {
 	told  int                 // lines that Next has returned
 }
 
-// Tally begins a tally for a container. Calls that run in one container at the same time cannot be told
-// apart: each one's tally gets what happens to any of them. The caller must End it. For a repeat, Add
-// takes as long with any number of tallies; for new names it takes some 50 ns longer for each tally of
-// the container, and nothing for those of others.
+// Tally begins a tally for a container. Calls that run in one container at the same time cannot be
+// told apart: each one's tally gets what happens to any of them. The caller must End it. For a
+// repeat, Add takes as long with any number of tallies; for new names it takes some 50 ns longer
+// for each tally of the container, and nothing for those of others.
 func (l *Log) Tally(container string) *Tally {
 	t := &Tally{log: l, container: container, news: make(chan struct{}, 1), index: map[Summary]int{}, more: map[uint64]struct{}{}}
 	l.mu.Lock()
@@ -57,9 +57,9 @@ func (l *Log) Tally(container string) *Tally {
 	return t
 }
 
-// Next waits for lines that are new since its last call, and returns them with the count that each has
-// so far. Once a tally has its 64 lines, there are no new ones. The error is the context's. Only one
-// goroutine may call Next, and not after End.
+// Next waits for lines that are new since its last call, and returns them with the count that each
+// has so far. Once a tally has its 64 lines, there are no new ones. The error is the context's.
+// Only one goroutine may call Next, and not after End.
 func (t *Tally) Next(ctx context.Context) ([]Summary, error) {
 	for {
 		if err := ctx.Err(); err != nil {

@@ -17,17 +17,20 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Client is the service's connection to a gateway. Its sockets listen in the gateway's namespace. It is safe for concurrent use.
+// Client is the service's connection to a gateway. Its sockets listen in the gateway's namespace.
+// It is safe for concurrent use.
 type Client struct {
 	// Space is the namespace.
 	Space *os.File
 	// DNSOverUDP and DNSOverTCP are at the configuration's address.
 	DNSOverUDP []*net.UDPConn
 	DNSOverTCP *net.TCPListener
-	// TLS and HTTP accept connections to ports 443 and 80 of any address, and Ports those to further ports, by number.
+	// TLS and HTTP accept connections to ports 443 and 80 of any address, and Ports those to
+	// further ports, by number.
 	TLS, HTTP *net.TCPListener
 	Ports     map[uint16]*net.TCPListener
-	// Refused is where the kernel tells what it refuses, for ReadRefused; nil, for the reason Untold, if it cannot.
+	// Refused is where the kernel tells what it refuses, for ReadRefused; nil, for the reason
+	// Untold, if it cannot.
 	Refused *os.File
 	Untold  error
 
@@ -133,13 +136,15 @@ func (c *Client) take(said answer, files []*os.File, cfg Config) error {
 	return nil
 }
 
-// Attach connects a container whose interface was moved into the namespace as LinkName(addr). It may be repeated.
+// Attach connects a container whose interface was moved into the namespace as LinkName(addr). It
+// may be repeated.
 func (c *Client) Attach(addr netip.Addr, mac net.HardwareAddr) error {
 	_, _, err := c.ask(request{Do: doAttach, Addr: addr, MAC: mac.String()})
 	return err
 }
 
-// Detach removes a container's interface, if it is there: nothing comes from the container any more.
+// Detach removes a container's interface, if it is there: nothing comes from the container any
+// more.
 func (c *Client) Detach(addr netip.Addr) error {
 	_, _, err := c.ask(request{Do: doDetach, Addr: addr})
 	return err
@@ -151,9 +156,10 @@ func (c *Client) Attached() ([]netip.Addr, error) {
 	return said.Addrs, err
 }
 
-// Restart takes over a gateway whose service has ended: it detaches all but the known addresses, and discards what waits in
-// the sockets, before anybody takes anything from them. Some of that may be from containers that have gone, and only the
-// address tells whose it was, which the next container may have.
+// Restart takes over a gateway whose service has ended: it detaches all but the known addresses,
+// and discards what waits in the sockets, before anybody takes anything from them. Some of that may
+// be from containers that have gone, and only the address tells whose it was, which the next
+// container may have.
 func (c *Client) Restart(known map[netip.Addr]bool) error {
 	attached, err := c.Attached()
 	if err != nil {

@@ -8,8 +8,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// queued is more than any socket's queue holds. Queues are first in, first out, so after taking so many, all that was there
-// before is gone, however fast more comes.
+// queued is more than any socket's queue holds. Queues are first in, first out, so after taking so
+// many, all that was there before is gone, however fast more comes.
 const queued = 1 << 16
 
 // discard empties the sockets' queues. Connections that wait are reset.
@@ -40,7 +40,8 @@ func (c *Client) discard() error {
 	return errors.Join(faults...)
 }
 
-// empty takes from a socket until there is no more. An error of what was taken is no error of the socket.
+// empty takes from a socket until there is no more. An error of what was taken is no error of the
+// socket.
 func empty(socket syscall.Conn, take func(fd int) error) error {
 	raw, err := socket.SyscallConn()
 	if err == nil {

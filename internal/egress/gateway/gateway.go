@@ -1,12 +1,13 @@
-// Package gateway is the network namespace that filtered containers are connected to, and from which no path leads
-// out. It holds the host's ends of their interfaces and loopback, and nothing else. There is no bridge and no route to
-// anywhere. Whatever a container sends, to any address, is delivered to the namespace itself, to the DNS filter, the
-// guard or nobody. So no rule, forwarding or masquerading of the host's can let a packet out, and none is needed to
-// keep it in.
+// Package gateway is the network namespace that filtered containers are connected to, and from
+// which no path leads out. It holds the host's ends of their interfaces and loopback, and nothing
+// else. There is no bridge and no route to anywhere. Whatever a container sends, to any address, is
+// delivered to the namespace itself, to the DNS filter, the guard or nobody. So no rule, forwarding
+// or masquerading of the host's can let a packet out, and none is needed to keep it in.
 //
-// The namespace belongs to a container of ours, which runs Serve. It opens the sockets and hands them to the service,
-// which moves the interfaces in; see Client. When the service ends the namespace stays, and with it the interfaces, for
-// the next service, which discards what waits in the sockets: see Client.Restart.
+// The namespace belongs to a container of ours, which runs Serve. It opens the sockets and hands
+// them to the service, which moves the interfaces in; see Client. When the service ends the
+// namespace stays, and with it the interfaces, for the next service, which discards what waits in
+// the sockets: see Client.Restart.
 //
 // What the kernel does besides:
 //   - A packet's source must be the address that is routed back to the interface it came from (rp_filter):
@@ -30,8 +31,8 @@ const Version = 1
 // SharedDir is where a gateway finds the folder that it shares with the service.
 const SharedDir = "/.daycare/shared"
 
-// All sockets are handed over in one message, which holds 253 descriptors. So MaxPorts bounds Config.Ports, and maxUDP the
-// sockets for DNS, of which there is one for each processor.
+// All sockets are handed over in one message, which holds 253 descriptors. So MaxPorts bounds
+// Config.Ports, and maxUDP the sockets for DNS, of which there is one for each processor.
 const (
 	MaxPorts = 128
 	maxUDP   = 64
@@ -43,15 +44,17 @@ type Config struct {
 	Version int `json:"version"`
 	// Address is where DNS is answered, at port 53.
 	Address netip.Addr `json:"address"`
-	// Ports are TCP ports besides 80 and 443 at which connections are accepted, whatever the address.
+	// Ports are TCP ports besides 80 and 443 at which connections are accepted, whatever the
+	// address.
 	Ports []uint16 `json:"ports"`
-	// Questions and Connections bound the datagrams to port 53 and the new TCP connections of one container
-	// that are delivered in a second.
+	// Questions and Connections bound the datagrams to port 53 and the new TCP connections of one
+	// container that are delivered in a second.
 	Questions   int `json:"questions"`
 	Connections int `json:"connections"`
 }
 
-// Argument returns the configuration as one argument of the program. Gateways with the same argument are alike.
+// Argument returns the configuration as one argument of the program. Gateways with the same
+// argument are alike.
 func (c Config) Argument() (string, error) {
 	c.Version = Version
 	if err := c.Validate(); err != nil {
@@ -96,8 +99,8 @@ func (c Config) Validate() error {
 
 const (
 	dnsPort = 53
-	// socketName is the socket's name in the folder that the gateway shares with the service, and faultName
-	// that of a file in which it says why it could not start.
+	// socketName is the socket's name in the folder that the gateway shares with the service, and
+	// faultName that of a file in which it says why it could not start.
 	socketName = "gateway.sock"
 	faultName  = "fault"
 )
@@ -108,7 +111,8 @@ const (
 	doAttach = "attach" // connects a container whose interface was moved in
 	doDetach = "detach" // removes a container's interface
 	doList   = "list"   // asks which addresses are attached
-	// doRefused asks for the socket on which the kernel tells what it refuses. A gateway of an earlier program does not know it.
+	// doRefused asks for the socket on which the kernel tells what it refuses. A gateway of an
+	// earlier program does not know it.
 	doRefused = "refused"
 )
 
@@ -128,8 +132,8 @@ type answer struct {
 	Addrs []netip.Addr `json:"addrs,omitempty"`
 }
 
-// LinkName returns the name of a container's interface in the namespace. It follows from the address, so there is at
-// most one for each.
+// LinkName returns the name of a container's interface in the namespace. It follows from the
+// address, so there is at most one for each.
 func LinkName(addr netip.Addr) string {
 	b := addr.As4()
 	return fmt.Sprintf("%s%02x%02x%02x%02x", linkPrefix, b[0], b[1], b[2], b[3])

@@ -11,15 +11,16 @@ import (
 )
 
 const (
-	// meterSize is more than the addresses of a network; packets from other sources do not get here.
+	// meterSize is more than the addresses of a network; packets from other sources do not get
+	// here.
 	meterSize = 4096
 	// meterMemory is how long a source that sends no more is remembered.
 	meterMemory = time.Minute
 )
 
-// setMeters bounds what of one source is delivered in a second. The excess is dropped before any socket, so
-// a flood costs its sender alone. The meters are in the input hook, which comes after the source has been
-// verified.
+// setMeters bounds what of one source is delivered in a second. The excess is dropped before any
+// socket, so a flood costs its sender alone. The meters are in the input hook, which comes after
+// the source has been verified.
 func setMeters(c Config) error {
 	conn, err := nftables.New()
 	if err != nil {
@@ -37,7 +38,8 @@ func setMeters(c Config) error {
 		match []expr.Any
 	}{
 		{"questions", c.Questions, []expr.Any{
-			// Only those: packets to other ports find no socket, and must not use up their sender's questions.
+			// Only those: packets to other ports find no socket, and must not use up their sender's
+			// questions.
 			&expr.Meta{Key: expr.MetaKeyL4PROTO, Register: 1}, equals(unix.IPPROTO_UDP),
 			&expr.Payload{DestRegister: 1, Base: expr.PayloadBaseTransportHeader, Offset: 2, Len: 2}, equals(0, dnsPort),
 		}},

@@ -12,8 +12,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Sysctls returns the settings that the namespace must have been made with: a container cannot write to its own
-// /proc/sys, and the kernel gives a new namespace what the host has set for itself.
+// Sysctls returns the settings that the namespace must have been made with: a container cannot
+// write to its own /proc/sys, and the kernel gives a new namespace what the host has set for
+// itself.
 func Sysctls() map[string]string {
 	all := map[string]string{
 		"net.ipv4.ip_forward": "0",
@@ -62,9 +63,10 @@ func closeNamespace(address netip.Addr) (*namespace, error) {
 	return n, nil
 }
 
-// deliverAll makes the kernel deliver everything that comes in here, for any address. What is sent from here goes by the main
-// table, which has only the containers. The kernel looks up a packet's source as if the packet were an answer to it, so it
-// finds the container's interface there, or that no container has this address.
+// deliverAll makes the kernel deliver everything that comes in here, for any address. What is sent
+// from here goes by the main table, which has only the containers. The kernel looks up a packet's
+// source as if the packet were an answer to it, so it finds the container's interface there, or
+// that no container has this address.
 func (n *namespace) deliverAll(address netip.Addr) error {
 	links, err := n.handle.LinkList()
 	if err != nil {

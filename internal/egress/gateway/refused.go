@@ -14,8 +14,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// What a container sends to a port at which nothing listens is refused by the kernel, whoever is there. So that it leaves a
-// trace, the kernel also tells the service of it, within a bound for each source. Nothing depends on that.
+// What a container sends to a port at which nothing listens is refused by the kernel, whoever is
+// there. So that it leaves a trace, the kernel also tells the service of it, within a bound for
+// each source. Nothing depends on that.
 
 // Refused is a connection or datagram that the kernel has refused.
 type Refused struct {
@@ -26,7 +27,8 @@ type Refused struct {
 
 const (
 	refusedGroup = 1
-	// refusedRate and refusedBurst bound how many refusals of one source the kernel tells in a second, and at once.
+	// refusedRate and refusedBurst bound how many refusals of one source the kernel tells in a
+	// second, and at once.
 	refusedRate, refusedBurst = 20, 64
 	// refusedBytes is what is told of a packet: the longest IP header, and the ports.
 	refusedBytes = 64
@@ -74,7 +76,8 @@ func bindGroup() []byte {
 	return b
 }
 
-// acknowledged reads the kernel's answer to the only message sent so far, which has come by when that was sent.
+// acknowledged reads the kernel's answer to the only message sent so far, which has come by when
+// that was sent.
 func acknowledged(fd int) error {
 	b := make([]byte, 1<<12)
 	n, err := unix.Read(fd, b)
@@ -90,7 +93,8 @@ func acknowledged(fd int) error {
 	return nil
 }
 
-// logRefused makes the rules that tell. They decide nothing, and come after those that drop a flood.
+// logRefused makes the rules that tell. They decide nothing, and come after those that drop a
+// flood.
 func logRefused(c Config) error {
 	conn, err := nftables.New()
 	if err != nil {
@@ -149,7 +153,8 @@ func (c *Client) refused() (*os.File, error) {
 	return os.NewFile(uintptr(fd), "refused"), nil
 }
 
-// ReadRefused passes on what the kernel refuses until Refused is closed. What comes too fast is left out.
+// ReadRefused passes on what the kernel refuses until Refused is closed. What comes too fast is
+// left out.
 func (c *Client) ReadRefused(tell func(Refused)) {
 	b := make([]byte, 1<<16)
 	for {

@@ -25,7 +25,8 @@ type server struct {
 	mu sync.Mutex // one request at a time
 }
 
-// Serve closes off the namespace that it runs in, and answers the service in a shared folder until ctx ends.
+// Serve closes off the namespace that it runs in, and answers the service in a shared folder until
+// ctx ends.
 func Serve(ctx context.Context, dir string, c Config) (err error) {
 	defer func() {
 		if err != nil {
@@ -68,7 +69,8 @@ func Serve(ctx context.Context, dir string, c Config) (err error) {
 	}
 }
 
-// listen makes the socket, in place of an earlier one. The folder is for the service and root alone.
+// listen makes the socket, in place of an earlier one. The folder is for the service and root
+// alone.
 func listen(dir string) (*net.UnixListener, error) {
 	name := filepath.Join(dir, socketName)
 	if err := os.Remove(name); err != nil && !errors.Is(err, os.ErrNotExist) {
@@ -110,8 +112,8 @@ func (s *server) serve(conn *net.UnixConn) {
 	}
 }
 
-// samePeer reports whether the peer is of this program's user. The socket's mode keeps others out; this also
-// holds where the folder was opened to more.
+// samePeer reports whether the peer is of this program's user. The socket's mode keeps others out;
+// this also holds where the folder was opened to more.
 func samePeer(conn *net.UnixConn) bool {
 	raw, err := conn.SyscallConn()
 	if err != nil {

@@ -10,7 +10,8 @@ import (
 	"github.com/daycare-run/sandbox/internal/egress/decisions"
 )
 
-// clientBody is a request's body. It records whether the client sent something malformed, or has left.
+// clientBody is a request's body. It records whether the client sent something malformed, or has
+// left.
 type clientBody struct {
 	io.ReadCloser
 	session        *httpSession
@@ -35,7 +36,8 @@ func (b *clientBody) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// clientWriter writes an answer. net/http may wait for the rest of the request's body before it writes.
+// clientWriter writes an answer. net/http may wait for the rest of the request's body before it
+// writes.
 type clientWriter struct {
 	http.ResponseWriter
 	session *httpSession
@@ -68,8 +70,8 @@ func (b *originBody) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// isClientFault reports whether a request failed because of its client, and records a malformed body. A client that
-// leaves in the middle is not recorded.
+// isClientFault reports whether a request failed because of its client, and records a malformed
+// body. A client that leaves in the middle is not recorded.
 func (fw *forwarding) isClientFault() bool {
 	if fw.body == nil {
 		return false
@@ -81,8 +83,8 @@ func (fw *forwarding) isClientFault() bool {
 	return malformed || fw.body.cut.Load()
 }
 
-// answerFailure answers a request whose origin could not be reached or did not answer, or which could not be sent on
-// because its client did not complete it properly.
+// answerFailure answers a request whose origin could not be reached or did not answer, or which
+// could not be sent on because its client did not complete it properly.
 func answerFailure(w http.ResponseWriter, r *http.Request, err error) {
 	fw := forwardingOf(r.Context())
 	if fw.isClientFault() {

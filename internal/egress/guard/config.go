@@ -14,8 +14,8 @@ import (
 	"github.com/daycare-run/sandbox/internal/egress/decisions"
 )
 
-// Endpoint is one container's permission to connect. When what it may reach changes, Guard.Recheck ends the
-// connections that are no longer allowed.
+// Endpoint is one container's permission to connect. When what it may reach changes, Guard.Recheck
+// ends the connections that are no longer allowed.
 type Endpoint interface {
 	// ID is the container's name.
 	ID() string
@@ -24,21 +24,23 @@ type Endpoint interface {
 	// Allows reports whether name, in canonical form (lower case, ASCII, no trailing dot), may be
 	// connected to. It must not block.
 	Allows(name string) bool
-	// Field is where whoever runs the client names what it may reach, in the words of the door that he came by.
+	// Field is where whoever runs the client names what it may reach, in the words of the door that
+	// he came by.
 	Field() string
-	// Done is closed when the client is revoked: its connections then end at once. Every call returns
-	// the same channel, which no other client has.
+	// Done is closed when the client is revoked: its connections then end at once. Every call
+	// returns the same channel, which no other client has.
 	Done() <-chan struct{}
 }
 
-// Config is what a guard needs. Its functions are called from many goroutines at once. None but Resolve may
-// block: other connections would wait.
+// Config is what a guard needs. Its functions are called from many goroutines at once. None but
+// Resolve may block: other connections would wait.
 type Config struct {
-	// TLS and HTTP accept connections to one port of any address. The guard closes them. TLSPort and HTTPPort are the
-	// ports that it connects to: 443 and 80, unless they are set.
+	// TLS and HTTP accept connections to one port of any address. The guard closes them. TLSPort
+	// and HTTPPort are the ports that it connects to: 443 and 80, unless they are set.
 	TLS, HTTP         *net.TCPListener
 	TLSPort, HTTPPort uint16
-	// Endpoint finds the client that has a source address. Connections from unknown addresses are closed.
+	// Endpoint finds the client that has a source address. Connections from unknown addresses are
+	// closed.
 	Endpoint func(source netip.Addr) (Endpoint, bool)
 	// Resolve finds the addresses that client may reach under an allowed name. It may block until
 	// ctx ends.
@@ -46,13 +48,15 @@ type Config struct {
 	// MayConnect is asked about each address right before the guard connects to it, whatever
 	// Resolve said: public for most clients, private too for those of the local profile.
 	MayConnect func(endpoint Endpoint, addr netip.Addr) bool
-	// Direct, if set, reports whether an endpoint may connect to an address whatever the name. Such a connection is handed
-	// to Relay, which must not block.
+	// Direct, if set, reports whether an endpoint may connect to an address whatever the name. Such
+	// a connection is handed to Relay, which must not block.
 	Direct func(endpoint Endpoint, addr netip.Addr) bool
 	Relay  func(c *net.TCPConn, port uint16)
-	// Known, if set, is called before Resolve. It returns what Resolve would return, if that is known without waiting.
+	// Known, if set, is called before Resolve. It returns what Resolve would return, if that is
+	// known without waiting.
 	Known func(name string) (addrs []netip.Addr, known bool)
-	// Asked, if set, returns what an endpoint has probably meant by an address, for verdicts about what gives no name.
+	// Asked, if set, returns what an endpoint has probably meant by an address, for verdicts about
+	// what gives no name.
 	Asked func(endpoint Endpoint, addr netip.Addr) string
 	// Decided, if set, gets every verdict.
 	Decided func(decisions.Decision)
@@ -78,7 +82,8 @@ type Limits struct {
 	HelloTimeout time.Duration
 	// ResolveTimeout bounds the resolution of a name.
 	ResolveTimeout time.Duration
-	// ConnectTimeout bounds the connection to one address; a name's addresses are tried in their order.
+	// ConnectTimeout bounds the connection to one address; a name's addresses are tried in their
+	// order.
 	ConnectTimeout time.Duration
 	// ConnectTotal bounds the connection to a name, over all addresses.
 	ConnectTotal time.Duration

@@ -10,8 +10,8 @@ import (
 	"github.com/daycare-run/sandbox/internal/egress/sockopt"
 )
 
-// connect resolves an allowed name for the flow's client and connects to the first of its addresses that answers. The socket
-// belongs to f, and what it takes of budgets is given back by giveSocket.
+// connect resolves an allowed name for the flow's client and connects to the first of its addresses
+// that answers. The socket belongs to f, and what it takes of budgets is given back by giveSocket.
 func (f *flow) connect(ctx context.Context, name string) (*net.TCPConn, netip.AddrPort, *refusal) {
 	addrs, err := f.resolve(ctx, name)
 	last := unconnected(addrs, err)
@@ -40,7 +40,8 @@ func (f *flow) connect(ctx context.Context, name string) (*net.TCPConn, netip.Ad
 	return nil, netip.AddrPort{}, last
 }
 
-// connectTo connects to an address, never to a name: nothing is resolved again between the check and this.
+// connectTo connects to an address, never to a name: nothing is resolved again between the check
+// and this.
 func (f *flow) connectTo(ctx context.Context, dialer *net.Dialer, to netip.AddrPort) (_ *net.TCPConn, refused *refusal) {
 	if refused := f.takeSocket(to); refused != nil {
 		return nil, refused
@@ -60,7 +61,8 @@ func (f *flow) prepare(_, _ string, socket syscall.RawConn) error {
 	})
 }
 
-// takeSocket takes what a connection to an origin needs from its user's budgets. For TLS it has its descriptor already.
+// takeSocket takes what a connection to an origin needs from its user's budgets. For TLS it has its
+// descriptor already.
 func (f *flow) takeSocket(to netip.AddrPort) *refusal {
 	b, user := f.guard.cfg.Budget, f.endpoint.User()
 	if f.plain && !b.Descriptors.Take(user, 1) {

@@ -13,7 +13,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// end is one side of a flow. Whatever it copies takes its user's turns. It holds no buffer while it waits.
+// end is one side of a flow. Whatever it copies takes its user's turns. It holds no buffer while it
+// waits.
 type end struct {
 	*net.TCPConn
 	raw   syscall.RawConn
@@ -59,8 +60,8 @@ func (e *end) inTurn(events int16, do func(fd int) error) error {
 	return cmp.Or(err, failed)
 }
 
-// again makes a system call until no signal interrupts it. It is for one call, not for several: those before
-// the interrupted one have been done.
+// again makes a system call until no signal interrupts it. It is for one call, not for several:
+// those before the interrupted one have been done.
 func again(call func() (int, error)) (n int, err error) {
 	for n, err = call(); err == unix.EINTR; {
 		n, err = call()
@@ -141,7 +142,8 @@ func (e *end) fault(op string, err error) error {
 // scratch are the buffers of whoever has the turn.
 var scratch = sync.Pool{New: func() any { return new([turnShare]byte) }}
 
-// onEvent calls is, which must not block, now and whenever something happens to the socket, until it returns true.
+// onEvent calls is, which must not block, now and whenever something happens to the socket, until
+// it returns true.
 func (e *end) onEvent(is func(fd int) bool) error {
 	return e.raw.Read(func(fd uintptr) bool { return is(int(fd)) })
 }
@@ -152,8 +154,9 @@ func (e *end) CloseWrite() error {
 	return e.TCPConn.CloseWrite()
 }
 
-// ended returns how the peer's half has ended, after a read of nothing. The other direction may have been told of a
-// reset, which the kernel tells only once: then all is over, no error is left, and we have not ended our half.
+// ended returns how the peer's half has ended, after a read of nothing. The other direction may
+// have been told of a reset, which the kernel tells only once: then all is over, no error is left,
+// and we have not ended our half.
 func (e *end) ended(fd int) error {
 	if polled(fd, 0)&(unix.POLLHUP|unix.POLLERR) == unix.POLLHUP && !e.shut.Load() {
 		return unix.ECONNRESET
@@ -169,7 +172,8 @@ func gone(fd int) bool {
 // broken reports whether nothing reaches the peer any more.
 func broken(fd int) bool { return polled(fd, 0)&(unix.POLLHUP|unix.POLLERR) != 0 }
 
-// lost reports whether the connection is broken, and not because both sides have ended their halves.
+// lost reports whether the connection is broken, and not because both sides have ended their
+// halves.
 func (e *end) lost(fd int) bool {
 	events := polled(fd, 0)
 	return events&unix.POLLERR != 0 || events&unix.POLLHUP != 0 && !e.shut.Load()

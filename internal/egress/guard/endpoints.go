@@ -13,8 +13,8 @@ type endpointState struct {
 	undecided int
 }
 
-// endpoints are the clients that have had connections, by Endpoint.Done: an address may be given to another client
-// while connections of the previous one are still ending.
+// endpoints are the clients that have had connections, by Endpoint.Done: an address may be given to
+// another client while connections of the previous one are still ending.
 type endpoints struct {
 	mu     sync.Mutex
 	active map[<-chan struct{}]*endpointState
@@ -29,7 +29,8 @@ const (
 	revoked
 )
 
-// enter counts a flow. A client's first flow starts the goroutine that waits for the client's revocation.
+// enter counts a flow. A client's first flow starts the goroutine that waits for the client's
+// revocation.
 func (cs *endpoints) enter(ctx context.Context, f *flow) admission {
 	revocation := f.endpoint.Done()
 	select {
@@ -63,8 +64,8 @@ func (cs *endpoints) enter(ctx context.Context, f *flow) admission {
 	return admitted
 }
 
-// watch ends a client's flows when the client is revoked. It outlives the flows: otherwise a program
-// that makes one connection after the other would start it for each.
+// watch ends a client's flows when the client is revoked. It outlives the flows: otherwise a
+// program that makes one connection after the other would start it for each.
 func (cs *endpoints) watch(ctx context.Context, revocation <-chan struct{}, t *endpointState) {
 	select {
 	case <-revocation:
@@ -78,7 +79,8 @@ func (cs *endpoints) watch(ctx context.Context, revocation <-chan struct{}, t *e
 	}
 }
 
-// Recheck ends the connections of an endpoint to names that it may not reach any more, and no others.
+// Recheck ends the connections of an endpoint to names that it may not reach any more, and no
+// others.
 func (g *Guard) Recheck(ep Endpoint) {
 	g.endpoints.mu.Lock()
 	defer g.endpoints.mu.Unlock()

@@ -21,12 +21,14 @@ type flow struct {
 	// buffers is how many bytes the kernel may hold for the flow's sockets.
 	buffers int
 	kept    bufferCount
-	// name is what the flow has asked for, until that has been answered; nil while it asks for nothing.
+	// name is what the flow has asked for, until that has been answered; nil while it asks for
+	// nothing.
 	name atomic.Pointer[string]
 	owned
 }
 
-// enter finds whose connection a socket is, and counts the flow. It reports false if the connection must end now.
+// enter finds whose connection a socket is, and counts the flow. It reports false if the connection
+// must end now.
 func (f *flow) enter(life context.Context, c *net.TCPConn, source netip.Addr) bool {
 	g := f.guard
 	ep, known := g.cfg.Endpoint(source)
@@ -51,7 +53,8 @@ func (f *flow) enter(life context.Context, c *net.TCPConn, source netip.Addr) bo
 	return true
 }
 
-// direct hands a connection that may be made whatever the name to the relay, and reports whether it is such a connection.
+// direct hands a connection that may be made whatever the name to the relay, and reports whether it
+// is such a connection.
 func (g *Guard) direct(c *net.TCPConn, source, to netip.Addr, port uint16) bool {
 	if g.cfg.Direct == nil {
 		return false
@@ -64,8 +67,9 @@ func (g *Guard) direct(c *net.TCPConn, source, to netip.Addr, port uint16) bool 
 	return true
 }
 
-// asksFor reports whether the flow may go to a name. It stores the name before it decides, so that after a change of what is
-// allowed either Recheck finds the name, or the decision follows the change.
+// asksFor reports whether the flow may go to a name. It stores the name before it decides, so that
+// after a change of what is allowed either Recheck finds the name, or the decision follows the
+// change.
 func (f *flow) asksFor(name string) bool {
 	f.name.Store(&name)
 	return f.endpoint.Allows(name)
@@ -83,7 +87,8 @@ func (f *flow) resolve(ctx context.Context, name string) ([]netip.Addr, error) {
 	return f.guard.cfg.Resolve(ctx, f.endpoint, name)
 }
 
-// mayConnect reports whether the flow may connect to an address, which must be unmapped. Only IPv4 may be, as the flow is.
+// mayConnect reports whether the flow may connect to an address, which must be unmapped. Only IPv4
+// may be, as the flow is.
 func (f *flow) mayConnect(addr netip.Addr) bool {
 	return addr.Is4() && f.guard.cfg.MayConnect(f.endpoint, addr)
 }
@@ -93,7 +98,8 @@ func unreachable() *refusal {
 	return &refusal{verdict: decisions.Failed, reason: reasonUnreachable}
 }
 
-// unconnected returns why none of a name's addresses could be connected to, as long as none has been tried.
+// unconnected returns why none of a name's addresses could be connected to, as long as none has
+// been tried.
 func unconnected(addrs []netip.Addr, err error) *refusal {
 	if err != nil || len(addrs) == 0 {
 		return &refusal{verdict: decisions.Failed, reason: reasonUnresolved}

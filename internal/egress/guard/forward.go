@@ -35,15 +35,16 @@ func forwardingOf(ctx context.Context) *forwarding {
 	return ctx.Value(forwardingKey{}).(*forwarding)
 }
 
-// decide reports the first verdict only: a request that was passed on and then failed was allowed. Whose fault
-// that was is recorded by fail.
+// decide reports the first verdict only: a request that was passed on and then failed was allowed.
+// Whose fault that was is recorded by fail.
 func (fw *forwarding) decide(r *refusal) {
 	if fw.decided.CompareAndSwap(false, true) {
 		fw.session.decide(fw.name, r)
 	}
 }
 
-// fail records why a forwarded request was broken off. A connection that simply ends was not broken off.
+// fail records why a forwarded request was broken off. A connection that simply ends was not broken
+// off.
 func (fw *forwarding) fail(r *refusal) {
 	if fw.session.life.Err() == nil {
 		fw.decided.Store(true)
@@ -84,8 +85,8 @@ func (s *httpSession) forward(to http.ResponseWriter, r *http.Request, name stri
 	s.guard.proxy.ServeHTTP(clientWriter{to, s}, r)
 }
 
-// halfClosed is called when the client has ended its half. The client may still wait for the answer, but
-// net/http takes this for its end, and has cancelled the request's context.
+// halfClosed is called when the client has ended its half. The client may still wait for the
+// answer, but net/http takes this for its end, and has cancelled the request's context.
 func (fw *forwarding) halfClosed(life context.Context, cancel context.CancelCauseFunc) {
 	end := time.AfterFunc(fw.session.guard.cfg.Limits.HalfClosedIdle, func() {
 		cancel(&refusal{verdict: decisions.Failed, reason: reasonHalfClosed})
@@ -102,7 +103,8 @@ const mostInterim = 16
 
 var errInterim = errors.New("the server sends too many interim answers")
 
-// gotInterim is called when an answer such as 103 has been passed on, so that nothing of it is kept.
+// gotInterim is called when an answer such as 103 has been passed on, so that nothing of it is
+// kept.
 func (fw *forwarding) gotInterim(int, textproto.MIMEHeader) error {
 	if fw.interim.Add(1) > mostInterim {
 		return errInterim

@@ -1,7 +1,8 @@
-// Package guard is the transparent proxy that checks the name on every outbound TCP connection of
-// a filtered container. It accepts what the container sends to ports 443 and 80 of any address, reads the name
-// that the program asks for, and connects to that name by itself. Which address the program dialled
-// does not matter, so a shared address, a spoofed hosts file or a stale answer buys nothing.
+// Package guard is the transparent proxy that checks the name on every outbound TCP connection of a
+// filtered container. It accepts what the container sends to ports 443 and 80 of any address, reads
+// the name that the program asks for, and connects to that name by itself. Which address the
+// program dialled does not matter, so a shared address, a spoofed hosts file or a stale answer buys
+// nothing.
 //
 // TLS is not decrypted. The ClientHello is parsed here, with cryptobyte, rather than by crypto/tls:
 // the guard must find exactly the name that the server will find or none at all, so it refuses what
@@ -14,20 +15,20 @@
 // After that the bytes are spliced in the kernel. A flow has goroutines of its own, and everything
 // that it copies goes through an end, in turns by user. A poller of our own, with sessions as state
 // machines, was measured beside this on two cores. It took 0.25 ms of processor for a connection
-// instead of 0.28, 0.41 s for a gibibyte instead of 0.5, and 6 MB for 2,000 idle connections instead
-// of 27. A handshake beside 200 streams of another user took 2.9 ms instead of 3.3. But it was a
-// thousand lines more, and HTTP could not use it.
+// instead of 0.28, 0.41 s for a gibibyte instead of 0.5, and 6 MB for 2,000 idle connections
+// instead of 27. A handshake beside 200 streams of another user took 2.9 ms instead of 3.3. But it
+// was a thousand lines more, and HTTP could not use it.
 //
 // These are per user, not per connection: turns (semaphore), how much HTTP is parsed and written at
-// a time (work), and what is taken of the host: descriptors, ports, bytes in this process and in the
-// kernel (reserve).
+// a time (work), and what is taken of the host: descriptors, ports, bytes in this process and in
+// the kernel (reserve).
 //
 // HTTP is parsed by net/http's server and written again by net/http's transport, through
-// httputil.ReverseProxy: what the origin gets is one well-formed request whose Host is the name that
-// was checked, so the two cannot disagree about where a request ends, and every request of a kept
-// connection is checked. A client's connection has a transport of its own: no origin connection is
-// shared between clients or outlives the client's connection. Of upgrades only WebSocket passes: h2c
-// or TLS inside would carry further requests that are not checked.
+// httputil.ReverseProxy: what the origin gets is one well-formed request whose Host is the name
+// that was checked, so the two cannot disagree about where a request ends, and every request of a
+// kept connection is checked. A client's connection has a transport of its own: no origin
+// connection is shared between clients or outlives the client's connection. Of upgrades only
+// WebSocket passes: h2c or TLS inside would carry further requests that are not checked.
 package guard
 
 import (
@@ -81,8 +82,8 @@ func New(cfg Config) (*Guard, error) {
 	return g, nil
 }
 
-// Start begins to accept connections and returns; it is called once. Connections are served until Shutdown,
-// or until ctx ends, after which Shutdown must still be called.
+// Start begins to accept connections and returns; it is called once. Connections are served until
+// Shutdown, or until ctx ends, after which Shutdown must still be called.
 func (g *Guard) Start(ctx context.Context) error {
 	ctx, g.stop = context.WithCancel(ctx)
 	g.life = ctx
@@ -137,8 +138,8 @@ func (g *Guard) closeListeners() {
 	_, _ = g.cfg.TLS.Close(), g.cfg.HTTP.Close()
 }
 
-// Carry passes bytes between an endpoint and a server, taking turns with the connections of all users. It returns when
-// both sides have ended, or ctx has, and closes the two connections.
+// Carry passes bytes between an endpoint and a server, taking turns with the connections of all
+// users. It returns when both sides have ended, or ctx has, and closes the two connections.
 func (g *Guard) Carry(ctx context.Context, ep Endpoint, near, far *net.TCPConn) {
 	o := &owned{}
 	defer o.close()

@@ -9,8 +9,8 @@ import (
 	"github.com/daycare-run/sandbox/internal/egress/decisions"
 )
 
-// sayHello sends the hello on and returns the server's first answer. Nothing else from the client is sent on before that is
-// known, so that no second hello slips through early.
+// sayHello sends the hello on and returns the server's first answer. Nothing else from the client
+// is sent on before that is known, so that no second hello slips through early.
 func (s *session) sayHello() (answer []byte, err error) {
 	s.answerWithin(s.limits().AnswerTimeout)
 	_, err = s.origin.Write(s.hello.raw[:s.hello.at])
@@ -23,8 +23,8 @@ func (s *session) sayHello() (answer []byte, err error) {
 	return s.readAnswer()
 }
 
-// passOn passes the server's first answer on. If that is a HelloRetryRequest, the client says hello once more, and must name
-// the same host. It reports false if the session has ended.
+// passOn passes the server's first answer on. If that is a HelloRetryRequest, the client says hello
+// once more, and must name the same host. It reports false if the session has ended.
 func (s *session) passOn(answer []byte) bool {
 	_, err := s.client.Write(answer)
 	if err == nil && isRetryRequest(answer) {
@@ -58,8 +58,8 @@ func (s *session) answerWithin(limit time.Duration) {
 	}
 }
 
-// forgetHello drops the hello, which the server has now, and keeps only what the client has sent after it. A
-// second hello would begin there.
+// forgetHello drops the hello, which the server has now, and keeps only what the client has sent
+// after it. A second hello would begin there.
 func (s *session) forgetHello() {
 	rest := bytes.Clone(s.hello.raw[s.hello.at:])
 	s.hello = &hello{limit: s.hello.limit, room: s.hello.room, raw: rest, skipsOthers: true}
@@ -69,8 +69,8 @@ func (s *session) forgetHello() {
 // answerMost is how much of a server's first answer is read before it is passed on.
 const answerMost = 4 << 10
 
-// readAnswer reads enough of a server's answer to recognise a HelloRetryRequest. An answer may be shorter if the server has
-// ended, or if it is no handshake.
+// readAnswer reads enough of a server's answer to recognise a HelloRetryRequest. An answer may be
+// shorter if the server has ended, or if it is no handshake.
 func (s *session) readAnswer() (answer []byte, err error) {
 	for len(answer) == 0 || answer[0] == recordHandshake && len(answer) < retryRandomAt+len(retryRandom) {
 		err := s.origin.receive(answerMost-len(answer), func(p []byte) { answer = append(answer, p...) })
@@ -107,7 +107,8 @@ var retryRandom = []byte{
 	0xC2, 0xA2, 0x11, 0x16, 0x7A, 0xBB, 0x8C, 0x5E, 0x07, 0x9E, 0x09, 0xE2, 0xC8, 0xA8, 0x33, 0x9C,
 }
 
-// retryRandomAt is where the random is: after the record's and the message's header and the version.
+// retryRandomAt is where the random is: after the record's and the message's header and the
+// version.
 const retryRandomAt = recordHeader + 4 + 2
 
 func isRetryRequest(answer []byte) bool {

@@ -56,7 +56,8 @@ func (g *Guard) newServer() *http.Server {
 	return server
 }
 
-// connState follows a connection's state. All calls but the first come from the connection's own goroutine.
+// connState follows a connection's state. All calls but the first come from the connection's own
+// goroutine.
 func (g *Guard) connState(c net.Conn, state http.ConnState) {
 	s := c.(*conn).session
 	switch state {
@@ -142,8 +143,8 @@ func requestName(r *http.Request, port uint16) (string, *refusal) {
 	return name, nil
 }
 
-// refuse answers so that a person or an agent knows what to do, and ends the connection. field is where a client names what
-// it wants to reach.
+// refuse answers so that a person or an agent knows what to do, and ends the connection. field is
+// where a client names what it wants to reach.
 func refuse(w http.ResponseWriter, status int, name, field string, r refusal) {
 	advice := ""
 	switch r.reason {

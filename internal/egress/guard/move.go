@@ -6,8 +6,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// direction passes bytes from one end to the other. It has a pipe only while there is something to move: a pipe is two
-// descriptors and 16 KiB of kernel memory, and most connections are idle.
+// direction passes bytes from one end to the other. It has a pipe only while there is something to
+// move: a pipe is two descriptors and 16 KiB of kernel memory, and most connections are idle.
 type direction struct {
 	from, to *end
 	pipes    *pipes
@@ -37,7 +37,8 @@ func (d *direction) move() error {
 	})
 }
 
-// fill passes on what there is: through a pipe if one can be had, else by copying. What the pipe holds goes first.
+// fill passes on what there is: through a pipe if one can be had, else by copying. What the pipe
+// holds goes first.
 func (d *direction) fill(src, dst int) error {
 	if d.pipe != nil && d.pipe.held > 0 {
 		return d.empty(dst)
@@ -84,7 +85,8 @@ func (d *direction) done() {
 	}
 }
 
-// copy passes on what there is without a pipe. What the receiver does not take at once stays in the sender's socket.
+// copy passes on what there is without a pipe. What the receiver does not take at once stays in the
+// sender's socket.
 func (d *direction) copy(src, dst int) error {
 	p := scratch.Get().(*[turnShare]byte)
 	defer scratch.Put(p)

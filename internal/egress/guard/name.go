@@ -43,7 +43,8 @@ func isAddress(s string) bool {
 	return err == nil
 }
 
-// endsInNumber reports whether inet_aton takes a name with that last label for an address: 127.1, 0x7f.1, 2130706433.
+// endsInNumber reports whether inet_aton takes a name with that last label for an address: 127.1,
+// 0x7f.1, 2130706433.
 func endsInNumber(last string) bool {
 	if hex, ok := strings.CutPrefix(strings.ToLower(last), "0x"); ok {
 		return strings.Trim(hex, "0123456789abcdef") == ""

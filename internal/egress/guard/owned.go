@@ -28,7 +28,8 @@ func (o *owned) context(parent context.Context) context.Context {
 	return ctx
 }
 
-// own makes a socket end with the others. If they have ended already, it closes the socket and reports false.
+// own makes a socket end with the others. If they have ended already, it closes the socket and
+// reports false.
 func (o *owned) own(c *net.TCPConn) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -48,7 +49,8 @@ func (o *owned) disown(c *net.TCPConn) error {
 	return c.Close()
 }
 
-// abort ends the sockets at once: what is still to be sent is thrown away. It waits for turns that are under way.
+// abort ends the sockets at once: what is still to be sent is thrown away. It waits for turns that
+// are under way.
 func (o *owned) abort() { o.end(reset) }
 
 // close ends them in good order.
@@ -67,7 +69,8 @@ func (o *owned) end(how func(*net.TCPConn)) {
 	o.socks = nil
 }
 
-// reset closes a connection and discards what is still to be sent: the peer gets a reset, and nothing more is sent.
+// reset closes a connection and discards what is still to be sent: the peer gets a reset, and
+// nothing more is sent.
 func reset(c *net.TCPConn) {
 	_ = c.SetLinger(0)
 	_ = c.Close()

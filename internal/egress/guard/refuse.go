@@ -14,13 +14,14 @@ const (
 )
 
 const (
-	// lingerTime is how long a client may take to notice an alert, and lingerBytes what it may send meanwhile.
+	// lingerTime is how long a client may take to notice an alert, and lingerBytes what it may send
+	// meanwhile.
 	lingerTime  = time.Second
 	lingerBytes = 64 << 10
 )
 
-// refuse sends the program an alert, and reports the verdict. A client that connects and leaves without having sent
-// anything has asked for nothing.
+// refuse sends the program an alert, and reports the verdict. A client that connects and leaves
+// without having sent anything has asked for nothing.
 func (s *session) refuse(r *refusal) {
 	raw := s.hello.raw
 	if r.reason == reasonCutShort && len(raw) == 0 {
@@ -39,8 +40,8 @@ func (s *session) refuse(r *refusal) {
 	}
 }
 
-// alert sends an alert, ends our side, and waits a little for the program to do the same: if the socket
-// were closed while something is unread, the kernel would discard the alert.
+// alert sends an alert, ends our side, and waits a little for the program to do the same: if the
+// socket were closed while something is unread, the kernel would discard the alert.
 func (s *session) alert(alert byte) {
 	const fatal = 2
 	_ = s.client.SetDeadline(time.Now().Add(lingerTime))

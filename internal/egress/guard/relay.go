@@ -11,7 +11,8 @@ import (
 	"github.com/daycare-run/sandbox/internal/budget"
 )
 
-// relay passes bytes between a client and an origin until both have ended, with a goroutine for each direction.
+// relay passes bytes between a client and an origin until both have ended, with a goroutine for
+// each direction.
 type relay struct {
 	*owned
 	pipes          *pipes
@@ -23,18 +24,20 @@ type relay struct {
 	halfClosed atomic.Bool
 	deadlines  sync.Mutex // held while they are set
 	downEnded  chan struct{}
-	// endedFirst says that this side ended the connection to the origin first: the kernel keeps its port.
+	// endedFirst says that this side ended the connection to the origin first: the kernel keeps its
+	// port.
 	endedFirst bool
 }
 
-// closeDelay is how long a server has to end a connection whose client has ended it, before we do: the side that
-// ends it first keeps the port for a minute, and a server has more of them. It is enough for a round trip.
+// closeDelay is how long a server has to end a connection whose client has ended it, before we do:
+// the side that ends it first keeps the port for a minute, and a server has more of them. It is
+// enough for a round trip.
 const closeDelay = 250 * time.Millisecond
 
 var errBroken = errors.New("the client takes nothing any more")
 
-// run returns when both directions have ended and everything is delivered: until then the flow counts. After an error it
-// resets both sides: the other one must not take that for an orderly end.
+// run returns when both directions have ended and everything is delivered: until then the flow
+// counts. After an error it resets both sides: the other one must not take that for an orderly end.
 func (r *relay) run(life context.Context) {
 	r.downEnded = make(chan struct{})
 	upEnded := make(chan error, 1)
@@ -126,8 +129,8 @@ func (r *relay) move(d *direction) error {
 	return d.move()
 }
 
-// untilClientBreaks aborts the flow if the client resets the connection before stop is called. It is for while the
-// server takes nothing: nobody reads from the client then.
+// untilClientBreaks aborts the flow if the client resets the connection before stop is called. It
+// is for while the server takes nothing: nobody reads from the client then.
 func (r *relay) untilClientBreaks() (stop func()) {
 	ended := make(chan struct{})
 	go func() {

@@ -2,11 +2,12 @@ package guard
 
 import "sync"
 
-// A user's budgets: descriptors, bytes of hellos, and bytes of the kernel's buffers. What a flow has of them is
-// given back when it leaves.
+// A user's budgets: descriptors, bytes of hellos, and bytes of the kernel's buffers. What a flow
+// has of them is given back when it leaves.
 
 const (
-	// tlsDescriptors are the client's socket and the origin's. HTTP takes an origin's when it connects.
+	// tlsDescriptors are the client's socket and the origin's. HTTP takes an origin's when it
+	// connects.
 	tlsDescriptors, httpDescriptors = 2, 1
 )
 
@@ -40,7 +41,8 @@ func (f *flow) release() {
 	f.kept.closed = true
 }
 
-// bufferCount counts the bytes that are kept of what a flow's client has sent and its origins have answered.
+// bufferCount counts the bytes that are kept of what a flow's client has sent and its origins have
+// answered.
 type bufferCount struct {
 	mu     sync.Mutex
 	bytes  int

@@ -5,8 +5,9 @@ import (
 	"sync"
 )
 
-// semaphore lets only so many goroutines copy at a time, and users take turns: Go's scheduler is fair
-// to goroutines, of which a user has as many as it likes. Code that has acquired it must not block.
+// semaphore lets only so many goroutines copy at a time, and users take turns: Go's scheduler is
+// fair to goroutines, of which a user has as many as it likes. Code that has acquired it must not
+// block.
 type semaphore struct {
 	mu     sync.Mutex
 	free   int

@@ -34,7 +34,8 @@ func (g *Guard) serveTLS(ctx context.Context, f *flow, client *end) {
 	}
 }
 
-// setUp goes as far as the server's first answer. It reports false if the session has been refused, or has ended.
+// setUp goes as far as the server's first answer. It reports false if the session has been refused,
+// or has ended.
 func (s *session) setUp() bool {
 	if !s.readHello() {
 		return false
@@ -109,8 +110,8 @@ func (s *session) helloName() (name string, refused *refusal) {
 	return serverName(s.hello.message)
 }
 
-// askOrigin connects to the name and returns the server's first answer, or why it could not connect. It aborts the session
-// if there is no answer.
+// askOrigin connects to the name and returns the server's first answer, or why it could not
+// connect. It aborts the session if there is no answer.
 func (s *session) askOrigin() (answer []byte, refused *refusal) {
 	c, to, refused := s.connect(s.life, s.name)
 	if refused != nil {
@@ -124,8 +125,8 @@ func (s *session) askOrigin() (answer []byte, refused *refusal) {
 	return answer, nil
 }
 
-// untilClientLeaves aborts the session if the client leaves before stop is called: no TLS client can do anything with an
-// answer after it has ended its half.
+// untilClientLeaves aborts the session if the client leaves before stop is called: no TLS client
+// can do anything with an answer after it has ended its half.
 func (s *session) untilClientLeaves() (stop func()) {
 	_ = s.client.SetReadDeadline(time.Time{})
 	ended := make(chan struct{})

@@ -11,12 +11,14 @@ import (
 	"github.com/daycare-run/sandbox/internal/egress/decisions"
 )
 
-// socket is a connection that net/http uses. What is read of a head counts against the user's budget.
+// socket is a connection that net/http uses. What is read of a head counts against the user's
+// budget.
 type socket struct {
 	net.Conn // end, without its ways around Read and Write
 	end      *end
 	session  *httpSession
-	// inHead says that what is read next belongs to a head. It is false while a request of the client is served.
+	// inHead says that what is read next belongs to a head. It is false while a request of the
+	// client is served.
 	inHead atomic.Bool
 	closed atomic.Bool
 }
@@ -30,8 +32,8 @@ func newSocket(e *end, session *httpSession) *socket {
 }
 
 func (s *socket) Read(p []byte) (n int, err error) {
-	// While a request is served, net/http's server reads from the client to see whether it is still there, beside those who
-	// work. Reads of the body are counted by clientBody.
+	// While a request is served, net/http's server reads from the client to see whether it is still
+	// there, beside those who work. Reads of the body are counted by clientBody.
 	counts := s != s.session.socket || s.inHead.Load()
 	if counts {
 		s.session.rest()
@@ -60,8 +62,8 @@ func (s *socket) CloseWrite() error {
 // conn is an accepted HTTP connection.
 type conn struct{ *socket }
 
-// Read ends everything at once when the client has reset the connection: net/http would take that for the end
-// of one half.
+// Read ends everything at once when the client has reset the connection: net/http would take that
+// for the end of one half.
 func (c *conn) Read(p []byte) (int, error) {
 	n, err := c.socket.Read(p)
 	if errors.Is(err, syscall.ECONNRESET) {
@@ -82,7 +84,8 @@ func (c *conn) Close() error {
 	return c.Conn.Close()
 }
 
-// originConn is a connection to an origin. It takes a port and a descriptor from its user's budgets.
+// originConn is a connection to an origin. It takes a port and a descriptor from its user's
+// budgets.
 type originConn struct {
 	*socket
 	to netip.AddrPort
@@ -90,8 +93,8 @@ type originConn struct {
 	switched atomic.Bool
 }
 
-// Close resets the connection, which leaves nothing behind: net/http closes one when nothing is in transit, or
-// it is no longer wanted. An upgraded one may still have something to deliver.
+// Close resets the connection, which leaves nothing behind: net/http closes one when nothing is in
+// transit, or it is no longer wanted. An upgraded one may still have something to deliver.
 func (c *originConn) Close() error {
 	if !c.closed.CompareAndSwap(false, true) {
 		return net.ErrClosed

@@ -6,9 +6,9 @@ import (
 	"sync/atomic"
 )
 
-// work bounds how many goroutines of each user process what they have read. net/http takes a hundred times as long to process
-// a head as to read it, and a turn of the semaphore cannot be kept for that: net/http may wait meanwhile. This makes only
-// others of the same user wait.
+// work bounds how many goroutines of each user process what they have read. net/http takes a
+// hundred times as long to process a head as to read it, and a turn of the semaphore cannot be kept
+// for that: net/http may wait meanwhile. This makes only others of the same user wait.
 type work struct {
 	most int // of one user at a time
 
@@ -23,7 +23,8 @@ type crew struct {
 
 func newWork(most int) *work { return &work{most: most, users: map[string]*crew{}} }
 
-// begin waits until the user has fewer than the most under way. It reports false if ended is closed before.
+// begin waits until the user has fewer than the most under way. It reports false if ended is closed
+// before.
 func (w *work) begin(user string, ended <-chan struct{}) bool {
 	w.mu.Lock()
 	c := w.users[user]
@@ -71,7 +72,8 @@ func (w *work) end(user string) {
 	}
 }
 
-// work counts the connection as working, from a read until rest. over says that nothing more is read there.
+// work counts the connection as working, from a read until rest. over says that nothing more is
+// read there.
 func (s *httpSession) work(over *atomic.Bool) {
 	if s.working.Load() || !s.guard.work.begin(s.endpoint.User(), s.life.Done()) {
 		return

@@ -12,8 +12,8 @@ const perMessage = 400
 
 var accepting = nftables.ChainPolicyAccept
 
-// replacement replaces the kernel's tables by those of the ruleset, whatever is there: each is made, so
-// that it can be deleted in any case, deleted, and recreated, all in one transaction.
+// replacement replaces the kernel's tables by those of the ruleset, whatever is there: each is
+// made, so that it can be deleted in any case, deleted, and recreated, all in one transaction.
 func replacement(wanted ruleset) *batch {
 	b := removal(wanted)
 	for _, t := range wanted {
@@ -92,7 +92,8 @@ func (b *batch) elements(s *nftables.Set, all []nftables.SetElement, do change) 
 	}
 }
 
-// dynamicSize is more than the addresses of the bridges. Senders that are no containers of ours do not get that far.
+// dynamicSize is more than the addresses of the bridges. Senders that are no containers of ours do
+// not get that far.
 const dynamicSize = 4096
 
 func (s set) kernel(owner *nftables.Table) *nftables.Set {

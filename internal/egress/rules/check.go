@@ -7,8 +7,9 @@ import (
 	"time"
 )
 
-// check compares the kernel's rules, sets and elements with what they should be, and returns how they differ, or an empty
-// string. When no table of the namespace has changed since, it asks only for the generation and the bridges. It needs mu.
+// check compares the kernel's rules, sets and elements with what they should be, and returns how
+// they differ, or an empty string. When no table of the namespace has changed since, it asks only
+// for the generation and the bridges. It needs mu.
 func (t *Table) check(ctx context.Context) (string, error) {
 	drift, err := t.compare(ctx)
 	if err != nil {

@@ -17,8 +17,8 @@ type Claim struct {
 	Subnets []netip.Prefix
 }
 
-// Claims returns the claims of all our tables in a network namespace: that of the descriptor netns or, if it is 0, of
-// the process. Our tables are known by their sets.
+// Claims returns the claims of all our tables in a network namespace: that of the descriptor netns
+// or, if it is 0, of the process. Our tables are known by their sets.
 func Claims(netns int) ([]Claim, error) {
 	w, err := dial(netns)
 	if err != nil {

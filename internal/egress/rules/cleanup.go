@@ -30,9 +30,9 @@ func Left(names []string) ([]string, error) {
 	return slices.Compact(left), nil
 }
 
-// RemoveTables deletes the tables of a name, of all families, whoever made them: nothing of ours restricts their
-// containers then. It is no error if there are none. netns is the descriptor of a network namespace, or 0 for the
-// process's own.
+// RemoveTables deletes the tables of a name, of all families, whoever made them: nothing of ours
+// restricts their containers then. It is no error if there are none. netns is the descriptor of a
+// network namespace, or 0 for the process's own.
 func RemoveTables(netns int, name string) error {
 	w, err := dial(netns)
 	if err != nil {

@@ -1,16 +1,17 @@
-// Package rules limits containers that may reach all of the internet to just that, with nftables: not the host,
-// not each other, no private networks. Containers that may reach only some names are not on the bridge when
-// their commands run; see egress/gateway. The package renders all rules in one place, puts them into the kernel
-// in one transaction, changes them container by container, and puts them back when someone else changed them.
+// Package rules limits containers that may reach all of the internet to just that, with nftables:
+// not the host, not each other, no private networks. Containers that may reach only some names are
+// not on the bridge when their commands run; see egress/gateway. The package renders all rules in
+// one place, puts them into the kernel in one transaction, changes them container by container, and
+// puts them back when someone else changed them.
 //
 // Three tables of one name share the work. The bridge table binds each port to the addresses of its
 // container and marks the frames that keep to them. The arp and inet tables take nothing from our
-// bridges that has no mark; the inet table then decides where it may go. So a port that was not bound,
-// and a container that was not added, reach nothing. All of it stays when the process ends.
+// bridges that has no mark; the inet table then decides where it may go. So a port that was not
+// bound, and a container that was not added, reach nothing. All of it stays when the process ends.
 //
-// The rules are spoken over netlink, with google/nftables. Libraries of rule text, such as knftables,
-// run the program nft: the service's image has no program but our own, and each change would take
-// some 2 ms of a call's start, where an address is added and removed in 0.04 ms here.
+// The rules are spoken over netlink, with google/nftables. Libraries of rule text, such as
+// knftables, run the program nft: the service's image has no program but our own, and each change
+// would take some 2 ms of a call's start, where an address is added and removed in 0.04 ms here.
 package rules
 
 import (
@@ -29,14 +30,15 @@ type Config struct {
 	Table string
 	// Bridges are the networks that are ours. Their interfaces need not exist yet.
 	Bridges []Bridge
-	// Questions and Connections bound one container: packets to the DNS filter in a second, at port 53 of its
-	// gateway, and flows that the kernel tracks at a time.
+	// Questions and Connections bound one container: packets to the DNS filter in a second, at port
+	// 53 of its gateway, and flows that the kernel tracks at a time.
 	Questions, Connections int
 	// ClosedPorts are TCP ports that no container reaches, wherever.
 	ClosedPorts []uint16
 	// Log gets a line whenever Keep had to repair.
 	Log zerolog.Logger
-	// NetNS is a descriptor of the network namespace that the rules are for. Zero: the process's own.
+	// NetNS is a descriptor of the network namespace that the rules are for. Zero: the process's
+	// own.
 	NetNS int
 }
 
@@ -44,12 +46,14 @@ type Config struct {
 type Bridge struct {
 	// Name is the interface's, at most 15 bytes.
 	Name string
-	// Gateway is the host's address on it, and Subnet the network of that address. Only IPv4 is ever let through.
+	// Gateway is the host's address on it, and Subnet the network of that address. Only IPv4 is
+	// ever let through.
 	Gateway netip.Addr
 	Subnet  netip.Prefix
 	// NonPublic is what containers of this bridge may not reach, IPv4; prefixes may overlap and
-	// those of IPv6 are left out. It may not be empty: a list that was forgotten would open everything.
-	// The host's own addresses and our other bridges are never reached and need not be in it.
+	// those of IPv6 are left out. It may not be empty: a list that was forgotten would open
+	// everything. The host's own addresses and our other bridges are never reached and need not be
+	// in it.
 	NonPublic []netip.Prefix
 }
 
@@ -126,7 +130,8 @@ func isName(s string, most int) bool {
 	return s != "" && len(s) <= most
 }
 
-// isHost reports whether an address is a host's: neither the network's own nor its broadcast address.
+// isHost reports whether an address is a host's: neither the network's own nor its broadcast
+// address.
 func isHost(subnet netip.Prefix, addr netip.Addr) bool {
 	return addr.Is4() && subnet.Contains(addr) && addr != subnet.Addr() && addr != last(subnet)
 }

@@ -27,8 +27,8 @@ const (
 	ctFilterSource   = 1 << 0
 )
 
-// track calls do with a socket of its own to connection tracking: a request that goes through all tracked flows must not
-// keep the rules waiting.
+// track calls do with a socket of its own to connection tracking: a request that goes through all
+// tracked flows must not keep the rules waiting.
 func (t *Table) track(do func(*netlink.Conn) error) error {
 	sock, err := netlink.Dial(unix.NETLINK_NETFILTER, &netlink.Config{NetNS: t.cfg.NetNS})
 	if err != nil {
@@ -38,8 +38,8 @@ func (t *Table) track(do func(*netlink.Conn) error) error {
 	return do(sock)
 }
 
-// forget deletes what connection tracking holds of a container's address, so that the next container
-// that gets the address has none of it, such as the answers that are still coming.
+// forget deletes what connection tracking holds of a container's address, so that the next
+// container that gets the address has none of it, such as the answers that are still coming.
 func forget(sock *netlink.Conn, addr netip.Addr) error {
 	err := forgetAtOnce(sock, addr)
 	if errors.Is(err, unix.EINVAL) || errors.Is(err, unix.EOPNOTSUPP) {
@@ -48,9 +48,10 @@ func forget(sock *netlink.Conn, addr netip.Addr) error {
 	return err
 }
 
-// forgetAtOnce deletes by filter. Older kernels cannot: they take the filter's tuple for the name of one flow
-// and find it incomplete, so none of them deletes more than was meant. The kernel looks into each bucket of
-// its table, of which a host with much memory has 262,144: that takes a millisecond.
+// forgetAtOnce deletes by filter. Older kernels cannot: they take the filter's tuple for the name
+// of one flow and find it incomplete, so none of them deletes more than was meant. The kernel looks
+// into each bucket of its table, of which a host with much memory has 262,144: that takes a
+// millisecond.
 func forgetAtOnce(sock *netlink.Conn, addr netip.Addr) error {
 	filter, err := flowFilter(addr)
 	if err != nil {
@@ -60,8 +61,8 @@ func forgetAtOnce(sock *netlink.Conn, addr netip.Addr) error {
 	return err
 }
 
-// forgetOneByOne does the same on any kernel. It takes some milliseconds: the kernel locks each of its
-// buckets to list them.
+// forgetOneByOne does the same on any kernel. It takes some milliseconds: the kernel locks each of
+// its buckets to list them.
 func forgetOneByOne(sock *netlink.Conn, addr netip.Addr) error {
 	entries, err := flowsOf(sock, addr)
 	return errors.Join(err, deleteFlows(sock, entries))
@@ -102,8 +103,8 @@ func flowsOf(sock *netlink.Conn, addr netip.Addr) ([][]netlink.Attribute, error)
 	return flows(sock, filter, func(source netip.Addr) bool { return source == addr })
 }
 
-// flows returns the same for each flow whose source matches. Kernels before 5.8 know no filter and list
-// all flows of the host.
+// flows returns the same for each flow whose source matches. Kernels before 5.8 know no filter and
+// list all flows of the host.
 func flows(sock *netlink.Conn, filter []netlink.Attribute, match func(source netip.Addr) bool) ([][]netlink.Attribute, error) {
 	replies, err := ask(sock, conntrackGet, netlink.Dump, nfgen(unix.AF_INET), filter...)
 	if err != nil {

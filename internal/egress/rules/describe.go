@@ -10,8 +10,8 @@ import (
 	"github.com/google/nftables/expr"
 )
 
-// describe returns the canonical form of a table: a line for each thing in it, except for the elements
-// of sets that the kernel fills.
+// describe returns the canonical form of a table: a line for each thing in it, except for the
+// elements of sets that the kernel fills.
 func describe(t table) []string {
 	owner := &nftables.Table{Name: t.name, Family: t.family}
 	lines := []string{describeTable(owner)}
@@ -68,7 +68,8 @@ func describeRule(chain string, place int, exprs []expr.Any) string {
 	return fmt.Sprintf("rule %s %02d %s", chain, place, strings.Join(words, " "))
 }
 
-// describeExpr describes an expression with those inside of it, instead of where they are in memory.
+// describeExpr describes an expression with those inside of it, instead of where they are in
+// memory.
 func describeExpr(e expr.Any) string {
 	if d, is := e.(*expr.Dynset); is {
 		var inside []string

@@ -6,11 +6,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// renderInet renders what containers reach. Its chains follow a packet's way: source is for all that comes in,
-// then to-host, leaving and to-member for what goes there.
+// renderInet renders what containers reach. Its chains follow a packet's way: source is for all
+// that comes in, then to-host, leaving and to-member for what goes there.
 //
-// While the rules are replaced there is a moment in which the kernel has the new ones and their sets are still
-// empty: so only what lets something through may depend on a set.
+// While the rules are replaced there is a moment in which the kernel has the new ones and their
+// sets are still empty: so only what lets something through may depend on a set.
 func renderInet(c Config, e elements) table {
 	t := inetSets(c, e)
 	t.sets = append(t.sets,
@@ -29,7 +29,8 @@ func renderInet(c Config, e elements) table {
 	const beforeFilter = -10
 	t.chains = []chain{
 		{
-			// raw (-300), before connection tracking (-200): what no container of ours sent takes no memory there.
+			// raw (-300), before connection tracking (-200): what no container of ours sent takes
+			// no memory there.
 			name: "source", kind: nftables.ChainTypeFilter, hook: nftables.ChainHookPrerouting, priority: -300,
 			rules: sourceRules(c),
 		},
@@ -66,11 +67,12 @@ func (c Config) eachBridge(say func(bridge string) phrase) []phrase {
 
 // sourceRules check the sender.
 func sourceRules(c Config) []phrase {
-	// A frame to a link-local group (01:80:c2:00:00:0x) passes the bridge by and would come in as if the
-	// port itself were an interface of the host.
+	// A frame to a link-local group (01:80:c2:00:00:0x) passes the bridge by and would come in as
+	// if the port itself were an interface of the host.
 	rules := append([]phrase{rule(iifIn(portsSet), drop())}, c.eachBridge(func(b string) phrase { return rule(iif(b), to("member")) })...)
 	return append(rules,
-		// From elsewhere: no containers are there, and the gateways' services are for containers only.
+		// From elsewhere: no containers are there, and the gateways' services are for containers
+		// only.
 		rule(iifNot("lo"), ipv4(), sourceIn(subnetsSet), drop()),
 		rule(iifNot("lo"), ipv4(), destinationIn("gateway-addresses"), drop()))
 }
@@ -96,8 +98,8 @@ func toHostRules(c Config) []phrase {
 	return append(rules, refuse()...)
 }
 
-// leavingRules allow all that containers may reach beyond the host. They check every packet, not only
-// the first of a flow, so a flow ends at once when its address is removed from a set.
+// leavingRules allow all that containers may reach beyond the host. They check every packet, not
+// only the first of a flow, so a flow ends at once when its address is removed from a set.
 func leavingRules(c Config) []phrase {
 	rules := []phrase{}
 	refused := refuse()
@@ -107,8 +109,8 @@ func leavingRules(c Config) []phrase {
 	for _, port := range c.ClosedPorts {
 		rules = append(rules, rule(protocol(unix.IPPROTO_TCP), dport(port), refused[0]))
 	}
-	// What is refused here is never tracked: one container cannot fill the host's table. Only one rule counts: a
-	// second would count the same flow once more.
+	// What is refused here is never tracked: one container cannot fill the host's table. Only one
+	// rule counts: a second would count the same flow once more.
 	rules = append(rules, rule(ipv4(), ctState(expr.CtStateBitNEW), tracked(connectionsSet, c.Connections), to("refused")))
 	for _, b := range c.Bridges {
 		rules = append(rules, rule(iif(b.Name), ipv4(), iifSourceIn(memberSet), destinationIn(reachableSet(b)), accept()))
@@ -116,7 +118,8 @@ func leavingRules(c Config) []phrase {
 	return append(rules, refused...)
 }
 
-// toMemberRules allow all that may reach containers, from the host and from beyond: what they asked for.
+// toMemberRules allow all that may reach containers, from the host and from beyond: what they asked
+// for.
 func toMemberRules() []phrase {
 	answers := rule(ctReply(), ctState(expr.CtStateBitESTABLISHED|expr.CtStateBitRELATED))
 	return []phrase{
@@ -125,8 +128,9 @@ func toMemberRules() []phrase {
 	}
 }
 
-// refuse is for packets from a container's own address: nothing leaves, and the program fails at once instead
-// of waiting. TCP is answered with a reset, since the kernel sends a host only a few ICMP messages a second.
+// refuse is for packets from a container's own address: nothing leaves, and the program fails at
+// once instead of waiting. TCP is answered with a reset, since the kernel sends a host only a few
+// ICMP messages a second.
 func refuse() []phrase {
 	const administratively = unix.NFT_REJECT_ICMPX_ADMIN_PROHIBITED
 	return []phrase{

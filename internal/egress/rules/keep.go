@@ -10,15 +10,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// tellEvery bounds the lines in the log about repairs: a program that fights over the rules would cause thousands.
+// tellEvery bounds the lines in the log about repairs: a program that fights over the rules would
+// cause thousands.
 const tellEvery = 10 * time.Second
 
-// Keep checks now, whenever some table of the namespace changes, and at every interval, and repairs what
-// differs, with a line in the log. It returns when the context ends, with its error, or when it cannot
-// listen for changes.
+// Keep checks now, whenever some table of the namespace changes, and at every interval, and repairs
+// what differs, with a line in the log. It returns when the context ends, with its error, or when
+// it cannot listen for changes.
 //
-// Between two checks it waits for as long as the last one took, and no longer, whatever else changes rules
-// and however often: so it takes half a processor at most.
+// Between two checks it waits for as long as the last one took, and no longer, whatever else
+// changes rules and however often: so it takes half a processor at most.
 func (t *Table) Keep(ctx context.Context, interval time.Duration) error {
 	if interval <= 0 {
 		return fmt.Errorf("cannot keep the egress rules: interval %v", interval)

@@ -9,9 +9,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A frame to a link-local group (01:80:c2:00:00:0x) never comes to the bridge's hooks, yet the bridge
-// learns its source: one such frame from a container, with the hardware address of another, and the host
-// sends the other's traffic to it. Only a setting of the bridge stops that (Linux 5.0).
+// A frame to a link-local group (01:80:c2:00:00:0x) never comes to the bridge's hooks, yet the
+// bridge learns its source: one such frame from a container, with the hardware address of another,
+// and the host sends the other's traffic to it. Only a setting of the bridge stops that (Linux
+// 5.0).
 const noLinkLocalLearning = 1 << 0 // BR_BOOLOPT_NO_LL_LEARN
 
 const bridgeBoolOptions = 46 // IFLA_BR_MULTI_BOOLOPT

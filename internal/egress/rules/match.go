@@ -9,13 +9,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// This file is the vocabulary of render.go: each word is a few expressions of the kernel's, named for
-// what nft would write. A rule is a list of them.
+// This file is the vocabulary of render.go: each word is a few expressions of the kernel's, named
+// for what nft would write. A rule is a list of them.
 
 type phrase = []expr.Any
 
-// Registers. A concatenation lies in consecutive ones: an interface's name fills the 16 bytes of the
-// first, then each field takes whole units of four bytes. 8 is the first of these units' numbers.
+// Registers. A concatenation lies in consecutive ones: an interface's name fills the 16 bytes of
+// the first, then each field takes whole units of four bytes. 8 is the first of these units'
+// numbers.
 const (
 	first       = unix.NFT_REG_1
 	afterName   = unix.NFT_REG_2 // 16 bytes into first
@@ -102,7 +103,8 @@ func etherType(number uint16) phrase {
 	return phrase{load(expr.PayloadBaseLLHeader, 12, 2, first), equals(port(number)...)}
 }
 
-// arpForIPv4 matches the hardware and protocol types and sizes that the ARP offsets below depend on.
+// arpForIPv4 matches the hardware and protocol types and sizes that the ARP offsets below depend
+// on.
 func arpForIPv4() phrase {
 	return phrase{load(expr.PayloadBaseNetworkHeader, 0, 6, first), equals(0, 1, 8, 0, 6, 4)}
 }
@@ -110,7 +112,8 @@ func arpTarget(addr netip.Addr) phrase {
 	return phrase{load(expr.PayloadBaseNetworkHeader, 24, 4, first), equals(addr.AsSlice()...)}
 }
 
-// boundBy looks up iifname . hardware address . IPv4 address, with the addresses that the given loads read.
+// boundBy looks up iifname . hardware address . IPv4 address, with the addresses that the given
+// loads read.
 func boundBy(set string, mac, addr func(register uint32) expr.Any) phrase {
 	return phrase{meta(expr.MetaKeyIIFNAME, first), mac(afterName), addr(afterNameTo), in(set)}
 }

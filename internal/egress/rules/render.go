@@ -5,10 +5,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// boundMark is the bit of a packet's mark that says that the port it came from may send it. It is set
-// in the bridge table and cleared as soon as it has been read, so that no routing rule sees it. A
-// container cannot set it: the mark of what crosses a veth is zero. Neither Kubernetes, Tailscale nor
-// Docker's swarm uses this bit.
+// boundMark is the bit of a packet's mark that says that the port it came from may send it. It is
+// set in the bridge table and cleared as soon as it has been read, so that no routing rule sees it.
+// A container cannot set it: the mark of what crosses a veth is zero. Neither Kubernetes, Tailscale
+// nor Docker's swarm uses this bit.
 const boundMark = 0x0400_0000
 
 // Sets that change while the rules stay. Each table has sets of its own.
@@ -25,7 +25,8 @@ const (
 	subnetsSet  = "subnets"
 )
 
-// Sets that the kernel fills, by source address: how much each has asked, and how many connections it has.
+// Sets that the kernel fills, by source address: how much each has asked, and how many connections
+// it has.
 const (
 	questionsSet   = "questions"
 	connectionsSet = "connections"
@@ -59,8 +60,8 @@ type table struct {
 type ruleset []table
 
 // render is the one place that knows the rules. Priorities: a drop is final in any chain, an accept
-// only ends our own chain. So Docker's rules can forbid more but never allow more, and the order among
-// filters matters little. What does matter is said at each chain.
+// only ends our own chain. So Docker's rules can forbid more but never allow more, and the order
+// among filters matters little. What does matter is said at each chain.
 func render(c Config, e elements) ruleset {
 	return ruleset{renderBridge(c, e), renderARP(c, e), renderInet(c, e)}
 }
@@ -73,15 +74,15 @@ func rule(parts ...phrase) phrase {
 	return all
 }
 
-// renderBridge binds ports. This kernel may have no meta ibrname, so the table cannot tell our bridges' ports from
-// others'; Bind tells it which are ours. Frames of other ports pass as they are: they may be from another Table's
-// ports, which has marked them.
+// renderBridge binds ports. This kernel may have no meta ibrname, so the table cannot tell our
+// bridges' ports from others'; Bind tells it which are ours. Frames of other ports pass as they
+// are: they may be from another Table's ports, which has marked them.
 func renderBridge(c Config, e elements) table {
 	t := bridgeSets(c, e)
 	t.chains = []chain{
 		{
-			// Before br_netfilter (0), which runs the inet table's prerouting from inside of this hook, and
-			// before the bridge learns where a hardware address is.
+			// Before br_netfilter (0), which runs the inet table's prerouting from inside of this
+			// hook, and before the bridge learns where a hardware address is.
 			name: "from-port", kind: nftables.ChainTypeFilter, hook: nftables.ChainHookPrerouting, priority: -250,
 			rules: []phrase{rule(iifIn(portsSet), to("bound-port"))},
 		},
@@ -93,7 +94,8 @@ func renderBridge(c Config, e elements) table {
 			rule(drop()), // another source, IPv6, a VLAN tag, anything else
 		}},
 		{
-			// From port to port: containers have no neighbours. This does not depend on br_netfilter or on icc.
+			// From port to port: containers have no neighbours. This does not depend on
+			// br_netfilter or on icc.
 			name: "between-ports", kind: nftables.ChainTypeFilter, hook: nftables.ChainHookForward, priority: -250,
 			rules: []phrase{rule(iifIn(portsSet), drop()), rule(oifIn(portsSet), drop())},
 		},
@@ -101,7 +103,8 @@ func renderBridge(c Config, e elements) table {
 	return t
 }
 
-// renderARP lets containers ask only for their gateway: the host would answer for all its addresses.
+// renderARP lets containers ask only for their gateway: the host would answer for all its
+// addresses.
 func renderARP(c Config, e elements) table {
 	rules := []phrase{rule(iifIn(portsSet), drop())}
 	for _, b := range c.Bridges {

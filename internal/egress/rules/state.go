@@ -8,8 +8,8 @@ import (
 	"strings"
 )
 
-// A Binding says which interface of the host is the other end of a container's, and what may be sent
-// from it: frames from any other hardware or IPv4 address are dropped.
+// A Binding says which interface of the host is the other end of a container's, and what may be
+// sent from it: frames from any other hardware or IPv4 address are dropped.
 type Binding struct {
 	Veth string
 	MAC  net.HardwareAddr
@@ -50,7 +50,8 @@ func (s State) validate(c Config) error {
 }
 
 func (b Binding) validate(cfg Config) error {
-	// The kernel takes nearly any name; a name that would be read as a pattern or a path is no veth of Docker.
+	// The kernel takes nearly any name; a name that would be read as a pattern or a path is no veth
+	// of Docker.
 	if b.Veth == "" || len(b.Veth) > maxInterfaceName || strings.ContainsAny(b.Veth, "/*:\x00 ") {
 		return fmt.Errorf("binding of %q: not the name of an interface", b.Veth)
 	}

@@ -12,15 +12,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A Table is our rules in one network namespace and the connection to change them. It is safe for concurrent use.
-// Apply comes first: until then Add, Bind, Remove and ForgetStrangers return errors.
+// A Table is our rules in one network namespace and the connection to change them. It is safe for
+// concurrent use. Apply comes first: until then Add, Bind, Remove and ForgetStrangers return
+// errors.
 type Table struct {
 	cfg Config
 
 	mu   sync.Mutex // guards the fields below, and orders what is sent to the kernel
 	wire *wire
 	want *wanted // nil before Apply
-	// verified is the kernel's generation when its rules were last known to be as wanted. Zero: unknown.
+	// verified is the kernel's generation when its rules were last known to be as wanted. Zero:
+	// unknown.
 	verified uint32
 }
 
@@ -30,7 +32,8 @@ type wanted struct {
 	bound   map[netip.Addr]Binding
 }
 
-// New connects to nftables. It changes nothing: rules that an earlier process left stay in force until Apply.
+// New connects to nftables. It changes nothing: rules that an earlier process left stay in force
+// until Apply.
 func New(cfg Config) (*Table, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, fmt.Errorf("cannot use the configuration of the egress rules: %w", err)
@@ -58,8 +61,8 @@ func remedy(err error) string {
 	}
 }
 
-// Apply makes the kernel's rules those of the state, whatever was there, in one transaction: at no moment
-// are there no rules. What was open before and is not in the state is closed.
+// Apply makes the kernel's rules those of the state, whatever was there, in one transaction: at no
+// moment are there no rules. What was open before and is not in the state is closed.
 func (t *Table) Apply(ctx context.Context, state State) error {
 	if err := state.validate(t.cfg); err != nil {
 		return fmt.Errorf("cannot apply egress rules: %w", err)

@@ -10,8 +10,8 @@ import (
 	"github.com/mdlayher/netlink"
 )
 
-// Add lets a container use an address, before the container is started. If another container had the address, Forget
-// must have been called. Adding an address again is no error.
+// Add lets a container use an address, before the container is started. If another container had
+// the address, Forget must have been called. Adding an address again is no error.
 func (t *Table) Add(addr netip.Addr) error {
 	if _, err := t.cfg.bridgeOf(addr); err != nil {
 		return fmt.Errorf("cannot add container: %w: %w", errdefs.ErrInvalidArgument, err)
@@ -33,9 +33,10 @@ func (t *Table) Add(addr netip.Addr) error {
 	return nil
 }
 
-// Bind lets a started container send from its address through its port of the bridge; until then it reaches nothing. It
-// replaces an earlier binding of the container. The error is errdefs.ErrNotFound if the address was not added. Bind
-// before anything of a tenant runs in the container: the bridge passes ARP between two ports that are both unbound.
+// Bind lets a started container send from its address through its port of the bridge; until then it
+// reaches nothing. It replaces an earlier binding of the container. The error is
+// errdefs.ErrNotFound if the address was not added. Bind before anything of a tenant runs in the
+// container: the bridge passes ARP between two ports that are both unbound.
 func (t *Table) Bind(item Binding) error {
 	if err := item.validate(t.cfg); err != nil {
 		return fmt.Errorf("cannot bind: %w: %w", errdefs.ErrInvalidArgument, err)
@@ -73,8 +74,8 @@ func (t *Table) Bind(item Binding) error {
 	return nil
 }
 
-// Remove cuts the container with that address off at once, with all its flows. An address that is not there is no error.
-// Forget must be called before the address is used again.
+// Remove cuts the container with that address off at once, with all its flows. An address that is
+// not there is no error. Forget must be called before the address is used again.
 func (t *Table) Remove(addr netip.Addr) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -98,8 +99,9 @@ func (t *Table) Remove(addr netip.Addr) error {
 	return nil
 }
 
-// Forget deletes what connection tracking has of an address whose container was removed. The kernel looks through all that it
-// tracks, which takes a millisecond on a large host; the rules can be changed meanwhile.
+// Forget deletes what connection tracking has of an address whose container was removed. The kernel
+// looks through all that it tracks, which takes a millisecond on a large host; the rules can be
+// changed meanwhile.
 func (t *Table) Forget(addr netip.Addr) error {
 	if err := t.track(func(sock *netlink.Conn) error { return forget(sock, addr) }); err != nil {
 		return fmt.Errorf("the flows of %v are cut off but still tracked: %w", addr, err)
@@ -107,8 +109,8 @@ func (t *Table) Forget(addr netip.Addr) error {
 	return nil
 }
 
-// ForgetStrangers deletes what the kernel tracks of bridge addresses that have no container: an earlier service
-// may have ended between Remove and Forget. It lists all flows of the host.
+// ForgetStrangers deletes what the kernel tracks of bridge addresses that have no container: an
+// earlier service may have ended between Remove and Forget. It lists all flows of the host.
 func (t *Table) ForgetStrangers() error {
 	t.mu.Lock()
 	err := t.ready()

@@ -11,8 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// patience bounds the wait for the kernel's answer, which normally comes within the call. It is for the
-// case that the kernel gave up on a batch and does not answer any more.
+// patience bounds the wait for the kernel's answer, which normally comes within the call. It is for
+// the case that the kernel gave up on a batch and does not answer any more.
 const patience = 10 * time.Second
 
 // wire has our sockets. They are kept open: making one costs more than what is sent over it.
@@ -81,7 +81,8 @@ func (w *wire) commit(b *batch) (uint32, error) {
 	return 1, w.rules.Flush()
 }
 
-// generation returns the number that the kernel counts up with each change to any table of the namespace.
+// generation returns the number that the kernel counts up with each change to any table of the
+// namespace.
 func (w *wire) generation() (uint32, error) {
 	replies, err := ask(w.filter, netlink.HeaderType(unix.NFNL_SUBSYS_NFTABLES<<8|unix.NFT_MSG_GETGEN), 0, nfgen(unix.AF_UNSPEC))
 	if err != nil {

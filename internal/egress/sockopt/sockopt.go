@@ -1,5 +1,5 @@
-// Package sockopt sets the options of the sockets that connections of containers pass through. Where the kernel refuses an
-// option, the socket works all the same.
+// Package sockopt sets the options of the sockets that connections of containers pass through.
+// Where the kernel refuses an option, the socket works all the same.
 package sockopt
 
 import (
@@ -12,12 +12,13 @@ import (
 // KeepAlive finds peers that are gone, in about two minutes: nothing else ends an idle connection.
 var KeepAlive = net.KeepAliveConfig{Enable: true, Idle: time.Minute, Interval: 15 * time.Second, Count: 4}
 
-// DelayAck makes a socket that is about to connect send the last packet of TCP's handshake together with its first
-// bytes: so the server is woken once, and not before there is anything to read.
+// DelayAck makes a socket that is about to connect send the last packet of TCP's handshake together
+// with its first bytes: so the server is woken once, and not before there is anything to read.
 func DelayAck(fd int) { set(fd, unix.IPPROTO_TCP, unix.TCP_QUICKACK, 0) }
 
-// The kernel doubles what a socket's buffers are set to, for its own needs. Half of a flow's bytes are for what
-// an origin sends, a quarter for what is sent to it, and an eighth for each direction of the client's side.
+// The kernel doubles what a socket's buffers are set to, for its own needs. Half of a flow's bytes
+// are for what an origin sends, a quarter for what is sent to it, and an eighth for each direction
+// of the client's side.
 
 // mostNear is the most that a container's socket needs: there is no distance to bridge.
 const mostNear = 512 << 10
@@ -28,8 +29,9 @@ func Bound(c *net.TCPConn, bytes int) {
 	_, _ = c.SetWriteBuffer(near/2), c.SetReadBuffer(near/2)
 }
 
-// BoundOrigin bounds the buffers of an origin's socket. Call it before connecting: the window offered first
-// depends on it. The forced options go beyond net.core.rmem_max, and need CAP_NET_ADMIN.
+// BoundOrigin bounds the buffers of an origin's socket. Call it before connecting: the window
+// offered first depends on it. The forced options go beyond net.core.rmem_max, and need
+// CAP_NET_ADMIN.
 func BoundOrigin(fd, bytes int) {
 	set(fd, unix.SOL_SOCKET, unix.SO_SNDBUF, bytes/8)
 	set(fd, unix.SOL_SOCKET, unix.SO_SNDBUFFORCE, bytes/8)
