@@ -294,7 +294,7 @@ func TestAttachingToAnothersSandbox(t *testing.T) {
 }
 
 // Without an authenticator nobody is admitted, and for a caller who acts for nobody, nothing exists.
-func TestWhatIsNotSetIsClosed(t *testing.T) {
+func TestUnsetAuthenticatorRefusesAll(t *testing.T) {
 	w := openWays(t)
 	w.ready("alices")
 	nobody := func(*http.Request) (access.Caller, error) {

@@ -282,7 +282,7 @@ func bounded(bounds quota.Bounds) func(*sandboxtest.Options) {
 	}
 }
 
-func TestWhoWatchesSeesItKilled(t *testing.T) {
+func TestAttachedCallerSeesTheKill(t *testing.T) {
 	l := newLab(t, echoes())
 	c := attachTo(t, l.serve(), `{"command":"cat","detachOnDisconnect":true}`)
 	e, err := l.DetachedExec("a", c.expect(types.EventStart).ExecID)

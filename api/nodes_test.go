@@ -61,7 +61,7 @@ func (r *routed) Gather(context.Context, access.Caller, string) (map[string][]by
 }
 
 // The host that holds a user removes it, as it answers whatever changes something.
-func TestWhoRemovesAUser(t *testing.T) {
+func TestHolderRemovesTheUser(t *testing.T) {
 	l, router := newLab(t, nil), &routed{}
 	cfg := l.config()
 	cfg.Router = router

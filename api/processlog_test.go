@@ -50,7 +50,7 @@ func jsonText(t *testing.T, value any) string {
 	return strings.TrimSpace(out.Body.String())
 }
 
-func TestHowMuchOfALogIsMeant(t *testing.T) {
+func TestLogQueriesSelectARange(t *testing.T) {
 	l := newLab(t, nil)
 	p := l.Start(process.Intent{Command: "seq 200"})
 	for n := range 200 {
@@ -76,7 +76,7 @@ func TestHowMuchOfALogIsMeant(t *testing.T) {
 	}
 }
 
-func TestWholeBegins(t *testing.T) {
+func TestCutLogsBeginAtACharacter(t *testing.T) {
 	for data, want := range map[string]string{
 		"": "", "a": "a", "\x82\xac": "", "\x82\xaca": "a", "\x9f\x98\x80a\xe2\x82": "a\xe2\x82", "\x82\x82\x82\x82": "\x82\x82\x82\x82", "\x82\xff": "\x82\xff", "€": "€",
 	} {

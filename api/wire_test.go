@@ -41,8 +41,8 @@ func serveRaw(t *testing.T, network string, l *lab) func() net.Conn {
 	}
 }
 
-// TestWhatIsNoRequest has what net/http answers by itself come in the contract's form.
-func TestWhatIsNoRequest(t *testing.T) {
+// TestMalformedRequestsGetJSONErrors has what net/http answers by itself come in the contract's form.
+func TestMalformedRequestsGetJSONErrors(t *testing.T) {
 	l := newLab(t, nil)
 	const good = "GET /v1/health HTTP/1.1\r\nHost: x\r\n"
 	for _, network := range []string{"tcp", "unix"} {

@@ -36,8 +36,8 @@ func TestMergedCells(t *testing.T) {
 	}
 }
 
-// TestWhatFailedIsNotMet: a part that failed in a pass meets no target.
-func TestWhatFailedIsNotMet(t *testing.T) {
+// TestFailedPartsMeetNoTarget: a part that failed in a pass meets no target.
+func TestFailedPartsMeetNoTarget(t *testing.T) {
 	whole := findings{runtimes: []runtimeFindings{{runtime: "runc"}}, failed: map[string]string{}}
 	broken := findings{runtimes: whole.runtimes, failed: map[string]string{"cold": "no engine"}}
 	cfg := settings{parts: []string{"cold"}}

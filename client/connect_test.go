@@ -137,7 +137,7 @@ func TestRedirectsAreNotFollowed(t *testing.T) {
 	}
 }
 
-func TestWhatCannotBeOpened(t *testing.T) {
+func TestOpenRefusesBadConfigs(t *testing.T) {
 	for _, tt := range []struct {
 		name string
 		cfg  client.Config

@@ -54,7 +54,7 @@ func TestEverySettingWithTextIsShownOnPurpose(t *testing.T) {
 	}
 }
 
-func TestWhatIsNotShown(t *testing.T) {
+func TestSecretsAreNotShown(t *testing.T) {
 	c := Default()
 	c.Cluster.FenceCommand = []string{"/usr/sbin/fence", "--password", "TOPSECRET"}
 	c.Cluster.RemountCommand = []string{"/bin/mount", "-o", "password=TOPSECRET"}

@@ -61,7 +61,7 @@ var questions = []struct {
 	{stranger, "example.org.", dns.TypeA, "REFUSED EDE Prohibited", dnsfilter.Denied, unknown, ""},
 }
 
-func TestWhoMayAskWhat(t *testing.T) {
+func TestPolicyDecidesQuestions(t *testing.T) {
 	for _, row := range questions {
 		t.Run(row.from+" "+row.name+" "+dns.TypeToString[row.qtype], func(t *testing.T) {
 			if row.said == "" {

@@ -37,7 +37,7 @@ type of struct {
 	calls       int
 }
 
-func TestWhoMakesRoom(t *testing.T) {
+func TestLongestIdleMakesRoom(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
 		limits quota.Limits
@@ -78,8 +78,8 @@ func TestNobodyMakesRoomWhoIsInUse(t *testing.T) {
 	}
 }
 
-// TestWhatLeavesMakesRoomOnce has two callers wait for a place when only one comes free by itself.
-func TestWhatLeavesMakesRoomOnce(t *testing.T) {
+// TestLeavingMakesRoomOnce has two callers wait for a place when only one comes free by itself.
+func TestLeavingMakesRoomOnce(t *testing.T) {
 	e, list := stand(t, quota.New(quota.Limits{PerUser: quota.Bounds{Containers: 2}}), of{"alice", "", 0}, of{"alice", "", 1})
 	leaving := list[0]
 	leaving.Do(life.Retire, nil)

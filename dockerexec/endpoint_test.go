@@ -265,7 +265,7 @@ func TestNoComparisonBeforeTheStart(t *testing.T) {
 }
 
 // Persistent containers that are listed can be used, also before anything else was compared.
-func TestWhatIsListedCanBeUsed(t *testing.T) {
+func TestListedContainersCanBeResumed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		engine, _, e, id := opening(t)
 		defer e.Shutdown()

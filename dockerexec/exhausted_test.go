@@ -75,7 +75,7 @@ func TestACommandWhoseContainerIsLost(t *testing.T) {
 }
 
 // What was killed in a container before this service found it is not why a later command has failed.
-func TestWhatWasRefusedBeforeAContainerWasFound(t *testing.T) {
+func TestEarlierKillsAreNoExhaustion(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		engine := newScriptedEngine(t)
 		engine.exit.Code = 1

@@ -181,7 +181,7 @@ func TestTmpBelongsToAHome(t *testing.T) {
 
 // Docker does not answer at the service's start, and the first comparison with it takes long. What the service has made of its
 // pool meanwhile stays, and what an earlier one has left of containers that are gone does not.
-func TestWhatIsMadeBeforeTheFirstComparison(t *testing.T) {
+func TestPoolMadeBeforeTheFirstReconciliationStays(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		engine := newScriptedEngine(t)
 		engine.has("carol") // for whom the comparison takes long

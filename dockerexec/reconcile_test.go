@@ -125,7 +125,7 @@ func TestAComparisonDuringAStart(t *testing.T) {
 }
 
 // A container that runs without the service, and ends while Docker's events are interrupted, is given up with all that it had.
-func TestWhatEndsUnheard(t *testing.T) {
+func TestUnheardEndReleasesAll(t *testing.T) {
 	for kind, change := range map[string]func(*Spec){
 		"lasting": func(s *Spec) { s.Persistent = "s1" },
 		"process": func(s *Spec) { s.Process = Process{ID: "p1", Dir: s.SpoolDir} },
@@ -156,7 +156,7 @@ func TestWhatEndsUnheard(t *testing.T) {
 }
 
 // While the platform is not known, what runs is known all the same, and nothing is stale. Before that nothing is known to have ended.
-func TestWhatRunsWithoutAPlatform(t *testing.T) {
+func TestRunningContainersAreKnownWithoutAPlatform(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		engine := newScriptedEngine(t)
 		var count atomic.Int64

@@ -93,7 +93,7 @@ func TestPlacesOfWhatIsRemoved(t *testing.T) {
 	}
 }
 
-func TestWhatIsRemovedIsLookedUp(t *testing.T) {
+func TestRemovedNamesAreLookedUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		engine := newScriptedEngine(t)
 		looked := engine.lookingUp()

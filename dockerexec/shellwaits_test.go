@@ -13,7 +13,7 @@ import (
 
 // A pooled container is ready once its agent has said that a shell waits, or that none can, and is removed if that is
 // not said. Others are not asked, nor is any if no shell is to wait.
-func TestWhoHasAShellWait(t *testing.T) {
+func TestOnlyPooledContainersHaveAShellWait(t *testing.T) {
 	for name, tt := range map[string]struct{ pooled, ahead, says bool }{
 		"of the pool": {true, true, true}, "of the pool, and nothing is said": {true, true, false}, "of the pool, with none to wait": {true, false, false},
 		"made for a sandbox": {false, true, false},

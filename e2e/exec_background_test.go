@@ -82,7 +82,7 @@ except OSError as refused:
 `
 
 // Whatever a call with @workspace leaves behind cannot serve a later call without it: it is gone.
-func TestWhatIsLeftBehindServesNobody(t *testing.T) {
+func TestLeftoversServeNobody(t *testing.T) {
 	eachRuntime(t, func(t *testing.T, l *lab) {
 		l.register(t, "served")
 		out := l.run(t, "served", types.Exec{Permissions: workspace, Argv: []string{"python3", "-c", serve, "daemon"}})

@@ -113,7 +113,7 @@ func TestComingBackToAnExec(t *testing.T) {
 }
 
 // A command that goes on without its caller still ends: in time, by a kill, and with all that it started.
-func TestHowDetachedExecsEnd(t *testing.T) {
+func TestDetachedExecsEnd(t *testing.T) {
 	eachRuntime(t, func(t *testing.T, l *lab) {
 		l.register(t, "goeson")
 		timeout := int64(5000) // its caller leaves before

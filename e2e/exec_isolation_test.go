@@ -56,7 +56,7 @@ func TestFilesBelongToTheHomesOwner(t *testing.T) {
 	})
 }
 
-func TestWhatACommandMayNotDo(t *testing.T) {
+func TestCommandsAreConfined(t *testing.T) {
 	eachRuntime(t, func(t *testing.T, l *lab) {
 		l.register(t, "limits")
 		l.sh(t, "limits", "true") // makes the home
@@ -106,7 +106,7 @@ func TestWhatACommandMayNotDo(t *testing.T) {
 
 // A host that has no memory left ends what tenants run before its own programs: all of a container, which no command can
 // change, also when the service that made it is gone.
-func TestWhoGoesWhenTheHostHasNoMemory(t *testing.T) {
+func TestOOMKillsTenantsFirst(t *testing.T) {
 	eachOwn(t, func(t *testing.T, l *lab) {
 		l.register(t, "memory")
 		for range 2 {

@@ -52,7 +52,7 @@ func TestNothingOutlivesACommand(t *testing.T) {
 }
 
 // What was written into a pipe before the shell's end arrives, in the output and in files. What sleeps holds nothing up.
-func TestWhatDrainsArrives(t *testing.T) {
+func TestDrainingOutputArrives(t *testing.T) {
 	eachRuntime(t, func(t *testing.T, l *lab) {
 		l.register(t, "drains")
 		for range 20 {

@@ -165,7 +165,7 @@ func TestTerminal(t *testing.T) {
 }
 
 // What was started at a terminal ends with the command, all that was printed arrives, and a time is up.
-func TestWhatEndsAtATerminal(t *testing.T) {
+func TestTerminalCommandsEndWhole(t *testing.T) {
 	eachRuntime(t, func(t *testing.T, l *lab) {
 		l.register(t, "ttyend")
 		size := pty.Winsize{Rows: 24, Cols: 80}

@@ -46,7 +46,7 @@ func (l *lab) polling(t *testing.T, user string, grants []string) (*lockedBuffer
 // While a command polls denied paths, they appear on the host. What is made where a mask is, is never
 // seen. What takes the place of what a mask was put on can be seen for the moment that it takes to end the
 // command; no call that begins later sees it.
-func TestWhatAppearsWhileACommandRuns(t *testing.T) {
+func TestAppearingSecretsStayHidden(t *testing.T) {
 	appearances := map[string]func(l *lab, user string) error{
 		"made in place": func(l *lab, user string) error {
 			if err := os.Mkdir(l.at(user, ".ssh"), 0o755); err != nil && !errors.Is(err, os.ErrExist) {

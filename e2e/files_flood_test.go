@@ -30,7 +30,7 @@ print("renamed", n)
 // A tenant renames without end what is watched for its own calls. Where that takes more than it may, its containers are
 // ended, with a reason; one that found the directory away, and nothing to hide, may go on. Another tenant's command goes
 // on in any case, its calls begin, and what must not be seen there ends it as ever.
-func TestWhoRenamesWithoutEnd(t *testing.T) {
+func TestEndlessRenamesDisturbNobody(t *testing.T) {
 	eachRuntime(t, func(t *testing.T, l *lab) {
 		for _, user := range []string{"renames-calm", "renames-wild"} {
 			l.put(t, user, "plain/file", "plain")

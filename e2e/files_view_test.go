@@ -19,7 +19,7 @@ func (l *lab) tryPlaces(t *testing.T, id string, e types.Exec, places ...string)
 }
 
 // What a call may write to is what it was granted, and nothing beside it.
-func TestWhatAGrantOpens(t *testing.T) {
+func TestGrantsOpenOnlyTheirPaths(t *testing.T) {
 	eachRuntime(t, func(t *testing.T, l *lab) {
 		l.put(t, "opens", "notes.txt", "notes")
 		l.put(t, "opens", "list.txt", "list\n")

@@ -36,7 +36,7 @@ var mainScenarios = []string{
 	// Images.
 	"TestImageIsBuilt", "TestRebuiltImageReplacesContainers",
 	// What a call may see and do.
-	"TestUsersAreApart", "TestNoNetworkButALoopback", "TestWhatACommandMayNotDo", "TestFilesBelongToTheHomesOwner", "TestWhatAGrantOpens",
+	"TestUsersAreApart", "TestNoNetworkButALoopback", "TestCommandsAreConfined", "TestFilesBelongToTheHomesOwner", "TestGrantsOpenOnlyTheirPaths",
 	"TestDenyList", "TestMasksLeaveNothing", "TestDenyRead", "TestEvents",
 	"TestFurtherMountsAndSkills",
 	// Files.

@@ -222,7 +222,7 @@ func (l *lab) removeProject() {
 }
 
 // The next run removes what a killed run has left, and leaves alone what belongs to a living one.
-func TestWhatAKilledRunLeavesGoes(t *testing.T) {
+func TestNextRunRemovesAKilledRunsLeftovers(t *testing.T) {
 	w := openWorld(t)
 	parent, err := os.MkdirTemp("", "")
 	if err != nil {

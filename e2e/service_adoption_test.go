@@ -8,7 +8,7 @@ import (
 
 // After a restart with many containers those that calls wait for are taken over before the others, which are at most a
 // few at a time.
-func TestWhoWaitsIsAdoptedFirst(t *testing.T) {
+func TestAwaitedContainersAreAdoptedFirst(t *testing.T) {
 	const many, calls = 24, 4
 	l := newLab(t, "runc", "SANDBOXD_QUOTAS_PER_USER_CONTAINERS=100", "SANDBOXD_QUOTAS_PER_USER_COLD_STARTS=4")
 	l.register(t, "adopted")

@@ -26,7 +26,7 @@ func (l *lab) connect(t *testing.T) (conn net.Conn, from *bufio.Reader) {
 }
 
 // What is no request, and what net/http would answer by itself, as text, is answered in the contract's form.
-func TestWhatIsNoRequest(t *testing.T) {
+func TestMalformedRequestsGetJSONErrors(t *testing.T) {
 	const good = "GET /v1/health HTTP/1.1\r\nHost: x\r\n"
 	eachRuntime(t, func(t *testing.T, l *lab) {
 		for name, tt := range map[string]struct {

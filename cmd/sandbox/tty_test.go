@@ -13,7 +13,7 @@ import (
 )
 
 // Keys that are passed on make no signals here, and others do. Nothing that is printed is changed.
-func TestWhatATerminalHandles(t *testing.T) {
+func TestPassedKeysMakeNoSignals(t *testing.T) {
 	near, far, err := pty.Open()
 	if err != nil {
 		t.Fatal(err)

@@ -293,7 +293,7 @@ func TestTheFirstCommandWaitsForHolders(t *testing.T) {
 }
 
 // What runs by itself asks nobody before it begins a command, so it is paused for holders from its first moment.
-func TestWhatRunsByItselfIsAlwaysPausedForHolders(t *testing.T) {
+func TestDetachedIsPausedForHolders(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := &lateEngine{turn: make(chan struct{}, 1), random: rand.New(rand.NewPCG(1, 1))}
 		l := New(t.Context(), Config{Engine: d, Detached: true})

@@ -62,7 +62,7 @@ func TestPeers(t *testing.T) {
 	}
 }
 
-func TestWhoeverIsNotKnownIsRefused(t *testing.T) {
+func TestUnknownPeersAreRefused(t *testing.T) {
 	req := httptest.NewRequest(http.MethodGet, "/", nil)
 	if _, err := (Unix{Peers: []uint32{0}}).Caller(req); !cerrdefs.IsPermissionDenied(err) {
 		t.Errorf("a request that came by no socket: %v", err)

@@ -58,7 +58,7 @@ func TestTokensAreFound(t *testing.T) {
 	}
 }
 
-func TestWhatTokensAreBoundedAs(t *testing.T) {
+func TestTokensCarryTheirQuotas(t *testing.T) {
 	tokens, err := ReadTokens(writeTokens(t, `{"tokens":[{"name":"engine","token":"`+engineToken+`","quotas":{"containers":9}},
 		{"name":"of-alice","token":"`+aliceToken+`","users":["alice"],"quotas":{"commands":4,"requestsPerSecond":5}}]}`))
 	if err != nil {
@@ -110,8 +110,8 @@ func TestTokensThatTakeOthersPlaces(t *testing.T) {
 	}
 }
 
-// TestWhatIsHeldEnds: what is held ends with its token or its users, but not with the token's bounds.
-func TestWhatIsHeldEnds(t *testing.T) {
+// TestHeldEndsWithItsToken: what is held ends with its token or its users, but not with the token's bounds.
+func TestHeldEndsWithItsToken(t *testing.T) {
 	entry := func(token, rest string) string {
 		return `{"tokens":[{"name":"engine","token":"` + engineToken + `"},{"name":"of-alice","token":"` + token + `"` + rest + `}]}`
 	}

@@ -111,7 +111,7 @@ func TestDirectoriesAheadAreTheSame(t *testing.T) {
 }
 
 // What a waiting shell cannot do as an ordinary start would is left to an ordinary start.
-func TestWhatIsNotStartedAhead(t *testing.T) {
+func TestUnfitCommandsAreNotStartedAhead(t *testing.T) {
 	b := startBoth(t)
 	for _, entry := range []string{
 		"BASH_ENV=env.sh", "ENV=x", "SHELLOPTS=xtrace", "BASHOPTS=nullglob", "POSIXLY_CORRECT=", "BASH_COMPAT=4.2", "BASH_XTRACEFD=2", "LD_PRELOAD=libm.so.6",
@@ -132,7 +132,7 @@ func TestWhatIsNotStartedAhead(t *testing.T) {
 }
 
 // These differ, and docs/api.md says so.
-func TestWhatDiffersAhead(t *testing.T) {
+func TestDifferencesOfShellsAhead(t *testing.T) {
 	b := startBoth(t)
 	for _, test := range []struct {
 		script, plain, ahead string
@@ -155,7 +155,7 @@ func TestWhatDiffersAhead(t *testing.T) {
 }
 
 // A shell is started ahead from where no command can have put its own: from the directories of PATH that precede any other.
-func TestWhereShellsAreStartedFrom(t *testing.T) {
+func TestShellsAheadComeFromTheImage(t *testing.T) {
 	for path, want := range map[string][]string{
 		"/usr/bin:/bin:/home/.local/bin": {"/usr/bin/bash", "/bin/bash"},
 		"/usr/bin:/home/bin:/bin":        {"/usr/bin/bash"},

@@ -79,7 +79,7 @@ func TestLoginShellsAheadAreTheSame(t *testing.T) {
 }
 
 // When its command begins it reads the same files as an ordinary login shell, in the same way, whatever they hold.
-func TestWhatLoginShellsAheadRead(t *testing.T) {
+func TestLoginShellsAheadReadTheSameFiles(t *testing.T) {
 	b := startNamed(t)
 	for _, files := range loginFiles {
 		b.logInWith(t, files)
@@ -104,7 +104,7 @@ func (b both) logInWith(t *testing.T, files map[string]string) {
 }
 
 // A command that a waiting shell cannot run is left to an ordinary start.
-func TestWhatIsNotTheShellOfAContainerThatLasts(t *testing.T) {
+func TestUnfitLoginCommandsAreNotStartedAhead(t *testing.T) {
 	b := startNamed(t)
 	for _, args := range [][]string{
 		{"/bin/bash", "-l", "-c", "-x"}, {"/bin/bash", "-l", "-c", "+x"}, {"/bin/bash", "-l", "-c"}, {"/bin/bash", "-c", "echo $0 $-"}, {"/bin/bash", "-l", "-c", "echo $0 $@", "a", "b"},

@@ -30,7 +30,7 @@ func bash(text string) wire.Start {
 }
 
 // What was written into a pipe before a command's end arrives, in the output and in files.
-func TestWhatDrainsIsWaitedFor(t *testing.T) {
+func TestDrainingIsWaitedFor(t *testing.T) {
 	agents := startBoth(t)
 	dir := t.TempDir()
 	if err := os.Chmod(dir, 0o777); err != nil {
@@ -63,7 +63,7 @@ func TestWhatDrainsIsWaitedFor(t *testing.T) {
 }
 
 // What goes on for itself is asked to end, and told. What only sleeps holds nothing up, though it has the output open.
-func TestWhatGoesOnIsEndedAndTold(t *testing.T) {
+func TestLeftoversAreEndedAndTold(t *testing.T) {
 	agents := startBoth(t)
 	dir := t.TempDir()
 	if err := os.Chmod(dir, 0o777); err != nil {
@@ -255,7 +255,7 @@ func TestCommandsThatEndTogether(t *testing.T) {
 }
 
 // What still drains when a command is to end is told, though it is given no time.
-func TestWhatDrainsInAHurry(t *testing.T) {
+func TestHurriedEndTellsOfDraining(t *testing.T) {
 	if out, err := newNamespace(t.TempDir(), envEnds+"="+endsInAHurry).CombinedOutput(); err != nil {
 		t.Errorf("%v: %s", err, out)
 	}
@@ -294,7 +294,7 @@ func hurries() (int, error) {
 }
 
 // What drains at a persistent command's end is the command's; what sleeps holds nothing up, and goes on.
-func TestWhatDrainsInAPersistentContainer(t *testing.T) {
+func TestPersistentCommandsDrain(t *testing.T) {
 	l := beginPersistent(t)
 	for text, want := range map[string]string{
 		`echo a > >(` + busy + `cat)`: "a\n[0 0 false]",
@@ -312,7 +312,7 @@ func TestWhatDrainsInAPersistentContainer(t *testing.T) {
 }
 
 // A persistent command that has ended in time is not ended because of what it has left, nor is that.
-func TestWhatDrainsLongerThanAPersistentCommandMayRun(t *testing.T) {
+func TestDrainingOutlastsAPersistentTimeout(t *testing.T) {
 	l := beginPersistent(t)
 	stream, _ := l.start("", func(r *control.Request) {
 		text := `echo a > >(end=$((${EPOCHREALTIME/./} + 1500000)); while ((${EPOCHREALTIME/./} < end)); do :; done; cat)`
@@ -324,7 +324,7 @@ func TestWhatDrainsLongerThanAPersistentCommandMayRun(t *testing.T) {
 }
 
 // A durable process's log has what drains at its end.
-func TestWhatDrainsAtAProcessesEnd(t *testing.T) {
+func TestProcessesDrain(t *testing.T) {
 	p, code, _ := run(t, t.TempDir(), shell(`sleep 3023 & exec > >(`+busy+`cat); seq 3; exit 3`))
 	if code != 3 || p.log() != "1\n2\n3\n" {
 		t.Errorf("it ended with %d and logged %q", code, p.log())

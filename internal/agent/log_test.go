@@ -78,7 +78,7 @@ func TestRotationLosesNothingAndCutsNoLine(t *testing.T) {
 	}
 }
 
-func TestHowALogIsRotated(t *testing.T) {
+func TestLogsAreRotated(t *testing.T) {
 	const limit = launch.MinLogBytes
 	line := func(n int) string { return strings.Repeat("x", n-1) + "\n" }
 	for name, c := range map[string]struct {

@@ -13,8 +13,8 @@ import (
 	"github.com/daycare-run/sandbox/internal/agent/wire"
 )
 
-// TestWhatIsMissingIsMade makes what a tenant lacks in a directory of the owner's, and nothing else.
-func TestWhatIsMissingIsMade(t *testing.T) {
+// TestMissingPathsAreMade makes what a tenant lacks in a directory of the owner's, and nothing else.
+func TestMissingPathsAreMade(t *testing.T) {
 	root := t.TempDir()
 	owner := uint32(os.Getuid())
 	tenant := owner

@@ -248,7 +248,7 @@ func TestFollowersOfWhomOneIsStuck(t *testing.T) {
 	}
 }
 
-func TestWhatIsKeptForNobody(t *testing.T) {
+func TestOutputWithoutFollowersIsBounded(t *testing.T) {
 	fs := newFollowers()
 	for i := range 3 * maxWaiting / 10 {
 		fs.write(wire.KindStdout, fmt.Appendf(nil, "%09d\n", i))

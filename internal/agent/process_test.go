@@ -145,7 +145,7 @@ func TestAProcessThatIsNotToStartAnyMore(t *testing.T) {
 	}
 }
 
-func TestHowAProcessEnds(t *testing.T) {
+func TestProcessExitsAreReported(t *testing.T) {
 	dir := t.TempDir()
 	for name, c := range map[string]struct {
 		launch launch.Launch

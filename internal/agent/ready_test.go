@@ -178,7 +178,7 @@ func TestAConnectionIsForwarded(t *testing.T) {
 	}
 }
 
-func TestWhatCannotBeForwarded(t *testing.T) {
+func TestForwardRefusesBadPorts(t *testing.T) {
 	listener, err := net.Listen("tcp4", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)

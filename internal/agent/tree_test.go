@@ -143,7 +143,7 @@ func sweepsTracer() (int, error) {
 }
 
 // Nothing that a command leaves outlives it, and the container does not go for it, whoever traces whom.
-func TestWhoIsTracedIsSweptToo(t *testing.T) {
+func TestTracedAreSweptToo(t *testing.T) {
 	program, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
@@ -191,7 +191,7 @@ func tracesRoot() (int, error) {
 }
 
 // A command that stops as one that the agent traces is killed, and nothing of it is left.
-func TestWhoHasTheAgentTraceIt(t *testing.T) {
+func TestCommandTracedByTheAgentIsKilled(t *testing.T) {
 	if out, err := newNamespace(t.TempDir(), envEnds+"="+endsTracing).CombinedOutput(); err != nil {
 		t.Errorf("%v: %s", err, out)
 	}

@@ -4,7 +4,7 @@ package agent
 
 import "testing"
 
-func TestWhoseOverlayTheRootIs(t *testing.T) {
+func TestOwnOverlayIsRecognized(t *testing.T) {
 	for mounts, own := range map[string]bool{
 		"none / overlay rw 0 0\nnone /dev dev rw 0 0\n":                                   true,
 		"overlay / overlay rw,relatime,lowerdir=/a:/b,upperdir=/c,workdir=/d 0 0\n":       false,

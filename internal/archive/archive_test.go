@@ -13,7 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-func TestWhatIsWrittenIsRead(t *testing.T) {
+func TestArchivesRoundTrip(t *testing.T) {
 	at := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	entries := []Entry{
 		{Name: ".", Kind: Directory, Mode: 0o750},

@@ -126,7 +126,7 @@ func wants(t *testing.T, v *attachment, events ...string) {
 	}
 }
 
-func TestWhoComesBackSeesAllThatIsKept(t *testing.T) {
+func TestReturningCallerSeesAllThatIsKept(t *testing.T) {
 	withStore(t, func(t *testing.T, store *Store[int]) {
 		s := start(t, store, alice)
 		v := attachTo(t, s.exec, 0)
@@ -152,7 +152,7 @@ func TestWhoComesBackSeesAllThatIsKept(t *testing.T) {
 
 // While nobody is attached the command goes on, and both ends of what it prints are kept. Where the rest is missing is
 // told, and positions count it.
-func TestWhatIsLostIsTold(t *testing.T) {
+func TestLostOutputIsTold(t *testing.T) {
 	withStore(t, func(t *testing.T, store *Store[int]) {
 		s := start(t, store, alice)
 		const pieces, size = 100, 100_000
@@ -226,7 +226,7 @@ func TestTheCommandWaitsForWhoLooks(t *testing.T) {
 	})
 }
 
-func TestWhatAnEarlierCallerSaysCountsNoMore(t *testing.T) {
+func TestReplacedCallersAreIgnored(t *testing.T) {
 	withStore(t, func(t *testing.T, store *Store[int]) {
 		s := start(t, store, Command{User: "alice", Terminal: true})
 		old := attachTo(t, s.exec, 0)
@@ -326,7 +326,7 @@ func TestKilling(t *testing.T) {
 	})
 }
 
-func TestWhoseCommandsTheyAre(t *testing.T) {
+func TestExecsBelongToTheirUser(t *testing.T) {
 	withStore(t, func(t *testing.T, store *Store[int]) {
 		s := start(t, store, alice)
 		if got, err := store.Get("alice", s.exec.ID); err != nil || got != s.exec {

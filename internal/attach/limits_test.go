@@ -47,7 +47,7 @@ func TestCommandsThatNeverStart(t *testing.T) {
 	})
 }
 
-func TestHowManyThereMayBe(t *testing.T) {
+func TestExecsAreBounded(t *testing.T) {
 	withStore(t, func(t *testing.T, store *Store[int]) {
 		idle := func(ctx context.Context, e *exec) (int, error) {
 			e.Started()
@@ -87,7 +87,7 @@ func TestShutdownEndsAll(t *testing.T) {
 }
 
 // A caller that is attached and takes nothing keeps a command neither from being killed nor from its time.
-func TestWhoLooksAndTakesNothing(t *testing.T) {
+func TestStalledCallersDelayNoEnd(t *testing.T) {
 	for name, end := range map[string]func(*testing.T, *script){
 		"killed": func(t *testing.T, s *script) {
 			if err := s.exec.Kill(t.Context()); err != nil {
@@ -122,8 +122,8 @@ func TestWhoLooksAndTakesNothing(t *testing.T) {
 	}
 }
 
-// TestWhatMadeRoomIsNotKept looks at memory: the bound on ended commands is also a bound on the memory that they take.
-func TestWhatMadeRoomIsNotKept(t *testing.T) {
+// TestDroppedExecsAreFreed looks at memory: the bound on ended commands is also a bound on the memory that they take.
+func TestDroppedExecsAreFreed(t *testing.T) {
 	store := NewStore[int](Config{Quotas: quota.New(quota.Limits{PerUser: quota.Bounds{DetachedExecs: 1}, Total: quota.Bounds{DetachedExecs: 1}}), Keep: time.Hour})
 	defer store.Shutdown()
 	run := func() weak.Pointer[exec] {

@@ -52,7 +52,7 @@ func TestMemoryIsGivenBack(t *testing.T) {
 }
 
 // Before it is asked for memory, the kernel is known to take such a wish, and whoever looks after the host is told if it does not.
-func TestWhoMayReclaim(t *testing.T) {
+func TestReclaimNeedsKernelSupport(t *testing.T) {
 	const group = "system.slice/docker-c.scope/"
 	for name, tt := range map[string]struct {
 		files map[string]string
@@ -73,7 +73,7 @@ func TestWhoMayReclaim(t *testing.T) {
 	}
 }
 
-func TestWhatTheHostHas(t *testing.T) {
+func TestHostMemoryIsRead(t *testing.T) {
 	if _, err := (&Host{Swaps: "/nowhere"}).Swap(); err == nil {
 		t.Error("nobody can tell")
 	}

@@ -104,7 +104,7 @@ func fakeDocker(t *testing.T, instance string, removed func()) string {
 }
 
 // What belongs to a service that runs is never chosen; what to others, only where that was asked for.
-func TestWhatACleanupChooses(t *testing.T) {
+func TestCleanupSparesRunningServices(t *testing.T) {
 	own, gone, running := t.TempDir(), filepath.Join(t.TempDir(), "gone"), t.TempDir()
 	if err := os.WriteFile(filepath.Join(own, "instance"), []byte("0123456789abcdef\n"), 0o600); err != nil {
 		t.Fatal(err)

@@ -115,7 +115,7 @@ func TestUsersAreSpreadEvenly(t *testing.T) {
 	}
 }
 
-func TestWhenALeaseEndsOthersMayHaveItsSeats(t *testing.T) {
+func TestSeatsOfAnEndedLeaseAreFree(t *testing.T) {
 	etcd, hosts := three(t)
 	s := hosts[0].hold(t, "alice")
 	if s.Host != "h1" {
@@ -137,7 +137,7 @@ func TestWhenALeaseEndsOthersMayHaveItsSeats(t *testing.T) {
 	}
 }
 
-func TestWhoHasNoSeatWritesNothing(t *testing.T) {
+func TestOnlyTheHolderWrites(t *testing.T) {
 	etcd, hosts := three(t)
 	h1, h2 := hosts[0], hosts[1]
 	h1.hold(t, "alice")

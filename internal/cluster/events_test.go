@@ -46,7 +46,7 @@ func (l *told) all(prefix string) []string {
 }
 
 // Each host's stream says what becomes of all of them, and who holds a user now; what there was before it looked is no event.
-func TestWhatBecomesOfHostsAndSeats(t *testing.T) {
+func TestHostAndSeatChangesAreTold(t *testing.T) {
 	etcd, hosts := three(t)
 	ctx, lost, other := t.Context(), hosts[0], hosts[2]
 	before := lost.hold(t, "alice")

@@ -51,7 +51,7 @@ func TestWithoutAMajorityNobodyIsPlaced(t *testing.T) {
 }
 
 // What is asked of etcd for a user ends with the lease, however long etcd would be waited for.
-func TestWhatIsAskedEndsWithTheLease(t *testing.T) {
+func TestWritesEndWithTheLease(t *testing.T) {
 	etcd, _, signal := etcdtest.StartMembers(t, 1)
 	h := join(t, etcd, "h1")
 	h.hold(t, "alice")
@@ -145,7 +145,7 @@ func TestAJoinThatWasCalledOff(t *testing.T) {
 }
 
 // When etcd has no room left it records nothing: whoever is held stays, for the lease is renewed, and nobody new is placed.
-func TestWhenEtcdIsFullNobodyIsPlaced(t *testing.T) {
+func TestFullEtcdPlacesNobody(t *testing.T) {
 	etcd, _, _ := etcdtest.StartMembers(t, 1, "--quota-backend-bytes", "8388608")
 	h := join(t, etcd, "h1")
 	s := h.hold(t, "alice")

@@ -19,7 +19,7 @@ import (
 )
 
 // When a watch has broken, everything is read again, and only what has changed meanwhile is news.
-func TestWhatIsReadAgainIsNoNews(t *testing.T) {
+func TestRereadingIsNoNews(t *testing.T) {
 	etcd, _ := etcdtest.Start(t)
 	h := join(t, etcd, "h1")
 	seats := []string{fmt.Sprint("seat alice h1@", h.hold(t, "alice").Epoch)}
@@ -85,7 +85,7 @@ func (b *beforeWatch) Watch(ctx context.Context, key string, options ...clientv3
 }
 
 // What etcd has compacted before it could be watched is read.
-func TestWhatWasCompactedIsReadAgain(t *testing.T) {
+func TestCompactedRevisionsAreReread(t *testing.T) {
 	etcd, _ := etcdtest.Start(t)
 	var last int64
 	if _, err := etcd.Put(t.Context(), keyOf("sandboxes", "gone"), "1"); err != nil {

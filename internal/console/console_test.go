@@ -121,7 +121,7 @@ func TestSessions(t *testing.T) {
 }
 
 // An answer to a session ends with the session: when it signs out, and when its time is over.
-func TestWhatIsOpenEndsWithItsSession(t *testing.T) {
+func TestStreamsEndWithTheirSession(t *testing.T) {
 	for name, end := range map[string]func(d *desk, both []string){
 		"signed out": func(d *desk, both []string) { d.ask("DELETE", "/console/session", "", both...) },
 		"signed out, of many": func(d *desk, both []string) {

@@ -106,8 +106,8 @@ func TestAStreamOutlivesTheBoundsOfItsRequest(t *testing.T) {
 	}
 }
 
-// TestWhoTakesNothing is left: the handlers end, and what they held is free again.
-func TestWhoTakesNothing(t *testing.T) {
+// TestStalledReadersAreDropped is left: the handlers end, and what they held is free again.
+func TestStalledReadersAreDropped(t *testing.T) {
 	quotas := quota.New(quota.Limits{})
 	b := newLabWith(t, quotas, func(cfg *Config) { cfg.AnswerDelay = 2 * time.Second }).create(`{}`)
 	if status, text := put(b, "huge", strings.Repeat("x", 32<<20)); status != http.StatusOK { // larger than what sockets hold

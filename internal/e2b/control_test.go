@@ -29,7 +29,7 @@ func TestKeys(t *testing.T) {
 	}
 }
 
-func TestWhatIsMade(t *testing.T) {
+func TestCreateMakesWhatIsAskedFor(t *testing.T) {
 	l := newLab(t)
 	b := l.create(`{"templateID":"base","timeout":300,"metadata":{"a":"1"},"envVars":{"X":"y"},"secure":true,"autoPause":true,"autoResume":{"enabled":true}}`)
 	made := b.persistent().Info()
@@ -57,7 +57,7 @@ func TestWhatIsMade(t *testing.T) {
 	}
 }
 
-func TestWhatCannotBeKeptIsRefused(t *testing.T) {
+func TestUnenforceableSettingsAreRefused(t *testing.T) {
 	l := newLab(t)
 	for body, want := range map[string]string{
 		`{"mcp":{}}`: "mcp", `{"iam":{"x":1}}`: "iam", `{"volumeMounts":[{"name":"a","path":"/b"}]}`: "volumeMounts",
@@ -315,7 +315,7 @@ func TestLists(t *testing.T) {
 	}
 }
 
-func TestWhatIsNotHere(t *testing.T) {
+func TestMissingFeaturesAreNamed(t *testing.T) {
 	l := newLab(t)
 	b := l.create(`{}`)
 	for call, want := range map[string]int{

@@ -15,8 +15,8 @@ import (
 	"github.com/daycare-run/sandbox/internal/quota"
 )
 
-// TestWhatClientsTellApart: the client makes its error classes of status and code.
-func TestWhatClientsTellApart(t *testing.T) {
+// TestErrorsKeepTheirClass: the client makes its error classes of status and code.
+func TestErrorsKeepTheirClass(t *testing.T) {
 	for _, tt := range []struct {
 		err    error
 		status int

@@ -88,8 +88,8 @@ func TestFiles(t *testing.T) {
 	}
 }
 
-// TestWhatIsMissingOutside has the agent make what the user may lack outside of the home and /tmp, and nowhere else.
-func TestWhatIsMissingOutside(t *testing.T) {
+// TestMissingParentsOutsideAreMade has the agent make what the user may lack outside of the home and /tmp, and nowhere else.
+func TestMissingParentsOutsideAreMade(t *testing.T) {
 	b := newLab(t).create(`{}`)
 	dir := elsewhere(t)
 	put(b, "inside/x", "x")

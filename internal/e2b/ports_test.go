@@ -73,7 +73,7 @@ func dumps(w http.ResponseWriter, req *http.Request) {
 	_, _ = w.Write(text)
 }
 
-func TestWhatAPortIsAsked(t *testing.T) {
+func TestPortRequestsAreForwarded(t *testing.T) {
 	l := newPortLab(t, `{}`, dumps)
 	for _, header := range []http.Header{
 		{}, {"X-Forwarded-For": {"192.0.2.7"}, "X-Forwarded-Proto": {"https"}},

@@ -95,7 +95,7 @@ func TestCommands(t *testing.T) {
 }
 
 // A command that failed without a network is told what would have allowed it, in E2B's words.
-func TestWhatHadNoNetwork(t *testing.T) {
+func TestFailuresWithoutNetworkAreExplained(t *testing.T) {
 	lab := newLab(t)
 	const fails = "seq 9999; echo 'curl: (6) Could not resolve host: a.org' >&2; exit 6"
 	const want = "exit status 6; the command had no network; if it is needed, allow names with allowOut in the sandbox's network, or all with allowInternetAccess"
@@ -108,7 +108,7 @@ func TestWhatHadNoNetwork(t *testing.T) {
 }
 
 // A command that failed is told what its sandbox could not reach meanwhile, and one that succeeded is not.
-func TestWhatCouldNotBeReached(t *testing.T) {
+func TestFailuresNameUnreachableHosts(t *testing.T) {
 	lab := newLab(t)
 	b, other := lab.create(`{}`), lab.create(`{}`)
 	refuse := func(b *box, name string, port uint16) {
@@ -149,7 +149,7 @@ func TestWhatCouldNotBeReached(t *testing.T) {
 	}
 }
 
-func TestWhatCannotBeStarted(t *testing.T) {
+func TestBadStartsAreRefused(t *testing.T) {
 	b := newLab(t).create(`{}`)
 	for name, tt := range map[string]struct {
 		r    *processpb.StartRequest

@@ -37,7 +37,7 @@ func (l *learning) Await(_ context.Context, id string) error {
 
 // A caller may have any header dropped on the way between hosts, by naming it in Connection: what a call that a host sends is
 // about, the host says, and no call goes on without that being looked at.
-func TestWhatHostsSend(t *testing.T) {
+func TestHostsNameTheSandbox(t *testing.T) {
 	var sent http.Handler
 	var router asked
 	id := persistent.NewID()
@@ -90,7 +90,7 @@ func TestACreateThatIsNotInOrderIsRoutedNowhere(t *testing.T) {
 }
 
 // A sandbox of which another host has just recorded something is found by its ports, and by what its token has signed.
-func TestWhatAnotherHostHasJustRecorded(t *testing.T) {
+func TestNewRecordsOfOtherHostsAreFound(t *testing.T) {
 	var l portLab
 	called, signed := persistent.NewID(), persistent.NewID()
 	learn := func(id string) {

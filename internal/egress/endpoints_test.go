@@ -92,7 +92,7 @@ func TestRestore(t *testing.T) {
 }
 
 // A container is known while it is registered, and not a moment longer.
-func TestWhoAsks(t *testing.T) {
+func TestEndpointsAreKnownWhileRegistered(t *testing.T) {
 	es := testEndpoints("10.1.2.0/24")
 	ep := testEndpoint(t, "c", "*.example.org")
 	if err := es.register(ep); err != nil {

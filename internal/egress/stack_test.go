@@ -100,7 +100,7 @@ func TestAnAddressThatCannotBeCutOff(t *testing.T) {
 }
 
 // Background work is bounded: what is too much is done by its caller.
-func TestWhatIsDoneLaterIsBounded(t *testing.T) {
+func TestBackgroundWorkIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &stack{}
 		release := make(chan struct{})

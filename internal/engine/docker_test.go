@@ -20,7 +20,7 @@ import (
 )
 
 // A failed start says what the caller can do about it, and keeps Docker's words.
-func TestWhyAStartFailed(t *testing.T) {
+func TestStartErrorsAreClassified(t *testing.T) {
 	for text, want := range map[string]error{
 		"failed to set up container networking: Address already in use": ErrAddressTaken,
 		"OCI runtime start failed: cannot read client sync file: EOF":   ErrRuntimeDied,
@@ -83,7 +83,7 @@ func TestAnAnswerThatIsIncomplete(t *testing.T) {
 }
 
 // Of a listed volume its name counts, and what is not writable is read-only.
-func TestWhatAListedContainerHas(t *testing.T) {
+func TestListTellsMounts(t *testing.T) {
 	const answer = `[{"Id":"c","Names":["/n"],"State":"running","Labels":{"a":"b"},"Mounts":[
 		{"Type":"bind","Source":"/s","Destination":"/d","RW":true},
 		{"Type":"volume","Name":"v","Source":"/var/lib/x","Destination":"/tmp","RW":false}],

@@ -64,7 +64,7 @@ func TestPausingIsTriedAgain(t *testing.T) {
 }
 
 // A container that is gone, not paused or resumed after all is resumed; one that stays paused is ended.
-func TestWhatCannotBeResumedIsEnded(t *testing.T) {
+func TestUnresumableIsKilled(t *testing.T) {
 	const no = `{"message":"no"}`
 	for name, tt := range map[string]struct {
 		status, found int

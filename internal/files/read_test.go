@@ -98,7 +98,7 @@ func TestAnswersLeadThroughAText(t *testing.T) {
 }
 
 // What is not UTF-8 is not changed: it comes as bytes, unless it is asked for as a text.
-func TestWhatIsNotUTF8(t *testing.T) {
+func TestInvalidUTF8ComesAsBytes(t *testing.T) {
 	const far = 20 << 10 // beyond what a file's type is told by
 	plain := strings.Repeat("line\n", far/5)
 	for _, tt := range []struct {

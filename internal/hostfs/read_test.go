@@ -95,7 +95,7 @@ var refusals = []struct {
 	{strings.Repeat("x", 256), errdefs.ErrInvalidArgument, "too long"},
 }
 
-func TestWhatIsNoRegularFileIsRefused(t *testing.T) {
+func TestOnlyRegularFilesAreOpened(t *testing.T) {
 	l := newLab(t)
 	l.needsRoot()
 	awkward(l)

@@ -16,7 +16,7 @@ import (
 
 // A directory that goes and comes back before anybody has read of it is watched once, and its names count once: else a
 // Watcher would come to its bound although there are few files.
-func TestWhatAWatcherKnowsIsCountedOnce(t *testing.T) {
+func TestWatchedNamesCountOnce(t *testing.T) {
 	dir := t.TempDir()
 	root, err := Open(Config{Dir: dir, UID: uint32(os.Getuid()), GID: uint32(os.Getgid()), Walks: &Walks{}, User: "lab"})
 	if err != nil {

@@ -61,8 +61,8 @@ func unsolicited(t *testing.T, more string) string {
 	return "http://" + l.Addr().String()
 }
 
-// TestWhatServersSayUnasked: their text is one field of few events, in whatever form the log is.
-func TestWhatServersSayUnasked(t *testing.T) {
+// TestUnsolicitedAnswersAreOneField: their text is one field of few events, in whatever form the log is.
+func TestUnsolicitedAnswersAreOneField(t *testing.T) {
 	to, prefix, flags := log.Writer(), log.Prefix(), log.Flags()
 	t.Cleanup(func() { log.SetOutput(to); log.SetPrefix(prefix); log.SetFlags(flags) })
 	forged := "{\"level\":\"error\",\"message\":\"forged\"}\n\x1b[31m\r\n" + strings.Repeat("x", 1000)
@@ -102,7 +102,7 @@ func TestWhatServersSayUnasked(t *testing.T) {
 	}
 }
 
-func TestWhatIsLeftOutIsCounted(t *testing.T) {
+func TestOmittedLinesAreCounted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var got lines
 		l := New(zerolog.New(&got), "test")

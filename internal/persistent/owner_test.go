@@ -150,8 +150,8 @@ func TestCommandsAreTheirOwnersUntilTheyEnd(t *testing.T) {
 	}
 }
 
-// TestWhatIsToEndEndsOnAFullDisk has no record written any more, before the deadlines come.
-func TestWhatIsToEndEndsOnAFullDisk(t *testing.T) {
+// TestDeadlinesHoldOnAFullDisk has no record written any more, before the deadlines come.
+func TestDeadlinesHoldOnAFullDisk(t *testing.T) {
 	l := newLab(t)
 	l.quotas = quota.New(quota.Limits{})
 	s := l.open()

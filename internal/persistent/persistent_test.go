@@ -97,7 +97,7 @@ func eventually(t *testing.T, what string, holds func() bool) {
 	}
 }
 
-func TestWhatASandboxIsMadeOf(t *testing.T) {
+func TestCreateMakesSpecAndHome(t *testing.T) {
 	l := newLab(t)
 	s := l.open()
 	b := l.create(s, Create{
@@ -204,7 +204,7 @@ func TestNetworks(t *testing.T) {
 }
 
 // What a container says is bounded and checked.
-func TestWhatAContainerSays(t *testing.T) {
+func TestAgentAnswersAreChecked(t *testing.T) {
 	l := newLabOf(t)
 	b := l.create(l.s, Create{})
 	write := func(s *yamux.Stream, kind wire.Kind, message any) { _ = wire.WriteMessage(s, kind, message) }

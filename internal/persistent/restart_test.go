@@ -151,7 +151,7 @@ func endNow(s *Sandboxes, id string) bool {
 }
 
 // A sandbox whose container was lost while no service ran goes, paused or not and whenever its deadline is, with its place.
-func TestWhatIsLostGoes(t *testing.T) {
+func TestLostSandboxesGo(t *testing.T) {
 	l := newLab(t)
 	l.quotas = quota.New(quota.Limits{})
 	s := l.open()

@@ -358,7 +358,7 @@ func TestTheTimeOfALostSandbox(t *testing.T) {
 }
 
 // What a host has ended for the next one, or for its own next lease, goes on there from its home: it is not lost.
-func TestWhatIsEndedForAnotherHostIsNotLost(t *testing.T) {
+func TestSandboxEndedForAnotherHostIsNotLost(t *testing.T) {
 	c := newHosts(t)
 	one := c.start("one", newLab(t).fakeEngine)
 	fenced, left := one.create(Create{}).ID(), one.create(Create{}).ID()
@@ -397,7 +397,7 @@ func TestWhatIsEndedForAnotherHostIsNotLost(t *testing.T) {
 }
 
 // A sandbox whose container has not been looked for may have one, which no other host would have.
-func TestWhatMayYetBeFoundIsBusy(t *testing.T) {
+func TestSandboxIsBusyUntilReconciled(t *testing.T) {
 	c := newHosts(t)
 	one := c.start("one", newLab(t).fakeEngine)
 	id := one.create(Create{}).ID()

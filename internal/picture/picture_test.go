@@ -46,7 +46,7 @@ func samples(t testing.TB) map[string][]byte {
 	return map[string][]byte{"image/png": asPNG.Bytes(), "image/jpeg": asJPEG.Bytes(), "image/gif": asGIF.Bytes(), "image/webp": asWebP}
 }
 
-func TestWholePictures(t *testing.T) {
+func TestPicturesAreParsedWhole(t *testing.T) {
 	for mime, data := range samples(t) {
 		want := picture.Picture{MIMEType: mime, Width: 40, Height: 30}
 		if mime == "image/webp" {
@@ -66,7 +66,7 @@ func TestWholePictures(t *testing.T) {
 	}
 }
 
-func TestWhatIsNoPicture(t *testing.T) {
+func TestNonPicturesAreRefused(t *testing.T) {
 	garbage := bytes.Repeat([]byte("garbage "), 1000)
 	all := samples(t)
 	for name, data := range map[string][]byte{

@@ -236,7 +236,7 @@ func TestKilledAnywhere(t *testing.T) {
 	}
 }
 
-func TestWhatWasNeverStartedIsNotDoneTwice(t *testing.T) {
+func TestInterruptedStartIsNotRepeated(t *testing.T) {
 	for _, keepAlive := range []bool{false, true} {
 		t.Run(fmt.Sprint("keepAlive ", keepAlive), func(t *testing.T) {
 			h := newHost(t)

@@ -266,7 +266,7 @@ func TestSecretsThatWereCut(t *testing.T) {
 
 // Why the service has ended a process stays known once it runs again, and so does what its start had to do; an end by
 // itself has no reason.
-func TestWhyAProcessEndedIsKept(t *testing.T) {
+func TestExitReasonsAreKept(t *testing.T) {
 	h := newHost(t)
 	s := h.serve()
 	p := s.start(Intent{KeepAlive: true})

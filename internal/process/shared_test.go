@@ -77,7 +77,7 @@ func (b by) Holds(string) bool {
 }
 
 // What runs of a user whom the host holds stays until the user's records are read, and goes when another host holds the user.
-func TestWhatIsNotReadIsNoStray(t *testing.T) {
+func TestContainersOfUnreadRecordsAreNoStrays(t *testing.T) {
 	shared := &sharedRecords{holder: "h1", values: map[string][]byte{}}
 	h := newHost(t)
 	on := func(cfg *Config) { cfg.Shared, cfg.KeyFile = by{shared, "h1"}, h.root+"/key" }
@@ -149,7 +149,7 @@ func TestAnotherHostTakesProcessesOver(t *testing.T) {
 }
 
 // A record may be written although the answer is an error. Its caller is told that there is no process, so nobody starts one.
-func TestWhatIsRecordedInSpiteOfAnErrorIsNotStarted(t *testing.T) {
+func TestRecordWrittenDespiteAnErrorIsNotStarted(t *testing.T) {
 	shared := &sharedRecords{holder: "h1", values: map[string][]byte{}}
 	first, second := newHost(t), newHost(t)
 	second.boot = "boot-of-another"
@@ -363,7 +363,7 @@ func (u unwritable) Write(string, map[string][]byte) error {
 }
 
 // A process that was found paused stays so until its record is read, which says whether it is to go on.
-func TestWhatWasFoundPausedWaitsForItsRecord(t *testing.T) {
+func TestPausedProcessWaitsForItsRecord(t *testing.T) {
 	shared := &sharedRecords{holder: "h1", values: map[string][]byte{}}
 	h := newHost(t)
 	paused := map[string]bool{}

@@ -147,7 +147,7 @@ func TestARecordWithImpossiblePortsIsSetAside(t *testing.T) {
 	}
 }
 
-func TestWhatACrashLeftIsSweptAway(t *testing.T) {
+func TestCrashLeftoversAreRemoved(t *testing.T) {
 	h := newHost(t)
 	for _, name := range []string{"p-aaaaaaaaaaaa.new", "p-bbbbbbbbbbbb.removed"} {
 		if err := os.MkdirAll(filepath.Join(h.dir(), name, "log"), 0o700); err != nil {

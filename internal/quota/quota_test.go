@@ -71,7 +71,7 @@ func TestEachBound(t *testing.T) {
 	}
 }
 
-func TestWhoseBoundItIs(t *testing.T) {
+func TestRefusalsNameTheQuota(t *testing.T) {
 	l := New(Limits{PerToken: Bounds{Commands: 2}})
 	take := func(token Token, n int) error {
 		give, err := l.Take(Account{User: "alice", Token: token}, Commands, n)
@@ -383,7 +383,7 @@ func TestTheForgottenOnesAreIdle(t *testing.T) {
 	})
 }
 
-func TestWhenToTryAgain(t *testing.T) {
+func TestRetryAfterRoundsUp(t *testing.T) {
 	for retry, want := range map[time.Duration]string{time.Millisecond: "1", time.Second: "1", 1500 * time.Millisecond: "2"} {
 		if got := RetryAfter(fmt.Errorf("refused: %w", &Exceeded{Retry: retry})); got != want {
 			t.Errorf("%v: %s", retry, got)

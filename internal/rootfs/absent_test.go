@@ -46,7 +46,7 @@ var attacks = map[string]func(home string) error{
 }
 
 // What changed since a call was planned keeps its container from being made, and nothing is remembered of it.
-func TestWhatIsAbsentComesToExistBefore(t *testing.T) {
+func TestAbsentPathMadeBeforePrepareIsRefused(t *testing.T) {
 	for name, change := range attacks {
 		users := t.TempDir()
 		p := NewPreparer(users, zerolog.Nop())
@@ -64,7 +64,7 @@ func TestWhatIsAbsentComesToExistBefore(t *testing.T) {
 }
 
 // What changes while a container runs ends it, and so does what has changed before the watch began.
-func TestWhatIsAbsentComesToExistLater(t *testing.T) {
+func TestAbsentPathMadeLaterExpels(t *testing.T) {
 	for name, change := range attacks {
 		for _, watched := range []bool{true, false} {
 			users := t.TempDir()

@@ -43,7 +43,7 @@ func hang(t *testing.T, dir string) (end func()) {
 }
 
 // A home whose storage hangs holds its own user up alone, who is told so.
-func TestWhatDoesNotAnswer(t *testing.T) {
+func TestHungHomeHoldsUpItsUserAlone(t *testing.T) {
 	p := NewPlanner(Config{UsersDir: t.TempDir(), HomeOwners: Owners{UID: testUID, GID: testGID, Last: testUID + 9}}, zerolog.Nop())
 	made := NewPreparer(p.UsersDir(), zerolog.Nop())
 	hung, fine := masked(t, p.UsersDir(), "hung"), masked(t, p.UsersDir(), "fine")

@@ -76,7 +76,7 @@ func TestNamesThatNobodyAsksAbout(t *testing.T) {
 }
 
 // Who fills the queue loses its containers; nobody else does.
-func TestWhoFillsTheQueueGoes(t *testing.T) {
+func TestQueueFillersAreExpelled(t *testing.T) {
 	p, specs := watching(t, "alice", "mallory", "bob")
 	data := append(event(p, "alice", "a"), event(p, "bob", "b")...)
 	for range 2000 {
@@ -89,7 +89,7 @@ func TestWhoFillsTheQueueGoes(t *testing.T) {
 }
 
 // Who keeps what is to be hidden changing loses its containers.
-func TestWhatChangesAllTheTimeGoes(t *testing.T) {
+func TestConstantChangersAreExpelled(t *testing.T) {
 	p, specs := watching(t, "alice", "mallory")
 	quiet, loud := event(p, "alice", ".ssh"), event(p, "mallory", ".ssh")
 	var gone []dockerexec.Fingerprint
@@ -166,7 +166,7 @@ func TestManyNamesInWhatIsHidden(t *testing.T) {
 }
 
 // A look for many names finds the same as one for each of them.
-func TestWhatIsTouched(t *testing.T) {
+func TestTouchedFindsAllNames(t *testing.T) {
 	p := NewPreparer("/users", zerolog.Nop())
 	known := mounted{since: 5, Spec: dockerexec.Spec{
 		User:  "alice",

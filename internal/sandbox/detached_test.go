@@ -87,7 +87,7 @@ func TestDetachedExecs(t *testing.T) {
 	}
 }
 
-func TestHowDetachedExecsFail(t *testing.T) {
+func TestDetachedExecsTellFailures(t *testing.T) {
 	for _, tt := range []struct {
 		name, told, err string
 		request         Request

@@ -132,7 +132,7 @@ func TestAnotherUsersHomeIsOutside(t *testing.T) {
 	}
 }
 
-func TestWhatTheExecutorGets(t *testing.T) {
+func TestExecBecomesSpecAndCommand(t *testing.T) {
 	timeout := 300 * time.Second
 	spec, command, result := ran(t, "", func(*Service) Request {
 		return Request{

@@ -23,7 +23,7 @@ const (
 	noPNG    = "\x89PNG\r\n\x1a\n\x00\x00"
 )
 
-func TestWhatAReadFinds(t *testing.T) {
+func TestReadsTellPicturesFromText(t *testing.T) {
 	s := newService(t, nil, "")
 	ctx := t.Context()
 	write := func(path, content string) {

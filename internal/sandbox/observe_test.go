@@ -18,7 +18,7 @@ import (
 	"github.com/daycare-run/sandbox/internal/events"
 )
 
-func TestWhatBecameOfAnExec(t *testing.T) {
+func TestExecOutcomesAreClassified(t *testing.T) {
 	gone, leave := context.WithCancel(t.Context())
 	leave()
 	for _, tt := range []struct {

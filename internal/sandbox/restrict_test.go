@@ -60,9 +60,9 @@ func nearestMount(spec dockerexec.Spec, target string) (nearest dockerexec.Mount
 	return nearest
 }
 
-// TestWhatACallGivesUp: what is there is hidden or mounted read-only, what is not there cannot come to be, and
+// TestRestrictionsNarrowTheView: what is there is hidden or mounted read-only, what is not there cannot come to be, and
 // a path that a mount shows at another place is given up there, too.
-func TestWhatACallGivesUp(t *testing.T) {
+func TestRestrictionsNarrowTheView(t *testing.T) {
 	s := newService(t, nil, "")
 	home := filepath.Join(s.usersDir(), "alice/home")
 	s.allowMounts(nil, s.usersDir())

@@ -69,9 +69,9 @@ func sandboxIDs(list []Sandbox) []string {
 	return names
 }
 
-// TestWhatSomeUsersMayRegister holds a registration by a caller of alice's against that of one who acts for
+// TestScopedCallersRegisterTheirOwn holds a registration by a caller of alice's against that of one who acts for
 // everyone.
-func TestWhatSomeUsersMayRegister(t *testing.T) {
+func TestScopedCallersRegisterTheirOwn(t *testing.T) {
 	s := newService(t, nil, "")
 	s.allowMounts(nil, s.usersDir(), "/srv")
 	if _, _, err := s.Put("bobs", Registration{UserID: "bob"}); err != nil {

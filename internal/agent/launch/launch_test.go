@@ -28,7 +28,7 @@ func TestALaunchRoundTrips(t *testing.T) {
 	}
 }
 
-func TestWhatALaunchMayNotBe(t *testing.T) {
+func TestBadLaunchesAreRefused(t *testing.T) {
 	for want, change := range map[string]func(*launch.Launch){
 		"version 3":     func(l *launch.Launch) { l.Version = 3 },
 		"args or shell": func(l *launch.Launch) { l.Args = nil },

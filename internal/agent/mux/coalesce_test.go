@@ -46,7 +46,7 @@ var (
 	data    = muxFrame(0, 0, 5, 5)
 )
 
-func TestWhatWaits(t *testing.T) {
+func TestOnlyOpeningAndClosingWait(t *testing.T) {
 	for name, c := range map[string]struct {
 		frame []byte
 		waits bool

@@ -54,7 +54,7 @@ func shell(script string) Process {
 	return Process{Programs: []Program{{"/bin/sh", "sh"}}, Args: []string{"-c", script}, Env: []string{"PATH=/usr/bin:/bin", "A=b c"}, Dir: "/", UID: uint32(os.Getuid())}
 }
 
-func TestWhatAProgramStartsWith(t *testing.T) {
+func TestProgramsStartClean(t *testing.T) {
 	for name, c := range map[string]struct{ script, want string }{
 		"environment":       {"env | grep -v -E '^(PWD|_|SHLVL|OLDPWD)=' | sort", "A=b c\nPATH=/usr/bin:/bin\n"},
 		"directory":         {"pwd", "/\n"},
@@ -123,7 +123,7 @@ func TestTerminalIsTheControllingOne(t *testing.T) {
 	}
 }
 
-func TestHowAStartFails(t *testing.T) {
+func TestFailedStartsNameTheStage(t *testing.T) {
 	script := t.TempDir() + "/script"
 	if err := os.WriteFile(script, []byte("#!/no/such/interpreter\n"), 0o755); err != nil {
 		t.Fatal(err)

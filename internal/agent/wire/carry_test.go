@@ -15,7 +15,7 @@ type memory struct{ bytes.Buffer }
 func (*memory) CloseWrite() error                { return nil }
 func (*memory) SetWriteDeadline(time.Time) error { return nil }
 
-func TestWhatIsCarried(t *testing.T) {
+func TestCarriedBytesArriveWhole(t *testing.T) {
 	var m memory
 	text := strings.Repeat("text", MaxData/2)
 	c := Carry(&m)
@@ -40,7 +40,7 @@ func TestWhatIsCarried(t *testing.T) {
 	}
 }
 
-func TestWhatIsNotCarried(t *testing.T) {
+func TestCarryRefusesBadFrames(t *testing.T) {
 	for name, frame := range map[string]string{
 		"another kind":      string([]byte{byte(KindStdout), 0, 0, 1, 'x'}),
 		"an unknown kind":   string([]byte{99, 0, 0, 1, 'x'}),

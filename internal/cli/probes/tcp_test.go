@@ -12,7 +12,7 @@ import (
 	"github.com/daycare-run/sandbox/internal/cli/doctor"
 )
 
-func TestWhoListens(t *testing.T) {
+func TestListenerIsFound(t *testing.T) {
 	for _, address := range []string{"127.0.0.1:0", "127.9.9.9:0", "[::1]:0", ":0"} {
 		listener, err := net.Listen("tcp", address)
 		if err != nil {

@@ -22,7 +22,7 @@ func plan(t *testing.T, w Where, f Filesystem, n Network) (Call, error) {
 	return Settings{Filesystem: f, Network: n}.Plan(w)
 }
 
-func TestWhoseSandbox(t *testing.T) {
+func TestSandboxOfTheWorkingDirectory(t *testing.T) {
 	for _, tt := range []struct {
 		cwd, user, usersDir string
 		want, inside        string

@@ -176,7 +176,7 @@ func inBackground(t *testing.T, f func(context.Context)) (stop func()) {
 	return stop
 }
 
-func TestWhoCannotRenewRunsNothing(t *testing.T) {
+func TestHostWithoutLeaseRunsNothing(t *testing.T) {
 	etcd, _ := etcdtest.Start(t)
 	r := lay(t)
 	if err := r.member.MayStart(); !cerrdefs.IsUnavailable(err) {

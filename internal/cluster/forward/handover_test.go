@@ -223,7 +223,7 @@ func TestTheBoundOfACallEndsWithIt(t *testing.T) {
 }
 
 // What a failed take may have begun is released when the user goes elsewhere, and not before the next try.
-func TestWhatWasTakenInPartIsReleased(t *testing.T) {
+func TestPartialTakeIsReleased(t *testing.T) {
 	_, one, _ := two(t)
 	one.refusing.Store(true)
 	if s, err := one.cfg.Cluster.Hold(t.Context(), "alice"); err != nil || s.Host != one.name {
@@ -292,7 +292,7 @@ func TestASeatIsGivenUpForGood(t *testing.T) {
 }
 
 // While a drain has time, who is busy when the turn comes stays, and nothing of that user ends. So does who is not known to be idle.
-func TestWhoIsBusyIsNotHandedOver(t *testing.T) {
+func TestBusyUsersStay(t *testing.T) {
 	_, one, _ := two(t)
 	stays := func(why string) {
 		t.Helper()

@@ -66,7 +66,7 @@ func (r released) Release(_ context.Context, user string) error {
 }
 
 // A sandbox that is given up slowly holds up neither the end of another one nor the start of what has to run.
-func TestWhoIsGivenUpSlowlyHoldsUpNobody(t *testing.T) {
+func TestSlowReleaseHoldsUpNobody(t *testing.T) {
 	let, slow := make(chan struct{}), make(chan struct{}, 1)
 	m, _ := oneHost(t, func(user string) {
 		if user == "slow" {

@@ -90,8 +90,8 @@ func TestAUserAloneHasTheWholeCapacity(t *testing.T) {
 	equal(t, "entries", len(log.Recent(decisions.Filter{User: "ann"}, 0)), 100)
 }
 
-// TestWhoHasTheMostMakesRoom checks at each step of a random history whose entry was removed.
-func TestWhoHasTheMostMakesRoom(t *testing.T) {
+// TestBusiestUserMakesRoom checks at each step of a random history whose entry was removed.
+func TestBusiestUserMakesRoom(t *testing.T) {
 	const capacity, users = 20, 6
 	log, random := decisions.New(capacity), rand.New(rand.NewPCG(1, 2))
 	var before []decisions.Decision
@@ -168,7 +168,7 @@ func TestTheLeastRecentlySeenGoes(t *testing.T) {
 	}
 }
 
-func TestWhatWasDrivenOutBeginsAnew(t *testing.T) {
+func TestEvictedDecisionsCountAnew(t *testing.T) {
 	log := decisions.New(1)
 	for _, name := range []string{"a.test", "a.test", "b.test", "a.test"} {
 		log.Add(denied("ann", name))

@@ -22,7 +22,7 @@ func TestRepeatsAreOneEntry(t *testing.T) {
 	equal(t, "recent", log.Recent(decisions.Filter{}, 0), []decisions.Decision{want})
 }
 
-func TestWhatDiffersIsNoRepeat(t *testing.T) {
+func TestDifferentDecisionsAreNotMerged(t *testing.T) {
 	log := decisions.New(100)
 	changes := map[string]func(*decisions.Decision){
 		"nothing":   func(*decisions.Decision) {},
@@ -47,7 +47,7 @@ func TestWhatDiffersIsNoRepeat(t *testing.T) {
 	}
 }
 
-func TestWhatAddSetsByItself(t *testing.T) {
+func TestAddNumbersAndDates(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log := decisions.New(10)
 		log.Add(decisions.Decision{Seq: 77, Count: 5, First: start, Name: "a.test"})

@@ -15,7 +15,7 @@ import (
 )
 
 // What a container sends comes to the gateway's sockets, wherever it was meant to go, or to nothing.
-func TestWhatAContainerReaches(t *testing.T) {
+func TestContainersReachOnlyTheGateway(t *testing.T) {
 	g := newGate(t, good())
 	greet(t, g.TLS)
 	greet(t, g.HTTP)

@@ -10,8 +10,8 @@ import (
 	"github.com/daycare-run/sandbox/internal/egress/decisions"
 )
 
-// TestWhoseFaultABodyIs: who sends a malformed body is named, the client or the server.
-func TestWhoseFaultABodyIs(t *testing.T) {
+// TestBadBodiesAreAttributed: who sends a malformed body is named, the client or the server.
+func TestBadBodiesAreAttributed(t *testing.T) {
 	for _, body := range []string{"zz\r\nabc\r\n0\r\n\r\n", "3\r\nabcdef\r\n0\r\n\r\n", "-1\r\n\r\n"} {
 		port := httpOrigin(t, func(_ http.ResponseWriter, r *http.Request) { _, _ = io.Copy(io.Discard, r.Body) })
 		r := newRig(t, 0, port, nil)
@@ -39,7 +39,7 @@ func TestWhoseFaultABodyIs(t *testing.T) {
 
 // An answer that is none is the server's fault, also where the request has a body; a client that leaves in the
 // middle of one is nobody's.
-func TestWhoseFaultAnAnswerIs(t *testing.T) {
+func TestBadAnswersAreTheServers(t *testing.T) {
 	port, origin := rawOrigin(t)
 	r := newRig(t, 0, port, nil)
 	c := dial(t, r.http)

@@ -136,7 +136,7 @@ func TestTheNameIsFoundInEveryHello(t *testing.T) {
 	}
 }
 
-func TestWhatIsNoProperHelloIsRefused(t *testing.T) {
+func TestBadHellosAreRefused(t *testing.T) {
 	good := message(named("allowed.example"))
 	one := func(m []byte) []byte { return records(m, recordMost) }
 	withByte := func(raw []byte, at int, b byte) []byte {

@@ -38,7 +38,7 @@ func features(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-func TestWhatHTTPCanDo(t *testing.T) {
+func TestHTTPFeaturesPass(t *testing.T) {
 	var got http.Header
 	port := httpOrigin(t, func(w http.ResponseWriter, r *http.Request) {
 		got = r.Header

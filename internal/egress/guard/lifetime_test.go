@@ -36,7 +36,7 @@ func established(r *rig, origin <-chan *net.TCPConn) (*net.TCPConn, *net.TCPConn
 	return c, o
 }
 
-func TestWhoIsNoClientIsCutOff(t *testing.T) {
+func TestUnknownClientsAreCutOff(t *testing.T) {
 	r, v := newVisited(t, func(c *Config) {
 		c.Endpoint = func(netip.Addr) (Endpoint, bool) { return nil, false }
 	})

@@ -180,8 +180,8 @@ func TestUntakenAnswerDoesNotHoldTheServer(t *testing.T) {
 	}
 }
 
-// TestWhatAPipeHoldsGoesFirst: nothing is added to it, and nothing of it is left behind for whoever has the pipe next.
-func TestWhatAPipeHoldsGoesFirst(t *testing.T) {
+// TestHeldBytesGoFirst: nothing is added to it, and nothing of it is left behind for whoever has the pipe next.
+func TestHeldBytesGoFirst(t *testing.T) {
 	r := newRig(t, 0, 0, nil)
 	client, near := pair(t)
 	far, server := pair(t)

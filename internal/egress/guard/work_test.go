@@ -107,7 +107,7 @@ func TestWaitingForWorkEnds(t *testing.T) {
 }
 
 // A peer that stops anywhere keeps no other request of the user from being worked on, though only one is at a time.
-func TestWhoStopsIsNotInTheWay(t *testing.T) {
+func TestStalledPeersBlockNobody(t *testing.T) {
 	const get = "GET / HTTP/1.1\r\nHost: allowed.example\r\n"
 	const post = "POST / HTTP/1.1\r\nHost: allowed.example\r\n"
 	for name, row := range map[string]struct {
