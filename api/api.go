@@ -71,7 +71,8 @@ type Config struct {
 	// Doctor checks the host and the settings. Nil means that there is none.
 	Doctor func(context.Context) (types.DoctorReport, error)
 	// RemoveUser removes a user for a caller, whose service is given.
-	RemoveUser func(ctx context.Context, service *sandbox.Service, user ids.User, home bool) (sandbox.RemovedUser, error)
+	RemoveUser func(ctx context.Context, service *sandbox.Service, user ids.User,
+		home bool) (sandbox.RemovedUser, error)
 	// Metrics answers GET /metrics, in the Prometheus text format. Nil means that there is none.
 	Metrics http.Handler
 	Log     zerolog.Logger
@@ -85,14 +86,16 @@ type Router interface {
 	// returns, and done is nil. Otherwise this host answers until done is called, within ctx, which
 	// also ends when it may no longer do so. A call that only looks is answered here too when no
 	// host holds the user; it does not make this host the holder.
-	Route(w http.ResponseWriter, req *http.Request, caller access.Caller, user string, looks bool) (ctx context.Context, done func(), err error)
+	Route(w http.ResponseWriter, req *http.Request, caller access.Caller, user string,
+		looks bool) (ctx context.Context, done func(), err error)
 	// Await waits until this host knows everything about a sandbox that any host knew.
 	Await(ctx context.Context, id string) error
 	// Host is this host's name. Gather returns the other hosts' answers to the same caller's GET,
 	// by host; silent are the hosts that do not answer. It returns none if the request came from
 	// another host.
 	Host() string
-	Gather(ctx context.Context, caller access.Caller, pathAndQuery string) (answers map[string][]byte, silent []string)
+	Gather(ctx context.Context, caller access.Caller,
+		pathAndQuery string) (answers map[string][]byte, silent []string)
 }
 
 // server answers one request. Each request has its own, whose service is limited to what its caller
@@ -150,7 +153,8 @@ var routes = []route{
 	{pattern: "GET /v1/nodes", who: forOperators, handle: answers((*server).nodes)},
 	{pattern: "PUT /v1/nodes/{node}", who: forOperators, handle: call((*server).setNode)},
 	{pattern: "DELETE /v1/nodes/{node}", who: forOperators, handle: answers((*server).removeNode)},
-	{pattern: "GET /v1/egress/decisions", who: forUsers, handle: (*server).decisions, follows: true},
+	{pattern: "GET /v1/egress/decisions", who: forUsers, handle: (*server).decisions,
+		follows: true},
 	{pattern: "GET /v1/events", who: forUsers, handle: (*server).events, follows: true},
 	{pattern: "GET /v1/processes", who: forUsers, handle: answers((*server).allProcesses)},
 	{pattern: "DELETE /v1/users/{userId}", who: forUsers, handle: answers((*server).removeUser)},
@@ -162,11 +166,15 @@ var routes = []route{
 	{pattern: "POST /v1/sandboxes/{id}/resume", who: forUsers, handle: answers((*server).resume)},
 	{pattern: "POST /v1/sandboxes/{id}/exec", who: forUsers, handle: (*server).exec},
 	{pattern: "GET /v1/sandboxes/{id}/exec", who: forUsers, handle: (*server).attach},
-	{pattern: "GET /v1/sandboxes/{id}/execs", who: forUsers, handle: answers((*server).detachedExecs)},
+	{pattern: "GET /v1/sandboxes/{id}/execs", who: forUsers,
+		handle: answers((*server).detachedExecs)},
 	{pattern: "GET /v1/sandboxes/{id}/execs/{execId}", who: forUsers, handle: (*server).reattach},
-	{pattern: "POST /v1/sandboxes/{id}/execs/{execId}/kill", who: forUsers, handle: callOptional((*server).killExec)},
-	{pattern: "POST /v1/sandboxes/{id}/execs/{execId}/signal", who: forUsers, handle: call((*server).signalExec)},
-	{pattern: "GET /v1/sandboxes/{id}/calls/{callId}/output", who: forUsers, handle: answers((*server).output)},
+	{pattern: "POST /v1/sandboxes/{id}/execs/{execId}/kill", who: forUsers,
+		handle: callOptional((*server).killExec)},
+	{pattern: "POST /v1/sandboxes/{id}/execs/{execId}/signal", who: forUsers,
+		handle: call((*server).signalExec)},
+	{pattern: "GET /v1/sandboxes/{id}/calls/{callId}/output", who: forUsers,
+		handle: answers((*server).output)},
 	{pattern: "POST /v1/sandboxes/{id}/explain", who: forUsers, handle: call((*server).explain)},
 	{pattern: "POST /v1/sandboxes/{id}/read", who: forUsers, handle: call((*server).read)},
 	{pattern: "POST /v1/sandboxes/{id}/write", who: forUsers, handle: call((*server).write)},
@@ -175,39 +183,59 @@ var routes = []route{
 	{pattern: "POST /v1/sandboxes/{id}/mkdir", who: forUsers, handle: call((*server).mkdir)},
 	{pattern: "POST /v1/sandboxes/{id}/move", who: forUsers, handle: call((*server).move)},
 	{pattern: "POST /v1/sandboxes/{id}/remove", who: forUsers, handle: call((*server).remove)},
-	{pattern: "POST /v1/sandboxes/{id}/processes", who: forUsers, handle: call((*server).startProcess)},
-	{pattern: "GET /v1/sandboxes/{id}/processes", who: forUsers, handle: answers((*server).processes)},
-	{pattern: "POST /v1/sandboxes/{id}/processes/stop-all", who: forUsers, handle: callOptional((*server).stopProcesses)},
-	{pattern: "GET /v1/sandboxes/{id}/processes/{processId}", who: forUsers, handle: answers((*server).process)},
-	{pattern: "DELETE /v1/sandboxes/{id}/processes/{processId}", who: forUsers, handle: answers((*server).removeProcess)},
-	{pattern: "GET /v1/sandboxes/{id}/processes/{processId}/wait", who: forUsers, handle: answers((*server).waitProcess), follows: true},
-	{pattern: "POST /v1/sandboxes/{id}/processes/{processId}/stop", who: forUsers, handle: callOptional((*server).stopProcess)},
-	{pattern: "GET /v1/sandboxes/{id}/processes/{processId}/log", who: forUsers, handle: (*server).processLog, follows: true},
-	{pattern: "PUT /v1/sandboxes/{id}/files", who: forUsers, handle: (*server).upload, streams: true},
+	{pattern: "POST /v1/sandboxes/{id}/processes", who: forUsers,
+		handle: call((*server).startProcess)},
+	{pattern: "GET /v1/sandboxes/{id}/processes", who: forUsers,
+		handle: answers((*server).processes)},
+	{pattern: "POST /v1/sandboxes/{id}/processes/stop-all", who: forUsers,
+		handle: callOptional((*server).stopProcesses)},
+	{pattern: "GET /v1/sandboxes/{id}/processes/{processId}", who: forUsers,
+		handle: answers((*server).process)},
+	{pattern: "DELETE /v1/sandboxes/{id}/processes/{processId}", who: forUsers,
+		handle: answers((*server).removeProcess)},
+	{pattern: "GET /v1/sandboxes/{id}/processes/{processId}/wait", who: forUsers,
+		handle: answers((*server).waitProcess), follows: true},
+	{pattern: "POST /v1/sandboxes/{id}/processes/{processId}/stop", who: forUsers,
+		handle: callOptional((*server).stopProcess)},
+	{pattern: "GET /v1/sandboxes/{id}/processes/{processId}/log", who: forUsers,
+		handle: (*server).processLog, follows: true},
+	{pattern: "PUT /v1/sandboxes/{id}/files", who: forUsers, handle: (*server).upload,
+		streams: true},
 	{pattern: "GET /v1/sandboxes/{id}/files", who: forUsers, handle: (*server).download},
 	{pattern: "HEAD /v1/sandboxes/{id}/files", who: forUsers, handle: (*server).download},
-	{pattern: "PUT /v1/sandboxes/{id}/archive", who: forUsers, handle: (*server).unpack, streams: true},
+	{pattern: "PUT /v1/sandboxes/{id}/archive", who: forUsers, handle: (*server).unpack,
+		streams: true},
 	{pattern: "GET /v1/sandboxes/{id}/archive", who: forUsers, handle: (*server).pack},
 }
 
 // New returns the API's handler.
 func New(service *sandbox.Service, cfg Config) http.Handler {
-	m := &middleware{cfg: cfg, service: service, memory: memoryOf(cfg.MaxRequest), following: newFollowing(), streamed: streamedExecs{inputs: map[streamedExec]*attach.Input{}}}
+	m := &middleware{cfg: cfg, service: service, memory: memoryOf(cfg.MaxRequest),
+		following: newFollowing(),
+		streamed:  streamedExecs{inputs: map[streamedExec]*attach.Input{}}}
 	mux := http.NewServeMux()
 	for _, r := range routes {
-		mux.HandleFunc(r.pattern, func(w http.ResponseWriter, req *http.Request) { m.serve(w, req, r) })
+		mux.HandleFunc(r.pattern, func(w http.ResponseWriter, req *http.Request) {
+			m.serve(w, req, r)
+		})
 	}
-	elsewhere := route{pattern: "/", who: forUsers, handle: func(_ *server, w http.ResponseWriter, req *http.Request) error {
-		return noSuchRoute(mux, w, req)
-	}}
-	mux.HandleFunc("/", func(w http.ResponseWriter, req *http.Request) { m.serve(w, req, elsewhere) })
-	unclean := route{pattern: "/", who: forUsers, handle: func(_ *server, _ http.ResponseWriter, req *http.Request) error {
-		return fmt.Errorf("the path %.200q has an empty component, . or ..: %w", req.URL.Path, cerrdefs.ErrInvalidArgument)
-	}}
+	elsewhere := route{pattern: "/", who: forUsers,
+		handle: func(_ *server, w http.ResponseWriter, req *http.Request) error {
+			return noSuchRoute(mux, w, req)
+		}}
+	mux.HandleFunc("/", func(w http.ResponseWriter, req *http.Request) {
+		m.serve(w, req, elsewhere)
+	})
+	unclean := route{pattern: "/", who: forUsers,
+		handle: func(_ *server, _ http.ResponseWriter, req *http.Request) error {
+			return fmt.Errorf("the path %.200q has an empty component, . or ..: %w", req.URL.Path,
+				cerrdefs.ErrInvalidArgument)
+		}}
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		// The mux would redirect a path with such a component, and then the caller would get an
 		// answer about a path that it did not ask for.
-		if clean := path.Clean("/" + req.URL.Path); req.URL.Path != clean && req.URL.Path != clean+"/" {
+		if clean := path.Clean("/" + req.URL.Path); req.URL.Path != clean &&
+			req.URL.Path != clean+"/" {
 			m.serve(w, req, unclean)
 			return
 		}
@@ -237,7 +265,8 @@ func (s *server) fail(w http.ResponseWriter, err error) {
 func (s *server) failure(err error) (types.Error, int) {
 	failure, status := classify(err)
 	failure.RequestID = s.id
-	if host := s.host(); host != "" && (failure.Kind == types.Engine || failure.Kind == types.Unavailable) {
+	if host := s.host(); host != "" &&
+		(failure.Kind == types.Engine || failure.Kind == types.Unavailable) {
 		failure.Message = fmt.Sprintf("host %q: %s", host, failure.Message)
 	}
 	return failure, status

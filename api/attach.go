@@ -22,12 +22,14 @@ import (
 // attach is an exec over a WebSocket: the first message is the exec as JSON. After that, stdin and
 // signals come in, and output and the exit go out.
 func (s *server) attach(w http.ResponseWriter, req *http.Request) error {
-	if err := wantsWebSocket(req, "GET …/exec is for WebSockets; to run a command, POST it"); err != nil {
+	if err := wantsWebSocket(req,
+		"GET …/exec is for WebSockets; to run a command, POST it"); err != nil {
 		return err
 	}
-	return s.converse(w, req, func(ctx, writing context.Context, a *attached, hangUp func(error)) (*types.Result, error) {
-		return a.run(ctx, writing, s, req.PathValue("id"), hangUp)
-	})
+	return s.converse(w, req,
+		func(ctx, writing context.Context, a *attached, hangUp func(error)) (*types.Result, error) {
+			return a.run(ctx, writing, s, req.PathValue("id"), hangUp)
+		})
 }
 
 func wantsWebSocket(req *http.Request, otherwise string) error {
@@ -39,7 +41,8 @@ func wantsWebSocket(req *http.Request, otherwise string) error {
 
 // conversation handles a WebSocket. It ends with ctx, writes for as long as writing lasts, and
 // calls hangUp with the reason when nothing more comes in.
-type conversation func(ctx, writing context.Context, a *attached, hangUp func(why error)) (*types.Result, error)
+type conversation func(ctx, writing context.Context, a *attached,
+	hangUp func(why error)) (*types.Result, error)
 
 // converse makes the connection a WebSocket, runs the conversation, and sends how it ended.
 func (s *server) converse(w http.ResponseWriter, req *http.Request, talk conversation) error {
@@ -57,7 +60,9 @@ func (s *server) converse(w http.ResponseWriter, req *http.Request, talk convers
 	defer stopWriting()
 	// Events rather than pings: pings have their own timeout, which would cut off a caller who
 	// pauses.
-	a.quiet = time.AfterFunc(keepAlive, func() { _ = a.event(writing, types.Event{Type: types.EventKeepAlive}) })
+	a.quiet = time.AfterFunc(keepAlive, func() {
+		_ = a.event(writing, types.Event{Type: types.EventKeepAlive})
+	})
 	defer a.quiet.Stop()
 	ctx, cancel := context.WithCancelCause(req.Context())
 	defer cancel(nil)
@@ -88,7 +93,8 @@ func (s *server) converse(w http.ResponseWriter, req *http.Request, talk convers
 // callerRemains reports whether the caller is still connected although nothing more is read from
 // it.
 func callerRemains(why error) bool {
-	return cerrdefs.IsInvalidArgument(why) || cerrdefs.IsResourceExhausted(why) || errors.Is(why, attach.ErrReplaced)
+	return cerrdefs.IsInvalidArgument(why) || cerrdefs.IsResourceExhausted(why) ||
+		errors.Is(why, attach.ErrReplaced)
 }
 
 // farewell is how long a caller from whom nothing more is read may take to read the reason.
@@ -109,7 +115,8 @@ type attached struct {
 }
 
 // run reads the first message and runs the command that it asks for, as a conversation.
-func (a *attached) run(ctx, writing context.Context, s *server, id string, hangUp func(why error)) (*types.Result, error) {
+func (a *attached) run(ctx, writing context.Context, s *server, id string,
+	hangUp func(why error)) (*types.Result, error) {
 	body, err := a.first(ctx)
 	if err != nil {
 		return nil, err
@@ -156,7 +163,8 @@ func (a *attached) run(ctx, writing context.Context, s *server, id string, hangU
 }
 
 // read reads a message into memory.
-func (a *attached) read(ctx context.Context, memory *requestMemory) (websocket.MessageType, []byte, error) {
+func (a *attached) read(ctx context.Context,
+	memory *requestMemory) (websocket.MessageType, []byte, error) {
 	kind, from, err := a.conn.Reader(ctx)
 	if err != nil {
 		return kind, nil, err
@@ -174,10 +182,12 @@ func (a *attached) first(ctx context.Context) (body sentExec, err error) {
 		return body, err
 	}
 	if err != nil {
-		return body, fmt.Errorf("cannot read the first message, the exec: %v: %w", err, cerrdefs.ErrInvalidArgument)
+		return body, fmt.Errorf("cannot read the first message, the exec: %v: %w", err,
+			cerrdefs.ErrInvalidArgument)
 	}
 	if kind != websocket.MessageText {
-		return body, fmt.Errorf("the first message has to be the exec as JSON text: %w", cerrdefs.ErrInvalidArgument)
+		return body, fmt.Errorf("the first message has to be the exec as JSON text: %w",
+			cerrdefs.ErrInvalidArgument)
 	}
 	return body, decodeJSON(first, &body, a.memory)
 }

@@ -29,7 +29,9 @@ type requestMemory struct {
 // take adds n bytes. The error is of class ResourceExhausted.
 func (m *requestMemory) take(n int) error {
 	if !m.of.Take(m.holder, n) {
-		return fmt.Errorf("the requests of %s already use as much memory as allowed: try again when one has been answered: %w", m.holder, cerrdefs.ErrResourceExhausted)
+		return fmt.Errorf(
+			"the requests of %s already use as much memory as allowed: try again when one has been answered: %w",
+			m.holder, cerrdefs.ErrResourceExhausted)
 	}
 	m.bytes += n
 	return nil
@@ -70,7 +72,8 @@ func (r memoryReader) Read(p []byte) (int, error) {
 }
 
 // bound returns a body that has to arrive in time and that is no larger than its route accepts.
-func (m *middleware) bound(w http.ResponseWriter, from io.ReadCloser, r route, memory *requestMemory) io.ReadCloser {
+func (m *middleware) bound(w http.ResponseWriter, from io.ReadCloser, r route,
+	memory *requestMemory) io.ReadCloser {
 	delay := cmp.Or(m.cfg.BodyDelay, pace.Delay)
 	if r.streams {
 		return pace.Body(w, from, delay)

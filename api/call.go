@@ -40,10 +40,12 @@ type Call struct {
 }
 
 // tell publishes the event of an answered request.
-func (m *middleware) tell(req *http.Request, r route, caller access.Caller, answer httpsnoop.Metrics, err error) {
+func (m *middleware) tell(req *http.Request, r route, caller access.Caller,
+	answer httpsnoop.Metrics, err error) {
 	c := Call{
 		Route: r.pattern, Status: http.StatusOK, Took: answer.Duration,
-		method: known(req.Method), caller: caller.Name, answered: answer.Code, bytes: answer.Written, shown: m.cfg.LogCalls != nil && m.cfg.LogCalls(),
+		method: known(req.Method), caller: caller.Name, answered: answer.Code,
+		bytes: answer.Written, shown: m.cfg.LogCalls != nil && m.cfg.LogCalls(),
 	}
 	if id, notOne := ids.ParseSandbox(req.PathValue("id")); notOne == nil {
 		c.sandbox = id.String()
@@ -55,7 +57,8 @@ func (m *middleware) tell(req *http.Request, r route, caller access.Caller, answ
 			c.Status = status
 		}
 		c.Quota, _ = errors.AsType[*quota.Exceeded](err)
-		if status >= http.StatusInternalServerError && !cerrdefs.IsUnavailable(err) && !isGone(err) {
+		if status >= http.StatusInternalServerError && !cerrdefs.IsUnavailable(err) &&
+			!isGone(err) {
 			c.fault = err
 		}
 	}
@@ -70,7 +73,8 @@ func (c Call) Line(log *zerolog.Logger, _ string) {
 	if c.shown {
 		line = log.Info()
 	}
-	line = line.Str("method", c.method).Str("route", c.Route).Int("status", c.answered).Int64("bytes", c.bytes).Dur("took", c.Took)
+	line = line.Str("method", c.method).Str("route", c.Route).Int("status", c.answered).
+		Int64("bytes", c.bytes).Dur("took", c.Took)
 	events.Texts(line, "caller", c.caller, "sandbox", c.sandbox, "kind", string(c.Kind)).Msg("call")
 	if c.fault != nil {
 		log.Warn().Str("route", c.Route).Err(c.fault).Msg("a call has failed")

@@ -22,10 +22,12 @@ func (s *server) calls(*http.Request) (types.CallHour, error) {
 }
 
 func callMinute(m calls.Minute) types.CallMinute {
-	told := types.CallMinute{BeganAt: m.Begun, Calls: m.Calls, Refused: m.Refused, Ways: []types.WayTimes{}}
+	told := types.CallMinute{BeganAt: m.Begun, Calls: m.Calls, Refused: m.Refused,
+		Ways: []types.WayTimes{}}
 	for _, way := range m.Ways {
 		told.Ways = append(told.Ways, types.WayTimes{
-			Way: way.Way, Calls: way.Calls, Start: percentiles(way.Start), FirstByte: percentiles(way.FirstByte), End: percentiles(way.End),
+			Way: way.Way, Calls: way.Calls, Start: percentiles(way.Start),
+			FirstByte: percentiles(way.FirstByte), End: percentiles(way.End),
 		})
 	}
 	return told
@@ -45,7 +47,8 @@ func (s *server) output(req *http.Request) (types.CallOutput, error) {
 // doctor checks the host, for callers who act for everyone.
 func (s *server) doctor(req *http.Request) (types.DoctorReport, error) {
 	if s.cfg.Doctor == nil {
-		return types.DoctorReport{}, fmt.Errorf("this service does not check its host: %w", cerrdefs.ErrNotFound)
+		return types.DoctorReport{},
+			fmt.Errorf("this service does not check its host: %w", cerrdefs.ErrNotFound)
 	}
 	return s.cfg.Doctor(req.Context())
 }

@@ -61,7 +61,8 @@ func classify(err error) (types.Error, int) {
 	for _, class := range classes {
 		if class.is(err) {
 			// A message may quote what somebody sent, but JSON is UTF-8 only.
-			return types.Error{Kind: class.kind, Message: strings.ToValidUTF8(message(err), "\uFFFD")}, class.status
+			return types.Error{Kind: class.kind,
+				Message: strings.ToValidUTF8(message(err), "\uFFFD")}, class.status
 		}
 	}
 	panic("the last class takes every error")
@@ -72,8 +73,9 @@ func classify(err error) (types.Error, int) {
 func message(err error) string {
 	text := err.Error()
 	for _, class := range []error{
-		cerrdefs.ErrInvalidArgument, cerrdefs.ErrNotFound, cerrdefs.ErrConflict, cerrdefs.ErrResourceExhausted,
-		cerrdefs.ErrUnavailable, cerrdefs.ErrFailedPrecondition, cerrdefs.ErrInternal, errBeyond, errChanged, errMethod,
+		cerrdefs.ErrInvalidArgument, cerrdefs.ErrNotFound, cerrdefs.ErrConflict,
+		cerrdefs.ErrResourceExhausted, cerrdefs.ErrUnavailable, cerrdefs.ErrFailedPrecondition,
+		cerrdefs.ErrInternal, errBeyond, errChanged, errMethod,
 	} {
 		if short, ok := strings.CutSuffix(text, ": "+class.Error()); ok && errors.Is(err, class) {
 			return short

@@ -33,7 +33,8 @@ const operatorsReserve = 64
 
 // NewConnections returns a Connections that shares total connections.
 func NewConnections(total int) *Connections {
-	return &Connections{shared: budget.NewPool(total, 0), reserve: budget.NewPool(operatorsReserve, 0)}
+	return &Connections{shared: budget.NewPool(total, 0),
+		reserve: budget.NewPool(operatorsReserve, 0)}
 }
 
 // Stats returns the current numbers.
@@ -163,7 +164,9 @@ func (c *Connections) identify(w *wire, caller string) error {
 			return nil
 		}
 		c.refused++
-		return fmt.Errorf("%s already has as many connections as allowed, each with a request: try again when one has ended: %w", caller, cerrdefs.ErrResourceExhausted)
+		return fmt.Errorf(
+			"%s already has as many connections as allowed, each with a request: try again when one has ended: %w",
+			caller, cerrdefs.ErrResourceExhausted)
 	}
 	place.Give(holder, 1)
 	w.known = true

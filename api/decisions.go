@@ -16,7 +16,9 @@ func (s *server) decisions(w http.ResponseWriter, req *http.Request) error {
 	}
 	room := int(q.limit) * decisionBytes
 	if s.cfg.Nodes != nil && !q.follow && q.filter.User == "" { // the other hosts answer with as many
-		hosts := len(slices.DeleteFunc(s.cfg.Nodes.List(), func(n types.Node) bool { return n.Lost }))
+		hosts := len(slices.DeleteFunc(s.cfg.Nodes.List(), func(n types.Node) bool {
+			return n.Lost
+		}))
 		room = max(room, min(room*hosts, s.memory.of.Stats().Total/8))
 	}
 	if err := s.memory.take(room); err != nil {
@@ -72,9 +74,9 @@ func (q decisionQuery) recent(log *decisions.Log) []decisions.Decision {
 // decision converts a decision to JSON's form.
 func decision(d decisions.Decision) types.Decision {
 	return types.Decision{
-		Seq: d.Seq, Time: d.Time.UTC(), First: d.First.UTC(), Count: d.Count, UserID: d.User, Container: d.Container,
-		Name: utf8Text(d.Name), Via: types.Via(d.Via), Port: d.Port, Type: d.Type,
-		Verdict: types.Verdict(d.Verdict), Reason: utf8Text(d.Reason),
+		Seq: d.Seq, Time: d.Time.UTC(), First: d.First.UTC(), Count: d.Count, UserID: d.User,
+		Container: d.Container, Name: utf8Text(d.Name), Via: types.Via(d.Via), Port: d.Port,
+		Type: d.Type, Verdict: types.Verdict(d.Verdict), Reason: utf8Text(d.Reason),
 	}
 }
 
@@ -83,8 +85,8 @@ func refusals(lines []decisions.Summary) []types.Refusal {
 	list := make([]types.Refusal, len(lines))
 	for i, line := range lines {
 		list[i] = types.Refusal{
-			Name: utf8Text(line.Name), Port: line.Port, Verdict: types.Verdict(line.Verdict), Via: types.Via(line.Via),
-			Reason: utf8Text(line.Reason), Count: line.Count,
+			Name: utf8Text(line.Name), Port: line.Port, Verdict: types.Verdict(line.Verdict),
+			Via: types.Via(line.Via), Reason: utf8Text(line.Reason), Count: line.Count,
 		}
 	}
 	return list

@@ -37,7 +37,8 @@ func (s *server) decodeOptional(req *http.Request, into any) error {
 func readBody(req *http.Request) ([]byte, error) {
 	if kind := req.Header.Get("Content-Type"); kind != "" {
 		if media, _, err := mime.ParseMediaType(kind); err != nil || media != "application/json" {
-			return nil, fmt.Errorf("the body has Content-Type %q, not application/json: %w", kind, cerrdefs.ErrInvalidArgument)
+			return nil, fmt.Errorf("the body has Content-Type %q, not application/json: %w", kind,
+				cerrdefs.ErrInvalidArgument)
 		}
 	}
 	body, err := io.ReadAll(req.Body)
@@ -57,7 +58,8 @@ func readBody(req *http.Request) ([]byte, error) {
 // counts as memory, as text does.
 func decodeJSON(text []byte, into any, memory *requestMemory) error {
 	if len(bytes.TrimSpace(text)) == 0 {
-		return fmt.Errorf("the body is empty; it has to be a JSON object: %w", cerrdefs.ErrInvalidArgument)
+		return fmt.Errorf("the body is empty; it has to be a JSON object: %w",
+			cerrdefs.ErrInvalidArgument)
 	}
 	const root = "the body"
 	values, err := strictjson.Count(text, root)
@@ -81,7 +83,8 @@ func decodeJSON(text []byte, into any, memory *requestMemory) error {
 func pathOf(key, plain, encoded string) (string, error) {
 	switch {
 	case plain != "" && encoded != "":
-		return "", fmt.Errorf("%s and %sBase64 are both set; give one: %w", key, key, cerrdefs.ErrInvalidArgument)
+		return "", fmt.Errorf("%s and %sBase64 are both set; give one: %w", key, key,
+			cerrdefs.ErrInvalidArgument)
 	case encoded != "":
 		path, err := decodeBytes(key+"Base64", encoded, types.Base64)
 		return string(path), err
@@ -102,10 +105,12 @@ func decodeBytes(key, text string, encoding types.Encoding) ([]byte, error) {
 	case types.Base64:
 		data, err := base64.StdEncoding.DecodeString(text)
 		if err != nil {
-			return nil, fmt.Errorf("%s is not base64: %v: %w", key, err, cerrdefs.ErrInvalidArgument)
+			return nil, fmt.Errorf("%s is not base64: %v: %w", key, err,
+				cerrdefs.ErrInvalidArgument)
 		}
 		return data, nil
 	default:
-		return nil, fmt.Errorf("the encoding %q of %s is not base64: %w", encoding, key, cerrdefs.ErrInvalidArgument)
+		return nil, fmt.Errorf("the encoding %q of %s is not base64: %w", encoding, key,
+			cerrdefs.ErrInvalidArgument)
 	}
 }

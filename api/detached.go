@@ -25,16 +25,19 @@ func (s *server) reattach(w http.ResponseWriter, req *http.Request) error {
 	if err != nil {
 		return err
 	}
-	if err := wantsWebSocket(req, "GET …/execs/{execId} is for WebSockets; GET …/execs reports its state"); err != nil {
+	if err := wantsWebSocket(req,
+		"GET …/execs/{execId} is for WebSockets; GET …/execs reports its state"); err != nil {
 		return err
 	}
-	return s.converse(w, req, func(ctx, writing context.Context, a *attached, hangUp func(error)) (*types.Result, error) {
-		return a.watch(ctx, writing, e, offset, hangUp)
-	})
+	return s.converse(w, req,
+		func(ctx, writing context.Context, a *attached, hangUp func(error)) (*types.Result, error) {
+			return a.watch(ctx, writing, e, offset, hangUp)
+		})
 }
 
 // watch connects a caller to a detached command until either of them ends, as a conversation.
-func (a *attached) watch(ctx, writing context.Context, e *attach.Exec[sandbox.Result], offset int64, hangUp func(why error)) (*types.Result, error) {
+func (a *attached) watch(ctx, writing context.Context, e *attach.Exec[sandbox.Result], offset int64,
+	hangUp func(why error)) (*types.Result, error) {
 	attachment, err := e.Attach(offset)
 	if err != nil {
 		return nil, err
@@ -52,7 +55,8 @@ func (a *attached) watch(ctx, writing context.Context, e *attach.Exec[sandbox.Re
 }
 
 // relay passes on a command's events, and returns how it ended.
-func relay(ctx context.Context, execID string, from *attach.Attachment[sandbox.Result], output session.Output, send func(types.Event) error) (sandbox.Result, error) {
+func relay(ctx context.Context, execID string, from *attach.Attachment[sandbox.Result],
+	output session.Output, send func(types.Event) error) (sandbox.Result, error) {
 	for {
 		event, err := from.Next(ctx)
 		switch {
@@ -78,7 +82,8 @@ func relay(ctx context.Context, execID string, from *attach.Attachment[sandbox.R
 
 // startDetached starts a command that keeps the request's memory to its end: its stdin and
 // environment last as long.
-func (s *server) startDetached(ctx context.Context, id string, r sandbox.Request, stdin bool) (*attach.Exec[sandbox.Result], error) {
+func (s *server) startDetached(ctx context.Context, id string, r sandbox.Request,
+	stdin bool) (*attach.Exec[sandbox.Result], error) {
 	kept := s.memory.handOver()
 	r.Ended = kept.release
 	e, err := s.service.StartExec(ctx, id, r, stdin)

@@ -49,9 +49,11 @@ func (s *server) events(w http.ResponseWriter, req *http.Request) error {
 	follower := stream.Follow(filter, after)
 	ctx, to := s.openStream(w, req, serverSent)
 	defer to.close()
-	begin := []types.ServiceEvent{{ID: eventID(stream, after), Time: time.Now().UTC(), Kind: types.ServiceOpen}}
+	begin := []types.ServiceEvent{{ID: eventID(stream, after), Time: time.Now().UTC(),
+		Kind: types.ServiceOpen}}
 	if gap {
-		begin = append(begin, types.ServiceEvent{ID: eventID(stream, after), Time: time.Now().UTC(), Kind: types.ServiceGap})
+		begin = append(begin, types.ServiceEvent{ID: eventID(stream, after), Time: time.Now().UTC(),
+			Kind: types.ServiceGap})
 	}
 	for err = to.sendEvents(begin); err == nil && ctx.Err() == nil; { // an error means that the caller has gone
 		quiet, done := context.WithTimeout(ctx, keepAlive)
@@ -63,7 +65,8 @@ func (s *server) events(w http.ResponseWriter, req *http.Request) error {
 		}
 		var told []types.ServiceEvent
 		if gap {
-			told = append(told, types.ServiceEvent{ID: eventID(stream, max(follower.Place(), 1)-1), Time: time.Now().UTC(), Kind: types.ServiceGap})
+			told = append(told, types.ServiceEvent{ID: eventID(stream, max(follower.Place(), 1)-1),
+				Time: time.Now().UTC(), Kind: types.ServiceGap})
 		}
 		for _, e := range list {
 			told = append(told, serviceEvent(stream, e))
@@ -81,7 +84,8 @@ func (s *server) events(w http.ResponseWriter, req *http.Request) error {
 
 // readEventQuery reads the query. gap reports whether the last event that the caller saw came from
 // another run of the service.
-func readEventQuery(req *http.Request, stream *events.Stream) (filter events.Filter, after uint64, gap bool, err error) {
+func readEventQuery(req *http.Request,
+	stream *events.Stream) (filter events.Filter, after uint64, gap bool, err error) {
 	values, err := query(req, "userId", "kind", "replay")
 	if err != nil {
 		return filter, 0, false, err
@@ -97,7 +101,8 @@ func readEventQuery(req *http.Request, stream *events.Stream) (filter events.Fil
 		for name := range strings.SplitSeq(value, ",") {
 			kind, known := events.ParseKind(name)
 			if !known {
-				return filter, 0, false, unreadable("kind", name, "not one of "+strings.Join(events.Names(), ", "))
+				return filter, 0, false, unreadable("kind", name,
+					"not one of "+strings.Join(events.Names(), ", "))
 			}
 			filter.Kinds = append(filter.Kinds, kind)
 		}
@@ -129,16 +134,19 @@ func eventID(stream *events.Stream, seq uint64) string {
 }
 
 func serviceEvent(stream *events.Stream, e events.Event) types.ServiceEvent {
-	told := types.ServiceEvent{ID: eventID(stream, e.Seq), Time: e.Time.UTC(), Kind: types.ServiceKind(e.Kind.String()), UserID: e.User}
+	told := types.ServiceEvent{ID: eventID(stream, e.Seq), Time: e.Time.UTC(),
+		Kind: types.ServiceKind(e.Kind.String()), UserID: e.User}
 	switch detail := e.Detail.(type) {
 	case calls.Event:
 		told.Call = callEvent(detail)
 	case dockerexec.Container:
 		told.Container = &types.ContainerEvent{
-			Name: detail.Name, Fingerprint: string(detail.Fingerprint), Runtime: detail.Runtime, State: detail.State, CreatedAt: detail.Since.UTC(),
+			Name: detail.Name, Fingerprint: string(detail.Fingerprint), Runtime: detail.Runtime,
+			State: detail.State, CreatedAt: detail.Since.UTC(),
 		}
 	case process.Changed:
-		told.Process = &types.ProcessEvent{ID: detail.ID, SandboxID: detail.Sandbox, Name: detail.Name, Status: detail.Status, Reason: detail.Reason}
+		told.Process = &types.ProcessEvent{ID: detail.ID, SandboxID: detail.Sandbox,
+			Name: detail.Name, Status: detail.Status, Reason: detail.Reason}
 	case decisions.Decision:
 		d := decision(detail)
 		told.Decision = &d
@@ -152,13 +160,15 @@ func serviceEvent(stream *events.Stream, e events.Event) types.ServiceEvent {
 
 func callEvent(e calls.Event) *types.CallEvent {
 	call := &types.CallEvent{
-		ID: e.ID, Phase: e.What, SandboxID: e.Sandbox, Command: e.Command, Grants: e.Grants, Network: e.Network, Container: e.In,
+		ID: e.ID, Phase: e.What, SandboxID: e.Sandbox, Command: e.Command, Grants: e.Grants,
+		Network: e.Network, Container: e.In,
 	}
 	if e.What != calls.Ended {
 		return call
 	}
 	call.Outcome, call.Reason, call.Way = e.Outcome, e.Reason, e.Way()
-	call.StartMs, call.TotalMs = milliseconds(e.Decide+e.Exec.Container+e.Start), milliseconds(e.Total)
+	call.StartMs, call.TotalMs = milliseconds(e.Decide+e.Exec.Container+e.Start),
+		milliseconds(e.Total)
 	switch e.Outcome {
 	case "ok", "failed", "timedOut":
 		if e.Signal != 0 {

@@ -29,7 +29,8 @@ func (s *server) exec(w http.ResponseWriter, req *http.Request) error {
 		return err
 	}
 	if r.Terminal != nil {
-		return fmt.Errorf("tty is for an attached exec, GET …/exec as a WebSocket: %w", cerrdefs.ErrInvalidArgument)
+		return fmt.Errorf("tty is for an attached exec, GET …/exec as a WebSocket: %w",
+			cerrdefs.ErrInvalidArgument)
 	}
 	accept := req.Header.Get("Accept")
 	streams := strings.Contains(accept, ndjson) || strings.Contains(accept, types.Frames)
@@ -37,7 +38,9 @@ func (s *server) exec(w http.ResponseWriter, req *http.Request) error {
 	case body.DetachOnDisconnect && streams:
 		return s.streamDetached(w, req, r)
 	case body.DetachOnDisconnect:
-		return fmt.Errorf("detachOnDisconnect is for a streamed exec, with Accept: %s, or an attached one: %w", ndjson, cerrdefs.ErrInvalidArgument)
+		return fmt.Errorf(
+			"detachOnDisconnect is for a streamed exec, with Accept: %s, or an attached one: %w",
+			ndjson, cerrdefs.ErrInvalidArgument)
 	case streams:
 		return s.stream(w, req, r)
 	}
@@ -55,8 +58,9 @@ type sentExec struct {
 func request(body sentExec) (sandbox.Request, error) {
 	r := sandbox.Request{
 		Command: body.Command, Argv: body.Argv, Login: body.Login, Confinement: sandbox.Confinement{
-			Permissions: body.Permissions, AllowedDomains: body.AllowedDomains, PackageManagers: body.PackageManagers,
-			Restrictions: sandbox.Restrictions(body.Restrictions), Home: body.Home,
+			Permissions: body.Permissions, AllowedDomains: body.AllowedDomains,
+			PackageManagers: body.PackageManagers,
+			Restrictions:    sandbox.Restrictions(body.Restrictions), Home: body.Home,
 		},
 		Cwd: body.Cwd, Env: body.Env, Secrets: body.Secrets, OnlyIfRunning: body.OnlyIfRunning,
 	}
@@ -95,7 +99,8 @@ func (e sentExec) stdin() ([]byte, error) {
 		}
 		return stdin, nil
 	default:
-		return nil, fmt.Errorf("stdinEncoding %q is not base64: %w", e.StdinEncoding, cerrdefs.ErrInvalidArgument)
+		return nil, fmt.Errorf("stdinEncoding %q is not base64: %w", e.StdinEncoding,
+			cerrdefs.ErrInvalidArgument)
 	}
 }
 
@@ -107,10 +112,11 @@ func (e sentExec) givesStdin() bool { return e.Stdin != nil || e.StdinEncoding !
 // because the command has already had its effects.
 func (s *server) buffer(w http.ResponseWriter, req *http.Request, r sandbox.Request) error {
 	outputs := [2]kept{{most: s.cfg.MaxOutput}, {most: s.cfg.MaxOutput}}
-	ended, err := s.service.Exec(req.Context(), req.PathValue("id"), r, func(stream session.Stream, data []byte) error {
-		_, err := outputs[stream].Write(data)
-		return err
-	})
+	ended, err := s.service.Exec(req.Context(), req.PathValue("id"), r,
+		func(stream session.Stream, data []byte) error {
+			_, err := outputs[stream].Write(data)
+			return err
+		})
 	if err != nil {
 		return err
 	}
@@ -122,12 +128,14 @@ func (s *server) buffer(w http.ResponseWriter, req *http.Request, r sandbox.Requ
 		StdoutCut *types.Cut `json:"stdoutCut,omitempty"`
 		StderrCut *types.Cut `json:"stderrCut,omitempty"`
 	}{Result: result(ended)}
-	stdout, stderr := largeText{name: "stdout", encoded: "stdoutEncoding"}, largeText{name: "stderr", encoded: "stderrEncoding"}
+	stdout, stderr := largeText{name: "stdout", encoded: "stdoutEncoding"},
+		largeText{name: "stderr", encoded: "stderrEncoding"}
 	stdout.text, stdout.encoding, told.StdoutCut = outputs[session.Stdout].encoded()
 	stderr.text, stderr.encoding, told.StderrCut = outputs[session.Stderr].encoded()
 	if s.memory.take(len(stdout.text)+len(stderr.text)) != nil {
 		stdout, stderr = largeText{name: "stdout"}, largeText{name: "stderr"}
-		told.StdoutCut, told.StderrCut = outputs[session.Stdout].all(), outputs[session.Stderr].all()
+		told.StdoutCut, told.StderrCut = outputs[session.Stdout].all(),
+			outputs[session.Stderr].all()
 	}
 	told.Truncated = told.StdoutCut != nil || told.StderrCut != nil
 	s.answerTexts(w, []largeText{stdout, stderr}, told)

@@ -35,7 +35,8 @@ func (s *server) read(req *http.Request, body types.Read) (types.ReadResult, err
 		r.SkipBytes = *body.SkipBytes
 	}
 	if r.Lossy = body.Text == types.TextLossy; !r.Lossy && body.Text != "" {
-		return types.ReadResult{}, fmt.Errorf("text %.64q is not %q: %w", body.Text, types.TextLossy, cerrdefs.ErrInvalidArgument)
+		return types.ReadResult{}, fmt.Errorf("text %.64q is not %q: %w", body.Text,
+			types.TextLossy, cerrdefs.ErrInvalidArgument)
 	}
 	found, err := s.service.Read(req.Context(), req.PathValue("id"), r)
 	return readResult(found), err
@@ -66,7 +67,8 @@ func readResult(r files.ReadResult) types.ReadResult {
 		return out
 	}
 	out.Content = string(r.Content)
-	out.Lines = &types.Lines{TotalLines: r.TotalLines, OutputLines: r.OutputLines, Truncated: r.Truncated, Notice: r.Notice}
+	out.Lines = &types.Lines{TotalLines: r.TotalLines, OutputLines: r.OutputLines,
+		Truncated: r.Truncated, Notice: r.Notice}
 	if r.Next != nil {
 		out.Next = &types.ReadOn{Offset: r.Next.Offset, SkipBytes: r.Next.SkipBytes}
 	}
@@ -98,11 +100,13 @@ func (s *server) listDir(req *http.Request, body types.Look) (types.Listing, err
 	if err != nil {
 		return types.Listing{}, err
 	}
-	found, err := s.service.ListDir(req.Context(), req.PathValue("id"), files.Where{Path: path, Follow: body.Follow, Permissions: body.Permissions})
+	found, err := s.service.ListDir(req.Context(), req.PathValue("id"),
+		files.Where{Path: path, Follow: body.Follow, Permissions: body.Permissions})
 	if err != nil {
 		return types.Listing{}, err
 	}
-	out := types.Listing{Path: found.Path, Entries: make([]types.Entry, len(found.Entries)), Truncated: found.Truncated}
+	out := types.Listing{Path: found.Path, Entries: make([]types.Entry, len(found.Entries)),
+		Truncated: found.Truncated}
 	n := 0
 	for i, e := range found.Entries {
 		const beside = 256
@@ -117,12 +121,14 @@ func (s *server) stat(req *http.Request, body types.Look) (types.Entry, error) {
 	if err != nil {
 		return types.Entry{}, err
 	}
-	found, err := s.service.Stat(req.Context(), req.PathValue("id"), files.Where{Path: path, Follow: body.Follow, Permissions: body.Permissions})
+	found, err := s.service.Stat(req.Context(), req.PathValue("id"),
+		files.Where{Path: path, Follow: body.Follow, Permissions: body.Permissions})
 	return entry(found), err
 }
 
 func entry(e files.Entry) types.Entry {
-	out := types.Entry{Type: e.Type, Size: e.Size, Mode: fmt.Sprintf("%04o", e.Mode), Mtime: sayable(e.ModTime)}
+	out := types.Entry{Type: e.Type, Size: e.Size, Mode: fmt.Sprintf("%04o", e.Mode),
+		Mtime: sayable(e.ModTime)}
 	out.Name, out.NameBase64 = nameForms(e.Name)
 	out.LinkTarget, out.LinkTargetBase64 = nameForms(e.LinkTarget)
 	return out
@@ -153,7 +159,8 @@ func (s *server) mkdir(req *http.Request, body types.Mkdir) (types.Made, error) 
 	if err != nil {
 		return types.Made{}, err
 	}
-	return types.Made{Path: path}, s.service.Mkdir(req.Context(), req.PathValue("id"), path, body.Parents)
+	return types.Made{Path: path},
+		s.service.Mkdir(req.Context(), req.PathValue("id"), path, body.Parents)
 }
 
 func (s *server) move(req *http.Request, body types.Move) (types.Done, error) {
@@ -165,7 +172,8 @@ func (s *server) move(req *http.Request, body types.Move) (types.Done, error) {
 	if err != nil {
 		return types.Done{}, err
 	}
-	return types.Done{}, s.service.Move(req.Context(), req.PathValue("id"), from, to, body.Overwrite)
+	return types.Done{}, s.service.Move(req.Context(), req.PathValue("id"), from, to,
+		body.Overwrite)
 }
 
 func (s *server) remove(req *http.Request, body types.Remove) (types.Done, error) {

@@ -20,14 +20,17 @@ import (
 type following struct{ events, decisions *budget.Pool }
 
 func newFollowing() following {
-	return following{budget.NewPool(events.MaxFollowers, 0), budget.NewPool(decisions.MaxFollowers, 0)}
+	return following{budget.NewPool(events.MaxFollowers, 0),
+		budget.NewPool(decisions.MaxFollowers, 0)}
 }
 
 // place takes a place for the caller; leave gives it back.
 func (s *server) place(of *budget.Pool, what string) (leave func(), err error) {
 	who := s.caller.Name
 	if !of.Take(who, 1) {
-		return nil, fmt.Errorf("cannot follow %s: %s already follows them as often as allowed: try again when one of these streams has ended: %w", what, who, cerrdefs.ErrResourceExhausted)
+		return nil, fmt.Errorf(
+			"cannot follow %s: %s already follows them as often as allowed: try again when one of these streams has ended: %w",
+			what, who, cerrdefs.ErrResourceExhausted)
 	}
 	return func() { of.Give(who, 1) }, nil
 }
@@ -53,7 +56,8 @@ func (s *server) follow(w http.ResponseWriter, req *http.Request, q decisionQuer
 
 // decisions sends the recent decisions and then those that the follower receives, until ctx ends or
 // the caller has gone. The follower has to exist before recent is read.
-func (s *lineStream) decisions(ctx context.Context, follower *decisions.Follower, recent []decisions.Decision) {
+func (s *lineStream) decisions(ctx context.Context, follower *decisions.Follower,
+	recent []decisions.Decision) {
 	told := newOverlap(recent)
 	err := s.flush() // sends the headers, even without decisions
 	for few := range slices.Chunk(recent, 64) {

@@ -27,7 +27,8 @@ func callOptional[Body, Answer any](do func(*server, *http.Request, Body) (Answe
 	return decoded((*server).decodeOptional, do)
 }
 
-func decoded[Body, Answer any](decode func(*server, *http.Request, any) error, do func(*server, *http.Request, Body) (Answer, error)) handler {
+func decoded[Body, Answer any](decode func(*server, *http.Request, any) error,
+	do func(*server, *http.Request, Body) (Answer, error)) handler {
 	return func(s *server, w http.ResponseWriter, req *http.Request) error {
 		var body Body
 		if err := decode(s, req, &body); err != nil {

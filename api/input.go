@@ -53,7 +53,8 @@ func take(kind websocket.MessageType, message []byte, in input, memory *requestM
 		return in.Tell(func(in *attach.Input) error { return pass(said, in) })
 	}
 	if len(message) == 0 || message[0] != types.ChannelStdin {
-		return fmt.Errorf("a binary message has to begin with the channel of stdin: %w", cerrdefs.ErrInvalidArgument)
+		return fmt.Errorf("a binary message has to begin with the channel of stdin: %w",
+			cerrdefs.ErrInvalidArgument)
 	}
 	return in.Put(message[1:])
 }
@@ -65,7 +66,8 @@ func inputError(err error) error {
 	var network *net.OpError
 	switch {
 	case errors.As(err, &closed), errors.As(err, &network), errors.Is(err, net.ErrClosed),
-		errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, context.Canceled):
+		errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF),
+		errors.Is(err, context.Canceled):
 		return fmt.Errorf("the caller has gone: %.200q: %w", err, context.Canceled)
 	}
 	return errs.Invalid("cannot read a message of the WebSocket: %.200q", err)
@@ -94,7 +96,8 @@ func pass(said types.Input, in *attach.Input) error {
 }
 
 // signalNames are the signals that a caller may send.
-var signalNames = []string{"HUP", "INT", "QUIT", "KILL", "USR1", "USR2", "TERM", "CONT", "STOP", "TSTP", "WINCH"}
+var signalNames = []string{"HUP", "INT", "QUIT", "KILL", "USR1", "USR2", "TERM", "CONT", "STOP",
+	"TSTP", "WINCH"}
 
 func parseSignal(name string) (syscall.Signal, error) {
 	for _, known := range signalNames {
@@ -102,5 +105,6 @@ func parseSignal(name string) (syscall.Signal, error) {
 			return unix.SignalNum("SIG" + known), nil
 		}
 	}
-	return 0, fmt.Errorf("signal %q is not one of %s: %w", name, strings.Join(signalNames, ", "), cerrdefs.ErrInvalidArgument)
+	return 0, fmt.Errorf("signal %q is not one of %s: %w", name, strings.Join(signalNames, ", "),
+		cerrdefs.ErrInvalidArgument)
 }

@@ -49,7 +49,8 @@ func (k *kept) encoded() (string, types.Encoding, *types.Cut) {
 		head, tail = wholeHead, wholeTail
 	}
 	text, encoding := encodePart(slices.Concat(head, tail))
-	return text, encoding, &types.Cut{At: int64(len(head)), Bytes: k.total - int64(len(head)+len(tail))}
+	return text, encoding, &types.Cut{At: int64(len(head)),
+		Bytes: k.total - int64(len(head)+len(tail))}
 }
 
 // all returns the cut that leaves everything out; nil if there is nothing.

@@ -31,7 +31,8 @@ type lineStream struct {
 
 // openStream begins an answer. Its context ends when the caller goes, its token ends, or the
 // service stops. The handler closes the stream before it returns.
-func (s *server) openStream(w http.ResponseWriter, req *http.Request, kind string) (context.Context, *lineStream) {
+func (s *server) openStream(w http.ResponseWriter, req *http.Request,
+	kind string) (context.Context, *lineStream) {
 	ctx, end := context.WithCancel(req.Context())
 	stream := &lineStream{to: w, control: http.NewResponseController(w), end: end}
 	stream.watch.Go(func() {

@@ -32,7 +32,8 @@ type middleware struct {
 // serve answers one request: it identifies the caller, limits the service to what that caller may
 // reach, runs the route with its body bounded in size and time, and logs the call.
 func (m *middleware) serve(w http.ResponseWriter, req *http.Request, r route) {
-	s := &server{cfg: m.cfg, streamed: &m.streamed, following: &m.following, id: requestID(req), memory: &requestMemory{of: m.memory}}
+	s := &server{cfg: m.cfg, streamed: &m.streamed, following: &m.following, id: requestID(req),
+		memory: &requestMemory{of: m.memory}}
 	defer s.memory.release()
 	w.Header().Set("X-Request-Id", s.id)
 	log := m.cfg.Log.With().Str("requestId", s.id).Logger()
@@ -62,7 +63,8 @@ func (m *middleware) serve(w http.ResponseWriter, req *http.Request, r route) {
 
 // answer runs the route as one of its user's and its caller's calls, on the host that holds the
 // user. The call is counted for both here, before any other host is asked.
-func (m *middleware) answer(s *server, w http.ResponseWriter, req *http.Request, r route, caller access.Caller) error {
+func (m *middleware) answer(s *server, w http.ResponseWriter, req *http.Request, r route,
+	caller access.Caller) error {
 	asked, err := s.service.Ask(req.PathValue("id"))
 	if err != nil {
 		return err
@@ -83,7 +85,8 @@ func (m *middleware) answer(s *server, w http.ResponseWriter, req *http.Request,
 	if user == "" {
 		return r.handle(s, w, req)
 	}
-	ctx, done, err := m.cfg.Router.Route(w, req, caller, user, req.PathValue("id")+req.PathValue("userId") == "")
+	ctx, done, err := m.cfg.Router.Route(w, req, caller, user,
+		req.PathValue("id")+req.PathValue("userId") == "")
 	if err != nil || done == nil {
 		return err
 	}
@@ -128,7 +131,8 @@ func (s *server) registrant(req *http.Request) (string, error) {
 }
 
 // admit identifies the caller, and gives s the service that this caller may use.
-func (m *middleware) admit(s *server, w http.ResponseWriter, req *http.Request, r route) (access.Caller, error) {
+func (m *middleware) admit(s *server, w http.ResponseWriter, req *http.Request,
+	r route) (access.Caller, error) {
 	if m.cfg.Authenticator == nil {
 		return access.Caller{}, errs.Denied("the service knows no callers here")
 	}
@@ -142,7 +146,9 @@ func (m *middleware) admit(s *server, w http.ResponseWriter, req *http.Request, 
 	s.memory.holder = caller.Name
 	all := caller.Users.All()
 	if r.who != forUsers && (r.who != forOperators || !all) {
-		return caller, errs.Denied("%s is for callers who act for everyone, and %s acts for %s alone", r.pattern, caller.Name, caller.Users)
+		return caller,
+			errs.Denied("%s is for callers who act for everyone, and %s acts for %s alone",
+				r.pattern, caller.Name, caller.Users)
 	}
 	if !all {
 		s.cfg.Warnings = nil // they are about the service as a whole
@@ -154,7 +160,8 @@ func (m *middleware) admit(s *server, w http.ResponseWriter, req *http.Request, 
 // requestID returns the caller's own id for the request if it is valid, and otherwise a new one.
 func requestID(req *http.Request) string {
 	id := req.Header.Get("X-Request-Id")
-	if id == "" || len(id) > 128 || strings.ContainsFunc(id, func(r rune) bool { return r <= ' ' || r > '~' }) {
+	if id == "" || len(id) > 128 ||
+		strings.ContainsFunc(id, func(r rune) bool { return r <= ' ' || r > '~' }) {
 		return rand.Text()
 	}
 	return id

@@ -21,7 +21,8 @@ type Nodes interface {
 
 // fromOthers calls take with each other host's answer to the same request, and returns the names of
 // the hosts that do not answer. It does nothing for a request about a single user.
-func fromOthers[List any](s *server, req *http.Request, take func(host string, list List)) (silent []string) {
+func fromOthers[List any](s *server, req *http.Request,
+	take func(host string, list List)) (silent []string) {
 	if s.cfg.Router == nil || s.service.Named(req.URL.Query().Get("userId")) != "" {
 		return nil
 	}
@@ -61,7 +62,8 @@ func (s *server) setNode(req *http.Request, change types.NodeChange) (nothing, e
 	if s.cfg.Nodes == nil {
 		return nothing{}, noCluster(req)
 	}
-	return nothing{}, s.cfg.Nodes.SetDraining(req.Context(), req.PathValue("node"), *change.Draining)
+	return nothing{}, s.cfg.Nodes.SetDraining(req.Context(), req.PathValue("node"),
+		*change.Draining)
 }
 
 func (s *server) removeNode(req *http.Request) (nothing, error) {
@@ -72,5 +74,6 @@ func (s *server) removeNode(req *http.Request) (nothing, error) {
 }
 
 func noCluster(req *http.Request) error {
-	return errs.NotFound("host %q is not known: this host is in no cluster (docs/cluster.md)", req.PathValue("node"))
+	return errs.NotFound("host %q is not known: this host is in no cluster (docs/cluster.md)",
+		req.PathValue("node"))
 }

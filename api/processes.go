@@ -18,13 +18,16 @@ import (
 )
 
 func (s *server) startProcess(req *http.Request, body types.StartProcess) (created, error) {
-	record, notices, err := s.service.StartProcess(req.Context(), req.PathValue("id"), process.Intent{
-		Name: body.Name, Command: body.Command, Argv: body.Argv, Login: body.Login, Cwd: body.Cwd, Home: body.Home, Env: body.Env,
-		Grants: body.Permissions, AllowedDomains: body.AllowedDomains, PackageManagers: body.PackageManagers,
-		Restrictions: sandbox.Restrictions(body.Restrictions), KeepAlive: body.KeepAlive,
-		Ready: readyAsked(body.Ready), Expose: portsAsked(body.Expose),
-	}, body.Secrets)
-	return created{types.StartedProcess{Process: processAnswer(record), Notices: orEmpty(notices)}}, err
+	record, notices, err := s.service.StartProcess(req.Context(), req.PathValue("id"),
+		process.Intent{
+			Name: body.Name, Command: body.Command, Argv: body.Argv, Login: body.Login,
+			Cwd: body.Cwd, Home: body.Home, Env: body.Env, Grants: body.Permissions,
+			AllowedDomains: body.AllowedDomains, PackageManagers: body.PackageManagers,
+			Restrictions: sandbox.Restrictions(body.Restrictions), KeepAlive: body.KeepAlive,
+			Ready: readyAsked(body.Ready), Expose: portsAsked(body.Expose),
+		}, body.Secrets)
+	return created{types.StartedProcess{Process: processAnswer(record), Notices: orEmpty(notices)}},
+		err
 }
 
 func (s *server) processes(req *http.Request) (types.ProcessList, error) {
@@ -96,12 +99,14 @@ func (s *server) waitProcess(req *http.Request) (waited types.WaitedProcess, err
 	go func() {
 		select {
 		case <-s.cfg.Stopping:
-			end(fmt.Errorf("cannot wait: the service is shutting down, and the process goes on: %w", cerrdefs.ErrUnavailable))
+			end(fmt.Errorf("cannot wait: the service is shutting down, and the process goes on: %w",
+				cerrdefs.ErrUnavailable))
 		case <-ctx.Done():
 		}
 	}()
 	most := time.Duration(ms) * time.Millisecond
-	record, inTime, err := s.service.WaitProcess(ctx, req.PathValue("id"), req.PathValue("processId"), until == "ready", most)
+	record, inTime, err := s.service.WaitProcess(ctx, req.PathValue("id"),
+		req.PathValue("processId"), until == "ready", most)
 	return types.WaitedProcess{Process: processAnswer(record), TimedOut: !inTime}, err
 }
 
@@ -110,7 +115,8 @@ func (s *server) stopProcess(req *http.Request, body types.StopProcess) (types.P
 	if err != nil {
 		return types.Process{}, err
 	}
-	record, err := s.service.StopProcess(req.Context(), req.PathValue("id"), req.PathValue("processId"), signal)
+	record, err := s.service.StopProcess(req.Context(), req.PathValue("id"),
+		req.PathValue("processId"), signal)
 	return processAnswer(record), err
 }
 
@@ -121,7 +127,8 @@ func (s *server) stopProcesses(req *http.Request, _ struct{}) (types.ProcessList
 }
 
 func (s *server) removeProcess(req *http.Request) (nothing, error) {
-	return nothing{}, s.service.RemoveProcess(req.Context(), req.PathValue("id"), req.PathValue("processId"))
+	return nothing{}, s.service.RemoveProcess(req.Context(), req.PathValue("id"),
+		req.PathValue("processId"))
 }
 
 func processList(records []process.Record) types.ProcessList {
@@ -137,15 +144,17 @@ func processAnswer(r process.Record) types.Process {
 	return types.Process{
 		ID: r.ID, UserID: r.UserID, SandboxID: r.SandboxID, Name: r.Name,
 		Command: r.Command, Argv: r.Argv, Login: r.Login, Cwd: r.Cwd, Home: r.Home,
-		Permissions: orEmpty(r.Grants), AllowedDomains: orEmpty(r.AllowedDomains), PackageManagers: orEmpty(r.PackageManagers),
-		Restrictions: types.Restrictions(r.Restrictions),
-		PID:          orNull(r.PID), KeepAlive: r.KeepAlive,
-		DesiredState: types.ProcessState(r.DesiredState), Status: types.ProcessState(r.State()), Reason: r.Reason, ExitReason: r.ExitReason, Notice: r.Notice,
+		Permissions: orEmpty(r.Grants), AllowedDomains: orEmpty(r.AllowedDomains),
+		PackageManagers: orEmpty(r.PackageManagers),
+		Restrictions:    types.Restrictions(r.Restrictions),
+		PID:             orNull(r.PID), KeepAlive: r.KeepAlive,
+		DesiredState: types.ProcessState(r.DesiredState), Status: types.ProcessState(r.State()),
+		Reason: r.Reason, ExitReason: r.ExitReason, Notice: r.Notice,
 		RestartCount: r.RestartCount, BackoffMs: r.BackoffMs, NextRestartAt: r.NextRestartAt.UTC(),
 		CreatedAt: r.CreatedAt.UTC(), UpdatedAt: r.UpdatedAt.UTC(),
 		LastStartedAt: r.LastStartedAt.UTC(), LastExitedAt: r.LastExitedAt.UTC(),
-		ExitCode: r.ExitCode, Signal: orNull(r.Signal), OOMKilled: r.OOMKilled, LostBytes: r.LostBytes, LogPath: r.LogPath,
-		Ready: readyAnswer(r), Expose: portsAnswer(r),
+		ExitCode: r.ExitCode, Signal: orNull(r.Signal), OOMKilled: r.OOMKilled,
+		LostBytes: r.LostBytes, LogPath: r.LogPath, Ready: readyAnswer(r), Expose: portsAnswer(r),
 	}
 }
 
@@ -168,13 +177,15 @@ func readyAnswer(r process.Record) *types.Readiness {
 	if r.Ready == nil {
 		return nil
 	}
-	return &types.Readiness{Ready: types.Ready(*r.Ready), OK: r.Readiness.OK, Since: r.Readiness.Since.UTC(), Message: r.Readiness.Message}
+	return &types.Readiness{Ready: types.Ready(*r.Ready), OK: r.Readiness.OK,
+		Since: r.Readiness.Since.UTC(), Message: r.Readiness.Message}
 }
 
 func portsAnswer(r process.Record) (exposed []types.Exposed) {
 	for _, p := range r.Expose {
 		exposed = append(exposed, types.Exposed{
-			Port: p.Port, HostPort: p.HostPort, Address: net.JoinHostPort(process.Loopback, strconv.Itoa(p.HostPort)), Fault: p.Fault,
+			Port: p.Port, HostPort: p.HostPort,
+			Address: net.JoinHostPort(process.Loopback, strconv.Itoa(p.HostPort)), Fault: p.Fault,
 		})
 	}
 	return exposed
@@ -207,6 +218,7 @@ func endingSignal(name string) (syscall.Signal, error) {
 	case "KILL":
 		return syscall.SIGKILL, nil
 	default:
-		return 0, fmt.Errorf("signal %.100q is none of TERM, INT, HUP, KILL: %w", name, cerrdefs.ErrInvalidArgument)
+		return 0, fmt.Errorf("signal %.100q is none of TERM, INT, HUP, KILL: %w", name,
+			cerrdefs.ErrInvalidArgument)
 	}
 }

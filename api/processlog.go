@@ -23,7 +23,8 @@ func (s *server) processLog(w http.ResponseWriter, req *http.Request) error {
 	if follow {
 		return s.followProcessLog(w, req, q)
 	}
-	part, err := s.service.ReadProcessLog(req.Context(), req.PathValue("id"), req.PathValue("processId"), q)
+	part, err := s.service.ReadProcessLog(req.Context(), req.PathValue("id"),
+		req.PathValue("processId"), q)
 	if err != nil {
 		return err
 	}
@@ -83,14 +84,16 @@ func readLogQuery(req *http.Request) (q process.LogQuery, follow bool, err error
 	}
 	follow, err = boolean(values, "follow")
 	if err == nil && follow && q.First && (lines > 0 || q.Bytes > 0) {
-		err = errs.Invalid("lines and bytes do not go with from=start and follow=true, which is everything from the first line on")
+		err = errs.Invalid(
+			"lines and bytes do not go with from=start and follow=true, which is everything from the first line on")
 	}
 	return q, follow, err
 }
 
 // followProcessLog answers with the end of a log and then with new data, until the process has
 // ended for good, the caller goes or the service stops.
-func (s *server) followProcessLog(w http.ResponseWriter, req *http.Request, q process.LogQuery) error {
+func (s *server) followProcessLog(w http.ResponseWriter, req *http.Request,
+	q process.LogQuery) error {
 	id, processID := req.PathValue("id"), req.PathValue("processId")
 	if _, err := s.service.Process(id, processID); err != nil {
 		return err
@@ -99,12 +102,16 @@ func (s *server) followProcessLog(w http.ResponseWriter, req *http.Request, q pr
 		func(ctx context.Context, each func(process.LogPart) error) error {
 			return s.service.FollowProcessLog(ctx, id, processID, q, each)
 		},
-		func(ctx context.Context, ended error) ([]any, error) { return s.lastOfLog(ctx, id, processID, ended) })
+		func(ctx context.Context, ended error) ([]any,
+			error) {
+			return s.lastOfLog(ctx, id, processID, ended)
+		})
 }
 
 // relayLog sends what follow delivers, as it comes, and then what last returns for follow's end.
 func (s *server) relayLog(w http.ResponseWriter, req *http.Request,
-	follow func(ctx context.Context, each func(process.LogPart) error) error, last func(ctx context.Context, ended error) ([]any, error),
+	follow func(ctx context.Context, each func(process.LogPart) error) error,
+	last func(ctx context.Context, ended error) ([]any, error),
 ) error {
 	ctx, stream := s.openStream(w, req, ndjson)
 	defer stream.close()
@@ -147,7 +154,8 @@ func (s *server) lastOfLog(ctx context.Context, id, processID string, ended erro
 	if ended == nil {
 		record, err := s.service.Process(id, processID)
 		if err == nil {
-			end = types.ProcessLogEnd{Status: types.ProcessState(record.State()), ExitCode: record.ExitCode, Signal: orNull(record.Signal)}
+			end = types.ProcessLogEnd{Status: types.ProcessState(record.State()),
+				ExitCode: record.ExitCode, Signal: orNull(record.Signal)}
 		} else if !cerrdefs.IsNotFound(err) { // not found means that it has been removed
 			ended = fmt.Errorf("cannot say how the process ended: %w", err)
 		}

@@ -26,14 +26,16 @@ func query(req *http.Request, known ...string) (map[string]string, error) {
 	values := map[string]string{}
 	for _, name := range known {
 		if list := given[name]; len(list) > 1 {
-			return nil, fmt.Errorf("parameter %s is given %d times: %w", name, len(list), cerrdefs.ErrInvalidArgument)
+			return nil, fmt.Errorf("parameter %s is given %d times: %w", name, len(list),
+				cerrdefs.ErrInvalidArgument)
 		} else if len(list) == 1 {
 			values[name] = list[0]
 		}
 		delete(given, name)
 	}
 	for name := range given {
-		return nil, fmt.Errorf("unknown parameter %.200q; there are %s: %w", name, strings.Join(known, ", "), cerrdefs.ErrInvalidArgument)
+		return nil, fmt.Errorf("unknown parameter %.200q; there are %s: %w", name,
+			strings.Join(known, ", "), cerrdefs.ErrInvalidArgument)
 	}
 	return values, nil
 }
@@ -124,15 +126,19 @@ var decisionParameters = []struct {
 	}},
 	{"since", func(q *decisionQuery, name, value string) error {
 		if err := q.filter.Since.UnmarshalText([]byte(value)); err != nil {
-			return unreadable(name, value, "not a time as in RFC 3339, such as "+time.DateOnly+"T"+time.TimeOnly+"Z, where a + is written %2B")
+			return unreadable(name, value,
+				"not a time as in RFC 3339, such as "+time.DateOnly+"T"+time.TimeOnly+
+					"Z, where a + is written %2B")
 		}
 		return nil
 	}},
 }
 
 var (
-	verdicts = []decisions.Verdict{decisions.Allowed, decisions.Denied, decisions.Failed, decisions.Limited, decisions.Malformed}
-	vias     = []decisions.Via{decisions.DNS, decisions.TLS, decisions.HTTP, decisions.TCP, decisions.UDP}
+	verdicts = []decisions.Verdict{decisions.Allowed, decisions.Denied, decisions.Failed,
+		decisions.Limited, decisions.Malformed}
+	vias = []decisions.Via{decisions.DNS, decisions.TLS, decisions.HTTP, decisions.TCP,
+		decisions.UDP}
 )
 
 func readDecisionQuery(req *http.Request) (decisionQuery, error) {
@@ -176,7 +182,8 @@ var (
 	containerName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.-]{0,254}$`)
 	// Names that programs look up may have underscores.
 	askedName  = regexp.MustCompile(`^[a-z0-9_-]+(\.[a-z0-9_-]+)*$`)
-	askedNames = idna.New(idna.MapForLookup(), idna.CheckHyphens(false), idna.StrictDomainName(false))
+	askedNames = idna.New(idna.MapForLookup(), idna.CheckHyphens(false),
+		idna.StrictDomainName(false))
 )
 
 // hostName converts a name as people write it to the form that decisions use.
@@ -187,7 +194,8 @@ func hostName(parameter, value string) (string, error) {
 		name, fault = askedNames.ToASCII(name)
 	}
 	if fault != nil || len(name) > 253 || !askedName.MatchString(name) {
-		return "", unreadable(parameter, value, "no host name; one matches itself and all names below it, without a wildcard")
+		return "", unreadable(parameter, value,
+			"no host name; one matches itself and all names below it, without a wildcard")
 	}
 	return name, nil
 }

@@ -24,15 +24,18 @@ func registration(r types.Registration) sandbox.Registration {
 func describe(box sandbox.Sandbox) types.Sandbox {
 	mounts := make([]types.Mount, len(box.Mounts))
 	for i, m := range box.Mounts {
-		mounts[i] = types.Mount{Source: m.Source.String(), Target: m.Target.String(), ReadOnly: m.ReadOnly}
+		mounts[i] = types.Mount{Source: m.Source.String(), Target: m.Target.String(),
+			ReadOnly: m.ReadOnly}
 	}
 	return types.Sandbox{
 		ID: box.ID.String(), UserID: box.User.String(),
 		Permissions: types.Permissions{
-			WorkingDir: box.WorkingDir.String(), WriteDirs: names(box.WriteDirs), ReadDirs: names(box.ReadDirs),
-			Network: box.Network, Events: box.Events, AppID: box.AppID,
+			WorkingDir: box.WorkingDir.String(), WriteDirs: names(box.WriteDirs),
+			ReadDirs: names(box.ReadDirs), Network: box.Network, Events: box.Events,
+			AppID: box.AppID,
 		},
-		Mounts: mounts, SkillsDir: box.SkillsDir, Paused: box.Paused, CreatedAt: box.CreatedAt, UpdatedAt: box.UpdatedAt,
+		Mounts: mounts, SkillsDir: box.SkillsDir, Paused: box.Paused, CreatedAt: box.CreatedAt,
+		UpdatedAt: box.UpdatedAt,
 	}
 }
 

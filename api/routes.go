@@ -16,8 +16,10 @@ import (
 func (s *server) health(req *http.Request) (types.Health, error) {
 	h := s.service.Health(req.Context())
 	h.Warnings = append(slices.Clip(h.Warnings), s.cfg.Warnings...)
-	if s.caller.Users.All() && s.cfg.Nodes != nil && !slices.ContainsFunc(s.cfg.Nodes.List(), func(n types.Node) bool { return !n.Lost }) {
-		h.Warnings = append(h.Warnings, "no host of the cluster is known to have a lease, so none takes users: see that etcd answers here and that sandboxd fence runs on each host (sandboxd doctor --cluster)")
+	if s.caller.Users.All() && s.cfg.Nodes != nil &&
+		!slices.ContainsFunc(s.cfg.Nodes.List(), func(n types.Node) bool { return !n.Lost }) {
+		h.Warnings = append(h.Warnings,
+			"no host of the cluster is known to have a lease, so none takes users: see that etcd answers here and that sandboxd fence runs on each host (sandboxd doctor --cluster)")
 	}
 	status := "ok"
 	if h.Problem != "" {
@@ -26,7 +28,8 @@ func (s *server) health(req *http.Request) (types.Health, error) {
 	return types.Health{
 		Status: status, Version: s.cfg.Version, Engine: h.Engine, Runtime: h.Runtime,
 		Image: h.Image, ImageVersion: h.ImageVersion, Problem: h.Problem, Warnings: h.Warnings,
-		Settings: types.Settings{LoadedAt: h.Settings.At.UTC(), Pending: append([]string{}, h.Settings.Pending...)},
+		Settings: types.Settings{LoadedAt: h.Settings.At.UTC(),
+			Pending: append([]string{}, h.Settings.Pending...)},
 		UsersDir: h.UsersDir, MaxTimeoutMs: h.MaxTimeout.Milliseconds(),
 	}, nil
 }
@@ -49,20 +52,23 @@ func (s *server) containers(req *http.Request) (list types.ContainerList, err er
 		if !known {
 			return nil
 		}
-		return &types.ContainerUsage{At: u.At.UTC(), CPUMs: milliseconds(u.CPU), MemoryBytes: u.Memory}
+		return &types.ContainerUsage{At: u.At.UTC(), CPUMs: milliseconds(u.CPU),
+			MemoryBytes: u.Memory}
 	}
 	list.Containers = []types.Container{}
 	for _, c := range s.service.Containers() {
 		list.Containers = append(list.Containers, types.Container{
-			Name: c.Name, ID: c.ID, UserID: c.User, Fingerprint: string(c.Fingerprint), Runtime: c.Runtime,
-			State: c.State, Commands: c.Commands, CreatedAt: c.Since.UTC(), LastUsedAt: c.LastUsed.UTC(), Node: s.host(), Usage: usage(c.Name),
+			Name: c.Name, ID: c.ID, UserID: c.User, Fingerprint: string(c.Fingerprint),
+			Runtime: c.Runtime, State: c.State, Commands: c.Commands, CreatedAt: c.Since.UTC(),
+			LastUsedAt: c.LastUsed.UTC(), Node: s.host(), Usage: usage(c.Name),
 		})
 	}
 	if pooled := s.service.Pooled(); pooled != nil {
 		list.Pooled = []types.PooledContainer{}
 		for _, c := range pooled {
 			list.Pooled = append(list.Pooled, types.PooledContainer{
-				Name: c.Name, ID: c.ID, Runtime: c.Runtime, State: c.State, CreatedAt: c.Since.UTC(), Node: s.host(), Usage: usage(c.Name),
+				Name: c.Name, ID: c.ID, Runtime: c.Runtime, State: c.State,
+				CreatedAt: c.Since.UTC(), Node: s.host(), Usage: usage(c.Name),
 			})
 		}
 	}
@@ -127,16 +133,19 @@ func (s *server) list(*http.Request) (sandboxAnswer, error) {
 
 func (s *server) explain(req *http.Request, body types.Explain) (types.Explanation, error) {
 	e, err := s.service.Explain(req.Context(), req.PathValue("id"), sandbox.Confinement{
-		Permissions: body.Permissions, AllowedDomains: body.AllowedDomains, PackageManagers: body.PackageManagers,
-		Restrictions: sandbox.Restrictions(body.Restrictions), Home: body.Home,
+		Permissions: body.Permissions, AllowedDomains: body.AllowedDomains,
+		PackageManagers: body.PackageManagers,
+		Restrictions:    sandbox.Restrictions(body.Restrictions), Home: body.Home,
 	})
 	places := make([]types.Place, len(e.Places))
 	for i, place := range e.Places {
-		places[i] = types.Place{Path: place.Path.String(), Mode: place.Mode.String(), Why: place.Why}
+		places[i] = types.Place{Path: place.Path.String(), Mode: place.Mode.String(),
+			Why: place.Why}
 	}
 	return types.Explanation{
-		UserID: e.User, WorkingDir: e.WorkingDir, Runtime: e.Runtime, Places: places, Home: e.Home, HomeWhy: e.HomeWhy,
-		Network: e.Network, Events: e.Events, Fingerprint: e.Fingerprint, Warm: e.Warm, Node: s.host(),
+		UserID: e.User, WorkingDir: e.WorkingDir, Runtime: e.Runtime, Places: places, Home: e.Home,
+		HomeWhy: e.HomeWhy, Network: e.Network, Events: e.Events, Fingerprint: e.Fingerprint,
+		Warm: e.Warm, Node: s.host(),
 	}, err
 }
 
@@ -150,7 +159,8 @@ func (s *server) metrics(w http.ResponseWriter, req *http.Request) error {
 
 // methods are those tried to find out which ones a path has.
 var methods = []string{
-	http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete, http.MethodOptions,
+	http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut, http.MethodPatch,
+	http.MethodDelete, http.MethodOptions,
 }
 
 // noSuchRoute refuses a request that has no route, and lists the methods that its path does have.
@@ -164,8 +174,10 @@ func noSuchRoute(mux *http.ServeMux, w http.ResponseWriter, req *http.Request) e
 		}
 	}
 	if len(allowed) == 0 {
-		return fmt.Errorf("there is no %s %.200s here: %w", req.Method, req.URL.Path, cerrdefs.ErrNotFound)
+		return fmt.Errorf("there is no %s %.200s here: %w", req.Method, req.URL.Path,
+			cerrdefs.ErrNotFound)
 	}
 	w.Header().Set("Allow", strings.Join(allowed, ", "))
-	return fmt.Errorf("%.200s has no %.20s, but %s: %w", req.URL.Path, req.Method, strings.Join(allowed, " and "), errMethod)
+	return fmt.Errorf("%.200s has no %.20s, but %s: %w", req.URL.Path, req.Method,
+		strings.Join(allowed, " and "), errMethod)
 }

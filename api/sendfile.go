@@ -63,7 +63,8 @@ func (c *conn) sendFile(from io.Reader) (sent int64, err error) {
 	fault := in.Control(func(source uintptr) {
 		failed = out.Write(func(socket uintptr) bool {
 			for limited.N > 0 {
-				n, err := unix.Sendfile(int(socket), int(source), nil, int(min(limited.N, sendChunk)))
+				n, err := unix.Sendfile(int(socket), int(source), nil,
+					int(min(limited.N, sendChunk)))
 				switch {
 				case n > 0:
 					sent += int64(n)

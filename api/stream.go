@@ -105,7 +105,9 @@ func (s *eventStream) write(channel byte, data []byte) error {
 		s.begun = true
 		s.to.Header().Set("Content-Type", s.media)
 		s.to.WriteHeader(http.StatusOK)
-		s.quiet = time.AfterFunc(keepAlive, func() { _ = s.send(types.Event{Type: types.EventKeepAlive}) })
+		s.quiet = time.AfterFunc(keepAlive, func() {
+			_ = s.send(types.Event{Type: types.EventKeepAlive})
+		})
 	}
 	if s.media == types.Frames {
 		s.line = append(s.line[:0], channel, 0, 0, 0)

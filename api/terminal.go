@@ -34,7 +34,8 @@ func terminalSize(prefix string, rows, cols int) (specs.Box, error) {
 		value int
 	}{{"rows", rows}, {"cols", cols}} {
 		if side.value < 1 || side.value > maxSide {
-			return specs.Box{}, fmt.Errorf("%s%s %d is not from 1 to %d: %w", prefix, side.name, side.value, maxSide, cerrdefs.ErrInvalidArgument)
+			return specs.Box{}, fmt.Errorf("%s%s %d is not from 1 to %d: %w", prefix, side.name,
+				side.value, maxSide, cerrdefs.ErrInvalidArgument)
 		}
 	}
 	return specs.Box{Height: uint(rows), Width: uint(cols)}, nil

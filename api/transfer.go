@@ -60,7 +60,8 @@ func bodyIs(req *http.Request, media string) error {
 		return nil
 	}
 	if is, _, err := mime.ParseMediaType(kind); err != nil || is != media {
-		return fmt.Errorf("the body has Content-Type %q, not %s: %w", kind, media, cerrdefs.ErrInvalidArgument)
+		return fmt.Errorf("the body has Content-Type %q, not %s: %w", kind, media,
+			cerrdefs.ErrInvalidArgument)
 	}
 	return nil
 }
@@ -70,7 +71,8 @@ func bodyIs(req *http.Request, media string) error {
 func (s *server) sent(w http.ResponseWriter, body *uploadBody, err error) (bool, error) {
 	switch {
 	case body.fault != nil:
-		return true, fmt.Errorf("the body was cut short: %v: %w", body.fault, cerrdefs.ErrInvalidArgument)
+		return true, fmt.Errorf("the body was cut short: %v: %w", body.fault,
+			cerrdefs.ErrInvalidArgument)
 	case err != nil && body.begun:
 		w.Header().Set("Connection", "close") // the rest of the body is not a request
 		s.fail(w, err)
@@ -88,7 +90,8 @@ func fileMode(query map[string]string) (fs.FileMode, error) {
 	}
 	bits, err := strconv.ParseUint(text, 8, 9)
 	if err != nil || bits&0o400 == 0 {
-		return 0, unreadable("mode", text, "no permission bits in octal that let the owner read, such as 0644")
+		return 0, unreadable("mode", text,
+			"no permission bits in octal that let the owner read, such as 0644")
 	}
 	return fs.FileMode(bits), nil
 }
@@ -141,7 +144,8 @@ func (s *server) download(w http.ResponseWriter, req *http.Request) error {
 	if err != nil {
 		return err
 	}
-	file, err := s.service.Download(req.Context(), req.PathValue("id"), files.Where{Path: query["path"], Follow: follow})
+	file, err := s.service.Download(req.Context(), req.PathValue("id"),
+		files.Where{Path: query["path"], Follow: follow})
 	if err != nil {
 		return err
 	}
@@ -161,16 +165,19 @@ func (s *server) download(w http.ResponseWriter, req *http.Request) error {
 	case 0:
 		return nil
 	case http.StatusRequestedRangeNotSatisfiable:
-		return fmt.Errorf("the range %.200q is not in the file, which has %d bytes: %w", req.Header.Get("Range"), file.Size, errBeyond)
+		return fmt.Errorf("the range %.200q is not in the file, which has %d bytes: %w",
+			req.Header.Get("Range"), file.Size, errBeyond)
 	case http.StatusPreconditionFailed:
-		return fmt.Errorf("the file was changed at %s: %w", modified.Format(http.TimeFormat), errChanged)
+		return fmt.Errorf("the file was changed at %s: %w", modified.Format(http.TimeFormat),
+			errChanged)
 	default:
 		return errors.New("cannot read the file")
 	}
 }
 
 func disposition(name string) string {
-	return mime.FormatMediaType("attachment", map[string]string{"filename": strings.ToValidUTF8(name, "\uFFFD")})
+	return mime.FormatMediaType("attachment",
+		map[string]string{"filename": strings.ToValidUTF8(name, "\uFFFD")})
 }
 
 // contentWriter keeps http.ServeContent and websocket.Accept from answering a failure in plain

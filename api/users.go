@@ -25,5 +25,6 @@ func (s *server) removeUser(req *http.Request) (removed types.RemovedUser, _ err
 		return removed, errors.New("this service cannot remove users")
 	}
 	r, err := s.cfg.RemoveUser(req.Context(), s.service, user, home)
-	return types.RemovedUser{UserID: user.String(), Sandboxes: r.Sandboxes, Processes: r.Processes, Containers: r.Containers, Home: r.Home}, err
+	return types.RemovedUser{UserID: user.String(), Sandboxes: r.Sandboxes, Processes: r.Processes,
+		Containers: r.Containers, Home: r.Home}, err
 }

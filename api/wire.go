@@ -29,7 +29,8 @@ import (
 // connections among the callers that who names. An operator gets a place even when others have them
 // all; a nil who names nobody. Serve the returned listener; it sends a file's bytes without copying
 // them here where the kernel can do that.
-func Prepare(server *http.Server, l net.Listener, shared *Connections, who func(net.Conn) (caller string, operator bool)) net.Listener {
+func Prepare(server *http.Server, l net.Listener, shared *Connections,
+	who func(net.Conn) (caller string, operator bool)) net.Listener {
 	if server.ConnState != nil {
 		panic("the server has a ConnState")
 	}
@@ -82,7 +83,8 @@ func (l wireListener) Accept() (net.Conn, error) {
 			return w, nil
 		}
 		if raw(c) == c { // otherwise the answer would have to be encrypted first
-			_, _ = c.Write(refuse(http.StatusTooManyRequests, types.Busy, "there are already as many connections as allowed, each with a request: try again when one has ended"))
+			_, _ = c.Write(refuse(http.StatusTooManyRequests, types.Busy,
+				"there are already as many connections as allowed, each with a request: try again when one has ended"))
 		}
 		_ = raw(c).Close()
 	}
@@ -123,8 +125,10 @@ func (c *wire) Write(p []byte) (int, error) {
 // Read answers a client that speaks plain HTTP to a TLS port.
 func (c *wire) Read(p []byte) (int, error) {
 	n, err := c.Conn.Read(p)
-	if plain, is := errors.AsType[tls.RecordHeaderError](err); is && plain.Conn != nil && looksLikeHTTP(plain.RecordHeader) {
-		_, _ = plain.Conn.Write(refuse(http.StatusBadRequest, types.Invalid, "an HTTP request came to a TLS port: use https instead of http"))
+	if plain, is := errors.AsType[tls.RecordHeaderError](err); is && plain.Conn != nil &&
+		looksLikeHTTP(plain.RecordHeader) {
+		_, _ = plain.Conn.Write(refuse(http.StatusBadRequest, types.Invalid,
+			"an HTTP request came to a TLS port: use https instead of http"))
 		_ = plain.Conn.Close()
 		return 0, io.EOF
 	}
@@ -133,7 +137,8 @@ func (c *wire) Read(p []byte) (int, error) {
 
 func looksLikeHTTP(header [5]byte) bool {
 	for _, method := range methods {
-		if bytes.HasPrefix([]byte(method+" "), header[:]) || bytes.HasPrefix(header[:], []byte(method+" ")) {
+		if bytes.HasPrefix([]byte(method+" "), header[:]) ||
+			bytes.HasPrefix(header[:], []byte(method+" ")) {
 			return true
 		}
 	}
@@ -176,9 +181,11 @@ func inForm(answer []byte) []byte {
 	case http.StatusRequestHeaderFieldsTooLarge:
 		return refuse(status, types.TooLarge, "the request's header is too large")
 	case http.StatusExpectationFailed:
-		return refuse(status, types.Invalid, "the request has an Expect header other than 100-continue")
+		return refuse(status, types.Invalid,
+			"the request has an Expect header other than 100-continue")
 	case http.StatusBadRequest, http.StatusNotImplemented, http.StatusHTTPVersionNotSupported:
-		return refuse(status, types.Invalid, fmt.Sprintf("cannot read the request: %.200s", bytes.TrimSpace(text)))
+		return refuse(status, types.Invalid,
+			fmt.Sprintf("cannot read the request: %.200s", bytes.TrimSpace(text)))
 	}
 	return answer
 }
@@ -194,6 +201,7 @@ func refuse(status int, kind types.Kind, message string) []byte {
 	if err != nil {
 		panic(err) // it has only strings
 	}
-	return fmt.Appendf(nil, "HTTP/1.1 %d %s\r\nContent-Type: application/json\r\nConnection: close\r\n%sX-Request-Id: %s\r\nContent-Length: %d\r\n\r\n%s\n",
+	return fmt.Appendf(nil,
+		"HTTP/1.1 %d %s\r\nContent-Type: application/json\r\nConnection: close\r\n%sX-Request-Id: %s\r\nContent-Length: %d\r\n\r\n%s\n",
 		status, http.StatusText(status), retry, failure.RequestID, len(body)+1, body)
 }

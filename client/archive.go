@@ -31,9 +31,11 @@ func (c *Client) Pack(ctx context.Context, id, path string, follow bool) (io.Rea
 // Unpack writes a tar stream below a directory, which is made if it is missing. With follow, it
 // writes to what a symbolic link at the end of the path leads to. After an error, entries that were
 // written before stay. Body may then still be read for a moment.
-func (c *Client) Unpack(ctx context.Context, id, path string, body io.Reader, follow bool) (types.Unpacked, error) {
+func (c *Client) Unpack(ctx context.Context, id, path string, body io.Reader,
+	follow bool) (types.Unpacked, error) {
 	var done types.Unpacked
-	request, err := newRequest(ctx, http.MethodPut, archivePath(id, path, follow), io.NopCloser(body))
+	request, err := newRequest(ctx, http.MethodPut, archivePath(id, path, follow),
+		io.NopCloser(body))
 	if err != nil {
 		return done, err
 	}

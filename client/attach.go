@@ -53,7 +53,8 @@ func (s Size) Terminal() *types.Terminal { return &types.Terminal{Rows: &s.Rows,
 // Attach runs a command, writes its output as it arrives, and returns when the command ends. When
 // ctx ends, the connection is cut and, unless e.DetachOnDisconnect is set, the command ends too. A
 // command with s.Stdin or a terminal uses a WebSocket, any other a single request.
-func (c *Client) Attach(ctx context.Context, id string, e types.Exec, s Streams) (types.Result, error) {
+func (c *Client) Attach(ctx context.Context, id string, e types.Exec,
+	s Streams) (types.Result, error) {
 	ctx, cut := context.WithCancelCause(ctx)
 	defer cut(nil)
 	if s.Stdin == nil && e.TTY == nil {
@@ -128,7 +129,8 @@ func (a *attachment) feed(ctx context.Context, cut context.CancelCauseFunc) {
 	buffer[0] = types.ChannelStdin
 	for {
 		n, err := a.streams.Stdin.Read(buffer[1:])
-		if n > 0 && (!a.spend(n) || a.conn.Write(ctx, websocket.MessageBinary, buffer[:1+n]) != nil) {
+		if n > 0 && (!a.spend(n) || a.conn.Write(ctx, websocket.MessageBinary,
+			buffer[:1+n]) != nil) {
 			return
 		}
 		if errors.Is(err, io.EOF) {
@@ -205,7 +207,8 @@ func (a *attachment) receive(ctx context.Context) (types.Result, error) {
 		}
 		var event types.Event
 		if err := json.UnmarshalRead(message, &event); err != nil {
-			return types.Result{}, cutShort(ctx, fmt.Errorf("cannot read the service's event: %w", err))
+			return types.Result{}, cutShort(ctx,
+				fmt.Errorf("cannot read the service's event: %w", err))
 		}
 		if event.Type == types.EventStdin {
 			a.earn(event.Bytes, false)

@@ -86,7 +86,8 @@ func (c *Client) Resume(ctx context.Context, id string) (types.Sandbox, error) {
 // RemoveUser ends and removes everything of a user: commands, processes, containers and sandboxes,
 // and with home the user's files, too. It blocks until that is done. After an error it can be
 // repeated.
-func (c *Client) RemoveUser(ctx context.Context, user string, home bool) (types.RemovedUser, error) {
+func (c *Client) RemoveUser(ctx context.Context, user string,
+	home bool) (types.RemovedUser, error) {
 	path := "/v1/users/" + url.PathEscape(user)
 	if home {
 		path += "?home=true"
@@ -123,7 +124,8 @@ func (c *Client) Nodes(ctx context.Context) (types.NodeList, error) {
 
 // SetDraining makes a host hand its users over and take no new ones, or take users again.
 func (c *Client) SetDraining(ctx context.Context, node string, draining bool) error {
-	return c.call(ctx, http.MethodPut, "/v1/nodes/"+url.PathEscape(node), types.NodeChange{Draining: &draining}, nil)
+	return c.call(ctx, http.MethodPut, "/v1/nodes/"+url.PathEscape(node),
+		types.NodeChange{Draining: &draining}, nil)
 }
 
 // RemoveNode removes a lost host from the cluster.
@@ -159,7 +161,8 @@ func Decode(text string, encoding types.Encoding) ([]byte, error) {
 func sandboxPath(id string) string { return "/v1/sandboxes/" + url.PathEscape(id) }
 
 // ask is call with a typed answer.
-func ask[Answer any](ctx context.Context, c *Client, method, path string, body any) (answer Answer, err error) {
+func ask[Answer any](ctx context.Context, c *Client, method, path string,
+	body any) (answer Answer, err error) {
 	err = c.call(ctx, method, path, body, &answer)
 	return answer, err
 }
@@ -178,7 +181,8 @@ const ndjson = "application/x-ndjson"
 
 // send sends body, if there is one. accept is the media type of the response, whose body the caller
 // closes.
-func (c *Client) send(ctx context.Context, method, path, accept string, body any) (*http.Response, error) {
+func (c *Client) send(ctx context.Context, method, path, accept string,
+	body any) (*http.Response, error) {
 	var content io.Reader
 	if body != nil {
 		text, err := json.Marshal(body)
@@ -250,7 +254,9 @@ func (c *Client) unreachable(err error) error {
 	}
 	if network, is := errors.AsType[*net.OpError](err); is && network.Op == "dial" {
 		if errors.Is(err, fs.ErrPermission) {
-			return fmt.Errorf("user %d may not open %s: call as root, or have this user named in the service's setting access.peers (%w)", os.Geteuid(), c.to, err)
+			return fmt.Errorf(
+				"user %d may not open %s: call as root, or have this user named in the service's setting access.peers (%w)",
+				os.Geteuid(), c.to, err)
 		}
 		return fmt.Errorf("no service answers at %s: is sandboxd running? (%w)", c.to, err)
 	}

@@ -39,9 +39,12 @@ func Open(cfg Config) (*Client, error) {
 		return newClient(service{socket: cfg.Socket}, cfg.WrapTransport), nil
 	}
 	base, err := url.Parse(cfg.URL)
-	if err != nil || base.Host == "" || base.Port() == "" || (base.Scheme != "http" && base.Scheme != "https") ||
-		base.User != nil || base.RawQuery != "" || base.Fragment != "" || (base.Path != "" && base.Path != "/") {
-		return nil, fmt.Errorf("cannot call %.200q: want a URL such as https://sandbox.example.org:7480", cfg.URL)
+	if err != nil || base.Host == "" || base.Port() == "" ||
+		(base.Scheme != "http" && base.Scheme != "https") ||
+		base.User != nil || base.RawQuery != "" || base.Fragment != "" ||
+		(base.Path != "" && base.Path != "/") {
+		return nil, fmt.Errorf(
+			"cannot call %.200q: want a URL such as https://sandbox.example.org:7480", cfg.URL)
 	}
 	if cfg.Token == "" {
 		return nil, fmt.Errorf("cannot call %s: a service on TCP needs a token", cfg.URL)

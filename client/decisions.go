@@ -30,7 +30,8 @@ type DecisionQuery struct {
 func (q DecisionQuery) path(follow bool) string {
 	values := url.Values{}
 	for name, value := range map[string]string{
-		"userId": q.UserID, "container": q.Container, "verdict": string(q.Verdict), "via": string(q.Via), "name": q.Name,
+		"userId": q.UserID, "container": q.Container, "verdict": string(q.Verdict),
+		"via": string(q.Via), "name": q.Name,
 	} {
 		if value != "" {
 			values.Set(name, value)
@@ -58,7 +59,8 @@ func (c *Client) Decisions(ctx context.Context, q DecisionQuery) ([]types.Decisi
 }
 
 // AllDecisions is like Decisions, and also returns the hosts of the cluster that did not answer.
-func (c *Client) AllDecisions(ctx context.Context, q DecisionQuery) (list types.DecisionList, err error) {
+func (c *Client) AllDecisions(ctx context.Context,
+	q DecisionQuery) (list types.DecisionList, err error) {
 	err = c.call(ctx, http.MethodGet, q.path(false), nil, &list)
 	return list, err
 }
@@ -68,6 +70,7 @@ func (c *Client) AllDecisions(ctx context.Context, q DecisionQuery) (list types.
 // sequence calls the service again each time it is ranged over. It blocks for the next event until
 // the caller stops, or yields one last error: the cause of ctx, or ErrStopped when the service
 // stops.
-func (c *Client) FollowDecisions(ctx context.Context, q DecisionQuery) iter.Seq2[types.DecisionEvent, error] {
+func (c *Client) FollowDecisions(ctx context.Context,
+	q DecisionQuery) iter.Seq2[types.DecisionEvent, error] {
 	return follow[types.DecisionEvent](ctx, c, q.path(true))
 }

@@ -14,7 +14,8 @@ import (
 // together, the caller already has: later output that is still kept is written first. Without
 // s.Stdin, stdin is left alone. The error is of kind notFound if there is no such exec, and of kind
 // conflict if another caller has replaced this one.
-func (c *Client) Reattach(ctx context.Context, id, execID string, offset int64, s Streams) (types.Result, error) {
+func (c *Client) Reattach(ctx context.Context, id, execID string, offset int64,
+	s Streams) (types.Result, error) {
 	ctx, cut := context.WithCancelCause(ctx)
 	defer cut(nil)
 	path := execPath(id, execID)
@@ -44,4 +45,6 @@ func (c *Client) KillExec(ctx context.Context, id, execID string) (types.Detache
 	return ask[types.DetachedExec](ctx, c, http.MethodPost, execPath(id, execID)+"/kill", nil)
 }
 
-func execPath(id, execID string) string { return sandboxPath(id) + "/execs/" + url.PathEscape(execID) }
+func execPath(id, execID string) string {
+	return sandboxPath(id) + "/execs/" + url.PathEscape(execID)
+}

@@ -38,7 +38,8 @@ func (c *Client) Download(ctx context.Context, id, path string, offset int64) (*
 
 // DownloadWith is Download; with follow, it reads what a symbolic link at the end of the path leads
 // to.
-func (c *Client) DownloadWith(ctx context.Context, id, path string, offset int64, follow bool) (_ *Download, err error) {
+func (c *Client) DownloadWith(ctx context.Context, id, path string, offset int64,
+	follow bool) (_ *Download, err error) {
 	query := url.Values{"path": {path}}
 	if follow {
 		query.Set("follow", "true")

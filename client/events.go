@@ -34,7 +34,9 @@ const maxEvent = 1 << 20
 // service again each time it is ranged over. It blocks for the next event until the caller stops,
 // or yields one last error: the cause of ctx, or ErrStopped when the service stops.
 func (c *Client) Events(ctx context.Context, q EventQuery) iter.Seq2[types.ServiceEvent, error] {
-	return stream(ctx, func(ctx context.Context) (*http.Response, error) { return c.openEvents(ctx, q) }, serverSent)
+	return stream(ctx, func(ctx context.Context) (*http.Response, error) {
+		return c.openEvents(ctx, q)
+	}, serverSent)
 }
 
 // serverSent reads server-sent events.

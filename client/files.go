@@ -68,7 +68,9 @@ func (c *Client) ListEntries(ctx context.Context, id string, l types.Look) (type
 func Name(e types.Entry) (string, error) { return exactName(e.Name, e.NameBase64) }
 
 // LinkTarget returns what a symbolic link says; "" for any other entry.
-func LinkTarget(e types.Entry) (string, error) { return exactName(e.LinkTarget, e.LinkTargetBase64) }
+func LinkTarget(e types.Entry) (string, error) {
+	return exactName(e.LinkTarget, e.LinkTargetBase64)
+}
 
 func exactName(text, encoded string) (string, error) {
 	if encoded == "" {
@@ -90,7 +92,8 @@ func (c *Client) StatEntry(ctx context.Context, id string, l types.Look) (types.
 
 // Mkdir makes a directory; with parents, also its missing parent directories.
 func (c *Client) Mkdir(ctx context.Context, id, path string, parents bool) error {
-	return c.call(ctx, http.MethodPost, sandboxPath(id)+"/mkdir", types.Mkdir{Target: Target(path), Parents: parents}, &types.Made{})
+	return c.call(ctx, http.MethodPost, sandboxPath(id)+"/mkdir",
+		types.Mkdir{Target: Target(path), Parents: parents}, &types.Made{})
 }
 
 // Move renames a file or directory. With overwrite, a file at the new name is replaced.
@@ -103,11 +106,13 @@ func (c *Client) Move(ctx context.Context, id, from, to string, overwrite bool) 
 
 // Remove removes a file or directory; with recursive, also a directory's contents.
 func (c *Client) Remove(ctx context.Context, id, path string, recursive bool) error {
-	return c.call(ctx, http.MethodPost, sandboxPath(id)+"/remove", types.Remove{Target: Target(path), Recursive: recursive}, &types.Done{})
+	return c.call(ctx, http.MethodPost, sandboxPath(id)+"/remove",
+		types.Remove{Target: Target(path), Recursive: recursive}, &types.Done{})
 }
 
 // Explain says what a call with these grants would see. It starts nothing.
-func (c *Client) Explain(ctx context.Context, id string, e types.Explain) (types.Explanation, error) {
+func (c *Client) Explain(ctx context.Context, id string,
+	e types.Explain) (types.Explanation, error) {
 	return ask[types.Explanation](ctx, c, http.MethodPost, sandboxPath(id)+"/explain", e)
 }
 
@@ -115,7 +120,8 @@ func (c *Client) Explain(ctx context.Context, id string, e types.Explain) (types
 // it is when the upload begins, whatever is added to it meanwhile; it is an error if it gets
 // shorter. If the stream fails or ctx ends, nothing is changed. After an error, body may still be
 // read for a moment.
-func (c *Client) Upload(ctx context.Context, id, path string, body io.Reader, exclusive bool) (types.Written, error) {
+func (c *Client) Upload(ctx context.Context, id, path string, body io.Reader,
+	exclusive bool) (types.Written, error) {
 	return c.UploadWith(ctx, id, path, body, UploadOptions{Exclusive: exclusive})
 }
 
@@ -130,7 +136,8 @@ type UploadOptions struct {
 }
 
 // UploadWith is Upload with all that the service knows.
-func (c *Client) UploadWith(ctx context.Context, id, path string, body io.Reader, o UploadOptions) (types.Written, error) {
+func (c *Client) UploadWith(ctx context.Context, id, path string, body io.Reader,
+	o UploadOptions) (types.Written, error) {
 	var written types.Written
 	query := url.Values{"path": {path}}
 	if o.Exclusive {
@@ -146,7 +153,8 @@ func (c *Client) UploadWith(ctx context.Context, id, path string, body io.Reader
 	if length > 0 {
 		body = &sized{from: body, left: length}
 	}
-	request, err := newRequest(ctx, http.MethodPut, sandboxPath(id)+"/files?"+query.Encode(), io.NopCloser(body))
+	request, err := newRequest(ctx, http.MethodPut, sandboxPath(id)+"/files?"+query.Encode(),
+		io.NopCloser(body))
 	if err != nil {
 		return written, err
 	}
@@ -197,7 +205,8 @@ func (s *sized) Read(p []byte) (int, error) {
 	n, err := s.from.Read(p[:min(int64(len(p)), s.left)])
 	s.left -= int64(n)
 	if errors.Is(err, io.EOF) && s.left > 0 {
-		err = fmt.Errorf("the file got shorter while it was sent: its last %d bytes are gone", s.left)
+		err = fmt.Errorf("the file got shorter while it was sent: its last %d bytes are gone",
+			s.left)
 	}
 	return n, err
 }

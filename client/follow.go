@@ -28,7 +28,8 @@ func follow[Event any](ctx context.Context, c *Client, path string) iter.Seq2[Ev
 
 // stream yields the events that next reads from an answer, one after the other, until it returns an
 // error: io.EOF at the end.
-func stream[Event any](ctx context.Context, open func(context.Context) (*http.Response, error), next func(io.Reader) func(*Event) error) iter.Seq2[Event, error] {
+func stream[Event any](ctx context.Context, open func(context.Context) (*http.Response, error),
+	next func(io.Reader) func(*Event) error) iter.Seq2[Event, error] {
 	return func(yield func(Event, error) bool) {
 		ctx, cancel := context.WithCancel(ctx)
 		defer cancel()

@@ -14,7 +14,8 @@ import (
 )
 
 // StartProcess starts a durable process. It blocks until the command runs.
-func (c *Client) StartProcess(ctx context.Context, id string, p types.StartProcess) (types.StartedProcess, error) {
+func (c *Client) StartProcess(ctx context.Context, id string,
+	p types.StartProcess) (types.StartedProcess, error) {
 	return ask[types.StartedProcess](ctx, c, http.MethodPost, processesPath(id), p)
 }
 
@@ -49,7 +50,8 @@ const waitAtOnce = time.Minute
 
 // WaitProcess blocks until a process has ended and will not be restarted or, with w.Ready, until it
 // is ready or has ended so. Without that, TimedOut says that w.Timeout is over.
-func (c *Client) WaitProcess(ctx context.Context, id, processID string, w Wait) (types.WaitedProcess, error) {
+func (c *Client) WaitProcess(ctx context.Context, id, processID string,
+	w Wait) (types.WaitedProcess, error) {
 	until := "end"
 	if w.Ready {
 		until = "ready"
@@ -60,7 +62,8 @@ func (c *Client) WaitProcess(ctx context.Context, id, processID string, w Wait) 
 		if w.Timeout > 0 {
 			most = max(min(most, w.Timeout-time.Since(begun)), time.Millisecond)
 		}
-		path := fmt.Sprintf("%s/wait?until=%s&timeoutMs=%d", processPath(id, processID), until, most.Milliseconds())
+		path := fmt.Sprintf("%s/wait?until=%s&timeoutMs=%d", processPath(id, processID), until,
+			most.Milliseconds())
 		waited, err := ask[types.WaitedProcess](ctx, c, http.MethodGet, path, nil)
 		if err != nil || !waited.TimedOut || w.Timeout > 0 && time.Since(begun) >= w.Timeout {
 			return waited, err
@@ -86,11 +89,16 @@ func (c *Client) FindProcess(ctx context.Context, id, word string) (processID st
 		case found.ID == "" || finished(found):
 			found = p
 		case !finished(p): // a service before this one has started both
-			return "", &Error{Kind: types.Conflict, Message: fmt.Sprintf("the processes %s and %s both have the name %q: give an id", found.ID, p.ID, word)}
+			return "", &Error{Kind: types.Conflict,
+				Message: fmt.Sprintf("the processes %s and %s both have the name %q: give an id",
+					found.ID, p.ID, word)}
 		}
 	}
 	if found.ID == "" {
-		return "", &Error{Kind: types.NotFound, Message: fmt.Sprintf("no process has the id or the name %q: list the processes to see which there are", word)}
+		return "", &Error{Kind: types.NotFound,
+			Message: fmt.Sprintf(
+				"no process has the id or the name %q: list the processes to see which there are",
+				word)}
 	}
 	return found.ID, nil
 }
@@ -106,8 +114,10 @@ func finished(p types.Process) bool {
 // StopProcess stops a process for good, with the signal TERM, INT, HUP or KILL; empty means TERM.
 // It blocks until the process has ended, which takes some seconds if the process does not heed the
 // signal.
-func (c *Client) StopProcess(ctx context.Context, id, processID, signal string) (types.Process, error) {
-	return ask[types.Process](ctx, c, http.MethodPost, processPath(id, processID)+"/stop", types.StopProcess{Signal: signal})
+func (c *Client) StopProcess(ctx context.Context, id, processID,
+	signal string) (types.Process, error) {
+	return ask[types.Process](ctx, c, http.MethodPost, processPath(id, processID)+"/stop",
+		types.StopProcess{Signal: signal})
 }
 
 // StopProcesses stops all processes of the sandbox's user, as StopProcess does with TERM, and
@@ -149,7 +159,8 @@ func (q LogQuery) path(id, processID string, follow bool) string {
 }
 
 // ProcessLog returns the end or the beginning of a process's log. Decode turns its data into bytes.
-func (c *Client) ProcessLog(ctx context.Context, id, processID string, q LogQuery) (types.ProcessLog, error) {
+func (c *Client) ProcessLog(ctx context.Context, id, processID string,
+	q LogQuery) (types.ProcessLog, error) {
 	return ask[types.ProcessLog](ctx, c, http.MethodGet, q.path(id, processID, false), nil)
 }
 
@@ -158,7 +169,8 @@ func (c *Client) ProcessLog(ctx context.Context, id, processID string, q LogQuer
 // then it blocks for the next event, until the caller stops, or yields one last error: the cause of
 // ctx, ErrStopped when the service stops, or an Error. The sequence calls the service again each
 // time it is ranged over.
-func (c *Client) FollowProcessLog(ctx context.Context, id, processID string, q LogQuery) iter.Seq2[types.ProcessLogEvent, error] {
+func (c *Client) FollowProcessLog(ctx context.Context, id, processID string,
+	q LogQuery) iter.Seq2[types.ProcessLogEvent, error] {
 	return func(yield func(types.ProcessLogEvent, error) bool) {
 		for event, err := range follow[types.ProcessLogEvent](ctx, c, q.path(id, processID, true)) {
 			if err == nil && event.Error != nil {

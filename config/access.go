@@ -72,7 +72,8 @@ type TCP struct {
 
 func (a Access) check(f *faults) {
 	if a.Peers != nil && len(a.Peers) == 0 {
-		f.Add("access.peers", "[] lets nobody call: name the uids, or leave the key out for root and the service itself")
+		f.Add("access.peers",
+			"[] lets nobody call: name the uids, or leave the key out for root and the service itself")
 	}
 	for i, uid := range a.Peers {
 		key := fmt.Sprintf("access.peers[%d]", i)
@@ -99,16 +100,19 @@ func (t TCP) check(f *faults, shared bool) {
 		f.Add("tcp.certFile", "and tcp.keyFile go together, but only one of them is set")
 	}
 	if t.ClientCAFile != "" && t.CertFile == "" {
-		f.Add("tcp.clientCaFile", "is set without tcp.certFile: certificates of callers go with TLS")
+		f.Add("tcp.clientCaFile",
+			"is set without tcp.certFile: certificates of callers go with TLS")
 	}
 	if t.Console && t.Listen == "" {
-		f.Add("tcp.console", "is set, but tcp.listen is not: set it too, to an address such as 127.0.0.1:7480")
+		f.Add("tcp.console",
+			"is set, but tcp.listen is not: set it too, to an address such as 127.0.0.1:7480")
 	}
 	f.each("tcp.allowedHosts", t.AllowedHosts, func(host string) error {
 		if _, err := netip.ParseAddr(host); err == nil || isHost(host) {
 			return nil
 		}
-		return errors.New("is neither a host name nor an address; write it without a port and without brackets")
+		return errors.New(
+			"is neither a host name nor an address; write it without a port and without brackets")
 	})
 	f.each("tcp.allowedOrigins", t.AllowedOrigins, checkOrigin)
 }
@@ -117,8 +121,10 @@ func (t TCP) check(f *faults, shared bool) {
 // listens.
 func (t TCP) checkUnused(f *faults) {
 	for _, s := range fields(reflect.ValueOf(&t).Elem(), "tcp", "") {
-		if isEmpty := s.value.Kind() == reflect.Slice && s.value.Len() == 0; !isEmpty && !s.value.IsZero() {
-			f.Add(s.key, "is set, but neither tcp.listen nor e2b.listen is: set one of them too, to an address such as 127.0.0.1:7480")
+		if isEmpty := s.value.Kind() == reflect.Slice && s.value.Len() == 0; !isEmpty &&
+			!s.value.IsZero() {
+			f.Add(s.key,
+				"is set, but neither tcp.listen nor e2b.listen is: set one of them too, to an address such as 127.0.0.1:7480")
 		}
 	}
 }
@@ -140,12 +146,15 @@ func checkListen(listen string) error {
 	return nil
 }
 
-var errListen = errors.New("is no address to listen on: want one such as 127.0.0.1:7480, [::1]:7480, localhost:7480 or :7480")
+var errListen = errors.New(
+	"is no address to listen on: want one such as 127.0.0.1:7480, [::1]:7480, localhost:7480 or :7480")
 
 func checkOrigin(origin string) error {
 	u, err := url.Parse(origin)
-	if err != nil || u.Host == "" || (u.Scheme != "http" && u.Scheme != "https") || u.Scheme+"://"+u.Host != origin || origin != strings.ToLower(origin) {
-		return errors.New("is no origin as browsers send it: want one such as https://console.example.org, in lower case and with nothing after the host and port")
+	if err != nil || u.Host == "" || (u.Scheme != "http" && u.Scheme != "https") ||
+		u.Scheme+"://"+u.Host != origin || origin != strings.ToLower(origin) {
+		return errors.New(
+			"is no origin as browsers send it: want one such as https://console.example.org, in lower case and with nothing after the host and port")
 	}
 	return nil
 }

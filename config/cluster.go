@@ -61,30 +61,39 @@ func (c Cluster) On() bool { return c.Name != "" }
 
 func (c Cluster) check(f *faults) {
 	if !c.On() {
-		if c.Listen != "" || len(c.Etcd) > 0 || c.CAFile != "" || c.CertFile != "" || c.KeyFile != "" || c.SealingKeyFile != "" {
+		if c.Listen != "" || len(c.Etcd) > 0 || c.CAFile != "" || c.CertFile != "" ||
+			c.KeyFile != "" || c.SealingKeyFile != "" {
 			f.Add("cluster.name", "is empty, but other settings of cluster are set: name this host")
 		}
 		return
 	}
 	if !labelPattern.MatchString(c.Name) {
-		f.Add("cluster.name", "%s is no name of a host: want 1 to 63 of a-z, 0-9 and -, a letter or digit first and last", strictjson.Quote(c.Name))
+		f.Add("cluster.name",
+			"%s is no name of a host: want 1 to 63 of a-z, 0-9 and -, a letter or digit first and last",
+			strictjson.Quote(c.Name))
 	}
 	if len(c.Etcd) == 0 {
-		f.Add("cluster.etcd", "is empty: name the addresses of etcd's members, such as https://10.0.0.1:2379")
+		f.Add("cluster.etcd",
+			"is empty: name the addresses of etcd's members, such as https://10.0.0.1:2379")
 	}
 	for _, address := range c.Etcd {
-		if u, err := url.Parse(address); err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.Path != "" || u.User != nil {
-			f.Add("cluster.etcd", "%s is no address such as https://10.0.0.1:2379", strictjson.Quote(address))
+		if u, err := url.Parse(address); err != nil || u.Scheme != "http" && u.Scheme != "https" ||
+			u.Host == "" || u.Path != "" || u.User != nil {
+			f.Add("cluster.etcd", "%s is no address such as https://10.0.0.1:2379",
+				strictjson.Quote(address))
 		}
 	}
 	if err := checkListen(c.Listen); err != nil {
 		f.Add("cluster.listen", "%s %s", strictjson.Quote(c.Listen), err)
-	} else if host, _, _ := net.SplitHostPort(c.Listen); host == "" || host == "0.0.0.0" || host == "::" {
-		f.Add("cluster.listen", "%s is for all addresses: name one that the other hosts can call", strictjson.Quote(c.Listen))
+	} else if host, _, _ := net.SplitHostPort(c.Listen); host == "" || host == "0.0.0.0" ||
+		host == "::" {
+		f.Add("cluster.listen", "%s is for all addresses: name one that the other hosts can call",
+			strictjson.Quote(c.Listen))
 	}
 	if c.Homes != "shared" && c.Homes != "local" {
 		f.Add("cluster.homes", "%s is neither \"shared\" nor \"local\"", strictjson.Quote(c.Homes))
 	} else if c.Homes == "local" && len(c.FenceCommand) > 0 {
-		f.Add("cluster.fenceCommand", "is set, but with cluster.homes \"local\" no user is taken over: leave it empty")
+		f.Add("cluster.fenceCommand",
+			"is set, but with cluster.homes \"local\" no user is taken over: leave it empty")
 	}
 }

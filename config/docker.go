@@ -49,17 +49,20 @@ func (d Docker) check(f *faults) {
 		f.Add("docker.image", "%s %s", strictjson.Quote(d.Image), err)
 	}
 	if !tagPattern.MatchString(d.Tag) {
-		f.Add("docker.tag", "%s is no tag: want up to 128 letters, digits, _, . and -", strictjson.Quote(d.Tag))
+		f.Add("docker.tag", "%s is no tag: want up to 128 letters, digits, _, . and -",
+			strictjson.Quote(d.Tag))
 	}
 	if !runtimePattern.MatchString(d.Runtime) {
-		f.Add("docker.runtime", "%s is no name of a runtime: want letters, digits, _, . and -", strictjson.Quote(d.Runtime))
+		f.Add("docker.runtime", "%s is no name of a runtime: want letters, digits, _, . and -",
+			strictjson.Quote(d.Runtime))
 	}
 	f.each("docker.capAdd", d.CapAdd, checkCapability)
 	f.each("docker.capDrop", d.CapDrop, checkCapability)
 	d.checkNamespaces(f)
 	f.each("docker.allowLocalNetworkingForUsers", d.AllowLocalNetworkingForUsers, checkUser)
 	if len(d.IsolatedDNSServers) == 0 {
-		f.Add("docker.isolatedDnsServers", "[] names no resolver, and isolated users never get the host's own")
+		f.Add("docker.isolatedDnsServers",
+			"[] names no resolver, and isolated users never get the host's own")
 	}
 	f.each("docker.isolatedDnsServers", d.IsolatedDNSServers, checkResolver)
 	f.each("docker.localDnsServers", d.LocalDNSServers, checkResolver)
@@ -74,7 +77,9 @@ func (d Docker) checkNamespaces(f *faults) {
 	for _, name := range d.CapAdd {
 		switch canonical(name) {
 		case "SYS_ADMIN", "ALL":
-			f.Add("docker.allowUserNamespaces", "true together with %s in docker.capAdd would let commands unmount what hides files from them: leave one out", strictjson.Quote(name))
+			f.Add("docker.allowUserNamespaces",
+				"true together with %s in docker.capAdd would let commands unmount what hides files from them: leave one out",
+				strictjson.Quote(name))
 		}
 	}
 }
@@ -120,7 +125,8 @@ func canonicalize(list []string) {
 
 func checkUser(id string) error {
 	if !userPattern.MatchString(id) || strings.Contains(id, "..") {
-		return errors.New(`is no user id: want up to 63 of a-z, 0-9, "_", "." and "-", a letter or digit first, and no ".."`)
+		return errors.New(
+			`is no user id: want up to 63 of a-z, 0-9, "_", "." and "-", a letter or digit first, and no ".."`)
 	}
 	return nil
 }
@@ -163,10 +169,12 @@ func isHost(name string) bool {
 			return false
 		}
 	}
-	return len(name) <= 253 && strings.ContainsAny(labels[len(labels)-1], "abcdefghijklmnopqrstuvwxyz")
+	return len(name) <= 253 && strings.ContainsAny(labels[len(labels)-1],
+		"abcdefghijklmnopqrstuvwxyz")
 }
 
 var (
-	errResolver = errors.New("is no resolver: want address, address:port, [IPv6]:port or tls://host[:port]")
-	errPort     = errors.New("has no port from 1 to 65535 after the colon")
+	errResolver = errors.New(
+		"is no resolver: want address, address:port, [IPv6]:port or tls://host[:port]")
+	errPort = errors.New("has no port from 1 to 65535 after the colon")
 )

@@ -61,7 +61,8 @@ type E2BTemplate struct {
 
 // e2bDomainPattern matches host names with or without a port. A port and a sandbox's id come before
 // the name.
-var e2bDomainPattern = regexp.MustCompile(`^([a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?\.)*[a-z]([a-z0-9-]{0,61}[a-z0-9])?(:[1-9][0-9]{0,4})?$`)
+var e2bDomainPattern = regexp.MustCompile(
+	`^([a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?\.)*[a-z]([a-z0-9-]{0,61}[a-z0-9])?(:[1-9][0-9]{0,4})?$`)
 
 const (
 	maxE2BDomain    = 200
@@ -82,16 +83,20 @@ func (e E2B) check(f *faults, tcp TCP) {
 	}
 	if e.Domain != "" {
 		if !e2bDomainPattern.MatchString(e.Domain) || len(e.Domain) > maxE2BDomain {
-			f.Add("e2b.domain", "%s is no name of a domain: want one such as sandboxes.example.org, in lower case, with a port if clients are to name one", strictjson.Quote(e.Domain))
+			f.Add("e2b.domain",
+				"%s is no name of a domain: want one such as sandboxes.example.org, in lower case, with a port if clients are to name one",
+				strictjson.Quote(e.Domain))
 		}
 		if e.Listen == "" {
-			f.Add("e2b.domain", "is without effect as long as e2b.listen is not set: set it, or leave this out")
+			f.Add("e2b.domain",
+				"is without effect as long as e2b.listen is not set: set it, or leave this out")
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(e.Templates)) {
 		key, t := strictjson.Path("e2b.templates", name), e.Templates[name]
 		if !templatePattern.MatchString(name) {
-			f.Add(key, `%s is no name of a template: want 1 to 64 of a-z, 0-9, "_", "." and "-", a letter or digit first`, strictjson.Quote(name))
+			f.Add(key, `%s is no name of a template: want 1 to 64 of a-z, 0-9, "_", "." and "-", a letter or digit first`,
+				strictjson.Quote(name))
 		}
 		if t.CPUs != 0 && !(t.CPUs >= minCPUs && t.CPUs <= maxCPUs) {
 			f.Add(key+".cpus", "%v is not from %v to %v", t.CPUs, minCPUs, maxCPUs)
@@ -100,11 +105,14 @@ func (e E2B) check(f *faults, tcp TCP) {
 			f.atLeast(key+".memory", t.Memory, minMemory)
 		}
 		if t.ReadyTimeout != 0 {
-			f.between(key+".readyTimeoutMs", int64(t.ReadyTimeout), 1, maxReadyTimeout.Milliseconds())
+			f.between(key+".readyTimeoutMs", int64(t.ReadyTimeout), 1,
+				maxReadyTimeout.Milliseconds())
 		}
 		for _, variable := range slices.Sorted(maps.Keys(t.Env)) {
-			if variable == "" || strings.ContainsAny(variable, "=\x00") || strings.Contains(t.Env[variable], "\x00") {
-				f.Add(strictjson.Path(key+".env", variable), "is no variable: a name has neither = nor NUL")
+			if variable == "" || strings.ContainsAny(variable, "=\x00") ||
+				strings.Contains(t.Env[variable], "\x00") {
+				f.Add(strictjson.Path(key+".env", variable),
+					"is no variable: a name has neither = nor NUL")
 			}
 		}
 	}

@@ -193,7 +193,8 @@ func (o objectText) remove(text []byte, m member) []byte {
 		begin, end = begin-1, end-1
 	}
 	from := bytes.LastIndexByte(text[:begin], '\n')
-	if from >= 0 && len(bytes.TrimSpace(text[from:begin])) == 0 && end < len(text) && text[end] == '\n' {
+	if from >= 0 && len(bytes.TrimSpace(text[from:begin])) == 0 && end < len(text) &&
+		text[end] == '\n' {
 		begin = from
 	}
 	return splice(text, begin, end, "")

@@ -100,7 +100,9 @@ func prefixes(texts ...string) []netip.Prefix {
 
 func (e Egress) check(f *faults) {
 	if !namePattern.MatchString(e.Name) {
-		f.Add("egress.name", `%s is no name for networks: want 1 to 11 of a-z, 0-9 and "-", a letter first and no "-" last`, strictjson.Quote(e.Name))
+		f.Add("egress.name",
+			`%s is no name for networks: want 1 to 11 of a-z, 0-9 and "-", a letter first and no "-" last`,
+			strictjson.Quote(e.Name))
 	}
 	e.checkSubnets(f)
 	e.checkPorts(f)
@@ -116,7 +118,8 @@ func (e Egress) check(f *faults) {
 
 func (e Egress) checkSubnets(f *faults) {
 	if len(e.Subnets) == 0 {
-		f.Add("egress.subnets", "[] leaves the networks without addresses: want at least one prefix")
+		f.Add("egress.subnets",
+			"[] leaves the networks without addresses: want at least one prefix")
 	}
 	var taken []netip.Prefix
 	f.each("egress.subnets", e.Subnets, func(text string) error {
@@ -131,7 +134,8 @@ func (e Egress) checkSubnets(f *faults) {
 		case prefix.Bits() > 23:
 			return errors.New("is too small for two networks of /24: want /23 or larger")
 		case !slices.ContainsFunc(privateRanges, within):
-			return errors.New("is not private: want one in 10.0.0.0/8, 172.16.0.0/12, 192.168.0.0/16 or 100.64.0.0/10")
+			return errors.New(
+				"is not private: want one in 10.0.0.0/8, 172.16.0.0/12, 192.168.0.0/16 or 100.64.0.0/10")
 		case i >= 0:
 			return fmt.Errorf("overlaps %s", taken[i])
 		}
@@ -167,7 +171,8 @@ func (e Egress) checkPresets(f *faults) {
 	for _, name := range slices.Sorted(maps.Keys(e.Presets)) {
 		key := strictjson.Path("egress.presets", name)
 		if !presetPattern.MatchString(name) {
-			f.Add(key, `%s is no name of a preset: want 1 to 32 of a-z, 0-9 and "-", a letter first`, strictjson.Quote(name))
+			f.Add(key, `%s is no name of a preset: want 1 to 32 of a-z, 0-9 and "-", a letter first`,
+				strictjson.Quote(name))
 		}
 		if len(e.Presets[name]) == 0 {
 			f.Add(key, "[] names no domain")

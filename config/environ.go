@@ -46,14 +46,17 @@ func override(c *Config, environ map[string]string) (map[string]string, strictjs
 		case known:
 			given[variable], set[key[variable]] = cmp.Or(environ[variable], emptyText), variable
 		case strings.HasPrefix(variable, prefix):
-			wrong.Add(strictjson.Path("", variable), "unknown variable%s", strictjson.Nearest(variable, slices.Sorted(maps.Keys(key))))
+			wrong.Add(strictjson.Path("", variable), "unknown variable%s",
+				strictjson.Nearest(variable, slices.Sorted(maps.Keys(key))))
 		}
 	}
 	p := parsers{types: map[reflect.Type]env.ParserFunc{}, key: key}
 	p.all()
-	err := env.ParseWithOptions(c, env.Options{Prefix: prefix, Environment: given, FuncMap: p.types, OnSet: func(variable string, _ any, _ bool) {
-		p.variable = variable
-	}})
+	err := env.ParseWithOptions(c,
+		env.Options{Prefix: prefix, Environment: given, FuncMap: p.types,
+			OnSet: func(variable string, _ any, _ bool) {
+				p.variable = variable
+			}})
 	all, _ := errors.AsType[env.AggregateError](err)
 	for _, err := range all.Errors {
 		parse, _ := errors.AsType[env.ParseError](err)

@@ -34,7 +34,8 @@ func fields(section reflect.Value, key, variable string) (list []field) {
 			list = append(list, fields(value, inner, variable+tag.Get("envPrefix"))...)
 			continue
 		}
-		list = append(list, field{inner, variable + tag.Get("env"), tag.Get("former"), tag.Get("reload") == "live", isHidden(tag), value})
+		list = append(list, field{inner, variable + tag.Get("env"), tag.Get("former"),
+			tag.Get("reload") == "live", isHidden(tag), value})
 	}
 	return list
 }
@@ -57,7 +58,8 @@ var capitals = regexp.MustCompile(`[A-Z]`)
 
 // variableOf returns the name of the variable that sets a key.
 func variableOf(key string) string {
-	return prefix + strings.ToUpper(capitals.ReplaceAllString(strings.ReplaceAll(key, ".", "_"), "_$0"))
+	return prefix + strings.ToUpper(
+		capitals.ReplaceAllString(strings.ReplaceAll(key, ".", "_"), "_$0"))
 }
 
 // settings lists every setting of c.

@@ -22,7 +22,8 @@ const DefaultFile = "/etc/daycare-sandbox/settings.json"
 // it exists, with the variables of environ over it. If these are those of another process, whose
 // root or working directory may be another, at returns where a path of that process is found from
 // here; it may be nil. file is the path that was read; empty for none.
-func Find(named string, environ []string, at func(path string) string) (c Config, file string, err error) {
+func Find(named string, environ []string,
+	at func(path string) string) (c Config, file string, err error) {
 	if at == nil {
 		at = func(path string) string { return path }
 	}
@@ -75,7 +76,8 @@ func load(data []byte, environ map[string]string) (Config, strictjson.Faults) {
 	c := Default()
 	var wrong strictjson.Faults
 	if data != nil {
-		wrong = strictjson.Decode(jsonc.ToJSON(data), &c, strictjson.Options{Root: "the whole file", Moved: moved, Former: formerKeys()})
+		wrong = strictjson.Decode(jsonc.ToJSON(data), &c,
+			strictjson.Options{Root: "the whole file", Moved: moved, Former: formerKeys()})
 	}
 	refused := map[string]bool{}
 	for _, f := range wrong {
@@ -103,7 +105,8 @@ func load(data []byte, environ map[string]string) (Config, strictjson.Faults) {
 // setBy returns the variable that set the key, or the list or object that contains it; "" for none.
 func setBy(variables map[string]string, key string) string {
 	for set, variable := range variables {
-		if rest, ok := strings.CutPrefix(key, set); ok && (rest == "" || rest[0] == '[' || rest[0] == '.') {
+		if rest, ok := strings.CutPrefix(key, set); ok &&
+			(rest == "" || rest[0] == '[' || rest[0] == '.') {
 			return variable
 		}
 	}

@@ -66,13 +66,16 @@ type TotalQuota struct {
 func defaultQuotas() Quotas {
 	return Quotas{
 		PerUser: Quota{TotalQuota{
-			Containers: 16, ColdStarts: 2, Commands: 100, DetachedExecs: 64, Processes: 64, ExposedPorts: 32, Sandboxes: 1000,
+			Containers: 16, ColdStarts: 2, Commands: 100, DetachedExecs: 64, Processes: 64,
+			ExposedPorts: 32, Sandboxes: 1000,
 		}, 200, 1000},
 		PerToken: Quota{TotalQuota{
-			Containers: 64, ColdStarts: 4, Commands: 200, DetachedExecs: 128, Processes: 256, ExposedPorts: 128, Sandboxes: 2000,
+			Containers: 64, ColdStarts: 4, Commands: 200, DetachedExecs: 128, Processes: 256,
+			ExposedPorts: 128, Sandboxes: 2000,
 		}, 400, 2000},
 		Total: TotalQuota{
-			Containers: 500, ColdStarts: 0, Commands: 500, DetachedExecs: 256, Processes: 1000, ExposedPorts: 1000, Sandboxes: 100_000,
+			Containers: 500, ColdStarts: 0, Commands: 500, DetachedExecs: 256, Processes: 1000,
+			ExposedPorts: 1000, Sandboxes: 100_000,
 		},
 	}
 }

@@ -60,7 +60,8 @@ func parseSize(text string) (Size, error) {
 	case errors.Is(err, strconv.ErrRange), err == nil && int64(n) > math.MaxInt64/bytes:
 		return 0, errors.New("is too many bytes")
 	case err != nil:
-		return 0, errors.New("is no size: want a whole number of bytes, or one with Ki, Mi, Gi, Ti, K, M, G or T, such as 16Gi")
+		return 0, errors.New(
+			"is no size: want a whole number of bytes, or one with Ki, Mi, Gi, Ti, K, M, G or T, such as 16Gi")
 	}
 	return Size(int64(n) * bytes), nil
 }
@@ -138,7 +139,8 @@ func parseOwners(text string) (Owners, error) {
 		from, fromErr := strconv.ParseUint(first, 10, 32)
 		to, toErr := strconv.ParseUint(last, 10, 32)
 		if fromErr != nil || toErr != nil || to == 0 {
-			return Owners{}, errors.New("is no range of ids: want first-last, such as 200000-299999")
+			return Owners{},
+				errors.New("is no range of ids: want first-last, such as 200000-299999")
 		}
 		return Owners{UID: uint32(from), Last: uint32(to)}, nil
 	}
@@ -146,7 +148,8 @@ func parseOwners(text string) (Owners, error) {
 	uid, uidErr := strconv.ParseUint(u, 10, 32)
 	gid, gidErr := strconv.ParseUint(g, 10, 32)
 	if uidErr != nil || gidErr != nil {
-		return Owners{}, errors.New("is no owner: want the numbers uid:gid, such as 1000:1000, or a range of ids such as 200000-299999")
+		return Owners{},
+			errors.New("is no owner: want the numbers uid:gid, such as 1000:1000, or a range of ids such as 200000-299999")
 	}
 	return Owners{UID: uint32(uid), GID: uint32(gid)}, nil
 }

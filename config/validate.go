@@ -62,7 +62,8 @@ func (c Config) check() faults {
 		f.Add("homeOwner", "%q is root, but commands run as the home's owner", c.HomeOwner)
 	}
 	if id := max(c.HomeOwner.UID, c.HomeOwner.GID, c.HomeOwner.Last); id > maxID {
-		f.Add("homeOwner", "%q: %d is more than %d, the largest id that commands may run as", c.HomeOwner, id, maxID)
+		f.Add("homeOwner", "%q: %d is more than %d, the largest id that commands may run as",
+			c.HomeOwner, id, maxID)
 	}
 	if last := c.HomeOwner.Last; last != 0 && last < c.HomeOwner.UID {
 		f.Add("homeOwner", "%q has to go upwards", c.HomeOwner)
@@ -97,12 +98,19 @@ func (c Config) checkPaths(f *faults) {
 		isNeeded  bool
 		isGood    func(key, path string) bool
 	}{
-		{"dataDir", c.DataDir, true, f.path}, {"listen", c.Listen, true, f.socket}, {"docker.socketPath", c.Docker.SocketPath, true, f.socket},
-		{"agentPath", c.AgentPath, false, f.path}, {"eventsSocket", c.EventsSocket, false, f.socket}, {"egress.caFile", c.Egress.CAFile, false, f.path},
-		{"tcp.tokensFile", c.TCP.TokensFile, false, f.path}, {"tcp.certFile", c.TCP.CertFile, false, f.path},
-		{"tcp.keyFile", c.TCP.KeyFile, false, f.path}, {"tcp.clientCaFile", c.TCP.ClientCAFile, false, f.path},
-		{"cluster.caFile", host.CAFile, host.On(), f.path}, {"cluster.certFile", host.CertFile, host.On(), f.path},
-		{"cluster.keyFile", host.KeyFile, host.On(), f.path}, {"cluster.sealingKeyFile", host.SealingKeyFile, host.On(), f.path},
+		{"dataDir", c.DataDir, true, f.path}, {"listen", c.Listen, true, f.socket},
+		{"docker.socketPath", c.Docker.SocketPath, true, f.socket},
+		{"agentPath", c.AgentPath, false, f.path},
+		{"eventsSocket", c.EventsSocket, false, f.socket},
+		{"egress.caFile", c.Egress.CAFile, false, f.path},
+		{"tcp.tokensFile", c.TCP.TokensFile, false, f.path},
+		{"tcp.certFile", c.TCP.CertFile, false, f.path},
+		{"tcp.keyFile", c.TCP.KeyFile, false, f.path},
+		{"tcp.clientCaFile", c.TCP.ClientCAFile, false, f.path},
+		{"cluster.caFile", host.CAFile, host.On(), f.path},
+		{"cluster.certFile", host.CertFile, host.On(), f.path},
+		{"cluster.keyFile", host.KeyFile, host.On(), f.path},
+		{"cluster.sealingKeyFile", host.SealingKeyFile, host.On(), f.path},
 	} {
 		if own.path == "" && !own.isNeeded || !own.isGood(own.key, own.path) {
 			continue
@@ -140,7 +148,8 @@ func (e Exec) check(f *faults) {
 	f.between("exec.defaultTimeoutMs", int64(e.DefaultTimeout), 1, int64(maxMillis))
 	f.between("exec.maxTimeoutMs", int64(e.MaxTimeout), 1, int64(maxMillis))
 	if e.MaxTimeout < e.DefaultTimeout {
-		f.Add("exec.maxTimeoutMs", "%d is less than exec.defaultTimeoutMs, %d", e.MaxTimeout, e.DefaultTimeout)
+		f.Add("exec.maxTimeoutMs", "%d is less than exec.defaultTimeoutMs, %d", e.MaxTimeout,
+			e.DefaultTimeout)
 	}
 	f.between("exec.maxAttachedTimeoutMs", int64(e.MaxAttachedTimeout), 1, int64(maxMillis))
 	f.between("exec.maxOutputBytes", e.MaxOutputBytes, 1, maxBytes)
@@ -196,7 +205,8 @@ func (f *faults) socket(key, name string) bool {
 		return false
 	}
 	if len(name) > maxSocketPath {
-		f.Add(key, "%s has %d bytes, but a socket's path at most %d", strictjson.Quote(name), len(name), maxSocketPath)
+		f.Add(key, "%s has %d bytes, but a socket's path at most %d", strictjson.Quote(name),
+			len(name), maxSocketPath)
 		return false
 	}
 	return true
@@ -216,6 +226,7 @@ func (f *faults) atLeast(key string, s, least Size) {
 
 func (f *faults) oneOf(key, value string, allowed ...string) {
 	if !slices.Contains(allowed, value) {
-		f.Add(key, "%s is none of %s%s", strictjson.Quote(value), strings.Join(allowed, ", "), strictjson.Nearest(value, allowed))
+		f.Add(key, "%s is none of %s%s", strictjson.Quote(value), strings.Join(allowed, ", "),
+			strictjson.Nearest(value, allowed))
 	}
 }

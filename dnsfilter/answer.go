@@ -20,23 +20,28 @@ type answer struct {
 // Answers that need no upstream. An endpoint may remember for a moment that a name is denied; the
 // next container at its address is another one, with a cache of its own.
 var (
-	answerDenied   = answer{verdict: Denied, reason: reasonName, rcode: dns.RcodeNameError, ttl: localTTL, ede: edeFiltered}
-	answerNotHost  = answer{verdict: Denied, reason: reasonForm, rcode: dns.RcodeNameError, ttl: localTTL, ede: edeFiltered}
-	answerReverse  = answer{verdict: Allowed, reason: reasonReverse, rcode: dns.RcodeNameError, ttl: localTTL}
+	answerDenied = answer{verdict: Denied, reason: reasonName, rcode: dns.RcodeNameError,
+		ttl: localTTL, ede: edeFiltered}
+	answerNotHost = answer{verdict: Denied, reason: reasonForm, rcode: dns.RcodeNameError,
+		ttl: localTTL, ede: edeFiltered}
+	answerReverse = answer{verdict: Allowed, reason: reasonReverse, rcode: dns.RcodeNameError,
+		ttl: localTTL}
 	answerType     = answer{verdict: Allowed, reason: reasonType, ttl: localTTL}
 	answerOther    = answer{verdict: Failed, reason: reasonOther, ttl: localTTL}
 	answerMetaType = answer{verdict: Allowed, reason: reasonType, rcode: dns.RcodeNotImplemented}
 	answerClass    = answer{verdict: Malformed, reason: reasonClass, rcode: dns.RcodeRefused}
-	answerUnknown  = answer{verdict: Denied, reason: reasonUnknown, rcode: dns.RcodeRefused, ede: edeProhibited}
-	answerRate     = answer{verdict: Limited, reason: reasonRate, rcode: dns.RcodeRefused}
-	answerBusy     = answer{verdict: Limited, reason: reasonBusy, rcode: dns.RcodeServerFailure}
+	answerUnknown  = answer{verdict: Denied, reason: reasonUnknown, rcode: dns.RcodeRefused,
+		ede: edeProhibited}
+	answerRate = answer{verdict: Limited, reason: reasonRate, rcode: dns.RcodeRefused}
+	answerBusy = answer{verdict: Limited, reason: reasonBusy, rcode: dns.RcodeServerFailure}
 )
 
 // Answers about an endpoint itself, which are not reported.
 var (
 	answerNothing  = answer{ttl: localTTL}
 	answerLoopback = answer{
-		records: []byte{0xc0, headerSize, 0, byte(dns.TypeA), 0, dns.ClassINET, 0, 0, 0, 0, 0, 4, 127, 0, 0, 1}, count: 1, ttl: localTTL,
+		records: []byte{0xc0, headerSize, 0, byte(dns.TypeA), 0, dns.ClassINET, 0, 0, 0, 0, 0, 4,
+			127, 0, 0, 1}, count: 1, ttl: localTTL,
 	}
 )
 
@@ -47,7 +52,8 @@ var (
 	edeBlocked     = ede(dns.ExtendedErrorCodeBlocked, "this name has private addresses only")
 	edeFiltered    = ede(dns.ExtendedErrorCodeFiltered, "this name was not allowed for this call")
 	edeProhibited  = ede(dns.ExtendedErrorCodeProhibited, "nobody is registered at this address")
-	edeUnreachable = ede(dns.ExtendedErrorCodeNoReachableAuthority, "no upstream resolver has an answer")
+	edeUnreachable = ede(dns.ExtendedErrorCodeNoReachableAuthority,
+		"no upstream resolver has an answer")
 )
 
 func ede(code uint16, text string) []byte {
@@ -102,7 +108,8 @@ func (a *answer) appendTo(out []byte, q *question) []byte {
 
 // appendHeader writes the header and the question, in the case in which it was asked.
 func (q *question) appendHeader(out []byte, rcode int) []byte {
-	flags := bitResponse | bitAvailable | q.flags&(maskOpcode|bitDesired|bitChecking) | uint16(rcode&0xf)
+	flags := bitResponse | bitAvailable | q.flags&(maskOpcode|bitDesired|bitChecking) | uint16(
+		rcode&0xf)
 	out = binary.BigEndian.AppendUint16(out, q.id)
 	out = binary.BigEndian.AppendUint16(out, flags)
 	asked := byte(0)
@@ -124,7 +131,8 @@ func (q *question) appendOPT(out []byte, rcode int, option []byte) []byte {
 	if q.do {
 		flags = 0x80
 	}
-	out = append(out, 0, 0, byte(dns.TypeOPT), maxPayload>>8, maxPayload&0xff, byte(rcode>>4), 0, flags, 0)
+	out = append(out, 0, 0, byte(dns.TypeOPT), maxPayload>>8, maxPayload&0xff, byte(rcode>>4), 0,
+		flags, 0)
 	out = binary.BigEndian.AppendUint16(out, uint16(len(option)))
 	return append(out, option...)
 }

@@ -104,7 +104,8 @@ func (d *antiSpoofing) echoes(reply, asked *dns.Msg) bool {
 // upstream's own.
 func (d *antiSpoofing) learn(reply, asked *dns.Msg, stream bool, now int64) {
 	sent, got := cookieOf(asked), cookieOf(reply)
-	if sent != "" && minCookie <= len(got) && len(got) <= maxCookie && strings.HasPrefix(got, sent[:ownCookie]) {
+	if sent != "" && minCookie <= len(got) && len(got) <= maxCookie &&
+		strings.HasPrefix(got, sent[:ownCookie]) {
 		theirs := got[ownCookie:]
 		d.serverCookie.Store(&theirs)
 	} else if stream && sent != "" {

@@ -37,7 +37,8 @@ func (e *entry) left(now int64) uint32 {
 
 // answer returns the answer that a valid entry gives.
 func (e *entry) answer(now int64) answer {
-	a := answer{verdict: Allowed, rcode: e.rcode, records: e.records, count: e.count, ttl: e.left(now)}
+	a := answer{verdict: Allowed, rcode: e.rcode, records: e.records, count: e.count,
+		ttl: e.left(now)}
 	switch {
 	case e.failed:
 		a.verdict, a.reason, a.ede = Failed, reasonUpstream, edeUnreachable

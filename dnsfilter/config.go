@@ -96,7 +96,8 @@ func (c Config) withDefaults() Config {
 func (c Config) validate() error {
 	var faults []error
 	for fault, is := range map[string]bool{
-		"Sockets is empty": len(c.Sockets) == 0, "Endpoint is missing": c.Endpoint == nil, "Admits is missing": c.Admits == nil,
+		"Sockets is empty": len(c.Sockets) == 0, "Endpoint is missing": c.Endpoint == nil,
+		"Admits is missing":                     c.Admits == nil,
 		"QueriesPerSecond is out of its bounds": c.QueriesPerSecond < 1 || c.QueriesPerSecond > 1e6,
 	} {
 		if is {

@@ -41,7 +41,8 @@ const (
 )
 
 // decided reports a decision.
-func (s *Server) decided(ep *Endpoint, name string, qtype uint16, v Verdict, reason string, now time.Time) {
+func (s *Server) decided(ep *Endpoint, name string, qtype uint16, v Verdict, reason string,
+	now time.Time) {
 	if s.config.Decided != nil {
 		s.config.Decided(Decision{ep, name, qtype, v, reason, now})
 	}

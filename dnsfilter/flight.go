@@ -24,7 +24,8 @@ type flight struct {
 
 // do returns what run returns for a key; at most one run for a key is under way. It fails when ctx
 // ends, and with errClosed once closed.
-func (g *flights) do(ctx context.Context, key string, timeout time.Duration, run func(context.Context) *entry) (*entry, error) {
+func (g *flights) do(ctx context.Context, key string, timeout time.Duration,
+	run func(context.Context) *entry) (*entry, error) {
 	g.mu.Lock()
 	if g.closed {
 		g.mu.Unlock()
@@ -47,7 +48,8 @@ func (g *flights) do(ctx context.Context, key string, timeout time.Duration, run
 }
 
 // start begins run for a key, without waiting for it, if none is under way.
-func (g *flights) start(ctx context.Context, key string, timeout time.Duration, run func(context.Context) *entry) {
+func (g *flights) start(ctx context.Context, key string, timeout time.Duration,
+	run func(context.Context) *entry) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if !g.closed && g.byKey[key] == nil {
@@ -56,7 +58,8 @@ func (g *flights) start(ctx context.Context, key string, timeout time.Duration, 
 }
 
 // begin starts a lookup. The lock is held.
-func (g *flights) begin(ctx context.Context, key string, timeout time.Duration, run func(context.Context) *entry) *flight {
+func (g *flights) begin(ctx context.Context, key string, timeout time.Duration,
+	run func(context.Context) *entry) *flight {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), timeout)
 	f := &flight{cancel: cancel, done: make(chan struct{})}
 	g.byKey[key] = f

@@ -23,10 +23,12 @@ type pending struct {
 // waiting. If an upstream has to be asked, it returns a pending question instead, with which the
 // caller goes on with resolve. An empty reply is not sent. Over a stream answers may be large, and
 // nothing is dropped, because nothing gets lost there: a question too many is the last.
-func (s *Server) handle(q *question, ep *Endpoint, packet, out []byte, stream bool) ([]byte, *pending) {
+func (s *Server) handle(q *question, ep *Endpoint, packet, out []byte,
+	stream bool) ([]byte, *pending) {
 	now := s.config.Now()
 	if ep == nil {
-		if !s.unknown.take(s.since(now), time.Second/unknownPerSecond, time.Second) || q.parse(packet) != nil {
+		if !s.unknown.take(s.since(now), time.Second/unknownPerSecond, time.Second) ||
+			q.parse(packet) != nil {
 			s.decided(nil, "", 0, Denied, reasonUnknown, now)
 			return nil, nil
 		}
@@ -170,7 +172,8 @@ func isReverse(name string) bool {
 }
 
 // report reports the answer and writes it.
-func (s *Server) report(a *answer, ep *Endpoint, name string, now time.Time, q *question, out []byte) []byte {
+func (s *Server) report(a *answer, ep *Endpoint, name string, now time.Time, q *question,
+	out []byte) []byte {
 	if a != &answerType { // which is noise beside what became of the addresses
 		s.decided(ep, name, q.qtype, a.verdict, a.reason, now)
 	}

@@ -72,7 +72,9 @@ var (
 func control(options ...option) func(network, address string, c syscall.RawConn) error {
 	return func(_, _ string, c syscall.RawConn) (err error) {
 		for _, o := range options {
-			failed := c.Control(func(fd uintptr) { err = unix.SetsockoptInt(int(fd), o.level, o.name, 1) })
+			failed := c.Control(func(fd uintptr) {
+				err = unix.SetsockoptInt(int(fd), o.level, o.name, 1)
+			})
 			if err := errors.Join(failed, err); err != nil {
 				return err
 			}

@@ -68,7 +68,8 @@ func (s *Server) run(f func()) bool {
 
 // fetch asks the upstreams, or waits for a caller that asks them the same, and keeps their answer.
 // If others take their place meanwhile, those are asked.
-func (s *Server) fetch(ctx context.Context, ep *Endpoint, key string, qtype uint16) (*entry, error) {
+func (s *Server) fetch(ctx context.Context, ep *Endpoint, key string,
+	qtype uint16) (*entry, error) {
 	for {
 		r := s.resolver.Load()
 		e, err := r.fetch(ctx, ep, key, qtype)
@@ -78,7 +79,8 @@ func (s *Server) fetch(ctx context.Context, ep *Endpoint, key string, qtype uint
 	}
 }
 
-func (r *resolver) fetch(ctx context.Context, ep *Endpoint, key string, qtype uint16) (*entry, error) {
+func (r *resolver) fetch(ctx context.Context, ep *Endpoint, key string,
+	qtype uint16) (*entry, error) {
 	return r.flights.do(ctx, key, r.config.Timeout, func(ctx context.Context) *entry {
 		// A caller that looked in the cache just before another lookup ended finds that one's
 		// result here.

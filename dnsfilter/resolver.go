@@ -54,7 +54,8 @@ func (r *resolver) exchange(ctx context.Context, name string, qtype uint16) (*dn
 		var again []*upstream
 		for _, u := range order {
 			reply, err := r.try(ctx, u, query)
-			if err == nil && (reply.Rcode == dns.RcodeSuccess || reply.Rcode == dns.RcodeNameError) {
+			if err == nil && (reply.Rcode == dns.RcodeSuccess ||
+				reply.Rcode == dns.RcodeNameError) {
 				return reply, nil
 			}
 			if ctx.Err() != nil {
@@ -95,15 +96,17 @@ func (r *resolver) try(ctx context.Context, u *upstream, query *dns.Msg) (*dns.M
 // answers. No other questions decide that, so no endpoint can put an upstream after the others for
 // all endpoints.
 func (r *resolver) probe(ctx context.Context, u *upstream) {
-	r.flights.start(ctx, fmt.Sprintf("probe %p", u), r.config.TryTimeout, func(ctx context.Context) *entry {
-		query := new(dns.Msg).SetQuestion(".", dns.TypeNS)
-		if _, err := u.exchange(ctx, query.SetEdns0(maxPayload, false)); err == nil {
-			r.recovered(u)
-		} else if ctx.Err() != context.Canceled && u.retry.Swap(r.server.since(r.config.Now())+int64(failureMemory)) == 0 {
-			r.config.Log.Warn().Str("upstream", u.spec).Err(err).Msg("upstream resolver fails")
-		}
-		return nil
-	})
+	r.flights.start(ctx, fmt.Sprintf("probe %p", u), r.config.TryTimeout,
+		func(ctx context.Context) *entry {
+			query := new(dns.Msg).SetQuestion(".", dns.TypeNS)
+			if _, err := u.exchange(ctx, query.SetEdns0(maxPayload, false)); err == nil {
+				r.recovered(u)
+			} else if ctx.Err() != context.Canceled &&
+				u.retry.Swap(r.server.since(r.config.Now())+int64(failureMemory)) == 0 {
+				r.config.Log.Warn().Str("upstream", u.spec).Err(err).Msg("upstream resolver fails")
+			}
+			return nil
+		})
 }
 
 func (r *resolver) recovered(u *upstream) {

@@ -152,9 +152,11 @@ func (s *Server) Resolve(ctx context.Context, ep *Endpoint, name string) ([]neti
 	case len(e.addrs) > 0:
 		return e.addrs, nil
 	case e.failed:
-		return nil, fmt.Errorf("cannot resolve %q: no upstream resolver has an answer: %w", name, errdefs.ErrUnavailable)
+		return nil, fmt.Errorf("cannot resolve %q: no upstream resolver has an answer: %w", name,
+			errdefs.ErrUnavailable)
 	case e.struck:
-		return nil, fmt.Errorf("cannot resolve %q: it has private addresses only: %w", name, errdefs.ErrNotFound)
+		return nil, fmt.Errorf("cannot resolve %q: it has private addresses only: %w", name,
+			errdefs.ErrNotFound)
 	}
 	return nil, fmt.Errorf("cannot resolve %q: it has no address: %w", name, errdefs.ErrNotFound)
 }

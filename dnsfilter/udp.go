@@ -41,7 +41,8 @@ func (s *Server) serveUDP(ctx context.Context, conn *net.UDPConn) {
 }
 
 // forwardUDP answers once an upstream has. There are as many goroutines as lookups are taken.
-func (s *Server) forwardUDP(ctx context.Context, conn *net.UDPConn, source netip.AddrPort, q *question, ask *pending) {
+func (s *Server) forwardUDP(ctx context.Context, conn *net.UDPConn, source netip.AddrPort,
+	q *question, ask *pending) {
 	own := q.detach()
 	s.wg.Go(func() {
 		if reply := s.resolve(ctx, own, ask, nil); len(reply) > 0 {

@@ -49,14 +49,17 @@ func parseUpstream(spec string) (*upstream, error) {
 		port = uint16(n)
 	}
 	_, isName := dns.IsDomainName(host)
-	if !secure || !isName || strings.Trim(host, "0123456789.") == "" || strings.ContainsAny(host, "/[]@ ") {
-		return nil, fmt.Errorf("upstream %q: want address, address:port, [IPv6]:port or tls://host[:port]", spec)
+	if !secure || !isName || strings.Trim(host, "0123456789.") == "" ||
+		strings.ContainsAny(host, "/[]@ ") {
+		return nil, fmt.Errorf(
+			"upstream %q: want address, address:port, [IPv6]:port or tls://host[:port]", spec)
 	}
 	return newUpstream(spec, host, port, secure)
 }
 
 func newUpstream(spec, host string, port uint16, secure bool) (*upstream, error) {
-	if addr, err := netip.ParseAddr(host); port == 0 || err == nil && (addr.IsUnspecified() || addr.IsMulticast()) {
+	if addr, err := netip.ParseAddr(host); port == 0 ||
+		err == nil && (addr.IsUnspecified() || addr.IsMulticast()) {
 		return nil, fmt.Errorf("upstream %q has an address or port that no resolver can have", spec)
 	}
 	u := &upstream{spec: spec, address: net.JoinHostPort(host, strconv.Itoa(int(port)))}
@@ -89,7 +92,8 @@ func (u *upstream) exchange(ctx context.Context, query *dns.Msg) (*dns.Msg, erro
 // exchangeProtected asks by UDP, and by TCP where that is not enough: for an answer that is too
 // large, or that may be forged. again says that more is known of the upstream now and it is to be
 // asked once more.
-func (u *upstream) exchangeProtected(ctx context.Context, query *dns.Msg) (reply *dns.Msg, again bool, err error) {
+func (u *upstream) exchangeProtected(ctx context.Context,
+	query *dns.Msg) (reply *dns.Msg, again bool, err error) {
 	now := time.Now().UnixNano()
 	asked := u.spoofing.protect(query, now)
 	asked.Id = dns.Id()
@@ -119,7 +123,8 @@ func (u *upstream) exchangeProtected(ctx context.Context, query *dns.Msg) (reply
 	return reply, reply.Rcode == dns.RcodeFormatError && cookieOf(asked) != "", nil
 }
 
-func (u *upstream) exchangeTCP(ctx context.Context, query *dns.Msg, packed []byte) (*dns.Msg, error) {
+func (u *upstream) exchangeTCP(ctx context.Context, query *dns.Msg,
+	packed []byte) (*dns.Msg, error) {
 	conn, err := new(net.Dialer).DialContext(ctx, "tcp", u.address)
 	if err != nil {
 		return nil, err
@@ -132,7 +137,8 @@ func (u *upstream) exchangeTCP(ctx context.Context, query *dns.Msg, packed []byt
 // exchangeUDP uses a connected socket of its own: another port for each question, and datagrams
 // from elsewhere are not received. What comes with another id or question is not the answer, which
 // may still come.
-func (u *upstream) exchangeUDP(ctx context.Context, query *dns.Msg, packed []byte) (*dns.Msg, error) {
+func (u *upstream) exchangeUDP(ctx context.Context, query *dns.Msg,
+	packed []byte) (*dns.Msg, error) {
 	conn, err := new(net.Dialer).DialContext(ctx, "udp", u.address)
 	if err != nil {
 		return nil, err
@@ -196,11 +202,13 @@ func unpack(message []byte, query *dns.Msg) (*dns.Msg, error) {
 	}
 	asked := query.Question[0]
 	// A server that does not like the question may leave it out.
-	if len(reply.Question) == 0 && reply.Rcode != dns.RcodeSuccess && reply.Rcode != dns.RcodeNameError {
+	if len(reply.Question) == 0 && reply.Rcode != dns.RcodeSuccess &&
+		reply.Rcode != dns.RcodeNameError {
 		return reply, nil
 	}
 	if len(reply.Question) != 1 || reply.Question[0].Qtype != asked.Qtype ||
-		reply.Question[0].Qclass != asked.Qclass || !strings.EqualFold(reply.Question[0].Name, asked.Name) {
+		reply.Question[0].Qclass != asked.Qclass ||
+		!strings.EqualFold(reply.Question[0].Name, asked.Name) {
 		return nil, errOther
 	}
 	return reply, nil

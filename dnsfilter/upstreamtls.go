@@ -66,7 +66,8 @@ func (i *idleConns) close() {
 // exchangeTLS asks over an idle connection, if one still works, else over a new one. A name in the
 // upstream's address is found with the host's resolver: whoever could lie there does not have the
 // certificate.
-func (u *upstream) exchangeTLS(ctx context.Context, query *dns.Msg, packed []byte) (*dns.Msg, error) {
+func (u *upstream) exchangeTLS(ctx context.Context, query *dns.Msg,
+	packed []byte) (*dns.Msg, error) {
 	if conn := u.idle.take(); conn != nil {
 		if reply, err := u.exchangeOn(ctx, conn, query, packed); err == nil || ctx.Err() != nil {
 			return reply, err
@@ -81,7 +82,8 @@ func (u *upstream) exchangeTLS(ctx context.Context, query *dns.Msg, packed []byt
 }
 
 // exchangeOn keeps the connection if the exchange went well and closes it otherwise.
-func (u *upstream) exchangeOn(ctx context.Context, conn net.Conn, query *dns.Msg, packed []byte) (*dns.Msg, error) {
+func (u *upstream) exchangeOn(ctx context.Context, conn net.Conn, query *dns.Msg,
+	packed []byte) (*dns.Msg, error) {
 	stop := hangUp(ctx, conn)
 	reply, err := exchangeStream(conn, query, packed)
 	if !stop() || err != nil {

@@ -74,7 +74,9 @@ func (w *warm) makeRoom(full *quota.Exceeded) *container {
 	}
 	w.mu.Unlock()
 	if oldest != nil {
-		w.tell(w.ctx, oldest, Incident{What: "removing container: idle, and another one takes its place", Quota: full.Setting})
+		w.tell(w.ctx, oldest,
+			Incident{What: "removing container: idle, and another one takes its place",
+				Quota: full.Setting})
 		w.removeLater(oldest)
 	}
 	return oldest
@@ -90,7 +92,8 @@ func (w *warm) idlest(full *quota.Exceeded) *container {
 		if full.Scope == quota.Total {
 			has[c.spec.User]++
 		}
-		if now := c.Now(); (now.State == life.Ready || now.State == life.Frozen) && now.Calls == 0 && full.IsAbout(c.account()) {
+		if now := c.Now(); (now.State == life.Ready || now.State == life.Frozen) &&
+			now.Calls == 0 && full.IsAbout(c.account()) {
 			idle = append(idle, c)
 			used[c] = now.LastUsed
 		}
@@ -112,4 +115,6 @@ func (w *warm) idlest(full *quota.Exceeded) *container {
 	return nil
 }
 
-func (c *container) account() quota.Account { return quota.Account{User: c.spec.User, Token: c.token} }
+func (c *container) account() quota.Account {
+	return quota.Account{User: c.spec.User, Token: c.token}
+}

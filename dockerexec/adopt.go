@@ -69,8 +69,11 @@ func (h *host) takeOverDetached(c *container) {
 		h.cgroups.ForbidSwap(c.ID())
 	}
 	if err := h.prepareFound(ctx, c); err != nil && h.ctx.Err() == nil {
-		h.tell(ctx, c, Incident{What: "ending a process that may see hidden files", Level: zerolog.ErrorLevel, Err: err})
-		h.kill(c, fmt.Sprintf("the service could not make sure that it sees nothing hidden, so it was ended: %v", err))
+		h.tell(ctx, c, Incident{What: "ending a process that may see hidden files",
+			Level: zerolog.ErrorLevel, Err: err})
+		h.kill(c, fmt.Sprintf(
+			"the service could not make sure that it sees nothing hidden, so it was ended: %v",
+			err))
 		return
 	}
 	h.bindFound(ctx, c)
@@ -79,7 +82,8 @@ func (h *host) takeOverDetached(c *container) {
 // staysPaused reports whether a container that was found paused is one that was, or may have been,
 // paused on request.
 func (h *host) staysPaused(c *container) bool {
-	return c.spec.Persistent != "" || h.watcher != nil && h.watcher.Paused(c.spec.User, c.spec.Process.ID)
+	return c.spec.Persistent != "" ||
+		h.watcher != nil && h.watcher.Paused(c.spec.User, c.spec.Process.ID)
 }
 
 // prepareFound prepares the host for a running container that was found, if that has failed before.

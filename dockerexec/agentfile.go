@@ -35,7 +35,8 @@ func Install(binary, dataDir string) (agent, masks string, err error) {
 func installAgent(binary, dataDir string) (string, error) {
 	path, err := install(binary, filepath.Join(dataDir, agentDir), agentPrefix)
 	if errors.Is(err, os.ErrNotExist) {
-		return "", fmt.Errorf("cannot install the agent: %w (build it with make, or set agentPath)", err)
+		return "", fmt.Errorf("cannot install the agent: %w (build it with make, or set agentPath)",
+			err)
 	}
 	if err != nil {
 		return "", fmt.Errorf("cannot install the agent: %w", err)

@@ -64,8 +64,8 @@ func Belongings(ctx context.Context, eng engine.Engine) ([]Belonging, error) {
 	var all []Belonging
 	add := func(kind, id, name, spool string, labels map[string]string) {
 		all = append(all, Belonging{
-			Kind: kind, Name: name, Owner: Owner{labels[labelInstance], labels[labelData]}, User: labels[labelUser],
-			id: id, spool: spool,
+			Kind: kind, Name: name, Owner: Owner{labels[labelInstance], labels[labelData]},
+			User: labels[labelUser], id: id, spool: spool,
 		})
 	}
 	for _, c := range containers {
@@ -123,13 +123,15 @@ func (h *host) removeOrphans(ctx context.Context) error {
 	var faults []error
 	for _, b := range all {
 		if b.Owner.DataDir == h.cfg.DataDir && b.Owner.Instance != h.cfg.Instance {
-			h.cfg.Log.Warn().Str("kind", b.Kind).Str("name", b.Name).Str("instance", b.Owner.Instance).
+			h.cfg.Log.Warn().Str("kind", b.Kind).Str("name", b.Name).
+				Str("instance", b.Owner.Instance).
 				Msg("removing what this service made under an id that was lost")
 			if b.Kind != "container" {
 				faults = append(faults, b.Remove(ctx, h.engine))
 			} else if h.known(b.id) != nil { // it is being removed
 				faults = append(faults, fmt.Errorf("%s is still there", b))
-			} else if err := errors.Join(h.removeContainer(b.id), removeSpool(b.spool)); err != nil {
+			} else if err := errors.Join(h.removeContainer(b.id),
+				removeSpool(b.spool)); err != nil {
 				h.fear(b.id)
 				faults = append(faults, err)
 			}

@@ -30,7 +30,8 @@ type acquired struct {
 
 // acquire returns the Spec's container, ready and counted as in use until release. One that was
 // frozen may still be resuming. It blocks while the container is being made.
-func (w *warm) acquire(ctx context.Context, spec Spec, token quota.Token) (c *container, got acquired, err error) {
+func (w *warm) acquire(ctx context.Context, spec Spec,
+	token quota.Token) (c *container, got acquired, err error) {
 	c, got, err = w.find(ctx, spec, token)
 	if err != nil {
 		return nil, got, err
@@ -52,12 +53,14 @@ func (w *warm) acquire(ctx context.Context, spec Spec, token quota.Token) (c *co
 }
 
 // find counts a call in the Spec's container, which it has made, taken over or thawed, if need be.
-func (w *warm) find(ctx context.Context, spec Spec, token quota.Token) (c *container, got acquired, err error) {
+func (w *warm) find(ctx context.Context, spec Spec,
+	token quota.Token) (c *container, got acquired, err error) {
 	fingerprint := spec.Fingerprint()
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.closed {
-		return nil, got, fmt.Errorf("cannot run commands: the service is shutting down: %w", cerrdefs.ErrUnavailable)
+		return nil, got, fmt.Errorf("cannot run commands: the service is shutting down: %w",
+			cerrdefs.ErrUnavailable)
 	}
 	var from life.State
 	if c = w.calls[fingerprint]; c != nil {
@@ -218,7 +221,8 @@ func (c *container) describe(state string) Container {
 	now := c.Now()
 	return Container{
 		Name: c.spec.ContainerName(), User: user, Fingerprint: c.fingerprint,
-		Runtime: c.spec.Runtime(), State: state, Commands: now.Calls, Since: c.since, LastUsed: now.LastUsed,
+		Runtime: c.spec.Runtime(), State: state, Commands: now.Calls, Since: c.since,
+		LastUsed: now.LastUsed,
 	}
 }
 

@@ -129,9 +129,11 @@ func (p *preparation) release(mounts mountPreparer) {
 // newContainer returns a container that is to be made, or one that was found, if id is set.
 func (h *host) newContainer(spec Spec, fingerprint Fingerprint, id string, paused bool) *container {
 	return &container{
-		Life: life.New(h.ctx, life.Config{Engine: h.engine, Detached: spec.isDetached(), ID: id, Paused: paused}),
+		Life: life.New(h.ctx, life.Config{Engine: h.engine, Detached: spec.isDetached(), ID: id,
+			Paused: paused}),
 		spec: spec, fingerprint: fingerprint, since: time.Now(), foundPaused: paused,
-		resources: resources{mounts: &preparation{turn: make(chan struct{}, 1)}}, learned: make(chan struct{}),
+		resources: resources{mounts: &preparation{turn: make(chan struct{}, 1)}},
+		learned:   make(chan struct{}),
 	}
 }
 

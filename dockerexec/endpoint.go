@@ -52,11 +52,14 @@ func (h *host) wiring(c *container) wiring {
 	if p == "" {
 		return wiring{}
 	}
-	return wiring{network: c.network(), gateway: c.gateway.String(), resolvConf: h.cfg.Networks.ResolvConf(p)}
+	return wiring{network: c.network(), gateway: c.gateway.String(),
+		resolvConf: h.cfg.Networks.ResolvConf(p)}
 }
 
 // network returns the name of the container's network.
-func (c *container) network() string { return c.spec.Platform.Network + "-" + c.spec.Egress.Profile }
+func (c *container) network() string {
+	return c.spec.Platform.Network + "-" + c.spec.Egress.Profile
+}
 
 // effectiveSpec returns the Spec with the egress that the container has now.
 func (c *container) effectiveSpec() Spec {
@@ -100,7 +103,8 @@ func (h *host) assign(from, to *container) error {
 	if from.holder == 0 {
 		return nil
 	}
-	if err := h.cfg.Networks.Assign(from.holder, from.spec, to.spec); err != nil || from.unbound == nil {
+	if err := h.cfg.Networks.Assign(from.holder, from.spec, to.spec); err != nil ||
+		from.unbound == nil {
 		return err
 	}
 	endpoint := *from.unbound
@@ -132,11 +136,13 @@ func (h *host) endpoint(ctx context.Context, c *container) (Endpoint, error) {
 func (c *container) endpointOn(endpoints []engine.Endpoint) (Endpoint, error) {
 	name := c.network()
 	if len(endpoints) != 1 || endpoints[0].Network != name {
-		return Endpoint{}, fmt.Errorf("the container is not on network %s alone: %w", name, cerrdefs.ErrFailedPrecondition)
+		return Endpoint{}, fmt.Errorf("the container is not on network %s alone: %w", name,
+			cerrdefs.ErrFailedPrecondition)
 	}
 	at := endpoints[0]
 	if !at.Addr.IsValid() {
-		return Endpoint{}, fmt.Errorf("the container has no address on network %s: it has ended", name)
+		return Endpoint{}, fmt.Errorf("the container has no address on network %s: it has ended",
+			name)
 	}
 	if at.MAC == nil {
 		return Endpoint{}, fmt.Errorf("the container has no hardware address on network %s", name)
@@ -207,7 +213,8 @@ func (h *host) readmit(ctx context.Context, adopted []*container) {
 	}
 	for at := range used {
 		if _, err := h.network(ctx, at.base, at.profile); err != nil {
-			h.cfg.Log.Warn().Err(err).Str("profile", at.profile).Msg("cannot open the network of adopted containers yet")
+			h.cfg.Log.Warn().Err(err).Str("profile", at.profile).
+				Msg("cannot open the network of adopted containers yet")
 		}
 	}
 }

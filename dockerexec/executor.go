@@ -152,8 +152,9 @@ type detached struct{ *host }
 func New(docker *client.Client, cfg Config) *Executor {
 	h := &host{
 		cfg: cfg, engine: engine.NewDocker(docker), cgroups: cgroup.ThisHost(),
-		begun: make(chan struct{}), adopting: make(chan struct{}, adoptionsAtOnce), gateways: map[string]string{},
-		all: map[*container]bool{}, calls: map[Fingerprint]*container{}, ids: map[string]*container{},
+		begun: make(chan struct{}), adopting: make(chan struct{}, adoptionsAtOnce),
+		gateways: map[string]string{}, all: map[*container]bool{},
+		calls: map[Fingerprint]*container{}, ids: map[string]*container{},
 		bound: map[string]poolRecord{},
 	}
 	h.guard.Neighbours = h.neighbours
@@ -228,7 +229,9 @@ func (h *host) leaveBehind(c *container) {
 			return
 		}
 		if now.Commands > 0 {
-			h.tell(h.ctx, c, Incident{What: "removing the container: its commands are not known to have ended", Level: zerolog.WarnLevel, Commands: now.Commands})
+			h.tell(h.ctx, c,
+				Incident{What: "removing the container: its commands are not known to have ended",
+					Level: zerolog.WarnLevel, Commands: now.Commands})
 		}
 		h.removeLater(c)
 	default:
@@ -241,14 +244,17 @@ func (h *host) leaveBehind(c *container) {
 // The error of their calls is of class Unavailable. It does not wait for them.
 func (w *warm) EndCommands() { w.stop(errStopping) }
 
-var errStopping = fmt.Errorf("the service is stopping, so the command was ended; run it again when the service is back: %w", cerrdefs.ErrUnavailable)
+var errStopping = fmt.Errorf(
+	"the service is stopping, so the command was ended; run it again when the service is back: %w",
+	cerrdefs.ErrUnavailable)
 
 // Run executes a command in the container of the Spec, which is made if there is none. It blocks
 // until the command and everything that it left running have ended. When ctx ends, so does the
 // command, and the error is ctx's cause. An error that wraps session.ErrBroken says that it is
 // unknown how far the command got. A container that is lost before the command has begun is
 // replaced.
-func (w *warm) Run(ctx context.Context, spec Spec, command Command, out session.Output) (result Result, err error) {
+func (w *warm) Run(ctx context.Context, spec Spec, command Command,
+	out session.Output) (result Result, err error) {
 	ctx, end := context.WithCancelCause(ctx)
 	defer end(nil)
 	defer context.AfterFunc(w.stopping, func() { end(context.Cause(w.stopping)) })()
@@ -267,7 +273,8 @@ func (w *warm) Run(ctx context.Context, spec Spec, command Command, out session.
 
 // runOnce is Run in one container. waited is how long the call has already waited for earlier
 // containers.
-func (w *warm) runOnce(ctx context.Context, spec Spec, command Command, out session.Output, waited time.Duration) (Result, error) {
+func (w *warm) runOnce(ctx context.Context, spec Spec, command Command, out session.Output,
+	waited time.Duration) (Result, error) {
 	begun := time.Now()
 	c, got, err := w.acquire(ctx, spec, command.Token)
 	waited += time.Since(begun)
@@ -302,7 +309,8 @@ func (w *warm) runOnce(ctx context.Context, spec Spec, command Command, out sess
 		end()
 		result.Exhausted = w.outOfWhat(c, result)
 	}
-	result.InContainer, result.Cold, result.Thawed, result.Waited = true, got.cold, got.thawed, waited
+	result.InContainer, result.Cold, result.Thawed, result.Waited = true, got.cold, got.thawed,
+		waited
 	return result, err
 }
 

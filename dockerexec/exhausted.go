@@ -30,7 +30,8 @@ type Exhausted struct {
 // Error implements error, because some calls end by it. All who tell of it say it in these words.
 func (x Exhausted) Error() string {
 	if x.Limit == LimitMemory {
-		return fmt.Sprintf("out of memory: this container may use %s (%s), its tmpfs included", x.Amount(), x.Limit)
+		return fmt.Sprintf("out of memory: this container may use %s (%s), its tmpfs included",
+			x.Amount(), x.Limit)
 	}
 	return fmt.Sprintf("out of processes: this container may have %s (%s)", x.Amount(), x.Limit)
 }

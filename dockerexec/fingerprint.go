@@ -45,15 +45,18 @@ func (c canonical) id(id FileID) canonical {
 }
 
 func (c canonical) spec(s Spec) canonical {
-	c = c.platform(s.Platform).text(s.User).number(uint64(s.UID)).number(uint64(s.GID)).text(s.Passwd).text(s.Group).text(s.SpoolDir).flags(s.Events)
-	c = c.text(s.Egress.Profile).texts(s.Egress.Domains).texts(s.Egress.Denied).text(s.Process.ID).text(s.Process.Dir)
+	c = c.platform(s.Platform).text(s.User).number(uint64(s.UID)).number(uint64(s.GID)).
+		text(s.Passwd).text(s.Group).text(s.SpoolDir).flags(s.Events)
+	c = c.text(s.Egress.Profile).texts(s.Egress.Domains).texts(s.Egress.Denied).text(s.Process.ID).
+		text(s.Process.Dir)
 	c = c.number(uint64(len(s.Mounts)))
 	for _, m := range s.Mounts {
 		c = c.text(m.Source).text(m.Target).flags(m.ReadOnly, m.Verify).id(m.ID)
 	}
 	c = c.number(uint64(len(s.Masks)))
 	for _, m := range s.Masks {
-		c = c.text(m.Target).text(m.Place).flags(m.File, m.Listable, m.Vacant, m.Absent).texts(m.Holds).id(m.ID)
+		c = c.text(m.Target).text(m.Place).flags(m.File, m.Listable, m.Vacant, m.Absent).
+			texts(m.Holds).id(m.ID)
 	}
 	c = c.number(uint64(len(s.Pins)))
 	for _, p := range s.Pins {
@@ -82,10 +85,12 @@ func (c canonical) spec(s Spec) canonical {
 }
 
 func (c canonical) platform(p Platform) canonical {
-	c = c.text(p.Instance).text(p.DataDir).text(p.ImageID).text(p.Agent).text(p.Runtime).text(p.EventsRuntime).text(p.MaskDir).text(p.Bundle).text(p.BundleAt).text(p.Network)
+	c = c.text(p.Instance).text(p.DataDir).text(p.ImageID).text(p.Agent).text(p.Runtime).
+		text(p.EventsRuntime).text(p.MaskDir).text(p.Bundle).text(p.BundleAt).text(p.Network)
 	c = c.flags(p.ReadOnlyRoot, p.Unconfined, p.UserNamespaces).texts(p.CapDrop).texts(p.CapAdd)
 	l := p.Limits
-	for _, n := range []int64{l.NanoCPUs, l.Memory, l.Pids, l.OpenFiles, l.Shm, l.Tmp, l.Run, l.VarTmp} {
+	for _, n := range []int64{l.NanoCPUs, l.Memory, l.Pids, l.OpenFiles, l.Shm, l.Tmp, l.Run,
+		l.VarTmp} {
 		c = c.number(uint64(n))
 	}
 	if p.Offline != "" { // Specs without it keep the fingerprint that they had before it existed

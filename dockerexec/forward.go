@@ -77,7 +77,8 @@ func (h *host) agentOf(
 // starter starts agents in a running container.
 func (h *host) starter(id string) session.Start {
 	return func(ctx context.Context, mode string) (session.Conn, error) {
-		return h.engine.Exec(ctx, id, specs.Process{Args: []string{session.AgentPath, mode}, Cwd: "/"})
+		return h.engine.Exec(ctx, id,
+			specs.Process{Args: []string{session.AgentPath, mode}, Cwd: "/"})
 	}
 }
 

@@ -64,7 +64,9 @@ func (h *host) gateway(ctx context.Context, n Network) (Network, error) {
 	}
 	missing := err != nil
 	if !missing && found.Labels[labelInstance] != h.cfg.Instance {
-		return n, fmt.Errorf("the name %s is taken by a container that is not this service's: set egress.name to another name, or remove the container: %w", name, cerrdefs.ErrConflict)
+		return n, fmt.Errorf(
+			"the name %s is taken by a container that is not this service's: set egress.name to another name, or remove the container: %w",
+			name, cerrdefs.ErrConflict)
 	}
 	if !missing && found.Runs() && found.Labels[labelGateway] == g.likeness() {
 		n.GatewayID = found.ID
@@ -84,7 +86,8 @@ func (h *host) gateway(ctx context.Context, n Network) (Network, error) {
 		h.logOf(ctx).Info().Str("network", n.Name).Msg("gateway made")
 	}
 	if before := h.gateways[n.Profile]; before != "" && before != n.GatewayID {
-		h.logOf(ctx).Warn().Str("network", n.Name).Msg("the network's gateway has gone: giving up the containers on it")
+		h.logOf(ctx).Warn().Str("network", n.Name).
+			Msg("the network's gateway has gone: giving up the containers on it")
 		if err := h.clearNetwork(ctx, n.Profile); err != nil {
 			return n, err
 		}
@@ -97,7 +100,8 @@ func (h *host) gateway(ctx context.Context, n Network) (Network, error) {
 // network.
 func (h *host) filteredAlone(profile string) (n int) {
 	for _, c := range h.inState(life.Ready, life.Frozen) {
-		if reach := c.effectiveSpec().Egress; c.spec.isDetached() && reach.Profile == profile && !reach.IsOpen() {
+		if reach := c.effectiveSpec().Egress; c.spec.isDetached() && reach.Profile == profile &&
+			!reach.IsOpen() {
 			n++
 		}
 	}
@@ -121,7 +125,8 @@ func (h *host) makeGateway(ctx context.Context, name string, g Gateway) (id stri
 	labels[labelGateway] = g.likeness()
 	memory := int64(gatewayMemory)
 	id, err = h.engine.Create(ctx, engine.Spec{
-		Name: name, Image: platform.ImageID, Runtime: gatewayRuntime, Hostname: "gateway", Labels: labels,
+		Name: name, Image: platform.ImageID, Runtime: gatewayRuntime, Hostname: "gateway",
+		Labels: labels,
 		Process: specs.Process{
 			Args: append([]string{gatewayPath}, g.Arguments...), Cwd: "/", NoNewPrivileges: true,
 		},

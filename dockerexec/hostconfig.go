@@ -35,7 +35,8 @@ func (s Spec) commands() creds.IDs {
 func (p Platform) given(names []string) (given []string) {
 	const all = "ALL"
 	for _, name := range names {
-		dropped := slices.Contains(p.CapDrop, name) || slices.Contains(p.CapDrop, all) && !slices.Contains(p.CapAdd, all)
+		dropped := slices.Contains(p.CapDrop, name) ||
+			slices.Contains(p.CapDrop, all) && !slices.Contains(p.CapAdd, all)
 		added := slices.Contains(p.CapAdd, name) && !slices.Contains(p.CapAdd, all)
 		if added || !dropped {
 			given = append(given, name)
@@ -46,7 +47,9 @@ func (p Platform) given(names []string) (given []string) {
 
 // withAgents returns CapDrop and CapAdd for a container that also has what the agent needs.
 func (p Platform) withAgents() (drop, add []string) {
-	drop = slices.DeleteFunc(slices.Clone(p.CapDrop), func(name string) bool { return slices.Contains(creds.Needed, name) })
+	drop = slices.DeleteFunc(slices.Clone(p.CapDrop), func(name string) bool {
+		return slices.Contains(creds.Needed, name)
+	})
 	add = slices.Clone(p.CapAdd)
 	for _, name := range creds.Needed {
 		if !slices.Contains(add, name) {
@@ -60,7 +63,8 @@ func (p Platform) withAgents() (drop, add []string) {
 // the settings add: Docker's default set without NET_RAW, which allows forging packets, MKNOD,
 // which allows making devices, and SYS_CHROOT, which package seccomp makes useless.
 var rootCapabilities = []string{
-	"AUDIT_WRITE", "CHOWN", "DAC_OVERRIDE", "FOWNER", "FSETID", "KILL", "NET_BIND_SERVICE", "SETFCAP", "SETGID", "SETPCAP", "SETUID",
+	"AUDIT_WRITE", "CHOWN", "DAC_OVERRIDE", "FOWNER", "FSETID", "KILL", "NET_BIND_SERVICE",
+	"SETFCAP", "SETGID", "SETPCAP", "SETUID",
 }
 
 // capabilities returns what the engine's default set is changed by.

@@ -68,7 +68,9 @@ func (w *warm) tendIdle() {
 		})
 		w.removeExcess(limits)
 		if limits.FreezeAfter > 0 {
-			w.freezeUnused(func(c *container) bool { return c.age(c.Now(), now) > limits.FreezeAfter })
+			w.freezeUnused(func(c *container) bool {
+				return c.age(c.Now(), now) > limits.FreezeAfter
+			})
 		}
 		if limits.ReclaimAfter > 0 {
 			w.reclaimFrozen(now.Add(-limits.ReclaimAfter))
@@ -117,7 +119,8 @@ func (w *warm) unused() (unused []*container) {
 	used := map[*container]time.Time{}
 	w.mu.Lock()
 	for _, c := range w.calls {
-		if now := c.Now(); (now.State == life.Ready || now.State == life.Frozen) && now.Calls == 0 && !c.spec.IsPooled() {
+		if now := c.Now(); (now.State == life.Ready || now.State == life.Frozen) &&
+			now.Calls == 0 && !c.spec.IsPooled() {
 			unused = append(unused, c)
 			used[c] = now.LastUsed
 		}

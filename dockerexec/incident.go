@@ -36,7 +36,8 @@ func (i Incident) Line(log *zerolog.Logger, user string) {
 		level = max(level, zerolog.WarnLevel)
 	}
 	line := events.Texts(log.WithLevel(level).Err(i.Err),
-		"user", user, "sandbox", i.Sandbox, "container", i.Container, "id", i.ID, "why", i.Why, "quota", i.Quota)
+		"user", user, "sandbox", i.Sandbox, "container", i.Container, "id", i.ID, "why", i.Why,
+		"quota", i.Quota)
 	if i.Commands > 0 {
 		line = line.Int("commands", i.Commands)
 	}

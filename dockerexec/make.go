@@ -56,7 +56,8 @@ func (h *host) prepare(c *container, log *zerolog.Logger) {
 		h.watchSession(c)
 	}
 	h.leaveAtShutdown(c)
-	h.tell(ctx, c, Incident{What: "container ready", Runtime: c.spec.Runtime(), Adopted: adopted, Took: time.Since(begun)})
+	h.tell(ctx, c, Incident{What: "container ready", Runtime: c.spec.Runtime(), Adopted: adopted,
+		Took: time.Since(begun)})
 }
 
 // notMade ends the making of a container for calls: its callers learn why, and nothing is left of
@@ -70,7 +71,8 @@ func (h *host) notMade(ctx context.Context, c *container, adopted bool, err erro
 		return
 	}
 	h.tell(ctx, c, Incident{What: "container failed", Level: zerolog.ErrorLevel, Err: err})
-	why := fmt.Errorf("cannot prepare a container for user %q: %s", c.spec.User, c.spec.withoutHostPaths(h.engine.Explain(err).Error()))
+	why := fmt.Errorf("cannot prepare a container for user %q: %s", c.spec.User,
+		c.spec.withoutHostPaths(h.engine.Explain(err).Error()))
 	if errors.Is(err, errLost) {
 		why = lostError{why}
 	} else if refused, is := errors.AsType[refusedStart](err); is {
@@ -98,13 +100,16 @@ func (h *host) abandon(c *container, why error) {
 // itself or was ended by hand.
 func (h *host) establish(ctx context.Context, c *container, adopted bool) (err error) {
 	defer func() {
-		if _, refused := errors.AsType[refusedStart](err); err != nil && !refused && c.is(life.Leaving, life.Ended) {
+		if _, refused := errors.AsType[refusedStart](err); err != nil && !refused &&
+			c.is(life.Leaving, life.Ended) {
 			err = fmt.Errorf("%w (%v)", errLost, err)
 		}
 	}()
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	defer context.AfterFunc(c.Making(), func() { cancel(fmt.Errorf("%w (%v)", errLost, context.Cause(c.Making()))) })()
+	defer context.AfterFunc(c.Making(), func() {
+		cancel(fmt.Errorf("%w (%v)", errLost, context.Cause(c.Making())))
+	})()
 	if err := c.mounts.prepare(h.cfg.Mounts, c.spec); err != nil {
 		return err
 	}
@@ -142,7 +147,9 @@ func (h *host) connect(ctx context.Context, c *container) error {
 		return err
 	}
 	c.first = nil
-	if err := h.guard.Verify(ctx, c.Life, c.toVerify(), func(targets []string) ([]string, error) { return sess.AccessTimes(ctx, targets) }); err != nil {
+	if err := h.guard.Verify(ctx, c.Life, c.toVerify(), func(targets []string) ([]string, error) {
+		return sess.AccessTimes(ctx, targets)
+	}); err != nil {
 		sess.Close()
 		return err
 	}
@@ -181,7 +188,9 @@ func (h *host) start(ctx context.Context, c *container) error {
 		switch {
 		case !failed && errors.Is(err, engine.ErrRuntimeDied):
 			failed = true
-			h.tell(ctx, c, Incident{What: "gVisor failed to start a container; it is made once more", Level: zerolog.WarnLevel, Err: err})
+			h.tell(ctx, c,
+				Incident{What: "gVisor failed to start a container; it is made once more",
+					Level: zerolog.WarnLevel, Err: err})
 		// Someone may have put another container on our network, at the address that came next.
 		case !addr.IsValid() || try >= addressTries || !errors.Is(err, engine.ErrAddressTaken):
 			return err
@@ -236,7 +245,9 @@ func (h *host) create(ctx context.Context, c *container, addr netip.Addr) ([]spe
 		select {
 		case <-time.After(wait.NextBackOff()): // Docker may have given the name to a container that it does not show yet
 		case <-ctx.Done():
-			return nil, errors.Join(fmt.Errorf("cannot create: Docker keeps the name for another container: %w (%v)", context.Cause(ctx), err), removeSpool(spool))
+			return nil, errors.Join(fmt.Errorf(
+				"cannot create: Docker keeps the name for another container: %w (%v)",
+				context.Cause(ctx), err), removeSpool(spool))
 		}
 	}
 }
@@ -261,7 +272,9 @@ func (h *host) clearName(ctx context.Context, name string) error {
 		return fmt.Errorf("cannot inspect %s: %w", name, err)
 	}
 	if found.Labels[labelInstance] != h.cfg.Instance {
-		return fmt.Errorf("the name %s is taken by a container that is not this service's: rename or remove it", name)
+		return fmt.Errorf(
+			"the name %s is taken by a container that is not this service's: rename or remove it",
+			name)
 	}
 	return h.removeFound(found.ID, spoolOf(found.Mounts))
 }

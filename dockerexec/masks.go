@@ -63,7 +63,8 @@ func (s Spec) nameFiles(net wiring) []specs.Mount {
 // installMasks makes the sources of masks below dataDir, and returns their directory.
 func installMasks(dataDir string) (dir string, err error) {
 	dir = filepath.Join(dataDir, "masks")
-	err = errors.Join(makeMaskDir(dir, 0o755), makeMaskDir(filepath.Join(dir, maskClosed), 0), makeMaskDir(filepath.Join(dir, maskEmpty), 0o555),
+	err = errors.Join(makeMaskDir(dir, 0o755), makeMaskDir(filepath.Join(dir, maskClosed), 0),
+		makeMaskDir(filepath.Join(dir, maskEmpty), 0o555),
 		durable.Keep(filepath.Join(dir, hostsFile), []byte(hosts), 0o444),
 		durable.Keep(filepath.Join(dir, offlineHostsFile), []byte(offlineHosts), 0o444),
 		durable.Keep(filepath.Join(dir, noResolversFile), nil, 0o444))

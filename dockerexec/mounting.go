@@ -37,7 +37,8 @@ type mountPreparer interface {
 
 // verified returns the mount as one that is verified.
 func (m Mount) verified() mounts.Mount {
-	return mounts.Mount{Source: m.Source, Target: m.Target, File: mounts.File{Dev: m.ID.Dev, Ino: m.ID.Ino}}
+	return mounts.Mount{Source: m.Source, Target: m.Target,
+		File: mounts.File{Dev: m.ID.Dev, Ino: m.ID.Ino}}
 }
 
 // toVerify returns those of a container's mounts that are verified.
@@ -64,7 +65,8 @@ func (h *host) neighbours(of *life.Life) (list []mounts.Neighbour) {
 
 // mend has a container resume that could not after it was held, until it does or is gone.
 func (h *host) mend(l *life.Life, err error) {
-	h.cfg.Log.Error().Err(err).Str("container", l.ID()).Msg("cannot resume a container that was paused for another one")
+	h.cfg.Log.Error().Err(err).Str("container", l.ID()).
+		Msg("cannot resume a container that was paused for another one")
 	h.work.Go(func() {
 		h.repeat(func() bool {
 			return l.Now().State > life.Frozen || l.Mend(h.ctx) == nil
@@ -131,11 +133,13 @@ func (h *host) Starting() int { return int(h.starting.Load()) }
 
 // accessTimesByExec is session.AccessTimes for a container without a session, in which no command
 // has begun.
-func (h *host) accessTimesByExec(ctx context.Context, c *container, targets []string) ([]string, error) {
+func (h *host) accessTimesByExec(ctx context.Context, c *container,
+	targets []string) ([]string, error) {
 	ctx, cancel := context.WithTimeout(ctx, session.AccessTimesLimit)
 	defer cancel()
 	out, err := h.engine.Run(ctx, c.ID(), specs.Process{
-		User: specs.User{UID: c.spec.UID, GID: c.spec.GID}, Args: session.AccessTimesCommand(targets),
+		User: specs.User{UID: c.spec.UID, GID: c.spec.GID},
+		Args: session.AccessTimesCommand(targets),
 	})
 	switch {
 	case ctx.Err() != nil:
@@ -145,7 +149,8 @@ func (h *host) accessTimesByExec(ctx context.Context, c *container, targets []st
 	case out.Stderr != "":
 		return nil, fmt.Errorf("%.1000q", strings.TrimSpace(out.Stderr))
 	case out.ExitCode != 0: // then Docker may have written its own error to stdout
-		return nil, fmt.Errorf("it failed with %d: %.1000q", out.ExitCode, strings.TrimSpace(out.Stdout))
+		return nil, fmt.Errorf("it failed with %d: %.1000q", out.ExitCode,
+			strings.TrimSpace(out.Stdout))
 	}
 	return strings.Fields(out.Stdout), nil
 }

@@ -86,7 +86,8 @@ func (h *host) network(ctx context.Context, base, profile string) (Network, erro
 	}
 	h.networking.Lock()
 	defer h.networking.Unlock()
-	wanted := Network{Profile: profile, Name: base + "-" + profile, Bridge: base + bridgeSuffixes[profile]}
+	wanted := Network{Profile: profile, Name: base + "-" + profile,
+		Bridge: base + bridgeSuffixes[profile]}
 	found, err := h.findNetwork(ctx, wanted)
 	if err == nil {
 		if found, err = h.open(ctx, found); err == nil {
@@ -97,7 +98,8 @@ func (h *host) network(ctx context.Context, base, profile string) (Network, erro
 		return Network{}, err
 	}
 	if cerrdefs.IsFailedPrecondition(err) {
-		h.logOf(ctx).Warn().Err(err).Str("network", wanted.Name).Msg("recreating the network: it was changed")
+		h.logOf(ctx).Warn().Err(err).Str("network", wanted.Name).
+			Msg("recreating the network: it was changed")
 		if err := h.removeNetwork(ctx, wanted); err != nil {
 			return Network{}, err
 		}
@@ -107,7 +109,9 @@ func (h *host) network(ctx context.Context, base, profile string) (Network, erro
 		return Network{}, err
 	}
 	if made, err = h.open(ctx, made); cerrdefs.IsFailedPrecondition(err) {
-		return Network{}, fmt.Errorf("cannot use the network that Docker has just made; the service has to run in Docker's network namespace: %v", err)
+		return Network{},
+			fmt.Errorf("cannot use the network that Docker has just made; the service has to run in Docker's network namespace: %v",
+				err)
 	} else if err != nil {
 		return Network{}, err
 	}
@@ -142,10 +146,13 @@ func (h *host) findNetwork(ctx context.Context, n Network) (Network, error) {
 	}
 	owner, marked := found.Labels[labelInstance]
 	if owner != h.cfg.Instance && (marked || found.InUse) {
-		return Network{}, fmt.Errorf("network %s is not this service's: set egress.name to another name, or remove the network (docker network rm %s): %w", n.Name, n.Name, cerrdefs.ErrConflict)
+		return Network{},
+			fmt.Errorf("network %s is not this service's: set egress.name to another name, or remove the network (docker network rm %s): %w",
+				n.Name, n.Name, cerrdefs.ErrConflict)
 	}
 	changed := func(what string) (Network, error) {
-		return Network{}, fmt.Errorf("network %s %s: %w", n.Name, what, cerrdefs.ErrFailedPrecondition)
+		return Network{}, fmt.Errorf("network %s %s: %w", n.Name, what,
+			cerrdefs.ErrFailedPrecondition)
 	}
 	if !marked {
 		return changed("is of another kind")
@@ -168,10 +175,12 @@ func (h *host) makeNetwork(ctx context.Context, n Network) (Network, error) {
 	for _, subnet := range subnets {
 		n.Subnet, n.Gateway = subnet, subnet.Addr().Next()
 		err := h.engine.MakeNetwork(ctx, engine.Network{
-			Name: n.Name, Labels: h.owner().labels(), Bridge: n.Bridge, Subnet: n.Subnet, Gateway: n.Gateway,
+			Name: n.Name, Labels: h.owner().labels(), Bridge: n.Bridge, Subnet: n.Subnet,
+			Gateway: n.Gateway,
 		})
 		if err == nil {
-			h.logOf(ctx).Info().Str("network", n.Name).Stringer("subnet", subnet).Msg("network made")
+			h.logOf(ctx).Info().Str("network", n.Name).Stringer("subnet", subnet).
+				Msg("network made")
 			return n, nil
 		}
 		refusals = append(refusals, err)
@@ -179,7 +188,8 @@ func (h *host) makeNetwork(ctx context.Context, n Network) (Network, error) {
 			break
 		}
 	}
-	return Network{}, fmt.Errorf("cannot make network %s: %w", n.Name, h.engine.Explain(errors.Join(refusals...)))
+	return Network{}, fmt.Errorf("cannot make network %s: %w", n.Name,
+		h.engine.Explain(errors.Join(refusals...)))
 }
 
 // networkRemovalLimit gives containers that are being made on the network the time to get ready and
@@ -202,7 +212,8 @@ func (h *host) removeNetwork(ctx context.Context, n Network) error {
 		return struct{}{}, err
 	}, backoff.WithMaxElapsedTime(networkRemovalLimit))
 	if err != nil {
-		return fmt.Errorf("cannot remove network %s, which was changed: %w", n.Name, h.engine.Explain(err))
+		return fmt.Errorf("cannot remove network %s, which was changed: %w", n.Name,
+			h.engine.Explain(err))
 	}
 	return nil
 }
@@ -245,7 +256,8 @@ func (h *host) mendNetworks() {
 	for profile, base := range h.networksInUse() {
 		if _, err := h.network(h.ctx, base, profile); err != nil {
 			if h.ctx.Err() == nil {
-				h.cfg.Log.Warn().Err(err).Str("profile", profile).Msg("cannot check the network, or recreate it or its gateway")
+				h.cfg.Log.Warn().Err(err).Str("profile", profile).
+					Msg("cannot check the network, or recreate it or its gateway")
 			}
 			continue
 		}

@@ -22,7 +22,8 @@ import (
 
 // StartPersistent makes the Spec's container, unless BindPersistent has, and waits until it takes
 // commands; it is started in the token's turn. After an error nothing is left of it.
-func (p *detached) StartPersistent(ctx context.Context, spec Spec, token quota.Token) (ProcessContainer, error) {
+func (p *detached) StartPersistent(ctx context.Context, spec Spec,
+	token quota.Token) (ProcessContainer, error) {
 	if bound, is, err := p.boundPersistent(ctx, spec); is || err != nil {
 		return bound, err
 	}
@@ -78,7 +79,8 @@ func (p *detached) PersistentRuns(id string) bool {
 // says, or nothing without one.
 func (h *host) persistentEgress(spec Spec) *Egress {
 	if h.cfg.PersistentEgress != nil {
-		if reach, known := h.cfg.PersistentEgress(spec.Persistent); known && reach.Profile == spec.Egress.Profile {
+		if reach, known := h.cfg.PersistentEgress(spec.Persistent); known &&
+			reach.Profile == spec.Egress.Profile {
 			return &reach
 		}
 	}
@@ -95,7 +97,9 @@ func (p *detached) SetEgress(ctx context.Context, id string, reach Egress) error
 	case c == nil:
 		return fmt.Errorf("the sandbox does not run: %w", cerrdefs.ErrNotFound)
 	case c.spec.Egress.Profile == "" || reach.Profile != c.spec.Egress.Profile:
-		return fmt.Errorf("the sandbox was made without a network, or with another one, which cannot be changed: make another sandbox: %w", cerrdefs.ErrFailedPrecondition)
+		return fmt.Errorf(
+			"the sandbox was made without a network, or with another one, which cannot be changed: make another sandbox: %w",
+			cerrdefs.ErrFailedPrecondition)
 	}
 	endpoint, err := p.endpoint(ctx, c)
 	if err != nil {

@@ -85,11 +85,13 @@ func movedTo(s Spec, user string) func(name string) string {
 // boundTo returns a pooled container's Spec with a user's home in place of its own.
 func (s Spec) boundTo(user string, egress Egress) Spec {
 	moved := movedTo(s, user)
-	s.User, s.SpoolDir, s.Egress = user, filepath.Join(filepath.Dir(filepath.Dir(s.SpoolDir)), user), egress
+	s.User, s.SpoolDir, s.Egress = user,
+		filepath.Join(filepath.Dir(filepath.Dir(s.SpoolDir)), user), egress
 	if s.Persistent != "" {
 		s.Persistent = user
 	}
-	s.Mounts, s.Masks, s.Pins = append([]Mount(nil), s.Mounts...), append([]Mask(nil), s.Masks...), append([]Pin(nil), s.Pins...)
+	s.Mounts, s.Masks, s.Pins = append([]Mount(nil), s.Mounts...), append([]Mask(nil), s.Masks...),
+		append([]Pin(nil), s.Pins...)
 	for i := range s.Mounts {
 		s.Mounts[i].Source = moved(s.Mounts[i].Source)
 	}
@@ -107,7 +109,9 @@ func (s Spec) boundTo(user string, egress Egress) Spec {
 // in its turn; after an error nothing is left of it.
 func (w *warm) Stock(ctx context.Context, class string, spec Spec) error {
 	if !spec.IsPooled() || spec.home().Since == 0 {
-		return errors.Join(fmt.Errorf("cannot fill the pool: %w: it does not tell when a directory was made", ErrHomesStay), w.DropPooled(spec.User))
+		return errors.Join(fmt.Errorf(
+			"cannot fill the pool: %w: it does not tell when a directory was made", ErrHomesStay),
+			w.DropPooled(spec.User))
 	}
 	var present *Platform
 	if spec.Persistent != "" {
@@ -181,7 +185,8 @@ var ErrNotStocked = errors.New("no container of this kind waits for a user")
 // least leave others remain. The user must not have a home. Calls find the container by its Spec.
 // After an error the user has no container of the pool, and has a home only if it could not be
 // taken back.
-func (w *warm) Bind(ctx context.Context, class string, leave int, a quota.Account, egress Egress) error {
+func (w *warm) Bind(ctx context.Context, class string, leave int, a quota.Account,
+	egress Egress) error {
 	return w.bindPooled(ctx, class, leave, egress, a.User, func() (give func(), err error) {
 		return w.cfg.Quotas.Take(a, quota.Containers, 1)
 	}, a.Token)
@@ -189,12 +194,16 @@ func (w *warm) Bind(ctx context.Context, class string, leave int, a quota.Accoun
 
 // BindPersistent is Bind for a persistent container, of the sandbox that has its user's name:
 // StartPersistent finds it. The caller accounts for its place.
-func (w *warm) BindPersistent(ctx context.Context, class string, leave int, user string, egress Egress) error {
-	return w.bindPooled(ctx, class, leave, egress, user, func() (give func(), err error) { return nil, nil }, quota.Token{})
+func (w *warm) BindPersistent(ctx context.Context, class string, leave int, user string,
+	egress Egress) error {
+	return w.bindPooled(ctx, class, leave, egress, user, func() (give func(), err error) {
+		return nil, nil
+	}, quota.Token{})
 }
 
 // bindPooled is Bind. place takes a place for the container that the pooled one becomes.
-func (w *warm) bindPooled(ctx context.Context, class string, leave int, egress Egress, user string, place func() (func(), error), token quota.Token) error {
+func (w *warm) bindPooled(ctx context.Context, class string, leave int, egress Egress, user string,
+	place func() (func(), error), token quota.Token) error {
 	from, to, err := w.claim(class, leave, user, egress, place, token)
 	if err != nil {
 		return err
@@ -278,7 +287,8 @@ func (w *warm) waiting(class string, leave int) (longest *container) {
 
 // claim takes a container out of the pool. The container that it becomes is in the registry at
 // once, so that calls can wait for it.
-func (w *warm) claim(class string, leave int, user string, egress Egress, place func() (func(), error), token quota.Token) (from, to *container, err error) {
+func (w *warm) claim(class string, leave int, user string, egress Egress,
+	place func() (func(), error), token quota.Token) (from, to *container, err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if from = w.waiting(class, leave); from == nil {
@@ -304,7 +314,8 @@ func (w *warm) claim(class string, leave int, user string, egress Egress, place 
 		w.calls[to.fingerprint] = to
 		w.publish(to, "starting")
 	}
-	w.bound[to.ID()] = poolRecord{Version: poolRecordVersion, Container: to.ID(), Pooled: from.spec.User, Spec: to.spec}
+	w.bound[to.ID()] = poolRecord{Version: poolRecordVersion, Container: to.ID(),
+		Pooled: from.spec.User, Spec: to.spec}
 	w.work.Add(1)
 	return from, to, nil
 }
@@ -336,7 +347,8 @@ func (h *host) rename(c *container) {
 	defer cancel()
 	err := h.engine.Rename(ctx, c.ID(), c.spec.ContainerName())
 	if err != nil && !cerrdefs.IsNotFound(err) && h.ctx.Err() == nil {
-		h.tell(h.ctx, c, Incident{What: "a container keeps the name that it had in the pool", Err: err})
+		h.tell(h.ctx, c, Incident{What: "a container keeps the name that it had in the pool",
+			Err: err})
 	}
 }
 
@@ -352,7 +364,8 @@ const renameAfter, renameLimit = time.Second, 30 * time.Second
 
 // boundPersistent finds the container that was bound to a Spec's sandbox. One that has ended, or
 // whose Spec has changed since, is removed: a sandbox has one container.
-func (p *detached) boundPersistent(ctx context.Context, spec Spec) (found ProcessContainer, is bool, err error) {
+func (p *detached) boundPersistent(ctx context.Context,
+	spec Spec) (found ProcessContainer, is bool, err error) {
 	fingerprint := spec.Fingerprint()
 	var others []string
 	p.mu.Lock()
@@ -360,7 +373,8 @@ func (p *detached) boundPersistent(ctx context.Context, spec Spec) (found Proces
 		if record.Spec.Persistent != spec.Persistent {
 			continue
 		}
-		if c := p.ids[id]; c != nil && c.fingerprint == fingerprint && c.is(life.Ready, life.Frozen) {
+		if c := p.ids[id]; c != nil && c.fingerprint == fingerprint &&
+			c.is(life.Ready, life.Frozen) {
 			found, is = ProcessContainer{ID: id, Spec: spec, Started: c.since, Running: true}, true
 		} else {
 			others = append(others, id)
@@ -371,7 +385,9 @@ func (p *detached) boundPersistent(ctx context.Context, spec Spec) (found Proces
 		err = errors.Join(err, p.RemoveProcess(ctx, id))
 	}
 	if err != nil {
-		return ProcessContainer{}, false, fmt.Errorf("cannot start the sandbox: cannot remove its earlier pooled container: %w", err)
+		return ProcessContainer{}, false,
+			fmt.Errorf("cannot start the sandbox: cannot remove its earlier pooled container: %w",
+				err)
 	}
 	return found, is, nil
 }

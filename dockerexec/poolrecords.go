@@ -71,12 +71,15 @@ func (h *host) readRecords() {
 		}
 		return err
 	}, func(why error, file, aside string) {
-		h.cfg.Log.Error().Err(why).Str("file", file).Str("setAside", aside).Msg("damaged record of a container; removing the container")
+		h.cfg.Log.Error().Err(why).Str("file", file).Str("setAside", aside).
+			Msg("damaged record of a container; removing the container")
 	})
 	if err != nil {
-		h.cfg.Log.Error().Err(err).Msg("cannot read what containers of the pool were bound to; they are removed")
+		h.cfg.Log.Error().Err(err).Msg(
+			"cannot read what containers of the pool were bound to; they are removed")
 	}
-	h.inherited = poolRest{slices.Collect(maps.Keys(h.bound)), PoolFolders(h.cfg.PoolDir, h.cfg.Host, h.cfg.Instance)}
+	h.inherited = poolRest{slices.Collect(maps.Keys(h.bound)),
+		PoolFolders(h.cfg.PoolDir, h.cfg.Host, h.cfg.Instance)}
 }
 
 // parsePoolRecord parses a record like untrusted input: a writer of the file can write anything.
@@ -106,12 +109,15 @@ func (h *host) recoverBound() {
 	for id, record := range h.bound {
 		err := h.giveHome(record.Pooled, record.Spec.User)
 		if err != nil && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, fs.ErrExist) {
-			h.cfg.Events.Tell(h.ctx, record.Spec.User, Incident{What: "cannot finish binding a container of the pool", Err: err})
+			h.cfg.Events.Tell(h.ctx, record.Spec.User,
+				Incident{What: "cannot finish binding a container of the pool", Err: err})
 		}
 		if err := record.checkHome(); err != nil {
-			h.cfg.Events.Tell(h.ctx, record.Spec.User, Incident{What: "a container of the pool was not bound; it is removed", Err: err})
+			h.cfg.Events.Tell(h.ctx, record.Spec.User,
+				Incident{What: "a container of the pool was not bound; it is removed", Err: err})
 			if err := h.unbind(id); err != nil {
-				h.cfg.Log.Warn().Err(err).Msg("cannot forget what a container of the pool was bound to")
+				h.cfg.Log.Warn().Err(err).Msg(
+					"cannot forget what a container of the pool was bound to")
 			}
 		}
 	}
@@ -146,7 +152,8 @@ func (h *host) removePooled(dir string) error {
 func PoolFolders(dir, host, instance string) (folders []string) {
 	entries, _ := os.ReadDir(dir) // there may be none
 	for _, entry := range entries {
-		if entry.IsDir() && instance != "" && strings.HasPrefix(entry.Name(), poolPrefix(host, instance)) {
+		if entry.IsDir() && instance != "" &&
+			strings.HasPrefix(entry.Name(), poolPrefix(host, instance)) {
 			folders = append(folders, filepath.Join(dir, entry.Name()))
 		}
 	}

@@ -33,13 +33,15 @@ type Process struct {
 
 // StartProcess makes the Spec's container, in the token's turn, and lets its command begin once the
 // mounts are verified and the network is open. After an error nothing is left of it.
-func (p *detached) StartProcess(ctx context.Context, spec Spec, token quota.Token) (ProcessContainer, error) {
+func (p *detached) StartProcess(ctx context.Context, spec Spec,
+	token quota.Token) (ProcessContainer, error) {
 	return p.startAlone(ctx, spec, token, "process")
 }
 
 // startAlone starts a container that runs without the service: that of a process, or a persistent
 // one. noun is its name in errors.
-func (p *detached) startAlone(ctx context.Context, spec Spec, token quota.Token, noun string) (started ProcessContainer, err error) {
+func (p *detached) startAlone(ctx context.Context, spec Spec, token quota.Token,
+	noun string) (started ProcessContainer, err error) {
 	done, err := p.cfg.Quotas.Turn(ctx, quota.Account{User: spec.User, Token: token})
 	if err != nil {
 		return ProcessContainer{}, fmt.Errorf("cannot start the %s: %w", noun, err)
@@ -78,7 +80,8 @@ func (p *detached) startAlone(ctx context.Context, spec Spec, token quota.Token,
 	if refused, is := errors.AsType[refusedStart](err); is {
 		return ProcessContainer{}, fmt.Errorf("cannot start the %s: %w", noun, refused.error)
 	}
-	return ProcessContainer{}, fmt.Errorf("cannot start the %s: %s", noun, spec.withoutHostPaths(p.engine.Explain(errors.Join(err, gone)).Error()))
+	return ProcessContainer{}, fmt.Errorf("cannot start the %s: %s", noun,
+		spec.withoutHostPaths(p.engine.Explain(errors.Join(err, gone)).Error()))
 }
 
 // launch lets the command of a process's container begin, or waits until a persistent one takes
@@ -87,7 +90,9 @@ func (h *host) launch(ctx context.Context, c *container) error {
 	if err := h.bind(ctx, c); err != nil {
 		return err
 	}
-	if err := h.guard.Verify(ctx, c.Life, c.toVerify(), func(targets []string) ([]string, error) { return h.accessTimesByExec(ctx, c, targets) }); err != nil {
+	if err := h.guard.Verify(ctx, c.Life, c.toVerify(), func(targets []string) ([]string, error) {
+		return h.accessTimesByExec(ctx, c, targets)
+	}); err != nil {
 		return err
 	}
 	if c.spec.Persistent != "" {
@@ -136,11 +141,13 @@ const endingLimit = 5 * time.Second
 
 // StopProcess sends a signal to the first program, which passes it on to everything it has started,
 // and kills what is left after the grace period. It blocks until the container has ended.
-func (h *host) StopProcess(ctx context.Context, id string, signal syscall.Signal, grace time.Duration) error {
+func (h *host) StopProcess(ctx context.Context, id string, signal syscall.Signal,
+	grace time.Duration) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	ended := h.engine.Wait(ctx, id)
-	fault := fmt.Errorf("the process does not end, although it was killed: %w", cerrdefs.ErrInternal)
+	fault := fmt.Errorf("the process does not end, although it was killed: %w",
+		cerrdefs.ErrInternal)
 	for _, step := range []struct {
 		signal syscall.Signal
 		wait   time.Duration

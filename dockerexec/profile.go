@@ -16,8 +16,9 @@ import (
 // to a command that may make user namespaces. The kernel judges them by the namespace in which they
 // are made.
 var namespaceCalls = []string{
-	"chroot", "clone", "fsconfig", "fsmount", "fsopen", "fspick", "mount", "mount_setattr", "move_mount", "open_tree",
-	"open_tree_attr", "pivot_root", "setdomainname", "sethostname", "setns", "umount", "umount2", "unshare",
+	"chroot", "clone", "fsconfig", "fsmount", "fsopen", "fspick", "mount", "mount_setattr",
+	"move_mount", "open_tree", "open_tree_attr", "pivot_root", "setdomainname", "sethostname",
+	"setns", "umount", "umount2", "unshare",
 }
 
 // namespaceProfile returns Docker's own seccomp profile with these calls allowed, in the form that
@@ -25,9 +26,13 @@ var namespaceCalls = []string{
 var namespaceProfile = sync.OnceValue(func() string {
 	profile := seccomp.DefaultProfile()
 	for _, rule := range profile.Syscalls {
-		rule.Names = slices.DeleteFunc(rule.Names, func(name string) bool { return slices.Contains(namespaceCalls, name) })
+		rule.Names = slices.DeleteFunc(rule.Names, func(name string) bool {
+			return slices.Contains(namespaceCalls, name)
+		})
 	}
-	profile.Syscalls = slices.DeleteFunc(profile.Syscalls, func(rule *seccomp.Syscall) bool { return len(rule.Names) == 0 })
+	profile.Syscalls = slices.DeleteFunc(profile.Syscalls, func(rule *seccomp.Syscall) bool {
+		return len(rule.Names) == 0
+	})
 	profile.Syscalls = append(profile.Syscalls, &seccomp.Syscall{
 		LinuxSyscall: specs.LinuxSyscall{Names: namespaceCalls, Action: specs.ActAllow},
 	})

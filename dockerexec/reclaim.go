@@ -32,7 +32,8 @@ func (w *warm) reclaimFrozen(before time.Time) {
 		}
 		now := c.Now()
 		w.mu.Lock()
-		again := now.State == life.Frozen && c.reclaims < reclaimTries && now.LastUsed.Before(before)
+		again := now.State == life.Frozen && c.reclaims < reclaimTries &&
+			now.LastUsed.Before(before)
 		if again {
 			c.reclaims++
 		}
@@ -55,7 +56,8 @@ func (w *warm) reclaim(c *container) {
 	left, err := w.cgroups.Reclaim(c.ID())
 	if err != nil {
 		w.unreclaimed.Do(func() {
-			w.cfg.Log.Warn().Err(err).Msg("there is zram, but frozen containers keep their memory; docs/idle.md says how to change that")
+			w.cfg.Log.Warn().Err(err).Msg(
+				"there is zram, but frozen containers keep their memory; docs/idle.md says how to change that")
 		})
 	}
 	w.mu.Lock()

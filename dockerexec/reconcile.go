@@ -52,7 +52,8 @@ func (h *host) compare(processes processWatcher) (again <-chan time.Time) {
 }
 
 // consume handles Docker's events until they end, and compares again when that is due.
-func (h *host) consume(happened <-chan engine.Event, failed <-chan error, again <-chan time.Time, processes processWatcher) {
+func (h *host) consume(happened <-chan engine.Event, failed <-chan error, again <-chan time.Time,
+	processes processWatcher) {
 	for {
 		select {
 		case <-again:
@@ -136,7 +137,8 @@ func (h *host) reconcile(ctx context.Context, seen func()) error {
 		platform = nil
 	}
 	if err := h.removeOrphans(ctx); err != nil { // first: it may have the names and subnets that are wanted
-		h.cfg.Log.Warn().Err(err).Msg("cannot remove what this service made under an id that was lost")
+		h.cfg.Log.Warn().Err(err).Msg(
+			"cannot remove what this service made under an id that was lost")
 	}
 	before := h.unended()
 	listed, err := h.engine.List(ctx, true, labelInstance+"="+h.cfg.Instance)
@@ -216,12 +218,15 @@ func (h *host) mendPauses(listed []engine.Container) {
 		h.mu.Lock()
 		c := h.ids[found.ID]
 		h.mu.Unlock()
-		if c == nil || !found.Runs() || !c.is(life.Starting, life.Ready, life.Draining, life.Frozen) {
+		if c == nil || !found.Runs() ||
+			!c.is(life.Starting, life.Ready, life.Draining, life.Frozen) {
 			continue
 		}
 		h.work.Go(func() {
-			if err := c.Seen(h.ctx, found.State == engine.Paused); err != nil && h.ctx.Err() == nil {
-				h.tell(h.ctx, c, Incident{What: "cannot pause or resume a container as it should be", Err: err})
+			if err := c.Seen(h.ctx, found.State == engine.Paused); err != nil &&
+				h.ctx.Err() == nil {
+				h.tell(h.ctx, c,
+					Incident{What: "cannot pause or resume a container as it should be", Err: err})
 			}
 		})
 	}
@@ -279,7 +284,8 @@ func (h *host) consider(found engine.Container, platform *Platform) (adopted *co
 		}
 		if err != nil { // so does he here, but until then its programs may write
 			h.register(found, Spec{
-				User: found.Labels[labelUser], Process: Process{ID: found.Labels[labelProcess]}, Persistent: found.Labels[labelPersistent],
+				User: found.Labels[labelUser], Process: Process{ID: found.Labels[labelProcess]},
+				Persistent: found.Labels[labelPersistent],
 			}, fingerprint)
 			return nil
 		}
@@ -291,7 +297,8 @@ func (h *host) consider(found engine.Container, platform *Platform) (adopted *co
 	if other != nil && (other.ID() == "" || other.ID() == found.ID) { // it is being made: this may be it
 		return nil
 	}
-	if tmp := tmpOf(found.Mounts); err == nil && found.Runs() && (platform == nil || spec.Platform.equal(*platform)) &&
+	if tmp := tmpOf(found.Mounts); err == nil && found.Runs() &&
+		(platform == nil || spec.Platform.equal(*platform)) &&
 		!spec.IsPooled() && (tmp == "" || tmp == spec.tmpName()) && other == nil {
 		adopted = h.register(found, spec, fingerprint)
 		adopted.give = h.cfg.Quotas.Hold(quota.Account{User: spec.User}, quota.Containers, 1)
@@ -299,7 +306,8 @@ func (h *host) consider(found engine.Container, platform *Platform) (adopted *co
 		h.publish(adopted, "starting")
 		return adopted
 	}
-	h.cfg.Log.Info().Str("container", found.ID[:12]).Str("state", string(found.State)).AnErr("labels", err).
+	h.cfg.Log.Info().Str("container", found.ID[:12]).Str("state", string(found.State)).
+		AnErr("labels", err).
 		Msg("removing container: stale, stopped or unreadable")
 	stale := h.register(found, spec, fingerprint) // its programs may still write
 	stale.pool = filepath.Dir(stale.spool)
@@ -326,7 +334,8 @@ func (h *host) specOf(found engine.Container) (Spec, Fingerprint, error) {
 
 // runsItself reports whether labels are those of a detached container.
 func runsItself(labels map[string]string) bool {
-	return (labels[labelProcess] != "" || labels[labelPersistent] != "") && !Spec{User: labels[labelUser]}.IsPooled()
+	return (labels[labelProcess] != "" || labels[labelPersistent] != "") &&
+		!Spec{User: labels[labelUser]}.IsPooled()
 }
 
 // knows reports whether a container is in the registry, even if Docker's events do not reach it

@@ -105,7 +105,9 @@ func (h *host) lose(c *container) {
 		h.work.Go(func() {
 			c.hangUp()
 			h.learnEnd(c)
-			h.tell(h.ctx, c, Incident{What: "session with the container has ended; removing the container", Level: zerolog.WarnLevel, Why: c.why()})
+			h.tell(h.ctx, c,
+				Incident{What: "session with the container has ended; removing the container",
+					Level: zerolog.WarnLevel, Why: c.why()})
 			h.removed(c)
 		})
 	default: // its maker notices, or it is being removed
@@ -139,7 +141,8 @@ func (h *host) expel(c *container) {
 	}
 	if c.Do(life.Remove, lostError{errLost}) == life.Removes {
 		c.hangUp()
-		h.tell(h.ctx, c, Incident{What: "removing the container, with what runs in it", Level: zerolog.WarnLevel})
+		h.tell(h.ctx, c, Incident{What: "removing the container, with what runs in it",
+			Level: zerolog.WarnLevel})
 		h.removeLater(c)
 	}
 }
@@ -159,7 +162,8 @@ func (h *host) kill(c *container, why string) {
 			defer cancel()
 			err := h.StopProcess(ctx, c.ID(), unix.SIGKILL, 0)
 			if err != nil {
-				h.tell(h.ctx, c, Incident{What: "cannot end a process that would see hidden files", Level: zerolog.ErrorLevel, Err: err})
+				h.tell(h.ctx, c, Incident{What: "cannot end a process that would see hidden files",
+					Level: zerolog.ErrorLevel, Err: err})
 			}
 			return err == nil || !c.is(life.Ready, life.Frozen)
 		}
@@ -264,7 +268,8 @@ func (h *host) unlist(c *container) {
 
 // errLost marks a container that ended before a call's command began in it: another container will
 // do.
-var errLost = errors.New("the container was lost before the command began: it was removed, killed or has ended by itself")
+var errLost = errors.New(
+	"the container was lost before the command began: it was removed, killed or has ended by itself")
 
 // lostError is an error for a caller that also matches errLost.
 type lostError struct{ error }
@@ -281,7 +286,8 @@ func (h *host) retryLost(ctx context.Context, user string, do func() error) erro
 		if try == containerTries || !errors.Is(err, errLost) || ctx.Err() != nil {
 			return err
 		}
-		h.cfg.Events.Tell(ctx, user, Incident{What: "the call gets another container", Try: try, Err: err})
+		h.cfg.Events.Tell(ctx, user,
+			Incident{What: "the call gets another container", Try: try, Err: err})
 	}
 }
 
@@ -304,5 +310,6 @@ func (h *host) isLost(ctx context.Context, c *container) bool {
 		return true
 	}
 	now, err := h.InspectProcess(ctx, c.ID())
-	return cerrdefs.IsNotFound(err) || err == nil && (!now.Running || unix.Kill(now.PID, 0) == unix.ESRCH)
+	return cerrdefs.IsNotFound(err) ||
+		err == nil && (!now.Running || unix.Kill(now.PID, 0) == unix.ESRCH)
 }

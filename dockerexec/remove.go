@@ -20,7 +20,8 @@ const removalLimit = 30 * time.Second
 // removeFound removes a container from Docker's list, with everything that it had in the pool. It
 // blocks until Docker has done it.
 func (h *host) removeFound(id, spool string) error {
-	return errors.Join(h.removeContainer(id), removeSpool(spool), h.unbind(id), h.removePooled(filepath.Dir(spool)))
+	return errors.Join(h.removeContainer(id), removeSpool(spool), h.unbind(id),
+		h.removePooled(filepath.Dir(spool)))
 }
 
 // removeContainer removes a container once at a time: calls that come meanwhile share the result.
@@ -33,7 +34,9 @@ func (h *host) removeContainer(id string) error {
 		if c := h.known(id); c != nil {
 			done, err := c.UseToRemove(ctx)
 			if err != nil {
-				return nil, fmt.Errorf("cannot remove container %.12s, which is paused while another one starts: %w", id, err)
+				return nil, fmt.Errorf(
+					"cannot remove container %.12s, which is paused while another one starts: %w",
+					id, err)
 			}
 			defer done()
 		}

@@ -139,7 +139,9 @@ func (h *host) lookUp(c *container, paths []string) (left []string) {
 		h.mu.Lock()
 		h.keepsMemory(c)
 		h.mu.Unlock()
-		ask = func(ctx context.Context, c *container, paths []string) error { return c.sess.LookUp(ctx, paths) }
+		ask = func(ctx context.Context, c *container, paths []string) error {
+			return c.sess.LookUp(ctx, paths)
+		}
 	} else if !c.spec.isDetached() || c.is(life.Frozen) {
 		return paths
 	}
@@ -176,7 +178,8 @@ func (h *host) lookUpByExec(ctx context.Context, c *container, paths []string) e
 		return err
 	}
 	defer done()
-	out, err := h.engine.Run(ctx, c.ID(), specs.Process{Args: append([]string{session.AgentPath, "look-up"}, paths...), Cwd: "/"})
+	out, err := h.engine.Run(ctx, c.ID(),
+		specs.Process{Args: append([]string{session.AgentPath, "look-up"}, paths...), Cwd: "/"})
 	if ctx.Err() != nil { // the tenant may have used up what it takes
 		return errors.Join(context.Cause(ctx), h.engine.AbortExecs(c.ID()))
 	}

@@ -19,7 +19,8 @@ func (o Owner) ForgottenShims(ctx context.Context, eng engine.Engine) ([]engine.
 func isOf(s engine.Shim, dataDir string) bool {
 	for _, source := range s.Sources {
 		dir, name := filepath.Split(source)
-		if strings.HasPrefix(name, agentPrefix) && (dataDir == "" || filepath.Clean(dir) == filepath.Join(dataDir, agentDir)) {
+		if strings.HasPrefix(name, agentPrefix) &&
+			(dataDir == "" || filepath.Clean(dir) == filepath.Join(dataDir, agentDir)) {
 			return true
 		}
 	}
@@ -30,7 +31,8 @@ func isOf(s engine.Shim, dataDir string) bool {
 func (h *host) removeShims() {
 	left, err := h.owner().ForgottenShims(h.ctx, h.engine)
 	for _, s := range left {
-		h.cfg.Log.Warn().Int("pid", s.PID).Str("container", s.Container[:12]).Msg("ending a shim that Docker has forgotten")
+		h.cfg.Log.Warn().Int("pid", s.PID).Str("container", s.Container[:12]).
+			Msg("ending a shim that Docker has forgotten")
 		if err := s.Kill(); err != nil {
 			h.cfg.Log.Warn().Err(err).Msg("cannot end a shim")
 		}

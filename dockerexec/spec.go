@@ -219,7 +219,9 @@ func (s Spec) ordered() Spec {
 	s.Masks = sorted(s.Masks, func(a, b Mask) int { return strings.Compare(a.Target, b.Target) })
 	s.Pins = sorted(s.Pins, func(a, b Pin) int { return strings.Compare(a.Target, b.Target) })
 	s.Links = sorted(s.Links, func(a, b Link) int { return strings.Compare(a.Target, b.Target) })
-	s.Symlinks = sorted(s.Symlinks, func(a, b Symlink) int { return strings.Compare(a.Target, b.Target) })
+	s.Symlinks = sorted(s.Symlinks, func(a, b Symlink) int {
+		return strings.Compare(a.Target, b.Target)
+	})
 	s.Egress.Domains = sorted(s.Egress.Domains, strings.Compare)
 	s.Egress.Denied = sorted(s.Egress.Denied, strings.Compare)
 	s.Egress.Addresses = sorted(s.Egress.Addresses, strings.Compare)
@@ -279,7 +281,8 @@ func specFromLabels(labels map[string]string) (Spec, error) {
 		return Spec{}, fmt.Errorf("label %s is not a spec: %w", labelSpec, err)
 	}
 	if got := s.Fingerprint(); string(got) != labels[labelFingerprint] {
-		return Spec{}, fmt.Errorf("label %s is %q, but the spec has %q", labelFingerprint, labels[labelFingerprint], got)
+		return Spec{}, fmt.Errorf("label %s is %q, but the spec has %q", labelFingerprint,
+			labels[labelFingerprint], got)
 	}
 	return s, nil
 }
@@ -287,7 +290,8 @@ func specFromLabels(labels map[string]string) (Spec, error) {
 // withoutHostPaths returns a message without this Spec's paths on the host: a mount's path becomes
 // its place inside, the others become words.
 func (s Spec) withoutHostPaths(message string) string {
-	hidden := []string{s.Platform.Agent, session.AgentPath, s.Platform.MaskDir, "(a mask)", s.Platform.Bundle, s.Platform.BundleAt, s.Passwd, "/etc/passwd", s.Group, "/etc/group"}
+	hidden := []string{s.Platform.Agent, session.AgentPath, s.Platform.MaskDir, "(a mask)",
+		s.Platform.Bundle, s.Platform.BundleAt, s.Passwd, "/etc/passwd", s.Group, "/etc/group"}
 	for _, m := range s.Mounts {
 		hidden = append(hidden, m.Source, m.Target)
 	}

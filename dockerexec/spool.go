@@ -24,13 +24,15 @@ func (o Owner) SpoolPattern() string { return spoolPrefix + o.Instance + "-*" }
 // makeSpool makes a spool file, which belongs to the agent, for a container that is about to be
 // created.
 func makeSpool(spec Spec) (path string, err error) {
-	return session.CreateSpool(spec.SpoolDir, spec.Platform.owner().SpoolPattern(), spec.UID, spec.GID)
+	return session.CreateSpool(spec.SpoolDir, spec.Platform.owner().SpoolPattern(), spec.UID,
+		spec.GID)
 }
 
 // spoolOf returns the path of an existing container's spool file; empty if it has none.
 func spoolOf(mounts []specs.Mount) string {
 	for _, m := range mounts {
-		if m.Destination == wire.SpoolPath && strings.HasPrefix(filepath.Base(m.Source), spoolPrefix) {
+		if m.Destination == wire.SpoolPath &&
+			strings.HasPrefix(filepath.Base(m.Source), spoolPrefix) {
 			return m.Source
 		}
 	}

@@ -28,7 +28,8 @@ func (s Spec) tmpName() string {
 	if home := s.home(); home.Since != 0 { // otherwise a later home may have the number of an earlier one
 		whose = fmt.Sprintf("home %d %d %d", home.Dev, home.Ino, home.Since)
 	}
-	sum := sha256.Sum256(fmt.Appendf(nil, "%s %d %s", s.Platform.Instance, s.Platform.Limits.Tmp, whose))
+	sum := sha256.Sum256(fmt.Appendf(nil, "%s %d %s", s.Platform.Instance, s.Platform.Limits.Tmp,
+		whose))
 	return "daycare-sandbox-tmp-" + hex.EncodeToString(sum[:16])
 }
 
@@ -61,7 +62,8 @@ func (s Spec) tmpVolume() engine.Volume {
 // so one is held until release: any of the user's that has it, or that of the Spec, which is made
 // if create is set, within the token's bounds and in its turn; otherwise the error is
 // errdefs.ErrNotFound. It blocks while a container is being made.
-func (w *warm) Tmp(ctx context.Context, spec Spec, token quota.Token, create bool) (dir string, release func(), err error) {
+func (w *warm) Tmp(ctx context.Context, spec Spec, token quota.Token,
+	create bool) (dir string, release func(), err error) {
 	c := w.hold(spec)
 	if c == nil && w.hasTmp(spec.tmpName()) {
 		// A process has it. If that ends meanwhile, open files stay open, and the rest is not
@@ -73,7 +75,8 @@ func (w *warm) Tmp(ctx context.Context, spec Spec, token quota.Token, create boo
 	}
 	if c == nil {
 		if !create {
-			return "", nil, fmt.Errorf("user %q has no container: %w", spec.User, cerrdefs.ErrNotFound)
+			return "", nil, fmt.Errorf("user %q has no container: %w", spec.User,
+				cerrdefs.ErrNotFound)
 		}
 		err := w.retryLost(ctx, spec.User, func() (err error) {
 			c, _, err = w.acquire(ctx, spec, token)
@@ -86,7 +89,8 @@ func (w *warm) Tmp(ctx context.Context, spec Spec, token quota.Token, create boo
 	found, err := w.engine.FindVolume(ctx, c.tmpName())
 	if err != nil {
 		w.release(c)
-		return "", nil, fmt.Errorf("cannot find /tmp of user %q: %w", spec.User, w.engine.Explain(err))
+		return "", nil, fmt.Errorf("cannot find /tmp of user %q: %w", spec.User,
+			w.engine.Explain(err))
 	}
 	return found.Dir, func() { w.release(c) }, nil
 }
@@ -99,7 +103,8 @@ func (w *warm) hold(spec Spec) *container {
 		return nil
 	}
 	for _, c := range w.calls {
-		if c.spec.User != spec.User || c.tmpName() != spec.tmpName() || !c.is(life.Ready, life.Draining, life.Frozen) {
+		if c.spec.User != spec.User || c.tmpName() != spec.tmpName() ||
+			!c.is(life.Ready, life.Draining, life.Frozen) {
 			continue
 		}
 		if from, thawing, err := c.Join(maxCommands); err == nil {

@@ -24,7 +24,8 @@ func (w *warm) Warm(user string, token quota.Token, plan func(context.Context) (
 		return
 	}
 	if w.warming[user] >= maxWarming || w.warmingTotal >= maxWarmingTotal {
-		w.cfg.Events.Tell(w.ctx, user, Incident{What: "no container is made ahead of calls: too many are on their way"})
+		w.cfg.Events.Tell(w.ctx, user,
+			Incident{What: "no container is made ahead of calls: too many are on their way"})
 		return
 	}
 	w.countWarming(user, 1)
@@ -36,7 +37,8 @@ func (w *warm) Warm(user string, token quota.Token, plan func(context.Context) (
 		}()
 		spec, err := plan(w.ctx)
 		if err != nil {
-			w.cfg.Events.Tell(w.ctx, user, Incident{What: "no container is made ahead of calls", Err: err})
+			w.cfg.Events.Tell(w.ctx, user,
+				Incident{What: "no container is made ahead of calls", Err: err})
 			return
 		}
 		fingerprint := spec.Fingerprint()

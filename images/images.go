@@ -64,11 +64,13 @@ func (f *Finder) Find(ctx context.Context) (Image, error) {
 	f.found = nil
 	inspected, err := f.docker.ImageInspect(ctx, f.ref)
 	if cerrdefs.IsNotFound(err) {
-		return Image{}, fmt.Errorf("image %s is missing: build it with `sandboxd image build` in the project's folder (make setup does it), or get it with `sandboxd image pull`: %w",
-			f.ref, cerrdefs.ErrFailedPrecondition)
+		return Image{},
+			fmt.Errorf("image %s is missing: build it with `sandboxd image build` in the project's folder (make setup does it), or get it with `sandboxd image pull`: %w",
+				f.ref, cerrdefs.ErrFailedPrecondition)
 	}
 	if err != nil {
-		return Image{}, fmt.Errorf("cannot look for image %s: %w", f.ref, dockerd.Explain(f.docker, err))
+		return Image{}, fmt.Errorf("cannot look for image %s: %w", f.ref,
+			dockerd.Explain(f.docker, err))
 	}
 	found := Image{ID: inspected.ID}
 	if inspected.Config != nil {
@@ -84,7 +86,8 @@ func (f *Finder) Forget() { f.stale.Store(true) }
 
 // Build builds the folder's Dockerfile on the given base image (empty: the Dockerfile's own) and
 // tags the result. Progress goes to out as it comes. A failed step is the error.
-func Build(ctx context.Context, docker *dockerd.Client, dir, base, tag string, out io.Writer) error {
+func Build(ctx context.Context, docker *dockerd.Client, dir, base, tag string,
+	out io.Writer) error {
 	if _, err := os.Stat(filepath.Join(dir, "Dockerfile")); err != nil {
 		return fmt.Errorf("cannot build %s: %w", tag, err)
 	}

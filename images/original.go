@@ -111,18 +111,21 @@ func readOriginal(name string) (Original, error) {
 
 func (o *Originals) read(ctx context.Context, id string) (_ Original, err error) {
 	made, err := o.docker.ContainerCreate(ctx, &container.Config{
-		Image: id, Entrypoint: []string{"/never-started"}, Cmd: []string{}, Labels: o.labels, NetworkDisabled: true,
+		Image: id, Entrypoint: []string{"/never-started"}, Cmd: []string{}, Labels: o.labels,
+		NetworkDisabled: true,
 	}, &container.HostConfig{NetworkMode: "none"}, nil, nil, "")
 	if err != nil {
 		return Original{}, err
 	}
 	defer func() {
 		removing := context.WithoutCancel(ctx)
-		err = errors.Join(err, o.docker.ContainerRemove(removing, made.ID, container.RemoveOptions{Force: true, RemoveVolumes: true}))
+		err = errors.Join(err, o.docker.ContainerRemove(removing, made.ID,
+			container.RemoveOptions{Force: true, RemoveVolumes: true}))
 	}()
 	var found Original
 	for _, name := range bundles {
-		if found.Bundle, found.BundleAt, err = o.file(ctx, made.ID, name); err != nil || found.BundleAt != "" {
+		if found.Bundle, found.BundleAt, err = o.file(ctx, made.ID, name); err != nil ||
+			found.BundleAt != "" {
 			break
 		}
 	}

@@ -46,7 +46,8 @@ func ParseCertificates(text []byte) ([]*x509.Certificate, error) {
 			break
 		}
 		if block.Type != "CERTIFICATE" {
-			return nil, fmt.Errorf("block %d is a %q: want certificates alone", len(list)+1, block.Type)
+			return nil, fmt.Errorf("block %d is a %q: want certificates alone", len(list)+1,
+				block.Type)
 		}
 		certificate, err := x509.ParseCertificate(block.Bytes)
 		if err != nil {
@@ -81,7 +82,8 @@ func (o *Overrides) Bundle(more []*x509.Certificate) (source, target string, _ e
 	for _, c := range more {
 		if sum := sha256.Sum256(c.Raw); !has[sum] {
 			has[sum] = true
-			text = append(text, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: c.Raw})...)
+			text = append(text,
+				pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: c.Raw})...)
 		}
 	}
 	if target = o.original.BundleAt; target == "" {
@@ -137,7 +139,8 @@ func (o *Overrides) passwd(uid, gid uint32, home string) (string, error) {
 }
 
 func (o *Overrides) group(gid uint32) (string, error) {
-	return o.store("group", append(fmt.Appendf(nil, "%s:x:%d:\n", AccountName, gid), o.original.Group...))
+	return o.store("group", append(fmt.Appendf(nil, "%s:x:%d:\n", AccountName, gid),
+		o.original.Group...))
 }
 
 // account returns the fields of the line with an id, which is the third field in both files.

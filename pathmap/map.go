@@ -125,5 +125,6 @@ func (m Map) find(p ContainerPath) (Mount, string, bool) {
 }
 
 func unmapped(p ContainerPath) error {
-	return fmt.Errorf("cannot find path %s: no mount holds it: %w", shown(p.name), errdefs.ErrNotFound)
+	return fmt.Errorf("cannot find path %s: no mount holds it: %w", shown(p.name),
+		errdefs.ErrNotFound)
 }

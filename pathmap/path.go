@@ -32,7 +32,8 @@ type ContainerPath struct{ name string }
 // "b" differ when a is a symbolic link.
 func ParseHost(name string) (HostPath, error) {
 	if fault := check(name); fault != "" {
-		return HostPath{}, fmt.Errorf("cannot use host path: it %s: %w", fault, errdefs.ErrInvalidArgument)
+		return HostPath{}, fmt.Errorf("cannot use host path: it %s: %w", fault,
+			errdefs.ErrInvalidArgument)
 	}
 	return HostPath{name}, nil
 }
@@ -149,7 +150,8 @@ func controlFault(name string) string {
 }
 
 func containerFault(name, fault string) error {
-	return fmt.Errorf("cannot use path %s: it %s: %w", shown(name), fault, errdefs.ErrInvalidArgument)
+	return fmt.Errorf("cannot use path %s: it %s: %w", shown(name), fault,
+		errdefs.ErrInvalidArgument)
 }
 
 // shown quotes as much of a container path as a message should show.

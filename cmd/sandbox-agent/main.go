@@ -42,7 +42,8 @@ func main() {
 
 func run(args []string) (code int, err error) {
 	if len(args) == 0 || (len(args) > 1 && args[0] != "access-times" && args[0] != "look-up") {
-		return 1, fmt.Errorf("usage: sandbox-agent session | rest | process | forward | lasting | bridge | access-times PATH... | look-up PATH... (run by sandboxd inside a container)")
+		return 1, fmt.Errorf(
+			"usage: sandbox-agent session | rest | process | forward | lasting | bridge | access-times PATH... | look-up PATH... (run by sandboxd inside a container)")
 	}
 	if args[0] == "access-times" { // run as a command
 		return exitCode(agent.AccessTimes(os.Stdout, args[1:]))

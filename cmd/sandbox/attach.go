@@ -67,18 +67,23 @@ func runAttach(cmd *cobra.Command, c *client.Client, f attachFlags, args []strin
 		_, err := c.KillExec(ctx, id, args[0])
 		return err
 	}
-	streams := client.Streams{Stdout: cmd.OutOrStdout(), Stderr: cmd.ErrOrStderr(), Signals: relaySignals(ctx, cancel, true)}
+	streams := client.Streams{Stdout: cmd.OutOrStdout(), Stderr: cmd.ErrOrStderr(),
+		Signals: relaySignals(ctx, cancel, true)}
 	streams.Lost = func(bytes int64) {
-		fmt.Fprintf(cmd.ErrOrStderr(), "\r\nsandbox: %s of output are not kept here\r\n", bytesText(bytes))
+		fmt.Fprintf(cmd.ErrOrStderr(), "\r\nsandbox: %s of output are not kept here\r\n",
+			bytesText(bytes))
 	}
 	if f.stdin {
 		streams.Stdin = input(cmd.InOrStdin())
 	}
 	leave := func() {}
-	if slices.ContainsFunc(execs, func(e types.DetachedExec) bool { return e.ExecID == args[0] && e.TTY }) {
+	if slices.ContainsFunc(execs, func(e types.DetachedExec) bool {
+		return e.ExecID == args[0] && e.TTY
+	}) {
 		file, err := terminalOf(cmd.InOrStdin())
 		if err != nil {
-			return fmt.Errorf("exec %s has a terminal, and there is none on stdin to show it on", args[0])
+			return fmt.Errorf("exec %s has a terminal, and there is none on stdin to show it on",
+				args[0])
 		}
 		streams.Stdin = file
 		if leave, err = sitDown(ctx, file, &streams); err != nil {
@@ -100,7 +105,8 @@ func listExecs(out io.Writer, execs []types.DetachedExec) error {
 		if e.Attached {
 			attached = "yes"
 		}
-		fmt.Fprintf(table, "%s\t%s\t%s\t%s ago\t%s\t%s\n", e.ExecID, stateOf(e), attached, age(e.CreatedAt),
+		fmt.Fprintf(table, "%s\t%s\t%s\t%s ago\t%s\t%s\n", e.ExecID, stateOf(e), attached,
+			age(e.CreatedAt),
 			bytesText(e.OutputBytes), fit(printable(e.Command), columns/2))
 	}
 	return table.Flush()

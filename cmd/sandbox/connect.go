@@ -29,14 +29,18 @@ type app struct {
 func (a *app) flags(root *cobra.Command) {
 	flags := root.PersistentFlags()
 	flags.StringVar(&a.socket, "socket", "", "the service's socket (default "+defaultSocket+")")
-	flags.StringVar(&a.url, "url", "", "a service on TCP instead, such as https://sandbox.example.org:7480")
+	flags.StringVar(&a.url, "url", "",
+		"a service on TCP instead, such as https://sandbox.example.org:7480")
 	flags.StringVar(&a.tokenFile, "token-file", "", "file with the token for --url")
-	flags.StringVar(&a.caFile, "ca-file", "", "PEM file with the authorities to trust for --url, instead of the host's")
-	flags.StringVar(&a.certFile, "cert-file", "", "PEM file with a certificate to present to --url; goes with --key-file")
+	flags.StringVar(&a.caFile, "ca-file", "",
+		"PEM file with the authorities to trust for --url, instead of the host's")
+	flags.StringVar(&a.certFile, "cert-file", "",
+		"PEM file with a certificate to present to --url; goes with --key-file")
 	flags.StringVar(&a.keyFile, "key-file", "", "PEM file with the key of --cert-file")
 	root.PersistentPreRunE = func(cmd *cobra.Command, _ []string) error {
 		for c := cmd; c.HasParent(); c = c.Parent() {
-			if slices.Contains([]string{"completion", "man", "help", cobra.ShellCompRequestCmd}, c.Name()) {
+			if slices.Contains([]string{"completion", "man", "help", cobra.ShellCompRequestCmd},
+				c.Name()) {
 				return nil // these do not call the service, or complete nothing that only the service knows
 			}
 		}
@@ -84,16 +88,19 @@ func (a *app) open() (*client.Client, error) {
 	url := a.at()
 	if url == "" {
 		if a.tokenFile != "" || a.caFile != "" || a.certFile != "" || a.keyFile != "" {
-			return nil, errors.New("--token-file, --ca-file, --cert-file and --key-file go with --url")
+			return nil, errors.New(
+				"--token-file, --ca-file, --cert-file and --key-file go with --url")
 		}
 		return client.Open(client.Config{Socket: a.socketPath()})
 	}
 	if a.url == "" && os.Getenv("SANDBOX_SOCKET") != "" {
-		return nil, errors.New("SANDBOX_URL and SANDBOX_SOCKET are both set: unset one of them, or give --url or --socket")
+		return nil, errors.New(
+			"SANDBOX_URL and SANDBOX_SOCKET are both set: unset one of them, or give --url or --socket")
 	}
 	name := cmp.Or(a.tokenFile, os.Getenv("SANDBOX_TOKEN_FILE"))
 	if name == "" {
-		return nil, errors.New("a service on TCP needs a token: name its file with --token-file or $SANDBOX_TOKEN_FILE")
+		return nil, errors.New(
+			"a service on TCP needs a token: name its file with --token-file or $SANDBOX_TOKEN_FILE")
 	}
 	token, err := os.ReadFile(name)
 	if err != nil {
@@ -116,7 +123,8 @@ func (a *app) trust() (*tls.Config, error) {
 		ExclusiveRootPools: true,
 	}
 	if (options.CertFile == "") != (options.KeyFile == "") {
-		return nil, errors.New("--cert-file and --key-file go together, but only one of them is given")
+		return nil, errors.New(
+			"--cert-file and --key-file go together, but only one of them is given")
 	}
 	trust, err := tlsconfig.Client(options)
 	if err != nil {

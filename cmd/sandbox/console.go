@@ -38,7 +38,9 @@ browser can sign in, once. The console calls the service as this command would. 
 			}
 			if !listener.Addr().(*net.TCPAddr).IP.IsLoopback() {
 				_ = listener.Close()
-				return fmt.Errorf("--listen %s is not on this host's loopback, where nobody can eavesdrop; for other hosts there is the setting tcp.console", listen)
+				return fmt.Errorf(
+					"--listen %s is not on this host's loopback, where nobody can eavesdrop; for other hosts there is the setting tcp.console",
+					listen)
 			}
 			c := a.client()
 			defer c.Close()
@@ -51,7 +53,8 @@ browser can sign in, once. The console calls the service as this command would. 
 			return serveConsole(ctx, listener, handler)
 		},
 	}
-	cmd.Flags().StringVar(&listen, "listen", "127.0.0.1:0", "an address and a port of the loopback; 0 is any free port")
+	cmd.Flags().StringVar(&listen, "listen", "127.0.0.1:0",
+		"an address and a port of the loopback; 0 is any free port")
 	_ = cmd.RegisterFlagCompletionFunc("listen", cobra.NoFileCompletions)
 	return cmd
 }

@@ -71,8 +71,10 @@ fails or is interrupted leaves what it has written, whole files only, and says s
 			return transfer(cmd.Context(), c, id, ends, cmd.ErrOrStderr())
 		},
 	}
-	cmd.Flags().BoolVarP(&follow, "dereference", "L", false, "if the path in the sandbox is a symbolic link, copy what it leads to, or over that")
-	cmd.Flags().BoolVarP(&recursive, "recursive", "r", false, "copy a directory with all that is in it")
+	cmd.Flags().BoolVarP(&follow, "dereference", "L", false,
+		"if the path in the sandbox is a symbolic link, copy what it leads to, or over that")
+	cmd.Flags().BoolVarP(&recursive, "recursive", "r", false,
+		"copy a directory with all that is in it")
 	cmd.Flags().StringVar(&most, "max-size", most, "with -r, the most that the directory may have")
 	t.flags(a, cmd)
 	return cmd
@@ -92,7 +94,8 @@ func parseEnds(from, to string, recursive bool) (ends, error) {
 	destination, in := strings.CutPrefix(to, ":")
 	switch {
 	case out == in:
-		return ends{}, errors.New("one of SRC and DST must begin with a colon, which says that it is in the sandbox")
+		return ends{},
+			errors.New("one of SRC and DST must begin with a colon, which says that it is in the sandbox")
 	case from == "" || to == "":
 		return ends{}, errors.New("SRC or DST is empty")
 	case in:
@@ -100,7 +103,8 @@ func parseEnds(from, to string, recursive bool) (ends, error) {
 	case recursive:
 		return ends{local: destination, remote: cmp.Or(source, "."), recursive: true}, nil
 	}
-	if name := path.Base(source); source == "" || strings.HasSuffix(source, "/") || name == "." || name == ".." {
+	if name := path.Base(source); source == "" || strings.HasSuffix(source, "/") || name == "." ||
+		name == ".." {
 		return ends{}, fmt.Errorf(":%s is not the name of a file", source)
 	}
 	return ends{local: destination, remote: source}, nil
@@ -196,7 +200,8 @@ func save(ctx context.Context, name string, mode fs.FileMode, from io.Reader, cu
 
 // replace writes a stream to a file that then takes the place of name. Only while that file is
 // there does a signal not end us at once.
-func replace(ctx context.Context, name string, mode fs.FileMode, old fs.FileInfo, from io.Reader, cut func()) (err error) {
+func replace(ctx context.Context, name string, mode fs.FileMode, old fs.FileInfo, from io.Reader,
+	cut func()) (err error) {
 	ctx, stop := signal.NotifyContext(ctx, unix.SIGINT, unix.SIGTERM, unix.SIGHUP)
 	defer stop()
 	defer context.AfterFunc(ctx, cut)()

@@ -19,7 +19,8 @@ import (
 )
 
 // uploadTree copies a directory into a sandbox.
-func uploadTree(ctx context.Context, c *client.Client, id string, e ends, terminal io.Writer) error {
+func uploadTree(ctx context.Context, c *client.Client, id string, e ends,
+	terminal io.Writer) error {
 	local, err := filepath.Abs(e.local)
 	if err != nil {
 		return err
@@ -49,10 +50,12 @@ func uploadTree(ctx context.Context, c *client.Client, id string, e ends, termin
 	shown.finish()
 	switch {
 	case ctx.Err() != nil:
-		fmt.Fprintf(terminal, "sandbox: interrupted: the copy at :%s is not complete; %s\n", printable(remote), staysWhole)
+		fmt.Fprintf(terminal, "sandbox: interrupted: the copy at :%s is not complete; %s\n",
+			printable(remote), staysWhole)
 		return exitCode(128 + int(unix.SIGINT))
 	case fault != nil && !errors.Is(fault, errGone):
-		return fmt.Errorf("%w; the copy at :%s is not complete: %s", fault, printable(remote), staysWhole)
+		return fmt.Errorf("%w; the copy at :%s is not complete: %s", fault, printable(remote),
+			staysWhole)
 	case err != nil:
 		return err
 	}
@@ -70,7 +73,8 @@ const staysWhole = "what was written stays, whole files only"
 // home.
 func onlyContents(source string) bool {
 	last := path.Base(source)
-	return last == "." || last == ".." || last == "/" || last == "~" || strings.HasSuffix(source, "/.")
+	return last == "." || last == ".." || last == "/" || last == "~" ||
+		strings.HasSuffix(source, "/.")
 }
 
 // errGone ends an archive that nobody reads any more.
@@ -78,9 +82,11 @@ var errGone = errors.New("the service takes no more of it")
 
 // downloadTree copies a directory out of a sandbox. What is in the archive is the sandbox's to
 // choose.
-func downloadTree(ctx context.Context, c *client.Client, id string, e ends, terminal io.Writer) (err error) {
+func downloadTree(ctx context.Context, c *client.Client, id string, e ends,
+	terminal io.Writer) (err error) {
 	local := e.local
-	if info, err := os.Stat(local); !onlyContents(e.remote) && (err == nil && info.IsDir() || strings.HasSuffix(local, "/")) {
+	if info, err := os.Stat(local); !onlyContents(e.remote) &&
+		(err == nil && info.IsDir() || strings.HasSuffix(local, "/")) {
 		local = filepath.Join(local, path.Base(e.remote))
 	}
 	ctx, stop := signal.NotifyContext(ctx, unix.SIGINT, unix.SIGTERM, unix.SIGHUP)
@@ -98,7 +104,8 @@ func downloadTree(ctx context.Context, c *client.Client, id string, e ends, term
 	shown.finish()
 	switch {
 	case ctx.Err() != nil:
-		fmt.Fprintf(terminal, "sandbox: interrupted: %s\n", cmp.Or(to.told(), "nothing was written"))
+		fmt.Fprintf(terminal, "sandbox: interrupted: %s\n",
+			cmp.Or(to.told(), "nothing was written"))
 		return exitCode(128 + int(unix.SIGINT))
 	case err != nil && to.entries > 0:
 		return fmt.Errorf("%w; %s", err, to.told())

@@ -18,7 +18,9 @@ type decisionTable struct {
 	begun bool // the heading has been printed
 }
 
-func newDecisionTable(out io.Writer) *decisionTable { return decisionsIn(out, width(out), time.Now) }
+func newDecisionTable(out io.Writer) *decisionTable {
+	return decisionsIn(out, width(out), time.Now)
+}
 
 // decisionsIn returns a table of at most so many columns, for which users, names and reasons are
 // cut; 0 means no limit.
@@ -52,7 +54,8 @@ func (t *decisionTable) row(d types.Decision) []string {
 		name = fmt.Sprintf("%s:%d", name, d.Port)
 	}
 	return []string{
-		t.clock(d.Time), user, printable(string(d.Verdict)), printable(string(d.Via)), name, fmt.Sprint(d.Count), printable(d.Reason),
+		t.clock(d.Time), user, printable(string(d.Verdict)), printable(string(d.Via)), name,
+		fmt.Sprint(d.Count), printable(d.Reason),
 	}
 }
 
@@ -115,7 +118,8 @@ func tellRefusals(out io.Writer, r types.Result, a advice) {
 		if counts[line] > 1 {
 			times = fmt.Sprintf("%d times", counts[line])
 		}
-		remedy := hints.Remedy(a.door, types.Refusal{Name: line.name, Verdict: line.verdict, Reason: line.reason}, a.denied)
+		remedy := hints.Remedy(a.door,
+			types.Refusal{Name: line.name, Verdict: line.verdict, Reason: line.reason}, a.denied)
 		if remedy != "" {
 			remedy = "; " + remedy
 		}
@@ -123,6 +127,8 @@ func tellRefusals(out io.Writer, r types.Result, a advice) {
 			strings.Join(vias[line], " and "), printable(line.reason), remedy)
 	}
 	if r.EgressMore > 0 {
-		fmt.Fprintf(out, "sandbox: egress refused %d more names; \"sandbox egress log\" has the latest of them\n", r.EgressMore)
+		fmt.Fprintf(out,
+			"sandbox: egress refused %d more names; \"sandbox egress log\" has the latest of them\n",
+			r.EgressMore)
 	}
 }

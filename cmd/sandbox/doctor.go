@@ -47,7 +47,9 @@ which the token must be one for everyone. Of the flags, only --json goes with th
 				err = fmt.Errorf("unexpected argument %q", flags.Arg(0))
 			}
 			if err != nil {
-				return fmt.Errorf("cannot ask %s to check its host: %w; only --json goes with --url, and on that host \"sandbox doctor\" has more", a, err)
+				return fmt.Errorf(
+					"cannot ask %s to check its host: %w; only --json goes with --url, and on that host \"sandbox doctor\" has more",
+					a, err)
 			}
 			return remoteDoctor(cmd, a, asJSON)
 		},
@@ -65,7 +67,9 @@ func remoteDoctor(cmd *cobra.Command, a *app, asJSON bool) error {
 	if err = show(cmd, asJSON, report, err, printReport); err != nil {
 		return err
 	}
-	if slices.ContainsFunc(report.Findings, func(f types.DoctorFinding) bool { return f.Level == "fault" }) {
+	if slices.ContainsFunc(report.Findings, func(f types.DoctorFinding) bool {
+		return f.Level == "fault"
+	}) {
 		return exitCode(1)
 	}
 	return nil
@@ -87,7 +91,8 @@ func printReport(out io.Writer, report types.DoctorReport) error {
 		for i, line := range lines {
 			lines[i] = printable(line)
 		}
-		fmt.Fprintf(&text, "%-*s  %-7s  %s\n", width, printable(f.Check), printable(f.Level), strings.Join(lines, indent))
+		fmt.Fprintf(&text, "%-*s  %-7s  %s\n", width, printable(f.Check), printable(f.Level),
+			strings.Join(lines, indent))
 	}
 	_, err := io.WriteString(out, text.String())
 	return err

@@ -61,25 +61,32 @@ with --follow as one object on each line.`,
 			}
 			list, err := c.AllDecisions(cmd.Context(), q)
 			tellUnanswered(cmd, list.Unanswered, "decisions")
-			return show(cmd, f.asJSON, list.Decisions, err, func(out io.Writer, list []types.Decision) error {
-				return newDecisionTable(out).print(list...)
-			})
+			return show(cmd, f.asJSON, list.Decisions, err,
+				func(out io.Writer, list []types.Decision) error {
+					return newDecisionTable(out).print(list...)
+				})
 		},
 	}
 	flags := cmd.Flags()
 	flags.BoolVarP(&f.follow, "follow", "f", false, "then print each decision as it is made")
 	flags.StringVarP(&f.query.UserID, "user", "u", "", "decisions about this user's calls")
-	flags.StringVar(&f.query.Container, "container", "", "decisions about this container, by its name in \"sandbox ps\"")
-	flags.StringVar(&f.verdict, "verdict", "", "decisions with this verdict: allowed, denied, failed, limited or malformed")
+	flags.StringVar(&f.query.Container, "container", "",
+		"decisions about this container, by its name in \"sandbox ps\"")
+	flags.StringVar(&f.verdict, "verdict", "",
+		"decisions with this verdict: allowed, denied, failed, limited or malformed")
 	flags.StringVar(&f.via, "via", "", "decisions about dns, tls, http, tcp or udp")
 	flags.StringVar(&f.query.Name, "name", "", "decisions about this name and all names below it")
-	flags.StringVar(&f.since, "since", "", "decisions since a duration ago, such as 10m, or since a time, such as 2026-01-02T15:04:05Z")
-	flags.IntVarP(&f.limit, "limit", "n", 0, "at most this many, the latest ones, up to 1000; with --follow, of those made so far (default 100)")
+	flags.StringVar(&f.since, "since", "",
+		"decisions since a duration ago, such as 10m, or since a time, such as 2026-01-02T15:04:05Z")
+	flags.IntVarP(&f.limit, "limit", "n", 0,
+		"at most this many, the latest ones, up to 1000; with --follow, of those made so far (default 100)")
 	jsonFlag(cmd, &f.asJSON)
 	for flag, words := range map[string][]string{
-		"verdict": {"allowed", "denied", "failed", "limited", "malformed"}, "via": {"dns", "tls", "http", "tcp", "udp"},
+		"verdict": {"allowed", "denied", "failed", "limited", "malformed"},
+		"via":     {"dns", "tls", "http", "tcp", "udp"},
 	} {
-		_ = cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(words, cobra.ShellCompDirectiveNoFileComp))
+		_ = cmd.RegisterFlagCompletionFunc(flag,
+			cobra.FixedCompletions(words, cobra.ShellCompDirectiveNoFileComp))
 	}
 	a.completeUsers(cmd)
 	for _, flag := range []string{"container", "name", "since", "limit"} {
@@ -103,17 +110,24 @@ func (f logFlags) decisions(limited bool, now time.Time) (client.DecisionQuery, 
 		return q, nil
 	}
 	if err := q.Since.UnmarshalText([]byte(f.since)); err != nil {
-		return q, fmt.Errorf("--since %q is neither a duration, such as 10m, nor a time, such as 2026-01-02T15:04:05Z", f.since)
+		return q, fmt.Errorf(
+			"--since %q is neither a duration, such as 10m, nor a time, such as 2026-01-02T15:04:05Z",
+			f.since)
 	}
 	return q, nil
 }
 
-func followDecisions(cmd *cobra.Command, c *client.Client, q client.DecisionQuery, asJSON bool) error {
+func followDecisions(cmd *cobra.Command, c *client.Client, q client.DecisionQuery,
+	asJSON bool) error {
 	table := newDecisionTable(cmd.OutOrStdout())
-	events := func(ctx context.Context) iter.Seq2[types.DecisionEvent, error] { return c.FollowDecisions(ctx, q) }
+	events := func(ctx context.Context) iter.Seq2[types.DecisionEvent, error] {
+		return c.FollowDecisions(ctx, q)
+	}
 	return follow(cmd, asJSON, events, func(event types.DecisionEvent) error {
 		if event.Decision == nil {
-			_, err := fmt.Fprintf(cmd.ErrOrStderr(), "sandbox: %d decisions are left out here: they came faster than they could be printed\n", event.Lost)
+			_, err := fmt.Fprintf(cmd.ErrOrStderr(),
+				"sandbox: %d decisions are left out here: they came faster than they could be printed\n",
+				event.Lost)
 			return err
 		}
 		return table.print(*event.Decision)
@@ -122,7 +136,8 @@ func followDecisions(cmd *cobra.Command, c *client.Client, q client.DecisionQuer
 
 // follow prints events until they end, each with print or as a line of JSON. If it is interrupted,
 // it returns exit code 130.
-func follow[Event any](cmd *cobra.Command, asJSON bool, events func(context.Context) iter.Seq2[Event, error], print func(Event) error) error {
+func follow[Event any](cmd *cobra.Command, asJSON bool,
+	events func(context.Context) iter.Seq2[Event, error], print func(Event) error) error {
 	ctx, stop := signal.NotifyContext(cmd.Context(), unix.SIGINT, unix.SIGTERM, unix.SIGHUP)
 	defer stop()
 	if asJSON {

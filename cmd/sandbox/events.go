@@ -36,13 +36,16 @@ event of --json, after that event.`,
 			}
 			c := a.client()
 			defer c.Close()
-			events := func(ctx context.Context) iter.Seq2[types.ServiceEvent, error] { return c.Events(ctx, q) }
+			events := func(ctx context.Context) iter.Seq2[types.ServiceEvent, error] {
+				return c.Events(ctx, q)
+			}
 			return follow(cmd, asJSON, events, func(e types.ServiceEvent) error {
 				switch e.Kind {
 				case types.ServiceOpen:
 					return nil
 				case types.ServiceGap:
-					_, err := fmt.Fprintln(cmd.ErrOrStderr(), "sandbox: events may be missing here: they are not kept any more, or the service was restarted")
+					_, err := fmt.Fprintln(cmd.ErrOrStderr(),
+						"sandbox: events may be missing here: they are not kept any more, or the service was restarted")
 					return err
 				}
 				_, err := fmt.Fprintln(cmd.OutOrStdout(), eventLine(e))
@@ -52,12 +55,15 @@ event of --json, after that event.`,
 	}
 	flags := cmd.Flags()
 	flags.StringVarP(&q.UserID, "user", "u", "", "events of this user")
-	flags.StringSliceVar(&kinds, "kind", nil, "events of these kinds: call, container, process, decision, node, seat")
+	flags.StringSliceVar(&kinds, "kind", nil,
+		"events of these kinds: call, container, process, decision, node, seat")
 	flags.BoolVar(&q.Replay, "replay", false, "begin with the events that are kept")
 	flags.StringVar(&q.After, "after", "", "begin after the event with this id")
 	jsonFlag(cmd, &asJSON)
 	a.completeUsers(cmd)
-	_ = cmd.RegisterFlagCompletionFunc("kind", cobra.FixedCompletions([]string{"call", "container", "process", "decision", "node", "seat"}, cobra.ShellCompDirectiveNoFileComp))
+	_ = cmd.RegisterFlagCompletionFunc("kind",
+		cobra.FixedCompletions([]string{"call", "container", "process", "decision", "node", "seat"},
+			cobra.ShellCompDirectiveNoFileComp))
 	_ = cmd.RegisterFlagCompletionFunc("after", cobra.NoFileCompletions)
 	return cmd
 }
@@ -73,7 +79,8 @@ func eventLine(e types.ServiceEvent) string {
 	case e.Process != nil:
 		words = append(words, e.Process.Status, e.Process.ID, printable(e.Process.Name))
 	case e.Decision != nil:
-		words = append(words, string(e.Decision.Verdict), string(e.Decision.Via), orDash(e.Decision.Name), printable(e.Decision.Reason))
+		words = append(words, string(e.Decision.Verdict), string(e.Decision.Via),
+			orDash(e.Decision.Name), printable(e.Decision.Reason))
 	case e.Node != nil:
 		words = append(words, e.Node.State, e.Node.Name)
 	case e.Seat != nil && e.Seat.From != "":
@@ -87,9 +94,12 @@ func eventLine(e types.ServiceEvent) string {
 func callWords(c types.CallEvent) string {
 	switch c.Phase {
 	case "began":
-		return strings.TrimSpace("began " + fit(printable(c.Command), 80) + "  " + printable(c.Grants) + " " + printable(c.Network))
+		return strings.TrimSpace("began " + fit(printable(c.Command), 80) + "  " +
+			printable(c.Grants) + " " + printable(c.Network))
 	case "ended":
-		return strings.Join(strings.Fields(fmt.Sprintf("ended %s %s after %.0f ms %s", c.Outcome, c.Way, c.TotalMs, c.Reason)), " ")
+		return strings.Join(strings.Fields(
+			fmt.Sprintf("ended %s %s after %.0f ms %s", c.Outcome, c.Way, c.TotalMs, c.Reason)),
+			" ")
 	default:
 		return "running in " + c.Container
 	}

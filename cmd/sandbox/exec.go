@@ -83,12 +83,17 @@ So does a stdin that cannot be read to its end, with -i.`,
 	flags.SetInterspersed(false)
 	f.target.flags(a, cmd)
 	f.commandFlags.flags(cmd)
-	flags.DurationVar(&f.timeout, "timeout", 0, "end the command after this time; 5m at most, unless the service's settings say otherwise (default: the service's, 30s, or 8h with --tty)")
+	flags.DurationVar(&f.timeout, "timeout", 0,
+		"end the command after this time; 5m at most, unless the service's settings say otherwise (default: the service's, 30s, or 8h with --tty)")
 	flags.BoolVarP(&f.stdin, "interactive", "i", false, "pass stdin on to the command")
-	flags.BoolVarP(&f.tty, "tty", "t", false, "run the command at a terminal; with -i, at this one; without, its stdin is /dev/null")
-	flags.BoolVar(&f.onlyIfRunning, "only-if-running", false, "fail if the sandbox is paused, instead of resuming it")
-	flags.BoolVar(&f.detach, "detach-on-disconnect", false, "let the command go on when the connection is lost")
-	flags.BoolVar(&f.stats, "stats", false, "say on stderr how the command ended and how long it took")
+	flags.BoolVarP(&f.tty, "tty", "t", false,
+		"run the command at a terminal; with -i, at this one; without, its stdin is /dev/null")
+	flags.BoolVar(&f.onlyIfRunning, "only-if-running", false,
+		"fail if the sandbox is paused, instead of resuming it")
+	flags.BoolVar(&f.detach, "detach-on-disconnect", false,
+		"let the command go on when the connection is lost")
+	flags.BoolVar(&f.stats, "stats", false,
+		"say on stderr how the command ended and how long it took")
 	return cmd
 }
 
@@ -101,7 +106,8 @@ func runExec(cmd *cobra.Command, c *client.Client, f execFlags, args []string) e
 	ctx, cancel := context.WithCancelCause(cmd.Context())
 	defer cancel(nil)
 	signals := relaySignals(ctx, cancel, f.detach)
-	streams := client.Streams{Stdout: cmd.OutOrStdout(), Stderr: cmd.ErrOrStderr(), Signals: signals}
+	streams := client.Streams{Stdout: cmd.OutOrStdout(), Stderr: cmd.ErrOrStderr(),
+		Signals: signals}
 	if f.stdin {
 		streams.Stdin = input(cmd.InOrStdin())
 	}
@@ -111,7 +117,8 @@ func runExec(cmd *cobra.Command, c *client.Client, f execFlags, args []string) e
 	}
 	if f.detach {
 		streams.Started = func(start client.Start) {
-			fmt.Fprintf(cmd.ErrOrStderr(), "sandbox: to come back: sandbox attach %s %s\r\n", f.target, start.ExecID)
+			fmt.Fprintf(cmd.ErrOrStderr(), "sandbox: to come back: sandbox attach %s %s\r\n",
+				f.target, start.ExecID)
 		}
 	}
 	leave := func() {}
@@ -131,7 +138,8 @@ func runExec(cmd *cobra.Command, c *client.Client, f execFlags, args []string) e
 	if !f.tty {
 		err = tooLong(ctx, c, f.timeout, err)
 	}
-	return conclude(cmd.ErrOrStderr(), result, err, advice{hints.CLI, f.restrictions.DeniedDomains}, f.stats)
+	return conclude(cmd.ErrOrStderr(), result, err, advice{hints.CLI, f.restrictions.DeniedDomains},
+		f.stats)
 }
 
 // conclude prints how a command has ended, as far as that is asked for, and what else there is to
@@ -162,15 +170,18 @@ func tooLong(ctx context.Context, c *client.Client, timeout time.Duration, err e
 	if unknown != nil || timeout <= most {
 		return err
 	}
-	return fmt.Errorf("--timeout %s is more than %s, the most that a call may take here: start what takes longer with \"sandbox process start\", and wait for it with \"sandbox process wait\"", timeout, most)
+	return fmt.Errorf(
+		"--timeout %s is more than %s, the most that a call may take here: start what takes longer with \"sandbox process start\", and wait for it with \"sandbox process wait\"",
+		timeout, most)
 }
 
 // exec turns the flags into a request of the API.
 func (f execFlags) exec(args []string) (types.Exec, error) {
 	env, err := f.variables()
 	e := types.Exec{
-		Permissions: f.permissions(), AllowedDomains: f.domains, PackageManagers: f.managers, Restrictions: f.restrictions,
-		Home: f.home, Cwd: f.cwd, Login: f.login, Env: env, DetachOnDisconnect: f.detach, OnlyIfRunning: f.onlyIfRunning,
+		Permissions: f.permissions(), AllowedDomains: f.domains, PackageManagers: f.managers,
+		Restrictions: f.restrictions, Home: f.home, Cwd: f.cwd, Login: f.login, Env: env,
+		DetachOnDisconnect: f.detach, OnlyIfRunning: f.onlyIfRunning,
 	}
 	e.Command, e.Argv = commandOf(args)
 	if len(args) == 0 {

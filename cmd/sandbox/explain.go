@@ -31,11 +31,13 @@ The longest place that contains a path decides about it: "hidden" is neither rea
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return t.with(cmd, a, w.permissions(), func(c *client.Client, id string) error {
 				explanation, err := c.Explain(cmd.Context(), id, types.Explain{
-					Permissions: w.permissions(), AllowedDomains: w.domains, PackageManagers: w.managers, Restrictions: w.restrictions, Home: w.home,
+					Permissions: w.permissions(), AllowedDomains: w.domains,
+					PackageManagers: w.managers, Restrictions: w.restrictions, Home: w.home,
 				})
-				return show(cmd, asJSON, explanation, err, func(out io.Writer, e types.Explanation) error {
-					return printExplanation(out, e, width(out))
-				})
+				return show(cmd, asJSON, explanation, err,
+					func(out io.Writer, e types.Explanation) error {
+						return printExplanation(out, e, width(out))
+					})
 			})
 		},
 	}
@@ -52,7 +54,9 @@ func printExplanation(out io.Writer, e types.Explanation, columns int) error {
 	for _, place := range e.Places {
 		rows = append(rows, []string{printable(place.Path), place.Mode, printable(place.Why)})
 	}
-	t := table{columns: columns, widths: make([]int, 2), cut: fit, share: func(int) int { return math.MaxInt }}
+	t := table{columns: columns, widths: make([]int, 2), cut: fit, share: func(int) int {
+		return math.MaxInt
+	}}
 	text := t.lines(rows...)
 	container := "would be made"
 	if e.Warm {

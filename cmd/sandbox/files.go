@@ -24,7 +24,8 @@ func rmCommand(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "rm --user USER [-r] PATH...",
 		Short: "Remove files of a sandbox",
-		Long:  "rm removes files, and with -r directories with all that is in them. Of a symbolic link, it removes the link.\n" + pathHelp,
+		Long: "rm removes files, and with -r directories with all that is in them. Of a symbolic link, it removes the link.\n" +
+			pathHelp,
 		Example: `  sandbox rm --user alice notes.txt
   sandbox rm --user alice -r '~/node_modules'`,
 		Args: cobra.MinimumNArgs(1),
@@ -39,7 +40,8 @@ func rmCommand(a *app) *cobra.Command {
 			return nil
 		})
 	}
-	cmd.Flags().BoolVarP(&recursive, "recursive", "r", false, "also remove directories, with all that is in them")
+	cmd.Flags().BoolVarP(&recursive, "recursive", "r", false,
+		"also remove directories, with all that is in them")
 	t.flags(a, cmd)
 	return cmd
 }
@@ -95,7 +97,8 @@ func mkdirCommand(a *app) *cobra.Command {
 		}
 		return nil
 	}
-	cmd.Flags().BoolVarP(&parents, "parents", "p", false, "also make what is missing above it; a directory that exists is no error")
+	cmd.Flags().BoolVarP(&parents, "parents", "p", false,
+		"also make what is missing above it; a directory that exists is no error")
 	t.flags(a, cmd)
 	return cmd
 }
@@ -103,24 +106,27 @@ func mkdirCommand(a *app) *cobra.Command {
 func statCommand(a *app) *cobra.Command {
 	var look types.Look
 	cmd := &cobra.Command{
-		Use:     "stat --user USER [-L] PATH",
-		Short:   "Show what is at a path of a sandbox",
-		Long:    "stat shows type, mode, size and time of what is at a path; of a symbolic link, what it says.\n" + pathHelp,
+		Use:   "stat --user USER [-L] PATH",
+		Short: "Show what is at a path of a sandbox",
+		Long: "stat shows type, mode, size and time of what is at a path; of a symbolic link, what it says.\n" +
+			pathHelp,
 		Example: `  sandbox stat --user alice notes.txt`,
 		Args:    cobra.ExactArgs(1),
 	}
-	cmd.Flags().BoolVarP(&look.Follow, "dereference", "L", false, "if PATH is a symbolic link, show what it leads to")
-	return asks(a, &target{}, cmd, func(ctx context.Context, c *client.Client, id string, args []string) (types.Entry, error) {
-		look.Target = client.Target(args[0])
-		return c.StatEntry(ctx, id, look)
-	}, func(out io.Writer, e types.Entry) error {
-		name, err := entryName(e)
-		if err != nil {
+	cmd.Flags().BoolVarP(&look.Follow, "dereference", "L", false,
+		"if PATH is a symbolic link, show what it leads to")
+	return asks(a, &target{}, cmd,
+		func(ctx context.Context, c *client.Client, id string, args []string) (types.Entry, error) {
+			look.Target = client.Target(args[0])
+			return c.StatEntry(ctx, id, look)
+		}, func(out io.Writer, e types.Entry) error {
+			name, err := entryName(e)
+			if err != nil {
+				return err
+			}
+			_, err = fmt.Fprintln(out, strings.Join(entryColumns(e, name), "  "))
 			return err
-		}
-		_, err = fmt.Fprintln(out, strings.Join(entryColumns(e, name), "  "))
-		return err
-	})
+		})
 }
 
 // entryName returns an entry's name as a terminal can show it: a directory with a slash, a symbolic

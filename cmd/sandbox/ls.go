@@ -28,15 +28,20 @@ show are quoted; --json has them as they are.`,
   sandbox ls --user alice -l /tmp`,
 		Args: cobra.MaximumNArgs(1),
 	}
-	cmd.Flags().BoolVarP(&look.Follow, "dereference", "L", false, "if PATH is a symbolic link, list what it leads to")
+	cmd.Flags().BoolVarP(&look.Follow, "dereference", "L", false,
+		"if PATH is a symbolic link, list what it leads to")
 	cmd.Flags().BoolVarP(&long, "long", "l", false, "print type, mode, size and time too")
-	return asks(a, &target{}, cmd, func(ctx context.Context, c *client.Client, id string, args []string) (types.Listing, error) {
-		if len(args) == 0 {
-			args = []string{"."}
-		}
-		look.Target = client.Target(args[0])
-		return c.ListEntries(ctx, id, look)
-	}, func(out io.Writer, list types.Listing) error { return printListing(out, cmd.ErrOrStderr(), list, long) })
+	return asks(a, &target{}, cmd,
+		func(ctx context.Context, c *client.Client, id string, args []string) (types.Listing,
+			error) {
+			if len(args) == 0 {
+				args = []string{"."}
+			}
+			look.Target = client.Target(args[0])
+			return c.ListEntries(ctx, id, look)
+		}, func(out io.Writer, list types.Listing) error {
+			return printListing(out, cmd.ErrOrStderr(), list, long)
+		})
 }
 
 func printListing(out, notices io.Writer, list types.Listing, long bool) error {
@@ -55,7 +60,8 @@ func printListing(out, notices io.Writer, list types.Listing, long bool) error {
 		return err
 	}
 	if list.Truncated {
-		fmt.Fprintf(notices, "sandbox: these are the first %d entries; there are more\n", len(list.Entries))
+		fmt.Fprintf(notices, "sandbox: these are the first %d entries; there are more\n",
+			len(list.Entries))
 	}
 	return nil
 }

@@ -22,8 +22,10 @@ var inFlags = strings.NewReplacer(
 	"name that, or set follow", "name that, or use -L",
 	"set recursive", "use -r",
 	"read it with binary, or download it", "use --binary, or sandbox cp",
-	"read it without offset, skipBytes and limit, or set text to lossy", "leave out --offset, --skip-bytes and --limit, or use --lossy",
-	"offset, skipBytes and limit are for text, not for binary", "--offset, --skip-bytes and --limit are for text, not for --binary",
+	"read it without offset, skipBytes and limit, or set text to lossy",
+	"leave out --offset, --skip-bytes and --limit, or use --lossy",
+	"offset, skipBytes and limit are for text, not for binary",
+	"--offset, --skip-bytes and --limit are for text, not for --binary",
 	"text and binary are both set", "--lossy and --binary are both given",
 	"download it, or a part of it", "use sandbox cp",
 	"skipBytes ", "--skip-bytes ", // and no part of a name

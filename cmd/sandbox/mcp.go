@@ -72,10 +72,15 @@ A program that starts MCP servers, such as Claude Desktop, is set up like this:
 	}
 	f.target.flags(a, cmd)
 	flags := cmd.Flags()
-	flags.StringArrayVar(&f.grants, "grant", nil, "what calls may ask for: @workspace, @write:/path, @read:/path, @network or @events (repeatable)")
-	flags.StringSliceVar(&f.domains, "allow-domain", nil, "a name that calls may reach, or a pattern of names (repeatable; implies @network)")
-	flags.StringSliceVar(&f.managers, "package-manager", nil, "a preset of names that calls may reach: "+strings.Join(presets(), ", ")+", or the operator's own (repeatable; implies @network)")
-	flags.BoolVar(&f.expose, "expose", false, "let processes have ports that can be reached at the host's 127.0.0.1")
+	flags.StringArrayVar(&f.grants, "grant", nil,
+		"what calls may ask for: @workspace, @write:/path, @read:/path, @network or @events (repeatable)")
+	flags.StringSliceVar(&f.domains, "allow-domain", nil,
+		"a name that calls may reach, or a pattern of names (repeatable; implies @network)")
+	flags.StringSliceVar(&f.managers, "package-manager",
+		nil, "a preset of names that calls may reach: "+strings.Join(presets(), ", ")+
+			", or the operator's own (repeatable; implies @network)")
+	flags.BoolVar(&f.expose, "expose", false,
+		"let processes have ports that can be reached at the host's 127.0.0.1")
 	cmd.MarkFlagsMutuallyExclusive("sandbox", "grant")
 	return cmd
 }
@@ -106,10 +111,12 @@ func (f mcpFlags) config(ctx context.Context, c *client.Client) (mcp.Config, err
 		grants = held(box.Permissions)
 	}
 	return mcp.Config{
-		Client: c, Sandbox: id, Version: version.String(), MaxTimeout: time.Duration(health.MaxTimeoutMs) * time.Millisecond,
+		Client: c, Sandbox: id, Version: version.String(),
+		MaxTimeout: time.Duration(health.MaxTimeoutMs) * time.Millisecond,
 		Bounds: mcp.Bounds{
 			Grants: grants, Domains: domains, PackageManagers: f.managers, Expose: f.expose,
-			WorkingDir: box.Permissions.WorkingDir, Home: path.Join(health.UsersDir, box.UserID, "home"),
+			WorkingDir: box.Permissions.WorkingDir,
+			Home:       path.Join(health.UsersDir, box.UserID, "home"),
 		},
 	}, nil
 }
@@ -120,8 +127,11 @@ func (f mcpFlags) allGrants() ([]string, error) {
 	var faults []error
 	for _, tag := range f.grants {
 		kind, dir := policy.SplitTag(tag)
-		if hasPath := kind == policy.TagWrite || kind == policy.TagRead; kind == "" || hasPath && !strings.HasPrefix(dir, "/") {
-			faults = append(faults, fmt.Errorf("--grant %q: the tags are @workspace, @network, @events, @write:/absolute/path and @read:/absolute/path", tag))
+		if hasPath := kind == policy.TagWrite || kind == policy.TagRead; kind == "" ||
+			hasPath && !strings.HasPrefix(dir, "/") {
+			faults = append(faults,
+				fmt.Errorf("--grant %q: the tags are @workspace, @network, @events, @write:/absolute/path and @read:/absolute/path",
+					tag))
 		}
 	}
 	w := grantFlags{grants: f.grants, domains: f.domains, managers: f.managers}
@@ -137,7 +147,9 @@ func held(p types.Permissions) []string {
 		dir, dirErr := pathmap.ParseContainer(p.WorkingDir)
 		app, appErr := policy.ParseAppID(p.AppID)
 		if errors.Join(dirErr, appErr) == nil { // the service has accepted both
-			tags = []string{policy.TagWrite + path.Join(policy.Permissions{WorkingDir: dir, AppID: app}.AppRoot().String(), p.AppID, "data")}
+			tags = []string{policy.TagWrite +
+				path.Join(policy.Permissions{WorkingDir: dir, AppID: app}.AppRoot().String(),
+					p.AppID, "data")}
 		}
 	}
 	if p.Network {

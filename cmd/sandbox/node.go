@@ -13,7 +13,8 @@ import (
 )
 
 func nodeCommand(a *app) *cobra.Command {
-	node := &cobra.Command{Use: "node", Short: "List, drain, undrain and remove the hosts of a cluster"}
+	node := &cobra.Command{Use: "node",
+		Short: "List, drain, undrain and remove the hosts of a cluster"}
 	var asJSON bool
 	list := &cobra.Command{
 		Use:   "list",
@@ -25,26 +26,33 @@ func nodeCommand(a *app) *cobra.Command {
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			list, err := a.client().Nodes(cmd.Context())
 			if err == nil && len(list.Nodes) == 0 {
-				fmt.Fprintln(cmd.ErrOrStderr(), "There is only one host, or no host of the cluster has a lease: sandbox health says which.")
+				fmt.Fprintln(cmd.ErrOrStderr(),
+					"There is only one host, or no host of the cluster has a lease: sandbox health says which.")
 			}
 			return show(cmd, asJSON, list.Nodes, err, printNodes)
 		},
 	}
 	jsonFlag(list, &asJSON)
-	drain := hostCommand(a, func(ctx context.Context, c *client.Client, host string) error { return c.SetDraining(ctx, host, true) }, &cobra.Command{
+	drain := hostCommand(a, func(ctx context.Context, c *client.Client, host string) error {
+		return c.SetDraining(ctx, host, true)
+	}, &cobra.Command{
 		Use:   "drain HOST",
 		Short: "Move a host's users to other hosts",
 		Long: `drain makes a host take no new users and give its users to other hosts: idle users at once, busy users when they are idle
 again, or after ten minutes. When "sandbox node list" shows no users, the host can be stopped, upgraded or switched off.`,
 		Example: `  sandbox node drain host-2`,
 	})
-	undrain := hostCommand(a, func(ctx context.Context, c *client.Client, host string) error { return c.SetDraining(ctx, host, false) }, &cobra.Command{
+	undrain := hostCommand(a, func(ctx context.Context, c *client.Client, host string) error {
+		return c.SetDraining(ctx, host, false)
+	}, &cobra.Command{
 		Use:     "undrain HOST",
 		Short:   "Let a drained host take users again",
 		Long:    "undrain undoes drain. Users who have moved to other hosts stay there.",
 		Example: `  sandbox node undrain host-2`,
 	})
-	remove := hostCommand(a, func(ctx context.Context, c *client.Client, host string) error { return c.RemoveNode(ctx, host) }, &cobra.Command{
+	remove := hostCommand(a, func(ctx context.Context, c *client.Client, host string) error {
+		return c.RemoveNode(ctx, host)
+	}, &cobra.Command{
 		Use:   "remove HOST",
 		Short: "Forget a host that is lost",
 		Long: `remove forgets a lost host that will not come back. Make sure that nothing runs on it. The command is refused while the
@@ -57,7 +65,8 @@ while it has homes that no other host has.`,
 }
 
 // hostCommand completes a command that does something with the host that its argument names.
-func hostCommand(a *app, do func(ctx context.Context, c *client.Client, host string) error, cmd *cobra.Command) *cobra.Command {
+func hostCommand(a *app, do func(ctx context.Context, c *client.Client, host string) error,
+	cmd *cobra.Command) *cobra.Command {
 	cmd.Args = cobra.ExactArgs(1)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		c := a.client()
@@ -71,7 +80,8 @@ func hostCommand(a *app, do func(ctx context.Context, c *client.Client, host str
 		}
 		return names, err
 	})
-	cmd.ValidArgsFunction = func(cmd *cobra.Command, args []string, word string) ([]cobra.Completion, cobra.ShellCompDirective) {
+	cmd.ValidArgsFunction = func(cmd *cobra.Command, args []string,
+		word string) ([]cobra.Completion, cobra.ShellCompDirective) {
 		if len(args) > 0 {
 			return nil, cobra.ShellCompDirectiveNoFileComp
 		}

@@ -49,7 +49,8 @@ func (t *tree) pack(ctx context.Context, to io.Writer) error {
 
 // directory adds a directory and what is in it. Each level holds one descriptor, as many as an
 // archive has levels at most.
-func (t *tree) directory(ctx context.Context, out *archive.Writer, dir *os.Root, name string) error {
+func (t *tree) directory(ctx context.Context, out *archive.Writer, dir *os.Root,
+	name string) error {
 	opened, err := dir.Open(".")
 	if err != nil {
 		return err
@@ -59,7 +60,8 @@ func (t *tree) directory(ctx context.Context, out *archive.Writer, dir *os.Root,
 	if err != nil {
 		return err
 	}
-	if err := out.Add(archive.Entry{Name: name, Kind: archive.Directory, Mode: info.Mode().Perm(), ModTime: info.ModTime()}, nil); err != nil {
+	if err := out.Add(archive.Entry{Name: name, Kind: archive.Directory, Mode: info.Mode().Perm(),
+		ModTime: info.ModTime()}, nil); err != nil {
 		return err
 	}
 	for ctx.Err() == nil {
@@ -79,7 +81,8 @@ func (t *tree) directory(ctx context.Context, out *archive.Writer, dir *os.Root,
 	return context.Cause(ctx)
 }
 
-func (t *tree) entry(ctx context.Context, out *archive.Writer, dir *os.Root, leaf, name string) error {
+func (t *tree) entry(ctx context.Context, out *archive.Writer, dir *os.Root, leaf,
+	name string) error {
 	info, err := dir.Lstat(leaf)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
@@ -87,7 +90,8 @@ func (t *tree) entry(ctx context.Context, out *archive.Writer, dir *os.Root, lea
 	if err != nil {
 		return err
 	}
-	e := archive.Entry{Name: name, Mode: info.Mode().Perm(), Size: info.Size(), ModTime: info.ModTime()}
+	e := archive.Entry{Name: name, Mode: info.Mode().Perm(), Size: info.Size(),
+		ModTime: info.ModTime()}
 	switch info.Mode().Type() {
 	case fs.ModeDir:
 		below, err := openSame(dir, leaf, info)

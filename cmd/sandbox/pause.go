@@ -39,7 +39,9 @@ func resumeCommand(a *app) *cobra.Command {
 
 // changeCommand completes a command that changes the state of a sandbox, or of all that are a
 // user's here.
-func changeCommand(a *app, change func(*client.Client, context.Context, string) (types.Sandbox, error), cmd *cobra.Command) *cobra.Command {
+func changeCommand(a *app,
+	change func(*client.Client, context.Context, string) (types.Sandbox, error),
+	cmd *cobra.Command) *cobra.Command {
 	var t target
 	var asJSON bool
 	cmd.Args = cobra.NoArgs

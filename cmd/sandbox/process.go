@@ -22,7 +22,8 @@ service stops, crashes or is upgraded, and the service finds it again.
 Processes belong to a user: with --sandbox, too, they are all those of that sandbox's user. A process is
 named by its ID or by its name. Of several with one name, that is the one that has not ended, or else the last.`,
 	}
-	cmd.AddCommand(processStartCommand(a), processListCommand(a), processGetCommand(a), processWaitCommand(a), processStopCommand(a),
+	cmd.AddCommand(processStartCommand(a), processListCommand(a), processGetCommand(a),
+		processWaitCommand(a), processStopCommand(a),
 		processStopAllCommand(a), processRmCommand(a), processLogsCommand(a))
 	return cmd
 }
@@ -58,7 +59,8 @@ and where its log is on the service's host.`,
   sandbox process get --user alice p-k3v7q2m5x4ta --json`,
 		Args:              cobra.ExactArgs(1),
 		ValidArgsFunction: t.completeProcesses(a, 1),
-	}, func(ctx context.Context, c *client.Client, id string, args []string) (p types.Process, _ error) {
+	}, func(ctx context.Context, c *client.Client, id string, args []string) (p types.Process,
+		_ error) {
 		processID, err := c.FindProcess(ctx, id, args[0])
 		if err != nil {
 			return p, err
@@ -69,7 +71,8 @@ and where its log is on the service's host.`,
 
 // with calls do with the id of an existing sandbox, for commands that only look at it or end
 // something.
-func (t target) with(cmd *cobra.Command, a *app, grants []string, do func(c *client.Client, id string) error) error {
+func (t target) with(cmd *cobra.Command, a *app, grants []string,
+	do func(c *client.Client, id string) error) error {
 	c := a.client()
 	defer c.Close()
 	id, err := t.find(cmd.Context(), c, grants)

@@ -13,7 +13,8 @@ import (
 // completeProcesses completes up to so many arguments that are processes; a negative number means
 // no limit.
 func (t *target) completeProcesses(a *app, most int) cobra.CompletionFunc {
-	return func(cmd *cobra.Command, args []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
+	return func(cmd *cobra.Command, args []string, _ string) ([]cobra.Completion,
+		cobra.ShellCompDirective) {
 		if most >= 0 && len(args) >= most {
 			return nil, cobra.ShellCompDirectiveNoFileComp
 		}

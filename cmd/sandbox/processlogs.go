@@ -56,8 +56,10 @@ interrupted (exit code 130), or the service stops (exit code 125). The process d
 	t.flags(a, cmd)
 	flags := cmd.Flags()
 	flags.BoolVarP(&follows, "follow", "f", false, "then print new output as it comes")
-	flags.IntVarP(&q.Lines, "lines", "n", 0, "at most this many lines, the last ones, up to 10000; with --follow, of those printed so far (default 100)")
-	flags.BoolVar(&q.First, "first", false, "the first lines, not the last ones; with --follow, everything from the first line on")
+	flags.IntVarP(&q.Lines, "lines", "n", 0,
+		"at most this many lines, the last ones, up to 10000; with --follow, of those printed so far (default 100)")
+	flags.BoolVar(&q.First, "first", false,
+		"the first lines, not the last ones; with --follow, everything from the first line on")
 	_ = cmd.RegisterFlagCompletionFunc("lines", cobra.NoFileCompletions)
 	jsonFlag(cmd, &asJSON)
 	return cmd
@@ -72,7 +74,8 @@ func printLog(out, notices io.Writer, log types.ProcessLog, first bool) error {
 		if first {
 			which = "first"
 		}
-		fmt.Fprintf(notices, "sandbox: the lines are too long to print all of them; these are the %s bytes\n", which)
+		fmt.Fprintf(notices,
+			"sandbox: the lines are too long to print all of them; these are the %s bytes\n", which)
 	}
 	return printData(out, log.Data, log.Encoding)
 }
@@ -86,14 +89,16 @@ func printData(out io.Writer, text string, encoding types.Encoding) error {
 	return err
 }
 
-func followLog(cmd *cobra.Command, c *client.Client, id, processID string, q client.LogQuery, asJSON bool) error {
+func followLog(cmd *cobra.Command, c *client.Client, id, processID string, q client.LogQuery,
+	asJSON bool) error {
 	events := func(ctx context.Context) iter.Seq2[types.ProcessLogEvent, error] {
 		return c.FollowProcessLog(ctx, id, processID, q)
 	}
 	return follow(cmd, asJSON, events, func(event types.ProcessLogEvent) (err error) {
 		switch {
 		case event.ProcessLogEnd != nil:
-			_, err = fmt.Fprintf(cmd.ErrOrStderr(), "sandbox: the process %s\n", lastText(*event.ProcessLogEnd))
+			_, err = fmt.Fprintf(cmd.ErrOrStderr(), "sandbox: the process %s\n",
+				lastText(*event.ProcessLogEnd))
 		case event.Notice != "":
 			_, err = fmt.Fprintf(cmd.ErrOrStderr(), "sandbox: %s\n", printable(event.Notice))
 		default:

@@ -54,7 +54,9 @@ A secret's value is taken from this shell's environment, where others do not see
   sandbox process start --user alice --ready-port 3000 --wait 30s --expose 3000 -- 'npm run dev'
   QUEUE_TOKEN=… sandbox process start --user alice --allow-domain queue.example.org --secret QUEUE_TOKEN -- ./worker`,
 		Args: cobra.MinimumNArgs(1),
-		RunE: func(cmd *cobra.Command, args []string) error { return startProcess(cmd, a, f, args) },
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return startProcess(cmd, a, f, args)
+		},
 	}
 	flags := cmd.Flags()
 	flags.SetInterspersed(false)
@@ -62,13 +64,17 @@ A secret's value is taken from this shell's environment, where others do not see
 	f.commandFlags.flags(cmd)
 	flags.StringVarP(&f.name, "name", "n", "", "a name for people, of at most 80 characters")
 	flags.BoolVarP(&f.keepAlive, "keep-alive", "k", false, "restart it whenever it ends by itself")
-	flags.StringArrayVar(&f.secrets, "secret", nil, "NAME of a variable of this shell to pass on; it is never logged, nor stored unencrypted (repeatable)")
+	flags.StringArrayVar(&f.secrets, "secret", nil,
+		"NAME of a variable of this shell to pass on; it is never logged, nor stored unencrypted (repeatable)")
 	flags.IntVar(&f.ready.Port, "ready-port", 0, "a TCP port that it listens at when it is ready")
-	flags.StringVar(&f.ready.Command, "ready-command", "", "a command line that ends with code 0 when it is ready")
+	flags.StringVar(&f.ready.Command, "ready-command", "",
+		"a command line that ends with code 0 when it is ready")
 	flags.DurationVar(&f.wait, "wait", 0, "how long to wait until it is ready, such as 30s")
-	flags.StringArrayVar(&f.expose, "expose", nil, "[HOSTPORT:]PORT of its 127.0.0.1 to make reachable at the host's 127.0.0.1 (repeatable)")
+	flags.StringArrayVar(&f.expose, "expose", nil,
+		"[HOSTPORT:]PORT of its 127.0.0.1 to make reachable at the host's 127.0.0.1 (repeatable)")
 	cmd.MarkFlagsMutuallyExclusive("ready-port", "ready-command")
-	for _, flag := range []string{"name", "secret", "ready-port", "ready-command", "wait", "expose"} {
+	for _, flag := range []string{"name", "secret", "ready-port", "ready-command", "wait",
+		"expose"} {
 		_ = cmd.RegisterFlagCompletionFunc(flag, cobra.NoFileCompletions)
 	}
 	jsonFlag(cmd, &f.asJSON)
@@ -120,7 +126,8 @@ func (f startFlags) tell(cmd *cobra.Command, started types.StartedProcess) error
 		return err
 	}
 	for _, e := range started.Expose {
-		if _, err := fmt.Fprintf(cmd.OutOrStdout(), "%s leads to port %d\n", printable(e.Address), e.Port); err != nil {
+		if _, err := fmt.Fprintf(cmd.OutOrStdout(), "%s leads to port %d\n", printable(e.Address),
+			e.Port); err != nil {
 			return err
 		}
 	}
@@ -129,7 +136,8 @@ func (f startFlags) tell(cmd *cobra.Command, started types.StartedProcess) error
 
 // awaitReady waits until a process is ready, and returns its last known state. It returns an error
 // if that takes longer than wait, or if the process has ended and will not be restarted.
-func awaitReady(ctx context.Context, c *client.Client, sandbox, id string, wait time.Duration) (types.Process, error) {
+func awaitReady(ctx context.Context, c *client.Client, sandbox, id string,
+	wait time.Duration) (types.Process, error) {
 	waited, err := c.WaitProcess(ctx, sandbox, id, client.Wait{Ready: true, Timeout: wait})
 	switch p := waited.Process; {
 	case err != nil:
@@ -139,7 +147,9 @@ func awaitReady(ctx context.Context, c *client.Client, sandbox, id string, wait 
 	case p.Ready != nil && p.Ready.OK:
 		return p, nil
 	default:
-		return p, fmt.Errorf("process %s was never ready: it %s%s; see its log: sandbox process logs %s", id, p.Status, ending(p), id)
+		return p, fmt.Errorf(
+			"process %s was never ready: it %s%s; see its log: sandbox process logs %s", id,
+			p.Status, ending(p), id)
 	}
 }
 
@@ -154,21 +164,24 @@ func notReady(p types.Process, id string, wait time.Duration) error {
 	case p.Ready != nil && p.Ready.Message != "":
 		how = printable(p.Ready.Message) + "; it keeps running"
 	}
-	return fmt.Errorf("process %s is not ready after %s: %s; see its log: sandbox process logs %s", id, wait, how, id)
+	return fmt.Errorf("process %s is not ready after %s: %s; see its log: sandbox process logs %s",
+		id, wait, how, id)
 }
 
 // request turns the flags into a request of the API.
 func (f startFlags) request(args []string) (types.StartProcess, error) {
 	p := types.StartProcess{
-		Name: f.name, KeepAlive: f.keepAlive, Permissions: f.permissions(), AllowedDomains: f.domains,
-		PackageManagers: f.managers, Restrictions: f.restrictions, Home: f.home, Cwd: f.cwd, Login: f.login, Secrets: map[string]string{},
+		Name: f.name, KeepAlive: f.keepAlive, Permissions: f.permissions(),
+		AllowedDomains: f.domains, PackageManagers: f.managers, Restrictions: f.restrictions,
+		Home: f.home, Cwd: f.cwd, Login: f.login, Secrets: map[string]string{},
 	}
 	p.Command, p.Argv = commandOf(args)
 	switch {
 	case f.ready != types.Ready{}:
 		p.Ready = &f.ready
 	case f.wait != 0:
-		return p, errors.New("--wait: say how to check that it is ready, with --ready-port or --ready-command")
+		return p, errors.New(
+			"--wait: say how to check that it is ready, with --ready-port or --ready-command")
 	}
 	if f.wait < 0 {
 		return p, fmt.Errorf("--wait %s: it is negative", f.wait)
@@ -182,7 +195,9 @@ func (f startFlags) request(args []string) (types.StartProcess, error) {
 	}
 	for _, name := range f.secrets {
 		if before, _, given := strings.Cut(name, "="); given {
-			return p, fmt.Errorf("--secret %s=…: give only its name; the value is taken from this shell's environment", before)
+			return p, fmt.Errorf(
+				"--secret %s=…: give only its name; the value is taken from this shell's environment",
+				before)
 		}
 		value, given := os.LookupEnv(name)
 		if !given {
@@ -203,7 +218,8 @@ func exposed(words []string) (ports []types.Expose, _ error) {
 		hostNumber, hostErr := strconv.ParseUint(host, 10, 16)
 		number, err := strconv.ParseUint(port, 10, 16)
 		if err != nil || hostErr != nil || number == 0 || both && hostNumber == 0 {
-			return nil, fmt.Errorf("--expose %s: want PORT or HOSTPORT:PORT, each from 1 to 65535", word)
+			return nil, fmt.Errorf("--expose %s: want PORT or HOSTPORT:PORT, each from 1 to 65535",
+				word)
 		}
 		ports = append(ports, types.Expose{Port: int(number), HostPort: int(hostNumber)})
 	}

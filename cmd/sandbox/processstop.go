@@ -27,14 +27,19 @@ later. It waits until everything has ended. The process is not restarted, but it
 		ValidArgsFunction: t.completeProcesses(a, 1),
 	}
 	cmd.Flags().StringVarP(&signal, "signal", "s", "TERM", "TERM, INT, HUP or KILL")
-	_ = cmd.RegisterFlagCompletionFunc("signal", cobra.FixedCompletions([]string{"TERM", "INT", "HUP", "KILL"}, cobra.ShellCompDirectiveNoFileComp))
-	return asks(a, &t, cmd, func(ctx context.Context, c *client.Client, id string, args []string) (p types.Process, _ error) {
-		processID, err := c.FindProcess(ctx, id, args[0])
-		if err != nil {
-			return p, err
-		}
-		return c.StopProcess(ctx, id, processID, strings.TrimPrefix(strings.ToUpper(signal), "SIG"))
-	}, func(out io.Writer, p types.Process) error { return printEnds(out, p) })
+	_ = cmd.RegisterFlagCompletionFunc("signal",
+		cobra.FixedCompletions([]string{"TERM", "INT", "HUP", "KILL"},
+			cobra.ShellCompDirectiveNoFileComp))
+	return asks(a, &t, cmd,
+		func(ctx context.Context, c *client.Client, id string, args []string) (p types.Process,
+			_ error) {
+			processID, err := c.FindProcess(ctx, id, args[0])
+			if err != nil {
+				return p, err
+			}
+			return c.StopProcess(ctx, id, processID,
+				strings.TrimPrefix(strings.ToUpper(signal), "SIG"))
+		}, func(out io.Writer, p types.Process) error { return printEnds(out, p) })
 }
 
 func processStopAllCommand(a *app) *cobra.Command {
@@ -46,15 +51,17 @@ them.`,
 		Example: `  sandbox process stop-all --user alice`,
 		Args:    cobra.NoArgs,
 	}
-	return asks(a, &target{}, cmd, func(ctx context.Context, c *client.Client, id string, _ []string) ([]types.Process, error) {
-		return c.StopProcesses(ctx, id)
-	}, func(out io.Writer, list []types.Process) error {
-		if len(list) == 0 {
-			_, err := fmt.Fprintln(cmd.ErrOrStderr(), "sandbox: there is no process to stop")
-			return err
-		}
-		return printEnds(out, list...)
-	})
+	return asks(a, &target{}, cmd,
+		func(ctx context.Context, c *client.Client, id string, _ []string) ([]types.Process,
+			error) {
+			return c.StopProcesses(ctx, id)
+		}, func(out io.Writer, list []types.Process) error {
+			if len(list) == 0 {
+				_, err := fmt.Fprintln(cmd.ErrOrStderr(), "sandbox: there is no process to stop")
+				return err
+			}
+			return printEnds(out, list...)
+		})
 }
 
 func processRmCommand(a *app) *cobra.Command {
@@ -89,7 +96,8 @@ stopped first. If a process cannot be removed, rm goes on with the others.`,
 }
 
 // removeProcesses returns the ids of the processes that it has removed, even with an error.
-func removeProcesses(ctx context.Context, c *client.Client, id string, words []string) (removed []string, _ error) {
+func removeProcesses(ctx context.Context, c *client.Client, id string,
+	words []string) (removed []string, _ error) {
 	var faults []error
 	removed = []string{}
 	for _, word := range words {

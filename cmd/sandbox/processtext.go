@@ -17,10 +17,12 @@ func printProcesses(out io.Writer, list []types.Process, columns int, now time.T
 	rows := [][]string{{"ID", "NAME", "STATUS", "UP/ENDED", "RESTARTS", "EXIT", "COMMAND"}}
 	for _, p := range list {
 		rows = append(rows, []string{
-			printable(p.ID), orDash(p.Name), listedStatus(p), since(p, now), strconv.Itoa(p.RestartCount), exitText(p), commandText(p),
+			printable(p.ID), orDash(p.Name), listedStatus(p), since(p, now),
+			strconv.Itoa(p.RestartCount), exitText(p), commandText(p),
 		})
 	}
-	t := table{columns: columns, widths: make([]int, 6), gives: 1, cut: fit, share: func(rest int) int { return max(rest/3, 8) }}
+	t := table{columns: columns, widths: make([]int, 6), gives: 1, cut: fit,
+		share: func(rest int) int { return max(rest/3, 8) }}
 	_, err := io.WriteString(out, t.lines(rows...))
 	return err
 }
@@ -118,7 +120,8 @@ func commandText(p types.Process) string {
 	}
 	words := make([]string, len(p.Argv))
 	for i, word := range p.Argv {
-		if words[i] = printable(word); word == "" || strings.ContainsAny(word, " '\"\\$&|;<>()*?#~`") {
+		if words[i] = printable(word); word == "" ||
+			strings.ContainsAny(word, " '\"\\$&|;<>()*?#~`") {
 			words[i] = strconv.Quote(word)
 		}
 	}

@@ -46,14 +46,17 @@ waited for, that nobody knows how it ended, or, with --ready, that it ended befo
 	}
 	t.flags(a, cmd)
 	flags := cmd.Flags()
-	flags.BoolVar(&w.Ready, "ready", false, "wait until it is ready, which it needs a readiness check for")
-	flags.DurationVar(&w.Timeout, "timeout", 0, "how long to wait at most, such as 10m (default: as long as it takes)")
+	flags.BoolVar(&w.Ready, "ready", false,
+		"wait until it is ready, which it needs a readiness check for")
+	flags.DurationVar(&w.Timeout, "timeout", 0,
+		"how long to wait at most, such as 10m (default: as long as it takes)")
 	_ = cmd.RegisterFlagCompletionFunc("timeout", cobra.NoFileCompletions)
 	jsonFlag(cmd, &asJSON)
 	return cmd
 }
 
-func waitProcess(cmd *cobra.Command, c *client.Client, id, word string, w client.Wait, asJSON bool) error {
+func waitProcess(cmd *cobra.Command, c *client.Client, id, word string, w client.Wait,
+	asJSON bool) error {
 	processID, err := c.FindProcess(cmd.Context(), id, word)
 	if err != nil {
 		return err
@@ -71,7 +74,8 @@ func waitProcess(cmd *cobra.Command, c *client.Client, id, word string, w client
 	case asJSON:
 		err = printJSON(cmd.OutOrStdout(), waited)
 	case waited.TimedOut:
-		_, err = fmt.Fprintf(cmd.ErrOrStderr(), "sandbox: process %s goes on after %s\n", processID, w.Timeout)
+		_, err = fmt.Fprintf(cmd.ErrOrStderr(), "sandbox: process %s goes on after %s\n", processID,
+			w.Timeout)
 	case ready:
 		_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s: ready\n", processID)
 	default:
@@ -95,7 +99,8 @@ func waitProcess(cmd *cobra.Command, c *client.Client, id, word string, w client
 }
 
 // outwait is WaitProcess, but goes on when the service is started again meanwhile.
-func outwait(cmd *cobra.Command, c *client.Client, id, processID string, w client.Wait) (waited types.WaitedProcess, err error) {
+func outwait(cmd *cobra.Command, c *client.Client, id, processID string,
+	w client.Wait) (waited types.WaitedProcess, err error) {
 	ctx, begun, most := cmd.Context(), time.Now(), w.Timeout
 	var away time.Time // since when nothing has answered
 	for pause := 100 * time.Millisecond; ; pause = min(2*pause, 2*time.Second) {
@@ -106,7 +111,8 @@ func outwait(cmd *cobra.Command, c *client.Client, id, processID string, w clien
 		}
 		switch {
 		case away.IsZero():
-			fmt.Fprintf(cmd.ErrOrStderr(), "sandbox: waiting for the service: %s\n", printable(err.Error()))
+			fmt.Fprintf(cmd.ErrOrStderr(), "sandbox: waiting for the service: %s\n",
+				printable(err.Error()))
 			away = time.Now()
 		case time.Since(asked) > time.Minute: // it was back in between
 			away, pause = time.Now(), 100*time.Millisecond

@@ -36,7 +36,8 @@ func watch(from io.Reader, out io.Writer, name string, total int64) (_ io.Reader
 		return from, func() {}
 	}
 	now := time.Now()
-	p := &progress{from: from, out: out, name: fit(printable(name), 30), total: total, now: time.Now, begun: now, drawn: now}
+	p := &progress{from: from, out: out, name: fit(printable(name), 30), total: total,
+		now: time.Now, begun: now, drawn: now}
 	return p, func() { _, _ = io.WriteString(out, clearLine) }
 }
 
@@ -47,7 +48,8 @@ func (p *progress) Read(buffer []byte) (int, error) {
 	n, err := p.from.Read(buffer[:min(int64(len(buffer)), p.total-p.done)])
 	p.done += int64(n)
 	if errors.Is(err, io.EOF) && p.done < p.total {
-		err = fmt.Errorf("the file got shorter while it was copied: its last %d bytes are gone", p.total-p.done)
+		err = fmt.Errorf("the file got shorter while it was copied: its last %d bytes are gone",
+			p.total-p.done)
 	}
 	if now := p.now(); now.Sub(p.drawn) >= redraw {
 		p.drawn = now
@@ -58,7 +60,8 @@ func (p *progress) Read(buffer []byte) (int, error) {
 
 func (p *progress) text(now time.Time) string {
 	rate := float64(p.done) / now.Sub(p.begun).Seconds()
-	return fmt.Sprintf("%s  %d%%  %s of %s  %s/s", p.name, p.done*100/p.total, bytesText(p.done), bytesText(p.total), bytesText(int64(rate)))
+	return fmt.Sprintf("%s  %d%%  %s of %s  %s/s", p.name, p.done*100/p.total, bytesText(p.done),
+		bytesText(p.total), bytesText(int64(rate)))
 }
 
 // bytesText returns a size for a person.

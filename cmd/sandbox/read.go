@@ -36,27 +36,30 @@ not UTF-8, or of any file with --binary, the bytes are printed. To copy a file a
 	flags.IntVar(&limit, "limit", 0, "how many lines to print (default: as many as fit)")
 	flags.IntVar(&skip, "skip-bytes", 0, "how many bytes of the first line to leave out")
 	flags.BoolVar(&lossy, "lossy", false, "print as text what is not UTF-8, with U+FFFD in it")
-	flags.BoolVarP(&r.Follow, "dereference", "L", false, "if PATH is a symbolic link, print what it leads to")
+	flags.BoolVarP(&r.Follow, "dereference", "L", false,
+		"if PATH is a symbolic link, print what it leads to")
 	flags.BoolVar(&r.Raw, "raw", false, "print all of a text, without cutting it")
 	flags.BoolVar(&r.Binary, "binary", false, "print the bytes, whatever they are")
-	return asks(a, &target{}, cmd, func(ctx context.Context, c *client.Client, id string, args []string) (types.ReadResult, error) {
-		if flags.Changed("offset") {
-			r.Offset = &offset
-		}
-		if flags.Changed("limit") {
-			r.Limit = &limit
-		}
-		if flags.Changed("skip-bytes") {
-			r.SkipBytes = &skip
-		}
-		if lossy {
-			r.Text = types.TextLossy
-		}
-		r.Target = client.Target(args[0])
-		return c.Read(ctx, id, r)
-	}, func(out io.Writer, result types.ReadResult) error {
-		return printContent(out, cmd.ErrOrStderr(), result)
-	})
+	return asks(a, &target{}, cmd,
+		func(ctx context.Context, c *client.Client, id string, args []string) (types.ReadResult,
+			error) {
+			if flags.Changed("offset") {
+				r.Offset = &offset
+			}
+			if flags.Changed("limit") {
+				r.Limit = &limit
+			}
+			if flags.Changed("skip-bytes") {
+				r.SkipBytes = &skip
+			}
+			if lossy {
+				r.Text = types.TextLossy
+			}
+			r.Target = client.Target(args[0])
+			return c.Read(ctx, id, r)
+		}, func(out io.Writer, result types.ReadResult) error {
+			return printContent(out, cmd.ErrOrStderr(), result)
+		})
 }
 
 func printContent(out, notices io.Writer, r types.ReadResult) error {
@@ -65,13 +68,16 @@ func printContent(out, notices io.Writer, r types.ReadResult) error {
 		return fmt.Errorf("cannot read the service's answer: %w", err)
 	}
 	if r.Type != types.ReadText && width(out) > 0 {
-		return fmt.Errorf("this is %s of %s; a terminal cannot show its bytes: send them elsewhere with > or |", describeType(r), bytesText(r.Bytes))
+		return fmt.Errorf(
+			"this is %s of %s; a terminal cannot show its bytes: send them elsewhere with > or |",
+			describeType(r), bytesText(r.Bytes))
 	}
 	if _, err := out.Write(content); err != nil {
 		return err
 	}
 	if r.Lines != nil && r.Truncated {
-		fmt.Fprintf(notices, "sandbox: %d of %d lines; --raw prints all of them, %s the next\n", r.OutputLines, r.TotalLines, flagsOf(r.Next))
+		fmt.Fprintf(notices, "sandbox: %d of %d lines; --raw prints all of them, %s the next\n",
+			r.OutputLines, r.TotalLines, flagsOf(r.Next))
 	}
 	return nil
 }
@@ -120,14 +126,18 @@ meanwhile, it is written as long as it was at the beginning.`,
 				return err
 			}
 			written, err := writeContent(cmd.Context(), c, id, args[0], w, args[1], cmd.InOrStdin())
-			return show(cmd, asJSON, written, err, func(out io.Writer, written types.Written) error {
-				_, err := fmt.Fprintf(out, "%s: %d bytes written\n", printable(written.SandboxPath), written.Bytes)
-				return err
-			})
+			return show(cmd, asJSON, written, err,
+				func(out io.Writer, written types.Written) error {
+					_, err := fmt.Fprintf(out, "%s: %d bytes written\n",
+						printable(written.SandboxPath),
+						written.Bytes)
+					return err
+				})
 		},
 	}
 	t.flags(a, cmd)
-	cmd.Flags().BoolVarP(&w.Follow, "dereference", "L", false, "if PATH is a symbolic link, write to what it leads to")
+	cmd.Flags().BoolVarP(&w.Follow, "dereference", "L", false,
+		"if PATH is a symbolic link, write to what it leads to")
 	cmd.Flags().BoolVar(&w.Append, "append", false, "add to the end of the file")
 	cmd.Flags().BoolVar(&w.Exclusive, "exclusive", false, "fail if the file exists")
 	jsonFlag(cmd, &asJSON)
@@ -140,9 +150,11 @@ var errTooMuch = errors.New("--append takes 8 MiB at most from stdin")
 const appendLimit = 8 << 20
 
 // writeContent writes an argument, or stdin as a stream. Appending cannot stream.
-func writeContent(ctx context.Context, c *client.Client, id, path string, w types.Write, content string, stdin io.Reader) (types.Written, error) {
+func writeContent(ctx context.Context, c *client.Client, id, path string, w types.Write,
+	content string, stdin io.Reader) (types.Written, error) {
 	if content == "-" && !w.Append {
-		return c.UploadWith(ctx, id, path, stdin, client.UploadOptions{Exclusive: w.Exclusive, Follow: w.Follow})
+		return c.UploadWith(ctx, id, path, stdin,
+			client.UploadOptions{Exclusive: w.Exclusive, Follow: w.Follow})
 	}
 	data := []byte(content)
 	if content == "-" {

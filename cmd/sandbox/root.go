@@ -73,7 +73,12 @@ $SANDBOX_CA_FILE, $SANDBOX_CERT_FILE and $SANDBOX_KEY_FILE.`,
 	}
 	a.flags(root)
 	wrap.flags(root)
-	root.AddCommand(execCommand(a), attachCommand(a), explainCommand(a), warmCommand(a), readCommand(a), writeCommand(a), lsCommand(a), cpCommand(a), rmCommand(a), mvCommand(a), mkdirCommand(a), statCommand(a), psCommand(a), nodeCommand(a), pauseCommand(a), resumeCommand(a), userCommand(a), processCommand(a), egressCommand(a), eventsCommand(a), consoleCommand(a), mcpCommand(a), healthCommand(a), doctorCommand(a), templateCommand(), versionCommand(a), man.Command("1", "Sandbox commands"))
+	root.AddCommand(execCommand(a), attachCommand(a), explainCommand(a), warmCommand(a),
+		readCommand(a), writeCommand(a), lsCommand(a), cpCommand(a), rmCommand(a), mvCommand(a),
+		mkdirCommand(a), statCommand(a), psCommand(a), nodeCommand(a), pauseCommand(a),
+		resumeCommand(a), userCommand(a), processCommand(a), egressCommand(a), eventsCommand(a),
+		consoleCommand(a), mcpCommand(a), healthCommand(a), doctorCommand(a), templateCommand(),
+		versionCommand(a), man.Command("1", "Sandbox commands"))
 	return usage.Explain(root)
 }
 
@@ -92,9 +97,10 @@ without them).`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			list, err := a.client().AllContainers(cmd.Context())
 			tellUnanswered(cmd, list.Unanswered, "containers")
-			return show(cmd, asJSON, list.Containers, err, func(out io.Writer, warm []types.Container) error {
-				return printContainers(out, warm, list.Pooled)
-			})
+			return show(cmd, asJSON, list.Containers, err,
+				func(out io.Writer, warm []types.Container) error {
+					return printContainers(out, warm, list.Pooled)
+				})
 		},
 	}
 	jsonFlag(cmd, &asJSON)
@@ -112,11 +118,13 @@ func printContainers(out io.Writer, warm []types.Container, pooled []types.Poole
 	}
 	row("HOST", "USER\tSTATE\tCOMMANDS\tRUNTIME\tUP\tLAST USED\tCONTAINER")
 	for _, c := range warm {
-		row(c.Node, fmt.Sprintf("%s\t%s\t%d\t%s\t%s\t%s ago\t%s", c.UserID, c.State, c.Commands, c.Runtime,
+		row(c.Node, fmt.Sprintf("%s\t%s\t%d\t%s\t%s\t%s ago\t%s", c.UserID, c.State, c.Commands,
+			c.Runtime,
 			age(c.CreatedAt), age(c.LastUsedAt), c.Name))
 	}
 	for _, c := range pooled {
-		row(c.Node, fmt.Sprintf("-\t%s\t0\t%s\t%s\t-\t%s", c.State, c.Runtime, age(c.CreatedAt), c.Name))
+		row(c.Node, fmt.Sprintf("-\t%s\t0\t%s\t%s\t-\t%s", c.State, c.Runtime, age(c.CreatedAt),
+			c.Name))
 	}
 	return table.Flush()
 }
@@ -153,12 +161,14 @@ if commands cannot run. "sandbox doctor" looks for what is wrong.`,
 }
 
 func printHealth(out io.Writer, h types.Health) error {
-	text := fmt.Sprintf("status:  %s\nversion: %s\nengine:  %s\nruntime: %s\nimage:   %s\n", h.Status, h.Version, h.Engine, h.Runtime, h.Image)
+	text := fmt.Sprintf("status:  %s\nversion: %s\nengine:  %s\nruntime: %s\nimage:   %s\n",
+		h.Status, h.Version, h.Engine, h.Runtime, h.Image)
 	if h.Problem != "" {
 		text = fmt.Sprintf("status:  %s\nproblem: %s\n", h.Status, h.Problem)
 	}
 	if len(h.Settings.Pending) > 0 {
-		text += fmt.Sprintf("pending: %s (these settings need a restart)\n", strings.Join(h.Settings.Pending, ", "))
+		text += fmt.Sprintf("pending: %s (these settings need a restart)\n",
+			strings.Join(h.Settings.Pending, ", "))
 	}
 	for _, warning := range h.Warnings {
 		text += fmt.Sprintf("warning: %s\n", printable(warning))
@@ -172,7 +182,8 @@ func jsonFlag(cmd *cobra.Command, asJSON *bool) {
 }
 
 // show prints an answer of the service, as JSON or for a person.
-func show[T any](cmd *cobra.Command, asJSON bool, answer T, err error, text func(out io.Writer, answer T) error) error {
+func show[T any](cmd *cobra.Command, asJSON bool, answer T, err error,
+	text func(out io.Writer, answer T) error) error {
 	switch {
 	case err != nil:
 		return err
@@ -184,7 +195,8 @@ func show[T any](cmd *cobra.Command, asJSON bool, answer T, err error, text func
 }
 
 // asks completes a command that asks the service about an existing sandbox and shows the answer.
-func asks[T any](a *app, t *target, cmd *cobra.Command, ask func(ctx context.Context, c *client.Client, id string, args []string) (T, error),
+func asks[T any](a *app, t *target, cmd *cobra.Command,
+	ask func(ctx context.Context, c *client.Client, id string, args []string) (T, error),
 	text func(out io.Writer, answer T) error,
 ) *cobra.Command {
 	var asJSON bool

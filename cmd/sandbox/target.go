@@ -30,29 +30,35 @@ func (t target) String() string {
 }
 
 func (t *target) flags(a *app, cmd *cobra.Command) {
-	cmd.Flags().StringVarP(&t.user, "user", "u", "", "the user whose sandbox to use; commands that run or write something register one if necessary")
+	cmd.Flags().StringVarP(&t.user, "user", "u", "",
+		"the user whose sandbox to use; commands that run or write something register one if necessary")
 	cmd.Flags().StringVar(&t.sandbox, "sandbox", "", "a registered sandbox, instead of --user")
 	cmd.MarkFlagsOneRequired("user", "sandbox") // for completion
 	cmd.MarkFlagsMutuallyExclusive("user", "sandbox")
 	cmd.PreRunE = func(cmd *cobra.Command, _ []string) error { // before cobra reports it in its own words
 		user, sandbox := cmd.Flags().Changed("user"), cmd.Flags().Changed("sandbox")
 		if user == sandbox {
-			return errors.New("whose sandbox to use is not clear: give --user USER or --sandbox ID, but not both")
+			return errors.New(
+				"whose sandbox to use is not clear: give --user USER or --sandbox ID, but not both")
 		}
 		return nil
 	}
-	_ = cmd.RegisterFlagCompletionFunc("sandbox", a.complete(ofSandboxes(func(box types.Sandbox) string { return box.ID })))
+	_ = cmd.RegisterFlagCompletionFunc("sandbox",
+		a.complete(ofSandboxes(func(box types.Sandbox) string { return box.ID })))
 	a.completeUsers(cmd)
 }
 
 // completeUsers makes the flag --user complete the users who have a sandbox.
 func (a *app) completeUsers(cmd *cobra.Command) {
-	_ = cmd.RegisterFlagCompletionFunc("user", a.complete(ofSandboxes(func(box types.Sandbox) string { return box.UserID })))
+	_ = cmd.RegisterFlagCompletionFunc("user",
+		a.complete(ofSandboxes(func(box types.Sandbox) string { return box.UserID })))
 }
 
 // complete completes a word with what the service knows.
-func (a *app) complete(known func(context.Context, *client.Client) ([]string, error)) cobra.CompletionFunc {
-	return func(cmd *cobra.Command, _ []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
+func (a *app) complete(known func(context.Context, *client.Client) ([]string,
+	error)) cobra.CompletionFunc {
+	return func(cmd *cobra.Command, _ []string, _ string) ([]cobra.Completion,
+		cobra.ShellCompDirective) {
 		c := a.client()
 		defer c.Close()
 		words, err := known(cmd.Context(), c)
@@ -64,7 +70,8 @@ func (a *app) complete(known func(context.Context, *client.Client) ([]string, er
 }
 
 // ofSandboxes returns a function that lists a word of each sandbox, each word once.
-func ofSandboxes(word func(types.Sandbox) string) func(context.Context, *client.Client) ([]string, error) {
+func ofSandboxes(word func(types.Sandbox) string) func(context.Context, *client.Client) ([]string,
+	error) {
 	return func(ctx context.Context, c *client.Client) (words []string, _ error) {
 		boxes, err := c.List(ctx)
 		for _, box := range boxes {
@@ -114,7 +121,9 @@ func (t target) ofUser(ctx context.Context, c *client.Client) ([]types.Sandbox, 
 	}
 	boxes = slices.DeleteFunc(boxes, func(box types.Sandbox) bool { return box.UserID != t.user })
 	if len(boxes) == 0 {
-		return nil, fmt.Errorf("user %q has no sandbox: \"sandbox exec\", \"write\", \"cp\", \"warm\" and \"process start\" register one", t.user)
+		return nil, fmt.Errorf(
+			"user %q has no sandbox: \"sandbox exec\", \"write\", \"cp\", \"warm\" and \"process start\" register one",
+			t.user)
 	}
 	return boxes, nil
 }
@@ -135,7 +144,8 @@ func (t target) all(ctx context.Context, c *client.Client) (ids []string, _ erro
 		}
 	}
 	if len(ids) == 0 {
-		return nil, fmt.Errorf("user %q has no sandbox of this command line: name one with --sandbox", t.user)
+		return nil, fmt.Errorf(
+			"user %q has no sandbox of this command line: name one with --sandbox", t.user)
 	}
 	return ids, nil
 }
@@ -187,21 +197,33 @@ type grantFlags struct {
 
 func (w *grantFlags) flags(cmd *cobra.Command) {
 	flags := cmd.Flags()
-	flags.StringArrayVar(&w.grants, "grant", nil, "what the call may do: @workspace, @write:/path, @read:/path, @network or @events (repeatable)")
-	flags.StringSliceVar(&w.domains, "allow-domain", nil, "a name to reach: example.org, '*.example.org' for all below it, or '*' for all names (repeatable; implies @network)")
-	flags.StringSliceVar(&w.managers, "package-manager", nil, "a preset of names to reach: "+strings.Join(presets(), ", ")+", or the operator's own (repeatable; implies @network)")
-	flags.StringArrayVar(&w.restrictions.DenyRead, "deny-read", nil, "an absolute path to hide from the call, with everything below it (repeatable)")
-	flags.StringArrayVar(&w.restrictions.DenyWrite, "deny-write", nil, "an absolute path that the call must not write to, nor below it (repeatable)")
-	flags.StringSliceVar(&w.restrictions.DeniedDomains, "deny-domain", nil, "a name not to reach, whatever --allow-domain and --package-manager say (repeatable)")
-	flags.StringVar(&w.home, "home", "", "directory for HOME and the like, one that the call may write to")
-	tags := []string{policy.TagWorkspace, policy.TagNetwork, policy.TagEvents, policy.TagRead, policy.TagWrite}
-	_ = cmd.RegisterFlagCompletionFunc("grant", func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
-		return tags, cobra.ShellCompDirectiveNoFileComp | cobra.ShellCompDirectiveNoSpace
-	})
+	flags.StringArrayVar(&w.grants, "grant", nil,
+		"what the call may do: @workspace, @write:/path, @read:/path, @network or @events (repeatable)")
+	flags.StringSliceVar(&w.domains,
+		"allow-domain", nil,
+		"a name to reach: example.org, '*.example.org' for all below it, or '*' for all names (repeatable; implies @network)")
+	flags.StringSliceVar(&w.managers,
+		"package-manager", nil, "a preset of names to reach: "+strings.Join(presets(), ", ")+
+			", or the operator's own (repeatable; implies @network)")
+	flags.StringArrayVar(&w.restrictions.DenyRead, "deny-read", nil,
+		"an absolute path to hide from the call, with everything below it (repeatable)")
+	flags.StringArrayVar(&w.restrictions.DenyWrite, "deny-write", nil,
+		"an absolute path that the call must not write to, nor below it (repeatable)")
+	flags.StringSliceVar(&w.restrictions.DeniedDomains, "deny-domain", nil,
+		"a name not to reach, whatever --allow-domain and --package-manager say (repeatable)")
+	flags.StringVar(&w.home, "home", "",
+		"directory for HOME and the like, one that the call may write to")
+	tags := []string{policy.TagWorkspace, policy.TagNetwork, policy.TagEvents, policy.TagRead,
+		policy.TagWrite}
+	_ = cmd.RegisterFlagCompletionFunc("grant",
+		func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
+			return tags, cobra.ShellCompDirectiveNoFileComp | cobra.ShellCompDirectiveNoSpace
+		})
 	for _, flag := range []string{"allow-domain", "deny-domain"} {
 		_ = cmd.RegisterFlagCompletionFunc(flag, cobra.NoFileCompletions)
 	}
-	_ = cmd.RegisterFlagCompletionFunc("package-manager", cobra.FixedCompletions(presets(), cobra.ShellCompDirectiveNoFileComp))
+	_ = cmd.RegisterFlagCompletionFunc("package-manager",
+		cobra.FixedCompletions(presets(), cobra.ShellCompDirectiveNoFileComp))
 }
 
 // presets returns the names of the built-in presets.
@@ -228,7 +250,8 @@ func (r *commandFlags) flags(cmd *cobra.Command) {
 	r.grantFlags.flags(cmd)
 	flags := cmd.Flags()
 	flags.StringVarP(&r.cwd, "cwd", "C", "", "directory to run in (default: the working directory)")
-	flags.StringArrayVarP(&r.env, "env", "e", nil, "NAME=value for the command, or NAME for this shell's value (repeatable)")
+	flags.StringArrayVarP(&r.env, "env", "e", nil,
+		"NAME=value for the command, or NAME for this shell's value (repeatable)")
 	flags.BoolVarP(&r.login, "login", "l", false, "use a login shell")
 }
 

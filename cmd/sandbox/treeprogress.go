@@ -33,12 +33,14 @@ func watchTree(out io.Writer, name string, most int64) *treeProgress {
 func (p *treeProgress) count(n int) error {
 	p.done += int64(n)
 	if p.done > p.most {
-		return fmt.Errorf("the directory has more than %s; --max-size allows more", bytesText(p.most))
+		return fmt.Errorf("the directory has more than %s; --max-size allows more",
+			bytesText(p.most))
 	}
 	if now := p.now(); p.out != nil && now.Sub(p.begun) >= longCopy && now.Sub(p.drawn) >= redraw {
 		p.drawn = now
 		rate := float64(p.done) / now.Sub(p.begun).Seconds()
-		_, _ = fmt.Fprintf(p.out, "%s%s  %s  %s/s", clearLine, p.name, bytesText(p.done), bytesText(int64(rate)))
+		_, _ = fmt.Fprintf(p.out, "%s%s  %s  %s/s", clearLine, p.name, bytesText(p.done),
+			bytesText(int64(rate)))
 	}
 	return nil
 }

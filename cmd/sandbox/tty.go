@@ -20,7 +20,8 @@ import (
 func terminalOf(in io.Reader) (*os.File, error) {
 	file, ok := in.(*os.File)
 	if !ok || !term.IsTerminal(file.Fd()) {
-		return nil, errors.New("-t needs a terminal on stdin, and there is none: leave it out, or use -i alone to pass stdin on")
+		return nil, errors.New(
+			"-t needs a terminal on stdin, and there is none: leave it out, or use -i alone to pass stdin on")
 	}
 	return file, nil
 }
@@ -36,7 +37,8 @@ func askForTerminal(e *types.Exec, file *os.File) {
 // sitDown connects our terminal to a command, whose own has the same size and has handled what is
 // printed. Keys that are passed on are not handled here; if none are, those for signals work as
 // ever. leave, which may be called twice, restores our terminal.
-func sitDown(ctx context.Context, file *os.File, streams *client.Streams) (leave func(), err error) {
+func sitDown(ctx context.Context, file *os.File,
+	streams *client.Streams) (leave func(), err error) {
 	before, err := term.SaveState(file.Fd())
 	switch {
 	case err != nil:
@@ -79,11 +81,13 @@ func input(stdin io.Reader) io.Reader {
 	if !is {
 		return stdin
 	}
-	if mode, err := unix.FcntlInt(file.Fd(), unix.F_GETFL, 0); err == nil && mode&unix.O_ACCMODE == unix.O_WRONLY {
+	if mode, err := unix.FcntlInt(file.Fd(), unix.F_GETFL, 0); err == nil &&
+		mode&unix.O_ACCMODE == unix.O_WRONLY {
 		return nil
 	}
 	var stat unix.Stat_t
-	if err := unix.Fstat(int(file.Fd()), &stat); err == nil && stat.Mode&unix.S_IFMT == unix.S_IFCHR && stat.Rdev == devNull {
+	if err := unix.Fstat(int(file.Fd()), &stat); err == nil &&
+		stat.Mode&unix.S_IFMT == unix.S_IFCHR && stat.Rdev == devNull {
 		return nil
 	}
 	if term.IsTerminal(file.Fd()) {

@@ -47,7 +47,8 @@ func (t *treeWriter) told() string {
 	if t.entries > 1 {
 		entries = fmt.Sprintf("%d entries", t.entries)
 	}
-	return fmt.Sprintf("%s has %s (%s); %s", printable(t.dir), entries, bytesText(t.bytes), staysWhole)
+	return fmt.Sprintf("%s has %s (%s); %s", printable(t.dir), entries, bytesText(t.bytes),
+		staysWhole)
 }
 
 // unpack writes all entries.
@@ -64,7 +65,8 @@ func (t *treeWriter) unpack(ctx context.Context, from *archive.Reader) error {
 			return err
 		}
 		if err := t.entry(e, from, buffer); err != nil {
-			return fmt.Errorf("cannot write %s: %w", printable(path.Join(t.dir, e.Name)), cause(err))
+			return fmt.Errorf("cannot write %s: %w", printable(path.Join(t.dir, e.Name)),
+				cause(err))
 		}
 		t.entries++
 		t.bytes += e.Size
@@ -195,7 +197,8 @@ func makeLink(dir *os.Root, leaf, text string) error {
 
 // makeFile makes a file, or replaces one, which keeps its mode. At any time the name has the old
 // file or the whole new one.
-func makeFile(dir *os.Root, leaf string, e archive.Entry, from io.Reader, buffer []byte) (err error) {
+func makeFile(dir *os.Root, leaf string, e archive.Entry, from io.Reader,
+	buffer []byte) (err error) {
 	mode := e.Mode | ownerReads
 	old, err := dir.Lstat(leaf)
 	if err == nil {

@@ -36,8 +36,9 @@ goes, too, with all that the user has there. Calls for the user are refused mean
 It tells on stderr what has ended. If it fails half-way, it says so: run it again, and it goes on.`,
 		Example: `  sandbox user rm alice
   sandbox user rm alice --home`,
-		Args:              cobra.ExactArgs(1),
-		ValidArgsFunction: a.complete(ofSandboxes(func(box types.Sandbox) string { return box.UserID })),
+		Args: cobra.ExactArgs(1),
+		ValidArgsFunction: a.complete(
+			ofSandboxes(func(box types.Sandbox) string { return box.UserID })),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			c := a.client()
 			defer c.Close()
@@ -47,7 +48,8 @@ It tells on stderr what has ended. If it fails half-way, it says so: run it agai
 			return show(cmd, asJSON, removed, err, printRemovedUser)
 		},
 	}
-	cmd.Flags().BoolVar(&home, "home", false, "remove the user's home, too, and all else that the user has on the host")
+	cmd.Flags().BoolVar(&home, "home", false,
+		"remove the user's home, too, and all else that the user has on the host")
 	jsonFlag(cmd, &asJSON)
 	return cmd
 }
@@ -60,14 +62,16 @@ func tellRemovals(ctx context.Context, c *client.Client, user string, to io.Writ
 	telling.Go(func() {
 		begin := sync.OnceFunc(func() { close(begun) })
 		defer begin()
-		follow := client.EventQuery{UserID: user, Kinds: []types.ServiceKind{types.ServiceProcess, types.ServiceContainer}}
+		follow := client.EventQuery{UserID: user,
+			Kinds: []types.ServiceKind{types.ServiceProcess, types.ServiceContainer}}
 		for event, err := range c.Events(ctx, follow) {
 			begin()
 			switch {
 			case err != nil:
 				return // the removal itself says what is wrong
 			case event.Process != nil && event.Process.Status == "removed":
-				fmt.Fprintf(to, "removed process %s %s\n", printable(event.Process.ID), printable(event.Process.Name))
+				fmt.Fprintf(to, "removed process %s %s\n", printable(event.Process.ID),
+					printable(event.Process.Name))
 			case event.Container != nil && event.Container.State == "removed":
 				fmt.Fprintf(to, "removed container %s\n", printable(event.Container.Name))
 			}
@@ -82,6 +86,8 @@ func printRemovedUser(out io.Writer, r types.RemovedUser) error {
 	if r.Home {
 		home = "and the home"
 	}
-	_, err := fmt.Fprintf(out, "user %s is removed: sandboxes %d, processes %d, containers %d; %s\n", r.UserID, r.Sandboxes, r.Processes, r.Containers, home)
+	_, err := fmt.Fprintf(out,
+		"user %s is removed: sandboxes %d, processes %d, containers %d; %s\n", r.UserID,
+		r.Sandboxes, r.Processes, r.Containers, home)
 	return err
 }

@@ -36,9 +36,11 @@ time, the Go toolchain and the platform of this command; "sandboxd" is missing i
 			case asJSON:
 				return printJSON(out, v)
 			case err != nil:
-				_, err = fmt.Fprintf(out, "sandbox:  %s\nsandboxd: not reachable at %s\n", v.Sandbox, a)
+				_, err = fmt.Fprintf(out, "sandbox:  %s\nsandboxd: not reachable at %s\n",
+					v.Sandbox, a)
 			default:
-				_, err = fmt.Fprintf(out, "sandbox:  %s\nsandboxd: %s\n", v.Sandbox, printable(v.Service))
+				_, err = fmt.Fprintf(out, "sandbox:  %s\nsandboxd: %s\n", v.Sandbox,
+					printable(v.Service))
 			}
 			return err
 		},

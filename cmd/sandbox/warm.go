@@ -25,12 +25,15 @@ command, because it depends on the names that the command may reach. "sandbox ps
 			if grants == nil {
 				grants = []string{}
 			}
-			_, err := c.Put(cmd.Context(), id, types.Registration{UserID: user, Permissions: permissions, Warm: grants})
+			_, err := c.Put(cmd.Context(), id,
+				types.Registration{UserID: user, Permissions: permissions, Warm: grants})
 			return err
 		},
 	}
-	cmd.Flags().StringVarP(&user, "user", "u", "", "the user whose sandbox to use; it is registered if necessary")
-	cmd.Flags().StringArrayVar(&grants, "grant", nil, "what the command may do: @workspace, @write:/path, @read:/path or @events (repeatable)")
+	cmd.Flags().StringVarP(&user, "user", "u", "",
+		"the user whose sandbox to use; it is registered if necessary")
+	cmd.Flags().StringArrayVar(&grants, "grant", nil,
+		"what the command may do: @workspace, @write:/path, @read:/path or @events (repeatable)")
 	_ = cmd.MarkFlagRequired("user")
 	a.completeUsers(cmd)
 	return cmd

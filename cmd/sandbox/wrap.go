@@ -32,10 +32,15 @@ type wrapFlags struct {
 // flags adds the flags to the root command, which is the wrapper if --settings is given.
 func (f *wrapFlags) flags(cmd *cobra.Command) {
 	flags := cmd.Flags()
-	flags.StringVarP(&f.settings, "settings", "s", "", "run one command under a settings file: sandbox --settings FILE -- COMMAND")
-	flags.StringVarP(&f.user, "user", "u", "", "with --settings: whose sandbox to use outside of all homes (default \""+wrapper.DefaultUser+"\")")
-	flags.StringArrayVarP(&f.env, "env", "e", nil, "with --settings: NAME=value for the command, or NAME for this shell's value (repeatable)")
-	flags.DurationVar(&f.timeout, "timeout", 0, "with --settings: end the command after this time (default: the most that the service allows, which is 5m unless its settings say otherwise)")
+	flags.StringVarP(&f.settings, "settings", "s", "",
+		"run one command under a settings file: sandbox --settings FILE -- COMMAND")
+	flags.StringVarP(&f.user, "user", "u", "",
+		"with --settings: whose sandbox to use outside of all homes (default \""+
+			wrapper.DefaultUser+"\")")
+	flags.StringArrayVarP(&f.env, "env", "e", nil,
+		"with --settings: NAME=value for the command, or NAME for this shell's value (repeatable)")
+	flags.DurationVar(&f.timeout, "timeout", 0,
+		"with --settings: end the command after this time (default: the most that the service allows, which is 5m unless its settings say otherwise)")
 }
 
 // maxSettings is the largest size of a settings file in bytes.
@@ -81,7 +86,9 @@ func runWrapped(cmd *cobra.Command, c *client.Client, f wrapFlags, args []string
 	if _, err := c.Put(ctx, id, call.Registration); err != nil {
 		return notShown(call.Registration, health.UsersDir, err)
 	}
-	result, err := c.Attach(ctx, id, e, client.Streams{Stdin: pipedInput(cmd.InOrStdin()), Stdout: cmd.OutOrStdout(), Stderr: cmd.ErrOrStderr(), Signals: signals})
+	result, err := c.Attach(ctx, id, e,
+		client.Streams{Stdin: pipedInput(cmd.InOrStdin()), Stdout: cmd.OutOrStdout(),
+			Stderr: cmd.ErrOrStderr(), Signals: signals})
 	err = tooLong(ctx, c, f.timeout, err)
 	return conclude(cmd.ErrOrStderr(), result, err, advice{hints.Wrapper, e.DeniedDomains}, false)
 }
@@ -129,7 +136,8 @@ func readSettings(name string) ([]byte, error) {
 		return nil, fmt.Errorf("cannot read the settings: %w", err)
 	}
 	if len(text) > maxSettings {
-		return nil, fmt.Errorf("cannot read the settings: %s has more than %d bytes", name, maxSettings)
+		return nil, fmt.Errorf("cannot read the settings: %s has more than %d bytes", name,
+			maxSettings)
 	}
 	return text, nil
 }
@@ -144,13 +152,15 @@ func (f wrapFlags) where(usersDir string) (wrapper.Where, error) {
 	if err != nil {
 		home = "/" // no home is known: ~ is the whole host
 	}
-	return wrapper.Where{Cwd: realPath(cwd), Home: realPath(home), UsersDir: realPath(usersDir), User: f.user, Real: realPath}, nil
+	return wrapper.Where{Cwd: realPath(cwd), Home: realPath(home), UsersDir: realPath(usersDir),
+		User: f.user, Real: realPath}, nil
 }
 
 // realPath resolves the links of a path as far as it exists.
 func realPath(name string) string {
 	name = filepath.Clean(name)
-	for there, rest := name, ""; ; there, rest = filepath.Dir(there), filepath.Join(filepath.Base(there), rest) {
+	for there, rest := name, ""; ; there, rest = filepath.Dir(there),
+		filepath.Join(filepath.Base(there), rest) {
 		if real, err := filepath.EvalSymlinks(there); err == nil {
 			return filepath.Join(real, rest)
 		}
@@ -182,7 +192,9 @@ func notShown(r types.Registration, usersDir string, err error) error {
 	}
 	if strings.Contains(refused.Message, "allowedMountRoots") {
 		value, _ := json.Marshal(roots) // strings
-		names += fmt.Sprintf("; to allow it, set \"allowedMountRoots\": %s, with what is in it already, in the settings of the service (%s by default); it takes effect when the service gets SIGHUP", value, defaultSettings)
+		names += fmt.Sprintf(
+			"; to allow it, set \"allowedMountRoots\": %s, with what is in it already, in the settings of the service (%s by default); it takes effect when the service gets SIGHUP",
+			value, defaultSettings)
 	}
 	return fmt.Errorf("%w%s", err, names)
 }

@@ -43,8 +43,10 @@ ends it before the next thing is removed; the next cleanup goes on from there.`,
 			return err
 		},
 	}
-	cmd.Flags().BoolVar(&c.Data, "data", false, "remove records, too, and the logs of durable processes")
+	cmd.Flags().BoolVar(&c.Data, "data", false,
+		"remove records, too, and the logs of durable processes")
 	cmd.Flags().BoolVar(&c.All, "all-instances", false, "remove what other services have left, too")
-	cmd.Flags().BoolVarP(&c.DryRun, "dry-run", "n", false, "say what would be removed, and remove nothing")
+	cmd.Flags().BoolVarP(&c.DryRun, "dry-run", "n", false,
+		"say what would be removed, and remove nothing")
 	return cmd
 }

@@ -21,9 +21,11 @@ const hostFolder = "/etc/daycare-sandbox/cluster"
 
 // clusterCommand makes the certificates with which hosts authenticate to each other.
 func clusterCommand(settings *string) *cobra.Command {
-	parent := &cobra.Command{Use: "cluster", Short: "Make certificates for a cluster's hosts, and let a host join"}
+	parent := &cobra.Command{Use: "cluster",
+		Short: "Make certificates for a cluster's hosts, and let a host join"}
 	var dir string
-	parent.PersistentFlags().StringVar(&dir, "dir", hostFolder, "folder of the authority and of what it issues")
+	parent.PersistentFlags().StringVar(&dir, "dir", hostFolder,
+		"folder of the authority and of what it issues")
 	parent.AddCommand(&cobra.Command{
 		Use:   "init",
 		Short: "Make the cluster's own certificate authority, and the key that secrets are sealed with",
@@ -36,7 +38,9 @@ a host of the cluster, so keep the key on one machine, or off all of them.`,
 			if err := forward.MakeAuthority(dir); err != nil {
 				return err
 			}
-			_, err := fmt.Fprintf(cmd.OutOrStdout(), "the authority is in %s: sandboxd cluster issue HOST ADDRESS makes the certificate of a host\n", dir)
+			_, err := fmt.Fprintf(cmd.OutOrStdout(),
+				"the authority is in %s: sandboxd cluster issue HOST ADDRESS makes the certificate of a host\n",
+				dir)
 			return err
 		},
 	}, &cobra.Command{
@@ -76,7 +80,8 @@ func clusterOf(host, address, folder string, etcd []string) config.Cluster {
 		etcd = []string{"https://" + net.JoinHostPort(address, "2379")}
 	}
 	return config.Cluster{
-		Name: host, Etcd: etcd, Listen: net.JoinHostPort(address, "7483"), CAFile: at(forward.AuthorityFile), CertFile: at(host + ".crt"),
+		Name: host, Etcd: etcd, Listen: net.JoinHostPort(address, "7483"),
+		CAFile: at(forward.AuthorityFile), CertFile: at(host + ".crt"),
 		KeyFile: at(host + ".key"), SealingKeyFile: at(forward.SealingKeyFile),
 	}
 }
@@ -106,12 +111,15 @@ the settings file. If the folder has the authority, join makes the certificates 
 				return text, err
 			})
 			if err == nil {
-				_, err = fmt.Fprintf(cmd.OutOrStdout(), "the settings make host %s a member of the cluster: (re)start sandboxd and its fence\n", c.Name)
+				_, err = fmt.Fprintf(cmd.OutOrStdout(),
+					"the settings make host %s a member of the cluster: (re)start sandboxd and its fence\n",
+					c.Name)
 			}
 			return err
 		},
 	}
-	cmd.Flags().StringSliceVar(&etcd, "etcd", nil, "addresses of etcd's members (default https://ADDRESS:2379)")
+	cmd.Flags().StringSliceVar(&etcd, "etcd", nil,
+		"addresses of etcd's members (default https://ADDRESS:2379)")
 	return cmd
 }
 
@@ -121,7 +129,8 @@ func certified(c config.Cluster, folder, address string) error {
 	if _, err := os.Stat(c.CertFile); errors.Is(err, fs.ErrNotExist) {
 		err := forward.Issue(folder, c.Name, address)
 		if errors.Is(err, fs.ErrNotExist) { // the authority's key is on another machine
-			return fmt.Errorf("there is no %s: sandboxd cluster issue %s %s makes it where the authority is; bring it here with its key, %s and %s",
+			return fmt.Errorf(
+				"there is no %s: sandboxd cluster issue %s %s makes it where the authority is; bring it here with its key, %s and %s",
 				c.CertFile, c.Name, address, forward.AuthorityFile, forward.SealingKeyFile)
 		}
 		if err != nil {

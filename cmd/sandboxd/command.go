@@ -49,8 +49,11 @@ themselves, and then ends the rest. A second signal ends them at once. Durable p
 			return serve(cmd.Context(), cfg, read, cmd.ErrOrStderr())
 		},
 	}
-	root.PersistentFlags().StringVarP(&settings, "settings", "s", "", "settings file (default "+config.DefaultFile+" if it exists)")
-	root.AddCommand(imageCommand(&settings), checkCommand(&settings), templateCommand(&settings), cleanupCommand(&settings), doctorCommand(&settings), man.Command("8", "Sandbox service"), gatewayCommand(), fenceCommand(&settings), clusterCommand(&settings))
+	root.PersistentFlags().StringVarP(&settings, "settings", "s", "",
+		"settings file (default "+config.DefaultFile+" if it exists)")
+	root.AddCommand(imageCommand(&settings), checkCommand(&settings), templateCommand(&settings),
+		cleanupCommand(&settings), doctorCommand(&settings), man.Command("8", "Sandbox service"),
+		gatewayCommand(), fenceCommand(&settings), clusterCommand(&settings))
 	return usage.Explain(root)
 }
 
@@ -79,7 +82,8 @@ else; "sandbox doctor" checks the host.`,
 			if _, err := readTokens(cfg); err != nil {
 				return err
 			}
-			if _, err := access.Encryption(cfg.TCP.CertFile, cfg.TCP.KeyFile, cfg.TCP.ClientCAFile); err != nil {
+			if _, err := access.Encryption(cfg.TCP.CertFile, cfg.TCP.KeyFile,
+				cfg.TCP.ClientCAFile); err != nil {
 				return err
 			}
 			if _, err := certificates(cfg.Egress.CAFile); err != nil {

@@ -22,5 +22,6 @@ func openConsole(dataDir string, callers access.TCP, served http.Handler) (http.
 		_, ok = callers.Tokens.Find(token)
 		return "Bearer " + token, ok
 	}
-	return console.New(console.Config{API: served, SignIn: signIn, Admit: callers.Admit, SealKey: key})
+	return console.New(console.Config{API: served, SignIn: signIn, Admit: callers.Admit,
+		SealKey: key})
 }

@@ -89,14 +89,18 @@ type daemon struct {
 type hostFiles struct{ instance, agent, masks string }
 
 // openDaemon makes the parts of the service. The caller closes the daemon.
-func openDaemon(ctx context.Context, cfg config.Config, read func() (config.Config, error), logs *logs, log zerolog.Logger) (_ *daemon, err error) {
+func openDaemon(ctx context.Context, cfg config.Config, read func() (config.Config, error),
+	logs *logs, log zerolog.Logger) (_ *daemon, err error) {
 	d := &daemon{
-		read: read, logs: logs, log: log, metrics: metrics.New(), loaded: sandbox.Loaded{At: time.Now().UTC()},
+		read: read, logs: logs, log: log, metrics: metrics.New(),
+		loaded: sandbox.Loaded{At: time.Now().UTC()},
 		quotas: quota.New(quotas(cfg, runtime.NumCPU())),
 	}
 	d.hour = calls.NewHour()
 	d.events = events.New(d.metrics.Observe, d.hour.Observe, events.Log(log))
-	d.decisions = decisions.New(cfg.Egress.DecisionLog, func(e decisions.Decision) { d.events.Publish(events.Decision, e.User, e) })
+	d.decisions = decisions.New(cfg.Egress.DecisionLog, func(e decisions.Decision) {
+		d.events.Publish(events.Decision, e.User, e)
+	})
 	d.cfg.Store(&cfg)
 	defer func() {
 		if err != nil {
@@ -165,7 +169,8 @@ func apiConnections() (*api.Connections, error) {
 
 // openPlatforms finds out what containers are made of.
 func (d *daemon) openPlatforms(ctx context.Context, cfg config.Config) error {
-	d.originals = images.NewOriginals(d.docker, filepath.Join(cfg.DataDir, "image"), dockerexec.Owner{Instance: d.host.instance}.InstanceLabels())
+	d.originals = images.NewOriginals(d.docker, filepath.Join(cfg.DataDir, "image"),
+		dockerexec.Owner{Instance: d.host.instance}.InstanceLabels())
 	platform, err := d.platformConfig(cfg)
 	if err != nil {
 		return err
@@ -237,18 +242,22 @@ func (d *daemon) openService(ctx context.Context, cfg config.Config) error {
 	}
 	if d.membership != nil {
 		d.registry = registry.OpenShared(d.membership.Sandboxes(), d.quotas)
-	} else if d.registry, err = registry.Open(filepath.Join(cfg.DataDir, "sandboxes"), d.quotas, d.log); err != nil {
+	} else if d.registry, err = registry.Open(filepath.Join(cfg.DataDir, "sandboxes"), d.quotas,
+		d.log); err != nil {
 		return err
 	}
-	d.planner = plan.NewPlanner(d.registry, d.planSettings(cfg, rules), d.rootfs, d.platforms, d.log)
+	d.planner = plan.NewPlanner(d.registry, d.planSettings(cfg, rules), d.rootfs, d.platforms,
+		d.log)
 	d.trash = hostfs.NewTrash(func(dir string, err error) {
-		d.log.Error().Err(err).Str("dir", dir).Msg("cannot remove what a user has left; the next start tries again")
+		d.log.Error().Err(err).Str("dir", dir).
+			Msg("cannot remove what a user has left; the next start tries again")
 	})
 	if err := d.trash.Resume(cfg.UsersDir); err != nil {
 		return fmt.Errorf("cannot look for folders that are still to be removed: %w", err)
 	}
 	d.onClose(inBackground(context.WithoutCancel(ctx), d.trash.Work))
-	if d.runner, err = workload.NewRunner(d.planner, d.executor, d.trash, int64(cfg.Processes.MaxLog), d.log); err != nil {
+	if d.runner, err = workload.NewRunner(d.planner, d.executor, d.trash,
+		int64(cfg.Processes.MaxLog), d.log); err != nil {
 		return err
 	}
 	d.ports = process.NewListeners(exposable(cfg), d.log)
@@ -256,12 +265,14 @@ func (d *daemon) openService(ctx context.Context, cfg config.Config) error {
 	if err := d.openProcesses(cfg); err != nil {
 		return err
 	}
-	d.pool = sandbox.OpenPool(filepath.Join(cfg.DataDir, "pool", "classes.json"), poolSettings(cfg), d.planner, d.executor, d.quotas, d.events, d.log)
+	d.pool = sandbox.OpenPool(filepath.Join(cfg.DataDir, "pool", "classes.json"), poolSettings(cfg),
+		d.planner, d.executor, d.quotas, d.events, d.log)
 	d.service = sandbox.New(d.callSettings(cfg), d.planner, d.executor, d.processes, d.pool)
 	d.onClose(d.service.EndDetached)
 	d.service.SetLoaded(d.loaded)
 	settings := persistent.Config{
-		Dir: filepath.Join(cfg.DataDir, "lasting"), Service: d.service, Executor: d.executor, Trash: d.trash, Log: d.log,
+		Dir: filepath.Join(cfg.DataDir, "lasting"), Service: d.service, Executor: d.executor,
+		Trash: d.trash, Log: d.log,
 		Owner: d.owner, Root: func() bool { return d.cfg.Load().E2B.AllowRoot },
 	}
 	if d.membership != nil {

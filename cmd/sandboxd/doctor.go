@@ -64,13 +64,18 @@ line is wrong.`,
 		},
 		RunE: func(cmd *cobra.Command, _ []string) error { return runDoctor(cmd, f) },
 	}
-	cmd.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return exitError{exitUsage, err} })
+	cmd.SetFlagErrorFunc(func(_ *cobra.Command, err error) error {
+		return exitError{exitUsage, err}
+	})
 	flags := cmd.Flags()
-	flags.StringVar(&f.socket, "socket", "", "the service's socket (default: $SANDBOX_SOCKET, or that of the settings)")
-	flags.StringVar(&f.probeName, "probe-name", probeName(), "a name that a call may reach, to look up")
+	flags.StringVar(&f.socket, "socket", "",
+		"the service's socket (default: $SANDBOX_SOCKET, or that of the settings)")
+	flags.StringVar(&f.probeName, "probe-name", probeName(),
+		"a name that a call may reach, to look up")
 	flags.BoolVar(&f.offline, "offline", false, "check only the host, not the service")
 	_ = cmd.RegisterFlagCompletionFunc("probe-name", cobra.NoFileCompletions)
-	flags.BoolVar(&f.cluster, "cluster", false, "also check the cluster's other hosts, etcd and the homes' filesystem")
+	flags.BoolVar(&f.cluster, "cluster", false,
+		"also check the cluster's other hosts, etcd and the homes' filesystem")
 	flags.BoolVar(&f.asJSON, "json", false, "print JSON")
 	return cmd
 }
@@ -82,13 +87,16 @@ func probeName() string {
 		return ""
 	}
 	names := node.List()
-	return names[max(slices.IndexFunc(names, func(name string) bool { return strings.HasPrefix(name, "registry.") }), 0)]
+	return names[max(slices.IndexFunc(names, func(name string) bool {
+		return strings.HasPrefix(name, "registry.")
+	}), 0)]
 }
 
 func runDoctor(cmd *cobra.Command, f doctorFlags) error {
 	name, err := policy.ParseDomains([]string{f.probeName})
 	if err != nil || strings.Contains(f.probeName, "*") || len(name.List()) != 1 {
-		return exitError{exitUsage, fmt.Errorf("--probe-name %q is not a host name such as example.org", f.probeName)}
+		return exitError{exitUsage,
+			fmt.Errorf("--probe-name %q is not a host name such as example.org", f.probeName)}
 	}
 	ctx, out := cmd.Context(), cmd.OutOrStdout()
 	named := cmp.Or(f.socket, os.Getenv("SANDBOX_SOCKET"))
@@ -112,7 +120,8 @@ func runDoctor(cmd *cobra.Command, f doctorFlags) error {
 	if !f.offline {
 		checks = append(checks, doctor.ServiceAnswers(socket, version.String(), c.Health))
 		if s.Err == nil {
-			probe := &doctor.Probe{Service: c, Ask: s.AskDocker, Name: f.probeName, Upstreams: s.Docker.IsolatedDNSServers}
+			probe := &doctor.Probe{Service: c, Ask: s.AskDocker, Name: f.probeName,
+				Upstreams: s.Docker.IsolatedDNSServers}
 			defer func() { _ = probe.Close(ctx) }()
 			checks = append(checks, probe.Checks()...)
 		}
@@ -144,7 +153,8 @@ type findingTable struct {
 
 func newFindingTable(out io.Writer, checks []doctor.Check) findingTable {
 	file, isFile := out.(*os.File)
-	t := findingTable{out: out, colour: isFile && term.IsTerminal(file.Fd()) && os.Getenv("NO_COLOR") == ""}
+	t := findingTable{out: out, colour: isFile && term.IsTerminal(file.Fd()) &&
+		os.Getenv("NO_COLOR") == ""}
 	for _, check := range checks {
 		t.name = max(t.name, len(check.Name))
 	}
@@ -153,7 +163,8 @@ func newFindingTable(out io.Writer, checks []doctor.Check) findingTable {
 
 // levels says how each level is written, and in which terminal colour.
 var levels = map[string]struct{ text, colour string }{
-	doctor.OK: {"ok", "32"}, doctor.Warning: {"warning", "33"}, doctor.Fault: {"FAULT", "31;1"}, doctor.Skipped: {"skipped", "2"},
+	doctor.OK: {"ok", "32"}, doctor.Warning: {"warning", "33"}, doctor.Fault: {"FAULT", "31;1"},
+	doctor.Skipped: {"skipped", "2"},
 }
 
 func (t findingTable) print(f doctor.Finding) {

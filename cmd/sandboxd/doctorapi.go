@@ -22,7 +22,9 @@ func oneAtATime(look look) look {
 	var looking sync.Mutex
 	return func(ctx context.Context) (types.DoctorReport, error) {
 		if !looking.TryLock() {
-			return types.DoctorReport{}, fmt.Errorf("the host is being checked already: try again in some seconds: %w", cerrdefs.ErrResourceExhausted)
+			return types.DoctorReport{},
+				fmt.Errorf("the host is being checked already: try again in some seconds: %w",
+					cerrdefs.ErrResourceExhausted)
 		}
 		defer looking.Unlock()
 		return look(ctx)
@@ -33,12 +35,16 @@ func oneAtATime(look look) look {
 func doctorOf(d *daemon) look {
 	return oneAtATime(func(ctx context.Context) (types.DoctorReport, error) {
 		cfg := *d.cfg.Load()
-		checks, closeHost := probes.Host(&probes.Settings{Config: cfg, From: "those of the service"}, probeName())
+		checks, closeHost := probes.Host(
+			&probes.Settings{Config: cfg, From: "those of the service"}, probeName())
 		defer closeHost()
-		report := types.DoctorReport{Findings: doctor.Run(ctx, checks, func(doctor.Finding) {}).Findings, Settings: []types.Setting{}}
+		report := types.DoctorReport{Findings: doctor.Run(ctx, checks,
+			func(doctor.Finding) {}).Findings, Settings: []types.Setting{}}
 		pending := d.service.Pending()
 		for _, s := range cfg.Values() {
-			report.Settings = append(report.Settings, types.Setting{Key: s.Key, Value: s.Text, Live: s.Live, Pending: slices.Contains(pending, s.Key)})
+			report.Settings = append(report.Settings,
+				types.Setting{Key: s.Key, Value: s.Text, Live: s.Live,
+					Pending: slices.Contains(pending, s.Key)})
 		}
 		return report, ctx.Err()
 	})

@@ -16,7 +16,8 @@ import (
 
 // openE2B listens for E2B's clients as configured, or returns nil. sent serves requests that other
 // hosts forward from theirs.
-func (d *daemon) openE2B(ctx context.Context, cfg config.Config, running *callCounter) (_ []endpoint, sent http.Handler, _ error) {
+func (d *daemon) openE2B(ctx context.Context, cfg config.Config,
+	running *callCounter) (_ []endpoint, sent http.Handler, _ error) {
 	if cfg.E2B.Listen == "" {
 		return nil, http.HandlerFunc(noE2B), nil
 	}
@@ -29,8 +30,13 @@ func (d *daemon) openE2B(ctx context.Context, cfg config.Config, running *callCo
 		return nil, nil, err
 	}
 	surface := e2b.New(e2b.Config{
-		Sandboxes: d.persistent, Cluster: hosts, Service: d.service, Admit: tcpCallers(cfg.TCP, cfg.E2B.Listen, d.tokens).Admit, Tokens: d.tokens, Secret: secret,
-		Blocked: cfg.E2B.DefaultNetwork == "blocked", Templates: func() map[string]persistent.Template { return templates(d.cfg.Load().E2B) }, MaxRequest: cfg.Exec.MaxRequestBytes,
+		Sandboxes: d.persistent, Cluster: hosts, Service: d.service,
+		Admit: tcpCallers(cfg.TCP, cfg.E2B.Listen, d.tokens).Admit, Tokens: d.tokens,
+		Secret:  secret,
+		Blocked: cfg.E2B.DefaultNetwork == "blocked",
+		Templates: func() map[string]persistent.Template {
+			return templates(d.cfg.Load().E2B)
+		}, MaxRequest: cfg.Exec.MaxRequestBytes,
 		Domain: cfg.E2B.Domain, TLS: cfg.TCP.CertFile != "", Life: ctx, Log: d.log,
 	})
 	if hosts != nil {
@@ -42,7 +48,9 @@ func (d *daemon) openE2B(ctx context.Context, cfg config.Config, running *callCo
 
 // noE2B answers forwarded requests where this host has no e2b.listen.
 func noE2B(w http.ResponseWriter, _ *http.Request) {
-	http.Error(w, `{"code":503,"message":"the host that holds the sandbox has no e2b.listen: set it on all hosts"}`, http.StatusServiceUnavailable)
+	http.Error(w,
+		`{"code":503,"message":"the host that holds the sandbox has no e2b.listen: set it on all hosts"}`,
+		http.StatusServiceUnavailable)
 }
 
 // e2bHosts returns the secret for the sandboxes' tokens, and the E2B surface's view of the other
@@ -52,7 +60,9 @@ func (d *daemon) e2bHosts(cfg config.Config) (secret []byte, hosts *e2b.Cluster,
 		// It has to outlive the service, because clients keep their tokens. Replacing a damaged key
 		// would lock all of them out.
 		if secret, err = datadir.Secret(filepath.Join(cfg.DataDir, "e2b.key"), false); err != nil {
-			err = fmt.Errorf("cannot keep the key for tokens of E2B's sandboxes, all of which get other tokens with another key: %w", err)
+			err = fmt.Errorf(
+				"cannot keep the key for tokens of E2B's sandboxes, all of which get other tokens with another key: %w",
+				err)
 		}
 		return secret, nil, err
 	}
@@ -61,13 +71,15 @@ func (d *daemon) e2bHosts(cfg config.Config) (secret []byte, hosts *e2b.Cluster,
 	}
 	router := d.member.Router()
 	entry := forward.Entry{Router: router, Wire: forward.E2B}
-	return secret, &e2b.Cluster{Router: entry, Sent: forward.Inbound{Router: router}, SentBy: forward.Sender, Names: entry.Names}, nil
+	return secret, &e2b.Cluster{Router: entry, Sent: forward.Inbound{Router: router},
+		SentBy: forward.Sender, Names: entry.Names}, nil
 }
 
 func templates(cfg config.E2B) map[string]persistent.Template {
 	list := map[string]persistent.Template{}
 	for name, t := range cfg.Templates {
-		list[name] = persistent.Template{Name: name, Image: t.Image, CPUs: t.CPUs, Memory: int64(t.Memory), Env: t.Env,
+		list[name] = persistent.Template{Name: name, Image: t.Image, CPUs: t.CPUs,
+			Memory: int64(t.Memory), Env: t.Env,
 			Start: t.Start, Ready: t.Ready, ReadyTimeout: t.ReadyTimeout.Duration()}
 	}
 	return list

@@ -19,7 +19,8 @@ func egressRules(cfg config.Config) (policy.EgressRules, error) {
 	if err != nil {
 		return policy.EgressRules{}, fmt.Errorf("egress.presets: %w", err)
 	}
-	return policy.EgressRules{Presets: presets, AllowGlobalWildcard: cfg.Egress.AllowGlobalWildcard}, nil
+	return policy.EgressRules{Presets: presets,
+		AllowGlobalWildcard: cfg.Egress.AllowGlobalWildcard}, nil
 }
 
 // egressSettings returns the part of the egress configuration that the settings decide.
@@ -37,7 +38,8 @@ func egressSettings(cfg config.Config, verdicts *decisions.Log, log zerolog.Logg
 			"isolated": {Upstreams: upstreams(cfg)["isolated"]},
 			"local":    {Upstreams: upstreams(cfg)["local"], Private: true},
 		},
-		Subnets: parsed(e.Subnets, netip.MustParsePrefix), AlsoPublic: parsed(e.AlsoPublic, netip.MustParsePrefix), ExtraPorts: ports,
+		Subnets:    parsed(e.Subnets, netip.MustParsePrefix),
+		AlsoPublic: parsed(e.AlsoPublic, netip.MustParsePrefix), ExtraPorts: ports,
 		Own: parsed(e.OwnAddresses, netip.MustParseAddr), AskMetadata: e.AskMetadata,
 		QueriesPerSecond: e.QueriesPerSecond, MaxConnections: e.MaxConnections,
 		MaxUserConnections: e.MaxUserConnections,
@@ -48,7 +50,8 @@ func egressSettings(cfg config.Config, verdicts *decisions.Log, log zerolog.Logg
 
 // upstreams returns the resolvers of each profile.
 func upstreams(cfg config.Config) map[string][]string {
-	return map[string][]string{"isolated": cfg.Docker.IsolatedDNSServers, "local": cfg.Docker.LocalDNSServers}
+	return map[string][]string{"isolated": cfg.Docker.IsolatedDNSServers,
+		"local": cfg.Docker.LocalDNSServers}
 }
 
 // parsed parses texts that config has already validated.

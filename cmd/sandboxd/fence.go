@@ -35,12 +35,14 @@ the fence; there, run fence --guard in a container of its own.`,
 				return err
 			}
 			if !cfg.Cluster.On() {
-				return fmt.Errorf("cannot fence a host that is not in a cluster: cluster.name is empty in the settings")
+				return fmt.Errorf(
+					"cannot fence a host that is not in a cluster: cluster.name is empty in the settings")
 			}
 			_, log := newLogs(cfg.Log, cmd.ErrOrStderr())
 			if guard || guardOf != 0 {
 				signal.Ignore(syscall.SIGPIPE) // the reader of its log may be gone
-				fence.Guard(cmd.Context(), guardOf, member.FenceFiles(cfg), member.FenceGroup(cfg), log)
+				fence.Guard(cmd.Context(), guardOf, member.FenceFiles(cfg), member.FenceGroup(cfg),
+					log)
 				return nil
 			}
 			etcd, _, err := member.Dial(cfg.Cluster)
@@ -49,7 +51,9 @@ the fence; there, run fence --guard in a container of its own.`,
 			}
 			defer etcd.Close()
 			return fence.New(etcd, fence.Config{
-				Files: member.FenceFiles(cfg), Group: member.FenceGroup(cfg), UsersDir: cfg.UsersDir, Remount: cfg.Cluster.RemountCommand, Watchdog: cfg.Cluster.Watchdog, Log: log,
+				Files: member.FenceFiles(cfg),
+				Group: member.FenceGroup(cfg), UsersDir: cfg.UsersDir,
+				Remount: cfg.Cluster.RemountCommand, Watchdog: cfg.Cluster.Watchdog, Log: log,
 				Killed: func(ctx context.Context, lease int64) error {
 					return cluster.Left(ctx, etcd, cfg.Cluster.Name, lease)
 				},
@@ -57,7 +61,8 @@ the fence; there, run fence --guard in a container of its own.`,
 			}).Run(cmd.Context())
 		},
 	}
-	cmd.Flags().BoolVar(&guard, "guard", false, "run only the guard, for all fences that run here one after the other")
+	cmd.Flags().BoolVar(&guard, "guard", false,
+		"run only the guard, for all fences that run here one after the other")
 	cmd.Flags().IntVar(&guardOf, "guard-of", 0, "be the guard of the fence with this process id")
 	_ = cmd.Flags().MarkHidden("guard-of") // set only by the fence
 	return cmd

@@ -36,12 +36,15 @@ func (d *daemon) answer(ctx context.Context, cfg config.Config) error {
 	}
 	var entry api.Router
 	var nodes api.Nodes
-	handler := func(authenticate api.Authenticator, warnings []string, router api.Router) http.Handler {
+	handler := func(authenticate api.Authenticator, warnings []string,
+		router api.Router) http.Handler {
 		return running.counting(api.New(d.service, api.Config{
-			Authenticator: authenticate, Hold: d.tokens.Hold, Router: router, Nodes: nodes, Warnings: warnings,
-			Version: version.String(), MaxRequest: cfg.Exec.MaxRequestBytes, MaxOutput: cfg.Exec.MaxOutputBytes,
-			Stopping: ctx.Done(), Metrics: metrics, Doctor: doctorOf(d), RemoveUser: d.persistent.RemoveUser,
-			Log: d.log, LogCalls: func() bool { return d.cfg.Load().Log.Access },
+			Authenticator: authenticate, Hold: d.tokens.Hold, Router: router, Nodes: nodes,
+			Warnings: warnings, Version: version.String(), MaxRequest: cfg.Exec.MaxRequestBytes,
+			MaxOutput: cfg.Exec.MaxOutputBytes, Stopping: ctx.Done(), Metrics: metrics,
+			Doctor:     doctorOf(d),
+			RemoveUser: d.persistent.RemoveUser,
+			Log:        d.log, LogCalls: func() bool { return d.cfg.Load().Log.Access },
 		}))
 	}
 	if d.member != nil {
@@ -53,9 +56,10 @@ func (d *daemon) answer(ctx context.Context, cfg config.Config) error {
 		}
 		foreign = append(foreign, hosts)
 	}
-	endpoints, err := listenAll(ctx, cfg, d.tokens, d.connections, func(authenticate api.Authenticator, warnings []string) http.Handler {
-		return handler(authenticate, warnings, entry)
-	}, d.log)
+	endpoints, err := listenAll(ctx, cfg, d.tokens, d.connections,
+		func(authenticate api.Authenticator, warnings []string) http.Handler {
+			return handler(authenticate, warnings, entry)
+		}, d.log)
 	if err != nil {
 		for _, e := range foreign {
 			err = errors.Join(err, e.listener.Close())
@@ -63,9 +67,12 @@ func (d *daemon) answer(ctx context.Context, cfg config.Config) error {
 		return err
 	}
 	endpoints = append(endpoints, foreign...)
-	d.log.Info().Str("socket", cfg.Listen).Str("tcp", cfg.TCP.Listen).Str("e2b", cfg.E2B.Listen).Str("runtime", cfg.Docker.Runtime).Str("version", version.String()).Msg("listening")
+	d.log.Info().Str("socket", cfg.Listen).Str("tcp", cfg.TCP.Listen).Str("e2b", cfg.E2B.Listen).
+		Str("runtime", cfg.Docker.Runtime).Str("version", version.String()).Msg("listening")
 	tellReady(d.log)
-	return serveAll(ctx, endpoints, func(servers ...*http.Server) error { return d.stop(ctx, running, servers...) })
+	return serveAll(ctx, endpoints, func(servers ...*http.Server) error {
+		return d.stop(ctx, running, servers...)
+	})
 }
 
 // serveAll serves until ctx ends, and then calls stop. It also returns if a server can no longer
@@ -90,7 +97,10 @@ func serveAll(ctx context.Context, endpoints []endpoint, stop func(...*http.Serv
 
 // listenAll opens the socket and the TCP listener, which share the connections. If one cannot be
 // opened, none is.
-func listenAll(ctx context.Context, cfg config.Config, tokens *access.Tokens, shared *api.Connections, handler func(api.Authenticator, []string) http.Handler, log zerolog.Logger) ([]endpoint, error) {
+func listenAll(ctx context.Context, cfg config.Config,
+	tokens *access.Tokens, shared *api.Connections,
+	handler func(api.Authenticator, []string) http.Handler, log zerolog.Logger) ([]endpoint,
+	error) {
 	tcp, warnings, err := listenTCP("tcp.listen", cfg.TCP.Listen, cfg.TCP, log)
 	if err != nil {
 		return nil, err
@@ -155,12 +165,14 @@ func tellingIdle(handler http.Handler) http.Handler {
 
 // tcpCallers authenticates callers at the address of a setting by their tokens.
 func tcpCallers(cfg config.TCP, address string, tokens *access.Tokens) access.TCP {
-	return access.TCP{Tokens: tokens, Listen: address, Hosts: cfg.AllowedHosts, Origins: cfg.AllowedOrigins}
+	return access.TCP{Tokens: tokens, Listen: address, Hosts: cfg.AllowedHosts,
+		Origins: cfg.AllowedOrigins}
 }
 
 // listenTCP listens at the address of a setting, with TLS if configured. It returns nil if the
 // address is empty. The warnings are for the operator and have been logged.
-func listenTCP(key, address string, cfg config.TCP, log zerolog.Logger) (_ net.Listener, warnings []string, _ error) {
+func listenTCP(key, address string, cfg config.TCP,
+	log zerolog.Logger) (_ net.Listener, warnings []string, _ error) {
 	if address == "" {
 		return nil, nil, nil
 	}
@@ -175,7 +187,10 @@ func listenTCP(key, address string, cfg config.TCP, log zerolog.Logger) (_ net.L
 	if encryption != nil {
 		listener = tls.NewListener(listener, encryption)
 	} else if access.Exposed(address) {
-		warnings = append(warnings, fmt.Sprintf("tokens and everything in calls go over the network in clear: set tcp.certFile and tcp.keyFile, or %s to a loopback address instead of %s", key, address))
+		warnings = append(warnings,
+			fmt.Sprintf(
+				"tokens and everything in calls go over the network in clear: set tcp.certFile and tcp.keyFile, or %s to a loopback address instead of %s",
+				key, address))
 		log.Warn().Msg(warnings[0])
 	}
 	return listener, warnings, nil

@@ -20,7 +20,9 @@ func (d *daemon) openCluster(ctx context.Context, cfg config.Config) (err error)
 	d.onClose(d.membership.Close)
 	info, err := d.docker.Info(ctx)
 	if err != nil {
-		return fmt.Errorf("cannot ask Docker how it manages control groups, which the fence needs to know: %w", err)
+		return fmt.Errorf(
+			"cannot ask Docker how it manages control groups, which the fence needs to know: %w",
+			err)
 	}
 	if d.cgroupParent = string(member.FenceGroup(cfg)); info.CgroupDriver == "systemd" {
 		d.cgroupParent = strings.TrimPrefix(d.cgroupParent, "/")

@@ -36,10 +36,12 @@ func (n nodes) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 // openNodes listens for requests from the other hosts.
 func (d *daemon) openNodes(cfg config.Config, calls, e2b http.Handler) (endpoint, error) {
 	settings := func() map[string]string { return d.membership.Settings(*d.cfg.Load()) }
-	return listenNodes(cfg.Cluster.Listen, d.membership.Certificates(), nodes{calls, e2b, settings, cfg.UsersDir}, d.log)
+	return listenNodes(cfg.Cluster.Listen, d.membership.Certificates(),
+		nodes{calls, e2b, settings, cfg.UsersDir}, d.log)
 }
 
-func listenNodes(address string, certs forward.Certificates, handler nodes, log zerolog.Logger) (endpoint, error) {
+func listenNodes(address string, certs forward.Certificates, handler nodes,
+	log zerolog.Logger) (endpoint, error) {
 	listener, err := net.Listen("tcp", address)
 	if err != nil {
 		return endpoint{}, fmt.Errorf("cannot listen on cluster.listen: %w", err)

@@ -24,8 +24,10 @@ func (d *daemon) openProcesses(cfg config.Config) error {
 	}
 	d.processes, err = process.Open(process.Config{
 		Shared: shared, KeyFile: keyFile,
-		Dir: filepath.Join(cfg.DataDir, "processes"), Runner: d.runner, LogDir: d.runner.Dir, Discard: d.runner.Discard,
-		Paused: d.registry.IsPaused, Clock: process.SystemClock{}, BootID: boot, Ports: d.ports, Quotas: d.quotas, Bounds: processBounds(cfg), Events: d.events, Log: d.log,
+		Dir: filepath.Join(cfg.DataDir, "processes"), Runner: d.runner, LogDir: d.runner.Dir,
+		Discard: d.runner.Discard, Paused: d.registry.IsPaused,
+		Clock: process.SystemClock{}, BootID: boot, Ports: d.ports, Quotas: d.quotas,
+		Bounds: processBounds(cfg), Events: d.events, Log: d.log,
 	})
 	if err == nil {
 		d.onClose(func() { endProcesses(d.processes, d.log) })
@@ -46,6 +48,7 @@ func endProcesses(m *process.Manager, log zerolog.Logger) {
 	ctx, cancel := context.WithTimeout(context.Background(), endLimit)
 	defer cancel()
 	if err := m.Shutdown(ctx); err != nil {
-		log.Warn().Err(err).Msg("changes to processes are still in progress; they are not waited for")
+		log.Warn().Err(err).
+			Msg("changes to processes are still in progress; they are not waited for")
 	}
 }

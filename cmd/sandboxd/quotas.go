@@ -15,8 +15,9 @@ const mostColdStarts = 32
 func quotas(cfg config.Config, processors int) quota.Limits {
 	bounds := func(q config.Quota) quota.Bounds {
 		return quota.Bounds{
-			Containers: q.Containers, ColdStarts: q.ColdStarts, Commands: q.Commands, DetachedExecs: q.DetachedExecs,
-			Processes: q.Processes, ExposedPorts: q.ExposedPorts, Sandboxes: q.Sandboxes, Calls: q.Calls, RequestsPerSecond: q.RequestsPerSecond,
+			Containers: q.Containers, ColdStarts: q.ColdStarts, Commands: q.Commands,
+			DetachedExecs: q.DetachedExecs, Processes: q.Processes, ExposedPorts: q.ExposedPorts,
+			Sandboxes: q.Sandboxes, Calls: q.Calls, RequestsPerSecond: q.RequestsPerSecond,
 		}
 	}
 	total := cfg.Quotas.Total
@@ -24,6 +25,7 @@ func quotas(cfg config.Config, processors int) quota.Limits {
 	// runsc and runc.
 	total.ColdStarts = cmp.Or(total.ColdStarts, min(2*processors, mostColdStarts))
 	return quota.Limits{
-		PerUser: bounds(cfg.Quotas.PerUser), PerToken: bounds(cfg.Quotas.PerToken), Total: bounds(config.Quota{TotalQuota: total}),
+		PerUser: bounds(cfg.Quotas.PerUser), PerToken: bounds(cfg.Quotas.PerToken),
+		Total: bounds(config.Quota{TotalQuota: total}),
 	}
 }

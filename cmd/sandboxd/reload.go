@@ -78,12 +78,14 @@ func (d *daemon) reload(ctx context.Context) {
 		}
 	}))
 	if err != nil {
-		d.log.Error().Err(err).Msg("the settings were read again and cannot be used; nothing has changed")
+		d.log.Error().Err(err).
+			Msg("the settings were read again and cannot be used; nothing has changed")
 		return
 	}
 	d.log.Info().Strs("changed", next.changed).Msg("the settings were read again")
 	if len(next.pending) > 0 {
-		d.log.Warn().Strs("keys", next.pending).Msg("these settings have changed, too, and need a restart; the running values stay")
+		d.log.Warn().Strs("keys", next.pending).
+			Msg("these settings have changed, too, and need a restart; the running values stay")
 	}
 	// Containers that the new settings would not make are given up when nobody uses them.
 	if err := d.executor.Reconcile(ctx); err != nil && ctx.Err() == nil {
@@ -97,7 +99,8 @@ func (d *daemon) reload(ctx context.Context) {
 func (d *daemon) reloadTokens() error {
 	next, err := readTokens(*d.cfg.Load())
 	if err != nil {
-		d.log.Error().Err(err).Msg("the tokens were read again and cannot be used; those from before stay in force")
+		d.log.Error().Err(err).
+			Msg("the tokens were read again and cannot be used; those from before stay in force")
 		return err
 	}
 	if next != nil {
@@ -141,7 +144,8 @@ func (d *daemon) consider(ctx context.Context) (next reloadResult, err error) {
 // apply puts the new settings in force. It begins with the steps that may fail.
 func (d *daemon) apply(r reloadResult) error {
 	next := r.cfg
-	if slices.Contains(r.changed, "docker.isolatedDnsServers") || slices.Contains(r.changed, "docker.localDnsServers") {
+	if slices.Contains(r.changed, "docker.isolatedDnsServers") ||
+		slices.Contains(r.changed, "docker.localDnsServers") {
 		if err := d.networks.SetUpstreams(upstreams(next)); err != nil {
 			return err
 		}

@@ -11,7 +11,8 @@ import (
 )
 
 // serve runs the service until ctx ends. read reads the settings again.
-func serve(ctx context.Context, cfg config.Config, read func() (config.Config, error), to io.Writer) error {
+func serve(ctx context.Context, cfg config.Config, read func() (config.Config, error),
+	to io.Writer) error {
 	hungUp, ignore := notifyReload()
 	defer ignore()
 	logs, log := newLogs(cfg.Log, to)
@@ -23,8 +24,8 @@ func serve(ctx context.Context, cfg config.Config, read func() (config.Config, e
 	defer d.close()
 	if d.membership != nil {
 		d.member = d.membership.Start(context.WithoutCancel(ctx), member.Parts{
-			Docker: d.docker, Executor: d.executor, Registry: d.registry, Runner: d.runner, Processes: d.processes,
-			Service: d.service, Persistent: d.persistent,
+			Docker: d.docker, Executor: d.executor, Registry: d.registry, Runner: d.runner,
+			Processes: d.processes, Service: d.service, Persistent: d.persistent,
 		})
 		defer d.member.Shutdown()
 	}
@@ -39,7 +40,8 @@ func serve(ctx context.Context, cfg config.Config, read func() (config.Config, e
 // watchMounts expels containers in which something hidden would become visible, until ctx ends.
 func (d *daemon) watchMounts(ctx context.Context) {
 	if err := d.mounts.Watch(ctx, d.executor.Expel); err != nil {
-		d.log.Error().Err(err).Msg("hidden paths are not watched: what appears there may become visible to running commands")
+		d.log.Error().Err(err).
+			Msg("hidden paths are not watched: what appears there may become visible to running commands")
 	}
 }
 

@@ -25,7 +25,8 @@ import (
 // rootfsSettings returns the settings for containers' filesystems.
 func (d *daemon) rootfsSettings(cfg config.Config) rootfs.Config {
 	settings := rootfs.Config{
-		UsersDir: cfg.UsersDir, AllowedMountRoots: cfg.MountRoots(), EventsSocket: cfg.EventsSocket, OwnPlaces: ownPlaces(cfg),
+		UsersDir: cfg.UsersDir, AllowedMountRoots: cfg.MountRoots(), EventsSocket: cfg.EventsSocket,
+		OwnPlaces:  ownPlaces(cfg),
 		HomeOwners: rootfs.Owners(cfg.HomeOwner),
 	}
 	if d.membership != nil {
@@ -39,34 +40,40 @@ func (d *daemon) rootfsSettings(cfg config.Config) rootfs.Config {
 // callSettings returns the settings for calls.
 func (d *daemon) callSettings(cfg config.Config) sandbox.Config {
 	return sandbox.Config{
-		DefaultTimeout: cfg.Exec.DefaultTimeout.Duration(), MaxTimeout: cfg.Exec.MaxTimeout.Duration(),
+		DefaultTimeout:     cfg.Exec.DefaultTimeout.Duration(),
+		MaxTimeout:         cfg.Exec.MaxTimeout.Duration(),
 		MaxAttachedTimeout: cfg.Exec.MaxAttachedTimeout.Duration(),
 		KillGrace:          cfg.Exec.KillGrace.Duration(),
-		MaxImage:           files.ImageBounds{Bytes: int64(cfg.Read.MaxImage.Bytes), Pixels: int(cfg.Read.MaxImage.Pixels)},
-		Decisions:          d.decisions, Events: d.events, Hour: d.hour, Quotas: d.quotas,
+		MaxImage: files.ImageBounds{Bytes: int64(cfg.Read.MaxImage.Bytes),
+			Pixels: int(cfg.Read.MaxImage.Pixels)},
+		Decisions: d.decisions, Events: d.events, Hour: d.hour, Quotas: d.quotas,
 	}
 }
 
 // planSettings returns the settings for what calls may reach.
 func (d *daemon) planSettings(cfg config.Config, rules policy.EgressRules) plan.Config {
-	return plan.Config{Egress: rules, MaxDomains: cfg.Egress.MaxDomains, LocalUsers: localUsers(cfg), CannotFilter: d.networks.Weak()}
+	return plan.Config{Egress: rules, MaxDomains: cfg.Egress.MaxDomains,
+		LocalUsers: localUsers(cfg), CannotFilter: d.networks.Weak()}
 }
 
 // poolSettings returns the settings for containers that are kept ready for new users.
 func poolSettings(cfg config.Config) sandbox.PoolConfig {
 	pool := sandbox.PoolConfig{
-		Size: int(cfg.Pool.Size), Max: int(cfg.Pool.Max), MinFreeMemory: int64(cfg.Pool.MinFreeMemory),
-		Persistent: []plan.Persistent{{}}, // one of the service's own image
+		Size: int(cfg.Pool.Size), Max: int(cfg.Pool.Max),
+		MinFreeMemory: int64(cfg.Pool.MinFreeMemory),
+		Persistent:    []plan.Persistent{{}}, // one of the service's own image
 	}
 	for _, t := range cfg.E2B.Templates {
-		pool.Persistent = append(pool.Persistent, plan.Persistent{Image: t.Image, CPUs: t.CPUs, Memory: int64(t.Memory)})
+		pool.Persistent = append(pool.Persistent,
+			plan.Persistent{Image: t.Image, CPUs: t.CPUs, Memory: int64(t.Memory)})
 	}
 	return pool
 }
 
 // ownPlaces returns the paths that belong to the service and that nobody may mount.
 func ownPlaces(cfg config.Config) []string {
-	places := []string{cfg.DataDir, cfg.Listen, cfg.Docker.SocketPath, cfg.EventsSocket, cfg.TCP.TokensFile, cfg.TCP.KeyFile, cfg.Cluster.KeyFile, cfg.Cluster.SealingKeyFile}
+	places := []string{cfg.DataDir, cfg.Listen, cfg.Docker.SocketPath, cfg.EventsSocket,
+		cfg.TCP.TokensFile, cfg.TCP.KeyFile, cfg.Cluster.KeyFile, cfg.Cluster.SealingKeyFile}
 	return slices.DeleteFunc(places, func(place string) bool { return place == "" })
 }
 
@@ -85,14 +92,18 @@ func (d *daemon) platformConfig(cfg config.Config) (plan.PlatformConfig, error) 
 		FindOther: func(ctx context.Context, reference string) (images.Image, error) {
 			image, err := images.NewFinder(d.docker, reference).Find(ctx)
 			if cerrdefs.IsFailedPrecondition(err) {
-				err = fmt.Errorf("the template's image %s is not here: the operator can get it with `sandbox template add NAME IMAGE`: %w", reference, cerrdefs.ErrFailedPrecondition)
+				err = fmt.Errorf(
+					"the template's image %s is not here: the operator can get it with `sandbox template add NAME IMAGE`: %w",
+					reference, cerrdefs.ErrFailedPrecondition)
 			}
 			return image, err
 		},
 		Overrides:    d.originals.Read,
 		Certificates: trusted,
-		Inspect:      func(ctx context.Context) (dockerd.Info, error) { return dockerd.Inspect(ctx, d.docker) },
-		Log:          d.log,
+		Inspect: func(ctx context.Context) (dockerd.Info, error) {
+			return dockerd.Inspect(ctx, d.docker)
+		},
+		Log: d.log,
 	}, nil
 }
 
@@ -126,7 +137,9 @@ func platformSettings(cfg config.Config, host hostFiles) dockerexec.Platform {
 // idle returns the settings for containers in which nothing runs.
 func idle(cfg config.Config) dockerexec.Idle {
 	return dockerexec.Idle{
-		FreezeAfter: time.Duration(cfg.Idle.FreezeAfter), ReclaimAfter: time.Duration(cfg.Idle.ReclaimAfter), RemoveAfter: time.Duration(cfg.Idle.RemoveAfter),
+		FreezeAfter:   time.Duration(cfg.Idle.FreezeAfter),
+		ReclaimAfter:  time.Duration(cfg.Idle.ReclaimAfter),
+		RemoveAfter:   time.Duration(cfg.Idle.RemoveAfter),
 		MaxContainers: int(cfg.Idle.MaxContainers), MinFreeMemory: int64(cfg.Idle.MinFreeMemory),
 	}
 }

@@ -82,7 +82,8 @@ func (d *daemon) stop(ctx context.Context, calls *callCounter, servers ...*http.
 	signal.Notify(again, syscall.SIGINT, syscall.SIGTERM)
 	defer signal.Stop(again)
 	ctx = context.WithoutCancel(ctx)
-	d.log.Info().Int("commands", commands(d.executor.Containers())).Stringer("grace", cfg.ShutdownGrace.Duration()).
+	d.log.Info().Int("commands", commands(d.executor.Containers())).
+		Stringer("grace", cfg.ShutdownGrace.Duration()).
 		Msg("stopping: no more calls are taken, and what runs may end by itself; stop again to end it at once")
 
 	grace, atOnce := context.WithTimeout(ctx, cfg.ShutdownGrace.Duration())
@@ -120,7 +121,9 @@ func (d *daemon) stop(ctx context.Context, calls *callCounter, servers ...*http.
 func (d *daemon) cut(ctx context.Context, calls *callCounter, grace time.Duration, atOnce bool) {
 	for _, c := range d.executor.Containers() {
 		if c.Commands > 0 {
-			d.events.Tell(ctx, c.User, dockerexec.Incident{What: "commands are cut off: the service is stopping", Level: zerolog.WarnLevel, Container: c.Name, Commands: c.Commands})
+			d.events.Tell(ctx, c.User,
+				dockerexec.Incident{What: "commands are cut off: the service is stopping",
+					Level: zerolog.WarnLevel, Container: c.Name, Commands: c.Commands})
 		}
 	}
 	d.executor.EndCommands()

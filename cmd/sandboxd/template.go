@@ -45,7 +45,9 @@ A running service applies the change on SIGHUP (systemctl reload).`,
 		Long:    "remove removes a template from the settings. Its image and the sandboxes that were made from it stay.",
 		Example: `  sandboxd template remove node`,
 		RunE: func(_ *cobra.Command, args []string) error {
-			return editSettings(*settings, false, func(text []byte) ([]byte, error) { return config.RemoveE2BTemplate(text, args[0]) })
+			return editSettings(*settings, false, func(text []byte) ([]byte, error) {
+				return config.RemoveE2BTemplate(text, args[0])
+			})
 		},
 	}
 	root.AddCommand(addTemplateCommand(settings), list, remove)
@@ -76,14 +78,19 @@ its sandboxes get and run; docs/settings.md lists what else a template may have.
 			if err != nil {
 				return err
 			}
-			return editSettings(*settings, true, func(text []byte) ([]byte, error) { return config.AddE2BTemplate(text, args[0], t) })
+			return editSettings(*settings, true, func(text []byte) ([]byte, error) {
+				return config.AddE2BTemplate(text, args[0], t)
+			})
 		},
 	}
 	add.Flags().Float64Var(&t.CPUs, "cpus", 0, "CPUs of a sandbox (default: limits.cpus)")
-	add.Flags().StringVar(&memory, "memory", "", "memory of a sandbox, such as 2Gi (default: limits.memory)")
+	add.Flags().StringVar(&memory, "memory", "",
+		"memory of a sandbox, such as 2Gi (default: limits.memory)")
 	add.Flags().StringToStringVar(&t.Env, "env", nil, "variables, as NAME=VALUE")
-	add.Flags().StringVar(&t.Start, "start", "", "a command line that runs in each sandbox and keeps running")
-	add.Flags().StringVar(&t.Ready, "ready", "", "a command line that exits with 0 when the sandbox is ready")
+	add.Flags().StringVar(&t.Start, "start", "",
+		"a command line that runs in each sandbox and keeps running")
+	add.Flags().StringVar(&t.Ready, "ready", "",
+		"a command line that exits with 0 when the sandbox is ready")
 	return add
 }
 

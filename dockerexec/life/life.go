@@ -212,7 +212,8 @@ func (l *Life) Join(limit int) (from State, thawing *Thawing, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.calls >= limit {
-		return l.state, nil, fmt.Errorf("it has %d calls already, which is the most: %w", l.calls, cerrdefs.ErrResourceExhausted)
+		return l.state, nil, fmt.Errorf("it has %d calls already, which is the most: %w", l.calls,
+			cerrdefs.ErrResourceExhausted)
 	}
 	from = l.state
 	refused := l.do(Call, nil) == Refused
@@ -230,7 +231,9 @@ func (l *Life) Join(limit int) (from State, thawing *Thawing, err error) {
 // Command counts a command that may be running until end is called. If the container is held and no
 // command has begun there yet, it waits for the holder. The error is the context's cause.
 func (l *Life) Command(ctx context.Context) (end func(), err error) {
-	err = l.wait(ctx, func() (bool, error) { return l.pause.ran || l.pause.holders == 0, nil }, func() {
+	err = l.wait(ctx, func() (bool, error) {
+		return l.pause.ran || l.pause.holders == 0, nil
+	}, func() {
 		l.pause.ran = true
 		l.commands++
 	})

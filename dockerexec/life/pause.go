@@ -128,7 +128,9 @@ func (l *Life) use(ctx context.Context, refused func() error) (done func(), err 
 // UseToRemove is Use for who removes the container: it must be Leaving, or Starting and be made
 // once more. It may be paused still.
 func (l *Life) UseToRemove(ctx context.Context) (done func(), err error) {
-	err = l.wait(ctx, func() (bool, error) { return l.pause.holders == 0 || !l.pause.ran, nil }, func() {
+	err = l.wait(ctx, func() (bool, error) {
+		return l.pause.holders == 0 || !l.pause.ran, nil
+	}, func() {
 		l.pause.users++
 		l.pause.doubt = true // the engine resumes it to end it
 	})
@@ -151,7 +153,9 @@ func (l *Life) doneUsing() func() {
 // while it rests from holders before. A container in which no command has begun is not paused: its
 // first one waits. One in which nothing runs needs no pause.
 func (l *Life) Hold(ctx context.Context) (release func() error, err error) {
-	return l.hold(ctx, func() (bool, error) { return (l.pause.users == 0 || !l.pause.ran) && !l.pause.rests, nil })
+	return l.hold(ctx, func() (bool, error) {
+		return (l.pause.users == 0 || !l.pause.ran) && !l.pause.rests, nil
+	})
 }
 
 // TryHold is Hold for a user of another container. It waits for nobody: while somebody is at the
@@ -171,7 +175,8 @@ func (l *Life) TryHold(ctx context.Context) (release func() error, err error) {
 
 var errUsed = errors.New("the container is used")
 
-func (l *Life) hold(ctx context.Context, may func() (bool, error)) (release func() error, err error) {
+func (l *Life) hold(ctx context.Context,
+	may func() (bool, error)) (release func() error, err error) {
 	err = l.wait(ctx, may, func() { l.pause.holders++ })
 	if err != nil {
 		return nil, err
@@ -214,7 +219,9 @@ func (l *Life) Pause(ctx context.Context) error {
 // sleep has Docker pause a container that is Frozen. It stays Frozen unless somebody wakes it, or
 // after an error.
 func (l *Life) sleep(ctx context.Context) (frozen bool, err error) {
-	err = l.wait(ctx, func() (bool, error) { return l.state != Frozen || l.pause.users == 0, nil }, func() {})
+	err = l.wait(ctx, func() (bool, error) {
+		return l.state != Frozen || l.pause.users == 0, nil
+	}, func() {})
 	if err == nil {
 		err = l.settle(ctx)
 	}

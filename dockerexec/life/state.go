@@ -167,16 +167,19 @@ var table = []transition{
 
 // String returns the state's name in docs and events.
 func (s State) String() string {
-	return [...]string{"queued", "starting", "ready", "draining", "frozen", "ended", "leaving", "gone"}[s]
+	return [...]string{"queued", "starting", "ready", "draining", "frozen", "ended", "leaving",
+		"gone"}[s]
 }
 
 // String returns the event's name in docs.
 func (e Event) String() string {
-	return [...]string{"begin", "succeed", "fail", "call", "return", "freeze", "pause", "resume", "retire", "evict", "bind", "die",
+	return [...]string{"begin", "succeed", "fail", "call", "return", "freeze", "pause", "resume",
+		"retire", "evict", "bind", "die",
 		"remove", "removed", "release"}[e]
 }
 
 func (g guard) String() string {
-	return [...]string{"", "no call needs it", "a call needs it", "it is the last call", "other calls remain",
+	return [...]string{"", "no call needs it", "a call needs it", "it is the last call",
+		"other calls remain",
 		"it is there for calls", "it is detached", "it was idle", "it was found paused"}[g]
 }

@@ -39,7 +39,8 @@ func mountPoints(mounts []specs.Mount) (found []mountPoint, err error) {
 		}
 		around := specs.Mount{}
 		for _, other := range mounts {
-			if other.Type != engine.Tmpfs && other.Destination != m.Destination && pathmap.Within(m.Destination, other.Destination) &&
+			if other.Type != engine.Tmpfs && other.Destination != m.Destination &&
+				pathmap.Within(m.Destination, other.Destination) &&
 				len(other.Destination) > len(around.Destination) {
 				around = other
 			}
@@ -50,7 +51,8 @@ func mountPoints(mounts []specs.Mount) (found []mountPoint, err error) {
 			place := path.Join(around.Source, strings.TrimPrefix(m.Destination, around.Destination))
 			found = append(found, mountPoint{m.Destination, m.Source, place})
 		default:
-			return nil, fmt.Errorf("cannot mount at %s: %s is a %s, in which no place is safe", m.Destination, around.Destination, around.Type)
+			return nil, fmt.Errorf("cannot mount at %s: %s is a %s, in which no place is safe",
+				m.Destination, around.Destination, around.Type)
 		}
 	}
 	return found, nil
@@ -76,9 +78,13 @@ func (p mountPoint) check() error {
 	}
 	switch kind := st.Mode & unix.S_IFMT; {
 	case source.IsDir() != (kind == unix.S_IFDIR):
-		return fmt.Errorf("the mount point %s was exchanged just now: it is of another kind than what is to be mounted there", p.target)
+		return fmt.Errorf(
+			"the mount point %s was exchanged just now: it is of another kind than what is to be mounted there",
+			p.target)
 	case kind == unix.S_IFIFO:
-		return fmt.Errorf("nothing can be mounted at %s: it is a FIFO, and gVisor would wait for its writer", p.target)
+		return fmt.Errorf(
+			"nothing can be mounted at %s: it is a FIFO, and gVisor would wait for its writer",
+			p.target)
 	}
 	return nil
 }
@@ -122,11 +128,14 @@ func Writes(mounts []specs.Mount) (list []string) {
 // isChangedBy reports whether a process that can write to a directory can change what the runtime
 // looks up.
 func (s *start) isChangedBy(dir string) bool {
-	return slices.ContainsFunc(s.resolves, func(name string) bool { return pathmap.Within(name, dir) })
+	return slices.ContainsFunc(s.resolves, func(name string) bool {
+		return pathmap.Within(name, dir)
+	})
 }
 
 func (s *start) disturbs(other *start) bool {
-	return slices.ContainsFunc(s.writes, other.isChangedBy) || slices.ContainsFunc(other.writes, s.isChangedBy)
+	return slices.ContainsFunc(s.writes, other.isChangedBy) ||
+		slices.ContainsFunc(other.writes, s.isChangedBy)
 }
 
 func (s *start) check() error {
@@ -188,7 +197,8 @@ const pausesAtOnce = 8
 // lead. verified are those that Verify looks at afterwards. It waits for starts that could disturb
 // this one, and for its neighbours to be paused. do's context has a limit, and does not end with
 // ctx: an engine carries on when its caller leaves, and the others may only resume when it is done.
-func (g *Guard) Start(ctx context.Context, of *life.Life, mounts []specs.Mount, verified []Mount, do func(context.Context) error) error {
+func (g *Guard) Start(ctx context.Context, of *life.Life, mounts []specs.Mount, verified []Mount,
+	do func(context.Context) error) error {
 	s, err := newStart(mounts, verified)
 	if err != nil {
 		return err
@@ -218,7 +228,9 @@ func (g *Guard) Start(ctx context.Context, of *life.Life, mounts []specs.Mount, 
 // pauseWriters uses hold to pause the containers that can write to a directory that matters to
 // another one, and reports whether there are any. resume lets them run again; it must be called
 // also after an error.
-func (g *Guard) pauseWriters(ctx context.Context, of *life.Life, hold func(*life.Life, context.Context) (func() error, error), matters func(dir string) bool) (paused bool, resume func(), err error) {
+func (g *Guard) pauseWriters(ctx context.Context,
+	of *life.Life, hold func(*life.Life, context.Context) (func() error, error),
+	matters func(dir string) bool) (paused bool, resume func(), err error) {
 	var mu sync.Mutex
 	resumes := map[*life.Life]func() error{}
 	var pausing, resuming errgroup.Group

@@ -20,10 +20,13 @@ import (
 // run in it yet, so its agent can be asked: accessTimes asks it for the access times of targets, as
 // the agent writes them. Verify blocks, for some seconds if others interfere. An error means that
 // the container must not be used.
-func (g *Guard) Verify(ctx context.Context, of *life.Life, list []Mount, accessTimes func(targets []string) ([]string, error)) error {
+func (g *Guard) Verify(ctx context.Context, of *life.Life, list []Mount,
+	accessTimes func(targets []string) ([]string, error)) error {
 	unlock, err := g.verifying.lock(ctx, list) // two containers may mount the same directory
 	if err != nil {
-		return fmt.Errorf("cannot verify the mounts: what is mounted is being verified in another container: %w", err)
+		return fmt.Errorf(
+			"cannot verify the mounts: what is mounted is being verified in another container: %w",
+			err)
 	}
 	defer unlock()
 	ctx, cancel := context.WithTimeout(ctx, disturbedLimit)
@@ -40,13 +43,18 @@ func (g *Guard) Verify(ctx context.Context, of *life.Life, list []Mount, accessT
 		case differs.disturbed && disturbed < undisturbedAfter && rest(ctx): // another service marks it, too
 			disturbed++
 		case differs.disturbed && rest(ctx):
-			look = func(ctx context.Context, mounts []Mount, accessTimes func([]string) ([]string, error)) (difference, error) {
+			look = func(ctx context.Context, mounts []Mount,
+				accessTimes func([]string) ([]string, error)) (difference, error) {
 				return g.verifyUndisturbed(ctx, of, mounts, accessTimes)
 			}
 		case differs.disturbed:
-			return fmt.Errorf("cannot verify the mounts: the access time of what is mounted at %s keeps changing", differs.target)
+			return fmt.Errorf(
+				"cannot verify the mounts: the access time of what is mounted at %s keeps changing",
+				differs.target)
 		case looks == verifyTries:
-			return fmt.Errorf("what was mounted at %s is not what was meant: it was exchanged while the container was made", differs.target)
+			return fmt.Errorf(
+				"what was mounted at %s is not what was meant: it was exchanged while the container was made",
+				differs.target)
 		default:
 			looks++
 		}
@@ -56,9 +64,12 @@ func (g *Guard) Verify(ctx context.Context, of *life.Life, list []Mount, accessT
 // verifyUndisturbed is verifyOnce while the containers are paused whose commands can set the access
 // times: those that also mount the directories, and may write to them. A container that is only
 // being taken into use runs no command yet.
-func (g *Guard) verifyUndisturbed(ctx context.Context, of *life.Life, mounts []Mount, accessTimes func([]string) ([]string, error)) (none difference, err error) {
+func (g *Guard) verifyUndisturbed(ctx context.Context, of *life.Life, mounts []Mount,
+	accessTimes func([]string) ([]string, error)) (none difference, err error) {
 	_, resume, err := g.pauseWriters(ctx, of, (*life.Life).TryHold, func(dir string) bool {
-		return slices.ContainsFunc(mounts, func(m Mount) bool { return pathmap.Within(m.Source, dir) })
+		return slices.ContainsFunc(mounts, func(m Mount) bool {
+			return pathmap.Within(m.Source, dir)
+		})
 	})
 	defer resume()
 	if err != nil {
@@ -103,7 +114,8 @@ type difference struct {
 }
 
 // verifyOnce returns the first mount that differs, or none.
-func verifyOnce(ctx context.Context, mounts []Mount, accessTimes func(targets []string) ([]string, error)) (none difference, err error) {
+func verifyOnce(ctx context.Context, mounts []Mount,
+	accessTimes func(targets []string) ([]string, error)) (none difference, err error) {
 	var targets []string
 	var want []*mark
 	given := map[File]*mark{} // one directory may be mounted at two places
@@ -148,7 +160,8 @@ func (m Mount) open() (fd int, st unix.Stat_t, err error) {
 	if err = unix.Fstat(fd, &st); err != nil {
 		err = fmt.Errorf("cannot verify the mount at %s: %w", m.Target, err)
 	} else if m.File != (File{Dev: uint64(st.Dev), Ino: st.Ino}) {
-		err = fmt.Errorf("what is to be mounted at %s has been exchanged since the call began", m.Target)
+		err = fmt.Errorf("what is to be mounted at %s has been exchanged since the call began",
+			m.Target)
 	}
 	if err != nil {
 		_ = unix.Close(fd)

@@ -108,7 +108,8 @@ func (a *Agent) Ask(ctx context.Context) (control.Stream, error) {
 
 // AskOnce sends a request that has one Answer, and blocks until that comes or ctx ends. It closes
 // the stream. A fault in the Answer is no error.
-func AskOnce(ctx context.Context, stream control.Stream, r control.Request) (answer control.Answer, err error) {
+func AskOnce(ctx context.Context, stream control.Stream,
+	r control.Request) (answer control.Answer, err error) {
 	err = exchange(ctx, stream, wire.KindRequest, r, wire.KindAnswer, &answer)
 	return answer, err
 }

@@ -44,7 +44,8 @@ var lastMarker atomic.Uint64
 // Capture begins to count. The caller closes the capture, or the Inet does.
 func (in *Inet) Capture() (*Capture, error) {
 	c := &Capture{
-		in: in, ended: make(chan struct{}), markers: netip.AddrPortFrom(nth(in.space.pair, 2), discard),
+		in: in, ended: make(chan struct{}),
+		markers: netip.AddrPortFrom(nth(in.space.pair, 2), discard),
 		packets: map[Flow]int{}, waiting: map[uint64]chan struct{}{},
 	}
 	err := on(in.space.inside, func() (err error) {
@@ -172,7 +173,8 @@ func (c *Capture) complete() error {
 	lost, err := dropped(c.raw)
 	c.lost += lost
 	if c.lost > 0 {
-		return errors.Join(err, fmt.Errorf("%d packets arrived faster than they could be counted", c.lost))
+		return errors.Join(err, fmt.Errorf("%d packets arrived faster than they could be counted",
+			c.lost))
 	}
 	return err
 }

@@ -32,7 +32,8 @@ func claims(host *netlink.Handle) ([]claim, error) {
 	var all []claim
 	for _, family := range []int{netlink.FAMILY_V4, netlink.FAMILY_V6} {
 		routes, err := dump(func() ([]netlink.Route, error) {
-			return host.RouteListFiltered(family, &netlink.Route{Table: unix.RT_TABLE_UNSPEC}, netlink.RT_FILTER_TABLE)
+			return host.RouteListFiltered(family, &netlink.Route{Table: unix.RT_TABLE_UNSPEC},
+				netlink.RT_FILTER_TABLE)
 		})
 		if err != nil {
 			return nil, err
@@ -103,7 +104,8 @@ func (c *Config) check(taken []claim) error {
 			}
 		}
 	}
-	for pair := netip.PrefixFrom(defaultPairs.Addr(), 30); !c.Pair.IsValid(); pair = netip.PrefixFrom(nth(pair, 4), 30) {
+	for pair := netip.PrefixFrom(defaultPairs.Addr(),
+		30); !c.Pair.IsValid(); pair = netip.PrefixFrom(nth(pair, 4), 30) {
 		if !defaultPairs.Contains(pair.Addr()) {
 			faults = append(faults, fmt.Errorf("no /30 of %s is free", defaultPairs))
 			break

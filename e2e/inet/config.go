@@ -51,7 +51,9 @@ func (c Config) withDefaults() Config {
 func (c Config) Validate() error {
 	c = c.withDefaults()
 	var faults []error
-	fault := func(format string, args ...any) { faults = append(faults, fmt.Errorf(format, args...)) }
+	fault := func(format string, args ...any) {
+		faults = append(faults, fmt.Errorf(format, args...))
+	}
 	if !names.MatchString(c.Name) {
 		fault("the name %q is not 1 to 15 letters, digits and hyphens", c.Name)
 	}
@@ -60,7 +62,8 @@ func (c Config) Validate() error {
 	} else if unfit(p.Addr()) || unfit(last(p)) {
 		fault("the public range %s is of the real internet, or cannot be routed", p)
 	}
-	if p := c.Pair; p != (netip.Prefix{}) && (!p.Addr().Is4() || p != p.Masked() || p.Bits() != 30 || unfit(p.Addr())) {
+	if p := c.Pair; p != (netip.Prefix{}) &&
+		(!p.Addr().Is4() || p != p.Masked() || p.Bits() != 30 || unfit(p.Addr())) {
 		fault("the pair %s is not an IPv4 /30, or is of the real internet", p)
 	}
 	seen := map[netip.Addr]bool{}
@@ -78,8 +81,10 @@ func (c Config) Validate() error {
 
 // unfit reports whether an address is of the real internet, or cannot be routed to a namespace.
 func unfit(addr netip.Addr) bool {
-	return !addr.IsValid() || addr.Zone() != "" || addr.Is4In6() || (policy.Addresses{}).Admits(addr) ||
-		addr.IsLoopback() || addr.IsMulticast() || addr.IsUnspecified() || addr.Is6() && addr.IsLinkLocalUnicast()
+	return !addr.IsValid() || addr.Zone() != "" || addr.Is4In6() ||
+		(policy.Addresses{}).Admits(addr) ||
+		addr.IsLoopback() || addr.IsMulticast() || addr.IsUnspecified() ||
+		addr.Is6() && addr.IsLinkLocalUnicast()
 }
 
 // nth returns the n-th address of an IPv4 range.

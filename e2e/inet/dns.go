@@ -44,7 +44,8 @@ const (
 )
 
 func newDNS() *DNS {
-	return &DNS{names: map[string]node{}, faults: map[string]Fault{}, servers: map[netip.Addr]Fault{}}
+	return &DNS{names: map[string]node{}, faults: map[string]Fault{},
+		servers: map[netip.Addr]Fault{}}
 }
 
 // Questions returns what was asked since New, in order.
@@ -131,12 +132,15 @@ func (in *Inet) serveDNS(addr netip.Addr) error {
 		_ = packets.Close()
 		return err
 	}
-	for _, server := range []*dns.Server{{PacketConn: packets, UDPSize: dns.DefaultMsgSize}, {Listener: listener}} {
+	for _, server := range []*dns.Server{{PacketConn: packets, UDPSize: dns.DefaultMsgSize},
+		{Listener: listener}} {
 		server.Handler = dns.HandlerFunc(in.DNS.answer)
 		// It can be shut down only once it has started.
 		started := make(chan struct{})
 		server.NotifyStartedFunc = func() { close(started) }
-		if err := in.own(&closerFunc{server.Shutdown}, func() { _ = server.ActivateAndServe() }); err != nil {
+		if err := in.own(&closerFunc{server.Shutdown}, func() {
+			_ = server.ActivateAndServe()
+		}); err != nil {
 			return err
 		}
 		<-started

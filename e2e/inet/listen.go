@@ -132,7 +132,8 @@ func (l *loggedListener) Accept() (net.Conn, error) {
 		return nil, err
 	}
 	l.in.arrived.add(Arrival{
-		Kind: Connection, Proto: "tcp", From: addrPort(c.RemoteAddr()), To: addrPort(c.LocalAddr()), Time: time.Now(),
+		Kind: Connection, Proto: "tcp", From: addrPort(c.RemoteAddr()), To: addrPort(c.LocalAddr()),
+		Time: time.Now(),
 	})
 	owned := &ownedConn{c, l.in}
 	return owned, l.in.own(owned, nil)

@@ -122,7 +122,9 @@ func removeName(name string) error {
 // alive uses stays. It may run beside New.
 func Sweep(ctx context.Context, prefix string) error {
 	if !names.MatchString(prefix) {
-		return fmt.Errorf("cannot sweep test internets: the prefix %q is not 1 to 15 letters, digits and hyphens", prefix)
+		return fmt.Errorf(
+			"cannot sweep test internets: the prefix %q is not 1 to 15 letters, digits and hyphens",
+			prefix)
 	}
 	if err := sweep(ctx, prefix); err != nil {
 		return fmt.Errorf("cannot sweep test internets %q: %w", prefix, err)

@@ -55,8 +55,8 @@ func (in *Inet) Origin(addr netip.Addr) error {
 
 func (in *Inet) logHello(hello *tls.ClientHelloInfo) (*tls.Config, error) {
 	in.arrived.add(Arrival{
-		Kind: ClientHello, Proto: "tls", From: addrPort(hello.Conn.RemoteAddr()), To: addrPort(hello.Conn.LocalAddr()),
-		Time: time.Now(), SNI: hello.ServerName,
+		Kind: ClientHello, Proto: "tls", From: addrPort(hello.Conn.RemoteAddr()),
+		To: addrPort(hello.Conn.LocalAddr()), Time: time.Now(), SNI: hello.ServerName,
 	})
 	return nil, nil // the server's own
 }
@@ -88,7 +88,9 @@ func (in *Inet) Handle(pattern string, handler http.Handler) { in.pages.Handle(p
 
 func pages() *http.ServeMux {
 	mux := http.NewServeMux()
-	mux.HandleFunc("GET /hello", func(w http.ResponseWriter, r *http.Request) { fmt.Fprintf(w, "hello from %s\n", r.Host) })
+	mux.HandleFunc("GET /hello", func(w http.ResponseWriter, r *http.Request) {
+		fmt.Fprintf(w, "hello from %s\n", r.Host)
+	})
 	mux.HandleFunc("GET /bytes", serveBytes)
 	mux.HandleFunc("GET /slow", serveSlow)
 	mux.HandleFunc("GET /upgrade", serveUpgrade)
@@ -177,7 +179,8 @@ func serveUnasked(w http.ResponseWriter, _ *http.Request) {
 		return
 	}
 	defer func() { _ = conn.Close() }()
-	_, _ = buffered.WriteString("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok" + strings.Repeat("{\"message\":\"forged\"}\n", 2))
+	_, _ = buffered.WriteString("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok" +
+		strings.Repeat("{\"message\":\"forged\"}\n", 2))
 	if buffered.Flush() == nil {
 		_, _ = buffered.ReadByte() // the client's end
 	}

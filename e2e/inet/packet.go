@@ -28,7 +28,8 @@ func (match Flow) matches(f Flow) bool {
 const discard = 9
 
 func (c *Capture) isMarker(f Flow) bool {
-	return f == Flow{Proto: "udp", Src: nth(c.in.space.pair, 1), Dst: c.markers.Addr(), Port: discard}
+	return f == Flow{Proto: "udp", Src: nth(c.in.space.pair, 1), Dst: c.markers.Addr(),
+		Port: discard}
 }
 
 // markerNumber returns 0, which no marker has, for a packet that cannot be one.
@@ -40,7 +41,8 @@ func markerNumber(payload []byte) uint64 {
 }
 
 var protocols = map[byte]string{
-	unix.IPPROTO_TCP: "tcp", unix.IPPROTO_UDP: "udp", unix.IPPROTO_ICMP: "icmp", unix.IPPROTO_ICMPV6: "icmp6",
+	unix.IPPROTO_TCP: "tcp", unix.IPPROTO_UDP: "udp", unix.IPPROTO_ICMP: "icmp",
+	unix.IPPROTO_ICMPV6: "icmp6",
 }
 
 // snapLength is how much of a packet is looked at: more than its headers.
@@ -61,14 +63,16 @@ func parse(packet []byte) (f Flow, payload []byte, ok bool) {
 		if len(packet) < max(length, 20) {
 			return f, nil, false
 		}
-		f.Src, f.Dst = netip.AddrFrom4([4]byte(packet[12:16])), netip.AddrFrom4([4]byte(packet[16:20]))
+		f.Src, f.Dst = netip.AddrFrom4([4]byte(packet[12:16])),
+			netip.AddrFrom4([4]byte(packet[16:20]))
 		protocol, first = packet[9], binary.BigEndian.Uint16(packet[6:])&0x1fff == 0
 		packet = packet[length:]
 	case 6:
 		if len(packet) < 40 {
 			return f, nil, false
 		}
-		f.Src, f.Dst = netip.AddrFrom16([16]byte(packet[8:24])), netip.AddrFrom16([16]byte(packet[24:40]))
+		f.Src, f.Dst = netip.AddrFrom16([16]byte(packet[8:24])),
+			netip.AddrFrom16([16]byte(packet[24:40]))
 		protocol, packet, first = skipExtensions(packet[6], packet[40:])
 	default:
 		return f, nil, false
@@ -124,9 +128,18 @@ func openRaw() (*os.File, error) {
 	f := os.NewFile(uintptr(fd), "capture")
 	all := binary.NativeEndian.Uint16(binary.BigEndian.AppendUint16(nil, unix.ETH_P_ALL))
 	for _, set := range []func() error{
-		func() error { return unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, 64<<20) },
-		func() error { return unix.SetsockoptInt(fd, unix.SOL_PACKET, unix.PACKET_IGNORE_OUTGOING, 1) },
-		func() error { return unix.Bind(fd, &unix.SockaddrLinklayer{Protocol: all, Ifindex: link.Index}) },
+		func() error {
+			return unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUFFORCE,
+				64<<20)
+		},
+		func() error {
+			return unix.SetsockoptInt(fd, unix.SOL_PACKET, unix.PACKET_IGNORE_OUTGOING,
+				1)
+		},
+		func() error {
+			return unix.Bind(fd,
+				&unix.SockaddrLinklayer{Protocol: all, Ifindex: link.Index})
+		},
 	} {
 		if err := set(); err != nil {
 			_ = f.Close()
@@ -144,7 +157,8 @@ func dropped(f *os.File) (n uint64, err error) {
 	}
 	if controlErr := raw.Control(func(fd uintptr) {
 		var stats *unix.TpacketStats
-		if stats, err = unix.GetsockoptTpacketStats(int(fd), unix.SOL_PACKET, unix.PACKET_STATISTICS); err == nil {
+		if stats, err = unix.GetsockoptTpacketStats(int(fd), unix.SOL_PACKET,
+			unix.PACKET_STATISTICS); err == nil {
 			n = uint64(stats.Drops)
 		}
 	}); controlErr != nil {

@@ -85,7 +85,8 @@ func (s *space) create(ctx context.Context, host *netlink.Handle, cfg Config) er
 	}
 	defer inside.Close()
 	if err := host.LinkAdd(&netlink.Veth{
-		LinkAttrs: netlink.LinkAttrs{Name: s.name}, PeerName: insideLink, PeerNamespace: netlink.NsFd(int(s.inside)),
+		LinkAttrs: netlink.LinkAttrs{Name: s.name}, PeerName: insideLink,
+		PeerNamespace: netlink.NsFd(int(s.inside)),
 	}); err != nil {
 		return fmt.Errorf("veth pair: %w", err)
 	}
@@ -125,7 +126,8 @@ func join(out, in, lo end, cfg Config) error {
 		if addr.Is6() {
 			gateway = inside6
 		}
-		faults = append(faults, lo.address(addr, addr.BitLen()), out.route(netip.PrefixFrom(addr, addr.BitLen()), gateway))
+		faults = append(faults, lo.address(addr, addr.BitLen()),
+			out.route(netip.PrefixFrom(addr, addr.BitLen()), gateway))
 	}
 	return errors.Join(faults...)
 }

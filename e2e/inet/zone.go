@@ -34,7 +34,8 @@ func (d *DNS) SetA(name string, ttl time.Duration, addrs ...netip.Addr) {
 		if addr.Is4() {
 			records = append(records, &dns.A{Hdr: header(name, dns.TypeA, ttl), A: addr.AsSlice()})
 		} else {
-			records = append(records, &dns.AAAA{Hdr: header(name, dns.TypeAAAA, ttl), AAAA: addr.AsSlice()})
+			records = append(records, &dns.AAAA{Hdr: header(name, dns.TypeAAAA, ttl),
+				AAAA: addr.AsSlice()})
 		}
 	}
 	d.put(name, records, dns.TypeA, dns.TypeAAAA)
@@ -68,7 +69,8 @@ func (d *DNS) SetRR(lines ...string) error {
 			return fmt.Errorf("cannot set record %q: it is empty", line)
 		}
 		records = append(records, rr)
-		if first := records[0].Header(); rr.Header().Rrtype != first.Rrtype || !strings.EqualFold(rr.Header().Name, first.Name) {
+		if first := records[0].Header(); rr.Header().Rrtype != first.Rrtype ||
+			!strings.EqualFold(rr.Header().Name, first.Name) {
 			return fmt.Errorf("cannot set record %q: %q is of another name or type", line, lines[0])
 		}
 	}
@@ -79,7 +81,8 @@ func (d *DNS) SetRR(lines ...string) error {
 }
 
 func header(name string, rrtype uint16, ttl time.Duration) dns.RR_Header {
-	return dns.RR_Header{Name: dns.Fqdn(name), Rrtype: rrtype, Class: dns.ClassINET, Ttl: uint32(ttl / time.Second)}
+	return dns.RR_Header{Name: dns.Fqdn(name), Rrtype: rrtype, Class: dns.ClassINET,
+		Ttl: uint32(ttl / time.Second)}
 }
 
 // put replaces the records of the given types, and an alias, which bears nothing beside it.

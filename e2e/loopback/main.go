@@ -37,7 +37,8 @@ func (n *node) WrapChild(_ context.Context, child fs.InodeEmbedder) fs.InodeEmbe
 }
 
 // Rename is rename(2).
-func (n *node) Rename(ctx context.Context, name string, parent fs.InodeEmbedder, newName string, flags uint32) syscall.Errno {
+func (n *node) Rename(ctx context.Context, name string, parent fs.InodeEmbedder, newName string,
+	flags uint32) syscall.Errno {
 	if flags != 0 {
 		return syscall.EINVAL
 	}
@@ -55,7 +56,8 @@ func serve(folder, mountPoint string) error {
 	server, err := fs.Mount(mountPoint, root, &fs.Options{
 		EntryTimeout: &long, AttrTimeout: &long, NegativeTimeout: &long,
 		NullPermissions: true, // what is closed to everyone, as masks' mount points are, is to be seen so
-		MountOptions:    fuse.MountOptions{AllowOther: true, DirectMountStrict: true, Options: []string{"default_permissions"}, FsName: folder, Name: "loopback"},
+		MountOptions: fuse.MountOptions{AllowOther: true, DirectMountStrict: true,
+			Options: []string{"default_permissions"}, FsName: folder, Name: "loopback"},
 	})
 	if err != nil {
 		return err

@@ -22,11 +22,17 @@ func CheckFolder(dir string) (open string, err error) {
 	mode := info.Mode().Perm()
 	switch {
 	case mode&0o022 != 0:
-		return "", fmt.Errorf("others may write to the socket's folder %s, whose mode is %04o, and could put another socket there: chmod 700 %s, or set listen to a path in a folder of its own", dir, mode, dir)
+		return "", fmt.Errorf(
+			"others may write to the socket's folder %s, whose mode is %04o, and could put another socket there: chmod 700 %s, or set listen to a path in a folder of its own",
+			dir, mode, dir)
 	case stat.Uid != 0 && int(stat.Uid) != os.Geteuid():
-		return "", fmt.Errorf("the socket's folder %s belongs to uid %d, who could put another socket there: chown it, or set listen to a path in a folder of its own", dir, stat.Uid)
+		return "", fmt.Errorf(
+			"the socket's folder %s belongs to uid %d, who could put another socket there: chown it, or set listen to a path in a folder of its own",
+			dir, stat.Uid)
 	case mode&0o077 != 0:
-		return fmt.Sprintf("others may look into the socket's folder %s, whose mode is %04o: chmod 700 %s", dir, mode, dir), nil
+		return fmt.Sprintf(
+			"others may look into the socket's folder %s, whose mode is %04o: chmod 700 %s", dir,
+			mode, dir), nil
 	}
 	return "", nil
 }

@@ -31,15 +31,22 @@ func (t TCP) Caller(req *http.Request) (Caller, error) {
 	}
 	// The types that a page may send without a preflight do not include application/json.
 	if req.ContentLength != 0 && req.Header.Get("Content-Type") == "" {
-		return Caller{}, errs.Invalid("a body over TCP needs a Content-Type: application/json, or application/octet-stream for an upload")
+		return Caller{},
+			errs.Invalid(
+				"a body over TCP needs a Content-Type: application/json, or application/octet-stream for an upload")
 	}
 	headers := req.Header.Values("Authorization")
 	if len(headers) != 1 {
-		return Caller{}, errs.Unauthenticated("the request has %d Authorization headers: send one, Authorization: Bearer TOKEN", len(headers))
+		return Caller{},
+			errs.Unauthenticated(
+				"the request has %d Authorization headers: send one, Authorization: Bearer TOKEN",
+				len(headers))
 	}
 	token, ok := bearer(headers[0])
 	if !ok {
-		return Caller{}, errs.Unauthenticated("the Authorization header has no bearer token: send Authorization: Bearer TOKEN")
+		return Caller{},
+			errs.Unauthenticated(
+				"the Authorization header has no bearer token: send Authorization: Bearer TOKEN")
 	}
 	caller, ok := t.Tokens.Find(token)
 	if !ok {
@@ -51,7 +58,9 @@ func (t TCP) Caller(req *http.Request) (Caller, error) {
 // Admit refuses a request that a browser was tricked into. The error is of class PermissionDenied.
 func (t TCP) Admit(req *http.Request) error {
 	if !t.mayBeCalled(req.Host) {
-		return errs.Denied("the service is not called %.200q; the operator may add that to tcp.allowedHosts in the settings", req.Host)
+		return errs.Denied(
+			"the service is not called %.200q; the operator may add that to tcp.allowedHosts in the settings",
+			req.Host)
 	}
 	return refuseOrigin(req, t.Origins)
 }
@@ -65,7 +74,8 @@ func (t TCP) mayBeCalled(host string) bool {
 	if name == "" {
 		return false
 	}
-	if name == listen || name == "localhost" || slices.ContainsFunc(t.Hosts, func(h string) bool { return strings.EqualFold(h, name) }) {
+	if name == listen || name == "localhost" ||
+		slices.ContainsFunc(t.Hosts, func(h string) bool { return strings.EqualFold(h, name) }) {
 		return true
 	}
 	addr, err := netip.ParseAddr(name)
@@ -89,7 +99,9 @@ func hostOf(address string) string {
 func refuseOrigin(req *http.Request, allowed []string) error {
 	for _, origin := range req.Header.Values("Origin") {
 		if !slices.Contains(allowed, origin) {
-			return errs.Denied("the web page %.200q may not call this service; the operator may add it to tcp.allowedOrigins in the settings", origin)
+			return errs.Denied(
+				"the web page %.200q may not call this service; the operator may add it to tcp.allowedOrigins in the settings",
+				origin)
 		}
 	}
 	return nil

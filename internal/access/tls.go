@@ -21,7 +21,8 @@ func Encryption(certificate, key, authorities string) (*tls.Config, error) {
 	}
 	made, err := tlsconfig.Server(options)
 	if err != nil {
-		return nil, fmt.Errorf("cannot use tcp.certFile and tcp.keyFile, or tcp.clientCaFile: %w", err)
+		return nil, fmt.Errorf("cannot use tcp.certFile and tcp.keyFile, or tcp.clientCaFile: %w",
+			err)
 	}
 	made.NextProtos = []string{"http/1.1"}
 	return made, nil

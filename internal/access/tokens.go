@@ -94,7 +94,9 @@ func readPrivate(path string) ([]byte, error) {
 	case !info.Mode().IsRegular():
 		return nil, fmt.Errorf("%s is not a regular file", path)
 	case info.Mode().Perm()&0o077 != 0:
-		return nil, fmt.Errorf("users other than its owner may open %s, whose mode is %04o: chmod 600 %s", path, info.Mode().Perm(), path)
+		return nil, fmt.Errorf(
+			"users other than its owner may open %s, whose mode is %04o: chmod 600 %s", path,
+			info.Mode().Perm(), path)
 	case info.Size() > MaxTokensFile:
 		return nil, fmt.Errorf("%s has more than %d bytes", path, MaxTokensFile)
 	}
@@ -103,11 +105,13 @@ func readPrivate(path string) ([]byte, error) {
 
 func parseTokens(text []byte) (*Tokens, error) {
 	var file tokensFile
-	if faults := strictjson.Decode(text, &file, strictjson.Options{Root: "the file", Secret: true}); len(faults) > 0 {
+	if faults := strictjson.Decode(text, &file,
+		strictjson.Options{Root: "the file", Secret: true}); len(faults) > 0 {
 		return nil, faults
 	}
 	if len(file.Tokens) == 0 {
-		return nil, errors.New(`the file has none: want {"tokens":[{"name":"engine","token":"…"}]}, or leave tcp.listen empty`)
+		return nil, errors.New(
+			`the file has none: want {"tokens":[{"name":"engine","token":"…"}]}, or leave tcp.listen empty`)
 	}
 	var list []Caller
 	names := map[string]bool{}
@@ -117,12 +121,15 @@ func parseTokens(text []byte) (*Tokens, error) {
 			return nil, fmt.Errorf("tokens[%d] (%.64q): %w", i, entry.Name, err)
 		}
 		if names[entry.Name] {
-			return nil, fmt.Errorf("tokens[%d] (%q): the name is given more than once", i, entry.Name)
+			return nil, fmt.Errorf("tokens[%d] (%q): the name is given more than once", i,
+				entry.Name)
 		}
 		names[entry.Name] = true
 		for _, other := range list {
 			if other.Key == c.Key {
-				return nil, fmt.Errorf("tokens[%d] (%q): the token is that of %q: give each its own", i, entry.Name, other.Name)
+				return nil, fmt.Errorf(
+					"tokens[%d] (%q): the token is that of %q: give each its own", i, entry.Name,
+					other.Name)
 			}
 		}
 		list = append(list, c)
@@ -141,15 +148,20 @@ var (
 func (e tokenEntry) read() (Caller, error) {
 	switch {
 	case !tokenName.MatchString(e.Name):
-		return Caller{}, errors.New("the name has to be 1 to 64 letters, digits, _, . and -, a letter or digit first")
+		return Caller{},
+			errors.New("the name has to be 1 to 64 letters, digits, _, . and -, a letter or digit first")
 	case e.Token == "":
 		return Caller{}, errors.New("the token is empty")
 	case len(e.Token) < minToken:
-		return Caller{}, fmt.Errorf("the token has %d characters, fewer than %d: make one with openssl rand -hex 32", len(e.Token), minToken)
+		return Caller{},
+			fmt.Errorf("the token has %d characters, fewer than %d: make one with openssl rand -hex 32",
+				len(e.Token), minToken)
 	case len(e.Token) > maxToken:
-		return Caller{}, fmt.Errorf("the token has %d characters, more than %d", len(e.Token), maxToken)
+		return Caller{}, fmt.Errorf("the token has %d characters, more than %d", len(e.Token),
+			maxToken)
 	case !tokenText.MatchString(e.Token):
-		return Caller{}, errors.New("the token has a character that no header takes: want letters, digits, . _ ~ + / and -")
+		return Caller{},
+			errors.New("the token has a character that no header takes: want letters, digits, . _ ~ + / and -")
 	}
 	var own quota.Bounds
 	for _, name := range slices.Sorted(maps.Keys(e.Quotas)) {
@@ -158,13 +170,15 @@ func (e tokenEntry) read() (Caller, error) {
 		}
 	}
 	c := Caller{
-		Name: e.Name, Users: ids.Everyone(), Token: quota.Token{Name: e.Name, Own: own}, Key: sha256.Sum256([]byte(e.Token)),
+		Name: e.Name, Users: ids.Everyone(), Token: quota.Token{Name: e.Name, Own: own},
+		Key: sha256.Sum256([]byte(e.Token)),
 	}
 	if e.Users == nil {
 		return c, nil
 	}
 	if len(e.Users) == 0 {
-		return Caller{}, errors.New("users is empty, which is nobody: name the users, or leave the key out for everyone")
+		return Caller{},
+			errors.New("users is empty, which is nobody: name the users, or leave the key out for everyone")
 	}
 	var users []ids.User
 	for i, name := range e.Users {
@@ -250,7 +264,8 @@ func (t *Tokens) HoldKey(ctx context.Context, c Caller) (context.Context, contex
 // same reports whether both are the same token, whatever its rights.
 func (c Caller) same(other Caller) bool { return c.Name == other.Name && c.Key == other.Key }
 
-func (t *Tokens) hold(ctx context.Context, still func(Caller) bool) (context.Context, context.CancelFunc) {
+func (t *Tokens) hold(ctx context.Context,
+	still func(Caller) bool) (context.Context, context.CancelFunc) {
 	ctx, end := context.WithCancelCause(ctx)
 	h := &holding{still, end}
 	t.mu.Lock()

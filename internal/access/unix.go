@@ -69,9 +69,13 @@ func (u Unix) Caller(req *http.Request) (Caller, error) {
 	case !ok:
 		return Caller{}, errs.Denied("cannot tell who is at the other end of this socket")
 	case p.err != nil:
-		return Caller{}, errs.Denied("cannot tell who is at the other end of this socket: %v", p.err)
+		return Caller{}, errs.Denied("cannot tell who is at the other end of this socket: %v",
+			p.err)
 	case !slices.Contains(u.Peers, p.uid):
-		return Caller{}, errs.Denied("uid %d may not call this service; the operator may add it to access.peers in the settings", p.uid)
+		return Caller{},
+			errs.Denied(
+				"uid %d may not call this service; the operator may add it to access.peers in the settings",
+				p.uid)
 	}
 	if err := refuseOrigin(req, nil); err != nil {
 		return Caller{}, err

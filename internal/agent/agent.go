@@ -83,7 +83,8 @@ func Serve(uid uint32, score *OOMScore) (err error) {
 	if err := spawn.DefaultSignals(); err != nil {
 		return err
 	}
-	a := &Agent{uid: uid, commands: map[uint32]*command{}, early: map[uint32][]wire.Control{}, missing: map[uint32]bool{}, tree: newProcessTree(score)}
+	a := &Agent{uid: uid, commands: map[uint32]*command{}, early: map[uint32][]wire.Control{},
+		missing: map[uint32]bool{}, tree: newProcessTree(score)}
 	if a.devNull, err = unix.Open(os.DevNull, unix.O_RDWR|unix.O_CLOEXEC, 0); err != nil {
 		return fmt.Errorf("cannot open %s: %w", os.DevNull, err)
 	}
@@ -172,7 +173,8 @@ func (a *Agent) accept(mux *yamux.Session) error {
 // newCommand returns the command of a stream. Its startLimit begins now.
 func (a *Agent) newCommand(stream *yamux.Stream) *command {
 	c := &command{
-		tree: a.tree, spool: a.spool, stream: stream, devNull: a.devNull, uid: a.uid, ahead: a.ahead,
+		tree: a.tree, spool: a.spool, stream: stream, devNull: a.devNull, uid: a.uid,
+		ahead: a.ahead,
 		hurry: make(chan struct{}),
 	}
 	c.starting, c.giveUp = context.WithTimeout(context.Background(), startLimit)

@@ -69,7 +69,8 @@ type ahead struct {
 func newAhead(tree *processTree, devNull int, uid uint32, builtin string, environ []string) *ahead {
 	a := &ahead{
 		tree: tree, devNull: devNull, uid: uid, builtin: builtin,
-		env: append(localeOf(environ), "PATH="+pathOf(environ)), programs: shellPrograms(environ, "/"), options: []string{"-c", "--"},
+		env:      append(localeOf(environ), "PATH="+pathOf(environ)),
+		programs: shellPrograms(environ, "/"), options: []string{"-c", "--"},
 		besides: func() []int { return nil },
 	}
 	// Any other directory may be off the read-only root, where a command could have put its own
@@ -87,7 +88,8 @@ func newAhead(tree *processTree, devNull int, uid uint32, builtin string, enviro
 // newPersistentAhead starts shells for what clients of E2B run, /bin/bash -l -c COMMAND, where
 // commands may leave something behind. The root filesystem is writable there, but not to the
 // commands' user; where root may run commands, it may do anything anyway.
-func newPersistentAhead(tree *processTree, devNull int, uid uint32, builtin string, environ []string, besides func() []int) *ahead {
+func newPersistentAhead(tree *processTree, devNull int, uid uint32, builtin string,
+	environ []string, besides func() []int) *ahead {
 	a := newAhead(tree, devNull, uid, builtin, environ)
 	a.programs, a.options = places("/bin/bash", "", ""), []string{"-c", "-c"}
 	a.shells = a.programs
@@ -200,9 +202,10 @@ func (a *ahead) start(s *waitingShell) error {
 	defer unix.Close(ends[1])
 	text := "enable -f " + a.builtin + " ahead; ahead"
 	root, err := a.tree.start(s.starting, spawn.Process{
-		Programs: a.shells, Args: append(slices.Clone(a.options), text+strings.Repeat(" ", max(0, aheadRoom-len(text)))),
-		Env: append([]string{"ROOM=" + strings.Repeat(" ", aheadRoom)}, a.env...), Dir: "/", UID: a.uid,
-		Files: append(files.child[:], ends[1]), GiveOrphans: a.persistent,
+		Programs: a.shells, Args: append(slices.Clone(a.options),
+			text+strings.Repeat(" ", max(0, aheadRoom-len(text)))),
+		Env: append([]string{"ROOM=" + strings.Repeat(" ", aheadRoom)}, a.env...), Dir: "/",
+		UID: a.uid, Files: append(files.child[:], ends[1]), GiveOrphans: a.persistent,
 	})
 	if err != nil {
 		files.close()
@@ -217,7 +220,8 @@ func (a *ahead) start(s *waitingShell) error {
 func (a *ahead) fits(p spawn.Process) bool {
 	_, _, is := lineOf(p)
 	return is && !p.Terminal && p.UID == a.uid && fitsRequest(p) &&
-		slices.Equal(a.programs, p.Programs) && slices.Equal(a.env[:len(a.env)-1], localeOf(p.Env)) &&
+		slices.Equal(a.programs, p.Programs) &&
+		slices.Equal(a.env[:len(a.env)-1], localeOf(p.Env)) &&
 		!slices.ContainsFunc(p.Env, readAtStart)
 }
 
@@ -250,7 +254,10 @@ func fitsRequest(p spawn.Process) bool {
 		}
 		size += len(text)
 	}
-	return size <= maxAheadAll && !slices.ContainsFunc(p.Args, func(text string) bool { return strings.ContainsRune(text, 0) })
+	return size <= maxAheadAll &&
+		!slices.ContainsFunc(p.Args, func(text string) bool {
+			return strings.ContainsRune(text, 0)
+		})
 }
 
 // readAtStart reports whether bash, the dynamic linker or the C library reads an entry of the
@@ -258,7 +265,8 @@ func fitsRequest(p spawn.Process) bool {
 func readAtStart(entry string) bool {
 	name, _, _ := strings.Cut(entry, "=")
 	switch name {
-	case "SSH_CLIENT", "SSH2_CLIENT", "SHELLOPTS", "POSIXLY_CORRECT", "POSIX_PEDANTIC", "LOCPATH", "GCONV_PATH", "ENV", "EMACS", "INSIDE_EMACS":
+	case "SSH_CLIENT", "SSH2_CLIENT", "SHELLOPTS", "POSIXLY_CORRECT", "POSIX_PEDANTIC", "LOCPATH",
+		"GCONV_PATH", "ENV", "EMACS", "INSIDE_EMACS":
 		return true
 	}
 	for _, prefix := range []string{"LD_", "MALLOC_", "GLIBC_"} {
@@ -272,7 +280,8 @@ func readAtStart(entry string) bool {
 // localeOf returns the entries that set a program's language and characters, sorted.
 func localeOf(env []string) (locale []string) {
 	for _, entry := range env {
-		if strings.HasPrefix(entry, "LC_") || strings.HasPrefix(entry, "LANG=") || strings.HasPrefix(entry, "LANGUAGE=") {
+		if strings.HasPrefix(entry, "LC_") || strings.HasPrefix(entry, "LANG=") ||
+			strings.HasPrefix(entry, "LANGUAGE=") {
 			locale = append(locale, entry)
 		}
 	}

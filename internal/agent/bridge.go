@@ -59,7 +59,8 @@ func (l *persistent) count(bridge *net.UnixConn) (done func()) {
 	var pid int
 	if raw, err := bridge.SyscallConn(); err == nil {
 		_ = raw.Control(func(fd uintptr) {
-			if peer, err := unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED); err == nil {
+			if peer, err := unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET,
+				unix.SO_PEERCRED); err == nil {
 				pid = int(peer.Pid)
 			}
 		})
@@ -113,10 +114,13 @@ func give(path string, in, out int) (*net.UnixConn, error) {
 		switch {
 		case err == nil:
 			if _, _, err = conn.WriteMsgUnix([]byte{0}, unix.UnixRights(in, out), nil); err != nil {
-				return nil, errors.Join(fmt.Errorf("cannot hand over stdin and stdout: %w", err), conn.Close())
+				return nil, errors.Join(fmt.Errorf("cannot hand over stdin and stdout: %w", err),
+					conn.Close())
 			}
 			return conn, nil
-		case time.Since(begun) > watchLimit || !errors.Is(err, unix.ENOENT) && !errors.Is(err, unix.ECONNREFUSED) && !errors.Is(err, unix.EAGAIN):
+		case time.Since(begun) > watchLimit ||
+			!errors.Is(err, unix.ENOENT) && !errors.Is(err, unix.ECONNREFUSED) &&
+				!errors.Is(err, unix.EAGAIN):
 			return nil, fmt.Errorf("cannot connect to the container's first process: %w", err)
 		}
 	}

@@ -57,7 +57,8 @@ func (c *command) serve() {
 		return
 	}
 	if start.LookUp != nil {
-		if LookUp(c.uid, start.LookUp) != nil || wire.WriteMessage(c.stream, wire.KindExit, wire.Exit{}) != nil {
+		if LookUp(c.uid, start.LookUp) != nil ||
+			wire.WriteMessage(c.stream, wire.KindExit, wire.Exit{}) != nil {
 			_ = c.stream.Reset()
 			return
 		}
@@ -345,7 +346,10 @@ func startFault(start launch.Command, err error) wire.Exit {
 		name = start.Args[0]
 	}
 	if failed.Errno == syscall.ETIME { // whatever stage it had reached
-		exit.Fault, exit.Message = wire.FaultCommand, fmt.Sprintf("%s: it did not start within %v: another process stopped it, or the machine is too busy", name, startLimit)
+		exit.Fault, exit.Message = wire.FaultCommand,
+			fmt.Sprintf(
+				"%s: it did not start within %v: another process stopped it, or the machine is too busy",
+				name, startLimit)
 		return exit
 	}
 	switch failed.Stage {

@@ -78,7 +78,8 @@ func (fs *followers) join() *follower {
 	if len(fs.all) >= maxFollowers {
 		return nil
 	}
-	f := &follower{of: fs, more: make(chan struct{}, 1), room: make(chan struct{}, 1), gone: make(chan struct{})}
+	f := &follower{of: fs, more: make(chan struct{}, 1), room: make(chan struct{}, 1),
+		gone: make(chan struct{})}
 	f.stop = sync.OnceFunc(func() { close(f.gone) })
 	f.waiting, f.size, f.lost = fs.kept, fs.size, fs.lost
 	fs.kept, fs.size, fs.lost = nil, 0, 0
@@ -177,7 +178,8 @@ func (fs *followers) await(f *follower, p piece, expired <-chan struct{}) bool {
 // keep keeps a piece for the next follower, and drops the oldest ones above maxWaiting. The mutex
 // is held.
 func (fs *followers) keep(p piece) {
-	if n := len(fs.kept); n > 0 && fs.kept[n-1].kind == p.kind && len(fs.kept[n-1].data)+len(p.data) <= keptPiece {
+	if n := len(fs.kept); n > 0 && fs.kept[n-1].kind == p.kind &&
+		len(fs.kept[n-1].data)+len(p.data) <= keptPiece {
 		last := fs.kept[n-1]
 		// This copies the data, since a follower that has left may still have it.
 		fs.kept[n-1].data = append(last.data[:len(last.data):len(last.data)], p.data...)

@@ -33,7 +33,8 @@ func Forward() error {
 	if err := harden(); err != nil {
 		return err
 	}
-	if err := wire.WriteMessage(conn, wire.KindHello, wire.Hello{Version: wire.ForwardVersion}); err != nil {
+	if err := wire.WriteMessage(conn, wire.KindHello,
+		wire.Hello{Version: wire.ForwardVersion}); err != nil {
 		return fmt.Errorf("cannot greet the service: %w", err)
 	}
 	mux, err := yamux.Server(conn, mux.Config(maxForwarded), nil)

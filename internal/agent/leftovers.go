@@ -38,7 +38,8 @@ const (
 // lines of those that it has asked, and how many more there were. What is still there then is for
 // sweep. When hurry is closed, nothing is waited for any more; if it was from the beginning,
 // nothing is told either.
-func (t *processTree) endLeftovers(root *rootProcess, outputs []*output, hurry <-chan struct{}) (lines []string, more int) {
+func (t *processTree) endLeftovers(root *rootProcess, outputs []*output,
+	hurry <-chan struct{}) (lines []string, more int) {
 	group := func() ([]int, <-chan struct{}) { return t.leftBy(root) }
 	select {
 	case <-hurry:
@@ -91,7 +92,8 @@ const (
 
 // settle waits until a group of processes is gone or has done nothing for the time quiet, but not
 // longer than limit, and not when hurry is closed.
-func settle(group func() ([]int, <-chan struct{}), outputs []*output, quiet, limit time.Duration, hurry <-chan struct{}) settled {
+func settle(group func() ([]int, <-chan struct{}), outputs []*output, quiet, limit time.Duration,
+	hurry <-chan struct{}) settled {
 	var before activity
 	begun := time.Now()
 	for moved := begun; ; {
@@ -159,7 +161,8 @@ func threads(pid int) (ids []int) {
 // readStat returns a thread's state, as proc(5) calls it, and the processor time that it has spent.
 // A thread that is gone has state 0.
 func readStat(pid, thread int) (state byte, spent string) {
-	stat, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/task/" + strconv.Itoa(thread) + "/stat")
+	stat, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/task/" + strconv.Itoa(thread) +
+		"/stat")
 	if err != nil {
 		return 0, ""
 	}

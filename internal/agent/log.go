@@ -41,7 +41,8 @@ type rotatingLog struct {
 const maxWholeLine = 64 << 10
 
 func newLog(dir string, l launch.Log) *rotatingLog {
-	r := &rotatingLog{dir: dir, limit: l.MaxBytes, soft: l.MaxBytes - min(maxWholeLine, l.MaxBytes/2), files: l.Files, fd: -1}
+	r := &rotatingLog{dir: dir, limit: l.MaxBytes,
+		soft: l.MaxBytes - min(maxWholeLine, l.MaxBytes/2), files: l.Files, fd: -1}
 	r.lose(0, r.open()) // so that there is a file to follow before anything is printed
 	return r
 }
@@ -213,7 +214,8 @@ func noteRotated(first string) {
 		return
 	}
 	end := make([]byte, min(info.Size(), int64(len(rotatedNote))))
-	if _, err := file.ReadAt(end, info.Size()-int64(len(end))); err != nil || string(end) == rotatedNote {
+	if _, err := file.ReadAt(end, info.Size()-int64(len(end))); err != nil ||
+		string(end) == rotatedNote {
 		return
 	}
 	note := rotatedNote

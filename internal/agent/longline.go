@@ -22,7 +22,8 @@ const fromFile = `eval "$(PATH=$PATH:/usr/bin:/bin cat <&3 || echo exit 126)" 3<
 func shorten(p spawn.Process) (_ spawn.Process, done func(), err error) {
 	done = func() {}
 	last := len(p.Args) - 1
-	if last < 0 || len(p.Args[last]) <= launch.MaxString || len(p.Programs) == 0 || len(p.Files) != 3 ||
+	if last < 0 || len(p.Args[last]) <= launch.MaxString || len(p.Programs) == 0 ||
+		len(p.Files) != 3 ||
 		!launch.IsLine(append([]string{p.Programs[0].Name}, p.Args...)) {
 		return p, done, nil
 	}

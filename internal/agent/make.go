@@ -88,7 +88,8 @@ type mount struct{ device, number uint64 }
 
 func mountOf(dir int) (mount, error) {
 	var st unix.Statx_t
-	if err := unix.Statx(dir, "", unix.AT_EMPTY_PATH, unix.STATX_BASIC_STATS|unix.STATX_MNT_ID, &st); err != nil {
+	if err := unix.Statx(dir, "", unix.AT_EMPTY_PATH, unix.STATX_BASIC_STATS|unix.STATX_MNT_ID,
+		&st); err != nil {
 		return mount{}, err
 	}
 	m := mount{device: unix.Mkdev(st.Dev_major, st.Dev_minor)}
@@ -129,7 +130,8 @@ func (m maker) makeIn(parent int, name string, dir bool) error {
 		_ = become(agent, m.owner, m.owner)
 		_ = unix.Unlinkat(parent, stage, unix.AT_REMOVEDIR)
 	}()
-	in, err := unix.Openat(parent, stage, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	in, err := unix.Openat(parent, stage,
+		unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return err
 	}
@@ -167,12 +169,14 @@ const staged = "new"
 // makeAt makes it, for all to write: the owner moves a directory only if he may write to it.
 func makeAt(in int, dir bool) (int, error) {
 	if !dir {
-		return unix.Openat(in, staged, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0o644)
+		return unix.Openat(in, staged,
+			unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0o644)
 	}
 	if err := unix.Mkdirat(in, staged, 0o777); err != nil {
 		return -1, err
 	}
-	made, err := unix.Openat(in, staged, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	made, err := unix.Openat(in, staged,
+		unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	if err == nil {
 		err = unix.Fchmod(made, 0o777)
 	}
@@ -181,7 +185,8 @@ func makeAt(in int, dir bool) (int, error) {
 
 // become sets the users of this thread alone.
 func become(real, effective, saved uint32) error {
-	if _, _, errno := unix.RawSyscall(unix.SYS_SETRESUID, uintptr(real), uintptr(effective), uintptr(saved)); errno != 0 {
+	if _, _, errno := unix.RawSyscall(unix.SYS_SETRESUID, uintptr(real), uintptr(effective),
+		uintptr(saved)); errno != 0 {
 		return os.NewSyscallError("setresuid", errno)
 	}
 	return nil

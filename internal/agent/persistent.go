@@ -61,7 +61,8 @@ func runPersistent(socket string, uid uint32, root bool, score *OOMScore, builti
 	if err != nil {
 		return err
 	}
-	l := &persistent{tree: newProcessTree(score), uid: uid, root: root, devNull: null, commands: map[int]*persistentCommand{}, bridges: map[int]int{}}
+	l := &persistent{tree: newProcessTree(score), uid: uid, root: root, devNull: null,
+		commands: map[int]*persistentCommand{}, bridges: map[int]int{}}
 	l.ahead = newPersistentAhead(l.tree, null, uid, builtin, os.Environ(), l.bridging)
 	for {
 		bridge, err := listener.AcceptUnix()
@@ -206,7 +207,8 @@ func (l *persistent) find(r control.Request) (found *persistentCommand) {
 		found = l.commands[r.PID]
 	} else {
 		for _, c := range l.commands {
-			if c.tag == r.Tag && (found == nil || c.runs() && !found.runs() || c.runs() == found.runs() && c.began > found.began) {
+			if c.tag == r.Tag && (found == nil || c.runs() && !found.runs() ||
+				c.runs() == found.runs() && c.began > found.began) {
 				found = c
 			}
 		}
@@ -236,7 +238,9 @@ func (l *persistent) trim() {
 			ended = append(ended, c)
 		}
 	}
-	slices.SortFunc(ended, func(a, b *persistentCommand) int { return int(int64(a.began) - int64(b.began)) })
+	slices.SortFunc(ended, func(a, b *persistentCommand) int {
+		return int(int64(a.began) - int64(b.began))
+	})
 	for len(ended) > maxEnded {
 		delete(l.commands, ended[0].root.pid)
 		ended = ended[1:]

@@ -209,7 +209,8 @@ func (c *persistentCommand) entry() control.Entry {
 // A process that has made itself independent, with a session of its own below another parent, goes
 // on.
 func (t *processTree) killSession(root *rootProcess) {
-	for deadline := time.Now().Add(cleanupLimit); time.Now().Before(deadline); time.Sleep(5 * time.Millisecond) {
+	for deadline := time.Now().Add(cleanupLimit); time.Now().
+		Before(deadline); time.Sleep(5 * time.Millisecond) {
 		t.mu.Lock()
 		if now := t.roots[root.pid]; now != nil && now != root {
 			t.mu.Unlock()
@@ -247,7 +248,8 @@ func session(id int) (pids []int) {
 			continue
 		}
 		// The name may have anything in it: pid (name) state ppid pgrp session.
-		_, rest, _ := strings.Cut(string(stat[max(strings.LastIndexByte(string(stat), ')'), 0):]), " ")
+		_, rest, _ := strings.Cut(string(stat[max(strings.LastIndexByte(string(stat), ')'), 0):]),
+			" ")
 		fields := strings.Fields(rest)
 		if len(fields) > 3 && fields[0] != "Z" && fields[3] == strconv.Itoa(id) {
 			pids = append(pids, pid)

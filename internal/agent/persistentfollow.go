@@ -15,7 +15,8 @@ import (
 // follow sends a command's output until it ends or the other end leaves.
 func (l *persistent) follow(stream *yamux.Stream, c *persistentCommand, f *follower) error {
 	if f == nil {
-		return reply(stream, control.Answer{Fault: control.FaultMany, Message: fmt.Sprintf("%d callers follow it already", maxFollowers)})
+		return reply(stream, control.Answer{Fault: control.FaultMany,
+			Message: fmt.Sprintf("%d callers follow it already", maxFollowers)})
 	}
 	var unsent delivery
 	left := make(chan struct{})
@@ -68,7 +69,8 @@ func deliver(stream io.Writer, n delivery) (unsent delivery, err error) {
 		// Small pieces go together.
 		kind, first := n.pieces[i].kind, i
 		frame = append(frame[:0], 0, 0, 0, 0)
-		for ; i < len(n.pieces) && n.pieces[i].kind == kind && (i == first || len(frame)+len(n.pieces[i].data) <= wire.MaxData); i++ {
+		for ; i < len(n.pieces) && n.pieces[i].kind == kind &&
+			(i == first || len(frame)+len(n.pieces[i].data) <= wire.MaxData); i++ {
 			frame = append(frame, n.pieces[i].data...)
 		}
 		h := wire.Header(kind, len(frame)-wire.HeaderSize)

@@ -74,7 +74,8 @@ func (l *persistent) start(r control.Request) (*persistentCommand, wire.Exit) {
 	uid := l.uid
 	if r.Run.Root {
 		if uid = 0; !l.root {
-			return nil, wire.Exit{Fault: wire.FaultCommand, Message: "this container runs no commands as root"}
+			return nil, wire.Exit{Fault: wire.FaultCommand,
+				Message: "this container runs no commands as root"}
 		}
 	}
 	p, exit := prepare(r.Run.Command, uid)
@@ -90,15 +91,16 @@ func (l *persistent) start(r control.Request) (*persistentCommand, wire.Exit) {
 		return nil, startFault(r.Run.Command, err)
 	}
 	c := &persistentCommand{
-		tree: l.tree, root: root, process: p, tag: r.Tag, note: r.Run.Note, terminal: r.Run.Terminal,
-		out: newFollowers(), pipes: files, input: make(chan struct{}, 1),
+		tree: l.tree, root: root, process: p, tag: r.Tag, note: r.Run.Note,
+		terminal: r.Run.Terminal, out: newFollowers(), pipes: files, input: make(chan struct{}, 1),
 	}
 	c.input <- struct{}{}
 	return c, exit
 }
 
 // startProcess starts a command's process, or lets the waiting shell become it, if there is one.
-func (l *persistent) startProcess(ctx context.Context, r control.Request, p spawn.Process, shell *waitingShell) (*rootProcess, *pipes, error) {
+func (l *persistent) startProcess(ctx context.Context, r control.Request, p spawn.Process,
+	shell *waitingShell) (*rootProcess, *pipes, error) {
 	if shell != nil {
 		err := shell.handOver(ctx, p, r.Run.Stdin)
 		if err == nil {
@@ -116,7 +118,9 @@ func (l *persistent) startProcess(ctx context.Context, r control.Request, p spaw
 	}
 	open := func() (*pipes, error) { return openPipes(r.Run.Stdin, l.devNull) }
 	if r.Run.Terminal {
-		open = func() (*pipes, error) { return openTerminal(true, r.Run.ConsoleSize, l.uid, l.devNull) }
+		open = func() (*pipes, error) {
+			return openTerminal(true, r.Run.ConsoleSize, l.uid, l.devNull)
+		}
 	}
 	files, err := open()
 	if err != nil {

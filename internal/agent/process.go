@@ -44,7 +44,9 @@ func RunProcess(dir string, uid uint32, score *OOMScore) (code int, err error) {
 	// The container's limit on file sizes applies to the log, too: reaching it is to be no more
 	// than an error of the write.
 	signal.Notify(make(chan os.Signal, 1), unix.SIGXFSZ)
-	if err := errors.Join(harden(), spawn.DefaultSignals(unix.SIGTERM, unix.SIGINT, unix.SIGHUP, unix.SIGUSR1, unix.SIGXFSZ)); err != nil {
+	if err := errors.Join(harden(),
+		spawn.DefaultSignals(unix.SIGTERM, unix.SIGINT, unix.SIGHUP, unix.SIGUSR1,
+			unix.SIGXFSZ)); err != nil {
 		return launch.CodeAgent, err
 	}
 	if d.state, err = newStateFile(dir); err != nil {
@@ -78,7 +80,8 @@ func (d *durable) run() (launch.State, int) {
 	}
 	log.note("cannot start: " + fault.Message)
 	log.finish()
-	return launch.State{ExitCode: fault.Code, Fault: fault.Message, Lost: log.lost.Load()}, fault.Code
+	return launch.State{ExitCode: fault.Code, Fault: fault.Message, Lost: log.lost.Load()},
+		fault.Code
 }
 
 // takeLaunch reads launch.json and removes it, whatever is in it: it may hold secrets.
@@ -104,7 +107,8 @@ func (d *durable) takeLaunch() (launch.Launch, error) {
 
 // command runs the command until it and all that it started have ended. An error means that it was
 // not started.
-func (d *durable) command(p spawn.Process, log *rotatingLog, l launch.Launch) (launch.State, unix.WaitStatus, error) {
+func (d *durable) command(p spawn.Process, log *rotatingLog,
+	l launch.Launch) (launch.State, unix.WaitStatus, error) {
 	output, root, tree, err := startLogged(p, d.score)
 	if err != nil {
 		return launch.State{}, 0, err
@@ -171,7 +175,8 @@ func (d *durable) endLeftovers(tree *processTree, hurry <-chan struct{}, stopped
 
 // startLogged starts the command with both outputs in one pipe, so that their order is kept, and
 // returns the pipe's other end, which blocks.
-func startLogged(p spawn.Process, score *OOMScore) (output int, root *rootProcess, tree *processTree, err error) {
+func startLogged(p spawn.Process,
+	score *OOMScore) (output int, root *rootProcess, tree *processTree, err error) {
 	var pipe [2]int
 	if err := unix.Pipe2(pipe[:], unix.O_CLOEXEC); err != nil {
 		return -1, nil, nil, fmt.Errorf("cannot open a pipe: %w", err)
@@ -179,7 +184,8 @@ func startLogged(p spawn.Process, score *OOMScore) (output int, root *rootProces
 	defer unix.Close(pipe[1])
 	null, err := unix.Open(os.DevNull, unix.O_RDONLY|unix.O_CLOEXEC, 0)
 	if err != nil {
-		return -1, nil, nil, errors.Join(fmt.Errorf("cannot open %s: %w", os.DevNull, err), unix.Close(pipe[0]))
+		return -1, nil, nil, errors.Join(fmt.Errorf("cannot open %s: %w", os.DevNull, err),
+			unix.Close(pipe[0]))
 	}
 	defer unix.Close(null)
 	p.Files = []int{null, pipe[1], pipe[1]}

@@ -32,7 +32,8 @@ func prepare(start launch.Command, uid uint32) (spawn.Process, wire.Exit) {
 		return p, wire.Exit{Code: 127, Fault: wire.FaultCommand, Message: "empty command"}
 	}
 	if len(p.Programs) == 0 {
-		return p, wire.Exit{Code: 127, Fault: wire.FaultCommand, Message: "command not found: PATH is empty"}
+		return p, wire.Exit{Code: 127, Fault: wire.FaultCommand,
+			Message: "command not found: PATH is empty"}
 	}
 	return p, wire.Exit{}
 }

@@ -29,11 +29,14 @@ type checks struct {
 
 // startChecks starts the checks, and sends each change of their result on found. end stops them and
 // returns when nothing of them runs any more. Without a launch.Ready there are no checks.
-func startChecks(l launch.Launch, uid uint32, tree *processTree) (found <-chan launch.Readiness, end func()) {
+func startChecks(l launch.Launch, uid uint32,
+	tree *processTree) (found <-chan launch.Readiness, end func()) {
 	if l.Ready == nil {
 		return nil, func() {}
 	}
-	c := checks{ready: *l.Ready, uid: uid, tree: tree, start: launch.Command{Process: specs.Process{Cwd: l.Cwd, Env: l.Env}, Shell: l.Ready.Command}}
+	c := checks{ready: *l.Ready, uid: uid, tree: tree,
+		start: launch.Command{Process: specs.Process{Cwd: l.Cwd, Env: l.Env},
+			Shell: l.Ready.Command}}
 	ctx, cancel := context.WithCancel(context.Background())
 	changes, ended := make(chan launch.Readiness), make(chan struct{})
 	go func() {

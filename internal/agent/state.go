@@ -40,7 +40,8 @@ func (s *stateFile) reserve() error {
 	if err := os.RemoveAll(s.next); err != nil {
 		return err
 	}
-	fd, err := unix.Open(s.next, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0o600)
+	fd, err := unix.Open(s.next,
+		unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0o600)
 	if err != nil {
 		return err
 	}

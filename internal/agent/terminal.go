@@ -46,7 +46,8 @@ func openTerminal(stdin bool, size *specs.Box, uid uint32, devNull int) (_ *pipe
 		return nil, err
 	}
 	// By ioctl rather than by name, because /dev/pts is what image and runtime make of it.
-	far, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(near), unix.TIOCGPTPEER, unix.O_RDWR|unix.O_NOCTTY|unix.O_CLOEXEC)
+	far, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(near), unix.TIOCGPTPEER,
+		unix.O_RDWR|unix.O_NOCTTY|unix.O_CLOEXEC)
 	if errno != 0 {
 		return nil, errno
 	}
@@ -102,7 +103,8 @@ func resize(terminal *os.File, size *specs.Box) error {
 		return err
 	}
 	failed := raw.Control(func(fd uintptr) {
-		err = unix.IoctlSetWinsize(int(fd), unix.TIOCSWINSZ, &unix.Winsize{Row: uint16(size.Height), Col: uint16(size.Width)})
+		err = unix.IoctlSetWinsize(int(fd), unix.TIOCSWINSZ,
+			&unix.Winsize{Row: uint16(size.Height), Col: uint16(size.Width)})
 	})
 	if failed != nil {
 		return failed

@@ -312,7 +312,9 @@ func (t *processTree) sweep(root *rootProcess) error {
 // has. It is called with mu held.
 func (t *processTree) leftovers(root *rootProcess) []int {
 	if root == nil {
-		return slices.DeleteFunc(ownChildren(), func(pid int) bool { return t.roots[pid] != nil || t.isStarting(pid) })
+		return slices.DeleteFunc(ownChildren(), func(pid int) bool {
+			return t.roots[pid] != nil || t.isStarting(pid)
+		})
 	}
 	var pids []int
 	for pid, owners := range t.owners {

@@ -23,7 +23,8 @@ type siginfo struct {
 // and leaves it to be collected.
 func waitAny(info *siginfo) error {
 	for {
-		_, errno := spawn.Block(unix.SYS_WAITID, unix.P_ALL, 0, uintptr(unsafe.Pointer(info)), unix.WEXITED|unix.WNOWAIT)
+		_, errno := spawn.Block(unix.SYS_WAITID, unix.P_ALL, 0, uintptr(unsafe.Pointer(info)),
+			unix.WEXITED|unix.WNOWAIT)
 		switch errno {
 		case 0:
 			return nil
@@ -36,5 +37,6 @@ func waitAny(info *siginfo) error {
 
 // childless reports whether there is no child at all, living or not.
 func childless() bool {
-	return errors.Is(unix.Waitid(unix.P_ALL, 0, nil, unix.WEXITED|unix.WNOWAIT|unix.WNOHANG, nil), unix.ECHILD)
+	return errors.Is(unix.Waitid(unix.P_ALL, 0, nil, unix.WEXITED|unix.WNOWAIT|unix.WNOHANG, nil),
+		unix.ECHILD)
 }

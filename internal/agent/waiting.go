@@ -130,7 +130,8 @@ func (s *waitingShell) failure() error {
 // receive reports whether the shell has sent a whole answer, which comes in one piece.
 func (s *waitingShell) receive(answer []byte) bool {
 	for {
-		n, errno := spawn.Block(unix.SYS_READ, uintptr(s.socket), uintptr(unsafe.Pointer(&answer[0])), uintptr(len(answer)), 0)
+		n, errno := spawn.Block(unix.SYS_READ, uintptr(s.socket),
+			uintptr(unsafe.Pointer(&answer[0])), uintptr(len(answer)), 0)
 		if errno != unix.EINTR {
 			return errno == 0 && n == uintptr(len(answer))
 		}

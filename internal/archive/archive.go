@@ -79,7 +79,8 @@ type count struct {
 func (l *LeftOut) counts() []count {
 	return []count{
 		{"DAYCARE.hidden", "hidden entry", "hidden entries", &l.Hidden},
-		{"DAYCARE.unreadable", "entry that its owner may not read", "entries that their owner may not read", &l.Unreadable},
+		{"DAYCARE.unreadable", "entry that its owner may not read",
+			"entries that their owner may not read", &l.Unreadable},
 		{"DAYCARE.mounts", "entry in another mount", "entries in other mounts", &l.Mounts},
 		{"DAYCARE.special", "FIFO, socket or device", "FIFOs, sockets and devices", &l.Special},
 	}
@@ -97,11 +98,13 @@ func Check(name string) error {
 	case name == "":
 		return errs.Invalid("an entry of the archive has no name")
 	case len(name) > mostName:
-		return errs.Invalid("the name %s has %d bytes, more than %d", quoted(name), len(name), mostName)
+		return errs.Invalid("the name %s has %d bytes, more than %d", quoted(name), len(name),
+			mostName)
 	case strings.Contains(name, "\x00"):
 		return errs.Invalid("the name %s has a NUL byte", quoted(name))
 	case name[0] == '/':
-		return errs.Invalid("the name %s is absolute; the names of an archive are relative", quoted(name))
+		return errs.Invalid("the name %s is absolute; the names of an archive are relative",
+			quoted(name))
 	}
 	depth := 0
 	for part := range strings.SplitSeq(name, "/") {
@@ -111,10 +114,12 @@ func Check(name string) error {
 		case part == "" || part == ".":
 			return errs.Invalid(`the name %s has a component that is empty or "."`, quoted(name))
 		case len(part) > mostPart:
-			return errs.Invalid("the name %s has a component of %d bytes, more than %d", quoted(name), len(part), mostPart)
+			return errs.Invalid("the name %s has a component of %d bytes, more than %d",
+				quoted(name), len(part), mostPart)
 		}
 		if depth++; depth > MostDepth {
-			return errs.Invalid("the name %s is nested deeper than %d directories", quoted(name), MostDepth)
+			return errs.Invalid("the name %s is nested deeper than %d directories", quoted(name),
+				MostDepth)
 		}
 	}
 	return nil

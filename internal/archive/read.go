@@ -109,7 +109,10 @@ func entry(head *tar.Header) (Entry, error) {
 	}
 	for key := range head.PAXRecords {
 		if strings.HasPrefix(key, "GNU.sparse.") {
-			return Entry{}, errs.Invalid("%s is a sparse file, which an archive here does not have; make it without --sparse", quoted(name))
+			return Entry{},
+				errs.Invalid(
+					"%s is a sparse file, which an archive here does not have; make it without --sparse",
+					quoted(name))
 		}
 	}
 	e := Entry{Name: name, Mode: fs.FileMode(head.Mode & 0o777)}
@@ -119,17 +122,27 @@ func entry(head *tar.Header) (Entry, error) {
 	case tar.TypeReg:
 		e.Kind, e.Size = File, head.Size
 	case tar.TypeSymlink:
-		if e.Kind, e.Text = Link, head.Linkname; e.Text == "" || len(e.Text) > mostName || strings.Contains(e.Text, "\x00") {
-			return Entry{}, errs.Invalid("the symbolic link %s says %s, which no link can", quoted(name), quoted(e.Text))
+		if e.Kind, e.Text = Link, head.Linkname; e.Text == "" || len(e.Text) > mostName ||
+			strings.Contains(e.Text, "\x00") {
+			return Entry{}, errs.Invalid("the symbolic link %s says %s, which no link can",
+				quoted(name), quoted(e.Text))
 		}
 	case tar.TypeLink:
-		return Entry{}, errs.Invalid("%s is a hard link to %s; make the archive with --hard-dereference", quoted(name), quoted(head.Linkname))
+		return Entry{},
+			errs.Invalid("%s is a hard link to %s; make the archive with --hard-dereference",
+				quoted(name), quoted(head.Linkname))
 	case tar.TypeChar, tar.TypeBlock:
 		return Entry{}, errs.Invalid("%s is a device", quoted(name))
 	case tar.TypeGNUSparse:
-		return Entry{}, errs.Invalid("%s is a sparse file, which an archive here does not have; make it without --sparse", quoted(name))
+		return Entry{},
+			errs.Invalid(
+				"%s is a sparse file, which an archive here does not have; make it without --sparse",
+				quoted(name))
 	default:
-		return Entry{}, errs.Invalid("%s is of the type %q, and neither a directory nor a file nor a symbolic link", quoted(name), head.Typeflag)
+		return Entry{},
+			errs.Invalid(
+				"%s is of the type %q, and neither a directory nor a file nor a symbolic link",
+				quoted(name), head.Typeflag)
 	}
 	if name == "." && e.Kind != Directory {
 		return Entry{}, errs.Invalid(`the entry "." is no directory`)
@@ -139,7 +152,8 @@ func entry(head *tar.Header) (Entry, error) {
 
 // faulty gives an error of archive/tar its class. Others are of where the archive comes from.
 func faulty(err error) error {
-	if errors.Is(err, tar.ErrHeader) || errors.Is(err, tar.ErrFieldTooLong) || errors.Is(err, tar.ErrInsecurePath) || errors.Is(err, io.ErrUnexpectedEOF) {
+	if errors.Is(err, tar.ErrHeader) || errors.Is(err, tar.ErrFieldTooLong) ||
+		errors.Is(err, tar.ErrInsecurePath) || errors.Is(err, io.ErrUnexpectedEOF) {
 		return errs.Invalid("the archive is no valid tar archive, or cut short: %v", err)
 	}
 	return fmt.Errorf("cannot read the archive: %w", err)

@@ -34,7 +34,9 @@ func (e *Exec[Result]) Attach(from int64) (*Attachment[Result], error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if from < 0 || from > e.ring.end() {
-		return nil, errs.Invalid("offset %d is not from 0 to %d, the number of bytes that the command has printed", from, e.ring.end())
+		return nil, errs.Invalid(
+			"offset %d is not from 0 to %d, the number of bytes that the command has printed", from,
+			e.ring.end())
 	}
 	if e.attached != nil {
 		e.attached.gone = true

@@ -35,7 +35,8 @@ type Exec[Result any] struct {
 }
 
 func newExec[Result any](id string, c Command) *Exec[Result] {
-	e := &Exec[Result]{ID: id, command: c, begun: time.Now(), done: make(chan struct{}), room: make(chan struct{}, 1)}
+	e := &Exec[Result]{ID: id, command: c, begun: time.Now(), done: make(chan struct{}),
+		room: make(chan struct{}, 1)}
 	e.Input = NewInput(c.Terminal, e.taken)
 	return e
 }

@@ -58,7 +58,8 @@ func (in *Input) Signal(signal syscall.Signal) {
 // time may call it.
 func (in *Input) Resize(size specs.Box) error {
 	if in.resizes == nil {
-		return errs.Invalid("cannot resize the terminal: this command has none, because it was started without tty")
+		return errs.Invalid(
+			"cannot resize the terminal: this command has none, because it was started without tty")
 	}
 	select {
 	case <-in.resizes: // an earlier one that nobody has taken

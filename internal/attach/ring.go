@@ -107,7 +107,9 @@ func (s *span) start() int64 { return s.end - int64(len(s.data)) }
 
 // find returns the index of the run that a position is in.
 func (s *span) find(at int64) int {
-	i, _ := slices.BinarySearchFunc(s.runs, at+1, func(run run, at int64) int { return cmp.Compare(run.end, at) })
+	i, _ := slices.BinarySearchFunc(s.runs, at+1, func(run run, at int64) int {
+		return cmp.Compare(run.end, at)
+	})
 	return i
 }
 

@@ -69,7 +69,8 @@ func NewID() string { return "x-" + strings.ToLower(rand.Text()) }
 // returns when the command has ended. A command that ends before Started is called is forgotten at
 // once. The error is of class ResourceExhausted if there are too many commands, or Unavailable
 // after Shutdown.
-func (s *Store[Result]) Start(c Command, run func(context.Context, *Exec[Result]) (Result, error)) (*Exec[Result], error) {
+func (s *Store[Result]) Start(c Command,
+	run func(context.Context, *Exec[Result]) (Result, error)) (*Exec[Result], error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.ctx.Err() != nil {
@@ -105,7 +106,9 @@ func (s *Store[Result]) makeRoom(c Command) (give func(), err error) {
 		if !is {
 			return give, err
 		}
-		if !s.forgetOldest(s.matching(func(e *Exec[Result]) bool { return full.IsAbout(e.command.account()) })) {
+		if !s.forgetOldest(s.matching(func(e *Exec[Result]) bool {
+			return full.IsAbout(e.command.account())
+		})) {
 			return nil, err
 		}
 	}
@@ -119,7 +122,9 @@ func (s *Store[Result]) matching(match func(*Exec[Result]) bool) []*Exec[Result]
 			list = append(list, e)
 		}
 	}
-	slices.SortFunc(list, func(a, b *Exec[Result]) int { return cmp.Or(a.begun.Compare(b.begun), cmp.Compare(a.ID, b.ID)) })
+	slices.SortFunc(list, func(a, b *Exec[Result]) int {
+		return cmp.Or(a.begun.Compare(b.begun), cmp.Compare(a.ID, b.ID))
+	})
 	return list
 }
 
@@ -154,7 +159,9 @@ func (s *Store[Result]) Get(user, id string) (*Exec[Result], error) {
 	if e := s.execs[id]; e != nil && e.command.User == user {
 		return e, nil
 	}
-	return nil, errs.NotFound("there is no exec %q: it ended more than %g minutes ago, made room for others, or was not started with detachOnDisconnect", id, s.cfg.Keep.Minutes())
+	return nil, errs.NotFound(
+		"there is no exec %q: it ended more than %g minutes ago, made room for others, or was not started with detachOnDisconnect",
+		id, s.cfg.Keep.Minutes())
 }
 
 // List returns a user's commands, the oldest first.
@@ -183,4 +190,5 @@ func (s *Store[Result]) Shutdown() {
 }
 
 // ErrReplaced is what an Attachment ends with when another one has taken its place.
-var ErrReplaced = errs.Conflict("another caller has attached to this exec and has taken the place of this one")
+var ErrReplaced = errs.Conflict(
+	"another caller has attached to this exec and has taken the place of this one")

@@ -47,6 +47,7 @@ func (c *Connections) TakeBuffers(user string) int {
 // Stats returns the numbers of each budget, by its name.
 func (c *Connections) Stats() map[string]Stats {
 	return map[string]Stats{
-		"descriptors": c.Descriptors.Stats(), "hellos": c.Hellos.Stats(), "buffers": c.Buffers.Stats(), "ports": c.Ports.Stats(),
+		"descriptors": c.Descriptors.Stats(), "hellos": c.Hellos.Stats(),
+		"buffers": c.Buffers.Stats(), "ports": c.Ports.Stats(),
 	}
 }

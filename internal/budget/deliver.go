@@ -44,7 +44,8 @@ func unsent(fd int) int {
 		return 0
 	}
 	const closed = 7 // TCP_CLOSE
-	if info, err := unix.GetsockoptTCPInfo(fd, unix.IPPROTO_TCP, unix.TCP_INFO); err != nil || info.State == closed {
+	if info, err := unix.GetsockoptTCPInfo(fd, unix.IPPROTO_TCP, unix.TCP_INFO); err != nil ||
+		info.State == closed {
 		return 0
 	}
 	return n

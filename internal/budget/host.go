@@ -39,7 +39,8 @@ func TCPMemory() int {
 func LocalPorts() int {
 	const standard = 28232
 	var first, last int
-	if err := scan("/proc/sys/net/ipv4/ip_local_port_range", &first, &last); err != nil || last < first {
+	if err := scan("/proc/sys/net/ipv4/ip_local_port_range", &first, &last); err != nil ||
+		last < first {
 		return standard
 	}
 	return last - first + 1

@@ -36,7 +36,8 @@ type wait struct {
 // destinations.
 func NewPorts(total int) *Ports {
 	const destinations = 4
-	return &Ports{begun: time.Now(), total: total, all: NewPool(destinations*total, 0), pools: map[netip.AddrPort]*Pool{}}
+	return &Ports{begun: time.Now(), total: total, all: NewPool(destinations*total, 0),
+		pools: map[netip.AddrPort]*Pool{}}
 }
 
 // Take reports whether user may use one more port towards a destination.

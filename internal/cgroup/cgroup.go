@@ -62,8 +62,10 @@ type version struct {
 }
 
 var versions = []version{
-	{memory: "memory", usage: "memory.usage_in_bytes", cpu: "cpuacct", time: "cpuacct.usage", reclaim: "memory.force_empty", killed: "memory.oom_control", pids: "pids"},
-	{usage: "memory.current", time: "cpu.stat", word: "usage_usec", reclaim: "memory.reclaim", swap: "memory.swap.max", killed: "memory.events"},
+	{memory: "memory", usage: "memory.usage_in_bytes", cpu: "cpuacct", time: "cpuacct.usage",
+		reclaim: "memory.force_empty", killed: "memory.oom_control", pids: "pids"},
+	{usage: "memory.current", time: "cpu.stat", word: "usage_usec", reclaim: "memory.reclaim",
+		swap: "memory.swap.max", killed: "memory.events"},
 }
 
 // place is where Docker puts containers' control groups: in parent, named by the container's id
@@ -83,13 +85,15 @@ func (p place) groupOf(id string) string  { return filepath.Join(p.parent, p.pre
 // name: a slice of systemd's may be below another one.
 func (h *Host) find(id string) (place, error) {
 	if last := h.last.Load(); last != nil {
-		if _, err := os.Lstat(filepath.Join(h.ControlGroups, last.memoryOf(id), last.usage)); err == nil {
+		if _, err := os.Lstat(filepath.Join(h.ControlGroups, last.memoryOf(id),
+			last.usage)); err == nil {
 			return *last, nil
 		}
 	}
 	for i := range versions {
 		for _, parent := range []string{"*", "*/*"} {
-			for _, at := range []place{{&versions[i], parent, "", ""}, {&versions[i], parent, "docker-", ".scope"}} {
+			for _, at := range []place{{&versions[i], parent, "", ""},
+				{&versions[i], parent, "docker-", ".scope"}} {
 				root := filepath.Join(h.ControlGroups, at.memory)
 				found, _ := filepath.Glob(filepath.Join(root, at.groupOf(id), at.usage)) // ids have no wildcards
 				if len(found) == 0 {
@@ -101,7 +105,8 @@ func (h *Host) find(id string) (place, error) {
 			}
 		}
 	}
-	return place{}, fmt.Errorf("its control group is not below %s: %w", h.ControlGroups, fs.ErrNotExist)
+	return place{}, fmt.Errorf("its control group is not below %s: %w", h.ControlGroups,
+		fs.ErrNotExist)
 }
 
 // Reclaim makes the kernel reclaim the memory of a container, and returns how much of it is left,
@@ -192,8 +197,10 @@ func (h *Host) MayReclaim() error {
 // mayBeAsked returns an error if the kernel cannot be asked for a group's memory. The file is in
 // all groups of version 2, the root among them.
 func mayBeAsked(group string) error {
-	if _, err := os.Lstat(filepath.Join(group, versions[1].reclaim)); errors.Is(err, fs.ErrNotExist) {
-		return errors.New("this kernel cannot be asked for the memory of a group: control groups of version 2 have memory.reclaim from Linux 5.19 on")
+	if _, err := os.Lstat(filepath.Join(group, versions[1].reclaim)); errors.Is(err,
+		fs.ErrNotExist) {
+		return errors.New(
+			"this kernel cannot be asked for the memory of a group: control groups of version 2 have memory.reclaim from Linux 5.19 on")
 	}
 	return nil
 }
@@ -213,7 +220,8 @@ func (h *Host) Usage(id string) (u Usage, err error) {
 	if err != nil {
 		return u, err
 	}
-	if u.Memory, err = readNumber(filepath.Join(h.ControlGroups, at.memoryOf(id), at.usage)); err != nil {
+	if u.Memory, err = readNumber(
+		filepath.Join(h.ControlGroups, at.memoryOf(id), at.usage)); err != nil {
 		return u, err
 	}
 	u.At = time.Now()
@@ -233,10 +241,12 @@ func (h *Host) Refusals(id string) (r Refusals, err error) {
 	if err != nil {
 		return r, err
 	}
-	if r.Killed, err = readCount(filepath.Join(h.ControlGroups, at.memoryOf(id), at.killed), "oom_kill"); err != nil {
+	if r.Killed, err = readCount(filepath.Join(h.ControlGroups, at.memoryOf(id), at.killed),
+		"oom_kill"); err != nil {
 		return r, err
 	}
-	r.Pids, err = readCount(filepath.Join(h.ControlGroups, at.pids, at.groupOf(id), "pids.events"), "max")
+	r.Pids, err = readCount(filepath.Join(h.ControlGroups, at.pids, at.groupOf(id), "pids.events"),
+		"max")
 	return r, err
 }
 
@@ -274,7 +284,8 @@ func AvailableMemory() int64 {
 	}
 	for lines := bufio.NewScanner(bytes.NewReader(text)); lines.Scan(); {
 		if rest, is := strings.CutPrefix(lines.Text(), "MemAvailable:"); is {
-			if kib, err := strconv.ParseInt(strings.TrimSpace(strings.TrimSuffix(rest, "kB")), 10, 64); err == nil {
+			if kib, err := strconv.ParseInt(strings.TrimSpace(strings.TrimSuffix(rest, "kB")), 10,
+				64); err == nil {
 				return kib << 10
 			}
 		}

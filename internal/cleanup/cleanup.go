@@ -87,7 +87,8 @@ func (c *Cleanup) Run(ctx context.Context) error {
 		c.faults = append(c.faults, errors.New(kept))
 	}
 	if ctx.Err() != nil {
-		c.faults = append(c.faults, errors.New("interrupted before everything was removed: call cleanup again"))
+		c.faults = append(c.faults,
+			errors.New("interrupted before everything was removed: call cleanup again"))
 	}
 	return errors.Join(c.faults...)
 }
@@ -119,7 +120,8 @@ func (c *Cleanup) hold(dir string) (free func(), err error) {
 	}
 	lock, err := datadir.Lock(dir)
 	if held := (datadir.InUseError{}); errors.As(err, &held) {
-		return nil, HeldError{fmt.Sprintf("a service runs (pid %s) and has dataDir %s", held.PID, dir)}
+		return nil, HeldError{fmt.Sprintf("a service runs (pid %s) and has dataDir %s", held.PID,
+			dir)}
 	}
 	if err != nil {
 		return nil, err
@@ -151,7 +153,8 @@ func (c *Cleanup) choose(all []dockerexec.Belonging) (mine []dockerexec.Belongin
 		if _, asked := may[dir]; !asked {
 			free, err := c.hold(dir)
 			if may[dir] = err == nil; err != nil {
-				c.kept = append(c.kept, fmt.Sprintf("what belongs to dataDir %s is left: %v", dir, err))
+				c.kept = append(c.kept, fmt.Sprintf("what belongs to dataDir %s is left: %v", dir,
+					err))
 			} else {
 				locks = append(locks, free)
 			}
@@ -169,7 +172,8 @@ func (c *Cleanup) choose(all []dockerexec.Belonging) (mine []dockerexec.Belongin
 
 // tables removes the rules of networks that are gone. It runs last, because the rules confine what
 // is still on a network.
-func (c *Cleanup) tables(ctx context.Context, all, mine []dockerexec.Belonging, confined map[string]bool) {
+func (c *Cleanup) tables(ctx context.Context, all, mine []dockerexec.Belonging,
+	confined map[string]bool) {
 	names := []string{c.Config.Egress.Name + "-isolated", c.Config.Egress.Name + "-local"}
 	for _, b := range mine {
 		if b.Kind == "network" {
@@ -198,7 +202,8 @@ func (c *Cleanup) shims(ctx context.Context, left []engine.Shim, err error) {
 		c.faults = append(c.faults, err)
 	}
 	for _, s := range left {
-		c.remove(ctx, fmt.Sprintf("the shim of container %.12s (pid %d)", s.Container, s.PID), s.Kill)
+		c.remove(ctx, fmt.Sprintf("the shim of container %.12s (pid %d)", s.Container, s.PID),
+			s.Kill)
 	}
 }
 
@@ -218,7 +223,8 @@ func (c *Cleanup) files(ctx context.Context) {
 		if !c.Config.Cluster.On() { // in a cluster they belong to the other hosts as well
 			trees = c.ofUsers("processes")
 		}
-		for _, name := range []string{"sandboxes", "lasting", "processes", "pool", "console.key", "e2b.key", "instance.damaged", "instance"} {
+		for _, name := range []string{"sandboxes", "lasting", "processes", "pool", "console.key",
+			"e2b.key", "instance.damaged", "instance"} {
 			paths = append(paths, filepath.Join(c.Config.DataDir, name))
 		}
 	}
@@ -233,7 +239,8 @@ func (c *Cleanup) files(ctx context.Context) {
 		c.remove(ctx, tree, func() error { return hostfs.RemoveTree(ctx, tree) })
 	}
 	if c.Data && !c.DryRun && ctx.Err() == nil { // the lock is removed last, because it keeps services out; dataDir stays if anything else is in it
-		if err := os.Remove(filepath.Join(c.Config.DataDir, "lock")); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		if err := os.Remove(filepath.Join(c.Config.DataDir, "lock")); err != nil &&
+			!errors.Is(err, fs.ErrNotExist) {
 			c.faults = append(c.faults, err)
 		}
 		_ = os.Remove(c.Config.DataDir)
@@ -272,7 +279,9 @@ func (c *Cleanup) unmount(ctx context.Context) {
 	slices.Reverse(mounts) // the last mount is on top
 	for _, m := range mounts {
 		if m.Mountpoint != c.Config.DataDir {
-			c.remove(ctx, "the mount point "+m.Mountpoint, func() error { return unix.Unmount(m.Mountpoint, unix.MNT_DETACH) })
+			c.remove(ctx, "the mount point "+m.Mountpoint, func() error {
+				return unix.Unmount(m.Mountpoint, unix.MNT_DETACH)
+			})
 		}
 	}
 }

@@ -101,9 +101,11 @@ func New(etcd *clientv3.Client, cfg Config) *Cluster {
 	leased, fenced := context.WithCancelCause(context.Background())
 	return &Cluster{
 		leased: leased, fenced: fenced,
-		cfg: cfg, etcd: etcd, changed: make(chan struct{}), nodes: map[string]Node{}, drains: map[string]bool{}, seats: map[string]Seat{},
-		users: map[string]int{}, claiming: map[string]int{}, watchers: map[*watcher]bool{}, members: map[string]int64{},
-		fencing: map[string]bool{}, states: map[string]string{}, holders: map[string]Seat{},
+		cfg: cfg, etcd: etcd, changed: make(chan struct{}), nodes: map[string]Node{},
+		drains: map[string]bool{}, seats: map[string]Seat{},
+		users: map[string]int{}, claiming: map[string]int{}, watchers: map[*watcher]bool{},
+		members: map[string]int64{}, fencing: map[string]bool{}, states: map[string]string{},
+		holders: map[string]Seat{},
 	}
 }
 
@@ -165,7 +167,8 @@ func (c *Cluster) MayStart(user string, lease int64) error {
 	if s, held := c.Seat(user); held && s.Host == c.cfg.Host && s.Lease == lease {
 		return nil
 	}
-	return fmt.Errorf("this host does not hold user %q now: ask again: %w", user, cerrdefs.ErrUnavailable)
+	return fmt.Errorf("this host does not hold user %q now: ask again: %w", user,
+		cerrdefs.ErrUnavailable)
 }
 
 // Reached waits until everything up to a revision of etcd is known here. It must be one at which a
@@ -203,7 +206,9 @@ func (c *Cluster) Answers(ctx context.Context) error {
 }
 
 // errLeaseEnded is the cause with which Leased's context ends.
-var errLeaseEnded = fmt.Errorf("this host has lost its lease, so it records nothing for users before it has one again: ask another host, or this one later (sandbox node list says which have one): %w", cerrdefs.ErrUnavailable)
+var errLeaseEnded = fmt.Errorf(
+	"this host has lost its lease, so it records nothing for users before it has one again: ask another host, or this one later (sandbox node list says which have one): %w",
+	cerrdefs.ErrUnavailable)
 
 // unanswered returns the error for a caller when etcd is silent (err), is full, or ctx has ended
 // with the lease.
@@ -212,9 +217,13 @@ func unanswered(ctx context.Context, err error) error {
 		return errLeaseEnded
 	}
 	if errors.Is(err, rpctypes.ErrNoSpace) {
-		return fmt.Errorf("the cluster's etcd is full, so it records nothing and no host may take the user: raise its quota or compact and defragment it, then disarm its alarm (etcdctl alarm disarm) (%w): %v", cerrdefs.ErrUnavailable, err)
+		return fmt.Errorf(
+			"the cluster's etcd is full, so it records nothing and no host may take the user: raise its quota or compact and defragment it, then disarm its alarm (etcdctl alarm disarm) (%w): %v",
+			cerrdefs.ErrUnavailable, err)
 	}
-	return fmt.Errorf("the cluster's etcd does not answer, so no host may take the user: see that a majority of its members runs and can be reached (%w): %v", cerrdefs.ErrUnavailable, err)
+	return fmt.Errorf(
+		"the cluster's etcd does not answer, so no host may take the user: see that a majority of its members runs and can be reached (%w): %v",
+		cerrdefs.ErrUnavailable, err)
 }
 
 // place chooses the host for a new user: the one with the fewest users that is not draining; on a
@@ -237,7 +246,8 @@ func (c *Cluster) place() (Node, bool) {
 			}
 			return 1
 		}
-		return cmp.Or(cmp.Compare(load(a), load(b)), cmp.Compare(own(a), own(b)), strings.Compare(a.Name, b.Name))
+		return cmp.Or(cmp.Compare(load(a), load(b)), cmp.Compare(own(a), own(b)),
+			strings.Compare(a.Name, b.Name))
 	})
 	best.epoch = c.members[best.Name]
 	return best, true

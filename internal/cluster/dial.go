@@ -35,7 +35,8 @@ func Dial(endpoints []string, encryption *tls.Config) (*Etcd, error) {
 	connect := func() (*members, *Etcd, error) {
 		m := &members{connections: map[string]net.Conn{}}
 		client, err := clientv3.New(clientv3.Config{
-			Endpoints: endpoints, TLS: encryption, DialTimeout: silentLimit, DialOptions: []grpc.DialOption{grpc.WithContextDialer(m.dial)}, Logger: zap.NewNop(),
+			Endpoints: endpoints, TLS: encryption, DialTimeout: silentLimit,
+			DialOptions: []grpc.DialOption{grpc.WithContextDialer(m.dial)}, Logger: zap.NewNop(),
 		})
 		if err != nil {
 			err = fmt.Errorf("cannot use cluster.etcd: %w", err)
@@ -96,12 +97,14 @@ func (m *members) drop(address string) {
 //
 // gRPC's own pings come every ten seconds at most, whatever is set.
 func leaveSilent(ctx context.Context, looks *Etcd, all ...*members) {
-	for kv := etcdserverpb.NewKVClient(looks.ActiveConnection()); ctx.Err() == nil; Wait(ctx, lookEvery) {
+	for kv := etcdserverpb.NewKVClient(looks.ActiveConnection()); ctx.Err() == nil; Wait(ctx,
+		lookEvery) {
 		go func() {
 			ctx, cancel := context.WithTimeout(ctx, silentLimit)
 			defer cancel()
 			var asked peer.Peer
-			_, err := kv.Range(ctx, &etcdserverpb.RangeRequest{Key: []byte("/"), Serializable: true}, grpc.Peer(&asked))
+			_, err := kv.Range(ctx, &etcdserverpb.RangeRequest{Key: []byte("/"),
+				Serializable: true}, grpc.Peer(&asked))
 			if err == nil || ctx.Err() != context.DeadlineExceeded || asked.Addr == nil {
 				return
 			}

@@ -39,7 +39,8 @@ func (c *Cluster) nodeChanged(host string) (changed changes.Node, has bool) {
 // seatTaken returns the event of a user whom a host holds now, or forgets the last host of a user
 // who was deleted. What is known already is no event: after a watch has broken, all is read again.
 // mu is held.
-func (c *Cluster) seatTaken(user string, value []byte, revision int64) (taken changes.Seat, has bool) {
+func (c *Cluster) seatTaken(user string, value []byte,
+	revision int64) (taken changes.Seat, has bool) {
 	var by held
 	before := c.holders[user]
 	if delete(c.holders, user); len(value) == 0 || json.Unmarshal(value, &by) != nil {

@@ -41,7 +41,9 @@ func (e atHostError) Error() string { return "the home is on host " + strconv.Qu
 
 // lastly claims a seat for a user whom a host has held before, if the answer to the first try says
 // so.
-func (c *Cluster) lastly(ctx context.Context, user string, target Node, answer *clientv3.TxnResponse, conditions []clientv3.Cmp, then []clientv3.Op) (*clientv3.TxnResponse, error) {
+func (c *Cluster) lastly(ctx context.Context, user string, target Node,
+	answer *clientv3.TxnResponse, conditions []clientv3.Cmp,
+	then []clientv3.Op) (*clientv3.TxnResponse, error) {
 	if answer.Succeeded {
 		return answer, nil
 	}
@@ -53,21 +55,28 @@ func (c *Cluster) lastly(ctx context.Context, user string, target Node, answer *
 	if err := json.Unmarshal(kvs[0].Value, &before); err != nil {
 		return nil, fmt.Errorf("cannot read who held user %q: %w", user, err)
 	}
-	conditions = append(conditions, clientv3.Compare(clientv3.ModRevision(keyOf("held", user)), "=", kvs[0].ModRevision))
+	conditions = append(conditions,
+		clientv3.Compare(clientv3.ModRevision(keyOf("held", user)), "=", kvs[0].ModRevision))
 	if before.Host != target.Name && c.cfg.LocalHomes {
 		return nil, atHostError{before.Host}
 	}
 	waits := before.Host != target.Name && c.cfg.Fences
 	if waits {
-		conditions = append(conditions, clientv3.Compare(clientv3.ModRevision(keyOf("members", before.Host)), "!=", before.Epoch))
+		conditions = append(conditions,
+			clientv3.Compare(clientv3.ModRevision(keyOf("members", before.Host)), "!=",
+				before.Epoch))
 	}
 	answer, err := c.etcd.Txn(ctx).If(conditions...).Then(then...).
-		Else(clientv3.OpGet(keyOf("seats", user)), clientv3.OpGet(keyOf("members", before.Host))).Commit()
+		Else(clientv3.OpGet(keyOf("seats", user)), clientv3.OpGet(keyOf("members", before.Host))).
+		Commit()
 	if err != nil || answer.Succeeded {
 		return answer, err
 	}
-	if kvs := answer.Responses[1].GetResponseRange().Kvs; waits && len(kvs) > 0 && kvs[0].ModRevision == before.Epoch {
-		return nil, fmt.Errorf("host %q, which held the user, is lost, and cluster.fenceCommand has not succeeded on it yet: %w", before.Host, ErrNotFenced)
+	if kvs := answer.Responses[1].GetResponseRange().Kvs; waits && len(kvs) > 0 &&
+		kvs[0].ModRevision == before.Epoch {
+		return nil, fmt.Errorf(
+			"host %q, which held the user, is lost, and cluster.fenceCommand has not succeeded on it yet: %w",
+			before.Host, ErrNotFenced)
 	}
 	return answer, nil
 }
@@ -76,7 +85,9 @@ func (c *Cluster) lastly(ctx context.Context, user string, target Node, answer *
 // everything there was killed.
 func Left(ctx context.Context, etcd *Etcd, host string, lease int64) error {
 	key := Prefix + "members/" + host
-	_, err := etcd.Txn(ctx).If(clientv3.Compare(clientv3.Value(key), "=", strconv.FormatInt(lease, 10))).Then(clientv3.OpDelete(key)).Commit()
+	_, err := etcd.Txn(ctx).
+		If(clientv3.Compare(clientv3.Value(key), "=", strconv.FormatInt(lease, 10))).
+		Then(clientv3.OpDelete(key)).Commit()
 	return err
 }
 
@@ -110,7 +121,8 @@ func (c *Cluster) FenceLost(ctx context.Context, f Fencing) {
 			}
 			running.Go(func() {
 				if err := c.fenceOff(ctx, f, host, epoch); err != nil && ctx.Err() == nil {
-					c.cfg.Log.Error().Err(err).Str("host", host).Int64("epoch", epoch).Msg("cannot fence a lost host off yet, so its users wait")
+					c.cfg.Log.Error().Err(err).Str("host", host).Int64("epoch", epoch).
+						Msg("cannot fence a lost host off yet, so its users wait")
 				}
 				Wait(ctx, f.Again)
 				mu.Lock()
@@ -193,7 +205,8 @@ func (c *Cluster) fenceOff(ctx context.Context, f Fencing, host string, epoch in
 	if err == nil {
 		then = append(then, clientv3.OpDelete(keyOf("members", host)))
 	}
-	done, failed := c.commit(ctx, []clientv3.Cmp{clientv3.Compare(clientv3.CreateRevision(key), "=", mine)}, then...)
+	done, failed := c.commit(ctx,
+		[]clientv3.Cmp{clientv3.Compare(clientv3.CreateRevision(key), "=", mine)}, then...)
 	if err = errors.Join(err, failed); err == nil && !done.Succeeded {
 		err = errors.New("this host lost its lease while cluster.fenceCommand ran")
 	}
@@ -203,10 +216,12 @@ func (c *Cluster) fenceOff(ctx context.Context, f Fencing, host string, epoch in
 
 // commit does the operations if the conditions hold, and otherwise gets the key of the first
 // operation.
-func (c *Cluster) commit(ctx context.Context, conditions []clientv3.Cmp, then ...clientv3.Op) (*clientv3.TxnResponse, error) {
+func (c *Cluster) commit(ctx context.Context, conditions []clientv3.Cmp,
+	then ...clientv3.Op) (*clientv3.TxnResponse, error) {
 	ctx, cancel := context.WithTimeout(ctx, askLimit)
 	defer cancel()
-	return c.etcd.Txn(ctx).If(conditions...).Then(then...).Else(clientv3.OpGet(string(then[0].KeyBytes()))).Commit()
+	return c.etcd.Txn(ctx).If(conditions...).Then(then...).
+		Else(clientv3.OpGet(string(then[0].KeyBytes()))).Commit()
 }
 
 // anyHeld reports whether there is a user for whose last holder is returns true.
@@ -231,9 +246,12 @@ func (c *Cluster) Remove(ctx context.Context, host string) error {
 	n, lives := c.Node(host)
 	switch {
 	case lives:
-		return errs.Conflict("host %q has a lease, so it is in the cluster: drain it, stop its sandboxd and then its fence, and remove it when it is shown as lost (sandbox node list)", host)
+		return errs.Conflict(
+			"host %q has a lease, so it is in the cluster: drain it, stop its sandboxd and then its fence, and remove it when it is shown as lost (sandbox node list)",
+			host)
 	case n.epoch == 0 && !n.Draining:
-		return errs.NotFound("host %q is not in the cluster: sandbox node list shows which hosts are", host)
+		return errs.NotFound(
+			"host %q is not in the cluster: sandbox node list shows which hosts are", host)
 	}
 	waited, err := c.anyHeld(ctx, func(by held) bool {
 		return by.Host == host && (c.cfg.LocalHomes || c.cfg.Fences && by.Epoch == n.epoch)
@@ -242,9 +260,13 @@ func (c *Cluster) Remove(ctx context.Context, host string) error {
 	case err != nil:
 		return unanswered(ctx, err)
 	case waited && c.cfg.LocalHomes:
-		return errs.Conflict("host %q has homes that no other has (cluster.homes is local), so their users wait for it: bring it back, or a machine with its name (cluster.name) and its homes", host)
+		return errs.Conflict(
+			"host %q has homes that no other has (cluster.homes is local), so their users wait for it: bring it back, or a machine with its name (cluster.name) and its homes",
+			host)
 	case waited:
-		return errs.Conflict("host %q held users, who wait until cluster.fenceCommand has succeeded on it; the host is forgotten then. If the command can no longer succeed, make sure that the host is off for good, and have the program exit with 0 for it", host)
+		return errs.Conflict(
+			"host %q held users, who wait until cluster.fenceCommand has succeeded on it; the host is forgotten then. If the command can no longer succeed, make sure that the host is off for good, and have the program exit with 0 for it",
+			host)
 	}
 	done, err := c.commit(ctx, []clientv3.Cmp{
 		clientv3.Compare(clientv3.ModRevision(keyOf("members", host)), "=", n.epoch),
@@ -255,9 +277,13 @@ func (c *Cluster) Remove(ctx context.Context, host string) error {
 	case err != nil:
 		return unanswered(ctx, err)
 	case !done.Succeeded:
-		return errs.Conflict("host %q is back, or cluster.fenceCommand runs on it: look at sandbox node list and ask again", host)
+		return errs.Conflict(
+			"host %q is back, or cluster.fenceCommand runs on it: look at sandbox node list and ask again",
+			host)
 	}
-	deleted := func(r *etcdserverpb.ResponseOp) bool { return r.GetResponseDeleteRange().GetDeleted() > 0 }
+	deleted := func(r *etcdserverpb.ResponseOp) bool {
+		return r.GetResponseDeleteRange().GetDeleted() > 0
+	}
 	if !slices.ContainsFunc(done.Responses, deleted) { // it was forgotten already
 		return nil
 	}

@@ -29,16 +29,19 @@ type Change struct {
 func (c *Cluster) Write(ctx context.Context, user string, changes ...Change) (int64, error) {
 	s, ok := c.Seat(user)
 	if !ok || s.Host != c.cfg.Host {
-		return 0, fmt.Errorf("another host holds user %q by now: ask again: %w", user, cerrdefs.ErrUnavailable)
+		return 0, fmt.Errorf("another host holds user %q by now: ask again: %w", user,
+			cerrdefs.ErrUnavailable)
 	}
 	ctx, cancel := context.WithTimeout(ctx, askLimit)
 	defer cancel()
-	conditions := []clientv3.Cmp{clientv3.Compare(clientv3.CreateRevision(keyOf("seats", user)), "=", s.Epoch)}
+	conditions := []clientv3.Cmp{clientv3.Compare(clientv3.CreateRevision(keyOf("seats", user)),
+		"=", s.Epoch)}
 	var ops []clientv3.Op
 	for _, change := range changes {
 		key := keyOf(change.Kind, change.Name)
 		if change.If != nil {
-			conditions = append(conditions, clientv3.Compare(clientv3.ModRevision(key), "=", *change.If))
+			conditions = append(conditions,
+				clientv3.Compare(clientv3.ModRevision(key), "=", *change.If))
 		}
 		if change.Value == nil {
 			ops = append(ops, clientv3.OpDelete(key))
@@ -51,7 +54,8 @@ func (c *Cluster) Write(ctx context.Context, user string, changes ...Change) (in
 		return 0, unanswered(ctx, err)
 	}
 	if !answer.Succeeded {
-		return 0, errs.Conflict("it was changed through another host at the same time: look at it and ask again")
+		return 0, errs.Conflict(
+			"it was changed through another host at the same time: look at it and ask again")
 	}
 	return answer.Header.Revision, nil
 }
@@ -112,7 +116,8 @@ func (c *Cluster) Hoards(ctx context.Context, changes int64) (bool, error) {
 	if err != nil || now.Header.Revision <= changes {
 		return false, err
 	}
-	_, err = c.etcd.Get(ctx, Prefix, clientv3.WithCountOnly(), clientv3.WithRev(now.Header.Revision-changes))
+	_, err = c.etcd.Get(ctx, Prefix, clientv3.WithCountOnly(),
+		clientv3.WithRev(now.Header.Revision-changes))
 	if errors.Is(err, rpctypes.ErrCompacted) {
 		return false, nil
 	}
@@ -121,11 +126,13 @@ func (c *Cluster) Hoards(ctx context.Context, changes int64) (bool, error) {
 
 // Owner assigns one of the host's numeric ids to a user's home, unless it belongs to a user whose
 // home is not known to be gone.
-func (c *Cluster) Owner(ctx context.Context, id uint32, user string, isGone func(other string) bool) (bool, error) {
+func (c *Cluster) Owner(ctx context.Context, id uint32, user string,
+	isGone func(other string) bool) (bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, askLimit)
 	defer cancel()
 	key := keyOf("owners", fmt.Sprint(id))
-	answer, err := c.etcd.Txn(ctx).If(clientv3.Compare(clientv3.CreateRevision(key), "=", 0)).Then(clientv3.OpPut(key, user)).Else(clientv3.OpGet(key)).Commit()
+	answer, err := c.etcd.Txn(ctx).If(clientv3.Compare(clientv3.CreateRevision(key), "=", 0)).
+		Then(clientv3.OpPut(key, user)).Else(clientv3.OpGet(key)).Commit()
 	if err != nil {
 		return false, unanswered(ctx, err)
 	}
@@ -136,7 +143,9 @@ func (c *Cluster) Owner(ctx context.Context, id uint32, user string, isGone func
 	if string(has.Value) == user || !isGone(string(has.Value)) {
 		return string(has.Value) == user, nil
 	}
-	answer, err = c.etcd.Txn(ctx).If(clientv3.Compare(clientv3.ModRevision(key), "=", has.ModRevision)).Then(clientv3.OpPut(key, user)).Commit()
+	answer, err = c.etcd.Txn(ctx).
+		If(clientv3.Compare(clientv3.ModRevision(key), "=", has.ModRevision)).
+		Then(clientv3.OpPut(key, user)).Commit()
 	if err != nil {
 		return false, unanswered(ctx, err)
 	}

@@ -40,13 +40,16 @@ func (c *Cluster) Join(ctx context.Context, lease int64) error {
 	if err := c.giveUpOthers(ctx, lease); err != nil {
 		return fmt.Errorf("cannot join the cluster: %w", err)
 	}
-	value, err := json.Marshal(Node{Address: c.cfg.Address, Version: c.cfg.Version, Instance: c.cfg.Instance})
+	value, err := json.Marshal(Node{Address: c.cfg.Address, Version: c.cfg.Version,
+		Instance: c.cfg.Instance})
 	if err != nil {
 		return err
 	}
 	member, on := keyOf("members", c.cfg.Host), strconv.FormatInt(lease, 10)
-	node := clientv3.OpPut(keyOf("nodes", c.cfg.Host), string(value), clientv3.WithLease(clientv3.LeaseID(lease)))
-	put, err := c.etcd.Txn(ctx).If(clientv3.Compare(clientv3.CreateRevision(keyOf("fencing", c.cfg.Host)), "=", 0)).Then(
+	node := clientv3.OpPut(keyOf("nodes", c.cfg.Host), string(value),
+		clientv3.WithLease(clientv3.LeaseID(lease)))
+	put, err := c.etcd.Txn(ctx).
+		If(clientv3.Compare(clientv3.CreateRevision(keyOf("fencing", c.cfg.Host)), "=", 0)).Then(
 		clientv3.OpTxn([]clientv3.Cmp{clientv3.Compare(clientv3.Value(member), "=", on)}, // the service was restarted
 			[]clientv3.Op{node}, []clientv3.Op{node, clientv3.OpPut(member, on)}),
 	).Commit()
@@ -54,7 +57,8 @@ func (c *Cluster) Join(ctx context.Context, lease int64) error {
 	case err != nil:
 		return fmt.Errorf("cannot join the cluster: %w", err)
 	case !put.Succeeded:
-		return errors.New("cannot join the cluster: another host runs cluster.fenceCommand on this one")
+		return errors.New(
+			"cannot join the cluster: another host runs cluster.fenceCommand on this one")
 	}
 	return c.Reached(ctx, put.Header.Revision)
 }
@@ -77,7 +81,8 @@ func (c *Cluster) giveUpOthers(ctx context.Context, lease int64) error {
 			continue
 		}
 		same := clientv3.Compare(clientv3.CreateRevision(string(kv.Key)), "=", kv.CreateRevision)
-		if _, err := c.etcd.Txn(ctx).If(same).Then(clientv3.OpDelete(string(kv.Key))).Commit(); err != nil {
+		if _, err := c.etcd.Txn(ctx).If(same).Then(clientv3.OpDelete(string(kv.Key))).
+			Commit(); err != nil {
 			return err
 		}
 	}
@@ -87,9 +92,13 @@ func (c *Cluster) giveUpOthers(ctx context.Context, lease int64) error {
 // noneTakes returns an error that says why there is no host for a user.
 func (c *Cluster) noneTakes() error {
 	if len(c.Nodes()) == 0 {
-		return fmt.Errorf("no host takes users now: none is known to have a lease; see that etcd answers here and that sandboxd fence runs on each host (sandboxd doctor --cluster): %w", cerrdefs.ErrUnavailable)
+		return fmt.Errorf(
+			"no host takes users now: none is known to have a lease; see that etcd answers here and that sandboxd fence runs on each host (sandboxd doctor --cluster): %w",
+			cerrdefs.ErrUnavailable)
 	}
-	return fmt.Errorf("no host takes users now: each that has a lease is draining; sandbox node undrain HOST ends that: %w", cerrdefs.ErrUnavailable)
+	return fmt.Errorf(
+		"no host takes users now: each that has a lease is draining; sandbox node undrain HOST ends that: %w",
+		cerrdefs.ErrUnavailable)
 }
 
 // Hold returns a user's seat. If no host holds the user, it claims a seat for the host with the
@@ -117,7 +126,9 @@ func (c *Cluster) Hold(ctx context.Context, user string) (Seat, error) {
 		case held:
 			return s, nil
 		case !found && at != "":
-			return Seat{}, fmt.Errorf("the home of user %q is on host %q alone (cluster.homes is local), which is not there now: ask again when it is (sandbox node list): %w", user, at, cerrdefs.ErrUnavailable)
+			return Seat{},
+				fmt.Errorf("the home of user %q is on host %q alone (cluster.homes is local), which is not there now: ask again when it is (sandbox node list): %w",
+					user, at, cerrdefs.ErrUnavailable)
 		case !found:
 			return Seat{}, c.noneTakes()
 		}
@@ -173,8 +184,10 @@ func (c *Cluster) claim(ctx context.Context, user string, target Node) error {
 	}
 	// The last holder is written even without fencing: cluster.fenceCommand, once set, also covers
 	// users held by then.
-	then := []clientv3.Op{clientv3.OpPut(seat, target.Name, clientv3.WithLease(clientv3.LeaseID(target.Lease))), clientv3.OpPut(last, string(by))}
-	answer, err := c.etcd.Txn(ctx).If(append(conditions, clientv3.Compare(clientv3.CreateRevision(last), "=", 0))...).
+	then := []clientv3.Op{clientv3.OpPut(seat, target.Name,
+		clientv3.WithLease(clientv3.LeaseID(target.Lease))), clientv3.OpPut(last, string(by))}
+	answer, err := c.etcd.Txn(ctx).
+		If(append(conditions, clientv3.Compare(clientv3.CreateRevision(last), "=", 0))...).
 		Then(then...).Else(clientv3.OpGet(seat), clientv3.OpGet(last)).Commit()
 	if err == nil {
 		answer, err = c.lastly(ctx, user, target, answer, conditions, then)
@@ -207,7 +220,8 @@ func (c *Cluster) Give(ctx context.Context, user string, isNoMore bool) error {
 	if isNoMore || !c.cfg.LocalHomes {
 		then = append(then, clientv3.OpDelete(keyOf("held", user)))
 	}
-	if _, err := c.etcd.Txn(ctx).If(clientv3.Compare(clientv3.CreateRevision(seat), "=", s.Epoch)).Then(then...).Commit(); err != nil {
+	if _, err := c.etcd.Txn(ctx).If(clientv3.Compare(clientv3.CreateRevision(seat), "=", s.Epoch)).
+		Then(then...).Commit(); err != nil {
 		return unanswered(ctx, err)
 	}
 	// It is gone now, or was before. Until this is known, this host may go on as if it had the
@@ -218,7 +232,8 @@ func (c *Cluster) Give(ctx context.Context, user string, isNoMore bool) error {
 // SetDraining makes a host take no new users, or take them again. Only a live host can be drained.
 func (c *Cluster) SetDraining(ctx context.Context, host string, draining bool) error {
 	if _, lives := c.Node(host); !lives && draining {
-		return errs.NotFound("host %q is not in the cluster now: sandbox node list shows which hosts are", host)
+		return errs.NotFound(
+			"host %q is not in the cluster now: sandbox node list shows which hosts are", host)
 	}
 	ctx, cancel := context.WithTimeout(ctx, askLimit)
 	defer cancel()

@@ -77,11 +77,14 @@ func (c *Cluster) load(ctx context.Context, known map[string]bool) error {
 		there[string(kv.Key)] = true
 		changes = append(changes, &clientv3.Event{Type: mvccpb.PUT, Kv: kv})
 	}
-	slices.SortFunc(changes, func(a, b *clientv3.Event) int { return int(a.Kv.ModRevision - b.Kv.ModRevision) })
+	slices.SortFunc(changes, func(a, b *clientv3.Event) int {
+		return int(a.Kv.ModRevision - b.Kv.ModRevision)
+	})
 	var gone []*clientv3.Event
 	for key := range known {
 		if !there[key] {
-			gone = append(gone, &clientv3.Event{Type: mvccpb.DELETE, Kv: &mvccpb.KeyValue{Key: []byte(key), ModRevision: all.Header.Revision}})
+			gone = append(gone, &clientv3.Event{Type: mvccpb.DELETE,
+				Kv: &mvccpb.KeyValue{Key: []byte(key), ModRevision: all.Header.Revision}})
 		}
 	}
 	c.take(append(gone, changes...), all.Header.Revision, known)
@@ -95,7 +98,8 @@ func (c *Cluster) follow(ctx context.Context, known map[string]bool) error {
 	c.mu.Lock()
 	from := c.revision + 1
 	c.mu.Unlock()
-	for answer := range c.etcd.Watch(clientv3.WithRequireLeader(ctx), Prefix, clientv3.WithPrefix(), clientv3.WithRev(from)) {
+	for answer := range c.etcd.Watch(clientv3.WithRequireLeader(ctx), Prefix, clientv3.WithPrefix(),
+		clientv3.WithRev(from)) {
 		if err := answer.Err(); err != nil {
 			return err
 		}
@@ -149,7 +153,8 @@ func (c *Cluster) take(changes []*clientv3.Event, revision int64, known map[stri
 
 // takeOwn makes a change of a host or a seat known. It returns a function that publishes the
 // change's event; nil for none.
-func (c *Cluster) takeOwn(kind, name string, value []byte, change *clientv3.Event) (happened func()) {
+func (c *Cluster) takeOwn(kind, name string, value []byte,
+	change *clientv3.Event) (happened func()) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	gone := change.Type == mvccpb.DELETE
@@ -177,7 +182,8 @@ func (c *Cluster) takeOwn(kind, name string, value []byte, change *clientv3.Even
 		}
 		return nil
 	case "seats":
-		s := Seat{User: name, Host: string(change.Kv.Value), Epoch: change.Kv.CreateRevision, Lease: change.Kv.Lease}
+		s := Seat{User: name, Host: string(change.Kv.Value), Epoch: change.Kv.CreateRevision,
+			Lease: change.Kv.Lease}
 		if old, ok := c.seats[name]; ok {
 			c.users[old.Host]--
 			delete(c.seats, name)

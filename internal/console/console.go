@@ -96,7 +96,8 @@ func New(cfg Config) (*Console, error) {
 		return nil, fmt.Errorf("cannot seal sessions: %w", err)
 	}
 	seal, err := cipher.NewGCMWithRandomNonce(block)
-	return &Console{cfg: cfg, now: time.Now, seal: seal, ended: map[[sha256.Size]byte]time.Time{}, endedAll: map[string]time.Time{}, open: map[*request]bool{}}, err
+	return &Console{cfg: cfg, now: time.Now, seal: seal, ended: map[[sha256.Size]byte]time.Time{},
+		endedAll: map[string]time.Time{}, open: map[*request]bool{}}, err
 }
 
 // ServeHTTP implements http.Handler.
@@ -127,7 +128,8 @@ func paced(w http.ResponseWriter, req *http.Request) *http.Request {
 // serve answers requests for the console's own paths.
 func (c *Console) serve(w http.ResponseWriter, req *http.Request) {
 	header := w.Header()
-	header.Set("Content-Security-Policy", "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'")
+	header.Set("Content-Security-Policy",
+		"default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'")
 	header.Set("X-Content-Type-Options", "nosniff")
 	header.Set("Referrer-Policy", "no-referrer")
 	header.Set("Cross-Origin-Opener-Policy", "same-origin")
@@ -171,7 +173,8 @@ func (c *Console) session(w http.ResponseWriter, req *http.Request) {
 		http.SetCookie(w, c.cookie(req, "", -1))
 		w.WriteHeader(http.StatusNoContent)
 	case req.Method != http.MethodPost:
-		http.Error(w, "a session is begun with POST and ended with DELETE", http.StatusMethodNotAllowed)
+		http.Error(w, "a session is begun with POST and ended with DELETE",
+			http.StatusMethodNotAllowed)
 	case req.Header.Get("Content-Type") != "application/json":
 		http.Error(w, "want a body of application/json", http.StatusUnsupportedMediaType)
 	default:
@@ -181,13 +184,15 @@ func (c *Console) session(w http.ResponseWriter, req *http.Request) {
 
 func (c *Console) signIn(w http.ResponseWriter, req *http.Request) {
 	var body struct{ Secret string }
-	if err := json.NewDecoder(http.MaxBytesReader(w, req.Body, maxSecret)).Decode(&body); err != nil {
+	if err := json.NewDecoder(http.MaxBytesReader(w, req.Body, maxSecret)).
+		Decode(&body); err != nil {
 		http.Error(w, `want {"secret": "…"}`, http.StatusBadRequest)
 		return
 	}
 	authorization, ok := c.cfg.SignIn(body.Secret)
 	if !ok {
-		http.Error(w, "this token is not known, or the link was used before", http.StatusUnauthorized)
+		http.Error(w, "this token is not known, or the link was used before",
+			http.StatusUnauthorized)
 		return
 	}
 	key := rand.Text()
@@ -203,7 +208,8 @@ func (c *Console) signIn(w http.ResponseWriter, req *http.Request) {
 
 func (c *Console) cookie(req *http.Request, value string, age int) *http.Cookie {
 	return &http.Cookie{
-		Name: cookieName, Value: value, Path: "/", MaxAge: age, HttpOnly: true, SameSite: http.SameSiteStrictMode, Secure: req.TLS != nil,
+		Name: cookieName, Value: value, Path: "/", MaxAge: age, HttpOnly: true,
+		SameSite: http.SameSiteStrictMode, Secure: req.TLS != nil,
 	}
 }
 
@@ -212,7 +218,9 @@ func (c *Console) cookie(req *http.Request, value string, age int) *http.Cookie 
 func (c *Console) end(cookie [sha256.Size]byte, s session) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	maps.DeleteFunc(c.ended, func(_ [sha256.Size]byte, begun time.Time) bool { return c.now().Sub(begun) >= sessionTime })
+	maps.DeleteFunc(c.ended, func(_ [sha256.Size]byte, begun time.Time) bool {
+		return c.now().Sub(begun) >= sessionTime
+	})
 	full := len(c.ended) >= maxEnded
 	if full {
 		c.endedAll[s.Authorization] = c.now()
@@ -233,7 +241,8 @@ func (c *Console) hasEnded(cookie [sha256.Size]byte, s session) bool {
 }
 
 // hold returns a context that ends with the session, in whatever way that ends.
-func (c *Console) hold(ctx context.Context, cookie [sha256.Size]byte, s session) (context.Context, context.CancelFunc) {
+func (c *Console) hold(ctx context.Context, cookie [sha256.Size]byte,
+	s session) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithTimeout(ctx, sessionTime-c.now().Sub(s.Begun))
 	r := &request{cookie, s.Authorization, cancel}
 	c.mu.Lock()
@@ -268,7 +277,8 @@ func (c *Console) find(req *http.Request) (cookie [sha256.Size]byte, s session, 
 	key := sha256.Sum256([]byte(req.Header.Get(keyHeader)))
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return cookie, s, !c.hasEnded(cookie, s) && c.now().Sub(s.Begun) < sessionTime && subtle.ConstantTimeCompare(key[:], s.Key[:]) == 1
+	return cookie, s, !c.hasEnded(cookie, s) && c.now().Sub(s.Begun) < sessionTime &&
+		subtle.ConstantTimeCompare(key[:], s.Key[:]) == 1
 }
 
 // pass passes a request on to the API. A request that has a session's key, but no valid session, is
@@ -286,7 +296,9 @@ func (c *Console) pass(w http.ResponseWriter, req *http.Request) {
 		paced(w, req)
 		w.Header().Set("Content-Type", "application/json")
 		w.WriteHeader(http.StatusUnauthorized)
-		_, _ = w.Write([]byte(`{"error":{"kind":"denied","message":"the session has ended: sign in again"}}` + "\n"))
+		_, _ = w.Write(
+			[]byte(`{"error":{"kind":"denied","message":"the session has ended: sign in again"}}` +
+				"\n"))
 		return
 	}
 	req = withoutOrigin(req)
@@ -313,7 +325,8 @@ func sameOrigin(req *http.Request) bool {
 		return false
 	}
 	u, err := url.Parse(origins[0])
-	return err == nil && u.Host != "" && u.Host == req.Host && (u.Scheme == "http" || u.Scheme == "https")
+	return err == nil && u.Host != "" && u.Host == req.Host &&
+		(u.Scheme == "http" || u.Scheme == "https")
 }
 
 func withoutOrigin(req *http.Request) *http.Request {

@@ -60,12 +60,15 @@ func Lock(dir string) (*os.File, error) {
 		if err != nil {
 			return nil, fmt.Errorf("cannot open dataDir: %w", err)
 		}
-		if err := unix.Flock(int(lock.Fd()), unix.LOCK_EX|unix.LOCK_NB); errors.Is(err, unix.EWOULDBLOCK) {
+		if err := unix.Flock(int(lock.Fd()), unix.LOCK_EX|unix.LOCK_NB); errors.Is(err,
+			unix.EWOULDBLOCK) {
 			holder := make([]byte, 32)
 			n, _ := lock.Read(holder)
-			return nil, errors.Join(InUseError{dir, strings.TrimSpace(string(holder[:n]))}, lock.Close())
+			return nil, errors.Join(InUseError{dir, strings.TrimSpace(string(holder[:n]))},
+				lock.Close())
 		} else if err != nil {
-			return nil, errors.Join(fmt.Errorf("cannot lock dataDir %s: %w", dir, err), lock.Close())
+			return nil, errors.Join(fmt.Errorf("cannot lock dataDir %s: %w", dir, err),
+				lock.Close())
 		}
 		// A cleanup that has just ended may have removed the file, and a lock on a removed file
 		// excludes nobody.
@@ -161,7 +164,9 @@ func Secret(file string, mayReplace bool) ([]byte, error) {
 		_, _ = rand.Read(secret) // never fails
 		err = durable.WriteFile(file, secret, 0o600)
 	case isDamaged:
-		err = fmt.Errorf("%s is damaged: it has %d bytes, not %d; put the right file back, or remove it, and another one is made", file, len(secret), SecretSize)
+		err = fmt.Errorf(
+			"%s is damaged: it has %d bytes, not %d; put the right file back, or remove it, and another one is made",
+			file, len(secret), SecretSize)
 	}
 	return secret, err
 }

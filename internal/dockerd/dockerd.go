@@ -16,7 +16,8 @@ type Client = client.Client
 // Connect returns a client for the Docker daemon behind a Unix socket; it speaks whatever API
 // version the daemon does. It does not connect yet: if the daemon is down, the calls fail.
 func Connect(socketPath string) (*client.Client, error) {
-	docker, err := client.NewClientWithOpts(client.WithHost("unix://"+socketPath), client.WithAPIVersionNegotiation())
+	docker, err := client.NewClientWithOpts(client.WithHost("unix://"+socketPath),
+		client.WithAPIVersionNegotiation())
 	if err != nil {
 		return nil, fmt.Errorf("cannot use Docker's socket %s: %w", socketPath, err)
 	}
@@ -28,9 +29,13 @@ func Connect(socketPath string) (*client.Client, error) {
 func Explain(docker *client.Client, err error) error {
 	switch {
 	case client.IsErrConnectionFailed(err):
-		return fmt.Errorf("no Docker engine answers at %s: start it (systemctl start docker, or dockerd) and try again; the service goes on by itself", docker.DaemonHost())
-	case strings.Contains(err.Error(), "nknown runtime") || strings.Contains(err.Error(), "unknown or invalid runtime"):
-		return fmt.Errorf("%v; register the runtime with Docker (scripts/setup.sh does it for runsc)", err)
+		return fmt.Errorf(
+			"no Docker engine answers at %s: start it (systemctl start docker, or dockerd) and try again; the service goes on by itself",
+			docker.DaemonHost())
+	case strings.Contains(err.Error(), "nknown runtime") ||
+		strings.Contains(err.Error(), "unknown or invalid runtime"):
+		return fmt.Errorf(
+			"%v; register the runtime with Docker (scripts/setup.sh does it for runsc)", err)
 	default:
 		return fmt.Errorf("%v", err)
 	}

@@ -43,14 +43,17 @@ func Inspect(ctx context.Context, docker *client.Client) (Info, error) {
 	if err != nil {
 		return Info{}, fmt.Errorf("cannot ask Docker: %w", Explain(docker, err))
 	}
-	info := Info{Version: answer.ServerVersion, API: docker.ClientVersion(), CPUs: answer.NCPU, DefaultRuntime: answer.DefaultRuntime, Root: answer.DockerRootDir, Programs: map[string]string{}, Offline: map[string]string{}}
+	info := Info{Version: answer.ServerVersion, API: docker.ClientVersion(),
+		CPUs: answer.NCPU, DefaultRuntime: answer.DefaultRuntime, Root: answer.DockerRootDir,
+		Programs: map[string]string{}, Offline: map[string]string{}}
 	if now, err := time.Parse(time.RFC3339Nano, answer.SystemTime); err == nil {
 		info.Ahead = time.Until(now)
 	}
 	for name, runtime := range answer.Runtimes {
 		info.Runtimes = append(info.Runtimes, name)
 		info.Programs[name] = runtime.Path
-		if strings.Contains(path.Base(runtime.Path), "runsc") || strings.Contains(runtime.Type, "runsc") {
+		if strings.Contains(path.Base(runtime.Path), "runsc") ||
+			strings.Contains(runtime.Type, "runsc") {
 			info.GVisor = append(info.GVisor, name)
 		}
 		if offline := offlineOf(name, answer.Runtimes); offline != "" {
@@ -68,7 +71,8 @@ func offlineOf(name string, runtimes map[string]system.RuntimeWithStatus) string
 	switch {
 	case path.Base(runtime.Path) == "runc":
 		return name
-	case runtime.Path != "" && offline.Path == runtime.Path && slices.Equal(offline.Args, append(slices.Clone(runtime.Args), "--network=none")):
+	case runtime.Path != "" && offline.Path == runtime.Path &&
+		slices.Equal(offline.Args, append(slices.Clone(runtime.Args), "--network=none")):
 		return name + "-offline"
 	}
 	return ""

@@ -19,7 +19,8 @@ import (
 func WriteFile(name string, content []byte, mode fs.FileMode) error {
 	dir := filepath.Dir(name)
 	// In the same directory: the library would try TMPDIR first, which others can write to.
-	err := renameio.WriteFile(name, content, mode, renameio.WithTempDir(dir), renameio.WithStaticPermissions(mode))
+	err := renameio.WriteFile(name, content, mode, renameio.WithTempDir(dir),
+		renameio.WithStaticPermissions(mode))
 	if err != nil {
 		return err
 	}

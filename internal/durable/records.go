@@ -15,7 +15,8 @@ type Records struct{ Dir string }
 // Load makes the directory, removes what unfinished writes left there, and calls read for each
 // record. A record that cannot be read, or that read refuses, is set aside as <id>.json.damaged,
 // after a call of told.
-func (r Records) Load(read func(id string, text []byte) error, told func(why error, file, aside string)) error {
+func (r Records) Load(read func(id string, text []byte) error,
+	told func(why error, file, aside string)) error {
 	if err := os.MkdirAll(r.Dir, 0o700); err != nil {
 		return err
 	}

@@ -68,7 +68,8 @@ func takeListed(ctx context.Context, dir string, entries ...files.Entry) error {
 
 func (k *kept) take(n int) error {
 	if !k.of.take(k.owner, k.id, n) {
-		return errs.Busy("requests use all the memory that they may: try again when one has been answered")
+		return errs.Busy(
+			"requests use all the memory that they may: try again when one has been answered")
 	}
 	k.bytes += n
 	return nil

@@ -30,7 +30,8 @@ func (s *server) controlled(handle handlerOfControl) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		caller, ok := s.caller(req)
 		if !ok {
-			fail(w, errs.Unauthenticated("the key is missing or not known: send one of the service's tokens as X-API-KEY, which clients take from E2B_API_KEY"))
+			fail(w, errs.Unauthenticated(
+				"the key is missing or not known: send one of the service's tokens as X-API-KEY, which clients take from E2B_API_KEY"))
 			return
 		}
 		done, err := s.cfg.Service.Scoped(ids.Everyone(), caller.Token).Ask("")
@@ -118,7 +119,8 @@ func calledOf(ctx context.Context) called { return ctx.Value(calledKey{}).(calle
 type credentials func(*http.Request) (b *persistent.Sandbox, user string, err error)
 
 // within answers calls into a sandbox from callers with the credentials that the route takes.
-func (s *server) within(by credentials, handler http.Handler, fail func(http.ResponseWriter, *http.Request, error)) http.Handler {
+func (s *server) within(by credentials, handler http.Handler,
+	fail func(http.ResponseWriter, *http.Request, error)) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		b, user, err := by(req)
 		if err != nil {
@@ -150,7 +152,8 @@ func (s *server) within(by credentials, handler http.Handler, fail func(http.Res
 
 // called lets the host that holds the sandbox answer a call into it. If that is this host, it wakes
 // the sandbox.
-func (s *server) called(w http.ResponseWriter, req *http.Request, b *persistent.Sandbox) (_ *http.Request, done func(), err error) {
+func (s *server) called(w http.ResponseWriter, req *http.Request,
+	b *persistent.Sandbox) (_ *http.Request, done func(), err error) {
 	here, done, err := s.route(w, req, s.owner(b.Info()), b.ID(), false)
 	if err != nil || done == nil {
 		return req, nil, err
@@ -193,10 +196,13 @@ func (s *server) find(req *http.Request) (*persistent.Sandbox, error) {
 	}
 	id := req.Header.Get(sandboxHeader)
 	if id == "" {
-		return nil, notFound("the call names no sandbox: it has no header E2b-Sandbox-Id; set E2B_SANDBOX_URL for the client")
+		return nil, notFound(
+			"the call names no sandbox: it has no header E2b-Sandbox-Id; set E2B_SANDBOX_URL for the client")
 	}
 	given := []byte(req.Header.Get("X-Access-Token"))
-	opens := func(owner access.Caller) bool { return hmac.Equal(given, []byte(s.accessToken(owner, id))) }
+	opens := func(owner access.Caller) bool {
+		return hmac.Equal(given, []byte(s.accessToken(owner, id)))
+	}
 	b, err := s.cfg.Sandboxes.Any(id)
 	if cerrdefs.IsNotFound(err) && s.cfg.Tokens.Any(opens) {
 		if err = s.known(req.Context(), id, err); err == nil {
@@ -304,11 +310,13 @@ type Call struct {
 
 // Line implements events.Line.
 func (c Call) Line(log *zerolog.Logger, _ string) {
-	log.Debug().Str("route", c.Route).Int("status", c.Status).Int64("bytes", c.Bytes).Dur("took", c.Took).Msg("E2B call")
+	log.Debug().Str("route", c.Route).Int("status", c.Status).Int64("bytes", c.Bytes).
+		Dur("took", c.Took).Msg("E2B call")
 }
 
 // observed answers a request and publishes a Call about it.
-func (s *server) observed(pattern string, handle http.HandlerFunc, w http.ResponseWriter, req *http.Request) {
+func (s *server) observed(pattern string, handle http.HandlerFunc, w http.ResponseWriter,
+	req *http.Request) {
 	took := httpsnoop.CaptureMetrics(handle, w, req)
 	stream, _ := s.cfg.Service.Events()
 	stream.Tell(req.Context(), "", Call{pattern, took.Code, took.Written, took.Duration})

@@ -99,14 +99,16 @@ func moved(req *http.Request, paused bool) (time.Time, error) {
 		return time.Time{}, err
 	}
 	if paused && body.Memory != nil && !*body.Memory {
-		return time.Time{}, invalid("memory: false is not possible: a sandbox that is resumed goes on with what is in its memory")
+		return time.Time{},
+			invalid("memory: false is not possible: a sandbox that is resumed goes on with what is in its memory")
 	}
 	return deadline(req, body.Timeout)
 }
 
 // owned makes a handler of a function about a sandbox of the caller's, which returns the status and
 // the body, if any, to answer.
-func (s *server) owned(do func(controlCall, *persistent.Sandbox, *http.Request) (status int, body any, err error)) handlerOfControl {
+func (s *server) owned(do func(controlCall, *persistent.Sandbox, *http.Request) (status int,
+	body any, err error)) handlerOfControl {
 	return func(c controlCall, w http.ResponseWriter, req *http.Request) error {
 		b, err := s.cfg.Sandboxes.Find(c.Token, req.PathValue("id"))
 		if err != nil {
@@ -143,7 +145,8 @@ func (s *server) kill(_ controlCall, b *persistent.Sandbox, req *http.Request) (
 	return http.StatusNoContent, nil, b.Kill(req.Context())
 }
 
-func (s *server) connect(c controlCall, b *persistent.Sandbox, req *http.Request) (int, any, error) {
+func (s *server) connect(c controlCall, b *persistent.Sandbox,
+	req *http.Request) (int, any, error) {
 	i := b.Info()
 	at, err := moved(req, i.State == persistent.StatePaused)
 	if err != nil {
@@ -160,7 +163,8 @@ func (s *server) connect(c controlCall, b *persistent.Sandbox, req *http.Request
 	return status, s.made(c, b.Info()), err
 }
 
-func (s *server) timeout(_ controlCall, b *persistent.Sandbox, req *http.Request) (int, any, error) {
+func (s *server) timeout(_ controlCall, b *persistent.Sandbox,
+	req *http.Request) (int, any, error) {
 	at, err := moved(req, false)
 	if err == nil {
 		err = b.SetDeadline(at)
@@ -176,7 +180,8 @@ func (s *server) pause(_ controlCall, b *persistent.Sandbox, req *http.Request) 
 		return 0, nil, err
 	}
 	if body.Memory != nil && !*body.Memory {
-		return 0, nil, invalid("memory: false is not possible: a sandbox that is paused keeps what is in its memory")
+		return 0, nil,
+			invalid("memory: false is not possible: a sandbox that is paused keeps what is in its memory")
 	}
 	return http.StatusNoContent, nil, b.Pause(req.Context())
 }
@@ -184,7 +189,9 @@ func (s *server) pause(_ controlCall, b *persistent.Sandbox, req *http.Request) 
 // later answers for what E2B has and this service lacks; laterOwned does so only for a sandbox of
 // the caller's.
 func later(what string) handlerOfControl {
-	return func(controlCall, http.ResponseWriter, *http.Request) error { return unimplemented{what} }
+	return func(controlCall, http.ResponseWriter, *http.Request) error {
+		return unimplemented{what}
+	}
 }
 
 func (s *server) laterOwned(what string) handlerOfControl {
@@ -194,5 +201,7 @@ func (s *server) laterOwned(what string) handlerOfControl {
 }
 
 func (s *server) laterCall(what string) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) { failConnect(w, req, unimplemented{what}) })
+	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		failConnect(w, req, unimplemented{what})
+	})
 }

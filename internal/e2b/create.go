@@ -81,12 +81,15 @@ func (s *server) asked(body createBody) (persistent.Create, error) {
 	case len(body.VolumeMounts) > 0:
 		return persistent.Create{}, invalid("volumeMounts: there are no volumes here: leave it out")
 	case body.KeepMemory != nil && !*body.KeepMemory:
-		return persistent.Create{}, invalid("autoPauseMemory: false is not possible: a sandbox that is paused keeps what is in its memory")
+		return persistent.Create{},
+			invalid("autoPauseMemory: false is not possible: a sandbox that is paused keeps what is in its memory")
 	case body.AutoResume != nil && body.AutoResume.Timeout != nil:
-		return persistent.Create{}, invalid("autoResume.timeout is not known here: a sandbox that is resumed keeps its deadline")
+		return persistent.Create{},
+			invalid("autoResume.timeout is not known here: a sandbox that is resumed keeps its deadline")
 	}
 	asked := persistent.Create{
-		Metadata: body.Metadata, Env: body.EnvVars, AutoResume: body.AutoResume != nil && body.AutoResume.Enabled,
+		Metadata: body.Metadata, Env: body.EnvVars, AutoResume: body.AutoResume != nil &&
+			body.AutoResume.Enabled,
 	}
 	var err error
 	if asked.Template, err = s.named(cmp.Or(body.TemplateID, baseTemplate)); err != nil {

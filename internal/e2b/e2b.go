@@ -98,10 +98,13 @@ const (
 
 // New creates the Surface.
 func New(cfg Config) Surface {
-	cfg.BodyDelay, cfg.AnswerDelay = cmp.Or(cfg.BodyDelay, pace.Delay), cmp.Or(cfg.AnswerDelay, pace.Patience)
+	cfg.BodyDelay, cfg.AnswerDelay = cmp.Or(cfg.BodyDelay, pace.Delay),
+		cmp.Or(cfg.AnswerDelay, pace.Patience)
 	s := &server{
-		cfg: cfg, watchers: newWatchers(cmp.Or(cfg.Unasked, unasked)), bodies: bodiesOf(cfg.MaxRequest), since: time.Now().UTC(),
-		unknownIDs: rate.NewLimiter(askedForID, askedForID), unknownSignatures: rate.NewLimiter(askedForSignature, askedForSignature),
+		cfg: cfg, watchers: newWatchers(cmp.Or(cfg.Unasked, unasked)),
+		bodies: bodiesOf(cfg.MaxRequest), since: time.Now().UTC(),
+		unknownIDs:        rate.NewLimiter(askedForID, askedForID),
+		unknownSignatures: rate.NewLimiter(askedForSignature, askedForSignature),
 	}
 	s.ports = newPorts(s)
 	answers := s.handler()
@@ -131,7 +134,8 @@ func (s *server) handler() http.Handler {
 			req = req.Clone(req.Context()) // the server depends on the type of its own body
 			req.Body = pace.Body(w, req.Body, s.cfg.BodyDelay)
 		}
-		if clean := path.Clean("/" + req.URL.Path); req.URL.Path != clean && req.URL.Path != clean+"/" {
+		if clean := path.Clean("/" + req.URL.Path); req.URL.Path != clean &&
+			req.URL.Path != clean+"/" {
 			fail(w, invalid("the path %.200q has an empty component, . or ..", req.URL.Path)) // the mux would redirect
 			return
 		}
@@ -157,7 +161,9 @@ func (s *server) toPort(req *http.Request, at portHost, below bool) (portHost, b
 		return at, false, refused
 	}
 	if err == nil && s.cfg.Domain == "" { // which is how the operator keeps ports closed
-		err = errs.Denied("cannot reach port %d of sandbox %q: the operator of this service has set no e2b.domain", named.port, named.id)
+		err = errs.Denied(
+			"cannot reach port %d of sandbox %q: the operator of this service has set no e2b.domain",
+			named.port, named.id)
 	}
 	return named, err == nil, err
 }
@@ -223,25 +229,42 @@ func (s *server) controlRoutes() map[string]handlerOfControl {
 
 // procedures returns the calls into a sandbox in the Connect protocol, for callers with its token.
 func (s *server) procedures() map[string]http.Handler {
-	options := []connect.HandlerOption{connect.WithReadMaxBytes(int(s.cfg.MaxRequest)), connect.WithInterceptors(faultsOfCallers{}),
+	options := []connect.HandlerOption{connect.WithReadMaxBytes(int(s.cfg.MaxRequest)),
+		connect.WithInterceptors(faultsOfCallers{}),
 		connect.WithCompression("gzip", nil, nil)} // otherwise a message's memory could be counted only after it was taken
 	return map[string]http.Handler{
-		"/process.Process/List":                        connect.NewUnaryHandler("/process.Process/List", unary(s.listProcesses), options...),
-		"/process.Process/Start":                       connect.NewServerStreamHandler("/process.Process/Start", stream(s.startProcess), options...),
-		"/process.Process/Connect":                     connect.NewServerStreamHandler("/process.Process/Connect", stream(s.connectProcess), options...),
-		"/process.Process/Update":                      connect.NewUnaryHandler("/process.Process/Update", unary(s.updateProcess), options...),
-		"/process.Process/SendInput":                   connect.NewUnaryHandler("/process.Process/SendInput", unary(s.sendInput), options...),
-		"/process.Process/SendSignal":                  connect.NewUnaryHandler("/process.Process/SendSignal", unary(s.sendSignal), options...),
-		"/process.Process/CloseStdin":                  connect.NewUnaryHandler("/process.Process/CloseStdin", unary(s.closeStdin), options...),
-		"/filesystem.Filesystem/Stat":                  connect.NewUnaryHandler("/filesystem.Filesystem/Stat", unary(s.stat), options...),
-		"/filesystem.Filesystem/MakeDir":               connect.NewUnaryHandler("/filesystem.Filesystem/MakeDir", unary(s.makeDir), options...),
-		"/filesystem.Filesystem/Move":                  connect.NewUnaryHandler("/filesystem.Filesystem/Move", unary(s.move), options...),
-		"/filesystem.Filesystem/ListDir":               connect.NewUnaryHandler("/filesystem.Filesystem/ListDir", unary(s.listDir), options...),
-		"/filesystem.Filesystem/Remove":                connect.NewUnaryHandler("/filesystem.Filesystem/Remove", unary(s.remove), options...),
-		"/filesystem.Filesystem/WatchDir":              connect.NewServerStreamHandler("/filesystem.Filesystem/WatchDir", stream(s.watchDir), options...),
-		"/filesystem.Filesystem/CreateWatcher":         connect.NewUnaryHandler("/filesystem.Filesystem/CreateWatcher", unary(s.createWatcher), options...),
-		"/filesystem.Filesystem/GetWatcherEvents":      connect.NewUnaryHandler("/filesystem.Filesystem/GetWatcherEvents", unary(s.watcherEvents), options...),
-		"/filesystem.Filesystem/RemoveWatcher":         connect.NewUnaryHandler("/filesystem.Filesystem/RemoveWatcher", unary(s.removeWatcher), options...),
+		"/process.Process/List": connect.NewUnaryHandler(
+			"/process.Process/List", unary(s.listProcesses), options...),
+		"/process.Process/Start": connect.NewServerStreamHandler(
+			"/process.Process/Start", stream(s.startProcess), options...),
+		"/process.Process/Connect": connect.NewServerStreamHandler(
+			"/process.Process/Connect", stream(s.connectProcess), options...),
+		"/process.Process/Update": connect.NewUnaryHandler(
+			"/process.Process/Update", unary(s.updateProcess), options...),
+		"/process.Process/SendInput": connect.NewUnaryHandler(
+			"/process.Process/SendInput", unary(s.sendInput), options...),
+		"/process.Process/SendSignal": connect.NewUnaryHandler(
+			"/process.Process/SendSignal", unary(s.sendSignal), options...),
+		"/process.Process/CloseStdin": connect.NewUnaryHandler(
+			"/process.Process/CloseStdin", unary(s.closeStdin), options...),
+		"/filesystem.Filesystem/Stat": connect.NewUnaryHandler(
+			"/filesystem.Filesystem/Stat", unary(s.stat), options...),
+		"/filesystem.Filesystem/MakeDir": connect.NewUnaryHandler(
+			"/filesystem.Filesystem/MakeDir", unary(s.makeDir), options...),
+		"/filesystem.Filesystem/Move": connect.NewUnaryHandler(
+			"/filesystem.Filesystem/Move", unary(s.move), options...),
+		"/filesystem.Filesystem/ListDir": connect.NewUnaryHandler(
+			"/filesystem.Filesystem/ListDir", unary(s.listDir), options...),
+		"/filesystem.Filesystem/Remove": connect.NewUnaryHandler(
+			"/filesystem.Filesystem/Remove", unary(s.remove), options...),
+		"/filesystem.Filesystem/WatchDir": connect.NewServerStreamHandler(
+			"/filesystem.Filesystem/WatchDir", stream(s.watchDir), options...),
+		"/filesystem.Filesystem/CreateWatcher": connect.NewUnaryHandler(
+			"/filesystem.Filesystem/CreateWatcher", unary(s.createWatcher), options...),
+		"/filesystem.Filesystem/GetWatcherEvents": connect.NewUnaryHandler(
+			"/filesystem.Filesystem/GetWatcherEvents", unary(s.watcherEvents), options...),
+		"/filesystem.Filesystem/RemoveWatcher": connect.NewUnaryHandler(
+			"/filesystem.Filesystem/RemoveWatcher", unary(s.removeWatcher), options...),
 		"/process.Process/StreamInput":                 s.laterCall("StreamInput; use SendInput"),
 		"/filesystem.Filesystem/" /* any other */ :     s.laterCall("this call"),
 		"/process.Process/" /* any other, likewise */ : s.laterCall("this call"),
@@ -260,7 +283,9 @@ func (s *server) signedRoutes() map[string]handlerInside {
 
 // unary and stream make a handler of the Connect protocol, and pass on the sandbox that the call is
 // for.
-func unary[In, Out any](do func(context.Context, called, *In) (*Out, error)) func(context.Context, *connect.Request[In]) (*connect.Response[Out], error) {
+func unary[In,
+	Out any](do func(context.Context, called, *In) (*Out, error)) func(context.Context,
+	*connect.Request[In]) (*connect.Response[Out], error) {
 	return func(ctx context.Context, req *connect.Request[In]) (*connect.Response[Out], error) {
 		out, err := do(ctx, calledOf(ctx), req.Msg)
 		if err != nil {
@@ -270,8 +295,11 @@ func unary[In, Out any](do func(context.Context, called, *In) (*Out, error)) fun
 	}
 }
 
-func stream[In, Out any](do func(context.Context, called, *In, func(*Out) error) error) func(context.Context, *connect.Request[In], *connect.ServerStream[Out]) error {
-	return func(ctx context.Context, req *connect.Request[In], to *connect.ServerStream[Out]) error {
+func stream[In,
+	Out any](do func(context.Context, called, *In, func(*Out) error) error) func(context.Context,
+	*connect.Request[In], *connect.ServerStream[Out]) error {
+	return func(ctx context.Context, req *connect.Request[In],
+		to *connect.ServerStream[Out]) error {
 		*ctx.Value(readKey{}).(*bool) = true
 		return connectError(ctx, do(ctx, calledOf(ctx), req.Msg, to.Send))
 	}

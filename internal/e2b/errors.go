@@ -25,7 +25,9 @@ var classes = []struct {
 	code   connect.Code
 }{
 	{isTooLarge, http.StatusRequestEntityTooLarge, connect.CodeResourceExhausted},
-	{func(err error) bool { return errors.Is(err, errs.ErrNoSpace) }, http.StatusInsufficientStorage, connect.CodeResourceExhausted},
+	{func(err error) bool {
+		return errors.Is(err, errs.ErrNoSpace)
+	}, http.StatusInsufficientStorage, connect.CodeResourceExhausted},
 	{cerrdefs.IsNotImplemented, http.StatusNotImplemented, connect.CodeUnimplemented},
 	{cerrdefs.IsInvalidArgument, http.StatusBadRequest, connect.CodeInvalidArgument},
 	{cerrdefs.IsUnauthorized, http.StatusUnauthorized, connect.CodeUnauthenticated},
@@ -36,8 +38,12 @@ var classes = []struct {
 	{cerrdefs.IsFailedPrecondition, http.StatusConflict, connect.CodeFailedPrecondition},
 	{cerrdefs.IsOutOfRange, http.StatusRequestEntityTooLarge, connect.CodeResourceExhausted},
 	{cerrdefs.IsResourceExhausted, http.StatusTooManyRequests, connect.CodeResourceExhausted},
-	{func(err error) bool { return errors.Is(err, context.DeadlineExceeded) }, http.StatusGatewayTimeout, connect.CodeDeadlineExceeded},
-	{func(err error) bool { return errors.Is(err, context.Canceled) }, http.StatusServiceUnavailable, connect.CodeCanceled},
+	{func(err error) bool {
+		return errors.Is(err, context.DeadlineExceeded)
+	}, http.StatusGatewayTimeout, connect.CodeDeadlineExceeded},
+	{func(err error) bool {
+		return errors.Is(err, context.Canceled)
+	}, http.StatusServiceUnavailable, connect.CodeCanceled},
 	{cerrdefs.IsUnavailable, http.StatusBadGateway, connect.CodeUnavailable},
 	// 502 would tell clients that the sandbox has ended.
 	{func(error) bool { return true }, http.StatusInternalServerError, connect.CodeInternal},
@@ -110,7 +116,8 @@ func fail(w http.ResponseWriter, err error) {
 		Detail    string `json:"detail,omitzero"` // what E2B does not say
 	}{Code: status, Message: message(err)}
 	if closed, is := errors.AsType[notOpen](err); is {
-		body.Port, body.Detail = closed.port, fmt.Sprintf("nothing listens at port %d of its loopback", closed.port)
+		body.Port, body.Detail = closed.port,
+			fmt.Sprintf("nothing listens at port %d of its loopback", closed.port)
 	}
 	if gone, is := errors.AsType[ended](err); is {
 		body.SandboxID = gone.id
@@ -151,9 +158,11 @@ func connectError(ctx context.Context, err error) error {
 }
 
 func answer(w http.ResponseWriter, status int, body any) {
-	text, err := json.Marshal(body, jsontext.AllowInvalidUTF8(true), json.FormatNilSliceAsNull(false))
+	text, err := json.Marshal(body, jsontext.AllowInvalidUTF8(true),
+		json.FormatNilSliceAsNull(false))
 	if err != nil {
-		status, text = http.StatusInternalServerError, []byte(`{"code":500,"message":"cannot write the answer"}`)
+		status, text = http.StatusInternalServerError,
+			[]byte(`{"code":500,"message":"cannot write the answer"}`)
 	}
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
@@ -177,7 +186,8 @@ func (faultsOfCallers) WrapStreamingHandler(next connect.StreamingHandlerFunc) c
 	return func(ctx context.Context, conn connect.StreamingHandlerConn) error {
 		read := false
 		err := next(context.WithValue(ctx, readKey{}, &read), conn)
-		if code := connect.CodeOf(err); err != nil && !read && (code == connect.CodeInternal || code == connect.CodeUnknown) {
+		if code := connect.CodeOf(err); err != nil && !read &&
+			(code == connect.CodeInternal || code == connect.CodeUnknown) {
 			return connect.NewError(connect.CodeInvalidArgument, err)
 		}
 		return err

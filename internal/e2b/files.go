@@ -39,7 +39,8 @@ func (s *server) download(c called, w http.ResponseWriter, req *http.Request) er
 	defer file.whole.Close()
 	w.Header().Set("Content-Type", "application/octet-stream")
 	w.Header().Set("X-Content-Type-Options", "nosniff")
-	w.Header().Set("Content-Disposition", mime.FormatMediaType("attachment", map[string]string{"filename": path.Base(at)}))
+	w.Header().Set("Content-Disposition",
+		mime.FormatMediaType("attachment", map[string]string{"filename": path.Base(at)}))
 	w.Header().Set("Vary", "Accept-Encoding")
 	// HTTP clients accept gzip whether they want it or not; one that wants it accepts nothing else.
 	if req.Header.Get("Accept-Encoding") == "gzip" && req.Header.Get("Range") == "" {
@@ -94,7 +95,8 @@ func (s *server) upload(c called, w http.ResponseWriter, req *http.Request) erro
 	}
 	kind, parameters, err := mime.ParseMediaType(req.Header.Get("Content-Type"))
 	if err != nil {
-		return invalid("the body's Content-Type is missing or not valid: want multipart/form-data or application/octet-stream")
+		return invalid(
+			"the body's Content-Type is missing or not valid: want multipart/form-data or application/octet-stream")
 	}
 	given := req.URL.Query().Get("path")
 	var written []writtenBody
@@ -111,11 +113,13 @@ func (s *server) upload(c called, w http.ResponseWriter, req *http.Request) erro
 	case "multipart/form-data":
 		k := &kept{of: s.bodies, owner: c.Info().Owner, id: c.ID()}
 		defer k.release()
-		if written, err = c.writeForm(req.Context(), k, given, newFormReader(body, parameters["boundary"]), s.cfg.MaxRequest); err != nil {
+		if written, err = c.writeForm(req.Context(), k, given,
+			newFormReader(body, parameters["boundary"]), s.cfg.MaxRequest); err != nil {
 			return err
 		}
 	default:
-		return invalid("the body is %.64q, not multipart/form-data or application/octet-stream", kind)
+		return invalid("the body is %.64q, not multipart/form-data or application/octet-stream",
+			kind)
 	}
 	answer(w, http.StatusOK, written)
 	return nil
@@ -123,7 +127,8 @@ func (s *server) upload(c called, w http.ResponseWriter, req *http.Request) erro
 
 // writeForm writes the files of a form. Those that were complete when it breaks off stay. All their
 // names together have at most mostNames bytes, and count as the request's memory.
-func (c called) writeForm(ctx context.Context, k *kept, given string, form *formReader, mostNames int64) ([]writtenBody, error) {
+func (c called) writeForm(ctx context.Context, k *kept, given string, form *formReader,
+	mostNames int64) ([]writtenBody, error) {
 	written := []writtenBody{}
 	for {
 		part, parameters, err := form.next()
@@ -139,7 +144,8 @@ func (c called) writeForm(ctx context.Context, k *kept, given string, form *form
 		name := parameters["filename"]
 		switch {
 		case given != "" && len(written) > 0:
-			return nil, invalid("path names one file, and the form has more: leave path out, and name each in the form")
+			return nil, invalid(
+				"path names one file, and the form has more: leave path out, and name each in the form")
 		case given != "":
 			name = given
 		case name == "":
@@ -147,7 +153,8 @@ func (c called) writeForm(ctx context.Context, k *kept, given string, form *form
 		}
 		const beside = 64 // for the rest of what is answered for each
 		if mostNames -= int64(len(name) + beside); mostNames < 0 {
-			return nil, errs.TooLarge("the form has more files than one answer can list: send them in several forms")
+			return nil, errs.TooLarge(
+				"the form has more files than one answer can list: send them in several forms")
 		}
 		if err := k.take(2*len(name) + beside); err != nil {
 			return nil, err
@@ -176,7 +183,8 @@ func (c called) write(ctx context.Context, name string, body io.Reader) (written
 	body = &begunReader{Reader: body}
 	err = c.at(func(f fileSystem) error {
 		if body.(*begunReader).begun {
-			return errs.Denied("cannot write %q: it became a symbolic link, or reached through one", at)
+			return errs.Denied("cannot write %q: it became a symbolic link, or reached through one",
+				at)
 		}
 		return f.write(ctx, at, body)
 	}, at)

@@ -70,7 +70,8 @@ func onHost(at string) string {
 // inside, where links lead where they do for the tenant.
 func (c called) at(do func(fileSystem) error, paths ...string) error {
 	place := onHost(paths[0])
-	if place == "" || c.user == persistent.RootUser || slices.ContainsFunc(paths, func(p string) bool { return onHost(p) != place }) {
+	if place == "" || c.user == persistent.RootUser ||
+		slices.ContainsFunc(paths, func(p string) bool { return onHost(p) != place }) {
 		return do(insideFiles{c})
 	}
 	err := do(hostFiles{c})
@@ -83,7 +84,8 @@ func (c called) at(do func(fileSystem) error, paths ...string) error {
 // told returns an entry as clients know it, but for links: those are resolved by resolve.
 func told(e entry) *filesystempb.EntryInfo {
 	info := &filesystempb.EntryInfo{
-		Name: path.Base(e.at), Path: e.at, Size: e.Size, Mode: e.Mode, Owner: e.owner, Group: e.group,
+		Name: path.Base(e.at), Path: e.at, Size: e.Size, Mode: e.Mode, Owner: e.owner,
+		Group:        e.group,
 		ModifiedTime: timestamppb.New(e.ModTime),
 	}
 	if info.ModifiedTime.CheckValid() != nil { // a time that the protocol cannot express
@@ -94,7 +96,8 @@ func told(e entry) *filesystempb.EntryInfo {
 	case "directory":
 		info.Type, mode = filesystempb.FileType_FILE_TYPE_DIRECTORY, mode|fs.ModeDir
 	case "symlink":
-		info.Type, mode, info.SymlinkTarget = filesystempb.FileType_FILE_TYPE_SYMLINK, mode|fs.ModeSymlink, &e.LinkTarget
+		info.Type, mode, info.SymlinkTarget = filesystempb.FileType_FILE_TYPE_SYMLINK,
+			mode|fs.ModeSymlink, &e.LinkTarget
 	case "file":
 		info.Type = filesystempb.FileType_FILE_TYPE_FILE
 	case "fifo":
@@ -104,7 +107,8 @@ func told(e entry) *filesystempb.EntryInfo {
 	}
 	info.Permissions = mode.String()
 	// Strings of the protocol are UTF-8; names need not be.
-	info.Name, info.Path, info.Owner, info.Group = validText(info.Name), validText(info.Path), validText(info.Owner), validText(info.Group)
+	info.Name, info.Path, info.Owner, info.Group = validText(info.Name), validText(info.Path),
+		validText(info.Owner), validText(info.Group)
 	if info.SymlinkTarget != nil {
 		target := validText(*info.SymlinkTarget)
 		info.SymlinkTarget = &target
@@ -131,7 +135,8 @@ func (c called) look(ctx context.Context, at string) (*filesystempb.EntryInfo, e
 // what is there. What leads nowhere, or cannot be resolved by the image's programs, stays a link to
 // what it says.
 func (c called) tell(ctx context.Context, entries []entry) []*filesystempb.EntryInfo {
-	infos, links := make([]*filesystempb.EntryInfo, len(entries)), map[string]*filesystempb.EntryInfo{}
+	infos, links := make([]*filesystempb.EntryInfo, len(entries)),
+		map[string]*filesystempb.EntryInfo{}
 	for i, e := range entries {
 		infos[i] = told(e)
 		if e.Type != "symlink" {
@@ -150,7 +155,8 @@ func (c called) tell(ctx context.Context, entries []entry) []*filesystempb.Entry
 	return infos
 }
 
-func (s *server) stat(ctx context.Context, c called, r *filesystempb.StatRequest) (*filesystempb.StatResponse, error) {
+func (s *server) stat(ctx context.Context, c called,
+	r *filesystempb.StatRequest) (*filesystempb.StatResponse, error) {
 	at, err := c.path(r.GetPath())
 	if err != nil {
 		return nil, err
@@ -167,7 +173,8 @@ func (s *server) stat(ctx context.Context, c called, r *filesystempb.StatRequest
 	return &filesystempb.StatResponse{Entry: info}, err
 }
 
-func (s *server) makeDir(ctx context.Context, c called, r *filesystempb.MakeDirRequest) (*filesystempb.MakeDirResponse, error) {
+func (s *server) makeDir(ctx context.Context, c called,
+	r *filesystempb.MakeDirRequest) (*filesystempb.MakeDirResponse, error) {
 	at, err := c.path(r.GetPath())
 	if err != nil {
 		return nil, err
@@ -185,7 +192,8 @@ func (s *server) makeDir(ctx context.Context, c called, r *filesystempb.MakeDirR
 	return &filesystempb.MakeDirResponse{Entry: info}, err
 }
 
-func (s *server) move(ctx context.Context, c called, r *filesystempb.MoveRequest) (*filesystempb.MoveResponse, error) {
+func (s *server) move(ctx context.Context, c called,
+	r *filesystempb.MoveRequest) (*filesystempb.MoveResponse, error) {
 	from, err := c.path(r.GetSource())
 	if err != nil {
 		return nil, err
@@ -194,14 +202,17 @@ func (s *server) move(ctx context.Context, c called, r *filesystempb.MoveRequest
 	if err != nil {
 		return nil, err
 	}
-	if err := c.at(func(f fileSystem) error { return f.move(ctx, from, to) }, from, to); err != nil {
+	if err := c.at(func(f fileSystem) error {
+		return f.move(ctx, from, to)
+	}, from, to); err != nil {
 		return nil, err
 	}
 	info, err := c.look(ctx, to)
 	return &filesystempb.MoveResponse{Entry: info}, err
 }
 
-func (s *server) remove(ctx context.Context, c called, r *filesystempb.RemoveRequest) (*filesystempb.RemoveResponse, error) {
+func (s *server) remove(ctx context.Context, c called,
+	r *filesystempb.RemoveRequest) (*filesystempb.RemoveResponse, error) {
 	at, err := c.path(r.GetPath())
 	if err != nil {
 		return nil, err
@@ -209,13 +220,15 @@ func (s *server) remove(ctx context.Context, c called, r *filesystempb.RemoveReq
 	if at == homeDir || at == "/" || at == "/tmp" {
 		return nil, errs.Denied("cannot remove %q: it has to stay", at)
 	}
-	return &filesystempb.RemoveResponse{}, c.at(func(f fileSystem) error { return f.remove(ctx, at) }, at)
+	return &filesystempb.RemoveResponse{},
+		c.at(func(f fileSystem) error { return f.remove(ctx, at) }, at)
 }
 
 // maxListed is the maximum number of entries in a list, over all its depth.
 const maxListed = 50_000
 
-func (s *server) listDir(ctx context.Context, c called, r *filesystempb.ListDirRequest) (*filesystempb.ListDirResponse, error) {
+func (s *server) listDir(ctx context.Context, c called,
+	r *filesystempb.ListDirRequest) (*filesystempb.ListDirResponse, error) {
 	at, err := c.path(r.GetPath())
 	if err != nil {
 		return nil, err
@@ -225,7 +238,8 @@ func (s *server) listDir(ctx context.Context, c called, r *filesystempb.ListDirR
 		found = nil
 		return f.list(ctx, at, max(1, r.GetDepth()), func(e entry) error {
 			if len(found) == maxListed {
-				return errs.TooLarge("there are more than %d entries below %q: list a part of them", maxListed, at)
+				return errs.TooLarge("there are more than %d entries below %q: list a part of them",
+					maxListed, at)
 			}
 			found = append(found, e)
 			return nil

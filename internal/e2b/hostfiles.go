@@ -55,13 +55,15 @@ func (h hostFiles) stat(ctx context.Context, at string) (entry, error) {
 	return h.entry(at, e), err
 }
 
-func (h hostFiles) list(ctx context.Context, dir string, depth uint32, visit func(entry) error) error {
+func (h hostFiles) list(ctx context.Context, dir string, depth uint32,
+	visit func(entry) error) error {
 	entries, err := h.Files().ListDir(ctx, h.ID(), files.Where{Path: dir})
 	if err != nil {
 		return err
 	}
 	if entries.Truncated {
-		return errs.TooLarge("the directory %q has more than %d entries: list it by a command", dir, len(entries.Entries))
+		return errs.TooLarge("the directory %q has more than %d entries: list it by a command", dir,
+			len(entries.Entries))
 	}
 	if err := takeListed(ctx, dir, entries.Entries...); err != nil {
 		return err
@@ -75,7 +77,8 @@ func (h hostFiles) list(ctx context.Context, dir string, depth uint32, visit fun
 			continue
 		}
 		// A directory that has gone meanwhile, or must not be read, has nothing to list.
-		if err := h.list(ctx, at, depth-1, visit); err != nil && !cerrdefs.IsNotFound(err) && !cerrdefs.IsPermissionDenied(err) {
+		if err := h.list(ctx, at, depth-1, visit); err != nil && !cerrdefs.IsNotFound(err) &&
+			!cerrdefs.IsPermissionDenied(err) {
 			return err
 		}
 	}

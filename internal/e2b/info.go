@@ -27,7 +27,8 @@ type madeBody struct {
 func (s *server) made(c controlCall, i persistent.Info) madeBody {
 	made := madeBody{
 		SandboxID: i.ID, TemplateID: i.Template, ClientID: "daycare", Alias: i.Template,
-		EnvdVersion: envdVersion, EnvdAccessToken: s.accessToken(c.Caller, i.ID), Domain: s.domain(),
+		EnvdVersion: envdVersion, EnvdAccessToken: s.accessToken(c.Caller, i.ID),
+		Domain: s.domain(),
 	}
 	if noteOf(i).Private {
 		token := s.trafficToken(c.Caller, i.ID)
@@ -72,14 +73,18 @@ func listed(i persistent.Info) listedBody {
 	metadata := map[string]string{}
 	maps.Copy(metadata, i.Metadata)
 	if m := i.Moved; m != nil && m.Why != "" {
-		metadata[movedMetadata] = fmt.Sprintf("%s: started again from its home alone, as it was %s", m.At.Format(time.RFC3339), m.Why)
+		metadata[movedMetadata] = fmt.Sprintf("%s: started again from its home alone, as it was %s",
+			m.At.Format(time.RFC3339), m.Why)
 	} else if m != nil {
-		metadata[movedMetadata] = fmt.Sprintf("%s: started again from its home alone, as host %s was lost or gave it up", m.At.Format(time.RFC3339), m.From)
+		metadata[movedMetadata] = fmt.Sprintf(
+			"%s: started again from its home alone, as host %s was lost or gave it up",
+			m.At.Format(time.RFC3339), m.From)
 	}
 	return listedBody{
-		SandboxID: i.ID, TemplateID: i.Template, ClientID: "daycare", Alias: i.Template, Metadata: metadata,
-		StartedAt: i.Started.UTC(), EndAt: i.Deadline.UTC(), State: state,
-		CPUCount: int(math.Ceil(i.CPUs)), MemoryMB: i.Memory >> 20, EnvdVersion: envdVersion, VolumeMounts: []struct{}{},
+		SandboxID: i.ID, TemplateID: i.Template, ClientID: "daycare", Alias: i.Template,
+		Metadata: metadata, StartedAt: i.Started.UTC(), EndAt: i.Deadline.UTC(), State: state,
+		CPUCount: int(math.Ceil(i.CPUs)), MemoryMB: i.Memory >> 20, EnvdVersion: envdVersion,
+		VolumeMounts: []struct{}{},
 	}
 }
 
@@ -108,7 +113,8 @@ type toldLifecycle struct {
 const allAddresses = "0.0.0.0/0"
 
 func (s *server) detail(c controlCall, i persistent.Info) detailBody {
-	d := detailBody{listedBody: listed(i), EnvdAccessToken: s.accessToken(c.Caller, i.ID), Domain: s.domain(), Internet: !i.Network.None}
+	d := detailBody{listedBody: listed(i), EnvdAccessToken: s.accessToken(c.Caller, i.ID),
+		Domain: s.domain(), Internet: !i.Network.None}
 	d.Lifecycle = toldLifecycle{OnTimeout: "kill", AutoResume: i.AutoResume}
 	if i.OnDeadline == persistent.Pause {
 		d.Lifecycle.OnTimeout = "pause"
@@ -136,14 +142,16 @@ type metricBody struct {
 
 func metric(m persistent.Metrics) metricBody {
 	return metricBody{
-		Timestamp: m.At.UTC(), TimestampUnix: m.At.Unix(), CPUUsedPct: m.CPUPercent, CPUCount: int(math.Ceil(m.CPUs)),
-		MemUsed: m.Memory, MemTotal: m.MemoryLimit, MemCache: m.MemoryCache, DiskUsed: m.Disk, DiskTotal: m.DiskTotal,
+		Timestamp: m.At.UTC(), TimestampUnix: m.At.Unix(), CPUUsedPct: m.CPUPercent,
+		CPUCount: int(math.Ceil(m.CPUs)), MemUsed: m.Memory, MemTotal: m.MemoryLimit,
+		MemCache: m.MemoryCache, DiskUsed: m.Disk, DiskTotal: m.DiskTotal,
 	}
 }
 
 // metrics answers with one current sample, if a range of times that is asked for has it: none are
 // kept.
-func (s *server) metrics(_ controlCall, b *persistent.Sandbox, req *http.Request) (int, any, error) {
+func (s *server) metrics(_ controlCall, b *persistent.Sandbox,
+	req *http.Request) (int, any, error) {
 	list := []metricBody{}
 	start, err := readSeconds(req, "start", 0)
 	if err != nil {
@@ -188,7 +196,8 @@ func (s *server) metricsInside(c called, w http.ResponseWriter, req *http.Reques
 	}
 	answer(w, http.StatusOK, map[string]any{
 		"ts": m.At.Unix(), "cpu_count": int(math.Ceil(m.CPUs)), "cpu_used_pct": m.CPUPercent,
-		"mem_used": m.Memory, "mem_total": m.MemoryLimit, "mem_cache": m.MemoryCache, "disk_used": m.Disk, "disk_total": m.DiskTotal,
+		"mem_used": m.Memory, "mem_total": m.MemoryLimit, "mem_cache": m.MemoryCache,
+		"disk_used": m.Disk, "disk_total": m.DiskTotal,
 	})
 	return nil
 }

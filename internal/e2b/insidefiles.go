@@ -44,15 +44,20 @@ reach() { d=${1%/*}; while [ -n "$d" ]; do [ -e "$d" ] && { [ -d "$d" ] || exit 
 const (
 	printed = `%y\t%m\t%s\t%T@\t%u\t%g\t%p\t%l\0`
 	statIt  = prelude + `there "$1"; exec find "$1" -maxdepth 0 -printf '` + printed + `'`
-	listIt  = prelude + `there "$1"; [ -d "$1" ] || exit 101; [ -r "$1" ] && [ -x "$1" ] || exit 103; find "${1%/}/" -mindepth 1 -maxdepth "$2" -printf '` + printed + `' 2>/dev/null; exit 0`
+	listIt  = prelude +
+		`there "$1"; [ -d "$1" ] || exit 101; [ -r "$1" ] && [ -x "$1" ] || exit 103; find "${1%/}/" -mindepth 1 -maxdepth "$2" -printf '` +
+		printed + `' 2>/dev/null; exit 0`
 	// resolveIt prints for each of its arguments that leads somewhere type and mode of what is
 	// there, then where that is.
 	resolveIt = `export LC_ALL=C; find -L "$@" -maxdepth 0 ! -type l -printf '%y\t%m\t%p\0' 2>/dev/null; printf '\0'; exec realpath -e -z -- "$@" 2>/dev/null`
 	mkdirIt   = prelude + `[ -e "$1" ] && ! [ -d "$1" ] && exit 101; exec mkdir -p -- "$1"`
-	moveIt    = prelude + `there "$1"; mkdir -p -- "$(dirname -- "$2")" && exec mv -T -f -- "$1" "$2"`
-	removeIt  = prelude + `exec rm -rf -- "$1"`
-	readIt    = prelude + `there "$1"; [ -f "$1" ] || exit 102; [ -r "$1" ] || exit 103; exec cat -- "$1"`
-	writeIt   = prelude + `[ -e "$1" ] && ! [ -f "$1" ] && exit 102; mkdir -p -- "$(dirname -- "$1")" && exec cat > "$1"`
+	moveIt    = prelude +
+		`there "$1"; mkdir -p -- "$(dirname -- "$2")" && exec mv -T -f -- "$1" "$2"`
+	removeIt = prelude + `exec rm -rf -- "$1"`
+	readIt   = prelude +
+		`there "$1"; [ -f "$1" ] || exit 102; [ -r "$1" ] || exit 103; exec cat -- "$1"`
+	writeIt = prelude +
+		`[ -e "$1" ] && ! [ -f "$1" ] && exit 102; mkdir -p -- "$(dirname -- "$1")" && exec cat > "$1"`
 )
 
 // script is a running script.
@@ -64,8 +69,10 @@ type script struct {
 	said      bytes.Buffer // the beginning of its stderr
 }
 
-func (i insideFiles) start(ctx context.Context, stdin bool, doing, text string, args ...string) (*script, error) {
-	command := persistent.Command{Argv: append([]string{"/bin/sh", "-c", text, "sh"}, args...), User: i.user, Cwd: "/", Stdin: stdin}
+func (i insideFiles) start(ctx context.Context, stdin bool, doing, text string,
+	args ...string) (*script, error) {
+	command := persistent.Command{Argv: append([]string{"/bin/sh", "-c", text, "sh"}, args...),
+		User: i.user, Cwd: "/", Stdin: stdin}
 	reader, err := i.Start(ctx, command)
 	if err != nil {
 		return nil, err
@@ -122,7 +129,8 @@ func (s *script) close(ctx context.Context) {
 }
 
 // run runs a script. What it prints goes to out as it comes.
-func (i insideFiles) run(ctx context.Context, out func([]byte) error, doing, text string, args ...string) error {
+func (i insideFiles) run(ctx context.Context, out func([]byte) error, doing, text string,
+	args ...string) error {
 	s, err := i.start(ctx, false, doing, text, args...)
 	if err != nil {
 		return err
@@ -164,7 +172,8 @@ func (i insideFiles) feed(ctx context.Context, which persistent.Selector, from i
 	for ctx.Err() == nil {
 		n, err := io.ReadFull(from, buffer)
 		if n > 0 {
-			taken, cancel := context.WithTimeoutCause(ctx, inputLimit, invalid("the program that writes the file takes nothing"))
+			taken, cancel := context.WithTimeoutCause(ctx, inputLimit,
+				invalid("the program that writes the file takes nothing"))
 			failed := i.Input(taken, which, buffer[:n])
 			late := ctx.Err() == nil && taken.Err() != nil
 			cancel()
@@ -194,16 +203,20 @@ func failed(doing, at string, end persistent.End, said string) error {
 	said = strings.TrimSpace(said)
 	switch {
 	case end.Signal != 0:
-		return fmt.Errorf("cannot %s %q: the program that does it was ended by %s", doing, at, end.Signal)
+		return fmt.Errorf("cannot %s %q: the program that does it was ended by %s", doing, at,
+			end.Signal)
 	case end.Code == 0:
 		return nil
 	case end.Code == statusMissing || strings.HasSuffix(said, "No such file or directory"):
 		return errs.NotFound("cannot %s %q: it does not exist", doing, at)
 	case end.Code == statusNotDir || strings.HasSuffix(said, "Not a directory"):
-		return invalid("cannot %s %q: it is not a directory, or its path leads through something that is not one", doing, at)
+		return invalid(
+			"cannot %s %q: it is not a directory, or its path leads through something that is not one",
+			doing, at)
 	case end.Code == statusNotFile:
 		return invalid("cannot %s %q: it is no regular file", doing, at)
-	case end.Code == statusDenied || strings.HasSuffix(said, "Permission denied") || strings.HasSuffix(said, "Operation not permitted"):
+	case end.Code == statusDenied || strings.HasSuffix(said, "Permission denied") ||
+		strings.HasSuffix(said, "Operation not permitted"):
 		return errs.Denied("cannot %s %q: permission denied", doing, at)
 	case strings.HasSuffix(said, "No space left on device"):
 		return fmt.Errorf("cannot %s %q: %w", doing, at, errs.ErrNoSpace)
@@ -225,7 +238,8 @@ func (i insideFiles) stat(ctx context.Context, at string) (found entry, err erro
 	return found, err
 }
 
-func (i insideFiles) list(ctx context.Context, dir string, depth uint32, visit func(entry) error) error {
+func (i insideFiles) list(ctx context.Context, dir string, depth uint32,
+	visit func(entry) error) error {
 	return i.entries(ctx, "list", listIt, func(e entry) error {
 		if err := takeListed(ctx, path.Dir(e.at), e.Entry); err != nil {
 			return err
@@ -235,7 +249,8 @@ func (i insideFiles) list(ctx context.Context, dir string, depth uint32, visit f
 }
 
 // entries reads what find prints, entry by entry.
-func (i insideFiles) entries(ctx context.Context, doing, script string, visit func(entry) error, args ...string) error {
+func (i insideFiles) entries(ctx context.Context, doing, script string, visit func(entry) error,
+	args ...string) error {
 	const longest = 16 << 10
 	var rest []byte
 	return i.run(ctx, func(data []byte) error {
@@ -253,7 +268,8 @@ func (i insideFiles) entries(ctx context.Context, doing, script string, visit fu
 			rest = after
 		}
 		if len(rest) > longest {
-			return invalid("cannot %s %q: what find prints is not a list of entries", doing, args[0])
+			return invalid("cannot %s %q: what find prints is not a list of entries", doing,
+				args[0])
 		}
 		rest = bytes.Clone(rest)
 		return nil
@@ -291,7 +307,8 @@ func (i insideFiles) resolve(ctx context.Context, links []string) map[string]ent
 				break
 			}
 			mode, _ := strconv.ParseUint(fields[1], 8, 16)
-			found[fields[2]] = entry{Entry: files.Entry{Type: kinds[fields[0]], Mode: uint32(mode & 0o777)}, at: place}
+			found[fields[2]] = entry{Entry: files.Entry{Type: kinds[fields[0]],
+				Mode: uint32(mode & 0o777)}, at: place}
 			places = rest
 		}
 	}
@@ -299,7 +316,8 @@ func (i insideFiles) resolve(ctx context.Context, links []string) map[string]ent
 }
 
 // kinds are the types of find, as entries have them.
-var kinds = map[string]string{"f": "file", "d": "directory", "l": "symlink", "p": "fifo", "s": "socket"}
+var kinds = map[string]string{"f": "file", "d": "directory", "l": "symlink", "p": "fifo",
+	"s": "socket"}
 
 func parseEntry(line string) (entry, bool) {
 	fields := strings.SplitN(line, "\t", 7)
@@ -321,8 +339,9 @@ func parseEntry(line string) (entry, bool) {
 	at = path.Clean(at)
 	return entry{
 		Entry: files.Entry{
-			Name: path.Base(at), Type: kinds[fields[0]], Size: size, Mode: uint32(mode & 0o777), LinkTarget: link,
-			ModTime: time.UnixMilli(int64(seconds * 1000)),
+			Name: path.Base(at), Type: kinds[fields[0]], Size: size, Mode: uint32(mode & 0o777),
+			LinkTarget: link,
+			ModTime:    time.UnixMilli(int64(seconds * 1000)),
 		},
 		at: at, owner: fields[4], group: fields[5],
 	}, true

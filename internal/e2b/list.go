@@ -74,7 +74,8 @@ func (f filter) behind(i persistent.Info) filter {
 }
 
 func (f filter) has(i persistent.Info) bool {
-	if i.State == persistent.StateEnded || len(f.states) > 0 && !slices.Contains(f.states, listed(i).State) {
+	if i.State == persistent.StateEnded ||
+		len(f.states) > 0 && !slices.Contains(f.states, listed(i).State) {
 		return false
 	}
 	for key, want := range f.metadata {

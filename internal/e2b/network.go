@@ -51,12 +51,14 @@ func (s *server) reach(internet *bool, n networkBody) (persistent.Network, error
 		{"httpsPorts", "TLS to ports is not terminated here", n.HTTPSPorts},
 	} {
 		if given(field.value) && string(field.value) != "{}" && string(field.value) != "[]" {
-			return persistent.Network{}, invalid("network.%s is not possible here (%s): leave it out", field.name, field.why)
+			return persistent.Network{},
+				invalid("network.%s is not possible here (%s): leave it out", field.name, field.why)
 		}
 	}
 	if internet != nil && !*internet {
 		if len(n.AllowOut) > 0 {
-			return persistent.Network{}, invalid("network.allowOut: allow_internet_access is false, so nothing can be allowed: leave one of them out")
+			return persistent.Network{},
+				invalid("network.allowOut: allow_internet_access is false, so nothing can be allowed: leave one of them out")
 		}
 		return persistent.Network{None: true}, nil
 	}
@@ -73,17 +75,21 @@ func (s *server) reach(internet *bool, n networkBody) (persistent.Network, error
 
 // together returns what both lists leave; given says whether the first was sent. It refuses lists
 // that could not be enforced.
-func (s *server) together(allow, deny reachList, internet *bool, given bool) (persistent.Network, error) {
+func (s *server) together(allow, deny reachList, internet *bool,
+	given bool) (persistent.Network, error) {
 	all, some := allow.all, len(allow.names)+len(allow.ranges) > 0
 	switch {
 	case len(deny.names) > 0 && (all || len(allow.ranges) > 0 || !some && !deny.all):
-		return persistent.Network{}, invalid("network.denyOut: names can be denied only if allowOut lists names, and no addresses, at which they would still be reached: list what may be reached in allowOut, or deny everything with 0.0.0.0/0")
+		return persistent.Network{},
+			invalid("network.denyOut: names can be denied only if allowOut lists names, and no addresses, at which they would still be reached: list what may be reached in allowOut, or deny everything with 0.0.0.0/0")
 	case len(deny.ranges) > 0 && (all || !some && !given && !deny.all):
-		return persistent.Network{}, invalid("network.denyOut: addresses can be denied only out of a list of what is allowed: give that list in allowOut, or deny everything with 0.0.0.0/0")
+		return persistent.Network{},
+			invalid("network.denyOut: addresses can be denied only out of a list of what is allowed: give that list in allowOut, or deny everything with 0.0.0.0/0")
 	case all:
 		return persistent.Network{Allow: []string{"*"}}, nil
 	case some:
-		return persistent.Network{Allow: allow.names, Deny: deny.names, Addresses: allow.ranges, DenyAddresses: deny.ranges}, nil
+		return persistent.Network{Allow: allow.names, Deny: deny.names, Addresses: allow.ranges,
+			DenyAddresses: deny.ranges}, nil
 	case deny.all, given: // a list is all that may be reached, also an empty one
 		return persistent.Network{}, nil // nothing, until PUT …/network says otherwise
 	case s.cfg.Blocked && internet == nil:
@@ -105,18 +111,26 @@ func readList(field string, list []string) (r reachList, err error) {
 		isRange, isIPv6 := err == nil || notOne == nil, addr.Is6() || prefix.Addr().Is6()
 		switch {
 		case addr.Is4In6() || prefix.Addr().Is4In6():
-			return reachList{}, invalid("network.%s[%d]: %.100q is IPv4 written as IPv6: write it as IPv4", field, i, written)
+			return reachList{},
+				invalid("network.%s[%d]: %.100q is IPv4 written as IPv6: write it as IPv4", field,
+					i, written)
 		case isIPv6 && field == "allowOut":
-			return reachList{}, invalid("network.%s[%d]: %.100q is IPv6, which sandboxes do not have", field, i, written)
+			return reachList{},
+				invalid("network.%s[%d]: %.100q is IPv6, which sandboxes do not have", field, i,
+					written)
 		case isIPv6: // nobody reaches it: ::/0 is not everything
 		case written == "*", err == nil && prefix.Bits() == 0:
 			r.all = true
 		case isRange && err == nil && prefix != prefix.Masked():
-			return reachList{}, invalid("network.%s[%d]: %.100q has bits beyond its length: the range is %s", field, i, written, prefix.Masked())
+			return reachList{},
+				invalid("network.%s[%d]: %.100q has bits beyond its length: the range is %s", field,
+					i, written, prefix.Masked())
 		case isRange:
 			r.ranges = append(r.ranges, written)
 		case strings.HasPrefix(written, "${"):
-			return reachList{}, invalid("network.%s[%d]: %.100q is a variable, and there are none here", field, i, written)
+			return reachList{},
+				invalid("network.%s[%d]: %.100q is a variable, and there are none here", field, i,
+					written)
 		default:
 			r.names = append(r.names, written)
 		}
@@ -125,13 +139,15 @@ func readList(field string, list []string) (r reachList, err error) {
 }
 
 // network replaces what a sandbox that runs may reach.
-func (s *server) network(_ controlCall, b *persistent.Sandbox, req *http.Request) (int, any, error) {
+func (s *server) network(_ controlCall, b *persistent.Sandbox,
+	req *http.Request) (int, any, error) {
 	var body networkBody
 	if err := read(req, &body); err != nil {
 		return 0, nil, err
 	}
 	if body.Public != nil && *body.Public == noteOf(b.Info()).Private {
-		return 0, nil, invalid("allowPublicTraffic is set when a sandbox is created: it cannot be changed later")
+		return 0, nil,
+			invalid("allowPublicTraffic is set when a sandbox is created: it cannot be changed later")
 	}
 	asked, err := s.reach(body.Internet, body)
 	if err != nil {

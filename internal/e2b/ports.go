@@ -98,9 +98,11 @@ func headerPort(header http.Header) (portHost, error) {
 	port, valid := parsePort(numbers[0])
 	switch {
 	case len(numbers) > 1 || !valid:
-		return portHost{}, invalid("%s %.64q is no port from 1 to 65535", portHeader, strings.Join(numbers, ", "))
+		return portHost{}, invalid("%s %.64q is no port from 1 to 65535", portHeader,
+			strings.Join(numbers, ", "))
 	case id == "" && port != ownPort:
-		return portHost{}, invalid("the call names no sandbox: it has %s, and no header %s", portHeader, sandboxHeader)
+		return portHost{}, invalid("the call names no sandbox: it has %s, and no header %s",
+			portHeader, sandboxHeader)
 	}
 	return portHost{id, port}, nil
 }
@@ -132,10 +134,15 @@ type portKey struct{}
 func newPorts(s *server) *ports {
 	p := &ports{of: s, conns: newShare(maxAllPortConns, maxPortConns)}
 	p.proxy = httputil.ReverseProxy{
-		Rewrite: p.rewrite, ModifyResponse: func(answer *http.Response) error { hostsOwn(answer.Header); return nil }, ErrorHandler: p.failed, FlushInterval: -1, ErrorLog: httplog.New(s.cfg.Log, "ports of E2B's sandboxes"),
+		Rewrite: p.rewrite, ModifyResponse: func(answer *http.Response) error {
+			hostsOwn(answer.Header)
+			return nil
+		}, ErrorHandler: p.failed, FlushInterval: -1,
+		ErrorLog: httplog.New(s.cfg.Log, "ports of E2B's sandboxes"),
 		Transport: &http.Transport{
-			DialContext: p.dial, DisableCompression: true, MaxIdleConnsPerHost: keptPortConns, IdleConnTimeout: keptPortIdle,
-			MaxResponseHeaderBytes: maxPortHead, ExpectContinueTimeout: time.Second,
+			DialContext: p.dial, DisableCompression: true, MaxIdleConnsPerHost: keptPortConns,
+			IdleConnTimeout: keptPortIdle, MaxResponseHeaderBytes: maxPortHead,
+			ExpectContinueTimeout: time.Second,
 		},
 	}
 	return p
@@ -156,7 +163,8 @@ func (p *ports) serve(at portHost, w http.ResponseWriter, req *http.Request) {
 		return
 	}
 	defer asked()
-	ctx, cancel := p.of.cfg.Tokens.HoldKey(context.WithValue(req.Context(), portKey{}, at), p.of.owner(b.Info()))
+	ctx, cancel := p.of.cfg.Tokens.HoldKey(context.WithValue(req.Context(), portKey{}, at),
+		p.of.owner(b.Info()))
 	defer cancel()
 	if req.Header.Get("Upgrade") != "" { // what it becomes does not end by itself
 		defer context.AfterFunc(p.of.cfg.Life, cancel)()
@@ -188,8 +196,11 @@ func (p *ports) admit(at portHost, req *http.Request) (*persistent.Sandbox, erro
 		return p.of.sentTo(said)
 	}
 	if tokens := header.Values(trafficHeader); noteOf(b.Info()).Private &&
-		(len(tokens) != 1 || !hmac.Equal([]byte(tokens[0]), []byte(p.of.trafficToken(p.of.owner(b.Info()), at.id)))) {
-		return nil, errs.Denied("the ports of this sandbox are private: send its traffic token as %s", strings.ToLower(trafficHeader))
+		(len(tokens) != 1 || !hmac.Equal([]byte(tokens[0]),
+			[]byte(p.of.trafficToken(p.of.owner(b.Info()), at.id)))) {
+		return nil, errs.Denied(
+			"the ports of this sandbox are private: send its traffic token as %s",
+			strings.ToLower(trafficHeader))
 	}
 	return b, nil
 }
@@ -217,7 +228,9 @@ func (p *ports) rewrite(r *httputil.ProxyRequest) {
 	if _, is := p.of.keyed(r.In); is {
 		r.Out.Header.Del("X-Api-Key")
 	}
-	if b, err := p.of.cfg.Sandboxes.Any(at.id); err != nil || hmac.Equal([]byte(r.In.Header.Get("X-Access-Token")), []byte(p.of.accessToken(p.of.owner(b.Info()), at.id))) {
+	if b, err := p.of.cfg.Sandboxes.Any(at.id); err != nil ||
+		hmac.Equal([]byte(r.In.Header.Get("X-Access-Token")),
+			[]byte(p.of.accessToken(p.of.owner(b.Info()), at.id))) {
 		r.Out.Header.Del("X-Access-Token")
 	}
 }
@@ -225,7 +238,9 @@ func (p *ports) rewrite(r *httputil.ProxyRequest) {
 // hostsOwn removes the headers that hosts use among themselves: programs neither receive nor send
 // them.
 func hostsOwn(header http.Header) {
-	maps.DeleteFunc(header, func(name string, _ []string) bool { return strings.HasPrefix(name, "X-Daycare-") })
+	maps.DeleteFunc(header, func(name string, _ []string) bool {
+		return strings.HasPrefix(name, "X-Daycare-")
+	})
 }
 
 func isLoopback(address string) bool {
@@ -250,7 +265,9 @@ func (p *ports) dial(ctx context.Context, _, address string) (net.Conn, error) {
 	owner := b.Info().Owner
 	if !p.conns.take(owner, id, 1) {
 		p.proxy.Transport.(*http.Transport).CloseIdleConnections()
-		return nil, errs.Busy("no more connections to ports of sandbox %q are possible now: try again when one has ended", id)
+		return nil, errs.Busy(
+			"no more connections to ports of sandbox %q are possible now: try again when one has ended",
+			id)
 	}
 	conn, err := b.Dial(ctx, port)
 	if err != nil {
@@ -268,12 +285,14 @@ func (e errClosedPort) Unwrap() error { return e.error }
 // failed answers when the program in the sandbox did not.
 func (p *ports) failed(w http.ResponseWriter, req *http.Request, err error) {
 	at := req.Context().Value(portKey{}).(portHost)
-	p.of.cfg.Log.Debug().Err(err).Str("sandbox", at.id).Int("port", at.port).Msg("a port did not answer")
+	p.of.cfg.Log.Debug().Err(err).Str("sandbox", at.id).Int("port", at.port).
+		Msg("a port did not answer")
 	closed, is := errors.AsType[errClosedPort](err)
 	switch {
 	case is && !cerrdefs.IsUnavailable(closed):
 		err = notOpen{ended{at.id, "The sandbox is running but port is not open"}, at.port}
-	case errors.Is(err, context.Canceled), is, cerrdefs.IsResourceExhausted(err), cerrdefs.IsNotFound(err):
+	case errors.Is(err, context.Canceled), is, cerrdefs.IsResourceExhausted(err),
+		cerrdefs.IsNotFound(err):
 	default:
 		err = ended{at.id, "the program at the port gave no answer that could be passed on"}
 	}

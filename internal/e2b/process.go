@@ -12,7 +12,8 @@ import (
 	"github.com/daycare-run/sandbox/internal/persistent"
 )
 
-func (s *server) listProcesses(ctx context.Context, c called, _ *processpb.ListRequest) (*processpb.ListResponse, error) {
+func (s *server) listProcesses(ctx context.Context, c called,
+	_ *processpb.ListRequest) (*processpb.ListResponse, error) {
 	running, err := c.Commands(ctx)
 	if err != nil {
 		return nil, err
@@ -34,14 +35,15 @@ func (s *server) listProcesses(ctx context.Context, c called, _ *processpb.ListR
 
 // startProcess starts a command and follows it. The call's deadline is also the command's; a lost
 // connection does not end it.
-func (s *server) startProcess(ctx context.Context, c called, r *processpb.StartRequest, send func(*processpb.StartResponse) error) error {
+func (s *server) startProcess(ctx context.Context, c called, r *processpb.StartRequest,
+	send func(*processpb.StartResponse) error) error {
 	config := r.GetProcess()
 	if config.GetCmd() == "" {
 		return invalid("process.cmd is empty")
 	}
 	command := persistent.Command{
-		Argv: append([]string{config.GetCmd()}, config.GetArgs()...), Env: config.GetEnvs(), Cwd: config.GetCwd(), User: c.user,
-		Stdin: r.Stdin == nil || r.GetStdin(), Tag: r.GetTag(),
+		Argv: append([]string{config.GetCmd()}, config.GetArgs()...), Env: config.GetEnvs(),
+		Cwd: config.GetCwd(), User: c.user, Stdin: r.Stdin == nil || r.GetStdin(), Tag: r.GetTag(),
 	}
 	if r.GetPty() != nil {
 		size, err := sizeOf(r.GetPty())
@@ -67,7 +69,8 @@ func (s *server) startProcess(ctx context.Context, c called, r *processpb.StartR
 	})
 }
 
-func (s *server) connectProcess(ctx context.Context, c called, r *processpb.ConnectRequest, send func(*processpb.ConnectResponse) error) error {
+func (s *server) connectProcess(ctx context.Context, c called, r *processpb.ConnectRequest,
+	send func(*processpb.ConnectResponse) error) error {
 	which, err := selector(r.GetProcess())
 	if err != nil {
 		return err
@@ -84,7 +87,8 @@ func (s *server) connectProcess(ctx context.Context, c called, r *processpb.Conn
 	})
 }
 
-func (s *server) updateProcess(ctx context.Context, c called, r *processpb.UpdateRequest) (*processpb.UpdateResponse, error) {
+func (s *server) updateProcess(ctx context.Context, c called,
+	r *processpb.UpdateRequest) (*processpb.UpdateResponse, error) {
 	which, err := selector(r.GetProcess())
 	if err != nil {
 		return nil, err
@@ -99,7 +103,8 @@ func (s *server) updateProcess(ctx context.Context, c called, r *processpb.Updat
 	return &processpb.UpdateResponse{}, c.Resize(ctx, which, size)
 }
 
-func (s *server) sendInput(ctx context.Context, c called, r *processpb.SendInputRequest) (*processpb.SendInputResponse, error) {
+func (s *server) sendInput(ctx context.Context, c called,
+	r *processpb.SendInputRequest) (*processpb.SendInputResponse, error) {
 	which, err := selector(r.GetProcess())
 	if err != nil {
 		return nil, err
@@ -116,13 +121,15 @@ func (s *server) sendInput(ctx context.Context, c called, r *processpb.SendInput
 	return &processpb.SendInputResponse{}, c.Input(ctx, which, data)
 }
 
-func (s *server) sendSignal(ctx context.Context, c called, r *processpb.SendSignalRequest) (*processpb.SendSignalResponse, error) {
+func (s *server) sendSignal(ctx context.Context, c called,
+	r *processpb.SendSignalRequest) (*processpb.SendSignalResponse, error) {
 	which, err := selector(r.GetProcess())
 	if err != nil {
 		return nil, err
 	}
 	signals := map[processpb.Signal]syscall.Signal{
-		processpb.Signal_SIGNAL_SIGTERM: syscall.SIGTERM, processpb.Signal_SIGNAL_SIGKILL: syscall.SIGKILL,
+		processpb.Signal_SIGNAL_SIGTERM: syscall.SIGTERM,
+		processpb.Signal_SIGNAL_SIGKILL: syscall.SIGKILL,
 	}
 	signal, known := signals[r.GetSignal()]
 	if !known {
@@ -131,7 +138,8 @@ func (s *server) sendSignal(ctx context.Context, c called, r *processpb.SendSign
 	return &processpb.SendSignalResponse{}, c.Signal(ctx, which, signal)
 }
 
-func (s *server) closeStdin(ctx context.Context, c called, r *processpb.CloseStdinRequest) (*processpb.CloseStdinResponse, error) {
+func (s *server) closeStdin(ctx context.Context, c called,
+	r *processpb.CloseStdinRequest) (*processpb.CloseStdinResponse, error) {
 	which, err := selector(r.GetProcess())
 	if err != nil {
 		return nil, err
@@ -162,7 +170,9 @@ const maxSide = 1<<16 - 1
 func sizeOf(p *processpb.PTY) (specs.Box, error) {
 	size := p.GetSize()
 	if size.GetCols() > maxSide || size.GetRows() > maxSide {
-		return specs.Box{}, invalid("pty.size: %d columns and %d rows are more than %d", size.GetCols(), size.GetRows(), maxSide)
+		return specs.Box{}, invalid("pty.size: %d columns and %d rows are more than %d",
+			size.GetCols(), size.GetRows(), maxSide)
 	}
-	return specs.Box{Width: cmp.Or(uint(size.GetCols()), 80), Height: cmp.Or(uint(size.GetRows()), 24)}, nil
+	return specs.Box{Width: cmp.Or(uint(size.GetCols()), 80),
+		Height: cmp.Or(uint(size.GetRows()), 24)}, nil
 }

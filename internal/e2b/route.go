@@ -18,7 +18,8 @@ type Router interface {
 	// Route is called once it is known that the caller may. If another host answers, it has done so
 	// when Route returns, and done is nil. Otherwise this host is to answer, under ctx, and to call
 	// done when it has. A call that only looks is this host's, too, if no host holds the sandbox.
-	Route(w http.ResponseWriter, req *http.Request, caller access.Caller, id string, looks bool) (ctx context.Context, done func(), err error)
+	Route(w http.ResponseWriter, req *http.Request, caller access.Caller, id string,
+		looks bool) (ctx context.Context, done func(), err error)
 	// Await waits until this host knows all that was known anywhere of a sandbox.
 	Await(ctx context.Context, id string) error
 }
@@ -68,15 +69,18 @@ func (s *server) sent(next http.Handler) http.Handler {
 		}
 		known, is := s.cfg.Tokens.Named(caller.Name)
 		if !is {
-			fail(w, errs.Unauthenticated("the host that holds the sandbox does not know this key: tcp.tokensFile has to be the same on all hosts"))
+			fail(w, errs.Unauthenticated(
+				"the host that holds the sandbox does not know this key: tcp.tokensFile has to be the same on all hosts"))
 			return
 		}
-		next.ServeHTTP(w, req.WithContext(context.WithValue(req.Context(), sentKey{}, sent{known, id})))
+		next.ServeHTTP(w,
+			req.WithContext(context.WithValue(req.Context(), sentKey{}, sent{known, id})))
 	})
 }
 
 // route lets the right host answer a call about a sandbox; done is nil if another host has.
-func (s *server) route(w http.ResponseWriter, req *http.Request, caller access.Caller, id string, looks bool) (_ *http.Request, done func(), err error) {
+func (s *server) route(w http.ResponseWriter, req *http.Request, caller access.Caller, id string,
+	looks bool) (_ *http.Request, done func(), err error) {
 	if s.cfg.Cluster == nil {
 		return req, func() {}, nil
 	}
@@ -135,7 +139,8 @@ func looks(req *http.Request) bool {
 }
 
 // controlledAt answers a call of the control plane on the host that holds its sandbox.
-func (s *server) controlledAt(c controlCall, handle handlerOfControl, w http.ResponseWriter, req *http.Request) error {
+func (s *server) controlledAt(c controlCall, handle handlerOfControl, w http.ResponseWriter,
+	req *http.Request) error {
 	id, err := s.target(c, req)
 	if err != nil || id == "" {
 		if err == nil {

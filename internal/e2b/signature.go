@@ -42,7 +42,8 @@ func (s *server) signed(req *http.Request) (*persistent.Sandbox, error) {
 	}
 	at, user, expires := query.Get("path"), query.Get("username"), query.Get("signature_expiration")
 	if len(at) > maxPath || strings.Contains(user, ":") { // otherwise part of a signed path could be passed off as a user
-		return nil, errs.Unauthenticated("the signature is not valid: there can be no such path or user")
+		return nil, errs.Unauthenticated(
+			"the signature is not valid: there can be no such path or user")
 	}
 	given, what := []byte(query.Get("signature")), at+":"+operation+":"+user+":"
 	id := s.signer(given, what, expires)
@@ -55,7 +56,8 @@ func (s *server) signed(req *http.Request) (*persistent.Sandbox, error) {
 	if id == "" {
 		return nil, errs.Unauthenticated("invalid signature")
 	}
-	if at, err := strconv.ParseInt(expires, 10, 64); expires != "" && (err != nil || time.Now().Unix() > at) {
+	if at, err := strconv.ParseInt(expires, 10, 64); expires != "" &&
+		(err != nil || time.Now().Unix() > at) {
 		return nil, errs.Unauthenticated("signature is already expired")
 	}
 	return s.cfg.Sandboxes.Any(id)
@@ -65,7 +67,8 @@ func (s *server) signed(req *http.Request) (*persistent.Sandbox, error) {
 // here.
 func (s *server) signer(given []byte, what, expires string) string {
 	for _, info := range s.cfg.Sandboxes.All() {
-		if owner, known := s.cfg.Tokens.Named(info.Owner); known && hmac.Equal(given, []byte(signature(what+s.accessToken(owner, info.ID), expires))) {
+		if owner, known := s.cfg.Tokens.Named(info.Owner); known &&
+			hmac.Equal(given, []byte(signature(what+s.accessToken(owner, info.ID), expires))) {
 			return info.ID
 		}
 	}

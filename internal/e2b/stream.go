@@ -29,10 +29,12 @@ const lastBytes = 4 << 10
 type refusals func() (lines []decisions.Summary, more int)
 
 // follow sends what a command of c's sandbox does, until the command or the call ends.
-func follow(ctx context.Context, reader *persistent.Reader, c called, refused refusals, send func(*processpb.ProcessEvent) error) error {
+func follow(ctx context.Context, reader *persistent.Reader, c called, refused refusals,
+	send func(*processpb.ProcessEvent) error) error {
 	var last [2][]byte // of each stream: the one may be told long after the other
 	start := &processpb.ProcessEvent_StartEvent{Pid: uint32(reader.PID())}
-	if err := send(&processpb.ProcessEvent{Event: &processpb.ProcessEvent_Start{Start: start}}); err != nil {
+	if err := send(
+		&processpb.ProcessEvent{Event: &processpb.ProcessEvent_Start{Start: start}}); err != nil {
 		return err
 	}
 	for {
@@ -47,14 +49,17 @@ func follow(ctx context.Context, reader *persistent.Reader, c called, refused re
 		case event.End != nil:
 			if event.End.Code != 0 || event.End.TimedOut {
 				reach := c.Info().Network
-				event.End.Hints = append(event.End.Hints, hints.Of(slices.Concat(last[:]...), len(reach.Allow)+len(reach.Addresses) > 0, event.End.TimedOut)...)
+				event.End.Hints = append(event.End.Hints,
+					hints.Of(slices.Concat(last[:]...), len(reach.Allow)+len(reach.Addresses) > 0,
+						event.End.TimedOut)...)
 			}
 			return sendEnd(*event.End, refused, send)
 		case len(event.Data) > 0:
 			end := &last[event.Stream]
 			*end = append(*end, event.Data[max(len(event.Data)-lastBytes, 0):]...)
 			*end = append((*end)[:0], (*end)[max(len(*end)-lastBytes, 0):]...)
-			err = send(&processpb.ProcessEvent{Event: &processpb.ProcessEvent_Data{Data: output(event, reader.Terminal())}})
+			err = send(&processpb.ProcessEvent{Event: &processpb.ProcessEvent_Data{Data: output(
+				event, reader.Terminal())}})
 		}
 		if err != nil {
 			return err
@@ -63,7 +68,8 @@ func follow(ctx context.Context, reader *persistent.Reader, c called, refused re
 }
 
 // next returns the next event, or errQuiet if none comes within keepalive.
-func next(ctx context.Context, reader *persistent.Reader, keepalive time.Duration) (persistent.Event, error) {
+func next(ctx context.Context, reader *persistent.Reader,
+	keepalive time.Duration) (persistent.Event, error) {
 	waiting, cancel := context.WithTimeoutCause(ctx, keepalive, errQuiet)
 	defer cancel()
 	event, err := reader.Next(waiting)
@@ -89,13 +95,17 @@ func output(e persistent.Event, terminal bool) *processpb.ProcessEvent_DataEvent
 // sendEnd reports how a command ended, in the words of Go's os/exec, which E2B's clients know.
 func sendEnd(end persistent.End, refused refusals, send func(*processpb.ProcessEvent) error) error {
 	if end.TimedOut {
-		return fmt.Errorf("the command was ended by its timeout%s: %w", more(end, refused), context.DeadlineExceeded)
+		return fmt.Errorf("the command was ended by its timeout%s: %w", more(end, refused),
+			context.DeadlineExceeded)
 	}
-	told := &processpb.ProcessEvent_EndEvent{ExitCode: int32(end.Code), Exited: end.Signal == 0, Status: fmt.Sprintf("exit status %d", end.Code)}
+	told := &processpb.ProcessEvent_EndEvent{ExitCode: int32(end.Code), Exited: end.Signal == 0,
+		Status: fmt.Sprintf("exit status %d", end.Code)}
 	if end.Signal != 0 {
 		told.ExitCode, told.Status = -1, "signal: "+signalText(end)
 	}
-	if slices.ContainsFunc(end.Hints, func(h hints.Hint) bool { return h.Kind == hints.OutOfMemory }) {
+	if slices.ContainsFunc(end.Hints, func(h hints.Hint) bool {
+		return h.Kind == hints.OutOfMemory
+	}) {
 		told.ExitCode = 128 + int32(unix.SIGKILL) // as a shell would have it
 	}
 	if told.ExitCode != 0 {

@@ -61,14 +61,17 @@ func (s *server) listTemplates(_ controlCall, w http.ResponseWriter, req *http.R
 	for _, name := range slices.Sorted(maps.Keys(all)) {
 		t := all[name]
 		told := templateBody{
-			TemplateID: name, Names: []string{name}, Aliases: []string{name}, BuildID: noBuild, BuildStatus: "ready", BuildCount: 1,
-			EnvdVersion: envdVersion, CreatedAt: s.since, UpdatedAt: s.since,
+			TemplateID: name, Names: []string{name}, Aliases: []string{name}, BuildID: noBuild,
+			BuildStatus: "ready", BuildCount: 1, EnvdVersion: envdVersion, CreatedAt: s.since,
+			UpdatedAt: s.since,
 		}
-		limits, err := s.cfg.Service.PersistentLimits(req.Context(), plan.Persistent{Image: t.Image, CPUs: t.CPUs, Memory: t.Memory})
+		limits, err := s.cfg.Service.PersistentLimits(req.Context(),
+			plan.Persistent{Image: t.Image, CPUs: t.CPUs, Memory: t.Memory})
 		if err != nil {
 			told.BuildStatus = "error"
 		}
-		told.CPUCount, told.MemoryMB = int(math.Ceil(float64(limits.NanoCPUs)/1e9)), limits.Memory>>20
+		told.CPUCount, told.MemoryMB = int(math.Ceil(float64(limits.NanoCPUs)/1e9)),
+			limits.Memory>>20
 		list = append(list, told)
 	}
 	answer(w, http.StatusOK, list)
@@ -80,7 +83,9 @@ func (s *server) named(name string) (persistent.Template, error) {
 	bare := strings.TrimSuffix(name, ":"+defaultTag)
 	t, known := s.templates()[bare]
 	if !known {
-		return t, notFound("template %.100q not found: the operator names templates in e2b.templates of the settings", name)
+		return t, notFound(
+			"template %.100q not found: the operator names templates in e2b.templates of the settings",
+			name)
 	}
 	t.Name = bare
 	return t, nil

@@ -55,17 +55,21 @@ type polled struct {
 }
 
 func newWatchers(idle time.Duration) *watchers {
-	return &watchers{of: map[string]int{}, by: map[string]int{}, polled: map[string]*polled{}, idle: idle}
+	return &watchers{of: map[string]int{}, by: map[string]int{}, polled: map[string]*polled{},
+		idle: idle}
 }
 
 // open watches a directory of a sandbox, at a path; close gives its place back.
-func (w *watchers) open(ctx context.Context, c called, at string, recursive bool) (_ *files.Watch, close func(), _ error) {
+func (w *watchers) open(ctx context.Context, c called, at string,
+	recursive bool) (_ *files.Watch, close func(), _ error) {
 	if onHost(at) == "" {
 		return nil, nil, unimplemented{"watching outside of " + homeDir + " and /tmp"}
 	}
 	owner := c.Info().Owner
 	if !w.take(owner, c.ID()) {
-		return nil, nil, errs.Busy("there are too many watchers (limits: %d per sandbox, %d in total, some kept for other keys); stop one, or try again later", mostOfOne, mostOfAll)
+		return nil, nil,
+			errs.Busy("there are too many watchers (limits: %d per sandbox, %d in total, some kept for other keys); stop one, or try again later",
+				mostOfOne, mostOfAll)
 	}
 	watch, err := c.Files().Watch(ctx, c.ID(), at, recursive)
 	if err != nil {
@@ -81,7 +85,8 @@ func (w *watchers) open(ctx context.Context, c called, at string, recursive bool
 func (w *watchers) take(owner, id string) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.of[id] == mostOfOne || w.all == mostOfAll || w.all >= mostOfAll-keptForOthers && w.by[owner] >= mostOfOne {
+	if w.of[id] == mostOfOne || w.all == mostOfAll ||
+		w.all >= mostOfAll-keptForOthers && w.by[owner] >= mostOfOne {
 		return false
 	}
 	w.of[id]++
@@ -103,14 +108,17 @@ func (w *watchers) give(owner, id string) {
 }
 
 var changes = map[hostfs.Change]filesystempb.EventType{
-	hostfs.Created: filesystempb.EventType_EVENT_TYPE_CREATE, hostfs.Written: filesystempb.EventType_EVENT_TYPE_WRITE,
-	hostfs.Removed: filesystempb.EventType_EVENT_TYPE_REMOVE, hostfs.Renamed: filesystempb.EventType_EVENT_TYPE_RENAME,
+	hostfs.Created:  filesystempb.EventType_EVENT_TYPE_CREATE,
+	hostfs.Written:  filesystempb.EventType_EVENT_TYPE_WRITE,
+	hostfs.Removed:  filesystempb.EventType_EVENT_TYPE_REMOVE,
+	hostfs.Renamed:  filesystempb.EventType_EVENT_TYPE_RENAME,
 	hostfs.Chmodded: filesystempb.EventType_EVENT_TYPE_CHMOD,
 }
 
 // tellEvents returns events in a directory as clients know them. With entries they have what is
 // there now, if anything is.
-func (c called) tellEvents(ctx context.Context, dir string, entries bool, events []hostfs.Event) []*filesystempb.FilesystemEvent {
+func (c called) tellEvents(ctx context.Context, dir string, entries bool,
+	events []hostfs.Event) []*filesystempb.FilesystemEvent {
 	list := make([]*filesystempb.FilesystemEvent, len(events))
 	var found []entry
 	var of []*filesystempb.FilesystemEvent
@@ -129,7 +137,8 @@ func (c called) tellEvents(ctx context.Context, dir string, entries bool, events
 	return list
 }
 
-func (s *server) watchDir(ctx context.Context, c called, r *filesystempb.WatchDirRequest, send func(*filesystempb.WatchDirResponse) error) error {
+func (s *server) watchDir(ctx context.Context, c called, r *filesystempb.WatchDirRequest,
+	send func(*filesystempb.WatchDirResponse) error) error {
 	at, err := c.path(r.GetPath())
 	if err != nil {
 		return err
@@ -162,7 +171,8 @@ func (s *server) watchDir(ctx context.Context, c called, r *filesystempb.WatchDi
 			return err
 		}
 		for _, e := range c.tellEvents(ctx, at, r.GetIncludeEntry(), events) {
-			if err := send(&filesystempb.WatchDirResponse{Event: &filesystempb.WatchDirResponse_Filesystem{Filesystem: e}}); err != nil {
+			if err := send(
+				&filesystempb.WatchDirResponse{Event: &filesystempb.WatchDirResponse_Filesystem{Filesystem: e}}); err != nil {
 				return err
 			}
 		}
@@ -172,7 +182,8 @@ func (s *server) watchDir(ctx context.Context, c called, r *filesystempb.WatchDi
 // createWatcher creates a watcher whose events are asked for. It ends when it is removed, when more
 // events wait than are kept, with its directory, so also with its sandbox, and when nobody has
 // asked for long: then it was forgotten.
-func (s *server) createWatcher(ctx context.Context, c called, r *filesystempb.CreateWatcherRequest) (*filesystempb.CreateWatcherResponse, error) {
+func (s *server) createWatcher(ctx context.Context, c called,
+	r *filesystempb.CreateWatcherRequest) (*filesystempb.CreateWatcherResponse, error) {
 	at, err := c.path(r.GetPath())
 	if err != nil {
 		return nil, err
@@ -183,7 +194,8 @@ func (s *server) createWatcher(ctx context.Context, c called, r *filesystempb.Cr
 	}
 	ctx, stop := context.WithCancel(context.WithoutCancel(ctx))
 	w := s.watchers
-	id, p := rand.Text(), &polled{sandbox: c.ID(), at: at, entries: r.GetIncludeEntry(), stop: stop, unasked: time.AfterFunc(w.idle, stop)}
+	id, p := rand.Text(), &polled{sandbox: c.ID(), at: at, entries: r.GetIncludeEntry(), stop: stop,
+		unasked: time.AfterFunc(w.idle, stop)}
 	w.mu.Lock()
 	w.polled[id] = p
 	w.mu.Unlock()
@@ -213,17 +225,21 @@ func (s *server) createWatcher(ctx context.Context, c called, r *filesystempb.Cr
 func (w *watchers) find(c called, id string) (*polled, error) {
 	p := w.polled[id]
 	if p == nil || p.sandbox != c.ID() {
-		return nil, notFound("there is no watcher %.64q: it was removed, or its directory was, or too many events waited, or nobody has asked for them for %v", id, w.idle)
+		return nil, notFound(
+			"there is no watcher %.64q: it was removed, or its directory was, or too many events waited, or nobody has asked for them for %v",
+			id, w.idle)
 	}
 	return p, nil
 }
 
-func (s *server) watcherEvents(ctx context.Context, c called, r *filesystempb.GetWatcherEventsRequest) (*filesystempb.GetWatcherEventsResponse, error) {
+func (s *server) watcherEvents(ctx context.Context, c called,
+	r *filesystempb.GetWatcherEventsRequest) (*filesystempb.GetWatcherEventsResponse, error) {
 	p, events, err := s.watchers.taken(c, r.GetWatcherId())
 	if err != nil {
 		return nil, err
 	}
-	return &filesystempb.GetWatcherEventsResponse{Events: c.tellEvents(ctx, p.at, p.entries, events)}, nil
+	return &filesystempb.GetWatcherEventsResponse{Events: c.tellEvents(ctx, p.at, p.entries,
+		events)}, nil
 }
 
 // taken takes the events that wait.
@@ -240,7 +256,8 @@ func (w *watchers) taken(c called, id string) (*polled, []hostfs.Event, error) {
 	return p, events, nil
 }
 
-func (s *server) removeWatcher(_ context.Context, c called, r *filesystempb.RemoveWatcherRequest) (*filesystempb.RemoveWatcherResponse, error) {
+func (s *server) removeWatcher(_ context.Context, c called,
+	r *filesystempb.RemoveWatcherRequest) (*filesystempb.RemoveWatcherResponse, error) {
 	s.watchers.mu.Lock()
 	defer s.watchers.mu.Unlock()
 	p, err := s.watchers.find(c, r.GetWatcherId())

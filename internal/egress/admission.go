@@ -37,7 +37,8 @@ func (s *stack) restore(list []dockerexec.Endpoint) (rules.State, map[netip.Addr
 // register registers those containers that are not known yet.
 func (s *stack) register(list []dockerexec.Endpoint) error {
 	for _, e := range list {
-		if ep, err := s.newEndpoint(e.Spec, e.Holder); err == nil && s.endpoints.restore(ep, e.Addr) {
+		if ep, err := s.newEndpoint(e.Spec, e.Holder); err == nil &&
+			s.endpoints.restore(ep, e.Addr) {
 			if err := s.admit(ep); err != nil {
 				return err
 			}
@@ -82,8 +83,10 @@ func (s *stack) assign(holder uint64, from, to dockerexec.Spec) error {
 	if err != nil {
 		return err
 	}
-	if to.Egress.Profile != from.Egress.Profile || ep.open != from.Egress.IsOpen() || !ep.open && len(from.Egress.Domains) > 0 {
-		return fmt.Errorf("cannot change what %s may reach to what %s may reach: %w", from.ContainerName(), ep.container, errdefs.ErrFailedPrecondition)
+	if to.Egress.Profile != from.Egress.Profile || ep.open != from.Egress.IsOpen() ||
+		!ep.open && len(from.Egress.Domains) > 0 {
+		return fmt.Errorf("cannot change what %s may reach to what %s may reach: %w",
+			from.ContainerName(), ep.container, errdefs.ErrFailedPrecondition)
 	}
 	return s.endpoints.replace(from.ContainerName(), ep)
 }
@@ -101,13 +104,17 @@ func (s *stack) change(e dockerexec.Endpoint) error {
 	old := s.endpoints.at(e.Addr)
 	switch {
 	case old == nil || old.container != ep.container || old.gone():
-		return fmt.Errorf("address %s does not belong to %s: %w", e.Addr, ep.container, errdefs.ErrFailedPrecondition)
+		return fmt.Errorf("address %s does not belong to %s: %w", e.Addr, ep.container,
+			errdefs.ErrFailedPrecondition)
 	case ep.open && old.open:
 		return nil
 	case ep.open:
-		return fmt.Errorf("cannot open a container that is filtered by name to all of the network while it runs: name what to reach, or make another container: %w", errdefs.ErrFailedPrecondition)
+		return fmt.Errorf(
+			"cannot open a container that is filtered by name to all of the network while it runs: name what to reach, or make another container: %w",
+			errdefs.ErrFailedPrecondition)
 	case s.gateway == nil:
-		return fmt.Errorf("no call can be filtered by name here (%w): %w", s.owner.weak, errdefs.ErrPermissionDenied)
+		return fmt.Errorf("no call can be filtered by name here (%w): %w", s.owner.weak,
+			errdefs.ErrPermissionDenied)
 	case !old.open && !old.parting:
 		old.reach.Store(ep.reach.Load())
 		old.relays.recheck(old.reach.Load())
@@ -142,7 +149,9 @@ func (s *stack) admit(ep *endpoint) (err error) {
 	case ep.open:
 		err = explain(s.table.Add(ep.addr))
 	case s.gateway == nil:
-		err = fmt.Errorf("no call can be filtered by name here (%w): ask for no network, or for \"*\": %w", s.owner.weak, errdefs.ErrPermissionDenied)
+		err = fmt.Errorf(
+			"no call can be filtered by name here (%w): ask for no network, or for \"*\": %w",
+			s.owner.weak, errdefs.ErrPermissionDenied)
 	}
 	if err != nil {
 		s.endpoints.release(ep)
@@ -154,7 +163,8 @@ func (s *stack) bind(e dockerexec.Endpoint) error {
 	ep, unlock := s.endpoints.lockBinding(e.Addr)
 	defer unlock()
 	if ep == nil || ep.container != e.Spec.ContainerName() || ep.gone() {
-		return fmt.Errorf("address %s does not belong to %s: %w", e.Addr, e.Spec.ContainerName(), errdefs.ErrFailedPrecondition)
+		return fmt.Errorf("address %s does not belong to %s: %w", e.Addr, e.Spec.ContainerName(),
+			errdefs.ErrFailedPrecondition)
 	}
 	if s.owner.weak != nil {
 		return nil // and the service may lack the right to find the container's interface
@@ -190,7 +200,8 @@ func (s *stack) remove(holder uint64) {
 	ep.binding.lock()
 	defer ep.binding.unlock()
 	if err := s.cutOff(ep); err != nil {
-		s.owner.cfg.Log.Error().Err(err).Stringer("address", ep.addr).Msg("cannot cut a container off; its address is not used again")
+		s.owner.cfg.Log.Error().Err(err).Stringer("address", ep.addr).
+			Msg("cannot cut a container off; its address is not used again")
 		return
 	}
 	if !ep.open && !ep.parting {
@@ -199,7 +210,8 @@ func (s *stack) remove(holder uint64) {
 	}
 	s.background(func() {
 		if err := s.table.Forget(ep.addr); err != nil {
-			s.owner.cfg.Log.Error().Err(err).Stringer("address", ep.addr).Msg("cannot forget the flows of a container that was cut off; its address is not used again")
+			s.owner.cfg.Log.Error().Err(err).Stringer("address", ep.addr).
+				Msg("cannot forget the flows of a container that was cut off; its address is not used again")
 			return
 		}
 		s.endpoints.release(ep)

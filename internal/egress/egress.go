@@ -95,10 +95,13 @@ type Egress struct {
 func New(cfg Config) (*Egress, error) {
 	weak := Probe(cfg.Name)
 	if weak != nil && !cfg.AcceptWeaker {
-		return nil, fmt.Errorf("cannot limit containers to the names that they may reach: %w; or set docker.enableWeakerNestedSandbox, and calls may have only no network or all of it", weak)
+		return nil, fmt.Errorf(
+			"cannot limit containers to the names that they may reach: %w; or set docker.enableWeakerNestedSandbox, and calls may have only no network or all of it",
+			weak)
 	}
 	if weak != nil {
-		cfg.Log.Warn().Err(weak).Msg("no call can be filtered by name, only blocked or open; accepted by enableWeakerNestedSandbox")
+		cfg.Log.Warn().Err(weak).Msg(
+			"no call can be filtered by name, only blocked or open; accepted by enableWeakerNestedSandbox")
 	}
 	shared, err := budget.NewConnections(cfg.MaxUserConnections)
 	if err != nil {
@@ -120,7 +123,8 @@ func New(cfg Config) (*Egress, error) {
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	return &Egress{
-		cfg: cfg, budget: shared, weak: weak, interfaces: interfaces, routes: routes, own: newOwnAddresses(ctx, cfg.Own, cfg.AskMetadata, cfg.Log),
+		cfg: cfg, budget: shared, weak: weak, interfaces: interfaces, routes: routes,
+		own: newOwnAddresses(ctx, cfg.Own, cfg.AskMetadata, cfg.Log),
 		ctx: ctx, cancel: cancel, stacks: map[string]*stack{},
 	}, nil
 }
@@ -134,7 +138,8 @@ func Probe(name string) error {
 	table, err := rules.New(rules.Config{
 		Table: name + "-probe", Questions: 1, Connections: 1,
 		Bridges: []rules.Bridge{{
-			Name: "probe", Gateway: netip.MustParseAddr("192.0.2.1"), Subnet: netip.MustParsePrefix("192.0.2.0/24"),
+			Name: "probe", Gateway: netip.MustParseAddr("192.0.2.1"),
+			Subnet:    netip.MustParsePrefix("192.0.2.0/24"),
 			NonPublic: policy.Addresses{}.Excluded4(),
 		}},
 	})
@@ -158,7 +163,9 @@ func (e *Egress) Subnets() ([]netip.Prefix, error) {
 	taken = append(taken, claimed...)
 	free := freeSubnets(e.cfg.Subnets, taken)
 	if len(free) == 0 {
-		return nil, fmt.Errorf("egress.subnets: all of %v is in use on this host: name another private range", e.cfg.Subnets)
+		return nil, fmt.Errorf(
+			"egress.subnets: all of %v is in use on this host: name another private range",
+			e.cfg.Subnets)
 	}
 	return free, nil
 }
@@ -167,11 +174,13 @@ func (e *Egress) Subnets() ([]netip.Prefix, error) {
 // open network is only checked, and learns of new containers, so Open may be called before each
 // use. The error is errdefs.ErrFailedPrecondition if the bridge is missing or lacks its address: it
 // has to be recreated.
-func (e *Egress) Open(ctx context.Context, n dockerexec.Network, running []dockerexec.Endpoint) error {
+func (e *Egress) Open(ctx context.Context, n dockerexec.Network,
+	running []dockerexec.Endpoint) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.closed {
-		return fmt.Errorf("cannot open network %s: the service is shutting down: %w", n.Bridge, errdefs.ErrUnavailable)
+		return fmt.Errorf("cannot open network %s: the service is shutting down: %w", n.Bridge,
+			errdefs.ErrUnavailable)
 	}
 	if err := checkBridge(n); err != nil {
 		return err
@@ -251,7 +260,8 @@ func (e *Egress) stack(profile string) (*stack, error) {
 	if s := e.stacks[profile]; s != nil {
 		return s, nil
 	}
-	return nil, fmt.Errorf("the network of profile %q is not open: %w", profile, errdefs.ErrUnavailable)
+	return nil, fmt.Errorf("the network of profile %q is not open: %w", profile,
+		errdefs.ErrUnavailable)
 }
 
 // Shutdown ends the servers. The rules stay: filtered containers are cut off, open ones are not.
@@ -302,7 +312,9 @@ func (e *Egress) admits(p Profile) policy.Addresses {
 // explain adds what to do about the likely cause of an error.
 func explain(err error) error {
 	if errors.Is(err, os.ErrPermission) {
-		return fmt.Errorf("%w: the service needs CAP_NET_ADMIN, CAP_NET_BIND_SERVICE and the host's network namespace: %w", err, errdefs.ErrUnavailable)
+		return fmt.Errorf(
+			"%w: the service needs CAP_NET_ADMIN, CAP_NET_BIND_SERVICE and the host's network namespace: %w",
+			err, errdefs.ErrUnavailable)
 	}
 	return err
 }

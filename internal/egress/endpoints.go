@@ -70,7 +70,8 @@ func (r *reach) under(names []string, addr netip.Addr) (name string, ok bool) {
 // newEndpoint makes an endpoint of what a Spec may reach. The Spec may have come from a container's
 // labels.
 func newEndpoint(spec dockerexec.Spec) (*endpoint, error) {
-	ep := &endpoint{user: spec.User, container: spec.ContainerName(), field: "allowedDomains", binding: make(binding, 1), done: make(chan struct{})}
+	ep := &endpoint{user: spec.User, container: spec.ContainerName(), field: "allowedDomains",
+		binding: make(binding, 1), done: make(chan struct{})}
 	if spec.Persistent != "" {
 		ep.field = "allowOut"
 	}
@@ -82,7 +83,8 @@ func newEndpoint(spec dockerexec.Spec) (*endpoint, error) {
 	if reach.Denied, err = policy.ParseDenied(spec.Egress.Denied); err != nil {
 		return nil, fmt.Errorf("cannot read the names that %s may not reach: %w", ep.container, err)
 	}
-	if reach.Ranges, err = policy.ParseRanges(spec.Egress.Addresses, spec.Egress.DeniedAddresses); err != nil {
+	if reach.Ranges, err = policy.ParseRanges(spec.Egress.Addresses,
+		spec.Egress.DeniedAddresses); err != nil {
 		return nil, fmt.Errorf("cannot read the addresses that %s may reach: %w", ep.container, err)
 	}
 	ep.open = reach.Domains.Everything()
@@ -150,7 +152,8 @@ func (es *endpoints) register(ep *endpoint) error {
 	es.mu.Lock()
 	defer es.mu.Unlock()
 	if es.byName[ep.container] != nil {
-		return fmt.Errorf("container %s has an address already: %w", ep.container, errdefs.ErrAlreadyExists)
+		return fmt.Errorf("container %s has an address already: %w", ep.container,
+			errdefs.ErrAlreadyExists)
 	}
 	addr := es.last
 	for range 1 << (32 - es.subnet.Bits()) {
@@ -173,10 +176,12 @@ func (es *endpoints) replace(container string, ep *endpoint) error {
 	defer es.mu.Unlock()
 	old := es.byName[container]
 	if old == nil || old.holder != ep.holder || old.gone() {
-		return fmt.Errorf("%s does not have the address that %s is to get: %w", container, ep.container, errdefs.ErrFailedPrecondition)
+		return fmt.Errorf("%s does not have the address that %s is to get: %w", container,
+			ep.container, errdefs.ErrFailedPrecondition)
 	}
 	if ep.container != container && es.byName[ep.container] != nil {
-		return fmt.Errorf("container %s has an address already: %w", ep.container, errdefs.ErrAlreadyExists)
+		return fmt.Errorf("container %s has an address already: %w", ep.container,
+			errdefs.ErrAlreadyExists)
 	}
 	ep.addr, ep.binding = old.addr, old.binding
 	delete(es.byName, container)
@@ -188,7 +193,8 @@ func (es *endpoints) replace(container string, ep *endpoint) error {
 // usable reports whether a container may have an address: it is in the subnet, and not one of the
 // network's own.
 func (es *endpoints) usable(addr netip.Addr) bool {
-	return addr.Is4() && es.subnet.Contains(addr) && es.subnet.Contains(addr.Next()) && addr != es.subnet.Addr() && addr != es.gateway
+	return addr.Is4() && es.subnet.Contains(addr) && es.subnet.Contains(addr.Next()) &&
+		addr != es.subnet.Addr() && addr != es.gateway
 }
 
 // unregister forgets a container, whose address stays taken until release. It reports whether the

@@ -31,7 +31,8 @@ func (e *Egress) Gateway(n dockerexec.Network) (dockerexec.Gateway, bool, error)
 	argument, err := e.gatewayConfig(n).Argument()
 	return dockerexec.Gateway{
 		Program: e.cfg.GatewayProgram, Arguments: []string{"gateway", argument},
-		Dir: filepath.Join(e.cfg.GatewayDir, n.Profile), Target: gateway.SharedDir, Sysctls: gateway.Sysctls(),
+		Dir: filepath.Join(e.cfg.GatewayDir, n.Profile), Target: gateway.SharedDir,
+		Sysctls: gateway.Sysctls(),
 	}, true, err
 }
 
@@ -147,11 +148,13 @@ func (l *interfaces) checkPeer(pid int, space *os.File, name string) error {
 	}
 	for _, one := range inside {
 		a := one.Attrs()
-		if one.Type() == "veth" && a.ParentIndex == end.Attrs().Index && end.Attrs().ParentIndex == a.Index {
+		if one.Type() == "veth" && a.ParentIndex == end.Attrs().Index &&
+			end.Attrs().ParentIndex == a.Index {
 			return nil
 		}
 	}
-	return fmt.Errorf("interface %s of the gateway does not lead to process %d: %w", name, pid, errdefs.ErrNotFound)
+	return fmt.Errorf("interface %s of the gateway does not lead to process %d: %w", name, pid,
+		errdefs.ErrNotFound)
 }
 
 // named returns the interface of a name in another network namespace.
@@ -166,7 +169,8 @@ func (l *interfaces) named(space int, name string) (netlink.Link, error) {
 		return nil, fmt.Errorf("the gateway has no interface %s: %w", name, errdefs.ErrNotFound)
 	}
 	if err != nil || len(messages) != 1 {
-		return nil, fmt.Errorf("cannot look at interface %s of the gateway: %d answers: %w", name, len(messages), err)
+		return nil, fmt.Errorf("cannot look at interface %s of the gateway: %d answers: %w", name,
+			len(messages), err)
 	}
 	return netlink.LinkDeserialize(nil, messages[0])
 }

@@ -67,12 +67,14 @@ func openInterfaces() (*interfaces, error) {
 		return nil, fmt.Errorf("cannot ask the kernel for interfaces: %w", err)
 	}
 	limit := unix.NsecToTimeval(kernelPatience.Nanoseconds())
-	if err := errors.Join(handle.SetSocketTimeout(kernelPatience), dumps.SetReceiveTimeout(&limit), dumps.SetSendTimeout(&limit)); err != nil {
+	if err := errors.Join(handle.SetSocketTimeout(kernelPatience), dumps.SetReceiveTimeout(&limit),
+		dumps.SetSendTimeout(&limit)); err != nil {
 		handle.Close()
 		dumps.Close()
 		return nil, fmt.Errorf("cannot ask the kernel for interfaces: %w", err)
 	}
-	return &interfaces{handle: handle, dumps: map[int]*nl.SocketHandle{unix.NETLINK_ROUTE: {Socket: dumps}}}, nil
+	return &interfaces{handle: handle,
+		dumps: map[int]*nl.SocketHandle{unix.NETLINK_ROUTE: {Socket: dumps}}}, nil
 }
 
 func (l *interfaces) close() {
@@ -103,7 +105,9 @@ func (l *interfaces) vethOf(pid int, bridge string) (string, error) {
 	}
 	nsid, err := l.nsidOf(pid)
 	if err != nil {
-		return "", fmt.Errorf("cannot find the network namespace of process %d (with the service in a container, it needs the host's process ids): %w", pid, err)
+		return "", fmt.Errorf(
+			"cannot find the network namespace of process %d (with the service in a container, it needs the host's process ids): %w",
+			pid, err)
 	}
 	inside, err := l.list(nsid)
 	if err != nil {
@@ -120,11 +124,13 @@ func (l *interfaces) vethOf(pid int, bridge string) (string, error) {
 		} else if err != nil {
 			return "", fmt.Errorf("cannot look at interface %d: %w", peer, err)
 		}
-		if a := port.Attrs(); port.Type() == "veth" && a.MasterIndex == master.Attrs().Index && a.NetNsID == nsid {
+		if a := port.Attrs(); port.Type() == "veth" && a.MasterIndex == master.Attrs().Index &&
+			a.NetNsID == nsid {
 			return a.Name, nil
 		}
 	}
-	return "", fmt.Errorf("no port of bridge %s leads to process %d: %w", bridge, pid, errdefs.ErrNotFound)
+	return "", fmt.Errorf("no port of bridge %s leads to process %d: %w", bridge, pid,
+		errdefs.ErrNotFound)
 }
 
 // nsidOf returns the id that the host's network namespace has for that of a process.

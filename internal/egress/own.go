@@ -28,7 +28,8 @@ type ownAddresses struct {
 
 // newOwnAddresses starts with the named addresses and, if ask is set, asks the cloud for more,
 // until ctx ends.
-func newOwnAddresses(ctx context.Context, named []netip.Addr, ask bool, log zerolog.Logger) *ownAddresses {
+func newOwnAddresses(ctx context.Context, named []netip.Addr, ask bool,
+	log zerolog.Logger) *ownAddresses {
 	o := &ownAddresses{known: make(chan struct{}), addrs: slices.Clone(named)}
 	if !ask {
 		close(o.known)
@@ -40,7 +41,8 @@ func newOwnAddresses(ctx context.Context, named []netip.Addr, ask bool, log zero
 			o.mu.Lock()
 			if !slices.Contains(o.addrs, addr) {
 				o.addrs = append(o.addrs, addr)
-				log.Info().Stringer("address", addr).Msg("the cloud's metadata names a public address of this host: no container reaches it")
+				log.Info().Stringer("address", addr).
+					Msg("the cloud's metadata names a public address of this host: no container reaches it")
 			}
 			o.mu.Unlock()
 		}
@@ -88,8 +90,10 @@ type metadataQuestion struct {
 
 var metadataQuestions = []metadataQuestion{
 	{path: "/latest/meta-data/public-ipv4"}, // Amazon, with a token, and clouds like it, without one
-	{"/computeMetadata/v1/instance/network-interfaces/0/access-configs/0/external-ip", [2]string{"Metadata-Flavor", "Google"}},
-	{"/metadata/instance/network/interface/0/ipv4/ipAddress/0/publicIpAddress?api-version=2021-02-01&format=text", [2]string{"Metadata", "true"}},
+	{"/computeMetadata/v1/instance/network-interfaces/0/access-configs/0/external-ip",
+		[2]string{"Metadata-Flavor", "Google"}},
+	{"/metadata/instance/network/interface/0/ipv4/ipAddress/0/publicIpAddress?api-version=2021-02-01&format=text",
+		[2]string{"Metadata", "true"}},
 	{path: "/hetzner/v1/metadata/public-ipv4"},
 	{path: "/metadata/v1/interfaces/public/0/ipv4/address"}, // DigitalOcean
 	{path: "/metadata/v1/floating_ip/ipv4/ip_address"},
@@ -102,10 +106,13 @@ func PublicAddresses(ctx context.Context, server string) (addrs []netip.Addr) {
 	defer cancel()
 	dialer := net.Dialer{Timeout: metadataDial}
 	client := &http.Client{
-		Transport:     &http.Transport{DialContext: dialer.DialContext, DisableKeepAlives: true}, // and no proxy
-		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+		Transport: &http.Transport{DialContext: dialer.DialContext, DisableKeepAlives: true}, // and no proxy
+		CheckRedirect: func(*http.Request, []*http.Request) error {
+			return http.ErrUseLastResponse
+		},
 	}
-	token, reached := askMetadata(ctx, client, http.MethodPut, server+"/latest/api/token", [2]string{"X-aws-ec2-metadata-token-ttl-seconds", "60"})
+	token, reached := askMetadata(ctx, client, http.MethodPut, server+"/latest/api/token",
+		[2]string{"X-aws-ec2-metadata-token-ttl-seconds", "60"})
 	if !reached {
 		return nil
 	}
@@ -115,11 +122,14 @@ func PublicAddresses(ctx context.Context, server string) (addrs []netip.Addr) {
 		if i == 0 && token != "" {
 			q.header = [2]string{"X-aws-ec2-metadata-token", token}
 		}
-		asking.Go(func() { answers[i], _ = askMetadata(ctx, client, http.MethodGet, server+q.path, q.header) })
+		asking.Go(func() {
+			answers[i], _ = askMetadata(ctx, client, http.MethodGet, server+q.path, q.header)
+		})
 	}
 	asking.Wait()
 	for _, text := range answers {
-		if addr, err := netip.ParseAddr(strings.TrimSpace(text)); err == nil && !slices.Contains(addrs, addr) {
+		if addr, err := netip.ParseAddr(strings.TrimSpace(text)); err == nil &&
+			!slices.Contains(addrs, addr) {
 			addrs = append(addrs, addr)
 		}
 	}
@@ -127,7 +137,8 @@ func PublicAddresses(ctx context.Context, server string) (addrs []netip.Addr) {
 }
 
 // askMetadata returns the text of a successful answer, and whether there was any answer.
-func askMetadata(ctx context.Context, client *http.Client, method, url string, header [2]string) (text string, reached bool) {
+func askMetadata(ctx context.Context, client *http.Client, method, url string,
+	header [2]string) (text string, reached bool) {
 	req, err := http.NewRequestWithContext(ctx, method, url, nil)
 	if err != nil {
 		return "", false

@@ -43,7 +43,8 @@ func (s *stack) reportRefused(r gateway.Refused, why string) {
 		why = "names are answered only by the resolver in /etc/resolv.conf"
 	}
 	s.owner.cfg.Decisions.Add(decisions.Decision{
-		User: ep.user, Container: ep.container, Name: ep.asked(r.To.Addr()), Via: via, Port: r.To.Port(), Verdict: decisions.Denied, Reason: why,
+		User: ep.user, Container: ep.container, Name: ep.asked(r.To.Addr()), Via: via,
+		Port: r.To.Port(), Verdict: decisions.Denied, Reason: why,
 	})
 }
 
@@ -56,7 +57,8 @@ func openPorts(extra []uint16) string {
 	if len(extra) > most {
 		list = "80, 443 and those of egress.extraPorts"
 	}
-	return fmt.Sprintf("only TCP ports %s are open here; the operator can open more with egress.extraPorts", list)
+	return fmt.Sprintf(
+		"only TCP ports %s are open here; the operator can open more with egress.extraPorts", list)
 }
 
 // asked returns the name under which a container got an address, the latest if there are several,

@@ -66,7 +66,8 @@ func (a *answers) note(name string, addrs []netip.Addr, ttl time.Duration, now t
 			}
 			return n.name == name
 		})
-		if known := a.names[addr]; len(known) == mostNames || a.count == mostAnswers && len(known) > 0 {
+		if known := a.names[addr]; len(known) == mostNames ||
+			a.count == mostAnswers && len(known) > 0 {
 			a.dropFirst(addr)
 		} else if a.count == mostAnswers {
 			for other, names := range a.names {
@@ -85,7 +86,9 @@ func (a *answers) note(name string, addrs []netip.Addr, ttl time.Duration, now t
 
 // dropFirst forgets the name of an address that would be forgotten first; a.mu is held.
 func (a *answers) dropFirst(addr netip.Addr) {
-	first := slices.MinFunc(a.names[addr], func(n, m answeredName) int { return n.until.Compare(m.until) })
+	first := slices.MinFunc(a.names[addr], func(n, m answeredName) int {
+		return n.until.Compare(m.until)
+	})
 	a.drop(addr, func(n answeredName) bool { return n == first })
 }
 
@@ -129,7 +132,8 @@ type relayed struct {
 // enter counts a connection until leave is called, if it is allowed. It decides under the lock, so
 // that after a change of what is allowed either recheck finds the connection, or the decision
 // follows the change.
-func (ep *endpoint) enter(addr netip.Addr, cut context.CancelFunc) (r *relayed, leave func(), ok bool) {
+func (ep *endpoint) enter(addr netip.Addr,
+	cut context.CancelFunc) (r *relayed, leave func(), ok bool) {
 	r = &relayed{addr: addr, names: ep.answers.namesOf(addr, time.Now()), cut: cut}
 	rs := &ep.relays
 	rs.mu.Lock()
@@ -175,7 +179,8 @@ func (s *stack) startRelays(life context.Context) {
 				if err == nil {
 					s.work.Go(func() { s.relay(life, c, port) })
 				} else if life.Err() == nil {
-					s.owner.cfg.Log.Error().Err(err).Uint16("port", port).Msg("cannot accept a connection to a further port")
+					s.owner.cfg.Log.Error().Err(err).Uint16("port", port).
+						Msg("cannot accept a connection to a further port")
 					pause(life, 100*time.Millisecond)
 				}
 			}
@@ -201,14 +206,16 @@ func (s *stack) relay(life context.Context, c *net.TCPConn, port uint16) {
 	to := addrPortOf(c.LocalAddr())
 	decided := func(name string, verdict decisions.Verdict, reason string) {
 		s.owner.cfg.Decisions.Add(decisions.Decision{
-			User: ep.user, Container: ep.container, Name: name, Via: decisions.TCP, Port: port, Verdict: verdict, Reason: reason,
+			User: ep.user, Container: ep.container, Name: name, Via: decisions.TCP, Port: port,
+			Verdict: verdict, Reason: reason,
 		})
 	}
 	ctx, cancel := context.WithCancel(life)
 	defer cancel()
 	r, leave, ok := ep.enter(to.Addr(), cancel)
 	if !ok {
-		decided(to.Addr().String(), decisions.Denied, "the address was not answered for an allowed name")
+		decided(to.Addr().String(), decisions.Denied,
+			"the address was not answered for an allowed name")
 		return
 	}
 	defer leave()
@@ -238,9 +245,10 @@ func (s *stack) relay(life context.Context, c *net.TCPConn, port uint16) {
 		}
 	}()
 	sockopt.Bound(c, buffers)
-	dialer := net.Dialer{Timeout: relayDial, KeepAliveConfig: sockopt.KeepAlive, Control: func(_, _ string, raw syscall.RawConn) error {
-		return raw.Control(func(fd uintptr) { sockopt.BoundOrigin(int(fd), buffers) })
-	}}
+	dialer := net.Dialer{Timeout: relayDial, KeepAliveConfig: sockopt.KeepAlive,
+		Control: func(_, _ string, raw syscall.RawConn) error {
+			return raw.Control(func(fd uintptr) { sockopt.BoundOrigin(int(fd), buffers) })
+		}}
 	far, err := dialer.DialContext(ctx, "tcp4", to.String())
 	if err != nil {
 		decided(name, decisions.Failed, "no address of the name could be connected to")

@@ -10,7 +10,8 @@ import (
 // reportQuestion implements dnsfilter.Config.Decided.
 func (e *Egress) reportQuestion(d dnsfilter.Decision) {
 	decision := decisions.Decision{
-		Time: d.Time, Name: d.Name, Via: decisions.DNS, Type: dns.TypeToString[d.Type], Verdict: decisions.Verdict(d.Verdict), Reason: d.Reason,
+		Time: d.Time, Name: d.Name, Via: decisions.DNS, Type: dns.TypeToString[d.Type],
+		Verdict: decisions.Verdict(d.Verdict), Reason: d.Reason,
 	}
 	if d.Endpoint != nil {
 		decision.User, decision.Container = d.Endpoint.User, d.Endpoint.ID

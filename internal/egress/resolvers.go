@@ -47,7 +47,8 @@ func HostResolvers() ([]string, error) {
 	const file = "/etc/resolv.conf"
 	host, err := dns.ClientConfigFromFile(file)
 	if err != nil {
-		return nil, fmt.Errorf("docker.localDnsServers is empty, and the host's own resolvers cannot be read: %w", err)
+		return nil, fmt.Errorf(
+			"docker.localDnsServers is empty, and the host's own resolvers cannot be read: %w", err)
 	}
 	servers := usableServers(host.Servers)
 	if len(servers) == 0 {

@@ -114,6 +114,7 @@ func (r *routes) ask(addr netip.Addr) (own bool, err error) {
 		return found[0].Type != unix.RTN_UNICAST, nil
 	default:
 		r.drop()
-		return false, fmt.Errorf("cannot look up the route to %s: %d answers: %w", addr, len(found), err)
+		return false, fmt.Errorf("cannot look up the route to %s: %d answers: %w", addr, len(found),
+			err)
 	}
 }

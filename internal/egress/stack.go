@@ -68,7 +68,8 @@ func (none) Keep(ctx context.Context, _ time.Duration) error { <-ctx.Done(); ret
 func (none) Close()                                          {}
 
 // openStack closes access before it opens any: the rules are in place before anything listens.
-func (e *Egress) openStack(ctx context.Context, n dockerexec.Network, running []dockerexec.Endpoint) (_ *stack, err error) {
+func (e *Egress) openStack(ctx context.Context, n dockerexec.Network,
+	running []dockerexec.Endpoint) (_ *stack, err error) {
 	profile, known := e.cfg.Profiles[n.Profile]
 	if !known {
 		return nil, fmt.Errorf("there is no profile %q", n.Profile)
@@ -102,7 +103,8 @@ func (e *Egress) openStack(ctx context.Context, n dockerexec.Network, running []
 	s.work.Go(func() { s.keep(life) })
 	s.startRelays(life)
 	s.startRefused(life)
-	e.cfg.Log.Info().Str("network", n.Bridge).Stringer("subnet", n.Subnet).Strs("upstreams", upstreams).Int("containers", len(running)).Msg("network open")
+	e.cfg.Log.Info().Str("network", n.Bridge).Stringer("subnet", n.Subnet).
+		Strs("upstreams", upstreams).Int("containers", len(running)).Msg("network open")
 	return s, nil
 }
 
@@ -162,7 +164,8 @@ func (s *stack) openTable() (*rules.Table, error) {
 	return rules.New(rules.Config{
 		Table: e.cfg.Name + "-" + n.Profile,
 		Bridges: []rules.Bridge{{
-			Name: n.Bridge, Gateway: n.Gateway, Subnet: n.Subnet, NonPublic: append(s.admits.Excluded4(), e.own.prefixes()...),
+			Name: n.Bridge, Gateway: n.Gateway, Subnet: n.Subnet,
+			NonPublic: append(s.admits.Excluded4(), e.own.prefixes()...),
 		}},
 		Questions: gatewayQuestions * e.cfg.QueriesPerSecond, Connections: e.cfg.MaxConnections,
 		ClosedPorts: e.cfg.closedPorts(), Log: e.cfg.Log,
@@ -194,15 +197,23 @@ func (s *stack) startGuard(life context.Context) error {
 		Resolve: func(ctx context.Context, ep guard.Endpoint, name string) ([]netip.Addr, error) {
 			return s.dns.Resolve(ctx, ep.(*endpoint).dns, name)
 		},
-		Known:      s.dns.Known,
-		MayConnect: func(_ guard.Endpoint, addr netip.Addr) bool { return s.admits.Admits(addr) && s.endpoints.passing() },
-		Direct:     func(ep guard.Endpoint, addr netip.Addr) bool { return ep.(*endpoint).Direct(addr) },
-		Relay:      func(c *net.TCPConn, port uint16) { s.work.Go(func() { s.relay(life, c, port) }) },
-		Asked:      func(ep guard.Endpoint, addr netip.Addr) string { return ep.(*endpoint).asked(addr) },
-		Decided:    s.owner.cfg.Decisions.Add,
-		Limits:     limits,
-		Budget:     s.owner.budget,
-		Logger:     s.owner.cfg.Log,
+		Known: s.dns.Known,
+		MayConnect: func(_ guard.Endpoint, addr netip.Addr) bool {
+			return s.admits.Admits(addr) && s.endpoints.passing()
+		},
+		Direct: func(ep guard.Endpoint, addr netip.Addr) bool {
+			return ep.(*endpoint).Direct(addr)
+		},
+		Relay: func(c *net.TCPConn, port uint16) {
+			s.work.Go(func() { s.relay(life, c, port) })
+		},
+		Asked: func(ep guard.Endpoint, addr netip.Addr) string {
+			return ep.(*endpoint).asked(addr)
+		},
+		Decided: s.owner.cfg.Decisions.Add,
+		Limits:  limits,
+		Budget:  s.owner.budget,
+		Logger:  s.owner.cfg.Log,
 	})
 	if err != nil {
 		return err
@@ -220,7 +231,8 @@ func (s *stack) keep(life context.Context) {
 		if life.Err() != nil {
 			return
 		}
-		s.owner.cfg.Log.Error().Err(err).Str("network", s.network.Bridge).Msg("cannot watch the rules; trying again")
+		s.owner.cfg.Log.Error().Err(err).Str("network", s.network.Bridge).
+			Msg("cannot watch the rules; trying again")
 		pause(life, 10*time.Millisecond)
 	}
 }
@@ -238,7 +250,8 @@ func (s *stack) close() {
 		err = errors.Join(err, s.guard.Shutdown(ctx))
 	}
 	if err != nil {
-		s.owner.cfg.Log.Warn().Err(err).Str("network", s.network.Bridge).Msg("a server of the network did not end in time")
+		s.owner.cfg.Log.Warn().Err(err).Str("network", s.network.Bridge).
+			Msg("a server of the network did not end in time")
 	}
 	s.mu.Lock()
 	s.closed = true
@@ -276,7 +289,9 @@ func writeResolvConf(file string, gateway netip.Addr) error {
 	if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
 		return fmt.Errorf("cannot make the folder of resolv.conf: %w", err)
 	}
-	if err := os.WriteFile(file, fmt.Appendf(nil, "nameserver %s\noptions timeout:5 attempts:2\n", gateway), 0o644); err != nil {
+	if err := os.WriteFile(file,
+		fmt.Appendf(nil, "nameserver %s\noptions timeout:5 attempts:2\n", gateway),
+		0o644); err != nil {
 		return fmt.Errorf("cannot write resolv.conf: %w", err)
 	}
 	return nil

@@ -25,7 +25,8 @@ func removeStaleRules(log zerolog.Logger) error {
 		if slices.ContainsFunc(c.Bridges, isThere) {
 			continue
 		}
-		log.Warn().Str("table", c.Table).Strs("bridges", c.Bridges).Msg("removing the rules of a network that is gone")
+		log.Warn().Str("table", c.Table).Strs("bridges", c.Bridges).
+			Msg("removing the rules of a network that is gone")
 		err = errors.Join(err, rules.RemoveTables(0, c.Table))
 	}
 	return err

@@ -20,7 +20,8 @@ func freeSubnets(ranges, taken []netip.Prefix) []netip.Prefix {
 	var free []netip.Prefix
 	for _, r := range ranges {
 		found := 0
-		for at := netip.PrefixFrom(r.Masked().Addr(), max(subnetBits, r.Bits())); r.Contains(at.Addr()) && found < most; at = following(at) {
+		for at := netip.PrefixFrom(r.Masked().Addr(),
+			max(subnetBits, r.Bits())); r.Contains(at.Addr()) && found < most; at = following(at) {
 			if !overlaps(at, taken) {
 				free = append(free, at)
 				found++
@@ -35,7 +36,8 @@ func following(p netip.Prefix) netip.Prefix {
 	b := p.Addr().As4()
 	n := uint32(b[0])<<24 | uint32(b[1])<<16 | uint32(b[2])<<8 | uint32(b[3])
 	n += 1 << (32 - p.Bits())
-	return netip.PrefixFrom(netip.AddrFrom4([4]byte{byte(n >> 24), byte(n >> 16), byte(n >> 8), byte(n)}), p.Bits())
+	return netip.PrefixFrom(netip.AddrFrom4(
+		[4]byte{byte(n >> 24), byte(n >> 16), byte(n >> 8), byte(n)}), p.Bits())
 }
 
 func overlaps(p netip.Prefix, others []netip.Prefix) bool {
@@ -59,7 +61,8 @@ func hostRanges() ([]netip.Prefix, error) {
 		ranges = addRange(ranges, a.IPNet)
 	}
 	// All tables: networks that a policy routes elsewhere are taken, too.
-	routes, err := netlink.RouteListFiltered(netlink.FAMILY_V4, &netlink.Route{Table: unix.RT_TABLE_UNSPEC}, netlink.RT_FILTER_TABLE)
+	routes, err := netlink.RouteListFiltered(netlink.FAMILY_V4,
+		&netlink.Route{Table: unix.RT_TABLE_UNSPEC}, netlink.RT_FILTER_TABLE)
 	if err != nil {
 		return nil, fmt.Errorf("cannot list the host's routes: %w", err)
 	}

@@ -29,10 +29,14 @@ func Unauthenticated(format string, args ...any) error {
 }
 
 // NotFound returns an error about something that does not exist.
-func NotFound(format string, args ...any) error { return newFault(errdefs.ErrNotFound, format, args) }
+func NotFound(format string, args ...any) error {
+	return newFault(errdefs.ErrNotFound, format, args)
+}
 
 // Conflict returns an error about something that stands in the way.
-func Conflict(format string, args ...any) error { return newFault(errdefs.ErrConflict, format, args) }
+func Conflict(format string, args ...any) error {
+	return newFault(errdefs.ErrConflict, format, args)
+}
 
 // Busy returns an error about something that is used up for now.
 func Busy(format string, args ...any) error {
@@ -40,7 +44,9 @@ func Busy(format string, args ...any) error {
 }
 
 // TooLarge returns an error about something that exceeds its size limit.
-func TooLarge(format string, args ...any) error { return newFault(errdefs.ErrOutOfRange, format, args) }
+func TooLarge(format string, args ...any) error {
+	return newFault(errdefs.ErrOutOfRange, format, args)
+}
 
 // classed is an error whose text does not name its class.
 type classed struct {

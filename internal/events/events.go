@@ -50,7 +50,8 @@ func ParseKind(name string) (Kind, bool) {
 }
 
 // kept is how many events of each kind are kept; calls and decisions are the most frequent.
-var kept = [kinds]int{Call: 4096, Container: 2048, Process: 1024, Decision: 4096, Node: 256, Seat: 2048}
+var kept = [kinds]int{Call: 4096, Container: 2048, Process: 1024, Decision: 4096, Node: 256,
+	Seat: 2048}
 
 // Event is something that has happened.
 type Event struct {
@@ -259,7 +260,9 @@ func (f *Follower) take() (list []Event, gap bool, changed <-chan struct{}) {
 // since appends the oldest matching events after a place, at most Batch of them.
 func (r *ring) since(list []Event, place uint64, filter *Filter) []Event {
 	first := max(r.count-len(r.events), 0)
-	begin := first + sort.Search(r.count-first, func(i int) bool { return r.at(first+i).Seq > place })
+	begin := first + sort.Search(r.count-first, func(i int) bool {
+		return r.at(first+i).Seq > place
+	})
 	for n, found := begin, 0; n < r.count && found < Batch; n++ {
 		if e := r.at(n); filter.matches(e) {
 			list = append(list, *e)

@@ -39,7 +39,8 @@ type Files struct {
 
 // New returns Files of all sandboxes.
 func New(planner *plan.Planner, executor Executor) *Files {
-	f := &Files{planner: planner, executor: executor, sandboxes: planner.Sandboxes(), images: &atomic.Pointer[ImageBounds]{}}
+	f := &Files{planner: planner, executor: executor, sandboxes: planner.Sandboxes(),
+		images: &atomic.Pointer[ImageBounds]{}}
 	f.SetMaxImage(ImageBounds{})
 	return f
 }
@@ -58,7 +59,9 @@ func (f *Files) SetMaxImage(most ImageBounds) { f.images.Store(&most) }
 // After an error, including one of the body, the old content is still there.
 func (f *Files) Write(ctx context.Context, id string, r WriteRequest) (Written, error) {
 	if r.Append && r.Exclusive {
-		return Written{}, errs.Invalid("append and exclusive are both set; a file that must not exist has nothing to append to")
+		return Written{},
+			errs.Invalid(
+				"append and exclusive are both set; a file that must not exist has nothing to append to")
 	}
 	how := hostfs.Replace
 	switch {
@@ -67,7 +70,8 @@ func (f *Files) Write(ctx context.Context, id string, r WriteRequest) (Written, 
 	case r.Exclusive:
 		how = hostfs.Exclusive
 	}
-	t, err := f.target(ctx, id, "path", Where{r.Path, r.Follow, r.Permissions}, accessCheck{doing: "write", mode: policy.Writable, last: linkIf(r.Follow, refuseLink)})
+	t, err := f.target(ctx, id, "path", Where{r.Path, r.Follow, r.Permissions},
+		accessCheck{doing: "write", mode: policy.Writable, last: linkIf(r.Follow, refuseLink)})
 	if err != nil {
 		return Written{}, err
 	}
@@ -97,7 +101,8 @@ func (f *Files) Write(ctx context.Context, id string, r WriteRequest) (Written, 
 }
 
 // create begins to write a file. The caller commits or aborts it.
-func (f *Files) create(t *fileTarget, how hostfs.CreateMode, mode fs.FileMode) (*hostfs.Writer, error) {
+func (f *Files) create(t *fileTarget, how hostfs.CreateMode,
+	mode fs.FileMode) (*hostfs.Writer, error) {
 	file, err := t.root.Create(t.name, how, mode)
 	if err != nil {
 		return nil, err
@@ -117,7 +122,8 @@ const copyBuffer = 256 << 10
 
 // Download opens a file; the caller closes it.
 func (f *Files) Download(ctx context.Context, id string, where Where) (Download, error) {
-	t, err := f.target(ctx, id, "path", where, accessCheck{doing: "read", mode: policy.ReadOnly, last: linkIf(where.Follow, refuseLink)})
+	t, err := f.target(ctx, id, "path", where,
+		accessCheck{doing: "read", mode: policy.ReadOnly, last: linkIf(where.Follow, refuseLink)})
 	if err != nil {
 		return Download{}, err
 	}
@@ -126,7 +132,8 @@ func (f *Files) Download(ctx context.Context, id string, where Where) (Download,
 	if err != nil {
 		return Download{}, t.failed("read", err)
 	}
-	return Download{ReadSeekCloser: file, Name: path.Base(t.asked.String()), Size: info.Size, ModTime: info.ModTime, Mode: info.Mode}, nil
+	return Download{ReadSeekCloser: file, Name: path.Base(t.asked.String()), Size: info.Size,
+		ModTime: info.ModTime, Mode: info.Mode}, nil
 }
 
 // maxEntries is how many names a listing has at most.
@@ -137,7 +144,8 @@ func (f *Files) ListDir(ctx context.Context, id string, where Where) (Listing, e
 	if where.Path == "" {
 		where.Path = "."
 	}
-	t, err := f.target(ctx, id, "path", where, accessCheck{doing: "list", mode: policy.ReadOnly, last: linkIf(where.Follow, refuseLink)})
+	t, err := f.target(ctx, id, "path", where,
+		accessCheck{doing: "list", mode: policy.ReadOnly, last: linkIf(where.Follow, refuseLink)})
 	if err != nil {
 		return Listing{}, err
 	}
@@ -170,7 +178,8 @@ func (f *Files) Usage(ctx context.Context, id string) (used, free int64, err err
 	defer h.Close()
 	used, free, err = h.Usage()
 	if err != nil {
-		return 0, 0, fmt.Errorf("cannot tell how much space the home takes: %w", errs.WithoutPath(err))
+		return 0, 0, fmt.Errorf("cannot tell how much space the home takes: %w",
+			errs.WithoutPath(err))
 	}
 	return used, free, nil
 }
@@ -187,7 +196,8 @@ func (t *fileTarget) shows(name string) bool {
 
 // Stat describes what is at a path, which may be a symbolic link.
 func (f *Files) Stat(ctx context.Context, id string, where Where) (Entry, error) {
-	t, err := f.target(ctx, id, "path", where, accessCheck{doing: "look at", mode: policy.ReadOnly, last: linkIf(where.Follow, takeLink)})
+	t, err := f.target(ctx, id, "path", where,
+		accessCheck{doing: "look at", mode: policy.ReadOnly, last: linkIf(where.Follow, takeLink)})
 	if err != nil {
 		return Entry{}, err
 	}
@@ -201,12 +211,14 @@ func (f *Files) Stat(ctx context.Context, id string, where Where) (Entry, error)
 }
 
 func entry(i hostfs.Info) Entry {
-	return Entry{Name: i.Name, Type: string(i.Type), Size: i.Size, Mode: uint32(i.Mode.Perm()), ModTime: i.ModTime, LinkTarget: i.Link}
+	return Entry{Name: i.Name, Type: string(i.Type), Size: i.Size, Mode: uint32(i.Mode.Perm()),
+		ModTime: i.ModTime, LinkTarget: i.Link}
 }
 
 // Mkdir makes a directory, and with parents also those above it.
 func (f *Files) Mkdir(ctx context.Context, id, written string, parents bool) error {
-	t, err := f.target(ctx, id, "path", Where{Path: written}, accessCheck{doing: "make", mode: policy.Writable})
+	t, err := f.target(ctx, id, "path", Where{Path: written},
+		accessCheck{doing: "make", mode: policy.Writable})
 	if err != nil {
 		return err
 	}
@@ -216,7 +228,8 @@ func (f *Files) Mkdir(ctx context.Context, id, written string, parents bool) err
 
 // Remove removes a file, or with recursive a directory and all that is in it.
 func (f *Files) Remove(ctx context.Context, id, written string, recursive bool) error {
-	t, err := f.target(ctx, id, "path", Where{Path: written}, accessCheck{doing: "remove", mode: policy.Writable, last: takeLink, whole: true})
+	t, err := f.target(ctx, id, "path", Where{Path: written},
+		accessCheck{doing: "remove", mode: policy.Writable, last: takeLink, whole: true})
 	if err != nil {
 		return err
 	}
@@ -246,7 +259,8 @@ func (f *Files) Move(ctx context.Context, id, written, writtenTo string, overwri
 		if from.path != from.asked || to.path != to.asked {
 			refuse = errs.Denied // as everything to which links lead
 		}
-		return refuse("cannot move %s to %s: they are in different mounts; copy it and remove it", from.shown(), to.shown())
+		return refuse("cannot move %s to %s: they are in different mounts; copy it and remove it",
+			from.shown(), to.shown())
 	}
 	if err := from.root.Move(from.name, to.name, overwrite); err != nil {
 		return from.failed(fmt.Sprintf("move to %s:", to.shown()), err)

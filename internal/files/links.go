@@ -37,7 +37,8 @@ func (t *fileTarget) followLinks(check accessCheck, open func() error) error {
 			return err
 		}
 		if walked += len(parts(t.path.String())); walked > mostWalked {
-			return errs.Denied("cannot %s %q: its links take more than %d steps to follow", check.doing, display(t.asked), mostWalked)
+			return errs.Denied("cannot %s %q: its links take more than %d steps to follow",
+				check.doing, display(t.asked), mostWalked)
 		}
 		link, text, err := t.nextLink(check, open)
 		isLast := link == t.path.String() && len(rest) == 0
@@ -53,7 +54,8 @@ func (t *fileTarget) followLinks(check accessCheck, open func() error) error {
 			return t.refuse(link, text, check)
 		}
 		if links++; links > mostLinks {
-			return errs.Denied("cannot %s %q: there are more than %d symbolic links on the way", check.doing, display(t.asked), mostLinks)
+			return errs.Denied("cannot %s %q: there are more than %d symbolic links on the way",
+				check.doing, display(t.asked), mostLinks)
 		}
 		byTmp = byTmp || pathmap.Within(link, policy.Tmp.String())
 		rest = slices.Concat(parts(text), parts(t.path.String()[len(link):]), rest)
@@ -88,10 +90,13 @@ func (t *fileTarget) nextLink(check accessCheck, open func() error) (link, text 
 // allowLed is allow for where links lead. Those in /tmp lead no writes out of it: a command that
 // was granted nothing can make them, and would choose what its caller's next call changes.
 func (t *fileTarget) allowLed(check accessCheck, byTmp bool) error {
-	if err := t.allow(check); err != nil || !byTmp || check.mode < policy.Writable || t.path.Within(policy.Tmp) {
+	if err := t.allow(check); err != nil || !byTmp || check.mode < policy.Writable ||
+		t.path.Within(policy.Tmp) {
 		return err
 	}
-	return errs.Denied("cannot %s %s: a symbolic link in /tmp, where every call may write, leads there; name that path", check.doing, t.shown())
+	return errs.Denied(
+		"cannot %s %s: a symbolic link in /tmp, where every call may write, leads there; name that path",
+		check.doing, t.shown())
 }
 
 // refuse says that the path ends with a link, and where that leads.
@@ -103,12 +108,15 @@ func (t *fileTarget) refuse(link, text string, check accessCheck) error {
 	if inside, err := policy.Home.ResolveName(to); err == nil {
 		to = display(inside)
 	}
-	return errs.Denied("cannot %s %s: it is a symbolic link to %q; name that, or set follow", check.doing, t.shown(), to)
+	return errs.Denied("cannot %s %s: it is a symbolic link to %q; name that, or set follow",
+		check.doing, t.shown(), to)
 }
 
 // parts returns the components of a path, without those that say nothing.
 func parts(name string) []string {
-	return slices.DeleteFunc(strings.Split(name, "/"), func(part string) bool { return part == "" || part == "." })
+	return slices.DeleteFunc(strings.Split(name, "/"), func(part string) bool {
+		return part == "" || part == "."
+	})
 }
 
 // beforeUp returns the components before the first "..", and the rest.

@@ -27,7 +27,8 @@ type Packing struct {
 
 // Pack opens a directory to send it as an archive.
 func (f *Files) Pack(ctx context.Context, id string, where Where) (*Packing, error) {
-	t, err := f.target(ctx, id, "path", where, accessCheck{doing: "read", mode: policy.ReadOnly, last: linkIf(where.Follow, refuseLink)})
+	t, err := f.target(ctx, id, "path", where,
+		accessCheck{doing: "read", mode: policy.ReadOnly, last: linkIf(where.Follow, refuseLink)})
 	if err != nil {
 		return nil, err
 	}
@@ -63,7 +64,8 @@ func (p *Packing) Send(to io.Writer) error {
 }
 
 func archiveEntry(name string, kind archive.Kind, info hostfs.Info) archive.Entry {
-	return archive.Entry{Name: name, Kind: kind, Mode: info.Mode, Size: info.Size, Text: info.Link, ModTime: info.ModTime}
+	return archive.Entry{Name: name, Kind: kind, Mode: info.Mode, Size: info.Size, Text: info.Link,
+		ModTime: info.ModTime}
 }
 
 // next adds another entry, or counts that it is left out. The error is io.EOF at the end.

@@ -46,15 +46,19 @@ func (f *Files) Read(ctx context.Context, id string, r ReadRequest) (ReadResult,
 		return ReadResult{}, err
 	}
 	if r.lines() && r.Binary {
-		return ReadResult{}, errs.Invalid("offset, skipBytes and limit are for text, not for binary")
+		return ReadResult{},
+			errs.Invalid("offset, skipBytes and limit are for text, not for binary")
 	}
 	if r.Lossy && r.Binary {
-		return ReadResult{}, errs.Invalid("text and binary are both set; a file is read as the one or the other")
+		return ReadResult{},
+			errs.Invalid("text and binary are both set; a file is read as the one or the other")
 	}
 	if r.Offset < 0 || r.SkipBytes < 0 || r.Limit < 0 {
-		return ReadResult{}, errs.Invalid("offset %d, skipBytes %d and limit %d cannot be negative", r.Offset, r.SkipBytes, r.Limit)
+		return ReadResult{}, errs.Invalid("offset %d, skipBytes %d and limit %d cannot be negative",
+			r.Offset, r.SkipBytes, r.Limit)
 	}
-	t, err := f.target(ctx, id, "path", Where{r.Path, r.Follow, r.Permissions}, accessCheck{doing: "read", mode: policy.ReadOnly, last: linkIf(r.Follow, refuseLink)})
+	t, err := f.target(ctx, id, "path", Where{r.Path, r.Follow, r.Permissions},
+		accessCheck{doing: "read", mode: policy.ReadOnly, last: linkIf(r.Follow, refuseLink)})
 	if err != nil {
 		return ReadResult{}, err
 	}
@@ -87,9 +91,11 @@ func (out *ReadResult) fill(file io.ReadSeeker, r ReadRequest, most ImageBounds)
 		return err
 	}
 	if r.lines() {
-		return errs.Invalid("it is not text in UTF-8, so it has no lines; read it without offset, skipBytes and limit, or set text to lossy")
+		return errs.Invalid(
+			"it is not text in UTF-8, so it has no lines; read it without offset, skipBytes and limit, or set text to lossy")
 	}
-	*out = ReadResult{Bytes: out.Bytes, ResolvedPath: out.ResolvedPath, DisplayPath: out.DisplayPath}
+	*out = ReadResult{Bytes: out.Bytes, ResolvedPath: out.ResolvedPath,
+		DisplayPath: out.DisplayPath}
 	if _, err := file.Seek(0, io.SeekStart); err != nil {
 		return errs.WithoutPath(err)
 	}
@@ -116,7 +122,10 @@ func (out *ReadResult) image(file io.ReadSeeker, r ReadRequest, most ImageBounds
 		return false, nil
 	}
 	if out.Bytes > most.Bytes {
-		return false, errs.TooLarge("it begins like a picture (%s) and has %d bytes, more than %d (read.maxImage); read it with binary, or download it", mime, out.Bytes, most.Bytes)
+		return false,
+			errs.TooLarge(
+				"it begins like a picture (%s) and has %d bytes, more than %d (read.maxImage); read it with binary, or download it",
+				mime, out.Bytes, most.Bytes)
 	}
 	whole := *out
 	if err := whole.take(file, r); err != nil {
@@ -128,7 +137,10 @@ func (out *ReadResult) image(file io.ReadSeeker, r ReadRequest, most ImageBounds
 		_, err := file.Seek(0, io.SeekStart)
 		return false, err
 	case max(found.Width, found.Height) > most.Pixels:
-		return false, errs.TooLarge("it is a picture (%s) of %d by %d pixels, more than %d (read.maxImage); read it with binary, or download it", found.MIMEType, found.Width, found.Height, most.Pixels)
+		return false,
+			errs.TooLarge(
+				"it is a picture (%s) of %d by %d pixels, more than %d (read.maxImage); read it with binary, or download it",
+				found.MIMEType, found.Width, found.Height, most.Pixels)
 	}
 	*out = whole
 	out.MimeType = found.MIMEType
@@ -150,7 +162,8 @@ func (out *ReadResult) text(file io.Reader, r ReadRequest) error {
 		return nil
 	}
 	if out.Bytes > maxCounted {
-		return errs.TooLarge("it has %d bytes, too many to count its lines; download it, or a part of it", out.Bytes)
+		return errs.TooLarge(
+			"it has %d bytes, too many to count its lines; download it, or a part of it", out.Bytes)
 	}
 	if r.Raw && r.Room != nil {
 		if err := r.Room(int(min(out.Bytes, maxWhole))); err != nil {
@@ -172,7 +185,8 @@ func (out *ReadResult) take(file io.Reader, r ReadRequest) error {
 		}
 	}
 	if out.Bytes > maxWhole {
-		return errs.TooLarge("it has %d bytes, more than %d; download it, or a part of it", out.Bytes, maxWhole)
+		return errs.TooLarge("it has %d bytes, more than %d; download it, or a part of it",
+			out.Bytes, maxWhole)
 	}
 	content := bytes.NewBuffer(make([]byte, 0, out.Bytes+bytes.MinRead))
 	if _, err := content.ReadFrom(io.LimitReader(file, out.Bytes)); err != nil {
@@ -214,7 +228,8 @@ func (out *ReadResult) lines(file *bufio.Reader, r ReadRequest) error {
 		if size > 0 {
 			total++
 			if total == w.first && w.skip > 0 && w.skip >= size {
-				return errs.Invalid("skipBytes %d is beyond the end: line %d has %d bytes", w.skip, total, size)
+				return errs.Invalid("skipBytes %d is beyond the end: line %d has %d bytes", w.skip,
+					total, size)
 			}
 			w.add(total, part, size, r.Raw)
 		}
@@ -292,7 +307,8 @@ func (w *window) next(total int) (*ReadOn, string) {
 	last := w.first + w.shown - 1
 	if w.long > 0 {
 		on := &ReadOn{Offset: w.first, SkipBytes: w.skip + len(w.content)}
-		return on, fmt.Sprintf("Bytes %d to %d of the %d in line %d are shown, of %d lines. Read on with offset %d and skipBytes %d.",
+		return on, fmt.Sprintf(
+			"Bytes %d to %d of the %d in line %d are shown, of %d lines. Read on with offset %d and skipBytes %d.",
 			w.skip+1, on.SkipBytes, w.long, w.first, total, on.Offset, on.SkipBytes)
 	}
 	why := ""
@@ -300,5 +316,6 @@ func (w *window) next(total int) (*ReadOn, string) {
 		why = fmt.Sprintf(" (%d KiB at a time)", w.bytes>>10)
 	}
 	on := &ReadOn{Offset: last + 1}
-	return on, fmt.Sprintf("Lines %d to %d of %d are shown%s. Read on with offset %d.", w.first, last, total, why, on.Offset)
+	return on, fmt.Sprintf("Lines %d to %d of %d are shown%s. Read on with offset %d.", w.first,
+		last, total, why, on.Offset)
 }

@@ -86,7 +86,8 @@ func linkIf(follow bool, otherwise lastLink) lastLink {
 
 // target finds a path that a caller wrote, through the symbolic links in it. A call without
 // permissions has the view of all that the sandbox holds.
-func (f *Files) target(ctx context.Context, id, field string, where Where, check accessCheck) (fileTarget, error) {
+func (f *Files) target(ctx context.Context, id, field string, where Where,
+	check accessCheck) (fileTarget, error) {
 	box, err := f.sandboxes.Find(id)
 	if err != nil {
 		return fileTarget{}, err
@@ -102,7 +103,8 @@ func (f *Files) target(ctx context.Context, id, field string, where Where, check
 	if err != nil {
 		return fileTarget{}, errs.Invalid("%s: %v", field, err)
 	}
-	t := fileTarget{asked: path, path: path, view: c.Subject.Held(), user: c.User.String(), paths: c.Paths}
+	t := fileTarget{asked: path, path: path, view: c.Subject.Held(), user: c.User.String(),
+		paths: c.Paths}
 	if where.Permissions != nil {
 		narrowed := *c
 		narrowed.Permissions = where.Permissions
@@ -136,7 +138,8 @@ func (f *Files) openTarget(ctx context.Context, c *plan.Call, t *fileTarget, cre
 		if err != nil {
 			return err
 		}
-		if t.root, t.host, t.free, err = f.planner.OpenTmp(ctx, p.Spec, t.path, f.executor, f.token, create); err != nil {
+		if t.root, t.host, t.free, err = f.planner.OpenTmp(ctx, p.Spec, t.path, f.executor, f.token,
+			create); err != nil {
 			return err
 		}
 		t.base = policy.Tmp
@@ -162,23 +165,30 @@ func (t *fileTarget) allow(check accessCheck) error {
 	t.at = at
 	switch {
 	case !ok && check.mode == policy.Writable:
-		return errs.Denied("cannot %s %s: it is in no place that this sandbox may write to", check.doing, t.shown())
+		return errs.Denied("cannot %s %s: it is in no place that this sandbox may write to",
+			check.doing, t.shown())
 	case !ok && t.path != t.asked: // denied, as what a link leads to
-		return errs.Denied("cannot %s %s: that is in no mount of this sandbox; what belongs to the image can be seen with exec", check.doing, t.shown())
+		return errs.Denied(
+			"cannot %s %s: that is in no mount of this sandbox; what belongs to the image can be seen with exec",
+			check.doing, t.shown())
 	case !ok:
-		return errs.NotFound("cannot %s %s: it is in no mount of this sandbox; what belongs to the image can be seen with exec", check.doing, t.shown())
+		return errs.NotFound(
+			"cannot %s %s: it is in no mount of this sandbox; what belongs to the image can be seen with exec",
+			check.doing, t.shown())
 	case at.Mode == policy.Empty && t.path == at.Path && check.mode == policy.ReadOnly:
 		return nil // a directory with nothing in it
 	case at.Mode < policy.ReadOnly:
 		return errs.Denied("cannot %s %s: %s", check.doing, t.shown(), at.Why)
 	case at.Mode < check.mode:
-		return errs.Denied("cannot %s %s: this sandbox may not write there (%s)", check.doing, t.shown(), readOnlyWhy(at))
+		return errs.Denied("cannot %s %s: this sandbox may not write there (%s)", check.doing,
+			t.shown(), readOnlyWhy(at))
 	}
 	if inner, held := t.view.Holds(t.path); check.whole && (held || at.Path == t.path) {
 		if !held {
 			inner = at
 		}
-		return errs.Denied("cannot %s %s: the place %q has to stay (%s)", check.doing, t.shown(), display(inner.Path), inner.Why)
+		return errs.Denied("cannot %s %s: the place %q has to stay (%s)", check.doing, t.shown(),
+			display(inner.Path), inner.Why)
 	}
 	return nil
 }

@@ -43,7 +43,8 @@ func (u *utf8Reader) Read(p []byte) (int, error) {
 // encodingOf returns the encoding that a text's mark at its beginning names, or "".
 func encodingOf(content []byte) string {
 	for _, mark := range []struct{ bytes, encoding string }{
-		{"\xff\xfe\x00\x00", "utf-32le"}, {"\x00\x00\xfe\xff", "utf-32be"}, {"\xff\xfe", "utf-16le"}, {"\xfe\xff", "utf-16be"},
+		{"\xff\xfe\x00\x00", "utf-32le"}, {"\x00\x00\xfe\xff", "utf-32be"},
+		{"\xff\xfe", "utf-16le"}, {"\xfe\xff", "utf-16be"},
 	} {
 		if bytes.HasPrefix(content, []byte(mark.bytes)) {
 			return mark.encoding

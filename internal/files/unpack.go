@@ -38,19 +38,23 @@ const (
 // nor one that the archive brings. A file that exists is replaced as by Write, a link by a link,
 // and a directory takes what is new. After an error, what came before it stays, whole files only;
 // the error says how much that is.
-func (f *Files) Unpack(ctx context.Context, id string, where Where, body io.Reader) (Unpacked, error) {
-	t, err := f.target(ctx, id, "path", where, accessCheck{doing: "write", mode: policy.Writable, last: linkIf(where.Follow, refuseLink)})
+func (f *Files) Unpack(ctx context.Context, id string, where Where,
+	body io.Reader) (Unpacked, error) {
+	t, err := f.target(ctx, id, "path", where,
+		accessCheck{doing: "write", mode: policy.Writable, last: linkIf(where.Follow, refuseLink)})
 	if err != nil {
 		return Unpacked{}, err
 	}
 	defer t.close()
 	switch info, err := t.root.Stat(t.name); {
 	case err == nil && info.Type != hostfs.Directory:
-		return Unpacked{}, t.failed("write", errs.Conflict("it is a %s, not a directory", info.Type))
+		return Unpacked{}, t.failed("write",
+			errs.Conflict("it is a %s, not a directory", info.Type))
 	case err != nil && !cerrdefs.IsNotFound(err):
 		return Unpacked{}, t.failed("write", err)
 	}
-	u := unpacking{files: f, target: &t, from: archive.NewReader(body), buffer: bufio.NewWriterSize(nil, copyBuffer)}
+	u := unpacking{files: f, target: &t, from: archive.NewReader(body),
+		buffer: bufio.NewWriterSize(nil, copyBuffer)}
 	u.done.SandboxPath = display(t.path)
 	for {
 		switch err := u.next(); {
@@ -58,7 +62,8 @@ func (f *Files) Unpack(ctx context.Context, id string, where Where, body io.Read
 			u.done.Skipped = u.from.Skipped()
 			return u.done, nil
 		case err != nil && u.done.Entries > 0:
-			return u.done, fmt.Errorf("%w; what came before it stays: entries %d, bytes %d", err, u.done.Entries, u.done.Bytes)
+			return u.done, fmt.Errorf("%w; what came before it stays: entries %d, bytes %d", err,
+				u.done.Entries, u.done.Bytes)
 		case err != nil:
 			return u.done, err
 		}
@@ -121,9 +126,12 @@ func (u *unpacking) entry(e archive.Entry) (*fileTarget, error) {
 	t.free = nil // the directory's
 	t.asked, t.path, t.name = at, at, path.Join(t.name, e.Name)
 	if t.mountOf(at) != t.base {
-		return nil, errs.Denied("cannot write %s: it is in another mount than %s; copy what is there by itself", t.shown(), u.target.shown())
+		return nil, errs.Denied(
+			"cannot write %s: it is in another mount than %s; copy what is there by itself",
+			t.shown(), u.target.shown())
 	}
-	return &t, t.allow(accessCheck{doing: "write", mode: policy.Writable, whole: e.Kind == archive.Link})
+	return &t, t.allow(accessCheck{doing: "write", mode: policy.Writable,
+		whole: e.Kind == archive.Link})
 }
 
 func (u *unpacking) file(t *fileTarget, e archive.Entry) error {

@@ -17,7 +17,8 @@ type Watch struct {
 // Next waits for changes, without those of hidden files. Its errors are those of hostfs.
 func (w *Watch) Next(ctx context.Context) ([]hostfs.Event, error) {
 	events, err := w.watcher.Next(ctx)
-	return slices.DeleteFunc(events, func(e hostfs.Event) bool { return !w.target.shows(e.Name) }), err
+	return slices.DeleteFunc(events, func(e hostfs.Event) bool { return !w.target.shows(e.Name) }),
+		err
 }
 
 // Close also ends a Next that waits.
@@ -28,7 +29,8 @@ func (w *Watch) Close() {
 
 // Watch starts to watch a directory, and with recursive also those below it.
 func (f *Files) Watch(ctx context.Context, id, written string, recursive bool) (*Watch, error) {
-	t, err := f.target(ctx, id, "path", Where{Path: written}, accessCheck{doing: "watch", mode: policy.ReadOnly})
+	t, err := f.target(ctx, id, "path", Where{Path: written},
+		accessCheck{doing: "watch", mode: policy.ReadOnly})
 	if err != nil {
 		return nil, err
 	}

@@ -54,7 +54,9 @@ var kinds = map[types.HintKind]kind{
 		},
 	},
 	types.HintReadOnly: {
-		happened: func(h Hint) string { return "the command may not write to " + or(h.Path, "a place that it tried to") },
+		happened: func(h Hint) string {
+			return "the command may not write to " + or(h.Path, "a place that it tried to")
+		},
 		advice: [doors]string{
 			API:     "if it is needed, ask for @workspace (the working directory) or @write:/path (a granted file cannot be replaced) in permissions; denyWrite wins",
 			CLI:     "let it with --grant @workspace (the working directory) or --grant @write:/path (a granted file cannot be replaced); --deny-write wins",
@@ -154,7 +156,8 @@ func bound(what string, h Hint) string {
 // inImage reports whether a path is of the image, which no grant opens.
 func inImage(name string) bool {
 	first, _, _ := strings.Cut(strings.TrimPrefix(name, "/"), "/")
-	return slices.Contains([]string{"bin", "boot", "etc", "lib", "lib64", "opt", "root", "sbin", "usr", "var"}, first)
+	return slices.Contains([]string{"bin", "boot", "etc", "lib", "lib64", "opt", "root", "sbin",
+		"usr", "var"}, first)
 }
 
 func or(text, otherwise string) string {

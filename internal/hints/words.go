@@ -20,7 +20,8 @@ func Of(output []byte, network, timedOut bool) (list []Hint) {
 	if i := bytes.LastIndex(lower, []byte(readOnly)); i >= 0 {
 		list = append(list, Hint{Kind: types.HintReadOnly, Path: pathAt(lower, output, i)})
 	}
-	if i := max(bytes.LastIndex(lower, []byte("no space left on device")), bytes.LastIndex(lower, []byte("enospc"))); i >= 0 {
+	if i := max(bytes.LastIndex(lower, []byte("no space left on device")),
+		bytes.LastIndex(lower, []byte("enospc"))); i >= 0 {
 		list = append(list, Hint{Kind: types.HintNoSpace, Path: pathAt(lower, output, i)})
 	}
 	return list
@@ -28,10 +29,12 @@ func Of(output []byte, network, timedOut bool) (list []Hint) {
 
 // unreached is what programs and libraries say, in lower case, when there is no network.
 var unreached = []string{
-	"could not resolve", "couldn't resolve", "unable to resolve", "cannot resolve", "could not be resolved", "temporary failure",
-	"name or service not known", "nodename nor servname", "no address associated with hostname", "unknown host", "unknownhost",
-	"failed to lookup address", "name resolution", "eai_again", "enotfound", "getaddrinfo", "no such host", "dial tcp: lookup ",
-	"bad address '", "network is unreachable", "network unreachable", "enetunreach", "(from versions: none)", "dns error",
+	"could not resolve", "couldn't resolve", "unable to resolve", "cannot resolve",
+	"could not be resolved", "temporary failure", "name or service not known",
+	"nodename nor servname", "no address associated with hostname", "unknown host", "unknownhost",
+	"failed to lookup address", "name resolution", "eai_again", "enotfound", "getaddrinfo",
+	"no such host", "dial tcp: lookup ", "bad address '", "network is unreachable",
+	"network unreachable", "enetunreach", "(from versions: none)", "dns error",
 }
 
 // readOnly is what the C library, Node and Go say, in lower case.
@@ -39,8 +42,9 @@ const readOnly = "read-only file system"
 
 // noProcess is what shells and languages say when the kernel starts no further process or thread
 // for them.
-var noProcess = regexp.MustCompile(`(?i)(fork|clone|spawn|thread)[^\n]*(resource temporarily unavailable|eagain)|` +
-	`fork: retry:|fork_exec[\s\S]*errno 11\b|can(not|'t) (fork|start new thread)|unable to create (new )?native thread|failed to create new os thread`)
+var noProcess = regexp.MustCompile(
+	`(?i)(fork|clone|spawn|thread)[^\n]*(resource temporarily unavailable|eagain)|` +
+		`fork: retry:|fork_exec[\s\S]*errno 11\b|can(not|'t) (fork|start new thread)|unable to create (new )?native thread|failed to create new os thread`)
 
 // NoProcess reports whether the end of a failed command's output says that no more processes or
 // threads could be started.

@@ -120,7 +120,9 @@ func (w *Writer) target() (int, Info, error) {
 
 // keptEmpty is the error for writing to what is there for a container's mask.
 func keptEmpty(name string) error {
-	return errs.Conflict("%s is kept empty, because a container hides that path: remove it, which ends the container, or write when the container has gone", quoted(name))
+	return errs.Conflict(
+		"%s is kept empty, because a container hides that path: remove it, which ends the container, or write when the container has gone",
+		quoted(name))
 }
 
 // temporaryName returns a name that nobody can guess.

@@ -57,7 +57,9 @@ func inspect(dir int, name string) (Info, error) {
 		flags |= unix.AT_EMPTY_PATH
 	}
 	var st unix.Statx_t
-	if err := retry(func() error { return unix.Statx(dir, name, flags, unix.STATX_BASIC_STATS, &st) }); err != nil {
+	if err := retry(func() error {
+		return unix.Statx(dir, name, flags, unix.STATX_BASIC_STATS, &st)
+	}); err != nil {
 		return Info{}, err
 	}
 	if name != "" && st.Attributes&unix.STATX_ATTR_MOUNT_ROOT != 0 {
@@ -82,7 +84,8 @@ func inspect(dir int, name string) (Info, error) {
 		ModTime: time.Unix(st.Mtime.Sec, int64(st.Mtime.Nsec)),
 		ID:      ID{Dev: unix.Mkdev(st.Dev_major, st.Dev_minor), Ino: st.Ino},
 		Nlink:   st.Nlink,
-		closed:  typeOf(st.Mode) == Directory && st.Uid == 0 && (st.Mode&0o777 == 0 || st.Mode&0o777 == 0o555),
+		closed: typeOf(st.Mode) == Directory && st.Uid == 0 &&
+			(st.Mode&0o777 == 0 || st.Mode&0o777 == 0o555),
 	}, nil
 }
 

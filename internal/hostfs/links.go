@@ -58,7 +58,9 @@ func (r *Root) DeniedLinks() (ids []ID, err error) {
 	if err != nil {
 		return nil, err
 	}
-	slices.SortFunc(ids, func(a, b ID) int { return cmp.Or(cmp.Compare(a.Dev, b.Dev), cmp.Compare(a.Ino, b.Ino)) })
+	slices.SortFunc(ids, func(a, b ID) int {
+		return cmp.Or(cmp.Compare(a.Dev, b.Dev), cmp.Compare(a.Ino, b.Ino))
+	})
 	return slices.Compact(ids), nil
 }
 

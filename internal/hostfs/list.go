@@ -46,7 +46,8 @@ func (r *Root) List(name string, most int) (entries []Info, more bool, err error
 		return nil, false, err
 	}
 	if most < 1 {
-		return nil, false, errs.Invalid("cannot list at most %d entries: the limit must be at least 1", most)
+		return nil, false,
+			errs.Invalid("cannot list at most %d entries: the limit must be at least 1", most)
 	}
 	defer r.walk()()
 	err = r.asOwner(func() error {

@@ -27,7 +27,9 @@ func checkName(name string) error {
 	case name == ".." || strings.HasPrefix(name, "../"):
 		return errs.Invalid("%s leads out of the root", quoted(name))
 	case path.Clean(name) != name:
-		return errs.Invalid(`%s is not clean: a component is empty, "." or "..", or it ends with a slash`, quoted(name))
+		return errs.Invalid(
+			`%s is not clean: a component is empty, "." or "..", or it ends with a slash`,
+			quoted(name))
 	}
 	return nil
 }

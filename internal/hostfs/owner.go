@@ -40,7 +40,8 @@ func newOwner(uid, gid uint32) (owner, error) {
 	if o.groups, err = unix.Getgroups(); err != nil {
 		return owner{}, err
 	}
-	if err := unix.Capget(&unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}, &o.caps[0]); err != nil {
+	if err := unix.Capget(&unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3},
+		&o.caps[0]); err != nil {
 		return owner{}, err
 	}
 	return o, o.do(func() error { return nil })

@@ -79,16 +79,19 @@ func Open(cfg Config) (*Root, error) {
 		return nil, classify(".", err)
 	}
 	walk := func() func() { return cfg.Walks.begin(cfg.User) }
-	return &Root{owner: as, dir: dir, denied: slices.Clone(cfg.Denied), walk: walk, hold: func() (func(), error) { return cfg.Walks.hold(cfg.User) }}, nil
+	return &Root{owner: as, dir: dir, denied: slices.Clone(cfg.Denied), walk: walk,
+		hold: func() (func(), error) { return cfg.Walks.hold(cfg.User) }}, nil
 }
 
 func (cfg Config) validate() error {
 	var faults []error
-	if !filepath.IsAbs(cfg.Dir) || filepath.Clean(cfg.Dir) != cfg.Dir || strings.Contains(cfg.Dir, "\x00") {
+	if !filepath.IsAbs(cfg.Dir) || filepath.Clean(cfg.Dir) != cfg.Dir ||
+		strings.Contains(cfg.Dir, "\x00") {
 		faults = append(faults, errs.Invalid("the root directory is not an absolute, clean path"))
 	}
 	if cfg.Walks == nil || cfg.User == "" {
-		faults = append(faults, errs.Invalid("nothing bounds the walks of the root: Walks or User is missing"))
+		faults = append(faults,
+			errs.Invalid("nothing bounds the walks of the root: Walks or User is missing"))
 	}
 	for _, name := range cfg.Denied {
 		if err := checkEntry(name); err != nil {

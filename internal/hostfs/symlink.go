@@ -19,7 +19,8 @@ func (r *Root) Symlink(text, name string) error {
 		return err
 	}
 	if text == "" || len(text) > maxLink {
-		return errs.Invalid("the text of the symbolic link %s has %d bytes: it must have 1 to %d", quoted(name), len(text), maxLink)
+		return errs.Invalid("the text of the symbolic link %s has %d bytes: it must have 1 to %d",
+			quoted(name), len(text), maxLink)
 	}
 	return r.asOwner(func() error {
 		parent, leaf := path.Dir(name), path.Base(name)

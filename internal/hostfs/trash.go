@@ -134,7 +134,9 @@ func RemoveTree(ctx context.Context, name string) error {
 	for {
 		r.seen, r.first = 0, nil
 		before := r.moved
-		if err := r.entries(r.folder, func(entry string) error { return r.remove(entry) }); err != nil {
+		if err := r.entries(r.folder, func(entry string) error {
+			return r.remove(entry)
+		}); err != nil {
 			return err
 		}
 		switch err := os.Remove(name); {

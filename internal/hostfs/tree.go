@@ -89,7 +89,8 @@ func (t *tree) close() {
 }
 
 // scan is visitAll for the regular files that have several names.
-func (r *Root) scan(name string, most int, skip []string, visit func(path string, info Info) error) error {
+func (r *Root) scan(name string, most int, skip []string,
+	visit func(path string, info Info) error) error {
 	return r.visitAll(name, most, skip, func(path string, info Info) error {
 		if info.Type != Regular || info.Nlink < 2 {
 			return nil
@@ -101,7 +102,8 @@ func (r *Root) scan(name string, most int, skip []string, visit func(path string
 // visitAll calls visit for each entry at or beneath name, except those in skip and what is beneath
 // them. It does not follow links or cross mounts. An entry that vanishes, or turns into something
 // that cannot be entered, is passed over.
-func (r *Root) visitAll(name string, most int, skip []string, visit func(path string, info Info) error) error {
+func (r *Root) visitAll(name string, most int, skip []string,
+	visit func(path string, info Info) error) error {
 	info, err := statAt(r.dir, name)
 	if passedOver(err) {
 		return nil

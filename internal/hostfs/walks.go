@@ -32,7 +32,9 @@ func (w *Walks) hold(user string) (release func(), err error) {
 		w.held = map[string]int{}
 	}
 	if w.held[user] == heldAtOnce {
-		return nil, errs.Busy("%d directories of the user are being read as a whole already: try again when one has been", heldAtOnce)
+		return nil, errs.Busy(
+			"%d directories of the user are being read as a whole already: try again when one has been",
+			heldAtOnce)
 	}
 	w.held[user]++
 	return sync.OnceFunc(func() {

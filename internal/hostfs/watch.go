@@ -117,7 +117,8 @@ func (w *Watcher) addOne(rel string, found func(Event)) (below []string, _ error
 		return nil, classify(path.Join(w.name, rel), err)
 	}
 	if w.known += len(names); more || w.known > mostKnown {
-		return nil, errs.Busy("more than %d files below %s would have to be watched", mostKnown, quoted(w.name))
+		return nil, errs.Busy("more than %d files below %s would have to be watched", mostKnown,
+			quoted(w.name))
 	}
 	for _, leaf := range names {
 		d.names[leaf] = true
@@ -137,7 +138,8 @@ func (w *Watcher) addOne(rel string, found func(Event)) (below []string, _ error
 // watch makes the kernel report changes in an open directory.
 func (w *Watcher) watch(fd int, rel string) (*watchedDir, error) {
 	if len(w.dirs) == mostWatched {
-		return nil, errs.Busy("more than %d directories below %s would have to be watched", mostWatched, quoted(w.name))
+		return nil, errs.Busy("more than %d directories below %s would have to be watched",
+			mostWatched, quoted(w.name))
 	}
 	wd := 0
 	err := w.control(func(events int) (err error) {
@@ -218,7 +220,9 @@ func (w *Watcher) convert(events []byte) (list []Event, _ error) {
 				return nil, errs.NotFound("%s is not there any more", quoted(w.name))
 			}
 		case len(name) > 0:
-			if err := w.change(d, string(name), event, func(e Event) { list = append(list, e) }); err != nil {
+			if err := w.change(d, string(name), event, func(e Event) {
+				list = append(list, e)
+			}); err != nil {
 				return nil, err
 			}
 		}
@@ -227,7 +231,8 @@ func (w *Watcher) convert(events []byte) (list []Event, _ error) {
 }
 
 // change converts one event. A Writer's temporary names are left out: its rename counts as a write.
-func (w *Watcher) change(d *watchedDir, name string, event *unix.InotifyEvent, tell func(Event)) error {
+func (w *Watcher) change(d *watchedDir, name string, event *unix.InotifyEvent,
+	tell func(Event)) error {
 	at, temporary := path.Join(d.rel, name), strings.HasPrefix(name, temporaryPrefix)
 	switch {
 	case temporary && event.Mask&unix.IN_MOVED_FROM != 0:
@@ -251,7 +256,8 @@ func (w *Watcher) change(d *watchedDir, name string, event *unix.InotifyEvent, t
 			w.known++
 		}
 		if w.known > mostKnown {
-			return errs.Busy("more than %d files below %s would have to be watched", mostKnown, quoted(w.name))
+			return errs.Busy("more than %d files below %s would have to be watched", mostKnown,
+				quoted(w.name))
 		}
 		if w.recursive && event.Mask&unix.IN_ISDIR != 0 {
 			if err := w.add(at, tell); cerrdefs.IsResourceExhausted(err) {

@@ -161,8 +161,10 @@ func (w *Writer) inPlace() error {
 	present, err2 := inspect(dir, "")
 	written, err3 := inspect(w.file, "")
 	named, err4 := inspect(dir, w.temp)
-	if errors.Join(err1, err2, err3, err4) != nil || opened.ID != present.ID || written.ID != named.ID {
-		return errs.Conflict("the directory of %s changed while the file was written", quoted(w.name))
+	if errors.Join(err1, err2, err3, err4) != nil || opened.ID != present.ID ||
+		written.ID != named.ID {
+		return errs.Conflict("the directory of %s changed while the file was written",
+			quoted(w.name))
 	}
 	return nil
 }

@@ -53,9 +53,12 @@ func checkName(what, s string, pattern *regexp.Regexp, longest int) error {
 	case len(s) > longest:
 		return errs.Invalid("%s %.32q… has %d characters, more than %d", what, s, len(s), longest)
 	case s != strings.ToLower(s) && pattern.MatchString(strings.ToLower(s)):
-		return errs.Invalid("%s %q has upper-case letters; did you mean %q?", what, s, strings.ToLower(s))
+		return errs.Invalid("%s %q has upper-case letters; did you mean %q?", what, s,
+			strings.ToLower(s))
 	case strings.Contains(s, "..") || !pattern.MatchString(s):
-		return errs.Invalid("%s %q may only have lower-case letters, digits, and single . _ - after the first character", what, s)
+		return errs.Invalid(
+			"%s %q may only have lower-case letters, digits, and single . _ - after the first character",
+			what, s)
 	}
 	return nil
 }

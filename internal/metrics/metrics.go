@@ -21,7 +21,8 @@ import (
 )
 
 // execBuckets range from a warm container's lookup to the longest exec, in seconds.
-var execBuckets = []float64{.0001, .00025, .0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 300}
+var execBuckets = []float64{.0001, .00025, .0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1,
+	2.5, 5, 10, 30, 60, 300}
 
 // phases are the parts of an exec's time. The last one is the total.
 var phases = [...]string{"decide", "container", "start", "run", "total"}
@@ -69,18 +70,31 @@ func New() *Metrics {
 		}, []string{"phase", "outcome"}),
 		byOutcome: map[string]*[len(phases)]prometheus.Observer{},
 		inFlight:  gauge("sandboxd_execs_in_flight", "Execs that are being answered."),
-		acquired:  counters("sandboxd_exec_containers_total", "Execs that got a container: one that was warm, or cold, which had to be made.", "start"),
-		ahead:     with.NewCounter(prometheus.CounterOpts{Name: "sandboxd_execs_ahead_total", Help: "Execs whose shell had started before they came."}),
-		requests:  counters("sandboxd_http_requests_total", "Requests by route and status; all statuses of success are 2xx.", "route", "code"),
+		acquired: counters("sandboxd_exec_containers_total",
+			"Execs that got a container: one that was warm, or cold, which had to be made.",
+			"start"),
+		ahead: with.NewCounter(prometheus.CounterOpts{Name: "sandboxd_execs_ahead_total",
+			Help: "Execs whose shell had started before they came."}),
+		requests: counters("sandboxd_http_requests_total",
+			"Requests by route and status; all statuses of success are 2xx.", "route", "code"),
 		took: with.NewHistogramVec(prometheus.HistogramOpts{
-			Name: "sandboxd_http_request_duration_seconds", Buckets: execBuckets, Help: "Time to answer a request, to the end of the answer.",
+			Name: "sandboxd_http_request_duration_seconds", Buckets: execBuckets,
+			Help: "Time to answer a request, to the end of the answer.",
 		}, []string{"route"}),
-		errors:        counters("sandboxd_errors_total", "Errors answered to callers, by kind, also those at the end of a stream.", "kind"),
-		refused:       counters("sandboxd_quota_refusals_total", "Requests that were refused because a bound was reached, by resource (the key in quotas) and scope (user, token, total).", "resource", "scope"),
-		fenceCommands: counters("sandboxd_cluster_fence_commands_total", "Runs of cluster.fenceCommand by this host.", "outcome"),
-		reloads:       counters("sandboxd_settings_reloads_total", "Times that settings and tokens were read again, by outcome: ok, or refused, if what is in one of the two files cannot be used.", "outcome"),
-		loadedAt:      gauge("sandboxd_settings_loaded_timestamp_seconds", "When the settings in force were read."),
-		pending:       gauge("sandboxd_settings_pending", "Settings that were read but need a restart to take effect."),
+		errors: counters("sandboxd_errors_total",
+			"Errors answered to callers, by kind, also those at the end of a stream.", "kind"),
+		refused: counters("sandboxd_quota_refusals_total",
+			"Requests that were refused because a bound was reached, by resource (the key in quotas) and scope (user, token, total).",
+			"resource", "scope"),
+		fenceCommands: counters("sandboxd_cluster_fence_commands_total",
+			"Runs of cluster.fenceCommand by this host.", "outcome"),
+		reloads: counters("sandboxd_settings_reloads_total",
+			"Times that settings and tokens were read again, by outcome: ok, or refused, if what is in one of the two files cannot be used.",
+			"outcome"),
+		loadedAt: gauge("sandboxd_settings_loaded_timestamp_seconds",
+			"When the settings in force were read."),
+		pending: gauge("sandboxd_settings_pending",
+			"Settings that were read but need a restart to take effect."),
 	}
 	for _, outcome := range calls.Outcomes {
 		children := new([len(phases)]prometheus.Observer)

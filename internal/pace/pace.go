@@ -25,7 +25,8 @@ const (
 // each byte earns its part of a second. It is bounded even if nobody reads it: the server reads
 // what is left of it before it goes on.
 func Body(w http.ResponseWriter, from io.ReadCloser, limit time.Duration) *Sent {
-	b := &Sent{ReadCloser: from, answer: w, control: http.NewResponseController(w), limit: limit, left: limit}
+	b := &Sent{ReadCloser: from, answer: w, control: http.NewResponseController(w), limit: limit,
+		left: limit}
 	b.wait(b.left)
 	return b
 }

@@ -53,7 +53,8 @@ const (
 )
 
 // ErrNoRoot is the error for a command that is to run as root where that is not allowed.
-var ErrNoRoot = errs.Denied("this sandbox has no user root; leave the user out, or have the operator set e2b.allowRoot (under gVisor, for sandboxes that are created afterwards)")
+var ErrNoRoot = errs.Denied(
+	"this sandbox has no user root; leave the user out, or have the operator set e2b.allowRoot (under gVisor, for sandboxes that are created afterwards)")
 
 // Selector selects a command by its pid or its tag. A tag selects the newest command that has it.
 type Selector struct {
@@ -104,7 +105,8 @@ func (b *Sandbox) Start(ctx context.Context, c Command) (*Reader, error) {
 	root := c.User == RootUser
 	switch {
 	case c.User != "" && c.User != "user" && !root:
-		return nil, errs.Invalid("there is no user %.64q here: name user, or leave the user out", c.User)
+		return nil, errs.Invalid("there is no user %.64q here: name user, or leave the user out",
+			c.User)
 	case root && !b.Info().Root:
 		return nil, ErrNoRoot
 	case len(c.Tag) > control.MaxTag:
@@ -131,9 +133,11 @@ func (b *Sandbox) Start(ctx context.Context, c Command) (*Reader, error) {
 	maps.Copy(given, c.Env)
 	env := plan.Join(b.entry.recorded().Env, given)
 	run := &control.Run{
-		Command: launch.Command{Process: specs.Process{Args: c.Argv, Env: env, Cwd: cwd, Terminal: c.Terminal != nil, ConsoleSize: c.Terminal}},
-		Ahead:   b.of.cfg.Executor.Ahead(),
-		Root:    root, Stdin: c.Stdin, TimeoutMs: (c.Timeout + time.Millisecond - 1).Milliseconds(), Note: note{Argv: c.Argv, Env: c.Env, Cwd: cwd, Root: root}.encode(),
+		Command: launch.Command{Process: specs.Process{Args: c.Argv, Env: env, Cwd: cwd,
+			Terminal: c.Terminal != nil, ConsoleSize: c.Terminal}},
+		Ahead: b.of.cfg.Executor.Ahead(),
+		Root:  root, Stdin: c.Stdin, TimeoutMs: (c.Timeout + time.Millisecond - 1).Milliseconds(),
+		Note: note{Argv: c.Argv, Env: c.Env, Cwd: cwd, Root: root}.encode(),
 	}
 	return b.follow(ctx, control.Request{Do: control.Begin, Tag: c.Tag, Run: run})
 }
@@ -169,7 +173,9 @@ func (b *Sandbox) follow(ctx context.Context, r control.Request) (*Reader, error
 		}
 		return b.of.cfg.Executor.PersistentKilled(container)
 	}
-	return newReader(stream, answer.PID, terminal, out, b.whyLost, func(ended bool) { b.entry.left(answer.PID, ended) }), nil
+	return newReader(stream, answer.PID, terminal, out, b.whyLost, func(ended bool) {
+		b.entry.left(answer.PID, ended)
+	}), nil
 }
 
 // hasTerminal reports whether the command that an answer is about has a terminal. An older agent
@@ -182,14 +188,17 @@ func (b *Sandbox) hasTerminal(ctx context.Context, r control.Request, answer con
 		return *answer.Terminal
 	}
 	running, _ := b.Commands(ctx) // without them, what it prints is passed on all the same
-	return slices.ContainsFunc(running, func(c Running) bool { return c.PID == answer.PID && c.Terminal })
+	return slices.ContainsFunc(running, func(c Running) bool {
+		return c.PID == answer.PID && c.Terminal
+	})
 }
 
 // answerLimit is how long the container may take to answer a request that has nothing to wait for.
 const answerLimit = 30 * time.Second
 
 // ask sends a request, and returns its stream if it was answered without a fault.
-func (b *Sandbox) ask(ctx context.Context, r control.Request, input []byte) (_ control.Stream, answer control.Answer, err error) {
+func (b *Sandbox) ask(ctx context.Context, r control.Request,
+	input []byte) (_ control.Stream, answer control.Answer, err error) {
 	if r.Do != control.Input {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeoutCause(ctx, answerLimit, errNoAnswer)
@@ -238,7 +247,8 @@ func (b *Sandbox) lost(ctx context.Context, err error) error {
 	}
 	why := b.whyLost()
 	if errors.Is(why, errLost) {
-		b.of.cfg.Log.Warn().Str("error", fmt.Sprintf("%.500s", err)).Str("sandbox", b.entry.id).Msg("a call has lost its connection into a sandbox")
+		b.of.cfg.Log.Warn().Str("error", fmt.Sprintf("%.500s", err)).Str("sandbox", b.entry.id).
+			Msg("a call has lost its connection into a sandbox")
 	}
 	return why
 }
@@ -274,7 +284,9 @@ func faultOf(a control.Answer) error {
 	case control.FaultMissing:
 		return errs.NotFound("there is no such process")
 	case control.FaultMany:
-		return fmt.Errorf("the sandbox already runs %d commands, the most that it may, or one of them has too many followers: %w", control.MaxCommands, cerrdefs.ErrResourceExhausted)
+		return fmt.Errorf(
+			"the sandbox already runs %d commands, the most that it may, or one of them has too many followers: %w",
+			control.MaxCommands, cerrdefs.ErrResourceExhausted)
 	case control.FaultTerminal:
 		return errs.Invalid("the process has no terminal")
 	case control.FaultInput:
@@ -297,7 +309,8 @@ func (b *Sandbox) act(ctx context.Context, which Selector, r control.Request, in
 // of root's in the container's own root filesystem, where the tenant can make nothing, and gives it
 // to the tenant. What is mounted there is left alone.
 func (b *Sandbox) MakeMissing(ctx context.Context, at string, dir bool) error {
-	return b.act(ctx, Selector{}, control.Request{Do: control.MakeMissing, Make: &control.Make{Path: at, Dir: dir}}, nil)
+	return b.act(ctx, Selector{},
+		control.Request{Do: control.MakeMissing, Make: &control.Make{Path: at, Dir: dir}}, nil)
 }
 
 // Input writes to a command's stdin, or to its terminal. It blocks while the command does not read.
@@ -381,7 +394,8 @@ func (b *Sandbox) Commands(ctx context.Context) ([]Running, error) {
 		if len(e.Note) > 0 && json.Unmarshal(e.Note, &n) != nil {
 			n = note{}
 		}
-		list = append(list, Running{PID: e.PID, Tag: e.Tag, Argv: n.Argv, Env: n.Env, Cwd: n.Cwd, Terminal: e.Terminal, Root: n.Root})
+		list = append(list, Running{PID: e.PID, Tag: e.Tag, Argv: n.Argv, Env: n.Env, Cwd: n.Cwd,
+			Terminal: e.Terminal, Root: n.Root})
 	}
 	return nil, errors.New("the sandbox lists more commands than it can have")
 }

@@ -110,7 +110,8 @@ func (s *Sandboxes) recount() {
 		for _, c := range e.commands {
 			unknown = unknown || c.followers <= 0
 		}
-		asks := unknown && !lost && !e.gone && e.container != "" && s.state(e) == StateRunning && !e.counting
+		asks := unknown && !lost && !e.gone && e.container != "" && s.state(e) == StateRunning &&
+			!e.counting
 		if asks {
 			e.counting = true
 		}

@@ -73,13 +73,15 @@ type Network struct {
 }
 
 func (n Network) persistent() plan.Persistent {
-	return plan.Persistent{NoNetwork: n.None, Allow: n.Allow, Deny: n.Deny, AllowAddresses: n.Addresses, DenyAddresses: n.DenyAddresses}
+	return plan.Persistent{NoNetwork: n.None, Allow: n.Allow, Deny: n.Deny,
+		AllowAddresses: n.Addresses, DenyAddresses: n.DenyAddresses}
 }
 
 // plan returns what a container is created from.
 func (t Template) plan(n Network, root bool, env map[string]string) plan.Persistent {
 	made := n.persistent()
-	made.Root, made.Image, made.CPUs, made.Memory, made.Env = root, t.Image, t.CPUs, t.Memory, []map[string]string{t.Env, env}
+	made.Root, made.Image, made.CPUs, made.Memory, made.Env = root, t.Image, t.CPUs, t.Memory,
+		[]map[string]string{t.Env, env}
 	return made
 }
 
@@ -126,8 +128,10 @@ func (s *Sandboxes) Create(ctx context.Context, owner quota.Token, c Create) (*S
 	}
 	now := time.Now().UTC()
 	r := record{
-		Version: recordVersion, ID: cmp.Or(c.ID, NewID()), Owner: owner.Name, Template: c.Template.Name, Metadata: c.Metadata, Note: c.Note,
-		Started: now, Deadline: c.Deadline.UTC(), OnDeadline: c.OnDeadline, AutoResume: c.AutoResume, Network: c.Network,
+		Version: recordVersion, ID: cmp.Or(c.ID, NewID()), Owner: owner.Name,
+		Template: c.Template.Name, Metadata: c.Metadata, Note: c.Note,
+		Started: now, Deadline: c.Deadline.UTC(), OnDeadline: c.OnDeadline,
+		AutoResume: c.AutoResume, Network: c.Network,
 	}
 	if c.Deadline.IsZero() {
 		r.Deadline = time.Time{}
@@ -142,7 +146,8 @@ func (s *Sandboxes) Create(ctx context.Context, owner quota.Token, c Create) (*S
 	if err != nil {
 		return nil, err
 	}
-	e := &entry{id: r.ID, record: r, gone: true, give: give, commands: map[int]*counted{}, counted: true, held: true}
+	e := &entry{id: r.ID, record: r, gone: true, give: give, commands: map[int]*counted{},
+		counted: true, held: true}
 	e.changing.Lock()
 	defer e.changing.Unlock()
 	s.mu.Lock()
@@ -159,15 +164,18 @@ func (s *Sandboxes) Create(ctx context.Context, owner quota.Token, c Create) (*S
 }
 
 // create creates a sandbox's user and container. It writes the record before either.
-func (s *Sandboxes) create(ctx context.Context, service *sandbox.Service, owner quota.Token, e *entry, c Create) error {
+func (s *Sandboxes) create(ctx context.Context, service *sandbox.Service, owner quota.Token,
+	e *entry, c Create) error {
 	r := e.record
 	if err := s.write(e, r); err != nil {
 		return err
 	}
-	if _, _, err := service.Put(r.ID, sandbox.Registration{UserID: r.ID, Network: !c.Network.None}); err != nil {
+	if _, _, err := service.Put(r.ID,
+		sandbox.Registration{UserID: r.ID, Network: !c.Network.None}); err != nil {
 		return err
 	}
-	spec, env, err := service.PlanPersistent(ctx, r.ID, c.Template.plan(c.Network, s.cfg.Root(), c.Env), true)
+	spec, env, err := service.PlanPersistent(ctx, r.ID,
+		c.Template.plan(c.Network, s.cfg.Root(), c.Env), true)
 	if err != nil {
 		return err
 	}
@@ -181,12 +189,14 @@ func (s *Sandboxes) create(ctx context.Context, service *sandbox.Service, owner 
 	limits := spec.Platform.Limits
 	waits := c.Template.waits()
 	if err := s.change(e, func(r *record) {
-		r.Made, r.Env, r.Reach, r.CPUs, r.Memory, r.Root = !waits, env, &spec.Egress, float64(limits.NanoCPUs)/1e9, limits.Memory, spec.Root
+		r.Made, r.Env, r.Reach, r.CPUs, r.Memory, r.Root = !waits, env, &spec.Egress,
+			float64(limits.NanoCPUs)/1e9, limits.Memory, spec.Root
 	}); err != nil {
 		return err
 	}
 	if waits {
-		if err := (&Sandbox{of: s, entry: e, service: service}).makeReady(ctx, c.Template); err != nil {
+		if err := (&Sandbox{of: s, entry: e, service: service}).
+			makeReady(ctx, c.Template); err != nil {
 			return err
 		}
 		if err := s.change(e, func(r *record) { r.Made = true }); err != nil {

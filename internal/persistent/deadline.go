@@ -62,7 +62,8 @@ func (s *Sandboxes) look() {
 	defer s.rouse()
 	defer s.looking.Store(false)
 	if err := s.find(s.life); err != nil && s.life.Err() == nil {
-		s.cfg.Log.Warn().Err(err).Msg("cannot look for the containers of persistent sandboxes yet; trying again")
+		s.cfg.Log.Warn().Err(err).Msg(
+			"cannot look for the containers of persistent sandboxes yet; trying again")
 	}
 }
 
@@ -164,7 +165,8 @@ type hasEnded struct {
 // Line implements events.Line.
 func (h hasEnded) Line(log *zerolog.Logger, _ string) {
 	if h.lost {
-		log.Warn().Str("sandbox", h.sandbox).Msg("a sandbox has ended by itself, as its container is lost; what it had is removed")
+		log.Warn().Str("sandbox", h.sandbox).
+			Msg("a sandbox has ended by itself, as its container is lost; what it had is removed")
 		return
 	}
 	log.Info().Str("sandbox", h.sandbox).Bool("paused", h.paused).Msg("a sandbox's time has come")
@@ -177,7 +179,8 @@ func (s *Sandboxes) end(e *entry) bool {
 		return true
 	}
 	e.mu.Lock()
-	r, gone, container, ended, isTime := e.record, e.gone, e.container, s.state(e) == StateEnded, e.record.timeHasCome(time.Now())
+	r, gone, container, ended, isTime := e.record, e.gone, e.container, s.state(e) == StateEnded,
+		e.record.timeHasCome(time.Now())
 	e.mu.Unlock()
 	told := hasEnded{sandbox: e.id}
 	var err error
@@ -201,7 +204,8 @@ func (s *Sandboxes) end(e *entry) bool {
 		return true // it has been changed meanwhile
 	}
 	if err != nil && s.life.Err() == nil {
-		s.cfg.Log.Error().Err(err).Str("sandbox", e.id).Msg("cannot end a sandbox whose time has come, or whose container is lost; trying again")
+		s.cfg.Log.Error().Err(err).Str("sandbox", e.id).
+			Msg("cannot end a sandbox whose time has come, or whose container is lost; trying again")
 	} else if err == nil {
 		stream, _ := s.cfg.Service.Events()
 		stream.Tell(s.life, "", told)

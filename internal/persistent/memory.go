@@ -71,13 +71,15 @@ func (s *Sandboxes) keepsHome(e *entry, container string) bool {
 		err = s.cfg.Executor.RemoveProcess(ctx, container)
 	}
 	if err != nil {
-		s.cfg.Log.Error().Err(err).Str("sandbox", e.id).Msg("cannot give up the container of a sandbox that ran out of memory; trying again")
+		s.cfg.Log.Error().Err(err).Str("sandbox", e.id).
+			Msg("cannot give up the container of a sandbox that ran out of memory; trying again")
 		return true
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.container, e.moved = "", true
 	e.uncount()
-	s.cfg.Log.Warn().Str("sandbox", e.id).Str("why", words).Msg("a sandbox has lost its container; the next call starts it again from its home")
+	s.cfg.Log.Warn().Str("sandbox", e.id).Str("why", words).
+		Msg("a sandbox has lost its container; the next call starts it again from its home")
 	return true
 }

@@ -21,7 +21,9 @@ func (b *Sandbox) SetNetwork(ctx context.Context, n Network) error {
 	return b.changes(func() error {
 		before := b.entry.recorded()
 		if n.None || before.Network.None {
-			return fmt.Errorf("a sandbox has a network from the start or never: allow nothing, or make another sandbox: %w", cerrdefs.ErrFailedPrecondition)
+			return fmt.Errorf(
+				"a sandbox has a network from the start or never: allow nothing, or make another sandbox: %w",
+				cerrdefs.ErrFailedPrecondition)
 		}
 		reach, err := b.service.PersistentEgress(b.entry.id, n.persistent())
 		if err != nil {
@@ -86,7 +88,8 @@ func (b *Sandbox) Metrics(ctx context.Context) (Metrics, error) {
 	}
 	now, err := b.of.cfg.Executor.PersistentUsage(ctx, container)
 	if err != nil {
-		return Metrics{}, fmt.Errorf("cannot read the resource usage of sandbox %q: %w", b.entry.id, err)
+		return Metrics{}, fmt.Errorf("cannot read the resource usage of sandbox %q: %w", b.entry.id,
+			err)
 	}
 	used, free, err := b.diskUsage(ctx)
 	if err != nil {
@@ -101,7 +104,8 @@ func (b *Sandbox) Metrics(ctx context.Context) (Metrics, error) {
 	b.entry.usage = now
 	m := Metrics{
 		At: now.At, CPUs: b.entry.record.CPUs, Memory: now.Memory, MemoryCache: now.Cache,
-		MemoryLimit: min(now.MemoryLimit, b.entry.record.Memory), Disk: used, DiskTotal: used + free,
+		MemoryLimit: min(now.MemoryLimit, b.entry.record.Memory), Disk: used,
+		DiskTotal: used + free,
 	}
 	if passed := now.At.Sub(since); passed > 0 && now.CPU > before {
 		m.CPUPercent = 100 * float64(now.CPU-before) / float64(passed)

@@ -61,7 +61,8 @@ type Config struct {
 
 // Executor manages the containers. *dockerexec.Executor implements it.
 type Executor interface {
-	StartPersistent(context.Context, dockerexec.Spec, quota.Token) (dockerexec.ProcessContainer, error)
+	StartPersistent(context.Context, dockerexec.Spec, quota.Token) (dockerexec.ProcessContainer,
+		error)
 	Persistent(context.Context) ([]dockerexec.ProcessContainer, error)
 	PersistentRuns(id string) bool
 	AskPersistent(ctx context.Context, id string) (control.Stream, error)
@@ -151,7 +152,8 @@ func (e *entry) containerID() string {
 // Open reads the records. A damaged one is set aside, and Start removes its container.
 func Open(cfg Config) (*Sandboxes, error) {
 	cfg.recountEvery = cmp.Or(cfg.recountEvery, recountEvery)
-	s := &Sandboxes{cfg: cfg, wake: make(chan struct{}, 1), ends: budget.NewPool(endsAtOnce, 0), all: map[string]*entry{}, leaving: map[string]bool{}, giving: map[string]bool{}}
+	s := &Sandboxes{cfg: cfg, wake: make(chan struct{}, 1), ends: budget.NewPool(endsAtOnce, 0),
+		all: map[string]*entry{}, leaving: map[string]bool{}, giving: map[string]bool{}}
 	s.sought.Store(1)
 	s.life, s.cancel = context.WithCancel(context.Background())
 	if cfg.Shared != nil {
@@ -166,7 +168,8 @@ func Open(cfg Config) (*Sandboxes, error) {
 		if err != nil {
 			return nil, err
 		}
-		s.all[r.ID] = &entry{id: r.ID, record: r, gone: r.gone(), give: give, commands: map[int]*counted{}, held: true, moved: r.OutOfMemory != nil}
+		s.all[r.ID] = &entry{id: r.ID, record: r, gone: r.gone(), give: give,
+			commands: map[int]*counted{}, held: true, moved: r.OutOfMemory != nil}
 	}
 	return s, nil
 }
@@ -175,7 +178,8 @@ func Open(cfg Config) (*Sandboxes, error) {
 // keep deadlines. The Executor has to have started.
 func (s *Sandboxes) Start(ctx context.Context) {
 	if err := s.find(ctx); err != nil {
-		s.cfg.Log.Warn().Err(err).Msg("cannot look for the containers of persistent sandboxes yet; trying again")
+		s.cfg.Log.Warn().Err(err).Msg(
+			"cannot look for the containers of persistent sandboxes yet; trying again")
 	}
 	s.work.Go(s.keepDeadlines)
 	s.work.Go(s.keepCounts)
@@ -210,10 +214,12 @@ func (s *Sandboxes) find(ctx context.Context) error {
 			continue
 		}
 		if e == nil {
-			s.cfg.Log.Warn().Str("sandbox", c.Spec.Persistent).Msg("removing a container that belongs to no sandbox of this host")
+			s.cfg.Log.Warn().Str("sandbox", c.Spec.Persistent).
+				Msg("removing a container that belongs to no sandbox of this host")
 			if err := s.cfg.Executor.RemoveProcess(ctx, c.ID); err != nil {
 				s.again.Store(true)
-				s.cfg.Log.Error().Err(err).Str("sandbox", c.Spec.Persistent).Msg("cannot remove a container that belongs to no sandbox of this host; trying again")
+				s.cfg.Log.Error().Err(err).Str("sandbox", c.Spec.Persistent).
+					Msg("cannot remove a container that belongs to no sandbox of this host; trying again")
 			}
 			continue
 		}
@@ -229,7 +235,8 @@ func (s *Sandboxes) find(ctx context.Context) error {
 		}
 	}
 	if s.found.Swap(sought) != sought {
-		s.cfg.Log.Info().Int("sandboxes", sandboxes).Int("containers", len(found)).Msg("found persistent sandboxes and their containers")
+		s.cfg.Log.Info().Int("sandboxes", sandboxes).Int("containers", len(found)).
+			Msg("found persistent sandboxes and their containers")
 	}
 	return nil
 }
@@ -255,7 +262,8 @@ func (s *Sandboxes) pauseAgain(e *entry, container string) bool {
 	defer cancel()
 	err := s.cfg.Executor.PauseProcess(ctx, container)
 	if err != nil && (!cerrdefs.IsNotFound(err) || s.cfg.Executor.PersistentRuns(container)) {
-		s.cfg.Log.Error().Err(err).Str("sandbox", e.id).Msg("cannot pause a sandbox that is recorded as paused; trying again")
+		s.cfg.Log.Error().Err(err).Str("sandbox", e.id).
+			Msg("cannot pause a sandbox that is recorded as paused; trying again")
 		return false
 	}
 	return true
@@ -321,4 +329,6 @@ func (s *Sandboxes) list(match func(record) bool) []Info {
 }
 
 // errEnded is the error for a sandbox whose container is lost.
-var errEnded = fmt.Errorf("the sandbox has ended: its container was lost, as when the engine is restarted; make another one: %w", cerrdefs.ErrUnavailable)
+var errEnded = fmt.Errorf(
+	"the sandbox has ended: its container was lost, as when the engine is restarted; make another one: %w",
+	cerrdefs.ErrUnavailable)

@@ -57,13 +57,21 @@ type Reader struct {
 }
 
 var (
-	errGone = fmt.Errorf("the sandbox was killed or reached its end of life while the call was in flight: %w", cerrdefs.ErrUnavailable)
-	errLost = fmt.Errorf("the connection to the sandbox's processes is lost; the process goes on: connect to it again: %w", cerrdefs.ErrUnavailable)
-	errSlow = fmt.Errorf("the reader was too slow and is cut off; the process goes on: connect to it again: %w", cerrdefs.ErrResourceExhausted)
+	errGone = fmt.Errorf(
+		"the sandbox was killed or reached its end of life while the call was in flight: %w",
+		cerrdefs.ErrUnavailable)
+	errLost = fmt.Errorf(
+		"the connection to the sandbox's processes is lost; the process goes on: connect to it again: %w",
+		cerrdefs.ErrUnavailable)
+	errSlow = fmt.Errorf(
+		"the reader was too slow and is cut off; the process goes on: connect to it again: %w",
+		cerrdefs.ErrResourceExhausted)
 )
 
-func newReader(stream control.Stream, pid int, terminal bool, out func(lost bool) *dockerexec.Exhausted, lost func() error, left func(ended bool)) *Reader {
-	r := &Reader{pid: pid, terminal: terminal, stream: stream, out: out, lost: lost, events: make(chan Event), closed: make(chan struct{})}
+func newReader(stream control.Stream, pid int, terminal bool,
+	out func(lost bool) *dockerexec.Exhausted, lost func() error, left func(ended bool)) *Reader {
+	r := &Reader{pid: pid, terminal: terminal, stream: stream, out: out, lost: lost,
+		events: make(chan Event), closed: make(chan struct{})}
 	r.leave = sync.OnceFunc(func() {
 		close(r.closed)
 		ended := r.ended.Load()
@@ -147,10 +155,12 @@ func (r *Reader) explained(e Event, err error) (Event, error) {
 		return e, err // nobody hears it
 	default:
 	}
-	switch killed := e.End != nil && (e.End.Signal == syscall.SIGKILL || e.End.Code == 128+int(syscall.SIGKILL)); {
+	switch killed := e.End != nil &&
+		(e.End.Signal == syscall.SIGKILL || e.End.Code == 128+int(syscall.SIGKILL)); {
 	case errors.Is(err, errLost):
 		if found := r.out(true); found != nil {
-			return Event{End: &End{Signal: syscall.SIGKILL, Hints: []hints.Hint{sandbox.ExhaustedHint(*found)}}}, nil
+			return Event{End: &End{Signal: syscall.SIGKILL,
+				Hints: []hints.Hint{sandbox.ExhaustedHint(*found)}}}, nil
 		}
 	case killed:
 		if found := r.out(false); found != nil {
@@ -184,7 +194,8 @@ func (r *Reader) event(buffer *[]byte) (Event, error) {
 		if wire.DecodeMessage(r.stream, length, &exit) != nil {
 			return Event{}, errLost
 		}
-		return Event{End: &End{Code: exit.Code & 0xff, Signal: syscall.Signal(exit.Signal & 0x7f), TimedOut: exit.TimedOut}}, nil
+		return Event{End: &End{Code: exit.Code & 0xff, Signal: syscall.Signal(exit.Signal & 0x7f),
+			TimedOut: exit.TimedOut}}, nil
 	case wire.KindAnswer:
 		var a control.Answer
 		switch err := wire.DecodeMessage(r.stream, length, &a); {

@@ -19,7 +19,8 @@ func (b *Sandbox) makeReady(ctx context.Context, t Template) error {
 	if t.Start != "" {
 		r, err := b.Start(ctx, shell(t.Start))
 		if err != nil {
-			return fmt.Errorf("cannot make a sandbox of template %q: its start command: %w", t.Name, err)
+			return fmt.Errorf("cannot make a sandbox of template %q: its start command: %w", t.Name,
+				err)
 		}
 		r.Close() // the command goes on
 	}
@@ -41,7 +42,8 @@ func (b *Sandbox) makeReady(ctx context.Context, t Template) error {
 		case err == nil:
 			last = fmt.Sprintf("ended with %d", code)
 		case ctx.Err() == nil:
-			return fmt.Errorf("cannot make a sandbox of template %q: its ready command: %w", t.Name, err)
+			return fmt.Errorf("cannot make a sandbox of template %q: its ready command: %w", t.Name,
+				err)
 		}
 		select {
 		case <-time.After(readyPause):
@@ -49,7 +51,8 @@ func (b *Sandbox) makeReady(ctx context.Context, t Template) error {
 			if !errors.Is(ctx.Err(), context.DeadlineExceeded) {
 				return context.Cause(ctx)
 			}
-			return fmt.Errorf("cannot make a sandbox of template %q: in %s its ready command %s", t.Name, limit, last)
+			return fmt.Errorf("cannot make a sandbox of template %q: in %s its ready command %s",
+				t.Name, limit, last)
 		}
 	}
 }

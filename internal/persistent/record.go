@@ -137,7 +137,8 @@ func (s *Sandboxes) must(e *entry, how func(*record)) {
 	if err == nil {
 		return
 	}
-	s.cfg.Log.Error().Err(err).Str("sandbox", e.id).Msg("cannot write the record of a sandbox; going on without")
+	s.cfg.Log.Error().Err(err).Str("sandbox", e.id).
+		Msg("cannot write the record of a sandbox; going on without")
 	e.mu.Lock()
 	how(&e.record)
 	e.mu.Unlock()

@@ -73,8 +73,10 @@ func (b *Sandbox) Info() Info {
 func (s *Sandboxes) info(e *entry) Info {
 	r := e.record
 	return Info{
-		ID: r.ID, Template: r.Template, Owner: r.Owner, Metadata: r.Metadata, Note: r.Note, Started: r.Started, Deadline: r.Deadline,
-		OnDeadline: r.OnDeadline, AutoResume: r.AutoResume, Root: r.Root && s.cfg.Root(), State: s.state(e), CPUs: r.CPUs, Memory: r.Memory, Network: r.Network, Moved: r.Moved,
+		ID: r.ID, Template: r.Template, Owner: r.Owner, Metadata: r.Metadata, Note: r.Note,
+		Started: r.Started, Deadline: r.Deadline, OnDeadline: r.OnDeadline,
+		AutoResume: r.AutoResume, Root: r.Root && s.cfg.Root(), State: s.state(e), CPUs: r.CPUs,
+		Memory: r.Memory, Network: r.Network, Moved: r.Moved,
 	}
 }
 
@@ -82,7 +84,9 @@ func (s *Sandboxes) info(e *entry) Info {
 func (s *Sandboxes) state(e *entry) State {
 	here := e.held && !e.moved // where its container is
 	switch {
-	case here && e.container != "" && (e.exhaustedIn == e.container || !s.cfg.Executor.PersistentRuns(e.container)), here && e.container == "" && e.record.Made && s.allFound():
+	case here && e.container != "" &&
+		(e.exhaustedIn == e.container || !s.cfg.Executor.PersistentRuns(e.container)), here &&
+		e.container == "" && e.record.Made && s.allFound():
 		return StateEnded
 	case e.record.Paused:
 		return StatePaused
@@ -204,7 +208,8 @@ func (b *Sandbox) container(ctx context.Context) (id string, paused bool, err er
 	id, state := look()
 	if id == "" && !b.entry.hasMoved() {
 		if err := b.of.find(ctx); err != nil {
-			return "", false, fmt.Errorf("cannot find the container of sandbox %q: %w", b.entry.id, err)
+			return "", false, fmt.Errorf("cannot find the container of sandbox %q: %w", b.entry.id,
+				err)
 		}
 		if id, state = look(); id == "" {
 			return "", false, errEnded
@@ -244,7 +249,8 @@ func (b *Sandbox) running(ctx context.Context) (string, error) {
 		return id, err
 	}
 	if b.asleep || !b.entry.recorded().AutoResume {
-		return "", fmt.Errorf("sandbox %q is paused: connect to it, or resume it: %w", b.entry.id, cerrdefs.ErrFailedPrecondition)
+		return "", fmt.Errorf("sandbox %q is paused: connect to it, or resume it: %w", b.entry.id,
+			cerrdefs.ErrFailedPrecondition)
 	}
 	if err := b.Resume(ctx); err != nil || id != "" {
 		return id, err
@@ -257,7 +263,8 @@ const insideTries = 10
 
 // inside calls do, which needs the sandbox's container to run. If the sandbox is paused meanwhile,
 // the call resumes it if it may, or is refused.
-func inside[T any](ctx context.Context, b *Sandbox, do func(container string) (T, error)) (done T, err error) {
+func inside[T any](ctx context.Context, b *Sandbox,
+	do func(container string) (T, error)) (done T, err error) {
 	for try := range insideTries {
 		container, err := b.running(ctx)
 		if err != nil {
@@ -272,7 +279,8 @@ func inside[T any](ctx context.Context, b *Sandbox, do func(container string) (T
 			return done, err
 		}
 	}
-	return done, fmt.Errorf("sandbox %q was paused again each time the call reached it: %w", b.entry.id, cerrdefs.ErrFailedPrecondition)
+	return done, fmt.Errorf("sandbox %q was paused again each time the call reached it: %w",
+		b.entry.id, cerrdefs.ErrFailedPrecondition)
 }
 
 // Dial connects to a TCP port of the container's own loopback. It blocks until a program there has

@@ -46,7 +46,8 @@ func (s *Sandboxes) seated(r *record, from Template) error {
 		return nil
 	}
 	if r.Host, r.Epoch = s.cfg.Shared.Seat(r.ID); r.Epoch == 0 {
-		return fmt.Errorf("this host does not hold the sandbox that it is to create: try again: %w", cerrdefs.ErrUnavailable)
+		return fmt.Errorf("this host does not hold the sandbox that it is to create: try again: %w",
+			cerrdefs.ErrUnavailable)
 	}
 	return nil
 }
@@ -69,7 +70,8 @@ func (s *Sandboxes) Apply(id string, text []byte, revision int64) {
 	if text != nil {
 		var err error
 		if r, err = parse(id, text); err != nil {
-			s.cfg.Log.Error().Err(err).Str("sandbox", id).Msg("damaged record of a persistent sandbox")
+			s.cfg.Log.Error().Err(err).Str("sandbox", id).
+				Msg("damaged record of a persistent sandbox")
 			return
 		}
 	}
@@ -110,7 +112,8 @@ func (s *Sandboxes) Adopt(id string) error {
 	_, epoch := s.cfg.Shared.Seat(id)
 	if e.held {
 		if !e.moved && e.record.Epoch != epoch { // what is known of it here is of an earlier seat
-			return fmt.Errorf("cannot take over sandbox %q again before it was released: %w", id, cerrdefs.ErrUnavailable)
+			return fmt.Errorf("cannot take over sandbox %q again before it was released: %w", id,
+				cerrdefs.ErrUnavailable)
 		}
 		return nil
 	}
@@ -119,7 +122,8 @@ func (s *Sandboxes) Adopt(id string) error {
 		return err
 	}
 	e.commands = map[int]*counted{}
-	e.held, e.give, e.gone, e.moved = true, give, e.record.gone(), e.record.Epoch != epoch || e.record.Epoch == e.released || e.record.OutOfMemory != nil
+	e.held, e.give, e.gone, e.moved = true, give, e.record.gone(), e.record.Epoch != epoch ||
+		e.record.Epoch == e.released || e.record.OutOfMemory != nil
 	if e.counted = e.moved; e.moved {
 		s.again.Store(true) // an earlier one may be left
 	} else {
@@ -254,7 +258,8 @@ func (b *Sandbox) begin(ctx context.Context) (err error) {
 		return err
 	}
 	owner, _ := s.cfg.Owner(r.Owner)
-	spec, _, err := b.service.PlanPersistent(ctx, b.entry.id, r.From.plan(r.Network, r.Root && s.cfg.Root(), r.Env), false)
+	spec, _, err := b.service.PlanPersistent(ctx, b.entry.id,
+		r.From.plan(r.Network, r.Root && s.cfg.Root(), r.Env), false)
 	if err != nil {
 		return err
 	}
@@ -279,7 +284,8 @@ func (b *Sandbox) begin(ctx context.Context) (err error) {
 	e.mu.Lock()
 	e.container, e.moved, e.released, e.counted = started.ID, false, 0, true
 	e.mu.Unlock()
-	s.cfg.Log.Warn().Str("sandbox", b.entry.id).Str("from", r.Host).Str("to", host).Int64("epoch", epoch).
+	s.cfg.Log.Warn().Str("sandbox", b.entry.id).Str("from", r.Host).Str("to", host).
+		Int64("epoch", epoch).
 		Msg("a sandbox was started again from its home alone: " + r.lostBy())
 	if !r.From.waits() {
 		return nil
@@ -291,7 +297,8 @@ func (b *Sandbox) begin(ctx context.Context) (err error) {
 		return err
 	}
 	if err != nil {
-		s.cfg.Log.Warn().Err(err).Str("sandbox", b.entry.id).Msg("a sandbox that was started again is not ready")
+		s.cfg.Log.Warn().Err(err).Str("sandbox", b.entry.id).
+			Msg("a sandbox that was started again is not ready")
 	}
 	return nil
 }
@@ -365,7 +372,8 @@ func (s *Sandboxes) Leave(start func(func() error), give func(id string) error) 
 				err = give(id)
 			}
 			if err != nil {
-				s.cfg.Log.Warn().Err(err).Str("sandbox", id).Msg("cannot give up the seat of a sandbox that is gone; trying again")
+				s.cfg.Log.Warn().Err(err).Str("sandbox", id).
+					Msg("cannot give up the seat of a sandbox that is gone; trying again")
 			}
 			s.mu.Lock()
 			defer s.mu.Unlock()

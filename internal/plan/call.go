@@ -63,10 +63,12 @@ func (p *Planner) Resolve(box registry.Sandbox, asked Confinement) (*Call, error
 		}
 		c.Shown = append(c.Shown, pathmap.Mount{Host: skills, Container: policy.Skills})
 	}
-	c.Subject = policy.Subject{Permissions: box.PolicyPermissions(), HasSkills: box.SkillsDir != "", AppRoots: p.registry.AppRoots(box.User)}
+	c.Subject = policy.Subject{Permissions: box.PolicyPermissions(), HasSkills: box.SkillsDir != "",
+		AppRoots: p.registry.AppRoots(box.User)}
 	for _, m := range box.Mounts {
 		c.Shown = append(c.Shown, pathmap.Mount{Host: m.Source, Container: m.Target})
-		c.Subject.Mounts = append(c.Subject.Mounts, policy.Mount{Target: m.Target, ReadOnly: m.ReadOnly})
+		c.Subject.Mounts = append(c.Subject.Mounts,
+			policy.Mount{Target: m.Target, ReadOnly: m.ReadOnly})
 	}
 	c.Paths, err = pathmap.New(c.Shown...)
 	return c, err
@@ -103,7 +105,9 @@ func (c *Call) Directory(written string) (pathmap.ContainerPath, error) {
 		return cwd, errs.Invalid("cwd: %v", err)
 	}
 	if !cwd.Within(c.WorkingDir) && !cwd.Within(policy.Tmp) && !c.InMount(cwd) {
-		return cwd, errs.Denied("cwd %q is outside of the working directory %s, and neither in /tmp nor in a further mount", cwd, c.WorkingDir)
+		return cwd, errs.Denied(
+			"cwd %q is outside of the working directory %s, and neither in /tmp nor in a further mount",
+			cwd, c.WorkingDir)
 	}
 	return cwd, nil
 }

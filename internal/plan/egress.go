@@ -18,17 +18,24 @@ const (
 // egress returns what the call may reach.
 func (c *Call) egress(network bool) (dockerexec.Egress, error) {
 	decided, err := c.cfg.Egress.Decide(policy.EgressRequest{
-		Network: network, AllowedDomains: c.AllowedDomains, PackageManagers: c.PackageManagers, DeniedDomains: c.DeniedDomains,
+		Network: network, AllowedDomains: c.AllowedDomains, PackageManagers: c.PackageManagers,
+		DeniedDomains: c.DeniedDomains,
 	})
 	domains := decided.Domains.List()
 	if err != nil || len(domains) == 0 {
 		return dockerexec.Egress{}, err
 	}
 	if c.cfg.CannotFilter != nil && !decided.Domains.Everything() {
-		return dockerexec.Egress{}, errs.Denied("allowedDomains: this host cannot restrict a call to names (%v): ask for no network, or for all of it with \"*\"", c.cfg.CannotFilter)
+		return dockerexec.Egress{},
+			errs.Denied(
+				"allowedDomains: this host cannot restrict a call to names (%v): ask for no network, or for all of it with \"*\"",
+				c.cfg.CannotFilter)
 	}
 	if len(domains) > c.cfg.MaxDomains {
-		return dockerexec.Egress{}, errs.Invalid("allowedDomains: %d patterns, with those of packageManagers; at most %d are allowed", len(domains), c.cfg.MaxDomains)
+		return dockerexec.Egress{},
+			errs.Invalid(
+				"allowedDomains: %d patterns, with those of packageManagers; at most %d are allowed",
+				len(domains), c.cfg.MaxDomains)
 	}
 	profile := profileIsolated
 	if c.cfg.LocalUsers[c.User.String()] {
@@ -39,7 +46,8 @@ func (c *Call) egress(network bool) (dockerexec.Egress, error) {
 
 // NetworkText describes what a call may reach, for a person.
 func NetworkText(e dockerexec.Egress) string {
-	reach := map[string]string{profileIsolated: "the public internet", profileLocal: "the public internet and private networks"}[e.Profile]
+	reach := map[string]string{profileIsolated: "the public internet",
+		profileLocal: "the public internet and private networks"}[e.Profile]
 	switch {
 	case e.Profile == "":
 		return "none"
@@ -50,6 +58,7 @@ func NetworkText(e dockerexec.Egress) string {
 		if len(e.Denied) > 0 {
 			but = ", but not " + strings.Join(e.Denied, ", ")
 		}
-		return fmt.Sprintf("filtered: HTTP and HTTPS on %s, to %s%s", reach, strings.Join(e.Domains, ", "), but)
+		return fmt.Sprintf("filtered: HTTP and HTTPS on %s, to %s%s", reach,
+			strings.Join(e.Domains, ", "), but)
 	}
 }

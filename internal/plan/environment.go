@@ -71,9 +71,11 @@ func trustVariables(bundle string) map[string]string {
 	}
 	variables := map[string]string{}
 	for _, name := range []string{
-		"SSL_CERT_FILE", "NIX_SSL_CERT_FILE", "CURL_CA_BUNDLE", "GIT_SSL_CAINFO", "REQUESTS_CA_BUNDLE", "HTTPLIB2_CA_CERTS", "PIP_CERT",
-		"NODE_EXTRA_CA_CERTS", "DENO_CERT", "CARGO_HTTP_CAINFO", "BUNDLE_SSL_CA_CERT", "COMPOSER_CAFILE", "HEX_CACERTS_PATH",
-		"AWS_CA_BUNDLE", "CLOUDSDK_CORE_CUSTOM_CA_CERTS_FILE", "GRPC_DEFAULT_SSL_ROOTS_FILE_PATH",
+		"SSL_CERT_FILE", "NIX_SSL_CERT_FILE", "CURL_CA_BUNDLE", "GIT_SSL_CAINFO",
+		"REQUESTS_CA_BUNDLE", "HTTPLIB2_CA_CERTS", "PIP_CERT",
+		"NODE_EXTRA_CA_CERTS", "DENO_CERT", "CARGO_HTTP_CAINFO", "BUNDLE_SSL_CA_CERT",
+		"COMPOSER_CAFILE", "HEX_CACERTS_PATH", "AWS_CA_BUNDLE",
+		"CLOUDSDK_CORE_CUSTOM_CA_CERTS_FILE", "GRPC_DEFAULT_SSL_ROOTS_FILE_PATH",
 	} {
 		variables[name] = bundle
 	}
@@ -106,7 +108,8 @@ var quietVariables = map[string]string{
 // Environment returns a command's whole environment, sorted: the image's, then what this service
 // sets, then what the call gives, where later values replace earlier ones.
 func (p Plan) Environment(given ...map[string]string) []string {
-	layers := append([]map[string]string{p.variables(), quietVariables, p.offlineVariables(), trustVariables(p.Spec.Platform.BundleAt)}, given...)
+	layers := append([]map[string]string{p.variables(), quietVariables, p.offlineVariables(),
+		trustVariables(p.Spec.Platform.BundleAt)}, given...)
 	all := merged(p.platform.env, layers...)
 	if len(p.Shown) > 1 { // so what it sees may be others'
 		trustMounted(all)
@@ -118,7 +121,8 @@ func (p Plan) Environment(given ...map[string]string) []string {
 // variables say themselves whom git is to trust. Nothing that a command sees is another tenant's,
 // but what the caller has mounted.
 func trustMounted(all map[string]string) {
-	const count, key, value, name = "GIT_CONFIG_COUNT", "GIT_CONFIG_KEY_", "GIT_CONFIG_VALUE_", "safe.directory"
+	const count, key, value, name = "GIT_CONFIG_COUNT", "GIT_CONFIG_KEY_", "GIT_CONFIG_VALUE_",
+		"safe.directory"
 	n := 0
 	if given, ok := all[count]; ok {
 		var err error
@@ -173,7 +177,8 @@ func CheckVariables(field string, variables map[string]string) error {
 		case strings.Contains(value, "\x00"):
 			return errs.Invalid("%s.%s has a NUL byte", field, name)
 		case len(name)+1+len(value) > launch.MaxString:
-			return errs.Invalid("%s.%.100s has %d bytes with its name, and Linux takes at most %d in one variable; pass it in stdin or a file",
+			return errs.Invalid(
+				"%s.%.100s has %d bytes with its name, and Linux takes at most %d in one variable; pass it in stdin or a file",
 				field, name, len(name)+1+len(value), launch.MaxString)
 		}
 	}

@@ -49,7 +49,8 @@ type Shape struct {
 func (l Persistent) Shape() Shape { return Shape{l.Image, l.CPUs, l.Memory, l.Root} }
 
 // PersistentConfinement is what a persistent sandbox asks for: all of its home.
-var PersistentConfinement = Confinement{Permissions: []string{policy.TagWorkspace}, Home: PersistentHome}
+var PersistentConfinement = Confinement{Permissions: []string{policy.TagWorkspace},
+	Home: PersistentHome}
 
 // DecidePersistent decides about a persistent sandbox.
 func (p *Planner) DecidePersistent(box registry.Sandbox, l Persistent) (Decided, error) {
@@ -77,21 +78,26 @@ func (p *Planner) PlanPersistent(ctx context.Context, d Decided, id string, l Sh
 	if made.platform, err = p.PersistentPlatform(ctx, l); err != nil {
 		return Plan{}, err
 	}
-	accounts, err := made.platform.overrides.AccountsAt(made.Spec.UID, made.Spec.GID, PersistentHome)
+	accounts, err := made.platform.overrides.AccountsAt(made.Spec.UID, made.Spec.GID,
+		PersistentHome)
 	if err != nil {
 		return Plan{}, err
 	}
 	spec := &made.Spec
-	spec.Persistent, spec.Passwd, spec.Group, spec.Platform = id, accounts.Passwd, accounts.Group, made.platform.Platform
+	spec.Persistent, spec.Passwd, spec.Group, spec.Platform = id, accounts.Passwd, accounts.Group,
+		made.platform.Platform
 	spec.Masks, spec.Pins, spec.Links = nil, nil, nil
 	if spec.Root = l.Root && made.platform.isGVisor(spec.Runtime()); spec.Root && !spec.IsPooled() {
 		// What root leaves in its home may run as root for whoever starts it, so no user of the
 		// host may reach it.
 		if err := p.rootfs.CloseUserDir(spec.User); err != nil {
-			return Plan{}, fmt.Errorf("cannot close the folder of user %q: %w", spec.User, errs.WithoutPath(err))
+			return Plan{}, fmt.Errorf("cannot close the folder of user %q: %w", spec.User,
+				errs.WithoutPath(err))
 		}
 	}
-	spec.Mounts = slices.DeleteFunc(slices.Clone(spec.Mounts), func(m dockerexec.Mount) bool { return m.Target != policy.Home.String() })
+	spec.Mounts = slices.DeleteFunc(slices.Clone(spec.Mounts), func(m dockerexec.Mount) bool {
+		return m.Target != policy.Home.String()
+	})
 	return made, nil
 }
 
@@ -134,9 +140,15 @@ func (l Shape) limits(most dockerexec.Limits) (dockerexec.Limits, error) {
 	case l.CPUs < 0 || l.Memory < 0:
 		return most, errs.Invalid("cpus %v and memory %d must not be negative", l.CPUs, l.Memory)
 	case most.NanoCPUs > 0 && nanoCPUs > most.NanoCPUs:
-		return most, errs.Invalid("%v CPUs are more than a container may have, which is %v (limits.cpus, or what the host has)", l.CPUs, float64(most.NanoCPUs)/1e9)
+		return most,
+			errs.Invalid(
+				"%v CPUs are more than a container may have, which is %v (limits.cpus, or what the host has)",
+				l.CPUs, float64(most.NanoCPUs)/1e9)
 	case most.Memory > 0 && l.Memory > most.Memory:
-		return most, errs.Invalid("%d bytes of memory are more than a container may have, which is %d (limits.memory)", l.Memory, most.Memory)
+		return most,
+			errs.Invalid(
+				"%d bytes of memory are more than a container may have, which is %d (limits.memory)",
+				l.Memory, most.Memory)
 	}
 	if nanoCPUs > 0 {
 		most.NanoCPUs = nanoCPUs
@@ -159,7 +171,9 @@ func (p *Planner) PersistentEgress(box registry.Sandbox, l Persistent) (dockerex
 	cfg := p.cfg.Load()
 	reach := dockerexec.Egress{Profile: profileIsolated, Domains: []string{}, Denied: []string{}} // a network on which nothing is reached
 	if len(l.Allow) > 0 {
-		asked := Call{Sandbox: box, cfg: cfg, Confinement: Confinement{AllowedDomains: l.Allow, Restrictions: Restrictions{DeniedDomains: l.Deny}}}
+		asked := Call{Sandbox: box, cfg: cfg,
+			Confinement: Confinement{AllowedDomains: l.Allow,
+				Restrictions: Restrictions{DeniedDomains: l.Deny}}}
 		var err error
 		if reach, err = asked.egress(true); err != nil {
 			return dockerexec.Egress{}, err
@@ -169,7 +183,8 @@ func (p *Planner) PersistentEgress(box registry.Sandbox, l Persistent) (dockerex
 		return reach, nil
 	}
 	if cfg.CannotFilter != nil {
-		return dockerexec.Egress{}, errs.Denied("this host cannot restrict a sandbox to addresses (%v)", cfg.CannotFilter)
+		return dockerexec.Egress{},
+			errs.Denied("this host cannot restrict a sandbox to addresses (%v)", cfg.CannotFilter)
 	}
 	reach.Addresses, reach.DeniedAddresses = l.AllowAddresses, l.DenyAddresses
 	return reach, nil

@@ -46,25 +46,32 @@ func (p *Planner) Plan(ctx context.Context, d Decided, dryRun bool) (Plan, error
 	}
 	defer home.Close()
 	if d.Decision.Events && !slices.Contains(made.platform.runtimes, made.platform.EventsRuntime) {
-		return Plan{}, fmt.Errorf("cannot grant @events: Docker does not know the runtime %q: register it (scripts/setup.sh does that), or set docker.eventsRuntime", made.platform.EventsRuntime)
+		return Plan{},
+			fmt.Errorf("cannot grant @events: Docker does not know the runtime %q: register it (scripts/setup.sh does that), or set docker.eventsRuntime",
+				made.platform.EventsRuntime)
 	}
 	if !dryRun {
 		anew, err := home.MakeDir(d.WorkingDir)
 		if err != nil { // no command could start
-			return Plan{}, errs.Invalid("permissions.workingDir: cannot make %q: %v", d.WorkingDir, err)
+			return Plan{}, errs.Invalid("permissions.workingDir: cannot make %q: %v", d.WorkingDir,
+				err)
 		}
 		if anew {
-			made.Notice = fmt.Sprintf("its working directory %s was not there any more, moved or removed, and was made anew: it is empty", d.WorkingDir)
+			made.Notice = fmt.Sprintf(
+				"its working directory %s was not there any more, moved or removed, and was made anew: it is empty",
+				d.WorkingDir)
 		}
 	}
-	if made.Spec, err = home.Plan(rootfs.Request{Decision: d.Decision, Paths: d.Paths, DryRun: dryRun}); err != nil {
+	if made.Spec, err = home.Plan(
+		rootfs.Request{Decision: d.Decision, Paths: d.Paths, DryRun: dryRun}); err != nil {
 		return Plan{}, err
 	}
 	accounts, err := made.platform.overrides.Accounts(made.Spec.UID, made.Spec.GID)
 	if err != nil {
 		return Plan{}, err
 	}
-	made.Spec.Platform, made.Spec.Passwd, made.Spec.Group, made.Spec.Egress = made.platform.Platform, accounts.Passwd, accounts.Group, d.Egress
+	made.Spec.Platform, made.Spec.Passwd, made.Spec.Group,
+		made.Spec.Egress = made.platform.Platform, accounts.Passwd, accounts.Group, d.Egress
 	if made.platform.isGVisor(made.Spec.Runtime()) {
 		if err := checkMountCount(made.Spec, d.Restrictions); err != nil {
 			return Plan{}, err
@@ -87,7 +94,9 @@ func (p *Plan) placeHome(opened *rootfs.Home, dryRun bool) error {
 			return errs.Invalid("home: %v", err)
 		}
 		if at, ok := p.Decision.View.At(path); !ok || at.Mode != policy.Writable {
-			return errs.Denied("home: this call may not write to %q; ask for @workspace, or for @write: of a directory that holds it", path)
+			return errs.Denied(
+				"home: this call may not write to %q; ask for @workspace, or for @write: of a directory that holds it",
+				path)
 		}
 		p.Home, p.HomeWhy, state = path.String(), "asked for", path
 	case p.Decision.View.HomeWritable():
@@ -98,7 +107,8 @@ func (p *Plan) placeHome(opened *rootfs.Home, dryRun bool) error {
 		} else {
 			p.state = state.String()
 		}
-		p.HomeWhy = "the home; this call may not write to all of it, so tools keep their state in " + p.state
+		p.HomeWhy = "the home; this call may not write to all of it, so tools keep their state in " +
+			p.state
 		return nil
 	}
 	p.state = state.String()
@@ -147,7 +157,8 @@ func (p *Plan) cachePlace(opened *rootfs.Home, dryRun bool) (place string, found
 		at, ok := p.Decision.View.At(caches)
 		_, parted := p.Decision.View.Holds(caches)
 		mount, rest, err := p.Paths.Locate(r.Path)
-		if err == nil && ok && at.Path == r.Path && !parted && opened.MakeCaches(mount, rest, dryRun) {
+		if err == nil && ok && at.Path == r.Path && !parted &&
+			opened.MakeCaches(mount, rest, dryRun) {
 			return caches.String(), true
 		}
 	}
@@ -159,11 +170,13 @@ const homeTmp = ".cache/tmp"
 
 // TmpOpener finds the users' /tmp. *dockerexec.Executor is one.
 type TmpOpener interface {
-	Tmp(ctx context.Context, spec dockerexec.Spec, token quota.Token, create bool) (dir string, release func(), err error)
+	Tmp(ctx context.Context, spec dockerexec.Spec, token quota.Token, create bool) (dir string,
+		release func(), err error)
 }
 
 // MakeTmpHome makes the directory that a call uses as its home, if that is in /tmp.
-func (p *Planner) MakeTmpHome(ctx context.Context, made Plan, executor TmpOpener, token quota.Token) error {
+func (p *Planner) MakeTmpHome(ctx context.Context, made Plan, executor TmpOpener,
+	token quota.Token) error {
 	path, err := pathmap.ParseContainer(made.Home)
 	if err != nil || path == policy.Tmp || !path.Within(policy.Tmp) {
 		return err
@@ -185,11 +198,14 @@ func (p *Planner) MakeTmpHome(ctx context.Context, made Plan, executor TmpOpener
 // create makes a container on behalf of the token. The caller closes the root before it calls
 // release. The error is of class NotFound if there is none.
 func (p *Planner) OpenTmp(
-	ctx context.Context, spec dockerexec.Spec, path pathmap.ContainerPath, executor TmpOpener, token quota.Token, create bool,
+	ctx context.Context, spec dockerexec.Spec, path pathmap.ContainerPath, executor TmpOpener,
+	token quota.Token, create bool,
 ) (root *hostfs.Root, dir string, release func(), err error) {
 	dir, release, err = executor.Tmp(ctx, spec, token, create)
 	if cerrdefs.IsNotFound(err) {
-		return nil, "", nil, errs.NotFound("%q is not there: /tmp is empty when the user's last container has gone", path)
+		return nil, "", nil,
+			errs.NotFound("%q is not there: /tmp is empty when the user's last container has gone",
+				path)
 	}
 	if err != nil {
 		return nil, "", nil, err
@@ -227,6 +243,7 @@ func checkMountCount(spec dockerexec.Spec, given Restrictions) error {
 	if forLinks > 0 {
 		also = fmt.Sprintf(", %d of them for further names of hidden files", forLinks)
 	}
-	return errs.Invalid("%s: this call needs %d mounts%s, and gVisor starts with at most %d: where a call may write, each path that is hidden or read-only needs one for every directory above it; name fewer paths, or less deep ones",
+	return errs.Invalid(
+		"%s: this call needs %d mounts%s, and gVisor starts with at most %d: where a call may write, each path that is hidden or read-only needs one for every directory above it; name fewer paths, or less deep ones",
 		strings.Join(lists, " and "), n, also, maxMounts)
 }

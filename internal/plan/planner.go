@@ -43,7 +43,8 @@ type Planner struct {
 
 // NewPlanner returns a Planner of calls to the sandboxes of a registry; it owns none of these
 // parts.
-func NewPlanner(sandboxes *registry.Registry, cfg Config, files *rootfs.Planner, platforms *Platforms, log zerolog.Logger) *Planner {
+func NewPlanner(sandboxes *registry.Registry, cfg Config, files *rootfs.Planner,
+	platforms *Platforms, log zerolog.Logger) *Planner {
 	p := &Planner{registry: sandboxes, rootfs: files, platforms: platforms, log: log}
 	p.cfg.Store(&cfg)
 	return p
@@ -114,9 +115,11 @@ func (p *Planner) restrict(d *Decided) error {
 	if d.View, err = c.Subject.Restrict(d.View, named); err != nil {
 		return err
 	}
-	elsewhere := policy.Restrictions{DenyRead: p.rootfs.SamePlaces(c.Shown, named.DenyRead), DenyWrite: p.rootfs.SamePlaces(c.Shown, named.DenyWrite)}
+	elsewhere := policy.Restrictions{DenyRead: p.rootfs.SamePlaces(c.Shown, named.DenyRead),
+		DenyWrite: p.rootfs.SamePlaces(c.Shown, named.DenyWrite)}
 	if d.View, err = c.Subject.Restrict(d.View, elsewhere); err != nil {
-		return errs.Invalid("a denied path is also shown at another place by the mounts; there: %v", err)
+		return errs.Invalid("a denied path is also shown at another place by the mounts; there: %v",
+			err)
 	}
 	d.Symlinks, err = followed.kept(p, c, d.View)
 	return err

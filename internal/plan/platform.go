@@ -100,11 +100,14 @@ func (p *Platforms) Present(ctx context.Context) (Platform, error) {
 	if err != nil {
 		return Platform{}, err
 	}
-	present := Platform{Platform: cfg.Settings, Engine: info.Version, gvisors: info.GVisor, runtimes: info.Runtimes}
+	present := Platform{Platform: cfg.Settings, Engine: info.Version, gvisors: info.GVisor,
+		runtimes: info.Runtimes}
 	if !slices.Contains(info.Runtimes, present.Runtime) {
 		if !cfg.AcceptWeaker {
-			return Platform{}, fmt.Errorf("the Docker daemon does not know the runtime %q (it knows %s): register it (scripts/setup.sh does that for runsc), or set docker.enableWeakerNestedSandbox to accept %q: %w",
-				present.Runtime, strings.Join(info.Runtimes, ", "), info.DefaultRuntime, cerrdefs.ErrNotImplemented)
+			return Platform{},
+				fmt.Errorf("the Docker daemon does not know the runtime %q (it knows %s): register it (scripts/setup.sh does that for runsc), or set docker.enableWeakerNestedSandbox to accept %q: %w",
+					present.Runtime, strings.Join(info.Runtimes, ", "), info.DefaultRuntime,
+					cerrdefs.ErrNotImplemented)
 		}
 		cfg.Log.Warn().Str("wanted", present.Runtime).Str("taken", info.DefaultRuntime).
 			Msg("Docker does not know the runtime; a weaker one is accepted by enableWeakerNestedSandbox")
@@ -146,7 +149,8 @@ func (p *Platforms) of(ctx context.Context, reference string) (Platform, error) 
 
 // addOverrides sets a platform's image, with the files that containers get instead of that image's
 // own.
-func (p *Platform) addOverrides(ctx context.Context, cfg *PlatformConfig, image images.Image) (err error) {
+func (p *Platform) addOverrides(ctx context.Context, cfg *PlatformConfig,
+	image images.Image) (err error) {
 	p.ImageID, p.env, p.Version = image.ID, image.Env, image.Version
 	if p.overrides, err = cfg.Overrides(ctx, image.ID); err != nil {
 		return err

@@ -40,9 +40,10 @@ func (p *Planner) follow(c *Call, given *policy.Restrictions) (all givenUp, err 
 
 // isImage reports whether a path is neither /tmp nor in or around a mount.
 func (c *Call) isImage(path pathmap.ContainerPath) bool {
-	return !path.Within(policy.Tmp) && !policy.Tmp.Within(path) && !slices.ContainsFunc(c.Shown, func(m pathmap.Mount) bool {
-		return path.Within(m.Container) || m.Container.Within(path)
-	})
+	return !path.Within(policy.Tmp) && !policy.Tmp.Within(path) &&
+		!slices.ContainsFunc(c.Shown, func(m pathmap.Mount) bool {
+			return path.Within(m.Container) || m.Container.Within(path)
+		})
 }
 
 // kept returns the links that lead to what is given up. A call that may not write to a path must
@@ -54,7 +55,9 @@ func (g givenUp) kept(p *Planner, c *Call, view policy.View) ([]policy.Symlink, 
 		for _, link := range to.Links {
 			for _, place := range p.rootfs.SamePlaces(c.Shown, []pathmap.ContainerPath{link.Path}) {
 				if at, ok := view.At(place); ok && at.Mode == policy.Writable {
-					return nil, errs.Denied("denyWrite[%d]: the symbolic link %q could be replaced, because this call may write to %q: name what it leads to, %q, to keep that alone", i, link.Path, at.Path, to.Path)
+					return nil, errs.Denied(
+						"denyWrite[%d]: the symbolic link %q could be replaced, because this call may write to %q: name what it leads to, %q, to keep that alone",
+						i, link.Path, at.Path, to.Path)
 				}
 			}
 		}
@@ -71,7 +74,8 @@ func (g givenUp) kept(p *Planner, c *Call, view policy.View) ([]policy.Symlink, 
 
 // appendShown appends symbolic links at all places where the call sees them: nobody goes through
 // the others.
-func (p *Planner) appendShown(all []policy.Symlink, c *Call, view policy.View, links []policy.Symlink) []policy.Symlink {
+func (p *Planner) appendShown(all []policy.Symlink, c *Call, view policy.View,
+	links []policy.Symlink) []policy.Symlink {
 	for _, link := range links {
 		for _, place := range p.rootfs.SamePlaces(c.Shown, []pathmap.ContainerPath{link.Path}) {
 			if at, ok := view.At(place); ok && at.Mode >= policy.ReadOnly {

@@ -26,17 +26,20 @@ func Platform(t testing.TB) plan.PlatformConfig {
 	return plan.PlatformConfig{
 		Settings: dockerexec.Platform{Runtime: "runsc", Limits: dockerexec.Limits{NanoCPUs: 4e9}},
 		Find: func(context.Context) (images.Image, error) {
-			return images.Image{ID: "sha256:aa", Env: []string{"PATH=/bin", "HOME=/root"}, Version: "1"}, nil
+			return images.Image{ID: "sha256:aa", Env: []string{"PATH=/bin", "HOME=/root"},
+				Version: "1"}, nil
 		},
 		Forget: func() {},
 		Overrides: func(context.Context, string) (*images.Overrides, error) {
 			return images.NewOverrides(t.TempDir(), images.Original{
-				Passwd: fmt.Appendf(nil, "user:x:%d:1::/:/bin/sh\n", UID), Group: fmt.Appendf(nil, "user:x:%d:\n", GID),
+				Passwd: fmt.Appendf(nil, "user:x:%d:1::/:/bin/sh\n", UID),
+				Group:  fmt.Appendf(nil, "user:x:%d:\n", GID),
 			}), nil
 		},
 		Inspect: func(context.Context) (dockerd.Info, error) {
 			return dockerd.Info{
-				Version: "20.10.24", CPUs: 2, Runtimes: []string{"runc", "runsc"}, GVisor: []string{"runsc"}, DefaultRuntime: "runc",
+				Version: "20.10.24", CPUs: 2, Runtimes: []string{"runc", "runsc"},
+				GVisor: []string{"runsc"}, DefaultRuntime: "runc",
 			}, nil
 		},
 		Log: zerolog.Nop(),
@@ -44,12 +47,15 @@ func Platform(t testing.TB) plan.PlatformConfig {
 }
 
 // New makes a planner for homes as files says, with the records of its sandboxes beside them.
-func New(t testing.TB, files rootfs.Config, platforms *plan.Platforms, quotas *quota.Ledger) *plan.Planner {
+func New(t testing.TB, files rootfs.Config, platforms *plan.Platforms,
+	quotas *quota.Ledger) *plan.Planner {
 	t.Helper()
 	files.HomeOwners = rootfs.Owners{UID: UID, GID: GID}
-	sandboxes, err := registry.Open(filepath.Join(filepath.Dir(files.UsersDir), "sandboxes"), quotas, zerolog.Nop())
+	sandboxes, err := registry.Open(filepath.Join(filepath.Dir(files.UsersDir), "sandboxes"),
+		quotas, zerolog.Nop())
 	if err != nil {
 		t.Fatal(err)
 	}
-	return plan.NewPlanner(sandboxes, plan.Config{}, rootfs.NewPlanner(files, zerolog.Nop()), platforms, zerolog.Nop())
+	return plan.NewPlanner(sandboxes, plan.Config{}, rootfs.NewPlanner(files, zerolog.Nop()),
+		platforms, zerolog.Nop())
 }

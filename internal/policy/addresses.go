@@ -21,9 +21,11 @@ var spans = []span{
 	{"10.0.0.0/8", true, "RFC 1918: private"},
 	{"100.64.0.0/10", true, "RFC 6598: shared by carriers; overlay networks use it"},
 	{"127.0.0.0/8", false, "RFC 1122: loopback"},
-	{"169.254.0.0/16", false, "RFC 3927: link-local; clouds keep their metadata at 169.254.169.254"},
+	{"169.254.0.0/16", false,
+		"RFC 3927: link-local; clouds keep their metadata at 169.254.169.254"},
 	{"172.16.0.0/12", true, "RFC 1918: private"},
-	{"192.0.0.0/24", false, "RFC 6890: protocol assignments; one cloud has metadata at 192.0.0.192"},
+	{"192.0.0.0/24", false,
+		"RFC 6890: protocol assignments; one cloud has metadata at 192.0.0.192"},
 	{"192.0.2.0/24", false, "RFC 5737: documentation"},
 	{"192.31.196.0/24", false, "RFC 7535: AS112, direct delegation"},
 	{"192.52.193.0/24", false, "RFC 7450: multicast tunnelling"},
@@ -41,7 +43,8 @@ var spans = []span{
 	{"::/3", false, "RFC 4291: unspecified, loopback, and forms that hold an IPv4 address: " +
 		"::/96 compatible, ::ffff:0:0/96 mapped, 64:ff9b::/96 (RFC 6052) and 64:ff9b:1::/48 (RFC 8215) NAT64; " +
 		"100::/64 discard (RFC 6666)"},
-	{"2001::/23", false, "RFC 2928: protocol assignments; 2001::/32 Teredo (RFC 4380), 2001:20::/28 ORCHIDv2 (RFC 7343)"},
+	{"2001::/23", false,
+		"RFC 2928: protocol assignments; 2001::/32 Teredo (RFC 4380), 2001:20::/28 ORCHIDv2 (RFC 7343)"},
 	{"2001:db8::/32", false, "RFC 3849: documentation"},
 	{"2002::/16", false, "RFC 3056: 6to4, which holds an IPv4 address"},
 	{"2620:4f:8000::/48", false, "RFC 7534: AS112"},
@@ -54,7 +57,8 @@ var spans = []span{
 	{"f000::/5", false, "RFC 4291: not allocated"},
 	{"f800::/6", false, "RFC 4291: not allocated"},
 	{"fc00::/7", true, "RFC 4193: unique local"},
-	{"fe00::/8", false, "RFC 4291: fe80::/10 link-local; RFC 3879: fec0::/10 site-local, deprecated"},
+	{"fe00::/8", false,
+		"RFC 4291: fe80::/10 link-local; RFC 3879: fec0::/10 site-local, deprecated"},
 	{"ff00::/8", false, "RFC 4291: multicast"},
 }
 
@@ -118,7 +122,9 @@ func (a Addresses) ranges(addr netip.Addr) bool {
 	if publicAddress(addr) || a.Private && privateAddress(addr) {
 		return true
 	}
-	return addr.Zone() == "" && slices.ContainsFunc(a.Extra, func(p netip.Prefix) bool { return p.Contains(addr) })
+	return addr.Zone() == "" && slices.ContainsFunc(a.Extra, func(p netip.Prefix) bool {
+		return p.Contains(addr)
+	})
 }
 
 // Excluded4 returns the IPv4 ranges that Admits refuses on every host, without the addresses of

@@ -74,5 +74,6 @@ var deniedRegions = sync.OnceValue(func() []Region {
 })
 
 func (d denied) region(path pathmap.ContainerPath) Region {
-	return Region{Path: path, Mode: Hidden, File: d.file, Why: "on the deny list: " + d.why, from: ruled}
+	return Region{Path: path, Mode: Hidden, File: d.file, Why: "on the deny list: " + d.why,
+		from: ruled}
 }

@@ -108,7 +108,9 @@ func whyNoHost(s string) string {
 // isUnseen reports whether IDNA would drop a rune silently, or it looks like nothing. Two joiners
 // are left to IDNA, which knows the scripts that need them.
 func isUnseen(r rune) bool {
-	return unicode.IsControl(r) || unicode.IsSpace(r) || (unicode.In(r, unicode.Cf, unicode.Variation_Selector, unicode.Other_Default_Ignorable_Code_Point) && r != '\u200c' && r != '\u200d')
+	return unicode.IsControl(r) || unicode.IsSpace(r) ||
+		(unicode.In(r, unicode.Cf, unicode.Variation_Selector,
+			unicode.Other_Default_Ignorable_Code_Point) && r != '\u200c' && r != '\u200d')
 }
 
 func isAddress(s string) bool {
@@ -139,7 +141,8 @@ func whyNoLabels(name string) string {
 		case label == "":
 			return "has an empty label"
 		case len(label) > maxLabel:
-			return fmt.Sprintf("has a label of %d characters; a label has at most %d", len(label), maxLabel)
+			return fmt.Sprintf("has a label of %d characters; a label has at most %d", len(label),
+				maxLabel)
 		case label[0] == '-' || label[len(label)-1] == '-':
 			return "has a label that begins or ends with a hyphen"
 		}
@@ -163,13 +166,16 @@ func isNumber(label string) bool {
 
 func whyNotBelow(name string) string {
 	if len(wildcard)+len(name) > maxName {
-		return fmt.Sprintf("leaves no room for a name below it; a name has at most %d characters", maxName)
+		return fmt.Sprintf("leaves no room for a name below it; a name has at most %d characters",
+			maxName)
 	}
 	// Names such as ck are not suffixes in the list, but all names below them are: hence the second
 	// lookup.
 	for _, suffix := range []string{name, "any-name." + name} {
 		if public, icann := publicsuffix.PublicSuffix(suffix); icann && public == suffix {
-			return fmt.Sprintf("would allow everyone who has a name below %s; name the domain, such as *.example.%[1]s", name)
+			return fmt.Sprintf(
+				"would allow everyone who has a name below %s; name the domain, such as *.example.%[1]s",
+				name)
 		}
 	}
 	return ""

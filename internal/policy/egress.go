@@ -48,7 +48,9 @@ func (r EgressRules) Decide(q EgressRequest) (Egress, error) {
 		field   string
 		entries []string
 		most    int
-	}{{"allowedDomains", q.AllowedDomains, maxNamed}, {"packageManagers", q.PackageManagers, maxRestrictions}, {"deniedDomains", q.DeniedDomains, maxRestrictions}} {
+	}{{"allowedDomains", q.AllowedDomains, maxNamed},
+		{"packageManagers", q.PackageManagers, maxRestrictions},
+		{"deniedDomains", q.DeniedDomains, maxRestrictions}} {
 		if len(list.entries) > list.most { // before each entry adds a fault
 			return Egress{}, tooMany(list.field, list.entries, list.most)
 		}
@@ -62,22 +64,32 @@ func (r EgressRules) Decide(q EgressRequest) (Egress, error) {
 	faults = append(faults, inField("deniedDomains", err)...)
 	switch asks := len(q.AllowedDomains)+len(q.PackageManagers) > 0; {
 	case asks && !q.Network:
-		faults = append(faults, errs.Denied("%s needs @network: add it to the call's permissions", q.fields()))
+		faults = append(faults, errs.Denied("%s needs @network: add it to the call's permissions",
+			q.fields()))
 	case q.Network && !asks:
-		faults = append(faults, errs.Invalid(`permissions: @network needs a domain: name what to reach in allowedDomains (such as "example.com") or in packageManagers (such as "node")`))
+		faults = append(faults,
+			errs.Invalid(
+				`permissions: @network needs a domain: name what to reach in allowedDomains (such as "example.com") or in packageManagers (such as "node")`))
 	}
 	if allowed.Everything() && !r.AllowGlobalWildcard {
-		faults = append(faults, errs.Denied(`allowedDomains: "*" is forbidden here: name the domains to reach, such as "example.com" or "*.example.com"`))
+		faults = append(faults,
+			errs.Denied(
+				`allowedDomains: "*" is forbidden here: name the domains to reach, such as "example.com" or "*.example.com"`))
 	}
 	if len(q.DeniedDomains) > 0 && allowed.Everything() {
-		faults = append(faults, errs.Invalid(`deniedDomains: nothing is filtered in a call with "*" in allowedDomains, so no name can be denied to it: name the domains to reach, or leave deniedDomains out`))
+		faults = append(faults,
+			errs.Invalid(
+				`deniedDomains: nothing is filtered in a call with "*" in allowedDomains, so no name can be denied to it: name the domains to reach, or leave deniedDomains out`))
 	}
 	if len(faults) > 0 {
 		return Egress{}, errors.Join(faults...)
 	}
 	left := allowed.without(denied)
 	if len(left.list) == 0 && len(allowed.list) > 0 {
-		return Egress{}, errs.Invalid("deniedDomains: nothing is left of what %s allows: leave @network out of the call's permissions, or deny less", q.fields())
+		return Egress{},
+			errs.Invalid(
+				"deniedDomains: nothing is left of what %s allows: leave @network out of the call's permissions, or deny less",
+				q.fields())
 	}
 	return Egress{Domains: left, Denied: denied.below(left)}, nil
 }

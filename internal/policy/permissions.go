@@ -33,13 +33,18 @@ func (a AppID) IsZero() bool { return a.name == "" }
 
 // appPattern is compiled on first use: that takes longer than everything else that a command-line
 // program initializes.
-var appPattern = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.-]{0,127}$`) })
+var appPattern = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.-]{0,127}$`)
+})
 
 // ParseAppID accepts 1 to 128 letters, digits, dots, dashes and underscores that begin with a
 // letter or digit. An empty string means no app.
 func ParseAppID(s string) (AppID, error) {
 	if s != "" && !appPattern().MatchString(s) {
-		return AppID{}, errs.Invalid("%.140q may only have letters, digits, and . _ - after the first character, at most 128", s)
+		return AppID{},
+			errs.Invalid(
+				"%.140q may only have letters, digits, and . _ - after the first character, at most 128",
+				s)
 	}
 	return AppID{s}, nil
 }
@@ -83,7 +88,8 @@ func (s Subject) holdsWorkspace() bool {
 // because no view could show it so. All faults come in one error, of class ErrInvalidArgument or
 // ErrPermissionDenied.
 func (s Subject) Check() error {
-	if err := errors.Join(few("permissions.writeDirs", s.WriteDirs), few("permissions.readDirs", s.ReadDirs)); err != nil {
+	if err := errors.Join(few("permissions.writeDirs", s.WriteDirs),
+		few("permissions.readDirs", s.ReadDirs)); err != nil {
 		return err
 	}
 	held := s.Held()
@@ -106,7 +112,9 @@ func (s Subject) Check() error {
 
 func few(field string, dirs []pathmap.ContainerPath) error {
 	if len(dirs) > maxPlaces {
-		return errs.Invalid("%s has %d directories; at most %d are allowed: name one that holds them", field, len(dirs), maxPlaces)
+		return errs.Invalid(
+			"%s has %d directories; at most %d are allowed: name one that holds them", field,
+			len(dirs), maxPlaces)
 	}
 	return nil
 }

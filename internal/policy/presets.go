@@ -26,17 +26,26 @@ type preset struct {
 // such as GitHub's.
 var builtInPresets = []preset{
 	{"dart", []string{"pub.dev", "storage.googleapis.com"}, []string{"pub", "flutter"}, nil},
-	{"debian", []string{"deb.debian.org", "security.debian.org"}, []string{"apt", "apt-get", "dpkg"}, nil},
-	{"dotnet", []string{"nuget.org", "api.nuget.org", "globalcdn.nuget.org"}, []string{"nuget", "csharp", ".net"}, nil},
-	{"go", []string{"proxy.golang.org", "sum.golang.org", "index.golang.org", "golang.org"}, []string{"golang"}, nil},
-	{"java", []string{"repo.maven.apache.org", "repo1.maven.org", "plugins.gradle.org", "services.gradle.org"}, []string{"maven", "mvn", "gradle", "kotlin"},
-		[]string{"downloads.gradle.org", "plugins-artifacts.gradle.org", "github.com", "release-assets.githubusercontent.com"}},
-	{"node", []string{"registry.npmjs.org", "registry.yarnpkg.com", "repo.yarnpkg.com", "bun.sh"}, []string{"npm", "npx", "pnpm", "yarn", "bun", "nodejs", "javascript", "typescript"}, nil},
+	{"debian", []string{"deb.debian.org", "security.debian.org"},
+		[]string{"apt", "apt-get", "dpkg"}, nil},
+	{"dotnet", []string{"nuget.org", "api.nuget.org", "globalcdn.nuget.org"},
+		[]string{"nuget", "csharp", ".net"}, nil},
+	{"go", []string{"proxy.golang.org", "sum.golang.org", "index.golang.org", "golang.org"},
+		[]string{"golang"}, nil},
+	{"java", []string{"repo.maven.apache.org", "repo1.maven.org", "plugins.gradle.org",
+		"services.gradle.org"}, []string{"maven", "mvn", "gradle", "kotlin"},
+		[]string{"downloads.gradle.org", "plugins-artifacts.gradle.org", "github.com",
+			"release-assets.githubusercontent.com"}},
+	{"node", []string{"registry.npmjs.org", "registry.yarnpkg.com", "repo.yarnpkg.com", "bun.sh"},
+		[]string{"npm", "npx", "pnpm", "yarn", "bun", "nodejs", "javascript", "typescript"}, nil},
 	{"php", []string{"packagist.org", "repo.packagist.org"}, []string{"composer", "packagist"},
 		[]string{"getcomposer.org", "github.com", "api.github.com", "codeload.github.com"}},
-	{"python", []string{"pypi.org", "files.pythonhosted.org", "pypi.python.org"}, []string{"pip", "pip3", "pipx", "uv", "poetry", "pypi", "python3"}, nil},
-	{"ruby", []string{"rubygems.org"}, []string{"gem", "bundler", "bundle", "rubygems"}, []string{"index.rubygems.org"}},
-	{"rust", []string{"crates.io", "index.crates.io", "static.crates.io"}, []string{"cargo", "crates"},
+	{"python", []string{"pypi.org", "files.pythonhosted.org", "pypi.python.org"},
+		[]string{"pip", "pip3", "pipx", "uv", "poetry", "pypi", "python3"}, nil},
+	{"ruby", []string{"rubygems.org"}, []string{"gem", "bundler", "bundle", "rubygems"},
+		[]string{"index.rubygems.org"}},
+	{"rust", []string{"crates.io", "index.crates.io", "static.crates.io"},
+		[]string{"cargo", "crates"},
 		[]string{"static.rust-lang.org", "github.com", "codeload.github.com"}},
 }
 
@@ -63,7 +72,9 @@ var builtIn = sync.OnceValue(func() map[string]Domains {
 // Presets are the values that packageManagers may have. The zero value has the built-in ones.
 type Presets struct{ own map[string]Domains }
 
-var presetPattern = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[a-z0-9-]{1,32}$`) })
+var presetPattern = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`^[a-z0-9-]{1,32}$`)
+})
 
 // NewPresets adds an operator's own presets to the built-in ones: a name, and the patterns that it
 // stands for. All faults come in one error, of class ErrInvalidArgument.
@@ -75,14 +86,21 @@ func NewPresets(own map[string][]string) (Presets, error) {
 		faults = append(faults, inField(fmt.Sprintf("preset %.40q", name), err)...)
 		switch {
 		case !presetPattern().MatchString(name):
-			faults = append(faults, errs.Invalid("preset %.40q may only have lower-case letters, digits and hyphens in its name, at most 32", name))
+			faults = append(faults,
+				errs.Invalid(
+					"preset %.40q may only have lower-case letters, digits and hyphens in its name, at most 32",
+					name))
 		case builtIn()[name].list != nil && name != "debian": // operators may have had one of this name before us
-			faults = append(faults, errs.Invalid("preset %q is built in; choose another name", name))
+			faults = append(faults, errs.Invalid("preset %q is built in; choose another name",
+				name))
 		case len(own[name]) == 0:
 			faults = append(faults, errs.Invalid("preset %q has no domains", name))
 		case domains.Everything():
 			// A call that gets all of the internet must have asked for it in those words.
-			faults = append(faults, errs.Invalid("preset %q has the domain *, which only a call itself can name, in allowedDomains", name))
+			faults = append(faults,
+				errs.Invalid(
+					"preset %q has the domain *, which only a call itself can name, in allowedDomains",
+					name))
 		}
 		parsed[name] = domains
 	}
@@ -106,7 +124,8 @@ func (p Presets) Resolve(names []string) (Domains, error) {
 	for _, name := range names {
 		domains, ok := all[name]
 		if !ok {
-			faults = append(faults, errs.Invalid("unknown preset %.40q%s; the presets are %s", name, p.meant(name), strings.Join(p.Names(), ", ")))
+			faults = append(faults, errs.Invalid("unknown preset %.40q%s; the presets are %s", name,
+				p.meant(name), strings.Join(p.Names(), ", ")))
 		}
 		patterns = append(patterns, domains.list...)
 	}
@@ -129,7 +148,9 @@ func (p Presets) all() map[string]Domains {
 // of a tool.
 func (p Presets) meant(name string) string {
 	name = strings.ToLower(strings.TrimSpace(name))
-	i := slices.IndexFunc(builtInPresets, func(row preset) bool { return slices.Contains(row.aliases, name) })
+	i := slices.IndexFunc(builtInPresets, func(row preset) bool {
+		return slices.Contains(row.aliases, name)
+	})
 	if _, known := p.all()[name]; !known && i < 0 {
 		return ""
 	} else if !known {

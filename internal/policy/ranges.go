@@ -25,7 +25,8 @@ func ParseRanges(allowed, denied []string) (r Ranges, err error) {
 		to   *[]netip.Prefix
 	}{{"allowed", allowed, &r.allowed}, {"denied", denied, &r.denied}} {
 		if len(list.from) > maxRanges {
-			faults = append(faults, errs.Invalid("there are %d %s ranges, more than %d", len(list.from), list.name, maxRanges))
+			faults = append(faults, errs.Invalid("there are %d %s ranges, more than %d",
+				len(list.from), list.name, maxRanges))
 			continue
 		}
 		for _, written := range list.from {
@@ -46,15 +47,18 @@ func parseRange(s string) (netip.Prefix, error) {
 	if err != nil {
 		addr, err := netip.ParseAddr(s)
 		if err != nil {
-			return netip.Prefix{}, errs.Invalid("%.100q is neither an address nor a range of addresses", s)
+			return netip.Prefix{},
+				errs.Invalid("%.100q is neither an address nor a range of addresses", s)
 		}
 		prefix = netip.PrefixFrom(addr, addr.BitLen())
 	}
 	if !prefix.Addr().Is4() {
-		return netip.Prefix{}, errs.Invalid("%.100q is not an IPv4 address, and there is no IPv6", s)
+		return netip.Prefix{}, errs.Invalid("%.100q is not an IPv4 address, and there is no IPv6",
+			s)
 	}
 	if prefix != prefix.Masked() {
-		return netip.Prefix{}, errs.Invalid("%.100q has bits beyond its length: the range is %s", s, prefix.Masked())
+		return netip.Prefix{}, errs.Invalid("%.100q has bits beyond its length: the range is %s", s,
+			prefix.Masked())
 	}
 	return prefix, nil
 }

@@ -13,22 +13,28 @@ import (
 func (s Subject) view(g Grants) View {
 	all := make([]Region, 0, len(g.Read)+len(g.Write)+len(s.AppRoots)+8+len(deniedRegions()))
 	all = append(all,
-		Region{Path: Home, Mode: ReadOnly, from: ground, Why: "the home; no grant lets this call write to all of it"},
+		Region{Path: Home, Mode: ReadOnly, from: ground,
+			Why: "the home; no grant lets this call write to all of it"},
 		Region{Path: Tmp, Mode: Writable, from: ground, Why: "the user's own, always writable"})
 	if s.HasSkills {
-		all = append(all, Region{Path: Skills, Mode: ReadOnly, from: ground, Why: "the user's skills"})
+		all = append(all, Region{Path: Skills, Mode: ReadOnly, from: ground,
+			Why: "the user's skills"})
 	}
 	for _, path := range g.Read {
-		all = s.grant(all, Region{Path: path, Mode: ReadOnly, Why: "granted by " + TagRead + path.String()})
+		all = s.grant(all, Region{Path: path, Mode: ReadOnly,
+			Why: "granted by " + TagRead + path.String()})
 	}
 	if g.Workspace {
-		all = s.grant(all, Region{Path: s.WorkingDir, Mode: Writable, Why: "the working directory, granted by " + TagWorkspace})
+		all = s.grant(all, Region{Path: s.WorkingDir, Mode: Writable,
+			Why: "the working directory, granted by " + TagWorkspace})
 	}
 	for _, path := range g.Write {
-		all = s.grant(all, Region{Path: path, Mode: Writable, Why: "granted by " + TagWrite + path.String()})
+		all = s.grant(all, Region{Path: path, Mode: Writable,
+			Why: "granted by " + TagWrite + path.String()})
 	}
 	for _, root := range s.appRoots() {
-		all = append(all, Region{Path: root, Mode: Empty, from: ruled, Why: "apps are not shown to other agents"})
+		all = append(all, Region{Path: root, Mode: Empty, from: ruled,
+			Why: "apps are not shown to other agents"})
 	}
 	if !s.AppID.IsZero() {
 		all = append(all,
@@ -96,14 +102,16 @@ func compareRegions(a, b *Region) int {
 	case a.from == ruled || b.from == ruled:
 		return cmp.Compare(a.from, b.from)
 	}
-	return cmp.Or(cmp.Compare(a.Mode, b.Mode), cmp.Compare(a.from, b.from), strings.Compare(a.Why, b.Why))
+	return cmp.Or(cmp.Compare(a.Mode, b.Mode), cmp.Compare(a.from, b.from),
+		strings.Compare(a.Why, b.Why))
 }
 
 // adds reports whether a region may be where it is and changes something there. v has the regions
 // around it.
 func (s Subject) adds(v View, r *Region) bool {
 	around := v.above(r.Path)
-	return around == nil || (!s.closed(around, r) && (!redundant(around, r) || !s.sameMount(around.Path, r.Path)))
+	return around == nil || (!s.closed(around, r) &&
+		(!redundant(around, r) || !s.sameMount(around.Path, r.Path)))
 }
 
 // closed reports whether a region must not be opened where it is: it lies in something hidden, or

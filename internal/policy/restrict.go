@@ -43,7 +43,9 @@ func ParseRestrictions(denyRead, denyWrite []string, paths pathmap.Map) (Restric
 			if err != nil {
 				faults = append(faults, errs.Invalid("%s[%d]: %v", list.field, i, err))
 			} else if depth := strings.Count(path.String(), "/"); depth > maxDepth {
-				faults = append(faults, errs.Invalid("%s[%d]: %q has %d components; at most %d are allowed", list.field, i, path, depth, maxDepth))
+				faults = append(faults,
+					errs.Invalid("%s[%d]: %q has %d components; at most %d are allowed", list.field,
+						i, path, depth, maxDepth))
 			}
 			*list.to = append(*list.to, path)
 		}
@@ -66,7 +68,10 @@ func (s Subject) Restrict(v View, r Restrictions) (View, error) {
 		if why := s.whyNotRestricted(v, path); why != "" {
 			faults = append(faults, errs.Invalid("denyRead[%d]: %q %s", i, path, why))
 		} else if s.WorkingDir.Within(path) {
-			faults = append(faults, errs.Invalid("denyRead[%d]: %q holds the working directory %s, without which no command can run", i, path, s.WorkingDir))
+			faults = append(faults,
+				errs.Invalid(
+					"denyRead[%d]: %q holds the working directory %s, without which no command can run",
+					i, path, s.WorkingDir))
 		}
 	}
 	for i, path := range r.DenyWrite {
@@ -103,7 +108,8 @@ func (s Subject) protect(v View, paths []pathmap.ContainerPath) View {
 	for _, r := range v.regions {
 		if r.Mode == Writable && slices.ContainsFunc(paths, r.Path.Within) {
 			r.Mode, r.Why = ReadOnly, why
-			if around := kept.above(r.Path); around != nil && around.Mode == ReadOnly && s.sameMount(around.Path, r.Path) {
+			if around := kept.above(r.Path); around != nil && around.Mode == ReadOnly &&
+				s.sameMount(around.Path, r.Path) {
 				continue // the region around it does the same
 			}
 		}
@@ -136,7 +142,8 @@ func hide(v View, paths []pathmap.ContainerPath) View {
 	for _, path := range sortedPaths(paths) {
 		// Where nothing around it is shown, it is not shown either.
 		if at := kept.at(path.String()); at != nil && at.Mode >= ReadOnly {
-			kept.insert(Region{Path: path, Mode: Hidden, GivenUp: true, from: ruled, Why: "hidden by this call's denyRead"})
+			kept.insert(Region{Path: path, Mode: Hidden, GivenUp: true, from: ruled,
+				Why: "hidden by this call's denyRead"})
 		}
 	}
 	return kept

@@ -50,7 +50,9 @@ type Grants struct {
 func ParseTags(tags []string, paths pathmap.Map) (Grants, error) {
 	var g Grants
 	if len(tags) > maxPlaces {
-		return g, errs.Invalid("permissions has %d tags; at most %d are allowed: grant a directory that holds what they name", len(tags), maxPlaces)
+		return g, errs.Invalid(
+			"permissions has %d tags; at most %d are allowed: grant a directory that holds what they name",
+			len(tags), maxPlaces)
 	}
 	var faults []error
 	for _, tag := range tags {
@@ -69,7 +71,10 @@ func ParseTags(tags []string, paths pathmap.Map) (Grants, error) {
 			path, err := paths.Parse(written)
 			g.Write, faults = append(g.Write, path), appendTag(faults, tag, err)
 		default:
-			faults = append(faults, errs.Invalid("permissions: unknown tag %.200q; the tags are @network, @events, @workspace, @read:/absolute/path and @write:/absolute/path", tag))
+			faults = append(faults,
+				errs.Invalid(
+					"permissions: unknown tag %.200q; the tags are @network, @events, @workspace, @read:/absolute/path and @write:/absolute/path",
+					tag))
 		}
 	}
 	if len(faults) > 0 {
@@ -114,12 +119,14 @@ func (s Subject) check(g Grants, v View) error {
 // writes and reads report whether a path lies in a place that is held. What every call has counts
 // as held.
 func (s Subject) writes(held Grants, path pathmap.ContainerPath) bool {
-	return path.Within(Tmp) || (held.Workspace && path.Within(s.WorkingDir)) || slices.ContainsFunc(held.Write, path.Within) ||
+	return path.Within(Tmp) || (held.Workspace && path.Within(s.WorkingDir)) ||
+		slices.ContainsFunc(held.Write, path.Within) ||
 		(!s.AppID.IsZero() && path.Within(s.appData()))
 }
 
 func (s Subject) reads(held Grants, path pathmap.ContainerPath) bool {
-	return path.Within(Home) || (s.HasSkills && path.Within(Skills)) || slices.ContainsFunc(held.Read, path.Within) || s.writes(held, path)
+	return path.Within(Home) || (s.HasSkills && path.Within(Skills)) ||
+		slices.ContainsFunc(held.Read, path.Within) || s.writes(held, path)
 }
 
 func (s Subject) whyNoWorkspace() string {
@@ -142,5 +149,6 @@ func (s Subject) notHeld(tag, why string) error {
 	if why != "" {
 		why = " (" + why + ")"
 	}
-	return errs.Denied("permissions: %s is not granted to this sandbox%s; it holds %s", tag, why, s.holds())
+	return errs.Denied("permissions: %s is not granted to this sandbox%s; it holds %s", tag, why,
+		s.holds())
 }

@@ -131,7 +131,9 @@ func (v View) HomeWritable() bool {
 }
 
 func (v View) find(name string) (int, bool) {
-	return sort.Find(len(v.regions), func(i int) int { return strings.Compare(name, v.regions[i].Path.String()) })
+	return sort.Find(len(v.regions), func(i int) int {
+		return strings.Compare(name, v.regions[i].Path.String())
+	})
 }
 
 func comparePaths(a, b pathmap.ContainerPath) int { return strings.Compare(a.String(), b.String()) }

@@ -40,9 +40,9 @@ const (
 func (m *Manager) publish(p *process, status string, what change) {
 	r := p.record
 	m.cfg.Events.Publish(events.Process, r.UserID, Changed{
-		ID: p.id, Sandbox: r.SandboxID, Name: r.Name, Status: status, Reason: cmp.Or(r.Reason, r.Notice),
-		what: what, exitCode: r.ExitCode, signal: r.Signal, oom: r.OOMKilled,
-		restarts: r.RestartCount, restartIn: max(r.restartDelay(m.now()), 0),
+		ID: p.id, Sandbox: r.SandboxID, Name: r.Name, Status: status,
+		Reason: cmp.Or(r.Reason, r.Notice), what: what, exitCode: r.ExitCode, signal: r.Signal,
+		oom: r.OOMKilled, restarts: r.RestartCount, restartIn: max(r.restartDelay(m.now()), 0),
 	})
 }
 
@@ -54,8 +54,10 @@ func (c Changed) Line(log *zerolog.Logger, user string) {
 	line := log.Info().Str("process", c.ID).Str("user", user)
 	switch c.what {
 	case ended:
-		line = line.Str("status", c.Status).Interface("exitCode", c.exitCode).Str("signal", c.signal).
-			Bool("oom", c.oom).Str("reason", c.Reason).Int64("restartInMs", c.restartIn.Milliseconds())
+		line = line.Str("status", c.Status).Interface("exitCode", c.exitCode).
+			Str("signal", c.signal).
+			Bool("oom", c.oom).Str("reason", c.Reason).
+			Int64("restartInMs", c.restartIn.Milliseconds())
 	case startedAgain:
 		line = events.Texts(line.Int("restarts", c.restarts), "notice", c.Reason)
 	case notStarted:

@@ -29,7 +29,8 @@ const (
 
 // checkReady returns the Ready with its defaults filled in, or what is wrong with it.
 func checkReady(r Ready) (Ready, error) {
-	r.IntervalMs, r.TimeoutMs = cmp.Or(r.IntervalMs, defaultReadyInterval), cmp.Or(r.TimeoutMs, defaultReadyTimeout)
+	r.IntervalMs, r.TimeoutMs = cmp.Or(r.IntervalMs, defaultReadyInterval),
+		cmp.Or(r.TimeoutMs, defaultReadyTimeout)
 	switch {
 	case r.Command == "" && r.Port == 0:
 		return r, errs.Invalid("ready has neither command nor port")
@@ -38,15 +39,18 @@ func checkReady(r Ready) (Ready, error) {
 	case r.Port == 0 && strings.TrimSpace(r.Command) == "":
 		return r, errs.Invalid("ready.command is blank")
 	case len(r.Command) > maxReadyCommand:
-		return r, errs.Invalid("ready.command has %d bytes, more than %d", len(r.Command), maxReadyCommand)
+		return r, errs.Invalid("ready.command has %d bytes, more than %d", len(r.Command),
+			maxReadyCommand)
 	case strings.ContainsRune(r.Command, 0):
 		return r, errs.Invalid("ready.command has a NUL byte")
 	case r.Port < 0 || r.Port > 65535:
 		return r, errs.Invalid("ready.port %d is not between 1 and 65535", r.Port)
 	case r.IntervalMs < minReadyTime || r.IntervalMs > maxReadyTime:
-		return r, errs.Invalid("ready.intervalMs %d is not between %d and %d", r.IntervalMs, minReadyTime, maxReadyTime)
+		return r, errs.Invalid("ready.intervalMs %d is not between %d and %d", r.IntervalMs,
+			minReadyTime, maxReadyTime)
 	case r.TimeoutMs < minReadyTime || r.TimeoutMs > maxReadyTime:
-		return r, errs.Invalid("ready.timeoutMs %d is not between %d and %d", r.TimeoutMs, minReadyTime, maxReadyTime)
+		return r, errs.Invalid("ready.timeoutMs %d is not between %d and %d", r.TimeoutMs,
+			minReadyTime, maxReadyTime)
 	}
 	return r, nil
 }

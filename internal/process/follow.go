@@ -104,7 +104,8 @@ func (l *Log) drain(ctx context.Context, emit func(LogPart) error) error {
 			return nil
 		}
 		if l.skips {
-			if err := emit(LogPart{Notice: "the log was rotated away before it was read; output may be missing"}); err != nil {
+			if err := emit(
+				LogPart{Notice: "the log was rotated away before it was read; output may be missing"}); err != nil {
 				return err
 			}
 		}
@@ -133,7 +134,9 @@ func (l *Log) cut() (notice string) {
 	if err != nil || info.Size() >= l.offset {
 		return ""
 	}
-	notice = fmt.Sprintf("the log was cut from %d to %d bytes; what was written meanwhile may be missing", l.offset, info.Size())
+	notice = fmt.Sprintf(
+		"the log was cut from %d to %d bytes; what was written meanwhile may be missing", l.offset,
+		info.Size())
 	l.offset = info.Size()
 	return notice
 }
@@ -248,7 +251,8 @@ func (l *Log) isAt(file *logFile, n int) bool {
 		l.looks()
 	}
 	var stat unix.Stat_t
-	return unix.Fstatat(int(l.dir.Fd()), nameOf(n), &stat, unix.AT_SYMLINK_NOFOLLOW) == nil && stat.Dev == file.dev && stat.Ino == file.ino
+	return unix.Fstatat(int(l.dir.Fd()), nameOf(n), &stat, unix.AT_SYMLINK_NOFOLLOW) == nil &&
+		stat.Dev == file.dev && stat.Ino == file.ino
 }
 
 // unlinked reports whether at has no name any more.

@@ -78,7 +78,8 @@ type owner struct {
 
 // NewListeners returns Listeners that may use the range. End them with Shutdown.
 func NewListeners(allowed PortRange, log zerolog.Logger) *Listeners {
-	return &Listeners{log: log, all: budget.NewPool(maxAllConnections, 0), retryAfter: retryInterval, allowed: allowed, owners: map[string]*owner{}}
+	return &Listeners{log: log, all: budget.NewPool(maxAllConnections, 0),
+		retryAfter: retryInterval, allowed: allowed, owners: map[string]*owner{}}
 }
 
 // SetRange sets the range for ports that are opened from now on.
@@ -107,9 +108,13 @@ func (l *Listeners) Check(ports []Port) error {
 func (l *Listeners) admits(i int, p Port) error {
 	switch {
 	case l.allowed == PortRange{}:
-		return errs.Denied("expose[%d]: this service exposes no ports; its operator allows it with the setting processes.exposePorts", i)
+		return errs.Denied(
+			"expose[%d]: this service exposes no ports; its operator allows it with the setting processes.exposePorts",
+			i)
 	case p.HostPort != 0 && !l.allowed.has(p.HostPort):
-		return errs.Denied("expose[%d].hostPort %d is not one of %s, which the setting processes.exposePorts allows", i, p.HostPort, l.allowed)
+		return errs.Denied(
+			"expose[%d].hostPort %d is not one of %s, which the setting processes.exposePorts allows",
+			i, p.HostPort, l.allowed)
 	}
 	return nil
 }
@@ -179,9 +184,11 @@ func (l *Listeners) Ports(name string) []Port {
 // is held.
 func (l *Listeners) enter(user, name string, ports []Port, dial Dial) (*owner, error) {
 	if l.closed || l.owners[name] != nil {
-		return nil, errors.New("cannot expose ports: the service is shutting down, or they are exposed already")
+		return nil, errors.New(
+			"cannot expose ports: the service is shutting down, or they are exposed already")
 	}
-	o := &owner{user: user, dial: dial, slots: make(chan struct{}, maxConnections), all: l.all, ports: make([]Port, len(ports)), listeners: make([]*net.TCPListener, len(ports))}
+	o := &owner{user: user, dial: dial, slots: make(chan struct{}, maxConnections), all: l.all,
+		ports: make([]Port, len(ports)), listeners: make([]*net.TCPListener, len(ports))}
 	for i, p := range ports {
 		o.ports[i] = Port{Port: p.Port, HostPort: p.HostPort}
 	}
@@ -206,7 +213,9 @@ func (l *Listeners) serve(name string, o *owner) {
 
 func (l *Listeners) take(name string, o *owner, i int) {
 	listener, port := o.listeners[i], o.ports[i].Port
-	o.work.Go(func() { o.serve(listener, port, l.log.With().Str("owner", name).Int("port", port).Logger()) })
+	o.work.Go(func() {
+		o.serve(listener, port, l.log.With().Str("owner", name).Int("port", port).Logger())
+	})
 }
 
 // retry listens on a port as soon as that is possible.
@@ -233,7 +242,8 @@ func (l *Listeners) listen(o *owner, i int) error {
 	if p.HostPort != 0 {
 		listener, err := listenAt(p.HostPort)
 		if err != nil {
-			return errs.Conflict("expose[%d].hostPort %d cannot be listened on: %v", i, p.HostPort, rootOf(err))
+			return errs.Conflict("expose[%d].hostPort %d cannot be listened on: %v", i, p.HostPort,
+				rootOf(err))
 		}
 		o.listeners[i] = listener
 		return nil

@@ -58,7 +58,8 @@ func (m *Manager) Log(user, id string) (*Log, error) {
 	if err != nil {
 		return nil, fmt.Errorf("cannot open the log of process %s: %w", id, err)
 	}
-	return &Log{dir: dir, clock: m.cfg.Clock, watch: &m.watch, finished: p.finished, closing: m.ctx.Done()}, nil
+	return &Log{dir: dir, clock: m.cfg.Clock, watch: &m.watch, finished: p.finished,
+		closing: m.ctx.Done()}, nil
 }
 
 func openLogDir(name string) (*os.File, error) {

@@ -95,12 +95,15 @@ type Manager struct {
 // Open reads the records under Config.Dir, which it creates if missing. It does not call the
 // Runner: call Reconcile next. End a Manager with Shutdown.
 func Open(cfg Config) (*Manager, error) {
-	if cfg.Dir == "" || cfg.Runner == nil || cfg.LogDir == nil || cfg.Discard == nil || cfg.Clock == nil || cfg.Ports == nil || cfg.BootID == "" {
-		return nil, errors.New("cannot keep processes: Dir, Runner, LogDir, Discard, Clock, Ports and BootID must be set")
+	if cfg.Dir == "" || cfg.Runner == nil || cfg.LogDir == nil || cfg.Discard == nil ||
+		cfg.Clock == nil || cfg.Ports == nil || cfg.BootID == "" {
+		return nil, errors.New(
+			"cannot keep processes: Dir, Runner, LogDir, Discard, Clock, Ports and BootID must be set")
 	}
 	m := &Manager{
 		cfg: cfg, store: store{cfg.Dir}, vault: &vault{keyFile: filepath.Join(cfg.Dir, "key")},
-		log: cfg.Log, processes: map[string]*process{}, adopted: map[string]bool{}, due: map[string]*dueRestarts{},
+		log: cfg.Log, processes: map[string]*process{}, adopted: map[string]bool{},
+		due:        map[string]*dueRestarts{},
 		restarting: make(chan struct{}, restartsAtOnce),
 	}
 	if cfg.Shared != nil {
@@ -156,7 +159,8 @@ type Stats struct {
 func (m *Manager) Stats() Stats {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	s := Stats{ByStatus: map[State]int{Running: 0, Paused: 0, Stopped: 0, Exited: 0}, Restarts: m.restarts.Load()}
+	s := Stats{ByStatus: map[State]int{Running: 0, Paused: 0, Stopped: 0, Exited: 0},
+		Restarts: m.restarts.Load()}
 	for _, p := range m.processes {
 		s.ByStatus[p.record.State()]++
 	}

@@ -35,7 +35,9 @@ func (m *Manager) FollowPause(ctx context.Context, sandboxID string) error {
 	for _, p := range m.all() {
 		if m.shown(p).SandboxID == sandboxID {
 			following.Go(func() error {
-				return m.join(p, followingPause, func(ctx context.Context) error { return m.followPause(ctx, p) }).wait(ctx)
+				return m.join(p, followingPause, func(ctx context.Context) error {
+					return m.followPause(ctx, p)
+				}).wait(ctx)
 			})
 		}
 	}

@@ -34,7 +34,8 @@ func checkPorts(ports []Port) error {
 		case p.Port < 1 || p.Port > 65535:
 			return errs.Invalid("expose[%d].port %d is not between 1 and 65535", i, p.Port)
 		case p.HostPort < 0 || p.HostPort > 65535:
-			return errs.Invalid("expose[%d].hostPort %d is not between 1 and 65535, or 0 for any", i, p.HostPort)
+			return errs.Invalid("expose[%d].hostPort %d is not between 1 and 65535, or 0 for any",
+				i, p.HostPort)
 		case seen[p.Port]:
 			return errs.Invalid("expose[%d].port %d is listed twice", i, p.Port)
 		case p.HostPort != 0 && taken[p.HostPort]:

@@ -45,7 +45,8 @@ type process struct {
 }
 
 func newProcess(r Record) *process {
-	return &process{id: r.ID, record: r, turn: make(chan struct{}, 1), finished: make(chan struct{})}
+	return &process{id: r.ID, record: r, turn: make(chan struct{}, 1),
+		finished: make(chan struct{})}
 }
 
 // take waits for the turn; give gives it back.
@@ -83,7 +84,8 @@ func (p *process) cancelTimer() {
 // instance returns the run that the record names; the turn or Manager.mu is held.
 func (p *process) instance() Instance {
 	i := p.record.Instance
-	return Instance{Process: p.id, User: p.record.UserID, Container: i.Container, Started: i.Started, PID: p.record.PID, Running: p.record.Status == Running}
+	return Instance{Process: p.id, User: p.record.UserID, Container: i.Container,
+		Started: i.Started, PID: p.record.PID, Running: p.record.Status == Running}
 }
 
 func (m *Manager) now() time.Time { return m.cfg.Clock.Now().UTC() }
@@ -102,7 +104,8 @@ func (m *Manager) keep(p *process, r Record, what change) error {
 // observe records an observed state, even if it cannot be written to disk; the turn is held.
 func (m *Manager) observe(p *process, r Record, what change) {
 	if err := m.keep(p, r, what); err != nil {
-		m.log.Error().Err(err).Msg("the record of a process on disk is out of date until its next change")
+		m.log.Error().Err(err).
+			Msg("the record of a process on disk is out of date until its next change")
 		r.UpdatedAt = m.now()
 		m.show(p, r, what)
 	}

@@ -30,7 +30,8 @@ func (m *Manager) Reconcile(ctx context.Context) error {
 				running++
 			}
 		}
-		m.log.Info().Int("running", running).Msg("the processes are reconciled with their containers")
+		m.log.Info().Int("running", running).
+			Msg("the processes are reconciled with their containers")
 		return nil
 	})
 	return a.wait(ctx)
@@ -100,7 +101,8 @@ func (m *Manager) removeStray(ctx context.Context, i Instance) {
 	m.log.Warn().Str("process", i.Process).Str("container", i.Container).Bool("running", i.Running).
 		Msg("removing the container of a process that has no record")
 	if err := m.cfg.Runner.Remove(ctx, i); err != nil {
-		m.log.Error().Err(err).Str("process", i.Process).Msg("cannot remove the container of a process that has no record")
+		m.log.Error().Err(err).Str("process", i.Process).
+			Msg("cannot remove the container of a process that has no record")
 		m.enqueueLater(every)
 	}
 }
@@ -128,7 +130,8 @@ func (m *Manager) consider(ctx context.Context, p *process, generation uint64, f
 			own = &i
 			continue
 		}
-		m.log.Warn().Str("process", p.id).Str("container", i.Container).Msg("removing a container that is not the recorded run of its process")
+		m.log.Warn().Str("process", p.id).Str("container", i.Container).
+			Msg("removing a container that is not the recorded run of its process")
 		m.discard(ctx, p, i)
 	}
 	switch {
@@ -140,7 +143,8 @@ func (m *Manager) consider(ctx context.Context, p *process, generation uint64, f
 		m.adopt(p, *own)
 	case own != nil:
 		if err := m.concludeEnded(ctx, p, *own); err != nil && ctx.Err() == nil {
-			m.log.Warn().Err(err).Str("process", p.id).Msg("cannot tell how a process ended; trying again")
+			m.log.Warn().Err(err).Str("process", p.id).
+				Msg("cannot tell how a process ended; trying again")
 			m.enqueueLater(only(p.id))
 		}
 	case r.BootID != m.cfg.BootID && p.moved:
@@ -165,7 +169,8 @@ func (m *Manager) adopt(p *process, i Instance) {
 			}
 			defer p.give()
 			if err := m.followPause(ctx, p); err != nil && ctx.Err() == nil {
-				m.log.Warn().Err(err).Str("process", p.id).Msg("cannot pause or resume a process as its sandbox is; trying again")
+				m.log.Warn().Err(err).Str("process", p.id).
+					Msg("cannot pause or resume a process as its sandbox is; trying again")
 				m.enqueueLater(only(p.id))
 			}
 		})

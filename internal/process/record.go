@@ -112,7 +112,8 @@ type Egress struct {
 // Confinement returns what decides about what the process may see and reach.
 func (n Intent) Confinement() plan.Confinement {
 	return plan.Confinement{
-		Permissions: n.Grants, AllowedDomains: n.AllowedDomains, PackageManagers: n.PackageManagers, Restrictions: n.Restrictions, Home: n.Home,
+		Permissions: n.Grants, AllowedDomains: n.AllowedDomains, PackageManagers: n.PackageManagers,
+		Restrictions: n.Restrictions, Home: n.Home,
 	}
 }
 
@@ -181,8 +182,10 @@ func decode(id string, text []byte) (Record, error) {
 	fault(r.ID != id, "it is about %q", r.ID)
 	fault(r.UserID == "", "it has no userId")
 	fault((r.Command == "") == (len(r.Argv) == 0), "it must have exactly one of command and argv")
-	fault(r.DesiredState != Running && r.DesiredState != Stopped, "desiredState %q is not known", r.DesiredState)
-	fault(r.Status != Running && r.Status != Stopped && r.Status != Exited, "status %q is not known", r.Status)
+	fault(r.DesiredState != Running && r.DesiredState != Stopped, "desiredState %q is not known",
+		r.DesiredState)
+	fault(r.Status != Running && r.Status != Stopped && r.Status != Exited,
+		"status %q is not known", r.Status)
 	if r.Ready != nil {
 		_, err := checkReady(*r.Ready)
 		faults = append(faults, err)

@@ -18,7 +18,8 @@ type Runner interface {
 	// Start creates the process's container and starts its command. It blocks until the command
 	// runs. After an error nothing is left of it. A first start may have been planned already; a
 	// nil plan is made by the Runner.
-	Start(ctx context.Context, r Record, secrets map[string]string, planned *plan.Plan) (Instance, error)
+	Start(ctx context.Context, r Record, secrets map[string]string, planned *plan.Plan) (Instance,
+		error)
 	// Instances returns the containers of all processes, running or ended.
 	Instances(ctx context.Context) ([]Instance, error)
 	// Stop sends the signal to the whole process and kills what is left after the grace. It blocks
@@ -81,7 +82,9 @@ type SystemClock struct{}
 func (SystemClock) Now() time.Time { return time.Now() }
 
 // AfterFunc is time.AfterFunc.
-func (SystemClock) AfterFunc(d time.Duration, f func()) func() bool { return time.AfterFunc(d, f).Stop }
+func (SystemClock) AfterFunc(d time.Duration, f func()) func() bool {
+	return time.AfterFunc(d, f).Stop
+}
 
 // HostBootID returns a text that differs after each boot of this host.
 func HostBootID() (string, error) {

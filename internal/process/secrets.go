@@ -40,18 +40,21 @@ func (v *vault) seal(id string, secrets map[string]string) ([]byte, error) {
 func (v *vault) open(id string, sealed []byte) (map[string]string, error) {
 	box, err := v.box(false)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, errors.New("its secrets cannot be opened: their key is gone; start it again with its secrets")
+		return nil, errors.New(
+			"its secrets cannot be opened: their key is gone; start it again with its secrets")
 	}
 	if err != nil {
 		return nil, fmt.Errorf("its secrets cannot be opened: %w", err)
 	}
 	text, err := box.Open(nil, nil, sealed, []byte(id))
 	if err != nil {
-		return nil, errors.New("its secrets cannot be opened: they are damaged, or were sealed with another key; start it again with its secrets")
+		return nil, errors.New(
+			"its secrets cannot be opened: they are damaged, or were sealed with another key; start it again with its secrets")
 	}
 	var secrets map[string]string
 	if err := json.Unmarshal(text, &secrets); err != nil {
-		return nil, errors.New("its secrets cannot be opened: they are damaged; start it again with its secrets")
+		return nil, errors.New(
+			"its secrets cannot be opened: they are damaged; start it again with its secrets")
 	}
 	return secrets, nil
 }
@@ -70,7 +73,8 @@ func (v *vault) box(mayMake bool) (cipher.AEAD, error) {
 		return nil, fmt.Errorf("cannot read the key of secrets: %w", pathless(err))
 	}
 	if len(key) != keySize {
-		return nil, fmt.Errorf("the key of secrets has %d bytes, not %d: it is damaged", len(key), keySize)
+		return nil, fmt.Errorf("the key of secrets has %d bytes, not %d: it is damaged", len(key),
+			keySize)
 	}
 	block, err := aes.NewCipher(key)
 	if err != nil {

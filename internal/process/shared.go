@@ -58,7 +58,9 @@ const maxShared = 64 << 10
 func (s shared) fits(r Record, sealed []byte) error {
 	text, err := r.encode()
 	if n := len(text) + len(sealed); err == nil && n > maxShared {
-		err = errs.Invalid("its command, environment and secrets, with what is recorded beside them, have %d bytes, more than the %d that a cluster keeps of a process; pass what is large in a file", n, maxShared)
+		err = errs.Invalid(
+			"its command, environment and secrets, with what is recorded beside them, have %d bytes, more than the %d that a cluster keeps of a process; pass what is large in a file",
+			n, maxShared)
 	}
 	return err
 }
@@ -117,7 +119,8 @@ func (m *Manager) Adopt(user string) error {
 			err = fmt.Errorf("it is of user %q", r.UserID)
 		}
 		if err != nil {
-			m.log.Error().Err(err).Str("process", id).Str("user", user).Msg("damaged process record")
+			m.log.Error().Err(err).Str("process", id).Str("user", user).
+				Msg("damaged process record")
 			continue
 		}
 		r.NextRestartAt = time.Time{} // by another host's clock

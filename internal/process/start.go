@@ -23,7 +23,8 @@ const maxName = 80
 // start; later ones are planned anew, and so is the first if it is nil. The notices say what was
 // changed in the request. After an error there is no such process; errdefs.ErrResourceExhausted
 // says that there are too many.
-func (m *Manager) Start(ctx context.Context, n Intent, token quota.Token, secrets map[string]string, planned *plan.Plan) (_ Record, notices []string, _ error) {
+func (m *Manager) Start(ctx context.Context, n Intent, token quota.Token, secrets map[string]string,
+	planned *plan.Plan) (_ Record, notices []string, _ error) {
 	n, notices, err := n.checked()
 	if err != nil {
 		return Record{}, nil, err
@@ -38,8 +39,9 @@ func (m *Manager) Start(ctx context.Context, n Intent, token quota.Token, secret
 	defer leave()
 	now := m.now()
 	r := Record{
-		ID: "p-" + strings.ToLower(rand.Text()[:12]), Intent: n, Token: token.Name, HasSecrets: len(secrets) > 0,
-		DesiredState: Running, Status: Stopped, CreatedAt: now, UpdatedAt: now,
+		ID: "p-" + strings.ToLower(rand.Text()[:12]), Intent: n, Token: token.Name,
+		HasSecrets: len(secrets) > 0, DesiredState: Running, Status: Stopped, CreatedAt: now,
+		UpdatedAt: now,
 	}
 	p, err := m.admit(ctx, r, quota.Account{User: n.UserID, Token: token})
 	if err != nil {
@@ -78,7 +80,9 @@ func (n Intent) checked() (_ Intent, notices []string, _ error) {
 	}
 	if letters := []rune(n.Name); len(letters) > maxName {
 		n.Name = string(letters[:maxName])
-		notices = append(notices, fmt.Sprintf("name has %d characters and was cut to the first %d: %s", len(letters), maxName, n.Name))
+		notices = append(notices,
+			fmt.Sprintf("name has %d characters and was cut to the first %d: %s", len(letters),
+				maxName, n.Name))
 	}
 	n.Grants = append([]string{}, n.Grants...)
 	return n, notices, nil
@@ -120,8 +124,11 @@ func (m *Manager) admit(ctx context.Context, r Record, account quota.Account) (*
 // m.mu is held.
 func (m *Manager) isFree(r Record) error {
 	for _, p := range m.processes {
-		if r.Name != "" && p.record.UserID == r.UserID && p.record.Name == r.Name && !p.record.Finished() {
-			return errs.Conflict("cannot start the process: process %s has the name %q and has not ended; stop it, or give another name", p.id, r.Name)
+		if r.Name != "" && p.record.UserID == r.UserID && p.record.Name == r.Name &&
+			!p.record.Finished() {
+			return errs.Conflict(
+				"cannot start the process: process %s has the name %q and has not ended; stop it, or give another name",
+				p.id, r.Name)
 		}
 	}
 	return nil
@@ -140,8 +147,10 @@ func (m *Manager) makeRoom(ctx context.Context, account quota.Account) (give fun
 		if !there {
 			return nil, err
 		}
-		if removed := m.Remove(ctx, account.User, oldest.ID); removed != nil && !errdefs.IsNotFound(removed) {
-			return nil, fmt.Errorf("%w; process %s, which has ended, cannot make room: %v", err, oldest.ID, removed)
+		if removed := m.Remove(ctx, account.User, oldest.ID); removed != nil &&
+			!errdefs.IsNotFound(removed) {
+			return nil, fmt.Errorf("%w; process %s, which has ended, cannot make room: %v", err,
+				oldest.ID, removed)
 		}
 	}
 }
@@ -149,7 +158,8 @@ func (m *Manager) makeRoom(ctx context.Context, account quota.Account) (give fun
 // oldestEnded returns the user's process that ended first of those that count towards a bound.
 func (m *Manager) oldestEnded(user string, full *quota.Exceeded) (oldest Record, there bool) {
 	for _, r := range m.List(user) {
-		counts := r.Finished() && full.IsAbout(quota.Account{User: r.UserID, Token: quota.Token{Name: r.Token}})
+		counts := r.Finished() &&
+			full.IsAbout(quota.Account{User: r.UserID, Token: quota.Token{Name: r.Token}})
 		if counts && (!there || r.LastExitedAt.Before(oldest.LastExitedAt)) {
 			oldest, there = r, true
 		}
@@ -159,7 +169,8 @@ func (m *Manager) oldestEnded(user string, full *quota.Exceeded) (oldest Record,
 
 // begin records a new process and starts it; the turn is held. After an error nothing is left of
 // it.
-func (m *Manager) begin(ctx context.Context, p *process, secrets map[string]string, planned *plan.Plan) error {
+func (m *Manager) begin(ctx context.Context, p *process, secrets map[string]string,
+	planned *plan.Plan) error {
 	var sealed []byte
 	if p.record.KeepAlive && len(secrets) > 0 { // others are not started again
 		var err error
@@ -178,15 +189,18 @@ func (m *Manager) begin(ctx context.Context, p *process, secrets map[string]stri
 	}
 	if err != nil {
 		// Without its record in any case, which a later service would find.
-		if failed := errors.Join(pathless(m.cfg.Discard(p.record)), m.store.remove(p.record)); failed != nil {
-			m.log.Error().Err(failed).Str("process", p.id).Msg("cannot remove what is left of a process that did not start")
+		if failed := errors.Join(pathless(m.cfg.Discard(p.record)),
+			m.store.remove(p.record)); failed != nil {
+			m.log.Error().Err(failed).Str("process", p.id).
+				Msg("cannot remove what is left of a process that did not start")
 		}
 	}
 	return err
 }
 
 // launch starts a process and records that it runs; the turn is held. After an error nothing runs.
-func (m *Manager) launch(ctx context.Context, p *process, secrets map[string]string, planned *plan.Plan) error {
+func (m *Manager) launch(ctx context.Context, p *process, secrets map[string]string,
+	planned *plan.Plan) error {
 	i, err := m.cfg.Runner.Start(ctx, p.record, secrets, planned)
 	if err != nil {
 		return err
@@ -217,7 +231,8 @@ func (m *Manager) discard(ctx context.Context, p *process, i Instance) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), callLimit)
 	defer cancel()
 	if err := m.cfg.Runner.Remove(ctx, i); err != nil {
-		m.log.Warn().Err(err).Str("process", p.id).Str("container", i.Container).Msg("cannot remove the container of a process")
+		m.log.Warn().Err(err).Str("process", p.id).Str("container", i.Container).
+			Msg("cannot remove the container of a process")
 		p.leftovers = append(p.leftovers, i)
 	}
 }

@@ -16,7 +16,8 @@ import (
 // blocks until the process has ended and returns its record. A finished process is left as it is.
 // If ctx ends, the process is stopped all the same; if the service ends, it is stopped at the next
 // start. A signal that comes during an earlier one's grace is sent at once, unless ctx has ended.
-func (m *Manager) Stop(ctx context.Context, user, id string, signal syscall.Signal) (Record, error) {
+func (m *Manager) Stop(ctx context.Context, user, id string,
+	signal syscall.Signal) (Record, error) {
 	p, err := m.find(user, id)
 	if err != nil {
 		return Record{}, err
@@ -136,7 +137,8 @@ func (m *Manager) halt(ctx context.Context, p *process, sig syscall.Signal) erro
 		return err
 	}
 	if err := m.concludeEnded(ctx, p, p.instance()); err != nil {
-		m.conclude(ctx, p, Exit{}, fmt.Sprintf("it was stopped; how it ended is not known: %v", err))
+		m.conclude(ctx, p, Exit{}, fmt.Sprintf("it was stopped; how it ended is not known: %v",
+			err))
 	}
 	return nil
 }
@@ -162,7 +164,8 @@ func (m *Manager) signalAgain(ctx context.Context, i Instance, sig syscall.Signa
 
 func (m *Manager) grace() time.Duration { return m.bounds.Load().StopGrace }
 
-func (m *Manager) signal(ctx context.Context, i Instance, sig syscall.Signal, grace time.Duration) error {
+func (m *Manager) signal(ctx context.Context, i Instance, sig syscall.Signal,
+	grace time.Duration) error {
 	ctx, cancel := context.WithTimeout(ctx, grace+callLimit)
 	defer cancel()
 	if err := m.cfg.Runner.Stop(ctx, i, sig, grace); err != nil {
@@ -176,6 +179,7 @@ func (m *Manager) retire(p *process) {
 	p.finish()
 	m.cfg.Ports.Close(p.id)
 	if err := m.store.dropSecrets(p.record); err != nil {
-		m.log.Warn().Err(err).Str("process", p.id).Msg("cannot remove the secrets of a process that has finished")
+		m.log.Warn().Err(err).Str("process", p.id).
+			Msg("cannot remove the secrets of a process that has finished")
 	}
 }

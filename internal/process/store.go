@@ -56,7 +56,8 @@ func (s store) load() (records []Record, problems []string, _ error) {
 		switch strings.TrimPrefix(name, id) {
 		case unborn, buried:
 			if err := os.RemoveAll(s.path(name)); err != nil {
-				problems = append(problems, fmt.Sprintf("cannot remove what is left of process %s: %v", id, pathless(err)))
+				problems = append(problems,
+					fmt.Sprintf("cannot remove what is left of process %s: %v", id, pathless(err)))
 			}
 		case "":
 			r, err := s.read(id)
@@ -69,7 +70,8 @@ func (s store) load() (records []Record, problems []string, _ error) {
 			}
 			problems = append(problems, s.setAside(id, err))
 		default:
-			problems = append(problems, fmt.Sprintf("process %s was set aside earlier as %s", id, name))
+			problems = append(problems, fmt.Sprintf("process %s was set aside earlier as %s", id,
+				name))
 		}
 	}
 	return records, problems, nil
@@ -93,9 +95,11 @@ func (s store) setAside(id string, why error) string {
 		aside = fmt.Sprintf("%s.%d%s", id, n, damaged)
 	}
 	if err := os.Rename(s.path(id), s.path(aside)); err != nil {
-		return fmt.Sprintf("the record of process %s is damaged (%v) and cannot be set aside: %v", id, why, pathless(err))
+		return fmt.Sprintf("the record of process %s is damaged (%v) and cannot be set aside: %v",
+			id, why, pathless(err))
 	}
-	return fmt.Sprintf("the record of process %s is damaged (%v); it was set aside as %s", id, why, aside)
+	return fmt.Sprintf("the record of process %s is damaged (%v); it was set aside as %s", id, why,
+		aside)
 }
 
 // create makes a process's directory; sealed may be nil.

@@ -13,13 +13,16 @@ const readyPoll = 200 * time.Millisecond
 // Wait blocks until a user's process will not run again or, with ready, until it is ready before
 // that. After most it gives up, and inTime is false. It returns the record as it is then. A process
 // that is removed meanwhile is not found.
-func (m *Manager) Wait(ctx context.Context, user, id string, ready bool, most time.Duration) (r Record, inTime bool, _ error) {
+func (m *Manager) Wait(ctx context.Context, user, id string, ready bool,
+	most time.Duration) (r Record, inTime bool, _ error) {
 	p, err := m.find(user, id)
 	if err != nil {
 		return Record{}, false, err
 	}
 	if ready && m.shown(p).Ready == nil {
-		return Record{}, false, errs.Invalid("process %s has no readiness check to wait for: it was started without ready", id)
+		return Record{}, false,
+			errs.Invalid(
+				"process %s has no readiness check to wait for: it was started without ready", id)
 	}
 	ctx, leave, err := m.enter(ctx)
 	if err != nil {

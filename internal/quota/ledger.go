@@ -25,7 +25,8 @@ type holder struct {
 
 // New returns a ledger in which nothing is in use.
 func New(limits Limits) *Ledger {
-	return &Ledger{limits: limits, used: map[holder]*[resources]int{}, rates: map[holder]*rate.Limiter{}}
+	return &Ledger{limits: limits, used: map[holder]*[resources]int{},
+		rates: map[holder]*rate.Limiter{}}
 }
 
 // Use applies limits to what is asked for from now on. What is in use already stays.
@@ -112,7 +113,8 @@ func (l *Ledger) full(a Account, r Resource, n int) *Exceeded {
 			used = u[r]
 		}
 		if used+n > bound {
-			return &Exceeded{Resource: r, Scope: scope, Name: h.name, Bound: bound, Setting: setting, Retry: r.retryAfter()}
+			return &Exceeded{Resource: r, Scope: scope, Name: h.name, Bound: bound,
+				Setting: setting, Retry: r.retryAfter()}
 		}
 	}
 	return nil

@@ -36,7 +36,8 @@ const (
 )
 
 var names = [resources]string{
-	"containers", "coldStarts", "commands", "detachedExecs", "processes", "exposedPorts", "sandboxes", "calls", "requestsPerSecond",
+	"containers", "coldStarts", "commands", "detachedExecs", "processes", "exposedPorts",
+	"sandboxes", "calls", "requestsPerSecond",
 }
 
 // String returns the resource's key in the settings.
@@ -67,7 +68,8 @@ type Bounds struct {
 
 func (b *Bounds) at(r Resource) *int {
 	return [resources]*int{
-		&b.Containers, &b.ColdStarts, &b.Commands, &b.DetachedExecs, &b.Processes, &b.ExposedPorts, &b.Sandboxes, &b.Calls, &b.RequestsPerSecond,
+		&b.Containers, &b.ColdStarts, &b.Commands, &b.DetachedExecs, &b.Processes, &b.ExposedPorts,
+		&b.Sandboxes, &b.Calls, &b.RequestsPerSecond,
 	}[r]
 }
 
@@ -149,8 +151,9 @@ var nouns = [resources]string{
 }
 
 var remedies = [resources]string{
-	Processes: "stop one, or try again when one has ended", ExposedPorts: "remove a process that has some, or ask for fewer",
-	Sandboxes: "delete some", Requests: "try again a little later",
+	Processes:    "stop one, or try again when one has ended",
+	ExposedPorts: "remove a process that has some, or ask for fewer",
+	Sandboxes:    "delete some", Requests: "try again a little later",
 }
 
 // Error names the bound, its value and the setting.
@@ -159,7 +162,8 @@ func (e *Exceeded) Error() string {
 	if remedy == "" {
 		remedy = "try again when one has ended"
 	}
-	return fmt.Sprintf(nouns[e.Resource], e.whose(), e.Bound) + ", which is the most (" + e.Setting + "): " + remedy
+	return fmt.Sprintf(nouns[e.Resource], e.whose(), e.Bound) + ", which is the most (" +
+		e.Setting + "): " + remedy
 }
 
 // IsAbout reports whether what an account has counts towards the bound.

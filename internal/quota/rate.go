@@ -26,7 +26,8 @@ func (l *Ledger) Ask(a Account) error {
 			continue
 		}
 		if !l.rate(holder{scope, name}, bound, now).AllowN(now, 1) {
-			return &Exceeded{Resource: Requests, Scope: scope, Name: name, Bound: bound, Setting: setting, Retry: time.Second}
+			return &Exceeded{Resource: Requests, Scope: scope, Name: name, Bound: bound,
+				Setting: setting, Retry: time.Second}
 		}
 	}
 	return nil

@@ -77,7 +77,8 @@ func (l *Ledger) Turn(ctx context.Context, a Account) (done func(), err error) {
 // SpareTurn is Turn for a container that no call waits for: it comes when nobody has a turn or
 // waits for one. Once wanted is closed, a call waits for it after all, and it becomes a turn like
 // any other.
-func (l *Ledger) SpareTurn(ctx context.Context, a Account, wanted <-chan struct{}) (done func(), err error) {
+func (l *Ledger) SpareTurn(ctx context.Context, a Account,
+	wanted <-chan struct{}) (done func(), err error) {
 	if l == nil {
 		return func() {}, context.Cause(ctx)
 	}
@@ -156,7 +157,9 @@ func (l *Ledger) give(in *line) bool {
 func (l *Ledger) next(in *line) *waiter {
 	for _, token := range in.tokens {
 		for _, user := range in.users {
-			i := slices.IndexFunc(in.of[user], func(n *waiter) bool { return n.account.Token.Name == token })
+			i := slices.IndexFunc(in.of[user], func(n *waiter) bool {
+				return n.account.Token.Name == token
+			})
 			if i < 0 {
 				continue
 			}

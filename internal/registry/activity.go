@@ -72,7 +72,9 @@ func (r *Registry) SetPaused(id ids.Sandbox, paused bool) (Sandbox, error) {
 	case s.Paused == paused:
 		return s, nil
 	case paused && n > 0:
-		return s, errs.Conflict("cannot pause sandbox %q: %d commands run in it or are about to; wait until they have ended, or end them", id, n)
+		return s, errs.Conflict(
+			"cannot pause sandbox %q: %d commands run in it or are about to; wait until they have ended, or end them",
+			id, n)
 	}
 	before, revision := s, r.revisions[id]
 	s.Paused = paused

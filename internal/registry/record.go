@@ -58,8 +58,8 @@ func parseRecord(id string, text []byte) (Sandbox, error) {
 // sandbox parses a record like untrusted input: whoever can write the file can write anything.
 func (on record) sandbox() (Sandbox, error) {
 	s := Sandbox{
-		Network: on.Network, Events: on.Events, AppID: on.AppID, SkillsDir: on.SkillsDir, Token: on.Token, Paused: on.Paused,
-		CreatedAt: on.CreatedAt, UpdatedAt: on.UpdatedAt,
+		Network: on.Network, Events: on.Events, AppID: on.AppID, SkillsDir: on.SkillsDir,
+		Token: on.Token, Paused: on.Paused, CreatedAt: on.CreatedAt, UpdatedAt: on.UpdatedAt,
 	}
 	var faults [6]error
 	s.ID, faults[0] = ids.ParseSandbox(on.ID)
@@ -97,8 +97,9 @@ func ParsePaths(names []string) ([]pathmap.ContainerPath, error) {
 
 func newRecord(s Sandbox) record {
 	on := record{
-		Version: recordVersion, ID: s.ID.String(), UserID: s.User.String(), WorkingDir: s.WorkingDir.String(),
-		Network: s.Network, Events: s.Events, AppID: s.AppID, SkillsDir: s.SkillsDir, Token: s.Token, Paused: s.Paused,
+		Version: recordVersion, ID: s.ID.String(), UserID: s.User.String(),
+		WorkingDir: s.WorkingDir.String(), Network: s.Network, Events: s.Events, AppID: s.AppID,
+		SkillsDir: s.SkillsDir, Token: s.Token, Paused: s.Paused,
 		CreatedAt: s.CreatedAt, UpdatedAt: s.UpdatedAt,
 	}
 	for _, dir := range s.WriteDirs {
@@ -108,7 +109,8 @@ func newRecord(s Sandbox) record {
 		on.ReadDirs = append(on.ReadDirs, dir.String())
 	}
 	for _, m := range s.Mounts {
-		on.Mounts = append(on.Mounts, mountRecord{Source: m.Source.String(), Target: m.Target.String(), ReadOnly: m.ReadOnly})
+		on.Mounts = append(on.Mounts,
+			mountRecord{Source: m.Source.String(), Target: m.Target.String(), ReadOnly: m.ReadOnly})
 	}
 	return on
 }

@@ -81,7 +81,8 @@ func Open(dir string, quotas *quota.Ledger, log zerolog.Logger) (*Registry, erro
 		records: &records{
 			files: durable.Records{Dir: dir}, quotas: quotas, sandboxes: map[ids.Sandbox]Sandbox{},
 			apps: appDirs{}, give: map[ids.Sandbox]func(){},
-			active: map[ids.Sandbox]*activity{}, commands: map[ids.User]int{}, closed: map[ids.User]bool{},
+			active: map[ids.Sandbox]*activity{}, commands: map[ids.User]int{},
+			closed: map[ids.User]bool{},
 		},
 		scope: ids.Everyone(),
 	}
@@ -91,7 +92,8 @@ func Open(dir string, quotas *quota.Ledger, log zerolog.Logger) (*Registry, erro
 			return err
 		}
 		r.keep(s)
-		r.give[s.ID] = quotas.Hold(quota.Account{User: s.User.String(), Token: quota.Token{Name: s.Token}}, quota.Sandboxes, 1)
+		r.give[s.ID] = quotas.Hold(quota.Account{User: s.User.String(),
+			Token: quota.Token{Name: s.Token}}, quota.Sandboxes, 1)
 		return nil
 	}, func(why error, file, aside string) {
 		log.Error().Err(why).Str("file", file).Str("setAside", aside).Msg("damaged sandbox record")
@@ -128,7 +130,8 @@ func (r *Registry) Scoped(users ids.Users, token quota.Token) *Registry {
 // its user: a different user is a conflict.
 func (r *Registry) Put(s Sandbox, now time.Time) (_ Sandbox, created bool, _ error) {
 	if !r.scope.Has(s.User) {
-		return Sandbox{}, false, errs.Denied("userId %q: this caller may act for %s alone", s.User, r.scope)
+		return Sandbox{}, false, errs.Denied("userId %q: this caller may act for %s alone", s.User,
+			r.scope)
 	}
 	defer r.change(s.ID)()
 	if err := r.isOpen(s.User); err != nil {
@@ -138,10 +141,14 @@ func (r *Registry) Put(s Sandbox, now time.Time) (_ Sandbox, created bool, _ err
 	old, exists := r.sandboxes[s.ID]
 	if exists {
 		if !r.scope.Has(old.User) {
-			return Sandbox{}, false, errs.NotFound("sandbox %q is not this caller's: take another id", s.ID)
+			return Sandbox{}, false,
+				errs.NotFound("sandbox %q is not this caller's: take another id", s.ID)
 		}
 		if old.User != s.User {
-			return Sandbox{}, false, errs.Conflict("sandbox %q belongs to user %q, not %q: delete it first or take another id", s.ID, old.User, s.User)
+			return Sandbox{}, false,
+				errs.Conflict(
+					"sandbox %q belongs to user %q, not %q: delete it first or take another id",
+					s.ID, old.User, s.User)
 		}
 		s.CreatedAt, s.Token, s.Paused = old.CreatedAt, old.Token, old.Paused
 		if old.same(s) {
@@ -151,7 +158,8 @@ func (r *Registry) Put(s Sandbox, now time.Time) (_ Sandbox, created bool, _ err
 	give := r.give[s.ID]
 	if !exists {
 		var err error
-		if give, err = r.quotas.Take(quota.Account{User: s.User.String(), Token: r.token}, quota.Sandboxes, 1); err != nil {
+		if give, err = r.quotas.Take(quota.Account{User: s.User.String(), Token: r.token},
+			quota.Sandboxes, 1); err != nil {
 			return Sandbox{}, false, fmt.Errorf("cannot register sandbox %q: %w", s.ID, err)
 		}
 	}
@@ -257,7 +265,8 @@ func (r *Registry) Get(id ids.Sandbox) (Sandbox, error) {
 	defer r.mu.RUnlock()
 	s, ok := r.sandboxes[id]
 	if !ok || !r.scope.Has(s.User) {
-		return Sandbox{}, errs.NotFound("sandbox %q is not registered: PUT /v1/sandboxes/%s first", id, id)
+		return Sandbox{}, errs.NotFound("sandbox %q is not registered: PUT /v1/sandboxes/%s first",
+			id, id)
 	}
 	return s, r.isOpen(s.User)
 }
@@ -295,7 +304,9 @@ func (r *Registry) List() []Sandbox {
 			list = append(list, s)
 		}
 	}
-	slices.SortFunc(list, func(a, b Sandbox) int { return strings.Compare(a.ID.String(), b.ID.String()) })
+	slices.SortFunc(list, func(a, b Sandbox) int {
+		return strings.Compare(a.ID.String(), b.ID.String())
+	})
 	return list
 }
 

@@ -21,7 +21,8 @@ func OpenShared(shared Records, quotas *quota.Ledger) *Registry {
 		records: &records{
 			shared: shared, quotas: quotas, sandboxes: map[ids.Sandbox]Sandbox{},
 			apps: appDirs{}, give: map[ids.Sandbox]func(){},
-			active: map[ids.Sandbox]*activity{}, commands: map[ids.User]int{}, closed: map[ids.User]bool{}, revisions: map[ids.Sandbox]int64{},
+			active: map[ids.Sandbox]*activity{}, commands: map[ids.User]int{},
+			closed: map[ids.User]bool{}, revisions: map[ids.Sandbox]int64{},
 		},
 		scope: ids.Everyone(),
 	}
@@ -52,7 +53,9 @@ func (r *records) Apply(id string, text []byte, revision int64) error {
 	}
 	r.keep(s)
 	if r.revisions[s.ID] = revision; r.give[s.ID] == nil {
-		r.give[s.ID] = r.quotas.Hold(quota.Account{User: s.User.String(), Token: quota.Token{Name: s.Token}}, quota.Sandboxes, 1)
+		r.give[s.ID] = r.quotas.Hold(
+			quota.Account{User: s.User.String(), Token: quota.Token{Name: s.Token}},
+			quota.Sandboxes, 1)
 	}
 	return nil
 }

@@ -82,7 +82,8 @@ func (it question) wait(whose string, limit time.Duration) error {
 	case <-it.answered:
 		return nil
 	default:
-		return fmt.Errorf("%s does not answer: the operator has to check its storage: %w", whose, cerrdefs.ErrUnavailable)
+		return fmt.Errorf("%s does not answer: the operator has to check its storage: %w", whose,
+			cerrdefs.ErrUnavailable)
 	}
 }
 

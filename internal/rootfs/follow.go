@@ -65,7 +65,8 @@ func (f *follower) walk(name string) error {
 		case component == "" || component == ".":
 			continue
 		case component == ".." && missing:
-			return errors.New("a symbolic link leads through something that is not there, and out of it")
+			return errors.New(
+				"a symbolic link leads through something that is not there, and out of it")
 		case component == "..":
 			f.at = f.at[:max(len(f.at)-1, 0)]
 			continue
@@ -94,7 +95,8 @@ func (f *follower) look() (text string, there bool, err error) {
 		return "", false, err
 	}
 	if f.steps++; f.steps > maxSteps {
-		return "", false, fmt.Errorf("its symbolic links take more than %d steps to follow", maxSteps)
+		return "", false, fmt.Errorf("its symbolic links take more than %d steps to follow",
+			maxSteps)
 	}
 	mount, rest, err := f.paths.Locate(path)
 	if err != nil || rest == "." {
@@ -140,7 +142,8 @@ func (f *follower) ask(host string, at pathmap.ContainerPath) error {
 		return nil
 	}
 	f.answer[host] = true
-	return f.planner.questions.ask(host, "the directory that is mounted at "+at.String(), true, answerLimit)
+	return f.planner.questions.ask(host, "the directory that is mounted at "+at.String(), true,
+		answerLimit)
 }
 
 // leadsElsewhere are the directories of the image in which links of the kernel's lead anywhere.
@@ -151,7 +154,8 @@ func (f *follower) check(path pathmap.ContainerPath) error {
 	for _, dir := range leadsElsewhere {
 		if len(f.links) > 0 && pathmap.Within(path.String(), dir) {
 			last := f.links[len(f.links)-1]
-			return errors.New("the symbolic link " + last.Path.String() + " leads to " + path.String() + ", from where the kernel may lead anywhere: remove that link")
+			return errors.New("the symbolic link " + last.Path.String() + " leads to " +
+				path.String() + ", from where the kernel may lead anywhere: remove that link")
 		}
 	}
 	return nil

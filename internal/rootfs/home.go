@@ -52,7 +52,8 @@ func (h *Home) rootConfig() hostfs.Config {
 
 // inDir returns the Config that opens a host directory for what is done as the home's owner.
 func (h *Home) inDir(dir string, denied []string) hostfs.Config {
-	return hostfs.Config{Dir: dir, UID: h.uid, GID: h.gid, Denied: denied, Walks: &h.planner.walks, User: h.user}
+	return hostfs.Config{Dir: dir, UID: h.uid, GID: h.gid, Denied: denied, Walks: &h.planner.walks,
+		User: h.user}
 }
 
 // Usage returns hostfs.Root.Usage of the home.
@@ -128,7 +129,8 @@ func (h *Home) hasDir(dir int, name string) (bool, error) {
 	it, err := identifyOpen(fd)
 	var st unix.Statfs_t
 	err = errors.Join(err, unix.Fstatfs(fd, &st))
-	return err == nil && it.uid == h.uid && it.mode&0o700 == 0o700 && st.Type != unix.TMPFS_MAGIC, err
+	return err == nil && it.uid == h.uid && it.mode&0o700 == 0o700 && st.Type != unix.TMPFS_MAGIC,
+		err
 }
 
 func (h *Home) makeCaches(at pathmap.Mount, caches string, isNew bool) error {
@@ -142,12 +144,14 @@ func (h *Home) makeCaches(at pathmap.Mount, caches string, isNew bool) error {
 		return err
 	}
 	// A home of the pool has no files, so that it can be removed.
-	if err := root.Mkdir(path.Join(caches, "tmp"), true); err != nil || !isNew || (dockerexec.Spec{User: h.user}).IsPooled() {
+	if err := root.Mkdir(path.Join(caches, "tmp"), true); err != nil || !isNew ||
+		(dockerexec.Spec{User: h.user}).IsPooled() {
 		return err
 	}
 	// In a working tree nobody wants to add them. Nothing depends on it, and another call may be
 	// making it, too.
-	if ignore, err := root.Create(path.Join(caches, ".gitignore"), hostfs.Exclusive, 0o644); err == nil {
+	if ignore, err := root.Create(path.Join(caches, ".gitignore"), hostfs.Exclusive,
+		0o644); err == nil {
 		defer ignore.Abort()
 		if _, err := ignore.Write([]byte("*\n")); err == nil {
 			_, _ = ignore.Commit()
@@ -157,7 +161,8 @@ func (h *Home) makeCaches(at pathmap.Mount, caches string, isNew bool) error {
 }
 
 // OpenRoot opens a user's mount for operations on its files as the home's owner.
-func (p *Planner) OpenRoot(ctx context.Context, user string, at pathmap.Mount) (*hostfs.Root, error) {
+func (p *Planner) OpenRoot(ctx context.Context, user string,
+	at pathmap.Mount) (*hostfs.Root, error) {
 	h, err := p.OpenHome(ctx, user)
 	if err != nil {
 		return nil, err
@@ -168,7 +173,8 @@ func (p *Planner) OpenRoot(ctx context.Context, user string, at pathmap.Mount) (
 	}
 	root, err := openRoot(h.inDir(p.real(at.Host), nil))
 	if err != nil {
-		return nil, errs.NotFound("cannot open the mount %q: %v", at.Container, errs.WithoutPath(err))
+		return nil, errs.NotFound("cannot open the mount %q: %v", at.Container,
+			errs.WithoutPath(err))
 	}
 	return root, nil
 }
@@ -181,7 +187,8 @@ func (p *Planner) OpenHome(ctx context.Context, user string) (*Home, error) {
 		return nil, errors.New("cannot name the user's home")
 	}
 	h := &Home{planner: p, user: user, dir: p.real(path)}
-	if err := p.questions.ask(h.dir, fmt.Sprintf("the home of user %q", user), false, answerLimit); err != nil {
+	if err := p.questions.ask(h.dir, fmt.Sprintf("the home of user %q", user), false,
+		answerLimit); err != nil {
 		return nil, err
 	}
 	name := filepath.Join(user, "home")
@@ -194,18 +201,24 @@ func (p *Planner) OpenHome(ctx context.Context, user string) (*Home, error) {
 	case errors.Is(err, errNoOwnerLeft), errors.Is(err, dockerexec.ErrHomesStay):
 		return nil, fmt.Errorf("cannot make the home of user %q: %w", user, err)
 	case errors.Is(err, unix.ENOTDIR) || errors.Is(err, unix.ELOOP):
-		return nil, fmt.Errorf("cannot use the home of user %q: it is not a directory, or is behind a symbolic link", user)
+		return nil, fmt.Errorf(
+			"cannot use the home of user %q: it is not a directory, or is behind a symbolic link",
+			user)
 	case err != nil:
-		return nil, errs.Redact(ctx, p.log, fmt.Sprintf("cannot open the home of user %q", user), err)
+		return nil, errs.Redact(ctx, p.log, fmt.Sprintf("cannot open the home of user %q", user),
+			err)
 	}
 	it, err := identifyOpen(h.fd)
 	if err != nil {
 		h.Close()
-		return nil, errs.Redact(ctx, p.log, fmt.Sprintf("cannot open the home of user %q", user), err)
+		return nil, errs.Redact(ctx, p.log, fmt.Sprintf("cannot open the home of user %q", user),
+			err)
 	}
 	if it.uid == 0 {
 		h.Close()
-		return nil, fmt.Errorf("cannot run commands for user %q: the home belongs to root, and commands run as its owner; the operator has to chown it to an unprivileged user", user)
+		return nil, fmt.Errorf(
+			"cannot run commands for user %q: the home belongs to root, and commands run as its owner; the operator has to chown it to an unprivileged user",
+			user)
 	}
 	h.uid, h.gid, h.id = it.uid, it.gid, it.id
 	return h, nil

@@ -37,7 +37,8 @@ func identifyOpen(fd int) (identity, error) { return identifyAt(fd, "", unix.AT_
 
 func identifyAt(dir int, name string, flags int) (identity, error) {
 	var st unix.Statx_t
-	if err := unix.Statx(dir, name, flags|unix.AT_NO_AUTOMOUNT, unix.STATX_BASIC_STATS|unix.STATX_BTIME, &st); err != nil {
+	if err := unix.Statx(dir, name, flags|unix.AT_NO_AUTOMOUNT,
+		unix.STATX_BASIC_STATS|unix.STATX_BTIME, &st); err != nil {
 		return identity{}, err
 	}
 	it := identity{
@@ -138,7 +139,8 @@ func (p *Planner) OpenTmp(dir string, spec dockerexec.Spec) (*hostfs.Root, error
 		return nil, err
 	}
 	if st.Type != unix.TMPFS_MAGIC {
-		return nil, errors.New("the service does not see Docker's mount of it; where sandboxd is in a container, bind Docker's volumes into it with propagation rslave")
+		return nil, errors.New(
+			"the service does not see Docker's mount of it; where sandboxd is in a container, bind Docker's volumes into it with propagation rslave")
 	}
 	meant, err := identifyOpen(fd)
 	if err != nil {

@@ -46,7 +46,8 @@ type watchedDir struct {
 }
 
 // add watches an open directory for a container, by a name on the host.
-func (w watches) add(dir int, name string, want children, holder dockerexec.Fingerprint) (watchedDir, error) {
+func (w watches) add(dir int, name string, want children,
+	holder dockerexec.Fingerprint) (watchedDir, error) {
 	wd, err := unix.InotifyAddWatch(w.fd, fmt.Sprintf("/proc/self/fd/%d", dir), watchedEvents)
 	if err != nil {
 		return watchedDir{}, err
@@ -114,7 +115,8 @@ func (c changes) add(holder dockerexec.Fingerprint, name string, at uint64) {
 
 // parse returns the changes that inotify events report, and charges what that takes to their users.
 // lost says that some events were dropped.
-func (w *watches) parse(events []byte, of map[dockerexec.Fingerprint]mounted) (changed changes, lost bool) {
+func (w *watches) parse(events []byte,
+	of map[dockerexec.Fingerprint]mounted) (changed changes, lost bool) {
 	changed = changes{}
 	begun, looks, kept := time.Now(), 0, map[string]int{}
 	for len(events) >= unix.SizeofInotifyEvent {

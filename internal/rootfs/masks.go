@@ -16,7 +16,8 @@ import (
 // mask returns the mask that hides a region. In a home or a further mount, something must exist on
 // the host to mount it on.
 func (b *builder) mask(r policy.Region) (dockerexec.Mask, error) {
-	m := dockerexec.Mask{Target: r.Path.String(), Listable: r.Mode == policy.Empty, Holds: b.mountPointsIn(r)}
+	m := dockerexec.Mask{Target: r.Path.String(), Listable: r.Mode == policy.Empty,
+		Holds: b.mountPointsIn(r)}
 	at, rest, err := b.Paths.Locate(r.Path)
 	if err != nil { // it belongs to the image
 		m.File = r.File
@@ -179,7 +180,8 @@ func (b *builder) addLinks(at pathmap.Mount, hidden []string) error {
 		if err != nil {
 			return errs.Denied("cannot hide %q: %v", name, err)
 		}
-		b.spec.Links = append(b.spec.Links, dockerexec.Link{Target: path.Join(at.Container.String(), name), ID: state.id})
+		b.spec.Links = append(b.spec.Links,
+			dockerexec.Link{Target: path.Join(at.Container.String(), name), ID: state.id})
 	}
 	return nil
 }
@@ -196,7 +198,8 @@ func linkDirs(spec dockerexec.Spec) []string {
 	}
 	var dirs []string
 	for _, link := range spec.Links {
-		for dir := path.Dir(link.Target); isWritable(spec, dir) && !mounted[dir]; dir = path.Dir(dir) {
+		for dir := path.Dir(link.Target); isWritable(spec, dir) &&
+			!mounted[dir]; dir = path.Dir(dir) {
 			mounted[dir] = true
 			dirs = append(dirs, dir)
 		}

@@ -38,7 +38,8 @@ type Preparer struct {
 
 // NewPreparer returns a Preparer for homes in usersDir, which must have no link in its path.
 func NewPreparer(usersDir string, log zerolog.Logger) *Preparer {
-	return &Preparer{usersDir: usersDir, log: log, needed: map[string]int{}, made: map[string]bool{}, mounted: map[dockerexec.Fingerprint]mounted{}}
+	return &Preparer{usersDir: usersDir, log: log, needed: map[string]int{},
+		made: map[string]bool{}, mounted: map[dockerexec.Fingerprint]mounted{}}
 }
 
 // mountPoint is a host path on which something is mounted, or a directory above it, and its
@@ -116,7 +117,9 @@ func (p *Preparer) Prepare(spec dockerexec.Spec) (_ dockerexec.Prepared, err err
 		if !held {
 			p.unwatch(spec)
 		}
-		return prepared, fmt.Errorf("what the call gives up came to exist, or a link to it was changed, while its container was made; try again: %w", cerrdefs.ErrUnavailable)
+		return prepared,
+			fmt.Errorf("what the call gives up came to exist, or a link to it was changed, while its container was made; try again: %w",
+				cerrdefs.ErrUnavailable)
 	}
 	if !held {
 		known = mounted{Spec: spec, since: p.watches.position()}
@@ -154,7 +157,8 @@ func (p *Preparer) release(dirs *rootDirs) {
 		if dir, rest, err := dirs.mustFind(point.target); err == nil {
 			p.removeMountPoint(dir, rest)
 		} else {
-			p.log.Warn().Err(err).Str("user", dirs.spec.User).Str("place", point.target).Msg("cannot remove the mount point of a mask")
+			p.log.Warn().Err(err).Str("user", dirs.spec.User).Str("place", point.target).
+				Msg("cannot remove the mount point of a mask")
 		}
 		delete(p.needed, point.name)
 		delete(p.made, point.name) // also if it is still there: then it is the user's
@@ -172,13 +176,16 @@ func (p *Preparer) pin(dirs *rootDirs, pin dockerexec.Pin) (dockerexec.Mount, er
 		info, err = dir.root.Stat(rest)
 	}
 	if err == nil && info.Type != hostfs.Directory {
-		err = fmt.Errorf("it is a %s, so what is below its name could not be kept hidden: remove or rename it", info.Type)
+		err = fmt.Errorf(
+			"it is a %s, so what is below its name could not be kept hidden: remove or rename it",
+			info.Type)
 	}
 	if err != nil {
 		return dockerexec.Mount{}, fmt.Errorf("cannot pin %s: %w", pin.Target, err)
 	}
 	return dockerexec.Mount{
-		Source: pin.Place, Target: pin.Target, Verify: true, ID: dockerexec.FileID{Dev: info.Dev, Ino: info.Ino},
+		Source: pin.Place, Target: pin.Target, Verify: true,
+		ID: dockerexec.FileID{Dev: info.Dev, Ino: info.Ino},
 	}, nil
 }
 
@@ -192,7 +199,8 @@ func (p *Preparer) makeDirs(dir *rootDir, name string) error {
 		err := dir.root.Mkdir(name[:i], false)
 		if err == nil {
 			p.made[dir.at(name[:i])] = true
-		} else if info, statErr := dir.root.Stat(name[:i]); statErr != nil || info.Type == hostfs.Symlink {
+		} else if info, statErr := dir.root.Stat(name[:i]); statErr != nil ||
+			info.Type == hostfs.Symlink {
 			return err
 		}
 	}

@@ -17,7 +17,8 @@ import (
 // kernel.
 type Owners struct{ UID, GID, Last uint32 }
 
-var errNoOwnerLeft = errors.New("each id in homeOwner owns a home already; the operator has to widen the range")
+var errNoOwnerLeft = errors.New(
+	"each id in homeOwner owns a home already; the operator has to widen the range")
 
 // of returns the range from which the owner of a user's home is chosen. The pool, which nobody has
 // asked for, does not get the last quarter of a range.
@@ -26,7 +27,8 @@ func (o Owners) of(user string) (Owners, error) {
 		return o, nil
 	}
 	if o.Last == o.UID {
-		return o, fmt.Errorf("%d is the only id, and the pool has to leave it to users: %w", o.UID, errNoOwnerLeft)
+		return o, fmt.Errorf("%d is the only id, and the pool has to leave it to users: %w", o.UID,
+			errNoOwnerLeft)
 	}
 	o.Last -= max((o.Last-o.UID+1)/4, 1)
 	return o, nil
@@ -42,7 +44,8 @@ type allotted struct {
 // next chooses the owner of a home that is about to be made in usersDir. The ids that own a home
 // there are taken. Only one call may choose at a time. Hosts that share usersDir pass claim, which
 // reports whether this host gets an id; a host alone passes nil.
-func (a *allotted) next(o Owners, usersDir string, claim func(id uint32) (bool, error)) (uid, gid uint32, err error) {
+func (a *allotted) next(o Owners, usersDir string,
+	claim func(id uint32) (bool, error)) (uid, gid uint32, err error) {
 	if o.Last == 0 {
 		return o.UID, o.GID, nil
 	}
@@ -74,7 +77,8 @@ func (a *allotted) next(o Owners, usersDir string, claim func(id uint32) (bool, 
 	}
 	untouched := func(id uint32) bool { return !taken[id] && !a.given[id] }
 	vacant := func(id uint32) bool { return !taken[id] }
-	if (highest == o.Last || !choose(highest+1, untouched)) && !choose(o.UID, untouched) && !choose(o.UID, vacant) {
+	if (highest == o.Last || !choose(highest+1, untouched)) && !choose(o.UID, untouched) &&
+		!choose(o.UID, vacant) {
 		return 0, 0, fmt.Errorf("all of %d-%d are taken: %w", o.UID, o.Last, errNoOwnerLeft)
 	}
 	if err != nil {
@@ -94,7 +98,9 @@ func homeOwners(usersDir string) (map[uint32]bool, error) {
 		return nil, err
 	}
 	// The homes of the pool are homes, too.
-	if err := addOwners(taken, PoolDir(usersDir), filepath.Join(filepath.Base(dockerexec.PoolUser("x")), "home")); err != nil && !errors.Is(err, unix.ENOENT) {
+	if err := addOwners(taken, PoolDir(usersDir),
+		filepath.Join(filepath.Base(dockerexec.PoolUser("x")), "home")); err != nil &&
+		!errors.Is(err, unix.ENOENT) {
 		return nil, err
 	}
 	return taken, nil
@@ -115,7 +121,10 @@ func addOwners(taken map[uint32]bool, folder, home string) error {
 	}
 	for _, name := range names {
 		var st unix.Statx_t
-		err := unix.Statx(int(dir.Fd()), filepath.Join(name, home), unix.AT_SYMLINK_NOFOLLOW|unix.AT_NO_AUTOMOUNT|unix.AT_STATX_DONT_SYNC, unix.STATX_UID|unix.STATX_GID, &st)
+		err := unix.Statx(int(dir.Fd()),
+			filepath.Join(name, home),
+			unix.AT_SYMLINK_NOFOLLOW|unix.AT_NO_AUTOMOUNT|unix.AT_STATX_DONT_SYNC,
+			unix.STATX_UID|unix.STATX_GID, &st)
 		switch {
 		case err == nil:
 			taken[st.Uid], taken[st.Gid] = true, true

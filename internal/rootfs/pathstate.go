@@ -70,7 +70,8 @@ const (
 // on.
 func isStandIn(uid, mode uint32) bool {
 	perm := mode & 0o7777
-	return uid == 0 && mode&unix.S_IFMT == unix.S_IFDIR && (perm == closedDir || perm == listableDir)
+	return uid == 0 && mode&unix.S_IFMT == unix.S_IFDIR &&
+		(perm == closedDir || perm == listableDir)
 }
 
 // stateError returns nil for a path that does not exist, including one below something that is not
@@ -80,7 +81,8 @@ func stateError(err error) error {
 	case errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ENOTDIR):
 		return nil
 	case errors.Is(err, unix.ELOOP):
-		return errs.Denied("it is, or is behind, a symbolic link, which cannot be hidden: make it a directory or a file")
+		return errs.Denied(
+			"it is, or is behind, a symbolic link, which cannot be hidden: make it a directory or a file")
 	}
 	return err
 }

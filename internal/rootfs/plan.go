@@ -29,9 +29,10 @@ type Request struct {
 // Plan returns a Spec with the filesystem of a container and the user that owns it. Granted
 // directories of the home are made if they do not exist, unless it is a dry run.
 func (h *Home) Plan(r Request) (dockerexec.Spec, error) {
-	b := &builder{Request: r, home: h, secrets: map[pathmap.Mount][]string{}, readOnly: map[pathmap.Mount]bool{}, spec: dockerexec.Spec{
-		User: h.user, UID: h.uid, GID: h.gid, SpoolDir: h.spoolDir(), Events: r.Decision.Events,
-	}}
+	b := &builder{Request: r, home: h, secrets: map[pathmap.Mount][]string{},
+		readOnly: map[pathmap.Mount]bool{}, spec: dockerexec.Spec{
+			User: h.user, UID: h.uid, GID: h.gid, SpoolDir: h.spoolDir(), Events: r.Decision.Events,
+		}}
 	for _, region := range r.Decision.View.Regions() {
 		if err := b.addRegion(region); err != nil {
 			return b.spec, err
@@ -39,11 +40,13 @@ func (h *Home) Plan(r Request) (dockerexec.Spec, error) {
 	}
 	for _, pin := range r.Decision.View.Pinned() {
 		if at, rest, err := r.Paths.Locate(pin); err == nil && !b.isInFile(pin) {
-			b.spec.Pins = append(b.spec.Pins, dockerexec.Pin{Place: b.hostPath(at, rest), Target: pin.String()})
+			b.spec.Pins = append(b.spec.Pins,
+				dockerexec.Pin{Place: b.hostPath(at, rest), Target: pin.String()})
 		}
 	}
 	for _, link := range r.Decision.Symlinks {
-		b.spec.Symlinks = append(b.spec.Symlinks, dockerexec.Symlink{Target: link.Path.String(), Text: link.Text})
+		b.spec.Symlinks = append(b.spec.Symlinks,
+			dockerexec.Symlink{Target: link.Path.String(), Text: link.Text})
 	}
 	for at, hidden := range b.secrets {
 		if err := b.addLinks(at, hidden); err != nil {
@@ -77,7 +80,9 @@ func checkNames(spec dockerexec.Spec) error {
 	}
 	for _, name := range targets {
 		if !utf8.ValidString(name) {
-			return errs.Denied("cannot mount or hide %q: it is not UTF-8, and Docker mounts no such path; if it is a further name of a hidden file, rename or remove it", name)
+			return errs.Denied(
+				"cannot mount or hide %q: it is not UTF-8, and Docker mounts no such path; if it is a further name of a hidden file, rename or remove it",
+				name)
 		}
 	}
 	return nil
@@ -160,7 +165,8 @@ func (b *builder) makeGranted(r policy.Region, rest string) error {
 	name, ext := strings.TrimPrefix(base, "."), path.Ext(strings.TrimPrefix(base, "."))
 	switch {
 	case r.Mode == policy.Writable && ext == "" && name != base:
-		return errors.New("it is not there, and may be meant as a file or as a directory: write the file, or make the directory, before it is granted")
+		return errors.New(
+			"it is not there, and may be meant as a file or as a directory: write the file, or make the directory, before it is granted")
 	case r.Mode != policy.Writable || !isFileExtension(ext):
 		_, err := b.home.makeDir(rest)
 		return err
@@ -223,13 +229,16 @@ func (b *builder) identify(at pathmap.Mount, rest string) (identity, error) {
 func (b *builder) addEventsSocket() error {
 	socket := b.home.planner.cfg().EventsSocket
 	if socket == "" {
-		return errs.Denied("permissions: @events is not available: the operator has set no eventsSocket")
+		return errs.Denied(
+			"permissions: @events is not available: the operator has set no eventsSocket")
 	}
 	it, err := identify(socket)
 	if err != nil {
-		return errs.NotFound("permissions: @events: the caller's control socket is not there: %v", errs.WithoutPath(err))
+		return errs.NotFound("permissions: @events: the caller's control socket is not there: %v",
+			errs.WithoutPath(err))
 	}
-	b.spec.Mounts = append(b.spec.Mounts, dockerexec.Mount{Source: socket, Target: EventsPath, ReadOnly: true, ID: it.id})
+	b.spec.Mounts = append(b.spec.Mounts,
+		dockerexec.Mount{Source: socket, Target: EventsPath, ReadOnly: true, ID: it.id})
 	return nil
 }
 

@@ -64,9 +64,11 @@ func checkReplacing(users *os.Root, pooled string) error {
 	}
 	err = renameDir(fd, name, fd, filepath.Base(pooled))
 	if err == nil {
-		return fmt.Errorf("%w: a directory can replace one that holds something", dockerexec.ErrHomesStay)
+		return fmt.Errorf("%w: a directory can replace one that holds something",
+			dockerexec.ErrHomesStay)
 	}
-	if removeErr := unix.Unlinkat(fd, name, unix.AT_REMOVEDIR); removeErr != nil || !errors.Is(err, fs.ErrExist) {
+	if removeErr := unix.Unlinkat(fd, name, unix.AT_REMOVEDIR); removeErr != nil ||
+		!errors.Is(err, fs.ErrExist) {
 		return errors.Join(err, removeErr)
 	}
 	return nil
@@ -116,7 +118,9 @@ func checkPoolDir(users *os.Root, pool string) error {
 	}
 	const inherited = unix.S_ISGID // from usersDir, where that has it
 	if stat.Mode&^inherited != unix.S_IFDIR|0o700 || int(stat.Uid) != os.Geteuid() {
-		return fmt.Errorf("%s in usersDir is not a directory that belongs to the service and is closed to others: remove it", pool)
+		return fmt.Errorf(
+			"%s in usersDir is not a directory that belongs to the service and is closed to others: remove it",
+			pool)
 	}
 	return nil
 }
@@ -155,7 +159,8 @@ func (p *Planner) GiveHome(pooled, user string) error {
 	defer to.Close()
 	now := unix.NsecToTimespec(time.Now().UnixNano())
 	home := filepath.Join(filepath.Base(pooled), "home")
-	if err := unix.UtimesNanoAt(from, home, []unix.Timespec{now, now}, unix.AT_SYMLINK_NOFOLLOW); err != nil {
+	if err := unix.UtimesNanoAt(from, home, []unix.Timespec{now, now},
+		unix.AT_SYMLINK_NOFOLLOW); err != nil {
 		return err
 	}
 	err = renameDir(from, filepath.Base(pooled), int(to.Fd()), user)
@@ -205,7 +210,8 @@ func (p *Preparer) Rebind(from, to dockerexec.Spec) error {
 	}
 	known := p.mounted[from.Fingerprint()]
 	delete(p.mounted, from.Fingerprint())
-	p.mounted[to.Fingerprint()] = mounted{Spec: to, since: known.since, containers: known.containers}
+	p.mounted[to.Fingerprint()] = mounted{Spec: to, since: known.since,
+		containers: known.containers}
 	if err == nil {
 		err = p.watchSpec(to) // before the other's are given up: no event is lost
 	}

@@ -22,15 +22,17 @@ const processesDir = "processes"
 // reservedInside are the container paths that belong to the container. A further mount may be
 // neither in them nor around them.
 var reservedInside = []string{
-	"/.daycare", "/bin", "/boot", "/dev", "/etc", "/home", "/lib", "/lib32", "/lib64", "/libx32", "/opt", "/proc",
-	"/root", "/run", "/sbin", "/shared/skills", "/sys", "/tmp", "/usr", "/var",
+	"/.daycare", "/bin", "/boot", "/dev", "/etc", "/home", "/lib", "/lib32", "/lib64", "/libx32",
+	"/opt", "/proc", "/root", "/run", "/sbin", "/shared/skills", "/sys", "/tmp", "/usr", "/var",
 }
 
 // CheckTarget refuses a further mount's place if it belongs to the container.
 func CheckTarget(field string, target pathmap.ContainerPath) error {
 	for _, name := range reservedInside {
 		if pathmap.Within(target.String(), name) || pathmap.Within(name, target.String()) {
-			return errs.Invalid("%s: %q is not free: %s is the container's; take a place such as /mnt/data", field, target, name)
+			return errs.Invalid(
+				"%s: %q is not free: %s is the container's; take a place such as /mnt/data", field,
+				target, name)
 		}
 	}
 	return nil
@@ -39,9 +41,13 @@ func CheckTarget(field string, target pathmap.ContainerPath) error {
 // CheckSource refuses a host path that may not be mounted: it is in none of AllowedMountRoots, or
 // reserved.
 func (p *Planner) CheckSource(field string, source pathmap.HostPath) error {
-	allowed := slices.ContainsFunc(p.cfg().AllowedMountRoots, func(root string) bool { return pathmap.Within(source.String(), root) })
+	allowed := slices.ContainsFunc(p.cfg().AllowedMountRoots, func(root string) bool {
+		return pathmap.Within(source.String(), root)
+	})
 	if !allowed {
-		return errs.Denied("%s: %q is in none of allowedMountRoots; the operator may add it, or a directory above it, to that setting", field, source)
+		return errs.Denied(
+			"%s: %q is in none of allowedMountRoots; the operator may add it, or a directory above it, to that setting",
+			field, source)
 	}
 	if why := p.reserved(source); why != "" {
 		return errs.Denied("%s: %s", field, why)
@@ -83,7 +89,8 @@ func (p *Planner) reserved(source pathmap.HostPath) string {
 	}
 	for _, name := range append(policy.DeniedInHome(), "apps") {
 		if pathmap.Within(inHome, name) || pathmap.Within(name, inHome) {
-			return fmt.Sprintf("it holds, or is in, %s of a home, which is hidden from every call", name)
+			return fmt.Sprintf("it holds, or is in, %s of a home, which is hidden from every call",
+				name)
 		}
 	}
 	return ""

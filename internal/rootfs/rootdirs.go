@@ -80,7 +80,8 @@ func (d *rootDirs) find(target string) (_ *rootDir, rest string, _ error) {
 	if err != nil {
 		return nil, "", err
 	}
-	root, err := openRoot(hostfs.Config{Dir: view.dir, UID: d.spec.UID, GID: d.spec.GID, Walks: &d.preparer.walks, User: d.spec.User})
+	root, err := openRoot(hostfs.Config{Dir: view.dir, UID: d.spec.UID, GID: d.spec.GID,
+		Walks: &d.preparer.walks, User: d.spec.User})
 	if err == nil {
 		err = d.checkSame(view, fd)
 	}

@@ -113,7 +113,8 @@ func (p *Planner) UsersDir() string { return p.cfg().UsersDir }
 
 // ProcessDirs returns the folders of all durable processes, relative to UsersDir.
 func (p *Planner) ProcessDirs() (folders []string, err error) {
-	names, err := filepath.Glob(filepath.Join(hostfs.EscapeGlob(p.UsersDir()), "*", processesDir, "*"))
+	names, err := filepath.Glob(
+		filepath.Join(hostfs.EscapeGlob(p.UsersDir()), "*", processesDir, "*"))
 	for _, name := range names {
 		folders = append(folders, strings.TrimPrefix(name, p.UsersDir()+"/"))
 	}
@@ -132,7 +133,8 @@ func (p *Planner) InUserDir(user string, path pathmap.HostPath) bool {
 }
 
 // SamePlaces returns all places at which mounts show what they show at paths.
-func (p *Planner) SamePlaces(mounts []pathmap.Mount, paths []pathmap.ContainerPath) []pathmap.ContainerPath {
+func (p *Planner) SamePlaces(mounts []pathmap.Mount,
+	paths []pathmap.ContainerPath) []pathmap.ContainerPath {
 	var all []pathmap.ContainerPath
 	for _, path := range paths {
 		for _, m := range mounts {

@@ -97,7 +97,8 @@ func (p *Preparer) begin(fd int) (unwatched []dockerexec.Fingerprint) {
 }
 
 func (p *Preparer) logUnwatched(known mounted, err error) {
-	p.log.Error().Err(err).Str("user", known.User).Msg("a container is ended: what it must not see cannot be watched")
+	p.log.Error().Err(err).Str("user", known.User).
+		Msg("a container is ended: what it must not see cannot be watched")
 }
 
 // await waits for events, and returns the containers that must go because of them.
@@ -156,7 +157,8 @@ func (p *Preparer) handle(events []byte) (gone []dockerexec.Fingerprint) {
 			err = p.watchSpec(known.Spec)
 		}
 		intact := err == nil && !isBroken && p.isIntact(known.Spec)
-		tooMuch := lost && loudest[known.User] || !lost && !load.spend(known.User, begun, took[fingerprint]+time.Since(begun))
+		tooMuch := lost && loudest[known.User] ||
+			!lost && !load.spend(known.User, begun, took[fingerprint]+time.Since(begun))
 		if err == nil && tooMuch {
 			err = errTooMuch
 		}
@@ -187,11 +189,15 @@ func (p *Preparer) watchSpec(spec dockerexec.Spec) error {
 	}
 	wanted := p.wantedDirs(spec)
 	if len(wanted) > maxWatched {
-		return fmt.Errorf("%d directories would have to be watched, more than the %d for one container", len(wanted), maxWatched)
+		return fmt.Errorf(
+			"%d directories would have to be watched, more than the %d for one container",
+			len(wanted), maxWatched)
 	}
 	own := spec.Fingerprint()
 	if n := len(wanted) + p.watchedOfOthers(spec.User, own); n > maxWatchedOfUser {
-		return fmt.Errorf("%d directories would have to be watched, more than the %d for all containers of one user: %w", n, maxWatchedOfUser, cerrdefs.ErrUnavailable)
+		return fmt.Errorf(
+			"%d directories would have to be watched, more than the %d for all containers of one user: %w",
+			n, maxWatchedOfUser, cerrdefs.ErrUnavailable)
 	}
 	dirs := p.rootDirs(spec)
 	defer dirs.close()
@@ -202,8 +208,11 @@ func (p *Preparer) watchSpec(spec dockerexec.Spec) error {
 		case err == nil:
 			now[dir] = true
 		case errors.Is(err, unix.ENOSPC):
-			return fmt.Errorf("the kernel watches no more directories for this user: raise fs.inotify.max_user_watches: %w", cerrdefs.ErrUnavailable)
-		case !errors.Is(err, unix.ENOENT) && !errors.Is(err, unix.ENOTDIR) && !errors.Is(err, unix.ELOOP):
+			return fmt.Errorf(
+				"the kernel watches no more directories for this user: raise fs.inotify.max_user_watches: %w",
+				cerrdefs.ErrUnavailable)
+		case !errors.Is(err, unix.ENOENT) && !errors.Is(err, unix.ENOTDIR) &&
+			!errors.Is(err, unix.ELOOP):
 			return fmt.Errorf("cannot watch what is hidden: %w", err)
 		}
 		// What does not exist or is not a directory has nothing in it; its appearance is an event
@@ -214,7 +223,8 @@ func (p *Preparer) watchSpec(spec dockerexec.Spec) error {
 }
 
 // watchDir watches a host directory through its descriptor, to which no link has led.
-func (p *Preparer) watchDir(dirs *rootDirs, name string, at wantedDir, holder dockerexec.Fingerprint) (watchedDir, error) {
+func (p *Preparer) watchDir(dirs *rootDirs, name string, at wantedDir,
+	holder dockerexec.Fingerprint) (watchedDir, error) {
 	dir, rest, err := dirs.mustFind(at.target)
 	if err != nil {
 		return watchedDir{}, err
@@ -314,7 +324,8 @@ func (p *Preparer) isIntact(spec dockerexec.Spec) bool {
 		if err != nil {
 			return false
 		}
-		if state, err := p.empty.stateOf(dir.fd, rest); err != nil || !state.exists || !state.id.Same(m.ID) {
+		if state, err := p.empty.stateOf(dir.fd, rest); err != nil || !state.exists ||
+			!state.id.Same(m.ID) {
 			return false
 		}
 	}
@@ -331,8 +342,12 @@ func (p *Preparer) isUnwatchedIntact(spec dockerexec.Spec) bool {
 // isUnchanged is isIntact for that on which nothing is mounted, so that nothing guards it but the
 // watch.
 func (p *Preparer) isUnchanged(dirs *rootDirs) bool {
-	return !slices.ContainsFunc(dirs.spec.Masks, func(m dockerexec.Mask) bool { return m.Absent && !p.covers(dirs, m) }) &&
-		!slices.ContainsFunc(dirs.spec.Symlinks, func(link dockerexec.Symlink) bool { return !leadsOn(dirs, link) })
+	return !slices.ContainsFunc(dirs.spec.Masks, func(m dockerexec.Mask) bool {
+		return m.Absent && !p.covers(dirs, m)
+	}) &&
+		!slices.ContainsFunc(dirs.spec.Symlinks, func(link dockerexec.Symlink) bool {
+			return !leadsOn(dirs, link)
+		})
 }
 
 // covers reports whether a mask covers what it was made for.

@@ -42,8 +42,10 @@ type look struct {
 
 func newWatches(fd int) watches {
 	return watches{
-		on: true, fd: fd, dirs: map[int]map[dockerexec.Fingerprint]map[string]children{}, held: map[dockerexec.Fingerprint]map[watchedDir]bool{},
-		load: &load{buffer: make([]byte, queueSize), events: map[string]int{}, looks: map[string]look{}},
+		on: true, fd: fd, dirs: map[int]map[dockerexec.Fingerprint]map[string]children{},
+		held: map[dockerexec.Fingerprint]map[watchedDir]bool{},
+		load: &load{buffer: make([]byte, queueSize), events: map[string]int{},
+			looks: map[string]look{}},
 	}
 }
 
@@ -73,7 +75,9 @@ func (l *load) drained(empty bool) (loudest map[string]bool) {
 func (l *load) spend(user string, now time.Time, took time.Duration) bool {
 	spent, ok := l.looks[user]
 	if !ok || now.Sub(spent.since) > time.Second {
-		maps.DeleteFunc(l.looks, func(_ string, old look) bool { return now.Sub(old.since) > time.Second })
+		maps.DeleteFunc(l.looks, func(_ string, old look) bool {
+			return now.Sub(old.since) > time.Second
+		})
 		spent = look{since: now}
 	}
 	spent.took += took
@@ -113,7 +117,8 @@ func (p *Preparer) wantedDirs(spec dockerexec.Spec) map[string]wantedDir {
 
 // addWanted adds a directory and those above it. In it, one child matters, or everything if child
 // is empty.
-func (p *Preparer) addWanted(dirs map[string]wantedDir, spec dockerexec.Spec, target, child string) {
+func (p *Preparer) addWanted(dirs map[string]wantedDir, spec dockerexec.Spec, target,
+	child string) {
 	view, rest, ok := p.viewOf(spec, target)
 	if !ok {
 		return

@@ -25,12 +25,14 @@ type detached = attach.Exec[Result]
 // StartExec runs a command as Exec does, but in the background: callers may attach and leave. With
 // stdin, its input comes from them. A faulty request makes the command end before its start. Of ctx
 // it uses only the log, which has the request's id.
-func (s *Service) StartExec(ctx context.Context, id string, r Request, stdin bool) (*detached, error) {
+func (s *Service) StartExec(ctx context.Context, id string, r Request,
+	stdin bool) (*detached, error) {
 	box, err := s.Get(id)
 	if err != nil {
 		return nil, err
 	}
-	command := attach.Command{User: box.User.String(), Token: s.token, Text: commandText(r), Terminal: r.Terminal != nil, Stdin: stdin}
+	command := attach.Command{User: box.User.String(), Token: s.token, Text: commandText(r),
+		Terminal: r.Terminal != nil, Stdin: stdin}
 	log := zerolog.Ctx(ctx)
 	return s.detached.Start(command, func(ctx context.Context, e *detached) (Result, error) {
 		ctx = log.WithContext(ctx)
@@ -42,7 +44,9 @@ func (s *Service) StartExec(ctx context.Context, id string, r Request, stdin boo
 		}
 		r.Signals, r.Resizes = e.Input.Signals(), e.Input.Resizes()
 		r.Started, r.Refused = e.Started, e.Refused
-		output := func(stream session.Stream, data []byte) error { return e.Output(ctx, stream, data) }
+		output := func(stream session.Stream, data []byte) error {
+			return e.Output(ctx, stream, data)
+		}
 		timeout, _ := r.timeout(s.cfg())
 		defer time.AfterFunc(timeout+endSlack, e.End).Stop()
 		ended, err := s.exec(ctx, box, r, output)

@@ -87,7 +87,8 @@ func (r Result) Failed() bool {
 // Exec runs a command in the sandbox's container, and blocks until the command and all that it
 // started have ended. out receives its output, as session.Output says. Faults of the request are
 // found before anything is started. When ctx ends, so does the command.
-func (s *Service) Exec(ctx context.Context, id string, r Request, out session.Output) (Result, error) {
+func (s *Service) Exec(ctx context.Context, id string, r Request,
+	out session.Output) (Result, error) {
 	box, err := s.Get(id)
 	if err != nil {
 		s.watchExec(Sandbox{}, r).end(ctx, Result{}, err)
@@ -96,14 +97,16 @@ func (s *Service) Exec(ctx context.Context, id string, r Request, out session.Ou
 	return s.exec(ctx, box, r, out)
 }
 
-func (s *Service) exec(ctx context.Context, box Sandbox, r Request, out session.Output) (Result, error) {
+func (s *Service) exec(ctx context.Context, box Sandbox, r Request,
+	out session.Output) (Result, error) {
 	watch := s.watchExec(box, r)
 	ended, err := s.run(ctx, box, r, out, watch)
 	watch.end(ctx, ended, err)
 	return ended, err
 }
 
-func (s *Service) run(ctx context.Context, box Sandbox, r Request, out session.Output, watch *execWatch) (Result, error) {
+func (s *Service) run(ctx context.Context, box Sandbox, r Request, out session.Output,
+	watch *execWatch) (Result, error) {
 	done, err := s.cfg().Quotas.Take(s.account(box.User), quota.Commands, 1)
 	if err != nil {
 		return Result{}, fmt.Errorf("cannot run the command: %w", err)
@@ -165,7 +168,8 @@ func (s *Service) run(ctx context.Context, box Sandbox, r Request, out session.O
 		if result.Exhausted == nil && hints.NoProcess(text) {
 			ended.Exhausted = p.Spec.Platform.Limits.OutOfProcesses()
 		}
-		ended.Hints = append(ended.Hints, s.withLimits(ctx, p, hints.Of(text, refused != nil, ended.TimedOut))...)
+		ended.Hints = append(ended.Hints,
+			s.withLimits(ctx, p, hints.Of(text, refused != nil, ended.TimedOut))...)
 	}
 	if ended.Exhausted != nil {
 		ended.Hints = append(ended.Hints, ExhaustedHint(*ended.Exhausted))
@@ -179,8 +183,9 @@ func (s *Service) command(c *plan.Call, r Request) (dockerexec.Command, error) {
 	cfg := s.cfg()
 	command := dockerexec.Command{Command: session.Command{
 		Command: launch.Command{
-			Process: specs.Process{Args: r.Argv, Terminal: r.Terminal != nil, ConsoleSize: r.Terminal},
-			Shell:   r.Command, Login: r.Login,
+			Process: specs.Process{Args: r.Argv, Terminal: r.Terminal != nil,
+				ConsoleSize: r.Terminal},
+			Shell: r.Command, Login: r.Login,
 		},
 		Stdin: r.Stdin, Signals: r.Signals, Resizes: r.Resizes, Grace: cfg.KillGrace,
 	}}
@@ -189,7 +194,10 @@ func (s *Service) command(c *plan.Call, r Request) (dockerexec.Command, error) {
 	}
 	var most time.Duration
 	if command.Timeout, most = r.timeout(cfg); command.Timeout <= 0 || command.Timeout > most {
-		return command, errs.Invalid("timeoutMs %d is not between 1 and %d; start a command that takes longer as a process, and wait for that", command.Timeout.Milliseconds(), most.Milliseconds())
+		return command,
+			errs.Invalid(
+				"timeoutMs %d is not between 1 and %d; start a command that takes longer as a process, and wait for that",
+				command.Timeout.Milliseconds(), most.Milliseconds())
 	}
 	cwd, err := c.Directory(r.Cwd)
 	if err != nil {
@@ -226,7 +234,9 @@ func checkCommand(r Request) error {
 			return errs.Invalid("argv[%d] has a NUL byte", i)
 		}
 		if len(arg) > launch.MaxString && (i < len(r.Argv)-1 || !launch.IsLine(r.Argv)) {
-			return errs.Invalid("argv[%d] has %d bytes, and Linux takes at most %d in one argument; pass it in stdin or a file, or give a command instead of argv", i, len(arg), launch.MaxString)
+			return errs.Invalid(
+				"argv[%d] has %d bytes, and Linux takes at most %d in one argument; pass it in stdin or a file, or give a command instead of argv",
+				i, len(arg), launch.MaxString)
 		}
 		size += len(arg) + 1
 	}
@@ -247,7 +257,9 @@ func checkCommand(r Request) error {
 	case r.Login && r.Command == "":
 		return errs.Invalid("login goes with command, not with argv")
 	case size > maxCommandBytes:
-		return errs.Invalid("the command and its environment have %d bytes, more than %d; pass what is large in stdin or a file", size, maxCommandBytes)
+		return errs.Invalid(
+			"the command and its environment have %d bytes, more than %d; pass what is large in stdin or a file",
+			size, maxCommandBytes)
 	}
 	if err := plan.CheckVariables("env", r.Env); err != nil {
 		return err

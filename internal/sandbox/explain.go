@@ -43,7 +43,8 @@ func (s *Service) Explain(ctx context.Context, id string, asked Confinement) (Ex
 		e.Events = "the caller's control socket at " + rootfs.EventsPath
 	}
 	for _, container := range s.executor.Containers() {
-		e.Warm = e.Warm || (string(container.Fingerprint) == e.Fingerprint && container.State != "starting")
+		e.Warm = e.Warm || (string(container.Fingerprint) == e.Fingerprint &&
+			container.State != "starting")
 	}
 	return e, nil
 }

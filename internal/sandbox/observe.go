@@ -34,8 +34,9 @@ func (s *Service) watchExec(box Sandbox, r Request) *execWatch {
 	w := &execWatch{to: s.cfg().Events, begun: time.Now(), user: box.User.String()}
 	if w.to != nil {
 		w.event = calls.Event{
-			ID: lastCall.Add(1), What: calls.Began, Sandbox: box.ID.String(), Command: commandText(r),
-			Grants: listText(r.Permissions), Network: listText(slices.Concat(r.PackageManagers, r.AllowedDomains)),
+			ID: lastCall.Add(1), What: calls.Began, Sandbox: box.ID.String(),
+			Command: commandText(r), Grants: listText(r.Permissions),
+			Network: listText(slices.Concat(r.PackageManagers, r.AllowedDomains)),
 		}
 		w.publish()
 	}
@@ -65,7 +66,8 @@ func (w *execWatch) running() {
 
 func (w *execWatch) ran(r dockerexec.Result) {
 	w.event.Container, w.event.Start, w.event.Run = r.Waited, r.Timing.Start, r.Timing.Run
-	w.event.InContainer, w.event.Cold, w.event.Ahead, w.event.Thawed = r.InContainer, r.Cold, r.Ahead, r.Thawed
+	w.event.InContainer, w.event.Cold, w.event.Ahead, w.event.Thawed = r.InContainer, r.Cold,
+		r.Ahead, r.Thawed
 }
 
 func (w *execWatch) end(ctx context.Context, r Result, err error) {
@@ -90,7 +92,8 @@ func outcome(ctx context.Context, r Result, err error) string {
 		return calls.Canceled
 	case errors.Is(err, session.ErrBroken):
 		return calls.Lost
-	case cerrdefs.IsInvalidArgument(err), cerrdefs.IsPermissionDenied(err), cerrdefs.IsNotFound(err), cerrdefs.IsConflict(err),
+	case cerrdefs.IsInvalidArgument(err), cerrdefs.IsPermissionDenied(err),
+		cerrdefs.IsNotFound(err), cerrdefs.IsConflict(err),
 		cerrdefs.IsResourceExhausted(err):
 		return calls.Refused
 	default:

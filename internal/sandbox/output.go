@@ -91,7 +91,8 @@ func (s *Service) Output(id string, call uint64) (text []byte, cut bool, err err
 	kept := s.outputs.all[call]
 	s.outputs.mu.Unlock()
 	if kept == nil || kept.sandbox != box.ID.String() || kept.user != box.User.String() {
-		return nil, false, fmt.Errorf("no command runs for the call %d: %w", call, cerrdefs.ErrNotFound)
+		return nil, false, fmt.Errorf("no command runs for the call %d: %w", call,
+			cerrdefs.ErrNotFound)
 	}
 	text, cut = kept.text()
 	return text, cut, nil

@@ -49,14 +49,17 @@ func (s *Service) setPaused(ctx context.Context, id string, paused bool) (Sandbo
 
 // enter counts a command of a sandbox as in progress until leave is called. It resumes a paused
 // sandbox, or refuses the command if onlyIfRunning is set.
-func (s *Service) enter(ctx context.Context, box Sandbox, onlyIfRunning bool) (leave func(), err error) {
+func (s *Service) enter(ctx context.Context, box Sandbox,
+	onlyIfRunning bool) (leave func(), err error) {
 	for {
 		leave, paused, err := s.registry.Begin(box)
 		switch {
 		case err != nil || !paused:
 			return leave, err
 		case onlyIfRunning:
-			return nil, errs.Conflict("sandbox %q is paused, and the call needs a running one (onlyIfRunning): POST /v1/sandboxes/%s/resume first, or leave onlyIfRunning out", box.ID, box.ID)
+			return nil, errs.Conflict(
+				"sandbox %q is paused, and the call needs a running one (onlyIfRunning): POST /v1/sandboxes/%s/resume first, or leave onlyIfRunning out",
+				box.ID, box.ID)
 		}
 		if _, err := s.Resume(ctx, box.ID.String()); err != nil {
 			return nil, err

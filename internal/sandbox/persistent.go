@@ -21,7 +21,8 @@ import (
 // environment. With fromPool it first gives its user, who must not have a folder yet, one of the
 // pool's homes, with the container that has it: whoever starts the Spec finds these. Nothing
 // depends on whether there is one.
-func (s *Service) PlanPersistent(ctx context.Context, id string, l plan.Persistent, fromPool bool) (dockerexec.Spec, map[string]string, error) {
+func (s *Service) PlanPersistent(ctx context.Context, id string, l plan.Persistent,
+	fromPool bool) (dockerexec.Spec, map[string]string, error) {
 	for _, variables := range l.Env {
 		if err := plan.CheckVariables("env", variables); err != nil {
 			return dockerexec.Spec{}, nil, err
@@ -48,7 +49,8 @@ func (s *Service) PlanPersistent(ctx context.Context, id string, l plan.Persiste
 
 // PersistentLimits returns the limits that a persistent sandbox would have. The error says why
 // there can be none.
-func (s *Service) PersistentLimits(ctx context.Context, l plan.Persistent) (dockerexec.Limits, error) {
+func (s *Service) PersistentLimits(ctx context.Context,
+	l plan.Persistent) (dockerexec.Limits, error) {
 	return s.planner.PersistentLimits(ctx, l.Shape())
 }
 
@@ -109,7 +111,8 @@ func (s *Service) TakeContainer(id string, there bool) (done func(), err error) 
 	return s.takePersistent(id, quota.Containers, there)
 }
 
-func (s *Service) takePersistent(user string, r quota.Resource, there bool) (done func(), err error) {
+func (s *Service) takePersistent(user string, r quota.Resource,
+	there bool) (done func(), err error) {
 	account := quota.Account{User: user, Token: s.token}
 	if there {
 		return s.cfg().Quotas.Hold(account, r, 1), nil

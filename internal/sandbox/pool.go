@@ -34,8 +34,10 @@ type poolExecutor interface {
 	Stock(ctx context.Context, class string, spec dockerexec.Spec) error
 	Stocked() (all map[string]int, ready int)
 	Trim(most map[string]int)
-	Bind(ctx context.Context, class string, leave int, a quota.Account, egress dockerexec.Egress) error
-	BindPersistent(ctx context.Context, class string, leave int, user string, egress dockerexec.Egress) error
+	Bind(ctx context.Context, class string, leave int, a quota.Account,
+		egress dockerexec.Egress) error
+	BindPersistent(ctx context.Context, class string, leave int, user string,
+		egress dockerexec.Egress) error
 	DropPooled(user string) error
 	NewPoolUser() (string, error)
 }
@@ -95,10 +97,12 @@ type PoolStats struct {
 
 // OpenPool returns a Pool that continues with the kinds of containers recorded in file. Fill fills
 // it.
-func OpenPool(file string, cfg PoolConfig, planner *plan.Planner, executor poolExecutor, quotas *quota.Ledger, events *events.Stream, log zerolog.Logger) *Pool {
+func OpenPool(file string, cfg PoolConfig, planner *plan.Planner, executor poolExecutor,
+	quotas *quota.Ledger, events *events.Stream, log zerolog.Logger) *Pool {
 	p := &Pool{
-		planner: planner, executor: executor, quotas: quotas, events: events, classes: readClasses(file, log), log: log,
-		wake: make(chan struct{}, 1), taken: map[share]time.Time{}, stats: PoolStats{Asked: map[string]uint64{}},
+		planner: planner, executor: executor, quotas: quotas, events: events,
+		classes: readClasses(file, log), log: log, wake: make(chan struct{}, 1),
+		taken: map[share]time.Time{}, stats: PoolStats{Asked: map[string]uint64{}},
 	}
 	p.Use(cfg)
 	return p
@@ -129,7 +133,8 @@ func (p *Pool) countFailure(err error) {
 	}
 	if p.futile++; p.futile == maxFutile {
 		p.off = dockerexec.ErrHomesStay.Error() // without a user's name
-		p.log.Error().Err(err).Int("times", maxFutile).Msg("the pool is off: new users wait for their containers; it tries again when the settings are read again or the service is started again")
+		p.log.Error().Err(err).Int("times", maxFutile).
+			Msg("the pool is off: new users wait for their containers; it tries again when the settings are read again or the service is started again")
 	}
 }
 
@@ -172,7 +177,8 @@ func (p *Pool) Stats() PoolStats {
 // bind gives a user who has no folder one of the pool's, with the container that has it. shape is
 // that of a persistent sandbox; nil for calls. Nothing depends on bind: whoever asked continues as
 // always, and finds the container by its Spec or makes one.
-func (p *Pool) bind(ctx context.Context, c plan.Decided, shape *plan.Shape, token quota.Token) (hit bool) {
+func (p *Pool) bind(ctx context.Context, c plan.Decided, shape *plan.Shape,
+	token quota.Token) (hit bool) {
 	if p == nil || p.size() == 0 {
 		return false
 	}
@@ -192,7 +198,8 @@ func (p *Pool) bind(ctx context.Context, c plan.Decided, shape *plan.Shape, toke
 }
 
 // bindOnce binds a container of a class if there is one, and counts the outcome.
-func (p *Pool) bindOnce(ctx context.Context, c plan.Decided, shape *plan.Shape, token quota.Token) (hit bool) {
+func (p *Pool) bindOnce(ctx context.Context, c plan.Decided, shape *plan.Shape,
+	token quota.Token) (hit bool) {
 	class, is := p.classOf(ctx, c, shape)
 	outcome, taker := poolUnlike, share{class.key, token.Name}
 	if is {
@@ -214,7 +221,8 @@ func (p *Pool) bindOnce(ctx context.Context, c plan.Decided, shape *plan.Shape, 
 }
 
 // take binds a container of a class.
-func (p *Pool) take(ctx context.Context, class keyedClass, c plan.Decided, token quota.Token) error {
+func (p *Pool) take(ctx context.Context, class keyedClass, c plan.Decided,
+	token quota.Token) error {
 	user, leave := c.User.String(), p.toLeave(share{class.key, token.Name})
 	if class.Lasts {
 		return p.executor.BindPersistent(ctx, class.key, leave, user, c.Egress)
@@ -228,7 +236,8 @@ func (p *Pool) outcomeOf(c plan.Decided, err error) string {
 	}
 	p.countFailure(err)
 	if err != nil {
-		p.events.Tell(context.Background(), c.User.String(), dockerexec.Incident{What: "the pool cannot serve a new user", Err: err})
+		p.events.Tell(context.Background(), c.User.String(),
+			dockerexec.Incident{What: "the pool cannot serve a new user", Err: err})
 		return poolFailed
 	}
 	return poolHit

@@ -46,16 +46,18 @@ type keyedClass struct {
 // classOf returns the class of a call, or of a persistent sandbox if shape is not nil. ok is false
 // for those without a class: they see anything from outside the home, are of apps, or see less than
 // others; or no more are made in that shape.
-func (p *Pool) classOf(ctx context.Context, c plan.Decided, shape *plan.Shape) (class keyedClass, ok bool) {
-	if len(c.Mounts) > 0 || c.SkillsDir != "" || c.AppID != "" || len(c.Subject.AppRoots) > 0 || len(c.DenyRead)+len(c.DenyWrite) > 0 || c.Decision.Events {
+func (p *Pool) classOf(ctx context.Context, c plan.Decided,
+	shape *plan.Shape) (class keyedClass, ok bool) {
+	if len(c.Mounts) > 0 || c.SkillsDir != "" || c.AppID != "" || len(c.Subject.AppRoots) > 0 ||
+		len(c.DenyRead)+len(c.DenyWrite) > 0 || c.Decision.Events {
 		return class, false
 	}
 	if c.Egress.Profile != "" && c.CannotFilter() {
 		return class, false // on such a host, a container with a network has it from its start
 	}
 	class.poolClass = poolClass{
-		WorkingDir: c.WorkingDir.String(), WriteDirs: texts(c.WriteDirs), ReadDirs: texts(c.ReadDirs),
-		Profile: c.Egress.Profile, Open: c.Egress.IsOpen(),
+		WorkingDir: c.WorkingDir.String(), WriteDirs: texts(c.WriteDirs),
+		ReadDirs: texts(c.ReadDirs), Profile: c.Egress.Profile, Open: c.Egress.IsOpen(),
 	}
 	if c.Call.Home != "" {
 		path, err := c.Paths.Parse(c.Call.Home)
@@ -86,7 +88,8 @@ func (p *Pool) classOf(ctx context.Context, c plan.Decided, shape *plan.Shape) (
 // keyOf returns the key of a class that policy has decided about. That of sandboxes that last
 // includes what their containers are made from: with another image of the same name they are
 // another class.
-func (p *Pool) keyOf(ctx context.Context, class poolClass, decision policy.Decision) (string, error) {
+func (p *Pool) keyOf(ctx context.Context, class poolClass,
+	decision policy.Decision) (string, error) {
 	if !class.Lasts {
 		return class.key(decision), nil
 	}
@@ -96,14 +99,16 @@ func (p *Pool) keyOf(ctx context.Context, class poolClass, decision policy.Decis
 
 // persistentKey is key for a class of sandboxes that last.
 func (class poolClass) persistentKey(decision policy.Decision, p plan.Platform) string {
-	return class.key(decision) + " " + string(dockerexec.Spec{Platform: p.Platform, Root: class.Shape.Root}.Fingerprint())
+	return class.key(decision) + " " +
+		string(dockerexec.Spec{Platform: p.Platform, Root: class.Shape.Root}.Fingerprint())
 }
 
 // maxClassSize bounds a class, in bytes: it is kept in memory and on disk.
 const maxClassSize = 16 << 10
 
 func (class poolClass) size() (n int) {
-	for _, text := range slices.Concat([]string{class.WorkingDir, class.Home, class.Shape.Image}, class.WriteDirs, class.ReadDirs, class.Permissions) {
+	for _, text := range slices.Concat([]string{class.WorkingDir, class.Home, class.Shape.Image},
+		class.WriteDirs, class.ReadDirs, class.Permissions) {
 		n += len(text)
 	}
 	return n
@@ -134,7 +139,8 @@ func (class poolClass) key(decision policy.Decision) string {
 	return hex.EncodeToString(h.Sum(nil))
 }
 
-var errOtherClass = errors.New("cannot fill the pool: what policy decides about such calls has changed")
+var errOtherClass = errors.New(
+	"cannot fill the pool: what policy decides about such calls has changed")
 
 // decide decides about a call of a class, for a user.
 func (p *Pool) decide(class poolClass, user string) (plan.Decided, error) {
@@ -146,7 +152,8 @@ func (p *Pool) decide(class poolClass, user string) (plan.Decided, error) {
 	if err := errors.Join(faults[:]...); err != nil {
 		return plan.Decided{}, err
 	}
-	c, err := p.planner.Resolve(box, plan.Confinement{Permissions: class.Permissions, Home: class.Home})
+	c, err := p.planner.Resolve(box,
+		plan.Confinement{Permissions: class.Permissions, Home: class.Home})
 	if err != nil {
 		return plan.Decided{}, err
 	}
@@ -163,7 +170,8 @@ func (p *Pool) keyNow(ctx context.Context, class poolClass) (string, error) {
 }
 
 // pooledSpec plans a container of a class for a PoolUser, with a home that is made for it.
-func (p *Pool) pooledSpec(ctx context.Context, class keyedClass, user string) (dockerexec.Spec, error) {
+func (p *Pool) pooledSpec(ctx context.Context, class keyedClass,
+	user string) (dockerexec.Spec, error) {
 	c, err := p.decide(class.poolClass, user)
 	if err != nil {
 		return dockerexec.Spec{}, err

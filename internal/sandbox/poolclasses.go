@@ -49,13 +49,17 @@ func (p *poolClasses) note(v vote) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	before := keys(p.kept())
-	p.votes = append(slices.DeleteFunc(p.votes, func(other vote) bool { return other.user == v.user }), v)
+	p.votes = append(slices.DeleteFunc(p.votes, func(other vote) bool {
+		return other.user == v.user
+	}), v)
 	if len(p.votes) > maxVotes {
 		has := map[string]int{}
 		for _, v := range p.votes {
 			has[v.caller]++
 		}
-		most := slices.MaxFunc(p.votes, func(a, b vote) int { return cmp.Compare(has[a.caller], has[b.caller]) }).caller
+		most := slices.MaxFunc(p.votes, func(a, b vote) int {
+			return cmp.Compare(has[a.caller], has[b.caller])
+		}).caller
 		oldest := slices.IndexFunc(p.votes, func(v vote) bool { return v.caller == most })
 		p.votes = slices.Delete(p.votes, oldest, oldest+1)
 	}
@@ -73,7 +77,8 @@ func (p *poolClasses) ranked() (list []keyedClass) {
 		latest[v.class.key] = i
 	}
 	slices.SortFunc(list, func(a, b keyedClass) int {
-		return cmp.Or(cmp.Compare(votes[b.key], votes[a.key]), cmp.Compare(latest[b.key], latest[a.key]))
+		return cmp.Or(cmp.Compare(votes[b.key], votes[a.key]),
+			cmp.Compare(latest[b.key], latest[a.key]))
 	})
 	return list
 }
@@ -129,7 +134,9 @@ func (p *poolClasses) rekey(old, key string) {
 func (p *poolClasses) hasOther(h share) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return slices.ContainsFunc(p.votes, func(v vote) bool { return v.class.key == h.class && v.caller != h.caller })
+	return slices.ContainsFunc(p.votes, func(v vote) bool {
+		return v.class.key == h.class && v.caller != h.caller
+	})
 }
 
 // classesVersion is the version of the file's format.
@@ -160,7 +167,8 @@ func readClasses(file string, log zerolog.Logger) *poolClasses {
 		err = fmt.Errorf("version %d is not known", on.Version)
 	}
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		log.Warn().Err(err).Str("file", file).Msg("cannot read which kinds of containers the pool had; new users' first calls decide again")
+		log.Warn().Err(err).Str("file", file).
+			Msg("cannot read which kinds of containers the pool had; new users' first calls decide again")
 		return p
 	}
 	for _, v := range on.Votes {
@@ -180,7 +188,8 @@ func (p *poolClasses) save(log zerolog.Logger) {
 		return
 	}
 	p.isNew = false
-	on := classesRecord{Version: classesVersion, Votes: []voteRecord{}, Classes: map[string]poolClass{}}
+	on := classesRecord{Version: classesVersion, Votes: []voteRecord{},
+		Classes: map[string]poolClass{}}
 	for _, v := range p.votes {
 		on.Votes = append(on.Votes, voteRecord{v.class.key, v.user, v.caller})
 		on.Classes[v.class.key] = v.class.poolClass

@@ -44,7 +44,9 @@ func (p *Pool) revise(ctx context.Context) {
 
 // has reports whether sandboxes that last are made in this shape.
 func (c *PoolConfig) has(shape plan.Shape) bool {
-	return slices.ContainsFunc(c.Persistent, func(l plan.Persistent) bool { return l.Shape() == shape })
+	return slices.ContainsFunc(c.Persistent, func(l plan.Persistent) bool {
+		return l.Shape() == shape
+	})
 }
 
 // share is a class, and a token that got a container of it.

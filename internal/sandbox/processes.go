@@ -12,12 +12,15 @@ import (
 // runs. The intent is as it came: the process's user, directory and network follow from the
 // sandbox. Faults of the request are found before anything is started. The notices say what was
 // changed in it.
-func (s *Service) StartProcess(ctx context.Context, id string, n process.Intent, secrets map[string]string) (process.Record, []string, error) {
+func (s *Service) StartProcess(ctx context.Context, id string, n process.Intent,
+	secrets map[string]string) (process.Record, []string, error) {
 	c, err := s.call(id, n.Confinement())
 	if err != nil {
 		return process.Record{}, nil, err
 	}
-	command, err := s.command(c, Request{Command: n.Command, Argv: n.Argv, Login: n.Login, Cwd: n.Cwd, Env: n.Env, Secrets: secrets})
+	command, err := s.command(c,
+		Request{Command: n.Command, Argv: n.Argv, Login: n.Login, Cwd: n.Cwd, Env: n.Env,
+			Secrets: secrets})
 	if err != nil {
 		return process.Record{}, nil, err
 	}
@@ -40,7 +43,8 @@ func (s *Service) StartProcess(ctx context.Context, id string, n process.Intent,
 }
 
 // ofUser calls do for a sandbox's user.
-func ofUser[Answer any](s *Service, id string, do func(user string) (Answer, error)) (none Answer, _ error) {
+func ofUser[Answer any](s *Service, id string,
+	do func(user string) (Answer, error)) (none Answer, _ error) {
 	box, err := s.Get(id)
 	if err != nil {
 		return none, err
@@ -50,7 +54,9 @@ func ofUser[Answer any](s *Service, id string, do func(user string) (Answer, err
 
 // Processes lists the processes of the sandbox's user, in the order of their creation.
 func (s *Service) Processes(id string) ([]process.Record, error) {
-	return ofUser(s, id, func(user string) ([]process.Record, error) { return s.processes.List(user), nil })
+	return ofUser(s, id, func(user string) ([]process.Record, error) {
+		return s.processes.List(user), nil
+	})
 }
 
 // AllProcesses lists the processes of all users for whom the service's callers act, in the order of
@@ -59,12 +65,15 @@ func (s *Service) AllProcesses() []process.Record { return s.processes.ListOf(s.
 
 // Process finds a process of the sandbox's user. It does not find another user's.
 func (s *Service) Process(id, processID string) (process.Record, error) {
-	return ofUser(s, id, func(user string) (process.Record, error) { return s.processes.Get(user, processID) })
+	return ofUser(s, id, func(user string) (process.Record, error) {
+		return s.processes.Get(user, processID)
+	})
 }
 
 // WaitProcess waits for a process's end or, with ready, for its readiness, but no longer than most;
 // inTime says whether that came. It returns the process as it is then.
-func (s *Service) WaitProcess(ctx context.Context, id, processID string, ready bool, most time.Duration) (r process.Record, inTime bool, _ error) {
+func (s *Service) WaitProcess(ctx context.Context, id, processID string, ready bool,
+	most time.Duration) (r process.Record, inTime bool, _ error) {
 	box, err := s.Get(id)
 	if err != nil {
 		return r, false, err
@@ -74,7 +83,8 @@ func (s *Service) WaitProcess(ctx context.Context, id, processID string, ready b
 
 // StopProcess ends a process with a signal, for good: it is not started again. It blocks until all
 // of it has ended.
-func (s *Service) StopProcess(ctx context.Context, id, processID string, signal syscall.Signal) (process.Record, error) {
+func (s *Service) StopProcess(ctx context.Context, id, processID string,
+	signal syscall.Signal) (process.Record, error) {
 	return ofUser(s, id, func(user string) (process.Record, error) {
 		return s.processes.Stop(ctx, user, processID, signal)
 	})
@@ -82,7 +92,9 @@ func (s *Service) StopProcess(ctx context.Context, id, processID string, signal 
 
 // StopProcesses ends all processes of the sandbox's user, with SIGTERM.
 func (s *Service) StopProcesses(ctx context.Context, id string) ([]process.Record, error) {
-	return ofUser(s, id, func(user string) ([]process.Record, error) { return s.processes.StopAll(ctx, user) })
+	return ofUser(s, id, func(user string) ([]process.Record, error) {
+		return s.processes.StopAll(ctx, user)
+	})
 }
 
 // RemoveProcess ends a process and forgets it, with its log.
@@ -95,7 +107,8 @@ func (s *Service) RemoveProcess(ctx context.Context, id, processID string) error
 }
 
 // ReadProcessLog returns the end or the beginning of a process's log.
-func (s *Service) ReadProcessLog(_ context.Context, id, processID string, q process.LogQuery) (process.LogPart, error) {
+func (s *Service) ReadProcessLog(_ context.Context, id, processID string,
+	q process.LogQuery) (process.LogPart, error) {
 	log, err := s.openLog(id, processID)
 	if err != nil {
 		return process.LogPart{}, err
@@ -107,7 +120,8 @@ func (s *Service) ReadProcessLog(_ context.Context, id, processID string, q proc
 // FollowProcessLog passes the end of a process's log to each, or with First all of it, and then
 // more as it comes. It returns nil when the process has ended for good and all was passed on, or
 // else each's error, or the cause of ctx's end.
-func (s *Service) FollowProcessLog(ctx context.Context, id, processID string, q process.LogQuery, each func(process.LogPart) error) error {
+func (s *Service) FollowProcessLog(ctx context.Context, id, processID string, q process.LogQuery,
+	each func(process.LogPart) error) error {
 	log, err := s.openLog(id, processID)
 	if err != nil {
 		return err
@@ -129,5 +143,7 @@ func (s *Service) FollowProcessLog(ctx context.Context, id, processID string, q 
 }
 
 func (s *Service) openLog(id, processID string) (*process.Log, error) {
-	return ofUser(s, id, func(user string) (*process.Log, error) { return s.processes.Log(user, processID) })
+	return ofUser(s, id, func(user string) (*process.Log, error) {
+		return s.processes.Log(user, processID)
+	})
 }

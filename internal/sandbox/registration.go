@@ -59,7 +59,10 @@ func (s *Service) parseRegistration(id string, r Registration) (Sandbox, error) 
 		}
 	}
 	if n := size(box); n > maxRegistered {
-		return Sandbox{}, errs.Invalid("the paths of permissions and mounts have %d bytes together, more than %d: name fewer directories that hold the others", n, maxRegistered)
+		return Sandbox{},
+			errs.Invalid(
+				"the paths of permissions and mounts have %d bytes together, more than %d: name fewer directories that hold the others",
+				n, maxRegistered)
 	}
 	subject := c.Subject
 	subject.Permissions = box.PolicyPermissions()
@@ -88,7 +91,8 @@ const maxFurtherMounts = 64
 // parseMounts parses the further mounts and the skills.
 func (s *Service) parseMounts(box *Sandbox, asked Registration) error {
 	if len(asked.Mounts) > maxFurtherMounts {
-		return errs.Invalid("mounts: there are %d, more than %d", len(asked.Mounts), maxFurtherMounts)
+		return errs.Invalid("mounts: there are %d, more than %d", len(asked.Mounts),
+			maxFurtherMounts)
 	}
 	for i, m := range asked.Mounts {
 		field := fmt.Sprintf("mounts[%d]", i)
@@ -105,10 +109,12 @@ func (s *Service) parseMounts(box *Sandbox, asked Registration) error {
 		}
 		for _, other := range box.Mounts {
 			if target.Within(other.Target) || other.Target.Within(target) {
-				return errs.Invalid("%s.target: of %q and %q, one lies in the other", field, target, other.Target)
+				return errs.Invalid("%s.target: of %q and %q, one lies in the other", field, target,
+					other.Target)
 			}
 		}
-		box.Mounts = append(box.Mounts, registry.Mount{Source: source, Target: target, ReadOnly: m.ReadOnly})
+		box.Mounts = append(box.Mounts,
+			registry.Mount{Source: source, Target: target, ReadOnly: m.ReadOnly})
 	}
 	if asked.SkillsDir == "" {
 		return nil
@@ -131,8 +137,10 @@ func checkTargets(c *plan.Call) error {
 		}
 		for _, other := range c.Shown {
 			host := other.Host.String()
-			if pathmap.Within(target, host) || pathmap.Within(host, target) && other.Container != policy.Home {
-				return errs.Invalid("mounts[%d].target: %q is, holds or lies in the host path of what is mounted at %q, so a path there would mean two files: take another target, or the source's own path",
+			if pathmap.Within(target, host) ||
+				pathmap.Within(host, target) && other.Container != policy.Home {
+				return errs.Invalid(
+					"mounts[%d].target: %q is, holds or lies in the host path of what is mounted at %q, so a path there would mean two files: take another target, or the source's own path",
 					i, target, other.Container)
 			}
 		}

@@ -26,12 +26,15 @@ type RemovedUser struct {
 // sandboxes. With home, it also removes what the user has on the host; trash does that in the
 // background. Meanwhile the user's other calls are refused. After an error something may be left:
 // calling it again goes on. A user who has nothing is not found.
-func (s *Service) RemoveUser(ctx context.Context, trash *hostfs.Trash, user ids.User, home bool) (r RemovedUser, _ error) {
+func (s *Service) RemoveUser(ctx context.Context, trash *hostfs.Trash, user ids.User,
+	home bool) (r RemovedUser, _ error) {
 	name := user.String()
 	theirs := func() []Sandbox {
 		return slices.DeleteFunc(s.List(), func(box Sandbox) bool { return box.User != user })
 	}
-	containers := slices.DeleteFunc(s.Containers(), func(c dockerexec.Container) bool { return c.User != name })
+	containers := slices.DeleteFunc(s.Containers(), func(c dockerexec.Container) bool {
+		return c.User != name
+	})
 	processes, folder := s.processes.List(name), s.planner.Files().HasFolder(name)
 	if !s.scope.Has(user) || len(theirs())+len(containers)+len(processes) == 0 && !folder {
 		return r, errs.NotFound("user %q has no sandbox, no process and no home here", user)
@@ -42,18 +45,23 @@ func (s *Service) RemoveUser(ctx context.Context, trash *hostfs.Trash, user ids.
 	}
 	defer open()
 	if err := s.endAll(ctx, user); err != nil {
-		return r, fmt.Errorf("cannot end everything of user %q, so nothing is removed but what has ended; remove the user again: %w", user, err)
+		return r, fmt.Errorf(
+			"cannot end everything of user %q, so nothing is removed but what has ended; remove the user again: %w",
+			user, err)
 	}
 	r.Processes, r.Containers = len(processes), len(containers)
 	for _, box := range theirs() {
 		if err := s.registry.Delete(box.ID); err != nil && !cerrdefs.IsNotFound(err) {
-			return r, fmt.Errorf("everything of user %q has ended, but not all sandboxes are forgotten; remove the user again: %w", user, err)
+			return r, fmt.Errorf(
+				"everything of user %q has ended, but not all sandboxes are forgotten; remove the user again: %w",
+				user, err)
 		}
 		r.Sandboxes++
 	}
 	if home && s.planner.Files().HasFolder(name) {
 		if err := s.RemoveFiles(trash, user); err != nil {
-			return r, fmt.Errorf("everything but the files is removed; remove the user again: %w", err)
+			return r, fmt.Errorf("everything but the files is removed; remove the user again: %w",
+				err)
 		}
 		r.Home = true
 	}

@@ -61,7 +61,8 @@ type Loaded struct {
 
 // Executor runs commands. *dockerexec.Executor is one.
 type Executor interface {
-	Run(context.Context, dockerexec.Spec, dockerexec.Command, session.Output) (dockerexec.Result, error)
+	Run(context.Context, dockerexec.Spec, dockerexec.Command, session.Output) (dockerexec.Result,
+		error)
 	Containers() []dockerexec.Container
 	Pooled() []dockerexec.Container
 	Usages(context.Context) map[string]cgroup.Usage
@@ -91,7 +92,8 @@ type Service struct {
 }
 
 // New returns a Service made of these parts; it owns none of them. pool may be nil.
-func New(cfg Config, planner *plan.Planner, executor Executor, processes *process.Manager, pool *Pool) *Service {
+func New(cfg Config, planner *plan.Planner, executor Executor, processes *process.Manager,
+	pool *Pool) *Service {
 	s := &Service{
 		Files:   files.New(planner, executor),
 		planner: planner, executor: executor, processes: processes, pool: pool,
@@ -208,7 +210,9 @@ func (s *Service) List() []Sandbox { return s.registry.List() }
 
 // HasSandbox reports whether a user has a sandbox.
 func (s *Service) HasSandbox(user string) bool {
-	return slices.ContainsFunc(s.List(), func(box Sandbox) bool { return box.User.String() == user })
+	return slices.ContainsFunc(s.List(), func(box Sandbox) bool {
+		return box.User.String() == user
+	})
 }
 
 // Health describes the state of the service.
@@ -231,24 +235,30 @@ type Health struct {
 
 // Health reports the state of the service. It asks Docker if it has to.
 func (s *Service) Health(ctx context.Context) Health {
-	h := Health{UsersDir: s.planner.Files().UsersDir(), MaxTimeout: s.cfg().MaxTimeout, Settings: *s.loaded.Load()}
+	h := Health{UsersDir: s.planner.Files().UsersDir(), MaxTimeout: s.cfg().MaxTimeout,
+		Settings: *s.loaded.Load()}
 	if s.scope.All() { // these name processes of all users
 		h.Warnings = s.processes.Problems()
 	}
 	if off := s.pool.Off(); off != "" {
-		h.Warnings = append(h.Warnings, "the pool is off, so new users wait for their containers: "+off+", as the service's log says; put usersDir on another file system, or set pool.size to 0, and send SIGHUP")
+		h.Warnings = append(h.Warnings,
+			"the pool is off, so new users wait for their containers: "+off+
+				", as the service's log says; put usersDir on another file system, or set pool.size to 0, and send SIGHUP")
 	}
 	if h.Settings.Refused {
-		h.Warnings = append(h.Warnings, "the settings were read again and cannot be used: the service's log says why, and those from before stay in force")
+		h.Warnings = append(h.Warnings,
+			"the settings were read again and cannot be used: the service's log says why, and those from before stay in force")
 	}
 	if h.Settings.TokensRefused {
-		h.Warnings = append(h.Warnings, "the tokens were read again and cannot be used: the service's log says why, and those from before stay in force")
+		h.Warnings = append(h.Warnings,
+			"the tokens were read again and cannot be used: the service's log says why, and those from before stay in force")
 	}
 	present, err := s.planner.Platforms().Present(ctx)
 	if err != nil {
 		h.Problem = err.Error()
 		return h
 	}
-	h.Engine, h.Runtime, h.Image, h.ImageVersion = present.Engine, present.Runtime, present.ImageID, present.Version
+	h.Engine, h.Runtime, h.Image, h.ImageVersion = present.Engine, present.Runtime, present.ImageID,
+		present.Version
 	return h
 }

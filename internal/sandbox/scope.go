@@ -57,11 +57,18 @@ func (s *Service) mayHold(box Sandbox) error {
 		return nil
 	}
 	if box.Events {
-		return errs.Denied("permissions.events: only a caller who acts for everyone may let a sandbox open the caller's control socket")
+		return errs.Denied(
+			"permissions.events: only a caller who acts for everyone may let a sandbox open the caller's control socket")
 	}
-	outside := func(source pathmap.HostPath) bool { return !s.planner.Files().InUserDir(box.User.String(), source) }
-	if i := slices.IndexFunc(box.Mounts, func(m registry.Mount) bool { return outside(m.Source) }); i >= 0 {
-		return errs.Denied("mounts[%d].source: only a caller who acts for everyone may mount what is not in the user's own folder", i)
+	outside := func(source pathmap.HostPath) bool {
+		return !s.planner.Files().InUserDir(box.User.String(), source)
+	}
+	if i := slices.IndexFunc(box.Mounts, func(m registry.Mount) bool {
+		return outside(m.Source)
+	}); i >= 0 {
+		return errs.Denied(
+			"mounts[%d].source: only a caller who acts for everyone may mount what is not in the user's own folder",
+			i)
 	}
 	if box.SkillsDir == "" {
 		return nil
@@ -71,7 +78,8 @@ func (s *Service) mayHold(box Sandbox) error {
 		return err
 	}
 	if outside(skills) {
-		return errs.Denied("skillsDir: only a caller who acts for everyone may take one that is not in the user's own folder")
+		return errs.Denied(
+			"skillsDir: only a caller who acts for everyone may take one that is not in the user's own folder")
 	}
 	return nil
 }
@@ -82,7 +90,9 @@ func (s *Service) Containers() []dockerexec.Container {
 	if s.scope.All() {
 		return all
 	}
-	return slices.DeleteFunc(slices.Clone(all), func(c dockerexec.Container) bool { return !s.scope.HasName(c.User) })
+	return slices.DeleteFunc(slices.Clone(all), func(c dockerexec.Container) bool {
+		return !s.scope.HasName(c.User)
+	})
 }
 
 // Pooled lists the containers that wait for users who are still to come, by name. They belong to

@@ -19,7 +19,8 @@ func (s *Service) withLimits(ctx context.Context, p plan.Plan, list []hints.Hint
 	bounds := []struct {
 		dir, setting string
 		bytes        int64
-	}{{policy.Tmp.String(), "limits.tmp", l.Tmp}, {"/var/tmp", "limits.varTmp", l.VarTmp}, {"/dev/shm", "limits.shm", l.Shm}, {"/run", "limits.run", l.Run}}
+	}{{policy.Tmp.String(), "limits.tmp", l.Tmp}, {"/var/tmp", "limits.varTmp", l.VarTmp},
+		{"/dev/shm", "limits.shm", l.Shm}, {"/run", "limits.run", l.Run}}
 	for i := range list {
 		h := &list[i]
 		if h.Kind != hints.NoSpace {

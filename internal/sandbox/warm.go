@@ -20,8 +20,9 @@ func (s *Service) checkWarm(box Sandbox, tags []string) error {
 		return fmt.Errorf("warm: %w", err)
 	}
 	if decided.Decision.Network {
-		return errs.Invalid("warm cannot include @network: the allowed domains are unknown until the call; " +
-			"leave @network out, or run `true` with these domains")
+		return errs.Invalid(
+			"warm cannot include @network: the allowed domains are unknown until the call; " +
+				"leave @network out, or run `true` with these domains")
 	}
 	return nil
 }

@@ -15,7 +15,8 @@ import (
 
 // Executor implements sandbox.Executor. A command calls RunFunc, or ends at once if that is nil.
 type Executor struct {
-	RunFunc func(context.Context, dockerexec.Spec, dockerexec.Command, session.Output) (dockerexec.Result, error)
+	RunFunc func(context.Context, dockerexec.Spec, dockerexec.Command,
+		session.Output) (dockerexec.Result, error)
 	// TmpFunc returns the directory of a user's /tmp; if it is nil, there is none.
 	TmpFunc func() (string, error)
 	// List are the containers, and Pool those that have no user yet.
@@ -25,7 +26,8 @@ type Executor struct {
 }
 
 // Run implements sandbox.Executor.
-func (e Executor) Run(ctx context.Context, spec dockerexec.Spec, c dockerexec.Command, out session.Output) (dockerexec.Result, error) {
+func (e Executor) Run(ctx context.Context, spec dockerexec.Spec, c dockerexec.Command,
+	out session.Output) (dockerexec.Result, error) {
 	if e.RunFunc != nil {
 		return e.RunFunc(ctx, spec, c, out)
 	}
@@ -46,7 +48,8 @@ func (e Executor) Usages(context.Context) map[string]cgroup.Usage {
 	all := map[string]cgroup.Usage{}
 	for _, c := range e.List {
 		if c.ID != "" {
-			all[c.Name] = cgroup.Usage{At: time.Now(), CPU: time.Since(c.Since) / 10, Memory: 64 << 20}
+			all[c.Name] = cgroup.Usage{At: time.Now(), CPU: time.Since(c.Since) / 10,
+				Memory: 64 << 20}
 		}
 	}
 	return all
@@ -65,7 +68,8 @@ func (e Executor) HoldsFile(string, dockerexec.FileID) bool { return false }
 func (e Executor) Removed(string, string, string) {}
 
 // Warm implements sandbox.Executor.
-func (e Executor) Warm(_ string, _ quota.Token, plan func(context.Context) (dockerexec.Spec, error)) {
+func (e Executor) Warm(_ string, _ quota.Token,
+	plan func(context.Context) (dockerexec.Spec, error)) {
 	if e.WarmFunc != nil {
 		e.WarmFunc(plan(context.Background()))
 	}

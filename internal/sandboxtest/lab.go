@@ -28,11 +28,14 @@ type Lab struct {
 }
 
 // RunFunc is what commands do in a container.
-type RunFunc = func(context.Context, dockerexec.Spec, dockerexec.Command, session.Output) (dockerexec.Result, error)
+type RunFunc = func(context.Context, dockerexec.Spec, dockerexec.Command,
+	session.Output) (dockerexec.Result, error)
 
 // Started returns a RunFunc that reports the start and then calls do.
-func Started(do func(context.Context, dockerexec.Command, session.Output) (dockerexec.Result, error)) RunFunc {
-	return func(ctx context.Context, _ dockerexec.Spec, c dockerexec.Command, out session.Output) (dockerexec.Result, error) {
+func Started(do func(context.Context, dockerexec.Command, session.Output) (dockerexec.Result,
+	error)) RunFunc {
+	return func(ctx context.Context, _ dockerexec.Spec, c dockerexec.Command,
+		out session.Output) (dockerexec.Result, error) {
 		c.Started()
 		return do(ctx, c, out)
 	}

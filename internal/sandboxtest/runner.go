@@ -39,7 +39,8 @@ type instance struct {
 }
 
 // Start implements process.Runner.
-func (r *Runner) Start(_ context.Context, p process.Record, secrets map[string]string, _ *plan.Plan) (process.Instance, error) {
+func (r *Runner) Start(_ context.Context, p process.Record, secrets map[string]string,
+	_ *plan.Plan) (process.Instance, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.Fault != nil {
@@ -50,14 +51,17 @@ func (r *Runner) Start(_ context.Context, p process.Record, secrets map[string]s
 	}
 	r.Secrets = secrets
 	r.made++
-	i := process.Instance{Process: p.ID, User: p.UserID, Container: fmt.Sprintf("c-%s-%d", p.ID, r.made), Started: time.Now(), PID: 4711, Running: true}
+	i := process.Instance{Process: p.ID, User: p.UserID,
+		Container: fmt.Sprintf("c-%s-%d", p.ID, r.made), Started: time.Now(), PID: 4711,
+		Running: true}
 	r.instances = append(r.instances, instance{Instance: i})
 	return i, nil
 }
 
 // adopt makes a process run that was started earlier.
 func (r *Runner) adopt(p process.Record) process.Identity {
-	i := process.Instance{Process: p.ID, User: p.UserID, Container: "c-" + p.ID, Started: p.LastStartedAt, PID: p.PID, Running: true}
+	i := process.Instance{Process: p.ID, User: p.UserID, Container: "c-" + p.ID,
+		Started: p.LastStartedAt, PID: p.PID, Running: true}
 	r.instances = append(r.instances, instance{Instance: i})
 	return process.Identity{Container: i.Container, Started: i.Started}
 }
@@ -86,11 +90,14 @@ func (r *Runner) Instances(context.Context) ([]process.Instance, error) {
 }
 
 func (r *Runner) find(i process.Instance) int {
-	return slices.IndexFunc(r.instances, func(other instance) bool { return other.Container == i.Container })
+	return slices.IndexFunc(r.instances, func(other instance) bool {
+		return other.Container == i.Container
+	})
 }
 
 // Stop implements process.Runner.
-func (r *Runner) Stop(_ context.Context, i process.Instance, signal syscall.Signal, _ time.Duration) error {
+func (r *Runner) Stop(_ context.Context, i process.Instance, signal syscall.Signal,
+	_ time.Duration) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.Fault != nil {
@@ -98,7 +105,8 @@ func (r *Runner) Stop(_ context.Context, i process.Instance, signal syscall.Sign
 	}
 	r.Signals = append(r.Signals, signal.String()+" "+i.Process)
 	if at := r.find(i); at >= 0 && r.instances[at].Running {
-		r.instances[at].Running, r.instances[at].exit = false, process.Exit{Signal: signal, At: time.Now()}
+		r.instances[at].Running, r.instances[at].exit = false,
+			process.Exit{Signal: signal, At: time.Now()}
 	}
 	return nil
 }
@@ -116,7 +124,9 @@ func (r *Runner) Remove(_ context.Context, i process.Instance) error {
 	if r.Fault != nil {
 		return r.Fault
 	}
-	r.instances = slices.DeleteFunc(r.instances, func(other instance) bool { return other.Container == i.Container })
+	r.instances = slices.DeleteFunc(r.instances, func(other instance) bool {
+		return other.Container == i.Container
+	})
 	return nil
 }
 

@@ -74,15 +74,17 @@ func New(t testing.TB, o Options) *sandbox.Service {
 	}
 	cfg := sandbox.Config{
 		MaxImage:       files.ImageBounds{Bytes: 5_000_000, Pixels: 8000},
-		DefaultTimeout: time.Minute, MaxTimeout: time.Minute, MaxAttachedTimeout: time.Minute, KillGrace: time.Second,
-		Decisions: decisions.New(10_000), Events: events.New(events.Log(zerolog.Nop())),
+		DefaultTimeout: time.Minute, MaxTimeout: time.Minute, MaxAttachedTimeout: time.Minute,
+		KillGrace: time.Second, Decisions: decisions.New(10_000),
+		Events: events.New(events.Log(zerolog.Nop())),
 	}
 	if o.Config != nil {
 		o.Config(&cfg)
 	}
 	users := filepath.Join(o.Dir, usersDir)
 	files := rootfs.NewPlanner(rootfs.Config{
-		UsersDir: users, AllowedMountRoots: []string{users}, HomeOwners: rootfs.Owners{UID: uid, GID: gid},
+		UsersDir: users, AllowedMountRoots: []string{users},
+		HomeOwners: rootfs.Owners{UID: uid, GID: gid},
 	}, zerolog.Nop())
 	sandboxes, err := registry.Open(filepath.Join(o.Dir, "sandboxes"), cfg.Quotas, zerolog.Nop())
 	if err != nil {
@@ -102,7 +104,9 @@ func openProcesses(t testing.TB, o Options, users string, quotas *quota.Ledger) 
 	t.Helper()
 	ports := process.NewListeners(process.PortRange{First: 20_000, Last: 29_999}, zerolog.Nop())
 	t.Cleanup(ports.Shutdown)
-	dir := func(r process.Record) string { return filepath.Join(users, r.UserID, "processes", r.ID) }
+	dir := func(r process.Record) string {
+		return filepath.Join(users, r.UserID, "processes", r.ID)
+	}
 	for _, r := range o.Processes {
 		if r.Status == process.Running {
 			r.Instance, r.BootID = o.Runner.adopt(r), bootID
@@ -115,7 +119,8 @@ func openProcesses(t testing.TB, o Options, users string, quotas *quota.Ledger) 
 	processes, err := process.Open(process.Config{
 		Dir: filepath.Join(o.Dir, "processes"), Runner: o.Runner, LogDir: dir,
 		Discard: func(r process.Record) error { return os.RemoveAll(dir(r)) },
-		Clock:   process.SystemClock{}, BootID: bootID, Ports: ports, Quotas: quotas, Log: zerolog.Nop(),
+		Clock:   process.SystemClock{}, BootID: bootID, Ports: ports, Quotas: quotas,
+		Log: zerolog.Nop(),
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -160,16 +165,20 @@ func platform(uid, gid uint32) plan.PlatformConfig {
 		},
 		Forget: func() {},
 		Overrides: func(context.Context, string) (*images.Overrides, error) {
-			return images.NewOverrides("", images.Original{Passwd: fmt.Appendf(nil, "user:x:%d:1::/:/bin/sh\n", uid), Group: fmt.Appendf(nil, "user:x:%d:\n", gid)}), nil
+			return images.NewOverrides("",
+				images.Original{Passwd: fmt.Appendf(nil, "user:x:%d:1::/:/bin/sh\n", uid),
+					Group: fmt.Appendf(nil, "user:x:%d:\n", gid)}), nil
 		},
 		Inspect: func(context.Context) (dockerd.Info, error) {
-			return dockerd.Info{Version: "1", CPUs: 2, Runtimes: []string{"runsc"}, GVisor: []string{"runsc"}, DefaultRuntime: "runsc"}, nil
+			return dockerd.Info{Version: "1", CPUs: 2, Runtimes: []string{"runsc"},
+				GVisor: []string{"runsc"}, DefaultRuntime: "runsc"}, nil
 		},
 		Log: zerolog.Nop(),
 	}
 }
 
 // RemoveUser removes a user of a service; the files go once nobody waits for them.
-func RemoveUser(ctx context.Context, s *sandbox.Service, user ids.User, home bool) (sandbox.RemovedUser, error) {
+func RemoveUser(ctx context.Context, s *sandbox.Service, user ids.User,
+	home bool) (sandbox.RemovedUser, error) {
 	return s.RemoveUser(ctx, hostfs.NewTrash(func(string, error) {}), user, home)
 }

@@ -56,7 +56,8 @@ func Decode(text []byte, into any, how Options) Faults {
 		end := d.in.InputOffset()
 		switch _, err = d.in.ReadToken(); err {
 		case nil:
-			d.faults = append(d.faults, Fault{position(text, end), "there is more after the first value", Syntax})
+			d.faults = append(d.faults, Fault{position(text, end),
+				"there is more after the first value", Syntax})
 		case io.EOF:
 			err = nil
 		}
@@ -163,13 +164,15 @@ func (d *decoder) object(v reflect.Value, field string) error {
 		full := Path(field, name)
 		if index, ok := members.index[name]; ok {
 			if d.isTwice(full, again) {
-				return reflect.Value{}, d.refuse(Unknown, full, "it is also given by its former name")
+				return reflect.Value{}, d.refuse(Unknown, full,
+					"it is also given by its former name")
 			}
 			return v.FieldByIndex(index), nil
 		}
 		if now := d.how.Former[full]; now != "" {
 			if d.isTwice(now, again) {
-				return reflect.Value{}, d.refuse(Unknown, full, "it is now called %s, which is also given", now)
+				return reflect.Value{}, d.refuse(Unknown, full,
+					"it is now called %s, which is also given", now)
 			}
 			return d.root.FieldByIndex(indexOf(d.root.Type(), now)), nil
 		}
@@ -225,7 +228,8 @@ func (d *decoder) dictionary(v reflect.Value, field string) error {
 
 // members reads an object's members into the values that target returns for their names; it skips
 // those with an invalid one.
-func (d *decoder) members(field string, target func(name string, again bool) (reflect.Value, error)) error {
+func (d *decoder) members(field string,
+	target func(name string, again bool) (reflect.Value, error)) error {
 	if _, err := d.in.ReadToken(); err != nil {
 		return err
 	}

@@ -66,7 +66,8 @@ func (d *decoder) refuse(kind Kind, field, format string, args ...any) error {
 
 func (d *decoder) mistyped(want reflect.Type, field string, raw jsontext.Value) error {
 	got := brief(raw)
-	if number := want.Kind() >= reflect.Int && want.Kind() <= reflect.Float64; d.how.Secret && !(number && raw.Kind() == '0') {
+	if number := want.Kind() >= reflect.Int && want.Kind() <= reflect.Float64; d.how.Secret &&
+		!(number && raw.Kind() == '0') {
 		got = kindName(raw.Kind())
 	}
 	return d.refuse(Refused, field, "want %s, got %s", Want(want), got)

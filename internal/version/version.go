@@ -52,7 +52,8 @@ var Read = sync.OnceValue(func() Info {
 })
 
 func read(version string, build *debug.BuildInfo) Info {
-	i := Info{Version: version, Go: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH}
+	i := Info{Version: version, Go: runtime.Version(),
+		Platform: runtime.GOOS + "/" + runtime.GOARCH}
 	for _, setting := range build.Settings {
 		switch setting.Key {
 		case "vcs.revision":
@@ -64,7 +65,8 @@ func read(version string, build *debug.BuildInfo) Info {
 		}
 	}
 	// A build by `go install …@v1.2.3` knows its module's version, but no commit.
-	if main := build.Main.Version; version == Release && i.Revision == "" && main != "" && main != "(devel)" {
+	if main := build.Main.Version; version == Release && i.Revision == "" && main != "" &&
+		main != "(devel)" {
 		i.Version = strings.TrimPrefix(main, "v")
 	}
 	return i

@@ -36,7 +36,8 @@ func dropLaunch(users, folder string) error {
 
 // writeLaunch makes the folder of a process, which belongs to its agent, and writes what is to be
 // run into it.
-func (r *Runner) writeLaunch(ctx context.Context, p process.Record, uid, gid uint32, l launch.Launch) error {
+func (r *Runner) writeLaunch(ctx context.Context, p process.Record, uid, gid uint32,
+	l launch.Launch) error {
 	if err := l.Validate(); err != nil {
 		return errs.Invalid("cannot run the process: %v", err)
 	}
@@ -45,9 +46,12 @@ func (r *Runner) writeLaunch(ctx context.Context, p process.Record, uid, gid uin
 		return errs.Invalid("cannot run the process: %v", err)
 	}
 	if len(text) > launch.MaxSize {
-		return errs.Invalid("cannot run the process: its command and environment are larger than %d bytes", launch.MaxSize)
+		return errs.Invalid(
+			"cannot run the process: its command and environment are larger than %d bytes",
+			launch.MaxSize)
 	}
-	if err := writeLaunchFile(r.Dir(p), uid, int(creds.Agent(uid)), int(gid), text, l.Log.Files); err != nil {
+	if err := writeLaunchFile(r.Dir(p), uid, int(creds.Agent(uid)), int(gid), text,
+		l.Log.Files); err != nil {
 		return errs.Redact(ctx, r.log, "cannot make the folder of the process", err)
 	}
 	return nil
@@ -67,7 +71,8 @@ func writeLaunchFile(dir string, tenant uint32, agent, gid int, text []byte, old
 		return err
 	}
 	defer unix.Close(fd)
-	if err := errors.Join(unix.Fchown(fd, agent, gid), takeLogs(fd, tenant, agent, olderLogs)); err != nil {
+	if err := errors.Join(unix.Fchown(fd, agent, gid),
+		takeLogs(fd, tenant, agent, olderLogs)); err != nil {
 		return err
 	}
 	for _, name := range []string{launch.File, launch.StateFile} {
@@ -75,7 +80,8 @@ func writeLaunchFile(dir string, tenant uint32, agent, gid int, text []byte, old
 			return fmt.Errorf("%s: %w", name, err)
 		}
 	}
-	to, err := unix.Openat(fd, launch.File, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0o400)
+	to, err := unix.Openat(fd, launch.File,
+		unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0o400)
 	if err != nil {
 		return err
 	}
@@ -97,7 +103,9 @@ func takeLogs(dir int, tenant uint32, agent, older int) error {
 		}
 		var st unix.Stat_t
 		err := unix.Fstatat(dir, name, &st, unix.AT_SYMLINK_NOFOLLOW)
-		if errors.Is(err, unix.ENOENT) || err == nil && (st.Uid != tenant || st.Mode&unix.S_IFMT != unix.S_IFREG || st.Nlink != 1) {
+		if errors.Is(err, unix.ENOENT) ||
+			err == nil && (st.Uid != tenant || st.Mode&unix.S_IFMT != unix.S_IFREG ||
+				st.Nlink != 1) {
 			continue
 		}
 		if err == nil {
@@ -144,7 +152,8 @@ func removeIfThere(name string) error {
 
 // readState reads what a process's first program has left.
 func readState(dir string) (launch.State, error) {
-	fd, err := unix.Open(filepath.Join(dir, launch.StateFile), unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
+	fd, err := unix.Open(filepath.Join(dir, launch.StateFile),
+		unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return launch.State{}, err
 	}

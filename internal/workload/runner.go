@@ -55,7 +55,8 @@ type Runner struct {
 // NewRunner returns a Runner. maxLog bounds the log of one process, in bytes, over all of its
 // files. trash takes the folders of removed processes. Launch files that a killed service has
 // written and that were not read are removed: they may hold secrets.
-func NewRunner(planner *plan.Planner, executor processExecutor, trash *hostfs.Trash, maxLog int64, log zerolog.Logger) (*Runner, error) {
+func NewRunner(planner *plan.Planner, executor processExecutor, trash *hostfs.Trash, maxLog int64,
+	log zerolog.Logger) (*Runner, error) {
 	r := &Runner{planner: planner, executor: executor, trash: trash, log: log}
 	r.SetMaxLog(maxLog)
 	if planner.Sandboxes().IsShared() {
@@ -85,7 +86,9 @@ func (r *Runner) logBounds() launch.Log {
 }
 
 // Dir returns a process's folder on the host, which its container sees, too.
-func (r *Runner) Dir(p process.Record) string { return r.planner.Files().ProcessDir(p.UserID, p.ID) }
+func (r *Runner) Dir(p process.Record) string {
+	return r.planner.Files().ProcessDir(p.UserID, p.ID)
+}
 
 // Discard removes a process's folder in the background: what is in it is the tenant's.
 func (r *Runner) Discard(p process.Record) error {
@@ -93,7 +96,8 @@ func (r *Runner) Discard(p process.Record) error {
 }
 
 // Start implements process.Runner.
-func (r *Runner) Start(ctx context.Context, p process.Record, secrets map[string]string, planned *plan.Plan) (_ process.Instance, err error) {
+func (r *Runner) Start(ctx context.Context, p process.Record, secrets map[string]string,
+	planned *plan.Plan) (_ process.Instance, err error) {
 	if planned == nil {
 		if planned, err = r.plan(ctx, p); err != nil {
 			return process.Instance{}, err
@@ -120,7 +124,8 @@ func (r *Runner) Start(ctx context.Context, p process.Record, secrets map[string
 	started, err := r.executor.StartProcess(ctx, made.Spec, token)
 	if err != nil {
 		// The file may hold secrets, and was not read.
-		return process.Instance{}, errors.Join(err, removeIfThere(filepath.Join(r.Dir(p), launch.File)))
+		return process.Instance{}, errors.Join(err,
+			removeIfThere(filepath.Join(r.Dir(p), launch.File)))
 	}
 	applied, err := json.MarshalIndent(started.Spec, "", "  ")
 	if err != nil {
@@ -153,7 +158,8 @@ func (r *Runner) plan(ctx context.Context, p process.Record) (*plan.Plan, error)
 }
 
 func asInstance(c dockerexec.ProcessContainer) process.Instance {
-	return process.Instance{Process: c.Process, User: c.Spec.User, Container: c.ID, Started: c.Started, PID: c.PID, Running: c.Running}
+	return process.Instance{Process: c.Process, User: c.Spec.User, Container: c.ID,
+		Started: c.Started, PID: c.PID, Running: c.Running}
 }
 
 // Instances implements process.Runner.
@@ -170,7 +176,8 @@ func (r *Runner) Instances(ctx context.Context) ([]process.Instance, error) {
 }
 
 // Stop implements process.Runner.
-func (r *Runner) Stop(ctx context.Context, i process.Instance, signal syscall.Signal, grace time.Duration) error {
+func (r *Runner) Stop(ctx context.Context, i process.Instance, signal syscall.Signal,
+	grace time.Duration) error {
 	return r.executor.StopProcess(ctx, i.Container, signal, grace)
 }
 
@@ -201,7 +208,8 @@ func (r *Runner) Exit(ctx context.Context, i process.Instance) (process.Exit, er
 	switch {
 	case err == nil && !state.EndedAt.IsZero():
 		exit.Lost = uint64(state.Lost)
-		if signal := unix.SignalNum(state.Signal); signal != 0 && ended.ExitCode == 128+int(signal) {
+		if signal := unix.SignalNum(state.Signal); signal != 0 &&
+			ended.ExitCode == 128+int(signal) {
 			exit.Signal = signal
 		}
 	case ended.ExitCode == 128+int(unix.SIGKILL):
@@ -212,7 +220,8 @@ func (r *Runner) Exit(ctx context.Context, i process.Instance) (process.Exit, er
 	}
 	if exit.Reason != "" {
 		if err := noteInLog(ended.Spec.Process.Dir, exit.Reason); err != nil {
-			r.log.Warn().Err(err).Str("process", i.Process).Msg("cannot write to the log of a process why it has ended")
+			r.log.Warn().Err(err).Str("process", i.Process).
+				Msg("cannot write to the log of a process why it has ended")
 		}
 	}
 	return exit, nil

@@ -35,7 +35,9 @@ func main() {
 		switch {
 		case err != nil:
 			return err
-		case d.IsDir() && name != root && (strings.HasPrefix(d.Name(), ".") || d.Name() == "node_modules" || d.Name() == "bench" || d.Name() == "testdata"):
+		case d.IsDir() && name != root &&
+			(strings.HasPrefix(d.Name(), ".") || d.Name() == "node_modules" ||
+				d.Name() == "bench" || d.Name() == "testdata"):
 			return fs.SkipDir
 		case d.IsDir() || filepath.Ext(name) != ".go":
 			return nil
@@ -94,7 +96,8 @@ func (c *counts) inspect(file *ast.File, pkg string) {
 				c.methods[pkg+"."+receiver(n.Recv.List[0].Type)]++
 			}
 		case *ast.TypeSpec:
-			if s, is := n.Type.(*ast.StructType); is && !strings.HasPrefix(pkg, "config") && !strings.HasPrefix(pkg, "api/types") {
+			if s, is := n.Type.(*ast.StructType); is && !strings.HasPrefix(pkg, "config") &&
+				!strings.HasPrefix(pkg, "api/types") {
 				c.fields[pkg+"."+n.Name.Name] = s.Fields.NumFields()
 			}
 		case *ast.StructType:
@@ -104,7 +107,8 @@ func (c *counts) inspect(file *ast.File, pkg string) {
 				}
 			}
 		case *ast.SelectorExpr:
-			if x, is := n.X.(*ast.Ident); is && x.Name == "sync" && (n.Sel.Name == "Mutex" || n.Sel.Name == "RWMutex") {
+			if x, is := n.X.(*ast.Ident); is && x.Name == "sync" &&
+				(n.Sel.Name == "Mutex" || n.Sel.Name == "RWMutex") {
 				c.locks++
 			}
 		}
@@ -126,9 +130,11 @@ func receiver(t ast.Expr) string {
 }
 
 func (c *counts) print() {
-	fmt.Printf("files %d, lines %d, of tests %d (without bench and generated code)\n", c.files, c.lines, c.testLines)
+	fmt.Printf("files %d, lines %d, of tests %d (without bench and generated code)\n", c.files,
+		c.lines, c.testLines)
 	fmt.Println("methods of the largest types:", largest(c.methods))
-	fmt.Println("fields of the largest structs outside of settings and wire types:", largest(c.fields))
+	fmt.Println("fields of the largest structs outside of settings and wire types:",
+		largest(c.fields))
 	fmt.Println("struct fields that are functions:", c.funcs)
 	fmt.Printf("mutexes per 1,000 lines: %.2f\n", 1000*float64(c.locks)/float64(c.lines))
 	fmt.Printf("lines over 100 columns: %.1f %%\n", 100*float64(c.long)/float64(c.lines))

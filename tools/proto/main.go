@@ -32,14 +32,16 @@ func main() {
 func generate(file string) error {
 	dir, name := filepath.Split(file)
 	compiler := protocompile.Compiler{
-		Resolver:       protocompile.WithStandardImports(&protocompile.SourceResolver{ImportPaths: []string{dir}}),
+		Resolver: protocompile.WithStandardImports(
+			&protocompile.SourceResolver{ImportPaths: []string{dir}}),
 		SourceInfoMode: protocompile.SourceInfoStandard,
 	}
 	compiled, err := compiler.Compile(context.Background(), name)
 	if err != nil {
 		return err
 	}
-	request := &pluginpb.CodeGeneratorRequest{FileToGenerate: []string{name}, Parameter: proto.String("paths=source_relative")}
+	request := &pluginpb.CodeGeneratorRequest{FileToGenerate: []string{name},
+		Parameter: proto.String("paths=source_relative")}
 	added := map[string]bool{}
 	var add func(protoreflect.FileDescriptor)
 	add = func(fd protoreflect.FileDescriptor) {
@@ -71,7 +73,8 @@ func generate(file string) error {
 	}
 	for _, made := range response.File {
 		content := strings.Replace(made.GetContent(), "// \tprotoc        (unknown)\n", "", 1)
-		if err := os.WriteFile(filepath.Join(dir, made.GetName()), []byte(content), 0o644); err != nil {
+		if err := os.WriteFile(filepath.Join(dir, made.GetName()), []byte(content),
+			0o644); err != nil {
 			return err
 		}
 	}

@@ -20,12 +20,14 @@ func init() {
 	}
 	var pipe [2]int
 	stdout, err := syscall.Dup(1)
-	if err := errors.Join(err, syscall.Pipe2(pipe[:], syscall.O_CLOEXEC), syscall.Dup3(pipe[1], 1, 0)); err != nil {
+	if err := errors.Join(err, syscall.Pipe2(pipe[:], syscall.O_CLOEXEC),
+		syscall.Dup3(pipe[1], 1, 0)); err != nil {
 		panic(err)
 	}
 	syscall.CloseOnExec(stdout)
 	go func() {
-		fmt.Fprintln(os.Stderr, "announcer:", announce(os.NewFile(uintptr(pipe[0]), "pipe"), os.NewFile(uintptr(stdout), "stdout")))
+		fmt.Fprintln(os.Stderr, "announcer:",
+			announce(os.NewFile(uintptr(pipe[0]), "pipe"), os.NewFile(uintptr(stdout), "stdout")))
 		os.Exit(1)
 	}()
 }
@@ -37,7 +39,8 @@ func announce(from io.Reader, to io.Writer) error {
 	if _, err := io.ReadFull(in, greeting); err != nil {
 		return err
 	}
-	if _, err := io.CopyN(to, io.MultiReader(bytes.NewReader(greeting), in), 4+int64(binary.BigEndian.Uint32(greeting)&0xffffff)); err != nil {
+	if _, err := io.CopyN(to, io.MultiReader(bytes.NewReader(greeting), in),
+		4+int64(binary.BigEndian.Uint32(greeting)&0xffffff)); err != nil {
 		return err
 	}
 	announced := map[uint32]bool{}

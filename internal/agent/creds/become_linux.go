@@ -13,7 +13,8 @@ import (
 
 // numbers are the kernel's numbers of the capabilities in Needed.
 var numbers = map[string]uintptr{
-	"KILL": unix.CAP_KILL, "SETGID": unix.CAP_SETGID, "SETPCAP": unix.CAP_SETPCAP, "SETUID": unix.CAP_SETUID,
+	"KILL": unix.CAP_KILL, "SETGID": unix.CAP_SETGID, "SETPCAP": unix.CAP_SETPCAP,
+	"SETUID": unix.CAP_SETUID,
 }
 
 // Become turns a process that began as root into the agent's user, with the named capabilities in
@@ -62,7 +63,8 @@ func become(ids IDs, keep []string) error {
 
 // prctl calls prctl(2) for all threads.
 func prctl(option int, argument uintptr) error {
-	if _, _, errno := syscall.AllThreadsSyscall6(unix.SYS_PRCTL, uintptr(option), argument, 0, 0, 0, 0); errno != 0 {
+	if _, _, errno := syscall.AllThreadsSyscall6(unix.SYS_PRCTL, uintptr(option), argument, 0, 0, 0,
+		0); errno != 0 {
 		return os.NewSyscallError("prctl", errno)
 	}
 	return nil
@@ -87,7 +89,8 @@ func setCapabilities(names []string, permitted bool) error {
 			sets[i].Permitted |= had[i].Permitted
 		}
 	}
-	_, _, errno := syscall.AllThreadsSyscall(unix.SYS_CAPSET, uintptr(unsafe.Pointer(&header)), uintptr(unsafe.Pointer(&sets)), 0)
+	_, _, errno := syscall.AllThreadsSyscall(unix.SYS_CAPSET, uintptr(unsafe.Pointer(&header)),
+		uintptr(unsafe.Pointer(&sets)), 0)
 	if errno != 0 {
 		return os.NewSyscallError("capset", errno)
 	}

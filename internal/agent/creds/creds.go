@@ -53,7 +53,9 @@ const asRoot = "root"
 
 // Parse is the inverse of String.
 func Parse(text string) (IDs, error) {
-	fail := func(why string) (IDs, error) { return IDs{}, fmt.Errorf("%s=%q: %s", Variable, text, why) }
+	fail := func(why string) (IDs, error) {
+		return IDs{}, fmt.Errorf("%s=%q: %s", Variable, text, why)
+	}
 	text, root := strings.CutSuffix(text, ":"+asRoot)
 	parts := strings.Split(text, ":")
 	if len(parts) != 3 {

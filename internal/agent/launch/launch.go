@@ -96,7 +96,8 @@ func (r Ready) validate() error {
 	case r.Port < 0 || r.Port > math.MaxUint16:
 		return fmt.Errorf("ready.port %d is no port", r.Port)
 	case r.IntervalMs <= 0 || r.TimeoutMs <= 0:
-		return fmt.Errorf("ready.intervalMs %d and timeoutMs %d are not both positive", r.IntervalMs, r.TimeoutMs)
+		return fmt.Errorf("ready.intervalMs %d and timeoutMs %d are not both positive",
+			r.IntervalMs, r.TimeoutMs)
 	}
 	return nil
 }
@@ -147,11 +148,13 @@ func (l Launch) Validate() error {
 	fault((len(l.Args) > 0) == (l.Shell != ""), "either args or shell has to be set")
 	fault(l.Login && l.Shell == "", "login needs a shell")
 	fault(!path.IsAbs(l.Cwd), "cwd %q is not absolute", l.Cwd)
-	fault(l.Log.MaxBytes < MinLogBytes, "a log of %d bytes, fewer than %d", l.Log.MaxBytes, MinLogBytes)
+	fault(l.Log.MaxBytes < MinLogBytes, "a log of %d bytes, fewer than %d", l.Log.MaxBytes,
+		MinLogBytes)
 	if l.Ready != nil {
 		faults = append(faults, l.Ready.validate())
 	}
-	fault(l.Log.Files < 0 || l.Log.Files > MaxLogFiles, "%d older log files, not 0 to %d", l.Log.Files, MaxLogFiles)
+	fault(l.Log.Files < 0 || l.Log.Files > MaxLogFiles, "%d older log files, not 0 to %d",
+		l.Log.Files, MaxLogFiles)
 	return errors.Join(faults...)
 }
 
@@ -210,7 +213,8 @@ func ParseState(data []byte) (State, error) {
 	if err := decode(data, MaxStateSize, &s, false); err != nil {
 		return State{}, fmt.Errorf("cannot read %s: %w", StateFile, err)
 	}
-	if s.Version < 1 || s.PID < 0 || s.PID > math.MaxInt32 || s.ExitCode < 0 || s.ExitCode > 255 || s.Lost < 0 || !isSignal(s.Signal) ||
+	if s.Version < 1 || s.PID < 0 || s.PID > math.MaxInt32 || s.ExitCode < 0 || s.ExitCode > 255 ||
+		s.Lost < 0 || !isSignal(s.Signal) ||
 		s.Ready != nil && !isYear(s.Ready.Since.UTC().Year()) {
 		return State{}, fmt.Errorf("cannot read %s: a value is out of range", StateFile)
 	}
@@ -243,7 +247,8 @@ func isSignal(name string) bool {
 		return true
 	}
 	rest, is := strings.CutPrefix(name, "SIG")
-	return is && rest != "" && len(rest) < 16 && strings.Trim(rest, "ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789+-") == ""
+	return is && rest != "" && len(rest) < 16 &&
+		strings.Trim(rest, "ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789+-") == ""
 }
 
 func decode(data []byte, limit int, into any, strict bool) error {

@@ -21,8 +21,8 @@ var mounting = []uint32{
 // never are the calls that no command may make: they reach files without their names, or parts of
 // the kernel that have had more faults than a command has uses for them.
 var never = []uint32{
-	unix.SYS_NAME_TO_HANDLE_AT, unix.SYS_OPEN_BY_HANDLE_AT, unix.SYS_FANOTIFY_INIT, unix.SYS_FANOTIFY_MARK,
-	unix.SYS_KEYCTL, unix.SYS_ADD_KEY, unix.SYS_REQUEST_KEY,
+	unix.SYS_NAME_TO_HANDLE_AT, unix.SYS_OPEN_BY_HANDLE_AT, unix.SYS_FANOTIFY_INIT,
+	unix.SYS_FANOTIFY_MARK, unix.SYS_KEYCTL, unix.SYS_ADD_KEY, unix.SYS_REQUEST_KEY,
 	unix.SYS_BPF, unix.SYS_USERFAULTFD, unix.SYS_PERF_EVENT_OPEN,
 	unix.SYS_IO_URING_SETUP, unix.SYS_IO_URING_ENTER, unix.SYS_IO_URING_REGISTER,
 	unix.SYS_KEXEC_LOAD, unix.SYS_KEXEC_FILE_LOAD,
@@ -75,13 +75,15 @@ func filter(userNamespaces bool) []bpf.Instruction {
 		}
 	}
 	refuse(never)
-	rules = append(rules, rule{unix.SYS_SOCKET, known(families)}, rule{unix.SYS_SOCKETPAIR, known(families)},
+	rules = append(rules, rule{unix.SYS_SOCKET, known(families)},
+		rule{unix.SYS_SOCKETPAIR, known(families)},
 		rule{unix.SYS_CLONE3, []bpf.Instruction{unknown}})
 	if userNamespaces {
 		rules = append(rules, rule{unix.SYS_CLONE, flagged(siblings)})
 	} else {
 		refuse(mounting)
-		rules = append(rules, rule{unix.SYS_CLONE, flagged(siblings | namespaces)}, rule{unix.SYS_UNSHARE, flagged(namespaces | unix.CLONE_NEWTIME)})
+		rules = append(rules, rule{unix.SYS_CLONE, flagged(siblings | namespaces)},
+			rule{unix.SYS_UNSHARE, flagged(namespaces | unix.CLONE_NEWTIME)})
 	}
 	slices.SortFunc(rules, func(a, b rule) int { return cmp.Compare(a.number, b.number) })
 	return append([]bpf.Instruction{
@@ -105,12 +107,14 @@ type rule struct {
 // has to be short.
 func search(rules []rule) []bpf.Instruction {
 	if len(rules) == 1 {
-		other := bpf.JumpIf{Cond: bpf.JumpNotEqual, Val: rules[0].number, SkipTrue: uint8(len(rules[0].program))}
+		other := bpf.JumpIf{Cond: bpf.JumpNotEqual, Val: rules[0].number,
+			SkipTrue: uint8(len(rules[0].program))}
 		return slices.Concat([]bpf.Instruction{other}, rules[0].program, []bpf.Instruction{allow})
 	}
 	below, above := rules[:len(rules)/2], rules[len(rules)/2:]
 	first := search(below)
-	second := bpf.JumpIf{Cond: bpf.JumpGreaterOrEqual, Val: above[0].number, SkipTrue: uint8(len(first))}
+	second := bpf.JumpIf{Cond: bpf.JumpGreaterOrEqual, Val: above[0].number,
+		SkipTrue: uint8(len(first))}
 	return slices.Concat([]bpf.Instruction{second}, first, search(above))
 }
 
@@ -128,7 +132,8 @@ func flagged(bits uint32) []bpf.Instruction {
 func known(list []uint32) []bpf.Instruction {
 	program := []bpf.Instruction{bpf.LoadAbsolute{Off: offsetArgument, Size: 4}}
 	for i, value := range list {
-		program = append(program, bpf.JumpIf{Cond: bpf.JumpEqual, Val: value, SkipTrue: uint8(len(list) - i)})
+		program = append(program, bpf.JumpIf{Cond: bpf.JumpEqual, Val: value,
+			SkipTrue: uint8(len(list) - i)})
 	}
 	return append(program, noFamily, allow)
 }

@@ -34,7 +34,8 @@ const (
 func DefaultSignals(keep ...syscall.Signal) error {
 	for signal := syscall.Signal(1); signal <= lastSignal; signal++ {
 		switch {
-		case signal == unix.SIGKILL || signal == unix.SIGSTOP || signal == unix.SIGPIPE || signal >= 32 && signal <= 34 || slices.Contains(keep, signal):
+		case signal == unix.SIGKILL || signal == unix.SIGSTOP || signal == unix.SIGPIPE ||
+			signal >= 32 && signal <= 34 || slices.Contains(keep, signal):
 			continue
 		}
 		var old action
@@ -52,6 +53,7 @@ func DefaultSignals(keep ...syscall.Signal) error {
 }
 
 func sigaction(signal syscall.Signal, now, old *action) syscall.Errno {
-	_, _, errno := syscall.RawSyscall6(unix.SYS_RT_SIGACTION, uintptr(signal), uintptr(unsafe.Pointer(now)), uintptr(unsafe.Pointer(old)), 8, 0, 0)
+	_, _, errno := syscall.RawSyscall6(unix.SYS_RT_SIGACTION, uintptr(signal),
+		uintptr(unsafe.Pointer(now)), uintptr(unsafe.Pointer(old)), 8, 0, 0)
 	return errno
 }

@@ -80,7 +80,8 @@ type Error struct {
 }
 
 func (e *Error) Error() string {
-	return [...]string{"fork", "prepare", "chdir", "exec", "search"}[e.Stage] + ": " + e.Errno.Error()
+	return [...]string{"fork", "prepare", "chdir", "exec", "search"}[e.Stage] + ": " +
+		e.Errno.Error()
 }
 
 func (e *Error) Unwrap() error { return e.Errno }
@@ -139,7 +140,8 @@ type program struct {
 }
 
 func newChild(p Process) (*child, error) {
-	c := &child{files: p.Files, reaps: 1, uid: uintptr(p.UID), all: ^uint64(0), pid: cmp.Or(p.PID, new(int32))}
+	c := &child{files: p.Files, reaps: 1, uid: uintptr(p.UID), all: ^uint64(0),
+		pid: cmp.Or(p.PID, new(int32))}
 	if p.GiveOrphans {
 		c.reaps = 0
 	}
@@ -219,15 +221,18 @@ func (c *child) finish() bool {
 //go:nocheckptr
 func (c *child) vfork() (pid uintptr, errno syscall.Errno) {
 	entersyscallblock()
-	syscall.RawSyscall6(syscall.SYS_RT_SIGPROCMASK, unix.SIG_SETMASK, uintptr(unsafe.Pointer(&c.all)), uintptr(unsafe.Pointer(&c.before)), 8, 0, 0)
-	pid, errno = rawVfork(unix.CLONE_VFORK|unix.CLONE_VM|unix.CLONE_PARENT_SETTID|uintptr(unix.SIGCHLD), c.pid)
+	syscall.RawSyscall6(syscall.SYS_RT_SIGPROCMASK, unix.SIG_SETMASK,
+		uintptr(unsafe.Pointer(&c.all)), uintptr(unsafe.Pointer(&c.before)), 8, 0, 0)
+	pid, errno = rawVfork(unix.CLONE_VFORK|unix.CLONE_VM|unix.CLONE_PARENT_SETTID|uintptr(
+		unix.SIGCHLD), c.pid)
 	if errno == 0 && pid == 0 {
 		c.run()
 		for {
 			syscall.RawSyscall(syscall.SYS_EXIT, 127, 0, 0)
 		}
 	}
-	syscall.RawSyscall6(syscall.SYS_RT_SIGPROCMASK, unix.SIG_SETMASK, uintptr(unsafe.Pointer(&c.before)), 0, 8, 0, 0)
+	syscall.RawSyscall6(syscall.SYS_RT_SIGPROCMASK, unix.SIG_SETMASK,
+		uintptr(unsafe.Pointer(&c.before)), 0, 8, 0, 0)
 	exitsyscall()
 	return pid, errno
 }
@@ -242,7 +247,8 @@ func (c *child) run() {
 	if _, _, c.errno = syscall.RawSyscall(syscall.SYS_SETSID, 0, 0, 0); c.errno != 0 {
 		return
 	}
-	_, _, c.errno = syscall.RawSyscall6(syscall.SYS_PRCTL, unix.PR_SET_CHILD_SUBREAPER, c.reaps, 0, 0, 0, 0)
+	_, _, c.errno = syscall.RawSyscall6(syscall.SYS_PRCTL, unix.PR_SET_CHILD_SUBREAPER, c.reaps, 0,
+		0, 0, 0)
 	if c.errno != 0 {
 		return
 	}
@@ -253,12 +259,14 @@ func (c *child) run() {
 		}
 	}
 	if c.owns != 0 {
-		if _, _, c.errno = syscall.RawSyscall(syscall.SYS_IOCTL, 1, unix.TIOCSCTTY, 0); c.errno != 0 {
+		if _, _, c.errno = syscall.RawSyscall(syscall.SYS_IOCTL, 1, unix.TIOCSCTTY,
+			0); c.errno != 0 {
 			return
 		}
 	}
 	// Signals are let in while the child is still the caller's user, so that none is pending here.
-	_, _, c.errno = syscall.RawSyscall6(syscall.SYS_RT_SIGPROCMASK, unix.SIG_SETMASK, uintptr(unsafe.Pointer(&c.none)), 0, 8, 0, 0)
+	_, _, c.errno = syscall.RawSyscall6(syscall.SYS_RT_SIGPROCMASK, unix.SIG_SETMASK,
+		uintptr(unsafe.Pointer(&c.none)), 0, 8, 0, 0)
 	if c.errno != 0 {
 		return
 	}
@@ -270,7 +278,8 @@ func (c *child) run() {
 			return
 		}
 	}
-	if _, _, c.errno = syscall.RawSyscall(syscall.SYS_SETRESUID, c.uid, c.uid, c.uid); c.errno != 0 {
+	if _, _, c.errno = syscall.RawSyscall(syscall.SYS_SETRESUID, c.uid, c.uid,
+		c.uid); c.errno != 0 {
 		return
 	}
 	c.stage = StageDir
@@ -292,7 +301,8 @@ func (c *child) exec() {
 	denied := false
 	for i := 0; i < len(c.programs); i++ {
 		c.errno = 0 // a call that succeeds does not return
-		_, _, c.errno = syscall.RawSyscall(syscall.SYS_EXECVE, uintptr(unsafe.Pointer(c.programs[i].path)),
+		_, _, c.errno = syscall.RawSyscall(syscall.SYS_EXECVE,
+			uintptr(unsafe.Pointer(c.programs[i].path)),
 			uintptr(unsafe.Pointer(&c.programs[i].argv[0])), uintptr(unsafe.Pointer(&c.env[0])))
 		switch c.errno {
 		case syscall.EACCES:
@@ -312,7 +322,8 @@ func (c *child) exec() {
 	// Either a script exists whose interpreter does not, or none of the programs exists.
 	c.errno = syscall.ENOENT
 	for i := 0; i < len(c.programs); i++ {
-		_, _, missing := syscall.RawSyscall6(unix.SYS_FACCESSAT, atCWD, uintptr(unsafe.Pointer(c.programs[i].path)), unix.F_OK, 0, 0, 0)
+		_, _, missing := syscall.RawSyscall6(unix.SYS_FACCESSAT, atCWD,
+			uintptr(unsafe.Pointer(c.programs[i].path)), unix.F_OK, 0, 0, 0)
 		if missing == 0 {
 			return
 		}

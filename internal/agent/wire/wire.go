@@ -216,9 +216,12 @@ func ReadSpooled(r io.Reader, length int) (Spooled, error) {
 	if _, err := io.ReadFull(r, p[:]); err != nil {
 		return Spooled{}, fmt.Errorf("frame cut short: %w", err)
 	}
-	s := Spooled{Kind: Kind(p[0]), Slot: int(binary.BigEndian.Uint32(p[1:])), Length: int(binary.BigEndian.Uint32(p[5:]))}
-	if (s.Kind != KindStdout && s.Kind != KindStderr) || s.Slot >= SpoolSlots || s.Length > MaxData {
-		return Spooled{}, fmt.Errorf("spooled frame of kind %d for slot %d with %d bytes", s.Kind, s.Slot, s.Length)
+	s := Spooled{Kind: Kind(p[0]), Slot: int(binary.BigEndian.Uint32(p[1:])),
+		Length: int(binary.BigEndian.Uint32(p[5:]))}
+	if (s.Kind != KindStdout && s.Kind != KindStderr) || s.Slot >= SpoolSlots ||
+		s.Length > MaxData {
+		return Spooled{}, fmt.Errorf("spooled frame of kind %d for slot %d with %d bytes", s.Kind,
+			s.Slot, s.Length)
 	}
 	return s, nil
 }
@@ -239,7 +242,8 @@ func WriteMessage(w io.Writer, kind Kind, message any) error {
 		return fmt.Errorf("cannot encode a frame of kind %d: %w", kind, err)
 	}
 	if bound := largest(kind); len(payload) > bound {
-		return fmt.Errorf("cannot send a frame of kind %d: %w: %d bytes are more than %d", kind, syscall.EMSGSIZE, len(payload), bound)
+		return fmt.Errorf("cannot send a frame of kind %d: %w: %d bytes are more than %d", kind,
+			syscall.EMSGSIZE, len(payload), bound)
 	}
 	h := Header(kind, len(payload))
 	_, err = w.Write(append(h[:], payload...))

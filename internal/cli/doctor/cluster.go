@@ -69,8 +69,10 @@ const (
 // Checks returns the checks of several hosts.
 func (c *Cluster) Checks() []Check {
 	checks := []Check{
-		{"cluster etcd", c.etcd}, c.CertificatesCheck(), {"cluster hosts", c.hosts}, {"cluster versions", c.versions},
-		{"cluster settings", c.settings}, {"cluster clocks", c.clocks}, {"cluster dataDir", c.instances}, {"cluster usersDir", c.homes},
+		{"cluster etcd", c.etcd}, c.CertificatesCheck(), {"cluster hosts", c.hosts},
+		{"cluster versions", c.versions},
+		{"cluster settings", c.settings}, {"cluster clocks", c.clocks},
+		{"cluster dataDir", c.instances}, {"cluster usersDir", c.homes},
 		{"cluster inotify", c.inotify}, {"cluster connections", c.connections},
 	}
 	if !c.OwnHomes {
@@ -103,11 +105,14 @@ func (c *Cluster) etcd(ctx context.Context) Finding {
 	slices.Sort(times)
 	median := times[len(times)/2].Round(10 * time.Microsecond)
 	if median > slowEtcd {
-		return warning("put etcd's data on a fast disk of its own, near the hosts", "etcd takes %s for an answer (at most %s is good)", median, slowEtcd)
+		return warning("put etcd's data on a fast disk of its own, near the hosts",
+			"etcd takes %s for an answer (at most %s is good)", median, slowEtcd)
 	}
 	if hoards, err := c.Ask.Hoards(ctx, longHistory); err == nil && hoards {
-		return warning("start each member of etcd with --auto-compaction-mode=revision --auto-compaction-retention=1000 (docs/cluster.md)",
-			"etcd keeps the history of more than %d changes, as if it never compacted it: it fills up, and then nothing is recorded", longHistory)
+		return warning(
+			"start each member of etcd with --auto-compaction-mode=revision --auto-compaction-retention=1000 (docs/cluster.md)",
+			"etcd keeps the history of more than %d changes, as if it never compacted it: it fills up, and then nothing is recorded",
+			longHistory)
 	}
 	return ok("etcd takes %s for an answer", median)
 }
@@ -132,9 +137,11 @@ func expiry(all map[string]time.Time, now time.Time) Finding {
 	at := all[first]
 	switch left := at.Sub(now); {
 	case left <= 0:
-		return wrong(issueRemedy, "the certificate of %s has expired at %s", first, at.UTC().Format(time.DateTime))
+		return wrong(issueRemedy, "the certificate of %s has expired at %s", first,
+			at.UTC().Format(time.DateTime))
 	case left < expiresSoon:
-		return warning(issueRemedy, "the certificate of %s expires in %d days", first, int(left.Hours()/24))
+		return warning(issueRemedy, "the certificate of %s expires in %d days", first,
+			int(left.Hours()/24))
 	}
 	return ok("good until %s", at.UTC().Format(time.DateOnly))
 }
@@ -164,10 +171,14 @@ func (c *Cluster) hosts(ctx context.Context) Finding {
 		}
 	}
 	if !slices.Contains(names, c.Name) {
-		return wrong("see that sandboxd and sandboxd fence run here, and what the fence logs", "this host, %s, has no lease; these hosts have one: %s", c.Name, strings.Join(names, ", "))
+		return wrong("see that sandboxd and sandboxd fence run here, and what the fence logs",
+			"this host, %s, has no lease; these hosts have one: %s", c.Name,
+			strings.Join(names, ", "))
 	}
 	if len(faults) > 0 {
-		return wrong("let hosts reach each other at cluster.listen, with certificates of one authority for their cluster.name", "%s", strings.Join(faults, "\n"))
+		return wrong(
+			"let hosts reach each other at cluster.listen, with certificates of one authority for their cluster.name",
+			"%s", strings.Join(faults, "\n"))
 	}
 	if f := expiry(certificates, c.Now); f.Level != OK {
 		return f
@@ -195,7 +206,8 @@ func (c *Cluster) versions(ctx context.Context) Finding {
 			list = append(list, strings.Join(hosts, ", ")+": "+version)
 		}
 		slices.Sort(list)
-		return warning("bring all hosts to one version, each while it is drained", "hosts differ:\n%s", strings.Join(list, "\n"))
+		return warning("bring all hosts to one version, each while it is drained",
+			"hosts differ:\n%s", strings.Join(list, "\n"))
 	})
 }
 
@@ -223,18 +235,24 @@ func (c *Cluster) settings(ctx context.Context) Finding {
 			}
 		}
 		if len(differ) > 0 {
-			return wrong("make these settings and the contents of these files the same on all hosts; docs/settings.md says which need a restart of sandboxd",
+			return wrong(
+				"make these settings and the contents of these files the same on all hosts; docs/settings.md says which need a restart of sandboxd",
 				"hosts differ in\n%s", strings.Join(differ, "\n"))
 		}
-		return ok("the same on all hosts: %s", strings.Join(slices.Sorted(maps.Keys(all[0].Settings)), ", "))
+		return ok("the same on all hosts: %s",
+			strings.Join(slices.Sorted(maps.Keys(all[0].Settings)), ", "))
 	})
 }
 
 func (c *Cluster) clocks(ctx context.Context) Finding {
 	return c.known(ctx, func(all []Host) Finding {
-		most := slices.MaxFunc(all, func(a, b Host) int { return int(a.Ahead.Abs() - b.Ahead.Abs()) })
+		most := slices.MaxFunc(all, func(a, b Host) int {
+			return int(a.Ahead.Abs() - b.Ahead.Abs())
+		})
 		if most.Ahead.Abs() > clockApart {
-			return warning(clocksRemedy, "the clock of %s is %s from this host's: times in logs, of files and in certificates are misread", most.Name, most.Ahead.Abs().Round(time.Millisecond))
+			return warning(clocksRemedy,
+				"the clock of %s is %s from this host's: times in logs, of files and in certificates are misread",
+				most.Name, most.Ahead.Abs().Round(time.Millisecond))
 		}
 		return ok("at most %s apart", most.Ahead.Abs().Round(time.Millisecond))
 	})
@@ -244,8 +262,10 @@ func (c *Cluster) instances(ctx context.Context) Finding {
 	return c.known(ctx, func(all []Host) Finding {
 		for instance, hosts := range groups(all, func(h Host) string { return h.Instance }) {
 			if len(hosts) > 1 && instance != "" {
-				return wrong("give each host a dataDir on a disk of its own; in a copy of a machine, empty it before sandboxd starts",
-					"hosts %s have one dataDir, or copies of it (instance %s)", strings.Join(hosts, ", "), instance)
+				return wrong(
+					"give each host a dataDir on a disk of its own; in a copy of a machine, empty it before sandboxd starts",
+					"hosts %s have one dataDir, or copies of it (instance %s)",
+					strings.Join(hosts, ", "), instance)
 			}
 		}
 		return ok("each host has its own")
@@ -262,12 +282,15 @@ func (c *Cluster) homes(context.Context) Finding {
 // inotify looks at the limits that users' programs that watch files share, since they run under one
 // uid of the host.
 func (c *Cluster) inotify(context.Context) Finding {
-	low, remedy, err := sysctl(c.Ask.Sysctl).low(limit{"fs.inotify.max_user_instances", 128, 128}, limit{"fs.inotify.max_user_watches", 65536, 65536})
+	low, remedy, err := sysctl(c.Ask.Sysctl).
+		low(limit{"fs.inotify.max_user_instances", 128, 128},
+			limit{"fs.inotify.max_user_watches", 65536, 65536})
 	switch {
 	case err != nil:
 		return skipped("%v", err)
 	case len(low) > 0:
-		return warning(remedy, "programs that watch files will fail for some users: limits of inotify are low. Changes that other hosts make are never seen by inotify on a network filesystem")
+		return warning(remedy,
+			"programs that watch files will fail for some users: limits of inotify are low. Changes that other hosts make are never seen by inotify on a network filesystem")
 	}
 	return ok("enough watches; they do not report what another host changes")
 }
@@ -287,7 +310,8 @@ func (c *Cluster) connections(context.Context) Finding {
 	}
 	if n > 4 {
 		return warning("sysctl -w "+retries+"=4 on each host, and a line in /etc/sysctl.d",
-			"after a link was cut, members of etcd may take as long again to reconnect: %s is %d. If another member is lost meanwhile, there is no majority", retries, n)
+			"after a link was cut, members of etcd may take as long again to reconnect: %s is %d. If another member is lost meanwhile, there is no majority",
+			retries, n)
 	}
 	return ok("dead ones are given up and made again soon after a link is cut")
 }
@@ -302,7 +326,8 @@ func (c *Cluster) unseen(ctx context.Context) Finding {
 		list = append(list, fmt.Sprintf("%s: %v", host, why))
 	}
 	if slices.Sort(list); len(list) > 0 {
-		return wrong("mount the same filesystem at usersDir on all hosts, with attributes cached for less than a second (NFS: actimeo=1 or noac)",
+		return wrong(
+			"mount the same filesystem at usersDir on all hosts, with attributes cached for less than a second (NFS: actimeo=1 or noac)",
 			"changes made here are not seen by %s", strings.Join(list, "\n"))
 	}
 	return ok("changes made here are seen by all hosts within a second")

@@ -38,10 +38,12 @@ func DockerAnswers(socket string, ask AskDocker) Check {
 		}
 		var major, minor int
 		if _, err := fmt.Sscanf(e.API, "%d.%d", &major, &minor); err != nil {
-			return warning("see that it is Docker "+oldestDocker+" or newer", "Docker at %s calls its API %q", socket, e.API)
+			return warning("see that it is Docker "+oldestDocker+" or newer",
+				"Docker at %s calls its API %q", socket, e.API)
 		}
 		if major < oldestMajor || major == oldestMajor && minor < oldestMinor {
-			return wrong("install a newer one", "Docker %s at %s, with API %s, is older than %s", e.Version, socket, e.API, oldestDocker)
+			return wrong("install a newer one", "Docker %s at %s, with API %s, is older than %s",
+				e.Version, socket, e.API, oldestDocker)
 		}
 		return ok("Docker %s at %s", e.Version, socket)
 	}}
@@ -50,7 +52,8 @@ func DockerAnswers(socket string, ask AskDocker) Check {
 // RuntimeKnown reports whether Docker knows a runtime that the settings name under key, and whether
 // the runtime's program runs. unused, if not empty, says why the runtime is not needed. version
 // runs the program.
-func RuntimeKnown(key, name, unused string, weaker bool, ask AskDocker, version func(ctx context.Context, program string) (string, error)) Check {
+func RuntimeKnown(key, name, unused string, weaker bool, ask AskDocker,
+	version func(ctx context.Context, program string) (string, error)) Check {
 	return Check{"runtime " + name, func(ctx context.Context) Finding {
 		e, err := ask(ctx)
 		if err != nil {
@@ -61,18 +64,25 @@ func RuntimeKnown(key, name, unused string, weaker bool, ask AskDocker, version 
 			return skipped("%s, and Docker does not know it", unused)
 		}
 		if !known {
-			return accepted(weaker, wrong(fmt.Sprintf("register it with Docker (scripts/setup.sh does so for gVisor), or set %s", key),
-				"Docker does not know the runtime %s; it knows %s", name, strings.Join(e.Runtimes, ", ")))
+			return accepted(weaker,
+				wrong(fmt.Sprintf(
+					"register it with Docker (scripts/setup.sh does so for gVisor), or set %s",
+					key),
+					"Docker does not know the runtime %s; it knows %s", name,
+					strings.Join(e.Runtimes, ", ")))
 		}
 		if program == "" {
 			return ok("known to Docker")
 		}
 		says, err := version(ctx, program)
 		if err != nil {
-			return wrong("install it again (scripts/setup.sh builds runsc), and check that Docker's daemon.json names it", "%s does not run: %v", program, err)
+			return wrong(
+				"install it again (scripts/setup.sh builds runsc), and check that Docker's daemon.json names it",
+				"%s does not run: %v", program, err)
 		}
 		if !slices.Contains(e.GVisor, name) {
-			return warning(fmt.Sprintf("set %s to gVisor's runsc, unless this is meant", key), "%s is not gVisor: commands share the host's kernel", path.Base(program))
+			return warning(fmt.Sprintf("set %s to gVisor's runsc, unless this is meant", key),
+				"%s is not gVisor: commands share the host's kernel", path.Base(program))
 		}
 		return ok("%s", says)
 	}}
@@ -89,8 +99,12 @@ func OfflineRuntime(name string, ask AskDocker) Check {
 		case offline != "":
 			return ok("%s, for containers without a network", offline)
 		case slices.Contains(e.GVisor, name):
-			return warning(fmt.Sprintf("register %s with Docker as %s-offline too, with --network=none as its last argument (scripts/setup.sh does so)", name, name),
-				"containers without a network start more slowly than they could: Docker does not know %s-offline", name)
+			return warning(
+				fmt.Sprintf(
+					"register %s with Docker as %s-offline too, with --network=none as its last argument (scripts/setup.sh does so)",
+					name, name),
+				"containers without a network start more slowly than they could: Docker does not know %s-offline",
+				name)
 		}
 		return skipped("%s is neither gVisor nor runc", name)
 	}}
@@ -112,14 +126,18 @@ func FreezingRuntime(name string, ask AskDocker) Check {
 		case path.Base(e.Programs[name]) == freezer:
 			return ok("they are stopped completely, by %s", e.Programs[name])
 		}
-		return warning(fmt.Sprintf("have Docker call %s through deploy/%s (scripts/setup.sh does so)", name, freezer),
-			"they take some processor time and wake later than they could: Docker calls %s itself", cmp.Or(e.Programs[name], name))
+		return warning(
+			fmt.Sprintf("have Docker call %s through deploy/%s (scripts/setup.sh does so)", name,
+				freezer),
+			"they take some processor time and wake later than they could: Docker calls %s itself",
+			cmp.Or(e.Programs[name], name))
 	}}
 }
 
 // ImageThere reports whether the sandbox image is there, and whether it fits this build. find
 // returns the version on the image's label: none, for an image that is not this project's.
-func ImageThere(ref, wanted string, ask AskDocker, find func(context.Context) (version string, err error)) Check {
+func ImageThere(ref, wanted string, ask AskDocker,
+	find func(context.Context) (version string, err error)) Check {
 	return Check{"image", func(ctx context.Context) Finding {
 		if _, err := ask(ctx); err != nil {
 			return skipped("Docker does not answer")
@@ -132,7 +150,8 @@ func ImageThere(ref, wanted string, ask AskDocker, find func(context.Context) (v
 		case version == "":
 			return ok("%s, which is not this project's", ref)
 		case version != wanted:
-			return wrong(build, "%s is version %s, and this build goes with version %s", ref, version, wanted)
+			return wrong(build, "%s is version %s, and this build goes with version %s", ref,
+				version, wanted)
 		default:
 			return ok("%s, version %s", ref, version)
 		}

@@ -77,7 +77,8 @@ func Run(ctx context.Context, checks []Check, each func(Finding)) Report {
 
 // Summary returns the report in a line.
 func (r Report) Summary() string {
-	return fmt.Sprintf("%d checks: %d ok, %s, %s, %d skipped", len(r.Findings), r.OK, count(r.Warnings, "warning"), count(r.Faults, "fault"), r.Skipped)
+	return fmt.Sprintf("%d checks: %d ok, %s, %s, %d skipped", len(r.Findings), r.OK,
+		count(r.Warnings, "warning"), count(r.Faults, "fault"), r.Skipped)
 }
 
 func count(n int, what string) string {
@@ -116,7 +117,9 @@ func accepted(weaker bool, f Finding) Finding {
 func Settings(from string, err error) Check {
 	return Check{"settings", func(context.Context) Finding {
 		if err != nil {
-			return wrong("correct it; docs/settings.md has all keys, and `sandboxd check` looks at them alone", "%v", err)
+			return wrong(
+				"correct it; docs/settings.md has all keys, and `sandboxd check` looks at them alone",
+				"%v", err)
 		}
 		return ok("%s", from)
 	}}

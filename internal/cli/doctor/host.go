@@ -12,7 +12,8 @@ import (
 func Rights(uid int) Check {
 	return Check{"rights", func(context.Context) Finding {
 		if uid != 0 {
-			return warning("sudo sandbox doctor", "run by uid %d: checks that need root are skipped", uid)
+			return warning("sudo sandbox doctor",
+				"run by uid %d: checks that need root are skipped", uid)
 		}
 		return ok("root")
 	}}
@@ -44,9 +45,11 @@ func Folder(key, path string, look func(path string) (Place, error)) Check {
 		case !p.Mode.IsDir():
 			return wrong("remove it, or set "+key, "%s is not a folder", path)
 		case p.Mode.Perm()&openToOthers != 0:
-			return wrong("chmod go-w "+path, "others may write to %s (mode %04o)", path, p.Mode.Perm())
+			return wrong("chmod go-w "+path, "others may write to %s (mode %04o)", path,
+				p.Mode.Perm())
 		case p.Unwritable != nil:
-			return wrong("mount it writable, or set "+key, "cannot write to %s: %v", path, p.Unwritable)
+			return wrong("mount it writable, or set "+key, "cannot write to %s: %v", path,
+				p.Unwritable)
 		case p.UID != 0:
 			return warning("chown root "+path, "%s belongs to uid %d", path, p.UID)
 		default:
@@ -65,7 +68,8 @@ func Socket(path, folder string, mode fs.FileMode, look func(path string) (Place
 		case err != nil:
 			return skipped("%v", err)
 		case in.Mode.Perm()&openToOthers != 0:
-			return wrong("chmod go-w "+folder+", or set listen to a folder of its own", "others may put their own socket into %s (mode %04o)", folder, in.Mode.Perm())
+			return wrong("chmod go-w "+folder+", or set listen to a folder of its own",
+				"others may put their own socket into %s (mode %04o)", folder, in.Mode.Perm())
 		}
 		s, err := look(path)
 		switch {
@@ -76,9 +80,12 @@ func Socket(path, folder string, mode fs.FileMode, look func(path string) (Place
 		case s.Mode.Type() != fs.ModeSocket:
 			return wrong("remove it, or set listen to another path", "%s is not a socket", path)
 		case s.Mode.Perm()&^mode&0o007 != 0:
-			return wrong("start the service again", "everybody may connect to %s (mode %04o)", path, s.Mode.Perm())
+			return wrong("start the service again", "everybody may connect to %s (mode %04o)", path,
+				s.Mode.Perm())
 		case mode&0o007 != 0 && in.Mode.Perm()&0o001 == 0:
-			return warning("chmod 711 "+folder+", or RuntimeDirectoryMode=0711 in the unit", "users whom access.peers names cannot reach %s, because its folder has the mode %04o", path, in.Mode.Perm())
+			return warning("chmod 711 "+folder+", or RuntimeDirectoryMode=0711 in the unit",
+				"users whom access.peers names cannot reach %s, because its folder has the mode %04o",
+				path, in.Mode.Perm())
 		default:
 			return ok("%s, mode %04o", path, s.Mode.Perm())
 		}
@@ -109,7 +116,9 @@ func IdleMemory(look func() (Memory, error)) Check {
 		case !m.Compressed:
 			return ok("frozen containers keep their memory: there is no %s", makeZram)
 		case m.Fault != nil:
-			return warning("let the service write to control groups, with Linux 5.19 or newer if they are of version 2: see docs/idle.md", "there is zram, but frozen containers keep their memory: %v", m.Fault)
+			return warning(
+				"let the service write to control groups, with Linux 5.19 or newer if they are of version 2: see docs/idle.md",
+				"there is zram, but frozen containers keep their memory: %v", m.Fault)
 		default:
 			return ok("frozen containers give their memory to zram")
 		}
@@ -135,7 +144,8 @@ func Disk(what, path string, look func(path string) (Space, error)) Check {
 			return skipped("%v", err)
 		}
 		bytes, files := part(s.FreeBytes, s.Bytes), part(s.FreeFiles, s.Files)
-		says := fmt.Sprintf("%.1f of %.1f GiB free at %s", float64(s.FreeBytes)/gib, float64(s.Bytes)/gib, path)
+		says := fmt.Sprintf("%.1f of %.1f GiB free at %s", float64(s.FreeBytes)/gib,
+			float64(s.Bytes)/gib, path)
 		inodes := fmt.Sprintf("%d of %d inodes free at %s", s.FreeFiles, s.Files, path)
 		switch {
 		case s.FreeBytes < gib || bytes < faultAt:
@@ -179,7 +189,8 @@ func (c Clocks) Right(ask AskDocker) Check {
 	return Check{"clock", func(ctx context.Context) Finding {
 		const set = "set the clock, and let chrony or systemd-timesyncd keep it right"
 		if now := c.Now; now.Before(c.Built) {
-			return wrong(set, "it is %s here, before this build was made (%s)", now.UTC().Format(time.RFC3339), c.Built.UTC().Format(time.RFC3339))
+			return wrong(set, "it is %s here, before this build was made (%s)",
+				now.UTC().Format(time.RFC3339), c.Built.UTC().Format(time.RFC3339))
 		}
 		if e, err := ask(ctx); err == nil && e.Ahead.Abs() > skew {
 			return wrong(set, "Docker's clock differs by %v", e.Ahead.Abs().Round(time.Second))

@@ -42,7 +42,8 @@ func KernelLimits(processes, files int, sysctl sysctl) Check {
 			limit{"kernel.threads-max", 2 * processes, 2 * processes},
 			limit{"fs.file-max", 2 * files, math.MaxInt64}, // each container's memory then bounds it
 		)
-		says := fmt.Sprintf("one user may have %d processes, and each container %d open files", processes, files)
+		says := fmt.Sprintf("one user may have %d processes, and each container %d open files",
+			processes, files)
 		switch {
 		case err != nil:
 			return skipped("%v", err)

@@ -25,7 +25,8 @@ func Leftovers(root bool, find func(context.Context) ([]string, error)) Check {
 			more = fmt.Sprintf("; and %d more", len(left)-most)
 			left = left[:most]
 		}
-		return warning("sandboxd cleanup --all-instances removes what services that no longer run have left (with --dry-run it says what)",
+		return warning(
+			"sandboxd cleanup --all-instances removes what services that no longer run have left (with --dry-run it says what)",
 			"%s%s", strings.Join(left, "; "), more)
 	}}
 }

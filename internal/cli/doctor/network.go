@@ -20,8 +20,9 @@ func RulesUsable(root, weaker bool, probe func() error) Check {
 			return skipped("only root may ask the kernel for its rules")
 		}
 		if err := probe(); err != nil {
-			return accepted(weaker, wrong("give the service CAP_NET_ADMIN in the host's network namespace, and the kernel nf_tables, nft_limit and nft_connlimit; or set docker.enableWeakerNestedSandbox, and calls have either no network or all of it",
-				"%v", err))
+			return accepted(weaker,
+				wrong("give the service CAP_NET_ADMIN in the host's network namespace, and the kernel nf_tables, nft_limit and nft_connlimit; or set docker.enableWeakerNestedSandbox, and calls have either no network or all of it",
+					"%v", err))
 		}
 		return ok("rules can be made")
 	}}
@@ -55,7 +56,8 @@ func Forwarding(sysctl sysctl) Check {
 		case err != nil:
 			return skipped("%v", err)
 		case on != 1:
-			return warning("sysctl -w net.ipv4.ip_forward=1; Docker does so when it starts, unless its daemon.json says \"ip-forward\": false",
+			return warning(
+				"sysctl -w net.ipv4.ip_forward=1; Docker does so when it starts, unless its daemon.json says \"ip-forward\": false",
 				"the kernel forwards nothing: calls with \"*\" reach nothing")
 		default:
 			return ok("the kernel forwards packets of containers")
@@ -73,9 +75,12 @@ type Upstreams struct {
 // Resolvers returns a check for each resolver. A resolver that is down is a fault if its profile
 // has no other that answers. The resolvers are asked for name; any answer, also a refusal, shows
 // that a resolver is up.
-func (u Upstreams) Resolvers(name string, ask func(ctx context.Context, server, name string) (rcode string, err error)) []Check {
+func (u Upstreams) Resolvers(name string,
+	ask func(ctx context.Context, server, name string) (rcode string, err error)) []Check {
 	if u.Err != nil {
-		return []Check{{"resolvers of " + u.Key, func(context.Context) Finding { return wrong("set "+u.Key, "%v", u.Err) }}}
+		return []Check{{"resolvers of " + u.Key, func(context.Context) Finding {
+			return wrong("set "+u.Key, "%v", u.Err)
+		}}}
 	}
 	answers := func(ctx context.Context, server string) (string, error) {
 		ctx, cancel := context.WithTimeout(ctx, askLimit)
@@ -105,7 +110,9 @@ func (u Upstreams) Resolvers(name string, ask func(ctx context.Context, server, 
 					return warning(remedy, "%v; %s answers instead", err, other)
 				}
 			}
-			return wrong(remedy, "%v, and %s names no other that answers: names that calls may reach do not resolve", err, u.Key)
+			return wrong(remedy,
+				"%v, and %s names no other that answers: names that calls may reach do not resolve",
+				err, u.Key)
 		}})
 	}
 	return checks
@@ -123,7 +130,8 @@ func NameserverPort(try func() error) Check {
 		case errors.Is(err, syscall.EACCES), errors.Is(err, syscall.EPERM):
 			return skipped("only root may try")
 		case errors.Is(err, syscall.EADDRINUSE):
-			return wrong("find it with `ss -lnptu sport = :53`, and let it listen on addresses of its own only (dnsmasq: bind-interfaces; bind9: listen-on)",
+			return wrong(
+				"find it with `ss -lnptu sport = :53`, and let it listen on addresses of its own only (dnsmasq: bind-interfaces; bind9: listen-on)",
 				"another program has port 53 on every address, so the service cannot answer at its networks' gateways")
 		default:
 			return skipped("%v", err)

@@ -64,7 +64,9 @@ func (p *Probe) command(ctx context.Context) Finding {
 		return skipped("the service does not answer")
 	}
 	id := "doctor-" + strings.ToLower(rand.Text()[:12])
-	if _, err := p.Service.Put(ctx, id, types.Registration{UserID: probeUser, Permissions: types.Permissions{Network: true}}); err != nil {
+	if _, err := p.Service.Put(ctx, id,
+		types.Registration{UserID: probeUser,
+			Permissions: types.Permissions{Network: true}}); err != nil {
 		return wrong("look at the service's log", "cannot register a sandbox: %v", err)
 	}
 	p.sandbox = id
@@ -74,16 +76,19 @@ func (p *Probe) command(ctx context.Context) Finding {
 	}
 	kernel := strings.TrimSpace(out.Stdout)
 	if out.Failed {
-		return wrong("look at the image: it needs a shell", "uname -r failed: %.200s", strings.TrimSpace(out.Stderr))
+		return wrong("look at the image: it needs a shell", "uname -r failed: %.200s",
+			strings.TrimSpace(out.Stderr))
 	}
 	says := fmt.Sprintf("ran in %.0f ms under %s, kernel %.60s", out.DurationMs, h.Runtime, kernel)
 	isGVisor := strings.Contains(kernel, "gvisor")
 	e, err := p.Ask(ctx)
 	switch {
 	case err == nil && slices.Contains(e.GVisor, h.Runtime) && !isGVisor:
-		return wrong("look at the runtime's program in Docker's daemon.json", "%s, which is not gVisor's", says)
+		return wrong("look at the runtime's program in Docker's daemon.json",
+			"%s, which is not gVisor's", says)
 	case !isGVisor:
-		return warning("set docker.runtime to gVisor's runsc, unless this is meant", "%s: commands share the host's kernel", says)
+		return warning("set docker.runtime to gVisor's runsc, unless this is meant",
+			"%s: commands share the host's kernel", says)
 	default:
 		return ok("%s", says)
 	}
@@ -96,7 +101,8 @@ func (p *Probe) look(ctx context.Context, name string) (types.Output, *Finding) 
 		return types.Output{}, &f
 	}
 	out, err := p.Service.Exec(ctx, p.sandbox, types.Exec{
-		Argv: []string{"getent", "ahostsv4", name}, Permissions: []string{"@network"}, AllowedDomains: []string{p.Name},
+		Argv: []string{"getent", "ahostsv4", name}, Permissions: []string{"@network"},
+		AllowedDomains: []string{p.Name},
 	})
 	if err != nil {
 		f := wrong("the service's log says more", "cannot run a call with a name: %v", err)
@@ -115,14 +121,21 @@ func (p *Probe) deniedName(ctx context.Context) Finding {
 		return *why
 	}
 	const remedy = "let no untrusted call run before this is understood; the service's log and `nft list ruleset` show what is in force"
-	told := slices.ContainsFunc(out.Egress, func(r types.Refusal) bool { return r.Name == denied && r.Verdict == "denied" })
+	told := slices.ContainsFunc(out.Egress, func(r types.Refusal) bool {
+		return r.Name == denied && r.Verdict == "denied"
+	})
 	switch {
 	case !out.Failed:
-		return wrong(remedy, "%s, which the call may not reach, resolves to %.100s", denied, firstWord(out.Stdout))
+		return wrong(remedy, "%s, which the call may not reach, resolves to %.100s", denied,
+			firstWord(out.Stdout))
 	case !told:
-		return wrong("let containers ask the service for names: `ufw allow in on daycare-iso` where the host has a firewall", "%s fails, but the service did not deny it: the question does not reach its DNS filter", denied)
+		return wrong(
+			"let containers ask the service for names: `ufw allow in on daycare-iso` where the host has a firewall",
+			"%s fails, but the service did not deny it: the question does not reach its DNS filter",
+			denied)
 	case out.DurationMs > 5000 && !out.Cold:
-		return warning("look whether something delays the packets of containers", "%s was denied after %.0f ms", denied, out.DurationMs)
+		return warning("look whether something delays the packets of containers",
+			"%s was denied after %.0f ms", denied, out.DurationMs)
 	default:
 		return ok("%s is denied at once", denied)
 	}
@@ -134,7 +147,8 @@ func (p *Probe) allowedName(ctx context.Context) Finding {
 		return *why
 	}
 	if out.Failed {
-		return warning("look at the resolvers above; if the host has no internet, give another name with --probe-name, or ignore this: commands that need no names run",
+		return warning(
+			"look at the resolvers above; if the host has no internet, give another name with --probe-name, or ignore this: commands that need no names run",
 			"%s does not resolve, by %s", p.Name, strings.Join(p.Upstreams, ", "))
 	}
 	return ok("%s resolves to %.100s", p.Name, firstWord(out.Stdout))

@@ -22,16 +22,20 @@ func (p Program) String() string { return fmt.Sprintf("%s (pid %d)", p.Name, p.P
 // TCPAddress reports whether the service can listen at the address of a setting, or does. service
 // is its pid; 0 if it does not run. try listens at the address and stops, and holder finds the
 // program that has the address.
-func TCPAddress(setting, address string, service int, try func() error, holder func() (Program, error)) Check {
+func TCPAddress(setting, address string, service int, try func() error,
+	holder func() (Program, error)) Check {
 	return Check{setting, func(context.Context) Finding {
 		err := try()
 		switch {
 		case err == nil && service != 0:
-			return warning("start the service again: "+setting+" is read when it starts", "the service (pid %d) does not listen at %s", service, address)
+			return warning("start the service again: "+setting+" is read when it starts",
+				"the service (pid %d) does not listen at %s", service, address)
 		case err == nil:
 			return ok("%s is free", address)
 		case errors.Is(err, syscall.EADDRNOTAVAIL):
-			return wrong("set "+setting+" to an address of this host, or to a port on all of them, such as :7480", "%s is not an address of this host", address)
+			return wrong("set "+setting+
+				" to an address of this host, or to a port on all of them, such as :7480",
+				"%s is not an address of this host", address)
 		case errors.Is(err, syscall.EACCES), errors.Is(err, syscall.EPERM):
 			return skipped("only root may listen at %s", address)
 		case !errors.Is(err, syscall.EADDRINUSE):
@@ -42,11 +46,13 @@ func TCPAddress(setting, address string, service int, try func() error, holder f
 		case errors.Is(err, fs.ErrPermission):
 			return skipped("only root may see who listens at %s", address)
 		case err != nil:
-			return wrong("stop it, or set "+setting+" to another port", "another program listens at %s: %v", address, err)
+			return wrong("stop it, or set "+setting+" to another port",
+				"another program listens at %s: %v", address, err)
 		case who.PID == service:
 			return ok("%s listens at %s", who, address)
 		default:
-			return wrong("stop it, or set "+setting+" to another port", "%s listens at %s", who, address)
+			return wrong("stop it, or set "+setting+" to another port", "%s listens at %s", who,
+				address)
 		}
 	}}
 }
@@ -60,7 +66,9 @@ func TCPTokens(path string, read func() error) Check {
 		case errors.Is(err, fs.ErrPermission):
 			return skipped("only the owner of %s may read it", path)
 		case err != nil:
-			return wrong("correct it, and send the service SIGHUP (systemctl reload sandboxd): until then it uses the earlier tokens, and would not start again", "%v", err)
+			return wrong(
+				"correct it, and send the service SIGHUP (systemctl reload sandboxd): until then it uses the earlier tokens, and would not start again",
+				"%v", err)
 		default:
 			return ok("%s", path)
 		}
@@ -96,17 +104,22 @@ func (c Certificate) Valid() Check {
 		}
 		// A group may read the key: there are groups for that.
 		if key, err := c.Look(c.KeyFile); err == nil && key.Mode.Perm()&0o027 != 0 {
-			return wrong("chmod 600 "+c.KeyFile+", and if others may have read it, get another key", "others may open the key %s (mode %04o)", c.KeyFile, key.Mode.Perm())
+			return wrong("chmod 600 "+c.KeyFile+", and if others may have read it, get another key",
+				"others may open the key %s (mode %04o)", c.KeyFile, key.Mode.Perm())
 		}
 		now, from, to := c.Now, certificate.NotBefore, certificate.NotAfter
 		switch {
 		case now.Before(from):
-			return wrong("set the clock, or "+renew, "%s is not valid before %s", c.File, date(from))
+			return wrong("set the clock, or "+renew, "%s is not valid before %s", c.File,
+				date(from))
 		case now.After(to):
 			return wrong(renew, "%s has expired, on %s: callers refuse it", c.File, date(to))
 		}
-		if shown, err := c.Shown(ctx); err == nil && shown != nil && !bytes.Equal(shown.Raw, certificate.Raw) {
-			return warning("start the service again", "the service does not present %s but another certificate, which expires on %s", c.File, date(shown.NotAfter))
+		if shown, err := c.Shown(ctx); err == nil && shown != nil &&
+			!bytes.Equal(shown.Raw, certificate.Raw) {
+			return warning("start the service again",
+				"the service does not present %s but another certificate, which expires on %s",
+				c.File, date(shown.NotAfter))
 		}
 		if to.Sub(now) < min(soon, to.Sub(from)/4) {
 			return warning(renew, "%s expires on %s", c.File, date(to))

@@ -50,7 +50,8 @@ func pageName(cmd *cobra.Command) string { return strings.ReplaceAll(cmd.Command
 func page(cmd *cobra.Command, section, title string) string {
 	cmd.InitDefaultHelpFlag()
 	var b strings.Builder
-	fmt.Fprintf(&b, ".nh\n.TH %q %q \"\" \"daycare-sandbox\" %q\n", strings.ToUpper(pageName(cmd)), section, title)
+	fmt.Fprintf(&b, ".nh\n.TH %q %q \"\" \"daycare-sandbox\" %q\n", strings.ToUpper(pageName(cmd)),
+		section, title)
 	about := cmd.Long
 	if about == "" {
 		about = cmd.Short

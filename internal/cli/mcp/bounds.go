@@ -46,11 +46,13 @@ func (b Bounds) tags(tags []string) ([]string, error) {
 			continue
 		}
 		if !strings.HasPrefix(name, "/") {
-			faults = append(faults, fmt.Errorf("permissions: tag %q: its path is not absolute", tag))
+			faults = append(faults, fmt.Errorf("permissions: tag %q: its path is not absolute",
+				tag))
 			continue
 		}
 		inside := b.inside(name)
-		if all = append(all, kind+inside); !b.writes(inside) && (kind == policy.TagWrite || !b.reads(inside)) {
+		if all = append(all, kind+inside); !b.writes(inside) &&
+			(kind == policy.TagWrite || !b.reads(inside)) {
 			faults = append(faults, b.notGranted(tag))
 		}
 	}
@@ -58,7 +60,9 @@ func (b Bounds) tags(tags []string) ([]string, error) {
 }
 
 func (b Bounds) notGranted(tag string) error {
-	return fmt.Errorf("permissions: %s is not granted to this sandbox: a call may ask for %s; whoever runs this server can grant more with --grant", tag, orNone(b.Grants))
+	return fmt.Errorf(
+		"permissions: %s is not granted to this sandbox: a call may ask for %s; whoever runs this server can grant more with --grant",
+		tag, orNone(b.Grants))
 }
 
 // names checks the domains and package managers that a call asks to reach.
@@ -69,7 +73,9 @@ func (b Bounds) names(domains, managers []string) error {
 	var faults []error
 	for _, manager := range managers {
 		if !slices.Contains(b.PackageManagers, manager) {
-			faults = append(faults, fmt.Errorf("packageManagers: %q is not allowed here: a call may name %s", manager, orNone(b.PackageManagers)))
+			faults = append(faults,
+				fmt.Errorf("packageManagers: %q is not allowed here: a call may name %s", manager,
+					orNone(b.PackageManagers)))
 		}
 	}
 	// The domains of the allowed presets may be named, too.
@@ -84,7 +90,9 @@ func (b Bounds) names(domains, managers []string) error {
 		if err != nil {
 			faults = append(faults, fmt.Errorf("allowedDomains: %w", err))
 		} else if !allowed.Covers(asked) {
-			faults = append(faults, fmt.Errorf("allowedDomains: %q is not allowed here: a call may name %s; whoever runs this server can allow more with --allow-domain", domain, orNone(allowed.List())))
+			faults = append(faults,
+				fmt.Errorf("allowedDomains: %q is not allowed here: a call may name %s; whoever runs this server can allow more with --allow-domain",
+					domain, orNone(allowed.List())))
 		}
 	}
 	return errors.Join(faults...)
@@ -109,11 +117,15 @@ func (b Bounds) inside(name string) string {
 // writes and reads report whether a file call may write or read a path. The service would go by
 // what the sandbox holds, which always includes its working directory.
 func (b Bounds) writes(inside string) bool {
-	return pathmap.Within(inside, policy.Tmp.String()) || (b.has(policy.TagWorkspace) && pathmap.Within(inside, b.WorkingDir)) || b.inTag(policy.TagWrite, inside)
+	return pathmap.Within(inside, policy.Tmp.String()) ||
+		(b.has(policy.TagWorkspace) && pathmap.Within(inside, b.WorkingDir)) ||
+		b.inTag(policy.TagWrite, inside)
 }
 
 func (b Bounds) reads(inside string) bool {
-	return pathmap.Within(inside, policy.Home.String()) || pathmap.Within(inside, policy.Skills.String()) || b.writes(inside) || b.inTag(policy.TagRead, inside)
+	return pathmap.Within(inside, policy.Home.String()) ||
+		pathmap.Within(inside, policy.Skills.String()) || b.writes(inside) ||
+		b.inTag(policy.TagRead, inside)
 }
 
 func (b Bounds) inTag(kind, inside string) bool {
@@ -126,7 +138,8 @@ func (b Bounds) inTag(kind, inside string) bool {
 // ports checks whether ports of a process may be reached from the host.
 func (b Bounds) ports(ports []int) error {
 	if len(ports) > 0 && !b.Expose {
-		return errors.New("expose: this server's processes cannot be reached from the host; whoever runs this server can allow it with --expose")
+		return errors.New(
+			"expose: this server's processes cannot be reached from the host; whoever runs this server can allow it with --expose")
 	}
 	return nil
 }

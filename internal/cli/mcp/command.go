@@ -33,6 +33,7 @@ func (s *Server) exec(r CommandInput) (types.Exec, error) {
 	return types.Exec{
 		Command: r.Command, Cwd: r.Cwd, Env: r.Env, Home: r.Home,
 		Permissions: tags, AllowedDomains: r.AllowedDomains, PackageManagers: r.PackageManagers,
-		Restrictions: types.Restrictions{DenyRead: r.DenyRead, DenyWrite: r.DenyWrite, DeniedDomains: r.DeniedDomains},
+		Restrictions: types.Restrictions{DenyRead: r.DenyRead, DenyWrite: r.DenyWrite,
+			DeniedDomains: r.DeniedDomains},
 	}, nil
 }

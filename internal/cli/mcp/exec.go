@@ -20,14 +20,16 @@ type ExecInput struct {
 
 // execText describes exec.
 func (s *Server) execText() string {
-	return fmt.Sprintf("Run a command line in the sandbox and return what it prints and how it ends. It may take 30 s, or what timeoutMs says, %s at most. "+
-		"Start what takes longer, or must go on, with process_start, and wait for it with process_wait: whatever a command leaves running ends with it. ",
+	return fmt.Sprintf(
+		"Run a command line in the sandbox and return what it prints and how it ends. It may take 30 s, or what timeoutMs says, %s at most. "+
+			"Start what takes longer, or must go on, with process_start, and wait for it with process_wait: whatever a command leaves running ends with it. ",
 		s.cfg.MaxTimeout)
 }
 
 // runExec runs a command. When ctx ends because the client has cancelled the request, so does the
 // command.
-func (s *Server) runExec(ctx context.Context, req *mcp.CallToolRequest, in ExecInput) (*mcp.CallToolResult, error) {
+func (s *Server) runExec(ctx context.Context, req *mcp.CallToolRequest,
+	in ExecInput) (*mcp.CallToolResult, error) {
 	e, err := s.exec(in.CommandInput)
 	if err != nil {
 		return nil, err
@@ -41,8 +43,11 @@ func (s *Server) runExec(ctx context.Context, req *mcp.CallToolRequest, in ExecI
 	ended := s.progress(ctx, req, &stdout, &stderr)
 	result, err := s.cfg.Client.Attach(ctx, s.cfg.Sandbox, e, streams)
 	ended()
-	if most := s.cfg.MaxTimeout.Milliseconds(); err != nil && in.TimeoutMs != nil && *in.TimeoutMs > most {
-		return nil, fmt.Errorf("timeoutMs %d is more than %d: start what takes longer with process_start, and wait for it with process_wait", *in.TimeoutMs, most)
+	if most := s.cfg.MaxTimeout.Milliseconds(); err != nil && in.TimeoutMs != nil &&
+		*in.TimeoutMs > most {
+		return nil, fmt.Errorf(
+			"timeoutMs %d is more than %d: start what takes longer with process_start, and wait for it with process_wait",
+			*in.TimeoutMs, most)
 	}
 	if err != nil {
 		return nil, err
@@ -56,7 +61,8 @@ const progressEvery = 2 * time.Second
 
 // progress tells the client how much a command has printed, until the function that it returns is
 // called.
-func (s *Server) progress(ctx context.Context, req *mcp.CallToolRequest, stdout, stderr *clipped) (end func()) {
+func (s *Server) progress(ctx context.Context, req *mcp.CallToolRequest, stdout,
+	stderr *clipped) (end func()) {
 	token := req.Params.GetProgressToken()
 	if token == nil {
 		return func() {}
@@ -73,7 +79,8 @@ func (s *Server) progress(ctx context.Context, req *mcp.CallToolRequest, stdout,
 				took := time.Since(begun)
 				_ = req.Session.NotifyProgress(ctx, &mcp.ProgressNotificationParams{
 					ProgressToken: token, Progress: took.Seconds(),
-					Message: fmt.Sprintf("running for %d s, %d bytes printed", int(took.Seconds()), stdout.size()+stderr.size()),
+					Message: fmt.Sprintf("running for %d s, %d bytes printed", int(took.Seconds()),
+						stdout.size()+stderr.size()),
 				})
 			case <-stop:
 				return

@@ -55,10 +55,13 @@ type ListInput struct {
 func (s *Server) addFiles() {
 	addTool(s, "read", "Read a file", onlyReads, s.read,
 		"Read a text or a picture in the sandbox's home, /tmp or mounts. A long text comes in parts: read on as the notice says. Bytes of other files come with encoding base64. Read the system's files with exec.")
-	addTool(s, "write", "Write a file", changes, s.write, "Write a whole file: a text, or bytes with encoding base64. It may be in "+s.writable()+".")
+	addTool(s, "write", "Write a file", changes, s.write,
+		"Write a whole file: a text, or bytes with encoding base64. It may be in "+s.writable()+".")
 	addTool(s, "edit", "Edit a file", changes, s.edit,
-		"Replace a text in a file by another one. The text must be there exactly once. The file may be in "+s.writable()+".")
-	addTool(s, "list", "List a directory", onlyReads, s.list, "List what is in a directory of the sandbox's home, /tmp or mounts.")
+		"Replace a text in a file by another one. The text must be there exactly once. The file may be in "+
+			s.writable()+".")
+	addTool(s, "list", "List a directory", onlyReads, s.list,
+		"List what is in a directory of the sandbox's home, /tmp or mounts.")
 }
 
 // writable returns the places where the write tool may write.
@@ -97,7 +100,9 @@ func (s *Server) target(doing, name string, allowed func(string) bool) (types.Ta
 	}
 	inside := s.cfg.Bounds.inside(name)
 	if !allowed(inside) {
-		return types.Target{}, fmt.Errorf("cannot %s %q: it is in no place that this sandbox grants; it may write to %s", doing, name, s.writable())
+		return types.Target{},
+			fmt.Errorf("cannot %s %q: it is in no place that this sandbox grants; it may write to %s",
+				doing, name, s.writable())
 	}
 	if rest, ok := strings.CutPrefix(inside, policy.Home.String()+"/"); ok {
 		inside = "~/" + rest
@@ -105,7 +110,8 @@ func (s *Server) target(doing, name string, allowed func(string) bool) (types.Ta
 	return client.Target(inside), nil
 }
 
-func (s *Server) read(ctx context.Context, _ *mcp.CallToolRequest, in ReadInput) (*mcp.CallToolResult, error) {
+func (s *Server) read(ctx context.Context, _ *mcp.CallToolRequest,
+	in ReadInput) (*mcp.CallToolResult, error) {
 	target, err := s.target("read", in.Path, s.cfg.Bounds.reads)
 	if err != nil {
 		return nil, err
@@ -114,7 +120,8 @@ func (s *Server) read(ctx context.Context, _ *mcp.CallToolRequest, in ReadInput)
 		return s.readBytes(ctx, target, in)
 	}
 	got, err := s.cfg.Client.Read(ctx, s.cfg.Sandbox, types.Read{
-		Target: target, Seeing: s.seeing(in.Follow), Offset: in.Offset, Limit: in.Limit, SkipBytes: in.SkipBytes, Text: in.Text,
+		Target: target, Seeing: s.seeing(in.Follow), Offset: in.Offset, Limit: in.Limit,
+		SkipBytes: in.SkipBytes, Text: in.Text,
 	})
 	if err != nil {
 		return nil, err
@@ -124,7 +131,8 @@ func (s *Server) read(ctx context.Context, _ *mcp.CallToolRequest, in ReadInput)
 		if err != nil {
 			return nil, err
 		}
-		return &mcp.CallToolResult{Content: []mcp.Content{&mcp.ImageContent{Data: data, MIMEType: got.MimeType}}}, nil
+		return &mcp.CallToolResult{Content: []mcp.Content{&mcp.ImageContent{Data: data,
+			MIMEType: got.MimeType}}}, nil
 	}
 	if got.Type == types.ReadBinary {
 		return text(aboutBytes(got)), nil
@@ -139,21 +147,27 @@ func (s *Server) read(ctx context.Context, _ *mcp.CallToolRequest, in ReadInput)
 // aboutBytes says what a file is that is no text, and how to have it.
 func aboutBytes(r types.ReadResult) string {
 	if r.Encoding != "" {
-		return fmt.Sprintf("[a text of %d bytes in %s; convert it with exec (iconv -f %s -t utf-8), or read its bytes with encoding base64]", r.Bytes, r.Encoding, r.Encoding)
+		return fmt.Sprintf(
+			"[a text of %d bytes in %s; convert it with exec (iconv -f %s -t utf-8), or read its bytes with encoding base64]",
+			r.Bytes, r.Encoding, r.Encoding)
 	}
-	return fmt.Sprintf("[a file of %d bytes that is no text in UTF-8; look at it with exec, read its bytes with encoding base64, or set text to lossy]", r.Bytes)
+	return fmt.Sprintf(
+		"[a file of %d bytes that is no text in UTF-8; look at it with exec, read its bytes with encoding base64, or set text to lossy]",
+		r.Bytes)
 }
 
 // bytesAtOnce is how many bytes of a file come at a time: 64 KiB of base64.
 const bytesAtOnce = 48 << 10
 
 // readBytes reads a part of a file's bytes.
-func (s *Server) readBytes(ctx context.Context, target types.Target, in ReadInput) (*mcp.CallToolResult, error) {
+func (s *Server) readBytes(ctx context.Context, target types.Target,
+	in ReadInput) (*mcp.CallToolResult, error) {
 	switch {
 	case in.Encoding != string(types.Base64):
 		return nil, fmt.Errorf("encoding %q is not base64", in.Encoding)
 	case in.Offset != nil || in.Limit != nil || in.Text != "":
-		return nil, errors.New("offset, limit and text are for text, not for bytes with encoding; use skipBytes")
+		return nil, errors.New(
+			"offset, limit and text are for text, not for bytes with encoding; use skipBytes")
 	}
 	data, err := s.content(ctx, target, in.Follow)
 	if err != nil {
@@ -164,12 +178,14 @@ func (s *Server) readBytes(ctx context.Context, target types.Target, in ReadInpu
 		first = *in.SkipBytes
 	}
 	if first < 0 || first > len(data) {
-		return nil, fmt.Errorf("skipBytes %d is not from 0 to %d, the size of the file", first, len(data))
+		return nil, fmt.Errorf("skipBytes %d is not from 0 to %d, the size of the file", first,
+			len(data))
 	}
 	end := min(first+bytesAtOnce, len(data))
 	result := text(base64.StdEncoding.EncodeToString(data[first:end]))
 	if end < len(data) {
-		notice := fmt.Sprintf("[Bytes %d to %d of %d are shown. Read on with skipBytes %d.]", first+1, end, len(data), end)
+		notice := fmt.Sprintf("[Bytes %d to %d of %d are shown. Read on with skipBytes %d.]",
+			first+1, end, len(data), end)
 		result.Content = append(result.Content, &mcp.TextContent{Text: notice})
 	}
 	return result, nil
@@ -177,20 +193,23 @@ func (s *Server) readBytes(ctx context.Context, target types.Target, in ReadInpu
 
 // content reads the bytes of a file.
 func (s *Server) content(ctx context.Context, target types.Target, follow bool) ([]byte, error) {
-	got, err := s.cfg.Client.Read(ctx, s.cfg.Sandbox, types.Read{Target: target, Seeing: s.seeing(follow), Binary: true})
+	got, err := s.cfg.Client.Read(ctx, s.cfg.Sandbox,
+		types.Read{Target: target, Seeing: s.seeing(follow), Binary: true})
 	if err != nil {
 		return nil, err
 	}
 	return client.Content(got)
 }
 
-func (s *Server) write(ctx context.Context, _ *mcp.CallToolRequest, in WriteInput) (*mcp.CallToolResult, error) {
+func (s *Server) write(ctx context.Context, _ *mcp.CallToolRequest,
+	in WriteInput) (*mcp.CallToolResult, error) {
 	target, err := s.target("write", in.Path, s.cfg.Bounds.writes)
 	if err != nil {
 		return nil, err
 	}
 	got, err := s.cfg.Client.Write(ctx, s.cfg.Sandbox, types.Write{
-		Target: target, Seeing: s.seeing(in.Follow), Content: in.Content, Encoding: types.Encoding(in.Encoding), Append: in.Append,
+		Target: target, Seeing: s.seeing(in.Follow), Content: in.Content,
+		Encoding: types.Encoding(in.Encoding), Append: in.Append,
 	})
 	if err != nil {
 		return nil, err
@@ -203,35 +222,44 @@ const maxEdit = 4 << 20
 
 // edit replaces a text that is in a file once. It goes by bytes, so what is not UTF-8 stays as it
 // is.
-func (s *Server) edit(ctx context.Context, _ *mcp.CallToolRequest, in EditInput) (*mcp.CallToolResult, error) {
+func (s *Server) edit(ctx context.Context, _ *mcp.CallToolRequest,
+	in EditInput) (*mcp.CallToolResult, error) {
 	target, err := s.target("edit", in.Path, s.cfg.Bounds.writes)
 	if err != nil {
 		return nil, err
 	}
 	if in.Old == "" {
-		return nil, errors.New("oldText is empty: to add to a file, give a text that is there, or use write with append")
+		return nil, errors.New(
+			"oldText is empty: to add to a file, give a text that is there, or use write with append")
 	}
 	before, err := s.content(ctx, target, in.Follow)
 	if err != nil {
 		return nil, err
 	}
 	if len(before) > maxEdit {
-		return nil, fmt.Errorf("cannot edit %q: it has more than %d bytes; edit it with exec", in.Path, maxEdit)
+		return nil, fmt.Errorf("cannot edit %q: it has more than %d bytes; edit it with exec",
+			in.Path, maxEdit)
 	}
 	switch n := bytes.Count(before, []byte(in.Old)); {
 	case n == 0:
-		return nil, fmt.Errorf("cannot edit %q: oldText is not in it; read it again, and give the text exactly, with its spaces and line ends", in.Path)
+		return nil, fmt.Errorf(
+			"cannot edit %q: oldText is not in it; read it again, and give the text exactly, with its spaces and line ends",
+			in.Path)
 	case n > 1:
-		return nil, fmt.Errorf("cannot edit %q: oldText is in it %d times; give more of what is around the one to replace", in.Path, n)
+		return nil, fmt.Errorf(
+			"cannot edit %q: oldText is in it %d times; give more of what is around the one to replace",
+			in.Path, n)
 	}
 	after := bytes.Replace(before, []byte(in.Old), []byte(in.New), 1)
 	got, err := s.cfg.Client.Write(ctx, s.cfg.Sandbox, types.Write{
-		Target: target, Seeing: s.seeing(in.Follow), Content: base64.StdEncoding.EncodeToString(after), Encoding: types.Base64,
+		Target: target, Seeing: s.seeing(in.Follow),
+		Content: base64.StdEncoding.EncodeToString(after), Encoding: types.Base64,
 	})
 	if err != nil {
 		return nil, err
 	}
-	return text(fmt.Sprintf("%s: edited; it has %d bytes", oneLine(got.SandboxPath), got.Bytes)), nil
+	return text(fmt.Sprintf("%s: edited; it has %d bytes", oneLine(got.SandboxPath), got.Bytes)),
+		nil
 }
 
 // oneLine quotes a name that would look like several lines.
@@ -242,7 +270,8 @@ func oneLine(name string) string {
 	return name
 }
 
-func (s *Server) list(ctx context.Context, _ *mcp.CallToolRequest, in ListInput) (*mcp.CallToolResult, error) {
+func (s *Server) list(ctx context.Context, _ *mcp.CallToolRequest,
+	in ListInput) (*mcp.CallToolResult, error) {
 	if in.Path == "" {
 		in.Path = "."
 	}
@@ -250,7 +279,8 @@ func (s *Server) list(ctx context.Context, _ *mcp.CallToolRequest, in ListInput)
 	if err != nil {
 		return nil, err
 	}
-	got, err := s.cfg.Client.ListEntries(ctx, s.cfg.Sandbox, types.Look{Target: target, Seeing: s.seeing(in.Follow)})
+	got, err := s.cfg.Client.ListEntries(ctx, s.cfg.Sandbox,
+		types.Look{Target: target, Seeing: s.seeing(in.Follow)})
 	if err != nil {
 		return nil, err
 	}

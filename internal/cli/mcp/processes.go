@@ -81,10 +81,12 @@ type exposedOutput struct {
 
 func (s *Server) addProcesses() {
 	addTool(s, "process_start", "Start a process", changes, s.processStart,
-		"Start a command that keeps running by itself, such as a server, a watcher or a job that takes longer than a call may, and return its id. Where it says by a port or a command when it is ready, that is waited for. What it prints is in its log, which process_get returns. "+s.what())
+		"Start a command that keeps running by itself, such as a server, a watcher or a job that takes longer than a call may, and return its id. Where it says by a port or a command when it is ready, that is waited for. What it prints is in its log, which process_get returns. "+
+			s.what())
 	addTool(s, "process_list", "List processes", onlyReads, s.processList,
 		"List the processes that were started with process_start, including those that have ended.")
-	addTool(s, "process_get", "Look at a process", onlyReads, s.processGet, "Return the state of a process, with the last lines of its log.")
+	addTool(s, "process_get", "Look at a process", onlyReads, s.processGet,
+		"Return the state of a process, with the last lines of its log.")
 	addTool(s, "process_wait", "Wait for a process", onlyReads, s.processWait,
 		"Wait until a process has ended, or until it is ready, and return its state then, with the last lines of its log. When the time is over, the process goes on.")
 	addTool(s, "process_stop", "Stop a process", onlyEnds, s.processStop,
@@ -105,20 +107,24 @@ const (
 // waitTime returns how long a call waits.
 func waitTime(ms int64) (time.Duration, error) {
 	if ms < 0 || ms > waitMost.Milliseconds() {
-		return 0, fmt.Errorf("waitMs %d is not between 1 and %d: to wait for longer, call process_wait again", ms, waitMost.Milliseconds())
+		return 0, fmt.Errorf(
+			"waitMs %d is not between 1 and %d: to wait for longer, call process_wait again", ms,
+			waitMost.Milliseconds())
 	}
 	return cmp.Or(time.Duration(ms)*time.Millisecond, waitDefault), nil
 }
 
-func (s *Server) processStart(ctx context.Context, _ *mcp.CallToolRequest, in ProcessStartInput) (*mcp.CallToolResult, error) {
+func (s *Server) processStart(ctx context.Context, _ *mcp.CallToolRequest,
+	in ProcessStartInput) (*mcp.CallToolResult, error) {
 	e, err := s.exec(in.CommandInput)
 	wait, waitErr := waitTime(in.WaitMs)
 	if err = errors.Join(err, s.cfg.Bounds.ports(in.Expose), waitErr); err != nil {
 		return nil, err
 	}
 	p := types.StartProcess{
-		Name: in.Name, KeepAlive: in.KeepAlive, Command: e.Command, Cwd: e.Cwd, Env: e.Env, Home: e.Home,
-		Permissions: e.Permissions, AllowedDomains: e.AllowedDomains, PackageManagers: e.PackageManagers, Restrictions: e.Restrictions,
+		Name: in.Name, KeepAlive: in.KeepAlive, Command: e.Command, Cwd: e.Cwd, Env: e.Env,
+		Home: e.Home, Permissions: e.Permissions, AllowedDomains: e.AllowedDomains,
+		PackageManagers: e.PackageManagers, Restrictions: e.Restrictions,
 	}
 	for _, port := range in.Expose {
 		p.Expose = append(p.Expose, types.Expose{Port: port})
@@ -143,7 +149,8 @@ func (s *Server) processStart(ctx context.Context, _ *mcp.CallToolRequest, in Pr
 	if p.Ready == nil {
 		return text(told), nil
 	}
-	waited, err := s.cfg.Client.WaitProcess(ctx, s.cfg.Sandbox, started.ID, client.Wait{Ready: true, Timeout: wait})
+	waited, err := s.cfg.Client.WaitProcess(ctx, s.cfg.Sandbox, started.ID,
+		client.Wait{Ready: true, Timeout: wait})
 	if err == nil && waited.Ready != nil && waited.Ready.OK {
 		return text(told + "\nit is ready"), nil
 	}
@@ -159,12 +166,14 @@ func notReady(p types.WaitedProcess, wait time.Duration) string {
 	case !p.TimedOut:
 		return "it has ended before it was ready"
 	case p.Ready != nil && p.Ready.Message != "":
-		return fmt.Sprintf("it is not ready after %s: %s; wait on with process_wait", wait, p.Ready.Message)
+		return fmt.Sprintf("it is not ready after %s: %s; wait on with process_wait", wait,
+			p.Ready.Message)
 	}
 	return fmt.Sprintf("it is not ready after %s; wait on with process_wait", wait)
 }
 
-func (s *Server) processList(ctx context.Context, _ *mcp.CallToolRequest, _ NoInput) (*mcp.CallToolResult, error) {
+func (s *Server) processList(ctx context.Context, _ *mcp.CallToolRequest,
+	_ NoInput) (*mcp.CallToolResult, error) {
 	list, err := s.cfg.Client.Processes(ctx, s.cfg.Sandbox)
 	if err != nil {
 		return nil, err
@@ -179,7 +188,8 @@ const (
 	mostLines = 1000
 )
 
-func (s *Server) processGet(ctx context.Context, _ *mcp.CallToolRequest, in ProcessGetInput) (*mcp.CallToolResult, error) {
+func (s *Server) processGet(ctx context.Context, _ *mcp.CallToolRequest,
+	in ProcessGetInput) (*mcp.CallToolResult, error) {
 	id, err := s.find(ctx, in)
 	if err != nil {
 		return nil, err
@@ -191,7 +201,8 @@ func (s *Server) processGet(ctx context.Context, _ *mcp.CallToolRequest, in Proc
 	return s.shown(ctx, p, in, "")
 }
 
-func (s *Server) processWait(ctx context.Context, _ *mcp.CallToolRequest, in ProcessWaitInput) (*mcp.CallToolResult, error) {
+func (s *Server) processWait(ctx context.Context, _ *mcp.CallToolRequest,
+	in ProcessWaitInput) (*mcp.CallToolResult, error) {
 	wait, err := waitTime(in.WaitMs)
 	if err != nil {
 		return nil, err
@@ -200,7 +211,8 @@ func (s *Server) processWait(ctx context.Context, _ *mcp.CallToolRequest, in Pro
 	if err != nil {
 		return nil, err
 	}
-	waited, err := s.cfg.Client.WaitProcess(ctx, s.cfg.Sandbox, id, client.Wait{Ready: in.Ready, Timeout: wait})
+	waited, err := s.cfg.Client.WaitProcess(ctx, s.cfg.Sandbox, id,
+		client.Wait{Ready: in.Ready, Timeout: wait})
 	if err != nil {
 		return nil, err
 	}
@@ -223,7 +235,8 @@ func (s *Server) find(ctx context.Context, in ProcessGetInput) (string, error) {
 }
 
 // shown returns a process with the lines of its log that a call asks for, after a notice.
-func (s *Server) shown(ctx context.Context, p types.Process, in ProcessGetInput, notice string) (*mcp.CallToolResult, error) {
+func (s *Server) shown(ctx context.Context, p types.Process, in ProcessGetInput,
+	notice string) (*mcp.CallToolResult, error) {
 	if notice != "" {
 		notice += "\n"
 	}
@@ -247,19 +260,22 @@ func (s *Server) shown(ctx context.Context, p types.Process, in ProcessGetInput,
 	return text(told + "\n[log]\n" + asText(data)), nil
 }
 
-func (s *Server) processStop(ctx context.Context, _ *mcp.CallToolRequest, in ProcessStopInput) (*mcp.CallToolResult, error) {
+func (s *Server) processStop(ctx context.Context, _ *mcp.CallToolRequest,
+	in ProcessStopInput) (*mcp.CallToolResult, error) {
 	id, err := s.cfg.Client.FindProcess(ctx, s.cfg.Sandbox, in.ID)
 	if err != nil {
 		return nil, err
 	}
-	p, err := s.cfg.Client.StopProcess(ctx, s.cfg.Sandbox, id, strings.TrimPrefix(strings.ToUpper(in.Signal), "SIG"))
+	p, err := s.cfg.Client.StopProcess(ctx, s.cfg.Sandbox, id,
+		strings.TrimPrefix(strings.ToUpper(in.Signal), "SIG"))
 	if err != nil {
 		return nil, err
 	}
 	return text(asJSON(output(p))), nil
 }
 
-func (s *Server) processStopAll(ctx context.Context, _ *mcp.CallToolRequest, _ NoInput) (*mcp.CallToolResult, error) {
+func (s *Server) processStopAll(ctx context.Context, _ *mcp.CallToolRequest,
+	_ NoInput) (*mcp.CallToolResult, error) {
 	list, err := s.cfg.Client.StopProcesses(ctx, s.cfg.Sandbox)
 	if err != nil {
 		return nil, err
@@ -267,7 +283,8 @@ func (s *Server) processStopAll(ctx context.Context, _ *mcp.CallToolRequest, _ N
 	return processesResult(list, "there was no process to stop"), nil
 }
 
-func (s *Server) processRemove(ctx context.Context, _ *mcp.CallToolRequest, in ProcessInput) (*mcp.CallToolResult, error) {
+func (s *Server) processRemove(ctx context.Context, _ *mcp.CallToolRequest,
+	in ProcessInput) (*mcp.CallToolResult, error) {
 	id, err := s.cfg.Client.FindProcess(ctx, s.cfg.Sandbox, in.ID)
 	if err != nil {
 		return nil, err
@@ -291,9 +308,9 @@ func processesResult(list []types.Process, none string) *mcp.CallToolResult {
 
 func output(p types.Process) processOutput {
 	out := processOutput{
-		ID: p.ID, Name: p.Name, Status: string(p.Status), Command: p.Command, Cwd: p.Cwd, KeepAlive: p.KeepAlive,
-		RestartCount: p.RestartCount, ExitCode: p.ExitCode, OOMKilled: p.OOMKilled,
-		Reason: cmp.Or(p.Reason, p.ExitReason), Notice: p.Notice,
+		ID: p.ID, Name: p.Name, Status: string(p.Status), Command: p.Command, Cwd: p.Cwd,
+		KeepAlive: p.KeepAlive, RestartCount: p.RestartCount, ExitCode: p.ExitCode,
+		OOMKilled: p.OOMKilled, Reason: cmp.Or(p.Reason, p.ExitReason), Notice: p.Notice,
 	}
 	if p.Signal != nil {
 		out.Signal = *p.Signal
@@ -302,7 +319,8 @@ func output(p types.Process) processOutput {
 		out.Ready, out.NotReady = &p.Ready.OK, p.Ready.Message
 	}
 	for _, e := range p.Expose {
-		out.Exposed = append(out.Exposed, exposedOutput{Port: e.Port, Address: e.Address, Fault: e.Fault})
+		out.Exposed = append(out.Exposed,
+			exposedOutput{Port: e.Port, Address: e.Address, Fault: e.Fault})
 	}
 	if out.Command == "" {
 		out.Command = strings.Join(p.Argv, " ")

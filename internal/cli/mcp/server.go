@@ -41,7 +41,8 @@ type Server struct {
 // New returns a Server. It makes no calls yet.
 func New(cfg Config) *Server {
 	s := &Server{cfg: cfg}
-	s.server = mcp.NewServer(&mcp.Implementation{Name: "daycare-sandbox", Title: "Sandbox", Version: cfg.Version}, &mcp.ServerOptions{
+	s.server = mcp.NewServer(&mcp.Implementation{Name: "daycare-sandbox", Title: "Sandbox",
+		Version: cfg.Version}, &mcp.ServerOptions{
 		Instructions: s.instructions(),
 		Capabilities: &mcp.ServerCapabilities{},
 	})
@@ -65,18 +66,21 @@ type handler[In any] func(context.Context, *mcp.CallToolRequest, In) (*mcp.CallT
 
 // addTool adds a tool. It sets the title in both places where clients of the protocol's versions
 // look for it.
-func addTool[In any](s *Server, name, title string, hints mcp.ToolAnnotations, handle handler[In], description string) {
+func addTool[In any](s *Server, name, title string, hints mcp.ToolAnnotations, handle handler[In],
+	description string) {
 	hints.Title = title
 	tool := &mcp.Tool{Name: name, Title: title, Description: description, Annotations: &hints}
-	mcp.AddTool(s.server, tool, func(ctx context.Context, req *mcp.CallToolRequest, in In) (*mcp.CallToolResult, any, error) {
-		result, err := handle(ctx, req, in)
-		if cause := context.Cause(ctx); err != nil && errors.Is(cause, context.Canceled) {
-			err = errCancelled
-		} else if err != nil && cause != nil {
-			err = cause
-		}
-		return result, nil, err
-	})
+	mcp.AddTool(s.server, tool,
+		func(ctx context.Context, req *mcp.CallToolRequest, in In) (*mcp.CallToolResult, any,
+			error) {
+			result, err := handle(ctx, req, in)
+			if cause := context.Cause(ctx); err != nil && errors.Is(cause, context.Canceled) {
+				err = errCancelled
+			} else if err != nil && cause != nil {
+				err = cause
+			}
+			return result, nil, err
+		})
 }
 
 // Why a call was ended before its end.
@@ -129,18 +133,24 @@ func (s *Server) instructions() string {
 func (s *Server) what() string {
 	b := s.cfg.Bounds
 	var text strings.Builder
-	fmt.Fprintf(&text, "The working directory is %s. A call gets only what it asks for: without permissions it reads the home, writes only to /tmp, and has no network. ", b.WorkingDir)
+	fmt.Fprintf(&text,
+		"The working directory is %s. A call gets only what it asks for: without permissions it reads the home, writes only to /tmp, and has no network. ",
+		b.WorkingDir)
 	if len(b.Grants) == 0 {
 		text.WriteString("This sandbox grants no permissions. ")
 	} else {
-		fmt.Fprintf(&text, "It may ask for %s, in permissions; ask for no more than it needs. ", strings.Join(b.Grants, ", "))
+		fmt.Fprintf(&text, "It may ask for %s, in permissions; ask for no more than it needs. ",
+			strings.Join(b.Grants, ", "))
 	}
 	switch {
 	case !b.has(policy.TagNetwork):
 	case b.free():
-		text.WriteString(`To reach the network, ask for @network and name what to reach: names in allowedDomains ("example.org", "*.example.org" for all below it), registries of package managers in packageManagers (node, python, go, rust, java, ruby, php, dotnet, dart). `)
+		text.WriteString(
+			`To reach the network, ask for @network and name what to reach: names in allowedDomains ("example.org", "*.example.org" for all below it), registries of package managers in packageManagers (node, python, go, rust, java, ruby, php, dotnet, dart). `)
 	default:
-		fmt.Fprintf(&text, "To reach the network, ask for @network and name what to reach. Names allowed in allowedDomains: %s. Presets allowed in packageManagers: %s. ", orNone(b.Domains.List()), orNone(b.PackageManagers))
+		fmt.Fprintf(&text,
+			"To reach the network, ask for @network and name what to reach. Names allowed in allowedDomains: %s. Presets allowed in packageManagers: %s. ",
+			orNone(b.Domains.List()), orNone(b.PackageManagers))
 	}
 	return text.String()
 }

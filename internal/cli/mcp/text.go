@@ -61,7 +61,8 @@ func (c *clipped) String() string {
 		return asText(slices.Concat(c.head, c.tail))
 	}
 	head, tail := c.head[:utf8cut.Whole(c.head)], utf8cut.Tail(c.tail, keptTail)
-	return fmt.Sprintf("%s\n[%d bytes are left out here; write the output to a file and read parts of it, or filter it]\n%s",
+	return fmt.Sprintf(
+		"%s\n[%d bytes are left out here; write the output to a file and read parts of it, or filter it]\n%s",
 		asText(head), c.total-len(head)-len(tail), asText(tail))
 }
 
@@ -99,7 +100,8 @@ func resultText(stdout, stderr string, r types.Result, denied []string) string {
 		if remedy != "" {
 			remedy = "; " + remedy
 		}
-		part("[network: %s was refused (%s): %s%s]", nameOf(refusal), refusal.Via, refusal.Reason, remedy)
+		part("[network: %s was refused (%s): %s%s]", nameOf(refusal), refusal.Via, refusal.Reason,
+			remedy)
 	}
 	if r.EgressMore > 0 {
 		part("[network: %d more names were refused]", r.EgressMore)

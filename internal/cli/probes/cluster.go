@@ -44,9 +44,11 @@ func (n noEtcd) Certificates() (map[string]time.Time, error) { return nil, n.why
 // Cluster returns the checks of a cluster.
 func Cluster(cfg config.Config) (checks []doctor.Check, end func(), err error) {
 	if !cfg.Cluster.On() {
-		return nil, nil, errors.New("--cluster: cluster.name is empty in the settings, so this host is the only one")
+		return nil, nil,
+			errors.New("--cluster: cluster.name is empty in the settings, so this host is the only one")
 	}
-	c := &doctor.Cluster{Name: cfg.Cluster.Name, Now: time.Now(), OwnHomes: cfg.Cluster.Homes == "local"}
+	c := &doctor.Cluster{Name: cfg.Cluster.Name, Now: time.Now(),
+		OwnHomes: cfg.Cluster.Homes == "local"}
 	etcd, certs, fault := member.Dial(cfg.Cluster)
 	if fault != nil { // without certificates nothing can be asked
 		c.Ask = noEtcd{why: fault}
@@ -84,9 +86,11 @@ func Expiry(s config.Cluster) (map[string]time.Time, error) {
 			all[s.CAFile] = authority.NotAfter
 		}
 	}
-	for _, usage := range []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth} {
+	for _, usage := range []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth,
+		x509.ExtKeyUsageClientAuth} {
 		_, err := pair.Leaf.Verify(x509.VerifyOptions{
-			DNSName: s.Name, Roots: roots, CurrentTime: pair.Leaf.NotAfter.Add(-time.Second), KeyUsages: []x509.ExtKeyUsage{usage},
+			DNSName: s.Name, Roots: roots, CurrentTime: pair.Leaf.NotAfter.Add(-time.Second),
+			KeyUsages: []x509.ExtKeyUsage{usage},
 		})
 		if err != nil {
 			return nil, fmt.Errorf("%s cannot be used for host %q: %w", s.CertFile, s.Name, err)
@@ -105,7 +109,8 @@ func (a asked) Etcd(ctx context.Context) (time.Duration, error) {
 }
 
 // each asks all hosts at once.
-func (a asked) each(ctx context.Context, file string, told func(cluster.Node, forward.Sight, time.Time, error)) error {
+func (a asked) each(ctx context.Context, file string,
+	told func(cluster.Node, forward.Sight, time.Time, error)) error {
 	nodes, err := a.ReadNodes(ctx)
 	var asking sync.WaitGroup
 	var mu sync.Mutex
@@ -128,7 +133,8 @@ func (a asked) each(ctx context.Context, file string, told func(cluster.Node, fo
 func (a asked) Hosts(ctx context.Context) (list []doctor.Host, err error) {
 	err = a.each(ctx, "none", func(n cluster.Node, s forward.Sight, begun time.Time, err error) {
 		half := begun.Add(time.Since(begun) / 2) // about when the host read its clock
-		list = append(list, doctor.Host{Name: n.Name, Version: n.Version, Instance: n.Instance, Fault: err, Ahead: s.Now.Sub(half), Expires: s.Expires, Settings: s.Settings})
+		list = append(list, doctor.Host{Name: n.Name, Version: n.Version, Instance: n.Instance,
+			Fault: err, Ahead: s.Now.Sub(half), Expires: s.Expires, Settings: s.Settings})
 	})
 	return list, err
 }
@@ -143,7 +149,8 @@ func (a asked) Homes() (faults []error) {
 			faults = append(faults, fmt.Errorf("%s: %w", what, err))
 		}
 	}
-	if err := errors.Join(os.WriteFile(name, []byte("new"), 0o600), os.WriteFile(other, []byte("old"), 0o600)); err != nil {
+	if err := errors.Join(os.WriteFile(name, []byte("new"), 0o600),
+		os.WriteFile(other, []byte("old"), 0o600)); err != nil {
 		return []error{err}
 	}
 	fault("cannot replace a file by a rename", os.Rename(name, other))
@@ -153,7 +160,8 @@ func (a asked) Homes() (faults []error) {
 	}
 	defer file.Close()
 	fault("cannot lock with flock", unix.Flock(int(file.Fd()), unix.LOCK_EX|unix.LOCK_NB))
-	fault("cannot lock with fcntl", unix.FcntlFlock(file.Fd(), unix.F_SETLK, &unix.Flock_t{Type: unix.F_WRLCK}))
+	fault("cannot lock with fcntl",
+		unix.FcntlFlock(file.Fd(), unix.F_SETLK, &unix.Flock_t{Type: unix.F_WRLCK}))
 	at := time.Date(2001, 2, 3, 4, 5, 6, 0, time.UTC)
 	fault("cannot set times", os.Chtimes(other, at, at))
 	info, err := os.Stat(other)
@@ -187,7 +195,8 @@ func (a asked) Unseen(ctx context.Context) (map[string]error, error) {
 			err := a.each(ctx, name, func(n cluster.Node, s forward.Sight, _ time.Time, err error) {
 				if err == nil && s.Content != content {
 					if missing++; late {
-						hosts[n.Name] = fmt.Errorf("a file that has %q is read as %q after a second", content, s.Content)
+						hosts[n.Name] = fmt.Errorf(
+							"a file that has %q is read as %q after a second", content, s.Content)
 					}
 				}
 			})

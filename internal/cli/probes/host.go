@@ -51,7 +51,8 @@ func Host(s *Settings, probeName string) (checks []doctor.Check, close func()) {
 	checks = append(checks, host.checks()...)
 	checks = append(checks, networkChecks(s, probeName, host.root)...)
 	const service = 0 // its uid
-	checks = append(checks, doctor.Socket(s.Listen, filepath.Dir(s.Listen), access.SocketMode(s.Access.PeerUIDs(service), service), lookAt))
+	checks = append(checks, doctor.Socket(s.Listen, filepath.Dir(s.Listen),
+		access.SocketMode(s.Access.PeerUIDs(service), service), lookAt))
 	checks = append(checks, tcpChecks(s, servicePID(s.Listen))...)
 	each, user := int(s.Limits.PIDs), s.Quotas.PerUser
 	checks = append(checks,
@@ -61,7 +62,8 @@ func Host(s *Settings, probeName string) (checks []doctor.Check, close func()) {
 		doctor.Disk("dataDir", s.DataDir, spaceAt),
 		doctor.Disk("engine", "Docker's root", host.space),
 		doctor.IdleMemory(idleMemory(s)),
-		doctor.KernelLimits(each*(user.Containers+user.Processes), each*int(s.Limits.OpenFiles), sysctl),
+		doctor.KernelLimits(each*(user.Containers+user.Processes), each*int(s.Limits.OpenFiles),
+			sysctl),
 		doctor.Leftovers(host.root, host.leftovers))
 	clocks := doctor.Clocks{Now: time.Now(), Built: version.Read().Time, Synced: clockIsSynced}
 	return append(checks, clocks.Right(s.AskDocker)), host.close
@@ -77,7 +79,8 @@ func idleMemory(s *Settings) func() (doctor.Memory, error) {
 		}
 		swap, err := host.Swap()
 		return doctor.Memory{
-			Wanted: s.Idle.ReclaimAfter > 0 && s.Idle.FreezeAfter > 0, Compressed: swap.Compressed, Disk: swap.Disk, Fault: host.MayReclaim(),
+			Wanted: s.Idle.ReclaimAfter > 0 && s.Idle.FreezeAfter > 0, Compressed: swap.Compressed,
+			Disk: swap.Disk, Fault: host.MayReclaim(),
 		}, err
 	}
 }
@@ -102,7 +105,8 @@ func (h *dockerHost) ask() (dockerd.Info, error) {
 		return dockerd.Info{}, h.err
 	}
 	// Docker's client does not distinguish missing permission from a daemon that is down.
-	if err := unix.Access(h.settings.Docker.SocketPath, unix.W_OK); errors.Is(err, fs.ErrPermission) {
+	if err := unix.Access(h.settings.Docker.SocketPath, unix.W_OK); errors.Is(err,
+		fs.ErrPermission) {
 		return dockerd.Info{}, err
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), 15*time.Second)
@@ -119,17 +123,20 @@ func (h *dockerHost) checks() []doctor.Check {
 	}
 	checks := []doctor.Check{
 		doctor.DockerAnswers(s.Docker.SocketPath, s.AskDocker),
-		doctor.RuntimeKnown("docker.runtime", s.Docker.Runtime, "", weaker, s.AskDocker, programVersion),
+		doctor.RuntimeKnown("docker.runtime", s.Docker.Runtime, "", weaker, s.AskDocker,
+			programVersion),
 		doctor.OfflineRuntime(s.Docker.Runtime, s.AskDocker),
 		doctor.FreezingRuntime(s.Docker.Runtime, s.AskDocker),
 	}
 	if s.Docker.EventsRuntime != s.Docker.Runtime {
-		checks = append(checks, doctor.RuntimeKnown("docker.eventsRuntime", s.Docker.EventsRuntime, unused, weaker, s.AskDocker, programVersion))
+		checks = append(checks, doctor.RuntimeKnown("docker.eventsRuntime", s.Docker.EventsRuntime,
+			unused, weaker, s.AskDocker, programVersion))
 	}
-	return append(checks, doctor.ImageThere(s.Docker.Reference(), images.Version, s.AskDocker, func(ctx context.Context) (string, error) {
-		found, err := images.NewFinder(h.client, s.Docker.Reference()).Find(ctx)
-		return found.Version, err
-	}))
+	return append(checks, doctor.ImageThere(s.Docker.Reference(), images.Version, s.AskDocker,
+		func(ctx context.Context) (string, error) {
+			found, err := images.NewFinder(h.client, s.Docker.Reference()).Find(ctx)
+			return found.Version, err
+		}))
 }
 
 func (h *dockerHost) space(string) (doctor.Space, error) {
@@ -155,7 +162,9 @@ func (h *dockerHost) leftovers(ctx context.Context) ([]string, error) {
 // networkChecks returns the checks of rules, forwarding, addresses and resolvers.
 func networkChecks(s *Settings, probeName string, root bool) []doctor.Check {
 	checks := []doctor.Check{
-		doctor.RulesUsable(root, s.Docker.EnableWeakerNestedSandbox, func() error { return egress.Probe(s.Egress.Name) }),
+		doctor.RulesUsable(root, s.Docker.EnableWeakerNestedSandbox, func() error {
+			return egress.Probe(s.Egress.Name)
+		}),
 		doctor.Forwarding(sysctl),
 		ownAddresses(s),
 	}
@@ -181,7 +190,8 @@ func ownAddresses(s *Settings) doctor.Check {
 
 // resolvers returns the DNS servers of both profiles, each server once.
 func resolvers(s *Settings) []doctor.Upstreams {
-	isolated := doctor.Upstreams{Key: "docker.isolatedDnsServers", Servers: s.Docker.IsolatedDNSServers}
+	isolated := doctor.Upstreams{Key: "docker.isolatedDnsServers",
+		Servers: s.Docker.IsolatedDNSServers}
 	local := doctor.Upstreams{Key: "docker.localDnsServers", Servers: s.Docker.LocalDNSServers}
 	if len(local.Servers) == 0 {
 		if len(s.Docker.AllowLocalNetworkingForUsers) == 0 {
@@ -248,7 +258,8 @@ func spaceAt(path string) (doctor.Space, error) {
 	}
 	size := uint64(s.Bsize)
 	// Root may use the reserved blocks, but users' commands may not.
-	return doctor.Space{Bytes: s.Blocks * size, FreeBytes: s.Bavail * size, Files: s.Files, FreeFiles: s.Ffree}, nil
+	return doctor.Space{Bytes: s.Blocks * size, FreeBytes: s.Bavail * size, Files: s.Files,
+		FreeFiles: s.Ffree}, nil
 }
 
 func clockIsSynced() (bool, error) {

@@ -23,7 +23,9 @@ func leftovers(belongings []dockerexec.Belonging, shims []engine.Shim) (left []s
 	}
 	slices.Sort(left)
 	for _, s := range shims {
-		left = append(left, fmt.Sprintf("the shim of a container %.12s that Docker does not have (kill -9 %d)", s.Container, s.PID))
+		left = append(left,
+			fmt.Sprintf("the shim of a container %.12s that Docker does not have (kill -9 %d)",
+				s.Container, s.PID))
 	}
 	return left
 }

@@ -102,7 +102,9 @@ func servicePID(socket string) int {
 		return 0
 	}
 	var peer *unix.Ucred
-	if controlErr := raw.Control(func(fd uintptr) { peer, err = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED) }); controlErr != nil || err != nil {
+	if controlErr := raw.Control(func(fd uintptr) {
+		peer, err = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED)
+	}); controlErr != nil || err != nil {
 		return 0
 	}
 	return int(peer.Pid)

@@ -26,7 +26,8 @@ import (
 // service is the service's process id, or 0 if it does not run.
 func tcpChecks(s *Settings, service int) (checks []doctor.Check) {
 	tcp := s.TCP
-	for _, way := range []struct{ setting, address string }{{"tcp.listen", tcp.Listen}, {"e2b.listen", s.E2B.Listen}} {
+	for _, way := range []struct{ setting, address string }{{"tcp.listen", tcp.Listen},
+		{"e2b.listen", s.E2B.Listen}} {
 		if way.address == "" {
 			continue
 		}
@@ -80,7 +81,8 @@ func listensAt(address string) (doctor.Program, error) {
 			return doctor.Program{}, fmt.Errorf("cannot ask the kernel which one: %w", err)
 		}
 		for _, s := range list {
-			if s.State == netlink.TCP_LISTEN && int(s.ID.SourcePort) == at.Port && conflict(s.ID.Source, at.IP) {
+			if s.State == netlink.TCP_LISTEN && int(s.ID.SourcePort) == at.Port &&
+				conflict(s.ID.Source, at.IP) {
 				sockets[fmt.Sprintf("socket:[%d]", s.INode)] = true
 			}
 		}

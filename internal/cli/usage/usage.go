@@ -69,7 +69,9 @@ func explain(cmd *cobra.Command) {
 		}
 	}
 	flagError := cmd.FlagErrorFunc()
-	cmd.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return withForm(cmd, flagError(cmd, err)) })
+	cmd.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
+		return withForm(cmd, flagError(cmd, err))
+	})
 }
 
 // Unknown is the error for a word that is none of cmd's commands.
@@ -81,9 +83,11 @@ func Unknown(cmd *cobra.Command, word string) error {
 		}
 	}
 	if cmd.HasParent() { // they are few
-		return fmt.Errorf("unknown command %q: \"%s\" takes %s\n\"%s --help\" says more", word, cmd.CommandPath(), strings.Join(known, ", "), cmd.CommandPath())
+		return fmt.Errorf("unknown command %q: \"%s\" takes %s\n\"%s --help\" says more", word,
+			cmd.CommandPath(), strings.Join(known, ", "), cmd.CommandPath())
 	}
-	return fmt.Errorf("unknown command %q%s\n\"%s --help\" lists the commands", word, strictjson.Nearest(word, known), cmd.CommandPath())
+	return fmt.Errorf("unknown command %q%s\n\"%s --help\" lists the commands", word,
+		strictjson.Nearest(word, known), cmd.CommandPath())
 }
 
 // misuse is an error with the usage of the command that was called.
@@ -103,7 +107,8 @@ func withForm(cmd *cobra.Command, err error) error {
 	if strings.HasPrefix(text, "unknown command") { // cobra.NoArgs says this of any argument
 		text = fmt.Sprintf("too many arguments: %s takes none", cmd.CommandPath())
 	}
-	return misuse{err, fmt.Sprintf("%s\nusage: %s\n\"%s --help\" says more", text, cmd.UseLine(), cmd.CommandPath())}
+	return misuse{err, fmt.Sprintf("%s\nusage: %s\n\"%s --help\" says more", text, cmd.UseLine(),
+		cmd.CommandPath())}
 }
 
 // remedy returns what to do about an error of a flag, if that is known.

@@ -67,13 +67,16 @@ const (
 // call is denied, so the call need not name them.
 func (a Applied) Plan(w Where, denied []string) (Call, error) {
 	if w.User != "" && w.User != a.User {
-		return Call{}, fmt.Errorf("--user %s: the process belongs to %s: leave --user out", w.User, a.User)
+		return Call{}, fmt.Errorf("--user %s: the process belongs to %s: leave --user out", w.User,
+			a.User)
 	}
 	p := planner{where: w, call: Call{Registration: types.Registration{UserID: a.User}}}
 	a.mounts(&p)
 	cwd, ok := p.shown.inside(w.Cwd)
 	if !ok {
-		return Call{}, fmt.Errorf("the working directory is in no place that the process sees: run the command in the home of %s, or in one of its mounts", a.User)
+		return Call{},
+			fmt.Errorf("the working directory is in no place that the process sees: run the command in the home of %s, or in one of its mounts",
+				a.User)
 	}
 	e := &p.call.Exec
 	e.Cwd = cwd
@@ -82,7 +85,8 @@ func (a Applied) Plan(w Where, denied []string) (Call, error) {
 		case m.Vacant:
 			e.DenyWrite = append(e.DenyWrite, m.Target)
 		case m.Listable && a.mountsIn(m.Target):
-			return Call{}, errors.New("the process belongs to an app, which a settings file cannot name: use sandbox exec --sandbox")
+			return Call{},
+				errors.New("the process belongs to an app, which a settings file cannot name: use sandbox exec --sandbox")
 		case m.Listable || !p.shown.shows(m.Target) || isDenied(m.Target, denied):
 		default:
 			e.DenyRead = append(e.DenyRead, m.Target)
@@ -134,11 +138,15 @@ func (a Applied) mounts(p *planner) {
 
 // writes reports whether the call may write to a place.
 func (p *planner) writes(inside string) bool {
-	return slices.ContainsFunc(p.call.Registration.Permissions.WriteDirs, func(dir string) bool { return pathmap.Within(inside, dir) })
+	return slices.ContainsFunc(p.call.Registration.Permissions.WriteDirs, func(dir string) bool {
+		return pathmap.Within(inside, dir)
+	})
 }
 
 func (a Applied) mountsIn(dir string) bool {
-	return slices.ContainsFunc(a.Mounts, func(m appliedMount) bool { return pathmap.Within(m.Target, dir) })
+	return slices.ContainsFunc(a.Mounts, func(m appliedMount) bool {
+		return pathmap.Within(m.Target, dir)
+	})
 }
 
 // shows reports whether a path inside shows a path of the host.
@@ -147,5 +155,7 @@ func (r roots) shows(inside string) bool {
 }
 
 func isDenied(inside string, denied []string) bool {
-	return slices.ContainsFunc(denied, func(name string) bool { return inside == path.Join(insideHome, name) })
+	return slices.ContainsFunc(denied, func(name string) bool {
+		return inside == path.Join(insideHome, name)
+	})
 }

@@ -55,15 +55,22 @@ func (s Settings) refused() error {
 		given     bool
 		name, why string
 	}{
-		{s.Filesystem.Disabled, "filesystem.disabled", "the file system cannot be opened to a command; name what it may write in filesystem.allowWrite"},
-		{len(n.AllowUnixSockets) > 0, "network.allowUnixSockets", "sockets of the host are out of a command's reach; take the key out"},
-		{n.AllowAllUnixSockets, "network.allowAllUnixSockets", "sockets of the host are out of a command's reach; take the key out"},
-		{given(n.MITMProxy), "network.mitmProxy", "connections go to the names themselves, through no proxy; take the key out"},
+		{s.Filesystem.Disabled, "filesystem.disabled",
+			"the file system cannot be opened to a command; name what it may write in filesystem.allowWrite"},
+		{len(n.AllowUnixSockets) > 0, "network.allowUnixSockets",
+			"sockets of the host are out of a command's reach; take the key out"},
+		{n.AllowAllUnixSockets, "network.allowAllUnixSockets",
+			"sockets of the host are out of a command's reach; take the key out"},
+		{given(n.MITMProxy), "network.mitmProxy",
+			"connections go to the names themselves, through no proxy; take the key out"},
 		{given(n.TLSTerminate), "network.tlsTerminate", "TLS is not looked into; take the key out"},
-		{given(n.FilterRequest), "network.filterRequest", "requests are filtered by their names alone; take the key out"},
-		{given(s.Credentials), "credentials", "no credential is put into requests; hide files with filesystem.denyRead, and give variables with --env"},
+		{given(n.FilterRequest), "network.filterRequest",
+			"requests are filtered by their names alone; take the key out"},
+		{given(s.Credentials), "credentials",
+			"no credential is put into requests; hide files with filesystem.denyRead, and give variables with --env"},
 		{s.AllowAppleEvents, "allowAppleEvents", "there is nothing like it here; take the key out"},
-		{s.EnableWeakerNetworkIsolation, "enableWeakerNetworkIsolation", "the network's isolation is the service's to decide; take the key out"},
+		{s.EnableWeakerNetworkIsolation, "enableWeakerNetworkIsolation",
+			"the network's isolation is the service's to decide; take the key out"},
 	} {
 		if key.given {
 			faults = append(faults, fmt.Errorf("%s: %s", key.name, key.why))
@@ -76,10 +83,12 @@ func (s Settings) refused() error {
 func (s Settings) warnings() []string {
 	var all []string
 	if s.EnableWeakerNestedSandbox {
-		all = append(all, "enableWeakerNestedSandbox has no effect: the service's own setting docker.enableWeakerNestedSandbox decides")
+		all = append(all,
+			"enableWeakerNestedSandbox has no effect: the service's own setting docker.enableWeakerNestedSandbox decides")
 	}
 	if s.Network.AllowLocalBinding {
-		all = append(all, "network.allowLocalBinding has no effect: a command may bind ports of its own container, which nobody else reaches")
+		all = append(all,
+			"network.allowLocalBinding has no effect: a command may bind ports of its own container, which nobody else reaches")
 	}
 	n := s.Network
 	for _, key := range []struct {
@@ -90,9 +99,11 @@ func (s Settings) warnings() []string {
 		{"network.allowMachLookup", n.AllowMachLookup}, {"network.httpProxyPort", n.HTTPProxyPort},
 		{"network.socksProxyPort", n.SOCKSProxyPort}, {"network.parentProxy", n.ParentProxy},
 		{"network.deniedDomainReasons", n.DeniedDomainReasons},
-		{"ignoreViolations", s.IgnoreViolations}, {"ripgrep", s.Ripgrep}, {"mandatoryDenySearchDepth", s.MandatoryDenySearchDepth},
-		{"allowPty", s.AllowPty}, {"seccomp", s.Seccomp}, {"bwrapPath", s.BwrapPath}, {"socatPath", s.SocatPath},
-		{"javaAgentJarPath", s.JavaAgentJarPath}, {"windows", s.Windows}, {"git", s.Git},
+		{"ignoreViolations", s.IgnoreViolations}, {"ripgrep", s.Ripgrep},
+		{"mandatoryDenySearchDepth", s.MandatoryDenySearchDepth},
+		{"allowPty", s.AllowPty}, {"seccomp", s.Seccomp}, {"bwrapPath", s.BwrapPath},
+		{"socatPath", s.SocatPath}, {"javaAgentJarPath", s.JavaAgentJarPath},
+		{"windows", s.Windows}, {"git", s.Git},
 	} {
 		if given(key.value) {
 			all = append(all, key.name+" has no meaning here and was ignored")

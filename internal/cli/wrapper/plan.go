@@ -26,7 +26,8 @@ func (s Settings) Plan(w Where) (Call, error) {
 	if err != nil {
 		return Call{}, err
 	}
-	p := planner{where: w, shown: roots{base}, call: Call{Registration: types.Registration{UserID: user}}}
+	p := planner{where: w, shown: roots{base},
+		call: Call{Registration: types.Registration{UserID: user}}}
 	if mounted {
 		p.mount(base)
 	}
@@ -41,7 +42,8 @@ type planner struct {
 
 func (p *planner) plan(s Settings) (Call, error) {
 	f := s.Filesystem
-	if err := errors.Join(p.allowWrite(f.AllowWrite), p.denyRead(f.DenyRead, f.AllowRead), p.denyWrite(f.DenyWrite)); err != nil {
+	if err := errors.Join(p.allowWrite(f.AllowWrite), p.denyRead(f.DenyRead, f.AllowRead),
+		p.denyWrite(f.DenyWrite)); err != nil {
 		return Call{}, err
 	}
 	e := &p.call.Exec
@@ -61,7 +63,8 @@ func (p *planner) plan(s Settings) (Call, error) {
 
 // mount adds a directory of the host. Grants say what may be done there.
 func (p *planner) mount(r root) {
-	p.call.Registration.Mounts = append(p.call.Registration.Mounts, types.Mount{Source: r.host, Target: r.inside})
+	p.call.Registration.Mounts = append(p.call.Registration.Mounts,
+		types.Mount{Source: r.host, Target: r.inside})
 }
 
 // grant adds a path inside to what the call asks for and to what the sandbox holds.
@@ -99,9 +102,14 @@ func (p *planner) allowWrite(entries []string) error {
 				p.grant(policy.TagWrite, inside)
 			}
 		case pathmap.Within(name, insideTmp):
-			p.call.Warnings = append(p.call.Warnings, fmt.Sprintf("%s[%d]: %q is not the host's: every sandbox has a /tmp of its own, which it may write to", field, i, entries[i]))
+			p.call.Warnings = append(p.call.Warnings,
+				fmt.Sprintf(
+					"%s[%d]: %q is not the host's: every sandbox has a /tmp of its own, which it may write to",
+					field, i, entries[i]))
 		case !free(name):
-			return fmt.Errorf("%s[%d]: %q lies outside of the working directory, and its name is taken inside: run the command in a directory that holds it", field, i, entries[i])
+			return fmt.Errorf(
+				"%s[%d]: %q lies outside of the working directory, and its name is taken inside: run the command in a directory that holds it",
+				field, i, entries[i])
 		default:
 			p.shown = append(p.shown, root{name, name})
 			p.mount(root{name, name})
@@ -128,11 +136,15 @@ func (p *planner) denyRead(entries, allowed []string) error {
 		if in {
 			for j, back := range again {
 				if back != name && pathmap.Within(back, name) {
-					return fmt.Errorf("filesystem.allowRead[%d]: %q lies in %q, which filesystem.denyRead hides: nothing in a hidden directory can be shown; deny what else is in it instead", j, allowed[j], entries[i])
+					return fmt.Errorf(
+						"filesystem.allowRead[%d]: %q lies in %q, which filesystem.denyRead hides: nothing in a hidden directory can be shown; deny what else is in it instead",
+						j, allowed[j], entries[i])
 				}
 			}
 			if pathmap.Within(p.where.Cwd, name) {
-				return fmt.Errorf("%s[%d]: %q holds the working directory, without which the command cannot run", field, i, entries[i])
+				return fmt.Errorf(
+					"%s[%d]: %q holds the working directory, without which the command cannot run",
+					field, i, entries[i])
 			}
 			if !p.isAllowed(name, again) {
 				p.call.Exec.DenyRead = append(p.call.Exec.DenyRead, inside)
@@ -141,7 +153,9 @@ func (p *planner) denyRead(entries, allowed []string) error {
 		}
 		for _, shown := range p.shown {
 			if pathmap.Within(shown.host, name) && !p.isAllowed(shown.host, again) {
-				return fmt.Errorf("%s[%d]: %q holds %q, which the command is to see: name that in filesystem.allowRead, or deny less", field, i, entries[i], shown.host)
+				return fmt.Errorf(
+					"%s[%d]: %q holds %q, which the command is to see: name that in filesystem.allowRead, or deny less",
+					field, i, entries[i], shown.host)
 			}
 		}
 	}

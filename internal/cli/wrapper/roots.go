@@ -35,8 +35,8 @@ const (
 
 // taken are the first components of the paths that the container itself uses.
 var taken = []string{
-	".daycare", "bin", "boot", "dev", "etc", "home", "lib", "lib32", "lib64", "libx32", "opt", "proc", "root", "run",
-	"sbin", "shared", "sys", "tmp", "usr", "var",
+	".daycare", "bin", "boot", "dev", "etc", "home", "lib", "lib32", "lib64", "libx32", "opt",
+	"proc", "root", "run", "sbin", "shared", "sys", "tmp", "usr", "var",
 }
 
 // root is a directory of the host that the command sees, and where it sees it.
@@ -52,7 +52,9 @@ func (w Where) find() (user string, base root, mounted bool, err error) {
 		owner, below, _ := strings.Cut(rest, "/")
 		if name, _, _ := strings.Cut(below, "/"); owner != "" && name == "home" {
 			if w.User != "" && w.User != owner {
-				return "", root{}, false, fmt.Errorf("--user %s: the working directory is in the home of %s: leave --user out, or run it elsewhere", w.User, owner)
+				return "", root{}, false,
+					fmt.Errorf("--user %s: the working directory is in the home of %s: leave --user out, or run it elsewhere",
+						w.User, owner)
 			}
 			return owner, root{path.Join(w.UsersDir, owner, "home"), insideHome}, false, nil
 		}
@@ -99,13 +101,16 @@ func (r roots) within(host string) []string {
 
 // resolve returns the absolute path of an entry of the settings.
 func (w Where) resolve(field string, i int, entry string) (string, error) {
-	fault := func(why string) (string, error) { return "", fmt.Errorf("%s[%d]: %q %s", field, i, entry, why) }
+	fault := func(why string) (string, error) {
+		return "", fmt.Errorf("%s[%d]: %q %s", field, i, entry, why)
+	}
 	name := strings.TrimSuffix(entry, "/**")
 	switch {
 	case entry == "":
 		return fault("is empty; \".\" is the working directory")
 	case strings.ContainsAny(name, "*?[]{}"):
-		return fault("is a pattern; name files or directories, which are meant with all that is in them")
+		return fault(
+			"is a pattern; name files or directories, which are meant with all that is in them")
 	case strings.Contains(name, "\x00"):
 		return fault("has a NUL byte")
 	case name == "": // it was /**

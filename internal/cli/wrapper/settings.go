@@ -37,7 +37,8 @@ type Network struct {
 // and so is a key that would open more than the service does. The warnings are about keys that
 // change nothing here.
 func Parse(text []byte) (s Settings, warnings []string, _ error) {
-	if faults := strictjson.Decode(text, &s, strictjson.Options{Root: "the file"}); len(faults) > 0 {
+	if faults := strictjson.Decode(text, &s,
+		strictjson.Options{Root: "the file"}); len(faults) > 0 {
 		return s, nil, faults
 	}
 	if err := s.refused(); err != nil {

@@ -20,9 +20,11 @@ func (n Node) Line(log *zerolog.Logger, _ string) {
 		"up":       {zerolog.InfoLevel, "a host takes users"},
 		"draining": {zerolog.InfoLevel, "a host is draining: it takes no new users"},
 		"lost":     {zerolog.WarnLevel, "a host is lost, and may still run something"},
-		"fencing":  {zerolog.WarnLevel, "cluster.fenceCommand runs against a lost host before its users are taken over"},
-		"away":     {zerolog.WarnLevel, "a host is away; it runs nothing"},
-		"fenced":   {zerolog.ErrorLevel, "this host has no lease any more: all that it does for users ends"},
+		"fencing": {zerolog.WarnLevel,
+			"cluster.fenceCommand runs against a lost host before its users are taken over"},
+		"away": {zerolog.WarnLevel, "a host is away; it runs nothing"},
+		"fenced": {zerolog.ErrorLevel,
+			"this host has no lease any more: all that it does for users ends"},
 	}[n.State]
 	log.WithLevel(said.level).Str("host", n.Name).Msg(said.text)
 }
@@ -41,7 +43,9 @@ type Seat struct {
 // Line implements events.Line: only the host that takes a user over logs it.
 func (s Seat) Line(log *zerolog.Logger, user string) {
 	if s.Here && s.From != "" {
-		log.Warn().Str("user", user).Str("host", s.Host).Int64("epoch", s.Epoch).Str("from", s.From).Int64("fromEpoch", s.FromEpoch).Msg("a user of a lost host is taken over")
+		log.Warn().Str("user", user).
+			Str("host", s.Host).Int64("epoch", s.Epoch).Str("from", s.From).
+			Int64("fromEpoch", s.FromEpoch).Msg("a user of a lost host is taken over")
 	}
 }
 
@@ -54,7 +58,8 @@ type FenceCommand struct {
 
 // Line implements events.Line.
 func (f FenceCommand) Line(log *zerolog.Logger, _ string) {
-	level, text := zerolog.WarnLevel, "cluster.fenceCommand has succeeded: other hosts may take its users over"
+	level, text := zerolog.WarnLevel,
+		"cluster.fenceCommand has succeeded: other hosts may take its users over"
 	if f.Err != nil {
 		level, text = zerolog.ErrorLevel, "a lost host is not fenced off yet, so its users wait"
 	}

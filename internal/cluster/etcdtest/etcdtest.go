@@ -50,7 +50,9 @@ type member struct {
 
 // StartMembers runs a server of so many members until the test ends, with further options. signal
 // sends one of them a signal: SIGKILL ends it, SIGSTOP makes it silent until SIGCONT.
-func StartMembers(t testing.TB, members int, options ...string) (client *clientv3.Client, endpoints []string, signal func(member int, sent syscall.Signal)) {
+func StartMembers(t testing.TB, members int,
+	options ...string) (client *clientv3.Client, endpoints []string,
+	signal func(member int, sent syscall.Signal)) {
 	t.Helper()
 	program, err := Program()
 	if err != nil {
@@ -78,14 +80,16 @@ func StartMembers(t testing.TB, members int, options ...string) (client *clientv
 			_ = m.Process.Kill()
 			<-m.exited
 		}
-		if err = fmt.Errorf("etcd does not answer: %w: %s", err, &servers[0].log); ended.Err() == nil || try == 5 {
+		if err = fmt.Errorf("etcd does not answer: %w: %s", err,
+			&servers[0].log); ended.Err() == nil || try == 5 {
 			t.Fatal(err)
 		}
 	}
 }
 
 // start starts the servers on free ports. The context ends when one of them does.
-func start(t testing.TB, program string, members int, options []string) (servers []*member, endpoints []string, ended context.Context) {
+func start(t testing.TB, program string, members int,
+	options []string) (servers []*member, endpoints []string, ended context.Context) {
 	t.Helper()
 	var peers, all []string
 	for i := range members {
@@ -96,9 +100,12 @@ func start(t testing.TB, program string, members int, options []string) (servers
 	t.Cleanup(end)
 	for i := range members {
 		m := &member{exited: make(chan struct{})}
-		m.Cmd = exec.Command(program, "--name", fmt.Sprint("m", i), "--data-dir", t.TempDir(), "--listen-client-urls", endpoints[i],
-			"--advertise-client-urls", endpoints[i], "--listen-peer-urls", peers[i], "--initial-advertise-peer-urls", peers[i],
-			"--initial-cluster", strings.Join(all, ","), "--unsafe-no-fsync", "--log-level", "error")
+		m.Cmd = exec.Command(program, "--name", fmt.Sprint("m", i), "--data-dir", t.TempDir(),
+			"--listen-client-urls", endpoints[i],
+			"--advertise-client-urls", endpoints[i], "--listen-peer-urls", peers[i],
+			"--initial-advertise-peer-urls", peers[i],
+			"--initial-cluster", strings.Join(all, ","), "--unsafe-no-fsync", "--log-level",
+			"error")
 		m.Args = append(m.Args, options...)
 		m.Stdout, m.Stderr = &m.log, &m.log
 		m.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}

@@ -45,7 +45,8 @@ func roots() (v2 string, v1 []string, err error) {
 			v2 = fields[1]
 		case fields[2] == "cgroup" && slices.Contains(options, "freezer"):
 			v1 = append([]string{fields[1]}, v1...)
-		case fields[2] == "cgroup" && (slices.Contains(options, "pids") || slices.Contains(options, "devices")):
+		case fields[2] == "cgroup" &&
+			(slices.Contains(options, "pids") || slices.Contains(options, "devices")):
 			v1 = append(v1, fields[1])
 		}
 	}
@@ -96,7 +97,9 @@ func (g Group) KillAll(limit time.Duration) error {
 			return nil
 		}
 		if now() >= end {
-			return fmt.Errorf("%d processes in %s do not end although they are killed: they may wait for storage that does not answer", left, g)
+			return fmt.Errorf(
+				"%d processes in %s do not end although they are killed: they may wait for storage that does not answer",
+				left, g)
 		}
 	}
 }
@@ -148,7 +151,8 @@ func gone(err error) bool { return errors.Is(err, fs.ErrNotExist) || errors.Is(e
 // set freezes or thaws a group of either version. A group of a hierarchy that cannot freeze is left
 // alone.
 func set(dir string, frozen bool) error {
-	for file, states := range map[string][2]string{"cgroup.freeze": {"0", "1"}, "freezer.state": {"THAWED", "FROZEN"}} {
+	for file, states := range map[string][2]string{"cgroup.freeze": {"0", "1"},
+		"freezer.state": {"THAWED", "FROZEN"}} {
 		state := states[0]
 		if frozen {
 			state = states[1]

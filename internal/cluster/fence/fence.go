@@ -155,7 +155,8 @@ func (f *Fence) take(ctx context.Context) error {
 		_, _ = f.etcd.Revoke(ctx, lease.ID)
 		return err
 	}
-	f.rec = Record{Boot: f.rec.Boot, Fence: f.rec.Fence, Count: f.rec.Count + 1, Fences: f.rec.Fences, Lease: int64(lease.ID), Sent: sent, Taken: now()}
+	f.rec = Record{Boot: f.rec.Boot, Fence: f.rec.Fence, Count: f.rec.Count + 1,
+		Fences: f.rec.Fences, Lease: int64(lease.ID), Sent: sent, Taken: now()}
 	f.cfg.Log.Info().Int64("lease", f.rec.Lease).Msg("this host has a lease")
 	return f.cfg.Files.Write(f.rec)
 }
@@ -201,7 +202,8 @@ func (f *Fence) keep(ctx context.Context) string {
 }
 
 // renew sends one renewal and waits as long as its answer is useful.
-func (f *Fence) renew(ctx context.Context, lease int64, sent time.Duration, answers chan<- renewal) {
+func (f *Fence) renew(ctx context.Context, lease int64, sent time.Duration,
+	answers chan<- renewal) {
 	limited, cancel := context.WithTimeout(ctx, Limit)
 	defer cancel()
 	answer, err := f.etcd.KeepAliveOnce(limited, clientv3.LeaseID(lease))
@@ -221,7 +223,8 @@ func (f *Fence) renewed(answer renewal) string {
 		return "its lease has ended at etcd"
 	case answer.sent <= f.rec.Sent: // a later renewal has been answered
 	case answer.err != nil:
-		f.cfg.Log.Warn().Err(answer.err).Dur("left", f.rec.Deadline()-now()).Msg("a renewal of the lease has failed; others are sent")
+		f.cfg.Log.Warn().Err(answer.err).Dur("left", f.rec.Deadline()-now()).
+			Msg("a renewal of the lease has failed; others are sent")
 	default:
 		before := f.rec.Deadline()
 		f.rec.Sent = answer.sent
@@ -231,7 +234,8 @@ func (f *Fence) renewed(answer renewal) string {
 			return "its lease was renewed too late" // service and guard may have begun to kill
 		}
 		if left < Limit-2*Renew+hedge {
-			f.cfg.Log.Warn().Dur("left", left).Msg("the lease was renewed late: a member of etcd is silent, or there was no leader")
+			f.cfg.Log.Warn().Dur("left", left).
+				Msg("the lease was renewed late: a member of etcd is silent, or there was no leader")
 		}
 		if err != nil {
 			f.cfg.Log.Warn().Err(err).Msg("cannot tell the service that the lease is renewed")
@@ -304,7 +308,8 @@ func (f *Fence) quiet() {
 			return
 		}
 		if now() >= end {
-			f.cfg.Log.Error().Int("pid", beat.PID).Msg("the service does not stop what it does for users, so it is killed")
+			f.cfg.Log.Error().Int("pid", beat.PID).
+				Msg("the service does not stop what it does for users, so it is killed")
 			beat.kill()
 			f.orphaned = now()
 			return
@@ -319,7 +324,8 @@ func (f *Fence) soundHomes(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	if len(f.cfg.Remount) > 0 {
-		if out, err := exec.CommandContext(ctx, f.cfg.Remount[0], f.cfg.Remount[1:]...).CombinedOutput(); err != nil {
+		if out, err := exec.CommandContext(ctx, f.cfg.Remount[0], f.cfg.Remount[1:]...).
+			CombinedOutput(); err != nil {
 			return fmt.Errorf("cluster.remountCommand failed: %w: %.500s", err, out)
 		}
 	}

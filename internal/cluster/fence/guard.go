@@ -31,7 +31,8 @@ func (f *Fence) guarded(ctx context.Context) {
 				return
 			}
 		}
-		f.cfg.Log.Error().AnErr("failed", err).Msg("the fence's guard has ended; another is started")
+		f.cfg.Log.Error().AnErr("failed", err).
+			Msg("the fence's guard has ended; another is started")
 	}
 }
 
@@ -80,7 +81,8 @@ func (g *guard) look() (done bool) {
 		return true
 	case over || gone:
 		if !g.killed {
-			g.log.Error().Int("fence", r.Fence).Msg("the fence has let its lease pass: all that this host runs for users is killed")
+			g.log.Error().Int("fence", r.Fence).
+				Msg("the fence has let its lease pass: all that this host runs for users is killed")
 		}
 		g.killed = true
 		if err := g.group.KillAll(killLimit); err != nil {

@@ -45,7 +45,9 @@ func (m *Member) MayStart() error {
 	if m.Left() > 0 {
 		return nil
 	}
-	return fmt.Errorf("this host has no lease in the cluster now, so it runs nothing: ask another host, or see that sandboxd fence runs here and reaches etcd: %w", cerrdefs.ErrUnavailable)
+	return fmt.Errorf(
+		"this host has no lease in the cluster now, so it runs nothing: ask another host, or see that sandboxd fence runs here and reaches etcd: %w",
+		cerrdefs.ErrUnavailable)
 }
 
 // Record returns what the fence wrote last.

@@ -79,7 +79,9 @@ func (f Files) hold(log zerolog.Logger) (release func(), err error) {
 	switch err := unix.Flock(int(lock.Fd()), unix.LOCK_EX|unix.LOCK_NB); {
 	case errors.Is(err, unix.EWOULDBLOCK):
 		release()
-		return nil, fmt.Errorf("cannot fence this host: another sandboxd fence does so already (process %d, which holds %s): end it first", f.Read().Fence, name)
+		return nil, fmt.Errorf(
+			"cannot fence this host: another sandboxd fence does so already (process %d, which holds %s): end it first",
+			f.Read().Fence, name)
 	case err != nil:
 		log.Error().Err(err).Msg("cannot check whether this host has another fence")
 	}

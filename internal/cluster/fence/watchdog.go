@@ -52,7 +52,8 @@ func setReset(fd int) error {
 		return fmt.Errorf("it is not a watchdog, or its timeout cannot be set: %w", err)
 	}
 	if has, err := unix.IoctlGetInt(fd, unix.WDIOC_GETTIMEOUT); err != nil || has > want {
-		return fmt.Errorf("it resets the host after %d s instead of at most %d s (%v)", has, want, err)
+		return fmt.Errorf("it resets the host after %d s instead of at most %d s (%v)", has, want,
+			err)
 	}
 	return nil
 }

@@ -47,25 +47,32 @@ func MakeAuthority(dir string) error {
 		return err
 	}
 	form := form("daycare-sandbox cluster", authorityYears)
-	form.IsCA, form.BasicConstraintsValid, form.KeyUsage = true, true, x509.KeyUsageCertSign|x509.KeyUsageCRLSign
+	form.IsCA, form.BasicConstraintsValid, form.KeyUsage = true, true,
+		x509.KeyUsageCertSign|x509.KeyUsageCRLSign
 	return issue(form, nil, filepath.Join(dir, AuthorityFile), filepath.Join(dir, authorityKey))
 }
 
 // Issue makes a certificate for a host's name and address with the authority in a folder, and
 // writes it to that folder.
 func Issue(dir, host, address string) error {
-	authority, err := tls.LoadX509KeyPair(filepath.Join(dir, AuthorityFile), filepath.Join(dir, authorityKey))
+	authority, err := tls.LoadX509KeyPair(filepath.Join(dir, AuthorityFile),
+		filepath.Join(dir, authorityKey))
 	if err != nil {
-		return fmt.Errorf("cannot use the authority in %s: %w (sandboxd cluster init makes one, once for a cluster)", dir, err)
+		return fmt.Errorf(
+			"cannot use the authority in %s: %w (sandboxd cluster init makes one, once for a cluster)",
+			dir, err)
 	}
 	certificate, key := filepath.Join(dir, host+".crt"), filepath.Join(dir, host+".key")
 	for _, name := range []string{certificate, key} {
 		if _, err := os.Lstat(name); !errors.Is(err, fs.ErrNotExist) {
-			return fmt.Errorf("cannot make a certificate for host %q: %s exists already; to make a new one, remove %s and %s", host, name, certificate, key)
+			return fmt.Errorf(
+				"cannot make a certificate for host %q: %s exists already; to make a new one, remove %s and %s",
+				host, name, certificate, key)
 		}
 	}
 	form := form(host, hostYears)
-	form.KeyUsage, form.ExtKeyUsage = x509.KeyUsageDigitalSignature, []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth}
+	form.KeyUsage, form.ExtKeyUsage = x509.KeyUsageDigitalSignature,
+		[]x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth}
 	form.DNSNames = []string{host}
 	if ip := net.ParseIP(address); ip != nil {
 		form.IPAddresses = []net.IP{ip}
@@ -102,10 +109,12 @@ func issue(form *x509.Certificate, by *tls.Certificate, certificate, keyFile str
 	if err != nil {
 		return err
 	}
-	if err := writeNew(keyFile, pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: text}), 0o600); err != nil {
+	if err := writeNew(keyFile, pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: text}),
+		0o600); err != nil {
 		return err
 	}
-	return writeNew(certificate, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: signed}), 0o644)
+	return writeNew(certificate, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: signed}),
+		0o644)
 }
 
 // writeNew writes a file that does not exist yet.

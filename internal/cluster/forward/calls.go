@@ -69,12 +69,15 @@ func (r *Router) follow(ctx context.Context, name string) bool {
 	u := r.user(name) // afterwards, as forget does not forget a user who is here
 	if here {
 		if err := r.take(name, u, seat.Epoch); err != nil {
-			r.cfg.Log.Error().Err(err).Str("user", name).Msg("cannot take over a user yet; trying again")
+			r.cfg.Log.Error().Err(err).Str("user", name).
+				Msg("cannot take over a user yet; trying again")
 			return false
 		}
 		return true
 	}
-	r.endCalls(name, fmt.Errorf("this host does not hold the user any more, so the call was ended; it is not repeated: %w", cerrdefs.ErrUnavailable))
+	r.endCalls(name,
+		fmt.Errorf("this host does not hold the user any more, so the call was ended; it is not repeated: %w",
+			cerrdefs.ErrUnavailable))
 	ending, cancel := context.WithTimeout(ctx, patience)
 	r.idle(ending, name) // otherwise a call could start something after Release has looked
 	cancel()
@@ -85,7 +88,8 @@ func (r *Router) follow(ctx context.Context, name string) bool {
 	}
 	if u.epoch != 0 || u.tried {
 		if err := r.cfg.Local.Release(ctx, name); err != nil {
-			r.cfg.Log.Warn().Err(err).Str("user", name).Msg("cannot release everything of a user whom this host does not hold any more; trying again")
+			r.cfg.Log.Warn().Err(err).Str("user", name).
+				Msg("cannot release everything of a user whom this host does not hold any more; trying again")
 			return false // the epoch stays: if the user comes back, take releases the rest first
 		}
 		u.epoch, u.tried = 0, false
@@ -104,14 +108,16 @@ func (r *Router) seated(name string) (seat cluster.Seat, here bool) {
 func (r *Router) forget(name string, u *user) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if _, here := r.seated(name); r.users[name] == u && u.leaving == nil && len(u.calls) == 0 && !here {
+	if _, here := r.seated(name); r.users[name] == u && u.leaving == nil && len(u.calls) == 0 &&
+		!here {
 		delete(r.users, name)
 	}
 }
 
 // enter admits a call for a user whom this host holds. again reports whether the caller must look
 // the seat up anew.
-func (r *Router) enter(waiting, ctx context.Context, seat cluster.Seat) (_ context.Context, done func(), again bool, err error) {
+func (r *Router) enter(waiting, ctx context.Context,
+	seat cluster.Seat) (_ context.Context, done func(), again bool, err error) {
 	u := r.user(seat.User)
 	r.mu.Lock()
 	if r.stopping {
@@ -289,7 +295,9 @@ func (r *Router) giveUp(ctx context.Context, name string, how leave) (err error)
 		return errBusy
 	}
 	if !r.idle(ctx, name) {
-		r.endCalls(name, fmt.Errorf("the host is drained and gave the user to another, so the call was ended; it is not repeated: %w", cerrdefs.ErrUnavailable))
+		r.endCalls(name,
+			fmt.Errorf("the host is drained and gave the user to another, so the call was ended; it is not repeated: %w",
+				cerrdefs.ErrUnavailable))
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), patience)
 	defer cancel()

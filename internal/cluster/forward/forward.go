@@ -69,7 +69,8 @@ type Counts struct {
 
 // New returns a Router. Run keeps it current.
 func New(cfg Config) *Router {
-	return &Router{cfg: cfg, users: map[string]*user{}, away: map[*away]bool{}, nodes: map[string]*peer{}, ended: make(chan struct{})}
+	return &Router{cfg: cfg, users: map[string]*user{}, away: map[*away]bool{},
+		nodes: map[string]*peer{}, ended: make(chan struct{})}
 }
 
 // Counts returns the current counts.
@@ -92,7 +93,8 @@ type Entry struct {
 // Route finds out which host answers a call of a user. If another host has answered it, done is
 // nil. Otherwise this host must answer it and then call done; ctx ends if the call may not go on. A
 // call that only looks claims no seat.
-func (e Entry) Route(w http.ResponseWriter, req *http.Request, caller access.Caller, name string, looks bool) (ctx context.Context, done func(), err error) {
+func (e Entry) Route(w http.ResponseWriter, req *http.Request, caller access.Caller, name string,
+	looks bool) (ctx context.Context, done func(), err error) {
 	if _, held := e.cfg.Cluster.Seat(name); looks && !held {
 		return req.Context(), func() {}, nil
 	}
@@ -121,14 +123,17 @@ func (e Entry) Route(w http.ResponseWriter, req *http.Request, caller access.Cal
 			moved++
 			e.changed(ctx, seat) // the new seat is not known here yet
 		case errors.Is(err, errMoved):
-			return nil, nil, fmt.Errorf("user %q keeps moving between hosts: ask again: %w", name, cerrdefs.ErrUnavailable)
+			return nil, nil, fmt.Errorf("user %q keeps moving between hosts: ask again: %w", name,
+				cerrdefs.ErrUnavailable)
 		case errors.Is(err, errNotReached): // nothing was sent
 			waits := e.changed(ctx, seat)
 			if err := e.cfg.Cluster.Answers(req.Context()); err != nil { // without etcd, no host can take over
 				return nil, nil, err
 			}
 			if !waits {
-				return nil, nil, fmt.Errorf("host %q, which holds the user, does not answer, and no other has taken over yet: ask again: %w", seat.Host, cerrdefs.ErrUnavailable)
+				return nil, nil,
+					fmt.Errorf("host %q, which holds the user, does not answer, and no other has taken over yet: ask again: %w",
+						seat.Host, cerrdefs.ErrUnavailable)
 			}
 		default:
 			return nil, nil, err
@@ -142,7 +147,8 @@ const endedGrace = patience / 2
 
 // admit is enter for a call that is answered to w. A call that is ended has endedGrace for the rest
 // of its answer: its handler does not wait for a caller who reads nothing.
-func (r *Router) admit(waiting context.Context, w http.ResponseWriter, req *http.Request, seat cluster.Seat) (_ context.Context, done func(), again bool, err error) {
+func (r *Router) admit(waiting context.Context, w http.ResponseWriter, req *http.Request,
+	seat cluster.Seat) (_ context.Context, done func(), again bool, err error) {
 	ctx, left, again, err := r.enter(waiting, req.Context(), seat)
 	if left == nil {
 		return nil, nil, again, err
@@ -193,7 +199,8 @@ type Inbound struct{ *Router }
 
 // Route is like Entry.Route, but never sends the call on: a call for a user whom this host does not
 // hold is misdirected.
-func (i Inbound) Route(w http.ResponseWriter, req *http.Request, _ access.Caller, name string, _ bool) (context.Context, func(), error) {
+func (i Inbound) Route(w http.ResponseWriter, req *http.Request, _ access.Caller, name string,
+	_ bool) (context.Context, func(), error) {
 	about, err := read(req)
 	if err != nil {
 		return nil, nil, err
@@ -205,7 +212,8 @@ func (i Inbound) Route(w http.ResponseWriter, req *http.Request, _ access.Caller
 	}
 	for {
 		seat, ok := i.cfg.Cluster.Seat(name)
-		if !ok || seat.Host != i.cfg.Cluster.Host() || seat.Epoch != about.Epoch || about.User != name {
+		if !ok || seat.Host != i.cfg.Cluster.Host() || seat.Epoch != about.Epoch ||
+			about.User != name {
 			w.Header().Set(movedHeader, "true")
 			w.WriteHeader(http.StatusMisdirectedRequest)
 			return nil, nil, nil

@@ -23,7 +23,8 @@ func (r *Router) Host() string { return r.cfg.Cluster.Host() }
 
 // Gather sends a caller's GET to all other hosts. It returns their answers by host, and the hosts
 // that did not answer.
-func (e Entry) Gather(ctx context.Context, caller access.Caller, pathAndQuery string) (answers map[string][]byte, silent []string) {
+func (e Entry) Gather(ctx context.Context, caller access.Caller,
+	pathAndQuery string) (answers map[string][]byte, silent []string) {
 	ctx, cancel := context.WithTimeout(ctx, gatherLimit)
 	defer cancel()
 	answers = map[string][]byte{}
@@ -49,7 +50,8 @@ func (e Entry) Gather(ctx context.Context, caller access.Caller, pathAndQuery st
 }
 
 // get asks one host, which does not ask other hosts in turn.
-func (r *Router) get(ctx context.Context, caller access.Caller, host, pathAndQuery string) ([]byte, error) {
+func (r *Router) get(ctx context.Context, caller access.Caller, host,
+	pathAndQuery string) ([]byte, error) {
 	p, err := r.peer(ctx, host)
 	if err != nil {
 		return nil, err

@@ -44,7 +44,9 @@ func read(req *http.Request) (a about, _ error) {
 		err = json.Unmarshal(text, &a)
 	}
 	if err != nil || a.Caller == "" {
-		return about{}, errs.Denied("only hosts of the cluster may call here, and this one does not say for which caller")
+		return about{},
+			errs.Denied(
+				"only hosts of the cluster may call here, and this one does not say for which caller")
 	}
 	return a, nil
 }
@@ -128,7 +130,8 @@ func ReadCertificates(authority, certificate, key string) (c Certificates, err e
 // certificate of the authority.
 func (c Certificates) server() *tls.Config {
 	return &tls.Config{
-		MinVersion: tls.VersionTLS13, Certificates: []tls.Certificate{c.own}, ClientAuth: tls.RequireAndVerifyClientCert, ClientCAs: c.authority,
+		MinVersion: tls.VersionTLS13, Certificates: []tls.Certificate{c.own},
+		ClientAuth: tls.RequireAndVerifyClientCert, ClientCAs: c.authority,
 		NextProtos: []string{"http/1.1"}, // because streams may be WebSockets
 	}
 }
@@ -136,5 +139,6 @@ func (c Certificates) server() *tls.Config {
 // Client returns the TLS settings for calling a host by its name. With an empty name, that in the
 // address counts, as for etcd.
 func (c Certificates) Client(host string) *tls.Config {
-	return &tls.Config{MinVersion: tls.VersionTLS13, Certificates: []tls.Certificate{c.own}, RootCAs: c.authority, ServerName: host}
+	return &tls.Config{MinVersion: tls.VersionTLS13, Certificates: []tls.Certificate{c.own},
+		RootCAs: c.authority, ServerName: host}
 }

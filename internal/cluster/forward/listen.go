@@ -36,7 +36,8 @@ type accepted struct {
 
 // Listen returns a listener on l that accepts only hosts of the cluster. Its Close closes l.
 func (c Certificates) Listen(l net.Listener) net.Listener {
-	h := &hostsOnly{Listener: l, config: c.server(), unproved: budget.NewPool(maxUnproved, 0), accepted: make(chan accepted), closed: make(chan struct{})}
+	h := &hostsOnly{Listener: l, config: c.server(), unproved: budget.NewPool(maxUnproved, 0),
+		accepted: make(chan accepted), closed: make(chan struct{})}
 	h.close = sync.OnceFunc(func() { close(h.closed) })
 	go h.acceptAll()
 	return h
@@ -78,7 +79,8 @@ func (h *hostsOnly) acceptAll() {
 // prove passes a connection to Accept once its other end has shown a certificate.
 func (h *hostsOnly) prove(conn net.Conn) {
 	encrypted := tls.Server(conn, h.config)
-	err := errors.Join(conn.SetDeadline(time.Now().Add(proofLimit)), encrypted.Handshake(), conn.SetDeadline(time.Time{}))
+	err := errors.Join(conn.SetDeadline(time.Now().Add(proofLimit)), encrypted.Handshake(),
+		conn.SetDeadline(time.Time{}))
 	h.unproved.Give(addressOf(conn), 1)
 	if err != nil || !h.give(accepted{conn: encrypted}) {
 		_ = conn.Close()

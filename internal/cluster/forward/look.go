@@ -34,7 +34,8 @@ var lookedAt = regexp.MustCompile(`^\.doctor-[A-Z2-7]{26}$`)
 // ServeHosts answers a question between hosts that is about no user, and reports whether the
 // request was one. The sender has a host's certificate. A call that a host sends for a caller is no
 // such question, whatever path the caller has asked for.
-func ServeHosts(w http.ResponseWriter, req *http.Request, usersDir string, settings func() map[string]string) bool {
+func ServeHosts(w http.ResponseWriter, req *http.Request, usersDir string,
+	settings func() map[string]string) bool {
 	path := req.URL.Path
 	if req.Header.Get(header) != "" || path != PingPath && path != lookPath {
 		return false
@@ -57,7 +58,8 @@ func ServeHosts(w http.ResponseWriter, req *http.Request, usersDir string, setti
 // Look asks a host what it sees. file is a file in usersDir, by its path or its name.
 func (c Certificates) Look(ctx context.Context, node cluster.Node, file string) (s Sight, _ error) {
 	transport := &http.Transport{TLSClientConfig: c.Client(node.Name), DisableKeepAlives: true}
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "https://"+node.Address+lookPath+"?file="+filepath.Base(file), nil)
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet,
+		"https://"+node.Address+lookPath+"?file="+filepath.Base(file), nil)
 	if err != nil {
 		return s, err
 	}

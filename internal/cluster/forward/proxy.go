@@ -101,7 +101,8 @@ func (s *sending) attach(out *http.Request) error {
 	s.large.mu.Lock()
 	defer s.large.mu.Unlock()
 	if s.large.read {
-		return fmt.Errorf("the user moved to another host while the call was sent: ask again: %w", cerrdefs.ErrUnavailable)
+		return fmt.Errorf("the user moved to another host while the call was sent: ask again: %w",
+			cerrdefs.ErrUnavailable)
 	}
 	out.Body = io.NopCloser(s.large)
 	out.Header.Set("Expect", "100-continue")
@@ -117,7 +118,8 @@ func (s *sending) dress(pr *httputil.ProxyRequest, id string) {
 		return
 	}
 	pr.Out.Host, pr.Out.URL.RawQuery = pr.In.Host, pr.In.URL.RawQuery
-	for _, name := range []string{"Forwarded", "X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Proto"} {
+	for _, name := range []string{"Forwarded", "X-Forwarded-For", "X-Forwarded-Host",
+		"X-Forwarded-Proto"} {
 		if values, given := pr.In.Header[name]; given {
 			pr.Out.Header[name] = values
 		}
@@ -142,7 +144,8 @@ func (r *Router) track(ctx context.Context, seat cluster.Seat) (_ context.Contex
 
 // send lets the host that holds a user answer a call. If it returns errMoved or errNotReached,
 // nothing was begun, and nothing was answered.
-func (r *Router) send(waiting context.Context, w http.ResponseWriter, req *http.Request, caller access.Caller, seat cluster.Seat, body *sending) error {
+func (r *Router) send(waiting context.Context, w http.ResponseWriter, req *http.Request,
+	caller access.Caller, seat cluster.Seat, body *sending) error {
 	p, err := r.peer(waiting, seat.Host)
 	if err != nil {
 		return err
@@ -166,7 +169,8 @@ func (r *Router) send(waiting context.Context, w http.ResponseWriter, req *http.
 		},
 		ModifyResponse: func(answer *http.Response) error {
 			switch {
-			case answer.StatusCode != http.StatusMisdirectedRequest, body.wire != "" && answer.Header.Get(movedHeader)+answer.Header.Get(fencedHeader) == "":
+			case answer.StatusCode != http.StatusMisdirectedRequest, body.wire != "" &&
+				answer.Header.Get(movedHeader)+answer.Header.Get(fencedHeader) == "":
 			case answer.Header.Get(fencedHeader) != "":
 				return errNotReached
 			default:
@@ -202,11 +206,14 @@ func (r *Router) send(waiting context.Context, w http.ResponseWriter, req *http.
 
 // about returns what another host needs to know about a caller.
 func (r *Router) about(caller access.Caller) about {
-	return about{Caller: caller.Name, Token: caller.Token, Everyone: caller.Users.All(), Users: caller.Users.IDs()}
+	return about{Caller: caller.Name, Token: caller.Token, Everyone: caller.Users.All(),
+		Users: caller.Users.IDs()}
 }
 
 func lostError(host string) error {
-	return fmt.Errorf("host %q was lost while it answered the call; how far it got is not known, and it is not repeated: %w", host, cerrdefs.ErrUnavailable)
+	return fmt.Errorf(
+		"host %q was lost while it answered the call; how far it got is not known, and it is not repeated: %w",
+		host, cerrdefs.ErrUnavailable)
 }
 
 // lostGrace is how long an answer may be on its way after its user's seat has gone.
@@ -287,8 +294,9 @@ func (r *Router) connect(node cluster.Node) *peer {
 	dialer := &net.Dialer{Timeout: time.Second}
 	p = &peer{address: node.Address, url: &url.URL{Scheme: "https", Host: node.Address}}
 	p.transport = &http.Transport{
-		TLSClientConfig: r.cfg.Certificates.Client(node.Name), TLSHandshakeTimeout: 2 * time.Second, DisableCompression: true,
-		MaxIdleConnsPerHost: 256, IdleConnTimeout: time.Minute, ExpectContinueTimeout: time.Minute,
+		TLSClientConfig: r.cfg.Certificates.Client(node.Name), TLSHandshakeTimeout: 2 * time.Second,
+		DisableCompression: true, MaxIdleConnsPerHost: 256, IdleConnTimeout: time.Minute,
+		ExpectContinueTimeout: time.Minute,
 		DialContext: func(ctx context.Context, network, address string) (net.Conn, error) {
 			conn, err := dialer.DialContext(ctx, network, address)
 			if err != nil {

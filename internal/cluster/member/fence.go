@@ -120,7 +120,8 @@ func (m *Member) fenceLost(ctx context.Context) {
 	if len(m.settings.FenceCommand) == 0 {
 		return
 	}
-	m.cluster.FenceLost(ctx, cluster.Fencing{Limit: fenceCommandLimit, Again: fenceCommandAgain, Run: m.fenceOff})
+	m.cluster.FenceLost(ctx, cluster.Fencing{Limit: fenceCommandLimit, Again: fenceCommandAgain,
+		Run: m.fenceOff})
 }
 
 // fenceOff runs cluster.fenceCommand for one host while this one has its lease: after that, another
@@ -140,7 +141,8 @@ func (m *Member) fenceOff(ctx context.Context, host string, epoch int64) error {
 // program and its children.
 func runFenceCommand(ctx context.Context, argv []string, host string, epoch int64) error {
 	cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)
-	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "FENCE_HOST=" + host, "FENCE_EPOCH=" + strconv.FormatInt(epoch, 10)}
+	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "FENCE_HOST=" + host,
+		"FENCE_EPOCH=" + strconv.FormatInt(epoch, 10)}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
 	cmd.WaitDelay = time.Second

@@ -60,7 +60,8 @@ const firstLimit = 5 * time.Second
 // cluster has recorded is known here, or when that takes too long.
 func (m *Membership) Start(ctx context.Context, parts Parts) *Member {
 	s := newMember(m, parts)
-	s.router = forward.New(forward.Config{Cluster: m.cluster, Local: s, Certificates: m.certs, Log: m.log})
+	s.router = forward.New(forward.Config{Cluster: m.cluster, Local: s, Certificates: m.certs,
+		Log: m.log})
 	s.start(ctx)
 	return s
 }
@@ -136,12 +137,14 @@ func (m *Member) Busy(user string) bool {
 func (m *Member) List() (list []types.Node) {
 	for _, n := range m.cluster.Nodes() {
 		list = append(list, types.Node{
-			Name: n.Name, Address: n.Address, Version: n.Version, Draining: n.Draining, Users: n.Users,
+			Name: n.Name, Address: n.Address, Version: n.Version, Draining: n.Draining,
+			Users: n.Users,
 		})
 	}
 	for _, name := range m.cluster.Lost() {
 		n, _ := m.cluster.Node(name)
-		list = append(list, types.Node{Name: name, Draining: n.Draining, Users: n.Users, Lost: true})
+		list = append(list, types.Node{Name: name, Draining: n.Draining, Users: n.Users,
+			Lost: true})
 	}
 	slices.SortFunc(list, func(a, b types.Node) int { return strings.Compare(a.Name, b.Name) })
 	return list
@@ -153,7 +156,9 @@ func (m *Member) SetDraining(ctx context.Context, node string, draining bool) er
 }
 
 // Remove removes a lost host from the cluster.
-func (m *Member) Remove(ctx context.Context, node string) error { return m.cluster.Remove(ctx, node) }
+func (m *Member) Remove(ctx context.Context, node string) error {
+	return m.cluster.Remove(ctx, node)
+}
 
 // State is what a host knows of itself as a member of its cluster.
 type State struct {
@@ -167,8 +172,9 @@ type State struct {
 // State returns the present state.
 func (m *Member) State() State {
 	return State{
-		Seats: len(m.cluster.Seated()), Hosts: len(m.cluster.Nodes()), Fences: m.fence.Record().Fences,
-		Unheld: len(m.unheld()), Lost: len(m.cluster.Lost()), Left: max(m.fence.Left(), 0), Calls: m.router.Counts(),
+		Seats: len(m.cluster.Seated()), Hosts: len(m.cluster.Nodes()),
+		Fences: m.fence.Record().Fences, Unheld: len(m.unheld()), Lost: len(m.cluster.Lost()),
+		Left: max(m.fence.Left(), 0), Calls: m.router.Counts(),
 	}
 }
 

@@ -52,7 +52,8 @@ func FenceFiles(cfg config.Config) fence.Files { return fence.Files{Base: cfg.Li
 
 // Open reads this host's certificates and keys, and makes it a member of its cluster. instance is
 // the id of its dataDir.
-func Open(cfg config.Config, instance string, stream *events.Stream, log zerolog.Logger) (*Membership, error) {
+func Open(cfg config.Config, instance string, stream *events.Stream,
+	log zerolog.Logger) (*Membership, error) {
 	c := cfg.Cluster
 	sealing, err := ReadSealingKey(c.SealingKeyFile)
 	if err != nil {
@@ -66,7 +67,8 @@ func Open(cfg config.Config, instance string, stream *events.Stream, log zerolog
 		settings: c, etcd: etcd, certs: certs, sealing: sealing, log: log,
 		cluster: cluster.New(etcd, cluster.Config{
 			Host: c.Name, Address: c.Listen, Version: version.String(), Instance: instance,
-			Fences: len(c.FenceCommand) > 0, LocalHomes: c.Homes == "local", Events: stream, Log: log,
+			Fences: len(c.FenceCommand) > 0, LocalHomes: c.Homes == "local", Events: stream,
+			Log: log,
 		}),
 		fence: fence.NewMember(FenceFiles(cfg), FenceGroup(cfg), log),
 	}, nil
@@ -79,7 +81,8 @@ func (m *Membership) Close() { _ = m.etcd.Close() }
 func ReadSealingKey(file string) ([]byte, error) {
 	text, err := os.ReadFile(file)
 	if err != nil || len(text) != secretSize {
-		return nil, fmt.Errorf("cannot use cluster.sealingKeyFile: want %d bytes, the same on all hosts: %d, %v",
+		return nil, fmt.Errorf(
+			"cannot use cluster.sealingKeyFile: want %d bytes, the same on all hosts: %d, %v",
 			secretSize, len(text), err)
 	}
 	return text, nil

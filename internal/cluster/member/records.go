@@ -17,7 +17,8 @@ type sandboxRecords struct{ *cluster.Cluster }
 
 // Write implements registry.Records.
 func (s sandboxRecords) Write(user, id string, text []byte, revision int64) (int64, error) {
-	return s.Cluster.Write(s.Leased(), user, cluster.Change{Kind: "sandboxes", Name: id, Value: text, If: &revision})
+	return s.Cluster.Write(s.Leased(), user,
+		cluster.Change{Kind: "sandboxes", Name: id, Value: text, If: &revision})
 }
 
 // Processes returns the records of durable processes that all hosts share.
@@ -29,7 +30,8 @@ type processRecords struct{ *cluster.Cluster }
 func (p processRecords) Write(user string, values map[string][]byte) error {
 	var changes []cluster.Change
 	for _, name := range slices.Sorted(maps.Keys(values)) {
-		changes = append(changes, cluster.Change{Kind: "processes", Name: user + "/" + name, Value: values[name]})
+		changes = append(changes, cluster.Change{Kind: "processes", Name: user + "/" + name,
+			Value: values[name]})
 	}
 	_, err := p.Cluster.Write(p.Leased(), user, changes...)
 	return err

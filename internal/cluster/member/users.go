@@ -82,7 +82,8 @@ func (m *Member) drain(ctx context.Context, turns *errgroup.Group, all bool) {
 			ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 			defer cancel()
 			if err := m.router.HandOver(ctx, seat.User, all); err != nil {
-				m.log.Warn().Err(err).Str("user", seat.User).Msg("cannot give a user to another host yet")
+				m.log.Warn().Err(err).Str("user", seat.User).
+					Msg("cannot give a user to another host yet")
 			}
 			return nil
 		})

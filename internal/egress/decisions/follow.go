@@ -39,7 +39,8 @@ func (l *Log) Follow(filter Filter) (*Follower, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if len(l.followers) >= MaxFollowers {
-		return nil, fmt.Errorf("cannot follow egress decisions: there are %d followers already, which is the most: %w",
+		return nil, fmt.Errorf(
+			"cannot follow egress decisions: there are %d followers already, which is the most: %w",
 			MaxFollowers, errdefs.ErrResourceExhausted)
 	}
 	l.followers = append(l.followers, f)

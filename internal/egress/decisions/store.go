@@ -32,7 +32,8 @@ type owner struct {
 }
 
 func newStore(capacity int) store {
-	return store{used: make([]entry, 0, capacity), index: map[key]*entry{}, owners: map[string]*owner{}}
+	return store{used: make([]entry, 0, capacity), index: map[key]*entry{},
+		owners: map[string]*owner{}}
 }
 
 // add records a decision, and returns its entry.

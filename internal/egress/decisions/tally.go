@@ -44,7 +44,8 @@ type Tally struct {
 // repeat, Add takes as long with any number of tallies; for new names it takes some 50 ns longer
 // for each tally of the container, and nothing for those of others.
 func (l *Log) Tally(container string) *Tally {
-	t := &Tally{log: l, container: container, news: make(chan struct{}, 1), index: map[Summary]int{}, more: map[uint64]struct{}{}}
+	t := &Tally{log: l, container: container, news: make(chan struct{}, 1),
+		index: map[Summary]int{}, more: map[uint64]struct{}{}}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	c := l.calls[container]
@@ -108,7 +109,8 @@ func (t *Tally) End() (lines []Summary, more int) {
 	if c := t.log.calls[t.container]; c != nil {
 		c.report(len(c.pending))
 		same := func(other *Tally) bool { return other == t }
-		c.tallies, c.waiting = slices.DeleteFunc(c.tallies, same), slices.DeleteFunc(c.waiting, same)
+		c.tallies, c.waiting = slices.DeleteFunc(c.tallies, same),
+			slices.DeleteFunc(c.waiting, same)
 		if len(c.tallies) == 0 {
 			delete(t.log.calls, t.container)
 		}

@@ -31,7 +31,8 @@ func (c *Client) discard() error {
 		faults = append(faults, empty(l, func(fd int) error {
 			one, _, err := unix.Accept4(fd, unix.SOCK_CLOEXEC)
 			if err == nil {
-				_ = unix.SetsockoptLinger(one, unix.SOL_SOCKET, unix.SO_LINGER, &unix.Linger{Onoff: 1})
+				_ = unix.SetsockoptLinger(one, unix.SOL_SOCKET, unix.SO_LINGER,
+					&unix.Linger{Onoff: 1})
 				_ = unix.Close(one)
 			}
 			return err

@@ -76,7 +76,9 @@ func Parse(argument string) (Config, error) {
 // Validate returns all faults, joined.
 func (c Config) Validate() error {
 	var faults []error
-	fault := func(format string, args ...any) { faults = append(faults, fmt.Errorf(format, args...)) }
+	fault := func(format string, args ...any) {
+		faults = append(faults, fmt.Errorf(format, args...))
+	}
 	if c.Version != Version {
 		fault("version %d: this program is version %d", c.Version, Version)
 	}
@@ -92,7 +94,8 @@ func (c Config) Validate() error {
 		}
 	}
 	if c.Questions < 1 || c.Connections < 1 {
-		fault("bounds of %d questions and %d connections a second: want at least one", c.Questions, c.Connections)
+		fault("bounds of %d questions and %d connections a second: want at least one", c.Questions,
+			c.Connections)
 	}
 	return errors.Join(faults...)
 }
@@ -144,7 +147,8 @@ const linkPrefix = "to"
 // linkAddr reads a LinkName.
 func linkAddr(name string) (netip.Addr, bool) {
 	var b [4]byte
-	if n, err := fmt.Sscanf(name, linkPrefix+"%02x%02x%02x%02x", &b[0], &b[1], &b[2], &b[3]); err != nil || n != len(b) {
+	if n, err := fmt.Sscanf(name, linkPrefix+"%02x%02x%02x%02x", &b[0], &b[1], &b[2],
+		&b[3]); err != nil || n != len(b) {
 		return netip.Addr{}, false
 	}
 	addr := netip.AddrFrom4(b)

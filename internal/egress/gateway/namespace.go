@@ -74,7 +74,8 @@ func (n *namespace) deliverAll(address netip.Addr) error {
 	}
 	lo, err := n.handle.LinkByName("lo")
 	if err != nil || len(links) != 1 {
-		return fmt.Errorf("the namespace has %d interfaces: want loopback alone: %w", len(links), err)
+		return fmt.Errorf("the namespace has %d interfaces: want loopback alone: %w", len(links),
+			err)
 	}
 	if err := n.handle.LinkSetUp(lo); err != nil {
 		return fmt.Errorf("cannot set loopback up: %w", err)
@@ -84,15 +85,18 @@ func (n *namespace) deliverAll(address netip.Addr) error {
 	}
 	const before, after = 10, 20
 	sent, local, first := netlink.NewRule(), netlink.NewRule(), netlink.NewRule()
-	sent.Family, sent.Priority, sent.IifName, sent.Table = unix.AF_INET, before, "lo", unix.RT_TABLE_MAIN
+	sent.Family, sent.Priority, sent.IifName, sent.Table = unix.AF_INET, before, "lo",
+		unix.RT_TABLE_MAIN
 	local.Family, local.Priority, local.Table = unix.AF_INET, after, unix.RT_TABLE_LOCAL
 	first.Family, first.Priority, first.Table = unix.AF_INET, 0, unix.RT_TABLE_LOCAL
-	if err := errors.Join(n.handle.RuleAdd(sent), n.handle.RuleAdd(local), n.handle.RuleDel(first)); err != nil {
+	if err := errors.Join(n.handle.RuleAdd(sent), n.handle.RuleAdd(local),
+		n.handle.RuleDel(first)); err != nil {
 		return fmt.Errorf("cannot order the routing tables: %w", err)
 	}
 	all := &net.IPNet{IP: net.IPv4zero.To4(), Mask: net.CIDRMask(0, 32)}
 	err = n.handle.RouteAdd(&netlink.Route{
-		LinkIndex: lo.Attrs().Index, Dst: all, Type: unix.RTN_LOCAL, Table: unix.RT_TABLE_LOCAL, Scope: netlink.SCOPE_HOST,
+		LinkIndex: lo.Attrs().Index, Dst: all, Type: unix.RTN_LOCAL, Table: unix.RT_TABLE_LOCAL,
+		Scope: netlink.SCOPE_HOST,
 	})
 	if err != nil {
 		return fmt.Errorf("cannot deliver all addresses to the gateway: %w", err)
@@ -115,12 +119,14 @@ func (n *namespace) attach(addr netip.Addr, mac net.HardwareAddr) error {
 	index := link.Attrs().Index
 	// Set once and never learned: what a container says about hardware addresses does not count.
 	err = n.handle.NeighSet(&netlink.Neigh{
-		LinkIndex: index, Family: unix.AF_INET, State: netlink.NUD_PERMANENT, Type: unix.RTN_UNICAST, IP: addr.AsSlice(), HardwareAddr: mac,
+		LinkIndex: index, Family: unix.AF_INET, State: netlink.NUD_PERMANENT,
+		Type: unix.RTN_UNICAST, IP: addr.AsSlice(), HardwareAddr: mac,
 	})
 	if err != nil {
 		return fmt.Errorf("cannot set the hardware address of %s: %w", addr, err)
 	}
-	err = n.handle.RouteReplace(&netlink.Route{LinkIndex: index, Dst: host(addr), Scope: netlink.SCOPE_LINK})
+	err = n.handle.RouteReplace(
+		&netlink.Route{LinkIndex: index, Dst: host(addr), Scope: netlink.SCOPE_LINK})
 	if err != nil {
 		return fmt.Errorf("cannot route to %s: %w", addr, err)
 	}

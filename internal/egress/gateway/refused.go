@@ -36,7 +36,8 @@ const (
 
 // traceRefused has the kernel tell of refused packets, and returns the socket on which it does.
 func traceRefused(c Config) (*os.File, error) {
-	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, unix.NETLINK_NETFILTER)
+	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK,
+		unix.NETLINK_NETFILTER)
 	if err != nil {
 		return nil, fmt.Errorf("cannot ask the kernel what it refuses: %w", err)
 	}
@@ -51,7 +52,8 @@ func traceRefused(c Config) (*os.File, error) {
 		err = logRefused(c)
 	}
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("cannot ask the kernel what it refuses: %w", err), socket.Close())
+		return nil, errors.Join(fmt.Errorf("cannot ask the kernel what it refuses: %w", err),
+			socket.Close())
 	}
 	return socket, nil
 }
@@ -103,17 +105,21 @@ func logRefused(c Config) error {
 	accept, later := nftables.ChainPolicyAccept, *nftables.ChainPriorityFilter+1
 	table := conn.AddTable(&nftables.Table{Family: nftables.TableFamilyIPv4, Name: "refused"})
 	chain := conn.AddChain(&nftables.Chain{
-		Name: "input", Table: table, Type: nftables.ChainTypeFilter, Hooknum: nftables.ChainHookInput, Priority: &later, Policy: &accept,
+		Name: "input", Table: table, Type: nftables.ChainTypeFilter,
+		Hooknum: nftables.ChainHookInput, Priority: &later, Policy: &accept,
 	})
 	told := &nftables.Set{
-		ID: 1, Table: table, Name: "told", KeyType: nftables.TypeIPAddr, KeyByteOrder: binaryutil.BigEndian,
-		Dynamic: true, HasTimeout: true, Timeout: time.Minute, Size: meterSize,
+		ID: 1, Table: table, Name: "told", KeyType: nftables.TypeIPAddr,
+		KeyByteOrder: binaryutil.BigEndian, Dynamic: true, HasTimeout: true, Timeout: time.Minute,
+		Size: meterSize,
 	}
 	if err := conn.AddSet(told, nil); err != nil {
 		return err
 	}
 	done := &expr.Verdict{Kind: expr.VerdictAccept}
-	rule := func(match ...expr.Any) { conn.AddRule(&nftables.Rule{Table: table, Chain: chain, Exprs: match}) }
+	rule := func(match ...expr.Any) {
+		conn.AddRule(&nftables.Rule{Table: table, Chain: chain, Exprs: match})
+	}
 	at := func(base expr.PayloadBase, offset, size uint32) expr.Any {
 		return &expr.Payload{DestRegister: 1, Base: base, Offset: offset, Len: size}
 	}
@@ -121,18 +127,24 @@ func logRefused(c Config) error {
 	protocol := &expr.Meta{Key: expr.MetaKeyL4PROTO, Register: 1}
 	// A packet of a connection that is there ends here.
 	rule(protocol, equals(unix.IPPROTO_TCP), at(expr.PayloadBaseTransportHeader, 13, 1),
-		&expr.Bitwise{SourceRegister: 1, DestRegister: 1, Len: 1, Mask: []byte{0x12}, Xor: []byte{0}},
+		&expr.Bitwise{SourceRegister: 1, DestRegister: 1, Len: 1, Mask: []byte{0x12},
+			Xor: []byte{0}},
 		&expr.Cmp{Op: expr.CmpOpNeq, Register: 1, Data: []byte{0x02}}, done)
-	rule(at(expr.PayloadBaseNetworkHeader, 16, 4), equals(c.Address.AsSlice()...), port, equals(0, dnsPort), done)
+	rule(at(expr.PayloadBaseNetworkHeader, 16, 4), equals(c.Address.AsSlice()...), port,
+		equals(0, dnsPort), done)
 	for _, open := range append([]uint16{80, 443}, c.Ports...) {
 		rule(protocol, equals(unix.IPPROTO_TCP), port, equals(byte(open>>8), byte(open)), done)
 	}
 	for _, kind := range []byte{unix.IPPROTO_TCP, unix.IPPROTO_UDP} {
 		rule(protocol, equals(kind), at(expr.PayloadBaseNetworkHeader, 12, 4),
-			&expr.Dynset{SrcRegKey: 1, SetName: told.Name, SetID: told.ID, Operation: unix.NFT_DYNSET_OP_UPDATE, Exprs: []expr.Any{
-				&expr.Limit{Type: expr.LimitTypePkts, Rate: refusedRate, Unit: expr.LimitTimeSecond, Burst: refusedBurst},
-			}},
-			&expr.Log{Key: 1<<unix.NFTA_LOG_GROUP | 1<<unix.NFTA_LOG_SNAPLEN, Group: refusedGroup, Snaplen: refusedBytes})
+			&expr.Dynset{SrcRegKey: 1, SetName: told.Name, SetID: told.ID,
+				Operation: unix.NFT_DYNSET_OP_UPDATE, Exprs: []expr.Any{
+					&expr.Limit{Type: expr.LimitTypePkts, Rate: refusedRate,
+						Unit:  expr.LimitTimeSecond,
+						Burst: refusedBurst},
+				}},
+			&expr.Log{Key: 1<<unix.NFTA_LOG_GROUP | 1<<unix.NFTA_LOG_SNAPLEN, Group: refusedGroup,
+				Snaplen: refusedBytes})
 	}
 	return conn.Flush()
 }

@@ -136,7 +136,8 @@ func (s *server) do(asked request) (said answer, rights []byte, err error) {
 	switch asked.Do {
 	case doOpen:
 		fds := []int{int(s.self.Fd())}
-		for _, f := range append(s.sockets.udp[:len(s.sockets.udp):len(s.sockets.udp)], s.sockets.tcp...) {
+		for _, f := range append(s.sockets.udp[:len(s.sockets.udp):len(s.sockets.udp)],
+			s.sockets.tcp...) {
 			fds = append(fds, int(f.Fd()))
 		}
 		return answer{UDP: len(s.sockets.udp)}, unix.UnixRights(fds...), nil

@@ -32,8 +32,11 @@ func openSockets(ctx context.Context, c Config, processors int) (_ *sockets, err
 		}
 	}()
 	for range min(processors, maxUDP) {
-		config := net.ListenConfig{Control: func(_, _ string, raw syscall.RawConn) error { return set(raw, unix.SOL_SOCKET, unix.SO_REUSEPORT, 1) }}
-		conn, err := config.ListenPacket(ctx, "udp4", netip.AddrPortFrom(c.Address, dnsPort).String())
+		config := net.ListenConfig{Control: func(_, _ string, raw syscall.RawConn) error {
+			return set(raw, unix.SOL_SOCKET, unix.SO_REUSEPORT, 1)
+		}}
+		conn, err := config.ListenPacket(ctx, "udp4",
+			netip.AddrPortFrom(c.Address, dnsPort).String())
 		if err != nil {
 			return s, err
 		}
@@ -48,7 +51,8 @@ func openSockets(ctx context.Context, c Config, processors int) (_ *sockets, err
 		s.udp = append(s.udp, file)
 	}
 	any4 := netip.IPv4Unspecified()
-	at := []netip.AddrPort{netip.AddrPortFrom(c.Address, dnsPort), netip.AddrPortFrom(any4, 443), netip.AddrPortFrom(any4, 80)}
+	at := []netip.AddrPort{netip.AddrPortFrom(c.Address, dnsPort), netip.AddrPortFrom(any4, 443),
+		netip.AddrPortFrom(any4, 80)}
 	for _, port := range c.Ports {
 		at = append(at, netip.AddrPortFrom(any4, port))
 	}
@@ -78,6 +82,8 @@ func (s *sockets) close() error {
 
 func set(raw syscall.RawConn, level, option, value int) error {
 	var failed error
-	err := raw.Control(func(fd uintptr) { failed = unix.SetsockoptInt(int(fd), level, option, value) })
+	err := raw.Control(func(fd uintptr) {
+		failed = unix.SetsockoptInt(int(fd), level, option, value)
+	})
 	return errors.Join(err, failed)
 }

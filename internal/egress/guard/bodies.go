@@ -88,7 +88,8 @@ func (fw *forwarding) isClientFault() bool {
 func answerFailure(w http.ResponseWriter, r *http.Request, err error) {
 	fw := forwardingOf(r.Context())
 	if fw.isClientFault() {
-		refuse(w, http.StatusBadRequest, fw.name, fw.session.endpoint.Field(), refusal{verdict: decisions.Malformed, reason: reasonBadBody})
+		refuse(w, http.StatusBadRequest, fw.name, fw.session.endpoint.Field(),
+			refusal{verdict: decisions.Malformed, reason: reasonBadBody})
 		return
 	}
 	why, is := errors.AsType[*refusal](err)

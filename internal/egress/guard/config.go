@@ -101,9 +101,10 @@ type Limits struct {
 func DefaultLimits() Limits {
 	return Limits{
 		Connections: 4096, HTTPConnections: 1024, Undecided: 256, HelloBytes: 64 << 10,
-		HelloTimeout: 10 * time.Second, ResolveTimeout: 10 * time.Second, ConnectTimeout: 3 * time.Second,
-		ConnectTotal: 10 * time.Second, AnswerTimeout: time.Minute, HalfClosedIdle: 5 * time.Minute,
-		HTTPIdle: 2 * time.Minute,
+		HelloTimeout: 10 * time.Second, ResolveTimeout: 10 * time.Second,
+		ConnectTimeout: 3 * time.Second, ConnectTotal: 10 * time.Second, AnswerTimeout: time.Minute,
+		HalfClosedIdle: 5 * time.Minute,
+		HTTPIdle:       2 * time.Minute,
 	}
 }
 
@@ -111,7 +112,9 @@ func DefaultLimits() Limits {
 func (c Config) Validate() error {
 	var faults []error
 	for what, absent := range map[string]bool{
-		"TLS": c.TLS == nil, "HTTP": c.HTTP == nil, "Endpoint": c.Endpoint == nil, "Resolve": c.Resolve == nil, "MayConnect": c.MayConnect == nil, "Relay": c.Direct != nil && c.Relay == nil, "Budget": c.Budget == nil,
+		"TLS": c.TLS == nil, "HTTP": c.HTTP == nil, "Endpoint": c.Endpoint == nil,
+		"Resolve": c.Resolve == nil, "MayConnect": c.MayConnect == nil, "Relay": c.Direct != nil &&
+			c.Relay == nil, "Budget": c.Budget == nil,
 	} {
 		if absent {
 			faults = append(faults, fmt.Errorf("%s is missing", what))
@@ -119,7 +122,8 @@ func (c Config) Validate() error {
 	}
 	l := c.Limits
 	if min(l.Connections, l.HTTPConnections, l.Undecided, l.HelloBytes) <= 0 ||
-		min(l.HelloTimeout, l.ResolveTimeout, l.ConnectTimeout, l.ConnectTotal, l.AnswerTimeout, l.HalfClosedIdle, l.HTTPIdle) <= 0 {
+		min(l.HelloTimeout, l.ResolveTimeout, l.ConnectTimeout, l.ConnectTotal, l.AnswerTimeout,
+			l.HalfClosedIdle, l.HTTPIdle) <= 0 {
 		faults = append(faults, errors.New("a limit is not positive"))
 	}
 	return errors.Join(faults...)

@@ -21,7 +21,8 @@ func (f *flow) connect(ctx context.Context, name string) (*net.TCPConn, netip.Ad
 	most := f.guard.cfg.Limits
 	ctx, cancel := context.WithTimeout(ctx, most.ConnectTotal)
 	defer cancel()
-	dialer := net.Dialer{Timeout: most.ConnectTimeout, KeepAliveConfig: sockopt.KeepAlive, Control: f.prepare}
+	dialer := net.Dialer{Timeout: most.ConnectTimeout, KeepAliveConfig: sockopt.KeepAlive,
+		Control: f.prepare}
 	for _, addr := range addrs {
 		addr = addr.Unmap()
 		if !f.mayConnect(addr) {
@@ -42,7 +43,8 @@ func (f *flow) connect(ctx context.Context, name string) (*net.TCPConn, netip.Ad
 
 // connectTo connects to an address, never to a name: nothing is resolved again between the check
 // and this.
-func (f *flow) connectTo(ctx context.Context, dialer *net.Dialer, to netip.AddrPort) (_ *net.TCPConn, refused *refusal) {
+func (f *flow) connectTo(ctx context.Context, dialer *net.Dialer,
+	to netip.AddrPort) (_ *net.TCPConn, refused *refusal) {
 	if refused := f.takeSocket(to); refused != nil {
 		return nil, refused
 	}

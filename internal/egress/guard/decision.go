@@ -41,7 +41,8 @@ func (r *refusal) Error() string { return r.reason }
 
 // decide reports a verdict about a name in canonical form, which is empty when none could be read.
 func (f *flow) decide(name string, r *refusal) {
-	if asked := f.guard.cfg.Asked; name == "" && asked != nil && (r.verdict == decisions.Denied || r.verdict == decisions.Malformed) {
+	if asked := f.guard.cfg.Asked; name == "" && asked != nil &&
+		(r.verdict == decisions.Denied || r.verdict == decisions.Malformed) {
 		name = asked(f.endpoint, f.to.Unmap())
 	}
 	via := decisions.TLS
@@ -49,6 +50,7 @@ func (f *flow) decide(name string, r *refusal) {
 		via = decisions.HTTP
 	}
 	f.guard.cfg.Decided(decisions.Decision{
-		User: f.endpoint.User(), Container: f.endpoint.ID(), Name: name, Via: via, Port: f.port, Verdict: r.verdict, Reason: r.reason,
+		User: f.endpoint.User(), Container: f.endpoint.ID(), Name: name, Via: via, Port: f.port,
+		Verdict: r.verdict, Reason: r.reason,
 	})
 }

@@ -51,7 +51,8 @@ func (cs *endpoints) enter(ctx context.Context, f *flow) admission {
 		g.running.Go(func() { cs.watch(ctx, revocation, t) })
 	}
 	most := g.cfg.Limits
-	if len(t.flows) >= most.Connections || t.undecided >= most.Undecided || f.plain && t.plain >= most.HTTPConnections {
+	if len(t.flows) >= most.Connections || t.undecided >= most.Undecided ||
+		f.plain && t.plain >= most.HTTPConnections {
 		return full
 	}
 	f.state = t

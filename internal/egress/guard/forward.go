@@ -64,7 +64,8 @@ func (s *httpSession) forward(to http.ResponseWriter, r *http.Request, name stri
 	defer cancel(nil)
 	defer context.AfterFunc(r.Context(), func() { fw.halfClosed(life, cancel) })()
 	ctx := context.WithValue(life, forwardingKey{}, fw)
-	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotConn: fw.gotConn, Got1xxResponse: fw.gotInterim})
+	ctx = httptrace.WithClientTrace(ctx,
+		&httptrace.ClientTrace{GotConn: fw.gotConn, Got1xxResponse: fw.gotInterim})
 	// Present but empty: the server adds neither of them to an answer that lacks it.
 	to.Header()["Content-Type"] = nil
 	to.Header()["Date"] = nil
@@ -127,7 +128,8 @@ func (s *httpSession) newTransport() *http.Transport {
 			if refused != nil {
 				return nil, refused
 			}
-			return &originConn{socket: newSocket(s.guard.newEnd(c, s.endpoint.User(), &s.owned), s), to: to}, nil
+			return &originConn{socket: newSocket(s.guard.newEnd(c, s.endpoint.User(), &s.owned), s),
+				to: to}, nil
 		},
 		DisableCompression:     true,
 		MaxIdleConns:           1,
@@ -162,7 +164,8 @@ func rewrite(pr *httputil.ProxyRequest) {
 	pr.Out.Host = fw.name
 	// The program does not know of this proxy: it neither hides nor adds anything.
 	pr.Out.URL.RawQuery = pr.In.URL.RawQuery
-	for _, field := range []string{"Forwarded", "X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Proto"} {
+	for _, field := range []string{"Forwarded", "X-Forwarded-For", "X-Forwarded-Host",
+		"X-Forwarded-Proto"} {
 		if values, ok := pr.In.Header[field]; ok {
 			pr.Out.Header[field] = values
 		}

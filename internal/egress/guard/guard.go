@@ -88,7 +88,8 @@ func (g *Guard) Start(ctx context.Context) error {
 	ctx, g.stop = context.WithCancel(ctx)
 	g.life = ctx
 	secure := &listener{TCPListener: g.cfg.TLS, guard: g, life: ctx, port: g.cfg.TLSPort}
-	plain := httpListener{&listener{TCPListener: g.cfg.HTTP, guard: g, life: ctx, port: g.cfg.HTTPPort, plain: true}}
+	plain := httpListener{&listener{TCPListener: g.cfg.HTTP, guard: g, life: ctx,
+		port: g.cfg.HTTPPort, plain: true}}
 	g.server.BaseContext = func(net.Listener) context.Context { return ctx }
 	g.running.Go(func() {
 		for {
@@ -148,7 +149,8 @@ func (g *Guard) Carry(ctx context.Context, ep Endpoint, near, far *net.TCPConn) 
 	a, b := o.own(near), o.own(far) // each closes what it does not own
 	if a && b {
 		user := ep.User()
-		r := relay{owned: o, pipes: g.pipes, client: g.newEnd(near, user, o), origin: g.newEnd(far, user, o), atOnce: true, idle: g.cfg.Limits.HalfClosedIdle}
+		r := relay{owned: o, pipes: g.pipes, client: g.newEnd(near, user, o),
+			origin: g.newEnd(far, user, o), atOnce: true, idle: g.cfg.Limits.HalfClosedIdle}
 		r.run(ctx)
 	}
 }

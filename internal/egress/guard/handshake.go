@@ -72,8 +72,11 @@ const answerMost = 4 << 10
 // readAnswer reads enough of a server's answer to recognise a HelloRetryRequest. An answer may be
 // shorter if the server has ended, or if it is no handshake.
 func (s *session) readAnswer() (answer []byte, err error) {
-	for len(answer) == 0 || answer[0] == recordHandshake && len(answer) < retryRandomAt+len(retryRandom) {
-		err := s.origin.receive(answerMost-len(answer), func(p []byte) { answer = append(answer, p...) })
+	for len(answer) == 0 || answer[0] == recordHandshake &&
+		len(answer) < retryRandomAt+len(retryRandom) {
+		err := s.origin.receive(answerMost-len(answer), func(p []byte) {
+			answer = append(answer, p...)
+		})
 		if errors.Is(err, io.EOF) {
 			break
 		}

@@ -36,7 +36,9 @@ const (
 	recordMostSealed = recordMost + 256
 )
 
-func malformed(reason string) *refusal { return &refusal{verdict: decisions.Malformed, reason: reason} }
+func malformed(reason string) *refusal {
+	return &refusal{verdict: decisions.Malformed, reason: reason}
+}
 
 // next looks at the records that are complete. It reports whether the hello is complete too; it is
 // then in message, and raw[:at] are the records up to its end.
@@ -80,7 +82,8 @@ func (h *hello) next() (bool, *refusal) {
 func (h *hello) expects(rest []byte) *refusal {
 	switch kind := rest[0]; {
 	case kind == recordHandshake:
-	case h.skipsOthers && h.message == nil && (kind == recordChangeCipher || kind == recordAlert || kind == recordData):
+	case h.skipsOthers && h.message == nil &&
+		(kind == recordChangeCipher || kind == recordAlert || kind == recordData):
 	case len(h.raw) > 0 && h.at == 0:
 		return malformed(reasonNotTLS)
 	default:
@@ -203,7 +206,8 @@ func hostName(extension cryptobyte.String) (string, *refusal) {
 	var list, name cryptobyte.String
 	var kind uint8
 	if !extension.ReadUint16LengthPrefixed(&list) || !extension.Empty() ||
-		!list.ReadUint8(&kind) || kind != 0 || !list.ReadUint16LengthPrefixed(&name) || !list.Empty() {
+		!list.ReadUint8(&kind) || kind != 0 || !list.ReadUint16LengthPrefixed(&name) ||
+		!list.Empty() {
 		return "", malformed(reasonBadHello)
 	}
 	return canonicalName(string(name))

@@ -48,7 +48,8 @@ func (g *Guard) newServer() *http.Server {
 		ConnContext: func(ctx context.Context, c net.Conn) context.Context {
 			s := c.(*conn).session
 			s.socket = c.(*conn).socket
-			s.transport, s.life = s.newTransport(), context.WithValue(s.context(ctx), sessionKey{}, s)
+			s.transport, s.life = s.newTransport(),
+				context.WithValue(s.context(ctx), sessionKey{}, s)
 			return s.life
 		},
 	}
@@ -121,7 +122,8 @@ func requestName(r *http.Request, port uint16) (string, *refusal) {
 	switch {
 	case r.Method == http.MethodConnect:
 		return "", &refusal{verdict: decisions.Denied, reason: reasonConnect}
-	case r.ProtoMajor != 1 || r.URL.User != nil || r.URL.Opaque != "" || r.URL.Scheme != "" && r.URL.Scheme != "http":
+	case r.ProtoMajor != 1 || r.URL.User != nil || r.URL.Opaque != "" ||
+		r.URL.Scheme != "" && r.URL.Scheme != "http":
 		return "", malformed(reasonBadRequest)
 	case r.Host == "":
 		return "", &refusal{verdict: decisions.Denied, reason: reasonNoName}

@@ -35,7 +35,8 @@ func canonicalName(s string) (string, *refusal) {
 }
 
 func notInName(c rune) bool {
-	return (c < 'a' || c > 'z') && (c < 'A' || c > 'Z') && (c < '0' || c > '9') && c != '-' && c != '_'
+	return (c < 'a' || c > 'z') && (c < 'A' || c > 'Z') && (c < '0' || c > '9') && c != '-' &&
+		c != '_'
 }
 
 func isAddress(s string) bool {

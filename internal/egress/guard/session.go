@@ -70,7 +70,8 @@ func (s *session) leave() {
 // relay passes bytes both ways until the end.
 func (s *session) relay() {
 	defer s.leave()
-	r := relay{owned: &s.owned, pipes: s.guard.pipes, client: s.client, origin: s.origin, idle: s.limits().HalfClosedIdle}
+	r := relay{owned: &s.owned, pipes: s.guard.pipes, client: s.client, origin: s.origin,
+		idle: s.limits().HalfClosedIdle}
 	r.run(s.life)
 	s.endedFirst = r.endedFirst
 }

@@ -47,7 +47,11 @@ func removal(r ruleset) *batch {
 	b := &batch{}
 	for _, t := range r {
 		owner := &nftables.Table{Name: t.name, Family: t.family}
-		b.add(func(conn *nftables.Conn) error { conn.AddTable(owner); conn.DelTable(owner); return nil })
+		b.add(func(conn *nftables.Conn) error {
+			conn.AddTable(owner)
+			conn.DelTable(owner)
+			return nil
+		})
 	}
 	return b
 }
@@ -113,7 +117,8 @@ func (s set) kernel(owner *nftables.Table) *nftables.Set {
 func (c chain) kernel(owner *nftables.Table) *nftables.Chain {
 	made := &nftables.Chain{Name: c.name, Table: owner}
 	if c.hook != nil {
-		made.Type, made.Hooknum, made.Priority, made.Policy = c.kind, c.hook, &c.priority, &accepting
+		made.Type, made.Hooknum, made.Priority, made.Policy = c.kind, c.hook, &c.priority,
+			&accepting
 	}
 	return made
 }

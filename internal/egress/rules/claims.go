@@ -70,7 +70,9 @@ func (w *wire) claim(found *nftables.Table) (Claim, bool) {
 
 // prefixesOf converts intervals of IPv4 addresses: each to the smallest prefix that holds it.
 func prefixesOf(elements []nftables.SetElement) (list []netip.Prefix) {
-	slices.SortFunc(elements, func(a, b nftables.SetElement) int { return bytes.Compare(a.Key, b.Key) })
+	slices.SortFunc(elements, func(a, b nftables.SetElement) int {
+		return bytes.Compare(a.Key, b.Key)
+	})
 	var first netip.Addr
 	for _, e := range elements {
 		addr, ok := netip.AddrFromSlice(e.Key)

@@ -8,7 +8,8 @@ import (
 )
 
 // families are those of the tables that a Table has, all of one name.
-var families = []nftables.TableFamily{nftables.TableFamilyBridge, nftables.TableFamilyARP, nftables.TableFamilyINet}
+var families = []nftables.TableFamily{nftables.TableFamilyBridge, nftables.TableFamilyARP,
+	nftables.TableFamilyINet}
 
 // Left returns those of the given names that tables of ours still have.
 func Left(names []string) ([]string, error) {

@@ -60,7 +60,9 @@ type Bridge struct {
 // Validate returns all faults, joined.
 func (c Config) Validate() error {
 	var faults []error
-	fault := func(format string, args ...any) { faults = append(faults, fmt.Errorf(format, args...)) }
+	fault := func(format string, args ...any) {
+		faults = append(faults, fmt.Errorf(format, args...))
+	}
 	if !isName(c.Table, 31) {
 		fault("table %q: want a letter, then up to 30 letters, digits, - or _", c.Table)
 	}
@@ -74,12 +76,14 @@ func (c Config) Validate() error {
 				fault("bridge %q: named twice", b.Name)
 			}
 			if b.Subnet.IsValid() && other.Subnet.IsValid() && b.Subnet.Overlaps(other.Subnet) {
-				fault("bridge %q: subnet %v overlaps %v of %q", b.Name, b.Subnet, other.Subnet, other.Name)
+				fault("bridge %q: subnet %v overlaps %v of %q", b.Name, b.Subnet, other.Subnet,
+					other.Name)
 			}
 		}
 	}
 	if c.Questions < 1 || c.Connections < 1 {
-		fault("bounds of %d questions and %d connections: want at least one", c.Questions, c.Connections)
+		fault("bounds of %d questions and %d connections: want at least one", c.Questions,
+			c.Connections)
 	}
 	if slices.Contains(c.ClosedPorts, 0) {
 		fault("a closed port is 0")

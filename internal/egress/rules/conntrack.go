@@ -90,7 +90,8 @@ func flowFilter(addr netip.Addr) ([]netlink.Attribute, error) {
 		return nil, err
 	}
 	filter, err := nested(ctFilter,
-		netlink.Attribute{Type: ctFilterOriginal, Data: binary.NativeEndian.AppendUint32(nil, ctFilterSource)})
+		netlink.Attribute{Type: ctFilterOriginal,
+			Data: binary.NativeEndian.AppendUint32(nil, ctFilterSource)})
 	return []netlink.Attribute{tuple, filter}, err
 }
 
@@ -105,7 +106,8 @@ func flowsOf(sock *netlink.Conn, addr netip.Addr) ([][]netlink.Attribute, error)
 
 // flows returns the same for each flow whose source matches. Kernels before 5.8 know no filter and
 // list all flows of the host.
-func flows(sock *netlink.Conn, filter []netlink.Attribute, match func(source netip.Addr) bool) ([][]netlink.Attribute, error) {
+func flows(sock *netlink.Conn, filter []netlink.Attribute,
+	match func(source netip.Addr) bool) ([][]netlink.Attribute, error) {
 	replies, err := ask(sock, conntrackGet, netlink.Dump, nfgen(unix.AF_INET), filter...)
 	if err != nil {
 		return nil, fmt.Errorf("cannot list tracked flows: %w", err)
@@ -119,7 +121,8 @@ func flows(sock *netlink.Conn, filter []netlink.Attribute, match func(source net
 			case ctTupleOriginal:
 				source, ok := netip.AddrFromSlice(sourceOf(a.Data))
 				matches = ok && match(source)
-				entry = append(entry, netlink.Attribute{Type: a.Type | unix.NLA_F_NESTED, Data: a.Data})
+				entry = append(entry, netlink.Attribute{Type: a.Type | unix.NLA_F_NESTED,
+					Data: a.Data})
 			case ctID, ctZone:
 				entry = append(entry, a)
 			}

@@ -34,14 +34,16 @@ func describe(t table) []string {
 func describeTable(t *nftables.Table) string { return fmt.Sprintf("table flags %d", t.Flags) }
 
 func describeSet(s *nftables.Set) string {
-	return fmt.Sprintf("set %s of %s interval %t timeout %t dynamic %t map %t size %d", s.Name, s.KeyType.Name,
+	return fmt.Sprintf("set %s of %s interval %t timeout %t dynamic %t map %t size %d", s.Name,
+		s.KeyType.Name,
 		s.Interval, s.HasTimeout, s.Dynamic, s.IsMap, s.Size)
 }
 
 func describeElements(set string, all []nftables.SetElement) []string {
 	var lines []string
 	for _, e := range all {
-		lines = append(lines, fmt.Sprintf("element of %s: %s end %t", set, hex.EncodeToString(e.Key), e.IntervalEnd))
+		lines = append(lines, fmt.Sprintf("element of %s: %s end %t", set,
+			hex.EncodeToString(e.Key), e.IntervalEnd))
 	}
 	return lines
 }
@@ -54,7 +56,8 @@ func describeChain(c *nftables.Chain) string {
 	if c.Policy != nil {
 		policy = *c.Policy
 	}
-	return fmt.Sprintf("chain %s type %s hook %d priority %d policy %d", c.Name, c.Type, *c.Hooknum, *c.Priority, policy)
+	return fmt.Sprintf("chain %s type %s hook %d priority %d policy %d", c.Name, c.Type, *c.Hooknum,
+		*c.Priority, policy)
 }
 
 func describeRule(chain string, place int, exprs []expr.Any) string {
@@ -76,7 +79,8 @@ func describeExpr(e expr.Any) string {
 		for _, e := range d.Exprs {
 			inside = append(inside, describeExpr(e))
 		}
-		return fmt.Sprintf("dynset %s key %d operation %d %s", d.SetName, d.SrcRegKey, d.Operation, strings.Join(inside, " "))
+		return fmt.Sprintf("dynset %s key %d operation %d %s", d.SetName, d.SrcRegKey, d.Operation,
+			strings.Join(inside, " "))
 	}
 	return strings.TrimPrefix(fmt.Sprintf("%+v", e), "&")
 }

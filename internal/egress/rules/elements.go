@@ -35,7 +35,8 @@ func inetSets(c Config, e elements) table {
 }
 
 func (e *elements) addContainer(c Config, addr netip.Addr) {
-	e.members = append(e.members, nftables.SetElement{Key: memberKey(c.mustBridgeOf(addr).Name, addr)})
+	e.members = append(e.members,
+		nftables.SetElement{Key: memberKey(c.mustBridgeOf(addr).Name, addr)})
 }
 
 func (e *elements) addBinding(item Binding) {
@@ -102,7 +103,8 @@ func intervals(prefixes []netip.Prefix) []nftables.SetElement {
 	slices.SortFunc(four, netip.Prefix.Compare)
 	var ranges [][2]netip.Addr
 	for _, p := range four {
-		if n := len(ranges); n > 0 && (p.Addr().Compare(ranges[n-1][1]) <= 0 || p.Addr() == ranges[n-1][1].Next()) {
+		if n := len(ranges); n > 0 &&
+			(p.Addr().Compare(ranges[n-1][1]) <= 0 || p.Addr() == ranges[n-1][1].Next()) {
 			if last(p).Compare(ranges[n-1][1]) > 0 {
 				ranges[n-1][1] = last(p)
 			}

@@ -17,12 +17,14 @@ func renderInet(c Config, e elements) table {
 		set{name: bridgesSet, key: ifnameType, elements: bridgeNames(c)}, // for Claims alone
 		set{name: gatewaysSet, key: memberType, elements: gateways(c)},
 		set{name: "gateway-addresses", key: nftables.TypeIPAddr, elements: gatewayAddresses(c)},
-		set{name: subnetsSet, key: nftables.TypeIPAddr, interval: true, elements: intervals(subnets(c))},
+		set{name: subnetsSet, key: nftables.TypeIPAddr, interval: true,
+			elements: intervals(subnets(c))},
 		set{name: questionsSet, key: nftables.TypeIPAddr, dynamic: true},
 		set{name: connectionsSet, key: nftables.TypeIPAddr, dynamic: true})
 	for _, b := range c.Bridges {
 		t.sets = append(t.sets, set{
-			name: reachableSet(b), key: nftables.TypeIPAddr, interval: true, elements: intervals(outside(b.NonPublic)),
+			name: reachableSet(b), key: nftables.TypeIPAddr, interval: true,
+			elements: intervals(outside(b.NonPublic)),
 		})
 	}
 	// A little before filter (0): what is ours to drop is neither counted nor logged by others.
@@ -31,25 +33,31 @@ func renderInet(c Config, e elements) table {
 		{
 			// raw (-300), before connection tracking (-200): what no container of ours sent takes
 			// no memory there.
-			name: "source", kind: nftables.ChainTypeFilter, hook: nftables.ChainHookPrerouting, priority: -300,
-			rules: sourceRules(c),
+			name: "source", kind: nftables.ChainTypeFilter, hook: nftables.ChainHookPrerouting,
+			priority: -300,
+			rules:    sourceRules(c),
 		},
 		{name: "member", rules: memberRules()},
 		{
-			name: "input", kind: nftables.ChainTypeFilter, hook: nftables.ChainHookInput, priority: beforeFilter,
-			rules: c.eachBridge(func(b string) phrase { return rule(iif(b), to("to-host")) }),
+			name: "input", kind: nftables.ChainTypeFilter, hook: nftables.ChainHookInput,
+			priority: beforeFilter,
+			rules:    c.eachBridge(func(b string) phrase { return rule(iif(b), to("to-host")) }),
 		},
 		{name: "to-host", rules: toHostRules(c)},
 		{
-			name: "forward", kind: nftables.ChainTypeFilter, hook: nftables.ChainHookForward, priority: beforeFilter,
-			rules: append(c.eachBridge(func(b string) phrase { return rule(iif(b), to("leaving")) }),
+			name: "forward", kind: nftables.ChainTypeFilter, hook: nftables.ChainHookForward,
+			priority: beforeFilter,
+			rules: append(c.eachBridge(func(b string) phrase {
+				return rule(iif(b), to("leaving"))
+			}),
 				c.eachBridge(func(b string) phrase { return rule(oif(b), to("to-member")) })...),
 		},
 		{name: "leaving", rules: leavingRules(c)},
 		{name: "refused", rules: refuse()},
 		{
-			name: "output", kind: nftables.ChainTypeFilter, hook: nftables.ChainHookOutput, priority: beforeFilter,
-			rules: c.eachBridge(func(b string) phrase { return rule(oif(b), to("to-member")) }),
+			name: "output", kind: nftables.ChainTypeFilter, hook: nftables.ChainHookOutput,
+			priority: beforeFilter,
+			rules:    c.eachBridge(func(b string) phrase { return rule(oif(b), to("to-member")) }),
 		},
 		{name: "to-member", rules: toMemberRules()},
 	}
@@ -69,7 +77,8 @@ func (c Config) eachBridge(say func(bridge string) phrase) []phrase {
 func sourceRules(c Config) []phrase {
 	// A frame to a link-local group (01:80:c2:00:00:0x) passes the bridge by and would come in as
 	// if the port itself were an interface of the host.
-	rules := append([]phrase{rule(iifIn(portsSet), drop())}, c.eachBridge(func(b string) phrase { return rule(iif(b), to("member")) })...)
+	rules := append([]phrase{rule(iifIn(portsSet), drop())},
+		c.eachBridge(func(b string) phrase { return rule(iif(b), to("member")) })...)
 	return append(rules,
 		// From elsewhere: no containers are there, and the gateways' services are for containers
 		// only.
@@ -93,7 +102,8 @@ func toHostRules(c Config) []phrase {
 		dns := rule(ipv4(), iifDestinationIn(gatewaysSet), protocol(number), dport(dnsPort))
 		// Before the socket, which all share: a flood costs its sender alone.
 		rules = append(rules, rule(dns, meter(questionsSet, c.Questions), drop()),
-			rule(dns, ctState(expr.CtStateBitNEW), tracked(connectionsSet, c.Connections), drop()), rule(dns, accept()))
+			rule(dns, ctState(expr.CtStateBitNEW), tracked(connectionsSet, c.Connections), drop()),
+			rule(dns, accept()))
 	}
 	return append(rules, refuse()...)
 }
@@ -104,16 +114,20 @@ func leavingRules(c Config) []phrase {
 	rules := []phrase{}
 	refused := refuse()
 	for i := range refused { // other containers, on this bridge and others
-		rules = append(rules, c.eachBridge(func(b string) phrase { return rule(oif(b), refused[i]) })...)
+		rules = append(rules, c.eachBridge(func(b string) phrase {
+			return rule(oif(b), refused[i])
+		})...)
 	}
 	for _, port := range c.ClosedPorts {
 		rules = append(rules, rule(protocol(unix.IPPROTO_TCP), dport(port), refused[0]))
 	}
 	// What is refused here is never tracked: one container cannot fill the host's table. Only one
 	// rule counts: a second would count the same flow once more.
-	rules = append(rules, rule(ipv4(), ctState(expr.CtStateBitNEW), tracked(connectionsSet, c.Connections), to("refused")))
+	rules = append(rules, rule(ipv4(), ctState(expr.CtStateBitNEW),
+		tracked(connectionsSet, c.Connections), to("refused")))
 	for _, b := range c.Bridges {
-		rules = append(rules, rule(iif(b.Name), ipv4(), iifSourceIn(memberSet), destinationIn(reachableSet(b)), accept()))
+		rules = append(rules, rule(iif(b.Name), ipv4(), iifSourceIn(memberSet),
+			destinationIn(reachableSet(b)), accept()))
 	}
 	return append(rules, refused...)
 }

@@ -46,7 +46,8 @@ func (t *Table) Keep(ctx context.Context, interval time.Duration) error {
 		case <-tick.C:
 		case _, open := <-changes:
 			if !open { // the listener has failed; the caller begins again
-				return errors.New("cannot keep the egress rules: cannot listen for changes of nftables any more")
+				return errors.New(
+					"cannot keep the egress rules: cannot listen for changes of nftables any more")
 			}
 		}
 	}
@@ -73,12 +74,14 @@ func (t *Table) repair(ctx context.Context, told *repairs) {
 		return
 	}
 	if err := t.replace(t.want); err != nil {
-		t.cfg.Log.Error().Err(err).Str("drift", drift).Msg("egress rules were changed by someone else and could not be repaired")
+		t.cfg.Log.Error().Err(err).Str("drift", drift).
+			Msg("egress rules were changed by someone else and could not be repaired")
 		return
 	}
 	told.count++
 	if time.Since(told.last) >= tellEvery {
-		t.cfg.Log.Warn().Str("drift", drift).Int("times", told.count).Msg("egress rules were changed by someone else and have been repaired")
+		t.cfg.Log.Warn().Str("drift", drift).Int("times", told.count).
+			Msg("egress rules were changed by someone else and have been repaired")
 		*told = repairs{last: time.Now()}
 	}
 }

@@ -58,7 +58,8 @@ func (l *link) readInfo(data []byte) {
 			}
 			for _, a := range attributes(info.Data, 0) {
 				if a.Type == bridgeBoolOptions && len(a.Data) == 8 {
-					l.linkLocalUnlearned = binary.NativeEndian.Uint32(a.Data)&noLinkLocalLearning != 0
+					l.linkLocalUnlearned = binary.NativeEndian.Uint32(
+						a.Data)&noLinkLocalLearning != 0
 				}
 			}
 		}
@@ -92,11 +93,13 @@ func (w *wire) refuseLinkLocalLearning(bridge string) error {
 	}
 	option := binary.NativeEndian.AppendUint32(nil, noLinkLocalLearning)
 	option = binary.NativeEndian.AppendUint32(option, noLinkLocalLearning) // which bits the value is about
-	data, err := nested(unix.IFLA_INFO_DATA, netlink.Attribute{Type: bridgeBoolOptions, Data: option})
+	data, err := nested(unix.IFLA_INFO_DATA,
+		netlink.Attribute{Type: bridgeBoolOptions, Data: option})
 	if err != nil {
 		return err
 	}
-	info, err := nested(unix.IFLA_LINKINFO, netlink.Attribute{Type: unix.IFLA_INFO_KIND, Data: []byte("bridge\x00")}, data)
+	info, err := nested(unix.IFLA_LINKINFO,
+		netlink.Attribute{Type: unix.IFLA_INFO_KIND, Data: []byte("bridge\x00")}, data)
 	if err != nil {
 		return err
 	}
@@ -106,7 +109,8 @@ func (w *wire) refuseLinkLocalLearning(bridge string) error {
 		return fmt.Errorf("cannot stop bridge %q learning from link-local frames: %w", bridge, err)
 	}
 	if l, err = w.link(bridge); err == nil && !l.linkLocalUnlearned {
-		err = errors.New("this kernel cannot stop a bridge learning from link-local frames (Linux 5.0 can)")
+		err = errors.New(
+			"this kernel cannot stop a bridge learning from link-local frames (Linux 5.0 can)")
 	}
 	return err
 }

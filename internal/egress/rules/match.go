@@ -57,7 +57,8 @@ func iif(bridge string) phrase {
 	return phrase{meta(expr.MetaKeyIIFNAME, first), equals(name(bridge)...)}
 }
 func iifNot(lone string) phrase {
-	return phrase{meta(expr.MetaKeyIIFNAME, first), &expr.Cmp{Op: expr.CmpOpNeq, Register: first, Data: name(lone)}}
+	return phrase{meta(expr.MetaKeyIIFNAME, first),
+		&expr.Cmp{Op: expr.CmpOpNeq, Register: first, Data: name(lone)}}
 }
 func iifIn(set string) phrase { return phrase{meta(expr.MetaKeyIIFNAME, first), in(set)} }
 func oifIn(set string) phrase { return phrase{meta(expr.MetaKeyOIFNAME, first), in(set)} }
@@ -140,7 +141,8 @@ func ctReply() phrase {
 
 // meter matches packets beyond so many a second.
 func meter(set string, rate int) phrase {
-	return bySource(set, &expr.Limit{Type: expr.LimitTypePkts, Rate: uint64(rate), Unit: expr.LimitTimeSecond, Burst: uint32(rate), Over: true})
+	return bySource(set, &expr.Limit{Type: expr.LimitTypePkts, Rate: uint64(rate),
+		Unit: expr.LimitTimeSecond, Burst: uint32(rate), Over: true})
 }
 
 // tracked matches what would exceed so many tracked flows.
@@ -150,7 +152,9 @@ func tracked(set string, most int) phrase {
 }
 
 func bySource(set string, condition expr.Any) phrase {
-	return phrase{ipAt(sourceAt, first), &expr.Dynset{SrcRegKey: first, SetName: set, Operation: unix.NFT_DYNSET_OP_ADD, Exprs: phrase{condition}}}
+	return phrase{ipAt(sourceAt, first),
+		&expr.Dynset{SrcRegKey: first, SetName: set, Operation: unix.NFT_DYNSET_OP_ADD,
+			Exprs: phrase{condition}}}
 }
 
 // The mark, and verdicts.
@@ -174,5 +178,6 @@ func to(chain string) phrase {
 var (
 	ifnameType = nftables.TypeIFName
 	memberType = nftables.MustConcatSetType(nftables.TypeIFName, nftables.TypeIPAddr)
-	boundType  = nftables.MustConcatSetType(nftables.TypeIFName, nftables.TypeEtherAddr, nftables.TypeIPAddr)
+	boundType  = nftables.MustConcatSetType(nftables.TypeIFName, nftables.TypeEtherAddr,
+		nftables.TypeIPAddr)
 )

@@ -83,21 +83,25 @@ func renderBridge(c Config, e elements) table {
 		{
 			// Before br_netfilter (0), which runs the inet table's prerouting from inside of this
 			// hook, and before the bridge learns where a hardware address is.
-			name: "from-port", kind: nftables.ChainTypeFilter, hook: nftables.ChainHookPrerouting, priority: -250,
-			rules: []phrase{rule(iifIn(portsSet), to("bound-port"))},
+			name: "from-port", kind: nftables.ChainTypeFilter, hook: nftables.ChainHookPrerouting,
+			priority: -250,
+			rules:    []phrase{rule(iifIn(portsSet), to("bound-port"))},
 		},
 		{name: "bound-port", rules: []phrase{
-			rule(etherType(unix.ETH_P_IP), boundBy(boundSet, etherSource, ipSource), mark(), accept()),
+			rule(etherType(unix.ETH_P_IP), boundBy(boundSet, etherSource, ipSource), mark(),
+				accept()),
 			// ARP names its sender twice; both must be the container.
-			rule(etherType(unix.ETH_P_ARP), arpForIPv4(), boundBy(boundSet, etherSource, arpSenderIP),
+			rule(etherType(unix.ETH_P_ARP), arpForIPv4(),
+				boundBy(boundSet, etherSource, arpSenderIP),
 				boundBy(boundSet, arpSenderMAC, arpSenderIP), mark(), accept()),
 			rule(drop()), // another source, IPv6, a VLAN tag, anything else
 		}},
 		{
 			// From port to port: containers have no neighbours. This does not depend on
 			// br_netfilter or on icc.
-			name: "between-ports", kind: nftables.ChainTypeFilter, hook: nftables.ChainHookForward, priority: -250,
-			rules: []phrase{rule(iifIn(portsSet), drop()), rule(oifIn(portsSet), drop())},
+			name: "between-ports", kind: nftables.ChainTypeFilter, hook: nftables.ChainHookForward,
+			priority: -250,
+			rules:    []phrase{rule(iifIn(portsSet), drop()), rule(oifIn(portsSet), drop())},
 		},
 	}
 	return t
@@ -109,7 +113,8 @@ func renderARP(c Config, e elements) table {
 	rules := []phrase{rule(iifIn(portsSet), drop())}
 	for _, b := range c.Bridges {
 		rules = append(rules, rule(iif(b.Name), unmarked(), drop()),
-			rule(iif(b.Name), arpForIPv4(), arpTarget(b.Gateway), accept()), rule(iif(b.Name), drop()))
+			rule(iif(b.Name), arpForIPv4(), arpTarget(b.Gateway), accept()),
+			rule(iif(b.Name), drop()))
 	}
 	t := arpSets(c, e)
 	input := nftables.ChainHookRef(0) // NF_ARP_IN; the library's name for input is that of other families

@@ -39,10 +39,12 @@ func (s State) validate(c Config) error {
 	for _, item := range s.Bindings {
 		faults = append(faults, item.validate(c))
 		if !known[item.Addr] {
-			faults = append(faults, fmt.Errorf("binding of %q: no container has %v", item.Veth, item.Addr))
+			faults = append(faults, fmt.Errorf("binding of %q: no container has %v", item.Veth,
+				item.Addr))
 		}
 		if veths[item.Veth] || bound[item.Addr] {
-			faults = append(faults, fmt.Errorf("binding of %q to %v: one of them is bound twice", item.Veth, item.Addr))
+			faults = append(faults, fmt.Errorf("binding of %q to %v: one of them is bound twice",
+				item.Veth, item.Addr))
 		}
 		veths[item.Veth], bound[item.Addr] = true, true
 	}
@@ -73,5 +75,6 @@ func (c Config) bridgeOf(addr netip.Addr) (Bridge, error) {
 			return b, nil
 		}
 	}
-	return Bridge{}, fmt.Errorf("address %v: not one that a container of our bridges can have", addr)
+	return Bridge{}, fmt.Errorf("address %v: not one that a container of our bridges can have",
+		addr)
 }

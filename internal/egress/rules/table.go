@@ -52,7 +52,8 @@ func remedy(err error) string {
 	switch {
 	case errors.Is(err, os.ErrPermission):
 		return ": run as root, or with CAP_NET_ADMIN in the namespace of the host's network"
-	case errors.Is(err, unix.EPROTONOSUPPORT), errors.Is(err, unix.EOPNOTSUPP), errors.Is(err, unix.EAFNOSUPPORT),
+	case errors.Is(err, unix.EPROTONOSUPPORT), errors.Is(err, unix.EOPNOTSUPP),
+		errors.Is(err, unix.EAFNOSUPPORT),
 		errors.Is(err, unix.ENOENT), errors.Is(err, unix.EINVAL):
 		return ": the kernel needs nf_tables with the families inet, bridge and arp, and nf_conntrack, nft_ct, " +
 			"nft_limit, nft_connlimit, nft_reject_inet (Linux 5.10 or newer; try modprobe nf_tables)"
@@ -94,7 +95,8 @@ func (t *Table) replace(next *wanted) error {
 	t.want = next
 	for _, b := range t.cfg.Bridges {
 		// A bridge that does not exist yet gets the option with the first binding.
-		if err := t.wire.refuseLinkLocalLearning(b.Name); err != nil && !errors.Is(err, unix.ENODEV) {
+		if err := t.wire.refuseLinkLocalLearning(b.Name); err != nil &&
+			!errors.Is(err, unix.ENODEV) {
 			return fmt.Errorf("bridge %q: %w", b.Name, err)
 		}
 	}

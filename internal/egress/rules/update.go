@@ -43,12 +43,15 @@ func (t *Table) Bind(item Binding) error {
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	failed := func(err error) error { return fmt.Errorf("cannot bind %q to %v: %w", item.Veth, item.Addr, err) }
+	failed := func(err error) error {
+		return fmt.Errorf("cannot bind %q to %v: %w", item.Veth, item.Addr, err)
+	}
 	if err := t.ready(); err != nil {
 		return failed(err)
 	}
 	if _, known := t.want.members[item.Addr]; !known {
-		return failed(fmt.Errorf("no container was added with that address: %w", errdefs.ErrNotFound))
+		return failed(fmt.Errorf("no container was added with that address: %w",
+			errdefs.ErrNotFound))
 	}
 	for addr, other := range t.want.bound {
 		if other.Veth == item.Veth && addr != item.Addr {
@@ -79,7 +82,9 @@ func (t *Table) Bind(item Binding) error {
 func (t *Table) Remove(addr netip.Addr) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	failed := func(err error) error { return fmt.Errorf("cannot remove container %v: %w", addr, err) }
+	failed := func(err error) error {
+		return fmt.Errorf("cannot remove container %v: %w", addr, err)
+	}
 	if err := t.ready(); err != nil {
 		return failed(err)
 	}

@@ -84,7 +84,9 @@ func (w *wire) commit(b *batch) (uint32, error) {
 // generation returns the number that the kernel counts up with each change to any table of the
 // namespace.
 func (w *wire) generation() (uint32, error) {
-	replies, err := ask(w.filter, netlink.HeaderType(unix.NFNL_SUBSYS_NFTABLES<<8|unix.NFT_MSG_GETGEN), 0, nfgen(unix.AF_UNSPEC))
+	replies, err := ask(w.filter,
+		netlink.HeaderType(unix.NFNL_SUBSYS_NFTABLES<<8|unix.NFT_MSG_GETGEN), 0,
+		nfgen(unix.AF_UNSPEC))
 	if err != nil {
 		return 0, err
 	}
@@ -104,7 +106,8 @@ const nfgenLen = 4
 func nfgen(family byte) []byte { return []byte{family, unix.NFNETLINK_V0, 0, 0} }
 
 // ask sends one request and collects its answers.
-func ask(c *netlink.Conn, kind netlink.HeaderType, flags netlink.HeaderFlags, head []byte, parts ...netlink.Attribute) ([]netlink.Message, error) {
+func ask(c *netlink.Conn, kind netlink.HeaderType, flags netlink.HeaderFlags, head []byte,
+	parts ...netlink.Attribute) ([]netlink.Message, error) {
 	body, err := netlink.MarshalAttributes(parts)
 	if err != nil {
 		return nil, err

@@ -10,7 +10,8 @@ import (
 )
 
 // KeepAlive finds peers that are gone, in about two minutes: nothing else ends an idle connection.
-var KeepAlive = net.KeepAliveConfig{Enable: true, Idle: time.Minute, Interval: 15 * time.Second, Count: 4}
+var KeepAlive = net.KeepAliveConfig{Enable: true, Idle: time.Minute, Interval: 15 * time.Second,
+	Count: 4}
 
 // DelayAck makes a socket that is about to connect send the last packet of TCP's handshake together
 // with its first bytes: so the server is woken once, and not before there is anything to read.
