@@ -174,24 +174,25 @@ type TmpOpener interface {
 		release func(), err error)
 }
 
-// MakeTmpHome makes the directory that a call uses as its home, if that is in /tmp.
+// MakeTmpHome makes the directory that a call uses as its home, if that is in /tmp. It is there at
+// least until release, which the caller calls once a container of the call's own has /tmp.
 func (p *Planner) MakeTmpHome(ctx context.Context, made Plan, executor TmpOpener,
-	token quota.Token) error {
+	token quota.Token) (release func(), err error) {
 	path, err := pathmap.ParseContainer(made.Home)
 	if err != nil || path == policy.Tmp || !path.Within(policy.Tmp) {
-		return err
+		return func() {}, err
 	}
 	root, _, release, err := p.OpenTmp(ctx, made.Spec, path, executor, token, true)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	defer release()
 	defer root.Close()
 	name, _ := pathmap.CutDir(path.String(), policy.Tmp.String())
 	if err := root.Mkdir(name, true); err != nil {
-		return errs.Invalid("home: cannot make %q: %v", made.Home, err)
+		release()
+		return nil, errs.Invalid("home: cannot make %q: %v", made.Home, err)
 	}
-	return nil
+	return release, nil
 }
 
 // OpenTmp opens the user's /tmp, for what is at path; it exists while the user has a container;

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 
@@ -134,9 +135,12 @@ func (s *Service) run(ctx context.Context, box Sandbox, r Request, out session.O
 	if err != nil {
 		return Result{}, err
 	}
-	if err := s.planner.MakeTmpHome(ctx, p, s.executor, s.token); err != nil {
+	leaveTmp, err := s.planner.MakeTmpHome(ctx, p, s.executor, s.token)
+	if err != nil {
 		return Result{}, err
 	}
+	leaveTmp = sync.OnceFunc(leaveTmp)
+	defer leaveTmp()
 	command.Token = s.token
 	command.Env = p.Environment(terminalVariables(r), r.Env, r.Secrets)
 	var refused *refusals
@@ -145,6 +149,7 @@ func (s *Service) run(ctx context.Context, box Sandbox, r Request, out session.O
 		defer refused.end()
 	}
 	command.Started = func() {
+		leaveTmp()
 		watch.running()
 		if r.Started != nil {
 			r.Started()

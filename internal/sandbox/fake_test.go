@@ -42,6 +42,8 @@ type fakeExecutor struct {
 	removed []string
 	// tmp is where a user's /tmp is; empty for nowhere.
 	tmp string
+	// tmpHeld is how many hold it.
+	tmpHeld int
 }
 
 func (f *fakeExecutor) Run(ctx context.Context, spec dockerexec.Spec, c dockerexec.Command, out session.Output) (dockerexec.Result, error) {
@@ -58,7 +60,8 @@ func (f *fakeExecutor) Run(ctx context.Context, spec dockerexec.Spec, c dockerex
 func (f *fakeExecutor) Tmp(_ context.Context, _ dockerexec.Spec, token quota.Token, _ bool) (string, func(), error) {
 	f.tmpFor = append(f.tmpFor, token)
 	if f.tmp != "" {
-		return f.tmp, func() {}, nil
+		f.tmpHeld++
+		return f.tmp, func() { f.tmpHeld-- }, nil
 	}
 	return "", nil, errors.New("no /tmp here")
 }

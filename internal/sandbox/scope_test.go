@@ -6,8 +6,10 @@ import (
 
 	cerrdefs "github.com/containerd/errdefs"
 	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
 
 	"github.com/daycare-run/sandbox/dockerexec"
+	"github.com/daycare-run/sandbox/dockerexec/session"
 	"github.com/daycare-run/sandbox/internal/egress/decisions"
 	"github.com/daycare-run/sandbox/internal/files"
 	"github.com/daycare-run/sandbox/internal/ids"
@@ -58,6 +60,28 @@ func TestTmpIsAskedForByTheCallersToken(t *testing.T) {
 	_, run := view.Exec(t.Context(), "agent", Request{Command: "true", Confinement: Confinement{Home: "/tmp/home"}}, nil)
 	if diff := cmp.Diff([]quota.Token{token, token}, executor.tmpFor); diff != "" {
 		t.Errorf("%v, %v, want (-), got (+):\n%s", read, run, diff)
+	}
+}
+
+// A home in /tmp is there until the command's own container has /tmp.
+func TestTmpStaysUntilTheCommandBegins(t *testing.T) {
+	executor := &fakeExecutor{tmp: t.TempDir()}
+	if err := unix.Mount("tmpfs", executor.tmp, "tmpfs", 0, "size=1m"); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = unix.Unmount(executor.tmp, 0) })
+	executor.run = func(_ dockerexec.Spec, c dockerexec.Command, _ session.Output) (dockerexec.Result, error) {
+		before := executor.tmpHeld
+		c.Started()
+		if executor.tmpHeld != 0 || before != 1 {
+			t.Errorf("%d hold /tmp before the command begins, and %d then", before, executor.tmpHeld)
+		}
+		return dockerexec.Result{}, nil
+	}
+	s := newService(t, executor, "")
+	request := Request{Command: "true", Confinement: Confinement{Home: "/tmp/home"}}
+	if _, err := s.Exec(t.Context(), "agent", request, nil); err != nil || executor.tmpHeld != 0 {
+		t.Errorf("%d hold /tmp in the end: %v", executor.tmpHeld, err)
 	}
 }
 

@@ -108,9 +108,11 @@ func (r *Runner) Start(ctx context.Context, p process.Record, secrets map[string
 		made.Notice = "" // it begins with a new working directory
 	}
 	token := quota.Token{Name: p.Token} // its bounds are not kept: it has its turns, and is counted
-	if err := r.planner.MakeTmpHome(ctx, made, r.executor, token); err != nil {
+	leaveTmp, err := r.planner.MakeTmpHome(ctx, made, r.executor, token)
+	if err != nil {
 		return process.Instance{}, err
 	}
+	defer leaveTmp()
 	made.Spec.Process = dockerexec.Process{ID: p.ID, Dir: r.Dir(p)}
 	if err := r.writeLaunch(ctx, p, made.Spec.UID, made.Spec.GID, launch.Launch{
 		Version: launch.Version, Log: r.logBounds(), Ready: p.Ready, Note: made.Notice,

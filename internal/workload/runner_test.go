@@ -53,6 +53,9 @@ type fakeProcesses struct {
 	exit  dockerexec.ProcessContainer
 	// tokens are those on behalf of which containers were made.
 	tokens []quota.Token
+	// tmp is the user's /tmp, and held how many hold it.
+	tmp  string
+	held int
 }
 
 func (f *fakeProcesses) StartProcess(_ context.Context, s dockerexec.Spec, token quota.Token) (dockerexec.ProcessContainer, error) {
@@ -76,7 +79,11 @@ func (f *fakeProcesses) InspectProcess(context.Context, string) (dockerexec.Proc
 
 func (f *fakeProcesses) Tmp(_ context.Context, _ dockerexec.Spec, token quota.Token, _ bool) (string, func(), error) {
 	f.tokens = append(f.tokens, token)
-	return "", nil, errors.New("no /tmp here")
+	if f.tmp == "" {
+		return "", nil, errors.New("no /tmp here")
+	}
+	f.held++
+	return f.tmp, func() { f.held-- }, nil
 }
 
 func (f *fakeProcesses) PauseProcess(context.Context, string) error { return nil }
@@ -144,6 +151,20 @@ func TestRunnerLaysTheLaunch(t *testing.T) {
 	}
 	if !slices.Equal(fake.tokens, slices.Repeat([]quota.Token{{Name: "t"}}, 3)) {
 		t.Errorf("on behalf of %+v", fake.tokens)
+	}
+	fake.tmp = t.TempDir()
+	if err := unix.Mount("tmpfs", fake.tmp, "tmpfs", 0, "size=1m"); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = unix.Unmount(fake.tmp, 0) })
+	fake.start = func(dockerexec.Spec) error {
+		if _, err := os.Stat(filepath.Join(fake.tmp, "home")); err != nil || fake.held != 1 {
+			t.Errorf("%d hold /tmp while the process starts; its home: %v", fake.held, err)
+		}
+		return nil
+	}
+	if _, err := runner.Start(t.Context(), p, nil, nil); err != nil || fake.held != 0 {
+		t.Errorf("%d hold /tmp in the end: %v", fake.held, err)
 	}
 	p.UserID = "bob"
 	if _, err := runner.Start(t.Context(), p, nil, nil); err == nil {
