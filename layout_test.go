@@ -94,12 +94,16 @@ var mayImport = map[string]string{
 	"internal/datadir":          "internal/durable",
 	"internal/cleanup":          "config dockerexec internal/datadir internal/dockerd internal/egress/rules internal/engine internal/hostfs internal/rootfs",
 	"internal/cluster/member":   "api/types config dockerexec internal/cluster internal/cluster/fence internal/cluster/forward internal/events internal/persistent internal/process internal/registry internal/sandbox internal/version internal/workload",
+
+	// For tests alone.
+	"internal/agent/agenttest":   "internal/agent/control internal/agent/mux internal/agent/wire",
+	"internal/engine/enginetest": "internal/cgroup internal/engine",
 }
 
 // onlyIn lists libraries that have one place.
 var onlyIn = map[string]string{
-	"github.com/docker/docker/client":            "dockerexec internal/engine internal/dockerd",
-	"github.com/libp2p/go-yamux/v5":              "internal/agent internal/agent/mux dockerexec/session",
+	"github.com/docker/docker/client":            "internal/engine internal/dockerd",
+	"github.com/libp2p/go-yamux/v5":              "internal/agent internal/agent/agenttest internal/agent/mux dockerexec/session",
 	"github.com/google/renameio/v2":              "internal/durable",
 	"github.com/coder/websocket":                 "api client",
 	"connectrpc.com/connect":                     "internal/e2b",

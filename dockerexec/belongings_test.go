@@ -4,8 +4,6 @@ import (
 	"testing"
 
 	containertypes "github.com/docker/docker/api/types/container"
-
-	"github.com/daycare-run/sandbox/internal/engine"
 )
 
 // What Docker only lists does not belong to anyone, and cannot be removed.
@@ -17,7 +15,7 @@ func TestGhostsBelongToNobody(t *testing.T) {
 		},
 		"/containers/ghost/json": nil, "/containers/going/json": map[string]any{}, "/networks": []any{}, "/volumes": map[string]any{},
 	})
-	all, err := Belongings(t.Context(), engine.NewDocker(docker))
+	all, err := Belongings(t.Context(), docker)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	cerrdefs "github.com/containerd/errdefs"
-	"github.com/docker/docker/client"
 	"github.com/rs/zerolog"
 	"golang.org/x/sync/singleflight"
 
@@ -148,10 +147,10 @@ type warm struct {
 // ones.
 type detached struct{ *host }
 
-// New returns an Executor for a Docker daemon, which need not be up. Shutdown closes the client.
-func New(docker *client.Client, cfg Config) *Executor {
+// New returns an Executor for an engine, which need not be up. Shutdown closes it.
+func New(runs engine.Engine, cfg Config) *Executor {
 	h := &host{
-		cfg: cfg, engine: engine.NewDocker(docker), cgroups: cgroup.ThisHost(),
+		cfg: cfg, engine: runs, cgroups: cgroup.ThisHost(),
 		begun: make(chan struct{}), adopting: make(chan struct{}, adoptionsAtOnce),
 		gateways: map[string]string{}, all: map[*container]bool{},
 		calls: map[Fingerprint]*container{}, ids: map[string]*container{},

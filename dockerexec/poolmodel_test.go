@@ -13,7 +13,6 @@ import (
 	"runtime"
 	"testing"
 
-	"github.com/docker/docker/client"
 	"github.com/opencontainers/runtime-spec/specs-go"
 	"github.com/rs/zerolog"
 	"golang.org/x/sys/unix"
@@ -29,7 +28,7 @@ import (
 type poolModel struct {
 	t          *testing.T
 	dir        string
-	docker     *client.Client
+	docker     engine.Engine
 	random     *rand.Rand
 	e          *Executor
 	containers map[string]engine.Container

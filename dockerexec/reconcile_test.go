@@ -22,6 +22,7 @@ import (
 	"github.com/docker/docker/client"
 	"github.com/rs/zerolog"
 
+	"github.com/daycare-run/sandbox/internal/engine"
 	"github.com/daycare-run/sandbox/internal/quota"
 )
 
@@ -45,7 +46,7 @@ func (g *preparerLog) Release(s Spec)             { g.note("release " + s.User) 
 func (g *preparerLog) Rebind(from, to Spec) error { g.note("rebind " + from.User); return nil }
 
 // fakeEngine answers what a test has answers for, by the end of the path, and with an error all else.
-func fakeEngine(t *testing.T, answers map[string]any) *client.Client {
+func fakeEngine(t *testing.T, answers map[string]any) engine.Engine {
 	t.Helper()
 	listener, err := net.Listen("unix", filepath.Join(t.TempDir(), "engine.sock"))
 	if err != nil {
@@ -72,7 +73,7 @@ func fakeEngine(t *testing.T, answers map[string]any) *client.Client {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return docker
+	return engine.NewDocker(docker)
 }
 
 // A comparison that has failed is made again, although Docker's events have begun and go on.

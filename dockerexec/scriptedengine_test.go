@@ -20,6 +20,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/daycare-run/sandbox/internal/agent/wire"
+	"github.com/daycare-run/sandbox/internal/engine"
 )
 
 // scriptedEngine is a Docker without a kernel, on a test's clock. Its containers have agents that run every command
@@ -99,7 +100,7 @@ func (s *scriptedEngine) executor() *Executor {
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	e := New(docker, Config{
+	e := New(engine.NewDocker(docker), Config{
 		Instance: "test", DataDir: s.dir, Idle: Idle{RemoveAfter: time.Hour}, Mounts: &preparerLog{},
 		Platform:      func(context.Context) (Platform, error) { return s.platform(), nil },
 		ImagesChanged: func() {}, Log: zerolog.Nop(),

@@ -21,6 +21,7 @@ import (
 	"github.com/daycare-run/sandbox/images"
 	"github.com/daycare-run/sandbox/internal/dockerd"
 	"github.com/daycare-run/sandbox/internal/egress/decisions"
+	"github.com/daycare-run/sandbox/internal/engine"
 	"github.com/daycare-run/sandbox/internal/hostfs"
 	"github.com/daycare-run/sandbox/internal/persistent"
 	"github.com/daycare-run/sandbox/internal/plan"
@@ -77,7 +78,7 @@ func openKeeper(t *testing.T, dir, runtime string) *keeper {
 		Inspect:   func(ctx context.Context) (dockerd.Info, error) { return dockerd.Inspect(ctx, k.docker) }, Log: log,
 	})
 	files := rootfs.NewPlanner(rootfs.Config{UsersDir: users, HomeOwners: rootfs.Owners{UID: ownerUID, GID: ownerUID}}, log)
-	k.executor = dockerexec.New(k.docker, dockerexec.Config{
+	k.executor = dockerexec.New(engine.NewDocker(k.docker), dockerexec.Config{
 		Instance: instance, DataDir: data, Idle: dockerexec.Idle{RemoveAfter: time.Hour}, Platform: platforms.Current,
 		Mounts: rootfs.NewPreparer(users, log), ImagesChanged: platforms.Forget, Log: log,
 	})

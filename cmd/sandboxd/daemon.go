@@ -26,6 +26,7 @@ import (
 	"github.com/daycare-run/sandbox/internal/dockerd"
 	"github.com/daycare-run/sandbox/internal/egress"
 	"github.com/daycare-run/sandbox/internal/egress/decisions"
+	"github.com/daycare-run/sandbox/internal/engine"
 	"github.com/daycare-run/sandbox/internal/events"
 	"github.com/daycare-run/sandbox/internal/hostfs"
 	"github.com/daycare-run/sandbox/internal/metrics"
@@ -205,7 +206,7 @@ func (d *daemon) openContainers(cfg config.Config) (err error) {
 		return err
 	}
 	d.onClose(d.networks.Shutdown)
-	d.executor = dockerexec.New(d.docker, dockerexec.Config{
+	d.executor = dockerexec.New(engine.NewDocker(d.docker), dockerexec.Config{
 		Instance:         d.host.instance,
 		Host:             cfg.Cluster.Name,
 		DataDir:          cfg.DataDir,

@@ -4,8 +4,8 @@
 //
 // # The interface
 //
-// [Engine] is all that a caller needs. [Docker] implements it; tests may have an engine of their
-// own. Its types are small structs, or runtime-spec's where these say what is meant: specs.Process
+// [Engine] is all that a caller needs. [Docker] implements it, and package enginetest, for tests.
+// Its types are small structs, or runtime-spec's where these say what is meant: specs.Process
 // is what runs, specs.Mount what it sees, specs.LinuxResources what it may use. No type of Docker's
 // is part of it, so an engine without Docker, on an OCI runtime alone, can implement it as well.
 //

@@ -1,0 +1,224 @@
+package enginetest
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/netip"
+	"strings"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	cerrdefs "github.com/containerd/errdefs"
+	"github.com/opencontainers/runtime-spec/specs-go"
+
+	"github.com/daycare-run/sandbox/internal/engine"
+)
+
+func create(t *testing.T, e *Engine, s engine.Spec) (id string) {
+	t.Helper()
+	id, err := e.Create(t.Context(), s)
+	if err == nil {
+		err = e.Start(t.Context(), id)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return id
+}
+
+// A container lives as engine.Engine says, and its events tell of it.
+func TestLifeOfAContainer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := New(t.Context())
+		happened, failed := e.Events(t.Context())
+		at := engine.Attachment{Network: "n", Addr: netip.MustParseAddr("10.1.2.3")}
+		s := engine.Spec{Name: "a", Labels: map[string]string{"user": "alice"}, Net: &at}
+		id := create(t, e, s)
+		if _, err := e.Create(t.Context(), s); !cerrdefs.IsConflict(err) {
+			t.Errorf("a second one of that name: %v", err)
+		}
+		found, err := e.Inspect(t.Context(), "a")
+		if err != nil || !found.Runs() || found.PID == 0 || found.Endpoints[0].Addr != at.Addr ||
+			found.Endpoints[0].MAC.String() != "02:42:0a:01:02:03" {
+			t.Errorf("%+v, %v", found, err)
+		}
+		told := e.Wait(t.Context(), id)
+		for _, err := range []error{
+			e.Pause(t.Context(), id), e.Pause(t.Context(), id),
+			e.Signal(t.Context(), id, syscall.SIGKILL), // which a paused one gets later
+		} {
+			if err != nil {
+				t.Error(err)
+			}
+		}
+		if found, _ := e.Find(id); found.State != engine.Paused {
+			t.Errorf("%s", found.State)
+		}
+		if err := errors.Join(e.Resume(t.Context(), id), <-told); err != nil {
+			t.Error(err)
+		}
+		if found, _ := e.Find(id); found.State != specs.StateStopped || found.ExitCode != 137 {
+			t.Errorf("%s, %d", found.State, found.ExitCode)
+		}
+		if err := e.Signal(t.Context(), id, syscall.SIGTERM); !cerrdefs.IsConflict(err) {
+			t.Errorf("a signal to what has ended: %v", err)
+		}
+		for range 2 {
+			if err := e.Remove(t.Context(), id); err != nil {
+				t.Error(err)
+			}
+		}
+		if err := <-e.Wait(t.Context(), id); !cerrdefs.IsNotFound(err) {
+			t.Errorf("waiting for what is gone: %v", err)
+		}
+		for _, want := range []engine.EventKind{engine.Ended, engine.Removed} {
+			if got := <-happened; got.Kind != want || got.Container != id ||
+				got.Labels["user"] != "alice" {
+				t.Errorf("%+v instead of %v", got, want)
+			}
+		}
+		var done []string
+		for _, call := range e.Calls() {
+			done = append(done, call.Verb)
+		}
+		if got := strings.Join(done, " "); got != "Create Start Pause Signal Resume Remove" {
+			t.Errorf("done: %s", got)
+		}
+		e.BreakEvents(io.EOF)
+		if err := <-failed; !errors.Is(err, io.EOF) {
+			t.Error(err)
+		}
+	})
+}
+
+// What the script makes late happens although its caller leaves, but from Pause none leaves; what it
+// refuses does not happen.
+func TestScriptedVerbs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e, refused := New(t.Context()), errors.New("no")
+		e.Script(func(call Call, do func() error) error {
+			switch call.Verb {
+			case "Start":
+				return refused
+			case "Signal":
+				return errors.Join(do(), refused)
+			}
+			time.Sleep(time.Minute)
+			return do()
+		})
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		if _, err := e.Create(ctx, engine.Spec{}); !errors.Is(err, context.DeadlineExceeded) {
+			t.Error(err)
+		}
+		time.Sleep(time.Hour)
+		if e.Made() != 1 {
+			t.Fatalf("%d were made", e.Made())
+		}
+		id := e.Containers()[0].ID
+		if err := e.Start(t.Context(), id); !errors.Is(err, refused) || e.Containers()[0].Runs() {
+			t.Error(err)
+		}
+		id = e.Add(engine.Container{})
+		leaving, leave := context.WithTimeout(t.Context(), time.Second)
+		defer leave()
+		begun := time.Now()
+		if err := e.Pause(leaving, id); err != nil || time.Since(begun) != time.Minute {
+			t.Errorf("after %v: %v", time.Since(begun), err)
+		}
+		err := e.Signal(t.Context(), id, syscall.SIGKILL)
+		if found, _ := e.Find(id); !errors.Is(err, refused) || found.State != engine.Paused {
+			t.Errorf("%s: %v", found.State, err)
+		}
+	})
+}
+
+// A program reads nothing while it is paused, and Lose tells only who is to be told.
+func TestPrograms(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := New(t.Context())
+		e.Serve(func(p Program) {
+			defer p.Close()
+			line, err := bufio.NewReader(p).ReadString('\n')
+			_, _ = fmt.Fprintf(p, "%s %q %v", p.Args[0], line, err)
+		})
+		id := e.Add(engine.Container{Labels: map[string]string{"a": "b"}})
+		begin := func() engine.Stream {
+			s, err := e.Exec(t.Context(), id, specs.Process{Args: []string{"p"}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return s
+		}
+		ask := func(s engine.Stream) string {
+			_, _ = io.WriteString(s, "x\n")
+			text, _ := io.ReadAll(s)
+			return string(text)
+		}
+		if got := ask(begin()); got != `p "x\n" <nil>` {
+			t.Error(got)
+		}
+		s, begun := begin(), time.Now()
+		if err := e.Pause(t.Context(), id); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := e.Exec(t.Context(), id, specs.Process{Args: []string{"p"}}); err == nil {
+			t.Error("a program begins in a paused container")
+		}
+		time.AfterFunc(time.Second, func() { _ = e.Resume(t.Context(), id) })
+		if got := ask(s); got != `p "x\n" <nil>` || time.Since(begun) != time.Second {
+			t.Errorf("%s after %v", got, time.Since(begun))
+		}
+		out, err := e.Run(t.Context(), id, specs.Process{Args: []string{"q"}})
+		if err != nil || out.Stdout != `q "" EOF` {
+			t.Errorf("%q, %v", out.Stdout, err)
+		}
+	})
+}
+
+// Networks and volumes are there until nobody uses them.
+func TestNetworksAndVolumes(t *testing.T) {
+	e := New(t.Context())
+	n := engine.Network{
+		Name: "n", Bridge: "b", Subnet: netip.MustParsePrefix("10.1.0.0/22"),
+		Labels: map[string]string{"a": "b"},
+	}
+	if err := e.MakeNetwork(t.Context(), n); err != nil {
+		t.Fatal(err)
+	}
+	if err := e.MakeNetwork(t.Context(), n); !errors.Is(err, engine.ErrSubnetTaken) {
+		t.Error(err)
+	}
+	id := create(t, e, engine.Spec{
+		Net:     &engine.Attachment{Network: "n", Addr: netip.MustParseAddr("10.1.0.5")},
+		Mounts:  []specs.Mount{{Type: engine.VolumeType, Source: "v", Destination: "/v"}},
+		Volumes: []engine.Volume{{Name: "v", Labels: map[string]string{"a": "b"}}},
+	})
+	for _, other := range []string{"b", "c"} {
+		found, err := e.FindNetwork(t.Context(), "n", other)
+		if err != nil || !found.InUse || (found.Fault == "") != (other == "b") {
+			t.Errorf("%+v, %v", found, err)
+		}
+	}
+	for _, used := range []bool{true, false} {
+		unused, err := e.ListVolumes(t.Context(), "a=b", true)
+		if err != nil || (len(unused) == 0) != used {
+			t.Errorf("%v, %v", unused, err)
+		}
+		if err := e.RemoveNetwork(t.Context(), "n"); cerrdefs.IsPermissionDenied(err) != used {
+			t.Error(err)
+		}
+		if err := e.RemoveVolume(t.Context(), "v"); cerrdefs.IsConflict(err) != used {
+			t.Error(err)
+		}
+		e.Lose(id, true)
+	}
+	if _, err := e.FindNetwork(t.Context(), "n", "b"); !cerrdefs.IsNotFound(err) {
+		t.Error(err)
+	}
+}

@@ -1,0 +1,126 @@
+package enginetest
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net"
+
+	cerrdefs "github.com/containerd/errdefs"
+	"github.com/opencontainers/runtime-spec/specs-go"
+
+	"github.com/daycare-run/sandbox/internal/engine"
+)
+
+// Program is one that runs in a container: reading it reads its stdin, writing writes its stdout. It
+// reads nothing while its container is paused, nor afterwards if that has ended. As Docker's may,
+// its connection stays open when its container ends.
+type Program struct {
+	net.Conn
+	// Container is where it runs.
+	Container engine.Container
+	// Args are its arguments; nil if it is the container's first process.
+	Args    []string
+	noStdin bool
+	awake   func() bool
+}
+
+func (p Program) Read(into []byte) (int, error) {
+	if p.noStdin {
+		return 0, io.EOF
+	}
+	n, err := p.Conn.Read(into)
+	if !p.awake() {
+		return 0, io.EOF
+	}
+	return n, err
+}
+
+// Serve has each program be program, in a goroutine of its own. Without, a program ends at once.
+func (e *Engine) Serve(program func(Program)) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.programs = program
+}
+
+// awake returns when a container is not paused, and reports whether it runs then.
+func (e *Engine) awake(id string) bool {
+	e.mu.Lock()
+	c, err := e.find(id)
+	if err != nil {
+		e.mu.Unlock()
+		return false
+	}
+	resumed := c.resumed
+	e.mu.Unlock()
+	select {
+	case <-resumed:
+	case <-e.ctx.Done():
+		return false
+	}
+	now, there := e.Find(id)
+	return there && (now.Runs() || now.State == specs.StateCreated)
+}
+
+// stream is a Program's other end.
+type stream struct{ net.Conn }
+
+func (stream) Stderr() string { return "" }
+
+// open starts a program.
+func (e *Engine) open(ctx context.Context, call Call, args []string) (engine.Stream, error) {
+	in, err := run(ctx, e, call, func() (engine.Container, error) {
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		c, err := e.find(call.Name)
+		if err != nil {
+			return engine.Container{}, err
+		}
+		if args != nil && c.State != specs.StateRunning {
+			return c.Container, fmt.Errorf("the container is %s: %w", c.State, cerrdefs.ErrConflict)
+		}
+		call.Container = c.Container
+		e.calls = append(e.calls, call)
+		return c.Container, nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	here, there := net.Pipe()
+	e.mu.Lock()
+	program := e.programs
+	e.mu.Unlock()
+	go program(Program{
+		Conn: there, Container: in, Args: args, noStdin: call.Verb == "Run",
+		awake: func() bool { return e.awake(in.ID) },
+	})
+	return stream{here}, nil
+}
+
+// Attach implements engine.Engine. The program begins before its container does.
+func (e *Engine) Attach(ctx context.Context, id string) (engine.Stream, error) {
+	return e.open(ctx, Call{Verb: "Attach", Name: id}, nil)
+}
+
+// Exec implements engine.Engine.
+func (e *Engine) Exec(ctx context.Context, id string, p specs.Process) (engine.Stream, error) {
+	return e.open(ctx, Call{Verb: "Exec", Name: id}, p.Args)
+}
+
+// Run implements engine.Engine. The program has no stdin, and the exit status 0.
+func (e *Engine) Run(
+	ctx context.Context, id string, p specs.Process,
+) (out engine.Output, err error) {
+	s, err := e.open(ctx, Call{Verb: "Run", Name: id}, p.Args)
+	if err != nil {
+		return out, err
+	}
+	defer s.Close()
+	defer context.AfterFunc(ctx, func() { _ = s.Close() })()
+	text, err := io.ReadAll(s)
+	out.Stdout = string(text)
+	return out, err
+}
+
+// AbortExecs implements engine.Engine. Nothing holds a program up.
+func (e *Engine) AbortExecs(string) error { return nil }
