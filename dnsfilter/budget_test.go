@@ -14,6 +14,7 @@ import (
 	"github.com/miekg/dns"
 
 	"github.com/daycare-run/sandbox/dnsfilter"
+	"github.com/daycare-run/sandbox/internal/waittest"
 )
 
 // crowd has nine containers of mallory at 127.1.0.1 and following, and one of alice at filtered.
@@ -52,7 +53,7 @@ func TestOneUsersContainersAreNotInTheWay(t *testing.T) {
 			must(t, err)
 			if n%20 == 19 { // the socket's buffer is not what this is about
 				seen := i*each + n + 1
-				eventually(t, "their questions", func() bool { return l.waiting(upstream)+l.count(dnsfilter.Limited) >= seen })
+				waittest.Until(t, "their questions", func() bool { return l.waiting(upstream)+l.count(dnsfilter.Limited) >= seen })
 			}
 		}
 	}
@@ -170,7 +171,7 @@ func TestALookupCountsUntilItHasEnded(t *testing.T) {
 		}
 	}
 	close(gate)
-	eventually(t, "a lookup of those that have ended", func() bool {
+	waittest.Until(t, "a lookup of those that have ended", func() bool {
 		addrs, err := l.Resolve(t.Context(), ep, "b.example.org")
 		return err == nil && len(addrs) == 1
 	})

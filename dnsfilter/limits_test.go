@@ -14,6 +14,7 @@ import (
 	"github.com/miekg/dns"
 
 	"github.com/daycare-run/sandbox/dnsfilter"
+	"github.com/daycare-run/sandbox/internal/waittest"
 )
 
 func TestRate(t *testing.T) {
@@ -48,7 +49,7 @@ func TestRate(t *testing.T) {
 			t.Errorf("step %d: answered %t", i, got)
 		}
 		if !got { // it must not be looked at only when time has passed again
-			eventually(t, "a question that is one too many", func() bool { return l.limited() > before })
+			waittest.Until(t, "a question that is one too many", func() bool { return l.limited() > before })
 		}
 	}
 	if d := l.lastDecision(); d.Verdict != dnsfilter.Limited || d.Reason != "too many questions in a second" || d.Endpoint.ID != "filtered" {
@@ -151,7 +152,7 @@ func TestStrangersAreToldSeldom(t *testing.T) {
 		_, err := conn.Read(make([]byte, 512))
 		must(t, err)
 	}
-	eventually(t, "all of a stranger's questions", func() bool { return l.count(dnsfilter.Denied) == 30 })
+	waittest.Until(t, "all of a stranger's questions", func() bool { return l.count(dnsfilter.Denied) == 30 })
 	must(t, conn.SetReadDeadline(time.Now().Add(10*time.Millisecond)))
 	if _, err := conn.Read(make([]byte, 512)); !isTimeout(err) {
 		t.Errorf("an eleventh answer came: %v", err)

@@ -11,6 +11,7 @@ import (
 	"github.com/miekg/dns"
 
 	"github.com/daycare-run/sandbox/dnsfilter"
+	"github.com/daycare-run/sandbox/internal/waittest"
 )
 
 // impatient makes a lookup end soon, where an upstream says nothing of use.
@@ -130,7 +131,7 @@ func TestFailureIsRemembered(t *testing.T) {
 	l := newLab(t, nil, first.addr, second.addr)
 	l.wantSaid(open, "example.org.", dns.TypeA, "NOERROR 1.2.3.4")
 	n := 0
-	eventually(t, "the one that failed is asked no more", func() bool {
+	waittest.Until(t, "the one that failed is asked no more", func() bool {
 		before := len(first.asked())
 		l.wantSaid(open, fmt.Sprintf("n%d.other.test.", n), dns.TypeA, "NXDOMAIN SOA")
 		n++
@@ -139,7 +140,7 @@ func TestFailureIsRemembered(t *testing.T) {
 	before := len(first.asked())
 	l.clock.advance(11 * time.Second)
 	l.wantSaid(open, "www.example.org.", dns.TypeA, "NOERROR 1.2.3.4")
-	eventually(t, "it is probed after a while", func() bool { return len(first.asked()) > before })
+	waittest.Until(t, "it is probed after a while", func() bool { return len(first.asked()) > before })
 	if got := first.asked()[before:]; len(got) != 1 || got[0] != ". NS" {
 		t.Errorf("after a while it was asked %q", got)
 	}

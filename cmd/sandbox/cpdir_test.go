@@ -18,6 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/daycare-run/sandbox/internal/archive"
+	"github.com/daycare-run/sandbox/internal/waittest"
 )
 
 // makeTree makes files, links whose content begins with "-> ", and directories whose name ends with a slash.
@@ -321,13 +322,13 @@ func TestInterruptedUploadOfADirectory(t *testing.T) {
 		parts, _ := filepath.Glob(l.host("d/.daycare-*"))
 		return len(parts)
 	}
-	waitFor(t, "the file in the sandbox", func() bool { return temporary() == 1 })
+	waittest.Until(t, "the file in the sandbox", func() bool { return temporary() == 1 })
 	_ = cmd.Process.Signal(unix.SIGINT)
 	_ = cmd.Wait()
 	if code := cmd.ProcessState.ExitCode(); code != 130 || !strings.Contains(stderr.String(), "interrupted: the copy at :d is not complete") {
 		t.Errorf("%v, %s", cmd.ProcessState, &stderr)
 	}
-	waitFor(t, "the end of the part", func() bool { return temporary() == 0 })
+	waittest.Until(t, "the end of the part", func() bool { return temporary() == 0 })
 	wantTree(t, l.host("d"), map[string]string{})
 }
 
@@ -345,7 +346,7 @@ func TestInterruptedCopyOfADirectory(t *testing.T) {
 		t.Fatal(err)
 	}
 	<-l.stall
-	waitFor(t, "the copy's file", func() bool {
+	waittest.Until(t, "the copy's file", func() bool {
 		parts, _ := filepath.Glob(filepath.Join(dir, "d/.sandbox-cp-*"))
 		return len(parts) == 1
 	})

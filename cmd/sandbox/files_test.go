@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/daycare-run/sandbox/client"
+	"github.com/daycare-run/sandbox/internal/waittest"
 )
 
 func writeFile(t *testing.T, name, content string) {
@@ -268,7 +269,7 @@ func TestInterruptedCopyLeavesNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	<-l.stall
-	waitFor(t, "the copy's file", func() bool {
+	waittest.Until(t, "the copy's file", func() bool {
 		parts, _ := filepath.Glob(filepath.Join(dir, ".sandbox-cp-*"))
 		return len(parts) == 1
 	})
@@ -298,7 +299,7 @@ func TestCopiesThatWaitForAFIFO(t *testing.T) {
 		}
 		ended := make(chan error, 1)
 		go func() { ended <- cmd.Wait() }()
-		waitFor(t, "the copy at the FIFO", func() bool { return opens(cmd.Process.Pid, fifo) })
+		waittest.Until(t, "the copy at the FIFO", func() bool { return opens(cmd.Process.Pid, fifo) })
 		_ = cmd.Process.Signal(unix.SIGINT)
 		select {
 		case <-ended:

@@ -136,16 +136,6 @@ func (l *lab) command(args ...string) *exec.Cmd {
 	return cmd
 }
 
-// waitFor waits until something is so.
-func waitFor(t *testing.T, what string, is func() bool) {
-	t.Helper()
-	for until := time.Now().Add(time.Minute); !is(); time.Sleep(time.Millisecond) {
-		if time.Now().After(until) {
-			t.Fatalf("%s does not come", what)
-		}
-	}
-}
-
 // ok runs a command line that succeeds, and returns what it prints.
 func (l *lab) ok(stdin string, args ...string) string {
 	l.t.Helper()

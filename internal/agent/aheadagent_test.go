@@ -26,6 +26,7 @@ import (
 	"github.com/daycare-run/sandbox/internal/agent/mux"
 	"github.com/daycare-run/sandbox/internal/agent/spawn"
 	"github.com/daycare-run/sandbox/internal/agent/wire"
+	"github.com/daycare-run/sandbox/internal/waittest"
 )
 
 // envAhead makes the test program an agent, with that builtin or, where it is a dash, with none. After "named:" its shells
@@ -82,20 +83,20 @@ func serveAhead(builtin string) (int, error) {
 
 // await waits until a shell waits, where one may.
 func (a *ahead) await() bool {
-	for begun := time.Now(); time.Since(begun) < timeout; time.Sleep(100 * time.Microsecond) {
+	var shell *waitingShell
+	useless := false
+	waittest.Comes(func() bool {
 		a.prepare()
 		a.mu.Lock()
-		shell, useless := a.shell, a.useless
+		shell, useless = a.shell, a.useless
 		a.mu.Unlock()
-		if useless {
-			return true
-		}
-		if shell != nil {
-			<-shell.ready
-			return shell.waits
-		}
+		return shell != nil || useless
+	})
+	if shell == nil || useless {
+		return useless
 	}
-	return false
+	<-shell.ready
+	return shell.waits
 }
 
 // compileAhead compiles the builtin as the image has it.
@@ -268,10 +269,8 @@ func hangsAhead(dir string) (int, error) {
 	a.programs = []spawn.Program{{Path: name, Name: "bash"}}
 	a.shells = a.programs
 	a.prepare()
-	for begun := time.Now(); isOnlyProcess(); time.Sleep(time.Millisecond) {
-		if time.Since(begun) > timeout {
-			return 99, errors.New("no shell starts")
-		}
+	if !waittest.Comes(func() bool { return !isOnlyProcess() }) {
+		return 99, errors.New("no shell starts")
 	}
 	shell, begun := a.shell, time.Now()
 	p, fault := prepare(launch.Command{Process: specs.Process{Cwd: "/", Env: []string{"PATH=" + defaultPath}}, Shell: "setsid sleep 1000 >&- 2>&- &"}, uint32(os.Getuid()))

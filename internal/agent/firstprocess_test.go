@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/daycare-run/sandbox/internal/agent/launch"
+	"github.com/daycare-run/sandbox/internal/waittest"
 )
 
 // process is a first process under test.
@@ -93,10 +94,8 @@ func (p *process) signal(s unix.Signal) {
 // until waits for what another process does.
 func (p *process) until(what string, is func() bool) {
 	p.t.Helper()
-	for deadline := time.Now().Add(timeout); !is(); time.Sleep(time.Millisecond) {
-		if time.Now().After(deadline) {
-			p.t.Fatalf("waited in vain until %s; the log is %q", what, p.log())
-		}
+	if !waittest.Comes(is) {
+		p.t.Fatalf("waited in vain until %s; the log is %q", what, p.log())
 	}
 }
 

@@ -8,11 +8,11 @@ import (
 	"strconv"
 	"strings"
 	"testing"
-	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/daycare-run/sandbox/internal/agent/launch"
+	"github.com/daycare-run/sandbox/internal/waittest"
 )
 
 func TestALogThatCannotBe(t *testing.T) {
@@ -64,18 +64,16 @@ func fill(size string) error {
 		if _, err := os.Stdout.WriteString(text); err != nil {
 			return err
 		}
-		for held := 1; held > 0; time.Sleep(time.Millisecond) {
-			if held, err = unix.IoctlGetInt(1, unix.TIOCINQ); err != nil {
-				return err
-			}
+		held := 0
+		taken := func() bool { held, err = unix.IoctlGetInt(1, unix.TIOCINQ); return held == 0 || err != nil }
+		if !waittest.Comes(taken) || err != nil {
+			return fmt.Errorf("the agent leaves %d bytes: %w", held, err)
 		}
 	}
 	if err := os.WriteFile("filled", nil, 0o600); err != nil {
 		return err
 	}
-	for !exists("go") {
-		time.Sleep(time.Millisecond)
-	}
+	waittest.Comes(func() bool { return exists("go") })
 	_, err = os.Stdout.WriteString("after\n")
 	return err
 }

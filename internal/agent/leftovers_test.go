@@ -19,6 +19,7 @@ import (
 	"github.com/daycare-run/sandbox/internal/agent/control"
 	"github.com/daycare-run/sandbox/internal/agent/launch"
 	"github.com/daycare-run/sandbox/internal/agent/wire"
+	"github.com/daycare-run/sandbox/internal/waittest"
 )
 
 // busy is what a shell computes for some tenths of a second.
@@ -223,9 +224,7 @@ func endTogether() (int, error) {
 	tree.mu.Lock()
 	for _, pid := range roots {
 		_ = unix.Kill(pid, unix.SIGKILL)
-		for !hasEnded(pid) {
-			time.Sleep(time.Millisecond)
-		}
+		waittest.Comes(func() bool { return hasEnded(pid) })
 	}
 	tree.mu.Unlock()
 	for _, root := range both {

@@ -10,6 +10,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/daycare-run/sandbox/internal/waittest"
 )
 
 // What is in the pipe when the command has ended is read to its end, whoever takes the pipe out of the poller first.
@@ -57,7 +59,7 @@ func TestOutputOfThoseLeftBehind(t *testing.T) {
 		}
 	}
 	files.closeChildEnds()
-	eventually(t, func() bool { _, err := polled.Stat(); return errors.Is(err, os.ErrClosed) })
+	waittest.Until(t, "the poll is closed", func() bool { _, err := polled.Stat(); return errors.Is(err, os.ErrClosed) })
 }
 
 // An output whose end has been seen is closed at once.

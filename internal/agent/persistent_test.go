@@ -21,6 +21,7 @@ import (
 	"github.com/daycare-run/sandbox/internal/agent/control"
 	"github.com/daycare-run/sandbox/internal/agent/launch"
 	"github.com/daycare-run/sandbox/internal/agent/wire"
+	"github.com/daycare-run/sandbox/internal/waittest"
 )
 
 func TestPersistentCommands(t *testing.T) {
@@ -66,7 +67,7 @@ func TestPersistentOverALostConnection(t *testing.T) {
 			t.Fatal(err)
 		}
 		l.connect()
-		eventually(t, func() bool { return len(l.list()) == 0 })
+		waittest.Until(t, "its processes have ended", func() bool { return len(l.list()) == 0 })
 		stream, answer := l.ask(control.Request{Do: control.Follow, Tag: "t"})
 		got := strings.TrimSpace(strings.ReplaceAll(rest(t, stream), "\r", ""))
 		if answer.PID != pid || answer.Terminal == nil || *answer.Terminal != terminal || got != "over\n[4 0 false]" {
@@ -197,7 +198,7 @@ func TestPersistentLeftBehind(t *testing.T) {
 		t.Fatal(err)
 	}
 	var codes []byte
-	eventually(t, func() bool { codes, _ = os.ReadFile(mark); return len(codes) > 0 })
+	waittest.Until(t, "what it left has printed", func() bool { codes, _ = os.ReadFile(mark); return len(codes) > 0 })
 	if string(codes) != "0 0\n" {
 		t.Errorf("its prints ended with the codes %q", codes)
 	}
@@ -210,7 +211,7 @@ func TestPersistentTimeout(t *testing.T) {
 	if got := rest(t, stream); got != "[0 9 true]" {
 		t.Errorf("%q", got)
 	}
-	eventually(t, func() bool {
+	waittest.Until(t, "all that it started has ended", func() bool {
 		stream, _ := l.start("ps -eo args | grep -c '[s]leep 792[3-6]'")
 		return rest(t, stream) == "0\n[1 0 false]"
 	})

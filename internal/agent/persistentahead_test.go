@@ -8,6 +8,7 @@ import (
 
 	"github.com/daycare-run/sandbox/internal/agent/control"
 	"github.com/daycare-run/sandbox/internal/agent/wire"
+	"github.com/daycare-run/sandbox/internal/waittest"
 )
 
 // loggedIn has a line run as clients of E2B have it, in a shell that waits if there is one.
@@ -68,7 +69,7 @@ func TestShellsAheadInAContainerPersistent(t *testing.T) {
 	}
 
 	// After a command with Ahead the next shell is prepared without a request.
-	eventually(t, func() bool { return strings.HasPrefix(l.logIn(isAhead+"echo"), "ahead") })
+	waittest.Until(t, "a shell waits", func() bool { return strings.HasPrefix(l.logIn(isAhead+"echo"), "ahead") })
 	if entries := l.list(); len(entries) != 0 {
 		t.Errorf("a shell that waits is listed: %+v", entries)
 	}
@@ -82,7 +83,7 @@ func TestShellsAheadInAContainerPersistent(t *testing.T) {
 	if got := l.logIn(isAhead + "kill %1 || pkill -f 'sleep 765'"); strings.HasPrefix(got, "ahead") {
 		t.Errorf("with something left behind: %q", got)
 	}
-	eventually(t, func() bool {
+	waittest.Until(t, "a shell waits again", func() bool {
 		l.ready()
 		return strings.HasPrefix(l.logIn(isAhead+"echo"), "ahead")
 	})
@@ -111,7 +112,7 @@ func TestShellsAheadThatAreNone(t *testing.T) {
 					l.ready()
 				}
 				if name == "ends" { // or it might be handed the command before
-					eventually(t, func() bool { return len(descendants(l.cmd.Process.Pid)) == 0 })
+					waittest.Until(t, "the shell has ended", func() bool { return len(descendants(l.cmd.Process.Pid)) == 0 })
 				}
 				if got := l.logIn("echo begun"); got != want {
 					t.Errorf("command %d: %q, not %q", i, got, want)

@@ -194,11 +194,3 @@ func (l *persistentUnderTest) list() (entries []control.Entry) {
 	}
 }
 
-func eventually(t *testing.T, is func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(timeout); !is(); time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatal("it did not come to that")
-		}
-	}
-}

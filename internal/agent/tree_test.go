@@ -18,6 +18,7 @@ import (
 
 	"github.com/daycare-run/sandbox/internal/agent/launch"
 	"github.com/daycare-run/sandbox/internal/agent/wire"
+	"github.com/daycare-run/sandbox/internal/waittest"
 )
 
 // stubborn leaves processes behind that ignore what they can.
@@ -44,10 +45,8 @@ func endsAll() (int, error) {
 			return 99, err
 		}
 	}
-	for begun := time.Now(); len(descendants(1)) < 3*7; time.Sleep(time.Millisecond) {
-		if time.Since(begun) > timeout {
-			return 99, errors.New("the commands do not begin")
-		}
+	if !waittest.Comes(func() bool { return len(descendants(1)) >= 3*7 }) {
+		return 99, errors.New("the commands do not begin")
 	}
 	begun := time.Now()
 	if err := tree.end(); err != nil {

@@ -14,18 +14,19 @@ import (
 
 	"github.com/daycare-run/sandbox/dockerexec/session"
 	"github.com/daycare-run/sandbox/internal/quota"
+	"github.com/daycare-run/sandbox/internal/waittest"
 )
 
 func TestResultsAreKeptForAWhile(t *testing.T) {
 	withStore(t, func(t *testing.T, store *Store[int]) {
 		s := start(t, store, alice)
-		time.Sleep(time.Hour)
+		waittest.Pass(time.Hour)
 		s.exits()
-		time.Sleep(5*time.Minute - 1)
+		waittest.Pass(5*time.Minute - 1)
 		if _, err := store.Get("alice", s.exec.ID); err != nil {
 			t.Error(err)
 		}
-		time.Sleep(2 * time.Nanosecond)
+		waittest.Pass(2 * time.Nanosecond)
 		if _, err := store.Get("alice", s.exec.ID); !cerrdefs.IsNotFound(err) {
 			t.Error(err)
 		}
@@ -55,7 +56,7 @@ func TestExecsAreBounded(t *testing.T) {
 			return 0, context.Cause(ctx)
 		}
 		first := start(t, store, alice)
-		time.Sleep(time.Nanosecond)
+		waittest.Pass(time.Nanosecond)
 		start(t, store, alice)
 		start(t, store, alice)
 		if _, err := store.Start(alice, idle); !cerrdefs.IsResourceExhausted(err) || !strings.Contains(err.Error(), `user "alice" has 3`) {

@@ -7,6 +7,8 @@ import (
 	"testing/synctest"
 	"time"
 	"unsafe"
+
+	"github.com/daycare-run/sandbox/internal/waittest"
 )
 
 // takes as many as there are.
@@ -103,7 +105,7 @@ func TestPortsComeBackAfterAMinute(t *testing.T) {
 			t.Errorf("%d ports while the kernel keeps 50, want 31", got)
 		}
 		before := p.Stats().Used
-		time.Sleep(timeWait + 2*time.Second)
+		waittest.Pass(timeWait + 2*time.Second)
 		if got := before - p.Stats().Used; got != 50 {
 			t.Errorf("%d have come back after a minute, want 50", got)
 		}
@@ -144,7 +146,7 @@ func TestPortsOverAllDestinations(t *testing.T) {
 			t.Error("another user finds none")
 		}
 		p.Give("b", netip.AddrPortFrom(addr, 443), false)
-		time.Sleep(timeWait + 2*time.Second)
+		waittest.Pass(timeWait + 2*time.Second)
 		if used := p.Stats().Used; used != 0 || len(p.pools) != 0 || len(p.waiting) != 0 {
 			t.Errorf("%d ports, %d destinations, %d waiting are remembered", used, len(p.pools), len(p.waiting))
 		}

@@ -7,7 +7,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	cerrdefs "github.com/containerd/errdefs"
 	"github.com/rs/zerolog"
@@ -15,6 +14,7 @@ import (
 
 	"github.com/daycare-run/sandbox/internal/cluster/etcdtest"
 	"github.com/daycare-run/sandbox/internal/events"
+	"github.com/daycare-run/sandbox/internal/waittest"
 )
 
 // host is a Cluster with a lease.
@@ -53,21 +53,11 @@ func (h *host) hold(t *testing.T, user string) Seat {
 	return s
 }
 
-// until waits for what the watches of others tell.
-func until(t testing.TB, what string, holds func() bool) {
-	t.Helper()
-	for end := time.Now().Add(30 * time.Second); !holds(); time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatalf("it never came true that %s", what)
-		}
-	}
-}
-
 func three(t testing.TB) (*clientv3.Client, []*host) {
 	etcd, _ := etcdtest.Start(t)
 	hosts := []*host{join(t, etcd, "h1"), join(t, etcd, "h2"), join(t, etcd, "h3")}
 	for _, h := range hosts {
-		until(t, "each knows all", func() bool { return len(h.Nodes()) == 3 })
+		waittest.Until(t, "each knows all", func() bool { return len(h.Nodes()) == 3 })
 	}
 	return etcd, hosts
 }
@@ -101,7 +91,7 @@ func TestUsersAreSpreadEvenly(t *testing.T) {
 		})
 	}
 	work.Wait()
-	until(t, "all are known", func() bool {
+	waittest.Until(t, "all are known", func() bool {
 		all := 0
 		for _, n := range hosts[0].Nodes() {
 			all += n.Users
@@ -141,7 +131,7 @@ func TestOnlyTheHolderWrites(t *testing.T) {
 	etcd, hosts := three(t)
 	h1, h2 := hosts[0], hosts[1]
 	h1.hold(t, "alice")
-	until(t, "h2 knows it", func() bool { _, ok := h2.Seat("alice"); return ok })
+	waittest.Until(t, "h2 knows it", func() bool { _, ok := h2.Seat("alice"); return ok })
 	if _, err := h2.Write(t.Context(), "alice", Change{Kind: "sandboxes", Name: "a", Value: []byte("2")}); !cerrdefs.IsUnavailable(err) {
 		t.Errorf("another's user: %v", err)
 	}
@@ -163,7 +153,7 @@ func TestOnlyTheHolderWrites(t *testing.T) {
 	if _, err := etcd.Delete(t.Context(), "/daycare/seats/alice"); err != nil {
 		t.Fatal(err)
 	}
-	until(t, "it knows", func() bool { _, ok := h1.Seat("alice"); return !ok })
+	waittest.Until(t, "it knows", func() bool { _, ok := h1.Seat("alice"); return !ok })
 	h1.mu.Lock()
 	h1.seats["alice"] = s
 	h1.mu.Unlock()

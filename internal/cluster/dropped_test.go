@@ -4,6 +4,8 @@ import (
 	"testing"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/daycare-run/sandbox/internal/waittest"
 )
 
 // Of a user who is no more nothing is left, and of records all is known whose names are asked for.
@@ -16,7 +18,7 @@ func TestAUserIsDropped(t *testing.T) {
 			holder = h
 		}
 	}
-	until(t, "the holder knows", func() bool { _, held := holder.Seat("gone"); return held })
+	waittest.Until(t, "the holder knows", func() bool { _, held := holder.Seat("gone"); return held })
 	if _, err := holder.Write(t.Context(), "gone", Change{Kind: "lasting", Name: "gone", Value: []byte("x")}); err != nil {
 		t.Fatal(err)
 	}

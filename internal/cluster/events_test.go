@@ -9,6 +9,7 @@ import (
 
 	"github.com/daycare-run/sandbox/internal/cluster/changes"
 	"github.com/daycare-run/sandbox/internal/events"
+	"github.com/daycare-run/sandbox/internal/waittest"
 )
 
 // told is what a host's stream was told, a line each.
@@ -54,7 +55,7 @@ func TestHostAndSeatChangesAreTold(t *testing.T) {
 	if _, err := etcd.Revoke(ctx, lost.lease); err != nil {
 		t.Fatal(err)
 	}
-	until(t, "the seat has gone", func() bool { _, held := other.Seat("alice"); return !held })
+	waittest.Until(t, "the seat has gone", func() bool { _, held := other.Seat("alice"); return !held })
 	now := other.hold(t, "alice")
 	lease, err := etcd.Grant(ctx, 60)
 	if err == nil {
@@ -63,7 +64,7 @@ func TestHostAndSeatChangesAreTold(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	until(t, "it is back", func() bool { _, lives := other.Node("h1"); return lives })
+	waittest.Until(t, "it is back", func() bool { _, lives := other.Node("h1"); return lives })
 	for _, draining := range []bool{true, false} {
 		if err := other.SetDraining(ctx, "h1", draining); err != nil {
 			t.Fatal(err)
@@ -79,7 +80,7 @@ func TestHostAndSeatChangesAreTold(t *testing.T) {
 	nodes := []string{"node h1 lost", "node h1 up", "node h1 draining", "node h1 up", "node h1 away"}
 	seats := []string{fmt.Sprintf("seat alice h1@%d", before.Epoch), fmt.Sprintf("seat alice %s@%d from h1@%d", now.Host, now.Epoch, before.Epoch)}
 	for h, known := range map[*host]int{other: 0, late: 1} { // the later one has read the first seat
-		until(t, fmt.Sprint(h.Host(), " is told ", nodes, seats[known:]), func() bool {
+		waittest.Until(t, fmt.Sprint(h.Host(), " is told ", nodes, seats[known:]), func() bool {
 			return slices.Equal(h.told.all("node h1"), nodes) && slices.Equal(h.told.all("seat alice"), seats[known:])
 		})
 	}

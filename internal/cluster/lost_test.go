@@ -14,6 +14,7 @@ import (
 	cerrdefs "github.com/containerd/errdefs"
 
 	"github.com/daycare-run/sandbox/internal/cluster/etcdtest"
+	"github.com/daycare-run/sandbox/internal/waittest"
 )
 
 func fencing(t *testing.T, h *host) {
@@ -46,7 +47,7 @@ func TestALostHostIsFencedOffBeforeItsUsersAreTakenOver(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, h := range hosts[1:] {
-		until(t, "the seat has gone", func() bool { _, held := h.Seat("alice"); return !held })
+		waittest.Until(t, "the seat has gone", func() bool { _, held := h.Seat("alice"); return !held })
 		if _, err := h.Hold(t.Context(), "alice"); !errors.Is(err, ErrNotFenced) || !cerrdefs.IsUnavailable(err) || !strings.Contains(err.Error(), `"h1"`) {
 			t.Fatalf("%v", err)
 		}
@@ -70,7 +71,7 @@ func TestALostHostIsFencedOffBeforeItsUsersAreTakenOver(t *testing.T) {
 			return nil
 		})
 	}
-	until(t, "it was tried again", func() bool { return runs.Load() > 1 })
+	waittest.Until(t, "it was tried again", func() bool { return runs.Load() > 1 })
 	if _, err := hosts[1].Hold(t.Context(), "alice"); !errors.Is(err, ErrNotFenced) {
 		t.Errorf("while the command runs: %v", err)
 	}
@@ -82,7 +83,7 @@ func TestALostHostIsFencedOffBeforeItsUsersAreTakenOver(t *testing.T) {
 		t.Errorf("a host that is being fenced off joined: %v", err)
 	}
 	close(let)
-	until(t, "another has the user", func() bool { s, err := hosts[2].Hold(t.Context(), "alice"); return err == nil && s.Host != "h1" })
+	waittest.Until(t, "another has the user", func() bool { s, err := hosts[2].Hold(t.Context(), "alice"); return err == nil && s.Host != "h1" })
 	if runs.Load() != 2 || beside.Load() > 0 {
 		t.Errorf("%d runs, %d beside another", runs.Load(), beside.Load())
 	}
@@ -126,9 +127,9 @@ func TestAHostThatRunsNothingIsNotFencedOff(t *testing.T) {
 	}
 	gone(hosts[2])
 	for _, user := range []string{"alice", s.User} {
-		until(t, "the one that is left has "+user, func() bool { s, err := hosts[1].Hold(t.Context(), user); return err == nil && s.Host == "h2" })
+		waittest.Until(t, "the one that is left has "+user, func() bool { s, err := hosts[1].Hold(t.Context(), user); return err == nil && s.Host == "h2" })
 	}
-	until(t, "it is known that nothing of the others runs", func() bool { return len(hosts[1].lost()) == 0 })
+	waittest.Until(t, "it is known that nothing of the others runs", func() bool { return len(hosts[1].lost()) == 0 })
 }
 
 func TestAHostThatJoinsAgainIsNotWaitedFor(t *testing.T) {
@@ -147,7 +148,7 @@ func TestAHostThatJoinsAgainIsNotWaitedFor(t *testing.T) {
 	if err := hosts[0].Join(t.Context(), int64(lease.ID)); err != nil {
 		t.Fatal(err)
 	}
-	until(t, "the user is on some host", func() bool { _, err := hosts[1].Hold(t.Context(), "alice"); return err == nil })
+	waittest.Until(t, "the user is on some host", func() bool { _, err := hosts[1].Hold(t.Context(), "alice"); return err == nil })
 }
 
 func TestAHomeOnOneHostWaitsForIt(t *testing.T) {
@@ -162,8 +163,8 @@ func TestAHomeOnOneHostWaitsForIt(t *testing.T) {
 	if _, err := etcd.Revoke(t.Context(), gone.lease); err != nil {
 		t.Fatal(err)
 	}
-	until(t, "the host has gone", func() bool { _, lives := other.Node(s.Host); return !lives })
-	until(t, "the seat has gone", func() bool { _, held := other.Seat("alice"); return !held })
+	waittest.Until(t, "the host has gone", func() bool { _, lives := other.Node(s.Host); return !lives })
+	waittest.Until(t, "the seat has gone", func() bool { _, held := other.Seat("alice"); return !held })
 	if _, err := other.Hold(t.Context(), "alice"); !cerrdefs.IsUnavailable(err) || !strings.Contains(err.Error(), fmt.Sprintf("%q alone", s.Host)) {
 		t.Errorf("%v", err)
 	}
@@ -175,7 +176,7 @@ func TestAHomeOnOneHostWaitsForIt(t *testing.T) {
 	if err := gone.Join(t.Context(), int64(lease.ID)); err != nil {
 		t.Fatal(err)
 	}
-	until(t, "it is known", func() bool { _, lives := other.Node(s.Host); return lives })
+	waittest.Until(t, "it is known", func() bool { _, lives := other.Node(s.Host); return lives })
 	if now := other.hold(t, "alice"); now.Host != s.Host || now.Epoch == s.Epoch {
 		t.Errorf("%+v after %+v", now, s)
 	}
@@ -199,7 +200,7 @@ func TestALostHostIsRemoved(t *testing.T) {
 	if _, err := etcd.Revoke(t.Context(), hosts[0].lease); err != nil {
 		t.Fatal(err)
 	}
-	until(t, "it is lost", func() bool { return slices.Equal(hosts[1].Lost(), []string{"h1"}) })
+	waittest.Until(t, "it is lost", func() bool { return slices.Equal(hosts[1].Lost(), []string{"h1"}) })
 	hosts[1].cfg.Fences = true
 	refused("h1", cerrdefs.IsConflict, "have the program exit with 0 for it")
 	hosts[1].cfg.Fences, hosts[1].cfg.LocalHomes = false, true

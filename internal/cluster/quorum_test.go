@@ -15,6 +15,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/daycare-run/sandbox/internal/cluster/etcdtest"
+	"github.com/daycare-run/sandbox/internal/waittest"
 )
 
 // Without a majority of etcd whoever is held is still known, and nobody is placed on a guess, nor anything recorded.
@@ -23,7 +24,7 @@ func TestWithoutAMajorityNobodyIsPlaced(t *testing.T) {
 	h := join(t, etcd, "h1")
 	signal(0, syscall.SIGKILL) // one may go
 	var s Seat
-	until(t, "two of three have a leader", func() (ok bool) {
+	waittest.Until(t, "two of three have a leader", func() (ok bool) {
 		var err error
 		s, err = h.Hold(t.Context(), "alice")
 		return err == nil
@@ -149,7 +150,7 @@ func TestFullEtcdPlacesNobody(t *testing.T) {
 	etcd, _, _ := etcdtest.StartMembers(t, 1, "--quota-backend-bytes", "8388608")
 	h := join(t, etcd, "h1")
 	s := h.hold(t, "alice")
-	until(t, "it is full", func() bool {
+	waittest.Until(t, "it is full", func() bool {
 		_, err := etcd.Put(t.Context(), "filler", strings.Repeat("x", 1<<20))
 		return errors.Is(err, rpctypes.ErrNoSpace)
 	})

@@ -11,6 +11,7 @@ import (
 	"google.golang.org/grpc/peer"
 
 	"github.com/daycare-run/sandbox/internal/cluster/etcdtest"
+	"github.com/daycare-run/sandbox/internal/waittest"
 )
 
 // A member of etcd that is silent, be it the leader or the one that tells of changes, is left: users are placed meanwhile, and
@@ -57,7 +58,7 @@ func TestCallsGoToMembersInTurn(t *testing.T) {
 		return asked.Addr.String()
 	}
 	seen := map[string]bool{}
-	until(t, "all are connected with", func() bool { seen[ask()] = true; return len(seen) == 3 })
+	waittest.Until(t, "all are connected with", func() bool { seen[ask()] = true; return len(seen) == 3 })
 	clear(seen)
 	pace := time.Tick(2 * lookEvery)
 	for range endpoints {

@@ -16,6 +16,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/daycare-run/sandbox/internal/cluster/etcdtest"
+	"github.com/daycare-run/sandbox/internal/waittest"
 )
 
 // When a watch has broken, everything is read again, and only what has changed meanwhile is news.
@@ -23,7 +24,7 @@ func TestRereadingIsNoNews(t *testing.T) {
 	etcd, _ := etcdtest.Start(t)
 	h := join(t, etcd, "h1")
 	seats := []string{fmt.Sprint("seat alice h1@", h.hold(t, "alice").Epoch)}
-	until(t, "it is told", func() bool { return slices.Equal(h.told.all("seat"), seats) })
+	waittest.Until(t, "it is told", func() bool { return slices.Equal(h.told.all("seat"), seats) })
 	for range 2 {
 		if err := h.load(t.Context(), map[string]bool{}); err != nil {
 			t.Fatal(err)
@@ -36,7 +37,7 @@ func TestRereadingIsNoNews(t *testing.T) {
 		t.Fatal(err)
 	}
 	seats = append(seats, fmt.Sprint("seat alice h1@", h.hold(t, "alice").Epoch))
-	until(t, "the next seat is told", func() bool { return slices.Equal(h.told.all("seat"), seats) })
+	waittest.Until(t, "the next seat is told", func() bool { return slices.Equal(h.told.all("seat"), seats) })
 }
 
 // A watch that is behind gets what it has missed in parts of a thousand revisions. None is reached before its part has come.

@@ -12,6 +12,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/daycare-run/sandbox/internal/waittest"
 )
 
 const secret = "engine-0123456789abcdef0123456789abcdef"
@@ -152,15 +154,13 @@ func TestStreamsEndWithTheirSession(t *testing.T) {
 			}
 			end(d, stream("first"))
 			synctest.Wait()
-			time.Sleep(time.Hour)
+			waittest.Pass(time.Hour)
 			stream("second")
-			time.Sleep(sessionTime - time.Hour)
-			synctest.Wait()
+			waittest.Pass(sessionTime - time.Hour)
 			if len(ended) != 1 || <-ended != "first" {
 				t.Errorf("%s: the first goes on, or the second does not", name)
 			}
-			time.Sleep(time.Hour)
-			synctest.Wait()
+			waittest.Pass(time.Hour)
 			if len(ended) != 1 || len(d.open) != 0 {
 				t.Errorf("%s: the second goes on, and %d are open", name, len(d.open))
 			}

@@ -23,6 +23,7 @@ import (
 	"github.com/daycare-run/sandbox/internal/e2b/filesystempb"
 	"github.com/daycare-run/sandbox/internal/e2b/processpb"
 	"github.com/daycare-run/sandbox/internal/quota"
+	"github.com/daycare-run/sandbox/internal/waittest"
 )
 
 // TestWatchersThatNobodyAsks gives their places back.
@@ -33,18 +34,24 @@ func TestWatchersThatNobodyAsks(t *testing.T) {
 		b.watch("", false)
 	}
 	asked := &filesystempb.CreateWatcherResponse{}
-	eventually(t, func() (free bool) {
+	waittest.Until(t, "a watcher has gone", func() (free bool) {
 		made, err := call[filesystempb.CreateWatcherRequest, filesystempb.CreateWatcherResponse](b, "CreateWatcher", &filesystempb.CreateWatcherRequest{})
 		if err == nil {
 			asked = made
 		}
 		return err == nil
 	})
-	for end := time.Now().Add(2 * unaskedHere); time.Now().Before(end); time.Sleep(unaskedHere / 50) {
+	younger := 0
+	waittest.Until(t, "one that nobody asks, and that is younger, has gone", func() bool {
 		if _, err := call[filesystempb.GetWatcherEventsRequest, filesystempb.GetWatcherEventsResponse](b, "GetWatcherEvents", &filesystempb.GetWatcherEventsRequest{WatcherId: asked.GetWatcherId()}); err != nil {
 			t.Fatal(err)
 		}
-	}
+		_, err := call[filesystempb.CreateWatcherRequest, filesystempb.CreateWatcherResponse](b, "CreateWatcher", &filesystempb.CreateWatcherRequest{})
+		if err == nil {
+			younger++
+		}
+		return younger == mostOfOne // of which at most one fewer had a place beside the one that is asked
+	})
 }
 
 // dial sends a head with the credentials of a sandbox, and returns the connection.
@@ -117,8 +124,8 @@ func TestStalledReadersAreDropped(t *testing.T) {
 	b.dial("GET", "/files?path=huge", "\r\n")
 	b.dial("GET", "/files?path=huge", "Accept-Encoding: gzip\r\n\r\n")
 	b.dial("POST", "/process.Process/Start", fmt.Sprintf("Content-Type: application/connect+json\r\nContent-Length: %d\r\n\r\n\x00\x00\x00\x00%c%s", len(command)+5, len(command), command))
-	eventually(t, func() bool { return quotas.Stats().InUse[quota.Calls] == 3 })
-	eventually(t, func() bool { return quotas.Stats().InUse[quota.Calls] == 0 })
+	waittest.Until(t, "the three calls run", func() bool { return quotas.Stats().InUse[quota.Calls] == 3 })
+	waittest.Until(t, "the three calls have ended", func() bool { return quotas.Stats().InUse[quota.Calls] == 0 })
 }
 
 // TestTenThousandStreams opens them: those beyond the bound are refused in order, and nothing is left of any.
@@ -178,7 +185,7 @@ func TestTenThousandStreams(t *testing.T) {
 	_ = first.Close()
 	client.CloseIdleConnections()
 	http.DefaultClient.CloseIdleConnections()
-	eventually(t, func() bool { return quotas.Stats().InUse[quota.Calls] == 0 && runtime.NumGoroutine() < before+20 })
+	waittest.Until(t, "what the calls held is free", func() bool { return quotas.Stats().InUse[quota.Calls] == 0 && runtime.NumGoroutine() < before+20 })
 }
 
 // TestBodiesShareMemory has one sandbox's calls hold all that one may have for messages: more of its own are told to come
@@ -209,16 +216,16 @@ func TestBodiesShareMemory(t *testing.T) {
 		_, _ = io.WriteString(conn, message[:most-512<<10])
 	}
 	// One call that comes before those that are held are read may have one of them be refused in its place.
-	eventually(t, func() bool {
+	waittest.Until(t, "another call of the sandbox is refused", func() bool {
 		hold()
 		return len(held) > 4 && stat(b) == http.StatusTooManyRequests
 	})
 	// Another sandbox's call comes through, whose path is too long; there is less of it while the one that was refused is read.
-	eventually(t, func() bool { return stat(other) == http.StatusBadRequest })
+	waittest.Until(t, "another sandbox's call comes through", func() bool { return stat(other) == http.StatusBadRequest })
 	for _, conn := range held {
 		_ = conn.Close()
 	}
-	eventually(t, func() bool { return stat(b) == http.StatusBadRequest })
+	waittest.Until(t, "the memory is free", func() bool { return stat(b) == http.StatusBadRequest })
 }
 
 // What is small on its way and large when it is unpacked is not unpacked, as it would take memory that is not counted.

@@ -24,6 +24,7 @@ import (
 	"github.com/daycare-run/sandbox/internal/agent/control"
 	"github.com/daycare-run/sandbox/internal/e2b/filesystempb"
 	"github.com/daycare-run/sandbox/internal/files"
+	"github.com/daycare-run/sandbox/internal/waittest"
 )
 
 // put writes a file as a body without a form.
@@ -463,7 +464,7 @@ func TestABodyWhoseWriterHangs(t *testing.T) {
 		_ = res.Body.Close()
 		t.Errorf("%d", res.StatusCode)
 	}
-	eventually(t, func() bool {
+	waittest.Until(t, "the program that writes has ended", func() bool {
 		return len(list(b)) == 0
 	})
 }
@@ -482,7 +483,9 @@ func TestABodyForASandboxThatIsPausedMeanwhile(t *testing.T) {
 	req.Header.Set("Content-Type", "application/octet-stream")
 	go func() {
 		_, _ = more.Write(make([]byte, 128<<10))
-		eventually(t, func() bool { return holdsBytes(dir+"/x", 64<<10) })
+		if !waittest.Comes(func() bool { return holdsBytes(dir+"/x", 64<<10) }) {
+			t.Error("nothing is written")
+		}
 		l.call(annesKey, "POST", "/sandboxes/"+b.ID+"/pause", "")
 		_, _ = more.Write(make([]byte, 128<<10)) // the handler may have left
 		_ = more.Close()

@@ -15,6 +15,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/daycare-run/sandbox/internal/waittest"
 )
 
 // sample is a request that is in order, to be mangled. Its route's "{id}" is a sandbox's.
@@ -182,7 +184,7 @@ func TestGarbage(t *testing.T) {
 		}
 	}
 	t.Logf("%d requests", sent)
-	eventually(t, func() bool { return runtime.NumGoroutine() <= before+5 })
+	waittest.Until(t, "the goroutines have ended", func() bool { return runtime.NumGoroutine() <= before+5 })
 }
 
 // TestGarbageInQueries sends what is no query to each route that reads one.

@@ -18,6 +18,7 @@ import (
 	"github.com/daycare-run/sandbox/internal/e2b/filesystempb"
 	"github.com/daycare-run/sandbox/internal/e2b/processpb"
 	"github.com/daycare-run/sandbox/internal/egress/decisions"
+	"github.com/daycare-run/sandbox/internal/waittest"
 )
 
 // heard is what a stream has told.
@@ -193,7 +194,7 @@ func TestDeadlines(t *testing.T) {
 	if got := runUntil(ctx, b, command("sleep 4711")); connect.CodeOf(got.err) != connect.CodeDeadlineExceeded {
 		t.Errorf("%+v", got)
 	}
-	eventually(t, func() bool { return len(list(b)) == 0 })
+	waittest.Until(t, "the command has ended", func() bool { return len(list(b)) == 0 })
 }
 
 // TestASandboxEndsDuringACommand is for a command and a watcher whose sandbox is killed, or reaches its deadline, meanwhile:
@@ -211,7 +212,7 @@ func TestASandboxEndsDuringACommand(t *testing.T) {
 		}
 		told := make(chan heard)
 		go func() { told <- run(b, command("sleep 4712")) }()
-		eventually(t, func() bool { return len(list(b)) == 1 })
+		waittest.Until(t, "the command runs", func() bool { return len(list(b)) == 1 })
 		end(b)
 		got := <-told
 		if connect.CodeOf(got.err) != connect.CodeUnavailable || !strings.Contains(got.err.Error(), "was killed or reached its end of life") {
@@ -221,15 +222,6 @@ func TestASandboxEndsDuringACommand(t *testing.T) {
 		}
 		if connect.CodeOf(watch.Err()) != connect.CodeUnavailable || !strings.Contains(watch.Err().Error(), "The sandbox was not found") {
 			t.Errorf("%s: the watcher: %v", name, watch.Err())
-		}
-	}
-}
-
-func eventually(t *testing.T, holds func() bool) {
-	t.Helper()
-	for end := time.Now().Add(10 * time.Second); !holds(); time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatal("not in time")
 		}
 	}
 }
@@ -300,12 +292,12 @@ func TestTheLastWordsOfATerminal(t *testing.T) {
 	leave()
 	_ = stream.Close()
 	shell := b.engine.find(b.ID, control.Request{PID: int(started)})
-	eventually(t, func() bool { return shell.followed() == 0 })
+	waittest.Until(t, "nobody follows the shell", func() bool { return shell.followed() == 0 })
 	input := &processpb.SendInputRequest{Process: pid(started), Input: &processpb.ProcessInput{Input: &processpb.ProcessInput_Pty{Pty: []byte("x\n")}}}
 	if _, err := rpc[processpb.SendInputRequest, processpb.SendInputResponse](b, "/process.Process/SendInput", input); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, func() bool { return !shell.runs() })
+	waittest.Until(t, "the shell has ended", func() bool { return !shell.runs() })
 	again, err := followRPC[processpb.ConnectRequest, processpb.ConnectResponse](t.Context(), b, "/process.Process/Connect", &processpb.ConnectRequest{Process: pid(started)})
 	if err != nil {
 		t.Fatal(err)

@@ -9,6 +9,8 @@ import (
 	"sync/atomic"
 	"syscall"
 	"testing"
+
+	"github.com/daycare-run/sandbox/internal/waittest"
 )
 
 // descriptors counts the bytes that connections are given as descriptors, which the kernel sends by itself.
@@ -65,5 +67,5 @@ func TestTheKernelSendsFiles(t *testing.T) {
 	if status, got, _ := b.send("GET", "/files?path=large", "", header); status != http.StatusOK || got != text {
 		t.Errorf("%d, %d bytes", status, len(got))
 	}
-	eventually(t, func() bool { return sent.bytes.Load() >= size-guessed }) // they are counted once the client may have them
+	waittest.Until(t, "the bytes are counted", func() bool { return sent.bytes.Load() >= size-guessed }) // they are counted once the client may have them
 }

@@ -10,6 +10,7 @@ import (
 	"connectrpc.com/connect"
 
 	"github.com/daycare-run/sandbox/internal/e2b/filesystempb"
+	"github.com/daycare-run/sandbox/internal/waittest"
 )
 
 const (
@@ -44,7 +45,7 @@ func (b *box) watch(path string, recursive bool) *watcher {
 // wants waits for events, in any order beside others.
 func (w *watcher) wants(want ...change) {
 	w.b.t.Helper()
-	eventually(w.b.t, func() bool {
+	waittest.Until(w.b.t, "the changes are told", func() bool {
 		got, err := call[filesystempb.GetWatcherEventsRequest, filesystempb.GetWatcherEventsResponse](w.b, "GetWatcherEvents", &filesystempb.GetWatcherEventsRequest{WatcherId: w.id})
 		if err != nil {
 			w.b.t.Fatal(err)
@@ -114,7 +115,7 @@ func TestWatchersAreBounded(t *testing.T) {
 	if _, err := call[filesystempb.RemoveWatcherRequest, filesystempb.RemoveWatcherResponse](b, "RemoveWatcher", &filesystempb.RemoveWatcherRequest{WatcherId: made[0].id}); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, func() bool {
+	waittest.Until(t, "a place is free", func() bool {
 		_, err := call[filesystempb.CreateWatcherRequest, filesystempb.CreateWatcherResponse](b, "CreateWatcher", &filesystempb.CreateWatcherRequest{})
 		return err == nil
 	})
@@ -154,7 +155,7 @@ func TestEntriesOfEvents(t *testing.T) {
 		t.Fatal(err)
 	}
 	var polled []*filesystempb.FilesystemEvent
-	eventually(t, func() bool {
+	waittest.Until(t, "the removal is told", func() bool {
 		got, err := call[filesystempb.GetWatcherEventsRequest, filesystempb.GetWatcherEventsResponse](b, "GetWatcherEvents", &filesystempb.GetWatcherEventsRequest{WatcherId: made.GetWatcherId()})
 		if err != nil {
 			t.Fatal(err)

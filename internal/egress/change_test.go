@@ -12,6 +12,7 @@ import (
 	"github.com/containerd/errdefs"
 
 	"github.com/daycare-run/sandbox/dockerexec"
+	"github.com/daycare-run/sandbox/internal/waittest"
 )
 
 // What a container may reach is replaced as a whole, and those of its connections end that it may not have any more.
@@ -108,7 +109,7 @@ func TestNamesThatShareAnAddress(t *testing.T) {
 			t.Error("a connection was cut that may go on under the other name")
 		}
 		enters("a.example")
-		time.Sleep(2 * time.Minute) // in which b's answer has expired
+		waittest.Pass(2 * time.Minute) // in which b's answer has expired
 		enters("a.example")
 		spec.Egress.Domains = []string{"c.example"}
 		must(t, s.change(dockerexec.Endpoint{Spec: spec, Holder: 1, Addr: addr}))

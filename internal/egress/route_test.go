@@ -4,10 +4,11 @@ import (
 	"net"
 	"net/netip"
 	"testing"
-	"time"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
+
+	"github.com/daycare-run/sandbox/internal/waittest"
 )
 
 type brokenRoutes struct{}
@@ -32,15 +33,10 @@ func TestOwnAddresses(t *testing.T) {
 	must(t, err)
 	six.Flags = unix.IFA_F_NODAD // it is the host's soon: the kernel adds its route a moment later
 	must(t, host.net.AddrAdd(out, six))
-	for limit := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) {
+	waittest.Until(t, "the kernel has a route to the host's IPv6 address", func() bool {
 		found, err := host.net.RouteGet(six.IP)
-		if err == nil && len(found) == 1 && found[0].Type == unix.RTN_LOCAL {
-			break
-		}
-		if time.Now().After(limit) {
-			t.Fatalf("the kernel has no route to the host's IPv6 address: %v, %v", found, err)
-		}
-	}
+		return err == nil && len(found) == 1 && found[0].Type == unix.RTN_LOCAL
+	})
 	for to, kind := range map[string]int{"198.51.100.0/24": unix.RTN_UNICAST, "192.0.2.0/24": unix.RTN_LOCAL, "192.0.3.0/24": unix.RTN_BLACKHOLE, "192.0.4.0/24": unix.RTN_UNREACHABLE} {
 		_, subnet, err := net.ParseCIDR(to)
 		must(t, err)
@@ -80,11 +76,7 @@ func TestOwnAddresses(t *testing.T) {
 	given, err := netlink.ParseAddr("203.0.113.6/24")
 	must(t, err)
 	must(t, host.net.AddrAdd(out, given))
-	for limit := time.Now().Add(time.Minute); !own("203.0.113.6"); time.Sleep(routeLifetime / 10) {
-		if time.Now().After(limit) {
-			t.Fatal("an address that the host is given does not become its own")
-		}
-	}
+	waittest.Until(t, "an address that the host is given becomes its own", func() bool { return own("203.0.113.6") })
 
 	r.handle.Close()
 	r.handle = brokenRoutes{} // whatever breaks it

@@ -9,9 +9,10 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/daycare-run/sandbox/internal/waittest"
 )
 
 // nest makes directories in one another, each with a file, from the inside of dir.
@@ -40,15 +41,10 @@ func emptied(t *testing.T, trash *Trash, parent string) {
 	var work sync.WaitGroup
 	work.Go(func() { trash.Work(ctx) })
 	defer func() { cancel(); work.Wait() }()
-	for end := time.Now().Add(time.Minute); ; time.Sleep(5 * time.Millisecond) {
+	waittest.Until(t, "nothing of it is left", func() bool {
 		left, err := filepath.Glob(filepath.Join(parent, "*", trashPrefix+"*"))
-		if err == nil && len(left) == 0 {
-			return
-		}
-		if time.Now().After(end) {
-			t.Fatalf("%q are left, %v", left, err)
-		}
-	}
+		return err == nil && len(left) == 0
+	})
 }
 
 func noFailure(t *testing.T) func(string, error) {

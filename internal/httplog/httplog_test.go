@@ -12,9 +12,10 @@ import (
 	"sync"
 	"testing"
 	"testing/synctest"
-	"time"
 
 	"github.com/rs/zerolog"
+
+	"github.com/daycare-run/sandbox/internal/waittest"
 )
 
 // lines is a log that tests read.
@@ -83,9 +84,7 @@ func TestUnsolicitedAnswersAreOneField(t *testing.T) {
 			_ = answer.Body.Close()
 			transport.CloseIdleConnections()
 		}
-		for deadline := time.Now().Add(10 * time.Second); strings.Count(got.String(), "\n") < perPeriod && time.Now().Before(deadline); {
-			time.Sleep(time.Millisecond)
-		}
+		waittest.Until(t, "as many lines as may be are there", func() bool { return strings.Count(got.String(), "\n") >= perPeriod })
 		events := strings.Split(strings.TrimSpace(got.String()), "\n")
 		if len(events) != perPeriod {
 			t.Errorf("%s: %d events, want %d", form, len(events), perPeriod)
@@ -110,7 +109,7 @@ func TestOmittedLinesAreCounted(t *testing.T) {
 			l.Print("a line")
 		}
 		l.Print("http: panic serving @: it is not left out")
-		time.Sleep(period)
+		waittest.Pass(period)
 		l.Print("the next period's")
 		if text := got.String(); strings.Count(text, "\n") != perPeriod+2 || !strings.Contains(text, `"omitted":3,"line":"the next`) ||
 			!strings.Contains(text, `{"level":"error","from":"test","line":"http: panic`) {

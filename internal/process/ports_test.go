@@ -10,6 +10,8 @@ import (
 
 	"github.com/containerd/errdefs"
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/daycare-run/sandbox/internal/waittest"
 )
 
 // freeRange is n ports in a row that nobody listens at, below those that the kernel gives to connections.
@@ -119,11 +121,7 @@ func TestPortsAreTriedAgain(t *testing.T) {
 		t.Error("no fault")
 	}
 	_ = taken.Close()
-	for deadline := time.Now().Add(time.Minute); l.Ports("p")[0].Fault != ""; time.Sleep(time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatal(l.Ports("p")[0].Fault)
-		}
-	}
+	waittest.Until(t, "the port is listened at", func() bool { return l.Ports("p")[0].Fault == "" })
 }
 
 func TestCheck(t *testing.T) {

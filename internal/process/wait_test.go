@@ -9,6 +9,7 @@ import (
 	"github.com/containerd/errdefs"
 
 	"github.com/daycare-run/sandbox/internal/quota"
+	"github.com/daycare-run/sandbox/internal/waittest"
 )
 
 // waited is what Wait has returned.
@@ -31,9 +32,7 @@ func (s *service) wait(ctx context.Context, id string, ready bool, most time.Dur
 	if ready {
 		want++
 	}
-	for s.run.clock.planned() < want && len(ended) == 0 {
-		time.Sleep(time.Millisecond)
-	}
+	waittest.Until(s.t, "it waits", func() bool { return s.run.clock.planned() >= want || len(ended) > 0 })
 	return ended
 }
 

@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/containerd/errdefs"
+
+	"github.com/daycare-run/sandbox/internal/waittest"
 )
 
 // one is a bound of 1 for each resource.
@@ -371,7 +373,7 @@ func TestTheForgottenOnesAreIdle(t *testing.T) {
 		if err := l.Ask(Account{User: "0"}); err == nil {
 			t.Error("its rate was forgotten while it asked")
 		}
-		time.Sleep(time.Minute)
+		waittest.Pass(time.Minute)
 		for i := range 2 * maxRates {
 			if err := l.Ask(Account{User: fmt.Sprint("new", i)}); err != nil {
 				t.Fatal(err)

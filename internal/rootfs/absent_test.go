@@ -12,6 +12,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/daycare-run/sandbox/dockerexec"
+	"github.com/daycare-run/sandbox/internal/waittest"
 )
 
 // absent is a Spec that guards three paths by the watch alone: one that is not there, one below a file, and a link.
@@ -85,11 +86,11 @@ func TestAbsentPathMadeLaterExpels(t *testing.T) {
 			}
 			if watched {
 				go watch()
-				for on := false; !on; time.Sleep(time.Millisecond) {
+				waittest.Until(t, "it is watched", func() bool {
 					p.mu.Lock()
-					on = p.watches.on && len(p.watches.held) > 0
-					p.mu.Unlock()
-				}
+					defer p.mu.Unlock()
+					return p.watches.on && len(p.watches.held) > 0
+				})
 			}
 			if len(expelled) != 0 {
 				t.Errorf("%s: expelled before", name)

@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/daycare-run/sandbox/dockerexec"
+	"github.com/daycare-run/sandbox/internal/waittest"
 	"github.com/daycare-run/sandbox/pathmap"
 )
 
@@ -88,9 +89,7 @@ func TestHungHomeHoldsUpItsUserAlone(t *testing.T) {
 		t.Errorf("another's container, after one was given up: %v", err)
 	}
 	end()
-	for err := open("hung"); cerrdefs.IsUnavailable(err); err = open("hung") {
-		time.Sleep(time.Millisecond)
-	}
+	waittest.Until(t, "the home answers again", func() bool { return !cerrdefs.IsUnavailable(open("hung")) })
 }
 
 func lockedHandle(p *Preparer, events []byte) []dockerexec.Fingerprint {

@@ -20,6 +20,7 @@ import (
 	"github.com/daycare-run/sandbox/internal/plan"
 	"github.com/daycare-run/sandbox/internal/plantest"
 	"github.com/daycare-run/sandbox/internal/quota"
+	"github.com/daycare-run/sandbox/internal/waittest"
 )
 
 // fill lets the pool do all that it would.
@@ -146,7 +147,7 @@ func TestPoolRestsBesideOtherCalls(t *testing.T) {
 			if err := first(t, s, user, Registration{}, Request{Confinement: c}); err != nil {
 				t.Fatal(err)
 			}
-			time.Sleep(fillAfter + time.Millisecond)
+			waittest.Pass(fillAfter + time.Millisecond)
 		}
 		makes := func(want uint64, when string) {
 			t.Helper()
@@ -158,9 +159,9 @@ func TestPoolRestsBesideOtherCalls(t *testing.T) {
 		makes(1, "for a kind of call that comes")
 		come("unlike", Confinement{Permissions: workspace.Permissions, Restrictions: restrictions("/home/x")})
 		makes(1, "beside a call of another kind")
-		time.Sleep(fillRests * fake.takes)
+		waittest.Pass(fillRests * fake.takes)
 		makes(2, "after a rest")
-		time.Sleep(unlikeFor)
+		waittest.Pass(unlikeFor)
 		come("second", workspace)
 		makes(3, "when no such call has come for long")
 		come("third", workspace)
@@ -432,7 +433,7 @@ func TestPoolIsSharedByTokens(t *testing.T) {
 			for range 20 {
 				come("greedy")
 				pool.step(t.Context())
-				time.Sleep(fillAfter / 2)
+				waittest.Pass(fillAfter / 2)
 			}
 			if round%10 == 9 && !come("rare") {
 				t.Fatalf("round %d: nothing waits for another token: %+v", round, pool.Stats())
@@ -441,7 +442,7 @@ func TestPoolIsSharedByTokens(t *testing.T) {
 		if got := pool.Stats(); got.Asked[poolHit] < 20 {
 			t.Errorf("hardly anybody gets anything: %+v", got)
 		}
-		time.Sleep(keptFor + time.Second)
+		waittest.Pass(keptFor + time.Second)
 		pool.fillNow(t)
 		for i, token := range []string{"greedy", "greedy", "rare"} {
 			if want := i != 1; come(token) != want {

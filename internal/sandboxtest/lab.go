@@ -6,7 +6,6 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
-	"time"
 
 	"github.com/daycare-run/sandbox/dockerexec"
 	"github.com/daycare-run/sandbox/dockerexec/session"
@@ -14,6 +13,7 @@ import (
 	"github.com/daycare-run/sandbox/internal/files"
 	"github.com/daycare-run/sandbox/internal/process"
 	"github.com/daycare-run/sandbox/internal/sandbox"
+	"github.com/daycare-run/sandbox/internal/waittest"
 )
 
 // Lab is a service made by New, with what is below it. alice has the sandboxes "a" and "agent-7"
@@ -91,15 +91,10 @@ func (l *Lab) Print(p process.Record, text string) {
 func (l *Lab) End(p process.Record, exit process.Exit) {
 	l.T.Helper()
 	l.Runner.end(p.ID, exit)
-	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(time.Millisecond) {
+	waittest.Until(l.T, "the process has ended", func() bool {
 		now, err := l.Process("a", p.ID)
-		if err == nil && now.Status != process.Running {
-			return
-		}
-		if time.Now().After(deadline) {
-			l.T.Fatalf("the process goes on: %+v, %v", now, err)
-		}
-	}
+		return err == nil && now.Status != process.Running
+	})
 }
 
 // File makes a file in alice's home and returns where it is on the host.

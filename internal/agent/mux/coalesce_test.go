@@ -8,6 +8,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/daycare-run/sandbox/internal/waittest"
 )
 
 // recorder is a connection that keeps each write apart.
@@ -87,13 +89,11 @@ func TestWaitingFramesGoOutAtTheLimit(t *testing.T) {
 		r := &recorder{}
 		conn := Coalesce(r, time.Second)
 		_, _ = conn.Write(closing)
-		time.Sleep(999 * time.Millisecond)
-		synctest.Wait()
+		waittest.Pass(999 * time.Millisecond)
 		if len(r.sent()) != 0 {
 			t.Errorf("sent early: %x", r.sent())
 		}
-		time.Sleep(time.Millisecond)
-		synctest.Wait()
+		waittest.Pass(time.Millisecond)
 		if sent := r.sent(); len(sent) != 1 || !bytes.Equal(sent[0], closing) {
 			t.Errorf("got %x", sent)
 		}

@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -19,6 +20,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/daycare-run/sandbox/internal/cluster/etcdtest"
+	"github.com/daycare-run/sandbox/internal/waittest"
 )
 
 // group is a control group of the test's own, which only root can make.
@@ -68,20 +70,11 @@ func (g Group) run(t *testing.T, inner, script string) *exec.Cmd {
 	return cmd
 }
 
-func until(t *testing.T, what string, holds func() bool) {
-	t.Helper()
-	for end := time.Now().Add(time.Minute); !holds(); time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatalf("it never came true that %s", what)
-		}
-	}
-}
-
 func TestNothingInTheGroupIsLeft(t *testing.T) {
 	g, said := group(t), filepath.Join(t.TempDir(), "said")
 	running := g.run(t, "one", `trap '' TERM; (while :; do sleep 7001; done) & touch `+said+`; while :; do sh -c 'sleep 7002'; done`)
 	frozen := g.run(t, "one/frozen", "touch "+said+"2; sleep 7003; touch "+said+"3")
-	until(t, "both run", func() bool {
+	waittest.Until(t, "both run", func() bool {
 		_, err := os.Stat(said)
 		_, err2 := os.Stat(said + "2")
 		return err == nil && err2 == nil
@@ -102,7 +95,15 @@ func TestNothingInTheGroupIsLeft(t *testing.T) {
 	}
 	// What comes late stands still, and dies without having done anything.
 	late := g.run(t, "one", "touch "+said+"4")
-	time.Sleep(200 * time.Millisecond) // nothing shows that nothing happens
+	waittest.Until(t, "it is in the group", func() bool {
+		return slices.ContainsFunc(dirs, func(dir string) bool {
+			members, _ := os.ReadFile(filepath.Join(dir, "one/cgroup.procs"))
+			return slices.Contains(strings.Fields(string(members)), strconv.Itoa(late.Process.Pid))
+		})
+	})
+	if err := exec.Command("sh", "-c", strings.Repeat("sh -c true; ", 20)).Run(); err != nil { // it has as much time as this takes
+		t.Fatal(err)
+	}
 	if _, err := os.Stat(said + "4"); err == nil {
 		t.Error("what was started after it had been killed ran")
 	}
@@ -184,7 +185,7 @@ func TestHostWithoutLeaseRunsNothing(t *testing.T) {
 	}
 	stop := r.fence(t, etcd)
 	r.serve(t)
-	until(t, "the host has a lease", func() bool { return r.joined.Load() != 0 && r.member.MayStart() == nil })
+	waittest.Until(t, "the host has a lease", func() bool { return r.joined.Load() != 0 && r.member.MayStart() == nil })
 	first := r.joined.Load()
 	tenant := r.group.run(t, "one", "sleep 7004")
 
@@ -192,7 +193,7 @@ func TestHostWithoutLeaseRunsNothing(t *testing.T) {
 	stop()
 	r.fence(t, etcd)
 	sent := r.member.Record().Sent
-	until(t, "the lease is renewed by the next fence", func() bool { return r.member.Record().Sent > sent })
+	waittest.Until(t, "the lease is renewed by the next fence", func() bool { return r.member.Record().Sent > sent })
 	if now := r.member.Record(); now.Lease != first || now.Fences != 0 || r.stopped.Load() != 0 {
 		t.Fatalf("%+v", now)
 	}
@@ -204,29 +205,29 @@ func TestHostWithoutLeaseRunsNothing(t *testing.T) {
 	if err := tenant.Wait(); err == nil {
 		t.Error("it has ended by itself")
 	}
-	until(t, "the service has stopped and the host has another lease", func() bool {
+	waittest.Until(t, "the service has stopped and the host has another lease", func() bool {
 		return r.fenced.Load() == 1 && r.stopped.Load() == 1 && r.joined.Load() != first && r.member.MayStart() == nil
 	})
 
 	// The service says that Docker is gone.
 	second := r.joined.Load()
 	r.member.SetUnfit("Docker does not answer")
-	until(t, "the lease is given back", func() bool { return r.member.Record().Lease == 0 && r.stopped.Load() == 2 })
-	until(t, "it is said that nothing of it runs", func() bool { return r.killed.Load() == second })
-	until(t, "etcd has no lease", func() bool {
+	waittest.Until(t, "the lease is given back", func() bool { return r.member.Record().Lease == 0 && r.stopped.Load() == 2 })
+	waittest.Until(t, "it is said that nothing of it runs", func() bool { return r.killed.Load() == second })
+	waittest.Until(t, "etcd has no lease", func() bool {
 		all, err := etcd.Leases(t.Context())
 		return err == nil && len(all.Leases) == 0
 	})
 	// What Docker is still starting for those times dies before there is a lease that would let it go on.
 	r.starting.Store(1)
-	until(t, "the fence knows it", func() bool { beat, _ := r.files.Beat(bootID()); return beat.Starting == 1 })
+	waittest.Until(t, "the fence knows it", func() bool { beat, _ := r.files.Beat(bootID()); return beat.Starting == 1 })
 	late := r.group.run(t, "one", "touch "+filepath.Join(t.TempDir(), "late")+"; sleep 7007")
 	r.member.SetUnfit("")
 	if err := late.Wait(); err == nil || r.member.MayStart() == nil {
 		t.Errorf("it ran: %v", err)
 	}
 	r.starting.Store(0)
-	until(t, "the host is back", func() bool { return r.member.MayStart() == nil })
+	waittest.Until(t, "the host is back", func() bool { return r.member.MayStart() == nil })
 }
 
 // A host takes nobody before its homes can be used.
@@ -241,19 +242,19 @@ func TestNoLeaseWithoutHomes(t *testing.T) {
 		text, _ := os.ReadFile(mounted)
 		return strings.Count(string(text), "\n")
 	}
-	until(t, "the command has failed", func() bool { return tries() > 1 })
+	waittest.Until(t, "the command has failed", func() bool { return tries() > 1 })
 	if err := os.WriteFile(mounted+".runs", nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
 	failed := tries()
-	until(t, "the homes were looked at", func() bool { return tries() > failed+1 })
+	waittest.Until(t, "the homes were looked at", func() bool { return tries() > failed+1 })
 	if lease := r.files.Read().Lease; lease != 0 {
 		t.Errorf("lease %d without homes", lease)
 	}
 	if err := os.WriteFile(mounted+".may", nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	until(t, "the host has a lease", func() bool { return r.files.Read().Lease != 0 })
+	waittest.Until(t, "the host has a lease", func() bool { return r.files.Read().Lease != 0 })
 }
 
 // The service kills, too, because the fence may be dead.
@@ -262,7 +263,7 @@ func TestAServiceWithoutAFenceKillsInTime(t *testing.T) {
 	r := lay(t)
 	stop := r.fence(t, etcd)
 	r.serve(t)
-	until(t, "the host has a lease", func() bool { return r.member.MayStart() == nil })
+	waittest.Until(t, "the host has a lease", func() bool { return r.member.MayStart() == nil })
 	tenant := r.group.run(t, "one", "sleep 7005")
 	stop()
 	sent := r.member.Record().Sent
@@ -272,7 +273,7 @@ func TestAServiceWithoutAFenceKillsInTime(t *testing.T) {
 	if late := now() - sent - Limit; late < 0 || late > TTL-Limit {
 		t.Errorf("it was killed %s after the deadline", late)
 	}
-	until(t, "the service has stopped", func() bool { return r.stopped.Load() == 1 })
+	waittest.Until(t, "the service has stopped", func() bool { return r.stopped.Load() == 1 })
 }
 
 // A service that stays away for longer than it takes to exchange it loses its users; one that was never there has none.
@@ -298,7 +299,7 @@ func TestAServiceThatHangsIsKilled(t *testing.T) {
 	etcd, _ := etcdtest.Start(t)
 	r := lay(t)
 	r.fence(t, etcd)
-	until(t, "the host has a lease", func() bool { return r.files.Read().Lease != 0 })
+	waittest.Until(t, "the host has a lease", func() bool { return r.files.Read().Lease != 0 })
 	service := exec.Command("sleep", "7006")
 	if err := service.Start(); err != nil {
 		t.Fatal(err)
@@ -318,17 +319,17 @@ func TestWithoutAMajorityUsersGoOnUntilTheDeadline(t *testing.T) {
 	r := lay(t)
 	r.fence(t, etcd)
 	r.serve(t)
-	until(t, "the host has a lease", func() bool { return r.joined.Load() != 0 && r.member.MayStart() == nil })
+	waittest.Until(t, "the host has a lease", func() bool { return r.joined.Load() != 0 && r.member.MayStart() == nil })
 	tenant := r.group.run(t, "one", "sleep 7008")
 	signal(0, syscall.SIGKILL)
 	sent := r.member.Record().Sent
-	until(t, "it is renewed by two of three", func() bool { return r.member.Record().Sent > sent+Renew/2 })
+	waittest.Until(t, "it is renewed by two of three", func() bool { return r.member.Record().Sent > sent+Renew/2 })
 	signal(1, syscall.SIGKILL)
 	if err := tenant.Wait(); err == nil {
 		t.Error("it has ended by itself")
 	}
 	ended := now()
-	until(t, "nothing may start", func() bool { return r.stopped.Load() == 1 && cerrdefs.IsUnavailable(r.member.MayStart()) })
+	waittest.Until(t, "nothing may start", func() bool { return r.stopped.Load() == 1 && cerrdefs.IsUnavailable(r.member.MayStart()) })
 	// Fenced off, it keeps when the renewal was sent that was answered last.
 	if went := ended - r.member.Record().Sent; went < Limit-Renew/10 || went > TTL {
 		t.Errorf("it went on for %s after the last renewal", went)

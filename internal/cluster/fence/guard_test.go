@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/daycare-run/sandbox/internal/cluster/etcdtest"
+	"github.com/daycare-run/sandbox/internal/waittest"
 )
 
 func (r *rig) guard(t *testing.T, fence int) (ended chan struct{}) {
@@ -29,7 +30,7 @@ func TestTheGuardKillsInTime(t *testing.T) {
 	etcd, _ := etcdtest.Start(t)
 	r := lay(t)
 	stop := r.fence(t, etcd)
-	until(t, "the host has a lease", func() bool { return r.files.Read().Lease != 0 })
+	waittest.Until(t, "the host has a lease", func() bool { return r.files.Read().Lease != 0 })
 	ended := r.guard(t, os.Getpid())
 	tenant := r.group.run(t, "one", "exec sleep 7010")
 	stop()
@@ -45,8 +46,8 @@ func TestTheGuardKillsInTime(t *testing.T) {
 		t.Error("it has ended by itself")
 	}
 	r.fence(t, etcd)
-	until(t, "the next fence has a lease", func() bool { rec := r.files.Read(); return rec.Lease != 0 && !rec.Fenced })
-	until(t, "the guard has seen it, and lets things run", func() bool { return r.group.run(t, "one", "true").Wait() == nil })
+	waittest.Until(t, "the next fence has a lease", func() bool { rec := r.files.Read(); return rec.Lease != 0 && !rec.Fenced })
+	waittest.Until(t, "the guard has seen it, and lets things run", func() bool { return r.group.run(t, "one", "true").Wait() == nil })
 	select {
 	case <-ended:
 		t.Error("the guard has left its fence")
@@ -64,7 +65,7 @@ func TestTheGuardEnds(t *testing.T) {
 	says(1001)
 	ended := r.guard(t, 1001)
 	next := 1001
-	until(t, "it ends when another fence goes on with the lease", func() bool {
+	waittest.Until(t, "it ends when another fence goes on with the lease", func() bool {
 		next = 2003 - next
 		says(next)
 		select {
@@ -79,7 +80,7 @@ func TestTheGuardEnds(t *testing.T) {
 	ended = r.guard(t, 1002)
 	in := filepath.Join(t.TempDir(), "in the group")
 	tenant := r.group.run(t, "one", "touch '"+in+"'; exec sleep 7012")
-	until(t, "the process is in the group", func() bool { _, err := os.Stat(in); return err == nil })
+	waittest.Until(t, "the process is in the group", func() bool { _, err := os.Stat(in); return err == nil })
 	dead := make(chan error, 1)
 	go func() { dead <- tenant.Wait() }()
 	if err := os.RemoveAll(filepath.Dir(r.files.Base)); err != nil {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/daycare-run/sandbox/internal/cluster"
 	"github.com/daycare-run/sandbox/internal/cluster/etcdtest"
+	"github.com/daycare-run/sandbox/internal/waittest"
 )
 
 // A member of etcd that is silent costs no host its lease, be it the leader.
@@ -23,14 +24,14 @@ func TestASilentMemberCostsNoLease(t *testing.T) {
 	r := lay(t)
 	r.fence(t, etcd)
 	r.serve(t)
-	until(t, "the host has a lease", func() bool { return r.member.MayStart() == nil })
+	waittest.Until(t, "the host has a lease", func() bool { return r.member.MayStart() == nil })
 	first := r.member.Record().Lease
 	for _, leader := range []bool{false, true} {
 		silent := slices.IndexFunc(endpoints, func(endpoint string) bool { return leads(t, asked, endpoint) == leader })
 		sent := r.member.Record().Sent
-		until(t, "it is renewed", func() bool { return r.member.Record().Sent > sent })
+		waittest.Until(t, "it is renewed", func() bool { return r.member.Record().Sent > sent })
 		sent = r.member.Record().Sent
-		until(t, "the next renewal is near", func() bool { return now() > sent+Renew-hedge })
+		waittest.Until(t, "the next renewal is near", func() bool { return now() > sent+Renew-hedge })
 		signal(silent, syscall.SIGSTOP)
 		least := Limit
 		for end := now() + 5*Renew; now() < end; time.Sleep(5 * time.Millisecond) {

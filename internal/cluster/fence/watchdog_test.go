@@ -13,6 +13,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/daycare-run/sandbox/internal/cluster/etcdtest"
+	"github.com/daycare-run/sandbox/internal/waittest"
 )
 
 // pipe is a watchdog that resets nothing.
@@ -64,7 +65,7 @@ func TestTheWatchdogIsFedWhileThereIsALease(t *testing.T) {
 	tried := filepath.Join(t.TempDir(), "tried")
 	r.watchdog, r.remount = p.name, []string{"sh", "-c", "echo >> " + tried}
 	stop := r.fence(t, etcd)
-	until(t, "it was tried again", func() bool { text, _ := os.ReadFile(tried); return len(text) > 1 })
+	waittest.Until(t, "it was tried again", func() bool { text, _ := os.ReadFile(tried); return len(text) > 1 })
 	if rec := r.files.Read(); rec.Lease != 0 {
 		t.Errorf("a lease without the watchdog: %+v", rec)
 	}
@@ -72,18 +73,18 @@ func TestTheWatchdogIsFedWhileThereIsALease(t *testing.T) {
 		t.Error("it ran without a lease")
 	}
 	p.read(t)
-	until(t, "the host has a lease", func() bool { return r.files.Read().Lease != 0 })
+	waittest.Until(t, "the host has a lease", func() bool { return r.files.Read().Lease != 0 })
 	fed := len(p.has())
-	until(t, "it is fed", func() bool { return len(p.has()) > fed+10 })
+	waittest.Until(t, "it is fed", func() bool { return len(p.has()) > fed+10 })
 	stop()
-	until(t, "it counts no more", func() bool { return strings.Count(p.has(), "V") == 1 && strings.HasSuffix(p.has(), "V") })
+	waittest.Until(t, "it counts no more", func() bool { return strings.Count(p.has(), "V") == 1 && strings.HasSuffix(p.has(), "V") })
 
 	r.fence(t, etcd) // which goes on with the lease
-	until(t, "it is fed again", func() bool { return strings.HasSuffix(p.has(), "\n") })
+	waittest.Until(t, "it is fed again", func() bool { return strings.HasSuffix(p.has(), "\n") })
 	if _, err := etcd.Revoke(t.Context(), clientv3.LeaseID(r.files.Read().Lease)); err != nil {
 		t.Fatal(err)
 	}
-	until(t, "it counted no more when all was killed, and counts with the next lease", func() bool {
+	waittest.Until(t, "it counted no more when all was killed, and counts with the next lease", func() bool {
 		return strings.Count(p.has(), "V") == 2 && strings.HasSuffix(p.has(), "\n")
 	})
 }
@@ -101,7 +102,7 @@ func TestTheWatchdogResetsAHostThatCannotKill(t *testing.T) {
 		t.Errorf("%v", err)
 	}
 	f.disarm() // what it was told before is all that it was told
-	until(t, "it has been fed once", func() bool { return strings.HasSuffix(p.has(), "V") })
+	waittest.Until(t, "it has been fed once", func() bool { return strings.HasSuffix(p.has(), "V") })
 	if got := p.has(); got != "\nV" {
 		t.Errorf("%q", got)
 	}

@@ -30,6 +30,7 @@ import (
 	"github.com/daycare-run/sandbox/internal/cluster/etcdtest"
 	"github.com/daycare-run/sandbox/internal/ids"
 	"github.com/daycare-run/sandbox/internal/quota"
+	"github.com/daycare-run/sandbox/internal/waittest"
 )
 
 // host is one of a cluster, with a handler for the calls that it answers.
@@ -207,17 +208,8 @@ func twoOf(t *testing.T, etcd *clientv3.Client) (*host, *host) {
 		t.Fatal(err)
 	}
 	one, other := open(t, etcd, dir, "h1"), open(t, etcd, dir, "h2")
-	until(t, "they know each other", func() bool { return len(one.cfg.Cluster.Nodes()) == 2 && len(other.cfg.Cluster.Nodes()) == 2 })
+	waittest.Until(t, "they know each other", func() bool { return len(one.cfg.Cluster.Nodes()) == 2 && len(other.cfg.Cluster.Nodes()) == 2 })
 	return one, other
-}
-
-func until(t *testing.T, what string, holds func() bool) {
-	t.Helper()
-	for end := time.Now().Add(30 * time.Second); !holds(); time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatalf("it never came true that %s", what)
-		}
-	}
 }
 
 func TestTheHolderAnswers(t *testing.T) {
@@ -403,7 +395,7 @@ func TestACallLooksForASeatThatHasMoved(t *testing.T) {
 		if err != nil || seat.Host != h.name {
 			t.Fatalf("%+v, %v", seat, err)
 		}
-		until(t, "all know of the seat", func() bool { now, _ := one.cfg.Cluster.Seat("alice"); return now == seat })
+		waittest.Until(t, "all know of the seat", func() bool { now, _ := one.cfg.Cluster.Seat("alice"); return now == seat })
 		return seat
 	}
 	handOver := func(h *host) {
@@ -412,7 +404,7 @@ func TestACallLooksForASeatThatHasMoved(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, h := range []*host{one, other} {
-			until(t, "all know that there is none", func() bool { _, held := h.cfg.Cluster.Seat("alice"); return !held })
+			waittest.Until(t, "all know that there is none", func() bool { _, held := h.cfg.Cluster.Seat("alice"); return !held })
 		}
 	}
 	first := hold(one)
@@ -455,7 +447,7 @@ func TestACallOfALostHostEndsAndSaysSo(t *testing.T) {
 	if got := <-failed; !strings.HasPrefix(got, "503") || !strings.Contains(got, "not repeated") {
 		t.Errorf("%s", got)
 	}
-	until(t, "the next call is answered elsewhere", func() bool {
+	waittest.Until(t, "the next call is answered elsewhere", func() bool {
 		status, text := one.post("alice", nil)
 		return status == http.StatusOK && strings.HasPrefix(text, "h1 ")
 	})

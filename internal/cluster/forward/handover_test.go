@@ -16,6 +16,7 @@ import (
 
 	"github.com/daycare-run/sandbox/internal/access"
 	"github.com/daycare-run/sandbox/internal/cluster/etcdtest"
+	"github.com/daycare-run/sandbox/internal/waittest"
 )
 
 // A user who is busy is given to another host when the call has ended, and at the end of the time that it has the call is ended.
@@ -45,12 +46,12 @@ func TestABusyUserIsHandedOver(t *testing.T) {
 			if err := other.cfg.Cluster.SetDraining(t.Context(), one.name, true); err != nil {
 				t.Fatal(err)
 			}
-			until(t, "it is known", func() bool { n, _ := one.cfg.Cluster.Node(one.name); return n.Draining })
+			waittest.Until(t, "it is known", func() bool { n, _ := one.cfg.Cluster.Node(one.name); return n.Draining })
 			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 			defer cancel()
 			given, user := make(chan error, 1), one.user("alice")
 			go func() { given <- one.HandOver(ctx, "alice", true) }()
-			until(t, "it is leaving", func() bool {
+			waittest.Until(t, "it is leaving", func() bool {
 				one.mu.Lock()
 				defer one.mu.Unlock()
 				return one.users["alice"].leaving != nil
@@ -87,7 +88,7 @@ func TestARestIsReleasedBeforeTheUserIsTakenOver(t *testing.T) {
 			if err := h.cfg.Cluster.Give(t.Context(), "alice", false); err != nil {
 				t.Fatal(err)
 			}
-			until(t, "a release was tried", func() bool { return strings.HasSuffix(h.order(), "fail") })
+			waittest.Until(t, "a release was tried", func() bool { return strings.HasSuffix(h.order(), "fail") })
 		},
 		"a handover fails": func(t *testing.T, h *host) {
 			if err := h.HandOver(t.Context(), "alice", true); err == nil {
@@ -130,19 +131,19 @@ func TestAReleaseIsTriedAgain(t *testing.T) {
 	if s, err := one.cfg.Cluster.Hold(t.Context(), "alice"); err != nil || s.Host != one.name {
 		t.Fatalf("%+v, %v", s, err)
 	}
-	until(t, "it is taken over", func() bool { return one.order() == "take" })
+	waittest.Until(t, "it is taken over", func() bool { return one.order() == "take" })
 	one.failing.Store(true)
 	if err := one.cfg.Cluster.Give(t.Context(), "alice", false); err != nil {
 		t.Fatal(err)
 	}
-	until(t, "all know of it", func() bool { _, held := other.cfg.Cluster.Seat("alice"); return !held })
+	waittest.Until(t, "all know of it", func() bool { _, held := other.cfg.Cluster.Seat("alice"); return !held })
 	if s, err := other.cfg.Cluster.Hold(t.Context(), "alice"); err != nil || s.Host != other.name {
 		t.Fatalf("%+v, %v", s, err)
 	}
-	until(t, "a release was tried", func() bool { return one.order() == "take, fail" })
+	waittest.Until(t, "a release was tried", func() bool { return one.order() == "take, fail" })
 	one.failing.Store(false)
-	until(t, "it is released", func() bool { return one.order() == "take, fail, release" })
-	until(t, "it is forgotten", func() bool { one.mu.Lock(); defer one.mu.Unlock(); return one.users["alice"] == nil })
+	waittest.Until(t, "it is released", func() bool { return one.order() == "take, fail, release" })
+	waittest.Until(t, "it is forgotten", func() bool { one.mu.Lock(); defer one.mu.Unlock(); return one.users["alice"] == nil })
 }
 
 // A call that was ended does not wait for a caller who reads nothing, whichever host the caller has asked.
@@ -237,7 +238,7 @@ func TestPartialTakeIsReleased(t *testing.T) {
 	if err := one.cfg.Cluster.Give(t.Context(), "alice", false); err != nil {
 		t.Fatal(err)
 	}
-	until(t, "it is released", func() bool { return one.order() == "refuse, release" })
+	waittest.Until(t, "it is released", func() bool { return one.order() == "refuse, release" })
 }
 
 // lossy loses answers of an etcd: the first it did not carry out, the second it did.
@@ -288,7 +289,7 @@ func TestASeatIsGivenUpForGood(t *testing.T) {
 	if got := one.order(); got != "take, answer, release" || lost.Load() < 2 {
 		t.Errorf("%s after %d transactions", got, lost.Load())
 	}
-	until(t, "the seat is gone", func() bool { _, held := other.cfg.Cluster.Seat("alice"); return !held })
+	waittest.Until(t, "the seat is gone", func() bool { _, held := other.cfg.Cluster.Seat("alice"); return !held })
 }
 
 // While a drain has time, who is busy when the turn comes stays, and nothing of that user ends. So does who is not known to be idle.

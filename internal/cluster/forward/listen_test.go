@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"testing"
 	"time"
+
+	"github.com/daycare-run/sandbox/internal/waittest"
 )
 
 // Whoever has no certificate of a host's takes no more than a share of few places: others are let in, and its further
@@ -37,7 +39,7 @@ func TestStrangersTakeFewPlaces(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer conn.Close()
-		until(t, "it has a place or not", func() bool { now := places.Stats(); return now.Used > before || now.Refused > 0 })
+		waittest.Until(t, "it has a place or not", func() bool { now := places.Stats(); return now.Used > before || now.Refused > 0 })
 		if places.Stats().Refused == 0 {
 			continue
 		}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/daycare-run/sandbox/internal/access"
 	"github.com/daycare-run/sandbox/internal/quota"
+	"github.com/daycare-run/sandbox/internal/waittest"
 )
 
 // A call of E2B's wire comes to the holder as it came to the host that sends it, and is told from one of the API. What a user's
@@ -35,7 +36,7 @@ func TestAnotherWire(t *testing.T) {
 	if seat.Host == one.name {
 		away = other
 	}
-	until(t, "both know", func() bool { now, held := away.cfg.Cluster.Seat("alice"); return held && now == seat })
+	waittest.Until(t, "both know", func() bool { now, held := away.cfg.Cluster.Seat("alice"); return held && now == seat })
 	door := httptest.NewServer(away.handler(Entry{Router: away.Router, Wire: E2B}, func(*http.Request) (access.Caller, error) { return away.caller, nil }))
 	defer door.Close()
 	req, err := http.NewRequest(http.MethodPost, door.URL+"/alice?a=1;b", http.NoBody)

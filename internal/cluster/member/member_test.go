@@ -7,7 +7,6 @@ import (
 	"net/http/httptest"
 	"path/filepath"
 	"testing"
-	"time"
 
 	"github.com/rs/zerolog"
 	"golang.org/x/sync/errgroup"
@@ -19,6 +18,7 @@ import (
 	"github.com/daycare-run/sandbox/internal/cluster/forward"
 	"github.com/daycare-run/sandbox/internal/persistent"
 	"github.com/daycare-run/sandbox/internal/sandboxtest"
+	"github.com/daycare-run/sandbox/internal/waittest"
 )
 
 // oneHost is the only host of a cluster. Whom it gives up is released by release.
@@ -87,11 +87,9 @@ func TestSlowReleaseHoldsUpNobody(t *testing.T) {
 	m.mu.Lock()
 	m.wanted["bob"] = map[string]bool{"p": true}
 	m.mu.Unlock()
-	for end := time.Now().Add(30 * time.Second); m.cluster.Holds("ended") || !m.cluster.Holds("bob"); time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatalf("bob is held: %t, what has ended is: %t", m.cluster.Holds("bob"), m.cluster.Holds("ended"))
-		}
-	}
+	waittest.Until(t, "bob is held, and what has ended is not", func() bool {
+		return m.cluster.Holds("bob") && !m.cluster.Holds("ended")
+	})
 }
 
 // Who was idle when a drain began stays if that is no longer so when the turn comes, or if the host is not drained any more.

@@ -20,6 +20,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/daycare-run/sandbox/internal/egress/decisions"
+	"github.com/daycare-run/sandbox/internal/waittest"
 )
 
 // patience bounds every wait for something that must happen soon.
@@ -191,10 +192,8 @@ func readAll(c net.Conn) string {
 // eventually polls for what has no event of its own.
 func eventually(t testing.TB, what string, ok func() bool) {
 	t.Helper()
-	for deadline := time.Now().Add(patience); !ok(); time.Sleep(time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatal(what)
-		}
+	if !waittest.Comes(ok) {
+		t.Fatal(what)
 	}
 }
 

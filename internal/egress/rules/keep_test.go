@@ -13,6 +13,8 @@ import (
 	"github.com/google/nftables"
 	"github.com/google/nftables/expr"
 	"github.com/vishvananda/netlink"
+
+	"github.com/daycare-run/sandbox/internal/waittest"
 )
 
 // vandal changes the host's rules behind the table's back.
@@ -86,7 +88,7 @@ func TestKeepRepairs(t *testing.T) {
 	s.keep(t, time.Hour) // the events alone
 	for name, change := range vandalism {
 		s.vandal(t, change)
-		eventually(t, "repair after "+name, func() bool {
+		waittest.Until(t, "repair after "+name, func() bool {
 			drift, err := s.table.Check(t.Context())
 			return drift == "" && err == nil
 		})
@@ -94,7 +96,7 @@ func TestKeepRepairs(t *testing.T) {
 			t.Errorf("after %s it is not as it was", name)
 		}
 	}
-	eventually(t, "the log tells of it", func() bool { return strings.Contains(s.log.String(), "have been repaired") })
+	waittest.Until(t, "the log tells of it", func() bool { return strings.Contains(s.log.String(), "have been repaired") })
 }
 
 // However often somebody takes the rules away, they come back, and at once when that has ended.
@@ -104,7 +106,7 @@ func TestKeepDoesNotTire(t *testing.T) {
 	s.keep(t, time.Hour)
 	for range 50 {
 		s.vandal(t, (*nftables.Conn).FlushRuleset)
-		eventually(t, "repair", func() bool {
+		waittest.Until(t, "repair", func() bool {
 			drift, err := s.table.Check(t.Context())
 			return drift == "" && err == nil
 		})
@@ -121,7 +123,7 @@ func TestKeepRepairsAtIntervals(t *testing.T) {
 	// A bridge that was deleted and made again has not the option, and nftables tells of nothing.
 	must(t, w.host.net.LinkDel(w.host.link(t, local)))
 	must(t, w.host.net.LinkAdd(&netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: local}}))
-	eventually(t, "repair of the bridge", func() bool { return strings.Contains(w.log.String(), "link-local") })
+	waittest.Until(t, "repair of the bridge", func() bool { return strings.Contains(w.log.String(), "link-local") })
 }
 
 // While the rules are replaced again and again, nothing passes that they forbid, and what they allow does.

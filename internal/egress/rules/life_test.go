@@ -8,6 +8,8 @@ import (
 
 	"github.com/containerd/errdefs"
 	"github.com/mdlayher/netlink"
+
+	"github.com/daycare-run/sandbox/internal/waittest"
 )
 
 // What is not known reaches nothing; each step opens what it should and no more.
@@ -47,7 +49,7 @@ func TestLifeOfAContainer(t *testing.T) {
 	}
 	must(t, s.table.Bind(c.binding()))
 	// The container's kernel asked in vain who the gateway is, and asks again after a second.
-	eventually(t, "an answer once bound", func() bool { return c.udp(c.gateway, 53, "question") })
+	waittest.Until(t, "an answer once bound", func() bool { return c.udp(c.gateway, 53, "question") })
 	reaches("bound", true)
 	inTune(t, s.table)
 	must(t, s.table.Remove(c.addr))

@@ -16,6 +16,8 @@ import (
 	"unsafe"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/daycare-run/sandbox/internal/waittest"
 )
 
 // arrivals is what has come to a receiver, a line for each.
@@ -58,15 +60,6 @@ const (
 	answerLimit  = 10 * time.Second
 	silenceLimit = 150 * time.Millisecond
 )
-
-func eventually(t testing.TB, what string, is func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(answerLimit); !is(); time.Sleep(time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("not seen: %s", what)
-		}
-	}
-}
 
 // serve listens by TCP and UDP on all addresses of the namespace, echoes, and notes
 // "tcp FROM > PORT original DST" or "udp FROM > PORT TEXT".
@@ -283,7 +276,7 @@ func (p *tap) fence(t testing.TB, host *space, device string) {
 	t.Helper()
 	text := fmt.Sprintf("fence %d", time.Now().UnixNano())
 	frame := ethernet(broadcast, net.HardwareAddr{2, 0, 0, 0, 0, 1}, 0x88b5, []byte(text))
-	eventually(t, "the fence", func() bool {
+	waittest.Until(t, "the fence", func() bool {
 		host.send(t, device, frame)
 		return p.has(text)
 	})

@@ -6,6 +6,8 @@ import (
 	"net/netip"
 	"syscall"
 	"testing"
+
+	"github.com/daycare-run/sandbox/internal/waittest"
 )
 
 // scene is a world with services on it: everything that a container might reach and what has come there.
@@ -108,7 +110,7 @@ func TestPublicAddressesAreReached(t *testing.T) {
 		}
 		c.ping(t, to)
 		if from := c.addr.String() + " > " + to.String(); want {
-			eventually(t, "icmp "+from, func() bool { return s.outside.has("icmp " + from) })
+			waittest.Until(t, "icmp "+from, func() bool { return s.outside.has("icmp " + from) })
 		} else if s.outside.fence(t, s.world.host, "eth0"); s.outside.has(from) {
 			t.Errorf("%s: came from it to %v: %q", c.name, to, s.outside.matching(from))
 		}
@@ -135,7 +137,7 @@ func TestContainersHaveNoNeighbours(t *testing.T) {
 	if err := s.i1.tcp(s.i2.addr, otherPort); err != nil {
 		t.Fatalf("without rules: %v", err)
 	}
-	eventually(t, "the neighbour hears of it", func() bool { return heard.has("tcp") })
+	waittest.Until(t, "the neighbour hears of it", func() bool { return heard.has("tcp") })
 	s.apply(t)
 	heard.clear()
 	for _, from := range s.containers() {

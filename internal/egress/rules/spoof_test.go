@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/daycare-run/sandbox/internal/waittest"
 )
 
 // All of these send frames as a container with NET_RAW could. Each test first sends what is honest, which
@@ -42,7 +44,7 @@ func TestSourceIsBoundToPort(t *testing.T) {
 func (s *scene) onlyHonest(t *testing.T, logs ...*arrivals) {
 	t.Helper()
 	for _, log := range logs {
-		eventually(t, "honest at last", func() bool { return log.has("honest at last") })
+		waittest.Until(t, "honest at last", func() bool { return log.has("honest at last") })
 		if all, honest := log.matching("udp"), log.matching("honest"); len(all) != len(honest) || len(honest) != 2 {
 			t.Errorf("came: %q", all)
 		}
@@ -77,7 +79,7 @@ func TestARPIsBoundToPort(t *testing.T) {
 		arp(it.mac, me.mac, arpPacket(1, me.mac, me.addr, none, it.addr)))
 	onBridge.fence(t, s.world.host, s.bridgeOf(me))
 	onNeighbour.fence(t, s.world.host, s.bridgeOf(me))
-	eventually(t, "the honest question", func() bool { return onBridge.has("arp 1 10.77.1.11 > 10.77.1.1") })
+	waittest.Until(t, "the honest question", func() bool { return onBridge.has("arp 1 10.77.1.11 > 10.77.1.1") })
 	// What the host itself sends out is seen too; it has its own hardware address.
 	for _, line := range append(onBridge.matching("arp"), onNeighbour.matching("arp")...) {
 		if strings.Contains(line, me.mac.String()) && line != "arp 1 10.77.1.11 > 10.77.1.1 from "+me.mac.String() {
@@ -102,9 +104,9 @@ func TestARPTellsOfTheGatewayAlone(t *testing.T) {
 		}
 		return ""
 	}
-	eventually(t, "without rules the host tells", func() bool { return ask(hostLAN) != "" })
+	waittest.Until(t, "without rules the host tells", func() bool { return ask(hostLAN) != "" })
 	s.apply(t)
-	eventually(t, "the gateway's answer", func() bool { return ask(s.i1.gateway) != "" })
+	waittest.Until(t, "the gateway's answer", func() bool { return ask(s.i1.gateway) != "" })
 	if got := ask(hostLAN); got != "" {
 		t.Errorf("the host told of another address: %s", got)
 	}
@@ -154,7 +156,7 @@ func TestLinkLocalFramesMisleadABridge(t *testing.T) {
 		}
 		return port
 	}
-	eventually(t, "the bridge is misled", func() bool { // again and again: i2 says now and then where it is
+	waittest.Until(t, "the bridge is misled", func() bool { // again and again: i2 says now and then where it is
 		s.i1.send(t, "eth0", lie)
 		return where() == s.world.host.link(t, s.i1.veth).Attrs().Index
 	})
@@ -172,7 +174,7 @@ func TestOthersMayNotPoseAsContainers(t *testing.T) {
 		ethernet(hostMAC, mac, unix.ETH_P_IP, datagram(inetInside, s.i1.gateway, 53, "to the filter")),
 		ethernet(hostMAC, mac, unix.ETH_P_IP, datagram(inetInside, s.i1.addr, otherPort, "to a container")),
 		ethernet(hostMAC, mac, unix.ETH_P_IP, datagram(inetInside, hostOutside, otherPort, "to the host")))
-	eventually(t, "the allowed datagram", func() bool { return s.host.has("to the host") })
+	waittest.Until(t, "the allowed datagram", func() bool { return s.host.has("to the host") })
 	if s.host.has("as a container") || s.host.has("to the filter") {
 		t.Errorf("came: %q", s.host.all())
 	}
@@ -202,7 +204,7 @@ func TestUnboundPortHasNoARP(t *testing.T) {
 		its.fence(t, s.world.host, s.bridgeOf(it))
 		return mine.has("arp 2 " + me.gateway.String()), mine.has("arp 1 " + it.addr.String()), its.has("arp 1 " + me.addr.String() + " > " + it.addr.String())
 	}
-	eventually(t, "ARP without rules", func() bool {
+	waittest.Until(t, "ARP without rules", func() bool {
 		answered, here, there := heard()
 		return answered && here && there
 	})
@@ -212,7 +214,7 @@ func TestUnboundPortHasNoARP(t *testing.T) {
 		t.Errorf("the host answered: %t; the neighbour was heard: %t; and heard: %t", answered, here, there)
 	}
 	must(t, s.table.Bind(me.binding()))
-	eventually(t, "the host's answer once bound", func() bool {
+	waittest.Until(t, "the host's answer once bound", func() bool {
 		answered, here, there := heard()
 		if here || there {
 			t.Errorf("bound, the neighbour was heard: %t; and heard: %t", here, there)
@@ -232,7 +234,7 @@ func TestLinkLocalARP(t *testing.T) {
 		tap.fence(t, s.world.host, s.bridgeOf(s.i1))
 		return tap.matching("arp 2 " + hostLAN.String())
 	}
-	eventually(t, "without rules an answer", func() bool { return len(answers()) > 0 })
+	waittest.Until(t, "without rules an answer", func() bool { return len(answers()) > 0 })
 	s.apply(t)
 	if got := answers(); len(got) > 0 {
 		t.Errorf("answered: %q", got)
