@@ -15,7 +15,7 @@ import (
 // stand is an executor with containers that nobody has made.
 func stand(t *testing.T, quotas *quota.Ledger, list ...of) (e *Executor, made []*container) {
 	t.Helper()
-	e = New(fakeEngine(t, map[string]any{}), Config{Instance: "test", Quotas: quotas, Mounts: &preparerLog{}, Log: zerolog.Nop()})
+	e = New(refusing(t), Config{Instance: "test", Quotas: quotas, Mounts: &preparerLog{}, Log: zerolog.Nop()})
 	t.Cleanup(func() {
 		e.mu.Lock()
 		clear(e.all) // they have no session to close

@@ -5,9 +5,12 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/daycare-run/sandbox/internal/engine/enginetest"
 )
 
 // After a restart a call waits only for its own user's container, however many there are, and the others are taken
@@ -16,7 +19,7 @@ func TestACallsContainerIsAdoptedFirst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const users = 40
 		engine := newScriptedEngine(t)
-		engine.execTakes = time.Second
+		execs := slowExecs(engine)
 		for i := range users {
 			engine.has(fmt.Sprintf("user-%02d", i))
 		}
@@ -30,7 +33,7 @@ func TestACallsContainerIsAdoptedFirst(t *testing.T) {
 		synctest.Wait()
 		first := ""
 		for range 2 {
-			user := engine.waits(users) // whoever that is: they queue in any order
+			user := execs.waits(t, users) // whoever that is: they queue in any order
 			first = cmp.Or(first, user)
 			before := time.Now()
 			if _, err := e.Run(t.Context(), engine.spec(user), aCommand, discard); err != nil {
@@ -41,35 +44,63 @@ func TestACallsContainerIsAdoptedFirst(t *testing.T) {
 			}
 		}
 		time.Sleep(users * time.Second)
-		engine.mu.Lock()
-		defer engine.mu.Unlock()
-		if len(engine.began) != users || engine.made != users || engine.mostExecs != adoptionsAtOnce+1 {
-			t.Errorf("%d of %d were adopted, %d at a time, in the order %v", len(engine.began), engine.made, engine.mostExecs, engine.began)
+		execs.mu.Lock()
+		defer execs.mu.Unlock()
+		if len(execs.began) != users || engine.Made() != users || execs.most != adoptionsAtOnce+1 {
+			t.Errorf("%d of %d were adopted, %d at a time, in the order %v",
+				len(execs.began), engine.Made(), execs.most, execs.began)
 		}
-		if i := slices.Index(engine.began, first); i < 0 || i > adoptionsAtOnce {
-			t.Errorf("%s was number %d: %v", first, i, engine.began)
+		if i := slices.Index(execs.began, first); i < 0 || i > adoptionsAtOnce {
+			t.Errorf("%s was number %d: %v", first, i, execs.began)
 		}
 	})
 }
 
 // waits returns one of so many users whose container has not been taken over yet.
-func (s *scriptedEngine) waits(users int) string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+func (x *execs) waits(t *testing.T, users int) string {
+	x.mu.Lock()
+	defer x.mu.Unlock()
 	for i := range users {
-		if user := fmt.Sprintf("user-%02d", i); !slices.Contains(s.began, user) {
+		if user := fmt.Sprintf("user-%02d", i); !slices.Contains(x.began, user) {
 			return user
 		}
 	}
-	s.t.Fatal("all are taken over")
+	t.Fatal("all are taken over")
 	return ""
+}
+
+// execs are those that an engine was asked for, each of which takes a second.
+type execs struct {
+	mu        sync.Mutex
+	now, most int      // at a time
+	began     []string // the users in whose containers they are
+}
+
+func slowExecs(engine *scriptedEngine) *execs {
+	x := &execs{}
+	engine.Script(func(call enginetest.Call, do func() error) error {
+		if call.Verb != "Exec" {
+			return do()
+		}
+		x.mu.Lock()
+		x.began = append(x.began, call.Container.Labels[labelUser])
+		x.now++
+		x.most = max(x.most, x.now)
+		x.mu.Unlock()
+		time.Sleep(time.Second)
+		x.mu.Lock()
+		x.now--
+		x.mu.Unlock()
+		return do()
+	})
+	return x
 }
 
 // Containers that are not adopted yet when the service ends are left to the next one.
 func TestShutdownLeavesWhatItHasNotAdopted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		engine := newScriptedEngine(t)
-		engine.execTakes = time.Second
+		engine.takes(time.Second, "Exec")
 		for i := range 20 {
 			engine.has(fmt.Sprintf("user-%02d", i))
 		}
@@ -78,9 +109,7 @@ func TestShutdownLeavesWhatItHasNotAdopted(t *testing.T) {
 		time.Sleep(1500 * time.Millisecond)
 		e.Shutdown()
 		time.Sleep(time.Second) // the engine goes on
-		engine.mu.Lock()
-		defer engine.mu.Unlock()
-		if left := len(engine.containers); left != 20 {
+		if left := len(engine.Containers()); left != 20 {
 			t.Errorf("%d of 20 are left", left)
 		}
 	})
@@ -90,23 +119,21 @@ func TestShutdownLeavesWhatItHasNotAdopted(t *testing.T) {
 func TestShutdownWhileProcessesQueue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		engine := newScriptedEngine(t)
-		engine.execTakes = time.Second
+		engine.takes(time.Second, "Exec")
 		for i := range 2 * adoptionsAtOnce {
 			engine.has(fmt.Sprintf("user-%02d", i))
 		}
 		for i := range 2 * adoptionsAtOnce {
 			spec := engine.spec("alice")
 			spec.Process.ID = fmt.Sprint(i)
-			engine.add(spec.labels(), "")
+			engine.add(spec)
 		}
 		e := engine.executor()
 		e.Start(t.Context(), noProcesses{})
 		time.Sleep(500 * time.Millisecond)
 		e.Shutdown()
 		time.Sleep(time.Second) // the engine goes on
-		engine.mu.Lock()
-		defer engine.mu.Unlock()
-		if left := len(engine.containers); left != 4*adoptionsAtOnce {
+		if left := len(engine.Containers()); left != 4*adoptionsAtOnce {
 			t.Errorf("%d are left", left)
 		}
 	})
@@ -135,8 +162,8 @@ func TestACallForWhatWasJustFoundPaused(t *testing.T) {
 		}()
 		e.Start(t.Context(), noProcesses{})
 		defer e.Shutdown()
-		if err := <-done; err != nil || engine.made != 1 {
-			t.Errorf("in %d containers: %v", engine.made, err)
+		if err := <-done; err != nil || engine.Made() != 1 {
+			t.Errorf("in %d containers: %v", engine.Made(), err)
 		}
 		if _, thawed := e.Freezes(); thawed != 1 {
 			t.Errorf("%d were thawed", thawed)
@@ -150,20 +177,20 @@ func TestAFoundContainerThatTakesNoAgent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		engine := newScriptedEngine(t)
 		first := strings.Repeat("0", 63) + "1"
-		engine.attach = func(id string, conn attachStream) {
-			if id != first {
-				engine.obey(conn)
+		engine.Serve(func(p enginetest.Program) {
+			if p.Container.ID != first {
+				engine.obey(p)
 				return
 			}
-			_, _ = conn.Write([]byte("OCI runtime exec failed: exec failed: read init-p: connection reset by peer: unknown\r\n"))
-			_ = conn.Close()
-		}
+			refuses(p, "OCI runtime exec failed: exec failed: read init-p: connection reset by peer")
+			_ = p.Close()
+		})
 		engine.has("alice")
 		e := engine.executor()
 		e.Start(t.Context(), noProcesses{})
 		defer e.Shutdown()
-		if _, err := e.Run(t.Context(), engine.spec("alice"), aCommand, discard); err != nil || engine.made != 2 {
-			t.Errorf("in %d containers: %v", engine.made, err)
+		if _, err := e.Run(t.Context(), engine.spec("alice"), aCommand, discard); err != nil || engine.Made() != 2 {
+			t.Errorf("in %d containers: %v", engine.Made(), err)
 		}
 	})
 }

@@ -3,17 +3,24 @@ package dockerexec
 import (
 	"testing"
 
-	containertypes "github.com/docker/docker/api/types/container"
+	cerrdefs "github.com/containerd/errdefs"
+
+	"github.com/daycare-run/sandbox/internal/engine"
+	"github.com/daycare-run/sandbox/internal/engine/enginetest"
 )
 
 // What Docker only lists does not belong to anyone, and cannot be removed.
 func TestGhostsBelongToNobody(t *testing.T) {
-	docker := fakeEngine(t, map[string]any{
-		"/containers/json": []containertypes.Summary{
-			{ID: "ghost", State: containertypes.StateRemoving}, {ID: "going", State: containertypes.StateRemoving, Names: []string{"/going"}},
-			{ID: "here", State: containertypes.StateRunning, Names: []string{"/here"}},
-		},
-		"/containers/ghost/json": nil, "/containers/going/json": map[string]any{}, "/networks": []any{}, "/volumes": map[string]any{},
+	docker := enginetest.New(t.Context())
+	label := map[string]string{labelInstance: "test"}
+	docker.Add(engine.Container{ID: "ghost", State: engine.Removing, Labels: label})
+	docker.Add(engine.Container{ID: "going", Name: "going", State: engine.Removing, Labels: label})
+	docker.Add(engine.Container{ID: "here", Name: "here", Labels: label})
+	docker.Script(func(call enginetest.Call, do func() error) error {
+		if call.Verb == "Inspect" && call.Name == "ghost" {
+			return cerrdefs.ErrNotFound
+		}
+		return do()
 	})
 	all, err := Belongings(t.Context(), docker)
 	if err != nil {

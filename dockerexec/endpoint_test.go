@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"net/netip"
 	"slices"
 	"sync"
@@ -13,7 +14,10 @@ import (
 	"time"
 
 	cerrdefs "github.com/containerd/errdefs"
+	"github.com/opencontainers/runtime-spec/specs-go"
 
+	engines "github.com/daycare-run/sandbox/internal/engine"
+	"github.com/daycare-run/sandbox/internal/engine/enginetest"
 	"github.com/daycare-run/sandbox/internal/events"
 )
 
@@ -89,8 +93,16 @@ func (o *openings) asked() (opened [][]Endpoint, bound []netip.Addr) {
 // opening is an executor on an engine that has a persistent container on a network.
 func opening(t *testing.T) (*scriptedEngine, *openings, *Executor, string) {
 	engine, o := newScriptedEngine(t), &openings{has: map[uint64]netip.Addr{}}
-	id := engine.add(networked(engine, "alice", "s1").labels(), "")
-	engine.connectTo(id, "daycare-isolated", foundThere.String())
+	id := engine.add(networked(engine, "alice", "s1"))
+	engine.Change(id, func(c *engines.Container) {
+		mac := net.HardwareAddr{2, 66, 10, 1, 0, 5}
+		c.Endpoints = []engines.Endpoint{{Network: "daycare-isolated", Addr: foundThere, MAC: mac}}
+	})
+	engine.AddNetwork(engines.Network{
+		Name: "daycare-isolated", Bridge: "daycare" + bridgeSuffixes["isolated"],
+		Labels: map[string]string{labelInstance: "test"},
+		Subnet: netip.MustParsePrefix("10.1.0.0/22"), Gateway: netip.MustParseAddr("10.1.0.1"),
+	})
 	e := engine.executor()
 	e.cfg.Networks = o
 	return engine, o, e, id
@@ -124,7 +136,7 @@ func (o *openings) named(t *testing.T, times int) {
 func TestACallOpensANetworkBeforeAnythingWasFound(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		engine, o, e, id := opening(t)
-		engine.failing = 2 // the lists of Start, and of who follows the events
+		engine.fails(2) // the lists of Start, and of who follows the events
 		e.Start(t.Context(), noProcesses{})
 		defer e.Shutdown()
 		synctest.Wait()
@@ -136,8 +148,8 @@ func TestACallOpensANetworkBeforeAnythingWasFound(t *testing.T) {
 		}
 		synctest.Wait()
 		o.named(t, 1)
-		if _, bound := o.asked(); !slices.Contains(bound, foundThere) || e.runningDetached(id) == nil || len(engine.signals) != 0 {
-			t.Errorf("bound: %v, signals: %v", bound, engine.signals)
+		if _, bound := o.asked(); !slices.Contains(bound, foundThere) || e.runningDetached(id) == nil || len(engine.Calls("Signal", "Remove")) != 0 {
+			t.Errorf("bound: %v, ended: %v", bound, engine.Calls("Signal", "Remove"))
 		}
 	})
 }
@@ -147,7 +159,7 @@ func TestNoNetworkIsOpenedBlindly(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		engine, o, e, _ := opening(t)
 		defer e.Shutdown()
-		engine.failing = 1
+		engine.fails(1)
 		if _, err := e.network(t.Context(), "daycare", "isolated"); err == nil || len(o.opened) != 0 {
 			t.Errorf("%v, %v", o.opened, err)
 		}
@@ -177,8 +189,8 @@ func TestANetworkThatCannotBeOpenedAtFirst(t *testing.T) {
 		time.Sleep(2*networkCheck + time.Second)
 		synctest.Wait()
 		o.named(t, 3)
-		if _, bound := o.asked(); len(bound) != 1 || bound[0] != foundThere || len(engine.signals) != 0 {
-			t.Errorf("bound: %v, signals: %v", bound, engine.signals)
+		if _, bound := o.asked(); len(bound) != 1 || bound[0] != foundThere || len(engine.Calls("Signal", "Remove")) != 0 {
+			t.Errorf("bound: %v, ended: %v", bound, engine.Calls("Signal", "Remove"))
 		}
 		if n := told.Load(); n != 1 {
 			t.Errorf("that was told %d times", n)
@@ -195,7 +207,13 @@ func TestANetworkThatCannotBeOpenedAtFirst(t *testing.T) {
 func TestAContainerThatDockerIsSilentAbout(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		engine, o, e, id := opening(t)
-		engine.silent = id
+		engine.Script(func(call enginetest.Call, do func() error) error {
+			if call.Verb == "Inspect" && call.Name == id {
+				<-call.Context.Done()
+				return call.Context.Err()
+			}
+			return do()
+		})
 		begun := time.Now()
 		e.Start(t.Context(), noProcesses{})
 		defer e.Shutdown()
@@ -204,13 +222,11 @@ func TestAContainerThatDockerIsSilentAbout(t *testing.T) {
 		}
 		o.named(t, 1)
 		time.Sleep(endpointLimit + time.Second)
-		engine.mu.Lock()
-		engine.silent = ""
-		engine.mu.Unlock()
+		engine.Script(nil)
 		time.Sleep(networkCheck)
 		synctest.Wait()
-		if _, bound := o.asked(); len(bound) != 1 || bound[0] != foundThere || len(engine.signals) != 0 {
-			t.Errorf("bound: %v, signals: %v", bound, engine.signals)
+		if _, bound := o.asked(); len(bound) != 1 || bound[0] != foundThere || len(engine.Calls("Signal", "Remove")) != 0 {
+			t.Errorf("bound: %v, ended: %v", bound, engine.Calls("Signal", "Remove"))
 		}
 	})
 }
@@ -269,18 +285,16 @@ func TestListedContainersCanBeResumed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		engine, _, e, id := opening(t)
 		defer e.Shutdown()
-		engine.mu.Lock()
-		engine.setPaused(id, true)
-		engine.mu.Unlock()
+		if err := engine.Pause(t.Context(), id); err != nil {
+			t.Fatal(err)
+		}
 		if list, err := e.Persistent(t.Context()); err != nil || len(list) != 1 {
 			t.Fatalf("%v, %v", list, err)
 		}
 		if err := e.ResumeProcess(t.Context(), id); err != nil {
 			t.Error(err)
 		}
-		engine.mu.Lock()
-		defer engine.mu.Unlock()
-		if engine.paused[id] != nil {
+		if found, _ := engine.Find(id); found.State != specs.StateRunning {
 			t.Error("it was not resumed")
 		}
 	})

@@ -51,7 +51,11 @@ func TestACommandWhoseContainerIsLost(t *testing.T) {
 	for _, outOfMemory := range []bool{true, false} {
 		synctest.Test(t, func(t *testing.T) {
 			engine := newScriptedEngine(t)
-			engine.breaks, engine.outOfMemory = true, outOfMemory
+			engine.Serve(breaks(func(id string) {
+				if outOfMemory {
+					engine.End(id, 137, true)
+				}
+			}))
 			e := engine.executor()
 			defer e.Shutdown()
 			spec := engine.spec("alice")
@@ -86,8 +90,8 @@ func TestEarlierKillsAreNoExhaustion(t *testing.T) {
 		e.cgroups = hostMemory(t, "", map[string]string{oom: "oom_kill 2\n", pids: "max 3\n", "memory" + group + "memory.usage_in_bytes": "4096\n"})
 		e.Start(t.Context(), noProcesses{})
 		defer e.Shutdown()
-		if r, err := e.Run(t.Context(), engine.spec("alice"), aCommand, discard); err != nil || engine.made != 1 || r.Exhausted != nil {
-			t.Errorf("in %d containers: %+v, %v", engine.made, r.Exhausted, err)
+		if r, err := e.Run(t.Context(), engine.spec("alice"), aCommand, discard); err != nil || engine.Made() != 1 || r.Exhausted != nil {
+			t.Errorf("in %d containers: %+v, %v", engine.Made(), r.Exhausted, err)
 		}
 		if err := os.WriteFile(filepath.Join(e.cgroups.ControlGroups, oom), []byte("oom_kill 3\n"), 0o600); err != nil {
 			t.Fatal(err)

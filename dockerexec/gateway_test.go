@@ -7,8 +7,10 @@ import (
 	"testing"
 
 	cerrdefs "github.com/containerd/errdefs"
-	containertypes "github.com/docker/docker/api/types/container"
 	"github.com/rs/zerolog"
+
+	"github.com/daycare-run/sandbox/internal/engine"
+	"github.com/daycare-run/sandbox/internal/engine/enginetest"
 )
 
 // gatewayOnly are Networks that say what a gateway is made with.
@@ -40,11 +42,12 @@ func TestFindGateway(t *testing.T) {
 		"not wanted":         {"other", false, "", nil},
 	} {
 		t.Run(name, func(t *testing.T) {
-			found := containertypes.InspectResponse{
-				ContainerJSONBase: &containertypes.ContainerJSONBase{ID: "g1", State: &containertypes.State{Running: true}},
-				Config:            &containertypes.Config{Labels: map[string]string{labelInstance: c.instance, labelGateway: wanted.likeness()}},
-			}
-			e := New(fakeEngine(t, map[string]any{"/containers/daycare-isolated-gateway/json": found}),
+			docker := enginetest.New(t.Context())
+			docker.Add(engine.Container{
+				ID: "g1", Name: "daycare-isolated-gateway",
+				Labels: map[string]string{labelInstance: c.instance, labelGateway: wanted.likeness()},
+			})
+			e := New(docker,
 				Config{Instance: "test", Networks: gatewayOnly{gateway: wanted, wanted: c.wanted}, Log: zerolog.Nop()})
 			defer e.Shutdown()
 			n, err := e.gateway(t.Context(), Network{Profile: "isolated", Name: "daycare-isolated"})
@@ -63,12 +66,13 @@ func TestFindGateway(t *testing.T) {
 
 // The log says how many lose their network with a gateway that was made for other settings.
 func TestAGatewayForOtherSettings(t *testing.T) {
-	found := containertypes.InspectResponse{
-		ContainerJSONBase: &containertypes.ContainerJSONBase{ID: "g1", State: &containertypes.State{Running: true}},
-		Config:            &containertypes.Config{Labels: map[string]string{labelInstance: "test", labelGateway: "another"}},
-	}
+	docker := refusing(t, "Inspect")
+	docker.Add(engine.Container{
+		ID: "g1", Name: "daycare-isolated-gateway",
+		Labels: map[string]string{labelInstance: "test", labelGateway: "another"},
+	})
 	var log strings.Builder
-	e := New(fakeEngine(t, map[string]any{"/containers/daycare-isolated-gateway/json": found}),
+	e := New(docker,
 		Config{Instance: "test", Networks: gatewayOnly{wanted: true}, Log: zerolog.New(&log)})
 	defer e.Shutdown()
 	for id, domains := range map[string][]string{"open": {"*"}, "filtered": {"a.example"}, "closed": {}} {

@@ -8,51 +8,40 @@ import (
 	"strings"
 	"testing"
 
-	containertypes "github.com/docker/docker/api/types/container"
-	"github.com/docker/docker/api/types/mount"
-
 	"github.com/google/go-cmp/cmp"
+	"github.com/opencontainers/runtime-spec/specs-go"
 
 	"github.com/daycare-run/sandbox/dockerexec/session"
 	"github.com/daycare-run/sandbox/internal/agent/creds"
 	"github.com/daycare-run/sandbox/internal/agent/wire"
+	"github.com/daycare-run/sandbox/internal/engine"
 )
 
-// What every container promises, whatever its Spec says.
+// What every container promises, whatever its Spec says; package engine adds what no Spec of its own
+// can say.
 func TestSecurityOfEveryContainer(t *testing.T) {
 	relaxed := fullSpec()
 	relaxed.Platform.ReadOnlyRoot = false
 	for name, s := range map[string]Spec{"empty": {}, "full": fullSpec(), "relaxed": relaxed} {
-		host := hostConfig(t, s, "/data/users/alice/.spool-1")
+		made := s.engineSpec("/data/users/alice/.spool-1", Prepared{}, wiring{})
+		noCore := specs.POSIXRlimit{Type: "RLIMIT_CORE"}
+		agent := engine.BindMount(s.Platform.Agent, session.AgentPath, true)
 		for promise, kept := range map[string]bool{
-			"never privileged":      !host.Privileged,
-			"no new privileges":     slices.Contains(host.SecurityOpt, "no-new-privileges"),
-			"no network":            host.NetworkMode == "none",
-			"no published port":     len(host.PortBindings) == 0 && !host.PublishAllPorts,
-			"an IPC of its own":     host.IpcMode == containertypes.IPCModePrivate,
-			"no PID of the host":    host.PidMode == "",
-			"no user of the host":   host.UsernsMode == "",
-			"no UTS of the host":    host.UTSMode == "",
-			"no cgroup of the host": host.CgroupnsMode == containertypes.CgroupnsModePrivate,
-			"no core files":         slices.ContainsFunc(host.Ulimits, func(u *containertypes.Ulimit) bool { return u.Name == "core" && u.Soft == 0 && u.Hard == 0 }),
-			"no device":             len(host.Devices)+len(host.DeviceRequests)+len(host.DeviceCgroupRules) == 0,
-			"no volume":             len(host.Binds)+len(host.VolumesFrom) == 0,
-			"no restart":            host.RestartPolicy.Name == containertypes.RestartPolicyDisabled,
-			"no log on the disk":    host.LogConfig.Type == "none",
-			"no annotation":         len(host.Annotations) == 0,
-			"no sysctl":             len(host.Sysctls) == 0,
-			"no extra group":        len(host.GroupAdd) == 0,
-			"before the host's own": host.OomScoreAdj == 900,
-			"agent is read-only":    host.Mounts[0].Target == session.AgentPath && host.Mounts[0].ReadOnly,
+			"no new privileges":     made.Process.NoNewPrivileges,
+			"no network":            made.Net == nil,
+			"no core files":         slices.Contains(made.Process.Rlimits, noCore),
+			"no sysctl":             len(made.Sysctl) == 0,
+			"before the host's own": *made.Process.OOMScoreAdj == 900,
+			"agent is read-only":    reflect.DeepEqual(made.Mounts[2], agent),
 		} {
 			if !kept {
-				t.Errorf("%s: %s: %+v", name, promise, host)
+				t.Errorf("%s: %s: %+v", name, promise, made)
 			}
 		}
-		for target, options := range host.Tmpfs {
+		for _, m := range made.Mounts {
 			for _, want := range []string{"nosuid", "nodev"} {
-				if !slices.Contains(strings.Split(options, ","), want) {
-					t.Errorf("%s: %s without %s: %s", name, target, want, options)
+				if m.Type == engine.Tmpfs && !slices.Contains(m.Options, want) {
+					t.Errorf("%s: %s without %s: %s", name, m.Destination, want, m.Options)
 				}
 			}
 		}
@@ -60,64 +49,63 @@ func TestSecurityOfEveryContainer(t *testing.T) {
 }
 
 // What a Spec asks for arrives, each field where it belongs.
-func TestHostConfigOfASpec(t *testing.T) {
-	bindOptions := &mount.BindOptions{Propagation: mount.PropagationRPrivate}
-	for _, tt := range []struct {
-		name string
-		got  func(Spec, *containertypes.HostConfig) any
-		want any
-	}{
-		{"runtime", func(_ Spec, h *containertypes.HostConfig) any { return h.Runtime }, "runsc"},
-		{"read-only root", func(_ Spec, h *containertypes.HostConfig) any { return h.ReadonlyRootfs }, true},
-		{"capabilities dropped", func(_ Spec, h *containertypes.HostConfig) any { return []string(h.CapDrop) }, []string{"ALL"}},
-		{"capabilities added", func(_ Spec, h *containertypes.HostConfig) any { return []string(h.CapAdd) },
-			[]string{"CAP_CHOWN", "CAP_FOWNER", "CAP_KILL", "CAP_SETGID", "CAP_SETPCAP", "CAP_SETUID"}},
-		{"unconfined", func(_ Spec, h *containertypes.HostConfig) any { return h.SecurityOpt },
-			[]string{"no-new-privileges", "seccomp=unconfined", "apparmor=unconfined"}},
-		{"CPUs", func(_ Spec, h *containertypes.HostConfig) any { return h.NanoCPUs }, int64(4e9)},
-		{"memory", func(_ Spec, h *containertypes.HostConfig) any { return h.Memory }, int64(16 << 30)},
-		{"no swap beyond memory", func(_ Spec, h *containertypes.HostConfig) any { return h.MemorySwap }, int64(16 << 30)},
-		{"pids", func(_ Spec, h *containertypes.HostConfig) any { return *h.PidsLimit }, int64(1024)},
-		{"descriptors", func(_ Spec, h *containertypes.HostConfig) any { return h.Ulimits[1].Hard }, int64(4096)},
-		{"shm", func(_ Spec, h *containertypes.HostConfig) any { return h.ShmSize }, int64(1 << 30)},
-		{"tmpfs", func(_ Spec, h *containertypes.HostConfig) any { return h.Tmpfs }, map[string]string{
-			"/var/tmp": "rw,nosuid,nodev,size=3221225472,mode=1777,exec",
-			"/run":     "rw,nosuid,nodev,size=67108864,mode=755,noexec",
+func TestEngineSpecOfASpec(t *testing.T) {
+	s := fullSpec()
+	s.Process = Process{}
+	made := s.engineSpec("/data/users/alice/.spool-1", Prepared{}, wiring{})
+	bind := engine.BindMount
+	memory, cpu, period := int64(16<<30), int64(400_000), uint64(100_000)
+	for what, tt := range map[string]struct{ got, want any }{
+		"runtime":        {made.Runtime, "runsc"},
+		"read-only root": {made.ReadonlyRoot, true},
+		"capabilities": {made.Capabilities, engine.Capabilities{
+			Drop: []string{"ALL"}, Add: []string{"CHOWN", "FOWNER", "KILL", "SETGID", "SETPCAP", "SETUID"},
 		}},
-		{"mounts", func(_ Spec, h *containertypes.HostConfig) any { return h.Mounts }, []mount.Mount{
-			{Type: mount.TypeBind, Source: fullSpec().Platform.Agent, Target: session.AgentPath, ReadOnly: true, BindOptions: bindOptions},
-			{Type: mount.TypeBind, Source: "/data/users/alice/.spool-1", Target: wire.SpoolPath, BindOptions: bindOptions},
-			{Type: mount.TypeVolume, Source: fullSpec().tmpName(), Target: "/tmp", VolumeOptions: &mount.VolumeOptions{
-				NoCopy: true,
-				Labels: map[string]string{labelInstance: "i-1", labelData: "/var/lib/sandboxd", labelUser: "alice"},
-				DriverConfig: &mount.Driver{Name: "local", Options: map[string]string{
-					"type": "tmpfs", "device": "tmpfs", "o": "nosuid,nodev,size=2147483648,mode=1777",
-				}},
+		"unconfined": {
+			[]string{made.Seccomp, made.Process.ApparmorProfile},
+			[]string{engine.Unconfined, engine.Unconfined},
+		},
+		"resources, with no swap beyond memory": {made.Resources, specs.LinuxResources{
+			CPU:    &specs.LinuxCPU{Quota: &cpu, Period: &period},
+			Memory: &specs.LinuxMemory{Limit: &memory, Swap: &memory},
+			Pids:   &specs.LinuxPids{Limit: 1024},
+		}},
+		"descriptors": {
+			made.Process.Rlimits[1],
+			specs.POSIXRlimit{Type: "RLIMIT_NOFILE", Soft: 4096, Hard: 4096},
+		},
+		"shm": {made.Shm, int64(1 << 30)},
+		"mounts": {made.Mounts, []specs.Mount{
+			{Type: engine.Tmpfs, Destination: "/var/tmp", Options: []string{
+				"rw", "nosuid", "nodev", "size=3221225472", "mode=1777", "exec",
 			}},
-			{Type: mount.TypeBind, Source: "/var/lib/sandboxd/masks/hosts", Target: "/etc/hosts", ReadOnly: true, BindOptions: bindOptions},
-			{Type: mount.TypeBind, Source: "/var/lib/sandboxd/masks/resolv.conf", Target: "/etc/resolv.conf", ReadOnly: true, BindOptions: bindOptions},
-			{Type: mount.TypeBind, Source: "/data/users/alice/home", Target: "/home", BindOptions: bindOptions},
-			{Type: mount.TypeBind, Source: "/data/skills", Target: "/shared/skills", ReadOnly: true, BindOptions: bindOptions},
-			{Type: mount.TypeBind, Source: "/var/lib/sandboxd/masks/file", Target: "/home/.netrc", ReadOnly: true, BindOptions: bindOptions},
-			{Type: mount.TypeBind, Source: "/var/lib/sandboxd/masks/closed", Target: "/home/.ssh", ReadOnly: true, BindOptions: bindOptions},
+			{Type: engine.Tmpfs, Destination: "/run", Options: []string{
+				"rw", "nosuid", "nodev", "size=67108864", "mode=755", "noexec",
+			}},
+			bind(s.Platform.Agent, session.AgentPath, true),
+			bind("/data/users/alice/.spool-1", wire.SpoolPath, false),
+			{Type: engine.VolumeType, Source: s.tmpName(), Destination: "/tmp"},
+			bind("/var/lib/sandboxd/masks/hosts", "/etc/hosts", true),
+			bind("/var/lib/sandboxd/masks/resolv.conf", "/etc/resolv.conf", true),
+			bind("/data/users/alice/home", "/home", false),
+			bind("/data/skills", "/shared/skills", true),
+			bind("/var/lib/sandboxd/masks/file", "/home/.netrc", true),
+			bind("/var/lib/sandboxd/masks/closed", "/home/.ssh", true),
 		}},
-		{"user", func(s Spec, _ *containertypes.HostConfig) any { return askedFor(t, s, "", Prepared{}, wiring{}).User }, "0:0"},
-		{"user of commands", func(s Spec, _ *containertypes.HostConfig) any {
-			return askedFor(t, s, "", Prepared{}, wiring{}).Env[:1]
-		}, []string{"DAYCARE_COMMANDS_RUN_AS=1000:1001:"}},
-		{"image by its content", func(s Spec, _ *containertypes.HostConfig) any { return askedFor(t, s, "", Prepared{}, wiring{}).Image }, "sha256:aa"},
-		{"first process", func(s Spec, _ *containertypes.HostConfig) any {
-			return append(slices.Clone(askedFor(t, s, "", Prepared{}, wiring{}).Entrypoint), askedFor(t, s, "", Prepared{}, wiring{}).Cmd...)
-		}, []string{session.AgentPath, "session"}},
+		"volumes": {made.Volumes, []engine.Volume{{
+			Name: s.tmpName(), Options: []string{"nosuid", "nodev", "size=2147483648", "mode=1777"},
+			Labels: map[string]string{
+				labelInstance: "i-1", labelData: "/var/lib/sandboxd", labelUser: "alice",
+			},
+		}}},
+		"user":             {made.Process.User, specs.User{}},
+		"user of commands": {made.Process.Env[:1], []string{"DAYCARE_COMMANDS_RUN_AS=1000:1001:"}},
+
+		"image by its content": {made.Image, "sha256:aa"},
+		"first process":        {made.Process.Args, []string{session.AgentPath, "session"}},
 	} {
-		s := fullSpec()
-		s.Process = Process{}
-		got := tt.got(s, hostConfig(t, s, "/data/users/alice/.spool-1"))
-		if v := reflect.ValueOf(got); v.Kind() == reflect.Slice && v.Type() != reflect.TypeOf(tt.want) {
-			got = v.Convert(reflect.TypeOf(tt.want)).Interface()
-		}
-		if diff := cmp.Diff(tt.want, got); diff != "" {
-			t.Errorf("%s: want (-), got (+):\n%s", tt.name, diff)
+		if diff := cmp.Diff(tt.want, tt.got); diff != "" {
+			t.Errorf("%s: want (-), got (+):\n%s", what, diff)
 		}
 	}
 }
@@ -144,29 +132,41 @@ func TestCapabilitiesOfTheAgent(t *testing.T) {
 
 // A network is that of our name, with names resolved by the gateway alone.
 func TestWiring(t *testing.T) {
-	asked := askedFor(t, fullSpec(), "/x", Prepared{}, wiring{network: "daycare-isolated", gateway: "10.1.2.1", resolvConf: "/var/lib/sandboxd/resolv"})
-	host := &asked.HostConfig
-	if host.NetworkMode != "daycare-isolated" || !slices.Equal(host.DNS, []string{"10.1.2.1"}) || host.Sysctls["net.ipv6.conf.all.disable_ipv6"] != "1" {
-		t.Errorf("%+v", host)
+	made := fullSpec().engineSpec("/x", Prepared{}, wiring{
+		network: "daycare-isolated", gateway: "10.1.2.1", resolvConf: "/var/lib/sandboxd/resolv",
+	})
+	if made.Net == nil || made.Net.Network != "daycare-isolated" ||
+		made.Net.Resolver != "10.1.2.1" || made.Sysctl["net.ipv6.conf.all.disable_ipv6"] != "1" {
+		t.Errorf("%+v", made)
 	}
-	if i := slices.IndexFunc(host.Mounts, func(m mount.Mount) bool { return m.Target == "/etc/resolv.conf" }); i < 0 || !host.Mounts[i].ReadOnly || host.Mounts[i].Source != "/var/lib/sandboxd/resolv" {
-		t.Errorf("resolv.conf: %+v", host.Mounts)
+	if want := engine.BindMount("/var/lib/sandboxd/resolv", "/etc/resolv.conf", true); !has(made, want) {
+		t.Errorf("resolv.conf: %+v", made.Mounts)
 	}
+}
+
+// has reports whether a container gets a mount.
+func has(made engine.Spec, want specs.Mount) bool {
+	return slices.ContainsFunc(made.Mounts, func(m specs.Mount) bool {
+		return reflect.DeepEqual(m, want)
+	})
 }
 
 // A process's container differs in what its first program does, and in nothing that holds it.
 func TestProcessOfASpec(t *testing.T) {
 	s := fullSpec()
-	process := hostConfig(t, s, "")
-	if got := askedFor(t, s, "", Prepared{}, wiring{}).Entrypoint; !slices.Equal(got, []string{session.AgentPath, "process"}) {
+	process := s.engineSpec("", Prepared{}, wiring{})
+	if got := process.Process.Args; !slices.Equal(got, []string{session.AgentPath, "process"}) {
 		t.Errorf("%q", got)
 	}
-	if m := process.Mounts[1]; m.Source != s.Process.Dir || m.Target != "/.daycare/process" || m.ReadOnly {
-		t.Errorf("%+v", m)
+	if !has(process, engine.BindMount(s.Process.Dir, "/.daycare/process", false)) {
+		t.Errorf("%+v", process.Mounts)
 	}
 	s.Process = Process{}
-	other := hostConfig(t, s, "/spool")
-	process.Mounts, other.Mounts = slices.Delete(process.Mounts, 1, 2), slices.Delete(other.Mounts, 1, 2)
+	other := s.engineSpec("/spool", Prepared{}, wiring{})
+	process.Mounts, other.Mounts = slices.Delete(process.Mounts, 3, 4), slices.Delete(other.Mounts, 3, 4)
+	process.Process.Args, other.Process.Args = nil, nil
+	process.Name, process.Labels, process.StopSignal = other.Name, other.Labels, other.StopSignal
+	process.Stdin = true // by which a session ends
 	if diff := cmp.Diff(other, process); diff != "" {
 		t.Errorf("beyond that:\n%s", diff)
 	}
@@ -175,8 +175,9 @@ func TestProcessOfASpec(t *testing.T) {
 func TestConfinedByDefault(t *testing.T) {
 	s := fullSpec()
 	s.Platform.Unconfined, s.Platform.UserNamespaces = false, false
-	if got := hostConfig(t, s, "/x").SecurityOpt; !slices.Equal(got, []string{"no-new-privileges"}) {
-		t.Errorf("%v", got)
+	made := s.engineSpec("/x", Prepared{}, wiring{})
+	if made.Seccomp != "" || made.Process.ApparmorProfile != "" || !made.Process.NoNewPrivileges {
+		t.Errorf("%+v", made)
 	}
 }
 
@@ -184,10 +185,9 @@ func TestConfinedByDefault(t *testing.T) {
 func TestUserNamespacesAreLetThrough(t *testing.T) {
 	s := fullSpec()
 	s.Platform.Unconfined = false
-	options := hostConfig(t, s, "/x").SecurityOpt
-	profile, found := strings.CutPrefix(options[1], "seccomp=")
-	if !found || !slices.Contains(options, "no-new-privileges") {
-		t.Fatalf("%.200q", options)
+	made := s.engineSpec("/x", Prepared{}, wiring{})
+	if made.Seccomp == "" || !made.Process.NoNewPrivileges {
+		t.Fatalf("%+v", made)
 	}
 	var read struct {
 		DefaultAction string
@@ -197,7 +197,7 @@ func TestUserNamespacesAreLetThrough(t *testing.T) {
 			Args   []any
 		}
 	}
-	if err := json.Unmarshal([]byte(profile), &read); err != nil {
+	if err := json.Unmarshal([]byte(made.Seccomp), &read); err != nil {
 		t.Fatal(err)
 	}
 	rules := map[string][]string{}
@@ -210,7 +210,7 @@ func TestUserNamespacesAreLetThrough(t *testing.T) {
 		len(rules["read"]) != 1 || len(rules["kexec_load"]) != 0 {
 		t.Errorf("%s: clone %v, setns %v, read %v, kexec_load %v", read.DefaultAction, rules["clone"], rules["setns"], rules["read"], rules["kexec_load"])
 	}
-	if got := askedFor(t, s, "", Prepared{}, wiring{}).Env[1:]; !slices.Equal(got, []string{"DAYCARE_USER_NAMESPACES=allowed"}) {
+	if got := made.Process.Env[1:]; !slices.Equal(got, []string{"DAYCARE_USER_NAMESPACES=allowed"}) {
 		t.Errorf("the agent is told %q", got)
 	}
 }
@@ -252,14 +252,12 @@ func TestOfflineContainers(t *testing.T) {
 		"under runc":  {with(func(s *Spec) { s.Platform.Runtime, s.Platform.Offline = "runc", "runc" }), "runc"},
 		"of the pool": {with(func(s *Spec) { s.User = "" }), "runsc-offline"},
 	} {
-		host := hostConfig(t, tt.spec, "/x")
+		made := tt.spec.engineSpec("/x", Prepared{}, wiring{})
 		disabled := name == "offline" || name == "under runc" || name == "of the pool"
 		file := map[bool]string{true: "/masks/hosts-offline", false: "/masks/hosts"}[disabled]
-		hosts := slices.ContainsFunc(host.Mounts, func(m mount.Mount) bool {
-			return m.Target == "/etc/hosts" && m.Source == file && m.ReadOnly
-		})
-		if host.Runtime != tt.runtime || !hosts || askedFor(t, tt.spec, "", Prepared{}, wiring{}).NetworkDisabled != disabled || host.NetworkMode != "none" {
-			t.Errorf("%s: %s, hosts %v, %+v", name, host.Runtime, hosts, askedFor(t, tt.spec, "", Prepared{}, wiring{}))
+		hosts := has(made, engine.BindMount(file, "/etc/hosts", true))
+		if made.Runtime != tt.runtime || !hosts || made.RuntimeLoopback != disabled || made.Net != nil {
+			t.Errorf("%s: %s, hosts %v, %+v", name, made.Runtime, hosts, made)
 		}
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/daycare-run/sandbox/dockerexec/session"
+	"github.com/daycare-run/sandbox/internal/engine/enginetest"
 )
 
 // freezing is an executor on an engine that freezes after half a minute.
@@ -58,8 +59,8 @@ func TestAnIdleContainerIsFrozenUntilTheNextCall(t *testing.T) {
 				t.Errorf("round %d: %s", round, e.states())
 			}
 		}
-		if frozen, thawed := e.Freezes(); engine.made != 1 || frozen != 3 || thawed != 2 || len(engine.pauses) != 5 {
-			t.Errorf("%d containers, %d frozen, %d thawed, %v", engine.made, frozen, thawed, engine.pauses)
+		if frozen, thawed := e.Freezes(); engine.Made() != 1 || frozen != 3 || thawed != 2 || len(engine.pauses()) != 5 {
+			t.Errorf("%d containers, %d frozen, %d thawed, %v", engine.Made(), frozen, thawed, engine.pauses())
 		}
 		e.SetIdle(Idle{RemoveAfter: 10 * time.Minute})
 		time.Sleep(9 * time.Minute)
@@ -67,7 +68,7 @@ func TestAnIdleContainerIsFrozenUntilTheNextCall(t *testing.T) {
 			t.Errorf("before its time: %s", e.states())
 		}
 		time.Sleep(2 * time.Minute)
-		if e.states() != "" || len(engine.containers) != 0 || engine.spools() != "" {
+		if e.states() != "" || len(engine.Containers()) != 0 || engine.spools() != "" {
 			t.Errorf("after its time: %s, %s", e.states(), engine.spools())
 		}
 	})
@@ -77,7 +78,7 @@ func TestAnIdleContainerIsFrozenUntilTheNextCall(t *testing.T) {
 func TestACallDuringTheFreeze(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		engine := newScriptedEngine(t)
-		engine.pauseTakes = time.Second
+		engine.takes(time.Second, "Pause", "Resume")
 		e := engine.freezing()
 		defer e.Shutdown()
 		c, _, err := e.acquire(t.Context(), engine.spec("alice"), aCommand.Token)
@@ -85,8 +86,8 @@ func TestACallDuringTheFreeze(t *testing.T) {
 			t.Fatal(err)
 		}
 		time.Sleep(time.Hour)
-		if e.states() != "alice busy" || len(engine.pauses) != 0 {
-			t.Errorf("%s: %v", e.states(), engine.pauses)
+		if e.states() != "alice busy" || len(engine.pauses()) != 0 {
+			t.Errorf("%s: %v", e.states(), engine.pauses())
 		}
 		e.release(c)
 		for e.states() != "alice frozen" {
@@ -96,8 +97,8 @@ func TestACallDuringTheFreeze(t *testing.T) {
 		for range 3 {
 			engine.run(t, e, "alice")
 		}
-		if took := time.Since(begun); took > 2*time.Second || engine.made != 1 {
-			t.Errorf("after %v in %d containers", took, engine.made)
+		if took := time.Since(begun); took > 2*time.Second || engine.Made() != 1 {
+			t.Errorf("after %v in %d containers", took, engine.Made())
 		}
 	})
 }
@@ -106,7 +107,7 @@ func TestACallDuringTheFreeze(t *testing.T) {
 func TestACallBeforeTheFreeze(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		engine := newScriptedEngine(t)
-		engine.pauseTakes = time.Second
+		engine.takes(time.Second, "Pause", "Resume")
 		e := engine.executor()
 		defer e.Shutdown()
 		users := []string{"a", "b", "c"}
@@ -136,14 +137,20 @@ func TestAContainerThatStaysFrozen(t *testing.T) {
 		defer e.Shutdown()
 		engine.run(t, e, "alice")
 		time.Sleep(time.Minute)
-		engine.neverResumes = true
+		engine.Script(func(call enginetest.Call, do func() error) error {
+			if call.Verb != "Resume" {
+				return do()
+			}
+			engine.End(call.Name, 137, false)
+			return errors.New("cannot unpause")
+		})
 		_, err := e.Run(t.Context(), engine.spec("alice"), aCommand, discard)
-		if !errors.Is(err, session.ErrBroken) || !strings.Contains(err.Error(), "cannot unpause") || engine.made != 1 {
-			t.Errorf("in %d containers: %v", engine.made, err)
+		if !errors.Is(err, session.ErrBroken) || !strings.Contains(err.Error(), "cannot unpause") || engine.Made() != 1 {
+			t.Errorf("in %d containers: %v", engine.Made(), err)
 		}
 		engine.run(t, e, "alice")
-		if engine.made != 2 {
-			t.Errorf("the next call: in %d containers", engine.made)
+		if engine.Made() != 2 {
+			t.Errorf("the next call: in %d containers", engine.Made())
 		}
 	})
 }
@@ -152,7 +159,10 @@ func TestAContainerThatStaysFrozen(t *testing.T) {
 func TestACallGoesOnWhenTheAgentAnswers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		engine := newScriptedEngine(t)
-		engine.takes(0, 3*time.Second)
+		engine.script(func(do func() error) error {
+			defer time.Sleep(3 * time.Second)
+			return do()
+		}, "Resume")
 		e := engine.freezing()
 		defer e.Shutdown()
 		engine.run(t, e, "alice")
@@ -163,11 +173,11 @@ func TestACallGoesOnWhenTheAgentAnswers(t *testing.T) {
 			t.Errorf("it took %v", took)
 		}
 		engine.run(t, e, "alice") // and the next one while Docker has yet to answer
-		if _, thawed := e.Freezes(); engine.made != 1 || thawed != 1 {
-			t.Errorf("%d containers, %d thawed", engine.made, thawed)
+		if _, thawed := e.Freezes(); engine.Made() != 1 || thawed != 1 {
+			t.Errorf("%d containers, %d thawed", engine.Made(), thawed)
 		}
 		time.Sleep(time.Minute)
-		engine.takes(2*time.Second, 0)
+		engine.takes(2*time.Second, "Pause", "Resume")
 		short := aCommand
 		short.Timeout = time.Second
 		if result, err := e.Run(t.Context(), engine.spec("alice"), short, discard); err != nil || result.TimedOut {
@@ -184,15 +194,15 @@ func TestACallThatGivesUpWhileAContainerThaws(t *testing.T) {
 		defer e.Shutdown()
 		engine.run(t, e, "alice")
 		time.Sleep(time.Minute)
-		engine.takes(3*time.Second, 0)
+		engine.takes(3*time.Second, "Pause", "Resume")
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		if _, err := e.Run(ctx, engine.spec("alice"), aCommand, discard); !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("%v", err)
 		}
 		engine.run(t, e, "alice")
-		if engine.made != 1 || len(engine.pauses) != 2 {
-			t.Errorf("%d containers, %v", engine.made, engine.pauses)
+		if engine.Made() != 1 || len(engine.pauses()) != 2 {
+			t.Errorf("%d containers, %v", engine.Made(), engine.pauses())
 		}
 	})
 }
@@ -208,21 +218,21 @@ func TestFrozenContainersSleepOn(t *testing.T) {
 		}
 		e := engine.freezing()
 		time.Sleep(10 * time.Minute)
-		if len(engine.began) != 0 || len(engine.pauses) != 0 || strings.Count(e.states(), "frozen") != users {
-			t.Errorf("%d were taken over: %v, %s", len(engine.began), engine.pauses, e.states())
+		if len(engine.users("Exec")) != 0 || len(engine.pauses()) != 0 || strings.Count(e.states(), "frozen") != users {
+			t.Errorf("%d were taken over: %v, %s", len(engine.users("Exec")), engine.pauses(), e.states())
 		}
 		engine.run(t, e, "user-07")
-		if got := strings.Join(append(engine.pauses, engine.began...), ", "); got != "unpause user-07, user-07" || engine.made != users {
-			t.Errorf("%s, of %d", got, engine.made)
+		if got := strings.Join(append(engine.pauses(), engine.users("Exec")...), ", "); got != "Resume user-07, user-07" || engine.Made() != users {
+			t.Errorf("%s, of %d", got, engine.Made())
 		}
 		// What goes behind our back is known, and what is to go does.
-		engine.lose(ids[1], true)
+		engine.Lose(ids[1], true)
 		e.Expel(engine.spec("user-02").Fingerprint())
 		synctest.Wait()
-		if left := len(e.Containers()); left != users-2 || len(engine.containers) != users-2 {
-			t.Errorf("%d are left of %d", left, len(engine.containers))
+		if left := len(e.Containers()); left != users-2 || len(engine.Containers()) != users-2 {
+			t.Errorf("%d are left of %d", left, len(engine.Containers()))
 		}
-		engine.lose(ids[3], false)
+		engine.Lose(ids[3], false)
 		if err := e.Reconcile(t.Context()); err != nil || len(e.Containers()) != users-3 {
 			t.Errorf("%d are left: %v", len(e.Containers()), err)
 		}
@@ -230,7 +240,7 @@ func TestFrozenContainersSleepOn(t *testing.T) {
 			engine.run(t, e, user)
 		}
 		e.Shutdown()
-		if left := len(engine.containers); left != users {
+		if left := len(engine.Containers()); left != users {
 			t.Errorf("the next service finds %d", left)
 		}
 	})
@@ -282,8 +292,8 @@ func TestAFrozenWriterIsHeld(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := resume(); err != nil || len(engine.pauses) != 0 {
-			t.Errorf("%v: %v", engine.pauses, err)
+		if err := resume(); err != nil || len(engine.pauses()) != 0 {
+			t.Errorf("%v: %v", engine.pauses(), err)
 		}
 	})
 }

@@ -4,13 +4,16 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/http"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	cerrdefs "github.com/containerd/errdefs"
+
 	"github.com/daycare-run/sandbox/dockerexec/session"
+	"github.com/daycare-run/sandbox/internal/engine"
+	"github.com/daycare-run/sandbox/internal/engine/enginetest"
 	"github.com/daycare-run/sandbox/internal/quota"
 )
 
@@ -22,22 +25,22 @@ func TestAContainerThatIsLostBeforeItIsReady(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				engine := newScriptedEngine(t)
 				first := strings.Repeat("0", 63) + "1"
-				engine.attach = func(id string, conn attachStream) {
-					if id != first {
-						engine.obey(conn)
+				engine.Serve(func(p enginetest.Program) {
+					if p.Container.ID != first {
+						engine.obey(p)
 					}
-				}
+				})
 				if adopted {
 					engine.has("alice")
 				}
 				e := engine.executor()
 				e.Start(t.Context(), noProcesses{})
 				defer e.Shutdown()
-				time.AfterFunc(time.Second, func() { engine.lose(first, true) })
+				time.AfterFunc(time.Second, func() { engine.Lose(first, true) })
 				begun := time.Now()
 				_, err := e.Run(t.Context(), engine.spec("alice"), aCommand, discard)
-				if took := time.Since(begun); err != nil || took != time.Second || engine.made != 2 {
-					t.Errorf("after %v, in %d containers: %v", took, engine.made, err)
+				if took := time.Since(begun); err != nil || took != time.Second || engine.Made() != 2 {
+					t.Errorf("after %v, in %d containers: %v", took, engine.Made(), err)
 				}
 			})
 		})
@@ -49,39 +52,48 @@ func TestAnAgentThatIsEndedByTheOneBefore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		engine := newScriptedEngine(t)
 		died := 0
-		engine.attach = func(_ string, conn attachStream) {
+		engine.Serve(func(p enginetest.Program) {
 			switch died++; died {
 			case 1:
-				_, _ = conn.Write([]byte("OCI runtime exec failed: write init-p: broken pipe: unknown\r\n"))
-				_ = conn.Close()
+				refuses(p, "OCI runtime exec failed: write init-p: broken pipe: unknown")
+				_ = p.Close()
 			case 2:
-				_ = conn.Close()
+				_ = p.Close()
 			default:
-				engine.obey(conn)
+				engine.obey(p)
 			}
-		}
+		})
 		engine.has("alice")
 		e := engine.executor()
 		e.Start(t.Context(), noProcesses{})
 		defer e.Shutdown()
-		if _, err := e.Run(t.Context(), engine.spec("alice"), aCommand, discard); err != nil || engine.made != 1 || died != 3 {
-			t.Errorf("the %d. agent, in %d containers: %v", died, engine.made, err)
+		if _, err := e.Run(t.Context(), engine.spec("alice"), aCommand, discard); err != nil || engine.Made() != 1 || died != 3 {
+			t.Errorf("the %d. agent, in %d containers: %v", died, engine.Made(), err)
 		}
 	})
 }
 
 // One that is removed before it is started is lost, too.
 func TestAContainerThatIsRemovedBeforeItStarts(t *testing.T) {
-	for status, tries := range map[int]int{http.StatusConflict: containerTries, http.StatusNotFound: containerTries, http.StatusInternalServerError: 1} {
+	for why, tries := range map[error]int{
+		cerrdefs.ErrConflict: containerTries, cerrdefs.ErrNotFound: containerTries,
+		errors.New("it cannot"): 1,
+	} {
 		synctest.Test(t, func(t *testing.T) {
 			engine := newScriptedEngine(t)
-			engine.refuses = status
+			engine.Script(func(call enginetest.Call, do func() error) error {
+				if call.Verb != "Start" {
+					return do()
+				}
+				engine.Lose(call.Name, false)
+				return why
+			})
 			e := engine.executor()
 			e.Start(t.Context(), noProcesses{})
 			defer e.Shutdown()
 			_, err := e.Run(t.Context(), engine.spec("alice"), aCommand, discard)
-			if engine.made != tries || errors.Is(err, errLost) != (tries > 1) || !strings.Contains(fmt.Sprint(err), "cannot start: ") {
-				t.Errorf("%d: in %d containers: %v", status, engine.made, err)
+			if engine.Made() != tries || errors.Is(err, errLost) != (tries > 1) || !strings.Contains(fmt.Sprint(err), "cannot start: ") {
+				t.Errorf("%v: in %d containers: %v", why, engine.Made(), err)
 			}
 		})
 	}
@@ -89,29 +101,35 @@ func TestAContainerThatIsRemovedBeforeItStarts(t *testing.T) {
 
 // A container that gVisor itself failed to start is made once more; one whose program cannot start is not.
 func TestAStartThatGVisorFails(t *testing.T) {
-	const eof = `OCI runtime start failed: starting container: starting root container: urpc method "containerManager.StartRoot" failed: EOF: unknown`
+	died := fmt.Errorf("OCI runtime start failed: EOF: %w", engine.ErrRuntimeDied)
 	for _, tt := range []struct {
-		fails []string
+		fails []error
 		made  int
 		works bool
 	}{
-		{[]string{eof}, 2, true},
-		{[]string{eof, eof}, 2, false},
-		{[]string{"cannot create sandbox: cannot read client sync file: waiting for sandbox to start: EOF"}, 2, true},
-		{[]string{`urpc method "containerManager.StartRoot" failed: error finding executable "x" in PATH: no such file or directory`}, 1, false},
+		{[]error{died}, 2, true},
+		{[]error{died, died}, 2, false},
+		{[]error{errors.New(`exec: "x": executable file not found in $PATH`)}, 1, false},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			engine := newScriptedEngine(t)
-			engine.fails = tt.fails
+			fails := tt.fails
+			engine.script(func(do func() error) (err error) {
+				if len(fails) == 0 {
+					return do()
+				}
+				err, fails = fails[0], fails[1:]
+				return err
+			}, "Start")
 			e := engine.executor()
 			e.Start(t.Context(), noProcesses{})
 			_, err := e.Run(t.Context(), engine.spec("alice"), aCommand, discard)
 			e.Shutdown()
-			if engine.made != tt.made || (err == nil) != tt.works || len(engine.containers) > engine.made {
-				t.Errorf("%q: in %d containers: %v", tt.fails, engine.made, err)
+			if engine.Made() != tt.made || (err == nil) != tt.works || len(engine.Containers()) > engine.Made() {
+				t.Errorf("%v: in %d containers: %v", tt.fails, engine.Made(), err)
 			}
-			if !tt.works && (len(engine.containers) != 0 || engine.spools() != "" || !strings.Contains(err.Error(), "cannot start: ")) {
-				t.Errorf("%q: left %v, %s: %v", tt.fails, engine.containers, engine.spools(), err)
+			if !tt.works && (len(engine.Containers()) != 0 || engine.spools() != "" || !strings.Contains(err.Error(), "cannot start: ")) {
+				t.Errorf("%v: left %v, %s: %v", tt.fails, engine.Containers(), engine.spools(), err)
 			}
 		})
 	}
@@ -119,45 +137,74 @@ func TestAStartThatGVisorFails(t *testing.T) {
 
 // Whatever happens is over in seconds, and nothing is left of what was tried.
 func TestContainersThatDoNotBecomeReady(t *testing.T) {
-	const refused = "OCI runtime exec failed: exec failed: cannot exec in a stopped container: unknown\r\n"
-	says := func(conn attachStream) { _, _ = conn.Write([]byte(refused)); _ = conn.Close() }
+	says := func(p enginetest.Program) {
+		refuses(p, "OCI runtime exec failed: exec failed: cannot exec in a stopped container: unknown")
+	}
+	ends := func(p enginetest.Program) { says(p); _ = p.Close() }
 	for _, tt := range []struct {
-		name   string
-		attach func(s *scriptedEngine, id string, conn attachStream)
-		after  time.Duration
-		made   int
-		lost   bool
-		want   string
+		name  string
+		serve func(s *scriptedEngine, p enginetest.Program)
+		after time.Duration
+		made  int
+		lost  bool
+		want  string
 	}{
-		{"nobody answers", func(*scriptedEngine, string, attachStream) {}, session.HandshakeLimit + endingLag, 1, false, "the agent does not answer"},
-		{"lost each time", func(s *scriptedEngine, id string, _ attachStream) { s.lose(id, true) }, 0, containerTries, true, "lost before the command began"},
-		{"the engine's own error", func(_ *scriptedEngine, _ string, conn attachStream) { says(conn) }, endingLag, 1, false, `cannot start the agent: Docker says "OCI runtime exec failed`},
-		{"the engine's own error, of what is gone", func(s *scriptedEngine, id string, conn attachStream) { s.lose(id, false); says(conn) }, 0, containerTries, true, "OCI runtime exec failed"},
-		{"the engine's own error, and then the event", func(s *scriptedEngine, id string, conn attachStream) {
-			says(conn)
-			time.AfterFunc(time.Second, func() { s.lose(id, true) })
-		}, containerTries * time.Second, containerTries, true, "OCI runtime exec failed"},
-		{"the engine's own error, which does not know yet", func(s *scriptedEngine, _ string, conn attachStream) { s.pid = 1 << 30; says(conn) }, containerTries * endingLag, containerTries, true, "OCI runtime exec failed"},
-		{"the engine's own error, and the stream stays open", func(_ *scriptedEngine, _ string, conn attachStream) { _, _ = conn.Write([]byte(refused)) }, time.Second + endingLag, 1, false, "OCI runtime exec failed"},
+		{
+			"nobody answers", func(*scriptedEngine, enginetest.Program) {},
+			session.HandshakeLimit + endingLag, 1, false, "the agent does not answer",
+		},
+		{
+			"lost each time",
+			func(s *scriptedEngine, p enginetest.Program) { s.Lose(p.Container.ID, true) },
+			0, containerTries, true, "lost before the command began",
+		},
+		{
+			"the engine's own error", func(_ *scriptedEngine, p enginetest.Program) { ends(p) },
+			endingLag, 1, false, `cannot start the agent: Docker says "OCI runtime exec failed`,
+		},
+		{
+			"the engine's own error, of what is gone",
+			func(s *scriptedEngine, p enginetest.Program) { s.Lose(p.Container.ID, false); ends(p) },
+			0, containerTries, true, "OCI runtime exec failed",
+		},
+		{
+			"the engine's own error, and then the event",
+			func(s *scriptedEngine, p enginetest.Program) {
+				ends(p)
+				time.AfterFunc(time.Second, func() { s.Lose(p.Container.ID, true) })
+			}, containerTries * time.Second, containerTries, true, "OCI runtime exec failed",
+		},
+		{
+			"the engine's own error, which does not know yet",
+			func(s *scriptedEngine, p enginetest.Program) {
+				s.Change(p.Container.ID, func(c *engine.Container) { c.PID = 1 << 30 })
+				ends(p)
+			}, containerTries * endingLag, containerTries, true, "OCI runtime exec failed",
+		},
+		{
+			"the engine's own error, and the stream stays open",
+			func(_ *scriptedEngine, p enginetest.Program) { says(p) },
+			time.Second + endingLag, 1, false, "OCI runtime exec failed",
+		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				engine := newScriptedEngine(t)
-				engine.attach = func(id string, conn attachStream) { tt.attach(engine, id, conn) }
+				engine.Serve(func(p enginetest.Program) { tt.serve(engine, p) })
 				e := engine.executor()
 				e.Start(t.Context(), noProcesses{})
 				defer e.Shutdown()
 				begun := time.Now()
 				_, err := e.Run(t.Context(), engine.spec("alice"), aCommand, discard)
-				if took := time.Since(begun); err == nil || took != tt.after || engine.made != tt.made || errors.Is(err, errLost) != tt.lost {
-					t.Errorf("after %v, in %d containers: %v", took, engine.made, err)
+				if took := time.Since(begun); err == nil || took != tt.after || engine.Made() != tt.made || errors.Is(err, errLost) != tt.lost {
+					t.Errorf("after %v, in %d containers: %v", took, engine.Made(), err)
 				}
 				if err != nil && !strings.Contains(err.Error(), tt.want) {
 					t.Errorf("%v, want %s", err, tt.want)
 				}
 				synctest.Wait()
-				if left := engine.spools(); left != "" || len(engine.containers) != 0 {
-					t.Errorf("left: %v, %s", engine.containers, left)
+				if left := engine.spools(); left != "" || len(engine.Containers()) != 0 {
+					t.Errorf("left: %v, %s", engine.Containers(), left)
 				}
 			})
 		})
@@ -180,8 +227,8 @@ func TestACallerWhoLeavesAtTheStart(t *testing.T) {
 				t.Errorf("%v", err)
 			}
 		}
-		if _, err := e.Run(t.Context(), engine.spec("alice"), aCommand, discard); err != nil || engine.made != 1 {
-			t.Errorf("in %d containers: %v", engine.made, err)
+		if _, err := e.Run(t.Context(), engine.spec("alice"), aCommand, discard); err != nil || engine.Made() != 1 {
+			t.Errorf("in %d containers: %v", engine.Made(), err)
 		}
 	})
 }
@@ -204,10 +251,10 @@ func TestACommandBeginsOnce(t *testing.T) {
 		for _, w := range e.calls {
 			w.sess.Close()
 		}
-		engine.breaks = true
+		engine.Serve(breaks(func(string) {}))
 		e.mu.Unlock()
-		if err := run(); !errors.Is(err, session.ErrBroken) || engine.made != 2 {
-			t.Errorf("in %d containers: %v", engine.made, err)
+		if err := run(); !errors.Is(err, session.ErrBroken) || engine.Made() != 2 {
+			t.Errorf("in %d containers: %v", engine.Made(), err)
 		}
 	})
 }
@@ -216,7 +263,7 @@ func TestACommandBeginsOnce(t *testing.T) {
 func TestAContainerPersistentIsLostBeforeItIsReady(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		engine := newScriptedEngine(t)
-		engine.attach, engine.unasked = func(id string, _ attachStream) { engine.lose(id, true) }, true
+		engine.Serve(func(p enginetest.Program) { engine.Lose(p.Container.ID, true) })
 		e := engine.executor()
 		e.Start(t.Context(), noProcesses{})
 		defer e.Shutdown()

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -12,6 +13,7 @@ import (
 
 	cerrdefs "github.com/containerd/errdefs"
 
+	"github.com/daycare-run/sandbox/internal/engine/enginetest"
 	"github.com/daycare-run/sandbox/internal/quota"
 )
 
@@ -19,9 +21,11 @@ import (
 
 // releases are Mounts that note how many containers Docker has at each release, and refuse to prepare as long as refuse says.
 type releases struct {
-	engine  *scriptedEngine
-	refuse  func(try int) error
-	tries   int
+	engine *scriptedEngine
+	refuse func(try int) error
+	tries  int
+
+	mu      sync.Mutex
 	running []int
 }
 
@@ -33,9 +37,15 @@ func (r *releases) Prepare(Spec) (Prepared, error) {
 }
 
 func (r *releases) Release(Spec) {
-	r.engine.mu.Lock()
-	defer r.engine.mu.Unlock()
-	r.running = append(r.running, len(r.engine.containers))
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	running := 0
+	for _, c := range r.engine.Containers() {
+		if c.Runs() {
+			running++
+		}
+	}
+	r.running = append(r.running, running)
 }
 
 func (r *releases) Rebind(Spec, Spec) error { return nil }
@@ -44,8 +54,8 @@ func (r *releases) Rebind(Spec, Spec) error { return nil }
 func (r *releases) requireOne(t *testing.T) {
 	t.Helper()
 	synctest.Wait()
-	r.engine.mu.Lock()
-	defer r.engine.mu.Unlock()
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	if got := fmt.Sprint(r.running); got != "[0]" {
 		t.Errorf("released while so many containers were there: %s", got)
 	}
@@ -55,7 +65,7 @@ func (r *releases) requireOne(t *testing.T) {
 func (s *scriptedEngine) persistent(t *testing.T, e *Executor) ProcessContainer {
 	t.Helper()
 	var count atomic.Int64
-	s.attach, s.unasked = answers(t, &count), true
+	s.Serve(answers(&count))
 	spec := s.spec("alice")
 	spec.Persistent = "s1"
 	made, err := e.StartPersistent(t.Context(), spec, quota.Token{})
@@ -84,7 +94,7 @@ func TestNothingIsReleasedWhileProgramsRun(t *testing.T) {
 func TestExpelOfWhatIsBeingMade(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		engine := newScriptedEngine(t)
-		engine.attach = func(string, attachStream) {} // the agent does not answer
+		engine.Serve(func(enginetest.Program) {}) // the agent does not answer
 		e := engine.executor()
 		e.Start(t.Context(), noProcesses{})
 		defer e.Shutdown()
@@ -136,9 +146,8 @@ func TestAFoundProcessIsPreparedOrEnds(t *testing.T) {
 				e.Start(t.Context(), noProcesses{})
 				defer e.Shutdown()
 				time.Sleep(time.Minute)
-				engine.mu.Lock()
-				_, there := engine.containers[made.ID]
-				engine.mu.Unlock()
+				now, _ := engine.Find(made.ID)
+				there := now.Runs()
 				why := ""
 				if c := e.known(made.ID); c != nil && c.because.Load() != nil {
 					why = *c.because.Load()

@@ -36,8 +36,8 @@ func TestNothingStartsWithoutASeat(t *testing.T) {
 				t.Errorf("a process: %v", err)
 			}
 			synctest.Wait()
-			if len(engine.containers) != 0 || e.Starting() != 0 {
-				t.Errorf("%d containers are left, %d are started", len(engine.containers), e.Starting())
+			if len(engine.Containers()) != 0 || e.Starting() != 0 {
+				t.Errorf("%d containers are left, %d are started", len(engine.Containers()), e.Starting())
 			}
 		})
 	}
@@ -91,7 +91,7 @@ func TestNothingIsRecoveredWithoutASeat(t *testing.T) {
 // Hosts that share usersDir have folders of their own in the pool, also where one's dataDir is a copy of another's.
 func TestHostsOfOnePoolDir(t *testing.T) {
 	dir := t.TempDir()
-	e := New(fakeEngine(t, nil), Config{Host: "host-1", Instance: "0123456789abcdef", DataDir: t.TempDir(), PoolDir: dir})
+	e := New(refusing(t), Config{Host: "host-1", Instance: "0123456789abcdef", DataDir: t.TempDir(), PoolDir: dir})
 	defer e.Shutdown()
 	user, err := e.NewPoolUser()
 	if err != nil || !e.IsOfPool(user) || e.IsOfPool("host-1") {

@@ -10,11 +10,10 @@ import (
 	"testing"
 	"time"
 
-	containertypes "github.com/docker/docker/api/types/container"
-	"github.com/docker/docker/api/types/mount"
 	"golang.org/x/sys/unix"
 
 	"github.com/daycare-run/sandbox/dockerexec/mounts"
+	engines "github.com/daycare-run/sandbox/internal/engine"
 )
 
 // Another service may give the same directory an access time of its own at any moment.
@@ -121,11 +120,9 @@ func TestVerifyPausesWhoDisturbsIt(t *testing.T) {
 	shared := t.TempDir()
 	mounted := func(user, source string, writable bool) (id string) {
 		id = engine.has(user)
-		engine.mu.Lock()
-		defer engine.mu.Unlock()
-		c := engine.containers[id]
-		c.Mounts = append(c.Mounts, containertypes.MountPoint{Type: mount.TypeBind, Source: source, RW: writable})
-		engine.containers[id] = c
+		engine.Change(id, func(c *engines.Container) {
+			c.Mounts = append(c.Mounts, engines.BindMount(source, "/mnt", !writable))
+		})
 		return id
 	}
 	writer, used := mounted("writer", path.Dir(shared), true), mounted("used", shared, true)
@@ -146,10 +143,7 @@ func TestVerifyPausesWhoDisturbsIt(t *testing.T) {
 	}
 	list := []mounts.Mount{{Source: shared, Target: "/mnt/tools", File: mounts.File{Dev: uint64(st.Dev), Ino: st.Ino}}}
 	err = e.guard.Verify(t.Context(), nil, list, func([]string) ([]string, error) {
-		engine.mu.Lock()
-		paused := engine.paused[writer] != nil
-		engine.mu.Unlock()
-		if !paused {
+		if now, _ := engine.Find(writer); now.State != engines.Paused {
 			if err := os.Chtimes(shared, time.Now(), time.Time{}); err != nil {
 				t.Error(err)
 			}
@@ -160,7 +154,7 @@ func TestVerifyPausesWhoDisturbsIt(t *testing.T) {
 	if err != nil {
 		t.Error(err)
 	}
-	if got, want := strings.Join(engine.pauses, ", "), "pause writer, unpause writer"; got != want {
+	if got, want := strings.Join(engine.pauses(), ", "), "Pause writer, Resume writer"; got != want {
 		t.Errorf("got %q, want %q", got, want)
 	}
 }

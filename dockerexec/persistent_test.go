@@ -7,19 +7,21 @@ import (
 	"slices"
 	"strings"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	cerrdefs "github.com/containerd/errdefs"
-	"github.com/docker/docker/api/types/mount"
-	"github.com/libp2p/go-yamux/v5"
+	"github.com/opencontainers/runtime-spec/specs-go"
 
 	"github.com/daycare-run/sandbox/dockerexec/life"
 	"github.com/daycare-run/sandbox/dockerexec/session"
+	"github.com/daycare-run/sandbox/internal/agent/agenttest"
 	"github.com/daycare-run/sandbox/internal/agent/control"
-	"github.com/daycare-run/sandbox/internal/agent/mux"
 	"github.com/daycare-run/sandbox/internal/agent/wire"
+	engines "github.com/daycare-run/sandbox/internal/engine"
+	"github.com/daycare-run/sandbox/internal/engine/enginetest"
 	"github.com/daycare-run/sandbox/internal/quota"
 )
 
@@ -27,45 +29,31 @@ import (
 func TestPersistentOfASpec(t *testing.T) {
 	s := fullSpec()
 	s.Process, s.Persistent = Process{}, "s1"
-	host := hostConfig(t, s, "")
-	if got := askedFor(t, s, "", Prepared{}, wiring{}).Entrypoint; !slices.Equal(got, []string{session.AgentPath, "lasting"}) {
+	made := s.engineSpec("", Prepared{}, wiring{})
+	if got := made.Process.Args; !slices.Equal(got, []string{session.AgentPath, "lasting"}) {
 		t.Errorf("%q", got)
 	}
-	if got, want := host.Tmpfs[control.SocketDir], "rw,nosuid,nodev,size=65536,mode=700,noexec,uid=2147484648,gid=1001"; got != want {
-		t.Errorf("%q, want %q", got, want)
+	if want := (specs.Mount{
+		Type: engines.Tmpfs, Destination: control.SocketDir, Options: []string{
+			"rw", "nosuid", "nodev", "size=65536", "mode=700", "noexec", "uid=2147484648", "gid=1001",
+		},
+	}); !has(made, want) {
+		t.Errorf("%+v", made.Mounts)
 	}
-	if slices.ContainsFunc(host.Mounts, func(m mount.Mount) bool { return m.Target == wire.SpoolPath }) {
+	if slices.ContainsFunc(made.Mounts, func(m specs.Mount) bool { return m.Destination == wire.SpoolPath }) {
 		t.Error("it has a spool, which nobody reads")
 	}
-	if host.RestartPolicy.Name != "no" || !strings.Contains(s.text(), `"lasting":"s1"`) {
-		t.Errorf("%+v, %s", host.RestartPolicy, s.text())
+	if !strings.Contains(s.text(), `"lasting":"s1"`) {
+		t.Error(s.text())
 	}
 }
 
 // answers is an agent that answers each request with its number.
-func answers(t *testing.T, count *atomic.Int64) func(string, attachStream) {
-	return func(_ string, conn attachStream) {
-		defer conn.Close()
-		if err := wire.WriteMessage(conn, wire.KindHello, wire.Hello{Version: control.Version}); err != nil {
-			return
-		}
-		mux, err := yamux.Server(conn, mux.Config(100), nil)
-		if err != nil {
-			t.Error(err)
-			return
-		}
-		defer mux.Close()
-		for {
-			stream, err := mux.AcceptStream()
-			if err != nil {
-				return
-			}
-			var r control.Request
-			if err := wire.ReadMessage(stream, wire.KindRequest, &r); err == nil {
-				_ = wire.WriteMessage(stream, wire.KindAnswer, control.Answer{PID: int(count.Add(1))})
-			}
-			_ = stream.Close()
-		}
+func answers(count *atomic.Int64) func(enginetest.Program) {
+	return func(p enginetest.Program) {
+		agenttest.Requests(p, func(control.Request) *control.Answer {
+			return &control.Answer{PID: int(count.Add(1))}
+		})
 	}
 }
 
@@ -75,7 +63,7 @@ func TestAContainerPersistent(t *testing.T) { synctest.Test(t, aContainerPersist
 func aContainerPersistent(t *testing.T) {
 	engine := newScriptedEngine(t)
 	var count atomic.Int64
-	engine.attach, engine.unasked = answers(t, &count), true
+	engine.Serve(answers(&count))
 	begin := func(platform Platform) *Executor {
 		e := engine.executor()
 		e.cfg.Platform = func(context.Context) (Platform, error) { return platform, nil }
@@ -131,7 +119,7 @@ func TestAdoptingAPersistentContainerAsksWithoutLocks(t *testing.T) {
 		defer e.Shutdown()
 		spec := engine.spec("alice")
 		spec.Persistent = "s1"
-		id := engine.add(spec.labels(), "")
+		id := engine.add(spec)
 		asked := 0
 		e.cfg.PersistentEgress = func(string) (Egress, bool) {
 			if asked++; !e.mu.TryLock() {
@@ -157,18 +145,24 @@ func TestAContainerThatIsExpelledAsItStarts(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				engine := newScriptedEngine(t)
 				var count atomic.Int64
-				engine.attach, engine.unasked = answers(t, &count), true
+				engine.Serve(answers(&count))
 				e := engine.executor()
 				defer e.Shutdown()
 				spec := engine.spec("alice")
 				change(&spec)
-				engine.started = func(string) { e.Expel(spec.Fingerprint()) }
+				engine.script(func(do func() error) error {
+					defer e.Expel(spec.Fingerprint())
+					return do()
+				}, "Start")
 				if _, err := e.startAlone(t.Context(), spec, quota.Token{}, kind); err == nil || !strings.Contains(err.Error(), "lost before the command began") {
 					t.Error(err)
 				}
 				synctest.Wait()
-				if left := len(engine.containers) + len(e.all); left != 0 || slices.Contains(engine.signals, "USR1") {
-					t.Errorf("%d are left; signals: %v", left, engine.signals)
+				began := slices.ContainsFunc(engine.Calls("Signal"), func(c enginetest.Call) bool {
+					return c.Signal == syscall.SIGUSR1
+				})
+				if left := len(engine.Containers()) + len(e.all); left != 0 || began {
+					t.Errorf("%d are left; it began: %v", left, began)
 				}
 				if got := fmt.Sprint(e.cfg.Mounts.(*preparerLog).calls); got != "[prepare alice release alice]" {
 					t.Error(got)
@@ -183,7 +177,7 @@ func TestAskingAContainerThatWasPaused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		engine := newScriptedEngine(t)
 		var count atomic.Int64
-		engine.attach, engine.unasked = answers(t, &count), true
+		engine.Serve(answers(&count))
 		e := engine.executor()
 		defer e.Shutdown()
 		spec := engine.spec("alice")
@@ -216,24 +210,17 @@ func TestAskingAContainerThatWasPaused(t *testing.T) {
 func TestConnectingToAContainerThatIsPausedMeanwhile(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		engine := newScriptedEngine(t)
-		engine.unasked = true
 		var bridges, count atomic.Int64
-		engine.attach = func(id string, conn attachStream) {
+		engine.Serve(func(p enginetest.Program) {
 			if bridges.Add(1) == 1 {
-				answers(t, &count)(id, conn)
+				answers(&count)(p)
 				return
 			}
-			defer conn.Close()
-			if err := wire.WriteMessage(conn, wire.KindHello, wire.Hello{Version: wire.ForwardVersion}); err != nil {
-				return
+			defer p.Close()
+			if agent, err := agenttest.Greet(p, wire.ForwardVersion); err == nil {
+				<-agent.CloseChan()
 			}
-			mux, err := yamux.Server(conn, mux.Config(100), nil)
-			if err != nil {
-				t.Error(err)
-				return
-			}
-			<-mux.CloseChan()
-		}
+		})
 		e := engine.executor()
 		defer e.Shutdown()
 		spec := engine.spec("alice")

@@ -90,7 +90,7 @@ func TestAContainerThatIsExpelledAsItIsBound(t *testing.T) {
 
 // A record that was cut anywhere is refused, set aside, and never keeps the service from starting.
 func TestRecordsThatWereCut(t *testing.T) {
-	e := New(fakeEngine(t, nil), Config{DataDir: t.TempDir(), Log: zerolog.Nop()})
+	e := New(refusing(t), Config{DataDir: t.TempDir(), Log: zerolog.Nop()})
 	defer e.Shutdown()
 	spec := Spec{User: "alice", Mounts: []Mount{{Source: "/u/alice/home", Target: homeTarget, ID: FileID{Dev: 1, Ino: 2, Since: 3}}}}
 	e.bound["c1"] = poolRecord{Version: poolRecordVersion, Container: "c1", Pooled: PoolUser("p1"), Spec: spec}
@@ -188,7 +188,7 @@ func TestPoolMadeBeforeTheFirstReconciliationStays(t *testing.T) {
 		e := engine.executor()
 		e.cfg.Mounts, e.cfg.PoolDir = slowPreparer{e.cfg.Mounts}, filepath.Join(engine.dir, poolDir)
 		e.cfg.GiveHome = func(_, _ string) error { return fs.ErrNotExist } // they are where they belong
-		engine.failing = 1
+		engine.fails(1)
 		// bind does what Stock and BindPersistent do on disk.
 		bind := func(id, user string) (folder, record string) {
 			home := filepath.Join(engine.dir, user, "home")

@@ -21,6 +21,7 @@ import (
 	"github.com/daycare-run/sandbox/dockerexec/session"
 	"github.com/daycare-run/sandbox/internal/agent/wire"
 	"github.com/daycare-run/sandbox/internal/engine"
+	"github.com/daycare-run/sandbox/internal/engine/enginetest"
 	"github.com/daycare-run/sandbox/internal/quota"
 )
 
@@ -42,7 +43,7 @@ type poolModel struct {
 
 func newPoolModel(t *testing.T) *poolModel {
 	m := &poolModel{
-		t: t, dir: fastDir(t), docker: fakeEngine(t, map[string]any{"": nil}), random: rand.New(rand.NewPCG(1, 2)),
+		t: t, dir: fastDir(t), docker: enginetest.New(t.Context()), random: rand.New(rand.NewPCG(1, 2)),
 		containers: map[string]engine.Container{}, owners: map[string]string{}, homes: map[uint64]string{},
 	}
 	m.restart()

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/daycare-run/sandbox/internal/engine"
+	"github.com/daycare-run/sandbox/internal/engine/enginetest"
 
 	"github.com/daycare-run/sandbox/dockerexec/life"
 )
@@ -17,7 +18,7 @@ import (
 // gets another one; nobody takes it for an earlier service's meanwhile.
 func TestASandboxHasOneContainer(t *testing.T) {
 	m := &poolModel{
-		t: t, dir: t.TempDir(), docker: fakeEngine(t, map[string]any{"": nil}),
+		t: t, dir: t.TempDir(), docker: enginetest.New(t.Context()),
 		containers: map[string]engine.Container{}, owners: map[string]string{}, homes: map[uint64]string{},
 	}
 	m.restart()

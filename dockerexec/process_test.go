@@ -1,139 +1,74 @@
 package dockerexec
 
 import (
-	"context"
 	"errors"
 	"fmt"
-	"io"
-	"net/http"
 	"strings"
 	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
 
-	"github.com/docker/docker/client"
+	cerrdefs "github.com/containerd/errdefs"
 
 	"github.com/daycare-run/sandbox/internal/engine"
+	"github.com/daycare-run/sandbox/internal/engine/enginetest"
 )
-
-// mortal is a Docker with one container. It has no connection, and so keeps to a test's clock.
-type mortal struct {
-	ends   time.Duration  // from when it is waited for
-	status map[string]int // that a signal is answered with
-	sent   []string       // signals
-	// removing is when the removal by somebody else ends, from when ours is asked for first. Nobody is told of its end.
-	removing time.Time
-	others   time.Duration // how long that removal takes
-}
-
-func (m *mortal) RoundTrip(r *http.Request) (*http.Response, error) {
-	answer := func(status int, body io.ReadCloser) (*http.Response, error) {
-		return &http.Response{StatusCode: status, Header: http.Header{"Content-Type": {"application/json"}}, Body: body}, nil
-	}
-	switch {
-	case strings.HasSuffix(r.URL.Path, "/kill"):
-		signal := r.URL.Query().Get("signal")
-		m.sent = append(m.sent, signal)
-		if m.status[signal] == hangs {
-			<-r.Context().Done()
-			return nil, r.Context().Err()
-		}
-		return answer(m.status[signal], io.NopCloser(strings.NewReader(`{"message":"refused"}`)))
-	case strings.HasSuffix(r.URL.Path, "/unpause"):
-		m.sent = append(m.sent, "unpause")
-		return answer(http.StatusConflict, io.NopCloser(strings.NewReader(`{"message":"not paused"}`)))
-	case r.Method == http.MethodDelete:
-		if m.removing.IsZero() {
-			m.removing = time.Now().Add(m.others)
-		}
-		if time.Now().Before(m.removing) {
-			return answer(http.StatusConflict, io.NopCloser(strings.NewReader(`{"message":"removal is already in progress"}`)))
-		}
-		return answer(m.status["remove"], io.NopCloser(strings.NewReader(`{"message":"refused"}`)))
-	case strings.HasSuffix(r.URL.Path, "/wait") && m.status["wait"] != 0:
-		return answer(m.status["wait"], io.NopCloser(strings.NewReader(`{"message":"refused"}`)))
-	case strings.HasSuffix(r.URL.Path, "/wait"):
-		body, to := io.Pipe()
-		time.AfterFunc(m.ends, func() { _, _ = to.Write([]byte(`{"StatusCode":0}`)) })
-		context.AfterFunc(r.Context(), func() { _ = to.CloseWithError(context.Canceled) })
-		return answer(http.StatusOK, body)
-	}
-	return nil, errors.New("not in this test")
-}
-
-func (m *mortal) executor(t *testing.T) *Executor {
-	docker, err := client.NewClientWithOpts(client.WithVersion("1.41"), client.WithHTTPClient(&http.Client{Transport: m}))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return &Executor{host: &host{engine: engine.NewDocker(docker), ctx: t.Context()}}
-}
-
-// hangs is the status of what Docker does not answer.
-const hangs = -1
 
 // A runtime may fail to signal what has just ended, and Docker needs a moment to know.
 func TestStopsOfProcesses(t *testing.T) {
-	const (
-		fine, gone, over, fails = http.StatusNoContent, http.StatusNotFound, http.StatusConflict, http.StatusInternalServerError
-		grace, never            = time.Minute, 1000 * time.Hour
-	)
-	signals := func(term, kill int) map[string]int { return map[string]int{"15": term, "9": kill} }
-	for name, c := range map[string]struct {
-		engine mortal
-		want   string
+	const grace, never = time.Minute, 1000 * time.Hour
+	fails, gone, over := errors.New("refused"), cerrdefs.ErrNotFound, cerrdefs.ErrConflict
+	for name, tt := range map[string]struct {
+		ends       time.Duration
+		term, kill error // what a signal is answered with
+		wait       error
+		want       string
 	}{
-		"it ends":                                {mortal{ends: time.Second, status: signals(fine, 0)}, "[15] after 1s: <nil>"},
-		"it is killed":                           {mortal{ends: grace + time.Second, status: signals(fine, fine)}, "[15 9] after 1m1s: <nil>"},
-		"it does not die":                        {mortal{ends: never, status: signals(fine, fine)}, "[15 9] after 1m30s: the process does not end, although it was killed"},
-		"it is gone":                             {mortal{ends: never, status: signals(gone, 0)}, "[15] after 0s: <nil>"},
-		"it has ended":                           {mortal{status: signals(over, 0)}, "[15] after 0s: <nil>"},
-		"it is just ending":                      {mortal{ends: time.Second, status: signals(fails, 0)}, "[15] after 1s: <nil>"},
-		"it ends between the signals":            {mortal{ends: never, status: signals(fails, over)}, "[15 9] after 5s: <nil>"},
-		"it is killed, and is just ending":       {mortal{ends: grace + 2*time.Second, status: signals(fine, fails)}, "[15 9] after 1m2s: <nil>"},
-		"it cannot be signalled":                 {mortal{ends: never, status: signals(fails, fails)}, "[15 9] after 10s: cannot signal the process: Error response from daemon: refused"},
-		"it cannot be waited for":                {mortal{status: map[string]int{"15": fine, "wait": fails}}, "[15] after 0s: cannot wait for the process to end: Error response from daemon: refused"},
-		"it was removed while it was waited for": {mortal{status: map[string]int{"15": fine, "wait": gone}}, "[15] after 0s: <nil>"},
+		"it ends":                {time.Second, nil, nil, nil, "[15] after 1s: <nil>"},
+		"it is killed":           {grace + time.Second, nil, nil, nil, "[15 9] after 1m1s: <nil>"},
+		"it is gone":             {never, gone, nil, nil, "[15] after 0s: <nil>"},
+		"it has ended":           {never, over, nil, nil, "[15] after 0s: <nil>"},
+		"it is just ending":      {time.Second, fails, nil, nil, "[15] after 1s: <nil>"},
+		"it ends between":        {never, fails, over, nil, "[15 9] after 5s: <nil>"},
+		"killed, is just ending": {grace + 2*time.Second, nil, fails, nil, "[15 9] after 1m2s: <nil>"},
+		"it does not die": {
+			never, nil, nil, nil, "[15 9] after 1m30s: the process does not end, although it was killed",
+		},
+		"it cannot be signalled": {
+			never, fails, fails, nil, "[15 9] after 10s: cannot signal the process: refused",
+		},
+		"it cannot be waited for": {
+			never, nil, nil, fails, "[15] after 0s: cannot wait for the process to end: refused",
+		},
+		"it is removed meanwhile": {never, nil, nil, gone, "[15] after 0s: <nil>"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) { // which also sees that nothing goes on afterwards
+				docker := enginetest.New(t.Context())
+				docker.Add(engine.Container{ID: "container"})
+				ending := time.AfterFunc(tt.ends, func() { docker.End("container", 0, false) })
+				defer ending.Stop()
+				var sent []int
+				docker.Script(func(call enginetest.Call, do func() error) error {
+					switch {
+					case call.Verb == "Wait" && tt.wait != nil:
+						return tt.wait
+					case call.Verb != "Signal":
+						return do()
+					}
+					sent = append(sent, int(call.Signal))
+					if call.Signal == syscall.SIGTERM {
+						return tt.term
+					}
+					return tt.kill // it does not die of it
+				})
+				e := &Executor{host: &host{engine: docker, ctx: t.Context()}}
 				begun := time.Now()
-				err := c.engine.executor(t).StopProcess(t.Context(), "container", syscall.SIGTERM, grace)
-				if got := fmt.Sprintf("%v after %v: %v", c.engine.sent, time.Since(begun), err); !strings.HasPrefix(got, c.want) {
-					t.Errorf("%s, want %s", got, c.want)
-				}
-			})
-		})
-	}
-}
-
-// A running container is removed once its end has been seen; if its end is not seen, it is removed all the same.
-func TestRemovalsOfContainers(t *testing.T) {
-	const fine, gone, taken, fails = http.StatusNoContent, http.StatusNotFound, http.StatusConflict, http.StatusInternalServerError
-	does := func(kill, wait, remove int) map[string]int {
-		return map[string]int{"9": kill, "wait": wait, "remove": remove}
-	}
-	for name, c := range map[string]struct {
-		engine mortal
-		want   string
-	}{
-		"it has ended":           {mortal{status: does(taken, 0, fine)}, "[unpause 9] after 0s: <nil>"},
-		"it ends":                {mortal{ends: time.Second, status: does(fine, 0, fine)}, "[unpause 9] after 1s: <nil>"},
-		"it does not end":        {mortal{ends: time.Hour, status: does(fine, 0, fine)}, "[unpause 9] after 8s: <nil>"},
-		"it cannot be signalled": {mortal{ends: time.Hour, status: does(hangs, 0, fine)}, "[unpause 9] after 12s: <nil>"},
-		"gone":                   {mortal{status: does(gone, gone, gone)}, "[unpause 9] after 0s: <nil>"},
-		"somebody else's":        {mortal{others: time.Second, status: does(taken, 0, gone)}, "[unpause 9] after 1s: <nil>"},
-		"somebody else's, fails": {mortal{others: time.Second, status: does(taken, 0, fine)}, "[unpause 9] after 1s: <nil>"},
-		"somebody else's, stuck": {mortal{others: time.Hour, status: does(taken, 0, fine)}, "[unpause 9] after 30s: cannot remove container container: context deadline"},
-		"not removed":            {mortal{status: does(taken, 0, fails)}, "[unpause 9] after 0s: cannot remove container container: Error response from daemon"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				begun := time.Now()
-				err := c.engine.executor(t).removeContainer("container")
-				if got := fmt.Sprintf("%v after %v: %v", c.engine.sent, time.Since(begun).Truncate(time.Second), err); !strings.HasPrefix(got, c.want) {
-					t.Errorf("%s, want %s", got, c.want)
+				err := e.StopProcess(t.Context(), "container", syscall.SIGTERM, grace)
+				got := fmt.Sprintf("%v after %v: %v", sent, time.Since(begun), err)
+				if !strings.HasPrefix(got, tt.want) {
+					t.Errorf("%s, want %s", got, tt.want)
 				}
 			})
 		})

@@ -2,13 +2,8 @@ package dockerexec
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"net"
-	"net/http"
-	"net/http/httptest"
-	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -17,12 +12,10 @@ import (
 	"testing/synctest"
 	"time"
 
-	containertypes "github.com/docker/docker/api/types/container"
-	"github.com/docker/docker/api/types/events"
-	"github.com/docker/docker/client"
 	"github.com/rs/zerolog"
 
 	"github.com/daycare-run/sandbox/internal/engine"
+	"github.com/daycare-run/sandbox/internal/engine/enginetest"
 	"github.com/daycare-run/sandbox/internal/quota"
 )
 
@@ -45,35 +38,19 @@ func (g *preparerLog) Prepare(s Spec) (Prepared, error) {
 func (g *preparerLog) Release(s Spec)             { g.note("release " + s.User) }
 func (g *preparerLog) Rebind(from, to Spec) error { g.note("rebind " + from.User); return nil }
 
-// fakeEngine answers what a test has answers for, by the end of the path, and with an error all else.
-func fakeEngine(t *testing.T, answers map[string]any) engine.Engine {
-	t.Helper()
-	listener, err := net.Listen("unix", filepath.Join(t.TempDir(), "engine.sock"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	server := &httptest.Server{Listener: listener, Config: &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		w.Header().Set("Content-Type", "application/json")
-		for end, answer := range answers {
-			if strings.HasSuffix(r.URL.Path, end) && answer == nil {
-				w.WriteHeader(http.StatusNotFound)
-				_, _ = w.Write([]byte(`{"message":"not there"}`))
-				return
-			} else if strings.HasSuffix(r.URL.Path, end) {
-				_ = json.NewEncoder(w).Encode(answer)
-				return
-			}
+// errNotNow is the engine's, of what it does not do in a test.
+var errNotNow = errors.New("not now")
+
+// refusing is an engine that refuses everything but some verbs.
+func refusing(t *testing.T, but ...string) *enginetest.Engine {
+	e := enginetest.New(t.Context())
+	e.Script(func(call enginetest.Call, do func() error) error {
+		if slices.Contains(but, call.Verb) {
+			return do()
 		}
-		w.WriteHeader(http.StatusInternalServerError)
-		_, _ = w.Write([]byte(`{"message":"not in this test"}`))
-	})}}
-	server.Start()
-	t.Cleanup(server.Close)
-	docker, err := client.NewClientWithOpts(client.WithHost("unix://"+listener.Addr().String()), client.WithVersion("1.41"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return engine.NewDocker(docker)
+		return errNotNow
+	})
+	return e
 }
 
 // A comparison that has failed is made again, although Docker's events have begun and go on.
@@ -82,8 +59,8 @@ func TestAComparisonThatFailsIsMadeAgain(t *testing.T) {
 		engine := newScriptedEngine(t)
 		spec := engine.spec("alice")
 		spec.Persistent = "s1"
-		id := engine.add(spec.labels(), "")
-		engine.failing = 3
+		id := engine.add(spec)
+		engine.fails(3)
 		e := engine.executor()
 		e.Start(t.Context(), noProcesses{})
 		defer e.Shutdown()
@@ -104,14 +81,12 @@ func TestAComparisonDuringAStart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		engine := newScriptedEngine(t)
 		var count atomic.Int64
-		engine.attach, engine.unasked = answers(t, &count), true
+		engine.Serve(answers(&count))
 		e := engine.executor()
 		defer e.Shutdown()
-		engine.started = func(string) {
-			if err := e.Reconcile(t.Context()); err != nil {
-				t.Error(err)
-			}
-		}
+		engine.script(func(do func() error) error {
+			return errors.Join(do(), e.Reconcile(t.Context()))
+		}, "Start")
 		spec := engine.spec("alice")
 		spec.Persistent = "s1"
 		made, err := e.StartPersistent(t.Context(), spec, quota.Token{})
@@ -138,10 +113,10 @@ func TestUnheardEndReleasesAll(t *testing.T) {
 				defer e.Shutdown()
 				spec := engine.spec("alice")
 				change(&spec)
-				id := engine.add(spec.labels(), "")
+				id := engine.add(spec)
 				for _, runs := range []bool{true, false} {
 					if !runs {
-						engine.lose(id, false)
+						engine.Lose(id, false)
 					}
 					if err := e.Reconcile(t.Context()); err != nil || e.PersistentRuns(id) != runs {
 						t.Errorf("it runs: %t, and was taken for one that does: %t, %v", runs, e.PersistentRuns(id), err)
@@ -161,14 +136,14 @@ func TestRunningContainersAreKnownWithoutAPlatform(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		engine := newScriptedEngine(t)
 		var count atomic.Int64
-		engine.attach, engine.unasked = answers(t, &count), true
+		engine.Serve(answers(&count))
 		e := engine.executor()
 		unknown := errors.New("the image is not there")
 		e.cfg.Platform = func(context.Context) (Platform, error) { return Platform{}, unknown }
 		defer e.Shutdown()
 		spec := engine.spec("alice")
 		spec.Persistent = "s1"
-		id := engine.add(spec.labels(), "")
+		id := engine.add(spec)
 		engine.sleeps("bob")
 		if !e.PersistentRuns(id) {
 			t.Error("it was taken for one that has ended")
@@ -185,8 +160,8 @@ func TestRunningContainersAreKnownWithoutAPlatform(t *testing.T) {
 		}
 		_ = stream.Close()
 		synctest.Wait()
-		if len(engine.containers) != 2 || len(e.calls) != 1 {
-			t.Errorf("%d containers are left, and %d of users are known", len(engine.containers), len(e.calls))
+		if len(engine.Containers()) != 2 || len(e.calls) != 1 {
+			t.Errorf("%d containers are left, and %d of users are known", len(engine.Containers()), len(e.calls))
 		}
 	})
 }
@@ -195,17 +170,14 @@ func TestRunningContainersAreKnownWithoutAPlatform(t *testing.T) {
 // be known before the first can fail.
 func TestAdoptedContainersAreLaidBeforeOneIsCleared(t *testing.T) {
 	const users = 20
-	var list []containertypes.Summary
+	docker := refusing(t, "List", "Remove")
 	platform := Platform{Instance: "test"}
-	answers := map[string]any{}
 	for i := range users {
 		spec := Spec{Platform: platform, User: string(rune('a' + i))}
-		answers["/"+strings.Repeat(spec.User, 64)] = nil // gone when it is removed
-		list = append(list, containertypes.Summary{ID: strings.Repeat(spec.User, 64), State: containertypes.StateRunning, Labels: spec.labels()})
+		docker.Add(engine.Container{Labels: spec.labels()})
 	}
-	answers["/containers/json"] = list
 	preparer := &preparerLog{}
-	e := New(fakeEngine(t, answers), Config{
+	e := New(docker, Config{
 		Instance: "test", Mounts: preparer, ImagesChanged: func() {}, Log: zerolog.Nop(),
 		Platform: func(context.Context) (Platform, error) { return platform, nil },
 	})
@@ -232,18 +204,14 @@ func TestContainersThatAreTakenOffTheirNetwork(t *testing.T) {
 		engine := newScriptedEngine(t)
 		spec := engine.spec("alice")
 		spec.Process = Process{ID: "p1", Dir: spec.SpoolDir}
-		ids := []string{engine.add(spec.labels(), ""), engine.has("bob")}
+		ids := []string{engine.add(spec), engine.has("bob")}
 		e := engine.executor()
 		e.Start(t.Context(), noProcesses{})
 		defer e.Shutdown()
 		synctest.Wait()
-		engine.mu.Lock()
-		for _, listener := range engine.listeners {
-			for _, id := range ids {
-				listener <- events.Message{Type: events.NetworkEventType, Action: events.ActionDisconnect, Actor: events.Actor{Attributes: map[string]string{"container": id}}}
-			}
+		for _, id := range ids {
+			engine.Disconnect(id)
 		}
-		engine.mu.Unlock()
 		synctest.Wait()
 		if log := e.cfg.Mounts.(*preparerLog); e.runningDetached(ids[0]) == nil || slices.Contains(log.calls, "release alice") {
 			t.Errorf("the process's container is given up: %v", log.calls)

@@ -1,6 +1,7 @@
 package dockerexec
 
 import (
+	"net"
 	"slices"
 	"strings"
 	"sync"
@@ -8,10 +9,9 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/libp2p/go-yamux/v5"
-
-	"github.com/daycare-run/sandbox/internal/agent/mux"
+	"github.com/daycare-run/sandbox/internal/agent/agenttest"
 	"github.com/daycare-run/sandbox/internal/agent/wire"
+	"github.com/daycare-run/sandbox/internal/engine/enginetest"
 )
 
 // lookedUp are the paths that agents were asked to look up, by the user.
@@ -33,38 +33,17 @@ func (l *lookedUp) take() string {
 func (s *scriptedEngine) lookingUp() *lookedUp {
 	l := &lookedUp{}
 	s.gVisor = true
-	s.attach = func(id string, conn attachStream) {
-		conn = attachStream{pausableConn{conn.Conn, func() bool { return s.awake(id) }}}
-		defer conn.Close()
-		if wire.WriteMessage(conn, wire.KindHello, wire.Hello{Version: wire.Version}) != nil {
-			return
-		}
-		mux, err := yamux.Server(conn, mux.Config(100), nil)
-		if err != nil {
-			return
-		}
-		defer mux.Close()
-		if _, err := mux.AcceptStream(); err != nil { // for control
-			return
-		}
-		for {
-			stream, err := mux.AcceptStream()
-			if err != nil {
-				return
+	s.Serve(func(p enginetest.Program) {
+		agenttest.Commands(p, func(stream net.Conn, start wire.Start) bool {
+			l.mu.Lock()
+			l.paths = append(l.paths, start.LookUp...)
+			if start.LookUp != nil {
+				l.times++
 			}
-			var start wire.Start
-			if wire.ReadMessage(stream, wire.KindStart, &start) == nil {
-				l.mu.Lock()
-				l.paths = append(l.paths, start.LookUp...)
-				if start.LookUp != nil {
-					l.times++
-				}
-				l.mu.Unlock()
-				_ = wire.WriteMessage(stream, wire.KindExit, s.exit)
-			}
-			_ = stream.Close()
-		}
-	}
+			l.mu.Unlock()
+			return agenttest.Exit(s.exit)(stream, start)
+		})
+	})
 	return l
 }
 
@@ -127,18 +106,18 @@ func TestRemovedNamesAreLookedUp(t *testing.T) {
 		if got := looked.take(); got != "/home/c" || !slices.Equal(e.Containers(), before) || e.states() != "alice frozen, bob frozen" {
 			t.Errorf("%q, %+v after %+v", got, e.Containers(), before)
 		}
-		if want := "unpause alice, pause alice"; !strings.HasSuffix(strings.Join(engine.pauses, ", "), want) {
-			t.Errorf("%v", engine.pauses)
+		if want := "Resume alice, Pause alice"; !strings.HasSuffix(strings.Join(engine.pauses(), ", "), want) {
+			t.Errorf("%v", engine.pauses())
 		}
 		// A call that comes while it is thawed goes on.
-		engine.pauseTakes = time.Second
+		engine.takes(time.Second, "Pause", "Resume")
 		remove("d")
 		time.Sleep(thawAfter + 1500*time.Millisecond)
 		if _, err := e.Run(t.Context(), engine.homeSpec("alice"), aCommand, discard); err != nil {
 			t.Error(err)
 		}
-		if time.Sleep(10 * time.Second); looked.take() != "/home/d" || e.states() != "alice idle, bob frozen" || engine.made != 2 {
-			t.Errorf("%s, %d containers", e.states(), engine.made)
+		if time.Sleep(10 * time.Second); looked.take() != "/home/d" || e.states() != "alice idle, bob frozen" || engine.Made() != 2 {
+			t.Errorf("%s, %d containers", e.states(), engine.Made())
 		}
 	})
 }

@@ -3,11 +3,9 @@ package dockerexec
 import (
 	"testing"
 
-	"github.com/libp2p/go-yamux/v5"
-
+	"github.com/daycare-run/sandbox/internal/agent/agenttest"
 	"github.com/daycare-run/sandbox/internal/agent/control"
-	"github.com/daycare-run/sandbox/internal/agent/mux"
-	"github.com/daycare-run/sandbox/internal/agent/wire"
+	"github.com/daycare-run/sandbox/internal/engine/enginetest"
 	"github.com/daycare-run/sandbox/internal/quota"
 )
 
@@ -20,27 +18,15 @@ func TestOnlyPooledContainersHaveAShellWait(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			engine, asked := newScriptedEngine(t), make(chan control.Verb, 1)
-			engine.unasked = true
-			engine.attach = func(_ string, conn attachStream) {
-				defer conn.Close()
-				agent, err := serveAsks(conn)
-				if err != nil {
-					return
-				}
-				defer agent.Close()
-				stream, err := agent.AcceptStream()
-				if err != nil {
-					return
-				}
-				var r control.Request
-				err = wire.ReadMessage(stream, wire.KindRequest, &r)
-				asked <- r.Do
-				if err == nil && tt.says {
-					_ = wire.WriteMessage(stream, wire.KindAnswer, control.Answer{Fault: control.FaultMissing}) // as of an older one
-				}
-				_ = stream.Close()
-				<-agent.CloseChan()
-			}
+			engine.Serve(func(p enginetest.Program) {
+				agenttest.Requests(p, func(r control.Request) *control.Answer {
+					asked <- r.Do
+					if !tt.says {
+						return nil
+					}
+					return &control.Answer{Fault: control.FaultMissing} // as of an older one
+				})
+			})
 			e := engine.executor()
 			e.SetAhead(tt.ahead)
 			defer e.Shutdown()
@@ -59,12 +45,4 @@ func TestOnlyPooledContainersHaveAShellWait(t *testing.T) {
 			}
 		})
 	}
-}
-
-// serveAsks is an agent's end.
-func serveAsks(conn attachStream) (*yamux.Session, error) {
-	if err := wire.WriteMessage(conn, wire.KindHello, wire.Hello{Version: control.Version}); err != nil {
-		return nil, err
-	}
-	return yamux.Server(conn, mux.Config(100), nil)
 }

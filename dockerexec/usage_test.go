@@ -5,12 +5,21 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/daycare-run/sandbox/internal/engine/enginetest"
 )
 
 // A caller that asks what containers use waits only for a while for a Docker that does not answer, and no longer than it wants.
 func TestUsagesOfASilentDocker(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		engine := newScriptedEngine(t)
+		engine.Script(func(call enginetest.Call, do func() error) error {
+			if call.Verb != "Usage" {
+				return do()
+			}
+			<-call.Context.Done() // for good
+			return call.Context.Err()
+		})
 		e := engine.executor()
 		defer e.Shutdown()
 		engine.run(t, e, "alice")

@@ -31,8 +31,8 @@ func TestWarmIsThereBeforeTheCall(t *testing.T) {
 			t.Fatalf("%+v", list)
 		}
 		result, err := e.Run(t.Context(), engine.spec("alice"), aCommand, discard)
-		if err != nil || result.Cold || engine.made != 1 {
-			t.Errorf("%+v, %v, %d were made", result, err, engine.made)
+		if err != nil || result.Cold || engine.Made() != 1 {
+			t.Errorf("%+v, %v, %d were made", result, err, engine.Made())
 		}
 		if len(e.warming) != 0 || e.warmingTotal != 0 {
 			t.Errorf("still on their way: %v", e.warming)
@@ -66,8 +66,8 @@ func TestCallsGoBeforeWarm(t *testing.T) {
 		done()
 		synctest.Wait()
 		var made []string
-		for i := range engine.made {
-			made = append(made, engine.containers[fmt.Sprintf("%064d", i+1)].Labels[labelUser])
+		for _, c := range engine.Containers() {
+			made = append(made, c.Labels[labelUser])
 		}
 		if got := fmt.Sprint(made); got != "[called warm-3 warm-0 warm-1 warm-2]" {
 			t.Error(got)
@@ -97,8 +97,8 @@ func TestWarmIsBounded(t *testing.T) {
 		}
 		e.Shutdown()
 		done()
-		if engine.made != 0 || len(e.calls)+e.warmingTotal != 0 {
-			t.Errorf("%d were made, %d wait", engine.made, len(e.calls))
+		if engine.Made() != 0 || len(e.calls)+e.warmingTotal != 0 {
+			t.Errorf("%d were made, %d wait", engine.Made(), len(e.calls))
 		}
 	})
 }
@@ -129,16 +129,14 @@ func TestExpelOfWhatIsWarmedLater(t *testing.T) {
 func TestShutdownWhileAContainerIsCreated(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		engine := newScriptedEngine(t)
-		engine.createTakes = 2 * time.Second
+		engine.takes(2*time.Second, "Create")
 		e := engine.executor()
 		e.Warm("alice", quota.Token{}, planned(engine.spec("alice")))
 		synctest.Wait()
 		e.Shutdown()
 		time.Sleep(time.Minute) // Docker goes on
-		engine.mu.Lock()
-		defer engine.mu.Unlock()
-		if engine.made != 1 || len(engine.containers) != 0 {
-			t.Errorf("of %d that were made %d are left", engine.made, len(engine.containers))
+		if engine.Made() != 1 || len(engine.Containers()) != 0 {
+			t.Errorf("of %d that were made %d are left", engine.Made(), len(engine.Containers()))
 		}
 	})
 }
