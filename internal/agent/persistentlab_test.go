@@ -193,4 +193,3 @@ func (l *persistentUnderTest) list() (entries []control.Entry) {
 		entries = append(entries, e)
 	}
 }
-

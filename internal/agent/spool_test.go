@@ -3,15 +3,17 @@
 package agent
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
-	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/daycare-run/sandbox/internal/agent/wire"
+	"github.com/daycare-run/sandbox/internal/waittest"
 )
 
 // watched is a spool with a first process that watches it.
@@ -90,12 +92,21 @@ func TestAnAgentThatLeavesCommands(t *testing.T) {
 	next := make(chan error, 1)
 	waiting := w.open()
 	go func() { next <- waiting.begin(w.tell) }()
+	var at unix.Stat_t
+	if err := unix.Stat(w.path, &at); err != nil {
+		t.Fatal(err)
+	}
+	waittest.Until(t, "the first process and the next agent wait for the lock", func() bool {
+		locks, err := os.ReadFile("/proc/locks")
+		waiting := regexp.MustCompile(fmt.Sprintf(`-> FLOCK .*:%d `, at.Ino)).FindAll(locks, -1)
+		return err == nil && len(waiting) == 2 || len(next)+len(w.lost) > 0
+	})
 	select {
 	case err := <-next:
 		t.Fatalf("two agents at a time: %v", err)
 	case err := <-w.lost:
 		t.Fatalf("it is given up while it lives: %v", err)
-	case <-time.After(50 * time.Millisecond):
+	default:
 	}
 	_ = s.file.Close()
 	var lost error

@@ -50,10 +50,12 @@ func TestDeliver(t *testing.T) {
 		_ = from.Close()
 		close(ended)
 	}()
+	other, _ := full(t)
+	Deliver(t.Context(), other, 20*time.Millisecond) // which ends when its time is up
 	select {
 	case <-ended:
 		t.Error("it did not wait")
-	case <-time.After(20 * time.Millisecond):
+	default:
 	}
 	if _, err := io.Copy(io.Discard, to); err != nil {
 		t.Errorf("who takes all got %v", err)

@@ -3,6 +3,7 @@ package process
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"strconv"
@@ -14,6 +15,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/daycare-run/sandbox/internal/budget"
+	"github.com/daycare-run/sandbox/internal/waittest"
 )
 
 func newListeners(t *testing.T, allowed PortRange) *Listeners {
@@ -180,26 +182,25 @@ func TestConnectionsAreBounded(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var first net.Conn
-	for i := range maxConnections {
+	var inner []net.Conn
+	for range maxConnections {
 		connect(t, ports[0].HostPort)
-		if inner := <-came; i == 0 {
-			first = inner
+		inner = append(inner, <-came)
+	}
+	for i := range 10 {
+		if _, err := fmt.Fprint(connect(t, ports[0].HostPort), i); err != nil {
+			t.Fatal(err)
 		}
 	}
-	last := connect(t, ports[0].HostPort)
-	if _, err := io.WriteString(last, "last"); err != nil {
-		t.Fatal(err)
-	}
-	select {
-	case <-came:
-		t.Error("there are too many connections")
-	default:
-	}
-	abort(first.(*net.TCPConn))
-	got := make([]byte, 4)
-	if _, err := io.ReadFull(<-came, got); err != nil || string(got) != "last" {
-		t.Errorf("%q, %v", got, err)
+	for i := range 10 {
+		if len(came) > 0 {
+			t.Fatalf("there are %d connections too many", len(came))
+		}
+		abort(inner[i].(*net.TCPConn))
+		got := make([]byte, 1)
+		if _, err := io.ReadFull(<-came, got); err != nil || string(got) != fmt.Sprint(i) {
+			t.Errorf("%q, %v", got, err)
+		}
 	}
 }
 
@@ -226,10 +227,9 @@ func TestConnectionsOfAllAreBounded(t *testing.T) {
 	}
 	connect(t, hosts["p"])
 	connect(t, hosts["q"])
-	select {
-	case <-came:
+	waittest.Until(t, "both are refused a place", func() bool { return len(came) > 0 || l.all.Stats().Refused >= 4 })
+	if len(came) > 0 {
 		t.Error("there are too many connections")
-	case <-time.After(50 * time.Millisecond):
 	}
 	for _, first := range inner[:2] {
 		abort(first.(*net.TCPConn))

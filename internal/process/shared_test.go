@@ -281,44 +281,44 @@ func TestAProcessThatWasStoppedElsewhereStaysSo(t *testing.T) {
 
 // A host that takes processes over starts four at a time, each of another user.
 func TestFourAtATimeAreTakenOver(t *testing.T) {
-	const users, atOnce = 12, 4
-	shared := &sharedRecords{holder: "h1", values: map[string][]byte{}}
-	first, second := newHost(t), newHost(t)
-	second.boot = "boot-of-another"
-	on := func(name string, h *host) *service {
-		return h.serve(func(cfg *Config) { cfg.Shared, cfg.KeyFile = by{shared, name}, first.root+"/key" })
-	}
-	h1, h2 := on("h1", first), on("h2", second)
-	for n := range users {
-		h1.start(Intent{UserID: fmt.Sprint("u", n), KeepAlive: true})
-	}
-	shared.holder = "h2"
-	starting, let := make(chan string, users), make(chan struct{})
-	h2.run.onStart = func(r Record) error {
-		starting <- r.ID
-		<-let
-		return nil
-	}
-	for n := range users {
-		if err := h2.Adopt(fmt.Sprint("u", n)); err != nil {
-			t.Fatal(err)
+	synctest.Test(t, func(t *testing.T) {
+		const users, atOnce = 12, 4
+		shared := &sharedRecords{holder: "h1", values: map[string][]byte{}}
+		first, second := newHost(t), newHost(t)
+		second.boot = "boot-of-another"
+		on := func(name string, h *host) *service {
+			return h.serve(func(cfg *Config) { cfg.Shared, cfg.KeyFile = by{shared, name}, first.root+"/key" })
 		}
-	}
-	h2.settle()
-	second.clock.advance(0)
-	for range atOnce {
-		<-starting
-	}
-	select {
-	case id := <-starting:
-		t.Errorf("%s is started beside four others", id)
-	case <-time.After(100 * time.Millisecond): // nothing shows that nothing happens
-	}
-	close(let)
-	h2.settle()
-	if n := second.count(); n != users {
-		t.Errorf("%d run", n)
-	}
+		h1, h2 := on("h1", first), on("h2", second)
+		for n := range users {
+			h1.start(Intent{UserID: fmt.Sprint("u", n), KeepAlive: true})
+		}
+		shared.holder = "h2"
+		starting, let := make(chan string, users), make(chan struct{})
+		h2.run.onStart = func(r Record) error {
+			starting <- r.ID
+			<-let
+			return nil
+		}
+		for n := range users {
+			if err := h2.Adopt(fmt.Sprint("u", n)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		h2.settle()
+		second.clock.advance(0)
+		for range atOnce {
+			<-starting
+		}
+		if synctest.Wait(); len(starting) > 0 {
+			t.Errorf("%d are started beside four others", len(starting))
+		}
+		close(let)
+		h2.settle()
+		if n := second.count(); n != users {
+			t.Errorf("%d run", n)
+		}
+	})
 }
 
 // What a cluster cannot keep is refused before anything is written or started, by the size that it has when it is written.
