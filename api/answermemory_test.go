@@ -9,8 +9,8 @@ import (
 
 	cerrdefs "github.com/containerd/errdefs"
 
-	"github.com/daycare-run/sandbox/internal/budget"
 	"github.com/daycare-run/sandbox/internal/egress/decisions"
+	"github.com/daycare-run/sandbox/internal/fair"
 	"github.com/daycare-run/sandbox/internal/process"
 )
 
@@ -33,7 +33,7 @@ func TestAnswersTakeMemory(t *testing.T) {
 		{"/v1/sandboxes/a/processes/" + p.ID + "/log", (*server).processLog, 20_000, 40_000},
 	} {
 		ask := func(room int) error {
-			pool := budget.NewPool(4*room, 0) // of which one may have a quarter
+			pool := fair.NewPool(4*room, 0) // of which one may have a quarter
 			following := newFollowing()
 			s := &server{cfg: l.config(), service: l.Service, memory: &requestMemory{of: pool}, following: &following}
 			ctx, gone := context.WithCancel(t.Context())

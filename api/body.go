@@ -8,20 +8,20 @@ import (
 
 	cerrdefs "github.com/containerd/errdefs"
 
-	"github.com/daycare-run/sandbox/internal/budget"
+	"github.com/daycare-run/sandbox/internal/fair"
 	"github.com/daycare-run/sandbox/internal/pace"
 )
 
 // memoryOf returns the bytes that the requests of all callers, and the answers that hold a file, a
 // list or output, may take together: room for several of the largest of each.
-func memoryOf(maxRequest int64) *budget.Pool {
-	return budget.NewPool(int(max(512<<20, 16*maxRequest)), 0)
+func memoryOf(maxRequest int64) *fair.Pool {
+	return fair.NewPool(int(max(512<<20, 16*maxRequest)), 0)
 }
 
 // requestMemory is one request's part of the memory that callers share. It holds the body or
 // messages until the answer, and a file that was read until it is sent.
 type requestMemory struct {
-	of     *budget.Pool
+	of     *fair.Pool
 	holder string // the caller
 	bytes  int
 }

@@ -11,7 +11,7 @@ import (
 
 	cerrdefs "github.com/containerd/errdefs"
 
-	"github.com/daycare-run/sandbox/internal/budget"
+	"github.com/daycare-run/sandbox/internal/fair"
 )
 
 // Connections shares a service's connections among its callers: by uid at the socket, by token over
@@ -19,8 +19,8 @@ import (
 // idle connection to a new one. If none is idle, that of an address with more connections is lost,
 // or the new one is refused. It is safe for concurrent use.
 type Connections struct {
-	shared  *budget.Pool
-	reserve *budget.Pool // for operators, when nothing else is free
+	shared  *fair.Pool
+	reserve *fair.Pool // for operators, when nothing else is free
 
 	mu      sync.Mutex
 	resting linked.List // of *wire: those without a request, longest idle first
@@ -33,12 +33,12 @@ const operatorsReserve = 64
 
 // NewConnections returns a Connections that shares total connections.
 func NewConnections(total int) *Connections {
-	return &Connections{shared: budget.NewPool(total, 0),
-		reserve: budget.NewPool(operatorsReserve, 0)}
+	return &Connections{shared: fair.NewPool(total, 0),
+		reserve: fair.NewPool(operatorsReserve, 0)}
 }
 
 // Stats returns the current numbers.
-func (c *Connections) Stats() budget.Stats {
+func (c *Connections) Stats() fair.Stats {
 	s := c.shared.Stats()
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -122,7 +122,7 @@ func (c *Connections) idlest(of func(*wire) bool) *wire {
 }
 
 // hold takes a place of a pool. The caller holds mu.
-func (c *Connections) hold(w *wire, from *budget.Pool, name string) bool {
+func (c *Connections) hold(w *wire, from *fair.Pool, name string) bool {
 	if !from.Take(name, 1) {
 		return false
 	}

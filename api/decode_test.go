@@ -15,8 +15,8 @@ import (
 
 	"github.com/daycare-run/sandbox/api/types"
 	"github.com/daycare-run/sandbox/dockerexec/session"
-	"github.com/daycare-run/sandbox/internal/budget"
 	"github.com/daycare-run/sandbox/internal/errs"
+	"github.com/daycare-run/sandbox/internal/fair"
 	"github.com/daycare-run/sandbox/internal/strictjson"
 )
 
@@ -114,9 +114,9 @@ func refused(t *testing.T, req *http.Request) (types.Error, int) {
 func TestValuesTakeMemory(t *testing.T) {
 	for text, most := range map[string]int{`{"argv":["a","b"]}`: 3, `{"env":{"A":"b"},"command":"x"}`: 3, `{"command":"` + strings.Repeat("x", 1<<20) + `"}`: 1} {
 		for _, enough := range []bool{true, false} {
-			pool := budget.NewPool(1<<20, most*strictjson.ValueBytes)
+			pool := fair.NewPool(1<<20, most*strictjson.ValueBytes)
 			if !enough {
-				pool = budget.NewPool(1<<20, most*strictjson.ValueBytes-1)
+				pool = fair.NewPool(1<<20, most*strictjson.ValueBytes-1)
 			}
 			memory := &requestMemory{of: pool, holder: "anne"}
 			err := decodeJSON([]byte(text), &sentExec{}, memory)

@@ -10,22 +10,22 @@ import (
 	cerrdefs "github.com/containerd/errdefs"
 
 	"github.com/daycare-run/sandbox/api/types"
-	"github.com/daycare-run/sandbox/internal/budget"
 	"github.com/daycare-run/sandbox/internal/egress/decisions"
 	"github.com/daycare-run/sandbox/internal/events"
+	"github.com/daycare-run/sandbox/internal/fair"
 )
 
 // following bounds how many callers follow events or decisions. Callers share the places: one with
 // many connections leaves some to others, and to the operator.
-type following struct{ events, decisions *budget.Pool }
+type following struct{ events, decisions *fair.Pool }
 
 func newFollowing() following {
-	return following{budget.NewPool(events.MaxFollowers, 0),
-		budget.NewPool(decisions.MaxFollowers, 0)}
+	return following{fair.NewPool(events.MaxFollowers, 0),
+		fair.NewPool(decisions.MaxFollowers, 0)}
 }
 
 // place takes a place for the caller; leave gives it back.
-func (s *server) place(of *budget.Pool, what string) (leave func(), err error) {
+func (s *server) place(of *fair.Pool, what string) (leave func(), err error) {
 	who := s.caller.Name
 	if !of.Take(who, 1) {
 		return nil, fmt.Errorf(

@@ -14,8 +14,8 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/daycare-run/sandbox/internal/access"
-	"github.com/daycare-run/sandbox/internal/budget"
 	"github.com/daycare-run/sandbox/internal/errs"
+	"github.com/daycare-run/sandbox/internal/fair"
 	"github.com/daycare-run/sandbox/internal/sandbox"
 )
 
@@ -23,7 +23,7 @@ import (
 type middleware struct {
 	cfg     Config
 	service *sandbox.Service // unscoped: for callers who act for everyone
-	memory  *budget.Pool
+	memory  *fair.Pool
 	// following bounds who follows events or decisions; each caller has a share.
 	following following
 	streamed  streamedExecs

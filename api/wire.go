@@ -18,7 +18,7 @@ import (
 	"github.com/go-json-experiment/json"
 
 	"github.com/daycare-run/sandbox/api/types"
-	"github.com/daycare-run/sandbox/internal/budget"
+	"github.com/daycare-run/sandbox/internal/fair"
 )
 
 // What is not a valid request never reaches a handler: net/http itself answers a header that is too
@@ -97,7 +97,7 @@ type wire struct {
 	of        *Connections
 
 	// Guarded by of.mu.
-	place   *budget.Pool // the pool of its place; nil without one
+	place   *fair.Pool // the pool of its place; nil without one
 	holder  string
 	known   bool            // the holder may call
 	resting *linked.Element // nil while it has a request

@@ -45,7 +45,7 @@ type Config struct {
 	CacheSize int
 
 	// MaxLookups bounds the questions that wait for an upstream at once, over all users. Each has a
-	// share: see budget.Pool. Default 1024.
+	// share: see fair.Pool. Default 1024.
 	MaxLookups int
 
 	// MaxConns bounds the TCP connections at once, over all users. Each has a share. Default 256.

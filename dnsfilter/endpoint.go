@@ -4,6 +4,8 @@ import (
 	"net/netip"
 	"sync/atomic"
 	"time"
+
+	"github.com/daycare-run/sandbox/internal/fair"
 )
 
 // Endpoint is a container that asks one Server. It is made when the container is registered, with
@@ -27,29 +29,10 @@ type Endpoint struct {
 	// how long they are valid. It runs as Config.Decided does, and must not change addrs.
 	Answered func(name string, addrs []netip.Addr, ttl time.Duration)
 
-	rate    bucket
-	account atomic.Pointer[bucket] // its user's, once it was asked for
+	rate    fair.Rate
+	account atomic.Pointer[fair.Rate] // its user's, once it was asked for
 }
 
 func (ep *Endpoint) allows(name string) bool {
 	return ep.Open || ep.Allows != nil && name != "" && ep.Allows(name)
-}
-
-// bucket is a token bucket without a lock: it holds the time at which it will be full again, as
-// Server.since, as in the generic cell rate algorithm.
-type bucket struct{ full atomic.Int64 }
-
-// take takes a token if there is one. A token comes back each interval; there are at most as many
-// as come back in most.
-func (b *bucket) take(now int64, interval, most time.Duration) bool {
-	for {
-		full := b.full.Load()
-		next := max(full, now) + int64(interval)
-		if next-now > int64(most) {
-			return false
-		}
-		if b.full.CompareAndSwap(full, next) {
-			return true
-		}
-	}
 }

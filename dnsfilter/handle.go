@@ -27,7 +27,7 @@ func (s *Server) handle(q *question, ep *Endpoint, packet, out []byte,
 	stream bool) ([]byte, *pending) {
 	now := s.config.Now()
 	if ep == nil {
-		if !s.unknown.take(s.since(now), time.Second/unknownPerSecond, time.Second) ||
+		if !s.unknown.Take(s.since(now), time.Second/unknownPerSecond, time.Second) ||
 			q.parse(packet) != nil {
 			s.decided(nil, "", 0, Denied, reasonUnknown, now)
 			return nil, nil
@@ -35,8 +35,8 @@ func (s *Server) handle(q *question, ep *Endpoint, packet, out []byte,
 		s.decided(nil, "", q.qtype, Denied, reasonUnknown, now)
 		return answerUnknown.appendTo(out, q), nil
 	}
-	fast := ep.rate.take(s.since(now), s.interval, burst) &&
-		s.accounts.of(ep).take(s.since(now), s.interval/userRate, burst)
+	fast := ep.rate.Take(s.since(now), s.interval, burst) &&
+		s.accounts.of(ep).Take(s.since(now), s.interval/userRate, burst)
 	q.last = !fast
 	if !fast && !stream {
 		s.decided(ep, "", 0, Limited, reasonRate, now)

@@ -22,7 +22,7 @@ import (
 	"github.com/containerd/errdefs"
 	"github.com/miekg/dns"
 
-	"github.com/daycare-run/sandbox/internal/budget"
+	"github.com/daycare-run/sandbox/internal/fair"
 )
 
 // Server answers DNS questions as its configuration says, between Start and Shutdown.
@@ -32,10 +32,10 @@ type Server struct {
 	interval  time.Duration // in which an endpoint may ask once
 	resolver  atomic.Pointer[resolver]
 	forwarded atomic.Uint64
-	unknown   bucket // the rate of all unknown sources
+	unknown   fair.Rate // the rate of all unknown sources
 	accounts  accounts
-	lookups   *budget.Pool
-	conns     *budget.Pool
+	lookups   *fair.Pool
+	conns     *fair.Pool
 
 	mu      sync.Mutex // guards what follows
 	started bool
@@ -60,9 +60,9 @@ func New(config Config) (*Server, error) {
 		config:   config,
 		begun:    config.Now(),
 		interval: time.Second / time.Duration(config.QueriesPerSecond),
-		accounts: accounts{byUser: map[string]weak.Pointer[bucket]{}},
-		lookups:  budget.NewPool(config.MaxLookups, 0),
-		conns:    budget.NewPool(config.MaxConns, 0),
+		accounts: accounts{byUser: map[string]weak.Pointer[fair.Rate]{}},
+		lookups:  fair.NewPool(config.MaxLookups, 0),
+		conns:    fair.NewPool(config.MaxConns, 0),
 	}
 	s.resolver.Store(newResolver(s, upstreams))
 	return s, nil

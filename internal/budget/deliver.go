@@ -23,8 +23,8 @@ type undelivered struct {
 }
 
 // waits reports whether a connection with so many bytes left should stay, and whether it is late:
-// its peer has taken nothing for at least most.
-func (u *undelivered) waits(left int, now time.Time, most time.Duration) (stays, late bool) {
+// its peer has taken nothing for at least limit.
+func (u *undelivered) waits(left int, now time.Time, limit time.Duration) (stays, late bool) {
 	const ends = 2 // the end of each of two sockets counts as a byte
 	if left <= ends {
 		return false, false
@@ -32,7 +32,7 @@ func (u *undelivered) waits(left int, now time.Time, most time.Duration) (stays,
 	if u.since.IsZero() || left < u.bytes {
 		u.bytes, u.since = left, now
 	}
-	late = now.Sub(u.since) >= most
+	late = now.Sub(u.since) >= limit
 	return !late, late
 }
 
@@ -52,9 +52,9 @@ func unsent(fd int) int {
 }
 
 // Deliver waits until the kernel has delivered what was written to a connection that is about to be
-// closed. If the peer takes nothing for at least most, or if ctx ends, closing resets the
+// closed. If the peer takes nothing for at least limit, or if ctx ends, closing resets the
 // connection.
-func Deliver(ctx context.Context, c *net.TCPConn, most time.Duration) {
+func Deliver(ctx context.Context, c *net.TCPConn, limit time.Duration) {
 	raw, err := c.SyscallConn()
 	if err != nil {
 		return
@@ -69,7 +69,7 @@ func Deliver(ctx context.Context, c *net.TCPConn, most time.Duration) {
 	_ = c.CloseWrite()
 	var u undelivered
 	for pause := time.Millisecond; ; pause = min(2*pause, deliveryPause) {
-		waits, late := u.waits(left(), time.Now(), most)
+		waits, late := u.waits(left(), time.Now(), limit)
 		if !waits && !late {
 			return
 		}

@@ -4,6 +4,8 @@ import (
 	"net/netip"
 	"sync"
 	"time"
+
+	"github.com/daycare-run/sandbox/internal/fair"
 )
 
 // timeWait is how long the kernel keeps a port after a connection that its own side ended first: a
@@ -15,11 +17,11 @@ const timeWait = 66 * time.Second
 // ends it first, the kernel keeps the port for a minute more. It is safe for concurrent use.
 type Ports struct {
 	begun time.Time
-	total int   // towards one destination
-	all   *Pool // over all destinations: what is known of them and what the kernel keeps is memory
+	total int        // towards one destination
+	all   *fair.Pool // over all destinations: what is known of them and what the kernel keeps is memory
 
 	mu      sync.Mutex
-	pools   map[netip.AddrPort]*Pool
+	pools   map[netip.AddrPort]*fair.Pool
 	waiting []wait // the oldest first
 	refused uint64
 }
@@ -36,8 +38,8 @@ type wait struct {
 // destinations.
 func NewPorts(total int) *Ports {
 	const destinations = 4
-	return &Ports{begun: time.Now(), total: total, all: NewPool(destinations*total, 0),
-		pools: map[netip.AddrPort]*Pool{}}
+	return &Ports{begun: time.Now(), total: total, all: fair.NewPool(destinations*total, 0),
+		pools: map[netip.AddrPort]*fair.Pool{}}
 }
 
 // Take reports whether user may use one more port towards a destination.
@@ -51,7 +53,7 @@ func (p *Ports) Take(user string, to netip.AddrPort) bool {
 	}
 	pool := p.pools[to]
 	if pool == nil {
-		pool = NewPool(p.total, 0)
+		pool = fair.NewPool(p.total, 0)
 		p.pools[to] = pool
 	}
 	if !pool.Take(user, 1) {
@@ -102,15 +104,15 @@ func (p *Ports) give(user string, to netip.AddrPort, n int) {
 	p.all.Give(user, n)
 	pool := p.pools[to]
 	pool.Give(user, n)
-	if pool.empty() {
+	if pool.Stats().Used == 0 {
 		delete(p.pools, to)
 	}
 }
 
 // Stats returns the sums over all destinations.
-func (p *Ports) Stats() Stats {
+func (p *Ports) Stats() fair.Stats {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.expire(time.Now())
-	return Stats{Used: p.all.Stats().Used, Total: p.all.Stats().Total, Refused: p.refused}
+	return fair.Stats{Used: p.all.Stats().Used, Total: p.all.Stats().Total, Refused: p.refused}
 }

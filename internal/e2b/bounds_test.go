@@ -30,7 +30,7 @@ import (
 func TestWatchersThatNobodyAsks(t *testing.T) {
 	const unaskedHere = time.Second
 	b := newLab(t, func(cfg *Config) { cfg.Unasked = unaskedHere }).create(`{}`)
-	for range mostOfOne {
+	for range maxOfOne {
 		b.watch("", false)
 	}
 	asked := &filesystempb.CreateWatcherResponse{}
@@ -50,7 +50,7 @@ func TestWatchersThatNobodyAsks(t *testing.T) {
 		if err == nil {
 			younger++
 		}
-		return younger == mostOfOne // of which at most one fewer had a place beside the one that is asked
+		return younger == maxOfOne // of which at most one fewer had a place beside the one that is asked
 	})
 }
 
@@ -265,7 +265,7 @@ func TestManySandboxesOfOneOwnerLeaveSomething(t *testing.T) {
 			watched++
 		}
 	}
-	if conns < 8*maxPortConns-16 || watched < 4*mostOfOne {
+	if conns < 8*maxPortConns-16 || watched < 4*maxOfOne {
 		t.Errorf("anne has %d connections and %d watchers", conns, watched)
 	}
 	for range maxPortConns {
@@ -276,7 +276,7 @@ func TestManySandboxesOfOneOwnerLeaveSomething(t *testing.T) {
 	if p.conns.take("ben", "bens", 1) {
 		t.Error("one sandbox has more connections than it may")
 	}
-	for range mostOfOne {
+	for range maxOfOne {
 		if !w.take("ben", "bens") {
 			t.Fatal("ben's sandbox may not have its watchers")
 		}

@@ -24,10 +24,10 @@ import (
 
 	"connectrpc.com/connect"
 	"github.com/rs/zerolog"
-	"golang.org/x/time/rate"
 
 	"github.com/daycare-run/sandbox/internal/access"
 	"github.com/daycare-run/sandbox/internal/errs"
+	"github.com/daycare-run/sandbox/internal/fair"
 	"github.com/daycare-run/sandbox/internal/pace"
 	"github.com/daycare-run/sandbox/internal/persistent"
 	"github.com/daycare-run/sandbox/internal/sandbox"
@@ -86,7 +86,7 @@ type server struct {
 
 	// Anybody may name a sandbox, or send a signature, that is not known here: these bound how
 	// often etcd is asked for such.
-	unknownIDs, unknownSignatures *rate.Limiter
+	unknownIDs, unknownSignatures fair.Rate
 }
 
 // How often etcd is asked for what strangers send, a second: for one sandbox's record, and for the
@@ -96,6 +96,11 @@ const (
 	askedForSignature = 2
 )
 
+// mayAsk reports whether etcd may be asked once more, at a rate that bounds so many in a second.
+func (s *server) mayAsk(of *fair.Rate, inASecond int) bool {
+	return of.Take(int64(time.Since(s.since)), time.Second/time.Duration(inASecond), time.Second)
+}
+
 // New creates the Surface.
 func New(cfg Config) Surface {
 	cfg.BodyDelay, cfg.AnswerDelay = cmp.Or(cfg.BodyDelay, pace.Delay),
@@ -103,8 +108,6 @@ func New(cfg Config) Surface {
 	s := &server{
 		cfg: cfg, watchers: newWatchers(cmp.Or(cfg.Unasked, unasked)),
 		bodies: bodiesOf(cfg.MaxRequest), since: time.Now().UTC(),
-		unknownIDs:        rate.NewLimiter(askedForID, askedForID),
-		unknownSignatures: rate.NewLimiter(askedForSignature, askedForSignature),
 	}
 	s.ports = newPorts(s)
 	answers := s.handler()

@@ -183,7 +183,7 @@ func (p *ports) serve(at portHost, w http.ResponseWriter, req *http.Request) {
 // admit returns the sandbox, if the request may reach its ports.
 func (p *ports) admit(at portHost, req *http.Request) (*persistent.Sandbox, error) {
 	b, err := p.of.cfg.Sandboxes.Any(at.id)
-	if cerrdefs.IsNotFound(err) && p.of.unknownIDs.Allow() {
+	if cerrdefs.IsNotFound(err) && p.of.mayAsk(&p.of.unknownIDs, askedForID) {
 		if err = p.of.known(req.Context(), at.id, err); err == nil {
 			b, err = p.of.cfg.Sandboxes.Any(at.id)
 		}

@@ -1,17 +1,13 @@
 package e2b
 
-import (
-	"math"
-
-	"github.com/daycare-run/sandbox/internal/budget"
-)
+import "github.com/daycare-run/sandbox/internal/fair"
 
 // share is something that all sandboxes share. Those of one owner together get a share of it,
-// however many they are (see budget.Pool), and one sandbox gets at most a given number of that.
-type share struct{ byOwner, bySandbox *budget.Pool }
+// however many they are (see fair.Pool), and one sandbox gets at most a given number of that.
+type share struct{ byOwner, bySandbox *fair.Pool }
 
-func newShare(total, mostOfOne int) share {
-	return share{budget.NewPool(total, 0), budget.NewPool(math.MaxInt, mostOfOne)}
+func newShare(total, limit int) share {
+	return share{fair.NewPool(total, 0), fair.Each(limit)}
 }
 
 // take takes n for a sandbox of an owner's, all or nothing, and reports whether it could.

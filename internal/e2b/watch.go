@@ -12,6 +12,7 @@ import (
 
 	"github.com/daycare-run/sandbox/internal/e2b/filesystempb"
 	"github.com/daycare-run/sandbox/internal/errs"
+	"github.com/daycare-run/sandbox/internal/fair"
 	"github.com/daycare-run/sandbox/internal/files"
 	"github.com/daycare-run/sandbox/internal/hostfs"
 )
@@ -19,23 +20,22 @@ import (
 // The kernel has few inotify instances for all that run as root: so a sandbox may have some, and
 // all together some, of which the last are for owners that have fewer than one sandbox may.
 const (
-	mostOfOne     = 8
-	mostOfAll     = 48
+	maxOfOne      = 8
+	maxOfAll      = 48
 	keptForOthers = 12
-	// mostWaiting bounds the events that wait to be asked for, and mostWaitingNames their names, in
+	// maxWaiting bounds the events that wait to be asked for, and maxWaitingNames their names, in
 	// bytes.
-	mostWaiting      = 10_000
-	mostWaitingNames = 1 << 20
+	maxWaiting      = 10_000
+	maxWaitingNames = 1 << 20
 	// unasked is how long a watcher lives while nobody asks for its events.
 	unasked = 10 * time.Minute
 )
 
 // watchers counts all watchers, and holds those that are asked for their events.
 type watchers struct {
+	of, by *fair.Pool // by sandbox and by owner
+
 	mu     sync.Mutex
-	of     map[string]int // by sandbox
-	by     map[string]int // by owner
-	all    int
 	polled map[string]*polled
 	idle   time.Duration
 }
@@ -55,8 +55,8 @@ type polled struct {
 }
 
 func newWatchers(idle time.Duration) *watchers {
-	return &watchers{of: map[string]int{}, by: map[string]int{}, polled: map[string]*polled{},
-		idle: idle}
+	return &watchers{of: fair.Each(maxOfOne), by: fair.Each(maxOfAll),
+		polled: map[string]*polled{}, idle: idle}
 }
 
 // open watches a directory of a sandbox, at a path; close gives its place back.
@@ -69,7 +69,7 @@ func (w *watchers) open(ctx context.Context, c called, at string,
 	if !w.take(owner, c.ID()) {
 		return nil, nil,
 			errs.Busy("there are too many watchers (limits: %d per sandbox, %d in total, some kept for other keys); stop one, or try again later",
-				mostOfOne, mostOfAll)
+				maxOfOne, maxOfAll)
 	}
 	watch, err := c.Files().Watch(ctx, c.ID(), at, recursive)
 	if err != nil {
@@ -85,26 +85,17 @@ func (w *watchers) open(ctx context.Context, c called, at string,
 func (w *watchers) take(owner, id string) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.of[id] == mostOfOne || w.all == mostOfAll ||
-		w.all >= mostOfAll-keptForOthers && w.by[owner] >= mostOfOne {
+	all := w.by.Stats().Used
+	if all == maxOfAll || all >= maxOfAll-keptForOthers && w.by.Of(owner) >= maxOfOne ||
+		!w.of.Take(id, 1) {
 		return false
 	}
-	w.of[id]++
-	w.by[owner]++
-	w.all++
-	return true
+	return w.by.Take(owner, 1)
 }
 
 func (w *watchers) give(owner, id string) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.all--
-	if w.of[id]--; w.of[id] == 0 {
-		delete(w.of, id)
-	}
-	if w.by[owner]--; w.by[owner] == 0 {
-		delete(w.by, owner)
-	}
+	w.of.Give(id, 1)
+	w.by.Give(owner, 1)
 }
 
 var changes = map[hostfs.Change]filesystempb.EventType{
@@ -209,7 +200,7 @@ func (s *server) createWatcher(ctx context.Context, c called,
 			for _, e := range events {
 				p.names += len(e.Name)
 			}
-			if len(p.events) > mostWaiting || p.names > mostWaitingNames {
+			if len(p.events) > maxWaiting || p.names > maxWaitingNames {
 				p.events, p.ended = nil, errs.Busy("too many events waited to be asked for")
 			}
 			w.mu.Unlock()

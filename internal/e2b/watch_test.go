@@ -105,7 +105,7 @@ func TestWatchers(t *testing.T) {
 func TestWatchersAreBounded(t *testing.T) {
 	b := newLab(t).create(`{}`)
 	var made []*watcher
-	for range mostOfOne {
+	for range maxOfOne {
 		made = append(made, b.watch("", false))
 	}
 	_, err := call[filesystempb.CreateWatcherRequest, filesystempb.CreateWatcherResponse](b, "CreateWatcher", &filesystempb.CreateWatcherRequest{})

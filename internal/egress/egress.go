@@ -25,6 +25,7 @@ import (
 	"github.com/daycare-run/sandbox/internal/budget"
 	"github.com/daycare-run/sandbox/internal/egress/decisions"
 	"github.com/daycare-run/sandbox/internal/egress/rules"
+	"github.com/daycare-run/sandbox/internal/fair"
 	"github.com/daycare-run/sandbox/internal/policy"
 )
 
@@ -302,7 +303,7 @@ func (e *Egress) Stats() map[string]Stats {
 
 // Budgets returns how much users' connections take of each budget that the whole service shares, by
 // the budget's name.
-func (e *Egress) Budgets() map[string]budget.Stats { return e.budget.Stats() }
+func (e *Egress) Budgets() map[string]fair.Stats { return e.budget.Stats() }
 
 func (e *Egress) admits(p Profile) policy.Addresses {
 	own := func(addr netip.Addr) bool { return e.own.has(addr) || e.routes.own(addr) }

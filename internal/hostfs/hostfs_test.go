@@ -52,7 +52,7 @@ func newLabIn(t testing.TB, base string, denied ...string) *lab {
 		must(t, os.MkdirAll(dir, 0o755))
 		must(t, os.Chown(dir, l.uid, l.gid))
 	}
-	root, err := hostfs.Open(hostfs.Config{Dir: l.dir, UID: uint32(l.uid), GID: uint32(l.gid), Denied: denied, Walks: &hostfs.Walks{}, User: "lab"})
+	root, err := hostfs.Open(hostfs.Config{Dir: l.dir, UID: uint32(l.uid), GID: uint32(l.gid), Denied: denied, Walks: hostfs.NewWalks(), User: "lab"})
 	must(t, err)
 	l.root = root
 	t.Cleanup(func() {
@@ -190,11 +190,11 @@ func TestOpenRefuses(t *testing.T) {
 		{"file", hostfs.Config{Dir: "/etc/passwd"}, errdefs.ErrInvalidArgument, "not a directory"},
 		{"nobody", hostfs.Config{Dir: "/", UID: ^uint32(0)}, errdefs.ErrInvalidArgument, "cannot own files"},
 		{"walks without a bound", hostfs.Config{Dir: "/", User: "lab"}, errdefs.ErrInvalidArgument, "nothing bounds the walks"},
-		{"walks of nobody", hostfs.Config{Dir: "/", Walks: &hostfs.Walks{}}, errdefs.ErrInvalidArgument, "nothing bounds the walks"},
+		{"walks of nobody", hostfs.Config{Dir: "/", Walks: hostfs.NewWalks()}, errdefs.ErrInvalidArgument, "nothing bounds the walks"},
 	}
 	for _, tt := range tests {
 		if tt.cfg.Walks == nil && tt.cfg.User == "" {
-			tt.cfg.Walks, tt.cfg.User = &hostfs.Walks{}, "lab"
+			tt.cfg.Walks, tt.cfg.User = hostfs.NewWalks(), "lab"
 		}
 		if tt.cfg.UID == 0 {
 			tt.cfg.UID, tt.cfg.GID = uint32(os.Getuid()), uint32(os.Getgid())
@@ -211,7 +211,7 @@ func TestOpenRefuses(t *testing.T) {
 
 func TestClosedRoot(t *testing.T) {
 	l := newLab(t)
-	root, err := hostfs.Open(hostfs.Config{Dir: l.dir, UID: uint32(l.uid), GID: uint32(l.gid), Walks: &hostfs.Walks{}, User: "lab"})
+	root, err := hostfs.Open(hostfs.Config{Dir: l.dir, UID: uint32(l.uid), GID: uint32(l.gid), Walks: hostfs.NewWalks(), User: "lab"})
 	must(t, err)
 	w, err := root.Create("f", hostfs.Replace, 0o644)
 	must(t, err)

@@ -10,7 +10,7 @@ import (
 func TestListsAreWalks(t *testing.T) {
 	dir := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {
-		walks := &Walks{}
+		walks := NewWalks()
 		root, err := Open(Config{Dir: dir, UID: uint32(os.Getuid()), GID: uint32(os.Getgid()), User: "u", Walks: walks})
 		if err != nil {
 			t.Fatal(err)

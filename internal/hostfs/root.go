@@ -54,8 +54,8 @@ type Config struct {
 type Root struct {
 	owner  owner
 	denied []string
-	walk   func() (end func()) // waits until a tree may be walked
-	hold   func() (release func(), err error)
+	walks  *Walks
+	user   string
 
 	// mu guards dir: each operation holds it for reading, so that none uses a descriptor that Close
 	// has closed and the kernel has given to somebody else.
@@ -78,9 +78,8 @@ func Open(cfg Config) (*Root, error) {
 	if err != nil {
 		return nil, classify(".", err)
 	}
-	walk := func() func() { return cfg.Walks.begin(cfg.User) }
-	return &Root{owner: as, dir: dir, denied: slices.Clone(cfg.Denied), walk: walk,
-		hold: func() (func(), error) { return cfg.Walks.hold(cfg.User) }}, nil
+	return &Root{owner: as, dir: dir, denied: slices.Clone(cfg.Denied), walks: cfg.Walks,
+		user: cfg.User}, nil
 }
 
 func (cfg Config) validate() error {
@@ -100,6 +99,9 @@ func (cfg Config) validate() error {
 	}
 	return errors.Join(faults...)
 }
+
+// walk waits until one more of the user's trees may be walked; end ends that walk.
+func (r *Root) walk() (end func()) { return r.walks.begin(r.user) }
 
 // Close waits for the operations in progress. Files and Writers stay open, but a Writer that is not
 // committed can then only be aborted. Operations after Close fail with os.ErrClosed.

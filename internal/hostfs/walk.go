@@ -33,7 +33,7 @@ func (r *Root) Walk(name string, most int) (*Walk, Info, error) {
 	if err := checkName(name); err != nil {
 		return nil, Info{}, err
 	}
-	end, err := r.hold()
+	end, err := r.walks.hold(r.user)
 	if err != nil {
 		return nil, Info{}, err
 	}

@@ -26,7 +26,7 @@ func TestWalksOfOneUserAreBounded(t *testing.T) {
 	for i := range 500 {
 		must(t, os.Symlink("x", filepath.Join(bottom, fmt.Sprint(i))))
 	}
-	root, err := hostfs.Open(hostfs.Config{Dir: dir, UID: uint32(os.Getuid()), GID: uint32(os.Getgid()), Denied: []string{"secret"}, User: "deep", Walks: &hostfs.Walks{}})
+	root, err := hostfs.Open(hostfs.Config{Dir: dir, UID: uint32(os.Getuid()), GID: uint32(os.Getgid()), Denied: []string{"secret"}, User: "deep", Walks: hostfs.NewWalks()})
 	must(t, err)
 	defer root.Close()
 	ids, err := root.DeniedLinks()
@@ -67,7 +67,7 @@ func TestUsage(t *testing.T) {
 	must(t, os.WriteFile(filepath.Join(dir, "hollow"), nil, 0o600))
 	must(t, os.Truncate(filepath.Join(dir, "hollow"), 1<<40))
 	must(t, os.Symlink("/", filepath.Join(dir, "out")))
-	root, err := hostfs.Open(hostfs.Config{Dir: dir, UID: uint32(os.Getuid()), GID: uint32(os.Getgid()), User: "lab", Walks: &hostfs.Walks{}})
+	root, err := hostfs.Open(hostfs.Config{Dir: dir, UID: uint32(os.Getuid()), GID: uint32(os.Getgid()), User: "lab", Walks: hostfs.NewWalks()})
 	must(t, err)
 	defer root.Close()
 	used, free, err := root.Usage()

@@ -18,7 +18,7 @@ import (
 // Watcher would come to its bound although there are few files.
 func TestWatchedNamesCountOnce(t *testing.T) {
 	dir := t.TempDir()
-	root, err := Open(Config{Dir: dir, UID: uint32(os.Getuid()), GID: uint32(os.Getgid()), Walks: &Walks{}, User: "lab"})
+	root, err := Open(Config{Dir: dir, UID: uint32(os.Getuid()), GID: uint32(os.Getgid()), Walks: NewWalks(), User: "lab"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -76,7 +76,7 @@ func TestAWatcherLeavesNothingOpen(t *testing.T) {
 	if err := os.MkdirAll(filepath.Join(dir, strings.Repeat("d/", depth)), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	root, err := Open(Config{Dir: dir, UID: uint32(os.Getuid()), GID: uint32(os.Getgid()), Walks: &Walks{}, User: "lab"})
+	root, err := Open(Config{Dir: dir, UID: uint32(os.Getuid()), GID: uint32(os.Getgid()), Walks: NewWalks(), User: "lab"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -133,7 +133,7 @@ func TestWatchesAreWalks(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()
 			synctest.Test(t, func(t *testing.T) {
-				walks := &Walks{}
+				walks := NewWalks()
 				root, err := Open(Config{Dir: dir, UID: uint32(os.Getuid()), GID: uint32(os.Getgid()), User: "u", Walks: walks})
 				if err != nil {
 					t.Fatal(err)
@@ -173,7 +173,7 @@ func TestADirectoryWithTooManyNamesIsNotWatched(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	root, err := Open(Config{Dir: dir, UID: uint32(os.Getuid()), GID: uint32(os.Getgid()), Walks: &Walks{}, User: "lab"})
+	root, err := Open(Config{Dir: dir, UID: uint32(os.Getuid()), GID: uint32(os.Getgid()), Walks: NewWalks(), User: "lab"})
 	if err != nil {
 		t.Fatal(err)
 	}

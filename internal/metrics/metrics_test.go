@@ -17,7 +17,6 @@ import (
 	"github.com/daycare-run/sandbox/api"
 	"github.com/daycare-run/sandbox/api/types"
 	"github.com/daycare-run/sandbox/dockerexec"
-	"github.com/daycare-run/sandbox/internal/budget"
 	"github.com/daycare-run/sandbox/internal/calls"
 	"github.com/daycare-run/sandbox/internal/cluster/changes"
 	"github.com/daycare-run/sandbox/internal/cluster/forward"
@@ -25,6 +24,7 @@ import (
 	"github.com/daycare-run/sandbox/internal/egress"
 	"github.com/daycare-run/sandbox/internal/egress/decisions"
 	"github.com/daycare-run/sandbox/internal/events"
+	"github.com/daycare-run/sandbox/internal/fair"
 	"github.com/daycare-run/sandbox/internal/process"
 	"github.com/daycare-run/sandbox/internal/quota"
 	"github.com/daycare-run/sandbox/internal/sandbox"
@@ -43,8 +43,8 @@ func busy() (*Metrics, *prometheus.Registry) {
 	state := present{
 		Decisions:   map[decisions.Kind]uint64{{Via: decisions.DNS, Verdict: decisions.Denied}: 4},
 		Networks:    map[string]egress.Stats{"isolated": {Containers: 2, Connections: 3, Forwarded: 5}},
-		Budgets:     map[string]budget.Stats{"descriptors": {Used: 6, Total: 100, Refused: 9}},
-		Connections: budget.Stats{Used: 3, Refused: 2},
+		Budgets:     map[string]fair.Stats{"descriptors": {Used: 6, Total: 100, Refused: 9}},
+		Connections: fair.Stats{Used: 3, Refused: 2},
 		Containers: []dockerexec.Container{
 			{User: "alice", Runtime: "runsc", State: "busy"}, {User: "bob", Runtime: "runsc", State: "busy"},
 			{User: "carol", Runtime: "runsc", State: "idle"}, {User: "dave", Runtime: "runsc", State: "frozen"},

@@ -8,10 +8,10 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"github.com/daycare-run/sandbox/dockerexec"
-	"github.com/daycare-run/sandbox/internal/budget"
 	"github.com/daycare-run/sandbox/internal/cluster/member"
 	"github.com/daycare-run/sandbox/internal/egress"
 	"github.com/daycare-run/sandbox/internal/egress/decisions"
+	"github.com/daycare-run/sandbox/internal/fair"
 	"github.com/daycare-run/sandbox/internal/process"
 	"github.com/daycare-run/sandbox/internal/quota"
 	"github.com/daycare-run/sandbox/internal/sandbox"
@@ -22,8 +22,8 @@ import (
 type State struct {
 	Decisions      map[decisions.Kind]uint64
 	Networks       map[string]egress.Stats
-	Budgets        map[string]budget.Stats
-	Connections    budget.Stats // to the API
+	Budgets        map[string]fair.Stats
+	Connections    fair.Stats // to the API
 	Containers     []dockerexec.Container
 	Frozen, Thawed uint64
 	Processes      process.Stats

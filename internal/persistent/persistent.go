@@ -25,9 +25,9 @@ import (
 	"github.com/daycare-run/sandbox/dockerexec"
 	"github.com/daycare-run/sandbox/dockerexec/session"
 	"github.com/daycare-run/sandbox/internal/agent/control"
-	"github.com/daycare-run/sandbox/internal/budget"
 	"github.com/daycare-run/sandbox/internal/cgroup"
 	"github.com/daycare-run/sandbox/internal/errs"
+	"github.com/daycare-run/sandbox/internal/fair"
 	"github.com/daycare-run/sandbox/internal/hostfs"
 	"github.com/daycare-run/sandbox/internal/ids"
 	"github.com/daycare-run/sandbox/internal/quota"
@@ -85,7 +85,7 @@ type Sandboxes struct {
 	cancel context.CancelFunc
 	work   sync.WaitGroup
 	wake   chan struct{} // holds a value when a deadline has changed
-	ends   *budget.Pool  // of those that are ended at a time, by owner
+	ends   *fair.Pool    // of those that are ended at a time, by owner
 
 	again   atomic.Bool // the containers are to be looked for again, as something failed
 	looking atomic.Bool // look runs
@@ -152,7 +152,7 @@ func (e *entry) containerID() string {
 // Open reads the records. A damaged one is set aside, and Start removes its container.
 func Open(cfg Config) (*Sandboxes, error) {
 	cfg.recountEvery = cmp.Or(cfg.recountEvery, recountEvery)
-	s := &Sandboxes{cfg: cfg, wake: make(chan struct{}, 1), ends: budget.NewPool(endsAtOnce, 0),
+	s := &Sandboxes{cfg: cfg, wake: make(chan struct{}, 1), ends: fair.NewPool(endsAtOnce, 0),
 		all: map[string]*entry{}, leaving: map[string]bool{}, giving: map[string]bool{}}
 	s.sought.Store(1)
 	s.life, s.cancel = context.WithCancel(context.Background())

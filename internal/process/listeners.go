@@ -12,8 +12,8 @@ import (
 
 	"github.com/rs/zerolog"
 
-	"github.com/daycare-run/sandbox/internal/budget"
 	"github.com/daycare-run/sandbox/internal/errs"
+	"github.com/daycare-run/sandbox/internal/fair"
 	"github.com/daycare-run/sandbox/internal/relay"
 )
 
@@ -22,7 +22,7 @@ import (
 const (
 	maxPorts          = 16   // of one owner
 	maxConnections    = 64   // of one owner
-	maxAllConnections = 1000 // of all, of which each user has a share: see budget.Pool
+	maxAllConnections = 1000 // of all, of which each user has a share: see fair.Pool
 )
 
 // closeLimit is how long Close and Shutdown wait for connections to break; retryInterval is how
@@ -51,7 +51,7 @@ type Dial func(ctx context.Context, port int) (Conn, error)
 // Listeners listens on the host for owners of exposed ports. It is safe for concurrent use.
 type Listeners struct {
 	log        zerolog.Logger
-	all        *budget.Pool // connections of all owners, shared by users
+	all        *fair.Pool // connections of all owners, shared by users
 	retryAfter time.Duration
 
 	mu      sync.Mutex
@@ -68,7 +68,7 @@ type owner struct {
 	dial   Dial
 	user   string
 	slots  chan struct{} // full while it has as many connections as it may
-	all    *budget.Pool
+	all    *fair.Pool
 	work   sync.WaitGroup
 
 	// Under Listeners.mu.
@@ -78,7 +78,7 @@ type owner struct {
 
 // NewListeners returns Listeners that may use the range. End them with Shutdown.
 func NewListeners(allowed PortRange, log zerolog.Logger) *Listeners {
-	return &Listeners{log: log, all: budget.NewPool(maxAllConnections, 0),
+	return &Listeners{log: log, all: fair.NewPool(maxAllConnections, 0),
 		retryAfter: retryInterval, allowed: allowed, owners: map[string]*owner{}}
 }
 

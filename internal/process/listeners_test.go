@@ -14,7 +14,7 @@ import (
 
 	"github.com/rs/zerolog"
 
-	"github.com/daycare-run/sandbox/internal/budget"
+	"github.com/daycare-run/sandbox/internal/fair"
 	"github.com/daycare-run/sandbox/internal/waittest"
 )
 
@@ -210,7 +210,7 @@ func TestConnectionsOfAllAreBounded(t *testing.T) {
 	if total := l.all.Stats().Total; total != maxAllConnections {
 		t.Errorf("%d are allowed, want %d", total, maxAllConnections)
 	}
-	l.all = budget.NewPool(14, 0) // three for one, two for another
+	l.all = fair.NewPool(14, 0) // three for one, two for another
 	dial, came := inside(t)
 	hosts := map[string]int{}
 	for _, name := range []string{"p", "q"} {
@@ -249,7 +249,7 @@ func TestConnectionsOfAllAreBounded(t *testing.T) {
 // A port that nobody connects to takes no place of a connection.
 func TestIdlePortsTakeNoPlace(t *testing.T) {
 	l := newListeners(t, freeRange(t, 3))
-	l.all = budget.NewPool(4, 0)
+	l.all = fair.NewPool(4, 0)
 	dial, came := inside(t)
 	for _, name := range []string{"p", "q", "r"} {
 		if _, err := l.Open("user-"+name, name, []Port{{Port: 80}}, dial); err != nil {

@@ -15,6 +15,7 @@ import (
 
 	"github.com/daycare-run/sandbox/internal/errs"
 	"github.com/daycare-run/sandbox/internal/events"
+	"github.com/daycare-run/sandbox/internal/fair"
 	"github.com/daycare-run/sandbox/internal/quota"
 )
 
@@ -73,8 +74,8 @@ type Manager struct {
 	vault    *vault
 	bounds   atomic.Pointer[Bounds]
 	restarts atomic.Uint64
-	// restarting holds a value for each automatic restart that is under way.
-	restarting chan struct{}
+	// restarting are the turns of automatic restarts: slow starts of one user leave one for others.
+	restarting fair.Turns
 	problems   []string
 	log        zerolog.Logger
 
@@ -84,9 +85,8 @@ type Manager struct {
 
 	mu        sync.Mutex // never held during a call of the Runner or an access to the disk
 	closed    bool
-	processes map[string]*process     // by id
-	adopted   map[string]bool         // users whose records were read from Config.Shared
-	due       map[string]*dueRestarts // by user
+	processes map[string]*process // by id
+	adopted   map[string]bool     // users whose records were read from Config.Shared
 
 	queue reconcileQueue
 	watch dirWatch // watches the logs that are followed
@@ -103,8 +103,7 @@ func Open(cfg Config) (*Manager, error) {
 	m := &Manager{
 		cfg: cfg, store: store{cfg.Dir}, vault: &vault{keyFile: filepath.Join(cfg.Dir, "key")},
 		log: cfg.Log, processes: map[string]*process{}, adopted: map[string]bool{},
-		due:        map[string]*dueRestarts{},
-		restarting: make(chan struct{}, restartsAtOnce),
+		restarting: fair.Turns{All: restartsAtOnce, Each: restartsOfUser},
 	}
 	if cfg.Shared != nil {
 		m.store, m.vault = shared{cfg.Shared}, &vault{keyFile: cfg.KeyFile}

@@ -84,54 +84,17 @@ func (r *Record) setExit(exit Exit, reason string, now time.Time) {
 // arm plans the next start of a process; the turn is held.
 func (m *Manager) arm(p *process) {
 	p.stopTimer = m.cfg.Clock.AfterFunc(p.record.restartDelay(m.now()), func() {
-		m.background(func(ctx context.Context) { m.restartInTurn(ctx, p) })
+		m.background(func(ctx context.Context) { m.restart(ctx, p) })
 	})
-}
-
-// dueRestarts are a user's restarts: how many are under way, and the processes that wait for one of
-// these to end.
-type dueRestarts struct {
-	running int
-	waiting []*process
-}
-
-// restartInTurn is called by the timer. It restarts restartsOfUser of a user's processes at a time,
-// so that slow starts of one user leave a place for others.
-func (m *Manager) restartInTurn(ctx context.Context, p *process) {
-	user := p.record.UserID
-	m.mu.Lock()
-	due := m.due[user]
-	if due == nil {
-		due = &dueRestarts{}
-		m.due[user] = due
-	}
-	if due.running == restartsOfUser {
-		due.waiting = append(due.waiting, p)
-		p = nil
-	} else {
-		due.running++
-	}
-	m.mu.Unlock()
-	for p != nil {
-		m.restart(ctx, p)
-		m.mu.Lock()
-		if p = nil; len(due.waiting) > 0 {
-			p, due.waiting = due.waiting[0], due.waiting[1:]
-		} else if due.running--; due.running == 0 {
-			delete(m.due, user)
-		}
-		m.mu.Unlock()
-	}
 }
 
 // restart starts a process again. It does nothing if the timer was cancelled after it had fired.
 func (m *Manager) restart(ctx context.Context, p *process) {
-	select {
-	case m.restarting <- struct{}{}:
-		defer func() { <-m.restarting }()
-	case <-ctx.Done():
+	user := p.record.UserID
+	if !m.restarting.Begin(user, ctx.Done()) {
 		return
 	}
+	defer m.restarting.End(user)
 	if p.take(ctx) != nil {
 		return
 	}

@@ -2,18 +2,21 @@ package quota
 
 import (
 	"sync"
+	"time"
 
-	"golang.org/x/time/rate"
+	"github.com/daycare-run/sandbox/internal/fair"
 )
 
 // Ledger counts what is in use. It is safe for concurrent use. A nil Ledger bounds nothing.
 type Ledger struct {
+	begun time.Time
+
 	mu      sync.Mutex
 	limits  Limits
 	used    map[holder]*[resources]int
 	waiting line // calls that wait for turns
 	spare   line // waiters for turns that no call waits for
-	rates   map[holder]*rate.Limiter
+	rates   map[holder]*fair.Rate
 	sweepAt int // how many rates there are when idle ones are forgotten
 }
 
@@ -25,8 +28,8 @@ type holder struct {
 
 // New returns a ledger in which nothing is in use.
 func New(limits Limits) *Ledger {
-	return &Ledger{limits: limits, used: map[holder]*[resources]int{},
-		rates: map[holder]*rate.Limiter{}}
+	return &Ledger{begun: time.Now(), limits: limits, used: map[holder]*[resources]int{},
+		rates: map[holder]*fair.Rate{}}
 }
 
 // Use applies limits to what is asked for from now on. What is in use already stays.

@@ -52,7 +52,7 @@ func (h *Home) rootConfig() hostfs.Config {
 
 // inDir returns the Config that opens a host directory for what is done as the home's owner.
 func (h *Home) inDir(dir string, denied []string) hostfs.Config {
-	return hostfs.Config{Dir: dir, UID: h.uid, GID: h.gid, Denied: denied, Walks: &h.planner.walks,
+	return hostfs.Config{Dir: dir, UID: h.uid, GID: h.gid, Denied: denied, Walks: h.planner.walks,
 		User: h.user}
 }
 

@@ -146,6 +146,6 @@ func (p *Planner) OpenTmp(dir string, spec dockerexec.Spec) (*hostfs.Root, error
 	if err != nil {
 		return nil, err
 	}
-	cfg := hostfs.Config{Dir: dir, UID: spec.UID, GID: spec.GID, Walks: &p.walks, User: spec.User}
+	cfg := hostfs.Config{Dir: dir, UID: spec.UID, GID: spec.GID, Walks: p.walks, User: spec.User}
 	return openIdentified(cfg, meant, errors.New("it went away just now; try again"))
 }

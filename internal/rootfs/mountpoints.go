@@ -21,7 +21,7 @@ import (
 type Preparer struct {
 	usersDir string
 	log      zerolog.Logger
-	walks    hostfs.Walks // of which there are none: only single names are made and looked at
+	walks    *hostfs.Walks // of which there are none: only single names are made and looked at
 
 	questions questions
 	empty     emptyDirs
@@ -38,8 +38,9 @@ type Preparer struct {
 
 // NewPreparer returns a Preparer for homes in usersDir, which must have no link in its path.
 func NewPreparer(usersDir string, log zerolog.Logger) *Preparer {
-	return &Preparer{usersDir: usersDir, log: log, needed: map[string]int{},
-		made: map[string]bool{}, mounted: map[dockerexec.Fingerprint]mounted{}}
+	return &Preparer{usersDir: usersDir, log: log, walks: hostfs.NewWalks(),
+		needed: map[string]int{}, made: map[string]bool{},
+		mounted: map[dockerexec.Fingerprint]mounted{}}
 }
 
 // mountPoint is a host path on which something is mounted, or a directory above it, and its

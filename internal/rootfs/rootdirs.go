@@ -81,7 +81,7 @@ func (d *rootDirs) find(target string) (_ *rootDir, rest string, _ error) {
 		return nil, "", err
 	}
 	root, err := openRoot(hostfs.Config{Dir: view.dir, UID: d.spec.UID, GID: d.spec.GID,
-		Walks: &d.preparer.walks, User: d.spec.User})
+		Walks: d.preparer.walks, User: d.spec.User})
 	if err == nil {
 		err = d.checkSame(view, fd)
 	}

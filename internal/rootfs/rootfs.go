@@ -41,7 +41,7 @@ type Config struct {
 type Planner struct {
 	present atomic.Pointer[settings]
 	log     zerolog.Logger
-	walks   hostfs.Walks
+	walks   *hostfs.Walks
 
 	questions questions
 	empty     emptyDirs
@@ -63,7 +63,7 @@ type link struct{ named, real string }
 // NewPlanner returns a Planner. Links in UsersDir and AllowedMountRoots are resolved here and in
 // Use: below these directories no link is followed.
 func NewPlanner(cfg Config, log zerolog.Logger) *Planner {
-	p := &Planner{log: log}
+	p := &Planner{log: log, walks: hostfs.NewWalks()}
 	p.Use(cfg)
 	return p
 }

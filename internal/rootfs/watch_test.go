@@ -181,7 +181,7 @@ func TestAMountPointIsRemoved(t *testing.T) {
 		if _, err := p.Prepare(alice); err != nil {
 			t.Fatal(err)
 		}
-		root, err := hostfs.Open(hostfs.Config{Dir: home, UID: testUID, GID: testGID, Walks: &hostfs.Walks{}, User: "alice"})
+		root, err := hostfs.Open(hostfs.Config{Dir: home, UID: testUID, GID: testGID, Walks: hostfs.NewWalks(), User: "alice"})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -7,7 +7,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/daycare-run/sandbox/internal/budget"
+	"github.com/daycare-run/sandbox/internal/fair"
 )
 
 const (
@@ -23,7 +23,7 @@ const (
 type hostsOnly struct {
 	net.Listener
 	config   *tls.Config
-	unproved *budget.Pool
+	unproved *fair.Pool
 	accepted chan accepted
 	closed   chan struct{}
 	close    func() // closes closed
@@ -36,7 +36,7 @@ type accepted struct {
 
 // Listen returns a listener on l that accepts only hosts of the cluster. Its Close closes l.
 func (c Certificates) Listen(l net.Listener) net.Listener {
-	h := &hostsOnly{Listener: l, config: c.server(), unproved: budget.NewPool(maxUnproved, 0),
+	h := &hostsOnly{Listener: l, config: c.server(), unproved: fair.NewPool(maxUnproved, 0),
 		accepted: make(chan accepted), closed: make(chan struct{})}
 	h.close = sync.OnceFunc(func() { close(h.closed) })
 	go h.acceptAll()

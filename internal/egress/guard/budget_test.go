@@ -16,13 +16,14 @@ import (
 
 	"github.com/daycare-run/sandbox/internal/budget"
 	"github.com/daycare-run/sandbox/internal/egress/decisions"
+	"github.com/daycare-run/sandbox/internal/fair"
 )
 
 // budgets are as good as endless, but for what a test takes away.
 func budgets() *budget.Connections {
 	const many = 1 << 40
 	return &budget.Connections{
-		Descriptors: budget.NewPool(many, 0), Hellos: budget.NewPool(many, 0), Buffers: budget.NewPool(many, 0), Ports: budget.NewPorts(many),
+		Descriptors: fair.NewPool(many, 0), Hellos: fair.NewPool(many, 0), Buffers: fair.NewPool(many, 0), Ports: budget.NewPorts(many),
 	}
 }
 
@@ -94,7 +95,7 @@ func alerting(t testing.TB) uint16 {
 // TestOneUserLeavesDescriptorsToOthers: whatever one opens, another connects.
 func TestOneUserLeavesDescriptorsToOthers(t *testing.T) {
 	shared := budgets()
-	shared.Descriptors = budget.NewPool(80, 0)
+	shared.Descriptors = fair.NewPool(80, 0)
 	port := alerting(t)
 	r := newRig(t, port, httpOriginText(t, "hello"), twoUsers(shared))
 	open := 0
@@ -152,7 +153,7 @@ func TestBudgetsAreGivenBack(t *testing.T) {
 // TestHellosAreForgotten: what a server has is not kept, and what one user sends before that is bounded.
 func TestHellosAreForgotten(t *testing.T) {
 	shared := budgets()
-	shared.Hellos = budget.NewPool(4<<20, 300<<10)
+	shared.Hellos = fair.NewPool(4<<20, 300<<10)
 	port, origin := rawOrigin(t) // which answers nothing
 	r := newRig(t, port, 0, twoUsers(shared))
 	large := records(padded(60<<10), recordMost)
@@ -181,7 +182,7 @@ func TestHellosAreForgotten(t *testing.T) {
 // Heads of HTTP count as hellos do, and so do those of answers.
 func TestHeadsAreBounded(t *testing.T) {
 	shared := budgets()
-	shared.Hellos = budget.NewPool(1<<20, 40<<10)
+	shared.Hellos = fair.NewPool(1<<20, 40<<10)
 	long := strings.Repeat("x", 60<<10)
 	r := newRig(t, 0, httpOrigin(t, func(w http.ResponseWriter, _ *http.Request) { w.Header().Set("X", long) }), twoUsers(shared))
 	c := dialFrom(t, 1, r.http)
@@ -200,7 +201,7 @@ func TestHeadsAreBounded(t *testing.T) {
 // An answer before the answer, which may come late, is not kept once it has been passed on. A server cannot send them for ever.
 func TestInterimAnswersAreForgotten(t *testing.T) {
 	shared := budgets()
-	shared.Hellos = budget.NewPool(1<<20, 50<<10)
+	shared.Hellos = fair.NewPool(1<<20, 50<<10)
 	port, origin := rawOrigin(t)
 	r := newRig(t, 0, port, twoUsers(shared))
 	hint := "HTTP/1.1 103 Early Hints\r\nLink: " + strings.Repeat("x", 10<<10) + "\r\n\r\n"
@@ -288,7 +289,7 @@ func TestSlowReadersHoldLittle(t *testing.T) {
 		}
 	}()
 	shared := budgets()
-	shared.Buffers = budget.NewPool(1<<30, 0)
+	shared.Buffers = fair.NewPool(1<<30, 0)
 	r := newRig(t, port, 0, twoUsers(shared))
 	for range count {
 		if !passes(dialFrom(t, 1, r.tls)) {

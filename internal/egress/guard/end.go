@@ -6,11 +6,14 @@ import (
 	"io"
 	"net"
 	"os"
+	"runtime"
 	"sync"
 	"sync/atomic"
 	"syscall"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/daycare-run/sandbox/internal/fair"
 )
 
 // end is one side of a flow. Whatever it copies takes its user's turns. It holds no buffer while it
@@ -18,7 +21,7 @@ import (
 type end struct {
 	*net.TCPConn
 	raw   syscall.RawConn
-	turns *semaphore
+	turns *fair.Turns
 	user  string
 	owner *owned
 	shut  atomic.Bool // we have ended our half
@@ -32,7 +35,7 @@ func (g *Guard) newEnd(c *net.TCPConn, user string, owner *owned) *end {
 	if err != nil {
 		panic(err) // of a nil connection alone
 	}
-	return &end{TCPConn: c, raw: raw, turns: g.turns, user: user, owner: owner}
+	return &end{TCPConn: c, raw: raw, turns: &g.turns, user: user, owner: owner}
 }
 
 // inTurn calls do when the socket is ready for events, POLLIN or POLLOUT, and it is the user's
@@ -48,8 +51,11 @@ func (e *end) inTurn(events int16, do func(fd int) error) error {
 		if polled(int(fd), events)&(events|unix.POLLHUP|unix.POLLERR) == 0 {
 			return false // which needs no turn
 		}
-		e.turns.acquire(e.user)
-		defer e.turns.release()
+		e.turns.Begin(e.user, nil)
+		// A goroutine that was just woken runs before those that wait for a processor, so a chain of
+		// turns would keep them from one, and from their own turns, for as long as 10 ms.
+		defer runtime.Gosched()
+		defer e.turns.End(e.user)
 		if e.owner.ended.Load() { // while this waited
 			failed = net.ErrClosed
 			return true

@@ -19,7 +19,7 @@
 // instead of 27. A handshake beside 200 streams of another user took 2.9 ms instead of 3.3. But it
 // was a thousand lines more, and HTTP could not use it.
 //
-// These are per user, not per connection: turns (semaphore), how much HTTP is parsed and written at
+// These are per user, not per connection: turns to copy (end), how much HTTP is parsed and written at
 // a time (work), and what is taken of the host: descriptors, ports, bytes in this process and in
 // the kernel (reserve).
 //
@@ -43,8 +43,8 @@ import (
 	"sync"
 	"sync/atomic"
 
-	"github.com/daycare-run/sandbox/internal/budget"
 	"github.com/daycare-run/sandbox/internal/egress/decisions"
+	"github.com/daycare-run/sandbox/internal/fair"
 )
 
 // Guard accepts the connections that come to a gateway. Make one with New.
@@ -52,9 +52,9 @@ type Guard struct {
 	cfg       Config
 	endpoints endpoints
 	open      atomic.Int64 // connections of clients
-	turns     *semaphore
+	turns     fair.Turns   // to copy
 	pipes     *pipes
-	work      *work
+	work      fair.Turns // to process what was read
 	server    *http.Server
 	proxy     *httputil.ReverseProxy
 
@@ -72,11 +72,11 @@ func New(cfg Config) (*Guard, error) {
 	if cfg.Decided == nil {
 		cfg.Decided = func(decisions.Decision) {}
 	}
-	g := &Guard{cfg: cfg}
-	g.endpoints.active = map[<-chan struct{}]*endpointState{}
 	// The other half of the processors is for the rest of the service.
-	g.turns, g.work = newSemaphore(max(1, runtime.GOMAXPROCS(0)/2)), newWork(runtime.GOMAXPROCS(0))
-	g.pipes = &pipes{inUse: budget.NewPool(pipesMost, 0)}
+	g := &Guard{cfg: cfg, turns: fair.Turns{All: max(1, runtime.GOMAXPROCS(0)/2)},
+		work: fair.Turns{Each: runtime.GOMAXPROCS(0)}}
+	g.endpoints.active = map[<-chan struct{}]*endpointState{}
+	g.pipes = &pipes{inUse: fair.NewPool(pipesMost, 0)}
 	g.proxy = g.newProxy()
 	g.server = g.newServer()
 	return g, nil

@@ -19,6 +19,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/daycare-run/sandbox/internal/budget"
+	"github.com/daycare-run/sandbox/internal/fair"
 )
 
 // TestMain is also the program that measures memory: a guard alone in a process, so that what the
@@ -70,7 +71,7 @@ func alone(ports string) error {
 		MayConnect: func(Endpoint, netip.Addr) bool { return true },
 		Limits:     limits,
 		Budget: &budget.Connections{
-			Descriptors: budget.NewPool(1<<20, 0), Hellos: budget.NewPool(1<<30, 8<<20), Buffers: budget.NewPool(budget.TCPMemory(), 0),
+			Descriptors: fair.NewPool(1<<20, 0), Hellos: fair.NewPool(1<<30, 8<<20), Buffers: fair.NewPool(budget.TCPMemory(), 0),
 			Ports: budget.NewPorts(1 << 20),
 		},
 		Logger: zerolog.New(os.Stderr),

@@ -5,7 +5,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/daycare-run/sandbox/internal/budget"
+	"github.com/daycare-run/sandbox/internal/fair"
 )
 
 // pipe is a pipe that splice(2) moves bytes through. held is how many bytes are in it.
@@ -23,7 +23,7 @@ const (
 
 // pipes are those that are not in use.
 type pipes struct {
-	inUse *budget.Pool
+	inUse *fair.Pool
 	mu    sync.Mutex
 	spare []*pipe
 	ended bool

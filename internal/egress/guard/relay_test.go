@@ -13,7 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/daycare-run/sandbox/internal/budget"
+	"github.com/daycare-run/sandbox/internal/fair"
 )
 
 // pair is a connection.
@@ -112,24 +112,19 @@ func TestEverythingCopiedTakesTurns(t *testing.T) {
 	eventually(t, "two are not open", func() bool { return r.Open() == 2 })
 
 	for range max(1, runtime.GOMAXPROCS(0)/2) {
-		r.turns.acquire("others")
+		r.turns.Begin("others", nil)
 	}
 	_, _ = io.WriteString(plain, "GET / HTTP/1.1\r\nHost: allowed.example\r\n\r\n")
 	_, _ = secure.Write([]byte("x"))
 	_, _ = secureOrigin.Write([]byte("x"))
 	_, _ = client.Write([]byte("x"))
 	_, _ = server.Write([]byte("x"))
-	waiting := func() (n int) {
-		r.turns.mu.Lock()
-		defer r.turns.mu.Unlock()
-		for _, q := range r.turns.queues {
-			n += len(q.waiting)
-		}
-		return n
-	}
-	eventually(t, "not all five wait for their turns", func() bool { return waiting() == 5 })
+	eventually(t, "not all five wait for their turns", func() bool {
+		_, waiting := r.turns.Count()
+		return waiting == 5
+	})
 	for range max(1, runtime.GOMAXPROCS(0)/2) {
-		r.turns.release()
+		r.turns.End("others")
 	}
 	for what, end := range map[string]net.Conn{"TLS": secure, "TLS's origin": secureOrigin, "carried": client, "carried server": server, "HTTP": take(t, origin)} {
 		if _, err := io.ReadFull(end, make([]byte, 1)); err != nil {
@@ -147,7 +142,7 @@ func TestAStreamHasItsTurn(t *testing.T) {
 		_ = near.SetReadBuffer(4 << 20)
 		_ = far.SetWriteBuffer(4 << 20)
 		stuffed(t, client)
-		d := direction{from: r.newEnd(near, "anna", &owned{}), to: r.newEnd(far, "anna", &owned{}), pipes: &pipes{inUse: budget.NewPool(most, 0)}}
+		d := direction{from: r.newEnd(near, "anna", &owned{}), to: r.newEnd(far, "anna", &owned{}), pipes: &pipes{inUse: fair.NewPool(most, 0)}}
 		if err := d.move(); err != nil {
 			t.Fatal(err)
 		}
@@ -231,7 +226,7 @@ func TestRevocationComesBeforeTheNextTurn(t *testing.T) {
 	e := r.newEnd(near, "anna", o)
 	all := max(1, runtime.GOMAXPROCS(0)/2)
 	for range all {
-		r.turns.acquire("others")
+		r.turns.Begin("others", nil)
 	}
 	_, _ = client.Write([]byte("x"))
 	read := make(chan error, 1)
@@ -240,15 +235,14 @@ func TestRevocationComesBeforeTheNextTurn(t *testing.T) {
 		read <- err
 	}()
 	waits := func() bool {
-		r.turns.mu.Lock()
-		defer r.turns.mu.Unlock()
-		return len(r.turns.order) == 1
+		_, waiting := r.turns.Count()
+		return waiting == 1
 	}
 	eventually(t, "it does not wait for its turn", waits)
 	go o.abort()
 	eventually(t, "it has not ended before its turn", o.ended.Load)
 	for range all {
-		r.turns.release()
+		r.turns.End("others")
 	}
 	if err := <-read; !errors.Is(err, net.ErrClosed) {
 		t.Errorf("it read: %v", err)
@@ -319,7 +313,7 @@ func TestAResetIsNoEnd(t *testing.T) {
 			far, _ := pair(t)
 			us := r.newEnd(near, "anna", &owned{})
 			c.leave(us, server)
-			d := direction{from: us, to: r.newEnd(far, "anna", &owned{}), pipes: &pipes{inUse: budget.NewPool(most, 0)}}
+			d := direction{from: us, to: r.newEnd(far, "anna", &owned{}), pipes: &pipes{inUse: fair.NewPool(most, 0)}}
 			if err := d.move(); !errors.Is(err, c.want) {
 				t.Errorf("%s: %s: %v", what, c.how, err)
 			}

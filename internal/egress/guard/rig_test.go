@@ -103,9 +103,8 @@ func newRig(t testing.TB, tlsPort, httpPort uint16, change func(*Config)) *rig {
 			t.Errorf("%d connections are open after Shutdown", open)
 		}
 		eventually(t, "something is under way after Shutdown", func() bool {
-			g.work.mu.Lock()
-			defer g.work.mu.Unlock()
-			return len(g.work.users) == 0
+			begun, waiting := g.work.Count()
+			return begun+waiting == 0
 		})
 	})
 	return r

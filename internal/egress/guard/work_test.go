@@ -66,10 +66,8 @@ func TestRequestsAreWorkedOnInTurns(t *testing.T) {
 		go func() { ended <- get(second) }()
 	}
 	eventually(t, "not all have sent a request", func() bool {
-		r.work.mu.Lock()
-		defer r.work.mu.Unlock()
-		c := r.work.users["many"]
-		return c != nil && c.busy+len(c.waiting) == many && slow.asked.Load() == int64(most)
+		begun, waiting := r.work.Count()
+		return begun+waiting == many && slow.asked.Load() == int64(most)
 	})
 	for range 10 {
 		if err := get(loopback); err != nil {
@@ -84,25 +82,6 @@ func TestRequestsAreWorkedOnInTurns(t *testing.T) {
 		if err := <-ended; err != nil {
 			t.Error(err)
 		}
-	}
-}
-
-// Whoever waits for a place leaves when its connection ends, and takes none.
-func TestWaitingForWorkEnds(t *testing.T) {
-	w, ended := newWork(1), make(chan struct{})
-	w.begin("anna", nil)
-	began := make(chan bool)
-	go func() { began <- w.begin("anna", ended) }()
-	close(ended)
-	if <-began {
-		t.Error("it has begun")
-	}
-	if c := w.users["anna"]; c.busy != 1 || len(c.waiting) != 0 {
-		t.Errorf("%+v", c)
-	}
-	w.end("anna")
-	if len(w.users) != 0 {
-		t.Error("something is under way")
 	}
 }
 
@@ -126,9 +105,7 @@ func TestStalledPeersBlockNobody(t *testing.T) {
 			shared := budgets()
 			port, origin := rawOrigin(t)
 			r := newRig(t, 0, port, twoUsers(shared))
-			r.work.mu.Lock()
-			r.work.most = 1
-			r.work.mu.Unlock()
+			r.work.Each = 1
 			c := dial(t, r.http)
 			_, _ = io.WriteString(c, row.head)
 			if strings.HasSuffix(row.head, "\r\n\r\n") {
