@@ -53,13 +53,13 @@ func (h *host) takeOver(c *container) {
 	h.prepare(c, &h.cfg.Log)
 }
 
-// takeOverDetached resumes a container that was not paused on request, prepares the host for it
+// takeOverDetached resumes a container that is to run, prepares the host for it
 // again, and opens its network access. A container for which the host cannot be prepared, or whose
 // interface leads nowhere, is stopped: recreated it has what it needs.
 func (h *host) takeOverDetached(c *container) {
 	ctx, cancel := context.WithTimeout(h.ctx, creationLimit)
 	defer cancel()
-	if c.is(life.Frozen) && !h.staysPaused(c) {
+	if c.is(life.Frozen) && h.wanted(c.spec).Running {
 		done, err := c.Use(ctx)
 		if err == nil {
 			done()
@@ -77,13 +77,6 @@ func (h *host) takeOverDetached(c *container) {
 		return
 	}
 	h.bindFound(ctx, c)
-}
-
-// staysPaused reports whether a container that was found paused is one that was, or may have been,
-// paused on request.
-func (h *host) staysPaused(c *container) bool {
-	return c.spec.Persistent != "" ||
-		h.watcher != nil && h.watcher.Paused(c.spec.User, c.spec.Process.ID)
 }
 
 // prepareFound prepares the host for a running container that was found, if that has failed before.

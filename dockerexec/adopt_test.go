@@ -25,7 +25,7 @@ func TestACallsContainerIsAdoptedFirst(t *testing.T) {
 		}
 		e := engine.executor()
 		begun := time.Now()
-		e.Start(t.Context(), noProcesses{})
+		e.Start(t.Context(), anything{})
 		defer e.Shutdown()
 		if took := time.Since(begun); took != 0 {
 			t.Errorf("it could be called after %v", took)
@@ -105,7 +105,7 @@ func TestShutdownLeavesWhatItHasNotAdopted(t *testing.T) {
 			engine.has(fmt.Sprintf("user-%02d", i))
 		}
 		e := engine.executor()
-		e.Start(t.Context(), noProcesses{})
+		e.Start(t.Context(), anything{})
 		time.Sleep(1500 * time.Millisecond)
 		e.Shutdown()
 		time.Sleep(time.Second) // the engine goes on
@@ -129,7 +129,7 @@ func TestShutdownWhileProcessesQueue(t *testing.T) {
 			engine.add(spec)
 		}
 		e := engine.executor()
-		e.Start(t.Context(), noProcesses{})
+		e.Start(t.Context(), anything{})
 		time.Sleep(500 * time.Millisecond)
 		e.Shutdown()
 		time.Sleep(time.Second) // the engine goes on
@@ -160,7 +160,7 @@ func TestACallForWhatWasJustFoundPaused(t *testing.T) {
 			_, err := e.Run(t.Context(), engine.spec("alice"), aCommand, discard)
 			done <- err
 		}()
-		e.Start(t.Context(), noProcesses{})
+		e.Start(t.Context(), anything{})
 		defer e.Shutdown()
 		if err := <-done; err != nil || engine.Made() != 1 {
 			t.Errorf("in %d containers: %v", engine.Made(), err)
@@ -187,7 +187,7 @@ func TestAFoundContainerThatTakesNoAgent(t *testing.T) {
 		})
 		engine.has("alice")
 		e := engine.executor()
-		e.Start(t.Context(), noProcesses{})
+		e.Start(t.Context(), anything{})
 		defer e.Shutdown()
 		if _, err := e.Run(t.Context(), engine.spec("alice"), aCommand, discard); err != nil || engine.Made() != 2 {
 			t.Errorf("in %d containers: %v", engine.Made(), err)

@@ -137,7 +137,7 @@ func TestACallOpensANetworkBeforeAnythingWasFound(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		engine, o, e, id := opening(t)
 		engine.fails(2) // the lists of Start, and of who follows the events
-		e.Start(t.Context(), noProcesses{})
+		e.Start(t.Context(), anything{})
 		defer e.Shutdown()
 		synctest.Wait()
 		if opened, _ := o.asked(); len(opened) != 0 || e.runningDetached(id) != nil {
@@ -183,7 +183,7 @@ func TestANetworkThatCannotBeOpenedAtFirst(t *testing.T) {
 				told.Add(1)
 			}
 		})
-		e.Start(t.Context(), noProcesses{})
+		e.Start(t.Context(), anything{})
 		defer e.Shutdown()
 		synctest.Wait()
 		time.Sleep(2*networkCheck + time.Second)
@@ -215,7 +215,7 @@ func TestAContainerThatDockerIsSilentAbout(t *testing.T) {
 			return do()
 		})
 		begun := time.Now()
-		e.Start(t.Context(), noProcesses{})
+		e.Start(t.Context(), anything{})
 		defer e.Shutdown()
 		if took := time.Since(begun); took != endpointLimit {
 			t.Errorf("it took %v", took)
@@ -236,7 +236,7 @@ func TestAContainerThatEndsWhileItsNetworkIsOpened(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		_, o, e, id := opening(t)
 		o.meanwhile = func() { e.died(id) }
-		e.Start(t.Context(), noProcesses{})
+		e.Start(t.Context(), anything{})
 		defer e.Shutdown()
 		synctest.Wait()
 		o.named(t, 1)
@@ -251,7 +251,7 @@ func TestAContainerThatLeavesWhileItsNetworkIsOpened(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		_, o, e, id := opening(t)
 		o.meanwhile = func() { e.leave(e.runningDetached(id)) }
-		e.Start(t.Context(), noProcesses{})
+		e.Start(t.Context(), anything{})
 		defer e.Shutdown()
 		synctest.Wait()
 		o.named(t, 1)

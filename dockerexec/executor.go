@@ -21,8 +21,7 @@ import (
 	"github.com/daycare-run/sandbox/internal/quota"
 )
 
-// Config is what an Executor needs. All fields but Host, Quotas, MayStart, CgroupParent and
-// PersistentEgress must be set.
+// Config is what an Executor needs. All fields but Host, Quotas and CgroupParent must be set.
 type Config struct {
 	// Instance is the Platform.Instance of all containers that this Executor may touch.
 	Instance string
@@ -35,18 +34,12 @@ type Config struct {
 	// Ahead starts a shell that waits for the next command in each container in which nothing runs,
 	// until SetAhead changes it.
 	Ahead bool
-	// MayStart is asked before and after each start of a user's container and each binding of one;
-	// an error of class Unavailable says that none may be started or bound. Nil always allows it.
-	MayStart func(user string) error
 	// CgroupParent is the control group below which containers are put; empty for Docker's own.
 	CgroupParent string
-	// Platform returns the current platform; containers of any other are stale. It may ask Docker.
-	Platform func(context.Context) (Platform, error)
+	// Platforms knows the current platform; containers of any other are stale.
+	Platforms platforms
 	// Mounts prepares the host for each container.
 	Mounts mountPreparer
-	// ImagesChanged is called when Docker's images may have changed, so that the next Platform
-	// is a fresh one. It must not block.
-	ImagesChanged func()
 	// Quotas bound how many containers there may be, and how many are made at a time; nil for no
 	// bounds.
 	Quotas *quota.Ledger
@@ -57,25 +50,18 @@ type Config struct {
 	GiveHome func(from, to string) error
 	// Networks decides what passes on the containers' networks.
 	Networks networks
-	// PersistentEgress returns what a persistent sandbox's container that an earlier service made
-	// may reach now. Nil is for a service without such sandboxes: they reach nothing. It is called
-	// without locks, and may call the Executor.
-	PersistentEgress func(id string) (reach Egress, known bool)
 	// Events gets the states of containers, and Incidents; nil for none.
 	Events *events.Stream
 	Log    zerolog.Logger
 }
 
-// processWatcher is notified of the ends of durable processes' containers. Its methods must not
-// block.
-type processWatcher interface {
-	// Ended says that the container of a process has ended or is gone, and may be wrong.
-	Ended(process string)
-	// Lost says that calls of Ended may have been missed.
-	Lost()
-	// Paused reports whether the container of a user's process that was found paused is to stay so.
-	// If that is not known yet it stays so, too, and ResumeProcess is called later.
-	Paused(user, process string) bool
+// platforms knows what containers run on.
+type platforms interface {
+	// Current returns the current platform. It may ask Docker.
+	Current(context.Context) (Platform, error)
+	// Forget makes the next Current a fresh one, because Docker's images may have changed. It does
+	// not block.
+	Forget()
 }
 
 // Executor keeps one container for each Spec in use. It is safe for concurrent use.
@@ -99,8 +85,9 @@ type host struct {
 	cancel context.CancelFunc
 	work   sync.WaitGroup
 
-	watcher processWatcher // set by Start
-	ahead   atomic.Bool    // Config.Ahead
+	gate    atomic.Pointer[Gate] // set by Start
+	changes changes
+	ahead   atomic.Bool // Config.Ahead
 
 	begun          chan struct{} // closed by begin, when what earlier services wrote down has been read
 	begin          func()
@@ -151,7 +138,8 @@ type detached struct{ *host }
 func New(runs engine.Engine, cfg Config) *Executor {
 	h := &host{
 		cfg: cfg, engine: runs, cgroups: cgroup.ThisHost(),
-		begun: make(chan struct{}), adopting: make(chan struct{}, adoptionsAtOnce),
+		changes: changes{told: make(chan Changes, 1)},
+		begun:   make(chan struct{}), adopting: make(chan struct{}, adoptionsAtOnce),
 		gateways: map[string]string{}, all: map[*container]bool{},
 		calls: map[Fingerprint]*container{}, ids: map[string]*container{},
 		bound: map[string]poolRecord{},
@@ -177,15 +165,15 @@ func (h *host) Ahead() bool { return h.ahead.Load() }
 // Start adopts or removes what an earlier service left, as Reconcile does. Then, until Shutdown, it
 // follows Docker's events, and freezes and removes idle containers. A daemon that is down is waited
 // for in the background.
-func (e *Executor) Start(ctx context.Context, processes processWatcher) {
-	e.watcher = processes
+func (e *Executor) Start(ctx context.Context, gate Gate) {
+	e.gate.Store(&gate)
 	e.readRecords()
 	e.recoverBound()
 	e.begin()
-	if err := e.reconcile(ctx, processes.Lost); err != nil {
+	if err := e.Reconcile(ctx); err != nil {
 		e.cfg.Log.Warn().Err(err).Msg("cannot compare with Docker yet")
 	}
-	e.work.Go(func() { e.followDocker(processes) })
+	e.work.Go(e.followDocker)
 	e.work.Go(e.tendIdle)
 	e.work.Go(e.watchNetworks)
 	e.work.Go(e.removeShims)

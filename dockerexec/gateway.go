@@ -110,7 +110,7 @@ func (h *host) filteredAlone(profile string) (n int) {
 
 // makeGateway makes and starts a gateway.
 func (h *host) makeGateway(ctx context.Context, name string, g Gateway) (id string, err error) {
-	platform, err := h.cfg.Platform(ctx)
+	platform, err := h.cfg.Platforms.Current(ctx)
 	if err != nil {
 		return "", err
 	}

@@ -18,7 +18,7 @@ import (
 func (s *scriptedEngine) freezing() *Executor {
 	e := s.executor()
 	e.SetIdle(Idle{FreezeAfter: 30 * time.Second, RemoveAfter: time.Hour})
-	e.Start(s.t.Context(), noProcesses{})
+	e.Start(s.t.Context(), anything{})
 	return e
 }
 

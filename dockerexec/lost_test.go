@@ -34,7 +34,7 @@ func TestAContainerThatIsLostBeforeItIsReady(t *testing.T) {
 					engine.has("alice")
 				}
 				e := engine.executor()
-				e.Start(t.Context(), noProcesses{})
+				e.Start(t.Context(), anything{})
 				defer e.Shutdown()
 				time.AfterFunc(time.Second, func() { engine.Lose(first, true) })
 				begun := time.Now()
@@ -65,7 +65,7 @@ func TestAnAgentThatIsEndedByTheOneBefore(t *testing.T) {
 		})
 		engine.has("alice")
 		e := engine.executor()
-		e.Start(t.Context(), noProcesses{})
+		e.Start(t.Context(), anything{})
 		defer e.Shutdown()
 		if _, err := e.Run(t.Context(), engine.spec("alice"), aCommand, discard); err != nil || engine.Made() != 1 || died != 3 {
 			t.Errorf("the %d. agent, in %d containers: %v", died, engine.Made(), err)
@@ -89,7 +89,7 @@ func TestAContainerThatIsRemovedBeforeItStarts(t *testing.T) {
 				return why
 			})
 			e := engine.executor()
-			e.Start(t.Context(), noProcesses{})
+			e.Start(t.Context(), anything{})
 			defer e.Shutdown()
 			_, err := e.Run(t.Context(), engine.spec("alice"), aCommand, discard)
 			if engine.Made() != tries || errors.Is(err, errLost) != (tries > 1) || !strings.Contains(fmt.Sprint(err), "cannot start: ") {
@@ -122,7 +122,7 @@ func TestAStartThatGVisorFails(t *testing.T) {
 				return err
 			}, "Start")
 			e := engine.executor()
-			e.Start(t.Context(), noProcesses{})
+			e.Start(t.Context(), anything{})
 			_, err := e.Run(t.Context(), engine.spec("alice"), aCommand, discard)
 			e.Shutdown()
 			if engine.Made() != tt.made || (err == nil) != tt.works || len(engine.Containers()) > engine.Made() {
@@ -192,7 +192,7 @@ func TestContainersThatDoNotBecomeReady(t *testing.T) {
 				engine := newScriptedEngine(t)
 				engine.Serve(func(p enginetest.Program) { tt.serve(engine, p) })
 				e := engine.executor()
-				e.Start(t.Context(), noProcesses{})
+				e.Start(t.Context(), anything{})
 				defer e.Shutdown()
 				begun := time.Now()
 				_, err := e.Run(t.Context(), engine.spec("alice"), aCommand, discard)
@@ -216,7 +216,7 @@ func TestACallerWhoLeavesAtTheStart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		engine := newScriptedEngine(t)
 		e := engine.executor()
-		e.Start(t.Context(), noProcesses{})
+		e.Start(t.Context(), anything{})
 		defer e.Shutdown()
 		why := errors.New("the caller has gone")
 		for range 10 {
@@ -238,7 +238,7 @@ func TestACommandBeginsOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		engine := newScriptedEngine(t)
 		e := engine.executor()
-		e.Start(t.Context(), noProcesses{})
+		e.Start(t.Context(), anything{})
 		defer e.Shutdown()
 		run := func() error {
 			_, err := e.Run(t.Context(), engine.spec("alice"), aCommand, discard)
@@ -265,7 +265,7 @@ func TestAContainerPersistentIsLostBeforeItIsReady(t *testing.T) {
 		engine := newScriptedEngine(t)
 		engine.Serve(func(p enginetest.Program) { engine.Lose(p.Container.ID, true) })
 		e := engine.executor()
-		e.Start(t.Context(), noProcesses{})
+		e.Start(t.Context(), anything{})
 		defer e.Shutdown()
 		synctest.Wait() // until it follows Docker's events
 		spec := engine.spec("alice")

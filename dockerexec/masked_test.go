@@ -96,7 +96,7 @@ func TestExpelOfWhatIsBeingMade(t *testing.T) {
 		engine := newScriptedEngine(t)
 		engine.Serve(func(enginetest.Program) {}) // the agent does not answer
 		e := engine.executor()
-		e.Start(t.Context(), noProcesses{})
+		e.Start(t.Context(), anything{})
 		defer e.Shutdown()
 		done := make(chan error)
 		go func() {
@@ -143,7 +143,7 @@ func TestAFoundProcessIsPreparedOrEnds(t *testing.T) {
 				e := engine.executor()
 				mounts := &releases{engine: engine, refuse: scene.refuse}
 				e.cfg.Mounts = mounts
-				e.Start(t.Context(), noProcesses{})
+				e.Start(t.Context(), anything{})
 				defer e.Shutdown()
 				time.Sleep(time.Minute)
 				now, _ := engine.Find(made.ID)

@@ -99,33 +99,18 @@ func (h *host) startExclusively(ctx context.Context, c *container, all []specs.M
 	return h.guard.Start(ctx, c.Life, all, c.toVerify(), func(ctx context.Context) error {
 		h.starting.Add(1)
 		defer h.starting.Add(-1)
-		if err := h.mayStart(c.spec.User); err != nil { // counted first, so that whoever waits for starts to end sees this one
+		if err := h.may(c.spec.User); err != nil { // counted first, so that whoever waits for starts to end sees this one
 			return err
 		}
 		if err := h.engine.Start(ctx, c.ID()); err != nil {
 			// Whatever the runtime was doing must have ended before the others resume.
 			return errors.Join(fmt.Errorf("cannot start: %w", err), h.removeContainer(c.ID()))
 		}
-		if err := h.mayStart(c.spec.User); err != nil { // Docker may have taken long
+		if err := h.may(c.spec.User); err != nil { // Docker may have taken long
 			return errors.Join(err, h.removeContainer(c.ID()))
 		}
 		return nil
 	})
-}
-
-// refusedStart is an error of MayStart.
-type refusedStart struct{ error }
-
-func (e refusedStart) Unwrap() error { return e.error }
-
-func (h *host) mayStart(user string) error {
-	if h.cfg.MayStart == nil {
-		return nil
-	}
-	if err := h.cfg.MayStart(user); err != nil {
-		return refusedStart{err}
-	}
-	return nil
 }
 
 // Starting returns how many containers Docker is starting now.

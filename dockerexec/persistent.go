@@ -75,22 +75,9 @@ func (p *detached) PersistentRuns(id string) bool {
 	return !p.reconciled.Load() || p.runningDetached(id) != nil
 }
 
-// persistentEgress returns what a container that was found may reach: what its sandbox's record
-// says, or nothing without one.
-func (h *host) persistentEgress(spec Spec) *Egress {
-	if h.cfg.PersistentEgress != nil {
-		if reach, known := h.cfg.PersistentEgress(spec.Persistent); known &&
-			reach.Profile == spec.Egress.Profile {
-			return &reach
-		}
-	}
-	return &Egress{Profile: spec.Egress.Profile, Domains: []string{}, Denied: []string{}}
-}
-
 // SetEgress changes what a persistent container may reach from now on. Its Spec names the network,
-// and what may pass there can be changed; the caller keeps a record of it, for
-// Config.PersistentEgress. The error is errdefs.ErrFailedPrecondition if the container has no
-// network, or another one.
+// and what may pass there can be changed; the caller keeps a record of it, for Gate.Wanted. The
+// error is errdefs.ErrFailedPrecondition if the container has no network, or another one.
 func (p *detached) SetEgress(ctx context.Context, id string, reach Egress) error {
 	c := p.runningDetached(id)
 	switch {

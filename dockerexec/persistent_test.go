@@ -1,7 +1,6 @@
 package dockerexec
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -66,7 +65,7 @@ func aContainerPersistent(t *testing.T) {
 	engine.Serve(answers(&count))
 	begin := func(platform Platform) *Executor {
 		e := engine.executor()
-		e.cfg.Platform = func(context.Context) (Platform, error) { return platform, nil }
+		e.cfg.Platforms = always(platform)
 		return e
 	}
 	first := begin(engine.platform())
@@ -95,7 +94,7 @@ func aContainerPersistent(t *testing.T) {
 	changed.ImageID = "sha256:another"
 	second := begin(changed)
 	defer second.Shutdown()
-	second.Start(t.Context(), noProcesses{})
+	second.Start(t.Context(), anything{})
 	found, err := second.Persistent(t.Context())
 	if err != nil || len(found) != 1 || found[0].ID != made.ID || found[0].Spec.Persistent != "s1" {
 		t.Fatalf("%+v, %v", found, err)
@@ -121,14 +120,15 @@ func TestAdoptingAPersistentContainerAsksWithoutLocks(t *testing.T) {
 		spec.Persistent = "s1"
 		id := engine.add(spec)
 		asked := 0
-		e.cfg.PersistentEgress = func(string) (Egress, bool) {
+		e.gate.Store(new(Gate(found(func(Spec) (w Wanted) {
 			if asked++; !e.mu.TryLock() {
 				t.Error("it would wait for whoever asks it")
-				return Egress{}, false
+				return w
 			}
 			e.mu.Unlock()
-			return Egress{}, !e.PersistentRuns(id)
-		}
+			_ = e.PersistentRuns(id)
+			return w
+		}))))
 		if err := e.Reconcile(t.Context()); err != nil || !e.PersistentRuns(id) || asked != 1 {
 			t.Errorf("asked %d times: %v", asked, err)
 		}

@@ -48,7 +48,7 @@ func (w *warm) NewPoolUser() (string, error) {
 	random := make([]byte, 8)
 	_, _ = rand.Read(random) // never fails
 	user := PoolUser(poolPrefix(w.cfg.Host, w.cfg.Instance) + hex.EncodeToString(random))
-	return user, w.mayStart(user)
+	return user, w.may(user)
 }
 
 // IsOfPool reports whether a PoolUser belongs to this Executor, or to an earlier one with the same
@@ -115,7 +115,7 @@ func (w *warm) Stock(ctx context.Context, class string, spec Spec) error {
 	}
 	var present *Platform
 	if spec.Persistent != "" {
-		platform, err := w.cfg.Platform(ctx)
+		platform, err := w.cfg.Platforms.Current(ctx)
 		if err != nil {
 			return errors.Join(err, w.DropPooled(spec.User))
 		}
@@ -249,7 +249,7 @@ func (w *warm) handOver(from, to *container) error {
 		err = w.giveHome(from.spec.User, to.spec.User)
 	}
 	if err == nil {
-		err = w.mayStart(to.spec.User) // the file system may have taken long
+		err = w.may(to.spec.User) // the file system may have taken long
 	}
 	return err
 }
@@ -257,7 +257,7 @@ func (w *warm) handOver(from, to *container) error {
 // giveHome renames a pooled home's folder to be a user's, if containers may be started for that
 // user.
 func (h *host) giveHome(pooled, user string) error {
-	if err := h.mayStart(user); err != nil {
+	if err := h.may(user); err != nil {
 		return err
 	}
 	return h.cfg.GiveHome(pooled, user)

@@ -36,7 +36,7 @@ type poolModel struct {
 	owners     map[string]string // who has run commands in a container, by its id
 	homes      map[uint64]string // whose home an inode is
 	made       int
-	mayStart   func(user string) error
+	may        starts // nil: always
 	killAt     int
 	killed     bool
 }
@@ -131,9 +131,12 @@ func (m *poolModel) restart() {
 	}
 	m.killAt, m.killed = -1, false
 	m.e = New(m.docker, Config{
-		Instance: "test", DataDir: m.dir, PoolDir: filepath.Join(m.dir, "users", poolDir), GiveHome: m.give, Mounts: m, MayStart: m.mayStart,
+		Instance: "test", DataDir: m.dir, PoolDir: filepath.Join(m.dir, "users", poolDir), GiveHome: m.give, Mounts: m,
 		Networks: assigned{assign: func() { m.kill(beforeRecord) }}, Log: zerolog.Nop(),
 	})
+	if m.e.gate.Store(new(Gate(anything{}))); m.may != nil {
+		m.e.gate.Store(new(Gate(m.may)))
+	}
 	m.e.readRecords()
 	m.e.recoverBound()
 	var listed []engine.Container

@@ -19,17 +19,17 @@ import (
 
 // followDocker keeps the Executor's picture in line with Docker's: by Docker's events while they
 // last, and by a look at everything whenever they begin again.
-func (h *host) followDocker(processes processWatcher) {
+func (h *host) followDocker() {
 	wait := backoff.NewExponentialBackOff()
 	wait.InitialInterval = 100 * time.Millisecond
 	wait.MaxInterval = 5 * time.Second
 	for h.ctx.Err() == nil {
 		happened, failed := h.engine.Events(h.ctx)
-		again := h.compare(processes)
+		again := h.compare()
 		if again == nil {
 			wait.Reset()
 		}
-		h.consume(happened, failed, again, processes)
+		h.consume(happened, failed, again)
 		select {
 		case <-time.After(wait.NextBackOff()):
 		case <-h.ctx.Done():
@@ -41,9 +41,9 @@ func (h *host) followDocker(processes processWatcher) {
 // events last.
 const compareAgain = 5 * time.Second
 
-// compare is reconcile for follow. After an error it returns when to try again.
-func (h *host) compare(processes processWatcher) (again <-chan time.Time) {
-	err := h.reconcile(h.ctx, processes.Lost)
+// compare is Reconcile for followDocker. After an error it returns when to try again.
+func (h *host) compare() (again <-chan time.Time) {
+	err := h.Reconcile(h.ctx)
 	if err == nil || h.ctx.Err() != nil {
 		return nil
 	}
@@ -52,20 +52,21 @@ func (h *host) compare(processes processWatcher) (again <-chan time.Time) {
 }
 
 // consume handles Docker's events until they end, and compares again when that is due.
-func (h *host) consume(happened <-chan engine.Event, failed <-chan error, again <-chan time.Time,
-	processes processWatcher) {
+func (h *host) consume(
+	happened <-chan engine.Event, failed <-chan error, again <-chan time.Time,
+) {
 	for {
 		select {
 		case <-again:
-			again = h.compare(processes)
+			again = h.compare()
 		case event := <-happened:
 			if event.Kind == engine.ImagesChanged {
-				again = h.compare(processes)
+				again = h.compare()
 			} else {
-				h.heard(event, processes)
+				h.heard(event)
 			}
 		case err := <-failed:
-			h.cfg.ImagesChanged() // whatever changes now goes unseen
+			h.cfg.Platforms.Forget() // whatever changes now goes unseen
 			if h.ctx.Err() == nil {
 				h.cfg.Log.Warn().Err(err).Msg("Docker's events have ended; following again")
 			}
@@ -75,7 +76,7 @@ func (h *host) consume(happened <-chan engine.Event, failed <-chan error, again 
 }
 
 // heard handles an event about a container.
-func (h *host) heard(event engine.Event, processes processWatcher) {
+func (h *host) heard(event engine.Event) {
 	if event.Kind == engine.Resumed {
 		if c := h.known(event.Container); c != nil {
 			c.Resumed()
@@ -94,7 +95,7 @@ func (h *host) heard(event engine.Event, processes processWatcher) {
 		h.work.Go(h.mendNetworks)
 	}
 	if process := event.Labels[labelProcess]; process != "" {
-		processes.Ended(process)
+		h.changes.tell(Changes{Ended: map[string]bool{process: true}})
 	}
 }
 
@@ -123,15 +124,11 @@ func (h *host) disconnected(id string) {
 
 // Reconcile looks at all containers of this instance. It adopts those that run, are current and are
 // not known yet, and removes those that are stale, dead or unreadable, once they are no longer in
-// use. Other containers are not even listed.
-func (h *host) Reconcile(ctx context.Context) error { return h.reconcile(ctx, func() {}) }
-
-// reconcile is Reconcile. It calls seen when all containers have been looked at. Without a
-// platform, which is its error then, it does all the same what needs none: what runs is known, and
-// nothing is taken for stale.
-func (h *host) reconcile(ctx context.Context, seen func()) error {
-	h.cfg.ImagesChanged()
-	current, unknown := h.cfg.Platform(ctx)
+// use. Other containers are not even listed. Without a platform, which is its error then, it does
+// all the same what needs none: what runs is known, and nothing is taken for stale.
+func (h *host) Reconcile(ctx context.Context) error {
+	h.cfg.Platforms.Forget()
+	current, unknown := h.cfg.Platforms.Current(ctx)
 	platform := &current
 	if unknown != nil {
 		platform = nil
@@ -172,7 +169,7 @@ func (h *host) reconcile(ctx context.Context, seen func()) error {
 	}
 	h.adopt(adopted)
 	h.tidyPool(listed)
-	seen()
+	h.changes.tell(Changes{Compared: true})
 	if unknown != nil {
 		return unknown
 	}
@@ -271,7 +268,7 @@ func (h *host) consider(found engine.Container, platform *Platform) (adopted *co
 	h.mu.Unlock()
 	var reach *Egress
 	if err == nil && spec.isDetached() && spec.Persistent != "" {
-		reach = h.persistentEgress(spec) // before h.mu is held: who answers may be waiting for it
+		reach = h.reachOf(spec) // before h.mu is held: who answers may be waiting for it
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -1,7 +1,6 @@
 package dockerexec
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -62,7 +61,7 @@ func TestAComparisonThatFailsIsMadeAgain(t *testing.T) {
 		id := engine.add(spec)
 		engine.fails(3)
 		e := engine.executor()
-		e.Start(t.Context(), noProcesses{})
+		e.Start(t.Context(), anything{})
 		defer e.Shutdown()
 		time.Sleep(compareAgain + time.Second)
 		if e.runningDetached(id) != nil {
@@ -139,7 +138,7 @@ func TestRunningContainersAreKnownWithoutAPlatform(t *testing.T) {
 		engine.Serve(answers(&count))
 		e := engine.executor()
 		unknown := errors.New("the image is not there")
-		e.cfg.Platform = func(context.Context) (Platform, error) { return Platform{}, unknown }
+		e.cfg.Platforms = present(func() (Platform, error) { return Platform{}, unknown })
 		defer e.Shutdown()
 		spec := engine.spec("alice")
 		spec.Persistent = "s1"
@@ -178,8 +177,7 @@ func TestAdoptedContainersAreLaidBeforeOneIsCleared(t *testing.T) {
 	}
 	preparer := &preparerLog{}
 	e := New(docker, Config{
-		Instance: "test", Mounts: preparer, ImagesChanged: func() {}, Log: zerolog.Nop(),
-		Platform: func(context.Context) (Platform, error) { return platform, nil },
+		Instance: "test", Mounts: preparer, Log: zerolog.Nop(), Platforms: always(platform),
 	})
 	_ = e.Reconcile(t.Context()) // the engine cannot list volumes
 	e.work.Wait()
@@ -206,7 +204,7 @@ func TestContainersThatAreTakenOffTheirNetwork(t *testing.T) {
 		spec.Process = Process{ID: "p1", Dir: spec.SpoolDir}
 		ids := []string{engine.add(spec), engine.has("bob")}
 		e := engine.executor()
-		e.Start(t.Context(), noProcesses{})
+		e.Start(t.Context(), anything{})
 		defer e.Shutdown()
 		synctest.Wait()
 		for _, id := range ids {

@@ -1,7 +1,6 @@
 package dockerexec
 
 import (
-	"context"
 	"net"
 	"os"
 	"path/filepath"
@@ -47,22 +46,13 @@ func refuses(p enginetest.Program, why string) {
 // executor is one on this engine.
 func (s *scriptedEngine) executor() *Executor {
 	e := New(s.Engine, Config{
-		Instance: "test", DataDir: s.dir,
-		Idle: Idle{RemoveAfter: time.Hour}, Mounts: &preparerLog{},
-		Platform:      func(context.Context) (Platform, error) { return s.platform(), nil },
-		ImagesChanged: func() {}, Log: zerolog.Nop(),
+		Instance: "test", DataDir: s.dir, Idle: Idle{RemoveAfter: time.Hour}, Mounts: &preparerLog{},
+		Platforms: present(func() (Platform, error) { return s.platform(), nil }), Log: zerolog.Nop(),
 	})
-	e.begin() // for tests without Start
+	e.gate.Store(new(Gate(anything{}))) // for tests without Start
+	e.begin()
 	return e
 }
-
-// noProcesses is a processWatcher whom nothing concerns.
-type noProcesses struct{}
-
-func (noProcesses) Ended(string) {}
-func (noProcesses) Lost()        {}
-
-func (noProcesses) Paused(string, string) bool { return false }
 
 func (s *scriptedEngine) platform() Platform {
 	return Platform{Instance: "test", DataDir: s.dir, GVisor: s.gVisor}

@@ -79,8 +79,8 @@ func openKeeper(t *testing.T, dir, runtime string) *keeper {
 	})
 	files := rootfs.NewPlanner(rootfs.Config{UsersDir: users, HomeOwners: rootfs.Owners{UID: ownerUID, GID: ownerUID}}, log)
 	k.executor = dockerexec.New(engine.NewDocker(k.docker), dockerexec.Config{
-		Instance: instance, DataDir: data, Idle: dockerexec.Idle{RemoveAfter: time.Hour}, Platform: platforms.Current,
-		Mounts: rootfs.NewPreparer(users, log), ImagesChanged: platforms.Forget, Log: log,
+		Instance: instance, DataDir: data, Idle: dockerexec.Idle{RemoveAfter: time.Hour}, Platforms: platforms,
+		Mounts: rootfs.NewPreparer(users, log), Log: log,
 	})
 	sandboxes, err := registry.Open(filepath.Join(data, "sandboxes"), nil, log)
 	must(err)
@@ -103,7 +103,7 @@ func openKeeper(t *testing.T, dir, runtime string) *keeper {
 		Owner: func(name string) (quota.Token, bool) { return quota.Token{Name: name}, true }, Root: k.root.Load,
 	})
 	must(err)
-	k.executor.Start(t.Context(), processes)
+	k.executor.Start(t.Context(), keeperGate{k})
 	k.Start(t.Context())
 	k.end = func() {
 		k.Shutdown()
@@ -114,6 +114,18 @@ func openKeeper(t *testing.T, dir, runtime string) *keeper {
 		<-working
 	}
 	return k
+}
+
+// keeperGate lets everything start. There are no durable processes.
+type keeperGate struct{ *keeper }
+
+func (keeperGate) May(string) error { return nil }
+
+func (g keeperGate) Wanted(spec dockerexec.Spec) (w dockerexec.Wanted) {
+	if reach, known := g.Egress(spec.Persistent); known {
+		w.Reach = &reach
+	}
+	return w
 }
 
 // eachKeeper runs a scenario with one of its own for each runtime. What it has made and not removed fails it.

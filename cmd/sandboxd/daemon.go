@@ -198,41 +198,31 @@ func (d *daemon) openContainers(cfg config.Config) (err error) {
 	d.rootfs = rootfs.NewPlanner(d.rootfsSettings(cfg), d.log)
 	d.mounts = rootfs.NewPreparer(usersDir, d.log)
 	networks := egressSettings(cfg, d.decisions, d.log)
-	var mayStart func(user string) error // nil: always
 	if d.membership != nil {
-		networks.MayPass, mayStart = d.membership.MayRun, d.membership.MayStart
+		networks.MayPass = d.membership.MayRun
 	}
 	if d.networks, err = egress.New(networks); err != nil {
 		return err
 	}
 	d.onClose(d.networks.Shutdown)
 	d.executor = dockerexec.New(engine.NewDocker(d.docker), dockerexec.Config{
-		Instance:         d.host.instance,
-		Host:             cfg.Cluster.Name,
-		DataDir:          cfg.DataDir,
-		Idle:             idle(cfg),
-		Ahead:            cfg.Exec.Ahead > 0,
-		MayStart:         mayStart,
-		CgroupParent:     d.cgroupParent,
-		Platform:         d.platforms.Current,
-		Mounts:           d.mounts,
-		PoolDir:          rootfs.PoolDir(usersDir),
-		GiveHome:         d.rootfs.GiveHome,
-		Networks:         d.networks,
-		PersistentEgress: func(id string) (dockerexec.Egress, bool) { return d.persistent.Egress(id) }, // called only once all parts have started
-		Quotas:           d.quotas,
-		ImagesChanged:    d.imagesChanged,
-		Events:           d.events,
-		Log:              d.log,
+		Instance:     d.host.instance,
+		Host:         cfg.Cluster.Name,
+		DataDir:      cfg.DataDir,
+		Idle:         idle(cfg),
+		Ahead:        cfg.Exec.Ahead > 0,
+		CgroupParent: d.cgroupParent,
+		Platforms:    d.platforms,
+		Mounts:       d.mounts,
+		PoolDir:      rootfs.PoolDir(usersDir),
+		GiveHome:     d.rootfs.GiveHome,
+		Networks:     d.networks,
+		Quotas:       d.quotas,
+		Events:       d.events,
+		Log:          d.log,
 	})
 	d.onClose(d.executor.Shutdown)
 	return nil
-}
-
-// imagesChanged discards everything derived from images, so that it is computed again.
-func (d *daemon) imagesChanged() {
-	d.platforms.Forget()
-	d.pool.Review()
 }
 
 // openService reads the registered sandboxes and the durable processes.

@@ -29,9 +29,11 @@ func serve(ctx context.Context, cfg config.Config, read func() (config.Config, e
 		})
 		defer d.member.Shutdown()
 	}
-	d.executor.Start(ctx, d.processes)
+	d.executor.Start(ctx, gate{d})
 	d.persistent.Start(ctx)
-	defer inBackground(context.WithoutCancel(ctx), d.watchMounts)() // also while the service waits for commands to end
+	// Also while the service waits for commands to end:
+	defer inBackground(context.WithoutCancel(ctx), d.watchMounts)()
+	defer inBackground(context.WithoutCancel(ctx), d.followContainers)()
 	defer inBackground(ctx, d.pool.Fill)()
 	defer inBackground(ctx, func(ctx context.Context) { d.reloadWhenever(ctx, hungUp) })()
 	return d.answer(ctx, cfg)

@@ -13,10 +13,8 @@ import (
 
 // Review makes the pool check whether its containers are still what new ones would be.
 func (p *Pool) Review() {
-	if p != nil { // there may be none yet
-		p.review.Store(true)
-		p.wakeUp()
-	}
+	p.review.Store(true)
+	p.wakeUp()
 }
 
 // revise checks, once after Review, what sandboxes that last are made from now. A class whose image

@@ -19,7 +19,7 @@ func TestNothingStartsWithoutASeat(t *testing.T) {
 			e := engine.executor()
 			defer e.Shutdown()
 			asked := 0
-			e.cfg.MayStart = func(user string) error {
+			e.gate.Store(new(Gate(starts(func(user string) error {
 				if user != "alice" || e.Starting() != 1 {
 					t.Errorf("asked about %q while %d are started", user, e.Starting())
 				}
@@ -27,7 +27,7 @@ func TestNothingStartsWithoutASeat(t *testing.T) {
 					return fmt.Errorf("it is another host's: %w", cerrdefs.ErrUnavailable)
 				}
 				return nil
-			}
+			}))))
 			if _, err := e.Run(t.Context(), engine.spec("alice"), aCommand, discard); !cerrdefs.IsUnavailable(err) {
 				t.Errorf("%v", err)
 			}
@@ -51,7 +51,7 @@ func TestNothingIsBoundWithoutASeat(t *testing.T) {
 		m := newPoolModel(t)
 		m.stock(false)
 		asked := 0
-		m.e.cfg.MayStart = func(user string) error {
+		m.e.gate.Store(new(Gate(starts(func(user string) error {
 			if user != "alice" {
 				t.Errorf("asked about %q", user)
 			}
@@ -59,7 +59,7 @@ func TestNothingIsBoundWithoutASeat(t *testing.T) {
 				return lost
 			}
 			return nil
-		}
+		}))))
 		if err := m.e.Bind(t.Context(), "class", 0, quota.Account{User: "alice"}, Egress{Profile: "isolated"}); !cerrdefs.IsUnavailable(err) {
 			t.Fatalf("it is bound, or not for that reason: %v", err)
 		}
@@ -81,7 +81,7 @@ func TestNothingIsRecoveredWithoutASeat(t *testing.T) {
 	if m.bind("alice", false, beforeRename) {
 		t.Fatal("it was not killed")
 	}
-	m.mayStart = func(string) error { return cerrdefs.ErrUnavailable }
+	m.may = func(string) error { return cerrdefs.ErrUnavailable }
 	m.restart()
 	if _, err := os.Lstat(m.home("alice")); err == nil || len(m.e.bound) > 0 {
 		t.Errorf("the home is given: %v, %v", err, m.e.bound)
@@ -93,6 +93,7 @@ func TestHostsOfOnePoolDir(t *testing.T) {
 	dir := t.TempDir()
 	e := New(refusing(t), Config{Host: "host-1", Instance: "0123456789abcdef", DataDir: t.TempDir(), PoolDir: dir})
 	defer e.Shutdown()
+	e.gate.Store(new(Gate(anything{})))
 	user, err := e.NewPoolUser()
 	if err != nil || !e.IsOfPool(user) || e.IsOfPool("host-1") {
 		t.Errorf("%q, %v", user, err)
@@ -105,7 +106,7 @@ func TestHostsOfOnePoolDir(t *testing.T) {
 			t.Errorf("%q: %q", host, got)
 		}
 	}
-	e.cfg.MayStart = func(string) error { return cerrdefs.ErrUnavailable }
+	e.gate.Store(new(Gate(starts(func(string) error { return cerrdefs.ErrUnavailable }))))
 	if _, err := e.NewPoolUser(); !cerrdefs.IsUnavailable(err) {
 		t.Errorf("without a lease: %v", err)
 	}
