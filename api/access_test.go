@@ -46,7 +46,7 @@ type ways struct {
 func openWays(t *testing.T) *ways {
 	t.Helper()
 	w := &ways{lab: newLab(t, nil, func(o *sandboxtest.Options) {
-		o.Executor = sandboxtest.Executor{List: []dockerexec.Container{{Name: "daycare-sandbox-alices", User: "alice", Runtime: "runsc", State: "idle"}}}
+		o.Executor = sandboxtest.Executor{List: []dockerexec.Summary{{Name: "daycare-sandbox-alices", User: "alice", Runtime: "runsc", State: "idle"}}}
 	})}
 	w.Decisions().Add(decisions.Decision{User: "alice", Name: "alices.example.org", Via: decisions.DNS, Verdict: decisions.Denied})
 	w.tokens = readTokens(t, tokensText)

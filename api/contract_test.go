@@ -74,16 +74,16 @@ func engineDown(err error) func(*sandboxtest.Options) {
 
 func serviceExchanges(t *testing.T) []exchange {
 	at := time.Date(2026, 1, 2, 15, 4, 5, 6, time.FixedZone("somewhere", 3600))
-	ready := dockerexec.Container{
+	ready := dockerexec.Summary{
 		Name: "daycare-sandbox-alice-9f86d081884c", ID: strings.Repeat("4d", 32), User: "alice",
 		Fingerprint: dockerexec.Spec{}.Fingerprint(), Runtime: "runsc", State: "busy", Commands: 2, Since: at, LastUsed: at,
 	}
 	starting := ready
 	starting.ID, starting.State, starting.Commands = "", "starting", 0
-	pooled := dockerexec.Container{Name: "daycare-sandbox-.pool-k7q-01-user-9f86d081884c", Runtime: "runsc", State: "pooled", Since: at}
-	containers := func(list ...dockerexec.Container) *lab {
+	pooled := dockerexec.Summary{Name: "daycare-sandbox-.pool-k7q-01-user-9f86d081884c", Runtime: "runsc", State: "pooled", Since: at}
+	containers := func(list ...dockerexec.Summary) *lab {
 		return newLab(t, nil, func(o *sandboxtest.Options) {
-			o.Executor = sandboxtest.Executor{List: list, Pool: []dockerexec.Container{pooled}}
+			o.Executor = sandboxtest.Executor{List: list, Pool: []dockerexec.Summary{pooled}}
 		})
 	}
 	degraded := newLab(t, nil, engineDown(errors.New("no engine")), func(o *sandboxtest.Options) {

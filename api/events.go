@@ -139,7 +139,7 @@ func serviceEvent(stream *events.Stream, e events.Event) types.ServiceEvent {
 	switch detail := e.Detail.(type) {
 	case calls.Event:
 		told.Call = callEvent(detail)
-	case dockerexec.Container:
+	case dockerexec.Summary:
 		told.Container = &types.ContainerEvent{
 			Name: detail.Name, Fingerprint: string(detail.Fingerprint), Runtime: detail.Runtime,
 			State: detail.State, CreatedAt: detail.Since.UTC(),

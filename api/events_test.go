@@ -116,7 +116,7 @@ func TestAStreamEndsWithItsToken(t *testing.T) {
 		}
 	}
 	stream, _ := w.Events()
-	stream.Publish(events.Container, "bob", dockerexec.Container{Name: "bobs", User: "bob", State: "frozen"})
+	stream.Publish(events.Container, "bob", dockerexec.Summary{Name: "bobs", User: "bob", State: "frozen"})
 	for lines := bufio.NewScanner(others.Body); lines.Scan(); {
 		if strings.Contains(lines.Text(), "bobs") {
 			return
@@ -128,14 +128,14 @@ func TestAStreamEndsWithItsToken(t *testing.T) {
 func TestEvents(t *testing.T) {
 	w := openWays(t)
 	stream, _ := w.Events()
-	stream.Publish(events.Container, "bob", dockerexec.Container{Name: "bobs", User: "bob", State: "frozen"})
+	stream.Publish(events.Container, "bob", dockerexec.Summary{Name: "bobs", User: "bob", State: "frozen"})
 	if _, err := w.Exec(t.Context(), "agent-7", sandbox.Request{Command: "echo \xff", Confinement: sandbox.Confinement{Permissions: []string{"@network"}, AllowedDomains: []string{"*"}}}, nil); err != nil {
 		t.Fatal(err)
 	}
 	stream.Publish(events.Process, "alice", process.Changed{ID: "p-aaaaaaaaaaaa", Sandbox: "a", Name: "web\x01", Status: "running"})
 	stream.Publish(events.Decision, "alice", decisions.Decision{Seq: 1, Count: 1, User: "alice", Name: "a\xff.org", Via: decisions.DNS, Verdict: decisions.Denied})
 	stream.Publish(events.Decision, "", decisions.Decision{Seq: 2, Count: 1, Via: decisions.DNS, Verdict: decisions.Denied})
-	stream.Publish(events.Container, "", dockerexec.Container{Name: "nobodys", State: "pooled"})
+	stream.Publish(events.Container, "", dockerexec.Summary{Name: "nobodys", State: "pooled"})
 	stream.Publish(events.Node, "", changes.Node{Name: "h1", State: "lost"})
 	stream.Publish(events.Seat, "alice", changes.Seat{Host: "h2", From: "h1"})
 	kinds := func(list []types.ServiceEvent) (all string) {

@@ -242,7 +242,7 @@ func TestGrantsDecide(t *testing.T) {
 		}
 	}
 	warm := newLab(t, nil, func(o *sandboxtest.Options) {
-		o.Executor = sandboxtest.Executor{List: []dockerexec.Container{{Name: "x", User: "alice", State: "idle", Fingerprint: dockerexec.Fingerprint(fingerprint)}}}
+		o.Executor = sandboxtest.Executor{List: []dockerexec.Summary{{Name: "x", User: "alice", State: "idle", Fingerprint: dockerexec.Fingerprint(fingerprint)}}}
 	})
 	if text := warm.answered(exchange{route: "POST /v1/sandboxes/a/explain", body: `{` + grants + `}`}); strings.Contains(text, fingerprint) == strings.Contains(text, `"warm":false`) {
 		t.Errorf("%s", text)

@@ -117,10 +117,10 @@ func pageUser(i int) string { return fmt.Sprintf("user-%03d", i%pageUsers) }
 
 func pageContainer(i int) string { return fmt.Sprintf("sandbox-bench-%04d", i%pageContainers) }
 
-func madeUp() []dockerexec.Container {
-	list := make([]dockerexec.Container, pageContainers)
+func madeUp() []dockerexec.Summary {
+	list := make([]dockerexec.Summary, pageContainers)
 	for i := range list {
-		list[i] = dockerexec.Container{
+		list[i] = dockerexec.Summary{
 			Name: pageContainer(i), ID: fmt.Sprintf("%064x", i), User: pageUser(i), Fingerprint: dockerexec.Fingerprint(fmt.Sprintf("%064x", i)),
 			Runtime: "runsc", State: []string{"idle", "frozen", "idle", "busy"}[i%4], Since: time.Now(), LastUsed: time.Now(),
 		}

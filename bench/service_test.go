@@ -56,9 +56,9 @@ func (f *fakeExecutor) Removed(string, string, string) {}
 
 func (f *fakeExecutor) Usages(context.Context) map[string]cgroup.Usage { return nil }
 
-func (f *fakeExecutor) Containers() []dockerexec.Container { return nil }
+func (f *fakeExecutor) Containers() []dockerexec.Summary { return nil }
 
-func (f *fakeExecutor) Pooled() []dockerexec.Container { return nil }
+func (f *fakeExecutor) Pooled() []dockerexec.Summary { return nil }
 
 func (f *fakeExecutor) Tmp(context.Context, dockerexec.Spec, quota.Token, bool) (string, func(), error) {
 	return "", nil, errors.New("no /tmp here")

@@ -66,7 +66,7 @@ func dialHandler(t *testing.T, handler http.Handler) *client.Client {
 
 func TestPlainCalls(t *testing.T) {
 	l := sandboxtest.NewLab(t, nil, func(o *sandboxtest.Options) {
-		o.Executor = sandboxtest.Executor{List: []dockerexec.Container{{Name: "daycare-sandbox-alice-0123", User: "alice", State: "idle"}}}
+		o.Executor = sandboxtest.Executor{List: []dockerexec.Summary{{Name: "daycare-sandbox-alice-0123", User: "alice", State: "idle"}}}
 	})
 	if err := l.Delete(t.Context(), "a"); err != nil {
 		t.Fatal(err)

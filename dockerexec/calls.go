@@ -156,8 +156,8 @@ func (w *warm) Leave(ctx context.Context, user string) error {
 	return nil
 }
 
-// Container describes a warm container.
-type Container struct {
+// Summary describes a container for calls, or one that waits in the pool.
+type Summary struct {
 	Name        string
 	ID          string // empty while it is being made
 	User        string // empty in the pool
@@ -170,16 +170,16 @@ type Container struct {
 }
 
 // Containers lists this instance's containers of users, by name.
-func (w *warm) Containers() []Container { return w.list(false) }
+func (w *warm) Containers() []Summary { return w.list(false) }
 
 // Pooled lists this instance's containers that wait for future users, or are being made for them,
 // by name.
-func (w *warm) Pooled() []Container { return w.list(true) }
+func (w *warm) Pooled() []Summary { return w.list(true) }
 
-func (w *warm) list(pooled bool) []Container {
+func (w *warm) list(pooled bool) []Summary {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	list := make([]Container, 0, len(w.calls))
+	list := make([]Summary, 0, len(w.calls))
 	for _, c := range w.calls {
 		now := c.Now()
 		if c.spec.IsPooled() != pooled || now.State >= life.Ended {
@@ -191,7 +191,7 @@ func (w *warm) list(pooled bool) []Container {
 		}
 		list = append(list, shown)
 	}
-	slices.SortFunc(list, func(a, b Container) int { return strings.Compare(a.Name, b.Name) })
+	slices.SortFunc(list, func(a, b Summary) int { return strings.Compare(a.Name, b.Name) })
 	return list
 }
 
@@ -210,7 +210,7 @@ func shownAs(now life.Now) string {
 }
 
 // describe describes a container in a state. One that is idle in the pool is pooled.
-func (c *container) describe(state string) Container {
+func (c *container) describe(state string) Summary {
 	user := c.spec.User
 	if c.spec.IsPooled() {
 		user = ""
@@ -219,7 +219,7 @@ func (c *container) describe(state string) Container {
 		}
 	}
 	now := c.Now()
-	return Container{
+	return Summary{
 		Name: c.spec.ContainerName(), User: user, Fingerprint: c.fingerprint,
 		Runtime: c.spec.Runtime(), State: state, Commands: now.Calls, Since: c.since,
 		LastUsed: now.LastUsed,

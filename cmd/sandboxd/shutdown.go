@@ -138,7 +138,7 @@ func (d *daemon) cut(ctx context.Context, calls *callCounter, grace time.Duratio
 	}
 }
 
-func commands(containers []dockerexec.Container) (running int) {
+func commands(containers []dockerexec.Summary) (running int) {
 	for _, c := range containers {
 		running += c.Commands
 	}

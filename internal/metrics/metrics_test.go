@@ -45,7 +45,7 @@ func busy() (*Metrics, *prometheus.Registry) {
 		Networks:    map[string]egress.Stats{"isolated": {Containers: 2, Connections: 3, Forwarded: 5}},
 		Budgets:     map[string]fair.Stats{"descriptors": {Used: 6, Total: 100, Refused: 9}},
 		Connections: fair.Stats{Used: 3, Refused: 2},
-		Containers: []dockerexec.Container{
+		Containers: []dockerexec.Summary{
 			{User: "alice", Runtime: "runsc", State: "busy"}, {User: "bob", Runtime: "runsc", State: "busy"},
 			{User: "carol", Runtime: "runsc", State: "idle"}, {User: "dave", Runtime: "runsc", State: "frozen"},
 		},

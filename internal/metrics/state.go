@@ -24,7 +24,7 @@ type State struct {
 	Networks       map[string]egress.Stats
 	Budgets        map[string]fair.Stats
 	Connections    fair.Stats // to the API
-	Containers     []dockerexec.Container
+	Containers     []dockerexec.Summary
 	Frozen, Thawed uint64
 	Processes      process.Stats
 	Quotas         quota.Stats

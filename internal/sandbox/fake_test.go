@@ -97,9 +97,9 @@ func (f *fakeExecutor) HoldsFile(_ string, id dockerexec.FileID) bool {
 
 func (f *fakeExecutor) Usages(context.Context) map[string]cgroup.Usage { return nil }
 
-func (f *fakeExecutor) Containers() []dockerexec.Container { return nil }
+func (f *fakeExecutor) Containers() []dockerexec.Summary { return nil }
 
-func (f *fakeExecutor) Pooled() []dockerexec.Container { return nil }
+func (f *fakeExecutor) Pooled() []dockerexec.Summary { return nil }
 
 // The owner of a home that the service makes in these tests.
 const testUID, testGID = plantest.UID, plantest.GID

@@ -32,7 +32,7 @@ func (s *Service) RemoveUser(ctx context.Context, trash *hostfs.Trash, user ids.
 	theirs := func() []Sandbox {
 		return slices.DeleteFunc(s.List(), func(box Sandbox) bool { return box.User != user })
 	}
-	containers := slices.DeleteFunc(s.Containers(), func(c dockerexec.Container) bool {
+	containers := slices.DeleteFunc(s.Containers(), func(c dockerexec.Summary) bool {
 		return c.User != name
 	})
 	processes, folder := s.processes.List(name), s.planner.Files().HasFolder(name)

@@ -63,8 +63,8 @@ type Loaded struct {
 type Executor interface {
 	Run(context.Context, dockerexec.Spec, dockerexec.Command, session.Output) (dockerexec.Result,
 		error)
-	Containers() []dockerexec.Container
-	Pooled() []dockerexec.Container
+	Containers() []dockerexec.Summary
+	Pooled() []dockerexec.Summary
 	Usages(context.Context) map[string]cgroup.Usage
 	FreezeIdle(user string)
 	Leave(ctx context.Context, user string) error

@@ -85,19 +85,19 @@ func (s *Service) mayHold(box Sandbox) error {
 }
 
 // Containers lists the warm containers by name.
-func (s *Service) Containers() []dockerexec.Container {
+func (s *Service) Containers() []dockerexec.Summary {
 	all := s.executor.Containers()
 	if s.scope.All() {
 		return all
 	}
-	return slices.DeleteFunc(slices.Clone(all), func(c dockerexec.Container) bool {
+	return slices.DeleteFunc(slices.Clone(all), func(c dockerexec.Summary) bool {
 		return !s.scope.HasName(c.User)
 	})
 }
 
 // Pooled lists the containers that wait for users who are still to come, by name. They belong to
 // nobody, so callers who act for some users alone get nil.
-func (s *Service) Pooled() []dockerexec.Container {
+func (s *Service) Pooled() []dockerexec.Summary {
 	if !s.scope.All() {
 		return nil
 	}

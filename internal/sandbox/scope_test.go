@@ -148,7 +148,7 @@ func TestDecisionsAndContainersOfSomeUsers(t *testing.T) {
 	cfg := *s.cfg()
 	cfg.Decisions = decisions.New(10)
 	s.Use(cfg)
-	s.executor = holding{&fakeExecutor{}, []dockerexec.Container{{Name: "a", User: "alice"}, {Name: "b", User: "bob"}}}
+	s.executor = holding{&fakeExecutor{}, []dockerexec.Summary{{Name: "a", User: "alice"}, {Name: "b", User: "bob"}}}
 	for _, name := range []string{"alice", "bob", ""} {
 		cfg.Decisions.Add(decisions.Decision{User: name, Name: "of-" + name, Via: decisions.DNS, Verdict: decisions.Denied})
 	}
@@ -179,9 +179,9 @@ func TestDecisionsAndContainersOfSomeUsers(t *testing.T) {
 // holding is an executor that has containers.
 type holding struct {
 	*fakeExecutor
-	list []dockerexec.Container
+	list []dockerexec.Summary
 }
 
-func (h holding) Containers() []dockerexec.Container { return h.list }
+func (h holding) Containers() []dockerexec.Summary { return h.list }
 
-func (holding) Pooled() []dockerexec.Container { return []dockerexec.Container{{Name: "p"}} }
+func (holding) Pooled() []dockerexec.Summary { return []dockerexec.Summary{{Name: "p"}} }

@@ -20,7 +20,7 @@ type Executor struct {
 	// TmpFunc returns the directory of a user's /tmp; if it is nil, there is none.
 	TmpFunc func() (string, error)
 	// List are the containers, and Pool those that have no user yet.
-	List, Pool []dockerexec.Container
+	List, Pool []dockerexec.Summary
 	// WarmFunc is called with the container that a registration wants, or with why it has none.
 	WarmFunc func(dockerexec.Spec, error)
 }
@@ -38,10 +38,10 @@ func (e Executor) Run(ctx context.Context, spec dockerexec.Spec, c dockerexec.Co
 }
 
 // Containers implements sandbox.Executor.
-func (e Executor) Containers() []dockerexec.Container { return e.List }
+func (e Executor) Containers() []dockerexec.Summary { return e.List }
 
 // Pooled implements sandbox.Executor.
-func (e Executor) Pooled() []dockerexec.Container { return e.Pool }
+func (e Executor) Pooled() []dockerexec.Summary { return e.Pool }
 
 // Usages implements sandbox.Executor.
 func (e Executor) Usages(context.Context) map[string]cgroup.Usage {
