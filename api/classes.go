@@ -20,6 +20,7 @@ var classes = []struct {
 	status int
 }{
 	{isTooLarge, types.TooLarge, http.StatusRequestEntityTooLarge},
+	{cerrdefs.IsOutOfRange, types.TooLarge, http.StatusRequestEntityTooLarge},
 	{isFull, types.TooLarge, http.StatusInsufficientStorage},
 	{isBeyond, types.Invalid, http.StatusRequestedRangeNotSatisfiable},
 	{isChanged, types.Conflict, http.StatusPreconditionFailed},

@@ -155,6 +155,7 @@ func TestClassesOfErrors(t *testing.T) {
 		{cerrdefs.ErrNotFound, types.NotFound, 404},
 		{cerrdefs.ErrConflict, types.Conflict, 409},
 		{&http.MaxBytesError{Limit: 1}, types.TooLarge, 413},
+		{errs.TooLarge("a picture beyond read.maxImage"), types.TooLarge, 413},
 		{errs.ErrNoSpace, types.TooLarge, 507},
 		{errBeyond, types.Invalid, 416},
 		{errChanged, types.Conflict, 412},
