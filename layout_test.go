@@ -89,7 +89,7 @@ var mayImport = map[string]string{
 	"internal/version":          "",
 	"internal/cluster":          "internal/cluster/changes internal/events internal/errs",
 	"internal/cluster/changes":  "",
-	"internal/cluster/etcdtest": "",
+	"internal/cluster/etcdtest": "internal/waittest",
 	"internal/cluster/forward":  "internal/ids internal/access internal/cluster internal/errs internal/quota internal/fair",
 	"internal/cluster/fence":    "internal/cluster/etcdtest",
 	"internal/metrics":          "api api/types dockerexec internal/calls internal/cluster/changes internal/cluster/member internal/e2b internal/egress internal/egress/decisions internal/events internal/process internal/quota internal/sandbox internal/version internal/fair",

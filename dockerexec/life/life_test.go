@@ -8,6 +8,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/daycare-run/sandbox/internal/waittest"
 )
 
 // lateEngine is a Docker with one container that answers when it likes. It does what it was asked for also when its
@@ -233,9 +235,10 @@ func TestDockerHasItAsItsStateSays(t *testing.T) {
 				})
 			}
 			all.Wait()
-			for busy := 1; busy > 0; time.Sleep(time.Second) { // what nobody waits for any more
-				d.with(func() { busy = d.busy })
-			}
+			waittest.Until(t, "what nobody waits for any more has ended", func() (idle bool) {
+				d.with(func() { idle = d.busy == 0 })
+				return idle
+			})
 			m.check("nobody is left", m.Now().State == Frozen)
 			if _, ended := m.docker.is(); ended {
 				return
@@ -357,7 +360,7 @@ func TestHoldersLeaveHalfOfTheTime(t *testing.T) {
 				continue
 			}
 			from := time.Now()
-			time.Sleep(time.Second)
+			waittest.Pass(time.Second)
 			held += time.Since(from)
 			_ = release()
 		}

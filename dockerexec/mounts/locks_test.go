@@ -5,6 +5,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/daycare-run/sandbox/internal/waittest"
 )
 
 // A container waits if another one verifies a file that it mounts, and only then; no two wait for each other.
@@ -34,8 +36,7 @@ func TestFileLocks(t *testing.T) {
 				time.Sleep(time.Second)
 			}()
 		}
-		time.Sleep(time.Minute)
-		synctest.Wait()
+		waittest.Pass(time.Minute)
 		for i, want := range []time.Duration{0, time.Second, 0, time.Second, 0, -1} {
 			if took[i] != want {
 				t.Errorf("number %d waited for %v, want %v", i, took[i], want)

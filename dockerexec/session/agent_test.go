@@ -13,6 +13,7 @@ import (
 	"github.com/libp2p/go-yamux/v5"
 
 	"github.com/daycare-run/sandbox/internal/agent/wire"
+	"github.com/daycare-run/sandbox/internal/waittest"
 )
 
 // dialAgainst connects through an agent that does what script says, on a clock of its own.
@@ -168,7 +169,7 @@ func TestAgentThatStartsSlowly(t *testing.T) {
 				}
 			})
 		}
-		time.Sleep(time.Second)
+		waittest.Pass(time.Second)
 		d.Close() // at once
 		waiting.Wait()
 		if starts != 1 || !started.mux.IsClosed() {

@@ -32,6 +32,7 @@ func (h *host) watchLost(t *testing.T, run func(ctx context.Context, host string
 }
 
 func TestALostHostIsFencedOffBeforeItsUsersAreTakenOver(t *testing.T) {
+	t.Parallel()
 	etcd, hosts := three(t)
 	s := hosts[0].hold(t, "alice")
 	if s.Host != "h1" {

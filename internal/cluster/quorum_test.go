@@ -20,6 +20,7 @@ import (
 
 // Without a majority of etcd whoever is held is still known, and nobody is placed on a guess, nor anything recorded.
 func TestWithoutAMajorityNobodyIsPlaced(t *testing.T) {
+	t.Parallel()
 	etcd, _, signal := etcdtest.StartMembers(t, 3)
 	h := join(t, etcd, "h1")
 	signal(0, syscall.SIGKILL) // one may go

@@ -17,6 +17,7 @@ import (
 // A member of etcd that is silent, be it the leader or the one that tells of changes, is left: users are placed meanwhile, and
 // what changes becomes known.
 func TestASilentMemberIsLeft(t *testing.T) {
+	t.Parallel()
 	_, endpoints, signal := etcdtest.StartMembers(t, 3)
 	etcd, err := Dial(endpoints, nil)
 	if err != nil {
@@ -43,6 +44,7 @@ func TestASilentMemberIsLeft(t *testing.T) {
 
 // Calls go to members in turn whatever their pace, and so to one that answers: the fence sends a renewal every two looks.
 func TestCallsGoToMembersInTurn(t *testing.T) {
+	t.Parallel()
 	_, endpoints, _ := etcdtest.StartMembers(t, 3)
 	etcd, err := Dial(endpoints, nil)
 	if err != nil {

@@ -193,6 +193,7 @@ func TestAnEtcdThatHoards(t *testing.T) {
 
 // The etcd of our deployments compacts its history, by options that etcd knows.
 func TestOurEtcdCompacts(t *testing.T) {
+	t.Parallel()
 	option := regexp.MustCompile(`--(auto-compaction-(?:mode|retention))[ =](\w+)`)
 	for _, file := range []string{"../../deploy/sandboxd-etcd.service", "../../docker-compose.cluster.yml"} {
 		text, err := os.ReadFile(file)

@@ -17,6 +17,8 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
+
+	"github.com/daycare-run/sandbox/internal/waittest"
 )
 
 // Program returns the path of the server, which scripts/setup.sh tests builds.
@@ -60,6 +62,16 @@ func StartMembers(t testing.TB, members int,
 	}
 	for try := 1; ; try++ { // another program may take a port that was free, such as for a connection of its own
 		servers, endpoints, ended := start(t, program, members, options)
+		for _, endpoint := range endpoints { // for a client that comes too early waits a second
+			address := strings.TrimPrefix(endpoint, "http://")
+			waittest.Comes(func() bool {
+				conn, err := net.Dial("tcp", address)
+				if err == nil {
+					_ = conn.Close()
+				}
+				return err == nil || ended.Err() != nil
+			})
+		}
 		client, err := clientv3.New(clientv3.Config{Endpoints: endpoints, Logger: zap.NewNop()})
 		if err != nil {
 			t.Fatal(err)
@@ -106,6 +118,9 @@ func start(t testing.TB, program string, members int,
 			"--initial-advertise-peer-urls", peers[i],
 			"--initial-cluster", strings.Join(all, ","), "--unsafe-no-fsync", "--log-level",
 			"error")
+		if members == 1 { // which has nobody to wait for
+			m.Args = append(m.Args, "--heartbeat-interval", "10", "--election-timeout", "100")
+		}
 		m.Args = append(m.Args, options...)
 		m.Stdout, m.Stderr = &m.log, &m.log
 		m.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}

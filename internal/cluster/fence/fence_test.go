@@ -178,6 +178,7 @@ func inBackground(t *testing.T, f func(context.Context)) (stop func()) {
 }
 
 func TestHostWithoutLeaseRunsNothing(t *testing.T) {
+	t.Parallel()
 	etcd, _ := etcdtest.Start(t)
 	r := lay(t)
 	if err := r.member.MayStart(); !cerrdefs.IsUnavailable(err) {
@@ -232,6 +233,7 @@ func TestHostWithoutLeaseRunsNothing(t *testing.T) {
 
 // A host takes nobody before its homes can be used.
 func TestNoLeaseWithoutHomes(t *testing.T) {
+	t.Parallel()
 	etcd, _ := etcdtest.Start(t)
 	r := lay(t)
 	mounted := filepath.Join(r.users, "mounted")
@@ -242,7 +244,7 @@ func TestNoLeaseWithoutHomes(t *testing.T) {
 		text, _ := os.ReadFile(mounted)
 		return strings.Count(string(text), "\n")
 	}
-	waittest.Until(t, "the command has failed", func() bool { return tries() > 1 })
+	waittest.Until(t, "the command is run", func() bool { return tries() > 0 })
 	if err := os.WriteFile(mounted+".runs", nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -259,6 +261,7 @@ func TestNoLeaseWithoutHomes(t *testing.T) {
 
 // The service kills, too, because the fence may be dead.
 func TestAServiceWithoutAFenceKillsInTime(t *testing.T) {
+	t.Parallel()
 	etcd, _ := etcdtest.Start(t)
 	r := lay(t)
 	stop := r.fence(t, etcd)
@@ -296,6 +299,7 @@ func TestAServiceThatStaysAwayLosesItsUsers(t *testing.T) {
 
 // A service that hangs is killed by the fence.
 func TestAServiceThatHangsIsKilled(t *testing.T) {
+	t.Parallel()
 	etcd, _ := etcdtest.Start(t)
 	r := lay(t)
 	r.fence(t, etcd)
@@ -315,6 +319,7 @@ func TestAServiceThatHangsIsKilled(t *testing.T) {
 
 // While etcd has no majority, what runs goes on for as long as the lease was good for, and no longer.
 func TestWithoutAMajorityUsersGoOnUntilTheDeadline(t *testing.T) {
+	t.Parallel()
 	etcd, _, signal := etcdtest.StartMembers(t, 3)
 	r := lay(t)
 	r.fence(t, etcd)

@@ -27,6 +27,7 @@ func (r *rig) guard(t *testing.T, fence int) (ended chan struct{}) {
 
 // Fence and service may both be dead.
 func TestTheGuardKillsInTime(t *testing.T) {
+	t.Parallel()
 	etcd, _ := etcdtest.Start(t)
 	r := lay(t)
 	stop := r.fence(t, etcd)
@@ -130,6 +131,7 @@ func TestTheGuardOfAllFencesStays(t *testing.T) {
 
 // A guard that is still killing by the last record would kill what runs on the next lease, and leave it frozen.
 func TestNoLeaseWhileAGuardKills(t *testing.T) {
+	t.Parallel()
 	etcd, _ := etcdtest.Start(t)
 	r := lay(t)
 	release, err := r.files.kills(unix.LOCK_SH)

@@ -15,6 +15,7 @@ import (
 
 // A member of etcd that is silent costs no host its lease, be it the leader.
 func TestASilentMemberCostsNoLease(t *testing.T) {
+	t.Parallel()
 	asked, endpoints, signal := etcdtest.StartMembers(t, 3)
 	etcd, err := cluster.Dial(endpoints, nil)
 	if err != nil {
@@ -33,10 +34,16 @@ func TestASilentMemberCostsNoLease(t *testing.T) {
 		sent = r.member.Record().Sent
 		waittest.Until(t, "the next renewal is near", func() bool { return now() > sent+Renew-hedge })
 		signal(silent, syscall.SIGSTOP)
-		least := Limit
-		for end := now() + 5*Renew; now() < end; time.Sleep(5 * time.Millisecond) {
-			least = min(least, r.member.Left())
-		}
+		least, renewals := Limit, 0
+		waittest.Until(t, "it is renewed three times, or lost", func() bool {
+			left, rec := r.member.Left(), r.member.Record()
+			if rec.Sent > sent {
+				sent = rec.Sent
+				renewals++
+			}
+			least = min(least, left)
+			return renewals == 3 || left <= 0 || rec.Lease != first
+		})
 		signal(silent, syscall.SIGCONT)
 		t.Logf("the leader: %v, is silent: at least %s of the lease are left", leader, least.Round(time.Millisecond))
 		if rec := r.member.Record(); least <= 0 || rec.Lease != first || rec.Fences != 0 {

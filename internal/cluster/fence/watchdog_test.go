@@ -60,6 +60,7 @@ func (p *pipe) has() string {
 
 // A watchdog is fed for as long as the lease lives, and told to count no more once nothing runs or another fence is to go on.
 func TestTheWatchdogIsFedWhileThereIsALease(t *testing.T) {
+	t.Parallel()
 	etcd, _ := etcdtest.Start(t)
 	r, p := lay(t), layPipe(t)
 	tried := filepath.Join(t.TempDir(), "tried")

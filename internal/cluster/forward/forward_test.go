@@ -248,6 +248,7 @@ func TestTheHolderAnswers(t *testing.T) {
 
 // While etcd is gone no host can take a user over, so nobody waits for that.
 func TestWithoutEtcdCallersAreToldSoon(t *testing.T) {
+	t.Parallel()
 	etcd, _, signal := etcdtest.StartMembers(t, 1)
 	one, other := twoOf(t, etcd)
 	if _, err := other.cfg.Cluster.Hold(t.Context(), "alice"); err != nil { // h2 in doubt

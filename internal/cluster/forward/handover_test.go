@@ -21,6 +21,7 @@ import (
 
 // A user who is busy is given to another host when the call has ended, and at the end of the time that it has the call is ended.
 func TestABusyUserIsHandedOver(t *testing.T) {
+	t.Parallel()
 	for name, late := range map[string]bool{"the call ends": false, "its time is up": true} {
 		t.Run(name, func(t *testing.T) {
 			_, one, other := two(t)
@@ -83,6 +84,7 @@ func TestABusyUserIsHandedOver(t *testing.T) {
 
 // A user of whom something is left here is released until it succeeds, and before anything is taken over again.
 func TestARestIsReleasedBeforeTheUserIsTakenOver(t *testing.T) {
+	t.Parallel()
 	for name, leave := range map[string]func(*testing.T, *host){
 		"the seat is lost": func(t *testing.T, h *host) {
 			if err := h.cfg.Cluster.Give(t.Context(), "alice", false); err != nil {
@@ -148,8 +150,10 @@ func TestAReleaseIsTriedAgain(t *testing.T) {
 
 // A call that was ended does not wait for a caller who reads nothing, whichever host the caller has asked.
 func TestACallerWhoReadsNothingHoldsUpNoHandOver(t *testing.T) {
+	t.Parallel()
 	for name, sent := range map[string]bool{"asked here": false, "sent by another host": true} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			_, one, other := two(t)
 			if s, err := one.cfg.Cluster.Hold(t.Context(), "alice"); err != nil || s.Host != one.name {
 				t.Fatalf("%+v, %v", s, err)
@@ -271,6 +275,7 @@ func (l lossyTxn) Commit() (*clientv3.TxnResponse, error) {
 
 // A seat that etcd may yet give up, although it has not answered, is not used any more.
 func TestASeatIsGivenUpForGood(t *testing.T) {
+	t.Parallel()
 	etcd, _ := etcdtest.Start(t)
 	lost := &atomic.Int64{}
 	lost.Store(2) // nothing yet
