@@ -111,7 +111,7 @@ func (e sentExec) givesStdin() bool { return e.Stdin != nil || e.StdinEncoding !
 // request's memory until the caller has read it. Output for which there is no room is dropped,
 // because the command has already had its effects.
 func (s *server) buffer(w http.ResponseWriter, req *http.Request, r sandbox.Request) error {
-	outputs := [2]kept{{most: s.cfg.MaxOutput}, {most: s.cfg.MaxOutput}}
+	outputs := [2]kept{{limit: s.cfg.MaxOutput}, {limit: s.cfg.MaxOutput}}
 	ended, err := s.service.Exec(req.Context(), req.PathValue("id"), r,
 		func(stream session.Stream, data []byte) error {
 			_, err := outputs[stream].Write(data)

@@ -8,16 +8,16 @@ import (
 	"github.com/daycare-run/sandbox/internal/utf8cut"
 )
 
-// kept collects an output as it comes, and keeps its two ends, each of half of most bytes: of a
+// kept collects an output as it comes, and keeps its two ends, each of half of limit bytes: of a
 // long log, the errors are at the end.
 type kept struct {
-	most  int64
+	limit int64
 	head  []byte
 	tail  []byte // up to twice as much as is kept
 	total int64
 }
 
-func (k *kept) room() (head, tail int) { return int(k.most - k.most/2), int(k.most / 2) }
+func (k *kept) room() (head, tail int) { return int(k.limit - k.limit/2), int(k.limit / 2) }
 
 func (k *kept) Write(p []byte) (int, error) {
 	n := len(p)
@@ -38,8 +38,8 @@ func (k *kept) Write(p []byte) (int, error) {
 // encoded returns what is kept, and where what is left out belongs; nil if nothing is. A character
 // of which only a part is kept is left out, unless the output is no text.
 func (k *kept) encoded() (string, types.Encoding, *types.Cut) {
-	_, most := k.room()
-	head, tail := k.head, k.tail[max(0, len(k.tail)-most):]
+	_, limit := k.room()
+	head, tail := k.head, k.tail[max(0, len(k.tail)-limit):]
 	if int64(len(head)+len(tail)) == k.total {
 		text, encoding := encodePart(slices.Concat(head, tail))
 		return text, encoding, nil

@@ -24,7 +24,7 @@ func TestBothEndsAreKept(t *testing.T) {
 		{"no text", "\xff234xxx678\xff", "/zIzNDY3OP8=", &types.Cut{At: 4, Bytes: 3}, types.Base64},
 	} {
 		for _, piece := range []int{1, 3, 5000} {
-			k := kept{most: 8}
+			k := kept{limit: 8}
 			for rest := tt.output; rest != ""; {
 				size := min(piece, len(rest))
 				if n, err := k.Write([]byte(rest[:size])); n != size || err != nil {
@@ -41,7 +41,7 @@ func TestBothEndsAreKept(t *testing.T) {
 			}
 		}
 	}
-	one := kept{most: 1}
+	one := kept{limit: 1}
 	_, _ = one.Write([]byte("abc"))
 	if text, _, cut := one.encoded(); text != "a" || cut.Bytes != 2 {
 		t.Errorf("%q %+v", text, cut)

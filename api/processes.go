@@ -53,8 +53,8 @@ const shownCommand = 1 << 10
 
 // shorten cuts a process's command.
 func shorten(p *types.Process) {
-	head := func(text string, most int) string { // without a copy of all of it
-		return string(utf8cut.Head([]byte(text[:min(len(text), most+1)]), most))
+	head := func(text string, limit int) string { // without a copy of all of it
+		return string(utf8cut.Head([]byte(text[:min(len(text), limit+1)]), limit))
 	}
 	p.Command = head(p.Command, shownCommand)
 	argv, room := p.Argv, shownCommand
@@ -104,9 +104,9 @@ func (s *server) waitProcess(req *http.Request) (waited types.WaitedProcess, err
 		case <-ctx.Done():
 		}
 	}()
-	most := time.Duration(ms) * time.Millisecond
+	limit := time.Duration(ms) * time.Millisecond
 	record, inTime, err := s.service.WaitProcess(ctx, req.PathValue("id"),
-		req.PathValue("processId"), until == "ready", most)
+		req.PathValue("processId"), until == "ready", limit)
 	return types.WaitedProcess{Process: processAnswer(record), TimedOut: !inTime}, err
 }
 

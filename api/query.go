@@ -59,14 +59,14 @@ func boolean(values map[string]string, name string) (bool, error) {
 }
 
 // number returns a parameter, or otherwise if it is missing.
-func number(values map[string]string, name string, otherwise, least, most int64) (int64, error) {
+func number(values map[string]string, name string, otherwise, low, high int64) (int64, error) {
 	value, given := values[name]
 	if !given {
 		return otherwise, nil
 	}
 	n, err := strconv.ParseInt(value, 10, 64)
-	if err != nil || n < least || n > most {
-		return 0, unreadable(name, value, fmt.Sprintf("not a number from %d to %d", least, most))
+	if err != nil || n < low || n > high {
+		return 0, unreadable(name, value, fmt.Sprintf("not a number from %d to %d", low, high))
 	}
 	return n, nil
 }

@@ -58,12 +58,12 @@ func (c *Client) WaitProcess(ctx context.Context, id, processID string,
 	}
 	begun := time.Now()
 	for {
-		most := waitAtOnce
+		limit := waitAtOnce
 		if w.Timeout > 0 {
-			most = max(min(most, w.Timeout-time.Since(begun)), time.Millisecond)
+			limit = max(min(limit, w.Timeout-time.Since(begun)), time.Millisecond)
 		}
 		path := fmt.Sprintf("%s/wait?until=%s&timeoutMs=%d", processPath(id, processID), until,
-			most.Milliseconds())
+			limit.Milliseconds())
 		waited, err := ask[types.WaitedProcess](ctx, c, http.MethodGet, path, nil)
 		if err != nil || !waited.TimedOut || w.Timeout > 0 && time.Since(begun) >= w.Timeout {
 			return waited, err

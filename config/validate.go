@@ -212,15 +212,15 @@ func (f *faults) socket(key, name string) bool {
 	return true
 }
 
-func (f *faults) between(key string, n, least, most int64) {
-	if n < least || n > most {
-		f.Add(key, "%d is not from %d to %d", n, least, most)
+func (f *faults) between(key string, n, low, high int64) {
+	if n < low || n > high {
+		f.Add(key, "%d is not from %d to %d", n, low, high)
 	}
 }
 
-func (f *faults) atLeast(key string, s, least Size) {
-	if s < least {
-		f.Add(key, "%q is less than %s", s, least)
+func (f *faults) atLeast(key string, s, low Size) {
+	if s < low {
+		f.Add(key, "%q is less than %s", s, low)
 	}
 }
 

@@ -118,11 +118,11 @@ func (r *resolver) fetch(ctx context.Context, ep *Endpoint, key string,
 
 // lifetime returns how long an answer is kept, within bounds.
 func lifetime(f found) time.Duration {
-	most := maxTTL
+	limit := maxTTL
 	if len(f.records) == 0 {
-		most = maxNegativeTTL
+		limit = maxNegativeTTL
 	}
-	return min(max(time.Duration(f.ttl)*time.Second, minTTL), most)
+	return min(max(time.Duration(f.ttl)*time.Second, minTTL), limit)
 }
 
 // answered reports the addresses that an endpoint is about to learn.

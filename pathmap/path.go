@@ -156,9 +156,9 @@ func containerFault(name, fault string) error {
 
 // shown quotes as much of a container path as a message should show.
 func shown(name string) string {
-	const most = 200
-	if len(name) > most {
-		return fmt.Sprintf("%q...", name[:most])
+	const limit = 200
+	if len(name) > limit {
+		return fmt.Sprintf("%q...", name[:limit])
 	}
 	return fmt.Sprintf("%q", name)
 }

@@ -25,7 +25,7 @@ import (
 func cpCommand(a *app) *cobra.Command {
 	var t target
 	var follow, recursive bool
-	most := "16GiB"
+	limit := "16GiB"
 	cmd := &cobra.Command{
 		Use:   "cp --user USER [-r] SRC DST",
 		Short: "Copy a file or a directory into a sandbox, or out of it",
@@ -55,8 +55,8 @@ fails or is interrupted leaves what it has written, whole files only, and says s
 				return err
 			}
 			ends.follow = follow
-			if ends.most, err = units.RAMInBytes(most); err != nil || ends.most <= 0 {
-				return fmt.Errorf("--max-size %q is no size such as 500MiB or 64GiB", most)
+			if ends.limit, err = units.RAMInBytes(limit); err != nil || ends.limit <= 0 {
+				return fmt.Errorf("--max-size %q is no size such as 500MiB or 64GiB", limit)
 			}
 			c := a.client()
 			defer c.Close()
@@ -75,7 +75,7 @@ fails or is interrupted leaves what it has written, whole files only, and says s
 		"if the path in the sandbox is a symbolic link, copy what it leads to, or over that")
 	cmd.Flags().BoolVarP(&recursive, "recursive", "r", false,
 		"copy a directory with all that is in it")
-	cmd.Flags().StringVar(&most, "max-size", most, "with -r, the most that the directory may have")
+	cmd.Flags().StringVar(&limit, "max-size", limit, "with -r, the most that the directory may have")
 	t.flags(a, cmd)
 	return cmd
 }
@@ -86,7 +86,7 @@ type ends struct {
 	upload        bool
 	follow        bool // a symbolic link that the path in the sandbox ends with
 	recursive     bool
-	most          int64 // bytes of a directory
+	limit         int64 // bytes of a directory
 }
 
 func parseEnds(from, to string, recursive bool) (ends, error) {

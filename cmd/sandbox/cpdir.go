@@ -36,7 +36,7 @@ func uploadTree(ctx context.Context, c *client.Client, id string, e ends,
 	defer tree.close()
 	ctx, stop := signal.NotifyContext(ctx, unix.SIGINT, unix.SIGTERM, unix.SIGHUP)
 	defer stop()
-	shown := watchTree(terminal, filepath.Base(local), e.most)
+	shown := watchTree(terminal, filepath.Base(local), e.limit)
 	body, send := io.Pipe()
 	packed := make(chan error, 1)
 	go func() {
@@ -96,7 +96,7 @@ func downloadTree(ctx context.Context, c *client.Client, id string, e ends,
 		return err
 	}
 	defer from.Close()
-	shown := watchTree(terminal, path.Base(e.remote), e.most)
+	shown := watchTree(terminal, path.Base(e.remote), e.limit)
 	in := archive.NewReader(shown.reader(from))
 	to := treeWriter{dir: local}
 	defer to.close()

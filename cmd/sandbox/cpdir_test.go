@@ -281,7 +281,7 @@ func TestExchangedEntriesHere(t *testing.T) {
 func TestProgressOfADirectory(t *testing.T) {
 	var out bytes.Buffer
 	now := time.Unix(1000, 0)
-	p := &treeProgress{out: &out, name: "src", most: 10 << 20, now: func() time.Time { return now }, begun: now}
+	p := &treeProgress{out: &out, name: "src", limit: 10 << 20, now: func() time.Time { return now }, begun: now}
 	for _, tt := range []struct {
 		after time.Duration
 		want  string

@@ -166,13 +166,13 @@ func tooLong(ctx context.Context, c *client.Client, timeout time.Duration, err e
 		return err
 	}
 	health, unknown := c.Health(ctx)
-	most := time.Duration(health.MaxTimeoutMs) * time.Millisecond
-	if unknown != nil || timeout <= most {
+	limit := time.Duration(health.MaxTimeoutMs) * time.Millisecond
+	if unknown != nil || timeout <= limit {
 		return err
 	}
 	return fmt.Errorf(
 		"--timeout %s is more than %s, the most that a call may take here: start what takes longer with \"sandbox process start\", and wait for it with \"sandbox process wait\"",
-		timeout, most)
+		timeout, limit)
 }
 
 // exec turns the flags into a request of the API.

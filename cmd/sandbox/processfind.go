@@ -12,10 +12,10 @@ import (
 
 // completeProcesses completes up to so many arguments that are processes; a negative number means
 // no limit.
-func (t *target) completeProcesses(a *app, most int) cobra.CompletionFunc {
+func (t *target) completeProcesses(a *app, limit int) cobra.CompletionFunc {
 	return func(cmd *cobra.Command, args []string, _ string) ([]cobra.Completion,
 		cobra.ShellCompDirective) {
-		if most >= 0 && len(args) >= most {
+		if limit >= 0 && len(args) >= limit {
 			return nil, cobra.ShellCompDirectiveNoFileComp
 		}
 		c := a.client()

@@ -11,9 +11,9 @@ import (
 	"github.com/daycare-run/sandbox/client"
 )
 
-// mostAway is how long wait goes on while the service does not answer: a restart takes some
+// maxAway is how long wait goes on while the service does not answer: a restart takes some
 // seconds.
-const mostAway = 2 * time.Minute
+const maxAway = 2 * time.Minute
 
 func processWaitCommand(a *app) *cobra.Command {
 	var t target
@@ -101,7 +101,7 @@ func waitProcess(cmd *cobra.Command, c *client.Client, id, word string, w client
 // outwait is WaitProcess, but goes on when the service is started again meanwhile.
 func outwait(cmd *cobra.Command, c *client.Client, id, processID string,
 	w client.Wait) (waited types.WaitedProcess, err error) {
-	ctx, begun, most := cmd.Context(), time.Now(), w.Timeout
+	ctx, begun, limit := cmd.Context(), time.Now(), w.Timeout
 	var away time.Time // since when nothing has answered
 	for pause := 100 * time.Millisecond; ; pause = min(2*pause, 2*time.Second) {
 		asked := time.Now()
@@ -117,7 +117,7 @@ func outwait(cmd *cobra.Command, c *client.Client, id, processID string,
 		case time.Since(asked) > time.Minute: // it was back in between
 			away, pause = time.Now(), 100*time.Millisecond
 		}
-		if time.Since(away) > mostAway || most > 0 && time.Since(begun)+pause >= most {
+		if time.Since(away) > maxAway || limit > 0 && time.Since(begun)+pause >= limit {
 			return waited, err
 		}
 		select {
@@ -125,8 +125,8 @@ func outwait(cmd *cobra.Command, c *client.Client, id, processID string,
 			return waited, err
 		case <-time.After(pause):
 		}
-		if most > 0 {
-			w.Timeout = max(most-time.Since(begun), time.Millisecond)
+		if limit > 0 {
+			w.Timeout = max(limit-time.Since(begun), time.Millisecond)
 		}
 	}
 }

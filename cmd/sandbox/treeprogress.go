@@ -11,7 +11,7 @@ import (
 type treeProgress struct {
 	out          io.Writer // nil if that is no terminal
 	name         string
-	most, done   int64
+	limit, done  int64
 	now          func() time.Time
 	begun, drawn time.Time
 }
@@ -19,10 +19,10 @@ type treeProgress struct {
 // longCopy is the time after which progress is shown.
 const longCopy = time.Second
 
-// watchTree counts up to most bytes.
-func watchTree(out io.Writer, name string, most int64) *treeProgress {
+// watchTree counts up to limit bytes.
+func watchTree(out io.Writer, name string, limit int64) *treeProgress {
 	now := time.Now()
-	p := &treeProgress{name: fit(printable(name), 30), most: most, now: time.Now, begun: now}
+	p := &treeProgress{name: fit(printable(name), 30), limit: limit, now: time.Now, begun: now}
 	if width(out) > 0 {
 		p.out = out
 	}
@@ -32,9 +32,9 @@ func watchTree(out io.Writer, name string, most int64) *treeProgress {
 // count adds n bytes. The error says that there are too many.
 func (p *treeProgress) count(n int) error {
 	p.done += int64(n)
-	if p.done > p.most {
+	if p.done > p.limit {
 		return fmt.Errorf("the directory has more than %s; --max-size allows more",
-			bytesText(p.most))
+			bytesText(p.limit))
 	}
 	if now := p.now(); p.out != nil && now.Sub(p.begun) >= longCopy && now.Sub(p.drawn) >= redraw {
 		p.drawn = now

@@ -123,8 +123,8 @@ func (l lines) Read(p []byte) (int, error) {
 func terminalSize(file *os.File) client.Size {
 	size := client.Size{Rows: 24, Cols: 80}
 	if known, err := term.GetWinsize(file.Fd()); err == nil && known.Height > 0 && known.Width > 0 {
-		const most = 10_000 // that the service takes
-		size = client.Size{Rows: min(int(known.Height), most), Cols: min(int(known.Width), most)}
+		const limit = 10_000 // that the service takes
+		size = client.Size{Rows: min(int(known.Height), limit), Cols: min(int(known.Width), limit)}
 	}
 	return size
 }

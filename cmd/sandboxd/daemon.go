@@ -160,12 +160,12 @@ func (d *daemon) openHost(cfg config.Config) error {
 // apiConnections shares out half of the descriptors that users' connections leave. Each connection
 // also takes memory.
 func apiConnections() (*api.Connections, error) {
-	const most = 4096
+	const limit = 4096
 	descriptors, err := budget.Descriptors()
 	if err != nil {
 		return nil, err
 	}
-	return api.NewConnections(min(most, (descriptors-budget.Spare(descriptors))/2)), nil
+	return api.NewConnections(min(limit, (descriptors-budget.Spare(descriptors))/2)), nil
 }
 
 // openPlatforms finds out what containers are made of.

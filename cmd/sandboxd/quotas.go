@@ -7,9 +7,9 @@ import (
 	"github.com/daycare-run/sandbox/internal/quota"
 )
 
-// mostColdStarts is how many containers are made at a time on a host of any size, unless the
+// maxColdStarts is how many containers are made at a time on a host of any size, unless the
 // settings say more.
-const mostColdStarts = 32
+const maxColdStarts = 32
 
 // quotas returns the configured limits for a host with this many processors.
 func quotas(cfg config.Config, processors int) quota.Limits {
@@ -23,7 +23,7 @@ func quotas(cfg config.Config, processors int) quota.Limits {
 	total := cfg.Quotas.Total
 	// Of 1 to 8 at a time on two processors, 4 served the last of 40 users soonest, under both
 	// runsc and runc.
-	total.ColdStarts = cmp.Or(total.ColdStarts, min(2*processors, mostColdStarts))
+	total.ColdStarts = cmp.Or(total.ColdStarts, min(2*processors, maxColdStarts))
 	return quota.Limits{
 		PerUser: bounds(cfg.Quotas.PerUser), PerToken: bounds(cfg.Quotas.PerToken),
 		Total: bounds(config.Quota{TotalQuota: total}),

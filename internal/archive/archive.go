@@ -17,13 +17,13 @@ import (
 
 // The bounds of an archive. A file may have any size.
 const (
-	// MostEntries is how many entries there may be.
-	MostEntries = 1_000_000
-	// MostDepth is how many components a name may have.
-	MostDepth = 128
-	// mostName and mostPart are the most bytes of a name and of one component, as in Linux.
-	mostName = 4095
-	mostPart = 255
+	// MaxEntries is how many entries there may be.
+	MaxEntries = 1_000_000
+	// MaxDepth is how many components a name may have.
+	MaxDepth = 128
+	// maxName and maxPart are the most bytes of a name and of one component, as in Linux.
+	maxName = 4095
+	maxPart = 255
 )
 
 // Kind is what an entry is.
@@ -97,9 +97,9 @@ func Check(name string) error {
 	switch {
 	case name == "":
 		return errs.Invalid("an entry of the archive has no name")
-	case len(name) > mostName:
+	case len(name) > maxName:
 		return errs.Invalid("the name %s has %d bytes, more than %d", quoted(name), len(name),
-			mostName)
+			maxName)
 	case strings.Contains(name, "\x00"):
 		return errs.Invalid("the name %s has a NUL byte", quoted(name))
 	case name[0] == '/':
@@ -113,13 +113,13 @@ func Check(name string) error {
 			return errs.Invalid(`the name %s has the component ".."`, quoted(name))
 		case part == "" || part == ".":
 			return errs.Invalid(`the name %s has a component that is empty or "."`, quoted(name))
-		case len(part) > mostPart:
+		case len(part) > maxPart:
 			return errs.Invalid("the name %s has a component of %d bytes, more than %d",
-				quoted(name), len(part), mostPart)
+				quoted(name), len(part), maxPart)
 		}
-		if depth++; depth > MostDepth {
+		if depth++; depth > MaxDepth {
 			return errs.Invalid("the name %s is nested deeper than %d directories", quoted(name),
-				MostDepth)
+				MaxDepth)
 		}
 	}
 	return nil

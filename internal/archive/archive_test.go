@@ -21,7 +21,7 @@ func TestArchivesRoundTrip(t *testing.T) {
 		{Name: "a", Kind: Directory, Mode: 0o755},
 		{Name: "a/" + strings.Repeat("long", 60), Kind: File, Mode: 0o644},
 		{Name: "a/link", Kind: Link, Text: "../../etc/\xff"},
-		{Name: strings.TrimSuffix(strings.Repeat("d/", MostDepth), "/"), Kind: Directory, Mode: 0o700},
+		{Name: strings.TrimSuffix(strings.Repeat("d/", MaxDepth), "/"), Kind: Directory, Mode: 0o700},
 	}
 	left := LeftOut{Hidden: 1, Special: 2}
 	var text bytes.Buffer
@@ -97,7 +97,7 @@ func TestArchivesThatAreRefused(t *testing.T) {
 		"dot":            {file("a/./b"), `"."`},
 		"long component": {file(strings.Repeat("x", 256)), "256 bytes"},
 		"long name":      {file(strings.Repeat("x/", 2100) + "x"), "4201 bytes"},
-		"deep":           {file(strings.Repeat("x/", MostDepth) + "x"), "deeper than 128"},
+		"deep":           {file(strings.Repeat("x/", MaxDepth) + "x"), "deeper than 128"},
 		"hard link":      {raw(t, tar.Header{Name: "a", Typeflag: tar.TypeLink, Linkname: "/etc/passwd"}), `"a" is a hard link to "/etc/passwd"`},
 		"device":         {raw(t, tar.Header{Name: "a", Typeflag: tar.TypeBlock}), `"a" is a device`},
 		"character":      {raw(t, tar.Header{Name: "a", Typeflag: tar.TypeChar}), `"a" is a device`},
@@ -106,7 +106,7 @@ func TestArchivesThatAreRefused(t *testing.T) {
 		"a file as dir":  {file("."), `"." is no directory`},
 		"cut":            {whole[:2000], "cut short"},
 		"garbage":        {[]byte(strings.Repeat("garbage ", 200)), "no valid tar"},
-		"rest":           {append(raw(t), make([]byte, mostRest+1)...), "after the end"},
+		"rest":           {append(raw(t), make([]byte, maxRest+1)...), "after the end"},
 		"failed":         {raw(t, tar.Header{Typeflag: tar.TypeXGlobalHeader, PAXRecords: map[string]string{failed: "the disk\xff"}}), "ends early: the disk"},
 		"counts":         {raw(t, tar.Header{Typeflag: tar.TypeXGlobalHeader, PAXRecords: map[string]string{"DAYCARE.hidden": "-1"}}), "DAYCARE.hidden"},
 	} {
@@ -144,7 +144,7 @@ func TestTooManyEntries(t *testing.T) {
 		_, err = r.Next()
 		n++
 	}
-	if n != MostEntries+1 || !cerrdefs.IsInvalidArgument(err) {
+	if n != MaxEntries+1 || !cerrdefs.IsInvalidArgument(err) {
 		t.Errorf("%d entries: %v", n, err)
 	}
 }

@@ -40,8 +40,8 @@ func (r *Reader) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// mostRest is how many bytes may come after the end of an archive: programs fill the last block up.
-const mostRest = 1 << 20
+// maxRest is how many bytes may come after the end of an archive: programs fill the last block up.
+const maxRest = 1 << 20
 
 // Next returns the next entry; io.EOF at the end of the archive, when everything was read.
 func (r *Reader) Next() (Entry, error) {
@@ -59,7 +59,7 @@ func (r *Reader) Next() (Entry, error) {
 			}
 			continue
 		}
-		if r.entries++; r.entries > MostEntries {
+		if r.entries++; r.entries > MaxEntries {
 			return Entry{}, tooMany()
 		}
 		if head.Typeflag == tar.TypeFifo {
@@ -72,10 +72,10 @@ func (r *Reader) Next() (Entry, error) {
 
 // end reads what comes after the archive, so that the sender comes to its end, too.
 func (r *Reader) end() error {
-	n, err := io.CopyN(io.Discard, r.from, mostRest+1)
+	n, err := io.CopyN(io.Discard, r.from, maxRest+1)
 	switch {
-	case err == nil || n > mostRest:
-		return errs.Invalid("more than %d bytes come after the end of the archive", mostRest)
+	case err == nil || n > maxRest:
+		return errs.Invalid("more than %d bytes come after the end of the archive", maxRest)
 	case !errors.Is(err, io.EOF):
 		return err
 	}
@@ -122,7 +122,7 @@ func entry(head *tar.Header) (Entry, error) {
 	case tar.TypeReg:
 		e.Kind, e.Size = File, head.Size
 	case tar.TypeSymlink:
-		if e.Kind, e.Text = Link, head.Linkname; e.Text == "" || len(e.Text) > mostName ||
+		if e.Kind, e.Text = Link, head.Linkname; e.Text == "" || len(e.Text) > maxName ||
 			strings.Contains(e.Text, "\x00") {
 			return Entry{}, errs.Invalid("the symbolic link %s says %s, which no link can",
 				quoted(name), quoted(e.Text))

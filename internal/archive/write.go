@@ -36,7 +36,7 @@ func (w *Writer) Add(e Entry, content io.Reader) error {
 	if err := Check(e.Name); err != nil {
 		return err
 	}
-	if w.entries++; w.entries > MostEntries {
+	if w.entries++; w.entries > MaxEntries {
 		return tooMany()
 	}
 	head := tar.Header{Name: e.Name, Mode: int64(e.Mode.Perm()), ModTime: e.ModTime}
@@ -95,7 +95,7 @@ func (w *Writer) record(records map[string]string) error {
 }
 
 func tooMany() error {
-	return errs.Invalid("the archive has more than %d entries; copy it in parts", MostEntries)
+	return errs.Invalid("the archive has more than %d entries; copy it in parts", MaxEntries)
 }
 
 func plural(n int64, one, many string) string {
@@ -107,9 +107,9 @@ func plural(n int64, one, many string) string {
 
 // quoted returns a name in quotes, cut to a length that fits a message.
 func quoted(name string) string {
-	const most = 200
-	if len(name) > most {
-		return fmt.Sprintf("%q...", name[:most])
+	const limit = 200
+	if len(name) > limit {
+		return fmt.Sprintf("%q...", name[:limit])
 	}
 	return strconv.Quote(name)
 }

@@ -80,13 +80,13 @@ func (r *ring) kept(at int64) int64 {
 
 // read returns a piece of one stream from a position on that is kept and not the end, of at most so
 // many bytes. The bytes are valid until the next write.
-func (r *ring) read(at int64, most int) (session.Stream, []byte) {
+func (r *ring) read(at int64, limit int) (session.Stream, []byte) {
 	s := &r.tail
 	if at < r.head.end {
 		s = &r.head
 	}
 	run := s.runs[s.find(at)]
-	to := min(run.end, at+int64(most))
+	to := min(run.end, at+int64(limit))
 	return run.stream, s.data[at-s.start() : to-s.start()]
 }
 

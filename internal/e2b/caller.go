@@ -248,12 +248,12 @@ func awake(ctx context.Context, b *persistent.Sandbox) error {
 
 // keepalive reads for how long a client may hear nothing.
 func keepalive(header http.Header) time.Duration {
-	const usual, least, most = 90, 1, 3600
+	const usual, least, limit = 90, 1, 3600
 	seconds, err := strconv.Atoi(header.Get("Keepalive-Ping-Interval"))
 	if err != nil {
 		seconds = usual
 	}
-	return time.Duration(min(max(seconds, least), most)) * time.Second
+	return time.Duration(min(max(seconds, least), limit)) * time.Second
 }
 
 // health answers whether a sandbox runs. It resumes nothing.

@@ -126,9 +126,9 @@ func (s *server) upload(c called, w http.ResponseWriter, req *http.Request) erro
 }
 
 // writeForm writes the files of a form. Those that were complete when it breaks off stay. All their
-// names together have at most mostNames bytes, and count as the request's memory.
+// names together have at most nameBytes bytes, and count as the request's memory.
 func (c called) writeForm(ctx context.Context, k *kept, given string, form *formReader,
-	mostNames int64) ([]writtenBody, error) {
+	nameBytes int64) ([]writtenBody, error) {
 	written := []writtenBody{}
 	for {
 		part, parameters, err := form.next()
@@ -152,7 +152,7 @@ func (c called) writeForm(ctx context.Context, k *kept, given string, form *form
 			return nil, invalid("a file of the form has no name, and there is no path")
 		}
 		const beside = 64 // for the rest of what is answered for each
-		if mostNames -= int64(len(name) + beside); mostNames < 0 {
+		if nameBytes -= int64(len(name) + beside); nameBytes < 0 {
 			return nil, errs.TooLarge(
 				"the form has more files than one answer can list: send them in several forms")
 		}

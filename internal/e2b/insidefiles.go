@@ -83,7 +83,7 @@ func (i insideFiles) start(ctx context.Context, stdin bool, doing, text string,
 // next returns what the script prints, valid until the next call; after the end, io.EOF or what
 // went wrong.
 func (s *script) next(ctx context.Context) ([]byte, error) {
-	const most = 1 << 10
+	const limit = 1 << 10
 	for {
 		event, err := s.reader.Next(ctx)
 		switch {
@@ -95,7 +95,7 @@ func (s *script) next(ctx context.Context) ([]byte, error) {
 		case event.Lost > 0:
 			return nil, fmt.Errorf("%d bytes of a file were lost on their way", event.Lost)
 		case event.Stream == session.Stderr:
-			s.said.Write(event.Data[:min(len(event.Data), most-min(most, s.said.Len()))])
+			s.said.Write(event.Data[:min(len(event.Data), limit-min(limit, s.said.Len()))])
 		case len(event.Data) > 0:
 			return event.Data, nil
 		}
@@ -277,10 +277,10 @@ func (i insideFiles) entries(ctx context.Context, doing, script string, visit fu
 }
 
 // resolveLimit is how long programs of the image may take to resolve the links of a call, and
-// mostResolved how much they may print.
+// maxResolved how much they may print.
 const (
 	resolveLimit = 10 * time.Second
-	mostResolved = 8 << 20
+	maxResolved  = 8 << 20
 )
 
 // resolve returns what links lead to, by the links' paths. It leaves out what leads nowhere, and
@@ -289,7 +289,7 @@ func (i insideFiles) resolve(ctx context.Context, links []string) map[string]ent
 	ctx, cancel := context.WithTimeout(ctx, resolveLimit)
 	defer cancel()
 	const at = 256 // links at a time
-	found, left := map[string]entry{}, mostResolved
+	found, left := map[string]entry{}, maxResolved
 	for some := range slices.Chunk(links, at) {
 		var printed []byte
 		_ = i.run(ctx, func(data []byte) error {

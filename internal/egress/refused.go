@@ -50,11 +50,11 @@ func (s *stack) reportRefused(r gateway.Refused, why string) {
 
 // openPorts says which ports are open.
 func openPorts(extra []uint16) string {
-	const most = 8
+	const limit = 8
 	ports := append([]uint16{80, 443}, extra...)
 	slices.Sort(ports)
 	list := strings.Trim(strings.ReplaceAll(fmt.Sprint(ports), " ", ", "), "[]")
-	if len(extra) > most {
+	if len(extra) > limit {
 		list = "80, 443 and those of egress.extraPorts"
 	}
 	return fmt.Sprintf(

@@ -21,11 +21,11 @@ const (
 	// leastTTL is the least time that an address may be reached: programs hold on to addresses for
 	// a moment.
 	leastTTL = time.Minute
-	// mostTTL is the longest.
-	mostTTL = time.Hour
-	// mostAnswers bounds the answers, each a name and an address, that one container can make us
-	// remember, and mostNames those of one address.
-	mostAnswers, mostNames = 1024, 16
+	// maxTTL is the longest.
+	maxTTL = time.Hour
+	// maxAnswers bounds the answers, each a name and an address, that one container can make us
+	// remember, and maxNames those of one address.
+	maxAnswers, maxNames = 1024, 16
 	// relayDial bounds the time to connect to an address.
 	relayDial = 10 * time.Second
 )
@@ -52,12 +52,12 @@ func (a *answers) note(name string, addrs []netip.Addr, ttl time.Duration, now t
 	if a.names == nil {
 		a.names = map[netip.Addr][]answeredName{}
 	}
-	if a.count+len(addrs) > mostAnswers {
+	if a.count+len(addrs) > maxAnswers {
 		for addr := range a.names {
 			a.drop(addr, func(n answeredName) bool { return now.After(n.until) })
 		}
 	}
-	until := now.Add(min(max(ttl, leastTTL), mostTTL))
+	until := now.Add(min(max(ttl, leastTTL), maxTTL))
 	for _, addr := range addrs {
 		lasts := until // an earlier answer, which the program may keep, can last longer
 		a.drop(addr, func(n answeredName) bool {
@@ -66,10 +66,10 @@ func (a *answers) note(name string, addrs []netip.Addr, ttl time.Duration, now t
 			}
 			return n.name == name
 		})
-		if known := a.names[addr]; len(known) == mostNames ||
-			a.count == mostAnswers && len(known) > 0 {
+		if known := a.names[addr]; len(known) == maxNames ||
+			a.count == maxAnswers && len(known) > 0 {
 			a.dropFirst(addr)
-		} else if a.count == mostAnswers {
+		} else if a.count == maxAnswers {
 			for other, names := range a.names {
 				if len(names) > 1 {
 					a.dropFirst(other)
@@ -77,7 +77,7 @@ func (a *answers) note(name string, addrs []netip.Addr, ttl time.Duration, now t
 				}
 			}
 		}
-		if a.count < mostAnswers {
+		if a.count < maxAnswers {
 			a.names[addr] = append(a.names[addr], answeredName{name, lasts})
 			a.count++
 		}

@@ -31,21 +31,21 @@ func TestAnswersAreRemembered(t *testing.T) {
 	known.note("a.example", []netip.Addr{at}, 2*time.Minute, now)
 	is("the later one again", at, now, "a.example", "b.example")
 	known.note("b.example", []netip.Addr{at}, 0, now)
-	is("an answer that lasts, and then one that does not", at, now.Add(mostTTL-1), "b.example")
-	is("after the longest time", at, now.Add(mostTTL))
+	is("an answer that lasts, and then one that does not", at, now.Add(maxTTL-1), "b.example")
+	is("after the longest time", at, now.Add(maxTTL))
 	addr := netip.MustParseAddr("203.0.113.0")
-	for range 2 * mostAnswers {
+	for range 2 * maxAnswers {
 		addr = addr.Next()
 		known.note("many.example", []netip.Addr{addr}, 0, now)
 	}
-	if known.count > mostAnswers || len(known.names) > mostAnswers {
+	if known.count > maxAnswers || len(known.names) > maxAnswers {
 		t.Errorf("%d are remembered, of %d addresses", known.count, len(known.names))
 	}
 	is("one of several names makes room for an address", at, now, "b.example")
 	known.note("c.example", []netip.Addr{at}, time.Hour, now)
 	is("where there is no room, one of the address's own makes it", at, now, "c.example")
-	known.note("late.example", []netip.Addr{addr}, 0, now.Add(2*mostTTL))
-	is("there is room when all have expired", addr, now.Add(2*mostTTL), "late.example")
+	known.note("late.example", []netip.Addr{addr}, 0, now.Add(2*maxTTL))
+	is("there is room when all have expired", addr, now.Add(2*maxTTL), "late.example")
 }
 
 // Of one address only so many names are remembered: those whose answers last longest.
@@ -53,11 +53,11 @@ func TestNamesOfOneAddressAreBounded(t *testing.T) {
 	var known answers
 	now, at := time.Now(), netip.MustParseAddr("198.51.100.7")
 	known.note("lasts.example", []netip.Addr{at}, time.Hour, now)
-	for i := range 4 * mostNames {
+	for i := range 4 * maxNames {
 		known.note(fmt.Sprintf("n%d.example", i), []netip.Addr{at}, time.Minute, now)
 	}
 	names := known.namesOf(at, now)
-	if len(names) != mostNames || known.count != mostNames || !slices.Contains(names, "lasts.example") || names[0] != fmt.Sprintf("n%d.example", 4*mostNames-1) {
+	if len(names) != maxNames || known.count != maxNames || !slices.Contains(names, "lasts.example") || names[0] != fmt.Sprintf("n%d.example", 4*maxNames-1) {
 		t.Errorf("%d are remembered: %q", known.count, names)
 	}
 }
@@ -66,12 +66,12 @@ func TestNamesOfOneAddressAreBounded(t *testing.T) {
 func TestNamesLeaveRoomForAddresses(t *testing.T) {
 	var known answers
 	now, shared, other := time.Now(), netip.MustParseAddr("198.51.100.7").As4(), netip.MustParseAddr("203.0.113.9")
-	for i := range mostAnswers {
-		shared[3] = byte(i / mostNames)
+	for i := range maxAnswers {
+		shared[3] = byte(i / maxNames)
 		known.note(fmt.Sprintf("n%d.example", i), []netip.Addr{netip.AddrFrom4(shared)}, time.Hour, now)
 	}
 	known.note("other.example", []netip.Addr{other}, time.Hour, now)
-	if names := known.namesOf(other, now); len(names) != 1 || known.count != mostAnswers {
+	if names := known.namesOf(other, now); len(names) != 1 || known.count != maxAnswers {
 		t.Errorf("%q, and %d are remembered", names, known.count)
 	}
 }

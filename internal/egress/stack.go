@@ -261,15 +261,15 @@ func (s *stack) close() {
 	s.gateway.close()
 }
 
-// backgroundMost is how many removed containers of a network may wait at once for their flows to be
+// backgroundLimit is how many removed containers of a network may wait at once for their flows to be
 // forgotten.
-const backgroundMost = 16
+const backgroundLimit = 16
 
 // background runs do in a goroutine that close waits for, or itself if the stack has closed or too
 // much is pending.
 func (s *stack) background(do func()) {
 	s.mu.Lock()
-	if s.closed || s.pending == backgroundMost {
+	if s.closed || s.pending == backgroundLimit {
 		s.mu.Unlock()
 		do()
 		return

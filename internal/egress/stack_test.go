@@ -104,7 +104,7 @@ func TestBackgroundWorkIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &stack{}
 		release := make(chan struct{})
-		for range backgroundMost {
+		for range backgroundLimit {
 			s.background(func() { <-release })
 		}
 		done := false

@@ -16,12 +16,12 @@ const subnetBits = 22
 // freeSubnets returns, for each range, the first few networks of that size that overlap none of
 // taken. A range that is smaller is one network.
 func freeSubnets(ranges, taken []netip.Prefix) []netip.Prefix {
-	const most = 8 // of each range
+	const limit = 8 // of each range
 	var free []netip.Prefix
 	for _, r := range ranges {
 		found := 0
 		for at := netip.PrefixFrom(r.Masked().Addr(),
-			max(subnetBits, r.Bits())); r.Contains(at.Addr()) && found < most; at = following(at) {
+			max(subnetBits, r.Bits())); r.Contains(at.Addr()) && found < limit; at = following(at) {
 			if !overlaps(at, taken) {
 				free = append(free, at)
 				found++

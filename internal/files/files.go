@@ -53,7 +53,7 @@ func (f *Files) Scoped(sandboxes *registry.Registry, token quota.Token) *Files {
 }
 
 // SetMaxImage bounds the images that a read returns.
-func (f *Files) SetMaxImage(most ImageBounds) { f.images.Store(&most) }
+func (f *Files) SetMaxImage(limit ImageBounds) { f.images.Store(&limit) }
 
 // Write replaces a file's content, or appends to it. A reader sees the old content or the new.
 // After an error, including one of the body, the old content is still there.

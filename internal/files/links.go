@@ -11,11 +11,11 @@ import (
 )
 
 const (
-	// mostLinks is how many symbolic links are followed for one path, as in Linux.
-	mostLinks = 40
-	// mostWalked bounds the components that are looked at for one path: a link with many ".." has
+	// maxLinks is how many symbolic links are followed for one path, as in Linux.
+	maxLinks = 40
+	// maxWalked bounds the components that are looked at for one path: a link with many ".." has
 	// the same ones looked at again and again.
-	mostWalked = 10_000
+	maxWalked = 10_000
 )
 
 // followLinks replaces the symbolic links in the target's path by what they lead to, and opens the
@@ -36,9 +36,9 @@ func (t *fileTarget) followLinks(check accessCheck, open func() error) error {
 		if t.path, err = policy.Home.ResolveName(path.Join(done, path.Join(step...))); err != nil {
 			return err
 		}
-		if walked += len(parts(t.path.String())); walked > mostWalked {
+		if walked += len(parts(t.path.String())); walked > maxWalked {
 			return errs.Denied("cannot %s %q: its links take more than %d steps to follow",
-				check.doing, display(t.asked), mostWalked)
+				check.doing, display(t.asked), maxWalked)
 		}
 		link, text, err := t.nextLink(check, open)
 		isLast := link == t.path.String() && len(rest) == 0
@@ -53,9 +53,9 @@ func (t *fileTarget) followLinks(check accessCheck, open func() error) error {
 		case isLast && check.last == refuseLink:
 			return t.refuse(link, text, check)
 		}
-		if links++; links > mostLinks {
+		if links++; links > maxLinks {
 			return errs.Denied("cannot %s %q: there are more than %d symbolic links on the way",
-				check.doing, display(t.asked), mostLinks)
+				check.doing, display(t.asked), maxLinks)
 		}
 		byTmp = byTmp || pathmap.Within(link, policy.Tmp.String())
 		rest = slices.Concat(parts(text), parts(t.path.String()[len(link):]), rest)

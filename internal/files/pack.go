@@ -32,7 +32,7 @@ func (f *Files) Pack(ctx context.Context, id string, where Where) (*Packing, err
 	if err != nil {
 		return nil, err
 	}
-	walk, info, err := t.root.Walk(t.name, archive.MostEntries)
+	walk, info, err := t.root.Walk(t.name, archive.MaxEntries)
 	if err != nil {
 		t.close()
 		return nil, t.failed("read", err)

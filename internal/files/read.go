@@ -77,12 +77,12 @@ func (r ReadRequest) lines() bool { return r.Offset != 0 || r.SkipBytes != 0 || 
 
 // fill reads a file that had out.Bytes when it was opened. What others append meanwhile is not
 // read, because it has no bound.
-func (out *ReadResult) fill(file io.ReadSeeker, r ReadRequest, most ImageBounds) error {
+func (out *ReadResult) fill(file io.ReadSeeker, r ReadRequest, bounds ImageBounds) error {
 	if r.Binary {
 		return out.take(file, r)
 	}
 	if !r.Raw {
-		if done, err := out.image(file, r, most); done || err != nil {
+		if done, err := out.image(file, r, bounds); done || err != nil {
 			return err
 		}
 	}
@@ -108,7 +108,7 @@ func (out *ReadResult) fill(file io.ReadSeeker, r ReadRequest, most ImageBounds)
 
 // image takes a file that is a picture, and reports whether it is one. Otherwise the file is at its
 // beginning again.
-func (out *ReadResult) image(file io.ReadSeeker, r ReadRequest, most ImageBounds) (bool, error) {
+func (out *ReadResult) image(file io.ReadSeeker, r ReadRequest, bounds ImageBounds) (bool, error) {
 	head := make([]byte, min(sniffed, out.Bytes))
 	n, err := io.ReadFull(file, head)
 	if err != nil && err != io.EOF && err != io.ErrUnexpectedEOF {
@@ -121,11 +121,11 @@ func (out *ReadResult) image(file io.ReadSeeker, r ReadRequest, most ImageBounds
 	if !slices.Contains(pictures, mime) {
 		return false, nil
 	}
-	if out.Bytes > most.Bytes {
+	if out.Bytes > bounds.Bytes {
 		return false,
 			errs.TooLarge(
 				"it begins like a picture (%s) and has %d bytes, more than %d (read.maxImage); read it with binary, or download it",
-				mime, out.Bytes, most.Bytes)
+				mime, out.Bytes, bounds.Bytes)
 	}
 	whole := *out
 	if err := whole.take(file, r); err != nil {
@@ -136,11 +136,11 @@ func (out *ReadResult) image(file io.ReadSeeker, r ReadRequest, most ImageBounds
 	case !ok:
 		_, err := file.Seek(0, io.SeekStart)
 		return false, err
-	case max(found.Width, found.Height) > most.Pixels:
+	case max(found.Width, found.Height) > bounds.Pixels:
 		return false,
 			errs.TooLarge(
 				"it is a picture (%s) of %d by %d pixels, more than %d (read.maxImage); read it with binary, or download it",
-				found.MIMEType, found.Width, found.Height, most.Pixels)
+				found.MIMEType, found.Width, found.Height, bounds.Pixels)
 	}
 	*out = whole
 	out.MimeType = found.MIMEType

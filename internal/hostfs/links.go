@@ -23,7 +23,7 @@ func (r *Root) refuseLink(info Info, name string) error {
 
 func (r *Root) deniedName(id ID, name string) error {
 	defer r.walk()()
-	left := mostChecked
+	left := maxChecked
 	for _, where := range r.denied {
 		err := r.scan(where, left, nil, func(path string, info Info) error {
 			if left--; info.ID == id {
@@ -45,7 +45,7 @@ func (r *Root) DeniedLinks() (ids []ID, err error) {
 	defer r.walk()()
 	err = r.asService(func() error {
 		for _, where := range r.denied {
-			err := r.scan(where, mostVisited, nil, func(_ string, info Info) error {
+			err := r.scan(where, maxVisited, nil, func(_ string, info Info) error {
 				ids = append(ids, info.ID)
 				return nil
 			})
@@ -65,10 +65,10 @@ func (r *Root) DeniedLinks() (ids []ID, err error) {
 }
 
 // FindNames returns all names beneath the root, outside the denied ones, of regular files with the
-// given identities, sorted. It returns an error and no names if it finds more of them than most,
+// given identities, sorted. It returns an error and no names if it finds more of them than limit,
 // has more than two million entries to visit, or meets directories nested too deep: a partial list
 // would be useless. Names that someone moves during the search can be missed.
-func (r *Root) FindNames(ids []ID, most int) (names []string, err error) {
+func (r *Root) FindNames(ids []ID, limit int) (names []string, err error) {
 	if len(ids) == 0 {
 		return nil, nil
 	}
@@ -78,11 +78,11 @@ func (r *Root) FindNames(ids []ID, most int) (names []string, err error) {
 		wanted[id] = true
 	}
 	err = r.asService(func() error {
-		return r.scan(".", mostVisited, r.denied, func(path string, info Info) error {
+		return r.scan(".", maxVisited, r.denied, func(path string, info Info) error {
 			if !wanted[info.ID] {
 				return nil
 			}
-			if len(names) == most {
+			if len(names) == limit {
 				return errTooManyNames
 			}
 			names = append(names, path)
@@ -90,7 +90,7 @@ func (r *Root) FindNames(ids []ID, most int) (names []string, err error) {
 		})
 	})
 	if errors.Is(err, errTooManyNames) {
-		return nil, errs.Denied("denied files have more than %d other names", most)
+		return nil, errs.Denied("denied files have more than %d other names", limit)
 	}
 	if err != nil {
 		return nil, err

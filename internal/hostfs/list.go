@@ -29,25 +29,25 @@ func (r *Root) Stat(name string) (Info, error) {
 }
 
 const (
-	// mostNames bounds how many names of one directory List reads, and sortedAtOnce how many it
+	// maxNames bounds how many names of one directory List reads, and sortedAtOnce how many it
 	// holds in memory beyond those that it returns.
-	mostNames    = 1_000_000
+	maxNames     = 1_000_000
 	sortedAtOnce = 16 << 10
-	// mostListed bounds the names that List returns, including link targets, in bytes.
-	mostListed = 4 << 20
+	// maxListed bounds the names that List returns, including link targets, in bytes.
+	maxListed = 4 << 20
 )
 
 // List returns the first entries of a directory, sorted by name, at most the given number and 4 MiB
 // of names, and whether there are more. An entry that vanishes meanwhile is left out. In a
 // directory with over a million entries, List does not see all of them, and returns the first of
 // those that it saw.
-func (r *Root) List(name string, most int) (entries []Info, more bool, err error) {
+func (r *Root) List(name string, limit int) (entries []Info, more bool, err error) {
 	if err := checkName(name); err != nil {
 		return nil, false, err
 	}
-	if most < 1 {
+	if limit < 1 {
 		return nil, false,
-			errs.Invalid("cannot list at most %d entries: the limit must be at least 1", most)
+			errs.Invalid("cannot list at most %d entries: the limit must be at least 1", limit)
 	}
 	defer r.walk()()
 	err = r.asOwner(func() error {
@@ -58,7 +58,7 @@ func (r *Root) List(name string, most int) (entries []Info, more bool, err error
 		dir := os.NewFile(uintptr(fd), name)
 		defer dir.Close()
 		var names []string
-		if names, more, err = firstNames(dir, most); err != nil {
+		if names, more, err = firstNames(dir, limit); err != nil {
 			return classify(name, err)
 		}
 		size := 0
@@ -70,7 +70,7 @@ func (r *Root) List(name string, most int) (entries []Info, more bool, err error
 			if err != nil {
 				return classify(path.Join(name, leaf), err)
 			}
-			if size += len(leaf) + len(info.Link); size > mostListed {
+			if size += len(leaf) + len(info.Link); size > maxListed {
 				more = true
 				break
 			}
@@ -85,15 +85,15 @@ func (r *Root) List(name string, most int) (entries []Info, more bool, err error
 }
 
 // firstNames keeps the smallest names only, so its memory does not grow with the directory.
-func firstNames(dir *os.File, most int) (names []string, more bool, err error) {
+func firstNames(dir *os.File, limit int) (names []string, more bool, err error) {
 	keep := func() {
 		slices.Sort(names)
-		if len(names) > most {
-			clear(names[most:])
-			names, more = names[:most], true
+		if len(names) > limit {
+			clear(names[limit:])
+			names, more = names[:limit], true
 		}
 	}
-	for seen := 0; seen < mostNames; {
+	for seen := 0; seen < maxNames; {
 		// Names only: ReadDir would, on some file systems, look at the entries by path.
 		some, err := dir.Readdirnames(1024)
 		if errors.Is(err, io.EOF) {
@@ -104,7 +104,7 @@ func firstNames(dir *os.File, most int) (names []string, more bool, err error) {
 			return nil, false, err
 		}
 		seen += len(some)
-		if names = append(names, some...); len(names) >= most+sortedAtOnce {
+		if names = append(names, some...); len(names) >= limit+sortedAtOnce {
 			keep()
 		}
 	}

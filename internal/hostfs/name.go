@@ -49,9 +49,9 @@ func within(name, dir string) bool {
 
 // quoted returns a name in quotes, cut to a length that fits a message.
 func quoted(name string) string {
-	const most = 200
-	if len(name) > most {
-		return fmt.Sprintf("%q...", name[:most])
+	const limit = 200
+	if len(name) > limit {
+		return fmt.Sprintf("%q...", name[:limit])
 	}
 	return fmt.Sprintf("%q", name)
 }

@@ -44,7 +44,7 @@ func (r *Root) Remove(name string, recursive bool) error {
 // directory in its place: then what is in the opened directory is removed, and nothing of the other
 // one, since rmdir removes only an empty directory.
 func removeAll(dir int, leaf, name string) error {
-	t := tree{left: mostRemoved}
+	t := tree{left: maxRemoved}
 	defer t.close()
 	if err := t.remove(dir, leaf, name); err != nil {
 		return classify(name, err)
@@ -97,16 +97,16 @@ func unlink(dir int, name string) error {
 }
 
 const (
-	// mostRemoved bounds a removal to which somebody keeps adding entries.
-	mostRemoved = 10_000_000
-	// mostPasses is how often a directory that was not empty after a pass is read again.
-	mostPasses = 16
+	// maxRemoved bounds a removal to which somebody keeps adding entries.
+	maxRemoved = 10_000_000
+	// maxPasses is how often a directory that was not empty after a pass is read again.
+	maxPasses = 16
 )
 
 // removeEmpty removes a directory that was read to its end, or starts to read it again.
 func (l *level) removeEmpty(above int, t *tree) error {
 	err := unix.Unlinkat(above, l.leaf, unix.AT_REMOVEDIR)
-	if errors.Is(err, unix.ENOTEMPTY) && l.passes < mostPasses {
+	if errors.Is(err, unix.ENOTEMPTY) && l.passes < maxPasses {
 		l.passes++
 		_, err := l.dir.Seek(0, io.SeekStart)
 		return err

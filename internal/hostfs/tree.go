@@ -15,10 +15,10 @@ import (
 const (
 	// maxDepth bounds the descriptors that a walk holds: one for each directory on the way down.
 	maxDepth = 512
-	// mostVisited bounds the entries in the walk of a whole tree, and mostChecked those in the
+	// maxVisited bounds the entries in the walk of a whole tree, and maxChecked those in the
 	// walks that a single read may cause.
-	mostVisited = 2_000_000
-	mostChecked = 20_000
+	maxVisited = 2_000_000
+	maxChecked = 20_000
 )
 
 // tree walks directories by descriptor, depth first, with a stack of its own. A directory on the
@@ -89,9 +89,9 @@ func (t *tree) close() {
 }
 
 // scan is visitAll for the regular files that have several names.
-func (r *Root) scan(name string, most int, skip []string,
+func (r *Root) scan(name string, limit int, skip []string,
 	visit func(path string, info Info) error) error {
-	return r.visitAll(name, most, skip, func(path string, info Info) error {
+	return r.visitAll(name, limit, skip, func(path string, info Info) error {
 		if info.Type != Regular || info.Nlink < 2 {
 			return nil
 		}
@@ -102,7 +102,7 @@ func (r *Root) scan(name string, most int, skip []string,
 // visitAll calls visit for each entry at or beneath name, except those in skip and what is beneath
 // them. It does not follow links or cross mounts. An entry that vanishes, or turns into something
 // that cannot be entered, is passed over.
-func (r *Root) visitAll(name string, most int, skip []string,
+func (r *Root) visitAll(name string, limit int, skip []string,
 	visit func(path string, info Info) error) error {
 	info, err := statAt(r.dir, name)
 	if passedOver(err) {
@@ -111,7 +111,7 @@ func (r *Root) visitAll(name string, most int, skip []string,
 	if err != nil {
 		return classify(name, err)
 	}
-	t := tree{left: most}
+	t := tree{left: limit}
 	defer t.close()
 	if err := t.visit(r.dir, name, name, info, visit); err != nil {
 		return err

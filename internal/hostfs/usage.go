@@ -6,8 +6,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// mostCounted bounds the entries that Usage counts.
-const mostCounted = 50_000
+// maxCounted bounds the entries that Usage counts.
+const maxCounted = 50_000
 
 // Usage returns, in bytes, the disk space that the files in a root take, and the space that its
 // file system has free for users other than the host's root. A file with several names counts in
@@ -21,7 +21,7 @@ func (r *Root) Usage() (used, free int64, err error) {
 			return os.NewSyscallError("statfs", err)
 		}
 		free = int64(st.Bavail) * st.Frsize
-		_ = r.visitAll(".", mostCounted, nil, func(_ string, info Info) error {
+		_ = r.visitAll(".", maxCounted, nil, func(_ string, info Info) error {
 			used += info.Blocks / int64(max(info.Nlink, 1))
 			return nil
 		})

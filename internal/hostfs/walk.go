@@ -29,7 +29,7 @@ var ErrOtherName = errs.Denied("it is another name of a denied file")
 
 // Walk begins to read the directory name, with at most so many entries, and describes it. Errors
 // are as for List, and of class ErrResourceExhausted if the user has too many walks open.
-func (r *Root) Walk(name string, most int) (*Walk, Info, error) {
+func (r *Root) Walk(name string, limit int) (*Walk, Info, error) {
 	if err := checkName(name); err != nil {
 		return nil, Info{}, err
 	}
@@ -42,7 +42,7 @@ func (r *Root) Walk(name string, most int) (*Walk, Info, error) {
 		end()
 		return nil, Info{}, err
 	}
-	w := &Walk{root: r, end: end, tree: tree{left: most}, denied: map[ID]bool{}}
+	w := &Walk{root: r, end: end, tree: tree{left: limit}, denied: map[ID]bool{}}
 	for _, id := range links {
 		w.denied[id] = true
 	}

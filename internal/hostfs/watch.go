@@ -38,9 +38,9 @@ type Event struct {
 
 const (
 	watchedChanges = unix.IN_CREATE | unix.IN_MODIFY | unix.IN_DELETE | unix.IN_MOVED_FROM | unix.IN_MOVED_TO | unix.IN_ATTRIB | unix.IN_ONLYDIR | unix.IN_EXCL_UNLINK
-	// mostWatched bounds the directories of one Watcher, and mostKnown the names that it knows.
-	mostWatched = 1000
-	mostKnown   = 50_000
+	// maxWatched bounds the directories of one Watcher, and maxKnown the names that it knows.
+	maxWatched = 1000
+	maxKnown   = 50_000
 )
 
 // Watcher reports changes in a directory. Next is for one goroutine at a time.
@@ -112,12 +112,12 @@ func (w *Watcher) addOne(rel string, found func(Event)) (below []string, _ error
 	if err != nil {
 		return nil, err
 	}
-	names, more, err := firstNames(dir, mostKnown)
+	names, more, err := firstNames(dir, maxKnown)
 	if err != nil {
 		return nil, classify(path.Join(w.name, rel), err)
 	}
-	if w.known += len(names); more || w.known > mostKnown {
-		return nil, errs.Busy("more than %d files below %s would have to be watched", mostKnown,
+	if w.known += len(names); more || w.known > maxKnown {
+		return nil, errs.Busy("more than %d files below %s would have to be watched", maxKnown,
 			quoted(w.name))
 	}
 	for _, leaf := range names {
@@ -137,9 +137,9 @@ func (w *Watcher) addOne(rel string, found func(Event)) (below []string, _ error
 
 // watch makes the kernel report changes in an open directory.
 func (w *Watcher) watch(fd int, rel string) (*watchedDir, error) {
-	if len(w.dirs) == mostWatched {
+	if len(w.dirs) == maxWatched {
 		return nil, errs.Busy("more than %d directories below %s would have to be watched",
-			mostWatched, quoted(w.name))
+			maxWatched, quoted(w.name))
 	}
 	wd := 0
 	err := w.control(func(events int) (err error) {
@@ -255,8 +255,8 @@ func (w *Watcher) change(d *watchedDir, name string, event *unix.InotifyEvent,
 			d.names[name] = true
 			w.known++
 		}
-		if w.known > mostKnown {
-			return errs.Busy("more than %d files below %s would have to be watched", mostKnown,
+		if w.known > maxKnown {
+			return errs.Busy("more than %d files below %s would have to be watched", maxKnown,
 				quoted(w.name))
 		}
 		if w.recursive && event.Mask&unix.IN_ISDIR != 0 {

@@ -168,7 +168,7 @@ func TestWatchesAreWalks(t *testing.T) {
 // A directory is watched whole or not at all: of one with more names than are known, those in it beyond would be missed.
 func TestADirectoryWithTooManyNamesIsNotWatched(t *testing.T) {
 	dir := t.TempDir()
-	for i := range mostKnown + 1 {
+	for i := range maxKnown + 1 {
 		if err := unix.Mknod(filepath.Join(dir, strconv.Itoa(i)), unix.S_IFREG|0o644, 0); err != nil {
 			t.Fatal(err)
 		}
@@ -180,7 +180,7 @@ func TestADirectoryWithTooManyNamesIsNotWatched(t *testing.T) {
 	defer root.Close()
 	if w, err := root.Watch(".", false); err == nil {
 		w.Close()
-		t.Errorf("a directory of %d files is watched", mostKnown+1)
+		t.Errorf("a directory of %d files is watched", maxKnown+1)
 	} else if !cerrdefs.IsResourceExhausted(err) {
 		t.Error(err)
 	}
@@ -189,7 +189,7 @@ func TestADirectoryWithTooManyNamesIsNotWatched(t *testing.T) {
 	}
 	w, err := root.Watch(".", false)
 	if err != nil {
-		t.Fatalf("one of %d is not: %v", mostKnown, err)
+		t.Fatalf("one of %d is not: %v", maxKnown, err)
 	}
 	w.Close()
 }

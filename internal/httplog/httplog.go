@@ -53,11 +53,11 @@ type throttle struct {
 
 // Write is called by log.Logger with one line.
 func (w *writer) Write(line []byte) (int, error) {
-	text, most, level, kind := bytes.TrimSpace(line), maxLine, zerolog.DebugLevel, &w.lines
+	text, limit, level, kind := bytes.TrimSpace(line), maxLine, zerolog.DebugLevel, &w.lines
 	// A peer's text always comes after other words.
 	switch {
 	case bytes.HasPrefix(text, []byte("http: panic serving ")):
-		most, level, kind = maxPanic, zerolog.ErrorLevel, &w.alarms
+		limit, level, kind = maxPanic, zerolog.ErrorLevel, &w.alarms
 	case bytes.HasPrefix(text, []byte("http: Accept error: ")):
 		level, kind = zerolog.WarnLevel, &w.alarms
 	}
@@ -69,8 +69,8 @@ func (w *writer) Write(line []byte) (int, error) {
 	if omitted > 0 {
 		event = event.Int("omitted", omitted)
 	}
-	if len(text) > most {
-		text = text[:most]
+	if len(text) > limit {
+		text = text[:limit]
 	}
 	event.Str("line", strings.ToValidUTF8(string(text), "\uFFFD")).Msg("net/http says")
 	return len(line), nil

@@ -134,29 +134,29 @@ func (p *Planner) PersistentLimits(ctx context.Context, l Shape) (dockerexec.Lim
 	return made.Limits, err
 }
 
-func (l Shape) limits(most dockerexec.Limits) (dockerexec.Limits, error) {
+func (l Shape) limits(limit dockerexec.Limits) (dockerexec.Limits, error) {
 	nanoCPUs := int64(l.CPUs * 1e9)
 	switch {
 	case l.CPUs < 0 || l.Memory < 0:
-		return most, errs.Invalid("cpus %v and memory %d must not be negative", l.CPUs, l.Memory)
-	case most.NanoCPUs > 0 && nanoCPUs > most.NanoCPUs:
-		return most,
+		return limit, errs.Invalid("cpus %v and memory %d must not be negative", l.CPUs, l.Memory)
+	case limit.NanoCPUs > 0 && nanoCPUs > limit.NanoCPUs:
+		return limit,
 			errs.Invalid(
 				"%v CPUs are more than a container may have, which is %v (limits.cpus, or what the host has)",
-				l.CPUs, float64(most.NanoCPUs)/1e9)
-	case most.Memory > 0 && l.Memory > most.Memory:
-		return most,
+				l.CPUs, float64(limit.NanoCPUs)/1e9)
+	case limit.Memory > 0 && l.Memory > limit.Memory:
+		return limit,
 			errs.Invalid(
 				"%d bytes of memory are more than a container may have, which is %d (limits.memory)",
-				l.Memory, most.Memory)
+				l.Memory, limit.Memory)
 	}
 	if nanoCPUs > 0 {
-		most.NanoCPUs = nanoCPUs
+		limit.NanoCPUs = nanoCPUs
 	}
 	if l.Memory > 0 {
-		most.Memory = l.Memory
+		limit.Memory = l.Memory
 	}
-	return most, nil
+	return limit, nil
 }
 
 // PersistentEgress returns what a persistent sandbox may reach. As for calls, the operator's rules

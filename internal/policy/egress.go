@@ -47,12 +47,12 @@ func (r EgressRules) Decide(q EgressRequest) (Egress, error) {
 	for _, list := range []struct {
 		field   string
 		entries []string
-		most    int
+		limit   int
 	}{{"allowedDomains", q.AllowedDomains, maxNamed},
 		{"packageManagers", q.PackageManagers, maxRestrictions},
 		{"deniedDomains", q.DeniedDomains, maxRestrictions}} {
-		if len(list.entries) > list.most { // before each entry adds a fault
-			return Egress{}, tooMany(list.field, list.entries, list.most)
+		if len(list.entries) > list.limit { // before each entry adds a fault
+			return Egress{}, tooMany(list.field, list.entries, list.limit)
 		}
 	}
 	named, err := ParseDomains(q.AllowedDomains)

@@ -56,8 +56,8 @@ func ParseRestrictions(denyRead, denyWrite []string, paths pathmap.Map) (Restric
 	return r, nil
 }
 
-func tooMany(field string, list []string, most int) error {
-	return errs.Invalid("%s has %d entries; at most %d are allowed", field, len(list), most)
+func tooMany(field string, list []string, limit int) error {
+	return errs.Invalid("%s has %d entries; at most %d are allowed", field, len(list), limit)
 }
 
 // Restrict removes from a view what a call gives up. A path that no view could hide or make

@@ -6,7 +6,7 @@ import "time"
 // process ends soon, and starts over after a stable run.
 const (
 	backoffFirst = 2 * time.Second
-	backoffMost  = time.Minute
+	maxBackoff   = time.Minute
 	stableAfter  = 30 * time.Second
 )
 
@@ -19,7 +19,7 @@ const (
 
 // backoffNext returns the delay that follows last; 0 means that there was none.
 func backoffNext(last time.Duration) time.Duration {
-	return min(max(2*last, backoffFirst), backoffMost)
+	return min(max(2*last, backoffFirst), maxBackoff)
 }
 
 // waitToRestart plans the next start.
@@ -30,7 +30,7 @@ func (r *Record) waitToRestart(now time.Time) {
 }
 
 // restartDelay returns how long to wait until the next start. A clock that was set back while the
-// service was away does not make it longer than backoffMost.
+// service was away does not make it longer than maxBackoff.
 func (r *Record) restartDelay(now time.Time) time.Duration {
-	return min(max(r.NextRestartAt.Sub(now), 0), backoffMost)
+	return min(max(r.NextRestartAt.Sub(now), 0), maxBackoff)
 }

@@ -11,10 +11,10 @@ import (
 const readyPoll = 200 * time.Millisecond
 
 // Wait blocks until a user's process will not run again or, with ready, until it is ready before
-// that. After most it gives up, and inTime is false. It returns the record as it is then. A process
+// that. After limit it gives up, and inTime is false. It returns the record as it is then. A process
 // that is removed meanwhile is not found.
 func (m *Manager) Wait(ctx context.Context, user, id string, ready bool,
-	most time.Duration) (r Record, inTime bool, _ error) {
+	limit time.Duration) (r Record, inTime bool, _ error) {
 	p, err := m.find(user, id)
 	if err != nil {
 		return Record{}, false, err
@@ -30,7 +30,7 @@ func (m *Manager) Wait(ctx context.Context, user, id string, ready bool,
 	}
 	defer leave()
 	over := make(chan struct{})
-	defer m.cfg.Clock.AfterFunc(most, func() { close(over) })()
+	defer m.cfg.Clock.AfterFunc(limit, func() { close(over) })()
 	for {
 		if r := m.observed(p); ready && r.Readiness.OK {
 			return r, true, nil

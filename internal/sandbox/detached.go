@@ -65,9 +65,9 @@ func commandText(r Request) string {
 	if len(r.Argv) > 0 {
 		text = strings.Join(r.Argv, " ")
 	}
-	const most = 1000
-	if len(text) > most {
-		text = strings.ToValidUTF8(text[:most], "") + "…"
+	const limit = 1000
+	if len(text) > limit {
+		text = strings.ToValidUTF8(text[:limit], "") + "…"
 	}
 	return strings.ToValidUTF8(text, "\uFFFD")
 }

@@ -197,12 +197,12 @@ func (s *Service) command(c *plan.Call, r Request) (dockerexec.Command, error) {
 	if err := checkCommand(r); err != nil {
 		return command, err
 	}
-	var most time.Duration
-	if command.Timeout, most = r.timeout(cfg); command.Timeout <= 0 || command.Timeout > most {
+	var limit time.Duration
+	if command.Timeout, limit = r.timeout(cfg); command.Timeout <= 0 || command.Timeout > limit {
 		return command,
 			errs.Invalid(
 				"timeoutMs %d is not between 1 and %d; start a command that takes longer as a process, and wait for that",
-				command.Timeout.Milliseconds(), most.Milliseconds())
+				command.Timeout.Milliseconds(), limit.Milliseconds())
 	}
 	cwd, err := c.Directory(r.Cwd)
 	if err != nil {
@@ -213,15 +213,15 @@ func (s *Service) command(c *plan.Call, r Request) (dockerexec.Command, error) {
 }
 
 // timeout returns how long a command may take, and the longest that it could ask for.
-func (r Request) timeout(cfg *Config) (timeout, most time.Duration) {
-	timeout, most = cfg.DefaultTimeout, cfg.MaxTimeout
+func (r Request) timeout(cfg *Config) (timeout, limit time.Duration) {
+	timeout, limit = cfg.DefaultTimeout, cfg.MaxTimeout
 	if r.Terminal != nil { // a person may sit there
-		timeout, most = cfg.MaxAttachedTimeout, cfg.MaxAttachedTimeout
+		timeout, limit = cfg.MaxAttachedTimeout, cfg.MaxAttachedTimeout
 	}
 	if r.Timeout != nil {
 		timeout = *r.Timeout
 	}
-	return timeout, most
+	return timeout, limit
 }
 
 // terminalVariables names the terminal for a call that does not: one that all programs know.

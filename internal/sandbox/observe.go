@@ -45,10 +45,10 @@ func (s *Service) watchExec(box Sandbox, r Request) *execWatch {
 
 // listText returns a list for an event: its beginning, if it is long.
 func listText(list []string) string {
-	const most = 200
-	text := strings.Join(list[:min(len(list), most)], " ")
-	if len(text) > most {
-		text = text[:most] + "…"
+	const limit = 200
+	text := strings.Join(list[:min(len(list), limit)], " ")
+	if len(text) > limit {
+		text = text[:limit] + "…"
 	}
 	return strings.ToValidUTF8(text, "\uFFFD")
 }

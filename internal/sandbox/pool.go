@@ -33,7 +33,7 @@ type PoolConfig struct {
 type poolExecutor interface {
 	Stock(ctx context.Context, class string, spec dockerexec.Spec) error
 	Stocked() (all map[string]int, ready int)
-	Trim(most map[string]int)
+	Trim(limits map[string]int)
 	Bind(ctx context.Context, class string, leave int, a quota.Account,
 		egress dockerexec.Egress) error
 	BindPersistent(ctx context.Context, class string, leave int, user string,

@@ -87,16 +87,16 @@ func (p *Pool) failed(err error) {
 // containers that are too many.
 func (p *Pool) missing() (class keyedClass, ok bool) {
 	size := p.size()
-	most, left := map[string]int{}, p.cfg.Load().Max
+	limits, left := map[string]int{}, p.cfg.Load().Max
 	wanted := p.classes.list()
 	for _, w := range wanted {
-		most[w.key] = min(size, left)
-		left -= most[w.key]
+		limits[w.key] = min(size, left)
+		left -= limits[w.key]
 	}
-	p.executor.Trim(most)
+	p.executor.Trim(limits)
 	has, _ := p.executor.Stocked()
 	for _, w := range wanted {
-		if has[w.key] < most[w.key] {
+		if has[w.key] < limits[w.key] {
 			return w, true
 		}
 	}

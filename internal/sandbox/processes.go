@@ -70,15 +70,15 @@ func (s *Service) Process(id, processID string) (process.Record, error) {
 	})
 }
 
-// WaitProcess waits for a process's end or, with ready, for its readiness, but no longer than most;
+// WaitProcess waits for a process's end or, with ready, for its readiness, but no longer than limit;
 // inTime says whether that came. It returns the process as it is then.
 func (s *Service) WaitProcess(ctx context.Context, id, processID string, ready bool,
-	most time.Duration) (r process.Record, inTime bool, _ error) {
+	limit time.Duration) (r process.Record, inTime bool, _ error) {
 	box, err := s.Get(id)
 	if err != nil {
 		return r, false, err
 	}
-	return s.processes.Wait(ctx, box.User.String(), processID, ready, most)
+	return s.processes.Wait(ctx, box.User.String(), processID, ready, limit)
 }
 
 // StopProcess ends a process with a signal, for good: it is not started again. It blocks until all

@@ -33,8 +33,8 @@ type Options struct {
 	Former map[string]string
 }
 
-// mostFaults is how many faults are reported; after that, the rest is not read.
-const mostFaults = 100
+// maxFaults is how many faults are reported; after that, the rest is not read.
+const maxFaults = 100
 
 var errEnough = errors.New("there are too many faults")
 

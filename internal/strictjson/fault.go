@@ -58,7 +58,7 @@ func (d *decoder) refuse(kind Kind, field, format string, args ...any) error {
 		field = d.how.Root
 	}
 	d.faults = append(d.faults, Fault{field, fmt.Sprintf(format, args...), kind})
-	if len(d.faults) == mostFaults {
+	if len(d.faults) == maxFaults {
 		return errEnough
 	}
 	return nil
@@ -112,14 +112,14 @@ func Path(field, name string) string {
 	return field + "." + name
 }
 
-// mostShown is how much of a value is shown in a message, in bytes before escaping.
-const mostShown = 100
+// maxShown is how much of a value is shown in a message, in bytes before escaping.
+const maxShown = 100
 
 // Quote formats a value for a message: escaped, so that it stays on one line, and cut, so that it
 // stays readable.
 func Quote(value string) string {
-	if len(value) > mostShown {
-		return fmt.Sprintf("%q...", value[:mostShown])
+	if len(value) > maxShown {
+		return fmt.Sprintf("%q...", value[:maxShown])
 	}
 	return fmt.Sprintf("%q", value)
 }
@@ -133,8 +133,8 @@ func brief(raw jsontext.Value) string {
 	if err := compact.Compact(jsontext.AllowDuplicateNames(true)); err != nil {
 		return Quote(raw.String())
 	}
-	if len(compact) > mostShown {
-		return strings.ToValidUTF8(string(compact[:mostShown]), "") + "..."
+	if len(compact) > maxShown {
+		return strings.ToValidUTF8(string(compact[:maxShown]), "") + "..."
 	}
 	return compact.String()
 }

@@ -5,19 +5,19 @@ import "unicode/utf8"
 
 // Head returns the first characters of a text, at most so many bytes. What is not UTF-8 is cut
 // anywhere.
-func Head(text []byte, most int) []byte {
-	if len(text) <= most {
+func Head(text []byte, limit int) []byte {
+	if len(text) <= limit {
 		return text
 	}
-	return text[:Whole(text[:most])]
+	return text[:Whole(text[:limit])]
 }
 
 // Tail returns the last characters of a text, at most so many bytes.
-func Tail(text []byte, most int) []byte {
-	if len(text) <= most {
+func Tail(text []byte, limit int) []byte {
+	if len(text) <= limit {
 		return text
 	}
-	return Begin(text[len(text)-most:])
+	return Begin(text[len(text)-limit:])
 }
 
 // Begin returns a text without the rest of a character whose beginning is missing.

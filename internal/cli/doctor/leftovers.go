@@ -19,11 +19,11 @@ func Leftovers(root bool, find func(context.Context) ([]string, error)) Check {
 		case len(left) == 0:
 			return ok("nothing is left of services that are gone")
 		}
-		const most = 10
+		const limit = 10
 		more := ""
-		if len(left) > most {
-			more = fmt.Sprintf("; and %d more", len(left)-most)
-			left = left[:most]
+		if len(left) > limit {
+			more = fmt.Sprintf("; and %d more", len(left)-limit)
+			left = left[:limit]
 		}
 		return warning(
 			"sandboxd cleanup --all-instances removes what services that no longer run have left (with --dry-run it says what)",

@@ -43,11 +43,11 @@ func (s *Server) runExec(ctx context.Context, req *mcp.CallToolRequest,
 	ended := s.progress(ctx, req, &stdout, &stderr)
 	result, err := s.cfg.Client.Attach(ctx, s.cfg.Sandbox, e, streams)
 	ended()
-	if most := s.cfg.MaxTimeout.Milliseconds(); err != nil && in.TimeoutMs != nil &&
-		*in.TimeoutMs > most {
+	if limit := s.cfg.MaxTimeout.Milliseconds(); err != nil && in.TimeoutMs != nil &&
+		*in.TimeoutMs > limit {
 		return nil, fmt.Errorf(
 			"timeoutMs %d is more than %d: start what takes longer with process_start, and wait for it with process_wait",
-			*in.TimeoutMs, most)
+			*in.TimeoutMs, limit)
 	}
 	if err != nil {
 		return nil, err

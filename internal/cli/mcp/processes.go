@@ -97,19 +97,19 @@ func (s *Server) addProcesses() {
 		"Remove a process with its log. If it runs, it is stopped first.")
 }
 
-// waitDefault is how long a call waits for a process, unless it says something else, and waitMost
+// waitDefault is how long a call waits for a process, unless it says something else, and maxWait
 // the longest.
 const (
 	waitDefault = 30 * time.Second
-	waitMost    = 5 * time.Minute
+	maxWait     = 5 * time.Minute
 )
 
 // waitTime returns how long a call waits.
 func waitTime(ms int64) (time.Duration, error) {
-	if ms < 0 || ms > waitMost.Milliseconds() {
+	if ms < 0 || ms > maxWait.Milliseconds() {
 		return 0, fmt.Errorf(
 			"waitMs %d is not between 1 and %d: to wait for longer, call process_wait again", ms,
-			waitMost.Milliseconds())
+			maxWait.Milliseconds())
 	}
 	return cmp.Or(time.Duration(ms)*time.Millisecond, waitDefault), nil
 }
@@ -181,11 +181,11 @@ func (s *Server) processList(ctx context.Context, _ *mcp.CallToolRequest,
 	return processesResult(list, "there are no processes"), nil
 }
 
-// logLines is how many lines of a log process_get returns by default, and mostLines the most it
+// logLines is how many lines of a log process_get returns by default, and maxLines the most it
 // returns.
 const (
-	logLines  = 20
-	mostLines = 1000
+	logLines = 20
+	maxLines = 1000
 )
 
 func (s *Server) processGet(ctx context.Context, _ *mcp.CallToolRequest,
@@ -228,8 +228,8 @@ func (s *Server) processWait(ctx context.Context, _ *mcp.CallToolRequest,
 
 // find returns the id of a process that a call names, if the call may ask for as much of its log.
 func (s *Server) find(ctx context.Context, in ProcessGetInput) (string, error) {
-	if in.LogLines > mostLines {
-		return "", fmt.Errorf("logLines %d is more than %d", in.LogLines, mostLines)
+	if in.LogLines > maxLines {
+		return "", fmt.Errorf("logLines %d is more than %d", in.LogLines, maxLines)
 	}
 	return s.cfg.Client.FindProcess(ctx, s.cfg.Sandbox, in.ID)
 }

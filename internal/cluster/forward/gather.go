@@ -14,8 +14,8 @@ import (
 const (
 	// gatherLimit is how long the other hosts have to answer.
 	gatherLimit = 3 * time.Second
-	// gatherMost is the most bytes that one host may answer.
-	gatherMost = 32 << 20
+	// maxGathered is the most bytes that one host may answer.
+	maxGathered = 32 << 20
 )
 
 // Host returns this host's name.
@@ -68,8 +68,8 @@ func (r *Router) get(ctx context.Context, caller access.Caller, host,
 		return nil, err
 	}
 	defer answer.Body.Close()
-	text, err := io.ReadAll(io.LimitReader(answer.Body, gatherMost+1))
-	if err == nil && (answer.StatusCode != http.StatusOK || len(text) > gatherMost) {
+	text, err := io.ReadAll(io.LimitReader(answer.Body, maxGathered+1))
+	if err == nil && (answer.StatusCode != http.StatusOK || len(text) > maxGathered) {
 		err = errors.New("it does not say")
 	}
 	return text, err

@@ -71,7 +71,7 @@ func opens(t testing.TB, source byte, addr string) bool {
 
 // passes reports whether a connection has been let through to an origin that echoes.
 func passes(c *net.TCPConn) bool {
-	_, _ = c.Write(records(message(named("allowed.example")), recordMost))
+	_, _ = c.Write(records(message(named("allowed.example")), maxRecord))
 	_, err := io.ReadFull(c, make([]byte, 7))
 	return err == nil
 }
@@ -126,10 +126,10 @@ func TestBudgetsAreGivenBack(t *testing.T) {
 	shared := budgets()
 	port := alerting(t)
 	r := newRig(t, port, httpOriginText(t, "hello"), twoUsers(shared))
-	hello := string(records(message(named("allowed.example")), recordMost))
+	hello := string(records(message(named("allowed.example")), maxRecord))
 	for _, c := range []struct{ addr, says string }{
 		{r.tls, hello}, {r.tls, hello[:20]}, {r.tls, "nonsense"}, {r.tls, ""},
-		{r.tls, string(records(message(named("denied.example")), recordMost))},
+		{r.tls, string(records(message(named("denied.example")), maxRecord))},
 		{r.http, "GET / HTTP/1.1\r\nHost: allowed.example\r\n\r\n"}, {r.http, "GET / HTTP/1.1\r\nHo"}, {r.http, ""},
 		{r.http, "GET / HTTP/1.1\r\nHost: denied.example\r\n\r\n"},
 	} {
@@ -156,7 +156,7 @@ func TestHellosAreForgotten(t *testing.T) {
 	shared.Hellos = fair.NewPool(4<<20, 300<<10)
 	port, origin := rawOrigin(t) // which answers nothing
 	r := newRig(t, port, 0, twoUsers(shared))
-	large := records(padded(60<<10), recordMost)
+	large := records(padded(60<<10), maxRecord)
 	for range 20 {
 		c := dialFrom(t, 1, r.tls)
 		_, _ = c.Write(large)
@@ -220,10 +220,10 @@ func TestInterimAnswersAreForgotten(t *testing.T) {
 		}
 	}
 	c, o := ask()
-	hints(c, o, mostInterim)
+	hints(c, o, maxInterim)
 	eventually(t, "they are kept", func() bool { return shared.Hellos.Stats().Used < 11<<10 })
 	c, o = ask() // while the first one waits
-	hints(c, o, mostInterim)
+	hints(c, o, maxInterim)
 	_, _ = io.WriteString(o, hint+hint)
 	for { // the last one is passed on, too
 		if status, _ := answer(t, c, "GET"); status == http.StatusBadGateway {
@@ -314,7 +314,7 @@ func TestAClientThatHasGone(t *testing.T) {
 		"ends": func(c *net.TCPConn) { _ = c.Close() }, "resets": reset,
 	} {
 		c := dial(t, r.tls)
-		_, _ = c.Write(records(message(named("allowed.example")), recordMost))
+		_, _ = c.Write(records(message(named("allowed.example")), maxRecord))
 		o := take(t, origin)
 		r.decided(decisions.Allowed, "allowed.example", reasonAllowed)
 		leave(c)
@@ -335,7 +335,7 @@ func TestAClientThatHasGoneBeforeItsNameIsKnown(t *testing.T) {
 		c.Resolve = waitForEnd(asked)
 	})
 	c := dial(t, r.tls)
-	_, _ = c.Write(records(message(named("allowed.example")), recordMost))
+	_, _ = c.Write(records(message(named("allowed.example")), maxRecord))
 	<-asked
 	_ = c.Close()
 	eventually(t, "it still counts", func() bool { return r.Open() == 0 })

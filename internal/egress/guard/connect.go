@@ -18,10 +18,10 @@ func (f *flow) connect(ctx context.Context, name string) (*net.TCPConn, netip.Ad
 	if err != nil {
 		return nil, netip.AddrPort{}, last
 	}
-	most := f.guard.cfg.Limits
-	ctx, cancel := context.WithTimeout(ctx, most.ConnectTotal)
+	limits := f.guard.cfg.Limits
+	ctx, cancel := context.WithTimeout(ctx, limits.ConnectTotal)
 	defer cancel()
-	dialer := net.Dialer{Timeout: most.ConnectTimeout, KeepAliveConfig: sockopt.KeepAlive,
+	dialer := net.Dialer{Timeout: limits.ConnectTimeout, KeepAliveConfig: sockopt.KeepAlive,
 		Control: f.prepare}
 	for _, addr := range addrs {
 		addr = addr.Unmap()

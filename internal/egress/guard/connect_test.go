@@ -106,7 +106,7 @@ func TestFailuresArePrompt(t *testing.T) {
 func TestTheFirstWordsCompleteTheHandshake(t *testing.T) {
 	port, origin := rawOrigin(t)
 	r := newRig(t, port, 0, nil)
-	hello := records(message(named("allowed.example")), recordMost)
+	hello := records(message(named("allowed.example")), maxRecord)
 	segments := func(to string) uint32 {
 		t.Helper()
 		if _, err := dial(t, to).Write(hello); err != nil {

@@ -68,7 +68,7 @@ func TestOutOfDescriptors(t *testing.T) {
 	}
 	limit(3) // those that it has beyond that it may keep
 	c := dial(t, p.tls)
-	_, _ = c.Write(records(message(named("allowed.example")), recordMost))
+	_, _ = c.Write(records(message(named("allowed.example")), maxRecord))
 	for line := ""; !strings.Contains(line, "too many open files"); {
 		var err error
 		if line, err = p.said.ReadString('\n'); err != nil {

@@ -94,12 +94,12 @@ func (e *end) Read(p []byte) (n int, err error) {
 	return n, nil
 }
 
-// receive waits for bytes, at most most, and calls keep with them. At the end it returns io.EOF.
-func (e *end) receive(most int, keep func([]byte)) error {
+// receive waits for bytes, at most limit, and calls keep with them. At the end it returns io.EOF.
+func (e *end) receive(limit int, keep func([]byte)) error {
 	return e.inTurn(unix.POLLIN, func(fd int) error {
 		p := scratch.Get().(*[turnShare]byte)
 		defer scratch.Put(p)
-		n, err := again(func() (int, error) { return unix.Read(fd, p[:most]) })
+		n, err := again(func() (int, error) { return unix.Read(fd, p[:limit]) })
 		switch {
 		case err != nil:
 			return err

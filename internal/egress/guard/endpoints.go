@@ -50,9 +50,9 @@ func (cs *endpoints) enter(ctx context.Context, f *flow) admission {
 		cs.active[revocation] = t
 		g.running.Go(func() { cs.watch(ctx, revocation, t) })
 	}
-	most := g.cfg.Limits
-	if len(t.flows) >= most.Connections || t.undecided >= most.Undecided ||
-		f.plain && t.plain >= most.HTTPConnections {
+	limits := g.cfg.Limits
+	if len(t.flows) >= limits.Connections || t.undecided >= limits.Undecided ||
+		f.plain && t.plain >= limits.HTTPConnections {
 		return full
 	}
 	f.state = t

@@ -27,7 +27,7 @@ func load(what string) error {
 	if err != nil {
 		return err
 	}
-	hello := records(message(named("allowed.example")), recordMost)
+	hello := records(message(named("allowed.example")), maxRecord)
 	go endless(l, len(hello))
 	for range count {
 		c, err := (&net.Dialer{LocalAddr: &net.TCPAddr{IP: other}}).Dial("tcp", to)
@@ -143,7 +143,7 @@ func BenchmarkProcessor(b *testing.B) {
 			}()
 		}
 	}()
-	hello := records(message(named("allowed.example")), recordMost)
+	hello := records(message(named("allowed.example")), maxRecord)
 	for _, c := range []struct {
 		what      string
 		gibibytes byte

@@ -100,14 +100,14 @@ func (fw *forwarding) gotConn(info httptrace.GotConnInfo) {
 	fw.decide(&refusal{verdict: decisions.Allowed, reason: reasonAllowed})
 }
 
-const mostInterim = 16
+const maxInterim = 16
 
 var errInterim = errors.New("the server sends too many interim answers")
 
 // gotInterim is called when an answer such as 103 has been passed on, so that nothing of it is
 // kept.
 func (fw *forwarding) gotInterim(int, textproto.MIMEHeader) error {
-	if fw.interim.Add(1) > mostInterim {
+	if fw.interim.Add(1) > maxInterim {
 		return errInterim
 	}
 	fw.session.free(fw.asked)

@@ -76,7 +76,7 @@ func New(cfg Config) (*Guard, error) {
 	g := &Guard{cfg: cfg, turns: fair.Turns{All: max(1, runtime.GOMAXPROCS(0)/2)},
 		work: fair.Turns{Each: runtime.GOMAXPROCS(0)}}
 	g.endpoints.active = map[<-chan struct{}]*endpointState{}
-	g.pipes = &pipes{inUse: fair.NewPool(pipesMost, 0)}
+	g.pipes = &pipes{inUse: fair.NewPool(maxPipes, 0)}
 	g.proxy = g.newProxy()
 	g.server = g.newServer()
 	return g, nil

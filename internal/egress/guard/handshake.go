@@ -66,15 +66,15 @@ func (s *session) forgetHello() {
 	s.free(cap(rest))
 }
 
-// answerMost is how much of a server's first answer is read before it is passed on.
-const answerMost = 4 << 10
+// maxAnswer is how much of a server's first answer is read before it is passed on.
+const maxAnswer = 4 << 10
 
 // readAnswer reads enough of a server's answer to recognise a HelloRetryRequest. An answer may be
 // shorter if the server has ended, or if it is no handshake.
 func (s *session) readAnswer() (answer []byte, err error) {
 	for len(answer) == 0 || answer[0] == recordHandshake &&
 		len(answer) < retryRandomAt+len(retryRandom) {
-		err := s.origin.receive(answerMost-len(answer), func(p []byte) {
+		err := s.origin.receive(maxAnswer-len(answer), func(p []byte) {
 			answer = append(answer, p...)
 		})
 		if errors.Is(err, io.EOF) {

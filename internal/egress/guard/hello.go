@@ -31,9 +31,9 @@ const (
 	recordHandshake    = 22
 	recordData         = 23
 	recordHeader       = 5
-	recordMost         = 1 << 14
+	maxRecord          = 1 << 14
 	// Encrypted records, of which only early data is seen here, may be somewhat larger.
-	recordMostSealed = recordMost + 256
+	recordMostSealed = maxRecord + 256
 )
 
 func malformed(reason string) *refusal {
@@ -55,7 +55,7 @@ func (h *hello) next() (bool, *refusal) {
 		}
 		size := int(rest[3])<<8 | int(rest[4])
 		skipped := rest[0] != recordHandshake
-		if size == 0 || size > recordMostSealed || !skipped && size > recordMost {
+		if size == 0 || size > recordMostSealed || !skipped && size > maxRecord {
 			return false, malformed(reasonBadHello)
 		}
 		if len(rest) < recordHeader+size {

@@ -138,7 +138,7 @@ func TestTheNameIsFoundInEveryHello(t *testing.T) {
 
 func TestBadHellosAreRefused(t *testing.T) {
 	good := message(named("allowed.example"))
-	one := func(m []byte) []byte { return records(m, recordMost) }
+	one := func(m []byte) []byte { return records(m, maxRecord) }
 	withByte := func(raw []byte, at int, b byte) []byte {
 		raw = bytes.Clone(raw)
 		raw[at] = b
@@ -240,7 +240,7 @@ func FuzzServerName(f *testing.F) {
 		message(named("allowed.example")), message(), message(named("allowed.example", "denied.example")),
 		message(named("Allowed.Example.")), helloOf(f, &tls.Config{ServerName: "allowed.example"})[recordHeader:], padded(5000),
 	} {
-		f.Add(records(m, recordMost))
+		f.Add(records(m, maxRecord))
 		f.Add(records(m, 7))
 	}
 	f.Fuzz(func(t *testing.T, raw []byte) {

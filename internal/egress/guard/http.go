@@ -35,13 +35,13 @@ type sessionKey struct{}
 func sessionOf(ctx context.Context) *httpSession { return ctx.Value(sessionKey{}).(*httpSession) }
 
 func (g *Guard) newServer() *http.Server {
-	most := g.cfg.Limits
+	limits := g.cfg.Limits
 	server := &http.Server{
 		Handler:                      http.HandlerFunc(g.serveHTTP),
 		DisableGeneralOptionsHandler: true,
-		MaxHeaderBytes:               most.HelloBytes,
-		ReadHeaderTimeout:            most.HelloTimeout,
-		IdleTimeout:                  most.HTTPIdle,
+		MaxHeaderBytes:               limits.HelloBytes,
+		ReadHeaderTimeout:            limits.HelloTimeout,
+		IdleTimeout:                  limits.HTTPIdle,
 		ErrorLog:                     httplog.New(g.cfg.Logger, "guard"),
 		Protocols:                    new(http.Protocols),
 		ConnState:                    g.connState,

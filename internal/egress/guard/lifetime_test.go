@@ -23,7 +23,7 @@ import (
 func established(r *rig, origin <-chan *net.TCPConn) (*net.TCPConn, *net.TCPConn) {
 	r.t.Helper()
 	c := dial(r.t, r.tls)
-	first := records(message(named("allowed.example")), recordMost)
+	first := records(message(named("allowed.example")), maxRecord)
 	_, _ = c.Write(first)
 	o := take(r.t, origin)
 	if _, err := io.ReadFull(o, make([]byte, len(first))); err != nil {
@@ -100,7 +100,7 @@ func TestRevocationEndsEverything(t *testing.T) {
 	})
 	c, o := established(r, origin)
 	halfway := dial(t, r.tls) // its name is being resolved
-	_, _ = halfway.Write(records(message(named("also.example")), recordMost))
+	_, _ = halfway.Write(records(message(named("also.example")), maxRecord))
 	<-resolving
 	silent := dial(t, r.tls)
 	kept := dial(t, r.http) // it waits for its next request, and so does its origin
@@ -308,7 +308,7 @@ func TestShutdownIsNoVerdict(t *testing.T) {
 		}
 	})
 	for range cap(resolving) {
-		_, _ = dial(t, r.tls).Write(records(message(named("allowed.example")), recordMost))
+		_, _ = dial(t, r.tls).Write(records(message(named("allowed.example")), maxRecord))
 	}
 	for range cap(resolving) {
 		<-resolving

@@ -159,7 +159,7 @@ func (p process) descriptors(t testing.TB) int {
 // so do as many of HTTP as one client may have; net/http holds some 40 KB for each.
 func TestIdleConnectionsAreCheap(t *testing.T) {
 	const most = 60_000_000
-	hello := records(message(named("allowed.example")), recordMost)
+	hello := records(message(named("allowed.example")), maxRecord)
 	port, origin := rawOrigin(t)
 	go func() { // a server that answers every hello with one record, and then echoes
 		for c := range origin {
@@ -210,7 +210,7 @@ func TestAGigabyteNeedsNoMemory(t *testing.T) {
 	p := startAlone(t, port, port)
 	before := p.resident(t)
 	c := dial(t, p.tls)
-	hello := records(message(named("allowed.example")), recordMost)
+	hello := records(message(named("allowed.example")), maxRecord)
 	_, _ = c.Write(hello)
 	o := take(t, origin)
 	_, _ = io.ReadFull(o, make([]byte, len(hello)))

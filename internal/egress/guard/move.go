@@ -108,9 +108,9 @@ func (d *direction) copy(src, dst int) error {
 	return err
 }
 
-func splice(from, to, most int) (int, error) {
+func splice(from, to, limit int) (int, error) {
 	return again(func() (int, error) {
-		n, err := unix.Splice(from, nil, to, nil, most, unix.SPLICE_F_MOVE|unix.SPLICE_F_NONBLOCK)
+		n, err := unix.Splice(from, nil, to, nil, limit, unix.SPLICE_F_MOVE|unix.SPLICE_F_NONBLOCK)
 		return int(n), err
 	})
 }

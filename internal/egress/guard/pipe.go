@@ -16,9 +16,9 @@ type pipe struct {
 
 const (
 	pipeSize = 256 << 10
-	// pipesMost is how many pipes a guard may have in use. Once a user has its share of them,
+	// maxPipes is how many pipes a guard may have in use. Once a user has its share of them,
 	// because it does not take what they hold, its other streams are copied.
-	pipesMost = 64
+	maxPipes = 64
 )
 
 // pipes are those that are not in use.

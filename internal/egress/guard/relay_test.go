@@ -136,7 +136,7 @@ func TestEverythingCopiedTakesTurns(t *testing.T) {
 // TestAStreamHasItsTurn: one that always has more to move stops after its share, with a pipe and without.
 func TestAStreamHasItsTurn(t *testing.T) {
 	r := newRig(t, 0, 0, nil)
-	for what, most := range map[string]int{"pipe": pipesMost, "copy": 0} {
+	for what, most := range map[string]int{"pipe": maxPipes, "copy": 0} {
 		client, near := pair(t)
 		far, server := pair(t)
 		_ = near.SetReadBuffer(4 << 20)
@@ -285,7 +285,7 @@ func TestAPartOfAPipeIsProgress(t *testing.T) {
 // TestAResetIsNoEnd: a server's reset is told once, and the other direction may be told; an end stays an end.
 func TestAResetIsNoEnd(t *testing.T) {
 	r := newRig(t, 0, 0, nil)
-	for what, most := range map[string]int{"pipe": pipesMost, "copy": 0} {
+	for what, most := range map[string]int{"pipe": maxPipes, "copy": 0} {
 		for _, c := range []struct {
 			how   string
 			leave func(us *end, server *net.TCPConn)

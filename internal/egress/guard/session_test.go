@@ -70,7 +70,7 @@ func TestAServerThatDoesNotAnswer(t *testing.T) {
 	port, origin := rawOrigin(t)
 	r := newRig(t, port, 0, func(c *Config) { c.Limits.AnswerTimeout = 50 * time.Millisecond })
 	c := dial(t, r.tls)
-	_, _ = c.Write(records(message(named("allowed.example")), recordMost))
+	_, _ = c.Write(records(message(named("allowed.example")), maxRecord))
 	o := take(t, origin)
 	for what, end := range map[string]net.Conn{"client": c, "server": o} {
 		if _, err := io.Copy(io.Discard, end); !errors.Is(err, syscall.ECONNRESET) {

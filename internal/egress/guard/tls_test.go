@@ -108,7 +108,7 @@ func TestGarbageOnTheTLSPort(t *testing.T) {
 	patient := newRig(t, port, 0, nil)
 	// Half a hello has to come within its time, or it would be silence.
 	impatient := newRig(t, port, 0, func(c *Config) { c.Limits.HelloTimeout = time.Second })
-	good := records(message(named("allowed.example")), recordMost)
+	good := records(message(named("allowed.example")), maxRecord)
 	alert := func(kind byte) string { return string([]byte{21, 3, 3, 0, 2, 2, kind}) }
 	for _, c := range []struct {
 		what, send string
@@ -163,7 +163,7 @@ func TestARetriedHelloKeepsItsName(t *testing.T) {
 	port, origin := rawOrigin(t)
 	r = newRig(t, port, 0, nil)
 	c := dial(t, r.tls)
-	first, second := records(message(named("allowed.example")), recordMost), records(message(named("also.example")), recordMost)
+	first, second := records(message(named("allowed.example")), maxRecord), records(message(named("also.example")), maxRecord)
 	// Both at once: the client knows what the server will say.
 	_, _ = c.Write(append(bytes.Clone(first), second...))
 	server := take(t, origin)
@@ -184,7 +184,7 @@ func TestEndsArePassedOn(t *testing.T) {
 	r := newRig(t, port, 0, nil)
 	begin := func() (*net.TCPConn, *net.TCPConn) {
 		c := dial(t, r.tls)
-		first := records(message(named("allowed.example")), recordMost)
+		first := records(message(named("allowed.example")), maxRecord)
 		_, _ = c.Write(first)
 		o := take(t, origin)
 		if _, err := io.ReadFull(o, make([]byte, len(first))); err != nil {
@@ -228,7 +228,7 @@ func TestAHalfClosedConnectionMayNotIdle(t *testing.T) {
 	port, origin := rawOrigin(t)
 	r := newRig(t, port, 0, func(c *Config) { c.Limits.HalfClosedIdle = 50 * time.Millisecond })
 	c := dial(t, r.tls)
-	_, _ = c.Write(records(message(named("allowed.example")), recordMost))
+	_, _ = c.Write(records(message(named("allowed.example")), maxRecord))
 	o := take(t, origin)
 	_, _ = o.Write([]byte{21, 3, 3, 0, 2, 1, 0})
 	_ = o.CloseWrite()

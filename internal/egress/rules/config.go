@@ -124,14 +124,14 @@ const dnsPort = 53
 const maxInterfaceName = 15 // IFNAMSIZ with its terminator is 16
 
 // isName reports whether both the kernel and nft's own grammar take a name without quoting.
-func isName(s string, most int) bool {
+func isName(s string, limit int) bool {
 	letter := func(r rune) bool { return r|0x20 >= 'a' && r|0x20 <= 'z' }
 	for i, r := range s {
 		if !letter(r) && (i == 0 || !strings.ContainsRune("0123456789-_", r)) {
 			return false
 		}
 	}
-	return s != "" && len(s) <= most
+	return s != "" && len(s) <= limit
 }
 
 // isHost reports whether an address is a host's: neither the network's own nor its broadcast

@@ -146,9 +146,9 @@ func meter(set string, rate int) phrase {
 }
 
 // tracked matches what would exceed so many tracked flows.
-func tracked(set string, most int) phrase {
+func tracked(set string, limit int) phrase {
 	const over = 1 // NFT_CONNLIMIT_F_INV
-	return bySource(set, &expr.Connlimit{Count: uint32(most), Flags: over})
+	return bySource(set, &expr.Connlimit{Count: uint32(limit), Flags: over})
 }
 
 func bySource(set string, condition expr.Any) phrase {

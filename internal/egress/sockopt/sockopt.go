@@ -21,12 +21,12 @@ func DelayAck(fd int) { set(fd, unix.IPPROTO_TCP, unix.TCP_QUICKACK, 0) }
 // are for what an origin sends, a quarter for what is sent to it, and an eighth for each direction
 // of the client's side.
 
-// mostNear is the most that a container's socket needs: there is no distance to bridge.
-const mostNear = 512 << 10
+// maxNear is the most that a container's socket needs: there is no distance to bridge.
+const maxNear = 512 << 10
 
 // Bound bounds the buffers of a container's socket.
 func Bound(c *net.TCPConn, bytes int) {
-	near := min(bytes/8, mostNear)
+	near := min(bytes/8, maxNear)
 	_, _ = c.SetWriteBuffer(near/2), c.SetReadBuffer(near/2)
 }
 
