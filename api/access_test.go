@@ -63,8 +63,8 @@ func openWays(t *testing.T) *ways {
 		server := httptest.NewUnstartedServer(New(w.Service, Config{
 			Authenticator: authenticate, Hold: w.tokens.Hold, Stopping: w.stopping,
 			Version: "v1", MaxRequest: testMaxRequest, MaxOutput: testMaxOutput, Log: zerolog.Nop(),
-			Warnings: []string{"about alices"}, RemoveUser: sandboxtest.RemoveUser,
-			Metrics: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "alices 1\n") }),
+			Warnings: []string{"about alices"},
+			Metrics:  http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "alices 1\n") }),
 		}))
 		if socket == "" {
 			server.Start()

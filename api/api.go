@@ -32,7 +32,6 @@ import (
 	"github.com/daycare-run/sandbox/api/types"
 	"github.com/daycare-run/sandbox/internal/access"
 	"github.com/daycare-run/sandbox/internal/attach"
-	"github.com/daycare-run/sandbox/internal/ids"
 	"github.com/daycare-run/sandbox/internal/quota"
 	"github.com/daycare-run/sandbox/internal/sandbox"
 )
@@ -70,9 +69,6 @@ type Config struct {
 	Warnings []string
 	// Doctor checks the host and the settings. Nil means that there is none.
 	Doctor func(context.Context) (types.DoctorReport, error)
-	// RemoveUser removes a user for a caller, whose service is given.
-	RemoveUser func(ctx context.Context, service *sandbox.Service, user ids.User,
-		home bool) (sandbox.RemovedUser, error)
 	// Metrics answers GET /metrics, in the Prometheus text format. Nil means that there is none.
 	Metrics http.Handler
 	Log     zerolog.Logger

@@ -87,7 +87,7 @@ func (l *lab) ready(id string) {
 }
 
 func (l *lab) config() Config {
-	return Config{Authenticator: anyone, Nodes: l.nodes, Doctor: look, RemoveUser: sandboxtest.RemoveUser, Version: "v1.2.3", MaxRequest: testMaxRequest, MaxOutput: testMaxOutput, Stopping: l.stopping, Log: zerolog.Nop()}
+	return Config{Authenticator: anyone, Nodes: l.nodes, Doctor: look, Version: "v1.2.3", MaxRequest: testMaxRequest, MaxOutput: testMaxOutput, Stopping: l.stopping, Log: zerolog.Nop()}
 }
 
 func (l *lab) handler() http.Handler { return New(l.Service, l.config()) }

@@ -1,7 +1,6 @@
 package api
 
 import (
-	"errors"
 	"net/http"
 
 	"github.com/daycare-run/sandbox/api/types"
@@ -21,10 +20,7 @@ func (s *server) removeUser(req *http.Request) (removed types.RemovedUser, _ err
 	if err != nil {
 		return removed, err
 	}
-	if s.cfg.RemoveUser == nil {
-		return removed, errors.New("this service cannot remove users")
-	}
-	r, err := s.cfg.RemoveUser(req.Context(), s.service, user, home)
+	r, err := s.service.RemoveUser(req.Context(), user, home)
 	return types.RemovedUser{UserID: user.String(), Sandboxes: r.Sandboxes, Processes: r.Processes,
 		Containers: r.Containers, Home: r.Home}, err
 }

@@ -5,7 +5,6 @@ import (
 	"testing"
 
 	"github.com/daycare-run/sandbox/api/types"
-	"github.com/daycare-run/sandbox/internal/hints"
 	"github.com/daycare-run/sandbox/internal/persistent"
 )
 
@@ -75,7 +74,7 @@ func TestPersistentOutOfMemory(t *testing.T) {
 				if printed += string(e.Data); e.End == nil {
 					continue
 				}
-				if printed != "before\n" || e.End.Signal != 9 || !says(hints.Say(hints.E2B, e.End.Hints), outOfMemory) {
+				if printed != "before\n" || e.End.Signal != 9 || e.End.Exhausted == nil || e.End.Exhausted.Error() != outOfMemory {
 					t.Errorf("%q, %+v", printed, e.End)
 				}
 				break

@@ -35,7 +35,7 @@ func TestHostileCommandsInAPersistentSandbox(t *testing.T) {
 		printer.Close()
 		eventually(t, "it prints, and goes on", func() bool {
 			_ = b.Input(t.Context(), which, []byte("\n")) // it may not have been left yet
-			_, err := b.Files().Stat(t.Context(), b.ID(), files.Where{Path: "/home/user/printed"})
+			_, err := k.files.Stat(t.Context(), b.ID(), files.Where{Path: "/home/user/printed"})
 			return err == nil
 		})
 		again, err := b.Follow(t.Context(), which)
@@ -80,7 +80,7 @@ func TestHostileCommandsInAPersistentSandbox(t *testing.T) {
 // What root does in a sandbox that lets it is that sandbox's loss at most: it gets nothing of the host's, and no other's.
 func TestRootInAPersistentSandbox(t *testing.T) {
 	eachKeeper(t, func(t *testing.T, k *keeper, _ func() *keeper) {
-		k.root.Store(true)
+		k.allowRoot(true)
 		b := k.make(t)
 		asRoot := func(c *persistent.Command) { c.User = persistent.RootUser }
 		if k.runtime != "runsc" {

@@ -8,7 +8,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -20,8 +19,8 @@ import (
 	"github.com/daycare-run/sandbox/dockerexec"
 	"github.com/daycare-run/sandbox/images"
 	"github.com/daycare-run/sandbox/internal/dockerd"
-	"github.com/daycare-run/sandbox/internal/egress/decisions"
 	"github.com/daycare-run/sandbox/internal/engine"
+	"github.com/daycare-run/sandbox/internal/files"
 	"github.com/daycare-run/sandbox/internal/hostfs"
 	"github.com/daycare-run/sandbox/internal/persistent"
 	"github.com/daycare-run/sandbox/internal/plan"
@@ -30,7 +29,6 @@ import (
 	"github.com/daycare-run/sandbox/internal/quota"
 	"github.com/daycare-run/sandbox/internal/registry"
 	"github.com/daycare-run/sandbox/internal/rootfs"
-	"github.com/daycare-run/sandbox/internal/sandbox"
 	"github.com/daycare-run/sandbox/internal/workload"
 )
 
@@ -42,8 +40,9 @@ type keeper struct {
 	docker   *dockerd.Client
 	executor *dockerexec.Executor
 	*persistent.Sandboxes
-	root atomic.Bool // commands may be root's
-	end  func()
+	files   *files.Files
+	planner *plan.Planner
+	end     func()
 }
 
 // openKeeper opens one on a folder, as a service does that starts there.
@@ -77,20 +76,22 @@ func openKeeper(t *testing.T, dir, runtime string) *keeper {
 		Overrides: images.NewOriginals(k.docker, filepath.Join(data, "image"), dockerexec.Owner{Instance: instance}.InstanceLabels()).Read,
 		Inspect:   func(ctx context.Context) (dockerd.Info, error) { return dockerd.Inspect(ctx, k.docker) }, Log: log,
 	})
-	files := rootfs.NewPlanner(rootfs.Config{UsersDir: users, HomeOwners: rootfs.Owners{UID: ownerUID, GID: ownerUID}}, log)
+	homes := rootfs.NewPlanner(rootfs.Config{UsersDir: users, HomeOwners: rootfs.Owners{UID: ownerUID, GID: ownerUID}}, log)
 	k.executor = dockerexec.New(engine.NewDocker(k.docker), dockerexec.Config{
 		Instance: instance, DataDir: data, Idle: dockerexec.Idle{RemoveAfter: time.Hour}, Platforms: platforms,
 		Mounts: rootfs.NewPreparer(users, log), Log: log,
 	})
 	sandboxes, err := registry.Open(filepath.Join(data, "sandboxes"), nil, log)
 	must(err)
-	planner := plan.NewPlanner(sandboxes, plan.Config{MaxDomains: 10, Egress: policy.EgressRules{AllowGlobalWildcard: true}}, files, platforms, log)
+	k.planner = plan.NewPlanner(sandboxes, plan.Config{}, homes, platforms, log)
+	k.allowRoot(false)
+	k.files = files.New(k.planner, k.executor)
 	trash := hostfs.NewTrash(func(dir string, err error) { t.Errorf("%s: %v", dir, err) })
 	must(trash.Resume(users))
 	emptied, cancel := context.WithCancel(context.Background())
 	working := make(chan struct{})
 	go func() { defer close(working); trash.Work(emptied) }()
-	runner, err := workload.NewRunner(planner, k.executor, trash, 1<<20, log)
+	runner, err := workload.NewRunner(k.planner, k.executor, trash, 1<<20, log)
 	must(err)
 	ports := process.NewListeners(process.PortRange{First: 20_000, Last: 20_001}, log)
 	processes, err := process.Open(process.Config{
@@ -99,8 +100,8 @@ func openKeeper(t *testing.T, dir, runtime string) *keeper {
 	})
 	must(err)
 	k.Sandboxes, err = persistent.Open(persistent.Config{
-		Dir: filepath.Join(data, "lasting"), Service: sandbox.New(sandbox.Config{Decisions: decisions.New(10)}, planner, k.executor, processes, nil), Executor: k.executor, Trash: trash, Log: log,
-		Owner: func(name string) (quota.Token, bool) { return quota.Token{Name: name}, true }, Root: k.root.Load,
+		Dir: filepath.Join(data, "lasting"), Planner: k.planner, Executor: k.executor, Owners: anyOwner{}, Processes: processes,
+		Trash: trash, Log: log,
 	})
 	must(err)
 	k.executor.Start(t.Context(), keeperGate{k})
@@ -127,6 +128,16 @@ func (g keeperGate) Wanted(spec dockerexec.Spec) (w dockerexec.Wanted) {
 	}
 	return w
 }
+
+// allowRoot sets whether commands may be root's.
+func (k *keeper) allowRoot(is bool) {
+	k.planner.Use(plan.Config{MaxDomains: 10, Egress: policy.EgressRules{AllowGlobalWildcard: true}, Root: is})
+}
+
+// anyOwner knows every token.
+type anyOwner struct{}
+
+func (anyOwner) Owner(name string) (quota.Token, bool) { return quota.Token{Name: name}, true }
 
 // eachKeeper runs a scenario with one of its own for each runtime. What it has made and not removed fails it.
 func eachKeeper(t *testing.T, scenario func(t *testing.T, k *keeper, again func() *keeper)) {

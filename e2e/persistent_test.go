@@ -47,13 +47,13 @@ func TestPersistentSandbox(t *testing.T) {
 			t.Errorf("%v", err)
 		}
 		// Files go through what all sandboxes have.
-		if _, err := b.Files().Write(t.Context(), b.ID(), files.WriteRequest{Path: "/home/user/f", Body: strings.NewReader("text")}); err != nil {
+		if _, err := k.files.Write(t.Context(), b.ID(), files.WriteRequest{Path: "/home/user/f", Body: strings.NewReader("text")}); err != nil {
 			t.Error(err)
 		}
 		if got := runIn(t, b, "cat f"); got != "text[0 0 false]" {
 			t.Errorf("%q", got)
 		}
-		if _, err := b.Files().Write(t.Context(), b.ID(), files.WriteRequest{Path: "/tmp/f", Body: strings.NewReader("of tmp")}); err != nil {
+		if _, err := k.files.Write(t.Context(), b.ID(), files.WriteRequest{Path: "/tmp/f", Body: strings.NewReader("of tmp")}); err != nil {
 			t.Error(err)
 		}
 		if got := runIn(t, b, "cat /tmp/f"); got != "of tmp[0 0 false]" {

@@ -73,7 +73,7 @@ func newLab(t *testing.T, run sandboxtest.RunFunc, processes ...process.Record) 
 
 // handler is the API, which keeps what it is asked.
 func (l *lab) handler() http.Handler {
-	next := api.New(l.Service, api.Config{Authenticator: anyone, Nodes: &l.nodes, RemoveUser: sandboxtest.RemoveUser, Version: "v1", MaxRequest: 16 << 20, MaxOutput: 1 << 20, Stopping: l.stopping, Log: zerolog.Nop()})
+	next := api.New(l.Service, api.Config{Authenticator: anyone, Nodes: &l.nodes, Version: "v1", MaxRequest: 16 << 20, MaxOutput: 1 << 20, Stopping: l.stopping, Log: zerolog.Nop()})
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		if req.Header.Get("Content-Type") == "application/json" {
 			body, err := io.ReadAll(req.Body)

@@ -258,13 +258,24 @@ func (d *daemon) openService(ctx context.Context, cfg config.Config) error {
 	}
 	d.pool = sandbox.OpenPool(filepath.Join(cfg.DataDir, "pool", "classes.json"), poolSettings(cfg),
 		d.planner, d.executor, d.quotas, d.events, d.log)
-	d.service = sandbox.New(d.callSettings(cfg), d.planner, d.executor, d.processes, d.pool)
+	if err := d.openPersistent(cfg); err != nil {
+		return err
+	}
+	d.service = sandbox.New(d.callSettings(cfg), sandbox.Parts{
+		Planner: d.planner, Executor: d.executor, Processes: d.processes,
+		Persistent: d.persistent, Pool: d.pool, Trash: d.trash,
+	})
 	d.onClose(d.service.EndDetached)
 	d.service.SetLoaded(d.loaded)
+	return nil
+}
+
+// openPersistent reads the records of persistent sandboxes.
+func (d *daemon) openPersistent(cfg config.Config) (err error) {
 	settings := persistent.Config{
-		Dir: filepath.Join(cfg.DataDir, "lasting"), Service: d.service, Executor: d.executor,
-		Trash: d.trash, Log: d.log,
-		Owner: d.owner, Root: func() bool { return d.cfg.Load().E2B.AllowRoot },
+		Dir: filepath.Join(cfg.DataDir, "lasting"), Planner: d.planner, Executor: d.executor,
+		Pool: d.pool, Owners: d.tokens, Processes: d.processes, Quotas: d.quotas,
+		Events: d.events, Trash: d.trash, Log: d.log,
 	}
 	if d.membership != nil {
 		settings.Shared = d.membership.Persistent()
@@ -273,14 +284,4 @@ func (d *daemon) openService(ctx context.Context, cfg config.Config) error {
 		d.onClose(d.persistent.Shutdown)
 	}
 	return err
-}
-
-// owner returns the current token with this name. An empty name means callers on the socket, who
-// have no token.
-func (d *daemon) owner(name string) (quota.Token, bool) {
-	if name == "" || d.tokens == nil {
-		return quota.Token{}, name == ""
-	}
-	caller, known := d.tokens.Named(name)
-	return caller.Token, known
 }

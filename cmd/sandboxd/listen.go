@@ -42,9 +42,8 @@ func (d *daemon) answer(ctx context.Context, cfg config.Config) error {
 			Authenticator: authenticate, Hold: d.tokens.Hold, Router: router, Nodes: nodes,
 			Warnings: warnings, Version: version.String(), MaxRequest: cfg.Exec.MaxRequestBytes,
 			MaxOutput: cfg.Exec.MaxOutputBytes, Stopping: ctx.Done(), Metrics: metrics,
-			Doctor:     doctorOf(d),
-			RemoveUser: d.persistent.RemoveUser,
-			Log:        d.log, LogCalls: func() bool { return d.cfg.Load().Log.Access },
+			Doctor: doctorOf(d), Log: d.log,
+			LogCalls: func() bool { return d.cfg.Load().Log.Access },
 		}))
 	}
 	if d.member != nil {

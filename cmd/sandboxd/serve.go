@@ -25,7 +25,7 @@ func serve(ctx context.Context, cfg config.Config, read func() (config.Config, e
 	if d.membership != nil {
 		d.member = d.membership.Start(context.WithoutCancel(ctx), member.Parts{
 			Docker: d.docker, Executor: d.executor, Registry: d.registry, Runner: d.runner,
-			Processes: d.processes, Service: d.service, Persistent: d.persistent,
+			Processes: d.processes, Persistent: d.persistent,
 		})
 		defer d.member.Shutdown()
 	}

@@ -53,7 +53,7 @@ func (d *daemon) callSettings(cfg config.Config) sandbox.Config {
 // planSettings returns the settings for what calls may reach.
 func (d *daemon) planSettings(cfg config.Config, rules policy.EgressRules) plan.Config {
 	return plan.Config{Egress: rules, MaxDomains: cfg.Egress.MaxDomains,
-		LocalUsers: localUsers(cfg), CannotFilter: d.networks.Weak()}
+		LocalUsers: localUsers(cfg), CannotFilter: d.networks.Weak(), Root: cfg.E2B.AllowRoot}
 }
 
 // poolSettings returns the settings for containers that are kept ready for new users.

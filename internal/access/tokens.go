@@ -233,6 +233,16 @@ func (t *Tokens) Named(name string) (Caller, bool) {
 	return t.first(func(c Caller) bool { return c.Name == name })
 }
 
+// Owner returns the token that has this name now, by which something was made; an empty name means
+// callers at the socket, who have no token. t may be nil.
+func (t *Tokens) Owner(name string) (quota.Token, bool) {
+	if name == "" || t == nil {
+		return quota.Token{}, name == ""
+	}
+	caller, known := t.Named(name)
+	return caller.Token, known
+}
+
 // Any reports whether holds is true for one of the tokens.
 func (t *Tokens) Any(holds func(Caller) bool) bool {
 	_, is := t.first(holds)

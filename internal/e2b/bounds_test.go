@@ -322,7 +322,7 @@ func TestFormsHaveRoom(t *testing.T) {
 		text, kind := form(t, 1, "name")
 		_, parameters, _ := mime.ParseMediaType(kind)
 		k := &kept{of: newShare(total, total), owner: "anne", id: b.ID}
-		_, err := called{Sandbox: b.persistent()}.writeForm(t.Context(), k, "", newFormReader(strings.NewReader(text), parameters["boundary"]), 1<<20)
+		_, err := called{Sandbox: b.persistent(), service: b.lab.facade.Service}.writeForm(t.Context(), k, "", newFormReader(strings.NewReader(text), parameters["boundary"]), 1<<20)
 		if k.release(); (err == nil) != enough || err != nil && !cerrdefs.IsResourceExhausted(err) || k.of.byOwner.Stats().Used != 0 {
 			t.Errorf("of %d: %v, %+v", total, err, k.of.byOwner.Stats())
 		}

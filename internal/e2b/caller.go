@@ -18,6 +18,7 @@ import (
 	"github.com/daycare-run/sandbox/internal/errs"
 	"github.com/daycare-run/sandbox/internal/ids"
 	"github.com/daycare-run/sandbox/internal/persistent"
+	"github.com/daycare-run/sandbox/internal/sandbox"
 )
 
 // controlCall is a call of the control plane, with its caller.
@@ -104,6 +105,8 @@ const sandboxHeader = "E2b-Sandbox-Id"
 // called is a call into a sandbox.
 type called struct {
 	*persistent.Sandbox
+	// service is for the sandbox's files, and what it reaches, on behalf of its owner.
+	service *sandbox.Service
 	// user is the user that the client names: empty for the sandbox's own.
 	user string
 	// keepalive is how often the client wants to hear something on a stream.
@@ -127,7 +130,8 @@ func (s *server) within(by credentials, handler http.Handler,
 			fail(w, req, err)
 			return
 		}
-		asked, err := b.Files().Ask(b.ID())
+		service := s.cfg.Service.Scoped(ids.Everyone(), b.Owner())
+		asked, err := service.Ask(b.ID())
 		if err != nil {
 			fail(w, req, err)
 			return
@@ -145,7 +149,7 @@ func (s *server) within(by credentials, handler http.Handler,
 			return
 		}
 		defer done()
-		c := called{Sandbox: b, user: user, keepalive: keepalive(req.Header)}
+		c := called{Sandbox: b, service: service, user: user, keepalive: keepalive(req.Header)}
 		handler.ServeHTTP(w, req.WithContext(context.WithValue(req.Context(), calledKey{}, c)))
 	})
 }

@@ -51,13 +51,13 @@ func (h hostFiles) entry(at string, e files.Entry) entry {
 }
 
 func (h hostFiles) stat(ctx context.Context, at string) (entry, error) {
-	e, err := h.Files().Stat(ctx, h.ID(), files.Where{Path: at})
+	e, err := h.service.Stat(ctx, h.ID(), files.Where{Path: at})
 	return h.entry(at, e), err
 }
 
 func (h hostFiles) list(ctx context.Context, dir string, depth uint32,
 	visit func(entry) error) error {
-	entries, err := h.Files().ListDir(ctx, h.ID(), files.Where{Path: dir})
+	entries, err := h.service.ListDir(ctx, h.ID(), files.Where{Path: dir})
 	if err != nil {
 		return err
 	}
@@ -86,7 +86,7 @@ func (h hostFiles) list(ctx context.Context, dir string, depth uint32,
 }
 
 func (h hostFiles) mkdir(ctx context.Context, at string) error {
-	return h.Files().Mkdir(ctx, h.ID(), at, true)
+	return h.service.Mkdir(ctx, h.ID(), at, true)
 }
 
 func (h hostFiles) move(ctx context.Context, from, to string) error {
@@ -96,11 +96,11 @@ func (h hostFiles) move(ctx context.Context, from, to string) error {
 	if err := h.mkdir(ctx, path.Dir(to)); err != nil {
 		return err
 	}
-	return h.Files().Move(ctx, h.ID(), from, to, true)
+	return h.service.Move(ctx, h.ID(), from, to, true)
 }
 
 func (h hostFiles) remove(ctx context.Context, at string) error {
-	err := h.Files().Remove(ctx, h.ID(), at, true)
+	err := h.service.Remove(ctx, h.ID(), at, true)
 	if cerrdefs.IsNotFound(err) {
 		return nil
 	}
@@ -108,7 +108,7 @@ func (h hostFiles) remove(ctx context.Context, at string) error {
 }
 
 func (h hostFiles) open(ctx context.Context, at string) (content, error) {
-	file, err := h.Files().Download(ctx, h.ID(), files.Where{Path: at})
+	file, err := h.service.Download(ctx, h.ID(), files.Where{Path: at})
 	if err != nil {
 		return content{}, err
 	}
@@ -119,13 +119,13 @@ func (h hostFiles) open(ctx context.Context, at string) (content, error) {
 
 func (h hostFiles) write(ctx context.Context, at string, body io.Reader) error {
 	// If the directory is missing, nothing of the body has been read.
-	_, err := h.Files().Write(ctx, h.ID(), files.WriteRequest{Path: at, Body: body})
+	_, err := h.service.Write(ctx, h.ID(), files.WriteRequest{Path: at, Body: body})
 	if !cerrdefs.IsNotFound(err) {
 		return err
 	}
 	if err := h.mkdir(ctx, path.Dir(at)); err != nil {
 		return err
 	}
-	_, err = h.Files().Write(ctx, h.ID(), files.WriteRequest{Path: at, Body: body})
+	_, err = h.service.Write(ctx, h.ID(), files.WriteRequest{Path: at, Body: body})
 	return err
 }

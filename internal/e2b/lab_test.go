@@ -18,7 +18,6 @@ import (
 	"github.com/daycare-run/sandbox/dockerexec"
 	"github.com/daycare-run/sandbox/images"
 	"github.com/daycare-run/sandbox/internal/access"
-	"github.com/daycare-run/sandbox/internal/hostfs"
 	"github.com/daycare-run/sandbox/internal/persistent"
 	"github.com/daycare-run/sandbox/internal/plan"
 	"github.com/daycare-run/sandbox/internal/quota"
@@ -71,6 +70,8 @@ func newLabWith(t *testing.T, quotas *quota.Ledger, change ...func(*Config)) *la
 	t.Helper()
 	l := &lab{t: t, tokens: readTokens(t, annesToken+","+bensToken)}
 	l.facade = sandboxtest.NewLab(t, nil, func(o *sandboxtest.Options) {
+		l.engine = newEngine(o.Dir)
+		o.Persistent = l.openSandboxes
 		o.Config = func(c *sandbox.Config) { c.Quotas = quotas }
 		o.Platform = func(p *plan.PlatformConfig) {
 			p.Settings.Limits = dockerexec.Limits{NanoCPUs: 2e9, Memory: 2 << 30}
@@ -80,13 +81,12 @@ func newLabWith(t *testing.T, quotas *quota.Ledger, change ...func(*Config)) *la
 		}
 	})
 	cfg := Config{
-		Service: l.facade.Service, Tokens: l.tokens, Secret: bytes.Repeat([]byte{7}, 32), MaxRequest: 1 << 20,
+		Service: l.facade.Service, Sandboxes: l.sandboxes, Tokens: l.tokens, Secret: bytes.Repeat([]byte{7}, 32), MaxRequest: 1 << 20,
 		Admit: func(*http.Request) error { return nil }, Life: t.Context(), Log: zerolog.Nop(),
 		Templates: func() map[string]persistent.Template {
 			return map[string]persistent.Template{baseTemplate: {CPUs: 1.5, Memory: 1 << 30}, "node": {CPUs: 2}}
 		},
 	}
-	l.openSandboxes(&cfg)
 	for _, c := range change {
 		c(&cfg)
 	}
@@ -98,22 +98,13 @@ func newLabWith(t *testing.T, quotas *quota.Ledger, change ...func(*Config)) *la
 	return l
 }
 
-// openSandboxes has the sandboxes of the lab's facade be those of the surface.
-func (l *lab) openSandboxes(cfg *Config) {
+// openSandboxes opens the sandboxes of the lab's facade, which are those of the surface.
+func (l *lab) openSandboxes(cfg persistent.Config) *persistent.Sandboxes {
 	l.t.Helper()
-	l.engine = newEngine(l.facade.Dir)
-	trash := hostfs.NewTrash(func(string, error) {})
-	go trash.Work(l.t.Context())
+	go cfg.Trash.Work(l.t.Context())
+	cfg.Executor, cfg.Owners = l.engine, l
 	var err error
-	l.sandboxes, err = persistent.Open(persistent.Config{
-		Dir: filepath.Join(l.facade.Dir, "lasting"), Service: l.facade.Service, Executor: l.engine, Trash: trash,
-		Owner: func(name string) (quota.Token, bool) {
-			caller, known := l.tokens.Named(name)
-			return caller.Token, known
-		},
-		Root: func() bool { return false }, Log: zerolog.Nop(),
-	})
-	if err != nil {
+	if l.sandboxes, err = persistent.Open(cfg); err != nil {
 		l.t.Fatal(err)
 	}
 	l.sandboxes.Start(context.Background())
@@ -121,8 +112,11 @@ func (l *lab) openSandboxes(cfg *Config) {
 		l.sandboxes.Shutdown()
 		l.engine.close()
 	})
-	cfg.Sandboxes = l.sandboxes
+	return l.sandboxes
 }
+
+// Owner is that of the present tokens.
+func (l *lab) Owner(name string) (quota.Token, bool) { return l.tokens.Owner(name) }
 
 // call calls the control plane and returns status and body.
 func (l *lab) call(key, method, path, body string) (int, string, http.Header) {

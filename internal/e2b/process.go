@@ -57,7 +57,7 @@ func (s *server) startProcess(ctx context.Context, c called, r *processpb.StartR
 			return context.DeadlineExceeded
 		}
 	}
-	refused := c.Files().PersistentRefusals(c.ID())
+	refused := c.service.PersistentRefusals(c.ID())
 	defer refused()
 	reader, err := c.Start(ctx, command)
 	if err != nil {
@@ -75,7 +75,7 @@ func (s *server) connectProcess(ctx context.Context, c called, r *processpb.Conn
 	if err != nil {
 		return err
 	}
-	refused := c.Files().PersistentRefusals(c.ID())
+	refused := c.service.PersistentRefusals(c.ID())
 	defer refused()
 	reader, err := c.Follow(ctx, which)
 	if err != nil {

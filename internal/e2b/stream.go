@@ -16,6 +16,7 @@ import (
 	"github.com/daycare-run/sandbox/internal/egress/decisions"
 	"github.com/daycare-run/sandbox/internal/hints"
 	"github.com/daycare-run/sandbox/internal/persistent"
+	"github.com/daycare-run/sandbox/internal/sandbox"
 )
 
 // errQuiet says that nothing has come for as long as the client is willing to wait.
@@ -47,13 +48,10 @@ func follow(ctx context.Context, reader *persistent.Reader, c called, refused re
 		case err != nil:
 			return err
 		case event.End != nil:
-			if event.End.Code != 0 || event.End.TimedOut {
-				reach := c.Info().Network
-				event.End.Hints = append(event.End.Hints,
-					hints.Of(slices.Concat(last[:]...), len(reach.Allow)+len(reach.Addresses) > 0,
-						event.End.TimedOut)...)
-			}
-			return sendEnd(*event.End, refused, send)
+			reach := c.Info().Network
+			said := hintsOf(*event.End, slices.Concat(last[:]...),
+				len(reach.Allow)+len(reach.Addresses) > 0)
+			return sendEnd(*event.End, said, refused, send)
 		case len(event.Data) > 0:
 			end := &last[event.Stream]
 			*end = append(*end, event.Data[max(len(event.Data)-lastBytes, 0):]...)
@@ -65,6 +63,18 @@ func follow(ctx context.Context, reader *persistent.Reader, c called, refused re
 			return err
 		}
 	}
+}
+
+// hintsOf returns what else is to be said of a command's end, for which last is of its output.
+// network says whether it may reach anything.
+func hintsOf(end persistent.End, last []byte, network bool) (list []hints.Hint) {
+	if end.Exhausted != nil {
+		list = append(list, sandbox.ExhaustedHint(*end.Exhausted))
+	}
+	if end.Code != 0 || end.TimedOut {
+		list = append(list, hints.Of(last, network, end.TimedOut)...)
+	}
+	return list
 }
 
 // next returns the next event, or errQuiet if none comes within keepalive.
@@ -93,9 +103,10 @@ func output(e persistent.Event, terminal bool) *processpb.ProcessEvent_DataEvent
 }
 
 // sendEnd reports how a command ended, in the words of Go's os/exec, which E2B's clients know.
-func sendEnd(end persistent.End, refused refusals, send func(*processpb.ProcessEvent) error) error {
+func sendEnd(end persistent.End, said []hints.Hint, refused refusals,
+	send func(*processpb.ProcessEvent) error) error {
 	if end.TimedOut {
-		return fmt.Errorf("the command was ended by its timeout%s: %w", more(end, refused),
+		return fmt.Errorf("the command was ended by its timeout%s: %w", more(said, refused),
 			context.DeadlineExceeded)
 	}
 	told := &processpb.ProcessEvent_EndEvent{ExitCode: int32(end.Code), Exited: end.Signal == 0,
@@ -103,13 +114,11 @@ func sendEnd(end persistent.End, refused refusals, send func(*processpb.ProcessE
 	if end.Signal != 0 {
 		told.ExitCode, told.Status = -1, "signal: "+signalText(end)
 	}
-	if slices.ContainsFunc(end.Hints, func(h hints.Hint) bool {
-		return h.Kind == hints.OutOfMemory
-	}) {
+	if slices.ContainsFunc(said, func(h hints.Hint) bool { return h.Kind == hints.OutOfMemory }) {
 		told.ExitCode = 128 + int32(unix.SIGKILL) // as a shell would have it
 	}
 	if told.ExitCode != 0 {
-		reason := told.Status + more(end, refused)
+		reason := told.Status + more(said, refused)
 		told.Error = &reason
 	}
 	return send(&processpb.ProcessEvent{Event: &processpb.ProcessEvent_End{End: told}})
@@ -119,7 +128,7 @@ func sendEnd(end persistent.End, refused refusals, send func(*processpb.ProcessE
 const maxNames = 5
 
 // more returns what else there is to say about a command that failed.
-func more(end persistent.End, refused refusals) (text string) {
+func more(said []hints.Hint, refused refusals) (text string) {
 	lines, further := refused()
 	var names []string
 	for _, line := range lines {
@@ -141,7 +150,7 @@ func more(end persistent.End, refused refusals) (text string) {
 		}
 		text += "; allowOut in its network says what it may reach"
 	}
-	for _, h := range hints.Say(hints.E2B, end.Hints) {
+	for _, h := range hints.Say(hints.E2B, said) {
 		text += "; " + h.Message
 	}
 	return text

@@ -71,7 +71,7 @@ func (w *watchers) open(ctx context.Context, c called, at string,
 			errs.Busy("there are too many watchers (limits: %d per sandbox, %d in total, some kept for other keys); stop one, or try again later",
 				maxOfOne, maxOfAll)
 	}
-	watch, err := c.Files().Watch(ctx, c.ID(), at, recursive)
+	watch, err := c.service.Watch(ctx, c.ID(), at, recursive)
 	if err != nil {
 		w.give(owner, c.ID())
 		return nil, nil, err

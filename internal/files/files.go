@@ -164,26 +164,6 @@ func (f *Files) ListDir(ctx context.Context, id string, where Where) (Listing, e
 	return list, nil
 }
 
-// Usage returns the disk space that a user's home takes, and what its file system has free, in
-// bytes.
-func (f *Files) Usage(ctx context.Context, id string) (used, free int64, err error) {
-	box, err := f.sandboxes.Find(id)
-	if err != nil {
-		return 0, 0, err
-	}
-	h, err := f.planner.Files().OpenHome(ctx, box.User.String())
-	if err != nil {
-		return 0, 0, err
-	}
-	defer h.Close()
-	used, free, err = h.Usage()
-	if err != nil {
-		return 0, 0, fmt.Errorf("cannot tell how much space the home takes: %w",
-			errs.WithoutPath(err))
-	}
-	return used, free, nil
-}
-
 // shows reports whether a name in the directory may be seen.
 func (t *fileTarget) shows(name string) bool {
 	child, err := t.path.ResolveName("./" + name)

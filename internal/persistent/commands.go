@@ -14,14 +14,13 @@ import (
 	cerrdefs "github.com/containerd/errdefs"
 	"github.com/opencontainers/runtime-spec/specs-go"
 
-	"github.com/daycare-run/sandbox/dockerexec"
 	"github.com/daycare-run/sandbox/dockerexec/life"
 	"github.com/daycare-run/sandbox/internal/agent/control"
 	"github.com/daycare-run/sandbox/internal/agent/launch"
 	"github.com/daycare-run/sandbox/internal/agent/wire"
 	"github.com/daycare-run/sandbox/internal/errs"
 	"github.com/daycare-run/sandbox/internal/plan"
-	"github.com/daycare-run/sandbox/internal/sandbox"
+	"github.com/daycare-run/sandbox/internal/quota"
 )
 
 // Command is a command to run.
@@ -116,7 +115,8 @@ func (b *Sandbox) Start(ctx context.Context, c Command) (*Reader, error) {
 	case c.Timeout < 0:
 		return nil, errs.Invalid("the timeout is negative")
 	}
-	if err := sandbox.CheckCommand(c.Argv, c.Env); err != nil {
+	if err := plan.CheckCommand(
+		launch.Command{Process: specs.Process{Args: c.Argv}}, c.Env, nil); err != nil {
 		return nil, err
 	}
 	cwd, home, given := c.Cwd, plan.PersistentHome, map[string]string{}
@@ -151,7 +151,7 @@ func (b *Sandbox) follow(ctx context.Context, r control.Request) (*Reader, error
 	give := func() {}
 	if r.Do == control.Begin {
 		var err error
-		if give, err = b.service.TakeCommand(b.entry.id, false); err != nil {
+		if give, err = b.takeCommand(); err != nil {
 			return nil, fmt.Errorf("cannot run the command: %w", err)
 		}
 	}
@@ -166,16 +166,16 @@ func (b *Sandbox) follow(ctx context.Context, r control.Request) (*Reader, error
 	} else {
 		b.entry.followed(answer.PID)
 	}
-	terminal, container := b.hasTerminal(ctx, r, answer), b.entry.containerID()
-	out := func(lost bool) *dockerexec.Exhausted {
-		if lost {
-			return b.of.whyEnded(b.entry, container)
-		}
-		return b.of.cfg.Executor.PersistentKilled(container)
+	return newReader(b, stream, answer.PID, b.hasTerminal(ctx, r, answer)), nil
+}
+
+// takeCommand counts another command of the sandbox, until done is called.
+func (b *Sandbox) takeCommand() (done func(), err error) {
+	if _, err := b.of.cfg.Planner.Sandboxes().Find(b.entry.id); err != nil {
+		return nil, err
 	}
-	return newReader(stream, answer.PID, terminal, out, b.whyLost, func(ended bool) {
-		b.entry.left(answer.PID, ended)
-	}), nil
+	account := quota.Account{User: b.entry.id, Token: b.owner}
+	return b.of.cfg.Quotas.Take(account, quota.Commands, 1)
 }
 
 // hasTerminal reports whether the command that an answer is about has a terminal. An older agent
@@ -333,7 +333,7 @@ func (b *Sandbox) Input(ctx context.Context, which Selector, data []byte) error 
 // refuseRoot returns ErrNoRoot for a command that was started as root while that was allowed, if it
 // no longer is.
 func (b *Sandbox) refuseRoot(ctx context.Context, which Selector) error {
-	if !b.entry.recorded().Root || b.of.cfg.Root() {
+	if !b.entry.recorded().Root || b.of.cfg.Planner.AllowsRoot() {
 		return nil
 	}
 	list, err := b.Commands(ctx)

@@ -136,10 +136,9 @@ func (s *Sandboxes) recountOne(e *entry) {
 	ctx, cancel := context.WithTimeout(s.life, recountLimit)
 	defer cancel()
 	e.mu.Lock()
-	before, owner := maps.Clone(e.commands), e.record.Owner
+	before, account := maps.Clone(e.commands), e.record.account()
 	e.mu.Unlock()
-	service := s.service(quota.Token{Name: owner})
-	running, err := (&Sandbox{of: s, entry: e, service: service, asleep: true}).Commands(ctx)
+	running, err := (&Sandbox{of: s, entry: e, owner: account.Token, asleep: true}).Commands(ctx)
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.counting = false
@@ -152,9 +151,8 @@ func (s *Sandboxes) recountOne(e *entry) {
 		if e.counted || e.commands[r.PID] != nil {
 			continue
 		}
-		if give, err := service.TakeCommand(e.id, true); err == nil { // an earlier service has counted it
-			e.commands[r.PID] = &counted{give: give}
-		}
+		// An earlier service has counted it.
+		e.commands[r.PID] = &counted{give: s.cfg.Quotas.Hold(account, quota.Commands, 1)}
 	}
 	e.counted = true
 	for pid, c := range before {

@@ -10,9 +10,11 @@ import (
 	"time"
 
 	"github.com/daycare-run/sandbox/internal/errs"
+	"github.com/daycare-run/sandbox/internal/ids"
 	"github.com/daycare-run/sandbox/internal/plan"
+	"github.com/daycare-run/sandbox/internal/policy"
 	"github.com/daycare-run/sandbox/internal/quota"
-	"github.com/daycare-run/sandbox/internal/sandbox"
+	"github.com/daycare-run/sandbox/internal/registry"
 )
 
 // OnDeadline is what happens to a sandbox at its deadline.
@@ -141,8 +143,7 @@ func (s *Sandboxes) Create(ctx context.Context, owner quota.Token, c Create) (*S
 	if err := s.seated(&r, c.Template); err != nil {
 		return nil, err
 	}
-	service := s.service(owner)
-	give, err := service.TakeContainer(r.ID, false)
+	give, err := s.cfg.Quotas.Take(quota.Account{User: r.ID, Token: owner}, quota.Containers, 1)
 	if err != nil {
 		return nil, err
 	}
@@ -153,32 +154,65 @@ func (s *Sandboxes) Create(ctx context.Context, owner quota.Token, c Create) (*S
 	s.mu.Lock()
 	s.all[r.ID] = e
 	s.mu.Unlock()
-	if err := s.create(ctx, service, owner, e, c); err != nil {
+	if err := s.create(ctx, owner, e, c); err != nil {
 		err = errors.Join(err, s.remove(e))
 		s.again.Store(true) // it may have a container from the pool
 		s.rouse()
 		return nil, err
 	}
 	s.rouse()
-	return &Sandbox{of: s, entry: e, service: service}, nil
+	return &Sandbox{of: s, entry: e, owner: owner}, nil
+}
+
+// register registers a sandbox's user, with all of a home of its own.
+func (s *Sandboxes) register(r record, owner quota.Token) error {
+	user, err := ids.ParseUser(r.ID)
+	if err != nil {
+		return err
+	}
+	id, err := ids.ParseSandbox(r.ID)
+	if err != nil {
+		return err
+	}
+	box := registry.Sandbox{ID: id, User: user, WorkingDir: policy.Home, Network: !r.Network.None}
+	everyone := s.cfg.Planner.Sandboxes().Scoped(ids.Everyone(), owner)
+	_, _, err = everyone.Put(box, time.Now().UTC())
+	return err
+}
+
+// plan decides about a sandbox and plans its container, once. A new one gets what waits in the pool
+// for such a sandbox.
+func (s *Sandboxes) plan(ctx context.Context, id string, owner quota.Token, l plan.Persistent,
+	isNew bool) (plan.Plan, error) {
+	box, err := s.cfg.Planner.Sandboxes().Find(id)
+	if err != nil {
+		return plan.Plan{}, err
+	}
+	decided, err := s.cfg.Planner.DecidePersistent(box, l)
+	if err != nil {
+		return plan.Plan{}, err
+	}
+	if isNew && s.cfg.Pool != nil {
+		s.cfg.Pool.BindPersistent(ctx, decided, l.Shape(), owner)
+	}
+	return s.cfg.Planner.PlanPersistent(ctx, decided, id, l.Shape())
 }
 
 // create creates a sandbox's user and container. It writes the record before either.
-func (s *Sandboxes) create(ctx context.Context, service *sandbox.Service, owner quota.Token,
-	e *entry, c Create) error {
+func (s *Sandboxes) create(ctx context.Context, owner quota.Token, e *entry, c Create) error {
 	r := e.record
 	if err := s.write(e, r); err != nil {
 		return err
 	}
-	if _, _, err := service.Put(r.ID,
-		sandbox.Registration{UserID: r.ID, Network: !c.Network.None}); err != nil {
+	if err := s.register(r, owner); err != nil {
 		return err
 	}
-	spec, env, err := service.PlanPersistent(ctx, r.ID,
-		c.Template.plan(c.Network, s.cfg.Root(), c.Env), true)
+	asked := c.Template.plan(c.Network, s.cfg.Planner.AllowsRoot(), c.Env)
+	made, err := s.plan(ctx, r.ID, owner, asked, true)
 	if err != nil {
 		return err
 	}
+	spec, env := made.Spec, made.PersistentEnvironment(asked.Env...)
 	started, err := s.cfg.Executor.StartPersistent(ctx, spec, owner)
 	if err != nil {
 		return err
@@ -195,7 +229,7 @@ func (s *Sandboxes) create(ctx context.Context, service *sandbox.Service, owner 
 		return err
 	}
 	if waits {
-		if err := (&Sandbox{of: s, entry: e, service: service}).
+		if err := (&Sandbox{of: s, entry: e, owner: owner}).
 			makeReady(ctx, c.Template); err != nil {
 			return err
 		}

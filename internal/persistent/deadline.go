@@ -207,8 +207,7 @@ func (s *Sandboxes) end(e *entry) bool {
 		s.cfg.Log.Error().Err(err).Str("sandbox", e.id).
 			Msg("cannot end a sandbox whose time has come, or whose container is lost; trying again")
 	} else if err == nil {
-		stream, _ := s.cfg.Service.Events()
-		stream.Tell(s.life, "", told)
+		s.cfg.Events.Tell(s.life, "", told)
 	}
 	return err == nil
 }

@@ -14,7 +14,6 @@ import (
 	"github.com/daycare-run/sandbox/dockerexec"
 	"github.com/daycare-run/sandbox/internal/agent/control"
 	"github.com/daycare-run/sandbox/internal/agent/wire"
-	"github.com/daycare-run/sandbox/internal/hints"
 )
 
 const outOf128Mi = "out of memory: this container may use 128Mi (limits.memory), its tmpfs included"
@@ -43,7 +42,7 @@ func TestASandboxThatRunsOutOfMemory(t *testing.T) {
 			}
 			defer r.Close()
 			e, err := r.Next(t.Context())
-			if err != nil || e.End == nil || e.End.Signal != syscall.SIGKILL || len(e.End.Hints) != 1 || hints.Say(hints.E2B, e.End.Hints)[0].Message != outOf128Mi {
+			if err != nil || e.End == nil || e.End.Signal != syscall.SIGKILL || e.End.Exhausted == nil || e.End.Exhausted.Error() != outOf128Mi {
 				t.Fatalf("%+v, %v", e.End, err)
 			}
 			if again {
@@ -128,7 +127,7 @@ func TestAKilledCommand(t *testing.T) {
 	l := newLabOf(t)
 	b := l.create(l.s, Create{})
 	l.killed = &dockerexec.Exhausted{Limit: dockerexec.LimitMemory, Value: 128 << 20}
-	for want, exit := range map[int]wire.Exit{1: {Code: 137}, 0: {Code: 1}} {
+	for want, exit := range map[bool]wire.Exit{true: {Code: 137}, false: {Code: 1}} {
 		l.answer = func(stream *yamux.Stream, _ control.Request) {
 			_ = wire.WriteMessage(stream, wire.KindAnswer, control.Answer{PID: 7})
 			_ = wire.WriteMessage(stream, wire.KindExit, exit)
@@ -138,7 +137,7 @@ func TestAKilledCommand(t *testing.T) {
 			t.Fatal(err)
 		}
 		e, err := r.Next(t.Context())
-		if err != nil || e.End == nil || len(e.End.Hints) != want {
+		if err != nil || e.End == nil || (e.End.Exhausted != nil) != want {
 			t.Errorf("%+v: %+v, %v", exit, e.End, err)
 		}
 		r.Close()

@@ -25,7 +25,11 @@ func (b *Sandbox) SetNetwork(ctx context.Context, n Network) error {
 				"a sandbox has a network from the start or never: allow nothing, or make another sandbox: %w",
 				cerrdefs.ErrFailedPrecondition)
 		}
-		reach, err := b.service.PersistentEgress(b.entry.id, n.persistent())
+		box, err := b.of.cfg.Planner.Sandboxes().Find(b.entry.id)
+		if err != nil {
+			return err
+		}
+		reach, err := b.of.cfg.Planner.PersistentEgress(box, n.persistent())
 		if err != nil {
 			return err
 		}
@@ -134,7 +138,7 @@ func (b *Sandbox) diskUsage(ctx context.Context) (used, free int64, err error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if time.Since(d.at) >= countDiskEvery {
-		if d.used, d.free, err = b.service.Usage(ctx, b.entry.id); err == nil {
+		if d.used, d.free, err = b.of.cfg.Planner.Files().Usage(ctx, b.entry.id); err == nil {
 			d.used += b.written(ctx)
 			d.at = time.Now()
 		}

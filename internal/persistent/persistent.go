@@ -1,7 +1,9 @@
 // Package persistent manages the persistent sandboxes. Each is a user with a home of its own and
 // one container with one Spec, from Create to Kill or to its deadline. Its commands, and what they
 // leave behind, go on when their call or the service ends. It belongs to the caller's token by
-// which it was created; for everybody else it does not exist.
+// which it was created; for everybody else it does not exist. The package registers a sandbox and
+// has its container planned as the facade does for a call, below which it is: file calls go to the
+// facade, under the sandbox's id.
 //
 // persistent.go finds sandboxes, create.go creates them, and sandbox.go operates on one. record.go
 // defines the record, on disk or with the other hosts of a cluster: shared.go has what differs
@@ -27,36 +29,55 @@ import (
 	"github.com/daycare-run/sandbox/internal/agent/control"
 	"github.com/daycare-run/sandbox/internal/cgroup"
 	"github.com/daycare-run/sandbox/internal/errs"
+	"github.com/daycare-run/sandbox/internal/events"
 	"github.com/daycare-run/sandbox/internal/fair"
 	"github.com/daycare-run/sandbox/internal/hostfs"
-	"github.com/daycare-run/sandbox/internal/ids"
+	"github.com/daycare-run/sandbox/internal/plan"
 	"github.com/daycare-run/sandbox/internal/quota"
-	"github.com/daycare-run/sandbox/internal/sandbox"
 )
 
-// Config is what Sandboxes need. All fields but Shared must be set.
+// Config is what Sandboxes need. All fields but Shared, Pool, Quotas and Events must be set.
 type Config struct {
 	// Dir holds the records. It is created if missing.
 	Dir string
 	// Shared keeps the records instead of Dir, for several hosts.
 	Shared Shared
-	// Service is the one for everyone: it has the users' files and the quotas, and decides what a
-	// container is.
-	Service  *sandbox.Service
+	// Planner registers the sandboxes and decides what their containers are, once for each.
+	Planner  *plan.Planner
 	Executor Executor
+	Pool     Pool
+	Owners   Owners
+	// Processes are those that other callers have started in the sandboxes' homes.
+	Processes Processes
+	Quotas    *quota.Ledger
+	Events    *events.Stream
 	// Trash takes what is left of sandboxes.
 	Trash *hostfs.Trash
-	// Owner returns the current token of this name, whose bounds apply to its sandboxes, and false
-	// if there is none any more. Then nobody reaches them, and they end at their deadlines.
-	Owner func(name string) (quota.Token, bool)
-	// Owner and Root are functions, because a reload changes what they return.
-	//
-	// Root reports whether commands may be root's now: under gVisor, in sandboxes that are created
-	// while they may.
-	Root func() bool
-	Log  zerolog.Logger
+	Log   zerolog.Logger
 
 	recountEvery time.Duration
+}
+
+// Owners knows the present tokens, whose bounds apply to what was made by them. *access.Tokens
+// implements it.
+type Owners interface {
+	// Owner returns the token of a name, and false if there is none any more. Then nobody reaches
+	// its sandboxes, and they end at their deadlines.
+	Owner(name string) (quota.Token, bool)
+}
+
+// Pool keeps containers ready. It is an interface, because what keeps them is beside this package.
+type Pool interface {
+	// BindPersistent gives a user who has no folder yet one of the pool's homes, with the container
+	// that has it: whoever starts what is planned for that user finds these. Nothing depends on
+	// whether there is one.
+	BindPersistent(context.Context, plan.Decided, plan.Shape, quota.Token)
+}
+
+// Processes follow what becomes of a sandbox. *process.Manager implements it.
+type Processes interface {
+	// FollowPause resumes the processes of a sandbox that is gone, and with it its pause.
+	FollowPause(ctx context.Context, sandboxID string) error
 }
 
 // Executor manages the containers. *dockerexec.Executor implements it.
@@ -164,10 +185,7 @@ func Open(cfg Config) (*Sandboxes, error) {
 		return nil, fmt.Errorf("cannot read the records of persistent sandboxes: %w", err)
 	}
 	for _, r := range records {
-		give, err := s.service(quota.Token{Name: r.Owner}).TakeContainer(r.ID, true)
-		if err != nil {
-			return nil, err
-		}
+		give := s.cfg.Quotas.Hold(r.account(), quota.Containers, 1)
 		s.all[r.ID] = &entry{id: r.ID, record: r, gone: r.gone(), give: give,
 			commands: map[int]*counted{}, held: true, moved: r.OutOfMemory != nil}
 	}
@@ -189,10 +207,6 @@ func (s *Sandboxes) Start(ctx context.Context) {
 func (s *Sandboxes) Shutdown() {
 	s.cancel()
 	s.work.Wait()
-}
-
-func (s *Sandboxes) service(owner quota.Token) *sandbox.Service {
-	return s.cfg.Service.Scoped(ids.Everyone(), owner)
 }
 
 // find finds the containers, and removes those without a record. What fails for one is tried again,
@@ -282,7 +296,7 @@ func (s *Sandboxes) Find(owner quota.Token, id string) (*Sandbox, error) {
 	if err != nil || b.entry.recorded().Owner != owner.Name {
 		return nil, errs.NotFound("there is no sandbox %.64q", id)
 	}
-	b.service = s.service(owner)
+	b.owner = owner
 	return b, nil
 }
 
@@ -293,8 +307,8 @@ func (s *Sandboxes) Any(id string) (*Sandbox, error) {
 		s.keepHome(e)
 		e.mu.Lock()
 		defer e.mu.Unlock()
-		if owner, known := s.cfg.Owner(e.record.Owner); known && !e.gone {
-			return &Sandbox{of: s, entry: e, service: s.service(owner)}, nil
+		if owner, known := s.cfg.Owners.Owner(e.record.Owner); known && !e.gone {
+			return &Sandbox{of: s, entry: e, owner: owner}, nil
 		}
 	}
 	return nil, errs.NotFound("there is no sandbox %.64q", id)

@@ -23,9 +23,10 @@ import (
 	"github.com/daycare-run/sandbox/internal/agent/wire"
 	"github.com/daycare-run/sandbox/internal/hostfs"
 	"github.com/daycare-run/sandbox/internal/plan"
+	"github.com/daycare-run/sandbox/internal/plantest"
+	"github.com/daycare-run/sandbox/internal/policy"
 	"github.com/daycare-run/sandbox/internal/quota"
-	"github.com/daycare-run/sandbox/internal/sandbox"
-	"github.com/daycare-run/sandbox/internal/sandboxtest"
+	"github.com/daycare-run/sandbox/internal/rootfs"
 )
 
 // lab is a service of sandboxes that last over a folder, on a fake engine.
@@ -37,8 +38,9 @@ type lab struct {
 	quotas *quota.Ledger
 	// recount is how often commands are counted again.
 	recount time.Duration
-	// root is whether commands may be root's.
-	root atomic.Bool
+	// planner is that of the last service.
+	planner *plan.Planner
+	root    bool
 }
 
 func newLab(t *testing.T) *lab {
@@ -51,17 +53,20 @@ func newLab(t *testing.T) *lab {
 
 func (l *lab) records() string { return filepath.Join(l.dir, "lasting") }
 
+// usersDir holds the users' folders.
+func (l *lab) usersDir() string { return filepath.Join(l.dir, "users") }
+
 // open is what a service does that starts.
 func (l *lab) open() *Sandboxes {
 	l.t.Helper()
-	service := sandboxtest.New(l.t, sandboxtest.Options{Dir: l.dir, Platform: func(p *plan.PlatformConfig) {
-		p.Overrides = func(context.Context, string) (*images.Overrides, error) {
-			return images.NewOverrides(filepath.Join(l.dir, "image"), images.Original{Passwd: []byte("root:x:0:0::/root:/bin/bash\n"), Group: []byte("root:x:0:\n")}), nil
-		}
-	}, Config: func(c *sandbox.Config) {
-		c.Quotas = l.quotas
-	}})
-	s, err := Open(Config{Dir: l.records(), Service: service, Executor: l, Trash: l.trash, Owner: l.owner, Root: l.root.Load, Log: zerolog.Nop(), recountEvery: l.recount})
+	platform := plantest.Platform(l.t)
+	platform.Settings.Limits.NanoCPUs = 1e9
+	platform.Overrides = func(context.Context, string) (*images.Overrides, error) {
+		return images.NewOverrides(filepath.Join(l.dir, "image"), images.Original{Passwd: []byte("root:x:0:0::/root:/bin/bash\n"), Group: []byte("root:x:0:\n")}), nil
+	}
+	l.planner = plantest.New(l.t, rootfs.Config{UsersDir: l.usersDir()}, plan.NewPlatforms(platform), l.quotas)
+	l.allowRoot(l.root)
+	s, err := Open(l.config())
 	if err != nil {
 		l.t.Fatal(err)
 	}
@@ -70,8 +75,26 @@ func (l *lab) open() *Sandboxes {
 	return s
 }
 
-// owner knows everybody but those who are gone.
-func (l *lab) owner(name string) (quota.Token, bool) {
+func (l *lab) config() Config {
+	return Config{
+		Dir: l.records(), Planner: l.planner, Executor: l, Owners: l, Processes: noProcesses{}, Quotas: l.quotas,
+		Trash: l.trash, Log: zerolog.Nop(), recountEvery: l.recount,
+	}
+}
+
+// allowRoot sets whether commands may be root's.
+func (l *lab) allowRoot(is bool) {
+	l.root = is
+	l.planner.Use(plan.Config{MaxDomains: 256, Egress: policy.EgressRules{AllowGlobalWildcard: true}, Root: is})
+}
+
+// noProcesses are those of sandboxes in which nobody starts any.
+type noProcesses struct{}
+
+func (noProcesses) FollowPause(context.Context, string) error { return nil }
+
+// Owner knows everybody but those who are gone.
+func (l *lab) Owner(name string) (quota.Token, bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return quota.Token{Name: name, Own: l.bounds}, !l.left[name]
@@ -118,7 +141,7 @@ func TestCreateMakesSpecAndHome(t *testing.T) {
 	if want := fmt.Sprintf("user:x:%d:%d::/home/user:/bin/bash\n", spec.UID, spec.GID); err != nil || !strings.HasPrefix(string(passwd), want) {
 		t.Errorf("%q, %v", passwd, err)
 	}
-	if at, err := os.Stat(filepath.Join(sandboxtest.Home(l.dir, b.ID()), "user")); err != nil || !at.IsDir() {
+	if at, err := os.Stat(filepath.Join(l.usersDir(), b.ID(), "home", "user")); err != nil || !at.IsDir() {
 		t.Error(err)
 	}
 	if env := b.entry.record.Env; env["A"] != "create" || env["B"] != "template" || env["HOME"] != "/home/user" || env["PATH"] != "/bin" || env["USER"] != "user" {
@@ -138,6 +161,28 @@ func TestCreateMakesSpecAndHome(t *testing.T) {
 	if len(s.All()) != 1 {
 		t.Errorf("%+v", s.All())
 	}
+}
+
+// Policy decides once about a sandbox, and its container is planned once, at its creation and when it has lost the container.
+func TestASandboxIsDecidedOnceAndPlannedOnce(t *testing.T) {
+	l := newLabOf(t)
+	counts := func(what string, do func()) {
+		t.Helper()
+		decisions, plans := l.planner.Counts()
+		do()
+		if d, p := l.planner.Counts(); d != decisions+1 || p != plans+1 {
+			t.Errorf("%s: policy decided %d times, and %d containers were planned", what, d-decisions, p-plans)
+		}
+	}
+	var b *Sandbox
+	counts("a creation", func() { b = l.create(l.s, Create{Network: Network{Allow: []string{"*"}}}) })
+	counts("a start from the home", func() {
+		l.exhaust("c-" + b.ID())
+		b, _ = l.s.Find(alice, b.ID())
+		if err := b.Connect(t.Context(), time.Time{}); err != nil {
+			t.Fatal(err)
+		}
+	})
 }
 
 // After a create that has failed nothing is left.
@@ -389,7 +434,7 @@ func TestACallThatMeetsAPause(t *testing.T) {
 // A command of root's takes no input while none may be root's, and others go on to.
 func TestARootThatIsNoLongerAllowed(t *testing.T) {
 	l := newLabOf(t)
-	l.root.Store(true)
+	l.allowRoot(true)
 	b := l.create(l.s, Create{})
 	var typed atomic.Int64
 	l.answer = func(s *yamux.Stream, r control.Request) {
@@ -407,7 +452,7 @@ func TestARootThatIsNoLongerAllowed(t *testing.T) {
 		_ = wire.WriteMessage(s, wire.KindEntry, control.Entry{})
 	}
 	for _, allowed := range []bool{true, false, true} {
-		l.root.Store(allowed)
+		l.allowRoot(allowed)
 		for pid := 1; pid <= 3; pid++ {
 			for _, which := range []Selector{{PID: pid}, {Tag: fmt.Sprint("tag", pid)}} {
 				before := typed.Load()

@@ -15,8 +15,6 @@ import (
 	"github.com/daycare-run/sandbox/dockerexec/session"
 	"github.com/daycare-run/sandbox/internal/agent/control"
 	"github.com/daycare-run/sandbox/internal/agent/wire"
-	"github.com/daycare-run/sandbox/internal/hints"
-	"github.com/daycare-run/sandbox/internal/sandbox"
 )
 
 // Event is what a command has printed, or its end.
@@ -38,22 +36,22 @@ type End struct {
 	Code     int
 	Signal   syscall.Signal
 	TimedOut bool
-	// Hints are what else is to be said, without messages.
-	Hints []hints.Hint
+	// Exhausted is the limit that has ended it; nil for none.
+	Exhausted *dockerexec.Exhausted
 }
 
 // Reader follows one command.
 type Reader struct {
-	pid      int
-	terminal bool
-	stream   control.Stream
-	lost     func() error // says what it means that the stream has broken
-	events   chan Event
-	end      error // valid when events is closed
-	closed   chan struct{}
-	leave    func()
-	out      func(lost bool) *dockerexec.Exhausted // what a container that is lost is out of, or one that killed a program
-	ended    atomic.Bool
+	of        *Sandbox
+	container string // that the command is in
+	pid       int
+	terminal  bool
+	stream    control.Stream
+	events    chan Event
+	end       error // valid when events is closed
+	left      sync.Once
+	closed    chan struct{}
+	ended     atomic.Bool
 }
 
 var (
@@ -68,20 +66,9 @@ var (
 		cerrdefs.ErrResourceExhausted)
 )
 
-func newReader(stream control.Stream, pid int, terminal bool,
-	out func(lost bool) *dockerexec.Exhausted, lost func() error, left func(ended bool)) *Reader {
-	r := &Reader{pid: pid, terminal: terminal, stream: stream, out: out, lost: lost,
-		events: make(chan Event), closed: make(chan struct{})}
-	r.leave = sync.OnceFunc(func() {
-		close(r.closed)
-		ended := r.ended.Load()
-		if ended {
-			_ = stream.Close() // which can wait
-		} else {
-			_ = stream.Reset()
-		}
-		left(ended)
-	})
+func newReader(of *Sandbox, stream control.Stream, pid int, terminal bool) *Reader {
+	r := &Reader{of: of, container: of.entry.containerID(), pid: pid, terminal: terminal,
+		stream: stream, events: make(chan Event), closed: make(chan struct{})}
 	go r.read()
 	return r
 }
@@ -93,7 +80,18 @@ func (r *Reader) PID() int { return r.pid }
 func (r *Reader) Terminal() bool { return r.terminal }
 
 // Close stops following the command, which goes on.
-func (r *Reader) Close() { r.leave() }
+func (r *Reader) Close() {
+	r.left.Do(func() {
+		close(r.closed)
+		ended := r.ended.Load()
+		if ended {
+			_ = r.stream.Close() // which can wait
+		} else {
+			_ = r.stream.Reset()
+		}
+		r.of.entry.left(r.pid, ended)
+	})
+}
 
 // Next waits for the next event. After the end it returns io.EOF. When ctx ends it returns ctx's
 // cause, and nothing is lost. An error of class ResourceExhausted says that the reader was too
@@ -119,7 +117,7 @@ func (r *Reader) read() {
 	for i := 0; ; i++ {
 		e, err := r.event(&buffers[i%2])
 		if e, err = r.explained(e, err); errors.Is(err, errLost) {
-			err = r.lost()
+			err = r.of.whyLost()
 		}
 		if err != nil {
 			r.end = err
@@ -158,14 +156,11 @@ func (r *Reader) explained(e Event, err error) (Event, error) {
 	switch killed := e.End != nil &&
 		(e.End.Signal == syscall.SIGKILL || e.End.Code == 128+int(syscall.SIGKILL)); {
 	case errors.Is(err, errLost):
-		if found := r.out(true); found != nil {
-			return Event{End: &End{Signal: syscall.SIGKILL,
-				Hints: []hints.Hint{sandbox.ExhaustedHint(*found)}}}, nil
+		if found := r.of.of.whyEnded(r.of.entry, r.container); found != nil {
+			return Event{End: &End{Signal: syscall.SIGKILL, Exhausted: found}}, nil
 		}
 	case killed:
-		if found := r.out(false); found != nil {
-			e.End.Hints = append(e.End.Hints, sandbox.ExhaustedHint(*found))
-		}
+		e.End.Exhausted = r.of.of.cfg.Executor.PersistentKilled(r.container)
 	}
 	return e, err
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/daycare-run/sandbox/dockerexec"
 	"github.com/daycare-run/sandbox/internal/durable"
 	"github.com/daycare-run/sandbox/internal/errs"
+	"github.com/daycare-run/sandbox/internal/quota"
 )
 
 // recordVersion is the version of a record's form on disk.
@@ -59,6 +60,11 @@ type record struct {
 
 // gone reports whether the sandbox is gone for callers: what is left of it is to be removed.
 func (r record) gone() bool { return !r.Made || r.Removing }
+
+// account is what the sandbox counts against when its owner's bounds are not asked.
+func (r record) account() quota.Account {
+	return quota.Account{User: r.ID, Token: quota.Token{Name: r.Owner}}
+}
 
 // idPattern matches what NewID returns.
 var idPattern = regexp.MustCompile(`^[a-z][a-z0-9]{19}$`)

@@ -14,14 +14,14 @@ import (
 	"github.com/daycare-run/sandbox/dockerexec/session"
 	"github.com/daycare-run/sandbox/internal/errs"
 	"github.com/daycare-run/sandbox/internal/ids"
-	"github.com/daycare-run/sandbox/internal/sandbox"
+	"github.com/daycare-run/sandbox/internal/quota"
 )
 
 // Sandbox is a persistent sandbox, for one caller.
 type Sandbox struct {
-	of      *Sandboxes
-	entry   *entry
-	service *sandbox.Service
+	of    *Sandboxes
+	entry *entry
+	owner quota.Token
 	// asleep says that requests do not resume the sandbox, nor start it again if it runs out of
 	// memory meanwhile. Whoever makes them may hold entry.changing.
 	asleep bool
@@ -75,7 +75,7 @@ func (s *Sandboxes) info(e *entry) Info {
 	return Info{
 		ID: r.ID, Template: r.Template, Owner: r.Owner, Metadata: r.Metadata, Note: r.Note,
 		Started: r.Started, Deadline: r.Deadline, OnDeadline: r.OnDeadline,
-		AutoResume: r.AutoResume, Root: r.Root && s.cfg.Root(), State: s.state(e), CPUs: r.CPUs,
+		AutoResume: r.AutoResume, Root: r.Root && s.cfg.Planner.AllowsRoot(), State: s.state(e), CPUs: r.CPUs,
 		Memory: r.Memory, Network: r.Network, Moved: r.Moved,
 	}
 }
@@ -94,9 +94,8 @@ func (s *Sandboxes) state(e *entry) State {
 	return StateRunning
 }
 
-// Files returns the service for the file calls of the sandbox's user, with this sandbox's id. The
-// home is /home.
-func (b *Sandbox) Files() *sandbox.Service { return b.service }
+// Owner returns the token by which the sandbox was made, with its present bounds.
+func (b *Sandbox) Owner() quota.Token { return b.owner }
 
 // changes calls do with entry.changing held, unless the sandbox is gone.
 func (b *Sandbox) changes(do func() error) error {
@@ -330,19 +329,25 @@ func (s *Sandboxes) remove(e *entry) error {
 	if unrecorded != nil { // another host may have it by now, with its files
 		return unrecorded
 	}
-	user, err := ids.ParseUser(r.ID)
-	if err == nil {
-		err = s.cfg.Service.RemoveFiles(s.cfg.Trash, user)
+	if err := s.cfg.Planner.Files().RemoveUser(s.cfg.Trash, r.ID); err != nil {
+		return err
 	}
-	if err == nil {
-		if err = s.cfg.Service.Delete(ctx, r.ID); cerrdefs.IsNotFound(err) {
-			err = nil
-		}
-	}
-	if err != nil {
+	if err := s.unregister(ctx, r.ID); err != nil {
 		return err
 	}
 	return s.forget(r.ID)
+}
+
+// unregister forgets a sandbox's user. Processes that other callers have started there go on.
+func (s *Sandboxes) unregister(ctx context.Context, id string) error {
+	parsed, err := ids.ParseSandbox(id)
+	if err != nil {
+		return err
+	}
+	if err := s.cfg.Planner.Sandboxes().Delete(parsed); err != nil && !cerrdefs.IsNotFound(err) {
+		return err
+	}
+	return s.cfg.Processes.FollowPause(ctx, id)
 }
 
 // removalLimit bounds the removal of one sandbox.

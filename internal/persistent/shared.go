@@ -117,10 +117,7 @@ func (s *Sandboxes) Adopt(id string) error {
 		}
 		return nil
 	}
-	give, err := s.service(quota.Token{Name: e.record.Owner}).TakeContainer(id, true)
-	if err != nil {
-		return err
-	}
+	give := s.cfg.Quotas.Hold(e.record.account(), quota.Containers, 1)
 	e.commands = map[int]*counted{}
 	e.held, e.give, e.gone, e.moved = true, give, e.record.gone(), e.record.Epoch != epoch ||
 		e.record.Epoch == e.released || e.record.OutOfMemory != nil
@@ -257,12 +254,13 @@ func (b *Sandbox) begin(ctx context.Context) (err error) {
 	if err := s.removeContainers(ctx, b.entry.id); err != nil { // of an earlier seat on this host
 		return err
 	}
-	owner, _ := s.cfg.Owner(r.Owner)
-	spec, _, err := b.service.PlanPersistent(ctx, b.entry.id,
-		r.From.plan(r.Network, r.Root && s.cfg.Root(), r.Env), false)
+	owner, _ := s.cfg.Owners.Owner(r.Owner)
+	asked := r.From.plan(r.Network, r.Root && s.cfg.Planner.AllowsRoot(), r.Env)
+	made, err := s.plan(ctx, b.entry.id, owner, asked, false)
 	if err != nil {
 		return err
 	}
+	spec := made.Spec
 	started, err := s.cfg.Executor.StartPersistent(ctx, spec, owner)
 	if err != nil {
 		return err
@@ -368,7 +366,7 @@ func (s *Sandboxes) Leave(start func(func() error), give func(id string) error) 
 	for _, id := range ids {
 		start(func() error {
 			var err error
-			if !s.cfg.Service.HasSandbox(id) { // otherwise a user who was removed has come back
+			if !s.cfg.Planner.Sandboxes().HasUser(id) { // otherwise a user who was removed has come back
 				err = give(id)
 			}
 			if err != nil {

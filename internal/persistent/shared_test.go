@@ -4,23 +4,20 @@ import (
 	"context"
 	"errors"
 	"os"
+	"path/filepath"
 	"slices"
 	"sync"
 	"testing"
 	"time"
 
 	cerrdefs "github.com/containerd/errdefs"
-	"github.com/rs/zerolog"
 
 	"github.com/daycare-run/sandbox/internal/quota"
-	"github.com/daycare-run/sandbox/internal/sandbox"
-	"github.com/daycare-run/sandbox/internal/sandboxtest"
 )
 
 // hosts are services of a cluster over one folder, each with an engine of its own.
 type hosts struct {
 	*lab
-	service *sandbox.Service
 
 	mu       sync.Mutex
 	revision int64
@@ -41,7 +38,9 @@ type host struct {
 func newHosts(t *testing.T) *hosts {
 	l := newLab(t)
 	l.quotas = quota.New(quota.Limits{})
-	return &hosts{lab: l, service: l.open().cfg.Service, seats: map[string]string{}, epochs: map[string]int64{}, records: map[string][]byte{}}
+	l.root = true
+	l.open()
+	return &hosts{lab: l, seats: map[string]string{}, epochs: map[string]int64{}, records: map[string][]byte{}}
 }
 
 // start is what a host does that starts, with the containers that its engine has.
@@ -58,7 +57,9 @@ func (c *hosts) open(name string, engine *fakeEngine) *host {
 	c.t.Helper()
 	h := &host{hosts: c, name: name, engine: engine}
 	var err error
-	if h.s, err = Open(Config{Shared: h, Service: c.service, Executor: engine, Trash: c.trash, Owner: c.owner, Root: func() bool { return true }, Log: zerolog.Nop()}); err != nil {
+	cfg := c.config()
+	cfg.Shared, cfg.Executor = h, engine
+	if h.s, err = Open(cfg); err != nil {
 		c.t.Fatal(err)
 	}
 	c.mu.Lock()
@@ -229,7 +230,7 @@ func TestASeatIsGivenUpOnceAtATime(t *testing.T) {
 func TestAUserWhoHasComeBackKeepsTheSeat(t *testing.T) {
 	one := newHosts(t).start("one", newLab(t).fakeEngine)
 	one.s.Abandon("back")
-	if _, _, err := one.s.cfg.Service.Put("agent", sandbox.Registration{UserID: "back"}); err != nil {
+	if err := one.s.register(record{ID: "back"}, alice); err != nil {
 		t.Fatal(err)
 	}
 	for range 2 {
@@ -336,7 +337,7 @@ func TestTheTimeOfALostSandbox(t *testing.T) {
 	}
 	eventually(t, "its time has come", func() bool { return len(two.s.Due()) == 2 })
 	two.hold(id)
-	home := sandboxtest.Home(c.dir, id)
+	home := filepath.Join(c.usersDir(), id, "home")
 	if err := os.MkdirAll(home, 0o755); err != nil {
 		t.Fatal(err)
 	}

@@ -52,8 +52,17 @@ func (l Persistent) Shape() Shape { return Shape{l.Image, l.CPUs, l.Memory, l.Ro
 var PersistentConfinement = Confinement{Permissions: []string{policy.TagWorkspace},
 	Home: PersistentHome}
 
+// AllowsRoot reports whether commands of persistent sandboxes may run as root now: under gVisor, in
+// those that are created while they may.
+func (p *Planner) AllowsRoot() bool { return p.cfg.Load().Root }
+
 // DecidePersistent decides about a persistent sandbox.
 func (p *Planner) DecidePersistent(box registry.Sandbox, l Persistent) (Decided, error) {
+	for _, variables := range l.Env {
+		if err := CheckVariables("env", variables); err != nil {
+			return Decided{}, err
+		}
+	}
 	c, err := p.Resolve(box, PersistentConfinement)
 	if err != nil {
 		return Decided{}, err

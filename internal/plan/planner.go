@@ -28,6 +28,8 @@ type Config struct {
 	CannotFilter error
 	// LocalUsers have the profile local, all others the profile isolated.
 	LocalUsers map[string]bool
+	// Root lets commands of persistent sandboxes run as root.
+	Root bool
 }
 
 // Planner decides about calls and plans their containers. It is safe for concurrent use.

@@ -310,6 +310,18 @@ func (r *Registry) List() []Sandbox {
 	return list
 }
 
+// HasUser reports whether a user has a sandbox, whoever may name it.
+func (r *records) HasUser(user string) bool {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	for _, s := range r.sandboxes {
+		if s.User.String() == user {
+			return true
+		}
+	}
+	return false
+}
+
 // InMount reports whether a further mount holds a path. Seeing the path takes a grant.
 func (s Sandbox) InMount(path pathmap.ContainerPath) bool {
 	return slices.ContainsFunc(s.Mounts, func(m Mount) bool { return path.Within(m.Target) })

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -20,10 +19,6 @@ import (
 	"github.com/daycare-run/sandbox/internal/plan"
 	"github.com/daycare-run/sandbox/internal/quota"
 )
-
-// maxCommandBytes bounds a command with its environment: about what Linux can start. A command line
-// alone may be as long, and single arguments and variables have launch.MaxString.
-const maxCommandBytes = 2 << 20
 
 // Request is a command that a caller asks for, as it came.
 type Request struct {
@@ -194,7 +189,7 @@ func (s *Service) command(c *plan.Call, r Request) (dockerexec.Command, error) {
 		},
 		Stdin: r.Stdin, Signals: r.Signals, Resizes: r.Resizes, Grace: cfg.KillGrace,
 	}}
-	if err := checkCommand(r); err != nil {
+	if err := plan.CheckCommand(command.Command.Command, r.Env, r.Secrets); err != nil {
 		return command, err
 	}
 	var limit time.Duration
@@ -230,44 +225,4 @@ func terminalVariables(r Request) map[string]string {
 		return nil
 	}
 	return map[string]string{"TERM": "xterm-256color"}
-}
-
-func checkCommand(r Request) error {
-	size := len(r.Command)
-	for i, arg := range r.Argv {
-		if strings.Contains(arg, "\x00") {
-			return errs.Invalid("argv[%d] has a NUL byte", i)
-		}
-		if len(arg) > launch.MaxString && (i < len(r.Argv)-1 || !launch.IsLine(r.Argv)) {
-			return errs.Invalid(
-				"argv[%d] has %d bytes, and Linux takes at most %d in one argument; pass it in stdin or a file, or give a command instead of argv",
-				i, len(arg), launch.MaxString)
-		}
-		size += len(arg) + 1
-	}
-	for _, variables := range []map[string]string{r.Env, r.Secrets} {
-		for name, value := range variables {
-			size += len(name) + len(value) + 2
-		}
-	}
-	switch {
-	case r.Command != "" && len(r.Argv) > 0:
-		return errs.Invalid("command and argv are both set; give one")
-	case strings.TrimSpace(r.Command) == "" && len(r.Argv) == 0:
-		return errs.Invalid("command is empty")
-	case len(r.Argv) > 0 && r.Argv[0] == "":
-		return errs.Invalid("argv[0] is empty")
-	case strings.Contains(r.Command, "\x00"):
-		return errs.Invalid("command has a NUL byte")
-	case r.Login && r.Command == "":
-		return errs.Invalid("login goes with command, not with argv")
-	case size > maxCommandBytes:
-		return errs.Invalid(
-			"the command and its environment have %d bytes, more than %d; pass what is large in stdin or a file",
-			size, maxCommandBytes)
-	}
-	if err := plan.CheckVariables("env", r.Env); err != nil {
-		return err
-	}
-	return plan.CheckVariables("secrets", r.Secrets)
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/daycare-run/sandbox/dockerexec/session"
 	"github.com/daycare-run/sandbox/internal/cgroup"
 	"github.com/daycare-run/sandbox/internal/files"
+	"github.com/daycare-run/sandbox/internal/hostfs"
 	"github.com/daycare-run/sandbox/internal/ids"
 	"github.com/daycare-run/sandbox/internal/plan"
 	"github.com/daycare-run/sandbox/internal/plantest"
@@ -113,7 +114,10 @@ func newService(t testing.TB, executor *fakeExecutor, workingDir string) *Servic
 	}
 	executor.t = t
 	root := t.TempDir()
-	s := New(testConfig(), newPlanner(t, rootfs.Config{UsersDir: filepath.Join(root, "users")}), executor, openProcesses(t, root), nil)
+	s := New(testConfig(), Parts{
+		Planner:  newPlanner(t, rootfs.Config{UsersDir: filepath.Join(root, "users")}),
+		Executor: executor, Processes: openProcesses(t, root), Trash: hostfs.NewTrash(func(dir string, err error) { t.Error(dir, err) }),
+	})
 	if _, _, err := s.Put("agent", Registration{UserID: "alice", WorkingDir: workingDir}); err != nil {
 		t.Fatal(err)
 	}

@@ -92,7 +92,7 @@ func newPool(t *testing.T, size, most int) (*Service, *Pool, *fakePool) {
 	executor := &fakeExecutor{t: t, run: func(dockerexec.Spec, dockerexec.Command, session.Output) (dockerexec.Result, error) {
 		return dockerexec.Result{}, nil
 	}}
-	return New(cfg, planner, executor, openProcesses(t, root), pool), pool, fake
+	return New(cfg, Parts{Planner: planner, Executor: executor, Processes: openProcesses(t, root), Pool: pool}), pool, fake
 }
 
 // first is a user's first call.
@@ -105,4 +105,20 @@ func first(t *testing.T, s *Service, user string, box Registration, r Request) e
 	r.Command = "true"
 	_, err := s.Exec(t.Context(), user, r, func(session.Stream, []byte) error { return nil })
 	return err
+}
+
+// planPersistent plans the container of a sandbox that lasts, as package persistent does for a new one.
+func planPersistent(t *testing.T, s *Service, id string, l plan.Persistent) (dockerexec.Spec, error) {
+	t.Helper()
+	box, err := s.Get(id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	decided, err := s.planner.DecidePersistent(box, l)
+	if err != nil {
+		return dockerexec.Spec{}, err
+	}
+	s.pool.BindPersistent(t.Context(), decided, l.Shape(), s.token)
+	made, err := s.planner.PlanPersistent(t.Context(), decided, id, l.Shape())
+	return made.Spec, err
 }

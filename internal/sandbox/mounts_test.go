@@ -148,7 +148,10 @@ func TestLinksOfTheOperators(t *testing.T) {
 	if err := errors.Join(os.MkdirAll(real+"/users", 0o755), os.Symlink("disk", named)); err != nil {
 		t.Fatal(err)
 	}
-	s := New(testConfig(), newPlanner(t, rootfs.Config{UsersDir: named + "/users", AllowedMountRoots: []string{real}}), &fakeExecutor{t: t}, openProcesses(t, dir), nil)
+	s := New(testConfig(), Parts{
+		Planner:  newPlanner(t, rootfs.Config{UsersDir: named + "/users", AllowedMountRoots: []string{real}}),
+		Executor: &fakeExecutor{t: t}, Processes: openProcesses(t, dir),
+	})
 	if _, _, err := s.Put("agent", Registration{UserID: "alice"}); err != nil {
 		t.Fatal(err)
 	}

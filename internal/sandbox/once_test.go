@@ -46,7 +46,7 @@ func TestACallIsDecidedOnceAndPlannedOnce(t *testing.T) {
 			if _, _, err := s.Put(id, Registration{UserID: id}); err != nil {
 				return err
 			}
-			_, _, err := s.PlanPersistent(t.Context(), id, plan.Persistent{NoNetwork: true}, true)
+			_, err := planPersistent(t, s, id, plan.Persistent{NoNetwork: true})
 			return err
 		}
 	}
@@ -66,7 +66,7 @@ func TestACallIsDecidedOnceAndPlannedOnce(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s = New(testConfig(), planner, &fakeExecutor{t: t}, openProcessesOf(t, root, runner), nil)
+	s = New(testConfig(), Parts{Planner: planner, Executor: &fakeExecutor{t: t}, Processes: openProcessesOf(t, root, runner)})
 	if _, _, err := s.Put("agent", Registration{UserID: "alice"}); err != nil {
 		t.Fatal(err)
 	}

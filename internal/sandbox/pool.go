@@ -197,6 +197,12 @@ func (p *Pool) bind(ctx context.Context, c plan.Decided, shape *plan.Shape,
 	return hit
 }
 
+// BindPersistent is bind for a persistent sandbox of that shape.
+func (p *Pool) BindPersistent(ctx context.Context, c plan.Decided, shape plan.Shape,
+	owner quota.Token) {
+	p.bind(ctx, c, &shape, owner)
+}
+
 // bindOnce binds a container of a class if there is one, and counts the outcome.
 func (p *Pool) bindOnce(ctx context.Context, c plan.Decided, shape *plan.Shape,
 	token quota.Token) (hit bool) {

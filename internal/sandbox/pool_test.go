@@ -297,9 +297,9 @@ func TestPoolOfSandboxesThatLast(t *testing.T) {
 				t.Fatal(err)
 			}
 			kind.Env = []map[string]string{{"OF": id}} // which is no part of its container
-			spec, env, err := s.PlanPersistent(t.Context(), id, kind, true)
-			if err != nil || env["OF"] != id || spec.Persistent != id {
-				t.Fatalf("%+v, %v, %v", spec, env, err)
+			spec, err := planPersistent(t, s, id, kind)
+			if err != nil || spec.Persistent != id {
+				t.Fatalf("%+v, %v", spec, err)
 			}
 			waited, is := fake.specs[fake.bound[id]]
 			if is != (n > 0) {
@@ -348,7 +348,7 @@ func TestPoolOfAnImageThatChanges(t *testing.T) {
 		if _, _, err := s.Put(id, Registration{UserID: id}); err != nil {
 			t.Fatal(err)
 		}
-		if _, _, err := s.PlanPersistent(t.Context(), id, kind, true); err != nil {
+		if _, err := planPersistent(t, s, id, kind); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -415,7 +415,7 @@ func TestPoolIsSharedByTokens(t *testing.T) {
 			if _, _, err := scoped.Put(id, Registration{UserID: id}); err != nil {
 				t.Fatal(err)
 			}
-			if _, _, err := scoped.PlanPersistent(t.Context(), id, plan.Persistent{NoNetwork: true}, true); err != nil {
+			if _, err := planPersistent(t, scoped, id, plan.Persistent{NoNetwork: true}); err != nil {
 				t.Fatal(err)
 			}
 			return fake.bound[id] != ""

@@ -11,7 +11,6 @@ import (
 
 	"github.com/daycare-run/sandbox/dockerexec"
 	"github.com/daycare-run/sandbox/internal/errs"
-	"github.com/daycare-run/sandbox/internal/hostfs"
 	"github.com/daycare-run/sandbox/internal/ids"
 )
 
@@ -23,10 +22,31 @@ type RemovedUser struct {
 }
 
 // RemoveUser ends everything of a user (commands, processes, containers) and forgets the user's
-// sandboxes. With home, it also removes what the user has on the host; trash does that in the
+// sandboxes. With home, it also removes what the user has on the host; the files go in the
 // background. Meanwhile the user's other calls are refused. After an error something may be left:
-// calling it again goes on. A user who has nothing is not found.
-func (s *Service) RemoveUser(ctx context.Context, trash *hostfs.Trash, user ids.User,
+// calling it again goes on. A user who has nothing is not found. One who is a persistent sandbox is
+// killed. In a cluster this host holds the user, and gives up the seat of one of whom nothing is
+// left.
+func (s *Service) RemoveUser(ctx context.Context, user ids.User, home bool) (RemovedUser, error) {
+	name := user.String()
+	if s.persistent == nil || !s.scope.Has(user) { // not this caller's, and neither is the seat
+		return s.removeUser(ctx, user, home)
+	}
+	if box, none := s.persistent.Any(name); none == nil {
+		if !home {
+			return RemovedUser{}, errs.Conflict("user %q is a sandbox of E2B's clients, whose "+
+				"home goes with it: ask for home, too, or kill it there", user)
+		}
+		return RemovedUser{Sandboxes: 1, Containers: 1, Home: true}, box.Kill(ctx)
+	}
+	removed, err := s.removeUser(ctx, user, home)
+	if home && err == nil || cerrdefs.IsNotFound(err) {
+		s.persistent.Abandon(name)
+	}
+	return removed, err
+}
+
+func (s *Service) removeUser(ctx context.Context, user ids.User,
 	home bool) (r RemovedUser, _ error) {
 	name := user.String()
 	theirs := func() []Sandbox {
@@ -59,7 +79,7 @@ func (s *Service) RemoveUser(ctx context.Context, trash *hostfs.Trash, user ids.
 		r.Sandboxes++
 	}
 	if home && s.planner.Files().HasFolder(name) {
-		if err := s.RemoveFiles(trash, user); err != nil {
+		if err := s.planner.Files().RemoveUser(s.trash, name); err != nil {
 			return r, fmt.Errorf("everything but the files is removed; remove the user again: %w",
 				err)
 		}

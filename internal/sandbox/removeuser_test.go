@@ -7,10 +7,11 @@ import (
 	"testing"
 
 	cerrdefs "github.com/containerd/errdefs"
+	"github.com/rs/zerolog"
 
 	"github.com/daycare-run/sandbox/dockerexec"
-	"github.com/daycare-run/sandbox/internal/hostfs"
 	"github.com/daycare-run/sandbox/internal/ids"
+	"github.com/daycare-run/sandbox/internal/persistent"
 	"github.com/daycare-run/sandbox/internal/quota"
 )
 
@@ -24,7 +25,6 @@ func TestAUserIsRemoved(t *testing.T) {
 		return dockerexec.Result{}, errors.New("its container is gone")
 	}}
 	s := newService(t, executor, "")
-	trash := hostfs.NewTrash(func(dir string, err error) { t.Error(dir, err) })
 	alice := user(t, "alice")
 	register(t, s, "second", "alice")
 	register(t, s, "bobs", "bob")
@@ -44,7 +44,7 @@ func TestAUserIsRemoved(t *testing.T) {
 		}
 		_, exec := s.Exec(t.Context(), "second", Request{Command: "true"}, nil)
 		_, _, put := s.Put("third", Registration{UserID: "alice"})
-		_, remove := s.RemoveUser(t.Context(), trash, alice, false)
+		_, remove := s.RemoveUser(t.Context(), alice, false)
 		for what, err := range map[string]error{"exec": exec, "register": put, "remove": remove} {
 			if !cerrdefs.IsConflict(err) || !strings.Contains(err.Error(), "is being removed") {
 				t.Errorf("%s meanwhile: %v", what, err)
@@ -54,7 +54,7 @@ func TestAUserIsRemoved(t *testing.T) {
 		close(ended)
 		return nil
 	}
-	got, err := s.RemoveUser(t.Context(), trash, alice, false)
+	got, err := s.RemoveUser(t.Context(), alice, false)
 	if err != nil || got != (RemovedUser{Sandboxes: 2}) {
 		t.Errorf("%+v, %v", got, err)
 	}
@@ -64,10 +64,10 @@ func TestAUserIsRemoved(t *testing.T) {
 	if left := s.List(); len(left) != 1 || left[0].ID.String() != "bobs" || !s.planner.Files().HasFolder("alice") {
 		t.Errorf("left: %v", left)
 	}
-	if got, err = s.RemoveUser(t.Context(), trash, alice, true); err != nil || got != (RemovedUser{Home: true}) || s.planner.Files().HasFolder("alice") {
+	if got, err = s.RemoveUser(t.Context(), alice, true); err != nil || got != (RemovedUser{Home: true}) || s.planner.Files().HasFolder("alice") {
 		t.Errorf("with the home: %+v, %v", got, err)
 	}
-	if _, err = s.RemoveUser(t.Context(), trash, alice, true); !cerrdefs.IsNotFound(err) {
+	if _, err = s.RemoveUser(t.Context(), alice, true); !cerrdefs.IsNotFound(err) {
 		t.Errorf("what is no more: %v", err)
 	}
 	register(t, s, "again", "alice")
@@ -77,19 +77,18 @@ func TestAUserIsRemoved(t *testing.T) {
 func TestARemovalThatFailsIsRepeated(t *testing.T) {
 	executor := &fakeExecutor{leave: func(context.Context, string) error { return errors.New("Docker is down") }}
 	s := newService(t, executor, "")
-	trash := hostfs.NewTrash(func(dir string, err error) { t.Error(dir, err) })
-	if _, err := s.RemoveUser(t.Context(), trash, user(t, "alice"), true); err == nil || !strings.Contains(err.Error(), "remove the user again: Docker is down") {
+	if _, err := s.RemoveUser(t.Context(), user(t, "alice"), true); err == nil || !strings.Contains(err.Error(), "remove the user again: Docker is down") {
 		t.Errorf("%v", err)
 	}
 	if _, err := s.Get("agent"); err != nil {
 		t.Errorf("its sandbox: %v", err)
 	}
 	bobs := s.Scoped(ids.OnlyUsers(user(t, "bob")), quota.Token{})
-	if _, err := bobs.RemoveUser(t.Context(), trash, user(t, "alice"), true); !cerrdefs.IsNotFound(err) {
+	if _, err := bobs.RemoveUser(t.Context(), user(t, "alice"), true); !cerrdefs.IsNotFound(err) {
 		t.Errorf("another's: %v", err)
 	}
 	executor.leave = nil
-	if got, err := s.RemoveUser(t.Context(), trash, user(t, "alice"), true); err != nil || got.Sandboxes != 1 {
+	if got, err := s.RemoveUser(t.Context(), user(t, "alice"), true); err != nil || got.Sandboxes != 1 {
 		t.Errorf("again: %+v, %v", got, err)
 	}
 }
@@ -120,8 +119,7 @@ func TestARemovalWaitsForCommandsOfDeletedSandboxes(t *testing.T) {
 		}
 		return nil
 	}
-	trash := hostfs.NewTrash(func(dir string, err error) { t.Error(dir, err) })
-	if _, err := s.RemoveUser(t.Context(), trash, user(t, "alice"), true); err != nil || looks < 3 {
+	if _, err := s.RemoveUser(t.Context(), user(t, "alice"), true); err != nil || looks < 3 {
 		t.Errorf("after %d looks: %v", looks, err)
 	}
 	if looks < 3 {
@@ -150,5 +148,34 @@ func register(t *testing.T, s *Service, id, user string) {
 	t.Helper()
 	if _, _, err := s.Put(id, Registration{UserID: user}); err != nil {
 		t.Fatal(err)
+	}
+}
+
+// noRecords are shared records of which there are none.
+type noRecords struct{ persistent.Shared }
+
+func (noRecords) Seat(string) (host string, epoch int64) { return "h1", 1 }
+
+// Who may not remove a user cannot have the user's seat given up.
+func TestTheSeatOfAnothersUserStays(t *testing.T) {
+	s := newService(t, nil, "")
+	boxes, err := persistent.Open(persistent.Config{Shared: noRecords{}, Planner: s.planner, Log: zerolog.Nop()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.persistent = boxes
+	bob := user(t, "bob")
+	for _, tt := range []struct {
+		caller *Service
+		given  int
+	}{{s.Scoped(ids.OnlyUsers(user(t, "alice")), quota.Token{}), 0}, {s, 1}} {
+		if _, err := tt.caller.RemoveUser(t.Context(), bob, true); !cerrdefs.IsNotFound(err) {
+			t.Errorf("%v", err)
+		}
+		given := 0
+		boxes.Leave(func(func() error) { given++ }, nil)
+		if given != tt.given {
+			t.Errorf("%d seats are given up, not %d", given, tt.given)
+		}
 	}
 }

@@ -8,7 +8,6 @@ package sandbox
 
 import (
 	"context"
-	"slices"
 	"sync/atomic"
 	"time"
 
@@ -20,7 +19,9 @@ import (
 	"github.com/daycare-run/sandbox/internal/egress/decisions"
 	"github.com/daycare-run/sandbox/internal/events"
 	"github.com/daycare-run/sandbox/internal/files"
+	"github.com/daycare-run/sandbox/internal/hostfs"
 	"github.com/daycare-run/sandbox/internal/ids"
+	"github.com/daycare-run/sandbox/internal/persistent"
 	"github.com/daycare-run/sandbox/internal/plan"
 	"github.com/daycare-run/sandbox/internal/process"
 	"github.com/daycare-run/sandbox/internal/quota"
@@ -80,8 +81,11 @@ type Service struct {
 	executor  Executor
 	processes *process.Manager
 	pool      *Pool // nil for none
-	detached  *attach.Store[Result]
-	outputs   *outputs
+	// persistent are the users who are persistent sandboxes; nil for none.
+	persistent *persistent.Sandboxes
+	trash      *hostfs.Trash
+	detached   *attach.Store[Result]
+	outputs    *outputs
 	// settings and loaded are shared with the Services that Scoped returns.
 	settings *atomic.Pointer[Config]
 	loaded   *atomic.Pointer[Loaded]
@@ -91,16 +95,28 @@ type Service struct {
 	token    quota.Token        // the token that they use
 }
 
-// New returns a Service made of these parts; it owns none of them. pool may be nil.
-func New(cfg Config, planner *plan.Planner, executor Executor, processes *process.Manager,
-	pool *Pool) *Service {
+// Parts are what a Service is made of. It owns none of them.
+type Parts struct {
+	Planner   *plan.Planner
+	Executor  Executor
+	Processes *process.Manager
+	// Persistent and Pool may be nil.
+	Persistent *persistent.Sandboxes
+	Pool       *Pool
+	// Trash takes what is left of users who are removed.
+	Trash *hostfs.Trash
+}
+
+// New returns a Service.
+func New(cfg Config, of Parts) *Service {
 	s := &Service{
-		Files:   files.New(planner, executor),
-		planner: planner, executor: executor, processes: processes, pool: pool,
+		Files:   files.New(of.Planner, of.Executor),
+		planner: of.Planner, executor: of.Executor, processes: of.Processes,
+		persistent: of.Persistent, pool: of.Pool, trash: of.Trash,
 		settings: &atomic.Pointer[Config]{}, loaded: &atomic.Pointer[Loaded]{},
 		outputs:  &outputs{all: map[uint64]*lastOutput{}},
 		detached: attach.NewStore[Result](attach.Config{Quotas: cfg.Quotas, Keep: keepDetached}),
-		registry: planner.Sandboxes(), scope: ids.Everyone(),
+		registry: of.Planner.Sandboxes(), scope: ids.Everyone(),
 	}
 	s.Use(cfg)
 	s.SetLoaded(Loaded{})
@@ -207,13 +223,6 @@ func (s *Service) Delete(ctx context.Context, id string) error {
 
 // List returns the sandboxes by id.
 func (s *Service) List() []Sandbox { return s.registry.List() }
-
-// HasSandbox reports whether a user has a sandbox.
-func (s *Service) HasSandbox(user string) bool {
-	return slices.ContainsFunc(s.List(), func(box Sandbox) bool {
-		return box.User.String() == user
-	})
-}
 
 // Health describes the state of the service.
 type Health struct {

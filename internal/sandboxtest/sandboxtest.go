@@ -20,7 +20,7 @@ import (
 	"github.com/daycare-run/sandbox/internal/events"
 	"github.com/daycare-run/sandbox/internal/files"
 	"github.com/daycare-run/sandbox/internal/hostfs"
-	"github.com/daycare-run/sandbox/internal/ids"
+	"github.com/daycare-run/sandbox/internal/persistent"
 	"github.com/daycare-run/sandbox/internal/plan"
 	"github.com/daycare-run/sandbox/internal/policy"
 	"github.com/daycare-run/sandbox/internal/process"
@@ -40,6 +40,8 @@ type Options struct {
 	Runner   *Runner
 	// Processes are those that an earlier service has left. Where they say so, they still run.
 	Processes []process.Record
+	// Persistent opens the persistent sandboxes with what the service has; nil for none.
+	Persistent func(persistent.Config) *persistent.Sandboxes
 	// Platform, Plan and Config may change what decides about calls.
 	Platform func(*plan.PlatformConfig)
 	Plan     func(*plan.Config)
@@ -95,7 +97,17 @@ func New(t testing.TB, o Options) *sandbox.Service {
 		o.Plan(&rules)
 	}
 	planner := plan.NewPlanner(sandboxes, rules, files, plan.NewPlatforms(platform), zerolog.Nop())
-	service := sandbox.New(cfg, planner, o.Executor, openProcesses(t, o, users, cfg.Quotas), nil)
+	parts := sandbox.Parts{
+		Planner: planner, Executor: o.Executor, Processes: openProcesses(t, o, users, cfg.Quotas),
+		Trash: hostfs.NewTrash(func(string, error) {}),
+	}
+	if o.Persistent != nil {
+		parts.Persistent = o.Persistent(persistent.Config{
+			Dir: filepath.Join(o.Dir, "lasting"), Planner: planner, Processes: parts.Processes,
+			Quotas: cfg.Quotas, Events: cfg.Events, Trash: parts.Trash, Log: zerolog.Nop(),
+		})
+	}
+	service := sandbox.New(cfg, parts)
 	t.Cleanup(service.EndDetached)
 	return service
 }
@@ -175,10 +187,4 @@ func platform(uid, gid uint32) plan.PlatformConfig {
 		},
 		Log: zerolog.Nop(),
 	}
-}
-
-// RemoveUser removes a user of a service; the files go once nobody waits for them.
-func RemoveUser(ctx context.Context, s *sandbox.Service, user ids.User,
-	home bool) (sandbox.RemovedUser, error) {
-	return s.RemoveUser(ctx, hostfs.NewTrash(func(string, error) {}), user, home)
 }

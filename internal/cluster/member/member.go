@@ -23,7 +23,6 @@ import (
 	"github.com/daycare-run/sandbox/internal/persistent"
 	"github.com/daycare-run/sandbox/internal/process"
 	"github.com/daycare-run/sandbox/internal/registry"
-	"github.com/daycare-run/sandbox/internal/sandbox"
 	"github.com/daycare-run/sandbox/internal/workload"
 )
 
@@ -36,7 +35,6 @@ type Parts struct {
 	Registry   *registry.Registry
 	Runner     *workload.Runner
 	Processes  *process.Manager
-	Service    *sandbox.Service
 	Persistent *persistent.Sandboxes
 }
 

@@ -17,7 +17,8 @@ import (
 	"github.com/daycare-run/sandbox/internal/cluster/fence"
 	"github.com/daycare-run/sandbox/internal/cluster/forward"
 	"github.com/daycare-run/sandbox/internal/persistent"
-	"github.com/daycare-run/sandbox/internal/sandboxtest"
+	"github.com/daycare-run/sandbox/internal/plantest"
+	"github.com/daycare-run/sandbox/internal/rootfs"
 	"github.com/daycare-run/sandbox/internal/waittest"
 )
 
@@ -31,12 +32,12 @@ func oneHost(t *testing.T, release func(user string)) (_ *Member, etcd *cluster.
 		fence:   fence.NewMember(fence.Files{Base: filepath.Join(t.TempDir(), "api")}, "", log),
 		log:     log,
 	}
-	service := sandboxtest.New(t, sandboxtest.Options{})
-	sandboxes, err := persistent.Open(persistent.Config{Shared: joined.Persistent(), Service: service, Log: log})
+	planner := plantest.New(t, rootfs.Config{UsersDir: filepath.Join(t.TempDir(), "users")}, nil, nil)
+	sandboxes, err := persistent.Open(persistent.Config{Shared: joined.Persistent(), Planner: planner, Log: log})
 	if err != nil {
 		t.Fatal(err)
 	}
-	m := newMember(joined, Parts{Service: service, Persistent: sandboxes})
+	m := newMember(joined, Parts{Registry: planner.Sandboxes(), Persistent: sandboxes})
 	m.router = forward.New(forward.Config{Cluster: m.cluster, Local: released{m, release}, Log: log})
 	first := make(chan struct{})
 	t.Cleanup(inBackground(context.Background(), func(ctx context.Context) { m.cluster.Run(ctx, first) }))

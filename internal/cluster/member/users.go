@@ -99,7 +99,7 @@ func (m *Member) dropEnded(ctx context.Context) {
 		m.parts.Persistent.Leave(turns.Go, func(id string) error {
 			ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 			defer cancel()
-			err := m.router.Drop(ctx, id, func() bool { return m.parts.Service.HasSandbox(id) })
+			err := m.router.Drop(ctx, id, func() bool { return m.parts.Registry.HasUser(id) })
 			if err != nil {
 				return err
 			}
