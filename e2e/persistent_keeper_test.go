@@ -95,7 +95,7 @@ func openKeeper(t *testing.T, dir, runtime string) *keeper {
 	must(err)
 	ports := process.NewListeners(process.PortRange{First: 20_000, Last: 20_001}, log)
 	processes, err := process.Open(process.Config{
-		Dir: filepath.Join(data, "processes"), Runner: runner, LogDir: runner.Dir, Discard: runner.Discard, Clock: process.SystemClock{}, BootID: "b",
+		Dir: filepath.Join(data, "processes"), Runner: runner, Clock: process.SystemClock{}, BootID: "b",
 		Ports: ports, Log: log,
 	})
 	must(err)

@@ -24,8 +24,7 @@ func (d *daemon) openProcesses(cfg config.Config) error {
 	}
 	d.processes, err = process.Open(process.Config{
 		Shared: shared, KeyFile: keyFile,
-		Dir: filepath.Join(cfg.DataDir, "processes"), Runner: d.runner, LogDir: d.runner.Dir,
-		Discard: d.runner.Discard, Paused: d.registry.IsPaused,
+		Dir: filepath.Join(cfg.DataDir, "processes"), Runner: d.runner, Sandboxes: d.registry,
 		Clock: process.SystemClock{}, BootID: boot, Ports: d.ports, Quotas: d.quotas,
 		Bounds: processBounds(cfg), Events: d.events, Log: d.log,
 	})

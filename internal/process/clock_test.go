@@ -16,8 +16,18 @@ type fakeClock struct {
 }
 
 type fakeTimer struct {
+	of  *fakeClock
 	due time.Time
 	f   func()
+}
+
+func (t *fakeTimer) Stop() bool {
+	c := t.of
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	before := len(c.timers)
+	c.timers = slices.DeleteFunc(c.timers, func(other *fakeTimer) bool { return other == t })
+	return len(c.timers) < before
 }
 
 func (c *fakeClock) Now() time.Time {
@@ -26,18 +36,12 @@ func (c *fakeClock) Now() time.Time {
 	return c.time
 }
 
-func (c *fakeClock) AfterFunc(d time.Duration, f func()) func() bool {
+func (c *fakeClock) AfterFunc(d time.Duration, f func()) Timer {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	timer := &fakeTimer{c.time.Add(d), f}
+	timer := &fakeTimer{c, c.time.Add(d), f}
 	c.timers = append(c.timers, timer)
-	return func() bool {
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		before := len(c.timers)
-		c.timers = slices.DeleteFunc(c.timers, func(other *fakeTimer) bool { return other == timer })
-		return len(c.timers) < before
-	}
+	return timer
 }
 
 // advance moves the time and fires what is due.

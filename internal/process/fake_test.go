@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -36,6 +37,7 @@ func newEngine(t testing.TB) *engine {
 // fakeRunner runs processes in Docker. Fields that are set have a say.
 type fakeRunner struct {
 	*engine
+	logDir      func(Record) string
 	paused      map[string]bool // by process
 	onStart     func(Record) error
 	onStarted   func(Record) error
@@ -48,6 +50,15 @@ type fakeRunner struct {
 	readiness   Readiness
 	notice      string // of each start
 }
+
+// pausedIf says which sandboxes are paused.
+type pausedIf func(user, id string) bool
+
+func (p pausedIf) IsPaused(user, id string) bool { return p(user, id) }
+
+func (f *fakeRunner) Dir(r Record) string { return f.logDir(r) }
+
+func (f *fakeRunner) Discard(r Record) error { return os.RemoveAll(f.logDir(r)) }
 
 func (f *fakeRunner) Pause(_ context.Context, i Instance) error { return f.setPaused(i, true) }
 

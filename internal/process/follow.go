@@ -57,8 +57,7 @@ func (l *Log) Follow(ctx context.Context, emit func(LogPart) error) error {
 // wait blocks until there may be something new.
 func (l *Log) wait(ctx context.Context, changed <-chan struct{}) error {
 	slow := make(chan struct{})
-	stop := l.clock.AfterFunc(pollInterval, func() { close(slow) })
-	defer stop()
+	defer l.clock.AfterFunc(pollInterval, func() { close(slow) }).Stop()
 	select {
 	case <-ctx.Done():
 		return context.Cause(ctx)

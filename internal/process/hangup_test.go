@@ -102,7 +102,7 @@ func TestCallersWhoHangUpWaitOnce(t *testing.T) {
 // A pause that is under way has been decided, so whoever asks after a change does not join it.
 func TestAPauseThatHasBegunIsNotJoined(t *testing.T) {
 	var paused atomic.Bool
-	s := newHost(t).serve(func(c *Config) { c.Paused = func(string, string) bool { return paused.Load() } })
+	s := newHost(t).serve(func(c *Config) { c.Sandboxes = pausedIf(func(string, string) bool { return paused.Load() }) })
 	r := s.start(Intent{SandboxID: "one"})
 	pausing, goOn := make(chan struct{}), make(chan struct{})
 	s.run.onPause = func(paused bool) {

@@ -29,17 +29,9 @@ type Config struct {
 	// host's.
 	Shared  Shared
 	KeyFile string
-	// LogDir returns the directory on the host that holds the log of one process, and nothing else.
-	// The process may write to that directory, but not to those above it. Open, Adopt, Start and
-	// Log call it.
-	LogDir func(Record) string
-	// Discard removes that directory when the process is removed; what a tenant has put into it may
-	// be deleted later.
-	Discard func(Record) error
 	Clock   Clock
-	// Paused reports whether a user's sandbox is paused; nil if none ever is. Other users may have
-	// sandboxes of the same id.
-	Paused func(user, sandboxID string) bool
+	// Sandboxes says which sandboxes are paused; nil if none ever is.
+	Sandboxes Sandboxes
 	// Ports listens on the host for processes with ports to expose. Whoever created it shuts it
 	// down, after Shutdown.
 	Ports *Listeners
@@ -53,6 +45,13 @@ type Config struct {
 	// Events receives every change of a record; nil for none.
 	Events *events.Stream
 	Log    zerolog.Logger
+}
+
+// Sandboxes are what processes belong to. *registry.Registry implements it.
+type Sandboxes interface {
+	// IsPaused reports whether a user's sandbox is paused. Other users may have sandboxes of the
+	// same id.
+	IsPaused(user, sandboxID string) bool
 }
 
 // Bounds are the part of Config that may change while a Manager runs.
@@ -95,10 +94,9 @@ type Manager struct {
 // Open reads the records under Config.Dir, which it creates if missing. It does not call the
 // Runner: call Reconcile next. End a Manager with Shutdown.
 func Open(cfg Config) (*Manager, error) {
-	if cfg.Dir == "" || cfg.Runner == nil || cfg.LogDir == nil || cfg.Discard == nil ||
-		cfg.Clock == nil || cfg.Ports == nil || cfg.BootID == "" {
+	if cfg.Dir == "" || cfg.Runner == nil || cfg.Clock == nil || cfg.Ports == nil || cfg.BootID == "" {
 		return nil, errors.New(
-			"cannot keep processes: Dir, Runner, LogDir, Discard, Clock, Ports and BootID must be set")
+			"cannot keep processes: Dir, Runner, Clock, Ports and BootID must be set")
 	}
 	m := &Manager{
 		cfg: cfg, store: store{cfg.Dir}, vault: &vault{keyFile: filepath.Join(cfg.Dir, "key")},
@@ -146,7 +144,7 @@ func (m *Manager) refresh(r Record) Record {
 	return r
 }
 
-func (m *Manager) logPath(r Record) string { return filepath.Join(m.cfg.LogDir(r), logName) }
+func (m *Manager) logPath(r Record) string { return filepath.Join(m.cfg.Runner.Dir(r), logName) }
 
 // Stats counts the existing processes by status, and the restarts since Open.
 type Stats struct {

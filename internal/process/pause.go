@@ -8,7 +8,7 @@ import (
 )
 
 // While a sandbox is paused, so are its processes, and those that were to be started again wait.
-// Config.Paused says whether a sandbox is paused.
+// Config.Sandboxes says whether a sandbox is paused.
 
 // pausedAtOnce is how many processes are paused or resumed at a time.
 const pausedAtOnce = 4
@@ -24,7 +24,7 @@ func (m *Manager) Paused(user, id string) bool {
 }
 
 func (m *Manager) paused(r Record) bool {
-	return m.cfg.Paused != nil && m.cfg.Paused(r.UserID, r.SandboxID)
+	return m.cfg.Sandboxes != nil && m.cfg.Sandboxes.IsPaused(r.UserID, r.SandboxID)
 }
 
 // FollowPause pauses or resumes the processes of a sandbox, as Config.Paused says. It blocks until
@@ -51,7 +51,7 @@ func (m *Manager) followPause(ctx context.Context, p *process) error {
 		return nil
 	}
 	if r.Status != Running {
-		if r.wanted() && p.stopTimer == nil && !m.paused(r) {
+		if r.wanted() && p.timer == nil && !m.paused(r) {
 			m.arm(p) // it was to be started again meanwhile
 		}
 		return nil

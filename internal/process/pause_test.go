@@ -10,7 +10,9 @@ import (
 func TestProcessesFollowTheirSandbox(t *testing.T) {
 	h := newHost(t)
 	paused := map[string]bool{}
-	asked := func(c *Config) { c.Paused = func(user, id string) bool { return user == "alice" && paused[id] } }
+	asked := func(c *Config) {
+		c.Sandboxes = pausedIf(func(user, id string) bool { return user == "alice" && paused[id] })
+	}
 	s := h.serve(asked)
 	runs := s.start(Intent{SandboxID: "one"})
 	ends := s.start(Intent{SandboxID: "one", KeepAlive: true})

@@ -27,9 +27,9 @@ type process struct {
 	turn chan struct{} // full while a goroutine holds the turn
 
 	// Guarded by the turn.
-	stopTimer func() bool // stops the timer of the next start; nil for none
-	leftovers []Instance  // containers that could not be removed
-	moved     bool        // came from another host and was not reconciled here yet: it did not end by itself
+	timer     Timer      // of the next start; nil for none
+	leftovers []Instance // containers that could not be removed
+	moved     bool       // came from another host and was not reconciled here yet: it did not end by itself
 
 	// Guarded by the turn and Manager.mu: both are held to write, either to read.
 	record     Record
@@ -73,11 +73,11 @@ func (p *process) finish() {
 }
 
 // cancelTimer cancels the next start, if one is planned; the turn is held. A timer that has fired
-// already finds no stopTimer.
+// already finds none.
 func (p *process) cancelTimer() {
-	if p.stopTimer != nil {
-		p.stopTimer()
-		p.stopTimer = nil
+	if p.timer != nil {
+		p.timer.Stop()
+		p.timer = nil
 	}
 }
 

@@ -9,12 +9,12 @@ import (
 
 // reconcileQueue holds the processes that are to be reconciled with their containers.
 type reconcileQueue struct {
-	mu        sync.Mutex
-	now       selection
-	later     selection
-	busy      bool          // a goroutine takes what is due now
-	delay     time.Duration // of later
-	stopTimer func() bool   // of later; nil for none
+	mu    sync.Mutex
+	now   selection
+	later selection
+	busy  bool          // a goroutine takes what is due now
+	delay time.Duration // of later
+	timer Timer         // of later; nil for none
 }
 
 // selection is a set of processes, or all of them.
@@ -62,14 +62,14 @@ func (m *Manager) enqueueLater(s selection) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.later.add(s)
-	if q.stopTimer != nil || m.ctx.Err() != nil {
+	if q.timer != nil || m.ctx.Err() != nil {
 		return
 	}
 	q.delay = backoffNext(q.delay)
-	q.stopTimer = m.cfg.Clock.AfterFunc(q.delay, func() {
+	q.timer = m.cfg.Clock.AfterFunc(q.delay, func() {
 		q.mu.Lock()
 		due := q.later
-		q.later, q.stopTimer = selection{}, nil
+		q.later, q.timer = selection{}, nil
 		q.mu.Unlock()
 		m.enqueue(due)
 	})
@@ -93,8 +93,8 @@ func (q *reconcileQueue) listed() {
 func (q *reconcileQueue) stop() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if q.stopTimer != nil {
-		q.stopTimer()
+	if q.timer != nil {
+		q.timer.Stop()
 	}
 }
 

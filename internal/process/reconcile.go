@@ -136,7 +136,7 @@ func (m *Manager) consider(ctx context.Context, p *process, generation uint64, f
 	}
 	switch {
 	case r.Status != Running:
-		if r.wanted() && p.stopTimer == nil {
+		if r.wanted() && p.timer == nil {
 			m.arm(p)
 		}
 	case own != nil && own.Running:

@@ -83,7 +83,7 @@ func (r *Record) setExit(exit Exit, reason string, now time.Time) {
 
 // arm plans the next start of a process; the turn is held.
 func (m *Manager) arm(p *process) {
-	p.stopTimer = m.cfg.Clock.AfterFunc(p.record.restartDelay(m.now()), func() {
+	p.timer = m.cfg.Clock.AfterFunc(p.record.restartDelay(m.now()), func() {
 		m.background(func(ctx context.Context) { m.restart(ctx, p) })
 	})
 }
@@ -99,10 +99,10 @@ func (m *Manager) restart(ctx context.Context, p *process) {
 		return
 	}
 	defer p.give()
-	if p.stopTimer == nil {
+	if p.timer == nil {
 		return
 	}
-	p.stopTimer = nil
+	p.timer = nil
 	r := p.record
 	if m.paused(r) {
 		return // FollowPause plans it again

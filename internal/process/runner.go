@@ -11,7 +11,7 @@ import (
 	"github.com/daycare-run/sandbox/internal/plan"
 )
 
-// Runner runs processes. Each start of a process is a fresh container, which does not need the
+// Runner has the containers of processes, and their folders. Each start of a process is a fresh container, which does not need the
 // service. Many goroutines use it at once, but for any one process only one at a time, apart from
 // Readiness, Dial, and a Stop that comes during another one.
 type Runner interface {
@@ -38,6 +38,12 @@ type Runner interface {
 	Readiness(r Record) Readiness
 	// Dial connects to a TCP port of an instance's own loopback.
 	Dial(ctx context.Context, i Instance, port int) (Conn, error)
+	// Dir returns the directory on the host that holds the log of one process, and nothing else.
+	// The process may write to that directory, but not to those above it.
+	Dir(r Record) string
+	// Discard removes that directory when the process is removed; what a tenant has put into it may
+	// be deleted later.
+	Discard(r Record) error
 }
 
 // Instance is a container of a process.
@@ -70,9 +76,14 @@ type Exit struct {
 // Clock is the source of time.
 type Clock interface {
 	Now() time.Time
-	// AfterFunc calls f after d in a goroutine of its own, unless stop is called first. stop
-	// reports whether it prevented the call.
-	AfterFunc(d time.Duration, f func()) (stop func() bool)
+	// AfterFunc calls f after d in a goroutine of its own, unless the Timer is stopped first.
+	AfterFunc(d time.Duration, f func()) Timer
+}
+
+// Timer is what a *time.Timer of AfterFunc is.
+type Timer interface {
+	// Stop reports whether it prevented the call.
+	Stop() bool
 }
 
 // SystemClock is the clock of the system.
@@ -82,9 +93,7 @@ type SystemClock struct{}
 func (SystemClock) Now() time.Time { return time.Now() }
 
 // AfterFunc is time.AfterFunc.
-func (SystemClock) AfterFunc(d time.Duration, f func()) func() bool {
-	return time.AfterFunc(d, f).Stop
-}
+func (SystemClock) AfterFunc(d time.Duration, f func()) Timer { return time.AfterFunc(d, f) }
 
 // HostBootID returns a text that differs after each boot of this host.
 func HostBootID() (string, error) {

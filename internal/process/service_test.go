@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"path/filepath"
 	"testing"
 	"time"
@@ -41,8 +40,8 @@ type service struct {
 // open starts a service that has not looked at Docker.
 func (h *host) open(change ...func(*Config)) *service {
 	h.t.Helper()
-	run := &fakeRunner{engine: h.engine}
-	cfg := Config{Dir: h.dir(), Runner: run, LogDir: h.logDir, Discard: func(r Record) error { return os.RemoveAll(h.logDir(r)) }, Clock: h.clock, BootID: h.boot, Ports: NewListeners(h.ports, zerolog.Nop()), Log: zerolog.New(zerolog.NewTestWriter(h.t))}
+	run := &fakeRunner{engine: h.engine, logDir: h.logDir}
+	cfg := Config{Dir: h.dir(), Runner: run, Clock: h.clock, BootID: h.boot, Ports: NewListeners(h.ports, zerolog.Nop()), Log: zerolog.New(zerolog.NewTestWriter(h.t))}
 	for _, f := range change {
 		f(&cfg)
 	}

@@ -369,7 +369,7 @@ func TestPausedProcessWaitsForItsRecord(t *testing.T) {
 	paused := map[string]bool{}
 	on := func(cfg *Config) {
 		cfg.Shared, cfg.KeyFile = by{shared, "h1"}, h.root+"/key"
-		cfg.Paused = func(_, id string) bool { return paused[id] }
+		cfg.Sandboxes = pausedIf(func(_, id string) bool { return paused[id] })
 	}
 	s := h.serve(on)
 	stays, goesOn := s.start(Intent{SandboxID: "one"}), s.start(Intent{SandboxID: "two"})

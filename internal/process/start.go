@@ -189,7 +189,7 @@ func (m *Manager) begin(ctx context.Context, p *process, secrets map[string]stri
 	}
 	if err != nil {
 		// Without its record in any case, which a later service would find.
-		if failed := errors.Join(pathless(m.cfg.Discard(p.record)),
+		if failed := errors.Join(pathless(m.cfg.Runner.Discard(p.record)),
 			m.store.remove(p.record)); failed != nil {
 			m.log.Error().Err(failed).Str("process", p.id).
 				Msg("cannot remove what is left of a process that did not start")

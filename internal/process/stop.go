@@ -98,7 +98,7 @@ func (m *Manager) Remove(ctx context.Context, user, id string) error {
 
 // remove deletes the log and the record of a process.
 func (m *Manager) remove(p *process) error {
-	if err := m.cfg.Discard(p.record); err != nil {
+	if err := m.cfg.Runner.Discard(p.record); err != nil {
 		return pathless(err)
 	}
 	return m.store.remove(p.record)

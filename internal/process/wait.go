@@ -30,16 +30,16 @@ func (m *Manager) Wait(ctx context.Context, user, id string, ready bool,
 	}
 	defer leave()
 	over := make(chan struct{})
-	defer m.cfg.Clock.AfterFunc(limit, func() { close(over) })()
+	defer m.cfg.Clock.AfterFunc(limit, func() { close(over) }).Stop()
 	for {
 		if r := m.observed(p); ready && r.Readiness.OK {
 			return r, true, nil
 		}
 		var look chan struct{} // closed when it is time to look for readiness
-		stop := func() bool { return true }
+		var timer Timer
 		if ready {
 			look = make(chan struct{})
-			stop = m.cfg.Clock.AfterFunc(readyPoll, func() { close(look) })
+			timer = m.cfg.Clock.AfterFunc(readyPoll, func() { close(look) })
 		}
 		select {
 		case <-look:
@@ -52,7 +52,9 @@ func (m *Manager) Wait(ctx context.Context, user, id string, ready bool,
 		case <-ctx.Done():
 			err = context.Cause(ctx)
 		}
-		stop()
+		if timer != nil {
+			timer.Stop()
+		}
 		return r, inTime, err
 	}
 }

@@ -153,7 +153,7 @@ func openProcessesOf(t testing.TB, root string, runner process.Runner) *process.
 	ports := process.NewListeners(process.PortRange{}, zerolog.Nop())
 	t.Cleanup(ports.Shutdown)
 	processes, err := process.Open(process.Config{
-		Dir: filepath.Join(root, "processes"), Runner: runner, LogDir: func(process.Record) string { return root }, Discard: func(process.Record) error { return nil },
+		Dir: filepath.Join(root, "processes"), Runner: runner,
 		Clock: process.SystemClock{}, BootID: "b", Ports: ports, Log: zerolog.Nop(),
 	})
 	if err != nil {

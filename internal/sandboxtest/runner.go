@@ -27,6 +27,7 @@ type Runner struct {
 	Secrets map[string]string
 	Signals []string
 
+	users     string // the folder of all users; set by New
 	mu        sync.Mutex
 	ended     func(process string) // tells the manager; set by New
 	instances []instance
@@ -144,6 +145,14 @@ func (r *Runner) Exit(_ context.Context, i process.Instance) (process.Exit, erro
 func (r *Runner) Readiness(process.Record) process.Readiness {
 	return process.Readiness{Message: "nobody listens", Since: time.Now()}
 }
+
+// Dir implements process.Runner.
+func (r *Runner) Dir(p process.Record) string {
+	return filepath.Join(r.users, p.UserID, "processes", p.ID)
+}
+
+// Discard implements process.Runner.
+func (r *Runner) Discard(p process.Record) error { return os.RemoveAll(r.Dir(p)) }
 
 // Dial implements process.Runner.
 func (r *Runner) Dial(context.Context, process.Instance, int) (process.Conn, error) {

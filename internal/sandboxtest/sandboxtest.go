@@ -116,22 +116,19 @@ func openProcesses(t testing.TB, o Options, users string, quotas *quota.Ledger) 
 	t.Helper()
 	ports := process.NewListeners(process.PortRange{First: 20_000, Last: 29_999}, zerolog.Nop())
 	t.Cleanup(ports.Shutdown)
-	dir := func(r process.Record) string {
-		return filepath.Join(users, r.UserID, "processes", r.ID)
-	}
+	o.Runner.users = users
 	for _, r := range o.Processes {
 		if r.Status == process.Running {
 			r.Instance, r.BootID = o.Runner.adopt(r), bootID
 		}
 		record(t, filepath.Join(o.Dir, "processes", r.ID), r)
-		if err := os.MkdirAll(dir(r), 0o700); err != nil {
+		if err := os.MkdirAll(o.Runner.Dir(r), 0o700); err != nil {
 			t.Fatal(err)
 		}
 	}
 	processes, err := process.Open(process.Config{
-		Dir: filepath.Join(o.Dir, "processes"), Runner: o.Runner, LogDir: dir,
-		Discard: func(r process.Record) error { return os.RemoveAll(dir(r)) },
-		Clock:   process.SystemClock{}, BootID: bootID, Ports: ports, Quotas: quotas,
+		Dir: filepath.Join(o.Dir, "processes"), Runner: o.Runner,
+		Clock: process.SystemClock{}, BootID: bootID, Ports: ports, Quotas: quotas,
 		Log: zerolog.Nop(),
 	})
 	if err != nil {

@@ -85,12 +85,13 @@ func (r *Runner) logBounds() launch.Log {
 	return launch.Log{MaxBytes: r.maxLog.Load() / (files + 1), Files: files}
 }
 
-// Dir returns a process's folder on the host, which its container sees, too.
+// Dir implements process.Runner. The container sees that folder, too.
 func (r *Runner) Dir(p process.Record) string {
 	return r.planner.Files().ProcessDir(p.UserID, p.ID)
 }
 
-// Discard removes a process's folder in the background: what is in it is the tenant's.
+// Discard implements process.Runner. The folder is removed in the background: what is in it is the
+// tenant's.
 func (r *Runner) Discard(p process.Record) error {
 	return r.trash.Discard(r.Dir(p), r.planner.Files().UserDir(p.UserID))
 }
