@@ -30,7 +30,7 @@ func userRmCommand(a *app) *cobra.Command {
 		Aliases: []string{"remove", "delete"},
 		Short:   "End and remove everything of a user",
 		Long: `rm ends everything of a user, commands, durable processes and containers, and removes it: the processes with
-their logs, and the sandboxes, whoever has registered them. The user's home stays on the host; with --home it
+their logs, and the sandboxes, of whichever caller. The user's home stays on the host; with --home it
 goes, too, with all that the user has there. Calls for the user are refused meanwhile.
 
 It tells on stderr what has ended. If it fails half-way, it says so: run it again, and it goes on.`,

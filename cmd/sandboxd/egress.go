@@ -43,7 +43,7 @@ func egressSettings(cfg config.Config, verdicts *decisions.Log, log zerolog.Logg
 		Own: parsed(e.OwnAddresses, netip.MustParseAddr), AskMetadata: e.AskMetadata,
 		QueriesPerSecond: e.QueriesPerSecond, MaxConnections: e.MaxConnections,
 		MaxUserConnections: e.MaxUserConnections,
-		AcceptWeaker:       cfg.Docker.EnableWeakerNestedSandbox,
+		AcceptUnfiltered:   cfg.Docker.EnableWeakerNestedSandbox,
 		Decisions:          verdicts, Log: log,
 	}
 }

@@ -53,7 +53,7 @@ func (d *daemon) callSettings(cfg config.Config) sandbox.Config {
 // planSettings returns the settings for what calls may reach.
 func (d *daemon) planSettings(cfg config.Config, rules policy.EgressRules) plan.Config {
 	return plan.Config{Egress: rules, MaxDomains: cfg.Egress.MaxDomains,
-		LocalUsers: localUsers(cfg), CannotFilter: d.networks.Weak(), Root: cfg.E2B.AllowRoot}
+		LocalUsers: localUsers(cfg), CannotFilter: d.networks.Unfiltered(), Root: cfg.E2B.AllowRoot}
 }
 
 // poolSettings returns the settings for containers that are kept ready for new users.
@@ -85,10 +85,10 @@ func (d *daemon) platformConfig(cfg config.Config) (plan.PlatformConfig, error) 
 	}
 	finder := images.NewFinder(d.docker, cfg.Docker.Reference())
 	return plan.PlatformConfig{
-		Settings:     platformSettings(cfg, d.host),
-		AcceptWeaker: cfg.Docker.EnableWeakerNestedSandbox,
-		Find:         finder.Find,
-		Forget:       finder.Forget,
+		Settings:             platformSettings(cfg, d.host),
+		AcceptDefaultRuntime: cfg.Docker.EnableWeakerNestedSandbox,
+		Find:                 finder.Find,
+		Forget:               finder.Forget,
 		FindOther: func(ctx context.Context, reference string) (images.Image, error) {
 			image, err := images.NewFinder(d.docker, reference).Find(ctx)
 			if cerrdefs.IsFailedPrecondition(err) {

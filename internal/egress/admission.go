@@ -113,9 +113,9 @@ func (s *stack) change(e dockerexec.Endpoint) error {
 			"cannot open a container that is filtered by name to all of the network while it runs: name what to reach, or make another container: %w",
 			errdefs.ErrFailedPrecondition)
 	case s.gateway == nil:
-		return fmt.Errorf("no call can be filtered by name here (%w): %w", s.owner.weak,
+		return fmt.Errorf("no call can be filtered by name here (%w): %w", s.owner.unfiltered,
 			errdefs.ErrPermissionDenied)
-	case !old.open && !old.parting:
+	case !old.open && !old.draining:
 		old.reach.Store(ep.reach.Load())
 		old.relays.recheck(old.reach.Load())
 		if s.guard != nil {
@@ -128,7 +128,7 @@ func (s *stack) change(e dockerexec.Endpoint) error {
 	if err := s.table.Remove(e.Addr); err != nil {
 		return explain(err)
 	}
-	ep.parting = true
+	ep.draining = true
 	if err := s.endpoints.replace(ep.container, ep); err != nil {
 		return err
 	}
@@ -138,7 +138,7 @@ func (s *stack) change(e dockerexec.Endpoint) error {
 	if err := s.gateway.connect(e); err != nil {
 		return explain(err)
 	}
-	ep.parting = false
+	ep.draining = false
 	return nil
 }
 
@@ -151,7 +151,7 @@ func (s *stack) admit(ep *endpoint) (err error) {
 	case s.gateway == nil:
 		err = fmt.Errorf(
 			"no call can be filtered by name here (%w): ask for no network, or for \"*\": %w",
-			s.owner.weak, errdefs.ErrPermissionDenied)
+			s.owner.unfiltered, errdefs.ErrPermissionDenied)
 	}
 	if err != nil {
 		s.endpoints.release(ep)
@@ -166,7 +166,7 @@ func (s *stack) bind(e dockerexec.Endpoint) error {
 		return fmt.Errorf("address %s does not belong to %s: %w", e.Addr, e.Spec.ContainerName(),
 			errdefs.ErrFailedPrecondition)
 	}
-	if s.owner.weak != nil {
+	if s.owner.unfiltered != nil {
 		return nil // and the service may lack the right to find the container's interface
 	}
 	if !ep.open {
@@ -204,7 +204,7 @@ func (s *stack) remove(holder uint64) {
 			Msg("cannot cut a container off; its address is not used again")
 		return
 	}
-	if !ep.open && !ep.parting {
+	if !ep.open && !ep.draining {
 		s.endpoints.release(ep)
 		return
 	}

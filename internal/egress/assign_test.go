@@ -76,7 +76,7 @@ func TestAssignOpen(t *testing.T) {
 
 // What is being removed is not bound any more: its address may be another's by then.
 func TestBindOfWhatGoes(t *testing.T) {
-	s := &stack{owner: &Egress{weak: errors.New("no rules")}, endpoints: *testEndpoints("10.1.2.0/29")}
+	s := &stack{owner: &Egress{unfiltered: errors.New("no rules")}, endpoints: *testEndpoints("10.1.2.0/29")}
 	going := testEndpoint(t, "u", "*")
 	must(t, s.endpoints.register(going))
 	end := dockerexec.Endpoint{Spec: testSpec("u", "*"), Addr: going.addr}

@@ -55,9 +55,9 @@ type Config struct {
 	QueriesPerSecond, MaxConnections int
 	// MaxUserConnections bounds the connections of all of a user's containers.
 	MaxUserConnections int
-	// AcceptWeaker accepts that there are no rules where the kernel or the service's rights allow
+	// AcceptUnfiltered accepts that there are no rules where the kernel or the service's rights allow
 	// none: containers may be open then, but not filtered.
-	AcceptWeaker bool
+	AcceptUnfiltered bool
 	// MayPass is called before each lookup and each connection; an error means that nothing new may
 	// pass. It must not block. Nil means that everything may pass.
 	MayPass func() error
@@ -79,7 +79,7 @@ type Profile struct {
 type Egress struct {
 	cfg        Config
 	budget     *budget.Connections
-	weak       error // why there are no rules; nil where there are
+	unfiltered error // why there are no rules; nil where there are
 	interfaces *interfaces
 	routes     *routes
 	own        *ownAddresses
@@ -94,21 +94,21 @@ type Egress struct {
 // New removes the rules of networks that are gone; a network gets its rules and servers from Open.
 // If rules cannot be made here, the error says what to do.
 func New(cfg Config) (*Egress, error) {
-	weak := Probe(cfg.Name)
-	if weak != nil && !cfg.AcceptWeaker {
+	unfiltered := Probe(cfg.Name)
+	if unfiltered != nil && !cfg.AcceptUnfiltered {
 		return nil, fmt.Errorf(
 			"cannot limit containers to the names that they may reach: %w; or set docker.enableWeakerNestedSandbox, and calls may have only no network or all of it",
-			weak)
+			unfiltered)
 	}
-	if weak != nil {
-		cfg.Log.Warn().Err(weak).Msg(
+	if unfiltered != nil {
+		cfg.Log.Warn().Err(unfiltered).Msg(
 			"no call can be filtered by name, only blocked or open; accepted by enableWeakerNestedSandbox")
 	}
 	shared, err := budget.NewConnections(cfg.MaxUserConnections)
 	if err != nil {
 		return nil, err
 	}
-	if weak == nil {
+	if unfiltered == nil {
 		if err := removeStaleRules(cfg.Log); err != nil {
 			return nil, err
 		}
@@ -124,14 +124,14 @@ func New(cfg Config) (*Egress, error) {
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	return &Egress{
-		cfg: cfg, budget: shared, weak: weak, interfaces: interfaces, routes: routes,
+		cfg: cfg, budget: shared, unfiltered: unfiltered, interfaces: interfaces, routes: routes,
 		own: newOwnAddresses(ctx, cfg.Own, cfg.AskMetadata, cfg.Log),
 		ctx: ctx, cancel: cancel, stacks: map[string]*stack{},
 	}, nil
 }
 
-// Weak returns why no container can be filtered, or nil.
-func (e *Egress) Weak() error { return e.weak }
+// Unfiltered returns why no container can be filtered, or nil.
+func (e *Egress) Unfiltered() error { return e.unfiltered }
 
 // Probe checks whether the kernel supports our rules, without making any. The error says what is
 // missing.

@@ -23,7 +23,7 @@ type endpoint struct {
 	holder          uint64
 	addr            netip.Addr
 	open            bool // may reach all of the internet; the others are filtered
-	parting         bool // was open, and may have flows left or no gateway yet; guarded by stack.changing
+	draining        bool // was open, and may have flows left or no gateway yet; guarded by stack.changing
 	answers         answers
 	relays          relays
 	binding         binding

@@ -25,7 +25,7 @@ const gatewayQuestions = 5
 // Gateway returns what a network's gateway is made from. It reports false where nothing can be
 // filtered: such a network has no gateway.
 func (e *Egress) Gateway(n dockerexec.Network) (dockerexec.Gateway, bool, error) {
-	if e.weak != nil {
+	if e.unfiltered != nil {
 		return dockerexec.Gateway{}, false, nil
 	}
 	argument, err := e.gatewayConfig(n).Argument()

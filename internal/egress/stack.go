@@ -111,7 +111,7 @@ func (e *Egress) openStack(ctx context.Context, n dockerexec.Network,
 // setRules sets the rules and the gateway's attachments to those of the running containers, and of
 // no others.
 func (s *stack) setRules(ctx context.Context, running []dockerexec.Endpoint) error {
-	if s.owner.weak != nil {
+	if s.owner.unfiltered != nil {
 		s.restore(running)
 		return nil
 	}

@@ -41,7 +41,7 @@ func isThere(name string) bool {
 
 // claimed returns the subnets of other services' networks, including those whose bridges are down.
 func (e *Egress) claimed() (subnets []netip.Prefix, err error) {
-	if e.weak != nil {
+	if e.unfiltered != nil {
 		return nil, nil
 	}
 	claims, err := rules.Claims(0)

@@ -22,8 +22,8 @@ import (
 type PlatformConfig struct {
 	// Settings is the platform without ImageID, which Find provides.
 	Settings dockerexec.Platform
-	// AcceptWeaker takes Docker's default runtime if Docker does not know Settings.Runtime.
-	AcceptWeaker bool
+	// AcceptDefaultRuntime takes Docker's default runtime if Docker does not know Settings.Runtime.
+	AcceptDefaultRuntime bool
 	// Find finds the image; Forget makes the next Find a fresh one.
 	Find   func(context.Context) (images.Image, error)
 	Forget func()
@@ -103,7 +103,7 @@ func (p *Platforms) Present(ctx context.Context) (Platform, error) {
 	present := Platform{Platform: cfg.Settings, Engine: info.Version, gvisors: info.GVisor,
 		runtimes: info.Runtimes}
 	if !slices.Contains(info.Runtimes, present.Runtime) {
-		if !cfg.AcceptWeaker {
+		if !cfg.AcceptDefaultRuntime {
 			return Platform{},
 				fmt.Errorf("the Docker daemon does not know the runtime %q (it knows %s): register it (scripts/setup.sh does that for runsc), or set docker.enableWeakerNestedSandbox to accept %q: %w",
 					present.Runtime, strings.Join(info.Runtimes, ", "), info.DefaultRuntime,

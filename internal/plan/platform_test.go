@@ -26,7 +26,7 @@ func TestRuntimeThatTheEngineDoesNotKnow(t *testing.T) {
 			t.Errorf("%v has no %s", err, part)
 		}
 	}
-	cfg.AcceptWeaker = true
+	cfg.AcceptDefaultRuntime = true
 	if p, err := plan.NewPlatforms(cfg).Current(t.Context()); err != nil || p.Runtime != "runc" {
 		t.Errorf("accepted a weaker one: %q, %v", p.Runtime, err)
 	}

@@ -268,7 +268,7 @@ func TestMoreMountsThanGVisorTakes(t *testing.T) {
 				return dockerexec.Result{}, nil
 			}}, "")
 			platform := plantest.Platform(t)
-			platform.Settings.Runtime, platform.AcceptWeaker = tt.runtime, true
+			platform.Settings.Runtime, platform.AcceptDefaultRuntime = tt.runtime, true
 			s.planner.Platforms().Use(platform)
 			_, err := s.Exec(t.Context(), "agent", Request{Command: "true", Confinement: Confinement{Permissions: tt.tags, Restrictions: tt.less}}, nil)
 			if tt.says == "" && err != nil || tt.says != "" && (!cerrdefs.IsInvalidArgument(err) || !strings.Contains(err.Error(), tt.says)) {

@@ -218,7 +218,7 @@ export interface paths {
         /**
          * End and remove everything of a user
          * @description Ends the user's commands, durable processes and containers, and removes the processes with their logs, and
-         *     the sandboxes, whoever has registered them. With `home=true` the user's home goes, too, with all else that
+         *     the sandboxes, of whichever caller. With `home=true` the user's home goes, too, with all else that
          *     the user has on the host. It answers when all has ended, which may take as long as the processes' grace;
          *     the user's events tell what has gone. Files are removed in the background: a new user of that name does
          *     not have them. Meanwhile the user's other calls are a conflict. After an error something may be left:
@@ -940,7 +940,7 @@ export interface paths {
          *
          *     A failure in the middle breaks the connection. Where the archive can, it says why, in a global header's
          *     `DAYCARE.failed`. A file that grows meanwhile is sent as long as it was; one that shrinks is a failure.
-         *     Whoever unpacks an archive must reckon with any names in it.
+         *     An archive may have any names in it: unpack it with care.
          */
         get: operations["pack"];
         /**

@@ -61,7 +61,7 @@ func (b Bounds) tags(tags []string) ([]string, error) {
 
 func (b Bounds) notGranted(tag string) error {
 	return fmt.Errorf(
-		"permissions: %s is not granted to this sandbox: a call may ask for %s; whoever runs this server can grant more with --grant",
+		"permissions: %s is not granted to this sandbox: a call may ask for %s; the operator of this server can grant more with --grant",
 		tag, orNone(b.Grants))
 }
 
@@ -91,7 +91,7 @@ func (b Bounds) names(domains, managers []string) error {
 			faults = append(faults, fmt.Errorf("allowedDomains: %w", err))
 		} else if !allowed.Covers(asked) {
 			faults = append(faults,
-				fmt.Errorf("allowedDomains: %q is not allowed here: a call may name %s; whoever runs this server can allow more with --allow-domain",
+				fmt.Errorf("allowedDomains: %q is not allowed here: a call may name %s; the operator of this server can allow more with --allow-domain",
 					domain, orNone(allowed.List())))
 		}
 	}
@@ -139,7 +139,7 @@ func (b Bounds) inTag(kind, inside string) bool {
 func (b Bounds) ports(ports []int) error {
 	if len(ports) > 0 && !b.Expose {
 		return errors.New(
-			"expose: this server's processes cannot be reached from the host; whoever runs this server can allow it with --expose")
+			"expose: this server's processes cannot be reached from the host; the operator of this server can allow it with --expose")
 	}
 	return nil
 }
