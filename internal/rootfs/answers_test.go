@@ -45,6 +45,7 @@ func hang(t *testing.T, dir string) (end func()) {
 
 // A home whose storage hangs holds its own user up alone, who is told so.
 func TestHungHomeHoldsUpItsUserAlone(t *testing.T) {
+	t.Parallel()
 	p := NewPlanner(Config{UsersDir: t.TempDir(), HomeOwners: Owners{UID: testUID, GID: testGID, Last: testUID + 9}}, zerolog.Nop())
 	made := NewPreparer(p.UsersDir(), zerolog.Nop())
 	hung, fine := masked(t, p.UsersDir(), "hung"), masked(t, p.UsersDir(), "fine")
@@ -100,6 +101,7 @@ func lockedHandle(p *Preparer, events []byte) []dockerexec.Fingerprint {
 
 // The watch gives up the containers of a home whose storage hangs, and holds nobody else up.
 func TestTheWatchDoesNotWaitForWhatHangs(t *testing.T) {
+	t.Parallel()
 	for what, watch := range map[string]func(p *Preparer) []dockerexec.Fingerprint{
 		"it begins":       func(p *Preparer) []dockerexec.Fingerprint { return p.begin(p.watches.fd) },
 		"events are lost": func(p *Preparer) []dockerexec.Fingerprint { return lockedHandle(p, told(-1, unix.IN_Q_OVERFLOW, 0)) },
@@ -108,6 +110,7 @@ func TestTheWatchDoesNotWaitForWhatHangs(t *testing.T) {
 		},
 	} {
 		t.Run(what, func(t *testing.T) {
+			t.Parallel()
 			p, specs := watching(t, "hung", "fine")
 			p.mu.Unlock()
 			defer p.mu.Lock() // which watching unlocks
@@ -134,6 +137,7 @@ func TestTheWatchDoesNotWaitForWhatHangs(t *testing.T) {
 
 // A container of the pool whose home does not answer any more is not watched for its user, and holds nobody else up.
 func TestRebindOfWhatHangs(t *testing.T) {
+	t.Parallel()
 	p, specs := watching(t, dockerexec.PoolUser("x"))
 	p.mu.Unlock()
 	defer p.mu.Lock() // which watching unlocks
@@ -160,6 +164,7 @@ func TestRebindOfWhatHangs(t *testing.T) {
 
 // All that Specs mount is asked at the same time, before the first answer is waited for, and each directory once.
 func TestAllAreAskedTogether(t *testing.T) {
+	t.Parallel()
 	p := &Preparer{usersDir: t.TempDir()}
 	var spec dockerexec.Spec
 	for i := range 3 {
@@ -185,6 +190,7 @@ func TestAllAreAskedTogether(t *testing.T) {
 
 // What does not answer is neither searched for links nor for a place of caches.
 func TestPlansDoNotWaitForWhatHangs(t *testing.T) {
+	t.Parallel()
 	root := t.TempDir()
 	p := NewPlanner(Config{UsersDir: filepath.Join(root, "users"), HomeOwners: Owners{UID: testUID, GID: testGID}}, zerolog.Nop())
 	h, err := p.OpenHome(t.Context(), "alice")
