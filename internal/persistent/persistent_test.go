@@ -27,6 +27,7 @@ import (
 	"github.com/daycare-run/sandbox/internal/policy"
 	"github.com/daycare-run/sandbox/internal/quota"
 	"github.com/daycare-run/sandbox/internal/rootfs"
+	"github.com/daycare-run/sandbox/internal/waittest"
 )
 
 // lab is a service of sandboxes that last over a folder, on a fake engine.
@@ -113,11 +114,7 @@ func (l *lab) create(s *Sandboxes, c Create) *Sandbox {
 
 func eventually(t *testing.T, what string, holds func() bool) {
 	t.Helper()
-	for deadline := time.Now().Add(10 * time.Second); !holds(); time.Sleep(2 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("waited in vain until %s", what)
-		}
-	}
+	waittest.Until(t, what, holds)
 }
 
 func TestCreateMakesSpecAndHome(t *testing.T) {
