@@ -47,14 +47,12 @@ type runtimeFindings struct {
 	together  together
 	streams   []stream
 	slow      slowReader
-	flood     flood
 	memory    memory
 	reading   reading
 	large     large
 	grants    grants
 	network   networked
 	guard     guarded
-	packages  packages
 	processes durable
 	surface   surface
 	e2b       foreign
@@ -222,7 +220,6 @@ func (l *lab) measureRuntime(ctx context.Context, found *runtimeFindings) error 
 		{[]string{"rest"}, "rest", noSettings, func(s *service) error { return s.measureResting(ctx, &found.resting.waiting) }},
 		{[]string{"rest"}, "rest-alone", aloneSettings, func(s *service) error { return s.measureAgentAlone(ctx, &found.resting) }},
 		{[]string{"network", "guard"}, "outside", l.worldSettings, func(s *service) error { return s.measureOutside(ctx, found) }},
-		{[]string{"packages"}, "packages", func() ([]string, error) { return hostsWay(ctx) }, func(s *service) error { return s.measureInstalls(ctx, &found.packages) }},
 		{[]string{"processes"}, "processes", l.processSettings, func(s *service) error { return s.measureProcesses(ctx, &found.processes) }},
 		{[]string{"e2b"}, "e2b", l.e2bSettings, func(s *service) error { return s.measureE2B(ctx, &found.e2b) }},
 	} {
@@ -286,7 +283,6 @@ func (s *service) measureInside(ctx context.Context, found *runtimeFindings) err
 		{"together", "64 at once", func() (err error) { found.together, err = s.measureTogether(ctx); return }},
 		{"streams", "streams", func() (err error) { found.streams, err = s.measureStreams(ctx); return }},
 		{"slow", "a slow reader", func() (err error) { found.slow, err = s.measureSlowReader(ctx, found.streams); return }},
-		{"flood", "a flood", func() (err error) { found.flood, err = s.measureFlood(ctx); return }},
 		{"memory", "memory after all this", func() error { return s.measureEnd(ctx, &found.memory) }},
 		{"reading", "reading a file", func() (err error) { found.reading, err = s.measureReading(ctx); return }},
 		{"grants", "grants", func() (err error) { found.grants, err = s.measureGrants(ctx); return }},

@@ -7,10 +7,12 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"io/fs"
 	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -18,31 +20,28 @@ import (
 	"github.com/daycare-run/sandbox/client"
 )
 
-// clusterLab is three services, each with a fence, and an etcd of one member. Either they share one
-// Docker, so Docker's own costs on several hosts are not included, or each has its own Docker and a
-// share of the processors.
+// clusterLab is three services, each with a fence, and an etcd of one member. They share one Docker,
+// so Docker's own costs on several hosts are not included.
 type clusterLab struct {
 	*lab
 	dir   string
-	share bool
 	etcd  *exec.Cmd
 	hosts []*clusterHost
 }
 
 type clusterHost struct {
 	*service
-	name   string
-	fence  *exec.Cmd
-	engine *engine // nil if all hosts share one
+	name  string
+	fence *exec.Cmd
 }
 
 // clusterRuntime is the runtime under which this is measured: what several hosts add is the same
 // under all runtimes.
 const clusterRuntime = "runsc"
 
-// withCluster starts the hosts, runs and removes them. With share each has its own Docker.
-func (l *lab) withCluster(ctx context.Context, runtime string, share bool, run func(*clusterLab) error) (err error) {
-	c := &clusterLab{lab: l, share: share, dir: filepath.Join(l.dir, fmt.Sprintf("cluster-%d-%t", l.pass, share))}
+// withCluster starts the hosts, runs and removes them.
+func (l *lab) withCluster(ctx context.Context, runtime string, run func(*clusterLab) error) (err error) {
+	c := &clusterLab{lab: l, dir: filepath.Join(l.dir, fmt.Sprintf("cluster-%d", l.pass))}
 	if err := os.MkdirAll(filepath.Join(c.dir, "users"), 0o755); err != nil {
 		return err
 	}
@@ -78,24 +77,12 @@ func (c *clusterLab) startEtcd(ctx context.Context) (endpoint string, err error)
 	}
 	endpoint = "http://" + freeAddress()
 	peer := "http://" + freeAddress()
-	var argv []string
-	if c.share { // the hosts' network, in which there is nothing else
-		argv = []string{"unshare", "--net", "sh", "-c", `ip link set lo up && exec "$@"`, "sh"}
-	}
-	argv = append(argv, filepath.Join(string(bytes.TrimSpace(build)), "etcd"), "--name", "m", "--data-dir", filepath.Join(c.dir, "etcd"), "--listen-client-urls", endpoint,
+	c.etcd = exec.Command(filepath.Join(string(bytes.TrimSpace(build)), "etcd"), "--name", "m", "--data-dir", filepath.Join(c.dir, "etcd"), "--listen-client-urls", endpoint,
 		"--advertise-client-urls", endpoint, "--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer, "--initial-cluster", "m="+peer, "--log-level", "error")
-	c.etcd = exec.Command(argv[0], argv[1:]...)
 	c.etcd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	if err := c.etcd.Start(); err != nil {
 		c.etcd = nil
 		return "", fmt.Errorf("etcd is not built (scripts/setup.sh bench builds it): %w", err)
-	}
-	for c.share && ctx.Err() == nil { // until it exists: in our network a dockerd would remove another's bridge
-		own, _ := os.Readlink("/proc/self/ns/net")
-		if its, err := os.Readlink(fmt.Sprintf("/proc/%d/ns/net", c.etcd.Process.Pid)); err != nil || its != own {
-			return endpoint, err
-		}
-		time.Sleep(time.Millisecond)
 	}
 	return endpoint, ctx.Err()
 }
@@ -123,12 +110,6 @@ func (c *clusterLab) addHost(ctx context.Context, runtime, name, endpoint string
 	}
 	h := &clusterHost{service: s, name: name}
 	c.hosts = append(c.hosts, h)
-	if c.share {
-		var err error
-		if h.engine, err = c.startEngine(ctx, s); err != nil {
-			return err
-		}
-	}
 	return h.start(ctx)
 }
 
@@ -197,8 +178,8 @@ func (c *clusterLab) together(ctx context.Context) error {
 	return nil
 }
 
-// close ends each host's fence, then its service, which removes the host's containers, and then its
-// Docker; etcd comes last.
+// close ends each host's fence, then its service, which removes the host's containers; etcd comes
+// last.
 func (c *clusterLab) close() (err error) {
 	for _, h := range c.hosts {
 		if h.fence != nil && h.fence.ProcessState == nil {
@@ -208,9 +189,6 @@ func (c *clusterLab) close() (err error) {
 			err = errors.Join(err, h.service.close())
 		}
 		h.removeGroups()
-		if h.engine != nil {
-			err = errors.Join(err, h.engine.close())
-		}
 	}
 	if c.etcd != nil {
 		_ = c.etcd.Process.Kill()
@@ -228,4 +206,25 @@ func (h *clusterHost) removeGroups() {
 	for _, group := range append(all, "/sys/fs/cgroup/"+name) {
 		_ = removeGroup(group) // it may not exist
 	}
+}
+
+// removeGroup removes a control group and those below it, once nothing runs there.
+func removeGroup(dir string) (err error) {
+	var groups []string
+	_ = filepath.WalkDir(dir, func(name string, entry os.DirEntry, err error) error {
+		if err == nil && entry.IsDir() {
+			groups = append(groups, name)
+		}
+		return nil
+	})
+	for _, name := range slices.Backward(groups) {
+		for range 100 { // its processes end a little later
+			if err = os.Remove(name); err == nil || errors.Is(err, fs.ErrNotExist) {
+				err = nil
+				break
+			}
+			time.Sleep(20 * time.Millisecond)
+		}
+	}
+	return err
 }

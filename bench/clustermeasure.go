@@ -21,9 +21,6 @@ type clustered struct {
 	first, many sample
 	// answered is the time from a host's loss until another host answers a call of its user.
 	answered sample
-	// oneHost and allHosts are warm execs per second; ownDoors is allHosts when each call comes to
-	// its user's host.
-	oneHost, allHosts, ownDoors speeds
 }
 
 // manyUsers come clusterAtOnce at a time; a host is lost losses times.
@@ -31,8 +28,8 @@ const manyUsers, clusterAtOnce, losses = 1000, 32, 5
 
 // measureCluster measures three hosts beside a single service.
 func (l *lab) measureCluster(ctx context.Context, runtime string, found *clustered) error {
-	err := l.withService(ctx, runtime, "cluster-off", []string{"SANDBOXD_POOL_SIZE=0"}, func(alone *service) error {
-		return l.withCluster(ctx, runtime, false, func(c *clusterLab) error {
+	return l.withService(ctx, runtime, "cluster-off", []string{"SANDBOXD_POOL_SIZE=0"}, func(alone *service) error {
+		return l.withCluster(ctx, runtime, func(c *clusterLab) error {
 			for _, step := range []struct {
 				name string
 				run  func() error
@@ -49,11 +46,6 @@ func (l *lab) measureCluster(ctx context.Context, runtime string, found *cluster
 			return nil
 		})
 	})
-	if err != nil {
-		return err
-	}
-	l.say("%s: hosts with equal shares of the processors", runtime)
-	return l.withCluster(ctx, runtime, true, func(c *clusterLab) error { return c.measureShared(ctx, found) })
 }
 
 // holder finds the host that has a user's container. After a loss the other hosts may not yet have

@@ -10,7 +10,6 @@ const (
 	forwardedTarget, heldTarget      = time.Millisecond, 100 * time.Microsecond
 	claimTarget, claimsTarget        = 10 * time.Millisecond, 2 * time.Second
 	answeredTarget, lastAnswerTarget = 15 * time.Second, 20 * time.Second
-	threeHostsTarget                 = 2.7
 )
 
 func clusterSection(f findings) section {
@@ -41,17 +40,6 @@ func clusterSection(f findings) section {
 			s.rows = append(s.rows, row([]string{r.runtime, line.what}, append(percentiles(line.of), millis(line.of.percentile(100)))))
 		}
 		s.verdicts = append(s.verdicts, clusterVerdicts(r.runtime, c)...)
-		s.more = append(s.more, table{
-			how: fmt.Sprintf("Finally, each of three hosts has a Docker of its own and the same share of the processors. All of a host (its\n"+
-				"containers, Docker, the service and the fence) is in one control group with %g %% of the processors; callers and\n"+
-				"etcd have the rest. Each host holds two of %d users, and each user has %d calls at a time for %g s. One host: its\n"+
-				"users call it, while a loop uses up the share of each other host, because gVisor's threads spin where processors are\n"+
-				"idle. Three hosts: all calls come to the three in turn, two thirds of them to one that does not hold the user. Each\n"+
-				"user's own: each call comes to the host that holds the user. The three ways take turns, %d times for each host.\n"+
-				"Execs in a second, medians:", 100*sharePart, sharedUsers, callsOfUser, shareWindow.Seconds(), shareRounds),
-			head: []string{"runtime", "one host", "three hosts", "three, each user's own"},
-			rows: [][]string{{r.runtime, fmt.Sprintf("%.1f", c.oneHost.median()), fmt.Sprintf("%.1f", c.allHosts.median()), fmt.Sprintf("%.1f", c.ownDoors.median())}},
-		})
 	}
 	return s
 }
@@ -77,9 +65,5 @@ func clusterVerdicts(runtime string, c clustered) (list []verdict) {
 		}
 		list = append(list, v)
 	}
-	v := atLeast(runtime, "warm execs, three hosts ÷ one with equal processors", paired(c.allHosts, c.oneHost), threeHostsTarget)
-	if len(c.allHosts) == 0 {
-		v = missing(runtime, v.what, v.target)
-	}
-	return append(list, v)
+	return list
 }

@@ -12,7 +12,6 @@ const (
 	guardHandshakeTarget = 500 * time.Microsecond
 	guardIdleTarget      = int64(60e6)
 	registerTarget       = time.Millisecond
-	installTarget        = 1.15
 )
 
 func networkSection(f findings) section {
@@ -103,31 +102,6 @@ func policySection(f findings) section {
 		s.verdicts = append(s.verdicts,
 			below("any", "p50 of Add and Remove, among "+others, r.AddRemove.median(), registerTarget),
 			below("any", "p50 of Add, Bind and Remove, among "+others, r.All.median(), registerTarget))
-	}
-	return s
-}
-
-func packagesSection(f findings) section {
-	s := section{
-		title: "Installing a package",
-		how: "`npm install` of a small package with one dependency, into an empty directory with an empty cache, from npm's\n" +
-			"default registry. A call with the preset `node` and a call of the same user that may reach everything take turns,\n" +
-			"and each turn begins with the other one. The time is that of the whole call, most of which is npm's own start. The\n" +
-			"service asks this host's resolvers.",
-		head: row([]string{"runtime", "egress"}, percentileColumns),
-	}
-	for _, r := range f.runtimes {
-		p, what, target := r.packages, "p50 of preset ÷ open", fmt.Sprintf("at most %g×", installTarget)
-		if p.problem != "" {
-			s.rows = append(s.rows, row([]string{r.runtime, "not measured"}, []string{"0", "—", "—", "—"}))
-			s.note = "Not measured: " + p.problem + "."
-			s.verdicts = append(s.verdicts, missing(r.runtime, what, target))
-			continue
-		}
-		s.rows = append(s.rows,
-			row([]string{r.runtime, "preset `" + packagePreset + "`"}, percentiles(p.preset)),
-			row([]string{r.runtime, "open"}, percentiles(p.open)))
-		s.verdicts = append(s.verdicts, atMost(r.runtime, what, ratio(p.preset.median(), p.open.median()), installTarget))
 	}
 	return s
 }

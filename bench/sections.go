@@ -98,23 +98,6 @@ func slowSection(f findings) section {
 	return s
 }
 
-func floodSection(f findings) section {
-	s := section{
-		title: "A small exec while another command floods",
-		how: "A warm exec of `true` while `dd if=/dev/zero bs=1M` in the same container prints without end to an attached client\n" +
-			"that drops it, and while nothing else runs; on and off four times. Under each flood, docker exec follows the API.\n" +
-			"Flood and execs share the machine's cores. No target is set.",
-		head: row([]string{"runtime", "way"}, percentileColumns),
-	}
-	for _, r := range f.runtimes {
-		s.rows = append(s.rows,
-			row([]string{r.runtime, "API, quiet"}, percentiles(r.flood.quiet)),
-			row([]string{r.runtime, fmt.Sprintf("API, flood of %s MB/s", megabytes(r.flood.rate.median()))}, percentiles(r.flood.api)),
-			row([]string{r.runtime, "docker exec, same flood"}, percentiles(r.flood.docker)))
-	}
-	return s
-}
-
 func memorySection(f findings) section {
 	s := section{
 		title: "Memory at rest",

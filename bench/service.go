@@ -27,7 +27,6 @@ type service struct {
 	http      *http.Client // for calls that api does not have; nil until web is called
 	dir       string
 	given     []string // its settings
-	within    []string // the command that starts its programs; empty for none
 	process   *exec.Cmd
 	ended     chan struct{} // closed when the process has ended
 	egress    string        // the prefix of its networks' names
@@ -138,8 +137,7 @@ func (s *service) launch(settings []string) error {
 
 // command returns the command that starts sandboxd.
 func (s *service) command(args ...string) *exec.Cmd {
-	argv := slices.Concat(s.within, []string{filepath.Join(s.settings.bin, "sandboxd")}, args)
-	return exec.Command(argv[0], argv[1:]...)
+	return exec.Command(filepath.Join(s.settings.bin, "sandboxd"), args...)
 }
 
 // foreignVariables returns our environment without settings of another service.

@@ -24,9 +24,9 @@ type settings struct {
 	// quick says that there are too few samples to mean much.
 	quick bool
 	// Each of these is a number of samples.
-	warm, cold, flood, rounds, streams, reads, decisions int
-	lines, session, rests                                int
-	dnsRounds, handshakes, registrations, installs       int
+	warm, cold, rounds, streams, reads, decisions int
+	lines, session, rests                         int
+	dnsRounds, handshakes, registrations          int
 	// dnsSeconds is how long one load of questions lasts.
 	dnsSeconds int
 	// users is how many users come in each row of "Create and first command".
@@ -40,9 +40,9 @@ type settings struct {
 
 func parseFlags(args []string, stderr io.Writer) (settings, error) {
 	// Both passes together should take no more than some 25 minutes.
-	cfg := settings{cold: 10, flood: 60, rounds: 8, streams: 2, reads: 1000, decisions: 3000, largeBytes: 512 << 20,
+	cfg := settings{cold: 10, rounds: 8, streams: 2, reads: 1000, decisions: 3000, largeBytes: 512 << 20,
 		lines: 20, session: 50, rests: 3, users: 100,
-		dnsRounds: 3, dnsSeconds: 2, handshakes: 400, registrations: 100, installs: 4,
+		dnsRounds: 3, dnsSeconds: 2, handshakes: 400, registrations: 100,
 		processes: 50, logBytes: 512 << 20}
 	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
 	flags.SetOutput(stderr)
@@ -96,9 +96,9 @@ func parseFlags(args []string, stderr io.Writer) (settings, error) {
 
 // fewer sets the numbers of samples of a smoke run.
 func (cfg *settings) fewer() {
-	cfg.cold, cfg.flood, cfg.rounds, cfg.streams = 3, 20, 3, 1
+	cfg.cold, cfg.rounds, cfg.streams = 3, 3, 1
 	cfg.lines, cfg.session, cfg.rests = 10, 10, 1
 	cfg.reads, cfg.decisions, cfg.largeBytes = 200, 500, 128<<20
-	cfg.dnsRounds, cfg.dnsSeconds, cfg.handshakes, cfg.registrations, cfg.installs = 1, 1, 30, 50, 1
+	cfg.dnsRounds, cfg.dnsSeconds, cfg.handshakes, cfg.registrations = 1, 1, 30, 50
 	cfg.users, cfg.processes, cfg.logBytes = 20, 10, 128<<20
 }

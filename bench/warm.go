@@ -135,10 +135,6 @@ func (w warm) ready() (sample, bool) {
 	return ready, true
 }
 
-func (s *service) timeExec(ctx context.Context) (time.Duration, error) {
-	return s.timeCall(ctx, types.Exec{Argv: []string{"true"}})
-}
-
 // timeCall times a call that finds its container.
 func (s *service) timeCall(ctx context.Context, e types.Exec) (time.Duration, error) {
 	begun := time.Now()
