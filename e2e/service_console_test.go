@@ -29,7 +29,6 @@ type console struct {
 	settings        func(text string) // writes those of the service
 	process         types.StartedProcess
 	allowed, denied string
-	pictures        string // the folder for them; empty for none
 }
 
 // TestConsole opens every view of the console in a real browser, against a service in which things happen.
@@ -56,7 +55,7 @@ const everyonesToken = `{"name":"engine","token":"` + engineToken + `"}`
 func openConsole(t *testing.T) *console {
 	w := openWorldBeside(t, machine)
 	address := freePort(t)
-	c := &console{tokens: filepath.Join(t.TempDir(), "tokens.json"), pictures: os.Getenv("SANDBOX_E2E_PICTURES")}
+	c := &console{tokens: filepath.Join(t.TempDir(), "tokens.json")}
 	writeTokens(t, c.tokens, everyonesToken+`,{"name":"of-tess","token":"`+scopedToken+`","users":["tess"]}`)
 	c.l = newLabIn(t, machine, "runsc", append(worldSettings(w), "SANDBOXD_POOL_SIZE=2", exposePorts, "SANDBOXD_TCP_LISTEN="+address, "SANDBOXD_TCP_CONSOLE=true", "SANDBOXD_TCP_TOKENS_FILE="+c.tokens)...)
 	c.settings = c.l.onFile(t)
@@ -116,24 +115,13 @@ func writeTokens(t *testing.T, file, tokens string) {
 func (c *console) seen(view string) {
 	c.t.Helper()
 	c.accessible(c.axe, view)
-	c.keepPicture(view)
 	c.looks(375, "dark")
 	c.accessible(c.axe, view+", dark and narrow")
-	c.keepPicture(view + "-phone")
 	if wide, err := evaluate[int](c.browser, "document.documentElement.scrollWidth"); err != nil || wide > 375 {
 		c.t.Errorf("%s is %d wide on a phone, %v", view, wide, err)
 	}
 	c.looks(1280, "light")
 	c.is("no cell that runs into the next one", `[...document.querySelectorAll("td, tbody th")].every((d) => d.scrollWidth <= d.clientWidth + 1)`)
-}
-
-func (c *console) keepPicture(name string) {
-	if c.pictures == "" {
-		return
-	}
-	if err := os.WriteFile(filepath.Join(c.pictures, "console-"+name+".png"), c.picture(), 0o644); err != nil {
-		c.t.Error(err)
-	}
 }
 
 // showsAUser begins with a link to a user, which is kept through the sign-in.
