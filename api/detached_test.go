@@ -271,7 +271,7 @@ func detachedExchanges(t *testing.T) []exchange {
 		{name: "a signal", route: post(toTell) + "/signal", body: `{"signal":"SIGUSR1"}`, lab: told, status: 204},
 		{name: "nobody to signal", route: post(execs) + "/x-1/signal", body: `{"signal":"INT"}`, lab: running, status: 404},
 		{name: "no signal", route: post(there) + "/signal", body: `{"signal":"SEGV"}`, lab: running, status: 400, breaks: true},
-		{name: "how to kill", route: post(there) + "/kill", body: `{"signal":"KILL"}`, lab: running, status: 400, breaks: true},
+		{name: "a signal to kill with", route: post(there) + "/kill", body: `{"signal":"KILL"}`, lab: running, status: 400, breaks: true},
 	}
 }
 

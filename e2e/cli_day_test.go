@@ -63,7 +63,7 @@ func TestADayOfAnAgent(t *testing.T) {
 			exec(t, "exec > >(tee ~/log) 2>&1; seq 20; exit 3", nil, "1\n2\n", "19\n20\n", "[exit code 3]")
 			exec(t, "tail -n 1 ~/log", nil, "20\n")
 		})
-		t.Run("what stays behind is ended and named", func(t *testing.T) {
+		t.Run("leftovers are ended and named", func(t *testing.T) {
 			exec(t, "nohup python3 -m http.server 8000 > /dev/null 2>&1 & echo started", nil, "started\n", "python3 -m http.server 8000", "process_start")
 		})
 		t.Run("a killed command", func(t *testing.T) {

@@ -75,7 +75,7 @@ func TestWrapper(t *testing.T) {
 					{name: "no network", args: []string{"--", "grep -c eth /proc/net/dev"}, stdout: "0\n", code: 1},
 					{name: "an allowed write", args: []string{"--", "echo mine > mine && cat mine"}, stdout: "mine\n"},
 					{name: "a denied write", args: []string{"--", "echo mine > kept/file; cat kept/file"}, stdout: "kept", stderr: "kept/file"},
-					{name: "what is hidden", args: []string{"--", "cat .env vault/key; mv vault elsewhere"}, stderr: "vault", code: 1},
+					{name: "hidden paths", args: []string{"--", "cat .env vault/key; mv vault elsewhere"}, stderr: "vault", code: 1},
 					{name: "nothing of the host", args: []string{"--", "cat", l.path("data/instance")}, stderr: "No such file", code: 1},
 					{name: "time is up", args: []string{"--timeout", "300ms", "--", "sleep", "7520"}, stderr: "timed out", code: 124},
 					{name: "nothing to run", stderr: "there is no command to run", code: 125},

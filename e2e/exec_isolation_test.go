@@ -61,7 +61,7 @@ func TestCommandsAreConfined(t *testing.T) {
 		l.register(t, "limits")
 		l.sh(t, "limits", "true") // makes the home
 		for _, c := range []struct{ name, command, want string }{
-			{"who it is", "id -u; id -g; id -G; id -un; id -gn", fmt.Sprintf("%[1]d\n%[1]d\n%[1]d\nuser\nuser", l.owner("limits"))},
+			{"user and groups", "id -u; id -g; id -G; id -un; id -gn", fmt.Sprintf("%[1]d\n%[1]d\n%[1]d\nuser\nuser", l.owner("limits"))},
 			{"no capabilities", "grep -E 'Cap(Inh|Prm|Eff|Bnd|Amb)' /proc/self/status | awk '{print $2}' | sort -u", "0000000000000000"},
 			{"no new privileges", "grep NoNewPrivs /proc/self/status | awk '{print $2}'", "1"},
 			{"no core files, and so many descriptors", "ulimit -c; ulimit -Hc; ulimit -n; ulimit -Hn", "0\n0\n16384\n16384"},
@@ -84,7 +84,7 @@ func TestCommandsAreConfined(t *testing.T) {
 				}
 			})
 		}
-		t.Run("what the engine says", func(t *testing.T) {
+		t.Run("as Docker has it", func(t *testing.T) {
 			found, err := l.engine.ContainerInspect(t.Context(), l.containerOf(t, "limits").ID)
 			if err != nil {
 				t.Fatal(err)

@@ -195,7 +195,7 @@ func TestBadInputOfFileCallsAndGrants(t *testing.T) {
 			{"offset 0", "read", `{"path":"file","offset":0}`, 400, "offset 0"},
 			{"negative limit", "read", `{"path":"file","limit":-1}`, 400, "limit -1"},
 			{"a directory", "read", `{"path":"dir"}`, 400, "is a directory"},
-			{"what is not there", "read", `{"path":"nothing"}`, 404, "does not exist"},
+			{"missing", "read", `{"path":"nothing"}`, 404, "does not exist"},
 			{"no path", "read", `{}`, 400, "path"},
 			{"two paths", "read", `{"path":"file","pathBase64":"ZmlsZQ=="}`, 400, "path"},
 			{"NUL", "read", `{"path":"fi\u0000le"}`, 400, "control character"},

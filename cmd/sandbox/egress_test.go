@@ -120,7 +120,7 @@ func TestRefusals(t *testing.T) {
 			"denied * (once, dns): " + no, "denied *.org (once, dns): " + no, "denied *.a.org (once, dns): " + no, "denied a.org;id (once, dns): " + no, "denied localhost (once, dns): " + no,
 			"denied 10.0.0.1 (once, dns): " + no, "denied _x.a.org (once, dns): " + no, "denied A.org (once, dns): " + no, `denied "\x1b[31m.org" (once, dns): ` + no, "denied bücher.de (once, dns): " + no,
 		}},
-		{"what the call has denied to itself", types.Result{Egress: []types.Refusal{denied("a.closed.org")}},
+		{"denied by the call itself", types.Result{Egress: []types.Refusal{denied("a.closed.org")}},
 			[]string{"denied a.closed.org (once, dns): " + no + "; --deny-domain takes it away"}},
 		{"more", types.Result{Egress: []types.Refusal{denied("a.org")}, EgressMore: 12},
 			[]string{"denied a.org (once, dns): " + no + allow + "a.org", `refused 12 more names; "sandbox egress log" has the latest of them`}},

@@ -21,8 +21,8 @@ func TestNeeds(t *testing.T) {
 		want   types.Permissions
 	}{
 		{"nothing", nil, "cli-alice", types.Permissions{}},
-		{"what every sandbox holds", []string{"@workspace"}, "cli-alice", types.Permissions{}},
-		{"what the call will refuse", []string{"@root", "@write:", "@read:x", "network"}, "cli-alice", types.Permissions{}},
+		{"held by every sandbox", []string{"@workspace"}, "cli-alice", types.Permissions{}},
+		{"refused by the call", []string{"@root", "@write:", "@read:x", "network"}, "cli-alice", types.Permissions{}},
 		{"network and events", []string{"@network", "@events"}, "cli-alice-????????", types.Permissions{Network: true, Events: true}},
 		{"paths", []string{"@write:/a:b", "@read:/c", "@workspace"}, "cli-alice-????????",
 			types.Permissions{WriteDirs: []string{"/a:b"}, ReadDirs: []string{"/c"}}},

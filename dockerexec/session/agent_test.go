@@ -86,7 +86,7 @@ func TestAPortIsNotDialled(t *testing.T) {
 		}},
 		{"the end", "EOF", patient, func(a *fakeAgent, s *yamux.Stream) { a.must(s.Close()) }},
 		{"silence", "does not answer", patient, nothing},
-		{"who asked has gone", "canceled", gone, nothing},
+		{"the caller has gone", "canceled", gone, nothing},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			err := dialAgainst(t, tt.ctx, tt.script, func(PortConn) {})

@@ -42,8 +42,8 @@ func TestRestrict(t *testing.T) {
 		{"nothing", "@workspace", "", "", []string{"/home readOnly", "/home/ws writable", "/home/.ssh hidden"}},
 		{"a path in the home", "", "/home/a", "", []string{"/home/a hidden", "/home/a/b hidden", "/home/ab readOnly", "/home readOnly"}},
 		{"a path in the workspace", "@workspace", "/home/ws/a", "", []string{"/home/ws/a hidden", "/home/ws/a/b hidden", "/home/ws writable", "/home/ws/ab writable"}},
-		{"what a tag opens", "@workspace @write:/home/ws/out", "/home/ws/out", "", []string{"/home/ws/out hidden", "/home/ws writable"}},
-		{"what a tag opens in it", "@write:/home/ws/out", "", "/home/ws", []string{"/home/ws/out readOnly", "/home/ws readOnly"}},
+		{"opened by a tag", "@workspace @write:/home/ws/out", "/home/ws/out", "", []string{"/home/ws/out hidden", "/home/ws writable"}},
+		{"opened inside by a tag", "@write:/home/ws/out", "", "/home/ws", []string{"/home/ws/out readOnly", "/home/ws readOnly"}},
 		{"writing alone", "@workspace", "", "/home/ws/.git", []string{"/home/ws/.git readOnly", "/home/ws/.git/hooks readOnly", "/home/ws writable"}},
 		{"writing to what is not written anyway", "", "", "/home/ws/.git /home/x", []string{"/home/ws readOnly", "/home readOnly"}},
 		{"writing to all of the home", "@workspace", "", "/home", []string{"/home readOnly", "/home/ws readOnly", "/tmp writable", "/home/.ssh hidden"}},
@@ -58,8 +58,8 @@ func TestRestrict(t *testing.T) {
 		{"writing to a mount", "@write:/mnt/rw", "", "/mnt/rw", []string{"/mnt/rw readOnly"}},
 		{"skills", "", "/shared/skills/a", "", []string{"/shared/skills readOnly", "/shared/skills/a hidden"}},
 		{"all skills", "", "/shared", "", []string{"/shared/skills outside"}},
-		{"what nobody sees", "@workspace", "/home/.ssh /home/.aws/x /etc/ssh /etc/shadow", "/home/.ssh", []string{"/home/.ssh hidden", "/home/.aws hidden", "/etc/ssh hidden", "/etc/shadow hidden"}},
-		{"what holds something that nobody sees", "", "/home/.config", "", []string{"/home/.config hidden", "/home/.config/gh hidden", "/home/.config/x hidden"}},
+		{"denied to everybody", "@workspace", "/home/.ssh /home/.aws/x /etc/ssh /etc/shadow", "/home/.ssh", []string{"/home/.ssh hidden", "/home/.aws hidden", "/etc/ssh hidden", "/etc/shadow hidden"}},
+		{"a parent of what is denied to everybody", "", "/home/.config", "", []string{"/home/.config hidden", "/home/.config/gh hidden", "/home/.config/x hidden"}},
 		{"apps", "@workspace", "/home/ws/apps", "/home/apps", []string{"/home/ws/apps hidden", "/home/apps empty"}},
 	}
 	for _, tt := range tests {

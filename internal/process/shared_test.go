@@ -331,7 +331,7 @@ func TestAClusterKeepsOnlySmallRecords(t *testing.T) {
 		secrets map[string]string
 	}{
 		"a command":               {Intent{Command: strings.Repeat("x", maxShared)}, nil},
-		"what JSON makes longer":  {Intent{Command: strings.Repeat("<", maxShared/6)}, nil},
+		"longer as JSON":          {Intent{Command: strings.Repeat("<", maxShared/6)}, nil},
 		"an environment":          {Intent{Command: "x", Env: map[string]string{"A": strings.Repeat("x", maxShared)}}, nil},
 		"secrets":                 {Intent{Command: "x", KeepAlive: true}, map[string]string{"A": strings.Repeat("x", maxShared)}},
 		"more than etcd can take": {Intent{Command: strings.Repeat("x", 1600<<10)}, nil},

@@ -121,7 +121,7 @@ func TestHostileArchives(t *testing.T) {
 		"device":              {"d", []tar.Header{{Name: "a", Typeflag: tar.TypeBlock}}, cerrdefs.IsInvalidArgument, "device"},
 		"denied":              {"~", []tar.Header{fileEntry(".ssh/authorized_keys", "x", 0o644)}, cerrdefs.IsPermissionDenied, "deny list"},
 		"denied itself":       {"~", []tar.Header{linkEntry(".ssh", "d")}, cerrdefs.IsPermissionDenied, "deny list"},
-		"what holds denied":   {"~", []tar.Header{linkEntry(".config", "d")}, cerrdefs.IsPermissionDenied, "has to stay"},
+		"a parent of denied":  {"~", []tar.Header{linkEntry(".config", "d")}, cerrdefs.IsPermissionDenied, "has to stay"},
 		"not a directory":     {"kept", []tar.Header{fileEntry("x", "x", 0o644)}, cerrdefs.IsConflict, "not a directory"},
 		"a link":              {"d/old", []tar.Header{fileEntry("x", "x", 0o644)}, cerrdefs.IsPermissionDenied, "symbolic link"},
 		"where it may not":    {"/etc", []tar.Header{fileEntry("x", "x", 0o644)}, cerrdefs.IsPermissionDenied, "no place"},

@@ -51,7 +51,7 @@ func TestProbe(t *testing.T) {
 	}{
 		{"all is well", "runsc", "", types.Output{}, "ok ok ok", "ran in 12 ms under runsc, kernel 4.19.0-gvisor"},
 		{"a weaker runtime", "runc", "uname", exits(0, "6.18.0"), "warning ok ok", "share the host's kernel"},
-		{"what calls itself gVisor", "runsc", "uname", exits(0, "6.18.0"), "fault ok ok", "not gVisor's"},
+		{"another kernel with the runtime's name", "runsc", "uname", exits(0, "6.18.0"), "fault ok ok", "not gVisor's"},
 		{"no shell", "runsc", "uname", exits(127, ""), "fault ok ok", "uname -r failed"},
 		{"the denied name resolves", "runsc", denied, exits(0, "192.0.2.1 STREAM"), "ok fault ok", "resolves to 192.0.2.1"},
 		{"nobody denies", "runsc", denied, exits(2, ""), "ok fault ok", "did not deny it"},

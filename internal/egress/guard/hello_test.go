@@ -160,7 +160,7 @@ func TestBadHellosAreRefused(t *testing.T) {
 		"bytes behind the name":     {one(message(extension{0, append(named("allowed.example").data, 0)})), reasonBadHello},
 		"an IPv4 address":           {one(message(named("192.0.2.1"))), reasonAddress},
 		"an IPv6 address":           {one(message(named("2001:db8::1"))), reasonAddress},
-		"what inet_aton takes":      {one(message(named("127.1"))), reasonAddress},
+		"a short IPv4 address":      {one(message(named("127.1"))), reasonAddress},
 		"hexadecimal":               {one(message(named("0x7f000001"))), reasonAddress},
 		"not ASCII":                 {one(message(named("ällowed.example"))), reasonBadName},
 		"a NUL":                     {one(message(named("allowed.example\x00.evil.example"))), reasonBadName},
