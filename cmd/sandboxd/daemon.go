@@ -24,6 +24,7 @@ import (
 	"github.com/daycare-run/sandbox/internal/cluster/member"
 	"github.com/daycare-run/sandbox/internal/datadir"
 	"github.com/daycare-run/sandbox/internal/dockerd"
+	"github.com/daycare-run/sandbox/internal/e2b"
 	"github.com/daycare-run/sandbox/internal/egress"
 	"github.com/daycare-run/sandbox/internal/egress/decisions"
 	"github.com/daycare-run/sandbox/internal/engine"
@@ -72,6 +73,7 @@ type daemon struct {
 	pool       *sandbox.Pool
 	service    *sandbox.Service
 	persistent *persistent.Sandboxes
+	templates  *e2b.Templates
 	trash      *hostfs.Trash
 
 	// membership and member are this host in a cluster; nil on a single host.
@@ -95,7 +97,7 @@ func openDaemon(ctx context.Context, cfg config.Config, read func() (config.Conf
 	d := &daemon{
 		read: read, logs: logs, log: log, metrics: metrics.New(),
 		loaded: sandbox.Loaded{At: time.Now().UTC()},
-		quotas: quota.New(quotas(cfg, runtime.NumCPU())),
+		quotas: quota.New(quotas(cfg, runtime.NumCPU())), templates: e2b.NewTemplates(templates(cfg.E2B)),
 	}
 	d.hour = calls.NewHour()
 	d.events = events.New(d.metrics.Observe, d.hour.Observe, events.Log(log))

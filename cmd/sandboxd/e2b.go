@@ -31,12 +31,9 @@ func (d *daemon) openE2B(ctx context.Context, cfg config.Config,
 	}
 	surface := e2b.New(e2b.Config{
 		Sandboxes: d.persistent, Cluster: hosts, Service: d.service,
-		Admit: tcpCallers(cfg.TCP, cfg.E2B.Listen, d.tokens).Admit, Tokens: d.tokens,
-		Secret:  secret,
-		Blocked: cfg.E2B.DefaultNetwork == "blocked",
-		Templates: func() map[string]persistent.Template {
-			return templates(d.cfg.Load().E2B)
-		}, MaxRequest: cfg.Exec.MaxRequestBytes,
+		Callers: tcpCallers(cfg.TCP, cfg.E2B.Listen, d.tokens), Secret: secret,
+		Blocked:   cfg.E2B.DefaultNetwork == "blocked",
+		Templates: d.templates, MaxRequest: cfg.Exec.MaxRequestBytes,
 		Domain: cfg.E2B.Domain, TLS: cfg.TCP.CertFile != "", Life: ctx, Log: d.log,
 	})
 	if hosts != nil {
@@ -70,9 +67,8 @@ func (d *daemon) e2bHosts(cfg config.Config) (secret []byte, hosts *e2b.Cluster,
 		return nil, nil, err
 	}
 	router := d.member.Router()
-	entry := forward.Entry{Router: router, Wire: forward.E2B}
-	return secret, &e2b.Cluster{Router: entry, Sent: forward.Inbound{Router: router},
-		SentBy: forward.Sender, Names: entry.Names}, nil
+	return secret, &e2b.Cluster{Entry: forward.Entry{Router: router, Wire: forward.E2B},
+		Sent: forward.Inbound{Router: router}}, nil
 }
 
 func templates(cfg config.E2B) map[string]persistent.Template {

@@ -160,6 +160,7 @@ func (d *daemon) apply(r reloadResult) error {
 	d.executor.SetIdle(idle(next))
 	d.executor.SetAhead(next.Exec.Ahead > 0)
 	d.pool.Use(poolSettings(next))
+	d.templates.Use(templates(next.E2B))
 	d.processes.SetBounds(processBounds(next))
 	d.ports.SetRange(exposable(next))
 	d.runner.SetMaxLog(int64(next.Processes.MaxLog))

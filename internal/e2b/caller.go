@@ -21,8 +21,11 @@ import (
 	"github.com/daycare-run/sandbox/internal/sandbox"
 )
 
-// controlCall is a call of the control plane, with its caller.
-type controlCall struct{ access.Caller }
+// controlCall is a call of the control plane, with its caller. Its methods are the control plane.
+type controlCall struct {
+	access.Caller
+	server *server
+}
 
 type handlerOfControl func(controlCall, http.ResponseWriter, *http.Request) error
 
@@ -43,7 +46,7 @@ func (s *server) controlled(handle handlerOfControl) http.Handler {
 		defer done()
 		req.Body = http.MaxBytesReader(w, req.Body, s.cfg.MaxRequest)
 		defer s.keeps(caller.Name, "the key "+caller.Name, req).release()
-		if err := s.controlledAt(controlCall{caller}, handle, w, req); err != nil {
+		if err := (controlCall{caller, s}).run(handle, w, req); err != nil {
 			fail(w, err)
 		}
 	})
@@ -65,19 +68,19 @@ func (s *server) keyed(req *http.Request) (access.Caller, bool) {
 	if len(keys) != 1 {
 		return access.Caller{}, false
 	}
-	if caller, ok := s.cfg.Tokens.Find(keys[0]); ok {
+	if caller, ok := s.cfg.Callers.Tokens.Find(keys[0]); ok {
 		return caller, true
 	}
 	bare, prefixed := strings.CutPrefix(keys[0], keyPrefix)
 	if !prefixed {
 		return access.Caller{}, false
 	}
-	return s.cfg.Tokens.Find(bare)
+	return s.cfg.Callers.Tokens.Find(bare)
 }
 
 // owner returns the owner of a sandbox; the zero Caller if the token is gone.
 func (s *server) owner(i persistent.Info) access.Caller {
-	owner, _ := s.cfg.Tokens.Named(i.Owner)
+	owner, _ := s.cfg.Callers.Tokens.Named(i.Owner)
 	return owner
 }
 
@@ -102,9 +105,10 @@ func (s *server) token(owner access.Caller, what string) string {
 // sandboxHeader names the sandbox that a call is for.
 const sandboxHeader = "E2b-Sandbox-Id"
 
-// called is a call into a sandbox.
+// called is a call into a sandbox. Its methods are what there is inside.
 type called struct {
 	*persistent.Sandbox
+	server *server
 	// service is for the sandbox's files, and what it reaches, on behalf of its owner.
 	service *sandbox.Service
 	// user is the user that the client names: empty for the sandbox's own.
@@ -137,7 +141,7 @@ func (s *server) within(by credentials, handler http.Handler,
 			return
 		}
 		defer asked()
-		ctx, release := s.cfg.Tokens.HoldKey(req.Context(), s.owner(b.Info()))
+		ctx, release := s.cfg.Callers.Tokens.HoldKey(req.Context(), s.owner(b.Info()))
 		defer release()
 		req.Header.Set(sandboxHeader, b.ID())
 		req, done, err := s.called(w, req.WithContext(ctx), b)
@@ -149,7 +153,7 @@ func (s *server) within(by credentials, handler http.Handler,
 			return
 		}
 		defer done()
-		c := called{Sandbox: b, service: service, user: user, keepalive: keepalive(req.Header)}
+		c := called{Sandbox: b, server: s, service: service, user: user, keepalive: keepalive(req.Header)}
 		handler.ServeHTTP(w, req.WithContext(context.WithValue(req.Context(), calledKey{}, c)))
 	})
 }
@@ -208,18 +212,18 @@ func (s *server) find(req *http.Request) (*persistent.Sandbox, error) {
 		return hmac.Equal(given, []byte(s.accessToken(owner, id)))
 	}
 	b, err := s.cfg.Sandboxes.Any(id)
-	if cerrdefs.IsNotFound(err) && s.cfg.Tokens.Any(opens) {
+	if cerrdefs.IsNotFound(err) && s.cfg.Callers.Tokens.Any(opens) {
 		if err = s.known(req.Context(), id, err); err == nil {
 			b, err = s.cfg.Sandboxes.Any(id)
 		}
 	}
 	switch {
 	case err == nil:
-		if owner, known := s.cfg.Tokens.Named(b.Info().Owner); known && opens(owner) {
+		if owner, known := s.cfg.Callers.Tokens.Named(b.Info().Owner); known && opens(owner) {
 			return b, nil
 		}
 	case cerrdefs.IsNotFound(err):
-		if s.cfg.Tokens.Any(opens) {
+		if s.cfg.Callers.Tokens.Any(opens) {
 			return nil, errEnded(id)
 		}
 	default:
@@ -293,14 +297,14 @@ func (s *server) admit(req *http.Request, at portHost, below bool) error {
 		return nil
 	}
 	if !below {
-		return s.cfg.Admit(req)
+		return s.cfg.Callers.Admit(req)
 	}
 	if at.id != "" && req.Header.Get(sandboxHeader) == "" {
 		req.Header.Set(sandboxHeader, at.id)
 	}
 	known := *req
 	known.Host = "localhost"
-	return s.cfg.Admit(&known)
+	return s.cfg.Callers.Admit(&known)
 }
 
 // Call is the event that a request was answered. It has nothing that the request carried, and no

@@ -107,10 +107,10 @@ func moved(req *http.Request, paused bool) (time.Time, error) {
 
 // owned makes a handler of a function about a sandbox of the caller's, which returns the status and
 // the body, if any, to answer.
-func (s *server) owned(do func(controlCall, *persistent.Sandbox, *http.Request) (status int,
+func owned(do func(controlCall, *persistent.Sandbox, *http.Request) (status int,
 	body any, err error)) handlerOfControl {
 	return func(c controlCall, w http.ResponseWriter, req *http.Request) error {
-		b, err := s.cfg.Sandboxes.Find(c.Token, req.PathValue("id"))
+		b, err := c.server.cfg.Sandboxes.Find(c.Token, req.PathValue("id"))
 		if err != nil {
 			return err
 		}
@@ -127,9 +127,9 @@ func (s *server) owned(do func(controlCall, *persistent.Sandbox, *http.Request) 
 	}
 }
 
-func (s *server) get(c controlCall, b *persistent.Sandbox, _ *http.Request) (int, any, error) {
+func (c controlCall) get(b *persistent.Sandbox, _ *http.Request) (int, any, error) {
 	i := b.Info()
-	return http.StatusOK, s.detail(c, i), isThere(i)
+	return http.StatusOK, c.detail(i), isThere(i)
 }
 
 // isThere returns an error for a sandbox that has ended by itself. For clients it is gone; its rest
@@ -141,11 +141,11 @@ func isThere(i persistent.Info) error {
 	return nil
 }
 
-func (s *server) kill(_ controlCall, b *persistent.Sandbox, req *http.Request) (int, any, error) {
+func (c controlCall) kill(b *persistent.Sandbox, req *http.Request) (int, any, error) {
 	return http.StatusNoContent, nil, b.Kill(req.Context())
 }
 
-func (s *server) connect(c controlCall, b *persistent.Sandbox,
+func (c controlCall) connect(b *persistent.Sandbox,
 	req *http.Request) (int, any, error) {
 	i := b.Info()
 	at, err := moved(req, i.State == persistent.StatePaused)
@@ -160,10 +160,10 @@ func (s *server) connect(c controlCall, b *persistent.Sandbox,
 		status = http.StatusCreated
 	}
 	err = b.Connect(req.Context(), at)
-	return status, s.made(c, b.Info()), err
+	return status, c.made(b.Info()), err
 }
 
-func (s *server) timeout(_ controlCall, b *persistent.Sandbox,
+func (c controlCall) timeout(b *persistent.Sandbox,
 	req *http.Request) (int, any, error) {
 	at, err := moved(req, false)
 	if err == nil {
@@ -172,7 +172,7 @@ func (s *server) timeout(_ controlCall, b *persistent.Sandbox,
 	return http.StatusNoContent, nil, err
 }
 
-func (s *server) pause(_ controlCall, b *persistent.Sandbox, req *http.Request) (int, any, error) {
+func (c controlCall) pause(b *persistent.Sandbox, req *http.Request) (int, any, error) {
 	var body struct {
 		Memory *bool `json:"memory"`
 	}
@@ -194,13 +194,13 @@ func later(what string) handlerOfControl {
 	}
 }
 
-func (s *server) laterOwned(what string) handlerOfControl {
-	return s.owned(func(controlCall, *persistent.Sandbox, *http.Request) (int, any, error) {
+func laterOwned(what string) handlerOfControl {
+	return owned(func(controlCall, *persistent.Sandbox, *http.Request) (int, any, error) {
 		return 0, nil, unimplemented{what}
 	})
 }
 
-func (s *server) laterCall(what string) http.Handler {
+func laterCall(what string) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		failConnect(w, req, unimplemented{what})
 	})

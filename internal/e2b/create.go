@@ -41,29 +41,29 @@ func given(value jsontext.Value) bool {
 
 func isSet(flag *bool) bool { return flag != nil && *flag }
 
-func (s *server) create(c controlCall, w http.ResponseWriter, req *http.Request) error {
-	asked, err := s.askedBy(req)
+func (c controlCall) create(w http.ResponseWriter, req *http.Request) error {
+	asked, err := c.askedBy(req)
 	if err != nil {
 		return err
 	}
-	if s.cfg.Cluster != nil {
+	if c.server.cfg.Cluster != nil {
 		asked.ID = req.Header.Get(sandboxHeader)
 	}
-	b, err := s.cfg.Sandboxes.Create(req.Context(), c.Token, asked)
+	b, err := c.server.cfg.Sandboxes.Create(req.Context(), c.Token, asked)
 	if err != nil {
 		return err
 	}
-	answer(w, http.StatusCreated, s.made(c, b.Info()))
+	answer(w, http.StatusCreated, c.made(b.Info()))
 	return nil
 }
 
 // askedBy reads what a call asks for that creates.
-func (s *server) askedBy(req *http.Request) (persistent.Create, error) {
+func (c controlCall) askedBy(req *http.Request) (persistent.Create, error) {
 	var body createBody
 	if err := read(req, &body); err != nil {
 		return persistent.Create{}, err
 	}
-	asked, err := s.asked(body)
+	asked, err := c.asked(body)
 	if err == nil {
 		asked.Deadline, err = deadline(req, body.Timeout)
 	}
@@ -72,7 +72,7 @@ func (s *server) askedBy(req *http.Request) (persistent.Create, error) {
 
 // asked translates what a client says for package persistent. It refuses by name what this service
 // cannot do, or cannot enforce.
-func (s *server) asked(body createBody) (persistent.Create, error) {
+func (c controlCall) asked(body createBody) (persistent.Create, error) {
 	switch {
 	case given(body.MCP):
 		return persistent.Create{}, invalid("mcp: there is no MCP gateway here: leave it out")
@@ -92,14 +92,14 @@ func (s *server) asked(body createBody) (persistent.Create, error) {
 			body.AutoResume.Enabled,
 	}
 	var err error
-	if asked.Template, err = s.named(cmp.Or(body.TemplateID, baseTemplate)); err != nil {
+	if asked.Template, err = c.named(cmp.Or(body.TemplateID, baseTemplate)); err != nil {
 		return persistent.Create{}, err
 	}
 	if isSet(body.AutoPause) {
 		asked.OnDeadline = persistent.Pause
 	}
 	var kept note
-	if asked.Network, kept, err = s.policy(body.Internet, body.Network); err != nil {
+	if asked.Network, kept, err = c.policy(body.Internet, body.Network); err != nil {
 		return persistent.Create{}, err
 	}
 	asked.Note, err = json.Marshal(kept)

@@ -40,17 +40,15 @@ type Config struct {
 	Cluster *Cluster
 	// Service counts the calls of the control plane.
 	Service *sandbox.Service
-	// Admit refuses requests for a host name that is not the service's, and those of web pages.
-	Admit func(*http.Request) error
-	// Tokens are the callers' keys.
-	Tokens *access.Tokens
+	// Callers have the tokens as their keys. Requests for a host name that is not the service's are
+	// refused, and those of web pages.
+	Callers access.TCP
 	// Secret is what the sandboxes' own tokens are derived from: 32 bytes that outlive the service.
 	Secret []byte
 	// Blocked says that a sandbox has no network if its creator does not mention the network;
 	// otherwise it has all of it.
-	Blocked bool
-	// Templates returns the current templates of sandboxes by name, besides "base".
-	Templates func() map[string]persistent.Template
+	Blocked   bool
+	Templates *Templates
 	// MaxRequest bounds a request that is read whole, or one message of it, in bytes. It does not
 	// bound uploads.
 	MaxRequest int64
@@ -174,16 +172,16 @@ func (s *server) toPort(req *http.Request, at portHost, below bool) (portHost, b
 // routes returns all routes, from the tables below. Each table says who may call.
 func (s *server) routes() *http.ServeMux {
 	mux := http.NewServeMux()
-	for pattern, handle := range s.controlRoutes() {
+	for pattern, handle := range controlRoutes() {
 		mux.Handle(pattern, s.controlled(handle))
 	}
 	for procedure, handler := range s.procedures() {
 		mux.Handle("POST "+procedure, s.within(s.byToken, s.keeping(handler), failConnect))
 	}
-	for pattern, handle := range s.plainRoutes() {
+	for pattern, handle := range plainRoutes() {
 		mux.Handle(pattern, s.within(s.byToken, answering(handle), failPlain))
 	}
-	for pattern, handle := range s.signedRoutes() {
+	for pattern, handle := range signedRoutes() {
 		mux.Handle(pattern, s.within(s.byTokenOrSignature, answering(handle), failPlain))
 	}
 	mux.HandleFunc("GET /health", s.health)
@@ -195,28 +193,28 @@ func (s *server) routes() *http.ServeMux {
 }
 
 // controlRoutes returns the routes for callers with a key.
-func (s *server) controlRoutes() map[string]handlerOfControl {
+func controlRoutes() map[string]handlerOfControl {
 	return map[string]handlerOfControl{
-		"POST /sandboxes":                  s.create,
-		"POST /v2/sandboxes":               s.create,
-		"GET /sandboxes":                   s.list,
-		"GET /v2/sandboxes":                s.list,
-		"GET /sandboxes/{id}":              s.owned(s.get),
-		"DELETE /sandboxes/{id}":           s.owned(s.kill),
-		"POST /sandboxes/{id}/connect":     s.owned(s.connect),
-		"POST /v2/sandboxes/{id}/connect":  s.owned(s.connect),
-		"POST /sandboxes/{id}/timeout":     s.owned(s.timeout),
-		"PUT /sandboxes/{id}/network":      s.owned(s.network),
-		"POST /sandboxes/{id}/pause":       s.owned(s.pause),
-		"POST /sandboxes/{id}/resume":      s.owned(s.connect),
-		"GET /sandboxes/{id}/metrics":      s.owned(s.metrics),
-		"POST /sandboxes/{id}/snapshots":   s.laterOwned("snapshots"),
-		"POST /sandboxes/{id}/fork":        s.laterOwned("forks"),
+		"POST /sandboxes":                  controlCall.create,
+		"POST /v2/sandboxes":               controlCall.create,
+		"GET /sandboxes":                   controlCall.list,
+		"GET /v2/sandboxes":                controlCall.list,
+		"GET /sandboxes/{id}":              owned(controlCall.get),
+		"DELETE /sandboxes/{id}":           owned(controlCall.kill),
+		"POST /sandboxes/{id}/connect":     owned(controlCall.connect),
+		"POST /v2/sandboxes/{id}/connect":  owned(controlCall.connect),
+		"POST /sandboxes/{id}/timeout":     owned(controlCall.timeout),
+		"PUT /sandboxes/{id}/network":      owned(controlCall.network),
+		"POST /sandboxes/{id}/pause":       owned(controlCall.pause),
+		"POST /sandboxes/{id}/resume":      owned(controlCall.connect),
+		"GET /sandboxes/{id}/metrics":      owned(controlCall.metrics),
+		"POST /sandboxes/{id}/snapshots":   laterOwned("snapshots"),
+		"POST /sandboxes/{id}/fork":        laterOwned("forks"),
 		"GET /snapshots":                   later("snapshots"),
-		"GET /templates":                   s.listTemplates,
-		"GET /v2/templates":                s.listTemplates,
-		"GET /templates/aliases/{alias}":   s.templateAlias,
-		"GET /templates/{template}/{part}": s.ofTemplate,
+		"GET /templates":                   controlCall.listTemplates,
+		"GET /v2/templates":                controlCall.listTemplates,
+		"GET /templates/aliases/{alias}":   controlCall.templateAlias,
+		"GET /templates/{template}/{part}": controlCall.ofTemplate,
 		"/templates":                       later(builds),
 		"/templates/":                      later(builds),
 		"/v2/templates":                    later(builds),
@@ -237,60 +235,60 @@ func (s *server) procedures() map[string]http.Handler {
 		connect.WithCompression("gzip", nil, nil)} // otherwise a message's memory could be counted only after it was taken
 	return map[string]http.Handler{
 		"/process.Process/List": connect.NewUnaryHandler(
-			"/process.Process/List", unary(s.listProcesses), options...),
+			"/process.Process/List", unary(called.listProcesses), options...),
 		"/process.Process/Start": connect.NewServerStreamHandler(
-			"/process.Process/Start", stream(s.startProcess), options...),
+			"/process.Process/Start", stream(called.startProcess), options...),
 		"/process.Process/Connect": connect.NewServerStreamHandler(
-			"/process.Process/Connect", stream(s.connectProcess), options...),
+			"/process.Process/Connect", stream(called.connectProcess), options...),
 		"/process.Process/Update": connect.NewUnaryHandler(
-			"/process.Process/Update", unary(s.updateProcess), options...),
+			"/process.Process/Update", unary(called.updateProcess), options...),
 		"/process.Process/SendInput": connect.NewUnaryHandler(
-			"/process.Process/SendInput", unary(s.sendInput), options...),
+			"/process.Process/SendInput", unary(called.sendInput), options...),
 		"/process.Process/SendSignal": connect.NewUnaryHandler(
-			"/process.Process/SendSignal", unary(s.sendSignal), options...),
+			"/process.Process/SendSignal", unary(called.sendSignal), options...),
 		"/process.Process/CloseStdin": connect.NewUnaryHandler(
-			"/process.Process/CloseStdin", unary(s.closeStdin), options...),
+			"/process.Process/CloseStdin", unary(called.closeStdin), options...),
 		"/filesystem.Filesystem/Stat": connect.NewUnaryHandler(
-			"/filesystem.Filesystem/Stat", unary(s.stat), options...),
+			"/filesystem.Filesystem/Stat", unary(called.stat), options...),
 		"/filesystem.Filesystem/MakeDir": connect.NewUnaryHandler(
-			"/filesystem.Filesystem/MakeDir", unary(s.makeDir), options...),
+			"/filesystem.Filesystem/MakeDir", unary(called.makeDir), options...),
 		"/filesystem.Filesystem/Move": connect.NewUnaryHandler(
-			"/filesystem.Filesystem/Move", unary(s.move), options...),
+			"/filesystem.Filesystem/Move", unary(called.move), options...),
 		"/filesystem.Filesystem/ListDir": connect.NewUnaryHandler(
-			"/filesystem.Filesystem/ListDir", unary(s.listDir), options...),
+			"/filesystem.Filesystem/ListDir", unary(called.listDir), options...),
 		"/filesystem.Filesystem/Remove": connect.NewUnaryHandler(
-			"/filesystem.Filesystem/Remove", unary(s.remove), options...),
+			"/filesystem.Filesystem/Remove", unary(called.remove), options...),
 		"/filesystem.Filesystem/WatchDir": connect.NewServerStreamHandler(
-			"/filesystem.Filesystem/WatchDir", stream(s.watchDir), options...),
+			"/filesystem.Filesystem/WatchDir", stream(called.watchDir), options...),
 		"/filesystem.Filesystem/CreateWatcher": connect.NewUnaryHandler(
-			"/filesystem.Filesystem/CreateWatcher", unary(s.createWatcher), options...),
+			"/filesystem.Filesystem/CreateWatcher", unary(called.createWatcher), options...),
 		"/filesystem.Filesystem/GetWatcherEvents": connect.NewUnaryHandler(
-			"/filesystem.Filesystem/GetWatcherEvents", unary(s.watcherEvents), options...),
+			"/filesystem.Filesystem/GetWatcherEvents", unary(called.watcherEvents), options...),
 		"/filesystem.Filesystem/RemoveWatcher": connect.NewUnaryHandler(
-			"/filesystem.Filesystem/RemoveWatcher", unary(s.removeWatcher), options...),
-		"/process.Process/StreamInput":                 s.laterCall("StreamInput; use SendInput"),
-		"/filesystem.Filesystem/" /* any other */ :     s.laterCall("this call"),
-		"/process.Process/" /* any other, likewise */ : s.laterCall("this call"),
+			"/filesystem.Filesystem/RemoveWatcher", unary(called.removeWatcher), options...),
+		"/process.Process/StreamInput":                 laterCall("StreamInput; use SendInput"),
+		"/filesystem.Filesystem/" /* any other */ :     laterCall("this call"),
+		"/process.Process/" /* any other, likewise */ : laterCall("this call"),
 	}
 }
 
 // plainRoutes returns the other calls into a sandbox, for callers with its token.
-func (s *server) plainRoutes() map[string]handlerInside {
-	return map[string]handlerInside{"GET /envs": s.envs, "GET /metrics": s.metricsInside}
+func plainRoutes() map[string]handlerInside {
+	return map[string]handlerInside{"GET /envs": called.envs, "GET /metrics": called.metricsInside}
 }
 
 // signedRoutes returns the calls that a signature opens, too.
-func (s *server) signedRoutes() map[string]handlerInside {
-	return map[string]handlerInside{"GET /files": s.download, "POST /files": s.upload}
+func signedRoutes() map[string]handlerInside {
+	return map[string]handlerInside{"GET /files": called.download, "POST /files": called.upload}
 }
 
 // unary and stream make a handler of the Connect protocol, and pass on the sandbox that the call is
 // for.
 func unary[In,
-	Out any](do func(context.Context, called, *In) (*Out, error)) func(context.Context,
+	Out any](do func(called, context.Context, *In) (*Out, error)) func(context.Context,
 	*connect.Request[In]) (*connect.Response[Out], error) {
 	return func(ctx context.Context, req *connect.Request[In]) (*connect.Response[Out], error) {
-		out, err := do(ctx, calledOf(ctx), req.Msg)
+		out, err := do(calledOf(ctx), ctx, req.Msg)
 		if err != nil {
 			return nil, connectError(ctx, err)
 		}
@@ -299,11 +297,11 @@ func unary[In,
 }
 
 func stream[In,
-	Out any](do func(context.Context, called, *In, func(*Out) error) error) func(context.Context,
+	Out any](do func(called, context.Context, *In, func(*Out) error) error) func(context.Context,
 	*connect.Request[In], *connect.ServerStream[Out]) error {
 	return func(ctx context.Context, req *connect.Request[In],
 		to *connect.ServerStream[Out]) error {
 		*ctx.Value(readKey{}).(*bool) = true
-		return connectError(ctx, do(ctx, calledOf(ctx), req.Msg, to.Send))
+		return connectError(ctx, do(calledOf(ctx), ctx, req.Msg, to.Send))
 	}
 }

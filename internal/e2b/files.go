@@ -24,7 +24,7 @@ func answering(handle handlerInside) http.Handler {
 }
 
 // download answers with a file.
-func (s *server) download(c called, w http.ResponseWriter, req *http.Request) error {
+func (c called) download(w http.ResponseWriter, req *http.Request) error {
 	at, err := c.path(req.URL.Query().Get("path"))
 	if err != nil {
 		return err
@@ -75,7 +75,7 @@ type writtenBody struct {
 const metadataHeader = "X-Metadata-"
 
 // upload writes a file, or all files of a form.
-func (s *server) upload(c called, w http.ResponseWriter, req *http.Request) error {
+func (c called) upload(w http.ResponseWriter, req *http.Request) error {
 	for name := range req.Header {
 		if strings.HasPrefix(name, metadataHeader) {
 			return unimplemented{"metadata of files: leave it out"}
@@ -111,10 +111,10 @@ func (s *server) upload(c called, w http.ResponseWriter, req *http.Request) erro
 		}
 		written = append(written, one)
 	case "multipart/form-data":
-		k := &kept{of: s.bodies, owner: c.Info().Owner, id: c.ID()}
+		k := &kept{of: c.server.bodies, owner: c.Info().Owner, id: c.ID()}
 		defer k.release()
 		if written, err = c.writeForm(req.Context(), k, given,
-			newFormReader(body, parameters["boundary"]), s.cfg.MaxRequest); err != nil {
+			newFormReader(body, parameters["boundary"]), c.server.cfg.MaxRequest); err != nil {
 			return err
 		}
 	default:
@@ -208,7 +208,7 @@ func (r *begunReader) Read(p []byte) (int, error) {
 }
 
 // envs answers with no variables: a command gets its environment when it starts.
-func (s *server) envs(_ called, w http.ResponseWriter, _ *http.Request) error {
+func (called) envs(w http.ResponseWriter, _ *http.Request) error {
 	answer(w, http.StatusOK, map[string]string{})
 	return nil
 }

@@ -155,7 +155,7 @@ func (c called) tell(ctx context.Context, entries []entry) []*filesystempb.Entry
 	return infos
 }
 
-func (s *server) stat(ctx context.Context, c called,
+func (c called) stat(ctx context.Context,
 	r *filesystempb.StatRequest) (*filesystempb.StatResponse, error) {
 	at, err := c.path(r.GetPath())
 	if err != nil {
@@ -173,7 +173,7 @@ func (s *server) stat(ctx context.Context, c called,
 	return &filesystempb.StatResponse{Entry: info}, err
 }
 
-func (s *server) makeDir(ctx context.Context, c called,
+func (c called) makeDir(ctx context.Context,
 	r *filesystempb.MakeDirRequest) (*filesystempb.MakeDirResponse, error) {
 	at, err := c.path(r.GetPath())
 	if err != nil {
@@ -192,7 +192,7 @@ func (s *server) makeDir(ctx context.Context, c called,
 	return &filesystempb.MakeDirResponse{Entry: info}, err
 }
 
-func (s *server) move(ctx context.Context, c called,
+func (c called) move(ctx context.Context,
 	r *filesystempb.MoveRequest) (*filesystempb.MoveResponse, error) {
 	from, err := c.path(r.GetSource())
 	if err != nil {
@@ -211,7 +211,7 @@ func (s *server) move(ctx context.Context, c called,
 	return &filesystempb.MoveResponse{Entry: info}, err
 }
 
-func (s *server) remove(ctx context.Context, c called,
+func (c called) remove(ctx context.Context,
 	r *filesystempb.RemoveRequest) (*filesystempb.RemoveResponse, error) {
 	at, err := c.path(r.GetPath())
 	if err != nil {
@@ -227,7 +227,7 @@ func (s *server) remove(ctx context.Context, c called,
 // maxListed is the maximum number of entries in a list, over all its depth.
 const maxListed = 50_000
 
-func (s *server) listDir(ctx context.Context, c called,
+func (c called) listDir(ctx context.Context,
 	r *filesystempb.ListDirRequest) (*filesystempb.ListDirResponse, error) {
 	at, err := c.path(r.GetPath())
 	if err != nil {

@@ -59,7 +59,7 @@ func samples() []sample {
 		named[s.route] = true
 	}
 	all := routesInside()
-	for route := range (&server{}).controlRoutes() {
+	for route := range controlRoutes() {
 		all = append(all, route)
 	}
 	slices.Sort(all)

@@ -24,25 +24,25 @@ type madeBody struct {
 	Domain             *string `json:"domain"`
 }
 
-func (s *server) made(c controlCall, i persistent.Info) madeBody {
+func (c controlCall) made(i persistent.Info) madeBody {
 	made := madeBody{
 		SandboxID: i.ID, TemplateID: i.Template, ClientID: "daycare", Alias: i.Template,
-		EnvdVersion: envdVersion, EnvdAccessToken: s.accessToken(c.Caller, i.ID),
-		Domain: s.domain(),
+		EnvdVersion: envdVersion, EnvdAccessToken: c.server.accessToken(c.Caller, i.ID),
+		Domain: c.domain(),
 	}
 	if noteOf(i).Private {
-		token := s.trafficToken(c.Caller, i.ID)
+		token := c.server.trafficToken(c.Caller, i.ID)
 		made.TrafficAccessToken = &token
 	}
 	return made
 }
 
 // domain returns the domain from which clients make the host names of ports; nil is none.
-func (s *server) domain() *string {
-	if s.cfg.Domain == "" {
+func (c controlCall) domain() *string {
+	if c.server.cfg.Domain == "" {
 		return nil
 	}
-	return &s.cfg.Domain
+	return &c.server.cfg.Domain
 }
 
 // listedBody is a sandbox in a list.
@@ -112,9 +112,9 @@ type toldLifecycle struct {
 // allAddresses is how clients name everything.
 const allAddresses = "0.0.0.0/0"
 
-func (s *server) detail(c controlCall, i persistent.Info) detailBody {
-	d := detailBody{listedBody: listed(i), EnvdAccessToken: s.accessToken(c.Caller, i.ID),
-		Domain: s.domain(), Internet: !i.Network.None}
+func (c controlCall) detail(i persistent.Info) detailBody {
+	d := detailBody{listedBody: listed(i), EnvdAccessToken: c.server.accessToken(c.Caller, i.ID),
+		Domain: c.domain(), Internet: !i.Network.None}
 	d.Lifecycle = toldLifecycle{OnTimeout: "kill", AutoResume: i.AutoResume}
 	if i.OnDeadline == persistent.Pause {
 		d.Lifecycle.OnTimeout = "pause"
@@ -150,7 +150,7 @@ func metric(m persistent.Metrics) metricBody {
 
 // metrics answers with one current sample, if a range of times that is asked for has it: none are
 // kept.
-func (s *server) metrics(_ controlCall, b *persistent.Sandbox,
+func (c controlCall) metrics(b *persistent.Sandbox,
 	req *http.Request) (int, any, error) {
 	list := []metricBody{}
 	start, err := readSeconds(req, "start", 0)
@@ -189,7 +189,7 @@ func readSeconds(req *http.Request, name string, otherwise int64) (int64, error)
 	return at, nil
 }
 
-func (s *server) metricsInside(c called, w http.ResponseWriter, req *http.Request) error {
+func (c called) metricsInside(w http.ResponseWriter, req *http.Request) error {
 	m, err := c.Metrics(req.Context())
 	if err != nil {
 		return err

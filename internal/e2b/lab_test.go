@@ -81,16 +81,14 @@ func newLabWith(t *testing.T, quotas *quota.Ledger, change ...func(*Config)) *la
 		}
 	})
 	cfg := Config{
-		Service: l.facade.Service, Sandboxes: l.sandboxes, Tokens: l.tokens, Secret: bytes.Repeat([]byte{7}, 32), MaxRequest: 1 << 20,
-		Admit: func(*http.Request) error { return nil }, Life: t.Context(), Log: zerolog.Nop(),
-		Templates: func() map[string]persistent.Template {
-			return map[string]persistent.Template{baseTemplate: {CPUs: 1.5, Memory: 1 << 30}, "node": {CPUs: 2}}
-		},
+		Service: l.facade.Service, Sandboxes: l.sandboxes, Callers: access.TCP{Tokens: l.tokens, Hosts: []string{"example.com"}}, Secret: bytes.Repeat([]byte{7}, 32), MaxRequest: 1 << 20,
+		Life: t.Context(), Log: zerolog.Nop(),
+		Templates: NewTemplates(map[string]persistent.Template{baseTemplate: {CPUs: 1.5, Memory: 1 << 30}, "node": {CPUs: 2}}),
 	}
 	for _, c := range change {
 		c(&cfg)
 	}
-	l.tokens = cfg.Tokens
+	l.tokens = cfg.Callers.Tokens
 	l.surface = New(cfg)
 	server := httptest.NewServer(l.surface)
 	t.Cleanup(server.Close)

@@ -29,12 +29,12 @@ type filter struct {
 }
 
 // list answers with the caller's sandboxes, by default the latest started first.
-func (s *server) list(c controlCall, w http.ResponseWriter, req *http.Request) error {
+func (c controlCall) list(w http.ResponseWriter, req *http.Request) error {
 	f, err := readFilter(req.URL.Query())
 	if err != nil {
 		return err
 	}
-	all, err := s.all(req.Context(), c)
+	all, err := c.all(req.Context())
 	if err != nil {
 		return err
 	}

@@ -26,7 +26,7 @@ type networkBody struct {
 }
 
 // policy reads what a new sandbox may reach, and who may reach it.
-func (s *server) policy(internet *bool, text jsontext.Value) (persistent.Network, note, error) {
+func (c controlCall) policy(internet *bool, text jsontext.Value) (persistent.Network, note, error) {
 	var written networkBody
 	if given(text) {
 		if err := json.Unmarshal(text, &written, json.RejectUnknownMembers(true)); err != nil {
@@ -36,11 +36,11 @@ func (s *server) policy(internet *bool, text jsontext.Value) (persistent.Network
 	if internet == nil {
 		internet = written.Internet
 	}
-	reach, err := s.reach(internet, written)
+	reach, err := c.reach(internet, written)
 	return reach, note{Private: written.Public != nil && !*written.Public}, err
 }
 
-func (s *server) reach(internet *bool, n networkBody) (persistent.Network, error) {
+func (c controlCall) reach(internet *bool, n networkBody) (persistent.Network, error) {
 	for _, field := range []struct {
 		name, why string
 		value     jsontext.Value
@@ -70,12 +70,12 @@ func (s *server) reach(internet *bool, n networkBody) (persistent.Network, error
 	if err != nil {
 		return persistent.Network{}, err
 	}
-	return s.together(allow, deny, internet, n.AllowOut != nil)
+	return c.together(allow, deny, internet, n.AllowOut != nil)
 }
 
 // together returns what both lists leave; given says whether the first was sent. It refuses lists
 // that could not be enforced.
-func (s *server) together(allow, deny reachList, internet *bool,
+func (c controlCall) together(allow, deny reachList, internet *bool,
 	given bool) (persistent.Network, error) {
 	all, some := allow.all, len(allow.names)+len(allow.ranges) > 0
 	switch {
@@ -92,7 +92,7 @@ func (s *server) together(allow, deny reachList, internet *bool,
 			DenyAddresses: deny.ranges}, nil
 	case deny.all, given: // a list is all that may be reached, also an empty one
 		return persistent.Network{}, nil // nothing, until PUT …/network says otherwise
-	case s.cfg.Blocked && internet == nil:
+	case c.server.cfg.Blocked && internet == nil:
 		return persistent.Network{None: true}, nil
 	}
 	return persistent.Network{Allow: []string{"*"}}, nil
@@ -139,7 +139,7 @@ func readList(field string, list []string) (r reachList, err error) {
 }
 
 // network replaces what a sandbox that runs may reach.
-func (s *server) network(_ controlCall, b *persistent.Sandbox,
+func (c controlCall) network(b *persistent.Sandbox,
 	req *http.Request) (int, any, error) {
 	var body networkBody
 	if err := read(req, &body); err != nil {
@@ -149,7 +149,7 @@ func (s *server) network(_ controlCall, b *persistent.Sandbox,
 		return 0, nil,
 			invalid("allowPublicTraffic is set when a sandbox is created: it cannot be changed later")
 	}
-	asked, err := s.reach(body.Internet, body)
+	asked, err := c.reach(body.Internet, body)
 	if err != nil {
 		return 0, nil, err
 	}

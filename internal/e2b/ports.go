@@ -163,7 +163,7 @@ func (p *ports) serve(at portHost, w http.ResponseWriter, req *http.Request) {
 		return
 	}
 	defer asked()
-	ctx, cancel := p.of.cfg.Tokens.HoldKey(context.WithValue(req.Context(), portKey{}, at),
+	ctx, cancel := p.of.cfg.Callers.Tokens.HoldKey(context.WithValue(req.Context(), portKey{}, at),
 		p.of.owner(b.Info()))
 	defer cancel()
 	if req.Header.Get("Upgrade") != "" { // what it becomes does not end by itself

@@ -14,7 +14,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/daycare-run/sandbox/internal/errs"
 	"github.com/daycare-run/sandbox/internal/quota"
 )
 
@@ -33,12 +32,7 @@ func newPortLab(t *testing.T, body string, program http.HandlerFunc, change ...f
 	_, port, _ := net.SplitHostPort(inside.Listener.Addr().String())
 	l := newLabWith(t, quota.New(quota.Limits{}), append(change, func(c *Config) {
 		c.Domain = testDomain
-		c.Admit = func(req *http.Request) error { // as the service does
-			if !strings.HasPrefix(req.Host, "127.0.0.1") && req.Host != "localhost" {
-				return errs.Denied("it is not called %q", req.Host)
-			}
-			return nil
-		}
+		c.Callers.Listen = "127.0.0.1:0"
 	})...)
 	return portLab{l.create(body), port}
 }
@@ -353,7 +347,7 @@ func TestStrangersDoNotUseUpAToken(t *testing.T) {
 		close(waits)
 		<-req.Context().Done()
 	}, func(c *Config) {
-		c.Tokens = readTokens(t, strings.TrimSuffix(annesToken, "}")+`,"quotas":{"calls":1}}`)
+		c.Callers.Tokens = readTokens(t, strings.TrimSuffix(annesToken, "}")+`,"quotas":{"calls":1}}`)
 	})
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()

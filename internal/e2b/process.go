@@ -12,7 +12,7 @@ import (
 	"github.com/daycare-run/sandbox/internal/persistent"
 )
 
-func (s *server) listProcesses(ctx context.Context, c called,
+func (c called) listProcesses(ctx context.Context,
 	_ *processpb.ListRequest) (*processpb.ListResponse, error) {
 	running, err := c.Commands(ctx)
 	if err != nil {
@@ -35,7 +35,7 @@ func (s *server) listProcesses(ctx context.Context, c called,
 
 // startProcess starts a command and follows it. The call's deadline is also the command's; a lost
 // connection does not end it.
-func (s *server) startProcess(ctx context.Context, c called, r *processpb.StartRequest,
+func (c called) startProcess(ctx context.Context, r *processpb.StartRequest,
 	send func(*processpb.StartResponse) error) error {
 	config := r.GetProcess()
 	if config.GetCmd() == "" {
@@ -69,7 +69,7 @@ func (s *server) startProcess(ctx context.Context, c called, r *processpb.StartR
 	})
 }
 
-func (s *server) connectProcess(ctx context.Context, c called, r *processpb.ConnectRequest,
+func (c called) connectProcess(ctx context.Context, r *processpb.ConnectRequest,
 	send func(*processpb.ConnectResponse) error) error {
 	which, err := selector(r.GetProcess())
 	if err != nil {
@@ -87,7 +87,7 @@ func (s *server) connectProcess(ctx context.Context, c called, r *processpb.Conn
 	})
 }
 
-func (s *server) updateProcess(ctx context.Context, c called,
+func (c called) updateProcess(ctx context.Context,
 	r *processpb.UpdateRequest) (*processpb.UpdateResponse, error) {
 	which, err := selector(r.GetProcess())
 	if err != nil {
@@ -103,7 +103,7 @@ func (s *server) updateProcess(ctx context.Context, c called,
 	return &processpb.UpdateResponse{}, c.Resize(ctx, which, size)
 }
 
-func (s *server) sendInput(ctx context.Context, c called,
+func (c called) sendInput(ctx context.Context,
 	r *processpb.SendInputRequest) (*processpb.SendInputResponse, error) {
 	which, err := selector(r.GetProcess())
 	if err != nil {
@@ -121,7 +121,7 @@ func (s *server) sendInput(ctx context.Context, c called,
 	return &processpb.SendInputResponse{}, c.Input(ctx, which, data)
 }
 
-func (s *server) sendSignal(ctx context.Context, c called,
+func (c called) sendSignal(ctx context.Context,
 	r *processpb.SendSignalRequest) (*processpb.SendSignalResponse, error) {
 	which, err := selector(r.GetProcess())
 	if err != nil {
@@ -138,7 +138,7 @@ func (s *server) sendSignal(ctx context.Context, c called,
 	return &processpb.SendSignalResponse{}, c.Signal(ctx, which, signal)
 }
 
-func (s *server) closeStdin(ctx context.Context, c called,
+func (c called) closeStdin(ctx context.Context,
 	r *processpb.CloseStdinRequest) (*processpb.CloseStdinResponse, error) {
 	which, err := selector(r.GetProcess())
 	if err != nil {

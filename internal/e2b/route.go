@@ -24,15 +24,25 @@ type Router interface {
 	Await(ctx context.Context, id string) error
 }
 
-// Cluster is what the surface needs where there are several hosts. All fields must be set.
-type Cluster struct {
-	// Router is for callers' calls, and Sent for those that other hosts send on. SentBy returns the
-	// caller of such a call and its sandbox, as the other host has established them; for a call
-	// into a sandbox the caller is the sandbox's owner.
-	Router, Sent Router
-	SentBy       func(*http.Request) (caller access.Caller, id string, err error)
+// Entry routes callers' calls. forward.Entry is one.
+type Entry interface {
+	Router
 	// Names returns the names of all sandboxes. When it returns, this host knows all about them.
-	Names func(ctx context.Context) (map[string]bool, error)
+	Names(ctx context.Context) (map[string]bool, error)
+}
+
+// Inbound routes the calls that other hosts send on. forward.Inbound is one.
+type Inbound interface {
+	Router
+	// Sender returns the caller of such a call and its sandbox, as the other host has established
+	// them; for a call into a sandbox the caller is the sandbox's owner.
+	Sender(*http.Request) (caller access.Caller, id string, err error)
+}
+
+// Cluster is what the surface needs where there are several hosts. Both fields must be set.
+type Cluster struct {
+	Entry Entry
+	Sent  Inbound
 }
 
 // Surface answers callers; its Sent answers the calls that other hosts send on, and is nil if there
@@ -62,12 +72,12 @@ func sentBy(ctx context.Context) (sent, bool) {
 // this host's file of tokens.
 func (s *server) sent(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
-		caller, id, err := s.cfg.Cluster.SentBy(req)
+		caller, id, err := s.cfg.Cluster.Sent.Sender(req)
 		if err != nil {
 			fail(w, err)
 			return
 		}
-		known, is := s.cfg.Tokens.Named(caller.Name)
+		known, is := s.cfg.Callers.Tokens.Named(caller.Name)
 		if !is {
 			fail(w, errs.Unauthenticated(
 				"the host that holds the sandbox does not know this key: tcp.tokensFile has to be the same on all hosts"))
@@ -84,7 +94,7 @@ func (s *server) route(w http.ResponseWriter, req *http.Request, caller access.C
 	if s.cfg.Cluster == nil {
 		return req, func() {}, nil
 	}
-	router := s.cfg.Cluster.Router
+	var router Router = s.cfg.Cluster.Entry
 	if _, is := sentBy(req.Context()); is {
 		router = s.cfg.Cluster.Sent
 	}
@@ -100,29 +110,29 @@ func (s *server) known(ctx context.Context, id string, err error) error {
 	if _, sent := sentBy(ctx); s.cfg.Cluster == nil || sent || !cerrdefs.IsNotFound(err) {
 		return err
 	}
-	return s.cfg.Cluster.Router.Await(ctx, id)
+	return s.cfg.Cluster.Entry.Await(ctx, id)
 }
 
 // target returns the sandbox that a call of the control plane is about; empty for none. A sandbox
 // that is to be created gets its id before it is known which host creates it, and only if the call
 // is in order: the host is chosen by giving it the id's seat.
-func (s *server) target(c controlCall, req *http.Request) (string, error) {
+func (c controlCall) target(req *http.Request) (string, error) {
 	said, isSent := sentBy(req.Context())
 	switch id := req.PathValue("id"); {
-	case s.cfg.Cluster == nil:
+	case c.server.cfg.Cluster == nil:
 		return "", nil
 	case id == "" && !creates(req):
 		return "", nil
 	case isSent:
 		return said.id, nil
 	case id == "":
-		_, err := s.askedBy(req)
+		_, err := c.askedBy(req)
 		return persistent.NewID(), err
 	default:
-		_, err := s.cfg.Sandboxes.Find(c.Token, id)
+		_, err := c.server.cfg.Sandboxes.Find(c.Token, id)
 		if cerrdefs.IsNotFound(err) {
-			if err = s.known(req.Context(), id, err); err == nil {
-				_, err = s.cfg.Sandboxes.Find(c.Token, id)
+			if err = c.server.known(req.Context(), id, err); err == nil {
+				_, err = c.server.cfg.Sandboxes.Find(c.Token, id)
 			}
 		}
 		return id, err
@@ -138,10 +148,9 @@ func looks(req *http.Request) bool {
 	return req.Method == http.MethodGet && strings.HasSuffix(req.Pattern, "/{id}")
 }
 
-// controlledAt answers a call of the control plane on the host that holds its sandbox.
-func (s *server) controlledAt(c controlCall, handle handlerOfControl, w http.ResponseWriter,
-	req *http.Request) error {
-	id, err := s.target(c, req)
+// run answers a call of the control plane on the host that holds its sandbox.
+func (c controlCall) run(handle handlerOfControl, w http.ResponseWriter, req *http.Request) error {
+	id, err := c.target(req)
 	if err != nil || id == "" {
 		if err == nil {
 			err = handle(c, w, req)
@@ -149,26 +158,26 @@ func (s *server) controlledAt(c controlCall, handle handlerOfControl, w http.Res
 		return err
 	}
 	req.Header.Set(sandboxHeader, id)
-	req, done, err := s.route(w, req, c.Caller, id, looks(req))
+	req, done, err := c.server.route(w, req, c.Caller, id, looks(req))
 	if err != nil || done == nil {
 		return err
 	}
 	defer done()
 	if err = handle(c, w, req); err != nil {
-		s.cfg.Sandboxes.Abandon(id)
+		c.server.cfg.Sandboxes.Abandon(id)
 	}
 	return err
 }
 
 // all returns the caller's sandboxes, on all hosts.
-func (s *server) all(ctx context.Context, c controlCall) ([]persistent.Info, error) {
-	if s.cfg.Cluster == nil {
-		return s.cfg.Sandboxes.List(c.Token), nil
+func (c controlCall) all(ctx context.Context) ([]persistent.Info, error) {
+	if c.server.cfg.Cluster == nil {
+		return c.server.cfg.Sandboxes.List(c.Token), nil
 	}
-	names, err := s.cfg.Cluster.Names(ctx)
+	names, err := c.server.cfg.Cluster.Entry.Names(ctx)
 	if err != nil {
 		return nil, err
 	}
-	list := s.cfg.Sandboxes.List(c.Token)
+	list := c.server.cfg.Sandboxes.List(c.Token)
 	return slices.DeleteFunc(list, func(i persistent.Info) bool { return !names[i.ID] }), nil
 }

@@ -24,10 +24,31 @@ func (a *asked) Route(_ http.ResponseWriter, req *http.Request, _ access.Caller,
 
 func (*asked) Await(context.Context, string) error { return nil }
 
+func (*asked) Names(context.Context) (map[string]bool, error) { return nil, nil }
+
+func (*asked) Sender(*http.Request) (access.Caller, string, error) { return access.Caller{}, "", nil }
+
+// sender has all calls be sent on by one caller, about one sandbox.
+type sender struct {
+	*asked
+	caller access.Caller
+	id     string
+}
+
+func (s sender) Sender(*http.Request) (access.Caller, string, error) { return s.caller, s.id, nil }
+
 // learning is asked for hosts that learn of a sandbox only when it is waited for.
 type learning struct {
 	asked
 	learn func(id string)
+	names []string // that it learns of when it is asked for all
+}
+
+func (l *learning) Names(context.Context) (map[string]bool, error) {
+	for _, id := range l.names {
+		l.learn(id)
+	}
+	return nil, nil
 }
 
 func (l *learning) Await(_ context.Context, id string) error {
@@ -42,8 +63,8 @@ func TestHostsNameTheSandbox(t *testing.T) {
 	var router asked
 	id := persistent.NewID()
 	newLab(t, func(c *Config) {
-		anne, _ := c.Tokens.Named("anne")
-		c.Cluster = &Cluster{Router: &asked{}, Sent: &router, SentBy: func(*http.Request) (access.Caller, string, error) { return anne, id, nil }}
+		anne, _ := c.Callers.Tokens.Named("anne")
+		c.Cluster = &Cluster{Entry: &asked{}, Sent: sender{&router, anne, id}}
 		sent = New(*c).Sent
 	})
 	for _, call := range []struct {
@@ -72,7 +93,7 @@ func TestHostsNameTheSandbox(t *testing.T) {
 // A sandbox gets its host once the call that creates it is known to be in order. The host reads the same body.
 func TestACreateThatIsNotInOrderIsRoutedNowhere(t *testing.T) {
 	var router asked
-	l := newLab(t, func(c *Config) { c.Cluster = &Cluster{Router: &router, Sent: &asked{}} })
+	l := newLab(t, func(c *Config) { c.Cluster = &Cluster{Entry: &router, Sent: &asked{}} })
 	for body, status := range map[string]int{
 		"no JSON": 400, `{"unknown":1}`: 400, `{"timeout":-1}`: 400, `{"templateID":"none"}`: 404, strings.Repeat(" ", 1<<20) + "{}": 413,
 		"": 201, `{"timeout":60,"metadata":{"a":"b"}}`: 201,
@@ -100,10 +121,7 @@ func TestNewRecordsOfOtherHostsAreFound(t *testing.T) {
 	}
 	var s server
 	l = newPortLab(t, `{}`, dumps, func(c *Config) {
-		c.Cluster = &Cluster{Router: &learning{learn: learn}, Sent: &asked{}, Names: func(context.Context) (map[string]bool, error) {
-			learn(signed)
-			return nil, nil
-		}}
+		c.Cluster = &Cluster{Entry: &learning{learn: learn, names: []string{signed}}, Sent: &asked{}}
 		s.cfg = *c
 	})
 	if res, text := l.ask(l.port+"-"+called+"."+testDomain, "/", nil); res.StatusCode != http.StatusOK {

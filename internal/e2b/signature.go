@@ -48,7 +48,7 @@ func (s *server) signed(req *http.Request) (*persistent.Sandbox, error) {
 	given, what := []byte(query.Get("signature")), at+":"+operation+":"+user+":"
 	id := s.signer(given, what, expires)
 	if id == "" && s.cfg.Cluster != nil && s.mayAsk(&s.unknownSignatures, askedForSignature) {
-		if _, err := s.cfg.Cluster.Names(req.Context()); err != nil {
+		if _, err := s.cfg.Cluster.Entry.Names(req.Context()); err != nil {
 			return nil, err
 		}
 		id = s.signer(given, what, expires)
@@ -67,7 +67,7 @@ func (s *server) signed(req *http.Request) (*persistent.Sandbox, error) {
 // here.
 func (s *server) signer(given []byte, what, expires string) string {
 	for _, info := range s.cfg.Sandboxes.All() {
-		if owner, known := s.cfg.Tokens.Named(info.Owner); known &&
+		if owner, known := s.cfg.Callers.Tokens.Named(info.Owner); known &&
 			hmac.Equal(given, []byte(signature(what+s.accessToken(owner, info.ID), expires))) {
 			return info.ID
 		}

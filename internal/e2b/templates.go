@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/daycare-run/sandbox/internal/persistent"
@@ -42,9 +43,24 @@ type templateBody struct {
 	SpawnCount    int64      `json:"spawnCount"`
 }
 
+// Templates are those of sandboxes by name, besides "base". They may change at any time.
+type Templates struct {
+	present atomic.Pointer[map[string]persistent.Template]
+}
+
+// NewTemplates returns Templates by name.
+func NewTemplates(byName map[string]persistent.Template) *Templates {
+	t := &Templates{}
+	t.Use(byName)
+	return t
+}
+
+// Use replaces the templates for later calls.
+func (t *Templates) Use(byName map[string]persistent.Template) { t.present.Store(&byName) }
+
 // templates returns all templates, the base among them, by name.
-func (s *server) templates() map[string]persistent.Template {
-	all := maps.Clone(s.cfg.Templates())
+func (c controlCall) templates() map[string]persistent.Template {
+	all := maps.Clone(*c.server.cfg.Templates.present.Load())
 	if all == nil {
 		all = map[string]persistent.Template{}
 	}
@@ -56,16 +72,16 @@ func (s *server) templates() map[string]persistent.Template {
 
 // listTemplates answers with the templates that sandboxes can be made from. One whose image cannot
 // be used is in error.
-func (s *server) listTemplates(_ controlCall, w http.ResponseWriter, req *http.Request) error {
-	all, list := s.templates(), []templateBody{}
+func (c controlCall) listTemplates(w http.ResponseWriter, req *http.Request) error {
+	all, list := c.templates(), []templateBody{}
 	for _, name := range slices.Sorted(maps.Keys(all)) {
 		t := all[name]
 		told := templateBody{
 			TemplateID: name, Names: []string{name}, Aliases: []string{name}, BuildID: noBuild,
-			BuildStatus: "ready", BuildCount: 1, EnvdVersion: envdVersion, CreatedAt: s.since,
-			UpdatedAt: s.since,
+			BuildStatus: "ready", BuildCount: 1, EnvdVersion: envdVersion, CreatedAt: c.server.since,
+			UpdatedAt: c.server.since,
 		}
-		limits, err := s.cfg.Service.PersistentLimits(req.Context(),
+		limits, err := c.server.cfg.Service.PersistentLimits(req.Context(),
 			plan.Persistent{Image: t.Image, CPUs: t.CPUs, Memory: t.Memory})
 		if err != nil {
 			told.BuildStatus = "error"
@@ -79,9 +95,9 @@ func (s *server) listTemplates(_ controlCall, w http.ResponseWriter, req *http.R
 }
 
 // named returns the template of a name, with or without the one tag that each has.
-func (s *server) named(name string) (persistent.Template, error) {
+func (c controlCall) named(name string) (persistent.Template, error) {
 	bare := strings.TrimSuffix(name, ":"+defaultTag)
-	t, known := s.templates()[bare]
+	t, known := c.templates()[bare]
 	if !known {
 		return t, notFound(
 			"template %.100q not found: the operator names templates in e2b.templates of the settings",
@@ -92,8 +108,8 @@ func (s *server) named(name string) (persistent.Template, error) {
 }
 
 // templateAlias answers whether there is a template of a name.
-func (s *server) templateAlias(_ controlCall, w http.ResponseWriter, req *http.Request) error {
-	t, err := s.named(req.PathValue("alias"))
+func (c controlCall) templateAlias(w http.ResponseWriter, req *http.Request) error {
+	t, err := c.named(req.PathValue("alias"))
 	if err != nil {
 		return err
 	}
@@ -112,13 +128,13 @@ type tagBody struct {
 }
 
 // ofTemplate answers with the tags of a template, and has nothing else of one.
-func (s *server) ofTemplate(c controlCall, w http.ResponseWriter, req *http.Request) error {
+func (c controlCall) ofTemplate(w http.ResponseWriter, req *http.Request) error {
 	if req.PathValue("part") != "tags" {
 		return later(builds)(c, w, req)
 	}
-	if _, err := s.named(req.PathValue("template")); err != nil {
+	if _, err := c.named(req.PathValue("template")); err != nil {
 		return err
 	}
-	answer(w, http.StatusOK, []tagBody{{Tag: defaultTag, BuildID: noBuild, CreatedAt: s.since}})
+	answer(w, http.StatusOK, []tagBody{{Tag: defaultTag, BuildID: noBuild, CreatedAt: c.server.since}})
 	return nil
 }

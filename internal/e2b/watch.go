@@ -128,13 +128,13 @@ func (c called) tellEvents(ctx context.Context, dir string, entries bool,
 	return list
 }
 
-func (s *server) watchDir(ctx context.Context, c called, r *filesystempb.WatchDirRequest,
+func (c called) watchDir(ctx context.Context, r *filesystempb.WatchDirRequest,
 	send func(*filesystempb.WatchDirResponse) error) error {
 	at, err := c.path(r.GetPath())
 	if err != nil {
 		return err
 	}
-	watch, end, err := s.watchers.open(ctx, c, at, r.GetRecursive())
+	watch, end, err := c.server.watchers.open(ctx, c, at, r.GetRecursive())
 	if err != nil {
 		return err
 	}
@@ -156,7 +156,7 @@ func (s *server) watchDir(ctx context.Context, c called, r *filesystempb.WatchDi
 				return err
 			}
 		case err != nil:
-			if _, gone := s.cfg.Sandboxes.Any(c.ID()); cerrdefs.IsNotFound(gone) {
+			if _, gone := c.server.cfg.Sandboxes.Any(c.ID()); cerrdefs.IsNotFound(gone) {
 				return errEnded(c.ID())
 			}
 			return err
@@ -173,18 +173,18 @@ func (s *server) watchDir(ctx context.Context, c called, r *filesystempb.WatchDi
 // createWatcher creates a watcher whose events are asked for. It ends when it is removed, when more
 // events wait than are kept, with its directory, so also with its sandbox, and when nobody has
 // asked for long: then it was forgotten.
-func (s *server) createWatcher(ctx context.Context, c called,
+func (c called) createWatcher(ctx context.Context,
 	r *filesystempb.CreateWatcherRequest) (*filesystempb.CreateWatcherResponse, error) {
 	at, err := c.path(r.GetPath())
 	if err != nil {
 		return nil, err
 	}
-	watch, end, err := s.watchers.open(ctx, c, at, r.GetRecursive())
+	watch, end, err := c.server.watchers.open(ctx, c, at, r.GetRecursive())
 	if err != nil {
 		return nil, err
 	}
 	ctx, stop := context.WithCancel(context.WithoutCancel(ctx))
-	w := s.watchers
+	w := c.server.watchers
 	id, p := rand.Text(), &polled{sandbox: c.ID(), at: at, entries: r.GetIncludeEntry(), stop: stop,
 		unasked: time.AfterFunc(w.idle, stop)}
 	w.mu.Lock()
@@ -223,9 +223,9 @@ func (w *watchers) find(c called, id string) (*polled, error) {
 	return p, nil
 }
 
-func (s *server) watcherEvents(ctx context.Context, c called,
+func (c called) watcherEvents(ctx context.Context,
 	r *filesystempb.GetWatcherEventsRequest) (*filesystempb.GetWatcherEventsResponse, error) {
-	p, events, err := s.watchers.taken(c, r.GetWatcherId())
+	p, events, err := c.server.watchers.taken(c, r.GetWatcherId())
 	if err != nil {
 		return nil, err
 	}
@@ -247,15 +247,15 @@ func (w *watchers) taken(c called, id string) (*polled, []hostfs.Event, error) {
 	return p, events, nil
 }
 
-func (s *server) removeWatcher(_ context.Context, c called,
+func (c called) removeWatcher(_ context.Context,
 	r *filesystempb.RemoveWatcherRequest) (*filesystempb.RemoveWatcherResponse, error) {
-	s.watchers.mu.Lock()
-	defer s.watchers.mu.Unlock()
-	p, err := s.watchers.find(c, r.GetWatcherId())
+	c.server.watchers.mu.Lock()
+	defer c.server.watchers.mu.Unlock()
+	p, err := c.server.watchers.find(c, r.GetWatcherId())
 	if err != nil {
 		return nil, err
 	}
 	p.stop()
-	delete(s.watchers.polled, r.GetWatcherId())
+	delete(c.server.watchers.polled, r.GetWatcherId())
 	return &filesystempb.RemoveWatcherResponse{}, nil
 }

@@ -74,13 +74,13 @@ func Received(req *http.Request) (_ *http.Request, wire string) {
 
 // Caller authenticates a call that another host has sent.
 func Caller(req *http.Request) (access.Caller, error) {
-	caller, _, err := Sender(req)
+	caller, _, err := Inbound{}.Sender(req)
 	return caller, err
 }
 
 // Sender authenticates a call that another host has sent. TLS has verified that the sender is a
 // host, and the host says who the caller is and which user the call is about.
-func Sender(req *http.Request) (_ access.Caller, user string, _ error) {
+func (Inbound) Sender(req *http.Request) (_ access.Caller, user string, _ error) {
 	if req.TLS == nil || len(req.TLS.VerifiedChains) == 0 {
 		return access.Caller{}, "", errs.Denied("only hosts of the cluster may call here")
 	}
