@@ -150,7 +150,7 @@ func TestReportTables(t *testing.T) {
 		}
 		cells = n
 	}
-	for _, title := range []string{"Reading a file", "Large files", "Deciding", "Grants", "Calls that may use the network", "DNS questions", "The guard", "Registering containers", "Installing a package", "Durable processes", "Warm commands", "The command line", "A session of an agent's commands", "Containers at rest"} {
+	for _, title := range []string{"Reading a file", "Large files", "Deciding", "Grants", "Calls that may use the network", "DNS questions", "The guard", "Registering containers", "Durable processes", "Warm commands", "The command line", "A session of an agent's commands", "Containers at rest"} {
 		if !strings.Contains(text, "\n## "+title+"\n") {
 			t.Errorf("no section %q", title)
 		}
