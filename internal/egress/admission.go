@@ -64,7 +64,7 @@ func (s *stack) newEndpoint(spec dockerexec.Spec, holder uint64) (*endpoint, err
 	if err != nil {
 		return nil, err
 	}
-	ep.holder = holder
+	ep.stack, ep.holder = s, holder
 	if !ep.open {
 		ep.dns.Answered = func(name string, addrs []netip.Addr, ttl time.Duration) {
 			ep.answers.note(name, addrs, ttl, time.Now())

@@ -11,13 +11,12 @@ import (
 
 	"github.com/daycare-run/sandbox/dnsfilter"
 	"github.com/daycare-run/sandbox/dockerexec"
-	"github.com/daycare-run/sandbox/internal/egress/guard"
 	"github.com/daycare-run/sandbox/internal/policy"
 )
 
-// endpoint is a container on a network. It is revoked when it is removed or replaced. It implements
-// guard.Endpoint.
+// endpoint is a container on a network. It is revoked when it is removed or replaced.
 type endpoint struct {
+	stack           *stack // the network
 	user, container string
 	field           string
 	holder          uint64
@@ -96,25 +95,6 @@ func newEndpoint(spec dockerexec.Spec) (*endpoint, error) {
 	ep.revoke = sync.OnceFunc(func() { close(ep.done) })
 	return ep, nil
 }
-
-// ID implements guard.Endpoint, as do User, Allows and Done.
-func (ep *endpoint) ID() string { return ep.container }
-
-// User returns the container's user.
-func (ep *endpoint) User() string { return ep.user }
-
-// Allows reports whether the container may connect to a name.
-func (ep *endpoint) Allows(name string) bool { return ep.dns.Allows(name) }
-
-// Field returns where the names that it may reach are listed: a persistent sandbox has E2B's words,
-// and the settings files of the wrapper have the API's.
-func (ep *endpoint) Field() string { return ep.field }
-
-// Direct reports whether the container may connect to an address whatever the name.
-func (ep *endpoint) Direct(addr netip.Addr) bool { return ep.reach.Load().allows("", addr) }
-
-// Done is closed when the container is removed.
-func (ep *endpoint) Done() <-chan struct{} { return ep.done }
 
 // endpoints are the containers of a network by their addresses.
 type endpoints struct {
@@ -279,12 +259,6 @@ func (es *endpoints) dnsEndpoint(addr netip.Addr) *dnsfilter.Endpoint {
 
 // passing reports whether anything new may pass now.
 func (es *endpoints) passing() bool { return es.mayPass == nil || es.mayPass() == nil }
-
-// guardEndpoint implements guard.Config.Endpoint.
-func (es *endpoints) guardEndpoint(addr netip.Addr) (guard.Endpoint, bool) {
-	ep := es.served(addr)
-	return ep, ep != nil
-}
 
 // gone reports whether the container was removed or replaced.
 func (ep *endpoint) gone() bool {

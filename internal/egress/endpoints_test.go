@@ -93,7 +93,8 @@ func TestRestore(t *testing.T) {
 
 // A container is known while it is registered, and not a moment longer.
 func TestEndpointsAreKnownWhileRegistered(t *testing.T) {
-	es := testEndpoints("10.1.2.0/24")
+	network := guarded{stack: &stack{endpoints: *testEndpoints("10.1.2.0/24")}}
+	es := &network.endpoints
 	ep := testEndpoint(t, "c", "*.example.org")
 	if err := es.register(ep); err != nil {
 		t.Fatal(err)
@@ -103,7 +104,7 @@ func TestEndpointsAreKnownWhileRegistered(t *testing.T) {
 		if client := es.dnsEndpoint(addr); client != ep.dns || client.ID != ep.container || client.User != "c" || client.Open || !client.Allows("a.example.org") || client.Allows("example.org") {
 			t.Errorf("%s: %+v", addr, client)
 		}
-		if client, ok := es.guardEndpoint(addr); !ok || client != ep || !client.Allows("a.example.org") || client.Allows("evilexample.org") {
+		if client, ok := network.Endpoint(addr); !ok || client != ep || !client.Allows("a.example.org") || client.Allows("evilexample.org") {
 			t.Errorf("%s: %v", addr, client)
 		}
 	}
@@ -111,16 +112,16 @@ func TestEndpointsAreKnownWhileRegistered(t *testing.T) {
 		t.Error("a stranger is known")
 	}
 	es.mayPass = func() error { return errors.New("the host has no lease") }
-	if _, ok := es.guardEndpoint(ep.addr); ok || es.dnsEndpoint(ep.addr) != nil {
+	if _, ok := network.Endpoint(ep.addr); ok || es.dnsEndpoint(ep.addr) != nil {
 		t.Error("one is served while nothing may pass")
 	}
 	es.mayPass = func() error { return nil }
-	if _, ok := es.guardEndpoint(ep.addr); !ok || es.dnsEndpoint(ep.addr) == nil {
+	if _, ok := network.Endpoint(ep.addr); !ok || es.dnsEndpoint(ep.addr) == nil {
 		t.Error("one is not served again")
 	}
 	ep.revoke()
 	ep.revoke()
-	if _, ok := es.guardEndpoint(ep.addr); ok || es.dnsEndpoint(ep.addr) != nil {
+	if _, ok := network.Endpoint(ep.addr); ok || es.dnsEndpoint(ep.addr) != nil {
 		t.Error("one that was revoked is known")
 	}
 	if ep.open {

@@ -3,10 +3,8 @@ package egress
 import (
 	"context"
 	"fmt"
-	"net/netip"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/daycare-run/sandbox/internal/egress/decisions"
 	"github.com/daycare-run/sandbox/internal/egress/gateway"
@@ -43,7 +41,7 @@ func (s *stack) reportRefused(r gateway.Refused, why string) {
 		why = "names are answered only by the resolver in /etc/resolv.conf"
 	}
 	s.owner.cfg.Decisions.Add(decisions.Decision{
-		User: ep.user, Container: ep.container, Name: ep.asked(r.To.Addr()), Via: via,
+		User: ep.user, Container: ep.container, Name: ep.Asked(r.To.Addr()), Via: via,
 		Port: r.To.Port(), Verdict: decisions.Denied, Reason: why,
 	})
 }
@@ -59,13 +57,4 @@ func openPorts(extra []uint16) string {
 	}
 	return fmt.Sprintf(
 		"only TCP ports %s are open here; the operator can open more with egress.extraPorts", list)
-}
-
-// asked returns the name under which a container got an address, the latest if there are several,
-// or else the address.
-func (ep *endpoint) asked(addr netip.Addr) string {
-	if names := ep.answers.namesOf(addr, time.Now()); len(names) > 0 {
-		return names[0]
-	}
-	return addr.String()
 }

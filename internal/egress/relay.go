@@ -221,7 +221,7 @@ func (s *stack) relay(life context.Context, c *net.TCPConn, port uint16) {
 	defer leave()
 	name, allowed := r.name, "the name is allowed"
 	if name == "" {
-		name, allowed = ep.asked(to.Addr()), "the address is allowed"
+		name, allowed = ep.Asked(to.Addr()), "the address is allowed"
 	}
 	switch {
 	case !s.admits.Admits(to.Addr()):

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -193,27 +192,7 @@ func (s *stack) startGuard(life context.Context) error {
 	limits.Connections = s.owner.cfg.MaxConnections
 	opened, err := guard.New(guard.Config{
 		TLS: s.gateway.TLS, HTTP: s.gateway.HTTP,
-		Endpoint: s.endpoints.guardEndpoint,
-		Resolve: func(ctx context.Context, ep guard.Endpoint, name string) ([]netip.Addr, error) {
-			return s.dns.Resolve(ctx, ep.(*endpoint).dns, name)
-		},
-		Known: s.dns.Known,
-		MayConnect: func(_ guard.Endpoint, addr netip.Addr) bool {
-			return s.admits.Admits(addr) && s.endpoints.passing()
-		},
-		Direct: func(ep guard.Endpoint, addr netip.Addr) bool {
-			return ep.(*endpoint).Direct(addr)
-		},
-		Relay: func(c *net.TCPConn, port uint16) {
-			s.work.Go(func() { s.relay(life, c, port) })
-		},
-		Asked: func(ep guard.Endpoint, addr netip.Addr) string {
-			return ep.(*endpoint).asked(addr)
-		},
-		Decided: s.owner.cfg.Decisions.Add,
-		Limits:  limits,
-		Budget:  s.owner.budget,
-		Logger:  s.owner.cfg.Log,
+		Network: guarded{s, life}, Limits: limits, Budget: s.owner.budget, Logger: s.owner.cfg.Log,
 	})
 	if err != nil {
 		return err

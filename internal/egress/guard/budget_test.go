@@ -36,7 +36,7 @@ func twoUsers(shared *budget.Connections) func(*Config) {
 	}
 	return func(c *Config) {
 		c.Budget = shared
-		c.Endpoint = func(a netip.Addr) (Endpoint, bool) {
+		fakes(c).endpoint = func(a netip.Addr) (Endpoint, bool) {
 			client, known := users[a]
 			return client, known
 		}
@@ -332,7 +332,7 @@ func TestAClientThatHasGone(t *testing.T) {
 func TestAClientThatHasGoneBeforeItsNameIsKnown(t *testing.T) {
 	asked, r := make(chan bool), (*rig)(nil)
 	r = newRig(t, 1, 0, func(c *Config) {
-		c.Resolve = waitForEnd(asked)
+		fakes(c).resolve = waitForEnd(asked)
 	})
 	c := dial(t, r.tls)
 	_, _ = c.Write(records(message(named("allowed.example")), maxRecord))

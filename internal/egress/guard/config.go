@@ -15,51 +15,58 @@ import (
 )
 
 // Endpoint is one container's permission to connect. When what it may reach changes, Guard.Recheck
-// ends the connections that are no longer allowed.
+// ends the connections that are no longer allowed. Its methods are called from many goroutines at
+// once. None but Resolve may block: other connections would wait.
 type Endpoint interface {
 	// ID is the container's name.
 	ID() string
 	// User is the client's user. Budgets and turns are per user, over all of the user's clients.
 	User() string
-	// Allows reports whether name, in canonical form (lower case, ASCII, no trailing dot), may be
-	// connected to. It must not block.
-	Allows(name string) bool
 	// Field is where whoever runs the client names what it may reach, in the words of the door that
 	// he came by.
 	Field() string
 	// Done is closed when the client is revoked: its connections then end at once. Every call
 	// returns the same channel, which no other client has.
 	Done() <-chan struct{}
+	// Allows reports whether name, in canonical form (lower case, ASCII, no trailing dot), may be
+	// connected to.
+	Allows(name string) bool
+	// Known returns what Resolve would return, if that is known without waiting.
+	Known(name string) (addrs []netip.Addr, known bool)
+	// Resolve finds the addresses that may be reached under an allowed name. It may block until ctx
+	// ends.
+	Resolve(ctx context.Context, name string) ([]netip.Addr, error)
+	// MayConnect is asked about each address right before the guard connects to it, whatever
+	// Resolve said: public for most clients, private too for those of the local profile.
+	MayConnect(addr netip.Addr) bool
+	// Direct reports whether an address may be connected to whatever the name. Such a connection is
+	// handed to Network.Relay.
+	Direct(addr netip.Addr) bool
+	// Asked returns what has probably been meant by an address, for verdicts about what gives no
+	// name.
+	Asked(addr netip.Addr) string
 }
 
-// Config is what a guard needs. Its functions are called from many goroutines at once. None but
-// Resolve may block: other connections would wait.
+// Network is whose connections the guard serves. Its methods are called from many goroutines at
+// once, and must not block.
+type Network interface {
+	// Endpoint finds the client that has a source address. Connections from unknown addresses are
+	// closed.
+	Endpoint(source netip.Addr) (Endpoint, bool)
+	// Relay takes over a connection to a port that its endpoint may make whatever the name.
+	Relay(c *net.TCPConn, port uint16)
+	// Decided gets every verdict.
+	Decided(decisions.Decision)
+}
+
+// Config is what a guard needs.
 type Config struct {
 	// TLS and HTTP accept connections to one port of any address. The guard closes them. TLSPort
 	// and HTTPPort are the ports that it connects to: 443 and 80, unless they are set.
 	TLS, HTTP         *net.TCPListener
 	TLSPort, HTTPPort uint16
-	// Endpoint finds the client that has a source address. Connections from unknown addresses are
-	// closed.
-	Endpoint func(source netip.Addr) (Endpoint, bool)
-	// Resolve finds the addresses that client may reach under an allowed name. It may block until
-	// ctx ends.
-	Resolve func(ctx context.Context, endpoint Endpoint, name string) ([]netip.Addr, error)
-	// MayConnect is asked about each address right before the guard connects to it, whatever
-	// Resolve said: public for most clients, private too for those of the local profile.
-	MayConnect func(endpoint Endpoint, addr netip.Addr) bool
-	// Direct, if set, reports whether an endpoint may connect to an address whatever the name. Such
-	// a connection is handed to Relay, which must not block.
-	Direct func(endpoint Endpoint, addr netip.Addr) bool
-	Relay  func(c *net.TCPConn, port uint16)
-	// Known, if set, is called before Resolve. It returns what Resolve would return, if that is
-	// known without waiting.
-	Known func(name string) (addrs []netip.Addr, known bool)
-	// Asked, if set, returns what an endpoint has probably meant by an address, for verdicts about
-	// what gives no name.
-	Asked func(endpoint Endpoint, addr netip.Addr) string
-	// Decided, if set, gets every verdict.
-	Decided func(decisions.Decision)
+	// Network is whose connections these are.
+	Network Network
 	// Limits bound what a client may use; see DefaultLimits.
 	Limits Limits
 	// Budget bounds what a user may use, over all guards that share it.
@@ -112,9 +119,8 @@ func DefaultLimits() Limits {
 func (c Config) Validate() error {
 	var faults []error
 	for what, absent := range map[string]bool{
-		"TLS": c.TLS == nil, "HTTP": c.HTTP == nil, "Endpoint": c.Endpoint == nil,
-		"Resolve": c.Resolve == nil, "MayConnect": c.MayConnect == nil, "Relay": c.Direct != nil &&
-			c.Relay == nil, "Budget": c.Budget == nil,
+		"TLS": c.TLS == nil, "HTTP": c.HTTP == nil, "Network": c.Network == nil,
+		"Budget": c.Budget == nil,
 	} {
 		if absent {
 			faults = append(faults, fmt.Errorf("%s is missing", what))

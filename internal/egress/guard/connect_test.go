@@ -22,10 +22,10 @@ func TestOnlyPublicAddressesAreConnectedTo(t *testing.T) {
 	port, origin := rawOrigin(t)
 	var answer atomic.Value
 	r := newRig(t, port, port, func(c *Config) {
-		c.Resolve = func(context.Context, Endpoint, string) ([]netip.Addr, error) {
+		fakes(c).resolve = func(context.Context, string) ([]netip.Addr, error) {
 			return answer.Load().([]netip.Addr), nil
 		}
-		c.MayConnect = func(_ Endpoint, a netip.Addr) bool { return a == netip.MustParseAddr("127.0.0.3") || a.Is6() }
+		fakes(c).mayConnect = func(a netip.Addr) bool { return a == netip.MustParseAddr("127.0.0.3") || a.Is6() }
 		c.Limits.ConnectTimeout = patience
 	})
 	addr := netip.MustParseAddr
@@ -56,10 +56,10 @@ func TestOnlyPublicAddressesAreConnectedTo(t *testing.T) {
 func TestTheNextAddressIsTried(t *testing.T) {
 	o := newTLSOrigin(t, echo, nil)
 	r := newRig(t, o.port, 0, func(c *Config) {
-		c.Resolve = func(context.Context, Endpoint, string) ([]netip.Addr, error) {
+		fakes(c).resolve = func(context.Context, string) ([]netip.Addr, error) {
 			return []netip.Addr{netip.MustParseAddr("127.0.0.3"), netip.MustParseAddr("::ffff:127.0.0.1")}, nil
 		}
-		c.MayConnect = func(Endpoint, netip.Addr) bool { return true }
+		fakes(c).mayConnect = func(netip.Addr) bool { return true }
 	})
 	if _, err := hands(r, &tls.Config{ServerName: "allowed.example"}); err != nil {
 		t.Error(err)
@@ -77,14 +77,14 @@ func TestFailuresArePrompt(t *testing.T) {
 	}{
 		"nobody listens": {nil, reasonUnreachable, 502},
 		"no answer": {func(c *Config) {
-			c.Resolve = func(context.Context, Endpoint, string) ([]netip.Addr, error) { return nil, nobody }
+			fakes(c).resolve = func(context.Context, string) ([]netip.Addr, error) { return nil, nobody }
 		}, reasonUnresolved, 502},
 		"no address": {func(c *Config) {
-			c.Resolve = func(context.Context, Endpoint, string) ([]netip.Addr, error) { return nil, nil }
+			fakes(c).resolve = func(context.Context, string) ([]netip.Addr, error) { return nil, nil }
 		}, reasonUnresolved, 502},
 		"a resolver that hangs": {func(c *Config) {
 			c.Limits.ResolveTimeout = 20 * time.Millisecond
-			c.Resolve = func(ctx context.Context, _ Endpoint, _ string) ([]netip.Addr, error) {
+			fakes(c).resolve = func(ctx context.Context, _ string) ([]netip.Addr, error) {
 				<-ctx.Done()
 				return nil, ctx.Err()
 			}

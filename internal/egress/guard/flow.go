@@ -31,7 +31,7 @@ type flow struct {
 // must end now.
 func (f *flow) enter(life context.Context, c *net.TCPConn, source netip.Addr) bool {
 	g := f.guard
-	ep, known := g.cfg.Endpoint(source)
+	ep, known := g.cfg.Network.Endpoint(source)
 	if !known {
 		return false
 	}
@@ -56,14 +56,11 @@ func (f *flow) enter(life context.Context, c *net.TCPConn, source netip.Addr) bo
 // direct hands a connection that may be made whatever the name to the relay, and reports whether it
 // is such a connection.
 func (g *Guard) direct(c *net.TCPConn, source, to netip.Addr, port uint16) bool {
-	if g.cfg.Direct == nil {
+	ep, known := g.cfg.Network.Endpoint(source)
+	if !known || !ep.Direct(to) {
 		return false
 	}
-	ep, known := g.cfg.Endpoint(source)
-	if !known || !g.cfg.Direct(ep, to) {
-		return false
-	}
-	g.cfg.Relay(c, port)
+	g.cfg.Network.Relay(c, port)
 	return true
 }
 
@@ -77,20 +74,18 @@ func (f *flow) asksFor(name string) bool {
 
 // resolve finds the addresses of an allowed name. It blocks.
 func (f *flow) resolve(ctx context.Context, name string) ([]netip.Addr, error) {
-	if known := f.guard.cfg.Known; known != nil {
-		if addrs, ok := known(name); ok {
-			return addrs, nil
-		}
+	if addrs, known := f.endpoint.Known(name); known {
+		return addrs, nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, f.guard.cfg.Limits.ResolveTimeout)
 	defer cancel()
-	return f.guard.cfg.Resolve(ctx, f.endpoint, name)
+	return f.endpoint.Resolve(ctx, name)
 }
 
 // mayConnect reports whether the flow may connect to an address, which must be unmapped. Only IPv4
 // may be, as the flow is.
 func (f *flow) mayConnect(addr netip.Addr) bool {
-	return addr.Is4() && f.guard.cfg.MayConnect(f.endpoint, addr)
+	return addr.Is4() && f.endpoint.MayConnect(addr)
 }
 
 // unreachable returns why an address could not be connected to.

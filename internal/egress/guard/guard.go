@@ -43,7 +43,6 @@ import (
 	"sync"
 	"sync/atomic"
 
-	"github.com/daycare-run/sandbox/internal/egress/decisions"
 	"github.com/daycare-run/sandbox/internal/fair"
 )
 
@@ -69,9 +68,6 @@ func New(cfg Config) (*Guard, error) {
 		return nil, fmt.Errorf("cannot make the guard: %w", err)
 	}
 	cfg.TLSPort, cfg.HTTPPort = cmp.Or(cfg.TLSPort, 443), cmp.Or(cfg.HTTPPort, 80)
-	if cfg.Decided == nil {
-		cfg.Decided = func(decisions.Decision) {}
-	}
 	// The other half of the processors is for the rest of the service.
 	g := &Guard{cfg: cfg, turns: fair.Turns{All: max(1, runtime.GOMAXPROCS(0)/2)},
 		work: fair.Turns{Each: runtime.GOMAXPROCS(0)}}

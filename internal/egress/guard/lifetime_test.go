@@ -38,7 +38,7 @@ func established(r *rig, origin <-chan *net.TCPConn) (*net.TCPConn, *net.TCPConn
 
 func TestUnknownClientsAreCutOff(t *testing.T) {
 	r, v := newVisited(t, func(c *Config) {
-		c.Endpoint = func(netip.Addr) (Endpoint, bool) { return nil, false }
+		fakes(c).endpoint = func(netip.Addr) (Endpoint, bool) { return nil, false }
 	})
 	for _, addr := range []string{r.tls, r.http} {
 		if got := knock(t, addr); got != "" {
@@ -89,7 +89,7 @@ func TestRevocationEndsEverything(t *testing.T) {
 	port, origin := rawOrigin(t)
 	resolving := make(chan struct{})
 	r := newRig(t, port, port, func(c *Config) {
-		c.Resolve = func(ctx context.Context, _ Endpoint, name string) ([]netip.Addr, error) {
+		fakes(c).resolve = func(ctx context.Context, name string) ([]netip.Addr, error) {
 			if name == "also.example" {
 				close(resolving)
 				<-ctx.Done()
@@ -182,8 +182,8 @@ func TestRecheck(t *testing.T) {
 func TestDirect(t *testing.T) {
 	relayed := make(chan *net.TCPConn, 1)
 	r := newRig(t, 1, 2, func(c *Config) {
-		c.Direct = func(_ Endpoint, addr netip.Addr) bool { return addr == loopback }
-		c.Relay = func(conn *net.TCPConn, port uint16) {
+		fakes(c).direct = func(addr netip.Addr) bool { return addr == loopback }
+		fakes(c).relay = func(conn *net.TCPConn, port uint16) {
 			if port != 1 && port != 2 {
 				t.Errorf("port %d", port)
 			}
@@ -219,7 +219,7 @@ func TestAnotherClientTakesTheAddress(t *testing.T) {
 	after := &fakeEndpoint{id: "after", names: []string{"denied.example"}, done: make(chan struct{})}
 	now := make(chan Endpoint, 1)
 	r := newRig(t, o.port, 0, func(c *Config) {
-		c.Endpoint = func(netip.Addr) (Endpoint, bool) {
+		fakes(c).endpoint = func(netip.Addr) (Endpoint, bool) {
 			client := <-now
 			return client, true
 		}
@@ -301,7 +301,7 @@ func TestShutdownLeavesNothing(t *testing.T) {
 func TestShutdownIsNoVerdict(t *testing.T) {
 	resolving := make(chan bool, 10)
 	r := newRig(t, 1, 0, func(c *Config) {
-		c.Resolve = func(ctx context.Context, _ Endpoint, _ string) ([]netip.Addr, error) {
+		fakes(c).resolve = func(ctx context.Context, _ string) ([]netip.Addr, error) {
 			resolving <- true
 			<-ctx.Done()
 			return []netip.Addr{loopback}, nil
@@ -323,7 +323,7 @@ func TestShutdownIsNoVerdict(t *testing.T) {
 
 func TestFaultsAreAllNamed(t *testing.T) {
 	_, err := New(Config{Limits: Limits{Connections: -1, HTTPIdle: -time.Second}})
-	for _, want := range []string{"TLS", "HTTP", "Endpoint", "Resolve", "MayConnect", "positive"} {
+	for _, want := range []string{"TLS", "HTTP", "Network", "positive"} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v does not name %s", err, want)
 		}

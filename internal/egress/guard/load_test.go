@@ -42,6 +42,13 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
+// ownSource is a client whose names have its own address.
+type ownSource struct{ *fakeEndpoint }
+
+func (s ownSource) Resolve(context.Context, string) ([]netip.Addr, error) {
+	return []netip.Addr{netip.MustParseAddr(s.user)}, nil
+}
+
 // alone guards for the given origin ports until stdin ends. Each source is a user, whose name has the same address.
 func alone(ports string) error {
 	var secure, plain uint16
@@ -61,15 +68,14 @@ func alone(ports string) error {
 	limits.HTTPConnections, limits.Undecided = 4096, 4096
 	g, err := New(Config{
 		TLS: listeners[0], TLSPort: secure, HTTP: listeners[1], HTTPPort: plain,
-		Endpoint: func(a netip.Addr) (Endpoint, bool) {
-			client, _ := users.LoadOrStore(a, &fakeEndpoint{user: a.String(), names: []string{"allowed.example"}, done: make(chan struct{})})
-			return client.(Endpoint), true
+		Network: &fakeNetwork{
+			endpoint: func(a netip.Addr) (Endpoint, bool) {
+				client, _ := users.LoadOrStore(a, &fakeEndpoint{user: a.String(), names: []string{"allowed.example"}, done: make(chan struct{})})
+				return ownSource{client.(*fakeEndpoint)}, true
+			},
+			mayConnect: func(netip.Addr) bool { return true },
 		},
-		Resolve: func(_ context.Context, c Endpoint, _ string) ([]netip.Addr, error) {
-			return []netip.Addr{netip.MustParseAddr(c.(*fakeEndpoint).user)}, nil
-		},
-		MayConnect: func(Endpoint, netip.Addr) bool { return true },
-		Limits:     limits,
+		Limits: limits,
 		Budget: &budget.Connections{
 			Descriptors: fair.NewPool(1<<20, 0), Hellos: fair.NewPool(1<<30, 8<<20), Buffers: fair.NewPool(budget.TCPMemory(), 0),
 			Ports: budget.NewPorts(1 << 20),

@@ -26,7 +26,38 @@ import (
 // patience bounds every wait for something that must happen soon.
 const patience = 10 * time.Second
 
+// fakeNetwork is a network with clients that may reach the same. What is not set is as if no client
+// asked for it.
+type fakeNetwork struct {
+	endpoint           func(netip.Addr) (Endpoint, bool)
+	resolve            func(context.Context, string) ([]netip.Addr, error)
+	known              func(string) ([]netip.Addr, bool)
+	mayConnect, direct func(netip.Addr) bool
+	asked              func(netip.Addr) string
+	relay              func(*net.TCPConn, uint16)
+	decided            func(decisions.Decision)
+}
+
+// fakes returns the network of a rig's guard.
+func fakes(c *Config) *fakeNetwork { return c.Network.(*fakeNetwork) }
+
+func (n *fakeNetwork) Endpoint(a netip.Addr) (Endpoint, bool) {
+	ep, known := n.endpoint(a)
+	if known {
+		ep.(interface{ join(*fakeNetwork) }).join(n)
+	}
+	return ep, known
+}
+
+func (n *fakeNetwork) Relay(c *net.TCPConn, port uint16) { n.relay(c, port) }
+func (n *fakeNetwork) Decided(d decisions.Decision) {
+	if n.decided != nil {
+		n.decided(d)
+	}
+}
+
 type fakeEndpoint struct {
+	in    atomic.Pointer[fakeNetwork]
 	id    string
 	user  string
 	names []string
@@ -38,6 +69,27 @@ func (c *fakeEndpoint) ID() string            { return c.id }
 func (c *fakeEndpoint) User() string          { return c.user }
 func (c *fakeEndpoint) Field() string         { return "allowedDomains" }
 func (c *fakeEndpoint) Done() <-chan struct{} { return c.done }
+func (c *fakeEndpoint) join(n *fakeNetwork)   { c.in.Store(n) }
+func (c *fakeEndpoint) Resolve(ctx context.Context, name string) ([]netip.Addr, error) {
+	return c.in.Load().resolve(ctx, name)
+}
+func (c *fakeEndpoint) MayConnect(a netip.Addr) bool { return c.in.Load().mayConnect(a) }
+func (c *fakeEndpoint) Direct(a netip.Addr) bool {
+	direct := c.in.Load().direct
+	return direct != nil && direct(a)
+}
+func (c *fakeEndpoint) Known(name string) ([]netip.Addr, bool) {
+	if known := c.in.Load().known; known != nil {
+		return known(name)
+	}
+	return nil, false
+}
+func (c *fakeEndpoint) Asked(a netip.Addr) string {
+	if asked := c.in.Load().asked; asked != nil {
+		return asked(a)
+	}
+	return ""
+}
 func (c *fakeEndpoint) Allows(name string) bool {
 	if now := c.now.Load(); now != nil {
 		return slices.Contains(*now, name)
@@ -67,17 +119,18 @@ func newRig(t testing.TB, tlsPort, httpPort uint16, change func(*Config)) *rig {
 	cfg := Config{
 		TLS: listen(t), TLSPort: max(tlsPort, 1),
 		HTTP: listen(t), HTTPPort: max(httpPort, 1),
-		Endpoint:   func(a netip.Addr) (Endpoint, bool) { return r.endpoint, a == loopback },
-		Resolve:    func(context.Context, Endpoint, string) ([]netip.Addr, error) { return []netip.Addr{loopback}, nil },
-		MayConnect: func(_ Endpoint, a netip.Addr) bool { return a == loopback },
-		Decided: func(d decisions.Decision) {
-			count, _ := r.counts.LoadOrStore(d.Verdict, &atomic.Int64{})
-			count.(*atomic.Int64).Add(1)
-			select {
-			case r.decisions <- d:
-			default:
-			}
-		},
+		Network: &fakeNetwork{
+			endpoint:   func(a netip.Addr) (Endpoint, bool) { return r.endpoint, a == loopback },
+			resolve:    func(context.Context, string) ([]netip.Addr, error) { return []netip.Addr{loopback}, nil },
+			mayConnect: func(a netip.Addr) bool { return a == loopback },
+			decided: func(d decisions.Decision) {
+				count, _ := r.counts.LoadOrStore(d.Verdict, &atomic.Int64{})
+				count.(*atomic.Int64).Add(1)
+				select {
+				case r.decisions <- d:
+				default:
+				}
+			}},
 		Limits: DefaultLimits(), Budget: budgets(),
 		Logger: zerolog.Nop(),
 	}
@@ -204,8 +257,8 @@ func dialing(addr string) func(context.Context, string, string) (net.Conn, error
 }
 
 // waitForEnd resolves nothing before its context ends, and says that it was asked.
-func waitForEnd(asked chan<- bool) func(context.Context, Endpoint, string) ([]netip.Addr, error) {
-	return func(ctx context.Context, _ Endpoint, _ string) ([]netip.Addr, error) {
+func waitForEnd(asked chan<- bool) func(context.Context, string) ([]netip.Addr, error) {
+	return func(ctx context.Context, _ string) ([]netip.Addr, error) {
 		asked <- true
 		<-ctx.Done()
 		return nil, ctx.Err()

@@ -47,8 +47,8 @@ func TestAnAddressThatDoesNotAnswer(t *testing.T) {
 		{[]netip.Addr{hanging}, patience, false},
 	} {
 		r := newRig(t, o.port, 0, func(cfg *Config) {
-			cfg.Resolve = func(context.Context, Endpoint, string) ([]netip.Addr, error) { return c.addrs, nil }
-			cfg.MayConnect = func(Endpoint, netip.Addr) bool { return true }
+			fakes(cfg).resolve = func(context.Context, string) ([]netip.Addr, error) { return c.addrs, nil }
+			fakes(cfg).mayConnect = func(netip.Addr) bool { return true }
 			cfg.Limits.ConnectTimeout, cfg.Limits.ConnectTotal = 80*time.Millisecond, c.total
 		})
 		_, err := hands(r, &tls.Config{ServerName: "allowed.example"})
@@ -84,10 +84,10 @@ func TestAServerThatDoesNotAnswer(t *testing.T) {
 func TestAKnownName(t *testing.T) {
 	o := newTLSOrigin(t, echo, nil)
 	r := newRig(t, o.port, 0, func(c *Config) {
-		c.Known = func(name string) ([]netip.Addr, bool) {
+		fakes(c).known = func(name string) ([]netip.Addr, bool) {
 			return []netip.Addr{loopback}, name == "allowed.example"
 		}
-		c.Resolve = func(_ context.Context, _ Endpoint, name string) ([]netip.Addr, error) {
+		fakes(c).resolve = func(_ context.Context, name string) ([]netip.Addr, error) {
 			if name == "allowed.example" {
 				return nil, errors.New("asked for nevertheless")
 			}
@@ -171,8 +171,8 @@ func TestManyComeAtOnce(t *testing.T) {
 	first, others := make(chan bool, 1), make(chan bool)
 	first <- true
 	r := newRig(t, 1, 0, func(c *Config) {
-		known := c.Endpoint
-		c.Endpoint = func(a netip.Addr) (Endpoint, bool) {
+		known := fakes(c).endpoint
+		fakes(c).endpoint = func(a netip.Addr) (Endpoint, bool) {
 			select {
 			case <-first:
 				<-others

@@ -92,7 +92,7 @@ func TestAHelloInSegments(t *testing.T) {
 
 // What gives no name is told with what its client has probably meant.
 func TestGarbageIsNamedByItsAddress(t *testing.T) {
-	r := newRig(t, 0, 0, func(c *Config) { c.Asked = func(_ Endpoint, at netip.Addr) string { return "at " + at.String() } })
+	r := newRig(t, 0, 0, func(c *Config) { fakes(c).asked = func(at netip.Addr) string { return "at " + at.String() } })
 	conn := dial(t, r.tls)
 	_, _ = io.WriteString(conn, "SSH-2.0-OpenSSH_9.2\r\n")
 	_ = readAll(conn)

@@ -36,8 +36,8 @@ func TestRequestsAreWorkedOnInTurns(t *testing.T) {
 	}
 	second := netip.MustParseAddr("127.0.0.2")
 	r := newRig(t, 0, port, func(c *Config) {
-		first := c.Endpoint
-		c.Endpoint = func(a netip.Addr) (Endpoint, bool) {
+		first := fakes(c).endpoint
+		fakes(c).endpoint = func(a netip.Addr) (Endpoint, bool) {
 			if a == second {
 				return slow, true
 			}
