@@ -27,15 +27,9 @@ type flow struct {
 	owned
 }
 
-// enter finds whose connection a socket is, and counts the flow. It reports false if the connection
-// must end now.
-func (f *flow) enter(life context.Context, c *net.TCPConn, source netip.Addr) bool {
+// enter counts the flow. It reports false if the connection must end now.
+func (f *flow) enter(life context.Context, c *net.TCPConn) bool {
 	g := f.guard
-	ep, known := g.cfg.Network.Endpoint(source)
-	if !known {
-		return false
-	}
-	f.endpoint = ep
 	if !f.reserve() {
 		f.decide("", &refusal{verdict: decisions.Limited, reason: reasonSockets})
 		return false
@@ -50,17 +44,6 @@ func (f *flow) enter(life context.Context, c *net.TCPConn, source netip.Addr) bo
 		return false
 	}
 	sockopt.Bound(c, f.buffers)
-	return true
-}
-
-// direct hands a connection that may be made whatever the name to the relay, and reports whether it
-// is such a connection.
-func (g *Guard) direct(c *net.TCPConn, source, to netip.Addr, port uint16) bool {
-	ep, known := g.cfg.Network.Endpoint(source)
-	if !known || !ep.Direct(to) {
-		return false
-	}
-	g.cfg.Network.Relay(c, port)
 	return true
 }
 

@@ -42,13 +42,19 @@ func (l *listener) next() (*flow, *end, error) {
 			continue
 		}
 		source, to := peer(c.RemoteAddr()).Addr(), peer(c.LocalAddr()).Addr()
-		if l.guard.direct(c, source, to, l.port) {
+		ep, known := l.guard.cfg.Network.Endpoint(source)
+		switch {
+		case !known:
+			reset(c)
+			continue
+		case ep.Direct(to):
+			l.guard.cfg.Network.Relay(c, l.port)
 			continue
 		}
 		_ = c.SetKeepAliveConfig(sockopt.KeepAlive)
-		f := &flow{guard: l.guard, port: l.port, to: to, plain: l.plain}
+		f := &flow{guard: l.guard, endpoint: ep, port: l.port, to: to, plain: l.plain}
 		f.own(c)
-		if !f.enter(l.life, c, source) {
+		if !f.enter(l.life, c) {
 			reset(c)
 			continue
 		}
