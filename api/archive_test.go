@@ -89,6 +89,7 @@ func TestArchiveThatIsCutShort(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
+			_ = conn.(*net.TCPConn).CloseWrite() // who has an answer sends no more, for which the service would wait
 			text, err := io.ReadAll(response.Body)
 			if err != nil || response.StatusCode != http.StatusBadRequest || !strings.Contains(string(text), tt.says) {
 				t.Errorf("%d %s %v", response.StatusCode, text, err)
