@@ -18,7 +18,7 @@ import (
 	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
 
-	"github.com/daycare-run/sandbox/dockerexec"
+	"github.com/daycare-run/sandbox/dockerexec/networks"
 	"github.com/daycare-run/sandbox/internal/egress"
 	"github.com/daycare-run/sandbox/internal/egress/decisions"
 	"github.com/daycare-run/sandbox/internal/egress/gateway"
@@ -92,7 +92,7 @@ func runRegistering(ctx context.Context, text string, stdout io.Writer) (err err
 	if err != nil {
 		return err
 	}
-	networks, err := egress.New(egress.Config{
+	filter, err := egress.New(egress.Config{
 		Name: "bench", Dir: plan.Dir, GatewayDir: plan.Dir,
 		Profiles:         map[string]egress.Profile{profileName: {Upstreams: []string{"127.0.0.1"}}},
 		Subnets:          []netip.Prefix{registerSubnet},
@@ -102,18 +102,18 @@ func runRegistering(ctx context.Context, text string, stdout io.Writer) (err err
 	if err != nil {
 		return err
 	}
-	defer networks.Shutdown()
-	network := dockerexec.Network{Profile: profileName, Bridge: registerBridge, Subnet: registerSubnet, Gateway: registerGateway}
-	filtered, err := startGateway(ctx, networks, &network)
+	defer filter.Shutdown()
+	network := networks.Network{Profile: profileName, Bridge: registerBridge, Subnet: registerSubnet, Gateway: registerGateway}
+	filtered, err := startGateway(ctx, filter, &network)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, filtered.stop()) }()
-	if err := networks.Open(ctx, network, nil); err != nil {
+	if err := filter.Open(ctx, network, nil); err != nil {
 		return err
 	}
 	found := registering{Others: plan.Others}
-	space, pid, err := populate(networks, bridge, plan.Others)
+	space, pid, err := populate(filter, bridge, plan.Others)
 	if err != nil {
 		return err
 	}
@@ -126,8 +126,8 @@ func runRegistering(ctx context.Context, text string, stdout io.Writer) (err err
 		if i < decidingWarmUps/10 {
 			into = &registering{}
 		}
-		spec := benchSpec(fmt.Sprint("new-", i))
-		if err := into.comeAndGo(networks, spec, bridge, guest{space, aside, pid}); err != nil {
+		party := benchParty(fmt.Sprint("new-", i))
+		if err := into.comeAndGo(filter, party, bridge, guest{space, aside, pid}); err != nil {
 			return err
 		}
 		time.Sleep(registerPause)
@@ -147,12 +147,12 @@ type guest struct {
 
 // comeAndGo registers a container and removes it, with an interface of its own, and measures the
 // floor with another.
-func (r *registering) comeAndGo(networks *egress.Egress, spec dockerexec.Spec, bridge netlink.Link, g guest) error {
+func (r *registering) comeAndGo(filter *egress.Egress, party networks.Party, bridge netlink.Link, g guest) error {
 	const port = "guest"
 	if err := addPort(bridge, port, g.space); err != nil { // it goes away with the container
 		return err
 	}
-	if err := r.once(networks, spec, g.thread); err != nil {
+	if err := r.once(filter, party, g.thread); err != nil {
 		return err
 	}
 	if err := addPort(bridge, port, g.space); err != nil {
@@ -162,18 +162,18 @@ func (r *registering) comeAndGo(networks *egress.Egress, spec dockerexec.Spec, b
 }
 
 // once registers a container and removes it.
-func (r *registering) once(networks *egress.Egress, spec dockerexec.Spec, pid int) error {
+func (r *registering) once(filter *egress.Egress, party networks.Party, pid int) error {
 	begun := time.Now()
-	addr, err := networks.Add(spec, registerHolder)
+	addr, err := filter.Add(party, registerHolder)
 	if err != nil {
 		return err
 	}
 	added := time.Now()
-	if err := networks.Bind(dockerexec.Endpoint{Spec: spec, Holder: registerHolder, Addr: addr, MAC: registerMAC, PID: pid}); err != nil {
+	if err := filter.Bind(networks.Endpoint{Party: party, Holder: registerHolder, Addr: addr, MAC: registerMAC, PID: pid}); err != nil {
 		return err
 	}
 	bound := time.Now()
-	networks.Remove(profileName, registerHolder)
+	filter.Remove(profileName, registerHolder)
 	ended := time.Now()
 	r.Add, r.Bind, r.Remove = append(r.Add, added.Sub(begun)), append(r.Bind, bound.Sub(added)), append(r.Remove, ended.Sub(bound))
 	r.AddRemove, r.All = append(r.AddRemove, added.Sub(begun)+ended.Sub(bound)), append(r.All, ended.Sub(begun))
@@ -205,13 +205,13 @@ func (r *registering) floor(name string, space netns.NsHandle) error {
 	return err
 }
 
-// benchSpec returns the Spec of a container that may reach ten names.
-func benchSpec(user string) dockerexec.Spec {
+// benchParty is a container that may reach ten names.
+func benchParty(user string) networks.Party {
 	var names []string
 	for i := range 10 {
 		names = append(names, fmt.Sprintf("host%d.bench.example", i))
 	}
-	return dockerexec.Spec{User: user, Egress: dockerexec.Egress{Profile: profileName, Domains: names}}
+	return networks.Party{Name: user, User: user, Egress: networks.Egress{Profile: profileName, Domains: names}}
 }
 
 func makeBridge() (netlink.Link, error) {
@@ -232,13 +232,13 @@ func makeBridge() (netlink.Link, error) {
 
 // populate registers the others and gives each a port of the bridge. It returns the namespace of
 // the container that comes and goes, and a thread in it.
-func populate(networks *egress.Egress, bridge netlink.Link, others int) (space netns.NsHandle, thread int, err error) {
+func populate(filter *egress.Egress, bridge netlink.Link, others int) (space netns.NsHandle, thread int, err error) {
 	crowd, _, err := newSpace()
 	if err != nil {
 		return 0, 0, err
 	}
 	for i := range others {
-		if _, err := networks.Add(benchSpec(fmt.Sprint("other-", i)), registerHolder+1+uint64(i)); err != nil {
+		if _, err := filter.Add(benchParty(fmt.Sprint("other-", i)), registerHolder+1+uint64(i)); err != nil {
 			return 0, 0, err
 		}
 		if err := addPort(bridge, fmt.Sprint("other", i), crowd); err != nil {
@@ -281,8 +281,8 @@ type gatewayPlan struct {
 
 // startGateway starts the gateway of a network in a namespace of its own, as Docker does in a
 // container.
-func startGateway(ctx context.Context, networks *egress.Egress, n *dockerexec.Network) (*helper, error) {
-	made, _, err := networks.Gateway(*n)
+func startGateway(ctx context.Context, filter *egress.Egress, n *networks.Network) (*helper, error) {
+	made, _, err := filter.Gateway(*n)
 	if err != nil {
 		return nil, err
 	}

@@ -94,20 +94,3 @@ func (h *host) prepareFound(ctx context.Context, c *container) error {
 	}, backoff.WithBackOff(backoff.NewConstantBackOff(time.Second)), backoff.WithMaxElapsedTime(0))
 	return err
 }
-
-// bindFound opens network access for a detached container that was found. If that fails,
-// mendNetworks tries it again.
-func (h *host) bindFound(ctx context.Context, c *container) {
-	err := h.bind(ctx, c)
-	if cerrdefs.IsNotFound(err) {
-		h.tell(ctx, c, Incident{What: "ending a process that has lost its network", Err: err})
-		h.kill(c, "its network was gone when the service took it over, so it was ended")
-	}
-	h.mu.Lock()
-	told := c.notBound
-	c.notBound = err != nil
-	h.mu.Unlock()
-	if err != nil && !told && !cerrdefs.IsNotFound(err) && h.ctx.Err() == nil {
-		h.tell(ctx, c, Incident{What: "a process keeps running without a network", Err: err})
-	}
-}

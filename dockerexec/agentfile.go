@@ -1,13 +1,10 @@
 package dockerexec
 
 import (
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
-	"runtime/debug"
 
 	"github.com/daycare-run/sandbox/internal/durable"
 )
@@ -33,7 +30,7 @@ func Install(binary, dataDir string) (agent, masks string, err error) {
 // and returns that path. Running containers keep the agent that they were made with, and a new
 // agent makes a new platform.
 func installAgent(binary, dataDir string) (string, error) {
-	path, err := install(binary, filepath.Join(dataDir, agentDir), agentPrefix)
+	path, err := durable.KeepProgram(binary, filepath.Join(dataDir, agentDir), agentPrefix)
 	if errors.Is(err, os.ErrNotExist) {
 		return "", fmt.Errorf("cannot install the agent: %w (build it with make, or set agentPath)",
 			err)
@@ -42,17 +39,4 @@ func installAgent(binary, dataDir string) (string, error) {
 		return "", fmt.Errorf("cannot install the agent: %w", err)
 	}
 	return path, nil
-}
-
-// install copies a program into a folder, under a name that consists of prefix and a hash of its
-// content.
-func install(binary, dir, prefix string) (string, error) {
-	content, err := os.ReadFile(binary)
-	if err != nil {
-		return "", err
-	}
-	defer debug.FreeOSMemory() // programs are larger than all else that the service holds
-	sum := sha256.Sum256(content)
-	path := filepath.Join(dir, prefix+hex.EncodeToString(sum[:8]))
-	return path, errors.Join(durable.Keep(path, content, 0o555), durable.Sweep(dir))
 }

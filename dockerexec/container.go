@@ -1,13 +1,13 @@
 package dockerexec
 
 import (
-	"net/netip"
 	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/daycare-run/sandbox/dockerexec/life"
+	"github.com/daycare-run/sandbox/dockerexec/networks"
 	"github.com/daycare-run/sandbox/dockerexec/session"
 	"github.com/daycare-run/sandbox/internal/cgroup"
 	"github.com/daycare-run/sandbox/internal/quota"
@@ -34,8 +34,6 @@ type container struct {
 	// run its commands.
 	ports, asks session.OnDemand
 
-	// reach is what a persistent container may reach now; nil means what its Spec says.
-	reach atomic.Pointer[Egress]
 	// because is why this service ended it without being asked to; nil if it did not.
 	because atomic.Pointer[string]
 
@@ -50,24 +48,18 @@ type container struct {
 	reclaims  int             // how often reclaiming its memory was tried since it was frozen
 	removed   []string        // paths that were removed from outside, and are to be looked up
 	lookingUp bool            // lookUpRemoved runs
-	notBound  bool            // it runs without a network, because it could not be bound when it was taken over
-	// unregistered is where it was found on its network, until Networks knows.
-	unregistered *Endpoint
 }
 
 // resources are what a container has besides itself. When it leaves the pool they go to the
 // container that it becomes.
 type resources struct {
 	mounts *preparation
-	spool  string       // the spool file's path
-	tmp    string       // the volume of /tmp, if Docker has named it
-	pool   string       // its folder in the pool, if it is or was there
-	writes []string     // the directories of the host that its programs can write to
-	first  session.Conn // to the first process of a container made here, until sess takes it over
-
-	holder  uint64     // 0 if Networks does not know the container
-	gateway netip.Addr // set if the container was made here
-	unbound *Endpoint  // of a pooled container that has no network access before it has a user
+	spool  string           // the spool file's path
+	tmp    string           // the volume of /tmp, if Docker has named it
+	pool   string           // its folder in the pool, if it is or was there
+	writes []string         // the directories of the host that its programs can write to
+	first  session.Conn     // to the first process of a container made here, until sess takes it over
+	net    *networks.Member // its place on its network; nil without one
 }
 
 // preparation is what was prepared on the host for a container.

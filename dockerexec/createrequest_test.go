@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/daycare-run/sandbox/dockerexec/networks"
 )
 
 // What the engine is asked to make of a Spec is the same, to the last field, in every version: a
@@ -21,9 +23,9 @@ func TestTheEngineIsAskedForTheSame(t *testing.T) {
 	root.Root, root.Platform.GVisor = true, true
 	offline.Egress, offline.Platform.Offline = Egress{}, "runsc-offline"
 	spaces.Platform.Unconfined = false
-	at := wiring{
-		network: "daycare-isolated", addr: netip.MustParseAddr("10.1.2.3"), gateway: "10.1.2.1",
-		resolvConf: "/data/resolv.conf",
+	at := networks.Wiring{
+		Network: "daycare-isolated", Addr: netip.MustParseAddr("10.1.2.3"),
+		Gateway: netip.MustParseAddr("10.1.2.1"), ResolvConf: "/data/resolv.conf",
 	}
 	prepared := Prepared{
 		Mounts: []Mount{{Source: "/data/x", Target: "/home/x"}},
@@ -32,7 +34,7 @@ func TestTheEngineIsAskedForTheSame(t *testing.T) {
 	for name, tt := range map[string]struct {
 		spec     Spec
 		prepared Prepared
-		net      wiring
+		net      networks.Wiring
 	}{
 		"empty": {}, "session": {spec: session}, "process": {spec: process},
 		"lasting": {spec: persistent}, "root": {spec: root},

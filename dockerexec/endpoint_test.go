@@ -16,6 +16,7 @@ import (
 	cerrdefs "github.com/containerd/errdefs"
 	"github.com/opencontainers/runtime-spec/specs-go"
 
+	"github.com/daycare-run/sandbox/dockerexec/networks"
 	engines "github.com/daycare-run/sandbox/internal/engine"
 	"github.com/daycare-run/sandbox/internal/engine/enginetest"
 	"github.com/daycare-run/sandbox/internal/events"
@@ -23,21 +24,24 @@ import (
 
 // openings are Networks that remember what they were asked. Open fails with each of faults first.
 type openings struct {
-	networks
+	networks.Filter
 	faults    []error
 	meanwhile func() // is called by each Open before anything is registered
 
 	mu     sync.Mutex
-	opened [][]Endpoint
+	opened [][]networks.Endpoint
 	is     bool
 	has    map[uint64]netip.Addr
 	bound  []netip.Addr
 }
 
-func (o *openings) Gateway(Network) (Gateway, bool, error) { return Gateway{}, false, nil }
-func (o *openings) ResolvConf(string) string               { return "/resolv.conf" }
+func (o *openings) Gateway(networks.Network) (networks.Gateway, bool, error) {
+	return networks.Gateway{}, false, nil
+}
 
-func (o *openings) Open(_ context.Context, _ Network, running []Endpoint) error {
+func (o *openings) ResolvConf(string) string { return "/resolv.conf" }
+
+func (o *openings) Open(_ context.Context, _ networks.Network, running []networks.Endpoint) error {
 	if o.meanwhile != nil {
 		o.meanwhile()
 	}
@@ -56,7 +60,7 @@ func (o *openings) Open(_ context.Context, _ Network, running []Endpoint) error 
 	return nil
 }
 
-func (o *openings) Add(_ Spec, holder uint64) (netip.Addr, error) {
+func (o *openings) Add(_ networks.Party, holder uint64) (netip.Addr, error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	addr := netip.AddrFrom4([4]byte{10, 1, 1, byte(holder)})
@@ -64,7 +68,7 @@ func (o *openings) Add(_ Spec, holder uint64) (netip.Addr, error) {
 	return addr, nil
 }
 
-func (o *openings) Bind(at Endpoint) error {
+func (o *openings) Bind(at networks.Endpoint) error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	switch {
@@ -84,7 +88,7 @@ func (o *openings) Remove(_ string, holder uint64) {
 }
 
 // asked returns what it was asked until now.
-func (o *openings) asked() (opened [][]Endpoint, bound []netip.Addr) {
+func (o *openings) asked() (opened [][]networks.Endpoint, bound []netip.Addr) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return slices.Clone(o.opened), slices.Clone(o.bound)
@@ -99,12 +103,13 @@ func opening(t *testing.T) (*scriptedEngine, *openings, *Executor, string) {
 		c.Endpoints = []engines.Endpoint{{Network: "daycare-isolated", Addr: foundThere, MAC: mac}}
 	})
 	engine.AddNetwork(engines.Network{
-		Name: "daycare-isolated", Bridge: "daycare" + bridgeSuffixes["isolated"],
+		Name: "daycare-isolated", Bridge: "daycare-iso",
 		Labels: map[string]string{labelInstance: "test"},
 		Subnet: netip.MustParsePrefix("10.1.0.0/22"), Gateway: netip.MustParseAddr("10.1.0.1"),
 	})
 	e := engine.executor()
-	e.cfg.Networks = o
+	e.cfg.Filter = o
+	e.nets = e.newNetworks()
 	return engine, o, e, id
 }
 
@@ -117,6 +122,11 @@ func networked(engine *scriptedEngine, user, persistent string) Spec {
 	return spec
 }
 
+// joins has a container of a Spec get its place on its network, without being made.
+func joins(ctx context.Context, e *Executor, spec Spec) error {
+	return e.join(ctx, e.newContainer(spec, spec.Fingerprint(), "", false))
+}
+
 // named checks that each opening until the first that succeeded named the container that was found.
 func (o *openings) named(t *testing.T, times int) {
 	t.Helper()
@@ -125,7 +135,7 @@ func (o *openings) named(t *testing.T, times int) {
 		t.Fatalf("the network was opened %d times, want %d", len(opened), times)
 	}
 	for i, list := range opened[:times] {
-		if len(list) != 1 || list[0].Addr != foundThere || list[0].MAC == nil || list[0].Spec.Persistent != "s1" {
+		if len(list) != 1 || list[0].Addr != foundThere || list[0].MAC == nil || !list[0].Persistent {
 			t.Errorf("opening %d named %+v", i, list)
 		}
 	}
@@ -160,13 +170,13 @@ func TestNoNetworkIsOpenedBlindly(t *testing.T) {
 		engine, o, e, _ := opening(t)
 		defer e.Shutdown()
 		engine.fails(1)
-		if _, err := e.network(t.Context(), "daycare", "isolated"); err == nil || len(o.opened) != 0 {
+		if err := joins(t.Context(), e, networked(engine, "bob", "")); err == nil || len(o.opened) != 0 {
 			t.Errorf("%v, %v", o.opened, err)
 		}
 		e.mu.Lock()
 		e.closed = true // as in Shutdown, when nothing is taken over any more
 		e.mu.Unlock()
-		if _, err := e.network(t.Context(), "daycare", "isolated"); !errors.Is(err, errStopping) || len(o.opened) != 0 {
+		if err := joins(t.Context(), e, networked(engine, "bob", "")); !errors.Is(err, errStopping) || len(o.opened) != 0 {
 			t.Errorf("%v, %v", o.opened, err)
 		}
 	})
@@ -202,6 +212,9 @@ func TestANetworkThatCannotBeOpenedAtFirst(t *testing.T) {
 		}
 	})
 }
+
+// endpointLimit is how long package networks waits for Docker's word about a container.
+const endpointLimit = 15 * time.Second
 
 // A container about which Docker says nothing delays nothing for long, and keeps its network.
 func TestAContainerThatDockerIsSilentAbout(t *testing.T) {
@@ -250,7 +263,7 @@ func TestAContainerThatEndsWhileItsNetworkIsOpened(t *testing.T) {
 func TestAContainerThatLeavesWhileItsNetworkIsOpened(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		_, o, e, id := opening(t)
-		o.meanwhile = func() { e.leave(e.runningDetached(id)) }
+		o.meanwhile = func() { e.runningDetached(id).net.Leave() }
 		e.Start(t.Context(), anything{})
 		defer e.Shutdown()
 		synctest.Wait()
@@ -264,16 +277,16 @@ func TestAContainerThatLeavesWhileItsNetworkIsOpened(t *testing.T) {
 // Nothing is compared with Docker before Start has read what earlier services wrote down.
 func TestNoComparisonBeforeTheStart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		_, o, e, id := opening(t)
+		engine, o, e, id := opening(t)
 		e.begun = make(chan struct{})
 		defer e.Shutdown()
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		if _, err := e.network(ctx, "daycare", "isolated"); !errors.Is(err, context.DeadlineExceeded) || len(o.opened) != 0 || e.runningDetached(id) != nil {
+		if err := joins(ctx, e, networked(engine, "bob", "")); !errors.Is(err, context.DeadlineExceeded) || len(o.opened) != 0 || e.runningDetached(id) != nil {
 			t.Errorf("%v, %v", o.opened, err)
 		}
 		close(e.begun)
-		if _, err := e.network(t.Context(), "daycare", "isolated"); err != nil {
+		if err := joins(t.Context(), e, networked(engine, "bob", "")); err != nil {
 			t.Error(err)
 		}
 		o.named(t, 1)
@@ -299,3 +312,24 @@ func TestListedContainersCanBeResumed(t *testing.T) {
 		}
 	})
 }
+
+// A persistent container that was found reaches what its sandbox may reach now, and not what it
+// could when it was made.
+func TestAFoundContainerReachesWhatItMayNow(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		_, o, e, _ := opening(t)
+		now := Egress{Profile: "isolated", Domains: []string{"b.example"}}
+		e.Start(t.Context(), wanting{Wanted{Reach: &now}})
+		defer e.Shutdown()
+		synctest.Wait()
+		if got := o.opened[0][0].Egress.Domains; !slices.Equal(got, now.Domains) {
+			t.Errorf("%q", got)
+		}
+	})
+}
+
+// wanting is a Gate that lets all start, and wants the same of all.
+type wanting struct{ of Wanted }
+
+func (wanting) May(string) error     { return nil }
+func (w wanting) Wanted(Spec) Wanted { return w.of }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/daycare-run/sandbox/dockerexec/life"
 	"github.com/daycare-run/sandbox/dockerexec/mounts"
+	"github.com/daycare-run/sandbox/dockerexec/networks"
 	"github.com/daycare-run/sandbox/dockerexec/session"
 	"github.com/daycare-run/sandbox/internal/cgroup"
 	"github.com/daycare-run/sandbox/internal/engine"
@@ -48,8 +49,8 @@ type Config struct {
 	// folder is not there, and fs.ErrExist if the user has one.
 	PoolDir  string
 	GiveHome func(from, to string) error
-	// Networks decides what passes on the containers' networks.
-	Networks networks
+	// Filter decides what passes on the containers' networks.
+	Filter networks.Filter
 	// Events gets the states of containers, and Incidents; nil for none.
 	Events *events.Stream
 	Log    zerolog.Logger
@@ -97,13 +98,11 @@ type host struct {
 
 	guard    mounts.Guard
 	starting atomic.Int64 // how many starts Docker is asked for
-	holders  atomic.Uint64
 	// adopting holds one for each container that is being adopted, except those that calls wait
 	// for.
-	adopting   chan struct{}
-	removals   singleflight.Group // of containers, by Docker's id
-	networking sync.Mutex         // held while a network is inspected, made or removed
-	gateways   map[string]string  // under networking: the containers that are the networks' gateways, by profile
+	adopting chan struct{}
+	removals singleflight.Group // of containers, by Docker's id
+	nets     *networks.Networks
 
 	mu        sync.Mutex
 	closed    bool
@@ -140,10 +139,11 @@ func New(runs engine.Engine, cfg Config) *Executor {
 		cfg: cfg, engine: runs, cgroups: cgroup.ThisHost(),
 		changes: changes{told: make(chan Changes, 1)},
 		begun:   make(chan struct{}), adopting: make(chan struct{}, adoptionsAtOnce),
-		gateways: map[string]string{}, all: map[*container]bool{},
+		all:   map[*container]bool{},
 		calls: map[Fingerprint]*container{}, ids: map[string]*container{},
 		bound: map[string]poolRecord{},
 	}
+	h.nets = h.newNetworks()
 	h.guard.Neighbours = h.neighbours
 	h.guard.Failed = h.mend
 	h.ctx, h.cancel = context.WithCancel(context.Background())

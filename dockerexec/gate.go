@@ -55,10 +55,10 @@ func (h *host) wanted(spec Spec) Wanted {
 }
 
 // reachOf returns what a persistent container that was found may reach.
-func (h *host) reachOf(spec Spec) *Egress {
+func (h *host) reachOf(spec Spec) Egress {
 	reach := h.wanted(spec).Reach
 	if reach == nil || reach.Profile != spec.Egress.Profile {
-		return &Egress{Profile: spec.Egress.Profile, Domains: []string{}, Denied: []string{}}
+		return Egress{Profile: spec.Egress.Profile, Domains: []string{}, Denied: []string{}}
 	}
-	return reach
+	return *reach
 }

@@ -2,12 +2,12 @@ package dockerexec
 
 import (
 	"fmt"
-	"net/netip"
 	"slices"
 	"syscall"
 
 	"github.com/opencontainers/runtime-spec/specs-go"
 
+	"github.com/daycare-run/sandbox/dockerexec/networks"
 	"github.com/daycare-run/sandbox/dockerexec/session"
 	"github.com/daycare-run/sandbox/internal/agent/control"
 	"github.com/daycare-run/sandbox/internal/agent/creds"
@@ -113,21 +113,15 @@ func (s Spec) exchange(spoolFile string) []specs.Mount {
 // large outputs. That of a process or of a detached sandbox runs without the service.
 func (s Spec) hasSession() bool { return s.Process.ID == "" && s.Persistent == "" }
 
-// wiring says how a container is connected; it is empty for one without a network.
-type wiring struct {
-	network, gateway, resolvConf string
-	addr                         netip.Addr
-}
-
 // engineSpec is the only place that translates a Spec into the engine's terms.
-func (s Spec) engineSpec(spoolFile string, prepared Prepared, net wiring) engine.Spec {
+func (s Spec) engineSpec(spoolFile string, prepared Prepared, net networks.Wiring) engine.Spec {
 	p := s.Platform
 	adj := oomScoreAdj
 	made := engine.Spec{
 		Name:     s.ContainerName(),
 		Image:    p.ImageID,
 		Runtime:  s.Runtime(),
-		Hostname: HostName,
+		Hostname: networks.HostName,
 		Labels:   s.labels(),
 		Process: specs.Process{
 			Args: []string{session.AgentPath, s.mode()},
@@ -156,14 +150,14 @@ func (s Spec) engineSpec(spoolFile string, prepared Prepared, net wiring) engine
 	if s.isOffline() {
 		made.Runtime = p.Offline
 	}
-	if net.network != "" {
-		net.connect(&made)
+	if net.Network != "" {
+		connect(&made, net)
 	}
 	return made
 }
 
 // mounts returns what is mounted, in this order.
-func (s Spec) mounts(spoolFile string, prepared Prepared, net wiring) []specs.Mount {
+func (s Spec) mounts(spoolFile string, prepared Prepared, net networks.Wiring) []specs.Mount {
 	p := s.Platform
 	mounts := []specs.Mount{
 		tmpfs("/var/tmp", p.Limits.VarTmp, "1777", "exec"),
@@ -198,10 +192,12 @@ func (s Spec) mounts(spoolFile string, prepared Prepared, net wiring) []specs.Mo
 }
 
 // connect attaches a container to its network.
-func (net wiring) connect(made *engine.Spec) {
+func connect(made *engine.Spec, net networks.Wiring) {
 	// The engine's own server, which gVisor does not reach and no file names, must not know the
 	// host's resolvers either.
-	made.Net = &engine.Attachment{Network: net.network, Addr: net.addr, Resolver: net.gateway}
+	made.Net = &engine.Attachment{
+		Network: net.Network, Addr: net.Addr, Resolver: net.Gateway.String(),
+	}
 	made.Sysctl = map[string]string{
 		"net.ipv6.conf.all.disable_ipv6": "1", "net.ipv6.conf.default.disable_ipv6": "1",
 	}

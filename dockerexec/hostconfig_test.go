@@ -3,6 +3,7 @@ package dockerexec
 import (
 	"encoding/json"
 	"fmt"
+	"net/netip"
 	"reflect"
 	"slices"
 	"strings"
@@ -11,6 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/opencontainers/runtime-spec/specs-go"
 
+	"github.com/daycare-run/sandbox/dockerexec/networks"
 	"github.com/daycare-run/sandbox/dockerexec/session"
 	"github.com/daycare-run/sandbox/internal/agent/creds"
 	"github.com/daycare-run/sandbox/internal/agent/wire"
@@ -23,7 +25,7 @@ func TestSecurityOfEveryContainer(t *testing.T) {
 	relaxed := fullSpec()
 	relaxed.Platform.ReadOnlyRoot = false
 	for name, s := range map[string]Spec{"empty": {}, "full": fullSpec(), "relaxed": relaxed} {
-		made := s.engineSpec("/data/users/alice/.spool-1", Prepared{}, wiring{})
+		made := s.engineSpec("/data/users/alice/.spool-1", Prepared{}, networks.Wiring{})
 		noCore := specs.POSIXRlimit{Type: "RLIMIT_CORE"}
 		agent := engine.BindMount(s.Platform.Agent, session.AgentPath, true)
 		for promise, kept := range map[string]bool{
@@ -52,7 +54,7 @@ func TestSecurityOfEveryContainer(t *testing.T) {
 func TestEngineSpecOfASpec(t *testing.T) {
 	s := fullSpec()
 	s.Process = Process{}
-	made := s.engineSpec("/data/users/alice/.spool-1", Prepared{}, wiring{})
+	made := s.engineSpec("/data/users/alice/.spool-1", Prepared{}, networks.Wiring{})
 	bind := engine.BindMount
 	memory, cpu, period := int64(16<<30), int64(400_000), uint64(100_000)
 	for what, tt := range map[string]struct{ got, want any }{
@@ -132,8 +134,9 @@ func TestCapabilitiesOfTheAgent(t *testing.T) {
 
 // A network is that of our name, with names resolved by the gateway alone.
 func TestWiring(t *testing.T) {
-	made := fullSpec().engineSpec("/x", Prepared{}, wiring{
-		network: "daycare-isolated", gateway: "10.1.2.1", resolvConf: "/var/lib/sandboxd/resolv",
+	made := fullSpec().engineSpec("/x", Prepared{}, networks.Wiring{
+		Network: "daycare-isolated", Gateway: netip.MustParseAddr("10.1.2.1"),
+		ResolvConf: "/var/lib/sandboxd/resolv",
 	})
 	if made.Net == nil || made.Net.Network != "daycare-isolated" ||
 		made.Net.Resolver != "10.1.2.1" || made.Sysctl["net.ipv6.conf.all.disable_ipv6"] != "1" {
@@ -154,7 +157,7 @@ func has(made engine.Spec, want specs.Mount) bool {
 // A process's container differs in what its first program does, and in nothing that holds it.
 func TestProcessOfASpec(t *testing.T) {
 	s := fullSpec()
-	process := s.engineSpec("", Prepared{}, wiring{})
+	process := s.engineSpec("", Prepared{}, networks.Wiring{})
 	if got := process.Process.Args; !slices.Equal(got, []string{session.AgentPath, "process"}) {
 		t.Errorf("%q", got)
 	}
@@ -162,7 +165,7 @@ func TestProcessOfASpec(t *testing.T) {
 		t.Errorf("%+v", process.Mounts)
 	}
 	s.Process = Process{}
-	other := s.engineSpec("/spool", Prepared{}, wiring{})
+	other := s.engineSpec("/spool", Prepared{}, networks.Wiring{})
 	process.Mounts, other.Mounts = slices.Delete(process.Mounts, 3, 4), slices.Delete(other.Mounts, 3, 4)
 	process.Process.Args, other.Process.Args = nil, nil
 	process.Name, process.Labels, process.StopSignal = other.Name, other.Labels, other.StopSignal
@@ -175,7 +178,7 @@ func TestProcessOfASpec(t *testing.T) {
 func TestConfinedByDefault(t *testing.T) {
 	s := fullSpec()
 	s.Platform.Unconfined, s.Platform.UserNamespaces = false, false
-	made := s.engineSpec("/x", Prepared{}, wiring{})
+	made := s.engineSpec("/x", Prepared{}, networks.Wiring{})
 	if made.Seccomp != "" || made.Process.ApparmorProfile != "" || !made.Process.NoNewPrivileges {
 		t.Errorf("%+v", made)
 	}
@@ -185,7 +188,7 @@ func TestConfinedByDefault(t *testing.T) {
 func TestUserNamespacesAreLetThrough(t *testing.T) {
 	s := fullSpec()
 	s.Platform.Unconfined = false
-	made := s.engineSpec("/x", Prepared{}, wiring{})
+	made := s.engineSpec("/x", Prepared{}, networks.Wiring{})
 	if made.Seccomp == "" || !made.Process.NoNewPrivileges {
 		t.Fatalf("%+v", made)
 	}
@@ -219,7 +222,7 @@ func TestUserNamespacesAreLetThrough(t *testing.T) {
 func TestRootsCapabilities(t *testing.T) {
 	s := fullSpec()
 	s.Root, s.Platform.CapAdd = true, []string{"NET_ADMIN", "NET_RAW"}
-	made := s.engineSpec("", Prepared{}, wiring{})
+	made := s.engineSpec("", Prepared{}, networks.Wiring{})
 	host := made.Capabilities
 	if !slices.Equal(host.Drop, []string{"ALL"}) || !slices.Equal(host.Add, rootCapabilities) || !made.Process.NoNewPrivileges {
 		t.Errorf("%q, %q, %v", host.Drop, host.Add, made.Process.NoNewPrivileges)
@@ -252,7 +255,7 @@ func TestOfflineContainers(t *testing.T) {
 		"under runc":  {with(func(s *Spec) { s.Platform.Runtime, s.Platform.Offline = "runc", "runc" }), "runc"},
 		"of the pool": {with(func(s *Spec) { s.User = "" }), "runsc-offline"},
 	} {
-		made := tt.spec.engineSpec("/x", Prepared{}, wiring{})
+		made := tt.spec.engineSpec("/x", Prepared{}, networks.Wiring{})
 		disabled := name == "offline" || name == "under runc" || name == "of the pool"
 		file := map[bool]string{true: "/masks/hosts-offline", false: "/masks/hosts"}[disabled]
 		hosts := has(made, engine.BindMount(file, "/etc/hosts", true))

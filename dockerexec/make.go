@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/netip"
 	"time"
 
 	cerrdefs "github.com/containerd/errdefs"
@@ -139,7 +138,7 @@ func (h *host) establish(ctx context.Context, c *container, adopted bool) (err e
 
 // connect opens network access and the session of a running container.
 func (h *host) connect(ctx context.Context, c *container) error {
-	if err := h.bind(ctx, c); err != nil {
+	if _, err := c.net.Bind(ctx, c.ID()); err != nil {
 		return err
 	}
 	sess, err := session.Open(ctx, c.first, h.starter(c.ID()), c.spool)
@@ -161,11 +160,10 @@ func (h *host) connect(ctx context.Context, c *container) error {
 func (h *host) start(ctx context.Context, c *container) error {
 	failed := false // gVisor has
 	for try := 1; ; try++ {
-		addr, err := h.join(ctx, c)
-		if err != nil {
+		if err := h.join(ctx, c); err != nil {
 			return err
 		}
-		wanted, err := h.create(ctx, c, addr)
+		wanted, err := h.create(ctx, c)
 		if err != nil {
 			return err
 		}
@@ -192,13 +190,13 @@ func (h *host) start(ctx context.Context, c *container) error {
 				Incident{What: "gVisor failed to start a container; it is made once more",
 					Level: zerolog.WarnLevel, Err: err})
 		// Someone may have put another container on our network, at the address that came next.
-		case !addr.IsValid() || try >= addressTries || !errors.Is(err, engine.ErrAddressTaken):
+		case c.net == nil || try >= addressTries || !errors.Is(err, engine.ErrAddressTaken):
 			return err
 		}
 		if err := errors.Join(h.removeContainer(c.ID()), removeSpool(c.spool)); err != nil {
 			return err
 		}
-		h.leave(c)
+		c.net.Leave()
 		c.Name("")
 	}
 }
@@ -208,7 +206,7 @@ const addressTries = 5
 
 // create makes the container and its spool, and returns its mounts. If a container of ours has the
 // name, that container was given up, so it is removed first.
-func (h *host) create(ctx context.Context, c *container, addr netip.Addr) ([]specs.Mount, error) {
+func (h *host) create(ctx context.Context, c *container) ([]specs.Mount, error) {
 	if err := c.spec.makeMasks(); err != nil {
 		return nil, err
 	}
@@ -219,9 +217,7 @@ func (h *host) create(ctx context.Context, c *container, addr netip.Addr) ([]spe
 			return nil, err
 		}
 	}
-	net := h.wiring(c)
-	net.addr = addr
-	wanted := c.spec.engineSpec(spool, c.mounts.Prepared, net)
+	wanted := c.spec.engineSpec(spool, c.mounts.Prepared, c.net.Wiring())
 	wanted.CgroupParent = h.cfg.CgroupParent
 	// Docker carries on when its caller leaves, and nothing would track what it then makes.
 	creating, cancel := withGrace(ctx, createGrace)

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/netip"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -40,7 +39,7 @@ func TestANameThatDockerKeeps(t *testing.T) {
 				ctx, cancel := context.WithTimeout(t.Context(), creationLimit)
 				defer cancel()
 				begun := time.Now()
-				_, err := e.create(ctx, made, netip.Addr{})
+				_, err := e.create(ctx, made)
 				if !errors.Is(err, c.err) || (err == nil) != (made.ID() != "") {
 					t.Errorf("%q, %v", made.ID(), err)
 				}

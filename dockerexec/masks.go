@@ -11,6 +11,7 @@ import (
 
 	"github.com/opencontainers/runtime-spec/specs-go"
 
+	"github.com/daycare-run/sandbox/dockerexec/networks"
 	"github.com/daycare-run/sandbox/internal/durable"
 	"github.com/daycare-run/sandbox/internal/engine"
 )
@@ -29,10 +30,6 @@ const (
 	maskWithPlace = "places-" // then a hash of the names of the mount points in it
 )
 
-// HostName is what every container calls itself. Its own address is the loopback, which all of them
-// have.
-const HostName = "sandbox"
-
 // The files of names, in the same directory. They are ours in every container: in Docker's,
 // localhost is also ::1, which containers on a network cannot bind, and the servers of a container
 // without a network are the host's.
@@ -41,17 +38,17 @@ const (
 	offlineHostsFile = "hosts-offline" // where the runtime makes the loopback, it has ::1
 	noResolversFile  = "resolv.conf"
 
-	hosts        = "127.0.0.1\tlocalhost " + HostName + "\n"
+	hosts        = "127.0.0.1\tlocalhost " + networks.HostName + "\n"
 	offlineHosts = hosts + "::1\tip6-localhost ip6-loopback\n"
 )
 
 // nameFiles returns what is mounted at /etc/hosts and /etc/resolv.conf.
-func (s Spec) nameFiles(net wiring) []specs.Mount {
-	known, resolvers := hostsFile, net.resolvConf
+func (s Spec) nameFiles(net networks.Wiring) []specs.Mount {
+	known, resolvers := hostsFile, net.ResolvConf
 	if s.isOffline() {
 		known = offlineHostsFile
 	}
-	if net.network == "" {
+	if net.Network == "" {
 		resolvers = filepath.Join(s.Platform.MaskDir, noResolversFile)
 	}
 	return []specs.Mount{

@@ -88,16 +88,7 @@ func (p *detached) SetEgress(ctx context.Context, id string, reach Egress) error
 			"the sandbox was made without a network, or with another one, which cannot be changed: make another sandbox: %w",
 			cerrdefs.ErrFailedPrecondition)
 	}
-	endpoint, err := p.endpoint(ctx, c)
-	if err != nil {
-		return p.engine.Explain(err)
-	}
-	endpoint.Spec.Egress = reach
-	if err := p.cfg.Networks.Change(endpoint); err != nil {
-		return err
-	}
-	c.reach.Store(&reach)
-	return nil
+	return c.net.Change(ctx, c.ID(), reach)
 }
 
 // PersistentUsage asks the engine what a container uses.

@@ -15,6 +15,7 @@ import (
 	"github.com/opencontainers/runtime-spec/specs-go"
 
 	"github.com/daycare-run/sandbox/dockerexec/life"
+	"github.com/daycare-run/sandbox/dockerexec/networks"
 	"github.com/daycare-run/sandbox/dockerexec/session"
 	"github.com/daycare-run/sandbox/internal/agent/agenttest"
 	"github.com/daycare-run/sandbox/internal/agent/control"
@@ -28,7 +29,7 @@ import (
 func TestPersistentOfASpec(t *testing.T) {
 	s := fullSpec()
 	s.Process, s.Persistent = Process{}, "s1"
-	made := s.engineSpec("", Prepared{}, wiring{})
+	made := s.engineSpec("", Prepared{}, networks.Wiring{})
 	if got := made.Process.Args; !slices.Equal(got, []string{session.AgentPath, "lasting"}) {
 		t.Errorf("%q", got)
 	}

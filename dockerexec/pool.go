@@ -241,7 +241,7 @@ func (w *warm) boundNow(c *container) {
 // handOver gives a container's network access, record and home to the user that it is bound to, if
 // it may run for that user. That is checked just before the home is the user's, and just after.
 func (w *warm) handOver(from, to *container) error {
-	err := w.assign(from, to)
+	err := to.net.Assign(to.spec.candidate(to.spec.Egress))
 	if err == nil {
 		err = w.writeRecord(to.ID())
 	}

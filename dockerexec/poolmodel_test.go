@@ -18,6 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/daycare-run/sandbox/dockerexec/life"
+	"github.com/daycare-run/sandbox/dockerexec/networks"
 	"github.com/daycare-run/sandbox/dockerexec/session"
 	"github.com/daycare-run/sandbox/internal/agent/wire"
 	"github.com/daycare-run/sandbox/internal/engine"
@@ -50,13 +51,13 @@ func newPoolModel(t *testing.T) *poolModel {
 	return m
 }
 
-// assigned is Networks of which nothing but Assign and Remove is called.
+// assigned is a Filter of which nothing but Assign and Remove is called.
 type assigned struct {
-	networks
+	networks.Filter
 	assign func()
 }
 
-func (a assigned) Assign(uint64, Spec, Spec) error { a.assign(); return nil }
+func (a assigned) Assign(uint64, networks.Party, networks.Party) error { a.assign(); return nil }
 
 func (a assigned) Remove(string, uint64) {}
 
@@ -115,7 +116,7 @@ func (m *poolModel) stock(lasts bool) {
 	m.containers[id] = found
 	c := m.e.inPlace(m.t, spec, id, 0)
 	c.spool, c.pool, c.class, c.sess, c.give = spool, spec.SpoolDir, class, sess, func() {}
-	c.holder = m.e.newHolder()
+	c.net = m.e.nets.Found(spec.candidate(spec.Egress), engine.Container{})
 	if err := c.mounts.prepare(m, spec); err != nil {
 		m.t.Fatal(err)
 	}
@@ -132,7 +133,7 @@ func (m *poolModel) restart() {
 	m.killAt, m.killed = -1, false
 	m.e = New(m.docker, Config{
 		Instance: "test", DataDir: m.dir, PoolDir: filepath.Join(m.dir, "users", poolDir), GiveHome: m.give, Mounts: m,
-		Networks: assigned{assign: func() { m.kill(beforeRecord) }}, Log: zerolog.Nop(),
+		Filter: assigned{assign: func() { m.kill(beforeRecord) }}, Log: zerolog.Nop(),
 	})
 	if m.e.gate.Store(new(Gate(anything{}))); m.may != nil {
 		m.e.gate.Store(new(Gate(m.may)))
@@ -152,7 +153,7 @@ func (m *poolModel) restart() {
 			delete(m.containers, found.ID)
 			continue
 		}
-		if c.holder = m.e.newHolder(); c.spec.Persistent == "" {
+		if c.spec.Persistent == "" {
 			c.sess = openSessionOfTests(m.t)
 		}
 		m.belongs(found.ID, c.spec)

@@ -87,7 +87,7 @@ func (p *detached) startAlone(ctx context.Context, spec Spec, token quota.Token,
 // launch lets the command of a process's container begin, or waits until a persistent one takes
 // commands.
 func (h *host) launch(ctx context.Context, c *container) error {
-	if err := h.bind(ctx, c); err != nil {
+	if _, err := c.net.Bind(ctx, c.ID()); err != nil {
 		return err
 	}
 	if err := h.guard.Verify(ctx, c.Life, c.toVerify(), func(targets []string) ([]string, error) {

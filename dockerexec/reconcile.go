@@ -148,7 +148,7 @@ func (h *host) Reconcile(ctx context.Context) error {
 	for _, found := range listed {
 		if found.Labels[labelGateway] != "" {
 			if platform != nil {
-				h.considerGateway(found, *platform)
+				h.retireGateway(ctx, found, *platform)
 			}
 			continue
 		}
@@ -164,8 +164,8 @@ func (h *host) Reconcile(ctx context.Context) error {
 		preparing.Go(func() { _ = c.mounts.prepare(h.cfg.Mounts, c.spec) }) // its maker reports the error, too
 	}
 	preparing.Wait()
-	if complete {
-		h.readmit(ctx, adopted)
+	if complete && len(adopted) > 0 {
+		h.checkNetworks(ctx)
 	}
 	h.adopt(adopted)
 	h.tidyPool(listed)
@@ -266,7 +266,7 @@ func (h *host) consider(found engine.Container, platform *Platform) (adopted *co
 	h.mu.Lock()
 	spec, fingerprint, err := h.specOf(found)
 	h.mu.Unlock()
-	var reach *Egress
+	reach := spec.Egress
 	if err == nil && spec.isDetached() && spec.Persistent != "" {
 		reach = h.reachOf(spec) // before h.mu is held: who answers may be waiting for it
 	}
@@ -283,12 +283,10 @@ func (h *host) consider(found engine.Container, platform *Platform) (adopted *co
 			h.register(found, Spec{
 				User: found.Labels[labelUser], Process: Process{ID: found.Labels[labelProcess]},
 				Persistent: found.Labels[labelPersistent],
-			}, fingerprint)
+			}, fingerprint, Egress{})
 			return nil
 		}
-		adopted = h.register(found, spec, fingerprint)
-		adopted.reach.Store(reach)
-		return adopted
+		return h.register(found, spec, fingerprint, reach)
 	}
 	other := h.calls[fingerprint]
 	if other != nil && (other.ID() == "" || other.ID() == found.ID) { // it is being made: this may be it
@@ -297,7 +295,7 @@ func (h *host) consider(found engine.Container, platform *Platform) (adopted *co
 	if tmp := tmpOf(found.Mounts); err == nil && found.Runs() &&
 		(platform == nil || spec.Platform.equal(*platform)) &&
 		!spec.IsPooled() && (tmp == "" || tmp == spec.tmpName()) && other == nil {
-		adopted = h.register(found, spec, fingerprint)
+		adopted = h.register(found, spec, fingerprint, reach)
 		adopted.give = h.cfg.Quotas.Hold(quota.Account{User: spec.User}, quota.Containers, 1)
 		h.calls[fingerprint] = adopted
 		h.publish(adopted, "starting")
@@ -306,7 +304,7 @@ func (h *host) consider(found engine.Container, platform *Platform) (adopted *co
 	h.cfg.Log.Info().Str("container", found.ID[:12]).Str("state", string(found.State)).
 		AnErr("labels", err).
 		Msg("removing container: stale, stopped or unreadable")
-	stale := h.register(found, spec, fingerprint) // its programs may still write
+	stale := h.register(found, spec, fingerprint, reach) // its programs may still write
 	stale.pool = filepath.Dir(stale.spool)
 	stale.Do(life.Remove, nil)
 	h.removeLater(stale) // a call that wants its name waits for it
@@ -346,8 +344,10 @@ func (h *host) knows(id string) bool {
 	return false
 }
 
-// register adds a container that was found to the registry; e.mu is held.
-func (h *host) register(found engine.Container, spec Spec, fingerprint Fingerprint) *container {
+// register adds a container that was found to the registry, with what it may reach now; e.mu is
+// held.
+func (h *host) register(found engine.Container, spec Spec, fingerprint Fingerprint,
+	reach Egress) *container {
 	c := h.newContainer(spec, fingerprint, found.ID, found.State == engine.Paused)
 	c.spool, c.tmp = spoolOf(found.Mounts), tmpOf(found.Mounts)
 	moved := func(name string) string { return name }
@@ -361,7 +361,7 @@ func (h *host) register(found engine.Container, spec Spec, fingerprint Fingerpri
 			c.writes = append(c.writes, moved(m.Source))
 		}
 	}
-	h.foundAt(c, found)
+	c.net = h.nets.Found(spec.candidate(reach), found)
 	h.all[c], h.ids[found.ID] = true, c
 	return c
 }

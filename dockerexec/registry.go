@@ -231,7 +231,7 @@ func (h *host) dispose(c *container) (there bool, err error) {
 // free gives back what a container has on the network and, if its programs have ended, on the host:
 // removing a mount point uncovers what it hides.
 func (h *host) free(c *container, ended bool) {
-	h.leave(c)
+	c.net.Leave()
 	if ended {
 		c.mounts.release(h.cfg.Mounts)
 	}

@@ -218,7 +218,7 @@ func (d *daemon) openContainers(cfg config.Config) (err error) {
 		Mounts:       d.mounts,
 		PoolDir:      rootfs.PoolDir(usersDir),
 		GiveHome:     d.rootfs.GiveHome,
-		Networks:     d.networks,
+		Filter:       d.networks,
 		Quotas:       d.quotas,
 		Events:       d.events,
 		Log:          d.log,

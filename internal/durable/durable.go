@@ -4,12 +4,15 @@ package durable
 
 import (
 	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"regexp"
+	"runtime/debug"
 
 	"github.com/google/renameio/v2"
 )
@@ -37,6 +40,19 @@ func Keep(name string, content []byte, mode fs.FileMode) error {
 		return err
 	}
 	return WriteFile(name, content, mode)
+}
+
+// KeepProgram copies a program into a directory, under a name that consists of prefix and a hash of
+// its content, and returns its path there.
+func KeepProgram(program, dir, prefix string) (string, error) {
+	content, err := os.ReadFile(program)
+	if err != nil {
+		return "", err
+	}
+	defer debug.FreeOSMemory() // programs are larger than all else that the service holds
+	sum := sha256.Sum256(content)
+	path := filepath.Join(dir, prefix+hex.EncodeToString(sum[:8]))
+	return path, errors.Join(Keep(path, content, 0o555), Sweep(dir))
 }
 
 // SyncDir waits until the names in a directory are on the disk.

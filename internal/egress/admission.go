@@ -7,18 +7,18 @@ import (
 
 	"github.com/containerd/errdefs"
 
-	"github.com/daycare-run/sandbox/dockerexec"
+	"github.com/daycare-run/sandbox/dockerexec/networks"
 	"github.com/daycare-run/sandbox/internal/egress/rules"
 )
 
 // restore registers the containers that exist when the stack opens. It returns the rules' state for
 // the open ones, and the addresses of the filtered ones. An open one whose interface is not found
 // reaches nothing until it is bound.
-func (s *stack) restore(list []dockerexec.Endpoint) (rules.State, map[netip.Addr]bool) {
+func (s *stack) restore(list []networks.Endpoint) (rules.State, map[netip.Addr]bool) {
 	var state rules.State
 	filtered := map[netip.Addr]bool{}
 	for _, e := range list {
-		ep, err := s.newEndpoint(e.Spec, e.Holder)
+		ep, err := s.newEndpoint(e.Party, e.Holder)
 		if err != nil || !s.endpoints.restore(ep, e.Addr) {
 			continue // not of this network, or its address or name is taken: Bind finds it missing
 		}
@@ -35,9 +35,9 @@ func (s *stack) restore(list []dockerexec.Endpoint) (rules.State, map[netip.Addr
 }
 
 // register registers those containers that are not known yet.
-func (s *stack) register(list []dockerexec.Endpoint) error {
+func (s *stack) register(list []networks.Endpoint) error {
 	for _, e := range list {
-		if ep, err := s.newEndpoint(e.Spec, e.Holder); err == nil &&
+		if ep, err := s.newEndpoint(e.Party, e.Holder); err == nil &&
 			s.endpoints.restore(ep, e.Addr) {
 			if err := s.admit(ep); err != nil {
 				return err
@@ -47,8 +47,8 @@ func (s *stack) register(list []dockerexec.Endpoint) error {
 	return nil
 }
 
-func (s *stack) add(spec dockerexec.Spec, holder uint64) (netip.Addr, error) {
-	ep, err := s.newEndpoint(spec, holder)
+func (s *stack) add(party networks.Party, holder uint64) (netip.Addr, error) {
+	ep, err := s.newEndpoint(party, holder)
 	if err != nil {
 		return netip.Addr{}, err
 	}
@@ -59,8 +59,8 @@ func (s *stack) add(spec dockerexec.Spec, holder uint64) (netip.Addr, error) {
 }
 
 // newEndpoint returns a container on this network. A filtered one remembers the answers it gets.
-func (s *stack) newEndpoint(spec dockerexec.Spec, holder uint64) (*endpoint, error) {
-	ep, err := newEndpoint(spec)
+func (s *stack) newEndpoint(party networks.Party, holder uint64) (*endpoint, error) {
+	ep, err := newEndpoint(party)
 	if err != nil {
 		return nil, err
 	}
@@ -73,10 +73,10 @@ func (s *stack) newEndpoint(spec dockerexec.Spec, holder uint64) (*endpoint, err
 	return ep, nil
 }
 
-// assign replaces an endpoint that could reach nothing by another Spec's: it was filtered and had
+// assign replaces an endpoint that could reach nothing by another Party's: it was filtered and had
 // no names, or is open and not bound yet. What is filtered stays filtered, and what is open stays
 // open, so the container is already connected properly.
-func (s *stack) assign(holder uint64, from, to dockerexec.Spec) error {
+func (s *stack) assign(holder uint64, from, to networks.Party) error {
 	s.changing.Lock()
 	defer s.changing.Unlock()
 	ep, err := s.newEndpoint(to, holder)
@@ -86,18 +86,18 @@ func (s *stack) assign(holder uint64, from, to dockerexec.Spec) error {
 	if to.Egress.Profile != from.Egress.Profile || ep.open != from.Egress.IsOpen() ||
 		!ep.open && len(from.Egress.Domains) > 0 {
 		return fmt.Errorf("cannot change what %s may reach to what %s may reach: %w",
-			from.ContainerName(), ep.container, errdefs.ErrFailedPrecondition)
+			from.Name, ep.container, errdefs.ErrFailedPrecondition)
 	}
-	return s.endpoints.replace(from.ContainerName(), ep)
+	return s.endpoints.replace(from.Name, ep)
 }
 
 // change changes what a running container may reach, and ends the connections that it may not have
 // any more. An open container becomes filtered by being cut off first, so all of its connections
 // end; after an error in that, it has no network until it is changed again, which starts over.
-func (s *stack) change(e dockerexec.Endpoint) error {
+func (s *stack) change(e networks.Endpoint) error {
 	s.changing.Lock()
 	defer s.changing.Unlock()
-	ep, err := s.newEndpoint(e.Spec, e.Holder)
+	ep, err := s.newEndpoint(e.Party, e.Holder)
 	if err != nil {
 		return err
 	}
@@ -159,11 +159,11 @@ func (s *stack) admit(ep *endpoint) (err error) {
 	return err
 }
 
-func (s *stack) bind(e dockerexec.Endpoint) error {
+func (s *stack) bind(e networks.Endpoint) error {
 	ep, unlock := s.endpoints.lockBinding(e.Addr)
 	defer unlock()
-	if ep == nil || ep.container != e.Spec.ContainerName() || ep.gone() {
-		return fmt.Errorf("address %s does not belong to %s: %w", e.Addr, e.Spec.ContainerName(),
+	if ep == nil || ep.container != e.Name || ep.gone() {
+		return fmt.Errorf("address %s does not belong to %s: %w", e.Addr, e.Name,
 			errdefs.ErrFailedPrecondition)
 	}
 	if s.owner.unfiltered != nil {
@@ -180,7 +180,7 @@ func (s *stack) bind(e dockerexec.Endpoint) error {
 }
 
 // binding finds out which port of the bridge is a container's.
-func (s *stack) binding(e dockerexec.Endpoint) (rules.Binding, error) {
+func (s *stack) binding(e networks.Endpoint) (rules.Binding, error) {
 	veth, err := s.owner.interfaces.vethOf(e.PID, s.network.Bridge)
 	return rules.Binding{Veth: veth, MAC: e.MAC, Addr: e.Addr}, err
 }

@@ -7,13 +7,14 @@ import (
 	"github.com/containerd/errdefs"
 
 	"github.com/daycare-run/sandbox/dockerexec"
+	"github.com/daycare-run/sandbox/dockerexec/networks"
 )
 
 // A container of the pool reaches nothing; when it is a user's it reaches what that user's call may, and is counted for
 // that user.
 func TestAssign(t *testing.T) {
 	s := &stack{owner: &Egress{}, endpoints: *testEndpoints("10.1.2.0/29")}
-	from, to := testSpec(dockerexec.PoolUser("x")), testSpec("alice", "a.example")
+	from, to := testParty(dockerexec.PoolUser("x")), testParty("alice", "a.example")
 	waiting, err := newEndpoint(from)
 	if err != nil {
 		t.Fatal(err)
@@ -25,11 +26,11 @@ func TestAssign(t *testing.T) {
 	if waiting.open || waiting.Allows("a.example") {
 		t.Error("it reaches something before it is bound")
 	}
-	open := testSpec("eve", "*")
-	local := testSpec("eve", "a.example")
+	open := testParty("eve", "*")
+	local := testParty("eve", "a.example")
 	local.Egress.Profile = "local"
-	for what, pair := range map[string][2]dockerexec.Spec{
-		"another container": {testSpec(dockerexec.PoolUser("y")), to}, "all of the network": {from, open}, "another profile": {from, local}, "one that may reach something": {to, to},
+	for what, pair := range map[string][2]networks.Party{
+		"another container": {testParty(dockerexec.PoolUser("y")), to}, "all of the network": {from, open}, "another profile": {from, local}, "one that may reach something": {to, to},
 	} {
 		if err := s.assign(waiting.holder, pair[0], pair[1]); err == nil {
 			t.Errorf("%s is taken", what)
@@ -39,10 +40,10 @@ func TestAssign(t *testing.T) {
 		t.Fatal(err)
 	}
 	bound := s.endpoints.at(waiting.addr)
-	if bound.user != "alice" || !bound.Allows("a.example") || bound.Allows("b.example") || !waiting.gone() || s.endpoints.byName[from.ContainerName()] != nil {
+	if bound.user != "alice" || !bound.Allows("a.example") || bound.Allows("b.example") || !waiting.gone() || s.endpoints.byName[from.Name] != nil {
 		t.Errorf("%+v", bound)
 	}
-	if err := s.assign(waiting.holder, from, testSpec("mallory", "m.example")); err == nil {
+	if err := s.assign(waiting.holder, from, testParty("mallory", "m.example")); err == nil {
 		t.Error("a second user has it")
 	}
 	s.remove(7) // whatever it is called by now
@@ -54,7 +55,7 @@ func TestAssign(t *testing.T) {
 // What is open stays so: it has no way before it is bound.
 func TestAssignOpen(t *testing.T) {
 	s := &stack{owner: &Egress{}, endpoints: *testEndpoints("10.1.2.0/29")}
-	from, to := testSpec(dockerexec.PoolUser("x"), "*"), testSpec("alice", "*")
+	from, to := testParty(dockerexec.PoolUser("x"), "*"), testParty("alice", "*")
 	waiting, err := newEndpoint(from)
 	if err != nil {
 		t.Fatal(err)
@@ -63,7 +64,7 @@ func TestAssignOpen(t *testing.T) {
 	if err := s.endpoints.register(waiting); err != nil {
 		t.Fatal(err)
 	}
-	if err := s.assign(waiting.holder, from, testSpec("eve", "a.example")); err == nil {
+	if err := s.assign(waiting.holder, from, testParty("eve", "a.example")); err == nil {
 		t.Error("what is open has become filtered")
 	}
 	if err := s.assign(waiting.holder, from, to); err != nil {
@@ -79,7 +80,7 @@ func TestBindOfWhatGoes(t *testing.T) {
 	s := &stack{owner: &Egress{unfiltered: errors.New("no rules")}, endpoints: *testEndpoints("10.1.2.0/29")}
 	going := testEndpoint(t, "u", "*")
 	must(t, s.endpoints.register(going))
-	end := dockerexec.Endpoint{Spec: testSpec("u", "*"), Addr: going.addr}
+	end := networks.Endpoint{Party: testParty("u", "*"), Addr: going.addr}
 	must(t, s.bind(end))
 	going.revoke()
 	if err := s.bind(end); !errors.Is(err, errdefs.ErrFailedPrecondition) {

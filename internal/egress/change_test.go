@@ -11,16 +11,16 @@ import (
 
 	"github.com/containerd/errdefs"
 
-	"github.com/daycare-run/sandbox/dockerexec"
+	"github.com/daycare-run/sandbox/dockerexec/networks"
 	"github.com/daycare-run/sandbox/internal/waittest"
 )
 
 // What a container may reach is replaced as a whole, and those of its connections end that it may not have any more.
 func TestChange(t *testing.T) {
 	s := &stack{owner: &Egress{}, table: none{}, gateway: &gatewayLink{}}
-	s.endpoints.init(dockerexec.Network{Subnet: netip.MustParsePrefix("10.1.2.0/28"), Gateway: netip.MustParseAddr("10.1.2.1")})
-	spec := func(id string, domains ...string) dockerexec.Spec {
-		return dockerexec.Spec{User: "u", Persistent: id, Egress: dockerexec.Egress{Profile: "isolated", Domains: domains}}
+	s.endpoints.init(networks.Network{Subnet: netip.MustParsePrefix("10.1.2.0/28"), Gateway: netip.MustParseAddr("10.1.2.1")})
+	spec := func(id string, domains ...string) networks.Party {
+		return networks.Party{User: "u", Name: id, Persistent: true, Egress: networks.Egress{Profile: "isolated", Domains: domains}}
 	}
 	addr, err := s.add(spec("s1"), 1)
 	if err != nil {
@@ -30,13 +30,13 @@ func TestChange(t *testing.T) {
 	if first.Allows("a.example.org") {
 		t.Error("nothing allows all")
 	}
-	change := func(addr netip.Addr, spec dockerexec.Spec) error {
-		return s.change(dockerexec.Endpoint{Spec: spec, Holder: 1, Addr: addr})
+	change := func(addr netip.Addr, spec networks.Party) error {
+		return s.change(networks.Endpoint{Party: spec, Holder: 1, Addr: addr})
 	}
 	if err := change(addr, spec("s1", "*.example.org")); err != nil {
 		t.Fatal(err)
 	}
-	if now := s.endpoints.at(addr); now != first || first.gone() || !first.Allows("a.example.org") || s.endpoints.byName["daycare-lasting-s1"] != first {
+	if now := s.endpoints.at(addr); now != first || first.gone() || !first.Allows("a.example.org") || s.endpoints.byName["s1"] != first {
 		t.Errorf("%+v, then %+v", first, now)
 	}
 	far, other := netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("192.0.2.2")
@@ -87,8 +87,8 @@ func TestChange(t *testing.T) {
 func TestNamesThatShareAnAddress(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &stack{owner: &Egress{}, endpoints: *testEndpoints("10.1.2.0/28"), table: none{}, gateway: &gatewayLink{}}
-		spec := testSpec("u", "a.example", "b.example")
-		spec.Persistent = "s1"
+		spec := testParty("u", "a.example", "b.example")
+		spec.Name, spec.Persistent = "s1", true
 		addr, err := s.add(spec, 1)
 		must(t, err)
 		ep, shared := s.endpoints.at(addr), netip.MustParseAddr("192.0.2.1")
@@ -104,7 +104,7 @@ func TestNamesThatShareAnAddress(t *testing.T) {
 		}
 		enters("b.example")
 		spec.Egress.Domains = []string{"a.example"}
-		must(t, s.change(dockerexec.Endpoint{Spec: spec, Holder: 1, Addr: addr}))
+		must(t, s.change(networks.Endpoint{Party: spec, Holder: 1, Addr: addr}))
 		if cut != 0 {
 			t.Error("a connection was cut that may go on under the other name")
 		}
@@ -112,7 +112,7 @@ func TestNamesThatShareAnAddress(t *testing.T) {
 		waittest.Pass(2 * time.Minute) // in which b's answer has expired
 		enters("a.example")
 		spec.Egress.Domains = []string{"c.example"}
-		must(t, s.change(dockerexec.Endpoint{Spec: spec, Holder: 1, Addr: addr}))
+		must(t, s.change(networks.Endpoint{Party: spec, Holder: 1, Addr: addr}))
 		if _, _, ok := ep.enter(shared, func() {}); ok || cut != 3 {
 			t.Errorf("neither name is allowed: %d were cut, and a new one may come: %t", cut, ok)
 		}
@@ -138,14 +138,14 @@ func TestAChangeThatFailsHalfWay(t *testing.T) {
 	table := &unforgetting{forgets: []error{busy, nil}}
 	// No interface is found here, so that nothing gets as far as the gateway.
 	s := &stack{owner: &Egress{}, endpoints: *testEndpoints("10.1.2.0/28"), table: table, gateway: &gatewayLink{interfaces: &interfaces{}}}
-	to := testSpec("u", "*")
-	to.Persistent = "s1"
+	to := testParty("u", "*")
+	to.Name, to.Persistent = "s1", true
 	addr, err := s.add(to, 1)
 	must(t, err)
 	first := s.endpoints.at(addr)
 	to.Egress.Domains = []string{"a.example"}
 	for i, want := range []error{busy, errClosed, errClosed} {
-		if err := s.change(dockerexec.Endpoint{Spec: to, Holder: 1, Addr: addr}); !errors.Is(err, want) {
+		if err := s.change(networks.Endpoint{Party: to, Holder: 1, Addr: addr}); !errors.Is(err, want) {
 			t.Errorf("attempt %d: %v, want %v", i, err, want)
 		}
 		if now := s.endpoints.at(addr); now.open || !first.gone() {
@@ -172,22 +172,22 @@ func TestAChangeWhileAContainerIsBound(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		table := overtaken{}
 		s := &stack{owner: &Egress{interfaces: &interfaces{}}, endpoints: *testEndpoints("10.1.2.0/28"), table: none{}, gateway: &gatewayLink{interfaces: &interfaces{}}}
-		before := testSpec("u", "*")
-		before.Persistent = "s1"
+		before := testParty("u", "*")
+		before.Name, before.Persistent = "s1", true
 		addr, err := s.add(before, 1)
 		must(t, err)
 		after := before
 		after.Egress.Domains = []string{"a.example"}
 		bound := make(chan error, 1)
 		table.meanwhile = func() {
-			go func() { bound <- s.bind(dockerexec.Endpoint{Spec: before, Holder: 1, Addr: addr}) }()
+			go func() { bound <- s.bind(networks.Endpoint{Party: before, Holder: 1, Addr: addr}) }()
 			synctest.Wait()
 			if len(bound) != 0 {
 				t.Error("it was bound while it was cut off")
 			}
 		}
 		s.table = table
-		if err := s.change(dockerexec.Endpoint{Spec: after, Holder: 1, Addr: addr}); err == nil || !strings.Contains(err.Error(), "the kernel is busy") {
+		if err := s.change(networks.Endpoint{Party: after, Holder: 1, Addr: addr}); err == nil || !strings.Contains(err.Error(), "the kernel is busy") {
 			t.Errorf("the change: %v", err)
 		}
 		if err := <-bound; !errors.Is(err, errClosed) || !strings.Contains(err.Error(), "to its gateway") {
@@ -199,7 +199,7 @@ func TestAChangeWhileAContainerIsBound(t *testing.T) {
 		begun := false
 		s.table = overtaken{meanwhile: func() { begun = true }}
 		changed := make(chan error, 1)
-		go func() { changed <- s.change(dockerexec.Endpoint{Spec: after, Holder: 1, Addr: addr}) }()
+		go func() { changed <- s.change(networks.Endpoint{Party: after, Holder: 1, Addr: addr}) }()
 		synctest.Wait()
 		if begun {
 			t.Error("it was cut off while it was bound")

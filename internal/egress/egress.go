@@ -21,7 +21,7 @@ import (
 	"github.com/containerd/errdefs"
 	"github.com/rs/zerolog"
 
-	"github.com/daycare-run/sandbox/dockerexec"
+	"github.com/daycare-run/sandbox/dockerexec/networks"
 	"github.com/daycare-run/sandbox/internal/budget"
 	"github.com/daycare-run/sandbox/internal/egress/decisions"
 	"github.com/daycare-run/sandbox/internal/egress/rules"
@@ -74,7 +74,7 @@ type Profile struct {
 	Upstreams []string
 }
 
-// Egress controls the networks of one service. It implements dockerexec.Config.Networks and is safe
+// Egress controls the networks of one service. It is a networks.Filter, and is safe
 // for concurrent use.
 type Egress struct {
 	cfg        Config
@@ -175,8 +175,8 @@ func (e *Egress) Subnets() ([]netip.Prefix, error) {
 // open network is only checked, and learns of new containers, so Open may be called before each
 // use. The error is errdefs.ErrFailedPrecondition if the bridge is missing or lacks its address: it
 // has to be recreated.
-func (e *Egress) Open(ctx context.Context, n dockerexec.Network,
-	running []dockerexec.Endpoint) error {
+func (e *Egress) Open(ctx context.Context, n networks.Network,
+	running []networks.Endpoint) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.closed {
@@ -208,27 +208,27 @@ func (e *Egress) ResolvConf(profile string) string {
 
 // Add registers what a container may reach before it exists, and gives it an address on its
 // profile's network, which must be open. Remove gives the address back.
-func (e *Egress) Add(spec dockerexec.Spec, holder uint64) (netip.Addr, error) {
-	s, err := e.stack(spec.Egress.Profile)
+func (e *Egress) Add(party networks.Party, holder uint64) (netip.Addr, error) {
+	s, err := e.stack(party.Egress.Profile)
 	if err != nil {
 		return netip.Addr{}, err
 	}
-	return s.add(spec, holder)
+	return s.add(party, holder)
 }
 
 // Bind connects a container that has started. It comes before anything of a tenant runs in the
 // container.
-func (e *Egress) Bind(ep dockerexec.Endpoint) error {
-	s, err := e.stack(ep.Spec.Egress.Profile)
+func (e *Egress) Bind(ep networks.Endpoint) error {
+	s, err := e.stack(ep.Egress.Profile)
 	if err != nil {
 		return err
 	}
 	return s.bind(ep)
 }
 
-// Assign lets a container reach what another Spec says. So far it could reach nothing: it was
+// Assign lets a container reach what another Party may. So far it could reach nothing: it was
 // filtered without names, or is open and not bound yet.
-func (e *Egress) Assign(holder uint64, from, to dockerexec.Spec) error {
+func (e *Egress) Assign(holder uint64, from, to networks.Party) error {
 	s, err := e.stack(from.Egress.Profile)
 	if err != nil {
 		return err
@@ -236,10 +236,10 @@ func (e *Egress) Assign(holder uint64, from, to dockerexec.Spec) error {
 	return s.assign(holder, from, to)
 }
 
-// Change lets a running container reach what its endpoint's Spec says, instead of what it could
+// Change lets a running container reach what its endpoint says, instead of what it could
 // reach so far. The error is errdefs.ErrFailedPrecondition if it was filtered and is to be open.
-func (e *Egress) Change(ep dockerexec.Endpoint) error {
-	s, err := e.stack(ep.Spec.Egress.Profile)
+func (e *Egress) Change(ep networks.Endpoint) error {
+	s, err := e.stack(ep.Egress.Profile)
 	if err != nil {
 		return err
 	}

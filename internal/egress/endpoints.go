@@ -10,7 +10,7 @@ import (
 	"github.com/containerd/errdefs"
 
 	"github.com/daycare-run/sandbox/dnsfilter"
-	"github.com/daycare-run/sandbox/dockerexec"
+	"github.com/daycare-run/sandbox/dockerexec/networks"
 	"github.com/daycare-run/sandbox/internal/policy"
 )
 
@@ -66,24 +66,24 @@ func (r *reach) under(names []string, addr netip.Addr) (name string, ok bool) {
 	return names[i], true
 }
 
-// newEndpoint makes an endpoint of what a Spec may reach. The Spec may have come from a container's
+// newEndpoint makes an endpoint of what a Party may reach. That may have come from a container's
 // labels.
-func newEndpoint(spec dockerexec.Spec) (*endpoint, error) {
-	ep := &endpoint{user: spec.User, container: spec.ContainerName(), field: "allowedDomains",
+func newEndpoint(party networks.Party) (*endpoint, error) {
+	ep := &endpoint{user: party.User, container: party.Name, field: "allowedDomains",
 		binding: make(binding, 1), done: make(chan struct{})}
-	if spec.Persistent != "" {
+	if party.Persistent {
 		ep.field = "allowOut"
 	}
 	reach := &reach{}
 	var err error
-	if reach.Domains, err = policy.ParseDomains(spec.Egress.Domains); err != nil {
+	if reach.Domains, err = policy.ParseDomains(party.Egress.Domains); err != nil {
 		return nil, fmt.Errorf("cannot read the names that %s may reach: %w", ep.container, err)
 	}
-	if reach.Denied, err = policy.ParseDenied(spec.Egress.Denied); err != nil {
+	if reach.Denied, err = policy.ParseDenied(party.Egress.Denied); err != nil {
 		return nil, fmt.Errorf("cannot read the names that %s may not reach: %w", ep.container, err)
 	}
-	if reach.Ranges, err = policy.ParseRanges(spec.Egress.Addresses,
-		spec.Egress.DeniedAddresses); err != nil {
+	if reach.Ranges, err = policy.ParseRanges(party.Egress.Addresses,
+		party.Egress.DeniedAddresses); err != nil {
 		return nil, fmt.Errorf("cannot read the addresses that %s may reach: %w", ep.container, err)
 	}
 	ep.open = reach.Domains.Everything()
@@ -109,7 +109,7 @@ type endpoints struct {
 	last   netip.Addr           // given out last: an address is used again as late as possible
 }
 
-func (es *endpoints) init(n dockerexec.Network) {
+func (es *endpoints) init(n networks.Network) {
 	es.subnet, es.gateway, es.last = n.Subnet, n.Gateway, n.Gateway
 	es.byAddr, es.byName = map[netip.Addr]*endpoint{}, map[string]*endpoint{}
 }

@@ -8,17 +8,20 @@ import (
 
 	"github.com/containerd/errdefs"
 
-	"github.com/daycare-run/sandbox/dockerexec"
+	"github.com/daycare-run/sandbox/dockerexec/networks"
 )
 
-// testSpec is of a container that may reach names, and that no other user has.
-func testSpec(user string, domains ...string) dockerexec.Spec {
-	return dockerexec.Spec{User: user, Egress: dockerexec.Egress{Profile: "isolated", Domains: domains}}
+// testParty is of a container that may reach names, and that no other user has.
+func testParty(user string, domains ...string) networks.Party {
+	return networks.Party{
+		Name: fmt.Sprint(user, "-", domains), User: user,
+		Egress: networks.Egress{Profile: "isolated", Domains: domains},
+	}
 }
 
 func testEndpoint(t *testing.T, user string, domains ...string) *endpoint {
 	t.Helper()
-	ep, err := newEndpoint(testSpec(user, domains...))
+	ep, err := newEndpoint(testParty(user, domains...))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -28,7 +31,7 @@ func testEndpoint(t *testing.T, user string, domains ...string) *endpoint {
 func testEndpoints(subnet string) *endpoints {
 	prefix := netip.MustParsePrefix(subnet)
 	es := &endpoints{}
-	es.init(dockerexec.Network{Profile: "isolated", Bridge: "b0", Subnet: prefix, Gateway: prefix.Addr().Next()})
+	es.init(networks.Network{Profile: "isolated", Bridge: "b0", Subnet: prefix, Gateway: prefix.Addr().Next()})
 	return es
 }
 

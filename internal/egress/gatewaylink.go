@@ -13,7 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/daycare-run/sandbox/dnsfilter"
-	"github.com/daycare-run/sandbox/dockerexec"
+	"github.com/daycare-run/sandbox/dockerexec/networks"
 	"github.com/daycare-run/sandbox/internal/egress/gateway"
 )
 
@@ -24,19 +24,19 @@ const gatewayQuestions = 5
 
 // Gateway returns what a network's gateway is made from. It reports false where nothing can be
 // filtered: such a network has no gateway.
-func (e *Egress) Gateway(n dockerexec.Network) (dockerexec.Gateway, bool, error) {
+func (e *Egress) Gateway(n networks.Network) (networks.Gateway, bool, error) {
 	if e.unfiltered != nil {
-		return dockerexec.Gateway{}, false, nil
+		return networks.Gateway{}, false, nil
 	}
 	argument, err := e.gatewayConfig(n).Argument()
-	return dockerexec.Gateway{
+	return networks.Gateway{
 		Program: e.cfg.GatewayProgram, Arguments: []string{"gateway", argument},
 		Dir: filepath.Join(e.cfg.GatewayDir, n.Profile), Target: gateway.SharedDir,
 		Sysctls: gateway.Sysctls(),
 	}, true, err
 }
 
-func (e *Egress) gatewayConfig(n dockerexec.Network) gateway.Config {
+func (e *Egress) gatewayConfig(n networks.Network) gateway.Config {
 	return gateway.Config{
 		Version: gateway.Version, Address: n.Gateway, Ports: e.cfg.ExtraPorts,
 		Questions: gatewayQuestions * e.cfg.QueriesPerSecond, Connections: e.cfg.MaxConnections,
@@ -51,7 +51,7 @@ type gatewayLink struct {
 }
 
 // openGateway connects to a network's gateway.
-func (e *Egress) openGateway(ctx context.Context, n dockerexec.Network) (*gatewayLink, error) {
+func (e *Egress) openGateway(ctx context.Context, n networks.Network) (*gatewayLink, error) {
 	client, err := gateway.Dial(ctx, n.GatewayDir, e.gatewayConfig(n))
 	if err != nil {
 		return nil, err
@@ -69,7 +69,7 @@ func (g *gatewayLink) dnsSockets() []dnsfilter.Socket {
 
 // connect moves the host's end of a container's interface from the bridge to the gateway, or checks
 // that it is there already. From then on the container reaches the gateway and nothing else.
-func (g *gatewayLink) connect(ep dockerexec.Endpoint) error {
+func (g *gatewayLink) connect(ep networks.Endpoint) error {
 	name := gateway.LinkName(ep.Addr)
 	veth, err := g.interfaces.vethOf(ep.PID, g.bridge)
 	switch {
@@ -82,10 +82,10 @@ func (g *gatewayLink) connect(ep dockerexec.Endpoint) error {
 		err = g.interfaces.checkPeer(ep.PID, g.Space, name)
 	}
 	if err != nil {
-		return fmt.Errorf("cannot connect %s to its gateway: %w", ep.Spec.ContainerName(), err)
+		return fmt.Errorf("cannot connect %s to its gateway: %w", ep.Name, err)
 	}
 	if err := g.Attach(ep.Addr, ep.MAC); err != nil {
-		return fmt.Errorf("cannot connect %s to its gateway: %w", ep.Spec.ContainerName(), err)
+		return fmt.Errorf("cannot connect %s to its gateway: %w", ep.Name, err)
 	}
 	return nil
 }

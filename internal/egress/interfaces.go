@@ -13,11 +13,11 @@ import (
 	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
 
-	"github.com/daycare-run/sandbox/dockerexec"
+	"github.com/daycare-run/sandbox/dockerexec/networks"
 )
 
 // checkBridge checks that the bridge is as Docker says.
-func checkBridge(n dockerexec.Network) error {
+func checkBridge(n networks.Network) error {
 	broken := func(what string) error {
 		return fmt.Errorf("bridge %s %s: %w", n.Bridge, what, errdefs.ErrFailedPrecondition)
 	}

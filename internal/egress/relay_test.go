@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/daycare-run/sandbox/dockerexec"
+	"github.com/daycare-run/sandbox/dockerexec/networks"
 )
 
 // A further port is reached only at addresses that DNS answered, while the answers last, and only so many.
@@ -78,7 +78,7 @@ func TestNamesLeaveRoomForAddresses(t *testing.T) {
 
 // A new connection counts those that are open, and no others.
 func TestRelaysAreCounted(t *testing.T) {
-	ep, err := newEndpoint(dockerexec.Spec{User: "u", Egress: dockerexec.Egress{Addresses: []string{"192.0.2.0/24"}}})
+	ep, err := newEndpoint(networks.Party{User: "u", Egress: networks.Egress{Addresses: []string{"192.0.2.0/24"}}})
 	must(t, err)
 	at := netip.MustParseAddr("192.0.2.7")
 	var leaves []func()

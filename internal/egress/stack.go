@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"github.com/daycare-run/sandbox/dnsfilter"
-	"github.com/daycare-run/sandbox/dockerexec"
+	"github.com/daycare-run/sandbox/dockerexec/networks"
 	"github.com/daycare-run/sandbox/internal/egress/guard"
 	"github.com/daycare-run/sandbox/internal/egress/rules"
 	"github.com/daycare-run/sandbox/internal/policy"
@@ -28,7 +28,7 @@ const closeLimit = 5 * time.Second
 // stack is one network's rules and servers.
 type stack struct {
 	owner     *Egress
-	network   dockerexec.Network
+	network   networks.Network
 	admits    policy.Addresses
 	endpoints endpoints
 	table     table
@@ -67,8 +67,8 @@ func (none) Keep(ctx context.Context, _ time.Duration) error { <-ctx.Done(); ret
 func (none) Close()                                          {}
 
 // openStack closes access before it opens any: the rules are in place before anything listens.
-func (e *Egress) openStack(ctx context.Context, n dockerexec.Network,
-	running []dockerexec.Endpoint) (_ *stack, err error) {
+func (e *Egress) openStack(ctx context.Context, n networks.Network,
+	running []networks.Endpoint) (_ *stack, err error) {
 	profile, known := e.cfg.Profiles[n.Profile]
 	if !known {
 		return nil, fmt.Errorf("there is no profile %q", n.Profile)
@@ -109,7 +109,7 @@ func (e *Egress) openStack(ctx context.Context, n dockerexec.Network,
 
 // setRules sets the rules and the gateway's attachments to those of the running containers, and of
 // no others.
-func (s *stack) setRules(ctx context.Context, running []dockerexec.Endpoint) error {
+func (s *stack) setRules(ctx context.Context, running []networks.Endpoint) error {
 	if s.owner.unfiltered != nil {
 		s.restore(running)
 		return nil
@@ -145,7 +145,7 @@ func (s *stack) startDNS(ctx context.Context, upstreams []string) (err error) {
 		Upstreams:        upstreams,
 		Admits:           s.admits.Admits,
 		Endpoint:         s.endpoints.dnsEndpoint,
-		HostName:         dockerexec.HostName,
+		HostName:         networks.HostName,
 		QueriesPerSecond: cfg.QueriesPerSecond,
 		Decided:          s.owner.reportQuestion,
 		Log:              cfg.Log.With().Str("profile", n.Profile).Logger(),

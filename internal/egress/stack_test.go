@@ -9,7 +9,7 @@ import (
 	"github.com/containerd/errdefs"
 	"github.com/rs/zerolog"
 
-	"github.com/daycare-run/sandbox/dockerexec"
+	"github.com/daycare-run/sandbox/dockerexec/networks"
 )
 
 // slowTable is one that takes its time to forget, until told.
@@ -27,10 +27,10 @@ func TestAddressesWaitForWhatIsLeft(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		table := &slowTable{forget: make(chan error)}
 		s := &stack{owner: &Egress{cfg: Config{Log: zerolog.Nop()}}, table: table, stop: func() {}}
-		s.endpoints.init(dockerexec.Network{Profile: "isolated", Subnet: netip.MustParsePrefix("10.1.2.0/29"), Gateway: netip.MustParseAddr("10.1.2.1")})
+		s.endpoints.init(networks.Network{Profile: "isolated", Subnet: netip.MustParsePrefix("10.1.2.0/29"), Gateway: netip.MustParseAddr("10.1.2.1")})
 		add := func(name string, holder uint64) netip.Addr {
 			t.Helper()
-			addr, err := s.add(testSpec(name, "*"), holder)
+			addr, err := s.add(testParty(name, "*"), holder)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -48,7 +48,7 @@ func TestAddressesWaitForWhatIsLeft(t *testing.T) {
 		if again := add("c0", 5); again == first {
 			t.Error("the address was given out while flows of it were left")
 		}
-		if _, err := s.add(testSpec("c4", "*"), 6); !errors.Is(err, errdefs.ErrResourceExhausted) {
+		if _, err := s.add(testParty("c4", "*"), 6); !errors.Is(err, errdefs.ErrResourceExhausted) {
 			t.Errorf("full, but for what is not forgotten: %v", err)
 		}
 		table.forget <- nil
@@ -64,7 +64,7 @@ func TestAddressesWaitForWhatIsLeft(t *testing.T) {
 		s.remove(7)
 		table.forget <- errors.New("the kernel does not want to")
 		synctest.Wait()
-		if _, err := s.add(testSpec("c5", "*"), 8); !errors.Is(err, errdefs.ErrResourceExhausted) {
+		if _, err := s.add(testParty("c5", "*"), 8); !errors.Is(err, errdefs.ErrResourceExhausted) {
 			t.Errorf("an address was given out whose flows are still tracked: %v", err)
 		}
 	})
@@ -87,8 +87,8 @@ func (f *failingTable) Remove(netip.Addr) error {
 // A container that could not be cut off keeps its address, and the next one of its name gets another.
 func TestAnAddressThatCannotBeCutOff(t *testing.T) {
 	s := &stack{owner: &Egress{cfg: Config{Log: zerolog.Nop()}}, table: &failingTable{}, stop: func() {}}
-	s.endpoints.init(dockerexec.Network{Profile: "isolated", Subnet: netip.MustParsePrefix("10.1.2.0/24"), Gateway: netip.MustParseAddr("10.1.2.1")})
-	open := testSpec("c", "*")
+	s.endpoints.init(networks.Network{Profile: "isolated", Subnet: netip.MustParsePrefix("10.1.2.0/24"), Gateway: netip.MustParseAddr("10.1.2.1")})
+	open := testParty("c", "*")
 	first, err := s.add(open, 1)
 	if err != nil {
 		t.Fatal(err)
