@@ -96,7 +96,7 @@ var mayImport = map[string]string{
 	"internal/metrics":          "api api/types dockerexec internal/calls internal/cluster/changes internal/cluster/member internal/e2b internal/egress internal/egress/decisions internal/events internal/process internal/quota internal/sandbox internal/version internal/fair",
 	"internal/datadir":          "internal/durable",
 	"internal/cleanup":          "config dockerexec internal/datadir internal/dockerd internal/egress/rules internal/engine internal/hostfs internal/rootfs",
-	"internal/cluster/member":   "api/types config dockerexec internal/cluster internal/cluster/fence internal/cluster/forward internal/events internal/persistent internal/process internal/registry internal/version internal/workload",
+	"internal/cluster/member":   "api/types config dockerexec internal/cluster internal/cluster/fence internal/cluster/forward internal/events internal/persistent internal/process internal/registry internal/version",
 
 	// For tests alone.
 	"internal/agent/agenttest":   "internal/agent/control internal/agent/mux internal/agent/wire",

@@ -91,8 +91,7 @@ func openKeeper(t *testing.T, dir, runtime string) *keeper {
 	emptied, cancel := context.WithCancel(context.Background())
 	working := make(chan struct{})
 	go func() { defer close(working); trash.Work(emptied) }()
-	runner, err := workload.NewRunner(k.planner, k.executor, trash, 1<<20, log)
-	must(err)
+	runner := workload.NewRunner(k.planner, k.executor, trash, 1<<20, log)
 	ports := process.NewListeners(process.PortRange{First: 20_000, Last: 20_001}, log)
 	processes, err := process.Open(process.Config{
 		Dir: filepath.Join(data, "processes"), Runner: runner, Clock: process.SystemClock{}, BootID: "b",

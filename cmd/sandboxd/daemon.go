@@ -96,8 +96,9 @@ func openDaemon(ctx context.Context, cfg config.Config, read func() (config.Conf
 	logs *logs, log zerolog.Logger) (_ *daemon, err error) {
 	d := &daemon{
 		read: read, logs: logs, log: log, metrics: metrics.New(),
-		loaded: sandbox.Loaded{At: time.Now().UTC()},
-		quotas: quota.New(quotas(cfg, runtime.NumCPU())), templates: e2b.NewTemplates(templates(cfg.E2B)),
+		loaded:    sandbox.Loaded{At: time.Now().UTC()},
+		quotas:    quota.New(quotas(cfg, runtime.NumCPU())),
+		templates: e2b.NewTemplates(templates(cfg.E2B)),
 	}
 	d.hour = calls.NewHour()
 	d.events = events.New(d.metrics.Observe, d.hour.Observe, events.Log(log))
@@ -249,10 +250,7 @@ func (d *daemon) openService(ctx context.Context, cfg config.Config) error {
 		return fmt.Errorf("cannot look for folders that are still to be removed: %w", err)
 	}
 	d.onClose(inBackground(context.WithoutCancel(ctx), d.trash.Work))
-	if d.runner, err = workload.NewRunner(d.planner, d.executor, d.trash,
-		int64(cfg.Processes.MaxLog), d.log); err != nil {
-		return err
-	}
+	d.runner = workload.NewRunner(d.planner, d.executor, d.trash, int64(cfg.Processes.MaxLog), d.log)
 	d.ports = process.NewListeners(exposable(cfg), d.log)
 	d.onClose(d.ports.Shutdown)
 	if err := d.openProcesses(cfg); err != nil {

@@ -24,7 +24,7 @@ func serve(ctx context.Context, cfg config.Config, read func() (config.Config, e
 	defer d.close()
 	if d.membership != nil {
 		d.member = d.membership.Start(context.WithoutCancel(ctx), member.Parts{
-			Docker: d.docker, Executor: d.executor, Registry: d.registry, Runner: d.runner,
+			Docker: d.docker, Executor: d.executor, Registry: d.registry,
 			Processes: d.processes, Persistent: d.persistent,
 		})
 		defer d.member.Shutdown()

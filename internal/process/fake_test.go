@@ -58,6 +58,8 @@ func (p pausedIf) IsPaused(user, id string) bool { return p(user, id) }
 
 func (f *fakeRunner) Dir(r Record) string { return f.logDir(r) }
 
+func (f *fakeRunner) DropUnread(string) error { return nil }
+
 func (f *fakeRunner) Discard(r Record) error { return os.RemoveAll(f.logDir(r)) }
 
 func (f *fakeRunner) Pause(_ context.Context, i Instance) error { return f.setPaused(i, true) }

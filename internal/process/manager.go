@@ -84,8 +84,9 @@ type Manager struct {
 
 	mu        sync.Mutex // never held during a call of the Runner or an access to the disk
 	closed    bool
-	processes map[string]*process // by id
-	adopted   map[string]bool     // users whose records were read from Config.Shared
+	processes map[string]*process        // by id
+	adopted   map[string]bool            // users whose records were read from Config.Shared
+	wanted    map[string]map[string]bool // by user: those in Config.Shared that some host has to run
 
 	queue reconcileQueue
 	watch dirWatch // watches the logs that are followed
@@ -100,11 +101,13 @@ func Open(cfg Config) (*Manager, error) {
 	}
 	m := &Manager{
 		cfg: cfg, store: store{cfg.Dir}, vault: &vault{keyFile: filepath.Join(cfg.Dir, "key")},
-		log: cfg.Log, processes: map[string]*process{}, adopted: map[string]bool{},
+		log: cfg.Log, processes: map[string]*process{}, adopted: map[string]bool{}, wanted: map[string]map[string]bool{},
 		restarting: fair.Turns{All: restartsAtOnce, Each: restartsOfUser},
 	}
-	if cfg.Shared != nil {
+	if cfg.Shared != nil { // other hosts write launch files there, too: Adopt drops a user's
 		m.store, m.vault = shared{cfg.Shared}, &vault{keyFile: cfg.KeyFile}
+	} else if err := cfg.Runner.DropUnread(""); err != nil {
+		return nil, err
 	}
 	m.SetBounds(cfg.Bounds)
 	records, problems, err := m.store.load()

@@ -41,6 +41,9 @@ type Runner interface {
 	// Dir returns the directory on the host that holds the log of one process, and nothing else.
 	// The process may write to that directory, but not to those above it.
 	Dir(r Record) string
+	// DropUnread removes what a start had prepared in the directories of a user's processes, or of
+	// all if user is empty, and was not read, as when the service was killed: it may hold secrets.
+	DropUnread(user string) error
 	// Discard removes that directory when the process is removed; what a tenant has put into it may
 	// be deleted later.
 	Discard(r Record) error

@@ -104,6 +104,9 @@ func (s shared) remove(r Record) error {
 // Adopt takes over the processes of a user that this host holds from now on: what ran elsewhere is
 // recorded as ended, and what is to be kept alive is started again. It needs Config.Shared.
 func (m *Manager) Adopt(user string) error {
+	if err := m.cfg.Runner.DropUnread(user); err != nil {
+		return err
+	}
 	values, err := m.cfg.Shared.List(user)
 	if err != nil {
 		return fmt.Errorf("cannot read the processes of user %q: %w", user, err)
@@ -209,10 +212,28 @@ func (m *Manager) Busy(user string) bool {
 	})
 }
 
-// Wanted reports whether a stored record is that of a process that some host has to run.
-func Wanted(name string, text []byte) bool {
-	r, err := decode(name, text)
-	return err == nil && r.wanted()
+// Apply tells of a record in Config.Shared, on whichever host its process is: name is the user's and
+// the record's, and text is nil where it was removed.
+func (m *Manager) Apply(name string, text []byte, _ int64) {
+	user, id, _ := strings.Cut(name, "/")
+	r, err := decode(id, text)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if err == nil && r.wanted() {
+		if m.wanted[user] == nil {
+			m.wanted[user] = map[string]bool{}
+		}
+		m.wanted[user][id] = true
+	} else if delete(m.wanted[user], id); len(m.wanted[user]) == 0 {
+		delete(m.wanted, user)
+	}
+}
+
+// Due returns the users of whom some host has to run a process, this one or another.
+func (m *Manager) Due() []string {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return slices.Collect(maps.Keys(m.wanted))
 }
 
 // restored returns the process of a record that this service has just read.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -148,6 +149,29 @@ func TestAnotherHostTakesProcessesOver(t *testing.T) {
 	}
 }
 
+// Some host has to act for users of whom a process is to be kept alive, wherever its record was written.
+func TestUsersOfProcessesToKeepAliveAreDue(t *testing.T) {
+	shared := &sharedRecords{holder: "h1", values: map[string][]byte{}}
+	host := newHost(t)
+	s := host.serve(func(cfg *Config) { cfg.Shared, cfg.KeyFile = by{shared, "h1"}, host.root+"/key" })
+	kept := s.start(Intent{UserID: "alice", KeepAlive: true}, map[string]string{"TOKEN": "secret"})
+	s.start(Intent{UserID: "bob"}, nil)
+	other := newHost(t).serve(func(cfg *Config) { cfg.Shared, cfg.KeyFile = by{shared, "h2"}, host.root+"/key" })
+	due := func(want ...string) {
+		t.Helper()
+		if got := other.Due(); !slices.Equal(got, want) {
+			t.Errorf("due are %q, not %q", got, want)
+		}
+	}
+	due()
+	for name, text := range shared.values {
+		other.Apply(name, text, 1)
+	}
+	due("alice")
+	other.Apply("alice/"+kept.ID, nil, 2)
+	due()
+}
+
 // A record may be written although the answer is an error. Its caller is told that there is no process, so nobody starts one.
 func TestRecordWrittenDespiteAnErrorIsNotStarted(t *testing.T) {
 	shared := &sharedRecords{holder: "h1", values: map[string][]byte{}}
@@ -163,9 +187,10 @@ func TestRecordWrittenDespiteAnErrorIsNotStarted(t *testing.T) {
 	}
 	shared.holder, shared.after, shared.lost = "h2", nil, false
 	for name, text := range shared.values {
-		if _, id, _ := strings.Cut(name, "/"); Wanted(id, text) {
-			t.Errorf("%s is wanted", id)
-		}
+		h2.Apply(name, text, 1)
+	}
+	if due := h2.Due(); len(due) > 0 {
+		t.Errorf("some host has to act for %q", due)
 	}
 	if err := h2.Adopt("alice"); err != nil {
 		t.Fatal(err)

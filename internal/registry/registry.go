@@ -247,9 +247,6 @@ func (r *Registry) AppRoots(user ids.User) []pathmap.ContainerPath {
 	return r.apps.make(user)
 }
 
-// IsShared reports whether the records are those of a cluster.
-func (r *records) IsShared() bool { return r.shared != nil }
-
 // Find finds a sandbox by an id as it came.
 func (r *Registry) Find(id string) (Sandbox, error) {
 	parsed, err := ids.ParseSandbox(id)

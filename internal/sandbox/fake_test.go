@@ -140,6 +140,8 @@ func newPlanner(t testing.TB, cfg rootfs.Config) *plan.Planner {
 // nobody starts processes here.
 type nobody struct{ process.Runner }
 
+func (nobody) DropUnread(string) error { return nil }
+
 func (nobody) Instances(context.Context) ([]process.Instance, error) { return nil, nil }
 
 // openProcesses has no processes, and none can be started.

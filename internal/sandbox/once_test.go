@@ -62,10 +62,7 @@ func TestACallIsDecidedOnceAndPlannedOnce(t *testing.T) {
 
 	root := t.TempDir()
 	planner := newPlanner(t, rootfs.Config{UsersDir: filepath.Join(root, "users")})
-	runner, err := workload.NewRunner(planner, begun{}, hostfs.NewTrash(nil), 1<<20, zerolog.Nop())
-	if err != nil {
-		t.Fatal(err)
-	}
+	runner := workload.NewRunner(planner, begun{}, hostfs.NewTrash(nil), 1<<20, zerolog.Nop())
 	s = New(testConfig(), Parts{Planner: planner, Executor: &fakeExecutor{t: t}, Processes: openProcessesOf(t, root, runner)})
 	if _, _, err := s.Put("agent", Registration{UserID: "alice"}); err != nil {
 		t.Fatal(err)

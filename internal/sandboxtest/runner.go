@@ -151,6 +151,9 @@ func (r *Runner) Dir(p process.Record) string {
 	return filepath.Join(r.users, p.UserID, "processes", p.ID)
 }
 
+// DropUnread implements process.Runner.
+func (r *Runner) DropUnread(string) error { return nil }
+
 // Discard implements process.Runner.
 func (r *Runner) Discard(p process.Record) error { return os.RemoveAll(r.Dir(p)) }
 

@@ -53,20 +53,15 @@ type Runner struct {
 }
 
 // NewRunner returns a Runner. maxLog bounds the log of one process, in bytes, over all of its
-// files. trash takes the folders of removed processes. Launch files that a killed service has
-// written and that were not read are removed: they may hold secrets.
+// files. trash takes the folders of removed processes.
 func NewRunner(planner *plan.Planner, executor processExecutor, trash *hostfs.Trash, maxLog int64,
-	log zerolog.Logger) (*Runner, error) {
+	log zerolog.Logger) *Runner {
 	r := &Runner{planner: planner, executor: executor, trash: trash, log: log}
 	r.SetMaxLog(maxLog)
-	if planner.Sandboxes().IsShared() {
-		return r, nil // other hosts write there, too: DropUnread does it for users who come to this one
-	}
-	return r, r.DropUnread("")
+	return r
 }
 
-// DropUnread removes the unread launch files of a user's processes, or of all processes if user is
-// empty.
+// DropUnread implements process.Runner.
 func (r *Runner) DropUnread(user string) error {
 	folders, err := r.planner.Files().ProcessDirs()
 	for _, folder := range folders {

@@ -16,8 +16,9 @@ import (
 
 // joins are this host's tries to join the cluster, one for each lease that the fence gets.
 type joins struct {
+	mu      sync.Mutex // held while a join ends, or lets calls in
 	running sync.WaitGroup
-	one     sync.Mutex // held while this host joins, before Member.mu
+	one     sync.Mutex // held while this host joins, before mu
 	end     func()     // ends the last join; nil before the first. Only followFence's goroutine has it.
 }
 
@@ -44,8 +45,8 @@ func (l leases) Joined(lease int64) {
 	l.endJoin()
 	ctx, cancel := context.WithCancel(l.ctx)
 	l.joins.end = func() {
-		l.mu.Lock()
-		defer l.mu.Unlock()
+		l.joins.mu.Lock()
+		defer l.joins.mu.Unlock()
 		cancel()
 	}
 	l.joins.running.Go(func() { l.join(ctx, lease) })
@@ -71,8 +72,8 @@ func (m *Member) join(ctx context.Context, lease int64) {
 	for ctx.Err() == nil {
 		err := m.cluster.Join(ctx, lease)
 		if err == nil {
-			m.mu.Lock()
-			defer m.mu.Unlock()
+			m.joins.mu.Lock()
+			defer m.joins.mu.Unlock()
 			if ctx.Err() == nil { // otherwise the router may have stopped already
 				m.router.Go()
 				m.log.Info().Int64("lease", lease).Msg("this host has joined the cluster")

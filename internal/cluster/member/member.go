@@ -10,6 +10,7 @@ package member
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"strings"
 	"sync"
@@ -23,7 +24,6 @@ import (
 	"github.com/daycare-run/sandbox/internal/persistent"
 	"github.com/daycare-run/sandbox/internal/process"
 	"github.com/daycare-run/sandbox/internal/registry"
-	"github.com/daycare-run/sandbox/internal/workload"
 )
 
 // Parts are the parts of the service that a Member drives. All must be set.
@@ -33,7 +33,6 @@ type Parts struct {
 	}
 	Executor   *dockerexec.Executor
 	Registry   *registry.Registry
-	Runner     *workload.Runner
 	Processes  *process.Manager
 	Persistent *persistent.Sandboxes
 }
@@ -41,12 +40,10 @@ type Parts struct {
 // Member is this host in its cluster. It is safe for concurrent use.
 type Member struct {
 	*Membership
-	parts  Parts
-	router *forward.Router
-	stop   func() // ends what start began; a function, because it closes over that
-
-	mu     sync.Mutex
-	wanted map[string]map[string]bool // by user: processes that some host has to run
+	parts     Parts
+	workloads []workload
+	router    *forward.Router
+	stop      func() // ends what start began; a function, because it closes over that
 
 	joins joins
 }
@@ -65,7 +62,8 @@ func (m *Membership) Start(ctx context.Context, parts Parts) *Member {
 }
 
 func newMember(m *Membership, parts Parts) *Member {
-	return &Member{Membership: m, parts: parts, wanted: map[string]map[string]bool{}}
+	return &Member{Membership: m, parts: parts,
+		workloads: []workload{parts.Processes, parts.Persistent}}
 }
 
 func (m *Member) start(ctx context.Context) {
@@ -74,7 +72,7 @@ func (m *Member) start(ctx context.Context) {
 			m.log.Error().Err(err).Msg("cannot use the shared record of a sandbox")
 		}
 	})
-	m.cluster.Keep("processes", m.applyProcess)
+	m.cluster.Keep("processes", m.parts.Processes.Apply)
 	m.cluster.Keep(forward.Persistent, m.applyPersistent)
 	first := make(chan struct{})
 	ends := []func(){inBackground(ctx, func(ctx context.Context) { m.cluster.Run(ctx, first) })}
@@ -101,34 +99,53 @@ func (m *Member) Shutdown() { m.stop() }
 // Router returns what decides where calls are answered.
 func (m *Member) Router() *forward.Router { return m.router }
 
-// Take takes over a user's processes and persistent sandboxes. It implements forward.Local.
+// workload is a kind of what goes on without its caller. It moves with its user, whose seat one host
+// holds.
+type workload interface {
+	// Due returns users, or sandboxes that are users, for whom some host has to act.
+	Due() []string
+	// Adopt takes over what a user has, once this host holds the user.
+	Adopt(user string) error
+	// Release ends what of it runs here, before this host gives the user up.
+	Release(ctx context.Context, user string) error
+	// Busy reports whether a user has something here that no other host would start again.
+	Busy(user string) bool
+}
+
+// adoptLimit is how long Take waits for what is known of a user.
+const adoptLimit = 5 * time.Second
+
+// Take takes over a user's workloads once this host has all that is known of them. It implements
+// forward.Local.
 func (m *Member) Take(user string) error {
-	if err := m.parts.Runner.DropUnread(user); err != nil {
-		return err
+	ctx, cancel := context.WithTimeout(context.Background(), adoptLimit)
+	defer cancel()
+	if err := m.cluster.Reached(ctx, 1); err != nil {
+		return fmt.Errorf("cannot take over user %q: %w", user, err)
 	}
-	if err := m.parts.Processes.Adopt(user); err != nil {
-		return err
+	for _, w := range m.workloads {
+		if err := w.Adopt(user); err != nil {
+			return err
+		}
 	}
-	return m.adoptPersistent(user)
+	return nil
 }
 
 // Release ends everything of a user's that runs on this host. It implements forward.Local.
 func (m *Member) Release(ctx context.Context, user string) error {
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
-	if err := m.parts.Processes.Release(ctx, user); err != nil {
-		return err
-	}
-	if err := m.parts.Persistent.Release(ctx, user); err != nil {
-		return err
+	for _, w := range m.workloads {
+		if err := w.Release(ctx, user); err != nil {
+			return err
+		}
 	}
 	return m.parts.Executor.Leave(ctx, user)
 }
 
-// Busy reports whether a user has something on this host that no other host would start again. It
-// implements forward.Local.
+// Busy implements forward.Local.
 func (m *Member) Busy(user string) bool {
-	return m.parts.Processes.Busy(user) || m.parts.Persistent.Busy(user)
+	return slices.ContainsFunc(m.workloads, func(w workload) bool { return w.Busy(user) })
 }
 
 // List returns the hosts of the cluster for callers.

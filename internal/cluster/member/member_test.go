@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"path/filepath"
+	"sync/atomic"
 	"testing"
 
 	"github.com/rs/zerolog"
@@ -38,6 +39,7 @@ func oneHost(t *testing.T, release func(user string)) (_ *Member, etcd *cluster.
 		t.Fatal(err)
 	}
 	m := newMember(joined, Parts{Registry: planner.Sandboxes(), Persistent: sandboxes})
+	m.workloads = []workload{sandboxes}
 	m.router = forward.New(forward.Config{Cluster: m.cluster, Local: released{m, release}, Log: log})
 	first := make(chan struct{})
 	t.Cleanup(inBackground(context.Background(), func(ctx context.Context) { m.cluster.Run(ctx, first) }))
@@ -66,6 +68,19 @@ func (r released) Release(_ context.Context, user string) error {
 	return nil
 }
 
+// bobs is a workload of bob's.
+type bobs struct {
+	workload
+	due *atomic.Bool
+}
+
+func (b bobs) Due() []string {
+	if b.due.Load() {
+		return []string{"bob"}
+	}
+	return nil
+}
+
 // A sandbox that is given up slowly holds up neither the end of another one nor the start of what has to run.
 func TestSlowReleaseHoldsUpNobody(t *testing.T) {
 	let, slow := make(chan struct{}), make(chan struct{}, 1)
@@ -80,14 +95,14 @@ func TestSlowReleaseHoldsUpNobody(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	var wanted atomic.Bool
+	m.workloads = append(m.workloads, bobs{due: &wanted})
 	m.parts.Persistent.Abandon("slow")
 	defer inBackground(t.Context(), m.tendUsers)()
 	defer close(let)
 	<-slow
 	m.parts.Persistent.Abandon("ended")
-	m.mu.Lock()
-	m.wanted["bob"] = map[string]bool{"p": true}
-	m.mu.Unlock()
+	wanted.Store(true)
 	waittest.Until(t, "bob is held, and what has ended is not", func() bool {
 		return m.cluster.Holds("bob") && !m.cluster.Holds("ended")
 	})

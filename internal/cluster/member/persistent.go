@@ -1,11 +1,8 @@
 package member
 
 import (
-	"context"
 	"crypto/aes"
 	"crypto/cipher"
-	"fmt"
-	"time"
 
 	cerrdefs "github.com/containerd/errdefs"
 
@@ -81,14 +78,4 @@ func (m *Member) applyPersistent(id string, sealed []byte, revision int64) {
 		}
 	}
 	m.parts.Persistent.Apply(id, text, revision)
-}
-
-// adoptPersistent takes over a persistent sandbox once this host has all that is known of it.
-func (m *Member) adoptPersistent(user string) error {
-	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
-	defer cancel()
-	if err := m.cluster.Reached(ctx, 1); err != nil {
-		return fmt.Errorf("cannot take over user %q: %w", user, err)
-	}
-	return m.parts.Persistent.Adopt(user)
 }

@@ -51,18 +51,3 @@ func (p processRecords) List(user string) (map[string][]byte, error) {
 	}
 	return own, err
 }
-
-// applyProcess remembers which users have processes that some host has to run.
-func (m *Member) applyProcess(name string, text []byte, _ int64) {
-	user, id, _ := strings.Cut(name, "/")
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if process.Wanted(id, text) {
-		if m.wanted[user] == nil {
-			m.wanted[user] = map[string]bool{}
-		}
-		m.wanted[user][id] = true
-	} else if delete(m.wanted[user], id); len(m.wanted[user]) == 0 {
-		delete(m.wanted, user)
-	}
-}

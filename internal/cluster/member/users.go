@@ -3,7 +3,6 @@ package member
 import (
 	"context"
 	"errors"
-	"maps"
 	"slices"
 	"time"
 
@@ -39,11 +38,11 @@ func (m *Member) tendUsers(ctx context.Context) {
 // unheld returns users and sandboxes that have something to run or whose deadline has passed, and
 // whose seat no host holds.
 func (m *Member) unheld() []string {
-	m.mu.Lock()
-	wanted := slices.Collect(maps.Keys(m.wanted))
-	m.mu.Unlock()
-	wanted = append(wanted, m.parts.Persistent.Due()...)
-	return slices.DeleteFunc(wanted, func(user string) bool {
+	var due []string
+	for _, w := range m.workloads {
+		due = append(due, w.Due()...)
+	}
+	return slices.DeleteFunc(due, func(user string) bool {
 		_, held := m.cluster.Seat(user)
 		return held
 	})
