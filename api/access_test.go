@@ -61,7 +61,7 @@ func openWays(t *testing.T) *ways {
 	t.Cleanup(w.client.CloseIdleConnections)
 	serve := func(authenticate Authenticator, socket string) string {
 		server := httptest.NewUnstartedServer(New(w.Service, Config{
-			Authenticator: authenticate, Hold: w.tokens.Hold, Stopping: w.stopping,
+			Authenticator: authenticate, Tokens: w.tokens, Stopping: w.stopping,
 			Version: "v1", MaxRequest: testMaxRequest, MaxOutput: testMaxOutput, Log: zerolog.Nop(),
 			Warnings: []string{"about alices"},
 			Metrics:  http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "alices 1\n") }),

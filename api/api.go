@@ -48,9 +48,9 @@ type Authenticator func(*http.Request) (access.Caller, error)
 type Config struct {
 	// Authenticator is called for each request. Nil refuses all requests.
 	Authenticator Authenticator
-	// Hold returns a context that also ends when a caller's token is no longer in force for the
-	// same users. Nil is for callers without tokens.
-	Hold func(context.Context, access.Caller) (context.Context, context.CancelFunc)
+	// Tokens end a call when its caller's token is no longer in force for the same users. Nil is
+	// for callers without tokens.
+	Tokens *access.Tokens
 	// Router says which host answers a call. Nil is for a single host, which answers all calls.
 	Router Router
 	// Nodes are the hosts of the cluster; nil for a single host.

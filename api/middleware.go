@@ -70,8 +70,8 @@ func (m *middleware) answer(s *server, w http.ResponseWriter, req *http.Request,
 		return err
 	}
 	defer asked()
-	if r.follows && m.cfg.Hold != nil && caller.Key != (access.Caller{}).Key {
-		ctx, release := m.cfg.Hold(req.Context(), caller)
+	if r.follows && m.cfg.Tokens != nil && caller.Key != (access.Caller{}).Key {
+		ctx, release := m.cfg.Tokens.Hold(req.Context(), caller)
 		defer release()
 		req = req.WithContext(ctx)
 	}

@@ -39,7 +39,7 @@ func (d *daemon) answer(ctx context.Context, cfg config.Config) error {
 	handler := func(authenticate api.Authenticator, warnings []string,
 		router api.Router) http.Handler {
 		return running.counting(api.New(d.service, api.Config{
-			Authenticator: authenticate, Hold: d.tokens.Hold, Router: router, Nodes: nodes,
+			Authenticator: authenticate, Tokens: d.tokens, Router: router, Nodes: nodes,
 			Warnings: warnings, Version: version.String(), MaxRequest: cfg.Exec.MaxRequestBytes,
 			MaxOutput: cfg.Exec.MaxOutputBytes, Stopping: ctx.Done(), Metrics: metrics,
 			Doctor: doctorOf(d), Log: d.log,
