@@ -2,6 +2,7 @@ package dockerexec
 
 import (
 	"testing"
+	"testing/synctest"
 
 	"github.com/daycare-run/sandbox/internal/agent/agenttest"
 	"github.com/daycare-run/sandbox/internal/agent/control"
@@ -17,32 +18,34 @@ func TestOnlyPooledContainersHaveAShellWait(t *testing.T) {
 		"made for a sandbox": {false, true, false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			engine, asked := newScriptedEngine(t), make(chan control.Verb, 1)
-			engine.Serve(func(p enginetest.Program) {
-				agenttest.Requests(p, func(r control.Request) *control.Answer {
-					asked <- r.Do
-					if !tt.says {
-						return nil
-					}
-					return &control.Answer{Fault: control.FaultMissing} // as of an older one
+			synctest.Test(t, func(t *testing.T) {
+				engine, asked := newScriptedEngine(t), make(chan control.Verb, 1)
+				engine.Serve(func(p enginetest.Program) {
+					agenttest.Requests(p, func(r control.Request) *control.Answer {
+						asked <- r.Do
+						if !tt.says {
+							return nil
+						}
+						return &control.Answer{Fault: control.FaultMissing} // as of an older one
+					})
 				})
+				e := engine.executor()
+				e.SetAhead(tt.ahead)
+				defer e.Shutdown()
+				spec := engine.spec("alice")
+				if tt.pooled {
+					spec.User = PoolUser("x")
+				}
+				spec.Persistent = spec.User
+				_, err := e.StartPersistent(t.Context(), spec, quota.Token{})
+				is := tt.pooled && tt.ahead
+				if (err == nil) != (tt.says || !is) {
+					t.Errorf("%v", err)
+				}
+				if (len(asked) == 1) != is || is && <-asked != control.Ready {
+					t.Error("the agent was asked for something else")
+				}
 			})
-			e := engine.executor()
-			e.SetAhead(tt.ahead)
-			defer e.Shutdown()
-			spec := engine.spec("alice")
-			if tt.pooled {
-				spec.User = PoolUser("x")
-			}
-			spec.Persistent = spec.User
-			_, err := e.StartPersistent(t.Context(), spec, quota.Token{})
-			is := tt.pooled && tt.ahead
-			if (err == nil) != (tt.says || !is) {
-				t.Errorf("%v", err)
-			}
-			if (len(asked) == 1) != is || is && <-asked != control.Ready {
-				t.Error("the agent was asked for something else")
-			}
 		})
 	}
 }
