@@ -220,7 +220,7 @@ func (h *host) create(ctx context.Context, c *container) ([]specs.Mount, error) 
 	wanted := c.spec.engineSpec(spool, c.mounts.Prepared, c.net.Wiring())
 	wanted.CgroupParent = h.cfg.CgroupParent
 	// Docker carries on when its caller leaves, and nothing would track what it then makes.
-	creating, cancel := withGrace(ctx, createGrace)
+	creating, cancel := session.WithGrace(ctx, createGrace)
 	defer cancel()
 	for wait := patience(); ; {
 		id, err := h.engine.Create(creating, wanted)
@@ -250,13 +250,6 @@ func (h *host) create(ctx context.Context, c *container) ([]specs.Mount, error) 
 
 // createGrace is how long Docker may take to create a container that is no longer wanted.
 const createGrace = 10 * time.Second
-
-// withGrace returns a context that ends d after ctx does.
-func withGrace(ctx context.Context, d time.Duration) (context.Context, context.CancelFunc) {
-	longer, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	stop := context.AfterFunc(ctx, func() { time.AfterFunc(d, cancel) })
-	return longer, func() { stop(); cancel() }
-}
 
 // clearName removes the container of ours that has a name, if Docker shows one.
 func (h *host) clearName(ctx context.Context, name string) error {

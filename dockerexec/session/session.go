@@ -182,7 +182,7 @@ func readHello(ctx context.Context, conn *greeter, version int) (*yamux.Session,
 func openStream(ctx context.Context, mux *yamux.Session) (*yamux.Stream, error) {
 	// If the context ends while a stream is being opened, mux says that the agent is too slow, and
 	// keeps the stream for good.
-	opening, done := withGrace(ctx, receiveLimit)
+	opening, done := WithGrace(ctx, receiveLimit)
 	defer done()
 	stream, err := mux.OpenStream(opening)
 	if ctx.Err() == nil {
@@ -194,8 +194,8 @@ func openStream(ctx context.Context, mux *yamux.Session) (*yamux.Stream, error) 
 	return nil, context.Cause(ctx)
 }
 
-// withGrace returns a context that ends d after ctx does.
-func withGrace(ctx context.Context, d time.Duration) (context.Context, context.CancelFunc) {
+// WithGrace returns a context that ends d after ctx does.
+func WithGrace(ctx context.Context, d time.Duration) (context.Context, context.CancelFunc) {
 	longer, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	stop := context.AfterFunc(ctx, func() { time.AfterFunc(d, cancel) })
 	return longer, func() { stop(); cancel() }
