@@ -21,7 +21,7 @@ import (
 	"github.com/daycare-run/sandbox/dockerexec"
 	"github.com/daycare-run/sandbox/dockerexec/session"
 	"github.com/daycare-run/sandbox/internal/access"
-	"github.com/daycare-run/sandbox/internal/dockerd"
+	"github.com/daycare-run/sandbox/internal/engine"
 	"github.com/daycare-run/sandbox/internal/plan"
 	"github.com/daycare-run/sandbox/internal/quota"
 	"github.com/daycare-run/sandbox/internal/sandboxtest"
@@ -67,7 +67,7 @@ func TestExchangesKeepToTheContract(t *testing.T) {
 func engineDown(err error) func(*sandboxtest.Options) {
 	return func(o *sandboxtest.Options) {
 		o.Platform = func(cfg *plan.PlatformConfig) {
-			cfg.Inspect = func(context.Context) (dockerd.Info, error) { return dockerd.Info{}, err }
+			cfg.Inspect = func(context.Context) (engine.Info, error) { return engine.Info{}, err }
 		}
 	}
 }

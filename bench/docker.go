@@ -19,7 +19,7 @@ import (
 	"github.com/docker/docker/pkg/stdcopy"
 	"golang.org/x/sync/errgroup"
 
-	"github.com/daycare-run/sandbox/internal/dockerd"
+	"github.com/daycare-run/sandbox/internal/engine"
 )
 
 const (
@@ -43,7 +43,7 @@ func engineSocket() string {
 
 // connect connects to Docker and checks that it has the runtimes and the image.
 func connect(ctx context.Context, runtimes []string) (_ *client.Client, err error) {
-	docker, err := dockerd.Connect(engineSocket())
+	docker, err := engine.Connect(engineSocket())
 	if err != nil {
 		return nil, err
 	}
@@ -52,7 +52,7 @@ func connect(ctx context.Context, runtimes []string) (_ *client.Client, err erro
 			err = errors.Join(err, docker.Close())
 		}
 	}()
-	info, err := dockerd.Inspect(ctx, docker)
+	info, err := engine.NewDocker(docker).Info(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -64,7 +64,7 @@ func connect(ctx context.Context, runtimes []string) (_ *client.Client, err erro
 	if _, err := docker.ImageInspect(ctx, imageRef); cerrdefs.IsNotFound(err) {
 		return nil, fmt.Errorf("image %s is missing: run `make setup`, or `bin/sandboxd image build sandbox-image`", imageRef)
 	} else if err != nil {
-		return nil, fmt.Errorf("cannot look for image %s: %w", imageRef, dockerd.Explain(docker, err))
+		return nil, fmt.Errorf("cannot look for image %s: %w", imageRef, engine.NewDocker(docker).Explain(err))
 	}
 	return docker, nil
 }

@@ -18,7 +18,6 @@ import (
 
 	"github.com/daycare-run/sandbox/dockerexec"
 	"github.com/daycare-run/sandbox/images"
-	"github.com/daycare-run/sandbox/internal/dockerd"
 	"github.com/daycare-run/sandbox/internal/engine"
 	"github.com/daycare-run/sandbox/internal/files"
 	"github.com/daycare-run/sandbox/internal/hostfs"
@@ -37,7 +36,7 @@ type keeper struct {
 	t        *testing.T
 	dir      string
 	runtime  string
-	docker   *dockerd.Client
+	docker   *engine.Client
 	executor *dockerexec.Executor
 	*persistent.Sandboxes
 	files   *files.Files
@@ -59,7 +58,7 @@ func openKeeper(t *testing.T, dir, runtime string) *keeper {
 	users, data := filepath.Join(dir, "users"), filepath.Join(dir, "data")
 	must(os.MkdirAll(users, 0o755))
 	must(os.MkdirAll(data, 0o700))
-	k.docker, err = dockerd.Connect(engineSocket)
+	k.docker, err = engine.Connect(engineSocket)
 	must(err)
 	instance := keeperInstance(dir)
 	agent, masks, err := dockerexec.Install(filepath.Join(binaries, "sandbox-agent"), data)
@@ -74,7 +73,7 @@ func openKeeper(t *testing.T, dir, runtime string) *keeper {
 		},
 		Find: finder.Find, Forget: finder.Forget,
 		Overrides: images.NewOriginals(k.docker, filepath.Join(data, "image"), dockerexec.Owner{Instance: instance}.InstanceLabels()).Read,
-		Inspect:   func(ctx context.Context) (dockerd.Info, error) { return dockerd.Inspect(ctx, k.docker) }, Log: log,
+		Inspect:   func(ctx context.Context) (engine.Info, error) { return engine.NewDocker(k.docker).Info(ctx) }, Log: log,
 	})
 	homes := rootfs.NewPlanner(rootfs.Config{UsersDir: users, HomeOwners: rootfs.Owners{UID: ownerUID, GID: ownerUID}}, log)
 	k.executor = dockerexec.New(engine.NewDocker(k.docker), dockerexec.Config{

@@ -17,7 +17,7 @@ import (
 	"github.com/moby/go-archive"
 	"github.com/moby/term"
 
-	"github.com/daycare-run/sandbox/internal/dockerd"
+	"github.com/daycare-run/sandbox/internal/engine"
 )
 
 // VersionLabel is the label of our own image's version.
@@ -39,7 +39,7 @@ type Image struct {
 // Finder resolves one reference and remembers what it found until Forget. It is safe for
 // concurrent use.
 type Finder struct {
-	docker *dockerd.Client
+	docker *engine.Client
 	ref    string
 
 	stale atomic.Bool // Forget was called since found was found
@@ -49,7 +49,7 @@ type Finder struct {
 }
 
 // NewFinder makes a Finder for a reference such as "daycare-sandbox:latest".
-func NewFinder(docker *dockerd.Client, ref string) *Finder {
+func NewFinder(docker *engine.Client, ref string) *Finder {
 	return &Finder{docker: docker, ref: ref}
 }
 
@@ -70,7 +70,7 @@ func (f *Finder) Find(ctx context.Context) (Image, error) {
 	}
 	if err != nil {
 		return Image{}, fmt.Errorf("cannot look for image %s: %w", f.ref,
-			dockerd.Explain(f.docker, err))
+			engine.NewDocker(f.docker).Explain(err))
 	}
 	found := Image{ID: inspected.ID}
 	if inspected.Config != nil {
@@ -86,7 +86,7 @@ func (f *Finder) Forget() { f.stale.Store(true) }
 
 // Build builds the folder's Dockerfile on the given base image (empty: the Dockerfile's own) and
 // tags the result. Progress goes to out as it comes. A failed step is the error.
-func Build(ctx context.Context, docker *dockerd.Client, dir, base, tag string,
+func Build(ctx context.Context, docker *engine.Client, dir, base, tag string,
 	out io.Writer) error {
 	if _, err := os.Stat(filepath.Join(dir, "Dockerfile")); err != nil {
 		return fmt.Errorf("cannot build %s: %w", tag, err)
@@ -117,7 +117,7 @@ func Build(ctx context.Context, docker *dockerd.Client, dir, base, tag string,
 }
 
 // Pull gets an image from its registry. Progress goes to out as it comes.
-func Pull(ctx context.Context, docker *dockerd.Client, ref string, out io.Writer) error {
+func Pull(ctx context.Context, docker *engine.Client, ref string, out io.Writer) error {
 	progress, err := docker.ImagePull(ctx, ref, image.PullOptions{})
 	if err != nil {
 		return fmt.Errorf("cannot pull %s: %w", ref, err)

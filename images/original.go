@@ -16,8 +16,8 @@ import (
 	cerrdefs "github.com/containerd/errdefs"
 	"github.com/docker/docker/api/types/container"
 
-	"github.com/daycare-run/sandbox/internal/dockerd"
 	"github.com/daycare-run/sandbox/internal/durable"
+	"github.com/daycare-run/sandbox/internal/engine"
 )
 
 // Original is what the service reads from an image, to give containers its own versions of these
@@ -53,14 +53,14 @@ const (
 
 // Originals reads images. It is safe for concurrent use.
 type Originals struct {
-	docker *dockerd.Client
+	docker *engine.Client
 	dir    string
 	labels map[string]string
 }
 
 // NewOriginals returns Originals that remember in dir what they have read. labels are those of the
 // container that is made for reading, so that it can be found if the service was killed meanwhile.
-func NewOriginals(docker *dockerd.Client, dir string, labels map[string]string) *Originals {
+func NewOriginals(docker *engine.Client, dir string, labels map[string]string) *Originals {
 	_ = durable.Sweep(dir) // of writes that a crash cut short; dir need not be there
 	return &Originals{docker: docker, dir: dir, labels: labels}
 }
@@ -77,7 +77,7 @@ func (o *Originals) Read(ctx context.Context, id string) (*Overrides, error) {
 		original, err = o.read(ctx, id) // somebody removed the container
 	}
 	if err != nil {
-		return nil, fmt.Errorf("cannot read files of the image: %w", dockerd.Explain(o.docker, err))
+		return nil, fmt.Errorf("cannot read files of the image: %w", engine.NewDocker(o.docker).Explain(err))
 	}
 	text, err := json.Marshal(versioned{Version: originalVersion, Original: original})
 	if err == nil {

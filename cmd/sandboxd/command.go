@@ -13,7 +13,7 @@ import (
 	"github.com/daycare-run/sandbox/internal/access"
 	"github.com/daycare-run/sandbox/internal/cli/man"
 	"github.com/daycare-run/sandbox/internal/cli/usage"
-	"github.com/daycare-run/sandbox/internal/dockerd"
+	"github.com/daycare-run/sandbox/internal/engine"
 	"github.com/daycare-run/sandbox/internal/version"
 )
 
@@ -153,7 +153,7 @@ are replaced when nobody uses them.`,
 
 // target is the image that settings name, and the Docker daemon that has it.
 type target struct {
-	docker *dockerd.Client
+	docker *engine.Client
 	ref    string
 }
 
@@ -162,7 +162,7 @@ func withImage(ctx context.Context, settings string, do func(context.Context, ta
 	if err != nil {
 		return err
 	}
-	docker, err := dockerd.Connect(cfg.Docker.SocketPath)
+	docker, err := engine.Connect(cfg.Docker.SocketPath)
 	if err != nil {
 		return err
 	}

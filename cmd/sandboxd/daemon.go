@@ -23,7 +23,6 @@ import (
 	"github.com/daycare-run/sandbox/internal/calls"
 	"github.com/daycare-run/sandbox/internal/cluster/member"
 	"github.com/daycare-run/sandbox/internal/datadir"
-	"github.com/daycare-run/sandbox/internal/dockerd"
 	"github.com/daycare-run/sandbox/internal/e2b"
 	"github.com/daycare-run/sandbox/internal/egress"
 	"github.com/daycare-run/sandbox/internal/egress/decisions"
@@ -56,7 +55,7 @@ type daemon struct {
 	connections *api.Connections
 
 	host       hostFiles
-	docker     *dockerd.Client
+	docker     *engine.Client
 	originals  *images.Originals
 	platforms  *plan.Platforms
 	quotas     *quota.Ledger
@@ -150,7 +149,7 @@ func (d *daemon) openHost(cfg config.Config) error {
 	if d.host.agent, d.host.masks, err = dockerexec.Install(agent, cfg.DataDir); err != nil {
 		return err
 	}
-	if d.docker, err = dockerd.Connect(cfg.Docker.SocketPath); err != nil {
+	if d.docker, err = engine.Connect(cfg.Docker.SocketPath); err != nil {
 		return err
 	}
 	if d.connections, err = apiConnections(); err != nil {

@@ -7,6 +7,7 @@ import (
 
 	"github.com/daycare-run/sandbox/config"
 	"github.com/daycare-run/sandbox/internal/cluster/member"
+	"github.com/daycare-run/sandbox/internal/engine"
 )
 
 // openCluster makes this host a member of a cluster if one is configured.
@@ -18,13 +19,13 @@ func (d *daemon) openCluster(ctx context.Context, cfg config.Config) (err error)
 		return err
 	}
 	d.onClose(d.membership.Close)
-	info, err := d.docker.Info(ctx)
+	info, err := engine.NewDocker(d.docker).Info(ctx)
 	if err != nil {
 		return fmt.Errorf(
-			"cannot ask Docker how it manages control groups, which the fence needs to know: %w",
+			"cannot learn how Docker manages control groups, which the fence needs to know: %w",
 			err)
 	}
-	if d.cgroupParent = string(member.FenceGroup(cfg)); info.CgroupDriver == "systemd" {
+	if d.cgroupParent = string(member.FenceGroup(cfg)); info.Systemd {
 		d.cgroupParent = strings.TrimPrefix(d.cgroupParent, "/")
 	}
 	return nil

@@ -16,7 +16,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/daycare-run/sandbox/config"
-	"github.com/daycare-run/sandbox/internal/dockerd"
+	"github.com/daycare-run/sandbox/internal/engine"
 	"github.com/daycare-run/sandbox/internal/metrics"
 	"github.com/daycare-run/sandbox/internal/sandboxtest"
 )
@@ -99,7 +99,7 @@ func (w lineWriter) await(t *testing.T, text string) {
 }
 
 // silentDocker returns a Docker that reports a runtime of no use, but only once answer is closed. asked tells when it is asked.
-func silentDocker(t *testing.T, answer <-chan struct{}) (docker *dockerd.Client, asked <-chan struct{}) {
+func silentDocker(t *testing.T, answer <-chan struct{}) (docker *engine.Client, asked <-chan struct{}) {
 	t.Helper()
 	socket, first := filepath.Join(t.TempDir(), "docker.sock"), make(chan struct{}, 1)
 	listener, err := net.Listen("unix", socket)
@@ -122,7 +122,7 @@ func silentDocker(t *testing.T, answer <-chan struct{}) (docker *dockerd.Client,
 	server.Listener = listener
 	server.Start()
 	t.Cleanup(server.Close)
-	docker, err = dockerd.Connect(socket)
+	docker, err = engine.Connect(socket)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -14,7 +14,7 @@ import (
 	"github.com/daycare-run/sandbox/config"
 	"github.com/daycare-run/sandbox/dockerexec"
 	"github.com/daycare-run/sandbox/images"
-	"github.com/daycare-run/sandbox/internal/dockerd"
+	"github.com/daycare-run/sandbox/internal/engine"
 	"github.com/daycare-run/sandbox/internal/files"
 	"github.com/daycare-run/sandbox/internal/plan"
 	"github.com/daycare-run/sandbox/internal/policy"
@@ -100,8 +100,8 @@ func (d *daemon) platformConfig(cfg config.Config) (plan.PlatformConfig, error) 
 		},
 		Overrides:    d.originals.Read,
 		Certificates: trusted,
-		Inspect: func(ctx context.Context) (dockerd.Info, error) {
-			return dockerd.Inspect(ctx, d.docker)
+		Inspect: func(ctx context.Context) (engine.Info, error) {
+			return engine.NewDocker(d.docker).Info(ctx)
 		},
 		Log: d.log,
 	}, nil

@@ -17,8 +17,8 @@ import (
 
 	"github.com/daycare-run/sandbox/config"
 	"github.com/daycare-run/sandbox/images"
-	"github.com/daycare-run/sandbox/internal/dockerd"
 	"github.com/daycare-run/sandbox/internal/durable"
+	"github.com/daycare-run/sandbox/internal/engine"
 )
 
 func templateCommand(settings *string) *cobra.Command {
@@ -140,7 +140,7 @@ func editSettings(named string, create bool, edit func([]byte) ([]byte, error)) 
 }
 
 // pullMissing pulls an image that Docker does not have.
-func pullMissing(ctx context.Context, docker *dockerd.Client, ref string, out io.Writer) error {
+func pullMissing(ctx context.Context, docker *engine.Client, ref string, out io.Writer) error {
 	_, err := images.NewFinder(docker, ref).Find(ctx)
 	if cerrdefs.IsFailedPrecondition(err) { // the image is missing
 		err = images.Pull(ctx, docker, ref, out)

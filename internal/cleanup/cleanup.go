@@ -21,7 +21,6 @@ import (
 	"github.com/daycare-run/sandbox/config"
 	"github.com/daycare-run/sandbox/dockerexec"
 	"github.com/daycare-run/sandbox/internal/datadir"
-	"github.com/daycare-run/sandbox/internal/dockerd"
 	"github.com/daycare-run/sandbox/internal/egress/rules"
 	"github.com/daycare-run/sandbox/internal/engine"
 	"github.com/daycare-run/sandbox/internal/hostfs"
@@ -62,7 +61,7 @@ func (c *Cleanup) Run(ctx context.Context) error {
 		_ = conn.Close()
 		return HeldError{"a service listens at " + c.Config.Listen}
 	}
-	docker, err := dockerd.Connect(c.Config.Docker.SocketPath)
+	docker, err := engine.Connect(c.Config.Docker.SocketPath)
 	if err != nil {
 		return err
 	}

@@ -19,7 +19,6 @@ import (
 	"github.com/opencontainers/runtime-spec/specs-go"
 
 	"github.com/daycare-run/sandbox/internal/cgroup"
-	"github.com/daycare-run/sandbox/internal/dockerd"
 )
 
 // Docker is the Engine that is a Docker daemon.
@@ -27,11 +26,39 @@ type Docker struct{ client *client.Client }
 
 var _ Engine = Docker{}
 
+// Client is the client of the Docker API, for packages that pass it on.
+type Client = client.Client
+
+// Connect returns a client for the Docker daemon behind a Unix socket; it speaks whatever API
+// version the daemon does. It does not connect yet: if the daemon is down, the calls fail.
+func Connect(socketPath string) (*client.Client, error) {
+	docker, err := client.NewClientWithOpts(client.WithHost("unix://"+socketPath),
+		client.WithAPIVersionNegotiation())
+	if err != nil {
+		return nil, fmt.Errorf("cannot use Docker's socket %s: %w", socketPath, err)
+	}
+	return docker, nil
+}
+
 // NewDocker returns the Engine behind a client, which Close closes. The daemon need not be up.
 func NewDocker(docker *client.Client) Docker { return Docker{docker} }
 
-// Explain implements Engine.
-func (d Docker) Explain(err error) error { return dockerd.Explain(d.client, err) }
+// Explain implements Engine. Docker's error classes are not ours, so nothing is wrapped: a missing
+// container does not mean "not found" to a caller.
+func (d Docker) Explain(err error) error {
+	switch {
+	case client.IsErrConnectionFailed(err):
+		return fmt.Errorf(
+			"no Docker engine answers at %s: start it (systemctl start docker, or dockerd) and try again; the service goes on by itself",
+			d.client.DaemonHost())
+	case strings.Contains(err.Error(), "nknown runtime") ||
+		strings.Contains(err.Error(), "unknown or invalid runtime"):
+		return fmt.Errorf(
+			"%v; register the runtime with Docker (scripts/setup.sh does it for runsc)", err)
+	default:
+		return fmt.Errorf("%v", err)
+	}
+}
 
 // Close implements Engine.
 func (d Docker) Close() error { return d.client.Close() }

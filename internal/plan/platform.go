@@ -14,7 +14,7 @@ import (
 
 	"github.com/daycare-run/sandbox/dockerexec"
 	"github.com/daycare-run/sandbox/images"
-	"github.com/daycare-run/sandbox/internal/dockerd"
+	"github.com/daycare-run/sandbox/internal/engine"
 	"github.com/daycare-run/sandbox/internal/errs"
 )
 
@@ -36,7 +36,7 @@ type PlatformConfig struct {
 	// alone.
 	Certificates []*x509.Certificate
 	// Inspect asks Docker for its runtimes and size.
-	Inspect func(context.Context) (dockerd.Info, error)
+	Inspect func(context.Context) (engine.Info, error)
 	Log     zerolog.Logger
 }
 

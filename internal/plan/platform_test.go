@@ -9,7 +9,7 @@ import (
 	cerrdefs "github.com/containerd/errdefs"
 
 	"github.com/daycare-run/sandbox/images"
-	"github.com/daycare-run/sandbox/internal/dockerd"
+	"github.com/daycare-run/sandbox/internal/engine"
 	"github.com/daycare-run/sandbox/internal/plan"
 	"github.com/daycare-run/sandbox/internal/plantest"
 )
@@ -44,8 +44,8 @@ func TestCPUsAreThoseThatThereAre(t *testing.T) {
 	}{{4e9, 2, 2e9}, {4e9, 4, 4e9}, {4e9, 64, 4e9}, {5e8, 2, 5e8}} {
 		cfg := plantest.Platform(t)
 		cfg.Settings.Limits.NanoCPUs = tt.wanted
-		cfg.Inspect = func(context.Context) (dockerd.Info, error) {
-			return dockerd.Info{CPUs: tt.cpus, Runtimes: []string{"runsc"}}, nil
+		cfg.Inspect = func(context.Context) (engine.Info, error) {
+			return engine.Info{CPUs: tt.cpus, Runtimes: []string{"runsc"}}, nil
 		}
 		if p, err := plan.NewPlatforms(cfg).Current(t.Context()); err != nil || p.Limits.NanoCPUs != tt.want {
 			t.Errorf("%d of %d CPUs: %d, %v", tt.wanted, tt.cpus, p.Limits.NanoCPUs, err)
@@ -59,7 +59,7 @@ func TestPlatformIsKeptUntilForget(t *testing.T) {
 	var fault error
 	cfg := plantest.Platform(t)
 	inspect, find := cfg.Inspect, cfg.Find
-	cfg.Inspect = func(ctx context.Context) (dockerd.Info, error) { inspected++; return inspect(ctx) }
+	cfg.Inspect = func(ctx context.Context) (engine.Info, error) { inspected++; return inspect(ctx) }
 	cfg.Find = func(ctx context.Context) (images.Image, error) {
 		found++
 		image, _ := find(ctx)

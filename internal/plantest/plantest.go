@@ -11,7 +11,7 @@ import (
 
 	"github.com/daycare-run/sandbox/dockerexec"
 	"github.com/daycare-run/sandbox/images"
-	"github.com/daycare-run/sandbox/internal/dockerd"
+	"github.com/daycare-run/sandbox/internal/engine"
 	"github.com/daycare-run/sandbox/internal/plan"
 	"github.com/daycare-run/sandbox/internal/quota"
 	"github.com/daycare-run/sandbox/internal/registry"
@@ -36,8 +36,8 @@ func Platform(t testing.TB) plan.PlatformConfig {
 				Group:  fmt.Appendf(nil, "user:x:%d:\n", GID),
 			}), nil
 		},
-		Inspect: func(context.Context) (dockerd.Info, error) {
-			return dockerd.Info{
+		Inspect: func(context.Context) (engine.Info, error) {
+			return engine.Info{
 				Version: "20.10.24", CPUs: 2, Runtimes: []string{"runc", "runsc"},
 				GVisor: []string{"runsc"}, DefaultRuntime: "runc",
 			}, nil

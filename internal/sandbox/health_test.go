@@ -6,7 +6,7 @@ import (
 	"reflect"
 	"testing"
 
-	"github.com/daycare-run/sandbox/internal/dockerd"
+	"github.com/daycare-run/sandbox/internal/engine"
 	"github.com/daycare-run/sandbox/internal/plantest"
 )
 
@@ -16,7 +16,7 @@ func TestHealth(t *testing.T) {
 		t.Errorf("%+v", got)
 	}
 	cfg := plantest.Platform(t)
-	cfg.Inspect = func(context.Context) (dockerd.Info, error) { return dockerd.Info{}, errors.New("no engine: start it") }
+	cfg.Inspect = func(context.Context) (engine.Info, error) { return engine.Info{}, errors.New("no engine: start it") }
 	s.planner.Platforms().Use(cfg)
 	if got, want := s.Health(t.Context()), (Health{Problem: "no engine: start it", UsersDir: s.usersDir(), MaxTimeout: s.cfg().MaxTimeout}); !reflect.DeepEqual(got, want) {
 		t.Errorf("%+v", got)

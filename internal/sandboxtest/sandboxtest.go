@@ -15,8 +15,8 @@ import (
 
 	"github.com/daycare-run/sandbox/dockerexec"
 	"github.com/daycare-run/sandbox/images"
-	"github.com/daycare-run/sandbox/internal/dockerd"
 	"github.com/daycare-run/sandbox/internal/egress/decisions"
+	"github.com/daycare-run/sandbox/internal/engine"
 	"github.com/daycare-run/sandbox/internal/events"
 	"github.com/daycare-run/sandbox/internal/files"
 	"github.com/daycare-run/sandbox/internal/hostfs"
@@ -178,8 +178,8 @@ func platform(uid, gid uint32) plan.PlatformConfig {
 				images.Original{Passwd: fmt.Appendf(nil, "user:x:%d:1::/:/bin/sh\n", uid),
 					Group: fmt.Appendf(nil, "user:x:%d:\n", gid)}), nil
 		},
-		Inspect: func(context.Context) (dockerd.Info, error) {
-			return dockerd.Info{Version: "1", CPUs: 2, Runtimes: []string{"runsc"},
+		Inspect: func(context.Context) (engine.Info, error) {
+			return engine.Info{Version: "1", CPUs: 2, Runtimes: []string{"runsc"},
 				GVisor: []string{"runsc"}, DefaultRuntime: "runsc"}, nil
 		},
 		Log: zerolog.Nop(),

@@ -10,11 +10,11 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/daycare-run/sandbox/internal/dockerd"
+	"github.com/daycare-run/sandbox/internal/engine"
 )
 
 // AskDocker asks Docker about itself. Several checks share it, so that a slow Docker is asked once.
-type AskDocker func(context.Context) (dockerd.Info, error)
+type AskDocker func(context.Context) (engine.Info, error)
 
 const startEngine = "start it: systemctl start docker, or dockerd; and check that docker.socketPath is its socket"
 

@@ -15,18 +15,18 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/daycare-run/sandbox/api/types"
-	"github.com/daycare-run/sandbox/internal/dockerd"
+	"github.com/daycare-run/sandbox/internal/engine"
 )
 
 var errDown = errors.New("it is down")
 
-func answers(e dockerd.Info) AskDocker {
-	return func(context.Context) (dockerd.Info, error) { return e, nil }
+func answers(e engine.Info) AskDocker {
+	return func(context.Context) (engine.Info, error) { return e, nil }
 }
 
-func silent(context.Context) (dockerd.Info, error) { return dockerd.Info{}, errDown }
+func silent(context.Context) (engine.Info, error) { return engine.Info{}, errDown }
 
-var known = dockerd.Info{Version: "20.10.24+dfsg1", API: "1.41", Runtimes: []string{"runc", "runsc", "shim"}, Programs: map[string]string{"runc": "runc", "runsc": "/bin/runsc", "shim": ""}, GVisor: []string{"runsc"}, Offline: map[string]string{"runc": "runc"}}
+var known = engine.Info{Version: "20.10.24+dfsg1", API: "1.41", Runtimes: []string{"runc", "runsc", "shim"}, Programs: map[string]string{"runc": "runc", "runsc": "/bin/runsc", "shim": ""}, GVisor: []string{"runsc"}, Offline: map[string]string{"runc": "runc"}}
 
 func prints(text string, err error) func(context.Context, string) (string, error) {
 	return func(context.Context, string) (string, error) { return text, err }
@@ -127,12 +127,12 @@ func TestEachCheck(t *testing.T) {
 		{"settings with faults", Settings("", errors.New("2 faults\n  a: b")), Fault, "2 faults"},
 
 		{"engine", DockerAnswers("/s", answers(known)), OK, "Docker 20.10.24+dfsg1 at /s"},
-		{"engine that is new", DockerAnswers("/s", answers(dockerd.Info{Version: "2.0.0-beta.24", API: "1.56"})), OK, "2.0.0-beta.24"},
+		{"engine that is new", DockerAnswers("/s", answers(engine.Info{Version: "2.0.0-beta.24", API: "1.56"})), OK, "2.0.0-beta.24"},
 		{"engine that is down", DockerAnswers("/s", silent), Fault, "it is down"},
-		{"engine for others", DockerAnswers("/s", func(context.Context) (dockerd.Info, error) { return dockerd.Info{}, syscall.EACCES }), Skipped, "group of /s"},
-		{"engine that is old", DockerAnswers("/s", answers(dockerd.Info{Version: "19.03.15", API: "1.40"})), Fault, "older than 20.10"},
-		{"engine that is a little old", DockerAnswers("/s", answers(dockerd.Info{Version: "20.9", API: "1.9"})), Fault, "older"},
-		{"engine of its own kind", DockerAnswers("/s", answers(dockerd.Info{API: "new"})), Warning, `"new"`},
+		{"engine for others", DockerAnswers("/s", func(context.Context) (engine.Info, error) { return engine.Info{}, syscall.EACCES }), Skipped, "group of /s"},
+		{"engine that is old", DockerAnswers("/s", answers(engine.Info{Version: "19.03.15", API: "1.40"})), Fault, "older than 20.10"},
+		{"engine that is a little old", DockerAnswers("/s", answers(engine.Info{Version: "20.9", API: "1.9"})), Fault, "older"},
+		{"engine of its own kind", DockerAnswers("/s", answers(engine.Info{API: "new"})), Warning, `"new"`},
 
 		{"runtime", RuntimeKnown("docker.runtime", "runsc", "", false, answers(known), prints("runsc version 1", nil)), OK, "runsc version 1"},
 		{"runtime that is offline by itself", OfflineRuntime("runc", answers(known)), OK, "runc, for"},
@@ -140,8 +140,8 @@ func TestEachCheck(t *testing.T) {
 		{"runtime that is unknown offline", OfflineRuntime("shim", answers(known)), Skipped, "neither"},
 		{"runtime offline of an engine that is down", OfflineRuntime("runc", silent), Skipped, "does not answer"},
 		{"runtime that does not freeze", FreezingRuntime("runsc", answers(known)), Warning, "/bin/runsc itself"},
-		{"runtime that freezes", FreezingRuntime("gvisor", answers(dockerd.Info{GVisor: []string{"gvisor"}, Programs: map[string]string{"gvisor": "/bin/runsc-freezer"}})), OK, "/bin/runsc-freezer"},
-		{"runtime that is a shim of gVisor's", FreezingRuntime("gvisor", answers(dockerd.Info{GVisor: []string{"gvisor"}})), Warning, "calls gvisor itself"},
+		{"runtime that freezes", FreezingRuntime("gvisor", answers(engine.Info{GVisor: []string{"gvisor"}, Programs: map[string]string{"gvisor": "/bin/runsc-freezer"}})), OK, "/bin/runsc-freezer"},
+		{"runtime that is a shim of gVisor's", FreezingRuntime("gvisor", answers(engine.Info{GVisor: []string{"gvisor"}})), Warning, "calls gvisor itself"},
 		{"runtime that freezes by itself", FreezingRuntime("runc", answers(known)), Skipped, "is not gVisor"},
 		{"runtime that freezes, of an engine that is down", FreezingRuntime("runsc", silent), Skipped, "does not answer"},
 		{"runtime without a program", RuntimeKnown("docker.runtime", "shim", "", false, answers(known), prints("", errDown)), OK, "known"},
@@ -247,8 +247,8 @@ func TestEachCheck(t *testing.T) {
 
 		{"clock", clocks(noon.Add(-time.Hour), true, nil).Right(answers(known)), OK, ""},
 		{"clock before the build", clocks(noon.Add(time.Hour), true, nil).Right(answers(known)), Fault, "before this build was made"},
-		{"clock of the engine ahead", clocks(time.Time{}, true, nil).Right(answers(dockerd.Info{Ahead: time.Minute})), Fault, "differs by 1m0s"},
-		{"clock of the engine behind", clocks(time.Time{}, true, nil).Right(answers(dockerd.Info{Ahead: -time.Minute})), Fault, "differs by 1m0s"},
+		{"clock of the engine ahead", clocks(time.Time{}, true, nil).Right(answers(engine.Info{Ahead: time.Minute})), Fault, "differs by 1m0s"},
+		{"clock of the engine behind", clocks(time.Time{}, true, nil).Right(answers(engine.Info{Ahead: -time.Minute})), Fault, "differs by 1m0s"},
 		{"clock that runs free", clocks(time.Time{}, false, nil).Right(silent), Warning, "nothing keeps the clock right"},
 		{"clock unknown", clocks(time.Time{}, false, errDown).Right(silent), Skipped, "it is down"},
 

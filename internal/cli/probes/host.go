@@ -31,7 +31,6 @@ import (
 	"github.com/daycare-run/sandbox/internal/access"
 	"github.com/daycare-run/sandbox/internal/cgroup"
 	"github.com/daycare-run/sandbox/internal/cli/doctor"
-	"github.com/daycare-run/sandbox/internal/dockerd"
 	"github.com/daycare-run/sandbox/internal/egress"
 	"github.com/daycare-run/sandbox/internal/engine"
 	"github.com/daycare-run/sandbox/internal/version"
@@ -45,9 +44,9 @@ func Host(s *Settings, probeName string) (checks []doctor.Check, close func()) {
 		return checks, func() {}
 	}
 	host := &dockerHost{settings: s, root: os.Geteuid() == 0}
-	host.client, host.err = dockerd.Connect(s.Docker.SocketPath)
+	host.client, host.err = engine.Connect(s.Docker.SocketPath)
 	host.inspect = sync.OnceValues(host.ask)
-	s.AskDocker = func(context.Context) (dockerd.Info, error) { return host.inspect() }
+	s.AskDocker = func(context.Context) (engine.Info, error) { return host.inspect() }
 	checks = append(checks, host.checks()...)
 	checks = append(checks, networkChecks(s, probeName, host.root)...)
 	const service = 0 // its uid
@@ -89,9 +88,9 @@ func idleMemory(s *Settings) func() (doctor.Memory, error) {
 type dockerHost struct {
 	settings *Settings
 	root     bool // the checks run as root
-	client   *dockerd.Client
+	client   *engine.Client
 	err      error // from connecting
-	inspect  func() (dockerd.Info, error)
+	inspect  func() (engine.Info, error)
 }
 
 func (h *dockerHost) close() {
@@ -100,18 +99,18 @@ func (h *dockerHost) close() {
 	}
 }
 
-func (h *dockerHost) ask() (dockerd.Info, error) {
+func (h *dockerHost) ask() (engine.Info, error) {
 	if h.err != nil {
-		return dockerd.Info{}, h.err
+		return engine.Info{}, h.err
 	}
 	// Docker's client does not distinguish missing permission from a daemon that is down.
 	if err := unix.Access(h.settings.Docker.SocketPath, unix.W_OK); errors.Is(err,
 		fs.ErrPermission) {
-		return dockerd.Info{}, err
+		return engine.Info{}, err
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), 15*time.Second)
 	defer cancel()
-	return dockerd.Inspect(ctx, h.client)
+	return engine.NewDocker(h.client).Info(ctx)
 }
 
 // checks returns the checks of Docker itself, its runtimes and the image.

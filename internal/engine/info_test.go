@@ -1,4 +1,4 @@
-package dockerd
+package engine
 
 import (
 	"testing"

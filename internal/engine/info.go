@@ -1,4 +1,4 @@
-package dockerd
+package engine
 
 import (
 	"context"
@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/docker/docker/api/types/system"
-	"github.com/docker/docker/client"
 )
 
 // Info is what the service needs to know about its Docker daemon.
@@ -25,6 +24,9 @@ type Info struct {
 	DefaultRuntime string
 	// Programs are the paths of the programs behind the runtimes; empty for a runtime without one.
 	Programs map[string]string
+	// Systemd says that Docker has systemd make its control groups, whose names then have another
+	// form.
+	Systemd bool
 	// Root is where Docker keeps images and containers, on its host.
 	Root string
 	// Ahead is roughly how far Docker's clock is ahead of ours; 0 if that is unknown.
@@ -37,14 +39,15 @@ type Info struct {
 	Offline map[string]string
 }
 
-// Inspect asks Docker about itself. Its error tells a person what to do.
-func Inspect(ctx context.Context, docker *client.Client) (Info, error) {
-	answer, err := docker.Info(ctx)
+// Info asks Docker about itself. Its error tells a person what to do.
+func (d Docker) Info(ctx context.Context) (Info, error) {
+	answer, err := d.client.Info(ctx)
 	if err != nil {
-		return Info{}, fmt.Errorf("cannot ask Docker: %w", Explain(docker, err))
+		return Info{}, fmt.Errorf("cannot ask Docker: %w", d.Explain(err))
 	}
-	info := Info{Version: answer.ServerVersion, API: docker.ClientVersion(),
+	info := Info{Version: answer.ServerVersion, API: d.client.ClientVersion(),
 		CPUs: answer.NCPU, DefaultRuntime: answer.DefaultRuntime, Root: answer.DockerRootDir,
+		Systemd:  answer.CgroupDriver == "systemd",
 		Programs: map[string]string{}, Offline: map[string]string{}}
 	if now, err := time.Parse(time.RFC3339Nano, answer.SystemTime); err == nil {
 		info.Ahead = time.Until(now)
