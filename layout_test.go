@@ -73,7 +73,7 @@ var mayImport = map[string]string{
 	"internal/agent/control":    "internal/agent/wire internal/agent/launch",
 	"internal/agent/creds":      "",
 	"internal/agent/launch":     "",
-	"internal/process":          "internal/agent/launch internal/durable internal/errs internal/events internal/plan internal/quota internal/relay internal/utf8cut internal/fair",
+	"internal/process":          "internal/agent/launch internal/durable internal/errs internal/events internal/plan internal/quota internal/relay internal/utf8cut internal/fair internal/ids internal/registry",
 	"internal/agent/mux":        "internal/agent/wire",
 	"internal/agent/wire":       "internal/agent/launch internal/relay",
 	"internal/agent/spawn":      "",

@@ -4,9 +4,10 @@
 //
 // record.go defines what is known of a process, store.go keeps it on disk, and secrets.go seals
 // what nobody may read there. runner.go declares what the package needs from others. manager.go
-// holds all processes and process.go one; start.go, stop.go and wait.go serve callers, restart.go
-// starts ended processes again after the delay of backoff.go. reconcile.go compares the records
-// with the existing containers when queue.go triggers it. life.go lets callers hang up, and shuts
+// holds all processes and process.go one; view.go is for callers, who name sandboxes. start.go,
+// stop.go and wait.go serve them, and restart.go starts ended processes again after the delay of
+// backoff.go. reconcile.go compares the records with the existing containers when queue.go triggers
+// it. shared.go has what is different in a cluster. life.go lets callers hang up, and shuts
 // everything down. log.go reads what a process has written, follow.go keeps reading, and watch.go
 // wakes it. expose.go handles what is visible from outside: readiness and ports. listeners.go
 // listens for the ports on the host's loopback (ports.go), and relay.go carries their connections.

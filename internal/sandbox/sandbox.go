@@ -75,7 +75,8 @@ type Executor interface {
 
 // Service carries out calls. It is safe for concurrent use.
 type Service struct {
-	*files.Files // its file calls
+	*files.Files  // its file calls
+	*process.View // its calls about processes
 
 	planner   *plan.Planner
 	executor  Executor
@@ -111,6 +112,7 @@ type Parts struct {
 func New(cfg Config, of Parts) *Service {
 	s := &Service{
 		Files:   files.New(of.Planner, of.Executor),
+		View:    process.NewView(of.Processes, of.Planner.Sandboxes()),
 		planner: of.Planner, executor: of.Executor, processes: of.Processes,
 		persistent: of.Persistent, pool: of.Pool, trash: of.Trash,
 		settings: &atomic.Pointer[Config]{}, loaded: &atomic.Pointer[Loaded]{},

@@ -27,6 +27,7 @@ func (s *Service) Scoped(users ids.Users, token quota.Token) *Service {
 	part := *s
 	part.scope, part.token, part.registry = users, token, s.registry.Scoped(users, token)
 	part.Files = s.Files.Scoped(part.registry, token)
+	part.View = s.View.Scoped(part.registry, users)
 	return &part
 }
 
