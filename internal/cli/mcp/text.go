@@ -100,11 +100,15 @@ func resultText(stdout, stderr string, r types.Result, denied []string) string {
 		if remedy != "" {
 			remedy = "; " + remedy
 		}
-		part("[network: %s was refused (%s): %s%s]", nameOf(refusal), refusal.Via, refusal.Reason,
+		what := "was refused"
+		if refusal.Verdict == types.VerdictFailed { // allowed
+			what = "could not be reached"
+		}
+		part("[network: %s %s (%s): %s%s]", nameOf(refusal), what, refusal.Via, refusal.Reason,
 			remedy)
 	}
 	if r.EgressMore > 0 {
-		part("[network: %d more names were refused]", r.EgressMore)
+		part("[network: %d more names could not be reached]", r.EgressMore)
 	}
 	for _, h := range hints.Say(hints.MCP, r.Hints) {
 		part("[%s]", h.Message)

@@ -6,6 +6,8 @@ import (
 	"unicode/utf8"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/daycare-run/sandbox/api/types"
 )
 
 // An output is cut between characters, and says how much is left out.
@@ -20,6 +22,21 @@ func TestClippedBetweenCharacters(t *testing.T) {
 		if strings.ContainsRune(got, utf8.RuneError) || len(got) > keptHead+keptTail+200 {
 			t.Errorf("shifted by %d: %d bytes, with a cut character %v", shift, len(got), strings.ContainsRune(got, utf8.RuneError))
 		}
+	}
+}
+
+// An allowed name that cannot be reached is not called refused.
+func TestWhyANameIsNotReached(t *testing.T) {
+	got := resultText("", "", types.Result{EgressMore: 2, Egress: []types.Refusal{
+		{Name: "a.org", Verdict: types.VerdictFailed, Via: "dns", Reason: "no such name"},
+		{Name: "b.org", Port: 22, Verdict: types.VerdictDenied, Via: "tcp", Reason: "no open port"},
+	}}, nil)
+	const want = `[exit code 0, nothing printed]
+[network: "a.org" could not be reached (dns): no such name]
+[network: "b.org" at port 22 was refused (tcp): no open port]
+[network: 2 more names could not be reached]`
+	if got != want {
+		t.Errorf("%s, want %s", got, want)
 	}
 }
 
