@@ -83,14 +83,15 @@ func (r *Record) setExit(exit Exit, reason string, now time.Time) {
 
 // arm plans the next start of a process; the turn is held.
 func (m *Manager) arm(p *process) {
+	user := p.record.UserID
 	p.timer = m.cfg.Clock.AfterFunc(p.record.restartDelay(m.now()), func() {
-		m.background(func(ctx context.Context) { m.restart(ctx, p) })
+		m.background(func(ctx context.Context) { m.restart(ctx, user, p) })
 	})
 }
 
-// restart starts a process again. It does nothing if the timer was cancelled after it had fired.
-func (m *Manager) restart(ctx context.Context, p *process) {
-	user := p.record.UserID
+// restart starts a user's process again. It does nothing if the timer was cancelled after it had
+// fired.
+func (m *Manager) restart(ctx context.Context, user string, p *process) {
 	if !m.restarting.Begin(user, ctx.Done()) {
 		return
 	}
