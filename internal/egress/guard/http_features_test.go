@@ -104,7 +104,11 @@ func TestContinue(t *testing.T) {
 		}
 		if want == 100 {
 			_, _ = io.WriteString(c, "body")
-			if status, body := answer(t, from, "PUT"); status != 200 || body != "body" {
+			status, body := answer(t, from, "PUT")
+			if status == 100 { // the server's own, for which the guard has waited no more than a second
+				status, body = answer(t, from, "PUT")
+			}
+			if status != 200 || body != "body" {
 				t.Errorf("%d %q", status, body)
 			}
 		}
