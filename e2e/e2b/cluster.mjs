@@ -148,12 +148,12 @@ async function leave() {
     }
     return boxes;
   };
-  const lasting = await make("lasting", 600_000);
+  const persistent = await make("persistent", 600_000);
   const paused = await make("paused", 600_000);
   for (const box of paused) await box.pause();
   const short = await make("short", 30_000);
   const ids = (boxes) => boxes.map(({ sandboxId }) => sandboxId);
-  console.log(JSON.stringify({ lasting: ids(lasting), paused: ids(paused), short: ids(short) }));
+  console.log(JSON.stringify({ persistent: ids(persistent), paused: ids(paused), short: ids(short) }));
 }
 
 // follow waits for a command of a sandbox that is lost, by the door of another host.
