@@ -135,7 +135,7 @@ func (b *Sandbox) Start(ctx context.Context, c Command) (*Reader, error) {
 	run := &control.Run{
 		Command: launch.Command{Process: specs.Process{Args: c.Argv, Env: env, Cwd: cwd,
 			Terminal: c.Terminal != nil, ConsoleSize: c.Terminal}},
-		Ahead: b.of.cfg.Executor.Ahead(),
+		Ahead: b.entry.of.cfg.Executor.Ahead(),
 		Root:  root, Stdin: c.Stdin, TimeoutMs: (c.Timeout + time.Millisecond - 1).Milliseconds(),
 		Note: note{Argv: c.Argv, Env: c.Env, Cwd: cwd, Root: root}.encode(),
 	}
@@ -171,11 +171,11 @@ func (b *Sandbox) follow(ctx context.Context, r control.Request) (*Reader, error
 
 // takeCommand counts another command of the sandbox, until done is called.
 func (b *Sandbox) takeCommand() (done func(), err error) {
-	if _, err := b.of.cfg.Planner.Sandboxes().Find(b.entry.id); err != nil {
+	if _, err := b.entry.of.cfg.Planner.Sandboxes().Find(b.entry.id); err != nil {
 		return nil, err
 	}
 	account := quota.Account{User: b.entry.id, Token: b.owner}
-	return b.of.cfg.Quotas.Take(account, quota.Commands, 1)
+	return b.entry.of.cfg.Quotas.Take(account, quota.Commands, 1)
 }
 
 // hasTerminal reports whether the command that an answer is about has a terminal. An older agent
@@ -205,7 +205,7 @@ func (b *Sandbox) ask(ctx context.Context, r control.Request,
 		defer cancel()
 	}
 	stream, err := inside(ctx, b, func(container string) (control.Stream, error) {
-		stream, err := b.of.cfg.Executor.AskPersistent(ctx, container)
+		stream, err := b.entry.of.cfg.Executor.AskPersistent(ctx, container)
 		if err != nil && !errors.Is(err, life.ErrPaused) {
 			err = b.lost(ctx, err)
 		}
@@ -247,8 +247,8 @@ func (b *Sandbox) lost(ctx context.Context, err error) error {
 	}
 	why := b.whyLost()
 	if errors.Is(why, errLost) {
-		b.of.cfg.Log.Warn().Str("error", fmt.Sprintf("%.500s", err)).Str("sandbox", b.entry.id).
-			Msg("a call has lost its connection into a sandbox")
+		b.entry.of.cfg.Log.Warn().Str("error", fmt.Sprintf("%.500s", err)).
+			Str("sandbox", b.entry.id).Msg("a call has lost its connection into a sandbox")
 	}
 	return why
 }
@@ -256,7 +256,7 @@ func (b *Sandbox) lost(ctx context.Context, err error) error {
 // whyLost returns the error for a connection that has broken: it ends no command, unless the
 // sandbox has ended. One that is being created counts as gone, too, but nobody has killed it.
 func (b *Sandbox) whyLost() error {
-	if found := b.of.whyEnded(b.entry, b.entry.containerID()); found != nil {
+	if found := b.entry.whyEnded(b.entry.containerID()); found != nil {
 		return *found
 	}
 	b.entry.mu.Lock()
@@ -264,7 +264,7 @@ func (b *Sandbox) whyLost() error {
 	switch {
 	case b.entry.gone && b.entry.record.Made:
 		return errGone
-	case b.of.state(b.entry) == StateEnded:
+	case b.entry.state() == StateEnded:
 		return errEnded
 	}
 	return errLost
@@ -333,7 +333,7 @@ func (b *Sandbox) Input(ctx context.Context, which Selector, data []byte) error 
 // refuseRoot returns ErrNoRoot for a command that was started as root while that was allowed, if it
 // no longer is.
 func (b *Sandbox) refuseRoot(ctx context.Context, which Selector) error {
-	if !b.entry.recorded().Root || b.of.cfg.Planner.AllowsRoot() {
+	if !b.entry.recorded().Root || b.entry.of.cfg.Planner.AllowsRoot() {
 		return nil
 	}
 	list, err := b.Commands(ctx)

@@ -101,7 +101,7 @@ func (s *Sandboxes) keepCounts() {
 func (s *Sandboxes) recount() {
 	for _, e := range s.entries() {
 		e.mu.Lock()
-		lost := e.container != "" && s.state(e) == StateEnded
+		lost := e.container != "" && e.state() == StateEnded
 		if lost {
 			e.uncount()
 			s.rouse() // it is due
@@ -110,14 +110,14 @@ func (s *Sandboxes) recount() {
 		for _, c := range e.commands {
 			unknown = unknown || c.followers <= 0
 		}
-		asks := unknown && !lost && !e.gone && e.container != "" && s.state(e) == StateRunning &&
+		asks := unknown && !lost && !e.gone && e.container != "" && e.state() == StateRunning &&
 			!e.counting
 		if asks {
 			e.counting = true
 		}
 		e.mu.Unlock()
 		if asks {
-			s.work.Go(func() { s.recountOne(e) })
+			s.work.Go(e.recountOne)
 		}
 	}
 }
@@ -132,13 +132,13 @@ func (s *Sandboxes) entries() []*entry {
 	return list
 }
 
-func (s *Sandboxes) recountOne(e *entry) {
-	ctx, cancel := context.WithTimeout(s.life, recountLimit)
+func (e *entry) recountOne() {
+	ctx, cancel := context.WithTimeout(e.of.life, recountLimit)
 	defer cancel()
 	e.mu.Lock()
 	before, account := maps.Clone(e.commands), e.record.account()
 	e.mu.Unlock()
-	running, err := (&Sandbox{of: s, entry: e, owner: account.Token, asleep: true}).Commands(ctx)
+	running, err := (&Sandbox{entry: e, owner: account.Token, asleep: true}).Commands(ctx)
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.counting = false
@@ -152,7 +152,7 @@ func (s *Sandboxes) recountOne(e *entry) {
 			continue
 		}
 		// An earlier service has counted it.
-		e.commands[r.PID] = &counted{give: s.cfg.Quotas.Hold(account, quota.Commands, 1)}
+		e.commands[r.PID] = &counted{give: e.of.cfg.Quotas.Hold(account, quota.Commands, 1)}
 	}
 	e.counted = true
 	for pid, c := range before {

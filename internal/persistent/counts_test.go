@@ -89,7 +89,7 @@ func TestACountEndsAfterARelease(t *testing.T) {
 			_ = wire.WriteMessage(s, wire.KindEntry, control.Entry{PID: pid})
 		}
 	}
-	one.s.recountOne(b.entry)
+	b.entry.recountOne()
 	if n := c.quotas.Stats().InUse[quota.Commands]; n != 0 {
 		t.Errorf("nothing runs, and %d commands are counted", n)
 	}

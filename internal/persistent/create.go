@@ -147,21 +147,21 @@ func (s *Sandboxes) Create(ctx context.Context, owner quota.Token, c Create) (*S
 	if err != nil {
 		return nil, err
 	}
-	e := &entry{id: r.ID, record: r, gone: true, give: give, commands: map[int]*counted{},
+	e := &entry{of: s, id: r.ID, record: r, gone: true, give: give, commands: map[int]*counted{},
 		counted: true, held: true}
 	e.changing.Lock()
 	defer e.changing.Unlock()
 	s.mu.Lock()
 	s.all[r.ID] = e
 	s.mu.Unlock()
-	if err := s.create(ctx, owner, e, c); err != nil {
-		err = errors.Join(err, s.remove(e))
+	if err := e.create(ctx, owner, c); err != nil {
+		err = errors.Join(err, e.remove())
 		s.again.Store(true) // it may have a container from the pool
 		s.rouse()
 		return nil, err
 	}
 	s.rouse()
-	return &Sandbox{of: s, entry: e, owner: owner}, nil
+	return &Sandbox{entry: e, owner: owner}, nil
 }
 
 // register registers a sandbox's user, with all of a home of its own.
@@ -199,21 +199,21 @@ func (s *Sandboxes) plan(ctx context.Context, id string, owner quota.Token, l pl
 }
 
 // create creates a sandbox's user and container. It writes the record before either.
-func (s *Sandboxes) create(ctx context.Context, owner quota.Token, e *entry, c Create) error {
+func (e *entry) create(ctx context.Context, owner quota.Token, c Create) error {
 	r := e.record
-	if err := s.write(e, r); err != nil {
+	if err := e.write(r); err != nil {
 		return err
 	}
-	if err := s.register(r, owner); err != nil {
+	if err := e.of.register(r, owner); err != nil {
 		return err
 	}
-	asked := c.Template.plan(c.Network, s.cfg.Planner.AllowsRoot(), c.Env)
-	made, err := s.plan(ctx, r.ID, owner, asked, true)
+	asked := c.Template.plan(c.Network, e.of.cfg.Planner.AllowsRoot(), c.Env)
+	made, err := e.of.plan(ctx, r.ID, owner, asked, true)
 	if err != nil {
 		return err
 	}
 	spec, env := made.Spec, made.PersistentEnvironment(asked.Env...)
-	started, err := s.cfg.Executor.StartPersistent(ctx, spec, owner)
+	started, err := e.of.cfg.Executor.StartPersistent(ctx, spec, owner)
 	if err != nil {
 		return err
 	}
@@ -222,18 +222,18 @@ func (s *Sandboxes) create(ctx context.Context, owner quota.Token, e *entry, c C
 	e.mu.Unlock()
 	limits := spec.Platform.Limits
 	waits := c.Template.waits()
-	if err := s.change(e, func(r *record) {
+	if err := e.change(func(r *record) {
 		r.Made, r.Env, r.Reach, r.CPUs, r.Memory, r.Root = !waits, env, &spec.Egress,
 			float64(limits.NanoCPUs)/1e9, limits.Memory, spec.Root
 	}); err != nil {
 		return err
 	}
 	if waits {
-		if err := (&Sandbox{of: s, entry: e, owner: owner}).
+		if err := (&Sandbox{entry: e, owner: owner}).
 			makeReady(ctx, c.Template); err != nil {
 			return err
 		}
-		if err := s.change(e, func(r *record) { r.Made = true }); err != nil {
+		if err := e.change(func(r *record) { r.Made = true }); err != nil {
 			return err
 		}
 	}

@@ -74,9 +74,9 @@ func (s *Sandboxes) endDue() time.Duration {
 		if !e.isHeld() {
 			continue
 		}
-		wait, due := s.untilDue(e, time.Now())
+		wait, due := e.untilDue(time.Now())
 		if due {
-			wait = s.beginEnd(e)
+			wait = e.beginEnd()
 		}
 		next = min(next, wait)
 	}
@@ -85,7 +85,7 @@ func (s *Sandboxes) endDue() time.Duration {
 
 // beginEnd has a sandbox that is due ended in the background, and returns how long until it is to
 // be looked at again.
-func (s *Sandboxes) beginEnd(e *entry) time.Duration {
+func (e *entry) beginEnd() time.Duration {
 	e.mu.Lock()
 	ending, again, owner := e.ending, time.Until(e.retry), e.record.Owner
 	e.mu.Unlock()
@@ -94,19 +94,19 @@ func (s *Sandboxes) beginEnd(e *entry) time.Duration {
 		return never
 	case again > 0:
 		return again
-	case !s.ends.Take(owner, 1):
+	case !e.of.ends.Take(owner, 1):
 		return never // whoever gives a place back rouses
 	case !e.changing.TryLock(): // it is being changed or created
-		s.ends.Give(owner, 1)
+		e.of.ends.Give(owner, 1)
 		return busyFor
 	}
 	e.setEnding(true, time.Time{})
-	s.work.Go(func() {
-		defer s.rouse()
-		defer s.ends.Give(owner, 1)
+	e.of.work.Go(func() {
+		defer e.of.rouse()
+		defer e.of.ends.Give(owner, 1)
 		defer e.changing.Unlock()
 		var retry time.Time
-		if !s.end(e) {
+		if !e.end() {
 			retry = time.Now().Add(retryAfter)
 		}
 		e.setEnding(false, retry)
@@ -123,11 +123,11 @@ func (e *entry) setEnding(ending bool, retry time.Time) {
 
 // untilDue returns how long a sandbox has left. One that has ended by itself has nothing left,
 // paused or not. untilDue does not wait for a change that is under way.
-func (s *Sandboxes) untilDue(e *entry, now time.Time) (wait time.Duration, due bool) {
+func (e *entry) untilDue(now time.Time) (wait time.Duration, due bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	switch r := e.record; {
-	case e.gone, s.state(e) == StateEnded, r.timeHasCome(now):
+	case e.gone, e.state() == StateEnded, r.timeHasCome(now):
 		return 0, true
 	case r.Deadline.IsZero() || r.Paused:
 		return never, false
@@ -143,16 +143,16 @@ func (r record) timeHasCome(now time.Time) bool {
 
 // isLost asks Docker whether a sandbox that seems to have ended has no container that runs. What
 // another host's seat, or an earlier lease, has ended is not lost: it goes on from its home.
-func (s *Sandboxes) isLost(e *entry, container string) (bool, error) {
-	ctx, cancel := context.WithTimeout(s.life, removalLimit)
+func (e *entry) isLost(container string) (bool, error) {
+	ctx, cancel := context.WithTimeout(e.of.life, removalLimit)
 	defer cancel()
-	all, err := s.cfg.Executor.Persistent(ctx)
+	all, err := e.of.cfg.Executor.Persistent(ctx)
 	if err != nil || slices.ContainsFunc(all, func(c dockerexec.ProcessContainer) bool {
 		return c.Running && (c.ID == container || c.Spec.Persistent == e.id)
 	}) {
 		return false, err
 	}
-	return s.cfg.Shared == nil || s.cfg.Shared.Leased(e.id, e.recorded().Epoch), nil
+	return e.of.cfg.Shared == nil || e.of.cfg.Shared.Leased(e.id, e.recorded().Epoch), nil
 }
 
 // hasEnded is the event that a sandbox was ended or paused at its deadline, or was removed because
@@ -174,50 +174,50 @@ func (h hasEnded) Line(log *zerolog.Logger, _ string) {
 
 // end ends or pauses a sandbox that is due, or removes the rest of one, and reports whether that is
 // done. entry.changing is held.
-func (s *Sandboxes) end(e *entry) bool {
-	if !e.isHeld() || s.entry(e.id) != e {
+func (e *entry) end() bool {
+	if !e.isHeld() || e.of.entry(e.id) != e {
 		return true
 	}
 	e.mu.Lock()
-	r, gone, container, ended, isTime := e.record, e.gone, e.container, s.state(e) == StateEnded,
+	r, gone, container, ended, isTime := e.record, e.gone, e.container, e.state() == StateEnded,
 		e.record.timeHasCome(time.Now())
 	e.mu.Unlock()
 	told := hasEnded{sandbox: e.id}
 	var err error
 	switch {
 	case gone || isTime && r.OnDeadline == Kill:
-		err = s.remove(e)
+		err = e.remove()
 	case ended:
-		if told.lost, err = s.isLost(e, container); err == nil && !told.lost {
+		if told.lost, err = e.isLost(container); err == nil && !told.lost {
 			return false
 		}
-		if err == nil && s.keepsHome(e, container) {
+		if err == nil && e.keepsHome(container) {
 			return e.hasMoved()
 		}
 		if err == nil {
-			err = s.remove(e)
+			err = e.remove()
 		}
 	case isTime:
 		told.paused = true
-		err = s.pauseNow(e)
+		err = e.pauseNow()
 	default:
 		return true // it has been changed meanwhile
 	}
-	if err != nil && s.life.Err() == nil {
-		s.cfg.Log.Error().Err(err).Str("sandbox", e.id).
+	if err != nil && e.of.life.Err() == nil {
+		e.of.cfg.Log.Error().Err(err).Str("sandbox", e.id).
 			Msg("cannot end a sandbox whose time has come, or whose container is lost; trying again")
 	} else if err == nil {
-		s.cfg.Events.Tell(s.life, "", told)
+		e.of.cfg.Events.Tell(e.of.life, "", told)
 	}
 	return err == nil
 }
 
 // pauseNow pauses a sandbox even if that cannot be recorded. entry.changing is held.
-func (s *Sandboxes) pauseNow(e *entry) error {
-	ctx, cancel := context.WithTimeout(s.life, removalLimit)
+func (e *entry) pauseNow() error {
+	ctx, cancel := context.WithTimeout(e.of.life, removalLimit)
 	defer cancel()
-	return (&Sandbox{of: s, entry: e}).pause(ctx, func(e *entry, how func(*record)) error {
-		s.must(e, how)
+	return (&Sandbox{entry: e}).pause(ctx, func(how func(*record)) error {
+		e.must(how)
 		return nil
 	})
 }

@@ -11,7 +11,7 @@ import (
 
 // whyEnded returns the limit that has ended a container of a sandbox; nil for none. Everybody who
 // asks hears the same.
-func (s *Sandboxes) whyEnded(e *entry, container string) *dockerexec.Exhausted {
+func (e *entry) whyEnded(container string) *dockerexec.Exhausted {
 	e.learning.Lock()
 	defer e.learning.Unlock()
 	e.mu.Lock()
@@ -23,9 +23,9 @@ func (s *Sandboxes) whyEnded(e *entry, container string) *dockerexec.Exhausted {
 	case in == container:
 		return known
 	}
-	ctx, cancel := context.WithTimeout(s.life, answerLimit)
+	ctx, cancel := context.WithTimeout(e.of.life, answerLimit)
 	defer cancel()
-	found := s.cfg.Executor.PersistentEnd(ctx, container)
+	found := e.of.cfg.Executor.PersistentEnd(ctx, container)
 	if found != nil { // once it is removed, nobody can ask again
 		e.mu.Lock()
 		e.exhausted, e.exhaustedIn = found, container
@@ -35,9 +35,9 @@ func (s *Sandboxes) whyEnded(e *entry, container string) *dockerexec.Exhausted {
 }
 
 // keepHome is keepsHome for callers who do not hold entry.changing.
-func (s *Sandboxes) keepHome(e *entry) {
+func (e *entry) keepHome() {
 	e.mu.Lock()
-	ended := !e.gone && s.state(e) == StateEnded
+	ended := !e.gone && e.state() == StateEnded
 	e.mu.Unlock()
 	if !ended {
 		return
@@ -45,33 +45,33 @@ func (s *Sandboxes) keepHome(e *entry) {
 	e.changing.Lock()
 	defer e.changing.Unlock()
 	e.mu.Lock()
-	container, ended := e.container, !e.gone && s.state(e) == StateEnded
+	container, ended := e.container, !e.gone && e.state() == StateEnded
 	e.mu.Unlock()
 	if ended {
-		s.keepsHome(e, container)
+		e.keepsHome(container)
 	}
 }
 
 // keepsHome reports whether a sandbox that has ended goes on from its home, which it does if its
 // container ran out of memory. If the rest of the container cannot be removed, the sandbox has not
 // moved yet, and that is tried again. entry.changing is held.
-func (s *Sandboxes) keepsHome(e *entry, container string) bool {
+func (e *entry) keepsHome(container string) bool {
 	if e.recorded().From == nil {
 		return false // an earlier service made it, and has not recorded of what
 	}
-	found := s.whyEnded(e, container)
+	found := e.whyEnded(container)
 	if found == nil {
 		return false
 	}
-	ctx, cancel := context.WithTimeout(s.life, removalLimit)
+	ctx, cancel := context.WithTimeout(e.of.life, removalLimit)
 	defer cancel()
 	words := found.Error()
-	err := s.change(e, func(r *record) { r.OutOfMemory = &words })
+	err := e.change(func(r *record) { r.OutOfMemory = &words })
 	if err == nil {
-		err = s.cfg.Executor.RemoveProcess(ctx, container)
+		err = e.of.cfg.Executor.RemoveProcess(ctx, container)
 	}
 	if err != nil {
-		s.cfg.Log.Error().Err(err).Str("sandbox", e.id).
+		e.of.cfg.Log.Error().Err(err).Str("sandbox", e.id).
 			Msg("cannot give up the container of a sandbox that ran out of memory; trying again")
 		return true
 	}
@@ -79,7 +79,7 @@ func (s *Sandboxes) keepsHome(e *entry, container string) bool {
 	defer e.mu.Unlock()
 	e.container, e.moved = "", true
 	e.uncount()
-	s.cfg.Log.Warn().Str("sandbox", e.id).Str("why", words).
+	e.of.cfg.Log.Warn().Str("sandbox", e.id).Str("why", words).
 		Msg("a sandbox has lost its container; the next call starts it again from its home")
 	return true
 }

@@ -25,16 +25,16 @@ func (b *Sandbox) SetNetwork(ctx context.Context, n Network) error {
 				"a sandbox has a network from the start or never: allow nothing, or make another sandbox: %w",
 				cerrdefs.ErrFailedPrecondition)
 		}
-		box, err := b.of.cfg.Planner.Sandboxes().Find(b.entry.id)
+		box, err := b.entry.of.cfg.Planner.Sandboxes().Find(b.entry.id)
 		if err != nil {
 			return err
 		}
-		reach, err := b.of.cfg.Planner.PersistentEgress(box, n.persistent())
+		reach, err := b.entry.of.cfg.Planner.PersistentEgress(box, n.persistent())
 		if err != nil {
 			return err
 		}
 		if b.entry.hasMoved() {
-			return b.of.change(b.entry, func(r *record) { r.Network, r.Reach = n, &reach })
+			return b.entry.change(func(r *record) { r.Network, r.Reach = n, &reach })
 		}
 		container, _, err := b.container(ctx)
 		if err != nil {
@@ -43,12 +43,12 @@ func (b *Sandbox) SetNetwork(ctx context.Context, n Network) error {
 		// While it is not known which of the two applies, a service that starts lets the sandbox
 		// reach nothing.
 		set := func(n Network, reach *dockerexec.Egress) error {
-			return b.of.change(b.entry, func(r *record) { r.Network, r.Reach = n, reach })
+			return b.entry.change(func(r *record) { r.Network, r.Reach = n, reach })
 		}
 		if err := set(before.Network, nil); err != nil {
 			return err
 		}
-		if err := b.of.cfg.Executor.SetEgress(ctx, container, reach); err != nil {
+		if err := b.entry.of.cfg.Executor.SetEgress(ctx, container, reach); err != nil {
 			return errors.Join(err, set(before.Network, before.Reach))
 		}
 		return set(n, &reach)
@@ -90,7 +90,7 @@ func (b *Sandbox) Metrics(ctx context.Context) (Metrics, error) {
 	if err != nil {
 		return Metrics{}, err
 	}
-	now, err := b.of.cfg.Executor.PersistentUsage(ctx, container)
+	now, err := b.entry.of.cfg.Executor.PersistentUsage(ctx, container)
 	if err != nil {
 		return Metrics{}, fmt.Errorf("cannot read the resource usage of sandbox %q: %w", b.entry.id,
 			err)
@@ -138,7 +138,7 @@ func (b *Sandbox) diskUsage(ctx context.Context) (used, free int64, err error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if time.Since(d.at) >= countDiskEvery {
-		if d.used, d.free, err = b.of.cfg.Planner.Files().Usage(ctx, b.entry.id); err == nil {
+		if d.used, d.free, err = b.entry.of.cfg.Planner.Files().Usage(ctx, b.entry.id); err == nil {
 			d.used += b.written(ctx)
 			d.at = time.Now()
 		}

@@ -121,8 +121,9 @@ type Sandboxes struct {
 	giving  map[string]bool // those of them whose seat is being given up
 }
 
-// entry is one sandbox.
+// entry is one sandbox, and what is done to one. Sandboxes has what is done to all.
 type entry struct {
+	of *Sandboxes
 	id string
 	// changing is held while the sandbox is paused, resumed or removed, and while its record is
 	// written. Nobody else pauses or resumes its container.
@@ -186,7 +187,7 @@ func Open(cfg Config) (*Sandboxes, error) {
 	}
 	for _, r := range records {
 		give := s.cfg.Quotas.Hold(r.account(), quota.Containers, 1)
-		s.all[r.ID] = &entry{id: r.ID, record: r, gone: r.gone(), give: give,
+		s.all[r.ID] = &entry{of: s, id: r.ID, record: r, gone: r.gone(), give: give,
 			commands: map[int]*counted{}, held: true, moved: r.OutOfMemory != nil}
 	}
 	return s, nil
@@ -243,7 +244,7 @@ func (s *Sandboxes) find(ctx context.Context) error {
 		}
 		paused := e.record.Paused && c.Running
 		e.mu.Unlock()
-		if paused && !s.pauseAgain(e, c.ID) {
+		if paused && !e.pauseAgain(c.ID) {
 			s.again.Store(true)
 			s.rouse()
 		}
@@ -261,7 +262,7 @@ func (s *Sandboxes) allFound() bool { return s.found.Load() == s.sought.Load() }
 // pauseAgain pauses the container of a sandbox that is recorded as paused, and reports whether that
 // is done. It leaves a sandbox alone that is being changed: whoever resumes it has not recorded
 // that yet.
-func (s *Sandboxes) pauseAgain(e *entry, container string) bool {
+func (e *entry) pauseAgain(container string) bool {
 	if !e.changing.TryLock() {
 		return false
 	}
@@ -272,11 +273,11 @@ func (s *Sandboxes) pauseAgain(e *entry, container string) bool {
 	if !paused {
 		return true
 	}
-	ctx, cancel := context.WithTimeout(s.life, removalLimit)
+	ctx, cancel := context.WithTimeout(e.of.life, removalLimit)
 	defer cancel()
-	err := s.cfg.Executor.PauseProcess(ctx, container)
-	if err != nil && (!cerrdefs.IsNotFound(err) || s.cfg.Executor.PersistentRuns(container)) {
-		s.cfg.Log.Error().Err(err).Str("sandbox", e.id).
+	err := e.of.cfg.Executor.PauseProcess(ctx, container)
+	if err != nil && (!cerrdefs.IsNotFound(err) || e.of.cfg.Executor.PersistentRuns(container)) {
+		e.of.cfg.Log.Error().Err(err).Str("sandbox", e.id).
 			Msg("cannot pause a sandbox that is recorded as paused; trying again")
 		return false
 	}
@@ -304,11 +305,11 @@ func (s *Sandboxes) Find(owner quota.Token, id string) (*Sandbox, error) {
 // proved that they may.
 func (s *Sandboxes) Any(id string) (*Sandbox, error) {
 	if e := s.entry(id); e != nil {
-		s.keepHome(e)
+		e.keepHome()
 		e.mu.Lock()
 		defer e.mu.Unlock()
 		if owner, known := s.cfg.Owners.Owner(e.record.Owner); known && !e.gone {
-			return &Sandbox{of: s, entry: e, owner: owner}, nil
+			return &Sandbox{entry: e, owner: owner}, nil
 		}
 	}
 	return nil, errs.NotFound("there is no sandbox %.64q", id)
@@ -329,7 +330,7 @@ func (s *Sandboxes) list(match func(record) bool) []Info {
 	for _, e := range s.all {
 		e.mu.Lock()
 		if !e.gone && match(e.record) {
-			list = append(list, s.info(e))
+			list = append(list, e.info())
 		}
 		e.mu.Unlock()
 	}

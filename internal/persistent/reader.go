@@ -156,11 +156,11 @@ func (r *Reader) explained(e Event, err error) (Event, error) {
 	switch killed := e.End != nil &&
 		(e.End.Signal == syscall.SIGKILL || e.End.Code == 128+int(syscall.SIGKILL)); {
 	case errors.Is(err, errLost):
-		if found := r.of.of.whyEnded(r.of.entry, r.container); found != nil {
+		if found := r.of.entry.whyEnded(r.container); found != nil {
 			return Event{End: &End{Signal: syscall.SIGKILL, Exhausted: found}}, nil
 		}
 	case killed:
-		e.End.Exhausted = r.of.of.cfg.Executor.PersistentKilled(r.container)
+		e.End.Exhausted = r.of.entry.of.cfg.Executor.PersistentKilled(r.container)
 	}
 	return e, err
 }

@@ -107,12 +107,12 @@ func parse(id string, text []byte) (r record, err error) {
 	return r, r.validate()
 }
 
-func (s *Sandboxes) write(e *entry, r record) error {
+func (e *entry) write(r record) error {
 	text, err := json.Marshal(r)
-	if err == nil && s.cfg.Shared != nil {
-		err = s.share(e, text)
+	if err == nil && e.of.cfg.Shared != nil {
+		err = e.share(text)
 	} else if err == nil {
-		err = s.records().Write(r.ID, text)
+		err = e.of.records().Write(r.ID, text)
 	}
 	if err != nil {
 		return fmt.Errorf("cannot record the sandbox: %w", errs.WithoutPath(err))
@@ -121,34 +121,34 @@ func (s *Sandboxes) write(e *entry, r record) error {
 }
 
 // change changes a sandbox's record, on disk first. entry.changing is held.
-func (s *Sandboxes) change(e *entry, how func(*record)) error {
+func (e *entry) change(how func(*record)) error {
 	r := e.recorded()
 	r.Metadata, r.Env = maps.Clone(r.Metadata), maps.Clone(r.Env)
 	how(&r)
-	if err := s.write(e, r); err != nil {
+	if err := e.write(r); err != nil {
 		return err
 	}
 	e.mu.Lock()
 	e.record = r
 	e.mu.Unlock()
-	s.rouse()
+	e.of.rouse()
 	return nil
 }
 
 // must changes a sandbox's record even if it cannot be written, as on a full disk: what is to end
 // ends all the same. It is written with the next change; until then a service that starts reads the
 // old record.
-func (s *Sandboxes) must(e *entry, how func(*record)) {
-	err := s.change(e, how)
+func (e *entry) must(how func(*record)) {
+	err := e.change(how)
 	if err == nil {
 		return
 	}
-	s.cfg.Log.Error().Err(err).Str("sandbox", e.id).
+	e.of.cfg.Log.Error().Err(err).Str("sandbox", e.id).
 		Msg("cannot write the record of a sandbox; going on without")
 	e.mu.Lock()
 	how(&e.record)
 	e.mu.Unlock()
-	s.rouse()
+	e.of.rouse()
 }
 
 // forget removes a sandbox's record.

@@ -147,7 +147,7 @@ func endNow(s *Sandboxes, id string) bool {
 	}
 	e.changing.Lock()
 	defer e.changing.Unlock()
-	return s.end(e)
+	return e.end()
 }
 
 // A sandbox whose container was lost while no service ran goes, paused or not and whenever its deadline is, with its place.

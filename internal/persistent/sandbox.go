@@ -19,7 +19,6 @@ import (
 
 // Sandbox is a persistent sandbox, for one caller.
 type Sandbox struct {
-	of    *Sandboxes
 	entry *entry
 	owner quota.Token
 	// asleep says that requests do not resume the sandbox, nor start it again if it runs out of
@@ -66,27 +65,28 @@ func (b *Sandbox) ID() string { return b.entry.id }
 func (b *Sandbox) Info() Info {
 	b.entry.mu.Lock()
 	defer b.entry.mu.Unlock()
-	return b.of.info(b.entry)
+	return b.entry.info()
 }
 
 // info is called with entry.mu held.
-func (s *Sandboxes) info(e *entry) Info {
+func (e *entry) info() Info {
 	r := e.record
 	return Info{
 		ID: r.ID, Template: r.Template, Owner: r.Owner, Metadata: r.Metadata, Note: r.Note,
 		Started: r.Started, Deadline: r.Deadline, OnDeadline: r.OnDeadline,
-		AutoResume: r.AutoResume, Root: r.Root && s.cfg.Planner.AllowsRoot(), State: s.state(e), CPUs: r.CPUs,
+		AutoResume: r.AutoResume, Root: r.Root && e.of.cfg.Planner.AllowsRoot(),
+		State: e.state(), CPUs: r.CPUs,
 		Memory: r.Memory, Network: r.Network, Moved: r.Moved,
 	}
 }
 
 // state is called with entry.mu held.
-func (s *Sandboxes) state(e *entry) State {
+func (e *entry) state() State {
 	here := e.held && !e.moved // where its container is
 	switch {
 	case here && e.container != "" &&
-		(e.exhaustedIn == e.container || !s.cfg.Executor.PersistentRuns(e.container)), here &&
-		e.container == "" && e.record.Made && s.allFound():
+		(e.exhaustedIn == e.container || !e.of.cfg.Executor.PersistentRuns(e.container)), here &&
+		e.container == "" && e.record.Made && e.of.allFound():
 		return StateEnded
 	case e.record.Paused:
 		return StatePaused
@@ -116,7 +116,7 @@ func (b *Sandbox) SetDeadline(at time.Time) error {
 }
 
 func (b *Sandbox) setDeadline(at time.Time) error {
-	return b.of.change(b.entry, func(r *record) {
+	return b.entry.change(func(r *record) {
 		r.Deadline, r.Length = time.Time{}, 0
 		if !at.IsZero() {
 			r.Deadline, r.Length = at.UTC(), time.Until(at)
@@ -141,13 +141,13 @@ func (b *Sandbox) Connect(ctx context.Context, at time.Time) error {
 // Pause stops all that runs in the sandbox until it is resumed. The error is of class Conflict when
 // it is paused already.
 func (b *Sandbox) Pause(ctx context.Context) error {
-	return b.changes(func() error { return b.pause(ctx, b.of.change) })
+	return b.changes(func() error { return b.pause(ctx, b.entry.change) })
 }
 
 // pause pauses the sandbox. record decides whether it does so even if that cannot be recorded.
-func (b *Sandbox) pause(ctx context.Context, record func(*entry, func(*record)) error) error {
+func (b *Sandbox) pause(ctx context.Context, record func(func(*record)) error) error {
 	if b.entry.hasMoved() && b.Info().State == StateRunning {
-		return record(b.entry, paused(true)) // nothing of it runs
+		return record(paused(true)) // nothing of it runs
 	}
 	container, already, err := b.container(ctx)
 	switch {
@@ -157,11 +157,11 @@ func (b *Sandbox) pause(ctx context.Context, record func(*entry, func(*record)) 
 		return errs.Conflict("sandbox %q is paused already", b.entry.id)
 	}
 	// In this order, so that a sandbox that is recorded as paused does not run after a crash.
-	if err := record(b.entry, paused(true)); err != nil {
+	if err := record(paused(true)); err != nil {
 		return err
 	}
-	if err := b.of.cfg.Executor.PauseProcess(ctx, container); err != nil {
-		b.of.must(b.entry, paused(false)) // a paused sandbox has no deadline
+	if err := b.entry.of.cfg.Executor.PauseProcess(ctx, container); err != nil {
+		b.entry.must(paused(false)) // a paused sandbox has no deadline
 		return err
 	}
 	return nil
@@ -180,10 +180,10 @@ func (b *Sandbox) resume(ctx context.Context) error {
 	if err != nil || !sleeps {
 		return err
 	}
-	if err := b.of.cfg.Executor.ResumeProcess(ctx, container); err != nil {
+	if err := b.entry.of.cfg.Executor.ResumeProcess(ctx, container); err != nil {
 		return fmt.Errorf("cannot resume sandbox %q: %w", b.entry.id, err)
 	}
-	b.of.must(b.entry, resumed) // it runs, so it has its deadline
+	b.entry.must(resumed) // it runs, so it has its deadline
 	return nil
 }
 
@@ -202,11 +202,11 @@ func (b *Sandbox) container(ctx context.Context) (id string, paused bool, err er
 	look := func() (string, State) {
 		b.entry.mu.Lock()
 		defer b.entry.mu.Unlock()
-		return b.entry.container, b.of.state(b.entry)
+		return b.entry.container, b.entry.state()
 	}
 	id, state := look()
 	if id == "" && !b.entry.hasMoved() {
-		if err := b.of.find(ctx); err != nil {
+		if err := b.entry.of.find(ctx); err != nil {
 			return "", false, fmt.Errorf("cannot find the container of sandbox %q: %w", b.entry.id,
 				err)
 		}
@@ -271,7 +271,7 @@ func inside[T any](ctx context.Context, b *Sandbox,
 		}
 		done, err = do(container)
 		if _, is := errors.AsType[dockerexec.Exhausted](err); is && !b.asleep && try < insideTries-1 { // nothing of the call has begun there
-			b.of.keepHome(b.entry)
+			b.entry.keepHome()
 			continue
 		}
 		if !errors.Is(err, life.ErrPaused) {
@@ -286,31 +286,31 @@ func inside[T any](ctx context.Context, b *Sandbox,
 // accepted.
 func (b *Sandbox) Dial(ctx context.Context, port int) (session.PortConn, error) {
 	return inside(ctx, b, func(container string) (session.PortConn, error) {
-		return b.of.cfg.Executor.DialProcess(ctx, container, port)
+		return b.entry.of.cfg.Executor.DialProcess(ctx, container, port)
 	})
 }
 
 // Kill removes the sandbox and all that it has. When it returns, even with an error, the sandbox is
 // gone for callers; what could not be removed is tried again.
 func (b *Sandbox) Kill(ctx context.Context) error {
-	return b.changes(func() error { return b.of.remove(b.entry) })
+	return b.changes(func() error { return b.entry.remove() })
 }
 
 // remove removes a sandbox. Its container goes even if that cannot be recorded; entry.changing is
 // held.
-func (s *Sandboxes) remove(e *entry) error {
+func (e *entry) remove() error {
 	e.mu.Lock()
 	e.gone = true
 	r, container := e.record, e.container
 	e.mu.Unlock()
 	var unrecorded error
 	if !r.Removing {
-		unrecorded = s.removing(e)
+		unrecorded = e.removing()
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), removalLimit)
 	defer cancel()
-	if container == "" && !s.allFound() {
-		if err := s.find(ctx); err != nil {
+	if container == "" && !e.of.allFound() {
+		if err := e.of.find(ctx); err != nil {
 			return err
 		}
 		e.mu.Lock()
@@ -318,7 +318,7 @@ func (s *Sandboxes) remove(e *entry) error {
 		e.mu.Unlock()
 	}
 	if container != "" {
-		if err := s.cfg.Executor.RemoveProcess(ctx, container); err != nil {
+		if err := e.of.cfg.Executor.RemoveProcess(ctx, container); err != nil {
 			return err
 		}
 	}
@@ -329,13 +329,13 @@ func (s *Sandboxes) remove(e *entry) error {
 	if unrecorded != nil { // another host may have it by now, with its files
 		return unrecorded
 	}
-	if err := s.cfg.Planner.Files().RemoveUser(s.cfg.Trash, r.ID); err != nil {
+	if err := e.of.cfg.Planner.Files().RemoveUser(e.of.cfg.Trash, r.ID); err != nil {
 		return err
 	}
-	if err := s.unregister(ctx, r.ID); err != nil {
+	if err := e.of.unregister(ctx, r.ID); err != nil {
 		return err
 	}
-	return s.forget(r.ID)
+	return e.of.forget(r.ID)
 }
 
 // unregister forgets a sandbox's user. Processes that other callers have started there go on.

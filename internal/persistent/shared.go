@@ -53,8 +53,8 @@ func (s *Sandboxes) seated(r *record, from Template) error {
 }
 
 // share writes a shared record.
-func (s *Sandboxes) share(e *entry, text []byte) error {
-	revision, err := s.cfg.Shared.Write(e.id, text)
+func (e *entry) share(text []byte) error {
+	revision, err := e.of.cfg.Shared.Write(e.id, text)
 	if err == nil {
 		e.mu.Lock()
 		e.revision = max(e.revision, revision)
@@ -79,7 +79,7 @@ func (s *Sandboxes) Apply(id string, text []byte, revision int64) {
 	defer s.mu.Unlock()
 	e := s.all[id]
 	if e == nil && text != nil {
-		e = &entry{id: id, give: func() {}, counted: true}
+		e = &entry{of: s, id: id, give: func() {}, counted: true}
 		s.all[id] = e
 	}
 	if e == nil {
@@ -237,7 +237,7 @@ const beginLimit = time.Minute
 
 // begin creates the container of a sandbox that has moved, which then runs; entry.changing is held.
 func (b *Sandbox) begin(ctx context.Context) (err error) {
-	s, e := b.of, b.entry
+	s, e := b.entry.of, b.entry
 	e.mu.Lock()
 	r, moved := e.record, e.moved
 	e.mu.Unlock()
@@ -269,7 +269,7 @@ func (b *Sandbox) begin(ctx context.Context) (err error) {
 	if s.cfg.Shared != nil {
 		host, epoch = s.cfg.Shared.Seat(b.entry.id)
 	}
-	if err := s.change(e, func(r *record) {
+	if err := e.change(func(r *record) {
 		r.Moved = &Moved{From: r.Host, At: time.Now().UTC()}
 		if r.OutOfMemory != nil {
 			r.Moved.Why, r.OutOfMemory = *r.OutOfMemory, nil
@@ -311,12 +311,12 @@ func (r record) lostBy() string {
 
 // removing records that a sandbox is to be removed. Without a cluster, it is removed even if that
 // cannot be written.
-func (s *Sandboxes) removing(e *entry) error {
+func (e *entry) removing() error {
 	mark := func(r *record) { r.Removing = true }
-	if s.cfg.Shared != nil {
-		return s.change(e, mark)
+	if e.of.cfg.Shared != nil {
+		return e.change(mark)
 	}
-	s.must(e, mark)
+	e.must(mark)
 	return nil
 }
 
@@ -324,7 +324,7 @@ func (s *Sandboxes) removing(e *entry) error {
 // deadline has passed, or they are to be removed.
 func (s *Sandboxes) Due() (ids []string) {
 	for _, e := range s.entries() {
-		if _, due := s.untilDue(e, time.Now()); due && !e.isHeld() {
+		if _, due := e.untilDue(time.Now()); due && !e.isHeld() {
 			ids = append(ids, e.id)
 		}
 	}
