@@ -103,7 +103,7 @@ func TestAGatewayThatIsReplaced(t *testing.T) {
 }
 
 // Of those that lose their gateway, the filtered ones that go on without the service are counted.
-func TestWhoIsCutOffFromAGateway(t *testing.T) {
+func TestCutOffCountsDetachedFilteredContainers(t *testing.T) {
 	l := newLab(t)
 	for name, domains := range map[string][]string{
 		"open": {"*"}, "filtered": {"a.example"}, "closed": {},

@@ -58,7 +58,7 @@ func TestDockerIsSentTheSame(t *testing.T) {
 }
 
 // What every container has in Docker, whatever its Spec says.
-func TestWhatASpecCannotSay(t *testing.T) {
+func TestEveryContainerIsConfined(t *testing.T) {
 	for name, s := range map[string]Spec{
 		"empty": {}, "session": recorded(t, "testdata/create/session.spec.json"),
 		"root": recorded(t, "testdata/create/root.spec.json"),

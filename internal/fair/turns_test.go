@@ -75,7 +75,7 @@ func TestOwnersTakeTurnsHoweverManyOfEachWait(t *testing.T) {
 	}
 }
 
-func TestWhoLeavesTheLineTakesNoTurn(t *testing.T) {
+func TestLeaversTakeNoTurn(t *testing.T) {
 	for _, turns := range []*Turns{{All: 1}, {Each: 1}} {
 		synctest.Test(t, func(t *testing.T) {
 			l, ended := &lab{Turns: turns}, make(chan struct{})

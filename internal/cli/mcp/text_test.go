@@ -26,7 +26,7 @@ func TestClippedBetweenCharacters(t *testing.T) {
 }
 
 // An allowed name that cannot be reached is not called refused.
-func TestWhyANameIsNotReached(t *testing.T) {
+func TestUnreachableNamesAreNotCalledRefused(t *testing.T) {
 	got := resultText("", "", types.Result{EgressMore: 2, Egress: []types.Refusal{
 		{Name: "a.org", Verdict: types.VerdictFailed, Via: "dns", Reason: "no such name"},
 		{Name: "b.org", Port: 22, Verdict: types.VerdictDenied, Via: "tcp", Reason: "no open port"},
