@@ -11,6 +11,12 @@ import (
 // eats needs more memory than any container of these scenarios has.
 const eats = `python3 -c "x = b'x' * (1 << 30); print(len(x))"`
 
+// startsTooMany starts more processes than any container of these scenarios may have.
+const startsTooMany = `exec python3 -c '
+import subprocess
+print("begun", flush=True)
+for _ in range(600): subprocess.Popen(["sleep", "98761"])'`
+
 const (
 	outOfMemory    = "out of memory: this container may use 128Mi (limits.memory), its tmpfs included"
 	outOfProcesses = "out of processes: this container may have 128 processes and threads (limits.pids)"
@@ -37,10 +43,7 @@ func TestLimitsAreTold(t *testing.T) {
 		// Whoever starts too much is refused that, and everything else goes on.
 		before := l.sh(t, "limits", "echo on") // makes the container
 		id := l.containerOf(t, "limits").ID
-		out = l.run(t, "limits", types.Exec{Command: `exec python3 -c '
-import subprocess, threading, time
-print("begun", flush=True)
-for _ in range(600): subprocess.Popen(["sleep", "98761"])'`})
+		out = l.run(t, "limits", types.Exec{Command: startsTooMany})
 		if before != "on" || out.Stdout != "begun\n" || out.ExitCode == nil || *out.ExitCode != 1 || !says(out.Hints, outOfProcesses) {
 			t.Errorf("processes: %s %q %q, %+v", exitText(out), out.Stdout, out.Stderr, out.Hints)
 		}
