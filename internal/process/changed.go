@@ -37,12 +37,12 @@ const (
 
 // publish publishes the current state of a process. The turn is held, but no lock, because the log
 // is written meanwhile.
-func (m *Manager) publish(p *process, status string, what change) {
+func (p *process) publish(status string, what change) {
 	r := p.record
-	m.cfg.Events.Publish(events.Process, r.UserID, Changed{
+	p.of.cfg.Events.Publish(events.Process, r.UserID, Changed{
 		ID: p.id, Sandbox: r.SandboxID, Name: r.Name, Status: status,
 		Reason: cmp.Or(r.Reason, r.Notice), what: what, exitCode: r.ExitCode, signal: r.Signal,
-		oom: r.OOMKilled, restarts: r.RestartCount, restartIn: max(r.restartDelay(m.now()), 0),
+		oom: r.OOMKilled, restarts: r.RestartCount, restartIn: max(r.restartDelay(p.of.now()), 0),
 	})
 }
 

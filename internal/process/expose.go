@@ -57,41 +57,41 @@ func checkReady(r Ready) (Ready, error) {
 
 // observed returns the current record with the process's readiness and ports. It reads what the
 // process reports.
-func (m *Manager) observed(p *process) Record {
-	r := m.shown(p)
+func (p *process) observed() Record {
+	r := p.shown()
 	if r.Ready != nil && r.Status == Running {
-		r.Readiness = m.cfg.Runner.Readiness(r)
+		r.Readiness = p.of.cfg.Runner.Readiness(r)
 	}
 	if r.Expose != nil {
-		r.Expose = m.cfg.Ports.Ports(p.id) // none when it has finished
+		r.Expose = p.of.cfg.Ports.Ports(p.id) // none when it has finished
 	}
 	return r
 }
 
 // expose opens the ports of a process that is to start; the turn is held.
-func (m *Manager) expose(p *process) error {
-	opened, err := m.cfg.Ports.Open(p.record.UserID, p.id, p.record.Expose, m.dialer(p))
+func (p *process) expose() error {
+	opened, err := p.of.cfg.Ports.Open(p.record.UserID, p.id, p.record.Expose, p.dialer())
 	if err != nil {
 		return err
 	}
 	r := p.record
 	r.Expose = opened
-	m.show(p, r, "")
+	p.show(r, "")
 	return nil
 }
 
 // dialer returns a Dial for a process's ports, in whichever container it runs at that time.
-func (m *Manager) dialer(p *process) Dial {
+func (p *process) dialer() Dial {
 	return func(ctx context.Context, port int) (Conn, error) {
-		m.mu.Lock()
+		p.of.mu.Lock()
 		r, i := p.record, p.instance()
-		m.mu.Unlock()
+		p.of.mu.Unlock()
 		if r.Status != Running {
 			return nil, fmt.Errorf("process %s does not run", p.id)
 		}
-		if m.paused(r) {
+		if p.of.paused(r) {
 			return nil, fmt.Errorf("process %s is paused with its sandbox", p.id)
 		}
-		return m.cfg.Runner.Dial(ctx, i, port)
+		return p.of.cfg.Runner.Dial(ctx, i, port)
 	}
 }

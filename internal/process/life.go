@@ -100,21 +100,21 @@ const (
 
 // join runs f while it holds a process's turn, once for all callers that wait for the same kind of
 // attempt to begin. So at most one has begun and one waits, however many callers ask and hang up.
-func (m *Manager) join(p *process, what doing, f func(context.Context) error) *attempt {
-	m.mu.Lock()
+func (p *process) join(what doing, f func(context.Context) error) *attempt {
+	p.of.mu.Lock()
 	a := p.waiting[what]
 	first := a == nil
 	if first {
 		a = &attempt{done: make(chan struct{})}
 		p.waiting[what] = a // stays after Shutdown
 	}
-	m.mu.Unlock()
+	p.of.mu.Unlock()
 	if first {
-		m.run(a, func(ctx context.Context) error {
+		p.of.run(a, func(ctx context.Context) error {
 			err := p.take(ctx)
-			m.mu.Lock()
+			p.of.mu.Lock()
 			p.waiting[what] = nil // a later caller may know of something that this attempt misses
-			m.mu.Unlock()
+			p.of.mu.Unlock()
 			if err != nil {
 				return err
 			}

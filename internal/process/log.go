@@ -51,7 +51,7 @@ func (m *Manager) Log(user, id string) (*Log, error) {
 	if err != nil {
 		return nil, err
 	}
-	dir, err := openLogDir(m.cfg.Runner.Dir(m.shown(p)))
+	dir, err := openLogDir(m.cfg.Runner.Dir(p.shown()))
 	if errors.Is(err, unix.ENOENT) {
 		return nil, errs.NotFound("process %q has no log", id)
 	}

@@ -176,7 +176,7 @@ func (m *Manager) Get(user, id string) (Record, error) {
 	if err != nil {
 		return Record{}, err
 	}
-	return m.observed(p), nil
+	return p.observed(), nil
 }
 
 // List returns a user's processes in order of creation.
@@ -188,8 +188,8 @@ func (m *Manager) List(user string) []Record {
 func (m *Manager) ListOf(match func(user string) bool) []Record {
 	list := []Record{}
 	for _, p := range m.all() {
-		if match(m.shown(p).UserID) {
-			list = append(list, m.observed(p))
+		if match(p.shown().UserID) {
+			list = append(list, p.observed())
 		}
 	}
 	byCreation(list)
@@ -216,8 +216,8 @@ func (m *Manager) all() []*process {
 }
 
 // shown returns the current record.
-func (m *Manager) shown(p *process) Record {
-	m.mu.Lock()
-	defer m.mu.Unlock()
+func (p *process) shown() Record {
+	p.of.mu.Lock()
+	defer p.of.mu.Unlock()
 	return p.record
 }

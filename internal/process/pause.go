@@ -20,7 +20,7 @@ func (m *Manager) Paused(user, id string) bool {
 	if p == nil {
 		return !read
 	}
-	return m.paused(m.shown(p))
+	return m.paused(p.shown())
 }
 
 func (m *Manager) paused(r Record) bool {
@@ -33,10 +33,10 @@ func (m *Manager) FollowPause(ctx context.Context, sandboxID string) error {
 	var following errgroup.Group
 	following.SetLimit(pausedAtOnce)
 	for _, p := range m.all() {
-		if m.shown(p).SandboxID == sandboxID {
+		if p.shown().SandboxID == sandboxID {
 			following.Go(func() error {
-				return m.join(p, followingPause, func(ctx context.Context) error {
-					return m.followPause(ctx, p)
+				return p.join(followingPause, func(ctx context.Context) error {
+					return p.followPause(ctx)
 				}).wait(ctx)
 			})
 		}
@@ -45,20 +45,20 @@ func (m *Manager) FollowPause(ctx context.Context, sandboxID string) error {
 }
 
 // followPause is FollowPause for one process, whose turn is held.
-func (m *Manager) followPause(ctx context.Context, p *process) error {
+func (p *process) followPause(ctx context.Context) error {
 	r := p.record
 	if p.gone {
 		return nil
 	}
 	if r.Status != Running {
-		if r.wanted() && p.timer == nil && !m.paused(r) {
-			m.arm(p) // it was to be started again meanwhile
+		if r.wanted() && p.timer == nil && !p.of.paused(r) {
+			p.arm() // it was to be started again meanwhile
 		}
 		return nil
 	}
-	paused, change := m.paused(r), m.cfg.Runner.Resume
+	paused, change := p.of.paused(r), p.of.cfg.Runner.Resume
 	if paused {
-		change = m.cfg.Runner.Pause
+		change = p.of.cfg.Runner.Pause
 	}
 	err := change(ctx, p.instance())
 	if errdefs.IsNotFound(err) {
@@ -66,7 +66,7 @@ func (m *Manager) followPause(ctx context.Context, p *process) error {
 	}
 	if err == nil && r.Paused != paused {
 		r.Paused = paused
-		m.show(p, r, "")
+		p.show(r, "")
 	}
 	return err
 }

@@ -22,8 +22,10 @@ import (
 	"time"
 )
 
-// process is a Record with the state needed to decide about it.
+// process is a Record with the state needed to decide about it, and what is decided. Manager has
+// what is about all processes.
 type process struct {
+	of   *Manager
 	id   string
 	turn chan struct{} // full while a goroutine holds the turn
 
@@ -45,8 +47,8 @@ type process struct {
 	finished chan struct{} // closed by the turn's holder when the process will not run again
 }
 
-func newProcess(r Record) *process {
-	return &process{id: r.ID, record: r, turn: make(chan struct{}, 1),
+func (m *Manager) newProcess(r Record) *process {
+	return &process{of: m, id: r.ID, record: r, turn: make(chan struct{}, 1),
 		finished: make(chan struct{})}
 }
 
@@ -93,42 +95,42 @@ func (m *Manager) now() time.Time { return m.cfg.Clock.Now().UTC() }
 
 // keep writes r to disk and then makes it visible; the turn is held. After an error nothing has
 // changed.
-func (m *Manager) keep(p *process, r Record, what change) error {
-	r.UpdatedAt = m.now()
-	if err := m.store.write(r); err != nil {
+func (p *process) keep(r Record, what change) error {
+	r.UpdatedAt = p.of.now()
+	if err := p.of.store.write(r); err != nil {
 		return fmt.Errorf("cannot record process %s: %w", p.id, err)
 	}
-	m.show(p, r, what)
+	p.show(r, what)
 	return nil
 }
 
 // observe records an observed state, even if it cannot be written to disk; the turn is held.
-func (m *Manager) observe(p *process, r Record, what change) {
-	if err := m.keep(p, r, what); err != nil {
-		m.log.Error().Err(err).
+func (p *process) observe(r Record, what change) {
+	if err := p.keep(r, what); err != nil {
+		p.of.log.Error().Err(err).
 			Msg("the record of a process on disk is out of date until its next change")
-		r.UpdatedAt = m.now()
-		m.show(p, r, what)
+		r.UpdatedAt = p.of.now()
+		p.show(r, what)
 	}
 }
 
-func (m *Manager) show(p *process, r Record, what change) {
-	m.mu.Lock()
+func (p *process) show(r Record, what change) {
+	p.of.mu.Lock()
 	p.record = r
 	p.generation++
-	m.mu.Unlock()
-	m.publish(p, string(r.State()), what)
+	p.of.mu.Unlock()
+	p.publish(string(r.State()), what)
 }
 
 // forget removes a process from the manager; the turn is held.
-func (m *Manager) forget(p *process, what change) {
-	m.mu.Lock()
-	delete(m.processes, p.id)
+func (p *process) forget(what change) {
+	p.of.mu.Lock()
+	delete(p.of.processes, p.id)
 	p.gone = true
 	p.generation++
-	m.mu.Unlock()
-	m.publish(p, "removed", what)
+	p.of.mu.Unlock()
+	p.publish("removed", what)
 	p.finish()
 	p.givePlace()
-	m.cfg.Ports.Close(p.id)
+	p.of.cfg.Ports.Close(p.id)
 }

@@ -26,7 +26,7 @@ func (m *Manager) Reconcile(ctx context.Context) error {
 		considered.Wait()
 		running := 0
 		for _, p := range m.all() {
-			if m.shown(p).Status == Running {
+			if p.shown().Status == Running {
 				running++
 			}
 		}
@@ -70,7 +70,7 @@ func (m *Manager) list(ctx context.Context, s selection) (*sync.WaitGroup, error
 		}
 	}
 	for p, generation := range before {
-		do(func(ctx context.Context) { m.consider(ctx, p, generation, found[p.id]) })
+		do(func(ctx context.Context) { p.consider(ctx, generation, found[p.id]) })
 	}
 	for _, i := range instances {
 		switch p, read := m.known(i.User, i.Process); {
@@ -108,7 +108,7 @@ func (m *Manager) removeStray(ctx context.Context, i Instance) {
 }
 
 // consider compares one record with the containers found for its process.
-func (m *Manager) consider(ctx context.Context, p *process, generation uint64, found []Instance) {
+func (p *process) consider(ctx context.Context, generation uint64, found []Instance) {
 	if p.take(ctx) != nil {
 		return
 	}
@@ -117,7 +117,7 @@ func (m *Manager) consider(ctx context.Context, p *process, generation uint64, f
 		return
 	}
 	if p.generation != generation {
-		m.enqueue(only(p.id))
+		p.of.enqueue(only(p.id))
 		return
 	}
 	defer func() { p.moved = false }()
@@ -126,64 +126,64 @@ func (m *Manager) consider(ctx context.Context, p *process, generation uint64, f
 	for _, i := range found {
 		// After a restart of the host no running container can be the recorded run, whatever it
 		// looks like.
-		if r.Instance.same(i.identity()) && (!i.Running || r.BootID == m.cfg.BootID) {
+		if r.Instance.same(i.identity()) && (!i.Running || r.BootID == p.of.cfg.BootID) {
 			own = &i
 			continue
 		}
-		m.log.Warn().Str("process", p.id).Str("container", i.Container).
+		p.of.log.Warn().Str("process", p.id).Str("container", i.Container).
 			Msg("removing a container that is not the recorded run of its process")
-		m.discard(ctx, p, i)
+		p.discard(ctx, i)
 	}
 	switch {
 	case r.Status != Running:
 		if r.wanted() && p.timer == nil {
-			m.arm(p)
+			p.arm()
 		}
 	case own != nil && own.Running:
-		m.adopt(p, *own)
+		p.adopt(*own)
 	case own != nil:
-		if err := m.concludeEnded(ctx, p, *own); err != nil && ctx.Err() == nil {
-			m.log.Warn().Err(err).Str("process", p.id).
+		if err := p.concludeEnded(ctx, *own); err != nil && ctx.Err() == nil {
+			p.of.log.Warn().Err(err).Str("process", p.id).
 				Msg("cannot tell how a process ended; trying again")
-			m.enqueueLater(only(p.id))
+			p.of.enqueueLater(only(p.id))
 		}
-	case r.BootID != m.cfg.BootID && p.moved:
-		m.conclude(ctx, p, Exit{}, left)
-	case r.BootID != m.cfg.BootID:
-		m.conclude(ctx, p, Exit{}, rebooted)
+	case r.BootID != p.of.cfg.BootID && p.moved:
+		p.conclude(ctx, Exit{}, left)
+	case r.BootID != p.of.cfg.BootID:
+		p.conclude(ctx, Exit{}, rebooted)
 	default:
-		m.conclude(ctx, p, Exit{}, vanished)
+		p.conclude(ctx, Exit{}, vanished)
 	}
 }
 
 // adopt takes over a process that runs; the turn is held.
-func (m *Manager) adopt(p *process, i Instance) {
+func (p *process) adopt(i Instance) {
 	if r := p.record; r.PID != i.PID {
 		r.PID = i.PID
-		m.observe(p, r, "")
+		p.observe(r, "")
 	}
 	if p.record.DesiredState == Running {
-		m.background(func(ctx context.Context) { // also if it is not to be paused: see Paused
+		p.of.background(func(ctx context.Context) { // also if it is not to be paused: see Paused
 			if p.take(ctx) != nil {
 				return
 			}
 			defer p.give()
-			if err := m.followPause(ctx, p); err != nil && ctx.Err() == nil {
-				m.log.Warn().Err(err).Str("process", p.id).
+			if err := p.followPause(ctx); err != nil && ctx.Err() == nil {
+				p.of.log.Warn().Err(err).Str("process", p.id).
 					Msg("cannot pause or resume a process as its sandbox is; trying again")
-				m.enqueueLater(only(p.id))
+				p.of.enqueueLater(only(p.id))
 			}
 		})
 		return
 	}
-	m.background(func(ctx context.Context) {
+	p.of.background(func(ctx context.Context) {
 		if p.take(ctx) != nil {
 			return
 		}
 		defer p.give()
-		if err := m.halt(ctx, p, unix.SIGTERM); err != nil && ctx.Err() == nil {
-			m.log.Warn().Err(err).Msg("a process that ought to be stopped still runs")
-			m.enqueueLater(only(p.id))
+		if err := p.halt(ctx, unix.SIGTERM); err != nil && ctx.Err() == nil {
+			p.of.log.Warn().Err(err).Msg("a process that ought to be stopped still runs")
+			p.of.enqueueLater(only(p.id))
 		}
 	})
 }

@@ -19,8 +19,8 @@ const (
 
 // conclude records that the process's instance has ended, removes it, and plans the next start if
 // there is to be one; the turn is held. A reason means that it is not known how the instance ended.
-func (m *Manager) conclude(ctx context.Context, p *process, exit Exit, reason string) {
-	i, now := p.instance(), m.now()
+func (p *process) conclude(ctx context.Context, exit Exit, reason string) {
+	i, now := p.instance(), p.of.now()
 	r := p.record
 	r.setExit(exit, reason, now)
 	if r.DesiredState == Stopped {
@@ -34,26 +34,26 @@ func (m *Manager) conclude(ctx context.Context, p *process, exit Exit, reason st
 			r.waitToRestart(now)
 		}
 	}
-	m.observe(p, r, ended)
-	m.discard(ctx, p, i)
+	p.observe(r, ended)
+	p.discard(ctx, i)
 	if r.wanted() {
-		m.arm(p)
+		p.arm()
 	} else {
-		m.retire(p)
+		p.retire()
 	}
 }
 
 // concludeEnded calls conclude with the exit that the Runner reports for an ended instance; the
 // turn is held. After an error nothing is recorded.
-func (m *Manager) concludeEnded(ctx context.Context, p *process, i Instance) error {
+func (p *process) concludeEnded(ctx context.Context, i Instance) error {
 	asking, cancel := context.WithTimeout(ctx, callLimit)
 	defer cancel()
-	exit, err := m.cfg.Runner.Exit(asking, i)
+	exit, err := p.of.cfg.Runner.Exit(asking, i)
 	switch {
 	case err == nil:
-		m.conclude(ctx, p, exit, "")
+		p.conclude(ctx, exit, "")
 	case errdefs.IsNotFound(err):
-		m.conclude(ctx, p, Exit{}, vanished)
+		p.conclude(ctx, Exit{}, vanished)
 	default:
 		return err
 	}
@@ -82,20 +82,20 @@ func (r *Record) setExit(exit Exit, reason string, now time.Time) {
 }
 
 // arm plans the next start of a process; the turn is held.
-func (m *Manager) arm(p *process) {
+func (p *process) arm() {
 	user := p.record.UserID
-	p.timer = m.cfg.Clock.AfterFunc(p.record.restartDelay(m.now()), func() {
-		m.background(func(ctx context.Context) { m.restart(ctx, user, p) })
+	p.timer = p.of.cfg.Clock.AfterFunc(p.record.restartDelay(p.of.now()), func() {
+		p.of.background(func(ctx context.Context) { p.restart(ctx, user) })
 	})
 }
 
 // restart starts a user's process again. It does nothing if the timer was cancelled after it had
 // fired.
-func (m *Manager) restart(ctx context.Context, user string, p *process) {
-	if !m.restarting.Begin(user, ctx.Done()) {
+func (p *process) restart(ctx context.Context, user string) {
+	if !p.of.restarting.Begin(user, ctx.Done()) {
 		return
 	}
-	defer m.restarting.End(user)
+	defer p.of.restarting.End(user)
 	if p.take(ctx) != nil {
 		return
 	}
@@ -105,39 +105,39 @@ func (m *Manager) restart(ctx context.Context, user string, p *process) {
 	}
 	p.timer = nil
 	r := p.record
-	if m.paused(r) {
+	if p.of.paused(r) {
 		return // FollowPause plans it again
 	}
-	m.restarts.Add(1)
+	p.of.restarts.Add(1)
 	r.RestartCount++
 	r.NextRestartAt = time.Time{}
-	m.observe(p, r, "")
-	err := m.relaunch(ctx, p)
-	if err == nil || m.ctx.Err() != nil {
+	p.observe(r, "")
+	err := p.relaunch(ctx)
+	if err == nil || p.of.ctx.Err() != nil {
 		return // it runs, or the next service starts it
 	}
 	r = p.record
 	r.Reason = "it cannot be started again: " + err.Error()
-	r.waitToRestart(m.now())
-	m.observe(p, r, notStarted)
-	m.arm(p)
+	r.waitToRestart(p.of.now())
+	p.observe(r, notStarted)
+	p.arm()
 }
 
-func (m *Manager) relaunch(ctx context.Context, p *process) error {
+func (p *process) relaunch(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, callLimit)
 	defer cancel()
-	if err := m.clearLeftovers(ctx, p); err != nil {
+	if err := p.clearLeftovers(ctx); err != nil {
 		return err
 	}
 	var secrets map[string]string
 	if p.record.HasSecrets {
-		sealed, err := m.store.sealed(p.record)
+		sealed, err := p.of.store.sealed(p.record)
 		if err != nil {
 			return err
 		}
-		if secrets, err = m.vault.open(p.id, sealed); err != nil {
+		if secrets, err = p.of.vault.open(p.id, sealed); err != nil {
 			return err
 		}
 	}
-	return m.launch(ctx, p, secrets, nil)
+	return p.launch(ctx, secrets, nil)
 }

@@ -138,7 +138,7 @@ func TestATimerThatFiredLosesAgainstAStop(t *testing.T) {
 		t.Fatal(err)
 	}
 	h.clock.advance(time.Hour) // the timer waits for the turn now
-	if err := s.halt(t.Context(), p, syscall.SIGTERM); err != nil {
+	if err := p.halt(t.Context(), syscall.SIGTERM); err != nil {
 		t.Fatal(err)
 	}
 	p.give()

@@ -153,10 +153,10 @@ func (m *Manager) Release(ctx context.Context, user string) error {
 	var releasing errgroup.Group
 	releasing.SetLimit(releasedAtOnce)
 	for _, p := range m.all() {
-		if m.shown(p).UserID != user {
+		if p.shown().UserID != user {
 			continue
 		}
-		releasing.Go(func() error { return m.release(ctx, p) })
+		releasing.Go(func() error { return p.release(ctx) })
 	}
 	if err := releasing.Wait(); err != nil {
 		return err
@@ -168,17 +168,17 @@ func (m *Manager) Release(ctx context.Context, user string) error {
 }
 
 // release is Release for one process.
-func (m *Manager) release(ctx context.Context, p *process) error {
+func (p *process) release(ctx context.Context) error {
 	end := func(i Instance) error {
-		grace := m.grace()
+		grace := p.of.grace()
 		if last, has := ctx.Deadline(); has {
 			grace = max(0, min(grace, time.Until(last)-killRoom))
 		}
-		return m.signal(ctx, i, unix.SIGTERM, grace)
+		return p.of.signal(ctx, i, unix.SIGTERM, grace)
 	}
-	m.mu.Lock()
+	p.of.mu.Lock()
 	i, signalled := p.instance(), p.signalled
-	m.mu.Unlock()
+	p.of.mu.Unlock()
 	if signalled { // by the turn's holder, who waits for its end, maybe for longer
 		if err := end(i); err != nil {
 			return err
@@ -195,19 +195,19 @@ func (m *Manager) release(ctx context.Context, p *process) error {
 		if err := end(i); err != nil {
 			return err
 		}
-		m.discard(ctx, p, i)
+		p.discard(ctx, i)
 	}
-	if err := m.clearLeftovers(ctx, p); err != nil {
+	if err := p.clearLeftovers(ctx); err != nil {
 		return err
 	}
-	m.forget(p, "")
+	p.forget("")
 	return nil
 }
 
 // Busy reports whether a user has a process that runs and would not be started again elsewhere.
 func (m *Manager) Busy(user string) bool {
 	return slices.ContainsFunc(m.all(), func(p *process) bool {
-		r := m.shown(p)
+		r := p.shown()
 		return r.UserID == user && !r.Finished() && !r.KeepAlive
 	})
 }
@@ -238,14 +238,14 @@ func (m *Manager) Due() []string {
 
 // restored returns the process of a record that this service has just read.
 func (m *Manager) restored(r Record) *process {
-	p := newProcess(m.refresh(r))
+	p := m.newProcess(m.refresh(r))
 	account := quota.Account{User: r.UserID, Token: quota.Token{Name: r.Token}}
 	p.givePlace = m.cfg.Quotas.Hold(account, quota.Processes, 1)
 	p.givePorts = m.cfg.Quotas.Hold(account, quota.ExposedPorts, len(r.Expose))
 	if p.record.Finished() {
 		p.finish()
 	} else {
-		m.cfg.Ports.Reopen(p.record.UserID, p.id, p.record.Expose, m.dialer(p))
+		m.cfg.Ports.Reopen(p.record.UserID, p.id, p.record.Expose, p.dialer())
 	}
 	return p
 }

@@ -48,15 +48,15 @@ func (m *Manager) Start(ctx context.Context, n Intent, token quota.Token, secret
 		return Record{}, nil, err
 	}
 	defer p.give()
-	err = m.expose(p)
+	err = p.expose()
 	if err == nil {
-		err = m.begin(ctx, p, secrets, planned)
+		err = p.begin(ctx, secrets, planned)
 	}
 	if err != nil {
-		m.forget(p, "")
+		p.forget("")
 		return Record{}, nil, fmt.Errorf("cannot start the process: %w", err)
 	}
-	return m.observed(p), notices, nil
+	return p.observed(), notices, nil
 }
 
 // checked returns the intent as it is kept, or what is wrong with it.
@@ -106,7 +106,7 @@ func (m *Manager) admit(ctx context.Context, r Record, account quota.Account) (*
 		givePlace()
 		return nil, fmt.Errorf("cannot start the process: %w", err)
 	}
-	p := newProcess(r)
+	p := m.newProcess(r)
 	p.givePlace, p.givePorts = givePlace, givePorts
 	p.turn <- struct{}{}
 	m.mu.Lock()
@@ -169,29 +169,29 @@ func (m *Manager) oldestEnded(user string, full *quota.Exceeded) (oldest Record,
 
 // begin records a new process and starts it; the turn is held. After an error nothing is left of
 // it.
-func (m *Manager) begin(ctx context.Context, p *process, secrets map[string]string,
+func (p *process) begin(ctx context.Context, secrets map[string]string,
 	planned *plan.Plan) error {
 	var sealed []byte
 	if p.record.KeepAlive && len(secrets) > 0 { // others are not started again
 		var err error
-		if sealed, err = m.vault.seal(p.id, secrets); err != nil {
+		if sealed, err = p.of.vault.seal(p.id, secrets); err != nil {
 			return err
 		}
 	}
-	if err := m.store.fits(p.record, sealed); err != nil {
+	if err := p.of.store.fits(p.record, sealed); err != nil {
 		return err
 	}
-	err := m.store.create(p.record, sealed)
+	err := p.of.store.create(p.record, sealed)
 	if err == nil {
-		err = m.launch(ctx, p, secrets, planned)
+		err = p.launch(ctx, secrets, planned)
 	} else {
 		err = fmt.Errorf("cannot record it: %w", err) // it may be recorded all the same
 	}
 	if err != nil {
 		// Without its record in any case, which a later service would find.
-		if failed := errors.Join(pathless(m.cfg.Runner.Discard(p.record)),
-			m.store.remove(p.record)); failed != nil {
-			m.log.Error().Err(failed).Str("process", p.id).
+		if failed := errors.Join(pathless(p.of.cfg.Runner.Discard(p.record)),
+			p.of.store.remove(p.record)); failed != nil {
+			p.of.log.Error().Err(failed).Str("process", p.id).
 				Msg("cannot remove what is left of a process that did not start")
 		}
 	}
@@ -199,50 +199,50 @@ func (m *Manager) begin(ctx context.Context, p *process, secrets map[string]stri
 }
 
 // launch starts a process and records that it runs; the turn is held. After an error nothing runs.
-func (m *Manager) launch(ctx context.Context, p *process, secrets map[string]string,
+func (p *process) launch(ctx context.Context, secrets map[string]string,
 	planned *plan.Plan) error {
-	i, err := m.cfg.Runner.Start(ctx, p.record, secrets, planned)
+	i, err := p.of.cfg.Runner.Start(ctx, p.record, secrets, planned)
 	if err != nil {
 		return err
 	}
 	r := p.record
 	r.Status, r.Paused, r.Reason, r.Notice = Running, false, "", i.Notice
-	r.Instance, r.BootID, r.PID = i.identity(), m.cfg.BootID, i.PID
+	r.Instance, r.BootID, r.PID = i.identity(), p.of.cfg.BootID, i.PID
 	r.LastStartedAt = i.Started
 	if i.Started.IsZero() {
-		r.LastStartedAt = m.now()
+		r.LastStartedAt = p.of.now()
 	}
-	if err = m.store.writeApplied(p.id, i.Applied); err == nil {
+	if err = p.of.store.writeApplied(p.id, i.Applied); err == nil {
 		what := started
 		if r.RestartCount > 0 {
 			what = startedAgain
 		}
-		err = m.keep(p, r, what)
+		err = p.keep(r, what)
 	}
 	if err != nil {
-		m.discard(ctx, p, i)
+		p.discard(ctx, i)
 	}
 	return err
 }
 
 // discard removes an instance of a process; the turn is held. What cannot be removed now is removed
 // before the next start.
-func (m *Manager) discard(ctx context.Context, p *process, i Instance) {
+func (p *process) discard(ctx context.Context, i Instance) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), callLimit)
 	defer cancel()
-	if err := m.cfg.Runner.Remove(ctx, i); err != nil {
-		m.log.Warn().Err(err).Str("process", p.id).Str("container", i.Container).
+	if err := p.of.cfg.Runner.Remove(ctx, i); err != nil {
+		p.of.log.Warn().Err(err).Str("process", p.id).Str("container", i.Container).
 			Msg("cannot remove the container of a process")
 		p.leftovers = append(p.leftovers, i)
 	}
 }
 
 // clearLeftovers tries again to remove what discard could not; the turn is held.
-func (m *Manager) clearLeftovers(ctx context.Context, p *process) error {
+func (p *process) clearLeftovers(ctx context.Context) error {
 	left := p.leftovers
 	p.leftovers = nil
 	for _, i := range left {
-		m.discard(ctx, p, i)
+		p.discard(ctx, i)
 	}
 	if len(p.leftovers) > 0 {
 		return errors.New("an earlier container of the process cannot be removed")

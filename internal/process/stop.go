@@ -25,7 +25,7 @@ func (m *Manager) Stop(ctx context.Context, user, id string,
 	m.mu.Lock()
 	i, signalled := p.instance(), p.signalled
 	m.mu.Unlock()
-	stop := m.join(p, stopping, func(ctx context.Context) error { return m.stop(ctx, p, signal) })
+	stop := p.join(stopping, func(ctx context.Context) error { return p.stop(ctx, signal) })
 	if signalled {
 		// The turn's holder waits for it to end. The signal names the container, so it cannot reach
 		// another one.
@@ -36,7 +36,7 @@ func (m *Manager) Stop(ctx context.Context, user, id string,
 	if err := stop.wait(ctx); err != nil {
 		return Record{}, err
 	}
-	return m.observed(p), nil
+	return p.observed(), nil
 }
 
 // StopAll stops all unfinished processes of a user at the same time, with SIGTERM. Even with an
@@ -77,44 +77,44 @@ func (m *Manager) Remove(ctx context.Context, user, id string) error {
 	if err != nil {
 		return err
 	}
-	return m.join(p, removing, func(ctx context.Context) error {
+	return p.join(removing, func(ctx context.Context) error {
 		if p.gone {
 			return notFound(id)
 		}
-		err := m.halt(ctx, p, unix.SIGTERM)
+		err := p.halt(ctx, unix.SIGTERM)
 		if err == nil {
-			err = m.clearLeftovers(ctx, p)
+			err = p.clearLeftovers(ctx)
 		}
 		if err == nil {
-			err = m.remove(p)
+			err = p.remove()
 		}
 		if err != nil {
 			return fmt.Errorf("cannot remove process %s: %w", id, err)
 		}
-		m.forget(p, removed)
+		p.forget(removed)
 		return nil
 	}).wait(ctx)
 }
 
 // remove deletes the log and the record of a process.
-func (m *Manager) remove(p *process) error {
-	if err := m.cfg.Runner.Discard(p.record); err != nil {
+func (p *process) remove() error {
+	if err := p.of.cfg.Runner.Discard(p.record); err != nil {
 		return pathless(err)
 	}
-	return m.store.remove(p.record)
+	return p.of.store.remove(p.record)
 }
 
 // stop is Stop for one process, whose turn is held.
-func (m *Manager) stop(ctx context.Context, p *process, sig syscall.Signal) error {
+func (p *process) stop(ctx context.Context, sig syscall.Signal) error {
 	if p.gone {
 		return notFound(p.id)
 	}
-	return m.halt(ctx, p, sig)
+	return p.halt(ctx, sig)
 }
 
 // halt makes a process finish; the turn is held. It records the desired state before it sends
 // anything, so that nothing starts the process again, whatever happens in between.
-func (m *Manager) halt(ctx context.Context, p *process, sig syscall.Signal) error {
+func (p *process) halt(ctx context.Context, sig syscall.Signal) error {
 	r := p.record
 	if r.Finished() {
 		return nil
@@ -123,29 +123,29 @@ func (m *Manager) halt(ctx context.Context, p *process, sig syscall.Signal) erro
 	if r.Status != Running {
 		r.Status = Stopped
 	}
-	if err := m.keep(p, r, ""); err != nil {
+	if err := p.keep(r, ""); err != nil {
 		return err
 	}
 	if r.Status == Stopped {
-		m.retire(p)
+		p.retire()
 		return nil
 	}
-	m.setSignalled(p, true)
-	err := m.signal(ctx, p.instance(), sig, m.grace())
-	m.setSignalled(p, false)
+	p.setSignalled(true)
+	err := p.of.signal(ctx, p.instance(), sig, p.of.grace())
+	p.setSignalled(false)
 	if err != nil {
 		return err
 	}
-	if err := m.concludeEnded(ctx, p, p.instance()); err != nil {
-		m.conclude(ctx, p, Exit{}, fmt.Sprintf("it was stopped; how it ended is not known: %v",
+	if err := p.concludeEnded(ctx, p.instance()); err != nil {
+		p.conclude(ctx, Exit{}, fmt.Sprintf("it was stopped; how it ended is not known: %v",
 			err))
 	}
 	return nil
 }
 
-func (m *Manager) setSignalled(p *process, is bool) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
+func (p *process) setSignalled(is bool) {
+	p.of.mu.Lock()
+	defer p.of.mu.Unlock()
 	p.signalled = is
 }
 
@@ -175,11 +175,11 @@ func (m *Manager) signal(ctx context.Context, i Instance, sig syscall.Signal,
 }
 
 // retire finalizes a process that neither runs nor will run again; the turn is held.
-func (m *Manager) retire(p *process) {
+func (p *process) retire() {
 	p.finish()
-	m.cfg.Ports.Close(p.id)
-	if err := m.store.dropSecrets(p.record); err != nil {
-		m.log.Warn().Err(err).Str("process", p.id).
+	p.of.cfg.Ports.Close(p.id)
+	if err := p.of.store.dropSecrets(p.record); err != nil {
+		p.of.log.Warn().Err(err).Str("process", p.id).
 			Msg("cannot remove the secrets of a process that has finished")
 	}
 }

@@ -19,7 +19,7 @@ func (m *Manager) Wait(ctx context.Context, user, id string, ready bool,
 	if err != nil {
 		return Record{}, false, err
 	}
-	if ready && m.shown(p).Ready == nil {
+	if ready && p.shown().Ready == nil {
 		return Record{}, false,
 			errs.Invalid(
 				"process %s has no readiness check to wait for: it was started without ready", id)
@@ -32,7 +32,7 @@ func (m *Manager) Wait(ctx context.Context, user, id string, ready bool,
 	over := make(chan struct{})
 	defer m.cfg.Clock.AfterFunc(limit, func() { close(over) }).Stop()
 	for {
-		if r := m.observed(p); ready && r.Readiness.OK {
+		if r := p.observed(); ready && r.Readiness.OK {
 			return r, true, nil
 		}
 		var look chan struct{} // closed when it is time to look for readiness
@@ -48,7 +48,7 @@ func (m *Manager) Wait(ctx context.Context, user, id string, ready bool,
 			r, err = m.Get(user, id)
 			inTime = err == nil
 		case <-over:
-			r = m.observed(p)
+			r = p.observed()
 		case <-ctx.Done():
 			err = context.Cause(ctx)
 		}
