@@ -182,44 +182,17 @@ func TestPrograms(t *testing.T) {
 	})
 }
 
-// Networks and volumes are there until nobody uses them.
-func TestNetworksAndVolumes(t *testing.T) {
+// The engine in memory does what Docker does.
+func TestContract(t *testing.T) {
 	e := New(t.Context())
-	n := engine.Network{
-		Name: "n", Bridge: "b", Subnet: netip.MustParsePrefix("10.1.0.0/22"),
-		Labels: map[string]string{"a": "b"},
-	}
-	if err := e.MakeNetwork(t.Context(), n); err != nil {
-		t.Fatal(err)
-	}
-	if err := e.MakeNetwork(t.Context(), n); !errors.Is(err, engine.ErrSubnetTaken) {
-		t.Error(err)
-	}
-	id := create(t, e, engine.Spec{
-		Net:     &engine.Attachment{Network: "n", Addr: netip.MustParseAddr("10.1.0.5")},
-		Mounts:  []specs.Mount{{Type: engine.VolumeType, Source: "v", Destination: "/v"}},
-		Volumes: []engine.Volume{{Name: "v", Labels: map[string]string{"a": "b"}}},
+	e.Serve(func(p Program) {
+		defer p.Close()
+		switch p.Args[0] {
+		case "/bin/echo":
+			_, _ = fmt.Fprintln(p, p.Args[1])
+		case "/bin/cat":
+			_, _ = io.Copy(p, p)
+		}
 	})
-	for _, other := range []string{"b", "c"} {
-		found, err := e.FindNetwork(t.Context(), "n", other)
-		if err != nil || !found.InUse || (found.Fault == "") != (other == "b") {
-			t.Errorf("%+v, %v", found, err)
-		}
-	}
-	for _, used := range []bool{true, false} {
-		unused, err := e.ListVolumes(t.Context(), "a=b", true)
-		if err != nil || (len(unused) == 0) != used {
-			t.Errorf("%v, %v", unused, err)
-		}
-		if err := e.RemoveNetwork(t.Context(), "n"); cerrdefs.IsPermissionDenied(err) != used {
-			t.Error(err)
-		}
-		if err := e.RemoveVolume(t.Context(), "v"); cerrdefs.IsConflict(err) != used {
-			t.Error(err)
-		}
-		e.Lose(id, true)
-	}
-	if _, err := e.FindNetwork(t.Context(), "n", "b"); !cerrdefs.IsNotFound(err) {
-		t.Error(err)
-	}
+	Contract(t, e, engine.Spec{}, "x-", netip.MustParsePrefix("10.1.2.0/24"))
 }
