@@ -87,7 +87,7 @@ func TestFilterPlan(t *testing.T) {
 		t.Error("the client may have other names than planned")
 	}
 	log := decisions.New(10)
-	decided(log)(dnsfilter.Decision{Endpoint: one, Name: "x", Verdict: dnsfilter.Denied})
+	decided(log)(dnsfilter.Decision{Client: one, Name: "x", Verdict: dnsfilter.Denied})
 	if got := log.Recent(decisions.Filter{}, 10); len(got) != 1 || got[0].User != "user-0000" || got[0].Verdict != decisions.Denied {
 		t.Errorf("%+v", got)
 	}

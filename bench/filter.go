@@ -44,7 +44,7 @@ func runFilter(ctx context.Context, text string, stdout io.Writer) error {
 		Sockets:          []dnsfilter.Socket{bound},
 		Upstreams:        []string{plan.Upstream},
 		Admits:           policy.Addresses{Extra: []netip.Prefix{plan.Public}}.Admits,
-		Endpoint:         known.at,
+		Client:           known.at,
 		QueriesPerSecond: 1e6, // the load is one client's
 		Decided:          decided(decisions.New(10_000)),
 		Log:              zerolog.Nop(),
@@ -66,13 +66,13 @@ const profileName = "isolated"
 
 // register makes all clients.
 func (plan filterPlan) register() (*clients, error) {
-	known := &clients{byAddr: map[netip.Addr]*dnsfilter.Endpoint{}}
+	known := &clients{byAddr: map[netip.Addr]*dnsfilter.Client{}}
 	for i, addr := 0, plan.Asker; i < plan.Clients; i, addr = i+1, addr.Next() {
 		domains, err := policy.ParseDomains(plan.Names)
 		if err != nil {
 			return nil, err
 		}
-		known.byAddr[addr] = &dnsfilter.Endpoint{ID: fmt.Sprintf("container-%04d", i), User: fmt.Sprintf("user-%04d", i), Allows: domains.Allows}
+		known.byAddr[addr] = &dnsfilter.Client{ID: fmt.Sprintf("container-%04d", i), User: fmt.Sprintf("user-%04d", i), Allows: domains.Allows}
 	}
 	return known, nil
 }
@@ -80,10 +80,10 @@ func (plan filterPlan) register() (*clients, error) {
 // clients is a registry like the service's.
 type clients struct {
 	mu     sync.RWMutex
-	byAddr map[netip.Addr]*dnsfilter.Endpoint
+	byAddr map[netip.Addr]*dnsfilter.Client
 }
 
-func (c *clients) at(addr netip.Addr) *dnsfilter.Endpoint {
+func (c *clients) at(addr netip.Addr) *dnsfilter.Client {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
 	return c.byAddr[addr.Unmap()]
@@ -92,11 +92,11 @@ func (c *clients) at(addr netip.Addr) *dnsfilter.Endpoint {
 // decided adds to a log what the service would log.
 func decided(log *decisions.Log) func(dnsfilter.Decision) {
 	return func(d dnsfilter.Decision) {
-		if d.Endpoint == nil {
+		if d.Client == nil {
 			return // the question belongs to no client
 		}
 		log.Add(decisions.Decision{
-			Time: d.Time, User: d.Endpoint.User, Container: d.Endpoint.ID, Name: d.Name, Via: decisions.DNS,
+			Time: d.Time, User: d.Client.User, Container: d.Client.ID, Name: d.Name, Via: decisions.DNS,
 			Type: dns.TypeToString[d.Type], Verdict: decisions.Verdict(d.Verdict), Reason: d.Reason,
 		})
 	}

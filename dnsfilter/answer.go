@@ -17,7 +17,7 @@ type answer struct {
 	ede     []byte // an EDNS option that says why, or nil
 }
 
-// Answers that need no upstream. An endpoint may remember for a moment that a name is denied; the
+// Answers that need no upstream. A client may remember for a moment that a name is denied; the
 // next container at its address is another one, with a cache of its own.
 var (
 	answerDenied = answer{verdict: Denied, reason: reasonName, rcode: dns.RcodeNameError,
@@ -36,7 +36,7 @@ var (
 	answerBusy = answer{verdict: Limited, reason: reasonBusy, rcode: dns.RcodeServerFailure}
 )
 
-// Answers about an endpoint itself, which are not reported.
+// Answers about a client itself, which are not reported.
 var (
 	answerNothing  = answer{ttl: localTTL}
 	answerLoopback = answer{

@@ -13,16 +13,16 @@ import (
 
 // crowd gives a server so many clients with so many names each.
 func crowd(s *Server, clients, names int) {
-	registered := map[netip.Addr]*Endpoint{}
+	registered := map[netip.Addr]*Client{}
 	for i := range clients {
 		allowed := map[string]bool{"www.example.org": true}
 		for len(allowed) < names {
 			allowed[fmt.Sprintf("host%d.example.org", len(allowed))] = true
 		}
 		addr := netip.AddrFrom4([4]byte{127, 0, byte(i >> 8), byte(i) + 1})
-		registered[addr] = &Endpoint{ID: fmt.Sprint(i), User: fmt.Sprint(i), Allows: func(n string) bool { return allowed[n] }}
+		registered[addr] = &Client{ID: fmt.Sprint(i), User: fmt.Sprint(i), Allows: func(n string) bool { return allowed[n] }}
 	}
-	s.config.Endpoint = func(a netip.Addr) *Endpoint { return registered[a] }
+	s.config.Client = func(a netip.Addr) *Client { return registered[a] }
 }
 
 func benchmarkHandle(b *testing.B, name string, clients, names int) {
@@ -33,7 +33,7 @@ func benchmarkHandle(b *testing.B, name string, clients, names int) {
 	var q question
 	b.ReportAllocs()
 	for b.Loop() {
-		if out, _ = s.handle(&q, s.config.Endpoint(fromFiltered), asked, out, false); len(out) == 0 {
+		if out, _ = s.handle(&q, s.config.Client(fromFiltered), asked, out, false); len(out) == 0 {
 			b.Fatal("dropped")
 		}
 	}

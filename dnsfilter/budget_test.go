@@ -19,13 +19,13 @@ import (
 
 // crowd has nine containers of mallory at 127.1.0.1 and following, and one of alice at filtered.
 func crowd(c *dnsfilter.Config) {
-	clients := map[netip.Addr]*dnsfilter.Endpoint{
+	clients := map[netip.Addr]*dnsfilter.Client{
 		netip.MustParseAddr(filtered): {ID: "alices", User: "alice", Open: true},
 	}
 	for i := range 9 {
-		clients[netip.MustParseAddr(mallory(i))] = &dnsfilter.Endpoint{ID: fmt.Sprint("mallorys", i), User: "mallory", Open: true}
+		clients[netip.MustParseAddr(mallory(i))] = &dnsfilter.Client{ID: fmt.Sprint("mallorys", i), User: "mallory", Open: true}
 	}
-	c.Endpoint = func(a netip.Addr) *dnsfilter.Endpoint { return clients[a] }
+	c.Client = func(a netip.Addr) *dnsfilter.Client { return clients[a] }
 }
 
 func mallory(i int) string { return fmt.Sprint("127.1.0.", i+1) }
@@ -145,12 +145,12 @@ func TestALookupCountsUntilItHasEnded(t *testing.T) {
 		_ = w.WriteMsg(good(q))
 	})
 	l := newLab(t, func(c *dnsfilter.Config) { c.MaxLookups = 8 }, upstream.addr)
-	ep := &dnsfilter.Endpoint{ID: "hasty", User: "hasty"}
+	who := &dnsfilter.Client{ID: "hasty", User: "hasty"}
 	for n := range 10 {
 		ctx, leave := context.WithCancel(t.Context())
 		resolved := make(chan error, 1)
 		go func() {
-			_, err := l.Resolve(ctx, ep, fmt.Sprintf("a%d.example.org", n))
+			_, err := l.Resolve(ctx, who, fmt.Sprintf("a%d.example.org", n))
 			resolved <- err
 		}()
 		want := context.Canceled
@@ -172,7 +172,7 @@ func TestALookupCountsUntilItHasEnded(t *testing.T) {
 	}
 	close(gate)
 	waittest.Until(t, "a lookup of those that have ended", func() bool {
-		addrs, err := l.Resolve(t.Context(), ep, "b.example.org")
+		addrs, err := l.Resolve(t.Context(), who, "b.example.org")
 		return err == nil && len(addrs) == 1
 	})
 }

@@ -56,7 +56,7 @@ func (e *entry) answer(now int64) answer {
 // maxCached bounds the records of an entry that is kept, so that entries bound memory.
 const maxCached = 4096
 
-// cache keeps entries. It is divided into shards by a hash that an endpoint cannot know. In a full
+// cache keeps entries. It is divided into shards by a hash that a client cannot know. In a full
 // shard the user who had the most entries looked up makes room, with its least recently used one.
 // So a user that keeps asking for new names drives out its own entries, and not the few that others
 // use.

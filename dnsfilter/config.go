@@ -21,20 +21,20 @@ type Config struct {
 	// SetUpstreams replaces them.
 	Upstreams []string
 
-	// Admits reports whether an endpoint may learn an address; the others are struck from answers.
+	// Admits reports whether a client may learn an address; the others are struck from answers.
 	// There is no default, so that a forgotten one does not let everything through.
 	Admits func(netip.Addr) bool
 
-	// Endpoint returns the endpoint that asks from an address, or nil if none is known there. It is
+	// Client returns the client that asks from an address, or nil if none is known there. It is
 	// called for each question and returns the same pointer until the registration changes.
-	Endpoint func(netip.Addr) *Endpoint
+	Client func(netip.Addr) *Client
 
-	// HostName is what every endpoint calls itself, in lower case. It is answered as localhost is:
-	// with the loopback's address, whatever an endpoint may reach. Default none.
+	// HostName is what every client calls itself, in lower case. It is answered as localhost is:
+	// with the loopback's address, whatever a client may reach. Default none.
 	HostName string
 
-	// QueriesPerSecond bounds the questions of one endpoint, which may ask those of two seconds at
-	// once. All endpoints of a user together may ask four times as many. Default 200.
+	// QueriesPerSecond bounds the questions of one client, which may ask those of two seconds at
+	// once. All clients of a user together may ask four times as many. Default 200.
 	QueriesPerSecond int
 
 	// Timeout bounds a lookup, TryTimeout one attempt with one upstream. Default 4 s and 1 s.
@@ -57,7 +57,7 @@ type Config struct {
 	// RootCAs are the authorities that may vouch for an upstream over TLS. Default the host's.
 	RootCAs *x509.CertPool
 
-	// Decided, if set, is called for each question, unless it is about the endpoint's own name or
+	// Decided, if set, is called for each question, unless it is about the client's own name or
 	// localhost. It runs before the answer is sent, on several goroutines, and must not block.
 	Decided func(Decision)
 
@@ -70,8 +70,8 @@ type Config struct {
 }
 
 const (
-	burst    = 2 * time.Second // an endpoint may ask the questions of this time at once
-	userRate = 4               // a user may ask so many times what an endpoint may
+	burst    = 2 * time.Second // a client may ask the questions of this time at once
+	userRate = 4               // a user may ask so many times what a client may
 
 	// minTTL and maxTTL bound how long an answer is kept, and maxNegativeTTL how long it is kept
 	// that there is none.
@@ -96,7 +96,7 @@ func (c Config) withDefaults() Config {
 func (c Config) validate() error {
 	var faults []error
 	for fault, is := range map[string]bool{
-		"Sockets is empty": len(c.Sockets) == 0, "Endpoint is missing": c.Endpoint == nil,
+		"Sockets is empty": len(c.Sockets) == 0, "Client is missing": c.Client == nil,
 		"Admits is missing":                     c.Admits == nil,
 		"QueriesPerSecond is out of its bounds": c.QueriesPerSecond < 1 || c.QueriesPerSecond > 1e6,
 	} {

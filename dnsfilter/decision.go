@@ -15,12 +15,12 @@ const (
 
 // Decision is what was decided about one question.
 type Decision struct {
-	Endpoint *Endpoint // nil if it is unknown
-	Name     string    // in lower case, without a trailing dot; empty if it was not looked at
-	Type     uint16    // of the record, as in DNS
-	Verdict  Verdict
-	Reason   string // one of a few sentences
-	Time     time.Time
+	Client  *Client // nil if it is unknown
+	Name    string  // in lower case, without a trailing dot; empty if it was not looked at
+	Type    uint16  // of the record, as in DNS
+	Verdict Verdict
+	Reason  string // one of a few sentences
+	Time    time.Time
 }
 
 // The reasons of decisions. A question that was asked of an upstream and answered has none.
@@ -41,9 +41,9 @@ const (
 )
 
 // decided reports a decision.
-func (s *Server) decided(ep *Endpoint, name string, qtype uint16, v Verdict, reason string,
+func (s *Server) decided(who *Client, name string, qtype uint16, v Verdict, reason string,
 	now time.Time) {
 	if s.config.Decided != nil {
-		s.config.Decided(Decision{ep, name, qtype, v, reason, now})
+		s.config.Decided(Decision{who, name, qtype, v, reason, now})
 	}
 }

@@ -19,7 +19,7 @@ var (
 
 // offline returns a server that is not started, with www.example.org in its cache.
 func offline(t testing.TB) *Server {
-	clients := map[netip.Addr]*Endpoint{
+	clients := map[netip.Addr]*Client{
 		fromFiltered: {ID: "filtered", Allows: underExample},
 		fromOpen:     {ID: "open", Open: true},
 	}
@@ -27,7 +27,7 @@ func offline(t testing.TB) *Server {
 		Sockets:          make([]Socket, 1),
 		Upstreams:        []string{"127.0.0.1:1"},
 		Admits:           func(netip.Addr) bool { return true },
-		Endpoint:         func(a netip.Addr) *Endpoint { return clients[a] },
+		Client:           func(a netip.Addr) *Client { return clients[a] },
 		QueriesPerSecond: 1e6,
 		Log:              zerolog.Nop(),
 	})
@@ -82,7 +82,7 @@ func FuzzPacket(f *testing.F) {
 		stream := how&4 != 0
 		sent := bytes.Clone(packet)
 		var q question
-		reply, ask := s.handle(&q, s.config.Endpoint(from), packet, nil, stream)
+		reply, ask := s.handle(&q, s.config.Client(from), packet, nil, stream)
 		if !bytes.Equal(packet, sent) {
 			t.Fatal("the packet was changed")
 		}

@@ -15,18 +15,18 @@ const unknownPerSecond = 10
 
 // pending is a question that upstreams have to be asked about.
 type pending struct {
-	ep   *Endpoint
+	who  *Client
 	name string
 }
 
-// handle answers a packet of an endpoint, or of an unknown source if ep is nil, into out, without
+// handle answers a packet of a client, or of an unknown source if who is nil, into out, without
 // waiting. If an upstream has to be asked, it returns a pending question instead, with which the
 // caller goes on with resolve. An empty reply is not sent. Over a stream answers may be large, and
 // nothing is dropped, because nothing gets lost there: a question too many is the last.
-func (s *Server) handle(q *question, ep *Endpoint, packet, out []byte,
+func (s *Server) handle(q *question, who *Client, packet, out []byte,
 	stream bool) ([]byte, *pending) {
 	now := s.config.Now()
-	if ep == nil {
+	if who == nil {
 		if !s.unknown.Take(s.since(now), time.Second/unknownPerSecond, time.Second) ||
 			q.parse(packet) != nil {
 			s.decided(nil, "", 0, Denied, reasonUnknown, now)
@@ -35,11 +35,11 @@ func (s *Server) handle(q *question, ep *Endpoint, packet, out []byte,
 		s.decided(nil, "", q.qtype, Denied, reasonUnknown, now)
 		return answerUnknown.appendTo(out, q), nil
 	}
-	fast := ep.rate.Take(s.since(now), s.interval, burst) &&
-		s.accounts.of(ep).Take(s.since(now), s.interval/userRate, burst)
+	fast := who.rate.Take(s.since(now), s.interval, burst) &&
+		s.accounts.of(who).Take(s.since(now), s.interval/userRate, burst)
 	q.last = !fast
 	if !fast && !stream {
-		s.decided(ep, "", 0, Limited, reasonRate, now)
+		s.decided(who, "", 0, Limited, reasonRate, now)
 		return nil, nil
 	}
 	if err := q.parse(packet); err != nil {
@@ -49,9 +49,9 @@ func (s *Server) handle(q *question, ep *Endpoint, packet, out []byte,
 		q.limit = dns.MaxMsgSize
 	}
 	if !fast {
-		return s.report(&answerRate, ep, "", now, q, out), nil
+		return s.report(&answerRate, who, "", now, q, out), nil
 	}
-	return s.decide(q, ep, now, out)
+	return s.decide(q, who, now, out)
 }
 
 // malformed answers a packet that holds no valid question, if it may be answered at all.
@@ -72,12 +72,12 @@ func (s *Server) malformed(q *question, err error, out []byte) []byte {
 }
 
 // decide decides whether a name is allowed.
-func (s *Server) decide(q *question, ep *Endpoint, now time.Time, out []byte) ([]byte, *pending) {
+func (s *Server) decide(q *question, who *Client, now time.Time, out []byte) ([]byte, *pending) {
 	if q.class != dns.ClassINET {
-		return s.report(&answerClass, ep, "", now, q, out), nil
+		return s.report(&answerClass, who, "", now, q, out), nil
 	}
 	if !q.host {
-		return s.report(&answerNotHost, ep, "", now, q, out), nil
+		return s.report(&answerNotHost, who, "", now, q, out), nil
 	}
 	// The cache is asked first because it has the name as a string, which spares making one. Its
 	// entry is used only if the name is allowed.
@@ -92,18 +92,18 @@ func (s *Server) decide(q *question, ep *Endpoint, now time.Time, out []byte) ([
 	if a := s.own(q, name); a != nil {
 		return a.appendTo(out, q), nil // it asks for nobody else: this is no attempt to get out
 	}
-	if a := s.local(q, ep, name); a != nil {
-		return s.report(a, ep, name, now, q, out), nil
+	if a := s.local(q, who, name); a != nil {
+		return s.report(a, who, name, now, q, out), nil
 	}
 	if e == nil {
-		return nil, &pending{ep: ep, name: name}
+		return nil, &pending{who: who, name: name}
 	}
 	a := e.answer(nanos)
-	ep.answered(e, nanos)
-	return s.report(&a, ep, name, now, q, out), nil
+	who.answered(e, nanos)
+	return s.report(&a, who, name, now, q, out), nil
 }
 
-// own returns the answer about a name that every endpoint has for itself, or nil. No network of
+// own returns the answer about a name that every client has for itself, or nil. No network of
 // containers has IPv6.
 func (s *Server) own(q *question, name string) *answer {
 	switch {
@@ -118,25 +118,25 @@ func (s *Server) own(q *question, name string) *answer {
 }
 
 // local returns the answer that needs no upstream, or nil.
-func (s *Server) local(q *question, ep *Endpoint, name string) *answer {
+func (s *Server) local(q *question, who *Client, name string) *answer {
 	switch {
 	case isMeta(q.qtype):
 		return &answerMetaType
-	case !ep.Open && isReverse(name):
+	case !who.Open && isReverse(name):
 		// Programs ask for the names of addresses by themselves: this is no attempt to get out.
 		return &answerReverse
-	case !ep.allows(name):
+	case !who.allows(name):
 		return &answerDenied
-	case forwards(q.qtype, ep.Open):
+	case forwards(q.qtype, who.Open):
 		return nil
-	case ep.Open || isAskedBeside(q.qtype) || isAskedUnasked(name):
+	case who.Open || isAskedBeside(q.qtype) || isAskedUnasked(name):
 		return &answerType
 	default:
 		return &answerOther
 	}
 }
 
-// forwards reports whether upstreams are asked for a type of record. For filtered endpoints it is
+// forwards reports whether upstreams are asked for a type of record. For filtered clients it is
 // only addresses: another type has nothing that a connection needs, and TXT and NULL carry data in.
 // HTTPS and SVCB are never forwarded: they hold addresses, and keys that hide from the guard which
 // name is meant. Their absence is an ordinary answer, after which programs use A. AAAA is not
@@ -172,10 +172,10 @@ func isReverse(name string) bool {
 }
 
 // report reports the answer and writes it.
-func (s *Server) report(a *answer, ep *Endpoint, name string, now time.Time, q *question,
+func (s *Server) report(a *answer, who *Client, name string, now time.Time, q *question,
 	out []byte) []byte {
 	if a != &answerType { // which is noise beside what became of the addresses
-		s.decided(ep, name, q.qtype, a.verdict, a.reason, now)
+		s.decided(who, name, q.qtype, a.verdict, a.reason, now)
 	}
 	return a.appendTo(out, q)
 }
@@ -183,15 +183,15 @@ func (s *Server) report(a *answer, ep *Endpoint, name string, now time.Time, q *
 // resolve answers a question from upstreams. The caller has taken a lookup for it, which resolve
 // gives back.
 func (s *Server) resolve(ctx context.Context, q *question, ask *pending, out []byte) []byte {
-	defer s.lookups.Give(ask.ep.User, 1)
-	e, err := s.fetch(ctx, ask.ep, string(q.setKey()), q.qtype)
+	defer s.lookups.Give(ask.who.User, 1)
+	e, err := s.fetch(ctx, ask.who, string(q.setKey()), q.qtype)
 	if err != nil {
 		return nil // the server ends
 	}
 	now := s.config.Now()
 	a := e.answer(s.since(now))
-	ask.ep.answered(e, s.since(now))
-	return s.report(&a, ask.ep, ask.name, now, q, out)
+	ask.who.answered(e, s.since(now))
+	return s.report(&a, ask.who, ask.name, now, q, out)
 }
 
 // detach returns a copy that shares nothing with the packet that the question was read from.

@@ -78,7 +78,7 @@ func TestShutdownLeavesNothing(t *testing.T) {
 			t.Fatalf("%d goroutines, before %d:\n%s", runtime.NumGoroutine(), before, stacks[:runtime.Stack(stacks, true)])
 		}
 	}
-	if _, err := l.Resolve(context.Background(), &dnsfilter.Endpoint{}, "new.example.org"); err == nil {
+	if _, err := l.Resolve(context.Background(), &dnsfilter.Client{}, "new.example.org"); err == nil {
 		t.Error("resolved after the end")
 	}
 }
@@ -106,7 +106,7 @@ func TestConfigFaults(t *testing.T) {
 		t.Errorf("without upstreams: %v", none)
 	}
 	for _, want := range []string{
-		"Sockets is empty", "Endpoint is missing", "QueriesPerSecond", "Admits is missing", `"dns.google"`, `"1.1.1.1:0"`, `"https://`,
+		"Sockets is empty", "Client is missing", "QueriesPerSecond", "Admits is missing", `"dns.google"`, `"1.1.1.1:0"`, `"https://`,
 	} {
 		if !strings.Contains(err.Error(), want) {
 			t.Errorf("%q is not among\n%s", want, err)
@@ -123,7 +123,7 @@ func TestShutdownGivesUpLookups(t *testing.T) {
 	l := newLab(t, func(c *dnsfilter.Config) { c.Timeout, c.TryTimeout = time.Minute, time.Minute }, upstream.addr)
 	resolved := make(chan error)
 	go func() {
-		_, err := l.Resolve(context.Background(), &dnsfilter.Endpoint{}, "example.org")
+		_, err := l.Resolve(context.Background(), &dnsfilter.Client{}, "example.org")
 		resolved <- err
 	}()
 	<-asked

@@ -52,7 +52,7 @@ func TestRate(t *testing.T) {
 			waittest.Until(t, "a question that is one too many", func() bool { return l.limited() > before })
 		}
 	}
-	if d := l.lastDecision(); d.Verdict != dnsfilter.Limited || d.Reason != "too many questions in a second" || d.Endpoint.ID != "filtered" {
+	if d := l.lastDecision(); d.Verdict != dnsfilter.Limited || d.Reason != "too many questions in a second" || d.Client.ID != "filtered" {
 		t.Errorf("decided %+v", d)
 	}
 	// By TCP it is told, and others have a rate of their own.
@@ -177,8 +177,8 @@ func TestCoalescing(t *testing.T) {
 	})
 	var asked atomic.Int64
 	l := newLab(t, func(c *dnsfilter.Config) {
-		client := c.Endpoint
-		c.Endpoint = func(a netip.Addr) *dnsfilter.Endpoint {
+		client := c.Client
+		c.Client = func(a netip.Addr) *dnsfilter.Client {
 			if asked.Add(1) == askers {
 				close(gate)
 			}
@@ -228,10 +228,10 @@ func TestAConnectionIsItsEndpoints(t *testing.T) {
 		<-say
 		_ = w.WriteMsg(good(q))
 	})
-	var next atomic.Pointer[dnsfilter.Endpoint]
+	var next atomic.Pointer[dnsfilter.Client]
 	l := newLab(t, func(c *dnsfilter.Config) {
-		first := c.Endpoint
-		c.Endpoint = func(a netip.Addr) *dnsfilter.Endpoint {
+		first := c.Client
+		c.Client = func(a netip.Addr) *dnsfilter.Client {
 			if now := next.Load(); now != nil {
 				return now
 			}
@@ -247,7 +247,7 @@ func TestAConnectionIsItsEndpoints(t *testing.T) {
 		must(t, conn.WriteMsg(new(dns.Msg).SetQuestion(name, dns.TypeA)))
 	}
 	<-asked
-	next.Store(&dnsfilter.Endpoint{ID: "next", User: "next", Open: true})
+	next.Store(&dnsfilter.Client{ID: "next", User: "next", Open: true})
 	close(say)
 	must(t, conn.SetReadDeadline(time.Now().Add(patience)))
 	if reply, err := conn.ReadMsg(); err != nil || reply.Question[0].Name != "example.org." {

@@ -27,24 +27,24 @@ func questionFor(name string, qtype uint16) (*question, error) {
 
 // find returns the entry for a question from the cache, or else from upstreams, for which it waits.
 // When ctx ends it returns at once, but the lookup counts until the upstreams are no longer asked.
-func (s *Server) find(ctx context.Context, ep *Endpoint, q *question) (*entry, error) {
+func (s *Server) find(ctx context.Context, who *Client, q *question) (*entry, error) {
 	key := q.setKey()
 	if e := s.resolver.Load().cache.get(key, s.since(s.config.Now())); e != nil {
 		return e, nil
 	}
-	if !s.lookups.Take(ep.User, 1) {
+	if !s.lookups.Take(who.User, 1) {
 		return nil, errBusy
 	}
 	var e *entry
 	var err error
 	ended := make(chan struct{})
 	fetch := func() {
-		e, err = s.fetch(context.WithoutCancel(ctx), ep, string(key), q.qtype)
-		s.lookups.Give(ep.User, 1)
+		e, err = s.fetch(context.WithoutCancel(ctx), who, string(key), q.qtype)
+		s.lookups.Give(who.User, 1)
 		close(ended)
 	}
 	if !s.run(fetch) {
-		s.lookups.Give(ep.User, 1)
+		s.lookups.Give(who.User, 1)
 		return nil, errClosed
 	}
 	select {
@@ -68,18 +68,18 @@ func (s *Server) run(f func()) bool {
 
 // fetch asks the upstreams, or waits for a caller that asks them the same, and keeps their answer.
 // If others take their place meanwhile, those are asked.
-func (s *Server) fetch(ctx context.Context, ep *Endpoint, key string,
+func (s *Server) fetch(ctx context.Context, who *Client, key string,
 	qtype uint16) (*entry, error) {
 	for {
 		r := s.resolver.Load()
-		e, err := r.fetch(ctx, ep, key, qtype)
+		e, err := r.fetch(ctx, who, key, qtype)
 		if !errors.Is(err, errClosed) || r == s.resolver.Load() {
 			return e, err
 		}
 	}
 }
 
-func (r *resolver) fetch(ctx context.Context, ep *Endpoint, key string,
+func (r *resolver) fetch(ctx context.Context, who *Client, key string,
 	qtype uint16) (*entry, error) {
 	return r.flights.do(ctx, key, r.config.Timeout, func(ctx context.Context) *entry {
 		// A caller that looked in the cache just before another lookup ended finds that one's
@@ -88,7 +88,7 @@ func (r *resolver) fetch(ctx context.Context, ep *Endpoint, key string,
 			return e
 		}
 		f, err := r.lookup(ctx, key[keyPrefix:], qtype)
-		e := &entry{key: key, owner: ep.User}
+		e := &entry{key: key, owner: who.User}
 		if err == nil {
 			e.records, err = pack(f.records)
 		}
@@ -125,9 +125,9 @@ func lifetime(f found) time.Duration {
 	return min(max(time.Duration(f.ttl)*time.Second, minTTL), limit)
 }
 
-// answered reports the addresses that an endpoint is about to learn.
-func (ep *Endpoint) answered(e *entry, now int64) {
-	if ep.Answered != nil && len(e.addrs) > 0 {
-		ep.Answered(e.name(), e.addrs, time.Duration(e.left(now))*time.Second)
+// answered reports the addresses that a client is about to learn.
+func (who *Client) answered(e *entry, now int64) {
+	if who.Answered != nil && len(e.addrs) > 0 {
+		who.Answered(e.name(), e.addrs, time.Duration(e.left(now))*time.Second)
 	}
 }

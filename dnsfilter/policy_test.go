@@ -97,7 +97,7 @@ func TestPolicyDecidesQuestions(t *testing.T) {
 	}
 }
 
-// What an endpoint calls itself is known without a network, and to ask for it is no attempt to get out.
+// What a client calls itself is known without a network, and to ask for it is no attempt to get out.
 func TestOwnNames(t *testing.T) {
 	upstream := newFake(t, nil)
 	l := newLab(t, func(c *dnsfilter.Config) { c.HostName = "box" }, upstream.addr)
@@ -232,7 +232,7 @@ func TestResolve(t *testing.T) {
 		{isolated, "", "", errdefs.IsInvalidArgument},
 		{isolated, `a\.b.org`, "", errdefs.IsInvalidArgument},
 	} {
-		client := &dnsfilter.Endpoint{ID: "guarded"}
+		client := &dnsfilter.Client{ID: "guarded"}
 		if addrs, known := row.Known(row.name); known {
 			t.Errorf("%s is known to be %v before anyone asked", row.name, addrs)
 		}
@@ -257,7 +257,7 @@ func TestResolve(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := private.Resolve(ctx, &dnsfilter.Endpoint{}, "new.example.org"); err == nil {
+	if _, err := private.Resolve(ctx, &dnsfilter.Client{}, "new.example.org"); err == nil {
 		t.Error("resolved although the context had ended")
 	}
 }

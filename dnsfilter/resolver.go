@@ -74,7 +74,7 @@ func (r *resolver) exchange(ctx context.Context, name string, qtype uint16) (*dn
 }
 
 // try asks one upstream. If it does not answer it is probed: the reason may be the name, which an
-// endpoint has chosen.
+// client has chosen.
 func (r *resolver) try(ctx context.Context, u *upstream, query *dns.Msg) (*dns.Msg, error) {
 	query = query.Copy()
 	query.Id = dns.Id()
@@ -93,8 +93,8 @@ func (r *resolver) try(ctx context.Context, u *upstream, query *dns.Msg) (*dns.M
 }
 
 // probe asks an upstream in the background for what every resolver knows, and remembers whether it
-// answers. No other questions decide that, so no endpoint can put an upstream after the others for
-// all endpoints.
+// answers. No other questions decide that, so no client can put an upstream after the others for
+// all clients.
 func (r *resolver) probe(ctx context.Context, u *upstream) {
 	r.flights.start(ctx, fmt.Sprintf("probe %p", u), r.config.TryTimeout,
 		func(ctx context.Context) *entry {

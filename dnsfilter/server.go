@@ -29,7 +29,7 @@ import (
 type Server struct {
 	config    Config
 	begun     time.Time
-	interval  time.Duration // in which an endpoint may ask once
+	interval  time.Duration // in which a client may ask once
 	resolver  atomic.Pointer[resolver]
 	forwarded atomic.Uint64
 	unknown   fair.Rate // the rate of all unknown sources
@@ -135,16 +135,16 @@ func (s *Server) Known(name string) (addrs []netip.Addr, known bool) {
 }
 
 // Resolve returns the addresses of a name for the guard, through the same cache and upstreams as a
-// question of the endpoint, and only those that Config.Admits admits. It does not check whether the
-// endpoint may have the name, and it does not count or report a question. The name is in lower case
+// question of the client, and only those that Config.Admits admits. It does not check whether the
+// client may have the name, and it does not count or report a question. The name is in lower case
 // and without a trailing dot. Without any address the error is of class NotFound; if that cannot be
 // known now, Unavailable. The caller must not change the addresses.
-func (s *Server) Resolve(ctx context.Context, ep *Endpoint, name string) ([]netip.Addr, error) {
+func (s *Server) Resolve(ctx context.Context, who *Client, name string) ([]netip.Addr, error) {
 	q, err := questionFor(name, dns.TypeA)
 	if err != nil {
 		return nil, fmt.Errorf("cannot resolve %q: %w", name, err)
 	}
-	e, err := s.find(ctx, ep, q)
+	e, err := s.find(ctx, who, q)
 	if err != nil {
 		return nil, fmt.Errorf("cannot resolve %q: %w: %w", name, err, errdefs.ErrUnavailable)
 	}

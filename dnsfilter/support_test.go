@@ -78,7 +78,7 @@ func below(apex string) func(string) bool {
 }
 
 func config(l *lab, upstreams ...string) dnsfilter.Config {
-	clients := map[string]*dnsfilter.Endpoint{
+	clients := map[string]*dnsfilter.Client{
 		filtered: {ID: "filtered", User: "filtered", Allows: below("example.org")},
 		open:     {ID: "open", User: "open", Open: true},
 		other:    {ID: "other", User: "other", Allows: below("example.org")},
@@ -96,7 +96,7 @@ func config(l *lab, upstreams ...string) dnsfilter.Config {
 		Sockets:   []dnsfilter.Socket{bind(l, "127.0.0.1:0")},
 		Upstreams: upstreams,
 		Admits:    policy.Addresses{}.Admits,
-		Endpoint:  func(a netip.Addr) *dnsfilter.Endpoint { return clients[a.String()] },
+		Client:    func(a netip.Addr) *dnsfilter.Client { return clients[a.String()] },
 		Now:       l.clock.now,
 		// An upstream that is slow is not asked again: tests count how often it was.
 		Timeout: patience, TryTimeout: patience,

@@ -26,18 +26,18 @@ func (s *Server) serveTCP(ctx context.Context, listener *net.TCPListener) {
 			continue
 		}
 		source := conn.RemoteAddr().(*net.TCPAddr).AddrPort().Addr().Unmap()
-		ep := s.config.Endpoint(source)
+		who := s.config.Client(source)
 		// An unknown source gets no connection: by UDP it is told why.
-		if ep == nil || !s.conns.Take(ep.User, 1) {
+		if who == nil || !s.conns.Take(who.User, 1) {
 			conn.Close()
 			continue
 		}
 		s.wg.Go(func() {
-			defer s.conns.Give(ep.User, 1)
+			defer s.conns.Give(who.User, 1)
 			defer conn.Close()
 			defer hangUp(ctx, conn)()
 			_ = conn.SetWriteBuffer(dns.MaxMsgSize)
-			s.serveConn(ctx, conn, source, ep)
+			s.serveConn(ctx, conn, source, who)
 			budget.Deliver(ctx, conn, s.config.IdleTimeout)
 		})
 	}
@@ -45,9 +45,9 @@ func (s *Server) serveTCP(ctx context.Context, listener *net.TCPListener) {
 
 // serveConn answers one question after the other until the client closes, is idle, sends something
 // else, or has asked too many: what it sends on an open connection costs it next to nothing, and
-// further connections have a rate of their own. It ends with the registration of its endpoint: what
-// waits in it is not from the next endpoint that has the address.
-func (s *Server) serveConn(ctx context.Context, conn net.Conn, source netip.Addr, ep *Endpoint) {
+// further connections have a rate of their own. It ends with the registration of its client: what
+// waits in it is not from the next client that has the address.
+func (s *Server) serveConn(ctx context.Context, conn net.Conn, source netip.Addr, who *Client) {
 	var q question
 	packet := make([]byte, maxQuery)
 	var out []byte
@@ -63,14 +63,14 @@ func (s *Server) serveConn(ctx context.Context, conn net.Conn, source netip.Addr
 		if _, err := io.ReadFull(conn, packet[:size]); err != nil {
 			return
 		}
-		if s.config.Endpoint(source) != ep {
+		if s.config.Client(source) != who {
 			return
 		}
-		reply, ask := s.handle(&q, ep, packet[:size], out, true)
-		if ask != nil && s.lookups.Take(ask.ep.User, 1) {
+		reply, ask := s.handle(&q, who, packet[:size], out, true)
+		if ask != nil && s.lookups.Take(ask.who.User, 1) {
 			reply = s.resolve(ctx, &q, ask, out)
 		} else if ask != nil {
-			reply = s.report(&answerBusy, ask.ep, ask.name, s.config.Now(), &q, out)
+			reply = s.report(&answerBusy, ask.who, ask.name, s.config.Now(), &q, out)
 		}
 		if len(reply) == 0 {
 			return

@@ -26,12 +26,12 @@ func (s *Server) serveUDP(ctx context.Context, conn *net.UDPConn) {
 			pause(ctx)
 			continue
 		}
-		reply, ask := s.handle(&q, s.config.Endpoint(source.Addr().Unmap()), packet[:n], out, false)
+		reply, ask := s.handle(&q, s.config.Client(source.Addr().Unmap()), packet[:n], out, false)
 		switch {
-		case ask != nil && s.lookups.Take(ask.ep.User, 1):
+		case ask != nil && s.lookups.Take(ask.who.User, 1):
 			s.forwardUDP(ctx, conn, source, &q, ask)
 		case ask != nil:
-			reply = s.report(&answerBusy, ask.ep, ask.name, s.config.Now(), &q, out)
+			reply = s.report(&answerBusy, ask.who, ask.name, s.config.Now(), &q, out)
 		}
 		if len(reply) > 0 {
 			// A client that cannot be reached asks again or not; there is nobody else to tell.

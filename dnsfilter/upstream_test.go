@@ -184,7 +184,7 @@ func TestDeadUpstream(t *testing.T) {
 	if took := time.Since(began); took > patience/2 { // it was told, and did not wait
 		t.Errorf("it took %s", took)
 	}
-	if _, err := l.Resolve(t.Context(), &dnsfilter.Endpoint{}, "example.org"); err == nil || !strings.Contains(err.Error(), "no upstream") {
+	if _, err := l.Resolve(t.Context(), &dnsfilter.Client{}, "example.org"); err == nil || !strings.Contains(err.Error(), "no upstream") {
 		t.Errorf("resolved with %v", err)
 	}
 }

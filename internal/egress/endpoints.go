@@ -27,7 +27,7 @@ type endpoint struct {
 	relays          relays
 	binding         binding
 	reach           atomic.Pointer[reach] // used where it is filtered
-	dns             *dnsfilter.Endpoint
+	dns             *dnsfilter.Client
 	done            chan struct{}
 	revoke          func() // closes done
 }
@@ -88,7 +88,7 @@ func newEndpoint(party networks.Party) (*endpoint, error) {
 	}
 	ep.open = reach.Domains.Everything()
 	ep.reach.Store(reach)
-	ep.dns = &dnsfilter.Endpoint{
+	ep.dns = &dnsfilter.Client{
 		ID: ep.container, User: ep.user, Open: ep.open,
 		Allows: func(name string) bool { return ep.reach.Load().allows(name, netip.Addr{}) },
 	}
@@ -249,8 +249,8 @@ func (es *endpoints) served(addr netip.Addr) *endpoint {
 	return nil
 }
 
-// dnsEndpoint implements dnsfilter.Config.Endpoint.
-func (es *endpoints) dnsEndpoint(addr netip.Addr) *dnsfilter.Endpoint {
+// dnsEndpoint implements dnsfilter.Config.Client.
+func (es *endpoints) dnsEndpoint(addr netip.Addr) *dnsfilter.Client {
 	if ep := es.served(addr); ep != nil {
 		return ep.dns
 	}

@@ -107,7 +107,7 @@ func TestEndpointsAreKnownWhileRegistered(t *testing.T) {
 		if client := es.dnsEndpoint(addr); client != ep.dns || client.ID != ep.container || client.User != "c" || client.Open || !client.Allows("a.example.org") || client.Allows("example.org") {
 			t.Errorf("%s: %+v", addr, client)
 		}
-		if client, ok := network.Endpoint(addr); !ok || client != ep || !client.Allows("a.example.org") || client.Allows("evilexample.org") {
+		if client, ok := network.Client(addr); !ok || client != ep || !client.Allows("a.example.org") || client.Allows("evilexample.org") {
 			t.Errorf("%s: %v", addr, client)
 		}
 	}
@@ -115,16 +115,16 @@ func TestEndpointsAreKnownWhileRegistered(t *testing.T) {
 		t.Error("a stranger is known")
 	}
 	es.mayPass = func() error { return errors.New("the host has no lease") }
-	if _, ok := network.Endpoint(ep.addr); ok || es.dnsEndpoint(ep.addr) != nil {
+	if _, ok := network.Client(ep.addr); ok || es.dnsEndpoint(ep.addr) != nil {
 		t.Error("one is served while nothing may pass")
 	}
 	es.mayPass = func() error { return nil }
-	if _, ok := network.Endpoint(ep.addr); !ok || es.dnsEndpoint(ep.addr) == nil {
+	if _, ok := network.Client(ep.addr); !ok || es.dnsEndpoint(ep.addr) == nil {
 		t.Error("one is not served again")
 	}
 	ep.revoke()
 	ep.revoke()
-	if _, ok := network.Endpoint(ep.addr); ok || es.dnsEndpoint(ep.addr) != nil {
+	if _, ok := network.Client(ep.addr); ok || es.dnsEndpoint(ep.addr) != nil {
 		t.Error("one that was revoked is known")
 	}
 	if ep.open {

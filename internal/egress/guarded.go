@@ -10,14 +10,14 @@ import (
 	"github.com/daycare-run/sandbox/internal/egress/guard"
 )
 
-// guarded implements guard.Network, and endpoint implements guard.Endpoint.
+// guarded implements guard.Network, and endpoint implements guard.Client.
 type guarded struct {
 	*stack
 	life context.Context // ends with the stack
 }
 
-// Endpoint returns the container that has an address.
-func (g guarded) Endpoint(addr netip.Addr) (guard.Endpoint, bool) {
+// Client returns the container that has an address.
+func (g guarded) Client(addr netip.Addr) (guard.Client, bool) {
 	ep := g.endpoints.served(addr)
 	return ep, ep != nil
 }

@@ -13,8 +13,8 @@ func (e *Egress) reportQuestion(d dnsfilter.Decision) {
 		Time: d.Time, Name: d.Name, Via: decisions.DNS, Type: dns.TypeToString[d.Type],
 		Verdict: decisions.Verdict(d.Verdict), Reason: d.Reason,
 	}
-	if d.Endpoint != nil {
-		decision.User, decision.Container = d.Endpoint.User, d.Endpoint.ID
+	if d.Client != nil {
+		decision.User, decision.Container = d.Client.User, d.Client.ID
 	}
 	e.cfg.Decisions.Add(decision)
 }

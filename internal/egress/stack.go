@@ -144,7 +144,7 @@ func (s *stack) startDNS(ctx context.Context, upstreams []string) (err error) {
 		Sockets:          append(s.gateway.dnsSockets(), bound),
 		Upstreams:        upstreams,
 		Admits:           s.admits.Admits,
-		Endpoint:         s.endpoints.dnsEndpoint,
+		Client:           s.endpoints.dnsEndpoint,
 		HostName:         networks.HostName,
 		QueriesPerSecond: cfg.QueriesPerSecond,
 		Decided:          s.owner.reportQuestion,

@@ -88,7 +88,7 @@ func (fw *forwarding) isClientFault() bool {
 func answerFailure(w http.ResponseWriter, r *http.Request, err error) {
 	fw := forwardingOf(r.Context())
 	if fw.isClientFault() {
-		refuse(w, http.StatusBadRequest, fw.name, fw.session.endpoint.Field(),
+		refuse(w, http.StatusBadRequest, fw.name, fw.session.who.Field(),
 			refusal{verdict: decisions.Malformed, reason: reasonBadBody})
 		return
 	}
@@ -110,5 +110,5 @@ func answerFailure(w http.ResponseWriter, r *http.Request, err error) {
 	case decisions.Limited:
 		status = http.StatusTooManyRequests
 	}
-	refuse(w, status, fw.name, fw.session.endpoint.Field(), *why)
+	refuse(w, status, fw.name, fw.session.who.Field(), *why)
 }

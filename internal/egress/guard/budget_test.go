@@ -29,14 +29,14 @@ func budgets() *budget.Connections {
 
 // twoUsers has containers of one at 127.0.0.1 and of another at 127.0.0.2.
 func twoUsers(shared *budget.Connections) func(*Config) {
-	users := map[netip.Addr]*fakeEndpoint{}
+	users := map[netip.Addr]*fakeClient{}
 	for i, user := range []string{"anna", "bert"} {
 		addr := netip.AddrFrom4([4]byte{127, 0, 0, byte(i + 1)})
-		users[addr] = &fakeEndpoint{id: user, user: user, names: []string{"allowed.example"}, done: make(chan struct{})}
+		users[addr] = &fakeClient{id: user, user: user, names: []string{"allowed.example"}, done: make(chan struct{})}
 	}
 	return func(c *Config) {
 		c.Budget = shared
-		fakes(c).endpoint = func(a netip.Addr) (Endpoint, bool) {
+		fakes(c).client = func(a netip.Addr) (Client, bool) {
 			client, known := users[a]
 			return client, known
 		}
@@ -236,9 +236,9 @@ func TestInterimAnswersAreForgotten(t *testing.T) {
 
 // sockets calls do for each socket of the guard's flows.
 func (r *rig) sockets(do func(fd int)) {
-	r.endpoints.mu.Lock()
-	defer r.endpoints.mu.Unlock()
-	for _, state := range r.endpoints.active {
+	r.clients.mu.Lock()
+	defer r.clients.mu.Unlock()
+	for _, state := range r.clients.active {
 		for f := range state.flows {
 			f.mu.Lock()
 			for _, c := range f.socks {

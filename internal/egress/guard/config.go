@@ -14,10 +14,10 @@ import (
 	"github.com/daycare-run/sandbox/internal/egress/decisions"
 )
 
-// Endpoint is one container's permission to connect. When what it may reach changes, Guard.Recheck
+// Client is one container's permission to connect. When what it may reach changes, Guard.Recheck
 // ends the connections that are no longer allowed. Its methods are called from many goroutines at
 // once. None but Resolve may block: other connections would wait.
-type Endpoint interface {
+type Client interface {
 	// ID is the container's name.
 	ID() string
 	// User is the client's user. Budgets and turns are per user, over all of the user's clients.
@@ -50,10 +50,10 @@ type Endpoint interface {
 // Network is whose connections the guard serves. Its methods are called from many goroutines at
 // once, and must not block.
 type Network interface {
-	// Endpoint finds the client that has a source address. Connections from unknown addresses are
+	// Client finds the one that has a source address. Connections from unknown addresses are
 	// closed.
-	Endpoint(source netip.Addr) (Endpoint, bool)
-	// Relay takes over a connection to a port that its endpoint may make whatever the name.
+	Client(source netip.Addr) (Client, bool)
+	// Relay takes over a connection to a port that its client may make whatever the name.
 	Relay(c *net.TCPConn, port uint16)
 	// Decided gets every verdict.
 	Decided(decisions.Decision)

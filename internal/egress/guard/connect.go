@@ -66,7 +66,7 @@ func (f *flow) prepare(_, _ string, socket syscall.RawConn) error {
 // takeSocket takes what a connection to an origin needs from its user's budgets. For TLS it has its
 // descriptor already.
 func (f *flow) takeSocket(to netip.AddrPort) *refusal {
-	b, user := f.guard.cfg.Budget, f.endpoint.User()
+	b, user := f.guard.cfg.Budget, f.who.User()
 	if f.plain && !b.Descriptors.Take(user, 1) {
 		return &refusal{verdict: decisions.Limited, reason: reasonSockets}
 	}
@@ -81,7 +81,7 @@ func (f *flow) takeSocket(to netip.AddrPort) *refusal {
 
 // giveSocket gives that back; kept says that the kernel keeps the port.
 func (f *flow) giveSocket(to netip.AddrPort, kept bool) {
-	b, user := f.guard.cfg.Budget, f.endpoint.User()
+	b, user := f.guard.cfg.Budget, f.who.User()
 	if f.plain {
 		b.Descriptors.Give(user, 1)
 	}

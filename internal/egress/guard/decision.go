@@ -42,14 +42,14 @@ func (r *refusal) Error() string { return r.reason }
 // decide reports a verdict about a name in canonical form, which is empty when none could be read.
 func (f *flow) decide(name string, r *refusal) {
 	if name == "" && (r.verdict == decisions.Denied || r.verdict == decisions.Malformed) {
-		name = f.endpoint.Asked(f.to.Unmap())
+		name = f.who.Asked(f.to.Unmap())
 	}
 	via := decisions.TLS
 	if f.plain {
 		via = decisions.HTTP
 	}
 	f.guard.cfg.Network.Decided(decisions.Decision{
-		User: f.endpoint.User(), Container: f.endpoint.ID(), Name: name, Via: via, Port: f.port,
+		User: f.who.User(), Container: f.who.ID(), Name: name, Via: via, Port: f.port,
 		Verdict: r.verdict, Reason: r.reason,
 	})
 }

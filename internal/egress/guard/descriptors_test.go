@@ -39,7 +39,7 @@ func TestNoDescriptorStays(t *testing.T) {
 		}
 		mine = append(mine, c, o, dial(t, r.tls))
 	}
-	close(r.endpoint.done)
+	close(r.client.done)
 	eventually(t, "connections stay", func() bool { return r.Open() == 0 })
 	for _, c := range mine {
 		_ = c.Close()

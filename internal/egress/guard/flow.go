@@ -12,12 +12,12 @@ import (
 
 // flow is one connection of a client.
 type flow struct {
-	guard    *Guard
-	endpoint Endpoint
-	state    *endpointState // once the flow has been admitted
-	port     uint16
-	to       netip.Addr // that the client dialled
-	plain    bool
+	guard *Guard
+	who   Client
+	state *clientState // once the flow has been admitted
+	port  uint16
+	to    netip.Addr // that the client dialled
+	plain bool
 	// buffers is how many bytes the kernel may hold for the flow's sockets.
 	buffers int
 	kept    bufferCount
@@ -34,7 +34,7 @@ func (f *flow) enter(life context.Context, c *net.TCPConn) bool {
 		f.decide("", &refusal{verdict: decisions.Limited, reason: reasonSockets})
 		return false
 	}
-	switch g.endpoints.enter(life, f) {
+	switch g.clients.enter(life, f) {
 	case revoked:
 		f.release()
 		return false
@@ -52,23 +52,23 @@ func (f *flow) enter(life context.Context, c *net.TCPConn) bool {
 // change.
 func (f *flow) asksFor(name string) bool {
 	f.name.Store(&name)
-	return f.endpoint.Allows(name)
+	return f.who.Allows(name)
 }
 
 // resolve finds the addresses of an allowed name. It blocks.
 func (f *flow) resolve(ctx context.Context, name string) ([]netip.Addr, error) {
-	if addrs, known := f.endpoint.Known(name); known {
+	if addrs, known := f.who.Known(name); known {
 		return addrs, nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, f.guard.cfg.Limits.ResolveTimeout)
 	defer cancel()
-	return f.endpoint.Resolve(ctx, name)
+	return f.who.Resolve(ctx, name)
 }
 
 // mayConnect reports whether the flow may connect to an address, which must be unmapped. Only IPv4
 // may be, as the flow is.
 func (f *flow) mayConnect(addr netip.Addr) bool {
-	return addr.Is4() && f.endpoint.MayConnect(addr)
+	return addr.Is4() && f.who.MayConnect(addr)
 }
 
 // unreachable returns why an address could not be connected to.

@@ -128,7 +128,7 @@ func (s *httpSession) newTransport() *http.Transport {
 			if refused != nil {
 				return nil, refused
 			}
-			return &originConn{socket: newSocket(s.guard.newEnd(c, s.endpoint.User(), &s.owned), s),
+			return &originConn{socket: newSocket(s.guard.newEnd(c, s.who.User(), &s.owned), s),
 				to: to}, nil
 		},
 		DisableCompression:     true,

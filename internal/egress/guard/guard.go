@@ -48,14 +48,14 @@ import (
 
 // Guard accepts the connections that come to a gateway. Make one with New.
 type Guard struct {
-	cfg       Config
-	endpoints endpoints
-	open      atomic.Int64 // connections of clients
-	turns     fair.Turns   // to copy
-	pipes     *pipes
-	work      fair.Turns // to process what was read
-	server    *http.Server
-	proxy     *httputil.ReverseProxy
+	cfg     Config
+	clients clients
+	open    atomic.Int64 // connections of clients
+	turns   fair.Turns   // to copy
+	pipes   *pipes
+	work    fair.Turns // to process what was read
+	server  *http.Server
+	proxy   *httputil.ReverseProxy
 
 	life    context.Context
 	stop    context.CancelFunc
@@ -71,7 +71,7 @@ func New(cfg Config) (*Guard, error) {
 	// The other half of the processors is for the rest of the service.
 	g := &Guard{cfg: cfg, turns: fair.Turns{All: max(1, runtime.GOMAXPROCS(0)/2)},
 		work: fair.Turns{Each: runtime.GOMAXPROCS(0)}}
-	g.endpoints.active = map[<-chan struct{}]*endpointState{}
+	g.clients.active = map[<-chan struct{}]*clientState{}
 	g.pipes = &pipes{inUse: fair.NewPool(maxPipes, 0)}
 	g.proxy = g.newProxy()
 	g.server = g.newServer()
@@ -105,7 +105,7 @@ func (g *Guard) Start(ctx context.Context) error {
 		<-ctx.Done()
 		g.closeListeners()
 		_ = g.server.Close()
-		g.endpoints.abortAll()
+		g.clients.abortAll()
 		g.pipes.close()
 	})
 	return nil
@@ -135,16 +135,16 @@ func (g *Guard) closeListeners() {
 	_, _ = g.cfg.TLS.Close(), g.cfg.HTTP.Close()
 }
 
-// Carry passes bytes between an endpoint and a server, taking turns with the connections of all
+// Carry passes bytes between a client and a server, taking turns with the connections of all
 // users. It returns when both sides have ended, or ctx has, and closes the two connections.
-func (g *Guard) Carry(ctx context.Context, ep Endpoint, near, far *net.TCPConn) {
+func (g *Guard) Carry(ctx context.Context, who Client, near, far *net.TCPConn) {
 	o := &owned{}
 	defer o.close()
 	defer context.AfterFunc(ctx, o.abort)()
 	defer context.AfterFunc(g.life, o.abort)()
 	a, b := o.own(near), o.own(far) // each closes what it does not own
 	if a && b {
-		user := ep.User()
+		user := who.User()
 		r := relay{owned: o, pipes: g.pipes, client: g.newEnd(near, user, o),
 			origin: g.newEnd(far, user, o), atOnce: true, idle: g.cfg.Limits.HalfClosedIdle}
 		r.run(ctx)

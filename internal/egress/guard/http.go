@@ -68,7 +68,7 @@ func (g *Guard) connState(c net.Conn, state http.ConnState) {
 	case http.StateActive: // the head has been read
 		s.heads++
 		s.socket.inHead.Store(false)
-		g.endpoints.decided(s.flow)
+		g.clients.decided(s.flow)
 	case http.StateHijacked:
 		s.hijacked = true
 	case http.StateClosed:
@@ -84,7 +84,7 @@ func (s *httpSession) leave() {
 	s.rest()
 	s.transport.CloseIdleConnections() // so that the client's socket is all that is left
 	s.close()
-	s.guard.endpoints.leave(s.flow)
+	s.guard.clients.leave(s.flow)
 	s.guard.running.Done()
 }
 
@@ -110,7 +110,7 @@ func (g *Guard) serveHTTP(to http.ResponseWriter, r *http.Request) {
 		if refused.verdict == decisions.Malformed {
 			status = http.StatusBadRequest
 		}
-		refuse(to, status, name, s.endpoint.Field(), *refused)
+		refuse(to, status, name, s.who.Field(), *refused)
 		return
 	}
 	s.forward(to, r, name)

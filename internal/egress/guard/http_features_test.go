@@ -176,7 +176,7 @@ func TestWebSocket(t *testing.T) {
 			t.Errorf("%q, %v", data, err)
 		}
 		// Revocation ends what was upgraded, too.
-		close(r.endpoint.done)
+		close(r.client.done)
 		if _, _, err := c.Read(t.Context()); err == nil {
 			t.Error("the connection goes on")
 		}

@@ -38,7 +38,7 @@ func established(r *rig, origin <-chan *net.TCPConn) (*net.TCPConn, *net.TCPConn
 
 func TestUnknownClientsAreCutOff(t *testing.T) {
 	r, v := newVisited(t, func(c *Config) {
-		fakes(c).endpoint = func(netip.Addr) (Endpoint, bool) { return nil, false }
+		fakes(c).client = func(netip.Addr) (Client, bool) { return nil, false }
 	})
 	for _, addr := range []string{r.tls, r.http} {
 		if got := knock(t, addr); got != "" {
@@ -115,7 +115,7 @@ func TestRevocationEndsEverything(t *testing.T) {
 	}
 	eventually(t, "four are not open", func() bool { return r.Open() == 4 })
 
-	close(r.endpoint.done)
+	close(r.client.done)
 	for what, end := range map[string]net.Conn{"client": c, "origin": o, "resolving": halfway, "silent": silent, "kept": kept, "idle origin": idle} {
 		if _, err := end.Read(make([]byte, 1)); err == nil || isTimeout(err) {
 			t.Errorf("%s: %v", what, err)
@@ -150,9 +150,9 @@ func TestRecheck(t *testing.T) {
 		t.Fatal(status)
 	}
 	eventually(t, "the answered request is still under way", func() bool {
-		r.endpoints.mu.Lock()
-		defer r.endpoints.mu.Unlock()
-		for _, state := range r.endpoints.active {
+		r.clients.mu.Lock()
+		defer r.clients.mu.Unlock()
+		for _, state := range r.clients.active {
 			for f := range state.flows {
 				if f.name.Load() == nil {
 					return true
@@ -161,8 +161,8 @@ func TestRecheck(t *testing.T) {
 		}
 		return false
 	})
-	r.endpoint.now.Store(&[]string{"also.example"})
-	r.Recheck(r.endpoint)
+	r.client.now.Store(&[]string{"also.example"})
+	r.Recheck(r.client)
 	for what, end := range map[string]net.Conn{"client": c, "origin": o, "plain client": gone, "plain origin": goneOrigin} {
 		if _, err := end.Read(make([]byte, 1)); err == nil || isTimeout(err) {
 			t.Errorf("%s: %v", what, err)
@@ -215,11 +215,11 @@ func isTimeout(err error) bool {
 // TestAnotherClientTakesTheAddress: what ends with one client does not touch the next.
 func TestAnotherClientTakesTheAddress(t *testing.T) {
 	o := newTLSOrigin(t, echo, nil)
-	before := &fakeEndpoint{id: "before", names: []string{"allowed.example"}, done: make(chan struct{})}
-	after := &fakeEndpoint{id: "after", names: []string{"denied.example"}, done: make(chan struct{})}
-	now := make(chan Endpoint, 1)
+	before := &fakeClient{id: "before", names: []string{"allowed.example"}, done: make(chan struct{})}
+	after := &fakeClient{id: "after", names: []string{"denied.example"}, done: make(chan struct{})}
+	now := make(chan Client, 1)
 	r := newRig(t, o.port, 0, func(c *Config) {
-		fakes(c).endpoint = func(netip.Addr) (Endpoint, bool) {
+		fakes(c).client = func(netip.Addr) (Client, bool) {
 			client := <-now
 			return client, true
 		}
@@ -259,16 +259,16 @@ func TestClientsAreWatchedUntilTheyAreRevoked(t *testing.T) {
 		eventually(t, "a connection stays", func() bool { return r.Open() == 0 })
 	}
 	c, o := established(r, origin)
-	close(r.endpoint.done)
+	close(r.client.done)
 	for what, end := range map[string]net.Conn{"client": c, "origin": o} {
 		if _, err := end.Read(make([]byte, 1)); err == nil || isTimeout(err) {
 			t.Errorf("%s: %v", what, err)
 		}
 	}
 	eventually(t, "the client is not forgotten", func() bool {
-		r.endpoints.mu.Lock()
-		defer r.endpoints.mu.Unlock()
-		return len(r.endpoints.active) == 0
+		r.clients.mu.Lock()
+		defer r.clients.mu.Unlock()
+		return len(r.clients.active) == 0
 	})
 }
 

@@ -42,23 +42,23 @@ func (l *listener) next() (*flow, *end, error) {
 			continue
 		}
 		source, to := peer(c.RemoteAddr()).Addr(), peer(c.LocalAddr()).Addr()
-		ep, known := l.guard.cfg.Network.Endpoint(source)
+		who, known := l.guard.cfg.Network.Client(source)
 		switch {
 		case !known:
 			reset(c)
 			continue
-		case ep.Direct(to):
+		case who.Direct(to):
 			l.guard.cfg.Network.Relay(c, l.port)
 			continue
 		}
 		_ = c.SetKeepAliveConfig(sockopt.KeepAlive)
-		f := &flow{guard: l.guard, endpoint: ep, port: l.port, to: to, plain: l.plain}
+		f := &flow{guard: l.guard, who: who, port: l.port, to: to, plain: l.plain}
 		f.own(c)
 		if !f.enter(l.life, c) {
 			reset(c)
 			continue
 		}
-		return f, l.guard.newEnd(c, f.endpoint.User(), &f.owned), nil
+		return f, l.guard.newEnd(c, f.who.User(), &f.owned), nil
 	}
 }
 

@@ -43,7 +43,7 @@ func TestMain(m *testing.M) {
 }
 
 // ownSource is a client whose names have its own address.
-type ownSource struct{ *fakeEndpoint }
+type ownSource struct{ *fakeClient }
 
 func (s ownSource) Resolve(context.Context, string) ([]netip.Addr, error) {
 	return []netip.Addr{netip.MustParseAddr(s.user)}, nil
@@ -69,9 +69,9 @@ func alone(ports string) error {
 	g, err := New(Config{
 		TLS: listeners[0], TLSPort: secure, HTTP: listeners[1], HTTPPort: plain,
 		Network: &fakeNetwork{
-			endpoint: func(a netip.Addr) (Endpoint, bool) {
-				client, _ := users.LoadOrStore(a, &fakeEndpoint{user: a.String(), names: []string{"allowed.example"}, done: make(chan struct{})})
-				return ownSource{client.(*fakeEndpoint)}, true
+			client: func(a netip.Addr) (Client, bool) {
+				client, _ := users.LoadOrStore(a, &fakeClient{user: a.String(), names: []string{"allowed.example"}, done: make(chan struct{})})
+				return ownSource{client.(*fakeClient)}, true
 			},
 			mayConnect: func(netip.Addr) bool { return true },
 		},

@@ -35,7 +35,7 @@ func TestCarry(t *testing.T) {
 	client, near := pair(t)
 	far, server := pair(t)
 	done := make(chan struct{})
-	go func() { r.Carry(t.Context(), r.endpoint, near, far); close(done) }()
+	go func() { r.Carry(t.Context(), r.client, near, far); close(done) }()
 	_, _ = client.Write([]byte("question"))
 	_ = client.CloseWrite()
 	if said, err := io.ReadAll(server); err != nil || string(said) != "question" {
@@ -58,7 +58,7 @@ func TestCarryEnds(t *testing.T) {
 	for what, ctx := range map[string]context.Context{"its context": ctx, "the guard": context.Background()} {
 		client, near := pair(t)
 		far, server := pair(t)
-		go func() { r.Carry(ctx, r.endpoint, near, far); done <- struct{}{} }()
+		go func() { r.Carry(ctx, r.client, near, far); done <- struct{}{} }()
 		_, _ = client.Write([]byte("x"))
 		if _, err := io.ReadFull(server, make([]byte, 1)); err != nil {
 			t.Fatal(err)
@@ -83,7 +83,7 @@ func TestCarryEnds(t *testing.T) {
 	far, server := pair(t)
 	over, cancel := context.WithCancel(t.Context())
 	cancel()
-	r.Carry(over, r.endpoint, near, far)
+	r.Carry(over, r.client, near, far)
 	for what, end := range map[string]*net.TCPConn{"client": client, "server": server} {
 		_ = end.SetDeadline(time.Now().Add(patience))
 		if _, err := io.Copy(io.Discard, end); !errors.Is(err, syscall.ECONNRESET) {
@@ -99,7 +99,7 @@ func TestEverythingCopiedTakesTurns(t *testing.T) {
 	secure, secureOrigin := established(r, origin)
 	client, near := pair(t)
 	far, server := pair(t)
-	go r.Carry(t.Context(), r.endpoint, near, far)
+	go r.Carry(t.Context(), r.client, near, far)
 	ping := func(from, to net.Conn) {
 		t.Helper()
 		_, _ = from.Write([]byte("x"))

@@ -20,7 +20,7 @@ func (f *flow) descriptors() int {
 
 // reserve takes what a flow needs, before anything is done for it.
 func (f *flow) reserve() bool {
-	b, user := f.guard.cfg.Budget, f.endpoint.User()
+	b, user := f.guard.cfg.Budget, f.who.User()
 	if !b.Descriptors.Take(user, f.descriptors()) {
 		return false
 	}
@@ -32,7 +32,7 @@ func (f *flow) reserve() bool {
 }
 
 func (f *flow) release() {
-	b, user := f.guard.cfg.Budget, f.endpoint.User()
+	b, user := f.guard.cfg.Budget, f.who.User()
 	b.Descriptors.Give(user, f.descriptors())
 	b.Buffers.Give(user, f.buffers)
 	f.free(0)
@@ -53,7 +53,7 @@ type bufferCount struct {
 func (f *flow) keep(n int) bool {
 	f.kept.mu.Lock()
 	defer f.kept.mu.Unlock()
-	if f.kept.closed || !f.guard.cfg.Budget.Hellos.Take(f.endpoint.User(), n) {
+	if f.kept.closed || !f.guard.cfg.Budget.Hellos.Take(f.who.User(), n) {
 		return false
 	}
 	f.kept.bytes += n
@@ -72,7 +72,7 @@ func (f *flow) free(n int) {
 	f.kept.mu.Lock()
 	defer f.kept.mu.Unlock()
 	if f.kept.bytes > n {
-		f.guard.cfg.Budget.Hellos.Give(f.endpoint.User(), f.kept.bytes-n)
+		f.guard.cfg.Budget.Hellos.Give(f.who.User(), f.kept.bytes-n)
 		f.kept.bytes = n
 	}
 }

@@ -29,7 +29,7 @@ const patience = 10 * time.Second
 // fakeNetwork is a network with clients that may reach the same. What is not set is as if no client
 // asked for it.
 type fakeNetwork struct {
-	endpoint           func(netip.Addr) (Endpoint, bool)
+	client             func(netip.Addr) (Client, bool)
 	resolve            func(context.Context, string) ([]netip.Addr, error)
 	known              func(string) ([]netip.Addr, bool)
 	mayConnect, direct func(netip.Addr) bool
@@ -41,8 +41,8 @@ type fakeNetwork struct {
 // fakes returns the network of a rig's guard.
 func fakes(c *Config) *fakeNetwork { return c.Network.(*fakeNetwork) }
 
-func (n *fakeNetwork) Endpoint(a netip.Addr) (Endpoint, bool) {
-	ep, known := n.endpoint(a)
+func (n *fakeNetwork) Client(a netip.Addr) (Client, bool) {
+	ep, known := n.client(a)
 	if known {
 		ep.(interface{ join(*fakeNetwork) }).join(n)
 	}
@@ -56,7 +56,7 @@ func (n *fakeNetwork) Decided(d decisions.Decision) {
 	}
 }
 
-type fakeEndpoint struct {
+type fakeClient struct {
 	in    atomic.Pointer[fakeNetwork]
 	id    string
 	user  string
@@ -65,32 +65,32 @@ type fakeEndpoint struct {
 	done  chan struct{}
 }
 
-func (c *fakeEndpoint) ID() string            { return c.id }
-func (c *fakeEndpoint) User() string          { return c.user }
-func (c *fakeEndpoint) Field() string         { return "allowedDomains" }
-func (c *fakeEndpoint) Done() <-chan struct{} { return c.done }
-func (c *fakeEndpoint) join(n *fakeNetwork)   { c.in.Store(n) }
-func (c *fakeEndpoint) Resolve(ctx context.Context, name string) ([]netip.Addr, error) {
+func (c *fakeClient) ID() string            { return c.id }
+func (c *fakeClient) User() string          { return c.user }
+func (c *fakeClient) Field() string         { return "allowedDomains" }
+func (c *fakeClient) Done() <-chan struct{} { return c.done }
+func (c *fakeClient) join(n *fakeNetwork)   { c.in.Store(n) }
+func (c *fakeClient) Resolve(ctx context.Context, name string) ([]netip.Addr, error) {
 	return c.in.Load().resolve(ctx, name)
 }
-func (c *fakeEndpoint) MayConnect(a netip.Addr) bool { return c.in.Load().mayConnect(a) }
-func (c *fakeEndpoint) Direct(a netip.Addr) bool {
+func (c *fakeClient) MayConnect(a netip.Addr) bool { return c.in.Load().mayConnect(a) }
+func (c *fakeClient) Direct(a netip.Addr) bool {
 	direct := c.in.Load().direct
 	return direct != nil && direct(a)
 }
-func (c *fakeEndpoint) Known(name string) ([]netip.Addr, bool) {
+func (c *fakeClient) Known(name string) ([]netip.Addr, bool) {
 	if known := c.in.Load().known; known != nil {
 		return known(name)
 	}
 	return nil, false
 }
-func (c *fakeEndpoint) Asked(a netip.Addr) string {
+func (c *fakeClient) Asked(a netip.Addr) string {
 	if asked := c.in.Load().asked; asked != nil {
 		return asked(a)
 	}
 	return ""
 }
-func (c *fakeEndpoint) Allows(name string) bool {
+func (c *fakeClient) Allows(name string) bool {
 	if now := c.now.Load(); now != nil {
 		return slices.Contains(*now, name)
 	}
@@ -101,7 +101,7 @@ func (c *fakeEndpoint) Allows(name string) bool {
 type rig struct {
 	*Guard
 	t         testing.TB
-	endpoint  *fakeEndpoint // the one at 127.0.0.1
+	client    *fakeClient // the one at 127.0.0.1
 	decisions chan decisions.Decision
 	counts    sync.Map // of decisions by Verdict
 	tls, http string
@@ -114,13 +114,13 @@ func newRig(t testing.TB, tlsPort, httpPort uint16, change func(*Config)) *rig {
 	t.Helper()
 	r := &rig{
 		t: t, decisions: make(chan decisions.Decision, 10000),
-		endpoint: &fakeEndpoint{id: "anna", names: []string{"allowed.example", "also.example"}, done: make(chan struct{})},
+		client: &fakeClient{id: "anna", names: []string{"allowed.example", "also.example"}, done: make(chan struct{})},
 	}
 	cfg := Config{
 		TLS: listen(t), TLSPort: max(tlsPort, 1),
 		HTTP: listen(t), HTTPPort: max(httpPort, 1),
 		Network: &fakeNetwork{
-			endpoint:   func(a netip.Addr) (Endpoint, bool) { return r.endpoint, a == loopback },
+			client:     func(a netip.Addr) (Client, bool) { return r.client, a == loopback },
 			resolve:    func(context.Context, string) ([]netip.Addr, error) { return []netip.Addr{loopback}, nil },
 			mayConnect: func(a netip.Addr) bool { return a == loopback },
 			decided: func(d decisions.Decision) {

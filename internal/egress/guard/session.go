@@ -64,7 +64,7 @@ func (s *session) leave() {
 	if s.origin != nil {
 		s.giveSocket(s.to, s.endedFirst)
 	}
-	s.guard.endpoints.leave(s.flow)
+	s.guard.clients.leave(s.flow)
 }
 
 // relay passes bytes both ways until the end.
@@ -85,7 +85,7 @@ func (s *session) readHello() bool {
 	if refused == nil && !s.asksFor(name) {
 		refused = &refusal{verdict: decisions.Denied, reason: reasonNotAllowed}
 	}
-	s.guard.endpoints.decided(s.flow)
+	s.guard.clients.decided(s.flow)
 	if refused != nil && s.life.Err() == nil {
 		s.refuse(refused)
 	}
@@ -118,7 +118,7 @@ func (s *session) askOrigin() (answer []byte, refused *refusal) {
 	if refused != nil {
 		return nil, refused
 	}
-	s.origin, s.to = s.guard.newEnd(c, s.endpoint.User(), &s.owned), to
+	s.origin, s.to = s.guard.newEnd(c, s.who.User(), &s.owned), to
 	answer, err := s.sayHello()
 	if err != nil {
 		s.abort()

@@ -171,8 +171,8 @@ func TestManyComeAtOnce(t *testing.T) {
 	first, others := make(chan bool, 1), make(chan bool)
 	first <- true
 	r := newRig(t, 1, 0, func(c *Config) {
-		known := fakes(c).endpoint
-		fakes(c).endpoint = func(a netip.Addr) (Endpoint, bool) {
+		known := fakes(c).client
+		fakes(c).client = func(a netip.Addr) (Client, bool) {
 			select {
 			case <-first:
 				<-others

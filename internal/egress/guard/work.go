@@ -9,11 +9,11 @@ import "sync/atomic"
 // work counts the connection as working, from a read until rest. over says that nothing more is
 // read there.
 func (s *httpSession) work(over *atomic.Bool) {
-	if s.working.Load() || !s.guard.work.Begin(s.endpoint.User(), s.life.Done()) {
+	if s.working.Load() || !s.guard.work.Begin(s.who.User(), s.life.Done()) {
 		return
 	}
 	if !s.working.CompareAndSwap(false, true) {
-		s.guard.work.End(s.endpoint.User())
+		s.guard.work.End(s.who.User())
 	}
 	if over.Load() { // and so nothing may follow that would end the work
 		s.rest()
@@ -23,6 +23,6 @@ func (s *httpSession) work(over *atomic.Bool) {
 // rest is called before anything that may wait: reading, writing, connecting, and the end.
 func (s *httpSession) rest() {
 	if s.working.CompareAndSwap(true, false) {
-		s.guard.work.End(s.endpoint.User())
+		s.guard.work.End(s.who.User())
 	}
 }

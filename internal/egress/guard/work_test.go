@@ -14,14 +14,14 @@ import (
 	"testing"
 )
 
-// slowEndpoint takes its time to say what it may reach, until told.
-type slowEndpoint struct {
-	*fakeEndpoint
+// slowClient takes its time to say what it may reach, until told.
+type slowClient struct {
+	*fakeClient
 	asked atomic.Int64
 	say   chan struct{}
 }
 
-func (e *slowEndpoint) Allows(string) bool {
+func (e *slowClient) Allows(string) bool {
 	e.asked.Add(1)
 	<-e.say
 	return true
@@ -31,13 +31,13 @@ func (e *slowEndpoint) Allows(string) bool {
 // another user's do not.
 func TestRequestsAreWorkedOnInTurns(t *testing.T) {
 	port := httpOrigin(t, func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "hello") })
-	slow := &slowEndpoint{
-		fakeEndpoint: &fakeEndpoint{id: "many", user: "many", done: make(chan struct{})}, say: make(chan struct{}),
+	slow := &slowClient{
+		fakeClient: &fakeClient{id: "many", user: "many", done: make(chan struct{})}, say: make(chan struct{}),
 	}
 	second := netip.MustParseAddr("127.0.0.2")
 	r := newRig(t, 0, port, func(c *Config) {
-		first := fakes(c).endpoint
-		fakes(c).endpoint = func(a netip.Addr) (Endpoint, bool) {
+		first := fakes(c).client
+		fakes(c).client = func(a netip.Addr) (Client, bool) {
 			if a == second {
 				return slow, true
 			}

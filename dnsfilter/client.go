@@ -8,13 +8,13 @@ import (
 	"github.com/daycare-run/sandbox/internal/fair"
 )
 
-// Endpoint is a container that asks one Server. It is made when the container is registered, with
+// Client is a container that asks one Server. It is made when the container is registered, with
 // its policy, and never changes.
-type Endpoint struct {
+type Client struct {
 	// ID names it in decisions.
 	ID string
 
-	// User is the user whose endpoint it is. All endpoints of a user share the user's limits.
+	// User is the user whose client it is. All clients of a user share the user's limits.
 	User string
 
 	// Open says that it may ask for any name; Allows is not called then.
@@ -33,6 +33,6 @@ type Endpoint struct {
 	account atomic.Pointer[fair.Rate] // its user's, once it was asked for
 }
 
-func (ep *Endpoint) allows(name string) bool {
-	return ep.Open || ep.Allows != nil && name != "" && ep.Allows(name)
+func (who *Client) allows(name string) bool {
+	return who.Open || who.Allows != nil && name != "" && who.Allows(name)
 }

@@ -5,19 +5,19 @@ import (
 	"sync"
 )
 
-// endpointState is the state of a client that has had connections, until it is revoked.
-type endpointState struct {
+// clientState is the state of a client that has had connections, until it is revoked.
+type clientState struct {
 	flows map[*flow]bool // true while the flow is undecided
 	plain int
 	// undecided is how many of flows are undecided.
 	undecided int
 }
 
-// endpoints are the clients that have had connections, by Endpoint.Done: an address may be given to
+// clients are the clients that have had connections, by Client.Done: an address may be given to
 // another client while connections of the previous one are still ending.
-type endpoints struct {
+type clients struct {
 	mu     sync.Mutex
-	active map[<-chan struct{}]*endpointState
+	active map[<-chan struct{}]*clientState
 	closed bool
 }
 
@@ -31,8 +31,8 @@ const (
 
 // enter counts a flow. A client's first flow starts the goroutine that waits for the client's
 // revocation.
-func (cs *endpoints) enter(ctx context.Context, f *flow) admission {
-	revocation := f.endpoint.Done()
+func (cs *clients) enter(ctx context.Context, f *flow) admission {
+	revocation := f.who.Done()
 	select {
 	case <-revocation:
 		return revoked
@@ -46,7 +46,7 @@ func (cs *endpoints) enter(ctx context.Context, f *flow) admission {
 	}
 	t := cs.active[revocation]
 	if t == nil {
-		t = &endpointState{flows: map[*flow]bool{}}
+		t = &clientState{flows: map[*flow]bool{}}
 		cs.active[revocation] = t
 		g.running.Go(func() { cs.watch(ctx, revocation, t) })
 	}
@@ -67,7 +67,7 @@ func (cs *endpoints) enter(ctx context.Context, f *flow) admission {
 
 // watch ends a client's flows when the client is revoked. It outlives the flows: otherwise a
 // program that makes one connection after the other would start it for each.
-func (cs *endpoints) watch(ctx context.Context, revocation <-chan struct{}, t *endpointState) {
+func (cs *clients) watch(ctx context.Context, revocation <-chan struct{}, t *clientState) {
 	select {
 	case <-revocation:
 		cs.mu.Lock()
@@ -80,24 +80,24 @@ func (cs *endpoints) watch(ctx context.Context, revocation <-chan struct{}, t *e
 	}
 }
 
-// Recheck ends the connections of an endpoint to names that it may not reach any more, and no
+// Recheck ends the connections of a client to names that it may not reach any more, and no
 // others.
-func (g *Guard) Recheck(ep Endpoint) {
-	g.endpoints.mu.Lock()
-	defer g.endpoints.mu.Unlock()
-	t := g.endpoints.active[ep.Done()]
+func (g *Guard) Recheck(who Client) {
+	g.clients.mu.Lock()
+	defer g.clients.mu.Unlock()
+	t := g.clients.active[who.Done()]
 	if t == nil {
 		return
 	}
 	for f := range t.flows {
-		if name := f.name.Load(); name != nil && !ep.Allows(*name) {
+		if name := f.name.Load(); name != nil && !who.Allows(*name) {
 			go f.abort() // which may wait for turns
 		}
 	}
 }
 
 // decided records that a flow's name is known, or never will be.
-func (cs *endpoints) decided(f *flow) {
+func (cs *clients) decided(f *flow) {
 	cs.mu.Lock()
 	defer cs.mu.Unlock()
 	if t := f.state; t.flows[f] {
@@ -106,7 +106,7 @@ func (cs *endpoints) decided(f *flow) {
 	}
 }
 
-func (cs *endpoints) leave(f *flow) {
+func (cs *clients) leave(f *flow) {
 	f.guard.open.Add(-1)
 	f.release()
 	cs.mu.Lock()
@@ -121,7 +121,7 @@ func (cs *endpoints) leave(f *flow) {
 	delete(t.flows, f)
 }
 
-func (cs *endpoints) abortAll() {
+func (cs *clients) abortAll() {
 	cs.mu.Lock()
 	defer cs.mu.Unlock()
 	cs.closed = true
