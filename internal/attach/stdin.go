@@ -14,7 +14,8 @@ const Window = 1 << 20
 // that a signal or a hang-up that follows is seen at once. It is the caller's error to send more
 // than the Window.
 type stdin struct {
-	// taken is called when n bytes have been read.
+	// taken is called when n bytes have been read. Whoever passes input on acknowledges them, in
+	// words that stdin does not know.
 	taken func(n int)
 
 	mu    sync.Mutex

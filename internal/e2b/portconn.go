@@ -18,7 +18,7 @@ const portCloseLimit = time.Second
 type portConn struct {
 	session.PortConn
 	idle *time.Timer
-	end  func()
+	end  func() // gives back its place, once; it closes over what is left to end
 
 	writing sync.Mutex
 	broken  bool       // a write has failed, perhaps in part

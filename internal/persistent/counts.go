@@ -11,7 +11,7 @@ import (
 // counted is a command that counts against its sandbox and the token by which that was created,
 // from its start to its end, whoever follows it.
 type counted struct {
-	give      func()
+	give      func() // gives its place back; Ledger.Take returned it
 	followers int
 }
 

@@ -135,7 +135,7 @@ type entry struct {
 	gone      bool             // for callers: it is being removed, or not created yet
 	usage     cgroup.Usage     // as it was asked for last
 	disk      diskUsage        // with a lock of its own
-	give      func()           // gives back its place in the quotas
+	give      func()           // gives back its place in the quotas; Ledger.Take returned it
 	commands  map[int]*counted // by pid; nil where none is counted
 	counted   bool             // commands has all that run
 	counting  bool             // a recount is under way

@@ -42,7 +42,7 @@ type process struct {
 
 	waiting [doings]*attempt // those that wait for the turn; guarded by Manager.mu
 
-	givePlace, givePorts func() // give back what it takes of the quotas
+	givePlace, givePorts func() // give back what it takes of the quotas; Ledger.Take returned them
 
 	finished chan struct{} // closed by the turn's holder when the process will not run again
 }

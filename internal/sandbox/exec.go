@@ -48,6 +48,9 @@ type Request struct {
 	Stdin io.Reader
 	// Signals are passed on to the command; nil for none.
 	Signals <-chan syscall.Signal
+	// Started, Refused and Ended are functions, as the output is: the call calls them, and keeps
+	// none of them.
+	//
 	// Started is called once, when a container is ready and just before the command starts; nil
 	// for none.
 	Started func()
