@@ -51,7 +51,8 @@ func TestTheEngineIsAskedForTheSame(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			want, err := os.ReadFile(filepath.Join("../internal/engine/testdata/create", name+".spec.json"))
+			file := filepath.Join("../internal/engine/testdata/create", name+".spec.json")
+			want, err := os.ReadFile(file)
 			if err != nil {
 				t.Fatal(err)
 			}

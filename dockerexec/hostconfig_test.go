@@ -19,8 +19,8 @@ import (
 	"github.com/daycare-run/sandbox/internal/engine"
 )
 
-// What every container promises, whatever its Spec says; package engine adds what no Spec of its own
-// can say.
+// What every container promises, whatever its Spec says; package engine adds what no Spec of its
+// own can say.
 func TestSecurityOfEveryContainer(t *testing.T) {
 	relaxed := fullSpec()
 	relaxed.Platform.ReadOnlyRoot = false
@@ -61,7 +61,8 @@ func TestEngineSpecOfASpec(t *testing.T) {
 		"runtime":        {made.Runtime, "runsc"},
 		"read-only root": {made.ReadonlyRoot, true},
 		"capabilities": {made.Capabilities, engine.Capabilities{
-			Drop: []string{"ALL"}, Add: []string{"CHOWN", "FOWNER", "KILL", "SETGID", "SETPCAP", "SETUID"},
+			Drop: []string{"ALL"},
+			Add:  []string{"CHOWN", "FOWNER", "KILL", "SETGID", "SETPCAP", "SETUID"},
 		}},
 		"unconfined": {
 			[]string{made.Seccomp, made.Process.ApparmorProfile},
@@ -142,7 +143,8 @@ func TestWiring(t *testing.T) {
 		made.Net.Resolver != "10.1.2.1" || made.Sysctl["net.ipv6.conf.all.disable_ipv6"] != "1" {
 		t.Errorf("%+v", made)
 	}
-	if want := engine.BindMount("/var/lib/sandboxd/resolv", "/etc/resolv.conf", true); !has(made, want) {
+	want := engine.BindMount("/var/lib/sandboxd/resolv", "/etc/resolv.conf", true)
+	if !has(made, want) {
 		t.Errorf("resolv.conf: %+v", made.Mounts)
 	}
 }
@@ -166,7 +168,8 @@ func TestProcessOfASpec(t *testing.T) {
 	}
 	s.Process = Process{}
 	other := s.engineSpec("/spool", Prepared{}, networks.Wiring{})
-	process.Mounts, other.Mounts = slices.Delete(process.Mounts, 3, 4), slices.Delete(other.Mounts, 3, 4)
+	process.Mounts = slices.Delete(process.Mounts, 3, 4)
+	other.Mounts = slices.Delete(other.Mounts, 3, 4)
 	process.Process.Args, other.Process.Args = nil, nil
 	process.Name, process.Labels, process.StopSignal = other.Name, other.Labels, other.StopSignal
 	process.Stdin = true // by which a session ends

@@ -38,9 +38,14 @@ func (s *scriptedEngine) obey(p enginetest.Program) { agenttest.Commands(p, agen
 
 // refuses is what comes from a program that Docker does not start: why, and from Docker.
 func refuses(p enginetest.Program, why string) {
-	if wire.ReadMessage(p.Conn, wire.KindHello, &wire.Hello{}) == nil {
+	if hears(p) {
 		_, _ = p.Write([]byte(why + "\r\n"))
 	}
+}
+
+// hears reports whether the service speaks to a program.
+func hears(p enginetest.Program) bool {
+	return wire.ReadMessage(p.Conn, wire.KindHello, &wire.Hello{}) == nil
 }
 
 // executor is one on this engine.

@@ -4,17 +4,17 @@
 // # What a network is
 //
 // A network is a bridge that the engine makes, one for each profile of egress. It has a gateway if
-// the [Filter] wants one: a container of ours, in whose network namespace the interfaces of filtered
-// containers end. The engine moves packets; what may pass is decided by the Filter alone, which has
-// the rules, the names and the addresses.
+// the [Filter] wants one: a container of ours, in whose network namespace the interfaces of
+// filtered containers end. The engine moves packets; what may pass is decided by the Filter alone,
+// which has the rules, the names and the addresses.
 //
 // # Who makes it, and when it goes
 //
 // [Networks.Ready] makes a network with its gateway before the first container is put there, and
-// looks at it before each further one. [Networks.Check] looks at all networks in use. A network that
-// somebody has changed, and a gateway that has ended or was made for other settings, is recreated.
-// The containers on it are ended first: without it they reach nothing, and would never reach
-// anything again. Networks and gateways stay when their last container goes, and when the service
+// looks at it before each further one. [Networks.Check] looks at all networks in use. A network
+// that somebody has changed, and a gateway that has ended or was made for other settings, is
+// recreated. The containers on it are ended first: without it they reach nothing, and would never
+// reach anything again. Networks and gateways stay when their last container goes, and when the service
 // ends, because a service that starts must find its containers on them. [Networks.Retire] removes a
 // gateway whose network has another name now.
 //

@@ -46,8 +46,8 @@ func TestAGatewayIsMade(t *testing.T) {
 	l.expect("nobody is on it")
 }
 
-// A gateway that is as it would be made is kept; another service's is left alone; if none is wanted,
-// none is looked for.
+// A gateway that is as it would be made is kept; another service's is left alone; if none is
+// wanted, none is looked for.
 func TestAFoundGateway(t *testing.T) {
 	for name, c := range map[string]struct {
 		owner  string
@@ -156,7 +156,8 @@ func TestOtherProgramsGo(t *testing.T) {
 		t.Fatal(err)
 	}
 	left, err := os.ReadDir(dir)
-	if err != nil || len(left) != 2 || left[0].Name() != "gateway-2" || left[1].Name() != "isolated" {
+	if err != nil || len(left) != 2 || left[0].Name() != "gateway-2" ||
+		left[1].Name() != "isolated" {
 		t.Errorf("%v, %v", left, err)
 	}
 }

@@ -307,7 +307,8 @@ func TestAContainerThatTheEngineIsSilentAbout(t *testing.T) {
 			t.Errorf("%v after %v: %v", l.opened, took, err)
 		}
 		for _, again := range []bool{false, true} {
-			if got, err := m.Bind(t.Context(), listed.ID); err == nil || got != again || !m.Failed() {
+			got, err := m.Bind(t.Context(), listed.ID)
+			if err == nil || got != again || !m.Failed() {
 				t.Errorf("again: %v, %v", got, err)
 			}
 		}
@@ -321,9 +322,11 @@ func TestAContainerThatTheEngineIsSilentAbout(t *testing.T) {
 // One that the engine has elsewhere, or not any more, is not bound.
 func TestAContainerThatIsNotOnItsNetwork(t *testing.T) {
 	for what, change := range map[string]func(*engine.Container){
-		"off it":             func(c *engine.Container) { c.Endpoints = nil },
-		"on another":         func(c *engine.Container) { c.Endpoints[0].Network = "bridge" },
-		"on another as well": func(c *engine.Container) { c.Endpoints = append(c.Endpoints, c.Endpoints[0]) },
+		"off it":     func(c *engine.Container) { c.Endpoints = nil },
+		"on another": func(c *engine.Container) { c.Endpoints[0].Network = "bridge" },
+		"on another as well": func(c *engine.Container) {
+			c.Endpoints = append(c.Endpoints, c.Endpoints[0])
+		},
 		"without an address": func(c *engine.Container) { c.Endpoints[0].Addr = netip.Addr{} },
 		"without a MAC":      func(c *engine.Container) { c.Endpoints[0].MAC = nil },
 		"ended":              func(c *engine.Container) { c.State = "stopped" },

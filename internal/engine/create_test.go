@@ -80,7 +80,7 @@ func TestEveryContainerIsConfined(t *testing.T) {
 			"no device": len(host.Devices)+len(host.DeviceRequests)+
 				len(host.DeviceCgroupRules) == 0,
 			"no volume but its own": len(host.Binds)+len(host.VolumesFrom) == 0,
-			"no restart":            host.RestartPolicy.Name == containertypes.RestartPolicyDisabled,
+			"no restart":            host.RestartPolicy.Name == "no",
 			"no log on the disk":    host.LogConfig.Type == "none",
 			"no annotation":         len(host.Annotations) == 0,
 			"no extra group":        len(host.GroupAdd) == 0,

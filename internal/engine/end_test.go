@@ -17,16 +17,24 @@ import (
 // mortal is a Docker with one container. It has no connection, and so keeps to a test's clock.
 type mortal struct {
 	ends   time.Duration  // from when it is waited for
-	status map[string]int // that a signal is answered with
-	sent   []string       // signals
-	// removing is when the removal by somebody else ends, from when ours is asked for first. Nobody is told of its end.
+	status map[string]int // of the answers: "9" to SIGKILL, "wait", "remove"
+	sent   []string       // signals and the like
+	// others is how long a removal by somebody else takes from when ours is asked for first.
+	// Nobody is told of its end, which is at removing.
+	others   time.Duration
 	removing time.Time
-	others   time.Duration // how long that removal takes
 }
+
+// hangs is the status of what Docker does not answer.
+const hangs = -1
 
 func (m *mortal) RoundTrip(r *http.Request) (*http.Response, error) {
 	answer := func(status int, body io.ReadCloser) (*http.Response, error) {
-		return &http.Response{StatusCode: status, Header: http.Header{"Content-Type": {"application/json"}}, Body: body}, nil
+		header := http.Header{"Content-Type": {"application/json"}}
+		return &http.Response{StatusCode: status, Header: header, Body: body}, nil
+	}
+	says := func(status int, message string) (*http.Response, error) {
+		return answer(status, io.NopCloser(strings.NewReader(`{"message":"`+message+`"}`)))
 	}
 	switch {
 	case strings.HasSuffix(r.URL.Path, "/kill"):
@@ -36,20 +44,20 @@ func (m *mortal) RoundTrip(r *http.Request) (*http.Response, error) {
 			<-r.Context().Done()
 			return nil, r.Context().Err()
 		}
-		return answer(m.status[signal], io.NopCloser(strings.NewReader(`{"message":"refused"}`)))
+		return says(m.status[signal], "refused")
 	case strings.HasSuffix(r.URL.Path, "/unpause"):
 		m.sent = append(m.sent, "unpause")
-		return answer(http.StatusConflict, io.NopCloser(strings.NewReader(`{"message":"not paused"}`)))
+		return says(http.StatusConflict, "not paused")
 	case r.Method == http.MethodDelete:
 		if m.removing.IsZero() {
 			m.removing = time.Now().Add(m.others)
 		}
 		if time.Now().Before(m.removing) {
-			return answer(http.StatusConflict, io.NopCloser(strings.NewReader(`{"message":"removal is already in progress"}`)))
+			return says(http.StatusConflict, "removal is already in progress")
 		}
-		return answer(m.status["remove"], io.NopCloser(strings.NewReader(`{"message":"refused"}`)))
+		return says(m.status["remove"], "refused")
 	case strings.HasSuffix(r.URL.Path, "/wait") && m.status["wait"] != 0:
-		return answer(m.status["wait"], io.NopCloser(strings.NewReader(`{"message":"refused"}`)))
+		return says(m.status["wait"], "refused")
 	case strings.HasSuffix(r.URL.Path, "/wait"):
 		body, to := io.Pipe()
 		time.AfterFunc(m.ends, func() { _, _ = to.Write([]byte(`{"StatusCode":0}`)) })
@@ -68,35 +76,43 @@ func (m *mortal) engine(t *testing.T) Docker {
 	return NewDocker(docker)
 }
 
-// hangs is the status of what Docker does not answer.
-const hangs = -1
-
-// A running container is removed once its end has been seen; if its end is not seen, it is removed all the same.
+// A running container is removed once its end has been seen; if its end is not seen, it is removed
+// all the same.
 func TestRemovalsOfContainers(t *testing.T) {
-	const fine, gone, taken, fails = http.StatusNoContent, http.StatusNotFound, http.StatusConflict, http.StatusInternalServerError
-	does := func(kill, wait, remove int) map[string]int {
-		return map[string]int{"9": kill, "wait": wait, "remove": remove}
-	}
-	for name, c := range map[string]struct {
-		docker mortal
-		want   string
+	const (
+		fine, gone   = http.StatusNoContent, http.StatusNotFound
+		taken, fails = http.StatusConflict, http.StatusInternalServerError
+		stuck        = "after 30s: cannot remove container container: context deadline"
+		fault        = "after 0s: cannot remove container container: Error response from daemon"
+	)
+	fineAfter := func(seconds int) string { return fmt.Sprintf("after %ds: <nil>", seconds) }
+	for name, tt := range map[string]struct {
+		ends, others       time.Duration
+		kill, wait, remove int
+		want               string
 	}{
-		"it has ended":           {mortal{status: does(taken, 0, fine)}, "[unpause 9] after 0s: <nil>"},
-		"it ends":                {mortal{ends: time.Second, status: does(fine, 0, fine)}, "[unpause 9] after 1s: <nil>"},
-		"it does not end":        {mortal{ends: time.Hour, status: does(fine, 0, fine)}, "[unpause 9] after 8s: <nil>"},
-		"it cannot be signalled": {mortal{ends: time.Hour, status: does(hangs, 0, fine)}, "[unpause 9] after 12s: <nil>"},
-		"gone":                   {mortal{status: does(gone, gone, gone)}, "[unpause 9] after 0s: <nil>"},
-		"somebody else's":        {mortal{others: time.Second, status: does(taken, 0, gone)}, "[unpause 9] after 1s: <nil>"},
-		"somebody else's, fails": {mortal{others: time.Second, status: does(taken, 0, fine)}, "[unpause 9] after 1s: <nil>"},
-		"somebody else's, stuck": {mortal{others: time.Hour, status: does(taken, 0, fine)}, "[unpause 9] after 30s: cannot remove container container: context deadline"},
-		"not removed":            {mortal{status: does(taken, 0, fails)}, "[unpause 9] after 0s: cannot remove container container: Error response from daemon"},
+		"it has ended":           {kill: taken, remove: fine, want: fineAfter(0)},
+		"it ends":                {ends: time.Second, kill: fine, remove: fine, want: fineAfter(1)},
+		"it does not end":        {ends: time.Hour, kill: fine, remove: fine, want: fineAfter(8)},
+		"it cannot be signalled": {ends: time.Hour, kill: hangs, remove: fine, want: fineAfter(12)},
+		"gone":                   {kill: gone, wait: gone, remove: gone, want: fineAfter(0)},
+		"not removed":            {kill: taken, remove: fails, want: fault},
+		"somebody else's":        {others: time.Second, kill: taken, remove: gone, want: fineAfter(1)},
+		"somebody else's, fails": {others: time.Second, kill: taken, remove: fine, want: fineAfter(1)},
+		"somebody else's, stuck": {others: time.Hour, kill: taken, remove: fine, want: stuck},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
+				m := mortal{ends: tt.ends, others: tt.others, status: map[string]int{
+					"9": tt.kill, "wait": tt.wait, "remove": tt.remove,
+				}}
 				begun := time.Now()
-				err := c.docker.engine(t).Remove(t.Context(), "container")
-				if got := fmt.Sprintf("%v after %v: %v", c.docker.sent, time.Since(begun).Truncate(time.Second), err); !strings.HasPrefix(got, c.want) {
-					t.Errorf("%s, want %s", got, c.want)
+				err := m.engine(t).Remove(t.Context(), "container")
+				took := time.Since(begun).Truncate(time.Second)
+				want := "[unpause 9] " + tt.want
+				got := fmt.Sprintf("%v after %v: %v", m.sent, took, err)
+				if !strings.HasPrefix(got, want) {
+					t.Errorf("%s, want %s", got, want)
 				}
 			})
 		})

@@ -9,8 +9,8 @@
 // is what runs, specs.Mount what it sees, specs.LinuxResources what it may use. No type of Docker's
 // is part of it, so an engine without Docker, on an OCI runtime alone, can implement it as well.
 //
-// Besides the verbs, [Connect] says how the Docker daemon is reached, and [Docker.Info] what it says of
-// itself. Package images uses its client for images, and nobody else does.
+// Besides the verbs, [Connect] says how the Docker daemon is reached, and [Docker.Info] what it says
+// of itself. Package images uses its client for images, and nobody else does.
 //
 // # What every container has
 //

@@ -79,7 +79,9 @@ func (e *Engine) Start(ctx context.Context, id string) error {
 		}
 		c.State, c.PID, c.Started, c.killed = specs.StateRunning, os.Getpid(), time.Now(), false
 		c.Ended, c.ExitCode, c.OOMKilled = time.Time{}, 0, false
-		c.ended = make(chan struct{})
+		if c.ended = make(chan struct{}); c.begins() {
+			close(c.begun)
+		}
 		c.Endpoints = slices.Clone(c.wanted)
 		for i := range c.Endpoints {
 			if at := &c.Endpoints[i]; at.MAC == nil && at.Addr.Is4() {
@@ -89,6 +91,16 @@ func (e *Engine) Start(ctx context.Context, id string) error {
 		}
 		return true, nil
 	})
+}
+
+// begins reports whether the container has not run before.
+func (c *container) begins() bool {
+	select {
+	case <-c.begun:
+		return false
+	default:
+		return true
+	}
 }
 
 // end has a container's processes end; e.mu is held.

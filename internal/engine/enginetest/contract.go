@@ -172,8 +172,8 @@ func (c *contract) networks() {
 	c.t.Cleanup(func() { _ = c.e.RemoveNetwork(context.WithoutCancel(ctx), n.Name) })
 	other := n
 	other.Name, other.Bridge = n.Name+"-2", n.Bridge+"2"
-	c.fails("the same subnet", func(err error) bool { return errors.Is(err, engine.ErrSubnetTaken) },
-		c.e.MakeNetwork(ctx, other))
+	taken := func(err error) bool { return errors.Is(err, engine.ErrSubnetTaken) }
+	c.fails("the same subnet", taken, c.e.MakeNetwork(ctx, other))
 	s := c.spec
 	addr := n.Gateway.Next().Next()
 	s.Name, s.RuntimeLoopback = c.prefix+"on", false
@@ -209,11 +209,13 @@ func (c *contract) networks() {
 		c.t.Errorf("%+v, %v", v, err)
 	}
 	for unused, want := range map[bool]int{false: 1, true: 0} {
-		if list, err := c.e.ListVolumes(ctx, c.prefix+"=net", unused); err != nil || len(list) != want {
+		list, err := c.e.ListVolumes(ctx, c.prefix+"=net", unused)
+		if err != nil || len(list) != want {
 			c.t.Errorf("unused %v: %+v, %v", unused, list, err)
 		}
 	}
-	if list, err := c.e.ListNetworks(ctx, c.prefix); err != nil || len(list) != 1 || list[0].ID == "" {
+	list, err := c.e.ListNetworks(ctx, c.prefix)
+	if err != nil || len(list) != 1 || list[0].ID == "" {
 		c.t.Errorf("%+v, %v", list, err)
 	}
 	c.ok(c.e.Remove(ctx, id), c.e.RemoveNetwork(ctx, n.Name), c.e.RemoveVolume(ctx, volume))

@@ -47,6 +47,7 @@ var _ engine.Engine = (*Engine)(nil)
 // container is one of the engine's.
 type container struct {
 	engine.Container
+	begun   chan struct{} // closed when it runs for the first time
 	ended   chan struct{} // closed while it does not run
 	resumed chan struct{} // closed while it is not paused
 	gone    chan struct{} // closed when it is removed
@@ -88,8 +89,8 @@ func (e *Engine) Script(script func(call Call, do func() error) error) {
 	e.script = script
 }
 
-// Calls returns what the engine has done so far, of some verbs or of all but Events, Explain, Close,
-// AbortExecs and those that only ask. What was refused, or changed nothing, is not among it.
+// Calls returns what the engine has done so far, of some verbs or of all that do more than ask. What
+// was refused, or changed nothing, is not among it.
 func (e *Engine) Calls(verbs ...string) (done []Call) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -185,8 +186,8 @@ func (e *Engine) Add(made engine.Container) (id string) {
 	defer e.mu.Unlock()
 	e.made++
 	c := &container{
-		Container: made, gone: make(chan struct{}), ended: make(chan struct{}),
-		resumed: make(chan struct{}), wanted: made.Endpoints,
+		Container: made, gone: make(chan struct{}), begun: make(chan struct{}),
+		ended: make(chan struct{}), resumed: make(chan struct{}), wanted: made.Endpoints,
 	}
 	if c.ID == "" {
 		c.ID = fmt.Sprintf("%064d", e.made)
@@ -200,7 +201,9 @@ func (e *Engine) Add(made engine.Container) (id string) {
 	if c.State != engine.Paused {
 		close(c.resumed)
 	}
-	if !c.Runs() {
+	if c.Runs() {
+		close(c.begun)
+	} else {
 		close(c.ended)
 	}
 	e.containers[c.ID] = c

@@ -97,8 +97,8 @@ func TestLifeOfAContainer(t *testing.T) {
 	})
 }
 
-// What the script makes late happens although its caller leaves, but from Pause none leaves; what it
-// refuses does not happen.
+// What the script makes late happens although its caller leaves, but from Pause none leaves; what
+// it refuses does not happen.
 func TestScriptedVerbs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e, refused := New(t.Context()), errors.New("no")

@@ -12,9 +12,9 @@ import (
 	"github.com/daycare-run/sandbox/internal/engine"
 )
 
-// Program is one that runs in a container: reading it reads its stdin, writing writes its stdout. It
-// reads nothing while its container is paused, nor afterwards if that has ended. As Docker's may,
-// its connection stays open when its container ends.
+// Program is one that runs in a container: reading it reads its stdin, writing writes its stdout.
+// It reads nothing while its container is paused, nor afterwards if that has ended. As Docker's
+// may, its connection stays open when its container ends.
 type Program struct {
 	net.Conn
 	// Container is where it runs.
@@ -59,7 +59,7 @@ func (e *Engine) awake(id string) bool {
 		return false
 	}
 	now, there := e.Find(id)
-	return there && (now.Runs() || now.State == specs.StateCreated)
+	return there && now.Runs()
 }
 
 // stream is a Program's other end.
@@ -69,35 +69,45 @@ func (stream) Stderr() string { return "" }
 
 // open starts a program.
 func (e *Engine) open(ctx context.Context, call Call, args []string) (engine.Stream, error) {
-	in, err := run(ctx, e, call, func() (engine.Container, error) {
+	in, err := run(ctx, e, call, func() (*container, error) {
 		e.mu.Lock()
 		defer e.mu.Unlock()
 		c, err := e.find(call.Name)
 		if err != nil {
-			return engine.Container{}, err
+			return nil, err
 		}
 		if args != nil && c.State != specs.StateRunning {
-			return c.Container, fmt.Errorf("the container is %s: %w", c.State, cerrdefs.ErrConflict)
+			return nil, fmt.Errorf("the container is %s: %w", c.State, cerrdefs.ErrConflict)
 		}
 		call.Container = c.Container
 		e.calls = append(e.calls, call)
-		return c.Container, nil
+		return c, nil
 	})
 	if err != nil {
 		return nil, err
 	}
 	here, there := net.Pipe()
-	e.mu.Lock()
-	program := e.programs
-	e.mu.Unlock()
-	go program(Program{
-		Conn: there, Container: in, Args: args, noStdin: call.Verb == "Run",
-		awake: func() bool { return e.awake(in.ID) },
-	})
+	go func() {
+		select {
+		case <-in.begun:
+		case <-in.gone:
+			_ = there.Close()
+			return
+		case <-e.ctx.Done():
+			return
+		}
+		e.mu.Lock()
+		program, now := e.programs, in.Container
+		e.mu.Unlock()
+		program(Program{
+			Conn: there, Container: now, Args: args, noStdin: call.Verb == "Run",
+			awake: func() bool { return e.awake(now.ID) },
+		})
+	}()
 	return stream{here}, nil
 }
 
-// Attach implements engine.Engine. The program begins before its container does.
+// Attach implements engine.Engine. The program begins with its container.
 func (e *Engine) Attach(ctx context.Context, id string) (engine.Stream, error) {
 	return e.open(ctx, Call{Verb: "Attach", Name: id}, nil)
 }
