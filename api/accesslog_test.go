@@ -11,9 +11,9 @@ import (
 
 	"github.com/rs/zerolog"
 
-	"github.com/daycare-run/sandbox/dockerexec"
 	"github.com/daycare-run/sandbox/dockerexec/session"
 	"github.com/daycare-run/sandbox/internal/sandboxtest"
+	"github.com/daycare-run/sandbox/internal/warm"
 )
 
 func TestRequestIDs(t *testing.T) {
@@ -52,9 +52,9 @@ func TestRequestIDs(t *testing.T) {
 // TestAccessLog looks for everything that a call carried, at every level.
 func TestAccessLog(t *testing.T) {
 	var log lines
-	server := newLab(t, sandboxtest.Started(func(ctx context.Context, _ dockerexec.Command, out session.Output) (dockerexec.Result, error) {
+	server := newLab(t, sandboxtest.Started(func(ctx context.Context, _ warm.Command, out session.Output) (warm.Result, error) {
 		zerolog.Ctx(ctx).Info().Msg("inside")
-		return dockerexec.Result{}, out(session.Stdout, []byte("TOPSECRET-output"))
+		return warm.Result{}, out(session.Stdout, []byte("TOPSECRET-output"))
 	})).serveConfig(func(cfg *Config) {
 		logTo(&log, zerolog.TraceLevel)(cfg)
 		cfg.LogCalls = func() bool { return true }
@@ -131,7 +131,7 @@ func TestAccessLogIsForDebuggingUnlessAskedFor(t *testing.T) {
 
 func TestFaultsOfTheServiceAreLogged(t *testing.T) {
 	var log lines
-	server := newLab(t, prints(dockerexec.Result{}, errors.New("disk broken"))).serveConfig(logTo(&log, zerolog.InfoLevel))
+	server := newLab(t, prints(warm.Result{}, errors.New("disk broken"))).serveConfig(logTo(&log, zerolog.InfoLevel))
 	response, err := http.Post(server.URL+"/v1/sandboxes/a/exec", "application/json", strings.NewReader(`{"command":"x"}`))
 	if err != nil {
 		t.Fatal(err)

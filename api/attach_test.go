@@ -13,17 +13,17 @@ import (
 	"github.com/opencontainers/runtime-spec/specs-go"
 
 	"github.com/daycare-run/sandbox/api/types"
-	"github.com/daycare-run/sandbox/dockerexec"
 	"github.com/daycare-run/sandbox/dockerexec/session"
 	"github.com/daycare-run/sandbox/internal/sandboxtest"
+	"github.com/daycare-run/sandbox/internal/warm"
 )
 
 func TestAttachedOutputIsByteExact(t *testing.T) {
-	server := newLab(t, sandboxtest.Started(func(_ context.Context, c dockerexec.Command, out session.Output) (dockerexec.Result, error) {
+	server := newLab(t, sandboxtest.Started(func(_ context.Context, c warm.Command, out session.Output) (warm.Result, error) {
 		if c.MaxOutput != 0 {
-			return dockerexec.Result{}, fmt.Errorf("output is limited to %d", c.MaxOutput)
+			return warm.Result{}, fmt.Errorf("output is limited to %d", c.MaxOutput)
 		}
-		return dockerexec.Result{Result: session.Result{ExitCode: 126, CommandFault: "fault"}},
+		return warm.Result{Result: session.Result{ExitCode: 126, CommandFault: "fault"}},
 			firstError(out(session.Stdout, []byte("a\xe2")), out(session.Stderr, []byte{0, 0xff}), out(session.Stdout, []byte("\x82\xac")))
 	})).serve()
 	c := attachTo(t, server, `{"command":"x"}`)
@@ -43,10 +43,10 @@ func TestStdinLargerThanTheWindow(t *testing.T) {
 	total := 5*types.StdinWindow + 17
 	sent := bytes.Repeat([]byte("0123456789abcde"), total/15+1)[:total]
 	same := make(chan bool, 1)
-	server := newLab(t, sandboxtest.Started(func(_ context.Context, c dockerexec.Command, _ session.Output) (dockerexec.Result, error) {
+	server := newLab(t, sandboxtest.Started(func(_ context.Context, c warm.Command, _ session.Output) (warm.Result, error) {
 		got, err := io.ReadAll(c.Stdin)
 		same <- bytes.Equal(got, sent)
-		return dockerexec.Result{}, err
+		return warm.Result{}, err
 	})).serve()
 	c := attachTo(t, server, `{"command":"cat"}`)
 	c.expect(types.EventStart)
@@ -74,12 +74,12 @@ func TestStdinLargerThanTheWindow(t *testing.T) {
 
 // TestSignalsPassStdinThatIsStuck fills the window of a command that reads nothing.
 func TestSignalsPassStdinThatIsStuck(t *testing.T) {
-	server := newLab(t, sandboxtest.Started(func(_ context.Context, c dockerexec.Command, _ session.Output) (dockerexec.Result, error) {
+	server := newLab(t, sandboxtest.Started(func(_ context.Context, c warm.Command, _ session.Output) (warm.Result, error) {
 		first, second := <-c.Signals, <-c.Signals
 		if first != syscall.SIGINT {
-			return dockerexec.Result{}, fmt.Errorf("got %v first", first)
+			return warm.Result{}, fmt.Errorf("got %v first", first)
 		}
-		return dockerexec.Result{Result: session.Result{Signal: second}}, nil
+		return warm.Result{Result: session.Result{Signal: second}}, nil
 	})).serve()
 	c := attachTo(t, server, `{"command":"sleep 100"}`)
 	c.expect(types.EventStart)
@@ -92,9 +92,9 @@ func TestSignalsPassStdinThatIsStuck(t *testing.T) {
 }
 
 func TestStdinOfTheFirstMessageIsTheWhole(t *testing.T) {
-	server := newLab(t, sandboxtest.Started(func(_ context.Context, c dockerexec.Command, out session.Output) (dockerexec.Result, error) {
+	server := newLab(t, sandboxtest.Started(func(_ context.Context, c warm.Command, out session.Output) (warm.Result, error) {
 		got, err := io.ReadAll(c.Stdin)
-		return dockerexec.Result{}, firstError(err, out(session.Stdout, got))
+		return warm.Result{}, firstError(err, out(session.Stdout, got))
 	})).serve()
 	c := attachTo(t, server, `{"command":"cat","stdin":"AP8=","stdinEncoding":"base64"}`)
 	c.expect(types.EventStart)
@@ -106,11 +106,11 @@ func TestStdinOfTheFirstMessageIsTheWhole(t *testing.T) {
 
 // An empty stdin is a whole one, too: the command reads /dev/null instead of waiting for messages.
 func TestStdinOfTheFirstMessageMayBeEmpty(t *testing.T) {
-	server := newLab(t, sandboxtest.Started(func(_ context.Context, c dockerexec.Command, _ session.Output) (dockerexec.Result, error) {
+	server := newLab(t, sandboxtest.Started(func(_ context.Context, c warm.Command, _ session.Output) (warm.Result, error) {
 		if c.Stdin != nil {
-			return dockerexec.Result{Result: session.Result{ExitCode: 1}}, nil
+			return warm.Result{Result: session.Result{ExitCode: 1}}, nil
 		}
-		return dockerexec.Result{}, nil
+		return warm.Result{}, nil
 	})).serve()
 	for _, first := range []string{
 		`{"command":"cat","stdin":""}`, `{"command":"cat","stdin":"","stdinEncoding":"base64"}`, `{"command":"cat","stdin":"","detachOnDisconnect":true}`,
@@ -133,11 +133,11 @@ func TestTerminalsHaveASize(t *testing.T) {
 		{`{"command":"top","tty":{"cols":132}}`, specs.Box{Height: 24, Width: 132}},
 		{`{"command":"top","tty":{"rows":1,"cols":10000}}`, specs.Box{Height: 1, Width: 10000}},
 	} {
-		server := newLab(t, sandboxtest.Started(func(_ context.Context, c dockerexec.Command, _ session.Output) (dockerexec.Result, error) {
+		server := newLab(t, sandboxtest.Started(func(_ context.Context, c warm.Command, _ session.Output) (warm.Result, error) {
 			if !c.Terminal || *c.ConsoleSize != tt.want {
-				return dockerexec.Result{}, fmt.Errorf("the terminal is %t %v", c.Terminal, c.ConsoleSize)
+				return warm.Result{}, fmt.Errorf("the terminal is %t %v", c.Terminal, c.ConsoleSize)
 			}
-			return dockerexec.Result{}, nil
+			return warm.Result{}, nil
 		})).serve()
 		c := attachTo(t, server, tt.first)
 		c.expect(types.EventStart)
@@ -148,13 +148,13 @@ func TestTerminalsHaveASize(t *testing.T) {
 // TestTheLatestSizeCounts sends sizes while the command takes none.
 func TestTheLatestSizeCounts(t *testing.T) {
 	ready := make(chan struct{})
-	server := newLab(t, sandboxtest.Started(func(_ context.Context, c dockerexec.Command, _ session.Output) (dockerexec.Result, error) {
+	server := newLab(t, sandboxtest.Started(func(_ context.Context, c warm.Command, _ session.Output) (warm.Result, error) {
 		<-c.Signals // sent after the sizes
 		close(ready)
 		if size := <-c.Resizes; size != (specs.Box{Height: 3, Width: 4}) {
-			return dockerexec.Result{}, fmt.Errorf("the size is %v", size)
+			return warm.Result{}, fmt.Errorf("the size is %v", size)
 		}
-		return dockerexec.Result{}, nil
+		return warm.Result{}, nil
 	})).serve()
 	c := attachTo(t, server, `{"command":"top","tty":{}}`)
 	c.expect(types.EventStart)
@@ -173,10 +173,10 @@ func TestHangUpEndsTheAttachedCommand(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			over := make(chan struct{})
-			server := newLab(t, sandboxtest.Started(func(ctx context.Context, _ dockerexec.Command, _ session.Output) (dockerexec.Result, error) {
+			server := newLab(t, sandboxtest.Started(func(ctx context.Context, _ warm.Command, _ session.Output) (warm.Result, error) {
 				<-ctx.Done()
 				close(over)
-				return dockerexec.Result{}, context.Cause(ctx)
+				return warm.Result{}, context.Cause(ctx)
 			})).serve()
 			c := attachTo(t, server, `{"command":"sleep 100"}`)
 			c.expect(types.EventStart)

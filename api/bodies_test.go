@@ -18,9 +18,9 @@ import (
 	"github.com/go-json-experiment/json"
 
 	"github.com/daycare-run/sandbox/api/types"
-	"github.com/daycare-run/sandbox/dockerexec"
 	"github.com/daycare-run/sandbox/dockerexec/session"
 	"github.com/daycare-run/sandbox/internal/sandboxtest"
+	"github.com/daycare-run/sandbox/internal/warm"
 )
 
 // TestSlowBodies sends less than was promised, and no more.
@@ -161,11 +161,11 @@ func (w wrapped) Accept() (net.Conn, error) {
 func TestTheBodysDeadlineEndsWithTheBody(t *testing.T) {
 	var conn *deadlines
 	seen := make(chan time.Time, 1)
-	server := httptest.NewUnstartedServer(newLab(t, sandboxtest.Started(func(context.Context, dockerexec.Command, session.Output) (dockerexec.Result, error) {
+	server := httptest.NewUnstartedServer(newLab(t, sandboxtest.Started(func(context.Context, warm.Command, session.Output) (warm.Result, error) {
 		conn.mu.Lock()
 		defer conn.mu.Unlock()
 		seen <- conn.last
-		return dockerexec.Result{}, nil
+		return warm.Result{}, nil
 	})).handler())
 	server.Listener = wrapped{server.Listener, func(c net.Conn) net.Conn { conn = &deadlines{Conn: c}; return conn }}
 	server.Start()

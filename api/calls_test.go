@@ -5,7 +5,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/daycare-run/sandbox/dockerexec"
 	"github.com/daycare-run/sandbox/dockerexec/session"
 	"github.com/daycare-run/sandbox/internal/access"
 	"github.com/daycare-run/sandbox/internal/calls"
@@ -14,6 +13,7 @@ import (
 	"github.com/daycare-run/sandbox/internal/quota"
 	"github.com/daycare-run/sandbox/internal/sandbox"
 	"github.com/daycare-run/sandbox/internal/sandboxtest"
+	"github.com/daycare-run/sandbox/internal/warm"
 )
 
 // call starts a command of alice's that lasts as long as the test, and returns the id of its call when it has printed something.
@@ -52,10 +52,10 @@ func called(t *testing.T) *lab {
 
 // A caller who acts for bob only learns nothing of alice's calls.
 func TestCallsOfOthers(t *testing.T) {
-	l := newLab(t, sandboxtest.Started(func(ctx context.Context, _ dockerexec.Command, out session.Output) (dockerexec.Result, error) {
+	l := newLab(t, sandboxtest.Started(func(ctx context.Context, _ warm.Command, out session.Output) (warm.Result, error) {
 		err := out(session.Stdout, []byte("secret"))
 		<-ctx.Done()
-		return dockerexec.Result{}, err
+		return warm.Result{}, err
 	}), func(o *sandboxtest.Options) {
 		hour := calls.NewHour()
 		o.Config = func(cfg *sandbox.Config) { cfg.Hour, cfg.Events = hour, events.New(hour.Observe) }

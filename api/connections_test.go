@@ -16,6 +16,7 @@ import (
 	"github.com/daycare-run/sandbox/dockerexec/session"
 	"github.com/daycare-run/sandbox/internal/access"
 	"github.com/daycare-run/sandbox/internal/ids"
+	"github.com/daycare-run/sandbox/internal/warm"
 )
 
 // sharedService has so many connections for all. Who calls is the header Authorization over TCP.
@@ -35,13 +36,13 @@ func newSharedService(t *testing.T, total int, who func(net.Conn) (string, bool)
 		t.Fatal(err)
 	}
 	s.address = listener.Addr().String()
-	l := newLab(t, func(ctx context.Context, _ dockerexec.Spec, _ dockerexec.Command, _ session.Output) (dockerexec.Result, error) {
+	l := newLab(t, func(ctx context.Context, _ dockerexec.Spec, _ warm.Command, _ session.Output) (warm.Result, error) {
 		s.running <- struct{}{}
 		select {
 		case <-s.work:
 		case <-ctx.Done():
 		}
-		return dockerexec.Result{}, nil
+		return warm.Result{}, nil
 	})
 	cfg := l.config()
 	cfg.Authenticator = func(req *http.Request) (access.Caller, error) {

@@ -25,6 +25,7 @@ import (
 	"github.com/daycare-run/sandbox/internal/plan"
 	"github.com/daycare-run/sandbox/internal/quota"
 	"github.com/daycare-run/sandbox/internal/sandboxtest"
+	"github.com/daycare-run/sandbox/internal/warm"
 )
 
 // exchange is a request and the status that it should be answered with.
@@ -96,10 +97,10 @@ func serviceExchanges(t *testing.T) []exchange {
 	}
 	clustered := newLab(t, nil)
 	clustered.nodes = hosts{"host-1": true, "host-2": false}
-	running := newLab(t, sandboxtest.Started(func(ctx context.Context, _ dockerexec.Command, out session.Output) (dockerexec.Result, error) {
+	running := newLab(t, sandboxtest.Started(func(ctx context.Context, _ warm.Command, out session.Output) (warm.Result, error) {
 		err := out(session.Stdout, []byte("compiling \xff"))
 		<-ctx.Done()
-		return dockerexec.Result{}, err
+		return warm.Result{}, err
 	}))
 	empty := newLab(t, nil)
 	if err := errors.Join(empty.Delete(t.Context(), "a"), empty.Delete(t.Context(), "agent-7")); err != nil {
@@ -188,12 +189,12 @@ func sandboxExchanges(t *testing.T) []exchange {
 }
 
 func execExchanges(t *testing.T) []exchange {
-	runs := func(result dockerexec.Result, err error) *lab {
+	runs := func(result warm.Result, err error) *lab {
 		return newLab(t, prints(result, err, "1:6*7", "2:\xff"))
 	}
 	fails := func(err error) *lab { // before its start
-		return newLab(t, func(context.Context, dockerexec.Spec, dockerexec.Command, session.Output) (dockerexec.Result, error) {
-			return dockerexec.Result{}, err
+		return newLab(t, func(context.Context, dockerexec.Spec, warm.Command, session.Output) (warm.Result, error) {
+			return warm.Result{}, err
 		})
 	}
 	busy := newLab(t, lasts(), bounded(quota.Bounds{Commands: 1}))
@@ -203,17 +204,17 @@ func execExchanges(t *testing.T) []exchange {
 		"denyRead":["/home/secret"],"denyWrite":["/home/project/.git"],"deniedDomains":["*.example.org"]}`
 	const stdin = `{"argv":["cat","-"],"stdin":"AP8=","stdinEncoding":"base64"}`
 	return []exchange{
-		{name: "exits", route: exec, body: shell, lab: runs(dockerexec.Result{Result: session.Result{ExitCode: 42}, Cold: true}, nil), status: 200},
-		{name: "takes stdin", route: exec, body: stdin, lab: runs(dockerexec.Result{}, nil), status: 200},
+		{name: "exits", route: exec, body: shell, lab: runs(warm.Result{Result: session.Result{ExitCode: 42}, Cold: true}, nil), status: 200},
+		{name: "takes stdin", route: exec, body: stdin, lab: runs(warm.Result{}, nil), status: 200},
 		{name: "is killed", route: exec, body: shell, status: 200,
-			lab: runs(dockerexec.Result{Result: session.Result{Signal: syscall.SIGKILL, TimedOut: true}}, nil)},
-		{name: "is killed by a real-time signal", route: exec, body: shell, status: 200, lab: runs(dockerexec.Result{Result: session.Result{Signal: 34}}, nil)},
+			lab: runs(warm.Result{Result: session.Result{Signal: syscall.SIGKILL, TimedOut: true}}, nil)},
+		{name: "is killed by a real-time signal", route: exec, body: shell, status: 200, lab: runs(warm.Result{Result: session.Result{Signal: 34}}, nil)},
 		{name: "is not found", route: exec, body: shell, status: 200,
-			lab: runs(dockerexec.Result{Result: session.Result{ExitCode: 127, CommandFault: "nope: command not found"}}, nil)},
-		{name: "streams", route: exec, body: shell, accept: ndjson, lab: runs(dockerexec.Result{Result: session.Result{ExitCode: 42}}, nil), status: 200},
-		{name: "streams and is lost", route: exec, body: shell, accept: ndjson, lab: runs(dockerexec.Result{}, session.ErrBroken), status: 200},
+			lab: runs(warm.Result{Result: session.Result{ExitCode: 127, CommandFault: "nope: command not found"}}, nil)},
+		{name: "streams", route: exec, body: shell, accept: ndjson, lab: runs(warm.Result{Result: session.Result{ExitCode: 42}}, nil), status: 200},
+		{name: "streams and is lost", route: exec, body: shell, accept: ndjson, lab: runs(warm.Result{}, session.ErrBroken), status: 200},
 
-		{name: "streams frames", route: exec, body: shell, accept: types.Frames, lab: runs(dockerexec.Result{}, nil), status: 200},
+		{name: "streams frames", route: exec, body: shell, accept: types.Frames, lab: runs(warm.Result{}, nil), status: 200},
 
 		{name: "both forms", route: exec, body: `{"command":"ls","argv":["ls"]}`, status: 400, breaks: true},
 		{name: "no form", route: exec, body: `{}`, status: 400, breaks: true},

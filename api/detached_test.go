@@ -20,11 +20,12 @@ import (
 	"github.com/daycare-run/sandbox/internal/quota"
 	"github.com/daycare-run/sandbox/internal/sandbox"
 	"github.com/daycare-run/sandbox/internal/sandboxtest"
+	"github.com/daycare-run/sandbox/internal/warm"
 )
 
 // echoes is a command that prints its stdin, and ends with a signal or its stdin.
 func echoes() runFunc {
-	return sandboxtest.Started(func(ctx context.Context, c dockerexec.Command, out session.Output) (dockerexec.Result, error) {
+	return sandboxtest.Started(func(ctx context.Context, c warm.Command, out session.Output) (warm.Result, error) {
 		read := make(chan error, 1)
 		go func() {
 			buffer := make([]byte, 1000)
@@ -41,11 +42,11 @@ func echoes() runFunc {
 		}()
 		select {
 		case signal := <-c.Signals:
-			return dockerexec.Result{Result: session.Result{Signal: signal}}, nil
+			return warm.Result{Result: session.Result{Signal: signal}}, nil
 		case <-read:
-			return dockerexec.Result{Result: session.Result{ExitCode: 3}}, nil
+			return warm.Result{Result: session.Result{ExitCode: 3}}, nil
 		case <-ctx.Done():
-			return dockerexec.Result{}, context.Cause(ctx)
+			return warm.Result{}, context.Cause(ctx)
 		}
 	})
 }
@@ -130,13 +131,13 @@ func TestCallersComeBack(t *testing.T) {
 func TestStreamsThatGoOn(t *testing.T) {
 	hungUp, refused := make(chan struct{}), make(chan struct{})
 	var l *lab
-	l = newLab(t, func(_ context.Context, spec dockerexec.Spec, c dockerexec.Command, out session.Output) (dockerexec.Result, error) {
+	l = newLab(t, func(_ context.Context, spec dockerexec.Spec, c warm.Command, out session.Output) (warm.Result, error) {
 		c.Started()
 		l.Refuse(spec, decisions.Decision{Name: "a.org", Verdict: decisions.Denied, Via: decisions.DNS, Reason: "x"})
 		<-refused
 		_ = out(session.Stderr, []byte("before"))
 		<-hungUp
-		return dockerexec.Result{Result: session.Result{ExitCode: 5}}, out(session.Stdout, []byte("after"))
+		return warm.Result{Result: session.Result{ExitCode: 5}}, out(session.Stdout, []byte("after"))
 	})
 	server := l.serve()
 	body := post(t, server.URL, ndjson, strings.Replace(reaching, "{", `{"detachOnDisconnect":true,`, 1))
@@ -177,7 +178,7 @@ func TestStreamsThatGoOn(t *testing.T) {
 }
 
 func TestStreamOfADetachedExec(t *testing.T) {
-	server := newLab(t, prints(dockerexec.Result{}, nil, "1:a\xe2", "1:\x82\xac")).serve()
+	server := newLab(t, prints(warm.Result{}, nil, "1:a\xe2", "1:\x82\xac")).serve()
 	var got []string
 	for _, event := range readEvents(t, post(t, server.URL, ndjson, `{"command":"x","detachOnDisconnect":true}`)) {
 		got = append(got, string(event.Type)+" "+event.Data)
@@ -191,10 +192,10 @@ func TestStreamOfADetachedExec(t *testing.T) {
 // the caller has by then is the beginning of the output, so it comes back with the number of these bytes.
 func TestOffsetsOfAStream(t *testing.T) {
 	hungUp := make(chan struct{})
-	server := newLab(t, sandboxtest.Started(func(_ context.Context, _ dockerexec.Command, out session.Output) (dockerexec.Result, error) {
+	server := newLab(t, sandboxtest.Started(func(_ context.Context, _ warm.Command, out session.Output) (warm.Result, error) {
 		err := firstError(out(session.Stdout, []byte("a\xc3")), out(session.Stderr, []byte("e\n")))
 		<-hungUp
-		return dockerexec.Result{}, firstError(err, out(session.Stdout, []byte("\xa9")))
+		return warm.Result{}, firstError(err, out(session.Stdout, []byte("\xa9")))
 	})).serve()
 	body := post(t, server.URL, ndjson, `{"command":"x","detachOnDisconnect":true}`)
 	var id string
@@ -239,11 +240,11 @@ func TestOffsetsOfAStream(t *testing.T) {
 func detachedExchanges(t *testing.T) []exchange {
 	const exec, execs = "POST /v1/sandboxes/agent-7/exec", "GET /v1/sandboxes/agent-7/execs"
 	const body = `{"command":"x","detachOnDisconnect":true}`
-	running, none := newLab(t, echoes()), newLab(t, prints(dockerexec.Result{Result: session.Result{ExitCode: 1}}, nil))
+	running, none := newLab(t, echoes()), newLab(t, prints(warm.Result{Result: session.Result{ExitCode: 1}}, nil))
 	there, toKill := execs+"/"+running.detach().ID, execs+"/"+running.detach().ID
 	told := newLab(t, echoes())
 	toTell := execs + "/" + told.detach().ID
-	failed := newLab(t, prints(dockerexec.Result{}, session.ErrBroken))
+	failed := newLab(t, prints(warm.Result{}, session.ErrBroken))
 	if err := failed.detach().Kill(t.Context()); err != nil { // waits for its end
 		t.Fatal(err)
 	}
@@ -251,7 +252,7 @@ func detachedExchanges(t *testing.T) []exchange {
 	busy.detach()
 	post := func(route string) string { return strings.Replace(route, "GET", "POST", 1) }
 	return []exchange{
-		{name: "goes on", route: exec, body: body, accept: ndjson, lab: newLab(t, prints(dockerexec.Result{Result: session.Result{ExitCode: 1}}, nil)), status: 200},
+		{name: "goes on", route: exec, body: body, accept: ndjson, lab: newLab(t, prints(warm.Result{Result: session.Result{ExitCode: 1}}, nil)), status: 200},
 		{name: "goes on, but is refused", route: exec, body: strings.Replace(body, "{", `{"permissions":["@events"],`, 1), accept: ndjson, lab: running, status: 403},
 		{name: "one too many", route: exec, body: body, accept: ndjson, lab: busy, status: 429},
 		{name: "buffered", route: exec, body: body, lab: running, status: 400},
@@ -332,10 +333,10 @@ func TestUpgradesThatFail(t *testing.T) {
 // and not at all where none was started.
 func TestDetachedExecsKeepTheirMemory(t *testing.T) {
 	running, work := make(chan struct{}), make(chan struct{})
-	l := newLab(t, sandboxtest.Started(func(context.Context, dockerexec.Command, session.Output) (dockerexec.Result, error) {
+	l := newLab(t, sandboxtest.Started(func(context.Context, warm.Command, session.Output) (warm.Result, error) {
 		close(running)
 		<-work
-		return dockerexec.Result{}, nil
+		return warm.Result{}, nil
 	}))
 	m := &middleware{cfg: l.config(), service: l.Service, memory: memoryOf(testMaxRequest)}
 	const size = 1 << 20

@@ -15,6 +15,7 @@ import (
 	"github.com/daycare-run/sandbox/dockerexec"
 	"github.com/daycare-run/sandbox/dockerexec/session"
 	"github.com/daycare-run/sandbox/internal/egress/decisions"
+	"github.com/daycare-run/sandbox/internal/warm"
 )
 
 // decided are a few decisions of all kinds.
@@ -53,7 +54,7 @@ func decides(t *testing.T, list ...decisions.Decision) *lab {
 func refusing(t *testing.T) *lab {
 	t.Helper()
 	var l *lab
-	l = newLab(t, func(_ context.Context, spec dockerexec.Spec, c dockerexec.Command, _ session.Output) (dockerexec.Result, error) {
+	l = newLab(t, func(_ context.Context, spec dockerexec.Spec, c warm.Command, _ session.Output) (warm.Result, error) {
 		c.Started()
 		for range 3 {
 			l.Refuse(spec, decisions.Decision{Name: "a\xff.org", Via: decisions.DNS, Verdict: decisions.Denied, Reason: types.ReasonNotAllowed})
@@ -62,7 +63,7 @@ func refusing(t *testing.T) *lab {
 		for n := range 64 {
 			l.Refuse(spec, decisions.Decision{Name: fmt.Sprintf("n%d.org", n), Via: decisions.DNS, Verdict: decisions.Denied, Reason: types.ReasonNotAllowed})
 		}
-		return dockerexec.Result{}, nil
+		return warm.Result{}, nil
 	})
 	return l
 }
@@ -275,10 +276,10 @@ func TestEgressOfCalls(t *testing.T) {
 func TestNamesReachTheContainer(t *testing.T) {
 	const body = `{"command":"x","permissions":["@network"],"allowedDomains":["example.org","*.example.com"],"deniedDomains":["a.example.com"]}`
 	asked := make(chan dockerexec.Egress, 1)
-	server := newLab(t, func(_ context.Context, spec dockerexec.Spec, c dockerexec.Command, _ session.Output) (dockerexec.Result, error) {
+	server := newLab(t, func(_ context.Context, spec dockerexec.Spec, c warm.Command, _ session.Output) (warm.Result, error) {
 		c.Started()
 		asked <- spec.Egress
-		return dockerexec.Result{}, nil
+		return warm.Result{}, nil
 	}).serve()
 	for form, run := range map[string]func(){
 		"buffered": func() { _ = post(t, server.URL, "", body).Close() },

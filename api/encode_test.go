@@ -11,9 +11,9 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/daycare-run/sandbox/api/types"
-	"github.com/daycare-run/sandbox/dockerexec"
 	"github.com/daycare-run/sandbox/dockerexec/session"
 	"github.com/daycare-run/sandbox/internal/sandbox"
+	"github.com/daycare-run/sandbox/internal/warm"
 )
 
 func TestEncodings(t *testing.T) {
@@ -100,16 +100,16 @@ func TestResults(t *testing.T) {
 	kill, realtime := "SIGKILL", "SIG34"
 	for _, tt := range []struct {
 		name   string
-		result dockerexec.Result
+		result warm.Result
 		want   types.Result
 	}{
-		{"success", dockerexec.Result{}, types.Result{ExitCode: &zero}},
-		{"cold", dockerexec.Result{Cold: true}, types.Result{ExitCode: &zero, Cold: true}},
-		{"killed", dockerexec.Result{Result: session.Result{Signal: syscall.SIGKILL}}, types.Result{Signal: &kill, Failed: true}},
-		{"killed by a signal without a name", dockerexec.Result{Result: session.Result{Signal: 34}}, types.Result{Signal: &realtime, Failed: true}},
-		{"exit with 0 after the time was up", dockerexec.Result{Result: session.Result{TimedOut: true}}, types.Result{ExitCode: &zero, Failed: true, TimedOut: true}},
-		{"truncated is no failure", dockerexec.Result{Result: session.Result{Truncated: true}}, types.Result{ExitCode: &zero, Truncated: true}},
-		{"not found", dockerexec.Result{Result: session.Result{ExitCode: 127, CommandFault: "x"}}, types.Result{ExitCode: &code, Failed: true}},
+		{"success", warm.Result{}, types.Result{ExitCode: &zero}},
+		{"cold", warm.Result{Cold: true}, types.Result{ExitCode: &zero, Cold: true}},
+		{"killed", warm.Result{Result: session.Result{Signal: syscall.SIGKILL}}, types.Result{Signal: &kill, Failed: true}},
+		{"killed by a signal without a name", warm.Result{Result: session.Result{Signal: 34}}, types.Result{Signal: &realtime, Failed: true}},
+		{"exit with 0 after the time was up", warm.Result{Result: session.Result{TimedOut: true}}, types.Result{ExitCode: &zero, Failed: true, TimedOut: true}},
+		{"truncated is no failure", warm.Result{Result: session.Result{Truncated: true}}, types.Result{ExitCode: &zero, Truncated: true}},
+		{"not found", warm.Result{Result: session.Result{ExitCode: 127, CommandFault: "x"}}, types.Result{ExitCode: &code, Failed: true}},
 	} {
 		tt.want.Cwd, tt.want.DurationMs, tt.want.Egress, tt.want.Hints = "/home", 1.5, []types.Refusal{}, []types.Hint{}
 		got := result(sandbox.Result{Result: tt.result, Cwd: "/home", Duration: 1500 * time.Microsecond})

@@ -19,6 +19,7 @@ import (
 	"github.com/daycare-run/sandbox/dockerexec"
 	"github.com/daycare-run/sandbox/dockerexec/session"
 	"github.com/daycare-run/sandbox/internal/sandboxtest"
+	"github.com/daycare-run/sandbox/internal/warm"
 )
 
 func TestBufferedOutput(t *testing.T) {
@@ -28,12 +29,12 @@ func TestBufferedOutput(t *testing.T) {
 		stdout, stderr string
 		base64         bool // stderr is
 	}{
-		{"both streams, mixed", prints(dockerexec.Result{}, nil, "1:a", "2:b", "1:c"), "ac", "b", false},
-		{"without a newline", prints(dockerexec.Result{}, nil, "1:a\r\nb"), "a\r\nb", "", false},
-		{"a fault comes after what was printed", prints(dockerexec.Result{Result: session.Result{CommandFault: "x: no"}}, nil, "2:!\n"), "", "!\nx: no\n", false},
+		{"both streams, mixed", prints(warm.Result{}, nil, "1:a", "2:b", "1:c"), "ac", "b", false},
+		{"without a newline", prints(warm.Result{}, nil, "1:a\r\nb"), "a\r\nb", "", false},
+		{"a fault comes after what was printed", prints(warm.Result{Result: session.Result{CommandFault: "x: no"}}, nil, "2:!\n"), "", "!\nx: no\n", false},
 		// Half of testMaxOutput bytes are kept of each end.
-		{"cut in a character", prints(dockerexec.Result{}, nil, "1:123€xx€78"), "12378", "", false},
-		{"only stdout is cut", prints(dockerexec.Result{}, nil, "1:1234xx", "1:5678", "2:a\xe2\x82"), "12345678", "YeKC", true},
+		{"cut in a character", prints(warm.Result{}, nil, "1:123€xx€78"), "12378", "", false},
+		{"only stdout is cut", prints(warm.Result{}, nil, "1:1234xx", "1:5678", "2:a\xe2\x82"), "12345678", "YeKC", true},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			server := newLab(t, tt.run).serve()
@@ -66,7 +67,7 @@ func post(t *testing.T, url, accept, body string) io.ReadCloser {
 
 // An answer says how much is left out, and where.
 func TestTheAnswerTellsWhatIsLeftOut(t *testing.T) {
-	server := newLab(t, prints(dockerexec.Result{}, nil, "1:1234xxx5678", "2:b")).serve()
+	server := newLab(t, prints(warm.Result{}, nil, "1:1234xxx5678", "2:b")).serve()
 	body := post(t, server.URL, "", `{"command":"x"}`)
 	defer func() { _ = body.Close() }()
 	var got types.Output
@@ -85,13 +86,13 @@ func TestStreamedEvents(t *testing.T) {
 		run  runFunc
 		want []types.Event
 	}{
-		{"in the order in which it came", prints(dockerexec.Result{}, nil, "1:a", "2:b", "1:c"), []types.Event{
+		{"in the order in which it came", prints(warm.Result{}, nil, "1:a", "2:b", "1:c"), []types.Event{
 			{Type: "stdout", Data: "a"}, {Type: "stderr", Data: "b"}, {Type: "stdout", Data: "c"}}},
-		{"a character that is split waits for its end", prints(dockerexec.Result{}, nil, "1:a\xe2", "2:b", "1:\x82", "1:\xac"), []types.Event{
+		{"a character that is split waits for its end", prints(warm.Result{}, nil, "1:a\xe2", "2:b", "1:\x82", "1:\xac"), []types.Event{
 			{Type: "stdout", Data: "a"}, {Type: "stderr", Data: "b"}, {Type: "stdout", Data: "€"}}},
-		{"one that never ends comes last", prints(dockerexec.Result{}, nil, "1:\xe2\x82", "2:b"), []types.Event{
+		{"one that never ends comes last", prints(warm.Result{}, nil, "1:\xe2\x82", "2:b"), []types.Event{
 			{Type: "stderr", Data: "b"}, {Type: "stdout", Data: "4oI=", Encoding: types.Base64}}},
-		{"bytes", prints(dockerexec.Result{}, nil, "1:\x00\xff"), []types.Event{
+		{"bytes", prints(warm.Result{}, nil, "1:\x00\xff"), []types.Event{
 			{Type: "stdout", Data: "AP8=", Encoding: types.Base64}}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -127,7 +128,7 @@ func readEvents(t *testing.T, body io.ReadCloser) []types.Event {
 }
 
 func TestStreamThatFailsEndsWithAnError(t *testing.T) {
-	server := newLab(t, prints(dockerexec.Result{}, errors.New("the engine has gone"), "1:a")).serve()
+	server := newLab(t, prints(warm.Result{}, errors.New("the engine has gone"), "1:a")).serve()
 	events := readEvents(t, post(t, server.URL, ndjson, `{"command":"x"}`))
 	events[len(events)-1].Error.RequestID = "" // which is the stream's
 	want := []types.Event{
@@ -142,11 +143,11 @@ func TestStreamThatFailsEndsWithAnError(t *testing.T) {
 // An event is sent when it happens: the command here waits until its caller has seen the last one.
 func TestStreamIsFlushedEventByEvent(t *testing.T) {
 	seen := make(chan struct{})
-	server := newLab(t, sandboxtest.Started(func(_ context.Context, _ dockerexec.Command, out session.Output) (dockerexec.Result, error) {
+	server := newLab(t, sandboxtest.Started(func(_ context.Context, _ warm.Command, out session.Output) (warm.Result, error) {
 		<-seen
 		err := out(session.Stdout, []byte("a"))
 		<-seen
-		return dockerexec.Result{}, err
+		return warm.Result{}, err
 	})).serve()
 	body := post(t, server.URL, ndjson, `{"command":"x"}`)
 	defer func() { _ = body.Close() }()
@@ -162,11 +163,11 @@ func TestStreamIsFlushedEventByEvent(t *testing.T) {
 func TestHangUpEndsTheCommand(t *testing.T) {
 	for _, accept := range []string{"", ndjson} {
 		begun, over := make(chan struct{}), make(chan error)
-		server := newLab(t, func(ctx context.Context, _ dockerexec.Spec, _ dockerexec.Command, _ session.Output) (dockerexec.Result, error) {
+		server := newLab(t, func(ctx context.Context, _ dockerexec.Spec, _ warm.Command, _ session.Output) (warm.Result, error) {
 			close(begun)
 			<-ctx.Done()
 			over <- ctx.Err()
-			return dockerexec.Result{}, ctx.Err()
+			return warm.Result{}, ctx.Err()
 		}).serve()
 		ctx, hangUp := context.WithCancel(t.Context())
 		x := exchange{route: "POST /v1/sandboxes/a/exec", body: `{"command":"x"}`, accept: accept}
@@ -186,8 +187,8 @@ func TestHangUpEndsTheCommand(t *testing.T) {
 
 // A signal finds the command of a streamed exec by its sandbox and id.
 func TestSignalsOfStreamedExecs(t *testing.T) {
-	l := newLab(t, sandboxtest.Started(func(_ context.Context, c dockerexec.Command, _ session.Output) (dockerexec.Result, error) {
-		return dockerexec.Result{Result: session.Result{Signal: <-c.Signals}}, nil
+	l := newLab(t, sandboxtest.Started(func(_ context.Context, c warm.Command, _ session.Output) (warm.Result, error) {
+		return warm.Result{Result: session.Result{Signal: <-c.Signals}}, nil
 	}))
 	server := l.serve()
 	l.Register("b")
@@ -221,8 +222,8 @@ func TestSignalsOfStreamedExecs(t *testing.T) {
 // answers fill its share of the memory, the next one's output is cut, and says so.
 func TestOutputThatIsNotTakenHasAShare(t *testing.T) {
 	chunk := bytes.Repeat([]byte("x"), 16<<20)
-	l := newLab(t, func(_ context.Context, _ dockerexec.Spec, _ dockerexec.Command, out session.Output) (dockerexec.Result, error) {
-		return dockerexec.Result{}, out(session.Stdout, chunk)
+	l := newLab(t, func(_ context.Context, _ dockerexec.Spec, _ warm.Command, out session.Output) (warm.Result, error) {
+		return warm.Result{}, out(session.Stdout, chunk)
 	})
 	cfg := l.config()
 	cfg.MaxOutput = int64(len(chunk))

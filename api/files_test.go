@@ -23,6 +23,7 @@ import (
 	"github.com/daycare-run/sandbox/dockerexec/session"
 	"github.com/daycare-run/sandbox/internal/files"
 	"github.com/daycare-run/sandbox/internal/sandboxtest"
+	"github.com/daycare-run/sandbox/internal/warm"
 )
 
 // TestBadFileRequests sends what has to be refused.
@@ -217,7 +218,7 @@ func TestGrantsDecide(t *testing.T) {
 	const grants = `"permissions":["@workspace","@write:/home/a b"],"home":"/home/a b"`
 	home := make(chan string, 1)
 	var fingerprint string
-	l := newLab(t, func(_ context.Context, spec dockerexec.Spec, c dockerexec.Command, _ session.Output) (dockerexec.Result, error) {
+	l := newLab(t, func(_ context.Context, spec dockerexec.Spec, c warm.Command, _ session.Output) (warm.Result, error) {
 		c.Started()
 		fingerprint = string(spec.Fingerprint())
 		for _, variable := range c.Env {
@@ -225,7 +226,7 @@ func TestGrantsDecide(t *testing.T) {
 				home <- value
 			}
 		}
-		return dockerexec.Result{}, nil
+		return warm.Result{}, nil
 	})
 	l.answered(exchange{route: "POST /v1/sandboxes/a/exec", body: `{"command":"x",` + grants + `}`})
 	if got := <-home; got != "/home/a b" {

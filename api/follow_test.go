@@ -19,6 +19,7 @@ import (
 	"github.com/daycare-run/sandbox/dockerexec"
 	"github.com/daycare-run/sandbox/dockerexec/session"
 	"github.com/daycare-run/sandbox/internal/egress/decisions"
+	"github.com/daycare-run/sandbox/internal/warm"
 )
 
 // pipes is a listener without sockets, so that time can be made up.
@@ -57,7 +58,7 @@ func atDesk(t *testing.T, run func(*desk) runFunc, scenario func(*desk)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		d := &desk{t: t, at: &pipes{make(chan net.Conn), make(chan struct{})}, served: make(chan error, 1)}
-		d.lab = newLab(t, func(ctx context.Context, spec dockerexec.Spec, c dockerexec.Command, out session.Output) (dockerexec.Result, error) {
+		d.lab = newLab(t, func(ctx context.Context, spec dockerexec.Spec, c warm.Command, out session.Output) (warm.Result, error) {
 			return run(d)(ctx, spec, c, out)
 		})
 		d.server = &http.Server{Handler: d.handler(), ReadHeaderTimeout: time.Minute}

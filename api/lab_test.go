@@ -11,13 +11,13 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/daycare-run/sandbox/api/types"
-	"github.com/daycare-run/sandbox/dockerexec"
 	"github.com/daycare-run/sandbox/dockerexec/session"
 	"github.com/daycare-run/sandbox/internal/access"
 	"github.com/daycare-run/sandbox/internal/errs"
 	"github.com/daycare-run/sandbox/internal/ids"
 	"github.com/daycare-run/sandbox/internal/process"
 	"github.com/daycare-run/sandbox/internal/sandboxtest"
+	"github.com/daycare-run/sandbox/internal/warm"
 )
 
 // The limits of the servers in these tests, in bytes.
@@ -114,22 +114,22 @@ func anyone(*http.Request) (access.Caller, error) {
 
 // lasts makes a command that runs until its call ends.
 func lasts() runFunc {
-	return sandboxtest.Started(func(ctx context.Context, _ dockerexec.Command, _ session.Output) (dockerexec.Result, error) {
+	return sandboxtest.Started(func(ctx context.Context, _ warm.Command, _ session.Output) (warm.Result, error) {
 		<-ctx.Done()
-		return dockerexec.Result{}, context.Cause(ctx)
+		return warm.Result{}, context.Cause(ctx)
 	})
 }
 
 // prints makes a command that prints parts: "1:" to stdout and "2:" to stderr.
-func prints(result dockerexec.Result, err error, parts ...string) runFunc {
-	return sandboxtest.Started(func(_ context.Context, _ dockerexec.Command, out session.Output) (dockerexec.Result, error) {
+func prints(result warm.Result, err error, parts ...string) runFunc {
+	return sandboxtest.Started(func(_ context.Context, _ warm.Command, out session.Output) (warm.Result, error) {
 		for _, part := range parts {
 			stream := session.Stdout
 			if part[0] == '2' {
 				stream = session.Stderr
 			}
 			if err := out(stream, []byte(part[2:])); err != nil {
-				return dockerexec.Result{}, err
+				return warm.Result{}, err
 			}
 		}
 		return result, err

@@ -15,8 +15,8 @@ import (
 	"github.com/coder/websocket"
 	"github.com/rs/zerolog"
 
-	"github.com/daycare-run/sandbox/dockerexec"
 	"github.com/daycare-run/sandbox/internal/process"
+	"github.com/daycare-run/sandbox/internal/warm"
 )
 
 // lines collects a log.
@@ -69,7 +69,7 @@ func TestErrorsAtTheEndOfStreams(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			l := newLab(t, prints(dockerexec.Result{}, broken))
+			l := newLab(t, prints(warm.Result{}, broken))
 			var log lines
 			cfg := l.config()
 			logTo(&log, zerolog.InfoLevel)(&cfg)

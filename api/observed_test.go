@@ -12,10 +12,10 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/daycare-run/sandbox/api/types"
-	"github.com/daycare-run/sandbox/dockerexec"
 	"github.com/daycare-run/sandbox/internal/events"
 	"github.com/daycare-run/sandbox/internal/sandbox"
 	"github.com/daycare-run/sandbox/internal/sandboxtest"
+	"github.com/daycare-run/sandbox/internal/warm"
 )
 
 // observed has told be called for each request that was answered.
@@ -38,7 +38,7 @@ func observed(told func(Call)) func(*sandboxtest.Options) {
 // Each request is reported once, by its route and never by its path, with the kind of error that its caller got.
 func TestCallsAreObserved(t *testing.T) {
 	var seen []Call
-	handler := newLab(t, prints(dockerexec.Result{}, classed(cerrdefs.ErrUnavailable)), observed(func(c Call) { seen = append(seen, c) })).handler()
+	handler := newLab(t, prints(warm.Result{}, classed(cerrdefs.ErrUnavailable)), observed(func(c Call) { seen = append(seen, c) })).handler()
 	for _, path := range []string{"GET /v1/health", "GET /v1/sandboxes/alice-7", "GET /nowhere/secret", "POST /v1/sandboxes/agent-7/exec"} {
 		method, path, _ := strings.Cut(path, " ")
 		request := httptest.NewRequest(method, path, strings.NewReader(`{"command":"true"}`))
@@ -60,7 +60,7 @@ func TestCallsAreObserved(t *testing.T) {
 // Of what a call carries, its event has only the command and what the call asks for.
 func TestEventsHaveNoSecret(t *testing.T) {
 	var seen strings.Builder
-	l := newLab(t, prints(dockerexec.Result{}, nil), func(o *sandboxtest.Options) {
+	l := newLab(t, prints(warm.Result{}, nil), func(o *sandboxtest.Options) {
 		o.Config = func(cfg *sandbox.Config) {
 			cfg.Events = events.New(func(e *events.Event) { fmt.Fprintf(&seen, "%+v\n", *e) })
 		}

@@ -22,17 +22,18 @@ import (
 	"github.com/daycare-run/sandbox/dockerexec"
 	"github.com/daycare-run/sandbox/dockerexec/session"
 	"github.com/daycare-run/sandbox/internal/egress/decisions"
+	"github.com/daycare-run/sandbox/internal/warm"
 )
 
 // pauses makes a command that is silent for two and a half times as long as a stream may be, in the middle of which it
 // is refused a name.
 func pauses(d *desk) runFunc {
-	return func(_ context.Context, spec dockerexec.Spec, c dockerexec.Command, out session.Output) (dockerexec.Result, error) {
+	return func(_ context.Context, spec dockerexec.Spec, c warm.Command, out session.Output) (warm.Result, error) {
 		c.Started()
 		time.Sleep(keepAlive + keepAlive/4)
 		d.Refuse(spec, decisions.Decision{Name: "a.org", Verdict: decisions.Denied, Via: decisions.DNS, Reason: "x"})
 		time.Sleep(keepAlive + keepAlive/4)
-		return dockerexec.Result{}, out(session.Stdout, []byte("done"))
+		return warm.Result{}, out(session.Stdout, []byte("done"))
 	}
 }
 
@@ -111,7 +112,7 @@ func TestNothingComesAfterTheEnd(t *testing.T) {
 
 // Frames carry output unchanged, and the same events.
 func TestFrames(t *testing.T) {
-	server := newLab(t, prints(dockerexec.Result{Result: session.Result{CommandFault: "fault"}}, nil, "1:a\xe2", "2:\x00\xff", "1:\x82\xac")).serve()
+	server := newLab(t, prints(warm.Result{Result: session.Result{CommandFault: "fault"}}, nil, "1:a\xe2", "2:\x00\xff", "1:\x82\xac")).serve()
 	body := post(t, server.URL, types.Frames, `{"command":"x"}`)
 	defer func() { _ = body.Close() }()
 	var got []string

@@ -13,7 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/daycare-run/sandbox/api/types"
-	"github.com/daycare-run/sandbox/dockerexec"
+	"github.com/daycare-run/sandbox/internal/warm"
 )
 
 // A text encoded in pieces is the same as one encoded whole.
@@ -50,7 +50,7 @@ func TestOutputsInPieces(t *testing.T) {
 func TestOutputsThatNobodyReads(t *testing.T) {
 	const calls, size = 30, 1 << 20
 	signs := strings.Repeat("\x01", size) // each is six bytes of JSON
-	server := newLab(t, prints(dockerexec.Result{}, nil, "1:"+signs, "2:"+signs)).serve()
+	server := newLab(t, prints(warm.Result{}, nil, "1:"+signs, "2:"+signs)).serve()
 	before := heap()
 	for range calls {
 		conn, err := net.Dial("tcp", server.Listener.Addr().String())

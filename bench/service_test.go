@@ -26,6 +26,7 @@ import (
 	"github.com/daycare-run/sandbox/internal/quota"
 	"github.com/daycare-run/sandbox/internal/sandbox"
 	"github.com/daycare-run/sandbox/internal/sandboxtest"
+	warming "github.com/daycare-run/sandbox/internal/warm"
 )
 
 // fakeExecutor has a container for each Spec that it has seen, in which every command succeeds.
@@ -36,12 +37,12 @@ type fakeExecutor struct {
 	forgetful bool
 }
 
-func (f *fakeExecutor) Run(_ context.Context, spec dockerexec.Spec, _ dockerexec.Command, _ session.Output) (dockerexec.Result, error) {
+func (f *fakeExecutor) Run(_ context.Context, spec dockerexec.Spec, _ warming.Command, _ session.Output) (warming.Result, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	cold := !f.seen[spec.Fingerprint()]
 	f.seen[spec.Fingerprint()] = !f.forgetful
-	return dockerexec.Result{Cold: cold}, nil
+	return warming.Result{Cold: cold}, nil
 }
 
 func (f *fakeExecutor) Warm(string, quota.Token, func(context.Context) (dockerexec.Spec, error)) {}

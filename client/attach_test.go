@@ -17,6 +17,7 @@ import (
 	"github.com/daycare-run/sandbox/dockerexec"
 	"github.com/daycare-run/sandbox/dockerexec/session"
 	"github.com/daycare-run/sandbox/internal/sandboxtest"
+	"github.com/daycare-run/sandbox/internal/warm"
 )
 
 // bothWays runs a test with one request, and over a WebSocket: with stdin, which is at its end.
@@ -27,7 +28,7 @@ func bothWays(t *testing.T, test func(t *testing.T, s client.Streams)) {
 }
 
 // attached runs a command that does what do says.
-func attached(t *testing.T, e types.Exec, s client.Streams, do func(context.Context, dockerexec.Command, session.Output) (dockerexec.Result, error)) (types.Result, error) {
+func attached(t *testing.T, e types.Exec, s client.Streams, do func(context.Context, warm.Command, session.Output) (warm.Result, error)) (types.Result, error) {
 	t.Helper()
 	return newLab(t, sandboxtest.Started(do)).dial(t).Attach(t.Context(), "agent-7", e, s)
 }
@@ -46,14 +47,14 @@ func testByteExact(t *testing.T, s client.Streams) {
 	var stdout, stderr bytes.Buffer
 	s.Stdout, s.Stderr = &stdout, &stderr
 	result, err := attached(t, types.Exec{Command: "x"}, s,
-		func(_ context.Context, _ dockerexec.Command, out session.Output) (dockerexec.Result, error) {
+		func(_ context.Context, _ warm.Command, out session.Output) (warm.Result, error) {
 			var err error
 			for rest := large; len(rest) > 0 && err == nil; {
 				n := min(len(rest), 127<<10)
 				err = errors.Join(out(session.Stdout, rest[:n]), out(session.Stderr, []byte("\r\n\xff")))
 				rest = rest[n:]
 			}
-			return dockerexec.Result{Result: session.Result{ExitCode: 42}}, err
+			return warm.Result{Result: session.Result{ExitCode: 42}}, err
 		})
 	if err != nil {
 		t.Fatal(err)
@@ -71,8 +72,8 @@ func TestOutputThatNobodyWantsIsDropped(t *testing.T) { bothWays(t, testDropped)
 
 func testDropped(t *testing.T, s client.Streams) {
 	_, err := attached(t, types.Exec{Command: "x"}, s,
-		func(_ context.Context, _ dockerexec.Command, out session.Output) (dockerexec.Result, error) {
-			return dockerexec.Result{}, errors.Join(out(session.Stdout, []byte("a")), out(session.Stderr, []byte("b")))
+		func(_ context.Context, _ warm.Command, out session.Output) (warm.Result, error) {
+			return warm.Result{}, errors.Join(out(session.Stdout, []byte("a")), out(session.Stderr, []byte("b")))
 		})
 	if err != nil {
 		t.Error(err)
@@ -84,15 +85,15 @@ func TestStdinIsFedAsItIsTaken(t *testing.T) {
 	large := noise(4*types.StdinWindow + 3)
 	var stdout bytes.Buffer
 	_, err := attached(t, types.Exec{Command: "cat"}, client.Streams{Stdin: bytes.NewReader(large), Stdout: &stdout},
-		func(_ context.Context, r dockerexec.Command, out session.Output) (dockerexec.Result, error) {
+		func(_ context.Context, r warm.Command, out session.Output) (warm.Result, error) {
 			buffer := make([]byte, 100<<10)
 			for {
 				n, err := r.Stdin.Read(buffer)
 				if outErr := out(session.Stdout, buffer[:n]); outErr != nil {
-					return dockerexec.Result{}, outErr
+					return warm.Result{}, outErr
 				}
 				if errors.Is(err, io.EOF) {
-					return dockerexec.Result{}, nil
+					return warm.Result{}, nil
 				}
 			}
 		})
@@ -103,11 +104,11 @@ func TestStdinIsFedAsItIsTaken(t *testing.T) {
 
 func TestWithoutStdinThereIsNone(t *testing.T) {
 	_, err := attached(t, types.Exec{Command: "cat"}, client.Streams{},
-		func(_ context.Context, r dockerexec.Command, _ session.Output) (dockerexec.Result, error) {
+		func(_ context.Context, r warm.Command, _ session.Output) (warm.Result, error) {
 			if r.Stdin != nil {
-				return dockerexec.Result{}, errors.New("there is stdin")
+				return warm.Result{}, errors.New("there is stdin")
 			}
-			return dockerexec.Result{}, nil
+			return warm.Result{}, nil
 		})
 	if err != nil {
 		t.Error(err)
@@ -120,8 +121,8 @@ func TestExitDoesNotWaitForStdin(t *testing.T) {
 	defer func() { _ = unblock.Close() }()
 	for name, stdin := range map[string]io.Reader{"stuck": bytes.NewReader(make([]byte, 3*types.StdinWindow)), "blocked": blocked} {
 		_, err := attached(t, types.Exec{Command: "true"}, client.Streams{Stdin: stdin},
-			func(context.Context, dockerexec.Command, session.Output) (dockerexec.Result, error) {
-				return dockerexec.Result{}, nil
+			func(context.Context, warm.Command, session.Output) (warm.Result, error) {
+				return warm.Result{}, nil
 			})
 		if err != nil {
 			t.Errorf("%s: %v", name, err)
@@ -136,8 +137,8 @@ func testSignals(t *testing.T, s client.Streams) {
 	signals <- "INT"
 	s.Signals = signals
 	result, err := attached(t, types.Exec{Command: "sleep 100"}, s,
-		func(_ context.Context, r dockerexec.Command, _ session.Output) (dockerexec.Result, error) {
-			return dockerexec.Result{Result: session.Result{Signal: <-r.Signals}}, nil
+		func(_ context.Context, r warm.Command, _ session.Output) (warm.Result, error) {
+			return warm.Result{Result: session.Result{Signal: <-r.Signals}}, nil
 		})
 	if err != nil || result.Signal == nil || *result.Signal != "SIGINT" {
 		t.Errorf("%+v, %v", result, err)
@@ -148,8 +149,8 @@ func TestAttachToldWhy(t *testing.T) { bothWays(t, testToldWhy) }
 
 func testToldWhy(t *testing.T, s client.Streams) {
 	_, err := attached(t, types.Exec{Command: "x"}, s,
-		func(context.Context, dockerexec.Command, session.Output) (dockerexec.Result, error) {
-			return dockerexec.Result{}, session.ErrBroken
+		func(context.Context, warm.Command, session.Output) (warm.Result, error) {
+			return warm.Result{}, session.ErrBroken
 		})
 	var failure *client.Error
 	if !errors.As(err, &failure) || failure.Kind != types.Engine || failure.Message != session.ErrBroken.Error() || failure.RequestID == "" {
@@ -163,11 +164,11 @@ func testCancel(t *testing.T, s client.Streams) {
 	why := errors.New("the person lost patience")
 	ctx, cancel := context.WithCancelCause(t.Context())
 	over := make(chan struct{})
-	c := newLab(t, func(ctx context.Context, _ dockerexec.Spec, _ dockerexec.Command, _ session.Output) (dockerexec.Result, error) {
+	c := newLab(t, func(ctx context.Context, _ dockerexec.Spec, _ warm.Command, _ session.Output) (warm.Result, error) {
 		cancel(why)
 		<-ctx.Done()
 		close(over)
-		return dockerexec.Result{}, ctx.Err()
+		return warm.Result{}, ctx.Err()
 	}).dial(t)
 	if _, err := c.Attach(ctx, "agent-7", types.Exec{Command: "sleep 100"}, s); !errors.Is(err, why) {
 		t.Error(err)
@@ -184,11 +185,11 @@ func testCannotBeWritten(t *testing.T, s client.Streams) {
 	over := make(chan struct{})
 	s.Stdout = writer
 	_, err := attached(t, types.Exec{Command: "yes"}, s,
-		func(ctx context.Context, _ dockerexec.Command, out session.Output) (dockerexec.Result, error) {
+		func(ctx context.Context, _ warm.Command, out session.Output) (warm.Result, error) {
 			defer close(over)
 			for {
 				if err := out(session.Stdout, []byte("y\n")); err != nil {
-					return dockerexec.Result{}, err
+					return warm.Result{}, err
 				}
 			}
 		})

@@ -22,6 +22,7 @@ import (
 	"github.com/daycare-run/sandbox/internal/access"
 	"github.com/daycare-run/sandbox/internal/ids"
 	"github.com/daycare-run/sandbox/internal/sandboxtest"
+	"github.com/daycare-run/sandbox/internal/warm"
 )
 
 // newLab makes a real service, whose commands do what run says.
@@ -97,9 +98,9 @@ func TestPlainCalls(t *testing.T) {
 }
 
 func TestBufferedExec(t *testing.T) {
-	c := newLab(t, sandboxtest.Started(func(_ context.Context, command dockerexec.Command, out session.Output) (dockerexec.Result, error) {
+	c := newLab(t, sandboxtest.Started(func(_ context.Context, command warm.Command, out session.Output) (warm.Result, error) {
 		err := errors.Join(out(session.Stdout, []byte("text\n")), out(session.Stderr, []byte{0, 0xff}))
-		return dockerexec.Result{Result: session.Result{ExitCode: len(command.Shell)}}, err
+		return warm.Result{Result: session.Result{ExitCode: len(command.Shell)}}, err
 	})).dial(t)
 	out, err := c.Exec(t.Context(), "agent-7", types.Exec{Command: "four"})
 	if err != nil {
@@ -117,8 +118,8 @@ func TestBufferedExec(t *testing.T) {
 
 func TestFailuresHaveTheirKind(t *testing.T) {
 	fault := errors.New("no engine")
-	l := newLab(t, func(context.Context, dockerexec.Spec, dockerexec.Command, session.Output) (dockerexec.Result, error) {
-		return dockerexec.Result{}, fault
+	l := newLab(t, func(context.Context, dockerexec.Spec, warm.Command, session.Output) (warm.Result, error) {
+		return warm.Result{}, fault
 	})
 	c, ctx := l.dial(t), t.Context()
 	get := func(id string) error { _, err := c.Get(ctx, id); return err }

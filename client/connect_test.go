@@ -18,10 +18,10 @@ import (
 	"github.com/daycare-run/sandbox/api"
 	"github.com/daycare-run/sandbox/api/types"
 	"github.com/daycare-run/sandbox/client"
-	"github.com/daycare-run/sandbox/dockerexec"
 	"github.com/daycare-run/sandbox/dockerexec/session"
 	"github.com/daycare-run/sandbox/internal/access"
 	"github.com/daycare-run/sandbox/internal/sandboxtest"
+	"github.com/daycare-run/sandbox/internal/warm"
 )
 
 const token = "0123456789abcdef0123456789abcdef"
@@ -74,8 +74,8 @@ func TestCallsOverTCP(t *testing.T) {
 	for name, encrypted := range map[string]bool{"http": false, "https": true} {
 		t.Run(name, func(t *testing.T) {
 			content := strings.Repeat("content ", 100_000)
-			l := newLab(t, sandboxtest.Started(func(_ context.Context, _ dockerexec.Command, out session.Output) (dockerexec.Result, error) {
-				return dockerexec.Result{}, out(session.Stdout, []byte("out"))
+			l := newLab(t, sandboxtest.Started(func(_ context.Context, _ warm.Command, out session.Output) (warm.Result, error) {
+				return warm.Result{}, out(session.Stdout, []byte("out"))
 			}))
 			server := serveTCP(t, l, encrypted)
 			c := open(t, client.Config{URL: server.URL + "/", Token: token, TLS: trusts(server)})

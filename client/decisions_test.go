@@ -16,6 +16,7 @@ import (
 	"github.com/daycare-run/sandbox/dockerexec"
 	"github.com/daycare-run/sandbox/dockerexec/session"
 	"github.com/daycare-run/sandbox/internal/egress/decisions"
+	"github.com/daycare-run/sandbox/internal/warm"
 )
 
 var at = time.Date(2026, 1, 2, 15, 4, 5, 6, time.UTC)
@@ -160,12 +161,12 @@ func TestStreamsOfDecisions(t *testing.T) {
 
 func TestEgressOfAnExec(t *testing.T) {
 	var l *lab
-	l = newLab(t, func(_ context.Context, spec dockerexec.Spec, command dockerexec.Command, _ session.Output) (dockerexec.Result, error) {
+	l = newLab(t, func(_ context.Context, spec dockerexec.Spec, command warm.Command, _ session.Output) (warm.Result, error) {
 		command.Started()
 		for n := range 67 {
 			l.Refuse(spec, decisions.Decision{Name: fmt.Sprintf("n%d.%s", n, spec.Egress.Domains[0]), Via: decisions.DNS, Verdict: decisions.Denied, Reason: types.ReasonNotAllowed})
 		}
-		return dockerexec.Result{}, nil
+		return warm.Result{}, nil
 	})
 	c := l.dial(t)
 	e := types.Exec{Command: "x", Permissions: []string{"@network"}, AllowedDomains: []string{"a.org"}}

@@ -11,16 +11,16 @@ import (
 
 	"github.com/daycare-run/sandbox/api/types"
 	"github.com/daycare-run/sandbox/client"
-	"github.com/daycare-run/sandbox/dockerexec"
 	"github.com/daycare-run/sandbox/dockerexec/session"
 	"github.com/daycare-run/sandbox/internal/sandboxtest"
+	"github.com/daycare-run/sandbox/internal/warm"
 )
 
 // dialDetached returns a client of a service whose commands print their stdin in capitals, and end with it or with a
 // signal.
 func dialDetached(t *testing.T) *client.Client {
 	t.Helper()
-	return newLab(t, sandboxtest.Started(func(_ context.Context, c dockerexec.Command, out session.Output) (dockerexec.Result, error) {
+	return newLab(t, sandboxtest.Started(func(_ context.Context, c warm.Command, out session.Output) (warm.Result, error) {
 		ended := make(chan struct{})
 		go func() {
 			defer close(ended)
@@ -37,9 +37,9 @@ func dialDetached(t *testing.T) *client.Client {
 		}()
 		select {
 		case signal := <-c.Signals:
-			return dockerexec.Result{Result: session.Result{Signal: signal}}, nil
+			return warm.Result{Result: session.Result{Signal: signal}}, nil
 		case <-ended:
-			return dockerexec.Result{Result: session.Result{ExitCode: 4}}, nil
+			return warm.Result{Result: session.Result{ExitCode: 4}}, nil
 		}
 	})).dial(t)
 }

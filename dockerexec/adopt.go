@@ -44,13 +44,16 @@ func (h *host) adoptInTurn(c *container) {
 // takeOver is the maker's part for a container that was found.
 func (h *host) takeOver(c *container) {
 	if h.ctx.Err() == nil {
-		_, _ = h.countRefusals(c) // what an earlier service's commands were refused is nothing to those that come
+		_, _ = h.CountRefusals(c) // what an earlier service's commands were refused is nothing to those that come
 	}
 	if c.spec.isDetached() {
 		h.takeOverDetached(c)
 		return
 	}
-	h.prepare(c, &h.cfg.Log)
+	if c.foundPaused { // an earlier service may have given its memory back
+		h.cgroups.ForbidSwap(c.ID())
+	}
+	h.prepare(&h.cfg.Log, c)
 }
 
 // takeOverDetached resumes a container that is to run, prepares the host for it
@@ -64,12 +67,12 @@ func (h *host) takeOverDetached(c *container) {
 		if err == nil {
 			done()
 		} else if !errors.Is(err, life.ErrPaused) { // as it was asked to be meanwhile
-			h.tell(ctx, c, Incident{What: "taking over a container", Err: err})
+			h.Tell(ctx, c, Incident{What: "taking over a container", Err: err})
 		}
 		h.cgroups.ForbidSwap(c.ID())
 	}
 	if err := h.prepareFound(ctx, c); err != nil && h.ctx.Err() == nil {
-		h.tell(ctx, c, Incident{What: "ending a process that may see hidden files",
+		h.Tell(ctx, c, Incident{What: "ending a process that may see hidden files",
 			Level: zerolog.ErrorLevel, Err: err})
 		h.kill(c, fmt.Sprintf(
 			"the service could not make sure that it sees nothing hidden, so it was ended: %v",

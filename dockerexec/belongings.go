@@ -156,5 +156,5 @@ func (h *host) fear(id string) {
 	c.writes = []string{"/"}
 	h.all[c], h.ids[id] = true, c
 	c.Do(life.Remove, nil)
-	h.removeLater(c)
+	h.RemoveLater(c)
 }

@@ -13,6 +13,9 @@ import (
 	"github.com/daycare-run/sandbox/internal/quota"
 )
 
+// Container is one container, from the wish for it to its last trace.
+type Container = container
+
 // container is one container. Its Life says in which state it is; the rest is what it has. Most
 // take the commands of calls, through a session with the agent inside. A detached one runs by
 // itself: it is that of a durable process, or a persistent one. What waits in the pool is not
@@ -24,8 +27,7 @@ type container struct {
 	token       quota.Token // of the call that it is made for
 	since       time.Time
 	foundPaused bool
-	class       string    // if pooled: the class of the users who may have it
-	stockedOn   *Platform // if pooled and persistent: the current platform when it was made; nil means its Spec's
+	on          Platform // without which it is stale
 
 	// Its maker sets these before it is settled.
 	resources
@@ -41,9 +43,9 @@ type container struct {
 	exhausted *Exhausted    // the limit that its programs have used up, and that has ended it; nil for none
 	removing  sync.Mutex    // held while it is removed
 
+	place atomic.Pointer[func()] // gives its place in the quotas back; nil while it has none
+
 	// Under Executor.mu.
-	give      func()          // gives its place back; nil until it has one
-	claimed   bool            // another container gets its place
 	refused   cgroup.Refusals // as they were counted last
 	reclaims  int             // how often reclaiming its memory was tried since it was frozen
 	removed   []string        // paths that were removed from outside, and are to be looked up
@@ -124,6 +126,7 @@ func (h *host) newContainer(spec Spec, fingerprint Fingerprint, id string, pause
 		Life: life.New(h.ctx, life.Config{Engine: h.engine, Detached: spec.isDetached(), ID: id,
 			Paused: paused}),
 		spec: spec, fingerprint: fingerprint, since: time.Now(), foundPaused: paused,
+		on:        spec.Platform,
 		resources: resources{mounts: &preparation{turn: make(chan struct{}, 1)}},
 		learned:   make(chan struct{}),
 	}
@@ -132,13 +135,31 @@ func (h *host) newContainer(spec Spec, fingerprint Fingerprint, id string, pause
 // isDetached reports whether the container goes on without calls and without the service.
 func (s Spec) isDetached() bool { return !s.hasSession() && !s.IsPooled() }
 
-// platform returns the platform without which the container is stale. A persistent container has
-// its template's in its Spec.
-func (c *container) platform() Platform {
-	if c.stockedOn != nil {
-		return *c.stockedOn
+// Spec returns what the container is made from.
+func (c *container) Spec() Spec { return c.spec }
+
+// Since returns when this service has made or found it, or when it was stocked.
+func (c *container) Since() time.Time { return c.since }
+
+// Session returns the session with the agent inside, once the container is settled.
+func (c *container) Session() *session.Session { return c.sess }
+
+// Account returns whose bounds apply to the container.
+func (c *container) Account() quota.Account {
+	return quota.Account{User: c.spec.User, Token: c.token}
+}
+
+// SetPlace sets what gives its place in the quotas back. It is called when nothing is left of the
+// container.
+func (c *container) SetPlace(give func()) { c.place.Store(&give) }
+
+// HasPlace reports whether it takes a place in the quotas.
+func (c *container) HasPlace() bool { return c.place.Load() != nil }
+
+func (c *container) givePlace() {
+	if give := c.place.Swap(nil); give != nil {
+		(*give)()
 	}
-	return c.spec.Platform
 }
 
 // is reports whether the container is in one of the states.

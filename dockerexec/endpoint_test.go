@@ -153,7 +153,7 @@ func TestACallOpensANetworkBeforeAnythingWasFound(t *testing.T) {
 		if opened, _ := o.asked(); len(opened) != 0 || e.runningDetached(id) != nil {
 			t.Fatalf("found in spite of the engine: %v", opened)
 		}
-		if _, err := e.Run(t.Context(), networked(engine, "bob", ""), aCommand, discard); err != nil {
+		if err := e.run(t.Context(), networked(engine, "bob", "")); err != nil {
 			t.Fatal(err)
 		}
 		synctest.Wait()
@@ -176,7 +176,7 @@ func TestNoNetworkIsOpenedBlindly(t *testing.T) {
 		e.mu.Lock()
 		e.closed = true // as in Shutdown, when nothing is taken over any more
 		e.mu.Unlock()
-		if err := joins(t.Context(), e, networked(engine, "bob", "")); !errors.Is(err, errStopping) || len(o.opened) != 0 {
+		if err := joins(t.Context(), e, networked(engine, "bob", "")); !errors.Is(err, ErrStopping) || len(o.opened) != 0 {
 			t.Errorf("%v, %v", o.opened, err)
 		}
 	})

@@ -1,12 +1,11 @@
 package dockerexec
 
 import (
+	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"sync"
 	"sync/atomic"
-	"time"
 
 	cerrdefs "github.com/containerd/errdefs"
 	"github.com/rs/zerolog"
@@ -15,14 +14,14 @@ import (
 	"github.com/daycare-run/sandbox/dockerexec/life"
 	"github.com/daycare-run/sandbox/dockerexec/mounts"
 	"github.com/daycare-run/sandbox/dockerexec/networks"
-	"github.com/daycare-run/sandbox/dockerexec/session"
 	"github.com/daycare-run/sandbox/internal/cgroup"
 	"github.com/daycare-run/sandbox/internal/engine"
 	"github.com/daycare-run/sandbox/internal/events"
 	"github.com/daycare-run/sandbox/internal/quota"
 )
 
-// Config is what an Executor needs. All fields but Host, Quotas and CgroupParent must be set.
+// Config is what an Executor needs. All fields but Host, Quotas, CgroupParent and Cgroups must be
+// set.
 type Config struct {
 	// Instance is the Platform.Instance of all containers that this Executor may touch.
 	Instance string
@@ -30,11 +29,11 @@ type Config struct {
 	Host string
 	// DataDir is the Platform.DataDir of those containers.
 	DataDir string
-	// Idle says what happens to containers in which nothing runs, until SetIdle changes it.
-	Idle Idle
 	// Ahead starts a shell that waits for the next command in each container in which nothing runs,
 	// until SetAhead changes it.
 	Ahead bool
+	// Cgroups are the host's control groups; nil for those of this host.
+	Cgroups *cgroup.Host
 	// CgroupParent is the control group below which containers are put; empty for Docker's own.
 	CgroupParent string
 	// Platforms knows the current platform; containers of any other are stale.
@@ -67,12 +66,10 @@ type platforms interface {
 
 // Executor keeps one container for each Spec in use. It is safe for concurrent use.
 //
-// It has three parts, of which the first knows nothing of the others: host makes, registers and
-// removes containers, and follows Docker; warm has those of calls, from the pool to the next
-// command; detached has those that run by themselves.
+// It has two parts, of which the first knows nothing of the other: host makes, registers and
+// removes containers, and follows Docker; detached has those that run by themselves.
 type Executor struct {
 	*host
-	*warm
 	*detached
 }
 
@@ -96,6 +93,8 @@ type host struct {
 	reconciling    sync.Mutex  // held by reconcileOnce
 	orphansRemoved atomic.Bool // what was made under a lost id is gone
 
+	unreclaimed sync.Once // logs that memory cannot be reclaimed
+
 	guard    mounts.Guard
 	starting atomic.Int64 // how many starts Docker is asked for
 	// adopting holds one for each container that is being adopted, except those that calls wait
@@ -113,22 +112,6 @@ type host struct {
 	inherited poolRest
 }
 
-// warm has the containers that are there for calls.
-type warm struct {
-	*host
-	stopping context.Context // ends with EndCommands, and commands with it
-	stop     context.CancelCauseFunc
-
-	idle        atomic.Pointer[Idle]
-	freezes     struct{ frozen, thawed atomic.Uint64 }
-	usages      usages
-	unreclaimed sync.Once // logs that memory cannot be reclaimed
-
-	// Under host.mu.
-	warming      map[string]int // by user, how many containers are on their way that Warm asked for
-	warmingTotal int
-}
-
 // detached has the containers that run by themselves: those of durable processes, and persistent
 // ones.
 type detached struct{ *host }
@@ -136,7 +119,7 @@ type detached struct{ *host }
 // New returns an Executor for an engine, which need not be up. Shutdown closes it.
 func New(runs engine.Engine, cfg Config) *Executor {
 	h := &host{
-		cfg: cfg, engine: runs, cgroups: cgroup.ThisHost(),
+		cfg: cfg, engine: runs, cgroups: cmp.Or(cfg.Cgroups, cgroup.ThisHost()),
 		changes: changes{told: make(chan Changes, 1)},
 		begun:   make(chan struct{}), adopting: make(chan struct{}, adoptionsAtOnce),
 		all:   map[*container]bool{},
@@ -149,10 +132,7 @@ func New(runs engine.Engine, cfg Config) *Executor {
 	h.ctx, h.cancel = context.WithCancel(context.Background())
 	h.begin = sync.OnceFunc(func() { close(h.begun) })
 	h.SetAhead(cfg.Ahead)
-	w := &warm{host: h, warming: map[string]int{}, usages: usages{turn: make(chan struct{}, 1)}}
-	w.idle.Store(&cfg.Idle)
-	w.stopping, w.stop = context.WithCancelCause(context.Background())
-	return &Executor{host: h, warm: w, detached: &detached{h}}
+	return &Executor{host: h, detached: &detached{h}}
 }
 
 // SetAhead changes whether shells wait for commands. A shell that waits already does so until the
@@ -163,8 +143,7 @@ func (h *host) SetAhead(ahead bool) { h.ahead.Store(ahead) }
 func (h *host) Ahead() bool { return h.ahead.Load() }
 
 // Start adopts or removes what an earlier service left, as Reconcile does. Then, until Shutdown, it
-// follows Docker's events, and freezes and removes idle containers. A daemon that is down is waited
-// for in the background.
+// follows Docker's events. A daemon that is down is waited for in the background.
 func (e *Executor) Start(ctx context.Context, gate Gate) {
 	e.gate.Store(&gate)
 	e.readRecords()
@@ -174,16 +153,14 @@ func (e *Executor) Start(ctx context.Context, gate Gate) {
 		e.cfg.Log.Warn().Err(err).Msg("cannot compare with Docker yet")
 	}
 	e.work.Go(e.followDocker)
-	e.work.Go(e.tendIdle)
 	e.work.Go(e.watchNetworks)
 	e.work.Go(e.removeShims)
 }
 
-// Shutdown ends the running commands and waits until everything has stopped. Containers stay for
-// the next service to adopt, except pooled ones and those whose commands are not known to have
-// ended: these are removed before it returns.
+// Shutdown waits until everything has stopped. Containers stay for the next service to adopt,
+// except pooled ones and those whose commands are not known to have ended: these are removed before
+// it returns. Who runs commands in them ends these first.
 func (e *Executor) Shutdown() {
-	e.EndCommands()
 	e.mu.Lock()
 	e.closed = true
 	e.mu.Unlock()
@@ -212,93 +189,29 @@ func (h *host) leaveBehind(c *container) {
 	case c.spec.isDetached():
 		h.work.Go(c.hangUp)
 	case c.spec.IsPooled() || now.Commands > 0:
-		if c.Do(life.Remove, errStopping) != life.Removes {
+		if c.Do(life.Remove, ErrStopping) != life.Removes {
 			return
 		}
 		if now.Commands > 0 {
-			h.tell(h.ctx, c,
+			h.Tell(h.ctx, c,
 				Incident{What: "removing the container: its commands are not known to have ended",
 					Level: zerolog.WarnLevel, Commands: now.Commands})
 		}
-		h.removeLater(c)
+		h.RemoveLater(c)
 	default:
-		c.Do(life.Release, errStopping)
+		c.Do(life.Release, ErrStopping)
 		h.work.Go(c.hangUp)
 	}
 }
 
-// EndCommands ends the running commands as if their callers had gone, and those that come later.
-// The error of their calls is of class Unavailable. It does not wait for them.
-func (w *warm) EndCommands() { w.stop(errStopping) }
-
-var errStopping = fmt.Errorf(
+// ErrStopping is why commands end when the service does.
+var ErrStopping = fmt.Errorf(
 	"the service is stopping, so the command was ended; run it again when the service is back: %w",
 	cerrdefs.ErrUnavailable)
 
-// Run executes a command in the container of the Spec, which is made if there is none. It blocks
-// until the command and everything that it left running have ended. When ctx ends, so does the
-// command, and the error is ctx's cause. An error that wraps session.ErrBroken says that it is
-// unknown how far the command got. A container that is lost before the command has begun is
-// replaced.
-func (w *warm) Run(ctx context.Context, spec Spec, command Command,
-	out session.Output) (result Result, err error) {
-	ctx, end := context.WithCancelCause(ctx)
-	defer end(nil)
-	defer context.AfterFunc(w.stopping, func() { end(context.Cause(w.stopping)) })()
-	if command.Started != nil {
-		command.Started = sync.OnceFunc(command.Started)
-	}
-	err = w.retryLost(ctx, spec.User, func() (err error) {
-		result, err = w.runOnce(ctx, spec, command, out, result.Waited)
-		return err
-	})
-	if err != nil && w.stopping.Err() != nil {
-		err = context.Cause(w.stopping)
-	}
-	return result, err
-}
-
-// runOnce is Run in one container. waited is how long the call has already waited for earlier
-// containers.
-func (w *warm) runOnce(ctx context.Context, spec Spec, command Command, out session.Output,
-	waited time.Duration) (Result, error) {
-	begun := time.Now()
-	c, got, err := w.acquire(ctx, spec, command.Token)
-	waited += time.Since(begun)
-	if err != nil {
-		return Result{Waited: waited}, err
-	}
-	defer w.release(c)
-	end, err := c.Command(ctx)
-	if err != nil {
-		return Result{Waited: waited}, err
-	}
-	if command.Started != nil {
-		command.Started()
-	}
-	if got.thawing != nil {
-		command.TimeoutFrom = got.thawing.Done()
-	}
-	command.Ahead = w.ahead.Load()
-	ended, err := c.sess.Run(ctx, command.Command, out)
-	if errors.Is(err, session.ErrEnded) {
-		err = errLost
-	}
-	result := Result{Result: ended}
-	if got.thawing != nil && errors.Is(err, session.ErrBroken) {
-		err = got.thawing.Explain(ctx, err)
-	}
-	if errors.Is(err, session.ErrBroken) || errors.Is(err, errLost) {
-		// Do not wait for its watcher to notice: the next call must get another container.
-		w.lose(c)
-		err = w.lostWith(ctx, c, &result, err)
-	} else {
-		end()
-		result.Exhausted = w.outOfWhat(c, result)
-	}
-	result.InContainer, result.Cold, result.Thawed, result.Waited = true, got.cold, got.thawed,
-		waited
-	return result, err
+// Platform returns the current platform. It may ask Docker.
+func (h *host) Platform(ctx context.Context) (Platform, error) {
+	return h.cfg.Platforms.Current(ctx)
 }
 
 // logOf returns the log of a call, which has the request's id, or the executor's own log.

@@ -8,7 +8,6 @@ import (
 
 	cerrdefs "github.com/containerd/errdefs"
 
-	"github.com/daycare-run/sandbox/dockerexec/session"
 	"github.com/daycare-run/sandbox/internal/cgroup"
 )
 
@@ -75,9 +74,9 @@ func (l Limits) OutOfProcesses() *Exhausted { return &Exhausted{LimitPids, l.Pid
 // OutOfMemory returns what is said of a container that has used up its memory.
 func (l Limits) OutOfMemory() *Exhausted { return &Exhausted{LimitMemory, l.Memory} }
 
-// countRefusals notes what a container was refused so far, so that it is not told again, and
+// CountRefusals notes what a container was refused so far, so that it is not told again, and
 // returns what is new; nil for nothing.
-func (h *host) countRefusals(c *container) (*Exhausted, error) {
+func (h *host) CountRefusals(c *container) (*Exhausted, error) {
 	now, err := h.cgroups.Refusals(c.ID())
 	if err != nil {
 		return nil, err
@@ -96,7 +95,7 @@ func (h *host) learnEnd(c *container) {
 	if c.ID() == "" {
 		return
 	}
-	found, err := h.countRefusals(c)
+	found, err := h.CountRefusals(c)
 	if err != nil { // its control group is gone, or on another host
 		found = h.dockersReason(h.ctx, c.ID())
 	}
@@ -139,7 +138,7 @@ func (p *detached) PersistentKilled(id string) *Exhausted {
 	if c == nil {
 		return nil
 	}
-	found, err := p.countRefusals(c)
+	found, err := p.CountRefusals(c)
 	if err != nil || found == nil || found.Limit != LimitMemory {
 		return nil
 	}
@@ -157,9 +156,9 @@ func (c *container) why() string {
 // learnLimit is how long a call whose container was lost waits to be told why.
 const learnLimit = endingLag + endingLag/2
 
-// ended returns how a command ended whose container was lost, if that used up a limit; nil if it
-// did not, or that is not known.
-func (c *container) ended(ctx context.Context) *Exhausted {
+// Exhausted returns the limit that a container which was lost had used up; nil if there is none, or
+// it is not known.
+func (c *container) Exhausted(ctx context.Context) *Exhausted {
 	ctx, cancel := context.WithTimeout(ctx, learnLimit)
 	defer cancel()
 	select {
@@ -169,35 +168,4 @@ func (c *container) ended(ctx context.Context) *Exhausted {
 	case <-ctx.Done():
 	}
 	return nil
-}
-
-// lostWith returns the error of a command whose container was lost. If the command may have begun
-// and a limit has ended the container, that is how the command ended: by SIGKILL, with the output
-// until then.
-func (w *warm) lostWith(ctx context.Context, c *container, result *Result, err error) error {
-	cause := session.Cause(err)
-	if cause == nil {
-		return err
-	}
-	if found := c.ended(ctx); found != nil {
-		result.Signal, result.Exhausted = unix.SIGKILL, found
-		return nil
-	}
-	w.tell(ctx, c, Incident{What: "a command has lost its container", Err: cause})
-	return err
-}
-
-// outOfWhat returns the limit because of which a command may have failed although its container
-// goes on. Under gVisor that is rare, because the kernel ends all of it, and refuses it no thread.
-func (w *warm) outOfWhat(c *container, r Result) *Exhausted {
-	killed := r.Signal == unix.SIGKILL || r.ExitCode == 128+int(unix.SIGKILL)
-	failed := r.Signal != 0 || r.ExitCode != 0
-	if !killed && (c.spec.Platform.GVisor || !failed) {
-		return nil
-	}
-	found, err := w.countRefusals(c)
-	if err != nil {
-		return nil
-	}
-	return found
 }

@@ -9,17 +9,17 @@ import (
 // Gate says what the service wants of containers. It is asked without locks, and may call the
 // Executor. Before Start there is none, and nothing may start.
 type Gate interface {
-	// May returns nil while containers of a user's, or of a PoolUser's, may start, and while some may
-	// be bound to the user. The error is of class Unavailable. It is asked just before each start
-	// and binding, and just after.
+	// May returns nil while containers of a user's, or of a PoolUser's, may start, and while some
+	// may be bound to the user. The error is of class Unavailable. It is asked just before each
+	// start and binding, and just after.
 	May(user string) error
 	// Wanted returns what is wanted of a process's or a persistent sandbox's container that an
 	// earlier service has left.
 	Wanted(Spec) Wanted
 }
 
-// Wanted is what is wanted of a container that was found. The zero value is for one of which nothing
-// is known.
+// Wanted is what is wanted of a container that was found. The zero value is for one of which
+// nothing is known.
 type Wanted struct {
 	// Reach is what a persistent container may reach now; nil for nothing. One of a process reaches
 	// what its Spec says.

@@ -50,7 +50,7 @@ func TestWithoutAGateNothingMayStart(t *testing.T) {
 		e := engine.executor()
 		defer e.Shutdown()
 		e.gate.Store(nil)
-		if _, err := e.Run(t.Context(), engine.spec("alice"), aCommand, discard); !cerrdefs.IsUnavailable(err) {
+		if err := e.run(t.Context(), engine.spec("alice")); !cerrdefs.IsUnavailable(err) {
 			t.Errorf("a command: %v", err)
 		}
 		if _, err := e.StartProcess(t.Context(), engine.spec("alice"), quota.Token{}); !cerrdefs.IsUnavailable(err) {

@@ -28,32 +28,3 @@ func TestLinesOfIncidents(t *testing.T) {
 		}
 	}
 }
-
-// Who is told of what Shutdown cuts off may look at the Executor.
-func TestIncidentsAtShutdownAreToldWithoutLocks(t *testing.T) {
-	engine := newScriptedEngine(t)
-	e := engine.executor()
-	cut := 0
-	e.cfg.Events = events.New(func(of *events.Event) {
-		if i, is := of.Detail.(Incident); is && i.Commands > 0 {
-			cut += i.Commands + len(e.Containers())
-		}
-	})
-	c, _, err := e.acquire(t.Context(), engine.spec("alice"), aCommand.Token)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := c.Command(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	ended := make(chan struct{})
-	go func() { e.Shutdown(); close(ended) }()
-	select {
-	case <-ended:
-	case <-time.After(10 * time.Second):
-		t.Fatal("it waits for itself")
-	}
-	if cut != 1 {
-		t.Error(cut)
-	}
-}

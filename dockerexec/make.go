@@ -22,26 +22,32 @@ import (
 // creationLimit bounds making a container, from the first question to the agent's greeting.
 const creationLimit = 2 * time.Minute
 
-// make makes a container for calls when its turn has come.
-func (w *warm) make(c *container, log *zerolog.Logger) {
-	done, err := w.admit(c)
-	if err != nil {
-		w.abandon(c, fmt.Errorf("cannot prepare a container for user %q: %w", c.spec.User, err))
+// Make makes a container that was added, in its turn. After an error nothing is left of it; Life
+// says why. ctx has the log of the call that it is made for.
+func (h *host) Make(ctx context.Context, c *container) {
+	defer h.work.Done()
+	if c.Do(life.Begin, nil) == life.Refused {
+		h.abandon(c, context.Cause(c.Making()))
 		return
 	}
-	defer done()
-	w.prepare(c, log)
+	h.prepare(h.logOf(ctx), c)
 }
 
-// prepare makes a container for calls, or takes one over that was found. log is the log of the call
-// that it does this for.
-func (h *host) prepare(c *container, log *zerolog.Logger) {
+// Abandon ends a container that was added and is not to be made: nothing is left of it before its
+// callers learn why.
+func (h *host) Abandon(c *container, why error) {
+	defer h.work.Done()
+	h.abandon(c, why)
+}
+
+// prepare makes a container for calls, or takes one over that was found.
+func (h *host) prepare(log *zerolog.Logger, c *container) {
 	ctx, cancel := context.WithTimeout(log.WithContext(h.ctx), creationLimit)
 	defer cancel()
 	begun, adopted := time.Now(), c.ID() != ""
 	err := h.establish(ctx, c, adopted)
 	if err == nil && c.Do(life.Succeed, nil) == life.Refused {
-		err = errLost
+		err = ErrLost
 	}
 	if err != nil {
 		h.notMade(ctx, c, adopted, err)
@@ -55,7 +61,7 @@ func (h *host) prepare(c *container, log *zerolog.Logger) {
 		h.watchSession(c)
 	}
 	h.leaveAtShutdown(c)
-	h.tell(ctx, c, Incident{What: "container ready", Runtime: c.spec.Runtime(), Adopted: adopted,
+	h.Tell(ctx, c, Incident{What: "container ready", Runtime: c.spec.Runtime(), Adopted: adopted,
 		Took: time.Since(begun)})
 }
 
@@ -64,15 +70,15 @@ func (h *host) prepare(c *container, log *zerolog.Logger) {
 func (h *host) notMade(ctx context.Context, c *container, adopted bool, err error) {
 	if adopted && h.ctx.Err() != nil {
 		c.hangUp()
-		if c.Do(life.Release, errStopping) == life.Refused {
-			c.Do(life.Fail, errStopping)
+		if c.Do(life.Release, ErrStopping) == life.Refused {
+			c.Do(life.Fail, ErrStopping)
 		}
 		return
 	}
-	h.tell(ctx, c, Incident{What: "container failed", Level: zerolog.ErrorLevel, Err: err})
+	h.Tell(ctx, c, Incident{What: "container failed", Level: zerolog.ErrorLevel, Err: err})
 	why := fmt.Errorf("cannot prepare a container for user %q: %s", c.spec.User,
 		c.spec.withoutHostPaths(h.engine.Explain(err).Error()))
-	if errors.Is(err, errLost) {
+	if errors.Is(err, ErrLost) {
 		why = lostError{why}
 	} else if refused, is := errors.AsType[refusedStart](err); is {
 		why = refused.error
@@ -85,29 +91,29 @@ func (h *host) abandon(c *container, why error) {
 	c.Do(life.Remove, why) // no call gets it from now on
 	there, err := h.dispose(c)
 	if err != nil {
-		h.tell(h.ctx, c, Incident{What: "cannot remove container", Err: err})
+		h.Tell(h.ctx, c, Incident{What: "cannot remove container", Err: err})
 	}
 	c.Do(life.Fail, why)
 	if there {
-		h.removeLater(c)
+		h.RemoveLater(c)
 	} else {
 		h.unlist(c)
 	}
 }
 
-// establish sets c's id, spool and session. The error is errLost if the container has ended by
+// establish sets c's id, spool and session. The error is ErrLost if the container has ended by
 // itself or was ended by hand.
 func (h *host) establish(ctx context.Context, c *container, adopted bool) (err error) {
 	defer func() {
 		if _, refused := errors.AsType[refusedStart](err); err != nil && !refused &&
 			c.is(life.Leaving, life.Ended) {
-			err = fmt.Errorf("%w (%v)", errLost, err)
+			err = fmt.Errorf("%w (%v)", ErrLost, err)
 		}
 	}()
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	defer context.AfterFunc(c.Making(), func() {
-		cancel(fmt.Errorf("%w (%v)", errLost, context.Cause(c.Making())))
+		cancel(fmt.Errorf("%w (%v)", ErrLost, context.Cause(c.Making())))
 	})()
 	if err := c.mounts.prepare(h.cfg.Mounts, c.spec); err != nil {
 		return err
@@ -120,7 +126,7 @@ func (h *host) establish(ctx context.Context, c *container, adopted bool) (err e
 	}
 	done, err := c.Use(ctx)
 	if err != nil {
-		return errors.Join(errLost, err)
+		return errors.Join(ErrLost, err)
 	}
 	defer done()
 	if !c.spec.hasSession() {
@@ -131,7 +137,7 @@ func (h *host) establish(ctx context.Context, c *container, adopted bool) (err e
 	// In an adopted container the previous service's agent may still be ending, and it ends all
 	// that begins there.
 	if err != nil && (adopted || h.isLost(ctx, c)) {
-		return fmt.Errorf("%w (%v)", errLost, err)
+		return fmt.Errorf("%w (%v)", ErrLost, err)
 	}
 	return err
 }
@@ -181,12 +187,12 @@ func (h *host) start(ctx context.Context, c *container) error {
 			c.first = nil
 		}
 		if cerrdefs.IsNotFound(err) || cerrdefs.IsConflict(err) { // it was removed, or is about to be
-			return fmt.Errorf("%w (cannot start: %v)", errLost, err)
+			return fmt.Errorf("%w (cannot start: %v)", ErrLost, err)
 		}
 		switch {
 		case !failed && errors.Is(err, engine.ErrRuntimeDied):
 			failed = true
-			h.tell(ctx, c,
+			h.Tell(ctx, c,
 				Incident{What: "gVisor failed to start a container; it is made once more",
 					Level: zerolog.WarnLevel, Err: err})
 		// Someone may have put another container on our network, at the address that came next.
@@ -276,6 +282,6 @@ func (h *host) watchSession(c *container) {
 	}
 	h.work.Go(func() {
 		<-c.sess.Broken()
-		h.lose(c)
+		h.Lose(c)
 	})
 }

@@ -1,7 +1,6 @@
 package dockerexec
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"strings"
@@ -13,7 +12,6 @@ import (
 
 	cerrdefs "github.com/containerd/errdefs"
 
-	"github.com/daycare-run/sandbox/internal/engine/enginetest"
 	"github.com/daycare-run/sandbox/internal/quota"
 )
 
@@ -87,36 +85,6 @@ func TestNothingIsReleasedWhileProgramsRun(t *testing.T) {
 			t.Fatal(err)
 		}
 		mounts.requireOne(t)
-	})
-}
-
-// Expelling a container that is being made does not wait for it, and no call gets it.
-func TestExpelOfWhatIsBeingMade(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		engine := newScriptedEngine(t)
-		engine.Serve(func(enginetest.Program) {}) // the agent does not answer
-		e := engine.executor()
-		e.Start(t.Context(), anything{})
-		defer e.Shutdown()
-		done := make(chan error)
-		go func() {
-			_, err := e.Run(context.WithoutCancel(t.Context()), engine.spec("alice"), aCommand, discard)
-			done <- err
-		}()
-		synctest.Wait()
-		begun := time.Now()
-		for range containerTries {
-			e.Expel(engine.spec("alice").Fingerprint())
-			if took := time.Since(begun); took > 0 {
-				t.Errorf("the watch of all users stands still for %v", took)
-			}
-			time.Sleep(endingLag + time.Second)
-			synctest.Wait()
-			begun = time.Now()
-		}
-		if err := <-done; !errors.Is(err, errLost) {
-			t.Errorf("the call that waited: %v", err)
-		}
 	})
 }
 

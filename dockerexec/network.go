@@ -57,10 +57,10 @@ func (h *host) join(ctx context.Context, c *container) (err error) {
 func (h *host) bindFound(ctx context.Context, c *container) {
 	again, err := c.net.Bind(ctx, c.ID())
 	if cerrdefs.IsNotFound(err) {
-		h.tell(ctx, c, Incident{What: "ending a process that has lost its network", Err: err})
+		h.Tell(ctx, c, Incident{What: "ending a process that has lost its network", Err: err})
 		h.kill(c, "its network was gone when the service took it over, so it was ended")
 	} else if err != nil && !again && h.ctx.Err() == nil {
-		h.tell(ctx, c, Incident{What: "a process keeps running without a network", Err: err})
+		h.Tell(ctx, c, Incident{What: "a process keeps running without a network", Err: err})
 	}
 }
 
@@ -119,10 +119,10 @@ func (o onNetworks) Clear(ctx context.Context, profile string) error {
 		case c.spec.Egress.Profile != profile:
 		case c.spec.isDetached():
 			faults = append(faults, o.h.StopProcess(ctx, c.ID(), syscall.SIGKILL, 0))
-		case c.Do(life.Remove, lostError{errLost}) == life.Removes:
-			if err := o.h.remove(c); err != nil {
+		case c.Do(life.Remove, lostError{ErrLost}) == life.Removes:
+			if err := o.h.Remove(c); err != nil {
 				faults = append(faults, err)
-				o.h.removeLater(c)
+				o.h.RemoveLater(c)
 			}
 		}
 	}

@@ -5,6 +5,8 @@ import (
 
 	"github.com/rs/zerolog"
 
+	"github.com/daycare-run/sandbox/internal/quota"
+
 	"github.com/daycare-run/sandbox/dockerexec/life"
 )
 
@@ -15,9 +17,11 @@ func TestANetworkIsClearedWhileThePoolIsFilled(t *testing.T) {
 	defer e.Shutdown()
 	user := PoolUser("p1")
 	spec := Spec{User: user, Persistent: user, Egress: Egress{Profile: "isolated"}}
-	e.mu.Lock()
-	c := e.add(spec, spec.Fingerprint())
-	e.mu.Unlock()
+	c, _, err := e.Add(spec, spec.Platform, quota.Token{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer e.Abandon(c, errNotNow)
 	if err := (onNetworks{e.host}).Clear(t.Context(), "isolated"); err != nil || e.calls[c.fingerprint] != c || !c.is(life.Queued) {
 		t.Errorf("%v, %v", err, e.calls)
 	}

@@ -244,3 +244,25 @@ func TestConnectingToAContainerThatIsPausedMeanwhile(t *testing.T) {
 		}
 	})
 }
+
+// A container that runs without the service may end while it is made ready, as one of a call may. What it had is given back once.
+func TestAContainerPersistentIsLostBeforeItIsReady(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		engine := newScriptedEngine(t)
+		engine.Serve(func(p enginetest.Program) { engine.Lose(p.Container.ID, true) })
+		e := engine.executor()
+		e.Start(t.Context(), anything{})
+		defer e.Shutdown()
+		synctest.Wait() // until it follows Docker's events
+		spec := engine.spec("alice")
+		spec.Persistent = "s1"
+		if _, err := e.StartPersistent(t.Context(), spec, quota.Token{}); err == nil || !strings.Contains(err.Error(), "lost before the command began") {
+			t.Error(err)
+		}
+		synctest.Wait()
+		log := e.cfg.Mounts.(*preparerLog)
+		if got := fmt.Sprint(log.calls); got != "[prepare alice release alice]" || len(e.all) != 0 {
+			t.Errorf("%s, and %d are known", got, len(e.all))
+		}
+	})
+}

@@ -14,8 +14,6 @@ import (
 
 	"github.com/rs/zerolog"
 	"golang.org/x/sys/unix"
-
-	"github.com/daycare-run/sandbox/internal/quota"
 )
 
 // Where a service is killed while it binds.
@@ -69,15 +67,15 @@ func TestAContainerThatIsExpelledAsItIsBound(t *testing.T) {
 	m := newPoolModel(t)
 	for user, bind := range map[string]func(user string) error{
 		"alice": func(user string) error {
-			return m.e.Bind(t.Context(), "class", 0, quota.Account{User: user}, Egress{Profile: "isolated"})
+			return m.take(user, false, Egress{Profile: "isolated"})
 		},
 		"lasting": func(user string) error {
-			return m.e.BindPersistent(t.Context(), "lasting", 0, user, Egress{Profile: "isolated"})
+			return m.take(user, true, Egress{Profile: "isolated"})
 		},
 	} {
 		m.stock(user == "lasting")
 		m.e.cfg.Mounts = expelling{m, m.e.Expel}
-		if err := bind(user); !errors.Is(err, errLost) {
+		if err := bind(user); !errors.Is(err, ErrLost) {
 			t.Fatalf("%s: %v", user, err)
 		}
 		m.e.work.Wait()
@@ -179,6 +177,14 @@ func TestTmpBelongsToAHome(t *testing.T) {
 	}
 }
 
+// slowPreparer takes a second for each container.
+type slowPreparer struct{ mountPreparer }
+
+func (p slowPreparer) Prepare(spec Spec) (Prepared, error) {
+	time.Sleep(time.Second)
+	return p.mountPreparer.Prepare(spec)
+}
+
 // Docker does not answer at the service's start, and the first comparison with it takes long. What the service has made of its
 // pool meanwhile stays, and what an earlier one has left of containers that are gone does not.
 func TestPoolMadeBeforeTheFirstReconciliationStays(t *testing.T) {
@@ -189,7 +195,7 @@ func TestPoolMadeBeforeTheFirstReconciliationStays(t *testing.T) {
 		e.cfg.Mounts, e.cfg.PoolDir = slowPreparer{e.cfg.Mounts}, filepath.Join(engine.dir, poolDir)
 		e.cfg.GiveHome = func(_, _ string) error { return fs.ErrNotExist } // they are where they belong
 		engine.fails(1)
-		// bind does what Stock and BindPersistent do on disk.
+		// bind does what a container of the pool and its binding do on disk.
 		bind := func(id, user string) (folder, record string) {
 			home := filepath.Join(engine.dir, user, "home")
 			pooled := PoolUser("test-" + id)
@@ -227,4 +233,28 @@ func TestPoolMadeBeforeTheFirstReconciliationStays(t *testing.T) {
 		there(false, oldFolder, oldRecord)
 		there(true, newFolder, newRecord)
 	})
+}
+
+// TestNothingIsKeptForContainersThatAreGone has one leave, and one of the pool that cannot be bound.
+func TestNothingIsKeptForContainersThatAreGone(t *testing.T) {
+	engine := newScriptedEngine(t)
+	e := engine.executor()
+	defer e.Shutdown()
+	c, err := e.joined(t.Context(), engine.spec("alice"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := e.Leave(t.Context(), "alice"); err != nil || c.Making().Err() == nil || len(e.all) > 0 {
+		t.Errorf("it left: %v, %v", err, e.all)
+	}
+	m := newPoolModel(t)
+	defer m.e.Shutdown()
+	m.stock(false)
+	m.e.cfg.GiveHome = func(string, string) error { return fs.ErrPermission }
+	if err := m.take("bob", false, Egress{Profile: "isolated"}); !errors.Is(err, fs.ErrPermission) {
+		t.Fatal(err)
+	}
+	if len(m.e.all)+len(m.e.calls)+len(m.e.ids)+len(m.e.bound) != 0 {
+		t.Errorf("left: %v", m.e.all)
+	}
 }

@@ -1,7 +1,6 @@
 package dockerexec
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -94,7 +93,7 @@ func (m *poolModel) stock(lasts bool) {
 		m.t.Fatal(err)
 	}
 	folder := m.e.poolFolder(user)
-	spool, class, sess := filepath.Join(folder, spoolPrefix+"1"), "class", openSessionOfTests(m.t)
+	spool, sess := filepath.Join(folder, spoolPrefix+"1"), openSessionOfTests(m.t)
 	var st unix.Stat_t
 	if err := errors.Join(os.MkdirAll(filepath.Join(m.home(user), ".ssh"), 0o700), unix.Stat(m.home(user), &st)); err != nil {
 		m.t.Fatal(err)
@@ -106,7 +105,7 @@ func (m *poolModel) stock(lasts bool) {
 	}
 	found := engine.Container{ID: id, State: specs.StateRunning}
 	if lasts {
-		spec.Persistent, spool, class, sess = user, "", "lasting", nil
+		spec.Persistent, spool, sess = user, "", nil
 	} else if err := os.WriteFile(spool, nil, 0o600); err != nil {
 		m.t.Fatal(err)
 	} else {
@@ -115,7 +114,7 @@ func (m *poolModel) stock(lasts bool) {
 	found.Labels = spec.labels()
 	m.containers[id] = found
 	c := m.e.inPlace(m.t, spec, id, 0)
-	c.spool, c.pool, c.class, c.sess, c.give = spool, spec.SpoolDir, class, sess, func() {}
+	c.spool, c.pool, c.sess = spool, spec.SpoolDir, sess
 	c.net = m.e.nets.Found(spec.candidate(spec.Egress), engine.Container{})
 	if err := c.mounts.prepare(m, spec); err != nil {
 		m.t.Fatal(err)
@@ -173,7 +172,7 @@ func (m *poolModel) restart() {
 func (m *poolModel) belongs(id string, spec Spec) {
 	m.t.Helper()
 	var st unix.Stat_t
-	if err := unix.Stat(m.home(spec.User), &st); err != nil || st.Ino != spec.home().Ino {
+	if err := unix.Stat(m.home(spec.User), &st); err != nil || st.Ino != spec.Home().Ino {
 		m.t.Fatalf("%s has a container with another home than the user's: %v", spec.User, err)
 	}
 	if was := m.owners[id]; was != "" && was != spec.User {
@@ -197,6 +196,16 @@ func (m *poolModel) kept(user string) {
 	}
 }
 
+// take binds a container that waits to a user.
+func (m *poolModel) take(user string, lasts bool, egress Egress) error {
+	for _, c := range m.e.ForCalls() {
+		if c.spec.IsPooled() && c.is(life.Ready) && (c.spec.Persistent != "") == lasts {
+			return m.e.Bind(m.t.Context(), c, quota.Account{User: user}, egress)
+		}
+	}
+	return life.ErrLeft
+}
+
 // bind binds for a new user, and reports whether the service is still there.
 func (m *poolModel) bind(user string, lasts bool, at int) (alive bool) {
 	m.killAt = at
@@ -206,9 +215,9 @@ func (m *poolModel) bind(user string, lasts bool, at int) (alive bool) {
 		defer close(done)
 		egress := Egress{Profile: "isolated", Domains: []string{user + ".example"}}
 		if lasts {
-			err = m.e.BindPersistent(context.Background(), "lasting", 0, user, egress)
+			err = m.take(user, true, egress)
 		} else {
-			err = m.e.Bind(context.Background(), "class", 0, quota.Account{User: user}, egress)
+			err = m.take(user, false, egress)
 		}
 	}()
 	<-done
@@ -235,7 +244,7 @@ func (m *poolModel) bind(user string, lasts bool, at int) (alive bool) {
 func (m *poolModel) forgets(id string) {
 	gone := m.e.known(id)
 	gone.Do(life.Remove, nil)
-	if err := m.e.remove(gone); err != nil {
+	if err := m.e.Remove(gone); err != nil {
 		m.t.Fatal(err)
 	}
 	delete(m.containers, id)

@@ -23,7 +23,7 @@ func TestASandboxHasOneContainer(t *testing.T) {
 	}
 	m.restart()
 	egress := Egress{Profile: "isolated", Domains: []string{}}
-	bind := func(user string) error { return m.e.BindPersistent(t.Context(), "lasting", 0, user, egress) }
+	bind := func(user string) error { return m.take(user, true, egress) }
 	m.stock(true)
 	if err := bind("fits"); err != nil {
 		t.Fatal(err)
@@ -54,10 +54,10 @@ func TestASandboxHasOneContainer(t *testing.T) {
 		m.e.died(id)
 		return m.give(from, to)
 	}
-	if err := bind("ends"); !errors.Is(err, errLost) || len(m.e.all) != 0 || len(m.e.bound) != 0 {
+	if err := bind("ends"); !errors.Is(err, ErrLost) || len(m.e.all) != 0 || len(m.e.bound) != 0 {
 		t.Errorf("%v, %d, %v", err, len(m.e.all), m.e.bound)
 	}
-	if err := bind("late"); !errors.Is(err, ErrNotStocked) {
+	if err := bind("late"); !errors.Is(err, life.ErrLeft) {
 		t.Error(err)
 	}
 }
@@ -78,7 +78,7 @@ func TestAPersistentContainerThatIsBoundDuringAComparison(t *testing.T) {
 				}
 				return m.give(from, to)
 			}
-			if err := m.e.BindPersistent(t.Context(), "lasting", 0, "alice", Egress{Profile: "isolated"}); err != nil {
+			if err := m.take("alice", true, Egress{Profile: "isolated"}); err != nil {
 				t.Fatal(err)
 			}
 			if m.e.consider(m.containers[id], &platform) != nil {

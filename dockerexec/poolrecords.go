@@ -96,7 +96,7 @@ func parsePoolRecord(id string, text []byte) (r poolRecord, err error) {
 		return r, fmt.Errorf("%q was in no pool", r.Pooled)
 	case r.Spec.User == "" || r.Spec.User[0] == '.' || strings.Contains(r.Spec.User, "/"):
 		return r, fmt.Errorf("%q is no user", r.Spec.User)
-	case r.Spec.home().Since == 0:
+	case r.Spec.Home().Since == 0:
 		return r, errors.New("it names no home")
 	}
 	return r, nil

@@ -70,12 +70,12 @@ func (p *detached) startAlone(ctx context.Context, spec Spec, token quota.Token,
 		return started, nil
 	}
 	if err == nil { // it was expelled, or its network was taken away
-		err = errLost
+		err = ErrLost
 	}
 	c.Do(life.Fail, err)
-	gone := p.remove(c)
+	gone := p.Remove(c)
 	if gone != nil {
-		p.removeLater(c)
+		p.RemoveLater(c)
 	}
 	if refused, is := errors.AsType[refusedStart](err); is {
 		return ProcessContainer{}, fmt.Errorf("cannot start the %s: %w", noun, refused.error)
@@ -151,7 +151,7 @@ func (h *host) StopProcess(ctx context.Context, id string, signal syscall.Signal
 	for _, step := range []struct {
 		signal syscall.Signal
 		wait   time.Duration
-	}{{signal, grace}, {syscall.SIGKILL, removalLimit}} {
+	}{{signal, grace}, {syscall.SIGKILL, RemovalLimit}} {
 		err := h.signal(ctx, id, step.signal)
 		if cerrdefs.IsNotFound(err) || cerrdefs.IsConflict(err) { // gone, or not running
 			return nil
@@ -199,5 +199,5 @@ func (h *host) RemoveProcess(ctx context.Context, id string) error {
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
-	return h.remove(c)
+	return h.Remove(c)
 }

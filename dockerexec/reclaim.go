@@ -1,8 +1,6 @@
 package dockerexec
 
 import (
-	"time"
-
 	"github.com/daycare-run/sandbox/dockerexec/life"
 )
 
@@ -19,54 +17,46 @@ const (
 	enoughReclaimed = 8 << 20
 )
 
-// reclaimFrozen reclaims the memory of frozen containers that were last used before a time, one
-// after the other.
-func (w *warm) reclaimFrozen(before time.Time) {
-	swap, err := w.cgroups.Swap()
-	if err != nil || !swap.Compressed || swap.Disk {
+// CanReclaim reports whether the host has where to reclaim memory to.
+func (h *host) CanReclaim() bool {
+	swap, err := h.cgroups.Swap()
+	return err == nil && swap.Compressed && !swap.Disk
+}
+
+// Reclaim reclaims the memory of a frozen container, unless that was tried often enough.
+func (h *host) Reclaim(c *container) {
+	h.mu.Lock()
+	again := c.is(life.Frozen) && c.reclaims < reclaimTries
+	if again {
+		c.reclaims++
+	}
+	h.mu.Unlock()
+	if !again {
 		return
 	}
-	for _, c := range w.unused() {
-		if w.ctx.Err() != nil {
-			return
-		}
-		now := c.Now()
-		w.mu.Lock()
-		again := now.State == life.Frozen && c.reclaims < reclaimTries &&
-			now.LastUsed.Before(before)
-		if again {
-			c.reclaims++
-		}
-		w.mu.Unlock()
-		if again {
-			w.reclaim(c)
-		}
-	}
-}
-
-// keepsMemory ends the reclaiming of a container's memory, because it runs again; e.mu is held.
-func (h *host) keepsMemory(c *container) {
-	if c.reclaims > 0 {
-		c.reclaims = 0
-		h.cgroups.ForbidSwap(c.ID())
-	}
-}
-
-func (w *warm) reclaim(c *container) {
-	left, err := w.cgroups.Reclaim(c.ID())
+	left, err := h.cgroups.Reclaim(c.ID())
 	if err != nil {
-		w.unreclaimed.Do(func() {
-			w.cfg.Log.Warn().Err(err).Msg(
-				"there is zram, but frozen containers keep their memory; docs/idle.md says how to change that")
+		h.unreclaimed.Do(func() {
+			h.cfg.Log.Warn().Err(err).Msg("there is zram, but frozen containers keep their memory; docs/idle.md says how to change that")
 		})
 	}
-	w.mu.Lock()
-	defer w.mu.Unlock()
+	h.mu.Lock()
+	defer h.mu.Unlock()
 	switch {
 	case !c.is(life.Frozen): // it was thawed meanwhile
 		c.reclaims = 0
-		w.cgroups.ForbidSwap(c.ID())
+		h.cgroups.ForbidSwap(c.ID())
 	case err != nil || left < enoughReclaimed:
 		c.reclaims = reclaimTries
+	}
+}
+
+// keepsMemory ends the reclaiming of a container's memory, because it runs again.
+func (h *host) keepsMemory(c *container) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if c.reclaims > 0 {
+		c.reclaims = 0
+		h.cgroups.ForbidSwap(c.ID())
 	}
 }

@@ -108,13 +108,13 @@ func (h *host) disconnected(id string) {
 	switch {
 	case c == nil:
 	case !c.spec.isDetached():
-		h.lose(c)
+		h.Lose(c)
 	case c.is(life.Starting):
 		h.work.Go(func() { // Docker tells of that before it tells of an end
 			now, err := h.InspectProcess(h.ctx, id)
 			switch {
 			case cerrdefs.IsNotFound(err) || err == nil && !now.Running:
-				h.lose(c)
+				h.Lose(c)
 			case c.is(life.Starting):
 				h.expel(c)
 			}
@@ -173,7 +173,7 @@ func (h *host) Reconcile(ctx context.Context) error {
 	if unknown != nil {
 		return unknown
 	}
-	h.retire(func(c *container, _ life.Now) bool { return !c.platform().equal(current) })
+	h.Retire(func(c *container, _ life.Now) bool { return !c.on.equal(current) })
 	return h.removeUnusedTmp(ctx)
 }
 
@@ -204,7 +204,7 @@ func (h *host) loseMissing(before map[string]*container, listed []engine.Contain
 		}
 	}
 	for _, c := range before {
-		h.lose(c)
+		h.Lose(c)
 	}
 }
 
@@ -222,7 +222,7 @@ func (h *host) mendPauses(listed []engine.Container) {
 		h.work.Go(func() {
 			if err := c.Seen(h.ctx, found.State == engine.Paused); err != nil &&
 				h.ctx.Err() == nil {
-				h.tell(h.ctx, c,
+				h.Tell(h.ctx, c,
 					Incident{What: "cannot pause or resume a container as it should be", Err: err})
 			}
 		})
@@ -241,7 +241,7 @@ func (h *host) reconcileOnce(ctx context.Context) error {
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	case <-h.ctx.Done():
-		return errStopping
+		return ErrStopping
 	}
 	h.reconciling.Lock()
 	defer h.reconciling.Unlock()
@@ -255,7 +255,7 @@ func (h *host) reconcileOnce(ctx context.Context) error {
 	case err != nil:
 		return fmt.Errorf("cannot find the containers that run already: %w", err)
 	default:
-		return errStopping
+		return ErrStopping
 	}
 }
 
@@ -296,7 +296,7 @@ func (h *host) consider(found engine.Container, platform *Platform) (adopted *co
 		(platform == nil || spec.Platform.equal(*platform)) &&
 		!spec.IsPooled() && (tmp == "" || tmp == spec.tmpName()) && other == nil {
 		adopted = h.register(found, spec, fingerprint, reach)
-		adopted.give = h.cfg.Quotas.Hold(quota.Account{User: spec.User}, quota.Containers, 1)
+		adopted.SetPlace(h.cfg.Quotas.Hold(adopted.Account(), quota.Containers, 1))
 		h.calls[fingerprint] = adopted
 		h.publish(adopted, "starting")
 		return adopted
@@ -307,7 +307,7 @@ func (h *host) consider(found engine.Container, platform *Platform) (adopted *co
 	stale := h.register(found, spec, fingerprint, reach) // its programs may still write
 	stale.pool = filepath.Dir(stale.spool)
 	stale.Do(life.Remove, nil)
-	h.removeLater(stale) // a call that wants its name waits for it
+	h.RemoveLater(stale) // a call that wants its name waits for it
 	return nil
 }
 

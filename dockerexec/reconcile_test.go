@@ -214,7 +214,7 @@ func TestContainersThatAreTakenOffTheirNetwork(t *testing.T) {
 		if log := e.cfg.Mounts.(*preparerLog); e.runningDetached(ids[0]) == nil || slices.Contains(log.calls, "release alice") {
 			t.Errorf("the process's container is given up: %v", log.calls)
 		}
-		if left := e.Containers(); len(left) != 0 {
+		if left := e.list(); len(left) != 0 {
 			t.Errorf("that of calls is there: %v", left)
 		}
 	})

@@ -89,14 +89,14 @@ func (h *host) died(id string) {
 	c := h.ids[id]
 	h.mu.Unlock()
 	if c != nil {
-		h.lose(c)
+		h.Lose(c)
 	}
 }
 
-// lose has a container end whose programs have ended, or whose session has. A detached one keeps
+// Lose has a container end whose programs have ended, or whose session has. A detached one keeps
 // its exit code; others are removed, with what is learned of their end.
-func (h *host) lose(c *container) {
-	switch c.Do(life.Die, lostError{errLost}) {
+func (h *host) Lose(c *container) {
+	switch c.Do(life.Die, lostError{ErrLost}) {
 	case life.Ends:
 		h.free(c, true)
 		h.work.Go(c.hangUp)
@@ -105,7 +105,7 @@ func (h *host) lose(c *container) {
 		h.work.Go(func() {
 			c.hangUp()
 			h.learnEnd(c)
-			h.tell(h.ctx, c,
+			h.Tell(h.ctx, c,
 				Incident{What: "session with the container has ended; removing the container",
 					Level: zerolog.WarnLevel, Why: c.why()})
 			h.removed(c)
@@ -139,11 +139,11 @@ func (h *host) expel(c *container) {
 	default: // it has ended, and its exit code is somebody's to read
 		return
 	}
-	if c.Do(life.Remove, lostError{errLost}) == life.Removes {
+	if c.Do(life.Remove, lostError{ErrLost}) == life.Removes {
 		c.hangUp()
-		h.tell(h.ctx, c, Incident{What: "removing the container, with what runs in it",
+		h.Tell(h.ctx, c, Incident{What: "removing the container, with what runs in it",
 			Level: zerolog.WarnLevel})
-		h.removeLater(c)
+		h.RemoveLater(c)
 	}
 }
 
@@ -158,11 +158,11 @@ func (h *host) kill(c *container, why string) {
 	}
 	h.work.Go(func() {
 		stop := func() (done bool) {
-			ctx, cancel := context.WithTimeout(context.WithoutCancel(h.ctx), removalLimit)
+			ctx, cancel := context.WithTimeout(context.WithoutCancel(h.ctx), RemovalLimit)
 			defer cancel()
 			err := h.StopProcess(ctx, c.ID(), unix.SIGKILL, 0)
 			if err != nil {
-				h.tell(h.ctx, c, Incident{What: "cannot end a process that would see hidden files",
+				h.Tell(h.ctx, c, Incident{What: "cannot end a process that would see hidden files",
 					Level: zerolog.ErrorLevel, Err: err})
 			}
 			return err == nil || !c.is(life.Ready, life.Frozen)
@@ -173,15 +173,16 @@ func (h *host) kill(c *container, why string) {
 	})
 }
 
-// removeLater is removed in the background.
-func (h *host) removeLater(c *container) { h.work.Go(func() { h.removed(c) }) }
+// RemoveLater is Remove in the background. It tries until Docker has removed the container, or the
+// service ends.
+func (h *host) RemoveLater(c *container) { h.work.Go(func() { h.removed(c) }) }
 
-// removed is remove for callers that have nobody to tell of an error: it tries until Docker has
+// removed is Remove for callers that have nobody to tell of an error: it tries until Docker has
 // removed the container, or the service ends. Until then it is known whose programs may still run.
 func (h *host) removed(c *container) {
 	again := func() (done bool) {
-		if err := h.remove(c); err != nil {
-			h.tell(h.ctx, c, Incident{What: "cannot remove container", Err: err})
+		if err := h.Remove(c); err != nil {
+			h.Tell(h.ctx, c, Incident{What: "cannot remove container", Err: err})
 		}
 		return c.is(life.Gone)
 	}
@@ -190,10 +191,10 @@ func (h *host) removed(c *container) {
 	}
 }
 
-// remove removes a container that came to Leaving, with all that it has, and forgets it. It blocks
+// Remove removes a container that came to Leaving, with all that it has, and forgets it. It blocks
 // until Docker has done it. One that Docker does not remove stays Leaving, and can be removed
 // again.
-func (h *host) remove(c *container) error {
+func (h *host) Remove(c *container) error {
 	c.removing.Lock()
 	defer c.removing.Unlock()
 	if c.is(life.Gone) {
@@ -239,7 +240,7 @@ func (h *host) free(c *container, ended bool) {
 
 // dropTmp removes the volume of a container that uses it no more, if it was the last one.
 func (h *host) dropTmp(c *container) error {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(h.ctx), removalLimit)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(h.ctx), RemovalLimit)
 	defer cancel()
 	return h.removeTmp(ctx, c.tmpName())
 }
@@ -254,42 +255,22 @@ func (h *host) unlist(c *container) {
 	if id := c.ID(); h.ids[id] == c {
 		delete(h.ids, id)
 	}
-	give := c.give
-	c.give = nil
 	h.mu.Unlock()
 	if !c.spec.isDetached() {
 		h.publish(c, "removed")
 	}
-	if give != nil {
-		give()
-	}
+	c.givePlace()
 	c.Do(life.Removed, nil)
 }
 
-// errLost marks a container that ended before a call's command began in it: another container will
-// do.
-var errLost = errors.New(
+// ErrLost is about a container that ended before a call's command began in it: another one will do.
+var ErrLost = errors.New(
 	"the container was lost before the command began: it was removed, killed or has ended by itself")
 
-// lostError is an error for a caller that also matches errLost.
+// lostError is an error for a caller that also matches ErrLost.
 type lostError struct{ error }
 
-func (lostError) Is(target error) bool { return target == errLost }
-
-// containerTries is how many containers a call may try.
-const containerTries = 3
-
-// retryLost calls do, and again whenever its container was lost before a command began in it.
-func (h *host) retryLost(ctx context.Context, user string, do func() error) error {
-	for try := 1; ; try++ {
-		err := do()
-		if try == containerTries || !errors.Is(err, errLost) || ctx.Err() != nil {
-			return err
-		}
-		h.cfg.Events.Tell(ctx, user,
-			Incident{What: "the call gets another container", Try: try, Err: err})
-	}
-}
+func (lostError) Is(target error) bool { return target == ErrLost }
 
 // endingLag is how long a container in which an exec fails may take to end. Docker may notice its
 // end later.
@@ -300,13 +281,13 @@ const endingLag = 2 * time.Second
 // ends ctx.
 func (h *host) isLost(ctx context.Context, c *container) bool {
 	if ctx.Err() != nil {
-		return errors.Is(context.Cause(ctx), errLost)
+		return errors.Is(context.Cause(ctx), ErrLost)
 	}
 	// The runtime knows of a container's end before Docker does.
 	waiting, cancel := context.WithCancel(ctx)
 	defer cancel()
 	ended := doneWithin(h.engine.Wait(waiting, c.ID()), endingLag)
-	if ended || errors.Is(context.Cause(ctx), errLost) { // the event that reports it ends the wait
+	if ended || errors.Is(context.Cause(ctx), ErrLost) { // the event that reports it ends the wait
 		return true
 	}
 	now, err := h.InspectProcess(ctx, c.ID())

@@ -13,7 +13,7 @@ func (e *Executor) inPlace(t *testing.T, spec Spec, id string, calls int) *conta
 	c.Do(life.Begin, nil)
 	c.Name(id)
 	for range calls {
-		if _, _, err := c.Join(maxCommands); err != nil {
+		if _, _, err := c.Join(calls); err != nil {
 			t.Fatal(err)
 		}
 	}

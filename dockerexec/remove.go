@@ -14,8 +14,8 @@ import (
 	"github.com/daycare-run/sandbox/dockerexec/life"
 )
 
-// removalLimit bounds removing a container; removing continues while the service shuts down.
-const removalLimit = 30 * time.Second
+// RemovalLimit bounds removing a container; removing continues while the service shuts down.
+const RemovalLimit = 30 * time.Second
 
 // removeFound removes a container from Docker's list, with everything that it had in the pool. It
 // blocks until Docker has done it.
@@ -29,7 +29,7 @@ func (h *host) removeFound(id, spool string) error {
 // until Docker is started again. It is no error if the container is gone already.
 func (h *host) removeContainer(id string) error {
 	_, err, _ := h.removals.Do(id, func() (any, error) {
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(h.ctx), removalLimit)
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(h.ctx), RemovalLimit)
 		defer cancel()
 		if c := h.known(id); c != nil {
 			done, err := c.UseToRemove(ctx)

@@ -55,7 +55,7 @@ func (h *host) Removed(user, host, inside string) {
 	}
 	h.mu.Unlock()
 	if len(full) > 0 {
-		h.retire(func(c *container, _ life.Now) bool { return full[c] })
+		h.Retire(func(c *container, _ life.Now) bool { return full[c] })
 	}
 }
 
@@ -136,9 +136,7 @@ func (h *host) lookUp(c *container, paths []string) (left []string) {
 			return paths // whoever uses it next finds out
 		}
 		defer done()
-		h.mu.Lock()
 		h.keepsMemory(c)
-		h.mu.Unlock()
 		ask = func(ctx context.Context, c *container, paths []string) error {
 			return c.sess.LookUp(ctx, paths)
 		}

@@ -51,7 +51,7 @@ func hears(p enginetest.Program) bool {
 // executor is one on this engine.
 func (s *scriptedEngine) executor() *Executor {
 	e := New(s.Engine, Config{
-		Instance: "test", DataDir: s.dir, Idle: Idle{RemoveAfter: time.Hour}, Mounts: &preparerLog{},
+		Instance: "test", DataDir: s.dir, Mounts: &preparerLog{},
 		Platforms: present(func() (Platform, error) { return s.platform(), nil }), Log: zerolog.Nop(),
 	})
 	e.gate.Store(new(Gate(anything{}))) // for tests without Start

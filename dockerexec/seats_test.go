@@ -28,7 +28,7 @@ func TestNothingStartsWithoutASeat(t *testing.T) {
 				}
 				return nil
 			}))))
-			if _, err := e.Run(t.Context(), engine.spec("alice"), aCommand, discard); !cerrdefs.IsUnavailable(err) {
+			if err := e.run(t.Context(), engine.spec("alice")); !cerrdefs.IsUnavailable(err) {
 				t.Errorf("%v", err)
 			}
 			asked = 0
@@ -60,15 +60,15 @@ func TestNothingIsBoundWithoutASeat(t *testing.T) {
 			}
 			return nil
 		}))))
-		if err := m.e.Bind(t.Context(), "class", 0, quota.Account{User: "alice"}, Egress{Profile: "isolated"}); !cerrdefs.IsUnavailable(err) {
+		if err := m.take("alice", false, Egress{Profile: "isolated"}); !cerrdefs.IsUnavailable(err) {
 			t.Fatalf("it is bound, or not for that reason: %v", err)
 		}
 		if _, err := os.Lstat(m.home("alice")); (err == nil) != (refused == 2) {
 			t.Errorf("refused at question %d: %v", refused, err)
 		}
 		m.e.work.Wait()
-		if all, _ := m.e.Stocked(); len(m.e.bound)+len(all) > 0 {
-			t.Errorf("%v are bound, %v wait", m.e.bound, all)
+		if all := m.e.list(); len(m.e.bound)+len(all) > 0 {
+			t.Errorf("%v are bound, %d are left", m.e.bound, len(all))
 		}
 		m.e.Shutdown()
 	}

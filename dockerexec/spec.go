@@ -1,12 +1,16 @@
-// Package dockerexec runs commands in Docker containers: it turns a Spec into a container, keeps
-// containers warm for the next call with the same Spec, talks to the agent inside, and removes what
-// is idle or stale.
+// Package dockerexec has the containers of one service: it turns a Spec into a container, takes over
+// what an earlier service has left, and removes what is stale. Some containers are there for calls,
+// whose commands run through a session with the agent inside; package warm decides when those are
+// made and when they go. The others are detached: they run durable processes and persistent
+// sandboxes, with or without the service.
 //
-// spec.go says what a container is, and hostconfig.go alone translates that for Docker. executor.go
-// takes calls; containers.go keeps the containers, container.go makes them, idle.go freezes them
-// and remove.go removes them; package session talks to the agents inside. reconcile.go compares
-// with what Docker has. process.go starts and ends durable processes, processes.go finds them, and
-// forward.go reaches their ports. The other files are named after what they hold.
+// spec.go says what a container is, and hostconfig.go alone translates that for Docker.
+// container.go is a container, and package life its state. registry.go has all of them. make.go
+// makes them, bind.go gives a pooled one to a user, adopt.go takes over what was found, and remove.go
+// removes them. reconcile.go compares with what Docker has. forcalls.go is for who lets calls in,
+// process.go and persistent.go are for detached ones. What the service wants is asked of a Gate
+// (gate.go), and what others may want to know is told as Changes (changes.go). The other files are
+// named after what they hold.
 package dockerexec
 
 import (
@@ -134,8 +138,8 @@ type Pin struct {
 	Target string `json:"target"`
 }
 
-// home identifies the tenant's home directory; it is zero for a Spec without one.
-func (s Spec) home() FileID {
+// Home identifies the tenant's home directory; it is zero for a Spec without one.
+func (s Spec) Home() FileID {
 	for _, m := range s.Mounts {
 		if m.Target == homeTarget {
 			return m.ID
@@ -171,9 +175,9 @@ type Symlink struct {
 	Text   string `json:"text"`
 }
 
-// standsIn reports whether the Spec keeps something on the host at a path that does not exist
+// StandsIn reports whether the Spec keeps something on the host at a path that does not exist
 // otherwise.
-func (s Spec) standsIn() bool {
+func (s Spec) StandsIn() bool {
 	return slices.ContainsFunc(s.Masks, func(m Mask) bool { return m.Vacant && !m.Absent })
 }
 

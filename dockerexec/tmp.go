@@ -11,9 +11,7 @@ import (
 	cerrdefs "github.com/containerd/errdefs"
 	"github.com/opencontainers/runtime-spec/specs-go"
 
-	"github.com/daycare-run/sandbox/dockerexec/life"
 	"github.com/daycare-run/sandbox/internal/engine"
-	"github.com/daycare-run/sandbox/internal/quota"
 )
 
 // A user's /tmp is a Docker volume: a tmpfs that exists from the start of the user's first
@@ -25,7 +23,7 @@ import (
 // volume's size is fixed.
 func (s Spec) tmpName() string {
 	whose := "user " + s.User
-	if home := s.home(); home.Since != 0 { // otherwise a later home may have the number of an earlier one
+	if home := s.Home(); home.Since != 0 { // otherwise a later home may have the number of an earlier one
 		whose = fmt.Sprintf("home %d %d %d", home.Dev, home.Ino, home.Since)
 	}
 	sum := sha256.Sum256(fmt.Appendf(nil, "%s %d %s", s.Platform.Instance, s.Platform.Limits.Tmp,
@@ -58,61 +56,28 @@ func (s Spec) tmpVolume() engine.Volume {
 	}
 }
 
-// Tmp returns where the user's /tmp is on Docker's host. It exists while the user has a container,
-// so one is held until release: any of the user's that has it, or that of the Spec, which is made
-// if create is set, within the token's bounds and in its turn; otherwise the error is
-// errdefs.ErrNotFound. It blocks while a container is being made.
-func (w *warm) Tmp(ctx context.Context, spec Spec, token quota.Token,
-	create bool) (dir string, release func(), err error) {
-	c := w.hold(spec)
-	if c == nil && w.hasTmp(spec.tmpName()) {
-		// A process has it. If that ends meanwhile, open files stay open, and the rest is not
-		// found.
-		found, err := w.engine.FindVolume(ctx, spec.tmpName())
-		if err == nil {
-			return found.Dir, func() {}, nil
-		}
-	}
-	if c == nil {
-		if !create {
-			return "", nil, fmt.Errorf("user %q has no container: %w", spec.User,
-				cerrdefs.ErrNotFound)
-		}
-		err := w.retryLost(ctx, spec.User, func() (err error) {
-			c, _, err = w.acquire(ctx, spec, token)
-			return err
-		})
-		if err != nil {
-			return "", nil, err
-		}
-	}
-	found, err := w.engine.FindVolume(ctx, c.tmpName())
+// TmpDir returns where a container's /tmp is on Docker's host. It is there while any container has
+// it.
+func (h *host) TmpDir(ctx context.Context, c *container) (string, error) {
+	found, err := h.engine.FindVolume(ctx, c.tmpName())
 	if err != nil {
-		w.release(c)
-		return "", nil, fmt.Errorf("cannot find /tmp of user %q: %w", spec.User,
-			w.engine.Explain(err))
+		return "", fmt.Errorf("cannot find /tmp of user %q: %w", c.spec.User, h.engine.Explain(err))
 	}
-	return found.Dir, func() { w.release(c) }, nil
+	return found.Dir, nil
 }
 
-// hold takes an existing container that has the Spec's /tmp; nil if there is none.
-func (w *warm) hold(spec Spec) *container {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if w.closed {
-		return nil
+// SharesTmp reports whether a container has the /tmp that one of the Spec would have.
+func (c *container) SharesTmp(spec Spec) bool {
+	return c.spec.User == spec.User && c.tmpName() == spec.tmpName()
+}
+
+// HeldTmp is TmpDir of a Spec's /tmp, if any container has it, whatever that is there for.
+func (h *host) HeldTmp(ctx context.Context, spec Spec) (dir string, held bool) {
+	if !h.hasTmp(spec.tmpName()) {
+		return "", false
 	}
-	for _, c := range w.calls {
-		if c.spec.User != spec.User || c.tmpName() != spec.tmpName() ||
-			!c.is(life.Ready, life.Draining, life.Frozen) {
-			continue
-		}
-		if from, thawing, err := c.Join(maxCommands); err == nil {
-			w.woken(c, from, thawing)
-			return c
-		}
-	}
-	return nil
+	found, err := h.engine.FindVolume(ctx, spec.tmpName())
+	return found.Dir, err == nil
 }
 
 // removeTmp removes a volume that no container has any more. One in use is left to its last user;

@@ -28,6 +28,7 @@ import (
 	"github.com/daycare-run/sandbox/internal/quota"
 	"github.com/daycare-run/sandbox/internal/registry"
 	"github.com/daycare-run/sandbox/internal/rootfs"
+	"github.com/daycare-run/sandbox/internal/warm"
 	"github.com/daycare-run/sandbox/internal/workload"
 )
 
@@ -77,20 +78,21 @@ func openKeeper(t *testing.T, dir, runtime string) *keeper {
 	})
 	homes := rootfs.NewPlanner(rootfs.Config{UsersDir: users, HomeOwners: rootfs.Owners{UID: ownerUID, GID: ownerUID}}, log)
 	k.executor = dockerexec.New(engine.NewDocker(k.docker), dockerexec.Config{
-		Instance: instance, DataDir: data, Idle: dockerexec.Idle{RemoveAfter: time.Hour}, Platforms: platforms,
+		Instance: instance, DataDir: data, Platforms: platforms,
 		Mounts: rootfs.NewPreparer(users, log), Log: log,
 	})
+	calls := warm.New(k.executor, warm.Config{Idle: warm.Idle{RemoveAfter: time.Hour}, Log: log})
 	sandboxes, err := registry.Open(filepath.Join(data, "sandboxes"), nil, log)
 	must(err)
 	k.planner = plan.NewPlanner(sandboxes, plan.Config{}, homes, platforms, log)
 	k.allowRoot(false)
-	k.files = files.New(k.planner, k.executor)
+	k.files = files.New(k.planner, k.executor, calls)
 	trash := hostfs.NewTrash(func(dir string, err error) { t.Errorf("%s: %v", dir, err) })
 	must(trash.Resume(users))
 	emptied, cancel := context.WithCancel(context.Background())
 	working := make(chan struct{})
 	go func() { defer close(working); trash.Work(emptied) }()
-	runner := workload.NewRunner(k.planner, k.executor, trash, 1<<20, log)
+	runner := workload.NewRunner(k.planner, k.executor, calls, trash, 1<<20, log)
 	ports := process.NewListeners(process.PortRange{First: 20_000, Last: 20_001}, log)
 	processes, err := process.Open(process.Config{
 		Dir: filepath.Join(data, "processes"), Runner: runner, Clock: process.SystemClock{}, BootID: "b",
@@ -108,6 +110,7 @@ func openKeeper(t *testing.T, dir, runtime string) *keeper {
 		k.Shutdown()
 		_ = processes.Shutdown(context.Background())
 		ports.Shutdown()
+		calls.EndCommands()
 		k.executor.Shutdown()
 		cancel()
 		<-working

@@ -10,21 +10,21 @@ import (
 	"github.com/opencontainers/runtime-spec/specs-go"
 
 	"github.com/daycare-run/sandbox/api/types"
-	"github.com/daycare-run/sandbox/dockerexec"
 	"github.com/daycare-run/sandbox/dockerexec/session"
 	"github.com/daycare-run/sandbox/internal/sandbox"
 	"github.com/daycare-run/sandbox/internal/sandboxtest"
+	"github.com/daycare-run/sandbox/internal/warm"
 )
 
 func TestAttach(t *testing.T) {
 	goOn := make(chan struct{})
-	l := newLab(t, sandboxtest.Started(func(_ context.Context, c dockerexec.Command, out session.Output) (dockerexec.Result, error) {
+	l := newLab(t, sandboxtest.Started(func(_ context.Context, c warm.Command, out session.Output) (warm.Result, error) {
 		_ = out(session.Stdout, []byte("hello\n"))
 		select {
 		case <-goOn:
-			return dockerexec.Result{Result: session.Result{ExitCode: 3}}, nil
+			return warm.Result{Result: session.Result{ExitCode: 3}}, nil
 		case signal := <-c.Signals:
-			return dockerexec.Result{Result: session.Result{Signal: signal}}, nil
+			return warm.Result{Result: session.Result{Signal: signal}}, nil
 		}
 	}))
 	if got := l.ok("", "attach", "--user", "alice"); got != "EXEC ID  STATE  ATTACHED  BEGUN  OUTPUT  COMMAND\n" {
@@ -76,11 +76,11 @@ func TestAttach(t *testing.T) {
 
 // nohup leaves a stdin that nobody can read.
 func TestStdinThatIsNotOpenForReading(t *testing.T) {
-	l := newLab(t, sandboxtest.Started(func(_ context.Context, c dockerexec.Command, _ session.Output) (dockerexec.Result, error) {
+	l := newLab(t, sandboxtest.Started(func(_ context.Context, c warm.Command, _ session.Output) (warm.Result, error) {
 		if c.Stdin != nil {
-			return dockerexec.Result{}, errors.New("there is stdin")
+			return warm.Result{}, errors.New("there is stdin")
 		}
-		return dockerexec.Result{}, nil
+		return warm.Result{}, nil
 	}))
 	stdin, err := os.OpenFile(os.DevNull, os.O_WRONLY, 0)
 	if err != nil {

@@ -20,6 +20,7 @@ import (
 	"github.com/daycare-run/sandbox/dockerexec/session"
 	"github.com/daycare-run/sandbox/internal/egress/decisions"
 	"github.com/daycare-run/sandbox/internal/hints"
+	"github.com/daycare-run/sandbox/internal/warm"
 )
 
 // To name something to reach is to ask for the network, in the call and for the user's sandbox.
@@ -74,12 +75,12 @@ func TestCompletions(t *testing.T) {
 // A command is told what it did not get, after its own output and with its own exit code.
 func TestRefusalsAreToldAtTheEnd(t *testing.T) {
 	var l *lab
-	l = newLab(t, func(_ context.Context, spec dockerexec.Spec, c dockerexec.Command, out session.Output) (dockerexec.Result, error) {
+	l = newLab(t, func(_ context.Context, spec dockerexec.Spec, c warm.Command, out session.Output) (warm.Result, error) {
 		c.Started()
 		for range 3 {
 			l.Refuse(spec, decisions.Decision{Name: "files.example.org", Via: decisions.DNS, Verdict: decisions.Denied, Reason: types.ReasonNotAllowed})
 		}
-		return dockerexec.Result{Result: session.Result{ExitCode: 6}}, out(session.Stderr, []byte("curl: (6)\n"))
+		return warm.Result{Result: session.Result{ExitCode: 6}}, out(session.Stderr, []byte("curl: (6)\n"))
 	})
 	_, stderr, err := l.run(t.Context(), "", "exec", "-u", "alice", "--allow-domain", "b.org", "--stats", "--", "curl")
 	var exit exitCode

@@ -15,10 +15,10 @@ import (
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 	"golang.org/x/sys/unix"
 
-	"github.com/daycare-run/sandbox/dockerexec"
 	"github.com/daycare-run/sandbox/dockerexec/session"
 	"github.com/daycare-run/sandbox/internal/process"
 	"github.com/daycare-run/sandbox/internal/sandboxtest"
+	"github.com/daycare-run/sandbox/internal/warm"
 )
 
 // agent is an MCP client that is connected to `sandbox mcp` of a lab.
@@ -68,15 +68,15 @@ func (a agent) holds(tool string, given arguments, fails bool, want string) {
 }
 
 func TestMCPExec(t *testing.T) {
-	l := newLab(t, sandboxtest.Started(func(_ context.Context, c dockerexec.Command, out session.Output) (dockerexec.Result, error) {
+	l := newLab(t, sandboxtest.Started(func(_ context.Context, c warm.Command, out session.Output) (warm.Result, error) {
 		if c.Stdin == nil {
-			return dockerexec.Result{}, out(session.Stdout, []byte("no stdin"))
+			return warm.Result{}, out(session.Stdout, []byte("no stdin"))
 		}
 		got, err := io.ReadAll(c.Stdin)
 		if err == nil {
 			err = out(session.Stdout, got)
 		}
-		return dockerexec.Result{}, err
+		return warm.Result{}, err
 	}))
 	a := l.agent("--sandbox", "agent-7")
 	a.holds("exec", arguments{"command": "x"}, false, "no stdin")
@@ -159,11 +159,11 @@ func TestMCPProcesses(t *testing.T) {
 // blocking is a lab whose commands print and then run until they are ended; began gets a value for each.
 func blocking(t *testing.T) (l *lab, began, ended chan struct{}) {
 	began, ended = make(chan struct{}, 8), make(chan struct{}, 8)
-	return newLab(t, sandboxtest.Started(func(ctx context.Context, _ dockerexec.Command, _ session.Output) (dockerexec.Result, error) {
+	return newLab(t, sandboxtest.Started(func(ctx context.Context, _ warm.Command, _ session.Output) (warm.Result, error) {
 		began <- struct{}{}
 		<-ctx.Done()
 		ended <- struct{}{}
-		return dockerexec.Result{}, context.Cause(ctx)
+		return warm.Result{}, context.Cause(ctx)
 	})), began, ended
 }
 

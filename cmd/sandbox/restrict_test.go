@@ -9,16 +9,17 @@ import (
 	"github.com/daycare-run/sandbox/api/types"
 	"github.com/daycare-run/sandbox/dockerexec"
 	"github.com/daycare-run/sandbox/dockerexec/session"
+	"github.com/daycare-run/sandbox/internal/warm"
 )
 
 // decidedLab keeps what the last command's container may see and reach.
 func decidedLab(t *testing.T) (*lab, func() dockerexec.Spec) {
 	t.Helper()
 	specs := make(chan dockerexec.Spec, 1)
-	l := newLab(t, func(_ context.Context, spec dockerexec.Spec, c dockerexec.Command, _ session.Output) (dockerexec.Result, error) {
+	l := newLab(t, func(_ context.Context, spec dockerexec.Spec, c warm.Command, _ session.Output) (warm.Result, error) {
 		c.Started()
 		specs <- spec
-		return dockerexec.Result{}, nil
+		return warm.Result{}, nil
 	})
 	return l, func() dockerexec.Spec { return <-specs }
 }

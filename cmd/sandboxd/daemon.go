@@ -37,6 +37,7 @@ import (
 	"github.com/daycare-run/sandbox/internal/registry"
 	"github.com/daycare-run/sandbox/internal/rootfs"
 	"github.com/daycare-run/sandbox/internal/sandbox"
+	"github.com/daycare-run/sandbox/internal/warm"
 	"github.com/daycare-run/sandbox/internal/workload"
 )
 
@@ -64,6 +65,7 @@ type daemon struct {
 	rootfs     *rootfs.Planner
 	mounts     *rootfs.Preparer
 	executor   *dockerexec.Executor
+	warm       *warm.Runner
 	registry   *registry.Registry
 	planner    *plan.Planner
 	runner     *workload.Runner
@@ -211,7 +213,6 @@ func (d *daemon) openContainers(cfg config.Config) (err error) {
 		Instance:     d.host.instance,
 		Host:         cfg.Cluster.Name,
 		DataDir:      cfg.DataDir,
-		Idle:         idle(cfg),
 		Ahead:        cfg.Exec.Ahead > 0,
 		CgroupParent: d.cgroupParent,
 		Platforms:    d.platforms,
@@ -224,6 +225,10 @@ func (d *daemon) openContainers(cfg config.Config) (err error) {
 		Log:          d.log,
 	})
 	d.onClose(d.executor.Shutdown)
+	d.warm = warm.New(d.executor, warm.Config{
+		Idle: idle(cfg), Quotas: d.quotas, Events: d.events, Log: d.log,
+	})
+	d.onClose(d.warm.EndCommands)
 	return nil
 }
 
@@ -249,19 +254,20 @@ func (d *daemon) openService(ctx context.Context, cfg config.Config) error {
 		return fmt.Errorf("cannot look for folders that are still to be removed: %w", err)
 	}
 	d.onClose(inBackground(context.WithoutCancel(ctx), d.trash.Work))
-	d.runner = workload.NewRunner(d.planner, d.executor, d.trash, int64(cfg.Processes.MaxLog), d.log)
+	d.runner = workload.NewRunner(
+		d.planner, d.executor, d.warm, d.trash, int64(cfg.Processes.MaxLog), d.log)
 	d.ports = process.NewListeners(exposable(cfg), d.log)
 	d.onClose(d.ports.Shutdown)
 	if err := d.openProcesses(cfg); err != nil {
 		return err
 	}
 	d.pool = sandbox.OpenPool(filepath.Join(cfg.DataDir, "pool", "classes.json"), poolSettings(cfg),
-		d.planner, d.executor, d.quotas, d.events, d.log)
+		d.planner, d.warm, d.quotas, d.events, d.log)
 	if err := d.openPersistent(cfg); err != nil {
 		return err
 	}
 	d.service = sandbox.New(d.callSettings(cfg), sandbox.Parts{
-		Planner: d.planner, Executor: d.executor, Processes: d.processes,
+		Planner: d.planner, Runner: d.warm, Executor: d.executor, Processes: d.processes,
 		Persistent: d.persistent, Pool: d.pool, Trash: d.trash,
 	})
 	d.onClose(d.service.EndDetached)

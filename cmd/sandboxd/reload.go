@@ -157,7 +157,7 @@ func (d *daemon) apply(r reloadResult) error {
 	d.rootfs.Use(d.rootfsSettings(next))
 	d.planner.Use(d.planSettings(next, r.rules))
 	d.service.Use(d.callSettings(next))
-	d.executor.SetIdle(idle(next))
+	d.warm.SetIdle(idle(next))
 	d.executor.SetAhead(next.Exec.Ahead > 0)
 	d.pool.Use(poolSettings(next))
 	d.templates.Use(templates(next.E2B))

@@ -30,6 +30,7 @@ func serve(ctx context.Context, cfg config.Config, read func() (config.Config, e
 		defer d.member.Shutdown()
 	}
 	d.executor.Start(ctx, gate{d})
+	d.warm.Start()
 	d.persistent.Start(ctx)
 	// Also while the service waits for commands to end:
 	defer inBackground(context.WithoutCancel(ctx), d.watchMounts)()

@@ -20,6 +20,7 @@ import (
 	"github.com/daycare-run/sandbox/internal/policy"
 	"github.com/daycare-run/sandbox/internal/rootfs"
 	"github.com/daycare-run/sandbox/internal/sandbox"
+	"github.com/daycare-run/sandbox/internal/warm"
 )
 
 // rootfsSettings returns the settings for containers' filesystems.
@@ -135,8 +136,8 @@ func platformSettings(cfg config.Config, host hostFiles) dockerexec.Platform {
 }
 
 // idle returns the settings for containers in which nothing runs.
-func idle(cfg config.Config) dockerexec.Idle {
-	return dockerexec.Idle{
+func idle(cfg config.Config) warm.Idle {
+	return warm.Idle{
 		FreezeAfter:   time.Duration(cfg.Idle.FreezeAfter),
 		ReclaimAfter:  time.Duration(cfg.Idle.ReclaimAfter),
 		RemoveAfter:   time.Duration(cfg.Idle.RemoveAfter),

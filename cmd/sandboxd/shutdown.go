@@ -82,7 +82,7 @@ func (d *daemon) stop(ctx context.Context, calls *callCounter, servers ...*http.
 	signal.Notify(again, syscall.SIGINT, syscall.SIGTERM)
 	defer signal.Stop(again)
 	ctx = context.WithoutCancel(ctx)
-	d.log.Info().Int("commands", commands(d.executor.Containers())).
+	d.log.Info().Int("commands", commands(d.warm.Containers())).
 		Stringer("grace", cfg.ShutdownGrace.Duration()).
 		Msg("stopping: no more calls are taken, and what runs may end by itself; stop again to end it at once")
 
@@ -119,14 +119,14 @@ func (d *daemon) stop(ctx context.Context, calls *callCounter, servers ...*http.
 // cut ends the running commands, with the grace period of a command whose caller has gone, or at
 // once.
 func (d *daemon) cut(ctx context.Context, calls *callCounter, grace time.Duration, atOnce bool) {
-	for _, c := range d.executor.Containers() {
+	for _, c := range d.warm.Containers() {
 		if c.Commands > 0 {
 			d.events.Tell(ctx, c.User,
 				dockerexec.Incident{What: "commands are cut off: the service is stopping",
 					Level: zerolog.WarnLevel, Container: c.Name, Commands: c.Commands})
 		}
 	}
-	d.executor.EndCommands()
+	d.warm.EndCommands()
 	if atOnce {
 		grace = 0
 		d.executor.Shutdown()

@@ -4,11 +4,11 @@ import "github.com/daycare-run/sandbox/internal/metrics"
 
 // State implements metrics.Source.
 func (d *daemon) State() metrics.State {
-	frozen, thawed := d.executor.Freezes()
+	frozen, thawed := d.warm.Freezes()
 	s := metrics.State{
 		Decisions: d.decisions.Totals(), Networks: d.networks.Stats(),
 		Budgets: d.networks.Budgets(), Connections: d.connections.Stats(),
-		Containers: d.executor.Containers(), Frozen: frozen, Thawed: thawed,
+		Containers: d.warm.Containers(), Frozen: frozen, Thawed: thawed,
 		Processes: d.processes.Stats(), Quotas: d.quotas.Stats(), Pool: d.pool.Stats(),
 	}
 	if d.member != nil {

@@ -25,21 +25,21 @@ import (
 type Executor interface {
 	HoldsFile(user string, id dockerexec.FileID) bool
 	Removed(user, host, inside string)
-	plan.TmpOpener
 }
 
 // Files carries out file calls. It is safe for concurrent use.
 type Files struct {
 	planner   *plan.Planner
 	executor  Executor
+	tmp       plan.TmpOpener
 	sandboxes *registry.Registry // those that the callers may name
 	token     quota.Token        // that they use
 	images    *atomic.Pointer[ImageBounds]
 }
 
 // New returns Files of all sandboxes.
-func New(planner *plan.Planner, executor Executor) *Files {
-	f := &Files{planner: planner, executor: executor, sandboxes: planner.Sandboxes(),
+func New(planner *plan.Planner, executor Executor, tmp plan.TmpOpener) *Files {
+	f := &Files{planner: planner, executor: executor, tmp: tmp, sandboxes: planner.Sandboxes(),
 		images: &atomic.Pointer[ImageBounds]{}}
 	f.SetMaxImage(ImageBounds{})
 	return f

@@ -138,7 +138,7 @@ func (f *Files) openTarget(ctx context.Context, c *plan.Call, t *fileTarget, cre
 		if err != nil {
 			return err
 		}
-		if t.root, t.host, t.free, err = f.planner.OpenTmp(ctx, p.Spec, t.path, f.executor, f.token,
+		if t.root, t.host, t.free, err = f.planner.OpenTmp(ctx, p.Spec, t.path, f.tmp, f.token,
 			create); err != nil {
 			return err
 		}

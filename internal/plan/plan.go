@@ -168,7 +168,7 @@ func (p *Plan) cachePlace(opened *rootfs.Home, dryRun bool) (place string, found
 // homeTmp is where TMPDIR points in a writable home.
 const homeTmp = ".cache/tmp"
 
-// TmpOpener finds the users' /tmp. *dockerexec.Executor is one.
+// TmpOpener finds the users' /tmp. *warm.Runner is one.
 type TmpOpener interface {
 	Tmp(ctx context.Context, spec dockerexec.Spec, token quota.Token, create bool) (dir string,
 		release func(), err error)

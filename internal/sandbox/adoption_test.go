@@ -19,6 +19,7 @@ import (
 	"github.com/daycare-run/sandbox/internal/plan"
 	"github.com/daycare-run/sandbox/internal/plantest"
 	"github.com/daycare-run/sandbox/internal/rootfs"
+	"github.com/daycare-run/sandbox/internal/warm"
 )
 
 var recordSpecs = flag.Bool("record", false, "write testdata/specs.json again: the containers that run are replaced then")
@@ -63,9 +64,9 @@ func TestSpecsStayTheSame(t *testing.T) {
 		}
 	}
 	var specs []dockerexec.Spec
-	s.executor = &fakeExecutor{t: t, run: func(made dockerexec.Spec, _ dockerexec.Command, _ session.Output) (dockerexec.Result, error) {
+	s.runner = &fakeExecutor{t: t, run: func(made dockerexec.Spec, _ warm.Command, _ session.Output) (warm.Result, error) {
 		specs = append(specs, made)
-		return dockerexec.Result{}, nil
+		return warm.Result{}, nil
 	}}
 	for _, call := range []struct {
 		id    string

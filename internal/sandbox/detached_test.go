@@ -15,6 +15,7 @@ import (
 	"github.com/daycare-run/sandbox/dockerexec"
 	"github.com/daycare-run/sandbox/dockerexec/session"
 	"github.com/daycare-run/sandbox/internal/attach"
+	"github.com/daycare-run/sandbox/internal/warm"
 )
 
 // told are what a command has to tell, in short.
@@ -37,10 +38,10 @@ func told(t *testing.T, attachment *attach.Attachment[Result]) (told string, end
 }
 
 func TestDetachedExecs(t *testing.T) {
-	s := newService(t, &fakeExecutor{run: func(_ dockerexec.Spec, c dockerexec.Command, out session.Output) (dockerexec.Result, error) {
+	s := newService(t, &fakeExecutor{run: func(_ dockerexec.Spec, c warm.Command, out session.Output) (warm.Result, error) {
 		c.Started()
 		stdin, err := io.ReadAll(c.Stdin)
-		return dockerexec.Result{Result: session.Result{Signal: <-c.Signals}}, errors.Join(err, out(session.Stdout, stdin))
+		return warm.Result{Result: session.Result{Signal: <-c.Signals}}, errors.Join(err, out(session.Stdout, stdin))
 	}}, "")
 	defer s.EndDetached()
 	if _, _, err := s.Put("other", Registration{UserID: "bob"}); err != nil {
@@ -91,13 +92,13 @@ func TestDetachedExecsTellFailures(t *testing.T) {
 	for _, tt := range []struct {
 		name, told, err string
 		request         Request
-		result          dockerexec.Result
+		result          warm.Result
 	}{
 		{name: "bad request", err: "command is empty"},
-		{name: "no directory", request: Request{Command: "x"}, result: dockerexec.Result{Result: session.Result{CwdFault: "/x"}}, told: "start ", err: "cannot run in cwd /x"},
-		{name: "no program", request: Request{Argv: []string{"x"}}, result: dockerexec.Result{Result: session.Result{ExitCode: 127, CommandFault: "x: command not found"}}, told: "start x: command not found\n"},
+		{name: "no directory", request: Request{Command: "x"}, result: warm.Result{Result: session.Result{CwdFault: "/x"}}, told: "start ", err: "cannot run in cwd /x"},
+		{name: "no program", request: Request{Argv: []string{"x"}}, result: warm.Result{Result: session.Result{ExitCode: 127, CommandFault: "x: command not found"}}, told: "start x: command not found\n"},
 	} {
-		s := newService(t, &fakeExecutor{run: func(_ dockerexec.Spec, c dockerexec.Command, _ session.Output) (dockerexec.Result, error) {
+		s := newService(t, &fakeExecutor{run: func(_ dockerexec.Spec, c warm.Command, _ session.Output) (warm.Result, error) {
 			c.Started()
 			return tt.result, nil
 		}}, "")
@@ -120,10 +121,10 @@ func TestDetachedExecsTellFailures(t *testing.T) {
 // The lines of a command's work have the id of the request that began it, whoever looks at it since.
 func TestDetachedExecsLogAsTheirRequest(t *testing.T) {
 	var log bytes.Buffer
-	s := newService(t, &fakeExecutor{runIn: func(ctx context.Context, _ dockerexec.Spec, c dockerexec.Command) (dockerexec.Result, error) {
+	s := newService(t, &fakeExecutor{runIn: func(ctx context.Context, _ dockerexec.Spec, c warm.Command) (warm.Result, error) {
 		c.Started()
 		zerolog.Ctx(ctx).Info().Msg("container ready")
-		return dockerexec.Result{}, nil
+		return warm.Result{}, nil
 	}}, "")
 	ctx, hangUp := context.WithCancel(t.Context())
 	ctx = zerolog.New(&log).With().Str("requestId", "r-1").Logger().WithContext(ctx)

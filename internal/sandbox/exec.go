@@ -10,7 +10,6 @@ import (
 
 	"github.com/opencontainers/runtime-spec/specs-go"
 
-	"github.com/daycare-run/sandbox/dockerexec"
 	"github.com/daycare-run/sandbox/dockerexec/session"
 	"github.com/daycare-run/sandbox/internal/agent/launch"
 	"github.com/daycare-run/sandbox/internal/egress/decisions"
@@ -18,6 +17,7 @@ import (
 	"github.com/daycare-run/sandbox/internal/hints"
 	"github.com/daycare-run/sandbox/internal/plan"
 	"github.com/daycare-run/sandbox/internal/quota"
+	"github.com/daycare-run/sandbox/internal/warm"
 )
 
 // Request is a command that a caller asks for, as it came.
@@ -65,7 +65,7 @@ type Request struct {
 
 // Result is how a command ended.
 type Result struct {
-	dockerexec.Result
+	warm.Result
 	// Cwd is where it ran, as a container path.
 	Cwd string
 	// Duration is from the call to the command's end.
@@ -133,7 +133,7 @@ func (s *Service) run(ctx context.Context, box Sandbox, r Request, out session.O
 	if err != nil {
 		return Result{}, err
 	}
-	leaveTmp, err := s.planner.MakeTmpHome(ctx, p, s.executor, s.token)
+	leaveTmp, err := s.planner.MakeTmpHome(ctx, p, s.runner, s.token)
 	if err != nil {
 		return Result{}, err
 	}
@@ -157,7 +157,7 @@ func (s *Service) run(ctx context.Context, box Sandbox, r Request, out session.O
 	watch.decided(p.Spec.ContainerName())
 	out, unheard := s.heard(watch, out)
 	defer unheard()
-	result, err := s.executor.Run(ctx, p.Spec, command, out)
+	result, err := s.runner.Run(ctx, p.Spec, command, out)
 	watch.ran(result)
 	if err != nil {
 		return Result{}, err
@@ -182,9 +182,9 @@ func (s *Service) run(ctx context.Context, box Sandbox, r Request, out session.O
 }
 
 // command checks a request and returns its command, without the environment.
-func (s *Service) command(c *plan.Call, r Request) (dockerexec.Command, error) {
+func (s *Service) command(c *plan.Call, r Request) (warm.Command, error) {
 	cfg := s.cfg()
-	command := dockerexec.Command{Command: session.Command{
+	command := warm.Command{Command: session.Command{
 		Command: launch.Command{
 			Process: specs.Process{Args: r.Argv, Terminal: r.Terminal != nil,
 				ConsoleSize: r.Terminal},

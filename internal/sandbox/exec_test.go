@@ -19,6 +19,7 @@ import (
 	"github.com/daycare-run/sandbox/internal/hints"
 	"github.com/daycare-run/sandbox/internal/plan"
 	"github.com/daycare-run/sandbox/internal/plantest"
+	"github.com/daycare-run/sandbox/internal/warm"
 )
 
 // TestBadInputStartsNothing runs what has to be refused, on an executor that fails the test when it
@@ -84,13 +85,13 @@ func TestUnknownSandboxes(t *testing.T) {
 }
 
 // ran is a request's way to the executor.
-func ran(t *testing.T, workingDir string, r func(*Service) Request) (dockerexec.Spec, dockerexec.Command, Result) {
+func ran(t *testing.T, workingDir string, r func(*Service) Request) (dockerexec.Spec, warm.Command, Result) {
 	t.Helper()
 	var spec dockerexec.Spec
-	var command dockerexec.Command
-	s := newService(t, &fakeExecutor{run: func(s dockerexec.Spec, c dockerexec.Command, _ session.Output) (dockerexec.Result, error) {
+	var command warm.Command
+	s := newService(t, &fakeExecutor{run: func(s dockerexec.Spec, c warm.Command, _ session.Output) (warm.Result, error) {
 		spec, command = s, c
-		return dockerexec.Result{Result: session.Result{ExitCode: 3}}, nil
+		return warm.Result{Result: session.Result{ExitCode: 3}}, nil
 	}}, workingDir)
 	result, err := s.Exec(t.Context(), "agent", r(s), nil)
 	if err != nil {
@@ -166,19 +167,19 @@ func TestHintsOfWhatWasPrinted(t *testing.T) {
 	for _, tt := range []struct {
 		name    string
 		printed string
-		result  dockerexec.Result
+		result  warm.Result
 		network bool
 		want    []hints.Hint
 	}{
-		{"failed", printed, dockerexec.Result{Result: session.Result{ExitCode: 128}}, false, none},
-		{"failed silently", "", dockerexec.Result{Result: session.Result{ExitCode: 128}}, false, nil},
-		{"time was up", printed, dockerexec.Result{Result: session.Result{TimedOut: true}}, false, none},
-		{"time was up, without a word", "", dockerexec.Result{Result: session.Result{TimedOut: true}}, false, none[:1]},
-		{"time was up, with a network", "", dockerexec.Result{Result: session.Result{TimedOut: true}}, true, nil},
-		{"with a network", printed, dockerexec.Result{Result: session.Result{ExitCode: 128}}, true, none[1:]},
-		{"succeeded", printed, dockerexec.Result{}, false, nil},
+		{"failed", printed, warm.Result{Result: session.Result{ExitCode: 128}}, false, none},
+		{"failed silently", "", warm.Result{Result: session.Result{ExitCode: 128}}, false, nil},
+		{"time was up", printed, warm.Result{Result: session.Result{TimedOut: true}}, false, none},
+		{"time was up, without a word", "", warm.Result{Result: session.Result{TimedOut: true}}, false, none[:1]},
+		{"time was up, with a network", "", warm.Result{Result: session.Result{TimedOut: true}}, true, nil},
+		{"with a network", printed, warm.Result{Result: session.Result{ExitCode: 128}}, true, none[1:]},
+		{"succeeded", printed, warm.Result{}, false, nil},
 	} {
-		s := newService(t, &fakeExecutor{run: func(_ dockerexec.Spec, c dockerexec.Command, out session.Output) (dockerexec.Result, error) {
+		s := newService(t, &fakeExecutor{run: func(_ dockerexec.Spec, c warm.Command, out session.Output) (warm.Result, error) {
 			retries := slices.Contains(c.Env, "npm_config_fetch_retries=0")
 			if retries == tt.network {
 				t.Errorf("%s: gives up at once: %t", tt.name, retries)
@@ -211,17 +212,17 @@ func TestHintsOfLimits(t *testing.T) {
 	memory := hints.Hint{Kind: types.HintOutOfMemory, Limit: "limits.memory", Value: "128Mi"}
 	pids := hints.Hint{Kind: types.HintOutOfProcesses, Limit: "limits.pids", Value: "64 processes and threads"}
 	for name, tt := range map[string]struct {
-		result  dockerexec.Result
+		result  warm.Result
 		printed string
 		want    []hints.Hint
 	}{
-		"killed for memory":     {dockerexec.Result{Result: session.Result{Signal: 9}, Exhausted: &dockerexec.Exhausted{Limit: dockerexec.LimitMemory, Value: 128 << 20}}, "", []hints.Hint{memory}},
-		"processes refused":     {dockerexec.Result{Result: session.Result{ExitCode: 1}, Exhausted: &dockerexec.Exhausted{Limit: dockerexec.LimitPids, Value: 64}}, "can't fork", []hints.Hint{pids}},
-		"processes, as it says": {dockerexec.Result{Result: session.Result{ExitCode: 1}}, "bash: fork: Resource temporarily unavailable", []hints.Hint{pids}},
-		"failed":                {dockerexec.Result{Result: session.Result{ExitCode: 1}}, "no", nil},
-		"succeeded":             {dockerexec.Result{}, "bash: fork: Resource temporarily unavailable", nil},
+		"killed for memory":     {warm.Result{Result: session.Result{Signal: 9}, Exhausted: &dockerexec.Exhausted{Limit: dockerexec.LimitMemory, Value: 128 << 20}}, "", []hints.Hint{memory}},
+		"processes refused":     {warm.Result{Result: session.Result{ExitCode: 1}, Exhausted: &dockerexec.Exhausted{Limit: dockerexec.LimitPids, Value: 64}}, "can't fork", []hints.Hint{pids}},
+		"processes, as it says": {warm.Result{Result: session.Result{ExitCode: 1}}, "bash: fork: Resource temporarily unavailable", []hints.Hint{pids}},
+		"failed":                {warm.Result{Result: session.Result{ExitCode: 1}}, "no", nil},
+		"succeeded":             {warm.Result{}, "bash: fork: Resource temporarily unavailable", nil},
 	} {
-		s := newService(t, &fakeExecutor{run: func(_ dockerexec.Spec, _ dockerexec.Command, out session.Output) (dockerexec.Result, error) {
+		s := newService(t, &fakeExecutor{run: func(_ dockerexec.Spec, _ warm.Command, out session.Output) (warm.Result, error) {
 			return tt.result, out(session.Stderr, []byte(tt.printed))
 		}}, "")
 		cfg := plantest.Platform(t)
@@ -262,17 +263,17 @@ func TestFailuresOfTheExecutor(t *testing.T) {
 	down := errors.New("no engine")
 	for _, tt := range []struct {
 		name   string
-		result dockerexec.Result
+		result warm.Result
 		err    error
 		is     func(error) bool
 	}{
-		{"engine down", dockerexec.Result{}, down, func(err error) bool { return errors.Is(err, down) }},
-		{"directory not there", dockerexec.Result{Result: session.Result{ExitCode: 126, CwdFault: "/home/x: no such file or directory"}}, nil, func(err error) bool {
+		{"engine down", warm.Result{}, down, func(err error) bool { return errors.Is(err, down) }},
+		{"directory not there", warm.Result{Result: session.Result{ExitCode: 126, CwdFault: "/home/x: no such file or directory"}}, nil, func(err error) bool {
 			return cerrdefs.IsInvalidArgument(err) && strings.Contains(err.Error(), "/home/x: no such file")
 		}},
-		{"program not there", dockerexec.Result{Result: session.Result{ExitCode: 127, CommandFault: "x: command not found"}}, nil, func(err error) bool { return err == nil }},
+		{"program not there", warm.Result{Result: session.Result{ExitCode: 127, CommandFault: "x: command not found"}}, nil, func(err error) bool { return err == nil }},
 	} {
-		s := newService(t, &fakeExecutor{run: func(dockerexec.Spec, dockerexec.Command, session.Output) (dockerexec.Result, error) {
+		s := newService(t, &fakeExecutor{run: func(dockerexec.Spec, warm.Command, session.Output) (warm.Result, error) {
 			return tt.result, tt.err
 		}}, "")
 		if _, err := s.Exec(t.Context(), "agent", Request{Command: "x"}, nil); !tt.is(err) {
@@ -284,10 +285,10 @@ func TestFailuresOfTheExecutor(t *testing.T) {
 // Of those that are too many at a time none has been started, and the others are not touched.
 func TestCommandsInFlightAreBounded(t *testing.T) {
 	entered, leave := make(chan struct{}), make(chan struct{})
-	s := newService(t, &fakeExecutor{run: func(dockerexec.Spec, dockerexec.Command, session.Output) (dockerexec.Result, error) {
+	s := newService(t, &fakeExecutor{run: func(dockerexec.Spec, warm.Command, session.Output) (warm.Result, error) {
 		entered <- struct{}{}
 		<-leave
-		return dockerexec.Result{}, nil
+		return warm.Result{}, nil
 	}}, "")
 	ended := make(chan error, 2)
 	for range 2 {

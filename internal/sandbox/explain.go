@@ -42,7 +42,7 @@ func (s *Service) Explain(ctx context.Context, id string, asked Confinement) (Ex
 	if p.Decision.Events {
 		e.Events = "the caller's control socket at " + rootfs.EventsPath
 	}
-	for _, container := range s.executor.Containers() {
+	for _, container := range s.runner.Containers() {
 		e.Warm = e.Warm || (string(container.Fingerprint) == e.Fingerprint &&
 			container.State != "starting")
 	}

@@ -22,14 +22,15 @@ import (
 	"github.com/daycare-run/sandbox/internal/process"
 	"github.com/daycare-run/sandbox/internal/quota"
 	"github.com/daycare-run/sandbox/internal/rootfs"
+	"github.com/daycare-run/sandbox/internal/warm"
 )
 
 // fakeExecutor runs what a test says. One without run fails the test that starts anything.
 type fakeExecutor struct {
 	t   testing.TB
-	run func(dockerexec.Spec, dockerexec.Command, session.Output) (dockerexec.Result, error)
+	run func(dockerexec.Spec, warm.Command, session.Output) (warm.Result, error)
 	// runIn is run for who looks at the call's context.
-	runIn func(context.Context, dockerexec.Spec, dockerexec.Command) (dockerexec.Result, error)
+	runIn func(context.Context, dockerexec.Spec, warm.Command) (warm.Result, error)
 	// leave is called by Leave, unless nil.
 	leave func(context.Context, string) error
 	// warmed are the Specs that Warm was told. With later, that gets what makes them instead.
@@ -47,13 +48,13 @@ type fakeExecutor struct {
 	tmpHeld int
 }
 
-func (f *fakeExecutor) Run(ctx context.Context, spec dockerexec.Spec, c dockerexec.Command, out session.Output) (dockerexec.Result, error) {
+func (f *fakeExecutor) Run(ctx context.Context, spec dockerexec.Spec, c warm.Command, out session.Output) (warm.Result, error) {
 	if f.runIn != nil {
 		return f.runIn(ctx, spec, c)
 	}
 	if f.run == nil {
 		f.t.Errorf("started %+v", c)
-		return dockerexec.Result{}, nil
+		return warm.Result{}, nil
 	}
 	return f.run(spec, c, out)
 }
@@ -115,8 +116,8 @@ func newService(t testing.TB, executor *fakeExecutor, workingDir string) *Servic
 	executor.t = t
 	root := t.TempDir()
 	s := New(testConfig(), Parts{
-		Planner:  newPlanner(t, rootfs.Config{UsersDir: filepath.Join(root, "users")}),
-		Executor: executor, Processes: openProcesses(t, root), Trash: hostfs.NewTrash(func(dir string, err error) { t.Error(dir, err) }),
+		Planner: newPlanner(t, rootfs.Config{UsersDir: filepath.Join(root, "users")}),
+		Runner:  executor, Executor: executor, Processes: openProcesses(t, root), Trash: hostfs.NewTrash(func(dir string, err error) { t.Error(dir, err) }),
 	})
 	if _, _, err := s.Put("agent", Registration{UserID: "alice", WorkingDir: workingDir}); err != nil {
 		t.Fatal(err)

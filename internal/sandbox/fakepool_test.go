@@ -16,9 +16,10 @@ import (
 	"github.com/daycare-run/sandbox/internal/policy"
 	"github.com/daycare-run/sandbox/internal/quota"
 	"github.com/daycare-run/sandbox/internal/rootfs"
+	"github.com/daycare-run/sandbox/internal/warm"
 )
 
-// fakePool is a poolExecutor that renames homes, and nothing else.
+// fakePool is a poolRunner that renames homes, and nothing else.
 type fakePool struct {
 	planner *rootfs.Planner
 	waits   map[string][]dockerexec.Spec
@@ -31,7 +32,12 @@ type fakePool struct {
 	unbound error         // of Bind
 }
 
-func (f *fakePool) Stock(_ context.Context, class string, spec dockerexec.Spec) error {
+func (f *fakePool) Stock(_ context.Context, class string, plan func(user string) (dockerexec.Spec, error)) error {
+	f.made++
+	spec, err := plan(dockerexec.PoolUser(fmt.Sprint("test-", f.made)))
+	if err != nil {
+		return err
+	}
 	time.Sleep(f.takes)
 	if f.err == nil {
 		f.waits[class] = append(f.waits[class], spec)
@@ -56,17 +62,10 @@ func (f *fakePool) Trim(most map[string]int) {
 	}
 }
 
-func (f *fakePool) DropPooled(string) error { return nil }
-
-func (f *fakePool) NewPoolUser() (string, error) {
-	f.made++
-	return dockerexec.PoolUser(fmt.Sprint("test-", f.made)), nil
-}
-
 func (f *fakePool) Bind(_ context.Context, class string, leave int, a quota.Account, _ dockerexec.Egress) error {
 	list := f.waits[class]
 	if len(list) <= leave {
-		return dockerexec.ErrNotStocked
+		return warm.ErrNotStocked
 	}
 	f.waits[class] = list[1:]
 	if f.unbound != nil {
@@ -74,10 +73,6 @@ func (f *fakePool) Bind(_ context.Context, class string, leave int, a quota.Acco
 	}
 	f.bound[a.User] = list[0].User
 	return f.planner.GiveHome(list[0].User, a.User)
-}
-
-func (f *fakePool) BindPersistent(ctx context.Context, class string, leave int, user string, egress dockerexec.Egress) error {
-	return f.Bind(ctx, class, leave, quota.Account{User: user}, egress)
 }
 
 func newPool(t *testing.T, size, most int) (*Service, *Pool, *fakePool) {
@@ -89,10 +84,10 @@ func newPool(t *testing.T, size, most int) (*Service, *Pool, *fakePool) {
 	cfg.Decisions = decisions.New(100)
 	fake := &fakePool{planner: planner.Files(), waits: map[string][]dockerexec.Spec{}, specs: map[string]dockerexec.Spec{}, bound: map[string]string{}}
 	pool := OpenPool(filepath.Join(root, "pool", "classes.json"), PoolConfig{Size: size, Max: most, Persistent: []plan.Persistent{{}, {CPUs: 0.5}, {Image: "theirs"}}}, planner, fake, cfg.Quotas, nil, zerolog.Nop())
-	executor := &fakeExecutor{t: t, run: func(dockerexec.Spec, dockerexec.Command, session.Output) (dockerexec.Result, error) {
-		return dockerexec.Result{}, nil
+	executor := &fakeExecutor{t: t, run: func(dockerexec.Spec, warm.Command, session.Output) (warm.Result, error) {
+		return warm.Result{}, nil
 	}}
-	return New(cfg, Parts{Planner: planner, Executor: executor, Processes: openProcesses(t, root), Pool: pool}), pool, fake
+	return New(cfg, Parts{Planner: planner, Runner: executor, Executor: executor, Processes: openProcesses(t, root), Pool: pool}), pool, fake
 }
 
 // first is a user's first call.

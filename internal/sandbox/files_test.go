@@ -15,6 +15,7 @@ import (
 	"github.com/daycare-run/sandbox/dockerexec"
 	"github.com/daycare-run/sandbox/dockerexec/session"
 	"github.com/daycare-run/sandbox/internal/files"
+	"github.com/daycare-run/sandbox/internal/warm"
 )
 
 // The smallest picture, and data that only begins like one.
@@ -172,9 +173,9 @@ func TestListingsHideWhatIsHidden(t *testing.T) {
 // What a call gets is explained without anything being made, and is what the call gets.
 func TestExplanationsMakeNothing(t *testing.T) {
 	var ran dockerexec.Spec
-	s := newService(t, &fakeExecutor{run: func(spec dockerexec.Spec, _ dockerexec.Command, _ session.Output) (dockerexec.Result, error) {
+	s := newService(t, &fakeExecutor{run: func(spec dockerexec.Spec, _ warm.Command, _ session.Output) (warm.Result, error) {
 		ran = spec
-		return dockerexec.Result{}, nil
+		return warm.Result{}, nil
 	}}, "/home/project")
 	e, err := s.Explain(t.Context(), "agent", Confinement{Permissions: []string{"@workspace"}})
 	if err != nil {

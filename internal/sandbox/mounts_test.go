@@ -149,8 +149,8 @@ func TestLinksOfTheOperators(t *testing.T) {
 		t.Fatal(err)
 	}
 	s := New(testConfig(), Parts{
-		Planner:  newPlanner(t, rootfs.Config{UsersDir: named + "/users", AllowedMountRoots: []string{real}}),
-		Executor: &fakeExecutor{t: t}, Processes: openProcesses(t, dir),
+		Planner: newPlanner(t, rootfs.Config{UsersDir: named + "/users", AllowedMountRoots: []string{real}}),
+		Runner:  &fakeExecutor{t: t}, Executor: &fakeExecutor{t: t}, Processes: openProcesses(t, dir),
 	})
 	if _, _, err := s.Put("agent", Registration{UserID: "alice"}); err != nil {
 		t.Fatal(err)

@@ -10,10 +10,10 @@ import (
 
 	cerrdefs "github.com/containerd/errdefs"
 
-	"github.com/daycare-run/sandbox/dockerexec"
 	"github.com/daycare-run/sandbox/dockerexec/session"
 	"github.com/daycare-run/sandbox/internal/calls"
 	"github.com/daycare-run/sandbox/internal/events"
+	"github.com/daycare-run/sandbox/internal/warm"
 )
 
 // lastCall is the number of the last exec.
@@ -64,7 +64,7 @@ func (w *execWatch) running() {
 	w.publish()
 }
 
-func (w *execWatch) ran(r dockerexec.Result) {
+func (w *execWatch) ran(r warm.Result) {
 	w.event.Container, w.event.Start, w.event.Run = r.Waited, r.Timing.Start, r.Timing.Run
 	w.event.InContainer, w.event.Cold, w.event.Ahead, w.event.Thawed = r.InContainer, r.Cold,
 		r.Ahead, r.Thawed

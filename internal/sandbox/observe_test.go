@@ -16,6 +16,7 @@ import (
 	"github.com/daycare-run/sandbox/dockerexec/session"
 	"github.com/daycare-run/sandbox/internal/calls"
 	"github.com/daycare-run/sandbox/internal/events"
+	"github.com/daycare-run/sandbox/internal/warm"
 )
 
 func TestExecOutcomesAreClassified(t *testing.T) {
@@ -25,26 +26,26 @@ func TestExecOutcomesAreClassified(t *testing.T) {
 		name   string
 		ctx    context.Context
 		id     string
-		result dockerexec.Result
+		result warm.Result
 		err    error
 		want   string
 	}{
-		{"exit 0", t.Context(), "agent", dockerexec.Result{InContainer: true, Cold: true}, nil, calls.OK},
-		{"exit 1", t.Context(), "agent", dockerexec.Result{Result: session.Result{ExitCode: 1}, InContainer: true}, nil, calls.Failed},
-		{"a signal", t.Context(), "agent", dockerexec.Result{Result: session.Result{Signal: syscall.SIGKILL}, InContainer: true}, nil, calls.Failed},
-		{"out of memory", t.Context(), "agent", dockerexec.Result{Result: session.Result{Signal: syscall.SIGKILL}, InContainer: true, Exhausted: &dockerexec.Exhausted{Limit: dockerexec.LimitMemory, Value: 1 << 30}}, nil, calls.Failed},
-		{"time is up", t.Context(), "agent", dockerexec.Result{Result: session.Result{TimedOut: true, Signal: syscall.SIGTERM}, InContainer: true}, nil, calls.TimedOut},
-		{"no such sandbox", t.Context(), "nobody", dockerexec.Result{}, nil, calls.Refused},
-		{"no such directory", t.Context(), "agent", dockerexec.Result{Result: session.Result{CwdFault: "is not there"}, InContainer: true}, nil, calls.Refused},
-		{"too many", t.Context(), "agent", dockerexec.Result{}, cerrdefs.ErrResourceExhausted, calls.Refused},
-		{"the container is lost", t.Context(), "agent", dockerexec.Result{InContainer: true}, fmt.Errorf("%w: why", session.ErrBroken), calls.Lost},
-		{"the caller is gone", gone, "agent", dockerexec.Result{InContainer: true}, errors.New("hung up"), calls.Canceled},
-		{"the service stops", t.Context(), "agent", dockerexec.Result{InContainer: true}, cerrdefs.ErrUnavailable, calls.Canceled},
-		{"the engine fails", t.Context(), "agent", dockerexec.Result{}, errors.New("no space"), calls.Error},
+		{"exit 0", t.Context(), "agent", warm.Result{InContainer: true, Cold: true}, nil, calls.OK},
+		{"exit 1", t.Context(), "agent", warm.Result{Result: session.Result{ExitCode: 1}, InContainer: true}, nil, calls.Failed},
+		{"a signal", t.Context(), "agent", warm.Result{Result: session.Result{Signal: syscall.SIGKILL}, InContainer: true}, nil, calls.Failed},
+		{"out of memory", t.Context(), "agent", warm.Result{Result: session.Result{Signal: syscall.SIGKILL}, InContainer: true, Exhausted: &dockerexec.Exhausted{Limit: dockerexec.LimitMemory, Value: 1 << 30}}, nil, calls.Failed},
+		{"time is up", t.Context(), "agent", warm.Result{Result: session.Result{TimedOut: true, Signal: syscall.SIGTERM}, InContainer: true}, nil, calls.TimedOut},
+		{"no such sandbox", t.Context(), "nobody", warm.Result{}, nil, calls.Refused},
+		{"no such directory", t.Context(), "agent", warm.Result{Result: session.Result{CwdFault: "is not there"}, InContainer: true}, nil, calls.Refused},
+		{"too many", t.Context(), "agent", warm.Result{}, cerrdefs.ErrResourceExhausted, calls.Refused},
+		{"the container is lost", t.Context(), "agent", warm.Result{InContainer: true}, fmt.Errorf("%w: why", session.ErrBroken), calls.Lost},
+		{"the caller is gone", gone, "agent", warm.Result{InContainer: true}, errors.New("hung up"), calls.Canceled},
+		{"the service stops", t.Context(), "agent", warm.Result{InContainer: true}, cerrdefs.ErrUnavailable, calls.Canceled},
+		{"the engine fails", t.Context(), "agent", warm.Result{}, errors.New("no space"), calls.Error},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			tt.result.Waited, tt.result.Timing.Start, tt.result.Timing.Run = 1, 2, 3
-			s := newService(t, &fakeExecutor{run: func(dockerexec.Spec, dockerexec.Command, session.Output) (dockerexec.Result, error) {
+			s := newService(t, &fakeExecutor{run: func(dockerexec.Spec, warm.Command, session.Output) (warm.Result, error) {
 				return tt.result, tt.err
 			}}, "")
 			var told []calls.Event
@@ -71,11 +72,11 @@ func TestExecOutcomesAreClassified(t *testing.T) {
 
 // Settings change while calls are made; each call sees those before or those after.
 func TestUseWhileCallsAreMade(t *testing.T) {
-	s := newService(t, &fakeExecutor{run: func(_ dockerexec.Spec, c dockerexec.Command, _ session.Output) (dockerexec.Result, error) {
+	s := newService(t, &fakeExecutor{run: func(_ dockerexec.Spec, c warm.Command, _ session.Output) (warm.Result, error) {
 		if c.Timeout/c.Grace != 15 {
 			t.Errorf("timeout %v with grace %v", c.Timeout, c.Grace)
 		}
-		return dockerexec.Result{}, nil
+		return warm.Result{}, nil
 	}}, "")
 	cfg := *s.cfg()
 	cfg.Quotas = nil

@@ -62,8 +62,8 @@ func TestACallIsDecidedOnceAndPlannedOnce(t *testing.T) {
 
 	root := t.TempDir()
 	planner := newPlanner(t, rootfs.Config{UsersDir: filepath.Join(root, "users")})
-	runner := workload.NewRunner(planner, begun{}, hostfs.NewTrash(nil), 1<<20, zerolog.Nop())
-	s = New(testConfig(), Parts{Planner: planner, Executor: &fakeExecutor{t: t}, Processes: openProcessesOf(t, root, runner)})
+	runner := workload.NewRunner(planner, begun{}, nil, hostfs.NewTrash(nil), 1<<20, zerolog.Nop())
+	s = New(testConfig(), Parts{Planner: planner, Runner: &fakeExecutor{t: t}, Executor: &fakeExecutor{t: t}, Processes: openProcessesOf(t, root, runner)})
 	if _, _, err := s.Put("agent", Registration{UserID: "alice"}); err != nil {
 		t.Fatal(err)
 	}

@@ -9,6 +9,7 @@ import (
 	"github.com/daycare-run/sandbox/internal/events"
 	"github.com/daycare-run/sandbox/internal/sandbox"
 	"github.com/daycare-run/sandbox/internal/sandboxtest"
+	"github.com/daycare-run/sandbox/internal/warm"
 )
 
 // BenchmarkExec is what a warm call costs the facade, of which events are told, by how much its command prints.
@@ -17,11 +18,11 @@ func BenchmarkExec(b *testing.B) {
 		b.Run(name, func(b *testing.B) {
 			data := make([]byte, printed)
 			s := sandboxtest.New(b, sandboxtest.Options{
-				Executor: sandboxtest.Executor{RunFunc: func(_ context.Context, _ dockerexec.Spec, _ dockerexec.Command, out session.Output) (dockerexec.Result, error) {
+				Executor: sandboxtest.Executor{RunFunc: func(_ context.Context, _ dockerexec.Spec, _ warm.Command, out session.Output) (warm.Result, error) {
 					if printed == 0 {
-						return dockerexec.Result{}, nil
+						return warm.Result{}, nil
 					}
-					return dockerexec.Result{}, out(session.Stdout, data)
+					return warm.Result{}, out(session.Stdout, data)
 				}},
 				Config: func(cfg *sandbox.Config) { cfg.Events = events.New() },
 			})

@@ -19,7 +19,7 @@ func (s *Service) Pause(ctx context.Context, id string) (Sandbox, error) {
 	if err != nil {
 		return box, err
 	}
-	s.executor.FreezeIdle(box.User.String()) // including those that it shares with the user's other sandboxes
+	s.runner.FreezeIdle(box.User.String()) // including those that it shares with the user's other sandboxes
 	return box, nil
 }
 

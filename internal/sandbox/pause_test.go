@@ -8,17 +8,18 @@ import (
 
 	"github.com/daycare-run/sandbox/dockerexec"
 	"github.com/daycare-run/sandbox/dockerexec/session"
+	"github.com/daycare-run/sandbox/internal/warm"
 )
 
 // A sandbox is not paused while a command runs; once it is, it stays so until something runs in it.
 func TestPause(t *testing.T) {
 	begun, end := make(chan struct{}), make(chan struct{})
-	s := newService(t, &fakeExecutor{run: func(_ dockerexec.Spec, c dockerexec.Command, _ session.Output) (dockerexec.Result, error) {
+	s := newService(t, &fakeExecutor{run: func(_ dockerexec.Spec, c warm.Command, _ session.Output) (warm.Result, error) {
 		if c.Shell == "lasts" {
 			close(begun)
 			<-end
 		}
-		return dockerexec.Result{}, nil
+		return warm.Result{}, nil
 	}}, "")
 	done := make(chan error)
 	go func() {
@@ -65,10 +66,10 @@ func TestPause(t *testing.T) {
 // What is left running in a sandbox that was deleted is none of the next one's of that id.
 func TestADeletedSandboxKeepsNobodyFromPausing(t *testing.T) {
 	begun, end := make(chan struct{}), make(chan struct{})
-	s := newService(t, &fakeExecutor{run: func(dockerexec.Spec, dockerexec.Command, session.Output) (dockerexec.Result, error) {
+	s := newService(t, &fakeExecutor{run: func(dockerexec.Spec, warm.Command, session.Output) (warm.Result, error) {
 		close(begun)
 		<-end
-		return dockerexec.Result{}, nil
+		return warm.Result{}, nil
 	}}, "")
 	alices, err := s.Get("agent")
 	if err != nil {

@@ -15,6 +15,7 @@ import (
 	"github.com/daycare-run/sandbox/internal/events"
 	"github.com/daycare-run/sandbox/internal/plan"
 	"github.com/daycare-run/sandbox/internal/quota"
+	"github.com/daycare-run/sandbox/internal/warm"
 )
 
 // PoolConfig says how many containers are kept ready for new users.
@@ -29,31 +30,27 @@ type PoolConfig struct {
 	Persistent []plan.Persistent
 }
 
-// poolExecutor makes the pool's containers and gives them to users. *dockerexec.Executor is one.
-type poolExecutor interface {
-	Stock(ctx context.Context, class string, spec dockerexec.Spec) error
+// poolRunner makes the pool's containers and gives them to users. *warm.Runner is one.
+type poolRunner interface {
+	Stock(ctx context.Context, class string, plan func(user string) (dockerexec.Spec, error)) error
 	Stocked() (all map[string]int, ready int)
 	Trim(limits map[string]int)
 	Bind(ctx context.Context, class string, leave int, a quota.Account,
 		egress dockerexec.Egress) error
-	BindPersistent(ctx context.Context, class string, leave int, user string,
-		egress dockerexec.Egress) error
-	DropPooled(user string) error
-	NewPoolUser() (string, error)
 }
 
 // Pool keeps containers ready for users who are still to come, with homes of their own. The first
 // calls of recent users decide which kinds of containers it keeps. It is safe for concurrent use.
 type Pool struct {
-	planner  *plan.Planner
-	quotas   *quota.Ledger
-	events   *events.Stream
-	executor poolExecutor
-	classes  *poolClasses
-	cfg      atomic.Pointer[PoolConfig]
-	log      zerolog.Logger
-	wake     chan struct{} // holds a token when there may be something to do
-	review   atomic.Bool   // what classes stand for may have changed
+	planner *plan.Planner
+	quotas  *quota.Ledger
+	events  *events.Stream
+	runner  poolRunner
+	classes *poolClasses
+	cfg     atomic.Pointer[PoolConfig]
+	log     zerolog.Logger
+	wake    chan struct{} // holds a token when there may be something to do
+	review  atomic.Bool   // what classes stand for may have changed
 
 	binding singleflight.Group // by user
 
@@ -97,10 +94,10 @@ type PoolStats struct {
 
 // OpenPool returns a Pool that continues with the kinds of containers recorded in file. Fill fills
 // it.
-func OpenPool(file string, cfg PoolConfig, planner *plan.Planner, executor poolExecutor,
+func OpenPool(file string, cfg PoolConfig, planner *plan.Planner, runner poolRunner,
 	quotas *quota.Ledger, events *events.Stream, log zerolog.Logger) *Pool {
 	p := &Pool{
-		planner: planner, executor: executor, quotas: quotas, events: events,
+		planner: planner, runner: runner, quotas: quotas, events: events,
 		classes: readClasses(file, log), log: log, wake: make(chan struct{}, 1),
 		taken: map[share]time.Time{}, stats: PoolStats{Asked: map[string]uint64{}},
 	}
@@ -165,7 +162,7 @@ func (p *Pool) wakeUp() {
 
 // Stats returns the present numbers.
 func (p *Pool) Stats() PoolStats {
-	_, ready := p.executor.Stocked()
+	_, ready := p.runner.Stocked()
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	s := p.stats
@@ -210,7 +207,8 @@ func (p *Pool) bindOnce(ctx context.Context, c plan.Decided, shape *plan.Shape,
 	outcome, taker := poolUnlike, share{class.key, token.Name}
 	if is {
 		p.classes.note(vote{class: class, user: c.User.String(), caller: token.Name})
-		outcome = p.outcomeOf(c, p.take(ctx, class, c, token))
+		a := quota.Account{User: c.User.String(), Token: token}
+		outcome = p.outcomeOf(c, p.runner.Bind(ctx, class.key, p.toLeave(taker), a, c.Egress))
 	}
 	p.mu.Lock()
 	if outcome == poolHit {
@@ -226,18 +224,8 @@ func (p *Pool) bindOnce(ctx context.Context, c plan.Decided, shape *plan.Shape,
 	return outcome == poolHit
 }
 
-// take binds a container of a class.
-func (p *Pool) take(ctx context.Context, class keyedClass, c plan.Decided,
-	token quota.Token) error {
-	user, leave := c.User.String(), p.toLeave(share{class.key, token.Name})
-	if class.Lasts {
-		return p.executor.BindPersistent(ctx, class.key, leave, user, c.Egress)
-	}
-	return p.executor.Bind(ctx, class.key, leave, quota.Account{User: user, Token: token}, c.Egress)
-}
-
 func (p *Pool) outcomeOf(c plan.Decided, err error) string {
-	if errors.Is(err, dockerexec.ErrNotStocked) {
+	if errors.Is(err, warm.ErrNotStocked) {
 		return poolEmpty
 	}
 	p.countFailure(err)

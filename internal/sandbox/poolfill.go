@@ -5,6 +5,7 @@ import (
 	"errors"
 	"time"
 
+	"github.com/daycare-run/sandbox/dockerexec"
 	"github.com/daycare-run/sandbox/internal/cgroup"
 	"github.com/daycare-run/sandbox/internal/quota"
 )
@@ -93,8 +94,8 @@ func (p *Pool) missing() (class keyedClass, ok bool) {
 		limits[w.key] = min(size, left)
 		left -= limits[w.key]
 	}
-	p.executor.Trim(limits)
-	has, _ := p.executor.Stocked()
+	p.runner.Trim(limits)
+	has, _ := p.runner.Stocked()
 	for _, w := range wanted {
 		if has[w.key] < limits[w.key] {
 			return w, true
@@ -131,22 +132,19 @@ func (p *Pool) shortFor(missing bool) time.Duration {
 	return time.Since(p.short)
 }
 
-// fill makes one container of a class.
+// fill makes one container of a class. A class whose calls policy decides about otherwise now is
+// forgotten until a first call says what it is. So is one of sandboxes of which none can be made:
+// an image in which nothing can start keeps no other class waiting.
 func (p *Pool) fill(ctx context.Context, class keyedClass) error {
-	user, err := p.executor.NewPoolUser()
-	if err != nil {
-		return err
-	}
-	spec, err := p.pooledSpec(ctx, class, user)
-	if errors.Is(err, errOtherClass) {
-		p.classes.drop(class.key) // until a first call says what it is now
-	}
-	if err != nil {
-		return errors.Join(err, p.executor.DropPooled(user))
-	}
-	err = p.executor.Stock(ctx, class.key, spec)
-	if err != nil && class.Lasts && ctx.Err() == nil {
-		p.classes.drop(class.key) // so that an image in which nothing can start keeps no other class waiting
+	planned := false
+	err := p.runner.Stock(ctx, class.key, func(user string) (dockerexec.Spec, error) {
+		spec, err := p.pooledSpec(ctx, class, user)
+		planned = err == nil
+		return spec, err
+	})
+	if errors.Is(err, errOtherClass) ||
+		err != nil && planned && class.Lasts && ctx.Err() == nil {
+		p.classes.drop(class.key)
 	}
 	return err
 }

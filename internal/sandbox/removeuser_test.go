@@ -13,16 +13,17 @@ import (
 	"github.com/daycare-run/sandbox/internal/ids"
 	"github.com/daycare-run/sandbox/internal/persistent"
 	"github.com/daycare-run/sandbox/internal/quota"
+	"github.com/daycare-run/sandbox/internal/warm"
 )
 
 // A user goes with all sandboxes, whatever runs in them ends first, and another user's stay.
 func TestAUserIsRemoved(t *testing.T) {
 	running, ended := make(chan struct{}), make(chan struct{})
-	executor := &fakeExecutor{runIn: func(ctx context.Context, _ dockerexec.Spec, c dockerexec.Command) (dockerexec.Result, error) {
+	executor := &fakeExecutor{runIn: func(ctx context.Context, _ dockerexec.Spec, c warm.Command) (warm.Result, error) {
 		c.Started()
 		close(running)
 		<-ended
-		return dockerexec.Result{}, errors.New("its container is gone")
+		return warm.Result{}, errors.New("its container is gone")
 	}}
 	s := newService(t, executor, "")
 	alice := user(t, "alice")
@@ -96,10 +97,10 @@ func TestARemovalThatFailsIsRepeated(t *testing.T) {
 // A command whose sandbox is deleted meanwhile is waited for, too: it could make what is removed anew.
 func TestARemovalWaitsForCommandsOfDeletedSandboxes(t *testing.T) {
 	running, ended := make(chan struct{}), make(chan struct{})
-	executor := &fakeExecutor{runIn: func(context.Context, dockerexec.Spec, dockerexec.Command) (dockerexec.Result, error) {
+	executor := &fakeExecutor{runIn: func(context.Context, dockerexec.Spec, warm.Command) (warm.Result, error) {
 		close(running)
 		<-ended
-		return dockerexec.Result{}, errors.New("its container is gone")
+		return warm.Result{}, errors.New("its container is gone")
 	}}
 	s := newService(t, executor, "")
 	over := make(chan struct{})

@@ -19,6 +19,7 @@ import (
 	"github.com/daycare-run/sandbox/internal/plan"
 	"github.com/daycare-run/sandbox/internal/plantest"
 	"github.com/daycare-run/sandbox/internal/policy"
+	"github.com/daycare-run/sandbox/internal/warm"
 	"github.com/daycare-run/sandbox/pathmap"
 )
 
@@ -27,9 +28,9 @@ import (
 func given(t *testing.T, s *Service, asked Confinement) (masks, vacant, readOnly []string) {
 	t.Helper()
 	var spec dockerexec.Spec
-	s.executor = &fakeExecutor{t: t, run: func(made dockerexec.Spec, _ dockerexec.Command, _ session.Output) (dockerexec.Result, error) {
+	s.runner = &fakeExecutor{t: t, run: func(made dockerexec.Spec, _ warm.Command, _ session.Output) (warm.Result, error) {
 		spec = made
-		return dockerexec.Result{}, nil
+		return warm.Result{}, nil
 	}}
 	if _, err := s.Exec(t.Context(), "agent", Request{Command: "true", Confinement: asked}, nil); err != nil {
 		t.Fatal(err)
@@ -264,8 +265,8 @@ func TestMoreMountsThanGVisorTakes(t *testing.T) {
 		{"of another runtime", "runc", workspace, plan.Restrictions{DenyRead: deep(64, 24), DenyWrite: deep(64, 24)}, ""},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			s := newService(t, &fakeExecutor{run: func(dockerexec.Spec, dockerexec.Command, session.Output) (dockerexec.Result, error) {
-				return dockerexec.Result{}, nil
+			s := newService(t, &fakeExecutor{run: func(dockerexec.Spec, warm.Command, session.Output) (warm.Result, error) {
+				return warm.Result{}, nil
 			}}, "")
 			platform := plantest.Platform(t)
 			platform.Settings.Runtime, platform.AcceptDefaultRuntime = tt.runtime, true

@@ -26,6 +26,7 @@ import (
 	"github.com/daycare-run/sandbox/internal/process"
 	"github.com/daycare-run/sandbox/internal/quota"
 	"github.com/daycare-run/sandbox/internal/registry"
+	"github.com/daycare-run/sandbox/internal/warm"
 )
 
 // Config is what decides about calls. All fields must be set, except where they say that nil means
@@ -60,16 +61,21 @@ type Loaded struct {
 	Refused, TokensRefused bool
 }
 
-// Executor runs commands. *dockerexec.Executor is one.
-type Executor interface {
-	Run(context.Context, dockerexec.Spec, dockerexec.Command, session.Output) (dockerexec.Result,
+// Runner runs commands in containers that it keeps. *warm.Runner is one.
+type Runner interface {
+	Run(context.Context, dockerexec.Spec, warm.Command, session.Output) (warm.Result,
 		error)
 	Containers() []dockerexec.Summary
 	Pooled() []dockerexec.Summary
 	Usages(context.Context) map[string]cgroup.Usage
 	FreezeIdle(user string)
-	Leave(ctx context.Context, user string) error
 	Warm(user string, token quota.Token, plan func(context.Context) (dockerexec.Spec, error))
+	plan.TmpOpener
+}
+
+// Executor has all containers. *dockerexec.Executor is one.
+type Executor interface {
+	Leave(ctx context.Context, user string) error
 	files.Executor
 }
 
@@ -79,6 +85,7 @@ type Service struct {
 	*process.View // its calls about processes
 
 	planner   *plan.Planner
+	runner    Runner
 	executor  Executor
 	processes *process.Manager
 	pool      *Pool // nil for none
@@ -99,6 +106,7 @@ type Service struct {
 // Parts are what a Service is made of. It owns none of them.
 type Parts struct {
 	Planner   *plan.Planner
+	Runner    Runner
 	Executor  Executor
 	Processes *process.Manager
 	// Persistent and Pool may be nil.
@@ -111,10 +119,10 @@ type Parts struct {
 // New returns a Service.
 func New(cfg Config, of Parts) *Service {
 	s := &Service{
-		Files:   files.New(of.Planner, of.Executor),
+		Files:   files.New(of.Planner, of.Executor, of.Runner),
 		View:    process.NewView(of.Processes, of.Planner.Sandboxes()),
-		planner: of.Planner, executor: of.Executor, processes: of.Processes,
-		persistent: of.Persistent, pool: of.Pool, trash: of.Trash,
+		planner: of.Planner, runner: of.Runner, executor: of.Executor,
+		processes: of.Processes, persistent: of.Persistent, pool: of.Pool, trash: of.Trash,
 		settings: &atomic.Pointer[Config]{}, loaded: &atomic.Pointer[Loaded]{},
 		outputs:  &outputs{all: map[uint64]*lastOutput{}},
 		detached: attach.NewStore[Result](attach.Config{Quotas: cfg.Quotas, Keep: keepDetached}),

@@ -87,7 +87,7 @@ func (s *Service) mayHold(box Sandbox) error {
 
 // Containers lists the warm containers by name.
 func (s *Service) Containers() []dockerexec.Summary {
-	all := s.executor.Containers()
+	all := s.runner.Containers()
 	if s.scope.All() {
 		return all
 	}
@@ -102,13 +102,13 @@ func (s *Service) Pooled() []dockerexec.Summary {
 	if !s.scope.All() {
 		return nil
 	}
-	return s.executor.Pooled()
+	return s.runner.Pooled()
 }
 
 // Usages returns what all containers take, by name, as of the last seconds. It is not scoped: the
 // caller picks what may be shown.
 func (s *Service) Usages(ctx context.Context) map[string]cgroup.Usage {
-	return s.executor.Usages(ctx)
+	return s.runner.Usages(ctx)
 }
 
 // Calls returns the calls of the last hour by minute, and all of them together.

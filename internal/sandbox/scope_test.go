@@ -14,6 +14,7 @@ import (
 	"github.com/daycare-run/sandbox/internal/files"
 	"github.com/daycare-run/sandbox/internal/ids"
 	"github.com/daycare-run/sandbox/internal/quota"
+	"github.com/daycare-run/sandbox/internal/warm"
 )
 
 // What is another's is answered for as what does not exist, to the letter.
@@ -70,13 +71,13 @@ func TestTmpStaysUntilTheCommandBegins(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = unix.Unmount(executor.tmp, 0) })
-	executor.run = func(_ dockerexec.Spec, c dockerexec.Command, _ session.Output) (dockerexec.Result, error) {
+	executor.run = func(_ dockerexec.Spec, c warm.Command, _ session.Output) (warm.Result, error) {
 		before := executor.tmpHeld
 		c.Started()
 		if executor.tmpHeld != 0 || before != 1 {
 			t.Errorf("%d hold /tmp before the command begins, and %d then", before, executor.tmpHeld)
 		}
-		return dockerexec.Result{}, nil
+		return warm.Result{}, nil
 	}
 	s := newService(t, executor, "")
 	request := Request{Command: "true", Confinement: Confinement{Home: "/tmp/home"}}
@@ -148,7 +149,7 @@ func TestDecisionsAndContainersOfSomeUsers(t *testing.T) {
 	cfg := *s.cfg()
 	cfg.Decisions = decisions.New(10)
 	s.Use(cfg)
-	s.executor = holding{&fakeExecutor{}, []dockerexec.Summary{{Name: "a", User: "alice"}, {Name: "b", User: "bob"}}}
+	s.runner = holding{&fakeExecutor{}, []dockerexec.Summary{{Name: "a", User: "alice"}, {Name: "b", User: "bob"}}}
 	for _, name := range []string{"alice", "bob", ""} {
 		cfg.Decisions.Add(decisions.Decision{User: name, Name: "of-" + name, Via: decisions.DNS, Verdict: decisions.Denied})
 	}

@@ -40,7 +40,7 @@ func (s *Service) withLimits(ctx context.Context, p plan.Plan, list []hints.Hint
 
 // isTmpFull reports whether the user's /tmp has hardly any space left.
 func (s *Service) isTmpFull(ctx context.Context, p plan.Plan) bool {
-	dir, release, err := s.executor.Tmp(ctx, p.Spec, s.token, false)
+	dir, release, err := s.runner.Tmp(ctx, p.Spec, s.token, false)
 	if err != nil {
 		return false
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/daycare-run/sandbox/dockerexec/session"
 	"github.com/daycare-run/sandbox/internal/hints"
 	"github.com/daycare-run/sandbox/internal/plantest"
+	"github.com/daycare-run/sandbox/internal/warm"
 )
 
 // A command that found no space is told which place was full and what bounds it, if that is known.
@@ -46,8 +47,8 @@ func TestHintsOfFullPlaces(t *testing.T) {
 		{"tee: /var/tmp/x: No space left on device", "", space("/var/tmp", "limits.varTmp", "3Mi")},
 		{"tee: /dev/shm/x: No space left on device", "", space("/dev/shm", "limits.shm", "1500")},
 	} {
-		executor := &fakeExecutor{tmp: tt.tmp, run: func(_ dockerexec.Spec, _ dockerexec.Command, out session.Output) (dockerexec.Result, error) {
-			return dockerexec.Result{Result: session.Result{ExitCode: 1}}, out(session.Stderr, []byte(tt.printed))
+		executor := &fakeExecutor{tmp: tt.tmp, run: func(_ dockerexec.Spec, _ warm.Command, out session.Output) (warm.Result, error) {
+			return warm.Result{Result: session.Result{ExitCode: 1}}, out(session.Stderr, []byte(tt.printed))
 		}}
 		s := newService(t, executor, "")
 		platform := plantest.Platform(t)

@@ -29,7 +29,7 @@ func (s *Service) checkWarm(box Sandbox, tags []string) error {
 
 // warm makes the container of a call with these tags, in the background.
 func (s *Service) warm(box Sandbox, tags []string) {
-	s.executor.Warm(box.User.String(), s.token, func(ctx context.Context) (dockerexec.Spec, error) {
+	s.runner.Warm(box.User.String(), s.token, func(ctx context.Context) (dockerexec.Spec, error) {
 		if _, err := s.registry.Get(box.ID); err != nil { // deleted by now, maybe with its user, who gets no home anew
 			return dockerexec.Spec{}, err
 		}

@@ -11,12 +11,13 @@ import (
 	"github.com/daycare-run/sandbox/dockerexec/session"
 	"github.com/daycare-run/sandbox/internal/cgroup"
 	"github.com/daycare-run/sandbox/internal/quota"
+	"github.com/daycare-run/sandbox/internal/warm"
 )
 
 // Executor implements sandbox.Executor. A command calls RunFunc, or ends at once if that is nil.
 type Executor struct {
-	RunFunc func(context.Context, dockerexec.Spec, dockerexec.Command,
-		session.Output) (dockerexec.Result, error)
+	RunFunc func(context.Context, dockerexec.Spec, warm.Command,
+		session.Output) (warm.Result, error)
 	// TmpFunc returns the directory of a user's /tmp; if it is nil, there is none.
 	TmpFunc func() (string, error)
 	// List are the containers, and Pool those that have no user yet.
@@ -26,15 +27,15 @@ type Executor struct {
 }
 
 // Run implements sandbox.Executor.
-func (e Executor) Run(ctx context.Context, spec dockerexec.Spec, c dockerexec.Command,
-	out session.Output) (dockerexec.Result, error) {
+func (e Executor) Run(ctx context.Context, spec dockerexec.Spec, c warm.Command,
+	out session.Output) (warm.Result, error) {
 	if e.RunFunc != nil {
 		return e.RunFunc(ctx, spec, c, out)
 	}
 	if c.Started != nil {
 		c.Started()
 	}
-	return dockerexec.Result{}, nil
+	return warm.Result{}, nil
 }
 
 // Containers implements sandbox.Executor.

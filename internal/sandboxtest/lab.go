@@ -14,6 +14,7 @@ import (
 	"github.com/daycare-run/sandbox/internal/process"
 	"github.com/daycare-run/sandbox/internal/sandbox"
 	"github.com/daycare-run/sandbox/internal/waittest"
+	"github.com/daycare-run/sandbox/internal/warm"
 )
 
 // Lab is a service made by New, with what is below it. alice has the sandboxes "a" and "agent-7"
@@ -28,14 +29,14 @@ type Lab struct {
 }
 
 // RunFunc is what commands do in a container.
-type RunFunc = func(context.Context, dockerexec.Spec, dockerexec.Command,
-	session.Output) (dockerexec.Result, error)
+type RunFunc = func(context.Context, dockerexec.Spec, warm.Command,
+	session.Output) (warm.Result, error)
 
 // Started returns a RunFunc that reports the start and then calls do.
-func Started(do func(context.Context, dockerexec.Command, session.Output) (dockerexec.Result,
+func Started(do func(context.Context, warm.Command, session.Output) (warm.Result,
 	error)) RunFunc {
-	return func(ctx context.Context, _ dockerexec.Spec, c dockerexec.Command,
-		out session.Output) (dockerexec.Result, error) {
+	return func(ctx context.Context, _ dockerexec.Spec, c warm.Command,
+		out session.Output) (warm.Result, error) {
 		c.Started()
 		return do(ctx, c, out)
 	}

@@ -36,8 +36,11 @@ type Options struct {
 	// Dir holds the service's folders, the homes in users; a temporary one if it is empty.
 	Dir string
 	// Executor runs the commands, and Runner the processes.
-	Executor sandbox.Executor
-	Runner   *Runner
+	Executor interface {
+		sandbox.Runner
+		sandbox.Executor
+	}
+	Runner *Runner
 	// Processes are those that an earlier service has left. Where they say so, they still run.
 	Processes []process.Record
 	// Persistent opens the persistent sandboxes with what the service has; nil for none.
@@ -98,8 +101,8 @@ func New(t testing.TB, o Options) *sandbox.Service {
 	}
 	planner := plan.NewPlanner(sandboxes, rules, files, plan.NewPlatforms(platform), zerolog.Nop())
 	parts := sandbox.Parts{
-		Planner: planner, Executor: o.Executor, Processes: openProcesses(t, o, users, cfg.Quotas),
-		Trash: hostfs.NewTrash(func(string, error) {}),
+		Planner: planner, Runner: o.Executor, Executor: o.Executor,
+		Processes: openProcesses(t, o, users, cfg.Quotas), Trash: hostfs.NewTrash(func(string, error) {}),
 	}
 	if o.Persistent != nil {
 		parts.Persistent = o.Persistent(persistent.Config{

@@ -39,7 +39,6 @@ type processExecutor interface {
 	PauseProcess(ctx context.Context, id string) error
 	ResumeProcess(ctx context.Context, id string) error
 	DialProcess(ctx context.Context, id string, port int) (session.PortConn, error)
-	plan.TmpOpener
 }
 
 // Runner runs durable processes as calls are run, with what their sandboxes hold when they start.
@@ -47,6 +46,7 @@ type processExecutor interface {
 type Runner struct {
 	planner  *plan.Planner
 	executor processExecutor
+	tmp      plan.TmpOpener
 	trash    *hostfs.Trash
 	log      zerolog.Logger
 	maxLog   atomic.Int64
@@ -54,9 +54,11 @@ type Runner struct {
 
 // NewRunner returns a Runner. maxLog bounds the log of one process, in bytes, over all of its
 // files. trash takes the folders of removed processes.
-func NewRunner(planner *plan.Planner, executor processExecutor, trash *hostfs.Trash, maxLog int64,
-	log zerolog.Logger) *Runner {
-	r := &Runner{planner: planner, executor: executor, trash: trash, log: log}
+func NewRunner(
+	planner *plan.Planner, executor processExecutor, tmp plan.TmpOpener, trash *hostfs.Trash,
+	maxLog int64, log zerolog.Logger,
+) *Runner {
+	r := &Runner{planner: planner, executor: executor, tmp: tmp, trash: trash, log: log}
 	r.SetMaxLog(maxLog)
 	return r
 }
@@ -104,7 +106,7 @@ func (r *Runner) Start(ctx context.Context, p process.Record, secrets map[string
 		made.Notice = "" // it begins with a new working directory
 	}
 	token := quota.Token{Name: p.Token} // its bounds are not kept: it has its turns, and is counted
-	leaveTmp, err := r.planner.MakeTmpHome(ctx, made, r.executor, token)
+	leaveTmp, err := r.planner.MakeTmpHome(ctx, made, r.tmp, token)
 	if err != nil {
 		return process.Instance{}, err
 	}

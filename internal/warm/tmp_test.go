@@ -1,4 +1,4 @@
-package dockerexec
+package warm
 
 import (
 	"errors"
@@ -11,10 +11,10 @@ import (
 // A container that is made for the sake of /tmp is one of the token's, as one for a command is.
 func TestTmpIsWithinTheTokensBounds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		engine := newScriptedEngine(t)
-		e := engine.executor()
-		e.cfg.Quotas = quota.New(quota.Limits{PerToken: quota.Bounds{Containers: 1}})
-		defer e.Shutdown()
+		engine := newLab(t)
+		engine.quotas = quota.New(quota.Limits{PerToken: quota.Bounds{Containers: 1}})
+		e := engine.serve()
+		defer e.stop()
 		token := quota.Token{Name: "t", Some: true}
 		tmp := func(user string) (func(), error) {
 			_, release, err := e.Tmp(t.Context(), engine.spec(user), token, true)

@@ -1,13 +1,14 @@
-package dockerexec
+package warm
 
 import (
 	"time"
 
+	"github.com/daycare-run/sandbox/dockerexec"
 	"github.com/daycare-run/sandbox/dockerexec/session"
 	"github.com/daycare-run/sandbox/internal/quota"
 )
 
-// Command is what to run in a container. Executor.Run sets TimeoutFrom and Ahead.
+// Command is what to run in a container. Runner.Run sets TimeoutFrom and Ahead.
 type Command struct {
 	// Token is the token that the call came with: its bounds, too, apply to what is made for the
 	// call.
@@ -22,7 +23,7 @@ type Result struct {
 	session.Result
 	// Exhausted is the limit that the container used up while the command ran; nil for none. If
 	// that ended the container, Signal is SIGKILL.
-	Exhausted *Exhausted
+	Exhausted *dockerexec.Exhausted
 	// Cold says that a container had to be made for this command, and Thawed that its container was
 	// frozen.
 	Cold, Thawed bool

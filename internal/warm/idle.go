@@ -1,11 +1,14 @@
-package dockerexec
+package warm
 
 import (
+	"cmp"
+	"context"
 	"slices"
 	"time"
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/daycare-run/sandbox/dockerexec"
 	"github.com/daycare-run/sandbox/dockerexec/life"
 	"github.com/daycare-run/sandbox/internal/cgroup"
 )
@@ -32,7 +35,7 @@ type Idle struct {
 }
 
 // SetIdle changes what happens to idle containers, including existing ones, within seconds.
-func (w *warm) SetIdle(idle Idle) { w.idle.Store(&idle) }
+func (r *Runner) SetIdle(idle Idle) { r.idle.Store(&idle) }
 
 // tidyAfter is how long a container may be idle that keeps something in the user's directories
 // where nothing would be otherwise: the user's other programs meet that.
@@ -54,33 +57,33 @@ func (i Idle) interval() time.Duration {
 }
 
 // tendIdle freezes and removes idle containers, until Shutdown.
-func (w *warm) tendIdle() {
+func (r *Runner) tendIdle(ctx context.Context) {
 	for {
 		select {
-		case <-time.After(w.idle.Load().interval()):
-		case <-w.ctx.Done():
+		case <-time.After(r.idle.Load().interval()):
+		case <-ctx.Done():
 			return
 		}
-		limits, now := *w.idle.Load(), time.Now()
-		w.retire(func(c *container, of life.Now) bool {
-			idle := c.age(of, now)
-			return idle > limits.RemoveAfter || c.spec.standsIn() && idle > limits.tidyAfter()
+		limits, now := *r.idle.Load(), time.Now()
+		r.executor.Retire(func(c *dockerexec.Container, of life.Now) bool {
+			idle := age(c, of, now)
+			return idle > limits.RemoveAfter || c.Spec().StandsIn() && idle > limits.tidyAfter()
 		})
-		w.removeExcess(limits)
+		r.removeExcess(ctx, limits)
 		if limits.FreezeAfter > 0 {
-			w.freezeUnused(func(c *container) bool {
-				return c.age(c.Now(), now) > limits.FreezeAfter
+			r.freezeUnused(func(c *dockerexec.Container) bool {
+				return age(c, c.Now(), now) > limits.FreezeAfter
 			})
 		}
 		if limits.ReclaimAfter > 0 {
-			w.reclaimFrozen(now.Add(-limits.ReclaimAfter))
+			r.reclaimFrozen(ctx, now.Add(-limits.ReclaimAfter))
 		}
 	}
 }
 
 // age returns how long a user's container for calls has been idle; 0 if it is not.
-func (c *container) age(of life.Now, now time.Time) time.Duration {
-	if of.Calls > 0 || c.spec.IsPooled() {
+func age(c *dockerexec.Container, of life.Now, now time.Time) time.Duration {
+	if of.Calls > 0 || c.Spec().IsPooled() {
 		return 0
 	}
 	return now.Sub(of.LastUsed)
@@ -88,9 +91,9 @@ func (c *container) age(of life.Now, now time.Time) time.Duration {
 
 // removeExcess removes the least recently used containers while there are more than allowed or the
 // host has too little memory. Each is gone before the next is removed.
-func (w *warm) removeExcess(idle Idle) {
-	for w.ctx.Err() == nil {
-		unused := w.unused()
+func (r *Runner) removeExcess(ctx context.Context, idle Idle) {
+	for ctx.Err() == nil {
+		unused := r.unused()
 		why := ""
 		switch {
 		case len(unused) == 0:
@@ -106,47 +109,57 @@ func (w *warm) removeExcess(idle Idle) {
 		if c.Do(life.Evict, nil) != life.Removes {
 			continue // a call was faster
 		}
-		w.tell(w.ctx, c, Incident{What: "removing container: idle", Why: why})
-		if err := w.remove(c); err != nil {
-			w.tell(w.ctx, c, Incident{What: "cannot remove container", Err: err})
-			w.removeLater(c)
+		r.executor.Tell(ctx, c, dockerexec.Incident{What: "removing container: idle", Why: why})
+		if err := r.executor.Remove(c); err != nil {
+			r.executor.Tell(ctx, c, dockerexec.Incident{What: "cannot remove container", Err: err})
+			r.executor.RemoveLater(c)
 		}
 	}
 }
 
 // unused returns users' idle containers, the least recently used first.
-func (w *warm) unused() (unused []*container) {
-	used := map[*container]time.Time{}
-	w.mu.Lock()
-	for _, c := range w.calls {
-		if now := c.Now(); (now.State == life.Ready || now.State == life.Frozen) &&
-			now.Calls == 0 && !c.spec.IsPooled() {
-			unused = append(unused, c)
-			used[c] = now.LastUsed
+func (r *Runner) unused() []*dockerexec.Container {
+	users := slices.DeleteFunc(r.executor.ForCalls(), func(c *dockerexec.Container) bool {
+		return c.Spec().IsPooled()
+	})
+	return idle(users, func(*dockerexec.Container, *dockerexec.Container) int { return 0 })
+}
+
+// idle returns the containers that no call needs, in order, and among equals the least recently
+// used first.
+func idle(
+	list []*dockerexec.Container, order func(a, b *dockerexec.Container) int,
+) (idle []*dockerexec.Container) {
+	used := map[*dockerexec.Container]time.Time{}
+	for _, c := range list {
+		if now := c.Now(); (now.State == life.Ready || now.State == life.Frozen) && now.Calls == 0 {
+			idle, used[c] = append(idle, c), now.LastUsed
 		}
 	}
-	w.mu.Unlock()
-	slices.SortFunc(unused, func(a, b *container) int { return used[a].Compare(used[b]) })
-	return unused
+	slices.SortFunc(idle, func(a, b *dockerexec.Container) int {
+		return cmp.Or(order(a, b), used[a].Compare(used[b]))
+	})
+	return idle
 }
 
 // freezesAtOnce is how many containers are being frozen at a time.
 const freezesAtOnce = 2
 
 // FreezeIdle freezes the idle containers of a user ahead of time. It blocks until that is done.
-func (w *warm) FreezeIdle(user string) {
-	w.freezeUnused(func(c *container) bool { return c.spec.User == user })
+func (r *Runner) FreezeIdle(user string) {
+	r.freezeUnused(func(c *dockerexec.Container) bool { return c.Spec().User == user })
 }
 
 // freezeUnused freezes idle containers. It blocks until that is done.
-func (w *warm) freezeUnused(match func(*container) bool) {
+func (r *Runner) freezeUnused(match func(*dockerexec.Container) bool) {
 	var freezing errgroup.Group
 	freezing.SetLimit(freezesAtOnce)
-	for _, c := range w.unused() {
+	for _, c := range r.unused() {
 		if used := c.Now().LastUsed; match(c) {
 			freezing.Go(func() error {
-				if c.Now().LastUsed.Equal(used) { // or it was used before its turn has come
-					w.freeze(c)
+				// Unless it was used before its turn has come.
+				if c.Now().LastUsed.Equal(used) && r.executor.Freeze(c) {
+					r.freezes.frozen.Add(1)
 				}
 				return nil
 			})
@@ -155,31 +168,23 @@ func (w *warm) freezeUnused(match func(*container) bool) {
 	_ = freezing.Wait()
 }
 
-// freeze freezes a container if it is still idle.
-func (w *warm) freeze(c *container) {
-	frozen, err := c.Freeze(w.ctx)
-	if err != nil && w.ctx.Err() == nil {
-		w.tell(w.ctx, c, Incident{What: "cannot freeze a container; it keeps running", Err: err})
+// reclaimFrozen reclaims the memory of frozen containers that were last used before a time, one
+// after the other.
+func (r *Runner) reclaimFrozen(ctx context.Context, before time.Time) {
+	if !r.executor.CanReclaim() {
+		return
 	}
-	if frozen {
-		w.freezes.frozen.Add(1)
-		w.publish(c, "frozen")
-	}
-}
-
-// thaw resumes a frozen container for a call.
-func (w *warm) thaw(c *container, t *life.Thawing) {
-	err := c.Thaw(w.ctx, t)
-	w.mu.Lock()
-	w.keepsMemory(c)
-	w.mu.Unlock()
-	if err != nil && w.ctx.Err() == nil {
-		w.tell(w.ctx, c, Incident{What: "cannot resume a frozen container", Err: err})
-		w.lose(c)
+	for _, c := range r.unused() {
+		if ctx.Err() != nil {
+			return
+		}
+		if now := c.Now(); now.State == life.Frozen && now.LastUsed.Before(before) {
+			r.executor.Reclaim(c)
+		}
 	}
 }
 
 // Freezes counts the containers that were frozen and thawed since New.
-func (w *warm) Freezes() (frozen, thawed uint64) {
-	return w.freezes.frozen.Load(), w.freezes.thawed.Load()
+func (r *Runner) Freezes() (frozen, thawed uint64) {
+	return r.freezes.frozen.Load(), r.freezes.thawed.Load()
 }

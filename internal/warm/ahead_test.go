@@ -1,4 +1,4 @@
-package dockerexec
+package warm
 
 import (
 	"context"
@@ -8,21 +8,22 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/daycare-run/sandbox/dockerexec"
 	"github.com/daycare-run/sandbox/internal/quota"
 )
 
 // planned is a plan that comes to this Spec.
-func planned(spec Spec) func(context.Context) (Spec, error) {
-	return func(context.Context) (Spec, error) { return spec, nil }
+func planned(spec dockerexec.Spec) func(context.Context) (dockerexec.Spec, error) {
+	return func(context.Context) (dockerexec.Spec, error) { return spec, nil }
 }
 
 // TestWarmIsThereBeforeTheCall has a container made that the next call finds, and none a second time.
 func TestWarmIsThereBeforeTheCall(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		engine := newScriptedEngine(t)
-		e := engine.executor()
-		defer e.Shutdown()
-		e.Warm("bob", quota.Token{}, func(context.Context) (Spec, error) { return Spec{}, errors.New("no home") })
+		engine := newLab(t)
+		e := engine.serve()
+		defer e.stop()
+		e.Warm("bob", quota.Token{}, func(context.Context) (dockerexec.Spec, error) { return dockerexec.Spec{}, errors.New("no home") })
 		for range 2 {
 			e.Warm("alice", quota.Token{}, planned(engine.spec("alice")))
 			synctest.Wait()
@@ -34,7 +35,7 @@ func TestWarmIsThereBeforeTheCall(t *testing.T) {
 		if err != nil || result.Cold || engine.Made() != 1 {
 			t.Errorf("%+v, %v, %d were made", result, err, engine.Made())
 		}
-		if len(e.warming) != 0 || e.warmingTotal != 0 {
+		if len(e.warming) != 0 {
 			t.Errorf("still on their way: %v", e.warming)
 		}
 	})
@@ -43,11 +44,11 @@ func TestWarmIsThereBeforeTheCall(t *testing.T) {
 // TestCallsGoBeforeWarm asks for containers that nobody wants yet, then calls: for another one, and for the last of them.
 func TestCallsGoBeforeWarm(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		engine := newScriptedEngine(t)
-		e := engine.executor()
-		defer e.Shutdown()
-		e.cfg.Quotas = quota.New(quota.Limits{Total: quota.Bounds{ColdStarts: 1}})
-		done, err := e.cfg.Quotas.Turn(t.Context(), quota.Account{})
+		engine := newLab(t)
+		engine.quotas = quota.New(quota.Limits{Total: quota.Bounds{ColdStarts: 1}})
+		e := engine.serve()
+		defer e.stop()
+		done, err := engine.quotas.Turn(t.Context(), quota.Account{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -67,7 +68,7 @@ func TestCallsGoBeforeWarm(t *testing.T) {
 		synctest.Wait()
 		var made []string
 		for _, c := range engine.Containers() {
-			made = append(made, c.Labels[labelUser])
+			made = append(made, c.Labels["run.daycare.sandbox.user"])
 		}
 		if got := fmt.Sprint(made); got != "[called warm-3 warm-0 warm-1 warm-2]" {
 			t.Error(got)
@@ -78,10 +79,10 @@ func TestCallsGoBeforeWarm(t *testing.T) {
 // TestWarmIsBounded has one user ask for too many.
 func TestWarmIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		engine := newScriptedEngine(t)
-		e := engine.executor()
-		e.cfg.Quotas = quota.New(quota.Limits{Total: quota.Bounds{ColdStarts: 1}})
-		done, err := e.cfg.Quotas.Turn(t.Context(), quota.Account{})
+		engine := newLab(t)
+		engine.quotas = quota.New(quota.Limits{Total: quota.Bounds{ColdStarts: 1}})
+		e := engine.serve()
+		done, err := engine.quotas.Turn(t.Context(), quota.Account{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -92,13 +93,13 @@ func TestWarmIsBounded(t *testing.T) {
 		}
 		e.Warm("bob", quota.Token{}, planned(engine.spec("bob")))
 		synctest.Wait()
-		if len(e.calls) != maxWarming+1 || e.warming["bob"] != 1 {
-			t.Errorf("%d wait to be made, for %v", len(e.calls), e.warming)
+		if len(e.ForCalls()) != maxWarming+1 || e.warming["bob"] != 1 {
+			t.Errorf("%d wait to be made, for %v", len(e.ForCalls()), e.warming)
 		}
-		e.Shutdown()
+		e.stop()
 		done()
-		if engine.Made() != 0 || len(e.calls)+e.warmingTotal != 0 {
-			t.Errorf("%d were made, %d wait", engine.Made(), len(e.calls))
+		if engine.Made() != 0 || len(e.ForCalls())+len(e.warming) != 0 {
+			t.Errorf("%d were made, %d wait", engine.Made(), len(e.ForCalls()))
 		}
 	})
 }
@@ -106,11 +107,11 @@ func TestWarmIsBounded(t *testing.T) {
 // A container that is expelled while no call waits for it yet does not delay the next one, and is removed when its turn has come.
 func TestExpelOfWhatIsWarmedLater(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		engine := newScriptedEngine(t)
-		e := engine.executor()
-		defer e.Shutdown()
-		e.cfg.Quotas = quota.New(quota.Limits{Total: quota.Bounds{ColdStarts: 2}})
-		busy, err := e.cfg.Quotas.Turn(t.Context(), quota.Account{})
+		engine := newLab(t)
+		engine.quotas = quota.New(quota.Limits{Total: quota.Bounds{ColdStarts: 2}})
+		e := engine.serve()
+		defer e.stop()
+		busy, err := engine.quotas.Turn(t.Context(), quota.Account{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -118,7 +119,7 @@ func TestExpelOfWhatIsWarmedLater(t *testing.T) {
 		e.Warm("alice", quota.Token{}, planned(engine.spec("alice")))
 		synctest.Wait()
 		e.Expel(engine.spec("alice").Fingerprint())
-		time.Sleep(creationLimit)
+		time.Sleep(2 * time.Minute)
 		if list := e.Containers(); len(list) != 0 {
 			t.Errorf("%+v", list)
 		}
@@ -128,12 +129,12 @@ func TestExpelOfWhatIsWarmedLater(t *testing.T) {
 // A container that Docker is still creating when the service ends is removed, not left to the next service.
 func TestShutdownWhileAContainerIsCreated(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		engine := newScriptedEngine(t)
+		engine := newLab(t)
 		engine.takes(2*time.Second, "Create")
-		e := engine.executor()
+		e := engine.serve()
 		e.Warm("alice", quota.Token{}, planned(engine.spec("alice")))
 		synctest.Wait()
-		e.Shutdown()
+		e.stop()
 		time.Sleep(time.Minute) // Docker goes on
 		if engine.Made() != 1 || len(engine.Containers()) != 0 {
 			t.Errorf("of %d that were made %d are left", engine.Made(), len(engine.Containers()))

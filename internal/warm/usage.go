@@ -1,4 +1,4 @@
-package dockerexec
+package warm
 
 import (
 	"context"
@@ -32,8 +32,8 @@ type usages struct {
 // Usages returns what the containers of calls and of the pool use, by name, at most ten seconds
 // old. Those for which it is unknown are left out. It is read on request only, and nil if ctx ends
 // while another call reads. The map must not be changed.
-func (w *warm) Usages(ctx context.Context) map[string]cgroup.Usage {
-	u := &w.usages
+func (r *Runner) Usages(ctx context.Context) map[string]cgroup.Usage {
+	u := &r.usages
 	select {
 	case u.turn <- struct{}{}:
 		defer func() { <-u.turn }()
@@ -44,11 +44,11 @@ func (w *warm) Usages(ctx context.Context) map[string]cgroup.Usage {
 		return u.all
 	}
 	all, asked := map[string]cgroup.Usage{}, map[string]string{}
-	for _, c := range append(w.Containers(), w.Pooled()...) {
+	for _, c := range append(r.Containers(), r.Pooled()...) {
 		if c.ID == "" {
 			continue
 		}
-		found, err := w.cgroups.Usage(c.ID)
+		found, err := r.cgroups.Usage(c.ID)
 		switch {
 		case err == nil:
 			all[c.Name] = found
@@ -63,7 +63,7 @@ func (w *warm) Usages(ctx context.Context) map[string]cgroup.Usage {
 	asking.SetLimit(4)
 	for name, id := range asked {
 		asking.Go(func() error {
-			found, err := w.PersistentUsage(answering, id)
+			found, err := r.executor.PersistentUsage(answering, id)
 			mu.Lock()
 			defer mu.Unlock()
 			if err == nil {

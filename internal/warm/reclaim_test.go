@@ -1,4 +1,4 @@
-package dockerexec
+package warm
 
 import (
 	"errors"
@@ -39,20 +39,20 @@ func TestOnlyCompressedSwapIsUsed(t *testing.T) {
 	const zram, disk = "/dev/zram0 partition 1024 0 -2\n", "/swapfile file 1024 0 -3\n"
 	for swaps, want := range map[string]string{"": "", disk: "", zram + disk: "", zram: "0"} {
 		synctest.Test(t, func(t *testing.T) {
-			engine := newScriptedEngine(t)
+			engine := newLab(t)
+			group := "memory/docker/" + firstID + "/"
+			file, usage := group+"memory.force_empty", group+"memory.usage_in_bytes"
+			engine.cgroups = hostMemory(t, swaps, map[string]string{file: "", usage: "4096\n"})
 			e := engine.freezing()
-			defer e.Shutdown()
+			defer e.stop()
 			engine.run(t, e, "alice")
-			const group = "memory/docker/0000000000000000000000000000000000000000000000000000000000000001/"
-			const file, usage = group + "memory.force_empty", group + "memory.usage_in_bytes"
-			e.cgroups = hostMemory(t, swaps, map[string]string{file: "", usage: "4096\n"})
 			e.SetIdle(Idle{FreezeAfter: 30 * time.Second, ReclaimAfter: 5 * time.Minute, RemoveAfter: time.Hour})
 			time.Sleep(4 * time.Minute)
-			if got := textOf(e.cgroups, file); got != "" {
+			if got := textOf(engine.cgroups, file); got != "" {
 				t.Errorf("swap on %q: too early: %q", swaps, got)
 			}
 			time.Sleep(2 * time.Minute)
-			if got := textOf(e.cgroups, file); got != want {
+			if got := textOf(engine.cgroups, file); got != want {
 				t.Errorf("swap on %q: %q, not %q", swaps, got, want)
 			}
 			engine.run(t, e, "alice")
@@ -62,20 +62,20 @@ func TestOnlyCompressedSwapIsUsed(t *testing.T) {
 
 // If the kernel has given back too little it is asked again, a few times, and as often when the container is frozen again.
 func TestMemoryIsAskedForAgain(t *testing.T) {
-	for usage, want := range map[string]int{"4096\n": 1, "100000000\n": reclaimTries, "no number": 1} {
+	for usage, want := range map[string]int{"4096\n": 1, "100000000\n": 8, "no number": 1} {
 		synctest.Test(t, func(t *testing.T) {
-			engine := newScriptedEngine(t)
+			engine := newLab(t)
+			group := "memory/docker/" + firstID + "/"
+			engine.cgroups = hostMemory(t, "/dev/zram0 partition 1024 0 -2\n", map[string]string{group + "memory.force_empty": "", group + "memory.usage_in_bytes": usage})
 			e := engine.freezing()
-			defer e.Shutdown()
-			const group = "memory/docker/0000000000000000000000000000000000000000000000000000000000000001/"
+			defer e.stop()
 			for round := range 2 {
 				engine.run(t, e, "alice")
-				e.cgroups = hostMemory(t, "/dev/zram0 partition 1024 0 -2\n", map[string]string{group + "memory.force_empty": "", group + "memory.usage_in_bytes": usage})
 				e.SetIdle(Idle{FreezeAfter: 30 * time.Second, ReclaimAfter: time.Minute, RemoveAfter: time.Hour})
 				asked := 0
 				for range 20 * 60 {
 					time.Sleep(time.Second)
-					if file := filepath.Join(e.cgroups.ControlGroups, group, "memory.force_empty"); textOf(e.cgroups, group+"memory.force_empty") != "" {
+					if file := filepath.Join(engine.cgroups.ControlGroups, group, "memory.force_empty"); textOf(engine.cgroups, group+"memory.force_empty") != "" {
 						asked++
 						if err := os.Truncate(file, 0); err != nil {
 							t.Fatal(err)

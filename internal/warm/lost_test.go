@@ -1,4 +1,4 @@
-package dockerexec
+package warm
 
 import (
 	"context"
@@ -11,10 +11,10 @@ import (
 
 	cerrdefs "github.com/containerd/errdefs"
 
+	"github.com/daycare-run/sandbox/dockerexec"
 	"github.com/daycare-run/sandbox/dockerexec/session"
 	"github.com/daycare-run/sandbox/internal/engine"
 	"github.com/daycare-run/sandbox/internal/engine/enginetest"
-	"github.com/daycare-run/sandbox/internal/quota"
 )
 
 // A container that is lost while it is adopted or made is replaced, and the call goes on at once. Docker keeps
@@ -23,20 +23,18 @@ func TestAContainerThatIsLostBeforeItIsReady(t *testing.T) {
 	for name, adopted := range map[string]bool{"adopted": true, "made": false} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				engine := newScriptedEngine(t)
-				first := strings.Repeat("0", 63) + "1"
-				engine.Serve(func(p enginetest.Program) {
-					if p.Container.ID != first {
-						engine.obey(p)
-					}
-				})
+				engine := newLab(t)
 				if adopted {
 					engine.has("alice")
 				}
-				e := engine.executor()
-				e.Start(t.Context(), anything{})
-				defer e.Shutdown()
-				time.AfterFunc(time.Second, func() { engine.Lose(first, true) })
+				engine.Serve(func(p enginetest.Program) {
+					if p.Container.ID != firstID {
+						engine.obey(p)
+					}
+				})
+				e := engine.serve()
+				defer e.stop()
+				time.AfterFunc(time.Second, func() { engine.Lose(firstID, true) })
 				begun := time.Now()
 				_, err := e.Run(t.Context(), engine.spec("alice"), aCommand, discard)
 				if took := time.Since(begun); err != nil || took != time.Second || engine.Made() != 2 {
@@ -50,7 +48,8 @@ func TestAContainerThatIsLostBeforeItIsReady(t *testing.T) {
 // The previous service's agent may still be ending, with all that begins beside it. The container stays.
 func TestAnAgentThatIsEndedByTheOneBefore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		engine := newScriptedEngine(t)
+		engine := newLab(t)
+		engine.has("alice")
 		died := 0
 		engine.Serve(func(p enginetest.Program) {
 			switch died++; died {
@@ -63,10 +62,8 @@ func TestAnAgentThatIsEndedByTheOneBefore(t *testing.T) {
 				engine.obey(p)
 			}
 		})
-		engine.has("alice")
-		e := engine.executor()
-		e.Start(t.Context(), anything{})
-		defer e.Shutdown()
+		e := engine.serve()
+		defer e.stop()
 		if _, err := e.Run(t.Context(), engine.spec("alice"), aCommand, discard); err != nil || engine.Made() != 1 || died != 3 {
 			t.Errorf("the %d. agent, in %d containers: %v", died, engine.Made(), err)
 		}
@@ -80,7 +77,7 @@ func TestAContainerThatIsRemovedBeforeItStarts(t *testing.T) {
 		errors.New("it cannot"): 1,
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			engine := newScriptedEngine(t)
+			engine := newLab(t)
 			engine.Script(func(call enginetest.Call, do func() error) error {
 				if call.Verb != "Start" {
 					return do()
@@ -88,11 +85,10 @@ func TestAContainerThatIsRemovedBeforeItStarts(t *testing.T) {
 				engine.Lose(call.Name, false)
 				return why
 			})
-			e := engine.executor()
-			e.Start(t.Context(), anything{})
-			defer e.Shutdown()
+			e := engine.serve()
+			defer e.stop()
 			_, err := e.Run(t.Context(), engine.spec("alice"), aCommand, discard)
-			if engine.Made() != tries || errors.Is(err, errLost) != (tries > 1) || !strings.Contains(fmt.Sprint(err), "cannot start: ") {
+			if engine.Made() != tries || errors.Is(err, dockerexec.ErrLost) != (tries > 1) || !strings.Contains(fmt.Sprint(err), "cannot start: ") {
 				t.Errorf("%v: in %d containers: %v", why, engine.Made(), err)
 			}
 		})
@@ -112,7 +108,7 @@ func TestAStartThatGVisorFails(t *testing.T) {
 		{[]error{errors.New(`exec: "x": executable file not found in $PATH`)}, 1, false},
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			engine := newScriptedEngine(t)
+			engine := newLab(t)
 			fails := tt.fails
 			engine.script(func(do func() error) (err error) {
 				if len(fails) == 0 {
@@ -121,10 +117,9 @@ func TestAStartThatGVisorFails(t *testing.T) {
 				err, fails = fails[0], fails[1:]
 				return err
 			}, "Start")
-			e := engine.executor()
-			e.Start(t.Context(), anything{})
+			e := engine.serve()
 			_, err := e.Run(t.Context(), engine.spec("alice"), aCommand, discard)
-			e.Shutdown()
+			e.stop()
 			if engine.Made() != tt.made || (err == nil) != tt.works || len(engine.Containers()) > engine.Made() {
 				t.Errorf("%v: in %d containers: %v", tt.fails, engine.Made(), err)
 			}
@@ -143,19 +138,19 @@ func TestContainersThatDoNotBecomeReady(t *testing.T) {
 	ends := func(p enginetest.Program) { says(p); _ = p.Close() }
 	for _, tt := range []struct {
 		name  string
-		serve func(s *scriptedEngine, p enginetest.Program)
+		serve func(s *lab, p enginetest.Program)
 		after time.Duration
 		made  int
 		lost  bool
 		want  string
 	}{
 		{
-			"nobody answers", func(*scriptedEngine, enginetest.Program) {},
-			session.HandshakeLimit + endingLag, 1, false, "the agent does not answer",
+			"nobody answers", func(*lab, enginetest.Program) {},
+			session.HandshakeLimit + 2*time.Second, 1, false, "the agent does not answer",
 		},
 		{
 			"lost each time",
-			func(s *scriptedEngine, p enginetest.Program) {
+			func(s *lab, p enginetest.Program) {
 				if hears(p) {
 					s.Lose(p.Container.ID, true)
 				}
@@ -163,44 +158,43 @@ func TestContainersThatDoNotBecomeReady(t *testing.T) {
 			0, containerTries, true, "lost before the command began",
 		},
 		{
-			"the engine's own error", func(_ *scriptedEngine, p enginetest.Program) { ends(p) },
-			endingLag, 1, false, `cannot start the agent: Docker says "OCI runtime exec failed`,
+			"the engine's own error", func(_ *lab, p enginetest.Program) { ends(p) },
+			2 * time.Second, 1, false, `cannot start the agent: Docker says "OCI runtime exec failed`,
 		},
 		{
 			"the engine's own error, of what is gone",
-			func(s *scriptedEngine, p enginetest.Program) { s.Lose(p.Container.ID, false); ends(p) },
+			func(s *lab, p enginetest.Program) { s.Lose(p.Container.ID, false); ends(p) },
 			0, containerTries, true, "OCI runtime exec failed",
 		},
 		{
 			"the engine's own error, and then the event",
-			func(s *scriptedEngine, p enginetest.Program) {
+			func(s *lab, p enginetest.Program) {
 				ends(p)
 				time.AfterFunc(time.Second, func() { s.Lose(p.Container.ID, true) })
 			}, containerTries * time.Second, containerTries, true, "OCI runtime exec failed",
 		},
 		{
 			"the engine's own error, which does not know yet",
-			func(s *scriptedEngine, p enginetest.Program) {
+			func(s *lab, p enginetest.Program) {
 				s.Change(p.Container.ID, func(c *engine.Container) { c.PID = 1 << 30 })
 				ends(p)
-			}, containerTries * endingLag, containerTries, true, "OCI runtime exec failed",
+			}, containerTries * 2 * time.Second, containerTries, true, "OCI runtime exec failed",
 		},
 		{
 			"the engine's own error, and the stream stays open",
-			func(_ *scriptedEngine, p enginetest.Program) { says(p) },
-			time.Second + endingLag, 1, false, "OCI runtime exec failed",
+			func(_ *lab, p enginetest.Program) { says(p) },
+			3 * time.Second, 1, false, "OCI runtime exec failed",
 		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				engine := newScriptedEngine(t)
+				engine := newLab(t)
 				engine.Serve(func(p enginetest.Program) { tt.serve(engine, p) })
-				e := engine.executor()
-				e.Start(t.Context(), anything{})
-				defer e.Shutdown()
+				e := engine.serve()
+				defer e.stop()
 				begun := time.Now()
 				_, err := e.Run(t.Context(), engine.spec("alice"), aCommand, discard)
-				if took := time.Since(begun); err == nil || took != tt.after || engine.Made() != tt.made || errors.Is(err, errLost) != tt.lost {
+				if took := time.Since(begun); err == nil || took != tt.after || engine.Made() != tt.made || errors.Is(err, dockerexec.ErrLost) != tt.lost {
 					t.Errorf("after %v, in %d containers: %v", took, engine.Made(), err)
 				}
 				if err != nil && !strings.Contains(err.Error(), tt.want) {
@@ -218,10 +212,9 @@ func TestContainersThatDoNotBecomeReady(t *testing.T) {
 // A caller who leaves while the command begins costs that command, and not the container with all that runs there.
 func TestACallerWhoLeavesAtTheStart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		engine := newScriptedEngine(t)
-		e := engine.executor()
-		e.Start(t.Context(), anything{})
-		defer e.Shutdown()
+		engine := newLab(t)
+		e := engine.serve()
+		defer e.stop()
 		why := errors.New("the caller has gone")
 		for range 10 {
 			ctx, leave := context.WithCancelCause(t.Context())
@@ -240,10 +233,9 @@ func TestACallerWhoLeavesAtTheStart(t *testing.T) {
 // A session that is known to be broken has not begun a command. One that breaks later may have.
 func TestACommandBeginsOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		engine := newScriptedEngine(t)
-		e := engine.executor()
-		e.Start(t.Context(), anything{})
-		defer e.Shutdown()
+		engine := newLab(t)
+		e := engine.serve()
+		defer e.stop()
 		run := func() error {
 			_, err := e.Run(t.Context(), engine.spec("alice"), aCommand, discard)
 			return err
@@ -251,36 +243,41 @@ func TestACommandBeginsOnce(t *testing.T) {
 		if err := run(); err != nil {
 			t.Fatal(err)
 		}
-		e.mu.Lock()
-		for _, w := range e.calls {
-			w.sess.Close()
-		}
 		engine.Serve(breaks(func(string) {}))
-		e.mu.Unlock()
+		for _, c := range e.ForCalls() {
+			c.Session().Close()
+		}
 		if err := run(); !errors.Is(err, session.ErrBroken) || engine.Made() != 2 {
 			t.Errorf("in %d containers: %v", engine.Made(), err)
 		}
 	})
 }
 
-// A container that runs without the service may end while it is made ready, as one of a call may. What it had is given back once.
-func TestAContainerPersistentIsLostBeforeItIsReady(t *testing.T) {
+// Expelling a container that is being made does not wait for it, and no call gets it.
+func TestExpelOfWhatIsBeingMade(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		engine := newScriptedEngine(t)
-		engine.Serve(func(p enginetest.Program) { engine.Lose(p.Container.ID, true) })
-		e := engine.executor()
-		e.Start(t.Context(), anything{})
-		defer e.Shutdown()
-		synctest.Wait() // until it follows Docker's events
-		spec := engine.spec("alice")
-		spec.Persistent = "s1"
-		if _, err := e.StartPersistent(t.Context(), spec, quota.Token{}); err == nil || !strings.Contains(err.Error(), "lost before the command began") {
-			t.Error(err)
-		}
+		engine := newLab(t)
+		engine.Serve(func(enginetest.Program) {}) // the agent does not answer
+		e := engine.serve()
+		defer e.stop()
+		done := make(chan error)
+		go func() {
+			_, err := e.Run(context.WithoutCancel(t.Context()), engine.spec("alice"), aCommand, discard)
+			done <- err
+		}()
 		synctest.Wait()
-		log := e.cfg.Mounts.(*preparerLog)
-		if got := fmt.Sprint(log.calls); got != "[prepare alice release alice]" || len(e.all) != 0 {
-			t.Errorf("%s, and %d are known", got, len(e.all))
+		begun := time.Now()
+		for range containerTries {
+			e.Expel(engine.spec("alice").Fingerprint())
+			if took := time.Since(begun); took > 0 {
+				t.Errorf("the watch of all users stands still for %v", took)
+			}
+			time.Sleep(3 * time.Second)
+			synctest.Wait()
+			begun = time.Now()
+		}
+		if err := <-done; !errors.Is(err, dockerexec.ErrLost) {
+			t.Errorf("the call that waited: %v", err)
 		}
 	})
 }

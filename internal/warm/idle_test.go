@@ -1,49 +1,24 @@
-package dockerexec
+package warm
 
 import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/daycare-run/sandbox/dockerexec"
 	"github.com/daycare-run/sandbox/dockerexec/session"
 	"github.com/daycare-run/sandbox/internal/engine/enginetest"
 )
 
-// freezing is an executor on an engine that freezes after half a minute.
-func (s *scriptedEngine) freezing() *Executor {
-	e := s.executor()
-	e.SetIdle(Idle{FreezeAfter: 30 * time.Second, RemoveAfter: time.Hour})
-	e.Start(s.t.Context(), anything{})
-	return e
-}
-
-// states are those of all containers, by user.
-func (e *Executor) states() string {
-	var list []string
-	for _, c := range e.Containers() {
-		list = append(list, c.User+" "+c.State)
-	}
-	slices.Sort(list)
-	return strings.Join(list, ", ")
-}
-
-func (s *scriptedEngine) run(t *testing.T, e *Executor, user string) {
-	t.Helper()
-	if _, err := e.Run(t.Context(), s.spec(user), aCommand, discard); err != nil {
-		t.Fatalf("%s: %v", user, err)
-	}
-}
-
 func TestAnIdleContainerIsFrozenUntilTheNextCall(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		engine := newScriptedEngine(t)
+		engine := newLab(t)
 		e := engine.freezing()
-		defer e.Shutdown()
+		defer e.stop()
 		for round := range 3 {
 			begun := time.Now()
 			engine.run(t, e, "alice")
@@ -77,10 +52,10 @@ func TestAnIdleContainerIsFrozenUntilTheNextCall(t *testing.T) {
 // One that is used is not frozen, and a call that comes while it is being frozen is served.
 func TestACallDuringTheFreeze(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		engine := newScriptedEngine(t)
+		engine := newLab(t)
 		engine.takes(time.Second, "Pause", "Resume")
 		e := engine.freezing()
-		defer e.Shutdown()
+		defer e.stop()
 		c, _, err := e.acquire(t.Context(), engine.spec("alice"), aCommand.Token)
 		if err != nil {
 			t.Fatal(err)
@@ -106,17 +81,17 @@ func TestACallDuringTheFreeze(t *testing.T) {
 // One that is used while it waits in the line of those that are to be frozen is not frozen in its turn.
 func TestACallBeforeTheFreeze(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		engine := newScriptedEngine(t)
+		engine := newLab(t)
 		engine.takes(time.Second, "Pause", "Resume")
-		e := engine.executor()
-		defer e.Shutdown()
+		e := engine.serve()
+		defer e.stop()
 		users := []string{"a", "b", "c"}
 		for _, user := range users {
 			engine.run(t, e, user)
 			time.Sleep(time.Second)
 		}
 		done := make(chan struct{})
-		go func() { e.freezeUnused(func(*container) bool { return true }); close(done) }()
+		go func() { e.freezeUnused(func(*dockerexec.Container) bool { return true }); close(done) }()
 		synctest.Wait() // a and b are being paused, as many as are at a time
 		engine.run(t, e, users[freezesAtOnce])
 		<-done
@@ -132,9 +107,9 @@ func TestACallBeforeTheFreeze(t *testing.T) {
 // again, and the call says what Docker said; the next call gets another container.
 func TestAContainerThatStaysFrozen(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		engine := newScriptedEngine(t)
+		engine := newLab(t)
 		e := engine.freezing()
-		defer e.Shutdown()
+		defer e.stop()
 		engine.run(t, e, "alice")
 		time.Sleep(time.Minute)
 		engine.Script(func(call enginetest.Call, do func() error) error {
@@ -158,13 +133,13 @@ func TestAContainerThatStaysFrozen(t *testing.T) {
 // A call proceeds when its agent answers, and not when Docker has answered; a command's time begins when it may run.
 func TestACallGoesOnWhenTheAgentAnswers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		engine := newScriptedEngine(t)
+		engine := newLab(t)
 		engine.script(func(do func() error) error {
 			defer time.Sleep(3 * time.Second)
 			return do()
 		}, "Resume")
 		e := engine.freezing()
-		defer e.Shutdown()
+		defer e.stop()
 		engine.run(t, e, "alice")
 		time.Sleep(time.Minute)
 		begun := time.Now()
@@ -189,9 +164,9 @@ func TestACallGoesOnWhenTheAgentAnswers(t *testing.T) {
 // A caller that gives up while a container resumes leaves it to the next call.
 func TestACallThatGivesUpWhileAContainerThaws(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		engine := newScriptedEngine(t)
+		engine := newLab(t)
 		e := engine.freezing()
-		defer e.Shutdown()
+		defer e.stop()
 		engine.run(t, e, "alice")
 		time.Sleep(time.Minute)
 		engine.takes(3*time.Second, "Pause", "Resume")
@@ -211,11 +186,12 @@ func TestACallThatGivesUpWhileAContainerThaws(t *testing.T) {
 func TestFrozenContainersSleepOn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const users = 40
-		engine := newScriptedEngine(t)
-		var ids []string
+		engine := newLab(t)
+		var names []string
 		for i := range users {
-			ids = append(ids, engine.sleeps(fmt.Sprintf("user-%02d", i)))
+			names = append(names, fmt.Sprintf("user-%02d", i))
 		}
+		ids := engine.sleep(names...)
 		e := engine.freezing()
 		time.Sleep(10 * time.Minute)
 		if len(engine.users("Exec")) != 0 || len(engine.pauses()) != 0 || strings.Count(e.states(), "frozen") != users {
@@ -239,7 +215,7 @@ func TestFrozenContainersSleepOn(t *testing.T) {
 		for _, user := range []string{"user-01", "user-02", "user-03"} {
 			engine.run(t, e, user)
 		}
-		e.Shutdown()
+		e.stop()
 		if left := len(engine.Containers()); left != users {
 			t.Errorf("the next service finds %d", left)
 		}
@@ -254,9 +230,9 @@ func TestTooManyIdleContainers(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				engine := newScriptedEngine(t)
+				engine := newLab(t)
 				e := engine.freezing()
-				defer e.Shutdown()
+				defer e.stop()
 				for _, user := range []string{"a", "b", "c", "d", "e"} {
 					engine.run(t, e, user)
 					time.Sleep(time.Second)
@@ -279,21 +255,4 @@ func TestTooManyIdleContainers(t *testing.T) {
 			})
 		})
 	}
-}
-
-// A start that pauses writers neither waits for frozen ones nor wakes them.
-func TestAFrozenWriterIsHeld(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		engine := newScriptedEngine(t)
-		id := engine.sleeps("alice")
-		e := engine.freezing()
-		defer e.Shutdown()
-		resume, err := e.known(id).Hold(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := resume(); err != nil || len(engine.pauses()) != 0 {
-			t.Errorf("%v: %v", engine.pauses(), err)
-		}
-	})
 }

@@ -1,4 +1,4 @@
-package dockerexec
+package warm
 
 import (
 	"context"
@@ -12,7 +12,7 @@ import (
 // A caller that asks what containers use waits only for a while for a Docker that does not answer, and no longer than it wants.
 func TestUsagesOfASilentDocker(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		engine := newScriptedEngine(t)
+		engine := newLab(t)
 		engine.Script(func(call enginetest.Call, do func() error) error {
 			if call.Verb != "Usage" {
 				return do()
@@ -20,8 +20,8 @@ func TestUsagesOfASilentDocker(t *testing.T) {
 			<-call.Context.Done() // for good
 			return call.Context.Err()
 		})
-		e := engine.executor()
-		defer e.Shutdown()
+		e := engine.serve()
+		defer e.stop()
 		engine.run(t, e, "alice")
 		ask := func(ctx context.Context, want time.Duration) {
 			begun := time.Now()
