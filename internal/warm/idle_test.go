@@ -116,6 +116,7 @@ func TestAContainerThatStaysFrozen(t *testing.T) {
 			if call.Verb != "Resume" {
 				return do()
 			}
+			time.Sleep(time.Second) // the command has been sent by then
 			engine.End(call.Name, 137, false)
 			return errors.New("cannot unpause")
 		})
