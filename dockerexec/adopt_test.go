@@ -5,6 +5,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/daycare-run/sandbox/internal/waittest"
 )
 
 // Containers that are not adopted yet when the service ends are left to the next one.
@@ -17,9 +19,9 @@ func TestShutdownLeavesWhatItHasNotAdopted(t *testing.T) {
 		}
 		e := engine.executor()
 		e.Start(t.Context(), anything{})
-		time.Sleep(1500 * time.Millisecond)
+		waittest.Pass(1500 * time.Millisecond)
 		e.Shutdown()
-		time.Sleep(time.Second) // the engine goes on
+		waittest.Pass(time.Second) // the engine goes on
 		if left := len(engine.Containers()); left != 20 {
 			t.Errorf("%d of 20 are left", left)
 		}
@@ -41,9 +43,9 @@ func TestShutdownWhileProcessesQueue(t *testing.T) {
 		}
 		e := engine.executor()
 		e.Start(t.Context(), anything{})
-		time.Sleep(500 * time.Millisecond)
+		waittest.Pass(500 * time.Millisecond)
 		e.Shutdown()
-		time.Sleep(time.Second) // the engine goes on
+		waittest.Pass(time.Second) // the engine goes on
 		if left := len(engine.Containers()); left != 4*adoptionsAtOnce {
 			t.Errorf("%d are left", left)
 		}

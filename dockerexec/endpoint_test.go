@@ -20,6 +20,7 @@ import (
 	engines "github.com/daycare-run/sandbox/internal/engine"
 	"github.com/daycare-run/sandbox/internal/engine/enginetest"
 	"github.com/daycare-run/sandbox/internal/events"
+	"github.com/daycare-run/sandbox/internal/waittest"
 )
 
 // openings are Networks that remember what they were asked. Open fails with each of faults first.
@@ -196,8 +197,7 @@ func TestANetworkThatCannotBeOpenedAtFirst(t *testing.T) {
 		e.Start(t.Context(), anything{})
 		defer e.Shutdown()
 		synctest.Wait()
-		time.Sleep(2*networkCheck + time.Second)
-		synctest.Wait()
+		waittest.Pass(2*networkCheck + time.Second)
 		o.named(t, 3)
 		if _, bound := o.asked(); len(bound) != 1 || bound[0] != foundThere || len(engine.Calls("Signal", "Remove")) != 0 {
 			t.Errorf("bound: %v, ended: %v", bound, engine.Calls("Signal", "Remove"))
@@ -205,8 +205,7 @@ func TestANetworkThatCannotBeOpenedAtFirst(t *testing.T) {
 		if n := told.Load(); n != 1 {
 			t.Errorf("that was told %d times", n)
 		}
-		time.Sleep(networkCheck)
-		synctest.Wait()
+		waittest.Pass(networkCheck)
 		if opened, bound := o.asked(); len(bound) != 1 || len(opened) != 4 || len(opened[3]) != 0 {
 			t.Errorf("what is known was named again: %v, bound: %v", opened, bound)
 		}
@@ -234,10 +233,9 @@ func TestAContainerThatDockerIsSilentAbout(t *testing.T) {
 			t.Errorf("it took %v", took)
 		}
 		o.named(t, 1)
-		time.Sleep(endpointLimit + time.Second)
+		waittest.Pass(endpointLimit + time.Second)
 		engine.Script(nil)
-		time.Sleep(networkCheck)
-		synctest.Wait()
+		waittest.Pass(networkCheck)
 		if _, bound := o.asked(); len(bound) != 1 || bound[0] != foundThere || len(engine.Calls("Signal", "Remove")) != 0 {
 			t.Errorf("bound: %v, ended: %v", bound, engine.Calls("Signal", "Remove"))
 		}

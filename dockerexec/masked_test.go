@@ -13,6 +13,7 @@ import (
 	cerrdefs "github.com/containerd/errdefs"
 
 	"github.com/daycare-run/sandbox/internal/quota"
+	"github.com/daycare-run/sandbox/internal/waittest"
 )
 
 // What hides files from containers is there for as long as their programs run.
@@ -113,7 +114,7 @@ func TestAFoundProcessIsPreparedOrEnds(t *testing.T) {
 				e.cfg.Mounts = mounts
 				e.Start(t.Context(), anything{})
 				defer e.Shutdown()
-				time.Sleep(time.Minute)
+				waittest.Pass(time.Minute)
 				now, _ := engine.Find(made.ID)
 				there := now.Runs()
 				why := ""

@@ -14,6 +14,8 @@ import (
 
 	"github.com/rs/zerolog"
 	"golang.org/x/sys/unix"
+
+	"github.com/daycare-run/sandbox/internal/waittest"
 )
 
 // Where a service is killed while it binds.
@@ -229,7 +231,7 @@ func TestPoolMadeBeforeTheFirstReconciliationStays(t *testing.T) {
 		synctest.Wait() // the list has come
 		there(true, oldFolder, oldRecord)
 		newFolder, newRecord := bind("new", "bob")
-		time.Sleep(2 * time.Second)
+		waittest.Pass(2 * time.Second)
 		there(false, oldFolder, oldRecord)
 		there(true, newFolder, newRecord)
 	})

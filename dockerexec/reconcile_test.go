@@ -16,6 +16,7 @@ import (
 	"github.com/daycare-run/sandbox/internal/engine"
 	"github.com/daycare-run/sandbox/internal/engine/enginetest"
 	"github.com/daycare-run/sandbox/internal/quota"
+	"github.com/daycare-run/sandbox/internal/waittest"
 )
 
 // preparerLog is a mountPreparer that remembers what it was asked.
@@ -63,12 +64,11 @@ func TestAComparisonThatFailsIsMadeAgain(t *testing.T) {
 		e := engine.executor()
 		e.Start(t.Context(), anything{})
 		defer e.Shutdown()
-		time.Sleep(compareAgain + time.Second)
+		waittest.Pass(compareAgain + time.Second)
 		if e.runningDetached(id) != nil {
 			t.Fatal("found in spite of the engine")
 		}
-		time.Sleep(compareAgain)
-		synctest.Wait()
+		waittest.Pass(compareAgain)
 		if e.runningDetached(id) == nil {
 			t.Error("it was not found when the engine listed it again")
 		}

@@ -11,6 +11,7 @@ import (
 	"github.com/daycare-run/sandbox/dockerexec"
 	"github.com/daycare-run/sandbox/dockerexec/life"
 	"github.com/daycare-run/sandbox/internal/quota"
+	"github.com/daycare-run/sandbox/internal/waittest"
 )
 
 // stand is a service with containers of which each was used a second after the one before.
@@ -28,7 +29,7 @@ func stand(t *testing.T, l *lab, list ...of) (s service, made []*dockerexec.Cont
 			s.release(c)
 		}
 		made = append(made, c)
-		time.Sleep(time.Second)
+		waittest.Pass(time.Second)
 	}
 	return s, made
 }

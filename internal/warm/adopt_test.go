@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/daycare-run/sandbox/internal/engine/enginetest"
+	"github.com/daycare-run/sandbox/internal/waittest"
 )
 
 // After a restart a call waits only for its own user's container, however many there are, and the others are taken
@@ -44,7 +45,7 @@ func TestACallsContainerIsAdoptedFirst(t *testing.T) {
 				t.Errorf("%s waited for %v", user, took)
 			}
 		}
-		time.Sleep(users * time.Second)
+		waittest.Pass(users * time.Second)
 		execs.mu.Lock()
 		defer execs.mu.Unlock()
 		if len(execs.began) != users || engine.Made() != users || execs.most != adoptedAtOnce+1 {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/daycare-run/sandbox/dockerexec"
 	"github.com/daycare-run/sandbox/internal/quota"
+	"github.com/daycare-run/sandbox/internal/waittest"
 )
 
 // planned is a plan that comes to this Spec.
@@ -119,7 +120,7 @@ func TestExpelOfWhatIsWarmedLater(t *testing.T) {
 		e.Warm("alice", quota.Token{}, planned(engine.spec("alice")))
 		synctest.Wait()
 		e.Expel(engine.spec("alice").Fingerprint())
-		time.Sleep(2 * time.Minute)
+		waittest.Pass(2 * time.Minute)
 		if list := e.Containers(); len(list) != 0 {
 			t.Errorf("%+v", list)
 		}
@@ -135,7 +136,7 @@ func TestShutdownWhileAContainerIsCreated(t *testing.T) {
 		e.Warm("alice", quota.Token{}, planned(engine.spec("alice")))
 		synctest.Wait()
 		e.stop()
-		time.Sleep(time.Minute) // Docker goes on
+		waittest.Pass(time.Minute) // Docker goes on
 		if engine.Made() != 1 || len(engine.Containers()) != 0 {
 			t.Errorf("of %d that were made %d are left", engine.Made(), len(engine.Containers()))
 		}

@@ -12,6 +12,7 @@ import (
 	"github.com/daycare-run/sandbox/dockerexec"
 	"github.com/daycare-run/sandbox/dockerexec/session"
 	"github.com/daycare-run/sandbox/internal/engine/enginetest"
+	"github.com/daycare-run/sandbox/internal/waittest"
 )
 
 func TestAnIdleContainerIsFrozenUntilTheNextCall(t *testing.T) {
@@ -25,11 +26,11 @@ func TestAnIdleContainerIsFrozenUntilTheNextCall(t *testing.T) {
 			if took := time.Since(begun); took != 0 || e.states() != "alice idle" {
 				t.Errorf("round %d: after %v: %s", round, took, e.states())
 			}
-			time.Sleep(20 * time.Second)
+			waittest.Pass(20 * time.Second)
 			if e.states() != "alice idle" {
 				t.Errorf("round %d: too early: %s", round, e.states())
 			}
-			time.Sleep(20 * time.Second)
+			waittest.Pass(20 * time.Second)
 			if e.states() != "alice frozen" {
 				t.Errorf("round %d: %s", round, e.states())
 			}
@@ -38,11 +39,11 @@ func TestAnIdleContainerIsFrozenUntilTheNextCall(t *testing.T) {
 			t.Errorf("%d containers, %d frozen, %d thawed, %v", engine.Made(), frozen, thawed, engine.pauses())
 		}
 		e.SetIdle(Idle{RemoveAfter: 10 * time.Minute})
-		time.Sleep(9 * time.Minute)
+		waittest.Pass(9 * time.Minute)
 		if e.states() != "alice frozen" {
 			t.Errorf("before its time: %s", e.states())
 		}
-		time.Sleep(2 * time.Minute)
+		waittest.Pass(2 * time.Minute)
 		if e.states() != "" || len(engine.Containers()) != 0 || engine.spools() != "" {
 			t.Errorf("after its time: %s, %s", e.states(), engine.spools())
 		}
@@ -60,13 +61,13 @@ func TestACallDuringTheFreeze(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		time.Sleep(time.Hour)
+		waittest.Pass(time.Hour)
 		if e.states() != "alice busy" || len(engine.pauses()) != 0 {
 			t.Errorf("%s: %v", e.states(), engine.pauses())
 		}
 		e.release(c)
 		for e.states() != "alice frozen" {
-			time.Sleep(10 * time.Millisecond)
+			waittest.Pass(10 * time.Millisecond)
 		}
 		begun := time.Now()
 		for range 3 {
@@ -88,7 +89,7 @@ func TestACallBeforeTheFreeze(t *testing.T) {
 		users := []string{"a", "b", "c"}
 		for _, user := range users {
 			engine.run(t, e, user)
-			time.Sleep(time.Second)
+			waittest.Pass(time.Second)
 		}
 		done := make(chan struct{})
 		go func() { e.freezeUnused(func(*dockerexec.Container) bool { return true }); close(done) }()
@@ -111,7 +112,7 @@ func TestAContainerThatStaysFrozen(t *testing.T) {
 		e := engine.freezing()
 		defer e.stop()
 		engine.run(t, e, "alice")
-		time.Sleep(time.Minute)
+		waittest.Pass(time.Minute)
 		engine.Script(func(call enginetest.Call, do func() error) error {
 			if call.Verb != "Resume" {
 				return do()
@@ -142,7 +143,7 @@ func TestACallGoesOnWhenTheAgentAnswers(t *testing.T) {
 		e := engine.freezing()
 		defer e.stop()
 		engine.run(t, e, "alice")
-		time.Sleep(time.Minute)
+		waittest.Pass(time.Minute)
 		begun := time.Now()
 		engine.run(t, e, "alice")
 		if took := time.Since(begun); took != 0 {
@@ -152,7 +153,7 @@ func TestACallGoesOnWhenTheAgentAnswers(t *testing.T) {
 		if _, thawed := e.Freezes(); engine.Made() != 1 || thawed != 1 {
 			t.Errorf("%d containers, %d thawed", engine.Made(), thawed)
 		}
-		time.Sleep(time.Minute)
+		waittest.Pass(time.Minute)
 		engine.takes(2*time.Second, "Pause", "Resume")
 		short := aCommand
 		short.Timeout = time.Second
@@ -169,7 +170,7 @@ func TestACallThatGivesUpWhileAContainerThaws(t *testing.T) {
 		e := engine.freezing()
 		defer e.stop()
 		engine.run(t, e, "alice")
-		time.Sleep(time.Minute)
+		waittest.Pass(time.Minute)
 		engine.takes(3*time.Second, "Pause", "Resume")
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
@@ -194,7 +195,7 @@ func TestFrozenContainersSleepOn(t *testing.T) {
 		}
 		ids := engine.sleep(names...)
 		e := engine.freezing()
-		time.Sleep(10 * time.Minute)
+		waittest.Pass(10 * time.Minute)
 		if len(engine.users("Exec")) != 0 || len(engine.pauses()) != 0 || strings.Count(e.states(), "frozen") != users {
 			t.Errorf("%d were taken over: %v, %s", len(engine.users("Exec")), engine.pauses(), e.states())
 		}
@@ -236,7 +237,7 @@ func TestTooManyIdleContainers(t *testing.T) {
 				defer e.stop()
 				for _, user := range []string{"a", "b", "c", "d", "e"} {
 					engine.run(t, e, user)
-					time.Sleep(time.Second)
+					waittest.Pass(time.Second)
 				}
 				engine.run(t, e, "a")
 				busy, _, err := e.acquire(t.Context(), engine.spec("b"), aCommand.Token)
@@ -245,7 +246,7 @@ func TestTooManyIdleContainers(t *testing.T) {
 				}
 				defer e.release(busy)
 				e.SetIdle(idle)
-				time.Sleep(time.Minute)
+				waittest.Pass(time.Minute)
 				want := "a idle, b busy, d idle, e idle"
 				if idle.MinFreeMemory > 0 {
 					want = "b busy"

@@ -15,6 +15,7 @@ import (
 	"github.com/daycare-run/sandbox/dockerexec/session"
 	"github.com/daycare-run/sandbox/internal/engine"
 	"github.com/daycare-run/sandbox/internal/engine/enginetest"
+	"github.com/daycare-run/sandbox/internal/waittest"
 )
 
 // A container that is lost while it is adopted or made is replaced, and the call goes on at once. Docker keeps
@@ -272,8 +273,7 @@ func TestExpelOfWhatIsBeingMade(t *testing.T) {
 			if took := time.Since(begun); took > 0 {
 				t.Errorf("the watch of all users stands still for %v", took)
 			}
-			time.Sleep(3 * time.Second)
-			synctest.Wait()
+			waittest.Pass(3 * time.Second)
 			begun = time.Now()
 		}
 		if err := <-done; !errors.Is(err, dockerexec.ErrLost) {

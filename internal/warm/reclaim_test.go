@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/daycare-run/sandbox/internal/cgroup"
+	"github.com/daycare-run/sandbox/internal/waittest"
 )
 
 const swapsHeading = "Filename\t\t\t\tType\t\tSize\t\tUsed\t\tPriority\n"
@@ -47,11 +48,11 @@ func TestOnlyCompressedSwapIsUsed(t *testing.T) {
 			defer e.stop()
 			engine.run(t, e, "alice")
 			e.SetIdle(Idle{FreezeAfter: 30 * time.Second, ReclaimAfter: 5 * time.Minute, RemoveAfter: time.Hour})
-			time.Sleep(4 * time.Minute)
+			waittest.Pass(4 * time.Minute)
 			if got := textOf(engine.cgroups, file); got != "" {
 				t.Errorf("swap on %q: too early: %q", swaps, got)
 			}
-			time.Sleep(2 * time.Minute)
+			waittest.Pass(2 * time.Minute)
 			if got := textOf(engine.cgroups, file); got != want {
 				t.Errorf("swap on %q: %q, not %q", swaps, got, want)
 			}
@@ -74,7 +75,7 @@ func TestMemoryIsAskedForAgain(t *testing.T) {
 				e.SetIdle(Idle{FreezeAfter: 30 * time.Second, ReclaimAfter: time.Minute, RemoveAfter: time.Hour})
 				asked := 0
 				for range 20 * 60 {
-					time.Sleep(time.Second)
+					waittest.Pass(time.Second)
 					if file := filepath.Join(engine.cgroups.ControlGroups, group, "memory.force_empty"); textOf(engine.cgroups, group+"memory.force_empty") != "" {
 						asked++
 						if err := os.Truncate(file, 0); err != nil {

@@ -13,6 +13,7 @@ import (
 	"github.com/daycare-run/sandbox/internal/agent/agenttest"
 	"github.com/daycare-run/sandbox/internal/agent/wire"
 	"github.com/daycare-run/sandbox/internal/engine/enginetest"
+	"github.com/daycare-run/sandbox/internal/waittest"
 )
 
 // lookedUp are the paths that agents were asked to look up, by the user.
@@ -73,19 +74,19 @@ func TestRemovedNamesAreLookedUp(t *testing.T) {
 		if got := looked.take(); got != "" {
 			t.Errorf("at once: %q", got)
 		}
-		time.Sleep(2 * time.Second)
+		waittest.Pass(2 * time.Second)
 		if got := looked.take(); got != "/home/a /home/b" || looked.times != 1 {
 			t.Errorf("%q, in %d messages", got, looked.times)
 		}
 		// One that is frozen is thawed for it after a while, and frozen again; nothing has used it.
-		time.Sleep(time.Minute)
+		waittest.Pass(time.Minute)
 		before := e.Containers()
 		remove("c")
-		time.Sleep(15 * time.Second)
+		waittest.Pass(15 * time.Second)
 		if got := looked.take(); got != "" {
 			t.Errorf("too early: %q", got)
 		}
-		time.Sleep(30 * time.Second)
+		waittest.Pass(30 * time.Second)
 		if got := looked.take(); got != "/home/c" || !slices.Equal(e.Containers(), before) || e.states() != "alice frozen, bob frozen" {
 			t.Errorf("%q, %+v after %+v", got, e.Containers(), before)
 		}
@@ -95,11 +96,11 @@ func TestRemovedNamesAreLookedUp(t *testing.T) {
 		// A call that comes while it is thawed goes on.
 		engine.takes(time.Second, "Pause", "Resume")
 		remove("d")
-		time.Sleep(31500 * time.Millisecond)
+		waittest.Pass(31500 * time.Millisecond)
 		if _, err := e.Run(t.Context(), homeSpec(engine, "alice"), aCommand, discard); err != nil {
 			t.Error(err)
 		}
-		if time.Sleep(10 * time.Second); looked.take() != "/home/d" || e.states() != "alice idle, bob frozen" || engine.Made() != 2 {
+		if waittest.Pass(10 * time.Second); looked.take() != "/home/d" || e.states() != "alice idle, bob frozen" || engine.Made() != 2 {
 			t.Errorf("%s, %d containers", e.states(), engine.Made())
 		}
 	})
@@ -115,16 +116,16 @@ func TestTooManyRemovedPaths(t *testing.T) {
 		if _, err := e.Run(t.Context(), homeSpec(engine, "alice"), aCommand, discard); err != nil {
 			t.Fatal(err)
 		}
-		time.Sleep(time.Minute)
+		waittest.Pass(time.Minute)
 		remove := func(i int) { e.Removed("alice", "/users/alice/"+strings.Repeat("x", i), "") }
 		for i := range 4096 {
 			remove(i)
 		}
-		if time.Sleep(time.Second); e.states() != "alice frozen" {
+		if waittest.Pass(time.Second); e.states() != "alice frozen" {
 			t.Error(e.states())
 		}
 		remove(4096)
-		if time.Sleep(time.Second); e.states() != "" {
+		if waittest.Pass(time.Second); e.states() != "" {
 			t.Error(e.states())
 		}
 	})
