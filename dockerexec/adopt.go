@@ -22,7 +22,7 @@ const adoptionsAtOnce = 4
 
 // adopt takes over containers that were found, and that are in the registry. What is there for
 // calls and was paused then is left to the call that wakes it, even if that has come already.
-func (h *host) adopt(found []*container) {
+func (h *host) adopt(found []*Container) {
 	for _, c := range found {
 		if c.spec.isDetached() || !c.foundPaused {
 			h.work.Go(func() { h.adoptInTurn(c) })
@@ -31,7 +31,7 @@ func (h *host) adopt(found []*container) {
 }
 
 // adoptInTurn takes a container over in its turn, or as soon as a call wants it.
-func (h *host) adoptInTurn(c *container) {
+func (h *host) adoptInTurn(c *Container) {
 	select {
 	case h.adopting <- struct{}{}:
 		defer func() { <-h.adopting }()
@@ -42,7 +42,7 @@ func (h *host) adoptInTurn(c *container) {
 }
 
 // takeOver is the maker's part for a container that was found.
-func (h *host) takeOver(c *container) {
+func (h *host) takeOver(c *Container) {
 	if h.ctx.Err() == nil {
 		_, _ = h.CountRefusals(c) // what an earlier service's commands were refused is nothing to those that come
 	}
@@ -59,7 +59,7 @@ func (h *host) takeOver(c *container) {
 // takeOverDetached resumes a container that is to run, prepares the host for it
 // again, and opens its network access. A container for which the host cannot be prepared, or whose
 // interface leads nowhere, is stopped: recreated it has what it needs.
-func (h *host) takeOverDetached(c *container) {
+func (h *host) takeOverDetached(c *Container) {
 	ctx, cancel := context.WithTimeout(h.ctx, creationLimit)
 	defer cancel()
 	if c.is(life.Frozen) && h.wanted(c.spec).Running {
@@ -84,7 +84,7 @@ func (h *host) takeOverDetached(c *container) {
 
 // prepareFound prepares the host for a running container that was found, if that has failed before.
 // While its storage does not answer it tries again, until ctx ends.
-func (h *host) prepareFound(ctx context.Context, c *container) error {
+func (h *host) prepareFound(ctx context.Context, c *Container) error {
 	if c.mounts.prepare(h.cfg.Mounts, c.spec) == nil {
 		return nil
 	}

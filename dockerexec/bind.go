@@ -108,7 +108,7 @@ func (s Spec) boundTo(user string, egress Egress) Spec {
 // user's name; the caller accounts for the place of that one. After an error the user has no
 // container of the pool, and has a home only if it could not be taken back. The error is
 // life.ErrLeft if the container does not wait any more.
-func (h *host) Bind(ctx context.Context, from *container, a quota.Account, egress Egress) error {
+func (h *host) Bind(ctx context.Context, from *Container, a quota.Account, egress Egress) error {
 	to, err := h.claim(from, a, egress)
 	if err != nil {
 		return err
@@ -131,7 +131,7 @@ func (h *host) Bind(ctx context.Context, from *container, a quota.Account, egres
 
 // claim takes a container out of the pool. The container that it becomes is in the registry at
 // once, so that calls can wait for it.
-func (h *host) claim(from *container, a quota.Account, egress Egress) (to *container, err error) {
+func (h *host) claim(from *Container, a quota.Account, egress Egress) (to *Container, err error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.closed || !from.is(life.Ready) {
@@ -171,7 +171,7 @@ func (h *host) claim(from *container, a quota.Account, egress Egress) (to *conta
 
 // boundNow has a bound container be given up when its session ends, and has Docker rename it. At
 // Shutdown it is left to the next service.
-func (h *host) boundNow(c *container) {
+func (h *host) boundNow(c *Container) {
 	if !c.spec.isDetached() {
 		h.publish(c, "idle")
 		h.work.Go(func() {
@@ -185,7 +185,7 @@ func (h *host) boundNow(c *container) {
 
 // handOver gives a container's network access, record and home to the user that it is bound to, if
 // it may run for that user. That is checked just before the home is the user's, and just after.
-func (h *host) handOver(from, to *container) error {
+func (h *host) handOver(from, to *Container) error {
 	err := to.net.Assign(to.spec.candidate(to.spec.Egress))
 	if err == nil {
 		err = h.writeRecord(to.ID())
@@ -209,7 +209,7 @@ func (h *host) giveHome(pooled, user string) error {
 }
 
 // become returns the container with another Spec that a pooled one becomes, with all that it has.
-func (h *host) become(from *container, spec Spec) (to *container) {
+func (h *host) become(from *Container, spec Spec) (to *Container) {
 	to = h.newContainer(spec, spec.Fingerprint(), "", false)
 	to.Do(life.Begin, nil)
 	to.Name(from.ID())
@@ -225,7 +225,7 @@ func (h *host) become(from *container, spec Spec) (to *container) {
 
 // rename gives a bound container the name that any other with its Spec has. Nothing depends on it,
 // so it does not compete with the first command.
-func (h *host) rename(c *container) {
+func (h *host) rename(c *Container) {
 	select {
 	case <-time.After(renameAfter):
 	case <-h.ctx.Done():
@@ -241,7 +241,7 @@ func (h *host) rename(c *container) {
 }
 
 // renameFound renames a container that was found and has not been renamed yet.
-func (h *host) renameFound(c *container, found engine.Container) {
+func (h *host) renameFound(c *Container, found engine.Container) {
 	if found.Name != c.spec.ContainerName() {
 		h.work.Go(func() { h.rename(c) })
 	}

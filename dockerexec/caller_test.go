@@ -13,7 +13,7 @@ import (
 
 // joined has a call join the container of a Spec, which is made if need be, and waits until it is
 // settled. The call returns at once.
-func (e *Executor) joined(ctx context.Context, spec Spec) (*container, error) {
+func (e *Executor) joined(ctx context.Context, spec Spec) (*Container, error) {
 	c, added, err := e.Add(spec, spec.Platform, quota.Token{})
 	if err != nil {
 		return nil, err
@@ -49,7 +49,7 @@ func (e *Executor) run(ctx context.Context, spec Spec) error {
 }
 
 // list are the containers for calls that are there.
-func (e *Executor) list() (list []*container) {
+func (e *Executor) list() (list []*Container) {
 	for _, c := range e.ForCalls() {
 		if c.Now().State < life.Ended {
 			list = append(list, c)

@@ -13,14 +13,11 @@ import (
 	"github.com/daycare-run/sandbox/internal/quota"
 )
 
-// Container is one container, from the wish for it to its last trace.
-type Container = container
-
-// container is one container. Its Life says in which state it is; the rest is what it has. Most
-// take the commands of calls, through a session with the agent inside. A detached one runs by
-// itself: it is that of a durable process, or a persistent one. What waits in the pool is not
-// detached yet, whatever it will be.
-type container struct {
+// Container is one container, from the wish for it to its last trace. Its Life says in which state
+// it is; the rest is what it has. Most take the commands of calls, through a session with the agent
+// inside. A detached one runs by itself: it is that of a durable process, or a persistent one. What
+// waits in the pool is not detached yet, whatever it will be.
+type Container struct {
 	*life.Life
 	spec        Spec
 	fingerprint Fingerprint
@@ -121,8 +118,8 @@ func (p *preparation) release(mounts mountPreparer) {
 }
 
 // newContainer returns a container that is to be made, or one that was found, if id is set.
-func (h *host) newContainer(spec Spec, fingerprint Fingerprint, id string, paused bool) *container {
-	return &container{
+func (h *host) newContainer(spec Spec, fingerprint Fingerprint, id string, paused bool) *Container {
+	return &Container{
 		Life: life.New(h.ctx, life.Config{Engine: h.engine, Detached: spec.isDetached(), ID: id,
 			Paused: paused}),
 		spec: spec, fingerprint: fingerprint, since: time.Now(), foundPaused: paused,
@@ -136,37 +133,37 @@ func (h *host) newContainer(spec Spec, fingerprint Fingerprint, id string, pause
 func (s Spec) isDetached() bool { return !s.hasSession() && !s.IsPooled() }
 
 // Spec returns what the container is made from.
-func (c *container) Spec() Spec { return c.spec }
+func (c *Container) Spec() Spec { return c.spec }
 
 // Since returns when this service has made or found it, or when it was stocked.
-func (c *container) Since() time.Time { return c.since }
+func (c *Container) Since() time.Time { return c.since }
 
 // Session returns the session with the agent inside, once the container is settled.
-func (c *container) Session() *session.Session { return c.sess }
+func (c *Container) Session() *session.Session { return c.sess }
 
 // Account returns whose bounds apply to the container.
-func (c *container) Account() quota.Account {
+func (c *Container) Account() quota.Account {
 	return quota.Account{User: c.spec.User, Token: c.token}
 }
 
 // SetPlace sets what gives its place in the quotas back. It is called when nothing is left of the
 // container.
-func (c *container) SetPlace(give func()) { c.place.Store(&give) }
+func (c *Container) SetPlace(give func()) { c.place.Store(&give) }
 
 // HasPlace reports whether it takes a place in the quotas.
-func (c *container) HasPlace() bool { return c.place.Load() != nil }
+func (c *Container) HasPlace() bool { return c.place.Load() != nil }
 
-func (c *container) givePlace() {
+func (c *Container) givePlace() {
 	if give := c.place.Swap(nil); give != nil {
 		(*give)()
 	}
 }
 
 // is reports whether the container is in one of the states.
-func (c *container) is(states ...life.State) bool { return slices.Contains(states, c.Now().State) }
+func (c *Container) is(states ...life.State) bool { return slices.Contains(states, c.Now().State) }
 
 // hangUp closes the connections to the container's programs.
-func (c *container) hangUp() {
+func (c *Container) hangUp() {
 	if c.first != nil {
 		_ = c.first.Close()
 	}

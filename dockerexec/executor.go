@@ -105,9 +105,9 @@ type host struct {
 
 	mu        sync.Mutex
 	closed    bool
-	all       map[*container]bool        // the registry
-	calls     map[Fingerprint]*container // those that calls find, and the pool's
-	ids       map[string]*container      // those that Docker's events are about, by Docker's id
+	all       map[*Container]bool        // the registry
+	calls     map[Fingerprint]*Container // those that calls find, and the pool's
+	ids       map[string]*Container      // those that Docker's events are about, by Docker's id
 	bound     map[string]poolRecord      // of the containers that came from the pool, by Docker's id
 	inherited poolRest
 }
@@ -122,8 +122,8 @@ func New(runs engine.Engine, cfg Config) *Executor {
 		cfg: cfg, engine: runs, cgroups: cmp.Or(cfg.Cgroups, cgroup.ThisHost()),
 		changes: changes{told: make(chan Changes, 1)},
 		begun:   make(chan struct{}), adopting: make(chan struct{}, adoptionsAtOnce),
-		all:   map[*container]bool{},
-		calls: map[Fingerprint]*container{}, ids: map[string]*container{},
+		all:   map[*Container]bool{},
+		calls: map[Fingerprint]*Container{}, ids: map[string]*Container{},
 		bound: map[string]poolRecord{},
 	}
 	h.nets = h.newNetworks()
@@ -173,7 +173,7 @@ func (e *Executor) Shutdown() {
 }
 
 // leaveAtShutdown is leaveBehind for a container that became ready after Shutdown has looked.
-func (h *host) leaveAtShutdown(c *container) {
+func (h *host) leaveAtShutdown(c *Container) {
 	h.mu.Lock()
 	closed := h.closed
 	h.mu.Unlock()
@@ -183,7 +183,7 @@ func (h *host) leaveAtShutdown(c *container) {
 }
 
 // leaveBehind releases a container to the next service, or removes it if that has no use for it.
-func (h *host) leaveBehind(c *container) {
+func (h *host) leaveBehind(c *Container) {
 	now := c.Now()
 	switch {
 	case c.spec.isDetached():

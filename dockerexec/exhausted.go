@@ -76,7 +76,7 @@ func (l Limits) OutOfMemory() *Exhausted { return &Exhausted{LimitMemory, l.Memo
 
 // CountRefusals notes what a container was refused so far, so that it is not told again, and
 // returns what is new; nil for nothing.
-func (h *host) CountRefusals(c *container) (*Exhausted, error) {
+func (h *host) CountRefusals(c *Container) (*Exhausted, error) {
 	now, err := h.cgroups.Refusals(c.ID())
 	if err != nil {
 		return nil, err
@@ -90,7 +90,7 @@ func (h *host) CountRefusals(c *container) (*Exhausted, error) {
 
 // learnEnd finds out whether a container that no longer works has used up a limit, before anything
 // of it is removed. Under gVisor it has ended then, because the kernel kills all of gVisor's.
-func (h *host) learnEnd(c *container) {
+func (h *host) learnEnd(c *Container) {
 	defer close(c.learned)
 	if c.ID() == "" {
 		return
@@ -146,7 +146,7 @@ func (p *detached) PersistentKilled(id string) *Exhausted {
 }
 
 // why returns what has ended a container, once that is learned; empty if it is not known.
-func (c *container) why() string {
+func (c *Container) why() string {
 	if c.exhausted == nil {
 		return ""
 	}
@@ -158,7 +158,7 @@ const learnLimit = endingLag + endingLag/2
 
 // Exhausted returns the limit that a container which was lost had used up; nil if there is none, or
 // it is not known.
-func (c *container) Exhausted(ctx context.Context) *Exhausted {
+func (c *Container) Exhausted(ctx context.Context) *Exhausted {
 	ctx, cancel := context.WithTimeout(ctx, learnLimit)
 	defer cancel()
 	select {

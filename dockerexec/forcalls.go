@@ -15,7 +15,7 @@ import (
 
 // ForCalls returns the containers that are there for calls, and those in the pool, also while they
 // are being removed.
-func (h *host) ForCalls() (list []*container) {
+func (h *host) ForCalls() (list []*Container) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for c := range h.all {
@@ -31,7 +31,7 @@ func (h *host) ForCalls() (list []*container) {
 // Without the platform on, the container is stale.
 func (h *host) Add(
 	spec Spec, on Platform, token quota.Token,
-) (c *container, added bool, err error) {
+) (c *Container, added bool, err error) {
 	fingerprint := spec.Fingerprint()
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -55,7 +55,7 @@ func (h *host) Add(
 
 // Wake has a container that a call has joined go on, in the background, if it was frozen: from and
 // thawing are Join's. It reports whether it is thawed.
-func (h *host) Wake(c *container, from life.State, thawing *life.Thawing) (thawed bool) {
+func (h *host) Wake(c *Container, from life.State, thawing *life.Thawing) (thawed bool) {
 	switch {
 	case from != life.Frozen:
 		return false
@@ -77,7 +77,7 @@ func (h *host) Wake(c *container, from life.State, thawing *life.Thawing) (thawe
 
 // Freeze freezes a container if no call needs it. It blocks until that is done, and reports whether
 // the container is frozen.
-func (h *host) Freeze(c *container) (frozen bool) {
+func (h *host) Freeze(c *Container) (frozen bool) {
 	frozen, err := c.Freeze(h.ctx)
 	if err != nil && h.ctx.Err() == nil {
 		h.Tell(h.ctx, c, Incident{What: "cannot freeze a container; it keeps running", Err: err})
@@ -91,8 +91,8 @@ func (h *host) Freeze(c *container) (frozen bool) {
 // Retire removes the containers for calls that match: at once if they are unused, else when their
 // last call returns. A call waits for a container that is still being made. match is called with
 // the registry locked.
-func (h *host) Retire(match func(*container, life.Now) bool) {
-	var unused []*container
+func (h *host) Retire(match func(*Container, life.Now) bool) {
+	var unused []*Container
 	h.mu.Lock()
 	for _, c := range h.calls {
 		if match(c, c.Now()) && c.Do(life.Retire, nil) == life.Removes {
@@ -110,7 +110,7 @@ func (h *host) Retire(match func(*container, life.Now) bool) {
 // gone or ctx has ended.
 func (h *host) Leave(ctx context.Context, user string) error {
 	h.mu.Lock()
-	var theirs []*container
+	var theirs []*Container
 	for c := range h.all {
 		if c.spec.User == user && !c.spec.isDetached() && !c.is(life.Gone) {
 			theirs = append(theirs, c)

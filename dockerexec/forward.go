@@ -56,7 +56,7 @@ func (h *host) explain(err error) error {
 // agentOf returns the agent of a mode in a container that runs without the service, and starts it
 // if needed.
 func (h *host) agentOf(
-	ctx context.Context, c *container, of *session.OnDemand, mode session.Mode,
+	ctx context.Context, c *Container, of *session.OnDemand, mode session.Mode,
 ) (*session.Agent, error) {
 	return of.Open(ctx, func() (*session.Agent, error) {
 		done, err := c.Use(h.ctx)

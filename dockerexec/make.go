@@ -24,7 +24,7 @@ const creationLimit = 2 * time.Minute
 
 // Make makes a container that was added, in its turn. After an error nothing is left of it; Life
 // says why. ctx has the log of the call that it is made for.
-func (h *host) Make(ctx context.Context, c *container) {
+func (h *host) Make(ctx context.Context, c *Container) {
 	defer h.work.Done()
 	if c.Do(life.Begin, nil) == life.Refused {
 		h.abandon(c, context.Cause(c.Making()))
@@ -35,13 +35,13 @@ func (h *host) Make(ctx context.Context, c *container) {
 
 // Abandon ends a container that was added and is not to be made: nothing is left of it before its
 // callers learn why.
-func (h *host) Abandon(c *container, why error) {
+func (h *host) Abandon(c *Container, why error) {
 	defer h.work.Done()
 	h.abandon(c, why)
 }
 
 // prepare makes a container for calls, or takes one over that was found.
-func (h *host) prepare(log *zerolog.Logger, c *container) {
+func (h *host) prepare(log *zerolog.Logger, c *Container) {
 	ctx, cancel := context.WithTimeout(log.WithContext(h.ctx), creationLimit)
 	defer cancel()
 	begun, adopted := time.Now(), c.ID() != ""
@@ -67,7 +67,7 @@ func (h *host) prepare(log *zerolog.Logger, c *container) {
 
 // notMade ends the making of a container for calls: its callers learn why, and nothing is left of
 // it. But at Shutdown, one that was to be taken over is left to the next service.
-func (h *host) notMade(ctx context.Context, c *container, adopted bool, err error) {
+func (h *host) notMade(ctx context.Context, c *Container, adopted bool, err error) {
 	if adopted && h.ctx.Err() != nil {
 		c.hangUp()
 		if c.Do(life.Release, ErrStopping) == life.Refused {
@@ -87,7 +87,7 @@ func (h *host) notMade(ctx context.Context, c *container, adopted bool, err erro
 }
 
 // abandon ends the making of a container: nothing is left of it before its callers learn why.
-func (h *host) abandon(c *container, why error) {
+func (h *host) abandon(c *Container, why error) {
 	c.Do(life.Remove, why) // no call gets it from now on
 	there, err := h.dispose(c)
 	if err != nil {
@@ -103,7 +103,7 @@ func (h *host) abandon(c *container, why error) {
 
 // establish sets c's id, spool and session. The error is ErrLost if the container has ended by
 // itself or was ended by hand.
-func (h *host) establish(ctx context.Context, c *container, adopted bool) (err error) {
+func (h *host) establish(ctx context.Context, c *Container, adopted bool) (err error) {
 	defer func() {
 		if _, refused := errors.AsType[refusedStart](err); err != nil && !refused &&
 			c.is(life.Leaving, life.Ended) {
@@ -143,7 +143,7 @@ func (h *host) establish(ctx context.Context, c *container, adopted bool) (err e
 }
 
 // connect opens network access and the session of a running container.
-func (h *host) connect(ctx context.Context, c *container) error {
+func (h *host) connect(ctx context.Context, c *Container) error {
 	if _, err := c.net.Bind(ctx, c.ID()); err != nil {
 		return err
 	}
@@ -163,7 +163,7 @@ func (h *host) connect(ctx context.Context, c *container) error {
 }
 
 // start makes the container and starts it.
-func (h *host) start(ctx context.Context, c *container) error {
+func (h *host) start(ctx context.Context, c *Container) error {
 	failed := false // gVisor has
 	for try := 1; ; try++ {
 		if err := h.join(ctx, c); err != nil {
@@ -212,7 +212,7 @@ const addressTries = 5
 
 // create makes the container and its spool, and returns its mounts. If a container of ours has the
 // name, that container was given up, so it is removed first.
-func (h *host) create(ctx context.Context, c *container) ([]specs.Mount, error) {
+func (h *host) create(ctx context.Context, c *Container) ([]specs.Mount, error) {
 	if err := c.spec.makeMasks(); err != nil {
 		return nil, err
 	}
@@ -276,7 +276,7 @@ func (h *host) clearName(ctx context.Context, name string) error {
 
 // watchSession gives a container up when its session ends. In one that no call wants yet it has a
 // shell started ahead.
-func (h *host) watchSession(c *container) {
+func (h *host) watchSession(c *Container) {
 	if c.Now().Calls == 0 && h.ahead.Load() {
 		c.sess.StartAhead()
 	}

@@ -42,7 +42,7 @@ func (m Mount) verified() mounts.Mount {
 }
 
 // toVerify returns those of a container's mounts that are verified.
-func (c *container) toVerify() (list []mounts.Mount) {
+func (c *Container) toVerify() (list []mounts.Mount) {
 	for _, m := range slices.Concat(c.spec.Mounts, c.mounts.Mounts) {
 		if m.Verify {
 			list = append(list, m.verified())
@@ -92,7 +92,7 @@ func (h *host) repeat(do func() (done bool)) {
 
 // startExclusively starts a container while nothing runs that could change where the names of its
 // mounts lead. After an error nothing of it runs.
-func (h *host) startExclusively(ctx context.Context, c *container, all []specs.Mount) error {
+func (h *host) startExclusively(ctx context.Context, c *Container, all []specs.Mount) error {
 	if err := h.reconcileOnce(ctx); err != nil { // before, it is not known who may write where
 		return err
 	}
@@ -118,7 +118,7 @@ func (h *host) Starting() int { return int(h.starting.Load()) }
 
 // accessTimesByExec is session.AccessTimes for a container without a session, in which no command
 // has begun.
-func (h *host) accessTimesByExec(ctx context.Context, c *container,
+func (h *host) accessTimesByExec(ctx context.Context, c *Container,
 	targets []string) ([]string, error) {
 	ctx, cancel := context.WithTimeout(ctx, session.AccessTimesLimit)
 	defer cancel()

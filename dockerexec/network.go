@@ -41,7 +41,7 @@ func (s Spec) candidate(reach Egress) networks.Candidate {
 
 // join gives a container that is to be made its place on its network. What earlier services have
 // left there is known before.
-func (h *host) join(ctx context.Context, c *container) (err error) {
+func (h *host) join(ctx context.Context, c *Container) (err error) {
 	if c.spec.Egress.Profile == "" {
 		return nil
 	}
@@ -54,7 +54,7 @@ func (h *host) join(ctx context.Context, c *container) (err error) {
 
 // bindFound opens network access for a detached container that was found. If that fails,
 // mendNetworks tries it again.
-func (h *host) bindFound(ctx context.Context, c *container) {
+func (h *host) bindFound(ctx context.Context, c *Container) {
 	again, err := c.net.Bind(ctx, c.ID())
 	if cerrdefs.IsNotFound(err) {
 		h.Tell(ctx, c, Incident{What: "ending a process that has lost its network", Err: err})

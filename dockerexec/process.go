@@ -86,7 +86,7 @@ func (p *detached) startAlone(ctx context.Context, spec Spec, token quota.Token,
 
 // launch lets the command of a process's container begin, or waits until a persistent one takes
 // commands.
-func (h *host) launch(ctx context.Context, c *container) error {
+func (h *host) launch(ctx context.Context, c *Container) error {
 	if _, err := c.net.Bind(ctx, c.ID()); err != nil {
 		return err
 	}
@@ -115,7 +115,7 @@ func (h *host) launch(ctx context.Context, c *container) error {
 }
 
 // awaitLaunchRead waits until the first program has read its launch.json, which it then removes.
-func (h *host) awaitLaunchRead(ctx context.Context, c *container) error {
+func (h *host) awaitLaunchRead(ctx context.Context, c *Container) error {
 	file := filepath.Join(c.spec.Process.Dir, launch.File)
 	for polls := 1; ; polls++ {
 		if _, err := os.Lstat(file); errors.Is(err, fs.ErrNotExist) {

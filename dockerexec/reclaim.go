@@ -24,7 +24,7 @@ func (h *host) CanReclaim() bool {
 }
 
 // Reclaim reclaims the memory of a frozen container, unless that was tried often enough.
-func (h *host) Reclaim(c *container) {
+func (h *host) Reclaim(c *Container) {
 	h.mu.Lock()
 	again := c.is(life.Frozen) && c.reclaims < reclaimTries
 	if again {
@@ -52,7 +52,7 @@ func (h *host) Reclaim(c *container) {
 }
 
 // keepsMemory ends the reclaiming of a container's memory, because it runs again.
-func (h *host) keepsMemory(c *container) {
+func (h *host) keepsMemory(c *Container) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if c.reclaims > 0 {

@@ -144,7 +144,7 @@ func (h *host) Reconcile(ctx context.Context) error {
 	}
 	h.loseMissing(before, listed)
 	h.mendPauses(listed)
-	var adopted []*container
+	var adopted []*Container
 	for _, found := range listed {
 		if found.Labels[labelGateway] != "" {
 			if platform != nil {
@@ -173,7 +173,7 @@ func (h *host) Reconcile(ctx context.Context) error {
 	if unknown != nil {
 		return unknown
 	}
-	h.Retire(func(c *container, _ life.Now) bool { return !c.on.equal(current) })
+	h.Retire(func(c *Container, _ life.Now) bool { return !c.on.equal(current) })
 	return h.removeUnusedTmp(ctx)
 }
 
@@ -189,7 +189,7 @@ func (h *host) isReconciled() bool {
 }
 
 // unended returns the containers that Docker's list must have.
-func (h *host) unended() map[string]*container {
+func (h *host) unended() map[string]*Container {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return maps.Clone(h.ids)
@@ -197,7 +197,7 @@ func (h *host) unended() map[string]*container {
 
 // loseMissing has those containers end that do not run according to Docker's list, which was made
 // after them.
-func (h *host) loseMissing(before map[string]*container, listed []engine.Container) {
+func (h *host) loseMissing(before map[string]*Container, listed []engine.Container) {
 	for _, found := range listed {
 		if found.State != specs.StateStopped && found.State != engine.Removing {
 			delete(before, found.ID)
@@ -262,7 +262,7 @@ func (h *host) reconcileOnce(ctx context.Context) error {
 // consider registers a container that this service does not know, for the caller to adopt, or has
 // it removed. A pooled one belongs to no user yet, whatever kind it is to be. It may be bound
 // meanwhile, so what is known of it is looked at together. A nil platform is not known.
-func (h *host) consider(found engine.Container, platform *Platform) (adopted *container) {
+func (h *host) consider(found engine.Container, platform *Platform) (adopted *Container) {
 	h.mu.Lock()
 	spec, fingerprint, err := h.specOf(found)
 	h.mu.Unlock()
@@ -347,7 +347,7 @@ func (h *host) knows(id string) bool {
 // register adds a container that was found to the registry, with what it may reach now; e.mu is
 // held.
 func (h *host) register(found engine.Container, spec Spec, fingerprint Fingerprint,
-	reach Egress) *container {
+	reach Egress) *Container {
 	c := h.newContainer(spec, fingerprint, found.ID, found.State == engine.Paused)
 	c.spool, c.tmp = spoolOf(found.Mounts), tmpOf(found.Mounts)
 	moved := func(name string) string { return name }

@@ -23,7 +23,7 @@ import (
 var inUse = []life.State{life.Queued, life.Starting, life.Ready, life.Draining, life.Frozen}
 
 // inState returns the containers in one of the states.
-func (h *host) inState(states ...life.State) (list []*container) {
+func (h *host) inState(states ...life.State) (list []*Container) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for c := range h.all {
@@ -35,7 +35,7 @@ func (h *host) inState(states ...life.State) (list []*container) {
 }
 
 // known returns the container with Docker's id; nil if there is none.
-func (h *host) known(id string) *container {
+func (h *host) known(id string) *Container {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if c := h.ids[id]; c != nil {
@@ -51,7 +51,7 @@ func (h *host) known(id string) *container {
 
 // runningDetached returns the container of a process, or a persistent one, while it runs, paused or
 // not; otherwise nil.
-func (h *host) runningDetached(id string) *container {
+func (h *host) runningDetached(id string) *Container {
 	h.mu.Lock()
 	c := h.ids[id]
 	h.mu.Unlock()
@@ -76,7 +76,7 @@ func (h *host) HoldsFile(user string, id FileID) bool {
 }
 
 // follow has Docker's events reach a container from now on.
-func (h *host) follow(c *container) {
+func (h *host) follow(c *Container) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.ids[c.ID()] = c
@@ -95,7 +95,7 @@ func (h *host) died(id string) {
 
 // Lose has a container end whose programs have ended, or whose session has. A detached one keeps
 // its exit code; others are removed, with what is learned of their end.
-func (h *host) Lose(c *container) {
+func (h *host) Lose(c *Container) {
 	switch c.Do(life.Die, lostError{ErrLost}) {
 	case life.Ends:
 		h.free(c, true)
@@ -118,7 +118,7 @@ func (h *host) Lose(c *container) {
 // block: if the container is being made, its maker removes it, and no call gets it.
 func (h *host) Expel(fingerprint Fingerprint) {
 	h.mu.Lock()
-	var those []*container
+	var those []*Container
 	for c := range h.all {
 		if c.fingerprint == fingerprint {
 			those = append(those, c)
@@ -130,7 +130,7 @@ func (h *host) Expel(fingerprint Fingerprint) {
 	}
 }
 
-func (h *host) expel(c *container) {
+func (h *host) expel(c *Container) {
 	switch {
 	case !c.spec.isDetached() || c.is(life.Starting):
 	case c.is(life.Ready, life.Frozen):
@@ -152,7 +152,7 @@ const expelled = "a path that is hidden, read-only or mounted for it, such as it
 	"another call or on the host; it was ended so that it sees and writes nothing that it may not"
 
 // kill stops a detached container that nobody has asked to stop, once. It does not block.
-func (h *host) kill(c *container, why string) {
+func (h *host) kill(c *Container, why string) {
 	if !c.because.CompareAndSwap(nil, &why) {
 		return
 	}
@@ -175,11 +175,11 @@ func (h *host) kill(c *container, why string) {
 
 // RemoveLater is Remove in the background. It tries until Docker has removed the container, or the
 // service ends.
-func (h *host) RemoveLater(c *container) { h.work.Go(func() { h.removed(c) }) }
+func (h *host) RemoveLater(c *Container) { h.work.Go(func() { h.removed(c) }) }
 
 // removed is Remove for callers that have nobody to tell of an error: it tries until Docker has
 // removed the container, or the service ends. Until then it is known whose programs may still run.
-func (h *host) removed(c *container) {
+func (h *host) removed(c *Container) {
 	again := func() (done bool) {
 		if err := h.Remove(c); err != nil {
 			h.Tell(h.ctx, c, Incident{What: "cannot remove container", Err: err})
@@ -194,7 +194,7 @@ func (h *host) removed(c *container) {
 // Remove removes a container that came to Leaving, with all that it has, and forgets it. It blocks
 // until Docker has done it. One that Docker does not remove stays Leaving, and can be removed
 // again.
-func (h *host) Remove(c *container) error {
+func (h *host) Remove(c *Container) error {
 	c.removing.Lock()
 	defer c.removing.Unlock()
 	if c.is(life.Gone) {
@@ -210,7 +210,7 @@ func (h *host) Remove(c *container) error {
 
 // dispose removes a container with all that it has on the host. It reports whether the container is
 // still there.
-func (h *host) dispose(c *container) (there bool, err error) {
+func (h *host) dispose(c *Container) (there bool, err error) {
 	c.hangUp()
 	var faults []error
 	if id := c.ID(); id != "" {
@@ -231,7 +231,7 @@ func (h *host) dispose(c *container) (there bool, err error) {
 
 // free gives back what a container has on the network and, if its programs have ended, on the host:
 // removing a mount point uncovers what it hides.
-func (h *host) free(c *container, ended bool) {
+func (h *host) free(c *Container, ended bool) {
 	c.net.Leave()
 	if ended {
 		c.mounts.release(h.cfg.Mounts)
@@ -239,14 +239,14 @@ func (h *host) free(c *container, ended bool) {
 }
 
 // dropTmp removes the volume of a container that uses it no more, if it was the last one.
-func (h *host) dropTmp(c *container) error {
+func (h *host) dropTmp(c *Container) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(h.ctx), RemovalLimit)
 	defer cancel()
 	return h.removeTmp(ctx, c.tmpName())
 }
 
 // unlist takes a container out of the registry of which nothing is left.
-func (h *host) unlist(c *container) {
+func (h *host) unlist(c *Container) {
 	h.mu.Lock()
 	delete(h.all, c)
 	if h.calls[c.fingerprint] == c {
@@ -279,7 +279,7 @@ const endingLag = 2 * time.Second
 // isLost reports whether making a container ready failed because the container has ended. Docker
 // does not end an exec's stream when the container ends while the exec is being set up; its event
 // ends ctx.
-func (h *host) isLost(ctx context.Context, c *container) bool {
+func (h *host) isLost(ctx context.Context, c *Container) bool {
 	if ctx.Err() != nil {
 		return errors.Is(context.Cause(ctx), ErrLost)
 	}

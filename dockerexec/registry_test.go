@@ -7,7 +7,7 @@ import (
 )
 
 // inPlace returns a container that is Ready, without having been made, in the registry. calls have it.
-func (e *Executor) inPlace(t *testing.T, spec Spec, id string, calls int) *container {
+func (e *Executor) inPlace(t *testing.T, spec Spec, id string, calls int) *Container {
 	t.Helper()
 	c := e.newContainer(spec, spec.Fingerprint(), "", false)
 	c.Do(life.Begin, nil)

@@ -37,7 +37,7 @@ const (
 // file now. Both names of the path matter: on the host, and inside, if that is below /tmp. It does
 // not block. A container that was paused on request releases it when it is resumed.
 func (h *host) Removed(user, host, inside string) {
-	full := map[*container]bool{}
+	full := map[*Container]bool{}
 	h.mu.Lock()
 	for c := range h.all {
 		if c.spec.User != user || !c.spec.Platform.GVisor || !c.is(inUse...) {
@@ -55,7 +55,7 @@ func (h *host) Removed(user, host, inside string) {
 	}
 	h.mu.Unlock()
 	if len(full) > 0 {
-		h.Retire(func(c *container, _ life.Now) bool { return full[c] })
+		h.Retire(func(c *Container, _ life.Now) bool { return full[c] })
 	}
 }
 
@@ -85,7 +85,7 @@ var canBeAsked = []life.State{life.Ready, life.Draining, life.Frozen}
 
 // lookUpSoon has a container's removed paths looked up, if there are any and it can be asked; e.mu
 // is held.
-func (h *host) lookUpSoon(c *container) {
+func (h *host) lookUpSoon(c *Container) {
 	if len(c.removed) > 0 && !c.lookingUp && !h.closed && c.is(canBeAsked...) {
 		c.lookingUp = true
 		h.work.Go(func() { h.lookUpRemoved(c) })
@@ -94,7 +94,7 @@ func (h *host) lookUpSoon(c *container) {
 
 // lookUpRemoved has a container's removed paths looked up until there are none. What fails is tried
 // again with the next removal, or when the container is resumed.
-func (h *host) lookUpRemoved(c *container) {
+func (h *host) lookUpRemoved(c *Container) {
 	for again := true; again; {
 		wait := lookUpAfter
 		if c.is(life.Frozen) {
@@ -123,7 +123,7 @@ func (h *host) lookUpRemoved(c *container) {
 }
 
 // lookUp has paths looked up in a container, and returns those for which that failed.
-func (h *host) lookUp(c *container, paths []string) (left []string) {
+func (h *host) lookUp(c *Container, paths []string) (left []string) {
 	select {
 	case <-c.Settled():
 	default: // it was found paused, and may be being taken over
@@ -137,7 +137,7 @@ func (h *host) lookUp(c *container, paths []string) (left []string) {
 		}
 		defer done()
 		h.keepsMemory(c)
-		ask = func(ctx context.Context, c *container, paths []string) error {
+		ask = func(ctx context.Context, c *Container, paths []string) error {
 			return c.sess.LookUp(ctx, paths)
 		}
 	} else if !c.spec.isDetached() || c.is(life.Frozen) {
@@ -156,7 +156,7 @@ func (h *host) lookUp(c *container, paths []string) (left []string) {
 }
 
 // askDetached is Session.LookUp for a container that runs without the service.
-func (h *host) askDetached(ctx context.Context, c *container, paths []string) error {
+func (h *host) askDetached(ctx context.Context, c *Container, paths []string) error {
 	if c.spec.Persistent == "" {
 		return h.lookUpByExec(ctx, c, paths)
 	}
@@ -170,7 +170,7 @@ func (h *host) askDetached(ctx context.Context, c *container, paths []string) er
 
 // lookUpByExec starts an agent for that, as the first process of a durable process's container is
 // not connected.
-func (h *host) lookUpByExec(ctx context.Context, c *container, paths []string) error {
+func (h *host) lookUpByExec(ctx context.Context, c *Container, paths []string) error {
 	done, err := c.Use(ctx)
 	if err != nil {
 		return err

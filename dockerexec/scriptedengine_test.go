@@ -1,7 +1,6 @@
 package dockerexec
 
 import (
-	"net"
 	"os"
 	"path/filepath"
 	"strings"
@@ -35,18 +34,6 @@ func newScriptedEngine(t *testing.T) *scriptedEngine {
 
 // obey is an agent whose commands end at once.
 func (s *scriptedEngine) obey(p enginetest.Program) { agenttest.Commands(p, agenttest.Exit(s.exit)) }
-
-// refuses is what comes from a program that Docker does not start: why, and from Docker.
-func refuses(p enginetest.Program, why string) {
-	if hears(p) {
-		_, _ = p.Write([]byte(why + "\r\n"))
-	}
-}
-
-// hears reports whether the service speaks to a program.
-func hears(p enginetest.Program) bool {
-	return wire.ReadMessage(p.Conn, wire.KindHello, &wire.Hello{}) == nil
-}
 
 // executor is one on this engine.
 func (s *scriptedEngine) executor() *Executor {
@@ -95,14 +82,6 @@ func (s *scriptedEngine) add(spec Spec) (id string) {
 	return s.Add(engine.Container{Labels: spec.labels()})
 }
 
-// users are those whose containers the engine has done something with, in this order.
-func (s *scriptedEngine) users(verbs ...string) (list []string) {
-	for _, call := range s.Calls(verbs...) {
-		list = append(list, call.Container.Labels[labelUser])
-	}
-	return list
-}
-
 // pauses are what was paused and resumed, as "Pause alice".
 func (s *scriptedEngine) pauses() (list []string) {
 	for _, call := range s.Calls("Pause", "Resume") {
@@ -146,18 +125,4 @@ func (s *scriptedEngine) fails(lists int) {
 func (s *scriptedEngine) spools() string {
 	left, _ := filepath.Glob(filepath.Join(s.dir, spoolPrefix+"*"))
 	return strings.Join(left, " ")
-}
-
-// breaks is an agent whose connection breaks when a command has come and has printed something.
-// before is called with its container.
-func breaks(before func(id string)) func(enginetest.Program) {
-	return func(p enginetest.Program) {
-		agenttest.Commands(p, func(stream net.Conn, _ wire.Start) bool {
-			header := wire.Header(wire.KindStdout, len("so far"))
-			_, _ = stream.Write(append(header[:], "so far"...))
-			time.Sleep(time.Millisecond) // which passes once it is read
-			before(p.Container.ID)
-			return false
-		})
-	}
 }

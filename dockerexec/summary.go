@@ -21,7 +21,7 @@ type Summary struct {
 }
 
 // Summary describes the container as it is now.
-func (c *container) Summary() Summary {
+func (c *Container) Summary() Summary {
 	now := c.Now()
 	s := c.describe(shownAs(now))
 	if s.State != "starting" {
@@ -45,7 +45,7 @@ func shownAs(now life.Now) string {
 }
 
 // describe describes a container in a state. One that is idle in the pool is pooled.
-func (c *container) describe(state string) Summary {
+func (c *Container) describe(state string) Summary {
 	user := c.spec.User
 	if c.spec.IsPooled() {
 		user = ""
@@ -63,7 +63,7 @@ func (c *container) describe(state string) Summary {
 
 // publish publishes the state of a container to callers that may know of its user, and of a pooled
 // one to callers that act for everyone.
-func (h *host) publish(c *container, state string) {
+func (h *host) publish(c *Container, state string) {
 	told := c.describe(state)
 	h.cfg.Events.Publish(events.Container, told.User, told)
 }

@@ -33,7 +33,7 @@ func (s Spec) tmpName() string {
 
 // tmpName returns the volume that a container has. If another version of the service made it, it
 // may differ from its Spec's.
-func (c *container) tmpName() string { return cmp.Or(c.tmp, c.spec.tmpName()) }
+func (c *Container) tmpName() string { return cmp.Or(c.tmp, c.spec.tmpName()) }
 
 // tmpOf returns the /tmp volume of an existing container; empty if the engine does not say.
 func tmpOf(mounts []specs.Mount) string {
@@ -58,7 +58,7 @@ func (s Spec) tmpVolume() engine.Volume {
 
 // TmpDir returns where a container's /tmp is on Docker's host. It is there while any container has
 // it.
-func (h *host) TmpDir(ctx context.Context, c *container) (string, error) {
+func (h *host) TmpDir(ctx context.Context, c *Container) (string, error) {
 	found, err := h.engine.FindVolume(ctx, c.tmpName())
 	if err != nil {
 		return "", fmt.Errorf("cannot find /tmp of user %q: %w", c.spec.User, h.engine.Explain(err))
@@ -67,7 +67,7 @@ func (h *host) TmpDir(ctx context.Context, c *container) (string, error) {
 }
 
 // SharesTmp reports whether a container has the /tmp that one of the Spec would have.
-func (c *container) SharesTmp(spec Spec) bool {
+func (c *Container) SharesTmp(spec Spec) bool {
 	return c.spec.User == spec.User && c.tmpName() == spec.tmpName()
 }
 
