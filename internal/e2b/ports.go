@@ -4,6 +4,8 @@ import (
 	"context"
 	"crypto/hmac"
 	"errors"
+	"fmt"
+	"html"
 	"maps"
 	"net"
 	"net/http"
@@ -290,6 +292,10 @@ func (p *ports) failed(w http.ResponseWriter, req *http.Request, err error) {
 	closed, is := errors.AsType[errClosedPort](err)
 	switch {
 	case is && !cerrdefs.IsUnavailable(closed):
+		if strings.HasPrefix(req.UserAgent(), "Mozilla/") {
+			closedPage(w, at)
+			return
+		}
 		err = notOpen{ended{at.id, "The sandbox is running but port is not open"}, at.port}
 	case errors.Is(err, context.Canceled), is, cerrdefs.IsResourceExhausted(err),
 		cerrdefs.IsNotFound(err):
@@ -297,6 +303,22 @@ func (p *ports) failed(w http.ResponseWriter, req *http.Request, err error) {
 		err = ended{at.id, "the program at the port gave no answer that could be passed on"}
 	}
 	p.fail(w, at, err)
+}
+
+// closedPage answers a browser whose port is not open, as the proxy in front of E2B's sandboxes
+// does. Nothing in it is the caller's.
+func closedPage(w http.ResponseWriter, at portHost) {
+	w.Header().Set("Content-Type", "text/html; charset=utf-8")
+	w.Header().Set("Content-Security-Policy", "default-src 'none'")
+	w.Header().Set("Cache-Control", "no-store")
+	w.WriteHeader(http.StatusBadGateway)
+	_, _ = fmt.Fprintf(w, `<!doctype html>
+<html lang="en"><meta charset="utf-8"><title>Closed Port Error</title>
+<h1>Closed port</h1>
+<p>Sandbox %s runs, but nothing listens at port %d of its loopback.
+Start a server there, then load this page again.</p>
+</html>
+`, html.EscapeString(at.id), at.port)
 }
 
 // fail answers in the form of the proxy in front of E2B's sandboxes.

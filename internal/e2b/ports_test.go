@@ -146,6 +146,13 @@ func TestHostsOfPorts(t *testing.T) {
 			t.Errorf("%v: %d %s", tt.header, res.StatusCode, text)
 		}
 	}
+	browser := at(l.ID, closed)
+	browser.Set("User-Agent", "Mozilla/5.0 (X11; Linux x86_64)")
+	if res, text := l.ask("localhost", "/x", browser); res.StatusCode != 502 ||
+		res.Header.Get("Content-Type") != "text/html; charset=utf-8" ||
+		!strings.Contains(text, "<title>Closed Port Error</title>") || !strings.Contains(text, "port "+closed) {
+		t.Errorf("a browser: %d %v %s", res.StatusCode, res.Header, text)
+	}
 	if res, text := l.ask("api."+testDomain, "/x", at(l.ID, l.port)); res.StatusCode != 200 {
 		t.Errorf("%d %s", res.StatusCode, text)
 	}
