@@ -22,74 +22,74 @@ const adoptionsAtOnce = 4
 
 // adopt takes over containers that were found, and that are in the registry. What is there for
 // calls and was paused then is left to the call that wakes it, even if that has come already.
-func (h *host) adopt(found []*Container) {
+func (e *Executor) adopt(found []*Container) {
 	for _, c := range found {
 		if c.spec.isDetached() || !c.foundPaused {
-			h.work.Go(func() { h.adoptInTurn(c) })
+			e.work.Go(func() { e.adoptInTurn(c) })
 		}
 	}
 }
 
 // adoptInTurn takes a container over in its turn, or as soon as a call wants it.
-func (h *host) adoptInTurn(c *Container) {
+func (e *Executor) adoptInTurn(c *Container) {
 	select {
-	case h.adopting <- struct{}{}:
-		defer func() { <-h.adopting }()
+	case e.adopting <- struct{}{}:
+		defer func() { <-e.adopting }()
 	case <-c.Wanted():
 	case <-c.Making().Done(): // it is not to be taken over any more
 	}
-	h.takeOver(c)
+	e.takeOver(c)
 }
 
 // takeOver is the maker's part for a container that was found.
-func (h *host) takeOver(c *Container) {
-	if h.ctx.Err() == nil {
-		_, _ = h.CountRefusals(c) // what an earlier service's commands were refused is nothing to those that come
+func (e *Executor) takeOver(c *Container) {
+	if e.ctx.Err() == nil {
+		_, _ = e.CountRefusals(c) // what an earlier service's commands were refused is nothing to those that come
 	}
 	if c.spec.isDetached() {
-		h.takeOverDetached(c)
+		e.takeOverDetached(c)
 		return
 	}
 	if c.foundPaused { // an earlier service may have given its memory back
-		h.cgroups.ForbidSwap(c.ID())
+		e.cgroups.ForbidSwap(c.ID())
 	}
-	h.prepare(&h.cfg.Log, c)
+	e.prepare(&e.cfg.Log, c)
 }
 
 // takeOverDetached resumes a container that is to run, prepares the host for it
 // again, and opens its network access. A container for which the host cannot be prepared, or whose
 // interface leads nowhere, is stopped: recreated it has what it needs.
-func (h *host) takeOverDetached(c *Container) {
-	ctx, cancel := context.WithTimeout(h.ctx, creationLimit)
+func (e *Executor) takeOverDetached(c *Container) {
+	ctx, cancel := context.WithTimeout(e.ctx, creationLimit)
 	defer cancel()
-	if c.is(life.Frozen) && h.wanted(c.spec).Running {
+	if c.is(life.Frozen) && e.wanted(c.spec).Running {
 		done, err := c.Use(ctx)
 		if err == nil {
 			done()
 		} else if !errors.Is(err, life.ErrPaused) { // as it was asked to be meanwhile
-			h.Tell(ctx, c, Incident{What: "taking over a container", Err: err})
+			e.Tell(ctx, c, Incident{What: "taking over a container", Err: err})
 		}
-		h.cgroups.ForbidSwap(c.ID())
+		e.cgroups.ForbidSwap(c.ID())
 	}
-	if err := h.prepareFound(ctx, c); err != nil && h.ctx.Err() == nil {
-		h.Tell(ctx, c, Incident{What: "ending a process that may see hidden files",
+	if err := e.prepareFound(ctx, c); err != nil && e.ctx.Err() == nil {
+		e.Tell(ctx, c, Incident{What: "ending a process that may see hidden files",
 			Level: zerolog.ErrorLevel, Err: err})
-		h.kill(c, fmt.Sprintf(
+		e.kill(c, fmt.Sprintf(
 			"the service could not make sure that it sees nothing hidden, so it was ended: %v",
 			err))
 		return
 	}
-	h.bindFound(ctx, c)
+	e.bindFound(ctx, c)
 }
 
 // prepareFound prepares the host for a running container that was found, if that has failed before.
 // While its storage does not answer it tries again, until ctx ends.
-func (h *host) prepareFound(ctx context.Context, c *Container) error {
-	if c.mounts.prepare(h.cfg.Mounts, c.spec) == nil {
+func (e *Executor) prepareFound(ctx context.Context, c *Container) error {
+	if c.mounts.prepare(e.cfg.Mounts, c.spec) == nil {
 		return nil
 	}
 	_, err := backoff.Retry(ctx, func() (struct{}, error) {
-		err := c.mounts.again(h.cfg.Mounts, c.spec)
+		err := c.mounts.again(e.cfg.Mounts, c.spec)
 		if err != nil && !cerrdefs.IsUnavailable(err) {
 			err = backoff.Permanent(err)
 		}

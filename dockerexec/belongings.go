@@ -31,7 +31,7 @@ func (o Owner) InstanceLabels() map[string]string {
 
 func (p Platform) owner() Owner { return Owner{p.Instance, p.DataDir} }
 
-func (h *host) owner() Owner { return Owner{h.cfg.Instance, h.cfg.DataDir} }
+func (e *Executor) owner() Owner { return Owner{e.cfg.Instance, e.cfg.DataDir} }
 
 // Belonging is a container, network or volume that a service of ours has made.
 type Belonging struct {
@@ -112,27 +112,27 @@ func (b Belonging) Remove(ctx context.Context, eng engine.Engine) error {
 }
 
 // removeOrphans removes, once, what was made for this dataDir under an id that was lost.
-func (h *host) removeOrphans(ctx context.Context) error {
-	if h.orphansRemoved.Load() {
+func (e *Executor) removeOrphans(ctx context.Context) error {
+	if e.orphansRemoved.Load() {
 		return nil
 	}
-	all, err := Belongings(ctx, h.engine)
+	all, err := Belongings(ctx, e.engine)
 	if err != nil {
 		return err
 	}
 	var faults []error
 	for _, b := range all {
-		if b.Owner.DataDir == h.cfg.DataDir && b.Owner.Instance != h.cfg.Instance {
-			h.cfg.Log.Warn().Str("kind", b.Kind).Str("name", b.Name).
+		if b.Owner.DataDir == e.cfg.DataDir && b.Owner.Instance != e.cfg.Instance {
+			e.cfg.Log.Warn().Str("kind", b.Kind).Str("name", b.Name).
 				Str("instance", b.Owner.Instance).
 				Msg("removing what this service made under an id that was lost")
 			if b.Kind != "container" {
-				faults = append(faults, b.Remove(ctx, h.engine))
-			} else if h.known(b.id) != nil { // it is being removed
+				faults = append(faults, b.Remove(ctx, e.engine))
+			} else if e.known(b.id) != nil { // it is being removed
 				faults = append(faults, fmt.Errorf("%s is still there", b))
-			} else if err := errors.Join(h.removeContainer(b.id),
+			} else if err := errors.Join(e.removeContainer(b.id),
 				removeSpool(b.spool)); err != nil {
-				h.fear(b.id)
+				e.fear(b.id)
 				faults = append(faults, err)
 			}
 		}
@@ -140,21 +140,21 @@ func (h *host) removeOrphans(ctx context.Context) error {
 	if err := errors.Join(faults...); err != nil {
 		return err
 	}
-	h.orphansRemoved.Store(true)
+	e.orphansRemoved.Store(true)
 	return nil
 }
 
 // fear registers a container that is not this service's and may run programs: nobody knows where
 // they can write.
-func (h *host) fear(id string) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if h.knows(id) {
+func (e *Executor) fear(id string) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.knows(id) {
 		return
 	}
-	c := h.newContainer(Spec{}, "", id, false)
+	c := e.newContainer(Spec{}, "", id, false)
 	c.writes = []string{"/"}
-	h.all[c], h.ids[id] = true, c
+	e.all[c], e.ids[id] = true, c
 	c.Do(life.Remove, nil)
-	h.RemoveLater(c)
+	e.RemoveLater(c)
 }

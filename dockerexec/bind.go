@@ -37,23 +37,23 @@ var ErrHomesStay = errors.New("the file system of usersDir cannot be used for a 
 
 // poolFolder returns the folder in the pool of a PoolUser's container: it holds what is to be the
 // user's, and the spool.
-func (h *host) poolFolder(user string) string {
-	return filepath.Join(h.cfg.PoolDir, filepath.Base(filepath.Dir(user)))
+func (e *Executor) poolFolder(user string) string {
+	return filepath.Join(e.cfg.PoolDir, filepath.Base(filepath.Dir(user)))
 }
 
 // NewPoolUser returns a new PoolUser, if containers may be started now. Its folder's name says
 // which service it belongs to: services may share usersDir.
-func (h *host) NewPoolUser() (string, error) {
+func (e *Executor) NewPoolUser() (string, error) {
 	random := make([]byte, 8)
 	_, _ = rand.Read(random) // never fails
-	user := PoolUser(poolPrefix(h.cfg.Host, h.cfg.Instance) + hex.EncodeToString(random))
-	return user, h.may(user)
+	user := PoolUser(poolPrefix(e.cfg.Host, e.cfg.Instance) + hex.EncodeToString(random))
+	return user, e.may(user)
 }
 
 // IsOfPool reports whether a PoolUser belongs to this Executor, or to an earlier one with the same
 // Config.Host and Instance.
-func (h *host) IsOfPool(user string) bool {
-	return strings.HasPrefix(user, poolDir+"/"+poolPrefix(h.cfg.Host, h.cfg.Instance))
+func (e *Executor) IsOfPool(user string) bool {
+	return strings.HasPrefix(user, poolDir+"/"+poolPrefix(e.cfg.Host, e.cfg.Instance))
 }
 
 // poolPrefix returns the prefix of the names of a service's folders in the pool. Hosts that share
@@ -108,109 +108,109 @@ func (s Spec) boundTo(user string, egress Egress) Spec {
 // user's name; the caller accounts for the place of that one. After an error the user has no
 // container of the pool, and has a home only if it could not be taken back. The error is
 // life.ErrLeft if the container does not wait any more.
-func (h *host) Bind(ctx context.Context, from *Container, a quota.Account, egress Egress) error {
-	to, err := h.claim(from, a, egress)
+func (e *Executor) Bind(ctx context.Context, from *Container, a quota.Account, egress Egress) error {
+	to, err := e.claim(from, a, egress)
 	if err != nil {
 		return err
 	}
-	defer h.work.Done()
-	if err = h.handOver(from, to); err == nil {
-		err = to.mounts.rebind(h.cfg.Mounts, to.spec)
+	defer e.work.Done()
+	if err = e.handOver(from, to); err == nil {
+		err = to.mounts.rebind(e.cfg.Mounts, to.spec)
 	}
 	if err == nil && to.Do(life.Succeed, nil) == life.Refused {
 		err = ErrLost
 	}
 	if err != nil {
-		h.abandon(to, lostError{err})
+		e.abandon(to, lostError{err})
 		return fmt.Errorf("cannot bind a container of the pool to user %q: %w", a.User, err)
 	}
-	h.boundNow(to)
-	h.Tell(ctx, to, Incident{What: "container of the pool bound", ID: to.ID()[:12]})
+	e.boundNow(to)
+	e.Tell(ctx, to, Incident{What: "container of the pool bound", ID: to.ID()[:12]})
 	return nil
 }
 
 // claim takes a container out of the pool. The container that it becomes is in the registry at
 // once, so that calls can wait for it.
-func (h *host) claim(from *Container, a quota.Account, egress Egress) (to *Container, err error) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if h.closed || !from.is(life.Ready) {
+func (e *Executor) claim(from *Container, a quota.Account, egress Egress) (to *Container, err error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.closed || !from.is(life.Ready) {
 		return nil, life.ErrLeft
 	}
 	spec := from.spec.boundTo(a.User, egress)
 	from.givePlace()
 	give := func() {}
 	if !spec.isDetached() {
-		give, err = h.cfg.Quotas.Take(a, quota.Containers, 1)
+		give, err = e.cfg.Quotas.Take(a, quota.Containers, 1)
 	}
 	if err == nil && from.Do(life.Bind, nil) == life.Refused {
 		give()
 		err = life.ErrLeft
 	}
 	if err != nil {
-		from.SetPlace(h.cfg.Quotas.Hold(quota.Account{}, quota.Containers, 1))
+		from.SetPlace(e.cfg.Quotas.Hold(quota.Account{}, quota.Containers, 1))
 		return nil, err
 	}
-	h.publish(from, "removed") // from the pool: what it becomes has another name
-	delete(h.all, from)
-	delete(h.calls, from.fingerprint)
-	to = h.become(from, spec)
+	e.publish(from, "removed") // from the pool: what it becomes has another name
+	delete(e.all, from)
+	delete(e.calls, from.fingerprint)
+	to = e.become(from, spec)
 	to.token = a.Token
-	h.all[to], h.ids[to.ID()] = true, to
+	e.all[to], e.ids[to.ID()] = true, to
 	if !spec.isDetached() {
 		to.SetPlace(give)
-		h.calls[to.fingerprint] = to
-		h.publish(to, "starting")
+		e.calls[to.fingerprint] = to
+		e.publish(to, "starting")
 	}
-	h.bound[to.ID()] = poolRecord{
+	e.bound[to.ID()] = poolRecord{
 		Version: poolRecordVersion, Container: to.ID(), Pooled: from.spec.User, Spec: to.spec,
 	}
-	h.work.Add(1)
+	e.work.Add(1)
 	return to, nil
 }
 
 // boundNow has a bound container be given up when its session ends, and has Docker rename it. At
 // Shutdown it is left to the next service.
-func (h *host) boundNow(c *Container) {
+func (e *Executor) boundNow(c *Container) {
 	if !c.spec.isDetached() {
-		h.publish(c, "idle")
-		h.work.Go(func() {
+		e.publish(c, "idle")
+		e.work.Go(func() {
 			<-c.sess.Broken()
-			h.Lose(c)
+			e.Lose(c)
 		})
 	}
-	h.work.Go(func() { h.rename(c) })
-	h.leaveAtShutdown(c)
+	e.work.Go(func() { e.rename(c) })
+	e.leaveAtShutdown(c)
 }
 
 // handOver gives a container's network access, record and home to the user that it is bound to, if
 // it may run for that user. That is checked just before the home is the user's, and just after.
-func (h *host) handOver(from, to *Container) error {
+func (e *Executor) handOver(from, to *Container) error {
 	err := to.net.Assign(to.spec.candidate(to.spec.Egress))
 	if err == nil {
-		err = h.writeRecord(to.ID())
+		err = e.writeRecord(to.ID())
 	}
 	if err == nil {
-		err = h.giveHome(from.spec.User, to.spec.User)
+		err = e.giveHome(from.spec.User, to.spec.User)
 	}
 	if err == nil {
-		err = h.may(to.spec.User) // the file system may have taken long
+		err = e.may(to.spec.User) // the file system may have taken long
 	}
 	return err
 }
 
 // giveHome renames a pooled home's folder to be a user's, if containers may be started for that
 // user.
-func (h *host) giveHome(pooled, user string) error {
-	if err := h.may(user); err != nil {
+func (e *Executor) giveHome(pooled, user string) error {
+	if err := e.may(user); err != nil {
 		return err
 	}
-	return h.cfg.GiveHome(pooled, user)
+	return e.cfg.GiveHome(pooled, user)
 }
 
 // become returns the container with another Spec that a pooled one becomes, with all that it has.
-func (h *host) become(from *Container, spec Spec) (to *Container) {
-	to = h.newContainer(spec, spec.Fingerprint(), "", false)
+func (e *Executor) become(from *Container, spec Spec) (to *Container) {
+	to = e.newContainer(spec, spec.Fingerprint(), "", false)
 	to.Do(life.Begin, nil)
 	to.Name(from.ID())
 	to.resources, to.sess, to.since = from.resources, from.sess, from.since
@@ -225,25 +225,25 @@ func (h *host) become(from *Container, spec Spec) (to *Container) {
 
 // rename gives a bound container the name that any other with its Spec has. Nothing depends on it,
 // so it does not compete with the first command.
-func (h *host) rename(c *Container) {
+func (e *Executor) rename(c *Container) {
 	select {
 	case <-time.After(renameAfter):
-	case <-h.ctx.Done():
+	case <-e.ctx.Done():
 		return // the next service does it
 	}
-	ctx, cancel := context.WithTimeout(h.ctx, renameLimit)
+	ctx, cancel := context.WithTimeout(e.ctx, renameLimit)
 	defer cancel()
-	err := h.engine.Rename(ctx, c.ID(), c.spec.ContainerName())
-	if err != nil && !cerrdefs.IsNotFound(err) && h.ctx.Err() == nil {
-		h.Tell(h.ctx, c, Incident{What: "a container keeps the name that it had in the pool",
+	err := e.engine.Rename(ctx, c.ID(), c.spec.ContainerName())
+	if err != nil && !cerrdefs.IsNotFound(err) && e.ctx.Err() == nil {
+		e.Tell(e.ctx, c, Incident{What: "a container keeps the name that it had in the pool",
 			Err: err})
 	}
 }
 
 // renameFound renames a container that was found and has not been renamed yet.
-func (h *host) renameFound(c *Container, found engine.Container) {
+func (e *Executor) renameFound(c *Container, found engine.Container) {
 	if found.Name != c.spec.ContainerName() {
-		h.work.Go(func() { h.rename(c) })
+		e.work.Go(func() { e.rename(c) })
 	}
 }
 
@@ -252,25 +252,25 @@ const renameAfter, renameLimit = time.Second, 30 * time.Second
 
 // boundPersistent finds the container that was bound to a Spec's sandbox. One that has ended, or
 // whose Spec has changed since, is removed: a sandbox has one container.
-func (p *detached) boundPersistent(ctx context.Context,
+func (e *Executor) boundPersistent(ctx context.Context,
 	spec Spec) (found ProcessContainer, is bool, err error) {
 	fingerprint := spec.Fingerprint()
 	var others []string
-	p.mu.Lock()
-	for id, record := range p.bound {
+	e.mu.Lock()
+	for id, record := range e.bound {
 		if record.Spec.Persistent != spec.Persistent {
 			continue
 		}
-		if c := p.ids[id]; c != nil && c.fingerprint == fingerprint &&
+		if c := e.ids[id]; c != nil && c.fingerprint == fingerprint &&
 			c.is(life.Ready, life.Frozen) {
 			found, is = ProcessContainer{ID: id, Spec: spec, Started: c.since, Running: true}, true
 		} else {
 			others = append(others, id)
 		}
 	}
-	p.mu.Unlock()
+	e.mu.Unlock()
 	for _, id := range others {
-		err = errors.Join(err, p.RemoveProcess(ctx, id))
+		err = errors.Join(err, e.RemoveProcess(ctx, id))
 	}
 	if err != nil {
 		return ProcessContainer{}, false,

@@ -38,4 +38,4 @@ func (c *changes) tell(what Changes) {
 
 // Changes returns what the Executor tells of containers, for one receiver. Changes that are not
 // received become one.
-func (h *host) Changes() <-chan Changes { return h.changes.told }
+func (e *Executor) Changes() <-chan Changes { return e.changes.told }

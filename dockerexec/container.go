@@ -118,9 +118,9 @@ func (p *preparation) release(mounts mountPreparer) {
 }
 
 // newContainer returns a container that is to be made, or one that was found, if id is set.
-func (h *host) newContainer(spec Spec, fingerprint Fingerprint, id string, paused bool) *Container {
+func (e *Executor) newContainer(spec Spec, fingerprint Fingerprint, id string, paused bool) *Container {
 	return &Container{
-		Life: life.New(h.ctx, life.Config{Engine: h.engine, Detached: spec.isDetached(), ID: id,
+		Life: life.New(e.ctx, life.Config{Engine: e.engine, Detached: spec.isDetached(), ID: id,
 			Paused: paused}),
 		spec: spec, fingerprint: fingerprint, since: time.Now(), foundPaused: paused,
 		on:        spec.Platform,

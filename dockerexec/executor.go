@@ -64,17 +64,9 @@ type platforms interface {
 	Forget()
 }
 
-// Executor keeps one container for each Spec in use. It is safe for concurrent use.
-//
-// It has two parts, of which the first knows nothing of the other: host makes, registers and
-// removes containers, and follows Docker; detached has those that run by themselves.
+// Executor has all containers of this service, and what they need of Docker and of the host. It
+// keeps one for each Spec in use. It is safe for concurrent use.
 type Executor struct {
-	*host
-	*detached
-}
-
-// host has all containers of this service, and what they need of Docker and of the host.
-type host struct {
 	cfg     Config
 	engine  engine.Engine
 	cgroups *cgroup.Host
@@ -112,13 +104,9 @@ type host struct {
 	inherited poolRest
 }
 
-// detached has the containers that run by themselves: those of durable processes, and persistent
-// ones.
-type detached struct{ *host }
-
 // New returns an Executor for an engine, which need not be up. Shutdown closes it.
 func New(runs engine.Engine, cfg Config) *Executor {
-	h := &host{
+	e := &Executor{
 		cfg: cfg, engine: runs, cgroups: cmp.Or(cfg.Cgroups, cgroup.ThisHost()),
 		changes: changes{told: make(chan Changes, 1)},
 		begun:   make(chan struct{}), adopting: make(chan struct{}, adoptionsAtOnce),
@@ -126,21 +114,21 @@ func New(runs engine.Engine, cfg Config) *Executor {
 		calls: map[Fingerprint]*Container{}, ids: map[string]*Container{},
 		bound: map[string]poolRecord{},
 	}
-	h.nets = h.newNetworks()
-	h.guard.Neighbours = h.neighbours
-	h.guard.Failed = h.mend
-	h.ctx, h.cancel = context.WithCancel(context.Background())
-	h.begin = sync.OnceFunc(func() { close(h.begun) })
-	h.SetAhead(cfg.Ahead)
-	return &Executor{host: h, detached: &detached{h}}
+	e.nets = e.newNetworks()
+	e.guard.Neighbours = e.neighbours
+	e.guard.Failed = e.mend
+	e.ctx, e.cancel = context.WithCancel(context.Background())
+	e.begin = sync.OnceFunc(func() { close(e.begun) })
+	e.SetAhead(cfg.Ahead)
+	return e
 }
 
 // SetAhead changes whether shells wait for commands. A shell that waits already does so until the
 // next command.
-func (h *host) SetAhead(ahead bool) { h.ahead.Store(ahead) }
+func (e *Executor) SetAhead(ahead bool) { e.ahead.Store(ahead) }
 
 // Ahead reports whether shells wait for the next command.
-func (h *host) Ahead() bool { return h.ahead.Load() }
+func (e *Executor) Ahead() bool { return e.ahead.Load() }
 
 // Start adopts or removes what an earlier service left, as Reconcile does. Then, until Shutdown, it
 // follows Docker's events. A daemon that is down is waited for in the background.
@@ -173,34 +161,34 @@ func (e *Executor) Shutdown() {
 }
 
 // leaveAtShutdown is leaveBehind for a container that became ready after Shutdown has looked.
-func (h *host) leaveAtShutdown(c *Container) {
-	h.mu.Lock()
-	closed := h.closed
-	h.mu.Unlock()
+func (e *Executor) leaveAtShutdown(c *Container) {
+	e.mu.Lock()
+	closed := e.closed
+	e.mu.Unlock()
 	if closed {
-		h.leaveBehind(c)
+		e.leaveBehind(c)
 	}
 }
 
 // leaveBehind releases a container to the next service, or removes it if that has no use for it.
-func (h *host) leaveBehind(c *Container) {
+func (e *Executor) leaveBehind(c *Container) {
 	now := c.Now()
 	switch {
 	case c.spec.isDetached():
-		h.work.Go(c.hangUp)
+		e.work.Go(c.hangUp)
 	case c.spec.IsPooled() || now.Commands > 0:
 		if c.Do(life.Remove, ErrStopping) != life.Removes {
 			return
 		}
 		if now.Commands > 0 {
-			h.Tell(h.ctx, c,
+			e.Tell(e.ctx, c,
 				Incident{What: "removing the container: its commands are not known to have ended",
 					Level: zerolog.WarnLevel, Commands: now.Commands})
 		}
-		h.RemoveLater(c)
+		e.RemoveLater(c)
 	default:
 		c.Do(life.Release, ErrStopping)
-		h.work.Go(c.hangUp)
+		e.work.Go(c.hangUp)
 	}
 }
 
@@ -210,14 +198,14 @@ var ErrStopping = fmt.Errorf(
 	cerrdefs.ErrUnavailable)
 
 // Platform returns the current platform. It may ask Docker.
-func (h *host) Platform(ctx context.Context) (Platform, error) {
-	return h.cfg.Platforms.Current(ctx)
+func (e *Executor) Platform(ctx context.Context) (Platform, error) {
+	return e.cfg.Platforms.Current(ctx)
 }
 
 // logOf returns the log of a call, which has the request's id, or the executor's own log.
-func (h *host) logOf(ctx context.Context) *zerolog.Logger {
+func (e *Executor) logOf(ctx context.Context) *zerolog.Logger {
 	if log := zerolog.Ctx(ctx); log.GetLevel() != zerolog.Disabled {
 		return log
 	}
-	return &h.cfg.Log
+	return &e.cfg.Log
 }

@@ -76,13 +76,13 @@ func (l Limits) OutOfMemory() *Exhausted { return &Exhausted{LimitMemory, l.Memo
 
 // CountRefusals notes what a container was refused so far, so that it is not told again, and
 // returns what is new; nil for nothing.
-func (h *host) CountRefusals(c *Container) (*Exhausted, error) {
-	now, err := h.cgroups.Refusals(c.ID())
+func (e *Executor) CountRefusals(c *Container) (*Exhausted, error) {
+	now, err := e.cgroups.Refusals(c.ID())
 	if err != nil {
 		return nil, err
 	}
-	h.mu.Lock()
-	defer h.mu.Unlock()
+	e.mu.Lock()
+	defer e.mu.Unlock()
 	before := c.refused
 	c.refused = now
 	return c.spec.Platform.Limits.exhausted(before, now), nil
@@ -90,29 +90,29 @@ func (h *host) CountRefusals(c *Container) (*Exhausted, error) {
 
 // learnEnd finds out whether a container that no longer works has used up a limit, before anything
 // of it is removed. Under gVisor it has ended then, because the kernel kills all of gVisor's.
-func (h *host) learnEnd(c *Container) {
+func (e *Executor) learnEnd(c *Container) {
 	defer close(c.learned)
 	if c.ID() == "" {
 		return
 	}
-	found, err := h.CountRefusals(c)
+	found, err := e.CountRefusals(c)
 	if err != nil { // its control group is gone, or on another host
-		found = h.dockersReason(h.ctx, c.ID())
+		found = e.dockersReason(e.ctx, c.ID())
 	}
 	c.exhausted = found
 }
 
 // dockersReason returns what Docker knows of a container's end. Docker may notice it later.
-func (h *host) dockersReason(ctx context.Context, id string) *Exhausted {
+func (e *Executor) dockersReason(ctx context.Context, id string) *Exhausted {
 	ctx, cancel := context.WithTimeout(ctx, endingLag)
 	defer cancel()
-	now, err := h.InspectProcess(ctx, id)
+	now, err := e.InspectProcess(ctx, id)
 	if err == nil && now.Running && unix.Kill(now.PID, 0) != unix.ESRCH {
 		return nil
 	}
 	if err == nil && now.Running {
-		doneWithin(h.engine.Wait(ctx, id), endingLag)
-		now, err = h.InspectProcess(ctx, id)
+		doneWithin(e.engine.Wait(ctx, id), endingLag)
+		now, err = e.InspectProcess(ctx, id)
 	}
 	if err != nil || !now.OOM {
 		return nil
@@ -122,23 +122,23 @@ func (h *host) dockersReason(ctx context.Context, id string) *Exhausted {
 
 // PersistentEnd returns the limit that has ended a persistent container; nil if it has not ended,
 // or otherwise. It waits for a moment until Docker has noticed the end.
-func (p *detached) PersistentEnd(ctx context.Context, id string) *Exhausted {
-	if c := p.runningDetached(id); c != nil && c.spec.Platform.GVisor { // of which the kernel kills all
-		if now, err := p.cgroups.Refusals(id); err == nil && now.Killed > 0 {
+func (e *Executor) PersistentEnd(ctx context.Context, id string) *Exhausted {
+	if c := e.runningDetached(id); c != nil && c.spec.Platform.GVisor { // of which the kernel kills all
+		if now, err := e.cgroups.Refusals(id); err == nil && now.Killed > 0 {
 			return c.spec.Platform.Limits.OutOfMemory()
 		}
 	}
-	return p.dockersReason(ctx, id)
+	return e.dockersReason(ctx, id)
 }
 
 // PersistentKilled returns what a persistent container that goes on is out of, if programs in it
 // were killed for that since it was asked last; nil if none were.
-func (p *detached) PersistentKilled(id string) *Exhausted {
-	c := p.runningDetached(id)
+func (e *Executor) PersistentKilled(id string) *Exhausted {
+	c := e.runningDetached(id)
 	if c == nil {
 		return nil
 	}
-	found, err := p.CountRefusals(c)
+	found, err := e.CountRefusals(c)
 	if err != nil || found == nil || found.Limit != LimitMemory {
 		return nil
 	}

@@ -15,10 +15,10 @@ import (
 
 // ForCalls returns the containers that are there for calls, and those in the pool, also while they
 // are being removed.
-func (h *host) ForCalls() (list []*Container) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	for c := range h.all {
+func (e *Executor) ForCalls() (list []*Container) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for c := range e.all {
 		if !c.spec.isDetached() {
 			list = append(list, c)
 		}
@@ -29,47 +29,47 @@ func (h *host) ForCalls() (list []*Container) {
 // Add returns the container of a Spec that calls can join. If there is none it registers one, for
 // a call with that token. Then the caller has to call Make or Abandon, for which Shutdown waits.
 // Without the platform on, the container is stale.
-func (h *host) Add(
+func (e *Executor) Add(
 	spec Spec, on Platform, token quota.Token,
 ) (c *Container, added bool, err error) {
 	fingerprint := spec.Fingerprint()
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if h.closed {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.closed {
 		return nil, false, fmt.Errorf(
 			"cannot run commands: the service is shutting down: %w", cerrdefs.ErrUnavailable)
 	}
-	if c = h.calls[fingerprint]; c != nil && c.is(inUse...) {
+	if c = e.calls[fingerprint]; c != nil && c.is(inUse...) {
 		return c, false, nil
 	}
-	c = h.newContainer(spec, fingerprint, "", false)
+	c = e.newContainer(spec, fingerprint, "", false)
 	c.on, c.token = on, token
 	if spec.IsPooled() {
 		c.pool = spec.SpoolDir
 	}
-	h.all[c], h.calls[fingerprint] = true, c
-	h.work.Add(1) // until Make or Abandon
-	h.publish(c, "starting")
+	e.all[c], e.calls[fingerprint] = true, c
+	e.work.Add(1) // until Make or Abandon
+	e.publish(c, "starting")
 	return c, true, nil
 }
 
 // Wake has a container that a call has joined go on, in the background, if it was frozen: from and
 // thawing are Join's. It reports whether it is thawed.
-func (h *host) Wake(c *Container, from life.State, thawing *life.Thawing) (thawed bool) {
+func (e *Executor) Wake(c *Container, from life.State, thawing *life.Thawing) (thawed bool) {
 	switch {
 	case from != life.Frozen:
 		return false
 	case thawing == nil:
-		h.Go(func(context.Context) { h.takeOver(c) })
+		e.Go(func(context.Context) { e.takeOver(c) })
 		return false
 	}
-	h.publish(c, "idle")
-	h.Go(func(ctx context.Context) {
+	e.publish(c, "idle")
+	e.Go(func(ctx context.Context) {
 		err := c.Thaw(ctx, thawing)
-		h.keepsMemory(c)
+		e.keepsMemory(c)
 		if err != nil && ctx.Err() == nil {
-			h.Tell(ctx, c, Incident{What: "cannot resume a frozen container", Err: err})
-			h.Lose(c)
+			e.Tell(ctx, c, Incident{What: "cannot resume a frozen container", Err: err})
+			e.Lose(c)
 		}
 	})
 	return true
@@ -77,13 +77,13 @@ func (h *host) Wake(c *Container, from life.State, thawing *life.Thawing) (thawe
 
 // Freeze freezes a container if no call needs it. It blocks until that is done, and reports whether
 // the container is frozen.
-func (h *host) Freeze(c *Container) (frozen bool) {
-	frozen, err := c.Freeze(h.ctx)
-	if err != nil && h.ctx.Err() == nil {
-		h.Tell(h.ctx, c, Incident{What: "cannot freeze a container; it keeps running", Err: err})
+func (e *Executor) Freeze(c *Container) (frozen bool) {
+	frozen, err := c.Freeze(e.ctx)
+	if err != nil && e.ctx.Err() == nil {
+		e.Tell(e.ctx, c, Incident{What: "cannot freeze a container; it keeps running", Err: err})
 	}
 	if frozen {
-		h.publish(c, "frozen")
+		e.publish(c, "frozen")
 	}
 	return frozen
 }
@@ -91,34 +91,34 @@ func (h *host) Freeze(c *Container) (frozen bool) {
 // Retire removes the containers for calls that match: at once if they are unused, else when their
 // last call returns. A call waits for a container that is still being made. match is called with
 // the registry locked.
-func (h *host) Retire(match func(*Container, life.Now) bool) {
+func (e *Executor) Retire(match func(*Container, life.Now) bool) {
 	var unused []*Container
-	h.mu.Lock()
-	for _, c := range h.calls {
+	e.mu.Lock()
+	for _, c := range e.calls {
 		if match(c, c.Now()) && c.Do(life.Retire, nil) == life.Removes {
 			unused = append(unused, c)
 		}
 	}
-	h.mu.Unlock()
+	e.mu.Unlock()
 	for _, c := range unused {
-		h.Tell(h.ctx, c, Incident{What: "removing container: idle or stale"})
-		h.RemoveLater(c)
+		e.Tell(e.ctx, c, Incident{What: "removing container: idle or stale"})
+		e.RemoveLater(c)
 	}
 }
 
 // Leave removes all containers of a user's calls, with what runs in them, and returns when they are
 // gone or ctx has ended.
-func (h *host) Leave(ctx context.Context, user string) error {
-	h.mu.Lock()
+func (e *Executor) Leave(ctx context.Context, user string) error {
+	e.mu.Lock()
 	var theirs []*Container
-	for c := range h.all {
+	for c := range e.all {
 		if c.spec.User == user && !c.spec.isDetached() && !c.is(life.Gone) {
 			theirs = append(theirs, c)
 		}
 	}
-	h.mu.Unlock()
+	e.mu.Unlock()
 	for _, c := range theirs {
-		h.expel(c)
+		e.expel(c)
 	}
 	for _, c := range theirs {
 		select {
@@ -132,11 +132,11 @@ func (h *host) Leave(ctx context.Context, user string) error {
 
 // Go does work in the background, whose context ends with Shutdown, which waits for its end. After
 // Shutdown it does nothing and returns false.
-func (h *host) Go(work func(context.Context)) (begun bool) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if !h.closed {
-		h.work.Go(func() { work(h.ctx) })
+func (e *Executor) Go(work func(context.Context)) (begun bool) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if !e.closed {
+		e.work.Go(func() { work(e.ctx) })
 	}
-	return !h.closed
+	return !e.closed
 }

@@ -17,25 +17,25 @@ import (
 
 // DialProcess connects to a TCP port of the loopback in a process's container. It blocks until the
 // program there has accepted. ctx bounds the call, not the connection.
-func (p *detached) DialProcess(ctx context.Context, id string, port int) (session.PortConn, error) {
+func (e *Executor) DialProcess(ctx context.Context, id string, port int) (session.PortConn, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	defer context.AfterFunc(p.ctx, func() { cancel(context.Cause(p.ctx)) })()
-	conn, err := p.dialProcess(ctx, id, port)
+	defer context.AfterFunc(e.ctx, func() { cancel(context.Cause(e.ctx)) })()
+	conn, err := e.dialProcess(ctx, id, port)
 	if err != nil {
 		return session.PortConn{}, fmt.Errorf("cannot connect to port %d: %w", port, err)
 	}
 	return conn, nil
 }
 
-func (p *detached) dialProcess(ctx context.Context, id string, port int) (session.PortConn, error) {
-	c := p.runningDetached(id)
+func (e *Executor) dialProcess(ctx context.Context, id string, port int) (session.PortConn, error) {
+	c := e.runningDetached(id)
 	if c == nil {
 		return session.PortConn{}, fmt.Errorf("the process does not run: %w", cerrdefs.ErrNotFound)
 	}
-	agent, err := p.agentOf(ctx, c, &c.ports, session.Forward)
+	agent, err := e.agentOf(ctx, c, &c.ports, session.Forward)
 	if err != nil {
-		return session.PortConn{}, p.explain(err)
+		return session.PortConn{}, e.explain(err)
 	}
 	conn, err := agent.Dial(ctx, port)
 	if now := c.Now(); err != nil && now.State == life.Frozen && now.Reason == life.Requested {
@@ -46,46 +46,46 @@ func (p *detached) dialProcess(ctx context.Context, id string, port int) (sessio
 
 // explain is engine.Explain, except that life.ErrPaused stays what it is: callers resume the
 // container.
-func (h *host) explain(err error) error {
+func (e *Executor) explain(err error) error {
 	if errors.Is(err, life.ErrPaused) {
 		return err
 	}
-	return h.engine.Explain(err)
+	return e.engine.Explain(err)
 }
 
 // agentOf returns the agent of a mode in a container that runs without the service, and starts it
 // if needed.
-func (h *host) agentOf(
+func (e *Executor) agentOf(
 	ctx context.Context, c *Container, of *session.OnDemand, mode session.Mode,
 ) (*session.Agent, error) {
 	return of.Open(ctx, func() (*session.Agent, error) {
-		done, err := c.Use(h.ctx)
+		done, err := c.Use(e.ctx)
 		if err != nil {
 			return nil, err
 		}
 		defer done()
-		agent, err := session.StartAgent(h.ctx, h.starter(c.ID()), mode)
+		agent, err := session.StartAgent(e.ctx, e.starter(c.ID()), mode)
 		if errors.Is(err, context.DeadlineExceeded) {
 			// The tenant may have stopped the agent while it was starting, and Docker would wait
 			// for it forever.
-			err = errors.Join(err, h.engine.AbortExecs(c.ID()))
+			err = errors.Join(err, e.engine.AbortExecs(c.ID()))
 		}
 		return agent, err
 	})
 }
 
 // starter starts agents in a running container.
-func (h *host) starter(id string) session.Start {
+func (e *Executor) starter(id string) session.Start {
 	return func(ctx context.Context, mode string) (session.Conn, error) {
-		return h.engine.Exec(ctx, id,
+		return e.engine.Exec(ctx, id,
 			specs.Process{Args: []string{session.AgentPath, mode}, Cwd: "/"})
 	}
 }
 
 // attach opens the stdin and stdout of the first process of a container that has not been started
 // yet.
-func (h *host) attach(ctx context.Context, id string) (session.Conn, error) {
-	conn, err := h.engine.Attach(ctx, id)
+func (e *Executor) attach(ctx context.Context, id string) (session.Conn, error) {
+	conn, err := e.engine.Attach(ctx, id)
 	if err != nil {
 		return nil, fmt.Errorf("cannot attach: %w", err)
 	}

@@ -35,8 +35,8 @@ type refusedStart struct{ error }
 func (e refusedStart) Unwrap() error { return e.error }
 
 // may asks the Gate.
-func (h *host) may(user string) error {
-	gate := h.gate.Load()
+func (e *Executor) may(user string) error {
+	gate := e.gate.Load()
 	if gate == nil {
 		return refusedStart{fmt.Errorf("the service is starting: %w", cerrdefs.ErrUnavailable)}
 	}
@@ -47,16 +47,16 @@ func (h *host) may(user string) error {
 }
 
 // wanted asks the Gate.
-func (h *host) wanted(spec Spec) Wanted {
-	if gate := h.gate.Load(); gate != nil {
+func (e *Executor) wanted(spec Spec) Wanted {
+	if gate := e.gate.Load(); gate != nil {
 		return (*gate).Wanted(spec)
 	}
 	return Wanted{}
 }
 
 // reachOf returns what a persistent container that was found may reach.
-func (h *host) reachOf(spec Spec) Egress {
-	reach := h.wanted(spec).Reach
+func (e *Executor) reachOf(spec Spec) Egress {
+	reach := e.wanted(spec).Reach
 	if reach == nil || reach.Profile != spec.Egress.Profile {
 		return Egress{Profile: spec.Egress.Profile, Domains: []string{}, Denied: []string{}}
 	}

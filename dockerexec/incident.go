@@ -52,10 +52,10 @@ func (i Incident) Line(log *zerolog.Logger, user string) {
 
 // Tell tells operators what has happened to a container. Executor.mu must not be held: the log is
 // written meanwhile.
-func (h *host) Tell(ctx context.Context, c *Container, i Incident) {
+func (e *Executor) Tell(ctx context.Context, c *Container, i Incident) {
 	user := c.spec.User
 	if i.Container, i.Sandbox = c.spec.ContainerName(), c.spec.Persistent; i.Sandbox != "" {
 		user = ""
 	}
-	h.cfg.Events.Tell(ctx, user, i)
+	e.cfg.Events.Tell(ctx, user, i)
 }

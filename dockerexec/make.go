@@ -24,86 +24,86 @@ const creationLimit = 2 * time.Minute
 
 // Make makes a container that was added, in its turn. After an error nothing is left of it; Life
 // says why. ctx has the log of the call that it is made for.
-func (h *host) Make(ctx context.Context, c *Container) {
-	defer h.work.Done()
+func (e *Executor) Make(ctx context.Context, c *Container) {
+	defer e.work.Done()
 	if c.Do(life.Begin, nil) == life.Refused {
-		h.abandon(c, context.Cause(c.Making()))
+		e.abandon(c, context.Cause(c.Making()))
 		return
 	}
-	h.prepare(h.logOf(ctx), c)
+	e.prepare(e.logOf(ctx), c)
 }
 
 // Abandon ends a container that was added and is not to be made: nothing is left of it before its
 // callers learn why.
-func (h *host) Abandon(c *Container, why error) {
-	defer h.work.Done()
-	h.abandon(c, why)
+func (e *Executor) Abandon(c *Container, why error) {
+	defer e.work.Done()
+	e.abandon(c, why)
 }
 
 // prepare makes a container for calls, or takes one over that was found.
-func (h *host) prepare(log *zerolog.Logger, c *Container) {
-	ctx, cancel := context.WithTimeout(log.WithContext(h.ctx), creationLimit)
+func (e *Executor) prepare(log *zerolog.Logger, c *Container) {
+	ctx, cancel := context.WithTimeout(log.WithContext(e.ctx), creationLimit)
 	defer cancel()
 	begun, adopted := time.Now(), c.ID() != ""
-	err := h.establish(ctx, c, adopted)
+	err := e.establish(ctx, c, adopted)
 	if err == nil && c.Do(life.Succeed, nil) == life.Refused {
 		err = ErrLost
 	}
 	if err != nil {
-		h.notMade(ctx, c, adopted, err)
+		e.notMade(ctx, c, adopted, err)
 		return
 	}
-	h.publish(c, "idle")
-	h.mu.Lock()
-	h.lookUpSoon(c) // what was removed before
-	h.mu.Unlock()
+	e.publish(c, "idle")
+	e.mu.Lock()
+	e.lookUpSoon(c) // what was removed before
+	e.mu.Unlock()
 	if c.sess != nil {
-		h.watchSession(c)
+		e.watchSession(c)
 	}
-	h.leaveAtShutdown(c)
-	h.Tell(ctx, c, Incident{What: "container ready", Runtime: c.spec.Runtime(), Adopted: adopted,
+	e.leaveAtShutdown(c)
+	e.Tell(ctx, c, Incident{What: "container ready", Runtime: c.spec.Runtime(), Adopted: adopted,
 		Took: time.Since(begun)})
 }
 
 // notMade ends the making of a container for calls: its callers learn why, and nothing is left of
 // it. But at Shutdown, one that was to be taken over is left to the next service.
-func (h *host) notMade(ctx context.Context, c *Container, adopted bool, err error) {
-	if adopted && h.ctx.Err() != nil {
+func (e *Executor) notMade(ctx context.Context, c *Container, adopted bool, err error) {
+	if adopted && e.ctx.Err() != nil {
 		c.hangUp()
 		if c.Do(life.Release, ErrStopping) == life.Refused {
 			c.Do(life.Fail, ErrStopping)
 		}
 		return
 	}
-	h.Tell(ctx, c, Incident{What: "container failed", Level: zerolog.ErrorLevel, Err: err})
+	e.Tell(ctx, c, Incident{What: "container failed", Level: zerolog.ErrorLevel, Err: err})
 	why := fmt.Errorf("cannot prepare a container for user %q: %s", c.spec.User,
-		c.spec.withoutHostPaths(h.engine.Explain(err).Error()))
+		c.spec.withoutHostPaths(e.engine.Explain(err).Error()))
 	if errors.Is(err, ErrLost) {
 		why = lostError{why}
 	} else if refused, is := errors.AsType[refusedStart](err); is {
 		why = refused.error
 	}
-	h.abandon(c, why)
+	e.abandon(c, why)
 }
 
 // abandon ends the making of a container: nothing is left of it before its callers learn why.
-func (h *host) abandon(c *Container, why error) {
+func (e *Executor) abandon(c *Container, why error) {
 	c.Do(life.Remove, why) // no call gets it from now on
-	there, err := h.dispose(c)
+	there, err := e.dispose(c)
 	if err != nil {
-		h.Tell(h.ctx, c, Incident{What: "cannot remove container", Err: err})
+		e.Tell(e.ctx, c, Incident{What: "cannot remove container", Err: err})
 	}
 	c.Do(life.Fail, why)
 	if there {
-		h.RemoveLater(c)
+		e.RemoveLater(c)
 	} else {
-		h.unlist(c)
+		e.unlist(c)
 	}
 }
 
 // establish sets c's id, spool and session. The error is ErrLost if the container has ended by
 // itself or was ended by hand.
-func (h *host) establish(ctx context.Context, c *Container, adopted bool) (err error) {
+func (e *Executor) establish(ctx context.Context, c *Container, adopted bool) (err error) {
 	defer func() {
 		if _, refused := errors.AsType[refusedStart](err); err != nil && !refused &&
 			c.is(life.Leaving, life.Ended) {
@@ -115,14 +115,14 @@ func (h *host) establish(ctx context.Context, c *Container, adopted bool) (err e
 	defer context.AfterFunc(c.Making(), func() {
 		cancel(fmt.Errorf("%w (%v)", ErrLost, context.Cause(c.Making())))
 	})()
-	if err := c.mounts.prepare(h.cfg.Mounts, c.spec); err != nil {
+	if err := c.mounts.prepare(e.cfg.Mounts, c.spec); err != nil {
 		return err
 	}
 	if !adopted {
-		if err := h.start(ctx, c); err != nil {
+		if err := e.start(ctx, c); err != nil {
 			return err
 		}
-		h.follow(c)
+		e.follow(c)
 	}
 	done, err := c.Use(ctx)
 	if err != nil {
@@ -130,29 +130,29 @@ func (h *host) establish(ctx context.Context, c *Container, adopted bool) (err e
 	}
 	defer done()
 	if !c.spec.hasSession() {
-		err = h.launch(ctx, c)
+		err = e.launch(ctx, c)
 	} else {
-		err = h.connect(ctx, c)
+		err = e.connect(ctx, c)
 	}
 	// In an adopted container the previous service's agent may still be ending, and it ends all
 	// that begins there.
-	if err != nil && (adopted || h.isLost(ctx, c)) {
+	if err != nil && (adopted || e.isLost(ctx, c)) {
 		return fmt.Errorf("%w (%v)", ErrLost, err)
 	}
 	return err
 }
 
 // connect opens network access and the session of a running container.
-func (h *host) connect(ctx context.Context, c *Container) error {
+func (e *Executor) connect(ctx context.Context, c *Container) error {
 	if _, err := c.net.Bind(ctx, c.ID()); err != nil {
 		return err
 	}
-	sess, err := session.Open(ctx, c.first, h.starter(c.ID()), c.spool)
+	sess, err := session.Open(ctx, c.first, e.starter(c.ID()), c.spool)
 	if err != nil {
 		return err
 	}
 	c.first = nil
-	if err := h.guard.Verify(ctx, c.Life, c.toVerify(), func(targets []string) ([]string, error) {
+	if err := e.guard.Verify(ctx, c.Life, c.toVerify(), func(targets []string) ([]string, error) {
 		return sess.AccessTimes(ctx, targets)
 	}); err != nil {
 		sess.Close()
@@ -163,21 +163,21 @@ func (h *host) connect(ctx context.Context, c *Container) error {
 }
 
 // start makes the container and starts it.
-func (h *host) start(ctx context.Context, c *Container) error {
+func (e *Executor) start(ctx context.Context, c *Container) error {
 	failed := false // gVisor has
 	for try := 1; ; try++ {
-		if err := h.join(ctx, c); err != nil {
+		if err := e.join(ctx, c); err != nil {
 			return err
 		}
-		wanted, err := h.create(ctx, c)
+		wanted, err := e.create(ctx, c)
 		if err != nil {
 			return err
 		}
 		if c.spec.hasSession() {
-			c.first, err = h.attach(ctx, c.ID())
+			c.first, err = e.attach(ctx, c.ID())
 		}
 		if err == nil {
-			err = h.startExclusively(ctx, c, wanted)
+			err = e.startExclusively(ctx, c, wanted)
 		}
 		if err == nil {
 			return nil
@@ -192,14 +192,14 @@ func (h *host) start(ctx context.Context, c *Container) error {
 		switch {
 		case !failed && errors.Is(err, engine.ErrRuntimeDied):
 			failed = true
-			h.Tell(ctx, c,
+			e.Tell(ctx, c,
 				Incident{What: "gVisor failed to start a container; it is made once more",
 					Level: zerolog.WarnLevel, Err: err})
 		// Someone may have put another container on our network, at the address that came next.
 		case c.net == nil || try >= addressTries || !errors.Is(err, engine.ErrAddressTaken):
 			return err
 		}
-		if err := errors.Join(h.removeContainer(c.ID()), removeSpool(c.spool)); err != nil {
+		if err := errors.Join(e.removeContainer(c.ID()), removeSpool(c.spool)); err != nil {
 			return err
 		}
 		c.net.Leave()
@@ -212,7 +212,7 @@ const addressTries = 5
 
 // create makes the container and its spool, and returns its mounts. If a container of ours has the
 // name, that container was given up, so it is removed first.
-func (h *host) create(ctx context.Context, c *Container) ([]specs.Mount, error) {
+func (e *Executor) create(ctx context.Context, c *Container) ([]specs.Mount, error) {
 	if err := c.spec.makeMasks(); err != nil {
 		return nil, err
 	}
@@ -224,24 +224,24 @@ func (h *host) create(ctx context.Context, c *Container) ([]specs.Mount, error) 
 		}
 	}
 	wanted := c.spec.engineSpec(spool, c.mounts.Prepared, c.net.Wiring())
-	wanted.CgroupParent = h.cfg.CgroupParent
+	wanted.CgroupParent = e.cfg.CgroupParent
 	// Docker carries on when its caller leaves, and nothing would track what it then makes.
 	creating, cancel := session.WithGrace(ctx, createGrace)
 	defer cancel()
 	for wait := patience(); ; {
-		id, err := h.engine.Create(creating, wanted)
+		id, err := e.engine.Create(creating, wanted)
 		if err == nil {
 			c.Name(id)
 			c.spool = spool
-			h.mu.Lock()
+			e.mu.Lock()
 			c.writes = mounts.Writes(wanted.Mounts)
-			h.mu.Unlock()
+			e.mu.Unlock()
 			return wanted.Mounts, nil
 		}
 		if !cerrdefs.IsConflict(err) {
 			return nil, errors.Join(fmt.Errorf("cannot create: %w", err), removeSpool(spool))
 		}
-		if err := h.clearName(ctx, wanted.Name); err != nil {
+		if err := e.clearName(ctx, wanted.Name); err != nil {
 			return nil, errors.Join(err, removeSpool(spool))
 		}
 		select {
@@ -258,30 +258,30 @@ func (h *host) create(ctx context.Context, c *Container) ([]specs.Mount, error) 
 const createGrace = 10 * time.Second
 
 // clearName removes the container of ours that has a name, if Docker shows one.
-func (h *host) clearName(ctx context.Context, name string) error {
-	found, err := h.engine.Inspect(ctx, name)
+func (e *Executor) clearName(ctx context.Context, name string) error {
+	found, err := e.engine.Inspect(ctx, name)
 	if cerrdefs.IsNotFound(err) {
 		return nil
 	}
 	if err != nil {
 		return fmt.Errorf("cannot inspect %s: %w", name, err)
 	}
-	if found.Labels[labelInstance] != h.cfg.Instance {
+	if found.Labels[labelInstance] != e.cfg.Instance {
 		return fmt.Errorf(
 			"the name %s is taken by a container that is not this service's: rename or remove it",
 			name)
 	}
-	return h.removeFound(found.ID, spoolOf(found.Mounts))
+	return e.removeFound(found.ID, spoolOf(found.Mounts))
 }
 
 // watchSession gives a container up when its session ends. In one that no call wants yet it has a
 // shell started ahead.
-func (h *host) watchSession(c *Container) {
-	if c.Now().Calls == 0 && h.ahead.Load() {
+func (e *Executor) watchSession(c *Container) {
+	if c.Now().Calls == 0 && e.ahead.Load() {
 		c.sess.StartAhead()
 	}
-	h.work.Go(func() {
+	e.work.Go(func() {
 		<-c.sess.Broken()
-		h.Lose(c)
+		e.Lose(c)
 	})
 }

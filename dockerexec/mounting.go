@@ -52,10 +52,10 @@ func (c *Container) toVerify() (list []mounts.Mount) {
 }
 
 // neighbours returns all containers but one that may have programs.
-func (h *host) neighbours(of *life.Life) (list []mounts.Neighbour) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	for c := range h.all {
+func (e *Executor) neighbours(of *life.Life) (list []mounts.Neighbour) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for c := range e.all {
 		if c.Life != of && !c.is(life.Queued, life.Ended, life.Gone) {
 			list = append(list, mounts.Neighbour{Life: c.Life, Writes: c.writes})
 		}
@@ -64,24 +64,24 @@ func (h *host) neighbours(of *life.Life) (list []mounts.Neighbour) {
 }
 
 // mend has a container resume that could not after it was held, until it does or is gone.
-func (h *host) mend(l *life.Life, err error) {
-	h.cfg.Log.Error().Err(err).Str("container", l.ID()).
+func (e *Executor) mend(l *life.Life, err error) {
+	e.cfg.Log.Error().Err(err).Str("container", l.ID()).
 		Msg("cannot resume a container that was paused for another one")
-	h.work.Go(func() {
-		h.repeat(func() bool {
-			return l.Now().State > life.Frozen || l.Mend(h.ctx) == nil
+	e.work.Go(func() {
+		e.repeat(func() bool {
+			return l.Now().State > life.Frozen || l.Mend(e.ctx) == nil
 		})
 	})
 }
 
 // repeat calls do again and again, less often each time, until it is done or the service ends.
-func (h *host) repeat(do func() (done bool)) {
+func (e *Executor) repeat(do func() (done bool)) {
 	wait := backoff.NewExponentialBackOff()
 	wait.InitialInterval, wait.MaxInterval = time.Second, time.Minute
 	for {
 		select {
 		case <-time.After(wait.NextBackOff()):
-		case <-h.ctx.Done():
+		case <-e.ctx.Done():
 			return
 		}
 		if do() {
@@ -92,37 +92,37 @@ func (h *host) repeat(do func() (done bool)) {
 
 // startExclusively starts a container while nothing runs that could change where the names of its
 // mounts lead. After an error nothing of it runs.
-func (h *host) startExclusively(ctx context.Context, c *Container, all []specs.Mount) error {
-	if err := h.reconcileOnce(ctx); err != nil { // before, it is not known who may write where
+func (e *Executor) startExclusively(ctx context.Context, c *Container, all []specs.Mount) error {
+	if err := e.reconcileOnce(ctx); err != nil { // before, it is not known who may write where
 		return err
 	}
-	return h.guard.Start(ctx, c.Life, all, c.toVerify(), func(ctx context.Context) error {
-		h.starting.Add(1)
-		defer h.starting.Add(-1)
-		if err := h.may(c.spec.User); err != nil { // counted first, so that whoever waits for starts to end sees this one
+	return e.guard.Start(ctx, c.Life, all, c.toVerify(), func(ctx context.Context) error {
+		e.starting.Add(1)
+		defer e.starting.Add(-1)
+		if err := e.may(c.spec.User); err != nil { // counted first, so that whoever waits for starts to end sees this one
 			return err
 		}
-		if err := h.engine.Start(ctx, c.ID()); err != nil {
+		if err := e.engine.Start(ctx, c.ID()); err != nil {
 			// Whatever the runtime was doing must have ended before the others resume.
-			return errors.Join(fmt.Errorf("cannot start: %w", err), h.removeContainer(c.ID()))
+			return errors.Join(fmt.Errorf("cannot start: %w", err), e.removeContainer(c.ID()))
 		}
-		if err := h.may(c.spec.User); err != nil { // Docker may have taken long
-			return errors.Join(err, h.removeContainer(c.ID()))
+		if err := e.may(c.spec.User); err != nil { // Docker may have taken long
+			return errors.Join(err, e.removeContainer(c.ID()))
 		}
 		return nil
 	})
 }
 
 // Starting returns how many containers Docker is starting now.
-func (h *host) Starting() int { return int(h.starting.Load()) }
+func (e *Executor) Starting() int { return int(e.starting.Load()) }
 
 // accessTimesByExec is session.AccessTimes for a container without a session, in which no command
 // has begun.
-func (h *host) accessTimesByExec(ctx context.Context, c *Container,
+func (e *Executor) accessTimesByExec(ctx context.Context, c *Container,
 	targets []string) ([]string, error) {
 	ctx, cancel := context.WithTimeout(ctx, session.AccessTimesLimit)
 	defer cancel()
-	out, err := h.engine.Run(ctx, c.ID(), specs.Process{
+	out, err := e.engine.Run(ctx, c.ID(), specs.Process{
 		User: specs.User{UID: c.spec.UID, GID: c.spec.GID},
 		Args: session.AccessTimesCommand(targets),
 	})

@@ -22,7 +22,7 @@ func TestANetworkIsClearedWhileThePoolIsFilled(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer e.Abandon(c, errNotNow)
-	if err := (onNetworks{e.host}).Clear(t.Context(), "isolated"); err != nil || e.calls[c.fingerprint] != c || !c.is(life.Queued) {
+	if err := (onNetworks{e}).Clear(t.Context(), "isolated"); err != nil || e.calls[c.fingerprint] != c || !c.is(life.Queued) {
 		t.Errorf("%v, %v", err, e.calls)
 	}
 }

@@ -22,31 +22,31 @@ import (
 
 // StartPersistent makes the Spec's container, unless BindPersistent has, and waits until it takes
 // commands; it is started in the token's turn. After an error nothing is left of it.
-func (p *detached) StartPersistent(ctx context.Context, spec Spec,
+func (e *Executor) StartPersistent(ctx context.Context, spec Spec,
 	token quota.Token) (ProcessContainer, error) {
-	if bound, is, err := p.boundPersistent(ctx, spec); is || err != nil {
+	if bound, is, err := e.boundPersistent(ctx, spec); is || err != nil {
 		return bound, err
 	}
-	return p.startAlone(ctx, spec, token, "sandbox")
+	return e.startAlone(ctx, spec, token, "sandbox")
 }
 
 // Persistent lists this instance's persistent containers, including those that have ended, without
 // those in the pool. Those that run can be used then.
-func (p *detached) Persistent(ctx context.Context) ([]ProcessContainer, error) {
-	if err := p.reconcileOnce(ctx); err != nil {
+func (e *Executor) Persistent(ctx context.Context) ([]ProcessContainer, error) {
+	if err := e.reconcileOnce(ctx); err != nil {
 		return nil, err
 	}
-	list, err := p.listAlone(ctx, labelPersistent)
+	list, err := e.listAlone(ctx, labelPersistent)
 	return slices.DeleteFunc(list, func(p ProcessContainer) bool { return p.Spec.IsPooled() }), err
 }
 
 // AskPersistent opens a stream for one control.Request to a persistent container. The error is
 // errdefs.ErrNotFound if the container does not run, and ErrPaused if it was paused on request.
-func (h *host) AskPersistent(ctx context.Context, id string) (control.Stream, error) {
+func (e *Executor) AskPersistent(ctx context.Context, id string) (control.Stream, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	defer context.AfterFunc(h.ctx, func() { cancel(context.Cause(h.ctx)) })()
-	c := h.runningDetached(id)
+	defer context.AfterFunc(e.ctx, func() { cancel(context.Cause(e.ctx)) })()
+	c := e.runningDetached(id)
 	if c == nil {
 		return nil, fmt.Errorf("the sandbox does not run: %w", cerrdefs.ErrNotFound)
 	}
@@ -55,12 +55,12 @@ func (h *host) AskPersistent(ctx context.Context, id string) (control.Stream, er
 		return nil, fmt.Errorf("the sandbox does not run: %w", cerrdefs.ErrNotFound)
 	}
 	if err != nil {
-		return nil, h.explain(err)
+		return nil, e.explain(err)
 	}
 	defer done()
-	agent, err := h.agentOf(ctx, c, &c.asks, session.Bridge)
+	agent, err := e.agentOf(ctx, c, &c.asks, session.Bridge)
 	if err != nil {
-		return nil, h.explain(err)
+		return nil, e.explain(err)
 	}
 	stream, err := agent.Ask(ctx)
 	if err != nil {
@@ -71,15 +71,15 @@ func (h *host) AskPersistent(ctx context.Context, id string) (control.Stream, er
 
 // PersistentRuns reports whether a persistent container is there, paused or not. Until what runs
 // was compared with Docker for the first time, none is known to be gone.
-func (p *detached) PersistentRuns(id string) bool {
-	return !p.reconciled.Load() || p.runningDetached(id) != nil
+func (e *Executor) PersistentRuns(id string) bool {
+	return !e.reconciled.Load() || e.runningDetached(id) != nil
 }
 
 // SetEgress changes what a persistent container may reach from now on. Its Spec names the network,
 // and what may pass there can be changed; the caller keeps a record of it, for Gate.Wanted. The
 // error is errdefs.ErrFailedPrecondition if the container has no network, or another one.
-func (p *detached) SetEgress(ctx context.Context, id string, reach Egress) error {
-	c := p.runningDetached(id)
+func (e *Executor) SetEgress(ctx context.Context, id string, reach Egress) error {
+	c := e.runningDetached(id)
 	switch {
 	case c == nil:
 		return fmt.Errorf("the sandbox does not run: %w", cerrdefs.ErrNotFound)
@@ -92,10 +92,10 @@ func (p *detached) SetEgress(ctx context.Context, id string, reach Egress) error
 }
 
 // PersistentUsage asks the engine what a container uses.
-func (h *host) PersistentUsage(ctx context.Context, id string) (cgroup.Usage, error) {
-	usage, err := h.engine.Usage(ctx, id)
+func (e *Executor) PersistentUsage(ctx context.Context, id string) (cgroup.Usage, error) {
+	usage, err := e.engine.Usage(ctx, id)
 	if err != nil {
-		err = h.engine.Explain(err)
+		err = e.engine.Explain(err)
 	}
 	return usage, err
 }
@@ -106,8 +106,8 @@ func (h *host) PersistentUsage(ctx context.Context, id string) (cgroup.Usage, er
 
 // PauseProcess pauses the container of a process, or a persistent one, until ResumeProcess.
 // Connections to its ports end. The error is errdefs.ErrNotFound if the container has ended.
-func (p *detached) PauseProcess(ctx context.Context, id string) error {
-	c := p.runningDetached(id)
+func (e *Executor) PauseProcess(ctx context.Context, id string) error {
+	c := e.runningDetached(id)
 	err := life.ErrLeft
 	if c != nil {
 		err = c.Pause(ctx)
@@ -116,7 +116,7 @@ func (p *detached) PauseProcess(ctx context.Context, id string) error {
 		return fmt.Errorf("cannot pause the process: it does not run: %w", cerrdefs.ErrNotFound)
 	}
 	if err != nil {
-		return fmt.Errorf("cannot pause the process: %w", p.engine.Explain(err))
+		return fmt.Errorf("cannot pause the process: %w", e.engine.Explain(err))
 	}
 	c.ports.HangUp() // not before: who is connecting then learns that the container was paused
 	return nil
@@ -124,16 +124,16 @@ func (p *detached) PauseProcess(ctx context.Context, id string) error {
 
 // ResumeProcess resumes a container that was paused. It does nothing if the container runs, or does
 // not exist.
-func (p *detached) ResumeProcess(ctx context.Context, id string) error {
-	c := p.runningDetached(id)
+func (e *Executor) ResumeProcess(ctx context.Context, id string) error {
+	c := e.runningDetached(id)
 	if c == nil {
 		return nil
 	}
 	if err := c.Resume(ctx); err != nil && !errors.Is(err, life.ErrLeft) {
-		return fmt.Errorf("cannot resume the process: %w", p.engine.Explain(err))
+		return fmt.Errorf("cannot resume the process: %w", e.engine.Explain(err))
 	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.lookUpSoon(c)
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.lookUpSoon(c)
 	return nil
 }

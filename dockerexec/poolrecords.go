@@ -30,31 +30,31 @@ type poolRecord struct {
 
 const poolRecordVersion = 1
 
-func (h *host) records() durable.Records {
-	return durable.Records{Dir: filepath.Join(h.cfg.DataDir, "pool", "bound")}
+func (e *Executor) records() durable.Records {
+	return durable.Records{Dir: filepath.Join(e.cfg.DataDir, "pool", "bound")}
 }
 
 // writeRecord writes the record of a container that is being bound.
-func (h *host) writeRecord(id string) error {
-	h.mu.Lock()
-	text, err := json.Marshal(h.bound[id])
-	h.mu.Unlock()
+func (e *Executor) writeRecord(id string) error {
+	e.mu.Lock()
+	text, err := json.Marshal(e.bound[id])
+	e.mu.Unlock()
 	if err != nil {
 		return err
 	}
-	return h.records().Write(id, text)
+	return e.records().Write(id, text)
 }
 
 // unbind removes the record of a container that is gone.
-func (h *host) unbind(id string) error {
-	h.mu.Lock()
-	_, is := h.bound[id]
-	delete(h.bound, id)
-	h.mu.Unlock()
+func (e *Executor) unbind(id string) error {
+	e.mu.Lock()
+	_, is := e.bound[id]
+	delete(e.bound, id)
+	e.mu.Unlock()
 	if !is {
 		return nil
 	}
-	return h.records().Remove(id)
+	return e.records().Remove(id)
 }
 
 // poolRest is what earlier services left of the pool and has not been compared with Docker yet: the
@@ -63,23 +63,23 @@ type poolRest struct{ bound, folders []string }
 
 // readRecords reads the records of earlier services, and which folders they left. A record that
 // cannot be read is set aside: then its container belongs to no user. Nothing uses the pool yet.
-func (h *host) readRecords() {
-	err := h.records().Load(func(id string, text []byte) error {
+func (e *Executor) readRecords() {
+	err := e.records().Load(func(id string, text []byte) error {
 		record, err := parsePoolRecord(id, text)
 		if err == nil {
-			h.bound[id] = record
+			e.bound[id] = record
 		}
 		return err
 	}, func(why error, file, aside string) {
-		h.cfg.Log.Error().Err(why).Str("file", file).Str("setAside", aside).
+		e.cfg.Log.Error().Err(why).Str("file", file).Str("setAside", aside).
 			Msg("damaged record of a container; removing the container")
 	})
 	if err != nil {
-		h.cfg.Log.Error().Err(err).Msg(
+		e.cfg.Log.Error().Err(err).Msg(
 			"cannot read what containers of the pool were bound to; they are removed")
 	}
-	h.inherited = poolRest{slices.Collect(maps.Keys(h.bound)),
-		PoolFolders(h.cfg.PoolDir, h.cfg.Host, h.cfg.Instance)}
+	e.inherited = poolRest{slices.Collect(maps.Keys(e.bound)),
+		PoolFolders(e.cfg.PoolDir, e.cfg.Host, e.cfg.Instance)}
 }
 
 // parsePoolRecord parses a record like untrusted input: a writer of the file can write anything.
@@ -105,18 +105,18 @@ func parsePoolRecord(id string, text []byte) (r poolRecord, err error) {
 // recoverBound finishes bindings of a service that ended between record and rename, or whose rename
 // the disk has lost, and removes the records whose home is not their user's. Nothing uses the pool
 // yet.
-func (h *host) recoverBound() {
-	for id, record := range h.bound {
-		err := h.giveHome(record.Pooled, record.Spec.User)
+func (e *Executor) recoverBound() {
+	for id, record := range e.bound {
+		err := e.giveHome(record.Pooled, record.Spec.User)
 		if err != nil && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, fs.ErrExist) {
-			h.cfg.Events.Tell(h.ctx, record.Spec.User,
+			e.cfg.Events.Tell(e.ctx, record.Spec.User,
 				Incident{What: "cannot finish binding a container of the pool", Err: err})
 		}
 		if err := record.checkHome(); err != nil {
-			h.cfg.Events.Tell(h.ctx, record.Spec.User,
+			e.cfg.Events.Tell(e.ctx, record.Spec.User,
 				Incident{What: "a container of the pool was not bound; it is removed", Err: err})
-			if err := h.unbind(id); err != nil {
-				h.cfg.Log.Warn().Err(err).Msg(
+			if err := e.unbind(id); err != nil {
+				e.cfg.Log.Warn().Err(err).Msg(
 					"cannot forget what a container of the pool was bound to")
 			}
 		}
@@ -134,14 +134,14 @@ func (r poolRecord) checkHome() error {
 }
 
 // DropPooled removes the folder of a PoolUser that has no container.
-func (h *host) DropPooled(user string) error {
-	return h.removePooled(h.poolFolder(user))
+func (e *Executor) DropPooled(user string) error {
+	return e.removePooled(e.poolFolder(user))
 }
 
 // removePooled removes the folder of a pooled container that is gone. It removes only directories:
 // a folder with a file in it has been used, and stays. Folders outside the pool are left alone.
-func (h *host) removePooled(dir string) error {
-	if h.cfg.PoolDir == "" || filepath.Dir(dir) != h.cfg.PoolDir {
+func (e *Executor) removePooled(dir string) error {
+	if e.cfg.PoolDir == "" || filepath.Dir(dir) != e.cfg.PoolDir {
 		return nil
 	}
 	return removePoolDirs(dir)
@@ -200,24 +200,24 @@ func removeDirs(root *os.Root, name string) error {
 // tidyPool removes, once, the records and folders that earlier services left of pooled containers
 // that are gone. listed are the containers that Docker has. Where it did not answer at the start,
 // this service may have a pool by now that is newer than the list.
-func (h *host) tidyPool(listed []engine.Container) {
+func (e *Executor) tidyPool(listed []engine.Container) {
 	has, is := map[string]bool{}, map[string]bool{}
 	for _, found := range listed {
 		has[filepath.Dir(spoolOf(found.Mounts))], is[found.ID] = true, true
 	}
-	h.mu.Lock()
-	rest := h.inherited
-	h.inherited = poolRest{}
-	for c := range h.all {
+	e.mu.Lock()
+	rest := e.inherited
+	e.inherited = poolRest{}
+	for c := range e.all {
 		has[c.pool] = true
 	}
-	h.mu.Unlock()
+	e.mu.Unlock()
 	for _, id := range rest.bound {
 		if is[id] {
 			continue
 		}
-		if err := h.unbind(id); err != nil {
-			h.cfg.Log.Warn().Err(err).Msg("cannot forget what a container of the pool was bound to")
+		if err := e.unbind(id); err != nil {
+			e.cfg.Log.Warn().Err(err).Msg("cannot forget what a container of the pool was bound to")
 		}
 	}
 	for _, dir := range rest.folders {
@@ -225,7 +225,7 @@ func (h *host) tidyPool(listed []engine.Container) {
 			continue
 		}
 		if err := RemovePoolFolder(dir); err != nil {
-			h.cfg.Log.Warn().Err(err).Str("dir", dir).Msg("a folder of the pool stays")
+			e.cfg.Log.Warn().Err(err).Str("dir", dir).Msg("a folder of the pool stays")
 		}
 	}
 }

@@ -33,96 +33,96 @@ type Process struct {
 
 // StartProcess makes the Spec's container, in the token's turn, and lets its command begin once the
 // mounts are verified and the network is open. After an error nothing is left of it.
-func (p *detached) StartProcess(ctx context.Context, spec Spec,
+func (e *Executor) StartProcess(ctx context.Context, spec Spec,
 	token quota.Token) (ProcessContainer, error) {
-	return p.startAlone(ctx, spec, token, "process")
+	return e.startAlone(ctx, spec, token, "process")
 }
 
 // startAlone starts a container that runs without the service: that of a process, or a persistent
 // one. noun is its name in errors.
-func (p *detached) startAlone(ctx context.Context, spec Spec, token quota.Token,
+func (e *Executor) startAlone(ctx context.Context, spec Spec, token quota.Token,
 	noun string) (started ProcessContainer, err error) {
-	done, err := p.cfg.Quotas.Turn(ctx, quota.Account{User: spec.User, Token: token})
+	done, err := e.cfg.Quotas.Turn(ctx, quota.Account{User: spec.User, Token: token})
 	if err != nil {
 		return ProcessContainer{}, fmt.Errorf("cannot start the %s: %w", noun, err)
 	}
 	defer done()
-	c := p.newContainer(spec, spec.Fingerprint(), "", false)
-	p.mu.Lock()
-	closed := p.closed
-	p.all[c] = true
-	p.mu.Unlock()
+	c := e.newContainer(spec, spec.Fingerprint(), "", false)
+	e.mu.Lock()
+	closed := e.closed
+	e.all[c] = true
+	e.mu.Unlock()
 	c.Do(life.Begin, nil)
 	if closed {
 		err = refusedStart{fmt.Errorf("the service is shutting down: %w", cerrdefs.ErrUnavailable)}
 	} else {
-		err = p.establish(ctx, c, false)
+		err = e.establish(ctx, c, false)
 	}
 	if err == nil {
-		started, err = p.InspectProcess(ctx, c.ID())
+		started, err = e.InspectProcess(ctx, c.ID())
 	}
 	if err == nil && c.Do(life.Succeed, nil) == life.Done {
 		return started, nil
 	}
 	if err == nil && c.is(life.Ended) { // its command has ended by itself already
-		p.free(c, true)
-		p.work.Go(c.hangUp)
+		e.free(c, true)
+		e.work.Go(c.hangUp)
 		return started, nil
 	}
 	if err == nil { // it was expelled, or its network was taken away
 		err = ErrLost
 	}
 	c.Do(life.Fail, err)
-	gone := p.Remove(c)
+	gone := e.Remove(c)
 	if gone != nil {
-		p.RemoveLater(c)
+		e.RemoveLater(c)
 	}
 	if refused, is := errors.AsType[refusedStart](err); is {
 		return ProcessContainer{}, fmt.Errorf("cannot start the %s: %w", noun, refused.error)
 	}
 	return ProcessContainer{}, fmt.Errorf("cannot start the %s: %s", noun,
-		spec.withoutHostPaths(p.engine.Explain(errors.Join(err, gone)).Error()))
+		spec.withoutHostPaths(e.engine.Explain(errors.Join(err, gone)).Error()))
 }
 
 // launch lets the command of a process's container begin, or waits until a persistent one takes
 // commands.
-func (h *host) launch(ctx context.Context, c *Container) error {
+func (e *Executor) launch(ctx context.Context, c *Container) error {
 	if _, err := c.net.Bind(ctx, c.ID()); err != nil {
 		return err
 	}
-	if err := h.guard.Verify(ctx, c.Life, c.toVerify(), func(targets []string) ([]string, error) {
-		return h.accessTimesByExec(ctx, c, targets)
+	if err := e.guard.Verify(ctx, c.Life, c.toVerify(), func(targets []string) ([]string, error) {
+		return e.accessTimesByExec(ctx, c, targets)
 	}); err != nil {
 		return err
 	}
 	if c.spec.Persistent != "" {
-		agent, err := h.agentOf(ctx, c, &c.asks, session.Bridge)
-		if err == nil && c.spec.IsPooled() && h.ahead.Load() {
+		agent, err := e.agentOf(ctx, c, &c.asks, session.Bridge)
+		if err == nil && c.spec.IsPooled() && e.ahead.Load() {
 			err = agent.AwaitShell(ctx)
 		}
 		return err
 	}
 	// The first program starts nothing until it is told to, and it listens once it has read what to
 	// start.
-	if err := h.awaitLaunchRead(ctx, c); err != nil {
+	if err := e.awaitLaunchRead(ctx, c); err != nil {
 		return err
 	}
 	// The command may have ended before Docker answers: that ends ctx, and is no fault.
-	if err := h.engine.Signal(context.WithoutCancel(ctx), c.ID(), syscall.SIGUSR1); err != nil {
+	if err := e.engine.Signal(context.WithoutCancel(ctx), c.ID(), syscall.SIGUSR1); err != nil {
 		return fmt.Errorf("cannot let the command begin: %w", err)
 	}
 	return nil
 }
 
 // awaitLaunchRead waits until the first program has read its launch.json, which it then removes.
-func (h *host) awaitLaunchRead(ctx context.Context, c *Container) error {
+func (e *Executor) awaitLaunchRead(ctx context.Context, c *Container) error {
 	file := filepath.Join(c.spec.Process.Dir, launch.File)
 	for polls := 1; ; polls++ {
 		if _, err := os.Lstat(file); errors.Is(err, fs.ErrNotExist) {
 			return nil
 		}
 		if polls%64 == 0 {
-			if now, err := h.InspectProcess(ctx, c.ID()); err != nil {
+			if now, err := e.InspectProcess(ctx, c.ID()); err != nil {
 				return err
 			} else if !now.Running {
 				return errors.New("its first program has ended before it began")
@@ -141,18 +141,18 @@ const endingLimit = 5 * time.Second
 
 // StopProcess sends a signal to the first program, which passes it on to everything it has started,
 // and kills what is left after the grace period. It blocks until the container has ended.
-func (h *host) StopProcess(ctx context.Context, id string, signal syscall.Signal,
+func (e *Executor) StopProcess(ctx context.Context, id string, signal syscall.Signal,
 	grace time.Duration) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	ended := h.engine.Wait(ctx, id)
+	ended := e.engine.Wait(ctx, id)
 	fault := fmt.Errorf("the process does not end, although it was killed: %w",
 		cerrdefs.ErrInternal)
 	for _, step := range []struct {
 		signal syscall.Signal
 		wait   time.Duration
 	}{{signal, grace}, {syscall.SIGKILL, RemovalLimit}} {
-		err := h.signal(ctx, id, step.signal)
+		err := e.signal(ctx, id, step.signal)
 		if cerrdefs.IsNotFound(err) || cerrdefs.IsConflict(err) { // gone, or not running
 			return nil
 		}
@@ -161,7 +161,7 @@ func (h *host) StopProcess(ctx context.Context, id string, signal syscall.Signal
 			// A runtime fails like this when the container has just ended and Docker does not know
 			// it yet.
 			wait = min(wait, endingLimit)
-			fault = fmt.Errorf("cannot signal the process: %w", h.engine.Explain(err))
+			fault = fmt.Errorf("cannot signal the process: %w", e.engine.Explain(err))
 		}
 		timer := time.NewTimer(wait)
 		select {
@@ -182,16 +182,16 @@ func (h *host) StopProcess(ctx context.Context, id string, signal syscall.Signal
 
 // RemoveProcess removes a process's container, running or not, with all that it had. It blocks
 // until Docker has done it. After an error it can be removed again.
-func (h *host) RemoveProcess(ctx context.Context, id string) error {
-	c := h.known(id)
+func (e *Executor) RemoveProcess(ctx context.Context, id string) error {
+	c := e.known(id)
 	if c == nil { // an earlier service's, which has ended
-		h.mu.Lock()
-		record, bound := h.bound[id]
-		h.mu.Unlock()
-		if err := h.removeContainer(id); err != nil || !bound {
+		e.mu.Lock()
+		record, bound := e.bound[id]
+		e.mu.Unlock()
+		if err := e.removeContainer(id); err != nil || !bound {
 			return err
 		}
-		return errors.Join(h.unbind(id), h.DropPooled(record.Pooled))
+		return errors.Join(e.unbind(id), e.DropPooled(record.Pooled))
 	}
 	c.Do(life.Remove, nil) // or it is Leaving already
 	select {
@@ -199,5 +199,5 @@ func (h *host) RemoveProcess(ctx context.Context, id string) error {
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
-	return h.Remove(c)
+	return e.Remove(c)
 }

@@ -63,7 +63,7 @@ func TestStopsOfProcesses(t *testing.T) {
 					}
 					return tt.kill // it does not die of it
 				})
-				e := &Executor{host: &host{engine: docker, ctx: t.Context()}}
+				e := &Executor{engine: docker, ctx: t.Context()}
 				begun := time.Now()
 				err := e.StopProcess(t.Context(), "container", syscall.SIGTERM, grace)
 				got := fmt.Sprintf("%v after %v: %v", sent, time.Since(begun), err)

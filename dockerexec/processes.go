@@ -28,10 +28,10 @@ type ProcessContainer struct {
 }
 
 // InspectProcess asks Docker about a process's container.
-func (h *host) InspectProcess(ctx context.Context, id string) (ProcessContainer, error) {
-	found, err := h.engine.Inspect(ctx, id)
+func (e *Executor) InspectProcess(ctx context.Context, id string) (ProcessContainer, error) {
+	found, err := e.engine.Inspect(ctx, id)
 	if err != nil && !cerrdefs.IsNotFound(err) {
-		err = h.engine.Explain(err)
+		err = e.engine.Explain(err)
 	}
 	if err != nil {
 		return ProcessContainer{}, fmt.Errorf("cannot inspect the process's container: %w", err)
@@ -44,12 +44,12 @@ func (h *host) InspectProcess(ctx context.Context, id string) (ProcessContainer,
 		p.PID = found.PID
 	}
 	p.Spec, _ = processSpec(found.Labels) // zero if the label cannot be read
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if record, bound := h.bound[id]; bound {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if record, bound := e.bound[id]; bound {
 		p.Spec = record.Spec
 	}
-	if c := h.ids[id]; c != nil && c.because.Load() != nil {
+	if c := e.ids[id]; c != nil && c.because.Load() != nil {
 		p.Why = *c.because.Load()
 	}
 	return p, nil
@@ -66,22 +66,22 @@ func processSpec(labels map[string]string) (Spec, error) {
 }
 
 // Processes lists the containers of this instance's processes, running or ended.
-func (p *detached) Processes(ctx context.Context) ([]ProcessContainer, error) {
-	return p.listAlone(ctx, labelProcess)
+func (e *Executor) Processes(ctx context.Context) ([]ProcessContainer, error) {
+	return e.listAlone(ctx, labelProcess)
 }
 
 // listAlone lists this instance's containers that have a label.
-func (p *detached) listAlone(ctx context.Context, label string) ([]ProcessContainer, error) {
-	listed, err := p.engine.List(ctx, true, labelInstance+"="+p.cfg.Instance, label)
+func (e *Executor) listAlone(ctx context.Context, label string) ([]ProcessContainer, error) {
+	listed, err := e.engine.List(ctx, true, labelInstance+"="+e.cfg.Instance, label)
 	if err != nil {
-		return nil, p.engine.Explain(err)
+		return nil, e.engine.Explain(err)
 	}
 	all := make([]ProcessContainer, len(listed))
 	var asking errgroup.Group
 	asking.SetLimit(inspectAtOnce)
 	for i, found := range listed {
 		asking.Go(func() (err error) {
-			if all[i], err = p.InspectProcess(ctx, found.ID); cerrdefs.IsNotFound(err) {
+			if all[i], err = e.InspectProcess(ctx, found.ID); cerrdefs.IsNotFound(err) {
 				return nil // gone meanwhile
 			}
 			return err

@@ -18,45 +18,45 @@ const (
 )
 
 // CanReclaim reports whether the host has where to reclaim memory to.
-func (h *host) CanReclaim() bool {
-	swap, err := h.cgroups.Swap()
+func (e *Executor) CanReclaim() bool {
+	swap, err := e.cgroups.Swap()
 	return err == nil && swap.Compressed && !swap.Disk
 }
 
 // Reclaim reclaims the memory of a frozen container, unless that was tried often enough.
-func (h *host) Reclaim(c *Container) {
-	h.mu.Lock()
+func (e *Executor) Reclaim(c *Container) {
+	e.mu.Lock()
 	again := c.is(life.Frozen) && c.reclaims < reclaimTries
 	if again {
 		c.reclaims++
 	}
-	h.mu.Unlock()
+	e.mu.Unlock()
 	if !again {
 		return
 	}
-	left, err := h.cgroups.Reclaim(c.ID())
+	left, err := e.cgroups.Reclaim(c.ID())
 	if err != nil {
-		h.unreclaimed.Do(func() {
-			h.cfg.Log.Warn().Err(err).Msg("there is zram, but frozen containers keep their memory; docs/idle.md says how to change that")
+		e.unreclaimed.Do(func() {
+			e.cfg.Log.Warn().Err(err).Msg("there is zram, but frozen containers keep their memory; docs/idle.md says how to change that")
 		})
 	}
-	h.mu.Lock()
-	defer h.mu.Unlock()
+	e.mu.Lock()
+	defer e.mu.Unlock()
 	switch {
 	case !c.is(life.Frozen): // it was thawed meanwhile
 		c.reclaims = 0
-		h.cgroups.ForbidSwap(c.ID())
+		e.cgroups.ForbidSwap(c.ID())
 	case err != nil || left < enoughReclaimed:
 		c.reclaims = reclaimTries
 	}
 }
 
 // keepsMemory ends the reclaiming of a container's memory, because it runs again.
-func (h *host) keepsMemory(c *Container) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
+func (e *Executor) keepsMemory(c *Container) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
 	if c.reclaims > 0 {
 		c.reclaims = 0
-		h.cgroups.ForbidSwap(c.ID())
+		e.cgroups.ForbidSwap(c.ID())
 	}
 }

@@ -19,20 +19,20 @@ import (
 
 // followDocker keeps the Executor's picture in line with Docker's: by Docker's events while they
 // last, and by a look at everything whenever they begin again.
-func (h *host) followDocker() {
+func (e *Executor) followDocker() {
 	wait := backoff.NewExponentialBackOff()
 	wait.InitialInterval = 100 * time.Millisecond
 	wait.MaxInterval = 5 * time.Second
-	for h.ctx.Err() == nil {
-		happened, failed := h.engine.Events(h.ctx)
-		again := h.compare()
+	for e.ctx.Err() == nil {
+		happened, failed := e.engine.Events(e.ctx)
+		again := e.compare()
 		if again == nil {
 			wait.Reset()
 		}
-		h.consume(happened, failed, again)
+		e.consume(happened, failed, again)
 		select {
 		case <-time.After(wait.NextBackOff()):
-		case <-h.ctx.Done():
+		case <-e.ctx.Done():
 		}
 	}
 }
@@ -42,33 +42,33 @@ func (h *host) followDocker() {
 const compareAgain = 5 * time.Second
 
 // compare is Reconcile for followDocker. After an error it returns when to try again.
-func (h *host) compare() (again <-chan time.Time) {
-	err := h.Reconcile(h.ctx)
-	if err == nil || h.ctx.Err() != nil {
+func (e *Executor) compare() (again <-chan time.Time) {
+	err := e.Reconcile(e.ctx)
+	if err == nil || e.ctx.Err() != nil {
 		return nil
 	}
-	h.cfg.Log.Warn().Err(err).Msg("cannot compare with Docker; trying again")
+	e.cfg.Log.Warn().Err(err).Msg("cannot compare with Docker; trying again")
 	return time.After(compareAgain)
 }
 
 // consume handles Docker's events until they end, and compares again when that is due.
-func (h *host) consume(
+func (e *Executor) consume(
 	happened <-chan engine.Event, failed <-chan error, again <-chan time.Time,
 ) {
 	for {
 		select {
 		case <-again:
-			again = h.compare()
+			again = e.compare()
 		case event := <-happened:
 			if event.Kind == engine.ImagesChanged {
-				again = h.compare()
+				again = e.compare()
 			} else {
-				h.heard(event)
+				e.heard(event)
 			}
 		case err := <-failed:
-			h.cfg.Platforms.Forget() // whatever changes now goes unseen
-			if h.ctx.Err() == nil {
-				h.cfg.Log.Warn().Err(err).Msg("Docker's events have ended; following again")
+			e.cfg.Platforms.Forget() // whatever changes now goes unseen
+			if e.ctx.Err() == nil {
+				e.cfg.Log.Warn().Err(err).Msg("Docker's events have ended; following again")
 			}
 			return
 		}
@@ -76,47 +76,47 @@ func (h *host) consume(
 }
 
 // heard handles an event about a container.
-func (h *host) heard(event engine.Event) {
+func (e *Executor) heard(event engine.Event) {
 	if event.Kind == engine.Resumed {
-		if c := h.known(event.Container); c != nil {
+		if c := e.known(event.Container); c != nil {
 			c.Resumed()
 		}
 		return
 	}
 	if event.Kind == engine.Disconnected {
-		h.disconnected(event.Container)
+		e.disconnected(event.Container)
 		return
 	}
-	h.died(event.Container)
-	if event.Labels[labelInstance] != h.cfg.Instance {
+	e.died(event.Container)
+	if event.Labels[labelInstance] != e.cfg.Instance {
 		return
 	}
 	if event.Labels[labelGateway] != "" && event.Kind == engine.Ended {
-		h.work.Go(h.mendNetworks)
+		e.work.Go(e.mendNetworks)
 	}
 	if process := event.Labels[labelProcess]; process != "" {
-		h.changes.tell(Changes{Ended: map[string]bool{process: true}})
+		e.changes.tell(Changes{Ended: map[string]bool{process: true}})
 	}
 }
 
 // disconnected removes a container that was taken off its network, which has ended, or somebody did
 // it by hand: without its network it is of no use. A detached one goes on.
-func (h *host) disconnected(id string) {
-	h.mu.Lock()
-	c := h.ids[id]
-	h.mu.Unlock()
+func (e *Executor) disconnected(id string) {
+	e.mu.Lock()
+	c := e.ids[id]
+	e.mu.Unlock()
 	switch {
 	case c == nil:
 	case !c.spec.isDetached():
-		h.Lose(c)
+		e.Lose(c)
 	case c.is(life.Starting):
-		h.work.Go(func() { // Docker tells of that before it tells of an end
-			now, err := h.InspectProcess(h.ctx, id)
+		e.work.Go(func() { // Docker tells of that before it tells of an end
+			now, err := e.InspectProcess(e.ctx, id)
 			switch {
 			case cerrdefs.IsNotFound(err) || err == nil && !now.Running:
-				h.Lose(c)
+				e.Lose(c)
 			case c.is(life.Starting):
-				h.expel(c)
+				e.expel(c)
 			}
 		})
 	}
@@ -126,103 +126,103 @@ func (h *host) disconnected(id string) {
 // not known yet, and removes those that are stale, dead or unreadable, once they are no longer in
 // use. Other containers are not even listed. Without a platform, which is its error then, it does
 // all the same what needs none: what runs is known, and nothing is taken for stale.
-func (h *host) Reconcile(ctx context.Context) error {
-	h.cfg.Platforms.Forget()
-	current, unknown := h.cfg.Platforms.Current(ctx)
+func (e *Executor) Reconcile(ctx context.Context) error {
+	e.cfg.Platforms.Forget()
+	current, unknown := e.cfg.Platforms.Current(ctx)
 	platform := &current
 	if unknown != nil {
 		platform = nil
 	}
-	if err := h.removeOrphans(ctx); err != nil { // first: it may have the names and subnets that are wanted
-		h.cfg.Log.Warn().Err(err).Msg(
+	if err := e.removeOrphans(ctx); err != nil { // first: it may have the names and subnets that are wanted
+		e.cfg.Log.Warn().Err(err).Msg(
 			"cannot remove what this service made under an id that was lost")
 	}
-	before := h.unended()
-	listed, err := h.engine.List(ctx, true, labelInstance+"="+h.cfg.Instance)
+	before := e.unended()
+	listed, err := e.engine.List(ctx, true, labelInstance+"="+e.cfg.Instance)
 	if err != nil {
-		return h.engine.Explain(err)
+		return e.engine.Explain(err)
 	}
-	h.loseMissing(before, listed)
-	h.mendPauses(listed)
+	e.loseMissing(before, listed)
+	e.mendPauses(listed)
 	var adopted []*Container
 	for _, found := range listed {
 		if found.Labels[labelGateway] != "" {
 			if platform != nil {
-				h.retireGateway(ctx, found, *platform)
+				e.retireGateway(ctx, found, *platform)
 			}
 			continue
 		}
-		if c := h.consider(found, platform); c != nil {
+		if c := e.consider(found, platform); c != nil {
 			adopted = append(adopted, c)
 		}
 	}
-	complete := h.isReconciled()
+	complete := e.isReconciled()
 	// Everything that will be kept is prepared before any of it can be given up: what one container
 	// no longer needs, another may need.
 	var preparing sync.WaitGroup
 	for _, c := range adopted { // those whose storage is silent are waited for together
-		preparing.Go(func() { _ = c.mounts.prepare(h.cfg.Mounts, c.spec) }) // its maker reports the error, too
+		preparing.Go(func() { _ = c.mounts.prepare(e.cfg.Mounts, c.spec) }) // its maker reports the error, too
 	}
 	preparing.Wait()
 	if complete && len(adopted) > 0 {
-		h.checkNetworks(ctx)
+		e.checkNetworks(ctx)
 	}
-	h.adopt(adopted)
-	h.tidyPool(listed)
-	h.changes.tell(Changes{Compared: true})
+	e.adopt(adopted)
+	e.tidyPool(listed)
+	e.changes.tell(Changes{Compared: true})
 	if unknown != nil {
 		return unknown
 	}
-	h.Retire(func(c *Container, _ life.Now) bool { return !c.on.equal(current) })
-	return h.removeUnusedTmp(ctx)
+	e.Retire(func(c *Container, _ life.Now) bool { return !c.on.equal(current) })
+	return e.removeUnusedTmp(ctx)
 }
 
 // isReconciled notes that the registry has all containers of earlier services now, and reports
 // whether it does: at Shutdown none is taken over.
-func (h *host) isReconciled() bool {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if !h.closed {
-		h.reconciled.Store(true)
+func (e *Executor) isReconciled() bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if !e.closed {
+		e.reconciled.Store(true)
 	}
-	return h.reconciled.Load()
+	return e.reconciled.Load()
 }
 
 // unended returns the containers that Docker's list must have.
-func (h *host) unended() map[string]*Container {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return maps.Clone(h.ids)
+func (e *Executor) unended() map[string]*Container {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return maps.Clone(e.ids)
 }
 
 // loseMissing has those containers end that do not run according to Docker's list, which was made
 // after them.
-func (h *host) loseMissing(before map[string]*Container, listed []engine.Container) {
+func (e *Executor) loseMissing(before map[string]*Container, listed []engine.Container) {
 	for _, found := range listed {
 		if found.State != specs.StateStopped && found.State != engine.Removing {
 			delete(before, found.ID)
 		}
 	}
 	for _, c := range before {
-		h.Lose(c)
+		e.Lose(c)
 	}
 }
 
 // mendPauses has those paused, or go on, that Docker has otherwise than it should: somebody did
 // that, or Docker went down meanwhile.
-func (h *host) mendPauses(listed []engine.Container) {
+func (e *Executor) mendPauses(listed []engine.Container) {
 	for _, found := range listed {
-		h.mu.Lock()
-		c := h.ids[found.ID]
-		h.mu.Unlock()
+		e.mu.Lock()
+		c := e.ids[found.ID]
+		e.mu.Unlock()
 		if c == nil || !found.Runs() ||
 			!c.is(life.Starting, life.Ready, life.Draining, life.Frozen) {
 			continue
 		}
-		h.work.Go(func() {
-			if err := c.Seen(h.ctx, found.State == engine.Paused); err != nil &&
-				h.ctx.Err() == nil {
-				h.Tell(h.ctx, c,
+		e.work.Go(func() {
+			if err := c.Seen(e.ctx, found.State == engine.Paused); err != nil &&
+				e.ctx.Err() == nil {
+				e.Tell(e.ctx, c,
 					Incident{What: "cannot pause or resume a container as it should be", Err: err})
 			}
 		})
@@ -232,25 +232,25 @@ func (h *host) mendPauses(listed []engine.Container) {
 // reconcileOnce compares with Docker if that has not succeeded yet, as after a start without
 // Docker: until the containers of an earlier service are known, no network can be opened without
 // cutting them off, and nothing can be done with a persistent one. It waits for Start.
-func (h *host) reconcileOnce(ctx context.Context) error {
-	if h.reconciled.Load() {
+func (e *Executor) reconcileOnce(ctx context.Context) error {
+	if e.reconciled.Load() {
 		return nil
 	}
 	select {
-	case <-h.begun:
+	case <-e.begun:
 	case <-ctx.Done():
 		return context.Cause(ctx)
-	case <-h.ctx.Done():
+	case <-e.ctx.Done():
 		return ErrStopping
 	}
-	h.reconciling.Lock()
-	defer h.reconciling.Unlock()
-	if h.reconciled.Load() {
+	e.reconciling.Lock()
+	defer e.reconciling.Unlock()
+	if e.reconciled.Load() {
 		return nil
 	}
-	err := h.Reconcile(ctx)
+	err := e.Reconcile(ctx)
 	switch {
-	case h.reconciled.Load():
+	case e.reconciled.Load():
 		return nil // what else has failed is tried again
 	case err != nil:
 		return fmt.Errorf("cannot find the containers that run already: %w", err)
@@ -262,17 +262,17 @@ func (h *host) reconcileOnce(ctx context.Context) error {
 // consider registers a container that this service does not know, for the caller to adopt, or has
 // it removed. A pooled one belongs to no user yet, whatever kind it is to be. It may be bound
 // meanwhile, so what is known of it is looked at together. A nil platform is not known.
-func (h *host) consider(found engine.Container, platform *Platform) (adopted *Container) {
-	h.mu.Lock()
-	spec, fingerprint, err := h.specOf(found)
-	h.mu.Unlock()
+func (e *Executor) consider(found engine.Container, platform *Platform) (adopted *Container) {
+	e.mu.Lock()
+	spec, fingerprint, err := e.specOf(found)
+	e.mu.Unlock()
 	reach := spec.Egress
 	if err == nil && spec.isDetached() && spec.Persistent != "" {
-		reach = h.reachOf(spec) // before h.mu is held: who answers may be waiting for it
+		reach = e.reachOf(spec) // before e.mu is held: who answers may be waiting for it
 	}
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if h.closed || h.knows(found.ID) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.closed || e.knows(found.ID) {
 		return nil
 	}
 	if spec.isDetached() || runsItself(found.Labels) {
@@ -280,42 +280,42 @@ func (h *host) consider(found engine.Container, platform *Platform) (adopted *Co
 			return nil // who has its record removes it
 		}
 		if err != nil { // so does he here, but until then its programs may write
-			h.register(found, Spec{
+			e.register(found, Spec{
 				User: found.Labels[labelUser], Process: Process{ID: found.Labels[labelProcess]},
 				Persistent: found.Labels[labelPersistent],
 			}, fingerprint, Egress{})
 			return nil
 		}
-		return h.register(found, spec, fingerprint, reach)
+		return e.register(found, spec, fingerprint, reach)
 	}
-	other := h.calls[fingerprint]
+	other := e.calls[fingerprint]
 	if other != nil && (other.ID() == "" || other.ID() == found.ID) { // it is being made: this may be it
 		return nil
 	}
 	if tmp := tmpOf(found.Mounts); err == nil && found.Runs() &&
 		(platform == nil || spec.Platform.equal(*platform)) &&
 		!spec.IsPooled() && (tmp == "" || tmp == spec.tmpName()) && other == nil {
-		adopted = h.register(found, spec, fingerprint, reach)
-		adopted.SetPlace(h.cfg.Quotas.Hold(adopted.Account(), quota.Containers, 1))
-		h.calls[fingerprint] = adopted
-		h.publish(adopted, "starting")
+		adopted = e.register(found, spec, fingerprint, reach)
+		adopted.SetPlace(e.cfg.Quotas.Hold(adopted.Account(), quota.Containers, 1))
+		e.calls[fingerprint] = adopted
+		e.publish(adopted, "starting")
 		return adopted
 	}
-	h.cfg.Log.Info().Str("container", found.ID[:12]).Str("state", string(found.State)).
+	e.cfg.Log.Info().Str("container", found.ID[:12]).Str("state", string(found.State)).
 		AnErr("labels", err).
 		Msg("removing container: stale, stopped or unreadable")
-	stale := h.register(found, spec, fingerprint, reach) // its programs may still write
+	stale := e.register(found, spec, fingerprint, reach) // its programs may still write
 	stale.pool = filepath.Dir(stale.spool)
 	stale.Do(life.Remove, nil)
-	h.RemoveLater(stale) // a call that wants its name waits for it
+	e.RemoveLater(stale) // a call that wants its name waits for it
 	return nil
 }
 
 // specOf returns the Spec of a container that was found, and its fingerprint. Detached containers
 // outlive the service that started them, whose Specs may have had other fields and so another
 // fingerprint. e.mu is held.
-func (h *host) specOf(found engine.Container) (Spec, Fingerprint, error) {
-	if record, bound := h.bound[found.ID]; bound {
+func (e *Executor) specOf(found engine.Container) (Spec, Fingerprint, error) {
+	if record, bound := e.bound[found.ID]; bound {
 		return record.Spec, record.Spec.Fingerprint(), nil
 	}
 	fingerprint := Fingerprint(found.Labels[labelFingerprint])
@@ -335,8 +335,8 @@ func runsItself(labels map[string]string) bool {
 
 // knows reports whether a container is in the registry, even if Docker's events do not reach it
 // yet. e.mu is held.
-func (h *host) knows(id string) bool {
-	for c := range h.all {
+func (e *Executor) knows(id string) bool {
+	for c := range e.all {
 		if c.ID() == id {
 			return true
 		}
@@ -346,22 +346,22 @@ func (h *host) knows(id string) bool {
 
 // register adds a container that was found to the registry, with what it may reach now; e.mu is
 // held.
-func (h *host) register(found engine.Container, spec Spec, fingerprint Fingerprint,
+func (e *Executor) register(found engine.Container, spec Spec, fingerprint Fingerprint,
 	reach Egress) *Container {
-	c := h.newContainer(spec, fingerprint, found.ID, found.State == engine.Paused)
+	c := e.newContainer(spec, fingerprint, found.ID, found.State == engine.Paused)
 	c.spool, c.tmp = spoolOf(found.Mounts), tmpOf(found.Mounts)
 	moved := func(name string) string { return name }
-	if record, bound := h.bound[found.ID]; bound { // its home has another name than Docker says
-		moved = movedTo(Spec{User: record.Pooled, SpoolDir: h.poolFolder(record.Pooled)}, spec.User)
-		c.pool = h.poolFolder(record.Pooled)
-		h.renameFound(c, found)
+	if record, bound := e.bound[found.ID]; bound { // its home has another name than Docker says
+		moved = movedTo(Spec{User: record.Pooled, SpoolDir: e.poolFolder(record.Pooled)}, spec.User)
+		c.pool = e.poolFolder(record.Pooled)
+		e.renameFound(c, found)
 	}
 	for _, m := range found.Mounts {
 		if m.Type == engine.Bind && !engine.IsReadOnly(m) {
 			c.writes = append(c.writes, moved(m.Source))
 		}
 	}
-	c.net = h.nets.Found(spec.candidate(reach), found)
-	h.all[c], h.ids[found.ID] = true, c
+	c.net = e.nets.Found(spec.candidate(reach), found)
+	e.all[c], e.ids[found.ID] = true, c
 	return c
 }

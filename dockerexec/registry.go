@@ -23,10 +23,10 @@ import (
 var inUse = []life.State{life.Queued, life.Starting, life.Ready, life.Draining, life.Frozen}
 
 // inState returns the containers in one of the states.
-func (h *host) inState(states ...life.State) (list []*Container) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	for c := range h.all {
+func (e *Executor) inState(states ...life.State) (list []*Container) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for c := range e.all {
 		if c.is(states...) {
 			list = append(list, c)
 		}
@@ -35,13 +35,13 @@ func (h *host) inState(states ...life.State) (list []*Container) {
 }
 
 // known returns the container with Docker's id; nil if there is none.
-func (h *host) known(id string) *Container {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if c := h.ids[id]; c != nil {
+func (e *Executor) known(id string) *Container {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if c := e.ids[id]; c != nil {
 		return c
 	}
-	for c := range h.all {
+	for c := range e.all {
 		if c.ID() == id {
 			return c
 		}
@@ -51,10 +51,10 @@ func (h *host) known(id string) *Container {
 
 // runningDetached returns the container of a process, or a persistent one, while it runs, paused or
 // not; otherwise nil.
-func (h *host) runningDetached(id string) *Container {
-	h.mu.Lock()
-	c := h.ids[id]
-	h.mu.Unlock()
+func (e *Executor) runningDetached(id string) *Container {
+	e.mu.Lock()
+	c := e.ids[id]
+	e.mu.Unlock()
 	if c == nil || !c.spec.isDetached() || !c.is(life.Starting, life.Ready, life.Frozen) {
 		return nil
 	}
@@ -63,10 +63,10 @@ func (h *host) runningDetached(id string) *Container {
 
 // HoldsFile reports whether a container of a user's, of whatever kind, has a file as a mount of its
 // own.
-func (h *host) HoldsFile(user string, id FileID) bool {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	for c := range h.all {
+func (e *Executor) HoldsFile(user string, id FileID) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for c := range e.all {
 		if c.spec.User == user && !c.is(life.Ended, life.Gone) &&
 			slices.ContainsFunc(c.spec.Mounts, func(m Mount) bool { return m.ID.Same(id) }) {
 			return true
@@ -76,39 +76,39 @@ func (h *host) HoldsFile(user string, id FileID) bool {
 }
 
 // follow has Docker's events reach a container from now on.
-func (h *host) follow(c *Container) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.ids[c.ID()] = c
+func (e *Executor) follow(c *Container) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.ids[c.ID()] = c
 }
 
 // died is what Docker's event says: the programs of the container with an id have ended, or it is
 // gone.
-func (h *host) died(id string) {
-	h.mu.Lock()
-	c := h.ids[id]
-	h.mu.Unlock()
+func (e *Executor) died(id string) {
+	e.mu.Lock()
+	c := e.ids[id]
+	e.mu.Unlock()
 	if c != nil {
-		h.Lose(c)
+		e.Lose(c)
 	}
 }
 
 // Lose has a container end whose programs have ended, or whose session has. A detached one keeps
 // its exit code; others are removed, with what is learned of their end.
-func (h *host) Lose(c *Container) {
+func (e *Executor) Lose(c *Container) {
 	switch c.Do(life.Die, lostError{ErrLost}) {
 	case life.Ends:
-		h.free(c, true)
-		h.work.Go(c.hangUp)
-		h.work.Go(func() { h.dropTmp(c) })
+		e.free(c, true)
+		e.work.Go(c.hangUp)
+		e.work.Go(func() { e.dropTmp(c) })
 	case life.Removes:
-		h.work.Go(func() {
+		e.work.Go(func() {
 			c.hangUp()
-			h.learnEnd(c)
-			h.Tell(h.ctx, c,
+			e.learnEnd(c)
+			e.Tell(e.ctx, c,
 				Incident{What: "session with the container has ended; removing the container",
 					Level: zerolog.WarnLevel, Why: c.why()})
-			h.removed(c)
+			e.removed(c)
 		})
 	default: // its maker notices, or it is being removed
 	}
@@ -116,34 +116,34 @@ func (h *host) Lose(c *Container) {
 
 // Expel removes a container with all that runs in it, or stops it if it is detached. It does not
 // block: if the container is being made, its maker removes it, and no call gets it.
-func (h *host) Expel(fingerprint Fingerprint) {
-	h.mu.Lock()
+func (e *Executor) Expel(fingerprint Fingerprint) {
+	e.mu.Lock()
 	var those []*Container
-	for c := range h.all {
+	for c := range e.all {
 		if c.fingerprint == fingerprint {
 			those = append(those, c)
 		}
 	}
-	h.mu.Unlock()
+	e.mu.Unlock()
 	for _, c := range those {
-		h.expel(c)
+		e.expel(c)
 	}
 }
 
-func (h *host) expel(c *Container) {
+func (e *Executor) expel(c *Container) {
 	switch {
 	case !c.spec.isDetached() || c.is(life.Starting):
 	case c.is(life.Ready, life.Frozen):
-		h.kill(c, expelled)
+		e.kill(c, expelled)
 		return
 	default: // it has ended, and its exit code is somebody's to read
 		return
 	}
 	if c.Do(life.Remove, lostError{ErrLost}) == life.Removes {
 		c.hangUp()
-		h.Tell(h.ctx, c, Incident{What: "removing the container, with what runs in it",
+		e.Tell(e.ctx, c, Incident{What: "removing the container, with what runs in it",
 			Level: zerolog.WarnLevel})
-		h.RemoveLater(c)
+		e.RemoveLater(c)
 	}
 }
 
@@ -152,112 +152,112 @@ const expelled = "a path that is hidden, read-only or mounted for it, such as it
 	"another call or on the host; it was ended so that it sees and writes nothing that it may not"
 
 // kill stops a detached container that nobody has asked to stop, once. It does not block.
-func (h *host) kill(c *Container, why string) {
+func (e *Executor) kill(c *Container, why string) {
 	if !c.because.CompareAndSwap(nil, &why) {
 		return
 	}
-	h.work.Go(func() {
+	e.work.Go(func() {
 		stop := func() (done bool) {
-			ctx, cancel := context.WithTimeout(context.WithoutCancel(h.ctx), RemovalLimit)
+			ctx, cancel := context.WithTimeout(context.WithoutCancel(e.ctx), RemovalLimit)
 			defer cancel()
-			err := h.StopProcess(ctx, c.ID(), unix.SIGKILL, 0)
+			err := e.StopProcess(ctx, c.ID(), unix.SIGKILL, 0)
 			if err != nil {
-				h.Tell(h.ctx, c, Incident{What: "cannot end a process that would see hidden files",
+				e.Tell(e.ctx, c, Incident{What: "cannot end a process that would see hidden files",
 					Level: zerolog.ErrorLevel, Err: err})
 			}
 			return err == nil || !c.is(life.Ready, life.Frozen)
 		}
 		if !stop() {
-			h.repeat(stop)
+			e.repeat(stop)
 		}
 	})
 }
 
 // RemoveLater is Remove in the background. It tries until Docker has removed the container, or the
 // service ends.
-func (h *host) RemoveLater(c *Container) { h.work.Go(func() { h.removed(c) }) }
+func (e *Executor) RemoveLater(c *Container) { e.work.Go(func() { e.removed(c) }) }
 
 // removed is Remove for callers that have nobody to tell of an error: it tries until Docker has
 // removed the container, or the service ends. Until then it is known whose programs may still run.
-func (h *host) removed(c *Container) {
+func (e *Executor) removed(c *Container) {
 	again := func() (done bool) {
-		if err := h.Remove(c); err != nil {
-			h.Tell(h.ctx, c, Incident{What: "cannot remove container", Err: err})
+		if err := e.Remove(c); err != nil {
+			e.Tell(e.ctx, c, Incident{What: "cannot remove container", Err: err})
 		}
 		return c.is(life.Gone)
 	}
 	if !again() {
-		h.repeat(again)
+		e.repeat(again)
 	}
 }
 
 // Remove removes a container that came to Leaving, with all that it has, and forgets it. It blocks
 // until Docker has done it. One that Docker does not remove stays Leaving, and can be removed
 // again.
-func (h *host) Remove(c *Container) error {
+func (e *Executor) Remove(c *Container) error {
 	c.removing.Lock()
 	defer c.removing.Unlock()
 	if c.is(life.Gone) {
 		return nil
 	}
-	there, err := h.dispose(c)
+	there, err := e.dispose(c)
 	if there {
 		return err
 	}
-	h.unlist(c)
+	e.unlist(c)
 	return err
 }
 
 // dispose removes a container with all that it has on the host. It reports whether the container is
 // still there.
-func (h *host) dispose(c *Container) (there bool, err error) {
+func (e *Executor) dispose(c *Container) (there bool, err error) {
 	c.hangUp()
 	var faults []error
 	if id := c.ID(); id != "" {
-		err := h.removeContainer(id)
+		err := e.removeContainer(id)
 		there = err != nil
 		faults = append(faults, err)
 	}
-	h.free(c, !there)
+	e.free(c, !there)
 	if there {
 		return there, errors.Join(faults...)
 	}
 	faults = append(faults, removeSpool(c.spool))
 	if c.pool != "" {
-		faults = append(faults, h.unbind(c.ID()), h.removePooled(c.pool))
+		faults = append(faults, e.unbind(c.ID()), e.removePooled(c.pool))
 	}
-	return false, errors.Join(append(faults, h.dropTmp(c))...)
+	return false, errors.Join(append(faults, e.dropTmp(c))...)
 }
 
 // free gives back what a container has on the network and, if its programs have ended, on the host:
 // removing a mount point uncovers what it hides.
-func (h *host) free(c *Container, ended bool) {
+func (e *Executor) free(c *Container, ended bool) {
 	c.net.Leave()
 	if ended {
-		c.mounts.release(h.cfg.Mounts)
+		c.mounts.release(e.cfg.Mounts)
 	}
 }
 
 // dropTmp removes the volume of a container that uses it no more, if it was the last one.
-func (h *host) dropTmp(c *Container) error {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(h.ctx), RemovalLimit)
+func (e *Executor) dropTmp(c *Container) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(e.ctx), RemovalLimit)
 	defer cancel()
-	return h.removeTmp(ctx, c.tmpName())
+	return e.removeTmp(ctx, c.tmpName())
 }
 
 // unlist takes a container out of the registry of which nothing is left.
-func (h *host) unlist(c *Container) {
-	h.mu.Lock()
-	delete(h.all, c)
-	if h.calls[c.fingerprint] == c {
-		delete(h.calls, c.fingerprint)
+func (e *Executor) unlist(c *Container) {
+	e.mu.Lock()
+	delete(e.all, c)
+	if e.calls[c.fingerprint] == c {
+		delete(e.calls, c.fingerprint)
 	}
-	if id := c.ID(); h.ids[id] == c {
-		delete(h.ids, id)
+	if id := c.ID(); e.ids[id] == c {
+		delete(e.ids, id)
 	}
-	h.mu.Unlock()
+	e.mu.Unlock()
 	if !c.spec.isDetached() {
-		h.publish(c, "removed")
+		e.publish(c, "removed")
 	}
 	c.givePlace()
 	c.Do(life.Removed, nil)
@@ -279,18 +279,18 @@ const endingLag = 2 * time.Second
 // isLost reports whether making a container ready failed because the container has ended. Docker
 // does not end an exec's stream when the container ends while the exec is being set up; its event
 // ends ctx.
-func (h *host) isLost(ctx context.Context, c *Container) bool {
+func (e *Executor) isLost(ctx context.Context, c *Container) bool {
 	if ctx.Err() != nil {
 		return errors.Is(context.Cause(ctx), ErrLost)
 	}
 	// The runtime knows of a container's end before Docker does.
 	waiting, cancel := context.WithCancel(ctx)
 	defer cancel()
-	ended := doneWithin(h.engine.Wait(waiting, c.ID()), endingLag)
+	ended := doneWithin(e.engine.Wait(waiting, c.ID()), endingLag)
 	if ended || errors.Is(context.Cause(ctx), ErrLost) { // the event that reports it ends the wait
 		return true
 	}
-	now, err := h.InspectProcess(ctx, c.ID())
+	now, err := e.InspectProcess(ctx, c.ID())
 	return cerrdefs.IsNotFound(err) ||
 		err == nil && (!now.Running || unix.Kill(now.PID, 0) == unix.ESRCH)
 }

@@ -19,19 +19,19 @@ const RemovalLimit = 30 * time.Second
 
 // removeFound removes a container from Docker's list, with everything that it had in the pool. It
 // blocks until Docker has done it.
-func (h *host) removeFound(id, spool string) error {
-	return errors.Join(h.removeContainer(id), removeSpool(spool), h.unbind(id),
-		h.removePooled(filepath.Dir(spool)))
+func (e *Executor) removeFound(id, spool string) error {
+	return errors.Join(e.removeContainer(id), removeSpool(spool), e.unbind(id),
+		e.removePooled(filepath.Dir(spool)))
 }
 
 // removeContainer removes a container once at a time: calls that come meanwhile share the result.
 // If Docker 20.10 is asked twice at one moment, it may lose the container's name and keep the rest,
 // until Docker is started again. It is no error if the container is gone already.
-func (h *host) removeContainer(id string) error {
-	_, err, _ := h.removals.Do(id, func() (any, error) {
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(h.ctx), RemovalLimit)
+func (e *Executor) removeContainer(id string) error {
+	_, err, _ := e.removals.Do(id, func() (any, error) {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(e.ctx), RemovalLimit)
 		defer cancel()
-		if c := h.known(id); c != nil {
+		if c := e.known(id); c != nil {
 			done, err := c.UseToRemove(ctx)
 			if err != nil {
 				return nil, fmt.Errorf(
@@ -40,7 +40,7 @@ func (h *host) removeContainer(id string) error {
 			}
 			defer done()
 		}
-		return nil, h.engine.Remove(ctx, id)
+		return nil, e.engine.Remove(ctx, id)
 	})
 	return err
 }
@@ -54,8 +54,8 @@ func patience() backoff.BackOff {
 }
 
 // signal sends a signal to a container that others may hold paused, or that was paused on request.
-func (h *host) signal(ctx context.Context, id string, number syscall.Signal) error {
-	if c := h.known(id); c != nil {
+func (e *Executor) signal(ctx context.Context, id string, number syscall.Signal) error {
+	if c := e.known(id); c != nil {
 		done, err := c.Wake(ctx)
 		if errors.Is(err, life.ErrLeft) { // it may be held all the same, and a signal resumes it
 			done, err = c.UseToRemove(ctx)
@@ -65,7 +65,7 @@ func (h *host) signal(ctx context.Context, id string, number syscall.Signal) err
 		}
 		defer done()
 	}
-	return h.engine.Signal(ctx, id, number)
+	return e.engine.Signal(ctx, id, number)
 }
 
 // doneWithin reports whether a result arrives within limit.

@@ -37,7 +37,7 @@ func TestOneContainerIsRemovedOnceAtATime(t *testing.T) {
 		})
 		docker.Add(engine.Container{ID: "one"})
 		docker.Add(engine.Container{ID: "another"})
-		e := &Executor{host: &host{engine: docker, ctx: t.Context()}}
+		e := &Executor{engine: docker, ctx: t.Context()}
 		var callers sync.WaitGroup
 		for i := range 6 {
 			callers.Go(func() {

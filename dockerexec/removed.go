@@ -36,10 +36,10 @@ const (
 // Removed has a user's containers release what was at a path, because it is gone, or is another
 // file now. Both names of the path matter: on the host, and inside, if that is below /tmp. It does
 // not block. A container that was paused on request releases it when it is resumed.
-func (h *host) Removed(user, host, inside string) {
+func (e *Executor) Removed(user, host, inside string) {
 	full := map[*Container]bool{}
-	h.mu.Lock()
-	for c := range h.all {
+	e.mu.Lock()
+	for c := range e.all {
 		if c.spec.User != user || !c.spec.Platform.GVisor || !c.is(inUse...) {
 			continue
 		}
@@ -51,11 +51,11 @@ func (h *host) Removed(user, host, inside string) {
 		if more := len(c.removed) - maxRemoved; more > 0 {
 			c.removed, full[c] = slices.Delete(c.removed, 0, more), true
 		}
-		h.lookUpSoon(c)
+		e.lookUpSoon(c)
 	}
-	h.mu.Unlock()
+	e.mu.Unlock()
 	if len(full) > 0 {
-		h.Retire(func(c *Container, _ life.Now) bool { return full[c] })
+		e.Retire(func(c *Container, _ life.Now) bool { return full[c] })
 	}
 }
 
@@ -85,16 +85,16 @@ var canBeAsked = []life.State{life.Ready, life.Draining, life.Frozen}
 
 // lookUpSoon has a container's removed paths looked up, if there are any and it can be asked; e.mu
 // is held.
-func (h *host) lookUpSoon(c *Container) {
-	if len(c.removed) > 0 && !c.lookingUp && !h.closed && c.is(canBeAsked...) {
+func (e *Executor) lookUpSoon(c *Container) {
+	if len(c.removed) > 0 && !c.lookingUp && !e.closed && c.is(canBeAsked...) {
 		c.lookingUp = true
-		h.work.Go(func() { h.lookUpRemoved(c) })
+		e.work.Go(func() { e.lookUpRemoved(c) })
 	}
 }
 
 // lookUpRemoved has a container's removed paths looked up until there are none. What fails is tried
 // again with the next removal, or when the container is resumed.
-func (h *host) lookUpRemoved(c *Container) {
+func (e *Executor) lookUpRemoved(c *Container) {
 	for again := true; again; {
 		wait := lookUpAfter
 		if c.is(life.Frozen) {
@@ -102,48 +102,48 @@ func (h *host) lookUpRemoved(c *Container) {
 		}
 		select {
 		case <-time.After(wait):
-		case <-h.ctx.Done():
+		case <-e.ctx.Done():
 			return
 		}
-		h.mu.Lock()
+		e.mu.Lock()
 		if !c.is(canBeAsked...) {
 			c.lookingUp = false
-			h.mu.Unlock()
+			e.mu.Unlock()
 			return
 		}
 		paths := c.removed
 		c.removed = nil
-		h.mu.Unlock()
-		left := h.lookUp(c, paths)
-		h.mu.Lock()
+		e.mu.Unlock()
+		left := e.lookUp(c, paths)
+		e.mu.Lock()
 		again = len(left) == 0 && len(c.removed) > 0
 		c.removed, c.lookingUp = append(left, c.removed...), again
-		h.mu.Unlock()
+		e.mu.Unlock()
 	}
 }
 
 // lookUp has paths looked up in a container, and returns those for which that failed.
-func (h *host) lookUp(c *Container, paths []string) (left []string) {
+func (e *Executor) lookUp(c *Container, paths []string) (left []string) {
 	select {
 	case <-c.Settled():
 	default: // it was found paused, and may be being taken over
 		return paths
 	}
-	ask := h.askDetached
+	ask := e.askDetached
 	if c.sess != nil {
-		done, err := c.Visit(h.ctx)
+		done, err := c.Visit(e.ctx)
 		if err != nil {
 			return paths // whoever uses it next finds out
 		}
 		defer done()
-		h.keepsMemory(c)
+		e.keepsMemory(c)
 		ask = func(ctx context.Context, c *Container, paths []string) error {
 			return c.sess.LookUp(ctx, paths)
 		}
 	} else if !c.spec.isDetached() || c.is(life.Frozen) {
 		return paths
 	}
-	ctx, cancel := context.WithTimeout(h.ctx, lookUpLimit)
+	ctx, cancel := context.WithTimeout(e.ctx, lookUpLimit)
 	defer cancel()
 	for len(paths) > 0 {
 		next := paths[:min(len(paths), lookUpAtOnce)]
@@ -156,11 +156,11 @@ func (h *host) lookUp(c *Container, paths []string) (left []string) {
 }
 
 // askDetached is Session.LookUp for a container that runs without the service.
-func (h *host) askDetached(ctx context.Context, c *Container, paths []string) error {
+func (e *Executor) askDetached(ctx context.Context, c *Container, paths []string) error {
 	if c.spec.Persistent == "" {
-		return h.lookUpByExec(ctx, c, paths)
+		return e.lookUpByExec(ctx, c, paths)
 	}
-	stream, err := h.AskPersistent(ctx, c.ID())
+	stream, err := e.AskPersistent(ctx, c.ID())
 	if err != nil {
 		return err
 	}
@@ -170,16 +170,16 @@ func (h *host) askDetached(ctx context.Context, c *Container, paths []string) er
 
 // lookUpByExec starts an agent for that, as the first process of a durable process's container is
 // not connected.
-func (h *host) lookUpByExec(ctx context.Context, c *Container, paths []string) error {
+func (e *Executor) lookUpByExec(ctx context.Context, c *Container, paths []string) error {
 	done, err := c.Use(ctx)
 	if err != nil {
 		return err
 	}
 	defer done()
-	out, err := h.engine.Run(ctx, c.ID(),
+	out, err := e.engine.Run(ctx, c.ID(),
 		specs.Process{Args: append([]string{session.AgentPath, "look-up"}, paths...), Cwd: "/"})
 	if ctx.Err() != nil { // the tenant may have used up what it takes
-		return errors.Join(context.Cause(ctx), h.engine.AbortExecs(c.ID()))
+		return errors.Join(context.Cause(ctx), e.engine.AbortExecs(c.ID()))
 	}
 	if err == nil && out.ExitCode != 0 {
 		err = fmt.Errorf("the agent failed with %d", out.ExitCode)

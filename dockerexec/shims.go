@@ -28,16 +28,16 @@ func isOf(s engine.Shim, dataDir string) bool {
 }
 
 // removeShims ends the shims that Docker has forgotten.
-func (h *host) removeShims() {
-	left, err := h.owner().ForgottenShims(h.ctx, h.engine)
+func (e *Executor) removeShims() {
+	left, err := e.owner().ForgottenShims(e.ctx, e.engine)
 	for _, s := range left {
-		h.cfg.Log.Warn().Int("pid", s.PID).Str("container", s.Container[:12]).
+		e.cfg.Log.Warn().Int("pid", s.PID).Str("container", s.Container[:12]).
 			Msg("ending a shim that Docker has forgotten")
 		if err := s.Kill(); err != nil {
-			h.cfg.Log.Warn().Err(err).Msg("cannot end a shim")
+			e.cfg.Log.Warn().Err(err).Msg("cannot end a shim")
 		}
 	}
-	if err != nil && h.ctx.Err() == nil {
-		h.cfg.Log.Warn().Err(err).Msg("cannot look for shims that Docker has forgotten")
+	if err != nil && e.ctx.Err() == nil {
+		e.cfg.Log.Warn().Err(err).Msg("cannot look for shims that Docker has forgotten")
 	}
 }

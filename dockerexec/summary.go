@@ -63,7 +63,7 @@ func (c *Container) describe(state string) Summary {
 
 // publish publishes the state of a container to callers that may know of its user, and of a pooled
 // one to callers that act for everyone.
-func (h *host) publish(c *Container, state string) {
+func (e *Executor) publish(c *Container, state string) {
 	told := c.describe(state)
-	h.cfg.Events.Publish(events.Container, told.User, told)
+	e.cfg.Events.Publish(events.Container, told.User, told)
 }

@@ -58,10 +58,10 @@ func (s Spec) tmpVolume() engine.Volume {
 
 // TmpDir returns where a container's /tmp is on Docker's host. It is there while any container has
 // it.
-func (h *host) TmpDir(ctx context.Context, c *Container) (string, error) {
-	found, err := h.engine.FindVolume(ctx, c.tmpName())
+func (e *Executor) TmpDir(ctx context.Context, c *Container) (string, error) {
+	found, err := e.engine.FindVolume(ctx, c.tmpName())
 	if err != nil {
-		return "", fmt.Errorf("cannot find /tmp of user %q: %w", c.spec.User, h.engine.Explain(err))
+		return "", fmt.Errorf("cannot find /tmp of user %q: %w", c.spec.User, e.engine.Explain(err))
 	}
 	return found.Dir, nil
 }
@@ -72,25 +72,25 @@ func (c *Container) SharesTmp(spec Spec) bool {
 }
 
 // HeldTmp is TmpDir of a Spec's /tmp, if any container has it, whatever that is there for.
-func (h *host) HeldTmp(ctx context.Context, spec Spec) (dir string, held bool) {
-	if !h.hasTmp(spec.tmpName()) {
+func (e *Executor) HeldTmp(ctx context.Context, spec Spec) (dir string, held bool) {
+	if !e.hasTmp(spec.tmpName()) {
 		return "", false
 	}
-	found, err := h.engine.FindVolume(ctx, spec.tmpName())
+	found, err := e.engine.FindVolume(ctx, spec.tmpName())
 	return found.Dir, err == nil
 }
 
 // removeTmp removes a volume that no container has any more. One in use is left to its last user;
 // Docker may also report one as in use for a moment after that user has gone.
-func (h *host) removeTmp(ctx context.Context, name string) error {
+func (e *Executor) removeTmp(ctx context.Context, name string) error {
 	for wait := 20 * time.Millisecond; ; wait *= 2 {
-		err := h.engine.RemoveVolume(ctx, name)
+		err := e.engine.RemoveVolume(ctx, name)
 		switch {
 		case err == nil || cerrdefs.IsNotFound(err):
 			return nil
 		case !cerrdefs.IsConflict(err):
 			return fmt.Errorf("cannot remove the volume %s: %w", name, err)
-		case wait > 5*time.Second || h.hasTmp(name):
+		case wait > 5*time.Second || e.hasTmp(name):
 			return nil
 		}
 		select {
@@ -102,26 +102,26 @@ func (h *host) removeTmp(ctx context.Context, name string) error {
 }
 
 // hasTmp reports whether a known container has a volume; after Shutdown, it says so of each.
-func (h *host) hasTmp(name string) bool {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	for c := range h.all {
+func (e *Executor) hasTmp(name string) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for c := range e.all {
 		if c.is(inUse...) && c.tmpName() == name {
 			return true
 		}
 	}
-	return h.closed
+	return e.closed
 }
 
 // removeUnusedTmp removes this instance's volumes that no container has: those of an earlier
 // service.
-func (h *host) removeUnusedTmp(ctx context.Context) error {
-	found, err := h.engine.ListVolumes(ctx, labelInstance+"="+h.cfg.Instance, true)
+func (e *Executor) removeUnusedTmp(ctx context.Context) error {
+	found, err := e.engine.ListVolumes(ctx, labelInstance+"="+e.cfg.Instance, true)
 	if err != nil {
-		return h.engine.Explain(err)
+		return e.engine.Explain(err)
 	}
 	for _, v := range found {
-		if err := h.removeTmp(ctx, v.Name); err != nil {
+		if err := e.removeTmp(ctx, v.Name); err != nil {
 			return err
 		}
 	}
