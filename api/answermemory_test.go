@@ -11,7 +11,7 @@ import (
 
 	"github.com/daycare-run/sandbox/internal/egress/decisions"
 	"github.com/daycare-run/sandbox/internal/fair"
-	"github.com/daycare-run/sandbox/internal/process"
+	"github.com/daycare-run/sandbox/internal/workload/process"
 )
 
 // TestAnswersTakeMemory asks for what may be large with ever less memory: the answer needs some, and is refused without.

@@ -31,9 +31,9 @@ import (
 
 	"github.com/daycare-run/sandbox/api/types"
 	"github.com/daycare-run/sandbox/internal/access"
-	"github.com/daycare-run/sandbox/internal/attach"
 	"github.com/daycare-run/sandbox/internal/quota"
 	"github.com/daycare-run/sandbox/internal/sandbox"
+	"github.com/daycare-run/sandbox/internal/workload/attach"
 )
 
 // Spec is the OpenAPI contract.

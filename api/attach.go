@@ -15,8 +15,8 @@ import (
 
 	"github.com/daycare-run/sandbox/api/types"
 	"github.com/daycare-run/sandbox/dockerexec/session"
-	"github.com/daycare-run/sandbox/internal/attach"
 	"github.com/daycare-run/sandbox/internal/egress/decisions"
+	"github.com/daycare-run/sandbox/internal/workload/attach"
 )
 
 // attach is an exec over a WebSocket: the first message is the exec as JSON. After that, stdin and

@@ -15,12 +15,12 @@ import (
 	"github.com/daycare-run/sandbox/api/types"
 	"github.com/daycare-run/sandbox/dockerexec"
 	"github.com/daycare-run/sandbox/dockerexec/session"
-	"github.com/daycare-run/sandbox/internal/attach"
 	"github.com/daycare-run/sandbox/internal/egress/decisions"
 	"github.com/daycare-run/sandbox/internal/quota"
 	"github.com/daycare-run/sandbox/internal/sandbox"
 	"github.com/daycare-run/sandbox/internal/sandboxtest"
 	"github.com/daycare-run/sandbox/internal/warm"
+	"github.com/daycare-run/sandbox/internal/workload/attach"
 )
 
 // echoes is a command that prints its stdin, and ends with a signal or its stdin.

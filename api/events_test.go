@@ -18,8 +18,8 @@ import (
 	"github.com/daycare-run/sandbox/internal/cluster/changes"
 	"github.com/daycare-run/sandbox/internal/egress/decisions"
 	"github.com/daycare-run/sandbox/internal/events"
-	"github.com/daycare-run/sandbox/internal/process"
 	"github.com/daycare-run/sandbox/internal/sandbox"
+	"github.com/daycare-run/sandbox/internal/workload/process"
 )
 
 // listen follows events until so many have come, each of which keeps to the contract.

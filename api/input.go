@@ -14,8 +14,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/daycare-run/sandbox/api/types"
-	"github.com/daycare-run/sandbox/internal/attach"
 	"github.com/daycare-run/sandbox/internal/errs"
+	"github.com/daycare-run/sandbox/internal/workload/attach"
 )
 
 // input is where a caller's messages go.

@@ -12,9 +12,9 @@ import (
 	cerrdefs "github.com/containerd/errdefs"
 
 	"github.com/daycare-run/sandbox/api/types"
-	"github.com/daycare-run/sandbox/internal/process"
 	"github.com/daycare-run/sandbox/internal/sandbox"
 	"github.com/daycare-run/sandbox/internal/utf8cut"
+	"github.com/daycare-run/sandbox/internal/workload/process"
 )
 
 func (s *server) startProcess(req *http.Request, body types.StartProcess) (created, error) {

@@ -11,8 +11,8 @@ import (
 
 	"github.com/daycare-run/sandbox/api/types"
 	"github.com/daycare-run/sandbox/internal/errs"
-	"github.com/daycare-run/sandbox/internal/process"
 	"github.com/daycare-run/sandbox/internal/utf8cut"
+	"github.com/daycare-run/sandbox/internal/workload/process"
 )
 
 func (s *server) processLog(w http.ResponseWriter, req *http.Request) error {

@@ -19,8 +19,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/daycare-run/sandbox/api/types"
-	"github.com/daycare-run/sandbox/internal/process"
 	"github.com/daycare-run/sandbox/internal/sandbox"
+	"github.com/daycare-run/sandbox/internal/workload/process"
 )
 
 func TestLogsAsJSON(t *testing.T) {

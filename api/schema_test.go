@@ -16,7 +16,7 @@ import (
 	"github.com/pb33f/libopenapi/orderedmap"
 
 	"github.com/daycare-run/sandbox/api/types"
-	"github.com/daycare-run/sandbox/internal/process"
+	"github.com/daycare-run/sandbox/internal/workload/process"
 )
 
 func TestContractIsValid(t *testing.T) {

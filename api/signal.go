@@ -5,7 +5,7 @@ import (
 	"sync"
 
 	"github.com/daycare-run/sandbox/api/types"
-	"github.com/daycare-run/sandbox/internal/attach"
+	"github.com/daycare-run/sandbox/internal/workload/attach"
 )
 
 // streamedExecs are the commands whose output is being streamed, so that signals can find them. It

@@ -14,7 +14,7 @@ import (
 
 	"github.com/daycare-run/sandbox/api/types"
 	"github.com/daycare-run/sandbox/client"
-	"github.com/daycare-run/sandbox/internal/process"
+	"github.com/daycare-run/sandbox/internal/workload/process"
 )
 
 // A process is started, seen, stopped and removed.

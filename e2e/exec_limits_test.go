@@ -5,7 +5,7 @@ import (
 	"testing"
 
 	"github.com/daycare-run/sandbox/api/types"
-	"github.com/daycare-run/sandbox/internal/persistent"
+	"github.com/daycare-run/sandbox/internal/workload/persistent"
 )
 
 // eats needs more memory than any container of these scenarios has.

@@ -12,7 +12,7 @@ import (
 	cerrdefs "github.com/containerd/errdefs"
 
 	"github.com/daycare-run/sandbox/internal/files"
-	"github.com/daycare-run/sandbox/internal/persistent"
+	"github.com/daycare-run/sandbox/internal/workload/persistent"
 )
 
 // What a hostile command does in a persistent sandbox is its own sandbox's loss at most, and that one's owner gets it back.

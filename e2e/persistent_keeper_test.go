@@ -21,15 +21,15 @@ import (
 	"github.com/daycare-run/sandbox/internal/engine"
 	"github.com/daycare-run/sandbox/internal/files"
 	"github.com/daycare-run/sandbox/internal/hostfs"
-	"github.com/daycare-run/sandbox/internal/persistent"
 	"github.com/daycare-run/sandbox/internal/plan"
 	"github.com/daycare-run/sandbox/internal/policy"
-	"github.com/daycare-run/sandbox/internal/process"
 	"github.com/daycare-run/sandbox/internal/quota"
 	"github.com/daycare-run/sandbox/internal/registry"
 	"github.com/daycare-run/sandbox/internal/rootfs"
 	"github.com/daycare-run/sandbox/internal/warm"
-	"github.com/daycare-run/sandbox/internal/workload"
+	"github.com/daycare-run/sandbox/internal/workload/persistent"
+	"github.com/daycare-run/sandbox/internal/workload/process"
+	"github.com/daycare-run/sandbox/internal/workload/runner"
 )
 
 // keeper is what sandboxd has of sandboxes that last, in this process.
@@ -92,7 +92,7 @@ func openKeeper(t *testing.T, dir, runtime string) *keeper {
 	emptied, cancel := context.WithCancel(context.Background())
 	working := make(chan struct{})
 	go func() { defer close(working); trash.Work(emptied) }()
-	runner := workload.NewRunner(k.planner, k.executor, calls, trash, 1<<20, log)
+	runner := runner.New(k.planner, k.executor, calls, trash, 1<<20, log)
 	ports := process.NewListeners(process.PortRange{First: 20_000, Last: 20_001}, log)
 	processes, err := process.Open(process.Config{
 		Dir: filepath.Join(data, "processes"), Runner: runner, Clock: process.SystemClock{}, BootID: "b",

@@ -14,8 +14,8 @@ import (
 	"github.com/opencontainers/runtime-spec/specs-go"
 
 	"github.com/daycare-run/sandbox/internal/files"
-	"github.com/daycare-run/sandbox/internal/persistent"
 	"github.com/daycare-run/sandbox/internal/quota"
+	"github.com/daycare-run/sandbox/internal/workload/persistent"
 )
 
 func TestPersistentSandbox(t *testing.T) {

@@ -20,9 +20,9 @@ import (
 	"github.com/daycare-run/sandbox/api"
 	"github.com/daycare-run/sandbox/internal/access"
 	"github.com/daycare-run/sandbox/internal/ids"
-	"github.com/daycare-run/sandbox/internal/process"
 	"github.com/daycare-run/sandbox/internal/sandbox"
 	"github.com/daycare-run/sandbox/internal/sandboxtest"
+	"github.com/daycare-run/sandbox/internal/workload/process"
 )
 
 // asCommand is a variable that makes the tests' own program the command line.

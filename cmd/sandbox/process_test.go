@@ -20,7 +20,7 @@ import (
 
 	"github.com/daycare-run/sandbox/api/types"
 	"github.com/daycare-run/sandbox/client"
-	"github.com/daycare-run/sandbox/internal/process"
+	"github.com/daycare-run/sandbox/internal/workload/process"
 )
 
 // three processes: one runs, one waits for its next start, one was killed. Two have one name.

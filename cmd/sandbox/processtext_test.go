@@ -10,7 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/daycare-run/sandbox/api/types"
-	"github.com/daycare-run/sandbox/internal/process"
+	"github.com/daycare-run/sandbox/internal/workload/process"
 )
 
 func TestProcessesFitTheTerminal(t *testing.T) {

@@ -30,15 +30,15 @@ import (
 	"github.com/daycare-run/sandbox/internal/events"
 	"github.com/daycare-run/sandbox/internal/hostfs"
 	"github.com/daycare-run/sandbox/internal/metrics"
-	"github.com/daycare-run/sandbox/internal/persistent"
 	"github.com/daycare-run/sandbox/internal/plan"
-	"github.com/daycare-run/sandbox/internal/process"
 	"github.com/daycare-run/sandbox/internal/quota"
 	"github.com/daycare-run/sandbox/internal/registry"
 	"github.com/daycare-run/sandbox/internal/rootfs"
 	"github.com/daycare-run/sandbox/internal/sandbox"
 	"github.com/daycare-run/sandbox/internal/warm"
-	"github.com/daycare-run/sandbox/internal/workload"
+	"github.com/daycare-run/sandbox/internal/workload/persistent"
+	"github.com/daycare-run/sandbox/internal/workload/process"
+	"github.com/daycare-run/sandbox/internal/workload/runner"
 )
 
 // daemon holds the parts of the service. Each is made from those above it.
@@ -68,7 +68,7 @@ type daemon struct {
 	warm       *warm.Runner
 	registry   *registry.Registry
 	planner    *plan.Planner
-	runner     *workload.Runner
+	runner     *runner.Runner
 	ports      *process.Listeners
 	processes  *process.Manager
 	pool       *sandbox.Pool
@@ -254,7 +254,7 @@ func (d *daemon) openService(ctx context.Context, cfg config.Config) error {
 		return fmt.Errorf("cannot look for folders that are still to be removed: %w", err)
 	}
 	d.onClose(inBackground(context.WithoutCancel(ctx), d.trash.Work))
-	d.runner = workload.NewRunner(
+	d.runner = runner.New(
 		d.planner, d.executor, d.warm, d.trash, int64(cfg.Processes.MaxLog), d.log)
 	d.ports = process.NewListeners(exposable(cfg), d.log)
 	d.onClose(d.ports.Shutdown)

@@ -11,7 +11,7 @@ import (
 	"github.com/daycare-run/sandbox/internal/cluster/forward"
 	"github.com/daycare-run/sandbox/internal/datadir"
 	"github.com/daycare-run/sandbox/internal/e2b"
-	"github.com/daycare-run/sandbox/internal/persistent"
+	"github.com/daycare-run/sandbox/internal/workload/persistent"
 )
 
 // openE2B listens for E2B's clients as configured, or returns nil. sent serves requests that other

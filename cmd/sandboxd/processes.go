@@ -7,7 +7,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/daycare-run/sandbox/config"
-	"github.com/daycare-run/sandbox/internal/process"
+	"github.com/daycare-run/sandbox/internal/workload/process"
 )
 
 // openProcesses reads the records of durable processes. Those that run are found when the executor

@@ -17,8 +17,8 @@ import (
 	"github.com/daycare-run/sandbox/internal/access"
 	"github.com/daycare-run/sandbox/internal/errs"
 	"github.com/daycare-run/sandbox/internal/ids"
-	"github.com/daycare-run/sandbox/internal/persistent"
 	"github.com/daycare-run/sandbox/internal/sandbox"
+	"github.com/daycare-run/sandbox/internal/workload/persistent"
 )
 
 // controlCall is a call of the control plane, with its caller. Its methods are the control plane.
@@ -153,7 +153,8 @@ func (s *server) within(by credentials, handler http.Handler,
 			return
 		}
 		defer done()
-		c := called{Sandbox: b, server: s, service: service, user: user, keepalive: keepalive(req.Header)}
+		c := called{Sandbox: b, server: s, service: service, user: user,
+			keepalive: keepalive(req.Header)}
 		handler.ServeHTTP(w, req.WithContext(context.WithValue(req.Context(), calledKey{}, c)))
 	})
 }

@@ -11,8 +11,8 @@ import (
 	cerrdefs "github.com/containerd/errdefs"
 	"github.com/go-json-experiment/json"
 
-	"github.com/daycare-run/sandbox/internal/persistent"
 	"github.com/daycare-run/sandbox/internal/strictjson"
+	"github.com/daycare-run/sandbox/internal/workload/persistent"
 )
 
 // read reads a body, which can then be read again. It refuses unknown fields: one might be a limit

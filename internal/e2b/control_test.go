@@ -13,8 +13,8 @@ import (
 
 	cerrdefs "github.com/containerd/errdefs"
 
-	"github.com/daycare-run/sandbox/internal/persistent"
 	"github.com/daycare-run/sandbox/internal/strictjson"
+	"github.com/daycare-run/sandbox/internal/workload/persistent"
 )
 
 func TestKeys(t *testing.T) {

@@ -8,7 +8,7 @@ import (
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 
-	"github.com/daycare-run/sandbox/internal/persistent"
+	"github.com/daycare-run/sandbox/internal/workload/persistent"
 )
 
 // createBody is what a client says about a sandbox to be created.

@@ -29,8 +29,8 @@ import (
 	"github.com/daycare-run/sandbox/internal/errs"
 	"github.com/daycare-run/sandbox/internal/fair"
 	"github.com/daycare-run/sandbox/internal/pace"
-	"github.com/daycare-run/sandbox/internal/persistent"
 	"github.com/daycare-run/sandbox/internal/sandbox"
+	"github.com/daycare-run/sandbox/internal/workload/persistent"
 )
 
 // Config is what New needs. All fields but Domain and Cluster must be set.

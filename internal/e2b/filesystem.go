@@ -14,7 +14,7 @@ import (
 
 	"github.com/daycare-run/sandbox/internal/e2b/filesystempb"
 	"github.com/daycare-run/sandbox/internal/errs"
-	"github.com/daycare-run/sandbox/internal/persistent"
+	"github.com/daycare-run/sandbox/internal/workload/persistent"
 )
 
 // homeDir is where relative paths begin.

@@ -9,7 +9,7 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/daycare-run/sandbox/internal/persistent"
+	"github.com/daycare-run/sandbox/internal/workload/persistent"
 )
 
 // madeBody is what a client is told of a sandbox that it has created or connected to.

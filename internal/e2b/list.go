@@ -9,7 +9,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/daycare-run/sandbox/internal/persistent"
+	"github.com/daycare-run/sandbox/internal/workload/persistent"
 )
 
 // maxPage is the maximum number of sandboxes on a page.

@@ -21,8 +21,8 @@ import (
 	"github.com/daycare-run/sandbox/internal/errs"
 	"github.com/daycare-run/sandbox/internal/httplog"
 	"github.com/daycare-run/sandbox/internal/ids"
-	"github.com/daycare-run/sandbox/internal/persistent"
 	"github.com/daycare-run/sandbox/internal/quota"
+	"github.com/daycare-run/sandbox/internal/workload/persistent"
 )
 
 // Each port of a sandbox has a host name of its own, <port>-<id>.<domain>, as clients' getHost

@@ -10,7 +10,7 @@ import (
 
 	"github.com/daycare-run/sandbox/internal/access"
 	"github.com/daycare-run/sandbox/internal/errs"
-	"github.com/daycare-run/sandbox/internal/persistent"
+	"github.com/daycare-run/sandbox/internal/workload/persistent"
 )
 
 // Router decides which of several hosts answers a call about a sandbox.

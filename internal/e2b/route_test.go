@@ -10,8 +10,8 @@ import (
 	"testing"
 
 	"github.com/daycare-run/sandbox/internal/access"
-	"github.com/daycare-run/sandbox/internal/persistent"
 	"github.com/daycare-run/sandbox/internal/quota"
+	"github.com/daycare-run/sandbox/internal/workload/persistent"
 )
 
 // asked answers all calls here, and remembers which sandboxes they were about.

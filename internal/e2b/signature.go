@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/daycare-run/sandbox/internal/errs"
-	"github.com/daycare-run/sandbox/internal/persistent"
+	"github.com/daycare-run/sandbox/internal/workload/persistent"
 )
 
 // byTokenOrSignature also accepts a signature that was made with a sandbox's token, for one

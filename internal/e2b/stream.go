@@ -15,8 +15,8 @@ import (
 	"github.com/daycare-run/sandbox/internal/e2b/processpb"
 	"github.com/daycare-run/sandbox/internal/egress/decisions"
 	"github.com/daycare-run/sandbox/internal/hints"
-	"github.com/daycare-run/sandbox/internal/persistent"
 	"github.com/daycare-run/sandbox/internal/sandbox"
+	"github.com/daycare-run/sandbox/internal/workload/persistent"
 )
 
 // errQuiet says that nothing has come for as long as the client is willing to wait.

@@ -7,7 +7,7 @@ import (
 	"github.com/daycare-run/sandbox/dockerexec"
 	"github.com/daycare-run/sandbox/internal/e2b/processpb"
 	"github.com/daycare-run/sandbox/internal/egress/decisions"
-	"github.com/daycare-run/sandbox/internal/persistent"
+	"github.com/daycare-run/sandbox/internal/workload/persistent"
 )
 
 // A command that was killed for memory has the exit code that a shell gives it, and the reason.

@@ -9,8 +9,8 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/daycare-run/sandbox/internal/persistent"
 	"github.com/daycare-run/sandbox/internal/plan"
+	"github.com/daycare-run/sandbox/internal/workload/persistent"
 )
 
 // builds is what calls about templates are for, except those that only look at the templates there
@@ -78,7 +78,8 @@ func (c controlCall) listTemplates(w http.ResponseWriter, req *http.Request) err
 		t := all[name]
 		told := templateBody{
 			TemplateID: name, Names: []string{name}, Aliases: []string{name}, BuildID: noBuild,
-			BuildStatus: "ready", BuildCount: 1, EnvdVersion: envdVersion, CreatedAt: c.server.since,
+			BuildStatus: "ready", BuildCount: 1, EnvdVersion: envdVersion,
+			CreatedAt: c.server.since,
 			UpdatedAt: c.server.since,
 		}
 		limits, err := c.server.cfg.Service.PersistentLimits(req.Context(),
@@ -135,6 +136,7 @@ func (c controlCall) ofTemplate(w http.ResponseWriter, req *http.Request) error 
 	if _, err := c.named(req.PathValue("template")); err != nil {
 		return err
 	}
-	answer(w, http.StatusOK, []tagBody{{Tag: defaultTag, BuildID: noBuild, CreatedAt: c.server.since}})
+	answer(w, http.StatusOK,
+		[]tagBody{{Tag: defaultTag, BuildID: noBuild, CreatedAt: c.server.since}})
 	return nil
 }

@@ -25,9 +25,9 @@ import (
 	"github.com/daycare-run/sandbox/internal/egress/decisions"
 	"github.com/daycare-run/sandbox/internal/events"
 	"github.com/daycare-run/sandbox/internal/fair"
-	"github.com/daycare-run/sandbox/internal/process"
 	"github.com/daycare-run/sandbox/internal/quota"
 	"github.com/daycare-run/sandbox/internal/sandbox"
+	"github.com/daycare-run/sandbox/internal/workload/process"
 )
 
 // present is a state that does not change.

@@ -12,10 +12,10 @@ import (
 	"github.com/daycare-run/sandbox/internal/egress"
 	"github.com/daycare-run/sandbox/internal/egress/decisions"
 	"github.com/daycare-run/sandbox/internal/fair"
-	"github.com/daycare-run/sandbox/internal/process"
 	"github.com/daycare-run/sandbox/internal/quota"
 	"github.com/daycare-run/sandbox/internal/sandbox"
 	"github.com/daycare-run/sandbox/internal/version"
+	"github.com/daycare-run/sandbox/internal/workload/process"
 )
 
 // State is what the parts of the service know at one moment.

@@ -8,7 +8,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/daycare-run/sandbox/dockerexec/session"
-	"github.com/daycare-run/sandbox/internal/attach"
+	"github.com/daycare-run/sandbox/internal/workload/attach"
 )
 
 // keepDetached is how long a command that ran on without its caller is kept after its end, with up

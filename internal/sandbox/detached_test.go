@@ -14,8 +14,8 @@ import (
 
 	"github.com/daycare-run/sandbox/dockerexec"
 	"github.com/daycare-run/sandbox/dockerexec/session"
-	"github.com/daycare-run/sandbox/internal/attach"
 	"github.com/daycare-run/sandbox/internal/warm"
+	"github.com/daycare-run/sandbox/internal/workload/attach"
 )
 
 // told are what a command has to tell, in short.

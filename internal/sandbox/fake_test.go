@@ -19,10 +19,10 @@ import (
 	"github.com/daycare-run/sandbox/internal/ids"
 	"github.com/daycare-run/sandbox/internal/plan"
 	"github.com/daycare-run/sandbox/internal/plantest"
-	"github.com/daycare-run/sandbox/internal/process"
 	"github.com/daycare-run/sandbox/internal/quota"
 	"github.com/daycare-run/sandbox/internal/rootfs"
 	"github.com/daycare-run/sandbox/internal/warm"
+	"github.com/daycare-run/sandbox/internal/workload/process"
 )
 
 // fakeExecutor runs what a test says. One without run fails the test that starts anything.

@@ -11,10 +11,10 @@ import (
 	"github.com/daycare-run/sandbox/dockerexec"
 	"github.com/daycare-run/sandbox/internal/hostfs"
 	"github.com/daycare-run/sandbox/internal/plan"
-	"github.com/daycare-run/sandbox/internal/process"
 	"github.com/daycare-run/sandbox/internal/quota"
 	"github.com/daycare-run/sandbox/internal/rootfs"
-	"github.com/daycare-run/sandbox/internal/workload"
+	"github.com/daycare-run/sandbox/internal/workload/process"
+	"github.com/daycare-run/sandbox/internal/workload/runner"
 )
 
 // begun starts processes, which then run.
@@ -62,7 +62,7 @@ func TestACallIsDecidedOnceAndPlannedOnce(t *testing.T) {
 
 	root := t.TempDir()
 	planner := newPlanner(t, rootfs.Config{UsersDir: filepath.Join(root, "users")})
-	runner := workload.NewRunner(planner, begun{}, nil, hostfs.NewTrash(nil), 1<<20, zerolog.Nop())
+	runner := runner.New(planner, begun{}, nil, hostfs.NewTrash(nil), 1<<20, zerolog.Nop())
 	s = New(testConfig(), Parts{Planner: planner, Runner: &fakeExecutor{t: t}, Executor: &fakeExecutor{t: t}, Processes: openProcessesOf(t, root, runner)})
 	if _, _, err := s.Put("agent", Registration{UserID: "alice"}); err != nil {
 		t.Fatal(err)

@@ -3,7 +3,7 @@ package sandbox
 import (
 	"context"
 
-	"github.com/daycare-run/sandbox/internal/process"
+	"github.com/daycare-run/sandbox/internal/workload/process"
 )
 
 // StartProcess starts a durable process with what the sandbox holds, and blocks until its command

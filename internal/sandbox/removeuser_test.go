@@ -11,9 +11,9 @@ import (
 
 	"github.com/daycare-run/sandbox/dockerexec"
 	"github.com/daycare-run/sandbox/internal/ids"
-	"github.com/daycare-run/sandbox/internal/persistent"
 	"github.com/daycare-run/sandbox/internal/quota"
 	"github.com/daycare-run/sandbox/internal/warm"
+	"github.com/daycare-run/sandbox/internal/workload/persistent"
 )
 
 // A user goes with all sandboxes, whatever runs in them ends first, and another user's stay.

@@ -14,7 +14,7 @@ import (
 	cerrdefs "github.com/containerd/errdefs"
 
 	"github.com/daycare-run/sandbox/internal/plan"
-	"github.com/daycare-run/sandbox/internal/process"
+	"github.com/daycare-run/sandbox/internal/workload/process"
 )
 
 // Runner implements process.Runner: its processes run until they are stopped, or a Lab ends them. A

@@ -20,14 +20,14 @@ import (
 	"github.com/daycare-run/sandbox/internal/events"
 	"github.com/daycare-run/sandbox/internal/files"
 	"github.com/daycare-run/sandbox/internal/hostfs"
-	"github.com/daycare-run/sandbox/internal/persistent"
 	"github.com/daycare-run/sandbox/internal/plan"
 	"github.com/daycare-run/sandbox/internal/policy"
-	"github.com/daycare-run/sandbox/internal/process"
 	"github.com/daycare-run/sandbox/internal/quota"
 	"github.com/daycare-run/sandbox/internal/registry"
 	"github.com/daycare-run/sandbox/internal/rootfs"
 	"github.com/daycare-run/sandbox/internal/sandbox"
+	"github.com/daycare-run/sandbox/internal/workload/persistent"
+	"github.com/daycare-run/sandbox/internal/workload/process"
 )
 
 // Options say what is different from a service whose commands do nothing and exit with 0, and whose
@@ -102,7 +102,8 @@ func New(t testing.TB, o Options) *sandbox.Service {
 	planner := plan.NewPlanner(sandboxes, rules, files, plan.NewPlatforms(platform), zerolog.Nop())
 	parts := sandbox.Parts{
 		Planner: planner, Runner: o.Executor, Executor: o.Executor,
-		Processes: openProcesses(t, o, users, cfg.Quotas), Trash: hostfs.NewTrash(func(string, error) {}),
+		Processes: openProcesses(t, o, users, cfg.Quotas),
+		Trash:     hostfs.NewTrash(func(string, error) {}),
 	}
 	if o.Persistent != nil {
 		parts.Persistent = o.Persistent(persistent.Config{

@@ -21,9 +21,9 @@ import (
 	"github.com/daycare-run/sandbox/api/types"
 	"github.com/daycare-run/sandbox/dockerexec"
 	"github.com/daycare-run/sandbox/internal/cluster/forward"
-	"github.com/daycare-run/sandbox/internal/persistent"
-	"github.com/daycare-run/sandbox/internal/process"
 	"github.com/daycare-run/sandbox/internal/registry"
+	"github.com/daycare-run/sandbox/internal/workload/persistent"
+	"github.com/daycare-run/sandbox/internal/workload/process"
 )
 
 // Parts are the parts of the service that a Member drives. All must be set.
@@ -99,8 +99,8 @@ func (m *Member) Shutdown() { m.stop() }
 // Router returns what decides where calls are answered.
 func (m *Member) Router() *forward.Router { return m.router }
 
-// workload is a kind of what goes on without its caller. It moves with its user, whose seat one host
-// holds.
+// workload is a kind of what goes on without its caller. It moves with its user, whose seat one
+// host holds.
 type workload interface {
 	// Due returns users, or sandboxes that are users, for whom some host has to act.
 	Due() []string

@@ -17,10 +17,10 @@ import (
 	"github.com/daycare-run/sandbox/internal/cluster/etcdtest"
 	"github.com/daycare-run/sandbox/internal/cluster/fence"
 	"github.com/daycare-run/sandbox/internal/cluster/forward"
-	"github.com/daycare-run/sandbox/internal/persistent"
 	"github.com/daycare-run/sandbox/internal/plantest"
 	"github.com/daycare-run/sandbox/internal/rootfs"
 	"github.com/daycare-run/sandbox/internal/waittest"
+	"github.com/daycare-run/sandbox/internal/workload/persistent"
 )
 
 // oneHost is the only host of a cluster. Whom it gives up is released by release.

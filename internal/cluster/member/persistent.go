@@ -8,7 +8,7 @@ import (
 
 	"github.com/daycare-run/sandbox/internal/cluster"
 	"github.com/daycare-run/sandbox/internal/cluster/forward"
-	"github.com/daycare-run/sandbox/internal/persistent"
+	"github.com/daycare-run/sandbox/internal/workload/persistent"
 )
 
 // Persistent returns the records of persistent sandboxes that all hosts share. They are sealed,

@@ -6,8 +6,8 @@ import (
 	"strings"
 
 	"github.com/daycare-run/sandbox/internal/cluster"
-	"github.com/daycare-run/sandbox/internal/process"
 	"github.com/daycare-run/sandbox/internal/registry"
+	"github.com/daycare-run/sandbox/internal/workload/process"
 )
 
 // Sandboxes returns the records of registered sandboxes that all hosts share.

@@ -1,4 +1,4 @@
-package workload
+package runner
 
 import (
 	"context"
@@ -22,10 +22,10 @@ import (
 	"github.com/daycare-run/sandbox/internal/ids"
 	"github.com/daycare-run/sandbox/internal/plan"
 	"github.com/daycare-run/sandbox/internal/plantest"
-	"github.com/daycare-run/sandbox/internal/process"
 	"github.com/daycare-run/sandbox/internal/quota"
 	"github.com/daycare-run/sandbox/internal/registry"
 	"github.com/daycare-run/sandbox/internal/rootfs"
+	"github.com/daycare-run/sandbox/internal/workload/process"
 	"github.com/daycare-run/sandbox/pathmap"
 )
 
@@ -109,7 +109,7 @@ func TestRunnerLaysTheLaunch(t *testing.T) {
 		text, err = os.ReadFile(filepath.Join(s.Process.Dir, launch.File))
 		return err
 	}}
-	runner := NewRunner(planner, fake, fake, hostfs.NewTrash(nil), 1<<20, zerolog.Nop())
+	runner := New(planner, fake, fake, hostfs.NewTrash(nil), 1<<20, zerolog.Nop())
 	dir := runner.Dir(p)
 	elsewhere := filepath.Join(t.TempDir(), "elsewhere")
 	if err := errors.Join(os.WriteFile(elsewhere, []byte("mine"), 0o600), os.MkdirAll(dir, 0o755), os.Symlink(elsewhere, filepath.Join(dir, launch.File)), os.Symlink(elsewhere, filepath.Join(dir, launch.StateFile))); err != nil {
@@ -193,7 +193,7 @@ func TestRunnerExit(t *testing.T) {
 		if err := c.lay(dir); err != nil {
 			t.Fatal(err)
 		}
-		runner := NewRunner(newPlanner(t, "/home"), &fakeProcesses{exit: dockerexec.ProcessContainer{Why: "why", ExitCode: c.code, Spec: dockerexec.Spec{Process: dockerexec.Process{Dir: dir}}}}, nil, hostfs.NewTrash(nil), 1<<20, zerolog.Nop())
+		runner := New(newPlanner(t, "/home"), &fakeProcesses{exit: dockerexec.ProcessContainer{Why: "why", ExitCode: c.code, Spec: dockerexec.Spec{Process: dockerexec.Process{Dir: dir}}}}, nil, hostfs.NewTrash(nil), 1<<20, zerolog.Nop())
 		exit, err := runner.Exit(t.Context(), process.Instance{})
 		if err != nil || exit.Reason != "why" || exit.Code != c.code || exit.Signal != c.signal || exit.Lost != c.lost {
 			t.Errorf("%s: %+v, %v", c.name, exit, err)
@@ -226,7 +226,7 @@ func TestRunnerExitOutOfMemory(t *testing.T) {
 			t.Fatal(err)
 		}
 		spec := dockerexec.Spec{Process: dockerexec.Process{Dir: dir}, Platform: dockerexec.Platform{Limits: dockerexec.Limits{Memory: 128 << 20}}}
-		runner := NewRunner(newPlanner(t, "/home"), &fakeProcesses{exit: dockerexec.ProcessContainer{ExitCode: 137, OOM: true, Spec: spec}}, nil, hostfs.NewTrash(nil), 1<<20, zerolog.Nop())
+		runner := New(newPlanner(t, "/home"), &fakeProcesses{exit: dockerexec.ProcessContainer{ExitCode: 137, OOM: true, Spec: spec}}, nil, hostfs.NewTrash(nil), 1<<20, zerolog.Nop())
 		exit, err := runner.Exit(t.Context(), process.Instance{})
 		if err != nil || !exit.OOM || exit.Signal != unix.SIGKILL || exit.Reason != words {
 			t.Errorf("%s: %+v, %v", name, exit, err)
@@ -262,7 +262,7 @@ func TestAWorkingDirectoryIsNotMadeAnewInSilence(t *testing.T) {
 		}
 		return err
 	}}
-	runner := NewRunner(planner, fake, fake, hostfs.NewTrash(nil), 1<<20, zerolog.Nop())
+	runner := New(planner, fake, fake, hostfs.NewTrash(nil), 1<<20, zerolog.Nop())
 	for i, want := range []string{"", "", "was made anew: it is empty"} {
 		started, err := runner.Start(t.Context(), p, nil, nil)
 		if err != nil || started.Notice != note || (note == "") != (want == "") || !strings.HasSuffix(note, want) {
@@ -296,7 +296,7 @@ func TestLaunchesThatNobodyRead(t *testing.T) {
 	if err := os.Symlink(filepath.Join(users, "elsewhere"), filepath.Join(users, "bob/processes/p-c")); err != nil {
 		t.Fatal(err)
 	}
-	if err := NewRunner(planner, &fakeProcesses{}, nil, hostfs.NewTrash(nil), 1<<20, zerolog.Nop()).DropUnread(""); err != nil {
+	if err := New(planner, &fakeProcesses{}, nil, hostfs.NewTrash(nil), 1<<20, zerolog.Nop()).DropUnread(""); err != nil {
 		t.Fatal(err)
 	}
 	for _, name := range gone {

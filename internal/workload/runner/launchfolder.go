@@ -1,4 +1,4 @@
-package workload
+package runner
 
 import (
 	"context"
@@ -15,8 +15,8 @@ import (
 	"github.com/daycare-run/sandbox/internal/agent/creds"
 	"github.com/daycare-run/sandbox/internal/agent/launch"
 	"github.com/daycare-run/sandbox/internal/errs"
-	"github.com/daycare-run/sandbox/internal/process"
 	"github.com/daycare-run/sandbox/internal/rootfs"
+	"github.com/daycare-run/sandbox/internal/workload/process"
 )
 
 // dropLaunch removes launch.json from a process's folder below users, without following a link. If

@@ -11,8 +11,8 @@ import (
 const readyPoll = 200 * time.Millisecond
 
 // Wait blocks until a user's process will not run again or, with ready, until it is ready before
-// that. After limit it gives up, and inTime is false. It returns the record as it is then. A process
-// that is removed meanwhile is not found.
+// that. After limit it gives up, and inTime is false. It returns the record as it is then. A
+// process that is removed meanwhile is not found.
 func (m *Manager) Wait(ctx context.Context, user, id string, ready bool,
 	limit time.Duration) (r Record, inTime bool, _ error) {
 	p, err := m.find(user, id)

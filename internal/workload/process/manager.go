@@ -95,13 +95,15 @@ type Manager struct {
 // Open reads the records under Config.Dir, which it creates if missing. It does not call the
 // Runner: call Reconcile next. End a Manager with Shutdown.
 func Open(cfg Config) (*Manager, error) {
-	if cfg.Dir == "" || cfg.Runner == nil || cfg.Clock == nil || cfg.Ports == nil || cfg.BootID == "" {
+	if cfg.Dir == "" || cfg.Runner == nil || cfg.Clock == nil || cfg.Ports == nil ||
+		cfg.BootID == "" {
 		return nil, errors.New(
 			"cannot keep processes: Dir, Runner, Clock, Ports and BootID must be set")
 	}
 	m := &Manager{
 		cfg: cfg, store: store{cfg.Dir}, vault: &vault{keyFile: filepath.Join(cfg.Dir, "key")},
-		log: cfg.Log, processes: map[string]*process{}, adopted: map[string]bool{}, wanted: map[string]map[string]bool{},
+		log: cfg.Log, processes: map[string]*process{}, adopted: map[string]bool{},
+		wanted:     map[string]map[string]bool{},
 		restarting: fair.Turns{All: restartsAtOnce, Each: restartsOfUser},
 	}
 	if cfg.Shared != nil { // other hosts write launch files there, too: Adopt drops a user's

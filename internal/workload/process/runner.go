@@ -11,9 +11,9 @@ import (
 	"github.com/daycare-run/sandbox/internal/plan"
 )
 
-// Runner has the containers of processes, and their folders. Each start of a process is a fresh container, which does not need the
-// service. Many goroutines use it at once, but for any one process only one at a time, apart from
-// Readiness, Dial, and a Stop that comes during another one.
+// Runner has the containers of processes, and their folders. Each start of a process is a fresh
+// container, which does not need the service. Many goroutines use it at once, but for any one
+// process only one at a time, apart from Readiness, Dial, and a Stop that comes during another one.
 type Runner interface {
 	// Start creates the process's container and starts its command. It blocks until the command
 	// runs. After an error nothing is left of it. A first start may have been planned already; a

@@ -55,8 +55,8 @@ func (v *View) Process(id, processID string) (Record, error) {
 	})
 }
 
-// WaitProcess waits for a process's end or, with ready, for its readiness, but no longer than limit;
-// inTime says whether that came. It returns the process as it is then.
+// WaitProcess waits for a process's end or, with ready, for its readiness, but no longer than
+// limit; inTime says whether that came. It returns the process as it is then.
 func (v *View) WaitProcess(ctx context.Context, id, processID string, ready bool,
 	limit time.Duration) (r Record, inTime bool, _ error) {
 	box, err := v.sandboxes.Find(id)

@@ -212,8 +212,8 @@ func (m *Manager) Busy(user string) bool {
 	})
 }
 
-// Apply tells of a record in Config.Shared, on whichever host its process is: name is the user's and
-// the record's, and text is nil where it was removed.
+// Apply tells of a record in Config.Shared, on whichever host its process is: name is the user's
+// and the record's, and text is nil where it was removed.
 func (m *Manager) Apply(name string, text []byte, _ int64) {
 	user, id, _ := strings.Cut(name, "/")
 	r, err := decode(id, text)

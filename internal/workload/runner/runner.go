@@ -1,6 +1,6 @@
-// Package workload runs what goes on without its caller. Runner runs the durable processes that
-// package process decides about, each in a container that is planned as for a call.
-package workload
+// Package runner runs the durable processes that package process decides about, each in a container
+// that is planned as for a call.
+package runner
 
 import (
 	"context"
@@ -25,8 +25,8 @@ import (
 	"github.com/daycare-run/sandbox/internal/errs"
 	"github.com/daycare-run/sandbox/internal/hostfs"
 	"github.com/daycare-run/sandbox/internal/plan"
-	"github.com/daycare-run/sandbox/internal/process"
 	"github.com/daycare-run/sandbox/internal/quota"
+	"github.com/daycare-run/sandbox/internal/workload/process"
 )
 
 // processExecutor runs the containers of durable processes. *dockerexec.Executor is one.
@@ -52,9 +52,9 @@ type Runner struct {
 	maxLog   atomic.Int64
 }
 
-// NewRunner returns a Runner. maxLog bounds the log of one process, in bytes, over all of its
+// New returns a Runner. maxLog bounds the log of one process, in bytes, over all of its
 // files. trash takes the folders of removed processes.
-func NewRunner(
+func New(
 	planner *plan.Planner, executor processExecutor, tmp plan.TmpOpener, trash *hostfs.Trash,
 	maxLog int64, log zerolog.Logger,
 ) *Runner {
