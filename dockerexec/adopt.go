@@ -21,7 +21,7 @@ import (
 const adoptionsAtOnce = 4
 
 // adopt takes over containers that were found, and that are in the registry. What is there for
-// calls and was paused then is left to the call that wakes it, even if that has come already.
+// calls and was paused then is left to the call that thaws it, even if that has come already.
 func (e *Executor) adopt(found []*Container) {
 	for _, c := range found {
 		if c.spec.isDetached() || !c.foundPaused {

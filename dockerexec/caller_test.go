@@ -25,7 +25,7 @@ func (e *Executor) joined(ctx context.Context, spec Spec) (*Container, error) {
 	if added {
 		go e.Make(ctx, c)
 	}
-	e.Wake(c, from, thawing)
+	e.Thaw(c, from, thawing)
 	<-c.Settled()
 	if c.Do(life.Return, nil) == life.Removes {
 		e.RemoveLater(c)

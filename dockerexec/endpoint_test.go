@@ -302,7 +302,7 @@ func TestListedContainersCanBeResumed(t *testing.T) {
 		if list, err := e.Persistent(t.Context()); err != nil || len(list) != 1 {
 			t.Fatalf("%v, %v", list, err)
 		}
-		if err := e.ResumeProcess(t.Context(), id); err != nil {
+		if err := e.ResumeDetached(t.Context(), id); err != nil {
 			t.Error(err)
 		}
 		if found, _ := engine.Find(id); found.State != specs.StateRunning {

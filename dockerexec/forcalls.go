@@ -53,9 +53,9 @@ func (e *Executor) Add(
 	return c, true, nil
 }
 
-// Wake has a container that a call has joined go on, in the background, if it was frozen: from and
-// thawing are Join's. It reports whether it is thawed.
-func (e *Executor) Wake(c *Container, from life.State, thawing *life.Thawing) (thawed bool) {
+// Thaw has a container that a call has joined go on, in the background, if it was frozen; one that
+// was found so is taken over. from and thawing are Join's. It reports whether it thaws.
+func (e *Executor) Thaw(c *Container, from life.State, thawing *life.Thawing) (thawed bool) {
 	switch {
 	case from != life.Frozen:
 		return false

@@ -17,7 +17,7 @@ import (
 
 // A persistent container is made, found and ended like that of a process, and only on request: it
 // is never idle, and never stale. Its first program has its commands (package control), so these
-// keep running without the service. InspectProcess, PauseProcess, ResumeProcess, RemoveProcess and
+// keep running without the service. InspectProcess, PauseDetached, ResumeDetached, RemoveProcess and
 // DialProcess are for it, too.
 
 // StartPersistent makes the Spec's container, unless BindPersistent has, and waits until it takes
@@ -104,9 +104,9 @@ func (e *Executor) PersistentUsage(ctx context.Context, id string) (cgroup.Usage
 // request. While paused, they cannot be used. Only a signal resumes one all the same, because its
 // sender wants it to end.
 
-// PauseProcess pauses the container of a process, or a persistent one, until ResumeProcess.
+// PauseDetached pauses the container of a process, or a persistent one, until ResumeDetached.
 // Connections to its ports end. The error is errdefs.ErrNotFound if the container has ended.
-func (e *Executor) PauseProcess(ctx context.Context, id string) error {
+func (e *Executor) PauseDetached(ctx context.Context, id string) error {
 	c := e.runningDetached(id)
 	err := life.ErrLeft
 	if c != nil {
@@ -122,9 +122,9 @@ func (e *Executor) PauseProcess(ctx context.Context, id string) error {
 	return nil
 }
 
-// ResumeProcess resumes a container that was paused. It does nothing if the container runs, or does
+// ResumeDetached resumes a container that was paused. It does nothing if the container runs, or does
 // not exist.
-func (e *Executor) ResumeProcess(ctx context.Context, id string) error {
+func (e *Executor) ResumeDetached(ctx context.Context, id string) error {
 	c := e.runningDetached(id)
 	if c == nil {
 		return nil

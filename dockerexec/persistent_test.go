@@ -185,7 +185,7 @@ func TestAskingAContainerThatWasPaused(t *testing.T) {
 		spec.Persistent = "s1"
 		made, err := e.StartPersistent(t.Context(), spec, quota.Token{})
 		if err == nil {
-			err = e.PauseProcess(t.Context(), made.ID)
+			err = e.PauseDetached(t.Context(), made.ID)
 		}
 		if err != nil {
 			t.Fatal(err)
@@ -196,7 +196,7 @@ func TestAskingAContainerThatWasPaused(t *testing.T) {
 		if _, err := e.DialProcess(t.Context(), made.ID, 80); !errors.Is(err, life.ErrPaused) {
 			t.Errorf("dialled: %v", err)
 		}
-		if err := e.ResumeProcess(t.Context(), made.ID); err != nil {
+		if err := e.ResumeDetached(t.Context(), made.ID); err != nil {
 			t.Fatal(err)
 		}
 		stream, err := e.AskPersistent(t.Context(), made.ID)
@@ -236,7 +236,7 @@ func TestConnectingToAContainerThatIsPausedMeanwhile(t *testing.T) {
 			dialled <- err
 		}()
 		synctest.Wait()
-		if err := e.PauseProcess(t.Context(), made.ID); err != nil {
+		if err := e.PauseDetached(t.Context(), made.ID); err != nil {
 			t.Fatal(err)
 		}
 		if err := <-dialled; !errors.Is(err, life.ErrPaused) {

@@ -56,7 +56,7 @@ func patience() backoff.BackOff {
 // signal sends a signal to a container that others may hold paused, or that was paused on request.
 func (e *Executor) signal(ctx context.Context, id string, number syscall.Signal) error {
 	if c := e.known(id); c != nil {
-		done, err := c.Wake(ctx)
+		done, err := c.UseToSignal(ctx)
 		if errors.Is(err, life.ErrLeft) { // it may be held all the same, and a signal resumes it
 			done, err = c.UseToRemove(ctx)
 		}

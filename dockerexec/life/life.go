@@ -11,7 +11,8 @@ import (
 	cerrdefs "github.com/containerd/errdefs"
 )
 
-// ErrPaused is the error for a container that is paused because its user asked for that.
+// ErrPaused is the error for a container that stays frozen: because its user asked for that, or
+// because it was found so and only a call has it taken over.
 var ErrPaused = fmt.Errorf("it is paused: resume it first: %w", cerrdefs.ErrFailedPrecondition)
 
 // ErrLeft is the error for a container that takes no calls any more: another one will do.
@@ -191,7 +192,7 @@ func (l *Life) enter(to State, why error) {
 	if to == Gone {
 		closeOnce(l.gone)
 	}
-	l.pause.wake()
+	l.pause.notify()
 }
 
 // closeOnce closes a channel that may be closed already. Life.mu is held.

@@ -312,6 +312,22 @@ func TestDetachedIsPausedForHolders(t *testing.T) {
 	})
 }
 
+// A container for calls that was found paused is left to the call that has it taken over: it is not on its way out.
+func TestOnlyACallHasAFoundOneTakenOver(t *testing.T) {
+	d := &lateEngine{turn: make(chan struct{}, 1), random: rand.New(rand.NewPCG(1, 1))}
+	l := New(t.Context(), Config{Engine: d, ID: "c", Paused: true})
+	for name, use := range map[string]func(context.Context) (func(), error){
+		"Use": l.Use, "UseToSignal": l.UseToSignal, "Visit": l.Visit,
+	} {
+		if _, err := use(t.Context()); !errors.Is(err, ErrPaused) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if from, thawing, err := l.Join(1); from != Frozen || thawing != nil || err != nil || l.Now().State != Starting {
+		t.Errorf("a call found it %v: %v, and it is %v", from, err, l.Now().State)
+	}
+}
+
 // Docker may tell late that it has resumed a container, which is paused again by then. It is resumed all the same.
 func TestDockerTellsLateThatItHasResumed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -26,7 +26,7 @@ const (
 	restFor = time.Second
 )
 
-// pause says who needs a container awake or paused. All is under Life.mu.
+// pause says who needs a container running or paused. All is under Life.mu.
 type pause struct {
 	users, holders int
 	is             bool          // Docker has it paused; written by who has Life.asking
@@ -38,8 +38,8 @@ type pause struct {
 	rests          bool
 }
 
-// wake has those look again who wait.
-func (p *pause) wake() {
+// notify has those look again who wait.
+func (p *pause) notify() {
 	close(p.changed)
 	p.changed = make(chan struct{})
 }
@@ -51,8 +51,9 @@ func (l *Life) paused() bool {
 }
 
 // Use keeps the container from being paused until done is called. It waits while the container is
-// held, and resumes one that is paused for no other reason than that it was found so. The error is
-// ErrPaused, ErrLeft, the context's cause, or why it cannot be resumed: then it was ended.
+// held. It thaws one that is frozen because it is idle, and a detached one that was found paused.
+// The error is ErrPaused for any other frozen one, ErrLeft, the context's cause, or why it cannot
+// be resumed: then it was ended.
 func (l *Life) Use(ctx context.Context) (done func(), err error) {
 	return l.use(ctx, func() error {
 		if l.state == Frozen && l.reason == Requested {
@@ -62,13 +63,13 @@ func (l *Life) Use(ctx context.Context) (done func(), err error) {
 	})
 }
 
-// Wake is Use for who must reach the container although it is paused on request, which ends the
-// pause.
-func (l *Life) Wake(ctx context.Context) (done func(), err error) {
+// UseToSignal is Use for who must reach a detached container although it is paused on request,
+// which ends the pause.
+func (l *Life) UseToSignal(ctx context.Context) (done func(), err error) {
 	return l.use(ctx, func() error { return nil })
 }
 
-// Visit is Use for what a call does not see: a container that is frozen because it is idle resumes
+// Visit is Use for what a call does not see: a container that is frozen because it is idle thaws
 // for it, and is paused again when done is called. The error is also ErrPaused if it is frozen for
 // another reason.
 func (l *Life) Visit(ctx context.Context) (done func(), err error) {
@@ -105,8 +106,8 @@ func (l *Life) use(ctx context.Context, refused func() error) (done func(), err 
 		if err := refused(); err != nil {
 			return false, err
 		}
-		if l.state == Frozen {
-			l.do(Resume, nil)
+		if l.state == Frozen && l.do(Resume, nil) == Refused {
+			return false, ErrPaused // it was found so, and only a call has it taken over
 		}
 		switch l.state {
 		case Starting, Ready, Draining:
@@ -216,8 +217,8 @@ func (l *Life) Pause(ctx context.Context) error {
 	return err
 }
 
-// sleep has Docker pause a container that is Frozen. It stays Frozen unless somebody wakes it, or
-// after an error.
+// sleep has Docker pause a container that is Frozen. It stays Frozen unless somebody thaws it
+// meanwhile; after an error it goes on.
 func (l *Life) sleep(ctx context.Context) (frozen bool, err error) {
 	err = l.wait(ctx, func() (bool, error) {
 		return l.state != Frozen || l.pause.users == 0, nil
@@ -236,7 +237,7 @@ func (l *Life) sleep(ctx context.Context) (frozen bool, err error) {
 // it runs. The error is ErrLeft if it does not exist, or why it cannot be resumed: then it was
 // ended, unless the engine does not answer.
 func (l *Life) Resume(ctx context.Context) error {
-	done, err := l.Wake(ctx)
+	done, err := l.UseToSignal(ctx)
 	if err != nil {
 		return err
 	}
@@ -244,7 +245,7 @@ func (l *Life) Resume(ctx context.Context) error {
 	return nil
 }
 
-// Thawing is the resuming of a frozen container.
+// Thawing is the thawing of a frozen container for a call.
 type Thawing struct {
 	done chan struct{}
 	err  error // when done is closed
@@ -360,7 +361,7 @@ func (l *Life) leave(count *int) {
 	defer l.mu.Unlock()
 	l.count(time.Now())
 	*count--
-	l.pause.wake()
+	l.pause.notify()
 }
 
 // count counts the time until now, and returns a channel that says when the container has rested.

@@ -13,7 +13,7 @@ const (
 	Ready
 	// Draining takes commands, and is removed when its last call returns.
 	Draining
-	// Frozen is paused for as long as nobody needs it. Its Reason says who may wake it.
+	// Frozen is to be paused for as long as nobody needs it. Its Reason says who may thaw it.
 	Frozen
 	// Ended has no programs any more, and keeps their exit code. Only a detached container comes to
 	// it.
@@ -45,7 +45,8 @@ const (
 	Freeze
 	// Pause pauses it because its user asked for that.
 	Pause
-	// Resume ends a pause that was asked for, and a freezing that has failed.
+	// Resume ends a pause that was asked for, thaws a detached one that was found paused, and ends a
+	// freezing that has failed.
 	Resume
 	// Retire removes it when no call needs it: now, or when the last one returns.
 	Retire
@@ -72,9 +73,11 @@ type Reason uint8
 const (
 	// Idle was frozen by this service. The next call thaws it.
 	Idle Reason = iota
-	// Found was paused when this service found it. The next call takes it over.
+	// Found was paused when this service found it. The next call has it taken over. A detached one
+	// thaws as it is taken over, unless it was paused on request.
 	Found
-	// Requested was paused because its user asked for that. It is used again after Resume.
+	// Requested was paused because its user asked for that, or its deadline. It is used again after
+	// Resume.
 	Requested
 )
 

@@ -72,8 +72,8 @@ func (e *engine) PersistentRuns(id string) bool {
 func (e *engine) Ahead() bool { return false }
 
 // What is paused goes on all the same: nothing is asked of it.
-func (e *engine) PauseProcess(context.Context, string) error  { return nil }
-func (e *engine) ResumeProcess(context.Context, string) error { return nil }
+func (e *engine) PauseDetached(context.Context, string) error  { return nil }
+func (e *engine) ResumeDetached(context.Context, string) error { return nil }
 
 func (e *engine) RemoveProcess(_ context.Context, id string) error {
 	e.mu.Lock()

@@ -70,20 +70,20 @@ func (r *Runner) find(
 		if err != nil {
 			return nil, got, fmt.Errorf("cannot run a command for user %q: %w", spec.User, err)
 		}
-		got.thawing, got.thawed = thawing, r.wake(c, from, thawing)
+		got.thawing, got.thawed = thawing, r.thaw(c, from, thawing)
 		return c, got, nil
 	}
 }
 
-// wake has a container go on that a call has joined, if it was frozen, and reports whether it is
-// thawed.
-func (r *Runner) wake(
+// thaw has a container go on that a call has joined, if it was frozen, and reports whether it
+// thaws.
+func (r *Runner) thaw(
 	c *dockerexec.Container, from life.State, thawing *life.Thawing,
 ) (thawed bool) {
 	if from == life.Frozen {
 		r.freezes.thawed.Add(1)
 	}
-	return r.executor.Wake(c, from, thawing)
+	return r.executor.Thaw(c, from, thawing)
 }
 
 // release ends what acquire began.

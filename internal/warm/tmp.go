@@ -52,7 +52,7 @@ func (r *Runner) hold(spec dockerexec.Spec) *dockerexec.Container {
 			continue
 		}
 		if from, thawing, err := c.Join(maxCommands); err == nil {
-			r.wake(c, from, thawing)
+			r.thaw(c, from, thawing)
 			return c
 		}
 	}

@@ -153,7 +153,7 @@ func (f *fakeEngine) set(id string, paused bool) error {
 	return nil
 }
 
-func (f *fakeEngine) PauseProcess(_ context.Context, id string) error {
+func (f *fakeEngine) PauseDetached(_ context.Context, id string) error {
 	if err := f.refused(id); err != nil {
 		return err
 	}
@@ -167,7 +167,7 @@ func (f *fakeEngine) refused(id string) error {
 	return f.refuses[id]
 }
 
-func (f *fakeEngine) ResumeProcess(_ context.Context, id string) error {
+func (f *fakeEngine) ResumeDetached(_ context.Context, id string) error {
 	err := f.set(id, false)
 	if f.afterResumed != nil {
 		f.afterResumed()

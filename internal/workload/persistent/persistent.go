@@ -88,8 +88,8 @@ type Executor interface {
 	PersistentRuns(id string) bool
 	AskPersistent(ctx context.Context, id string) (control.Stream, error)
 	Ahead() bool
-	PauseProcess(ctx context.Context, id string) error
-	ResumeProcess(ctx context.Context, id string) error
+	PauseDetached(ctx context.Context, id string) error
+	ResumeDetached(ctx context.Context, id string) error
 	RemoveProcess(ctx context.Context, id string) error
 	DialProcess(ctx context.Context, id string, port int) (session.PortConn, error)
 	SetEgress(ctx context.Context, id string, reach dockerexec.Egress) error
@@ -275,7 +275,7 @@ func (e *entry) pauseAgain(container string) bool {
 	}
 	ctx, cancel := context.WithTimeout(e.of.life, removalLimit)
 	defer cancel()
-	err := e.of.cfg.Executor.PauseProcess(ctx, container)
+	err := e.of.cfg.Executor.PauseDetached(ctx, container)
 	if err != nil && (!cerrdefs.IsNotFound(err) || e.of.cfg.Executor.PersistentRuns(container)) {
 		e.of.cfg.Log.Error().Err(err).Str("sandbox", e.id).
 			Msg("cannot pause a sandbox that is recorded as paused; trying again")

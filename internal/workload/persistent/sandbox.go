@@ -160,7 +160,7 @@ func (b *Sandbox) pause(ctx context.Context, record func(func(*record)) error) e
 	if err := record(paused(true)); err != nil {
 		return err
 	}
-	if err := b.entry.of.cfg.Executor.PauseProcess(ctx, container); err != nil {
+	if err := b.entry.of.cfg.Executor.PauseDetached(ctx, container); err != nil {
 		b.entry.must(paused(false)) // a paused sandbox has no deadline
 		return err
 	}
@@ -180,7 +180,7 @@ func (b *Sandbox) resume(ctx context.Context) error {
 	if err != nil || !sleeps {
 		return err
 	}
-	if err := b.entry.of.cfg.Executor.ResumeProcess(ctx, container); err != nil {
+	if err := b.entry.of.cfg.Executor.ResumeDetached(ctx, container); err != nil {
 		return fmt.Errorf("cannot resume sandbox %q: %w", b.entry.id, err)
 	}
 	b.entry.must(resumed) // it runs, so it has its deadline

@@ -36,8 +36,8 @@ type processExecutor interface {
 	StopProcess(ctx context.Context, id string, signal syscall.Signal, grace time.Duration) error
 	RemoveProcess(ctx context.Context, id string) error
 	InspectProcess(ctx context.Context, id string) (dockerexec.ProcessContainer, error)
-	PauseProcess(ctx context.Context, id string) error
-	ResumeProcess(ctx context.Context, id string) error
+	PauseDetached(ctx context.Context, id string) error
+	ResumeDetached(ctx context.Context, id string) error
 	DialProcess(ctx context.Context, id string, port int) (session.PortConn, error)
 }
 
@@ -183,12 +183,12 @@ func (r *Runner) Stop(ctx context.Context, i process.Instance, signal syscall.Si
 
 // Pause implements process.Runner.
 func (r *Runner) Pause(ctx context.Context, i process.Instance) error {
-	return r.executor.PauseProcess(ctx, i.Container)
+	return r.executor.PauseDetached(ctx, i.Container)
 }
 
 // Resume implements process.Runner.
 func (r *Runner) Resume(ctx context.Context, i process.Instance) error {
-	return r.executor.ResumeProcess(ctx, i.Container)
+	return r.executor.ResumeDetached(ctx, i.Container)
 }
 
 // Remove implements process.Runner.

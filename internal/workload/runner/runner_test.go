@@ -86,9 +86,9 @@ func (f *fakeProcesses) Tmp(_ context.Context, _ dockerexec.Spec, token quota.To
 	return f.tmp, func() { f.held-- }, nil
 }
 
-func (f *fakeProcesses) PauseProcess(context.Context, string) error { return nil }
+func (f *fakeProcesses) PauseDetached(context.Context, string) error { return nil }
 
-func (f *fakeProcesses) ResumeProcess(context.Context, string) error { return nil }
+func (f *fakeProcesses) ResumeDetached(context.Context, string) error { return nil }
 
 func (f *fakeProcesses) DialProcess(context.Context, string, int) (session.PortConn, error) {
 	return session.PortConn{}, errors.New("nobody listens")
