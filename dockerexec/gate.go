@@ -18,8 +18,8 @@ type Gate interface {
 	Wanted(Spec) Wanted
 }
 
-// Wanted is what is wanted of a container that was found. The zero value is for one of which
-// nothing is known.
+// Wanted is what is wanted of a container that was found. The zero value opens nothing and resumes
+// nothing.
 type Wanted struct {
 	// Reach is what a persistent container may reach now; nil for nothing. One of a process reaches
 	// what its Spec says.

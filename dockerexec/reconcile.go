@@ -277,9 +277,9 @@ func (e *Executor) consider(found engine.Container, platform *Platform) (adopted
 	}
 	if spec.isDetached() || runsItself(found.Labels) {
 		if !found.Runs() {
-			return nil // who has its record removes it
+			return nil // package process or persistent removes it, by its record
 		}
-		if err != nil { // so does he here, but until then its programs may write
+		if err != nil { // that package removes this one, too, but until then its programs may write
 			e.register(found, Spec{
 				User: found.Labels[labelUser], Process: Process{ID: found.Labels[labelProcess]},
 				Persistent: found.Labels[labelPersistent],

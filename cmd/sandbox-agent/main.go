@@ -8,7 +8,7 @@
 //   - look-up looks paths up as the commands' user.
 //   - access-times prints the access times of mounted files.
 //   - process is the first process of a durable process's container (package launch), and forward connects to its ports.
-//   - persistent is the first process of a persistent container (package control), and bridge connects to it.
+//   - lasting is the first process of a persistent container (package control), and bridge connects to it.
 package main
 
 import (

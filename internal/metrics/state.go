@@ -196,7 +196,7 @@ func collectCluster(to scrape, s member.State) {
 		"Times that this host has lost its lease and killed all that it ran, since it was switched on.",
 		s.Fences)
 	gauge(to, "sandboxd_cluster_unheld_users",
-		"Users whose processes should run, but whom no host holds now.", s.Unheld)
+		"Users for whom a process or a deadline is due, but whom no host holds now.", s.Unheld)
 	gauge(to, "sandboxd_cluster_lost_hosts",
 		"Hosts that are gone and may still run something; with cluster.fenceCommand their users wait.",
 		s.Lost)

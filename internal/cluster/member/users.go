@@ -21,7 +21,8 @@ const (
 	givenAtOnce = 8
 )
 
-// tendUsers finds a host for each user whose processes have to run. Beside that it gives users up,
+// tendUsers finds a host for each user for whom something is due: a process that has to run, or a
+// sandbox whose deadline has come. Beside that it gives users up,
 // for which their calls have to end.
 func (m *Member) tendUsers(ctx context.Context) {
 	defer inBackground(ctx, m.dropEnded)()
