@@ -100,9 +100,9 @@ func (e *Executor) PersistentUsage(ctx context.Context, id string) (cgroup.Usage
 	return usage, err
 }
 
-// Containers that run without the service are never idle, so they are paused and resumed only on
-// request. While paused, they cannot be used. Only a signal resumes one all the same, because its
-// sender wants it to end.
+// Detached containers are never idle, so they are paused only on request: their user's, or their
+// deadline's. While paused on request, they cannot be used. Only a signal resumes one all the same,
+// because its sender wants it to end.
 
 // PauseDetached pauses the container of a process, or a persistent one, until ResumeDetached.
 // Connections to its ports end. The error is errdefs.ErrNotFound if the container has ended.
@@ -122,8 +122,8 @@ func (e *Executor) PauseDetached(ctx context.Context, id string) error {
 	return nil
 }
 
-// ResumeDetached resumes a container that was paused. It does nothing if the container runs, or does
-// not exist.
+// ResumeDetached resumes a container that was paused. It does nothing if the container runs, or
+// does not exist.
 func (e *Executor) ResumeDetached(ctx context.Context, id string) error {
 	c := e.runningDetached(id)
 	if c == nil {

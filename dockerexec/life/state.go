@@ -127,7 +127,6 @@ var table = []transition{
 	{Ready, Return, always, Ready},
 	{Ready, Freeze, unused, Frozen},
 	{Ready, Pause, detached, Frozen},
-	{Ready, Resume, detached, Ready},
 	{Ready, Retire, unused, Leaving},
 	{Ready, Retire, used, Draining},
 	{Ready, Evict, unused, Leaving},

@@ -29,7 +29,7 @@ func may(l *Life, on Event) bool {
 	case Pause:
 		return in(Ready, Frozen) && l.detached
 	case Resume:
-		return in(Ready) && l.detached || in(Frozen) && (l.detached || l.reason == Idle)
+		return in(Frozen) && (l.detached || l.reason == Idle)
 	case Retire:
 		return in(Ready, Frozen) && !l.detached || in(Draining) || in(Ready) && l.calls+l.commands > 0
 	case Evict:
