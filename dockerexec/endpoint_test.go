@@ -36,6 +36,10 @@ type openings struct {
 	bound  []netip.Addr
 }
 
+func (o *openings) Subnets() ([]netip.Prefix, error) {
+	return []netip.Prefix{netip.MustParsePrefix("10.1.4.0/22")}, nil
+}
+
 func (o *openings) Gateway(networks.Network) (networks.Gateway, bool, error) {
 	return networks.Gateway{}, false, nil
 }

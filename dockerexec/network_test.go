@@ -2,6 +2,8 @@ package dockerexec
 
 import (
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/rs/zerolog"
 
@@ -25,4 +27,26 @@ func TestANetworkIsClearedWhileThePoolIsFilled(t *testing.T) {
 	if err := (onNetworks{e}).Clear(t.Context(), "isolated"); err != nil || e.calls[c.fingerprint] != c || !c.is(life.Queued) {
 		t.Errorf("%v, %v", err, e.calls)
 	}
+}
+
+// A container that is being removed because it is stale keeps no network in use: the one that it is
+// on may have another name now.
+func TestAStaleContainerHasNoNetwork(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		engine, _, e, other := opening(t)
+		engine.Lose(other, false)
+		stale := networked(engine, "bob", "")
+		stale.Platform.Network = "before"
+		id := engine.add(stale)
+		engine.takes(time.Second, "Remove")
+		e.Start(t.Context(), anything{})
+		defer e.Shutdown()
+		synctest.Wait()
+		if c := e.known(id); c == nil || !c.is(life.Leaving) {
+			t.Fatal("it is not being removed")
+		}
+		if checked := e.nets.Check(t.Context()); len(checked) != 0 {
+			t.Errorf("checked: %v", checked)
+		}
+	})
 }

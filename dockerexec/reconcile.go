@@ -306,6 +306,7 @@ func (e *Executor) consider(found engine.Container, platform *Platform) (adopted
 		Msg("removing container: stale, stopped or unreadable")
 	stale := e.register(found, spec, fingerprint, reach) // its programs may still write
 	stale.pool = filepath.Dir(stale.spool)
+	stale.net.Leave() // it keeps no network in use
 	stale.Do(life.Remove, nil)
 	e.RemoveLater(stale) // a call that wants its name waits for it
 	return nil

@@ -1,6 +1,7 @@
 package networks
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -35,8 +36,10 @@ type Config struct {
 type Networks struct {
 	cfg Config
 
-	making   sync.Mutex        // see the package
-	gateways map[string]string // under making: the containers that are gateways, by profile
+	making sync.Mutex // see the package
+	// Under making, by profile: the beginning of the network's name, and the container that is its
+	// gateway.
+	bases, gateways map[string]string
 
 	mu      sync.Mutex
 	members map[*Member]bool
@@ -45,7 +48,8 @@ type Networks struct {
 
 // New returns the Networks of a service. It asks nobody.
 func New(cfg Config) *Networks {
-	return &Networks{cfg: cfg, gateways: map[string]string{}, members: map[*Member]bool{}}
+	return &Networks{cfg: cfg, bases: map[string]string{}, gateways: map[string]string{},
+		members: map[*Member]bool{}}
 }
 
 // bridgeSuffixes tell the profiles' interfaces apart; an interface's name has at most 15 bytes.
@@ -58,6 +62,12 @@ func nameOf(base, profile string) string { return base + "-" + profile }
 func (n *Networks) Ready(ctx context.Context, base, profile string) (Network, error) {
 	n.making.Lock()
 	defer n.making.Unlock()
+	return n.ready(ctx, base, profile)
+}
+
+// ready is Ready; making is held.
+func (n *Networks) ready(ctx context.Context, base, profile string) (Network, error) {
+	n.bases[profile] = base
 	wanted := Network{
 		Profile: profile, Name: nameOf(base, profile), Bridge: base + bridgeSuffixes[profile],
 	}
@@ -101,7 +111,9 @@ func (n *Networks) Check(ctx context.Context) map[string]error {
 	n.mu.Unlock()
 	checked := map[string]error{}
 	for profile, base := range used {
-		_, checked[profile] = n.Ready(ctx, base, profile)
+		n.making.Lock()
+		_, checked[profile] = n.ready(ctx, cmp.Or(n.bases[profile], base), profile)
+		n.making.Unlock()
 	}
 	return checked
 }

@@ -434,3 +434,27 @@ func TestCheckIsOfNetworksInUse(t *testing.T) {
 		t.Errorf("%v", checked)
 	}
 }
+
+// A profile has one network at a time. When its name changes, what is on the one before is ended
+// once, and a check looks at the new one alone, although something has not left the other yet.
+func TestANetworkWhoseNameHasChanged(t *testing.T) {
+	l := gated(t)
+	c := candidate("detached", "*")
+	c.Base, c.Detached = "before", true
+	listed := engine.Container{Endpoints: []engine.Endpoint{{Network: "before-isolated"}}}
+	m := l.Found(c, listed)
+	if err := l.Check(t.Context())["isolated"]; err != nil {
+		t.Fatal(err)
+	}
+	l.join(candidate("new"))
+	l.expect("the name changes", "clear isolated", "add new as 2")
+	for range 20 {
+		if err := l.Check(t.Context())["isolated"]; err != nil {
+			t.Fatal(err)
+		}
+	}
+	l.join(candidate("newer"))
+	l.expect("it is used", "add newer as 3")
+	m.Leave()
+	l.expect("the last one leaves that before", "remove 1 from isolated")
+}
