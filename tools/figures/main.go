@@ -130,7 +130,7 @@ func receiver(t ast.Expr) string {
 }
 
 func (c *counts) print() {
-	fmt.Printf("files %d, lines %d, of tests %d (without bench and generated code)\n", c.files,
+	fmt.Printf("files %d, lines %d, and %d of tests (without bench and generated code)\n", c.files,
 		c.lines, c.testLines)
 	fmt.Println("methods of the largest types:", largest(c.methods))
 	fmt.Println("fields of the largest structs outside of settings and wire types:",
