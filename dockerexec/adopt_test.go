@@ -1,11 +1,14 @@
 package dockerexec
 
 import (
+	"errors"
 	"fmt"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/daycare-run/sandbox/dockerexec/life"
+	"github.com/daycare-run/sandbox/internal/quota"
 	"github.com/daycare-run/sandbox/internal/waittest"
 )
 
@@ -48,6 +51,39 @@ func TestShutdownWhileProcessesQueue(t *testing.T) {
 		waittest.Pass(time.Second) // the engine goes on
 		if left := len(engine.Containers()); left != 4*adoptionsAtOnce {
 			t.Errorf("%d are left", left)
+		}
+	})
+}
+
+// A call that joins a container that was found paused, just as the service shuts down, is told so:
+// nobody takes the container over any more.
+func TestShutdownBeforeATakeOver(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		engine := newScriptedEngine(t)
+		engine.sleeps("alice")
+		e := engine.executor()
+		e.Start(t.Context(), anything{})
+		spec := engine.spec("alice")
+		c, added, err := e.Add(spec, spec.Platform, quota.Token{})
+		if err != nil || added {
+			t.Fatal(added, err)
+		}
+		from, thawing, err := c.Join(1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		e.Shutdown()
+		e.Thaw(c, from, thawing)
+		select {
+		case <-c.Settled():
+		default:
+			t.Fatal("the call waits for good")
+		}
+		if now := c.Now(); now.State != life.Gone || !errors.Is(now.Why, ErrStopping) {
+			t.Errorf("%v: %v", now.State, now.Why)
+		}
+		if len(engine.Containers()) != 1 || len(engine.Calls("Resume", "Remove")) != 0 {
+			t.Error("the next service does not find it as it was")
 		}
 	})
 }

@@ -60,7 +60,9 @@ func (e *Executor) Thaw(c *Container, from life.State, thawing *life.Thawing) (t
 	case from != life.Frozen:
 		return false
 	case thawing == nil:
-		e.Go(func(context.Context) { e.takeOver(c) })
+		if !e.Go(func(context.Context) { e.takeOver(c) }) {
+			e.leaveFound(c)
+		}
 		return false
 	}
 	e.publish(c, "idle")

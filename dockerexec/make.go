@@ -70,9 +70,7 @@ func (e *Executor) prepare(log *zerolog.Logger, c *Container) {
 func (e *Executor) notMade(ctx context.Context, c *Container, adopted bool, err error) {
 	if adopted && e.ctx.Err() != nil {
 		c.hangUp()
-		if c.Do(life.Release, ErrStopping) == life.Refused {
-			c.Do(life.Fail, ErrStopping)
-		}
+		e.leaveFound(c)
 		return
 	}
 	e.Tell(ctx, c, Incident{What: "container failed", Level: zerolog.ErrorLevel, Err: err})
@@ -84,6 +82,14 @@ func (e *Executor) notMade(ctx context.Context, c *Container, adopted bool, err 
 		why = refused.error
 	}
 	e.abandon(c, why)
+}
+
+// leaveFound leaves a container that was to be taken over to the next service: its callers learn
+// that this one stops.
+func (e *Executor) leaveFound(c *Container) {
+	if c.Do(life.Release, ErrStopping) == life.Refused {
+		c.Do(life.Fail, ErrStopping)
+	}
 }
 
 // abandon ends the making of a container: nothing is left of it before its callers learn why.
