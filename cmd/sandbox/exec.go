@@ -38,7 +38,7 @@ func execCommand(a *app) *cobra.Command {
 		Long: `exec runs a command in a user's sandbox and streams what it prints.
 
 One argument is a command line for the shell; several are a program and its arguments, passed on
-as they are. The command reads the home and writes to /tmp. --grant lets it do more: write to the
+as they are: in those, a quoted ~ stays a ~, and your own shell replaces one that is not quoted. The command reads the home and writes to /tmp. --grant lets it do more: write to the
 working directory with @workspace, write to a path with @write:/path, see a mount with @read:/path.
 It has no network; --allow-domain lets it reach a name by HTTP and HTTPS, and --package-manager the
 registries of a language. What it tried to reach and was refused is listed when it ends. --deny-read,

@@ -20,7 +20,7 @@ func explainCommand(a *app) *cobra.Command {
 		Short: "Show what a call would see and reach, and why",
 		Long: `explain shows what "sandbox exec" would see with the same grants: each place with what the call may do
 there and why, where HOME points and tools keep their state, and what it reaches beyond files. Nothing
-is started.
+is started. With --user and grants that the user has no sandbox for yet, one is registered.
 
 The longest place that contains a path decides about it: "hidden" is neither read nor written, and
 "empty" is an empty directory.`,
