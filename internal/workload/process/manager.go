@@ -93,7 +93,7 @@ type Manager struct {
 }
 
 // Open reads the records under Config.Dir, which it creates if missing. It does not call the
-// Runner: call Reconcile next. End a Manager with Shutdown.
+// Runner: call Lost when that knows the containers. End a Manager with Shutdown.
 func Open(cfg Config) (*Manager, error) {
 	if cfg.Dir == "" || cfg.Runner == nil || cfg.Clock == nil || cfg.Ports == nil ||
 		cfg.BootID == "" {

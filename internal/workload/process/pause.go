@@ -27,8 +27,8 @@ func (m *Manager) paused(r Record) bool {
 	return m.cfg.Sandboxes != nil && m.cfg.Sandboxes.IsPaused(r.UserID, r.SandboxID)
 }
 
-// FollowPause pauses or resumes the processes of a sandbox, as Config.Paused says. It blocks until
-// that is done.
+// FollowPause pauses or resumes the processes of a sandbox, as Config.Sandboxes says. It blocks
+// until that is done.
 func (m *Manager) FollowPause(ctx context.Context, sandboxID string) error {
 	var following errgroup.Group
 	following.SetLimit(pausedAtOnce)

@@ -93,7 +93,7 @@ func (p *process) instance() Instance {
 
 func (m *Manager) now() time.Time { return m.cfg.Clock.Now().UTC() }
 
-// keep writes r to disk and then makes it visible; the turn is held. After an error nothing has
+// keep writes r to disk, or to etcd, and then makes it visible; the turn is held. After an error nothing has
 // changed.
 func (p *process) keep(r Record, what change) error {
 	r.UpdatedAt = p.of.now()
@@ -104,11 +104,11 @@ func (p *process) keep(r Record, what change) error {
 	return nil
 }
 
-// observe records an observed state, even if it cannot be written to disk; the turn is held.
+// observe records an observed state, even if it cannot be written; the turn is held.
 func (p *process) observe(r Record, what change) {
 	if err := p.keep(r, what); err != nil {
 		p.of.log.Error().Err(err).
-			Msg("the record of a process on disk is out of date until its next change")
+			Msg("the record of a process cannot be written, and is out of date until its next change")
 		r.UpdatedAt = p.of.now()
 		p.show(r, what)
 	}
