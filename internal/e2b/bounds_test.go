@@ -328,3 +328,10 @@ func TestFormsHaveRoom(t *testing.T) {
 		}
 	}
 }
+
+// What strangers may have etcd asked for is counted by a clock that nobody sets back.
+func TestTheServerCountsByASteadyClock(t *testing.T) {
+	if since := newServer(Config{}).since; since == since.Round(0) {
+		t.Errorf("%v is by the wall clock alone", since)
+	}
+}

@@ -101,18 +101,23 @@ func (s *server) mayAsk(of *fair.Rate, inASecond int) bool {
 
 // New creates the Surface.
 func New(cfg Config) Surface {
-	cfg.BodyDelay, cfg.AnswerDelay = cmp.Or(cfg.BodyDelay, pace.Delay),
-		cmp.Or(cfg.AnswerDelay, pace.Patience)
-	s := &server{
-		cfg: cfg, watchers: newWatchers(cmp.Or(cfg.Unasked, unasked)),
-		bodies: bodiesOf(cfg.MaxRequest), since: time.Now().UTC(),
-	}
-	s.ports = newPorts(s)
+	s := newServer(cfg)
 	answers := s.handler()
 	if cfg.Cluster == nil {
 		return Surface{Handler: answers}
 	}
 	return Surface{answers, s.sent(answers)}
+}
+
+func newServer(cfg Config) *server {
+	cfg.BodyDelay, cfg.AnswerDelay = cmp.Or(cfg.BodyDelay, pace.Delay),
+		cmp.Or(cfg.AnswerDelay, pace.Patience)
+	s := &server{
+		cfg: cfg, watchers: newWatchers(cmp.Or(cfg.Unasked, unasked)),
+		bodies: bodiesOf(cfg.MaxRequest), since: time.Now(),
+	}
+	s.ports = newPorts(s)
+	return s
 }
 
 func (s *server) handler() http.Handler {

@@ -79,8 +79,7 @@ func (c controlCall) listTemplates(w http.ResponseWriter, req *http.Request) err
 		told := templateBody{
 			TemplateID: name, Names: []string{name}, Aliases: []string{name}, BuildID: noBuild,
 			BuildStatus: "ready", BuildCount: 1, EnvdVersion: envdVersion,
-			CreatedAt: c.server.since,
-			UpdatedAt: c.server.since,
+			CreatedAt: c.server.since.UTC(), UpdatedAt: c.server.since.UTC(),
 		}
 		limits, err := c.server.cfg.Service.PersistentLimits(req.Context(),
 			plan.Persistent{Image: t.Image, CPUs: t.CPUs, Memory: t.Memory})
@@ -137,6 +136,6 @@ func (c controlCall) ofTemplate(w http.ResponseWriter, req *http.Request) error 
 		return err
 	}
 	answer(w, http.StatusOK,
-		[]tagBody{{Tag: defaultTag, BuildID: noBuild, CreatedAt: c.server.since}})
+		[]tagBody{{Tag: defaultTag, BuildID: noBuild, CreatedAt: c.server.since.UTC()}})
 	return nil
 }
